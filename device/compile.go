@@ -1,0 +1,244 @@
+package device
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"unsafe"
+
+	"github.com/warpmap/warpmap/kernel"
+)
+
+// File is one source file of a program, as #include names it.
+type File struct {
+	Name string
+	Text string
+}
+
+// Define is a preprocessor macro; its value is written with %v.
+type Define struct {
+	Name  string
+	Value any
+}
+
+// Program is what Compile compiles: CUDA C++ written in the vocabulary of package kernel.
+//
+// Files[0] is the translation unit; it and the others include one another by name. They also find the vocabulary
+// ("warpmap.cuh") and "layout.h", which is made of Defines and of the parameter structs in Layouts (see layout.go).
+type Program struct {
+	Name    string
+	Files   []File
+	Defines []Define
+	Layouts []any // zero values of the structs that kernels take or read
+}
+
+// source is a program with everything it includes: what a compiler gets.
+type source struct {
+	program string
+	files   []File // the translation unit first
+	stress  bool
+}
+
+// compiler turns a source into the image of a module. NVRTC makes a cubin; the C++ compiler makes a shared object.
+type compiler interface {
+	ident() string     // name, version and target: part of the cache's key
+	extension() string // of the cache's files
+	compile(src *source) ([]byte, error)
+}
+
+func (p *Program) source(stress bool) (*source, error) {
+	if len(p.Files) == 0 {
+		return nil, fmt.Errorf("program %s has no files", p.Name)
+	}
+	header, err := layoutHeader(append(hostDefines(), p.Defines...), append([]any{HostLaunch{}}, p.Layouts...))
+	if err != nil {
+		return nil, fmt.Errorf("program %s: %w", p.Name, err)
+	}
+	src := &source{program: p.Name, files: append([]File(nil), p.Files...), stress: stress}
+	src.files = append(src.files, File{"layout.h", header})
+	for _, f := range kernel.Files() {
+		src.files = append(src.files, File{f.Name, f.Text})
+	}
+	return src, nil
+}
+
+// Module is a compiled and loaded program.
+type Module struct {
+	d    *Device
+	name string
+	h    uintptr
+}
+
+// Compile compiles a program for the device, or takes it from the cache on disk, and loads it. The same program is
+// loaded once. Its cost: up to a few seconds the first time on a machine, a millisecond from disk, nothing again.
+//
+// Errors: *CompileError with the compiler's own words; ErrNoNVRTC and ErrNoCompiler. A cache that cannot be read or
+// written, or that holds damaged files, is compiled around, not an error.
+func (d *Device) Compile(p *Program) (*Module, error) {
+	src, err := p.source(d.cfg.stress && !d.infos.CUDA())
+	if err != nil {
+		return nil, err
+	}
+	var m *Module
+	err = d.do(func() error {
+		c, err := d.b.compiler()
+		if err != nil {
+			return err
+		}
+		key := src.key(c)
+		d.modMu.Lock()
+		defer d.modMu.Unlock()
+		if m = d.modules[key]; m != nil {
+			return nil
+		}
+		image, file, err := d.cfg.image(src, c, key)
+		if err != nil {
+			return err
+		}
+		h, err := d.b.load(p.Name, image, file)
+		if err != nil {
+			return err
+		}
+		m = &Module{d, p.Name, h}
+		d.modules[key] = m
+		return nil
+	})
+	return m, err
+}
+
+// CompileFor compiles a program for a CUDA architecture such as "sm_80" with NVRTC, without a GPU, and returns the
+// cubin: the way to check every kernel on a machine that has none.
+func CompileFor(arch string, p *Program) ([]byte, error) {
+	c, err := openNVRTC("", arch)
+	if err != nil {
+		return nil, err
+	}
+	src, err := p.source(false)
+	if err != nil {
+		return nil, err
+	}
+	return c.compile(src)
+}
+
+// key names a compiled program: a hash of all that it is made from.
+func (s *source) key(c compiler) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "warpmap kernel cache 1\n%q\n%q\n%v\n", c.ident(), s.program, s.stress)
+	for _, f := range s.files {
+		fmt.Fprintf(h, "%q %d\n%s\n", f.Name, len(f.Text), f.Text)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// A file of the cache is the image, then its SHA-256, then cacheMagic: loaders of both kinds ignore what follows.
+const cacheMagic = "warpmap-kernel-1"
+
+// image returns the compiled program, and the file of the cache that holds it, or "" where none does.
+func (c *config) image(src *source, comp compiler, key string) (image []byte, file string, err error) {
+	if !c.noCache && c.cacheDir != "" {
+		file = filepath.Join(c.cacheDir, key+"."+comp.extension())
+		if image, ok := readCached(file); ok {
+			return image, file, nil
+		}
+	}
+	image, err = comp.compile(src)
+	if err != nil {
+		return nil, "", err
+	}
+	if file != "" && writeCached(file, image) != nil {
+		file = ""
+	}
+	return image, file, nil
+}
+
+func readCached(file string) ([]byte, bool) {
+	data, err := os.ReadFile(file)
+	n := len(data) - len(cacheMagic) - sha256.Size
+	if err != nil || n < 0 || string(data[n+sha256.Size:]) != cacheMagic {
+		return nil, false
+	}
+	sum := sha256.Sum256(data[:n])
+	return data[:n], bytes.Equal(sum[:], data[n:n+sha256.Size])
+}
+
+// writeCached leaves the whole file or none under its name, whenever the process is killed.
+func writeCached(file string, image []byte) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".tmp-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name()) // fails once renamed
+	sum := sha256.Sum256(image)
+	for _, part := range [][]byte{image, sum[:], []byte(cacheMagic)} {
+		if _, err := tmp.Write(part); err != nil {
+			tmp.Close()
+			return err
+		}
+	}
+	if err := tmp.Chmod(0o755); err != nil {
+		tmp.Close()
+		return err
+	}
+	if err := tmp.Close(); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), file)
+}
+
+// Kernel is an entry point of a module that takes one P by value.
+type Kernel[P any] struct {
+	d    *Device
+	name string
+	h    uintptr
+}
+
+// KernelOf finds a kernel by its name in the source.
+func KernelOf[P any](m *Module, name string) (Kernel[P], error) {
+	k := Kernel[P]{d: m.d, name: m.name + "." + name}
+	err := checkLayout(reflect.TypeFor[P]())
+	if err != nil {
+		return k, err
+	}
+	return k, m.d.do(func() (err error) { k.h, err = m.d.b.kernel(m.h, name); return err })
+}
+
+// maxThreads is the most threads of a block: kernels are compiled for no more, to leave each the registers it wants.
+const maxThreads = 256
+
+// Grid is the shape of a launch: Blocks of Threads threads each, in one dimension.
+type Grid struct {
+	Blocks  int64
+	Threads int
+}
+
+// GridFor covers n threads by blocks of the given number of threads.
+func GridFor(n int64, threads int) Grid {
+	return Grid{max(1, (n+int64(threads)-1)/int64(threads)), threads}
+}
+
+// Launch queues the kernel on the stream with a copy of *p. Addresses inside p must stay allocated until the stream has
+// passed it. Errors of the kernel itself show at the stream's next Sync (on the CPU device, here).
+func (k Kernel[P]) Launch(st *Stream, grid Grid, p *P) error {
+	if k.d == nil {
+		return fmt.Errorf("kernel %q is not compiled", k.name)
+	}
+	if err := st.On(k.d); err != nil {
+		return err
+	}
+	if grid.Blocks < 1 || grid.Blocks > 1<<31-1 || grid.Threads < 32 || grid.Threads > maxThreads || grid.Threads%32 != 0 {
+		return fmt.Errorf("kernel %s: a grid of %d blocks of %d threads (want 1 to 2³¹-1 blocks of 32, 64, … 256)", k.name, grid.Blocks, grid.Threads)
+	}
+	err := k.d.do(func() error {
+		return k.d.b.launch(k.d.handle(st), k.h, grid, unsafe.Pointer(p), int64(unsafe.Sizeof(*p)))
+	})
+	runtime.KeepAlive(p)
+	return err
+}

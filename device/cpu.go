@@ -1,0 +1,509 @@
+package device
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+)
+
+// The CPU device: kernels compiled by the system's C++ compiler and run by kernel/host.cuh, blocks spread over
+// threads. Device addresses are addresses of this process.
+type cpuBackend struct {
+	cfg  *config
+	inf  Info
+	cxx  *cxx
+	seed atomic.Uint64 // of the next launch, in stress mode
+
+	mu      sync.Mutex
+	blocks  map[uint64]int64 // allocations and their sizes
+	events  map[uintptr]time.Time
+	next    uintptr
+	kernels []*cpuKernel // handles are indices + 1
+	modules []uintptr    // dlopen handles; a module's handle is its index + 1
+}
+
+type cpuKernel struct {
+	name   string
+	entry  uintptr
+	watch  uintptr
+	params int64
+}
+
+// The region of one worker thread, see kernel/host.cuh.
+const (
+	hostRegionBytes = 128 << 20
+	hostWorkerBytes = 512 << 10
+	hostStackBytes  = 64 << 10
+)
+
+// HostLaunch is what kernel/host.cuh gets of a launch. It lies in the region, outside Go's heap.
+type HostLaunch struct {
+	Params  uint64
+	Region  uint64
+	Next    uint64 // address of the next block's number, shared by the workers of a launch
+	Blocks  uint64
+	Seed    uint64
+	Threads uint32
+	Fault   uint32
+	Message [480]uint8
+}
+
+func hostDefines() []Define {
+	return []Define{
+		{"HOST_REGION_BYTES", hostRegionBytes},
+		{"HOST_WORKER_BYTES", hostWorkerBytes},
+		{"HOST_STACK_BYTES", hostStackBytes},
+		{"HOST_MAX_LANES", maxThreads},
+	}
+}
+
+func openCPU(cfg *config) (backend, error) {
+	c, err := findCXX(cfg.toolchain)
+	if err != nil {
+		return nil, err
+	}
+	total := memInfo("MemTotal")
+	b := &cpuBackend{cfg: cfg, cxx: c, blocks: map[uint64]int64{}, events: map[uintptr]time.Time{}}
+	b.seed.Store(cfg.seed)
+	b.inf = Info{
+		Name: "cpu", Model: cpuModel(), Arch: runtime.GOARCH, Compiler: c.version,
+		Multiprocessors: runtime.NumCPU(), Memory: total, CAS128: true,
+	}
+	return b, nil
+}
+
+func (b *cpuBackend) info() Info { return b.inf }
+
+func (b *cpuBackend) memory() (free, total int64, err error) {
+	return memInfo("MemAvailable"), b.inf.Memory, nil
+}
+
+func (b *cpuBackend) alloc(n int64) (uint64, error) {
+	if free := memInfo("MemAvailable"); free > 0 && n > free {
+		return 0, &OutOfMemoryError{"cpu", n, free}
+	}
+	mem, err := mmap(n, syscall.PROT_READ|syscall.PROT_WRITE)
+	if err != nil {
+		return 0, &OutOfMemoryError{"cpu", n, memInfo("MemAvailable")}
+	}
+	b.mu.Lock()
+	b.blocks[uint64(mem)] = n
+	b.mu.Unlock()
+	return uint64(mem), nil
+}
+
+func (b *cpuBackend) free(addr uint64) error {
+	b.mu.Lock()
+	n, ok := b.blocks[addr]
+	delete(b.blocks, addr)
+	b.mu.Unlock()
+	if !ok {
+		return fmt.Errorf("cpu: free of %#x, which is not allocated", addr)
+	}
+	return munmap(uintptr(addr), n)
+}
+
+func (b *cpuBackend) allocHost(n int64, mapped bool) (unsafe.Pointer, uint64, error) {
+	addr, err := b.alloc(n)
+	if err != nil {
+		return nil, 0, err
+	}
+	return pointer(addr), addr, nil
+}
+
+func (b *cpuBackend) freeHost(p unsafe.Pointer) error { return b.free(uint64(uintptr(p))) }
+
+func (b *cpuBackend) copyIn(_ uintptr, dst uint64, src unsafe.Pointer, n int64) error {
+	copy(unsafe.Slice((*byte)(pointer(dst)), n), unsafe.Slice((*byte)(src), n))
+	return nil
+}
+
+func (b *cpuBackend) copyOut(_ uintptr, dst unsafe.Pointer, src uint64, n int64) error {
+	copy(unsafe.Slice((*byte)(dst), n), unsafe.Slice((*byte)(pointer(src)), n))
+	return nil
+}
+
+func (b *cpuBackend) copyWithin(_ uintptr, dst, src uint64, n int64) error {
+	return b.copyIn(0, dst, pointer(src), n)
+}
+
+func (b *cpuBackend) fill(_ uintptr, dst uint64, v byte, n int64) error {
+	s := unsafe.Slice((*byte)(pointer(dst)), n)
+	if v == 0 {
+		clear(s)
+		return nil
+	}
+	for i := range min(len(s), 4096) {
+		s[i] = v
+	}
+	for done := 4096; done < len(s); done *= 2 {
+		copy(s[done:], s[:done])
+	}
+	return nil
+}
+
+func (b *cpuBackend) newStream() (uintptr, error)      { return 1, nil }
+func (b *cpuBackend) freeStream(uintptr) error         { return nil }
+func (b *cpuBackend) syncStream(uintptr) error         { return nil }
+func (b *cpuBackend) wait(stream, event uintptr) error { return nil }
+func (b *cpuBackend) syncEvent(event uintptr) error    { return nil }
+
+func (b *cpuBackend) newEvent() (uintptr, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.next++
+	b.events[b.next] = time.Time{}
+	return b.next, nil
+}
+
+func (b *cpuBackend) freeEvent(e uintptr) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.events, e)
+	return nil
+}
+
+func (b *cpuBackend) record(e, _ uintptr) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.events[e] = time.Now()
+	return nil
+}
+
+func (b *cpuBackend) elapsed(from, to uintptr) (time.Duration, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.events[from].IsZero() || b.events[to].IsZero() {
+		return 0, fmt.Errorf("cpu: an event that was never recorded")
+	}
+	return b.events[to].Sub(b.events[from]), nil
+}
+
+func (b *cpuBackend) compiler() (compiler, error) { return b.cxx, nil }
+
+func (b *cpuBackend) load(program string, image []byte, file string) (uintptr, error) {
+	if file == "" { // no cache: the loader still wants a file
+		tmp, err := os.CreateTemp("", "warpmap-*.so")
+		if err != nil {
+			return 0, fmt.Errorf("loading %s needs a writable directory for temporary files: %w", program, err)
+		}
+		defer os.Remove(tmp.Name())
+		_, err = tmp.Write(image)
+		if e := tmp.Close(); err == nil {
+			err = e
+		}
+		if err != nil {
+			return 0, err
+		}
+		file = tmp.Name()
+	}
+	h, err := purego.Dlopen(file, purego.RTLD_NOW|purego.RTLD_LOCAL)
+	if err != nil {
+		return 0, fmt.Errorf("loading %s: %w", program, err)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.modules = append(b.modules, h)
+	return uintptr(len(b.modules)), nil
+}
+
+func (b *cpuBackend) kernel(module uintptr, name string) (uintptr, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h := b.modules[module-1]
+	entry, err := purego.Dlsym(h, name)
+	if err != nil {
+		return 0, fmt.Errorf("no kernel %s in the program: %w", name, err)
+	}
+	watch, err := purego.Dlsym(h, "warpmap_watch")
+	if err != nil {
+		return 0, err
+	}
+	params, err := purego.Dlsym(h, name+"_params")
+	if err != nil {
+		return 0, err
+	}
+	k := &cpuKernel{name, entry, watch, *(*int64)(pointer(uint64(params)))}
+	b.kernels = append(b.kernels, k)
+	return uintptr(len(b.kernels)), nil
+}
+
+func (b *cpuBackend) launch(_, kernel uintptr, g Grid, params unsafe.Pointer, n int64) error {
+	b.mu.Lock()
+	k := b.kernels[kernel-1]
+	b.mu.Unlock()
+	if k.params != n {
+		return fmt.Errorf("kernel %s takes %d bytes of parameters, not %d", k.name, k.params, n)
+	}
+	workers := b.cfg.workers
+	if workers <= 0 {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	if b.cfg.stress {
+		workers = 1
+	}
+	workers = int(min(int64(workers), g.Blocks))
+	seed := b.seed.Add(0x9e3779b97f4a7c15)
+
+	regions := make([]*region, 0, workers)
+	defer func() {
+		for _, r := range regions {
+			r.release()
+		}
+	}()
+	for range workers {
+		r, err := takeRegion(g.Threads)
+		if err != nil {
+			return err
+		}
+		regions = append(regions, r)
+		r.watchedBy(k.watch)
+	}
+	first := regions[0]
+	copy(unsafe.Slice((*byte)(pointer(first.params())), maxParams), unsafe.Slice((*byte)(params), n))
+	*first.next() = 0
+	for _, r := range regions {
+		*r.launch() = HostLaunch{
+			Params: first.params(), Region: uint64(r.base), Next: uint64(uintptr(unsafe.Pointer(first.next()))),
+			Blocks: uint64(g.Blocks), Seed: seed, Threads: uint32(g.Threads),
+		}
+	}
+	var wg sync.WaitGroup
+	for _, r := range regions[1:] {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			purego.SyscallN(k.entry, uintptr(unsafe.Pointer(r.launch())))
+		}()
+	}
+	purego.SyscallN(k.entry, uintptr(unsafe.Pointer(first.launch())))
+	wg.Wait()
+	for _, r := range regions {
+		if l := r.launch(); l.Fault != 0 {
+			text, _, _ := bytes.Cut(l.Message[:], []byte{0})
+			return &FaultError{Device: "cpu", Kernel: k.name, What: string(bytes.TrimRight(text, ";"))}
+		}
+	}
+	return nil
+}
+
+func (b *cpuBackend) close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for addr, n := range b.blocks {
+		munmap(uintptr(addr), n)
+	}
+	b.blocks = nil
+	return nil // modules stay loaded: their signal handler may stand in a chain
+}
+
+// region is the memory of one worker thread: see the picture in kernel/host.cuh. Regions are kept for the next launch.
+type region struct {
+	base    uintptr
+	threads int // stacks that are mapped so far
+	watched map[uintptr]bool
+}
+
+var regionPool struct {
+	sync.Mutex
+	free []*region
+}
+
+// Behind the worker's own struct lie, from the end of its part: the launch, the next block's number, the parameters.
+func (r *region) launch() *HostLaunch {
+	return (*HostLaunch)(pointer(uint64(r.base) + hostWorkerBytes - maxParams - 2048))
+}
+func (r *region) next() *uint64 {
+	return (*uint64)(pointer(uint64(r.base) + hostWorkerBytes - maxParams - 64))
+}
+func (r *region) params() uint64 { return uint64(r.base) + hostWorkerBytes - maxParams }
+
+func takeRegion(threads int) (*region, error) {
+	regionPool.Lock()
+	var r *region
+	if n := len(regionPool.free); n > 0 {
+		r = regionPool.free[n-1]
+		regionPool.free = regionPool.free[:n-1]
+	}
+	regionPool.Unlock()
+	if r == nil {
+		mem, err := mmap(2*hostRegionBytes, syscall.PROT_NONE)
+		if err != nil {
+			return nil, fmt.Errorf("cpu: no address space for a worker's stacks: %w", err)
+		}
+		base := (mem + hostRegionBytes - 1) &^ (hostRegionBytes - 1)
+		r = &region{base: base, watched: map[uintptr]bool{}}
+		if err := mprotect(base, hostWorkerBytes); err != nil {
+			return nil, err
+		}
+	}
+	for ; r.threads < threads; r.threads++ { // the lowest page of each stack stays a guard
+		page := uintptr(os.Getpagesize())
+		at := r.base + hostWorkerBytes + uintptr(r.threads)*hostStackBytes
+		if err := mprotect(at+page, hostStackBytes-page); err != nil {
+			return nil, fmt.Errorf("cpu: no memory for a lane's stack: %w", err)
+		}
+	}
+	return r, nil
+}
+
+func (r *region) release() {
+	regionPool.Lock()
+	regionPool.free = append(regionPool.free, r)
+	regionPool.Unlock()
+}
+
+var watchMu sync.Mutex
+
+// watchedBy makes a module's signal handler know the region.
+func (r *region) watchedBy(watch uintptr) {
+	if r.watched[watch] {
+		return
+	}
+	r.watched[watch] = true
+	watchMu.Lock()
+	defer watchMu.Unlock()
+	purego.SyscallN(watch, r.base)
+}
+
+// cxx is the system's C++ compiler.
+type cxx struct {
+	path    string
+	version string
+}
+
+var cxxVersions sync.Map // path → first line of --version
+
+func findCXX(path string) (*cxx, error) {
+	tried := []string{path}
+	if path == "" {
+		tried = []string{os.Getenv("CXX"), "c++", "g++", "clang++"}
+	}
+	for _, name := range tried {
+		if name == "" {
+			continue
+		}
+		full, err := exec.LookPath(name)
+		if err != nil {
+			continue
+		}
+		if v, ok := cxxVersions.Load(full); ok {
+			return &cxx{full, v.(string)}, nil
+		}
+		out, err := exec.Command(full, "--version").Output()
+		if err != nil {
+			continue
+		}
+		line, _, _ := strings.Cut(string(out), "\n")
+		cxxVersions.Store(full, line)
+		return &cxx{full, line}, nil
+	}
+	return nil, fmt.Errorf("%w: the CPU device compiles kernels with a C++17 compiler, and none of %s works; install one (Debian, Ubuntu: apt install g++; Fedora: dnf install gcc-c++; macOS: xcode-select --install) or name it in CXX",
+		ErrNoCompiler, strings.Join(strings.Fields(strings.Join(tried, " ")), ", "))
+}
+
+var cxxFlags = []string{"-std=c++17", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti",
+	"-fno-threadsafe-statics", "-fno-strict-aliasing", "-fno-stack-protector", "-Wl,--as-needed", "-w"}
+
+func (c *cxx) extension() string { return "so" }
+
+func (c *cxx) ident() string {
+	return strings.Join(append([]string{c.path, c.version, runtime.GOARCH}, cxxFlags...), " ")
+}
+
+func (c *cxx) compile(src *source) ([]byte, error) {
+	dir, err := os.MkdirTemp("", "warpmap-compile-*")
+	if err != nil {
+		return nil, fmt.Errorf("compiling %s needs a writable directory for temporary files: %w", src.program, err)
+	}
+	defer os.RemoveAll(dir)
+	for _, f := range src.files {
+		if err := os.WriteFile(filepath.Join(dir, f.Name), []byte(f.Text), 0o644); err != nil {
+			return nil, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	args := append([]string(nil), cxxFlags...)
+	if src.stress {
+		args = append(args, "-DWARPMAP_STRESS")
+	}
+	args = append(args, "-x", "c++", src.files[0].Name, "-o", "module.so")
+	cmd := exec.CommandContext(ctx, c.path, args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		if len(out) == 0 {
+			out = []byte(err.Error())
+		}
+		return nil, &CompileError{src.program, c.version, string(out)}
+	}
+	image, err := os.ReadFile(filepath.Join(dir, "module.so"))
+	if err != nil {
+		return nil, err
+	}
+	return image, nil
+}
+
+// pointer turns an address of memory outside Go's heap into a pointer.
+func pointer(addr uint64) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&addr)) }
+
+func mmap(n int64, prot int) (uintptr, error) {
+	flags := syscall.MAP_PRIVATE | syscall.MAP_ANON | syscall.MAP_NORESERVE
+	p, _, e := syscall.Syscall6(syscall.SYS_MMAP, 0, uintptr(n), uintptr(prot), uintptr(flags), ^uintptr(0), 0)
+	if e != 0 {
+		return 0, e
+	}
+	return p, nil
+}
+
+func munmap(p uintptr, n int64) error {
+	if _, _, e := syscall.Syscall(syscall.SYS_MUNMAP, p, uintptr(n), 0); e != 0 {
+		return e
+	}
+	return nil
+}
+
+func mprotect(p, n uintptr) error {
+	if _, _, e := syscall.Syscall(syscall.SYS_MPROTECT, p, n, syscall.PROT_READ|syscall.PROT_WRITE); e != 0 {
+		return e
+	}
+	return nil
+}
+
+// memInfo reads a line of /proc/meminfo, in bytes; 0 where there is none.
+func memInfo(key string) int64 {
+	data, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(data)) {
+		if k, v, ok := strings.Cut(line, ":"); ok && k == key {
+			n, _ := strconv.ParseInt(strings.Fields(v)[0], 10, 64)
+			return n << 10
+		}
+	}
+	return 0
+}
+
+func cpuModel() string {
+	data, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(data)) {
+		if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == "model name" {
+			return strings.TrimSpace(v)
+		}
+	}
+	return runtime.GOARCH + " CPU"
+}

@@ -1,0 +1,448 @@
+package device_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/cu/cufake"
+	"github.com/warpmap/warpmap/internal/nvrtc"
+	"github.com/warpmap/warpmap/internal/tabletest"
+)
+
+// These tests drive the CUDA back end through a fake driver and a fake NVRTC, one library, which package cufake builds.
+
+// fake makes Open use a fake driver, and returns an option that has it compile with the fake NVRTC and no cache.
+func fake(t *testing.T) (*cufake.Fake, device.Option) {
+	t.Helper()
+	f := cufake.New(t)
+	t.Setenv("WARPMAP_LIBCUDA", f.Path)
+	t.Setenv(nvrtc.Env, f.Path)
+	return f, device.WithCache("")
+}
+
+func openFake(t *testing.T) (*cufake.Fake, *device.Device) {
+	t.Helper()
+	f, opt := fake(t)
+	d, err := device.Open("cuda:1", opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return f, d
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func contains(t *testing.T, err error, wants ...string) {
+	t.Helper()
+	for _, want := range wants {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %q lacks %q", fmt.Sprint(err), want)
+		}
+	}
+}
+
+// addParams is the parameter of the fake's kernel "add", and of gpu_test.go's.
+type addParams struct {
+	Addr, N uint64
+	Value   uint32
+}
+
+// fakeProgram has the fake's kernels.
+var fakeProgram = &device.Program{
+	Name:    "fake",
+	Files:   []device.File{{Name: "fake.cu", Text: "add crash"}},
+	Layouts: []any{addParams{}},
+}
+
+func kernelOf(t *testing.T, d *device.Device, p *device.Program, name string) device.Kernel[addParams] {
+	t.Helper()
+	m, err := d.Compile(p)
+	must(t, err)
+	k, err := device.KernelOf[addParams](m, name)
+	must(t, err)
+	return k
+}
+
+func TestCUDAInfo(t *testing.T) {
+	f, d := openFake(t)
+	got := d.Info()
+	if !strings.HasPrefix(got.Driver, "CUDA 12.8") {
+		t.Errorf("driver %q", got.Driver)
+	}
+	got.Driver = ""
+	want := device.Info{Name: "cuda:1", Model: "Fake GPU 1", Arch: "sm_90", Compiler: "NVRTC 12.4", Multiprocessors: 3, Memory: 1 << 20, L2: 4096, CAS128: true}
+	if got != want || !got.CUDA() {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	f.Set("capability", 86)
+	e, err := device.Open("cuda")
+	must(t, err)
+	defer e.Close()
+	if i := e.Info(); i.CAS128 || i.Arch != "sm_86" || i.Name != "cuda:0" {
+		t.Errorf("%+v", i)
+	}
+}
+
+func TestCUDAMemory(t *testing.T) {
+	f, d := openFake(t)
+	roundTrip(t, d)
+	free, total, err := d.Memory()
+	if err != nil || free != 1<<20 || total != 1<<20 {
+		t.Errorf("%d of %d bytes free, %v", free, total, err)
+	}
+	must(t, d.Close())
+	f.NoLeaks()
+}
+
+// roundTrip copies through every kind of memory, on a GPU or a fake.
+func roundTrip(t *testing.T, d *device.Device) {
+	t.Helper()
+	in := make([]uint32, 5000)
+	for i := range in {
+		in[i] = uint32(i) * 2654435761
+	}
+	a, err := device.From(d, in)
+	must(t, err)
+	b, err := device.Make[uint32](d, len(in))
+	must(t, err)
+	st, err := d.NewStream()
+	must(t, err)
+	must(t, b.CopyFrom(st, a))
+	must(t, b.Slice(1, 3).Fill(st, 0xff))
+	out, err := b.Host(st)
+	must(t, err)
+	in[1], in[2] = ^uint32(0), ^uint32(0)
+	if !slices.Equal(in, out) {
+		t.Error("copies within the device differ")
+	}
+	pinned, err := device.MakeHost[uint32](d, len(in))
+	must(t, err)
+	copy(pinned.Slice(), in)
+	must(t, a.WriteAsync(st, pinned, len(in)))
+	must(t, st.Sync())
+	clear(pinned.Slice())
+	must(t, a.ReadAsync(st, pinned, len(in)))
+	must(t, st.Sync())
+	if !slices.Equal(in, pinned.Slice()) {
+		t.Error("copies through pinned memory differ")
+	}
+	if pinned.Mapped().Addr() != 0 {
+		t.Error("memory that is only pinned has an address")
+	}
+	mapped, err := device.MakeMapped[uint32](d, len(in))
+	must(t, err)
+	must(t, mapped.Mapped().CopyFrom(st, a))
+	must(t, st.Sync())
+	if !slices.Equal(in, mapped.Slice()) {
+		t.Error("copies to mapped memory differ")
+	}
+	for _, free := range []func() error{a.Free, b.Free, pinned.Free, mapped.Free, st.Close} {
+		must(t, free())
+	}
+	if err := b.Free(); !errors.Is(err, device.ErrFreed) {
+		t.Errorf("freed twice: %v", err)
+	}
+}
+
+func TestCUDALaunch(t *testing.T) {
+	f, d := openFake(t)
+	launch(t, d, kernelOf(t, d, fakeProgram, "add"))
+	m, err := d.Compile(fakeProgram)
+	must(t, err)
+	_, err = device.KernelOf[addParams](m, "no_such_kernel")
+	contains(t, err, "no_such_kernel", "named symbol not found")
+	must(t, d.Close())
+	f.NoLeaks()
+}
+
+// launch runs "add" twice between events, on two streams.
+func launch(t *testing.T, d *device.Device, k device.Kernel[addParams]) {
+	t.Helper()
+	const n = 1000
+	s, err := device.Make[uint32](d, n)
+	must(t, err)
+	defer s.Free()
+	st, err := d.NewStream()
+	must(t, err)
+	defer st.Close()
+	from, err := d.NewEvent()
+	must(t, err)
+	defer from.Close()
+	to, err := d.NewEvent()
+	must(t, err)
+	defer to.Close()
+	must(t, s.Fill(nil, 0))
+	must(t, from.Record(nil))
+	must(t, k.Launch(nil, device.GridFor(n, 256), &addParams{s.Addr(), n, 40}))
+	must(t, to.Record(nil))
+	must(t, st.Wait(to))
+	must(t, k.Launch(st, device.GridFor(n-1, 256), &addParams{s.Addr(), n - 1, 2}))
+	got, err := s.Host(st)
+	must(t, err)
+	if got[0] != 42 || got[n-2] != 42 || got[n-1] != 40 {
+		t.Errorf("%d, …, %d, %d; want 42, …, 42, 40", got[0], got[n-2], got[n-1])
+	}
+	must(t, to.Sync())
+	if took, err := to.Since(from); err != nil || took < 0 || took.Seconds() > 10 {
+		t.Errorf("took %v, %v", took, err)
+	}
+}
+
+func TestCUDACloseFreesAll(t *testing.T) {
+	f, d := openFake(t)
+	other, err := device.Open("cuda:1", device.WithCache(""))
+	must(t, err)
+	s, err := device.Make[uint64](d, 100)
+	must(t, err)
+	_, err = device.MakeMapped[uint64](d, 100)
+	must(t, err)
+	st, err := d.NewStream()
+	must(t, err)
+	_, err = d.NewEvent()
+	must(t, err)
+	k := kernelOf(t, d, fakeProgram, "add")
+	must(t, d.Close())
+	must(t, d.Close())
+	if n := f.Get("allocs") + f.Get("host") + f.Get("events") + f.Get("modules"); n != 0 || f.Get("streams") != 1 {
+		t.Errorf("%d things and %d streams are left beside the other device's stream", n, f.Get("streams"))
+	}
+	for what, err := range map[string]error{
+		"free":   s.Free(),
+		"fill":   s.Fill(nil, 0),
+		"sync":   st.Sync(),
+		"launch": k.Launch(nil, device.GridFor(1, 32), &addParams{}),
+	} {
+		if !errors.Is(err, device.ErrClosed) && !errors.Is(err, device.ErrFreed) {
+			t.Errorf("%s after Close: %v", what, err)
+		}
+	}
+	roundTrip(t, other)
+	must(t, other.Close())
+	f.NoLeaks()
+}
+
+func TestCUDAOutOfMemory(t *testing.T) {
+	f, d := openFake(t)
+	s, err := device.Make[uint64](d, 1<<16)
+	must(t, err)
+	_, err = device.Make[uint64](d, 1<<17)
+	var oom *device.OutOfMemoryError
+	if !errors.As(err, &oom) || oom.Asked != 1<<20 || oom.Free != 1<<19 {
+		t.Fatalf("%v", err)
+	}
+	contains(t, err, "cuda:1: out of memory: 1.0 MiB asked, 512.0 KiB free")
+	if _, err := device.MakeHost[byte](d, 1<<41); !errors.As(err, &oom) || oom.Asked != 1<<41 {
+		t.Errorf("%v", err)
+	}
+	must(t, s.Free()) // the device still works
+	_, err = device.Make[uint64](d, 1<<17)
+	must(t, err)
+	must(t, d.Close())
+	f.NoLeaks()
+}
+
+func TestCUDAFault(t *testing.T) {
+	f, opt := fake(t)
+	for _, code := range []int64{700, 715, 716, 717, 718, 719, 710, 714, 702, 214} {
+		f.Set("fault", code)
+		d, err := device.Open("cuda:0", opt)
+		must(t, err)
+		s, err := device.Make[uint32](d, 10)
+		must(t, err)
+		must(t, kernelOf(t, d, fakeProgram, "crash").Launch(nil, device.GridFor(1, 32), &addParams{}))
+		err = d.Stream().Sync()
+		var fault *device.FaultError
+		if !errors.As(err, &fault) || fault.Device != "cuda:0" {
+			t.Fatalf("fault %d: %v", code, err)
+		}
+		if code == 700 {
+			contains(t, err, "an illegal memory access was encountered (CUDA_ERROR_ILLEGAL_ADDRESS)", "the device is lost")
+		}
+		_, makeErr := device.Make[uint32](d, 1)
+		_, readErr := s.Host(nil)
+		_, _, memoryErr := d.Memory()
+		_, compileErr := d.Compile(fakeProgram)
+		for _, later := range []error{makeErr, readErr, memoryErr, compileErr, s.Free(), d.Stream().Sync()} {
+			if later != err {
+				t.Errorf("a later call says %v", later)
+			}
+		}
+		must(t, d.Close())
+	}
+	d, err := device.Open("cuda:0", opt)
+	must(t, err)
+	defer d.Close()
+	roundTrip(t, d)
+}
+
+// A call that queues work can be the one that reports a fault of earlier work.
+func TestCUDAFaultAtLaunch(t *testing.T) {
+	_, d := openFake(t)
+	add, crash := kernelOf(t, d, fakeProgram, "add"), kernelOf(t, d, fakeProgram, "crash")
+	must(t, crash.Launch(nil, device.GridFor(1, 32), &addParams{}))
+	err := add.Launch(nil, device.GridFor(1, 32), &addParams{})
+	if !errors.As(err, new(*device.FaultError)) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestCUDANoDevice(t *testing.T) {
+	open := func(name string) error {
+		d, err := device.Open(name, device.WithCache(""))
+		if err == nil {
+			d.Close()
+		}
+		return err
+	}
+	f, _ := fake(t)
+	err := open("cuda:2")
+	if !errors.Is(err, device.ErrNoGPU) {
+		t.Errorf("%v", err)
+	}
+	contains(t, err, "cuda:2", "there are 2, from cuda:0 to cuda:1")
+
+	f.Set("capability", 61)
+	err = open("cuda:0")
+	contains(t, err, "cuda:0: Fake GPU 0 has compute capability 6.1", "7.0 or newer")
+	f.Set("capability", 70)
+	must(t, open("cuda:0"))
+
+	f.Set("devices", 0)
+	err = open("cuda:0")
+	if !errors.Is(err, device.ErrNoGPU) {
+		t.Errorf("%v", err)
+	}
+	contains(t, err, "no GPU")
+
+	for _, code := range []int64{34, 803, 999} { // the toolkit's stub; a driver of two versions; unknown
+		f.Set("init", code)
+		err = open("cuda")
+		if !errors.Is(err, device.ErrNoDriver) {
+			t.Errorf("%v", err)
+		}
+		contains(t, err, "install NVIDIA's driver")
+	}
+	f.NoLeaks()
+
+	missing := filepath.Join(t.TempDir(), "libcuda.so.1")
+	t.Setenv("WARPMAP_LIBCUDA", missing)
+	err = open("cuda")
+	if !errors.Is(err, device.ErrNoDriver) {
+		t.Errorf("%v", err)
+	}
+	contains(t, err, missing, "install NVIDIA's driver", "WARPMAP_LIBCUDA")
+}
+
+func TestCUDANoNVRTC(t *testing.T) {
+	f, opt := fake(t)
+	missing := filepath.Join(t.TempDir(), "libnvrtc.so")
+	t.Setenv(nvrtc.Env, missing)
+	d, err := device.Open("cuda:0", opt)
+	must(t, err)
+	defer d.Close()
+	if c := d.Info().Compiler; c != "" {
+		t.Errorf("compiler %q", c)
+	}
+	roundTrip(t, d) // which needs no kernels
+	_, err = d.Compile(fakeProgram)
+	if !errors.Is(err, device.ErrNoNVRTC) {
+		t.Errorf("%v", err)
+	}
+	contains(t, err, missing, "libnvrtc12", "nvidia-cuda-nvrtc", nvrtc.Env)
+
+	must(t, os.Symlink(f.Path, missing)) // installed at last
+	_, err = d.Compile(fakeProgram)
+	must(t, err)
+	_, err = device.CompileFor("sm_9", fakeProgram)
+	contains(t, err, `architecture "sm_9"`)
+}
+
+// A GPU newer than the NVRTC is given code for the newest older GPU whose code it runs.
+func TestCUDAOldNVRTC(t *testing.T) {
+	f, opt := fake(t)
+	f.Set("capability", 87)
+	cache := t.TempDir()
+	d, err := device.Open("cuda:0", device.WithCache(cache))
+	must(t, err)
+	_, err = d.Compile(fakeProgram)
+	must(t, err)
+	must(t, d.Close())
+	files, _ := filepath.Glob(filepath.Join(cache, "*.cubin"))
+	if len(files) != 1 {
+		t.Fatalf("cache: %v", files)
+	}
+	if image, err := os.ReadFile(files[0]); err != nil || !strings.HasPrefix(string(image), "\x7fELF --gpu-architecture=sm_86 --std=c++17\n") {
+		t.Errorf("compiled as %.60q, %v", image, err)
+	}
+
+	f.Set("capability", 120)
+	d, err = device.Open("cuda:0", opt)
+	must(t, err)
+	defer d.Close()
+	_, err = d.Compile(fakeProgram)
+	if !errors.Is(err, device.ErrNoNVRTC) {
+		t.Errorf("%v", err)
+	}
+	contains(t, err, "cannot compile for sm_120", "sm_86 sm_89 sm_90")
+}
+
+func TestCUDACompileError(t *testing.T) {
+	f, d := openFake(t)
+	_, err := d.Compile(&device.Program{Name: "bad", Files: []device.File{{Name: "bad.cu", Text: "#error"}}})
+	var e *device.CompileError
+	if !errors.As(err, &e) || e.Program != "bad" {
+		t.Fatalf("%v", err)
+	}
+	contains(t, err, "NVRTC 12.4 for sm_90", "bad.cu(1): error")
+	f.Set("nvrtc fail", 5)
+	_, err = d.Compile(fakeProgram)
+	contains(t, err, "INVALID_OPTION")
+	f.Set("nvrtc fail", 0)
+	_, err = d.Compile(fakeProgram) // neither failure is remembered
+	must(t, err)
+}
+
+func TestNVRTCCompileError(t *testing.T) {
+	_, err := device.CompileFor("sm_90", &device.Program{Name: "bad", Files: []device.File{{Name: "bad.cu", Text: "#include \"bad.cuh\"\n"}, {Name: "bad.cuh", Text: "\nint f() { return x; }\n"}}})
+	if errors.Is(err, device.ErrNoNVRTC) {
+		tabletest.Require(t, "nvrtc", err)
+	}
+	var e *device.CompileError
+	if !errors.As(err, &e) || e.Program != "bad" {
+		t.Fatalf("%v", err)
+	}
+	contains(t, err, "compiling bad with NVRTC", `bad.cuh(2): error: identifier "x" is undefined`)
+}
+
+func TestCUDAConcurrently(t *testing.T) {
+	f, d := openFake(t)
+	f.Set("memory", 64<<20)
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 10 {
+				roundTrip(t, d)
+				launch(t, d, kernelOf(t, d, fakeProgram, "add"))
+			}
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		return
+	}
+	must(t, d.Close())
+	f.NoLeaks()
+}

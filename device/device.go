@@ -1,0 +1,348 @@
+// Package device opens a GPU, or the CPU in its place, and gives tables what they need of it: memory, streams,
+// events, and kernels that are compiled when first used.
+//
+// Two back ends stand behind one small interface: cuda.go drives a GPU through libcuda and NVRTC without cgo, and
+// cpu.go compiles the same kernel sources with the system's C++ compiler and runs the 32 lanes of a warp as fibers.
+// A kernel cannot tell which of the two runs it.
+//
+// Everything here is safe to call from several goroutines. Close is idempotent, and use after Close is ErrClosed.
+package device
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unsafe"
+)
+
+// Errors that callers may test for with errors.Is.
+var (
+	ErrClosed     = errors.New("device is closed")
+	ErrNoDriver   = errors.New("no CUDA driver")
+	ErrNoGPU      = errors.New("no such CUDA GPU")
+	ErrNoNVRTC    = errors.New("no NVRTC")
+	ErrNoCompiler = errors.New("no C++ compiler")
+	ErrFreed      = errors.New("memory is already freed")
+)
+
+// OutOfMemoryError says how much was asked for and how much there was, in bytes.
+type OutOfMemoryError struct {
+	Device string
+	Asked  int64
+	Free   int64
+}
+
+func (e *OutOfMemoryError) Error() string {
+	return fmt.Sprintf("%s: out of memory: %s asked, %s free", e.Device, Bytes(e.Asked), Bytes(e.Free))
+}
+
+// FaultError says that a kernel broke: a bad address, a divergent warp operation, a trap. The device is lost from
+// then on: what its memory holds is not to be trusted, and every later call returns the same error.
+type FaultError struct {
+	Device string
+	Kernel string // the kernel, where the back end knows it
+	What   string
+}
+
+func (e *FaultError) Error() string {
+	k := ""
+	if e.Kernel != "" {
+		k = "kernel " + e.Kernel + ": "
+	}
+	return fmt.Sprintf("%s: %s%s (the device is lost: close it and open it again)", e.Device, k, e.What)
+}
+
+// CompileError holds what the compiler said of a kernel.
+type CompileError struct {
+	Program  string
+	Compiler string
+	Log      string
+}
+
+func (e *CompileError) Error() string {
+	return fmt.Sprintf("compiling %s with %s:\n%s", e.Program, e.Compiler, strings.TrimRight(e.Log, "\n"))
+}
+
+// Info describes a device.
+type Info struct {
+	Name            string // what Open takes: "cuda:0", "cpu"
+	Model           string // "NVIDIA H200"
+	Arch            string // "sm_90", "amd64"
+	Driver          string // version of the driver; empty on the CPU
+	Compiler        string // what compiles kernels, with its version; empty where none is found
+	Multiprocessors int    // streaming multiprocessors, or hardware threads on the CPU
+	Memory          int64  // bytes
+	L2              int64  // bytes of last-level cache; 0 where unknown
+	CAS128          bool   // has a 128-bit compare-and-swap
+}
+
+// CUDA tells whether the device is a GPU.
+func (i Info) CUDA() bool { return strings.HasPrefix(i.Name, "cuda:") }
+
+// backend is all that differs between a GPU and the CPU. Addresses are device addresses; streams, events, modules
+// and kernels are handles of the back end's own. Work put on a stream runs in order; the CPU runs it within the call.
+type backend interface {
+	info() Info
+	memory() (free, total int64, err error)
+
+	alloc(bytes int64) (uint64, error)
+	free(addr uint64) error
+	allocHost(bytes int64, mapped bool) (host unsafe.Pointer, dev uint64, err error)
+	freeHost(host unsafe.Pointer) error
+
+	copyIn(stream uintptr, dst uint64, src unsafe.Pointer, bytes int64) error
+	copyOut(stream uintptr, dst unsafe.Pointer, src uint64, bytes int64) error
+	copyWithin(stream uintptr, dst, src uint64, bytes int64) error
+	fill(stream uintptr, dst uint64, value byte, bytes int64) error
+
+	newStream() (uintptr, error)
+	freeStream(stream uintptr) error
+	syncStream(stream uintptr) error
+
+	newEvent() (uintptr, error)
+	freeEvent(event uintptr) error
+	record(event, stream uintptr) error
+	wait(stream, event uintptr) error
+	syncEvent(event uintptr) error
+	elapsed(from, to uintptr) (time.Duration, error)
+
+	compiler() (compiler, error)
+	load(program string, image []byte, file string) (module uintptr, err error)
+	kernel(module uintptr, name string) (uintptr, error)
+	launch(stream, kernel uintptr, grid Grid, params unsafe.Pointer, bytes int64) error
+
+	close() error
+}
+
+// Device is an open GPU or the CPU. Its zero value is of no use: see Open.
+type Device struct {
+	infos  Info
+	why    string
+	cfg    config
+	b      backend
+	stream *Stream // used where the caller gives none
+
+	mu     sync.RWMutex // held for reading during every call, for writing by Close
+	closed bool
+
+	lostMu sync.Mutex
+	lost   error
+
+	liveMu sync.Mutex
+	live   map[*allocation]struct{}
+
+	modMu   sync.Mutex
+	modules map[string]*Module
+}
+
+type config struct {
+	cacheDir  string
+	noCache   bool
+	stress    bool
+	seed      uint64
+	toolchain string
+	workers   int
+}
+
+// Option changes how Open opens a device.
+type Option func(*config)
+
+// WithCache keeps compiled kernels in dir instead of the user's cache directory; an empty dir keeps none.
+func WithCache(dir string) Option {
+	return func(c *config) { c.cacheDir, c.noCache = dir, dir == "" }
+}
+
+// WithStress makes the CPU device switch lanes at random at every atomic operation and every global load or store,
+// by seed, in one thread: the same seed gives the same schedule. It has no effect on a GPU.
+func WithStress(seed uint64) Option {
+	return func(c *config) { c.stress, c.seed = true, seed }
+}
+
+// WithCompiler names the C++ compiler (CPU device) or the NVRTC library (GPU) to use.
+func WithCompiler(path string) Option { return func(c *config) { c.toolchain = path } }
+
+// WithWorkers bounds the threads that the CPU device runs a kernel on; 0 means one for each hardware thread.
+func WithWorkers(n int) Option { return func(c *config) { c.workers = n } }
+
+// Open opens a device by name: "cuda:N" is the GPU with index N, "cuda" the first, "cpu" the CPU, and "auto" (or "")
+// the first GPU that works, else the CPU; String then says which and why.
+//
+// It needs no CUDA toolkit. Errors: ErrNoDriver, ErrNoGPU, ErrNoNVRTC and ErrNoCompiler, each wrapped in
+// what to install.
+func Open(name string, opts ...Option) (*Device, error) {
+	var cfg config
+	for _, o := range opts {
+		o(&cfg)
+	}
+	if !cfg.noCache && cfg.cacheDir == "" {
+		cfg.cacheDir = defaultCacheDir()
+	}
+	switch {
+	case name == "" || name == "auto":
+		var gpu error // why the first cannot be used
+		for i := 0; ; i++ {
+			b, err := openCUDA(i, &cfg)
+			if err == nil {
+				return finish(b, cfg, "the first CUDA GPU that works")
+			}
+			if gpu == nil {
+				gpu = err
+			}
+			if errors.Is(err, ErrNoGPU) || errors.Is(err, ErrNoDriver) {
+				break
+			}
+		}
+		c, err := openCPU(&cfg)
+		if err != nil {
+			return nil, fmt.Errorf("no device: no GPU (%v), and no CPU device either: %w", gpu, err)
+		}
+		return finish(c, cfg, fmt.Sprintf("the CPU, because no GPU can be used: %v", gpu))
+	case name == "cpu":
+		b, err := openCPU(&cfg)
+		if err != nil {
+			return nil, err
+		}
+		return finish(b, cfg, "")
+	case name == "cuda" || strings.HasPrefix(name, "cuda:"):
+		index := 0
+		if _, s, ok := strings.Cut(name, ":"); ok {
+			var err error
+			if index, err = strconv.Atoi(s); err != nil || index < 0 {
+				return nil, fmt.Errorf("device %q: want cuda:N with N = 0, 1, …", name)
+			}
+		}
+		b, err := openCUDA(index, &cfg)
+		if err != nil {
+			return nil, err
+		}
+		return finish(b, cfg, "")
+	}
+	return nil, fmt.Errorf("device %q: want auto, cpu, or cuda:N", name)
+}
+
+func finish(b backend, cfg config, why string) (*Device, error) {
+	d := &Device{infos: b.info(), why: why, cfg: cfg, b: b, live: map[*allocation]struct{}{}, modules: map[string]*Module{}}
+	s, err := d.NewStream()
+	if err != nil {
+		b.close()
+		return nil, err
+	}
+	d.stream = s
+	return d, nil
+}
+
+// List describes every device that Open could open, GPUs first, with the reason for each that it could not.
+func List() (found []Info, problems []error) {
+	for i := 0; ; i++ {
+		b, err := openCUDA(i, &config{})
+		if err != nil {
+			if i == 0 || !errors.Is(err, ErrNoGPU) {
+				problems = append(problems, err)
+			}
+			if errors.Is(err, ErrNoGPU) || errors.Is(err, ErrNoDriver) {
+				break
+			}
+			continue
+		}
+		found = append(found, b.info())
+		b.close()
+	}
+	b, err := openCPU(&config{})
+	if err != nil {
+		return found, append(problems, err)
+	}
+	found = append(found, b.info())
+	b.close()
+	return found, problems
+}
+
+// Info describes the device.
+func (d *Device) Info() Info { return d.infos }
+
+// String names the device, and says why where "auto" chose it.
+func (d *Device) String() string {
+	s := fmt.Sprintf("%s (%s)", d.infos.Name, d.infos.Model)
+	if d.why != "" {
+		s += ": " + d.why
+	}
+	return s
+}
+
+// Memory tells how many bytes of the device's memory are free, and how many there are.
+func (d *Device) Memory() (free, total int64, err error) {
+	err = d.do(func() (e error) { free, total, e = d.b.memory(); return e })
+	return free, total, err
+}
+
+// Close frees every allocation, stream and kernel of the device. Calls under way are waited for.
+func (d *Device) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	d.liveMu.Lock()
+	for a := range d.live {
+		a.freed.Store(true)
+		if a.host != nil {
+			d.b.freeHost(a.host)
+		} else {
+			d.b.free(a.addr)
+		}
+	}
+	d.live = nil
+	d.liveMu.Unlock()
+	return d.b.close()
+}
+
+// do runs one call of the back end: not after Close, not on a lost device, and a fault marks the device lost.
+func (d *Device) do(call func() error) error {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if d.closed {
+		return fmt.Errorf("%s: %w", d.infos.Name, ErrClosed)
+	}
+	d.lostMu.Lock()
+	lost := d.lost
+	d.lostMu.Unlock()
+	if lost != nil {
+		return lost
+	}
+	err := call()
+	var fault *FaultError
+	if err != nil && errors.As(err, &fault) {
+		d.lostMu.Lock()
+		d.lost = err
+		d.lostMu.Unlock()
+	}
+	return err
+}
+
+// Bytes writes a number of bytes for people: 1536 is "1.5 KiB".
+func Bytes(n int64) string {
+	if n < 1024 && n > -1024 {
+		return fmt.Sprintf("%d B", n)
+	}
+	f, i := float64(n), -1
+	for (f >= 1024 || f <= -1024) && i < 4 {
+		f /= 1024
+		i++
+	}
+	return fmt.Sprintf("%.1f %ciB", f, "KMGTP"[i])
+}
+
+func defaultCacheDir() string {
+	if dir := os.Getenv("WARPMAP_CACHE"); dir != "" {
+		return dir
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return dir + string(os.PathSeparator) + "warpmap"
+}

@@ -1,0 +1,231 @@
+package device_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/tabletest"
+)
+
+// These tests want a GPU, and are skipped without one (see tabletest.Require).
+
+func openGPU(t *testing.T) *device.Device {
+	t.Helper()
+	d, err := device.Open("cuda", device.WithCache(""))
+	tabletest.Require(t, "cuda", err)
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+type wideParams struct {
+	Out   uint64
+	Words [510]uint64
+	Last  uint64
+}
+
+var gpuProgram = &device.Program{
+	Name: "gpu",
+	Files: []device.File{{Name: "gpu.cu", Text: `
+#include "warpmap.cuh"
+#include "layout.h"
+
+WARPMAP_KERNEL(add, device_test::addParams) {
+    u64 i = block_index() * block_threads() + thread_index();
+    if (i < p.n) ((u32*)p.addr)[i] += p.value;
+}
+
+WARPMAP_KERNEL(crash, device_test::addParams) { *(volatile u32*)p.addr = p.value; }
+
+WARPMAP_KERNEL(stop, device_test::addParams) { asm volatile("trap;"); }
+
+// Runs for p.n nanoseconds.
+WARPMAP_KERNEL(spin, device_test::addParams) {
+    u64 from, now;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(from));
+    do asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now)); while (now - from < p.n);
+}
+
+WARPMAP_KERNEL(wide, device_test::wideParams) {
+    u64 sum = p.last;
+    for (int i = 0; i < 510; i++) sum += p.words[i];
+    if (thread_index() == 0) *(u64*)p.out = sum;
+}
+`}},
+	Layouts: []any{addParams{}, wideParams{}},
+}
+
+func compileGPU(t *testing.T, d *device.Device) *device.Module {
+	t.Helper()
+	m, err := d.Compile(gpuProgram)
+	if errors.Is(err, device.ErrNoNVRTC) {
+		tabletest.Require(t, "nvrtc", err)
+	}
+	must(t, err)
+	return m
+}
+
+// The kernels of these tests must compile where there is an NVRTC, GPU or not.
+func TestGPUProgramCompiles(t *testing.T) {
+	for _, arch := range []string{"sm_75", "sm_90"} {
+		_, err := device.CompileFor(arch, gpuProgram)
+		if errors.Is(err, device.ErrNoNVRTC) {
+			tabletest.Require(t, "nvrtc", err)
+		}
+		must(t, err)
+	}
+}
+
+func TestGPUInfo(t *testing.T) {
+	d := openGPU(t)
+	i := d.Info()
+	t.Logf("%v: %+v", d, i)
+	if i.Name != "cuda:0" || i.Model == "" || i.Multiprocessors < 1 || i.Memory < 1<<30 || i.L2 < 1<<16 || i.Driver == "" {
+		t.Errorf("%+v", i)
+	}
+	free, total, err := d.Memory()
+	if err != nil || free <= 0 || free > total || total > i.Memory {
+		t.Errorf("%d of %d bytes free, %v", free, total, err)
+	}
+}
+
+func TestGPUMemory(t *testing.T) { roundTrip(t, openGPU(t)) }
+
+func TestGPULaunch(t *testing.T) {
+	d := openGPU(t)
+	m := compileGPU(t, d)
+	k, err := device.KernelOf[addParams](m, "add")
+	must(t, err)
+	launch(t, d, k)
+	_, err = device.KernelOf[addParams](m, "no_such_kernel")
+	contains(t, err, "no_such_kernel")
+
+	wide, err := device.KernelOf[wideParams](m, "wide")
+	must(t, err)
+	out, err := device.Make[uint64](d, 1)
+	must(t, err)
+	p := wideParams{Out: out.Addr(), Last: 1000}
+	for i := range p.Words {
+		p.Words[i] = uint64(i)
+	}
+	must(t, wide.Launch(nil, device.Grid{Blocks: 1, Threads: 32}, &p))
+	if got, err := out.Host(nil); err != nil || got[0] != 1000+510*509/2 {
+		t.Errorf("a parameter of 4,096 bytes adds up to %v, %v", got, err)
+	}
+}
+
+// Events measure the device's time; streams run beside each other, and Free waits.
+func TestGPUTime(t *testing.T) {
+	d := openGPU(t)
+	spin, err := device.KernelOf[addParams](compileGPU(t, d), "spin")
+	must(t, err)
+	one, grid := 50*time.Millisecond, device.Grid{Blocks: 1, Threads: 32}
+	must(t, spin.Launch(nil, grid, &addParams{N: 1}))
+	must(t, d.Stream().Sync())
+	var events [2]*device.Event
+	for i := range events {
+		events[i], err = d.NewEvent()
+		must(t, err)
+	}
+	must(t, events[0].Record(nil))
+	must(t, spin.Launch(nil, grid, &addParams{N: uint64(one)}))
+	must(t, events[1].Record(nil))
+	if _, err := events[1].Since(events[0]); err == nil {
+		t.Error("an event that has not passed has a time")
+	}
+	must(t, events[1].Sync())
+	if took, err := events[1].Since(events[0]); err != nil || took < one-time.Millisecond || took > 4*one {
+		t.Errorf("a kernel of %v took %v, %v", one, took, err)
+	}
+
+	a, err := d.NewStream()
+	must(t, err)
+	b, err := d.NewStream()
+	must(t, err)
+	from := time.Now()
+	must(t, spin.Launch(a, grid, &addParams{N: uint64(one)}))
+	must(t, spin.Launch(b, grid, &addParams{N: uint64(one)}))
+	must(t, a.Sync())
+	must(t, b.Sync())
+	if took := time.Since(from); took < one-time.Millisecond || took > 2*one-time.Millisecond {
+		t.Errorf("two kernels of %v on two streams took %v", one, took)
+	}
+
+	s, err := device.Make[uint32](d, 1)
+	must(t, err)
+	from = time.Now()
+	must(t, spin.Launch(a, grid, &addParams{N: uint64(one)}))
+	must(t, s.Free())
+	if took := time.Since(from); took < one-time.Millisecond {
+		t.Errorf("Free returned %v into a kernel of %v", took, one)
+	}
+}
+
+func TestGPUOutOfMemory(t *testing.T) {
+	d := openGPU(t)
+	_, err := device.Make[byte](d, 1<<50)
+	var oom *device.OutOfMemoryError
+	if !errors.As(err, &oom) || oom.Asked != 1<<50 || oom.Free <= 0 || oom.Free > d.Info().Memory {
+		t.Fatalf("%v", err)
+	}
+	if _, err = device.MakeHost[byte](d, 1<<50); !errors.As(err, &oom) {
+		t.Errorf("host memory: %v", err)
+	}
+	roundTrip(t, d)
+}
+
+func TestGPUConcurrently(t *testing.T) {
+	d := openGPU(t)
+	k, err := device.KernelOf[addParams](compileGPU(t, d), "add")
+	must(t, err)
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for range 20 {
+				roundTrip(t, d)
+				launch(t, d, k)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// A fault loses the device, and opening it again gives one that works. It runs in a process of its own, since a driver
+// may not forgive the process that faulted.
+func TestGPUFault(t *testing.T) {
+	const env = "WARPMAP_TEST_FAULT"
+	if os.Getenv(env) == "" {
+		compileGPU(t, openGPU(t))
+		for _, kernel := range []string{"crash", "stop"} {
+			cmd := exec.Command(os.Args[0], "-test.run=^TestGPUFault$", "-test.v")
+			cmd.Env = append(os.Environ(), env+"="+kernel)
+			out, err := cmd.CombinedOutput()
+			t.Logf("%s:\n%s", kernel, out)
+			if err != nil {
+				t.Errorf("%s: %v", kernel, err)
+			}
+		}
+		return
+	}
+	d := openGPU(t)
+	k, err := device.KernelOf[addParams](compileGPU(t, d), os.Getenv(env))
+	must(t, err)
+	must(t, k.Launch(nil, device.Grid{Blocks: 1, Threads: 32}, &addParams{Addr: 64}))
+	err = d.Stream().Sync()
+	t.Log(err)
+	if !errors.As(err, new(*device.FaultError)) {
+		t.Fatalf("%v", err)
+	}
+	if _, later := device.Make[uint32](d, 1); later != err {
+		t.Errorf("a later call says %v", later)
+	}
+	must(t, d.Close())
+	again, err := device.Open("cuda")
+	must(t, err)
+	defer again.Close()
+	roundTrip(t, again)
+}

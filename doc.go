@@ -1,0 +1,17 @@
+// Package warpmap is GPU hash tables for Go: published designs, one interface, no cgo.
+//
+// A table is made on a device, which is a GPU or, where there is none, the CPU running the same kernels:
+//
+//	d, err := device.Open("auto")
+//	m, err := warpmap.New[uint32, uint32](d, "warpcore", table.Options{})
+//	err = m.Insert(keys, values)
+//	err = m.Find(queries, results, found)
+//
+// All operations take whole batches; table.Map is what every table can do. Which table when:
+//
+//   - warpcore: open addressing with cooperative probing (package warpcore). The one to begin with: fast inserts and
+//     look-ups up to high load factors, any mixture of 4- and 8-byte keys with 4-, 8- and 16-byte values. Its
+//     package also has a MultiMap, and lets your own kernels use a table from the device.
+//
+// Package join, and the command warpmap join, do with tables what databases do.
+package warpmap

@@ -1,0 +1,448 @@
+// Package cu is a thin binding of the CUDA driver, libcuda.so.1, without cgo and without a CUDA toolkit.
+//
+// Each method is the driver function of that name and returns what it returns; units are the driver's. Methods are
+// safe to call from several goroutines. Those that need a context want it current on the calling thread: lock the
+// thread and call CtxSetCurrent first. A call costs about 0.1 µs more than it does in C.
+package cu
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+)
+
+// Library is the driver's name in the loader's path.
+const Library = "libcuda.so.1"
+
+// Result is a CUresult.
+type Result int32
+
+// The results that callers tell apart.
+const (
+	Success                Result = 0
+	ErrorInvalidValue      Result = 1
+	ErrorOutOfMemory       Result = 2
+	ErrorStubLibrary       Result = 34
+	ErrorNoDevice          Result = 100
+	ErrorInvalidDevice     Result = 101
+	ErrorInvalidContext    Result = 201
+	ErrorECCUncorrectable  Result = 214
+	ErrorNVLink            Result = 220
+	ErrorContained         Result = 226
+	ErrorNotFound          Result = 500
+	ErrorNotReady          Result = 600
+	ErrorIllegalAddress    Result = 700
+	ErrorLaunchTimeout     Result = 702
+	ErrorContextDestroyed  Result = 709
+	ErrorAssert            Result = 710
+	ErrorHardwareStack     Result = 714
+	ErrorIllegalInstr      Result = 715
+	ErrorMisalignedAddress Result = 716
+	ErrorInvalidAddrSpace  Result = 717
+	ErrorInvalidPC         Result = 718
+	ErrorLaunchFailed      Result = 719
+	ErrorTensorMemoryLeak  Result = 721
+)
+
+// Sticky tells whether the result means that a kernel or the hardware broke the context: every later call in it
+// fails alike, until it is destroyed.
+func (r Result) Sticky() bool {
+	switch r {
+	case ErrorECCUncorrectable, ErrorNVLink, ErrorContained, ErrorIllegalAddress, ErrorLaunchTimeout,
+		ErrorContextDestroyed, ErrorAssert, ErrorHardwareStack, ErrorIllegalInstr, ErrorMisalignedAddress,
+		ErrorInvalidAddrSpace, ErrorInvalidPC, ErrorLaunchFailed, ErrorTensorMemoryLeak:
+		return true
+	}
+	return false
+}
+
+// Error is a driver call that did not return Success.
+type Error struct {
+	Call string // the driver function
+	Code Result
+	Name string // "CUDA_ERROR_OUT_OF_MEMORY"
+	Text string // "out of memory"
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s: %s (%s)", e.Call, e.Text, e.Name) }
+
+// Attributes of a device, for DeviceGetAttribute.
+const (
+	AttributeMultiprocessors = 16
+	AttributeL2Bytes         = 38
+	AttributeMajor           = 75
+	AttributeMinor           = 76
+)
+
+// Flags of StreamCreate, MemHostAlloc and EventCreate.
+const (
+	StreamNonBlocking = 1
+	HostPortable      = 1
+	HostDeviceMap     = 2
+	EventDefault      = 0
+)
+
+type function int
+
+const (
+	fnInit function = iota
+	fnDriverGetVersion
+	fnGetErrorName
+	fnGetErrorString
+	fnDeviceGetCount
+	fnDeviceGet
+	fnDeviceGetName
+	fnDeviceGetUUID
+	fnDeviceGetAttribute
+	fnDeviceTotalMem
+	fnPrimaryCtxRetain
+	fnPrimaryCtxRelease
+	fnCtxSetCurrent
+	fnCtxSynchronize
+	fnMemGetInfo
+	fnMemAlloc
+	fnMemFree
+	fnMemHostAlloc
+	fnMemFreeHost
+	fnMemHostGetDevicePointer
+	fnMemcpyHtoDAsync
+	fnMemcpyDtoHAsync
+	fnMemcpyDtoDAsync
+	fnMemsetD8Async
+	fnMemsetD32Async
+	fnStreamCreate
+	fnStreamDestroy
+	fnStreamSynchronize
+	fnStreamWaitEvent
+	fnEventCreate
+	fnEventDestroy
+	fnEventRecord
+	fnEventSynchronize
+	fnEventElapsedTime
+	fnModuleLoadData
+	fnModuleUnload
+	fnModuleGetFunction
+	fnFuncSetAttribute
+	fnLaunchKernel
+	functions
+)
+
+// The symbols of each function, the best first. Without _v2 most are the 32-bit interface of CUDA 3.
+var symbols = [functions]string{
+	fnInit:                    "cuInit",
+	fnDriverGetVersion:        "cuDriverGetVersion",
+	fnGetErrorName:            "cuGetErrorName",
+	fnGetErrorString:          "cuGetErrorString",
+	fnDeviceGetCount:          "cuDeviceGetCount",
+	fnDeviceGet:               "cuDeviceGet",
+	fnDeviceGetName:           "cuDeviceGetName",
+	fnDeviceGetUUID:           "cuDeviceGetUuid_v2 cuDeviceGetUuid",
+	fnDeviceGetAttribute:      "cuDeviceGetAttribute",
+	fnDeviceTotalMem:          "cuDeviceTotalMem_v2",
+	fnPrimaryCtxRetain:        "cuDevicePrimaryCtxRetain",
+	fnPrimaryCtxRelease:       "cuDevicePrimaryCtxRelease_v2 cuDevicePrimaryCtxRelease",
+	fnCtxSetCurrent:           "cuCtxSetCurrent",
+	fnCtxSynchronize:          "cuCtxSynchronize",
+	fnMemGetInfo:              "cuMemGetInfo_v2",
+	fnMemAlloc:                "cuMemAlloc_v2",
+	fnMemFree:                 "cuMemFree_v2",
+	fnMemHostAlloc:            "cuMemHostAlloc",
+	fnMemFreeHost:             "cuMemFreeHost",
+	fnMemHostGetDevicePointer: "cuMemHostGetDevicePointer_v2",
+	fnMemcpyHtoDAsync:         "cuMemcpyHtoDAsync_v2",
+	fnMemcpyDtoHAsync:         "cuMemcpyDtoHAsync_v2",
+	fnMemcpyDtoDAsync:         "cuMemcpyDtoDAsync_v2",
+	fnMemsetD8Async:           "cuMemsetD8Async",
+	fnMemsetD32Async:          "cuMemsetD32Async",
+	fnStreamCreate:            "cuStreamCreate",
+	fnStreamDestroy:           "cuStreamDestroy_v2",
+	fnStreamSynchronize:       "cuStreamSynchronize",
+	fnStreamWaitEvent:         "cuStreamWaitEvent",
+	fnEventCreate:             "cuEventCreate",
+	fnEventDestroy:            "cuEventDestroy_v2",
+	fnEventRecord:             "cuEventRecord",
+	fnEventSynchronize:        "cuEventSynchronize",
+	fnEventElapsedTime:        "cuEventElapsedTime_v2 cuEventElapsedTime",
+	fnModuleLoadData:          "cuModuleLoadData",
+	fnModuleUnload:            "cuModuleUnload",
+	fnModuleGetFunction:       "cuModuleGetFunction",
+	fnFuncSetAttribute:        "cuFuncSetAttribute",
+	fnLaunchKernel:            "cuLaunchKernel",
+}
+
+// Driver is a loaded driver library. It is never unloaded.
+type Driver struct {
+	path string
+	fn   [functions]uintptr
+}
+
+var (
+	openMu sync.Mutex
+	opened = map[string]*Driver{}
+)
+
+// Open loads the driver library at path, Library where path is empty, and finds its functions; each path is loaded
+// once. It does not call cuInit. Errors: the loader's own; a function that the library lacks.
+func Open(path string) (*Driver, error) {
+	if path == "" {
+		path = Library
+	}
+	openMu.Lock()
+	defer openMu.Unlock()
+	if d := opened[path]; d != nil {
+		return d, nil
+	}
+	lib, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_GLOBAL)
+	if err != nil {
+		return nil, err
+	}
+	d := &Driver{path: path}
+	for f, names := range symbols {
+		for name := range strings.FieldsSeq(names) {
+			if d.fn[f], err = purego.Dlsym(lib, name); err == nil {
+				break
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s is no CUDA driver, or too old a one: %w", path, err)
+		}
+	}
+	opened[path] = d
+	return d, nil
+}
+
+// Path is the library's path or name, as it was opened.
+func (d *Driver) Path() string { return d.path }
+
+// call calls a driver function. A Go pointer among the arguments must be converted to uintptr in the call itself:
+// only then does the pragma keep what it points to on the heap, and alive.
+//
+//go:uintptrescapes
+func call(d *Driver, f function, args ...uintptr) error {
+	r, _, _ := purego.SyscallN(d.fn[f], args...)
+	if code := Result(int32(r)); code != Success {
+		return d.failure(f, code)
+	}
+	return nil
+}
+
+func (d *Driver) failure(f function, code Result) error {
+	name, _, _ := strings.Cut(symbols[f], " ")
+	e := &Error{Call: strings.TrimSuffix(name, "_v2"), Code: code, Name: fmt.Sprintf("CUresult %d", code), Text: "unknown error"}
+	var p *byte
+	if r, _, _ := purego.SyscallN(d.fn[fnGetErrorName], uintptr(code), uintptr(unsafe.Pointer(&p))); int32(r) == 0 && p != nil {
+		e.Name = goString(p)
+	}
+	var q *byte
+	if r, _, _ := purego.SyscallN(d.fn[fnGetErrorString], uintptr(code), uintptr(unsafe.Pointer(&q))); int32(r) == 0 && q != nil {
+		e.Text = goString(q)
+	}
+	return e
+}
+
+func goString(p *byte) string {
+	n := 0
+	for *(*byte)(unsafe.Add(unsafe.Pointer(p), n)) != 0 {
+		n++
+	}
+	return string(unsafe.Slice(p, n))
+}
+
+// Init readies the driver; calling it again costs nothing. Errors: ErrorNoDevice where there is no GPU.
+func (d *Driver) Init() error { return call(d, fnInit, 0) }
+
+// DriverGetVersion is the newest CUDA version that the driver supports: 12040 is 12.4.
+func (d *Driver) DriverGetVersion() (version int, err error) {
+	var v int32
+	err = call(d, fnDriverGetVersion, uintptr(unsafe.Pointer(&v)))
+	return int(v), err
+}
+
+// DeviceGetCount is the number of GPUs.
+func (d *Driver) DeviceGetCount() (int, error) {
+	var n int32
+	err := call(d, fnDeviceGetCount, uintptr(unsafe.Pointer(&n)))
+	return int(n), err
+}
+
+// DeviceGet is the handle of the GPU with that index.
+func (d *Driver) DeviceGet(index int) (device int32, err error) {
+	err = call(d, fnDeviceGet, uintptr(unsafe.Pointer(&device)), uintptr(index))
+	return device, err
+}
+
+// DeviceGetName is the GPU's model.
+func (d *Driver) DeviceGetName(device int32) (string, error) {
+	var name [256]byte
+	err := call(d, fnDeviceGetName, uintptr(unsafe.Pointer(&name)), uintptr(len(name)-1), uintptr(device))
+	s, _, _ := strings.Cut(string(name[:]), "\x00")
+	return s, err
+}
+
+// DeviceGetUUID tells GPUs apart, across processes and reorderings.
+func (d *Driver) DeviceGetUUID(device int32) (id [16]byte, err error) {
+	err = call(d, fnDeviceGetUUID, uintptr(unsafe.Pointer(&id)), uintptr(device))
+	return id, err
+}
+
+// DeviceGetAttribute is one of the Attribute constants' value.
+func (d *Driver) DeviceGetAttribute(attribute int, device int32) (int, error) {
+	var v int32
+	err := call(d, fnDeviceGetAttribute, uintptr(unsafe.Pointer(&v)), uintptr(attribute), uintptr(device))
+	return int(v), err
+}
+
+// DeviceTotalMem is the GPU's memory in bytes.
+func (d *Driver) DeviceTotalMem(device int32) (bytes uint64, err error) {
+	err = call(d, fnDeviceTotalMem, uintptr(unsafe.Pointer(&bytes)), uintptr(device))
+	return bytes, err
+}
+
+// DevicePrimaryCtxRetain counts one more user of the GPU's primary context, and makes it for the first: tenths of a
+// second.
+func (d *Driver) DevicePrimaryCtxRetain(device int32) (ctx uintptr, err error) {
+	err = call(d, fnPrimaryCtxRetain, uintptr(unsafe.Pointer(&ctx)), uintptr(device))
+	return ctx, err
+}
+
+// DevicePrimaryCtxRelease counts one user less, and destroys the context after the last.
+func (d *Driver) DevicePrimaryCtxRelease(device int32) error {
+	return call(d, fnPrimaryCtxRelease, uintptr(device))
+}
+
+// CtxSetCurrent makes the context, or none for 0, the calling thread's: 0.3 µs.
+func (d *Driver) CtxSetCurrent(ctx uintptr) error { return call(d, fnCtxSetCurrent, ctx) }
+
+// CtxSynchronize waits for all work in the current context.
+func (d *Driver) CtxSynchronize() error { return call(d, fnCtxSynchronize) }
+
+// MemGetInfo is the GPU's free and total memory in bytes.
+func (d *Driver) MemGetInfo() (free, total uint64, err error) {
+	err = call(d, fnMemGetInfo, uintptr(unsafe.Pointer(&free)), uintptr(unsafe.Pointer(&total)))
+	return free, total, err
+}
+
+// MemAlloc allocates device memory, aligned to 256 bytes. Errors: ErrorOutOfMemory.
+func (d *Driver) MemAlloc(bytes uint64) (addr uint64, err error) {
+	err = call(d, fnMemAlloc, uintptr(unsafe.Pointer(&addr)), uintptr(bytes))
+	return addr, err
+}
+
+// MemFree frees device memory.
+func (d *Driver) MemFree(addr uint64) error { return call(d, fnMemFree, uintptr(addr)) }
+
+// MemHostAlloc allocates pinned host memory. Errors: ErrorOutOfMemory.
+func (d *Driver) MemHostAlloc(bytes uint64, flags uint32) (host unsafe.Pointer, err error) {
+	err = call(d, fnMemHostAlloc, uintptr(unsafe.Pointer(&host)), uintptr(bytes), uintptr(flags))
+	return host, err
+}
+
+// MemFreeHost frees pinned host memory.
+func (d *Driver) MemFreeHost(host unsafe.Pointer) error { return call(d, fnMemFreeHost, uintptr(host)) }
+
+// MemHostGetDevicePointer is the address by which kernels reach memory that was allocated with HostDeviceMap.
+func (d *Driver) MemHostGetDevicePointer(host unsafe.Pointer) (addr uint64, err error) {
+	err = call(d, fnMemHostGetDevicePointer, uintptr(unsafe.Pointer(&addr)), uintptr(host), 0)
+	return addr, err
+}
+
+// MemcpyHtoDAsync queues a copy from host memory. Memory that is not pinned must stay alive and unchanged until the
+// stream has passed the copy, like pinned memory.
+func (d *Driver) MemcpyHtoDAsync(dst uint64, src unsafe.Pointer, bytes uint64, stream uintptr) error {
+	return call(d, fnMemcpyHtoDAsync, uintptr(dst), uintptr(src), uintptr(bytes), stream)
+}
+
+// MemcpyDtoHAsync queues a copy to host memory, which must stay alive until the stream has passed it.
+func (d *Driver) MemcpyDtoHAsync(dst unsafe.Pointer, src uint64, bytes uint64, stream uintptr) error {
+	return call(d, fnMemcpyDtoHAsync, uintptr(dst), uintptr(src), uintptr(bytes), stream)
+}
+
+// MemcpyDtoDAsync queues a copy within the GPU.
+func (d *Driver) MemcpyDtoDAsync(dst, src, bytes uint64, stream uintptr) error {
+	return call(d, fnMemcpyDtoDAsync, uintptr(dst), uintptr(src), uintptr(bytes), stream)
+}
+
+// MemsetD8Async queues setting n bytes.
+func (d *Driver) MemsetD8Async(dst uint64, value uint8, n uint64, stream uintptr) error {
+	return call(d, fnMemsetD8Async, uintptr(dst), uintptr(value), uintptr(n), stream)
+}
+
+// MemsetD32Async queues setting n words of 4 bytes.
+func (d *Driver) MemsetD32Async(dst uint64, value uint32, n uint64, stream uintptr) error {
+	return call(d, fnMemsetD32Async, uintptr(dst), uintptr(value), uintptr(n), stream)
+}
+
+// StreamCreate makes a stream.
+func (d *Driver) StreamCreate(flags uint32) (stream uintptr, err error) {
+	err = call(d, fnStreamCreate, uintptr(unsafe.Pointer(&stream)), uintptr(flags))
+	return stream, err
+}
+
+// StreamDestroy frees a stream once its work is done, and does not wait for it.
+func (d *Driver) StreamDestroy(stream uintptr) error { return call(d, fnStreamDestroy, stream) }
+
+// StreamSynchronize waits for the stream's work, and reports the faults of earlier kernels.
+func (d *Driver) StreamSynchronize(stream uintptr) error { return call(d, fnStreamSynchronize, stream) }
+
+// StreamWaitEvent holds back the stream's later work until the event has passed.
+func (d *Driver) StreamWaitEvent(stream, event uintptr) error {
+	return call(d, fnStreamWaitEvent, stream, event, 0)
+}
+
+// EventCreate makes an event.
+func (d *Driver) EventCreate(flags uint32) (event uintptr, err error) {
+	err = call(d, fnEventCreate, uintptr(unsafe.Pointer(&event)), uintptr(flags))
+	return event, err
+}
+
+// EventDestroy frees an event.
+func (d *Driver) EventDestroy(event uintptr) error { return call(d, fnEventDestroy, event) }
+
+// EventRecord sets the event to the stream's present end.
+func (d *Driver) EventRecord(event, stream uintptr) error {
+	return call(d, fnEventRecord, event, stream)
+}
+
+// EventSynchronize waits until the event has passed.
+func (d *Driver) EventSynchronize(event uintptr) error { return call(d, fnEventSynchronize, event) }
+
+// EventElapsedTime is the time between two events in milliseconds. Errors: ErrorNotReady before both have passed.
+func (d *Driver) EventElapsedTime(from, to uintptr) (ms float32, err error) {
+	err = call(d, fnEventElapsedTime, uintptr(unsafe.Pointer(&ms)), from, to)
+	return ms, err
+}
+
+// ModuleLoadData loads a cubin, which the driver copies.
+func (d *Driver) ModuleLoadData(image []byte) (module uintptr, err error) {
+	if len(image) == 0 {
+		return 0, d.failure(fnModuleLoadData, ErrorInvalidValue)
+	}
+	err = call(d, fnModuleLoadData, uintptr(unsafe.Pointer(&module)), uintptr(unsafe.Pointer(&image[0])))
+	return module, err
+}
+
+// ModuleUnload frees a module.
+func (d *Driver) ModuleUnload(module uintptr) error { return call(d, fnModuleUnload, module) }
+
+// ModuleGetFunction finds a kernel by its linker name. Errors: ErrorNotFound.
+func (d *Driver) ModuleGetFunction(module uintptr, name string) (function uintptr, err error) {
+	c := append([]byte(name), 0)
+	err = call(d, fnModuleGetFunction, uintptr(unsafe.Pointer(&function)), module, uintptr(unsafe.Pointer(&c[0])))
+	return function, err
+}
+
+// FuncSetAttribute sets a CUfunction_attribute of a kernel.
+func (d *Driver) FuncSetAttribute(function uintptr, attribute, value int32) error {
+	return call(d, fnFuncSetAttribute, function, uintptr(attribute), uintptr(value))
+}
+
+// LaunchKernel queues a kernel of one dimension that takes one parameter, which the driver copies. Errors of the
+// kernel itself show at a later call.
+func (d *Driver) LaunchKernel(function uintptr, blocks, threads, shared uint32, stream uintptr, param unsafe.Pointer) error {
+	params := [1]unsafe.Pointer{param}
+	return call(d, fnLaunchKernel, function, uintptr(blocks), 1, 1, uintptr(threads), 1, 1, uintptr(shared), stream,
+		uintptr(unsafe.Pointer(&params)), 0)
+}

@@ -1,0 +1,270 @@
+// A CUDA driver and an NVRTC that need no GPU: memory is malloc's, work is done within the call that queues it, and
+// failures are made to order through fake_set. Only what package cu and package nvrtc use is here.
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef int CUresult;
+typedef uint64_t CUdeviceptr;
+
+enum { OOM = 2, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500,
+       ILLEGAL_ADDRESS = 700 };
+
+// What tests set and read, by name.
+enum { DEVICES, CAPABILITY, INIT, MEMORY, FAULT, LAUNCHES, CONTEXTS, ALLOCS, USED, HOST, STREAMS, EVENTS, MODULES,
+       NVRTC_VERSION, NVRTC_OLDEST, NVRTC_NEWEST, NVRTC_FAIL, PROGRAMS, VALUES };
+static const char *names[VALUES] = { "devices", "capability", "init", "memory", "fault", "launches", "contexts",
+    "allocs", "used", "host", "streams", "events", "modules", "nvrtc version", "nvrtc oldest", "nvrtc newest",
+    "nvrtc fail", "programs" };
+static int64_t v[VALUES] = { [DEVICES] = 2, [CAPABILITY] = 90, [MEMORY] = 1 << 20, [FAULT] = ILLEGAL_ADDRESS,
+    [NVRTC_VERSION] = 12040, [NVRTC_OLDEST] = 50, [NVRTC_NEWEST] = 90 };
+
+static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
+static CUresult sticky;            // what every call returns once a kernel has crashed
+static __thread void *current;     // the thread's context
+
+int64_t fake_get(const char *name) {
+    for (int i = 0; i < VALUES; i++)
+        if (!strcmp(names[i], name)) return v[i];
+    return -1;
+}
+
+int fake_set(const char *name, int64_t value) {
+    for (int i = 0; i < VALUES; i++)
+        if (!strcmp(names[i], name)) { v[i] = value; return 0; }
+    return -1;
+}
+
+CUresult cuGetErrorName(CUresult r, const char **p) {
+    switch (r) {
+    case 0: *p = "CUDA_SUCCESS"; return 0;
+    case 1: *p = "CUDA_ERROR_INVALID_VALUE"; return 0;
+    case OOM: *p = "CUDA_ERROR_OUT_OF_MEMORY"; return 0;
+    case NO_DEVICE: *p = "CUDA_ERROR_NO_DEVICE"; return 0;
+    case INVALID_DEVICE: *p = "CUDA_ERROR_INVALID_DEVICE"; return 0;
+    case INVALID_CONTEXT: *p = "CUDA_ERROR_INVALID_CONTEXT"; return 0;
+    case NOT_FOUND: *p = "CUDA_ERROR_NOT_FOUND"; return 0;
+    case ILLEGAL_ADDRESS: *p = "CUDA_ERROR_ILLEGAL_ADDRESS"; return 0;
+    }
+    *p = 0;
+    return 1;
+}
+
+CUresult cuGetErrorString(CUresult r, const char **p) {
+    switch (r) {
+    case OOM: *p = "out of memory"; return 0;
+    case NO_DEVICE: *p = "no CUDA-capable device is detected"; return 0;
+    case NOT_FOUND: *p = "named symbol not found"; return 0;
+    case ILLEGAL_ADDRESS: *p = "an illegal memory access was encountered"; return 0;
+    }
+    *p = 0;
+    return 1;
+}
+
+CUresult cuInit(unsigned flags) { return v[INIT] ? v[INIT] : v[DEVICES] ? 0 : NO_DEVICE; }
+CUresult cuDriverGetVersion(int *p) { *p = 12080; return 0; }
+CUresult cuDeviceGetCount(int *p) { *p = v[DEVICES]; return 0; }
+CUresult cuDeviceGet(int *p, int i) { *p = i; return i < v[DEVICES] ? 0 : INVALID_DEVICE; }
+CUresult cuDeviceGetName(char *p, int n, int d) { snprintf(p, n, "Fake GPU %d", d); return 0; }
+CUresult cuDeviceGetUuid(char *p, int d) { memset(p, d + 1, 16); return 0; }
+CUresult cuDeviceTotalMem_v2(size_t *p, int d) { *p = v[MEMORY]; return 0; }
+CUresult cuDeviceGetAttribute(int *p, int a, int d) {
+    switch (a) {
+    case 16: *p = 3; return 0;
+    case 38: *p = 4096; return 0;
+    case 75: *p = v[CAPABILITY] / 10; return 0;
+    case 76: *p = v[CAPABILITY] % 10; return 0;
+    }
+    return 1;
+}
+
+#define LOCK pthread_mutex_lock(&mu)
+#define UNLOCK pthread_mutex_unlock(&mu)
+#define NEED_CONTEXT do { if (!current) return INVALID_CONTEXT; if (sticky) return sticky; } while (0)
+
+CUresult cuDevicePrimaryCtxRetain(void **p, int d) {
+    *p = (void *)(intptr_t)(0xc0 + d);
+    LOCK; v[CONTEXTS]++; UNLOCK;
+    return 0;
+}
+CUresult cuDevicePrimaryCtxRelease_v2(int d) {
+    LOCK;
+    CUresult r = sticky;
+    if (--v[CONTEXTS] == 0) sticky = 0;
+    UNLOCK;
+    return r;
+}
+CUresult cuCtxSetCurrent(void *c) { current = c; return 0; }
+CUresult cuCtxSynchronize(void) { NEED_CONTEXT; return 0; }
+
+// An allocation's size stands 256 bytes before it.
+static void *take(size_t n) {
+    char *p = aligned_alloc(256, (n + 511) / 256 * 256);
+    *(size_t *)p = n;
+    memset(p + 256, 0xa5, n);
+    return p + 256;
+}
+
+CUresult cuMemGetInfo_v2(size_t *f, size_t *t) {
+    NEED_CONTEXT;
+    *t = v[MEMORY];
+    LOCK; *f = v[MEMORY] - v[USED]; UNLOCK;
+    return 0;
+}
+CUresult cuMemAlloc_v2(CUdeviceptr *p, size_t n) {
+    NEED_CONTEXT;
+    LOCK;
+    CUresult r = n > (size_t)(v[MEMORY] - v[USED]) ? OOM : 0;
+    if (!r) { *p = (CUdeviceptr)take(n); v[USED] += n; v[ALLOCS]++; }
+    UNLOCK;
+    return r;
+}
+CUresult cuMemFree_v2(CUdeviceptr p) {
+    NEED_CONTEXT;
+    LOCK; v[USED] -= *(size_t *)(p - 256); v[ALLOCS]--; UNLOCK;
+    free((void *)(p - 256));
+    return 0;
+}
+CUresult cuMemHostAlloc(void **p, size_t n, unsigned flags) {
+    NEED_CONTEXT;
+    if (n > (size_t)1 << 40) return OOM;
+    *p = take(n);
+    LOCK; v[HOST]++; UNLOCK;
+    return 0;
+}
+CUresult cuMemFreeHost(void *p) {
+    NEED_CONTEXT;
+    LOCK; v[HOST]--; UNLOCK;
+    free((char *)p - 256);
+    return 0;
+}
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *p, void *h, unsigned flags) { NEED_CONTEXT; *p = (CUdeviceptr)h; return 0; }
+
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr d, const void *s, size_t n, void *st) { NEED_CONTEXT; memcpy((void *)d, s, n); return 0; }
+CUresult cuMemcpyDtoHAsync_v2(void *d, CUdeviceptr s, size_t n, void *st) { NEED_CONTEXT; memcpy(d, (void *)s, n); return 0; }
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr d, CUdeviceptr s, size_t n, void *st) { NEED_CONTEXT; memmove((void *)d, (void *)s, n); return 0; }
+CUresult cuMemsetD8Async(CUdeviceptr d, unsigned char x, size_t n, void *st) { NEED_CONTEXT; memset((void *)d, x, n); return 0; }
+CUresult cuMemsetD32Async(CUdeviceptr d, unsigned x, size_t n, void *st) {
+    NEED_CONTEXT;
+    for (size_t i = 0; i < n; i++) ((unsigned *)d)[i] = x;
+    return 0;
+}
+
+// Streams, events and modules are counted pieces of memory that begin with their kind.
+typedef struct { int kind; struct timespec at; char text[]; } Handle;
+
+static CUresult make(int kind, void **p, const char *text) {
+    NEED_CONTEXT;
+    Handle *h = calloc(1, sizeof *h + strlen(text) + 1);
+    h->kind = kind;
+    strcpy(h->text, text);
+    *p = h;
+    LOCK; v[kind]++; UNLOCK;
+    return 0;
+}
+static CUresult drop(int kind, Handle *h) {
+    NEED_CONTEXT;
+    if (h->kind != kind) return INVALID_HANDLE;
+    h->kind = -1;
+    free(h);
+    LOCK; v[kind]--; UNLOCK;
+    return 0;
+}
+#define NEED(h, k) do { NEED_CONTEXT; if (((Handle *)(h))->kind != (k)) return INVALID_HANDLE; } while (0)
+
+CUresult cuStreamCreate(void **p, unsigned flags) { return flags == 1 ? make(STREAMS, p, "") : 1; }
+CUresult cuStreamDestroy_v2(void *s) { return drop(STREAMS, s); }
+CUresult cuStreamSynchronize(void *s) { NEED(s, STREAMS); return 0; }
+CUresult cuStreamWaitEvent(void *s, void *e, unsigned flags) { NEED(s, STREAMS); NEED(e, EVENTS); return flags; }
+CUresult cuEventCreate(void **p, unsigned flags) { return flags == 0 ? make(EVENTS, p, "") : 1; }
+CUresult cuEventDestroy_v2(void *e) { return drop(EVENTS, e); }
+CUresult cuEventRecord(void *e, void *s) { NEED(s, STREAMS); NEED(e, EVENTS); clock_gettime(CLOCK_MONOTONIC, &((Handle *)e)->at); return 0; }
+CUresult cuEventSynchronize(void *e) { NEED(e, EVENTS); return 0; }
+CUresult cuEventElapsedTime(float *ms, Handle *a, Handle *b) {
+    NEED(a, EVENTS);
+    NEED(b, EVENTS);
+    *ms = (b->at.tv_sec - a->at.tv_sec) * 1e3 + (b->at.tv_nsec - a->at.tv_nsec) / 1e6;
+    return 0;
+}
+
+// A module is its source. It has the kernels whose names stand in it; a kernel is known by its name's first letter.
+CUresult cuModuleLoadData(void **p, const char *image) { return strncmp(image, "\177ELF", 4) ? 200 : make(MODULES, p, image); }
+CUresult cuModuleUnload(void *m) { return drop(MODULES, m); }
+CUresult cuModuleGetFunction(void **p, Handle *m, const char *name) {
+    NEED(m, MODULES);
+    *p = strstr(m->text, name);
+    return *p ? 0 : NOT_FOUND;
+}
+CUresult cuFuncSetAttribute(void *f, int a, int x) { NEED_CONTEXT; return 0; }
+
+// Kernels: "add" takes { u64 addr, n; u32 value }, and adds value to n words; "crash" breaks the context.
+CUresult cuLaunchKernel(const char *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                        unsigned shared, void *stream, void **params, void **extra) {
+    NEED(stream, STREAMS);
+    if (gy != 1 || gz != 1 || by != 1 || bz != 1 || shared || extra) return 1;
+    LOCK;
+    v[LAUNCHES]++;
+    if (*f == 'c') sticky = v[FAULT];
+    if (*f == 'a') {
+        struct { uint64_t addr, n; uint32_t value; } *p = params[0];
+        for (uint64_t i = 0; i < p->n && i < (uint64_t)gx * bx; i++) ((uint32_t *)p->addr)[i] += p->value;
+    }
+    UNLOCK;
+    return 0;
+}
+
+// NVRTC: the cubin is "\177ELF", the options and the source. A source that has "#error" does not compile.
+typedef struct { char *text; int bad; char log[200]; } Program;
+
+int nvrtcVersion(int *major, int *minor) { *major = v[NVRTC_VERSION] / 1000; *minor = v[NVRTC_VERSION] % 1000 / 10; return 0; }
+static int arches(int *p) {
+    static const int all[] = { 50, 70, 75, 80, 86, 89, 90, 100, 103, 120 };
+    int n = 0;
+    for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i] >= v[NVRTC_OLDEST] && all[i] <= v[NVRTC_NEWEST]) { if (p) p[n] = all[i]; n++; }
+    return n;
+}
+int nvrtcGetNumSupportedArchs(int *n) { *n = arches(0); return 0; }
+int nvrtcGetSupportedArchs(int *p) { arches(p); return 0; }
+int nvrtcCreateProgram(Program **p, const char *text, const char *name, int n, const char **headers, const char **names) {
+    size_t bytes = strlen(text) + 1;
+    for (int i = 0; i < n; i++) bytes += strlen(headers[i]) + strlen(names[i]) + 8;
+    *p = calloc(1, sizeof **p);
+    (*p)->bad = strstr(text, "#error") != 0;
+    char *t = (*p)->text = malloc(bytes);
+    t += sprintf(t, "%s", text);
+    for (int i = 0; i < n; i++) t += sprintf(t, "\n// %s\n%s", names[i], headers[i]);
+    snprintf((*p)->log, sizeof (*p)->log, "%s(1): error: #error directive\n", name);
+    LOCK; v[PROGRAMS]++; UNLOCK;
+    return 0;
+}
+int nvrtcDestroyProgram(Program **p) {
+    LOCK; v[PROGRAMS]--; UNLOCK;
+    free((*p)->text);
+    free(*p);
+    *p = 0;
+    return 0;
+}
+int nvrtcCompileProgram(Program *p, int n, const char **options) {
+    if (v[NVRTC_FAIL]) { p->log[0] = 0; return v[NVRTC_FAIL]; }
+    if (p->bad) return 6;
+    size_t bytes = strlen(p->text) + 8;
+    for (int i = 0; i < n; i++) bytes += strlen(options[i]) + 1;
+    char *all = malloc(bytes), *t = all;
+    t += sprintf(t, "\177ELF");
+    for (int i = 0; i < n; i++) t += sprintf(t, " %s", options[i]);
+    sprintf(t, "\n%s", p->text);
+    free(p->text);
+    p->text = all;
+    return 0;
+}
+int nvrtcGetProgramLogSize(Program *p, size_t *n) { *n = strlen(p->log) + 1; return 0; }
+int nvrtcGetProgramLog(Program *p, char *s) { strcpy(s, p->log); return 0; }
+int nvrtcGetCUBINSize(Program *p, size_t *n) { *n = strlen(p->text) + 1; return 0; }
+int nvrtcGetCUBIN(Program *p, char *s) { strcpy(s, p->text); return 0; }
+const char *nvrtcGetErrorString(int r) {
+    return r == 6 ? "NVRTC_ERROR_COMPILATION" : r == 5 ? "NVRTC_ERROR_INVALID_OPTION" : "NVRTC_ERROR_UNKNOWN";
+}

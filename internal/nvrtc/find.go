@@ -1,0 +1,120 @@
+package nvrtc
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Env is the environment variable that names the NVRTC library to use.
+const Env = "WARPMAP_NVRTC"
+
+// sonames are what the loader is asked for, in its own path.
+var sonames = []string{"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"}
+
+// patterns are the folders to look in after the loader's path. A variable in front that is not set drops its line.
+var patterns = []string{
+	"$CUDA_HOME/lib64",
+	"$CUDA_PATH/lib64",
+	"/usr/local/cuda*/lib64",
+	"/usr/local/cuda*/targets/*-linux/lib",
+	"$CONDA_PREFIX/lib",
+	// Python's wheels: nvidia-cuda-nvrtc is nvidia/cu13, nvidia-cuda-nvrtc-cu12 is nvidia/cuda_nvrtc.
+	"$VIRTUAL_ENV/lib/python3*/site-packages/nvidia/*/lib",
+	"$CONDA_PREFIX/lib/python3*/site-packages/nvidia/*/lib",
+	"$HOME/.local/lib/python3*/site-packages/nvidia/*/lib",
+	"/usr/local/lib/python3*/*-packages/nvidia/*/lib",
+	"/usr/lib/python3*/*-packages/nvidia/*/lib",
+	"/opt/*/lib/python3*/site-packages/nvidia/*/lib",
+}
+
+// Find loads an NVRTC that compiles for the GPU architecture arch, and returns it with the architecture to compile
+// for (see Target). It is the library named, else the one that Env names, else the first that will do in the
+// loader's path, of a CUDA toolkit, or of Python's packages, newest first in each place. Where a library is named, no
+// other is tried.
+//
+// An error says where it looked, and why it took none of what was there.
+func Find(named, arch string) (l *Library, target string, err error) {
+	if _, err := parseArch(arch); err != nil {
+		return nil, "", err
+	}
+	if named == "" {
+		named = os.Getenv(Env)
+	}
+	if named != "" {
+		if l, err = Open(named); err == nil {
+			target, err = l.Target(arch)
+		}
+		return l, target, err
+	}
+	var why []string
+	try := func(path string) bool {
+		if l, err = Open(path); err == nil {
+			target, err = l.Target(arch)
+		}
+		return err == nil
+	}
+	for _, name := range sonames {
+		if try(name) {
+			return l, target, nil
+		}
+		if l != nil || !strings.Contains(err.Error(), "No such file") { // a loader that finds nothing is no news
+			why = append(why, err.Error())
+		}
+	}
+	for _, p := range patterns {
+		for _, file := range candidates(p) {
+			if try(file) {
+				return l, target, nil
+			}
+			why = append(why, err.Error())
+		}
+	}
+	if why != nil {
+		return nil, "", fmt.Errorf("%s", strings.Join(why, "; "))
+	}
+	return nil, "", fmt.Errorf("no libnvrtc in the loader's path, nor in %s", strings.Join(patterns, ", "))
+}
+
+var library = regexp.MustCompile(`^libnvrtc\.so((?:\.\d+)*)$`)
+
+// candidates are the libraries in the folders that a pattern matches, newest first.
+func candidates(pattern string) []string {
+	set := true
+	dir := os.Expand(pattern, func(name string) string {
+		v := os.Getenv(name)
+		set = set && v != ""
+		return v
+	})
+	if !set {
+		return nil
+	}
+	files, _ := filepath.Glob(filepath.Join(dir, "libnvrtc.so*"))
+	files = slices.DeleteFunc(files, func(f string) bool { return !library.MatchString(filepath.Base(f)) })
+	slices.SortStableFunc(files, func(a, b string) int { return slices.Compare(version(b), version(a)) })
+	// libnvrtc.so, .so.12 and .so.12.4.127 are mostly one file.
+	seen := map[string]bool{}
+	return slices.DeleteFunc(files, func(f string) bool {
+		target, err := filepath.EvalSymlinks(f)
+		if err != nil {
+			return true
+		}
+		dup := seen[target]
+		seen[target] = true
+		return dup
+	})
+}
+
+// version is what a library's name says of it: 12, 4, 127.
+func version(file string) (v []int) {
+	for s := range strings.SplitSeq(library.FindStringSubmatch(filepath.Base(file))[1], ".") {
+		if n, err := strconv.Atoi(s); err == nil {
+			v = append(v, n)
+		}
+	}
+	return v
+}

@@ -1,0 +1,42 @@
+package tabletest
+
+import (
+	"errors"
+	"testing"
+)
+
+// spy stands for a test, and notes how it ends.
+type spy struct {
+	testing.TB
+	end string
+}
+
+func (s *spy) Helper()               {}
+func (s *spy) Fatalf(string, ...any) { s.end = "failed" }
+func (s *spy) Skipf(string, ...any) {
+	if s.end == "" {
+		s.end = "skipped"
+	}
+}
+
+func TestRequire(t *testing.T) {
+	for _, c := range []struct {
+		list string
+		err  error
+		want string
+	}{
+		{"", nil, ""},
+		{"cuda", nil, ""},
+		{"", errors.New("none"), "skipped"},
+		{"nvrtc", errors.New("none"), "skipped"},
+		{"cuda", errors.New("none"), "failed"},
+		{"nvrtc, cuda", errors.New("none"), "failed"},
+	} {
+		t.Setenv("WARPMAP_REQUIRE", c.list)
+		s := &spy{TB: t}
+		Require(s, "cuda", c.err)
+		if s.end != c.want {
+			t.Errorf("WARPMAP_REQUIRE=%q, error %v: %q, want %q", c.list, c.err, s.end, c.want)
+		}
+	}
+}

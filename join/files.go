@@ -1,0 +1,442 @@
+package join
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/apache/arrow-go/v18/parquet"
+	"github.com/apache/arrow-go/v18/parquet/compress"
+	"github.com/apache/arrow-go/v18/parquet/file"
+	"github.com/apache/arrow-go/v18/parquet/pqarrow"
+)
+
+// Suffixes lists the file name endings that Open and Create know.
+func Suffixes() []string { return []string{".parquet", ".csv", ".arrow", ".ipc", ".feather"} }
+
+// checkName says why a name tells no format; "-" is standard output.
+func checkName(path string, out bool) error {
+	if path == "-" && out {
+		return nil
+	}
+	if !slices.Contains(Suffixes(), strings.ToLower(filepath.Ext(path))) {
+		or := ""
+		if out {
+			or = "; or - for CSV on standard output"
+		}
+		return fmt.Errorf("%s: no known file format (the name should end in one of %s%s)", path, strings.Join(Suffixes(), ", "), or)
+	}
+	return nil
+}
+
+// Reader reads the rows of a file, in order, as record batches. It is an array.RecordReader. Close it after use.
+type Reader struct {
+	path   string
+	schema *arrow.Schema
+	rows   int64
+	next   func() (arrow.RecordBatch, error) // a batch that the reader owns; io.EOF at the end
+	pick   func(columns []int)               // reads these columns only; nil where that saves nothing
+	close  func() error
+	cols   []int // where set: these columns, of batches that have more
+	cur    arrow.RecordBatch
+	err    error
+}
+
+// Open opens a Parquet, CSV or Arrow IPC file for reading, by its name's suffix. An Arrow file may be in the file or
+// the stream format.
+//
+// A CSV file has a header line and is read twice, first to find the columns' types: int64 (uint64 where that does not do), float64,
+// bool (true, false), date32 (2006-01-02) and timestamps (2006-01-02 15:04:05.999, with Z behind it in UTC), where every value of the
+// column comes through exactly, else string. Empty fields are nulls, "" is an empty string; a column without values is of the null
+// type.
+func Open(path string) (r *Reader, err error) {
+	if err := checkName(path, false); err != nil {
+		return nil, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+			err = fmt.Errorf("%s: %w", path, err)
+		}
+	}()
+	if s, err := f.Stat(); err != nil {
+		return nil, err
+	} else if !s.Mode().IsRegular() {
+		return nil, errors.New("not a regular file; inputs are read more than once")
+	}
+	r = &Reader{path: path, rows: -1, close: f.Close}
+	switch strings.ToLower(filepath.Ext(path)) {
+	case ".parquet":
+		err = catch(func() error { return r.parquet(f) })
+	case ".csv":
+		err = r.csv(f)
+	default:
+		err = catch(func() error { return r.ipc(f) })
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// catch turns a panic of a decoder that meets a broken file into an error.
+func catch(f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the file is broken: %v", p)
+		}
+	}()
+	return f()
+}
+
+func (r *Reader) parquet(f *os.File) error {
+	pf, err := file.NewParquetReader(f)
+	if err != nil {
+		return fmt.Errorf("not a readable Parquet file: %w", err)
+	}
+	pr, err := pqarrow.NewFileReader(pf, pqarrow.ArrowReadProperties{Parallel: true, BatchSize: batchRows}, memory.DefaultAllocator)
+	if err != nil {
+		return err
+	}
+	s, err := pr.Schema()
+	if err != nil {
+		return err
+	}
+	r.schema = arrow.NewSchema(s.Fields(), nil)
+	r.rows = pf.NumRows()
+	var leaves []int
+	r.pick = func(columns []int) {
+		ps := pf.MetaData().Schema
+		for i := range ps.NumColumns() {
+			if slices.ContainsFunc(columns, func(c int) bool { return s.Field(c).Name == ps.ColumnRoot(i).Name() }) {
+				leaves = append(leaves, i)
+			}
+		}
+	}
+	if s.NumFields() == 0 {
+		return errors.New("a Parquet file without columns")
+	}
+	var rr pqarrow.RecordReader
+	r.next = func() (arrow.RecordBatch, error) {
+		if rr == nil {
+			if rr, err = pr.GetRecordReader(context.Background(), leaves, nil); err != nil {
+				return nil, err
+			}
+		}
+		if !rr.Next() {
+			if err := rr.Err(); err != nil && err != io.EOF {
+				return nil, err
+			}
+			return nil, io.EOF
+		}
+		rec := rr.RecordBatch()
+		rec.Retain()
+		return rec, nil
+	}
+	r.close = func() error {
+		if rr != nil {
+			rr.Release()
+		}
+		return errors.Join(pf.Close(), ignoreClosed(f.Close()))
+	}
+	return nil
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, os.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+func (r *Reader) ipc(f *os.File) error {
+	magic := make([]byte, len(ipc.Magic))
+	if _, err := f.ReadAt(magic, 0); err != nil && err != io.EOF {
+		return err
+	}
+	if string(magic) == string(ipc.Magic) {
+		fr, err := ipc.NewFileReader(f)
+		if err != nil {
+			return fmt.Errorf("not a readable Arrow file: %w", err)
+		}
+		r.schema = arrow.NewSchema(fr.Schema().Fields(), nil)
+		i := 0
+		r.next = func() (arrow.RecordBatch, error) {
+			if i == fr.NumRecords() {
+				return nil, io.EOF
+			}
+			i++
+			return fr.RecordBatchAt(i - 1)
+		}
+		r.close = func() error { return errors.Join(fr.Close(), f.Close()) }
+		return nil
+	}
+	sr, err := ipc.NewReader(bufio.NewReaderSize(f, 1<<20))
+	if err != nil {
+		return fmt.Errorf("not a readable Arrow file or stream: %w", err)
+	}
+	r.schema = arrow.NewSchema(sr.Schema().Fields(), nil)
+	r.next = func() (arrow.RecordBatch, error) {
+		if !sr.Next() {
+			if err := sr.Err(); err != nil {
+				return nil, err
+			}
+			return nil, io.EOF
+		}
+		rec := sr.RecordBatch()
+		rec.Retain()
+		return rec, nil
+	}
+	r.close = func() error { sr.Release(); return f.Close() }
+	return nil
+}
+
+// only restricts a reader that has not started to columns of its schema.
+func (r *Reader) only(names []string) {
+	var cols []int
+	var fields []arrow.Field
+	for i, f := range r.schema.Fields() {
+		if slices.Contains(names, f.Name) {
+			cols, fields = append(cols, i), append(fields, f)
+		}
+	}
+	r.schema = arrow.NewSchema(fields, nil)
+	if r.pick != nil {
+		r.pick(cols)
+	} else {
+		r.cols = cols
+	}
+}
+
+// Schema has the file's columns.
+func (r *Reader) Schema() *arrow.Schema { return r.schema }
+
+// Rows is the number of rows in the file, -1 where its format does not tell.
+func (r *Reader) Rows() int64 { return r.rows }
+
+// Next reads a batch, which RecordBatch then gives until the next call; false at the end or on an error.
+func (r *Reader) Next() bool {
+	if r.cur != nil {
+		r.cur.Release()
+		r.cur = nil
+	}
+	if r.err != nil {
+		return false
+	}
+	err := catch(func() (err error) { r.cur, err = r.next(); return err })
+	if err != nil {
+		r.cur = nil
+		if r.err = io.EOF; err != io.EOF {
+			r.err = fmt.Errorf("%s: %w", r.path, err)
+		}
+		return false
+	}
+	cols := r.cur.Columns()
+	if r.cols != nil {
+		cols = nil
+		for _, c := range r.cols {
+			cols = append(cols, r.cur.Column(c))
+		}
+	}
+	rec := array.NewRecordBatch(r.schema, cols, r.cur.NumRows())
+	r.cur.Release()
+	r.cur = rec
+	return true
+}
+
+// RecordBatch is the present batch.
+func (r *Reader) RecordBatch() arrow.RecordBatch { return r.cur }
+
+// Record is RecordBatch by its old name.
+func (r *Reader) Record() arrow.RecordBatch { return r.cur }
+
+// Err is what ended the reading, nil at the file's end.
+func (r *Reader) Err() error {
+	if r.err == io.EOF {
+		return nil
+	}
+	return r.err
+}
+
+// Retain and Release do nothing: Close ends a Reader.
+func (r *Reader) Retain()  {}
+func (r *Reader) Release() {}
+
+// Close closes the file.
+func (r *Reader) Close() error {
+	if r.cur != nil {
+		r.cur.Release()
+		r.cur = nil
+	}
+	if r.err == nil {
+		r.err = io.EOF
+	}
+	return ignoreClosed(r.close())
+}
+
+// encoder writes record batches in one format.
+type encoder interface {
+	write(rec arrow.RecordBatch) error
+	finish() error
+}
+
+// Writer writes record batches to a file. Nothing stands under the file's name before Close: until then the rows go to a hidden
+// file beside it, which Abort removes.
+type Writer struct {
+	enc  encoder
+	buf  *bufio.Writer
+	f    *os.File // nil for standard output
+	path string
+	done bool
+}
+
+// Create makes a writer for a Parquet, CSV or Arrow IPC file, by its name's suffix; "-" is standard output as CSV. Parquet
+// files are compressed with Snappy and keep the Arrow schema. Not every format holds every type: Parquet has no unions, and CSV
+// holds text alone, nested values as JSON, binary ones as base64.
+func Create(path string, schema *arrow.Schema) (*Writer, error) {
+	if err := checkName(path, true); err != nil {
+		return nil, err
+	}
+	w := &Writer{path: path}
+	if path == "-" {
+		w.buf = bufio.NewWriterSize(os.Stdout, 1<<16)
+		w.enc = newCSVEncoder(w.buf, schema)
+		return w, nil
+	}
+	mode := os.FileMode(0)
+	if to, err := filepath.EvalSymlinks(path); err == nil {
+		w.path = to // through a link, not over it
+		s, err := os.Stat(to)
+		if err != nil {
+			return nil, err
+		}
+		if !s.Mode().IsRegular() {
+			return nil, fmt.Errorf("%s: not a regular file", path)
+		}
+		mode = s.Mode().Perm()
+	}
+	dir, base := filepath.Split(w.path)
+	var err error
+	for {
+		w.f, err = os.OpenFile(fmt.Sprintf("%s.%s.%08x.tmp", dir, base, rand.Uint32()), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+		if !errors.Is(err, os.ErrExist) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if mode != 0 {
+		w.f.Chmod(mode)
+	}
+	w.buf = bufio.NewWriterSize(w.f, 1<<20)
+	switch strings.ToLower(filepath.Ext(path)) {
+	case ".parquet":
+		w.enc, err = newParquetEncoder(w.buf, schema)
+	case ".csv":
+		w.enc = newCSVEncoder(w.buf, schema)
+	default:
+		w.enc, err = newIPCEncoder(w, schema)
+	}
+	if err != nil {
+		w.Abort()
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return w, nil
+}
+
+// Write appends a batch of the writer's schema.
+func (w *Writer) Write(rec arrow.RecordBatch) error {
+	if w.done {
+		return fmt.Errorf("%s: written to after Close", w.path)
+	}
+	return w.fail(catch(func() error { return w.enc.write(rec) }))
+}
+
+func (w *Writer) fail(err error) error {
+	if err != nil {
+		return fmt.Errorf("%s: %w", w.path, err)
+	}
+	return nil
+}
+
+// Close ends the file and gives it its name. On an error the name is as it was before.
+func (w *Writer) Close() error {
+	if w.done {
+		return nil
+	}
+	defer w.Abort()
+	if err := catch(w.enc.finish); err != nil {
+		return w.fail(err)
+	}
+	if err := w.buf.Flush(); err != nil || w.f == nil {
+		w.done = true
+		return w.fail(err)
+	}
+	if err := w.f.Sync(); err != nil {
+		return w.fail(err)
+	}
+	if err := w.f.Close(); err != nil {
+		return w.fail(err)
+	}
+	if err := os.Rename(w.f.Name(), w.path); err != nil {
+		return err
+	}
+	w.done = true
+	return nil
+}
+
+// Abort gives the file up; after Close it does nothing.
+func (w *Writer) Abort() {
+	if w.done {
+		return
+	}
+	w.done = true
+	if w.f != nil {
+		w.f.Close()
+		os.Remove(w.f.Name())
+	}
+}
+
+type parquetEncoder struct{ w *pqarrow.FileWriter }
+
+func newParquetEncoder(w io.Writer, schema *arrow.Schema) (encoder, error) {
+	pw, err := pqarrow.NewFileWriter(schema, w, parquet.NewWriterProperties(
+		parquet.WithCompression(compress.Codecs.Snappy), parquet.WithMaxRowGroupLength(1<<20), parquet.WithVersion(parquet.V2_LATEST)),
+		pqarrow.NewArrowWriterProperties(pqarrow.WithStoreSchema()))
+	if err != nil {
+		return nil, fmt.Errorf("as Parquet: %w", err)
+	}
+	return parquetEncoder{pw}, nil
+}
+
+func (e parquetEncoder) write(rec arrow.RecordBatch) error { return e.w.WriteBuffered(rec) }
+func (e parquetEncoder) finish() error                     { return e.w.Close() }
+
+type ipcEncoder struct{ w *ipc.FileWriter }
+
+func newIPCEncoder(w *Writer, schema *arrow.Schema) (encoder, error) {
+	fw, err := ipc.NewFileWriter(w.buf, ipc.WithSchema(schema))
+	if err != nil {
+		return nil, fmt.Errorf("as an Arrow file: %w", err)
+	}
+	return ipcEncoder{fw}, nil
+}
+
+func (e ipcEncoder) write(rec arrow.RecordBatch) error { return e.w.Write(rec) }
+func (e ipcEncoder) finish() error                     { return e.w.Close() }

@@ -1,0 +1,322 @@
+package join
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+// makers opens the tables that a join needs: keys of 4 or 8 bytes, row numbers of 4 or 8.
+type makers struct {
+	k4r4 func(d *device.Device, kind string, o table.Options) (table.Map[uint32, uint32], error)
+	k8r4 func(d *device.Device, kind string, o table.Options) (table.Map[uint64, uint32], error)
+	k8r8 func(d *device.Device, kind string, o table.Options) (table.Map[uint64, uint64], error)
+}
+
+// chunkRows is how many keys go to a table in one call.
+const chunkRows = 1 << 20
+
+// level is one table from words to row numbers: for each distinct word, the number of one of its rows, its
+// representative.
+type level[R uint32 | uint64] interface {
+	insertNew(words []uint64, rows []R) (int, error)
+	find(words []uint64, rows []R, found []bool) error
+	close() error
+}
+
+type mapLevel[K, R uint32 | uint64] struct {
+	m   table.Map[K, R]
+	buf []K
+}
+
+func (l *mapLevel[K, R]) keys(words []uint64) []K {
+	if same, ok := any(words).([]K); ok {
+		return same
+	}
+	l.buf = l.buf[:0]
+	for _, w := range words {
+		l.buf = append(l.buf, K(w))
+	}
+	return l.buf
+}
+
+func (l *mapLevel[K, R]) insertNew(words []uint64, rows []R) (int, error) {
+	return l.m.InsertNew(l.keys(words), rows, nil)
+}
+
+func (l *mapLevel[K, R]) find(words []uint64, rows []R, found []bool) error {
+	return l.m.Find(l.keys(words), rows, found)
+}
+
+func (l *mapLevel[K, R]) close() error { return l.m.Close() }
+
+// openLevel opens a table for n words of so many bytes.
+func openLevel[R uint32 | uint64](mk *makers, d *device.Device, kind string, bytes, n int) (level[R], error) {
+	o := table.Options{Capacity: n}
+	var l any
+	var err error
+	var row R
+	if _, wide := any(row).(uint64); wide {
+		var m table.Map[uint64, uint64]
+		m, err = mk.k8r8(d, kind, o)
+		l = &mapLevel[uint64, uint64]{m: m}
+	} else if bytes <= 4 {
+		var m table.Map[uint32, uint32]
+		m, err = mk.k4r4(d, kind, o)
+		l = &mapLevel[uint32, uint32]{m: m}
+	} else {
+		var m table.Map[uint64, uint32]
+		m, err = mk.k8r4(d, kind, o)
+		l = &mapLevel[uint64, uint32]{m: m}
+	}
+	if err != nil {
+		return nil, full(err)
+	}
+	return l.(level[R]), nil
+}
+
+// full says what to do about a build side that the device cannot hold.
+func full(err error) error {
+	var f *table.FullError
+	var oom *device.OutOfMemoryError
+	if errors.As(err, &f) || errors.As(err, &oom) {
+		return fmt.Errorf("the build side's keys do not fit into the device's memory: make the smaller input the build side, or use the CPU device: %w", err)
+	}
+	return err
+}
+
+// index finds the build rows that match a key. Rows of equal keys are listed by representative, in build order:
+// list r is rows[start[r]:start[r+1]]. Where all keys differ there are no lists, and a row is its own.
+type index[R uint32 | uint64] struct {
+	words  [2]level[R] // of keys over 8 bytes: each word's representative (the second only where it is over 4 bytes)
+	last   level[R]
+	bytes  [2]int
+	unique bool
+	start  []R
+	rows   []R
+
+	buf   []R // for find
+	other []R
+	found []bool
+	hit   []bool
+	comb  []uint64
+}
+
+// matcher is an index, whatever its row numbers.
+type matcher interface {
+	// find sets reps[i] to the representative of key i, or -1.
+	find(keys *packed, reps []int64) error
+	// matches tells how many build rows a representative stands for.
+	matches(rep int64) int
+	// match is the k-th of them, in build order.
+	match(rep int64, k int) int64
+	close() error
+}
+
+func newIndex(ctx context.Context, mk *makers, d *device.Device, kind string, p *keyPlan, keys *packed, progress func(int)) (matcher, error) {
+	if len(keys.ok) < 1<<32-1 {
+		return buildIndex[uint32](ctx, mk, d, kind, p, keys, progress)
+	}
+	if p.two() {
+		return nil, fmt.Errorf("a build side of %d rows with keys over 8 bytes: at most 2³² - 2 rows are possible", len(keys.ok))
+	}
+	return buildIndex[uint64](ctx, mk, d, kind, p, keys, progress)
+}
+
+func buildIndex[R uint32 | uint64](ctx context.Context, mk *makers, d *device.Device, kind string, p *keyPlan, keys *packed, progress func(int)) (_ matcher, err error) {
+	n := len(keys.ok)
+	x := &index[R]{bytes: p.bytes, unique: true}
+	defer func() {
+		if err != nil {
+			x.close()
+		}
+	}()
+	words, bytes := keys.words[0], p.bytes[0]
+	if p.two() {
+		if x.words[0], err = openLevel[R](mk, d, kind, p.bytes[0], n); err != nil {
+			return nil, err
+		}
+		_, first, err := fill(ctx, x.words[0], keys.words[0], keys.ok, true, nil)
+		if err != nil {
+			return nil, err
+		}
+		words, bytes = make([]uint64, n), 8
+		if p.bytes[1] <= 4 {
+			for i, r := range first {
+				words[i] = uint64(r)<<32 | keys.words[1][i]
+			}
+		} else {
+			if x.words[1], err = openLevel[R](mk, d, kind, p.bytes[1], n); err != nil {
+				return nil, err
+			}
+			_, second, err := fill(ctx, x.words[1], keys.words[1], keys.ok, true, nil)
+			if err != nil {
+				return nil, err
+			}
+			for i, r := range first {
+				words[i] = uint64(r)<<32 | uint64(second[i])
+			}
+		}
+	}
+	if x.last, err = openLevel[R](mk, d, kind, bytes, n); err != nil {
+		return nil, err
+	}
+	unique, reps, err := fill(ctx, x.last, words, keys.ok, false, progress)
+	if err != nil || unique {
+		return x, err
+	}
+	// A counting sort by representative; rows that cannot match stay out.
+	x.unique = false
+	x.start = make([]R, n+1)
+	for i, r := range reps {
+		if keys.ok[i] {
+			x.start[r+1]++
+		}
+	}
+	for i := range n {
+		x.start[i+1] += x.start[i]
+	}
+	x.rows = make([]R, x.start[n])
+	next := append([]R(nil), x.start[:n]...)
+	for i, r := range reps {
+		if keys.ok[i] {
+			x.rows[next[r]] = R(i)
+			next[r]++
+		}
+	}
+	return x, nil
+}
+
+// fill puts the words of all rows that can match into a table, and finds each row's representative, if always is set
+// or not all words differ.
+func fill[R uint32 | uint64](ctx context.Context, l level[R], words []uint64, ok []bool, always bool, progress func(int)) (unique bool, reps []R, err error) {
+	keys, rows, found := make([]uint64, 0, chunkRows), make([]R, 0, chunkRows), make([]bool, chunkRows)
+	// each calls f with chunks of the rows that can match.
+	each := func(f func() error, progress func(int)) error {
+		for i := 0; i < len(words); {
+			keys, rows = keys[:0], rows[:0]
+			for ; i < len(words) && len(keys) < chunkRows; i++ {
+				if ok[i] {
+					keys, rows = append(keys, words[i]), append(rows, R(i))
+				}
+			}
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if len(keys) > 0 {
+				if err := f(); err != nil {
+					return err
+				}
+			}
+			if progress != nil {
+				progress(i)
+			}
+		}
+		return nil
+	}
+	added, all := 0, 0
+	err = each(func() error {
+		n, err := l.insertNew(keys, rows)
+		added, all = added+n, all+len(keys)
+		return full(err)
+	}, progress)
+	if err != nil {
+		return false, nil, err
+	}
+	if added == all && !always {
+		return true, nil, nil
+	}
+	reps = make([]R, len(words))
+	got := make([]R, chunkRows)
+	err = each(func() error {
+		if err := l.find(keys, got[:len(keys)], found[:len(keys)]); err != nil {
+			return err
+		}
+		for j, r := range rows {
+			if !found[j] {
+				return fmt.Errorf("the table lost the key of build row %d: this is a bug", r)
+			}
+			reps[r] = got[j]
+		}
+		return nil
+	}, nil)
+	return added == all, reps, err
+}
+
+func (x *index[R]) find(keys *packed, reps []int64) error {
+	n := len(keys.ok)
+	if cap(x.buf) < n {
+		x.buf, x.other = make([]R, n), make([]R, n)
+		x.found, x.hit = make([]bool, n), make([]bool, n)
+		x.comb = make([]uint64, n)
+	}
+	buf, other, found, hit := x.buf[:n], x.other[:n], x.found[:n], x.hit[:n]
+	copy(hit, keys.ok)
+	words := keys.words[0]
+	if x.words[0] != nil {
+		if err := x.words[0].find(keys.words[0], buf, found); err != nil {
+			return err
+		}
+		and(hit, found)
+		words = x.comb[:n]
+		for i, r := range buf {
+			words[i] = uint64(r) << 32
+		}
+		if x.words[1] == nil {
+			for i, w := range keys.words[1] {
+				words[i] |= w
+			}
+		} else {
+			if err := x.words[1].find(keys.words[1], other, found); err != nil {
+				return err
+			}
+			and(hit, found)
+			for i, r := range other {
+				words[i] |= uint64(r)
+			}
+		}
+	}
+	if err := x.last.find(words, buf, found); err != nil {
+		return err
+	}
+	and(hit, found)
+	for i, r := range buf {
+		if reps[i] = -1; hit[i] {
+			reps[i] = int64(r)
+		}
+	}
+	return nil
+}
+
+func and(a, b []bool) {
+	for i := range a {
+		a[i] = a[i] && b[i]
+	}
+}
+
+func (x *index[R]) matches(rep int64) int {
+	if x.unique {
+		return 1
+	}
+	return int(x.start[rep+1] - x.start[rep])
+}
+
+func (x *index[R]) match(rep int64, k int) int64 {
+	if x.unique {
+		return rep
+	}
+	return int64(x.rows[int(x.start[rep])+k])
+}
+
+func (x *index[R]) close() error {
+	var errs []error
+	for _, l := range []level[R]{x.words[0], x.words[1], x.last} {
+		if l != nil {
+			errs = append(errs, l.close())
+		}
+	}
+	return errors.Join(errs...)
+}

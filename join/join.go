@@ -1,0 +1,587 @@
+// Package join joins two inputs on one or more key columns with the help of a hash table on a GPU, or on the CPU where
+// there is none.
+//
+// The build side is read whole, and its keys go into a table; the probe side streams past it in record batches, so it
+// may be larger than memory. Run joins files, Join any Arrow record readers.
+//
+// # Keys
+//
+// Integers of all widths, dates, times, timestamps and durations can be keys. Values are compared, not bytes: an int32
+// -1 equals an int64 -1, and equals no uint64. Times, timestamps and durations of different units are compared
+// exactly, and so are date32 and date64. Timestamps with a time zone are instants, whatever the zone; they do
+// not join with timestamps without one, nor integers with dates, nor dates with timestamps: such pairs are errors. The key
+// columns may take 16 bytes together, each counting what the narrower of its two types takes. A null in any key
+// column matches nothing, another null included.
+//
+// # Order and duplicates
+//
+// Rows come in probe order, and the matches of one probe row in build order, whatever the device. Each pair of matching
+// rows comes out once, and memory does not depend on how often a key repeats.
+package join
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+
+	"github.com/warpmap/warpmap/device"
+)
+
+// How says which rows a join keeps.
+type How int
+
+const (
+	Inner How = iota // every pair of matching rows
+	Left             // these, and the probe rows without a match, with nulls for the build columns
+	Semi             // the probe rows that have a match, once each
+	Anti             // the probe rows that have none
+)
+
+var hows = []string{"inner", "left", "semi", "anti"}
+
+// Hows lists the names that ParseHow takes.
+func Hows() []string { return slices.Clone(hows) }
+
+// ParseHow reads "inner", "left", "semi" or "anti".
+func ParseHow(s string) (How, error) {
+	if i := slices.Index(hows, s); i >= 0 {
+		return How(i), nil
+	}
+	return 0, fmt.Errorf("a join of kind %q: want one of %s", s, strings.Join(hows, ", "))
+}
+
+func (h How) String() string {
+	if h < 0 || int(h) >= len(hows) {
+		return fmt.Sprintf("How(%d)", int(h))
+	}
+	return hows[h]
+}
+
+// DefaultTable is the kind of table that holds the keys where Options name none.
+const DefaultTable = "warpcore"
+
+// Options describe a join.
+type Options struct {
+	Build, Probe, Out string // files, for Run; Out "-" (or empty) is standard output as CSV
+
+	On    []Pair // the key columns, at least one pair
+	How   How
+	Table string // kind of table, as warpmap.Kinds lists them; empty for DefaultTable
+
+	// Progress, if set, is called now and then, from one goroutine at a time.
+	Progress func(Progress)
+
+	batch  int     // rows of an output batch at most, and of a probed block at least; 0 for batchRows
+	makers *makers // opens tables; nil for the module's own
+}
+
+// Progress tells how far a join is.
+type Progress struct {
+	Stage string // "read" (the build side), "build", "probe"
+	Done  int64  // rows of the stage's input
+	Total int64  // -1 where unknown
+}
+
+// Summary is what a join did. Seconds are those in which a stage was busy; reading, probing and writing the
+// probe side overlap, so that the sum can exceed Total.
+type Summary struct {
+	How       string  `json:"how"`
+	Device    string  `json:"device"`
+	Table     string  `json:"table"`
+	BuildRows int64   `json:"build_rows"`
+	ProbeRows int64   `json:"probe_rows"`
+	OutRows   int64   `json:"out_rows"`
+	Reading   float64 `json:"reading_s"`
+	Building  float64 `json:"building_s"`
+	Probing   float64 `json:"probing_s"`
+	Writing   float64 `json:"writing_s"`
+	Total     float64 `json:"total_s"`
+}
+
+// batchRows is the size of batches where nothing else decides it.
+const batchRows = 1 << 16
+
+// Run joins two files into a third. Formats go by the names' suffixes: .parquet, .csv, and .arrow, .ipc or .feather.
+// The output is written under a temporary name beside its own and renamed when it is whole.
+//
+// Errors: a file that cannot be read, a key column that is missing (the error lists those there are) or of a type
+// that cannot be a key, a build side whose keys do not fit into the device's memory, ctx's own.
+func Run(ctx context.Context, d *device.Device, o Options) (Summary, error) {
+	start := time.Now()
+	if o.Out == "" {
+		o.Out = "-"
+	}
+	if err := checkName(o.Out, true); err != nil {
+		return Summary{}, err
+	}
+	build, err := Open(o.Build)
+	if err != nil {
+		return Summary{}, err
+	}
+	defer build.Close()
+	probe, err := Open(o.Probe)
+	if err != nil {
+		return Summary{}, err
+	}
+	defer probe.Close()
+	if _, err := planKeys(build.Schema(), probe.Schema(), o.On); err != nil {
+		return Summary{}, err
+	}
+	if o.How == Semi || o.How == Anti {
+		var keys []string
+		for _, p := range o.On {
+			keys = append(keys, p.Build)
+		}
+		build.only(keys)
+	}
+	schema, err := OutputSchema(build.Schema(), probe.Schema(), o)
+	if err != nil {
+		return Summary{}, err
+	}
+	out, err := Create(o.Out, schema)
+	if err != nil {
+		return Summary{}, err
+	}
+	defer out.Abort()
+	opened := time.Since(start)
+	s, err := Join(ctx, d, build, probe, o, out.Write)
+	if err == nil {
+		closing := time.Now()
+		err = out.Close()
+		s.Writing += time.Since(closing).Seconds()
+	}
+	s.Reading += opened.Seconds() // a CSV file is read once to find its types
+	s.Total = time.Since(start).Seconds()
+	return s, err
+}
+
+// OutputSchema is the schema of a join's output: the probe's columns, then for inner and left joins the build's
+// without its key columns. A build column whose name is taken gets the suffix "_build", more than once if it must.
+func OutputSchema(build, probe *arrow.Schema, o Options) (*arrow.Schema, error) {
+	if _, err := planKeys(build, probe, o.On); err != nil {
+		return nil, err
+	}
+	fields := slices.Clone(probe.Fields())
+	if o.How == Inner || o.How == Left {
+		used := map[string]bool{}
+		for _, f := range fields {
+			used[f.Name] = true
+		}
+		payload := payloadColumns(build, o.On)
+		// Names that clash with no probe column stay, so they are taken before any suffix is tried.
+		clash := map[int]bool{}
+		for _, i := range payload {
+			if name := build.Field(i).Name; used[name] {
+				clash[i] = true
+			} else {
+				used[name] = true
+			}
+		}
+		for _, i := range payload {
+			f := build.Field(i)
+			for clash[i] && used[f.Name] {
+				f.Name += "_build"
+			}
+			used[f.Name] = true
+			f.Nullable = f.Nullable || o.How == Left
+			fields = append(fields, f)
+		}
+	}
+	for i := range fields {
+		// Two files' field numbers are not one file's.
+		m := fields[i].Metadata
+		if k := m.FindKey("PARQUET:field_id"); k >= 0 {
+			fields[i].Metadata = arrow.NewMetadata(slices.Delete(slices.Clone(m.Keys()), k, k+1), slices.Delete(slices.Clone(m.Values()), k, k+1))
+		}
+	}
+	return arrow.NewSchema(fields, nil), nil
+}
+
+func payloadColumns(build *arrow.Schema, on []Pair) []int {
+	var out []int
+	for i, f := range build.Fields() {
+		if !slices.ContainsFunc(on, func(p Pair) bool { return p.Build == f.Name }) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// Join joins two readers and calls sink with each batch of the output, of at most 65,536 rows, with the schema that
+// OutputSchema gives. The sink must retain what it keeps. It is called from a goroutine of Join's own, and so
+// is the probe's Next, each from one at a time; both are done when Join returns. A reader that knows its number of rows
+// (a method Rows() int64) gets them into the progress.
+//
+// Build rows are kept in host memory, keys in the device's: 4 or 8 bytes for the key and 4 for the row number, divided
+// by the table's load factor.
+func Join(ctx context.Context, d *device.Device, build, probe array.RecordReader, o Options, sink func(arrow.RecordBatch) error) (Summary, error) {
+	if o.Table == "" {
+		o.Table = DefaultTable
+	}
+	if o.batch == 0 {
+		o.batch = batchRows
+	}
+	if o.makers == nil {
+		o.makers = &ownMakers
+	}
+	if o.Progress == nil {
+		o.Progress = func(Progress) {}
+	}
+	j := &joiner{Options: o, start: time.Now(), device: d, sink: sink}
+	j.sum = Summary{How: o.How.String(), Table: o.Table}
+	if d != nil {
+		j.sum.Device = d.Info().Name + " (" + d.Info().Model + ")"
+	}
+	err := j.run(ctx, build, probe)
+	j.sum.Total = time.Since(j.start).Seconds()
+	return j.sum, err
+}
+
+type joiner struct {
+	Options
+	start  time.Time
+	device *device.Device
+	sink   func(arrow.RecordBatch) error
+	sum    Summary
+
+	plan    *keyPlan
+	schema  *arrow.Schema
+	payload []int    // build columns of the output
+	takers  []*taker // theirs
+	starts  []int64  // the first row of each build chunk, and the end
+	index   matcher
+}
+
+func (j *joiner) run(ctx context.Context, build, probe array.RecordReader) (err error) {
+	if j.plan, err = planKeys(build.Schema(), probe.Schema(), j.On); err != nil {
+		return err
+	}
+	if j.schema, err = OutputSchema(build.Schema(), probe.Schema(), j.Options); err != nil {
+		return err
+	}
+	if err := j.build(ctx, build); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, j.index.close()) }()
+	return j.probe(ctx, probe)
+}
+
+// build reads the build side and indexes its keys.
+func (j *joiner) build(ctx context.Context, build array.RecordReader) error {
+	if j.How == Inner || j.How == Left {
+		j.payload = payloadColumns(build.Schema(), j.On)
+	}
+	keys := &packed{}
+	chunks := make([][]arrow.ArrayData, len(j.payload))
+	j.starts = []int64{0}
+	total := rowsOf(build)
+	for {
+		clock := time.Now()
+		more := build.Next()
+		j.sum.Reading += time.Since(clock).Seconds()
+		if !more {
+			break
+		}
+		rec := build.RecordBatch()
+		if rec.NumRows() == 0 {
+			continue
+		}
+		clock = time.Now()
+		for i, c := range j.payload {
+			data := rec.Column(c).Data()
+			data.Retain()
+			chunks[i] = append(chunks[i], data)
+		}
+		j.plan.pack(keys, rec, true)
+		j.sum.Building += time.Since(clock).Seconds()
+		j.sum.BuildRows += rec.NumRows()
+		j.starts = append(j.starts, j.sum.BuildRows)
+		j.Progress(Progress{"read", j.sum.BuildRows, total})
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	if err := build.Err(); err != nil {
+		return fmt.Errorf("reading the build side: %w", err)
+	}
+	clock := time.Now()
+	defer func() { j.sum.Building += time.Since(clock).Seconds() }()
+	for i, c := range j.payload {
+		t, err := newTaker(build.Schema().Field(c).Type, chunks[i])
+		if err != nil {
+			return fmt.Errorf("build column %q: %w", build.Schema().Field(c).Name, err)
+		}
+		j.takers = append(j.takers, t)
+	}
+	var err error
+	j.index, err = newIndex(ctx, j.makers, j.device, j.Table, j.plan, keys, func(done int) {
+		j.Progress(Progress{"build", int64(done), j.sum.BuildRows})
+	})
+	return err
+}
+
+func rowsOf(r array.RecordReader) int64 {
+	if r, ok := r.(interface{ Rows() int64 }); ok {
+		return r.Rows()
+	}
+	return -1
+}
+
+// block is a stretch of probe rows that is looked up at once: small batches are put together, large ones cut.
+type block struct {
+	recs []arrow.RecordBatch
+	rows int
+}
+
+func (b *block) release() {
+	for _, r := range b.recs {
+		r.Release()
+	}
+}
+
+// probe streams the probe side: one goroutine reads, one writes, and this one looks up and takes rows.
+func (j *joiner) probe(ctx context.Context, probe array.RecordReader) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	blocks, outs := make(chan *block, 1), make(chan arrow.RecordBatch, 1)
+	var reading, writing float64
+	var both sync.WaitGroup
+	both.Go(func() {
+		defer close(blocks)
+		var err error
+		if reading, err = j.read(ctx, probe, blocks); err != nil {
+			cancel(err)
+		}
+	})
+	both.Go(func() {
+		for rec := range outs {
+			if ctx.Err() == nil {
+				clock := time.Now()
+				if err := j.sink(rec); err != nil {
+					cancel(fmt.Errorf("writing the output: %w", err))
+				}
+				writing += time.Since(clock).Seconds()
+				j.sum.OutRows += rec.NumRows()
+			}
+			rec.Release()
+		}
+	})
+	total, done := rowsOf(probe), int64(0)
+	for b := range blocks {
+		if ctx.Err() == nil {
+			clock := time.Now()
+			waiting, err := j.block(ctx, b, outs)
+			j.sum.Probing += (time.Since(clock) - waiting).Seconds()
+			if err != nil {
+				cancel(err)
+			}
+			done += int64(b.rows)
+			j.Progress(Progress{"probe", done, total})
+		}
+		b.release()
+	}
+	close(outs)
+	both.Wait()
+	j.sum.ProbeRows = done
+	j.sum.Reading += reading
+	j.sum.Writing += writing
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// read cuts the probe side into blocks.
+func (j *joiner) read(ctx context.Context, probe array.RecordReader, blocks chan<- *block) (seconds float64, err error) {
+	b := &block{}
+	send := func() error {
+		if b.rows == 0 {
+			return nil
+		}
+		select {
+		case blocks <- b:
+			b = &block{}
+			return nil
+		case <-ctx.Done():
+			b.release()
+			return ctx.Err()
+		}
+	}
+	for {
+		clock := time.Now()
+		more := probe.Next()
+		seconds += time.Since(clock).Seconds()
+		if !more {
+			break
+		}
+		rec := probe.RecordBatch()
+		for from := int64(0); from < rec.NumRows(); {
+			to := min(rec.NumRows(), from+int64(j.batch))
+			b.recs = append(b.recs, rec.NewSlice(from, to))
+			b.rows += int(to - from)
+			from = to
+			if b.rows >= j.batch {
+				if err := send(); err != nil {
+					return seconds, err
+				}
+			}
+		}
+	}
+	if err := probe.Err(); err != nil {
+		b.release()
+		return seconds, fmt.Errorf("reading the probe side: %w", err)
+	}
+	return seconds, send()
+}
+
+// block looks up a block's keys and sends the output's rows; it returns the time it waited for the writer.
+func (j *joiner) block(ctx context.Context, b *block, outs chan<- arrow.RecordBatch) (waiting time.Duration, err error) {
+	keys := &packed{}
+	for _, r := range b.recs {
+		j.plan.pack(keys, r, false)
+	}
+	reps := make([]int64, b.rows)
+	if err := j.index.find(keys, reps); err != nil {
+		return 0, err
+	}
+	probe := make([]*taker, b.recs[0].NumCols())
+	for c := range probe {
+		chunks := make([]arrow.ArrayData, len(b.recs))
+		for i, r := range b.recs {
+			chunks[i] = r.Column(c).Data()
+		}
+		if probe[c], err = newTaker(j.schema.Field(c).Type, chunks); err != nil {
+			return 0, fmt.Errorf("probe column %q: %w", j.schema.Field(c).Name, err)
+		}
+	}
+	left, right := make([]loc, 0, j.batch), make([]loc, 0, j.batch)
+	flush := func() error {
+		w, err := j.emit(ctx, b, probe, left, right, outs)
+		waiting += w
+		left, right = left[:0], right[:0]
+		return err
+	}
+	i := 0
+	for c, r := range b.recs {
+		for row := range int(r.NumRows()) {
+			rep := reps[i]
+			i++
+			n := 0 // rows to come out
+			switch {
+			case j.How == Inner && rep >= 0, j.How == Left && rep >= 0:
+				n = j.index.matches(rep)
+			case j.How == Left, j.How == Semi && rep >= 0, j.How == Anti && rep < 0:
+				n = 1
+			}
+			for k := range n {
+				left = append(left, loc{c, row})
+				if len(j.payload) > 0 {
+					if rep >= 0 {
+						right = append(right, j.buildLoc(j.index.match(rep, k)))
+					} else {
+						right = append(right, null)
+					}
+				}
+				if len(left) == j.batch {
+					if err := flush(); err != nil {
+						return waiting, err
+					}
+				}
+			}
+		}
+	}
+	return waiting, flush()
+}
+
+// buildLoc finds the chunk of a build row.
+func (j *joiner) buildLoc(row int64) loc {
+	if len(j.starts) == 2 {
+		return loc{0, int(row)}
+	}
+	c := sort.Search(len(j.starts)-1, func(c int) bool { return j.starts[c+1] > row })
+	return loc{c, int(row - j.starts[c])}
+}
+
+// emit takes the rows of one output batch and sends it, in halves if their text does not fit one array.
+func (j *joiner) emit(ctx context.Context, b *block, probe []*taker, left, right []loc, outs chan<- arrow.RecordBatch) (waiting time.Duration, err error) {
+	if len(left) == 0 {
+		return 0, nil
+	}
+	cols := make([]arrow.Array, len(probe)+len(j.takers))
+	// A block that is one batch, and comes out whole, need not be copied.
+	whole := len(b.recs) == 1 && len(left) == b.rows
+	for i := 0; whole && i < len(left); i++ {
+		whole = left[i].row == i
+	}
+	errs := make([]error, len(cols))
+	each(len(cols), func(c int) {
+		var data arrow.ArrayData
+		switch {
+		case c >= len(probe):
+			data, errs[c] = j.takers[c-len(probe)].take(right)
+		case whole:
+			cols[c] = b.recs[0].Column(c)
+			cols[c].Retain()
+			return
+		default:
+			data, errs[c] = probe[c].take(left)
+		}
+		if errs[c] == nil {
+			cols[c] = array.MakeFromData(data)
+			data.Release()
+		}
+	})
+	for c, err := range errs {
+		if errors.Is(err, errTooBig) && len(left) > 1 {
+			h := len(left) / 2
+			var first, second []loc
+			if len(right) > 0 {
+				first, second = right[:h], right[h:]
+			}
+			w1, err := j.emit(ctx, b, probe, left[:h], first, outs)
+			if err != nil {
+				return w1, err
+			}
+			w2, err := j.emit(ctx, b, probe, left[h:], second, outs)
+			return w1 + w2, err
+		}
+		if err != nil {
+			return 0, fmt.Errorf("column %q: %w", j.schema.Field(c).Name, err)
+		}
+	}
+	rec := array.NewRecordBatch(j.schema, cols, int64(len(left)))
+	for _, c := range cols {
+		c.Release()
+	}
+	clock := time.Now()
+	select {
+	case outs <- rec:
+		return time.Since(clock), nil
+	case <-ctx.Done():
+		rec.Release()
+		return time.Since(clock), context.Cause(ctx)
+	}
+}
+
+// each calls f(0) to f(n-1) on as many goroutines as there are hardware threads.
+func each(n int, f func(int)) {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for i := range n {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			f(i)
+		})
+	}
+	wg.Wait()
+}

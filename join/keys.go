@@ -1,0 +1,347 @@
+package join
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+)
+
+// Pair names one key column on each side.
+type Pair struct{ Build, Probe string }
+
+// ParseOn reads a list of key columns as the command's --on takes it: build=probe, separated by commas. A name alone
+// stands for both sides. A backslash before ',', '=' or '\' makes it part of a name.
+func ParseOn(s string) ([]Pair, error) {
+	var pairs []Pair
+	var names []string
+	var name strings.Builder
+	end := func() error {
+		names = append(names, name.String())
+		name.Reset()
+		if len(names) > 2 || slices.Contains(names, "") {
+			return fmt.Errorf("key columns %q: want build_col=probe_col, separated by commas", s)
+		}
+		pairs = append(pairs, Pair{names[0], names[len(names)-1]})
+		names = names[:0]
+		return nil
+	}
+	escaped := false
+	for _, c := range []byte(s) {
+		switch {
+		case escaped:
+			if c != ',' && c != '=' && c != '\\' {
+				return nil, fmt.Errorf("key columns %q: a backslash stands before ',', '=' or '\\' only", s)
+			}
+			name.WriteByte(c)
+			escaped = false
+		case c == '\\':
+			escaped = true
+		case c == '=':
+			names = append(names, name.String())
+			name.Reset()
+		case c == ',':
+			if err := end(); err != nil {
+				return nil, err
+			}
+		default:
+			name.WriteByte(c)
+		}
+	}
+	if escaped {
+		return nil, fmt.Errorf("key columns %q: a backslash at the end", s)
+	}
+	return pairs, end()
+}
+
+// FormatOn is ParseOn's inverse.
+func FormatOn(pairs []Pair) string {
+	esc := strings.NewReplacer(`\`, `\\`, `,`, `\,`, `=`, `\=`)
+	var s []string
+	for _, p := range pairs {
+		s = append(s, esc.Replace(p.Build)+"="+esc.Replace(p.Probe))
+	}
+	return strings.Join(s, ",")
+}
+
+// domain is what the values of a key column mean. Only columns of one kind can be equal.
+type domain struct {
+	kind   string // "integer", "date", "time", "timestamp", "timestamp with time zone", "duration", "null"
+	unit   int64  // the column's unit, in nanoseconds or (date) milliseconds; 1 for integers
+	lo, hi int64  // range of the values; of uint64, hi stands for 2⁶⁴-1
+	u64    bool
+}
+
+var units = map[arrow.TimeUnit]int64{arrow.Second: 1e9, arrow.Millisecond: 1e6, arrow.Microsecond: 1e3, arrow.Nanosecond: 1}
+
+func domainOf(t arrow.DataType) (domain, bool) {
+	whole := domain{lo: math.MinInt64, hi: math.MaxInt64}
+	half := domain{lo: math.MinInt32, hi: math.MaxInt32}
+	as := func(d domain, kind string, unit int64) (domain, bool) { d.kind, d.unit = kind, unit; return d, true }
+	switch t := t.(type) {
+	case *arrow.Int8Type:
+		return domain{"integer", 1, math.MinInt8, math.MaxInt8, false}, true
+	case *arrow.Int16Type:
+		return domain{"integer", 1, math.MinInt16, math.MaxInt16, false}, true
+	case *arrow.Int32Type:
+		return as(half, "integer", 1)
+	case *arrow.Int64Type:
+		return as(whole, "integer", 1)
+	case *arrow.Uint8Type:
+		return domain{"integer", 1, 0, math.MaxUint8, false}, true
+	case *arrow.Uint16Type:
+		return domain{"integer", 1, 0, math.MaxUint16, false}, true
+	case *arrow.Uint32Type:
+		return domain{"integer", 1, 0, math.MaxUint32, false}, true
+	case *arrow.Uint64Type:
+		return domain{"integer", 1, 0, math.MaxInt64, true}, true
+	case *arrow.Date32Type:
+		return as(half, "date", 86_400_000)
+	case *arrow.Date64Type:
+		return as(whole, "date", 1)
+	case *arrow.Time32Type:
+		return as(half, "time", units[t.Unit])
+	case *arrow.Time64Type:
+		return as(whole, "time", units[t.Unit])
+	case *arrow.DurationType:
+		return as(whole, "duration", units[t.Unit])
+	case *arrow.TimestampType:
+		if t.TimeZone != "" {
+			return as(whole, "timestamp with time zone", units[t.Unit])
+		}
+		return as(whole, "timestamp without time zone", units[t.Unit])
+	case *arrow.NullType:
+		return as(domain{}, "null", 1)
+	}
+	return domain{}, false
+}
+
+// key is one pair of key columns: how either side's values become the same few bytes. A value that the other side's
+// type cannot hold matches nothing, so only the intersection of the two ranges counts, and its width is that of the
+// narrower type.
+type key struct {
+	build, probe       int // column indices
+	buildDiv, probeDiv int64
+	lo, hi             int64 // of the values after division
+	u64                bool  // both sides are uint64: all values count
+	none               bool  // one side's column is of the null type: nothing matches
+	bytes              int
+	word               int  // which word of the packed key
+	shift              uint // and where in it
+}
+
+// keyPlan is a join's keys, packed into one word of up to 8 bytes or two.
+type keyPlan struct {
+	keys  []key
+	bytes [2]int // used in each word
+}
+
+// planKeys finds the key columns on both sides and lays out the packed key.
+func planKeys(build, probe *arrow.Schema, on []Pair) (*keyPlan, error) {
+	if len(on) == 0 {
+		return nil, fmt.Errorf("no key columns: name at least one pair, build_col=probe_col")
+	}
+	p := &keyPlan{}
+	total := 0
+	for _, o := range on {
+		b, bd, err := keyColumn("build", build, o.Build)
+		if err != nil {
+			return nil, err
+		}
+		r, rd, err := keyColumn("probe", probe, o.Probe)
+		if err != nil {
+			return nil, err
+		}
+		k := key{build: b, probe: r, buildDiv: 1, probeDiv: 1, lo: max(bd.lo, rd.lo), hi: min(bd.hi, rd.hi), u64: bd.u64 && rd.u64}
+		switch {
+		case bd.kind == "null" || rd.kind == "null":
+			k.none, k.bytes = true, 1
+		case bd.kind != rd.kind:
+			return nil, fmt.Errorf("key columns %s (build, %s) and %s (probe, %s) hold different things, a %s and a %s: cast one of them",
+				o.Build, build.Field(b).Type, o.Probe, probe.Field(r).Type, bd.kind, rd.kind)
+		case bd.unit != rd.unit:
+			// The finer side is divided; what leaves a remainder has no equal on the other.
+			unit := max(bd.unit, rd.unit)
+			k.buildDiv, k.probeDiv = unit/bd.unit, unit/rd.unit
+			k.lo, k.hi = math.MinInt64, math.MaxInt64
+			if bd.unit == unit {
+				k.lo, k.hi = bd.lo, bd.hi
+			} else {
+				k.lo, k.hi = rd.lo, rd.hi
+			}
+		}
+		if !k.none {
+			k.bytes = width(k.lo, k.hi, k.u64)
+		}
+		total += k.bytes
+		p.keys = append(p.keys, k)
+	}
+	if total > 16 {
+		return nil, fmt.Errorf("the key columns %s take %d bytes together; at most 16 are possible: leave out a column or make one narrower", FormatOn(on), total)
+	}
+	// Widths are powers of two, so the widest first fill words without a gap.
+	order := make([]int, len(p.keys))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return p.keys[b].bytes - p.keys[a].bytes })
+	for _, i := range order {
+		k := &p.keys[i]
+		if p.bytes[0]+k.bytes > 8 {
+			k.word = 1
+		}
+		k.shift = uint(8 * p.bytes[k.word])
+		p.bytes[k.word] += k.bytes
+	}
+	return p, nil
+}
+
+// width is how many bytes tell all values of a range apart when they are cut to it.
+func width(lo, hi int64, u64 bool) int {
+	switch {
+	case u64:
+		return 8
+	case lo >= math.MinInt8 && hi <= math.MaxInt8, lo >= 0 && hi <= math.MaxUint8:
+		return 1
+	case lo >= math.MinInt16 && hi <= math.MaxInt16, lo >= 0 && hi <= math.MaxUint16:
+		return 2
+	case lo >= math.MinInt32 && hi <= math.MaxInt32, lo >= 0 && hi <= math.MaxUint32:
+		return 4
+	}
+	return 8
+}
+
+func keyColumn(side string, s *arrow.Schema, name string) (int, domain, error) {
+	at := s.FieldIndices(name)
+	switch len(at) {
+	case 0:
+		return 0, domain{}, fmt.Errorf("the %s side has no column %q; its columns: %s", side, name, columnNames(s))
+	case 1:
+	default:
+		return 0, domain{}, fmt.Errorf("the %s side has %d columns named %q: rename all but one", side, len(at), name)
+	}
+	t := s.Field(at[0]).Type
+	d, ok := domainOf(t)
+	if !ok {
+		return 0, domain{}, fmt.Errorf("key column %q of the %s side is %s: not yet a key type (integers, dates, times, timestamps and durations are)", name, side, t)
+	}
+	return at[0], d, nil
+}
+
+func columnNames(s *arrow.Schema) string {
+	if s.NumFields() == 0 {
+		return "none"
+	}
+	names := make([]string, s.NumFields())
+	for i := range names {
+		names[i] = s.Field(i).Name
+	}
+	return strings.Join(names, ", ")
+}
+
+// packed is the keys of a stretch of rows: the words, and whether a row can match at all.
+type packed struct {
+	words [2][]uint64 // the second is nil for keys of up to 8 bytes
+	ok    []bool
+}
+
+func (p *keyPlan) two() bool { return p.bytes[1] > 0 }
+
+// grow adds room for n rows, all zero and able to match.
+func (p *keyPlan) grow(out *packed, n int) {
+	out.words[0] = append(out.words[0], make([]uint64, n)...)
+	if p.two() {
+		out.words[1] = append(out.words[1], make([]uint64, n)...)
+	}
+	from := len(out.ok)
+	out.ok = append(out.ok, make([]bool, n)...)
+	for i := range out.ok[from:] {
+		out.ok[from+i] = true
+	}
+}
+
+// pack appends the keys of a record batch's rows.
+func (p *keyPlan) pack(out *packed, rec arrow.RecordBatch, build bool) {
+	from, n := len(out.ok), int(rec.NumRows())
+	p.grow(out, n)
+	ok := out.ok[from:]
+	for i := range p.keys {
+		k := &p.keys[i]
+		col, div := k.probe, k.probeDiv
+		if build {
+			col, div = k.build, k.buildDiv
+		}
+		k.column(rec.Column(col), div, out.words[k.word][from:], ok)
+	}
+}
+
+func (k *key) column(a arrow.Array, div int64, words []uint64, ok []bool) {
+	if k.none {
+		clear(ok)
+		return
+	}
+	switch a := a.(type) {
+	case *array.Int8:
+		packInts(k, a.Values(), div, words, ok)
+	case *array.Int16:
+		packInts(k, a.Values(), div, words, ok)
+	case *array.Int32:
+		packInts(k, a.Values(), div, words, ok)
+	case *array.Int64:
+		packInts(k, a.Values(), div, words, ok)
+	case *array.Uint8:
+		packInts(k, a.Values(), div, words, ok)
+	case *array.Uint16:
+		packInts(k, a.Values(), div, words, ok)
+	case *array.Uint32:
+		packInts(k, a.Values(), div, words, ok)
+	case *array.Uint64:
+		for i, v := range a.Values() {
+			if !k.u64 && v > uint64(k.hi) {
+				ok[i] = false
+			}
+			words[i] |= v & (1<<(8*k.bytes) - 1) << k.shift // 1<<64 is 0 in Go, so 8 bytes keep all
+		}
+	case *array.Date32:
+		packInts(k, a.Values(), div, words, ok)
+	case *array.Date64:
+		packInts(k, a.Values(), div, words, ok)
+	case *array.Time32:
+		packInts(k, a.Values(), div, words, ok)
+	case *array.Time64:
+		packInts(k, a.Values(), div, words, ok)
+	case *array.Timestamp:
+		packInts(k, a.Values(), div, words, ok)
+	case *array.Duration:
+		packInts(k, a.Values(), div, words, ok)
+	default:
+		panic(fmt.Sprintf("join: a key column of type %s", a.DataType())) // keyColumn lets none in
+	}
+	if a.NullN() > 0 {
+		for i := range ok {
+			if a.IsNull(i) {
+				ok[i] = false
+			}
+		}
+	}
+}
+
+func packInts[T ~int8 | ~int16 | ~int32 | ~int64 | ~uint8 | ~uint16 | ~uint32](k *key, values []T, div int64, words []uint64, ok []bool) {
+	mask := uint64(1)<<(8*k.bytes) - 1
+	for i, x := range values {
+		v := int64(x)
+		if div != 1 {
+			if v%div != 0 {
+				ok[i] = false
+			}
+			v /= div
+		}
+		if v < k.lo || v > k.hi {
+			ok[i] = false
+		}
+		words[i] |= uint64(v) & mask << k.shift
+	}
+}

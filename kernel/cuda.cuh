@@ -1,0 +1,117 @@
+// The primitives on a GPU, sm_70 and later. Inline PTX names the memory order and the scope; nothing is left to
+// volatile. Relaxed and acquire accesses of GPU scope go to L2, so they never see a stale line of L1.
+#pragma once
+#include "types.cuh"
+
+#define WARPMAP_CAS128 (__CUDA_ARCH__ >= 900)
+
+#define WARPMAP_KERNEL(name, P) extern "C" __global__ void __launch_bounds__(256) name(const __grid_constant__ P p)
+
+__device__ __forceinline__ u32 thread_index() { return threadIdx.x; }
+__device__ __forceinline__ u32 block_threads() { return blockDim.x; }
+__device__ __forceinline__ u64 block_index() { return blockIdx.x; }
+__device__ __forceinline__ u64 grid_blocks() { return gridDim.x; }
+__device__ __forceinline__ void block_sync() { __syncthreads(); }
+
+__device__ __forceinline__ u32 warp_ballot(u32 mask, bool x) { return __ballot_sync(mask, x); }
+__device__ __forceinline__ u32 warp_shuffle(u32 mask, u32 x, u32 from) { return __shfl_sync(mask, x, from); }
+__device__ __forceinline__ u64 warp_shuffle(u32 mask, u64 x, u32 from) { return __shfl_sync(mask, x, from); }
+__device__ __forceinline__ u128 warp_shuffle(u32 mask, u128 x, u32 from) {
+    return u128{__shfl_sync(mask, x.lo, from), __shfl_sync(mask, x.hi, from)};
+}
+__device__ __forceinline__ void warp_sync(u32 mask) { __syncwarp(mask); }
+
+__device__ __forceinline__ int popcount(u32 x) { return __popc(x); }
+__device__ __forceinline__ int lowest_bit(u32 x) { return __ffs(x) - 1; }
+__device__ __forceinline__ u64 multiply_high(u64 a, u64 b) { return __umul64hi(a, b); }
+
+// A stalled spinner lets other warps run.
+__device__ __forceinline__ void pause() {
+    __nanosleep(40);
+}
+
+#define WARPMAP_ACCESS(T, SUFFIX, REG)                                                                              \
+    __device__ __forceinline__ T load_relaxed(const T* p) {                                                        \
+        T v;                                                                                                       \
+        asm volatile("ld.relaxed.gpu.global." SUFFIX " %0, [%1];" : "=" REG(v) : "l"(p) : "memory");               \
+        return v;                                                                                                  \
+    }                                                                                                              \
+    __device__ __forceinline__ T load_acquire(const T* p) {                                                        \
+        T v;                                                                                                       \
+        asm volatile("ld.acquire.gpu.global." SUFFIX " %0, [%1];" : "=" REG(v) : "l"(p) : "memory");               \
+        return v;                                                                                                  \
+    }                                                                                                              \
+    __device__ __forceinline__ T load_readonly(const T* p) {                                                       \
+        T v;                                                                                                       \
+        asm volatile("ld.global.nc." SUFFIX " %0, [%1];" : "=" REG(v) : "l"(p));                                   \
+        return v;                                                                                                  \
+    }                                                                                                              \
+    __device__ __forceinline__ void store_relaxed(T* p, T v) {                                                     \
+        asm volatile("st.relaxed.gpu.global." SUFFIX " [%0], %1;" ::"l"(p), REG(v) : "memory");                    \
+    }                                                                                                              \
+    __device__ __forceinline__ void store_release(T* p, T v) {                                                     \
+        asm volatile("st.release.gpu.global." SUFFIX " [%0], %1;" ::"l"(p), REG(v) : "memory");                    \
+    }                                                                                                              \
+    __device__ __forceinline__ T cas(T* p, T old, T now) { return atomicCAS(p, old, now); }                        \
+    __device__ __forceinline__ T exchange(T* p, T now) { return atomicExch(p, now); }                              \
+    __device__ __forceinline__ T add(T* p, T x) { return atomicAdd(p, x); }                                        \
+    __device__ __forceinline__ T max_of(T* p, T x) { return atomicMax(p, x); }
+
+WARPMAP_ACCESS(u32, "u32", "r")
+WARPMAP_ACCESS(u64, "u64", "l")
+#undef WARPMAP_ACCESS
+
+#define WARPMAP_ACCESS16(NAME, PTX)                                                                                 \
+    __device__ __forceinline__ u128 NAME(const u128* p) {                                                          \
+        u128 v;                                                                                                    \
+        asm volatile("{ .reg .b128 t; " PTX " t, [%2]; mov.b128 {%0, %1}, t; }"                                    \
+                     : "=l"(v.lo), "=l"(v.hi)                                                                      \
+                     : "l"(p)                                                                                      \
+                     : "memory");                                                                                  \
+        return v;                                                                                                  \
+    }
+WARPMAP_ACCESS16(load_relaxed, "ld.relaxed.gpu.global.b128")
+WARPMAP_ACCESS16(load_acquire, "ld.acquire.gpu.global.b128")
+#undef WARPMAP_ACCESS16
+
+__device__ __forceinline__ u128 load_readonly(const u128* p) {
+    u128 v;
+    asm volatile("ld.global.nc.v2.u64 {%0, %1}, [%2];" : "=l"(v.lo), "=l"(v.hi) : "l"(p));
+    return v;
+}
+__device__ __forceinline__ void store_relaxed(u128* p, u128 v) {
+    asm volatile("{ .reg .b128 t; mov.b128 t, {%1, %2}; st.relaxed.gpu.global.b128 [%0], t; }" ::"l"(p), "l"(v.lo),
+                 "l"(v.hi)
+                 : "memory");
+}
+__device__ __forceinline__ void store_release(u128* p, u128 v) {
+    asm volatile("{ .reg .b128 t; mov.b128 t, {%1, %2}; st.release.gpu.global.b128 [%0], t; }" ::"l"(p), "l"(v.lo),
+                 "l"(v.hi)
+                 : "memory");
+}
+#if WARPMAP_CAS128
+__device__ __forceinline__ u128 cas(u128* p, u128 old, u128 now) {
+    u128 was;
+    asm volatile(
+        "{ .reg .b128 o, n, w; mov.b128 o, {%3, %4}; mov.b128 n, {%5, %6};"
+        "  atom.relaxed.gpu.global.cas.b128 w, [%2], o, n; mov.b128 {%0, %1}, w; }"
+        : "=l"(was.lo), "=l"(was.hi)
+        : "l"(p), "l"(old.lo), "l"(old.hi), "l"(now.lo), "l"(now.hi)
+        : "memory");
+    return was;
+}
+#endif
+
+// 16 bytes as two u64 or four u32. Each element is whole; the vector as such may be of two moments.
+__device__ __forceinline__ void load_vector(const u64* p, u64 (&v)[2]) {
+    asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(v[0]), "=l"(v[1]) : "l"(p) : "memory");
+}
+__device__ __forceinline__ void load_vector(const u32* p, u32 (&v)[4]) {
+    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+                 : "l"(p)
+                 : "memory");
+}
+__device__ __forceinline__ void load_vector(const u32* p, u32 (&v)[2]) {
+    asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];" : "=r"(v[0]), "=r"(v[1]) : "l"(p) : "memory");
+}

@@ -1,0 +1,29 @@
+// Package kernel holds the vocabulary that every kernel is written in: CUDA C++ headers that compile for a GPU and
+// for the CPU device alike, and the Go twins of the hash functions. The picture of it is in warpmap.cuh.
+package kernel
+
+import "embed"
+
+//go:embed *.cuh
+var headers embed.FS
+
+// File is one header.
+type File struct{ Name, Text string }
+
+// Files are the headers, in a fixed order.
+func Files() []File { return files }
+
+var files = func() (out []File) {
+	entries, err := headers.ReadDir(".")
+	if err != nil {
+		panic(err)
+	}
+	for _, e := range entries {
+		text, err := headers.ReadFile(e.Name())
+		if err != nil {
+			panic(err)
+		}
+		out = append(out, File{e.Name(), string(text)})
+	}
+	return out
+}()

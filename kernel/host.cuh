@@ -1,0 +1,529 @@
+// The primitives on the CPU device: the lanes of a block are fibers of one thread.
+//
+// A lane runs until it waits, at a warp operation or block_sync, and then hands the thread to the next lane that can
+// run. The last lane of a mask to arrive computes the results of all and runs on. A lane that never waits costs no
+// switch: the next lane begins on the same stack. When no lane can run and not all are done, lanes of one mask have
+// gone different ways, and the launch ends with a message that names them.
+//
+// One thread's memory is a region that Go reserves, aligned to its size, so that a lane finds its worker from its
+// stack pointer, and so does the handler that turns a bad address into an error of the launch:
+//
+//     0                      WORKER_BYTES                                      REGION_BYTES
+//     | worker: lanes, queue | guard, stack of lane 0 | guard, stack of lane 1 | … |
+//
+// With WARPMAP_STRESS a lane may lose the thread to any other at every atomic operation and global access.
+#pragma once
+#include "layout.h"
+#include "types.cuh"
+
+#define pause libc_pause // POSIX has a function of that name
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <ucontext.h>
+#undef pause
+
+#define WARPMAP_CAS128 1
+#define __shared__ static thread_local
+
+namespace host {
+
+using device::HostLaunch;
+
+enum State : u8 { UNSTARTED, READY, WAITS, AT_BARRIER, DONE };
+enum Kind : u8 { BALLOT, SHUFFLE, SYNC };
+
+struct Lane {
+    void* sp;
+    u32 mask; // of the operation it waits in
+    u32 from; // of a shuffle
+    u128 in, out;
+    u16 stack;
+    State state;
+    Kind kind;
+};
+
+const int MAX_LANES = HOST_MAX_LANES;
+
+struct Worker {
+    HostLaunch* launch;
+    void (*body)(const void*);
+    void* main_sp; // where the thread goes on when the block is done
+    u64 block;
+    u64 random;
+    u32 threads, current, unstarted, done, at_barrier;
+    u32 head, ready_count; // a ring of lanes that can run
+    u32 free_count;
+    u16 ready[MAX_LANES];
+    u16 free_stacks[MAX_LANES];
+    Lane lanes[MAX_LANES];
+};
+static_assert(sizeof(Worker) <= HOST_WORKER_BYTES, "the worker fits its part of the region");
+
+__attribute__((always_inline)) inline Worker* self() {
+    return (Worker*)((size_t)__builtin_frame_address(0) & ~(size_t)(HOST_REGION_BYTES - 1));
+}
+
+// host_switch saves the callee-saved registers on this stack, leaves the stack pointer in *save, and goes on at to.
+extern "C" __attribute__((visibility("hidden"))) void host_switch(void** save, void* to);
+extern "C" __attribute__((visibility("hidden"))) void host_restore();
+extern "C" __attribute__((visibility("hidden"))) void host_begin();
+extern "C" __attribute__((visibility("hidden"), used)) void host_lane();
+
+#if defined(__x86_64__)
+asm(R"(
+    .text
+    .hidden host_switch
+    .globl host_switch
+    .type host_switch,@function
+host_switch:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    .hidden host_restore
+    .globl host_restore
+host_restore:
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+    .hidden host_begin
+    .globl host_begin
+    .type host_begin,@function
+host_begin:
+    call host_lane
+    ud2
+)");
+// A new stack: six registers, then host_begin as the address to return to, then 16-byte alignment at its call.
+inline void* fresh_stack(char* top) {
+    void** sp = (void**)top - 9;
+    memset(sp, 0, 72);
+    sp[6] = (void*)host_begin;
+    return sp;
+}
+#define WARPMAP_CONTEXT_WORD greg_t
+#define WARPMAP_CONTEXT_SP(c) ((c)->uc_mcontext.gregs[REG_RSP])
+#define WARPMAP_CONTEXT_PC(c) ((c)->uc_mcontext.gregs[REG_RIP])
+#elif defined(__aarch64__)
+asm(R"(
+    .text
+    .hidden host_switch
+    .globl host_switch
+    .type host_switch,%function
+host_switch:
+    sub sp, sp, #160
+    stp x19, x20, [sp, #0]
+    stp x21, x22, [sp, #16]
+    stp x23, x24, [sp, #32]
+    stp x25, x26, [sp, #48]
+    stp x27, x28, [sp, #64]
+    stp x29, x30, [sp, #80]
+    stp d8, d9, [sp, #96]
+    stp d10, d11, [sp, #112]
+    stp d12, d13, [sp, #128]
+    stp d14, d15, [sp, #144]
+    mov x2, sp
+    str x2, [x0]
+    mov sp, x1
+    .hidden host_restore
+    .globl host_restore
+host_restore:
+    ldp x19, x20, [sp, #0]
+    ldp x21, x22, [sp, #16]
+    ldp x23, x24, [sp, #32]
+    ldp x25, x26, [sp, #48]
+    ldp x27, x28, [sp, #64]
+    ldp x29, x30, [sp, #80]
+    ldp d8, d9, [sp, #96]
+    ldp d10, d11, [sp, #112]
+    ldp d12, d13, [sp, #128]
+    ldp d14, d15, [sp, #144]
+    add sp, sp, #160
+    ret
+    .hidden host_begin
+    .globl host_begin
+    .type host_begin,%function
+host_begin:
+    bl host_lane
+    brk #1
+)");
+inline void* fresh_stack(char* top) {
+    void** sp = (void**)(top - 160);
+    memset(sp, 0, 160);
+    sp[11] = (void*)host_begin;
+    return sp;
+}
+#define WARPMAP_CONTEXT_WORD unsigned long long
+#define WARPMAP_CONTEXT_SP(c) ((c)->uc_mcontext.sp)
+#define WARPMAP_CONTEXT_PC(c) ((c)->uc_mcontext.pc)
+#else
+#error "the CPU device knows amd64 and arm64"
+#endif
+
+inline void push_ready(Worker* w, u32 lane) {
+    w->lanes[lane].state = READY;
+    w->ready[(w->head + w->ready_count++) % MAX_LANES] = (u16)lane;
+}
+
+inline u32 random_below(Worker* w, u32 n) { // xorshift64*
+    u64 x = w->random;
+    x ^= x >> 12;
+    x ^= x << 25;
+    x ^= x >> 27;
+    w->random = x;
+    return (u32)((x * 0x2545f4914f6cdd1dull >> 32) * n >> 32);
+}
+
+// pop_ready takes the lane that has waited longest; in stress mode any.
+inline u32 pop_ready(Worker* w) {
+#if defined(WARPMAP_STRESS)
+    u32 at = (w->head + random_below(w, w->ready_count)) % MAX_LANES;
+    u16 chosen = w->ready[at];
+    w->ready[at] = w->ready[w->head % MAX_LANES];
+    w->ready[w->head % MAX_LANES] = chosen;
+#endif
+    u32 lane = w->ready[w->head % MAX_LANES];
+    w->head = (w->head + 1) % MAX_LANES;
+    w->ready_count--;
+    return lane;
+}
+
+// Whether the next lane to run is one that has not begun.
+inline bool begin_next(Worker* w) {
+    if (w->unstarted == w->threads) return false;
+#if defined(WARPMAP_STRESS)
+    return random_below(w, w->ready_count + w->threads - w->unstarted) >= w->ready_count;
+#else
+    return w->ready_count == 0;
+#endif
+}
+
+__attribute__((noinline)) inline void report(Worker* w) {
+    const char* names[] = {"ballot", "shuffle", "sync"};
+    HostLaunch* l = w->launch;
+    u32 n = (u32)snprintf((char*)l->message, sizeof l->message, "divergent warp operation in block %llu:", w->block);
+    for (u32 first = 0; first < w->threads && n < sizeof l->message; first += 32) {
+        u32 told = 0;
+        for (u32 i = 0; i < 32 && n < sizeof l->message; i++) {
+            Lane& a = w->lanes[first + i];
+            if (a.state != WAITS && a.state != AT_BARRIER || told >> i & 1) continue;
+            u32 same = 0, ended = 0;
+            for (u32 j = 0; j < 32; j++) {
+                Lane& b = w->lanes[first + j];
+                if (b.state == a.state && (a.state == AT_BARRIER || (b.mask == a.mask && b.kind == a.kind))) same |= 1u << j;
+                if (b.state == DONE) ended |= 1u << j;
+            }
+            told |= same;
+            if (a.state == AT_BARRIER)
+                n += (u32)snprintf((char*)l->message + n, sizeof l->message - n, " warp %u: lanes %08x wait in block_sync;", first / 32, same);
+            else
+                n += (u32)snprintf((char*)l->message + n, sizeof l->message - n,
+                                   " warp %u: lanes %08x wait in %s for lanes %08x, of which %08x have ended;", first / 32, same,
+                                   names[a.kind], a.mask, ended & a.mask);
+        }
+        if (told) break;
+    }
+    __atomic_store_n(&l->fault, 1, __ATOMIC_RELEASE);
+}
+
+// leave switches to the next lane that can run. Lane `from` has put itself where it waits, or is done: then its stack
+// is free, and no lane may begin on it before the switch. With begin, the next is one that has not begun.
+__attribute__((noinline)) inline void leave(Worker* w, Lane* from, bool begin = false) {
+    if (w->ready_count == 0 && w->unstarted == w->threads && w->at_barrier && w->at_barrier + w->done == w->threads) {
+        w->at_barrier = 0;
+        for (u32 i = 0; i < w->threads; i++)
+            if (w->lanes[i].state == AT_BARRIER) push_ready(w, i);
+    }
+    void* to;
+    if (begin || (from->state != DONE && begin_next(w))) {
+        u32 lane = w->unstarted++;
+        Lane* next = &w->lanes[lane];
+        next->stack = w->free_stacks[--w->free_count];
+        next->state = READY;
+        w->current = lane;
+        to = fresh_stack((char*)w + HOST_WORKER_BYTES + (size_t)(next->stack + 1) * HOST_STACK_BYTES);
+    } else if (w->ready_count) {
+        u32 lane = pop_ready(w);
+        w->current = lane;
+        if (&w->lanes[lane] == from) return; // it yielded, and is the next
+        to = w->lanes[lane].sp;
+    } else {
+        if (w->done < w->threads) report(w);
+        to = w->main_sp;
+    }
+    host_switch(&from->sp, to);
+}
+
+// Where every lane begins, and begins again as the next lane while nothing waits.
+extern "C" inline void host_lane() {
+    Worker* w = self();
+    for (;;) {
+        w->body((const void*)w->launch->params);
+        Lane* me = &w->lanes[w->current];
+        me->state = DONE;
+        w->done++;
+        if (begin_next(w)) {
+            u32 lane = w->unstarted++;
+            w->lanes[lane].stack = me->stack;
+            w->lanes[lane].state = READY;
+            w->current = lane;
+            continue;
+        }
+        w->free_stacks[w->free_count++] = me->stack;
+        leave(w, me);
+    }
+}
+
+// A bad address in a lane becomes an error of the launch: the thread goes on where the block was started. Other
+// signals, and those of other threads, go to whoever handled them before.
+const int MAX_REGIONS = 512;
+static char* regions[MAX_REGIONS];
+static struct sigaction before_segv, before_bus, before_fpe;
+
+static void on_signal(int sig, siginfo_t* info, void* context) {
+    ucontext_t* c = (ucontext_t*)context;
+    char* region = (char*)((size_t)WARPMAP_CONTEXT_SP(c) & ~(size_t)(HOST_REGION_BYTES - 1));
+    // A lane that runs off its stack faults in a guard page; its stack pointer is still inside the region.
+    for (int i = 0; i < MAX_REGIONS; i++) {
+        char* r = __atomic_load_n(&regions[i], __ATOMIC_ACQUIRE);
+        if (!r) break;
+        if (r != region) continue;
+        Worker* w = (Worker*)region;
+        char* bad = (char*)info->si_addr;
+        bool overflow = bad >= region && bad < region + HOST_REGION_BYTES;
+        snprintf((char*)w->launch->message, sizeof w->launch->message, "%s at address %p in block %llu, thread %u",
+                 sig == SIGFPE ? "arithmetic fault" : overflow ? "stack overflow" : "bad memory access", info->si_addr, w->block, w->current);
+        __atomic_store_n(&w->launch->fault, 2, __ATOMIC_RELEASE);
+        WARPMAP_CONTEXT_SP(c) = (WARPMAP_CONTEXT_WORD)w->main_sp;
+        WARPMAP_CONTEXT_PC(c) = (WARPMAP_CONTEXT_WORD)host_restore;
+        return;
+    }
+    struct sigaction* old = sig == SIGSEGV ? &before_segv : sig == SIGBUS ? &before_bus : &before_fpe;
+    if (old->sa_flags & SA_SIGINFO) old->sa_sigaction(sig, info, context);
+    else if (old->sa_handler != SIG_DFL && old->sa_handler != SIG_IGN) old->sa_handler(sig);
+    else signal(sig, SIG_DFL); // and fault again
+}
+
+// watch makes the handler know a region; the first call installs it. Go serialises the calls of one module.
+static void watch(char* region) {
+    static bool installed;
+    int i = 0;
+    for (; i < MAX_REGIONS && regions[i]; i++)
+        if (regions[i] == region) return;
+    if (i < MAX_REGIONS) __atomic_store_n(&regions[i], region, __ATOMIC_RELEASE);
+    if (installed) return;
+    installed = true;
+    struct sigaction a;
+    memset(&a, 0, sizeof a);
+    a.sa_sigaction = on_signal;
+    a.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
+    sigfillset(&a.sa_mask);
+    sigaction(SIGSEGV, &a, &before_segv);
+    sigaction(SIGBUS, &a, &before_bus);
+    sigaction(SIGFPE, &a, &before_fpe);
+}
+extern "C" __attribute__((visibility("default"))) void warpmap_watch(char* region) { watch(region); }
+
+inline void run(HostLaunch* l, void (*body)(const void*)) {
+    Worker* w = (Worker*)l->region;
+    w->launch = l;
+    w->body = body;
+    w->threads = l->threads;
+    u64* next = (u64*)l->next; // shared by the workers of a launch; a fault moves it past the end
+    for (;;) {
+        u64 block = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
+        if (block >= l->blocks) return;
+        w->block = block;
+        w->random = (l->seed + block * 0x9e3779b97f4a7c15ull) | 1;
+        w->unstarted = w->done = w->at_barrier = w->head = w->ready_count = 0;
+        w->free_count = w->threads;
+        for (u32 i = 0; i < w->threads; i++) {
+            w->free_stacks[i] = (u16)(w->threads - 1 - i);
+            w->lanes[i].state = UNSTARTED;
+        }
+        Lane* first = &w->lanes[w->unstarted++];
+        first->stack = w->free_stacks[--w->free_count];
+        first->state = READY;
+        w->current = 0;
+        host_switch(&w->main_sp, fresh_stack((char*)w + HOST_WORKER_BYTES + (size_t)(first->stack + 1) * HOST_STACK_BYTES));
+        if (__atomic_load_n(&l->fault, __ATOMIC_ACQUIRE)) {
+            __atomic_store_n(next, ~0ull >> 1, __ATOMIC_RELAXED);
+            return;
+        }
+    }
+}
+
+// meet waits until every lane of the mask is in the same operation with the same mask, and gives this lane's result.
+inline u128 meet(Kind kind, u32 mask, u128 in, u32 from) {
+    Worker* w = self();
+    u32 first = w->current & ~31u;
+    Lane* warp = &w->lanes[first];
+    Lane* me = &w->lanes[w->current];
+    me->mask = mask;
+    me->kind = kind;
+    me->in = in;
+    me->from = from;
+    u32 others = mask & ~(1u << (w->current & 31));
+    for (u32 m = others; m; m &= m - 1) {
+        Lane& o = warp[__builtin_ctz(m)];
+        if (o.state != WAITS || o.mask != mask || o.kind != kind) {
+            me->state = WAITS;
+            leave(w, me);
+            return me->out;
+        }
+    }
+    u32 votes = 0;
+    if (kind == BALLOT)
+        for (u32 m = mask; m; m &= m - 1)
+            if (warp[__builtin_ctz(m)].in.lo) votes |= m & -m;
+    for (u32 m = mask; m; m &= m - 1) {
+        Lane& o = warp[__builtin_ctz(m)];
+        if (kind == BALLOT) o.out.lo = votes;
+        else if (kind == SHUFFLE) o.out = warp[o.from & 31].in;
+    }
+    for (u32 m = others; m; m &= m - 1) push_ready(w, first + (u32)__builtin_ctz(m));
+    return me->out;
+}
+
+inline void yield() {
+    Worker* w = self();
+    bool alone = w->ready_count == 0;
+    if (alone && w->unstarted == w->threads) return;
+    Lane* me = &w->lanes[w->current];
+    push_ready(w, w->current);
+    leave(w, me, alone);
+}
+
+__attribute__((always_inline)) inline void stress_point() {
+#if defined(WARPMAP_STRESS)
+    if (random_below(self(), 2)) yield();
+#endif
+}
+
+} // namespace host
+
+#define WARPMAP_KERNEL(name, P)                                                                                     \
+    static void name##_lane(const P& p);                                                                           \
+    extern "C" __attribute__((visibility("default"))) void name(host::HostLaunch* l) {                             \
+        host::run(l, [](const void* p) { name##_lane(*(const P*)p); });                                            \
+    }                                                                                                              \
+    extern "C" __attribute__((visibility("default"))) const u64 name##_params = sizeof(P);                        \
+    static void name##_lane(const P& p)
+
+inline u32 thread_index() { return host::self()->current; }
+inline u32 block_threads() { return host::self()->threads; }
+inline u64 block_index() { return host::self()->block; }
+inline u64 grid_blocks() { return host::self()->launch->blocks; }
+
+inline void block_sync() {
+    host::Worker* w = host::self();
+    host::Lane* me = &w->lanes[w->current];
+    me->state = host::AT_BARRIER;
+    w->at_barrier++;
+    host::leave(w, me);
+}
+
+inline u32 warp_ballot(u32 mask, bool x) { return (u32)host::meet(host::BALLOT, mask, u128{x, 0}, 0).lo; }
+inline u32 warp_shuffle(u32 mask, u32 x, u32 from) { return (u32)host::meet(host::SHUFFLE, mask, u128{x, 0}, from).lo; }
+inline u64 warp_shuffle(u32 mask, u64 x, u32 from) { return host::meet(host::SHUFFLE, mask, u128{x, 0}, from).lo; }
+inline u128 warp_shuffle(u32 mask, u128 x, u32 from) { return host::meet(host::SHUFFLE, mask, x, from); }
+inline void warp_sync(u32 mask) { host::meet(host::SYNC, mask, u128{0, 0}, 0); }
+
+inline int popcount(u32 x) { return __builtin_popcount(x); }
+inline int lowest_bit(u32 x) { return __builtin_ffs((int)x) - 1; }
+inline u64 multiply_high(u64 a, u64 b) { return (u64)((unsigned __int128)a * b >> 64); }
+
+// A spinning lane lets the lanes it may be waiting for run.
+inline void pause() { host::yield(); }
+
+#define WARPMAP_ACCESS(T)                                                                                           \
+    inline T load_relaxed(const T* p) { host::stress_point(); return __atomic_load_n(p, __ATOMIC_RELAXED); }       \
+    inline T load_acquire(const T* p) { host::stress_point(); return __atomic_load_n(p, __ATOMIC_ACQUIRE); }       \
+    inline T load_readonly(const T* p) { return *p; }                                                              \
+    inline void store_relaxed(T* p, T v) { host::stress_point(); __atomic_store_n(p, v, __ATOMIC_RELAXED); }       \
+    inline void store_release(T* p, T v) { host::stress_point(); __atomic_store_n(p, v, __ATOMIC_RELEASE); }       \
+    inline T cas(T* p, T old, T now) {                                                                             \
+        host::stress_point();                                                                                      \
+        __atomic_compare_exchange_n(p, &old, now, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);                      \
+        return old;                                                                                                \
+    }                                                                                                              \
+    inline T exchange(T* p, T now) { host::stress_point(); return __atomic_exchange_n(p, now, __ATOMIC_ACQ_REL); } \
+    inline T add(T* p, T x) { host::stress_point(); return __atomic_fetch_add(p, x, __ATOMIC_ACQ_REL); }           \
+    inline T max_of(T* p, T x) {                                                                                   \
+        T old = load_relaxed(p);                                                                                   \
+        while (old < x) {                                                                                          \
+            T was = cas(p, old, x);                                                                                \
+            if (was == old) break;                                                                                 \
+            old = was;                                                                                             \
+        }                                                                                                          \
+        return old;                                                                                                \
+    }
+WARPMAP_ACCESS(u32)
+WARPMAP_ACCESS(u64)
+#undef WARPMAP_ACCESS
+
+#if defined(__x86_64__)
+// cmpxchg16b is the one 16-byte access that every amd64 processor makes whole; those with AVX make aligned vector
+// loads and stores whole too.
+__attribute__((noinline)) inline u128 cas_unstressed(u128* p, u128 old, u128 now) {
+    asm volatile("lock cmpxchg16b %0" : "+m"(*p), "+a"(old.lo), "+d"(old.hi) : "b"(now.lo), "c"(now.hi) : "cc", "memory");
+    return old;
+}
+inline bool vector_whole() {
+    static const bool yes = __builtin_cpu_supports("avx");
+    return yes;
+}
+inline u128 load_whole(const u128* p) {
+    if (!vector_whole()) return cas_unstressed((u128*)p, u128{0, 0}, u128{0, 0});
+    typedef long long v2 __attribute__((vector_size(16)));
+    v2 v;
+    asm volatile("movdqa %1, %0" : "=x"(v) : "m"(*(const v2*)p) : "memory");
+    return u128{(u64)v[0], (u64)v[1]};
+}
+inline void store_whole(u128* p, u128 v) {
+    if (!vector_whole()) {
+        u128 old = *p;
+        for (u128 was; (was = cas_unstressed(p, old, v)) != old;) old = was;
+        return;
+    }
+    typedef long long v2 __attribute__((vector_size(16)));
+    v2 x = {(long long)v.lo, (long long)v.hi};
+    asm volatile("movdqa %1, %0" : "=m"(*(v2*)p) : "x"(x) : "memory");
+}
+#else
+inline u128 cas_unstressed(u128* p, u128 old, u128 now) {
+    u64 lo, hi;
+    u32 fail;
+    do {
+        asm volatile("ldaxp %0, %1, %2" : "=&r"(lo), "=&r"(hi) : "Q"(*p) : "memory");
+        bool same = lo == old.lo && hi == old.hi;
+        // Storing what was there proves that both halves were read at one moment.
+        asm volatile("stlxp %w0, %2, %3, %1" : "=&r"(fail), "=Q"(*p) : "r"(same ? now.lo : lo), "r"(same ? now.hi : hi) : "memory");
+    } while (fail);
+    return u128{lo, hi};
+}
+inline u128 load_whole(const u128* p) { return cas_unstressed((u128*)p, u128{0, 0}, u128{0, 0}); }
+inline void store_whole(u128* p, u128 v) {
+    u128 old = load_whole(p);
+    for (u128 was; (was = cas_unstressed(p, old, v)) != old;) old = was;
+}
+#endif
+inline u128 load_relaxed(const u128* p) { host::stress_point(); return load_whole(p); }
+inline u128 load_acquire(const u128* p) { host::stress_point(); return load_whole(p); }
+inline u128 load_readonly(const u128* p) { return *p; }
+inline void store_relaxed(u128* p, u128 v) { host::stress_point(); store_whole(p, v); }
+inline void store_release(u128* p, u128 v) { host::stress_point(); store_whole(p, v); }
+inline u128 cas(u128* p, u128 old, u128 now) { host::stress_point(); return cas_unstressed(p, old, now); }
+
+// Each element is whole, as on a GPU, and no more: in stress mode the elements are of different moments.
+template <class T, int N> inline void load_vector(const T* p, T (&v)[N]) {
+    for (int i = 0; i < N; i++) v[i] = load_relaxed(p + i);
+}

@@ -1,0 +1,34 @@
+// The integer types of every kernel. NVRTC brings no standard headers, so none are included.
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef int i32;
+typedef long long i64;
+
+#if defined(__CUDACC_RTC__) // has no such builtin
+#define __builtin_offsetof(T, member) __INTADDR__(&((T*)0)->member)
+#endif
+
+#if !defined(__CUDACC__)
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __restrict__ __restrict
+#define WARPMAP_HOST 1
+#endif
+
+// 16 bytes that one load, store or compare-and-swap moves whole.
+struct alignas(16) u128 {
+    u64 lo, hi;
+};
+__device__ __forceinline__ bool operator==(u128 a, u128 b) { return a.lo == b.lo && a.hi == b.hi; }
+__device__ __forceinline__ bool operator!=(u128 a, u128 b) { return !(a == b); }
+
+// bits_of<4>::type is u32, and so on: the unsigned integer that carries a key or value of that many bytes.
+template <int BYTES> struct bits_of;
+template <> struct bits_of<4> { typedef u32 type; };
+template <> struct bits_of<8> { typedef u64 type; };
+template <> struct bits_of<16> { typedef u128 type; };

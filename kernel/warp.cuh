@@ -1,0 +1,58 @@
+// A tile is N neighbouring lanes of a warp, N = 1, 2, 4, 8, 16 or 32, that work on one thing together. Every lane of
+// the tile must reach each of its operations; the tiles of a warp may go different ways. Bits and ranks are the tile's own: 0 … N-1.
+#pragma once
+#include "types.cuh"
+
+template <int N> struct tile {
+    static_assert(N == 1 || N == 2 || N == 4 || N == 8 || N == 16 || N == 32, "a tile has 1, 2, 4, 8, 16 or 32 lanes");
+
+    static constexpr int LANES = N;
+
+    __device__ __forceinline__ int rank() const { return thread_index() & (N - 1); }
+    __device__ __forceinline__ u32 shift() const { return thread_index() & 31 & ~(N - 1); }
+    __device__ __forceinline__ u32 mask() const { return (N == 32 ? ~0u : (1u << (N & 31)) - 1) << shift(); }
+
+    __device__ __forceinline__ u32 ballot(bool x) const {
+        if constexpr (N == 1) return x;
+        else if constexpr (N == 32) return warp_ballot(~0u, x);
+        else return (warp_ballot(mask(), x) >> shift()) & ((1u << (N & 31)) - 1);
+    }
+    __device__ __forceinline__ bool any(bool x) const {
+        if constexpr (N == 1) return x;
+        else return warp_ballot(mask(), x) & mask();
+    }
+    __device__ __forceinline__ bool all(bool x) const { return !any(!x); }
+
+    // shuffle gives the x of the lane with rank from.
+    template <class T> __device__ __forceinline__ T shuffle(T x, int from) const {
+        if constexpr (N == 1) return x;
+        else return warp_shuffle(mask(), x, shift() + from);
+    }
+    __device__ __forceinline__ void sync() const {
+        if constexpr (N > 1) warp_sync(mask());
+    }
+    __device__ __forceinline__ u32 min_of(u32 x) const {
+#pragma unroll
+        for (int d = N / 2; d > 0; d /= 2) {
+            u32 y = shuffle(x, rank() ^ d);
+            x = y < x ? y : x;
+        }
+        return x;
+    }
+    __device__ __forceinline__ u64 sum(u64 x) const {
+#pragma unroll
+        for (int d = N / 2; d > 0; d /= 2) x += shuffle(x, rank() ^ d);
+        return x;
+    }
+    // scan gives the sum of x over the lanes before this one, and the sum over all.
+    __device__ __forceinline__ u64 scan(u64 x, u64& all) const {
+        u64 before = x;
+#pragma unroll
+        for (int d = 1; d < N; d *= 2) {
+            u64 y = shuffle(before, rank() >= d ? rank() - d : rank());
+            if (rank() >= d) before += y;
+        }
+        all = shuffle(before, N - 1);
+        return before - x;
+    }
+};

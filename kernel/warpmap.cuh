@@ -1,0 +1,28 @@
+// The vocabulary of warpmap's kernels: one header for both devices.
+//
+//   types.cuh   u8 … u128
+//   cuda.cuh    how a GPU does each primitive (PTX); host.cuh, how the CPU device does it (fibers)
+//   warp.cuh    tile<1> … tile<32>: ballot, any, shuffle, rank
+//   memory.cuh  vector loads, block-wide sums
+//   hash.cuh    hash functions; their Go twins are in hash.go
+//
+// A kernel is written
+//
+//   WARPMAP_KERNEL(name, Params) { … p.field … }
+//
+// where Params is a struct that layout.h declares; it reaches the kernel by value as p.
+//
+// Memory operations (global memory only; T is u32, u64 or u128; addresses are aligned to sizeof(T)), none of which tears:
+//
+//   load_relaxed  load_acquire  store_relaxed  store_release  load_readonly (never beside a writer)
+//   cas (returns what was there; u128 only where WARPMAP_CAS128)  exchange  add  max_of  pause
+#pragma once
+#include "types.cuh"
+#if defined(WARPMAP_HOST)
+#include "host.cuh"
+#else
+#include "cuda.cuh"
+#endif
+#include "warp.cuh"
+#include "memory.cuh"
+#include "hash.cuh"

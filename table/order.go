@@ -1,0 +1,118 @@
+package table
+
+import (
+	"sync"
+
+	"github.com/warpmap/warpmap/device"
+)
+
+// Order makes the operations of one table see one another in the order of the calls, though they may be on several
+// streams: readers run beside each other, a writer beside nothing. The table holds the lock while it queues.
+type Order struct {
+	mu    sync.Mutex
+	d     *device.Device
+	write mark
+	reads []mark
+}
+
+// mark is the end of an operation in a stream.
+type mark struct {
+	st *device.Stream
+	ev *device.Event
+}
+
+// Init names the device. Without it an Order must not be used.
+func (o *Order) Init(d *device.Device) { o.d = d }
+
+// Read runs queue, which puts work on the stream that only reads the table.
+func (o *Order) Read(st *device.Stream, queue func() error) error {
+	st = o.stream(st)
+	if err := o.after(st, &o.write); err != nil {
+		return err
+	}
+	if err := queue(); err != nil {
+		return err
+	}
+	for i := range o.reads {
+		if o.reads[i].st == st {
+			return o.reads[i].ev.Record(st)
+		}
+	}
+	m := mark{st: st}
+	if err := m.set(o.d, st); err != nil {
+		return err
+	}
+	o.reads = append(o.reads, m)
+	return nil
+}
+
+// Write runs queue, which puts work on the stream that changes the table.
+func (o *Order) Write(st *device.Stream, queue func() error) error {
+	st = o.stream(st)
+	if err := o.after(st, &o.write); err != nil {
+		return err
+	}
+	for i := range o.reads {
+		if err := o.after(st, &o.reads[i]); err != nil {
+			return err
+		}
+		o.reads[i].ev.Close()
+	}
+	o.reads = o.reads[:0]
+	if err := queue(); err != nil {
+		return err
+	}
+	return o.write.set(o.d, st)
+}
+
+// Idle waits until all work queued on the table is done.
+func (o *Order) Idle() error {
+	for _, m := range append([]mark{o.write}, o.reads...) {
+		if m.ev != nil {
+			if err := m.ev.Sync(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Lock and Unlock guard the table while a call decides and queues.
+func (o *Order) Lock()   { o.mu.Lock() }
+func (o *Order) Unlock() { o.mu.Unlock() }
+
+// Close frees the events.
+func (o *Order) Close() {
+	for _, m := range append([]mark{o.write}, o.reads...) {
+		if m.ev != nil {
+			m.ev.Close()
+		}
+	}
+	o.write, o.reads = mark{}, nil
+}
+
+func (o *Order) stream(st *device.Stream) *device.Stream {
+	if st == nil {
+		return o.d.Stream()
+	}
+	return st
+}
+
+func (o *Order) after(st *device.Stream, m *mark) error {
+	if m.ev == nil || m.st == st {
+		return nil
+	}
+	return st.Wait(m.ev)
+}
+
+func (m *mark) set(d *device.Device, st *device.Stream) error {
+	if m.ev == nil {
+		ev, err := d.NewEvent()
+		if err != nil {
+			return err
+		}
+		m.ev = ev
+	}
+	m.st = st
+	return m.ev.Record(st)
+}

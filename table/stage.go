@@ -1,0 +1,242 @@
+package table
+
+import (
+	"runtime"
+	"sync"
+	"unsafe"
+
+	"github.com/warpmap/warpmap/device"
+)
+
+// Column is a Go slice seen as bytes: one argument of a batch.
+type Column struct {
+	p    unsafe.Pointer
+	size int
+	out  bool
+}
+
+// In is a column that the device reads.
+func In[T any](s []T) Column {
+	var zero T
+	return Column{unsafe.Pointer(unsafe.SliceData(s)), int(unsafe.Sizeof(zero)), false}
+}
+
+// Out is a column that the device writes; nil gives a column that is left out, at address 0.
+func Out[T any](s []T) Column {
+	var zero T
+	if s == nil {
+		return Column{nil, int(unsafe.Sizeof(zero)), true}
+	}
+	return Column{unsafe.Pointer(unsafe.SliceData(s)), int(unsafe.Sizeof(zero)), true}
+}
+
+// Stage carries batches of Go slices through a device, in chunks: while one chunk's kernel runs, the next is copied
+// in and the one before is copied out. Its pinned buffers and streams are kept for the next batch. One batch at a time.
+type Stage struct {
+	mu    sync.Mutex
+	d     *device.Device
+	slots []stageSlot
+}
+
+const (
+	stageSlots = 3
+	stageItems = 1 << 21 // of a chunk
+)
+
+type stageSlot struct {
+	st     *device.Stream
+	pinned device.Host[byte]
+	mem    device.Slice[byte]
+	first  int // the chunk in flight: items first … first+n-1
+	n      int
+}
+
+// Init names the device.
+func (s *Stage) Init(d *device.Device) { s.d = d }
+
+// Run calls op for each chunk, items first … first+n-1 of the batch, with the columns' device addresses; op queues work
+// on the stream. It returns when every output is in its Go slice.
+func (s *Stage) Run(n int, cols []Column, op func(st *device.Stream, first, n int, addr []uint64) error) error {
+	if n == 0 {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	bytes := 0
+	for _, c := range cols {
+		bytes += c.size
+	}
+	chunk := min(n, stageItems)
+	if err := s.reserve(chunk*bytes + 256*len(cols)); err != nil {
+		return err
+	}
+	var err error
+	turn := 0
+	for first := 0; first < n && err == nil; first += chunk {
+		slot := &s.slots[turn%stageSlots]
+		turn++
+		if err = s.drain(slot, cols); err != nil {
+			break
+		}
+		err = s.feed(slot, cols, first, min(chunk, n-first), op)
+	}
+	for range stageSlots { // oldest first
+		if e := s.drain(&s.slots[turn%stageSlots], cols); err == nil {
+			err = e
+		}
+		turn++
+	}
+	return err
+}
+
+// offsets lays the columns of a chunk of n items one behind the other.
+func offsets(cols []Column, n int) (at []int) {
+	o := 0
+	for _, c := range cols {
+		at = append(at, o)
+		if c.p != nil {
+			o += (n*c.size + 255) &^ 255
+		}
+	}
+	return at
+}
+
+func (s *Stage) feed(slot *stageSlot, cols []Column, first, n int, op func(*device.Stream, int, int, []uint64) error) error {
+	at := offsets(cols, n)
+	addr := make([]uint64, len(cols))
+	for i, c := range cols {
+		if c.p == nil {
+			continue
+		}
+		addr[i] = slot.mem.Addr() + uint64(at[i])
+		if c.out {
+			continue
+		}
+		host := slot.pinned.Slice()[at[i] : at[i]+n*c.size]
+		parallelCopy(host, unsafe.Slice((*byte)(unsafe.Add(c.p, first*c.size)), n*c.size))
+		if err := slot.mem.Slice(at[i], at[i]+n*c.size).WriteAsync(slot.st, slot.pinned.Sub(at[i]), n*c.size); err != nil {
+			return err
+		}
+	}
+	if err := op(slot.st, first, n, addr); err != nil {
+		return err
+	}
+	slot.first, slot.n = first, n
+	for i, c := range cols {
+		if c.p == nil || !c.out {
+			continue
+		}
+		if err := slot.mem.Slice(at[i], at[i]+n*c.size).ReadAsync(slot.st, slot.pinned.Sub(at[i]), n*c.size); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drain waits for the chunk in the slot, and copies its outputs to where they belong.
+func (s *Stage) drain(slot *stageSlot, cols []Column) error {
+	if slot.n == 0 {
+		return nil
+	}
+	n := slot.n
+	slot.n = 0
+	if err := slot.st.Sync(); err != nil {
+		return err
+	}
+	at := offsets(cols, n)
+	for i, c := range cols {
+		if c.p != nil && c.out {
+			parallelCopy(unsafe.Slice((*byte)(unsafe.Add(c.p, slot.first*c.size)), n*c.size), slot.pinned.Slice()[at[i]:at[i]+n*c.size])
+		}
+	}
+	return nil
+}
+
+func (s *Stage) reserve(bytes int) error {
+	if len(s.slots) > 0 && s.slots[0].mem.Len() >= bytes {
+		return nil
+	}
+	s.release()
+	for range stageSlots {
+		var slot stageSlot
+		var err error
+		if slot.st, err = s.d.NewStream(); err == nil {
+			if slot.pinned, err = device.MakeHost[byte](s.d, bytes); err == nil {
+				slot.mem, err = device.Make[byte](s.d, bytes)
+			}
+		}
+		s.slots = append(s.slots, slot)
+		if err != nil {
+			s.release()
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Stage) release() {
+	for _, slot := range s.slots {
+		if slot.st != nil {
+			slot.st.Close()
+		}
+		if slot.pinned.Len() > 0 {
+			slot.pinned.Free()
+		}
+		if slot.mem.Len() > 0 {
+			slot.mem.Free()
+		}
+	}
+	s.slots = nil
+}
+
+// Close frees the buffers.
+func (s *Stage) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.release()
+}
+
+// parallelCopy copies with several threads: one alone is slower than the bus.
+func parallelCopy(dst, src []byte) {
+	const piece = 1 << 20
+	workers := min(runtime.GOMAXPROCS(0), 8, (len(src)+piece-1)/piece)
+	if workers <= 1 {
+		copy(dst, src)
+		return
+	}
+	var wg sync.WaitGroup
+	each := (len(src)/workers + 4096) &^ 4095
+	for from := 0; from < len(src); from += each {
+		to := min(from+each, len(src))
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			copy(dst[from:to], src[from:to])
+		}()
+	}
+	wg.Wait()
+}
+
+// Borrow gives the columns' addresses on the CPU device, where Go slices are device memory already; false on a GPU.
+func Borrow(d *device.Device, cols []Column) (addr []uint64, ok bool) {
+	if d.Info().CUDA() {
+		return nil, false
+	}
+	for _, c := range cols {
+		if c.p != nil && uintptr(c.p)%uintptr(c.size) != 0 {
+			return nil, false // values of 16 bytes that Go aligns to 8
+		}
+		addr = append(addr, uint64(uintptr(c.p)))
+	}
+	return addr, true
+}
+
+// Count counts the true elements.
+func Count(flags []bool) (n int) {
+	for _, f := range flags {
+		if f {
+			n++
+		}
+	}
+	return n
+}

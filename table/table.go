@@ -1,0 +1,139 @@
+// Package table holds the words that all of warpmap's tables share: what a map can do, the types it takes, its errors
+// and its statistics. The tables themselves are one folder each: warpcore, and those beside it.
+package table
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/warpmap/warpmap/device"
+)
+
+// Map is what every table of pairs can do, whatever its family. All operations take whole batches.
+//
+// The methods without On take Go slices, stage them through pinned memory in chunks, and return when all is done. The
+// methods with On take device slices and a stream (nil: the device's own), copy nothing, and queue: they return at
+// once, but for what their comment says. Operations on one table see one another in the order of the calls, whatever
+// streams they are on.
+//
+// Every bit pattern of K can be a key. Equality is of bits: 0.0 and -0.0 are two keys, and a NaN equals itself.
+//
+// All return ErrClosed after Close, and an error before anything is launched for slices that do not match in length or
+// lie on another device.
+type Map[K, V any] interface {
+	// Insert puts or replaces n pairs. Of equal keys in one batch, one value stays. The table grows as it must; where
+	// MaxBytes or the device's memory forbids that, *FullError names exactly the positions that are not in.
+	Insert(keys []K, values []V) error
+	// InsertOn is Insert on the device. It waits for the stream only when the table may have to grow or to refuse.
+	InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error
+
+	// InsertNew puts the pairs whose keys are absent and leaves the others' values alone. added[i] tells whether
+	// position i went in (of equal new keys in one batch, exactly one does); added may be nil. The count is theirs.
+	InsertNew(keys []K, values []V, added []bool) (int, error)
+	InsertNewOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], added device.Slice[bool]) error
+
+	// Find writes each key's value, or the zero value, and whether it was found; values or found may be nil.
+	Find(keys []K, values []V, found []bool) error
+	FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error
+
+	// Contains is Find without values.
+	Contains(keys []K, found []bool) error
+	ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error
+
+	// Delete removes keys. deleted[i] tells whether position i removed one (of equal keys in one batch, exactly one
+	// does); deleted may be nil. The count is theirs.
+	Delete(keys []K, deleted []bool) (int, error)
+	DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error
+
+	// Len counts the pairs.
+	Len() (int, error)
+	// Clear removes all pairs and keeps the capacity.
+	Clear() error
+	// All exports every pair, in no order.
+	All() ([]K, []V, error)
+	// Stats measures the table.
+	Stats() (Stats, error)
+	// Check downloads the table and walks its invariants: for tests and for the suspicious. Slow.
+	Check() error
+	// Grow makes room for at least n pairs in all, and rids the table of what deletions left behind.
+	Grow(n int) error
+	// Close frees the table's memory; idempotent.
+	Close() error
+}
+
+// Options are what every family understands. The zero value is good.
+type Options struct {
+	// Capacity is the number of pairs to make room for at once. The table grows from there.
+	Capacity int
+	// LoadFactor is the share of the slots that may be filled before the table grows, over 0 and up to 1. Zero means
+	// the family's default.
+	LoadFactor float64
+	// MaxBytes bounds the table's device memory. Zero means the device's own bound. At the bound a table fills
+	// every slot it can, then refuses with FullError.
+	MaxBytes int64
+	// Hash is one of kernel.HashMurmur (the default), HashMueller, or the degenerate ones meant for tests.
+	Hash int
+	// Seed chooses the hash function.
+	Seed uint64
+}
+
+// Check tells what is wrong with the options.
+func (o *Options) Check() error {
+	switch {
+	case o.Capacity < 0 || o.Capacity > 1<<46:
+		return fmt.Errorf("table: a capacity of %d pairs (want 0 to 2⁴⁶)", o.Capacity)
+	case o.LoadFactor < 0 || o.LoadFactor > 1 || o.LoadFactor != o.LoadFactor:
+		return fmt.Errorf("table: a load factor of %v (want over 0, up to 1; 0 for the default)", o.LoadFactor)
+	case o.MaxBytes < 0:
+		return fmt.Errorf("table: MaxBytes %d is negative", o.MaxBytes)
+	case o.Hash < 0 || o.Hash > 3:
+		return fmt.Errorf("table: hash function %d (see package kernel)", o.Hash)
+	}
+	return nil
+}
+
+// Stats is what a table measures of itself.
+type Stats struct {
+	Len        int     `json:"len"`         // pairs
+	Capacity   int     `json:"capacity"`    // slots
+	Tombstones int     `json:"tombstones"`  // slots of deleted pairs that are not yet used again
+	LoadFactor float64 `json:"load_factor"` // Len / Capacity
+	Bytes      int64   `json:"bytes"`       // device memory
+	// Probes[i] counts the pairs that a look-up finds with its (i+1)th read of a window, bucket or slab; the last
+	// element counts all that need more.
+	Probes     [16]int `json:"probes"`
+	MeanProbes float64 `json:"mean_probes"` // of a look-up that hits
+	MaxProbes  int     `json:"max_probes"`  // bound on any look-up
+}
+
+// FullError says that a batch did not wholly fit: exactly the pairs at Positions, ascending, are not in the table. All
+// others are, and no older pair was harmed.
+type FullError struct {
+	Positions []int // in the batch
+	Capacity  int   // slots of the table
+	Len       int   // pairs in it
+	Why       error // what kept the table from growing
+}
+
+func (e *FullError) Error() string {
+	list := make([]string, 0, 4)
+	for _, p := range e.Positions[:min(3, len(e.Positions))] {
+		list = append(list, fmt.Sprint(p))
+	}
+	if len(e.Positions) > 3 {
+		list = append(list, "…")
+	}
+	return fmt.Sprintf("table is full: %d pairs of the batch are not in (positions %s), %d of %d slots hold a pair; it cannot grow: %v",
+		len(e.Positions), strings.Join(list, ", "), e.Len, e.Capacity, e.Why)
+}
+
+func (e *FullError) Unwrap() error { return e.Why }
+
+// sorted puts the positions, which come as kernels found them, in order.
+func (e *FullError) sorted() *FullError { slices.Sort(e.Positions); return e }
+
+// Full makes a FullError from positions in any order.
+func Full(positions []int, capacity, n int, why error) *FullError {
+	return (&FullError{positions, capacity, n, why}).sorted()
+}

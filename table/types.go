@@ -1,0 +1,64 @@
+package table
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+)
+
+// ErrClosed is returned by every operation of a closed table.
+var ErrClosed = errors.New("table is closed")
+
+// ErrMaxBytes is why a table with MaxBytes did not grow.
+var ErrMaxBytes = errors.New("MaxBytes is reached")
+
+// KeyBytes tells the width of a key type, 4 or 8 bytes: integers, floats, and arrays or structs of them without
+// padding or pointers. Other types get an error with the reason.
+func KeyBytes[K any]() (int, error) { return widthOf[K]("key", 4, 8) }
+
+// ValueBytes tells the width of a value type: 4, 8 or 16 bytes, of the same kinds as keys.
+func ValueBytes[V any]() (int, error) { return widthOf[V]("value", 4, 8, 16) }
+
+func widthOf[T any](what string, widths ...int) (int, error) {
+	t := reflect.TypeFor[T]()
+	n, err := plainBytes(t)
+	if err != nil {
+		return 0, fmt.Errorf("table: %v cannot be a %s: %w", t, what, err)
+	}
+	for _, w := range widths {
+		if int(t.Size()) == w {
+			if n != w {
+				return 0, fmt.Errorf("table: %v cannot be a %s: it has %d bytes of padding, whose content is undefined; add fields for them", t, what, w-n)
+			}
+			return w, nil
+		}
+	}
+	return 0, fmt.Errorf("table: %v cannot be a %s: it has %d bytes (want one of %v)", t, what, t.Size(), widths)
+}
+
+// plainBytes counts the bytes that fields fill, and refuses what is no plain data.
+func plainBytes(t reflect.Type) (int, error) {
+	switch t.Kind() {
+	case reflect.Int8, reflect.Uint8, reflect.Int16, reflect.Uint16, reflect.Int32, reflect.Uint32, reflect.Int64, reflect.Uint64,
+		reflect.Int, reflect.Uint, reflect.Float32, reflect.Float64, reflect.Complex64, reflect.Complex128:
+		return int(t.Size()), nil
+	case reflect.Array:
+		n, err := plainBytes(t.Elem())
+		return n * t.Len(), err
+	case reflect.Struct:
+		sum := 0
+		for i := range t.NumField() {
+			n, err := plainBytes(t.Field(i).Type)
+			if err != nil {
+				return 0, fmt.Errorf("field %s: %w", t.Field(i).Name, err)
+			}
+			sum += n
+		}
+		return sum, nil
+	case reflect.Bool:
+		return 0, errors.New("a bool has one byte of which one bit counts; use an integer")
+	case reflect.String, reflect.Slice, reflect.Map, reflect.Pointer, reflect.Interface, reflect.Chan, reflect.Func, reflect.UnsafePointer, reflect.Uintptr:
+		return 0, fmt.Errorf("a %s holds a pointer, and the GPU cannot follow it", t.Kind())
+	}
+	return 0, fmt.Errorf("a %s is not plain data", t.Kind())
+}

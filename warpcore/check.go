@@ -1,0 +1,105 @@
+package warpcore
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// image is a downloaded table.
+type image struct {
+	cfg  config
+	t    Table
+	base uint64
+	mem  []byte
+}
+
+func (m *image) region(side bool) *Region {
+	if side {
+		return &m.t.Side
+	}
+	return &m.t.Main
+}
+
+// key reads the key bits of a slot.
+func (m *image) key(side bool, slot uint64) uint64 {
+	at := m.region(side).Slots - m.base + slot*uint64(m.cfg.slotBytes())
+	if m.cfg.keyBytes == 4 {
+		return uint64(binary.LittleEndian.Uint32(m.mem[at:]))
+	}
+	return binary.LittleEndian.Uint64(m.mem[at:])
+}
+
+// checkImage walks the invariants that doc.go lists.
+func (c *core) checkImage(mem []byte, k Counters) error {
+	m := &image{c.cfg, c.t, c.mem.Addr(), mem}
+	mask := ^uint64(0) >> (64 - 8*c.cfg.keyBytes)
+	empty, tombstone, busy := mask, mask-1, mask-2
+	window := uint64(c.cfg.window)
+	var live, tombstones uint64
+	seen := make(map[uint64]int64)
+	for _, side := range []bool{false, true} {
+		slots := m.region(side).Windows * window
+		for slot := range slots {
+			key := m.key(side, slot)
+			switch key {
+			case empty:
+				continue
+			case tombstone:
+				tombstones++
+				continue
+			case busy:
+				return fmt.Errorf("warpcore: check: slot %d (side %t) is busy, though nothing is being inserted", slot, side)
+			}
+			live++
+			real := key
+			if side {
+				real += reserved
+				if real <= mask-reserved {
+					return fmt.Errorf("warpcore: check: key %#x, which is not reserved, is in the side region at slot %d", real, slot)
+				}
+			}
+			if before, ok := seen[real]; ok && !c.multi {
+				return fmt.Errorf("warpcore: check: key %#x is twice in the table, at slots %d and %d", real, before, slot)
+			}
+			seen[real] = int64(slot)
+			if err := m.reachable(real, side, slot, empty); err != nil {
+				return err
+			}
+		}
+	}
+	if live != k.Inserted-k.Erased || tombstones != k.Erased-k.Reused {
+		return fmt.Errorf("warpcore: check: %d pairs and %d tombstones are in the slots, the counters say %d and %d",
+			live, tombstones, k.Inserted-k.Erased, k.Erased-k.Reused)
+	}
+	if k.Failed != 0 {
+		return fmt.Errorf("warpcore: check: %d failed positions were not told", k.Failed)
+	}
+	return nil
+}
+
+// reachable follows the key's probe sequence to its slot: no window before it may have an empty slot, nor may an empty
+// slot in its own window come first in the key's order; and the chain must be one that look-ups go to the end of.
+func (m *image) reachable(key uint64, side bool, slot, empty uint64) error {
+	p := m.cfg.probe(&m.t, key)
+	if p.side != side {
+		return fmt.Errorf("warpcore: check: key %#x is in the wrong region (side %t)", key, side)
+	}
+	window := uint64(m.cfg.window)
+	for probes := uint64(1); probes <= p.windows; probes++ {
+		if p.window == slot/window {
+			for s := p.first; s != slot%window; s = (s + 1) % window {
+				if m.key(side, p.window*window+s) == empty {
+					return fmt.Errorf("warpcore: check: key %#x at slot %d lies behind an empty slot of its window", key, slot)
+				}
+			}
+			return nil
+		}
+		for s := range window {
+			if m.key(side, p.window*window+s) == empty {
+				return fmt.Errorf("warpcore: check: key %#x at slot %d cannot be found: window %d, probed before its own, has an empty slot", key, slot, p.window)
+			}
+		}
+		p.advance()
+	}
+	return fmt.Errorf("warpcore: check: key %#x at slot %d is not on its own probe sequence", key, slot)
+}

@@ -1,0 +1,638 @@
+package warpcore
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+// Options are what New and NewMulti understand beside table.Options. The zero value is good.
+type Options struct {
+	table.Options
+	Layout Layout
+	// Window is the number of slots that are probed together, 1 to 32: fixed for the table. Zero means 64 bytes' worth.
+	Window int
+	// InsertGroup and FindGroup are the lanes that work on one key, 1 to 32. Zero means what is fastest on the device:
+	// as many as read a window with one load each on a GPU, one on the CPU. Any group can use any table.
+	InsertGroup, FindGroup int
+}
+
+const (
+	defaultLoadFactor = 0.8
+	windowBytes       = 64
+	threads           = 256 // a block
+	// tightProbes bounds the windows that an insert reads when the table may not grow: then what does not fit is told
+	// soon, with more than 99% of the slots in use.
+	tightProbes = 256
+	// firstBatch is how many pairs of unknown duplicity are tried before a table decides how far to grow.
+	firstBatch = 1 << 16
+)
+
+var (
+	//go:embed kernels.cu
+	kernelsCU string
+	//go:embed warpcore.cuh
+	warpcoreCUH string
+)
+
+// core is the table under Map and MultiMap: it owns the memory, and works in addresses and bits.
+type core struct {
+	d      *device.Device
+	cfg    config
+	opts   Options
+	multi  bool
+	kernel struct {
+		insert, insertNew, insertMulti   device.Kernel[InsertParams]
+		find, erase, eraseMulti          device.Kernel[FindParams]
+		rehash, export, probes, distinct device.Kernel[SlotsParams]
+		countAll, scanTotals, fillAll    device.Kernel[FindAllParams]
+	}
+	order table.Order // also guards what follows
+	stage table.Stage
+
+	memory
+	closed  bool
+	scratch device.Slice[byte]
+	foreach map[string]*foreachProgram
+}
+
+// memory is what a rebuild replaces.
+type memory struct {
+	t        Table
+	mem      device.Slice[byte]
+	counters device.Slice[Counters]
+	filled   int64 // no more than this many slots hold a pair or a tombstone
+	live     int64 // pairs, at the last look at the counters
+}
+
+// program is the table's kernels with the given translation unit.
+func (c *core) program(name, main string, more ...device.File) *device.Program {
+	return &device.Program{
+		Name:  name,
+		Files: append([]device.File{{Name: name + ".cu", Text: main}, {Name: "warpcore.cuh", Text: warpcoreCUH}, {Name: "config.h", Text: c.cfg.header("config")}}, more...),
+		Defines: append(defines(), device.Define{Name: "WARPCORE_INSERT_GROUP", Value: c.opts.InsertGroup},
+			device.Define{Name: "WARPCORE_FIND_GROUP", Value: c.opts.FindGroup}),
+		Layouts: layouts(),
+	}
+}
+
+// complete checks the options and fills in the defaults.
+func (o *Options) complete(info device.Info, cfg *config) error {
+	if err := o.Options.Check(); err != nil {
+		return err
+	}
+	if o.Layout < Auto || o.Layout > SoA {
+		return fmt.Errorf("warpcore: layout %d (want Auto, Packed, AoS or SoA)", int(o.Layout))
+	}
+	cfg.layout, cfg.hash = o.Layout, o.Hash
+	if cfg.layout == Auto {
+		cfg.layout = Packed
+		if cfg.check(info.CAS128) != nil || cfg.valueBytes > 8 || cfg.slotBytes() == 16 && !info.CAS128 {
+			cfg.layout = SoA
+		}
+	}
+	cfg.window = o.Window
+	if o.Window == 0 {
+		cfg.window = windowBytes / cfg.slotBytes()
+	}
+	if err := cfg.check(info.CAS128); err != nil {
+		return err
+	}
+	lanes := 1
+	if info.CUDA() {
+		lanes = min(32, max(1, cfg.window*cfg.slotBytes()/16))
+	}
+	for _, g := range []*int{&o.InsertGroup, &o.FindGroup} {
+		if *g == 0 {
+			*g = lanes
+		}
+		if *g < 1 || *g > 32 || *g&(*g-1) != 0 {
+			return fmt.Errorf("warpcore: a group of %d lanes (want 1, 2, 4, 8, 16 or 32)", *g)
+		}
+	}
+	if o.LoadFactor == 0 {
+		o.LoadFactor = defaultLoadFactor
+	}
+	return nil
+}
+
+func newCore(d *device.Device, keyBytes, valueBytes int, o Options, multi bool) (*core, error) {
+	if d == nil {
+		return nil, errors.New("warpcore: no device (see device.Open)")
+	}
+	c := &core{d: d, cfg: config{keyBytes: keyBytes, valueBytes: valueBytes}, multi: multi}
+	if err := o.complete(d.Info(), &c.cfg); err != nil {
+		return nil, err
+	}
+	c.opts = o
+	c.order.Init(d)
+	c.stage.Init(d)
+	if err := c.compile(); err != nil {
+		return nil, err
+	}
+	windows := c.windowsForPairs(int64(o.Capacity))
+	side := windowsFor(sideSlots, c.cfg.window)
+	if o.MaxBytes > 0 && c.bytes(windows, side) > o.MaxBytes {
+		if windows = c.maxWindows(side); windows == 0 {
+			return nil, fmt.Errorf("warpcore: MaxBytes of %s leaves no room for a window of %d slots", device.Bytes(o.MaxBytes), c.cfg.window)
+		}
+	}
+	if err := c.allocate(windows, side); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *core) compile() error {
+	m, err := c.d.Compile(c.program("warpcore", kernelsCU))
+	if err != nil {
+		return err
+	}
+	k := &c.kernel
+	return errors.Join(
+		find(m, "insert", &k.insert), find(m, "insert_new", &k.insertNew), find(m, "insert_multi", &k.insertMulti),
+		find(m, "find", &k.find), find(m, "erase", &k.erase), find(m, "erase_multi", &k.eraseMulti),
+		find(m, "rehash", &k.rehash), find(m, "export_pairs", &k.export), find(m, "probe_lengths", &k.probes), find(m, "distinct", &k.distinct),
+		find(m, "count_all", &k.countAll), find(m, "scan_totals", &k.scanTotals), find(m, "fill_all", &k.fillAll))
+}
+
+func find[P any](m *device.Module, name string, k *device.Kernel[P]) (err error) {
+	*k, err = device.KernelOf[P](m, name)
+	return err
+}
+
+// Sizes. A table has windows of cfg.window slots, and a side region beside.
+
+func (c *core) windowsForPairs(pairs int64) int64 {
+	slots := int64(math.Ceil(float64(pairs) / c.opts.LoadFactor))
+	return windowsFor(max(slots, 2*int64(c.cfg.window)), c.cfg.window)
+}
+
+func (c *core) capacity() int64 { return int64(c.t.Main.Windows) * int64(c.cfg.window) }
+
+// limit is how many slots may be filled before the table grows.
+func (c *core) limit() int64 { return int64(float64(c.capacity()) * c.opts.LoadFactor) }
+
+func align(n int64) int64 { return (n + 255) &^ 255 }
+
+func (c *core) parts(windows, side int64) (mainSlots, sideSlots, mainValues, sideValues int64) {
+	w := int64(c.cfg.window)
+	mainSlots, sideSlots = align(windows*w*int64(c.cfg.slotBytes())), align(side*w*int64(c.cfg.slotBytes()))
+	if c.cfg.layout == SoA {
+		mainValues, sideValues = align(windows*w*int64(c.cfg.valueBytes)), align(side*w*int64(c.cfg.valueBytes))
+	}
+	return
+}
+
+func (c *core) bytes(windows, side int64) int64 {
+	a, b, d, e := c.parts(windows, side)
+	return a + b + d + e
+}
+
+// maxWindows is the largest prime number of windows that MaxBytes allows; 0 if none.
+func (c *core) maxWindows(side int64) int64 {
+	w := (c.opts.MaxBytes - c.bytes(0, side) - 512) / int64(c.cfg.window*c.cfg.pairBytes())
+	for ; w > 1; w-- {
+		if windowsFor(w*int64(c.cfg.window), c.cfg.window) == w && c.bytes(w, side) <= c.opts.MaxBytes {
+			return w
+		}
+	}
+	if c.bytes(1, side) <= c.opts.MaxBytes {
+		return 1
+	}
+	return 0
+}
+
+// allocate makes an empty table of the given size.
+func (c *core) allocate(windows, side int64) error {
+	mem, err := device.Make[byte](c.d, int(c.bytes(windows, side)))
+	if err != nil {
+		return err
+	}
+	counters, err := device.Make[Counters](c.d, 1)
+	if err != nil {
+		mem.Free()
+		return err
+	}
+	a, b, d, _ := c.parts(windows, side)
+	base := mem.Addr()
+	c.t = Table{
+		Main: Region{Slots: base, Values: base + uint64(a+b), Windows: uint64(windows)},
+		Side: Region{Slots: base + uint64(a), Values: base + uint64(a+b+d), Windows: uint64(side)},
+		Seed: c.opts.Seed, Counters: counters.Addr(),
+	}
+	c.mem, c.counters, c.filled, c.live = mem, counters, 0, 0
+	st := c.d.Stream()
+	if err := errors.Join(mem.Fill(st, 0xff), counters.Fill(st, 0)); err != nil {
+		return err
+	}
+	return st.Sync()
+}
+
+// locked runs f with the table's lock held, unless the table is closed.
+func (c *core) locked(f func() error) error {
+	c.order.Lock()
+	defer c.order.Unlock()
+	if c.closed {
+		return fmt.Errorf("warpcore: %w", table.ErrClosed)
+	}
+	return f()
+}
+
+// look waits for the stream and reads the counters.
+func (c *core) look(st *device.Stream) (Counters, error) {
+	var k [1]Counters
+	if err := c.counters.Read(st, k[:]); err != nil {
+		return k[0], err
+	}
+	c.live = int64(k[0].Inserted - k[0].Erased)
+	c.filled = int64(k[0].Inserted - k[0].Reused)
+	return k[0], nil
+}
+
+// grid covers n items. A GPU gets no more blocks than it can hold a few times over, and its threads go on in strides;
+// on the CPU each lane has one item, so that lanes in a row touch memory in a row.
+func (c *core) grid(n int64) device.Grid {
+	g := device.GridFor(n, threads)
+	if info := c.d.Info(); info.CUDA() {
+		g.Blocks = min(g.Blocks, int64(info.Multiprocessors)*8*waves)
+	}
+	return g
+}
+
+// waves is how many times over a grid fills the GPU.
+const waves = 16
+
+// reserve gives scratch memory that lasts until the next reserve. The caller holds the lock, and waits for its work
+// before it lets go.
+func (c *core) reserve(bytes int64) (uint64, error) {
+	if int64(c.scratch.Len()) < bytes {
+		if c.scratch.Len() > 0 {
+			c.scratch.Free()
+			c.scratch = device.Slice[byte]{}
+		}
+		s, err := device.Make[byte](c.d, int(bytes))
+		if err != nil {
+			return 0, err
+		}
+		c.scratch = s
+	}
+	return c.scratch.Addr(), nil
+}
+
+// insert inserts n pairs at device addresses, growing as it must. It returns at once where the table is known to have
+// room. The positions that do not fit come back with the reason. The caller holds the lock.
+func (c *core) insert(st *device.Stream, k device.Kernel[InsertParams], keys, values, added uint64, n int64) (failed []int, why error, err error) {
+	if n == 0 {
+		return nil, nil, nil
+	}
+	err = c.order.Write(st, func() error {
+		p := InsertParams{Table: c.t, Keys: keys, Values: values, Added: added, N: uint64(n), Limit: ^uint64(0)}
+		if !c.multi && c.filled+n <= c.limit() {
+			c.filled += n
+			return k.Launch(st, c.grid(n), &p)
+		}
+		failed, why, err = c.insertGrowing(st, k, p)
+		return err
+	})
+	return failed, why, err
+}
+
+// insertGrowing is insert for a table that may have too little room. It waits for the stream.
+func (c *core) insertGrowing(st *device.Stream, k device.Kernel[InsertParams], p InsertParams) (failed []int, why error, err error) {
+	before, err := c.look(st)
+	if err != nil {
+		return nil, nil, err
+	}
+	keyBytes, valueBytes := uint64(c.cfg.keyBytes), uint64(c.cfg.valueBytes)
+	for first, n := uint64(0), p.N; first < n; {
+		// As many as surely fit; or a first batch, to see how many of the keys are new.
+		room := uint64(max(0, c.limit()-c.filled))
+		batch := n - first
+		if why == nil && batch > room {
+			batch = min(batch, max(room, firstBatch))
+		}
+		list, err := c.reserve(int64(8 * batch))
+		if err != nil {
+			return nil, nil, err
+		}
+		q := p
+		q.Table, q.N, q.Failed = c.t, batch, list
+		q.Keys, q.Values = p.Keys+first*keyBytes, p.Values+first*valueBytes
+		if p.Added != 0 {
+			q.Added = p.Added + first
+		}
+		if why != nil || batch > room {
+			if !c.multi {
+				q.Limit = tightProbes
+			}
+		}
+		lost, after, err := c.insertOnce(st, k, q, before)
+		if err != nil {
+			return nil, nil, err
+		}
+		for len(lost) > 0 || (why == nil && first+batch < n && c.filled >= c.limit()) {
+			if why == nil {
+				fresh := float64(after.Inserted-before.Inserted) / float64(max(1, int(batch)-len(lost)))
+				if batch == uint64(len(lost)) {
+					fresh = 1
+				}
+				want := c.live + int64(len(lost)) + int64(fresh*float64(n-first-batch)*1.02)
+				why, err = c.grow(st, want, after.SideFailed > before.SideFailed)
+				if err != nil {
+					return nil, nil, err
+				}
+			}
+			if why != nil || len(lost) == 0 {
+				break
+			}
+			// Those that did not fit, again.
+			if before, err = c.look(st); err != nil {
+				return nil, nil, err
+			}
+			if lost, after, err = c.insertAgain(st, k, q, lost, before); err != nil {
+				return nil, nil, err
+			}
+		}
+		for _, i := range lost {
+			failed = append(failed, int(first)+i)
+		}
+		first += batch
+		if before, err = c.look(st); err != nil {
+			return nil, nil, err
+		}
+	}
+	return failed, why, nil
+}
+
+// insertOnce launches one insert, waits, and reads which positions failed.
+func (c *core) insertOnce(st *device.Stream, k device.Kernel[InsertParams], p InsertParams, before Counters) (lost []int, after Counters, err error) {
+	if err = k.Launch(st, c.grid(int64(p.N)), &p); err != nil {
+		return nil, after, err
+	}
+	if after, err = c.look(st); err != nil {
+		return nil, after, err
+	}
+	if after.Failed == 0 {
+		return nil, after, nil
+	}
+	raw := make([]uint64, after.Failed)
+	list := device.View[uint64](c.scratch, int(p.Failed-c.scratch.Addr()), len(raw))
+	if err := list.Read(st, raw); err != nil {
+		return nil, after, err
+	}
+	lost = make([]int, len(raw))
+	for i, x := range raw {
+		lost[i] = int(x)
+	}
+	// The list is read: it begins anew.
+	return lost, after, c.clearFailed(st)
+}
+
+func (c *core) clearFailed(st *device.Stream) error {
+	k, err := c.look(st)
+	if err != nil {
+		return err
+	}
+	k.Failed, k.SideFailed = 0, 0
+	return c.counters.Write(st, []Counters{k})
+}
+
+// insertAgain inserts the given positions of a batch.
+func (c *core) insertAgain(st *device.Stream, k device.Kernel[InsertParams], p InsertParams, positions []int, before Counters) ([]int, Counters, error) {
+	n := uint64(len(positions))
+	addr, err := c.reserve(int64(16 * n))
+	if err != nil {
+		return nil, before, err
+	}
+	raw := make([]uint64, n)
+	for i, x := range positions {
+		raw[i] = uint64(x)
+	}
+	if err := device.View[uint64](c.scratch, 0, int(n)).Write(st, raw); err != nil {
+		return nil, before, err
+	}
+	p.Table, p.N, p.Positions, p.Failed = c.t, n, addr, addr+8*n
+	return c.insertOnce(st, k, p, before)
+}
+
+// grow makes room for pairs in all, and doubles the side region if told. why says what forbids it: then the table is as
+// it was.
+func (c *core) grow(st *device.Stream, pairs int64, side bool) (why, err error) {
+	windows := int64(c.t.Main.Windows)
+	sideWindows := int64(c.t.Side.Windows)
+	if side {
+		sideWindows = windowsFor(2*sideWindows*int64(c.cfg.window), c.cfg.window)
+	}
+	tombstones := c.filled - c.live
+	if pairs > c.limit() || tombstones < c.capacity()/4 {
+		want := c.windowsForPairs(pairs)
+		if !side || want > windows {
+			want = max(want, windowsFor(2*windows*int64(c.cfg.window), c.cfg.window))
+		}
+		windows = max(windows, want)
+	}
+	if limit := c.opts.MaxBytes; limit > 0 && c.bytes(windows, sideWindows) > limit {
+		windows = c.maxWindows(sideWindows)
+		if windows < int64(c.t.Main.Windows) || windows == int64(c.t.Main.Windows) && !side && tombstones == 0 {
+			return fmt.Errorf("%w (%s)", table.ErrMaxBytes, device.Bytes(limit)), nil
+		}
+	}
+	err = c.rebuild(st, windows, sideWindows)
+	var oom *device.OutOfMemoryError
+	if errors.As(err, &oom) {
+		return err, nil
+	}
+	return nil, err
+}
+
+// rebuild moves all pairs to a new table of the given size; on an error the old one stands. It waits for the stream.
+func (c *core) rebuild(st *device.Stream, windows, side int64) error {
+	old := c.memory
+	if err := c.allocate(windows, side); err != nil {
+		c.memory = old
+		return err
+	}
+	p := SlotsParams{Table: old.t, Target: c.t}
+	slots := (old.t.Main.Windows + old.t.Side.Windows) * uint64(c.cfg.window)
+	err := c.kernel.rehash.Launch(st, c.grid(int64(slots)), &p)
+	var k Counters
+	if err == nil {
+		k, err = c.look(st)
+	}
+	if err == nil && k.Failed > 0 {
+		err = fmt.Errorf("warpcore: %d pairs found no slot in a larger table: this is a defect of warpmap", k.Failed)
+	}
+	if err != nil {
+		c.mem.Free()
+		c.counters.Free()
+		c.memory = old
+		return err
+	}
+	return errors.Join(old.mem.Free(), old.counters.Free())
+}
+
+// growTo is Grow of Map and MultiMap.
+func (c *core) growTo(n int) error {
+	if n < 0 || n > 1<<46 {
+		return fmt.Errorf("warpcore: grow to %d pairs (want 0 to 2⁴⁶)", n)
+	}
+	return c.locked(func() error {
+		st := c.d.Stream()
+		return c.order.Write(st, func() error {
+			if _, err := c.look(st); err != nil {
+				return err
+			}
+			windows := max(int64(c.t.Main.Windows), c.windowsForPairs(int64(n)))
+			if windows == int64(c.t.Main.Windows) && c.filled == c.live {
+				return nil
+			}
+			if limit := c.opts.MaxBytes; limit > 0 && c.bytes(windows, int64(c.t.Side.Windows)) > limit {
+				return fmt.Errorf("warpcore: room for %d pairs takes %s: %w (%s)", n, device.Bytes(c.bytes(windows, int64(c.t.Side.Windows))), table.ErrMaxBytes, device.Bytes(limit))
+			}
+			return c.rebuild(st, windows, int64(c.t.Side.Windows))
+		})
+	})
+}
+
+// find launches find, erase or erase_multi.
+func (c *core) find(st *device.Stream, k device.Kernel[FindParams], keys, values, found uint64, n int64) error {
+	if n == 0 {
+		return nil
+	}
+	p := FindParams{Table: c.t, Keys: keys, Values: values, Found: found, N: uint64(n)}
+	return k.Launch(st, c.grid(n), &p)
+}
+
+func (c *core) length() (n int, err error) {
+	err = c.locked(func() error {
+		st := c.d.Stream()
+		return c.order.Read(st, func() error {
+			_, err := c.look(st)
+			n = int(c.live)
+			return err
+		})
+	})
+	return n, err
+}
+
+func (c *core) clear() error {
+	return c.locked(func() error {
+		st := c.d.Stream()
+		return c.order.Write(st, func() error {
+			if err := errors.Join(c.mem.Fill(st, 0xff), c.counters.Fill(st, 0)); err != nil {
+				return err
+			}
+			c.filled, c.live = 0, 0
+			return nil
+		})
+	})
+}
+
+// slots is how many slots both regions have.
+func (c *core) slots() int64 {
+	return int64(c.t.Main.Windows+c.t.Side.Windows) * int64(c.cfg.window)
+}
+
+// exporting runs a kernel that counts what it writes in Counters.Exported, and returns that count. It waits.
+func (c *core) exporting(st *device.Stream, k device.Kernel[SlotsParams], p SlotsParams) (n int64, err error) {
+	p.Table = c.t
+	counters, err := c.look(st)
+	if err != nil {
+		return 0, err
+	}
+	counters.Exported = 0
+	if err := c.counters.Write(st, []Counters{counters}); err != nil {
+		return 0, err
+	}
+	if err := k.Launch(st, c.grid(c.slots()), &p); err != nil {
+		return 0, err
+	}
+	counters, err = c.look(st)
+	return int64(counters.Exported), err
+}
+
+func (c *core) stats() (s table.Stats, err error) {
+	err = c.locked(func() error {
+		st := c.d.Stream()
+		return c.order.Write(st, func() error { // the histogram is scratch memory
+			k, err := c.look(st)
+			if err != nil {
+				return err
+			}
+			addr, err := c.reserve(17 * 8)
+			if err != nil {
+				return err
+			}
+			histogram := device.View[uint64](c.scratch, 0, 17)
+			if err := histogram.Fill(st, 0); err != nil {
+				return err
+			}
+			p := SlotsParams{Table: c.t, Histogram: addr}
+			if err := c.kernel.probes.Launch(st, c.grid(c.slots()), &p); err != nil {
+				return err
+			}
+			h, err := histogram.Host(st)
+			if err != nil {
+				return err
+			}
+			s = table.Stats{
+				Len: int(c.live), Capacity: int(c.capacity()), Tombstones: int(c.filled - c.live),
+				LoadFactor: float64(c.live) / float64(c.capacity()), Bytes: int64(c.mem.Len()),
+			}
+			s.MaxProbes = int(min(max(k.MaxProbes, probesUntold), c.t.Main.Windows))
+			for i := range s.Probes {
+				s.Probes[i] = int(h[i])
+			}
+			if c.live > 0 {
+				s.MeanProbes = float64(h[16]) / float64(c.live)
+			}
+			return nil
+		})
+	})
+	return s, err
+}
+
+func (c *core) close() error {
+	c.order.Lock()
+	defer c.order.Unlock()
+	if c.closed {
+		return nil
+	}
+	err := c.order.Idle()
+	c.closed = true
+	c.order.Close()
+	c.stage.Close()
+	if c.scratch.Len() > 0 {
+		c.scratch.Free()
+	}
+	c.counters.Free()
+	if e := c.mem.Free(); err == nil && !errors.Is(e, device.ErrClosed) {
+		err = e
+	}
+	return err
+}
+
+// reserve'd memory, and queue-and-return reads of it, need the stream to be done before the lock goes: see stats.
+
+// check downloads the table and walks its invariants; the list of them is in doc.go.
+func (c *core) check() error {
+	return c.locked(func() error {
+		st := c.d.Stream()
+		return c.order.Read(st, func() error {
+			counters, err := c.look(st)
+			if err != nil {
+				return err
+			}
+			mem, err := c.mem.Host(st)
+			if err != nil {
+				return err
+			}
+			return c.checkImage(mem, counters)
+		})
+	})
+}

@@ -1,0 +1,63 @@
+// Package warpcore implements the open-addressing tables of WarpCore: Map (SingleValueHashTable) and MultiMap
+// (MultiValueHashTable).
+//
+// Source: D. Jünger, R. Kobus, A. Müller, C. Hundt, K. Xu, W. Liu, B. Schmidt, "WarpCore: A Library for fast Hash Tables
+// on GPUs", HiPC 2020, §IV-A, B and D.
+//
+// # Memory
+//
+// A table is windows × Window slots, the number of windows a prime; then a small side region of the same make; in layout
+// SoA the values of both follow. With 4-byte keys and values and windows of 64 bytes:
+//
+//	main region                                            side region
+//	|  window 0  |  window 1  |  …  |  window p-1  |       |  window 0  |
+//	     |
+//	     | packed   8 × ┌ key 4 B │ value 4 B ┐   one word: one compare-and-swap writes a pair of 8 or 16 bytes
+//	     | AoS      n × ┌ key │ pad │ value ┐     key and value beside each other, written one after the other
+//	     | SoA     16 × ┌ key 4 B ┐               the values in an array of their own, at the same index
+//
+// # Probing (§IV-B2)
+//
+// A key's hash names its first window, by the hash's high bits, and the slot in a window where its order begins, by its
+// low bits; from there the order goes round the window. A second hash is the distance to the next window. As the number
+// of windows is prime, every window is visited once before one is visited again. A group of 1 to 32 lanes reads a window
+// whole, with loads of up to 16 bytes, and decides by votes. Groups of any size agree about the order, so any group may
+// use any table.
+//
+// # Invariants
+//
+//  1. A pair stands at a slot such that, in its key's order, no slot before it is empty. Slots never become
+//     empty again (erase leaves tombstones), so a search may end at the first window with an empty slot.
+//  2. In a Map no key is twice.
+//  3. The three highest bit patterns of the key type mark slots: empty, tombstone, busy. Real keys of these patterns live
+//     in the side region, under a pattern lower by three; no other key does. So no key is reserved.
+//  4. A slot is busy only while the lane that took it writes the value and then the key. Between operations none is.
+//  5. Counters: pairs = Inserted - Erased, tombstones = Erased - Reused.
+//  6. MaxProbes is no less than the windows of the longest chain, once that is over four: a look-up reads no more.
+//
+// # Concurrency (§IV-D), and where we differ
+//
+// The paper names two faults of its table: an insert of a wide pair writes the value after the key, so that a
+// value can be read that is not there yet, or a later value can be overwritten by an earlier one (priority inversion);
+// and an insert beside an erase can leave a key twice (a variant of ABA). Here:
+//
+//   - Pairs of up to 8 bytes, and of 16 where the device can swap 128 bits, are written whole. For all others a
+//     slot is first marked busy, then the value is written, and the key last, with release order. An insert that meets a
+//     busy slot on its way looks again until it is not, because it may be its own key; a find passes on, because that
+//     insert has not happened yet.
+//   - A tombstone is used again only by kernels beside which nothing is erased: the bulk inserts, which the
+//     host orders against every other operation of the table. The device-side insert takes empty slots alone. In
+//     both cases free slots only become fewer while inserts run, so two inserts of one key come to the same first free
+//     slot, or one sees the other's key: after a lost swap the search begins again at that slot. A free slot is
+//     taken only after the rest of the chain was searched for the key.
+//   - So find, insert, insert_new and erase of warpcore.cuh may run in one kernel, in any mixture, on a Map.
+//
+// Besides: a window may be of 1 to 32 slots and is 64 bytes by default, because an H200 reads 64 bytes as fast as 32 and
+// 128 slower; lanes first try a compare-and-swap on their key's first slot, without reading, which needs no search where
+// it succeeds (invariant 1); look-ups of several keys are under way in a group at once; a table grows.
+//
+// # Your own kernels
+//
+// ForEach and ForAll run a piece of CUDA C++ for pairs of a table. A kernel of your own includes "warpcore.cuh" and
+// takes a table by value: see Map.Device.
+package warpcore

@@ -1,0 +1,3 @@
+package warpcore
+
+type foreachProgram struct{}

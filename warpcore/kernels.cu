@@ -1,0 +1,252 @@
+// The bulk operations: one entry point each. A grid's threads go over the batch in strides, a key to a lane.
+#include "config.h" // struct config: what this table holds
+#include "layout.h"
+#include "warpcore.cuh"
+
+using namespace warpcore;
+
+typedef config C;
+typedef config::key key;
+typedef config::value value;
+typedef tile<WARPCORE_INSERT_GROUP> InsertTile;
+typedef tile<WARPCORE_FIND_GROUP> FindTile;
+
+__device__ __forceinline__ key input_key(u64 keys, u64 i) { return load_readonly(at<key>(keys) + i); }
+__device__ __forceinline__ value input_value(u64 values, u64 i) { return load_readonly(at<value>(values) + i); }
+
+// A warp's lanes take the items first … first+31; all lanes stay until the last item.
+#define FOR_EACH_ITEM(i, n) \
+    for (u64 i = grid_thread(); (i & ~31ull) < (n); i += grid_threads())
+
+template <bool REPLACE, bool MULTI> __device__ __forceinline__ void insert_batch(const InsertParams& p) {
+    InsertTile g;
+    u64 inserted = 0, reused = 0;
+    FOR_EACH_ITEM(item, p.n) {
+        bool active = item < p.n;
+        u64 i = active && p.positions ? load_readonly(at<u64>(p.positions) + item) : item;
+        key k = active ? input_key(p.keys, i) : 0;
+        value v = active ? input_value(p.values, i) : value{};
+        Outcome o = insert_each<C, InsertTile::LANES, REPLACE, true, MULTI>(p.table, g, active, k, v, p.limit);
+        if (!active) continue;
+        inserted += o == INSERTED || o == REUSED;
+        reused += o == REUSED;
+        if (p.added) at<u8>(p.added)[i] = o == INSERTED || o == REUSED;
+        if (o == FULL) {
+            at<u64>(p.failed)[add(&counters(p.table)->failed, (u64)1)] = i;
+            if (k > (key)(C::EMPTY - C::RESERVED)) add(&counters(p.table)->side_failed, (u64)1);
+        }
+    }
+    count_into(&counters(p.table)->inserted, inserted);
+    count_into(&counters(p.table)->reused, reused);
+}
+
+WARPMAP_KERNEL(insert, InsertParams) { insert_batch<true, false>(p); }
+WARPMAP_KERNEL(insert_new, InsertParams) { insert_batch<false, false>(p); }
+WARPMAP_KERNEL(insert_multi, InsertParams) { insert_batch<true, true>(p); }
+
+WARPMAP_KERNEL(find, FindParams) {
+    FindTile g;
+    FOR_EACH_ITEM(i, p.n) {
+        bool active = i < p.n;
+        key k = active ? input_key(p.keys, i) : 0;
+        Hit<C> hit = find_each<C, FindTile::LANES>(p.table, g, active, k);
+        if (!active) continue;
+        if (p.values) at<value>(p.values)[i] = hit.found ? hit.value() : value{};
+        if (p.found) at<u8>(p.found)[i] = hit.found;
+    }
+}
+
+WARPMAP_KERNEL(erase, FindParams) {
+    FindTile g;
+    u64 erased = 0;
+    FOR_EACH_ITEM(i, p.n) {
+        bool active = i < p.n;
+        key k = active ? input_key(p.keys, i) : 0;
+        Hit<C> hit = find_each<C, FindTile::LANES>(p.table, g, active, k);
+        if (!active) continue;
+        // Nothing is inserted beside this kernel, so a key that another lane erased is gone.
+        bool removed = hit.found && Access<C>::remove(hit.slots, hit.index, hit.word, Probe<C>(p.table, k).stored);
+        erased += removed;
+        if (p.found) at<u8>(p.found)[i] = removed;
+    }
+    count_into(&counters(p.table)->erased, erased);
+}
+
+// Removes all pairs of each key.
+WARPMAP_KERNEL(erase_multi, FindParams) {
+    FindTile g;
+    u64 erased = 0;
+    FOR_EACH_ITEM(i, p.n) {
+        key k = i < p.n ? input_key(p.keys, i) : 0;
+        u32 any = 0;
+        for (u32 pending = g.ballot(i < p.n); pending; pending &= pending - 1) {
+            int owner = lowest_bit(pending);
+            u64 mine = 0;
+            each_match<C, FindTile::LANES>(p.table, g, g.shuffle(k, owner), [&](const Probe<C>& q, u64 index, typename Access<C>::word w, u64) {
+                mine += Access<C>::remove(q.slots, index, w, q.stored);
+            });
+            erased += mine;
+            bool removed = g.any(mine != 0);
+            if (g.rank() == owner) any = removed;
+        }
+        if (p.found && i < p.n) at<u8>(p.found)[i] = any;
+    }
+    count_into(&counters(p.table)->erased, erased);
+}
+
+// Every slot of both regions: an item is a slot, those of the side region last. Gives the key as users know it.
+struct Slot {
+    bool live;
+    key k;
+    u64 slots, values, index;
+    typename Access<C>::word word;
+    __device__ __forceinline__ value load() const { return Access<C>::load_value(slots, values, index, word); }
+};
+__device__ __forceinline__ u64 slot_count(const Table& t) { return (t.main.windows + t.side.windows) * C::WINDOW; }
+__device__ __forceinline__ Slot slot_at(const Table& t, u64 i) {
+    Slot s;
+    u64 main = t.main.windows * C::WINDOW;
+    s.live = false;
+    s.k = 0;
+    if (i >= slot_count(t)) return s;
+    const Region& r = i < main ? t.main : t.side;
+    s.slots = r.slots;
+    s.values = r.values;
+    s.index = i < main ? i : i - main;
+    s.word = load_relaxed(Access<C>::word_at(s.slots, s.index));
+    s.k = Access<C>::key_of(s.word);
+    s.live = s.k <= (key)(C::EMPTY - C::RESERVED);
+    if (i >= main) s.k += C::RESERVED;
+    return s;
+}
+
+// Copies every pair into another, larger table whose keys are known to differ.
+WARPMAP_KERNEL(rehash, SlotsParams) {
+    InsertTile g;
+    u64 inserted = 0, failed = 0;
+    FOR_EACH_ITEM(i, slot_count(p.table)) {
+        Slot s = slot_at(p.table, i);
+        value v = s.live ? s.load() : value{};
+        Outcome o = insert_each<C, InsertTile::LANES, false, false, true>(p.target, g, s.live, s.k, v, ~0ull);
+        inserted += s.live && o == INSERTED;
+        failed += s.live && o == FULL;
+    }
+    count_into(&counters(p.target)->inserted, inserted);
+    count_into(&counters(p.target)->failed, failed);
+}
+
+WARPMAP_KERNEL(export_pairs, SlotsParams) {
+    FOR_EACH_ITEM(i, slot_count(p.table)) {
+        Slot s = slot_at(p.table, i);
+        if (!s.live) continue;
+        u64 to = add(&counters(p.table)->exported, (u64)1);
+        if (to >= p.limit) continue;
+        at<key>(p.keys)[to] = s.k;
+        if (p.values) at<value>(p.values)[to] = s.load();
+    }
+}
+
+// How many windows a look-up reads to come to the slot; with FIRST_ONLY, 0 if the slot's key stands before it.
+template <bool FIRST_ONLY> __device__ __forceinline__ u64 probes_to(const Table& t, const Slot& s) {
+    Probe<C> q(t, s.k);
+    for (u64 probes = 1; probes <= q.windows; probes++) {
+        for (u32 slot = 0; slot < C::WINDOW; slot++) {
+            u64 index = q.slot_index(slot);
+            if (index == s.index) return probes;
+            if (FIRST_ONLY && Access<C>::key_of(load_relaxed(Access<C>::word_at(q.slots, index))) == q.stored) return 0;
+        }
+        q.advance();
+    }
+    return 0;
+}
+
+WARPMAP_KERNEL(probe_lengths, SlotsParams) {
+    FOR_EACH_ITEM(i, slot_count(p.table)) {
+        Slot s = slot_at(p.table, i);
+        if (!s.live) continue;
+        u64 n = probes_to<false>(p.table, s);
+        add(at<u64>(p.histogram) + (n < 16 ? n - 1 : 15), (u64)1);
+        add(at<u64>(p.histogram) + 16, n);
+    }
+}
+
+// Each key once.
+WARPMAP_KERNEL(distinct, SlotsParams) {
+    FOR_EACH_ITEM(i, slot_count(p.table)) {
+        Slot s = slot_at(p.table, i);
+        if (!s.live) continue;
+        if (!probes_to<true>(p.table, s)) continue;
+        u64 to = add(&counters(p.table)->exported, (u64)1);
+        if (to < p.limit) at<key>(p.keys)[to] = s.k;
+    }
+}
+
+// FindAll in three kernels: count and remember each key's first value; sum; write offsets and values, reading the
+// table again only for keys with more values than one. A warp takes a chunk of keys.
+#define FOR_EACH_CHUNK(c) for (u64 c = grid_thread() / 32; c < p.chunks; c += grid_threads() / 32)
+
+WARPMAP_KERNEL(count_all, FindAllParams) {
+    FindTile g;
+    tile<32> warp;
+    FOR_EACH_CHUNK(c) {
+        u64 total = 0;
+        for (u64 r = 0; r < p.chunk; r += 32) {
+            u64 i = c * p.chunk + r + warp.rank();
+            bool active = i < p.n;
+            Hit<C> hit = find_each<C, FindTile::LANES, true>(p.table, g, active, active ? input_key(p.keys, i) : 0);
+            if (!active) continue;
+            at<u32>(p.counts)[i] = hit.count;
+            if (p.stash) at<value>(p.stash)[i] = hit.found ? hit.value() : value{};
+            total += hit.count;
+        }
+        total = warp.sum(total);
+        if (p.totals && warp.rank() == 0) at<u64>(p.totals)[c] = total;
+    }
+}
+
+// One block turns the totals into where each chunk begins, and leaves the sum of all behind the last offset.
+WARPMAP_KERNEL(scan_totals, FindAllParams) {
+    const int EACH = 8;
+    u64* totals = at<u64>(p.totals);
+    u64 before = 0;
+    for (u64 first = 0; first < p.chunks; first += (u64)EACH * block_threads()) {
+        u64 x[EACH], mine = 0;
+        for (int j = 0; j < EACH; j++) {
+            u64 i = first + (u64)thread_index() * EACH + j;
+            x[j] = i < p.chunks ? totals[i] : 0;
+            mine += x[j];
+        }
+        u64 all, start = before + block_scan(mine, all);
+        for (int j = 0; j < EACH; j++) {
+            u64 i = first + (u64)thread_index() * EACH + j;
+            if (i < p.chunks) totals[i] = start;
+            start += x[j];
+        }
+        before += all;
+    }
+    if (thread_index() == 0) at<u64>(p.offsets)[p.n] = before;
+}
+
+WARPMAP_KERNEL(fill_all, FindAllParams) {
+    FindTile g;
+    tile<32> warp;
+    FOR_EACH_CHUNK(c) {
+        u64 before = at<u64>(p.totals)[c];
+        for (u64 r = 0; r < p.chunk; r += 32) {
+            u64 i = c * p.chunk + r + warp.rank();
+            u32 n = i < p.n ? at<u32>(p.counts)[i] : 0;
+            u64 all, offset = before + warp.scan((u64)n, all);
+            before += all;
+            if (i < p.n) at<u64>(p.offsets)[i] = offset;
+            if (n == 1) at<value>(p.values)[offset] = at<value>(p.stash)[i];
+            key k = n > 1 ? input_key(p.keys, i) : 0;
+            for (u32 pending = g.ballot(n > 1); pending; pending &= pending - 1) {
+                u64 to = g.shuffle(offset, lowest_bit(pending));
+                each_match<C, FindTile::LANES>(p.table, g, g.shuffle(k, lowest_bit(pending)),
+                    [&](const Probe<C>& q, u64 index, typename Access<C>::word w, u64 number) {
+                        at<value>(p.values)[to + number] = Access<C>::load_value(q.slots, q.values, index, w);
+                    });
+            }
+        }
+    }
+}

@@ -1,0 +1,217 @@
+package warpcore
+
+import (
+	"fmt"
+	"math/big"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/kernel"
+)
+
+// Layout is how a table lays out its pairs (paper, §IV-B1 and Figure 1).
+type Layout int
+
+const (
+	// Auto is Packed where the device can swap a whole pair, else SoA.
+	Auto Layout = iota
+	// Packed holds a pair in one word of 8 or 16 bytes, that one compare-and-swap writes whole. Words of 16 bytes
+	// need a device with a 128-bit compare-and-swap: the CPU, and GPUs from sm_90.
+	Packed
+	// AoS holds key and value side by side, each written on its own.
+	AoS
+	// SoA holds all keys in one array and all values in another.
+	SoA
+)
+
+func (l Layout) String() string { return [...]string{"auto", "packed", "aos", "soa"}[l] }
+
+// config is what a table's kernels are compiled for. Every layout number follows from it, here and nowhere else.
+type config struct {
+	keyBytes, valueBytes int
+	layout               Layout
+	window               int // slots
+	hash                 int
+}
+
+// reserved counts the key patterns that mark slots: empty, tombstone and busy are the three highest. Real keys with
+// these patterns live in the side region, under a pattern lower by reserved.
+const reserved = 3
+
+// sideSlots is the least number of slots of the side region: a power of two that holds every reserved key.
+const sideSlots = 4
+
+// slotBytes is the distance of slots in the array that look-ups read.
+func (c config) slotBytes() int {
+	switch {
+	case c.layout == SoA:
+		return c.keyBytes
+	case c.keyBytes+c.valueBytes <= 8:
+		return 8
+	case c.valueBytes <= 8:
+		return 16
+	}
+	return 32
+}
+
+// valueOffset is where the value stands in a slot of Packed or AoS.
+func (c config) valueOffset() int { return c.slotBytes() / 2 }
+
+// pairBytes is the memory of one slot, keys and values.
+func (c config) pairBytes() int {
+	if c.layout == SoA {
+		return c.keyBytes + c.valueBytes
+	}
+	return c.slotBytes()
+}
+
+func (c config) check(cas128 bool) error {
+	switch {
+	case c.window < 1 || c.window > 32 || c.window&(c.window-1) != 0:
+		return fmt.Errorf("warpcore: a window of %d slots (want 1, 2, 4, 8, 16 or 32)", c.window)
+	case c.layout == Packed && c.valueBytes > 8:
+		return fmt.Errorf("warpcore: layout packed holds values of up to 8 bytes, not %d: no device swaps more than 16 bytes at once; use aos or soa", c.valueBytes)
+	case c.layout == Packed && c.slotBytes() == 16 && !cas128:
+		return fmt.Errorf("warpcore: layout packed with pairs of %d+%d bytes needs a 128-bit compare-and-swap, which GPUs have from sm_90 (H100) on; use aos or soa", c.keyBytes, c.valueBytes)
+	}
+	return nil
+}
+
+// header is the C++ struct that a kernel names a table's type by.
+func (c config) header(name string) string {
+	return fmt.Sprintf(`#pragma once
+#include "types.cuh"
+struct %s {
+    static constexpr int KEY_BYTES = %d, VALUE_BYTES = %d, SLOT_BYTES = %d, VALUE_OFFSET = %d, WINDOW = %d, HASH = %d;
+    static constexpr bool PACKED = %t, SOA = %t;
+    typedef bits_of<KEY_BYTES>::type key;
+    typedef bits_of<VALUE_BYTES>::type value;
+    static constexpr key RESERVED = %d, EMPTY = ~(key)0, TOMBSTONE = EMPTY - 1, BUSY = EMPTY - 2;
+};
+`, name, c.keyBytes, c.valueBytes, c.slotBytes(), c.valueOffset(), c.window, c.hash, c.layout == Packed, c.layout == SoA, reserved)
+}
+
+// Region is one array of windows: c = windows × window slots, windows a prime (or 1), so that double hashing visits
+// every window once.
+type Region struct {
+	Slots   uint64 // address
+	Values  uint64 // address of the values, in layout SoA
+	Windows uint64
+}
+
+// Table is a table as kernels take it, by value.
+type Table struct {
+	Main, Side Region
+	Seed       uint64
+	Counters   uint64 // address of Counters
+}
+
+// Counters lie in device memory; kernels add to them.
+type Counters struct {
+	Inserted   uint64 // slots that went from empty or tombstone to a pair
+	Reused     uint64 // of these, from tombstone
+	Erased     uint64 // slots that went to tombstone
+	Failed     uint64 // positions that found no slot
+	SideFailed uint64 // of these, with a reserved key
+	MaxProbes  uint64 // most windows that an insert went through, if over probesUntold
+	Exported   uint64
+}
+
+// probesUntold is the number of windows that a look-up reads before it asks how long the longest chain is: inserts
+// that stay below do not tell.
+const probesUntold = 4
+
+// InsertParams are the parameters of insert, insert_new and insert_multi.
+type InsertParams struct {
+	Table  Table
+	Keys   uint64
+	Values uint64
+	Added  uint64 // bytes, one a position; may be 0
+	Failed uint64 // list of positions that found no slot
+	N      uint64
+	Limit  uint64 // windows an insert may read
+	// Positions, where not 0, are the N positions of the batch to insert; otherwise 0 … N-1.
+	Positions uint64
+}
+
+// FindParams are the parameters of find and erase. Values and Found may be 0.
+type FindParams struct {
+	Table  Table
+	Keys   uint64
+	Values uint64
+	Found  uint64
+	N      uint64
+}
+
+// SlotsParams are the parameters of the kernels that go over all slots.
+type SlotsParams struct {
+	Table     Table
+	Target    Table  // of rehash
+	Keys      uint64 // of export and distinct
+	Values    uint64
+	Histogram uint64 // of probe_lengths: 16 counters
+	Limit     uint64
+}
+
+// FindAllParams are the parameters of count_all, scan_totals and fill_all. A warp works on Chunk keys in a row.
+type FindAllParams struct {
+	Table   Table
+	Keys    uint64
+	Counts  uint64 // u32, one a key
+	Stash   uint64 // the first value of each key
+	Totals  uint64 // u64, one a chunk; after scan_totals, where the chunk's values begin
+	Offsets uint64 // u64, N+1
+	Values  uint64
+	N       uint64
+	Chunk   uint64 // a multiple of 32
+	Chunks  uint64
+}
+
+func layouts() []any {
+	return []any{Region{}, Table{}, Counters{}, InsertParams{}, FindParams{}, SlotsParams{}, FindAllParams{}}
+}
+
+func defines() []device.Define {
+	return []device.Define{{Name: "WARPCORE_PROBES_UNTOLD", Value: probesUntold}}
+}
+
+// windowsFor is the number of windows that hold n slots: a prime, or 1.
+func windowsFor(slots int64, window int) int64 {
+	w := max(1, (slots+int64(window)-1)/int64(window))
+	if w <= 1 {
+		return 1
+	}
+	for !big.NewInt(w).ProbablyPrime(0) { // exact below 2⁶⁴
+		w++
+	}
+	return w
+}
+
+// probe is the probe sequence of a key: the Go twin of warpcore::Probe.
+type probe struct {
+	side                  bool
+	stored                uint64
+	window, step, windows uint64
+	first                 uint64 // slot of a window that comes first
+}
+
+func (c config) probe(t *Table, key uint64) probe {
+	mask := ^uint64(0) >> (64 - 8*c.keyBytes)
+	p := probe{stored: key & mask, windows: t.Main.Windows}
+	if p.stored > mask-reserved {
+		p.side, p.stored, p.windows = true, p.stored-reserved, t.Side.Windows
+	}
+	h := kernel.Hash64(c.hash, p.stored, t.Seed)
+	p.window = kernel.Reduce(h, p.windows)
+	p.first = h & uint64(c.window-1)
+	if p.windows > 1 {
+		p.step = 1 + kernel.Reduce(kernel.Seeded64(h, t.Seed), p.windows-1)
+	}
+	return p
+}
+
+func (p *probe) advance() {
+	p.window += p.step
+	if p.window >= p.windows {
+		p.window -= p.windows
+	}
+}
