@@ -23,16 +23,15 @@ const maxRecord = 256 << 20
 // csvScanner cuts CSV (RFC 4180; lines may also end in a line feed alone) into records. A quote inside a field that
 // does not begin with one is an ordinary character.
 type csvScanner struct {
-	r          io.Reader
-	buf        []byte
-	pos, end   int
-	eof        bool
-	line       int      // the record's first
-	lines      int      // read up to pos
-	fields     [][]byte // of the record; valid until the next
-	quoted     []bool
-	scratch    []byte
-	maxRecords int
+	r        io.Reader
+	buf      []byte
+	pos, end int
+	eof      bool
+	line     int      // the record's first
+	lines    int      // read up to pos
+	fields   [][]byte // of the record; valid until the next
+	quoted   []bool
+	scratch  []byte // holds quoted fields with quotes in them
 }
 
 var errMore = errors.New("more")
@@ -70,7 +69,7 @@ func (s *csvScanner) fill() error {
 		if len(s.buf) >= maxRecord {
 			return fmt.Errorf("line %d: a record of more than %d MiB: is a quote missing?", s.line, maxRecord>>20)
 		}
-		s.buf = append(s.buf, make([]byte, max(1<<20, len(s.buf)))...)
+		s.buf = append(s.buf, make([]byte, max(1<<16, len(s.buf)))...)
 	}
 	n, err := s.r.Read(s.buf[s.end:])
 	s.end += n
@@ -177,6 +176,14 @@ func (s *csvScanner) row(n int) error {
 
 // header reads the column names.
 func (s *csvScanner) header() ([]string, error) {
+	for s.end < 3 && !s.eof {
+		if err := s.fill(); err != nil {
+			return nil, err
+		}
+	}
+	if bytes.HasPrefix(s.buf[:s.end], []byte("\ufeff")) {
+		s.pos = 3
+	}
 	err := s.next()
 	if err == io.EOF {
 		return nil, errors.New("no header line: the file is empty")
@@ -186,12 +193,6 @@ func (s *csvScanner) header() ([]string, error) {
 	}
 	names := make([]string, len(s.fields))
 	for i, f := range s.fields {
-		if i == 0 && !s.quoted[0] {
-			f = bytes.TrimPrefix(f, []byte("\ufeff"))
-			if len(f) > 1 && f[0] == '"' && f[len(f)-1] == '"' { // the mark hid the quotes
-				f = bytes.ReplaceAll(f[1:len(f)-1], []byte(`""`), []byte(`"`))
-			}
-		}
 		if !utf8.Valid(f) {
 			return nil, fmt.Errorf("line 1: the name of column %d is not UTF-8: convert the file, with iconv say", i+1)
 		}
@@ -742,10 +743,13 @@ func csvCell(a arrow.Array) func(b []byte, i int) []byte {
 			}
 			return b
 		}
-	case array.ExtensionArray:
-		return csvCell(a.Storage())
 	}
-	return func(b []byte, i int) []byte { return appendCSV(b, a.ValueStr(i)) }
+	return func(b []byte, i int) []byte {
+		if a.GetOneForMarshal(i) == nil { // unions and runs have no bitmap of their own
+			return b
+		}
+		return appendCSV(b, a.ValueStr(i))
+	}
 }
 
 func intCell[T int8 | int16 | int32 | int64 | uint8 | uint16 | uint32](values []T) func(b []byte, i int) []byte {

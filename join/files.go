@@ -56,10 +56,10 @@ type Reader struct {
 // Open opens a Parquet, CSV or Arrow IPC file for reading, by its name's suffix. An Arrow file may be in the file or
 // the stream format.
 //
-// A CSV file has a header line and is read twice, first to find the columns' types: int64 (uint64 where that does not do), float64,
-// bool (true, false), date32 (2006-01-02) and timestamps (2006-01-02 15:04:05.999, with Z behind it in UTC), where every value of the
-// column comes through exactly, else string. Empty fields are nulls, "" is an empty string; a column without values is of the null
-// type.
+// A CSV file has a header line and is read twice, first to find the columns' types: int64 (uint64 where that does not
+// do), float64, bool (true, false), date32 (2006-01-02) and timestamps (2006-01-02 15:04:05.999, with Z behind it in
+// UTC), where every value of the column comes through exactly, else string. Empty fields are nulls, "" is an empty
+// string; a column without values is of the null type.
 func Open(path string) (r *Reader, err error) {
 	if err := checkName(path, false); err != nil {
 		return nil, err
@@ -82,11 +82,11 @@ func Open(path string) (r *Reader, err error) {
 	r = &Reader{path: path, rows: -1, close: f.Close}
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".parquet":
-		err = catch(func() error { return r.parquet(f) })
+		err = catch("the file is broken", func() error { return r.parquet(f) })
 	case ".csv":
 		err = r.csv(f)
 	default:
-		err = catch(func() error { return r.ipc(f) })
+		err = catch("the file is broken", func() error { return r.ipc(f) })
 	}
 	if err != nil {
 		return nil, err
@@ -94,11 +94,11 @@ func Open(path string) (r *Reader, err error) {
 	return r, nil
 }
 
-// catch turns a panic of a decoder that meets a broken file into an error.
-func catch(f func() error) (err error) {
+// catch turns a panic of a decoder that meets a broken file, or of an encoder, into an error.
+func catch(what string, f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("the file is broken: %v", p)
+			err = fmt.Errorf("%s: %v", what, p)
 		}
 	}()
 	return f()
@@ -238,7 +238,7 @@ func (r *Reader) Next() bool {
 	if r.err != nil {
 		return false
 	}
-	err := catch(func() (err error) { r.cur, err = r.next(); return err })
+	err := catch("the file is broken", func() (err error) { r.cur, err = r.next(); return err })
 	if err != nil {
 		r.cur = nil
 		if r.err = io.EOF; err != io.EOF {
@@ -295,19 +295,23 @@ type encoder interface {
 	finish() error
 }
 
-// Writer writes record batches to a file. Nothing stands under the file's name before Close: until then the rows go to a hidden
-// file beside it, which Abort removes.
+// Writer writes record batches to a file. Nothing stands under the file's name before Close: until then the rows go to
+// a hidden file beside it, which Abort removes.
 type Writer struct {
 	enc  encoder
 	buf  *bufio.Writer
 	f    *os.File // nil for standard output
 	path string
 	done bool
+
+	spool *os.File // beside f, while an encoder needs one
 }
 
-// Create makes a writer for a Parquet, CSV or Arrow IPC file, by its name's suffix; "-" is standard output as CSV. Parquet
-// files are compressed with Snappy and keep the Arrow schema. Not every format holds every type: Parquet has no unions, and CSV
-// holds text alone, nested values as JSON, binary ones as base64.
+// Create makes a writer for a Parquet, CSV or Arrow IPC file, by its name's suffix; "-" is standard output as CSV.
+// Parquet files are compressed with Snappy and keep the Arrow schema. Arrow files hold every type. Parquet has no
+// unions, run-end encoding, views, intervals, 32- and 64-bit decimals and null fixed-size lists (an error), no date64
+// (it becomes date32), no time32 in seconds (milliseconds) and dictionaries of text only (others become their values);
+// CSV is text, with nested values as JSON and binary ones as base64.
 func Create(path string, schema *arrow.Schema) (*Writer, error) {
 	if err := checkName(path, true); err != nil {
 		return nil, err
@@ -365,7 +369,7 @@ func (w *Writer) Write(rec arrow.RecordBatch) error {
 	if w.done {
 		return fmt.Errorf("%s: written to after Close", w.path)
 	}
-	return w.fail(catch(func() error { return w.enc.write(rec) }))
+	return w.fail(catch("cannot be written", func() error { return w.enc.write(rec) }))
 }
 
 func (w *Writer) fail(err error) error {
@@ -381,13 +385,14 @@ func (w *Writer) Close() error {
 		return nil
 	}
 	defer w.Abort()
-	if err := catch(w.enc.finish); err != nil {
+	if err := catch("cannot be written", w.enc.finish); err != nil {
 		return w.fail(err)
 	}
 	if err := w.buf.Flush(); err != nil || w.f == nil {
 		w.done = true
 		return w.fail(err)
 	}
+	w.unspool()
 	if err := w.f.Sync(); err != nil {
 		return w.fail(err)
 	}
@@ -411,22 +416,36 @@ func (w *Writer) Abort() {
 		w.f.Close()
 		os.Remove(w.f.Name())
 	}
+	w.unspool()
+}
+
+func (w *Writer) unspool() {
+	if w.spool != nil {
+		w.spool.Close()
+		os.Remove(w.spool.Name())
+	}
 }
 
 type parquetEncoder struct{ w *pqarrow.FileWriter }
 
 func newParquetEncoder(w io.Writer, schema *arrow.Schema) (encoder, error) {
 	pw, err := pqarrow.NewFileWriter(schema, w, parquet.NewWriterProperties(
-		parquet.WithCompression(compress.Codecs.Snappy), parquet.WithMaxRowGroupLength(1<<20), parquet.WithVersion(parquet.V2_LATEST)),
+		parquet.WithCompression(compress.Codecs.Snappy), parquet.WithMaxRowGroupLength(1<<20), parquet.WithVersion(parquet.V2_LATEST), parquet.WithStoreDecimalAsInteger(true)),
 		pqarrow.NewArrowWriterProperties(pqarrow.WithStoreSchema()))
 	if err != nil {
-		return nil, fmt.Errorf("as Parquet: %w", err)
+		return nil, fmt.Errorf("as Parquet: %w (an .arrow file holds every type)", err)
 	}
 	return parquetEncoder{pw}, nil
 }
 
-func (e parquetEncoder) write(rec arrow.RecordBatch) error { return e.w.WriteBuffered(rec) }
-func (e parquetEncoder) finish() error                     { return e.w.Close() }
+func (e parquetEncoder) write(rec arrow.RecordBatch) error {
+	if err := e.w.WriteBuffered(rec); err != nil {
+		return fmt.Errorf("as Parquet: %w (an .arrow file holds every type)", err)
+	}
+	return nil
+}
+
+func (e parquetEncoder) finish() error { return e.w.Close() }
 
 type ipcEncoder struct{ w *ipc.FileWriter }
 
@@ -435,8 +454,120 @@ func newIPCEncoder(w *Writer, schema *arrow.Schema) (encoder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("as an Arrow file: %w", err)
 	}
-	return ipcEncoder{fw}, nil
+	if !slices.ContainsFunc(schema.Fields(), func(f arrow.Field) bool { return hasDictionary(f.Type) }) {
+		return ipcEncoder{fw}, nil
+	}
+	e := &spoolEncoder{out: fw, schema: schema}
+	if e.spool, err = os.OpenFile(w.f.Name()+".spool", os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+		return nil, err
+	}
+	e.w = ipc.NewWriter(e.spool, ipc.WithSchema(schema))
+	w.spool = e.spool
+	return e, nil
 }
 
 func (e ipcEncoder) write(rec arrow.RecordBatch) error { return e.w.Write(rec) }
 func (e ipcEncoder) finish() error                     { return e.w.Close() }
+
+func hasDictionary(t arrow.DataType) bool {
+	switch t := t.(type) {
+	case *arrow.DictionaryType:
+		return true
+	case arrow.ExtensionType:
+		return hasDictionary(t.StorageType())
+	case arrow.NestedType:
+		return slices.ContainsFunc(t.Fields(), func(f arrow.Field) bool { return hasDictionary(f.Type) })
+	}
+	return false
+}
+
+// spoolEncoder writes an Arrow file with dictionaries. A file has one dictionary for each column, while batches may
+// come with several: so they go to a stream beside the file first, which is copied when all dictionaries are known.
+type spoolEncoder struct {
+	spool  *os.File
+	w      *ipc.Writer
+	out    *ipc.FileWriter
+	schema *arrow.Schema
+}
+
+func (e *spoolEncoder) write(rec arrow.RecordBatch) error { return e.w.Write(rec) }
+
+func (e *spoolEncoder) finish() error {
+	if err := e.w.Close(); err != nil {
+		return err
+	}
+	husks := make([][]arrow.ArrayData, e.schema.NumFields())
+	err := e.read(func(_ int, rec arrow.RecordBatch) error {
+		for i := range husks {
+			husks[i] = append(husks[i], husk(rec.Column(i).Data()))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	takers := make([]*taker, len(husks))
+	for i, h := range husks {
+		if takers[i], err = newTaker(e.schema.Field(i).Type, slices.Clone(h)); err != nil {
+			return fmt.Errorf("column %q: %w", e.schema.Field(i).Name, err)
+		}
+	}
+	err = e.read(func(batch int, rec arrow.RecordBatch) error {
+		rows := make([]loc, rec.NumRows())
+		for i := range rows {
+			rows[i] = loc{batch, i}
+		}
+		cols := make([]arrow.Array, len(takers))
+		for i, t := range takers {
+			t.set(batch, rec.Column(i).Data())
+			data, err := t.take(rows)
+			if err != nil {
+				return fmt.Errorf("column %q: %w", e.schema.Field(i).Name, err)
+			}
+			cols[i] = array.MakeFromData(data)
+			data.Release()
+			defer cols[i].Release()
+			t.set(batch, husks[i][batch])
+		}
+		out := array.NewRecordBatch(e.schema, cols, rec.NumRows())
+		defer out.Release()
+		return e.out.Write(out)
+	})
+	if err != nil {
+		return err
+	}
+	return e.out.Close()
+}
+
+// read reads the spooled batches back.
+func (e *spoolEncoder) read(f func(batch int, rec arrow.RecordBatch) error) error {
+	if _, err := e.spool.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	r, err := ipc.NewReader(bufio.NewReaderSize(e.spool, 1<<20))
+	if err != nil {
+		return err
+	}
+	defer r.Release()
+	for i := 0; r.Next(); i++ {
+		if err := f(i, r.RecordBatch()); err != nil {
+			return err
+		}
+	}
+	return r.Err()
+}
+
+// husk is an array of no rows that keeps the dictionaries of d alone.
+func husk(d arrow.ArrayData) arrow.ArrayData {
+	children := make([]arrow.ArrayData, len(d.Children()))
+	for i, c := range d.Children() {
+		children[i] = husk(c)
+	}
+	var dict *array.Data
+	if t, ok := d.Dictionary().(*array.Data); ok {
+		dict = t
+	}
+	h := array.NewData(d.DataType(), 0, make([]*memory.Buffer, len(d.Buffers())), children, 0, 0)
+	h.SetDictionary(dict)
+	return h
+}

@@ -7,11 +7,11 @@
 // # Keys
 //
 // Integers of all widths, dates, times, timestamps and durations can be keys. Values are compared, not bytes: an int32
-// -1 equals an int64 -1, and equals no uint64. Times, timestamps and durations of different units are compared
-// exactly, and so are date32 and date64. Timestamps with a time zone are instants, whatever the zone; they do
-// not join with timestamps without one, nor integers with dates, nor dates with timestamps: such pairs are errors. The key
-// columns may take 16 bytes together, each counting what the narrower of its two types takes. A null in any key
-// column matches nothing, another null included.
+// -1 equals an int64 -1, and equals no uint64. Times, timestamps and durations of different units are compared exactly,
+// and so are date32 and date64. Timestamps with a time zone are instants, whatever the zone; they do not join with
+// timestamps without one, nor integers with dates, nor dates with timestamps: such pairs are errors. The key columns
+// may take 16 bytes together, each counting what the narrower of its two types takes. A null in any key column matches
+// nothing, another null included.
 //
 // # Order and duplicates
 //

@@ -150,6 +150,18 @@ func (t *taker) unify(p *arrow.DictionaryType) error {
 	return nil
 }
 
+// set puts other data of the same type and dictionaries in a chunk's place.
+func (t *taker) set(chunk int, d arrow.ArrayData) {
+	t.chunks[chunk] = d
+	children := d.Children()
+	if _, ok := t.physical.(*arrow.RunEndEncodedType); ok {
+		children = children[1:]
+	}
+	for i, c := range t.children {
+		c.set(chunk, children[i])
+	}
+}
+
 // take copies the rows at the given places, in their order.
 func (t *taker) take(at []loc) (arrow.ArrayData, error) {
 	n := len(at)

@@ -55,7 +55,8 @@ __device__ __forceinline__ void pause() {
     __device__ __forceinline__ T cas(T* p, T old, T now) { return atomicCAS(p, old, now); }                        \
     __device__ __forceinline__ T exchange(T* p, T now) { return atomicExch(p, now); }                              \
     __device__ __forceinline__ T add(T* p, T x) { return atomicAdd(p, x); }                                        \
-    __device__ __forceinline__ T max_of(T* p, T x) { return atomicMax(p, x); }
+    __device__ __forceinline__ T max_of(T* p, T x) { return atomicMax(p, x); }                                     \
+    __device__ __forceinline__ T and_of(T* p, T x) { return atomicAnd(p, x); }
 
 WARPMAP_ACCESS(u32, "u32", "r")
 WARPMAP_ACCESS(u64, "u64", "l")
@@ -101,6 +102,9 @@ __device__ __forceinline__ u128 cas(u128* p, u128 old, u128 now) {
     return was;
 }
 #endif
+
+// fence orders this lane's accesses before it ahead of those behind it, for every lane of the GPU.
+__device__ __forceinline__ void fence() { __threadfence(); }
 
 // 16 bytes as two u64 or four u32. Each element is whole; the vector as such may be of two moments.
 __device__ __forceinline__ void load_vector(const u64* p, u64 (&v)[2]) {

@@ -441,6 +441,8 @@ inline int popcount(u32 x) { return __builtin_popcount(x); }
 inline int lowest_bit(u32 x) { return __builtin_ffs((int)x) - 1; }
 inline u64 multiply_high(u64 a, u64 b) { return (u64)((unsigned __int128)a * b >> 64); }
 
+inline void fence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+
 // A spinning lane lets the lanes it may be waiting for run.
 inline void pause() { host::yield(); }
 
@@ -457,6 +459,7 @@ inline void pause() { host::yield(); }
     }                                                                                                              \
     inline T exchange(T* p, T now) { host::stress_point(); return __atomic_exchange_n(p, now, __ATOMIC_ACQ_REL); } \
     inline T add(T* p, T x) { host::stress_point(); return __atomic_fetch_add(p, x, __ATOMIC_ACQ_REL); }           \
+    inline T and_of(T* p, T x) { host::stress_point(); return __atomic_fetch_and(p, x, __ATOMIC_ACQ_REL); }        \
     inline T max_of(T* p, T x) {                                                                                   \
         T old = load_relaxed(p);                                                                                   \
         while (old < x) {                                                                                          \
@@ -499,15 +502,22 @@ inline void store_whole(u128* p, u128 v) {
     asm volatile("movdqa %1, %0" : "=m"(*(v2*)p) : "x"(x) : "memory");
 }
 #else
+// One piece of assembly, so that the compiler puts no access of its own between the exclusive load and store, which
+// could make them fail for ever. Where the comparison fails, storing what was there proves that both halves were read at
+// one moment.
 inline u128 cas_unstressed(u128* p, u128 old, u128 now) {
-    u64 lo, hi;
+    u64 lo, hi, put_lo, put_hi;
     u32 fail;
-    do {
-        asm volatile("ldaxp %0, %1, %2" : "=&r"(lo), "=&r"(hi) : "Q"(*p) : "memory");
-        bool same = lo == old.lo && hi == old.hi;
-        // Storing what was there proves that both halves were read at one moment.
-        asm volatile("stlxp %w0, %2, %3, %1" : "=&r"(fail), "=Q"(*p) : "r"(same ? now.lo : lo), "r"(same ? now.hi : hi) : "memory");
-    } while (fail);
+    asm volatile("1:  ldaxp %[lo], %[hi], %[p]\n"
+                 "    cmp %[lo], %[old_lo]\n"
+                 "    ccmp %[hi], %[old_hi], #0, eq\n"
+                 "    csel %[put_lo], %[now_lo], %[lo], eq\n"
+                 "    csel %[put_hi], %[now_hi], %[hi], eq\n"
+                 "    stlxp %w[fail], %[put_lo], %[put_hi], %[p]\n"
+                 "    cbnz %w[fail], 1b\n"
+                 : [lo] "=&r"(lo), [hi] "=&r"(hi), [put_lo] "=&r"(put_lo), [put_hi] "=&r"(put_hi), [fail] "=&r"(fail), [p] "+Q"(*p)
+                 : [old_lo] "r"(old.lo), [old_hi] "r"(old.hi), [now_lo] "r"(now.lo), [now_hi] "r"(now.hi)
+                 : "cc", "memory");
     return u128{lo, hi};
 }
 inline u128 load_whole(const u128* p) { return cas_unstressed((u128*)p, u128{0, 0}, u128{0, 0}); }

@@ -3,25 +3,32 @@
 #pragma once
 #include "types.cuh"
 
-template <int N> struct tile {
+//
+// With TOGETHER, all tiles of the warp go the same way: every lane of the warp reaches each operation. Then one vote
+// serves all tiles at once, where otherwise a GPU votes for one tile after the other.
+template <int N, bool TOGETHER = false> struct tile {
     static_assert(N == 1 || N == 2 || N == 4 || N == 8 || N == 16 || N == 32, "a tile has 1, 2, 4, 8, 16 or 32 lanes");
-
     static constexpr int LANES = N;
+    static constexpr bool together = TOGETHER;
+    static constexpr u32 BITS = N == 32 ? ~0u : (1u << (N & 31)) - 1;
 
     __device__ __forceinline__ int rank() const { return thread_index() & (N - 1); }
     __device__ __forceinline__ u32 shift() const { return thread_index() & 31 & ~(N - 1); }
-    __device__ __forceinline__ u32 mask() const { return (N == 32 ? ~0u : (1u << (N & 31)) - 1) << shift(); }
+    // The lanes that must meet.
+    __device__ __forceinline__ u32 mask() const { return TOGETHER || N == 32 ? ~0u : BITS << shift(); }
 
     __device__ __forceinline__ u32 ballot(bool x) const {
         if constexpr (N == 1) return x;
         else if constexpr (N == 32) return warp_ballot(~0u, x);
-        else return (warp_ballot(mask(), x) >> shift()) & ((1u << (N & 31)) - 1);
+        else return (warp_ballot(mask(), x) >> shift()) & BITS;
     }
-    __device__ __forceinline__ bool any(bool x) const {
-        if constexpr (N == 1) return x;
-        else return warp_ballot(mask(), x) & mask();
-    }
+    __device__ __forceinline__ bool any(bool x) const { return ballot(x) != 0; }
     __device__ __forceinline__ bool all(bool x) const { return !any(!x); }
+    // any, over all lanes that must meet: the condition of a loop that they leave together.
+    __device__ __forceinline__ bool any_of_all(bool x) const {
+        if constexpr (N == 1) return x;
+        else return warp_ballot(mask(), x) != 0;
+    }
 
     // shuffle gives the x of the lane with rank from.
     template <class T> __device__ __forceinline__ T shuffle(T x, int from) const {

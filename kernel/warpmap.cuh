@@ -15,7 +15,7 @@
 // Memory operations (global memory only; T is u32, u64 or u128; addresses are aligned to sizeof(T)), none of which tears:
 //
 //   load_relaxed  load_acquire  store_relaxed  store_release  load_readonly (never beside a writer)
-//   cas (returns what was there; u128 only where WARPMAP_CAS128)  exchange  add  max_of  pause
+//   cas (returns what was there; u128 only where WARPMAP_CAS128)  exchange  add  max_of  and_of  fence  pause
 #pragma once
 #include "types.cuh"
 #if defined(WARPMAP_HOST)

@@ -33,9 +33,10 @@ func Out[T any](s []T) Column {
 // Stage carries batches of Go slices through a device, in chunks: while one chunk's kernel runs, the next is copied
 // in and the one before is copied out. Its pinned buffers and streams are kept for the next batch. One batch at a time.
 type Stage struct {
-	mu    sync.Mutex
-	d     *device.Device
-	slots []stageSlot
+	mu     sync.Mutex
+	d      *device.Device
+	slots  []stageSlot
+	closed bool
 }
 
 const (
@@ -62,6 +63,9 @@ func (s *Stage) Run(n int, cols []Column, op func(st *device.Stream, first, n in
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return ErrClosed
+	}
 	bytes := 0
 	for _, c := range cols {
 		bytes += c.size
@@ -189,10 +193,11 @@ func (s *Stage) release() {
 	s.slots = nil
 }
 
-// Close frees the buffers.
+// Close waits for the batch under way, and frees the buffers.
 func (s *Stage) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.closed = true
 	s.release()
 }
 

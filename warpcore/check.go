@@ -77,8 +77,15 @@ func (c *core) checkImage(mem []byte, k Counters) error {
 	return nil
 }
 
-// reachable follows the key's probe sequence to its slot: no window before it may have an empty slot, nor may an empty
-// slot in its own window come first in the key's order; and the chain must be one that look-ups go to the end of.
+// overflowed tells whether a key has gone past a window, by the key's bit of its filter.
+func (m *image) overflowed(side bool, window, bit uint64) bool {
+	bit += window * overflowBits
+	at := m.region(side).Overflow - m.base + bit/32*4
+	return binary.LittleEndian.Uint32(m.mem[at:])>>(bit%32)&1 == 0
+}
+
+// reachable follows the key's probe sequence to its slot: every window before it must be marked as overflowed and have
+// no empty slot, nor may an empty slot in its own window come first in the key's order.
 func (m *image) reachable(key uint64, side bool, slot, empty uint64) error {
 	p := m.cfg.probe(&m.t, key)
 	if p.side != side {
@@ -87,8 +94,8 @@ func (m *image) reachable(key uint64, side bool, slot, empty uint64) error {
 	window := uint64(m.cfg.window)
 	for probes := uint64(1); probes <= p.windows; probes++ {
 		if p.window == slot/window {
-			for s := p.first; s != slot%window; s = (s + 1) % window {
-				if m.key(side, p.window*window+s) == empty {
+			for s := range window {
+				if s^p.first < slot%window^p.first && m.key(side, p.window*window+s) == empty {
 					return fmt.Errorf("warpcore: check: key %#x at slot %d lies behind an empty slot of its window", key, slot)
 				}
 			}
@@ -98,6 +105,9 @@ func (m *image) reachable(key uint64, side bool, slot, empty uint64) error {
 			if m.key(side, p.window*window+s) == empty {
 				return fmt.Errorf("warpcore: check: key %#x at slot %d cannot be found: window %d, probed before its own, has an empty slot", key, slot, p.window)
 			}
+		}
+		if !m.overflowed(side, p.window, p.overflow) {
+			return fmt.Errorf("warpcore: check: key %#x at slot %d cannot be found: window %d, probed before its own, is not marked as overflowed", key, slot, p.window)
 		}
 		p.advance()
 	}

@@ -91,7 +91,7 @@ func (o *Options) complete(info device.Info, cfg *config) error {
 	cfg.layout, cfg.hash = o.Layout, o.Hash
 	if cfg.layout == Auto {
 		cfg.layout = Packed
-		if cfg.check(info.CAS128) != nil || cfg.valueBytes > 8 || cfg.slotBytes() == 16 && !info.CAS128 {
+		if cfg.valueBytes > 8 || cfg.slotBytes() > 8 && !info.CAS128 {
 			cfg.layout = SoA
 		}
 	}
@@ -168,7 +168,7 @@ func find[P any](m *device.Module, name string, k *device.Kernel[P]) (err error)
 // Sizes. A table has windows of cfg.window slots, and a side region beside.
 
 func (c *core) windowsForPairs(pairs int64) int64 {
-	slots := int64(math.Ceil(float64(pairs) / c.opts.LoadFactor))
+	slots := int64(min(math.Ceil(float64(pairs)/c.opts.LoadFactor), 1<<50)) // more than any memory, less than overflows
 	return windowsFor(max(slots, 2*int64(c.cfg.window)), c.cfg.window)
 }
 
@@ -179,23 +179,38 @@ func (c *core) limit() int64 { return int64(float64(c.capacity()) * c.opts.LoadF
 
 func align(n int64) int64 { return (n + 255) &^ 255 }
 
-func (c *core) parts(windows, side int64) (mainSlots, sideSlots, mainValues, sideValues int64) {
+// place lays out a table from an address on, and says where it ends.
+func (c *core) place(base, windows, side int64) (t Table, end int64) {
 	w := int64(c.cfg.window)
-	mainSlots, sideSlots = align(windows*w*int64(c.cfg.slotBytes())), align(side*w*int64(c.cfg.slotBytes()))
-	if c.cfg.layout == SoA {
-		mainValues, sideValues = align(windows*w*int64(c.cfg.valueBytes)), align(side*w*int64(c.cfg.valueBytes))
+	take := func(bytes int64) uint64 {
+		at := base
+		base += align(bytes)
+		return uint64(at)
 	}
-	return
+	t.Main.Windows, t.Side.Windows = uint64(windows), uint64(side)
+	for _, r := range []*Region{&t.Main, &t.Side} {
+		r.Slots = take(int64(r.Windows) * w * int64(c.cfg.slotBytes()))
+	}
+	for _, r := range []*Region{&t.Main, &t.Side} {
+		if c.cfg.layout == SoA {
+			r.Values = take(int64(r.Windows) * w * int64(c.cfg.valueBytes))
+		}
+	}
+	for _, r := range []*Region{&t.Main, &t.Side} {
+		r.Overflow = take(overflowBytes(int64(r.Windows)))
+	}
+	t.Seed = c.opts.Seed
+	return t, base
 }
 
 func (c *core) bytes(windows, side int64) int64 {
-	a, b, d, e := c.parts(windows, side)
-	return a + b + d + e
+	_, end := c.place(0, windows, side)
+	return end
 }
 
 // maxWindows is the largest prime number of windows that MaxBytes allows; 0 if none.
 func (c *core) maxWindows(side int64) int64 {
-	w := (c.opts.MaxBytes - c.bytes(0, side) - 512) / int64(c.cfg.window*c.cfg.pairBytes())
+	w := (c.opts.MaxBytes - c.bytes(0, side)) / int64(c.cfg.window*c.cfg.pairBytes())
 	for ; w > 1; w-- {
 		if windowsFor(w*int64(c.cfg.window), c.cfg.window) == w && c.bytes(w, side) <= c.opts.MaxBytes {
 			return w
@@ -207,7 +222,7 @@ func (c *core) maxWindows(side int64) int64 {
 	return 0
 }
 
-// allocate makes an empty table of the given size.
+// allocate makes an empty table of the given size: all bytes 0xff, the counters 0.
 func (c *core) allocate(windows, side int64) error {
 	mem, err := device.Make[byte](c.d, int(c.bytes(windows, side)))
 	if err != nil {
@@ -218,13 +233,8 @@ func (c *core) allocate(windows, side int64) error {
 		mem.Free()
 		return err
 	}
-	a, b, d, _ := c.parts(windows, side)
-	base := mem.Addr()
-	c.t = Table{
-		Main: Region{Slots: base, Values: base + uint64(a+b), Windows: uint64(windows)},
-		Side: Region{Slots: base + uint64(a), Values: base + uint64(a+b+d), Windows: uint64(side)},
-		Seed: c.opts.Seed, Counters: counters.Addr(),
-	}
+	c.t, _ = c.place(int64(mem.Addr()), windows, side)
+	c.t.Counters = counters.Addr()
 	c.mem, c.counters, c.filled, c.live = mem, counters, 0, 0
 	st := c.d.Stream()
 	if err := errors.Join(mem.Fill(st, 0xff), counters.Fill(st, 0)); err != nil {
@@ -598,15 +608,18 @@ func (c *core) stats() (s table.Stats, err error) {
 }
 
 func (c *core) close() error {
+	defer c.stage.Close() // without the lock, which a batch that holds the stage may wait for
 	c.order.Lock()
 	defer c.order.Unlock()
 	if c.closed {
 		return nil
 	}
 	err := c.order.Idle()
+	if errors.Is(err, device.ErrClosed) {
+		err = nil // the device freed all
+	}
 	c.closed = true
 	c.order.Close()
-	c.stage.Close()
 	if c.scratch.Len() > 0 {
 		c.scratch.Free()
 	}

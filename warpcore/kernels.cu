@@ -8,8 +8,9 @@ using namespace warpcore;
 typedef config C;
 typedef config::key key;
 typedef config::value value;
-typedef tile<WARPCORE_INSERT_GROUP> InsertTile;
-typedef tile<WARPCORE_FIND_GROUP> FindTile;
+// All lanes of a warp stay in a kernel's loops to the end, so its tiles vote together.
+typedef tile<WARPCORE_INSERT_GROUP, true> InsertTile;
+typedef tile<WARPCORE_FIND_GROUP, true> FindTile;
 
 __device__ __forceinline__ key input_key(u64 keys, u64 i) { return load_readonly(at<key>(keys) + i); }
 __device__ __forceinline__ value input_value(u64 values, u64 i) { return load_readonly(at<value>(values) + i); }
@@ -26,7 +27,7 @@ template <bool REPLACE, bool MULTI> __device__ __forceinline__ void insert_batch
         u64 i = active && p.positions ? load_readonly(at<u64>(p.positions) + item) : item;
         key k = active ? input_key(p.keys, i) : 0;
         value v = active ? input_value(p.values, i) : value{};
-        Outcome o = insert_each<C, InsertTile::LANES, REPLACE, true, MULTI>(p.table, g, active, k, v, p.limit);
+        Outcome o = insert_each<C, REPLACE, true, MULTI>(p.table, g, active, k, v, p.limit);
         if (!active) continue;
         inserted += o == INSERTED || o == REUSED;
         reused += o == REUSED;
@@ -49,7 +50,7 @@ WARPMAP_KERNEL(find, FindParams) {
     FOR_EACH_ITEM(i, p.n) {
         bool active = i < p.n;
         key k = active ? input_key(p.keys, i) : 0;
-        Hit<C> hit = find_each<C, FindTile::LANES>(p.table, g, active, k);
+        Hit<C> hit = find_each<C>(p.table, g, active, k);
         if (!active) continue;
         if (p.values) at<value>(p.values)[i] = hit.found ? hit.value() : value{};
         if (p.found) at<u8>(p.found)[i] = hit.found;
@@ -62,7 +63,7 @@ WARPMAP_KERNEL(erase, FindParams) {
     FOR_EACH_ITEM(i, p.n) {
         bool active = i < p.n;
         key k = active ? input_key(p.keys, i) : 0;
-        Hit<C> hit = find_each<C, FindTile::LANES>(p.table, g, active, k);
+        Hit<C> hit = find_each<C>(p.table, g, active, k);
         if (!active) continue;
         // Nothing is inserted beside this kernel, so a key that another lane erased is gone.
         bool removed = hit.found && Access<C>::remove(hit.slots, hit.index, hit.word, Probe<C>(p.table, k).stored);
@@ -73,23 +74,32 @@ WARPMAP_KERNEL(erase, FindParams) {
 }
 
 // Removes all pairs of each key.
+struct Erase {
+    static constexpr bool VISITS = true;
+    u32 erased; // by this lane, for the keys of its tile: a bit each
+    u64 pairs;
+    int owner;
+    template <class Tile> __device__ __forceinline__ void turn(Tile, int rank) { owner = rank; }
+    template <class W> __device__ __forceinline__ void operator()(u64 slots, u64, u64 index, W w, u32) {
+        bool removed = Access<C>::remove(slots, index, w, Access<C>::key_of(w));
+        erased |= (u32)removed << owner;
+        pairs += removed;
+    }
+};
 WARPMAP_KERNEL(erase_multi, FindParams) {
     FindTile g;
     u64 erased = 0;
     FOR_EACH_ITEM(i, p.n) {
-        key k = i < p.n ? input_key(p.keys, i) : 0;
-        u32 any = 0;
-        for (u32 pending = g.ballot(i < p.n); pending; pending &= pending - 1) {
-            int owner = lowest_bit(pending);
-            u64 mine = 0;
-            each_match<C, FindTile::LANES>(p.table, g, g.shuffle(k, owner), [&](const Probe<C>& q, u64 index, typename Access<C>::word w, u64) {
-                mine += Access<C>::remove(q.slots, index, w, q.stored);
-            });
-            erased += mine;
-            bool removed = g.any(mine != 0);
-            if (g.rank() == owner) any = removed;
+        bool active = i < p.n;
+        Erase e{0, 0, 0};
+        search_each<C, true>(p.table, g, active, active ? input_key(p.keys, i) : 0, e);
+        erased += e.pairs;
+        u32 mine = 0;
+        for (int j = 0; j < FindTile::LANES; j++) {
+            bool removed = g.any(e.erased >> j & 1);
+            if (g.rank() == j) mine = removed;
         }
-        if (p.found && i < p.n) at<u8>(p.found)[i] = any;
+        if (p.found && active) at<u8>(p.found)[i] = mine;
     }
     count_into(&counters(p.table)->erased, erased);
 }
@@ -127,7 +137,7 @@ WARPMAP_KERNEL(rehash, SlotsParams) {
     FOR_EACH_ITEM(i, slot_count(p.table)) {
         Slot s = slot_at(p.table, i);
         value v = s.live ? s.load() : value{};
-        Outcome o = insert_each<C, InsertTile::LANES, false, false, true>(p.target, g, s.live, s.k, v, ~0ull);
+        Outcome o = insert_each<C, false, false, true>(p.target, g, s.live, s.k, v, ~0ull);
         inserted += s.live && o == INSERTED;
         failed += s.live && o == FULL;
     }
@@ -193,7 +203,7 @@ WARPMAP_KERNEL(count_all, FindAllParams) {
         for (u64 r = 0; r < p.chunk; r += 32) {
             u64 i = c * p.chunk + r + warp.rank();
             bool active = i < p.n;
-            Hit<C> hit = find_each<C, FindTile::LANES, true>(p.table, g, active, active ? input_key(p.keys, i) : 0);
+            Hit<C> hit = count_each<C>(p.table, g, active, active ? input_key(p.keys, i) : 0);
             if (!active) continue;
             at<u32>(p.counts)[i] = hit.count;
             if (p.stash) at<value>(p.stash)[i] = hit.found ? hit.value() : value{};
@@ -227,6 +237,15 @@ WARPMAP_KERNEL(scan_totals, FindAllParams) {
     if (thread_index() == 0) at<u64>(p.offsets)[p.n] = before;
 }
 
+struct Fill {
+    static constexpr bool VISITS = true;
+    u64 values, offset; // of this lane's key
+    u64 to;             // of the key whose turn it is
+    template <class Tile> __device__ __forceinline__ void turn(Tile g, int rank) { to = g.shuffle(offset, rank); }
+    template <class W> __device__ __forceinline__ void operator()(u64 slots, u64 from, u64 index, W w, u32 number) {
+        at<value>(values)[to + number] = Access<C>::load_value(slots, from, index, w);
+    }
+};
 WARPMAP_KERNEL(fill_all, FindAllParams) {
     FindTile g;
     tile<32> warp;
@@ -239,14 +258,9 @@ WARPMAP_KERNEL(fill_all, FindAllParams) {
             before += all;
             if (i < p.n) at<u64>(p.offsets)[i] = offset;
             if (n == 1) at<value>(p.values)[offset] = at<value>(p.stash)[i];
-            key k = n > 1 ? input_key(p.keys, i) : 0;
-            for (u32 pending = g.ballot(n > 1); pending; pending &= pending - 1) {
-                u64 to = g.shuffle(offset, lowest_bit(pending));
-                each_match<C, FindTile::LANES>(p.table, g, g.shuffle(k, lowest_bit(pending)),
-                    [&](const Probe<C>& q, u64 index, typename Access<C>::word w, u64 number) {
-                        at<value>(p.values)[to + number] = Access<C>::load_value(q.slots, q.values, index, w);
-                    });
-            }
+            if (!warp.any(n > 1)) continue;
+            Fill fill{p.values, offset, 0};
+            search_each<C, true>(p.table, g, n > 1, n > 1 ? input_key(p.keys, i) : 0, fill);
         }
     }
 }

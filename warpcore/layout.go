@@ -93,9 +93,10 @@ struct %s {
 // Region is one array of windows: c = windows × window slots, windows a prime (or 1), so that double hashing visits
 // every window once.
 type Region struct {
-	Slots   uint64 // address
-	Values  uint64 // address of the values, in layout SoA
-	Windows uint64
+	Slots    uint64 // address
+	Values   uint64 // address of the values, in layout SoA
+	Overflow uint64 // address of the overflow filter: overflowBits for each window, in words of 32 bits
+	Windows  uint64
 }
 
 // Table is a table as kernels take it, by value.
@@ -166,12 +167,23 @@ type FindAllParams struct {
 	Chunks  uint64
 }
 
+// overflowBits is the width of a window's overflow filter, a power of two up to 32. A key that goes past the window
+// clears one of the bits, so a look-up whose bit is set need not go on. Wider filters are asked in vain less often, and
+// take more of the L2 cache, where they are meant to stay.
+const overflowBits = 4
+
+// overflowBytes is the size of a region's filter.
+func overflowBytes(windows int64) int64 { return (windows*overflowBits + 31) / 32 * 4 }
+
 func layouts() []any {
 	return []any{Region{}, Table{}, Counters{}, InsertParams{}, FindParams{}, SlotsParams{}, FindAllParams{}}
 }
 
 func defines() []device.Define {
-	return []device.Define{{Name: "WARPCORE_PROBES_UNTOLD", Value: probesUntold}}
+	return []device.Define{
+		{Name: "WARPCORE_PROBES_UNTOLD", Value: probesUntold},
+		{Name: "WARPCORE_OVERFLOW_BITS", Value: overflowBits},
+	}
 }
 
 // windowsFor is the number of windows that hold n slots: a prime, or 1.
@@ -192,6 +204,7 @@ type probe struct {
 	stored                uint64
 	window, step, windows uint64
 	first                 uint64 // slot of a window that comes first
+	overflow              uint64 // bit of a window's overflow filter
 }
 
 func (c config) probe(t *Table, key uint64) probe {
@@ -203,6 +216,7 @@ func (c config) probe(t *Table, key uint64) probe {
 	h := kernel.Hash64(c.hash, p.stored, t.Seed)
 	p.window = kernel.Reduce(h, p.windows)
 	p.first = h & uint64(c.window-1)
+	p.overflow = h >> 8 & (overflowBits - 1)
 	if p.windows > 1 {
 		p.step = 1 + kernel.Reduce(kernel.Seeded64(h, t.Seed), p.windows-1)
 	}

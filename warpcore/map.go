@@ -97,7 +97,7 @@ func (c *core) batch(n int, cols []table.Column, op func(st *device.Stream, firs
 // insertBatch is an insert of Go slices with the given kernel.
 func (c *core) insertBatch(k device.Kernel[InsertParams], n int, cols []table.Column) error {
 	var failed []int
-	var why error
+	var why, full error
 	err := c.batch(n, cols, func(st *device.Stream, first, n int, addr []uint64) error {
 		return c.locked(func() error {
 			lost, w, err := c.insert(st, k, addr[0], addr[1], addr[2], int64(n))
@@ -107,13 +107,16 @@ func (c *core) insertBatch(k device.Kernel[InsertParams], n int, cols []table.Co
 			if w != nil {
 				why = w
 			}
+			if err == nil {
+				full = c.full(failed, why)
+			}
 			return err
 		})
 	})
 	if err != nil {
 		return err
 	}
-	return c.full(failed, why)
+	return full
 }
 
 func (c *core) full(failed []int, why error) error {

@@ -12,10 +12,11 @@ enum Outcome : u32 { FULL, PRESENT, INSERTED, REUSED }; // REUSED: inserted wher
 
 __device__ __forceinline__ Counters* counters(const Table& t) { return at<Counters>(t.counters); }
 
-// The probe sequence of a key: windows by double hashing, and in a window the slots from a place of the key's own.
+// The probe sequence of a key: windows by double hashing; in a window, slots by their distance from the key's first slot,
+// distance being ^, so that the slots of its 16 bytes, its sector, its window come in this order.
 template <class C> struct Probe {
     typedef typename C::key key;
-    u64 slots, values; // addresses
+    u64 slots, values, overflow; // addresses
     u64 window, windows;
     u64 hash, seed;
     key stored; // k, or for a reserved key its alias in the side region
@@ -26,6 +27,7 @@ template <class C> struct Probe {
         stored = side ? (key)(k - C::RESERVED) : k;
         slots = side ? t.side.slots : t.main.slots;
         values = side ? t.side.values : t.main.values;
+        overflow = side ? t.side.overflow : t.main.overflow;
         windows = side ? t.side.windows : t.main.windows;
         seed = t.seed;
         hash = hash64<C::HASH>(stored, seed);
@@ -39,6 +41,22 @@ template <class C> struct Probe {
     __device__ __forceinline__ u32 first_slot() const { return (u32)hash & (C::WINDOW - 1); }
     __device__ __forceinline__ u64 window_address() const { return slots + window * (C::WINDOW * C::SLOT_BYTES); }
     __device__ __forceinline__ u64 slot_index(u32 slot) const { return window * C::WINDOW + slot; }
+
+    // The key's bit in the window's overflow filter; 0 once a key with this bit has gone past the window.
+    __device__ __forceinline__ u64 overflow_bit() const {
+        return window * WARPCORE_OVERFLOW_BITS + ((u32)hash >> 8 & (WARPCORE_OVERFLOW_BITS - 1));
+    }
+    __device__ __forceinline__ bool overflowed() const {
+        u64 bit = overflow_bit();
+        return !(load_relaxed(at<u32>(overflow) + bit / 32) >> (bit & 31) & 1);
+    }
+    // pass_by marks the window before the key is put in a later one. Beside look-ups the order counts.
+    __device__ __forceinline__ void pass_by(bool ordered) const {
+        u64 bit = overflow_bit();
+        if (overflowed()) return;
+        and_of(at<u32>(overflow) + bit / 32, ~(1u << (bit & 31)));
+        if (ordered) fence();
+    }
 };
 
 // How a layout reads and writes a slot. word is what a look-up reads of it: the whole pair, or the key.
@@ -116,28 +134,33 @@ template <class C> struct Access<C, false> {
     }
 };
 
-// What one lane of a tile holds of a window: vectors of 16 bytes, dealt to the lanes in turn.
-template <class C, int G> struct View {
+// What one lane of a tile holds of SLOTS slots in a row: vectors of 16 bytes, dealt to the lanes in turn.
+template <class C, int G, int SLOTS = C::WINDOW> struct View {
     typedef Access<C> A;
     typedef typename A::word word;
     typedef typename C::key key;
     // Words that one load takes; in layout AoS with wide slots the keys are apart, and each is a load.
     static constexpr int TOGETHER = sizeof(word) == C::SLOT_BYTES && sizeof(word) < 16 ? 16 / (int)sizeof(word) : 1;
-    static constexpr int VECTOR = TOGETHER < C::WINDOW ? TOGETHER : C::WINDOW;
-    static constexpr int LANES = C::WINDOW / VECTOR; // that a window keeps busy
+    static constexpr int VECTOR = TOGETHER < SLOTS ? TOGETHER : SLOTS;
+    static constexpr int LANES = SLOTS / VECTOR; // that have a part
     static constexpr int STEPS = LANES > G ? LANES / G : 1;
     static constexpr int WORDS = STEPS * VECTOR;
     word w[WORDS];
-    bool busy; // this lane holds a part
 
     static __device__ __forceinline__ u32 slot(int i, int rank) { return (u32)((i / VECTOR * G + rank) * VECTOR + i % VECTOR); }
 
-    __device__ __forceinline__ void load(u64 window_address, int rank) {
-        busy = G <= LANES || rank < LANES;
-        if (!busy) return;
+    // holds tells whether a lane has a part: in a tile larger than the window, some have none.
+    static __device__ __forceinline__ bool holds(int rank) { return G <= LANES || rank < LANES; }
+
+    // load reads the lane's part; a lane that holds none, or is not on, gets words that are neither free nor busy, so
+    // that they mean nothing unless the key is 0: the caller masks matches by holds and on.
+    __device__ __forceinline__ void load(bool on, u64 address, int rank) {
+#pragma unroll
+        for (int i = 0; i < WORDS; i++) w[i] = word{};
+        if (!on || !holds(rank)) return;
 #pragma unroll
         for (int s = 0; s < STEPS; s++) {
-            const word* p = A::word_at(window_address, slot(s * VECTOR, rank));
+            const word* p = A::word_at(address, slot(s * VECTOR, rank));
             if constexpr (VECTOR == 1) w[s] = load_relaxed(p);
             else {
                 word v[VECTOR];
@@ -152,18 +175,18 @@ template <class C, int G> struct View {
         u32 m = 0;
 #pragma unroll
         for (int i = 0; i < WORDS; i++) m |= (u32)(A::key_of(w[i]) == k) << i;
-        return G <= LANES || busy ? m : 0;
+        return m;
     }
-    // The free slot that comes first from `first` on: its distance, times two, plus one for a tombstone; ~0 without.
+    // The free slot nearest to `first`: its distance, times two, plus one for a tombstone; ~0 without.
     __device__ __forceinline__ u32 first_free(u32 first, bool tombstones, int rank) const {
         u32 best = ~0u;
 #pragma unroll
         for (int i = 0; i < WORDS; i++) {
             key k = A::key_of(w[i]);
-            u32 order = (slot(i, rank) - first & (C::WINDOW - 1)) * 2 + (k == C::TOMBSTONE);
+            u32 order = (slot(i, rank) ^ first) * 2 + (k == C::TOMBSTONE);
             if ((k == C::EMPTY || (tombstones && k == C::TOMBSTONE)) && order < best) best = order;
         }
-        return G <= LANES || busy ? best : ~0u;
+        return best;
     }
     __device__ __forceinline__ word pick(u32 i) const {
         word x = w[0];
@@ -184,96 +207,122 @@ __device__ __forceinline__ u64 probes_bound(const Table& t, u64 windows) {
     return told < windows ? told : windows;
 }
 
-// insert_at inserts a pair that all lanes of the tile bring, from window p on.
+// insert_each inserts a pair that each active lane brings of its own.
 //
 //   REPLACE  an equal key's value is replaced; otherwise the key is left as it is
 //   REUSE    tombstones are taken. Only for a kernel beside which nothing is erased: see doc.go
 //   MULTI    equal keys are not looked for
 //
-// A free slot is taken only after the whole chain, up to an empty slot or `limit` windows, was searched for the key.
-template <class C, int G, bool REPLACE, bool REUSE, bool MULTI>
-__device__ Outcome insert_at(const Table& t, tile<G> g, Probe<C> p, typename C::value v, u64 limit) {
+// The lanes try their keys' first slots all at once: where that is empty, the key is nowhere else, and nothing was read;
+// then the 32-byte sectors around them, which are in L2 by now. For the others the tile reads windows together, those of
+// several keys at once, and each lane then acts for its key. A free slot is taken only after the whole chain, up to an
+// empty slot, a window without overflow, or `limit` windows, was searched for the key.
+template <class C, bool REPLACE, bool REUSE, bool MULTI, class Tile>
+__device__ __forceinline__ Outcome insert_each(const Table& t, Tile g, bool active, typename C::key k, typename C::value v, u64 limit) {
+    constexpr int G = Tile::LANES, IN_FLIGHT = G < 4 ? G : 4;
     typedef Access<C> A;
-    Probe<C> candidate; // the first free slot of the chain
-    u32 free = ~0u;
-    u64 candidate_probes = 0;
-    if (limit > p.windows) limit = p.windows;
-    for (u64 probes = 1;;) {
-        View<C, G> s;
-        s.load(p.window_address(), g.rank());
-        if constexpr (!MULTI) {
-            u32 m = s.matches(p.stored);
-            if (u32 who = g.ballot(m != 0)) {
-                if (REPLACE && g.rank() == lowest_bit(who)) {
-                    int i = lowest_bit(m);
-                    A::replace(p.slots, p.values, p.slot_index(s.slot(i, g.rank())), s.pick(i), p.stored, v);
-                }
-                return PRESENT;
-            }
-            if constexpr (!C::PACKED) // a key that is being written may be ours
-                if (g.any(s.matches(C::BUSY) != 0)) {
-                    pause();
-                    continue;
-                }
-        }
-        u32 here = g.min_of(s.first_free(p.first_slot(), REUSE, g.rank()));
-        if (free == ~0u && here != ~0u) {
-            free = here;
-            candidate = p;
-            candidate_probes = probes;
-        }
-        bool end = MULTI ? free != ~0u : g.any(s.matches(C::EMPTY) != 0);
-        if (!end) {
-            if (probes < limit) {
-                probes++;
-                p.advance();
-                continue;
-            }
-            if (free == ~0u) return FULL;
-        }
-        bool won = false;
-        if (g.rank() == 0) {
-            tell_probes(t, candidate_probes);
-            u32 slot = (free >> 1) + candidate.first_slot() & (C::WINDOW - 1);
-            won = A::claim(candidate.slots, candidate.values, candidate.slot_index(slot), free & 1, candidate.stored, v);
-        }
-        if (g.shuffle((u32)won, 0)) return free & 1 ? REUSED : INSERTED;
-        p = candidate; // another took the slot: it may hold our key now
-        probes = candidate_probes;
-        free = ~0u;
-    }
-}
-
-// insert puts or replaces a pair that all lanes of the tile bring. It may run beside find, insert and erase.
-// FULL: no window of the chain has room.
-template <class C, int G> __device__ Outcome insert(const Table& t, tile<G> g, typename C::key k, typename C::value v) {
-    return insert_at<C, G, true, false, false>(t, g, Probe<C>(t, k), v, ~0ull);
-}
-// insert_new is insert, but leaves the value of a key that is PRESENT.
-template <class C, int G> __device__ Outcome insert_new(const Table& t, tile<G> g, typename C::key k, typename C::value v) {
-    return insert_at<C, G, false, false, false>(t, g, Probe<C>(t, k), v, ~0ull);
-}
-// insert_multi adds a pair whether or not its key is there: for a MultiMap.
-template <class C, int G> __device__ Outcome insert_multi(const Table& t, tile<G> g, typename C::key k, typename C::value v) {
-    return insert_at<C, G, false, false, true>(t, g, Probe<C>(t, k), v, ~0ull);
-}
-
-// insert_each inserts a pair that each lane brings of its own. The lanes try their keys' first slots all at once: where
-// that is empty, the key is nowhere else, and nothing was read. The others' keys are then inserted by the tile together.
-template <class C, int G, bool REPLACE, bool REUSE, bool MULTI>
-__device__ Outcome insert_each(const Table& t, tile<G> g, bool active, typename C::key k, typename C::value v, u64 limit) {
+    typedef View<C, G> V;
+    enum { NOTHING, FOUND, TAKE } act;
     Probe<C> p(t, k);
     Outcome mine = FULL;
     bool todo = active;
-    if (active && Access<C>::claim(p.slots, p.values, p.slot_index(p.first_slot()), false, p.stored, v)) {
+    if (active && A::claim(p.slots, p.values, p.slot_index(p.first_slot()), false, p.stored, v)) {
         mine = INSERTED;
         todo = false;
     }
-    for (u32 pending = g.ballot(todo); pending; pending &= pending - 1) {
-        int owner = lowest_bit(pending);
-        Probe<C> q = Probe<C>(t, g.shuffle(k, owner));
-        Outcome o = insert_at<C, G, REPLACE, REUSE, MULTI>(t, g, q, g.shuffle(v, owner), limit);
-        if (g.rank() == owner) mine = o;
+    if (todo) {
+        constexpr int SECTOR = C::WINDOW * C::SLOT_BYTES > 32 ? 32 / C::SLOT_BYTES : C::WINDOW;
+        typedef View<C, 1, SECTOR> S;
+        u32 from = p.first_slot() & ~(SECTOR - 1);
+        for (int tries = 0; tries < 2 && todo; tries++) {
+            S s;
+            s.load(true, p.slots + p.slot_index(from) * C::SLOT_BYTES, 0);
+            u32 match = MULTI ? 0 : s.matches(p.stored), order = s.first_free(p.first_slot() - from, REUSE, 0);
+            if (match) {
+                int i = lowest_bit(match);
+                if constexpr (REPLACE) A::replace(p.slots, p.values, p.slot_index(from + S::slot(i, 0)), s.pick(i), p.stored, v);
+                mine = PRESENT;
+                todo = false;
+            } else if ((!MULTI && (!s.matches(C::EMPTY) || (!C::PACKED && s.matches(C::BUSY)))) || order == ~0u) break;
+            else if (A::claim(p.slots, p.values, p.slot_index(from + (order >> 1 ^ p.first_slot() - from)), order & 1, p.stored, v)) {
+                mine = order & 1 ? REUSED : INSERTED;
+                todo = false;
+            }
+        }
+    }
+    if (limit > p.windows) limit = p.windows;
+    u64 probes = 1, found = 0;
+    typename A::word seen{};
+    u64 candidate = 0, candidate_probes = 0; // window of the first free slot of the chain
+    u32 free = ~0u;                          // its place there
+    while (g.any_of_all(todo)) {
+        u32 pending = g.ballot(todo);
+        u64 address = p.window_address();
+        act = NOTHING;
+#pragma unroll
+        for (int first = 0; first < G; first += IN_FLIGHT) {
+            if (!(pending >> first & (1u << IN_FLIGHT) - 1) && !Tile::together) continue;
+            V s[IN_FLIGHT];
+#pragma unroll
+            for (int j = 0; j < IN_FLIGHT; j++) s[j].load(pending >> (first + j) & 1, g.shuffle(address, first + j), g.rank());
+#pragma unroll
+            for (int j = 0; j < IN_FLIGHT; j++) {
+                bool on = (pending >> (first + j) & 1) && V::holds(g.rank());
+                u32 match = 0, who = 0, slot = 0;
+                typename A::word word{};
+                if constexpr (!MULTI) {
+                    match = s[j].matches(g.shuffle(p.stored, first + j));
+                    who = g.ballot(on && match);
+                    int i = lowest_bit(match | 1u << 31);
+                    if constexpr (REPLACE) {
+                        slot = g.shuffle(V::slot(i, g.rank()), lowest_bit(who | 1u << 31) & G - 1);
+                        word = g.shuffle(s[j].pick(i), lowest_bit(who | 1u << 31) & G - 1);
+                    }
+                }
+                // A key that is being written may be ours: then look at the window again.
+                bool wait = !MULTI && !C::PACKED && g.any(on && s[j].matches(C::BUSY));
+                bool end = g.any(on && s[j].matches(C::EMPTY));
+                u32 order = s[j].first_free(g.shuffle(p.first_slot(), first + j), REUSE, g.rank());
+                u32 here = g.min_of(on ? order : ~0u);
+                if (g.rank() == first + j && todo) {
+                    if (who) {
+                        act = FOUND;
+                        found = p.slot_index(slot);
+                        seen = word;
+                    } else if (!wait) {
+                        if (free == ~0u && here != ~0u) {
+                            free = here;
+                            candidate = p.window;
+                            candidate_probes = probes;
+                        }
+                        if (end || (free != ~0u && (MULTI || !p.overflowed())) || probes == limit) act = TAKE;
+                        else {
+                            if (free == ~0u) p.pass_by(!REUSE);
+                            probes++;
+                            p.advance();
+                        }
+                    }
+                }
+            }
+        }
+        if (act == FOUND) {
+            if constexpr (REPLACE) A::replace(p.slots, p.values, found, seen, p.stored, v);
+            mine = PRESENT;
+            todo = false;
+        } else if (act == TAKE && free == ~0u) {
+            todo = false; // FULL
+        } else if (act == TAKE) {
+            tell_probes(t, candidate_probes);
+            u64 index = candidate * C::WINDOW + (free >> 1 ^ p.first_slot());
+            if (A::claim(p.slots, p.values, index, free & 1, p.stored, v)) {
+                mine = free & 1 ? REUSED : INSERTED;
+                todo = false;
+            } else { // another took the slot: it may hold our key now
+                p.window = candidate;
+                probes = candidate_probes;
+                free = ~0u;
+            }
+        } else if (!C::PACKED && todo) pause();
     }
     return mine;
 }
@@ -286,55 +335,86 @@ template <class C> struct Hit {
     typename Access<C>::word word;
 
     __device__ __forceinline__ typename C::value value() const { return Access<C>::load_value(slots, values, index, word); }
+    // value beside a kernel's own inserts: the value was written before the key.
+    __device__ __forceinline__ typename C::value value_acquired() const {
+        if constexpr (!C::PACKED) load_acquire(Access<C>::word_at(slots, index));
+        return value();
+    }
 };
 
-// find_each looks up a key that each lane brings of its own. The tile reads the windows of several keys at once: up to
-// IN_FLIGHT loads are under way before the first is looked at. With ALL it counts the key's pairs, to the chain's end.
-template <class C, int G, bool ALL = false>
-__device__ __forceinline__ Hit<C> find_each(const Table& t, tile<G> g, bool active, typename C::key k) {
+struct NoVisit {
+    static constexpr bool VISITS = false;
+    template <class Tile> __device__ __forceinline__ void turn(Tile, int) {}
+    template <class W> __device__ __forceinline__ void operator()(u64, u64, u64, W, u32) {}
+};
+
+// search_each looks up a key that each active lane brings of its own. The tile reads the windows of several keys at
+// once: up to IN_FLIGHT loads are under way before the first is looked at.
+//
+// With ALL it goes to the end of the chain and counts the key's pairs. It calls visit.turn(tile, rank) when it comes to the
+// key of the lane with that rank, in all lanes; then the lanes that hold pairs of it call visit(slots, values, index,
+// word, number of the pair).
+template <class C, bool ALL, class Tile, class Visit>
+__device__ __forceinline__ Hit<C> search_each(const Table& t, Tile g, bool active, typename C::key k, Visit& visit) {
+    constexpr int G = Tile::LANES, IN_FLIGHT = G < 4 ? G : 4;
     typedef View<C, G> V;
-    constexpr int IN_FLIGHT = G < 4 ? G : 4;
     Probe<C> p(t, k);
     Hit<C> hit;
     hit.found = false;
     hit.count = 0;
     hit.slots = p.slots;
     hit.values = p.values;
-    u64 bound = ~0ull;
-    u64 probes = 1;
-    while (u32 pending = g.ballot(active)) {
+    hit.index = 0;
+    hit.word = typename Access<C>::word{};
+    u64 bound = ~0ull, probes = 1;
+    while (g.any_of_all(active)) {
+        u32 pending = g.ballot(active);
         u64 address = p.window_address();
 #pragma unroll
         for (int first = 0; first < G; first += IN_FLIGHT) {
+            if (!(pending >> first & (1u << IN_FLIGHT) - 1) && !Tile::together) continue;
             V s[IN_FLIGHT];
 #pragma unroll
-            for (int j = 0; j < IN_FLIGHT; j++)
-                if (pending >> (first + j) & 1) s[j].load(g.shuffle(address, first + j), g.rank());
+            for (int j = 0; j < IN_FLIGHT; j++) s[j].load(pending >> (first + j) & 1, g.shuffle(address, first + j), g.rank());
 #pragma unroll
-            for (int j = 0; j < IN_FLIGHT; j++)
-                if (pending >> (first + j) & 1) {
-                    bool mine = g.rank() == first + j;
-                    u32 m = s[j].matches(g.shuffle(p.stored, first + j));
-                    u32 who = g.ballot(m != 0);
-                    if (who) {
-                        int i = lowest_bit(m);
-                        u32 slot = g.shuffle(s[j].slot(i, g.rank()), lowest_bit(who));
-                        typename V::word w = s[j].w[0];
-                        if constexpr (C::PACKED) w = g.shuffle(s[j].pick(i), lowest_bit(who));
-                        if (mine && !hit.found) {
-                            hit.found = true;
-                            hit.index = p.slot_index(slot);
-                            hit.word = w;
-                        }
-                        if constexpr (ALL) {
-                            u32 n = 0;
-                            for (int i = 0; i < V::WORDS; i++) n += popcount(g.ballot(m >> i & 1));
-                            if (mine) hit.count += n;
-                        }
+            for (int j = 0; j < IN_FLIGHT; j++) {
+                bool on = (pending >> (first + j) & 1) && V::holds(g.rank()), mine = g.rank() == first + j;
+                u32 match = s[j].matches(g.shuffle(p.stored, first + j));
+                if (!on) match = 0;
+                u32 who = g.ballot(match != 0);
+                bool end = g.any(on && s[j].matches(C::EMPTY));
+                int i = lowest_bit(match | 1u << 31), from = lowest_bit(who | 1u << 31) & G - 1;
+                u32 slot = g.shuffle(V::slot(i, g.rank()), from);
+                typename V::word word = s[j].w[0];
+                if constexpr (C::PACKED) word = g.shuffle(s[j].pick(i), from);
+                if constexpr (ALL) {
+                    u32 n = g.shuffle(hit.count, first + j);
+                    u64 slots = 0, values = 0, window = 0;
+                    if constexpr (Visit::VISITS) {
+                        slots = g.shuffle(p.slots, first + j);
+                        values = g.shuffle(p.values, first + j);
+                        window = g.shuffle(p.window, first + j);
+                        visit.turn(g, first + j);
                     }
-                    if ((!ALL && who) || g.any(s[j].matches(C::EMPTY) != 0)) active = active && !mine;
+#pragma unroll
+                    for (int i = 0; i < V::WORDS; i++) {
+                        u32 holders = g.ballot(match >> i & 1);
+                        if (Visit::VISITS && (match >> i & 1))
+                            visit(slots, values, window * C::WINDOW + V::slot(i, g.rank()), s[j].w[i],
+                                  n + popcount(holders & (1u << g.rank()) - 1));
+                        n += popcount(holders);
+                    }
+                    if (mine) hit.count = n;
                 }
+                if (mine && who && !hit.found) {
+                    hit.found = true;
+                    hit.index = p.slot_index(slot);
+                    hit.word = word;
+                }
+                if (mine && ((!ALL && who) || end)) active = false;
+            }
         }
+        active = active && p.overflowed();
         if (active) {
             if (probes == WARPCORE_PROBES_UNTOLD || probes == p.windows) bound = probes_bound(t, p.windows);
             if (probes >= bound) active = false;
@@ -345,78 +425,46 @@ __device__ __forceinline__ Hit<C> find_each(const Table& t, tile<G> g, bool acti
     return hit;
 }
 
-// each_match calls visit(probe, slot index, word, number of the match) for every pair of a key that all lanes of the
-// tile bring, each from the lane that holds it, and returns how many there are.
-template <class C, int G, class Visit> __device__ u64 each_match(const Table& t, tile<G> g, typename C::key k, Visit visit) {
-    Probe<C> p(t, k);
-    u64 seen = 0, bound = ~0ull;
-    for (u64 probes = 1;; probes++) {
-        View<C, G> s;
-        s.load(p.window_address(), g.rank());
-        u32 m = s.matches(p.stored);
-#pragma unroll
-        for (int i = 0; i < View<C, G>::WORDS; i++) {
-            u32 who = g.ballot(m >> i & 1);
-            if (m >> i & 1)
-                visit(p, p.slot_index(s.slot(i, g.rank())), s.w[i], seen + popcount(who & ((1u << g.rank()) - 1)));
-            seen += popcount(who);
-        }
-        if (g.any(s.matches(C::EMPTY) != 0)) return seen;
-        if (probes == WARPCORE_PROBES_UNTOLD || probes == p.windows) bound = probes_bound(t, p.windows);
-        if (probes >= bound) return seen;
-        p.advance();
-    }
+// find_each looks up a key that each active lane brings of its own.
+template <class C, class Tile> __device__ __forceinline__ Hit<C> find_each(const Table& t, Tile g, bool active, typename C::key k) {
+    NoVisit none;
+    return search_each<C, false>(t, g, active, k, none);
+}
+// count_each counts its pairs too, in a MultiMap.
+template <class C, class Tile> __device__ __forceinline__ Hit<C> count_each(const Table& t, Tile g, bool active, typename C::key k) {
+    NoVisit none;
+    return search_each<C, true>(t, g, active, k, none);
 }
 
-// find looks up a key that all lanes of the tile bring, and gives every lane the value. It may run beside insert and
-// erase.
-template <class C, int G> __device__ bool find(const Table& t, tile<G> g, typename C::key k, typename C::value& v) {
-    typedef Access<C> A;
-    Probe<C> p(t, k);
-    u64 bound = ~0ull;
-    for (u64 probes = 1;; probes++) {
-        View<C, G> s;
-        s.load(p.window_address(), g.rank());
-        u32 m = s.matches(p.stored);
-        if (u32 who = g.ballot(m != 0)) {
-            int i = lowest_bit(m);
-            typename C::value x{};
-            if (m) {
-                u64 index = p.slot_index(s.slot(i, g.rank()));
-                if constexpr (!C::PACKED) load_acquire(A::word_at(p.slots, index)); // the value came before the key
-                x = A::load_value(p.slots, p.values, index, s.pick(i));
-            }
-            v = g.shuffle(x, lowest_bit(who));
-            return true;
-        }
-        if (g.any(s.matches(C::EMPTY) != 0)) return false;
-        if (probes == WARPCORE_PROBES_UNTOLD || probes == p.windows) bound = probes_bound(t, p.windows);
-        if (probes >= bound) return false;
-        p.advance();
-    }
-}
+// The operations below are for one key that all lanes of the tile bring, and may run beside one another in a kernel, in
+// any mixture, on a Map. Where all lanes of a warp have keys of their own, insert_each and find_each with tile<N, true>
+// are faster.
 
-// erase removes a key that all lanes of the tile bring, and tells whether this call did. It may run beside find, insert
-// and erase.
-template <class C, int G> __device__ bool erase(const Table& t, tile<G> g, typename C::key k) {
-    Probe<C> p(t, k);
-    u64 bound = ~0ull;
-    for (u64 probes = 1;; probes++) {
-        View<C, G> s;
-        s.load(p.window_address(), g.rank());
-        u32 m = s.matches(p.stored);
-        if (u32 who = g.ballot(m != 0)) {
-            u32 removed = 0;
-            int i = lowest_bit(m);
-            if (g.rank() == lowest_bit(who)) removed = Access<C>::remove(p.slots, p.slot_index(s.slot(i, g.rank())), s.pick(i), p.stored);
-            if (g.shuffle(removed, lowest_bit(who))) return true;
-            return false; // erased by another, just before
-        }
-        if (g.any(s.matches(C::EMPTY) != 0)) return false;
-        if (probes == WARPCORE_PROBES_UNTOLD || probes == p.windows) bound = probes_bound(t, p.windows);
-        if (probes >= bound) return false;
-        p.advance();
-    }
+// insert puts or replaces. FULL: no window of the chain has room.
+template <class C, class Tile> __device__ Outcome insert(const Table& t, Tile g, typename C::key k, typename C::value v) {
+    return (Outcome)g.shuffle((u32)insert_each<C, true, false, false>(t, g, g.rank() == 0, k, v, ~0ull), 0);
+}
+// insert_new is insert, but leaves the value of a key that is PRESENT.
+template <class C, class Tile> __device__ Outcome insert_new(const Table& t, Tile g, typename C::key k, typename C::value v) {
+    return (Outcome)g.shuffle((u32)insert_each<C, false, false, false>(t, g, g.rank() == 0, k, v, ~0ull), 0);
+}
+// insert_multi adds a pair whether or not its key is there: for a MultiMap.
+template <class C, class Tile> __device__ Outcome insert_multi(const Table& t, Tile g, typename C::key k, typename C::value v) {
+    return (Outcome)g.shuffle((u32)insert_each<C, false, false, true>(t, g, g.rank() == 0, k, v, ~0ull), 0);
+}
+// find gives every lane whether the key is there, and its value.
+template <class C, class Tile> __device__ bool find(const Table& t, Tile g, typename C::key k, typename C::value& v) {
+    Hit<C> hit = find_each<C>(t, g, g.rank() == 0, k);
+    typename C::value mine{};
+    if (hit.found) mine = hit.value_acquired();
+    v = g.shuffle(mine, 0);
+    return g.shuffle((u32)hit.found, 0);
+}
+// erase removes a key, and tells every lane whether this call did.
+template <class C, class Tile> __device__ bool erase(const Table& t, Tile g, typename C::key k) {
+    Hit<C> hit = find_each<C>(t, g, g.rank() == 0, k);
+    u32 removed = hit.found && Access<C>::remove(hit.slots, hit.index, hit.word, Probe<C>(t, k).stored);
+    return g.shuffle(removed, 0);
 }
 
 } // namespace warpcore

@@ -1,0 +1,83 @@
+// What measures and checks: the machine's limits, and the count of wrong answers.
+#include "layout.h"
+#include "warpmap.cuh"
+
+using namespace bench;
+
+// A look-up's memory traffic and nothing else: a 4-byte key read in order, BYTES read at random by LANES lanes with
+// 16-byte loads, a 4-byte value written in order.
+template <int LANES, int BYTES> __device__ __forceinline__ void lookups(const LimitParams& p) {
+    constexpr int LOADS = BYTES / 16 / LANES, IN_FLIGHT = LANES < 4 ? LANES : 4;
+    tile<LANES> g;
+    for (u64 i = grid_thread(); (i & ~31ull) < p.n; i += grid_threads()) {
+        u32 key = i < p.n ? load_readonly(at<u32>(p.keys) + i) : 0;
+        u64 bucket = p.memory + reduce(fmix64(key), p.buckets) * BYTES;
+        u32 mine = 0;
+#pragma unroll
+        for (int first = 0; first < LANES; first += IN_FLIGHT) {
+            u64 v[IN_FLIGHT][LOADS][2];
+#pragma unroll
+            for (int j = 0; j < IN_FLIGHT; j++) {
+                u64 b = g.shuffle(bucket, first + j);
+#pragma unroll
+                for (int s = 0; s < LOADS; s++) load_vector(at<u64>(b) + (s * LANES + g.rank()) * 2, v[j][s]);
+            }
+#pragma unroll
+            for (int j = 0; j < IN_FLIGHT; j++) {
+                u64 x = 0;
+#pragma unroll
+                for (int s = 0; s < LOADS; s++) x |= v[j][s][0] & v[j][s][1];
+                u32 any = g.ballot(x == 12345);
+                if (g.rank() == first + j) mine = any;
+            }
+        }
+        if (i < p.n) at<u32>(p.out)[i] = mine;
+    }
+}
+WARPMAP_KERNEL(lookup32, LimitParams) { lookups<1, 32>(p); }
+WARPMAP_KERNEL(lookup64, LimitParams) { lookups<4, 64>(p); }
+WARPMAP_KERNEL(lookup128, LimitParams) { lookups<4, 128>(p); }
+
+// An insert's: a pair read in order, a compare-and-swap at random.
+WARPMAP_KERNEL(swap64, LimitParams) {
+    for (u64 i = grid_thread(); i < p.n; i += grid_threads()) {
+        u32 key = load_readonly(at<u32>(p.keys) + i), value = load_readonly(at<u32>(p.out) + i);
+        cas(at<u64>(p.memory) + reduce(fmix64(key), p.buckets), (u64)0, (u64)key | (u64)value << 32);
+    }
+}
+#if WARPMAP_CAS128
+WARPMAP_KERNEL(swap128, LimitParams) {
+    for (u64 i = grid_thread(); i < p.n; i += grid_threads()) {
+        u32 key = load_readonly(at<u32>(p.keys) + i), value = load_readonly(at<u32>(p.out) + i);
+        cas(at<u128>(p.memory) + reduce(fmix64(key), p.buckets), u128{0, 0}, u128{key, value});
+    }
+}
+#endif
+// A read of 32 bytes, then a compare-and-swap in them.
+WARPMAP_KERNEL(read_swap, LimitParams) {
+    for (u64 i = grid_thread(); i < p.n; i += grid_threads()) {
+        u32 key = load_readonly(at<u32>(p.keys) + i);
+        u64* bucket = at<u64>(p.memory) + reduce(fmix64(key), p.buckets) * 4;
+        u64 a[2], b[2];
+        load_vector(bucket, a);
+        load_vector(bucket + 2, b);
+        cas(bucket + ((a[0] ^ a[1] ^ b[0] ^ b[1] ^ key) & 3), (u64)0, (u64)key);
+    }
+}
+
+// Counts answers that are not as they must be: see workload.Queries.
+template <class K, class V> __device__ __forceinline__ void verify(const VerifyParams& p) {
+    u64 wrong = 0;
+    for (u64 i = grid_thread(); (i & ~31ull) < p.n; i += grid_threads()) {
+        if (i >= p.n) continue;
+        u64 key = load_readonly(at<K>(p.keys) + i);
+        V value = load_readonly(at<V>(p.values) + i);
+        u8 found = at<u8>(p.found)[i], expect = at<u8>(p.expect)[i];
+        wrong += (expect != 2 && found != expect) || value != (found ? (V)fmix64(key ^ 0x5bd1e995) : (V)0);
+    }
+    count_into(at<u64>(p.wrong), wrong);
+}
+WARPMAP_KERNEL(verify44, VerifyParams) { verify<u32, u32>(p); }
+WARPMAP_KERNEL(verify48, VerifyParams) { verify<u32, u64>(p); }
+WARPMAP_KERNEL(verify84, VerifyParams) { verify<u64, u32>(p); }
+WARPMAP_KERNEL(verify88, VerifyParams) { verify<u64, u64>(p); }

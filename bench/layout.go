@@ -1,0 +1,34 @@
+package bench
+
+import (
+	_ "embed"
+
+	"github.com/warpmap/warpmap/device"
+)
+
+// LimitParams are the parameters of the kernels that measure the machine.
+type LimitParams struct {
+	Keys    uint64 // u32, read in order
+	Out     uint64 // u32, written in order (of swap64: read)
+	Memory  uint64 // read and written at random
+	Buckets uint64
+	N       uint64
+}
+
+// VerifyParams are the parameters of verify44 … verify88, by the bytes of key and value.
+type VerifyParams struct {
+	Keys, Values, Found, Expect uint64
+	Wrong                       uint64 // u64 counter
+	N                           uint64
+}
+
+//go:embed bench.cu
+var benchCU string
+
+func program() *device.Program {
+	return &device.Program{
+		Name:    "bench",
+		Files:   []device.File{{Name: "bench.cu", Text: benchCU}},
+		Layouts: []any{LimitParams{}, VerifyParams{}},
+	}
+}

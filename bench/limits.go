@@ -1,0 +1,87 @@
+package bench
+
+import (
+	"errors"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/workload"
+)
+
+// Limits are what the machine can do at most, in billions a second, over memory of the given size: random look-ups
+// (a 4-byte key read, 32, 64 or 128 bytes read at random, a 4-byte value written) and random compare-and-swaps.
+type Limits struct {
+	Bytes     int64   `json:"bytes"` // of the memory that is accessed at random
+	Lookup32  float64 `json:"lookup32"`
+	Lookup64  float64 `json:"lookup64"`
+	Lookup128 float64 `json:"lookup128"`
+	Swap64    float64 `json:"swap64"`    // a pair read, a 64-bit compare-and-swap
+	Swap128   float64 `json:"swap128"`   // a pair read, a 128-bit compare-and-swap; 0 where there is none
+	ReadSwap  float64 `json:"read_swap"` // 32 bytes read, then a compare-and-swap in them
+	CopyGB    float64 `json:"copy_gb_s"` // device copy, bytes read and written, GB a second
+}
+
+// MeasureLimits measures n accesses over memory of the given number of bytes.
+func MeasureLimits(d *device.Device, bytes int64, n int) (l Limits, err error) {
+	m, err := d.Compile(program())
+	if err != nil {
+		return l, err
+	}
+	l.Bytes = bytes
+	keys, err := device.Make[uint32](d, n)
+	if err != nil {
+		return l, err
+	}
+	defer keys.Free()
+	out, err := device.Make[uint32](d, n)
+	if err != nil {
+		return l, err
+	}
+	defer out.Free()
+	memory, err := device.Make[byte](d, int(bytes))
+	if err != nil {
+		return l, err
+	}
+	defer memory.Free()
+	host := make([]uint32, n)
+	k, err := workload.NewKeys("rand", 4, 7)
+	if err != nil {
+		return l, err
+	}
+	workload.Pairs(k, host, make([]uint32, n))
+	st := d.Stream()
+	if err := errors.Join(keys.Write(st, host), out.Fill(st, 1)); err != nil {
+		return l, err
+	}
+	clear := func() error { return memory.Fill(st, 0) }
+	for _, x := range []struct {
+		name   string
+		bucket int64
+		before func() error
+		to     *float64
+	}{
+		{"lookup32", 32, nil, &l.Lookup32},
+		{"lookup64", 64, nil, &l.Lookup64},
+		{"lookup128", 128, nil, &l.Lookup128},
+		{"swap64", 8, clear, &l.Swap64},
+		{"swap128", 16, clear, &l.Swap128},
+		{"read_swap", 32, clear, &l.ReadSwap},
+	} {
+		if x.name == "swap128" && !d.Info().CAS128 {
+			continue
+		}
+		kern, err := device.KernelOf[LimitParams](m, x.name)
+		if err != nil {
+			return l, err
+		}
+		p := LimitParams{Keys: keys.Addr(), Out: out.Addr(), Memory: memory.Addr(), Buckets: uint64(bytes / x.bucket), N: uint64(n)}
+		t, err := timed(d, st, Runs, x.before, func() error { return kern.Launch(st, device.GridFor(int64(n), 256), &p) })
+		if err != nil {
+			return l, err
+		}
+		*x.to = rate(n, t)
+	}
+	half := int(bytes / 2)
+	t, err := timed(d, st, Runs, nil, func() error { return memory.Slice(0, half).CopyFrom(st, memory.Slice(half, 2*half)) })
+	l.CopyGB = rate(2*half, t)
+	return l, err
+}

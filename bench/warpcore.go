@@ -1,0 +1,191 @@
+package bench
+
+import (
+	"fmt"
+	"sort"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/warpcore"
+	"github.com/warpmap/warpmap/workload"
+)
+
+// Fig is a measured figure: a table with named columns.
+type Fig struct {
+	Where   Where    `json:"where"`
+	Name    string   `json:"name"`
+	Title   string   `json:"title"`
+	Columns []string `json:"columns"`
+	Rows    [][]any  `json:"rows"`
+}
+
+var figures = map[string]func(d *device.Device, n int) (*Fig, error){
+	"warpcore/5": warpcoreDensity,
+	"warpcore/7": warpcoreMultiplicity,
+}
+
+// Figures are the names that Figure takes.
+func Figures() (names []string) {
+	for name := range figures {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// Figure measures one figure with n pairs; 0 stands for the paper's number on a GPU, and a small one on the CPU.
+func Figure(d *device.Device, name string, n int) (*Fig, error) {
+	f, ok := figures[name]
+	if !ok {
+		return nil, fmt.Errorf("no figure %q (want one of %v)", name, Figures())
+	}
+	if n == 0 {
+		n = 1 << 18
+		if d.Info().CUDA() {
+			n = 1 << 28
+		}
+	}
+	fig, err := f(d, n)
+	if err == nil {
+		fig.Name, fig.Where = name, Here(d)
+	}
+	return fig, err
+}
+
+// warpcoreDensity is Figure 5 of the WarpCore paper: n unique keys inserted, and all of them looked up, by the density
+// and the lanes that work on a key.
+func warpcoreDensity(d *device.Device, n int) (*Fig, error) {
+	fig := &Fig{
+		Title:   fmt.Sprintf("WarpCore, Figure 5: %d unique pairs of 4+4 bytes, all look-ups hit", n),
+		Columns: []string{"density", "layout", "window", "group", "insert G/s", "retrieve G/s", "wrong"},
+	}
+	groups := []int{1, 2, 4, 8, 16, 32}
+	if !d.Info().CUDA() {
+		groups = []int{1, 4}
+	}
+	o := TableOptions{Keys: "rand", KeyBytes: 4, ValueBytes: 4, N: n, Queries: n, Hits: 1, Seed: 1}
+	w, err := newWork[uint32, uint32](d, o)
+	if err != nil {
+		return nil, err
+	}
+	defer w.free()
+	for _, density := range []float64{0.5, 0.6, 0.7, 0.8, 0.9, 0.95} {
+		for _, g := range groups {
+			m, err := warpcore.New[uint32, uint32](d, warpcore.Options{
+				Options: table.Options{Capacity: n, LoadFactor: density}, InsertGroup: g, FindGroup: g})
+			if err != nil {
+				return nil, err
+			}
+			row, err := w.measure(m)
+			m.Close()
+			if err != nil {
+				return nil, err
+			}
+			fig.Rows = append(fig.Rows, []any{density, "packed", 8, g, round(row.Insert), round(row.Find), row.Wrong})
+		}
+	}
+	return fig, nil
+}
+
+// warpcoreMultiplicity is Figure 7: n keys drawn from 1 … n/r, so that each has r values on average; inserted at load
+// factor 0.8; then all of 1 … n looked up, which gives n values whatever r is.
+func warpcoreMultiplicity(d *device.Device, n int) (*Fig, error) {
+	fig := &Fig{
+		Title:   fmt.Sprintf("WarpCore, Figure 7: %d pairs of 4+4 bytes at load factor 0.8, by values per key", n),
+		Columns: []string{"values a key", "group", "insert G/s", "retrieve G/s", "single-value find G/s", "values"},
+	}
+	groups := []int{4, 8, 16}
+	if !d.Info().CUDA() {
+		groups = []int{1}
+	}
+	st := d.Stream()
+	keys, values := make([]uint32, n), make([]uint32, n)
+	all := make([]uint32, n)
+	for i := range all {
+		all[i] = uint32(i + 1)
+		values[i] = uint32(i)
+	}
+	queries, err := device.From(d, all)
+	if err != nil {
+		return nil, err
+	}
+	defer queries.Free()
+	vals, err := device.From(d, values)
+	if err != nil {
+		return nil, err
+	}
+	defer vals.Free()
+	offsets, err := device.Make[uint64](d, n+1)
+	if err != nil {
+		return nil, err
+	}
+	defer offsets.Free()
+	out, err := device.Make[uint32](d, n)
+	if err != nil {
+		return nil, err
+	}
+	defer out.Free()
+	found, err := device.Make[bool](d, n)
+	if err != nil {
+		return nil, err
+	}
+	defer found.Free()
+	in, err := device.Make[uint32](d, n)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Free()
+	for _, r := range []int{1, 2, 4, 8, 16, 32, 64} {
+		if r == 1 {
+			copy(keys, all) // unique, as the single-value table has it
+		} else {
+			workload.Draw(keys, uint64(n/r), uint64(r))
+		}
+		if err := in.Write(st, keys); err != nil {
+			return nil, err
+		}
+		for _, g := range groups {
+			o := warpcore.Options{Options: table.Options{Capacity: n, LoadFactor: 0.8}, InsertGroup: g, FindGroup: min(g, 4)}
+			m, err := warpcore.NewMulti[uint32, uint32](d, o)
+			if err != nil {
+				return nil, err
+			}
+			insert, err := timed(d, st, Runs, m.Clear, func() error { return m.InsertOn(st, in, vals) })
+			if err != nil {
+				return nil, err
+			}
+			got := 0
+			retrieve, err := timed(d, st, Runs, nil, func() error {
+				got, err = m.FindAllInto(st, queries, offsets, func(k int) (device.Slice[uint32], error) { return out.Slice(0, k), nil })
+				return err
+			})
+			m.Close()
+			if err != nil {
+				return nil, err
+			}
+			single := 0.0
+			if r == 1 {
+				s, err := warpcore.New[uint32, uint32](d, o)
+				if err != nil {
+					return nil, err
+				}
+				if err := s.InsertOn(st, in, vals); err != nil {
+					return nil, err
+				}
+				t, err := timed(d, st, Runs, nil, func() error { return s.FindOn(st, queries, out, found) })
+				s.Close()
+				if err != nil {
+					return nil, err
+				}
+				single = rate(n, t)
+			}
+			if got != n {
+				return nil, fmt.Errorf("%d values found of %d", got, n)
+			}
+			fig.Rows = append(fig.Rows, []any{r, g, round(rate(n, insert)), round(rate(n, retrieve)), round(single), got})
+		}
+	}
+	return fig, nil
+}
+
+func round(x float64) float64 { return float64(int(x*1000+0.5)) / 1000 }

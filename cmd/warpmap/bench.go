@@ -1,0 +1,241 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/warpmap/warpmap"
+	"github.com/warpmap/warpmap/bench"
+	"github.com/warpmap/warpmap/device"
+	tables "github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/workload"
+)
+
+func benchCommand() *cobra.Command {
+	var o bench.TableOptions
+	var kind, keep string
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure a table beside the machine's limits",
+		Long: `Measure inserts into an empty table and look-ups in it, for each load factor: billions a second of device time (medians
+of five runs after a warm-up), the share of what the machine can do at most, measured in the same run over as much
+memory, and the number of wrong answers among all look-ups, counted on the device.
+
+The limit of find is random look-ups of 64 bytes (a 4-byte key read, 64 bytes at random, a 4-byte value written); that of
+insert, random compare-and-swaps of the pair's size.`,
+		Example: `  warpmap bench --table warpcore --n 100000000 --queries 200000000 --load 0.533,0.8,0.9 --hits 0.5 --keys rand
+  warpmap bench --table warpcore --n 10000000 --keys zipf:0.99 --key-bytes 8 --value-bytes 8 --json
+  warpmap bench limits --bytes 1500000000
+  warpmap bench fig warpcore/7`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			d, err := openDevice(cmd)
+			if err != nil {
+				return err
+			}
+			defer d.Close()
+			if o.Queries == 0 {
+				o.Queries = 2 * o.N
+			}
+			if terminal(cmd.ErrOrStderr()) {
+				o.Step = func(done, all int) { fmt.Fprintf(cmd.ErrOrStderr(), "setting %d of %d\n", done+1, all) }
+			}
+			rows, err := benchTable(d, kind, o)
+			if err != nil {
+				return err
+			}
+			out := benchResult{bench.Here(d), kind, o, rows}
+			if keep != "" {
+				if err := writeResult(keep, out); err != nil {
+					return err
+				}
+			}
+			if jsonFlag(cmd) {
+				return printJSON(cmd.OutOrStdout(), out)
+			}
+			t := newTable(cmd)
+			t.SetTitle("%s", fmt.Sprintf("%s on %s: %d pairs (%d+%d bytes, %s), %d look-ups, %.0f%% hits", kind, out.Where.Model, o.N, o.KeyBytes, o.ValueBytes, o.Keys, o.Queries, 100*o.Hits))
+			t.AppendHeader(table.Row{"load", "insert G/s", "of limit", "find G/s", "of limit", "table", "probes", "wrong"})
+			for _, r := range rows {
+				t.AppendRow(table.Row{r.Load, fmt.Sprintf("%.3f", r.Insert), share(r.InsertShare), fmt.Sprintf("%.3f", r.Find), share(r.FindShare), device.Bytes(r.Bytes), fmt.Sprintf("%.2f", r.MeanProbes), r.Wrong})
+			}
+			t.Render()
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&kind, "table", "warpcore", "kind of table: "+strings.Join(warpmap.Kinds(), ", "))
+	f.IntVar(&o.N, "n", 10_000_000, "pairs to insert")
+	f.IntVar(&o.Queries, "queries", 0, "look-ups (default twice the pairs)")
+	f.Float64SliceVar(&o.Loads, "load", []float64{0.533, 0.8, 0.9}, "load factors")
+	f.Float64Var(&o.Hits, "hits", 0.5, "share of the look-ups that hit")
+	f.StringVar(&o.Keys, "keys", "rand", "keys: rand, sequential, zipf:S, line")
+	f.IntVar(&o.KeyBytes, "key-bytes", 4, "bytes of a key: 4 or 8")
+	f.IntVar(&o.ValueBytes, "value-bytes", 4, "bytes of a value: 4 or 8")
+	f.Uint64Var(&o.Seed, "seed", 1, "seed of the workload")
+	cmd.PersistentFlags().StringVar(&keep, "keep", "", "also write the result as JSON to this file")
+	cmd.RegisterFlagCompletionFunc("table", cobra.FixedCompletions(warpmap.Kinds(), cobra.ShellCompDirectiveNoFileComp))
+	cmd.AddCommand(limitsCommand(&keep), figCommand(&keep))
+	return cmd
+}
+
+type benchResult struct {
+	Where   bench.Where        `json:"where"`
+	Table   string             `json:"table"`
+	Options bench.TableOptions `json:"options"`
+	Rows    []bench.Row        `json:"rows"`
+}
+
+func benchTable(d *device.Device, kind string, o bench.TableOptions) ([]bench.Row, error) {
+	switch [2]int{o.KeyBytes, o.ValueBytes} {
+	case [2]int{4, 4}:
+		return benchTyped[uint32, uint32](d, kind, o)
+	case [2]int{4, 8}:
+		return benchTyped[uint32, uint64](d, kind, o)
+	case [2]int{8, 4}:
+		return benchTyped[uint64, uint32](d, kind, o)
+	case [2]int{8, 8}:
+		return benchTyped[uint64, uint64](d, kind, o)
+	}
+	return nil, fmt.Errorf("keys of %d bytes and values of %d: want 4 or 8 each", o.KeyBytes, o.ValueBytes)
+}
+
+func benchTyped[K, V workload.Word](d *device.Device, kind string, o bench.TableOptions) ([]bench.Row, error) {
+	return bench.Table(d, o, func(capacity int, load float64) (tables.Map[K, V], error) {
+		return warpmap.New[K, V](d, kind, tables.Options{Capacity: capacity, LoadFactor: load})
+	})
+}
+
+func limitsCommand(keep *string) *cobra.Command {
+	var bytes int64
+	var n int
+	cmd := &cobra.Command{
+		Use:     "limits",
+		Short:   "Measure the machine's limits alone",
+		Example: "  warpmap bench limits --bytes 1500000000 --n 100000000",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			d, err := openDevice(cmd)
+			if err != nil {
+				return err
+			}
+			defer d.Close()
+			if bytes < 1<<10 || n < 1 {
+				return fmt.Errorf("limits over %d bytes with %d accesses: want at least 1024 bytes and one access", bytes, n)
+			}
+			l, err := bench.MeasureLimits(d, bytes, n)
+			if err != nil {
+				return err
+			}
+			out := struct {
+				Where  bench.Where  `json:"where"`
+				Limits bench.Limits `json:"limits"`
+			}{bench.Here(d), l}
+			if *keep != "" {
+				if err := writeResult(*keep, out); err != nil {
+					return err
+				}
+			}
+			if jsonFlag(cmd) {
+				return printJSON(cmd.OutOrStdout(), out)
+			}
+			t := newTable(cmd)
+			t.SetTitle("%s", fmt.Sprintf("%s, random access over %s", out.Where.Model, device.Bytes(bytes)))
+			t.AppendHeader(table.Row{"access", "G/s"})
+			for _, x := range []struct {
+				what string
+				g    float64
+			}{
+				{"look-up of 32 bytes", l.Lookup32}, {"look-up of 64 bytes", l.Lookup64}, {"look-up of 128 bytes", l.Lookup128},
+				{"64-bit compare-and-swap", l.Swap64}, {"128-bit compare-and-swap", l.Swap128}, {"read 32 bytes, then compare-and-swap", l.ReadSwap},
+			} {
+				t.AppendRow(table.Row{x.what, fmt.Sprintf("%.3f", x.g)})
+			}
+			t.AppendFooter(table.Row{"copy, read + write", fmt.Sprintf("%.0f GB/s", l.CopyGB)})
+			t.Render()
+			return nil
+		},
+	}
+	cmd.Flags().Int64Var(&bytes, "bytes", 1<<30, "memory that is accessed")
+	cmd.Flags().IntVar(&n, "n", 1<<24, "accesses")
+	return cmd
+}
+
+func figCommand(keep *string) *cobra.Command {
+	n := 0
+	cmd := &cobra.Command{
+		Use:       "fig FIGURE",
+		Short:     "Measure a figure of a paper: " + strings.Join(bench.Figures(), ", "),
+		Example:   "  warpmap bench fig warpcore/7 --n 10000000",
+		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		ValidArgs: bench.Figures(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d, err := openDevice(cmd)
+			if err != nil {
+				return err
+			}
+			defer d.Close()
+			fig, err := bench.Figure(d, args[0], n)
+			if err != nil {
+				return err
+			}
+			if *keep != "" {
+				if err := writeResult(*keep, fig); err != nil {
+					return err
+				}
+			}
+			if jsonFlag(cmd) {
+				return printJSON(cmd.OutOrStdout(), fig)
+			}
+			t := newTable(cmd)
+			t.SetTitle("%s, %s", fig.Title, fig.Where.Model)
+			row := table.Row{}
+			for _, c := range fig.Columns {
+				row = append(row, c)
+			}
+			t.AppendHeader(row)
+			for _, r := range fig.Rows {
+				row := table.Row{}
+				for _, x := range r {
+					row = append(row, x)
+				}
+				t.AppendRow(row)
+			}
+			t.Render()
+			return nil
+		},
+	}
+	cmd.Flags().IntVar(&n, "n", 0, "pairs (0: as the paper has, or what suits the CPU)")
+	return cmd
+}
+
+func share(x float64) string { return fmt.Sprintf("%.0f%%", 100*x) }
+
+// writeResult leaves the whole file or none.
+func writeResult(file string, v any) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	tmp, err := os.CreateTemp(filepath.Dir(file), ".result-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(tmp.Name())
+	if err := printJSON(tmp, v); err != nil {
+		tmp.Close()
+		return err
+	}
+	if err := tmp.Chmod(0o644); err != nil {
+		tmp.Close()
+		return err
+	}
+	if err := tmp.Close(); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), file)
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/warpmap/warpmap/device"
+)
+
+func devicesCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "devices",
+		Short:   "List the devices that tables can be made on",
+		Long:    "List the GPUs and the CPU that tables can be made on, and say what is missing where one cannot be used.",
+		Example: "  warpmap devices\n  warpmap devices --json",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			found, problems := device.List()
+			if jsonFlag(cmd) {
+				out := struct {
+					Devices  []device.Info `json:"devices"`
+					Problems []string      `json:"problems"`
+				}{found, []string{}}
+				for _, p := range problems {
+					out.Problems = append(out.Problems, p.Error())
+				}
+				return printJSON(cmd.OutOrStdout(), out)
+			}
+			t := newTable(cmd)
+			t.AppendHeader(table.Row{"device", "model", "arch", "units", "memory", "128-bit swap", "compiler", "driver"})
+			for _, i := range found {
+				t.AppendRow(table.Row{i.Name, i.Model, i.Arch, i.Multiprocessors, device.Bytes(i.Memory), i.CAS128, orDash(i.Compiler), orDash(i.Driver)})
+			}
+			t.Render()
+			for _, p := range problems {
+				fmt.Fprintln(cmd.OutOrStdout(), "not usable:", p)
+			}
+			return nil
+		},
+	}
+}
+
+func newTable(cmd *cobra.Command) table.Writer {
+	t := table.NewWriter()
+	t.SetOutputMirror(cmd.OutOrStdout())
+	t.SetStyle(table.StyleLight)
+	return t
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

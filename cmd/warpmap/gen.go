@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/spf13/cobra"
+
+	"github.com/warpmap/warpmap/join"
+	"github.com/warpmap/warpmap/workload"
+)
+
+func genCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "gen", Short: "Make data to join"}
+	cmd.AddCommand(genTPCH())
+	return cmd
+}
+
+func genTPCH() *cobra.Command {
+	var t workload.TPCH
+	var out, format string
+	formats := []string{"parquet", "csv", "arrow"}
+	cmd := &cobra.Command{
+		Use:   "tpch --sf SCALE --out DIR",
+		Short: "Make TPC-H's orders and lineitem",
+		Long: `tpch makes the tables orders and lineitem by TPC-H's rules for their columns: sparse order keys, one to seven lines an
+order, prices and dates that agree. Scale factor 1 is 1,500,000 orders and about 6,000,000 lines. The same seed makes the
+same rows on any machine.`,
+		Example: "  warpmap gen tpch --sf 0.1 --out t",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := t.Check(); err != nil {
+				return err
+			}
+			if !slices.Contains(formats, format) {
+				return fmt.Errorf("--format %q: want one of %s", format, strings.Join(formats, ", "))
+			}
+			if err := os.MkdirAll(out, 0o777); err != nil {
+				return err
+			}
+			type file struct {
+				File    string  `json:"file"`
+				Rows    int64   `json:"rows"`
+				Seconds float64 `json:"seconds"`
+			}
+			var files []file
+			bar := newProgress(cmd.ErrOrStderr())
+			defer bar.clear()
+			for _, g := range []struct {
+				name  string
+				rows  array.RecordReader
+				total int64
+			}{{"orders", t.Orders(), t.NumOrders()}, {"lineitem", t.Lineitem(), -1}} {
+				start := time.Now()
+				path := filepath.Join(out, g.name+"."+format)
+				n, err := writeFile(cmd.Context(), path, g.rows, func(done int64) {
+					bar.show(join.Progress{Stage: g.name, Done: done, Total: g.total})
+				})
+				g.rows.Release()
+				bar.clear()
+				if err != nil {
+					return err
+				}
+				files = append(files, file{path, n, time.Since(start).Seconds()})
+				if !jsonFlag(cmd) {
+					fmt.Fprintf(cmd.ErrOrStderr(), "%s: %d rows, %s s\n", path, n, seconds(time.Since(start).Seconds()))
+				}
+			}
+			if jsonFlag(cmd) {
+				return printJSON(cmd.OutOrStdout(), files)
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.Float64Var(&t.SF, "sf", 0.1, "scale factor")
+	f.StringVar(&out, "out", "", "directory to write to; made where it is missing")
+	f.Uint64Var(&t.Seed, "seed", 1, "seed of the random numbers")
+	f.StringVar(&format, "format", "parquet", "file format: "+strings.Join(formats, ", "))
+	cmd.MarkFlagRequired("out")
+	cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// writeFile writes rows to a file that appears when it is whole.
+func writeFile(ctx context.Context, path string, rows array.RecordReader, progress func(done int64)) (n int64, err error) {
+	w, err := join.Create(path, rows.Schema())
+	if err != nil {
+		return 0, err
+	}
+	defer w.Abort()
+	for rows.Next() {
+		if err := ctx.Err(); err != nil {
+			return n, err
+		}
+		if err := w.Write(rows.RecordBatch()); err != nil {
+			return n, err
+		}
+		n += rows.RecordBatch().NumRows()
+		progress(n)
+	}
+	if err := rows.Err(); err != nil {
+		return n, err
+	}
+	return n, w.Close()
+}

@@ -1,0 +1,72 @@
+// Command warpmap joins files with GPU hash tables, makes data to join, and measures the tables.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/warpmap/warpmap/device"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := root().ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "warpmap:", err)
+		os.Exit(1)
+	}
+}
+
+func root() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:           "warpmap",
+		Short:         "GPU hash tables: join files, make data, measure",
+		Long:          "warpmap joins files with GPU hash tables, makes data to join, and measures the tables.\nWhere there is no GPU, the same kernels run on the CPU.",
+		Example:       "  warpmap demo\n  warpmap gen tpch --sf 0.1 --out t\n  warpmap join t/orders.parquet t/lineitem.parquet --on o_orderkey=l_orderkey --out t/j.parquet\n  warpmap bench --table warpcore --n 10000000 --load 0.533,0.8,0.9",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	cmd.PersistentFlags().String("device", "auto", "where to run: auto, cpu, or cuda:N")
+	cmd.PersistentFlags().Bool("json", false, "print figures as JSON")
+	cmd.AddCommand(devicesCommand(), benchCommand(), demoCommand(), genCommand(), joinCommand())
+	return cmd
+}
+
+// openDevice opens what --device names, and tells on stderr which it is where the choice was left to us.
+func openDevice(cmd *cobra.Command) (*device.Device, error) {
+	name, err := cmd.Flags().GetString("device")
+	if err != nil {
+		return nil, err
+	}
+	d, err := device.Open(name)
+	if err == nil && name == "auto" {
+		fmt.Fprintln(cmd.ErrOrStderr(), "device:", d)
+	}
+	return d, err
+}
+
+func jsonFlag(cmd *cobra.Command) bool {
+	on, _ := cmd.Flags().GetBool("json")
+	return on
+}
+
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// terminal tells whether people are watching w.
+func terminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}

@@ -1,0 +1,30 @@
+package warpmap_test
+
+import (
+	"fmt"
+	"log"
+
+	"github.com/warpmap/warpmap"
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+// This is the code of README.md; internal/rules holds the two equal.
+func Example() {
+	check := func(err error) {
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	d, err := device.Open("cpu") // "auto" takes a GPU where there is one
+	check(err)
+	defer d.Close()
+	m, err := warpmap.New[uint64, float32](d, "warpcore", table.Options{})
+	check(err)
+	defer m.Close()
+	check(m.Insert([]uint64{1, 2, 3}, []float32{0.1, 0.2, 0.3}))
+	values, found := make([]float32, 2), make([]bool, 2)
+	check(m.Find([]uint64{3, 4}, values, found))
+	fmt.Println(values, found) // [0.3 0] [true false]
+	// Output: [0.3 0] [true false]
+}

@@ -1,0 +1,409 @@
+// Package rules holds the rules of the house as tests; CONTRIBUTING.md says what they are.
+package rules
+
+import (
+	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+const module = "github.com/warpmap/warpmap"
+
+// root is the module's folder. Test binaries may run far from the sources: then there is nothing to check.
+func root(t *testing.T) string {
+	t.Helper()
+	dir := filepath.Join("..", "..")
+	if data, err := os.ReadFile(filepath.Join(dir, "go.mod")); err != nil || !strings.HasPrefix(string(data), "module "+module+"\n") {
+		t.Skip("the sources are not here")
+	}
+	return dir
+}
+
+// tree is every text file of the checkout that git does not ignore, by its path from the root.
+func tree(t *testing.T) map[string]string {
+	t.Helper()
+	root(t)
+	return readTree()
+}
+
+var readTree = sync.OnceValue(func() map[string]string {
+	dir, files := filepath.Join("..", ".."), map[string]string{}
+	add := func(name string) {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if err == nil && !bytes.ContainsRune(data, 0) {
+			files[filepath.ToSlash(name)] = string(data)
+		}
+	}
+	git := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	git.Dir = dir
+	if out, err := git.Output(); err == nil {
+		for name := range strings.SplitSeq(string(out), "\x00") {
+			add(name)
+		}
+		return files
+	}
+	filepath.WalkDir(dir, func(name string, e os.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			rel, _ := filepath.Rel(dir, name)
+			if !strings.HasPrefix(rel, ".git/") {
+				add(rel)
+			}
+		}
+		return nil
+	})
+	return files
+})
+
+// goFile is a parsed Go file.
+type goFile struct {
+	*ast.File
+	name string // from the root
+	fset *token.FileSet
+}
+
+func (f goFile) test() bool { return strings.HasSuffix(f.name, "_test.go") }
+
+func (f goFile) at(n ast.Node) string {
+	return f.name + ":" + strconv.Itoa(f.fset.Position(n.Pos()).Line)
+}
+
+// imports are the import paths, those of this module from its root: "" is the root package.
+func (f goFile) imports() (own, others []string) {
+	for _, i := range f.Imports {
+		p, _ := strconv.Unquote(i.Path.Value)
+		if p == module {
+			own = append(own, "")
+		} else if rel, ok := strings.CutPrefix(p, module+"/"); ok {
+			own = append(own, rel)
+		} else {
+			others = append(others, p)
+		}
+	}
+	return own, others
+}
+
+func goFiles(t *testing.T) (out []goFile) {
+	t.Helper()
+	for name, text := range tree(t) {
+		if path.Ext(name) != ".go" || strings.Contains(name, "testdata/") {
+			continue
+		}
+		fset := token.NewFileSet()
+		f, err := parser.ParseFile(fset, name, text, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, goFile{f, name, fset})
+	}
+	return out
+}
+
+// families are the folders with a table.
+func families(t *testing.T) (out []string) {
+	t.Helper()
+	for name := range tree(t) {
+		if dir, file := path.Split(name); file == "map.go" && strings.Count(dir, "/") == 1 {
+			out = append(out, path.Clean(dir))
+		}
+	}
+	if len(out) == 0 {
+		t.Fatal("no folder has a map.go: a table's folder is known by it")
+	}
+	slices.Sort(out)
+	return out
+}
+
+// rank is a package's place in the house; imports go to lower ranks only.
+func rank(pkg string, families []string) int {
+	top, _, _ := strings.Cut(pkg, "/")
+	switch {
+	case pkg == "internal/tabletest":
+		return 6 // runs over all tables, so it stands above them, for tests alone
+	case top == "cmd":
+		return 8
+	case top == "bench" || top == "join":
+		return 7
+	case pkg == "":
+		return 5
+	case slices.Contains(families, top):
+		return 4
+	case top == "table" || top == "workload":
+		return 3
+	case top == "device":
+		return 2
+	case top == "internal":
+		return 1
+	case top == "kernel":
+		return 0
+	}
+	return -1
+}
+
+func TestArrowsRunDown(t *testing.T) {
+	fams := families(t)
+	for _, f := range goFiles(t) {
+		pkg := path.Dir(f.name)
+		if pkg == "." {
+			pkg = ""
+		}
+		from := rank(pkg, fams)
+		if from < 0 {
+			t.Errorf("%s: the house has no place for package %s: give it one in rank, in rules_test.go, or move it", f.name, pkg)
+			continue
+		}
+		own, _ := f.imports()
+		for _, to := range own {
+			if f.test() || path.Dir(to) == pkg && pkg != "" { // tests may look anywhere, and a package may have parts
+				continue
+			}
+			if to == "internal/tabletest" {
+				t.Errorf("%s imports internal/tabletest, which is for tests", f.name)
+			} else if rank(to, fams) >= from {
+				t.Errorf("%s imports %q, which is not below it: what both need is a function in kernel, device or table", f.name, to)
+			}
+		}
+	}
+}
+
+func TestFamiliesAreListed(t *testing.T) {
+	files := tree(t)
+	var listed []string
+	for _, f := range goFiles(t) {
+		if f.name == "families.go" {
+			listed, _ = f.imports()
+		}
+	}
+	for _, family := range families(t) {
+		if !slices.Contains(listed, family) || !strings.Contains(files["families.go"], strconv.Quote(family)) {
+			t.Errorf("families.go does not list %s: add its line, and tests, benchmarks and the command line have it", family)
+		}
+		if !regexp.MustCompile("(?m)^[-|] *`?" + family + "`?[ :|]").MatchString(files["README.md"]) {
+			t.Errorf("README.md does not say when to use %s: add a line that begins \"- `%s`\" to its list of tables", family, family)
+		}
+	}
+}
+
+func TestFamiliesLookAlike(t *testing.T) {
+	files := tree(t)
+	for _, family := range families(t) {
+		for _, want := range []string{"doc.go", "layout.go", "map.go", "kernels.cu", family + ".cuh"} {
+			if _, ok := files[family+"/"+want]; !ok {
+				t.Errorf("%s/%s is missing: every family has the same files, see CONTRIBUTING.md", family, want)
+			}
+		}
+	}
+}
+
+func TestNoCgo(t *testing.T) {
+	for _, f := range goFiles(t) {
+		if _, others := f.imports(); slices.Contains(others, "C") {
+			t.Errorf("%s imports \"C\": everything must build with CGO_ENABLED=0; call C through purego, as internal/cu does", f.name)
+		}
+	}
+}
+
+func TestExportedNamesAreExplained(t *testing.T) {
+	// What fmt and errors ask for explains itself.
+	plain := []string{"Error", "Unwrap", "String"}
+	complain := func(f goFile, n ast.Node, name string) {
+		t.Errorf("%s: %s has no doc comment: say what it does, with shapes, units, cost and errors", f.at(n), name)
+	}
+	for _, f := range goFiles(t) {
+		if f.test() || f.Name.Name == "main" {
+			continue
+		}
+		shared, end := "", 0 // the comment of the function before, and the line where that ends
+		for _, d := range f.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				name := d.Name.Name
+				if d.Doc != nil || end+1 != f.fset.Position(d.Pos()).Line {
+					shared = d.Doc.Text()
+				}
+				end = f.fset.Position(d.End()).Line
+				if ast.IsExported(name) && receiverExported(d) && !(d.Recv != nil && slices.Contains(plain, name)) &&
+					(d.Doc == nil && !strings.Contains(shared, name)) {
+					complain(f, d, name)
+				}
+			case *ast.GenDecl:
+				for _, s := range d.Specs {
+					switch s := s.(type) {
+					case *ast.TypeSpec:
+						if s.Name.IsExported() && d.Doc == nil && s.Doc == nil && s.Comment == nil {
+							complain(f, s, s.Name.Name)
+						}
+					case *ast.ValueSpec: // the comment of a group stands for its members
+						if s.Names[0].IsExported() && d.Doc == nil && s.Doc == nil && s.Comment == nil {
+							complain(f, s, s.Names[0].Name)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+func receiverExported(d *ast.FuncDecl) bool {
+	if d.Recv == nil {
+		return true
+	}
+	typ := d.Recv.List[0].Type
+	for {
+		switch x := typ.(type) {
+		case *ast.StarExpr:
+			typ = x.X
+		case *ast.IndexExpr:
+			typ = x.X
+		case *ast.IndexListExpr:
+			typ = x.X
+		case *ast.Ident:
+			return x.IsExported()
+		default:
+			return false
+		}
+	}
+}
+
+func TestPackagesAreExplained(t *testing.T) {
+	explained := map[string]bool{}
+	for _, f := range goFiles(t) {
+		if !f.test() {
+			explained[path.Dir(f.name)] = explained[path.Dir(f.name)] || f.Doc != nil
+		}
+	}
+	for dir, ok := range explained {
+		if !ok {
+			t.Errorf("package %s has no comment: say in one of its files what it is for", dir)
+		}
+	}
+}
+
+// Patterns are written in pieces here, so that this file does not match itself.
+var (
+	machinePath = regexp.MustCompile(`(?:^|[\s"'` + "`" + `(=:,])(/(?:work|root|home)` + `(?:/[\w.-]*|\b))`)
+	registry    = regexp.MustCompile(`\b(?:proxy\.golang|sum\.golang|registry\.npmjs|pypi|files\.pythonhosted|deb\.debian|archive\.ubuntu)` + `\.org\b|\bindex\.crates` + `\.io\b|\barchive\.ubuntu` + `\.com\b`)
+	unfinished  = regexp.MustCompile(`\b(?:TO` + `DO|FIX` + `ME|XX` + `X)\b`)
+)
+
+func eachLine(t *testing.T, visit func(where, line string)) {
+	t.Helper()
+	for name, text := range tree(t) {
+		n := 0
+		for line := range strings.Lines(text) {
+			n++
+			visit(name+":"+strconv.Itoa(n), line)
+		}
+	}
+}
+
+func TestNoMachinePaths(t *testing.T) {
+	eachLine(t, func(where, line string) {
+		if m := machinePath.FindStringSubmatch(line); m != nil {
+			t.Errorf("%s has %s, a path of one machine: take it from the environment, or from the folder of the test", where, m[1])
+		}
+		if m := registry.FindString(line); m != "" {
+			t.Errorf("%s names %s: packages come from where the machine is set up to take them", where, m)
+		}
+	})
+}
+
+func TestNothingUnfinished(t *testing.T) {
+	eachLine(t, func(where, line string) {
+		if m := unfinished.FindString(line); m != "" {
+			t.Errorf("%s says %s: do it, or open an issue", where, m)
+		}
+	})
+}
+
+var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+
+func TestLinksResolve(t *testing.T) {
+	dir := root(t)
+	for name, text := range tree(t) {
+		if path.Ext(name) != ".md" {
+			continue
+		}
+		for _, m := range link.FindAllStringSubmatch(text, -1) {
+			target, _, _ := strings.Cut(m[1], "#")
+			if target == "" || strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join(dir, path.Dir(name), target)); err != nil {
+				t.Errorf("%s links to %s, which is not there: mend the link or drop it", name, m[1])
+			}
+		}
+	}
+}
+
+var fence = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```")
+
+// fenced are the blocks of code of a Markdown file, of one language or, with "*", of all.
+func fenced(text, language string) (out []string) {
+	for _, m := range fence.FindAllStringSubmatch(text, -1) {
+		if language == "*" || m[1] == language {
+			out = append(out, m[2])
+		}
+	}
+	return out
+}
+
+func TestReadmeCodeRuns(t *testing.T) {
+	flat := func(s string) string { return strings.Join(strings.Fields(s), " ") }
+	files := tree(t)
+	for _, code := range fenced(files["README.md"], "go") {
+		if !strings.Contains(flat(files["example_test.go"]), flat(code)) {
+			t.Errorf("README.md has Go code that example_test.go has not: copy it, so that it is run\n%s", code)
+		}
+	}
+}
+
+func TestReadmeCommandsExist(t *testing.T) {
+	dir := root(t)
+	warpmap := filepath.Join(t.TempDir(), "warpmap")
+	build := exec.Command("go", "build", "-o", warpmap, "./cmd/warpmap")
+	build.Dir = dir
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build ./cmd/warpmap: %v\n%s", err, out)
+	}
+	word := regexp.MustCompile(`^[a-z]+$`)
+	for _, block := range fenced(tree(t)["README.md"], "*") {
+		for line := range strings.Lines(block) {
+			for _, command := range regexp.MustCompile(`&&|[|;]`).Split(line, -1) {
+				args := strings.Fields(strings.TrimPrefix(strings.TrimSpace(command), "go run ./cmd/"))
+				if len(args) == 0 || args[0] != "warpmap" {
+					continue
+				}
+				var sub []string
+				for _, a := range args[1:] {
+					if !word.MatchString(a) {
+						break
+					}
+					sub = append(sub, a)
+				}
+				out, err := exec.Command(warpmap, append(slices.Clone(sub), "--help")...).CombinedOutput()
+				help := string(out)
+				if err != nil || !strings.Contains(help, "\n  warpmap "+strings.Join(sub, " ")) {
+					t.Errorf("README.md has %q, but there is no command %q: %v\n%s", command, strings.Join(sub, " "), err, help)
+					continue
+				}
+				for _, a := range args[1:] {
+					flag, _, _ := strings.Cut(a, "=")
+					if strings.HasPrefix(flag, "--") && !strings.Contains(help, " "+flag+" ") {
+						t.Errorf("README.md has %q, but warpmap %s has no %s", command, strings.Join(sub, " "), flag)
+					}
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,47 @@
+package join
+
+import (
+	"math/rand/v2"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+// fakeMakers open tables that are Go maps, so that tests of joins need no device and no compiler. Of equal keys in one
+// batch any may win, as on a device.
+var fakeMakers = &makers{
+	k4r4: fakeTable[uint32, uint32],
+	k8r4: fakeTable[uint64, uint32],
+	k8r8: fakeTable[uint64, uint64],
+}
+
+type fake[K comparable, V any] struct {
+	table.Map[K, V] // the methods that joins do not use
+	m               map[K]V
+}
+
+func fakeTable[K comparable, V any](*device.Device, string, table.Options) (table.Map[K, V], error) {
+	return &fake[K, V]{m: map[K]V{}}, nil
+}
+
+func (f *fake[K, V]) InsertNew(keys []K, values []V, added []bool) (n int, err error) {
+	for _, i := range rand.Perm(len(keys)) {
+		if _, there := f.m[keys[i]]; !there {
+			f.m[keys[i]] = values[i]
+			n++
+			if added != nil {
+				added[i] = true
+			}
+		}
+	}
+	return n, nil
+}
+
+func (f *fake[K, V]) Find(keys []K, values []V, found []bool) error {
+	for i, k := range keys {
+		values[i], found[i] = f.m[k]
+	}
+	return nil
+}
+
+func (f *fake[K, V]) Close() error { return nil }

@@ -1,0 +1,198 @@
+// Package workload generates the data sets and request mixes that tables are measured on: seeded, and the same whatever
+// the number of cores.
+package workload
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/warpmap/warpmap/kernel"
+)
+
+// Keys is a sequence of keys of 4 or 8 bytes: a pure function of the index.
+type Keys struct {
+	Kind  string // "rand", "sequential", "zipf:S", "line"
+	Bytes int    // 4 or 8
+	Seed  uint64
+	skew  float64
+}
+
+// NewKeys checks a kind of keys:
+//
+//	rand        distinct keys in random order: a bijection of the index
+//	sequential  0, 1, 2, …
+//	zipf:S      the keys of rand; look-ups ask for key number r with a probability ∝ 1/r^S
+//	line        the three key columns of TPC-H's lineitem (order, part, supplier), hashed to a key
+func NewKeys(kind string, bytes int, seed uint64) (Keys, error) {
+	k := Keys{Kind: kind, Bytes: bytes, Seed: seed}
+	if bytes != 4 && bytes != 8 {
+		return k, fmt.Errorf("keys of %d bytes (want 4 or 8)", bytes)
+	}
+	name, arg, _ := strings.Cut(kind, ":")
+	switch name {
+	case "rand", "sequential", "line":
+		if arg == "" {
+			return k, nil
+		}
+	case "zipf":
+		s, err := strconv.ParseFloat(arg, 64)
+		if err == nil && s > 0 && s < 10 {
+			k.skew = s
+			return k, nil
+		}
+		return k, fmt.Errorf("keys %q: want zipf:S with 0 < S < 10, such as zipf:0.99", kind)
+	}
+	return k, fmt.Errorf("keys %q: want rand, sequential, zipf:S or line", kind)
+}
+
+// Unique tells whether different indices always give different keys.
+func (k Keys) Unique() bool { return k.Kind != "line" }
+
+// At is the key with the given index.
+func (k Keys) At(i uint64) uint64 {
+	switch {
+	case k.Kind == "sequential":
+		return i
+	case k.Kind == "line":
+		return k.line(i)
+	case k.Bytes == 4:
+		return uint64(kernel.Fmix32(uint32(i) ^ uint32(k.Seed)*0x9e3779b9))
+	}
+	return kernel.Fmix64(i ^ k.Seed*0x9e3779b97f4a7c15)
+}
+
+// line hashes the key columns of lineitem number i: orders have four lines on average, sparse keys (8 of every 32), and
+// the part and supplier are drawn as the specification says, for a scale factor of 10.
+func (k Keys) line(i uint64) uint64 {
+	const parts, suppliers = 2_000_000, 100_000
+	order := i / 4
+	orderKey := order/8*32 + order%8
+	part := kernel.Reduce(kernel.Seeded64(i, k.Seed), parts) + 1
+	corner := kernel.Seeded64(i, k.Seed+1) & 3
+	supplier := (part+corner*(suppliers/4+(part-1)/suppliers))%suppliers + 1
+	h := kernel.Fmix64(orderKey ^ kernel.Fmix64(part^kernel.Fmix64(supplier)))
+	if k.Bytes == 4 {
+		return h & math.MaxUint32
+	}
+	return h
+}
+
+// Value is what every measured table holds for a key, so that any answer can be checked.
+func Value(key uint64) uint64 { return kernel.Fmix64(key ^ 0x5bd1e995) }
+
+// Word is a key or value that kernels see as an integer.
+type Word interface{ ~uint32 | ~uint64 }
+
+// Pairs fills keys and values with the keys of index 0 … len(keys)-1.
+func Pairs[K, V Word](k Keys, keys []K, values []V) {
+	parallel(len(keys), func(from, to int) {
+		for i := from; i < to; i++ {
+			key := k.At(uint64(i))
+			keys[i], values[i] = K(key), V(Value(key))
+		}
+	})
+}
+
+// What Queries expects of a look-up.
+const (
+	Miss    = 0
+	Hit     = 1
+	Unknown = 2 // a key that may be there by chance
+)
+
+// Queries fills keys with look-ups into a table of the first n keys, a share hits of which are among them, in random
+// order, and expect with what must come of each.
+func Queries[K Word](k Keys, n uint64, hits float64, keys []K, expect []byte) {
+	space := uint64(math.MaxUint64)
+	if k.Bytes == 4 {
+		space = 1 << 32
+	}
+	z := newZipf(k.skew, n)
+	limit := uint64(hits * (1 << 53))
+	parallel(len(keys), func(from, to int) {
+		for i := from; i < to; i++ {
+			r := kernel.Seeded64(uint64(i), k.Seed+2)
+			draw := kernel.Seeded64(uint64(i), k.Seed+3)
+			switch {
+			case r>>11 < limit && k.skew > 0:
+				keys[i], expect[i] = K(k.At(z.draw(draw)-1)), Hit
+			case r>>11 < limit:
+				keys[i], expect[i] = K(k.At(kernel.Reduce(draw, n))), Hit
+			default:
+				keys[i], expect[i] = K(k.At(n+kernel.Reduce(draw, space-n))), Miss
+				if !k.Unique() {
+					expect[i] = Unknown
+				}
+			}
+		}
+	})
+}
+
+// zipf draws ranks 1 … n with probability ∝ rank^-s by rejection-inversion (Hörmann and Derflinger, 1996).
+type zipf struct {
+	s, hFirst, hLast, cut float64
+	n                     uint64
+}
+
+func newZipf(s float64, n uint64) *zipf {
+	z := &zipf{s: s, n: n}
+	z.hFirst = z.h(1.5) - 1
+	z.hLast = z.h(float64(n) + 0.5)
+	z.cut = 2 - z.inverse(z.h(2.5)-math.Pow(2, -s))
+	return z
+}
+
+// h is the integral of x^-s, and inverse its inverse.
+func (z *zipf) h(x float64) float64 {
+	if z.s == 1 {
+		return math.Log(x)
+	}
+	return (math.Pow(x, 1-z.s) - 1) / (1 - z.s)
+}
+
+func (z *zipf) inverse(y float64) float64 {
+	if z.s == 1 {
+		return math.Exp(y)
+	}
+	return math.Pow(1+y*(1-z.s), 1/(1-z.s))
+}
+
+func (z *zipf) draw(seed uint64) uint64 {
+	for {
+		u := z.hLast + float64(seed>>11)/(1<<53)*(z.hFirst-z.hLast)
+		x := z.inverse(u)
+		r := math.Min(math.Max(math.Round(x), 1), float64(z.n))
+		if r-x <= z.cut || u >= z.h(r+0.5)-math.Pow(r, -z.s) {
+			return uint64(r)
+		}
+		seed = kernel.Fmix64(seed + 0x9e3779b97f4a7c15)
+	}
+}
+
+// parallel runs f over 0 … n-1 in pieces, on every core.
+func parallel(n int, f func(from, to int)) {
+	workers := runtime.GOMAXPROCS(0)
+	var wg sync.WaitGroup
+	for w := range workers {
+		from, to := n/workers*w, n/workers*(w+1)
+		if w == workers-1 {
+			to = n
+		}
+		wg.Add(1)
+		go func() { defer wg.Done(); f(from, to) }()
+	}
+	wg.Wait()
+}
+
+// Draw fills keys with numbers from 1 … n, each as likely.
+func Draw(keys []uint32, n, seed uint64) {
+	parallel(len(keys), func(from, to int) {
+		for i := from; i < to; i++ {
+			keys[i] = uint32(kernel.Reduce(kernel.Seeded64(uint64(i), seed), n) + 1)
+		}
+	})
+}
