@@ -2,6 +2,7 @@ package device
 
 import (
 	"fmt"
+	"reflect"
 	"runtime"
 	"sync/atomic"
 	"time"
@@ -411,3 +412,6 @@ func View[T any](raw Slice[byte], from, n int) Slice[T] {
 	part := raw.Slice(from, from+n*int(unsafe.Sizeof(zero)))
 	return Slice[T]{part.a, part.addr, n}
 }
+
+// Elem is the type of the elements.
+func (s Slice[T]) Elem() reflect.Type { return reflect.TypeFor[T]() }

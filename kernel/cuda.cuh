@@ -6,6 +6,9 @@
 #define WARPMAP_CAS128 (__CUDA_ARCH__ >= 900)
 
 #define WARPMAP_KERNEL(name, P) extern "C" __global__ void __launch_bounds__(256) name(const __grid_constant__ P p)
+// The same, with so few registers that the given number of blocks is resident on a multiprocessor.
+#define WARPMAP_KERNEL_RESIDENT(name, P, blocks) \
+    extern "C" __global__ void __launch_bounds__(256, blocks) name(const __grid_constant__ P p)
 
 __device__ __forceinline__ u32 thread_index() { return threadIdx.x; }
 __device__ __forceinline__ u32 block_threads() { return blockDim.x; }

@@ -173,6 +173,14 @@ inline void push_ready(Worker* w, u32 lane) {
     w->ready[(w->head + w->ready_count++) % MAX_LANES] = (u16)lane;
 }
 
+// scramble makes a state for random_below, which is never 0, of a seed: neighbouring seeds give unlike states.
+inline u64 scramble(u64 x) { // splitmix64's
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+    x ^= x >> 31;
+    return x ? x : 1;
+}
+
 inline u32 random_below(Worker* w, u32 n) { // xorshift64*
     u64 x = w->random;
     x ^= x >> 12;
@@ -342,7 +350,7 @@ inline void run(HostLaunch* l, void (*body)(const void*)) {
         u64 block = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
         if (block >= l->blocks) return;
         w->block = block;
-        w->random = (l->seed + block * 0x9e3779b97f4a7c15ull) | 1;
+        w->random = scramble(l->seed + block * 0x9e3779b97f4a7c15ull);
         w->unstarted = w->done = w->at_barrier = w->head = w->ready_count = 0;
         w->free_count = w->threads;
         for (u32 i = 0; i < w->threads; i++) {
@@ -417,6 +425,8 @@ __attribute__((always_inline)) inline void stress_point() {
     }                                                                                                              \
     extern "C" __attribute__((visibility("default"))) const u64 name##_params = sizeof(P);                        \
     static void name##_lane(const P& p)
+
+#define WARPMAP_KERNEL_RESIDENT(name, P, blocks) WARPMAP_KERNEL(name, P)
 
 inline u32 thread_index() { return host::self()->current; }
 inline u32 block_threads() { return host::self()->threads; }

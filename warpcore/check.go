@@ -62,7 +62,7 @@ func (c *core) checkImage(mem []byte, k Counters) error {
 				return fmt.Errorf("warpcore: check: key %#x is twice in the table, at slots %d and %d", real, before, slot)
 			}
 			seen[real] = int64(slot)
-			if err := m.reachable(real, side, slot, empty); err != nil {
+			if err := m.reachable(real, side, slot, empty, max(k.MaxProbes, probesUntold)); err != nil {
 				return err
 			}
 		}
@@ -85,8 +85,9 @@ func (m *image) overflowed(side bool, window, bit uint64) bool {
 }
 
 // reachable follows the key's probe sequence to its slot: every window before it must be marked as overflowed and have
-// no empty slot, nor may an empty slot in its own window come first in the key's order.
-func (m *image) reachable(key uint64, side bool, slot, empty uint64) error {
+// no empty slot, nor may an empty slot in its own window come first in the key's order; and look-ups, which read told
+// windows, must come to it.
+func (m *image) reachable(key uint64, side bool, slot, empty, told uint64) error {
 	p := m.cfg.probe(&m.t, key)
 	if p.side != side {
 		return fmt.Errorf("warpcore: check: key %#x is in the wrong region (side %t)", key, side)
@@ -98,6 +99,9 @@ func (m *image) reachable(key uint64, side bool, slot, empty uint64) error {
 				if s^p.first < slot%window^p.first && m.key(side, p.window*window+s) == empty {
 					return fmt.Errorf("warpcore: check: key %#x at slot %d lies behind an empty slot of its window", key, slot)
 				}
+			}
+			if probes > told {
+				return fmt.Errorf("warpcore: check: key %#x at slot %d is in window %d of its chain, and look-ups read no more than %d", key, slot, probes, told)
 			}
 			return nil
 		}

@@ -16,8 +16,9 @@ type Options struct {
 	Layout Layout
 	// Window is the number of slots that are probed together, 1 to 32: fixed for the table. Zero means 64 bytes' worth.
 	Window int
-	// InsertGroup and FindGroup are the lanes that work on one key, 1 to 32. Zero means what is fastest on the device:
-	// as many as read a window with one load each on a GPU, one on the CPU. Any group can use any table.
+	// InsertGroup and FindGroup are the lanes that work on one key, 1 to 32. Zero means what is fastest on the device: on a
+	// GPU, as many as read a window with one 16-byte load each for look-ups and with two for inserts; on the CPU, one. Any
+	// group can use any table.
 	InsertGroup, FindGroup int
 }
 
@@ -102,16 +103,20 @@ func (o *Options) complete(info device.Info, cfg *config) error {
 	if err := cfg.check(info.CAS128); err != nil {
 		return err
 	}
-	lanes := 1
+	insert, find := 1, 1
 	if info.CUDA() {
-		lanes = min(32, max(1, cfg.window*cfg.slotBytes()/16))
+		find = max(1, cfg.window*cfg.slotBytes()/16)
+		insert = max(1, find/2)
 	}
-	for _, g := range []*int{&o.InsertGroup, &o.FindGroup} {
-		if *g == 0 {
-			*g = lanes
-		}
-		if *g < 1 || *g > 32 || *g&(*g-1) != 0 {
-			return fmt.Errorf("warpcore: a group of %d lanes (want 1, 2, 4, 8, 16 or 32)", *g)
+	if o.InsertGroup == 0 {
+		o.InsertGroup = min(insert, 32)
+	}
+	if o.FindGroup == 0 {
+		o.FindGroup = min(find, 32)
+	}
+	for _, g := range []int{o.InsertGroup, o.FindGroup} {
+		if g < 1 || g > 32 || g&(g-1) != 0 {
+			return fmt.Errorf("warpcore: a group of %d lanes (want 1, 2, 4, 8, 16 or 32)", g)
 		}
 	}
 	if o.LoadFactor == 0 {

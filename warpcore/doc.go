@@ -18,16 +18,23 @@
 //
 // # Probing (§IV-B2)
 //
-// A key's hash names its first window, by the hash's high bits, and the slot in a window where its order begins, by its
-// low bits; from there the order goes round the window. A second hash is the distance to the next window. As the number
-// of windows is prime, every window is visited once before one is visited again. A group of 1 to 32 lanes reads a window
-// whole, with loads of up to 16 bytes, and decides by votes. Groups of any size agree about the order, so any group may
-// use any table.
+// A key's hash names its first window, by the hash's high bits, and its first slot in every window, by its low bits. The
+// other slots of a window follow by their distance from that, which is the ^ of the two numbers: so first come the slots
+// in the same 16 bytes, then those in the same 32-byte sector. A second hash is the distance to the next window. As the
+// number of windows is prime, every window is visited once before one is visited again.
+//
+// A group of 2 to 32 lanes reads a window whole, with loads of up to 16 bytes, and decides by votes; a lane on its own
+// reads sector after sector. Groups of any size agree about the order, so any group may use any table.
+//
+// Beside the slots lies an overflow filter, 4 bits for each window, small enough to stay in the L2 cache. A key that
+// goes past a full window clears one of the bits, chosen by its hash. So a look-up that comes to the end of a full window
+// goes on only if its bit is cleared: at load factor 0.9 a key that is not there costs 1.4 windows instead of 2.9.
 //
 // # Invariants
 //
-//  1. A pair stands at a slot such that, in its key's order, no slot before it is empty. Slots never become
-//     empty again (erase leaves tombstones), so a search may end at the first window with an empty slot.
+//  1. A pair stands at a slot such that, in its key's order, no slot before it is empty, and the windows before its own
+//     are marked in the overflow filter at the key's bit. Slots never become empty again (erase leaves tombstones), and
+//     marks stay. So a search may end at the first window with an empty slot or without the mark.
 //  2. In a Map no key is twice.
 //  3. The three highest bit patterns of the key type mark slots: empty, tombstone, busy. Real keys of these patterns live
 //     in the side region, under a pattern lower by three; no other key does. So no key is reserved.
@@ -53,11 +60,11 @@
 //   - So find, insert, insert_new and erase of warpcore.cuh may run in one kernel, in any mixture, on a Map.
 //
 // Besides: a window may be of 1 to 32 slots and is 64 bytes by default, because an H200 reads 64 bytes as fast as 32 and
-// 128 slower; lanes first try a compare-and-swap on their key's first slot, without reading, which needs no search where
-// it succeeds (invariant 1); look-ups of several keys are under way in a group at once; a table grows.
+// 128 slower; the overflow filter; a group has look-ups of several keys under way at once, and a lane whose key is done
+// gets the next at once (Feed in memory.cuh); all groups of a warp vote together; a table grows.
 //
 // # Your own kernels
 //
 // ForEach and ForAll run a piece of CUDA C++ for pairs of a table. A kernel of your own includes "warpcore.cuh" and
-// takes a table by value: see Map.Device.
+// takes a table by value: see Map.Program and Map.Use.
 package warpcore

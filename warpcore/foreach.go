@@ -1,3 +1,280 @@
 package warpcore
 
-type foreachProgram struct{}
+import (
+	_ "embed"
+	"fmt"
+	"maps"
+	"math"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/warpmap/warpmap/device"
+)
+
+//go:embed foreach.cu
+var foreachCU string
+
+// Args are the named device arguments of a callback: device slices, seen there as pointers to their elements, and
+// integers and floats. At most 16.
+type Args map[string]any
+
+// maxArgs is the number of words that ForEachParams has for arguments.
+const maxArgs = 16
+
+// ForEachParams are the parameters of for_each and for_all.
+type ForEachParams struct {
+	Table Table
+	Keys  uint64
+	N     uint64
+	Args  [maxArgs]uint64 // the bits of the arguments, by name
+}
+
+// foreachProgram is a compiled callback.
+type foreachProgram struct {
+	each, all device.Kernel[ForEachParams]
+}
+
+// ForEach calls body, a piece of CUDA C++, on the device for every pair that the table has of the given keys, in any
+// order and in parallel (paper, §IV-B4). body sees
+//
+//	key    the key, value  its value: of their Go types, where these are integers or floats; else as u32, u64 or u128
+//	index  the key's position in keys, u64
+//
+// the arguments by their names, and the vocabulary of package kernel, such as add(&counts[value], 1u). It must not change the
+// table. ForEach queues and returns; args must stay allocated until the stream has passed it.
+//
+// Errors: *device.CompileError with the compiler's words; arguments of other types. Cost: compiling a body once.
+func (m *Map[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
+	return forEach[K, V](m.c, st, keys, body, args)
+}
+
+// ForAll calls body for every pair of the table: see ForEach. index is the slot.
+func (m *Map[K, V]) ForAll(st *device.Stream, body string, args Args) error {
+	return forAll[K, V](m.c, st, body, args)
+}
+
+// ForEach calls body for every pair of the given keys: see Map.ForEach.
+func (m *MultiMap[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
+	return forEach[K, V](m.c, st, keys, body, args)
+}
+
+// ForAll calls body for every pair of the table: see Map.ForEach. index is the slot.
+func (m *MultiMap[K, V]) ForAll(st *device.Stream, body string, args Args) error {
+	return forAll[K, V](m.c, st, body, args)
+}
+
+func forEach[K, V any](c *core, st *device.Stream, keys device.Slice[K], body string, args Args) error {
+	if err := c.usable(st, keys); err != nil {
+		return err
+	}
+	return callback[K, V](c, st, body, args, func(f *foreachProgram, p *ForEachParams) error {
+		if keys.Len() == 0 {
+			return nil
+		}
+		p.Keys, p.N = keys.Addr(), uint64(keys.Len())
+		return f.each.Launch(st, c.grid(int64(keys.Len())), p)
+	})
+}
+
+func forAll[K, V any](c *core, st *device.Stream, body string, args Args) error {
+	if err := c.usable(st); err != nil {
+		return err
+	}
+	return callback[K, V](c, st, body, args, func(f *foreachProgram, p *ForEachParams) error {
+		return f.all.Launch(st, c.grid(c.slots()), p)
+	})
+}
+
+func callback[K, V any](c *core, st *device.Stream, body string, args Args, launch func(*foreachProgram, *ForEachParams) error) error {
+	var p ForEachParams
+	header, err := callbackHeader(reflect.TypeFor[K](), reflect.TypeFor[V](), c.d, body, args, &p)
+	if err != nil {
+		return fmt.Errorf("warpcore: %w", err)
+	}
+	return c.locked(func() error {
+		f := c.foreach[header]
+		if f == nil {
+			program := c.program("foreach", foreachCU, device.File{Name: "callback.h", Text: header})
+			program.Layouts = append(program.Layouts, ForEachParams{})
+			m, err := c.d.Compile(program)
+			if err != nil {
+				return err
+			}
+			f = &foreachProgram{}
+			if err := find(m, "for_each", &f.each); err != nil {
+				return err
+			}
+			if err := find(m, "for_all", &f.all); err != nil {
+				return err
+			}
+			if c.foreach == nil {
+				c.foreach = map[string]*foreachProgram{}
+			}
+			c.foreach[header] = f
+		}
+		return c.order.Read(st, func() error {
+			p.Table = c.t
+			return launch(f, &p)
+		})
+	})
+}
+
+var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// callbackHeader writes the function that the kernels call, and fills in the arguments' bits.
+func callbackHeader(k, v reflect.Type, d *device.Device, body string, args Args, p *ForEachParams) (string, error) {
+	if len(args) > maxArgs {
+		return "", fmt.Errorf("callback: %d arguments (at most %d)", len(args), maxArgs)
+	}
+	var b strings.Builder
+	b.WriteString("#pragma once\n__device__ __forceinline__ void callback(const ForEachParams& p, C::key key_bits, C::value value_bits, u64 index) {\n")
+	writeBits(&b, "key", k)
+	writeBits(&b, "value", v)
+	for i, name := range slices.Sorted(maps.Keys(args)) {
+		if !identifier.MatchString(name) || name == "key" || name == "value" || name == "index" || name == "p" {
+			return "", fmt.Errorf("callback: an argument cannot be named %q", name)
+		}
+		c, bits, err := argument(d, args[name])
+		if err != nil {
+			return "", fmt.Errorf("callback: argument %s: %w", name, err)
+		}
+		p.Args[i] = bits
+		fmt.Fprintf(&b, "    %s %s; __builtin_memcpy(&%s, &p.args[%d], sizeof %s); (void)%s;\n", c, name, name, i, name, name)
+	}
+	fmt.Fprintf(&b, "    (void)key; (void)value; (void)index;\n#line 1 \"callback\"\n%s\n}\n", body)
+	return b.String(), nil
+}
+
+// writeBits declares a key or value of its own type, from its bits.
+func writeBits(b *strings.Builder, name string, t reflect.Type) {
+	if c, ok := scalar(t); ok {
+		fmt.Fprintf(b, "    %s %s; __builtin_memcpy(&%s, &%s_bits, sizeof %s);\n", c, name, name, name, name)
+		return
+	}
+	fmt.Fprintf(b, "    C::%s %s = %s_bits;\n", name, name, name)
+}
+
+func scalar(t reflect.Type) (string, bool) {
+	switch t.Kind() {
+	case reflect.Uint8:
+		return "u8", true
+	case reflect.Uint16:
+		return "u16", true
+	case reflect.Uint32:
+		return "u32", true
+	case reflect.Uint64, reflect.Uint:
+		return "u64", true
+	case reflect.Int32:
+		return "i32", true
+	case reflect.Int64, reflect.Int:
+		return "i64", true
+	case reflect.Float32:
+		return "float", true
+	case reflect.Float64:
+		return "double", true
+	case reflect.Bool:
+		return "bool", true
+	}
+	return "", false
+}
+
+// onDevice is what every device.Slice is.
+type onDevice interface {
+	On(*device.Device) error
+	Addr() uint64
+	Elem() reflect.Type
+}
+
+// argument is the C type and the bits of an argument.
+func argument(d *device.Device, x any) (c string, bits uint64, err error) {
+	if s, ok := x.(onDevice); ok {
+		if err := s.On(d); err != nil {
+			return "", 0, err
+		}
+		c, ok := scalar(s.Elem())
+		if !ok {
+			switch s.Elem().Size() {
+			case 16:
+				c = "u128"
+			default:
+				return "", 0, fmt.Errorf("a device slice of %v: want integers, floats or 16-byte elements", s.Elem())
+			}
+		}
+		return c + "*", s.Addr(), nil
+	}
+	v := reflect.ValueOf(x)
+	if !v.IsValid() {
+		return "", 0, fmt.Errorf("nil: want a device slice, an integer or a float")
+	}
+	c, ok := scalar(v.Type())
+	switch {
+	case !ok || v.Kind() == reflect.Bool:
+		return "", 0, fmt.Errorf("a %v: want a device slice, an integer or a float", v.Type())
+	case v.Kind() == reflect.Float32:
+		return c, uint64(math.Float32bits(float32(v.Float()))), nil
+	case v.CanFloat():
+		return c, math.Float64bits(v.Float()), nil
+	case v.CanInt():
+		return c, uint64(v.Int()), nil
+	}
+	return c, v.Uint(), nil
+}
+
+// Program is a program with a kernel of your own that works on this table: main, which includes "config.h" and
+// "warpcore.cuh", and names the table's type `config`. Add your parameter struct to its Layouts; it holds a Table.
+//
+//	#include "config.h"
+//	#include "warpcore.cuh"
+//	WARPMAP_KERNEL(count, mine::CountParams) {
+//	    tile<4> g;
+//	    …warpcore::find<config>(p.table, g, key, value)…
+//	}
+func (m *Map[K, V]) Program(name, main string) *device.Program { return m.c.program(name, main) }
+
+// Use orders a kernel of yours with the table's own operations: queue gets the table as kernels take it, and puts work on
+// the stream. Between Use and the next operation the table must not be used elsewhere; Table is good for this call
+// alone, because the table may move when it grows. It does not grow inside Use: insert returns FULL.
+//
+// A kernel that inserts must say how many pairs at most by room: the table grows first if it must.
+func (m *Map[K, V]) Use(st *device.Stream, room int, queue func(Table) error) error {
+	return m.c.use(st, room, queue)
+}
+
+// Program is as Map.Program.
+func (m *MultiMap[K, V]) Program(name, main string) *device.Program { return m.c.program(name, main) }
+
+// Use is as Map.Use.
+func (m *MultiMap[K, V]) Use(st *device.Stream, room int, queue func(Table) error) error {
+	return m.c.use(st, room, queue)
+}
+
+func (c *core) use(st *device.Stream, room int, queue func(Table) error) error {
+	if err := c.usable(st); err != nil {
+		return err
+	}
+	if room < 0 {
+		return fmt.Errorf("warpcore: room for %d pairs", room)
+	}
+	return c.locked(func() error {
+		return c.order.Write(st, func() error {
+			if c.filled+int64(room) > c.limit() {
+				if _, err := c.look(st); err != nil {
+					return err
+				}
+				if c.filled+int64(room) > c.limit() {
+					why, err := c.grow(st, c.live+int64(room), false)
+					if err != nil {
+						return err
+					}
+					if why != nil {
+						return fmt.Errorf("warpcore: no room for %d more pairs: %w", room, why)
+					}
+				}
+			}
+			c.filled += int64(room)
+			return queue(c.t)
+		})
+	})
+}

@@ -19,41 +19,135 @@ __device__ __forceinline__ value input_value(u64 values, u64 i) { return load_re
 #define FOR_EACH_ITEM(i, n) \
     for (u64 i = grid_thread(); (i & ~31ull) < (n); i += grid_threads())
 
-template <bool REPLACE, bool MULTI> __device__ __forceinline__ void insert_batch(const InsertParams& p) {
-    InsertTile g;
-    u64 inserted = 0, reused = 0;
-    FOR_EACH_ITEM(item, p.n) {
-        bool active = item < p.n;
-        u64 i = active && p.positions ? load_readonly(at<u64>(p.positions) + item) : item;
-        key k = active ? input_key(p.keys, i) : 0;
-        value v = active ? input_value(p.values, i) : value{};
-        Outcome o = insert_each<C, REPLACE, true, MULTI>(p.table, g, active, k, v, p.limit);
-        if (!active) continue;
+// Whether lanes work alone, one item each: on the CPU device, where a warp's lanes cost time to bring together.
+#if defined(WARPMAP_HOST)
+template <class Tile> constexpr bool ALONE = Tile::LANES == 1;
+#else
+template <class Tile> constexpr bool ALONE = false;
+#endif
+
+template <bool REPLACE, bool MULTI> struct InsertBatch {
+    typedef Insert<C, REPLACE, true, MULTI> State;
+    u64 inserted, reused;
+
+    __device__ __forceinline__ void done(const InsertParams& p, u64 i, Outcome o, key k) {
         inserted += o == INSERTED || o == REUSED;
         reused += o == REUSED;
         if (p.added) at<u8>(p.added)[i] = o == INSERTED || o == REUSED;
-        if (o == FULL) {
-            at<u64>(p.failed)[add(&counters(p.table)->failed, (u64)1)] = i;
-            if (k > (key)(C::EMPTY - C::RESERVED)) add(&counters(p.table)->side_failed, (u64)1);
-        }
+        if (o != FULL) return;
+        at<u64>(p.failed)[add(&counters(p.table)->failed, (u64)1)] = i;
+        if (k > (key)(C::EMPTY - C::RESERVED)) add(&counters(p.table)->side_failed, (u64)1);
     }
-    count_into(&counters(p.table)->inserted, inserted);
-    count_into(&counters(p.table)->reused, reused);
+    // One pair of the batch, and its position.
+    struct Pair {
+        key k;
+        value v;
+        u64 i;
+    };
+    __device__ __forceinline__ Pair load(const InsertParams& p, u64 item) {
+        if (item >= p.n) return Pair{0, value{}, 0};
+        u64 i = p.positions ? load_readonly(at<u64>(p.positions) + item) : item;
+        return Pair{input_key(p.keys, i), input_value(p.values, i), i};
+    }
+    __device__ __forceinline__ void run(const InsertParams& p) {
+        InsertTile g;
+        State s;
+        inserted = reused = 0;
+        if constexpr (ALONE<InsertTile>) {
+            for (u64 item = grid_thread(); item < p.n; item += grid_threads()) {
+                Pair x = load(p, item);
+                s.begin(p.table, x.k, x.v, p.limit);
+                while (s.round(p.table, g, true)) {}
+                done(p, x.i, s.outcome, x.k);
+            }
+        } else {
+            tile<32, true> warp;
+            Feed feed(p.n);
+            u64 item = 0, mine = 0;
+            key k = 0;
+            Pair now = load(p, feed.item()), next = load(p, feed.ahead());
+            bool busy = false;
+            for (;;) {
+                if (feed.more()) {
+                    int from;
+                    bool later, turned;
+                    bool got = feed.give(!busy, item, from, later, turned);
+                    key k0 = warp.shuffle(now.k, from), k1 = warp.shuffle(next.k, from);
+                    value v0 = warp.shuffle(now.v, from), v1 = warp.shuffle(next.v, from);
+                    u64 i0 = item, i1 = item;
+                    if (p.positions) { // the same for all
+                        i0 = warp.shuffle(now.i, from);
+                        i1 = warp.shuffle(next.i, from);
+                    }
+                    if (got) {
+                        busy = true;
+                        mine = later ? i1 : i0;
+                        k = later ? k1 : k0;
+                        s.begin(p.table, k, later ? v1 : v0, p.limit);
+                    }
+                    if (turned) {
+                        now = next;
+                        next = load(p, feed.ahead());
+                    }
+                } else if (!warp.any(busy)) break;
+                bool was = busy;
+                busy = s.round(p.table, g, busy);
+                if (was && !busy) done(p, mine, s.outcome, k);
+            }
+        }
+        count_into(&counters(p.table)->inserted, inserted);
+        count_into(&counters(p.table)->reused, reused);
+    }
+};
+template <bool REPLACE, bool MULTI> __device__ __forceinline__ void insert_batch(const InsertParams& p) {
+    InsertBatch<REPLACE, MULTI> b;
+    b.run(p);
 }
 
-WARPMAP_KERNEL(insert, InsertParams) { insert_batch<true, false>(p); }
-WARPMAP_KERNEL(insert_new, InsertParams) { insert_batch<false, false>(p); }
-WARPMAP_KERNEL(insert_multi, InsertParams) { insert_batch<true, true>(p); }
+WARPMAP_KERNEL_RESIDENT(insert, InsertParams, 3) { insert_batch<true, false>(p); }
+WARPMAP_KERNEL_RESIDENT(insert_new, InsertParams, 3) { insert_batch<false, false>(p); }
+WARPMAP_KERNEL_RESIDENT(insert_multi, InsertParams, 3) { insert_batch<true, true>(p); }
 
+__device__ __forceinline__ void found(const FindParams& p, u64 i, const Hit<C>& hit) {
+    if (p.values) at<value>(p.values)[i] = hit.found ? hit.value() : value{};
+    if (p.found) at<u8>(p.found)[i] = hit.found;
+}
 WARPMAP_KERNEL(find, FindParams) {
     FindTile g;
-    FOR_EACH_ITEM(i, p.n) {
-        bool active = i < p.n;
-        key k = active ? input_key(p.keys, i) : 0;
-        Hit<C> hit = find_each<C>(p.table, g, active, k);
-        if (!active) continue;
-        if (p.values) at<value>(p.values)[i] = hit.found ? hit.value() : value{};
-        if (p.found) at<u8>(p.found)[i] = hit.found;
+    NoVisit none;
+    Search<C, false> s;
+    if constexpr (ALONE<FindTile>) {
+        for (u64 i = grid_thread(); i < p.n; i += grid_threads()) {
+            s.begin(p.table, input_key(p.keys, i));
+            while (s.round(p.table, g, true, none)) {}
+            found(p, i, s.hit);
+        }
+    } else {
+        tile<32, true> warp;
+        Feed feed(p.n);
+        u64 i = 0;
+        key now = feed.item() < p.n ? input_key(p.keys, feed.item()) : 0;
+        key next = feed.ahead() < p.n ? input_key(p.keys, feed.ahead()) : 0;
+        bool busy = false;
+        for (;;) {
+            if (feed.more()) {
+                int from;
+                bool later, turned;
+                bool got = feed.give(!busy, i, from, later, turned);
+                key k0 = warp.shuffle(now, from), k1 = warp.shuffle(next, from);
+                if (got) {
+                    busy = true;
+                    s.begin(p.table, later ? k1 : k0);
+                }
+                if (turned) {
+                    now = next;
+                    next = feed.ahead() < p.n ? input_key(p.keys, feed.ahead()) : 0;
+                }
+            } else if (!warp.any(busy)) break;
+            bool was = busy;
+            busy = s.round(p.table, g, busy, none);
+            if (was && !busy) found(p, i, s.hit);
+        }
     }
 }
 

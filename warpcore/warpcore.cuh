@@ -207,124 +207,136 @@ __device__ __forceinline__ u64 probes_bound(const Table& t, u64 windows) {
     return told < windows ? told : windows;
 }
 
-// insert_each inserts a pair that each active lane brings of its own.
+// What a tile reads at once: the whole window; a lane on its own, the 32 bytes around its key's first slot, then the
+// next. PARTS of them are a window, in the order of part ^ first_part.
+template <class C, int G> struct Part {
+    static constexpr int SECTOR = C::SLOT_BYTES < 32 ? 32 / C::SLOT_BYTES : 1;
+    static constexpr int SLOTS = G > 1 || C::WINDOW < SECTOR ? C::WINDOW : SECTOR;
+    static constexpr u32 PARTS = C::WINDOW / SLOTS;
+    typedef View<C, G, SLOTS> View_;
+};
+
+// Insert is the insertion of one key: what its lane knows between two reads.
 //
 //   REPLACE  an equal key's value is replaced; otherwise the key is left as it is
 //   REUSE    tombstones are taken. Only for a kernel beside which nothing is erased: see doc.go
 //   MULTI    equal keys are not looked for
 //
-// The lanes try their keys' first slots all at once: where that is empty, the key is nowhere else, and nothing was read;
-// then the 32-byte sectors around them, which are in L2 by now. For the others the tile reads windows together, those of
-// several keys at once, and each lane then acts for its key. A free slot is taken only after the whole chain, up to an
-// empty slot, a window without overflow, or `limit` windows, was searched for the key.
-template <class C, bool REPLACE, bool REUSE, bool MULTI, class Tile>
-__device__ __forceinline__ Outcome insert_each(const Table& t, Tile g, bool active, typename C::key k, typename C::value v, u64 limit) {
-    constexpr int G = Tile::LANES, IN_FLIGHT = G < 4 ? G : 4;
+// A free slot is taken only after the whole chain, up to an empty slot, a window without overflow, or `limit` windows, was
+// searched for the key.
+template <class C, bool REPLACE, bool REUSE, bool MULTI> struct Insert {
     typedef Access<C> A;
-    typedef View<C, G> V;
-    enum { NOTHING, FOUND, TAKE } act;
-    Probe<C> p(t, k);
-    Outcome mine = FULL;
-    bool todo = active;
-    if (active && A::claim(p.slots, p.values, p.slot_index(p.first_slot()), false, p.stored, v)) {
-        mine = INSERTED;
-        todo = false;
-    }
-    if (todo) {
-        constexpr int SECTOR = C::WINDOW * C::SLOT_BYTES > 32 ? 32 / C::SLOT_BYTES : C::WINDOW;
-        typedef View<C, 1, SECTOR> S;
-        u32 from = p.first_slot() & ~(SECTOR - 1);
-        for (int tries = 0; tries < 2 && todo; tries++) {
-            S s;
-            s.load(true, p.slots + p.slot_index(from) * C::SLOT_BYTES, 0);
-            u32 match = MULTI ? 0 : s.matches(p.stored), order = s.first_free(p.first_slot() - from, REUSE, 0);
-            if (match) {
-                int i = lowest_bit(match);
-                if constexpr (REPLACE) A::replace(p.slots, p.values, p.slot_index(from + S::slot(i, 0)), s.pick(i), p.stored, v);
-                mine = PRESENT;
-                todo = false;
-            } else if ((!MULTI && (!s.matches(C::EMPTY) || (!C::PACKED && s.matches(C::BUSY)))) || order == ~0u) break;
-            else if (A::claim(p.slots, p.values, p.slot_index(from + (order >> 1 ^ p.first_slot() - from)), order & 1, p.stored, v)) {
-                mine = order & 1 ? REUSED : INSERTED;
-                todo = false;
-            }
+    Probe<C> p;
+    typename C::value v;
+    u64 probes, limit;
+    u32 part;
+    u32 free;   // the first free slot of the chain: its distance from the first slot, as in View::first_free; ~0: none yet
+    u64 candidate, candidate_probes;
+    Outcome outcome;
+
+    __device__ __forceinline__ void begin(const Table& t, typename C::key k, typename C::value value, u64 windows) {
+        p = Probe<C>(t, k);
+        v = value;
+        probes = 1;
+        limit = p.windows;
+        if (windows < limit) { // however short the limit, the key may be as far as any chain goes
+            limit = probes_bound(t, limit);
+            if (limit < windows) limit = windows;
         }
+        part = 0;
+        outcome = FULL;
+        free = ~0u;
     }
-    if (limit > p.windows) limit = p.windows;
-    u64 probes = 1, found = 0;
-    typename A::word seen{};
-    u64 candidate = 0, candidate_probes = 0; // window of the first free slot of the chain
-    u32 free = ~0u;                          // its place there
-    while (g.any_of_all(todo)) {
-        u32 pending = g.ballot(todo);
-        u64 address = p.window_address();
-        act = NOTHING;
+
+    // round reads one part for every active lane's key, with the tile, and acts. It tells whether this lane's insertion
+    // is still to be done.
+    template <class Tile> __device__ __forceinline__ bool round(const Table& t, Tile g, bool active) {
+        constexpr int G = Tile::LANES, IN_FLIGHT = G < 4 ? G : 4;
+        typedef Part<C, G> Parts;
+        typedef typename Parts::View_ V;
+        enum { NOTHING, FOUND, TAKE } act = NOTHING;
+        u32 pending = g.ballot(active);
+        u32 from = Parts::PARTS > 1 ? (part ^ p.first_slot() / Parts::SLOTS) * Parts::SLOTS : 0;
+        u64 address = p.slots + p.slot_index(from) * C::SLOT_BYTES;
+        u64 found = 0;
+        typename A::word seen{};
 #pragma unroll
         for (int first = 0; first < G; first += IN_FLIGHT) {
-            if (!(pending >> first & (1u << IN_FLIGHT) - 1) && !Tile::together) continue;
+            if (!Tile::together && !(pending >> first & (1u << IN_FLIGHT) - 1)) continue;
             V s[IN_FLIGHT];
 #pragma unroll
             for (int j = 0; j < IN_FLIGHT; j++) s[j].load(pending >> (first + j) & 1, g.shuffle(address, first + j), g.rank());
 #pragma unroll
             for (int j = 0; j < IN_FLIGHT; j++) {
                 bool on = (pending >> (first + j) & 1) && V::holds(g.rank());
-                u32 match = 0, who = 0, slot = 0;
+                u32 who = 0, slot = 0;
                 typename A::word word{};
                 if constexpr (!MULTI) {
-                    match = s[j].matches(g.shuffle(p.stored, first + j));
+                    u32 match = s[j].matches(g.shuffle(p.stored, first + j));
                     who = g.ballot(on && match);
-                    int i = lowest_bit(match | 1u << 31);
                     if constexpr (REPLACE) {
-                        slot = g.shuffle(V::slot(i, g.rank()), lowest_bit(who | 1u << 31) & G - 1);
-                        word = g.shuffle(s[j].pick(i), lowest_bit(who | 1u << 31) & G - 1);
+                        int i = lowest_bit(match | 1u << 31), holder = lowest_bit(who | 1u << 31) & G - 1;
+                        slot = g.shuffle(V::slot(i, g.rank()), holder);
+                        word = g.shuffle(s[j].pick(i), holder);
                     }
                 }
-                // A key that is being written may be ours: then look at the window again.
+                // A key that is being written may be ours: then look again.
                 bool wait = !MULTI && !C::PACKED && g.any(on && s[j].matches(C::BUSY));
                 bool end = g.any(on && s[j].matches(C::EMPTY));
-                u32 order = s[j].first_free(g.shuffle(p.first_slot(), first + j), REUSE, g.rank());
+                u32 order = s[j].first_free(g.shuffle(p.first_slot() ^ from, first + j), REUSE, g.rank());
                 u32 here = g.min_of(on ? order : ~0u);
-                if (g.rank() == first + j && todo) {
-                    if (who) {
-                        act = FOUND;
-                        found = p.slot_index(slot);
-                        seen = word;
-                    } else if (!wait) {
-                        if (free == ~0u && here != ~0u) {
-                            free = here;
-                            candidate = p.window;
-                            candidate_probes = probes;
-                        }
-                        if (end || (free != ~0u && (MULTI || !p.overflowed())) || probes == limit) act = TAKE;
+                if (g.rank() != first + j || !active) continue;
+                if (who) {
+                    act = FOUND;
+                    found = p.slot_index(from + slot);
+                    seen = word;
+                } else if (!wait) {
+                    if (free == ~0u && here != ~0u) {
+                        free = here;
+                        candidate = p.window;
+                        candidate_probes = probes;
+                    }
+                    if (end || (MULTI && free != ~0u)) act = TAKE;
+                    else if (++part == Parts::PARTS) {
+                        part = 0;
+                        if (probes == limit || (free != ~0u && !p.overflowed())) act = TAKE;
                         else {
                             if (free == ~0u) p.pass_by(!REUSE);
                             probes++;
                             p.advance();
                         }
                     }
-                }
+                } else pause();
             }
         }
         if (act == FOUND) {
             if constexpr (REPLACE) A::replace(p.slots, p.values, found, seen, p.stored, v);
-            mine = PRESENT;
-            todo = false;
-        } else if (act == TAKE && free == ~0u) {
-            todo = false; // FULL
-        } else if (act == TAKE) {
-            tell_probes(t, candidate_probes);
-            u64 index = candidate * C::WINDOW + (free >> 1 ^ p.first_slot());
-            if (A::claim(p.slots, p.values, index, free & 1, p.stored, v)) {
-                mine = free & 1 ? REUSED : INSERTED;
-                todo = false;
-            } else { // another took the slot: it may hold our key now
-                p.window = candidate;
-                probes = candidate_probes;
-                free = ~0u;
-            }
-        } else if (!C::PACKED && todo) pause();
+            outcome = PRESENT;
+            return false;
+        }
+        if (act == NOTHING) return active;
+        if (free == ~0u) return false; // FULL
+        tell_probes(t, candidate_probes);
+        u64 index = candidate * C::WINDOW + (free >> 1 ^ p.first_slot());
+        if (A::claim(p.slots, p.values, index, free & 1, p.stored, v)) {
+            outcome = free & 1 ? REUSED : INSERTED;
+            return false;
+        }
+        p.window = candidate; // another took the slot: it may hold our key now
+        probes = candidate_probes;
+        part = 0;
+        free = ~0u;
+        return true;
     }
-    return mine;
+};
+
+// insert_each inserts a pair that each active lane brings of its own.
+template <class C, bool REPLACE, bool REUSE, bool MULTI, class Tile>
+__device__ __forceinline__ Outcome insert_each(const Table& t, Tile g, bool active, typename C::key k, typename C::value v, u64 limit) {
+    Insert<C, REPLACE, REUSE, MULTI> s;
+    s.begin(t, k, v, limit);
+    while (g.any_of_all(active)) active = s.round(t, g, active);
+    return s.outcome;
 }
 
 // Where a key was found: its first pair, and with ALL how many pairs it has.
@@ -348,31 +360,42 @@ struct NoVisit {
     template <class W> __device__ __forceinline__ void operator()(u64, u64, u64, W, u32) {}
 };
 
-// search_each looks up a key that each active lane brings of its own. The tile reads the windows of several keys at
-// once: up to IN_FLIGHT loads are under way before the first is looked at.
+// Search is the look-up of one key: what its lane knows between two reads.
 //
 // With ALL it goes to the end of the chain and counts the key's pairs. It calls visit.turn(tile, rank) when it comes to the
 // key of the lane with that rank, in all lanes; then the lanes that hold pairs of it call visit(slots, values, index,
 // word, number of the pair).
-template <class C, bool ALL, class Tile, class Visit>
-__device__ __forceinline__ Hit<C> search_each(const Table& t, Tile g, bool active, typename C::key k, Visit& visit) {
-    constexpr int G = Tile::LANES, IN_FLIGHT = G < 4 ? G : 4;
-    typedef View<C, G> V;
-    Probe<C> p(t, k);
+template <class C, bool ALL> struct Search {
+    Probe<C> p;
+    u64 probes, bound;
+    u32 part;
     Hit<C> hit;
-    hit.found = false;
-    hit.count = 0;
-    hit.slots = p.slots;
-    hit.values = p.values;
-    hit.index = 0;
-    hit.word = typename Access<C>::word{};
-    u64 bound = ~0ull, probes = 1;
-    while (g.any_of_all(active)) {
+
+    __device__ __forceinline__ void begin(const Table& t, typename C::key k) {
+        p = Probe<C>(t, k);
+        probes = 1;
+        bound = ~0ull;
+        part = 0;
+        hit.found = false;
+        hit.count = 0;
+        hit.slots = p.slots;
+        hit.values = p.values;
+        hit.index = 0;
+        hit.word = typename Access<C>::word{};
+    }
+
+    // round reads one part for every active lane's key, with the tile: up to IN_FLIGHT loads are under way before the
+    // first is looked at. It tells whether this lane's key is still to be looked for.
+    template <class Tile, class Visit> __device__ __forceinline__ bool round(const Table& t, Tile g, bool active, Visit& visit) {
+        constexpr int G = Tile::LANES, IN_FLIGHT = G < 4 ? G : 4;
+        typedef Part<C, G> Parts;
+        typedef typename Parts::View_ V;
         u32 pending = g.ballot(active);
-        u64 address = p.window_address();
+        u32 from = Parts::PARTS > 1 ? (part ^ p.first_slot() / Parts::SLOTS) * Parts::SLOTS : 0;
+        u64 address = p.slots + p.slot_index(from) * C::SLOT_BYTES;
 #pragma unroll
         for (int first = 0; first < G; first += IN_FLIGHT) {
-            if (!(pending >> first & (1u << IN_FLIGHT) - 1) && !Tile::together) continue;
+            if (!Tile::together && !(pending >> first & (1u << IN_FLIGHT) - 1)) continue;
             V s[IN_FLIGHT];
 #pragma unroll
             for (int j = 0; j < IN_FLIGHT; j++) s[j].load(pending >> (first + j) & 1, g.shuffle(address, first + j), g.rank());
@@ -383,46 +406,53 @@ __device__ __forceinline__ Hit<C> search_each(const Table& t, Tile g, bool activ
                 if (!on) match = 0;
                 u32 who = g.ballot(match != 0);
                 bool end = g.any(on && s[j].matches(C::EMPTY));
-                int i = lowest_bit(match | 1u << 31), from = lowest_bit(who | 1u << 31) & G - 1;
-                u32 slot = g.shuffle(V::slot(i, g.rank()), from);
+                int i = lowest_bit(match | 1u << 31), holder = lowest_bit(who | 1u << 31) & G - 1;
+                u32 slot = g.shuffle(V::slot(i, g.rank()), holder);
                 typename V::word word = s[j].w[0];
-                if constexpr (C::PACKED) word = g.shuffle(s[j].pick(i), from);
+                if constexpr (C::PACKED) word = g.shuffle(s[j].pick(i), holder);
                 if constexpr (ALL) {
                     u32 n = g.shuffle(hit.count, first + j);
-                    u64 slots = 0, values = 0, window = 0;
+                    u64 slots = 0, values = 0, index = 0;
                     if constexpr (Visit::VISITS) {
                         slots = g.shuffle(p.slots, first + j);
                         values = g.shuffle(p.values, first + j);
-                        window = g.shuffle(p.window, first + j);
+                        index = g.shuffle(p.slot_index(from), first + j);
                         visit.turn(g, first + j);
                     }
 #pragma unroll
                     for (int i = 0; i < V::WORDS; i++) {
                         u32 holders = g.ballot(match >> i & 1);
                         if (Visit::VISITS && (match >> i & 1))
-                            visit(slots, values, window * C::WINDOW + V::slot(i, g.rank()), s[j].w[i],
-                                  n + popcount(holders & (1u << g.rank()) - 1));
+                            visit(slots, values, index + V::slot(i, g.rank()), s[j].w[i], n + popcount(holders & (1u << g.rank()) - 1));
                         n += popcount(holders);
                     }
                     if (mine) hit.count = n;
                 }
                 if (mine && who && !hit.found) {
                     hit.found = true;
-                    hit.index = p.slot_index(slot);
+                    hit.index = p.slot_index(from + slot);
                     hit.word = word;
                 }
                 if (mine && ((!ALL && who) || end)) active = false;
             }
         }
-        active = active && p.overflowed();
-        if (active) {
-            if (probes == WARPCORE_PROBES_UNTOLD || probes == p.windows) bound = probes_bound(t, p.windows);
-            if (probes >= bound) active = false;
-            p.advance();
-        }
+        if (!active || ++part < Parts::PARTS) return active;
+        part = 0;
+        if (!p.overflowed()) return false;
+        if (probes == WARPCORE_PROBES_UNTOLD || probes == p.windows) bound = probes_bound(t, p.windows);
+        if (probes >= bound) return false;
         probes++;
+        p.advance();
+        return true;
     }
-    return hit;
+};
+
+template <class C, bool ALL, class Tile, class Visit>
+__device__ __forceinline__ Hit<C> search_each(const Table& t, Tile g, bool active, typename C::key k, Visit& visit) {
+    Search<C, ALL> s;
+    s.begin(t, k);
+    while (g.any_of_all(active)) active = s.round(t, g, active, visit);
+    return s.hit;
 }
 
 // find_each looks up a key that each active lane brings of its own.
@@ -437,20 +467,26 @@ template <class C, class Tile> __device__ __forceinline__ Hit<C> count_each(cons
 }
 
 // The operations below are for one key that all lanes of the tile bring, and may run beside one another in a kernel, in
-// any mixture, on a Map. Where all lanes of a warp have keys of their own, insert_each and find_each with tile<N, true>
-// are faster.
+// any mixture, on a Map. They keep the table's counts. Where all lanes of a warp have keys of their own, insert_each and
+// find_each with tile<N, true> are faster; their caller adds what insert_each put in to counters(t)->inserted.
 
+template <class C, bool REPLACE, bool MULTI, class Tile>
+__device__ __forceinline__ Outcome insert_one(const Table& t, Tile g, typename C::key k, typename C::value v) {
+    Outcome o = insert_each<C, REPLACE, false, MULTI>(t, g, g.rank() == 0, k, v, ~0ull);
+    if (g.rank() == 0 && o == INSERTED) add(&counters(t)->inserted, (u64)1);
+    return (Outcome)g.shuffle((u32)o, 0);
+}
 // insert puts or replaces. FULL: no window of the chain has room.
 template <class C, class Tile> __device__ Outcome insert(const Table& t, Tile g, typename C::key k, typename C::value v) {
-    return (Outcome)g.shuffle((u32)insert_each<C, true, false, false>(t, g, g.rank() == 0, k, v, ~0ull), 0);
+    return insert_one<C, true, false>(t, g, k, v);
 }
 // insert_new is insert, but leaves the value of a key that is PRESENT.
 template <class C, class Tile> __device__ Outcome insert_new(const Table& t, Tile g, typename C::key k, typename C::value v) {
-    return (Outcome)g.shuffle((u32)insert_each<C, false, false, false>(t, g, g.rank() == 0, k, v, ~0ull), 0);
+    return insert_one<C, false, false>(t, g, k, v);
 }
 // insert_multi adds a pair whether or not its key is there: for a MultiMap.
 template <class C, class Tile> __device__ Outcome insert_multi(const Table& t, Tile g, typename C::key k, typename C::value v) {
-    return (Outcome)g.shuffle((u32)insert_each<C, false, false, true>(t, g, g.rank() == 0, k, v, ~0ull), 0);
+    return insert_one<C, false, true>(t, g, k, v);
 }
 // find gives every lane whether the key is there, and its value.
 template <class C, class Tile> __device__ bool find(const Table& t, Tile g, typename C::key k, typename C::value& v) {
@@ -464,6 +500,7 @@ template <class C, class Tile> __device__ bool find(const Table& t, Tile g, type
 template <class C, class Tile> __device__ bool erase(const Table& t, Tile g, typename C::key k) {
     Hit<C> hit = find_each<C>(t, g, g.rank() == 0, k);
     u32 removed = hit.found && Access<C>::remove(hit.slots, hit.index, hit.word, Probe<C>(t, k).stored);
+    if (removed) add(&counters(t)->erased, (u64)1);
     return g.shuffle(removed, 0);
 }
 

@@ -1,0 +1,123 @@
+package warpcore_test
+
+import (
+	"fmt"
+	"log"
+	"slices"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/warpcore"
+)
+
+// CountParams are the parameters of the kernel in ExampleMap_Use.
+type CountParams struct {
+	Table warpcore.Table
+	Words uint64 // address of u32 words
+	N     uint64
+}
+
+// A kernel of your own counts words: each lane that finds its word absent puts it in, and the others add to its count.
+func ExampleMap_Use() {
+	d, err := device.Open("cpu")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer d.Close()
+	m, err := warpcore.New[uint32, uint32](d, warpcore.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+
+	program := m.Program("count", `
+		#include "config.h"
+		#include "warpcore.cuh"
+		WARPMAP_KERNEL(first_seen, warpcore_test::CountParams) {
+			tile<1> g;
+			for (u64 i = grid_thread(); i < p.n; i += grid_threads())
+				warpcore::insert_new<config>(p.table, g, at<u32>(p.words)[i], (u32)i);
+		}`)
+	program.Layouts = append(program.Layouts, CountParams{})
+	module, err := d.Compile(program)
+	if err != nil {
+		log.Fatal(err)
+	}
+	kernel, err := device.KernelOf[CountParams](module, "first_seen")
+	if err != nil {
+		log.Fatal(err)
+	}
+	words, err := device.From(d, []uint32{7, 8, 7, 9, 9, 9})
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = m.Use(nil, words.Len(), func(t warpcore.Table) error {
+		p := CountParams{Table: t, Words: words.Addr(), N: uint64(words.Len())}
+		return kernel.Launch(nil, device.GridFor(int64(words.Len()), 256), &p)
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	n, err := m.Len()
+	fmt.Println(n, "different words", err)
+	// Output: 3 different words <nil>
+}
+
+// A histogram of the values of some keys, made on the device.
+func ExampleMap_ForEach() {
+	d, err := device.Open("cpu")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer d.Close()
+	m, err := warpcore.New[uint32, uint32](d, warpcore.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	if err := m.Insert([]uint32{10, 20, 30, 40}, []uint32{1, 2, 2, 3}); err != nil {
+		log.Fatal(err)
+	}
+	histogram, err := device.From(d, make([]uint32, 4))
+	if err != nil {
+		log.Fatal(err)
+	}
+	keys, err := device.From(d, []uint32{20, 30, 40, 50})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := m.ForEach(nil, keys, `add(&histogram[value], 1u);`, warpcore.Args{"histogram": histogram}); err != nil {
+		log.Fatal(err)
+	}
+	counts, err := histogram.Host(nil)
+	fmt.Println(counts, err)
+	// Output: [0 0 2 1] <nil>
+}
+
+// A multimap keeps every value of a key.
+func ExampleMultiMap() {
+	d, err := device.Open("cpu")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer d.Close()
+	m, err := warpcore.NewMulti[uint64, int32](d, warpcore.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	if err := m.Insert([]uint64{1, 2, 1}, []int32{-1, -2, -3}); err != nil {
+		log.Fatal(err)
+	}
+	offsets, values, err := m.FindAll([]uint64{1, 5, 2})
+	for i := range 3 {
+		of := values[offsets[i]:offsets[i+1]]
+		slices.Sort(of)
+		fmt.Println(of)
+	}
+	fmt.Println(err)
+	// Output:
+	// [-3 -1]
+	// []
+	// [-2]
+	// <nil>
+}

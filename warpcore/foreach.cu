@@ -1,0 +1,46 @@
+// ForEach and ForAll: callback.h, made of the user's text, is called for pairs of the table.
+#include "config.h"
+#include "layout.h"
+#include "warpcore.cuh"
+
+using namespace warpcore;
+
+typedef config C;
+
+#include "callback.h" // callback(p, key bits, value bits, index)
+
+struct Call {
+    static constexpr bool VISITS = true;
+    const ForEachParams& p;
+    u64 index; // of this lane's key
+    u64 turns; // of the key whose turn it is
+    template <class Tile> __device__ __forceinline__ void turn(Tile g, int rank) { turns = g.shuffle(index, rank); }
+    template <class W> __device__ __forceinline__ void operator()(u64 slots, u64 values, u64 at_slot, W w, u32) {
+        typename C::key k = Access<C>::key_of(w);
+        if (slots == p.table.side.slots) k += C::RESERVED;
+        callback(p, k, Access<C>::load_value(slots, values, at_slot, w), turns);
+    }
+};
+
+// For every pair of every given key that the table has.
+WARPMAP_KERNEL(for_each, ForEachParams) {
+    tile<WARPCORE_FIND_GROUP, true> g;
+    for (u64 i = grid_thread(); (i & ~31ull) < p.n; i += grid_threads()) {
+        typename C::key k = i < p.n ? load_readonly(at<typename C::key>(p.keys) + i) : 0;
+        Call call{p, i, i};
+        search_each<C, true>(p.table, g, i < p.n, k, call);
+    }
+}
+
+// For every pair of the table.
+WARPMAP_KERNEL(for_all, ForEachParams) {
+    u64 main = p.table.main.windows * C::WINDOW, all = main + p.table.side.windows * C::WINDOW;
+    for (u64 i = grid_thread(); i < all; i += grid_threads()) {
+        const Region& r = i < main ? p.table.main : p.table.side;
+        u64 index = i < main ? i : i - main;
+        typename Access<C>::word w = load_relaxed(Access<C>::word_at(r.slots, index));
+        typename C::key k = Access<C>::key_of(w);
+        if (k > (typename C::key)(C::EMPTY - C::RESERVED)) continue;
+        callback(p, i < main ? k : (typename C::key)(k + C::RESERVED), Access<C>::load_value(r.slots, r.values, index, w), i);
+    }
+}
