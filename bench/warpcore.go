@@ -2,55 +2,12 @@ package bench
 
 import (
 	"fmt"
-	"sort"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/warpcore"
 	"github.com/warpmap/warpmap/workload"
 )
-
-// Fig is a measured figure: a table with named columns.
-type Fig struct {
-	Where   Where    `json:"where"`
-	Name    string   `json:"name"`
-	Title   string   `json:"title"`
-	Columns []string `json:"columns"`
-	Rows    [][]any  `json:"rows"`
-}
-
-var figures = map[string]func(d *device.Device, n int) (*Fig, error){
-	"warpcore/5": warpcoreDensity,
-	"warpcore/7": warpcoreMultiplicity,
-}
-
-// Figures are the names that Figure takes.
-func Figures() (names []string) {
-	for name := range figures {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	return names
-}
-
-// Figure measures one figure with n pairs; 0 stands for the paper's number on a GPU, and a small one on the CPU.
-func Figure(d *device.Device, name string, n int) (*Fig, error) {
-	f, ok := figures[name]
-	if !ok {
-		return nil, fmt.Errorf("no figure %q (want one of %v)", name, Figures())
-	}
-	if n == 0 {
-		n = 1 << 18
-		if d.Info().CUDA() {
-			n = 1 << 28
-		}
-	}
-	fig, err := f(d, n)
-	if err == nil {
-		fig.Name, fig.Where = name, Here(d)
-	}
-	return fig, err
-}
 
 // warpcoreDensity is Figure 5 of the WarpCore paper: n unique keys inserted, and all of them looked up, by the density
 // and the lanes that work on a key.
@@ -187,5 +144,3 @@ func warpcoreMultiplicity(d *device.Device, n int) (*Fig, error) {
 	}
 	return fig, nil
 }
-
-func round(x float64) float64 { return float64(int(x*1000+0.5)) / 1000 }

@@ -53,7 +53,11 @@ func (e *FaultError) Error() string {
 	if e.Kernel != "" {
 		k = "kernel " + e.Kernel + ": "
 	}
-	return fmt.Sprintf("%s: %s%s (the device is lost: close it and open it again)", e.Device, k, e.What)
+	again := "close it and open it again"
+	if e.Device != "cpu" {
+		again = "CUDA forgives no fault, so start the process again"
+	}
+	return fmt.Sprintf("%s: %s%s (the device is lost: %s)", e.Device, k, e.What, again)
 }
 
 // CompileError holds what the compiler said of a kernel.

@@ -1,0 +1,145 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/warpcore"
+	"github.com/warpmap/warpmap/workload"
+)
+
+// hostBatches measures what a Go program sees, by the clock on the wall: operations on Go slices beside the bus's copy
+// rate, and the time that one call with a small batch takes.
+func hostBatches(d *device.Device, n int) (*Fig, error) {
+	fig := &Fig{
+		Title:   fmt.Sprintf("From Go, by the wall clock: %d pairs of 4+4 bytes", n),
+		Columns: []string{"what", "figure", "unit", "of the copy rate"},
+	}
+	add := func(what string, x float64, unit, share string) {
+		fig.Rows = append(fig.Rows, []any{what, round(x), unit, share})
+	}
+	st := d.Stream()
+	pinned, err := device.MakeHost[uint32](d, n)
+	if err != nil {
+		return nil, err
+	}
+	defer pinned.Free()
+	on, err := device.Make[uint32](d, n)
+	if err != nil {
+		return nil, err
+	}
+	defer on.Free()
+	copyIn, err := clocked(func() error { return on.WriteAsync(st, pinned, n) }, st)
+	if err != nil {
+		return nil, err
+	}
+	copyRate := 4 * rate(n, copyIn)
+	add("pinned copy to the device", copyRate, "GB/s", "")
+
+	m, err := warpcore.New[uint32, uint32](d, warpcore.Options{Options: table.Options{Capacity: n}})
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	kinds, err := workload.NewKeys("rand", 4, 1)
+	if err != nil {
+		return nil, err
+	}
+	keys, values, found := make([]uint32, n), make([]uint32, n), make([]bool, n)
+	workload.Pairs(kinds, keys, values)
+	insert, err := clocked(func() error { return m.Insert(keys, values) }, st)
+	if err != nil {
+		return nil, err
+	}
+	in := 8 * rate(n, insert)
+	add("Insert of Go slices, 8 bytes a pair in", in, "GB/s", share(in/copyRate))
+	find, err := clocked(func() error { return m.Find(keys, values, nil) }, st)
+	if err != nil {
+		return nil, err
+	}
+	both := 4 * rate(n, find)
+	add("Find of Go slices, 4 bytes a key in and 4 out", both, "GB/s each way", share(both/copyRate))
+	find, err = clocked(func() error { return m.Find(keys, values, found) }, st)
+	if err != nil {
+		return nil, err
+	}
+	add("the same with found, 5 bytes a key out", 5*rate(n, find), "GB/s out", share(5*rate(n, find)/copyRate))
+
+	const small = 1000
+	small1, err := device.From(d, keys[:small])
+	if err != nil {
+		return nil, err
+	}
+	defer small1.Free()
+	small2, err := device.From(d, values[:small])
+	if err != nil {
+		return nil, err
+	}
+	defer small2.Free()
+	one, err := warpcore.New[uint32, uint32](d, warpcore.Options{Options: table.Options{Capacity: 1 << 24}})
+	if err != nil {
+		return nil, err
+	}
+	defer one.Close()
+	for _, x := range []struct {
+		what string
+		f    func() error
+	}{
+		{"InsertOn of 1,000 pairs, queued", func() error { return one.InsertOn(st, small1, small2) }},
+		{"InsertOn of 1,000 pairs, and Sync", func() error {
+			if err := one.InsertOn(st, small1, small2); err != nil {
+				return err
+			}
+			return st.Sync()
+		}},
+		{"FindOn of 1,000 keys, and Sync", func() error {
+			if err := one.FindOn(st, small1, small2, device.Slice[bool]{}); err != nil {
+				return err
+			}
+			return st.Sync()
+		}},
+		{"Insert of 1,000 pairs from Go slices", func() error { return one.Insert(keys[:small], values[:small]) }},
+	} {
+		const calls = 1000
+		t, err := clocked(func() error {
+			for range calls {
+				if err := x.f(); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, st)
+		if err != nil {
+			return nil, err
+		}
+		add(x.what, float64(t.Nanoseconds())/calls/1000, "µs a call", "")
+	}
+	return fig, nil
+}
+
+func share(x float64) string { return fmt.Sprintf("%.0f%%", 100*x) }
+
+// clocked is the median of Runs by the wall clock, after a warm-up; the stream is done before and after.
+func clocked(f func() error, st *device.Stream) (time.Duration, error) {
+	var times []time.Duration
+	for run := range Runs + 1 {
+		if err := st.Sync(); err != nil {
+			return 0, err
+		}
+		start := time.Now()
+		if err := f(); err != nil {
+			return 0, err
+		}
+		if err := st.Sync(); err != nil {
+			return 0, err
+		}
+		if run > 0 {
+			times = append(times, time.Since(start))
+		}
+	}
+	slices.Sort(times)
+	return times[len(times)/2], nil
+}

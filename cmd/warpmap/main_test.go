@@ -1,0 +1,117 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// run runs the command in this process, on the CPU device.
+func run(t *testing.T, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	cmd := root()
+	var out, errs bytes.Buffer
+	cmd.SetOut(&out)
+	cmd.SetErr(&errs)
+	cmd.SetArgs(append(args, "--device", "cpu"))
+	err = cmd.ExecuteContext(t.Context())
+	return out.String(), errs.String(), err
+}
+
+func must(t *testing.T, args ...string) string {
+	t.Helper()
+	out, errs, err := run(t, args...)
+	if err != nil {
+		t.Fatalf("warpmap %s: %v\n%s%s", strings.Join(args, " "), err, out, errs)
+	}
+	return out
+}
+
+func TestDemo(t *testing.T) {
+	if out := must(t, "demo", "--sf", "0.002"); !strings.Contains(out, "All answers are right") {
+		t.Errorf("demo says:\n%s", out)
+	}
+}
+
+func TestDevicesJSON(t *testing.T) {
+	var got struct{ Devices []struct{ Name string } }
+	if err := json.Unmarshal([]byte(must(t, "devices", "--json")), &got); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(got.Devices); n == 0 || got.Devices[n-1].Name != "cpu" {
+		t.Errorf("devices: %+v", got)
+	}
+}
+
+func TestGenAndJoin(t *testing.T) {
+	dir := t.TempDir()
+	for _, format := range []string{"parquet", "csv", "arrow"} {
+		must(t, "gen", "tpch", "--sf", "0.002", "--out", dir, "--format", format)
+		orders, lines := filepath.Join(dir, "orders."+format), filepath.Join(dir, "lineitem."+format)
+		for how, want := range map[string]string{"inner": "out_rows", "anti": `"out_rows": 0`} {
+			out := must(t, "join", orders, lines, "--on", "o_orderkey=l_orderkey", "--how", how, "--out", filepath.Join(dir, "j."+format), "--json")
+			if !strings.Contains(out, want) {
+				t.Errorf("join --how %s of %s: %s, want %s", how, format, out, want)
+			}
+			var s struct {
+				Probe int `json:"probe_rows"`
+				Out   int `json:"out_rows"`
+			}
+			if err := json.Unmarshal([]byte(out), &s); err != nil || how == "inner" && (s.Out != s.Probe || s.Out == 0) {
+				t.Errorf("join of %s: %+v, %v", format, s, err)
+			}
+		}
+	}
+}
+
+func TestBench(t *testing.T) {
+	keep := filepath.Join(t.TempDir(), "kept", "r.json")
+	for _, args := range [][]string{
+		{"--keys", "rand"}, {"--keys", "zipf:0.99", "--key-bytes", "8"}, {"--keys", "line", "--value-bytes", "8"},
+		{"--keys", "sequential", "--key-bytes", "8", "--value-bytes", "8"},
+	} {
+		out := must(t, append([]string{"bench", "--n", "3000", "--load", "0.5,0.9", "--json", "--keep", keep}, args...)...)
+		var got benchResult
+		if err := json.Unmarshal([]byte(out), &got); err != nil {
+			t.Fatal(err)
+		}
+		if len(got.Rows) != 2 {
+			t.Fatalf("%v: %d rows", args, len(got.Rows))
+		}
+		for _, r := range got.Rows {
+			if r.Wrong != 0 || r.Find <= 0 || r.Insert <= 0 || r.Bytes < 3000*8 || r.Limits.Lookup64 <= 0 {
+				t.Errorf("%v: %+v", args, r)
+			}
+		}
+		kept, err := os.ReadFile(keep)
+		if err != nil || string(kept) != out {
+			t.Errorf("%v: kept %d bytes of %d, %v", args, len(kept), len(out), err)
+		}
+	}
+	for _, fig := range []string{"warpcore/5", "warpcore/7", "host"} {
+		if out := must(t, "bench", "fig", fig, "--n", "2048"); !strings.Contains(out, "2048") {
+			t.Errorf("bench fig %s:\n%s", fig, out)
+		}
+	}
+	must(t, "bench", "limits", "--bytes", "65536", "--n", "4096")
+}
+
+func TestErrors(t *testing.T) {
+	dir := t.TempDir()
+	for want, args := range map[string][]string{
+		"no table":      {"bench", "--table", "nosuch", "--n", "10"},
+		"want rand":     {"bench", "--keys", "nosuch", "--n", "10"},
+		"want 4 or 8":   {"bench", "--key-bytes", "5", "--n", "10"},
+		"scale factor":  {"gen", "tpch", "--sf", "-1", "--out", dir},
+		"nothing":       {"bench", "--n", "0"},
+		"no such file":  {"join", filepath.Join(dir, "a.csv"), filepath.Join(dir, "b.csv"), "--on", "x=y"},
+		"invalid argum": {"bench", "fig", "nosuch"},
+	} {
+		if _, _, err := run(t, args...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("warpmap %s: %v, want %q", strings.Join(args, " "), err, want)
+		}
+	}
+}
