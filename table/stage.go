@@ -40,7 +40,7 @@ type Stage struct {
 }
 
 const (
-	stageSlots = 3
+	stageSlots = 4
 	stageItems = 1 << 21 // of a chunk
 )
 
@@ -50,6 +50,7 @@ type stageSlot struct {
 	mem    device.Slice[byte]
 	first  int // the chunk in flight: items first … first+n-1
 	n      int
+	idle   chan error // gets the outcome of each chunk when its outputs are out
 }
 
 // Init names the device.
@@ -74,23 +75,22 @@ func (s *Stage) Run(n int, cols []Column, op func(st *device.Stream, first, n in
 	if err := s.reserve(chunk*bytes + 256*len(cols)); err != nil {
 		return err
 	}
-	var err error
-	turn := 0
-	for first := 0; first < n && err == nil; first += chunk {
+	// The copies out run in goroutines of their own, beside the copies in: either alone may be slower than the bus.
+	var first error
+	for from, turn := 0, 0; from < n && first == nil; from, turn = from+chunk, turn+1 {
 		slot := &s.slots[turn%stageSlots]
-		turn++
-		if err = s.drain(slot, cols); err != nil {
-			break
+		if first = <-slot.idle; first == nil {
+			first = s.feed(slot, cols, from, min(chunk, n-from), op)
 		}
-		err = s.feed(slot, cols, first, min(chunk, n-first), op)
+		go func() { slot.idle <- s.drain(slot, cols) }()
 	}
-	for range stageSlots { // oldest first
-		if e := s.drain(&s.slots[turn%stageSlots], cols); err == nil {
-			err = e
+	for i := range s.slots {
+		if err := <-s.slots[i].idle; first == nil {
+			first = err
 		}
-		turn++
+		s.slots[i].idle <- nil
 	}
-	return err
+	return first
 }
 
 // offsets lays the columns of a chunk of n items one behind the other.
@@ -162,7 +162,8 @@ func (s *Stage) reserve(bytes int) error {
 	}
 	s.release()
 	for range stageSlots {
-		var slot stageSlot
+		slot := stageSlot{idle: make(chan error, 1)}
+		slot.idle <- nil
 		var err error
 		if slot.st, err = s.d.NewStream(); err == nil {
 			if slot.pinned, err = device.MakeHost[byte](s.d, bytes); err == nil {
@@ -203,8 +204,8 @@ func (s *Stage) Close() {
 
 // parallelCopy copies with several threads: one alone is slower than the bus.
 func parallelCopy(dst, src []byte) {
-	const piece = 1 << 20
-	workers := min(runtime.GOMAXPROCS(0), 8, (len(src)+piece-1)/piece)
+	const piece = 256 << 10
+	workers := min(runtime.GOMAXPROCS(0), 16, (len(src)+piece-1)/piece)
 	if workers <= 1 {
 		copy(dst, src)
 		return

@@ -47,10 +47,10 @@ type core struct {
 	opts   Options
 	multi  bool
 	kernel struct {
-		insert, insertNew, insertMulti   device.Kernel[InsertParams]
-		find, erase, eraseMulti          device.Kernel[FindParams]
-		rehash, export, probes, distinct device.Kernel[SlotsParams]
-		countAll, scanTotals, fillAll    device.Kernel[FindAllParams]
+		insert, insertNew, insertMulti           device.Kernel[InsertParams]
+		find, erase, eraseMulti                  device.Kernel[FindParams]
+		rehash, export, probes, distinct         device.Kernel[SlotsParams]
+		countAll, sumChunks, scanTotals, fillAll device.Kernel[FindAllParams]
 	}
 	order table.Order // also guards what follows
 	stage table.Stage
@@ -162,7 +162,7 @@ func (c *core) compile() error {
 		find(m, "insert", &k.insert), find(m, "insert_new", &k.insertNew), find(m, "insert_multi", &k.insertMulti),
 		find(m, "find", &k.find), find(m, "erase", &k.erase), find(m, "erase_multi", &k.eraseMulti),
 		find(m, "rehash", &k.rehash), find(m, "export_pairs", &k.export), find(m, "probe_lengths", &k.probes), find(m, "distinct", &k.distinct),
-		find(m, "count_all", &k.countAll), find(m, "scan_totals", &k.scanTotals), find(m, "fill_all", &k.fillAll))
+		find(m, "count_all", &k.countAll), find(m, "sum_chunks", &k.sumChunks), find(m, "scan_totals", &k.scanTotals), find(m, "fill_all", &k.fillAll))
 }
 
 func find[P any](m *device.Module, name string, k *device.Kernel[P]) (err error) {
@@ -324,12 +324,13 @@ func (c *core) insertGrowing(st *device.Stream, k device.Kernel[InsertParams], p
 		return nil, nil, err
 	}
 	keyBytes, valueBytes := uint64(c.cfg.keyBytes), uint64(c.cfg.valueBytes)
+	try := uint64(firstBatch)
 	for first, n := uint64(0), p.N; first < n; {
-		// As many as surely fit; or a first batch, to see how many of the keys are new.
+		// As many as surely fit; or some more, to see how many of the keys are new, and more again where few are.
 		room := uint64(max(0, c.limit()-c.filled))
 		batch := n - first
 		if why == nil && batch > room {
-			batch = min(batch, max(room, firstBatch))
+			batch = min(batch, max(room, try))
 		}
 		list, err := c.reserve(int64(8 * batch))
 		if err != nil {
@@ -375,6 +376,9 @@ func (c *core) insertGrowing(st *device.Stream, k device.Kernel[InsertParams], p
 		}
 		for _, i := range lost {
 			failed = append(failed, int(first)+i)
+		}
+		if fresh := after.Inserted - before.Inserted; fresh < batch/8 {
+			try *= 4
 		}
 		first += batch
 		if before, err = c.look(st); err != nil {

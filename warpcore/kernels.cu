@@ -108,26 +108,23 @@ WARPMAP_KERNEL_RESIDENT(insert, InsertParams, 3) { insert_batch<true, false>(p);
 WARPMAP_KERNEL_RESIDENT(insert_new, InsertParams, 3) { insert_batch<false, false>(p); }
 WARPMAP_KERNEL_RESIDENT(insert_multi, InsertParams, 3) { insert_batch<true, true>(p); }
 
-__device__ __forceinline__ void found(const FindParams& p, u64 i, const Hit<C>& hit) {
-    if (p.values) at<value>(p.values)[i] = hit.found ? hit.value() : value{};
-    if (p.found) at<u8>(p.found)[i] = hit.found;
-}
-WARPMAP_KERNEL(find, FindParams) {
+// Looks up a batch of keys, and calls done(position, hit) for each.
+template <bool ALL, class Done> __device__ __forceinline__ void look_up(const Table& t, u64 keys, u64 n, Done done) {
     FindTile g;
     NoVisit none;
-    Search<C, false> s;
+    Search<C, ALL> s;
     if constexpr (ALONE<FindTile>) {
-        for (u64 i = grid_thread(); i < p.n; i += grid_threads()) {
-            s.begin(p.table, input_key(p.keys, i));
-            while (s.round(p.table, g, true, none)) {}
-            found(p, i, s.hit);
+        for (u64 i = grid_thread(); i < n; i += grid_threads()) {
+            s.begin(t, input_key(keys, i));
+            while (s.round(t, g, true, none)) {}
+            done(i, s.hit);
         }
     } else {
         tile<32, true> warp;
-        Feed feed(p.n);
+        Feed feed(n);
         u64 i = 0;
-        key now = feed.item() < p.n ? input_key(p.keys, feed.item()) : 0;
-        key next = feed.ahead() < p.n ? input_key(p.keys, feed.ahead()) : 0;
+        key now = feed.item() < n ? input_key(keys, feed.item()) : 0;
+        key next = feed.ahead() < n ? input_key(keys, feed.ahead()) : 0;
         bool busy = false;
         for (;;) {
             if (feed.more()) {
@@ -137,33 +134,35 @@ WARPMAP_KERNEL(find, FindParams) {
                 key k0 = warp.shuffle(now, from), k1 = warp.shuffle(next, from);
                 if (got) {
                     busy = true;
-                    s.begin(p.table, later ? k1 : k0);
+                    s.begin(t, later ? k1 : k0);
                 }
                 if (turned) {
                     now = next;
-                    next = feed.ahead() < p.n ? input_key(p.keys, feed.ahead()) : 0;
+                    next = feed.ahead() < n ? input_key(keys, feed.ahead()) : 0;
                 }
             } else if (!warp.any(busy)) break;
             bool was = busy;
-            busy = s.round(p.table, g, busy, none);
-            if (was && !busy) found(p, i, s.hit);
+            busy = s.round(t, g, busy, none);
+            if (was && !busy) done(i, s.hit);
         }
     }
 }
 
+WARPMAP_KERNEL(find, FindParams) {
+    look_up<false>(p.table, p.keys, p.n, [&](u64 i, const Hit<C>& hit) {
+        if (p.values) at<value>(p.values)[i] = hit.found ? hit.value() : value{};
+        if (p.found) at<u8>(p.found)[i] = hit.found;
+    });
+}
+
 WARPMAP_KERNEL(erase, FindParams) {
-    FindTile g;
     u64 erased = 0;
-    FOR_EACH_ITEM(i, p.n) {
-        bool active = i < p.n;
-        key k = active ? input_key(p.keys, i) : 0;
-        Hit<C> hit = find_each<C>(p.table, g, active, k);
-        if (!active) continue;
+    look_up<false>(p.table, p.keys, p.n, [&](u64 i, const Hit<C>& hit) {
         // Nothing is inserted beside this kernel, so a key that another lane erased is gone.
-        bool removed = hit.found && Access<C>::remove(hit.slots, hit.index, hit.word, Probe<C>(p.table, k).stored);
+        bool removed = hit.found && Access<C>::remove(hit.slots, hit.index, hit.word, hit.stored);
         erased += removed;
         if (p.found) at<u8>(p.found)[i] = removed;
-    }
+    });
     count_into(&counters(p.table)->erased, erased);
 }
 
@@ -285,32 +284,33 @@ WARPMAP_KERNEL(distinct, SlotsParams) {
     }
 }
 
-// FindAll in three kernels: count and remember each key's first value; sum; write offsets and values, reading the
-// table again only for keys with more values than one. A warp takes a chunk of keys.
+// FindAll in four kernels: count, and remember each key's first value; sum by chunks; sum the chunks; write offsets and
+// values, reading the table again only for keys with several. A warp takes a chunk of keys.
+WARPMAP_KERNEL(count_all, FindAllParams) {
+    look_up<true>(p.table, p.keys, p.n, [&](u64 i, const Hit<C>& hit) {
+        at<u32>(p.counts)[i] = hit.count;
+        if (p.stash && hit.found) at<value>(p.stash)[i] = hit.value();
+    });
+}
+
 #define FOR_EACH_CHUNK(c) for (u64 c = grid_thread() / 32; c < p.chunks; c += grid_threads() / 32)
 
-WARPMAP_KERNEL(count_all, FindAllParams) {
-    FindTile g;
-    tile<32> warp;
+WARPMAP_KERNEL(sum_chunks, FindAllParams) {
+    tile<32, true> warp;
     FOR_EACH_CHUNK(c) {
         u64 total = 0;
         for (u64 r = 0; r < p.chunk; r += 32) {
             u64 i = c * p.chunk + r + warp.rank();
-            bool active = i < p.n;
-            Hit<C> hit = count_each<C>(p.table, g, active, active ? input_key(p.keys, i) : 0);
-            if (!active) continue;
-            at<u32>(p.counts)[i] = hit.count;
-            if (p.stash) at<value>(p.stash)[i] = hit.found ? hit.value() : value{};
-            total += hit.count;
+            if (i < p.n) total += at<u32>(p.counts)[i];
         }
         total = warp.sum(total);
-        if (p.totals && warp.rank() == 0) at<u64>(p.totals)[c] = total;
+        if (warp.rank() == 0) at<u64>(p.totals)[c] = total;
     }
 }
 
 // One block turns the totals into where each chunk begins, and leaves the sum of all behind the last offset.
 WARPMAP_KERNEL(scan_totals, FindAllParams) {
-    const int EACH = 8;
+    const int EACH = 16;
     u64* totals = at<u64>(p.totals);
     u64 before = 0;
     for (u64 first = 0; first < p.chunks; first += (u64)EACH * block_threads()) {
@@ -341,20 +341,32 @@ struct Fill {
     }
 };
 WARPMAP_KERNEL(fill_all, FindAllParams) {
+    constexpr int ROWS = 4; // loaded at once
     FindTile g;
-    tile<32> warp;
+    tile<32, true> warp;
     FOR_EACH_CHUNK(c) {
         u64 before = at<u64>(p.totals)[c];
-        for (u64 r = 0; r < p.chunk; r += 32) {
-            u64 i = c * p.chunk + r + warp.rank();
-            u32 n = i < p.n ? at<u32>(p.counts)[i] : 0;
-            u64 all, offset = before + warp.scan((u64)n, all);
-            before += all;
-            if (i < p.n) at<u64>(p.offsets)[i] = offset;
-            if (n == 1) at<value>(p.values)[offset] = at<value>(p.stash)[i];
-            if (!warp.any(n > 1)) continue;
-            Fill fill{p.values, offset, 0};
-            search_each<C, true>(p.table, g, n > 1, n > 1 ? input_key(p.keys, i) : 0, fill);
+        for (u64 r = 0; r < p.chunk; r += 32 * ROWS) {
+            u32 n[ROWS];
+            value first[ROWS];
+#pragma unroll
+            for (int j = 0; j < ROWS; j++) {
+                u64 i = c * p.chunk + r + 32 * j + warp.rank();
+                n[j] = i < p.n && r + 32 * j < p.chunk ? at<u32>(p.counts)[i] : 0;
+                first[j] = i < p.n && r + 32 * j < p.chunk ? at<value>(p.stash)[i] : value{};
+            }
+#pragma unroll
+            for (int j = 0; j < ROWS; j++) {
+                if (r + 32 * j >= p.chunk) break;
+                u64 i = c * p.chunk + r + 32 * j + warp.rank();
+                u64 all, offset = before + warp.scan((u64)n[j], all);
+                before += all;
+                if (i < p.n) at<u64>(p.offsets)[i] = offset;
+                if (n[j] == 1) at<value>(p.values)[offset] = first[j];
+                if (!warp.any(n[j] > 1)) continue;
+                Fill fill{p.values, offset, 0};
+                search_each<C, true>(p.table, g, n[j] > 1, n[j] > 1 ? input_key(p.keys, i) : 0, fill);
+            }
         }
     }
 }

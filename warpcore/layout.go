@@ -153,7 +153,7 @@ type SlotsParams struct {
 	Limit     uint64
 }
 
-// FindAllParams are the parameters of count_all, scan_totals and fill_all. A warp works on Chunk keys in a row.
+// FindAllParams are the parameters of count_all, sum_chunks, scan_totals and fill_all. A warp works on Chunk keys in a row.
 type FindAllParams struct {
 	Table   Table
 	Keys    uint64

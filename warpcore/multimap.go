@@ -69,9 +69,8 @@ func (c *core) countOn(st *device.Stream, keys, counts uint64, n int) error {
 	}
 	return c.locked(func() error {
 		return c.order.Read(st, func() error {
-			p := c.chunks(n)
-			p.Table, p.Keys, p.Counts = c.t, keys, counts
-			return c.kernel.countAll.Launch(st, c.grid(32*int64(p.Chunks)), &p)
+			p := FindAllParams{Table: c.t, Keys: keys, Counts: counts, N: uint64(n)}
+			return c.kernel.countAll.Launch(st, c.grid(int64(n)), &p)
 		})
 	})
 }
@@ -144,7 +143,10 @@ func (m *MultiMap[K, V]) FindAllInto(st *device.Stream, keys device.Slice[K], of
 			p.Table, p.Keys, p.Offsets = c.t, keys.Addr(), offsets.Addr()
 			p.Counts, p.Totals, p.Stash = base, base+uint64(counts), base+uint64(counts+totals)
 			if n > 0 {
-				if err := c.kernel.countAll.Launch(st, c.grid(32*int64(p.Chunks)), &p); err != nil {
+				if err := c.kernel.countAll.Launch(st, c.grid(int64(n)), &p); err != nil {
+					return err
+				}
+				if err := c.kernel.sumChunks.Launch(st, c.grid(32*int64(p.Chunks)), &p); err != nil {
 					return err
 				}
 			}

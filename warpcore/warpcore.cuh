@@ -344,6 +344,7 @@ template <class C> struct Hit {
     bool found;
     u32 count;
     u64 slots, values, index;
+    typename C::key stored; // the key as it stands in the slot
     typename Access<C>::word word;
 
     __device__ __forceinline__ typename C::value value() const { return Access<C>::load_value(slots, values, index, word); }
@@ -381,6 +382,7 @@ template <class C, bool ALL> struct Search {
         hit.slots = p.slots;
         hit.values = p.values;
         hit.index = 0;
+        hit.stored = p.stored;
         hit.word = typename Access<C>::word{};
     }
 
@@ -499,7 +501,7 @@ template <class C, class Tile> __device__ bool find(const Table& t, Tile g, type
 // erase removes a key, and tells every lane whether this call did.
 template <class C, class Tile> __device__ bool erase(const Table& t, Tile g, typename C::key k) {
     Hit<C> hit = find_each<C>(t, g, g.rank() == 0, k);
-    u32 removed = hit.found && Access<C>::remove(hit.slots, hit.index, hit.word, Probe<C>(t, k).stored);
+    u32 removed = hit.found && Access<C>::remove(hit.slots, hit.index, hit.word, hit.stored);
     if (removed) add(&counters(t)->erased, (u64)1);
     return g.shuffle(removed, 0);
 }
