@@ -121,6 +121,9 @@ func (b *cpuBackend) allocHost(n int64, mapped bool) (unsafe.Pointer, uint64, er
 	if err != nil {
 		return nil, 0, err
 	}
+	if !mapped {
+		return pointer(addr), 0, nil
+	}
 	return pointer(addr), addr, nil
 }
 

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"runtime"
@@ -355,7 +356,7 @@ func (st *Stream) Close() error {
 
 // Wait holds back the stream's later work until the event has passed.
 func (st *Stream) Wait(e *Event) error {
-	if err := st.On(e.d); err != nil {
+	if err := errors.Join(st.On(e.d), e.open()); err != nil {
 		return err
 	}
 	return e.d.do(func() error { return e.d.b.wait(e.d.handle(st), e.h) })
@@ -380,17 +381,32 @@ func (d *Device) NewEvent() (*Event, error) {
 
 // Record sets the event to the stream's present end.
 func (e *Event) Record(st *Stream) error {
-	if err := st.On(e.d); err != nil {
+	if err := errors.Join(st.On(e.d), e.open()); err != nil {
 		return err
 	}
 	return e.d.do(func() error { return e.d.b.record(e.h, e.d.handle(st)) })
 }
 
 // Sync waits until the event has passed.
-func (e *Event) Sync() error { return e.d.do(func() error { return e.d.b.syncEvent(e.h) }) }
+func (e *Event) Sync() error {
+	if err := e.open(); err != nil {
+		return err
+	}
+	return e.d.do(func() error { return e.d.b.syncEvent(e.h) })
+}
+
+func (e *Event) open() error {
+	if e.closed.Load() {
+		return fmt.Errorf("event: %w", ErrClosed)
+	}
+	return nil
+}
 
 // Since is the device's time from an earlier event to this one; both must have passed.
 func (e *Event) Since(from *Event) (t time.Duration, err error) {
+	if err := errors.Join(e.open(), from.open()); err != nil {
+		return 0, err
+	}
 	err = e.d.do(func() (err error) { t, err = e.d.b.elapsed(from.h, e.h); return err })
 	return t, err
 }

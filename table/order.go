@@ -1,6 +1,7 @@
 package table
 
 import (
+	"errors"
 	"sync"
 
 	"github.com/warpmap/warpmap/device"
@@ -38,6 +39,14 @@ func (o *Order) Read(st *device.Stream, queue func() error) error {
 			return o.reads[i].ev.Record(st)
 		}
 	}
+	if len(o.reads) == maxReads { // this stream's mark stands for them all
+		for i := range o.reads {
+			if err := o.after(st, &o.reads[i]); err != nil {
+				return err
+			}
+		}
+		o.forget()
+	}
 	m := mark{st: st}
 	if err := m.set(o.d, st); err != nil {
 		return err
@@ -45,6 +54,9 @@ func (o *Order) Read(st *device.Stream, queue func() error) error {
 	o.reads = append(o.reads, m)
 	return nil
 }
+
+// maxReads bounds the streams that an Order remembers.
+const maxReads = 32
 
 // Write runs queue, which puts work on the stream that changes the table.
 func (o *Order) Write(st *device.Stream, queue func() error) error {
@@ -56,13 +68,17 @@ func (o *Order) Write(st *device.Stream, queue func() error) error {
 		if err := o.after(st, &o.reads[i]); err != nil {
 			return err
 		}
-		o.reads[i].ev.Close()
+	}
+	o.forget()
+	// Whatever queue put on the stream before an error is waited for, too.
+	return errors.Join(queue(), o.write.set(o.d, st))
+}
+
+func (o *Order) forget() {
+	for _, m := range o.reads {
+		m.ev.Close()
 	}
 	o.reads = o.reads[:0]
-	if err := queue(); err != nil {
-		return err
-	}
-	return o.write.set(o.d, st)
 }
 
 // Idle waits until all work queued on the table is done.

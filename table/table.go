@@ -64,13 +64,14 @@ type Map[K, V any] interface {
 
 // Options are what every family understands. The zero value is good.
 type Options struct {
-	// Capacity is the number of pairs to make room for at once. The table grows from there.
+	// Capacity is the number of pairs to make room for at once, as far as MaxBytes allows. The table grows from there.
 	Capacity int
 	// LoadFactor is the share of the slots that may be filled before the table grows, over 0 and up to 1. Zero means
 	// the family's default.
 	LoadFactor float64
-	// MaxBytes bounds the table's device memory. Zero means the device's own bound. At the bound a table fills
-	// every slot it can, then refuses with FullError.
+	// MaxBytes bounds the memory of the table itself; while it grows, the old table and the new stand side by side, and
+	// what batches need in passing comes on top. Zero means the device's own bound. At the bound a table fills the slots
+	// it has, but for the last percent or two of a large one, then refuses with FullError.
 	MaxBytes int64
 	// Hash is one of kernel.HashMurmur (the default), HashMueller, or the degenerate ones meant for tests.
 	Hash int

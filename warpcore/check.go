@@ -29,6 +29,17 @@ func (m *image) key(side bool, slot uint64) uint64 {
 	return binary.LittleEndian.Uint64(m.mem[at:])
 }
 
+// cleared tells whether the value bytes of a packed slot are all ones.
+func (m *image) cleared(side bool, slot uint64) bool {
+	at := m.region(side).Slots - m.base + slot*uint64(m.cfg.slotBytes())
+	for _, b := range m.mem[at+uint64(m.cfg.keyBytes) : at+uint64(m.cfg.slotBytes())] {
+		if b != 0xff {
+			return false
+		}
+	}
+	return true
+}
+
 // checkImage walks the invariants that doc.go lists.
 func (c *core) checkImage(mem []byte, k Counters) error {
 	m := &image{c.cfg, c.t, c.mem.Addr(), mem}
@@ -41,6 +52,9 @@ func (c *core) checkImage(mem []byte, k Counters) error {
 		slots := m.region(side).Windows * window
 		for slot := range slots {
 			key := m.key(side, slot)
+			if key >= tombstone && c.cfg.layout == Packed && !m.cleared(side, slot) {
+				return fmt.Errorf("warpcore: check: free slot %d (side %t) has a value, so no insert could take it", slot, side)
+			}
 			switch key {
 			case empty:
 				continue

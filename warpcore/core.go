@@ -31,6 +31,8 @@ const (
 	tightProbes = 256
 	// firstBatch is how many pairs of unknown duplicity are tried before a table decides how far to grow.
 	firstBatch = 1 << 16
+	// largestBatch bounds the list of positions that an insert may need, at 8 bytes each.
+	largestBatch = 1 << 24
 )
 
 var (
@@ -242,10 +244,12 @@ func (c *core) allocate(windows, side int64) error {
 	c.t.Counters = counters.Addr()
 	c.mem, c.counters, c.filled, c.live = mem, counters, 0, 0
 	st := c.d.Stream()
-	if err := errors.Join(mem.Fill(st, 0xff), counters.Fill(st, 0)); err != nil {
+	if err := errors.Join(mem.Fill(st, 0xff), counters.Fill(st, 0), st.Sync()); err != nil {
+		mem.Free()
+		counters.Free()
 		return err
 	}
-	return st.Sync()
+	return nil
 }
 
 // locked runs f with the table's lock held, unless the table is closed.
@@ -317,79 +321,103 @@ func (c *core) insert(st *device.Stream, k device.Kernel[InsertParams], keys, va
 	return failed, why, err
 }
 
-// insertGrowing is insert for a table that may have too little room. It waits for the stream.
+// insertGrowing is insert for a table that may have too little room. It goes through the batch in parts: each fits for
+// sure, or is small enough to learn from it how many keys are new. After each the table grows if it is filled above its
+// load factor, and what found no slot is tried again. It waits for the stream.
 func (c *core) insertGrowing(st *device.Stream, k device.Kernel[InsertParams], p InsertParams) (failed []int, why error, err error) {
-	before, err := c.look(st)
-	if err != nil {
-		return nil, nil, err
-	}
 	keyBytes, valueBytes := uint64(c.cfg.keyBytes), uint64(c.cfg.valueBytes)
 	try := uint64(firstBatch)
 	for first, n := uint64(0), p.N; first < n; {
-		// As many as surely fit; or some more, to see how many of the keys are new, and more again where few are.
-		room := uint64(max(0, c.limit()-c.filled))
-		batch := n - first
-		if why == nil && batch > room {
-			batch = min(batch, max(room, try))
-		}
-		list, err := c.reserve(int64(8 * batch))
+		before, err := c.look(st)
 		if err != nil {
 			return nil, nil, err
 		}
 		q := p
-		q.Table, q.N, q.Failed = c.t, batch, list
+		q.N = min(n-first, largestBatch)
+		switch room := uint64(max(0, c.limit()-c.filled)); {
+		case why != nil: // no more than surely fits, then all the rest
+			q.Limit = tightProbes
+			if fits := uint64(max(0, c.fillable()-c.filled)); fits > 0 {
+				q.N, q.Limit = min(q.N, fits), ^uint64(0)
+			}
+		case q.N > room:
+			q.N = min(q.N, max(room, try))
+		}
+		list, err := c.reserve(int64(8 * q.N))
+		if oom(err) {
+			return append(failed, positions(first, n)...), err, nil
+		} else if err != nil {
+			return nil, nil, err
+		}
+		q.Table, q.Failed = c.t, list
 		q.Keys, q.Values = p.Keys+first*keyBytes, p.Values+first*valueBytes
 		if p.Added != 0 {
 			q.Added = p.Added + first
 		}
-		if why != nil || batch > room {
-			if !c.multi {
-				q.Limit = tightProbes
-			}
+		if c.filled+int64(q.N) > c.fillable() {
+			q.Limit = tightProbes // some may not fit: to know soon is better than to search on
 		}
-		lost, after, err := c.insertOnce(st, k, q, before)
+		lost, after, err := c.insertOnce(st, k, q)
 		if err != nil {
 			return nil, nil, err
 		}
-		for len(lost) > 0 || (why == nil && first+batch < n && c.filled >= c.limit()) {
-			if why == nil {
-				fresh := float64(after.Inserted-before.Inserted) / float64(max(1, int(batch)-len(lost)))
-				if batch == uint64(len(lost)) {
-					fresh = 1
+		fresh := after.Inserted - before.Inserted
+		for why == nil && (len(lost) > 0 || c.filled > c.limit()) {
+			// Room for what did not fit, and for as many new keys among the rest as among these; but no guess goes
+			// further than four times what there is.
+			need := c.live + int64(len(lost)) + 1
+			guess := c.live + int64(len(lost)) + int64(float64(n-first-q.N)*float64(fresh)/float64(max(1, q.N-uint64(len(lost)))))
+			if why, err = c.grow(st, max(need, min(guess, 4*c.limit())), after.SideFailed > 0); oom(why) {
+				why, err = c.grow(st, need, after.SideFailed > 0)
+			}
+			if err != nil {
+				return nil, nil, err
+			}
+			if len(lost) > 0 {
+				q.Table = c.t
+				if lost, after, err = c.insertAgain(st, k, q, lost); oom(err) {
+					why, err = err, nil
 				}
-				want := c.live + int64(len(lost)) + int64(fresh*float64(n-first-batch)*1.02)
-				why, err = c.grow(st, want, after.SideFailed > before.SideFailed)
 				if err != nil {
 					return nil, nil, err
 				}
-			}
-			if why != nil || len(lost) == 0 {
-				break
-			}
-			// Those that did not fit, again.
-			if before, err = c.look(st); err != nil {
-				return nil, nil, err
-			}
-			if lost, after, err = c.insertAgain(st, k, q, lost, before); err != nil {
+			} else if _, err := c.look(st); err != nil {
 				return nil, nil, err
 			}
 		}
 		for _, i := range lost {
 			failed = append(failed, int(first)+i)
 		}
-		if fresh := after.Inserted - before.Inserted; fresh < batch/8 {
+		first += q.N
+		if fresh < q.N/8 {
 			try *= 4
-		}
-		first += batch
-		if before, err = c.look(st); err != nil {
-			return nil, nil, err
 		}
 	}
 	return failed, why, nil
 }
 
+// fillable is how many slots an insert may search for without a bound: near the end of a large table, searches get long.
+func (c *core) fillable() int64 {
+	if int64(c.t.Main.Windows) <= tightProbes {
+		return c.capacity()
+	}
+	return c.capacity() / 100 * 98
+}
+
+func oom(err error) bool {
+	var e *device.OutOfMemoryError
+	return errors.As(err, &e)
+}
+
+func positions(from, to uint64) (list []int) {
+	for i := from; i < to; i++ {
+		list = append(list, int(i))
+	}
+	return list
+}
+
 // insertOnce launches one insert, waits, and reads which positions failed.
-func (c *core) insertOnce(st *device.Stream, k device.Kernel[InsertParams], p InsertParams, before Counters) (lost []int, after Counters, err error) {
+func (c *core) insertOnce(st *device.Stream, k device.Kernel[InsertParams], p InsertParams) (lost []int, after Counters, err error) {
 	if err = k.Launch(st, c.grid(int64(p.N)), &p); err != nil {
 		return nil, after, err
 	}
@@ -421,22 +449,26 @@ func (c *core) clearFailed(st *device.Stream) error {
 	return c.counters.Write(st, []Counters{k})
 }
 
-// insertAgain inserts the given positions of a batch.
-func (c *core) insertAgain(st *device.Stream, k device.Kernel[InsertParams], p InsertParams, positions []int, before Counters) ([]int, Counters, error) {
+// insertAgain inserts the given positions of a batch. Those that still find no slot come back, all of them with an error.
+func (c *core) insertAgain(st *device.Stream, k device.Kernel[InsertParams], p InsertParams, positions []int) ([]int, Counters, error) {
 	n := uint64(len(positions))
 	addr, err := c.reserve(int64(16 * n))
 	if err != nil {
-		return nil, before, err
+		return positions, Counters{}, err
 	}
 	raw := make([]uint64, n)
 	for i, x := range positions {
 		raw[i] = uint64(x)
 	}
 	if err := device.View[uint64](c.scratch, 0, int(n)).Write(st, raw); err != nil {
-		return nil, before, err
+		return positions, Counters{}, err
+	}
+	p.Limit = ^uint64(0)
+	if c.filled+int64(n) > c.fillable() {
+		p.Limit = tightProbes
 	}
 	p.Table, p.N, p.Positions, p.Failed = c.t, n, addr, addr+8*n
-	return c.insertOnce(st, k, p, before)
+	return c.insertOnce(st, k, p)
 }
 
 // grow makes room for pairs in all, and doubles the side region if told. why says what forbids it: then the table is as
@@ -461,9 +493,7 @@ func (c *core) grow(st *device.Stream, pairs int64, side bool) (why, err error) 
 			return fmt.Errorf("%w (%s)", table.ErrMaxBytes, device.Bytes(limit)), nil
 		}
 	}
-	err = c.rebuild(st, windows, sideWindows)
-	var oom *device.OutOfMemoryError
-	if errors.As(err, &oom) {
+	if err = c.rebuild(st, windows, sideWindows); oom(err) {
 		return err, nil
 	}
 	return nil, err
@@ -638,8 +668,6 @@ func (c *core) close() error {
 	}
 	return err
 }
-
-// reserve'd memory, and queue-and-return reads of it, need the stream to be done before the lock goes: see stats.
 
 // check downloads the table and walks its invariants; the list of them is in doc.go.
 func (c *core) check() error {

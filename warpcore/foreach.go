@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
 )
 
 //go:embed foreach.cu
@@ -234,10 +235,13 @@ func argument(d *device.Device, x any) (c string, bits uint64, err error) {
 func (m *Map[K, V]) Program(name, main string) *device.Program { return m.c.program(name, main) }
 
 // Use orders a kernel of yours with the table's own operations: queue gets the table as kernels take it, and puts work on
-// the stream. Between Use and the next operation the table must not be used elsewhere; Table is good for this call
-// alone, because the table may move when it grows. It does not grow inside Use: insert returns FULL.
+// the stream; it must not call the table's methods, which wait for it. Table is good for this call alone, because the
+// table may move when it grows.
 //
-// A kernel that inserts must say how many pairs at most by room: the table grows first if it must.
+// A kernel that inserts must say by room how many slots it takes at most: the table grows first if it must, or Use
+// returns the reason why it cannot. A slot that the kernel itself erases is not taken again before the next Insert, so
+// a pair inserted, erased and inserted again counts twice. The three highest keys have four slots of their own: a
+// kernel that erases one and inserts it again may get FULL for it, though there is room for others.
 func (m *Map[K, V]) Use(st *device.Stream, room int, queue func(Table) error) error {
 	return m.c.use(st, room, queue)
 }
@@ -267,6 +271,9 @@ func (c *core) use(st *device.Stream, room int, queue func(Table) error) error {
 					why, err := c.grow(st, c.live+int64(room), false)
 					if err != nil {
 						return err
+					}
+					if why == nil && c.filled+int64(room) > c.limit() {
+						why = fmt.Errorf("%w (%s)", table.ErrMaxBytes, device.Bytes(c.opts.MaxBytes))
 					}
 					if why != nil {
 						return fmt.Errorf("warpcore: no room for %d more pairs: %w", room, why)

@@ -268,6 +268,7 @@ WARPMAP_KERNEL(probe_lengths, SlotsParams) {
         Slot s = slot_at(p.table, i);
         if (!s.live) continue;
         u64 n = probes_to<false>(p.table, s);
+        if (n == 0) continue; // no look-up comes to it: see Check
         add(at<u64>(p.histogram) + (n < 16 ? n - 1 : 15), (u64)1);
         add(at<u64>(p.histogram) + 16, n);
     }

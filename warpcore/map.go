@@ -88,6 +88,7 @@ func (c *core) batch(n int, cols []table.Column, op func(st *device.Stream, firs
 	if n == 0 {
 		return nil
 	}
+	defer runtime.KeepAlive(cols)
 	if addr, ok := table.Borrow(c.d, cols); ok {
 		return op(c.d.Stream(), 0, n, addr)
 	}
@@ -151,8 +152,6 @@ func (m *Map[K, V]) Insert(keys []K, values []V) error {
 	if err := columns(len(keys), len(values)); err != nil {
 		return err
 	}
-	defer runtime.KeepAlive(keys)
-	defer runtime.KeepAlive(values)
 	return m.c.insertBatch(m.c.kernel.insert, len(keys), []table.Column{table.In(keys), table.In(values), table.Out[bool](nil)})
 }
 
@@ -173,8 +172,6 @@ func (m *Map[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
 		added = make([]bool, len(keys))
 	}
 	err := m.c.insertBatch(m.c.kernel.insertNew, len(keys), []table.Column{table.In(keys), table.In(values), table.Out(added)})
-	runtime.KeepAlive(keys)
-	runtime.KeepAlive(values)
 	return table.Count(added), err
 }
 
@@ -191,9 +188,6 @@ func (m *Map[K, V]) Find(keys []K, values []V, found []bool) error {
 	if err := columns(len(keys), lenOr(values), lenOr(found)); err != nil {
 		return err
 	}
-	defer runtime.KeepAlive(keys)
-	defer runtime.KeepAlive(values)
-	defer runtime.KeepAlive(found)
 	return m.c.batch(len(keys), []table.Column{table.In(keys), table.Out(values), table.Out(found)},
 		func(st *device.Stream, _, n int, addr []uint64) error {
 			return m.c.findOn(st, m.c.kernel.find, addr[0], addr[1], addr[2], n)
@@ -228,7 +222,6 @@ func (m *Map[K, V]) Delete(keys []K, deleted []bool) (int, error) {
 		func(st *device.Stream, _, n int, addr []uint64) error {
 			return m.c.findOn(st, m.c.kernel.erase, addr[0], 0, addr[1], n)
 		})
-	runtime.KeepAlive(keys)
 	return table.Count(deleted), err
 }
 

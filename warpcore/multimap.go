@@ -2,7 +2,6 @@ package warpcore
 
 import (
 	"errors"
-	"runtime"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
@@ -30,8 +29,6 @@ func (m *MultiMap[K, V]) Insert(keys []K, values []V) error {
 	if err := columns(len(keys), len(values)); err != nil {
 		return err
 	}
-	defer runtime.KeepAlive(keys)
-	defer runtime.KeepAlive(values)
 	return m.c.insertBatch(m.c.kernel.insertMulti, len(keys), []table.Column{table.In(keys), table.In(values), table.Out[bool](nil)})
 }
 
@@ -48,7 +45,6 @@ func (m *MultiMap[K, V]) Count(keys []K, counts []uint32) error {
 	if err := columns(len(keys), len(counts)); err != nil {
 		return err
 	}
-	defer runtime.KeepAlive(keys)
 	return m.c.batch(len(keys), []table.Column{table.In(keys), table.Out(counts)},
 		func(st *device.Stream, _, n int, addr []uint64) error {
 			return m.c.countOn(st, addr[0], addr[1], n)
@@ -101,8 +97,7 @@ func (m *MultiMap[K, V]) FindAll(keys []K) (offsets []uint64, values []V, err er
 	return offsets, values, err
 }
 
-// FindAllOn is FindAll on the device, in slices of its own making, which the caller frees. It waits for the stream once,
-// to learn how many values there are.
+// FindAllOn is FindAll on the device, in slices of its own making, which the caller frees. It waits for the stream.
 func (m *MultiMap[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
 	offsets, err = device.Make[uint64](m.c.d, keys.Len()+1)
 	if err != nil {
@@ -124,7 +119,8 @@ func (m *MultiMap[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (off
 
 // FindAllInto is FindAllOn into memory of the caller's: offsets has one element more than keys, and values is asked for
 // the memory once the number of values is known (paper, §IV-B4: a counting pass, a prefix sum, a filling pass; the
-// filling pass reads the table again only for keys with several values). It returns that number.
+// filling pass reads the table again only for keys with several values). It returns that number, and waits for the stream.
+// values must not use the table.
 func (m *MultiMap[K, V]) FindAllInto(st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64], values func(n int) (device.Slice[V], error)) (int, error) {
 	c := m.c
 	if err := errors.Join(columns(keys.Len()+1, offsets.Len()), c.usable(st, keys, offsets)); err != nil {
@@ -184,20 +180,25 @@ func (m *MultiMap[K, V]) Delete(keys []K, deleted []bool) (int, error) {
 	if err := columns(len(keys), lenOr(deleted)); err != nil {
 		return 0, err
 	}
-	before, err := m.Len()
-	if err != nil {
-		return 0, err
-	}
-	err = m.c.batch(len(keys), []table.Column{table.In(keys), table.Out(deleted)},
-		func(st *device.Stream, _, n int, addr []uint64) error {
-			return m.c.findOn(st, m.c.kernel.eraseMulti, addr[0], 0, addr[1], n)
+	c, n := m.c, 0
+	err := c.batch(len(keys), []table.Column{table.In(keys), table.Out(deleted)},
+		func(st *device.Stream, _, items int, addr []uint64) error {
+			return c.locked(func() error {
+				return c.order.Write(st, func() error {
+					before, err := c.look(st)
+					if err != nil {
+						return err
+					}
+					if err := c.find(st, c.kernel.eraseMulti, addr[0], 0, addr[1], int64(items)); err != nil {
+						return err
+					}
+					after, err := c.look(st)
+					n += int(after.Erased - before.Erased)
+					return err
+				})
+			})
 		})
-	runtime.KeepAlive(keys)
-	if err != nil {
-		return 0, err
-	}
-	after, err := m.Len()
-	return before - after, err
+	return n, err
 }
 
 // DeleteOn is Delete on the device.

@@ -1,7 +1,7 @@
 // WarpCore's open addressing on the device. A kernel of your own includes this file, takes a warpcore::Table by value,
 // and calls insert, find and erase with a tile of any size; see doc.go for the layout, the invariants and an example.
 //
-// C is the struct that says what the table holds: see Map.Header. k and v are the bits of a key and a value.
+// C is the struct that says what the table holds, `config` in a program of Map.Program. k and v are the bits of a key and a value.
 #pragma once
 #include "layout.h"
 #include "warpmap.cuh"

@@ -19,3 +19,13 @@ func Require(t testing.TB, what string, err error) {
 	}
 	t.Skipf("needs %s: %v", what, err)
 }
+
+// RequireNVRTC is Require for an error of device.CompileFor: a missing NVRTC may fail the test, one too new for an old
+// architecture skips it.
+func RequireNVRTC(t testing.TB, err error) {
+	t.Helper()
+	if err != nil && strings.Contains(err.Error(), "cannot compile for") {
+		t.Skip(err)
+	}
+	Require(t, "nvrtc", err)
+}

@@ -1,0 +1,235 @@
+package device
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+var cacheProgram = &Program{Name: "cached", Files: []File{{Name: "cached.cu", Text: `
+#include "warpmap.cuh"
+#include "layout.h"
+WARPMAP_KERNEL(one, device::HostLaunch) { add(at<u64>(p.params), (u64)1); }
+`}}}
+
+// runCached compiles the program with the cache in dir, and runs it.
+func runCached(t *testing.T, dir string) {
+	t.Helper()
+	d, err := Open("cpu", WithCache(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	m, err := d.Compile(cacheProgram)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := KernelOf[HostLaunch](m, "one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := From(d, []uint64{0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Launch(nil, Grid{2, 64}, &HostLaunch{Params: out.Addr()}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := out.Host(nil); err != nil || got[0] != 128 {
+		t.Fatalf("%v, %v", got, err)
+	}
+}
+
+// cached is the one file of a cache.
+func cached(t *testing.T, dir string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(files) != 1 || filepath.Ext(files[0]) != ".so" {
+		t.Fatalf("the cache holds %v, %v", files, err)
+	}
+	return files[0]
+}
+
+func TestCacheIsUsed(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "made", "when", "needed")
+	runCached(t, dir)
+	file := cached(t, dir)
+	before, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	runCached(t, dir)
+	after, err := os.Stat(cached(t, dir))
+	if err != nil || !os.SameFile(before, after) || before.ModTime() != after.ModTime() {
+		t.Errorf("%v became %v, %v", before, after, err)
+	}
+}
+
+func TestCacheNotWritable(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	runCached(t, filepath.Join(file, "below")) // no user can make that
+	runCached(t, "/dev/null")
+	readOnly := t.TempDir()
+	if err := os.Chmod(readOnly, 0o555); err != nil {
+		t.Fatal(err)
+	}
+	runCached(t, readOnly)
+	runCached(t, "")
+}
+
+// A damaged file is compiled anew, and replaced.
+func TestCacheDamaged(t *testing.T) {
+	dir := t.TempDir()
+	runCached(t, dir)
+	file := cached(t, dir)
+	good, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flipped := bytes.Clone(good)
+	flipped[len(flipped)/2] ^= 1
+	for name, damaged := range map[string][]byte{
+		"empty":             {},
+		"one byte":          {1},
+		"half":              good[:len(good)/2],
+		"no end":            good[:len(good)-1],
+		"more":              append(bytes.Clone(good), 0),
+		"a bit flipped":     flipped,
+		"the trailer alone": good[len(good)-len(cacheMagic)-32:],
+	} {
+		os.Remove(file) // it is mapped: do not change it in place
+		if err := os.WriteFile(file, damaged, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := readCached(file); ok {
+			t.Errorf("%s: is read as good", name)
+		}
+		runCached(t, dir)
+		if now, err := os.ReadFile(cached(t, dir)); err != nil || !bytes.Equal(now, good) {
+			t.Errorf("%s: is not replaced, %v", name, err)
+		}
+	}
+	os.Remove(file)
+	if err := os.Mkdir(file, 0o755); err != nil { // a directory cannot be replaced: compiled around
+		t.Fatal(err)
+	}
+	runCached(t, dir)
+}
+
+// The key of the cache changes with every source, option and define.
+func TestCacheKey(t *testing.T) {
+	comp := &cxx{"c++", "1"}
+	seen := map[string]string{}
+	for name, p := range map[string]struct {
+		Program
+		stress bool
+		comp   compiler
+	}{
+		"plain":            {*cacheProgram, false, comp},
+		"stress":           {*cacheProgram, true, comp},
+		"compiler":         {*cacheProgram, false, &cxx{"c++", "2"}},
+		"other text":       {Program{Name: "cached", Files: []File{{"cached.cu", cacheProgram.Files[0].Text + " "}}}, false, comp},
+		"other file":       {Program{Name: "cached", Files: append(cacheProgram.Files, File{"more.cuh", ""})}, false, comp},
+		"define":           {Program{Name: "cached", Files: cacheProgram.Files, Defines: []Define{{"A", 1}}}, false, comp},
+		"other define":     {Program{Name: "cached", Files: cacheProgram.Files, Defines: []Define{{"A", 2}}}, false, comp},
+		"a layout":         {Program{Name: "cached", Files: cacheProgram.Files, Layouts: []any{Grid{}.pair()}}, false, comp},
+		"name of the file": {Program{Name: "cached", Files: []File{{"c.cu", cacheProgram.Files[0].Text}}}, false, comp},
+	} {
+		src, err := p.source(p.stress)
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := src.key(p.comp)
+		if other, ok := seen[key]; ok {
+			t.Errorf("%s and %s have one key", name, other)
+		}
+		seen[key] = name
+	}
+}
+
+type pair struct{ A, B uint64 }
+
+func (Grid) pair() pair { return pair{} }
+
+// Many devices and goroutines that compile one program leave one good file, and one module for each device.
+func TestCompileConcurrently(t *testing.T) {
+	dir := t.TempDir()
+	d, err := Open("cpu", WithCache(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	var wg sync.WaitGroup
+	modules := make([]*Module, 8)
+	for i := range modules {
+		wg.Go(func() {
+			m, err := d.Compile(cacheProgram)
+			if err != nil {
+				t.Error(err)
+			}
+			modules[i] = m
+		})
+	}
+	for range 3 {
+		wg.Go(func() { runCached(t, dir) })
+	}
+	wg.Wait()
+	for _, m := range modules {
+		if m != modules[0] {
+			t.Error("one program is loaded twice")
+		}
+	}
+	if _, ok := readCached(cached(t, dir)); !ok {
+		t.Error("the file is damaged")
+	}
+}
+
+// A process that is killed while it writes the cache leaves a whole file or none under the final name.
+func TestCacheKilled(t *testing.T) {
+	const env = "WARPMAP_TEST_CACHE_FILE"
+	if file := os.Getenv(env); file != "" {
+		image := bytes.Repeat([]byte("kernel"), 1<<20)
+		for {
+			os.Stdout.WriteString("next\n")
+			if err := writeCached(file, image); err != nil {
+				os.Stdout.WriteString(err.Error() + "\n")
+				os.Exit(1)
+			}
+		}
+	}
+	file := filepath.Join(t.TempDir(), "k.so")
+	for round := range 20 {
+		os.Remove(file)
+		child := exec.Command(os.Args[0], "-test.run=^TestCacheKilled$")
+		child.Env = append(os.Environ(), env+"="+file)
+		out, err := child.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(out)
+		for range 1 + round%3 { // then it is in the midst of writing
+			if !lines.Scan() || lines.Text() != "next" {
+				t.Errorf("the child says %q", lines.Text())
+			}
+		}
+		child.Process.Kill()
+		child.Wait()
+		if _, err := os.Stat(file); err == nil {
+			if _, ok := readCached(file); !ok {
+				t.Fatalf("round %d: half a file under the final name", round)
+			}
+		} else if round%3 == 2 {
+			t.Errorf("round %d: no file, though one was written before", round)
+		}
+	}
+}

@@ -1,0 +1,519 @@
+package device_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/warpmap/warpmap/device"
+)
+
+// These tests drive the CPU device, with the system's compiler.
+
+func openCPU(t *testing.T, opts ...device.Option) *device.Device {
+	t.Helper()
+	d, err := device.Open("cpu", opts...)
+	must(t, err)
+	t.Cleanup(func() { must(t, d.Close()) })
+	return d
+}
+
+var cpuProgram = &device.Program{
+	Name: "cpu test",
+	Files: []device.File{{Name: "cpu.cu", Text: `
+#include "warpmap.cuh"
+#include "layout.h"
+WARPMAP_KERNEL(add, device_test::addParams) {
+    if (grid_thread() < p.n) at<u32>(p.addr)[grid_thread()] += p.value;
+}
+WARPMAP_KERNEL(crash, device_test::addParams) { *(volatile u32*)p.addr = p.value; }
+`}},
+	Layouts: []any{addParams{}},
+}
+
+func TestCPUInfo(t *testing.T) {
+	d := openCPU(t)
+	i := d.Info()
+	if i.Name != "cpu" || i.Model == "" || i.Arch != runtime.GOARCH || i.Compiler == "" || i.Multiprocessors < 1 || i.Memory < 1<<20 || !i.CAS128 || i.CUDA() {
+		t.Errorf("%+v", i)
+	}
+	if s := d.String(); s != "cpu ("+i.Model+")" {
+		t.Errorf("%q", s)
+	}
+	free, total, err := d.Memory()
+	if err != nil || free <= 0 || free > total || total != i.Memory {
+		t.Errorf("%d of %d bytes free, %v", free, total, err)
+	}
+}
+
+func TestOpenUnknown(t *testing.T) {
+	for _, name := range []string{"gpu", "cpu:0", "cuda:x", "cuda:-1", "CPU"} {
+		if _, err := device.Open(name); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
+
+// Auto says which device it is and why.
+func TestAutoWithoutGPU(t *testing.T) {
+	t.Setenv("WARPMAP_LIBCUDA", filepath.Join(t.TempDir(), "none.so"))
+	d, err := device.Open("auto")
+	must(t, err)
+	defer d.Close()
+	if s := d.String(); d.Info().Name != "cpu" || !strings.Contains(s, "because no GPU can be used") || !strings.Contains(s, "none.so") {
+		t.Errorf("%q", s)
+	}
+	found, problems := device.List()
+	if len(found) != 1 || found[0].Name != "cpu" || len(problems) != 1 || !errors.Is(problems[0], device.ErrNoDriver) {
+		t.Errorf("%+v, %v", found, problems)
+	}
+	t.Setenv("PATH", "")
+	t.Setenv("CXX", "")
+	_, err = device.Open("auto")
+	if !errors.Is(err, device.ErrNoCompiler) {
+		t.Error(err)
+	}
+	contains(t, err, "no GPU", "none.so", "apt install g++")
+	if found, problems := device.List(); len(found) != 0 || len(problems) != 2 {
+		t.Errorf("%+v, %v", found, problems)
+	}
+}
+
+func TestNoCompiler(t *testing.T) {
+	broken := filepath.Join(t.TempDir(), "broken-cxx")
+	must(t, os.WriteFile(broken, []byte("#!/bin/sh\nexit 1\n"), 0o755))
+	for _, path := range []string{"/nonexistent", broken, t.TempDir()} {
+		_, err := device.Open("cpu", device.WithCompiler(path))
+		if !errors.Is(err, device.ErrNoCompiler) {
+			t.Errorf("%s: %v", path, err)
+		}
+		contains(t, err, path, "apt install g++", "CXX")
+	}
+	t.Setenv("PATH", "")
+	t.Setenv("CXX", "/nonexistent")
+	_, err := device.Open("cpu")
+	if !errors.Is(err, device.ErrNoCompiler) {
+		t.Error(err)
+	}
+	contains(t, err, "/nonexistent", "g++", "clang++")
+}
+
+// CXX names the compiler; one that fails later is a compile error with its words.
+func TestCompilerFromEnvironment(t *testing.T) {
+	fails := filepath.Join(t.TempDir(), "cxx")
+	must(t, os.WriteFile(fails, []byte("#!/bin/sh\nif [ \"$1\" = --version ]; then echo test compiler 1; exit; fi\necho out of ideas >&2\nexit 1\n"), 0o755))
+	t.Setenv("CXX", fails)
+	d := openCPU(t, device.WithCache(""))
+	if d.Info().Compiler != "test compiler 1" {
+		t.Error(d.Info().Compiler)
+	}
+	_, err := d.Compile(cpuProgram)
+	var compile *device.CompileError
+	if !errors.As(err, &compile) || compile.Program != "cpu test" || compile.Compiler != "test compiler 1" {
+		t.Errorf("%v", err)
+	}
+	contains(t, err, "out of ideas")
+}
+
+func TestCompileErrors(t *testing.T) {
+	d := openCPU(t)
+	for _, c := range []struct {
+		files []device.File
+		wants []string
+	}{
+		{[]device.File{{Name: "broken.cu", Text: "#include \"warpmap.cuh\"\n\nint f() { return nothing; }\n"}}, []string{"broken.cu:3", "nothing", "compiling oops"}},
+		{[]device.File{{Name: "a.cu", Text: "#include \"b.cuh\"\n"}, {Name: "b.cuh", Text: "\n#error so it is\n"}}, []string{"b.cuh:2", "so it is"}},
+		{[]device.File{{Name: "a.cu", Text: "#include \"missing.cuh\"\n"}}, []string{"a.cu:1", "missing.cuh"}},
+		{nil, []string{"oops has no files"}},
+	} {
+		_, err := d.Compile(&device.Program{Name: "oops", Files: c.files})
+		contains(t, err, c.wants...)
+		if c.files != nil && !errors.As(err, new(*device.CompileError)) {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+func TestCPUMemory(t *testing.T) { roundTrip(t, openCPU(t)) }
+
+func TestCPULaunch(t *testing.T) {
+	for _, opts := range [][]device.Option{nil, {device.WithWorkers(1)}, {device.WithWorkers(7)}, {device.WithStress(4)}} {
+		d := openCPU(t, opts...)
+		launch(t, d, kernelOf(t, d, cpuProgram, "add"))
+		m, err := d.Compile(cpuProgram)
+		must(t, err)
+		_, err = device.KernelOf[addParams](m, "no_such_kernel")
+		contains(t, err, "no_such_kernel")
+		wrong, err := device.KernelOf[wideParams](m, "add")
+		must(t, err)
+		contains(t, wrong.Launch(nil, device.Grid{Blocks: 1, Threads: 32}, &wideParams{}), "24 bytes of parameters, not 4096")
+	}
+	var none device.Kernel[addParams]
+	contains(t, none.Launch(nil, device.Grid{Blocks: 1, Threads: 32}, &addParams{}), "not compiled")
+}
+
+func TestCPUOutOfMemory(t *testing.T) {
+	d := openCPU(t)
+	var oom *device.OutOfMemoryError
+	for name, ask := range map[string]func() error{
+		"Make":       func() error { _, err := device.Make[byte](d, 1<<50); return err },
+		"MakeHost":   func() error { _, err := device.MakeHost[byte](d, 1<<50); return err },
+		"MakeMapped": func() error { _, err := device.MakeMapped[byte](d, 1<<50); return err },
+	} {
+		err := ask()
+		if !errors.As(err, &oom) || oom.Asked != 1<<50 || oom.Free <= 0 || oom.Free > d.Info().Memory {
+			t.Errorf("%s: %v", name, err)
+		}
+		contains(t, err, "1.0 PiB asked", "free")
+	}
+	for _, n := range []int{-1, 1 << 61} {
+		if _, err := device.Make[uint64](d, n); err == nil {
+			t.Errorf("%d elements: no error", n)
+		}
+		if _, err := device.MakeHost[uint64](d, n); err == nil {
+			t.Errorf("%d elements of host memory: no error", n)
+		}
+	}
+	roundTrip(t, d)
+}
+
+// Sizes that do not fit are errors, and copy nothing.
+func TestSliceSizes(t *testing.T) {
+	d, other := openCPU(t), openCPU(t)
+	s, err := device.From(d, []uint32{1, 2, 3})
+	must(t, err)
+	elsewhere, err := device.From(other, []uint32{4})
+	must(t, err)
+	pinned, err := device.MakeHost[uint32](d, 2)
+	must(t, err)
+	for name, call := range map[string]func() error{
+		"Write":      func() error { return s.Write(nil, make([]uint32, 4)) },
+		"Read":       func() error { return s.Read(nil, make([]uint32, 4)) },
+		"WriteAsync": func() error { return s.WriteAsync(nil, pinned, 3) },
+		"ReadAsync":  func() error { return s.ReadAsync(nil, pinned, 3) },
+		"CopyFrom":   func() error { return s.Slice(0, 2).CopyFrom(nil, s) },
+		"of another": func() error { return s.CopyFrom(nil, elsewhere) },
+		"On":         func() error { return elsewhere.On(d) },
+		"no device":  func() error { return device.Slice[uint32]{}.Slice(0, 0).Write(nil, []uint32{1}) },
+	} {
+		if call() == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if got, err := s.Host(nil); err != nil || !slices.Equal(got, []uint32{1, 2, 3}) {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, bounds := range [][2]int{{-1, 2}, {2, 1}, {0, 4}} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("s[%d:%d] does not panic", bounds[0], bounds[1])
+				}
+			}()
+			s.Slice(bounds[0], bounds[1])
+		}()
+	}
+	empty, err := device.Make[uint32](d, 0)
+	must(t, err)
+	must(t, empty.Write(nil, nil))
+	must(t, empty.Free())
+}
+
+func TestUseAfterFree(t *testing.T) {
+	d := openCPU(t)
+	s, err := device.From(d, []uint32{1, 2, 3})
+	must(t, err)
+	view := s.Slice(1, 2)
+	whole, err := device.From(d, []uint32{1, 2, 3})
+	must(t, err)
+	pinned, err := device.MakeHost[uint32](d, 3)
+	must(t, err)
+	must(t, view.Free()) // frees the whole
+	must(t, pinned.Free())
+	for name, call := range map[string]func() error{
+		"Free":      s.Free,
+		"view.Free": view.Free,
+		"pinned":    pinned.Free,
+		"Write":     func() error { return s.Write(nil, []uint32{1}) },
+		"Read":      func() error { return s.Read(nil, make([]uint32, 1)) },
+		"Host":      func() error { _, err := s.Host(nil); return err },
+		"Fill":      func() error { return s.Fill(nil, 0) },
+		"CopyFrom":  func() error { return s.CopyFrom(nil, whole) },
+		"CopyTo":    func() error { return whole.CopyFrom(nil, s) },
+		"On":        func() error { return s.On(d) },
+	} {
+		if err := call(); !errors.Is(err, device.ErrFreed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestUseAfterClose(t *testing.T) {
+	d, err := device.Open("cpu")
+	must(t, err)
+	m, err := d.Compile(cpuProgram)
+	must(t, err)
+	k, err := device.KernelOf[addParams](m, "add")
+	must(t, err)
+	s, err := device.From(d, []uint32{1, 2, 3})
+	must(t, err)
+	pinned, err := device.MakeHost[uint32](d, 3)
+	must(t, err)
+	st, err := d.NewStream()
+	must(t, err)
+	closed, err := d.NewStream()
+	must(t, err)
+	e, err := d.NewEvent()
+	must(t, err)
+	must(t, closed.Close())
+	must(t, closed.Close())
+	for name, call := range map[string]func() error{
+		"Sync":   closed.Sync,
+		"Wait":   func() error { return closed.Wait(e) },
+		"Record": func() error { return e.Record(closed) },
+		"Launch": func() error { return k.Launch(closed, device.Grid{Blocks: 1, Threads: 32}, &addParams{}) },
+	} {
+		if err := call(); !errors.Is(err, device.ErrClosed) {
+			t.Errorf("%s of a closed stream: %v", name, err)
+		}
+	}
+	must(t, d.Close())
+	must(t, d.Close())
+	for name, call := range map[string]func() error{
+		"Make":         func() error { _, err := device.Make[byte](d, 1); return err },
+		"From":         func() error { _, err := device.From(d, []byte{1}); return err },
+		"MakeHost":     func() error { _, err := device.MakeHost[byte](d, 1); return err },
+		"MakeMapped":   func() error { _, err := device.MakeMapped[byte](d, 1); return err },
+		"Memory":       func() error { _, _, err := d.Memory(); return err },
+		"NewStream":    func() error { _, err := d.NewStream(); return err },
+		"NewEvent":     func() error { _, err := d.NewEvent(); return err },
+		"Compile":      func() error { _, err := d.Compile(cpuProgram); return err },
+		"KernelOf":     func() error { _, err := device.KernelOf[addParams](m, "add"); return err },
+		"Launch":       func() error { return k.Launch(nil, device.Grid{Blocks: 1, Threads: 32}, &addParams{}) },
+		"Sync":         st.Sync,
+		"Wait":         func() error { return st.Wait(e) },
+		"Record":       func() error { return e.Record(nil) },
+		"Event.Sync":   e.Sync,
+		"Since":        func() error { _, err := e.Since(e); return err },
+		"device's own": d.Stream().Sync,
+	} {
+		if err := call(); !errors.Is(err, device.ErrClosed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, call := range map[string]func() error{
+		"Free":       s.Free,
+		"Write":      func() error { return s.Write(nil, []uint32{1}) },
+		"Read":       func() error { return s.Read(nil, make([]uint32, 1)) },
+		"Fill":       func() error { return s.Fill(nil, 0) },
+		"WriteAsync": func() error { return s.WriteAsync(nil, pinned, 1) },
+		"Host.Free":  pinned.Free,
+	} {
+		if err := call(); !errors.Is(err, device.ErrClosed) && !errors.Is(err, device.ErrFreed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A closed event is of no more use.
+func TestEventAfterClose(t *testing.T) {
+	d := openCPU(t)
+	e, err := d.NewEvent()
+	must(t, err)
+	other, err := d.NewEvent()
+	must(t, err)
+	if _, err := other.Since(e); err == nil {
+		t.Error("events that were never recorded have a time between them")
+	}
+	must(t, e.Record(nil))
+	must(t, other.Record(nil))
+	must(t, e.Close())
+	must(t, e.Close())
+	for name, call := range map[string]func() error{
+		"Record": func() error { return e.Record(nil) },
+		"Sync":   e.Sync,
+		"Wait":   func() error { return d.Stream().Wait(e) },
+		"Since":  func() error { _, err := e.Since(other); return err },
+		"since":  func() error { _, err := other.Since(e); return err },
+	} {
+		if err := call(); !errors.Is(err, device.ErrClosed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A fault is an error at the launch, the device is lost, and another is not.
+func TestCPUFault(t *testing.T) {
+	d, other := openCPU(t), openCPU(t)
+	s, err := device.Make[uint32](d, 1)
+	must(t, err)
+	err = kernelOf(t, d, cpuProgram, "crash").Launch(nil, device.Grid{Blocks: 3, Threads: 32}, &addParams{Addr: 64})
+	var fault *device.FaultError
+	if !errors.As(err, &fault) || fault.Device != "cpu" || !strings.Contains(fault.Kernel, "crash") {
+		t.Fatalf("%v", err)
+	}
+	contains(t, err, "bad memory access at address 0x40", "lost")
+	for name, later := range map[string]error{
+		"Fill": s.Fill(nil, 0),
+		"Free": s.Free(),
+		"Sync": d.Stream().Sync(),
+	} {
+		if later != err {
+			t.Errorf("%s says %v", name, later)
+		}
+	}
+	if _, later := d.Compile(cpuProgram); later != err {
+		t.Errorf("Compile says %v", later)
+	}
+	must(t, d.Close())
+	launch(t, other, kernelOf(t, other, cpuProgram, "add"))
+}
+
+func TestCPUConcurrently(t *testing.T) {
+	d := openCPU(t)
+	k := kernelOf(t, d, cpuProgram, "add")
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 20 {
+				roundTrip(t, d)
+				launch(t, d, k)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// Close waits for calls under way; those after it say ErrClosed.
+func TestCloseBesideUse(t *testing.T) {
+	for range 20 {
+		d, err := device.Open("cpu")
+		must(t, err)
+		k := kernelOf(t, d, cpuProgram, "add")
+		var wg sync.WaitGroup
+		var begun sync.WaitGroup
+		for range 4 {
+			begun.Add(1)
+			wg.Go(func() {
+				for i := 0; ; i++ {
+					if i == 1 {
+						begun.Done()
+					}
+					s, err := device.Make[uint32](d, 100_000)
+					if err == nil {
+						err = k.Launch(nil, device.GridFor(100_000, 256), &addParams{s.Addr(), 100_000, 1})
+					}
+					if errors.Is(err, device.ErrClosed) && i > 0 {
+						return
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		begun.Wait()
+		must(t, d.Close())
+		wg.Wait()
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// No goroutine outlives a closed device.
+func TestNoGoroutineLeaks(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	d, err := device.Open("cpu", device.WithWorkers(4))
+	must(t, err)
+	roundTrip(t, d)
+	launch(t, d, kernelOf(t, d, cpuProgram, "add"))
+	must(t, d.Close())
+}
+
+type inner struct {
+	A uint8
+	B [3]uint16
+}
+
+// layoutParams has every type a parameter may have, and holes between them.
+type layoutParams struct {
+	Byte  uint8
+	Wide  uint64
+	Count uint16
+	Less  int32
+	Half  float32
+	Part  float64
+	In    [2]inner
+	Cube  [2][3]int64
+	LongN uint32
+	Out   uint64
+}
+
+// A parameter struct reaches the kernel as Go holds it, field by field.
+func TestLayout(t *testing.T) {
+	p := &device.Program{
+		Name: "layout",
+		Files: []device.File{{Name: "layout.cu", Text: `
+#include "warpmap.cuh"
+#include "layout.h"
+WARPMAP_KERNEL(sum, device_test::layoutParams) {
+    if (grid_thread() != 0) return;
+    at<double>(p.out)[0] = p.byte + (double)p.wide + p.count + p.less + p.half + p.part + p.in[0].a + p.in[1].b[2] + (double)p.cube[1][2] + p.long_n + ANSWER;
+}`}},
+		Defines: []device.Define{{Name: "ANSWER", Value: 42}},
+		Layouts: []any{layoutParams{}},
+	}
+	d := openCPU(t)
+	m, err := d.Compile(p)
+	must(t, err)
+	k, err := device.KernelOf[layoutParams](m, "sum")
+	must(t, err)
+	out, err := device.Make[float64](d, 1)
+	must(t, err)
+	v := layoutParams{Byte: 200, Wide: 1 << 40, Count: 60000, Less: -7, Half: 0.5, Part: 0.25, LongN: 3, Out: out.Addr()}
+	v.In[0].A, v.In[1].B[2], v.Cube[1][2] = 9, 11, -1<<33
+	must(t, k.Launch(nil, device.Grid{Blocks: 1, Threads: 32}, &v))
+	want := 200 + float64(int64(1)<<40) + 60000 - 7 + 0.5 + 0.25 + 9 + 11 - float64(int64(1)<<33) + 3 + 42
+	if got, err := out.Host(nil); err != nil || got[0] != want {
+		t.Errorf("%v, %v, want %v", got, err, want)
+	}
+}
+
+func TestLayoutRefuses(t *testing.T) {
+	d := openCPU(t)
+	m, err := d.Compile(cpuProgram)
+	must(t, err)
+	for _, c := range []struct {
+		layout any
+		kernel func() error
+		want   string
+	}{
+		{struct{ A int }{}, kernelError[struct{ A int }](m), "int has no fixed width"},
+		{struct{ A uint }{}, kernelError[struct{ A uint }](m), "uint has no fixed width"},
+		{struct{ A bool }{}, kernelError[struct{ A bool }](m), "bool has no fixed width"},
+		{struct{ A string }{}, kernelError[struct{ A string }](m), "string has no fixed width"},
+		{struct{ A *uint32 }{}, kernelError[struct{ A *uint32 }](m), "no fixed width"},
+		{struct{ A []uint32 }{}, kernelError[struct{ A []uint32 }](m), "no fixed width"},
+		{struct{ A [2]struct{ B uintptr } }{}, kernelError[struct{ A [2]struct{ B uintptr } }](m), "no fixed width"},
+		{uint64(1), kernelError[uint64](m), "not a struct"},
+		{nil, kernelError[any](m), "not a struct"},
+	} {
+		_, err := d.Compile(&device.Program{Name: "refused", Files: cpuProgram.Files, Layouts: []any{c.layout}})
+		contains(t, err, "refused", c.want)
+		contains(t, c.kernel(), c.want)
+	}
+	contains(t, kernelError[struct{ A [513]uint64 }](m)(), "4104 bytes of parameters, more than 4096")
+}
+
+func kernelError[P any](m *device.Module) func() error {
+	return func() error { _, err := device.KernelOf[P](m, "add"); return err }
+}

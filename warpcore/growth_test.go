@@ -1,0 +1,150 @@
+package warpcore
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/warpmap/warpmap/kernel"
+	"github.com/warpmap/warpmap/table"
+)
+
+func sequence(from, n int) []uint32 {
+	s := make([]uint32, n)
+	for i := range s {
+		s[i] = uint32(from + i)
+	}
+	return s
+}
+
+// Batches of any size leave the table no fuller than its load factor.
+func TestLoadFactorIsKept(t *testing.T) {
+	d := openCPU(t)
+	for _, batch := range []int{100, 1000, 30_000} {
+		m, err := New[uint32, uint32](d, Options{Options: table.Options{LoadFactor: 0.8}})
+		must(t, err)
+		mm, err := NewMulti[uint32, uint32](d, Options{Options: table.Options{LoadFactor: 0.8}})
+		must(t, err)
+		for at := 0; at < 40*batch; at += batch {
+			keys := sequence(at, batch)
+			must(t, m.Insert(keys, keys))
+			must(t, mm.Insert(keys, keys))
+			for _, stats := range []func() (table.Stats, error){m.Stats, mm.Stats} {
+				if s, err := stats(); err != nil || s.LoadFactor > 0.8 || s.Len != at+batch {
+					t.Fatalf("batches of %d, after %d pairs: %+v, %v", batch, at+batch, s, err)
+				}
+			}
+		}
+		must(t, m.Close())
+		must(t, mm.Close())
+	}
+}
+
+// A batch that begins with new keys and goes on with the same does not make a table for as many keys as it has positions.
+func TestGrowthGuess(t *testing.T) {
+	m, err := New[uint32, uint32](openCPU(t), Options{})
+	must(t, err)
+	defer m.Close()
+	keys := make([]uint32, 2_000_000)
+	for i := range keys {
+		keys[i] = uint32(min(i, firstBatch))
+	}
+	must(t, m.Insert(keys, keys))
+	must(t, m.Check())
+	s, err := m.Stats()
+	must(t, err)
+	if s.Len != firstBatch+1 || s.Capacity > 16*s.Len {
+		t.Errorf("%d slots for %d pairs", s.Capacity, s.Len)
+	}
+}
+
+// Keys of one probe sequence fill the table as others do, as long as there is room.
+func TestConstantHashWithMaxBytes(t *testing.T) {
+	m, err := New[uint32, uint32](openCPU(t), Options{Options: table.Options{Hash: kernel.HashConstant, MaxBytes: 1 << 20}})
+	must(t, err)
+	defer m.Close()
+	keys := sequence(0, 4000)
+	must(t, m.Insert(keys, keys))
+	if n, err := m.Len(); n != 4000 || err != nil {
+		t.Errorf("%d pairs, %v", n, err)
+	}
+}
+
+// A multimap that may not grow refuses what does not fit, soon, and exactly.
+func TestMultiMapRefusesSoon(t *testing.T) {
+	m, err := NewMulti[uint32, uint32](openCPU(t), Options{Options: table.Options{MaxBytes: 512 << 10}})
+	must(t, err)
+	defer m.Close()
+	keys := sequence(0, 90_000)
+	start := time.Now()
+	err = m.Insert(keys, keys)
+	var full *table.FullError
+	if !errors.As(err, &full) || !errors.Is(err, table.ErrMaxBytes) {
+		t.Fatal(err)
+	}
+	n, err := m.Len()
+	must(t, err)
+	if n+len(full.Positions) != len(keys) || float64(n) < 0.95*float64(full.Capacity) {
+		t.Errorf("%d pairs are in, %d are not, of %d; %d slots", n, len(full.Positions), len(keys), full.Capacity)
+	}
+	counts := make([]uint32, len(keys))
+	must(t, m.Count(keys, counts))
+	for _, i := range full.Positions {
+		if counts[i]++; counts[i] != 1 {
+			t.Fatalf("position %d is in, and told as not in", i)
+		}
+	}
+	for i, c := range counts {
+		if c != 1 {
+			t.Fatalf("position %d has %d values", i, c)
+		}
+	}
+	must(t, m.Check())
+	if took := time.Since(start); took > 30*time.Second {
+		t.Errorf("took %v", took)
+	}
+}
+
+// Use does not run a kernel that may find too little room.
+func TestUseWithoutRoom(t *testing.T) {
+	m, err := New[uint32, uint32](openCPU(t), Options{Options: table.Options{MaxBytes: 64 << 10}})
+	must(t, err)
+	defer m.Close()
+	called := false
+	err = m.Use(nil, 1_000_000, func(Table) error { called = true; return nil })
+	if !errors.Is(err, table.ErrMaxBytes) || called {
+		t.Errorf("%v, called: %v", err, called)
+	}
+	must(t, m.Use(nil, 1000, func(Table) error { called = true; return nil }))
+	if !called {
+		t.Error("not called")
+	}
+}
+
+// Delete counts what it removed, whatever is inserted beside it.
+func TestMultiMapDeleteCount(t *testing.T) {
+	m, err := NewMulti[uint32, uint32](openCPU(t), Options{})
+	must(t, err)
+	defer m.Close()
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for i := range 50 {
+			keys := sequence(1000*i, 1000)
+			if err := m.Insert(keys, keys); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	absent := sequence(1<<20, 100)
+	for range 50 {
+		if n, err := m.Delete(absent, nil); n != 0 || err != nil {
+			t.Errorf("%d pairs of absent keys deleted, %v", n, err)
+		}
+	}
+	wg.Wait()
+	keys := sequence(0, 50_000)
+	if n, err := m.Delete(keys, nil); n != len(keys) || err != nil {
+		t.Errorf("%d of %d deleted, %v", n, len(keys), err)
+	}
+}

@@ -1,0 +1,170 @@
+package warpcore
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/tabletest"
+	"github.com/warpmap/warpmap/kernel"
+)
+
+// probeTestParams are the parameters of the kernel below: it writes Steps probeSteps for each key. No table stands
+// behind Table, so its regions may be of any size.
+type probeTestParams struct {
+	Table Table
+	Keys  uint64
+	Out   uint64
+	N     uint64
+	Steps uint64
+}
+
+type probeStep struct {
+	Stored, First, Window, WindowAddress, SlotIndex, WordAddress, OverflowBit uint64
+}
+
+const probeKernel = `
+#include "config.h"
+#include "layout.h"
+#include "warpcore.cuh"
+using namespace warpcore;
+WARPMAP_KERNEL(probe, warpcore::probeTestParams) {
+    u64 i = grid_thread();
+    if (i >= p.n) return;
+    Probe<config> q(p.table, (config::key)at<u64>(p.keys)[i]);
+    for (u64 s = 0; s < p.steps; s++) {
+        u64 index = q.slot_index(config::WINDOW - 1);
+        at<warpcore::probeStep>(p.out)[i * p.steps + s] = warpcore::probeStep{q.stored, q.first_slot(), q.window, q.window_address(), index,
+            (u64)Access<config>::word_at(q.slots, index), q.overflow_bit()};
+        q.advance();
+    }
+}`
+
+// Go's probe sequence is the kernels', and neither loses bits where a table has more than 2³² windows.
+func TestProbeTwin(t *testing.T) {
+	const steps = 5
+	rng := rand.New(rand.NewPCG(1, 1))
+	for _, name := range []string{"cpu", "cuda:0"} {
+		for _, cfg := range []config{
+			{keyBytes: 4, valueBytes: 4, layout: Packed, window: 8},
+			{keyBytes: 8, valueBytes: 16, layout: AoS, window: 1, hash: kernel.HashMueller},
+			{keyBytes: 8, valueBytes: 8, layout: SoA, window: 32, hash: kernel.HashIdentity},
+		} {
+			t.Run(fmt.Sprintf("%s/%+v", name, cfg), func(t *testing.T) {
+				d, err := device.Open(name)
+				if name == "cpu" {
+					must(t, err)
+				}
+				tabletest.Require(t, "cuda", err)
+				defer d.Close()
+				c := &core{d: d, cfg: cfg, opts: Options{InsertGroup: 1, FindGroup: 1}}
+				p := c.program("probe", probeKernel)
+				p.Layouts = append(p.Layouts, probeTestParams{}, probeStep{})
+				m, err := d.Compile(p)
+				must(t, err)
+				k, err := device.KernelOf[probeTestParams](m, "probe")
+				must(t, err)
+
+				keys := []uint64{0, 1, ^uint64(0), ^uint64(1), ^uint64(2), ^uint64(3), 1<<32 - 1, 1<<32 - 2, 1<<32 - 3, 1<<32 - 4}
+				for len(keys) < 300 {
+					keys = append(keys, rng.Uint64()>>(rng.UintN(64)))
+				}
+				in, err := device.From(d, keys)
+				must(t, err)
+				out, err := device.Make[probeStep](d, steps*len(keys))
+				must(t, err)
+				for _, windows := range []uint64{1, 2, 3, 7919, 4294967311, 1099511627791} {
+					table := Table{Main: Region{Slots: 1 << 40, Windows: windows}, Side: Region{Slots: 1 << 20, Windows: 2}, Seed: rng.Uint64()}
+					must(t, k.Launch(nil, device.GridFor(int64(len(keys)), 32), &probeTestParams{
+						Table: table, Keys: in.Addr(), Out: out.Addr(), N: uint64(len(keys)), Steps: steps,
+					}))
+					got, err := out.Host(nil)
+					must(t, err)
+					var want []probeStep
+					for _, key := range keys {
+						q := cfg.probe(&table, key)
+						region := table.Main
+						if q.side {
+							region = table.Side
+						}
+						for range steps {
+							index := q.window*uint64(cfg.window) + uint64(cfg.window-1)
+							want = append(want, probeStep{
+								Stored: q.stored, First: q.first, Window: q.window, SlotIndex: index,
+								WindowAddress: region.Slots + q.window*uint64(cfg.window*cfg.slotBytes()),
+								WordAddress:   region.Slots + index*uint64(cfg.slotBytes()),
+								OverflowBit:   q.window*overflowBits + q.overflow,
+							})
+							q.advance()
+						}
+					}
+					if diff := cmp.Diff(want, got); diff != "" {
+						t.Fatalf("%d windows (-Go +kernel):\n%s", windows, diff)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A probe sequence visits every window once before it comes to one again.
+func TestProbeVisitsAll(t *testing.T) {
+	cfg := config{keyBytes: 8, valueBytes: 8, window: 4}
+	for _, slots := range []int64{1, 5, 9, 100, 3000} {
+		windows := uint64(windowsFor(slots, cfg.window))
+		if int64(windows)*int64(cfg.window) < slots {
+			t.Fatalf("%d windows for %d slots", windows, slots)
+		}
+		for key := range uint64(50) {
+			q := cfg.probe(&Table{Main: Region{Windows: windows}}, key)
+			seen := map[uint64]bool{}
+			for range windows {
+				if q.window >= windows || seen[q.window] {
+					t.Fatalf("%d windows, key %d: window %d", windows, key, q.window)
+				}
+				seen[q.window] = true
+				q.advance()
+			}
+		}
+	}
+}
+
+// The histogram of Stats against a count in Go over the table's memory.
+func TestStatsCountProbes(t *testing.T) {
+	d := openCPU(t)
+	m, err := New[uint32, uint32](d, Options{Options: tableOptions(3000, 1), Window: 2})
+	must(t, err)
+	keys := make([]uint32, 3000)
+	for i := range keys {
+		keys[i] = uint32(i) - 5
+	}
+	must(t, m.Insert(keys, keys))
+	if _, err := m.Delete(keys[:100], nil); err != nil {
+		t.Fatal(err)
+	}
+	s, err := m.Stats()
+	must(t, err)
+	im := imageOf(t, m.c)
+	var want [16]int
+	sum, live, most := 0, 0, 0
+	im.each(func(side bool, slot, key uint64) {
+		p := im.cfg.probe(&im.t, key)
+		n := 1
+		for ; p.window != slot/uint64(im.cfg.window); n++ {
+			p.advance()
+		}
+		want[min(n, 16)-1]++
+		sum += n
+		live++
+		most = max(most, n)
+	})
+	if diff := cmp.Diff(want, s.Probes); diff != "" {
+		t.Errorf("probe lengths (-want +got):\n%s", diff)
+	}
+	if live != 2900 || s.MeanProbes != float64(sum)/float64(live) || s.MaxProbes < most || s.Tombstones != 100 {
+		t.Errorf("%d pairs take %d probes, %d at most: %+v", live, sum, most, s)
+	}
+}
