@@ -48,31 +48,48 @@ func hostBatches(d *device.Device, n int) (*Fig, error) {
 	if err != nil {
 		return nil, err
 	}
-	keys, values, found := make([]uint32, n), make([]uint32, n), make([]bool, n)
-	workload.Pairs(kinds, keys, values)
-	insert, err := clocked(func() error {
-		if err := m.Clear(); err != nil {
-			return err
+	for _, memory := range []string{"ordinary", "pinned"} {
+		keys, values, found := make([]uint32, n), make([]uint32, n), make([]bool, n)
+		if memory == "pinned" {
+			k, err := device.MakeHost[uint32](d, n)
+			if err != nil {
+				return nil, err
+			}
+			defer k.Free()
+			f, err := device.MakeHost[bool](d, n)
+			if err != nil {
+				return nil, err
+			}
+			defer f.Free()
+			keys, values, found = k.Slice(), pinned.Slice(), f.Slice()
 		}
-		return m.Insert(keys, values)
-	}, st)
-	if err != nil {
-		return nil, err
+		workload.Pairs(kinds, keys, values)
+		insert, err := clocked(func() error {
+			if err := m.Clear(); err != nil {
+				return err
+			}
+			return m.Insert(keys, values)
+		}, st)
+		if err != nil {
+			return nil, err
+		}
+		in := 8 * rate(n, insert)
+		add("Clear, Insert of "+memory+" Go slices, 8 bytes a pair in", in, "GB/s", share(in/copyRate))
+		find, err := clocked(func() error { return m.Find(keys, values, nil) }, st)
+		if err != nil {
+			return nil, err
+		}
+		both := 4 * rate(n, find)
+		add("Find of "+memory+" Go slices, 4 bytes a key in and 4 out", both, "GB/s each way", share(both/copyRate))
+		find, err = clocked(func() error { return m.Find(keys, values, found) }, st)
+		if err != nil {
+			return nil, err
+		}
+		add("the same with found, 5 bytes a key out", 5*rate(n, find), "GB/s out", share(5*rate(n, find)/copyRate))
 	}
-	in := 8 * rate(n, insert)
-	add("Clear, and Insert of Go slices, 8 bytes a pair in", in, "GB/s", share(in/copyRate))
-	find, err := clocked(func() error { return m.Find(keys, values, nil) }, st)
-	if err != nil {
-		return nil, err
-	}
-	both := 4 * rate(n, find)
-	add("Find of Go slices, 4 bytes a key in and 4 out", both, "GB/s each way", share(both/copyRate))
-	find, err = clocked(func() error { return m.Find(keys, values, found) }, st)
-	if err != nil {
-		return nil, err
-	}
-	add("the same with found, 5 bytes a key out", 5*rate(n, find), "GB/s out", share(5*rate(n, find)/copyRate))
 
+	keys, values := make([]uint32, n), make([]uint32, n)
+	workload.Pairs(kinds, keys, values)
 	const small = 1000
 	small1, err := device.From(d, keys[:small])
 	if err != nil {

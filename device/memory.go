@@ -271,6 +271,19 @@ func makeHost[T any](d *Device, n int, mapped bool) (Host[T], error) {
 	return Host[T]{a, unsafe.Slice((*T)(a.host), n)}, nil
 }
 
+// Pinned gives n bytes at p as pinned memory, if they lie in a Host of the device: a Go slice of MakeHost's memory can then
+// be copied to the device without a copy in between.
+func (d *Device) Pinned(p unsafe.Pointer, n int) (Host[byte], bool) {
+	d.liveMu.Lock()
+	defer d.liveMu.Unlock()
+	for a := range d.live {
+		if from := uintptr(p) - uintptr(a.host); a.host != nil && uintptr(p) >= uintptr(a.host) && int64(from)+int64(n) <= a.bytes {
+			return Host[byte]{a, unsafe.Slice((*byte)(p), n)}, true
+		}
+	}
+	return Host[byte]{}, false
+}
+
 // Len is the number of elements.
 func (h Host[T]) Len() int { return len(h.mem) }
 

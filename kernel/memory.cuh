@@ -51,8 +51,8 @@ struct Feed {
     __device__ __forceinline__ u64 ahead() const { return item() + stride; }
 
     // give gives each idle lane an item while there are some. Its data is with lane `from`, of the row, or with `later`
-    // of the next. With turned, the row was used up: the next is the row now, and the lanes load the one ahead. All
-    // lanes must come.
+    // of the next. With turned, the same for all lanes, the row was used up: the next is the row now, and the lanes load
+    // the one ahead; only then may an item be of the next row. All lanes must come.
     __device__ __forceinline__ bool give(bool idle, u64& item, int& from, bool& later, bool& turned) {
         u32 wanting = warp_ballot(~0u, idle), before = (1u << (thread_index() & 31)) - 1;
         u32 place = given + (u32)popcount(wanting & before);

@@ -22,6 +22,14 @@ template <int N, bool TOGETHER = false> struct tile {
         else if constexpr (N == 32) return warp_ballot(~0u, x);
         else return (warp_ballot(mask(), x) >> shift()) & BITS;
     }
+    // ballot, and whether any lane that must meet said yes: one vote for both.
+    __device__ __forceinline__ u32 ballot(bool x, bool& any_of_them) const {
+        u32 votes = x;
+        if constexpr (N > 1) votes = warp_ballot(mask(), x);
+        any_of_them = votes != 0;
+        if constexpr (N == 1 || N == 32) return votes;
+        else return votes >> shift() & BITS;
+    }
     __device__ __forceinline__ bool any(bool x) const { return ballot(x) != 0; }
     __device__ __forceinline__ bool all(bool x) const { return !any(!x); }
     // any, over all lanes that must meet: the condition of a loop that they leave together.

@@ -13,25 +13,28 @@ type Column struct {
 	p    unsafe.Pointer
 	size int
 	out  bool
+
+	pinned device.Host[byte] // the same memory, where it is of device.MakeHost: then it is copied without staging
+	direct bool
 }
 
 // In is a column that the device reads.
 func In[T any](s []T) Column {
 	var zero T
-	return Column{unsafe.Pointer(unsafe.SliceData(s)), int(unsafe.Sizeof(zero)), false}
+	return Column{p: unsafe.Pointer(unsafe.SliceData(s)), size: int(unsafe.Sizeof(zero))}
 }
 
 // Out is a column that the device writes; nil gives a column that is left out, at address 0.
 func Out[T any](s []T) Column {
 	var zero T
 	if s == nil {
-		return Column{nil, int(unsafe.Sizeof(zero)), true}
+		return Column{size: int(unsafe.Sizeof(zero)), out: true}
 	}
-	return Column{unsafe.Pointer(unsafe.SliceData(s)), int(unsafe.Sizeof(zero)), true}
+	return Column{p: unsafe.Pointer(unsafe.SliceData(s)), size: int(unsafe.Sizeof(zero)), out: true}
 }
 
 // Stage carries batches of Go slices through a device, in chunks: while one chunk's kernel runs, the next is copied
-// in and the one before is copied out. Its pinned buffers and streams are kept for the next batch. One batch at a time.
+// in and the one before is copied out. Slices of pinned memory (device.MakeHost) go straight. Its pinned buffers and streams are kept for the next batch. One batch at a time.
 type Stage struct {
 	mu     sync.Mutex
 	d      *device.Device
@@ -41,7 +44,7 @@ type Stage struct {
 
 const (
 	stageSlots = 4
-	stageItems = 1 << 21 // of a chunk
+	stageItems = 1 << 22 // of a chunk
 )
 
 type stageSlot struct {
@@ -71,18 +74,31 @@ func (s *Stage) Run(n int, cols []Column, op func(st *device.Stream, first, n in
 	for _, c := range cols {
 		bytes += c.size
 	}
+	for i := range cols {
+		if c := &cols[i]; c.p != nil {
+			c.pinned, c.direct = s.d.Pinned(c.p, n*c.size)
+		}
+	}
 	chunk := min(n, stageItems)
 	if err := s.reserve(chunk*bytes + 256*len(cols)); err != nil {
 		return err
 	}
-	// The copies out run in goroutines of their own, beside the copies in: either alone may be slower than the bus.
+	// The copies out run beside the copies in: either alone may be slower than the bus. One goroutine waits for the
+	// device, because the driver waits by spinning, on a core that copies could use.
+	flying := make(chan *stageSlot, stageSlots)
+	go func() {
+		for slot := range flying {
+			slot.idle <- s.drain(slot, cols)
+		}
+	}()
+	defer close(flying)
 	var first error
 	for from, turn := 0, 0; from < n && first == nil; from, turn = from+chunk, turn+1 {
 		slot := &s.slots[turn%stageSlots]
 		if first = <-slot.idle; first == nil {
 			first = s.feed(slot, cols, from, min(chunk, n-from), op)
 		}
-		go func() { slot.idle <- s.drain(slot, cols) }()
+		flying <- slot
 	}
 	for i := range s.slots {
 		if err := <-s.slots[i].idle; first == nil {
@@ -116,9 +132,13 @@ func (s *Stage) feed(slot *stageSlot, cols []Column, first, n int, op func(*devi
 		if c.out {
 			continue
 		}
-		host := slot.pinned.Slice()[at[i] : at[i]+n*c.size]
-		parallelCopy(host, unsafe.Slice((*byte)(unsafe.Add(c.p, first*c.size)), n*c.size))
-		if err := slot.mem.Slice(at[i], at[i]+n*c.size).WriteAsync(slot.st, slot.pinned.Sub(at[i]), n*c.size); err != nil {
+		from := slot.pinned.Sub(at[i])
+		if c.direct {
+			from = c.pinned.Sub(first * c.size)
+		} else {
+			parallelCopy(from.Slice()[:n*c.size], unsafe.Slice((*byte)(unsafe.Add(c.p, first*c.size)), n*c.size))
+		}
+		if err := slot.mem.Slice(at[i], at[i]+n*c.size).WriteAsync(slot.st, from, n*c.size); err != nil {
 			return err
 		}
 	}
@@ -130,7 +150,11 @@ func (s *Stage) feed(slot *stageSlot, cols []Column, first, n int, op func(*devi
 		if c.p == nil || !c.out {
 			continue
 		}
-		if err := slot.mem.Slice(at[i], at[i]+n*c.size).ReadAsync(slot.st, slot.pinned.Sub(at[i]), n*c.size); err != nil {
+		to := slot.pinned.Sub(at[i])
+		if c.direct {
+			to = c.pinned.Sub(first * c.size)
+		}
+		if err := slot.mem.Slice(at[i], at[i]+n*c.size).ReadAsync(slot.st, to, n*c.size); err != nil {
 			return err
 		}
 	}
@@ -149,7 +173,7 @@ func (s *Stage) drain(slot *stageSlot, cols []Column) error {
 	}
 	at := offsets(cols, n)
 	for i, c := range cols {
-		if c.p != nil && c.out {
+		if c.p != nil && c.out && !c.direct {
 			parallelCopy(unsafe.Slice((*byte)(unsafe.Add(c.p, slot.first*c.size)), n*c.size), slot.pinned.Slice()[at[i]:at[i]+n*c.size])
 		}
 	}

@@ -12,7 +12,8 @@ import (
 
 // Map is what every table of pairs can do, whatever its family. All operations take whole batches.
 //
-// The methods without On take Go slices, stage them through pinned memory in chunks, and return when all is done. The
+// The methods without On take Go slices, stage them through pinned memory in chunks, and return when all is done; slices of
+// memory that is pinned already (device.MakeHost) are copied at the bus's full rate. The
 // methods with On take device slices and a stream (nil: the device's own), copy nothing, and queue: they return at
 // once, but for what their comment says. Operations on one table see one another in the order of the calls, whatever
 // streams they are on.

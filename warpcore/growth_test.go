@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/tabletest"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
 )
@@ -146,5 +148,41 @@ func TestMultiMapDeleteCount(t *testing.T) {
 	keys := sequence(0, 50_000)
 	if n, err := m.Delete(keys, nil); n != len(keys) || err != nil {
 		t.Errorf("%d of %d deleted, %v", n, len(keys), err)
+	}
+}
+
+// Slices of pinned memory go to the device and back without staging, and ordinary ones in several chunks.
+func TestPinnedSlices(t *testing.T) {
+	for _, name := range []string{"cpu", "cuda:0"} {
+		t.Run(name, func(t *testing.T) {
+			d, err := device.Open(name)
+			tabletest.Require(t, name[:min(4, len(name))], err)
+			defer d.Close()
+			n := 100_003
+			if d.Info().CUDA() {
+				n = 10_000_003 // more than two chunks
+			}
+			m, err := New[uint32, uint32](d, Options{})
+			must(t, err)
+			pinnedKeys, err := device.MakeHost[uint32](d, n)
+			must(t, err)
+			pinnedValues, err := device.MakeHost[uint32](d, n+1)
+			must(t, err)
+			keys, values := pinnedKeys.Slice(), pinnedValues.Slice()[1:] // not at the start
+			for i := range keys {
+				keys[i], values[i] = uint32(i), ^uint32(i)
+			}
+			must(t, m.Insert(keys, values))
+			clear(values)
+			ordinary, found := make([]uint32, n), make([]bool, n)
+			must(t, m.Find(keys, values, found))
+			must(t, m.Find(keys, ordinary, nil))
+			for i := range keys {
+				if !found[i] || values[i] != ^uint32(i) || ordinary[i] != ^uint32(i) {
+					t.Fatalf("key %d: found %v, value %#x in pinned memory, %#x in ordinary", i, found[i], values[i], ordinary[i])
+				}
+			}
+			must(t, m.Close())
+		})
 	}
 }

@@ -72,12 +72,13 @@ template <bool REPLACE, bool MULTI> struct InsertBatch {
                     int from;
                     bool later, turned;
                     bool got = feed.give(!busy, item, from, later, turned);
-                    key k0 = warp.shuffle(now.k, from), k1 = warp.shuffle(next.k, from);
-                    value v0 = warp.shuffle(now.v, from), v1 = warp.shuffle(next.v, from);
-                    u64 i0 = item, i1 = item;
-                    if (p.positions) { // the same for all
-                        i0 = warp.shuffle(now.i, from);
-                        i1 = warp.shuffle(next.i, from);
+                    key k0 = warp.shuffle(now.k, from), k1 = k0;
+                    value v0 = warp.shuffle(now.v, from), v1 = v0;
+                    u64 i0 = p.positions ? warp.shuffle(now.i, from) : item, i1 = i0;
+                    if (turned) {
+                        k1 = warp.shuffle(next.k, from);
+                        v1 = warp.shuffle(next.v, from);
+                        i1 = p.positions ? warp.shuffle(next.i, from) : item;
                     }
                     if (got) {
                         busy = true;
@@ -108,11 +109,11 @@ WARPMAP_KERNEL_RESIDENT(insert, InsertParams, 3) { insert_batch<true, false>(p);
 WARPMAP_KERNEL_RESIDENT(insert_new, InsertParams, 3) { insert_batch<false, false>(p); }
 WARPMAP_KERNEL_RESIDENT(insert_multi, InsertParams, 3) { insert_batch<true, true>(p); }
 
-// Looks up a batch of keys, and calls done(position, hit) for each.
-template <bool ALL, class Done> __device__ __forceinline__ void look_up(const Table& t, u64 keys, u64 n, Done done) {
+// Looks up a batch of keys, and calls done(position, hit) for each. PLACE: done needs to know the pair's slot.
+template <bool ALL, bool PLACE, class Done> __device__ __forceinline__ void look_up(const Table& t, u64 keys, u64 n, Done done) {
     FindTile g;
     NoVisit none;
-    Search<C, ALL> s;
+    Search<C, ALL, PLACE || !C::PACKED> s;
     if constexpr (ALONE<FindTile>) {
         for (u64 i = grid_thread(); i < n; i += grid_threads()) {
             s.begin(t, input_key(keys, i));
@@ -131,7 +132,8 @@ template <bool ALL, class Done> __device__ __forceinline__ void look_up(const Ta
                 int from;
                 bool later, turned;
                 bool got = feed.give(!busy, i, from, later, turned);
-                key k0 = warp.shuffle(now, from), k1 = warp.shuffle(next, from);
+                key k0 = warp.shuffle(now, from), k1 = k0;
+                if (turned) k1 = warp.shuffle(next, from);
                 if (got) {
                     busy = true;
                     s.begin(t, later ? k1 : k0);
@@ -149,7 +151,7 @@ template <bool ALL, class Done> __device__ __forceinline__ void look_up(const Ta
 }
 
 WARPMAP_KERNEL(find, FindParams) {
-    look_up<false>(p.table, p.keys, p.n, [&](u64 i, const Hit<C>& hit) {
+    look_up<false, false>(p.table, p.keys, p.n, [&](u64 i, const Hit<C>& hit) {
         if (p.values) at<value>(p.values)[i] = hit.found ? hit.value() : value{};
         if (p.found) at<u8>(p.found)[i] = hit.found;
     });
@@ -157,7 +159,7 @@ WARPMAP_KERNEL(find, FindParams) {
 
 WARPMAP_KERNEL(erase, FindParams) {
     u64 erased = 0;
-    look_up<false>(p.table, p.keys, p.n, [&](u64 i, const Hit<C>& hit) {
+    look_up<false, true>(p.table, p.keys, p.n, [&](u64 i, const Hit<C>& hit) {
         // Nothing is inserted beside this kernel, so a key that another lane erased is gone.
         bool removed = hit.found && Access<C>::remove(hit.slots, hit.index, hit.word, hit.stored);
         erased += removed;
@@ -288,7 +290,7 @@ WARPMAP_KERNEL(distinct, SlotsParams) {
 // FindAll in four kernels: count, and remember each key's first value; sum by chunks; sum the chunks; write offsets and
 // values, reading the table again only for keys with several. A warp takes a chunk of keys.
 WARPMAP_KERNEL(count_all, FindAllParams) {
-    look_up<true>(p.table, p.keys, p.n, [&](u64 i, const Hit<C>& hit) {
+    look_up<true, false>(p.table, p.keys, p.n, [&](u64 i, const Hit<C>& hit) {
         at<u32>(p.counts)[i] = hit.count;
         if (p.stash && hit.found) at<value>(p.stash)[i] = hit.value();
     });

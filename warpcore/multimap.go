@@ -73,7 +73,7 @@ func (c *core) countOn(st *device.Stream, keys, counts uint64, n int) error {
 
 // chunks divides n keys among warps: each takes as many as still leaves every warp of a large GPU a few chunks.
 func (c *core) chunks(n int) FindAllParams {
-	chunk := min(max(n/(1<<15)&^31, 32), 1024)
+	chunk := min(max(n/(1<<15)&^127, 128), 2048)
 	return FindAllParams{N: uint64(n), Chunk: uint64(chunk), Chunks: uint64((n + chunk - 1) / chunk)}
 }
 

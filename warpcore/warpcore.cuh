@@ -273,8 +273,9 @@ template <class C, bool REPLACE, bool REUSE, bool MULTI> struct Insert {
                 typename A::word word{};
                 if constexpr (!MULTI) {
                     u32 match = s[j].matches(g.shuffle(p.stored, first + j));
-                    who = g.ballot(on && match);
-                    if constexpr (REPLACE) {
+                    bool somewhere;
+                    who = g.ballot(on && match, somewhere);
+                    if (REPLACE && somewhere) {
                         int i = lowest_bit(match | 1u << 31), holder = lowest_bit(who | 1u << 31) & G - 1;
                         slot = g.shuffle(V::slot(i, g.rank()), holder);
                         word = g.shuffle(s[j].pick(i), holder);
@@ -365,8 +366,9 @@ struct NoVisit {
 //
 // With ALL it goes to the end of the chain and counts the key's pairs. It calls visit.turn(tile, rank) when it comes to the
 // key of the lane with that rank, in all lanes; then the lanes that hold pairs of it call visit(slots, values, index,
-// word, number of the pair).
-template <class C, bool ALL> struct Search {
+// word, number of the pair). With PLACE the hit says where the pair stands; without, only what it is.
+template <class C, bool ALL, bool PLACE> struct Search {
+    static_assert(PLACE || C::PACKED, "the value of a pair that is not packed is found by its place");
     Probe<C> p;
     u64 probes, bound;
     u32 part;
@@ -409,11 +411,12 @@ template <class C, bool ALL> struct Search {
                 u32 who = g.ballot(match != 0);
                 bool end = g.any(on && s[j].matches(C::EMPTY));
                 int i = lowest_bit(match | 1u << 31), holder = lowest_bit(who | 1u << 31) & G - 1;
-                u32 slot = g.shuffle(V::slot(i, g.rank()), holder);
+                u32 slot = 0;
                 typename V::word word = s[j].w[0];
+                if constexpr (PLACE) slot = g.shuffle(V::slot(i, g.rank()), holder);
                 if constexpr (C::PACKED) word = g.shuffle(s[j].pick(i), holder);
                 if constexpr (ALL) {
-                    u32 n = g.shuffle(hit.count, first + j);
+                    u32 n = Visit::VISITS ? g.shuffle(hit.count, first + j) : hit.count;
                     u64 slots = 0, values = 0, index = 0;
                     if constexpr (Visit::VISITS) {
                         slots = g.shuffle(p.slots, first + j);
@@ -451,7 +454,7 @@ template <class C, bool ALL> struct Search {
 
 template <class C, bool ALL, class Tile, class Visit>
 __device__ __forceinline__ Hit<C> search_each(const Table& t, Tile g, bool active, typename C::key k, Visit& visit) {
-    Search<C, ALL> s;
+    Search<C, ALL, true> s;
     s.begin(t, k);
     while (g.any_of_all(active)) active = s.round(t, g, active, visit);
     return s.hit;
