@@ -66,7 +66,7 @@ func hostDefines() []Define {
 		{"HOST_REGION_BYTES", hostRegionBytes},
 		{"HOST_WORKER_BYTES", hostWorkerBytes},
 		{"HOST_STACK_BYTES", hostStackBytes},
-		{"HOST_MAX_LANES", maxThreads},
+		{"WARPMAP_MAX_THREADS", maxThreads},
 	}
 }
 

@@ -1,14 +1,15 @@
 // The primitives on a GPU, sm_70 and later. Inline PTX names the memory order and the scope; nothing is left to
 // volatile. Relaxed and acquire accesses of GPU scope go to L2, so they never see a stale line of L1.
 #pragma once
+#include "layout.h"
 #include "types.cuh"
 
 #define WARPMAP_CAS128 (__CUDA_ARCH__ >= 900)
 
-#define WARPMAP_KERNEL(name, P) extern "C" __global__ void __launch_bounds__(256) name(const __grid_constant__ P p)
+#define WARPMAP_KERNEL(name, P) extern "C" __global__ void __launch_bounds__(WARPMAP_MAX_THREADS) name(const __grid_constant__ P p)
 // The same, with so few registers that the given number of blocks is resident on a multiprocessor.
 #define WARPMAP_KERNEL_RESIDENT(name, P, blocks) \
-    extern "C" __global__ void __launch_bounds__(256, blocks) name(const __grid_constant__ P p)
+    extern "C" __global__ void __launch_bounds__(WARPMAP_MAX_THREADS, blocks) name(const __grid_constant__ P p)
 
 __device__ __forceinline__ u32 thread_index() { return threadIdx.x; }
 __device__ __forceinline__ u32 block_threads() { return blockDim.x; }

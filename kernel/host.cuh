@@ -43,7 +43,7 @@ struct Lane {
     Kind kind;
 };
 
-const int MAX_LANES = HOST_MAX_LANES;
+const int MAX_LANES = WARPMAP_MAX_THREADS;
 
 struct Worker {
     HostLaunch* launch;

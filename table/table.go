@@ -98,7 +98,7 @@ func (o *Options) Check() error {
 // Stats is what a table measures of itself.
 type Stats struct {
 	Len        int     `json:"len"`         // pairs
-	Capacity   int     `json:"capacity"`    // slots
+	Capacity   int     `json:"capacity"`    // slots; a few more, for single keys, do not count
 	Tombstones int     `json:"tombstones"`  // slots of deleted pairs that are not yet used again
 	LoadFactor float64 `json:"load_factor"` // Len / Capacity
 	Bytes      int64   `json:"bytes"`       // device memory

@@ -26,8 +26,8 @@ const (
 	defaultLoadFactor = 0.8
 	windowBytes       = 64
 	threads           = 256 // a block
-	// tightProbes bounds the windows that an insert reads when the table may not grow: then what does not fit is told
-	// soon, with more than 99% of the slots in use.
+	// tightProbes bounds the windows that an insert reads when the table is nearly full and may not grow: then what does
+	// not fit is told soon.
 	tightProbes = 256
 	// firstBatch is how many pairs of unknown duplicity are tried before a table decides how far to grow.
 	firstBatch = 1 << 16
@@ -613,11 +613,11 @@ func (c *core) stats() (s table.Stats, err error) {
 			if err != nil {
 				return err
 			}
-			addr, err := c.reserve(17 * 8)
+			addr, err := c.reserve(8 * int64(histogramBins+1))
 			if err != nil {
 				return err
 			}
-			histogram := device.View[uint64](c.scratch, 0, 17)
+			histogram := device.View[uint64](c.scratch, 0, histogramBins+1)
 			if err := histogram.Fill(st, 0); err != nil {
 				return err
 			}
@@ -638,7 +638,7 @@ func (c *core) stats() (s table.Stats, err error) {
 				s.Probes[i] = int(h[i])
 			}
 			if c.live > 0 {
-				s.MeanProbes = float64(h[16]) / float64(c.live)
+				s.MeanProbes = float64(h[histogramBins]) / float64(c.live)
 			}
 			return nil
 		})

@@ -16,7 +16,7 @@ type CountParams struct {
 	N     uint64
 }
 
-// A kernel of your own counts words: each lane that finds its word absent puts it in, and the others add to its count.
+// A kernel of your own keeps one position of each word: the first lane that finds it absent puts it in.
 func ExampleMap_Use() {
 	d, err := device.Open("cpu")
 	if err != nil {

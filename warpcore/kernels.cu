@@ -271,8 +271,8 @@ WARPMAP_KERNEL(probe_lengths, SlotsParams) {
         if (!s.live) continue;
         u64 n = probes_to<false>(p.table, s);
         if (n == 0) continue; // no look-up comes to it: see Check
-        add(at<u64>(p.histogram) + (n < 16 ? n - 1 : 15), (u64)1);
-        add(at<u64>(p.histogram) + 16, n);
+        add(at<u64>(p.histogram) + (n < WARPCORE_HISTOGRAM_BINS ? n - 1 : WARPCORE_HISTOGRAM_BINS - 1), (u64)1);
+        add(at<u64>(p.histogram) + WARPCORE_HISTOGRAM_BINS, n);
     }
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/kernel"
+	"github.com/warpmap/warpmap/table"
 )
 
 // Layout is how a table lays out its pairs (paper, §IV-B1 and Figure 1).
@@ -149,7 +150,7 @@ type SlotsParams struct {
 	Target    Table  // of rehash
 	Keys      uint64 // of export and distinct
 	Values    uint64
-	Histogram uint64 // of probe_lengths: 16 counters
+	Histogram uint64 // of probe_lengths: histogramBins counters, then the sum
 	Limit     uint64
 }
 
@@ -172,6 +173,15 @@ type FindAllParams struct {
 // take more of the L2 cache, where they are meant to stay.
 const overflowBits = 4
 
+// overflowShift is where the hash's bits stand that choose the bit of the filter: above those of the first slot.
+const overflowShift = 8
+
+// sectorBytes is what a lane on its own reads at once: the least that a GPU's memory gives.
+const sectorBytes = 32
+
+// histogramBins counts probe lengths of 1, 2, … and, in the last, all that are longer.
+const histogramBins = len(table.Stats{}.Probes)
+
 // overflowBytes is the size of a region's filter.
 func overflowBytes(windows int64) int64 { return (windows*overflowBits + 31) / 32 * 4 }
 
@@ -183,6 +193,9 @@ func defines() []device.Define {
 	return []device.Define{
 		{Name: "WARPCORE_PROBES_UNTOLD", Value: probesUntold},
 		{Name: "WARPCORE_OVERFLOW_BITS", Value: overflowBits},
+		{Name: "WARPCORE_OVERFLOW_SHIFT", Value: overflowShift},
+		{Name: "WARPCORE_SECTOR_BYTES", Value: sectorBytes},
+		{Name: "WARPCORE_HISTOGRAM_BINS", Value: histogramBins},
 	}
 }
 
@@ -216,7 +229,7 @@ func (c config) probe(t *Table, key uint64) probe {
 	h := kernel.Hash64(c.hash, p.stored, t.Seed)
 	p.window = kernel.Reduce(h, p.windows)
 	p.first = h & uint64(c.window-1)
-	p.overflow = h >> 8 & (overflowBits - 1)
+	p.overflow = h >> overflowShift & (overflowBits - 1)
 	if p.windows > 1 {
 		p.step = 1 + kernel.Reduce(kernel.Seeded64(h, t.Seed), p.windows-1)
 	}

@@ -44,7 +44,7 @@ template <class C> struct Probe {
 
     // The key's bit in the window's overflow filter; 0 once a key with this bit has gone past the window.
     __device__ __forceinline__ u64 overflow_bit() const {
-        return window * WARPCORE_OVERFLOW_BITS + ((u32)hash >> 8 & (WARPCORE_OVERFLOW_BITS - 1));
+        return window * WARPCORE_OVERFLOW_BITS + ((u32)hash >> WARPCORE_OVERFLOW_SHIFT & (WARPCORE_OVERFLOW_BITS - 1));
     }
     __device__ __forceinline__ bool overflowed() const {
         u64 bit = overflow_bit();
@@ -207,10 +207,10 @@ __device__ __forceinline__ u64 probes_bound(const Table& t, u64 windows) {
     return told < windows ? told : windows;
 }
 
-// What a tile reads at once: the whole window; a lane on its own, the 32 bytes around its key's first slot, then the
+// What a tile reads at once: the whole window; a lane on its own, the sector around its key's first slot, then the
 // next. PARTS of them are a window, in the order of part ^ first_part.
 template <class C, int G> struct Part {
-    static constexpr int SECTOR = C::SLOT_BYTES < 32 ? 32 / C::SLOT_BYTES : 1;
+    static constexpr int SECTOR = C::SLOT_BYTES < WARPCORE_SECTOR_BYTES ? WARPCORE_SECTOR_BYTES / C::SLOT_BYTES : 1;
     static constexpr int SLOTS = G > 1 || C::WINDOW < SECTOR ? C::WINDOW : SECTOR;
     static constexpr u32 PARTS = C::WINDOW / SLOTS;
     typedef View<C, G, SLOTS> View_;
