@@ -5,6 +5,7 @@
 //   warp.cuh    tile<1> … tile<32>: ballot, any, shuffle, rank
 //   memory.cuh  vector loads, block-wide sums
 //   hash.cuh    hash functions; their Go twins are in hash.go
+//   partition.cuh, included by those that use it: rows brought in the order of their parts
 //
 // A kernel is written
 //

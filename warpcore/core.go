@@ -53,13 +53,19 @@ type core struct {
 		find, erase, eraseMulti                  device.Kernel[FindParams]
 		rehash, export, probes, distinct         device.Kernel[SlotsParams]
 		countAll, sumChunks, scanTotals, fillAll device.Kernel[FindAllParams]
+		partition                                table.Partitioner[PartitionParams]
 	}
-	order table.Order // also guards what follows
-	stage table.Stage
+	partitions partitioning
+	order      table.Order // also guards what follows
+	stage      table.Stage
 
 	memory
 	closed  bool
 	scratch device.Slice[byte]
+	// ordered is where batches are brought in order; kept for the next. retired were too small for one: they may be in
+	// use until the table is looked at.
+	ordered device.Slice[byte]
+	retired []device.Slice[byte]
 	foreach map[string]*foreachProgram
 }
 
@@ -136,6 +142,10 @@ func newCore(d *device.Device, keyBytes, valueBytes int, o Options, multi bool) 
 		return nil, err
 	}
 	c.opts = o
+	c.partitions = partitions
+	if !d.Info().CUDA() {
+		c.partitions.minRows = math.MaxInt64 // where fibers cost more than memory
+	}
 	c.order.Init(d)
 	c.stage.Init(d)
 	if err := c.compile(); err != nil {
@@ -160,7 +170,8 @@ func (c *core) compile() error {
 		return err
 	}
 	k := &c.kernel
-	return errors.Join(
+	k.partition, err = table.NewPartitioner[PartitionParams](c.d, m)
+	return errors.Join(err,
 		find(m, "insert", &k.insert), find(m, "insert_new", &k.insertNew), find(m, "insert_multi", &k.insertMulti),
 		find(m, "find", &k.find), find(m, "erase", &k.erase), find(m, "erase_multi", &k.eraseMulti),
 		find(m, "rehash", &k.rehash), find(m, "export_pairs", &k.export), find(m, "probe_lengths", &k.probes), find(m, "distinct", &k.distinct),
@@ -270,6 +281,10 @@ func (c *core) look(st *device.Stream) (Counters, error) {
 	}
 	c.live = int64(k[0].Inserted - k[0].Erased)
 	c.filled = int64(k[0].Inserted - k[0].Reused)
+	for _, s := range c.retired {
+		s.Free() // all that used it is done
+	}
+	c.retired = nil
 	return k[0], nil
 }
 
@@ -281,6 +296,11 @@ func (c *core) grid(n int64) device.Grid {
 		g.Blocks = min(g.Blocks, int64(info.Multiprocessors)*8*waves)
 	}
 	return g
+}
+
+// spanned covers n items by blocks of span items in a row.
+func spanned(n, span int64) device.Grid {
+	return device.Grid{Blocks: max(1, (n+span-1)/span), Threads: threads}
 }
 
 // waves is how many times over a grid fills the GPU.
@@ -313,12 +333,96 @@ func (c *core) insert(st *device.Stream, k device.Kernel[InsertParams], keys, va
 		p := InsertParams{Table: c.t, Keys: keys, Values: values, Added: added, N: uint64(n), Limit: ^uint64(0)}
 		if !c.multi && c.filled+n <= c.limit() {
 			c.filled += n
-			return k.Launch(st, c.grid(n), &p)
+			return c.launchInsert(st, k, p)
 		}
 		failed, why, err = c.insertGrowing(st, k, p)
 		return err
 	})
 	return failed, why, err
+}
+
+// launchInsert queues an insert. Where that is faster, it first brings the batch in the order of the table's regions,
+// piece by piece; not where positions are asked for, which then would be others.
+func (c *core) launchInsert(st *device.Stream, k device.Kernel[InsertParams], p InsertParams) error {
+	n := int64(p.N)
+	regions := c.partitions.regions(n, int64(c.mem.Len()))
+	if regions == 0 || p.Added != 0 || p.Failed != 0 || p.Positions != 0 {
+		return k.Launch(st, c.grid(n), &p)
+	}
+	piece, counters, keys, values := c.reserveOrdered(n, regions)
+	if piece == 0 {
+		return k.Launch(st, c.grid(n), &p)
+	}
+	for first := int64(0); first < n; first += piece {
+		m := min(piece, n-first)
+		q := PartitionParams{Table: p.Table, Rows: table.Partition{
+			Keys: p.Keys + uint64(first)*uint64(c.cfg.keyBytes), Values: p.Values + uint64(first)*uint64(c.cfg.valueBytes), N: uint64(m),
+			OutKeys: keys, OutValues: values, Parts: uint64(regions),
+		}}
+		if err := c.kernel.partition.Run(st, counters, &q.Rows, &q); err != nil {
+			return err
+		}
+		r := p
+		r.Keys, r.Values, r.N, r.Span = keys, values, uint64(m), uint64(c.partitions.span)
+		if err := k.Launch(st, spanned(m, c.partitions.span), &r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// reserveOrdered gives memory for the pairs of a piece of a batch of n, in order, and for counters; piece is 0 where there
+// is too little. The caller holds the lock, and is in order.Write: so the operations that use the memory are one behind
+// the other, on whatever streams they are. It does not wait.
+func (c *core) reserveOrdered(n, regions int64) (piece int64, counters device.Slice[uint64], keys, values uint64) {
+	rule := &c.partitions
+	words := table.PartitionWords(int(regions))
+	head := align(8 * int64(words))
+	place := func(piece int64) (values, end int64) {
+		values = head + align(piece*int64(c.cfg.keyBytes))
+		return values, values + align(piece*int64(c.cfg.valueBytes))
+	}
+	equal := func(most int64) int64 { // pieces of a batch, of no more than most rows
+		pieces := (n + most - 1) / most
+		return (n + pieces - 1) / pieces
+	}
+	piece = equal(rule.pieceRows)
+	if _, need := place(piece); int64(c.ordered.Len()) < need {
+		free, _, err := c.d.Memory()
+		if err != nil {
+			return 0, counters, 0, 0
+		}
+		free = max(free/rule.memoryShare, int64(c.ordered.Len()))
+		fit := (free - head - 512) / int64(c.cfg.keyBytes+c.cfg.valueBytes) // less what aligning may add
+		if fit < rule.regionRows*regions {
+			return 0, counters, 0, 0
+		}
+		piece = equal(min(fit, rule.pieceRows))
+		_, need = place(piece)
+		if int64(c.ordered.Len()) < need {
+			s, err := device.Make[byte](c.d, int(need))
+			if err != nil {
+				return 0, counters, 0, 0
+			}
+			if c.ordered.Len() > 0 {
+				c.retired = append(c.retired, c.ordered)
+			}
+			c.ordered = s
+		}
+	}
+	at, _ := place(piece)
+	base := c.ordered.Addr()
+	return piece, device.View[uint64](c.ordered, 0, words), base + uint64(head), base + uint64(at)
+}
+
+// freeOrdered gives back what reserveOrdered has made, and waits for what uses it.
+func (c *core) freeOrdered() {
+	for _, s := range append(c.retired, c.ordered) {
+		if s.Len() > 0 {
+			s.Free()
+		}
+	}
+	c.retired, c.ordered = nil, device.Slice[byte]{}
 }
 
 // insertGrowing is insert for a table that may have too little room. It goes through the batch in parts: each fits for
@@ -343,18 +447,22 @@ func (c *core) insertGrowing(st *device.Stream, k device.Kernel[InsertParams], p
 		case q.N > room:
 			q.N = min(q.N, max(room, try))
 		}
-		list, err := c.reserve(int64(8 * q.N))
-		if oom(err) {
-			return append(failed, positions(first, n)...), err, nil
-		} else if err != nil {
-			return nil, nil, err
+		q.Table = c.t
+		filled := c.filled + int64(q.N)
+		if sure := !c.multi && why == nil && filled <= min(c.limit(), c.fillable()); !sure {
+			list, err := c.reserve(int64(8 * q.N))
+			if oom(err) {
+				return append(failed, positions(first, n)...), err, nil
+			} else if err != nil {
+				return nil, nil, err
+			}
+			q.Failed = list
 		}
-		q.Table, q.Failed = c.t, list
 		q.Keys, q.Values = p.Keys+first*keyBytes, p.Values+first*valueBytes
 		if p.Added != 0 {
 			q.Added = p.Added + first
 		}
-		if c.filled+int64(q.N) > c.fillable() {
+		if filled > c.fillable() {
 			q.Limit = tightProbes // some may not fit: to know soon is better than to search on
 		}
 		lost, after, err := c.insertOnce(st, k, q)
@@ -418,7 +526,7 @@ func positions(from, to uint64) (list []int) {
 
 // insertOnce launches one insert, waits, and reads which positions failed.
 func (c *core) insertOnce(st *device.Stream, k device.Kernel[InsertParams], p InsertParams) (lost []int, after Counters, err error) {
-	if err = k.Launch(st, c.grid(int64(p.N)), &p); err != nil {
+	if err = c.launchInsert(st, k, p); err != nil {
 		return nil, after, err
 	}
 	if after, err = c.look(st); err != nil {
@@ -501,14 +609,19 @@ func (c *core) grow(st *device.Stream, pairs int64, side bool) (why, err error) 
 
 // rebuild moves all pairs to a new table of the given size; on an error the old one stands. It waits for the stream.
 func (c *core) rebuild(st *device.Stream, windows, side int64) error {
+	c.freeOrdered() // the new table may need the memory more
 	old := c.memory
 	if err := c.allocate(windows, side); err != nil {
 		c.memory = old
 		return err
 	}
-	p := SlotsParams{Table: old.t, Target: c.t}
-	slots := (old.t.Main.Windows + old.t.Side.Windows) * uint64(c.cfg.window)
-	err := c.kernel.rehash.Launch(st, c.grid(int64(slots)), &p)
+	slots := int64(old.t.Main.Windows+old.t.Side.Windows) * int64(c.cfg.window)
+	span := int64(threads) // on the CPU each lane has one item, as in grid
+	if c.d.Info().CUDA() {
+		span = c.partitions.span
+	}
+	p := SlotsParams{Table: old.t, Target: c.t, Span: uint64(span)}
+	err := c.kernel.rehash.Launch(st, spanned(slots, span), &p)
 	var k Counters
 	if err == nil {
 		k, err = c.look(st)
@@ -662,6 +775,7 @@ func (c *core) close() error {
 	if c.scratch.Len() > 0 {
 		c.scratch.Free()
 	}
+	c.freeOrdered()
 	c.counters.Free()
 	if e := c.mem.Free(); err == nil && !errors.Is(e, device.ErrClosed) {
 		err = e

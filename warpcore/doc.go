@@ -30,6 +30,17 @@
 // goes past a full window clears one of the bits, chosen by its hash. So a look-up that comes to the end of a full window
 // goes on only if its bit is cleared: at load factor 0.9 a key that is not there costs 1.4 windows instead of 2.9.
 //
+// # Large batches
+//
+// A compare-and-swap that hits the L2 cache is several times as fast as one in memory. So an insert of millions of pairs
+// into a table much larger than the cache first brings them in the order of the table's regions, which are stretches of
+// windows that the cache holds, by the first windows of their keys: two passes over the batch, in streams
+// (partition.cuh). Then blocks that begin in order go through the pairs in order. The numbers are in layout.go. Where
+// positions are told, as the flags of InsertNew are, or where the batch may not fit, it goes in as it is. The memory for
+// the pairs in order, the size of the batch and no more than an eighth of what the device has free, is kept for the next
+// batch, until the table grows or is closed; without it the batch goes in as it is. A table that grows is
+// gone through in order, too, so both the old and the new are touched stretch by stretch.
+//
 // # Invariants
 //
 //  1. A pair stands at a slot such that, in its key's order, no slot before it is empty, and the windows before its own

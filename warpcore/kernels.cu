@@ -1,6 +1,7 @@
 // The bulk operations: one entry point each. A grid's threads go over the batch in strides, a key to a lane.
 #include "config.h" // struct config: what this table holds
 #include "layout.h"
+#include "partition.cuh"
 #include "warpcore.cuh"
 
 using namespace warpcore;
@@ -18,6 +19,15 @@ __device__ __forceinline__ value input_value(u64 values, u64 i) { return load_re
 // A warp's lanes take the items first … first+31; all lanes stay until the last item.
 #define FOR_EACH_ITEM(i, n) \
     for (u64 i = grid_thread(); (i & ~31ull) < (n); i += grid_threads())
+
+// The same, but a block takes span items in a row. Blocks begin in their order, so at any time the GPU works on one
+// stretch of the items, of as many as its resident blocks take.
+#define FOR_EACH_ITEM_IN_ORDER(i, n, span)                                                                                 \
+    for (u64 i = block_index() * (span) + thread_index(), end_ = span_end(span, n); (i & ~31ull) < end_; i += block_threads())
+__device__ __forceinline__ u64 span_end(u64 span, u64 n) {
+    u64 end = (block_index() + 1) * span;
+    return end < n ? end : n;
+}
 
 // Whether lanes work alone, one item each: on the CPU device, where a warp's lanes cost time to bring together.
 #if defined(WARPMAP_HOST)
@@ -44,8 +54,8 @@ template <bool REPLACE, bool MULTI> struct InsertBatch {
         value v;
         u64 i;
     };
-    __device__ __forceinline__ Pair load(const InsertParams& p, u64 item) {
-        if (item >= p.n) return Pair{0, value{}, 0};
+    __device__ __forceinline__ Pair load(const InsertParams& p, u64 item, u64 end) {
+        if (item >= end) return Pair{0, value{}, 0};
         u64 i = p.positions ? load_readonly(at<u64>(p.positions) + item) : item;
         return Pair{input_key(p.keys, i), input_value(p.values, i), i};
     }
@@ -54,8 +64,14 @@ template <bool REPLACE, bool MULTI> struct InsertBatch {
         State s;
         inserted = reused = 0;
         if constexpr (ALONE<InsertTile>) {
-            for (u64 item = grid_thread(); item < p.n; item += grid_threads()) {
-                Pair x = load(p, item);
+            u64 item = grid_thread(), stride = grid_threads(), end = p.n;
+            if (p.span) {
+                item = block_index() * p.span + thread_index();
+                stride = block_threads();
+                end = span_end(p.span, p.n);
+            }
+            for (; item < end; item += stride) {
+                Pair x = load(p, item, end);
                 s.begin(p.table, x.k, x.v, p.limit);
                 while (s.round(p.table, g, true)) {}
                 done(p, x.i, s.outcome, x.k);
@@ -63,9 +79,14 @@ template <bool REPLACE, bool MULTI> struct InsertBatch {
         } else {
             tile<32, true> warp;
             Feed feed(p.n);
+            if (p.span) {
+                feed.row = block_index() * p.span + (thread_index() & ~31u);
+                feed.stride = block_threads();
+                feed.n = span_end(p.span, p.n);
+            }
             u64 item = 0, mine = 0;
             key k = 0;
-            Pair now = load(p, feed.item()), next = load(p, feed.ahead());
+            Pair now = load(p, feed.item(), feed.n), next = load(p, feed.ahead(), feed.n);
             bool busy = false;
             for (;;) {
                 if (feed.more()) {
@@ -88,7 +109,7 @@ template <bool REPLACE, bool MULTI> struct InsertBatch {
                     }
                     if (turned) {
                         now = next;
-                        next = load(p, feed.ahead());
+                        next = load(p, feed.ahead(), feed.n);
                     }
                 } else if (!warp.any(busy)) break;
                 bool was = busy;
@@ -108,6 +129,15 @@ template <bool REPLACE, bool MULTI> __device__ __forceinline__ void insert_batch
 WARPMAP_KERNEL_RESIDENT(insert, InsertParams, 3) { insert_batch<true, false>(p); }
 WARPMAP_KERNEL_RESIDENT(insert_new, InsertParams, 3) { insert_batch<false, false>(p); }
 WARPMAP_KERNEL_RESIDENT(insert_multi, InsertParams, 3) { insert_batch<true, true>(p); }
+
+// Brings pairs in the order of the regions that their first windows lie in. The region is of the hash's high bits, as the
+// window is, so regions are stretches of windows. Pairs of the side region, which are few, are of any.
+__device__ __forceinline__ auto region_of(const PartitionParams& p) {
+    return [&p](key k) { return (u32)((Probe<C>(p.table, k).hash >> 32) * (u32)p.rows.parts >> 32); };
+}
+WARPMAP_KERNEL(partition_count, PartitionParams) { partition_count<key>(p.rows, region_of(p)); }
+WARPMAP_KERNEL(partition_scan, PartitionParams) { partition_scan(p.rows); }
+WARPMAP_KERNEL_RESIDENT(partition_scatter, PartitionParams, 4) { partition_scatter<key, value, u32>(p.rows, region_of(p)); }
 
 // Looks up a batch of keys, and calls done(position, hit) for each. PLACE: done needs to know the pair's slot.
 template <bool ALL, bool PLACE, class Done> __device__ __forceinline__ void look_up(const Table& t, u64 keys, u64 n, Done done) {
@@ -225,11 +255,12 @@ __device__ __forceinline__ Slot slot_at(const Table& t, u64 i) {
     return s;
 }
 
-// Copies every pair into another, larger table whose keys are known to differ.
+// Copies every pair into another, larger table whose keys are known to differ. Windows that are neighbours here are
+// neighbours there, so in order both tables are gone through once, by stretches that stay in the L2 cache.
 WARPMAP_KERNEL(rehash, SlotsParams) {
     InsertTile g;
     u64 inserted = 0, failed = 0;
-    FOR_EACH_ITEM(i, slot_count(p.table)) {
+    FOR_EACH_ITEM_IN_ORDER(i, slot_count(p.table), p.span) {
         Slot s = slot_at(p.table, i);
         value v = s.live ? s.load() : value{};
         Outcome o = insert_each<C, false, false, true>(p.target, g, s.live, s.k, v, ~0ull);

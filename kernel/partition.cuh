@@ -1,0 +1,191 @@
+// A partition brings rows in the order of their parts: all rows of part 0, then those of part 1, and so on, in any
+// order within a part. A row is a key, and as asked a value and the row's position in the input.
+//
+// Three kernels, one entry point each in a family's program, with blocks of WARPMAP_MAX_THREADS threads (launched by
+// Partitioner in table/partition.go):
+//
+//   partition_count    adds up how many rows each part has
+//   partition_scan     one block turns that into where each part begins
+//   partition_scatter  takes rows tile by tile, brings a tile in order in shared memory, and writes it out
+//
+// A tile reserves room in a part with one atomic operation, and the rows that it has of a part are neighbours in the
+// output: so the memory sees streams, one for each part, and not single rows.
+//
+// Rows is table::Partition. part_of(key) gives 0 … parts-1; the families know what it is.
+#pragma once
+#include "warpmap.cuh"
+
+// The rows of one tile. A thread takes GROUP rows in a row at once, as many keys as a 16-byte load brings. The last tile
+// may lack rows: they are of a part of their own behind all others, so they come last in the tile, and are not
+// written. So nothing but loads and writes asks whether a row is there.
+template <int KEY, int WIDEST> struct PartitionTile {
+    static constexpr u32 THREADS = WARPMAP_MAX_THREADS;
+    static constexpr int FIT = WARPMAP_PARTITION_TILE_BYTES / (int)THREADS / WIDEST;
+    static constexpr int EACH = FIT < WARPMAP_PARTITION_EACH ? FIT : WARPMAP_PARTITION_EACH; // of a thread
+    static constexpr int GROUP = 16 / KEY < EACH ? 16 / KEY : EACH;
+    static constexpr u32 ROWS = EACH * THREADS, BYTES = ROWS * WIDEST;
+
+    u64 first; // row of the batch
+    u32 rows;  // of the tile
+
+    __device__ __forceinline__ PartitionTile(u64 first, u64 n) : first(first), rows(n - first < ROWS ? (u32)(n - first) : ROWS) {}
+
+    // The row of the tile that is a thread's i-th.
+    static __device__ __forceinline__ u32 row(int i) {
+        return ((u32)(i / GROUP) * THREADS + thread_index()) * GROUP + (u32)(i % GROUP);
+    }
+
+    // load reads a thread's rows of a column; those that are not there are 0.
+    template <class T> __device__ __forceinline__ void load(u64 column, T (&x)[EACH]) const {
+        constexpr int TOGETHER = GROUP * (int)sizeof(T), LOAD = TOGETHER < 16 ? TOGETHER : 16, LOADS = TOGETHER / LOAD;
+        typedef typename bits_of<LOAD>::type word;
+        const T* from = at<T>(column) + first;
+        if (rows == ROWS && column % LOAD == 0) {
+            union {
+                word w[EACH / GROUP * LOADS];
+                T x[EACH];
+            } u;
+#pragma unroll
+            for (int i = 0; i < EACH / GROUP * LOADS; i++)
+                u.w[i] = load_readonly((const word*)(from + row(i / LOADS * GROUP)) + i % LOADS);
+#pragma unroll
+            for (int i = 0; i < EACH; i++) x[i] = u.x[i];
+        } else {
+#pragma unroll
+            for (int i = 0; i < EACH; i++) x[i] = row(i) < rows ? from[row(i)] : T{};
+        }
+    }
+};
+
+template <class K, class Rows, class Part> __device__ __forceinline__ void partition_count(const Rows& r, Part part_of) {
+    typedef PartitionTile<sizeof(K), sizeof(K)> Tile;
+    __shared__ u32 count[WARPMAP_MAX_PARTS + 1];
+    u32 parts = (u32)r.parts;
+    for (u32 i = thread_index(); i < parts; i += Tile::THREADS) count[i] = 0;
+    block_sync();
+    for (u64 first = block_index() * Tile::ROWS; first < r.n; first += grid_blocks() * Tile::ROWS) {
+        Tile tile(first, r.n);
+        K k[Tile::EACH];
+        tile.load(r.keys, k);
+#pragma unroll
+        for (int i = 0; i < Tile::EACH; i++) add(&count[Tile::row(i) < tile.rows ? part_of(k[i]) : parts], 1u);
+    }
+    block_sync();
+    for (u32 i = thread_index(); i < parts; i += Tile::THREADS)
+        if (count[i]) add(at<u64>(r.cursors) + i, (u64)count[i]);
+}
+
+// The parts of a thread in a scan over all: per of them, PER at most.
+struct PartitionScan {
+    static constexpr u32 PER = (WARPMAP_MAX_PARTS + WARPMAP_MAX_THREADS - 1) / WARPMAP_MAX_THREADS;
+    u32 parts, per;
+    __device__ __forceinline__ PartitionScan(u64 parts)
+        : parts((u32)parts), per(((u32)parts + WARPMAP_MAX_THREADS - 1) / WARPMAP_MAX_THREADS) {}
+    __device__ __forceinline__ u32 part(u32 j) const { return thread_index() * per + j; }
+    __device__ __forceinline__ bool has(u32 j) const { return j < per && part(j) < parts; }
+};
+
+template <class Rows> __device__ __forceinline__ void partition_scan(const Rows& r) {
+    PartitionScan s(r.parts);
+    u64 *cursors = at<u64>(r.cursors), *starts = at<u64>(r.starts);
+    u64 x[PartitionScan::PER], mine = 0, all;
+#pragma unroll
+    for (u32 j = 0; j < PartitionScan::PER; j++) mine += x[j] = s.has(j) ? cursors[s.part(j)] : 0;
+    u64 start = block_scan(mine, all);
+#pragma unroll
+    for (u32 j = 0; j < PartitionScan::PER; j++) {
+        if (s.has(j)) cursors[s.part(j)] = starts[s.part(j)] = start;
+        start += x[j];
+    }
+    if (thread_index() == 0) starts[r.parts] = all;
+}
+
+// What a block keeps in shared memory while it brings a tile in order.
+template <class Tile> struct PartitionShared {
+    u128 column[Tile::BYTES / 16]; // of the tile, in order
+    u64 base[WARPMAP_MAX_PARTS]; // where the tile's rows of a part go in the output, less where they are in the tile
+    u32 count[WARPMAP_MAX_PARTS + 1]; // the tile's rows of a part; then where they begin in it
+    u16 part[Tile::ROWS]; // of each row of the tile, in order
+
+    // put brings one column in order, each row at its place; write writes it out.
+    template <class T> __device__ __forceinline__ void put(const T (&x)[Tile::EACH], const u32 (&place)[Tile::EACH]) {
+#pragma unroll
+        for (int i = 0; i < Tile::EACH; i++) ((T*)column)[place[i]] = x[i];
+    }
+    template <class T> __device__ __forceinline__ void write(u32 rows, T* out) {
+#pragma unroll 4
+        for (int i = 0; i < Tile::EACH; i++) {
+            u32 j = (u32)i * Tile::THREADS + thread_index();
+            if (j < rows) out[base[part[j]] + j] = ((const T*)column)[j];
+        }
+    }
+};
+
+// I is the type of positions, u32 or u64.
+template <class K, class V, class I, class Rows, class Part>
+__device__ __forceinline__ void partition_scatter(const Rows& r, Part part_of) {
+    constexpr int VI = sizeof(V) > sizeof(I) ? sizeof(V) : sizeof(I), WIDEST = (int)sizeof(K) > VI ? (int)sizeof(K) : VI;
+    typedef PartitionTile<sizeof(K), WIDEST> Tile;
+    constexpr int EACH = Tile::EACH;
+    __shared__ PartitionShared<Tile> shared;
+    PartitionScan s(r.parts);
+
+    for (u64 first = block_index() * Tile::ROWS; first < r.n; first += grid_blocks() * Tile::ROWS) {
+        Tile tile(first, r.n);
+        for (u32 i = thread_index(); i <= s.parts; i += Tile::THREADS) shared.count[i] = 0;
+        K k[EACH];
+        tile.load(r.keys, k);
+        block_sync();
+
+        u32 place[EACH]; // the part, and above it the rank among the tile's rows of that part; then the place in the tile
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            u32 part = Tile::row(i) < tile.rows ? part_of(k[i]) : s.parts;
+            place[i] = part | add(&shared.count[part], 1u) << 16;
+        }
+        block_sync();
+
+        u32 x[PartitionScan::PER], mine = 0;
+#pragma unroll
+        for (u32 j = 0; j < PartitionScan::PER; j++) mine += x[j] = s.has(j) ? shared.count[s.part(j)] : 0;
+        u64 all;
+        u32 start = (u32)block_scan(mine, all);
+#pragma unroll
+        for (u32 j = 0; j < PartitionScan::PER; j++) {
+            if (!s.has(j)) continue;
+            shared.count[s.part(j)] = start;
+            if (x[j]) shared.base[s.part(j)] = add(at<u64>(r.cursors) + s.part(j), (u64)x[j]) - start;
+            start += x[j];
+        }
+        if (thread_index() == 0) shared.count[s.parts] = tile.rows;
+        block_sync();
+
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            u32 part = place[i] & 0xffff;
+            place[i] = shared.count[part] + (place[i] >> 16);
+            shared.part[place[i]] = (u16)part;
+        }
+        shared.put(k, place);
+        V v[EACH]; // asked for before the keys are written out, used after
+        if (r.values) tile.load(r.values, v);
+        block_sync();
+        shared.write(tile.rows, at<K>(r.out_keys));
+        if (r.values) {
+            block_sync();
+            shared.put(v, place);
+            block_sync();
+            shared.write(tile.rows, at<V>(r.out_values));
+        }
+        if (r.out_positions) {
+            I position[EACH];
+#pragma unroll
+            for (int i = 0; i < EACH; i++) position[i] = (I)(r.first + first + Tile::row(i));
+            block_sync();
+            shared.put(position, place);
+            block_sync();
+            shared.write(tile.rows, at<I>(r.out_positions));
+        }
+        // The next tile meets at block_sync before it changes what is still read here.
+    }
+}

@@ -1,0 +1,83 @@
+package table
+
+import (
+	"fmt"
+
+	"github.com/warpmap/warpmap/device"
+)
+
+// Partition is what the kernels of kernel/partition.cuh work on: N rows, and where they go in the order of their
+// parts. It is a field of a family's own parameter struct. Addresses are of device memory.
+type Partition struct {
+	Keys, Values uint64 // columns; Values may be 0
+	N            uint64
+	First        uint64 // the position of row 0: rows know where they come from
+	// OutKeys, OutValues and OutPositions are columns of N rows, apart from the input. OutPositions may be 0.
+	OutKeys, OutValues, OutPositions uint64
+	Parts                            uint64
+	Cursors                          uint64 // u64, one a part: its rows; then where it begins; then where its next row goes
+	Starts                           uint64 // u64, Parts+1: where each part begins in the output, and N
+}
+
+// MaxParts is the most parts of a Partition: as many counters fit a block's shared memory.
+const MaxParts = 1024
+
+const (
+	partitionThreads   = 256     // of a block; the kernels are written for no other number
+	partitionTileBytes = 1 << 14 // of shared memory, at most: one column of the rows that a block brings in order at once
+	partitionEach      = 8       // of these rows, a thread's, at most: more make longer streams, and take more registers
+	partitionRows      = 1 << 10 // of these rows, at least
+)
+
+// PartitionDefines are the constants that kernel/partition.cuh needs among a program's Defines.
+func PartitionDefines() []device.Define {
+	return []device.Define{
+		{Name: "WARPMAP_MAX_PARTS", Value: MaxParts},
+		{Name: "WARPMAP_PARTITION_TILE_BYTES", Value: partitionTileBytes},
+		{Name: "WARPMAP_PARTITION_EACH", Value: partitionEach},
+	}
+}
+
+// Partitioner launches the kernels of a partition. P is the family's parameter struct, with a Partition in it.
+type Partitioner[P any] struct {
+	d                    *device.Device
+	count, scan, scatter device.Kernel[P]
+}
+
+// NewPartitioner finds the kernels partition_count, partition_scan and partition_scatter in a module.
+func NewPartitioner[P any](d *device.Device, m *device.Module) (p Partitioner[P], err error) {
+	p.d = d
+	for name, k := range map[string]*device.Kernel[P]{"partition_count": &p.count, "partition_scan": &p.scan, "partition_scatter": &p.scatter} {
+		if *k, err = device.KernelOf[P](m, name); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+// PartitionWords is the number of counters that Run needs.
+func PartitionWords(parts int) int { return 2*parts + 1 }
+
+// Run queues a partition. rows is the Partition in p, complete but for Cursors and Starts, which become parts of
+// counters: rows.Starts is good once the stream has passed. Cost: the keys are read twice, all else is read and
+// written once, in streams.
+func (k Partitioner[P]) Run(st *device.Stream, counters device.Slice[uint64], rows *Partition, p *P) error {
+	if rows.Parts < 1 || rows.Parts > MaxParts || counters.Len() < PartitionWords(int(rows.Parts)) {
+		return fmt.Errorf("table: a partition into %d parts with %d counters (want 1 to %d parts, and 2·parts+1 counters)", rows.Parts, counters.Len(), MaxParts)
+	}
+	rows.Cursors = counters.Addr()
+	rows.Starts = rows.Cursors + 8*rows.Parts
+	if err := counters.Slice(0, int(rows.Parts)).Fill(st, 0); err != nil {
+		return err
+	}
+	grid := device.Grid{Blocks: max(1, int64((rows.N+partitionRows-1)/partitionRows)), Threads: partitionThreads}
+	// So many blocks as are resident, each with many tiles; but a block counts in 32 bits.
+	grid.Blocks = min(grid.Blocks, max(8*int64(k.d.Info().Multiprocessors), int64(rows.N>>31)+1))
+	if err := k.count.Launch(st, grid, p); err != nil {
+		return err
+	}
+	if err := k.scan.Launch(st, device.Grid{Blocks: 1, Threads: partitionThreads}, p); err != nil {
+		return err
+	}
+	return k.scatter.Launch(st, grid, p)
+}
