@@ -2,24 +2,48 @@ package bench
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/warpmap/warpmap/device"
 )
 
-// Fig is a measured figure: a table with named columns.
+// Fig is a measured figure: a table with named columns, and what to plot of it.
 type Fig struct {
 	Where   Where    `json:"where"`
 	Name    string   `json:"name"`
 	Title   string   `json:"title"`
 	Columns []string `json:"columns"`
-	Rows    [][]any  `json:"rows"`
+	Rows    [][]any  `json:"rows"` // numbers and strings; nil where there is nothing to report
+	Notes   []string `json:"notes,omitempty"`
+	Fit     *Fit     `json:"fit,omitempty"`
+	Plots   []Plot   `json:"-"`
 }
 
-var figures = map[string]func(d *device.Device, n int) (*Fig, error){
-	"host":       hostBatches,
-	"warpcore/5": warpcoreDensity,
-	"warpcore/7": warpcoreMultiplicity,
+// FigOptions say how to measure a figure.
+type FigOptions struct {
+	N    int               // pairs; 0: the paper's number on a GPU, and a small one on the CPU
+	Step func(what string) // progress; may be nil
+	// Self is a command line that runs FindOnce on the Batch that its last argument, added to these, holds as JSON: for
+	// figures that watch this program from outside.
+	Self []string
+}
+
+// A figure has its own idea of how many pairs suit a GPU and the CPU.
+type figure struct {
+	run       func(d *device.Device, o FigOptions) (*Fig, error)
+	cuda, cpu int
+}
+
+var figures = map[string]figure{
+	"gph/2":      {gphModel, gphRandom, 1 << 18},
+	"gph/9":      {gphSizes, gphRandom, 1 << 18},
+	"gph/10":     {gphHits, gphRandom, 1 << 18},
+	"gph/12":     {gphJoin, 1 << 24, 1 << 17},
+	"gph/14":     {gphInserts, gphRandom, 1 << 18},
+	"host":       {hostBatches, 1 << 28, 1 << 18},
+	"warpcore/5": {warpcoreDensity, 1 << 28, 1 << 18},
+	"warpcore/7": {warpcoreMultiplicity, 1 << 28, 1 << 18},
 }
 
 // Figures are the names that Figure takes.
@@ -31,23 +55,37 @@ func Figures() (names []string) {
 	return names
 }
 
-// Figure measures one figure with n pairs; 0 stands for the paper's number on a GPU, and a small one on the CPU.
-func Figure(d *device.Device, name string, n int) (*Fig, error) {
+// Figure measures one figure.
+func Figure(d *device.Device, name string, o FigOptions) (*Fig, error) {
 	f, ok := figures[name]
 	if !ok {
 		return nil, fmt.Errorf("no figure %q (want one of %v)", name, Figures())
 	}
-	if n == 0 {
-		n = 1 << 18
+	if o.N < 0 || o.N > 1<<32 {
+		return nil, fmt.Errorf("figure %s with %d pairs: want 1 to 2³², or 0 for the figure's own number", name, o.N)
+	}
+	if o.N == 0 {
+		o.N = f.cpu
 		if d.Info().CUDA() {
-			n = 1 << 28
+			o.N = f.cuda
 		}
 	}
-	fig, err := f(d, n)
+	if o.Step == nil {
+		o.Step = func(string) {}
+	}
+	fig, err := f.run(d, o)
 	if err == nil {
 		fig.Name, fig.Where = name, Here(d)
 	}
 	return fig, err
 }
 
-func round(x float64) float64 { return float64(int(x*1000+0.5)) / 1000 }
+func (f *Fig) add(cells ...any) { f.Rows = append(f.Rows, cells) }
+
+// round keeps what is worth reading: three decimals, and six where the number is small.
+func round(x float64) float64 {
+	if x < 0.1 {
+		return math.Round(x*1e6) / 1e6
+	}
+	return math.Round(x*1e3) / 1e3
+}

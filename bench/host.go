@@ -13,10 +13,12 @@ import (
 
 // hostBatches measures what a Go program sees, by the clock on the wall: operations on Go slices beside the bus's copy
 // rate, and the time that one call with a small batch takes.
-func hostBatches(d *device.Device, n int) (*Fig, error) {
+func hostBatches(d *device.Device, o FigOptions) (*Fig, error) {
+	n := o.N
 	fig := &Fig{
 		Title:   fmt.Sprintf("From Go, by the wall clock: %d pairs of 4+4 bytes", n),
 		Columns: []string{"what", "figure", "unit", "of the copy rate"},
+		Plots:   []Plot{{Title: "From Go, by the wall clock", X: "what", Y: "figure", Facet: "unit"}},
 	}
 	add := func(what string, x float64, unit, share string) {
 		fig.Rows = append(fig.Rows, []any{what, round(x), unit, share})
@@ -80,12 +82,12 @@ func hostBatches(d *device.Device, n int) (*Fig, error) {
 			return nil, err
 		}
 		both := 4 * rate(n, find)
-		add("Find of "+memory+" Go slices, 4 bytes a key in and 4 out", both, "GB/s each way", share(both/copyRate))
+		add("Find of "+memory+" Go slices, 4 bytes a key in and 4 out, each way", both, "GB/s", share(both/copyRate))
 		find, err = clocked(func() error { return m.Find(keys, values, found) }, st)
 		if err != nil {
 			return nil, err
 		}
-		add("the same with found, 5 bytes a key out", 5*rate(n, find), "GB/s out", share(5*rate(n, find)/copyRate))
+		add("the same with found, 5 bytes a key out; "+memory, 5*rate(n, find), "GB/s", share(5*rate(n, find)/copyRate))
 	}
 
 	keys, values := make([]uint32, n), make([]uint32, n)

@@ -19,14 +19,16 @@ type TableOptions struct {
 	Hits       float64   // share of them that hit
 	Loads      []float64 // load factors
 	Seed       uint64
-	Step       func(done, all int) `json:"-"` // progress; may be nil
+	Build      bool                `json:",omitempty"` // by BuildOn, where the table has it, in place of InsertOn
+	Step       func(done, all int) `json:"-"`          // progress; may be nil
 }
 
 // Row is one line of Table: rates are billions a second of device time, medians of Runs.
 type Row struct {
 	Load        float64 `json:"load"`
 	Insert      float64 `json:"insert"`
-	InsertShare float64 `json:"insert_share"` // of random compare-and-swaps of the pair's size
+	Build       float64 `json:"build,omitempty"` // in place of Insert
+	InsertShare float64 `json:"insert_share"`    // of random compare-and-swaps of the pair's size; of Build too
 	Find        float64 `json:"find"`
 	FindShare   float64 `json:"find_share"` // of random look-ups of 64 bytes
 	Bytes       int64   `json:"bytes"`      // of the table
@@ -68,9 +70,9 @@ func Table[K, V workload.Word](d *device.Device, o TableOptions, make Make[K, V]
 			return rows, err
 		}
 		row.FindShare = row.Find / row.Limits.Lookup64
-		row.InsertShare = row.Insert / row.Limits.Swap64
+		row.InsertShare = (row.Insert + row.Build) / row.Limits.Swap64
 		if o.KeyBytes+o.ValueBytes > 8 && row.Limits.Swap128 > 0 {
-			row.InsertShare = row.Insert / row.Limits.Swap128
+			row.InsertShare = (row.Insert + row.Build) / row.Limits.Swap128
 		}
 		rows = append(rows, row)
 	}
@@ -81,6 +83,7 @@ func Table[K, V workload.Word](d *device.Device, o TableOptions, make Make[K, V]
 type work[K, V workload.Word] struct {
 	d       *device.Device
 	o       TableOptions
+	kinds   workload.Keys
 	keys    device.Slice[K]
 	values  device.Slice[V]
 	queries device.Slice[K]
@@ -96,7 +99,7 @@ func newWork[K, V workload.Word](d *device.Device, o TableOptions) (w *work[K, V
 	if err != nil {
 		return nil, err
 	}
-	w = &work[K, V]{d: d, o: o}
+	w = &work[K, V]{d: d, o: o, kinds: kinds}
 	defer func() {
 		if err != nil {
 			w.free()
@@ -111,18 +114,16 @@ func newWork[K, V workload.Word](d *device.Device, o TableOptions) (w *work[K, V
 	}
 	keys, values := make([]K, o.N), make([]V, o.N)
 	workload.Pairs(kinds, keys, values)
-	queries, expect := make([]K, o.Queries), make([]byte, o.Queries)
-	workload.Queries(kinds, uint64(o.N), o.Hits, queries, expect)
 	if w.keys, err = device.From(d, keys); err != nil {
 		return w, err
 	}
 	if w.values, err = device.From(d, values); err != nil {
 		return w, err
 	}
-	if w.queries, err = device.From(d, queries); err != nil {
+	if w.queries, err = device.Make[K](d, o.Queries); err != nil {
 		return w, err
 	}
-	if w.expect, err = device.From(d, expect); err != nil {
+	if w.expect, err = device.Make[byte](d, o.Queries); err != nil {
 		return w, err
 	}
 	if w.results, err = device.Make[V](d, o.Queries); err != nil {
@@ -131,8 +132,21 @@ func newWork[K, V workload.Word](d *device.Device, o TableOptions) (w *work[K, V
 	if w.found, err = device.Make[bool](d, o.Queries); err != nil {
 		return w, err
 	}
-	w.wrong, err = device.Make[uint64](d, 1)
-	return w, err
+	if w.wrong, err = device.Make[uint64](d, 1); err != nil {
+		return w, err
+	}
+	return w, w.ask(o.Hits, 0)
+}
+
+// ask makes other look-ups for the same pairs, from look-up number first on.
+func (w *work[K, V]) ask(hits float64, first int) error {
+	w.o.Hits = hits
+	queries, expect := make([]K, w.o.Queries), make([]byte, w.o.Queries)
+	workload.QueriesFrom(w.kinds, uint64(w.o.N), hits, uint64(first), queries, expect)
+	if err := w.queries.Write(w.d.Stream(), queries); err != nil {
+		return err
+	}
+	return w.expect.Write(w.d.Stream(), expect)
 }
 
 func (w *work[K, V]) free() {
@@ -146,25 +160,58 @@ func (w *work[K, V]) free() {
 	}
 }
 
+// builder is a table that can be made from all its pairs at once, while it is empty.
+type builder[K, V any] interface {
+	BuildOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error
+}
+
+// errNoBuild is what a table without BuildOn is refused with.
+var errNoBuild = errors.New("this table has no BuildOn: measure its inserts, without build")
+
+// filler is what puts the pairs into an empty table.
+func (w *work[K, V]) filler(m table.Map[K, V], build bool) (func() error, error) {
+	st := w.d.Stream()
+	if !build {
+		return func() error { return m.InsertOn(st, w.keys, w.values) }, nil
+	}
+	b, ok := m.(builder[K, V])
+	if !ok {
+		return nil, errNoBuild
+	}
+	return func() error { return b.BuildOn(st, w.keys, w.values) }, nil
+}
+
 // measure times inserts and look-ups of one table, and counts wrong answers.
 func (w *work[K, V]) measure(m table.Map[K, V]) (row Row, err error) {
-	st := w.d.Stream()
-	t, err := timed(w.d, st, Runs, m.Clear, func() error { return m.InsertOn(st, w.keys, w.values) })
+	fill, err := w.filler(m, w.o.Build)
+	if err != nil {
+		return row, err
+	}
+	t, err := timed(w.d, w.d.Stream(), Runs, m.Clear, fill)
 	if err != nil {
 		return row, fmt.Errorf("insert: %w", err)
 	}
 	row.Insert = rate(w.o.N, t)
-	t, err = timed(w.d, st, Runs, nil, func() error { return m.FindOn(st, w.queries, w.results, w.found) })
-	if err != nil {
-		return row, fmt.Errorf("find: %w", err)
+	if w.o.Build {
+		row.Insert, row.Build = 0, row.Insert
 	}
-	row.Find = rate(w.o.Queries, t)
-	if row.Wrong, err = w.count(st); err != nil {
+	if row.Find, row.Wrong, err = w.find(m); err != nil {
 		return row, err
 	}
 	s, err := m.Stats()
 	row.Bytes, row.MeanProbes = s.Bytes, s.MeanProbes
 	return row, err
+}
+
+// find times look-ups, and counts wrong answers.
+func (w *work[K, V]) find(m table.Map[K, V]) (find float64, wrong int, err error) {
+	st := w.d.Stream()
+	t, err := timed(w.d, st, Runs, nil, func() error { return m.FindOn(st, w.queries, w.results, w.found) })
+	if err != nil {
+		return 0, 0, fmt.Errorf("find: %w", err)
+	}
+	wrong, err = w.count(st)
+	return rate(w.o.Queries, t), wrong, err
 }
 
 // count verifies the look-ups' results on the device.

@@ -11,17 +11,22 @@ import (
 
 // warpcoreDensity is Figure 5 of the WarpCore paper: n unique keys inserted, and all of them looked up, by the density
 // and the lanes that work on a key.
-func warpcoreDensity(d *device.Device, n int) (*Fig, error) {
+func warpcoreDensity(d *device.Device, o FigOptions) (*Fig, error) {
+	n := o.N
 	fig := &Fig{
 		Title:   fmt.Sprintf("WarpCore, Figure 5: %d unique pairs of 4+4 bytes, all look-ups hit", n),
 		Columns: []string{"density", "layout", "window", "group", "insert G/s", "retrieve G/s", "wrong"},
+		Plots: []Plot{
+			{Name: "insert", Title: "WarpCore, Figure 5: inserts", X: "density", Y: "insert G/s", Series: "group"},
+			{Name: "retrieve", Title: "WarpCore, Figure 5: look-ups", X: "density", Y: "retrieve G/s", Series: "group"},
+		},
 	}
 	groups := []int{1, 2, 4, 8, 16, 32}
 	if !d.Info().CUDA() {
 		groups = []int{1, 4}
 	}
-	o := TableOptions{Keys: "rand", KeyBytes: 4, ValueBytes: 4, N: n, Queries: n, Hits: 1, Seed: 1}
-	w, err := newWork[uint32, uint32](d, o)
+	t := TableOptions{Keys: "rand", KeyBytes: 4, ValueBytes: 4, N: n, Queries: n, Hits: 1, Seed: 1}
+	w, err := newWork[uint32, uint32](d, t)
 	if err != nil {
 		return nil, err
 	}
@@ -46,10 +51,15 @@ func warpcoreDensity(d *device.Device, n int) (*Fig, error) {
 
 // warpcoreMultiplicity is Figure 7: n keys drawn from 1 … n/r, so that each has r values on average; inserted at load
 // factor 0.8; then all of 1 … n looked up, which gives n values whatever r is.
-func warpcoreMultiplicity(d *device.Device, n int) (*Fig, error) {
+func warpcoreMultiplicity(d *device.Device, o FigOptions) (*Fig, error) {
+	n := o.N
 	fig := &Fig{
 		Title:   fmt.Sprintf("WarpCore, Figure 7: %d pairs of 4+4 bytes at load factor 0.8, by values per key", n),
 		Columns: []string{"values a key", "group", "insert G/s", "retrieve G/s", "single-value find G/s", "values"},
+		Plots: []Plot{
+			{Name: "insert", Title: "WarpCore, Figure 7: inserts", X: "values a key", Y: "insert G/s", Series: "group", LogX: true},
+			{Name: "retrieve", Title: "WarpCore, Figure 7: values found", X: "values a key", Y: "retrieve G/s", Series: "group", LogX: true},
+		},
 	}
 	groups := []int{4, 8, 16}
 	if !d.Info().CUDA() {
@@ -102,8 +112,8 @@ func warpcoreMultiplicity(d *device.Device, n int) (*Fig, error) {
 			return nil, err
 		}
 		for _, g := range groups {
-			o := warpcore.Options{Options: table.Options{Capacity: n, LoadFactor: 0.8}, InsertGroup: g, FindGroup: min(g, 4)}
-			m, err := warpcore.NewMulti[uint32, uint32](d, o)
+			opts := warpcore.Options{Options: table.Options{Capacity: n, LoadFactor: 0.8}, InsertGroup: g, FindGroup: min(g, 4)}
+			m, err := warpcore.NewMulti[uint32, uint32](d, opts)
 			if err != nil {
 				return nil, err
 			}
@@ -122,7 +132,7 @@ func warpcoreMultiplicity(d *device.Device, n int) (*Fig, error) {
 			}
 			single := 0.0
 			if r == 1 {
-				s, err := warpcore.New[uint32, uint32](d, o)
+				s, err := warpcore.New[uint32, uint32](d, opts)
 				if err != nil {
 					return nil, err
 				}

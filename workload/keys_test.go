@@ -16,7 +16,7 @@ var update = flag.Bool("update", false, "write testdata/keys.golden anew")
 // The same seed gives the same keys and look-ups on every machine: results of different days can be compared.
 func TestKeysGolden(t *testing.T) {
 	var b strings.Builder
-	for _, kind := range []string{"rand", "sequential", "zipf:0.99", "line"} {
+	for _, kind := range []string{"rand", "sequential", "zipf:0.99", "line", "lineitem", "tao", "reddit"} {
 		for _, bytes := range []int{4, 8} {
 			k, err := NewKeys(kind, bytes, 1)
 			if err != nil {
@@ -45,7 +45,7 @@ func TestKeysGolden(t *testing.T) {
 
 func TestUniqueAndMisses(t *testing.T) {
 	const n, q = 20_000, 50_000
-	for _, kind := range []string{"rand", "sequential", "zipf:1", "zipf:1.5"} {
+	for _, kind := range []string{"rand", "sequential", "zipf:1", "zipf:1.5", "tao", "reddit"} {
 		k, err := NewKeys(kind, 4, 9)
 		if err != nil {
 			t.Fatal(err)
@@ -127,7 +127,7 @@ func TestSameOnAnyCores(t *testing.T) {
 }
 
 func TestNewKeysRefuses(t *testing.T) {
-	for _, kind := range []string{"", "random", "zipf", "zipf:0", "zipf:x", "rand:1"} {
+	for _, kind := range []string{"", "random", "zipf", "zipf:0", "zipf:x", "rand:1", "tao:1"} {
 		if _, err := NewKeys(kind, 4, 0); err == nil {
 			t.Errorf("kind %q is taken", kind)
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -27,11 +28,13 @@ of five runs after a warm-up), the share of what the machine can do at most, mea
 memory, and the number of wrong answers among all look-ups, counted on the device.
 
 The limit of find is random look-ups of 64 bytes (a 4-byte key read, 64 bytes at random, a 4-byte value written); that of
-insert, random compare-and-swaps of the pair's size.`,
+insert, random compare-and-swaps of the pair's size. With --build, a table that can be made from all its pairs at once
+is, in place of inserting them.`,
 		Example: `  warpmap bench --table warpcore --n 100000000 --queries 200000000 --load 0.533,0.8,0.9 --hits 0.5 --keys rand
   warpmap bench --table warpcore --n 10000000 --keys zipf:0.99 --key-bytes 8 --value-bytes 8 --json
+  warpmap bench --table warpcore --n 10000000 --keys tao --load 0.66
   warpmap bench limits --bytes 1500000000
-  warpmap bench fig warpcore/7`,
+  warpmap bench fig gph/9 --n 10000000 --out plots`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := openDevice(cmd)
@@ -60,9 +63,13 @@ insert, random compare-and-swaps of the pair's size.`,
 			}
 			t := newTable(cmd)
 			t.SetTitle("%s", fmt.Sprintf("%s on %s: %d pairs (%d+%d bytes, %s), %d look-ups, %.0f%% hits", kind, out.Where.Model, o.N, o.KeyBytes, o.ValueBytes, o.Keys, o.Queries, 100*o.Hits))
-			t.AppendHeader(table.Row{"load", "insert G/s", "of limit", "find G/s", "of limit", "table", "probes", "wrong"})
+			fill := "insert G/s"
+			if o.Build {
+				fill = "build G/s"
+			}
+			t.AppendHeader(table.Row{"load", fill, "of limit", "find G/s", "of limit", "table", "probes", "wrong"})
 			for _, r := range rows {
-				t.AppendRow(table.Row{r.Load, fmt.Sprintf("%.3f", r.Insert), share(r.InsertShare), fmt.Sprintf("%.3f", r.Find), share(r.FindShare), device.Bytes(r.Bytes), fmt.Sprintf("%.2f", r.MeanProbes), r.Wrong})
+				t.AppendRow(table.Row{r.Load, fmt.Sprintf("%.3f", r.Insert+r.Build), share(r.InsertShare), fmt.Sprintf("%.3f", r.Find), share(r.FindShare), device.Bytes(r.Bytes), fmt.Sprintf("%.2f", r.MeanProbes), r.Wrong})
 			}
 			t.Render()
 			return nil
@@ -74,13 +81,14 @@ insert, random compare-and-swaps of the pair's size.`,
 	f.IntVar(&o.Queries, "queries", 0, "look-ups (default twice the pairs)")
 	f.Float64SliceVar(&o.Loads, "load", []float64{0.533, 0.8, 0.9}, "load factors")
 	f.Float64Var(&o.Hits, "hits", 0.5, "share of the look-ups that hit")
-	f.StringVar(&o.Keys, "keys", "rand", "keys: rand, sequential, zipf:S, line")
+	f.StringVar(&o.Keys, "keys", "rand", "keys: "+workload.Kinds)
 	f.IntVar(&o.KeyBytes, "key-bytes", 4, "bytes of a key: 4 or 8")
 	f.IntVar(&o.ValueBytes, "value-bytes", 4, "bytes of a value: 4 or 8")
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of the workload")
+	f.BoolVar(&o.Build, "build", false, "make the table from all pairs at once, where its kind can")
 	cmd.PersistentFlags().StringVar(&keep, "keep", "", "also write the result as JSON to this file")
 	cmd.RegisterFlagCompletionFunc("table", cobra.FixedCompletions(warpmap.Kinds(), cobra.ShellCompDirectiveNoFileComp))
-	cmd.AddCommand(limitsCommand(&keep), figCommand(&keep))
+	cmd.AddCommand(limitsCommand(&keep), figCommand(&keep), findOnceCommand())
 	return cmd
 }
 
@@ -112,7 +120,7 @@ func benchTyped[K, V workload.Word](d *device.Device, kind string, o bench.Table
 }
 
 func limitsCommand(keep *string) *cobra.Command {
-	var bytes int64
+	var size int64
 	var n int
 	cmd := &cobra.Command{
 		Use:     "limits",
@@ -125,10 +133,10 @@ func limitsCommand(keep *string) *cobra.Command {
 				return err
 			}
 			defer d.Close()
-			if bytes < 1<<10 || n < 1 {
-				return fmt.Errorf("limits over %d bytes with %d accesses: want at least 1024 bytes and one access", bytes, n)
+			if size < 1<<10 || n < 1 {
+				return fmt.Errorf("limits over %d bytes with %d accesses: want at least 1024 bytes and one access", size, n)
 			}
-			l, err := bench.MeasureLimits(d, bytes, n)
+			l, err := bench.MeasureLimits(d, size, n)
 			if err != nil {
 				return err
 			}
@@ -145,7 +153,7 @@ func limitsCommand(keep *string) *cobra.Command {
 				return printJSON(cmd.OutOrStdout(), out)
 			}
 			t := newTable(cmd)
-			t.SetTitle("%s", fmt.Sprintf("%s, random access over %s", out.Where.Model, device.Bytes(bytes)))
+			t.SetTitle("%s", fmt.Sprintf("%s, random access over %s", out.Where.Model, device.Bytes(size)))
 			t.AppendHeader(table.Row{"access", "G/s"})
 			for _, x := range []struct {
 				what string
@@ -161,56 +169,8 @@ func limitsCommand(keep *string) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().Int64Var(&bytes, "bytes", 1<<30, "memory that is accessed")
+	cmd.Flags().Int64Var(&size, "bytes", 1<<30, "memory that is accessed")
 	cmd.Flags().IntVar(&n, "n", 1<<24, "accesses")
-	return cmd
-}
-
-func figCommand(keep *string) *cobra.Command {
-	n := 0
-	cmd := &cobra.Command{
-		Use:       "fig FIGURE",
-		Short:     "Measure a figure of a paper: " + strings.Join(bench.Figures(), ", "),
-		Example:   "  warpmap bench fig warpcore/7 --n 10000000",
-		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
-		ValidArgs: bench.Figures(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			d, err := openDevice(cmd)
-			if err != nil {
-				return err
-			}
-			defer d.Close()
-			fig, err := bench.Figure(d, args[0], n)
-			if err != nil {
-				return err
-			}
-			if *keep != "" {
-				if err := writeResult(*keep, fig); err != nil {
-					return err
-				}
-			}
-			if jsonFlag(cmd) {
-				return printJSON(cmd.OutOrStdout(), fig)
-			}
-			t := newTable(cmd)
-			t.SetTitle("%s, %s", fig.Title, fig.Where.Model)
-			row := table.Row{}
-			for _, c := range fig.Columns {
-				row = append(row, c)
-			}
-			t.AppendHeader(row)
-			for _, r := range fig.Rows {
-				row := table.Row{}
-				for _, x := range r {
-					row = append(row, x)
-				}
-				t.AppendRow(row)
-			}
-			t.Render()
-			return nil
-		},
-	}
-	cmd.Flags().IntVar(&n, "n", 0, "pairs (0: as the paper has, or what suits the CPU)")
 	return cmd
 }
 
@@ -218,6 +178,15 @@ func share(x float64) string { return fmt.Sprintf("%.0f%%", 100*x) }
 
 // writeResult leaves the whole file or none.
 func writeResult(file string, v any) error {
+	var b bytes.Buffer
+	if err := printJSON(&b, v); err != nil {
+		return err
+	}
+	return keepFile(file, b.Bytes())
+}
+
+// keepFile leaves the whole file or none, and makes its folder.
+func keepFile(file string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
@@ -226,7 +195,7 @@ func writeResult(file string, v any) error {
 		return err
 	}
 	defer os.Remove(tmp.Name())
-	if err := printJSON(tmp, v); err != nil {
+	if _, err := tmp.Write(data); err != nil {
 		tmp.Close()
 		return err
 	}

@@ -1,0 +1,314 @@
+package bench
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/csv"
+	"fmt"
+	"image/color"
+	"slices"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/plotutil"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+)
+
+// Plot says what to draw of a figure's rows. Columns are named as the figure has them, with their units. Where X holds
+// numbers, it is lines with markers; where it holds words, grouped bars.
+type Plot struct {
+	Name   string // end of the file's name; empty where a figure has one plot
+	Title  string
+	X, Y   string         // columns
+	Series string         // column with a line or colour for each of its values; may be empty
+	Facet  string         // column with a picture for each of its values; may be empty
+	Only   map[string]any // shows the rows that have these values in these columns
+	LogX   bool
+	Fit    bool // markers alone, and the line through 0 that fits all of them
+}
+
+// File is a file to write, whole.
+type File struct {
+	Name string
+	Data []byte
+}
+
+// Files renders the figure: its rows as CSV, and each plot as SVG and PNG.
+func (f *Fig) Files() ([]File, error) {
+	base := slug(f.Name)
+	table, err := f.csv()
+	if err != nil {
+		return nil, err
+	}
+	files := []File{{base + ".csv", table}}
+	for _, p := range f.Plots {
+		shown := f.pick(f.Rows, p.Only)
+		facets := []any{nil}
+		if p.Facet != "" {
+			facets = f.values(shown, p.Facet)
+		}
+		for _, facet := range facets {
+			name, rows := base, shown
+			if p.Name != "" {
+				name += "-" + slug(p.Name)
+			}
+			title := p.Title
+			if p.Facet != "" {
+				name += "-" + slug(Cell(facet))
+				title += ", " + Cell(facet)
+				rows = f.pick(rows, map[string]any{p.Facet: facet})
+			}
+			title += fmt.Sprintf("\n%s, %s", f.Where.Model, f.Where.Date.Format("2006-01-02"))
+			for _, format := range []string{"svg", "png"} {
+				data, err := f.draw(p, title, rows, format)
+				if err != nil {
+					return nil, fmt.Errorf("plot %s: %w", name, err)
+				}
+				files = append(files, File{name + "." + format, data})
+			}
+		}
+	}
+	return files, nil
+}
+
+func (f *Fig) csv() ([]byte, error) {
+	var b bytes.Buffer
+	w := csv.NewWriter(&b)
+	w.Write(f.Columns)
+	for _, r := range f.Rows {
+		record := make([]string, len(r))
+		for i, x := range r {
+			record[i] = Cell(x)
+		}
+		w.Write(record)
+	}
+	w.Flush()
+	return b.Bytes(), w.Error()
+}
+
+// Cell is a cell of a figure as text: empty for nil.
+func Cell(x any) string {
+	if x == nil {
+		return ""
+	}
+	return fmt.Sprint(x)
+}
+
+// slug makes a part of a file's name.
+func slug(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' || r == '-' {
+			return r
+		}
+		return '-'
+	}, strings.ToLower(s))
+	return strings.Trim(s, "-.")
+}
+
+func (f *Fig) column(name string) int { return slices.Index(f.Columns, name) }
+
+// values are the different cells of a column, in the order in which they come.
+func (f *Fig) values(rows [][]any, column string) (out []any) {
+	c := f.column(column)
+	for _, r := range rows {
+		if !slices.Contains(out, r[c]) {
+			out = append(out, r[c])
+		}
+	}
+	return out
+}
+
+func (f *Fig) pick(rows [][]any, only map[string]any) (out [][]any) {
+	for _, r := range rows {
+		ok := true
+		for column, want := range only {
+			ok = ok && r[f.column(column)] == want
+		}
+		if ok {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+func number(x any) (float64, bool) {
+	switch x := x.(type) {
+	case int:
+		return float64(x), true
+	case float64:
+		return x, true
+	}
+	return 0, false
+}
+
+const (
+	plotWidth   = 20 * vg.Centimeter
+	plotHeight  = 11 * vg.Centimeter
+	legendWidth = 4.5 * vg.Centimeter
+)
+
+// draw renders the rows as one picture. The legend stands beside the axes, so that it hides nothing.
+func (f *Fig) draw(p Plot, title string, rows [][]any, format string) ([]byte, error) {
+	for _, c := range []string{p.X, p.Y, p.Series} {
+		if c != "" && f.column(c) < 0 {
+			return nil, fmt.Errorf("there is no column %q", c)
+		}
+	}
+	pic, legend := plot.New(), plot.NewLegend()
+	pic.Title.Text = title
+	pic.Title.Padding = vg.Points(6)
+	pic.X.Label.Text, pic.Y.Label.Text = p.X, p.Y
+	legend.Top, legend.Left = true, true
+	height := plotHeight
+	words := slices.ContainsFunc(rows, func(r []any) bool { _, ok := r[f.column(p.X)].(string); return ok })
+	var err error
+	if words {
+		err = f.bars(p, rows, pic, &legend)
+		height = max(height, vg.Length(len(rows)+4)*0.7*vg.Centimeter)
+	} else {
+		err = f.lines(p, rows, pic, &legend)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if pic.X.Min > pic.X.Max { // nothing was drawn: gonum needs a range for its axes
+		pic.X.Min, pic.X.Max, pic.Y.Min, pic.Y.Max = 0, 1, 0, 1
+	}
+	c, err := draw.NewFormattedCanvas(plotWidth, height, format)
+	if err != nil {
+		return nil, err
+	}
+	all := draw.New(c)
+	all.SetColor(color.White)
+	all.Fill(all.Rectangle.Path())
+	pic.Draw(draw.Crop(all, vg.Points(4), -legendWidth, vg.Points(4), -vg.Points(4)))
+	legend.Draw(draw.Crop(all, plotWidth-legendWidth+vg.Points(8), 0, 0, -vg.Points(40)))
+	var b bytes.Buffer
+	_, err = c.WriteTo(&b)
+	return b.Bytes(), err
+}
+
+// series are the rows of each line or colour, by name.
+func (f *Fig) series(p Plot, rows [][]any) (names []string, parts [][][]any) {
+	if p.Series == "" {
+		return []string{p.Y}, [][][]any{rows}
+	}
+	for _, v := range f.values(rows, p.Series) {
+		name := Cell(v)
+		if _, ok := number(v); ok { // a number alone says nothing
+			name = p.Series + " " + name
+		}
+		names = append(names, name)
+		parts = append(parts, f.pick(rows, map[string]any{p.Series: v}))
+	}
+	return names, parts
+}
+
+func colour(i int) color.Color { return plotutil.DarkColors[i%len(plotutil.DarkColors)] }
+
+func (f *Fig) lines(p Plot, rows [][]any, pic *plot.Plot, legend *plot.Legend) error {
+	x, y := f.column(p.X), f.column(p.Y)
+	names, parts := f.series(p, rows)
+	var all plotter.XYs
+	for i, part := range parts {
+		var points plotter.XYs
+		for _, r := range part {
+			px, okX := number(r[x])
+			if py, okY := number(r[y]); okX && okY && !(p.LogX && px <= 0) {
+				points = append(points, plotter.XY{X: px, Y: py})
+			}
+		}
+		if len(points) == 0 {
+			continue
+		}
+		slices.SortStableFunc(points, func(a, b plotter.XY) int { return cmp.Compare(a.X, b.X) })
+		all = append(all, points...)
+		line, marks, err := plotter.NewLinePoints(points)
+		if err != nil {
+			return err
+		}
+		line.Color, line.Width = colour(i), vg.Points(1.2)
+		marks.Color, marks.Shape, marks.Radius = colour(i), plotutil.Shape(i), vg.Points(3)
+		if p.Fit {
+			pic.Add(marks)
+			legend.Add(names[i], marks)
+		} else {
+			pic.Add(line, marks)
+			legend.Add(names[i], line, marks)
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	pic.Add(plotter.NewGrid())
+	pic.Y.Min = min(pic.Y.Min, 0)
+	if p.Fit && f.Fit != nil {
+		pic.X.Min = min(pic.X.Min, 0)
+		fit, err := plotter.NewLine(plotter.XYs{{X: 0, Y: 0}, {X: pic.X.Max, Y: f.Fit.Slope * pic.X.Max}})
+		if err != nil {
+			return err
+		}
+		fit.Dashes = []vg.Length{vg.Points(4), vg.Points(3)}
+		pic.Add(fit)
+		legend.Add(fmt.Sprintf("fit, r = %.4f", f.Fit.R), fit)
+		return nil
+	}
+	f.ticks(p, all, pic)
+	return nil
+}
+
+// ticks marks the values that were measured, where they are few.
+func (f *Fig) ticks(p Plot, all plotter.XYs, pic *plot.Plot) {
+	seen := map[float64]bool{}
+	var at plot.ConstantTicks
+	for _, xy := range all {
+		if !seen[xy.X] {
+			seen[xy.X] = true
+			at = append(at, plot.Tick{Value: xy.X, Label: Cell(xy.X)})
+		}
+	}
+	if len(at) <= 8 {
+		pic.X.Tick.Marker = at
+	}
+	if p.LogX && pic.X.Min < pic.X.Max {
+		pic.X.Scale = plot.LogScale{}
+	}
+}
+
+// bars lie on their sides: labels of any length have room then.
+func (f *Fig) bars(p Plot, rows [][]any, pic *plot.Plot, legend *plot.Legend) error {
+	x, y := f.column(p.X), f.column(p.Y)
+	labels := f.values(rows, p.X)
+	slices.Reverse(labels) // from the top
+	names, parts := f.series(p, rows)
+	width := 0.5 * vg.Centimeter / vg.Length(len(parts))
+	for i, part := range parts {
+		heights := make(plotter.Values, len(labels))
+		for _, r := range part {
+			heights[slices.Index(labels, r[x])], _ = number(r[y])
+		}
+		bars, err := plotter.NewBarChart(heights, width)
+		if err != nil {
+			return err
+		}
+		bars.Horizontal, bars.Color, bars.LineStyle.Width = true, colour(i), 0
+		bars.Offset = width * vg.Length(float64(len(parts)-1)/2-float64(i))
+		pic.Add(bars)
+		if p.Series != "" {
+			legend.Add(names[i], bars)
+		}
+	}
+	text := make([]string, len(labels))
+	for i, l := range labels {
+		text[i] = Cell(l)
+	}
+	pic.NominalY(text...)
+	pic.X.Label.Text, pic.Y.Label.Text = p.Y, ""
+	if p.Facet == "unit" && len(rows) > 0 {
+		pic.X.Label.Text = Cell(rows[0][f.column(p.Facet)])
+	}
+	pic.X.Min = min(pic.X.Min, 0)
+	return nil
+}

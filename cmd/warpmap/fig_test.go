@@ -1,0 +1,93 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/warpmap/warpmap/bench"
+)
+
+// Every figure can be drawn: its CSV and a pair of pictures for each plot are there, and nothing else.
+func TestFigOut(t *testing.T) {
+	for _, fig := range bench.Figures() {
+		if fig == "gph/2" { // needs a GPU
+			continue
+		}
+		dir := filepath.Join(t.TempDir(), "plots")
+		listed := strings.Fields(must(t, "bench", "fig", fig, "--n", "1500", "--out", dir))
+		entries, err := os.ReadDir(dir)
+		if err != nil || len(entries) != len(listed) || len(listed) < 3 || len(listed)%2 != 1 {
+			t.Errorf("%s: %q listed, %v there, %v", fig, listed, entries, err)
+		}
+		for _, name := range listed {
+			info, err := os.Stat(name)
+			if err != nil || info.Size() == 0 || !strings.HasPrefix(filepath.Base(name), strings.ReplaceAll(fig, "/", "-")) {
+				t.Errorf("%s: file %s: %v, %v", fig, name, info, err)
+			}
+		}
+	}
+}
+
+func TestFigTableAndJSON(t *testing.T) {
+	dir := t.TempDir()
+	keep := filepath.Join(dir, "kept.json")
+	out := must(t, "bench", "fig", "gph/9", "--n", "500", "--json", "--keep", keep, "--out", dir)
+	var got bench.Fig
+	if err := json.Unmarshal([]byte(out), &got); err != nil || got.Name != "gph/9" || len(got.Rows) < 16 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if kept, err := os.ReadFile(keep); err != nil || string(kept) != out {
+		t.Errorf("kept %d bytes of %d, %v", len(kept), len(out), err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "gph-9.csv")); err != nil {
+		t.Error(err)
+	}
+	out = must(t, "bench", "fig", "gph/9", "--n", "500")
+	if !strings.Contains(out, "TaoBenchmark") || !strings.Contains(out, "times as many") || strings.Contains(out, "nil") {
+		t.Errorf("as a table:\n%s", out)
+	}
+}
+
+func TestBenchKeysOfGPH(t *testing.T) {
+	for _, keys := range []string{"lineitem", "tao", "reddit"} {
+		for _, bytes := range []string{"4", "8"} {
+			var got benchResult
+			if err := json.Unmarshal([]byte(must(t, "bench", "--n", "3000", "--load", "0.8", "--keys", keys, "--key-bytes", bytes, "--json")), &got); err != nil {
+				t.Fatal(err)
+			}
+			if r := got.Rows[0]; r.Wrong != 0 || r.Find <= 0 {
+				t.Errorf("%s %s: %+v", keys, bytes, r)
+			}
+		}
+	}
+}
+
+func TestFindOnceCommand(t *testing.T) {
+	must(t, "bench", "find-once", `{"Table":"warpcore","N":1000,"Queries":500,"Loads":[0.5],"Hits":[0.5]}`)
+	if help := must(t, "bench", "--help"); strings.Contains(help, "find-once") {
+		t.Errorf("find-once is for profilers, not for help:\n%s", help)
+	}
+}
+
+func TestFigErrors(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for want, args := range map[string][]string{
+		"CUDA":                 {"bench", "fig", "gph/2"},
+		"BuildOn":              {"bench", "--table", "warpcore", "--build", "--n", "100", "--load", "0.5"},
+		"not a directory":      {"bench", "fig", "gph/9", "--n", "100", "--out", file},
+		"nothing to do":        {"bench", "find-once", `{"N":1}`},
+		"invalid character":    {"bench", "find-once", "x"},
+		"no table":             {"bench", "find-once", `{"Table":"nosuch","N":1,"Queries":1,"Loads":[1],"Hits":[1]}`},
+		"want 1 to 2³², or 0 ": {"bench", "fig", "gph/14", "--n", "-5"},
+	} {
+		if _, _, err := run(t, args...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("warpmap %s: %v, want %q", strings.Join(args, " "), err, want)
+		}
+	}
+}
