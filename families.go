@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/gph"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/warpcore"
 )
@@ -16,6 +17,9 @@ type maker[K, V any] func(*device.Device, table.Options) (table.Map[K, V], error
 // families is the only list of tables: tests, benchmarks and the command line range over it.
 func families[K, V any]() map[string]maker[K, V] {
 	return map[string]maker[K, V]{
+		"gph": func(d *device.Device, o table.Options) (table.Map[K, V], error) {
+			return made(gph.New[K, V](d, gph.Options{Options: o}))
+		},
 		"warpcore": func(d *device.Device, o table.Options) (table.Map[K, V], error) {
 			return made(warpcore.New[K, V](d, warpcore.Options{Options: o}))
 		},

@@ -66,6 +66,25 @@ WARPMAP_ACCESS(u32, "u32", "r")
 WARPMAP_ACCESS(u64, "u64", "l")
 #undef WARPMAP_ACCESS
 
+// Bytes and half words are loaded and stored only.
+#define WARPMAP_SMALL(T, SUFFIX)                                                                                    \
+    __device__ __forceinline__ T load_relaxed(const T* p) {                                                        \
+        u32 v;                                                                                                     \
+        asm volatile("ld.relaxed.gpu.global." SUFFIX " %0, [%1];" : "=r"(v) : "l"(p) : "memory");                  \
+        return (T)v;                                                                                               \
+    }                                                                                                              \
+    __device__ __forceinline__ T load_readonly(const T* p) {                                                       \
+        u32 v;                                                                                                     \
+        asm volatile("ld.global.nc." SUFFIX " %0, [%1];" : "=r"(v) : "l"(p));                                      \
+        return (T)v;                                                                                               \
+    }                                                                                                              \
+    __device__ __forceinline__ void store_relaxed(T* p, T v) {                                                     \
+        asm volatile("st.relaxed.gpu.global." SUFFIX " [%0], %1;" ::"l"(p), "r"((u32)v) : "memory");               \
+    }
+WARPMAP_SMALL(u8, "u8")
+WARPMAP_SMALL(u16, "u16")
+#undef WARPMAP_SMALL
+
 #define WARPMAP_ACCESS16(NAME, PTX)                                                                                 \
     __device__ __forceinline__ u128 NAME(const u128* p) {                                                          \
         u128 v;                                                                                                    \

@@ -483,6 +483,14 @@ WARPMAP_ACCESS(u32)
 WARPMAP_ACCESS(u64)
 #undef WARPMAP_ACCESS
 
+#define WARPMAP_SMALL(T)                                                                                            \
+    inline T load_relaxed(const T* p) { host::stress_point(); return __atomic_load_n(p, __ATOMIC_RELAXED); }       \
+    inline T load_readonly(const T* p) { return *p; }                                                              \
+    inline void store_relaxed(T* p, T v) { host::stress_point(); __atomic_store_n(p, v, __ATOMIC_RELAXED); }
+WARPMAP_SMALL(u8)
+WARPMAP_SMALL(u16)
+#undef WARPMAP_SMALL
+
 #if defined(__x86_64__)
 // cmpxchg16b is the one 16-byte access that every amd64 processor makes whole; those with AVX make aligned vector
 // loads and stores whole too.

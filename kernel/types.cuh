@@ -29,6 +29,8 @@ __device__ __forceinline__ bool operator!=(u128 a, u128 b) { return !(a == b); }
 
 // bits_of<4>::type is u32, and so on: the unsigned integer that carries a key or value of that many bytes.
 template <int BYTES> struct bits_of;
+template <> struct bits_of<1> { typedef u8 type; };
+template <> struct bits_of<2> { typedef u16 type; };
 template <> struct bits_of<4> { typedef u32 type; };
 template <> struct bits_of<8> { typedef u64 type; };
 template <> struct bits_of<16> { typedef u128 type; };

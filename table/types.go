@@ -14,12 +14,12 @@ var ErrMaxBytes = errors.New("MaxBytes is reached")
 
 // KeyBytes tells the width of a key type, 4 or 8 bytes: integers, floats, and arrays or structs of them without
 // padding or pointers. Other types get an error with the reason.
-func KeyBytes[K any]() (int, error) { return widthOf[K]("key", 4, 8) }
+func KeyBytes[K any]() (int, error) { return WidthOf[K]("key", 4, 8) }
 
 // ValueBytes tells the width of a value type: 4, 8 or 16 bytes, of the same kinds as keys.
-func ValueBytes[V any]() (int, error) { return widthOf[V]("value", 4, 8, 16) }
+func ValueBytes[V any]() (int, error) { return WidthOf[V]("value", 4, 8, 16) }
 
-func widthOf[T any](what string, widths ...int) (int, error) {
+func WidthOf[T any](what string, widths ...int) (int, error) {
 	t := reflect.TypeFor[T]()
 	n, err := plainBytes(t)
 	if err != nil {

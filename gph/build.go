@@ -1,0 +1,256 @@
+package gph
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+//go:embed build.cu
+var buildCU string
+
+// BuildParams are the parameters of the kernels of build.cu.
+type BuildParams struct {
+	Table                    Table
+	Rows                     table.Partition
+	Keys, Values             uint64 // N pairs in the order of stretches of cells
+	N                        uint64
+	Span                     uint64 // items that a block takes in a row
+	Counts                   uint64 // u32, one a cell: its pairs, with unplaced
+	Starts                   uint64 // u32, one a cell: its first pair in SortedKeys and SortedValues
+	Ranks                    uint64 // u8, one a pair: its number in its cell, or noRank
+	SortedKeys, SortedValues uint64
+	LeftKeys, LeftValues     uint64 // the pairs that are inserted afterwards, Counters.Refused of them
+	LeftLimit                uint64
+	Used                     uint64 // u8, one a bucket: slots that are taken; then slots that are still to be written
+	Least, Most              uint32 // pairs of the cells that plan takes
+	Mappings                 uint32 // that plan compares at least, so long as one fits
+	Pad                      uint32
+}
+
+const (
+	// noRank marks a pair that is not sorted, and unplaced a cell that found no code.
+	noRank   = 255
+	unplaced = 1 << 31
+	// planAttempts bounds how often a cell is planned anew because other groups took its slots.
+	planAttempts = 4
+	// startEach is the number of cells that a thread of start_cells takes.
+	startEach = 8
+	// buildSpan is the number of pairs that a block takes in a row.
+	buildSpan = 1 << 12
+	// stretchBytes is how much of the pairs has cells in one stretch: with the cells' counters and the buckets they write
+	// to, less than an L2 cache holds.
+	stretchBytes = 1 << 22
+	// leftShare: a build may leave one pair in so many to the insert kernels.
+	leftShare = 4
+)
+
+// builder is the program of build.cu, compiled when first needed.
+type builder struct {
+	partition                      table.Partitioner[BuildParams]
+	rank, start, sort, plan, write device.Kernel[BuildParams]
+}
+
+func (c *core) compileBuild() (*builder, error) {
+	if c.build != nil {
+		return c.build, nil
+	}
+	p := c.program("gph_build", buildCU)
+	group := 1
+	if c.d.Info().CUDA() {
+		group = 32
+	}
+	p.Defines = append(append(p.Defines, table.PartitionDefines()...), device.Define{Name: "GPH_BUILD_GROUP", Value: group},
+		device.Define{Name: "GPH_NO_RANK", Value: noRank}, device.Define{Name: "GPH_UNPLACED", Value: fmt.Sprintf("%du", uint32(unplaced))},
+		device.Define{Name: "GPH_PLAN_ATTEMPTS", Value: planAttempts}, device.Define{Name: "GPH_START_EACH", Value: startEach})
+	p.Layouts = append(p.Layouts, BuildParams{})
+	m, err := c.d.Compile(p)
+	if err != nil {
+		return nil, err
+	}
+	b := &builder{}
+	b.partition, err = table.NewPartitioner[BuildParams](c.d, m)
+	err = errors.Join(err, find(m, "rank_pairs", &b.rank), find(m, "start_cells", &b.start), find(m, "sort_pairs", &b.sort),
+		find(m, "plan_cells", &b.plan), find(m, "write_pairs", &b.write))
+	if err != nil {
+		return nil, err
+	}
+	c.build = b
+	return b, nil
+}
+
+// densest is how many keys a cell may have for a known set to be placed, where a table of 8-slot buckets is filled to the load
+// factor: by simulation, with a margin. Larger cells make a smaller index, which stays in the L2 cache better.
+func (c config) densest(load float64) float64 {
+	k := 10.0
+	switch {
+	case load <= 0.6:
+		k = 32
+	case load <= 0.75:
+		k = 16
+	case load <= 0.85:
+		k = 14
+	case load <= 0.92:
+		k = 12.5
+	}
+	return k * math.Sqrt(float64(c.bucket)/8)
+}
+
+// pairs is a set of pairs on the device.
+type pairs struct {
+	keys, values uint64
+	n            int64
+}
+
+// construct places pairs in the empty table. repack lets it choose the number of cells, up to those there is memory for.
+// Pairs that are left over go through the insert kernels, which may grow the table; why says what forbade that, and then
+// some pairs are not in. It waits for the stream. Where there is too little memory for it, all go that way.
+func (c *core) construct(st *device.Stream, in pairs, repack bool) (why error, err error) {
+	insert := func(x pairs) error {
+		if x.n == 0 {
+			return nil
+		}
+		_, why, err = c.insertAll(st, &c.kernel.replace, InsertParams{Keys: x.keys, Values: x.values, N: uint64(x.n)})
+		return err
+	}
+	if in.n > c.slots() || in.n > math.MaxUint32 {
+		return why, insert(in)
+	}
+	b, err := c.compileBuild()
+	if err != nil {
+		return nil, err
+	}
+	load := float64(in.n) / float64(c.slots())
+	if repack {
+		c.setCells(max(1, int64(float64(in.n)/max(c.cfg.densest(load), c.opts.KeysPerCell))))
+	}
+	kb, vb := int64(c.cfg.keyBytes), int64(c.cfg.valueBytes)
+	cells, buckets := int64(c.t.CellCount), int64(c.t.Main+c.t.Reserve)
+	left := in.n/leftShare + 1024
+	parts := int(max(1, min(in.n*(kb+vb)/stretchBytes, table.MaxParts)))
+	size := int64(0)
+	take := func(bytes int64) int64 { at := size; size += align(bytes); return at }
+	orderedKeys, orderedValues := take(in.n*kb), take(in.n*vb)
+	sortedKeys, sortedValues := take(in.n*kb), take(in.n*vb)
+	leftKeys, leftValues := take(left*kb), take(left*vb)
+	ranks, counts, starts, used := take(in.n), take(4*cells), take(4*cells), take(buckets+4)
+	counters := take(8 * int64(table.PartitionWords(parts)))
+	mem, err := device.Make[byte](c.d, int(size))
+	if oom(err) {
+		return why, insert(in)
+	} else if err != nil {
+		return nil, err
+	}
+	defer mem.Free()
+	at := func(offset int64) uint64 { return mem.Addr() + uint64(offset) }
+
+	p := BuildParams{
+		Table: c.t, Keys: at(orderedKeys), Values: at(orderedValues), N: uint64(in.n), Span: buildSpan,
+		Counts: at(counts), Starts: at(starts), Ranks: at(ranks), SortedKeys: at(sortedKeys), SortedValues: at(sortedValues),
+		LeftKeys: at(leftKeys), LeftValues: at(leftValues), LeftLimit: uint64(left), Used: at(used),
+		Rows: table.Partition{Keys: in.keys, Values: in.values, N: uint64(in.n), OutKeys: at(orderedKeys), OutValues: at(orderedValues), Parts: uint64(parts)},
+	}
+	spanned := device.Grid{Blocks: (in.n + buildSpan - 1) / buildSpan, Threads: threads}
+	err = errors.Join(
+		mem.Slice(int(counts), int(counts+4*cells)).Fill(st, 0), mem.Slice(int(used), int(used+buckets+4)).Fill(st, 0),
+		b.partition.Run(st, device.View[uint64](mem, int(counters), table.PartitionWords(parts)), &p.Rows, &p),
+		b.rank.Launch(st, spanned, &p), b.start.Launch(st, device.GridFor((cells+startEach-1)/startEach, threads), &p), b.sort.Launch(st, spanned, &p))
+	if err != nil {
+		return nil, err
+	}
+	perCell := float64(in.n) / float64(cells)
+	p.Mappings = 1
+	if load > 0.85 {
+		p.Mappings = 4
+	}
+	cellGrid := device.GridFor(cells, threads)
+	p.Most = cellPairs + 1
+	for _, share := range sizes {
+		if p.Least = uint32(share * perCell); share == 0 {
+			p.Least = 1
+		}
+		if p.Least == 0 || p.Least >= p.Most {
+			continue
+		}
+		if err := b.plan.Launch(st, cellGrid, &p); err != nil {
+			return nil, err
+		}
+		p.Most = p.Least
+	}
+	if err := b.write.Launch(st, cellGrid, &p); err != nil {
+		return nil, err
+	}
+	if err := c.look(st); err != nil {
+		return nil, err
+	}
+	n := int64(c.k.Refused)
+	c.k.Refused, c.k.Exported = 0, 0
+	if err := c.counters.Write(st, []Counters{c.k}); err != nil {
+		return nil, err
+	}
+	if n > left { // duplicates of few keys, most likely: an insert makes short work of them
+		if err := errors.Join(c.empty(st), c.look(st)); err != nil {
+			return nil, err
+		}
+		return why, insert(in)
+	}
+	return why, insert(pairs{at(leftKeys), at(leftValues), n})
+}
+
+// sizes are the steps by which plan goes from large cells to small, as shares of the mean.
+var sizes = []float64{2, 1.6, 1.4, 1.25, 1.1, 1, 0.9, 0.8, 0.7, 0.6, 0.45, 0}
+
+// buildOn is Map.BuildOn. The caller holds the lock.
+func (c *core) buildOn(st *device.Stream, in pairs) error {
+	return c.order.Write(st, func() error {
+		if err := c.look(st); err != nil {
+			return err
+		}
+		if c.live > 0 {
+			return fmt.Errorf("gph: Build wants an empty table, and this one holds %d pairs: Clear it, or Insert", c.live)
+		}
+		if in.n == 0 {
+			return nil
+		}
+		if want := c.bucketsFor(in.n); in.n > c.limit() {
+			if c.opts.MaxBytes > 0 {
+				want = max(min(want, c.maxBuckets()), int64(c.t.Main+c.t.Reserve))
+			}
+			if err := c.rebuild(st, want); err != nil && !oom(err) {
+				return err
+			}
+		}
+		why, err := c.construct(st, in, true)
+		if err != nil || why == nil {
+			return err
+		}
+		failed, err := c.missing(st, in)
+		if err != nil {
+			return err
+		}
+		return c.full(failed, why)
+	})
+}
+
+// missing gives the positions whose keys are not in the table.
+func (c *core) missing(st *device.Stream, in pairs) (list []int, err error) {
+	found, err := device.Make[bool](c.d, int(in.n))
+	if err != nil {
+		return nil, err
+	}
+	defer found.Free()
+	if err := c.find(st, c.kernel.find, in.keys, 0, found.Addr(), in.n); err != nil {
+		return nil, err
+	}
+	flags, err := found.Host(st)
+	for i, in := range flags {
+		if !in {
+			list = append(list, i)
+		}
+	}
+	return list, err
+}

@@ -1,0 +1,84 @@
+package gph
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// check downloads the table and walks its invariants; the list of them is in doc.go.
+func (c *core) check() error {
+	return c.locked(func() error {
+		st := c.d.Stream()
+		return c.order.Read(st, func() error {
+			if err := c.look(st); err != nil {
+				return err
+			}
+			mem, err := c.mem.Host(st)
+			if err != nil {
+				return err
+			}
+			return c.checkImage(mem)
+		})
+	})
+}
+
+// number reads a little-endian number of 1, 2, 4 or 8 bytes.
+func number(b []byte, bytes int) uint64 {
+	var x [8]byte
+	copy(x[:], b[:bytes])
+	return binary.LittleEndian.Uint64(x[:])
+}
+
+func (c *core) checkImage(mem []byte) error {
+	t, cfg := &c.t, c.cfg
+	base := c.mem.Addr()
+	slot := func(i uint64) []byte { return mem[t.Buckets-base+i*uint64(cfg.slotBytes()):][:cfg.slotBytes()] }
+	code := func(cell uint64) uint32 {
+		return uint32(number(mem[t.Cells-base+cell*uint64(cfg.cellBytes):], cfg.cellBytes))
+	}
+	mask := cfg.mask()
+	side := t.Main + t.Reserve
+	seen := map[uint64]uint64{}
+	for i := range (side + 1) * uint64(cfg.bucket) {
+		bucket := i / uint64(cfg.bucket)
+		s := slot(i)
+		key := number(s, cfg.keyBytes)
+		if key == mask {
+			for _, b := range s {
+				if cfg.packed && b != 0xff {
+					return fmt.Errorf("gph: check: the empty slot %d has a value, so no insert could take it", i)
+				}
+			}
+			continue
+		}
+		if key > mask-reserved {
+			return fmt.Errorf("gph: check: slot %d holds the reserved pattern %#x, though nothing is being inserted", i, key)
+		}
+		if bucket == side {
+			key += reserved
+		}
+		h := cfg.home(t, key)
+		if h.side != (bucket == side) {
+			return fmt.Errorf("gph: check: key %#x at slot %d is on the wrong side (side bucket: %t)", key, i, bucket == side)
+		}
+		if want := cfg.bucketOf(t, h, code(h.cell)); want != bucket {
+			return fmt.Errorf("gph: check: key %#x is in bucket %d, and look-ups read bucket %d: its cell %d has code %d", key, bucket, want, h.cell, code(h.cell))
+		}
+		if before, ok := seen[key]; ok {
+			return fmt.Errorf("gph: check: key %#x is twice in the table, at slots %d and %d", key, before, i)
+		}
+		seen[key] = i
+	}
+	if int64(len(seen)) != c.live {
+		return fmt.Errorf("gph: check: %d pairs are in the slots, the counters say %d", len(seen), c.live)
+	}
+	for i := range uint64(t.LockMask) + 1 {
+		if number(mem[t.Locks-base+4*i:], 4) != 0 {
+			return fmt.Errorf("gph: check: lock %d is held, though nothing is being inserted", i)
+		}
+	}
+	if c.k.Overflowed != 0 || c.k.Refused != 0 {
+		return fmt.Errorf("gph: check: %d pairs wait for refinement, %d refused ones were not told", c.k.Overflowed, c.k.Refused)
+	}
+	return nil
+}

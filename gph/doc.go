@@ -1,0 +1,2 @@
+// Package gph implements GPH.
+package gph

@@ -1,0 +1,402 @@
+// GPH's perfect hashing on the device: where a key belongs, and the one bucket that a look-up reads. A kernel of your own
+// includes this file, takes a gph::Table by value, and calls find with a tile of any size; see doc.go.
+//
+// C is the struct that says what the table holds, `config` in a program of Map.Program. k and v are the bits of a key and a value.
+#pragma once
+#include "layout.h"
+#include "slots.cuh"
+#include "warpmap.cuh"
+
+namespace gph {
+
+enum Outcome : u32 { REFUSED, PRESENT, INSERTED };
+
+__device__ __forceinline__ Counters* counters(const Table& t) { return at<Counters>(t.counters); }
+
+// Home is what a key's hash says: its cell (the paper's H_c), and the bits that choose among the cell's virtual buckets.
+template <class C> struct Home {
+    typedef typename C::key key;
+    key stored; // the key, or for a reserved one its alias in the side bucket
+    bool side;
+    u32 cell, bits;
+
+    __device__ __forceinline__ Home() {}
+    __device__ __forceinline__ Home(const Table& t, key k) {
+        side = k > (key)(C::EMPTY - C::RESERVED);
+        stored = side ? (key)(k - C::RESERVED) : k;
+        u64 h = hash64<C::HASH>(stored, t.seed);
+        cell = (u32)((h >> 32) * t.cell_count >> 32);
+        bits = (u32)h;
+    }
+};
+
+// virtual_bucket is the paper's H_v: the virtual bucket, 0 … R-1, of a key under a mapping.
+template <class C> __device__ __forceinline__ u32 virtual_bucket(u32 bits, u32 mapping) {
+    return (bits ^ mapping * GPH_MIX_MAPPING) * GPH_MIX_BITS >> (32 - C::LOG_VIRTUAL);
+}
+
+// Ring is the R neighbouring buckets that a cell's virtual buckets fall into under a mapping; the last bucket of the table's
+// main part is followed by its first, and so is the reserve's.
+struct Ring {
+    u64 first, end, count;
+    __device__ __forceinline__ u64 bucket(u32 v) const {
+        u64 b = first + v;
+        return b >= end ? b - count : b;
+    }
+};
+// ring_of is, with Ring::bucket, the paper's H_b. A cell's ring lies near the cell's own place, so that cells in a row use
+// memory in a row. The last mapping names the reserve.
+template <class C> __device__ __forceinline__ Ring ring_of(const Table& t, u32 cell, u32 mapping) {
+    u32 h = fmix32(cell ^ mapping * GPH_MIX_RING ^ (u32)t.seed);
+    bool reserve = mapping == C::MAPPINGS - 1 && t.reserve;
+    u64 near = (u64)cell * t.buckets_per_cell >> GPH_RATIO_SHIFT;
+    Ring r;
+    r.count = reserve ? t.reserve : t.main;
+    r.end = reserve ? t.main + t.reserve : t.main;
+    r.first = (reserve ? t.main : near) + ((u64)h * (reserve ? (u32)t.reserve : t.span) >> 32);
+    if (r.first >= r.end) r.first -= r.count;
+    return r;
+}
+
+template <class C> __device__ __forceinline__ typename C::cell* cell_at(const Table& t, u32 cell) { return at<typename C::cell>(t.cells) + cell; }
+
+// A cell's code is mapping · R + offset.
+template <class C> __device__ __forceinline__ u64 bucket_of(const Table& t, const Home<C>& h, u32 code) {
+    u32 mapping = code >> C::LOG_VIRTUAL, offset = code & (C::VIRTUAL - 1);
+    Ring r = ring_of<C>(t, h.cell, mapping);
+    u64 b = r.bucket((virtual_bucket<C>(h.bits, mapping) + offset) & (C::VIRTUAL - 1));
+    return h.side ? t.main + t.reserve : b;
+}
+
+// What a look-up finds. place is the pair's index among all slots; with VALUE_SEEN word holds the value.
+template <class C> struct Hit {
+    bool found;
+    u64 place;
+    u32 free; // the first empty slot of the bucket; ~0: none
+    bool wait; // the key is not there, but a slot is being written: it may become ours
+    typename Access<C>::word word;
+};
+
+// read_bucket reads the bucket that each active lane names, with the tile, and looks for the lane's key: up to four loads
+// of the tile are under way before the first is looked at (the paper's Bucket Requester, §5.2). PLACE: where the pair
+// stands is wanted; FREE: so is the first empty slot.
+template <class C, bool PLACE, bool FREE, class Tile>
+__device__ __forceinline__ void read_bucket(const Table& t, Tile g, bool active, u64 bucket, typename C::key stored, Hit<C>& hit) {
+    typedef Access<C> A;
+    constexpr int G = Tile::LANES, IN_FLIGHT = G < 4 ? G : 4;
+    typedef View<C, G, C::BUCKET> V;
+    u64 address = t.buckets + bucket * (C::BUCKET * C::SLOT_BYTES);
+    hit.found = false;
+    hit.free = ~0u;
+    hit.wait = false;
+    hit.place = 0;
+    hit.word = typename A::word{};
+    u32 pending = g.ballot(active);
+#pragma unroll
+    for (int first = 0; first < G; first += IN_FLIGHT) {
+        if (!Tile::together && !(pending >> first & (1u << IN_FLIGHT) - 1)) continue;
+        V s[IN_FLIGHT];
+#pragma unroll
+        for (int j = 0; j < IN_FLIGHT; j++) s[j].load(pending >> (first + j) & 1, g.shuffle(address, first + j), g.rank());
+#pragma unroll
+        for (int j = 0; j < IN_FLIGHT; j++) {
+            bool on = (pending >> (first + j) & 1) && V::holds(g.rank()), mine = g.rank() == first + j;
+            u32 match = s[j].matches(g.shuffle(stored, first + j));
+            if (!on) match = 0;
+            u32 who = g.ballot(match != 0);
+            int i = lowest_bit(match | 1u << 31), holder = lowest_bit(who | 1u << 31) & G - 1;
+            u32 slot = 0, free = ~0u;
+            typename A::word word{};
+            if constexpr (PLACE) slot = g.shuffle(V::slot(i, g.rank()), holder);
+            if constexpr (C::PACKED) word = g.shuffle(s[j].pick(i), holder);
+            bool wait = false;
+            if constexpr (FREE) {
+                free = g.min_of(on ? s[j].first_free(0, false, g.rank()) : ~0u);
+                if constexpr (!C::PACKED) wait = g.any(on && s[j].matches(C::BUSY));
+            }
+            if (mine && active) {
+                hit.found = who != 0;
+                hit.place = bucket * C::BUCKET + (who ? slot : 0);
+                hit.free = free == ~0u ? free : free >> 1;
+                hit.word = word;
+                hit.wait = wait && !who;
+            }
+        }
+    }
+}
+
+template <class C> __device__ __forceinline__ typename C::value value_of(const Table& t, const Hit<C>& hit) {
+    return Access<C>::load_value(t.buckets, 0, hit.place, hit.word);
+}
+
+// find gives every lane of the tile whether the key that they all bring is there, and its value. It reads one cell and one
+// bucket. It may run beside other look-ups, and not beside inserts or deletions.
+template <class C, class Tile> __device__ bool find(const Table& t, Tile g, typename C::key k, typename C::value& v) {
+    Home<C> h(t, k);
+    Hit<C> hit;
+    read_bucket<C, !C::PACKED, false>(t, g, g.rank() == 0, bucket_of<C>(t, h, load_readonly(cell_at<C>(t, h.cell))), h.stored, hit);
+    typename C::value mine{};
+    if (hit.found) mine = value_of<C>(t, hit);
+    v = g.shuffle(mine, 0);
+    return g.shuffle((u32)hit.found, 0);
+}
+
+// best_offset compares the R offsets under a mapping: each lane judges offsets of its own. need[v] are the pairs of virtual
+// bucket v, free[b] the empty slots of bucket b of the ring. It gives score · R + offset of the best, the one that
+// leaves the buckets most even; ~0 if the pairs fit under none. With missing, the score is the number of slots that are missing.
+template <class C, class Tile> __device__ __forceinline__ u32 best_offset(Tile g, const u32* need, const u32* free, bool missing) {
+    u32 best = ~0u;
+    for (u32 offset = g.rank(); offset < C::VIRTUAL; offset += Tile::LANES) {
+        u32 score = 0, short_of = 0;
+        for (u32 v = 0; v < C::VIRTUAL; v++) {
+            u32 n = need[v], f = free[(v + offset) & (C::VIRTUAL - 1)];
+            score += n * (2 * (C::BUCKET - f) + n);
+            short_of += n > f ? n - f : 0;
+            if (short_of && !missing) break;
+        }
+        u32 x = (missing ? short_of : score) << C::LOG_VIRTUAL | offset;
+        if ((missing || !short_of) && x < best) best = x;
+    }
+    return g.min_of(best);
+}
+
+// A cell is moved by the group that holds its lock; locks are shared by cells of equal low bits. Nobody waits for a lock
+// while it holds one, so there is no deadlock.
+__device__ __forceinline__ u32* lock_of(const Table& t, u32 cell) { return at<u32>(t.locks) + (cell & t.lock_mask); }
+
+// Workspace is what a group notes, in shared memory, of a cell and of the ring under examination. A slot is noted as
+// bucket of the ring · M + slot of the bucket.
+template <class C> struct Workspace {
+    static constexpr u16 NONE = 0xffff;
+    u32 bits[C::CELL_PAIRS + 1];  // of the hash of each pair of the cell; the new pair's comes last
+    u16 from[C::CELL_PAIRS + 1];  // its slot now, in the present ring
+    u16 to[C::CELL_PAIRS + 1];    // and the slot that was claimed for it, in the new one
+    u32 need[C::VIRTUAL];         // pairs of the cell in each virtual bucket
+    u32 free[C::VIRTUAL];         // empty slots of each bucket of the ring
+    u32 pairs;
+};
+
+// Move is the insertion of a pair whose bucket was full: the paper's Refinement with Extended Move (§6.1, §6.3).
+//
+// Where the paper locks the R buckets of every ring it examines, by wait-die, a claim here is a compare-and-swap of an
+// empty slot: a pair is moved by copying all pairs of its cell to claimed slots, setting the cell, and then emptying the
+// old slots. A slot with a pair of the cell is written by none but the holder of the cell's lock; an empty slot belongs to
+// whoever swaps it. A claim that fails is undone, and the next mapping is tried.
+template <class C, class Tile> struct Move {
+    typedef Access<C> A;
+    typedef typename C::key key;
+    typedef typename C::value value;
+    typedef View<C, 1, C::BUCKET> V;
+    static constexpr int H = Tile::LANES;
+    const Table& t;
+    Tile g;
+    Workspace<C>& w;
+    key k; // as stored
+    value v;
+    Home<C> h;
+    Ring old; // of the cell, before the move
+    u32 pairs, total; // of the cell in hand, and with the new one
+    u64 tried, moved;
+
+    __device__ __forceinline__ Move(const Table& t, Tile g, Workspace<C>& w) : t(t), g(g), w(w), tried(0), moved(0) {}
+
+    // count adds one to a counter of the workspace.
+    static __device__ __forceinline__ u32 count(u32* p) {
+        if constexpr (H == 1) return (*p)++;
+        else return add(p, 1u);
+    }
+
+    static __device__ __forceinline__ u64 place(const Ring& r, u16 slot) { return r.bucket(slot / C::BUCKET) * C::BUCKET + slot % C::BUCKET; }
+
+    // run inserts the pair. The group holds the lock of the pair's cell.
+    template <bool REPLACE> __device__ __forceinline__ Outcome run(key k0, value v0) {
+        h = Home<C>(t, k0);
+        k = h.stored;
+        v = v0;
+        u32 code = load_relaxed(cell_at<C>(t, h.cell));
+        for (;;) { // the bucket itself first: the key may have come in, or room
+            Hit<C> hit;
+            read_bucket<C, true, true>(t, g, g.rank() == 0, bucket_of<C>(t, h, code), k, hit);
+            u32 state = hit.found ? 2 : hit.free != ~0u ? 1 : 0;
+            if (g.rank() == 0 && state == 2 && REPLACE) A::replace(t.buckets, 0, hit.place, hit.word, k, v);
+            if (g.rank() == 0 && state == 1 && A::claim(t.buckets, 0, hit.place + hit.free, false, k, v)) state = 3;
+            state = g.shuffle(state, 0);
+            if (state == 2) return PRESENT;
+            if (state == 3) return INSERTED;
+            if (state == 0) break;
+        }
+        if (h.side) return REFUSED; // cannot be: the side bucket has room for each reserved key
+        for (u32 n = 0; n < GPH_DISPLACEMENTS; n++) {
+            if (relocate(h.cell, 1)) return INSERTED;
+            displace(n);
+        }
+        return relocate(h.cell, 1) ? INSERTED : REFUSED;
+    }
+
+    // relocate looks for a mapping and offset under which all pairs of the cell, and the new one if more is 1, fit: offsets
+    // first. The group holds the cell's lock.
+    __device__ bool relocate(u32 cell, u32 more) {
+        u32 mapping = load_relaxed(cell_at<C>(t, cell)) >> C::LOG_VIRTUAL;
+        if (!gather(cell, mapping, more)) return false;
+        for (u32 n = 0; n < C::MAPPINGS; n++) {
+            u32 m = mapping_number(mapping, n);
+            Ring r = ring_of<C>(t, cell, m);
+            if (n > 0) count_free(r); // gather counted those of the present ring
+            u32 offset = choose(m, false);
+            if (offset == ~0u) continue;
+            if (claim(r, m, offset)) {
+                publish(cell, (m << C::LOG_VIRTUAL) + offset);
+                return true;
+            }
+        }
+        return false;
+    }
+
+    // displace moves another cell out of the way of this one, which fits nowhere: it takes the mapping and offset under which
+    // the fewest slots are missing, and one of the pairs in a bucket that misses some. Its cell's lock is taken only if it
+    // is free, so that nobody waits for a lock while holding one.
+    __device__ void displace(u32 turn) {
+        u32 present = load_relaxed(cell_at<C>(t, h.cell)) >> C::LOG_VIRTUAL;
+        if (!gather(h.cell, present, 1)) return;
+        u32 least = ~0u, mapping = 0;
+        for (u32 m = 0; m < C::MAPPINGS; m++) {
+            count_free(ring_of<C>(t, h.cell, m));
+            u32 x = choose(m, true);
+            if (x >= least) continue;
+            least = x;
+            mapping = m;
+        }
+        u32 offset = least & (C::VIRTUAL - 1);
+        Ring r = ring_of<C>(t, h.cell, mapping);
+        count_free(r);
+        choose(mapping, true); // fills need again
+        g.sync();
+        u32 b = 0;
+        while (b < C::VIRTUAL && w.need[b] <= w.free[(b + offset) & (C::VIRTUAL - 1)]) b++;
+        if (b == C::VIRTUAL) return;
+        u64 slot = r.bucket((b + offset) & (C::VIRTUAL - 1)) * C::BUCKET + (turn * 5 + h.bits) % C::BUCKET;
+        key x = A::key_of(load_relaxed(A::word_at(t.buckets, slot)));
+        if (g.any(x > (key)(C::EMPTY - C::RESERVED))) return; // lanes may have read it at different moments
+        u32 cell = g.shuffle(Home<C>(t, x).cell, 0);
+        u32* lock = lock_of(t, cell);
+        u32 got = 0;
+        if (g.rank() == 0) got = lock != lock_of(t, h.cell) && cas(lock, 0u, 1u) == 0;
+        if (!g.shuffle(got, 0)) return;
+        fence();
+        relocate(cell, 0);
+        fence();
+        g.sync();
+        if (g.rank() == 0) store_release(lock, 0u);
+    }
+
+    // The order of mappings: the present one, the others, the reserve.
+    __device__ __forceinline__ u32 mapping_number(u32 present, u32 n) const {
+        constexpr u32 LAST = C::MAPPINGS - 1;
+        if (n == 0) return present;
+        if (present == LAST) return n - 1;
+        if (n == LAST) return LAST;
+        u32 m = present + n;
+        return m >= LAST ? m - LAST : m;
+    }
+
+    // gather lists the cell's pairs and counts the empty slots of its ring. It tells whether the list had room.
+    __device__ __forceinline__ bool gather(u32 cell, u32 mapping, u32 more) {
+        if (g.rank() == 0) w.pairs = 0;
+        g.sync();
+        old = ring_of<C>(t, cell, mapping);
+        for (u32 b = g.rank(); b < C::VIRTUAL; b += H) {
+            V s;
+            s.load(true, t.buckets + old.bucket(b) * (C::BUCKET * C::SLOT_BYTES), 0);
+            u32 free = 0;
+#pragma unroll
+            for (int i = 0; i < C::BUCKET; i++) {
+                key x = A::key_of(s.w[i]);
+                if (x == C::EMPTY) free++;
+                if (x > (key)(C::EMPTY - C::RESERVED)) continue; // or being written by another cell's group
+                Home<C> o(t, x);
+                if (o.cell != cell) continue;
+                u32 n = count(&w.pairs);
+                if (n >= C::CELL_PAIRS) continue;
+                w.bits[n] = o.bits;
+                w.from[n] = (u16)(b * C::BUCKET + i);
+            }
+            w.free[b] = free;
+        }
+        g.sync();
+        pairs = w.pairs;
+        if (pairs > C::CELL_PAIRS) return false;
+        if (g.rank() == 0 && more) w.bits[pairs] = h.bits;
+        total = pairs + more;
+        g.sync();
+        return true;
+    }
+
+    __device__ __forceinline__ void count_free(const Ring& r) {
+        g.sync();
+        for (u32 b = g.rank(); b < C::VIRTUAL; b += H) {
+            V s;
+            s.load(true, t.buckets + r.bucket(b) * (C::BUCKET * C::SLOT_BYTES), 0);
+            w.free[b] = popcount(s.matches(C::EMPTY));
+        }
+    }
+
+    // choose gives the offset that fits best under the mapping, or ~0: each lane judges offsets of its own. The pairs of a
+    // virtual bucket must fit the bucket's empty slots; as the paper prunes those that cannot, nothing is moved for them.
+    // Of those that fit, the one that leaves the buckets most even. With missing, the offset under which the fewest slots
+    // are missing, and their number · R.
+    __device__ __forceinline__ u32 choose(u32 mapping, bool missing) {
+        for (u32 b = g.rank(); b < C::VIRTUAL; b += H) w.need[b] = 0;
+        g.sync();
+        for (u32 n = g.rank(); n < total; n += H) count(&w.need[virtual_bucket<C>(w.bits[n], mapping)]);
+        g.sync();
+        u32 best = best_offset<C>(g, w.need, w.free, missing);
+        tried += g.rank() == 0;
+        return best == ~0u || missing ? best : best & (C::VIRTUAL - 1);
+    }
+
+    // claim takes a slot for every pair, and writes it there; or none.
+    __device__ __forceinline__ bool claim(const Ring& r, u32 mapping, u32 offset) {
+        bool missed = false;
+        for (u32 n = g.rank(); n < total; n += H) {
+            u32 b = (virtual_bucket<C>(w.bits[n], mapping) + offset) & (C::VIRTUAL - 1);
+            w.to[n] = Workspace<C>::NONE;
+            if (missed) continue;
+            key x = k;
+            value y = v;
+            if (n < pairs) {
+                u64 from = place(old, w.from[n]);
+                typename A::word word = load_relaxed(A::word_at(t.buckets, from));
+                x = A::key_of(word);
+                y = A::load_value(t.buckets, 0, from, word);
+            }
+            missed = true;
+            for (u32 i = 0; i < C::BUCKET && missed; i++) {
+                u16 to = (u16)(b * C::BUCKET + i);
+                u64 slot = place(r, to);
+                if (A::key_of(load_relaxed(A::word_at(t.buckets, slot))) != C::EMPTY || !A::claim(t.buckets, 0, slot, false, x, y)) continue;
+                w.to[n] = to;
+                missed = false;
+            }
+        }
+        missed = g.any(missed);
+        if (missed)
+            for (u32 n = g.rank(); n < total; n += H)
+                if (w.to[n] != Workspace<C>::NONE) A::clear(t.buckets, place(r, w.to[n]));
+        return !missed;
+    }
+
+    // publish sets the cell and empties the old slots.
+    __device__ __forceinline__ void publish(u32 cell, u32 code) {
+        fence();
+        g.sync();
+        if (g.rank() == 0) store_relaxed(cell_at<C>(t, cell), (typename C::cell)code);
+        for (u32 n = g.rank(); n < pairs; n += H) {
+            A::clear(t.buckets, place(old, w.from[n]));
+            moved++;
+        }
+        fence();
+        g.sync();
+    }
+};
+
+} // namespace gph

@@ -1,0 +1,219 @@
+// Bulk operations of a table: an item to a lane, the pairs that need a move to a group.
+#include "config.h" // struct config: what this table holds
+#include "gph.cuh"
+#include "layout.h"
+
+using namespace gph;
+
+typedef config C;
+typedef config::key key;
+typedef config::value value;
+// All lanes of a warp stay in a kernel's loops to the end, so its tiles vote together.
+typedef tile<GPH_INSERT_GROUP, true> InsertTile;
+typedef tile<GPH_FIND_GROUP, true> FindTile;
+typedef tile<GPH_MOVE_GROUP> MoveTile;
+
+__device__ __forceinline__ key input_key(u64 keys, u64 i) { return load_readonly(at<key>(keys) + i); }
+__device__ __forceinline__ value input_value(u64 values, u64 i) { return load_readonly(at<value>(values) + i); }
+
+// A warp's lanes take the items first … first+31; all lanes stay until the last item.
+#define FOR_EACH_ITEM(i, n) \
+    for (u64 i = grid_thread(); (i & ~31ull) < (n); i += grid_threads())
+
+// look_up reads the bucket of each key of the batch, and calls done(position, home, hit). The next row's keys and cells
+// are on their way while a row's buckets are read.
+template <bool PLACE, class Done> __device__ __forceinline__ void look_up(const Table& t, u64 keys, u64 n, Done done) {
+    FindTile g;
+    u64 i = grid_thread(), stride = grid_threads();
+    key k = i < n ? input_key(keys, i) : 0, next = i + stride < n ? input_key(keys, i + stride) : 0;
+    Home<C> h(t, k);
+    u32 code = load_readonly(cell_at<C>(t, h.cell));
+    for (; (i & ~31ull) < n; i += stride) {
+        key after = i + 2 * stride < n ? input_key(keys, i + 2 * stride) : 0;
+        Home<C> h1(t, next);
+        u32 code1 = load_readonly(cell_at<C>(t, h1.cell));
+        Hit<C> hit;
+        read_bucket<C, PLACE || !C::PACKED, false>(t, g, i < n, bucket_of<C>(t, h, code), h.stored, hit);
+        if (i < n) done(i, h, hit);
+        h = h1;
+        code = code1;
+        next = after;
+    }
+}
+
+WARPMAP_KERNEL(find, FindParams) {
+    look_up<false>(p.table, p.keys, p.n, [&](u64 i, const Home<C>&, const Hit<C>& hit) {
+        if (p.values) at<value>(p.values)[i] = hit.found ? value_of<C>(p.table, hit) : value{};
+        if (p.found) at<u8>(p.found)[i] = hit.found;
+    });
+}
+
+WARPMAP_KERNEL(erase, FindParams) {
+    u64 erased = 0;
+    look_up<true>(p.table, p.keys, p.n, [&](u64 i, const Home<C>& h, const Hit<C>& hit) {
+        bool removed = hit.found && Access<C>::remove(p.table.buckets, hit.place, hit.word, h.stored, false);
+        erased += removed;
+        if (p.found) at<u8>(p.found)[i] = removed;
+    });
+    count_into(&counters(p.table)->erased, erased);
+}
+
+// The pairs that an insert takes: a batch, or what another table holds, an item to a slot.
+struct Item {
+    bool there;
+    key k;
+    value v;
+};
+struct Batch {
+    const InsertParams& p;
+    // The position in the batch of the item.
+    __device__ __forceinline__ u64 position(u64 item) const { return p.positions ? load_readonly(at<u64>(p.positions) + item) : item; }
+    __device__ __forceinline__ Item load(u64 item) const {
+        if (item >= p.n) return Item{false, 0, value{}};
+        u64 i = position(item);
+        return Item{true, input_key(p.keys, i), input_value(p.values, i)};
+    }
+    __device__ __forceinline__ void told(u64 item, Outcome o) const {
+        if (p.added) at<u8>(p.added)[position(item)] = o == INSERTED;
+    }
+};
+// A slot of a table, and the key as users know it; the side bucket's slots come last.
+struct Slot {
+    bool live;
+    key k;
+    u64 index;
+    typename Access<C>::word word;
+    __device__ __forceinline__ value load(const Table& t) const { return Access<C>::load_value(t.buckets, 0, index, word); }
+};
+__device__ __forceinline__ u64 slot_count(const Table& t) { return (t.main + t.reserve + 1) * C::BUCKET; }
+__device__ __forceinline__ Slot slot_at(const Table& t, u64 i) {
+    Slot s{false, 0, i, {}};
+    if (i >= slot_count(t)) return s;
+    s.word = load_relaxed(Access<C>::word_at(t.buckets, i));
+    s.k = Access<C>::key_of(s.word);
+    s.live = s.k <= (key)(C::EMPTY - C::RESERVED);
+    if (i >= slot_count(t) - C::BUCKET) s.k += C::RESERVED;
+    return s;
+}
+struct OldTable {
+    const InsertParams& p;
+    __device__ __forceinline__ Item load(u64 item) const {
+        if (item >= p.n) return Item{false, 0, value{}};
+        Slot s = slot_at(p.source, p.first + item);
+        return Item{s.live, s.k, s.live ? s.load(p.source) : value{}};
+    }
+    __device__ __forceinline__ void told(u64, Outcome) const {}
+};
+
+// Saturation Fill (§6.1, §6.3): pairs whose bucket has room go in, without locks; the others are listed for Refinement. The
+// first empty slot of a bucket is swapped for the pair. Slots only fill up while this runs, so two inserts of one key come
+// to the same slot, or one sees the other's key.
+template <bool REPLACE, class Source> __device__ __forceinline__ void fill(const InsertParams& p, Source source) {
+    typedef Access<C> A;
+    InsertTile g;
+    const Table& t = p.table;
+    u64 inserted = 0;
+    u64 i = grid_thread(), stride = grid_threads();
+    Item x = source.load(i), next = source.load(i + stride);
+    Home<C> h(t, x.k);
+    u32 code = load_readonly(cell_at<C>(t, h.cell));
+    for (; (i & ~31ull) < p.n; i += stride) {
+        Item after = source.load(i + 2 * stride);
+        Home<C> h1(t, next.k);
+        u32 code1 = load_readonly(cell_at<C>(t, h1.cell));
+        u64 bucket = bucket_of<C>(t, h, code);
+        bool busy = x.there, full = false;
+        while (g.any_of_all(busy)) {
+            Hit<C> hit;
+            read_bucket<C, REPLACE || !C::PACKED, true>(t, g, busy, bucket, h.stored, hit);
+            if (!busy) continue;
+            if (hit.found) {
+                if (REPLACE) A::replace(t.buckets, 0, hit.place, hit.word, h.stored, x.v);
+                source.told(i, PRESENT);
+                busy = false;
+            } else if (hit.wait) pause();
+            else if (hit.free == ~0u) {
+                full = true;
+                busy = false;
+            } else if (A::claim(t.buckets, 0, bucket * C::BUCKET + hit.free, false, h.stored, x.v)) {
+                source.told(i, INSERTED);
+                inserted++;
+                busy = false;
+            }
+        }
+        u32 to = append(&counters(t)->overflowed, full);
+        if (full) at<u32>(p.list)[to] = (u32)i;
+        x = next;
+        h = h1;
+        code = code1;
+        next = after;
+    }
+    count_into(&counters(t)->inserted, inserted);
+}
+
+// Refinement: a group takes one listed pair after the other. A group that does not get its cell's lock tries again after
+// the other groups of its warp had their turn, for one of them may hold it.
+template <bool REPLACE, class Source> __device__ __forceinline__ void refine(const InsertParams& p, Source source) {
+    constexpr int H = MoveTile::LANES;
+#if defined(WARPMAP_HOST)
+    Workspace<C> own, *space = &own;
+    __shared__ Workspace<C> shared[H == 1 ? 1 : WARPMAP_MAX_THREADS / H];
+    if (H > 1) space = &shared[thread_index() / H];
+#else
+    __shared__ Workspace<C> shared[WARPMAP_MAX_THREADS / H];
+    Workspace<C>* space = &shared[thread_index() / H];
+#endif
+    MoveTile g;
+    const Table& t = p.table;
+    Move<C, MoveTile> move(t, g, *space);
+    u64 inserted = 0, moves = 0;
+    u64 n = load_relaxed(&counters(t)->overflowed);
+    u64 item = grid_thread() / H;
+    while (item < n) {
+        u64 i = load_readonly(at<u32>(p.list) + item);
+        Item x = source.load(i);
+        u32* lock = lock_of(t, Home<C>(t, x.k).cell);
+        u32 got = 0;
+        if (g.rank() == 0) got = cas(lock, 0u, 1u) == 0;
+        got = g.shuffle(got, 0);
+        if (!got) {
+            pause();
+            continue;
+        }
+        fence();
+        u64 before = move.tried;
+        Outcome o = move.template run<REPLACE>(x.k, x.v);
+        fence();
+        g.sync();
+        if (g.rank() == 0) {
+            store_release(lock, 0u);
+            inserted += o == INSERTED;
+            moves += o == INSERTED && move.tried > before;
+            source.told(i, o);
+            if (o == REFUSED) at<u32>(p.refused)[add(&counters(t)->refused, 1u)] = (u32)i;
+        }
+        item += grid_threads() / H;
+    }
+    count_into(&counters(t)->inserted, inserted);
+    count_into(&counters(t)->moves, moves);
+    count_into(&counters(t)->tried, move.tried);
+    count_into(&counters(t)->moved, move.moved);
+}
+
+WARPMAP_KERNEL(fill_replace, InsertParams) { fill<true>(p, Batch{p}); }
+WARPMAP_KERNEL(fill_new, InsertParams) { fill<false>(p, Batch{p}); }
+WARPMAP_KERNEL(fill_old, InsertParams) { fill<false>(p, OldTable{p}); }
+WARPMAP_KERNEL(refine_replace, InsertParams) { refine<true>(p, Batch{p}); }
+WARPMAP_KERNEL(refine_new, InsertParams) { refine<false>(p, Batch{p}); }
+WARPMAP_KERNEL(refine_old, InsertParams) { refine<false>(p, OldTable{p}); }
+
+WARPMAP_KERNEL(export_pairs, SlotsParams) {
+    FOR_EACH_ITEM(i, slot_count(p.table)) {
+        Slot s = slot_at(p.table, i);
+        if (!s.live) continue;
+        u64 to = add(&counters(p.table)->exported, (u64)1);
+        if (to >= p.limit) continue;
+        at<key>(p.keys)[to] = s.k;
+        if (p.values) at<value>(p.values)[to] = s.load(p.table);
+    }
+}

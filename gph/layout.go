@@ -1,0 +1,219 @@
+package gph
+
+import (
+	"fmt"
+	"math/bits"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/kernel"
+)
+
+// config is what a table's kernels are compiled for. Every layout number follows from it, here and nowhere else.
+type config struct {
+	keyBytes, valueBytes int
+	bucket               int  // slots of a bucket, the paper's M
+	virtual              int  // virtual buckets of a cell, the paper's R
+	cellBytes            int  // of a cell: mapping and offset in one number
+	packed               bool // a pair is one word
+	hash                 int
+}
+
+// reserved counts the key patterns that mark slots: empty is the highest; busy, where pairs are not packed, the third.
+// Real keys with these patterns live in the side bucket, under a pattern lower by reserved.
+const reserved = 3
+
+// slotBytes is the distance of slots.
+func (c config) slotBytes() int {
+	switch n := c.keyBytes + c.valueBytes; {
+	case n <= 4:
+		return 4
+	case n <= 8:
+		return 8
+	case c.valueBytes <= 8:
+		return 16
+	}
+	return 32
+}
+
+func (c config) bucketBytes() int64 { return int64(c.bucket * c.slotBytes()) }
+
+// mappings is how many values Φ a cell can have.
+func (c config) mappings() int { return 1 << (8 * c.cellBytes) / c.virtual }
+
+func (c config) check() error {
+	power := func(n, from, to int) bool { return n >= from && n <= to && n&(n-1) == 0 }
+	switch {
+	case !power(c.bucket, 4, 32):
+		return fmt.Errorf("gph: a bucket of %d slots (want 4, 8, 16 or 32)", c.bucket)
+	case !power(c.virtual, 2, 32):
+		return fmt.Errorf("gph: %d virtual buckets in a cell (want 2, 4, 8, 16 or 32)", c.virtual)
+	case c.cellBytes != 1 && c.cellBytes != 2:
+		return fmt.Errorf("gph: cells of %d bytes (want 1 or 2)", c.cellBytes)
+	}
+	return nil
+}
+
+// header is the C++ struct that a kernel names a table's type by.
+func (c config) header(name string) string {
+	return fmt.Sprintf(`#pragma once
+#include "types.cuh"
+struct %s {
+    static constexpr int KEY_BYTES = %d, VALUE_BYTES = %d, SLOT_BYTES = %d, VALUE_OFFSET = %d, HASH = %d;
+    static constexpr u32 BUCKET = %d, VIRTUAL = %d, LOG_VIRTUAL = %d, MAPPINGS = %d, CELL_PAIRS = %d;
+    static constexpr bool PACKED = %t, SOA = false;
+    typedef bits_of<KEY_BYTES>::type key;
+    typedef bits_of<VALUE_BYTES>::type value;
+    typedef bits_of<%d>::type cell;
+    static constexpr key RESERVED = %d, EMPTY = (key)~(key)0, TOMBSTONE = EMPTY - 1, BUSY = EMPTY - 2;
+};
+`, name, c.keyBytes, c.valueBytes, c.slotBytes(), c.slotBytes()/2, c.hash,
+		c.bucket, c.virtual, bits.TrailingZeros(uint(c.virtual)), c.mappings(), cellPairs, c.packed, c.cellBytes, reserved)
+}
+
+// displacements bounds the cells that are moved out of the way of one that fits nowhere.
+const displacements = 32
+
+// cellPairs is how many pairs of one cell a move can handle: what a group's workspace holds.
+const cellPairs = 128
+
+// Table is a table as kernels take it, by value. Addresses are bytes; buckets are numbered 0 … Main-1, those of the
+// reserve follow, then the side bucket.
+type Table struct {
+	Buckets        uint64
+	Cells          uint64
+	Locks          uint64 // one u32 for each LockMask+1 cells
+	Counters       uint64
+	Main           uint64
+	Reserve        uint64
+	Seed           uint64
+	CellCount      uint64 // up to 2³²
+	BucketsPerCell uint32 // Main / CellCount, in units of 2^-ratioShift, rounded down
+	Span           uint32 // how far from its place a cell's ring may begin
+	LockMask       uint32
+	Pad            uint32
+}
+
+// ratioShift is the number of binary places of Table.BucketsPerCell.
+const ratioShift = 18
+
+// spanBuckets bounds Table.Span: memory that a GPU's L2 cache holds.
+const spanBuckets = 1 << 18
+
+// maxLocks bounds the number of locks of a table.
+const maxLocks = 1 << 16
+
+// reserveShare: one bucket in so many belongs to the reserve, in a table that is large enough for a reserve of two rings.
+const reserveShare = 64
+
+// The odd multipliers by which a hash is mixed with a mapping: the first from the golden ratio, the others are those of
+// MurmurHash3.
+const (
+	mixMapping = 0x9e3779b9
+	mixBits    = 0x85ebca6b
+	mixRing    = 0xc2b2ae35
+)
+
+// Counters lie in device memory; kernels add to them.
+type Counters struct {
+	Inserted   uint64
+	Erased     uint64
+	Exported   uint64
+	Moves      uint64 // pairs that went in by an extended move
+	Moved      uint64 // pairs that these moved
+	Tried      uint64 // rings that were examined for it
+	Overflowed uint32 // length of InsertParams.List
+	Refused    uint32 // and of InsertParams.Refused
+}
+
+// InsertParams are the parameters of the fill and refine kernels.
+type InsertParams struct {
+	Table  Table
+	Keys   uint64
+	Values uint64
+	Added  uint64 // bytes, one a position; may be 0
+	// Positions, where not 0, are the positions of the batch to insert; otherwise 0 … N-1.
+	Positions uint64
+	N         uint64 // items, up to largestBatch
+	List      uint64 // u32: items whose bucket was full
+	Refused   uint64 // u32: items that found no place
+	// Source is the table whose slots First … First+N-1 are inserted, by the kernels that do that.
+	Source Table
+	First  uint64
+}
+
+// FindParams are the parameters of find and erase. Values and Found may be 0.
+type FindParams struct {
+	Table  Table
+	Keys   uint64
+	Values uint64
+	Found  uint64
+	N      uint64
+}
+
+// SlotsParams are the parameters of export_pairs.
+type SlotsParams struct {
+	Table  Table
+	Keys   uint64
+	Values uint64
+	Limit  uint64
+}
+
+func layouts() []any {
+	return []any{Table{}, Counters{}, InsertParams{}, FindParams{}, SlotsParams{}}
+}
+
+func defines() []device.Define {
+	u := func(n uint32) string { return fmt.Sprintf("%du", n) }
+	return []device.Define{
+		{Name: "GPH_DISPLACEMENTS", Value: displacements},
+		{Name: "GPH_RATIO_SHIFT", Value: ratioShift},
+		{Name: "GPH_MIX_MAPPING", Value: u(mixMapping)},
+		{Name: "GPH_MIX_BITS", Value: u(mixBits)},
+		{Name: "GPH_MIX_RING", Value: u(mixRing)},
+	}
+}
+
+// home is where a key belongs: the Go twin of gph::Home.
+type home struct {
+	side   bool
+	stored uint64
+	cell   uint64
+	bits   uint32
+}
+
+func (c config) mask() uint64 { return ^uint64(0) >> (64 - 8*c.keyBytes) }
+
+func (c config) home(t *Table, key uint64) home {
+	h := home{stored: key & c.mask()}
+	if h.stored > c.mask()-reserved {
+		h.side, h.stored = true, h.stored-reserved
+	}
+	x := kernel.Hash64(c.hash, h.stored, t.Seed)
+	h.cell = (x >> 32) * t.CellCount >> 32
+	h.bits = uint32(x)
+	return h
+}
+
+// bucketOf is the bucket of a key under its cell's code: the twin of gph::bucket_of.
+func (c config) bucketOf(t *Table, h home, code uint32) uint64 {
+	if h.side {
+		return t.Main + t.Reserve
+	}
+	log := bits.TrailingZeros(uint(c.virtual))
+	mapping, offset := code>>log, code&uint32(c.virtual-1)
+	v := (h.bits ^ mapping*mixMapping) * mixBits >> (32 - log)
+	v = (v + offset) & uint32(c.virtual-1)
+	x := uint64(kernel.Fmix32(uint32(h.cell) ^ mapping*mixRing ^ uint32(t.Seed)))
+	first, end, count := h.cell*uint64(t.BucketsPerCell)>>ratioShift+x*uint64(t.Span)>>32, t.Main, t.Main
+	if int(mapping) == c.mappings()-1 && t.Reserve > 0 {
+		first, end, count = t.Main+x*t.Reserve>>32, t.Main+t.Reserve, t.Reserve
+	}
+	if first >= end {
+		first -= count
+	}
+	b := first + uint64(v)
+	if b >= end {
+		b -= count
+	}
+	return b
+}

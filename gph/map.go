@@ -1,0 +1,347 @@
+package gph
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+// Map is GPH's perfect hash table (paper, §4): each key has one value, and every look-up, hit or miss, reads one byte of the
+// index and one bucket. K and V are of 2 bytes both, or K has 4 or 8 and V 4, 8 or 16. It implements table.Map, whose
+// comments are the contract of the methods; all are safe for use by several goroutines.
+type Map[K, V any] struct{ c *core }
+
+var _ table.Map[uint32, uint32] = (*Map[uint32, uint32])(nil)
+
+// New makes an empty map on the device. Its memory is buckets of Bucket slots, and the cells; Stats tells.
+//
+// Errors: K or V of another width or with pointers or padding; options out of range; *device.OutOfMemoryError; what
+// device.Compile returns. Cost: compiling the kernels once on a machine, about a second; then the memory's filling.
+func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
+	kb, vb, err := widths[K, V]()
+	if err != nil {
+		return nil, err
+	}
+	c, err := newCore(d, kb, vb, o)
+	if err != nil {
+		return nil, err
+	}
+	return &Map[K, V]{c}, nil
+}
+
+// widths allows pairs of 2 bytes each beside those that every table has.
+func widths[K, V any]() (key, value int, err error) {
+	if k, e := table.WidthOf[K]("key", 2); e == nil {
+		v, err := table.WidthOf[V]("value beside keys of 2 bytes", 2)
+		return k, v, err
+	}
+	if key, err = table.KeyBytes[K](); err != nil {
+		return 0, 0, err
+	}
+	value, err = table.ValueBytes[V]()
+	return key, value, err
+}
+
+// columns checks the lengths of a batch's slices; those that are nil and may be are left out.
+func columns(n int, lens ...int) error {
+	for _, l := range lens {
+		if l >= 0 && l != n {
+			return fmt.Errorf("gph: %d keys beside a slice of %d elements", n, l)
+		}
+	}
+	return nil
+}
+
+// lenOr is the length of an optional slice, or -1 where it is nil.
+func lenOr[T any](s []T) int {
+	if s == nil {
+		return -1
+	}
+	return len(s)
+}
+
+func lenOrDevice[T any](s device.Slice[T]) int {
+	if s.Addr() == 0 {
+		return -1
+	}
+	return s.Len()
+}
+
+// usable checks device arguments before anything is queued.
+func (c *core) usable(st *device.Stream, slices ...interface{ On(*device.Device) error }) error {
+	if err := st.On(c.d); err != nil {
+		return fmt.Errorf("gph: %w", err)
+	}
+	for _, s := range slices {
+		if err := s.On(c.d); err != nil {
+			return fmt.Errorf("gph: %w", err)
+		}
+	}
+	return nil
+}
+
+// batch carries Go slices to op: as they are on the CPU device, else in chunks.
+func (c *core) batch(n int, cols []table.Column, op func(st *device.Stream, first, n int, addr []uint64) error) error {
+	c.order.Lock()
+	closed := c.closed
+	c.order.Unlock()
+	if closed {
+		return fmt.Errorf("gph: %w", table.ErrClosed)
+	}
+	if n == 0 {
+		return nil
+	}
+	defer runtime.KeepAlive(cols)
+	if addr, ok := table.Borrow(c.d, cols); ok {
+		return op(c.d.Stream(), 0, n, addr)
+	}
+	return c.stage.Run(n, cols, op)
+}
+
+// insertBatch is an insert of Go slices with the given kernels. A key that a chunk refused may have come in with a later
+// one: so in the end those that are in are struck off.
+func insertBatch[K, V any](m *Map[K, V], k *insertKernels, keys []K, cols []table.Column) error {
+	c, n := m.c, len(keys)
+	var failed []int
+	var why error
+	chunks := 0
+	err := c.batch(n, cols, func(st *device.Stream, first, n int, addr []uint64) error {
+		return c.locked(func() error {
+			lost, w, err := c.insert(st, k, addr[0], addr[1], addr[2], int64(n))
+			for _, i := range lost {
+				failed = append(failed, first+i)
+			}
+			if w != nil {
+				why = w
+			}
+			chunks++
+			return err
+		})
+	})
+	if err != nil || len(failed) == 0 {
+		return err
+	}
+	if chunks > 1 {
+		asked, found := make([]K, len(failed)), make([]bool, len(failed))
+		for i, p := range failed {
+			asked[i] = keys[p]
+		}
+		if err := m.Contains(asked, found); err != nil {
+			return err
+		}
+		out := failed[:0]
+		for i, p := range failed {
+			if !found[i] {
+				out = append(out, p)
+			}
+		}
+		failed = out
+	}
+	return c.locked(func() error { return c.full(failed, why) })
+}
+
+func (c *core) full(failed []int, why error) error {
+	if len(failed) == 0 {
+		return nil
+	}
+	return table.Full(failed, int(c.slots()), int(c.live), why)
+}
+
+func (c *core) insertOn(st *device.Stream, k *insertKernels, keys, values, added uint64, n int) error {
+	return c.locked(func() error {
+		failed, why, err := c.insert(st, k, keys, values, added, int64(n))
+		if err != nil {
+			return err
+		}
+		return c.full(failed, why)
+	})
+}
+
+func (c *core) findOn(st *device.Stream, keys, values, found uint64, n int) error {
+	return c.locked(func() error {
+		return c.order.Read(st, func() error { return c.find(st, c.kernel.find, keys, values, found, int64(n)) })
+	})
+}
+
+func (c *core) eraseOn(st *device.Stream, keys, deleted uint64, n int) error {
+	return c.locked(func() error {
+		return c.order.Write(st, func() error { return c.find(st, c.kernel.erase, keys, 0, deleted, int64(n)) })
+	})
+}
+
+// Insert puts or replaces: see table.Map. Cost of a pair: one cell and one bucket read, one sector written; if its bucket is
+// full, a move of its cell's pairs (paper, §6).
+func (m *Map[K, V]) Insert(keys []K, values []V) error {
+	if err := columns(len(keys), len(values)); err != nil {
+		return err
+	}
+	return insertBatch(m, &m.c.kernel.replace, keys, []table.Column{table.In(keys), table.In(values), table.Out[bool](nil)})
+}
+
+// InsertOn is Insert on the device: see table.Map. It waits for the stream: only the end of a batch tells whether each
+// pair found its place.
+func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
+	if err := errors.Join(columns(keys.Len(), values.Len()), m.c.usable(st, keys, values)); err != nil {
+		return err
+	}
+	return m.c.insertOn(st, &m.c.kernel.replace, keys.Addr(), values.Addr(), 0, keys.Len())
+}
+
+// Build puts the pairs of a known set into an empty map. It is several times faster than Insert, reaches higher load
+// factors, and makes the index as small as the set allows, which makes look-ups faster; inserts that come later find
+// places less easily. Of equal keys, one value stays. The map grows to hold the pairs; FullError as in Insert. Cost: four
+// passes over the pairs and 2.5 times their memory in passing.
+func (m *Map[K, V]) Build(keys []K, values []V) error {
+	if err := columns(len(keys), len(values)); err != nil {
+		return err
+	}
+	k, err := device.From(m.c.d, keys)
+	if err != nil {
+		return err
+	}
+	defer k.Free()
+	v, err := device.From(m.c.d, values)
+	if err != nil {
+		return err
+	}
+	defer v.Free()
+	return m.BuildOn(nil, k, v)
+}
+
+// BuildOn is Build on the device. It waits for the stream.
+func (m *Map[K, V]) BuildOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
+	if err := errors.Join(columns(keys.Len(), values.Len()), m.c.usable(st, keys, values)); err != nil {
+		return err
+	}
+	return m.c.locked(func() error { return m.c.buildOn(st, pairs{keys.Addr(), values.Addr(), int64(keys.Len())}) })
+}
+
+// InsertNew puts the pairs whose keys are absent: see table.Map.
+func (m *Map[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
+	if err := columns(len(keys), len(values), lenOr(added)); err != nil {
+		return 0, err
+	}
+	if added == nil {
+		added = make([]bool, len(keys))
+	}
+	err := insertBatch(m, &m.c.kernel.fresh, keys, []table.Column{table.In(keys), table.In(values), table.Out(added)})
+	return table.Count(added), err
+}
+
+// InsertNewOn is InsertNew on the device: see table.Map. It waits for the stream, as InsertOn does.
+func (m *Map[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], added device.Slice[bool]) error {
+	if err := errors.Join(columns(keys.Len(), values.Len(), lenOrDevice(added)), m.c.usable(st, keys, values, added)); err != nil {
+		return err
+	}
+	return m.c.insertOn(st, &m.c.kernel.fresh, keys.Addr(), values.Addr(), added.Addr(), keys.Len())
+}
+
+// Find looks keys up: see table.Map. Cost of a key, hit or miss: one cell, one bucket (paper, §5).
+func (m *Map[K, V]) Find(keys []K, values []V, found []bool) error {
+	if err := columns(len(keys), lenOr(values), lenOr(found)); err != nil {
+		return err
+	}
+	return m.c.batch(len(keys), []table.Column{table.In(keys), table.Out(values), table.Out(found)},
+		func(st *device.Stream, _, n int, addr []uint64) error {
+			return m.c.findOn(st, addr[0], addr[1], addr[2], n)
+		})
+}
+
+// FindOn is Find on the device: see table.Map.
+func (m *Map[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
+	if err := errors.Join(columns(keys.Len(), lenOrDevice(values), lenOrDevice(found)), m.c.usable(st, keys, values, found)); err != nil {
+		return err
+	}
+	return m.c.findOn(st, keys.Addr(), values.Addr(), found.Addr(), keys.Len())
+}
+
+// Contains is Find without values: see table.Map.
+func (m *Map[K, V]) Contains(keys []K, found []bool) error { return m.Find(keys, nil, found) }
+
+// ContainsOn is Contains on the device: see table.Map.
+func (m *Map[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
+	return m.FindOn(st, keys, device.Slice[V]{}, found)
+}
+
+// Delete removes keys: see table.Map. Their slots are empty at once.
+func (m *Map[K, V]) Delete(keys []K, deleted []bool) (int, error) {
+	if err := columns(len(keys), lenOr(deleted)); err != nil {
+		return 0, err
+	}
+	if deleted == nil {
+		deleted = make([]bool, len(keys))
+	}
+	err := m.c.batch(len(keys), []table.Column{table.In(keys), table.Out(deleted)},
+		func(st *device.Stream, _, n int, addr []uint64) error {
+			return m.c.eraseOn(st, addr[0], addr[1], n)
+		})
+	return table.Count(deleted), err
+}
+
+// DeleteOn is Delete on the device: see table.Map.
+func (m *Map[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
+	if err := errors.Join(columns(keys.Len(), lenOrDevice(deleted)), m.c.usable(st, keys, deleted)); err != nil {
+		return err
+	}
+	return m.c.eraseOn(st, keys.Addr(), deleted.Addr(), keys.Len())
+}
+
+// Len counts the pairs.
+func (m *Map[K, V]) Len() (int, error) { return m.c.length() }
+
+// Clear removes all pairs and keeps the capacity. It queues and returns.
+func (m *Map[K, V]) Clear() error { return m.c.clear() }
+
+// All exports every pair, in no order.
+func (m *Map[K, V]) All() (keys []K, values []V, err error) {
+	c := m.c
+	err = c.locked(func() error {
+		st := c.d.Stream()
+		return c.order.Write(st, func() error { // it counts in the table's counters
+			if err := c.look(st); err != nil {
+				return err
+			}
+			k, err := device.Make[K](c.d, int(c.live))
+			if err != nil {
+				return err
+			}
+			defer k.Free()
+			v, err := device.Make[V](c.d, int(c.live))
+			if err != nil {
+				return err
+			}
+			defer v.Free()
+			if err := c.all(st, k.Addr(), v.Addr()); err != nil {
+				return err
+			}
+			if keys, err = k.Host(st); err != nil {
+				return err
+			}
+			values, err = v.Host(st)
+			return err
+		})
+	})
+	return keys, values, err
+}
+
+// Stats measures the table.
+func (m *Map[K, V]) Stats() (table.Stats, error) {
+	s, err := m.c.stats()
+	return s.Stats, err
+}
+
+// IndexStats are Stats, with what is particular to this family.
+func (m *Map[K, V]) IndexStats() (Stats, error) { return m.c.stats() }
+
+// Check downloads the table and walks its invariants: for tests and for the suspicious. Slow.
+func (m *Map[K, V]) Check() error { return m.c.check() }
+
+// Grow makes room for at least n pairs in all. Needs memory for the old table and the new at once. Errors:
+// table.ErrMaxBytes; *device.OutOfMemoryError; the table is then unchanged.
+func (m *Map[K, V]) Grow(n int) error { return m.c.growTo(n) }
+
+// Close frees the table's memory; idempotent.
+func (m *Map[K, V]) Close() error { return m.c.close() }

@@ -1,0 +1,157 @@
+// Slots that hold a pair each, and how lanes read and write them: what the tables of packed pairs share.
+//
+// C says what a slot is: types key and value; SLOT_BYTES, the distance of slots; VALUE_OFFSET; PACKED, a pair is one word
+// of up to 16 bytes; SOA, the values are an array of their own; and the keys EMPTY, TOMBSTONE and BUSY, which mark slots.
+#pragma once
+#include "warpmap.cuh"
+
+// How a layout reads and writes a slot. word is what a look-up reads of it: the whole pair, or the key.
+template <class C, bool PACKED = C::PACKED> struct Access;
+
+template <class C> struct Access<C, true> {
+    typedef typename C::key key;
+    typedef typename C::value value;
+    typedef typename bits_of<C::SLOT_BYTES>::type word;
+
+    static __device__ __forceinline__ u32 make(u32, key k, value v) { return (u32)k | (u32)v << 16; }
+    static __device__ __forceinline__ u64 make(u64, key k, value v) { return (u64)k | (u64)v << 32; }
+    static __device__ __forceinline__ u128 make(u128, key k, value v) { return u128{k, v}; }
+    static __device__ __forceinline__ key key_of(u32 w) { return (key)w; }
+    static __device__ __forceinline__ key key_of(u64 w) { return (key)w; }
+    static __device__ __forceinline__ key key_of(u128 w) { return (key)w.lo; }
+    static __device__ __forceinline__ value value_in(u32 w) { return (value)(w >> 16); }
+    static __device__ __forceinline__ value value_in(u64 w) { return (value)(w >> 32); }
+    static __device__ __forceinline__ value value_in(u128 w) { return (value)w.hi; }
+    static __device__ __forceinline__ word pack(key k, value v) { return make(word(), k, v); }
+    // Free slots are all ones but for the lowest bit of a tombstone, so that clearing a table is filling it with 0xff.
+    static __device__ __forceinline__ u32 free_word(u32, bool tombstone) { return ~(u32)tombstone; }
+    static __device__ __forceinline__ u64 free_word(u64, bool tombstone) { return ~(u64)tombstone; }
+    static __device__ __forceinline__ u128 free_word(u128, bool tombstone) { return u128{~(u64)tombstone, ~0ull}; }
+
+    static __device__ __forceinline__ word* word_at(u64 slots, u64 index) { return at<word>(slots) + index; }
+    static __device__ __forceinline__ value load_value(u64, u64, u64, word seen) { return value_in(seen); }
+
+    // claim writes the pair into a free slot, if it is still that.
+    static __device__ __forceinline__ bool claim(u64 slots, u64, u64 index, bool tombstone, key k, value v) {
+        word free = free_word(word(), tombstone);
+        return cas(word_at(slots, index), free, pack(k, v)) == free;
+    }
+    // replace changes the value of a pair that was seen. One try is enough: if the word has changed since, another
+    // replace or an erase came between, and this one counts as having come just before it.
+    static __device__ __forceinline__ void replace(u64 slots, u64, u64 index, word seen, key k, value v) {
+        word now = pack(k, v);
+        if (now != seen) cas(word_at(slots, index), seen, now);
+    }
+    // remove makes the slot a tombstone, or empty, and tells whether it still held the key.
+    static __device__ __forceinline__ bool remove(u64 slots, u64 index, word seen, key k, bool tombstone = true) {
+        for (;;) {
+            word was = cas(word_at(slots, index), seen, free_word(word(), tombstone));
+            if (was == seen) return true;
+            if (key_of(was) != k) return false;
+            seen = was; // its value was replaced
+        }
+    }
+    // clear empties a slot that nobody else writes to; put fills one.
+    static __device__ __forceinline__ void clear(u64 slots, u64 index) { store_relaxed(word_at(slots, index), free_word(word(), false)); }
+    static __device__ __forceinline__ void put(u64 slots, u64 index, key k, value v) { store_relaxed(word_at(slots, index), pack(k, v)); }
+};
+
+// Key and value on their own. An insert marks the slot busy, writes the value, then the key: nobody reads a value that
+// is not there yet, and no later value is overwritten by an earlier one.
+template <class C> struct Access<C, false> {
+    typedef typename C::key key;
+    typedef typename C::value value;
+    typedef key word;
+
+    static __device__ __forceinline__ key key_of(word w) { return w; }
+    static __device__ __forceinline__ word* word_at(u64 slots, u64 index) { return at<word>(slots + index * C::SLOT_BYTES); }
+    static __device__ __forceinline__ value* value_at(u64 slots, u64 values, u64 index) {
+        if constexpr (C::SOA) return at<value>(values) + index;
+        else return at<value>(slots + index * C::SLOT_BYTES + C::VALUE_OFFSET);
+    }
+    static __device__ __forceinline__ value load_value(u64 slots, u64 values, u64 index, word) {
+        return load_relaxed(value_at(slots, values, index));
+    }
+    static __device__ __forceinline__ bool claim(u64 slots, u64 values, u64 index, bool tombstone, key k, value v) {
+        key free = tombstone ? C::TOMBSTONE : C::EMPTY;
+        if (cas(word_at(slots, index), free, C::BUSY) != free) return false;
+        store_relaxed(value_at(slots, values, index), v);
+        store_release(word_at(slots, index), k);
+        return true;
+    }
+    static __device__ __forceinline__ void replace(u64 slots, u64 values, u64 index, word, key, value v) {
+        store_relaxed(value_at(slots, values, index), v);
+    }
+    static __device__ __forceinline__ bool remove(u64 slots, u64 index, word, key k, bool tombstone = true) {
+        return cas(word_at(slots, index), k, tombstone ? C::TOMBSTONE : C::EMPTY) == k;
+    }
+    // clear empties a slot that nobody else writes to; put fills one.
+    static __device__ __forceinline__ void clear(u64 slots, u64 index) { store_relaxed(word_at(slots, index), C::EMPTY); }
+    static __device__ __forceinline__ void put(u64 slots, u64 index, key k, value v) {
+        store_relaxed(value_at(slots, 0, index), v);
+        store_relaxed(word_at(slots, index), k);
+    }
+};
+
+// What one lane of a tile holds of SLOTS slots in a row: vectors of 16 bytes, dealt to the lanes in turn.
+template <class C, int G, int SLOTS = C::WINDOW> struct View {
+    typedef Access<C> A;
+    typedef typename A::word word;
+    typedef typename C::key key;
+    // Words that one load takes; in layout AoS with wide slots the keys are apart, and each is a load.
+    static constexpr int TOGETHER = sizeof(word) == C::SLOT_BYTES && sizeof(word) < 16 ? 16 / (int)sizeof(word) : 1;
+    static constexpr int VECTOR = TOGETHER < SLOTS ? TOGETHER : SLOTS;
+    static constexpr int LANES = SLOTS / VECTOR; // that have a part
+    static constexpr int STEPS = LANES > G ? LANES / G : 1;
+    static constexpr int WORDS = STEPS * VECTOR;
+    word w[WORDS];
+
+    static __device__ __forceinline__ u32 slot(int i, int rank) { return (u32)((i / VECTOR * G + rank) * VECTOR + i % VECTOR); }
+
+    // holds tells whether a lane has a part: in a tile larger than the window, some have none.
+    static __device__ __forceinline__ bool holds(int rank) { return G <= LANES || rank < LANES; }
+
+    // load reads the lane's part; a lane that holds none, or is not on, gets words that are neither free nor busy, so
+    // that they mean nothing unless the key is 0: the caller masks matches by holds and on.
+    __device__ __forceinline__ void load(bool on, u64 address, int rank) {
+#pragma unroll
+        for (int i = 0; i < WORDS; i++) w[i] = word{};
+        if (!on || !holds(rank)) return;
+#pragma unroll
+        for (int s = 0; s < STEPS; s++) {
+            const word* p = A::word_at(address, slot(s * VECTOR, rank));
+            if constexpr (VECTOR == 1) w[s] = load_relaxed(p);
+            else {
+                word v[VECTOR];
+                load_vector(p, v);
+#pragma unroll
+                for (int i = 0; i < VECTOR; i++) w[s * VECTOR + i] = v[i];
+            }
+        }
+    }
+    // The slots whose key is k, as bits of i.
+    __device__ __forceinline__ u32 matches(key k) const {
+        u32 m = 0;
+#pragma unroll
+        for (int i = 0; i < WORDS; i++) m |= (u32)(A::key_of(w[i]) == k) << i;
+        return m;
+    }
+    // The free slot nearest to `first`: its distance, times two, plus one for a tombstone; ~0 without.
+    __device__ __forceinline__ u32 first_free(u32 first, bool tombstones, int rank) const {
+        u32 best = ~0u;
+#pragma unroll
+        for (int i = 0; i < WORDS; i++) {
+            key k = A::key_of(w[i]);
+            u32 order = (slot(i, rank) ^ first) * 2 + (k == C::TOMBSTONE);
+            if ((k == C::EMPTY || (tombstones && k == C::TOMBSTONE)) && order < best) best = order;
+        }
+        return best;
+    }
+    __device__ __forceinline__ word pick(u32 i) const {
+        word x = w[0];
+#pragma unroll
+        for (int j = 1; j < WORDS; j++)
+            if (i == j) x = w[j];
+        return x;
+    }
+};
