@@ -17,6 +17,10 @@ __device__ __forceinline__ u64 block_index() { return blockIdx.x; }
 __device__ __forceinline__ u64 grid_blocks() { return gridDim.x; }
 __device__ __forceinline__ void block_sync() { __syncthreads(); }
 
+// dynamic_shared is the block's dynamic shared memory: so many bytes as device.Grid says, of undefined content.
+extern __shared__ u128 dynamic_shared_memory[];
+__device__ __forceinline__ u128* dynamic_shared() { return dynamic_shared_memory; }
+
 __device__ __forceinline__ u32 warp_ballot(u32 mask, bool x) { return __ballot_sync(mask, x); }
 __device__ __forceinline__ u32 warp_shuffle(u32 mask, u32 x, u32 from) { return __shfl_sync(mask, x, from); }
 __device__ __forceinline__ u64 warp_shuffle(u32 mask, u64 x, u32 from) { return __shfl_sync(mask, x, from); }
@@ -128,6 +132,34 @@ __device__ __forceinline__ u128 cas(u128* p, u128 old, u128 now) {
 
 // fence orders this lane's accesses before it ahead of those behind it, for every lane of the GPU.
 __device__ __forceinline__ void fence() { __threadfence(); }
+
+// load_kept is load_relaxed of memory that is read again and again among much that is read once: its lines are the
+// last that the L2 cache gives up.
+__device__ __forceinline__ u64 keep_policy() {
+    u64 policy = 0;
+#if __CUDA_ARCH__ >= 800
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+#endif
+    return policy;
+}
+#if __CUDA_ARCH__ >= 800
+#define WARPMAP_KEPT(T, SUFFIX)                                                                                     \
+    __device__ __forceinline__ T load_kept(const T* p) {                                                           \
+        u32 v;                                                                                                     \
+        asm volatile("ld.relaxed.gpu.global.L2::cache_hint." SUFFIX " %0, [%1], %2;"                               \
+                     : "=r"(v)                                                                                     \
+                     : "l"(p), "l"(keep_policy())                                                                  \
+                     : "memory");                                                                                  \
+        return (T)v;                                                                                               \
+    }
+#else
+#define WARPMAP_KEPT(T, SUFFIX) \
+    __device__ __forceinline__ T load_kept(const T* p) { return load_relaxed(p); }
+#endif
+WARPMAP_KEPT(u8, "u8")
+WARPMAP_KEPT(u16, "u16")
+WARPMAP_KEPT(u32, "u32")
+#undef WARPMAP_KEPT
 
 // 16 bytes as two u64 or four u32. Each element is whole; the vector as such may be of two moments.
 __device__ __forceinline__ void load_vector(const u64* p, u64 (&v)[2]) {

@@ -441,6 +441,12 @@ inline void block_sync() {
     host::leave(w, me);
 }
 
+// The largest that a launch may ask for. Kernels that never call it cost no thread the memory.
+inline u128* dynamic_shared() {
+    static thread_local u128 memory[HOST_SHARED_BYTES / 16];
+    return memory;
+}
+
 inline u32 warp_ballot(u32 mask, bool x) { return (u32)host::meet(host::BALLOT, mask, u128{x, 0}, 0).lo; }
 inline u32 warp_shuffle(u32 mask, u32 x, u32 from) { return (u32)host::meet(host::SHUFFLE, mask, u128{x, 0}, from).lo; }
 inline u64 warp_shuffle(u32 mask, u64 x, u32 from) { return host::meet(host::SHUFFLE, mask, u128{x, 0}, from).lo; }
@@ -490,6 +496,7 @@ WARPMAP_ACCESS(u64)
 WARPMAP_SMALL(u8)
 WARPMAP_SMALL(u16)
 #undef WARPMAP_SMALL
+template <class T> inline T load_kept(const T* p) { return load_relaxed(p); }
 
 #if defined(__x86_64__)
 // cmpxchg16b is the one 16-byte access that every amd64 processor makes whole; those with AVX make aligned vector

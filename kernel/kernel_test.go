@@ -283,6 +283,35 @@ func TestBlockScan(t *testing.T) {
 	})
 }
 
+var shared = program("shared", `
+WARPMAP_KERNEL(reverse, params) { // each block its own stretch
+    u32* mine = (u32*)dynamic_shared();
+    u64 each = p.n / grid_blocks(), first = block_index() * each;
+    for (u64 i = thread_index(); i < each; i += block_threads()) mine[i] = at<u32>(p.in)[first + i];
+    block_sync();
+    for (u64 i = thread_index(); i < each; i += block_threads()) at<u32>(p.out)[first + i] = mine[each - 1 - i];
+}`)
+
+// Blocks have as much dynamic shared memory as the device says, each its own.
+func TestDynamicSharedMemory(t *testing.T) {
+	onDevices(t, func(t *testing.T, d *device.Device) {
+		k := load(t, d, shared, "reverse")
+		for _, bytes := range []int{256, int(d.Info().Shared), 1024} {
+			const blocks = 300
+			each := bytes / 4
+			in, want := make([]uint32, blocks*each), make([]uint32, blocks*each)
+			for i := range in {
+				in[i] = uint32(i)
+				want[i/each*each+each-1-i%each] = uint32(i)
+			}
+			got := call[uint32, uint32](t, d, k, device.Grid{Blocks: blocks, Threads: 256, Shared: bytes}, in, len(in))
+			if !slices.Equal(got, want) {
+				t.Errorf("%d bytes: wrong", bytes)
+			}
+		}
+	})
+}
+
 func TestGridShapes(t *testing.T) {
 	onDevices(t, func(t *testing.T, d *device.Device) {
 		shape, barriers := load(t, d, blocks, "shape"), load(t, d, blocks, "barriers")
@@ -473,7 +502,7 @@ func TestSixteenBytesNeverTear(t *testing.T) {
 // The kernels of these tests compile for GPUs.
 func TestCompilesForGPUs(t *testing.T) {
 	for _, arch := range []string{"sm_70", "sm_80", "sm_90"} {
-		for _, p := range []*device.Program{hashes, tiles, blocks, memory} {
+		for _, p := range []*device.Program{hashes, tiles, blocks, shared, memory} {
 			t.Run(arch+"/"+p.Name, func(t *testing.T) {
 				t.Parallel()
 				_, err := device.CompileFor(arch, p)

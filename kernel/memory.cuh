@@ -20,14 +20,15 @@ __device__ __forceinline__ void count_into(u64* counter, u64 x) {
 
 // append gives each lane that wants one the next place of a list whose length is *counter, with one atomic operation a
 // warp. All lanes of the warp must reach it.
-__device__ __forceinline__ u32 append(u32* counter, bool wanted) {
+template <class T> __device__ __forceinline__ T append(T* counter, bool wanted) {
 #if defined(WARPMAP_HOST)
-    return wanted ? add(counter, 1u) : 0;
+    return wanted ? add(counter, (T)1) : 0;
 #else
-    u32 all = warp_ballot(~0u, wanted), lane = thread_index() & 31, first = 0;
+    u32 all = warp_ballot(~0u, wanted), lane = thread_index() & 31;
     if (!all) return 0;
-    if (lane == 0) first = add(counter, (u32)popcount(all));
-    return warp_shuffle(~0u, first, 0) + (u32)popcount(all & (1u << lane) - 1);
+    T first = 0;
+    if (lane == 0) first = add(counter, (T)popcount(all));
+    return warp_shuffle(~0u, first, 0) + (T)popcount(all & (1u << lane) - 1);
 #endif
 }
 

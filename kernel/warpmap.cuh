@@ -13,9 +13,13 @@
 //
 // where Params is a struct that layout.h declares; it reaches the kernel by value as p.
 //
-// Memory operations (global memory only; T is u32, u64 or u128; addresses are aligned to sizeof(T)), none of which tears:
+// A block's dynamic shared memory, of the size that the launch names, is at dynamic_shared().
+//
+// Memory operations (global memory only; T is u32, u64 or u128; addresses are aligned to sizeof(T)), none of which tears;
+// u8 and u16 are loaded and stored only:
 //
 //   load_relaxed  load_acquire  store_relaxed  store_release  load_readonly (never beside a writer)
+//   load_kept (relaxed, of what should stay in the L2 cache: up to u32)
 //   cas (returns what was there; u128 only where WARPMAP_CAS128)  exchange  add  max_of  and_of  fence  pause
 #pragma once
 #include "types.cuh"

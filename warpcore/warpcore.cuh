@@ -48,7 +48,7 @@ template <class C> struct Probe {
     }
     __device__ __forceinline__ bool overflowed() const {
         u64 bit = overflow_bit();
-        return !(load_relaxed(at<u32>(overflow) + bit / 32) >> (bit & 31) & 1);
+        return !(load_kept(at<u32>(overflow) + bit / 32) >> (bit & 31) & 1);
     }
     // pass_by marks the window before the key is put in a later one. Beside look-ups the order counts.
     __device__ __forceinline__ void pass_by(bool ordered) const {
