@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/gph"
 )
 
 // Fig is a measured figure: a table with named columns, and what to plot of it.
@@ -36,14 +37,20 @@ type figure struct {
 }
 
 var figures = map[string]figure{
-	"gph/2":      {gphModel, gphRandom, 1 << 18},
-	"gph/9":      {gphSizes, gphRandom, 1 << 18},
-	"gph/10":     {gphHits, gphRandom, 1 << 18},
-	"gph/12":     {gphJoin, 1 << 24, 1 << 17},
-	"gph/14":     {gphInserts, gphRandom, 1 << 18},
-	"host":       {hostBatches, 1 << 28, 1 << 18},
-	"warpcore/5": {warpcoreDensity, 1 << 28, 1 << 18},
-	"warpcore/7": {warpcoreMultiplicity, 1 << 28, 1 << 18},
+	"gph/2":         {gphModel, gphRandom, 1 << 18},
+	"gph/9":         {gphSizes, gphRandom, 1 << 18},
+	"gph/10":        {gphHits, gphRandom, 1 << 18},
+	"gph/12":        {gphJoin, 1 << 24, 1 << 17},
+	"gph/13":        {gphLookups, gphRandom, 1 << 18},
+	"gph/14":        {gphInserts, gphRandom, 1 << 18},
+	"gph/15a":       {gphReach, 1 << 24, 1 << 16},
+	"gph/15b":       {gphPairs, gphRandom, 1 << 18},
+	"gph/15c":       {gphSkew, gphRandom, 1 << 18},
+	"gph/overwrite": {gphOverwrite, gphRandom, 1 << 18},
+	"gph/theorem":   {gphTheorem, 1 << 24, 1 << 16},
+	"host":          {hostBatches, 1 << 28, 1 << 18},
+	"warpcore/5":    {warpcoreDensity, 1 << 28, 1 << 18},
+	"warpcore/7":    {warpcoreMultiplicity, 1 << 28, 1 << 18},
 }
 
 // Figures are the names that Figure takes.
@@ -76,6 +83,9 @@ func Figure(d *device.Device, name string, o FigOptions) (*Fig, error) {
 	fig, err := f.run(d, o)
 	if err == nil {
 		fig.Name, fig.Where = name, Here(d)
+		if gph.Profiled(d.Info()) {
+			fig.Notes = append(fig.Notes, "tables of gph take options from this device's profile, where the figure leaves them open (WARPMAP_PROFILES=off: none)")
+		}
 	}
 	return fig, err
 }

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/gph"
 )
 
 // LimitParams are the parameters of the kernels that measure the machine.
@@ -22,8 +23,22 @@ type VerifyParams struct {
 	N                           uint64
 }
 
-//go:embed bench.cu
-var benchCU string
+// LookupParams are the parameters of gph_lookup.cu.
+type LookupParams struct {
+	Table               gph.Table
+	Keys, Values, Found uint64
+	N                   uint64
+	Slots               uint64 // the table with two buckets a key: Buckets of them
+	Buckets             uint64
+	Failed              uint64 // u64 counter: pairs that found no place there
+}
+
+var (
+	//go:embed bench.cu
+	benchCU string
+	//go:embed gph_lookup.cu
+	gphLookupCU string
+)
 
 func program() *device.Program {
 	return &device.Program{

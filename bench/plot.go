@@ -26,7 +26,9 @@ type Plot struct {
 	Facet  string         // column with a picture for each of its values; may be empty
 	Only   map[string]any // shows the rows that have these values in these columns
 	LogX   bool
-	Fit    bool // markers alone, and the line through 0 that fits all of them
+	LogY   bool
+	Bound  string // column drawn beside each of the series, as a dashed line; may be empty
+	Fit    bool   // markers alone, and the line through 0 that fits all of them
 }
 
 // File is a file to write, whole.
@@ -151,7 +153,7 @@ const (
 
 // draw renders the rows as one picture. The legend stands beside the axes, so that it hides nothing.
 func (f *Fig) draw(p Plot, title string, rows [][]any, format string) ([]byte, error) {
-	for _, c := range []string{p.X, p.Y, p.Series} {
+	for _, c := range []string{p.X, p.Y, p.Series, p.Bound} {
 		if c != "" && f.column(c) < 0 {
 			return nil, fmt.Errorf("there is no column %q", c)
 		}
@@ -206,6 +208,21 @@ func (f *Fig) series(p Plot, rows [][]any) (names []string, parts [][][]any) {
 	return names, parts
 }
 
+// points are those of the rows that have numbers in both columns, by x. What a logarithmic axis cannot show is left out.
+func (p Plot) points(rows [][]any, x, y int) (points plotter.XYs) {
+	if y < 0 {
+		return nil
+	}
+	for _, r := range rows {
+		px, okX := number(r[x])
+		if py, okY := number(r[y]); okX && okY && !(p.LogX && px <= 0) && !(p.LogY && py <= 0) {
+			points = append(points, plotter.XY{X: px, Y: py})
+		}
+	}
+	slices.SortStableFunc(points, func(a, b plotter.XY) int { return cmp.Compare(a.X, b.X) })
+	return points
+}
+
 func colour(i int) color.Color { return plotutil.DarkColors[i%len(plotutil.DarkColors)] }
 
 func (f *Fig) lines(p Plot, rows [][]any, pic *plot.Plot, legend *plot.Legend) error {
@@ -213,17 +230,10 @@ func (f *Fig) lines(p Plot, rows [][]any, pic *plot.Plot, legend *plot.Legend) e
 	names, parts := f.series(p, rows)
 	var all plotter.XYs
 	for i, part := range parts {
-		var points plotter.XYs
-		for _, r := range part {
-			px, okX := number(r[x])
-			if py, okY := number(r[y]); okX && okY && !(p.LogX && px <= 0) {
-				points = append(points, plotter.XY{X: px, Y: py})
-			}
-		}
+		points := p.points(part, x, y)
 		if len(points) == 0 {
 			continue
 		}
-		slices.SortStableFunc(points, func(a, b plotter.XY) int { return cmp.Compare(a.X, b.X) })
 		all = append(all, points...)
 		line, marks, err := plotter.NewLinePoints(points)
 		if err != nil {
@@ -238,12 +248,26 @@ func (f *Fig) lines(p Plot, rows [][]any, pic *plot.Plot, legend *plot.Legend) e
 			pic.Add(line, marks)
 			legend.Add(names[i], line, marks)
 		}
+		if bound := p.points(part, x, f.column(p.Bound)); len(bound) > 0 {
+			line, err := plotter.NewLine(bound)
+			if err != nil {
+				return err
+			}
+			line.Color, line.Dashes = colour(i), []vg.Length{vg.Points(4), vg.Points(3)}
+			pic.Add(line)
+		}
 	}
 	if len(all) == 0 {
 		return nil
 	}
 	pic.Add(plotter.NewGrid())
-	pic.Y.Min = min(pic.Y.Min, 0)
+	if p.LogY {
+		if pic.Y.Min < pic.Y.Max {
+			pic.Y.Scale, pic.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{}
+		}
+	} else {
+		pic.Y.Min = min(pic.Y.Min, 0)
+	}
 	if p.Fit && f.Fit != nil {
 		pic.X.Min = min(pic.X.Min, 0)
 		fit, err := plotter.NewLine(plotter.XYs{{X: 0, Y: 0}, {X: pic.X.Max, Y: f.Fit.Slope * pic.X.Max}})

@@ -36,7 +36,7 @@ func runCached(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := k.Launch(nil, Grid{2, 64}, &HostLaunch{Params: out.Addr()}); err != nil {
+	if err := k.Launch(nil, Grid{Blocks: 2, Threads: 64}, &HostLaunch{Params: out.Addr()}); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := out.Host(nil); err != nil || got[0] != 128 {

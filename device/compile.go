@@ -217,11 +217,14 @@ const maxThreads = 256
 type Grid struct {
 	Blocks  int64
 	Threads int
+	// Shared is the bytes of dynamic shared memory of a block, which kernels see as dynamic_shared(): up to Info.Shared, less
+	// what the kernel has of __shared__ variables.
+	Shared int
 }
 
 // GridFor covers n threads by blocks of the given number of threads.
 func GridFor(n int64, threads int) Grid {
-	return Grid{max(1, (n+int64(threads)-1)/int64(threads)), threads}
+	return Grid{Blocks: max(1, (n+int64(threads)-1)/int64(threads)), Threads: threads}
 }
 
 // Launch queues the kernel on the stream with a copy of *p. Addresses inside p must stay allocated until the stream has
@@ -235,6 +238,9 @@ func (k Kernel[P]) Launch(st *Stream, grid Grid, p *P) error {
 	}
 	if grid.Blocks < 1 || grid.Blocks > 1<<31-1 || grid.Threads < 32 || grid.Threads > maxThreads || grid.Threads%32 != 0 {
 		return fmt.Errorf("kernel %s: a grid of %d blocks of %d threads (want 1 to 2³¹-1 blocks of 32, 64, … 256)", k.name, grid.Blocks, grid.Threads)
+	}
+	if most := k.d.infos.Shared; grid.Shared < 0 || int64(grid.Shared) > most {
+		return fmt.Errorf("kernel %s: %d bytes of shared memory (want 0 to %d)", k.name, grid.Shared, most)
 	}
 	err := k.d.do(func() error {
 		return k.d.b.launch(k.d.handle(st), k.h, grid, unsafe.Pointer(p), int64(unsafe.Sizeof(*p)))

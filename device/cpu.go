@@ -47,6 +47,7 @@ const (
 	hostRegionBytes = 128 << 20
 	hostWorkerBytes = 512 << 10
 	hostStackBytes  = 64 << 10
+	hostSharedBytes = 64 << 10 // of a block's dynamic shared memory
 )
 
 // HostLaunch is what kernel/host.cuh gets of a launch. It lies in the region, outside Go's heap.
@@ -66,6 +67,7 @@ func hostDefines() []Define {
 		{"HOST_REGION_BYTES", hostRegionBytes},
 		{"HOST_WORKER_BYTES", hostWorkerBytes},
 		{"HOST_STACK_BYTES", hostStackBytes},
+		{"HOST_SHARED_BYTES", hostSharedBytes},
 		{"WARPMAP_MAX_THREADS", maxThreads},
 	}
 }
@@ -80,7 +82,7 @@ func openCPU(cfg *config) (backend, error) {
 	b.seed.Store(cfg.seed)
 	b.inf = Info{
 		Name: "cpu", Model: cpuModel(), Arch: runtime.GOARCH, Compiler: c.version,
-		Multiprocessors: runtime.NumCPU(), Memory: total, CAS128: true,
+		Multiprocessors: runtime.NumCPU(), Memory: total, Shared: hostSharedBytes, CAS128: true,
 	}
 	return b, nil
 }

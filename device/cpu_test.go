@@ -41,7 +41,7 @@ WARPMAP_KERNEL(crash, device_test::addParams) { *(volatile u32*)p.addr = p.value
 func TestCPUInfo(t *testing.T) {
 	d := openCPU(t)
 	i := d.Info()
-	if i.Name != "cpu" || i.Model == "" || i.Arch != runtime.GOARCH || i.Compiler == "" || i.Multiprocessors < 1 || i.Memory < 1<<20 || !i.CAS128 || i.CUDA() {
+	if i.Name != "cpu" || i.Model == "" || i.Arch != runtime.GOARCH || i.Compiler == "" || i.Multiprocessors < 1 || i.Memory < 1<<20 || i.Shared < 48<<10 || !i.CAS128 || i.CUDA() {
 		t.Errorf("%+v", i)
 	}
 	if s := d.String(); s != "cpu ("+i.Model+")" {

@@ -41,6 +41,7 @@ type gpu struct {
 	mu   sync.Mutex
 	comp compiler
 	live map[resource]struct{} // what close has to free: others may hold the primary context too
+	most map[uintptr]int       // dynamic shared memory that each kernel may be launched with, where that was set
 }
 
 type resource struct {
@@ -71,7 +72,7 @@ func openCUDA(index int, cfg *config) (backend, error) {
 		return nil, fmt.Errorf("%s: %w: there are %d, from cuda:0 to cuda:%d", name, ErrNoGPU, count, count-1)
 	}
 
-	g := &gpu{drv: drv, live: map[resource]struct{}{}, toolchain: cfg.toolchain}
+	g := &gpu{drv: drv, live: map[resource]struct{}{}, most: map[uintptr]int{}, toolchain: cfg.toolchain}
 	capability, err := g.describe(name, index)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -106,8 +107,9 @@ func (g *gpu) describe(name string, index int) (capability int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	var major, minor, sms, l2 int
-	for a, v := range map[int]*int{cu.AttributeMajor: &major, cu.AttributeMinor: &minor, cu.AttributeMultiprocessors: &sms, cu.AttributeL2Bytes: &l2} {
+	var major, minor, sms, l2, shared int
+	for a, v := range map[int]*int{cu.AttributeMajor: &major, cu.AttributeMinor: &minor, cu.AttributeMultiprocessors: &sms, cu.AttributeL2Bytes: &l2,
+		cu.AttributeSharedBytes: &shared} {
 		if *v, err = g.drv.DeviceGetAttribute(a, g.dev); err != nil {
 			return 0, err
 		}
@@ -120,6 +122,7 @@ func (g *gpu) describe(name string, index int) (capability int, err error) {
 		Multiprocessors: sms,
 		Memory:          int64(memory),
 		L2:              int64(l2),
+		Shared:          int64(shared),
 		CAS128:          major >= 9,
 	}
 	if v, err := os.ReadFile("/sys/module/nvidia/version"); err == nil {
@@ -350,8 +353,30 @@ func (g *gpu) kernel(module uintptr, name string) (k uintptr, err error) {
 // launch needs no size: the driver knows each kernel's own, which the layout header holds equal to Go's.
 func (g *gpu) launch(stream, kernel uintptr, grid Grid, params unsafe.Pointer, bytes int64) error {
 	return g.in(func() error {
-		return g.drv.LaunchKernel(kernel, uint32(grid.Blocks), uint32(grid.Threads), 0, stream, params)
+		if err := g.allow(kernel, grid.Shared); err != nil {
+			return err
+		}
+		return g.drv.LaunchKernel(kernel, uint32(grid.Blocks), uint32(grid.Threads), uint32(grid.Shared), stream, params)
 	})
+}
+
+// allow lets a kernel be launched with so many bytes of dynamic shared memory, and more is never taken back: a launch of
+// another goroutine may be about to use it. Such a kernel would rather have shared memory for many blocks than an L1 cache.
+func (g *gpu) allow(kernel uintptr, bytes int) error {
+	if bytes == 0 {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if bytes <= g.most[kernel] {
+		return nil
+	}
+	err := firstErr(g.drv.FuncSetAttribute(kernel, cu.FuncDynamicSharedBytes, int32(bytes)),
+		g.drv.FuncSetAttribute(kernel, cu.FuncSharedCarveout, 100))
+	if err == nil {
+		g.most[kernel] = bytes
+	}
+	return err
 }
 
 // close gives the context back. What a fault has left cannot be freed; it goes with the context.

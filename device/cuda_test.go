@@ -83,7 +83,7 @@ func TestCUDAInfo(t *testing.T) {
 		t.Errorf("driver %q", got.Driver)
 	}
 	got.Driver = ""
-	want := device.Info{Name: "cuda:1", Model: "Fake GPU 1", Arch: "sm_90", Compiler: "NVRTC 12.4", Multiprocessors: 3, Memory: 1 << 20, L2: 4096, CAS128: true}
+	want := device.Info{Name: "cuda:1", Model: "Fake GPU 1", Arch: "sm_90", Compiler: "NVRTC 12.4", Multiprocessors: 3, Memory: 1 << 20, L2: 4096, Shared: 227 << 10, CAS128: true}
 	if got != want || !got.CUDA() {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -166,6 +166,27 @@ func TestCUDALaunch(t *testing.T) {
 	contains(t, err, "no_such_kernel", "named symbol not found")
 	must(t, d.Close())
 	f.NoLeaks()
+}
+
+// The driver is told of a launch with more shared memory than kernels usually may have, once.
+func TestCUDASharedMemory(t *testing.T) {
+	f, d := openFake(t)
+	k := kernelOf(t, d, fakeProgram, "add")
+	grid := device.GridFor(1, 32)
+	for _, shared := range []int{0, 1000, 227 << 10, 100 << 10} {
+		grid.Shared = shared
+		must(t, k.Launch(nil, grid, &addParams{}))
+		if got := f.Get("shared"); got != int64(shared) {
+			t.Errorf("launched with %d bytes of shared memory, want %d", got, shared)
+		}
+	}
+	if got := f.Get("dynamic"); got != 227<<10 {
+		t.Errorf("a kernel that was launched with 227 KiB of shared memory may have %d bytes now", got)
+	}
+	for _, shared := range []int{-1, 227<<10 + 1} {
+		grid.Shared = shared
+		contains(t, k.Launch(nil, grid, &addParams{}), "shared memory")
+	}
 }
 
 // launch runs "add" twice between events, on two streams.

@@ -81,6 +81,7 @@ type Info struct {
 	Multiprocessors int    // streaming multiprocessors, or hardware threads on the CPU
 	Memory          int64  // bytes
 	L2              int64  // bytes of last-level cache; 0 where unknown
+	Shared          int64  // bytes of shared memory that a block can have
 	CAS128          bool   // has a 128-bit compare-and-swap
 }
 

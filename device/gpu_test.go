@@ -85,7 +85,7 @@ func TestGPUInfo(t *testing.T) {
 	d := openGPU(t)
 	i := d.Info()
 	t.Logf("%v: %+v", d, i)
-	if i.Name != "cuda:0" || i.Model == "" || i.Multiprocessors < 1 || i.Memory < 1<<30 || i.L2 < 1<<16 || i.Driver == "" {
+	if i.Name != "cuda:0" || i.Model == "" || i.Multiprocessors < 1 || i.Memory < 1<<30 || i.L2 < 1<<16 || i.Shared < 64<<10 || i.Driver == "" {
 		t.Errorf("%+v", i)
 	}
 	free, total, err := d.Memory()

@@ -86,18 +86,21 @@ WARPMAP_KERNEL(sort_pairs, BuildParams) {
         if (rank == GPH_NO_RANK) continue;
         key k = load_readonly(at<key>(p.keys) + i);
         u64 to = (u64)load_readonly(at<u32>(p.starts) + Home<C>(p.table, k).cell) + rank;
-        at<key>(p.sorted_keys)[to] = k;
-        at<value>(p.sorted_values)[to] = load_readonly(at<value>(p.values) + i);
+        Access<C>::put(p.sorted, to, k, load_readonly(at<value>(p.values) + i));
     }
 }
 
 // What a group notes of the cell that it plans.
 struct Plan {
-    key k[C::CELL_PAIRS];
     u32 bits[C::CELL_PAIRS];
-    u32 need[C::VIRTUAL], free[C::VIRTUAL];
-    u32 again[C::CELL_PAIRS / 32]; // pairs whose key came before, as bits
+    u32 marks[GPH_MARKS / 32]; // a bit for each pair, by its hash: equal keys meet there
+    Fit<C> fit;
 };
+
+__device__ __forceinline__ key sorted_key(const BuildParams& p, u64 i) { return Access<C>::key_of(load_relaxed(Access<C>::word_at(p.sorted, i))); }
+__device__ __forceinline__ value sorted_value(const BuildParams& p, u64 i) {
+    return Access<C>::load_value(p.sorted, 0, i, load_relaxed(Access<C>::word_at(p.sorted, i)));
+}
 
 // The used slots of each bucket, a byte each, four in a word.
 __device__ __forceinline__ u32* used_word(const BuildParams& p, u64 bucket) { return at<u32>(p.used) + bucket / 4; }
@@ -116,30 +119,31 @@ __device__ __forceinline__ bool take(const BuildParams& p, u64 bucket, u32 n) {
 
 // drop_again takes pairs out of a cell whose key it has twice, and gives how many are left.
 __device__ __forceinline__ u32 drop_again(const BuildParams& p, Group g, Plan& w, u32 cell, u32 start, u32 n) {
-    constexpr int H = Group::LANES;
-    bool any = false;
-    for (u32 a = 0; a + 1 < n; a++) {
-        key k = w.k[a];
-        for (u32 b = g.rank(); b < n; b += H) any |= b > a && w.k[b] == k;
-    }
-    if (!g.any(any)) return n;
+    u32 kept = 0;
     if (g.rank() == 0) {
-        u32 kept = 1;
-        for (u32 b = 1; b < n; b++) {
-            key k = w.k[b];
+        for (u32 b = 0; b < n; b++) {
+            key k = sorted_key(p, start + b);
             bool again = false;
-            for (u32 a = 0; a < kept; a++) again |= w.k[a] == k;
+            for (u32 a = 0; a < kept && !again; a++) again = w.bits[a] == w.bits[b] && sorted_key(p, start + a) == k;
             if (again) continue;
-            w.k[kept] = k;
-            w.bits[kept] = w.bits[b];
-            at<key>(p.sorted_keys)[start + kept] = k;
-            at<value>(p.sorted_values)[start + kept] = at<value>(p.sorted_values)[start + b];
+            if (kept < b) {
+                w.bits[kept] = w.bits[b];
+                Access<C>::put(p.sorted, start + kept, k, sorted_value(p, start + b));
+            }
             kept++;
         }
-        n = kept;
-        at<u32>(p.counts)[cell] = n;
+        at<u32>(p.counts)[cell] = kept;
     }
-    return g.shuffle(n, 0);
+    g.sync();
+    return g.shuffle(kept, 0);
+}
+
+// count_need counts the cell's pairs in each virtual bucket.
+__device__ __forceinline__ void count_need(Group g, Plan& w, u32 mapping, u32 n) {
+    w.fit.clear_need(g);
+    g.sync();
+    for (u32 i = g.rank(); i < n; i += Group::LANES) w.fit.add_need(g, virtual_bucket<C>(w.bits[i], mapping));
+    g.sync();
 }
 
 // plan_cell looks for a code under which the cell's pairs fit what is left of the buckets, and takes the slots.
@@ -147,13 +151,25 @@ __device__ __forceinline__ void plan_cell(const BuildParams& p, Group g, Plan& w
     constexpr int H = Group::LANES;
     const Table& t = p.table;
     g.sync();
+    for (u32 i = g.rank(); i < GPH_MARKS / 32; i += H) w.marks[i] = 0;
+    g.sync();
+    bool met = false;
     for (u32 i = g.rank(); i < n; i += H) {
-        key k = load_relaxed(at<key>(p.sorted_keys) + start + i);
-        w.k[i] = k;
-        w.bits[i] = Home<C>(t, k).bits;
+        u32 bits = Home<C>(t, sorted_key(p, start + i)).bits, mark = bits % GPH_MARKS;
+        w.bits[i] = bits;
+        u32* word = &w.marks[mark / 32];
+        u32 one = 1u << mark % 32, was = *word;
+        if constexpr (H == 1) *word |= one;
+        else was = or_of(word, one);
+        met |= (was & one) != 0;
     }
     g.sync();
-    n = drop_again(p, g, w, cell, start, n);
+    if (g.any(met)) { // by chance, mostly
+        met = false;
+        for (u32 a = 0; a + 1 < n; a++)
+            for (u32 b = g.rank(); b < n; b += H) met |= b > a && w.bits[a] == w.bits[b];
+        if (g.any(met)) n = drop_again(p, g, w, cell, start, n);
+    }
     for (u32 attempt = 0; attempt < GPH_PLAN_ATTEMPTS; attempt++) {
         u32 best = ~0u, code = ~0u;
         for (u32 m = 0; m < C::MAPPINGS && (code == ~0u || m < p.mappings && m + 1 < C::MAPPINGS); m++) {
@@ -161,17 +177,10 @@ __device__ __forceinline__ void plan_cell(const BuildParams& p, Group g, Plan& w
             g.sync();
             for (u32 v = g.rank(); v < C::VIRTUAL; v += H) {
                 u64 b = r.bucket(v);
-                w.need[v] = 0;
-                w.free[v] = C::BUCKET - (load_relaxed(used_word(p, b)) >> used_shift(b) & 0xff);
+                w.fit.set_free(v, C::BUCKET - (load_relaxed(used_word(p, b)) >> used_shift(b) & 0xff));
             }
-            g.sync();
-            for (u32 i = g.rank(); i < n; i += H) {
-                u32* need = &w.need[virtual_bucket<C>(w.bits[i], m)];
-                if constexpr (H == 1) ++*need;
-                else add(need, 1u);
-            }
-            g.sync();
-            u32 x = best_offset<C>(g, w.need, w.free, false);
+            count_need(g, w, m, n);
+            u32 x = w.fit.best(g);
             if (x >= best || x >> C::LOG_VIRTUAL >= best >> C::LOG_VIRTUAL) continue;
             best = x;
             code = m << C::LOG_VIRTUAL | (x & (C::VIRTUAL - 1));
@@ -180,25 +189,17 @@ __device__ __forceinline__ void plan_cell(const BuildParams& p, Group g, Plan& w
         // The slots are taken bucket by bucket; if another group was faster at one, all are given back.
         u32 m = code >> C::LOG_VIRTUAL, offset = code & (C::VIRTUAL - 1);
         Ring r = ring_of<C>(t, cell, m);
-        g.sync();
-        for (u32 v = g.rank(); v < C::VIRTUAL; v += H) w.need[v] = 0;
-        g.sync();
-        for (u32 i = g.rank(); i < n; i += H) {
-            u32* need = &w.need[virtual_bucket<C>(w.bits[i], m)];
-            if constexpr (H == 1) ++*need;
-            else add(need, 1u);
-        }
-        g.sync();
+        if (p.mappings > 1) count_need(g, w, m, n);
         u32 missed = ~0u; // the first virtual bucket of this lane that had no room
         for (u32 v = g.rank(); v < C::VIRTUAL && missed == ~0u; v += H)
-            if (w.need[v] && !take(p, r.bucket((v + offset) & (C::VIRTUAL - 1)), w.need[v])) missed = v;
+            if (w.fit.need_of(v) && !take(p, r.bucket((v + offset) & (C::VIRTUAL - 1)), w.fit.need_of(v))) missed = v;
         if (!g.any(missed != ~0u)) {
             if (g.rank() == 0) store_relaxed(cell_at<C>(t, cell), (typename C::cell)code);
             return;
         }
         for (u32 v = g.rank(); v < C::VIRTUAL && v < missed; v += H) {
             u64 b = r.bucket((v + offset) & (C::VIRTUAL - 1));
-            if (w.need[v]) add(used_word(p, b), 0u - (w.need[v] << used_shift(b)));
+            if (w.fit.need_of(v)) add(used_word(p, b), 0u - (w.fit.need_of(v) << used_shift(b)));
         }
     }
     if (g.rank() == 0) at<u32>(p.counts)[cell] = n | GPH_UNPLACED;
@@ -241,8 +242,8 @@ WARPMAP_KERNEL(write_pairs, BuildParams) {
             n &= ~GPH_UNPLACED;
             for (u32 i = g.rank(); (i & ~31u) < n; i += H) {
                 bool on = i < n;
-                key k = on ? load_readonly(at<key>(p.sorted_keys) + from + i) : 0;
-                value v = on ? load_readonly(at<value>(p.sorted_values) + from + i) : value{};
+                key k = on ? sorted_key(p, from + i) : 0;
+                value v = on ? sorted_value(p, from + i) : value{};
                 leave(p, on && unplaced, k, v);
                 if (!on || unplaced) continue;
                 u64 b = bucket_of<C>(t, Home<C>(t, k), cell_code);

@@ -15,21 +15,21 @@ var buildCU string
 
 // BuildParams are the parameters of the kernels of build.cu.
 type BuildParams struct {
-	Table                    Table
-	Rows                     table.Partition
-	Keys, Values             uint64 // N pairs in the order of stretches of cells
-	N                        uint64
-	Span                     uint64 // items that a block takes in a row
-	Counts                   uint64 // u32, one a cell: its pairs, with unplaced
-	Starts                   uint64 // u32, one a cell: its first pair in SortedKeys and SortedValues
-	Ranks                    uint64 // u8, one a pair: its number in its cell, or noRank
-	SortedKeys, SortedValues uint64
-	LeftKeys, LeftValues     uint64 // the pairs that are inserted afterwards, Counters.Refused of them
-	LeftLimit                uint64
-	Used                     uint64 // u8, one a bucket: slots that are taken; then slots that are still to be written
-	Least, Most              uint32 // pairs of the cells that plan takes
-	Mappings                 uint32 // that plan compares at least, so long as one fits
-	Pad                      uint32
+	Table                Table
+	Rows                 table.Partition
+	Keys, Values         uint64 // N pairs in the order of stretches of cells
+	N                    uint64
+	Span                 uint64 // items that a block takes in a row
+	Counts               uint64 // u32, one a cell: its pairs, with unplaced
+	Starts               uint64 // u32, one a cell: its first pair in Sorted
+	Ranks                uint64 // u8, one a pair: its number in its cell, or noRank
+	Sorted               uint64 // slots: the pairs in the order of their cells
+	LeftKeys, LeftValues uint64 // the pairs that are inserted afterwards, Counters.Refused of them
+	LeftLimit            uint64
+	Used                 uint64 // u8, one a bucket: slots that are taken; then slots that are still to be written
+	Least, Most          uint32 // pairs of the cells that plan takes
+	Mappings             uint32 // that plan compares at least, so long as one fits
+	Pad                  uint32
 }
 
 const (
@@ -38,10 +38,12 @@ const (
 	unplaced = 1 << 31
 	// planAttempts bounds how often a cell is planned anew because other groups took its slots.
 	planAttempts = 4
+	// marks is the number of bits by which plan_cells sees that a cell has no key twice.
+	marks = 1 << 12
 	// startEach is the number of cells that a thread of start_cells takes.
 	startEach = 8
 	// buildSpan is the number of pairs that a block takes in a row.
-	buildSpan = 1 << 12
+	buildSpan = 1 << 10
 	// stretchBytes is how much of the pairs has cells in one stretch: with the cells' counters and the buckets they write
 	// to, less than an L2 cache holds.
 	stretchBytes = 1 << 22
@@ -66,7 +68,8 @@ func (c *core) compileBuild() (*builder, error) {
 	}
 	p.Defines = append(append(p.Defines, table.PartitionDefines()...), device.Define{Name: "GPH_BUILD_GROUP", Value: group},
 		device.Define{Name: "GPH_NO_RANK", Value: noRank}, device.Define{Name: "GPH_UNPLACED", Value: fmt.Sprintf("%du", uint32(unplaced))},
-		device.Define{Name: "GPH_PLAN_ATTEMPTS", Value: planAttempts}, device.Define{Name: "GPH_START_EACH", Value: startEach})
+		device.Define{Name: "GPH_PLAN_ATTEMPTS", Value: planAttempts}, device.Define{Name: "GPH_START_EACH", Value: startEach},
+		device.Define{Name: "GPH_MARKS", Value: marks})
 	p.Layouts = append(p.Layouts, BuildParams{})
 	m, err := c.d.Compile(p)
 	if err != nil {
@@ -83,21 +86,16 @@ func (c *core) compileBuild() (*builder, error) {
 	return b, nil
 }
 
-// densest is how many keys a cell may have for a known set to be placed, where a table of 8-slot buckets is filled to the load
-// factor: by simulation, with a margin. Larger cells make a smaller index, which stays in the L2 cache better.
+// densest is how many keys a cell may have for a known set to be placed, where a table is filled to the load factor: by
+// simulation, with a margin. Larger cells make a smaller index, which stays in the L2 cache better.
 func (c config) densest(load float64) float64 {
-	k := 10.0
-	switch {
-	case load <= 0.6:
-		k = 32
-	case load <= 0.75:
-		k = 16
-	case load <= 0.85:
-		k = 14
-	case load <= 0.92:
-		k = 12.5
+	keys := map[int][4]float64{4: {12, 8, 7, 6}, 8: {32, 14, 12.5, 10}, 16: {40, 24, 18, 14}, 32: {50, 30, 24, 16}}[c.bucket]
+	for i, most := range []float64{0.6, 0.82, 0.92} {
+		if load <= most {
+			return keys[i]
+		}
 	}
-	return k * math.Sqrt(float64(c.bucket)/8)
+	return keys[3]
 }
 
 // pairs is a set of pairs on the device.
@@ -107,22 +105,14 @@ type pairs struct {
 }
 
 // construct places pairs in the empty table. repack lets it choose the number of cells, up to those there is memory for.
-// Pairs that are left over go through the insert kernels, which may grow the table; why says what forbade that, and then
-// some pairs are not in. It waits for the stream. Where there is too little memory for it, all go that way.
-func (c *core) construct(st *device.Stream, in pairs, repack bool) (why error, err error) {
-	insert := func(x pairs) error {
-		if x.n == 0 {
-			return nil
-		}
-		_, why, err = c.insertAll(st, &c.kernel.replace, InsertParams{Keys: x.keys, Values: x.values, N: uint64(x.n)})
-		return err
-	}
+// Pairs that are left over go to rest; so do all, where there is too little memory for it. It waits for the stream.
+func (c *core) construct(st *device.Stream, in pairs, repack bool, rest func(pairs) error) error {
 	if in.n > c.slots() || in.n > math.MaxUint32 {
-		return why, insert(in)
+		return rest(in)
 	}
 	b, err := c.compileBuild()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	load := float64(in.n) / float64(c.slots())
 	if repack {
@@ -135,22 +125,22 @@ func (c *core) construct(st *device.Stream, in pairs, repack bool) (why error, e
 	size := int64(0)
 	take := func(bytes int64) int64 { at := size; size += align(bytes); return at }
 	orderedKeys, orderedValues := take(in.n*kb), take(in.n*vb)
-	sortedKeys, sortedValues := take(in.n*kb), take(in.n*vb)
+	sorted := take(in.n * int64(c.cfg.slotBytes()))
 	leftKeys, leftValues := take(left*kb), take(left*vb)
 	ranks, counts, starts, used := take(in.n), take(4*cells), take(4*cells), take(buckets+4)
 	counters := take(8 * int64(table.PartitionWords(parts)))
 	mem, err := device.Make[byte](c.d, int(size))
 	if oom(err) {
-		return why, insert(in)
+		return rest(in)
 	} else if err != nil {
-		return nil, err
+		return err
 	}
 	defer mem.Free()
 	at := func(offset int64) uint64 { return mem.Addr() + uint64(offset) }
 
 	p := BuildParams{
 		Table: c.t, Keys: at(orderedKeys), Values: at(orderedValues), N: uint64(in.n), Span: buildSpan,
-		Counts: at(counts), Starts: at(starts), Ranks: at(ranks), SortedKeys: at(sortedKeys), SortedValues: at(sortedValues),
+		Counts: at(counts), Starts: at(starts), Ranks: at(ranks), Sorted: at(sorted),
 		LeftKeys: at(leftKeys), LeftValues: at(leftValues), LeftLimit: uint64(left), Used: at(used),
 		Rows: table.Partition{Keys: in.keys, Values: in.values, N: uint64(in.n), OutKeys: at(orderedKeys), OutValues: at(orderedValues), Parts: uint64(parts)},
 	}
@@ -160,11 +150,15 @@ func (c *core) construct(st *device.Stream, in pairs, repack bool) (why error, e
 		b.partition.Run(st, device.View[uint64](mem, int(counters), table.PartitionWords(parts)), &p.Rows, &p),
 		b.rank.Launch(st, spanned, &p), b.start.Launch(st, device.GridFor((cells+startEach-1)/startEach, threads), &p), b.sort.Launch(st, spanned, &p))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	perCell := float64(in.n) / float64(cells)
-	p.Mappings = 1
-	if load > 0.85 {
+	switch {
+	case load <= 0.6:
+		p.Mappings = 1
+	case load <= 0.82:
+		p.Mappings = 2
+	default:
 		p.Mappings = 4
 	}
 	cellGrid := device.GridFor(cells, threads)
@@ -177,28 +171,31 @@ func (c *core) construct(st *device.Stream, in pairs, repack bool) (why error, e
 			continue
 		}
 		if err := b.plan.Launch(st, cellGrid, &p); err != nil {
-			return nil, err
+			return err
 		}
 		p.Most = p.Least
 	}
 	if err := b.write.Launch(st, cellGrid, &p); err != nil {
-		return nil, err
+		return err
 	}
 	if err := c.look(st); err != nil {
-		return nil, err
+		return err
 	}
 	n := int64(c.k.Refused)
 	c.k.Refused, c.k.Exported = 0, 0
 	if err := c.counters.Write(st, []Counters{c.k}); err != nil {
-		return nil, err
+		return err
 	}
 	if n > left { // duplicates of few keys, most likely: an insert makes short work of them
 		if err := errors.Join(c.empty(st), c.look(st)); err != nil {
-			return nil, err
+			return err
 		}
-		return why, insert(in)
+		return rest(in)
 	}
-	return why, insert(pairs{at(leftKeys), at(leftValues), n})
+	if n == 0 {
+		return nil
+	}
+	return rest(pairs{at(leftKeys), at(leftValues), n})
 }
 
 // sizes are the steps by which plan goes from large cells to small, as shares of the mean.
@@ -224,16 +221,26 @@ func (c *core) buildOn(st *device.Stream, in pairs) error {
 				return err
 			}
 		}
-		why, err := c.construct(st, in, true)
-		if err != nil || why == nil {
-			return err
-		}
-		failed, err := c.missing(st, in)
+		failed, why, err := c.constructOr(st, in, true)
 		if err != nil {
 			return err
 		}
 		return c.full(failed, why)
 	})
+}
+
+// constructOr is construct, with an insert of what is left over, which may grow the table. The positions that are not
+// in come back with the reason.
+func (c *core) constructOr(st *device.Stream, in pairs, repack bool) (failed []int, why error, err error) {
+	err = c.construct(st, in, repack, func(x pairs) error {
+		_, why, err = c.insertParts(st, &c.kernel.replace, InsertParams{Keys: x.keys, Values: x.values, N: uint64(x.n)})
+		return err
+	})
+	if err != nil || why == nil {
+		return nil, nil, err
+	}
+	failed, err = c.missing(st, in)
+	return failed, why, err
 }
 
 // missing gives the positions whose keys are not in the table.

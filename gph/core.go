@@ -26,6 +26,10 @@ type Options struct {
 	// InsertGroup and FindGroup are the lanes that work on one key, 1 to 32: |h| and |g| of the paper. Zero means what is
 	// fastest on the device. A group that moves a cell has InsertGroup lanes too, but 8 at least if not 1.
 	InsertGroup, FindGroup int
+	// Index says where look-ups read the cells.
+	Index Index
+	// NoProfile leaves aside what `warpmap tune gph` found for this device; WARPMAP_PROFILES=off does for all tables.
+	NoProfile bool
 }
 
 const (
@@ -36,6 +40,8 @@ const (
 	firstBatch = 1 << 16
 	// largestBatch bounds the lists that an insert needs, at 8 bytes an item.
 	largestBatch = 1 << 24
+	// constructFrom is the batch that is worth a bulk construction where the table is empty.
+	constructFrom = 1 << 16
 	// rebuilds bounds the attempts to find a table that takes all pairs.
 	rebuilds = 8
 )
@@ -66,7 +72,9 @@ type core struct {
 	memory
 	closed  bool
 	scratch device.Slice[byte]
-	build   *builder // of the present hash function; nil until needed
+	shared  sharedIndex
+	foreach map[string]*foreachProgram // by the callback and the table's type
+	build   *builder                   // of the present hash function; nil until needed
 }
 
 // memory is what a rebuild replaces.
@@ -81,7 +89,7 @@ type memory struct {
 // program is the table's kernels with the given translation unit.
 func (c *core) program(name, main string, more ...device.File) *device.Program {
 	move := c.opts.InsertGroup
-	if move > 1 {
+	if move > 1 || c.d == nil || c.d.Info().CUDA() { // a GPU's shared memory holds no workspace for every lane
 		move = max(move, 8)
 	}
 	return &device.Program{
@@ -95,9 +103,10 @@ func (c *core) program(name, main string, more ...device.File) *device.Program {
 
 // complete checks the options and fills in the defaults.
 func (o *Options) complete(info device.Info, cfg *config) error {
-	if err := o.Options.Check(); err != nil {
+	if err := errors.Join(o.Options.Check(), o.Index.check()); err != nil {
 		return err
 	}
+	o.consult(info, cfg)
 	cfg.hash = o.Hash
 	cfg.packed = cfg.valueBytes <= 8 && (cfg.slotBytes() <= 8 || info.CAS128)
 	or := func(x *int, y int) int {
@@ -106,7 +115,14 @@ func (o *Options) complete(info device.Info, cfg *config) error {
 		}
 		return *x
 	}
-	cfg.bucket = or(&o.Bucket, max(4, bucketBytes/cfg.slotBytes()))
+	if o.LoadFactor == 0 {
+		o.LoadFactor = defaultLoadFactor
+	}
+	bucket := max(4, bucketBytes/cfg.slotBytes())
+	if bucket == 4 && o.LoadFactor > 0.6 && cfg.slotBytes() == 16 { // four slots are full too often
+		bucket = 8
+	}
+	cfg.bucket = or(&o.Bucket, bucket)
 	cfg.virtual = or(&o.VirtualBuckets, 32)
 	cfg.cellBytes = or(&o.CellBytes, 1)
 	if err := cfg.check(); err != nil {
@@ -124,9 +140,6 @@ func (o *Options) complete(info device.Info, cfg *config) error {
 			return fmt.Errorf("gph: a group of %d lanes (want 1, 2, 4, 8, 16 or 32)", g)
 		}
 	}
-	if o.LoadFactor == 0 {
-		o.LoadFactor = defaultLoadFactor
-	}
 	if o.KeysPerCell == 0 {
 		o.KeysPerCell = cfg.keysPerCell(o.LoadFactor)
 	}
@@ -139,7 +152,7 @@ func (o *Options) complete(info device.Info, cfg *config) error {
 // keysPerCell is how many keys a cell may have so that inserts one by one reach the load factor: by simulation, with a
 // margin, for 32 virtual buckets.
 func (c config) keysPerCell(load float64) float64 {
-	keys := map[int][3]float64{4: {12, 4, 3}, 8: {25, 8.5, 7}, 16: {40, 16, 10}, 32: {50, 20, 12}}[c.bucket]
+	keys := map[int][3]float64{4: {8, 3.5, 3}, 8: {24, 8, 6.5}, 16: {40, 16, 10}, 32: {50, 20, 12}}[c.bucket]
 	k := keys[2]
 	switch {
 	case load <= 0.6:
@@ -150,7 +163,7 @@ func (c config) keysPerCell(load float64) float64 {
 	if c.cellBytes == 2 {
 		k *= 1.5
 	}
-	return k
+	return min(k, cellPairs/2)
 }
 
 func newCore(d *device.Device, keyBytes, valueBytes int, o Options) (*core, error) {
@@ -193,7 +206,8 @@ func (c *core) compile() error {
 		find(m, "fill_replace", &k.replace.fill), find(m, "refine_replace", &k.replace.refine),
 		find(m, "fill_new", &k.fresh.fill), find(m, "refine_new", &k.fresh.refine),
 		find(m, "fill_old", &k.old.fill), find(m, "refine_old", &k.old.refine),
-		find(m, "find", &k.find), find(m, "erase", &k.erase), find(m, "export_pairs", &k.export))
+		find(m, "find", &k.find), find(m, "erase", &k.erase), find(m, "export_pairs", &k.export),
+		c.compileShared())
 }
 
 func find[P any](m *device.Module, name string, k *device.Kernel[P]) (err error) {
@@ -372,21 +386,28 @@ func (c *core) memoryFor(bytes int64) (uint64, error) {
 	return c.scratch.Addr(), nil
 }
 
-// insert inserts n pairs at device addresses, growing as it must. It goes through the batch in parts: each fits for sure,
-// or is small enough to learn from it how many keys are new. The positions that do not fit come back with the reason. It
-// waits for the stream: only the end of a batch tells whether every pair found its place. The caller holds the lock.
+// insert inserts n pairs at device addresses, growing as it must. The positions that do not fit come back with the reason.
+// It waits for the stream: only the end of a batch tells whether every pair found its place. The caller holds the lock.
 func (c *core) insert(st *device.Stream, k *insertKernels, keys, values, added uint64, n int64) (failed []int, why error, err error) {
 	if n == 0 {
 		return nil, nil, nil
 	}
 	err = c.order.Write(st, func() error {
-		failed, why, err = c.insertAll(st, k, InsertParams{Keys: keys, Values: values, Added: added, N: uint64(n)})
+		if err := c.look(st); err != nil {
+			return err
+		}
+		if c.live == 0 && added == 0 && n >= constructFrom && n <= c.limit() {
+			failed, why, err = c.constructOr(st, pairs{keys, values, n}, false)
+			return err
+		}
+		failed, why, err = c.insertParts(st, k, InsertParams{Keys: keys, Values: values, Added: added, N: uint64(n)})
 		return err
 	})
 	return failed, why, err
 }
 
-func (c *core) insertAll(st *device.Stream, k *insertKernels, p InsertParams) (failed []int, why error, err error) {
+// insertParts goes through a batch in parts: each fits for sure, or is small enough to learn from it how many keys are new.
+func (c *core) insertParts(st *device.Stream, k *insertKernels, p InsertParams) (failed []int, why error, err error) {
 	keyBytes, valueBytes := uint64(c.cfg.keyBytes), uint64(c.cfg.valueBytes)
 	try := uint64(firstBatch)
 	if err := c.look(st); err != nil {
@@ -396,14 +417,21 @@ func (c *core) insertAll(st *device.Stream, k *insertKernels, p InsertParams) (f
 		before := c.k.Inserted
 		q := p
 		q.N = min(n-first, largestBatch)
+		with := k
 		if room := uint64(max(0, c.limit()-c.live)); why == nil && q.N > room {
 			q.N = min(q.N, max(room, try))
+			if q.N > room { // some may have no room at all: nothing is moved for them before the table has grown
+				with = &insertKernels{fill: k.fill}
+			}
 		}
 		q.Keys, q.Values = p.Keys+first*keyBytes, p.Values+first*valueBytes
 		if p.Added != 0 {
 			q.Added = p.Added + first
 		}
-		lost, err := c.insertOnce(st, k, q)
+		lost, err := c.insertOnce(st, with, q)
+		if err == nil && with != k && len(lost) > 0 && c.live+int64(len(lost)) <= c.limit() {
+			lost, err = c.insertAgain(st, k, q, lost)
+		}
 		if oom(err) {
 			for i := first; i < n; i++ {
 				failed = append(failed, int(i))
@@ -424,7 +452,8 @@ func (c *core) insertAll(st *device.Stream, k *insertKernels, p InsertParams) (f
 			if err != nil {
 				return nil, nil, err
 			}
-			if len(lost) > 0 && why == nil {
+			if len(lost) > 0 && (why == nil || with != k) { // in a larger table, or now with moves
+				with = k
 				if lost, err = c.insertAgain(st, k, q, lost); oom(err) {
 					why, err = err, nil
 				}
@@ -613,15 +642,7 @@ func (c *core) rebuildOnce(st *device.Stream, old memory, buckets int64, seed ui
 	if err := c.allocate(buckets, seed); err != nil {
 		return err
 	}
-	slots := (old.t.Main + old.t.Reserve + 1) * uint64(c.cfg.bucket)
-	var err error
-	for first := uint64(0); first < slots && err == nil; first += largestBatch {
-		var lost []int
-		p := InsertParams{Source: old.t, First: first, N: min(slots-first, largestBatch)}
-		if lost, err = c.insertOnce(st, &c.kernel.old, p); err == nil && len(lost) > 0 {
-			err = errNoPlace
-		}
-	}
+	err := c.refill(st, old)
 	if err == nil && c.live != old.live {
 		err = fmt.Errorf("gph: %d pairs of %d came to a new table: this is a defect of warpmap", c.live, old.live)
 	}
@@ -631,6 +652,47 @@ func (c *core) rebuildOnce(st *device.Stream, old memory, buckets int64, seed ui
 		c.memory = old
 	}
 	return err
+}
+
+// refill puts the old table's pairs into the new one, which is empty: by bulk construction, or, where there is too little
+// memory for the pairs in between, slot by slot. errNoPlace: some found no place.
+func (c *core) refill(st *device.Stream, old memory) error {
+	if old.live >= constructFrom {
+		kb, vb := int64(c.cfg.keyBytes), int64(c.cfg.valueBytes)
+		mem, err := device.Make[byte](c.d, int(align(old.live*kb)+old.live*vb))
+		if err == nil {
+			defer mem.Free()
+			in := pairs{mem.Addr(), mem.Addr() + uint64(align(old.live*kb)), old.live}
+			if err := old.export(st, c, in.keys, in.values); err != nil {
+				return err
+			}
+			return c.construct(st, in, false, func(x pairs) error {
+				for first := int64(0); first < x.n; first += largestBatch {
+					n := min(x.n-first, largestBatch)
+					p := InsertParams{Keys: x.keys + uint64(first*kb), Values: x.values + uint64(first*vb), N: uint64(n)}
+					if lost, err := c.insertOnce(st, &c.kernel.fresh, p); err != nil {
+						return err
+					} else if len(lost) > 0 {
+						return errNoPlace
+					}
+				}
+				return nil
+			})
+		}
+		if !oom(err) {
+			return err
+		}
+	}
+	slots := (old.t.Main + old.t.Reserve + 1) * uint64(c.cfg.bucket)
+	for first := uint64(0); first < slots; first += largestBatch {
+		p := InsertParams{Source: old.t, First: first, N: min(slots-first, largestBatch)}
+		if lost, err := c.insertOnce(st, &c.kernel.old, p); err != nil {
+			return err
+		} else if len(lost) > 0 {
+			return errNoPlace
+		}
+	}
+	return nil
 }
 
 // growTo is Map.Grow.
@@ -688,21 +750,25 @@ func (c *core) clear() error {
 	})
 }
 
-// all exports every pair to memory for c.live of them, which the caller has looked up.
-func (c *core) all(st *device.Stream, keys, values uint64) error {
-	c.k.Exported = 0
-	if err := c.counters.Write(st, []Counters{c.k}); err != nil {
+// export copies every pair to memory for m.live of them.
+func (m *memory) export(st *device.Stream, c *core, keys, values uint64) error {
+	var k [1]Counters
+	if err := m.counters.Read(st, k[:]); err != nil {
 		return err
 	}
-	p := SlotsParams{Table: c.t, Keys: keys, Values: values, Limit: uint64(c.live)}
-	if err := c.kernel.export.Launch(st, c.grid(c.slots()+int64(c.cfg.bucket)), &p); err != nil {
+	k[0].Exported = 0
+	if err := m.counters.Write(st, k[:]); err != nil {
 		return err
 	}
-	if err := c.look(st); err != nil {
+	p := SlotsParams{Table: m.t, Keys: keys, Values: values, Limit: uint64(m.live)}
+	if err := c.kernel.export.Launch(st, c.grid(int64(m.t.Main+m.t.Reserve+1)*int64(c.cfg.bucket)), &p); err != nil {
 		return err
 	}
-	if int64(c.k.Exported) != c.live {
-		return fmt.Errorf("gph: %d pairs exported of %d: this is a defect of warpmap", c.k.Exported, c.live)
+	if err := m.counters.Read(st, k[:]); err != nil {
+		return err
+	}
+	if int64(k[0].Exported) != m.live {
+		return fmt.Errorf("gph: %d pairs exported of %d: this is a defect of warpmap", k[0].Exported, m.live)
 	}
 	return nil
 }
@@ -758,6 +824,7 @@ func (c *core) close() error {
 	if c.scratch.Len() > 0 {
 		c.scratch.Free()
 	}
+	c.shared.free()
 	c.counters.Free()
 	if e := c.mem.Free(); err == nil && !errors.Is(e, device.ErrClosed) {
 		err = e

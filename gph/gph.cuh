@@ -134,31 +134,71 @@ template <class C> __device__ __forceinline__ typename C::value value_of(const T
 template <class C, class Tile> __device__ bool find(const Table& t, Tile g, typename C::key k, typename C::value& v) {
     Home<C> h(t, k);
     Hit<C> hit;
-    read_bucket<C, !C::PACKED, false>(t, g, g.rank() == 0, bucket_of<C>(t, h, load_readonly(cell_at<C>(t, h.cell))), h.stored, hit);
+    read_bucket<C, !C::PACKED, false>(t, g, g.rank() == 0, bucket_of<C>(t, h, load_kept(cell_at<C>(t, h.cell))), h.stored, hit);
     typename C::value mine{};
     if (hit.found) mine = value_of<C>(t, hit);
     v = g.shuffle(mine, 0);
     return g.shuffle((u32)hit.found, 0);
 }
 
-// best_offset compares the R offsets under a mapping: each lane judges offsets of its own. need[v] are the pairs of virtual
-// bucket v, free[b] the empty slots of bucket b of the ring. It gives score · R + offset of the best, the one that
-// leaves the buckets most even; ~0 if the pairs fit under none. With missing, the score is the number of slots that are missing.
-template <class C, class Tile> __device__ __forceinline__ u32 best_offset(Tile g, const u32* need, const u32* free, bool missing) {
-    u32 best = ~0u;
-    for (u32 offset = g.rank(); offset < C::VIRTUAL; offset += Tile::LANES) {
-        u32 score = 0, short_of = 0;
-        for (u32 v = 0; v < C::VIRTUAL; v++) {
-            u32 n = need[v], f = free[(v + offset) & (C::VIRTUAL - 1)];
-            score += n * (2 * (C::BUCKET - f) + n);
-            short_of += n > f ? n - f : 0;
-            if (short_of && !missing) break;
-        }
-        u32 x = (missing ? short_of : score) << C::LOG_VIRTUAL | offset;
-        if ((missing || !short_of) && x < best) best = x;
+// Fit is what is compared to choose an offset: of each virtual bucket the pairs that belong there, of each bucket of the ring
+// the empty slots; a byte each, so that four are compared at once. The empty slots go round: those of the first buckets come again
+// behind the last.
+template <class C> struct Fit {
+    static constexpr u32 WORDS = (C::VIRTUAL + 3) / 4, ROUND = 4 * WORDS + C::VIRTUAL + 4;
+    u32 need[WORDS];
+    u32 free[(ROUND + 3) / 4];
+
+    __device__ __forceinline__ u32 need_of(u32 v) const { return need[v / 4] >> v % 4 * 8 & 0xff; }
+    __device__ __forceinline__ u32 free_of(u32 b) const { return ((const u8*)free)[b]; }
+    __device__ __forceinline__ void set_free(u32 b, u32 n) {
+        for (; b < ROUND; b += C::VIRTUAL) ((u8*)free)[b] = (u8)n;
     }
-    return g.min_of(best);
-}
+
+    template <class Tile> __device__ __forceinline__ void clear_need(Tile g) {
+        for (u32 i = g.rank(); i < WORDS; i += Tile::LANES) need[i] = 0;
+    }
+    template <class Tile> __device__ __forceinline__ void add_need(Tile, u32 v) {
+        u32 one = 1u << v % 4 * 8;
+        if constexpr (Tile::LANES == 1) need[v / 4] += one;
+        else add(&need[v / 4], one);
+    }
+
+    // best compares the R offsets: each lane judges offsets of its own. It gives score · R + offset of the best, the one that
+    // leaves the buckets most even; ~0 if the pairs fit under none.
+    template <class Tile> __device__ __forceinline__ u32 best(Tile g) const {
+        constexpr u32 EACH = 0x01010101u, TOP = 0x80808080u;
+        u32 best = ~0u;
+        for (u32 offset = g.rank(); offset < C::VIRTUAL; offset += Tile::LANES) {
+            u32 score = 0, over = 0, low = free[offset / 4];
+#pragma unroll
+            for (u32 i = 0; i < WORDS; i++) {
+                u32 high = free[offset / 4 + i + 1], n = need[i];
+                u32 f = (u32)(((u64)high << 32 | low) >> offset % 4 * 8);
+                low = high;
+                over |= ~((f | TOP) - n) & TOP; // the bytes of n that are larger than those of f
+                score = dot4(n, 2 * C::BUCKET * EACH - 2 * f + n, score);
+            }
+            u32 x = score << C::LOG_VIRTUAL | offset;
+            if (!over && x < best) best = x;
+        }
+        return g.min_of(best);
+    }
+    // least_missing gives missing slots · R + offset of the offset under which the fewest slots are missing.
+    template <class Tile> __device__ __forceinline__ u32 least_missing(Tile g) const {
+        u32 least = ~0u;
+        for (u32 offset = g.rank(); offset < C::VIRTUAL; offset += Tile::LANES) {
+            u32 missing = 0;
+            for (u32 v = 0; v < C::VIRTUAL; v++) {
+                u32 n = need_of(v), f = free_of(v + offset);
+                missing += n > f ? n - f : 0;
+            }
+            u32 x = missing << C::LOG_VIRTUAL | offset;
+            if (x < least) least = x;
+        }
+        return g.min_of(least);
+    }
+};
 
 // A cell is moved by the group that holds its lock; locks are shared by cells of equal low bits. Nobody waits for a lock
 // while it holds one, so there is no deadlock.
@@ -171,8 +211,7 @@ template <class C> struct Workspace {
     u32 bits[C::CELL_PAIRS + 1];  // of the hash of each pair of the cell; the new pair's comes last
     u16 from[C::CELL_PAIRS + 1];  // its slot now, in the present ring
     u16 to[C::CELL_PAIRS + 1];    // and the slot that was claimed for it, in the new one
-    u32 need[C::VIRTUAL];         // pairs of the cell in each virtual bucket
-    u32 free[C::VIRTUAL];         // empty slots of each bucket of the ring
+    Fit<C> fit;
     u32 pairs;
 };
 
@@ -208,8 +247,8 @@ template <class C, class Tile> struct Move {
 
     static __device__ __forceinline__ u64 place(const Ring& r, u16 slot) { return r.bucket(slot / C::BUCKET) * C::BUCKET + slot % C::BUCKET; }
 
-    // run inserts the pair. The group holds the lock of the pair's cell.
-    template <bool REPLACE> __device__ __forceinline__ Outcome run(key k0, value v0) {
+    // run inserts the pair, and displaces up to so many other cells for it. The group holds the lock of the pair's cell.
+    template <bool REPLACE> __device__ __forceinline__ Outcome run(key k0, value v0, u32 displacements) {
         h = Home<C>(t, k0);
         k = h.stored;
         v = v0;
@@ -226,7 +265,7 @@ template <class C, class Tile> struct Move {
             if (state == 0) break;
         }
         if (h.side) return REFUSED; // cannot be: the side bucket has room for each reserved key
-        for (u32 n = 0; n < GPH_DISPLACEMENTS; n++) {
+        for (u32 n = 0; n < displacements; n++) {
             if (relocate(h.cell, 1)) return INSERTED;
             displace(n);
         }
@@ -272,7 +311,7 @@ template <class C, class Tile> struct Move {
         choose(mapping, true); // fills need again
         g.sync();
         u32 b = 0;
-        while (b < C::VIRTUAL && w.need[b] <= w.free[(b + offset) & (C::VIRTUAL - 1)]) b++;
+        while (b < C::VIRTUAL && w.fit.need_of(b) <= w.fit.free_of(b + offset)) b++;
         if (b == C::VIRTUAL) return;
         u64 slot = r.bucket((b + offset) & (C::VIRTUAL - 1)) * C::BUCKET + (turn * 5 + h.bits) % C::BUCKET;
         key x = A::key_of(load_relaxed(A::word_at(t.buckets, slot)));
@@ -320,7 +359,7 @@ template <class C, class Tile> struct Move {
                 w.bits[n] = o.bits;
                 w.from[n] = (u16)(b * C::BUCKET + i);
             }
-            w.free[b] = free;
+            w.fit.set_free(b, free);
         }
         g.sync();
         pairs = w.pairs;
@@ -336,22 +375,22 @@ template <class C, class Tile> struct Move {
         for (u32 b = g.rank(); b < C::VIRTUAL; b += H) {
             V s;
             s.load(true, t.buckets + r.bucket(b) * (C::BUCKET * C::SLOT_BYTES), 0);
-            w.free[b] = popcount(s.matches(C::EMPTY));
+            w.fit.set_free(b, popcount(s.matches(C::EMPTY)));
         }
     }
 
-    // choose gives the offset that fits best under the mapping, or ~0: each lane judges offsets of its own. The pairs of a
-    // virtual bucket must fit the bucket's empty slots; as the paper prunes those that cannot, nothing is moved for them.
-    // Of those that fit, the one that leaves the buckets most even. With missing, the offset under which the fewest slots
-    // are missing, and their number · R.
+    // choose gives the offset that fits best under the mapping, or ~0. As the paper prunes offsets that must overflow, nothing
+    // is moved for them. With missing, see Fit::least_missing.
     __device__ __forceinline__ u32 choose(u32 mapping, bool missing) {
-        for (u32 b = g.rank(); b < C::VIRTUAL; b += H) w.need[b] = 0;
         g.sync();
-        for (u32 n = g.rank(); n < total; n += H) count(&w.need[virtual_bucket<C>(w.bits[n], mapping)]);
+        w.fit.clear_need(g);
         g.sync();
-        u32 best = best_offset<C>(g, w.need, w.free, missing);
+        for (u32 n = g.rank(); n < total; n += H) w.fit.add_need(g, virtual_bucket<C>(w.bits[n], mapping));
+        g.sync();
         tried += g.rank() == 0;
-        return best == ~0u || missing ? best : best & (C::VIRTUAL - 1);
+        if (missing) return w.fit.least_missing(g);
+        u32 best = w.fit.best(g);
+        return best == ~0u ? best : best & (C::VIRTUAL - 1);
     }
 
     // claim takes a slot for every pair, and writes it there; or none.

@@ -27,11 +27,11 @@ template <bool PLACE, class Done> __device__ __forceinline__ void look_up(const 
     u64 i = grid_thread(), stride = grid_threads();
     key k = i < n ? input_key(keys, i) : 0, next = i + stride < n ? input_key(keys, i + stride) : 0;
     Home<C> h(t, k);
-    u32 code = load_readonly(cell_at<C>(t, h.cell));
+    u32 code = load_kept(cell_at<C>(t, h.cell));
     for (; (i & ~31ull) < n; i += stride) {
         key after = i + 2 * stride < n ? input_key(keys, i + 2 * stride) : 0;
         Home<C> h1(t, next);
-        u32 code1 = load_readonly(cell_at<C>(t, h1.cell));
+        u32 code1 = load_kept(cell_at<C>(t, h1.cell));
         Hit<C> hit;
         read_bucket<C, PLACE || !C::PACKED, false>(t, g, i < n, bucket_of<C>(t, h, code), h.stored, hit);
         if (i < n) done(i, h, hit);
@@ -116,11 +116,11 @@ template <bool REPLACE, class Source> __device__ __forceinline__ void fill(const
     u64 i = grid_thread(), stride = grid_threads();
     Item x = source.load(i), next = source.load(i + stride);
     Home<C> h(t, x.k);
-    u32 code = load_readonly(cell_at<C>(t, h.cell));
+    u32 code = load_kept(cell_at<C>(t, h.cell));
     for (; (i & ~31ull) < p.n; i += stride) {
         Item after = source.load(i + 2 * stride);
         Home<C> h1(t, next.k);
-        u32 code1 = load_readonly(cell_at<C>(t, h1.cell));
+        u32 code1 = load_kept(cell_at<C>(t, h1.cell));
         u64 bucket = bucket_of<C>(t, h, code);
         bool busy = x.there, full = false;
         while (g.any_of_all(busy)) {
@@ -182,7 +182,9 @@ template <bool REPLACE, class Source> __device__ __forceinline__ void refine(con
         }
         fence();
         u64 before = move.tried;
-        Outcome o = move.template run<REPLACE>(x.k, x.v);
+        // Where many find no place, the table is full, and cells are not displaced in vain for each.
+        bool patient = load_relaxed(&counters(t)->refused) < GPH_PATIENCE;
+        Outcome o = move.template run<REPLACE>(x.k, x.v, g.shuffle((u32)patient, 0) ? GPH_DISPLACEMENTS : 0);
         fence();
         g.sync();
         if (g.rank() == 0) {
@@ -210,9 +212,8 @@ WARPMAP_KERNEL(refine_old, InsertParams) { refine<false>(p, OldTable{p}); }
 WARPMAP_KERNEL(export_pairs, SlotsParams) {
     FOR_EACH_ITEM(i, slot_count(p.table)) {
         Slot s = slot_at(p.table, i);
-        if (!s.live) continue;
-        u64 to = add(&counters(p.table)->exported, (u64)1);
-        if (to >= p.limit) continue;
+        u64 to = append(&counters(p.table)->exported, s.live);
+        if (!s.live || to >= p.limit) continue;
         at<key>(p.keys)[to] = s.k;
         if (p.values) at<value>(p.values)[to] = s.load(p.table);
     }

@@ -73,8 +73,12 @@ struct %s {
 // displacements bounds the cells that are moved out of the way of one that fits nowhere.
 const displacements = 32
 
-// cellPairs is how many pairs of one cell a move can handle: what a group's workspace holds.
-const cellPairs = 128
+// patience is how many pairs of a batch may find no place before cells are no longer displaced for the others.
+const patience = 256
+
+// cellPairs is how many pairs of one cell a move can handle: what a group's workspace holds. With one more they are counted in
+// seven bits.
+const cellPairs = 126
 
 // Table is a table as kernels take it, by value. Addresses are bytes; buckets are numbered 0 … Main-1, those of the
 // reserve follow, then the side bucket.
@@ -166,6 +170,7 @@ func defines() []device.Define {
 	u := func(n uint32) string { return fmt.Sprintf("%du", n) }
 	return []device.Define{
 		{Name: "GPH_DISPLACEMENTS", Value: displacements},
+		{Name: "GPH_PATIENCE", Value: patience},
 		{Name: "GPH_RATIO_SHIFT", Value: ratioShift},
 		{Name: "GPH_MIX_MAPPING", Value: u(mixMapping)},
 		{Name: "GPH_MIX_BITS", Value: u(mixBits)},

@@ -162,6 +162,9 @@ func (c *core) insertOn(st *device.Stream, k *insertKernels, keys, values, added
 
 func (c *core) findOn(st *device.Stream, keys, values, found uint64, n int) error {
 	return c.locked(func() error {
+		if c.opts.Index == Shared {
+			return c.findShared(st, keys, values, found, int64(n))
+		}
 		return c.order.Read(st, func() error { return c.find(st, c.kernel.find, keys, values, found, int64(n)) })
 	})
 }
@@ -314,7 +317,7 @@ func (m *Map[K, V]) All() (keys []K, values []V, err error) {
 				return err
 			}
 			defer v.Free()
-			if err := c.all(st, k.Addr(), v.Addr()); err != nil {
+			if err := c.export(st, c, k.Addr(), v.Addr()); err != nil {
 				return err
 			}
 			if keys, err = k.Host(st); err != nil {

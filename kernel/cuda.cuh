@@ -23,6 +23,7 @@ __device__ __forceinline__ u128* dynamic_shared() { return dynamic_shared_memory
 
 __device__ __forceinline__ u32 warp_ballot(u32 mask, bool x) { return __ballot_sync(mask, x); }
 __device__ __forceinline__ u32 warp_shuffle(u32 mask, u32 x, u32 from) { return __shfl_sync(mask, x, from); }
+__device__ __forceinline__ u16 warp_shuffle(u32 mask, u16 x, u32 from) { return (u16)__shfl_sync(mask, (u32)x, from); }
 __device__ __forceinline__ u64 warp_shuffle(u32 mask, u64 x, u32 from) { return __shfl_sync(mask, x, from); }
 __device__ __forceinline__ u128 warp_shuffle(u32 mask, u128 x, u32 from) {
     return u128{__shfl_sync(mask, x.lo, from), __shfl_sync(mask, x.hi, from)};
@@ -31,6 +32,8 @@ __device__ __forceinline__ void warp_sync(u32 mask) { __syncwarp(mask); }
 
 __device__ __forceinline__ int popcount(u32 x) { return __popc(x); }
 __device__ __forceinline__ int lowest_bit(u32 x) { return __ffs(x) - 1; }
+// dot4 adds the products of the bytes of a and b to c.
+__device__ __forceinline__ u32 dot4(u32 a, u32 b, u32 c) { return __dp4a(a, b, c); }
 __device__ __forceinline__ u64 multiply_high(u64 a, u64 b) { return __umul64hi(a, b); }
 
 // A stalled spinner lets other warps run.
@@ -64,7 +67,8 @@ __device__ __forceinline__ void pause() {
     __device__ __forceinline__ T exchange(T* p, T now) { return atomicExch(p, now); }                              \
     __device__ __forceinline__ T add(T* p, T x) { return atomicAdd(p, x); }                                        \
     __device__ __forceinline__ T max_of(T* p, T x) { return atomicMax(p, x); }                                     \
-    __device__ __forceinline__ T and_of(T* p, T x) { return atomicAnd(p, x); }
+    __device__ __forceinline__ T and_of(T* p, T x) { return atomicAnd(p, x); }                                     \
+    __device__ __forceinline__ T or_of(T* p, T x) { return atomicOr(p, x); }
 
 WARPMAP_ACCESS(u32, "u32", "r")
 WARPMAP_ACCESS(u64, "u64", "l")

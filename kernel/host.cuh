@@ -449,12 +449,17 @@ inline u128* dynamic_shared() {
 
 inline u32 warp_ballot(u32 mask, bool x) { return (u32)host::meet(host::BALLOT, mask, u128{x, 0}, 0).lo; }
 inline u32 warp_shuffle(u32 mask, u32 x, u32 from) { return (u32)host::meet(host::SHUFFLE, mask, u128{x, 0}, from).lo; }
+inline u16 warp_shuffle(u32 mask, u16 x, u32 from) { return (u16)host::meet(host::SHUFFLE, mask, u128{x, 0}, from).lo; }
 inline u64 warp_shuffle(u32 mask, u64 x, u32 from) { return host::meet(host::SHUFFLE, mask, u128{x, 0}, from).lo; }
 inline u128 warp_shuffle(u32 mask, u128 x, u32 from) { return host::meet(host::SHUFFLE, mask, x, from); }
 inline void warp_sync(u32 mask) { host::meet(host::SYNC, mask, u128{0, 0}, 0); }
 
 inline int popcount(u32 x) { return __builtin_popcount(x); }
 inline int lowest_bit(u32 x) { return __builtin_ffs((int)x) - 1; }
+inline u32 dot4(u32 a, u32 b, u32 c) {
+    for (int i = 0; i < 32; i += 8) c += (a >> i & 0xff) * (b >> i & 0xff);
+    return c;
+}
 inline u64 multiply_high(u64 a, u64 b) { return (u64)((unsigned __int128)a * b >> 64); }
 
 inline void fence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
@@ -475,6 +480,7 @@ inline void pause() { host::yield(); }
     }                                                                                                              \
     inline T exchange(T* p, T now) { host::stress_point(); return __atomic_exchange_n(p, now, __ATOMIC_ACQ_REL); } \
     inline T add(T* p, T x) { host::stress_point(); return __atomic_fetch_add(p, x, __ATOMIC_ACQ_REL); }           \
+    inline T or_of(T* p, T x) { host::stress_point(); return __atomic_fetch_or(p, x, __ATOMIC_ACQ_REL); }         \
     inline T and_of(T* p, T x) { host::stress_point(); return __atomic_fetch_and(p, x, __ATOMIC_ACQ_REL); }        \
     inline T max_of(T* p, T x) {                                                                                   \
         T old = load_relaxed(p);                                                                                   \

@@ -41,6 +41,7 @@ template <int N, bool TOGETHER = false> struct tile {
     // shuffle gives the x of the lane with rank from.
     template <class T> __device__ __forceinline__ T shuffle(T x, int from) const {
         if constexpr (N == 1) return x;
+        else if constexpr (sizeof(T) < 4) return (T)warp_shuffle(mask(), (u32)x, shift() + from);
         else return warp_shuffle(mask(), x, shift() + from);
     }
     __device__ __forceinline__ void sync() const {

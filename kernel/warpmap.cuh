@@ -20,7 +20,7 @@
 //
 //   load_relaxed  load_acquire  store_relaxed  store_release  load_readonly (never beside a writer)
 //   load_kept (relaxed, of what should stay in the L2 cache: up to u32)
-//   cas (returns what was there; u128 only where WARPMAP_CAS128)  exchange  add  max_of  and_of  fence  pause
+//   cas (returns what was there; u128 only where WARPMAP_CAS128)  exchange  add  max_of  and_of  or_of  fence  pause
 #pragma once
 #include "types.cuh"
 #if defined(WARPMAP_HOST)

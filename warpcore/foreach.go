@@ -3,12 +3,6 @@ package warpcore
 import (
 	_ "embed"
 	"fmt"
-	"maps"
-	"math"
-	"reflect"
-	"regexp"
-	"slices"
-	"strings"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
@@ -17,19 +11,15 @@ import (
 //go:embed foreach.cu
 var foreachCU string
 
-// Args are the named device arguments of a callback: device slices, seen there as pointers to their elements, and
-// integers and floats. At most 16.
-type Args map[string]any
-
-// maxArgs is the number of words that ForEachParams has for arguments.
-const maxArgs = 16
+// Args are table.Args, the named device arguments of a callback.
+type Args = table.Args
 
 // ForEachParams are the parameters of for_each and for_all.
 type ForEachParams struct {
 	Table Table
 	Keys  uint64
 	N     uint64
-	Args  [maxArgs]uint64 // the bits of the arguments, by name
+	Args  [table.MaxArgs]uint64 // the bits of the arguments, by name
 }
 
 // foreachProgram is a compiled callback.
@@ -89,8 +79,7 @@ func forAll[K, V any](c *core, st *device.Stream, body string, args Args) error 
 }
 
 func callback[K, V any](c *core, st *device.Stream, body string, args Args, launch func(*foreachProgram, *ForEachParams) error) error {
-	var p ForEachParams
-	header, err := callbackHeader(reflect.TypeFor[K](), reflect.TypeFor[V](), c.d, body, args, &p)
+	header, words, err := table.Callback[K, V](c.d, body, args)
 	if err != nil {
 		return fmt.Errorf("warpcore: %w", err)
 	}
@@ -116,111 +105,9 @@ func callback[K, V any](c *core, st *device.Stream, body string, args Args, laun
 			c.foreach[header] = f
 		}
 		return c.order.Read(st, func() error {
-			p.Table = c.t
-			return launch(f, &p)
+			return launch(f, &ForEachParams{Table: c.t, Args: words})
 		})
 	})
-}
-
-var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-
-// callbackHeader writes the function that the kernels call, and fills in the arguments' bits.
-func callbackHeader(k, v reflect.Type, d *device.Device, body string, args Args, p *ForEachParams) (string, error) {
-	if len(args) > maxArgs {
-		return "", fmt.Errorf("callback: %d arguments (at most %d)", len(args), maxArgs)
-	}
-	var b strings.Builder
-	b.WriteString("#pragma once\n__device__ __forceinline__ void callback(const ForEachParams& p, C::key key_bits, C::value value_bits, u64 index) {\n")
-	writeBits(&b, "key", k)
-	writeBits(&b, "value", v)
-	for i, name := range slices.Sorted(maps.Keys(args)) {
-		if !identifier.MatchString(name) || name == "key" || name == "value" || name == "index" || name == "p" {
-			return "", fmt.Errorf("callback: an argument cannot be named %q", name)
-		}
-		c, bits, err := argument(d, args[name])
-		if err != nil {
-			return "", fmt.Errorf("callback: argument %s: %w", name, err)
-		}
-		p.Args[i] = bits
-		fmt.Fprintf(&b, "    %s %s; __builtin_memcpy(&%s, &p.args[%d], sizeof %s); (void)%s;\n", c, name, name, i, name, name)
-	}
-	fmt.Fprintf(&b, "    (void)key; (void)value; (void)index;\n#line 1 \"callback\"\n%s\n}\n", body)
-	return b.String(), nil
-}
-
-// writeBits declares a key or value of its own type, from its bits.
-func writeBits(b *strings.Builder, name string, t reflect.Type) {
-	if c, ok := scalar(t); ok {
-		fmt.Fprintf(b, "    %s %s; __builtin_memcpy(&%s, &%s_bits, sizeof %s);\n", c, name, name, name, name)
-		return
-	}
-	fmt.Fprintf(b, "    C::%s %s = %s_bits;\n", name, name, name)
-}
-
-func scalar(t reflect.Type) (string, bool) {
-	switch t.Kind() {
-	case reflect.Uint8:
-		return "u8", true
-	case reflect.Uint16:
-		return "u16", true
-	case reflect.Uint32:
-		return "u32", true
-	case reflect.Uint64, reflect.Uint:
-		return "u64", true
-	case reflect.Int32:
-		return "i32", true
-	case reflect.Int64, reflect.Int:
-		return "i64", true
-	case reflect.Float32:
-		return "float", true
-	case reflect.Float64:
-		return "double", true
-	case reflect.Bool:
-		return "bool", true
-	}
-	return "", false
-}
-
-// onDevice is what every device.Slice is.
-type onDevice interface {
-	On(*device.Device) error
-	Addr() uint64
-	Elem() reflect.Type
-}
-
-// argument is the C type and the bits of an argument.
-func argument(d *device.Device, x any) (c string, bits uint64, err error) {
-	if s, ok := x.(onDevice); ok {
-		if err := s.On(d); err != nil {
-			return "", 0, err
-		}
-		c, ok := scalar(s.Elem())
-		if !ok {
-			switch s.Elem().Size() {
-			case 16:
-				c = "u128"
-			default:
-				return "", 0, fmt.Errorf("a device slice of %v: want integers, floats or 16-byte elements", s.Elem())
-			}
-		}
-		return c + "*", s.Addr(), nil
-	}
-	v := reflect.ValueOf(x)
-	if !v.IsValid() {
-		return "", 0, fmt.Errorf("nil: want a device slice, an integer or a float")
-	}
-	c, ok := scalar(v.Type())
-	switch {
-	case !ok || v.Kind() == reflect.Bool:
-		return "", 0, fmt.Errorf("a %v: want a device slice, an integer or a float", v.Type())
-	case v.Kind() == reflect.Float32:
-		return c, uint64(math.Float32bits(float32(v.Float()))), nil
-	case v.CanFloat():
-		return c, math.Float64bits(v.Float()), nil
-	case v.CanInt():
-		return c, uint64(v.Int()), nil
-	}
-	return c, v.Uint(), nil
 }
 
 // Program is a program with a kernel of your own that works on this table: main, which includes "config.h" and

@@ -22,15 +22,22 @@ func figCommand(keep *string) *cobra.Command {
 		Long: `Measure a figure of a paper over all kinds of tables, and print it as a table; or, with --out, write it to that folder as
 CSV, with its plots as SVG and PNG. What a table could not do is an empty cell, with the reason beside it.
 
-  gph/2       the model of look-ups: does time grow as instructions · cycles / occupancy? Needs a GPU, and ncu
-  gph/9       look-ups by the table's size, on four data sets
-  gph/10      look-ups by the share of hits, on four data sets
-  gph/12      a hash join by the size of the larger side: building and probing
-  gph/14      inserts by the table's size, on four data sets
-  host        what a Go program sees, by the wall clock
-  warpcore/5  inserts and look-ups by density and lanes per key
-  warpcore/7  keys with several values`,
+  gph/2          the model of look-ups: does time grow as instructions · cycles / occupancy? Needs a GPU, and ncu
+  gph/9          look-ups by the table's size, on four data sets
+  gph/10         look-ups by the share of hits, on four data sets
+  gph/12         a hash join by the size of the larger side: building and probing
+  gph/13         look-ups by lanes and slots, with and without what gph's consist of
+  gph/14         inserts by the table's size, on four data sets
+  gph/15a        the load factor that a table reaches, by slots and virtual buckets
+  gph/15b        inserts by the bytes of a pair
+  gph/15c        inserts by skew
+  gph/overwrite  inserts of keys that are there
+  gph/theorem    relocations and refused inserts by load, beside section 6.2
+  host           what a Go program sees, by the wall clock
+  warpcore/5     inserts and look-ups by density and lanes per key
+  warpcore/7     keys with several values`,
 		Example: `  warpmap bench fig gph/9 --n 1000000 --out plots
+  warpmap bench fig gph/theorem --device cpu --out plots
   warpmap bench fig gph/12 --keep results/gph-12.json --out plots
   warpmap bench fig warpcore/7 --n 10000000`,
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),

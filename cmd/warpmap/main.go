@@ -29,7 +29,7 @@ func main() {
 func root() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:           "warpmap",
-		Short:         "GPU hash tables: join files, make data, measure",
+		Short:         "GPU hash tables: join files, make data, measure, tune",
 		Long:          "warpmap joins files with GPU hash tables, makes data to join, and measures the tables.\nWhere there is no GPU, the same kernels run on the CPU.",
 		Example:       "  warpmap demo\n  warpmap gen tpch --sf 0.1 --out t\n  warpmap join t/orders.parquet t/lineitem.parquet --on o_orderkey=l_orderkey --out t/j.parquet\n  warpmap bench --table warpcore --n 10000000 --load 0.533,0.8,0.9",
 		SilenceUsage:  true,
@@ -37,7 +37,7 @@ func root() *cobra.Command {
 	}
 	cmd.PersistentFlags().String("device", "auto", "where to run: auto, cpu, or cuda:N")
 	cmd.PersistentFlags().Bool("json", false, "print figures as JSON")
-	cmd.AddCommand(devicesCommand(), benchCommand(), demoCommand(), genCommand(), joinCommand())
+	cmd.AddCommand(devicesCommand(), benchCommand(), tuneCommand(), demoCommand(), genCommand(), joinCommand())
 	return cmd
 }
 

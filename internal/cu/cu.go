@@ -75,6 +75,13 @@ const (
 	AttributeL2Bytes         = 38
 	AttributeMajor           = 75
 	AttributeMinor           = 76
+	AttributeSharedBytes     = 97 // of a block that asks for more than the usual 48 KiB
+)
+
+// Attributes of a kernel, for FuncSetAttribute.
+const (
+	FuncDynamicSharedBytes = 8 // that a launch may ask for
+	FuncSharedCarveout     = 9 // how much of a multiprocessor's memory shared memory should get, in percent
 )
 
 // Flags of StreamCreate, MemHostAlloc and EventCreate.

@@ -162,7 +162,7 @@ func TestKernelsAndEvents(t *testing.T) {
 	code(t, err, ErrorNotFound)
 	k, err := d.ModuleGetFunction(m, "add")
 	check(t, err)
-	check(t, d.FuncSetAttribute(k, 8, 1024))
+	check(t, d.FuncSetAttribute(k, FuncDynamicSharedBytes, 1024))
 	stream, err := d.StreamCreate(StreamNonBlocking)
 	check(t, err)
 	from, err := d.EventCreate(EventDefault)

@@ -7,7 +7,7 @@ import (
 )
 
 // The suite thinks of keys as bits, and of values as a number of 32 bits that every lane of 4 bytes repeats in a form of
-// its own, so that a value of two moments shows.
+// its own, so that a value of two moments shows. A value of 2 bytes is a number of 16 bits.
 
 // KeysOf are the keys with the given bits.
 func KeysOf[K any](bits []uint64) []K {
@@ -45,6 +45,10 @@ func ValuesOf[V any](numbers []uint32) []V {
 	out, raw := elements[V](len(numbers))
 	for i, x := range numbers {
 		b := raw(i)
+		if len(b) == 2 {
+			binary.LittleEndian.PutUint16(b, uint16(x))
+			continue
+		}
 		for j := 0; j < len(b); j += 4 {
 			binary.LittleEndian.PutUint32(b[j:], lane(x, j/4))
 		}
@@ -58,6 +62,10 @@ func NumbersOf[V any](t testing.TB, values []V) []uint32 {
 	out := make([]uint32, len(values))
 	for i := range values {
 		b := unsafe.Slice((*byte)(unsafe.Pointer(&values[i])), unsafe.Sizeof(values[i]))
+		if len(b) == 2 {
+			out[i] = uint32(binary.LittleEndian.Uint16(b))
+			continue
+		}
 		out[i] = binary.LittleEndian.Uint32(b)
 		for j := 4; j < len(b); j += 4 {
 			if binary.LittleEndian.Uint32(b[j:]) != lane(out[i], j/4) {
@@ -82,4 +90,10 @@ func isZero[V any](v V) bool {
 func keyMask[K any]() uint64 {
 	var k K
 	return ^uint64(0) >> (64 - 8*unsafe.Sizeof(k))
+}
+
+// numberMask are the bits of a value's number.
+func numberMask[V any]() uint32 {
+	var v V
+	return ^uint32(0) >> (32 - 8*min(4, unsafe.Sizeof(v)))
 }

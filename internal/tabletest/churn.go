@@ -39,7 +39,7 @@ func (s *subject[K, V]) batch(universe int) []uint64 {
 func (s *subject[K, V]) numbers(n int) []uint32 {
 	out := make([]uint32, n)
 	for i := range out {
-		out[i] = s.rng.Uint32()
+		out[i] = s.rng.Uint32() & numberMask[V]()
 	}
 	return out
 }

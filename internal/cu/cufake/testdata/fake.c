@@ -15,12 +15,12 @@ enum { OOM = 2, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, IN
 
 // What tests set and read, by name.
 enum { DEVICES, CAPABILITY, INIT, MEMORY, FAULT, LAUNCHES, CONTEXTS, ALLOCS, USED, HOST, STREAMS, EVENTS, MODULES,
-       NVRTC_VERSION, NVRTC_OLDEST, NVRTC_NEWEST, NVRTC_FAIL, PROGRAMS, VALUES };
+       NVRTC_VERSION, NVRTC_OLDEST, NVRTC_NEWEST, NVRTC_FAIL, PROGRAMS, DYNAMIC, SHARED, VALUES };
 static const char *names[VALUES] = { "devices", "capability", "init", "memory", "fault", "launches", "contexts",
     "allocs", "used", "host", "streams", "events", "modules", "nvrtc version", "nvrtc oldest", "nvrtc newest",
-    "nvrtc fail", "programs" };
+    "nvrtc fail", "programs", "dynamic", "shared" };
 static int64_t v[VALUES] = { [DEVICES] = 2, [CAPABILITY] = 90, [MEMORY] = 1 << 20, [FAULT] = ILLEGAL_ADDRESS,
-    [NVRTC_VERSION] = 12040, [NVRTC_OLDEST] = 50, [NVRTC_NEWEST] = 90 };
+    [NVRTC_VERSION] = 12040, [NVRTC_OLDEST] = 50, [NVRTC_NEWEST] = 90, [DYNAMIC] = 48 << 10 };
 
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
 static CUresult sticky;            // what every call returns once a kernel has crashed
@@ -77,6 +77,7 @@ CUresult cuDeviceGetAttribute(int *p, int a, int d) {
     case 38: *p = 4096; return 0;
     case 75: *p = v[CAPABILITY] / 10; return 0;
     case 76: *p = v[CAPABILITY] % 10; return 0;
+    case 97: *p = 227 << 10; return 0;
     }
     return 1;
 }
@@ -198,15 +199,22 @@ CUresult cuModuleGetFunction(void **p, Handle *m, const char *name) {
     *p = strstr(m->text, name);
     return *p ? 0 : NOT_FOUND;
 }
-CUresult cuFuncSetAttribute(void *f, int a, int x) { NEED_CONTEXT; return 0; }
+// The dynamic shared memory that a launch may ask for is one for all kernels; SHARED is what the last one asked for.
+CUresult cuFuncSetAttribute(void *f, int a, int x) {
+    NEED_CONTEXT;
+    if (a == 8 && x > 227 << 10) return 1;
+    if (a == 8) v[DYNAMIC] = x;
+    return 0;
+}
 
 // Kernels: "add" takes { u64 addr, n; u32 value }, and adds value to n words; "crash" breaks the context.
 CUresult cuLaunchKernel(const char *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                         unsigned shared, void *stream, void **params, void **extra) {
     NEED(stream, STREAMS);
-    if (gy != 1 || gz != 1 || by != 1 || bz != 1 || shared || extra) return 1;
+    if (gy != 1 || gz != 1 || by != 1 || bz != 1 || shared > v[DYNAMIC] || extra) return 1;
     LOCK;
     v[LAUNCHES]++;
+    v[SHARED] = shared;
     if (*f == 'c') sticky = v[FAULT];
     if (*f == 'a') {
         struct { uint64_t addr, n; uint32_t value; } *p = params[0];

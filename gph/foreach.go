@@ -1,0 +1,123 @@
+package gph
+
+import (
+	_ "embed"
+	"fmt"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+//go:embed foreach.cu
+var foreachCU string
+
+// Args are table.Args, the named device arguments of a callback.
+type Args = table.Args
+
+// ForEachParams are the parameters of for_each and for_all.
+type ForEachParams struct {
+	Table Table
+	Keys  uint64
+	N     uint64
+	Args  [table.MaxArgs]uint64 // the bits of the arguments, by name
+}
+
+// foreachProgram is a compiled callback.
+type foreachProgram struct {
+	each, all device.Kernel[ForEachParams]
+}
+
+// ForEach calls body, a piece of CUDA C++, on the device for the pair of each of the given keys that the table has, in any
+// order and in parallel. body sees
+//
+//	key    the key, value  its value: of their Go types, where these are integers or floats; else as u16 … u64 or u128
+//	index  the key's position in keys, u64
+//
+// the arguments by their names, and the vocabulary of package kernel, such as add(&counts[value], 1u). It must not change the
+// table. ForEach queues and returns; args must stay allocated until the stream has passed it.
+//
+// Errors: *device.CompileError with the compiler's words; arguments of other types. Cost: compiling a body once; of a key,
+// that of Find.
+func (m *Map[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
+	c := m.c
+	if err := c.usable(st, keys); err != nil {
+		return err
+	}
+	return callback[K, V](c, st, body, args, func(f *foreachProgram, p *ForEachParams) error {
+		if keys.Len() == 0 {
+			return nil
+		}
+		p.Keys, p.N = keys.Addr(), uint64(keys.Len())
+		return f.each.Launch(st, c.grid(int64(keys.Len())), p)
+	})
+}
+
+// ForAll calls body for every pair of the table: see ForEach. index is the slot.
+func (m *Map[K, V]) ForAll(st *device.Stream, body string, args Args) error {
+	c := m.c
+	if err := c.usable(st); err != nil {
+		return err
+	}
+	return callback[K, V](c, st, body, args, func(f *foreachProgram, p *ForEachParams) error {
+		return f.all.Launch(st, c.grid(c.slots()+int64(c.cfg.bucket)), p)
+	})
+}
+
+func callback[K, V any](c *core, st *device.Stream, body string, args Args, launch func(*foreachProgram, *ForEachParams) error) error {
+	header, words, err := table.Callback[K, V](c.d, body, args)
+	if err != nil {
+		return fmt.Errorf("gph: %w", err)
+	}
+	return c.locked(func() error {
+		name := c.cfg.header("config") + header // a rebuild may change the hash function
+		f := c.foreach[name]
+		if f == nil {
+			program := c.program("foreach", foreachCU, device.File{Name: "callback.h", Text: header})
+			program.Layouts = append(program.Layouts, ForEachParams{})
+			m, err := c.d.Compile(program)
+			if err != nil {
+				return err
+			}
+			f = &foreachProgram{}
+			if err := find(m, "for_each", &f.each); err != nil {
+				return err
+			}
+			if err := find(m, "for_all", &f.all); err != nil {
+				return err
+			}
+			if c.foreach == nil {
+				c.foreach = map[string]*foreachProgram{}
+			}
+			c.foreach[name] = f
+		}
+		return c.order.Read(st, func() error {
+			return launch(f, &ForEachParams{Table: c.t, Args: words})
+		})
+	})
+}
+
+// Program is a program with a kernel of your own that works on this table: main, which includes "config.h" and "gph.cuh",
+// and names the table's type `config`. Add your parameter struct to its Layouts; it holds a Table. Load the kernel again
+// after the table grew from a Hash meant to be poor: it then has another hash function.
+//
+//	#include "config.h"
+//	#include "gph.cuh"
+//	WARPMAP_KERNEL(count, mine::CountParams) {
+//	    tile<4> g;
+//	    …gph::find<config>(p.table, g, key, value)…
+//	}
+func (m *Map[K, V]) Program(name, main string) *device.Program { return m.c.program(name, main) }
+
+// Use orders a kernel of yours with the table's own operations: queue gets the table as kernels take it, and puts work on
+// the stream; it must not call the table's methods, which wait for it. Table is good for this call alone, because the
+// table may move when it grows. The kernel only looks up: a pair without room in its bucket moves others, so inserts
+// are the host's to order.
+func (m *Map[K, V]) Use(st *device.Stream, queue func(Table) error) error {
+	c := m.c
+	if err := c.usable(st); err != nil {
+		return err
+	}
+	return c.locked(func() error {
+		return c.order.Read(st, func() error { return queue(c.t) })
+	})
+}

@@ -1,0 +1,290 @@
+package gph
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/tabletest"
+	"github.com/warpmap/warpmap/kernel"
+	"github.com/warpmap/warpmap/table"
+)
+
+// small is a table of so many slots that may not grow.
+func small[K, V any](d *device.Device, o Options, slots int) (*Map[K, V], error) {
+	o.LoadFactor, o.Capacity = 1, slots
+	m, err := New[K, V](d, o)
+	if err != nil {
+		return nil, err
+	}
+	o.MaxBytes = m.c.bytes(m.c.slots() / int64(m.c.cfg.bucket))
+	if err := m.Close(); err != nil {
+		return nil, err
+	}
+	return New[K, V](d, o)
+}
+
+// filled is a small table beside what it should hold.
+type filled[K, V any] struct {
+	t      *testing.T
+	m      *Map[K, V]
+	values map[uint64][]uint32 // that a key may have
+	bits   []uint64            // of every key that was ever inserted
+	full   int                 // batches that were too much
+}
+
+// insert puts in n new keys, each up to three times, and says what is wrong then.
+func (f *filled[K, V]) insert(n int) error {
+	var keys []uint64
+	var numbers []uint32
+	for i := range n {
+		key := uint64(1+len(f.bits)+i) * 0x9e3779b97f4a7c15 & f.m.c.cfg.mask()
+		for range 1 + i%3 {
+			keys = append(keys, key)
+			numbers = append(numbers, uint32(len(keys)))
+		}
+	}
+	f.bits = append(f.bits, keys...)
+	lost := map[uint64]bool{}
+	if err := f.m.Insert(tabletest.KeysOf[K](keys), tabletest.ValuesOf[V](numbers)); err != nil {
+		var full *table.FullError
+		if !errors.As(err, &full) {
+			return err
+		}
+		f.full++
+		for _, p := range full.Positions {
+			lost[keys[p]] = true
+		}
+		told := 0
+		for _, k := range keys {
+			if lost[k] {
+				told++
+			}
+		}
+		if told != len(full.Positions) {
+			return fmt.Errorf("%d positions have the keys of the %d that are told to be out", told, len(full.Positions))
+		}
+	}
+	for i, k := range keys {
+		if !lost[k] {
+			f.values[k] = append(f.values[k], numbers[i])
+		}
+	}
+	return f.verify()
+}
+
+// delete takes out every sixteenth key, and tells how many.
+func (f *filled[K, V]) delete() (int, error) {
+	var gone []uint64
+	for i, k := range slices.Sorted(maps.Keys(f.values)) {
+		if i%16 == 0 {
+			gone = append(gone, k)
+			delete(f.values, k)
+		}
+	}
+	n, err := f.m.Delete(tabletest.KeysOf[K](gone), nil)
+	if err == nil && n != len(gone) {
+		err = fmt.Errorf("%d deleted of %d", n, len(gone))
+	}
+	return n, errors.Join(err, f.verify())
+}
+
+func (f *filled[K, V]) verify() error {
+	if err := f.m.Check(); err != nil {
+		return err
+	}
+	found, got := make([]bool, len(f.bits)), make([]V, len(f.bits))
+	if err := f.m.Find(tabletest.KeysOf[K](f.bits), got, found); err != nil {
+		return err
+	}
+	for i, k := range f.bits {
+		may, in := f.values[k]
+		if found[i] != in || in && !slices.Contains(may, tabletest.NumbersOf(f.t, got[i:i+1])[0]) {
+			return fmt.Errorf("key %#x: found %t, want %t with one of %d", k, found[i], in, may)
+		}
+	}
+	if n, err := f.m.Len(); err != nil || n != len(f.values) {
+		return fmt.Errorf("%d pairs, %v, want %d", n, err, len(f.values))
+	}
+	return nil
+}
+
+// overfill puts more pairs into a small table than it holds, then deletes and inserts in turn. It tells how many pairs these
+// last inserts put in, and how many of them by moves.
+func overfill[K, V any](t *testing.T, d *device.Device, o Options, slots int) (put, moves int, err error) {
+	m, err := small[K, V](d, o, slots)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer m.Close()
+	slots = int(m.c.slots())
+	f := &filled[K, V]{t: t, m: m, values: map[uint64][]uint32{}}
+	for range 5 {
+		if err := f.insert(slots / 4); err != nil {
+			return 0, 0, err
+		}
+	}
+	if f.full == 0 {
+		return 0, 0, fmt.Errorf("%d pairs and more are in %d slots", len(f.values), slots)
+	}
+	for range 4 {
+		n, err := f.delete()
+		if err != nil {
+			return 0, 0, err
+		}
+		before, err := m.IndexStats()
+		if err != nil {
+			return 0, 0, err
+		}
+		if err := f.insert(n); err != nil {
+			return 0, 0, err
+		}
+		after, err := m.IndexStats()
+		if err != nil {
+			return 0, 0, err
+		}
+		if after.Moves >= before.Moves { // else it was rebuilt, and counts anew
+			put += after.Len - before.Len
+			moves += after.Moves - before.Moves
+		}
+	}
+	return put, moves, nil
+}
+
+// A table that is full refuses exactly what it says, whatever its M and R.
+func TestFull(t *testing.T) {
+	for _, name := range []string{"cpu", "cuda:0"} {
+		for _, bucket := range []int{4, 8, 16} {
+			for _, virtual := range []int{2, 4, 8, 16} {
+				t.Run(fmt.Sprintf("%s/M=%d R=%d", name, bucket, virtual), func(t *testing.T) {
+					t.Parallel()
+					o := Options{Bucket: bucket, VirtualBuckets: virtual, InsertGroup: 1, FindGroup: 1}
+					_, _, err := overfill[uint32, uint64](t, open(t, name), o, 256)
+					must(t, err)
+				})
+			}
+		}
+	}
+}
+
+// crowded makes most pairs of a nearly full table need a move: small buckets, and cells of few keys, which find a place.
+func crowded(group int, seed uint64) Options {
+	return Options{Options: table.Options{Seed: seed}, Bucket: 4, VirtualBuckets: 16, KeysPerCell: 2, InsertGroup: group, FindGroup: 1}
+}
+
+// Moves of groups side by side, with lanes switched at random, leave a whole table.
+func TestMovesUnderStress(t *testing.T) {
+	for _, group := range []int{1, 8} {
+		t.Run(fmt.Sprintf("packed, groups of %d", group), func(t *testing.T) {
+			t.Parallel()
+			stress[uint32, uint32](t, group)
+		})
+		t.Run(fmt.Sprintf("wide, groups of %d", group), func(t *testing.T) {
+			t.Parallel()
+			stress[uint32, [2]uint64](t, group)
+		})
+	}
+}
+
+func stress[K, V any](t *testing.T, group int) {
+	put, moves := 0, 0
+	for seed := range uint64(100) {
+		p, m, err := overStress[K, V](t, group, seed)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		put, moves = put+p, moves+m
+	}
+	if 2*moves < put || put == 0 {
+		t.Errorf("of the last %d pairs only %d went in by moves", put, moves)
+	}
+	t.Logf("of the last %d pairs %d went in by moves", put, moves)
+}
+
+func overStress[K, V any](t *testing.T, group int, seed uint64) (put, moves int, err error) {
+	d, err := device.Open("cpu", device.WithStress(seed))
+	must(t, err)
+	defer d.Close()
+	return overfill[K, V](t, d, crowded(group, seed), 128)
+}
+
+// The stress mode and the checks above must find races that are put into a copy of the code on purpose. It runs beside no
+// other test, because it changes the kernels' text.
+func TestStressFindsRaces(t *testing.T) {
+	kernels, header := kernelsCU, gphCUH
+	defer func() { kernelsCU, gphCUH = kernels, header }()
+	for _, c := range []struct {
+		name     string
+		text     *string
+		run      func(*testing.T, int, uint64) (put, moves int, err error)
+		old, now string
+	}{
+		{
+			"no lock of the cell", &kernelsCU, overStress[uint32, uint32],
+			"got = cas(lock, 0u, 1u) == 0;", "got = 1;",
+		},
+		{
+			"no lock of the cell that is displaced", &gphCUH, overStress[uint32, uint32],
+			"got = lock != lock_of(t, h.cell) && cas(lock, 0u, 1u) == 0;", "got = lock != lock_of(t, h.cell);",
+		},
+		{
+			"a claim that failed keeps its slots", &gphCUH, overStress[uint32, uint32],
+			"if (w.to[n] != Workspace<C>::NONE) A::clear", "if (false) A::clear",
+		},
+		{
+			"an insert does not wait for a slot that is being written", &kernelsCU, overStress[uint32, [2]uint64],
+			"} else if (hit.wait) pause();", "}",
+		},
+		{
+			"the bucket is not read again under the lock", &gphCUH, overStress[uint32, uint32],
+			"u32 state = hit.found ? 2 :", "u32 state =",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			kernelsCU, gphCUH = kernels, header
+			if n := strings.Count(*c.text, c.old); n != 1 {
+				t.Fatalf("the kernels have %d times\n%s", n, c.old)
+			}
+			*c.text = strings.Replace(*c.text, c.old, c.now, 1)
+			const seeds = 100
+			for seed := range uint64(seeds) {
+				if _, _, err := c.run(t, 1, seed); err != nil {
+					t.Logf("seed %d: %v", seed, err)
+					return
+				}
+			}
+			t.Fatalf("none of %d seeds finds the race", seeds)
+		})
+	}
+}
+
+// A hash function that puts every key into one bucket gives way to another, in a table that may not grow.
+func TestDegenerateHash(t *testing.T) {
+	for _, hash := range []int{kernel.HashConstant, kernel.HashIdentity} {
+		o := Options{Options: table.Options{Hash: hash}}
+		m, err := small[uint32, uint32](open(t, "cpu"), o, 1000)
+		must(t, err)
+		keys := make([]uint32, 600)
+		for i := range keys {
+			keys[i] = uint32(i)
+		}
+		capacity := m.c.slots()
+		for first := 0; first < len(keys); first += 100 {
+			part := keys[first : first+100]
+			must(t, m.Insert(part, part))
+			must(t, m.Check())
+		}
+		if m.c.cfg.hash != kernel.HashMurmur || m.c.slots() != capacity {
+			t.Errorf("hash function %d became %d, %d slots %d", hash, m.c.cfg.hash, capacity, m.c.slots())
+		}
+		values, found := make([]uint32, len(keys)), make([]bool, len(keys))
+		must(t, m.Find(keys, values, found))
+		if !slices.Equal(values, keys) || slices.Contains(found, false) {
+			t.Error("pairs are lost")
+		}
+	}
+}

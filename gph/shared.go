@@ -1,0 +1,216 @@
+package gph
+
+import (
+	_ "embed"
+	"fmt"
+	"math/bits"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+// Index says where Find and Contains read the cells.
+type Index int
+
+const (
+	// Global is device memory. A GPU's L2 cache holds the cells, or as many of them as it can.
+	Global Index = iota
+	// Shared is the shared memory of the multiprocessors, as in the paper (§4.1, §7.1): each holds a part of the cells, and
+	// keys go to the one with their cell first. That routing reads the keys twice and writes and reads them in the order of
+	// parts, with their positions; then results are written in no order. So it pays where reading a cell from L2 costs more
+	// than all this. On an H200 it does not: of keys and values of 4 bytes, in tables of 2²², 2²⁶ and 2²⁸ pairs, it finds 18, 13
+	// and 10 billion a second, and Global 44, 35 and 22. A small batch pays for loading the cells as well.
+	//
+	// The tables are the same, and so is all that changes them. Look-ups wait for one another, for they share scratch memory:
+	// a key and 4 bytes for each key of a batch, up to 48 MiB. Where there is no memory for it, or there are more cells than
+	// 1,024 parts hold, they are as with Global.
+	Shared
+)
+
+//go:embed shared.cu
+var sharedCU string
+
+// SharedParams are the parameters of the kernels in shared.cu. Values and Found, either of which may be 0, are in the
+// order of the input; Rows.OutKeys and Rows.OutPositions in that of parts.
+type SharedParams struct {
+	Table     Table
+	Rows      table.Partition
+	Values    uint64
+	Found     uint64
+	PartCells uint32 // cells of a part; whole words of 16 bytes
+	Pad       uint32
+}
+
+// sharedRule says how look-ups through shared memory go about it.
+type sharedRule struct {
+	cellBytes int64 // of a block's shared memory for cells, at most; 0: what the device has
+	pieceRows int64 // of a batch that are looked up at once: scratch memory is bounded
+	blockRows int64 // at least, or a block loads its cells for too few
+}
+
+// Pieces are such that an H200's L2 cache holds most of what is written in no order: those of 2²⁶ rows take a quarter longer.
+var sharedRules = sharedRule{pieceRows: 1 << 22, blockRows: 1 << 10}
+
+// sharedBlocks is how many blocks of find_shared are to be resident on a multiprocessor: more have more reads under way,
+// and each has less shared memory, so that there are more parts.
+const sharedBlocks = 4
+
+// sharedIndex is what a core has for Index Shared.
+type sharedIndex struct {
+	rule    sharedRule
+	route   table.Partitioner[SharedParams]
+	find    device.Kernel[SharedParams]
+	scratch device.Slice[byte] // of one find after the other, which order.Write sees to
+}
+
+func (c *core) sharedProgram() *device.Program {
+	p := c.program("gph_shared", sharedCU)
+	p.Defines = append(append(p.Defines, table.PartitionDefines()...), device.Define{Name: "GPH_SHARED_BLOCKS", Value: sharedBlocks})
+	p.Layouts = append(p.Layouts, SharedParams{})
+	return p
+}
+
+// compileShared does nothing for a table with Index Global.
+func (c *core) compileShared() error {
+	if c.opts.Index != Shared {
+		return nil
+	}
+	m, err := c.d.Compile(c.sharedProgram())
+	if err != nil {
+		return err
+	}
+	s := &c.shared
+	if s.rule == (sharedRule{}) {
+		s.rule = sharedRules
+	}
+	if s.route, err = table.NewPartitioner[SharedParams](c.d, m); err != nil {
+		return err
+	}
+	return find(m, "find_shared", &s.find)
+}
+
+// sharedParts divides the cells into equal parts, one to a block's shared memory, for as many blocks on a multiprocessor
+// as leave no more than table.MaxParts parts. parts is 0 where even one has too little.
+func (c *core) sharedParts() (parts, partCells, blocks int64) {
+	cells, size := int64(c.t.CellCount), int64(c.cfg.cellBytes)
+	for blocks = sharedBlocks; blocks > 0; blocks /= 2 {
+		// A multiprocessor has 1 KiB more than its largest block may have, and needs that much for each block.
+		bytes := (c.d.Info().Shared+1<<10)/blocks - 1<<10
+		if c.shared.rule.cellBytes > 0 {
+			bytes = min(bytes, c.shared.rule.cellBytes)
+		}
+		most := bytes / 16 * 16 / size
+		if most <= 0 {
+			continue
+		}
+		parts = (cells + most - 1) / most
+		if parts <= table.MaxParts {
+			words := ((cells+parts-1)/parts*size + 15) / 16
+			return parts, words * 16 / size, blocks
+		}
+	}
+	return 0, 0, 0
+}
+
+// findShared queues a look-up of n keys at device addresses, piece by piece. Only for more memory than before does it
+// wait. The caller holds the lock.
+func (c *core) findShared(st *device.Stream, keys, values, found uint64, n int64) error {
+	if n == 0 {
+		return nil
+	}
+	parts, partCells, blocks := c.sharedParts()
+	piece := int64(0)
+	if parts > 0 {
+		var err error
+		if piece, err = c.reserveShared(n, parts); err != nil {
+			return err
+		}
+	}
+	if piece == 0 {
+		return c.order.Read(st, func() error { return c.find(st, c.kernel.find, keys, values, found, n) })
+	}
+	s := &c.shared
+	at := s.place(piece, parts, c.cfg.keyBytes)
+	base := s.scratch.Addr()
+	counters := device.View[uint64](s.scratch, 0, table.PartitionWords(int(parts)))
+	return c.order.Write(st, func() error {
+		for first := int64(0); first < n; first += piece {
+			from, m := uint64(first), min(piece, n-first)
+			p := SharedParams{Table: c.t, PartCells: uint32(partCells), Rows: table.Partition{
+				Keys: keys + from*uint64(c.cfg.keyBytes), N: uint64(m), Parts: uint64(parts),
+				OutKeys: base + uint64(at.keys), OutPositions: base + uint64(at.positions),
+			}}
+			if values != 0 {
+				p.Values = values + from*uint64(c.cfg.valueBytes)
+			}
+			if found != 0 {
+				p.Found = found + from
+			}
+			if err := s.route.Run(st, counters, &p.Rows, &p); err != nil {
+				return err
+			}
+			grid := device.Grid{Threads: threads, Shared: int((partCells*int64(c.cfg.cellBytes) + 15) / 16 * 16)}
+			grid.Blocks = max(1, min((m+s.rule.blockRows-1)/s.rule.blockRows, blocks*int64(c.d.Info().Multiprocessors)))
+			if err := s.find.Launch(st, grid, &p); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// sharedScratch says where in the scratch memory what lies; counters come first.
+type sharedScratch struct{ keys, positions, end int64 }
+
+func (s *sharedIndex) place(rows, parts int64, keyBytes int) (at sharedScratch) {
+	at.keys = align(8 * int64(table.PartitionWords(int(parts))))
+	at.positions = at.keys + align(rows*int64(keyBytes))
+	at.end = at.positions + align(rows*4)
+	return at
+}
+
+// reserveShared sees to scratch memory for a piece of a batch of n rows; piece is 0 where there is too little. Memory
+// grows in powers of two, and freeing the old waits for the look-ups that use it.
+func (c *core) reserveShared(n, parts int64) (piece int64, err error) {
+	s := &c.shared
+	most := s.rule.pieceRows
+	for {
+		pieces := (n + most - 1) / most
+		piece = ((n+pieces-1)/pieces + 15) &^ 15 // keys of a piece begin at a whole 16 bytes
+		if int64(s.scratch.Len()) >= s.place(piece, parts, c.cfg.keyBytes).end {
+			return piece, nil
+		}
+		if err := s.free(); err != nil {
+			return 0, err
+		}
+		rows := max(min(int64(1)<<bits.Len64(uint64(piece-1)), most+15), piece)
+		mem, err := device.Make[byte](c.d, int(s.place(rows, table.MaxParts, c.cfg.keyBytes).end))
+		switch {
+		case err == nil:
+			s.scratch = mem
+			return piece, nil
+		case !oom(err):
+			return 0, err
+		case most <= s.rule.blockRows:
+			return 0, nil
+		}
+		most /= 2
+	}
+}
+
+// free waits for the look-ups under way.
+func (s *sharedIndex) free() error {
+	if s.scratch.Len() == 0 {
+		return nil
+	}
+	mem := s.scratch
+	s.scratch = device.Slice[byte]{}
+	return mem.Free()
+}
+
+func (i Index) check() error {
+	if i != Global && i != Shared {
+		return fmt.Errorf("gph: index %d (want Global or Shared)", int(i))
+	}
+	return nil
+}

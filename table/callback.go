@@ -1,0 +1,130 @@
+package table
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/warpmap/warpmap/device"
+)
+
+// Args are the named device arguments of a callback: device slices, seen there as pointers to their elements, and
+// integers and floats. At most MaxArgs.
+type Args map[string]any
+
+// MaxArgs is the number of words that the parameters of a callback's kernel have for arguments.
+const MaxArgs = 16
+
+var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+// Callback writes a header with a function of the given body, for a family's kernels to call for pairs:
+//
+//	callback(const ForEachParams& p, C::key key_bits, C::value value_bits, u64 index)
+//
+// The body sees key and value as their Go types, index, and the arguments by their names. args are the bits of the
+// arguments, which the function takes from p.args.
+func Callback[K, V any](d *device.Device, body string, named Args) (header string, args [MaxArgs]uint64, err error) {
+	if len(named) > MaxArgs {
+		return "", args, fmt.Errorf("callback: %d arguments (at most %d)", len(named), MaxArgs)
+	}
+	var b strings.Builder
+	b.WriteString("#pragma once\n__device__ __forceinline__ void callback(const ForEachParams& p, C::key key_bits, C::value value_bits, u64 index) {\n")
+	writeBits(&b, "key", reflect.TypeFor[K]())
+	writeBits(&b, "value", reflect.TypeFor[V]())
+	for i, name := range slices.Sorted(maps.Keys(named)) {
+		if !identifier.MatchString(name) || name == "key" || name == "value" || name == "index" || name == "p" {
+			return "", args, fmt.Errorf("callback: an argument cannot be named %q", name)
+		}
+		c, bits, err := argument(d, named[name])
+		if err != nil {
+			return "", args, fmt.Errorf("callback: argument %s: %w", name, err)
+		}
+		args[i] = bits
+		fmt.Fprintf(&b, "    %s %s; __builtin_memcpy(&%s, &p.args[%d], sizeof %s); (void)%s;\n", c, name, name, i, name, name)
+	}
+	fmt.Fprintf(&b, "    (void)key; (void)value; (void)index;\n#line 1 \"callback\"\n%s\n}\n", body)
+	return b.String(), args, nil
+}
+
+// writeBits declares a key or value of its own type, from its bits.
+func writeBits(b *strings.Builder, name string, t reflect.Type) {
+	if c, ok := scalar(t); ok {
+		fmt.Fprintf(b, "    %s %s; __builtin_memcpy(&%s, &%s_bits, sizeof %s);\n", c, name, name, name, name)
+		return
+	}
+	fmt.Fprintf(b, "    C::%s %s = %s_bits;\n", name, name, name)
+}
+
+func scalar(t reflect.Type) (string, bool) {
+	switch t.Kind() {
+	case reflect.Uint8:
+		return "u8", true
+	case reflect.Uint16:
+		return "u16", true
+	case reflect.Uint32:
+		return "u32", true
+	case reflect.Uint64, reflect.Uint:
+		return "u64", true
+	case reflect.Int8:
+		return "signed char", true
+	case reflect.Int16:
+		return "short", true
+	case reflect.Int32:
+		return "i32", true
+	case reflect.Int64, reflect.Int:
+		return "i64", true
+	case reflect.Float32:
+		return "float", true
+	case reflect.Float64:
+		return "double", true
+	case reflect.Bool:
+		return "bool", true
+	}
+	return "", false
+}
+
+// onDevice is what every device.Slice is.
+type onDevice interface {
+	On(*device.Device) error
+	Addr() uint64
+	Elem() reflect.Type
+}
+
+// argument is the C type and the bits of an argument.
+func argument(d *device.Device, x any) (c string, bits uint64, err error) {
+	if s, ok := x.(onDevice); ok {
+		if err := s.On(d); err != nil {
+			return "", 0, err
+		}
+		c, ok := scalar(s.Elem())
+		if !ok {
+			switch s.Elem().Size() {
+			case 16:
+				c = "u128"
+			default:
+				return "", 0, fmt.Errorf("a device slice of %v: want integers, floats or 16-byte elements", s.Elem())
+			}
+		}
+		return c + "*", s.Addr(), nil
+	}
+	v := reflect.ValueOf(x)
+	if !v.IsValid() {
+		return "", 0, fmt.Errorf("nil: want a device slice, an integer or a float")
+	}
+	c, ok := scalar(v.Type())
+	switch {
+	case !ok || v.Kind() == reflect.Bool:
+		return "", 0, fmt.Errorf("a %v: want a device slice, an integer or a float", v.Type())
+	case v.Kind() == reflect.Float32:
+		return c, uint64(math.Float32bits(float32(v.Float()))), nil
+	case v.CanFloat():
+		return c, math.Float64bits(v.Float()), nil
+	case v.CanInt():
+		return c, uint64(v.Int()), nil
+	}
+	return c, v.Uint(), nil
+}
