@@ -12,6 +12,8 @@
 //   - warpcore: open addressing with cooperative probing (package warpcore). The one to begin with: fast inserts and
 //     look-ups up to high load factors, any mixture of 4- and 8-byte keys with 4-, 8- and 16-byte values. Its
 //     package also has a MultiMap, and lets your own kernels use a table from the device.
+//   - gph: perfect hashing (package gph). Every look-up, hit or miss, reads one bucket; an insert may have to move other
+//     pairs. For tables that are looked up far more often than they change.
 //
 // Package join, and the command warpmap join, do with tables what databases do.
 package warpmap

@@ -43,7 +43,7 @@ func (v variant) String() string {
 }
 
 func (v variant) options(o table.Options) Options {
-	return Options{Options: o, Bucket: v.bucket, VirtualBuckets: v.virtual, CellBytes: v.cellBytes, InsertGroup: v.insert, FindGroup: v.find}
+	return Options{Options: o, Bucket: v.bucket, VirtualBuckets: v.virtual, CellBytes: v.cellBytes, InsertGroup: v.insert, FindGroup: v.find, NoProfile: true}
 }
 
 // variants meet every M with every R, and each of them with every cell, every pair of groups and every width, in few

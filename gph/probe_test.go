@@ -160,7 +160,7 @@ func TestExactlyOneProbe(t *testing.T) {
 			t.Parallel()
 			d := open(t, "cpu", device.WithWorkers(1))
 			const n = 2000
-			o := Options{Options: table.Options{Capacity: n, LoadFactor: 0.9}, FindGroup: group}
+			o := Options{Options: table.Options{Capacity: n, LoadFactor: 0.9}, FindGroup: group, NoProfile: true}
 			m, err := New[uint32, uint32](d, o)
 			must(t, err)
 			keys, asked := make([]uint32, n), make([]uint64, 2*n)
