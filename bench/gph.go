@@ -120,7 +120,7 @@ func gphSweep(d *device.Device, o FigOptions, fig *Fig, settings []gphSetting, i
 	}
 	fig.Columns = []string{"data", "pairs", "table GB", "load", "hits %", "table", rates, "MiB", "wrong", "note"}
 	fig.Notes = append(scaleNote(o.N), "keys of Lineitem are hashes to 4 bytes: among 100 million rows, 1.2% have another's, and one pair of these stays")
-	tables, err := subjects(d, inserts)
+	tables, err := subjects(d, true)
 	if err != nil {
 		return err
 	}

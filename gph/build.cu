@@ -119,23 +119,34 @@ __device__ __forceinline__ bool take(const BuildParams& p, u64 bucket, u32 n) {
 
 // drop_again takes pairs out of a cell whose key it has twice, and gives how many are left.
 __device__ __forceinline__ u32 drop_again(const BuildParams& p, Group g, Plan& w, u32 cell, u32 start, u32 n) {
-    u32 kept = 0;
-    if (g.rank() == 0) {
-        for (u32 b = 0; b < n; b++) {
-            key k = sorted_key(p, start + b);
-            bool again = false;
-            for (u32 a = 0; a < kept && !again; a++) again = w.bits[a] == w.bits[b] && sorted_key(p, start + a) == k;
-            if (again) continue;
-            if (kept < b) {
-                w.bits[kept] = w.bits[b];
-                Access<C>::put(p.sorted, start + kept, k, sorted_value(p, start + b));
+    constexpr int H = Group::LANES;
+    u32 kept = 0; // of the pairs before this row of H, and moved up
+    for (u32 row = 0; row < n; row += H) {
+        u32 i = row + g.rank();
+        bool again = i >= n;
+        key k = 0;
+        value v{};
+        u32 bits = 0;
+        if (!again) {
+            k = sorted_key(p, start + i);
+            v = sorted_value(p, start + i);
+            bits = w.bits[i];
+            for (u32 a = 0; a < i && !again; a++) {
+                if (a == kept) a = row; // what lies between was moved or dropped
+                if (a < i && w.bits[a] == bits) again = sorted_key(p, start + a) == k;
             }
-            kept++;
         }
-        at<u32>(p.counts)[cell] = kept;
+        u32 stay = g.ballot(!again), to = kept + popcount(stay & (1u << g.rank()) - 1);
+        g.sync();
+        if (!again && to < i) {
+            w.bits[to] = bits;
+            Access<C>::put(p.sorted, start + to, k, v);
+        }
+        kept += popcount(stay);
+        g.sync();
     }
-    g.sync();
-    return g.shuffle(kept, 0);
+    if (g.rank() == 0) at<u32>(p.counts)[cell] = kept;
+    return kept;
 }
 
 // count_need counts the cell's pairs in each virtual bucket.
@@ -158,9 +169,11 @@ __device__ __forceinline__ void plan_cell(const BuildParams& p, Group g, Plan& w
         u32 bits = Home<C>(t, sorted_key(p, start + i)).bits, mark = bits % GPH_MARKS;
         w.bits[i] = bits;
         u32* word = &w.marks[mark / 32];
-        u32 one = 1u << mark % 32, was = *word;
-        if constexpr (H == 1) *word |= one;
-        else was = or_of(word, one);
+        u32 one = 1u << mark % 32, was;
+        if constexpr (H == 1) {
+            was = *word;
+            *word |= one;
+        } else was = or_of(word, one);
         met |= (was & one) != 0;
     }
     g.sync();

@@ -152,18 +152,22 @@ func (o *Options) complete(info device.Info, cfg *config) error {
 // keysPerCell is how many keys a cell may have so that inserts one by one reach the load factor: by simulation, with a
 // margin, for 32 virtual buckets.
 func (c config) keysPerCell(load float64) float64 {
-	keys := map[int][3]float64{4: {8, 3.5, 3}, 8: {24, 8, 6.5}, 16: {40, 16, 10}, 32: {50, 20, 12}}[c.bucket]
-	k := keys[2]
-	switch {
-	case load <= 0.6:
-		k = keys[0]
-	case load <= 0.8:
-		k = keys[1]
+	loads := []float64{0.6, 0.7, 0.8, 0.9}
+	keys := map[int][]float64{4: {8, 5, 3.5, 3}, 8: {24, 12, 8, 6.5}, 16: {40, 24, 16, 10}, 32: {50, 32, 20, 12}}[c.bucket]
+	k := keys[len(keys)-1]
+	for i := range loads {
+		if load > loads[i] {
+			continue
+		}
+		if k = keys[i]; i > 0 {
+			k += (keys[i-1] - k) * (loads[i] - load) / (loads[i] - loads[i-1])
+		}
+		break
 	}
 	if c.cellBytes == 2 {
 		k *= 1.5
 	}
-	return min(k, cellPairs/2)
+	return k
 }
 
 func newCore(d *device.Device, keyBytes, valueBytes int, o Options) (*core, error) {

@@ -44,7 +44,7 @@ func Callback[K, V any](d *device.Device, body string, named Args) (header strin
 			return "", args, fmt.Errorf("callback: argument %s: %w", name, err)
 		}
 		args[i] = bits
-		fmt.Fprintf(&b, "    %s %s; __builtin_memcpy(&%s, &p.args[%d], sizeof %s); (void)%s;\n", c, name, name, i, name, name)
+		fmt.Fprintf(&b, "    %s %s; memcpy(&%s, &p.args[%d], sizeof %s); (void)%s;\n", c, name, name, i, name, name)
 	}
 	fmt.Fprintf(&b, "    (void)key; (void)value; (void)index;\n#line 1 \"callback\"\n%s\n}\n", body)
 	return b.String(), args, nil
@@ -53,7 +53,7 @@ func Callback[K, V any](d *device.Device, body string, named Args) (header strin
 // writeBits declares a key or value of its own type, from its bits.
 func writeBits(b *strings.Builder, name string, t reflect.Type) {
 	if c, ok := scalar(t); ok {
-		fmt.Fprintf(b, "    %s %s; __builtin_memcpy(&%s, &%s_bits, sizeof %s);\n", c, name, name, name, name)
+		fmt.Fprintf(b, "    %s %s; memcpy(&%s, &%s_bits, sizeof %s);\n", c, name, name, name, name)
 		return
 	}
 	fmt.Fprintf(b, "    C::%s %s = %s_bits;\n", name, name, name)
