@@ -151,6 +151,7 @@ __device__ __forceinline__ u32 drop_again(const BuildParams& p, Group g, Plan& w
 
 // count_need counts the cell's pairs in each virtual bucket.
 __device__ __forceinline__ void count_need(Group g, Plan& w, u32 mapping, u32 n) {
+    g.sync(); // the last count is no longer read
     w.fit.clear_need(g);
     g.sync();
     for (u32 i = g.rank(); i < n; i += Group::LANES) w.fit.add_need(g, virtual_bucket<C>(w.bits[i], mapping));
