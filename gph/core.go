@@ -167,7 +167,7 @@ func (c config) keysPerCell(load float64) float64 {
 	if c.cellBytes == 2 {
 		k *= 1.5
 	}
-	return k
+	return min(k, cellPairs/2)
 }
 
 func newCore(d *device.Device, keyBytes, valueBytes int, o Options) (*core, error) {
@@ -630,7 +630,11 @@ func (c *core) rebuild(st *device.Stream, buckets int64) error {
 				return errors.Join(e, c.compile())
 			}
 		}
-		err = c.rebuildOnce(st, old, buckets, old.t.Seed+uint64(attempt))
+		seed := old.t.Seed + uint64(attempt)
+		if buckets <= int64(old.t.Main+old.t.Reserve) {
+			seed++ // or the same pairs would want the same places
+		}
+		err = c.rebuildOnce(st, old, buckets, seed)
 	}
 	if err != nil {
 		if c.cfg.hash != hash {

@@ -227,6 +227,8 @@ template <class C, class Tile> struct Move {
     typedef typename C::value value;
     typedef View<C, 1, C::BUCKET> V;
     static constexpr int H = Tile::LANES;
+    // Mappings that a move examines, and those among which a displacement chooses: of the many that cells of two bytes have, some.
+    static constexpr u32 TRIED = C::MAPPINGS < GPH_TRIED ? C::MAPPINGS : GPH_TRIED, DISPLACED = TRIED < 16 ? TRIED : 16;
     const Table& t;
     Tile g;
     Workspace<C>& w;
@@ -277,7 +279,7 @@ template <class C, class Tile> struct Move {
     __device__ bool relocate(u32 cell, u32 more) {
         u32 mapping = load_relaxed(cell_at<C>(t, cell)) >> C::LOG_VIRTUAL;
         if (!gather(cell, mapping, more)) return false;
-        for (u32 n = 0; n < C::MAPPINGS; n++) {
+        for (u32 n = 0; n < TRIED; n++) {
             u32 m = mapping_number(mapping, n);
             Ring r = ring_of<C>(t, cell, m);
             if (n > 0) count_free(r); // gather counted those of the present ring
@@ -298,7 +300,8 @@ template <class C, class Tile> struct Move {
         u32 present = load_relaxed(cell_at<C>(t, h.cell)) >> C::LOG_VIRTUAL;
         if (!gather(h.cell, present, 1)) return;
         u32 least = ~0u, mapping = 0;
-        for (u32 m = 0; m < C::MAPPINGS; m++) {
+        for (u32 n = 0; n < DISPLACED; n++) {
+            u32 m = mapping_number(present, n);
             count_free(ring_of<C>(t, h.cell, m));
             u32 x = choose(m, true);
             if (x >= least) continue;
@@ -333,7 +336,7 @@ template <class C, class Tile> struct Move {
         constexpr u32 LAST = C::MAPPINGS - 1;
         if (n == 0) return present;
         if (present == LAST) return n - 1;
-        if (n == LAST) return LAST;
+        if (n == TRIED - 1) return LAST;
         u32 m = present + n;
         return m >= LAST ? m - LAST : m;
     }

@@ -73,6 +73,9 @@ struct %s {
 // displacements bounds the cells that are moved out of the way of one that fits nowhere.
 const displacements = 32
 
+// tried bounds the mappings that a move examines.
+const tried = 256
+
 // patience is how many pairs of a batch may find no place before cells are no longer displaced for the others.
 const patience = 256
 
@@ -171,6 +174,7 @@ func defines() []device.Define {
 	return []device.Define{
 		{Name: "GPH_DISPLACEMENTS", Value: displacements},
 		{Name: "GPH_PATIENCE", Value: patience},
+		{Name: "GPH_TRIED", Value: u(tried)},
 		{Name: "GPH_RATIO_SHIFT", Value: ratioShift},
 		{Name: "GPH_MIX_MAPPING", Value: u(mixMapping)},
 		{Name: "GPH_MIX_BITS", Value: u(mixBits)},
