@@ -221,6 +221,9 @@ func fillInSteps(w *work[uint32, uint32], slots int, s gph.Setting, done func(st
 			return fmt.Errorf("bench: a table that must not grow was rebuilt, from %d slots to %d", before.Capacity, x.Capacity)
 		}
 		out = len(lost)
+		if x.Moves < before.Moves { // the table was laid anew, and counts from there
+			before.Moves, before.Moved, before.Rings = 0, 0, 0
+		}
 		done(step{before.LoadFactor, before.Len, before.Capacity, batch, x.Moves - before.Moves, x.Moved - before.Moved, x.Rings - before.Rings, out})
 		before = x
 	}

@@ -19,6 +19,7 @@ type TableOptions struct {
 	Hits       float64   // share of them that hit
 	Loads      []float64 // load factors
 	Seed       uint64
+	Batch      int                 `json:",omitempty"` // pairs of an InsertOn; 0: all in one
 	Build      bool                `json:",omitempty"` // by BuildOn, where the table has it, in place of InsertOn
 	Step       func(done, all int) `json:"-"`          // progress; may be nil
 }
@@ -43,7 +44,7 @@ type Make[K, V any] func(capacity int, load float64) (table.Map[K, V], error)
 // Table measures inserts of N pairs into an empty table of each load factor, and look-ups in it; and the machine's
 // limits over memory of the table's size, in the same run.
 func Table[K, V workload.Word](d *device.Device, o TableOptions, make Make[K, V]) ([]Row, error) {
-	if o.N < 1 || o.Queries < 1 || o.Hits < 0 || o.Hits > 1 || len(o.Loads) == 0 {
+	if o.N < 1 || o.Queries < 1 || o.Batch < 0 || o.Hits < 0 || o.Hits > 1 || len(o.Loads) == 0 {
 		return nil, fmt.Errorf("bench: %d pairs, %d look-ups, %v of them hits, %d load factors: nothing to measure", o.N, o.Queries, o.Hits, len(o.Loads))
 	}
 	w, err := newWork[K, V](d, o)
@@ -172,7 +173,19 @@ var errNoBuild = errors.New("this table has no BuildOn: measure its inserts, wit
 func (w *work[K, V]) filler(m table.Map[K, V], build bool) (func() error, error) {
 	st := w.d.Stream()
 	if !build {
-		return func() error { return m.InsertOn(st, w.keys, w.values) }, nil
+		batch := w.o.Batch
+		if batch == 0 {
+			batch = w.o.N
+		}
+		return func() error {
+			for first := 0; first < w.o.N; first += batch {
+				end := min(first+batch, w.o.N)
+				if err := m.InsertOn(st, w.keys.Slice(first, end), w.values.Slice(first, end)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}, nil
 	}
 	b, ok := m.(builder[K, V])
 	if !ok {

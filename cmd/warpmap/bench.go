@@ -85,6 +85,7 @@ is, in place of inserting them.`,
 	f.IntVar(&o.KeyBytes, "key-bytes", 4, "bytes of a key: 4 or 8")
 	f.IntVar(&o.ValueBytes, "value-bytes", 4, "bytes of a value: 4 or 8")
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of the workload")
+	f.IntVar(&o.Batch, "batch", 0, "pairs of an insert (default all at once)")
 	f.BoolVar(&o.Build, "build", false, "make the table from all pairs at once, where its kind can")
 	cmd.PersistentFlags().StringVar(&keep, "keep", "", "also write the result as JSON to this file")
 	cmd.RegisterFlagCompletionFunc("table", cobra.FixedCompletions(warpmap.Kinds(), cobra.ShellCompDirectiveNoFileComp))
