@@ -145,7 +145,7 @@ __device__ __forceinline__ u32 drop_again(const BuildParams& p, Group g, Plan& w
         kept += popcount(stay);
         g.sync();
     }
-    if (g.rank() == 0) at<u32>(p.counts)[cell] = kept;
+    if (g.rank() == 0) at<u32>(p.counts)[cell] = kept | GPH_PLANNED;
     return kept;
 }
 
@@ -253,7 +253,7 @@ WARPMAP_KERNEL(write_pairs, BuildParams) {
         for (int j = 0; j < H; j++) {
             u32 n = g.shuffle(count, j), from = g.shuffle(start, j), cell_code = g.shuffle(code, j);
             bool unplaced = n & GPH_UNPLACED;
-            n &= ~GPH_UNPLACED;
+            n &= ~(GPH_UNPLACED | GPH_PLANNED);
             for (u32 i = g.rank(); (i & ~31u) < n; i += H) {
                 bool on = i < n;
                 key k = on ? sorted_key(p, from + i) : 0;

@@ -20,7 +20,7 @@ type BuildParams struct {
 	Keys, Values         uint64 // N pairs in the order of stretches of cells
 	N                    uint64
 	Span                 uint64 // items that a block takes in a row
-	Counts               uint64 // u32, one a cell: its pairs, with unplaced
+	Counts               uint64 // u32, one a cell: its pairs, with unplaced or planned
 	Starts               uint64 // u32, one a cell: its first pair in Sorted
 	Ranks                uint64 // u8, one a pair: its number in its cell, or noRank
 	Sorted               uint64 // slots: the pairs in the order of their cells
@@ -33,9 +33,11 @@ type BuildParams struct {
 }
 
 const (
-	// noRank marks a pair that is not sorted, and unplaced a cell that found no code.
+	// noRank marks a pair that is not sorted; unplaced a cell that found no code, and planned one that lost pairs when it was
+	// planned, so that it is not planned again among smaller ones.
 	noRank   = 255
 	unplaced = 1 << 31
+	planned  = 1 << 30
 	// planAttempts bounds how often a cell is planned anew because other groups took its slots.
 	planAttempts = 4
 	// marks is the number of bits by which plan_cells sees that a cell has no key twice.
@@ -68,6 +70,7 @@ func (c *core) compileBuild() (*builder, error) {
 	}
 	p.Defines = append(append(p.Defines, table.PartitionDefines()...), device.Define{Name: "GPH_BUILD_GROUP", Value: group},
 		device.Define{Name: "GPH_NO_RANK", Value: noRank}, device.Define{Name: "GPH_UNPLACED", Value: fmt.Sprintf("%du", uint32(unplaced))},
+		device.Define{Name: "GPH_PLANNED", Value: fmt.Sprintf("%du", uint32(planned))},
 		device.Define{Name: "GPH_PLAN_ATTEMPTS", Value: planAttempts}, device.Define{Name: "GPH_START_EACH", Value: startEach},
 		device.Define{Name: "GPH_MARKS", Value: marks})
 	p.Layouts = append(p.Layouts, BuildParams{})
@@ -92,10 +95,10 @@ func (c config) densest(load float64) float64 {
 	keys := map[int][4]float64{4: {12, 8, 7, 6}, 8: {32, 14, 12.5, 10}, 16: {40, 24, 18, 14}, 32: {50, 30, 24, 16}}[c.bucket]
 	for i, most := range []float64{0.6, 0.82, 0.92} {
 		if load <= most {
-			return keys[i]
+			return min(keys[i], c.mostKeys()/2)
 		}
 	}
-	return keys[3]
+	return min(keys[3], c.mostKeys()/2)
 }
 
 // pairs is a set of pairs on the device.
@@ -115,11 +118,12 @@ func (c *core) construct(st *device.Stream, in pairs, repack bool, rest func(pai
 		return err
 	}
 	load := float64(in.n) / float64(c.slots())
-	if repack {
-		c.setCells(max(1, int64(float64(in.n)/max(c.cfg.densest(load), c.opts.KeysPerCell))))
+	cells := c.cells(int64(c.t.Main + c.t.Reserve))
+	if repack && in.n >= c.limit()/2 { // a table that is to be filled later keeps its cells
+		cells = max(1, min(cells, int64(float64(in.n)/max(c.cfg.densest(load), c.opts.KeysPerCell))))
 	}
 	kb, vb := int64(c.cfg.keyBytes), int64(c.cfg.valueBytes)
-	cells, buckets := int64(c.t.CellCount), int64(c.t.Main+c.t.Reserve)
+	buckets := int64(c.t.Main + c.t.Reserve)
 	left := in.n/leftShare + 1024
 	parts := int(max(1, min(in.n*(kb+vb)/stretchBytes, table.MaxParts)))
 	size := int64(0)
@@ -136,6 +140,11 @@ func (c *core) construct(st *device.Stream, in pairs, repack bool, rest func(pai
 		return err
 	}
 	defer mem.Free()
+	c.setCells(cells)
+	c.k.Exported, c.k.Refused = 0, 0 // they count here
+	if err := c.counters.Write(st, []Counters{c.k}); err != nil {
+		return err
+	}
 	at := func(offset int64) uint64 { return mem.Addr() + uint64(offset) }
 
 	p := BuildParams{
@@ -217,7 +226,7 @@ func (c *core) buildOn(st *device.Stream, in pairs) error {
 			if c.opts.MaxBytes > 0 {
 				want = max(min(want, c.maxBuckets()), int64(c.t.Main+c.t.Reserve))
 			}
-			if err := c.rebuild(st, want); err != nil && !oom(err) {
+			if err := c.rebuild(st, want, 0); err != nil && !oom(err) {
 				return err
 			}
 		}
@@ -233,7 +242,7 @@ func (c *core) buildOn(st *device.Stream, in pairs) error {
 // in come back with the reason.
 func (c *core) constructOr(st *device.Stream, in pairs, repack bool) (failed []int, why error, err error) {
 	err = c.construct(st, in, repack, func(x pairs) error {
-		_, why, err = c.insertParts(st, &c.kernel.replace, InsertParams{Keys: x.keys, Values: x.values, N: uint64(x.n)})
+		_, _, why, err = c.insertParts(st, &c.kernel.replace, InsertParams{Keys: x.keys, Values: x.values, N: uint64(x.n)})
 		return err
 	})
 	if err != nil || why == nil {
@@ -245,19 +254,26 @@ func (c *core) constructOr(st *device.Stream, in pairs, repack bool) (failed []i
 
 // missing gives the positions whose keys are not in the table.
 func (c *core) missing(st *device.Stream, in pairs) (list []int, err error) {
-	found, err := device.Make[bool](c.d, int(in.n))
+	const piece = 1 << 20 // little memory, for there may be none
+	found, err := device.Make[bool](c.d, int(min(in.n, piece)))
 	if err != nil {
 		return nil, err
 	}
 	defer found.Free()
-	if err := c.find(st, c.kernel.find, in.keys, 0, found.Addr(), in.n); err != nil {
-		return nil, err
-	}
-	flags, err := found.Host(st)
-	for i, in := range flags {
-		if !in {
-			list = append(list, i)
+	for first := int64(0); first < in.n; first += piece {
+		n := min(in.n-first, piece)
+		if err := c.find(st, c.kernel.find, in.keys+uint64(first)*uint64(c.cfg.keyBytes), 0, found.Addr(), n); err != nil {
+			return nil, err
+		}
+		flags, err := found.Slice(0, int(n)).Host(st)
+		if err != nil {
+			return nil, err
+		}
+		for i, in := range flags {
+			if !in {
+				list = append(list, int(first)+i)
+			}
 		}
 	}
-	return list, err
+	return list, nil
 }

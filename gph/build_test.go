@@ -146,3 +146,67 @@ func TestBuildFull(t *testing.T) {
 		must(t, m.Close())
 	}
 }
+
+// Bulk construction counts in counters that an export has used before.
+func TestBuildAfterAll(t *testing.T) {
+	d := open(t, "cpu")
+	const n = 100_000
+	m, err := New[uint32, uint32](d, Options{Options: table.Options{Capacity: 2 * n}})
+	must(t, err)
+	k := make([]uint32, n)
+	for i := range k {
+		k[i] = uint32(i)
+	}
+	for range 3 {
+		must(t, m.Insert(k, k))
+		keys, _, err := m.All()
+		must(t, err)
+		if len(keys) != n {
+			t.Fatalf("%d keys", len(keys))
+		}
+		_, err = m.Delete(k, nil)
+		must(t, err)
+		must(t, m.Check())
+	}
+	must(t, m.Close())
+}
+
+// Pairs that come several times leave nothing over in a dense table, though their cells shrink while they are planned.
+func TestBuildOfDuplicates(t *testing.T) {
+	d := open(t, "cpu")
+	const n = 100_000
+	for _, each := range []int{20, 5} { // one row in so many is an earlier one's key
+		k := make([]uint32, n)
+		for i := range k {
+			if k[i] = uint32(i) * 2654435761; i%each == 0 {
+				k[i] = k[i/2]
+			}
+		}
+		m, err := New[uint32, uint32](d, Options{Options: table.Options{Capacity: n, LoadFactor: 0.95}})
+		must(t, err)
+		must(t, m.Build(k, k))
+		must(t, m.Check())
+		s, err := m.IndexStats()
+		must(t, err)
+		if s.Moves > n/1000 {
+			t.Errorf("one row in %d comes again: %d moves, %+v", each, s.Moves, s)
+		}
+		must(t, m.Close())
+	}
+}
+
+// Build of few pairs leaves a table that can be filled.
+func TestBuildOfFew(t *testing.T) {
+	d := open(t, "cpu")
+	m, err := New[uint32, uint32](d, Options{Options: table.Options{Capacity: 100_000}})
+	must(t, err)
+	before, err := m.IndexStats()
+	must(t, err)
+	must(t, m.Build([]uint32{1}, []uint32{2}))
+	after, err := m.IndexStats()
+	must(t, err)
+	if after.Cells != before.Cells {
+		t.Errorf("%d cells became %d", before.Cells, after.Cells)
+	}
+	must(t, m.Close())
+}

@@ -14,7 +14,8 @@ import (
 // Options are what New understands beside table.Options. The zero value is good.
 type Options struct {
 	table.Options
-	// Bucket is M, the slots of a bucket: 4, 8, 16 or 32. Zero means 64 bytes' worth, and 4 at least.
+	// Bucket is M, the slots of a bucket: 4, 8, 16 or 32. Zero means 64 bytes' worth, 4 at least, and 8 of 16 bytes for load
+	// factors over 0.6.
 	Bucket int
 	// VirtualBuckets is R, the virtual buckets of a cell: 2, 4, 8, 16 or 32. Zero means 32.
 	VirtualBuckets int
@@ -24,11 +25,12 @@ type Options struct {
 	// easier to find them a place, and the index larger. Zero means what lets inserts reach the load factor.
 	KeysPerCell float64
 	// InsertGroup and FindGroup are the lanes that work on one key, 1 to 32: |h| and |g| of the paper. Zero means what is
-	// fastest on the device. A group that moves a cell has InsertGroup lanes too, but 8 at least if not 1.
+	// fastest on the device. A group that moves a cell has InsertGroup lanes too, but 8 at least on a GPU.
 	InsertGroup, FindGroup int
 	// Index says where look-ups read the cells.
 	Index Index
-	// NoProfile leaves aside what `warpmap tune gph` found for this device; WARPMAP_PROFILES=off does for all tables.
+	// NoProfile leaves aside what `warpmap tune gph` found for this device; WARPMAP_PROFILES=off does for all tables, and
+	// tests never use it.
 	NoProfile bool
 }
 
@@ -40,6 +42,8 @@ const (
 	firstBatch = 1 << 16
 	// largestBatch bounds the lists that an insert needs, at 8 bytes an item.
 	largestBatch = 1 << 24
+	// smallBatch is tried as it is, however little memory there is for its lists.
+	smallBatch = 1 << 12
 	// constructFrom is the batch that is worth a bulk construction where the table is empty.
 	constructFrom = 1 << 16
 	// rebuilds bounds the attempts to find a table that takes all pairs.
@@ -84,6 +88,7 @@ type memory struct {
 	counters device.Slice[Counters]
 	live     int64 // pairs, at the last look at the counters
 	k        Counters
+	laidAnew int64 // so many pairs were to find a place when this table was last laid anew in its size; 0: never
 }
 
 // program is the table's kernels with the given translation unit.
@@ -143,11 +148,14 @@ func (o *Options) complete(info device.Info, cfg *config) error {
 	if o.KeysPerCell == 0 {
 		o.KeysPerCell = cfg.keysPerCell(o.LoadFactor)
 	}
-	if !(o.KeysPerCell >= 0.25 && o.KeysPerCell <= cellPairs/2) {
-		return fmt.Errorf("gph: %v keys a cell (want 0.25 to %d)", o.KeysPerCell, cellPairs/2)
+	if most := cfg.mostKeys(); !(o.KeysPerCell >= 0.25 && o.KeysPerCell <= most) {
+		return fmt.Errorf("gph: %v keys a cell (want 0.25 to %v, half of what %d buckets of %d slots and a move take)", o.KeysPerCell, most, cfg.virtual, cfg.bucket)
 	}
 	return nil
 }
+
+// mostKeys is how many keys a cell may have on average: half of what its ring holds, and of what a move can handle.
+func (c config) mostKeys() float64 { return float64(min(c.virtual*c.bucket, cellPairs)) / 2 }
 
 // keysPerCell is how many keys a cell may have so that inserts one by one reach the load factor: by simulation, with a
 // margin, for 32 virtual buckets.
@@ -167,7 +175,7 @@ func (c config) keysPerCell(load float64) float64 {
 	if c.cellBytes == 2 {
 		k *= 1.5
 	}
-	return min(k, cellPairs/2)
+	return min(k, c.mostKeys()/2)
 }
 
 func newCore(d *device.Device, keyBytes, valueBytes int, o Options) (*core, error) {
@@ -392,32 +400,39 @@ func (c *core) memoryFor(bytes int64) (uint64, error) {
 
 // insert inserts n pairs at device addresses, growing as it must. The positions that do not fit come back with the reason.
 // It waits for the stream: only the end of a batch tells whether every pair found its place. The caller holds the lock.
-func (c *core) insert(st *device.Stream, k *insertKernels, keys, values, added uint64, n int64) (failed []int, why error, err error) {
-	if n == 0 {
-		return nil, nil, nil
-	}
+//
+// The positions from undone on were not tried, for want of memory, and are not among the failed ones.
+func (c *core) insert(st *device.Stream, k *insertKernels, keys, values, added uint64, n int64) (failed []int, undone int, why error, err error) {
 	err = c.order.Write(st, func() error {
 		if err := c.look(st); err != nil {
 			return err
 		}
+		if c.live == 0 {
+			c.setCells(math.MaxInt64) // Build may have left few: any code will do for a cell without pairs
+		}
 		if c.live == 0 && added == 0 && n >= constructFrom && n <= c.limit() {
+			undone = int(n)
 			failed, why, err = c.constructOr(st, pairs{keys, values, n}, false)
 			return err
 		}
-		failed, why, err = c.insertParts(st, k, InsertParams{Keys: keys, Values: values, Added: added, N: uint64(n)})
+		var from uint64
+		failed, from, why, err = c.insertParts(st, k, InsertParams{Keys: keys, Values: values, Added: added, N: uint64(n)})
+		undone = int(from)
 		return err
 	})
-	return failed, why, err
+	return failed, undone, why, err
 }
 
 // insertParts goes through a batch in parts: each fits for sure, or is small enough to learn from it how many keys are new.
-func (c *core) insertParts(st *device.Stream, k *insertKernels, p InsertParams) (failed []int, why error, err error) {
+// Positions from undone on were not tried, for want of memory.
+func (c *core) insertParts(st *device.Stream, k *insertKernels, p InsertParams) (failed []int, undone uint64, why error, err error) {
 	keyBytes, valueBytes := uint64(c.cfg.keyBytes), uint64(c.cfg.valueBytes)
 	try := uint64(firstBatch)
 	if err := c.look(st); err != nil {
-		return nil, nil, err
+		return nil, 0, nil, err
 	}
-	for first, n := uint64(0), p.N; first < n; {
+	n := p.N
+	for first := uint64(0); first < n; {
 		before := c.k.Inserted
 		q := p
 		q.N = min(n-first, largestBatch)
@@ -433,16 +448,23 @@ func (c *core) insertParts(st *device.Stream, k *insertKernels, p InsertParams) 
 			q.Added = p.Added + first
 		}
 		lost, err := c.insertOnce(st, with, q)
-		if err == nil && with != k && len(lost) > 0 && c.live+int64(len(lost)) <= c.limit() {
-			lost, err = c.insertAgain(st, k, q, lost)
+		for oom(err) && q.N > smallBatch { // the lists have no room
+			q.N /= 8
+			lost, err = c.insertOnce(st, with, q)
 		}
-		if oom(err) {
-			for i := first; i < n; i++ {
-				failed = append(failed, int(i))
-			}
-			return failed, err, nil
+		if oom(err) { // nothing was tried of what is left
+			return failed, first, err, nil
 		} else if err != nil {
-			return nil, nil, err
+			return nil, n, nil, err
+		}
+		if with != k && len(lost) > 0 && c.live+int64(len(lost)) <= c.limit() {
+			with = k
+			if lost, err = c.insertAgain(st, k, q, lost); oom(err) {
+				why, err = err, nil
+			}
+			if err != nil {
+				return nil, n, nil, err
+			}
 		}
 		fresh := c.k.Inserted - before
 		for attempt := 0; why == nil && (len(lost) > 0 || c.live > c.limit()); attempt++ {
@@ -454,7 +476,7 @@ func (c *core) insertParts(st *device.Stream, k *insertKernels, p InsertParams) 
 				why, err = c.makeRoom(st, need, attempt)
 			}
 			if err != nil {
-				return nil, nil, err
+				return nil, n, nil, err
 			}
 			if len(lost) > 0 && (why == nil || with != k) { // in a larger table, or now with moves
 				with = k
@@ -462,7 +484,7 @@ func (c *core) insertParts(st *device.Stream, k *insertKernels, p InsertParams) 
 					why, err = err, nil
 				}
 				if err != nil {
-					return nil, nil, err
+					return nil, n, nil, err
 				}
 			}
 		}
@@ -471,7 +493,7 @@ func (c *core) insertParts(st *device.Stream, k *insertKernels, p InsertParams) 
 		}
 		first += q.N
 		if fresh < q.N/8 {
-			try *= 4
+			try = min(4*try, largestBatch)
 		}
 	}
 	if len(failed) > 0 {
@@ -479,7 +501,7 @@ func (c *core) insertParts(st *device.Stream, k *insertKernels, p InsertParams) 
 			why, err = err, nil
 		}
 	}
-	return failed, why, err
+	return failed, n, why, err
 }
 
 // stillOut tries the refused positions of a whole batch again, without moves: an equal key of the batch may have come in
@@ -490,7 +512,7 @@ func (c *core) stillOut(st *device.Stream, k *insertKernels, p InsertParams, fai
 		part := failed[first:min(first+largestBatch, len(failed))]
 		lost, err := c.insertAgain(st, &insertKernels{fill: k.fill}, p, part)
 		if err != nil {
-			return failed, err
+			return append(out, failed[first:]...), err
 		}
 		out = append(out, lost...)
 	}
@@ -578,38 +600,58 @@ func (c *core) insertAgain(st *device.Stream, k *insertKernels, p InsertParams, 
 }
 
 // makeRoom makes a table that takes more: a larger one, or, where pairs found no place though there are empty slots
-// enough, one with another hash function. why says what forbids it: then the table is as it was.
+// enough, first one with another seed. why says what forbids it: then the table is as it was.
 func (c *core) makeRoom(st *device.Stream, pairs int64, attempt int) (why, err error) {
 	buckets := int64(c.t.Main + c.t.Reserve)
 	want := buckets
+	// To lay a full table anew for every batch would cost much, and help little.
+	recently := c.laidAnew > 0 && pairs >= c.laidAnew-c.laidAnew/32
 	switch {
 	case pairs > c.limit():
 		want = max(c.bucketsFor(pairs), 2*buckets)
-	case c.cfg.hash == kernel.HashMurmur && attempt > 0:
+	case c.cfg.hash == kernel.HashMurmur && (attempt > 0 || recently):
 		want = buckets + buckets/2
 	}
-	if limit := c.opts.MaxBytes; limit > 0 && c.bytes(want) > limit {
-		want = c.maxBuckets()
-		if want <= buckets && c.cfg.hash == kernel.HashMurmur {
-			return fmt.Errorf("%w (%s)", table.ErrMaxBytes, device.Bytes(limit)), nil
-		}
+	if attempt > rebuilds && pairs < c.limit()/8 {
+		return fmt.Errorf("gph: %d pairs find no place in %d slots under any of %d seeds", pairs, c.slots(), attempt), nil
 	}
-	err = c.rebuild(st, want)
+	if limit := c.opts.MaxBytes; limit > 0 && c.bytes(want) > limit {
+		want = max(buckets, c.maxBuckets())
+	}
+	if want == buckets && c.cfg.hash == kernel.HashMurmur {
+		if pairs > c.limit() || recently {
+			return c.noRoom(), nil
+		}
+		c.laidAnew = pairs
+	}
+	laid := c.laidAnew
+	err = c.rebuild(st, want, attempt)
+	if want == buckets {
+		c.laidAnew = laid
+	}
 	if oom(err) {
 		return err, nil
 	}
 	if errors.Is(err, errNoPlace) {
-		return fmt.Errorf("%w (%s), and another seed gives no place to every pair either", table.ErrMaxBytes, device.Bytes(c.opts.MaxBytes)), nil
+		return c.noRoom(), nil
 	}
 	return nil, err
 }
 
-var errNoPlace = errors.New("gph: pairs without a place")
+// noRoom is why a table does not grow.
+func (c *core) noRoom() error {
+	if c.opts.MaxBytes == 0 {
+		return errNoPlace
+	}
+	return fmt.Errorf("%w (%s)", table.ErrMaxBytes, device.Bytes(c.opts.MaxBytes))
+}
+
+var errNoPlace = errors.New("gph: pairs find no place in the table")
 
 // rebuild moves all pairs to a new table of that many buckets, or, if they find no place there, of more or with another
-// seed. A hash function other than murmur, meant to be poor, gives way to it. On an error the old table stands. It waits
+// seed; salt changes the seed from the beginning. A hash function other than murmur, meant to be poor, gives way to it. On an error the old table stands. It waits
 // for the stream.
-func (c *core) rebuild(st *device.Stream, buckets int64) error {
+func (c *core) rebuild(st *device.Stream, buckets int64, salt int) error {
 	old, hash := c.memory, c.cfg.hash
 	err := errNoPlace
 	for attempt := 0; attempt < rebuilds && errors.Is(err, errNoPlace); attempt++ {
@@ -630,7 +672,7 @@ func (c *core) rebuild(st *device.Stream, buckets int64) error {
 				return errors.Join(e, c.compile())
 			}
 		}
-		seed := old.t.Seed + uint64(attempt)
+		seed := old.t.Seed + uint64(attempt+salt)
 		if buckets <= int64(old.t.Main+old.t.Reserve) {
 			seed++ // or the same pairs would want the same places
 		}
@@ -721,7 +763,7 @@ func (c *core) growTo(n int) error {
 			if limit := c.opts.MaxBytes; limit > 0 && c.bytes(want) > limit {
 				return fmt.Errorf("gph: room for %d pairs takes %s: %w (%s)", n, device.Bytes(c.bytes(want)), table.ErrMaxBytes, device.Bytes(limit))
 			}
-			return c.rebuild(st, want)
+			return c.rebuild(st, want, 0)
 		})
 	})
 }
@@ -751,7 +793,7 @@ func (c *core) clear() error {
 	return c.locked(func() error {
 		st := c.d.Stream()
 		return c.order.Write(st, func() error {
-			c.live, c.k = 0, Counters{}
+			c.live, c.k, c.laidAnew = 0, Counters{}, 0
 			c.setCells(math.MaxInt64)
 			return c.empty(st)
 		})

@@ -106,7 +106,11 @@ func callback[K, V any](c *core, st *device.Stream, body string, args Args, laun
 //	    tile<4> g;
 //	    …gph::find<config>(p.table, g, key, value)…
 //	}
-func (m *Map[K, V]) Program(name, main string) *device.Program { return m.c.program(name, main) }
+func (m *Map[K, V]) Program(name, main string) *device.Program {
+	m.c.order.Lock() // a rebuild may change the hash function
+	defer m.c.order.Unlock()
+	return m.c.program(name, main)
+}
 
 // Use orders a kernel of yours with the table's own operations: queue gets the table as kernels take it, and puts work on
 // the stream; it must not call the table's methods, which wait for it. Table is good for this call alone, because the

@@ -88,12 +88,12 @@ const cellPairs = 126
 type Table struct {
 	Buckets        uint64
 	Cells          uint64
-	Locks          uint64 // one u32 for each LockMask+1 cells
+	Locks          uint64 // LockMask+1 of u32; a cell's is that of its low bits
 	Counters       uint64
 	Main           uint64
 	Reserve        uint64
 	Seed           uint64
-	CellCount      uint64 // up to 2³²
+	CellCount      uint64 // below 2³²
 	BucketsPerCell uint32 // Main / CellCount, in units of 2^-ratioShift, rounded down
 	Span           uint32 // how far from its place a cell's ring may begin
 	LockMask       uint32

@@ -105,14 +105,17 @@ func (c *core) batch(n int, cols []table.Column, op func(st *device.Stream, firs
 // one: so in the end those that are in are struck off.
 func insertBatch[K, V any](m *Map[K, V], k *insertKernels, keys []K, cols []table.Column) error {
 	c, n := m.c, len(keys)
-	var failed []int
+	var failed, undone []int
 	var why error
 	chunks := 0
 	err := c.batch(n, cols, func(st *device.Stream, first, n int, addr []uint64) error {
 		return c.locked(func() error {
-			lost, w, err := c.insert(st, k, addr[0], addr[1], addr[2], int64(n))
+			lost, from, w, err := c.insert(st, k, addr[0], addr[1], addr[2], int64(n))
 			for _, i := range lost {
 				failed = append(failed, first+i)
+			}
+			for i := from; i < n; i++ {
+				undone = append(undone, first+i)
 			}
 			if w != nil {
 				why = w
@@ -121,10 +124,10 @@ func insertBatch[K, V any](m *Map[K, V], k *insertKernels, keys []K, cols []tabl
 			return err
 		})
 	})
-	if err != nil || len(failed) == 0 {
+	if err != nil || len(failed)+len(undone) == 0 {
 		return err
 	}
-	if chunks > 1 {
+	if chunks > 1 && len(failed) > 0 {
 		asked, found := make([]K, len(failed)), make([]bool, len(failed))
 		for i, p := range failed {
 			asked[i] = keys[p]
@@ -140,7 +143,7 @@ func insertBatch[K, V any](m *Map[K, V], k *insertKernels, keys []K, cols []tabl
 		}
 		failed = out
 	}
-	return c.locked(func() error { return c.full(failed, why) })
+	return c.locked(func() error { return c.full(append(failed, undone...), why) })
 }
 
 func (c *core) full(failed []int, why error) error {
@@ -152,9 +155,15 @@ func (c *core) full(failed []int, why error) error {
 
 func (c *core) insertOn(st *device.Stream, k *insertKernels, keys, values, added uint64, n int) error {
 	return c.locked(func() error {
-		failed, why, err := c.insert(st, k, keys, values, added, int64(n))
+		if n == 0 {
+			return nil
+		}
+		failed, undone, why, err := c.insert(st, k, keys, values, added, int64(n))
 		if err != nil {
 			return err
+		}
+		for i := undone; i < n; i++ {
+			failed = append(failed, i)
 		}
 		return c.full(failed, why)
 	})
@@ -195,8 +204,8 @@ func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values dev
 
 // Build puts the pairs of a known set into an empty map. It is several times faster than Insert, reaches higher load
 // factors, and makes the index as small as the set allows, which makes look-ups faster; inserts that come later find
-// places less easily. Of equal keys, one value stays. The map grows to hold the pairs; FullError as in Insert. Cost: four
-// passes over the pairs and 2.5 times their memory in passing.
+// places less easily. Of equal keys, one value stays. The map grows to hold as many keys as there are pairs, equal ones or
+// not; FullError as in Insert. Cost: four passes over the pairs and 2.5 times their memory in passing.
 func (m *Map[K, V]) Build(keys []K, values []V) error {
 	if err := columns(len(keys), len(values)); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/tabletest"
@@ -214,4 +215,59 @@ func TestDeviceClosed(t *testing.T) {
 	if err := m.Insert([]uint32{1}, []uint32{2}); !errors.Is(err, table.ErrClosed) {
 		t.Error(err)
 	}
+}
+
+// Keys that meet in one cell under one seed are laid out under another.
+func TestSeedThatFails(t *testing.T) {
+	d := open(t, "cpu")
+	unshift := func(x uint64) uint64 { return x ^ x>>33 }
+	inverse := func(a uint64) uint64 { // of an odd number, modulo 2⁶⁴
+		x := a
+		for range 6 {
+			x *= 2 - a*x
+		}
+		return x
+	}
+	var keys []uint64
+	for i := range uint64(200) {
+		h := 0x12345678<<32 | i*0x9e3779b1&0xffffffff
+		x := unshift(h)
+		x = unshift(x * inverse(0xc4ceb9fe1a85ec53))
+		x = unshift(x * inverse(0xff51afd7ed558ccd))
+		keys = append(keys, x-0x9e3779b97f4a7c15)
+	}
+	m, err := New[uint64, uint64](d, Options{})
+	must(t, err)
+	must(t, m.Insert(keys, keys))
+	must(t, m.Check())
+	s, err := m.Stats()
+	must(t, err)
+	if s.Len != 200 || s.Capacity > 4096 {
+		t.Errorf("%+v", s)
+	}
+	must(t, m.Close())
+}
+
+// A full table refuses soon, batch after batch: it is not laid anew for each.
+func TestFullRefusesSoon(t *testing.T) {
+	d := open(t, "cpu")
+	m, err := New[uint32, uint32](d, Options{Options: table.Options{MaxBytes: 4 << 20, LoadFactor: 1}})
+	must(t, err)
+	n := 600_000
+	k := make([]uint32, n)
+	for i := range k {
+		k[i] = uint32(i) * 2654435761
+	}
+	if err := m.Insert(k, k); err == nil {
+		t.Fatal("more pairs than slots went in")
+	}
+	start := time.Now()
+	for i := range 50 {
+		m.Insert([]uint32{uint32(n+i) * 2654435761}, []uint32{1})
+	}
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("50 pairs were refused in %v", took)
+	}
+	must(t, m.Check())
+	must(t, m.Close())
 }

@@ -400,7 +400,8 @@ func (c *core) reserveOrdered(n, regions int64) (piece int64, counters device.Sl
 		piece = equal(min(fit, rule.pieceRows))
 		_, need = place(piece)
 		if int64(c.ordered.Len()) < need {
-			s, err := device.Make[byte](c.d, int(need))
+			// Twice what there was, so that batches that grow little by little leave few behind.
+			s, err := device.Make[byte](c.d, int(max(need, min(2*int64(c.ordered.Len()), free))))
 			if err != nil {
 				return 0, counters, 0, 0
 			}
@@ -498,7 +499,7 @@ func (c *core) insertGrowing(st *device.Stream, k device.Kernel[InsertParams], p
 		}
 		first += q.N
 		if fresh < q.N/8 {
-			try *= 4
+			try = min(4*try, largestBatch)
 		}
 	}
 	return failed, why, nil
