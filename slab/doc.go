@@ -1,0 +1,2 @@
+// Package slab implements SlabHash.
+package slab
