@@ -27,6 +27,8 @@ type Options struct {
 	// NoPolicy leaves flushing to the caller's Flush and Grow. Otherwise a table whose chains hold many deleted pairs
 	// is flushed at the end of an insert or a mixed batch.
 	NoPolicy bool
+
+	unpacked bool // for tests: keys and values apart, as on a device that cannot swap the pair whole
 }
 
 const (
@@ -108,7 +110,7 @@ func (o *Options) complete(info device.Info, cfg *config) error {
 		return err
 	}
 	cfg.hash, cfg.light = o.Hash, o.Light
-	cfg.packed = cfg.canPack(info.CAS128)
+	cfg.packed = cfg.canPack(info.CAS128) && !o.unpacked
 	if o.Group == 0 {
 		o.Group = 1
 		if info.CUDA() {
