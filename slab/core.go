@@ -68,7 +68,9 @@ type core struct {
 		mixed                          device.Kernel[MixedParams]
 		find, erase, eraseAll          device.Kernel[FindParams]
 		flush, rehash, export, lengths device.Kernel[SlabsParams]
-		all                            findAllKernels
+		all                            struct {
+			count, sum, scan, offsets, fill device.Kernel[FindAllParams]
+		}
 	}
 	order table.Order // also guards what follows
 	stage table.Stage
@@ -162,7 +164,8 @@ func (c *core) compile() error {
 	err = errors.Join(find(m, "insert", &k.insert), find(m, "find", &k.find), find(m, "erase", &k.erase), find(m, "flush_buckets", &k.flush),
 		find(m, "rehash", &k.rehash), find(m, "export_pairs", &k.export), find(m, "chain_lengths", &k.lengths))
 	if c.cfg.multi {
-		return errors.Join(err, find(m, "erase_all", &k.eraseAll), k.all.find(m))
+		return errors.Join(err, find(m, "erase_all", &k.eraseAll), find(m, "count_all", &k.all.count), find(m, "sum_chunks", &k.all.sum),
+			find(m, "scan_totals", &k.all.scan), find(m, "write_offsets", &k.all.offsets), find(m, "fill_all", &k.all.fill))
 	}
 	return errors.Join(err, find(m, "insert_new", &k.insertNew), find(m, "mixed", &k.mixed))
 }

@@ -254,6 +254,120 @@ WARPMAP_KERNEL(erase, FindParams) {
     drive(p.n, job);
     count_into(&counters(p.table)->erased, job.erased);
 }
+
+struct Count {
+    static constexpr bool NUMBERED = true;
+    __device__ __forceinline__ void turn(Tile, int) {}
+    template <class W> __device__ __forceinline__ bool operator()(u64, u32, W, u32) { return true; }
+};
+struct Remove {
+    static constexpr bool NUMBERED = false;
+    __device__ __forceinline__ void turn(Tile, int) {}
+    template <class W> __device__ __forceinline__ bool operator()(u64 slab, u32 slot, W w, u32) {
+        return Slots<C>::remove(slab, slot, w, Slots<C>::key_of(w));
+    }
+};
+struct Fill {
+    static constexpr bool NUMBERED = true;
+    u64 values, offset; // of this lane's key
+    u64 to;             // of the key whose turn it is
+    __device__ __forceinline__ void turn(Tile g, int rank) { to = g.shuffle(offset, rank); }
+    template <class W> __device__ __forceinline__ bool operator()(u64 slab, u32 slot, W w, u32 number) {
+        output(values, to + number, Slots<C>::load_value(slab, values_of<C>(slab), slot, w));
+        return true;
+    }
+};
+
+// A job that goes through all pairs of each key.
+template <class P, class Visit> struct SweepJob {
+    typedef KeyItem Item;
+    const P& p;
+    Sweep<C> s;
+    Visit visit;
+    __device__ __forceinline__ SweepJob(const P& p) : p(p), visit{} {}
+    __device__ __forceinline__ Item load(u64 i) { return Item{input_key(p.keys, i)}; }
+    __device__ __forceinline__ bool begin(u64, const Item& x) {
+        s.begin(p.table, x.k);
+        return true;
+    }
+    __device__ __forceinline__ bool round(Tile g, bool active) { return s.round(p.table, g, active, visit); }
+};
+
+// All pairs of each key.
+struct EraseAllJob : SweepJob<FindParams, Remove> {
+    u64 erased;
+    __device__ __forceinline__ EraseAllJob(const FindParams& p) : SweepJob(p), erased(0) {}
+    __device__ __forceinline__ void done(u64 i) {
+        erased += s.count;
+        if (p.found) at<u8>(p.found)[i] = s.count > 0;
+    }
+};
+WARPMAP_KERNEL(erase_all, FindParams) {
+    EraseAllJob job(p);
+    drive(p.n, job);
+    count_into(&counters(p.table)->erased, job.erased);
+}
+
+// FindAll in five kernels: count; sum by chunks, of which a warp takes one; sum the chunks; write offsets; write values.
+struct CountJob : SweepJob<FindAllParams, Count> {
+    __device__ __forceinline__ CountJob(const FindAllParams& p) : SweepJob(p) {}
+    __device__ __forceinline__ void done(u64 i) { at<u32>(p.counts)[i] = s.count; }
+};
+WARPMAP_KERNEL(count_all, FindAllParams) {
+    CountJob job(p);
+    drive(p.n, job);
+}
+
+#define FOR_EACH_CHUNK(c) for (u64 c = grid_thread() / 32; c < p.chunks; c += grid_threads() / 32)
+
+WARPMAP_KERNEL(sum_chunks, FindAllParams) {
+    tile<32, true> warp;
+    FOR_EACH_CHUNK(c) {
+        u64 total = 0;
+        for (u64 r = 0; r < p.chunk; r += 32) {
+            u64 i = c * p.chunk + r + warp.rank();
+            if (i < p.n) total += at<u32>(p.counts)[i];
+        }
+        total = warp.sum(total);
+        if (warp.rank() == 0) at<u64>(p.totals)[c] = total;
+    }
+}
+// One block turns the totals into where each chunk begins, and leaves the sum of all behind the last offset.
+WARPMAP_KERNEL(scan_totals, FindAllParams) {
+    u64 before = 0;
+    for (u64 first = 0; first < p.chunks; first += block_threads()) {
+        u64 i = first + thread_index(), x = i < p.chunks ? at<u64>(p.totals)[i] : 0, all;
+        u64 start = before + block_scan(x, all);
+        if (i < p.chunks) at<u64>(p.totals)[i] = start;
+        before += all;
+    }
+    if (thread_index() == 0) at<u64>(p.offsets)[p.n] = before;
+}
+WARPMAP_KERNEL(write_offsets, FindAllParams) {
+    tile<32, true> warp;
+    FOR_EACH_CHUNK(c) {
+        u64 before = at<u64>(p.totals)[c];
+        for (u64 r = 0; r < p.chunk; r += 32) {
+            u64 i = c * p.chunk + r + warp.rank(), all;
+            u64 offset = before + warp.scan(i < p.n ? (u64)at<u32>(p.counts)[i] : 0, all);
+            before += all;
+            if (i < p.n) at<u64>(p.offsets)[i] = offset;
+        }
+    }
+}
+struct FillJob : SweepJob<FindAllParams, Fill> {
+    __device__ __forceinline__ FillJob(const FindAllParams& p) : SweepJob(p) { visit.values = p.values; }
+    __device__ __forceinline__ bool begin(u64 i, const Item& x) {
+        if (!at<u32>(p.counts)[i]) return false;
+        visit.offset = at<u64>(p.offsets)[i];
+        return SweepJob::begin(i, x);
+    }
+    __device__ __forceinline__ void done(u64) {}
+};
+WARPMAP_KERNEL(fill_all, FindAllParams) {
+    FillJob job(p);
+    drive(p.n, job);
+}
 #endif
 
 // The kernels below give each lane a bucket, the last of which is that of the reserved keys, and walk its chain.

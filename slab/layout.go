@@ -168,6 +168,20 @@ type FindParams struct {
 	N      uint64
 }
 
+// FindAllParams are the parameters of count_all, sum_chunks, scan_totals, write_offsets and fill_all. A warp works on Chunk
+// keys in a row.
+type FindAllParams struct {
+	Table   Table
+	Keys    uint64
+	Counts  uint64 // u32, one a key
+	Totals  uint64 // u64, one a chunk; after scan_totals, where the chunk's values begin
+	Offsets uint64 // u64, N+1
+	Values  uint64
+	N       uint64
+	Chunk   uint64 // a multiple of 32
+	Chunks  uint64
+}
+
 // SlabsParams are the parameters of the kernels that walk all chains.
 type SlabsParams struct {
 	Table     Table
@@ -182,7 +196,7 @@ type SlabsParams struct {
 const histogramBins = len(table.Stats{}.Probes)
 
 func layouts() []any {
-	return []any{Alloc{}, Table{}, Counters{}, InsertParams{}, MixedParams{}, FindParams{}, SlabsParams{}}
+	return []any{Alloc{}, Table{}, Counters{}, InsertParams{}, MixedParams{}, FindParams{}, FindAllParams{}, SlabsParams{}}
 }
 
 func defines() []device.Define {

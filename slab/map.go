@@ -332,41 +332,47 @@ func (m *Map[K, V]) Mixed(ops []table.Op, keys []K, values, results []V, status 
 	if err := errors.Join(columns(len(keys), len(ops), len(values), lenOr(results), lenOr(status)), table.CheckOps(ops)); err != nil {
 		return err
 	}
-	c := m.c
+	return m.c.mixedBatch(len(keys), []table.Column{table.In(ops), table.In(keys), table.In(values), table.Out(results), table.Out(status)})
+}
+
+func (c *core) mixedBatch(n int, cols []table.Column) error {
 	var failed []int
 	var why error
-	err := c.batch(len(keys), []table.Column{table.In(ops), table.In(keys), table.In(values), table.Out(results), table.Out(status)},
-		func(st *device.Stream, first, n int, addr []uint64) error {
-			return c.locked(func() error {
-				lost, w, err := c.mixed(st, addr[0], addr[1], addr[2], addr[3], addr[4], int64(n))
-				for _, i := range lost {
-					failed = append(failed, first+i)
-				}
-				if w != nil {
-					why = w
-				}
-				return err
-			})
+	err := c.batch(n, cols, func(st *device.Stream, first, n int, addr []uint64) error {
+		return c.locked(func() error {
+			lost, w, err := c.mixed(st, addr[0], addr[1], addr[2], addr[3], addr[4], int64(n))
+			for _, i := range lost {
+				failed = append(failed, first+i)
+			}
+			if w != nil {
+				why = w
+			}
+			return err
 		})
+	})
 	if err != nil || len(failed) == 0 {
 		return err
 	}
 	return c.locked(func() error { return c.full(failed, why) })
 }
 
-// MixedOn is Mixed on the device. It waits for the stream. An operation that is none of table.Op does nothing.
-func (m *Map[K, V]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys device.Slice[K], values, results device.Slice[V], status device.Slice[table.Status]) error {
-	c := m.c
-	if err := errors.Join(columns(keys.Len(), ops.Len(), values.Len(), lenOrDevice(results), lenOrDevice(status)), c.usable(st, ops, keys, values, results, status)); err != nil {
-		return err
-	}
+func (c *core) mixedOn(st *device.Stream, ops, keys, values, results, status uint64, n int) error {
 	return c.locked(func() error {
-		failed, why, err := c.mixed(st, ops.Addr(), keys.Addr(), values.Addr(), results.Addr(), status.Addr(), int64(keys.Len()))
+		failed, why, err := c.mixed(st, ops, keys, values, results, status, int64(n))
 		if err != nil {
 			return err
 		}
 		return c.full(failed, why)
 	})
+}
+
+// MixedOn is Mixed on the device. It waits for the stream. An operation that is none of table.Op does nothing.
+func (m *Map[K, V]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys device.Slice[K], values, results device.Slice[V], status device.Slice[table.Status]) error {
+	if err := errors.Join(columns(keys.Len(), ops.Len(), values.Len(), lenOrDevice(results), lenOrDevice(status)),
+		m.c.usable(st, ops, keys, values, results, status)); err != nil {
+		return err
+	}
+	return m.c.mixedOn(st, ops.Addr(), keys.Addr(), values.Addr(), results.Addr(), status.Addr(), keys.Len())
 }
 
 // Len counts the pairs.

@@ -296,6 +296,74 @@ template <class C, u32 KIND, bool REUSE> struct Op {
     }
 };
 
+// Sweep goes through the whole chain of one key, for all of its pairs, the least recent first. It calls visit.turn(tile, rank)
+// when it comes to the key of the lane with that rank, in all lanes; then the lanes that hold pairs of it call
+// visit(slab, slot, word, number of the pair), which tells whether the pair counts. With Visit::NUMBERED all do.
+template <class C> struct Sweep {
+    typedef Slots<C> A;
+    typename C::key stored;
+    u64 slab;
+    u32 count;
+
+    __device__ __forceinline__ void begin(const Table& t, typename C::key k) {
+        Home<C> h(t, k);
+        stored = h.stored;
+        slab = h.slab;
+        count = 0;
+    }
+    // round reads one slab for every active lane's key, as Op::round does.
+    template <class Tile, class Visit> __device__ __forceinline__ bool round(const Table& t, Tile g, bool active, Visit& visit) {
+        constexpr int G = Tile::LANES, IN_FLIGHT = G < 4 ? G : 4;
+        typedef View<C, G> V;
+        u32 pending = g.ballot(active), next = NONE, lower = (1u << g.rank()) - 1;
+#pragma unroll
+        for (int first = 0; first < G; first += IN_FLIGHT) {
+            if (!Tile::together && !(pending >> first & (1u << IN_FLIGHT) - 1)) continue;
+            V s[IN_FLIGHT];
+            u64 from[IN_FLIGHT];
+#pragma unroll
+            for (int j = 0; j < IN_FLIGHT; j++) {
+                from[j] = g.shuffle(slab, first + j);
+                s[j].load(pending >> (first + j) & 1, from[j], g.rank());
+            }
+#pragma unroll
+            for (int j = 0; j < IN_FLIGHT; j++) {
+                u32 match = s[j].matches(g.shuffle(stored, first + j), g.rank()), n = g.shuffle(count, first + j);
+                if (!(pending >> (first + j) & 1)) match = 0;
+                visit.turn(g, first + j);
+#pragma unroll
+                for (int step = 0; step < V::STEPS; step++) { // slots go from lane to lane, and then to the next step
+                    u32 before = 0, all = 0;
+#pragma unroll
+                    for (int i = 0; i < V::VECTOR; i++) {
+                        u32 who = g.ballot(match >> (step * V::VECTOR + i) & 1);
+                        before += popcount(who & lower);
+                        all += popcount(who);
+                    }
+                    u32 counted = 0;
+#pragma unroll
+                    for (int i = 0; i < V::VECTOR; i++) {
+                        int word = step * V::VECTOR + i;
+                        bool holds = match >> word & 1, counts = false;
+                        if (holds) counts = visit(from[j], V::slot(word, g.rank()), s[j].w[word], n + before);
+                        before += holds;
+                        if constexpr (!Visit::NUMBERED) counted += popcount(g.ballot(counts));
+                    }
+                    n += Visit::NUMBERED ? all : counted;
+                }
+                u32 link = g.shuffle(low_bits(s[j].w[V::LINK_WORD]), V::LINK_RANK);
+                if (active && g.rank() == first + j) {
+                    count = n;
+                    next = link;
+                }
+            }
+        }
+        if (!active || next == NONE) return false;
+        slab = SlabAlloc<C::LIGHT>::address(t.alloc, next);
+        return true;
+    }
+};
+
 // The operations below are for one key that all lanes of the tile bring, and may run beside one another in a kernel, in
 // any mixture. They keep the table's counts.
 
