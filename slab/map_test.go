@@ -21,41 +21,39 @@ func openCPU(t testing.TB, opts ...device.Option) *device.Device {
 	return d
 }
 
-// variants of a Map that the conformance suite, which takes the defaults of a device, does not reach.
-func variants() (out []Options) {
-	for i, g := range []int{2, 4, 8, 16, 32} {
-		out = append(out, Options{Group: g, Light: i%2 == 0, unpacked: i == 1})
-	}
-	return append(out, Options{Light: true}, Options{unpacked: true}, Options{NoPolicy: true}, Options{unpacked: true, Group: 8, Light: true})
-}
-
-func churn[K, V any](t *testing.T) {
-	for i, o := range variants() {
-		var k K
-		var v V
-		t.Run(fmt.Sprintf("%T,%T/%+v", k, v, o), func(t *testing.T) {
-			t.Parallel()
-			newMap := func(d *device.Device, to table.Options) (table.Map[K, V], error) {
-				o := o
-				o.Options = to
-				return New[K, V](d, o)
-			}
-			d := openCPU(t)
-			for j, to := range []table.Options{{}, {MaxBytes: 8 << 10, LoadFactor: 1}} {
-				to.Seed = uint64(i)
-				tabletest.Churn(t, d, newMap, to, uint64(10*i+j), 12, 600)
-			}
-			tabletest.MixedStress(t, func(seed uint64) *device.Device { return openCPU(t, device.WithStress(seed)) }, newMap,
-				table.Options{Capacity: 1, LoadFactor: 1}, 3)
-		})
-	}
+// A variant of a Map that the conformance suite, which takes the defaults of a device, does not reach.
+func variant[K, V any](t *testing.T, o Options, stress bool) {
+	var k K
+	var v V
+	t.Run(fmt.Sprintf("%T,%T,groups of %d,light %t,unpacked %t", k, v, o.Group, o.Light, o.unpacked), func(t *testing.T) {
+		t.Parallel()
+		newMap := func(d *device.Device, to table.Options) (table.Map[K, V], error) {
+			o := o
+			o.Options = to
+			return New[K, V](d, o)
+		}
+		d := openCPU(t)
+		for i, to := range []table.Options{{}, {MaxBytes: 8 << 10, LoadFactor: 1}, {LoadFactor: 0.3, Seed: 5}} {
+			tabletest.Churn(t, d, newMap, to, uint64(i), 15, 600)
+		}
+		if stress {
+			open := func(seed uint64) *device.Device { return openCPU(t, device.WithStress(seed)) }
+			tabletest.MixedStress(t, open, newMap, table.Options{Capacity: 1, LoadFactor: 1}, 6)
+		}
+	})
 }
 
 func TestVariants(t *testing.T) {
-	churn[uint32, uint32](t)
-	churn[uint64, uint32](t)
-	churn[uint64, uint64](t)
-	churn[uint32, [2]uint64](t)
+	variant[uint32, uint32](t, Options{Group: 2}, false)
+	variant[uint32, uint32](t, Options{Group: 8, Light: true}, true)
+	variant[uint32, uint32](t, Options{Group: 16, NoPolicy: true}, false)
+	variant[uint32, uint32](t, Options{Group: 1, unpacked: true}, false)
+	variant[uint64, uint32](t, Options{Group: 4, unpacked: true}, true)
+	variant[uint32, uint64](t, Options{Group: 32, unpacked: true}, false)
+	variant[uint64, uint64](t, Options{Group: 32}, true)
+	variant[uint64, uint64](t, Options{Group: 8, unpacked: true}, false)
+	variant[uint64, [2]uint64](t, Options{Group: 8}, false)
+	variant[uint32, [2]uint64](t, Options{Group: 16, Light: true}, false)
 }
 
 // Every layout fills its slab, and no more.
