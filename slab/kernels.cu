@@ -107,7 +107,7 @@ struct FindJob {
     const FindParams& p;
     Op<C, FIND, false> op;
     Resident none;
-    __device__ __forceinline__ FindJob(const FindParams& p) : p(p) {}
+    __device__ __forceinline__ FindJob(const FindParams& p) : p(p) { op.rest(p.table); }
     __device__ __forceinline__ Item load(u64 i) { return Item{input_key(p.keys, i)}; }
     __device__ __forceinline__ bool begin(u64, const Item& x) {
         op.begin(p.table, FIND, x.k, value{});
@@ -130,7 +130,7 @@ template <u32 KIND> struct EraseJob {
     Op<C, KIND, false> op;
     Resident none;
     u64 erased;
-    __device__ __forceinline__ EraseJob(const FindParams& p) : p(p), erased(0) {}
+    __device__ __forceinline__ EraseJob(const FindParams& p) : p(p), erased(0) { op.rest(p.table); }
     __device__ __forceinline__ Item load(u64 i) { return Item{input_key(p.keys, i)}; }
     __device__ __forceinline__ bool begin(u64, const Item& x) {
         op.begin(p.table, KIND, x.k, value{});
@@ -176,7 +176,7 @@ template <u32 KIND> struct InsertJob {
     Op<C, KIND, KIND != INSERT_MULTI> op;
     Resident r;
     Tally tally;
-    __device__ __forceinline__ InsertJob(const InsertParams& p) : p(p) {}
+    __device__ __forceinline__ InsertJob(const InsertParams& p) : p(p) { op.rest(p.table); }
     __device__ __forceinline__ Item load(u64 i) { return Item{input_key(p.keys, i), input_value(p.values, i)}; }
     __device__ __forceinline__ bool begin(u64 i, const Item& x) {
         if (p.attempt && !refused(p.refused, i)) return false;
@@ -216,7 +216,7 @@ struct MixedJob {
     Op<C, ANY, false> op;
     Resident r;
     Tally tally;
-    __device__ __forceinline__ MixedJob(const MixedParams& p) : p(p) {}
+    __device__ __forceinline__ MixedJob(const MixedParams& p) : p(p) { op.rest(p.table); }
     __device__ __forceinline__ Item load(u64 i) {
         return Item{input_key(p.keys, i), input_value(p.values, i), load_readonly(at<u8>(p.ops) + i)};
     }

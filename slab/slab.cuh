@@ -62,13 +62,6 @@ template <class C> struct Home {
     }
 };
 
-// Spot is a slot of a slab as a tile knows it: which lane holds it.
-struct Spot {
-    bool some;
-    int holder;
-    int i; // of the holder's words; meant for the holder
-};
-
 // View is what one lane of a tile holds of a slab's slots and link: vectors of up to 16 bytes, dealt to the lanes in turn. A
 // tile of 8 lanes reads a slab with one load each; in larger tiles a lane's part is smaller.
 template <class C, int G> struct View {
@@ -88,12 +81,15 @@ template <class C, int G> struct View {
     static __device__ __forceinline__ u32 slot(int i, int rank) { return (u32)((i / VECTOR * G + rank) * VECTOR + i % VECTOR); }
 
     __device__ __forceinline__ void load(bool on, u64 slab, int rank) {
+        constexpr bool EVEN = LANES % G == 0; // each lane has a part in every step
+        if (!EVEN || !on) {
 #pragma unroll
-        for (int i = 0; i < WORDS; i++) w[i] = word{};
+            for (int i = 0; i < WORDS; i++) w[i] = word{};
+        }
         if (!on) return;
 #pragma unroll
         for (int s = 0; s < STEPS; s++) {
-            if (s * G + rank >= LANES) break;
+            if (!EVEN && s * G + rank >= LANES) break;
             const word* p = A::word_at(slab, slot(s * VECTOR, rank));
             if constexpr (VECTOR == 1) w[s] = load_relaxed(p);
             else {
@@ -111,6 +107,14 @@ template <class C, int G> struct View {
         for (int i = 0; i < WORDS; i++) m |= (u32)(A::key_of(w[i]) == k && slot(i, rank) < C::SLOTS) << i;
         return m;
     }
+    // The free slots: the empty ones, and maybe tombstones, which are the two highest keys.
+    __device__ __forceinline__ u32 free(bool tombstones, int rank) const {
+        u32 m = 0;
+#pragma unroll
+        for (int i = 0; i < WORDS; i++)
+            m |= (u32)(A::key_of(w[i]) >= (key)(C::EMPTY - tombstones) && slot(i, rank) < C::SLOTS) << i;
+        return m;
+    }
     __device__ __forceinline__ word pick(u32 i) const {
         word x = w[0];
 #pragma unroll
@@ -118,22 +122,32 @@ template <class C, int G> struct View {
             if (i == j) x = w[j];
         return x;
     }
-    // first gives the first of the slots that lanes name by the bits of i.
-    template <class Tile> static __device__ __forceinline__ Spot first(Tile g, u32 bits) {
-        Spot s{false, 0, lowest_bit(bits | 1u << 31)};
-        if constexpr (G == 1) s.some = bits != 0;
-        else {
-#pragma unroll
-            for (int step = 0; step < STEPS; step++) { // slots go from lane to lane, and then to the next step
-                u32 here = STEPS == 1 ? bits : bits >> step * VECTOR & (1u << VECTOR) - 1;
-                u32 who = g.ballot(here != 0);
-                if (s.some || !who) continue;
-                s.some = true;
-                s.holder = lowest_bit(who);
-            }
-        }
-        return s;
+    // first_of gives the lowest of a lane's bits; where there are none, any number of a word.
+    static __device__ __forceinline__ u32 first_of(u32 bits) {
+        if constexpr (WORDS == 1) return 0;
+        else if constexpr (WORDS == 2) return ~bits & 1;
+        else return (u32)lowest_bit(bits | 1u << (WORDS - 1));
     }
+    __device__ __forceinline__ word first_word(u32 bits) const { return pick(first_of(bits)); }
+    static __device__ __forceinline__ u32 first_slot(u32 bits, int rank) { return slot(first_of(bits), rank); }
+};
+
+// Votes are the lanes that hold a slot of some kind for this lane's own key: the first such slot of the slab is the first of
+// the first such lane. In tiles whose lanes read a slab in steps, slots go from lane to lane, and then to the next step.
+template <class V, int G> struct Votes {
+    u32 lanes;
+    __device__ __forceinline__ Votes() : lanes(0) {}
+    // collect is called for one lane's key after the other, by all; mine tells whether the key is this lane's.
+    template <class Tile> __device__ __forceinline__ void collect(Tile g, u32 bits, bool mine) {
+#pragma unroll
+        for (int step = 0; step < (G == 1 ? 1 : V::STEPS); step++) {
+            u32 here = G == 1 || V::STEPS == 1 ? bits : bits >> step * V::VECTOR & (1u << V::VECTOR) - 1;
+            u32 who = g.ballot(here != 0);
+            if (mine && (step == 0 || !lanes)) lanes = who;
+        }
+    }
+    __device__ __forceinline__ bool any() const { return lanes != 0; }
+    __device__ __forceinline__ int holder() const { return G == 1 ? 0 : lowest_bit(lanes | 1u << 31) & (G - 1); }
 };
 
 // Op is one operation of one key: what its lane knows between two reads.
@@ -147,7 +161,8 @@ template <class C, u32 KIND, bool REUSE> struct Op {
     typedef SlabAlloc<C::LIGHT> Memory;
     static constexpr bool INSERTS = KIND == INSERT || KIND == INSERT_NEW || KIND == INSERT_MULTI || KIND == ANY;
     static constexpr bool MATCHES = KIND != INSERT_MULTI;
-    static constexpr bool PLACE = KIND != FIND || !C::PACKED; // where a pair stands is wanted
+    static constexpr bool PLACE = KIND != FIND || !C::PACKED;      // where a pair stands is wanted
+    static constexpr bool VALUE = C::PACKED && C::VALUE_BYTES > 0; // and its value is in the word
 
     key stored;
     value v;
@@ -155,11 +170,16 @@ template <class C, u32 KIND, bool REUSE> struct Op {
     u64 candidate; // the slab of the first free slot of the chain; 0: none yet
     u32 free;      // that slot, times two, plus one for a tombstone
     u32 kind;
-    u32 slot;                 // of a pair that was found, in slab
-    typename A::word seen;    // there
+    u32 slot; // of a pair that was found, in slab
+    value got; // its value, if that is in the word
     Outcome outcome;
     bool reused, linked;
 
+    // rest names a slab for the lane to read while it has no operation, and others of its tile have.
+    __device__ __forceinline__ void rest(const Table& t) {
+        slab = t.base;
+        stored = 0;
+    }
     __device__ __forceinline__ void begin(const Table& t, u32 what, key k, value value_) {
         Home<C> h(t, k);
         stored = h.stored;
@@ -168,55 +188,54 @@ template <class C, u32 KIND, bool REUSE> struct Op {
         kind = KIND == ANY ? what : KIND;
         candidate = 0;
         free = slot = 0;
-        seen = typename A::word{};
+        got = value{};
         outcome = ABSENT;
         reused = linked = false;
     }
     __device__ __forceinline__ bool is(u32 k) const { return KIND == ANY ? kind == k : KIND == k; }
 
+    // The word of a pair as it was seen.
+    __device__ __forceinline__ typename A::word seen() const {
+        if constexpr (VALUE) return A::pack(stored, got);
+        else return stored;
+    }
     // The value of a pair that was found; acquired, beside a kernel's own inserts: the value was written before the key.
     __device__ __forceinline__ value found_value(bool acquired) const {
         if (outcome != PRESENT) return value{};
         if constexpr (!C::PACKED)
             if (acquired) load_acquire(A::word_at(slab, slot));
-        return A::load_value(slab, values_of<C>(slab), slot, seen);
+        return A::load_value(slab, values_of<C>(slab), slot, seen());
     }
 
     // round reads one slab for every active lane's key, with the tile: up to IN_FLIGHT loads are under way before the first
     // is looked at. Then each lane acts for its own key. It tells whether this lane's operation is still to be done.
+    //
+    // In a warp whose tiles vote together nearly all lanes are active; so the others read too, and nobody looks at it.
     template <class Tile>
     __device__ __forceinline__ bool round(const Table& t, Tile g, bool active, Resident& r, bool may_allocate = true) {
-        constexpr int G = Tile::LANES, IN_FLIGHT = G < 4 ? G : 4;
+        constexpr int G = Tile::LANES, IN_FLIGHT = G < 4 ? G : 4, UNROLL = G <= 8 ? 2 : 1;
+        constexpr bool ALL = Tile::together;
         typedef View<C, G> V;
-        u32 pending = g.ballot(active), next = NONE, here = NONE;
+        u32 pending = ALL ? ~0u : g.ballot(active), next = NONE, here = NONE;
         bool found = false, wait = false;
-#pragma unroll
+#pragma unroll UNROLL
         for (int first = 0; first < G; first += IN_FLIGHT) {
-            if (!Tile::together && !(pending >> first & (1u << IN_FLIGHT) - 1)) continue;
+            if (!ALL && !(pending >> first & (1u << IN_FLIGHT) - 1)) continue;
             V s[IN_FLIGHT];
+            u32 match[IN_FLIGHT], open[IN_FLIGHT];
+            Votes<V, G> hit, room; // for this lane's key
 #pragma unroll
-            for (int j = 0; j < IN_FLIGHT; j++) s[j].load(pending >> (first + j) & 1, g.shuffle(slab, first + j), g.rank());
+            for (int j = 0; j < IN_FLIGHT; j++) s[j].load(ALL || (pending >> (first + j) & 1), g.shuffle(slab, first + j), g.rank());
 #pragma unroll
             for (int j = 0; j < IN_FLIGHT; j++) {
-                bool on = pending >> (first + j) & 1, mine = active && g.rank() == first + j;
+                bool on = ALL || (pending >> (first + j) & 1), mine = g.rank() == first + j;
                 if constexpr (MATCHES) {
-                    u32 match = s[j].matches(g.shuffle(stored, first + j), g.rank());
-                    Spot at = V::first(g, on ? match : 0);
-                    u32 where = 0;
-                    typename A::word word = s[j].w[0];
-                    if constexpr (PLACE) where = g.shuffle(V::slot(at.i, g.rank()), at.holder);
-                    if constexpr (C::PACKED) word = g.shuffle(s[j].pick(at.i), at.holder);
-                    if (mine && at.some) {
-                        found = true;
-                        slot = where;
-                        seen = word;
-                    }
+                    match[j] = s[j].matches(g.shuffle(stored, first + j), g.rank());
+                    hit.collect(g, on ? match[j] : 0, mine);
                 }
                 if constexpr (INSERTS) {
-                    u32 empty = s[j].matches(C::EMPTY, g.rank()), tombs = REUSE ? s[j].matches(C::TOMBSTONE, g.rank()) : 0;
-                    Spot at = V::first(g, on ? empty | tombs : 0);
-                    u32 order = g.shuffle(V::slot(at.i, g.rank()) * 2 + (tombs >> at.i & 1), at.holder);
-                    if (mine && at.some) here = order;
+                    open[j] = s[j].free(REUSE, g.rank());
+                    room.collect(g, on ? open[j] : 0, mine);
                     // A key that is being written may be ours: then look again.
                     if constexpr (!C::PACKED) {
                         bool busy = g.any(on && s[j].matches(C::BUSY, g.rank()));
@@ -225,6 +244,25 @@ template <class C, u32 KIND, bool REUSE> struct Op {
                 }
                 u32 link = g.shuffle(low_bits(s[j].w[V::LINK_WORD]), V::LINK_RANK);
                 if (mine) next = link;
+            }
+            found |= hit.any();
+#pragma unroll
+            for (int j = 0; j < IN_FLIGHT; j++) {
+                bool mine = g.rank() == first + j;
+                if constexpr (MATCHES && VALUE) {
+                    value x = g.shuffle(A::value_in(s[j].first_word(match[j])), hit.holder());
+                    if (mine) got = x;
+                }
+                if constexpr (MATCHES && PLACE) {
+                    u32 x = g.shuffle(V::first_slot(match[j], g.rank()), hit.holder());
+                    if (mine) slot = x;
+                }
+                if constexpr (INSERTS) {
+                    u32 x = V::first_slot(open[j], g.rank()) * 2;
+                    if constexpr (REUSE) x += ~low_bits(s[j].first_word(open[j])) & 1; // a tombstone is even
+                    x = g.shuffle(x, room.holder());
+                    if (mine && room.any()) here = x;
+                }
             }
         }
         if (!active) return false;
@@ -251,9 +289,9 @@ template <class C, u32 KIND, bool REUSE> struct Op {
     // act does what is to be done with a pair that was found.
     __device__ __forceinline__ bool act(const Table&) {
         outcome = PRESENT;
-        if (is(INSERT)) A::replace(slab, values_of<C>(slab), slot, seen, stored, v);
-        if (is(ERASE) && !A::remove(slab, slot, seen, stored)) outcome = ABSENT; // another did, just now
-        if (is(ERASE_ONE) && !A::remove(slab, slot, seen, stored)) {
+        if (is(INSERT)) A::replace(slab, values_of<C>(slab), slot, seen(), stored, v);
+        if (is(ERASE) && !A::remove(slab, slot, seen(), stored)) outcome = ABSENT; // another did, just now
+        if (is(ERASE_ONE) && !A::remove(slab, slot, seen(), stored)) {
             outcome = ABSENT;
             return true; // another took this pair: the key may have more
         }
@@ -313,10 +351,10 @@ template <class C> struct Sweep {
     }
     // round reads one slab for every active lane's key, as Op::round does.
     template <class Tile, class Visit> __device__ __forceinline__ bool round(const Table& t, Tile g, bool active, Visit& visit) {
-        constexpr int G = Tile::LANES, IN_FLIGHT = G < 4 ? G : 4;
+        constexpr int G = Tile::LANES, IN_FLIGHT = G < 4 ? G : 4, UNROLL = G <= 8 ? 2 : 1;
         typedef View<C, G> V;
         u32 pending = g.ballot(active), next = NONE, lower = (1u << g.rank()) - 1;
-#pragma unroll
+#pragma unroll UNROLL
         for (int first = 0; first < G; first += IN_FLIGHT) {
             if (!Tile::together && !(pending >> first & (1u << IN_FLIGHT) - 1)) continue;
             V s[IN_FLIGHT];
