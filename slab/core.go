@@ -37,7 +37,7 @@ const (
 	// largestBatch bounds the bitmap of refused positions, at a bit each.
 	largestBatch = 1 << 30
 	// firstBatch is the least number of pairs that are tried before a small table decides how far to grow.
-	firstBatch = 1 << 10
+	firstBatch = 1 << 8
 	// furthestGuess bounds, in multiples of the table's limit, how far it grows for pairs that are only expected.
 	furthestGuess = 16
 	// longChains: a table that may take no more memory halves its buckets, so that more slabs are for those that need
@@ -71,13 +71,16 @@ type core struct {
 		all                            struct {
 			count, sum, scan, offsets, fill device.Kernel[FindAllParams]
 		}
+		partition table.Partitioner[PartitionParams]
 	}
 	order table.Order // also guards what follows
 	stage table.Stage
 
 	memory
-	closed  bool
-	scratch device.Slice[byte]
+	closed     bool
+	scratch    device.Slice[byte]
+	partitions partitioning
+	ordered    device.Slice[byte] // where batches are brought in order; kept for the next
 }
 
 // memory is what a rebuild replaces.
@@ -137,6 +140,10 @@ func newCore(d *device.Device, keyBytes, valueBytes int, o Options, multi bool) 
 		return nil, err
 	}
 	c.opts = o
+	c.partitions = partitions
+	if !d.Info().CUDA() {
+		c.partitions.minRows = math.MaxInt64 // where fibers cost more than memory
+	}
 	c.order.Init(d)
 	c.stage.Init(d)
 	if err := c.compile(); err != nil {
@@ -163,6 +170,9 @@ func (c *core) compile() error {
 	k := &c.kernel
 	err = errors.Join(find(m, "insert", &k.insert), find(m, "find", &k.find), find(m, "erase", &k.erase), find(m, "flush_buckets", &k.flush),
 		find(m, "rehash", &k.rehash), find(m, "export_pairs", &k.export), find(m, "chain_lengths", &k.lengths))
+	var wrong error
+	k.partition, wrong = table.NewPartitioner[PartitionParams](c.d, m)
+	err = errors.Join(err, wrong)
 	if c.cfg.multi {
 		return errors.Join(err, find(m, "erase_all", &k.eraseAll), find(m, "count_all", &k.all.count), find(m, "sum_chunks", &k.all.sum),
 			find(m, "scan_totals", &k.all.scan), find(m, "write_offsets", &k.all.offsets), find(m, "fill_all", &k.all.fill))
@@ -533,18 +543,26 @@ func (c *core) follow(st *device.Stream, more int64, share float64) error {
 // makes as many as fit, and sets bound.
 func (c *core) grow(st *device.Stream, pairs int64) (why, err error) {
 	buckets, units := c.sizes(max(pairs, 2*c.limit()))
-	if c.tooLarge(buckets, units) {
-		c.bound = true
-		if buckets, units = c.largest(); buckets <= c.buckets() {
-			return nil, nil
+	if !c.tooLarge(buckets, units) {
+		return c.rebuild(st, buckets, units)
+	}
+	c.bound = true
+	buckets, units = c.largest()
+	for ; buckets > c.buckets(); buckets, units = buckets/2, c.rest(buckets/2) {
+		if c.cfg.overflow(c.k.live(), buckets) > units {
+			continue
+		}
+		if why, err := c.rebuild(st, buckets, units); why == nil || err != nil {
+			return why, err
 		}
 	}
-	return c.rebuild(st, buckets, units)
+	return nil, nil
 }
 
 // rebuild moves all pairs to a new table of the given size; on an error, and with a reason why not, the old one stands. It
 // waits for the stream.
 func (c *core) rebuild(st *device.Stream, buckets, units int64) (why, err error) {
+	c.freeOrdered() // the new table may need the memory more
 	old := c.memory
 	for {
 		if err = c.allocate(st, buckets, units); err != nil {
@@ -738,6 +756,7 @@ func (c *core) close() error {
 	if c.scratch.Len() > 0 {
 		c.scratch.Free()
 	}
+	c.freeOrdered()
 	if e := c.memory.free(); err == nil && !errors.Is(e, device.ErrClosed) {
 		err = e
 	}

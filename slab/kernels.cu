@@ -1,6 +1,7 @@
 // The bulk operations: one entry point each. A grid's threads go over the batch in strides, a key to a lane.
 #include "config.h" // struct config: what this table holds
 #include "layout.h"
+#include "partition.cuh"
 #include "slab.cuh"
 
 using namespace slab;
@@ -58,12 +59,19 @@ struct MixedItem {
 };
 
 // drive runs a job's n items. The job's load(i) gives an item; begin(i, item) starts it, false if there is nothing to do;
-// round(tile, active) goes on; done(i) ends it. A lane that is done with its item gets the next at once.
-template <class Job> __device__ __forceinline__ void drive(u64 n, Job& job) {
+// round(tile, active) goes on; done(i) ends it. A lane that is done with its item gets the next at once. With a span, a block
+// takes so many items in a row; blocks begin in their order, so at any time a GPU works on one stretch of the items.
+template <class Job> __device__ __forceinline__ void drive(u64 n, Job& job, u64 span = 0) {
     typedef typename Job::Item Item;
     Tile g;
+    u64 start = grid_thread(), stride = grid_threads();
+    if (span) {
+        start = block_index() * span + thread_index();
+        stride = block_threads();
+        if (n > (block_index() + 1) * span) n = (block_index() + 1) * span;
+    }
     if constexpr (ALONE) {
-        for (u64 i = grid_thread(); i < n; i += grid_threads()) {
+        for (u64 i = start; i < n; i += stride) {
             if (!job.begin(i, job.load(i))) continue;
             while (job.round(g, true)) {}
             job.done(i);
@@ -71,6 +79,8 @@ template <class Job> __device__ __forceinline__ void drive(u64 n, Job& job) {
     } else {
         tile<32, true> warp;
         Feed feed(n);
+        feed.row = start & ~31ull;
+        feed.stride = stride;
         u64 item = 0, mine = 0;
         Item now{}, next{};
         if (feed.item() < n) now = job.load(feed.item());
@@ -188,16 +198,25 @@ template <u32 KIND> struct InsertJob {
         tally.note(op);
         if (p.added) at<u8>(p.added)[i] = op.outcome == ADDED;
         if (op.outcome == FULL) {
-            if (!p.attempt) set_refused(p.table, p.refused, i);
+            if (!p.attempt) set_refused(p.table, p.refused, p.positions ? at<u32>(p.positions)[i] : i);
             else add(&counters(p.table)->failed, (u64)1);
         } else if (p.attempt) clear_refused(p.refused, i);
     }
 };
 template <u32 KIND> __device__ __forceinline__ void insert_batch(const InsertParams& p) {
     InsertJob<KIND> job(p);
-    drive(p.n, job);
+    drive(p.n, job, p.span);
     job.tally.end(p.table, job.r);
 }
+
+// Brings pairs in the order of the regions that their base slabs lie in. The region is of the hash's high bits, as the bucket
+// is, so regions are stretches of buckets. Pairs with reserved keys, which are few, are of any.
+__device__ __forceinline__ auto region_of(const PartitionParams& p) {
+    return [&p](key k) { return (u32)((hash64<C::HASH>(k, p.table.seed) >> 32) * (u32)p.rows.parts >> 32); };
+}
+WARPMAP_KERNEL(partition_count, PartitionParams) { partition_count<key>(p.rows, region_of(p)); }
+WARPMAP_KERNEL(partition_scan, PartitionParams) { partition_scan(p.rows); }
+WARPMAP_KERNEL_RESIDENT(partition_scatter, PartitionParams, 4) { partition_scatter<key, value, u32>(p.rows, region_of(p)); }
 
 #if !SLAB_MULTI
 WARPMAP_KERNEL_RESIDENT(insert, InsertParams, 3) { insert_batch<INSERT>(p); }

@@ -142,6 +142,53 @@ type InsertParams struct {
 	// Attempt is 0 for the first attempt. A later one is at the refused positions alone; from lastAttempt on, it takes no
 	// new slabs.
 	Attempt uint64
+	// Positions, where not 0, are u32, the positions of the pairs, which then are not in the batch's order.
+	Positions uint64
+	// Span, where not 0, is how many pairs in a row a block takes, a multiple of 256: then the grid goes through them in
+	// order. Otherwise it goes in strides.
+	Span uint64
+}
+
+// PartitionParams are the parameters of the kernels that bring pairs in the order of the table's regions.
+type PartitionParams struct {
+	Table Table
+	Rows  table.Partition
+}
+
+// partitioning says when a batch is brought in the order of the table's regions before it is inserted, and how. A region is
+// a stretch of base slabs that the L2 cache of a GPU holds beside the pairs that stream by: a compare-and-swap there is
+// five times as fast as one in memory. The numbers are for an H200 with 50 MB of L2.
+type partitioning struct {
+	minBytes    int64 // of the base slabs: what the L2 cache holds mostly gains nothing
+	regionBytes int64 // of the base slabs
+	minRows     int64 // of a batch
+	regionRows  int64 // of a batch for each region, or the region is read and written for too few
+	pieceRows   int64 // that are brought in order at once, at most: so scratch memory is bounded,
+	memoryShare int64 // as is its share of the device's free memory: one in so many
+	span        int64 // Span of the insert that follows
+}
+
+var partitions = partitioning{
+	minBytes:    64 << 20,
+	regionBytes: 32 << 20,
+	minRows:     1 << 22,
+	regionRows:  1 << 17,
+	pieceRows:   1 << 27,
+	memoryShare: 8,
+	span:        16 * threads,
+}
+
+// regions is how many parts a batch of n rows is brought into before it goes into base slabs of so many bytes; 0 if it
+// is inserted as it is.
+func (p *partitioning) regions(n, bytes int64) int64 {
+	if n < p.minRows || bytes < p.minBytes {
+		return 0
+	}
+	r := (bytes + p.regionBytes - 1) / p.regionBytes
+	if r < 2 || r > table.MaxParts || min(n, p.pieceRows)/r < p.regionRows {
+		return 0
+	}
+	return r
 }
 
 // MixedParams are the parameters of mixed. Values, Results and Status may be 0.
@@ -196,18 +243,18 @@ type SlabsParams struct {
 const histogramBins = len(table.Stats{}.Probes)
 
 func layouts() []any {
-	return []any{Alloc{}, Table{}, Counters{}, InsertParams{}, MixedParams{}, FindParams{}, FindAllParams{}, SlabsParams{}}
+	return []any{Alloc{}, Table{}, Counters{}, InsertParams{}, PartitionParams{}, MixedParams{}, FindParams{}, FindAllParams{}, SlabsParams{}}
 }
 
 func defines() []device.Define {
-	return []device.Define{
+	return append(table.PartitionDefines(), []device.Define{
 		{Name: "SLAB_BYTES", Value: slabBytes},
 		{Name: "SLAB_UNITS", Value: unitsPerBlock},
 		{Name: "SLAB_SUPER_SHIFT", Value: superShift},
 		{Name: "SLAB_MAX_CHANGES", Value: maxChanges},
 		{Name: "SLAB_LAST_ATTEMPT", Value: lastAttempt},
 		{Name: "SLAB_HISTOGRAM_BINS", Value: histogramBins},
-	}
+	}...)
 }
 
 // home is where a key belongs: the Go twin of slab::Home.

@@ -113,7 +113,7 @@ func (c *core) insert(st *device.Stream, k device.Kernel[InsertParams], keys, va
 			if added != 0 {
 				p.Added = added + first
 			}
-			return k.Launch(st, c.grid(int64(n)), &p)
+			return c.launchInsert(st, k, p)
 		})
 		return err
 	})
