@@ -43,6 +43,9 @@ const (
 	// longChains: a table that may take no more memory halves its buckets, so that more slabs are for those that need
 	// them, until one slab in so many is a base slab.
 	longChains = 16
+	// crowdedChanges is how many changes of resident blocks one part of a batch may make, beyond one for each slab, before
+	// the table gets a new super block.
+	crowdedChanges = 1 << 12
 	// flushShare: the policy flushes when one slot in so many of the slabs in use holds a deleted pair.
 	flushShare = 8
 	// fewTombstones are not worth a flush.
@@ -92,6 +95,8 @@ type memory struct {
 	k        Counters // at the last look; since then pairs may have been deleted
 	// bound: the table has come to MaxBytes, and no longer grows by its number of pairs, but only for lack of slabs.
 	bound bool
+	// foreign: a kernel of the user's may have inserted since the last look.
+	foreign bool
 }
 
 // program is the table's kernels with the given translation unit.
@@ -307,7 +312,7 @@ func (c *core) look(st *device.Stream) error {
 	var k [1]Counters
 	err := c.counters.Read(st, k[:])
 	if err == nil {
-		c.k = k[0]
+		c.k, c.foreign = k[0], false
 	}
 	return err
 }
@@ -363,6 +368,11 @@ type attempt func(first, n, number, refused uint64) error
 // the stream. The caller holds the lock.
 func (c *core) settle(st *device.Stream, n, inserts int64, launch attempt) (failed []int, why, err error) {
 	boost := inserts
+	if c.foreign {
+		if err := c.look(st); err != nil {
+			return nil, nil, err
+		}
+	}
 	for first := int64(0); first < n; {
 		count := min(n-first, largestBatch)
 		if room := c.limit() - c.k.live(); !c.bound && count/inserts > room {
@@ -385,6 +395,12 @@ func (c *core) settle(st *device.Stream, n, inserts int64, launch attempt) (fail
 			failed = append(failed, int(first)+i)
 		}
 		first += count
+		if crowded := int64(c.k.Changes - before.Changes); c.k.Linked > before.Linked && crowded > crowdedChanges+int64(c.k.Linked-before.Linked) && !c.bound {
+			// Allocations went from block to block: more blocks, before there are none (paper, §V).
+			if _, err := c.extend(st, 0); err != nil {
+				return nil, nil, err
+			}
+		}
 		fresh := max(0, c.k.live()-before.live())
 		if fresh < count/8 {
 			boost *= 4

@@ -473,6 +473,9 @@ template <class C> __device__ __forceinline__ void flush(const Table& t, u64 buc
     typedef SlabAlloc<C::LIGHT> Memory;
     u64 from = t.base + bucket * SLAB_BYTES, to = from;
     u32 to_slot = 0;
+    View<C, 1> whole; // most buckets are as they should be: that is seen with all loads under way at once
+    whole.load(true, from, 0);
+    if (!whole.matches(C::TOMBSTONE, 0) && low_bits(whole.w[View<C, 1>::LINK_WORD]) == NONE) return;
     for (;;) {
         bool end = false;
         for (u32 i = 0; i < C::SLOTS; i++) {
