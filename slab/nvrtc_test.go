@@ -17,22 +17,17 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 		arch              string
 	}{
 		{4, 4, 8, false, false, "sm_90"},
-		{4, 4, 8, true, false, "sm_80"},
 		{4, 4, 32, false, false, "sm_70"},
-		{4, 4, 8, false, true, "sm_90"},
+		{4, 4, 8, false, true, "sm_80"},
 		{8, 8, 8, false, false, "sm_90"},
-		{8, 8, 4, false, true, "sm_80"},
-		{8, 4, 16, false, false, "sm_70"},
-		{4, 16, 8, false, false, "sm_90"},
-		{8, 16, 1, true, true, "sm_80"},
-		{4, 0, 8, false, false, "sm_90"},
-		{8, 0, 32, false, false, "sm_70"},
+		{8, 16, 4, true, false, "sm_80"},
+		{8, 0, 8, false, false, "sm_70"},
 	} {
 		c := &core{cfg: config{keyBytes: v.key, valueBytes: v.value, light: v.light, multi: v.multi}, opts: Options{Group: v.group}}
 		c.cfg.packed = c.cfg.canPack(v.arch == "sm_90")
 		programs := []*device.Program{c.program("slab", kernelsCU)}
 		if i < 2 {
-			programs = append(programs, allocatorProgram(v.light, "allocate", allocateKernels, allocateParams{}))
+			programs = append(programs, allocatorProgram(i == 1, "allocate", allocateKernels, allocateParams{}))
 		}
 		for _, p := range programs {
 			t.Run(fmt.Sprintf("%s %+v", p.Name, v), func(t *testing.T) {
