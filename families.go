@@ -7,6 +7,7 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/gph"
+	"github.com/warpmap/warpmap/slab"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/warpcore"
 )
@@ -19,6 +20,9 @@ func families[K, V any]() map[string]maker[K, V] {
 	return map[string]maker[K, V]{
 		"gph": func(d *device.Device, o table.Options) (table.Map[K, V], error) {
 			return made(gph.New[K, V](d, gph.Options{Options: o}))
+		},
+		"slab": func(d *device.Device, o table.Options) (table.Map[K, V], error) {
+			return made(slab.New[K, V](d, slab.Options{Options: o}))
 		},
 		"warpcore": func(d *device.Device, o table.Options) (table.Map[K, V], error) {
 			return made(warpcore.New[K, V](d, warpcore.Options{Options: o}))

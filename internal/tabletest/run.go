@@ -27,6 +27,7 @@ func Run[K, V any](t *testing.T, d, other *device.Device, newMap Maker[K, V]) {
 		{"close beside use", closeTest[K, V]},
 		{"whole values", wholeTest[K, V]},
 		{"unaligned values", unalignedTest[K, V]},
+		{"mixed operations", mixedTest[K, V]},
 		{"bad options", optionsTest[K, V]},
 		{"after close", closedTest[K, V]},
 	} {

@@ -1,0 +1,105 @@
+// SlabAlloc (paper, §V): slabs of SLAB_BYTES from memory that the host provides, by lanes of a running kernel. A kernel
+// of your own includes this file and takes a slab::Alloc by value; see Allocator in allocator.go.
+//
+// Memory is super blocks; a super block is memory blocks of SLAB_UNITS slabs, and before the slabs a bitmap for each memory
+// block, in which a set bit is a slab that is taken. A slab has a name of 32 bits: super block, memory block, unit. In the
+// light variant all is one super block, and the name is the slab's number in it.
+#pragma once
+#include "layout.h"
+#include "warpmap.cuh"
+
+namespace slab {
+
+// The name of no slab.
+static constexpr u32 NONE = ~0u;
+
+// Resident is what a lane knows of the memory block that its warp takes slabs from, in registers. Each lane begins with
+// a word of the block's bitmap that is its own in the warp, so lanes do not get into each other's way, and need not meet.
+struct Resident {
+    u32 block;   // its number among all blocks; NONE before the first allocation
+    u32 word;    // of the bitmap: the one that this lane takes from
+    u32 taken;   // what was last seen there
+    u32 changes; // of the resident block
+
+    __device__ __forceinline__ Resident() : block(NONE), word(0), taken(~0u), changes(0) {}
+};
+
+template <bool LIGHT> struct SlabAlloc {
+    static constexpr u32 WORDS = SLAB_UNITS / 32;
+
+    // address is where a slab lies: one indexed load of a parameter; in the light variant, not even that.
+    static __device__ __forceinline__ u64 address(const Alloc& a, u32 name) {
+        if constexpr (LIGHT) return a.supers[0] + (u64)name * SLAB_BYTES;
+        else return a.supers[name >> SLAB_SUPER_SHIFT] + (u64)(name & (1u << SLAB_SUPER_SHIFT) - 1) * SLAB_BYTES;
+    }
+    // The bitmap of a block of a super block: they lie before its first unit, the first block's last.
+    static __device__ __forceinline__ u32* bitmap(const Alloc& a, u32 super, u32 block) {
+        return at<u32>(a.supers[super] - (u64)(block + 1) * (SLAB_UNITS / 8));
+    }
+    // The super block that a block belongs to, by the block's number among all.
+    static __device__ __forceinline__ u32 super_of(const Alloc& a, u32 block) {
+        u32 s = 0;
+        if constexpr (!LIGHT)
+            for (s = a.count - 1; a.starts[s] > block;) s--;
+        return s;
+    }
+
+    // change gives the lane another resident block: by a hash of the warp and the number of changes (§V), and where blocks
+    // are few, one after the other, so that none is left out.
+    static __device__ __forceinline__ void change(const Alloc& a, Resident& r) {
+        u32 warp = (u32)(grid_thread() / 32), n = r.changes++;
+        if (n == 0 || a.blocks <= SLAB_MAX_CHANGES) r.block = (u32)(((u64)warp + n) % a.blocks);
+        else r.block = (u32)((u64)fmix32(warp ^ n * 0x9e3779b9u) * a.blocks >> 32);
+        r.word = (thread_index() + n) & (WORDS - 1);
+        u32 super = super_of(a, r.block);
+        r.taken = load_relaxed(bitmap(a, super, r.block - a.starts[super]) + r.word);
+    }
+
+    // allocate gives the name of a slab that is now this lane's, or NONE: after SLAB_MAX_CHANGES changes of the resident block
+    // it gives up, and notes for the other lanes that memory has run dry. Each lane may call it for itself.
+    static __device__ __forceinline__ u32 allocate(const Alloc& a, Resident& r) {
+        if (a.blocks == 0) return NONE;
+        for (u32 n = 0;; n++) {
+            if (r.block != NONE) {
+                u32 super = super_of(a, r.block), block = r.block - a.starts[super];
+                u32* words = bitmap(a, super, block);
+                for (u32 w = 0; w < WORDS; w++) {
+                    if (w > 0) { // the lane's own word is used up: the block's others
+                        r.word = (r.word + 1) & (WORDS - 1);
+                        r.taken = load_relaxed(words + r.word);
+                    }
+                    u32 unit = take(words + r.word, r.taken);
+                    if (unit != NONE) return (LIGHT ? 0 : super << SLAB_SUPER_SHIFT) + block * SLAB_UNITS + r.word * 32 + unit;
+                }
+            }
+            if (n == SLAB_MAX_CHANGES || (r.block != NONE && load_relaxed(at<u32>(a.dry)))) break;
+            change(a, r);
+        }
+        store_relaxed(at<u32>(a.dry), 1u);
+        return NONE;
+    }
+
+    // release gives a slab back, that must be as it was got: every byte 0xff. Nobody else may know it.
+    static __device__ __forceinline__ void release(const Alloc& a, u32 name) {
+        u32 super = LIGHT ? 0 : name >> SLAB_SUPER_SHIFT, unit = LIGHT ? name : name & (1u << SLAB_SUPER_SHIFT) - 1;
+        fence();
+        and_of(bitmap(a, super, unit / SLAB_UNITS) + unit % SLAB_UNITS / 32, ~(1u << (unit & 31)));
+        if (load_relaxed(at<u32>(a.dry))) store_relaxed(at<u32>(a.dry), 0u);
+    }
+
+  private:
+    // take takes a bit of a word, if one is clear. Warps that share the word begin at bits of their own.
+    static __device__ __forceinline__ u32 take(u32* word, u32& taken) {
+        u32 turn = (u32)(grid_thread() / 32) * 0x9e3779b9u >> 27;
+        for (u32 tries = 0; ~taken && tries < 32; tries++) {
+            u32 free = ~taken, from = free >> turn << turn;
+            u32 bit = (u32)lowest_bit(from ? from : free);
+            u32 was = or_of(word, 1u << bit);
+            taken = was | 1u << bit;
+            if (!(was >> bit & 1)) return bit;
+        }
+        return NONE;
+    }
+};
+
+} // namespace slab

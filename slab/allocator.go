@@ -1,0 +1,146 @@
+package slab
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/warpmap/warpmap/device"
+)
+
+// AllocatorOptions are what NewAllocator understands.
+type AllocatorOptions struct {
+	// Slabs is the number of slabs of 128 bytes to begin with.
+	Slabs int
+	// Light makes one contiguous array (SlabAlloc-light, §V): a slab is found by one addition, and Add is an error.
+	Light bool
+}
+
+// Allocator is SlabAlloc on its own (paper, §V), for kernels of your own: slabs of 128 bytes that lanes allocate and give back
+// while the kernel runs, with one atomic operation each. A kernel that finds none says so, and the host may Add some.
+//
+// A kernel of Program includes "alloc.cuh", takes an Alloc among its parameters, and calls
+//
+//	Resident r;                                                    // of a lane
+//	u32 name = SlabAlloc<LIGHT>::allocate(p.alloc, r);             // NONE: there is no slab
+//	u64 address = SlabAlloc<LIGHT>::address(p.alloc, name);
+//	SlabAlloc<LIGHT>::release(p.alloc, name);
+//
+// all in namespace slab. A slab that is got is all ones, and must be so again before it is given back. Calls of the host
+// must not run beside kernels that use the allocator.
+type Allocator struct {
+	mu     sync.Mutex
+	d      *device.Device
+	pool   *pool
+	closed bool
+}
+
+// NewAllocator makes an allocator on the device. Errors: a number of slabs that is negative, or too large for names of 32
+// bits; *device.OutOfMemoryError.
+func NewAllocator(d *device.Device, o AllocatorOptions) (*Allocator, error) {
+	if d == nil {
+		return nil, errors.New("slab: no device (see device.Open)")
+	}
+	if o.Slabs < 0 || o.Slabs > maxSupers*unitsPerSuper {
+		return nil, fmt.Errorf("slab: %d slabs (want 0 to %d)", o.Slabs, maxSupers*unitsPerSuper)
+	}
+	p, err := newPool(d, o.Light)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(p.add(nil, int64(o.Slabs)), d.Stream().Sync()); err != nil {
+		return nil, errors.Join(err, p.free())
+	}
+	return &Allocator{d: d, pool: p}, nil
+}
+
+// Program is a program for device.Compile, of the given translation unit, with the layouts of its parameter structs. It
+// defines SLAB_LIGHT, the LIGHT of this allocator.
+func (a *Allocator) Program(name, main string, params ...any) *device.Program {
+	return allocatorProgram(a.pool.light, name, main, params...)
+}
+
+func allocatorProgram(light bool, name, main string, params ...any) *device.Program {
+	return &device.Program{
+		Name:    name,
+		Files:   []device.File{{Name: name + ".cu", Text: main}, {Name: "alloc.cuh", Text: allocCUH}},
+		Defines: append(defines(), device.Define{Name: "SLAB_LIGHT", Value: light}),
+		Layouts: append([]any{Alloc{}}, params...),
+	}
+}
+
+// Use is what a kernel's parameters hold of the allocator. It is good until Add or Close.
+func (a *Allocator) Use() Alloc { return a.pool.a }
+
+// locked runs f unless the allocator is closed.
+func (a *Allocator) locked(f func() error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return errors.New("slab: the allocator is closed")
+	}
+	return f()
+}
+
+// Add makes n slabs more, rounded up to a multiple of 8. They get super blocks of their own; those that are there stay where
+// they are.
+func (a *Allocator) Add(n int) error {
+	if n < 0 {
+		return fmt.Errorf("slab: %d slabs to add", n)
+	}
+	return a.locked(func() error { return errors.Join(a.pool.add(nil, int64(n)), a.d.Stream().Sync()) })
+}
+
+// Slabs counts the slabs, taken or not.
+func (a *Allocator) Slabs() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return int(a.pool.units())
+}
+
+// Reset takes all slabs back, and clears them.
+func (a *Allocator) Reset() error {
+	return a.locked(func() error { return errors.Join(a.pool.reset(nil), a.d.Stream().Sync()) })
+}
+
+// Check tells whether exactly the slabs of the given names are taken, and all others are clear. Slow: it downloads all.
+func (a *Allocator) Check(taken []uint32) error {
+	return a.locked(func() error {
+		m, err := a.pool.download(nil)
+		if err != nil {
+			return err
+		}
+		used := map[uint32]bool{}
+		for _, name := range taken {
+			if _, ok := m.slab(name); !ok {
+				return fmt.Errorf("slab: there is no slab %#x", name)
+			}
+			if used[name] {
+				return fmt.Errorf("slab: slab %#x is taken twice", name)
+			}
+			used[name] = true
+		}
+		return m.check(used, func(slab []byte) bool {
+			for _, b := range slab {
+				if b != 0xff {
+					return false
+				}
+			}
+			return true
+		})
+	})
+}
+
+// Close frees the memory; idempotent.
+func (a *Allocator) Close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed {
+		return nil
+	}
+	a.closed = true
+	if err := a.pool.free(); !errors.Is(err, device.ErrClosed) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+package slab
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// image is a downloaded table.
+type image struct {
+	cfg  config
+	t    Table
+	base []byte
+	pool *poolImage
+}
+
+// key reads the key bits of a slot.
+func (m *image) key(slab []byte, slot int) uint64 {
+	at := slot * m.cfg.wordBytes()
+	if m.cfg.keyBytes == 4 {
+		return uint64(binary.LittleEndian.Uint32(slab[at:]))
+	}
+	return binary.LittleEndian.Uint64(slab[at:])
+}
+
+// whole tells whether a free slot has all bits set but the key's lowest, so that a compare-and-swap can take it.
+func (m *image) whole(slab []byte, slot int) bool {
+	if !m.cfg.packed || m.cfg.valueBytes == 0 {
+		return true
+	}
+	at := slot * m.cfg.wordBytes()
+	for _, b := range slab[at+m.cfg.keyBytes : at+m.cfg.wordBytes()] {
+		if b != 0xff {
+			return false
+		}
+	}
+	return true
+}
+
+func (m *image) link(slab []byte) uint32 {
+	return binary.LittleEndian.Uint32(slab[m.cfg.linkOffset():])
+}
+
+// clear tells whether a slab is as an allocation must find it.
+func (m *image) clear(slab []byte) bool {
+	mask := ^uint64(0) >> (64 - 8*m.cfg.keyBytes)
+	for slot := range m.cfg.slots() {
+		if m.key(slab, slot) != mask || !m.whole(slab, slot) {
+			return false
+		}
+	}
+	return m.link(slab) == none
+}
+
+// check walks the invariants that doc.go lists.
+func (m *image) check(k Counters) error {
+	mask := ^uint64(0) >> (64 - 8*m.cfg.keyBytes)
+	empty, tombstone, busy := mask, mask-1, mask-2
+	var live, tombstones int64
+	used := map[uint32]bool{}
+	seen := map[uint64]bool{}
+	for bucket := range m.t.Buckets + 1 {
+		slab := m.base[bucket*slabBytes : (bucket+1)*slabBytes]
+		ended := false
+		for {
+			for slot := range m.cfg.slots() {
+				key := m.key(slab, slot)
+				if key >= tombstone && !m.whole(slab, slot) {
+					return fmt.Errorf("slab: check: a free slot of bucket %d has a value, so no insert could take it", bucket)
+				}
+				switch {
+				case key == empty:
+					ended = true
+					continue
+				case ended:
+					return fmt.Errorf("slab: check: key %#x of bucket %d stands behind an empty slot", key, bucket)
+				case key == tombstone:
+					tombstones++
+					continue
+				case key == busy:
+					return fmt.Errorf("slab: check: a slot of bucket %d is busy, though nothing is being inserted", bucket)
+				}
+				live++
+				real := key
+				if bucket == m.t.Buckets {
+					if real += reserved; real > mask || real <= mask-reserved {
+						return fmt.Errorf("slab: check: key %#x, which is not reserved, is in the bucket of those that are", real)
+					}
+				}
+				if home, _ := m.cfg.home(&m.t, real); home != bucket {
+					return fmt.Errorf("slab: check: key %#x of bucket %d is in bucket %d", real, home, bucket)
+				}
+				if seen[real] && !m.cfg.multi {
+					return fmt.Errorf("slab: check: key %#x is twice in bucket %d", real, bucket)
+				}
+				seen[real] = true
+			}
+			name := m.link(slab)
+			if name == none {
+				break
+			}
+			if ended {
+				return fmt.Errorf("slab: check: bucket %d goes on behind an empty slot", bucket)
+			}
+			if used[name] {
+				return fmt.Errorf("slab: check: slab %#x is linked twice", name)
+			}
+			used[name] = true
+			var ok bool
+			if slab, ok = m.pool.slab(name); !ok {
+				return fmt.Errorf("slab: check: bucket %d goes on at slab %#x, and there is none of that name", bucket, name)
+			}
+		}
+	}
+	if live != k.live() || tombstones != k.tombstones() || int64(len(used)) != k.slabs() {
+		return fmt.Errorf("slab: check: there are %d pairs, %d tombstones and %d linked slabs, the counters say %d, %d and %d",
+			live, tombstones, len(used), k.live(), k.tombstones(), k.slabs())
+	}
+	if k.Failed != 0 {
+		return fmt.Errorf("slab: check: %d failed positions were not told", k.Failed)
+	}
+	return m.pool.check(used, m.clear)
+}

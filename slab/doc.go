@@ -1,0 +1,87 @@
+// Package slab implements SlabHash: Map, Set and MultiMap, tables whose operations of all kinds may run beside one another,
+// and SlabAlloc, the allocator under them.
+//
+// Source: S. Ashkiani, M. Farach-Colton, J. D. Owens, "A Dynamic Hash Table for the GPU", IPDPS 2018, §III to V.
+//
+// # Memory
+//
+// A table is buckets, each a list of slabs of 128 bytes. The first slab of each stands in the base array; the others come from
+// SlabAlloc's super blocks. With 4-byte keys and values:
+//
+//	base slabs                                          super blocks
+//	|  bucket 0  |  bucket 1  | … |  reserved keys  |   | bitmaps | unit 0 | unit 1 | … |   | bitmaps | …
+//	     |                                                             ↑
+//	     | 15 × ┌ key 4 B │ value 4 B ┐ … ┌ next 4 B │ – ┐ ────────────┘ 8 bits super block, 14 memory block, 10 unit
+//
+//	pairs of 8 bytes     15 pairs in words that one compare-and-swap writes whole, and the link
+//	pairs of 16 bytes     7 pairs, likewise, where the device swaps 128 bits
+//	all other pairs      keys, the link, then values: 4+8 and 8+4 bytes 10 pairs, 8+8 7, 4+16 6, 8+16 5
+//	keys alone           31 of 4 bytes or 15 of 8, and the link
+//
+// A slab that is free is all ones: empty slots, and a link to nothing. A memory block is 1,024 units, and its bitmap 32
+// words of 32 bits, before the units of its super block.
+//
+// # Look-ups (§IV-A, C)
+//
+// A key's hash names its bucket. A group of lanes reads a slab whole; each lane of a group brings a key of its own, and the
+// group reads for up to four of them before it looks at the first. The link is read with the slab. A group of 32 lanes is
+// the paper's warp-cooperative work sharing; 8 lanes with 16-byte loads are the default on a GPU.
+//
+// # Invariants
+//
+//  1. In a list, empty slots come last, all of them in its last slab. So a look-up ends at a slab without a link, and an insert
+//     at the first empty slot.
+//  2. In a Map or Set no key is twice. A key is in the bucket that its hash names.
+//  3. The three highest bit patterns of the key type mark slots: empty, tombstone, busy. Real keys of these patterns live
+//     in a bucket of their own, under a pattern lower by three; no other key does. So no key is reserved.
+//  4. A slot is busy only while the lane that took it writes the value and then the key. Between operations none is.
+//  5. A unit's bit is set if and only if the slab is in a list, in one; units beyond the end of a super block are set for
+//     good. Slabs whose bit is clear are all ones, but for values apart from their keys.
+//  6. Counters: pairs = Inserted - Erased, tombstones = Erased - Reused - Flushed, slabs in lists = Linked - Freed.
+//
+// Check walks them.
+//
+// # Concurrency (§III-B, IV-C), and where we differ
+//
+// In the paper's pseudocode an insert takes the first empty or deleted slot it meets, so an insert beside a delete can leave a
+// key twice; and a deletion is a plain store, which can hit another pair. Here:
+//
+//   - Empty slots are taken strictly in the order of the list, and never made again but by Flush. Where something may be
+//     erased beside (mixed, and the device's own insert), tombstones are not used again. So two inserts of one key come to
+//     the same slot, by compare-and-swap: the loser looks again from that slab. What stands before the first empty slot was
+//     seen not to be the key, and can no longer become it.
+//   - Where nothing is erased beside (Insert and InsertNew, which the host orders against all else), the first tombstone
+//     of the list is used again, after all of the list was searched. Free slots then only become fewer, so the same
+//     argument holds.
+//   - A new slab is linked by compare-and-swap of the link, when the last is full, with the new pair in it: the loser clears its
+//     slab, gives it back, and goes on in the winner's.
+//   - An erase is a compare-and-swap of the pair that was seen. One that finds the key gone counts as having come just after.
+//   - Pairs that no compare-and-swap writes whole are written in two steps behind a busy mark. An insert that meets one
+//     looks again, because it may be its own key; a find passes on, because that insert has not happened yet.
+//   - A look-up that ends without the key is right, though it read the slots one after the other: a key that was there all
+//     the time stood in one slot all the time.
+//   - In a MultiMap tombstones are not used again before a flush, and flushes and growth keep the order of a list, so the
+//     first pair of a key is the least recent. The paper marks deleted pairs of such tables empty.
+//
+// So find, insert, insert_new and erase of slab.cuh may run in one kernel in any mixture, and each key is linearizable; Mixed
+// does just that. The tests record histories under stress and judge them, and those of broken copies, too.
+//
+// # SlabAlloc (§V), and where we differ
+//
+// A warp's resident block is a hash of its number. In the paper all lanes of the warp hold one word of the bitmap each, and
+// one of them allocates for all. Here each lane allocates for itself from its word, and goes on to the other words of
+// the block when it is used up: that needs no lane to wait for another, and a warp that wants 32 slabs gets them at once. After
+// a bounded number of changes of the resident block an allocation gives up. It never waits.
+//
+// The host makes super blocks: before a batch, as many slabs as a Poisson distribution of the chains' lengths says; and where
+// a batch finds none, it runs again for exactly the positions that were refused, after a flush, with more slabs or
+// more buckets. The addresses of super blocks travel with a kernel's parameters, in constant memory, where the paper
+// has them in shared memory. The light variant is one array, and a name its index.
+//
+// # Growth
+//
+// A table grows when its pairs exceed LoadFactor (the paper's β) times the slots of its base slabs: into twice the buckets or
+// more, by a copy. With MaxBytes it takes all of that, two slabs in three as base slabs; when the others run out it halves the
+// buckets, down to one slab in sixteen, so that the memory fills while lists get longer; then it refuses. It flushes when
+// one slot in eight holds a deleted pair.
+package slab

@@ -1,0 +1,470 @@
+// The bulk operations: one entry point each. A grid's threads go over the batch in strides, a key to a lane.
+#include "config.h" // struct config: what this table holds
+#include "layout.h"
+#include "partition.cuh"
+#include "slab.cuh"
+
+using namespace slab;
+
+typedef config C;
+typedef config::key key;
+typedef config::value value;
+// All lanes of a warp stay in a kernel's loops to the end, so its tiles vote together.
+typedef tile<SLAB_GROUP, true> Tile;
+
+__device__ __forceinline__ key input_key(u64 keys, u64 i) { return load_readonly(at<key>(keys) + i); }
+__device__ __forceinline__ value input_value(u64 values, u64 i) {
+    if constexpr (C::VALUE_BYTES == 0) return value{};
+    else return load_readonly(at<value>(values) + i);
+}
+__device__ __forceinline__ void output(u64 values, u64 i, value v) {
+    if constexpr (C::VALUE_BYTES > 0)
+        if (values) at<value>(values)[i] = v;
+}
+
+// A warp's lanes take the items first … first+31; all lanes stay until the last item.
+#define FOR_EACH_ITEM(i, n) \
+    for (u64 i = grid_thread(); (i & ~31ull) < (n); i += grid_threads())
+
+// Whether lanes work alone, one item each: on the CPU device, where a warp's lanes cost time to bring together.
+#if defined(WARPMAP_HOST)
+constexpr bool ALONE = Tile::LANES == 1;
+#else
+constexpr bool ALONE = false;
+#endif
+
+// What a job takes of the batch for one item, and how it comes from the lane that holds it.
+struct KeyItem {
+    key k;
+    __device__ __forceinline__ KeyItem from(tile<32, true> warp, int lane) const { return KeyItem{warp.shuffle(k, lane)}; }
+};
+struct PairItem {
+    key k;
+    value v;
+    __device__ __forceinline__ PairItem from(tile<32, true> warp, int lane) const {
+        PairItem x{warp.shuffle(k, lane), v};
+        if constexpr (C::VALUE_BYTES > 0) x.v = warp.shuffle(v, lane);
+        return x;
+    }
+};
+struct MixedItem {
+    key k;
+    value v;
+    u32 kind;
+    __device__ __forceinline__ MixedItem from(tile<32, true> warp, int lane) const {
+        MixedItem x{warp.shuffle(k, lane), v, warp.shuffle(kind, lane)};
+        if constexpr (C::VALUE_BYTES > 0) x.v = warp.shuffle(v, lane);
+        return x;
+    }
+};
+
+// drive runs a job's n items. The job's load(i) gives an item; begin(i, item) starts it, false if there is nothing to do;
+// round(tile, active) goes on; done(i) ends it. A lane that is done with its item gets the next at once. With a span, a block
+// takes so many items in a row; blocks begin in their order, so at any time a GPU works on one stretch of the items.
+template <class Job> __device__ __forceinline__ void drive(u64 n, Job& job, u64 span = 0) {
+    typedef typename Job::Item Item;
+    Tile g;
+    u64 start = grid_thread(), stride = grid_threads();
+    if (span) {
+        start = block_index() * span + thread_index();
+        stride = block_threads();
+        if (n > (block_index() + 1) * span) n = (block_index() + 1) * span;
+    }
+    if constexpr (ALONE) {
+        for (u64 i = start; i < n; i += stride) {
+            if (!job.begin(i, job.load(i))) continue;
+            while (job.round(g, true)) {}
+            job.done(i);
+        }
+    } else {
+        tile<32, true> warp;
+        Feed feed(n);
+        feed.row = start & ~31ull;
+        feed.stride = stride;
+        u64 item = 0, mine = 0;
+        Item now{}, next{};
+        if (feed.item() < n) now = job.load(feed.item());
+        if (feed.ahead() < n) next = job.load(feed.ahead());
+        bool busy = false;
+        for (;;) {
+            if (feed.more()) {
+                int from;
+                bool later, turned;
+                bool got = feed.give(!busy, item, from, later, turned);
+                Item x = now.from(warp, from);
+                if (turned) {
+                    Item y = next.from(warp, from);
+                    if (later) x = y;
+                }
+                if (got) {
+                    mine = item;
+                    busy = job.begin(mine, x);
+                }
+                if (turned) {
+                    now = next;
+                    if (feed.ahead() < n) next = job.load(feed.ahead());
+                }
+            } else if (!warp.any(busy)) break;
+            bool was = busy;
+            busy = job.round(g, busy);
+            if (was && !busy) job.done(mine);
+        }
+    }
+}
+
+struct FindJob {
+    typedef KeyItem Item;
+    const FindParams& p;
+    Op<C, FIND, false> op;
+    Resident none;
+    __device__ __forceinline__ FindJob(const FindParams& p) : p(p) { op.rest(p.table); }
+    __device__ __forceinline__ Item load(u64 i) { return Item{input_key(p.keys, i)}; }
+    __device__ __forceinline__ bool begin(u64, const Item& x) {
+        op.begin(p.table, FIND, x.k, value{});
+        return true;
+    }
+    __device__ __forceinline__ bool round(Tile g, bool active) { return op.round(p.table, g, active, none); }
+    __device__ __forceinline__ void done(u64 i) {
+        output(p.values, i, op.found_value(false));
+        if (p.found) at<u8>(p.found)[i] = op.outcome == PRESENT;
+    }
+};
+WARPMAP_KERNEL(find, FindParams) {
+    FindJob job(p);
+    drive(p.n, job);
+}
+
+template <u32 KIND> struct EraseJob {
+    typedef KeyItem Item;
+    const FindParams& p;
+    Op<C, KIND, false> op;
+    Resident none;
+    u64 erased;
+    __device__ __forceinline__ EraseJob(const FindParams& p) : p(p), erased(0) { op.rest(p.table); }
+    __device__ __forceinline__ Item load(u64 i) { return Item{input_key(p.keys, i)}; }
+    __device__ __forceinline__ bool begin(u64, const Item& x) {
+        op.begin(p.table, KIND, x.k, value{});
+        return true;
+    }
+    __device__ __forceinline__ bool round(Tile g, bool active) { return op.round(p.table, g, active, none); }
+    __device__ __forceinline__ void done(u64 i) {
+        erased += op.outcome == PRESENT;
+        if (p.found) at<u8>(p.found)[i] = op.outcome == PRESENT;
+    }
+};
+
+// The positions of a batch that found no room are set bits of a bitmap. A second attempt does those alone.
+__device__ __forceinline__ bool refused(u64 bitmap, u64 i) { return load_relaxed(at<u32>(bitmap) + i / 32) >> (i & 31) & 1; }
+__device__ __forceinline__ void set_refused(const Table& t, u64 bitmap, u64 i) {
+    or_of(at<u32>(bitmap) + i / 32, 1u << (i & 31));
+    add(&counters(t)->failed, (u64)1);
+}
+__device__ __forceinline__ void clear_refused(u64 bitmap, u64 i) { and_of(at<u32>(bitmap) + i / 32, ~(1u << (i & 31))); }
+
+// What a warp adds to the counters at its end.
+struct Tally {
+    u64 inserted, reused, linked, erased;
+    __device__ __forceinline__ Tally() : inserted(0), reused(0), linked(0), erased(0) {}
+    template <class O> __device__ __forceinline__ void note(const O& op) {
+        inserted += op.outcome == ADDED;
+        reused += op.reused;
+        linked += op.linked;
+    }
+    __device__ __forceinline__ void end(const Table& t, const Resident& r) {
+        Counters* c = counters(t);
+        count_into(&c->inserted, inserted);
+        count_into(&c->reused, reused);
+        count_into(&c->linked, linked);
+        count_into(&c->erased, erased);
+        count_into(&c->changes, r.changes > 1 ? r.changes - 1 : 0);
+    }
+};
+
+template <u32 KIND> struct InsertJob {
+    typedef PairItem Item;
+    const InsertParams& p;
+    Op<C, KIND, KIND != INSERT_MULTI> op;
+    Resident r;
+    Tally tally;
+    __device__ __forceinline__ InsertJob(const InsertParams& p) : p(p) { op.rest(p.table); }
+    __device__ __forceinline__ Item load(u64 i) { return Item{input_key(p.keys, i), input_value(p.values, i)}; }
+    __device__ __forceinline__ bool begin(u64 i, const Item& x) {
+        if (p.attempt && !refused(p.refused, i)) return false;
+        op.begin(p.table, KIND, x.k, x.v);
+        return true;
+    }
+    __device__ __forceinline__ bool round(Tile g, bool active) { return op.round(p.table, g, active, r, p.attempt < SLAB_LAST_ATTEMPT); }
+    __device__ __forceinline__ void done(u64 i) {
+        tally.note(op);
+        if (p.added) at<u8>(p.added)[i] = op.outcome == ADDED;
+        if (op.outcome == FULL) {
+            if (!p.attempt) set_refused(p.table, p.refused, p.positions ? at<u32>(p.positions)[i] : i);
+            else add(&counters(p.table)->failed, (u64)1);
+        } else if (p.attempt) clear_refused(p.refused, i);
+    }
+};
+template <u32 KIND> __device__ __forceinline__ void insert_batch(const InsertParams& p) {
+    InsertJob<KIND> job(p);
+    drive(p.n, job, p.span);
+    job.tally.end(p.table, job.r);
+}
+
+// Brings pairs in the order of the regions that their base slabs lie in. The region is of the hash's high bits, as the bucket
+// is, so regions are stretches of buckets. Pairs with reserved keys, which are few, are of any.
+__device__ __forceinline__ auto region_of(const PartitionParams& p) {
+    return [&p](key k) { return (u32)((hash64<C::HASH>(k, p.table.seed) >> 32) * (u32)p.rows.parts >> 32); };
+}
+WARPMAP_KERNEL(partition_count, PartitionParams) { partition_count<key>(p.rows, region_of(p)); }
+WARPMAP_KERNEL(partition_scan, PartitionParams) { partition_scan(p.rows); }
+WARPMAP_KERNEL_RESIDENT(partition_scatter, PartitionParams, 4) { partition_scatter<key, value, u32>(p.rows, region_of(p)); }
+
+#if !SLAB_MULTI
+WARPMAP_KERNEL_RESIDENT(insert, InsertParams, 3) { insert_batch<INSERT>(p); }
+WARPMAP_KERNEL_RESIDENT(insert_new, InsertParams, 3) { insert_batch<INSERT_NEW>(p); }
+
+WARPMAP_KERNEL(erase, FindParams) {
+    EraseJob<ERASE> job(p);
+    drive(p.n, job);
+    count_into(&counters(p.table)->erased, job.erased);
+}
+
+// Operations of all kinds beside one another. With a clock, begin and end of each are stamped.
+struct MixedJob {
+    typedef MixedItem Item;
+    const MixedParams& p;
+    Op<C, ANY, false> op;
+    Resident r;
+    Tally tally;
+    __device__ __forceinline__ MixedJob(const MixedParams& p) : p(p) { op.rest(p.table); }
+    __device__ __forceinline__ Item load(u64 i) {
+        return Item{input_key(p.keys, i), input_value(p.values, i), load_readonly(at<u8>(p.ops) + i)};
+    }
+    __device__ __forceinline__ bool begin(u64 i, const Item& x) {
+        if (p.attempt && !refused(p.refused, i)) return false;
+        if (p.clock && !p.attempt) at<u64>(p.calls)[i] = add(at<u64>(p.clock), (u64)1);
+        op.begin(p.table, x.kind, x.k, x.v);
+        return true;
+    }
+    __device__ __forceinline__ bool round(Tile g, bool active) { return op.round(p.table, g, active, r, p.attempt < SLAB_LAST_ATTEMPT); }
+    __device__ __forceinline__ void done(u64 i) {
+        tally.note(op);
+        tally.erased += op.is(ERASE) && op.outcome == PRESENT;
+        if (op.is(FIND)) output(p.results, i, op.found_value(true));
+        else output(p.results, i, value{});
+        if (p.status) at<u8>(p.status)[i] = (u8)op.outcome;
+        if (p.clock) at<u64>(p.returns)[i] = add(at<u64>(p.clock), (u64)1);
+        if (op.outcome == FULL) {
+            if (!p.attempt) set_refused(p.table, p.refused, i);
+            else add(&counters(p.table)->failed, (u64)1);
+        } else if (p.attempt) clear_refused(p.refused, i);
+    }
+};
+WARPMAP_KERNEL_RESIDENT(mixed, MixedParams, 3) {
+    MixedJob job(p);
+    drive(p.n, job);
+    job.tally.end(p.table, job.r);
+}
+#else
+WARPMAP_KERNEL_RESIDENT(insert, InsertParams, 3) { insert_batch<INSERT_MULTI>(p); }
+
+// The least recent pair of each key.
+WARPMAP_KERNEL(erase, FindParams) {
+    EraseJob<ERASE_ONE> job(p);
+    drive(p.n, job);
+    count_into(&counters(p.table)->erased, job.erased);
+}
+
+struct Count {
+    static constexpr bool NUMBERED = true;
+    __device__ __forceinline__ void turn(Tile, int) {}
+    template <class W> __device__ __forceinline__ bool operator()(u64, u32, W, u32) { return true; }
+};
+struct Remove {
+    static constexpr bool NUMBERED = false;
+    __device__ __forceinline__ void turn(Tile, int) {}
+    template <class W> __device__ __forceinline__ bool operator()(u64 slab, u32 slot, W w, u32) {
+        return Slots<C>::remove(slab, slot, w, Slots<C>::key_of(w));
+    }
+};
+struct Fill {
+    static constexpr bool NUMBERED = true;
+    u64 values, offset; // of this lane's key
+    u64 to;             // of the key whose turn it is
+    __device__ __forceinline__ void turn(Tile g, int rank) { to = g.shuffle(offset, rank); }
+    template <class W> __device__ __forceinline__ bool operator()(u64 slab, u32 slot, W w, u32 number) {
+        output(values, to + number, Slots<C>::load_value(slab, values_of<C>(slab), slot, w));
+        return true;
+    }
+};
+
+// A job that goes through all pairs of each key.
+template <class P, class Visit> struct SweepJob {
+    typedef KeyItem Item;
+    const P& p;
+    Sweep<C> s;
+    Visit visit;
+    __device__ __forceinline__ SweepJob(const P& p) : p(p), visit{} {}
+    __device__ __forceinline__ Item load(u64 i) { return Item{input_key(p.keys, i)}; }
+    __device__ __forceinline__ bool begin(u64, const Item& x) {
+        s.begin(p.table, x.k);
+        return true;
+    }
+    __device__ __forceinline__ bool round(Tile g, bool active) { return s.round(p.table, g, active, visit); }
+};
+
+// All pairs of each key.
+struct EraseAllJob : SweepJob<FindParams, Remove> {
+    u64 erased;
+    __device__ __forceinline__ EraseAllJob(const FindParams& p) : SweepJob(p), erased(0) {}
+    __device__ __forceinline__ void done(u64 i) {
+        erased += s.count;
+        if (p.found) at<u8>(p.found)[i] = s.count > 0;
+    }
+};
+WARPMAP_KERNEL(erase_all, FindParams) {
+    EraseAllJob job(p);
+    drive(p.n, job);
+    count_into(&counters(p.table)->erased, job.erased);
+}
+
+// FindAll in five kernels: count; sum by chunks, of which a warp takes one; sum the chunks; write offsets; write values.
+struct CountJob : SweepJob<FindAllParams, Count> {
+    __device__ __forceinline__ CountJob(const FindAllParams& p) : SweepJob(p) {}
+    __device__ __forceinline__ void done(u64 i) { at<u32>(p.counts)[i] = s.count; }
+};
+WARPMAP_KERNEL(count_all, FindAllParams) {
+    CountJob job(p);
+    drive(p.n, job);
+}
+
+#define FOR_EACH_CHUNK(c) for (u64 c = grid_thread() / 32; c < p.chunks; c += grid_threads() / 32)
+
+WARPMAP_KERNEL(sum_chunks, FindAllParams) {
+    tile<32, true> warp;
+    FOR_EACH_CHUNK(c) {
+        u64 total = 0;
+        for (u64 r = 0; r < p.chunk; r += 32) {
+            u64 i = c * p.chunk + r + warp.rank();
+            if (i < p.n) total += at<u32>(p.counts)[i];
+        }
+        total = warp.sum(total);
+        if (warp.rank() == 0) at<u64>(p.totals)[c] = total;
+    }
+}
+// One block turns the totals into where each chunk begins, and leaves the sum of all behind the last offset.
+WARPMAP_KERNEL(scan_totals, FindAllParams) {
+    u64 before = 0;
+    for (u64 first = 0; first < p.chunks; first += block_threads()) {
+        u64 i = first + thread_index(), x = i < p.chunks ? at<u64>(p.totals)[i] : 0, all;
+        u64 start = before + block_scan(x, all);
+        if (i < p.chunks) at<u64>(p.totals)[i] = start;
+        before += all;
+    }
+    if (thread_index() == 0) at<u64>(p.offsets)[p.n] = before;
+}
+WARPMAP_KERNEL(write_offsets, FindAllParams) {
+    tile<32, true> warp;
+    FOR_EACH_CHUNK(c) {
+        u64 before = at<u64>(p.totals)[c];
+        for (u64 r = 0; r < p.chunk; r += 32) {
+            u64 i = c * p.chunk + r + warp.rank(), all;
+            u64 offset = before + warp.scan(i < p.n ? (u64)at<u32>(p.counts)[i] : 0, all);
+            before += all;
+            if (i < p.n) at<u64>(p.offsets)[i] = offset;
+        }
+    }
+}
+struct FillJob : SweepJob<FindAllParams, Fill> {
+    __device__ __forceinline__ FillJob(const FindAllParams& p) : SweepJob(p) { visit.values = p.values; }
+    __device__ __forceinline__ bool begin(u64 i, const Item& x) {
+        if (!at<u32>(p.counts)[i]) return false;
+        visit.offset = at<u64>(p.offsets)[i];
+        return SweepJob::begin(i, x);
+    }
+    __device__ __forceinline__ void done(u64) {}
+};
+WARPMAP_KERNEL(fill_all, FindAllParams) {
+    FillJob job(p);
+    drive(p.n, job);
+}
+#endif
+
+// The kernels below give each lane a bucket, the last of which is that of the reserved keys, and walk its chain.
+__device__ __forceinline__ u64 bucket_count(const Table& t) { return t.buckets + 1; }
+__device__ __forceinline__ key real_key(const Table& t, u64 bucket, key stored) {
+    return bucket == t.buckets ? (key)(stored + C::RESERVED) : stored;
+}
+
+WARPMAP_KERNEL(flush_buckets, SlabsParams) {
+    u64 flushed = 0, freed = 0;
+    FOR_EACH_ITEM(b, bucket_count(p.table))
+        if (b < bucket_count(p.table)) flush<C>(p.table, b, flushed, freed);
+    count_into(&counters(p.table)->flushed, flushed);
+    count_into(&counters(p.table)->freed, freed);
+}
+
+// Copies every pair into another table. The pairs of a bucket go one after the other, so those of one key keep their order.
+WARPMAP_KERNEL(rehash, SlabsParams) {
+    Tile g;
+    Resident r;
+    Tally tally;
+    u64 failed = 0;
+    FOR_EACH_ITEM(b, bucket_count(p.table)) {
+        bool there = b < bucket_count(p.table);
+        Walk<C> w(p.table, there ? b : 0);
+        Op<C, INSERT_MULTI, false> op;
+        op.begin(p.target, INSERT_MULTI, 0, value{});
+        bool busy = false;
+        do {
+            if (there && !busy) {
+                there = w.next(p.table);
+                busy = there;
+                if (there) op.begin(p.target, INSERT_MULTI, real_key(p.table, b, w.stored()), w.value());
+            }
+            bool was = busy;
+            busy = op.round(p.target, g, busy, r);
+            if (was && !busy) {
+                tally.note(op);
+                failed += op.outcome == FULL;
+            }
+        } while (g.any_of_all(there || busy));
+    }
+    tally.end(p.target, r);
+    count_into(&counters(p.target)->failed, failed);
+}
+
+WARPMAP_KERNEL(export_pairs, SlabsParams) {
+    FOR_EACH_ITEM(b, bucket_count(p.table)) {
+        if (b >= bucket_count(p.table)) continue;
+        for (Walk<C> w(p.table, b); w.next(p.table);) {
+            u64 to = add(&counters(p.table)->exported, (u64)1);
+            if (to >= p.limit) continue;
+            at<key>(p.keys)[to] = real_key(p.table, b, w.stored());
+            output(p.values, to, w.value());
+        }
+    }
+}
+
+// How many slabs a look-up reads to find each pair; and the longest chain.
+WARPMAP_KERNEL(chain_lengths, SlabsParams) {
+    u64 sum = 0, most = 0;
+    FOR_EACH_ITEM(b, bucket_count(p.table)) {
+        if (b >= bucket_count(p.table)) continue;
+        Walk<C> w(p.table, b);
+        while (w.next(p.table)) {
+            u32 bin = w.depth < SLAB_HISTOGRAM_BINS ? w.depth - 1 : SLAB_HISTOGRAM_BINS - 1;
+            add(at<u64>(p.histogram) + bin, (u64)1);
+            sum += w.depth;
+        }
+        // A look-up of a key that is not there goes on to the end of the chain.
+        u64 slabs = w.depth;
+        for (u64 slab = w.slab;; slabs++) {
+            u32 name = load_relaxed(link_of<C>(slab));
+            if (name == NONE) break;
+            slab = SlabAlloc<C::LIGHT>::address(p.table.alloc, name);
+        }
+        if (slabs > most) most = slabs;
+    }
+    count_into(at<u64>(p.histogram) + SLAB_HISTOGRAM_BINS, sum);
+    max_of(at<u64>(p.histogram) + SLAB_HISTOGRAM_BINS + 1, most);
+}

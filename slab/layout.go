@@ -1,0 +1,291 @@
+package slab
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/kernel"
+	"github.com/warpmap/warpmap/table"
+)
+
+// Numbers of the layout, here and nowhere else.
+const (
+	slabBytes = 128
+	// unitsPerBlock is the number of slabs of a memory block (the paper's N_U): a bitmap of 32 words says which are taken.
+	unitsPerBlock = 1024
+	// superShift is where the number of the super block begins in a slab's name, above 14 bits of memory block and 10 of unit.
+	superShift    = 24
+	unitsPerSuper = 1 << superShift
+	// maxSupers bounds the super blocks of a table, of 2 GiB each: more than the memory of any GPU, and few enough that
+	// their addresses travel with a kernel's parameters.
+	maxSupers = 96
+	// maxChanges bounds the changes of the resident block in one allocation.
+	maxChanges = 32
+	// reserved counts the key patterns that mark slots: empty, tombstone and busy are the three highest. Real keys with
+	// these patterns live in a bucket of their own, under a pattern lower by reserved.
+	reserved = 3
+	// none is the name of no slab: all ones, so that a slab is cleared by filling it with 0xff.
+	none = 1<<32 - 1
+	// lastAttempt is the number of the attempt at refused positions that takes no new slabs; see core.settle.
+	lastAttempt = 16
+)
+
+// config is what a table's kernels are compiled for.
+type config struct {
+	keyBytes, valueBytes int // valueBytes 0: a set
+	packed               bool
+	light                bool
+	multi                bool
+	hash                 int
+}
+
+// wordBytes is the width of what a look-up reads of a slot: the pair, or where they are apart, the key.
+func (c config) wordBytes() int {
+	switch {
+	case c.valueBytes == 0 || !c.packed:
+		return c.keyBytes
+	case c.keyBytes+c.valueBytes <= 8:
+		return 8
+	}
+	return 16
+}
+
+// canPack tells whether a compare-and-swap writes a pair whole.
+func (c config) canPack(cas128 bool) bool {
+	return c.valueBytes == 0 || c.keyBytes+c.valueBytes <= 8 || c.valueBytes <= 8 && cas128
+}
+
+// slots is how many pairs a slab holds (the paper's M): the link takes the place of one word behind them.
+func (c config) slots() int {
+	if c.valueBytes == 0 || c.packed {
+		return slabBytes/c.wordBytes() - 1
+	}
+	n := slabBytes / (c.keyBytes + c.valueBytes)
+	for c.valuesAt(n)+n*c.valueBytes > slabBytes {
+		n--
+	}
+	return n
+}
+
+// valuesAt is where the values begin in a slab of n pairs whose keys and values are apart.
+func (c config) valuesAt(n int) int {
+	v := max(c.valueBytes, 4)
+	return ((n+1)*c.keyBytes + v - 1) / v * v
+}
+
+func (c config) linkOffset() int { return c.slots() * c.wordBytes() }
+
+// header is the C++ struct that a kernel names a table's type by.
+func (c config) header(name string) string {
+	value := c.valueBytes
+	if value == 0 {
+		value = 4 // never loaded or stored
+	}
+	return fmt.Sprintf(`#pragma once
+#include "types.cuh"
+struct %s {
+    static constexpr int KEY_BYTES = %d, VALUE_BYTES = %d, SLOT_BYTES = %d, VALUE_OFFSET = 0, VALUES_OFFSET = %d, LINK_OFFSET = %d, HASH = %d;
+    static constexpr u32 SLOTS = %d;
+    static constexpr bool PACKED = %t, SOA = true, LIGHT = %t;
+    typedef bits_of<KEY_BYTES>::type key;
+    typedef bits_of<%d>::type value;
+    static constexpr key RESERVED = %d, EMPTY = ~(key)0, TOMBSTONE = EMPTY - 1, BUSY = EMPTY - 2;
+};
+`, name, c.keyBytes, c.valueBytes, c.wordBytes(), c.valuesAt(c.slots()), c.linkOffset(), c.hash, c.slots(),
+		c.packed || c.valueBytes == 0, c.light, value, reserved)
+}
+
+// Alloc is SlabAlloc's memory as kernels take it, by value.
+type Alloc struct {
+	Supers [maxSupers]uint64 // address of the first unit of each super block; its bitmaps lie before
+	Starts [maxSupers]uint32 // number of its first memory block among all
+	Count  uint32            // super blocks
+	Blocks uint32            // memory blocks
+	Dry    uint64            // address of a u32: 1 after an allocation has found nothing
+}
+
+// Table is a table as kernels take it, by value: Buckets base slabs, and one for the reserved keys.
+type Table struct {
+	Base     uint64 // address
+	Buckets  uint64
+	Seed     uint64
+	Counters uint64 // address of Counters
+	Alloc    Alloc
+}
+
+// Counters lie in device memory; kernels add to them.
+type Counters struct {
+	Inserted uint64 // slots that went from empty or tombstone to a pair
+	Reused   uint64 // of these, from tombstone
+	Erased   uint64 // slots that went to tombstone
+	Flushed  uint64 // tombstones that went back to empty
+	Linked   uint64 // slabs that became part of a chain
+	Freed    uint64 // slabs that left one
+	Changes  uint64 // of resident blocks, beyond each warp's first
+	Failed   uint64 // positions that found no room
+	Exported uint64
+}
+
+func (k *Counters) live() int64       { return int64(k.Inserted - k.Erased) }
+func (k *Counters) tombstones() int64 { return int64(k.Erased - k.Reused - k.Flushed) }
+func (k *Counters) slabs() int64      { return int64(k.Linked - k.Freed) }
+
+// InsertParams are the parameters of insert and insert_new.
+type InsertParams struct {
+	Table   Table
+	Keys    uint64
+	Values  uint64
+	Added   uint64 // bytes, one a position; may be 0
+	Refused uint64 // bitmap of the positions that found no room
+	N       uint64
+	// Attempt is 0 for the first attempt. A later one is at the refused positions alone; from lastAttempt on, it takes no
+	// new slabs.
+	Attempt uint64
+	// Positions, where not 0, are u32, the positions of the pairs, which then are not in the batch's order.
+	Positions uint64
+	// Span, where not 0, is how many pairs in a row a block takes, a multiple of 256: then the grid goes through them in
+	// order. Otherwise it goes in strides.
+	Span uint64
+}
+
+// PartitionParams are the parameters of the kernels that bring pairs in the order of the table's regions.
+type PartitionParams struct {
+	Table Table
+	Rows  table.Partition
+}
+
+// partitioning says when a batch is brought in the order of the table's regions before it is inserted, and how. A region is
+// a stretch of base slabs that the L2 cache of a GPU holds beside the pairs that stream by: a compare-and-swap there is
+// five times as fast as one in memory. The numbers are for an H200 with 50 MB of L2.
+type partitioning struct {
+	minBytes    int64 // of the base slabs: what the L2 cache holds mostly gains nothing
+	regionBytes int64 // of the base slabs
+	minRows     int64 // of a batch
+	regionRows  int64 // of a batch for each region, or the region is read and written for too few
+	pieceRows   int64 // that are brought in order at once, at most: so scratch memory is bounded,
+	memoryShare int64 // as is its share of the device's free memory: one in so many
+	span        int64 // Span of the insert that follows
+}
+
+var partitions = partitioning{
+	minBytes:    64 << 20,
+	regionBytes: 32 << 20,
+	minRows:     1 << 22,
+	regionRows:  1 << 17,
+	pieceRows:   1 << 27,
+	memoryShare: 8,
+	span:        16 * threads,
+}
+
+// regions is how many parts a batch of n rows is brought into before it goes into base slabs of so many bytes; 0 if it
+// is inserted as it is.
+func (p *partitioning) regions(n, bytes int64) int64 {
+	if n < p.minRows || bytes < p.minBytes {
+		return 0
+	}
+	r := (bytes + p.regionBytes - 1) / p.regionBytes
+	if r < 2 || r > table.MaxParts || min(n, p.pieceRows)/r < p.regionRows {
+		return 0
+	}
+	return r
+}
+
+// MixedParams are the parameters of mixed. Values, Results and Status may be 0.
+type MixedParams struct {
+	Table   Table
+	Ops     uint64 // bytes
+	Keys    uint64
+	Values  uint64
+	Results uint64
+	Status  uint64 // bytes
+	Refused uint64 // as in InsertParams
+	N       uint64
+	Attempt uint64
+	// Clock, where not 0, is the address of a counter that stamps begin and end of each operation, in Calls and Returns.
+	Clock, Calls, Returns uint64
+}
+
+// FindParams are the parameters of find and erase. Values and Found may be 0.
+type FindParams struct {
+	Table  Table
+	Keys   uint64
+	Values uint64
+	Found  uint64
+	N      uint64
+}
+
+// FindAllParams are the parameters of count_all, sum_chunks, scan_totals, write_offsets and fill_all. A warp works on Chunk
+// keys in a row.
+type FindAllParams struct {
+	Table   Table
+	Keys    uint64
+	Counts  uint64 // u32, one a key
+	Totals  uint64 // u64, one a chunk; after scan_totals, where the chunk's values begin
+	Offsets uint64 // u64, N+1
+	Values  uint64
+	N       uint64
+	Chunk   uint64 // a multiple of 32
+	Chunks  uint64
+}
+
+// SlabsParams are the parameters of the kernels that walk all chains.
+type SlabsParams struct {
+	Table     Table
+	Target    Table  // of rehash
+	Keys      uint64 // of export
+	Values    uint64
+	Histogram uint64 // of chain_lengths: histogramBins counters, the sum, and the longest chain
+	Limit     uint64
+}
+
+// histogramBins counts pairs found in slab 1, 2, … of their chain and, in the last, all that are further.
+const histogramBins = len(table.Stats{}.Probes)
+
+func layouts() []any {
+	return []any{Alloc{}, Table{}, Counters{}, InsertParams{}, PartitionParams{}, MixedParams{}, FindParams{}, FindAllParams{}, SlabsParams{}}
+}
+
+func defines() []device.Define {
+	return append(table.PartitionDefines(), []device.Define{
+		{Name: "SLAB_BYTES", Value: slabBytes},
+		{Name: "SLAB_UNITS", Value: unitsPerBlock},
+		{Name: "SLAB_SUPER_SHIFT", Value: superShift},
+		{Name: "SLAB_MAX_CHANGES", Value: maxChanges},
+		{Name: "SLAB_LAST_ATTEMPT", Value: lastAttempt},
+		{Name: "SLAB_HISTOGRAM_BINS", Value: histogramBins},
+	}...)
+}
+
+// home is where a key belongs: the Go twin of slab::Home.
+func (c config) home(t *Table, key uint64) (bucket, stored uint64) {
+	mask := ^uint64(0) >> (64 - 8*c.keyBytes)
+	stored = key & mask
+	if stored > mask-reserved {
+		return t.Buckets, stored - reserved
+	}
+	return kernel.Reduce(kernel.Hash64(c.hash, stored, t.Seed), t.Buckets), stored
+}
+
+// overflow is how many slabs beyond the base slabs so many pairs are expected to take, if their hashes are as good as
+// random: chains are as long as a Poisson distribution says.
+func (c config) overflow(pairs, buckets int64) int64 {
+	mean, m := float64(pairs)/float64(buckets), c.slots()
+	if mean > 50*float64(m) {
+		return int64(mean / float64(m) * float64(buckets))
+	}
+	// Slab number j is there if more than j·m pairs are in the bucket.
+	logP, below, sum := -mean, 0.0, 0.0
+	for x, j := 0, 1; j < 64; j++ {
+		for ; x <= j*m; x++ {
+			below += math.Exp(logP)
+			logP += math.Log(mean) - math.Log(float64(x+1))
+		}
+		more := max(0, 1-below)
+		sum += more
+		if more < 1e-9 {
+			break
+		}
+	}
+	return int64(math.Ceil(sum * float64(buckets)))
+}

@@ -1,0 +1,218 @@
+package slab
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/tabletest"
+	"github.com/warpmap/warpmap/table"
+)
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// historian runs mixed batches on one kind of table, with a logical clock, and lanes switched at random.
+type historian struct {
+	keyBytes, valueBytes, group int
+	unpacked, light             bool
+	files                       map[string]string // instead of the package's own: broken copies
+}
+
+func (h historian) String() string {
+	return fmt.Sprintf("%d+%d bytes, groups of %d, unpacked %t, light %t", h.keyBytes, h.valueBytes, h.group, h.unpacked, h.light)
+}
+
+var historians = []historian{
+	{keyBytes: 4, valueBytes: 4, group: 1},
+	{keyBytes: 4, valueBytes: 4, group: 8},
+	{keyBytes: 4, valueBytes: 4, group: 32, light: true},
+	{keyBytes: 8, valueBytes: 8, group: 1, light: true},
+	{keyBytes: 4, valueBytes: 8, group: 4, unpacked: true},
+	{keyBytes: 8, valueBytes: 16, group: 1},
+}
+
+const historyThreads = 64
+
+// history runs one seed. It returns what happened, what was there before, and what Check says of the table.
+func (h historian) history(t testing.TB, seed uint64) (events []tabletest.Event, before map[uint64]uint64, check error) {
+	t.Helper()
+	d, err := device.Open("cpu", device.WithStress(seed))
+	must(t, err)
+	defer func() { must(t, d.Close()) }()
+	o := Options{Options: table.Options{Capacity: 1, LoadFactor: 1, Seed: seed}, Group: h.group, Light: h.light, unpacked: h.unpacked}
+	c, err := newCore(d, h.keyBytes, h.valueBytes, o, false)
+	must(t, err)
+	k := c.kernel.mixed
+	if h.files != nil {
+		p := c.program("broken", kernelsCU)
+		for i := range p.Files {
+			if text, ok := h.files[p.Files[i].Name]; ok {
+				p.Files[i].Text = text
+			}
+			p.Files[i].Text, _, _ = strings.Cut(p.Files[i].Text, "// The kernels below give each lane a bucket") // not used here
+		}
+		m, err := d.Compile(p)
+		must(t, err)
+		k, err = device.KernelOf[MixedParams](m, "mixed")
+		must(t, err)
+	}
+
+	rng := rand.New(rand.NewPCG(seed, uint64(h.group)))
+	const n = 2 * historyThreads
+	mask := ^uint64(0) >> (64 - 8*h.keyBytes)
+	keyOf := func(i uint64) uint64 {
+		if i == 1 {
+			return mask - 1 // one that the layout reserves
+		}
+		return i
+	}
+	universe := 18 + rng.Uint64N(12)
+	number := func(x uint64) []byte { // every 4 bytes say it, so that a torn value shows
+		b := make([]byte, h.valueBytes)
+		for j := 0; j < len(b); j += 4 {
+			b[j], b[j+1] = byte(x), byte(x>>8)
+		}
+		return b
+	}
+	column := func(width int) ([]byte, func(int) []byte) {
+		b := make([]byte, n*width)
+		return b, func(i int) []byte { return b[i*width : (i+1)*width] }
+	}
+	put := func(b []byte, x uint64) {
+		for j := range b {
+			b[j] = byte(x >> (8 * j))
+		}
+	}
+	keys, keyAt := column(h.keyBytes)
+	values, valueAt := column(h.valueBytes)
+	// At times most of the keys are there, so that chains have their length.
+	before = map[uint64]uint64{}
+	if seed%2 == 1 {
+		for i := uint64(0); i < universe; i += 1 + rng.Uint64N(3) {
+			j := len(before)
+			put(keyAt(j), keyOf(i))
+			copy(valueAt(j), number(uint64(1000+j)))
+			before[keyOf(i)] = uint64(1000 + j)
+		}
+		dk, err := device.From(d, keys)
+		must(t, err)
+		dv, err := device.From(d, values)
+		must(t, err)
+		must(t, c.insertOn(nil, c.kernel.insert, dk.Addr(), dv.Addr(), 0, len(before)))
+	}
+	ops := make([]byte, n)
+	for i := range n {
+		e := tabletest.Event{Op: table.Op(rng.IntN(4)), Key: keyOf(rng.Uint64N(universe)), Put: uint64(i + 1)}
+		ops[i] = byte(e.Op)
+		put(keyAt(i), e.Key)
+		copy(valueAt(i), number(e.Put))
+		events = append(events, e)
+	}
+	memory := func(b []byte) device.Slice[byte] {
+		s, err := device.From(d, b)
+		must(t, err)
+		return s
+	}
+	results, status, refused := memory(make([]byte, len(values))), memory(make([]byte, n)), memory(make([]byte, n/8))
+	clock, err := device.From(d, make([]uint64, 1+2*n))
+	must(t, err)
+	must(t, k.Launch(nil, device.Grid{Blocks: 1, Threads: historyThreads}, &MixedParams{
+		Table: c.table(), Ops: memory(ops).Addr(), Keys: memory(keys).Addr(), Values: memory(values).Addr(), Results: results.Addr(),
+		Status: status.Addr(), Refused: refused.Addr(), N: n, Clock: clock.Addr(), Calls: clock.Addr() + 8, Returns: clock.Addr() + 8*(1+n),
+	}))
+	times, err := clock.Host(nil)
+	must(t, err)
+	got, err := results.Host(nil)
+	must(t, err)
+	states, err := status.Host(nil)
+	must(t, err)
+	for i := range events {
+		e := &events[i]
+		e.Call, e.Return, e.Status = times[1+i], times[1+n+i], table.Status(states[i])
+		v := got[i*h.valueBytes : (i+1)*h.valueBytes]
+		e.Got = uint64(v[0]) | uint64(v[1])<<8
+		if string(v) != string(number(e.Got)) {
+			return events, before, fmt.Errorf("operation %d read a torn value: % x", i, v)
+		}
+	}
+	must(t, c.look(nil))
+	must(t, c.reset(nil)) // what was refused is told by its status
+	return events, before, c.check()
+}
+
+// judge says what is wrong with a run.
+func (h historian) judge(t testing.TB, seed uint64) error {
+	t.Helper()
+	events, before, check := h.history(t, seed)
+	if check != nil {
+		return check
+	}
+	return tabletest.Linearizable(events, before)
+}
+
+func TestMixedHistoriesUnderStress(t *testing.T) {
+	for _, h := range historians {
+		t.Run(h.String(), func(t *testing.T) {
+			t.Parallel()
+			for seed := range uint64(200) {
+				if err := h.judge(t, seed); err != nil {
+					t.Fatalf("seed %d: %v", seed, err)
+				}
+			}
+		})
+	}
+}
+
+// The stress mode and the checks above must find races that are put into a copy of the code on purpose.
+func TestStressFindsRaces(t *testing.T) {
+	sources := map[string]string{"slab.cuh": slabCUH, "alloc.cuh": allocCUH, "broken.cu": kernelsCU}
+	for _, c := range []struct {
+		name     string
+		h        historian
+		file     string
+		old, now string
+	}{
+		{"an insert beside a delete takes a tombstone", historians[0], "broken.cu", "Op<C, ANY, false> op;", "Op<C, ANY, true> op;"},
+		{
+			"a slab is linked by a load and a store", historians[1], "slab.cuh",
+			"was = cas(link_of<C>(slab), NONE, name);",
+			"was = load_relaxed(link_of<C>(slab)); if (was == NONE) store_relaxed(link_of<C>(slab), name);",
+		},
+		{"a slab that was not needed keeps a pair", historians[0], "slab.cuh", "A::clear(fresh, 0);", ""},
+		{"a slab that was not needed is not given back", historians[0], "slab.cuh", "Memory::release(t.alloc, name);\n        } else was", "} else was"},
+		{"an insert does not wait for a busy slot", historians[5], "slab.cuh", "if (mine) wait = busy;", "if (mine) wait = busy && false;"},
+		{
+			"a slab is linked before its pair is there", historians[0], "slab.cuh",
+			"            A::claim(fresh, values_of<C>(fresh), 0, false, stored, v);\n            fence();\n            was = cas(link_of<C>(slab), NONE, name);",
+			"            fence();\n            was = cas(link_of<C>(slab), NONE, name);\n            A::claim(fresh, values_of<C>(fresh), 0, false, stored, v);",
+		},
+		{
+			"an allocation by a load and a store", historians[1], "alloc.cuh",
+			"u32 was = or_of(word, 1u << bit);",
+			"u32 was = load_relaxed(word); store_relaxed(word, was | 1u << bit);",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			if n := strings.Count(sources[c.file], c.old); n != 1 {
+				t.Fatalf("%s has %d times\n%s", c.file, n, c.old)
+			}
+			h := c.h
+			h.files = map[string]string{c.file: strings.Replace(sources[c.file], c.old, c.now, 1)}
+			for seed := range uint64(200) {
+				if err := h.judge(t, seed); err != nil {
+					t.Logf("seed %d: %.200v", seed, err)
+					return
+				}
+			}
+			t.Fatal("none of 200 seeds finds the race")
+		})
+	}
+}

@@ -1,0 +1,43 @@
+package slab
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/tabletest"
+)
+
+// All kernels compile for GPUs, on machines that have none: each variant for one architecture.
+func TestKernelsCompileForGPUs(t *testing.T) {
+	for i, v := range []struct {
+		key, value, group int
+		light, multi      bool
+		arch              string
+	}{
+		{4, 4, 8, false, false, "sm_90"},
+		{4, 4, 32, false, false, "sm_70"},
+		{4, 4, 8, false, true, "sm_80"},
+		{8, 8, 8, false, false, "sm_90"},
+		{8, 16, 4, true, false, "sm_80"},
+		{8, 0, 8, false, false, "sm_70"},
+	} {
+		c := &core{cfg: config{keyBytes: v.key, valueBytes: v.value, light: v.light, multi: v.multi}, opts: Options{Group: v.group}}
+		c.cfg.packed = c.cfg.canPack(v.arch == "sm_90")
+		programs := []*device.Program{c.program("slab", kernelsCU)}
+		if i < 2 {
+			programs = append(programs, allocatorProgram(i == 1, "allocate", allocateKernels, allocateParams{}))
+		}
+		for _, p := range programs {
+			t.Run(fmt.Sprintf("%s %+v", p.Name, v), func(t *testing.T) {
+				t.Parallel()
+				_, err := device.CompileFor(v.arch, p)
+				if errors.Is(err, device.ErrNoNVRTC) {
+					tabletest.RequireNVRTC(t, err)
+				}
+				must(t, err)
+			})
+		}
+	}
+}

@@ -1,0 +1,48 @@
+package slab
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/warpmap/warpmap/device"
+)
+
+// Program is a program with a kernel of your own that works on this table: main, which includes "config.h" and "slab.cuh",
+// and names the table's type `config`. Add your parameter struct to its Layouts; it holds a Table.
+//
+//	#include "config.h"
+//	#include "slab.cuh"
+//	WARPMAP_KERNEL(count, mine::CountParams) {
+//	    tile<8> g;
+//	    slab::Resident r;
+//	    …slab::insert<config>(p.table, g, r, key, value)…
+//	}
+func (m *Map[K, V]) Program(name, main string) *device.Program { return m.c.program(name, main) }
+
+// Use orders a kernel of yours with the table's own operations: queue gets the table as kernels take it, and puts work on
+// the stream; it must not call the table's methods, which wait for it. Table is good for this call alone, because the
+// table may move when it grows.
+//
+// room is how many pairs the kernel is to insert: slabs for them are made ready. An insert that finds none all the same, or
+// because MaxBytes forbids them, returns FULL in the kernel; Map.Mixed and Map.Insert would get more.
+func (m *Map[K, V]) Use(st *device.Stream, room int, queue func(Table) error) error {
+	c := m.c
+	if err := c.usable(st); err != nil {
+		return err
+	}
+	if room < 0 {
+		return fmt.Errorf("slab: room for %d pairs", room)
+	}
+	return c.writing(st, func(st *device.Stream) error {
+		if err := c.look(st); err != nil {
+			return err
+		}
+		if pairs := c.k.live() + int64(room); !c.bound && pairs > c.limit() {
+			if _, err := c.grow(st, pairs); err != nil {
+				return err
+			}
+		}
+		c.foreign = true
+		return errors.Join(c.prepare(st, int64(room)), c.pool.dry.Fill(st, 0), queue(c.table()))
+	})
+}

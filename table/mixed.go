@@ -1,0 +1,72 @@
+package table
+
+import (
+	"fmt"
+
+	"github.com/warpmap/warpmap/device"
+)
+
+// Op is what one operation of a mixed batch does.
+type Op uint8
+
+// The operations of a mixed batch. Their numbers are known to kernels.
+const (
+	OpFind      Op = iota
+	OpInsert       // puts or replaces
+	OpInsertNew    // puts if the key is absent
+	OpDelete
+)
+
+func (o Op) String() string {
+	if int(o) < len(opNames) {
+		return opNames[o]
+	}
+	return fmt.Sprintf("Op(%d)", uint8(o))
+}
+
+var opNames = [...]string{"find", "insert", "insert-new", "delete"}
+
+// Status is what became of an operation of a mixed batch.
+type Status uint8
+
+// The outcomes of an operation. Their numbers are known to kernels.
+const (
+	// Absent: the key was not there, to be found or deleted.
+	Absent Status = iota
+	// Present: the key was there, and was found, replaced, left alone by an insert-new, or deleted.
+	Present
+	// Added: the key was not there, and is in now.
+	Added
+	// NoRoom: the key was not there, and found no room; the error names the position.
+	NoRoom
+)
+
+func (s Status) String() string {
+	if int(s) < len(statusNames) {
+		return statusNames[s]
+	}
+	return fmt.Sprintf("Status(%d)", uint8(s))
+}
+
+var statusNames = [...]string{"absent", "present", "added", "no room"}
+
+// Mixed is what a table can do whose operations of all kinds may run beside one another. Each key is linearizable: the
+// operations on it happen as if one after the other, each at some moment of the batch, in an order that is not told.
+type Mixed[K, V any] interface {
+	// Mixed runs ops[i] on keys[i], for all i at the same time. values[i] is what an insert puts. results[i] becomes the
+	// value that a find found, and otherwise the zero value; status[i] says what happened. results and status may be nil.
+	// *FullError names exactly the inserts that found no room; all else is done.
+	Mixed(ops []Op, keys []K, values, results []V, status []Status) error
+	// MixedOn is Mixed on the device.
+	MixedOn(st *device.Stream, ops device.Slice[Op], keys device.Slice[K], values, results device.Slice[V], status device.Slice[Status]) error
+}
+
+// CheckOps refuses operations that are none.
+func CheckOps(ops []Op) error {
+	for i, o := range ops {
+		if int(o) >= len(opNames) {
+			return fmt.Errorf("table: operation %d is %v (want find, insert, insert-new or delete)", i, o)
+		}
+	}
+	return nil
+}
