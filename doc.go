@@ -14,6 +14,8 @@
 //     package also has a MultiMap, and lets your own kernels use a table from the device.
 //   - gph: perfect hashing (package gph). Every look-up, hit or miss, reads one bucket; an insert may have to move other
 //     pairs. For tables that are looked up far more often than they change.
+//   - slab: lists of slabs from an allocator on the device (package slab). Look-ups, inserts and deletions may be mixed in one
+//     batch; the table shrinks and grows by slabs.
 //
 // Package join, and the command warpmap join, do with tables what databases do.
 package warpmap
