@@ -352,7 +352,8 @@ func slabMixed(d *device.Device, o FigOptions) (*Fig, error) {
 		Title:   fmt.Sprintf("SlabHash, Figure 7a: mixed batches of %d operations on as many pairs of 4+4 bytes", o.N),
 		Columns: []string{"Γ", "utilization", "β", "slabs a bucket", "mixed G/s", "utilization after", "wrong", "note"},
 		Notes: []string{"Γ: shares of inserts of new keys, deletes of keys that are there, searches of keys that are there, and of keys that are not",
-			"utilization: before the first batch; wrong: operations with another status or value than must come of them, and pairs too many or too few in the end"},
+			"utilization: before the first batch; wrong: operations with another status or value than must come of them, and pairs too many or too few in the end",
+			"maps neither grow nor shrink; flushes of deleted pairs, which the default policy makes at the end of a batch, are part of the time"},
 		Plots: []Plot{{Title: "SlabHash, Figure 7a: mixed batches", X: "utilization", Y: "mixed G/s", Series: "Γ"}},
 	}
 	x, err := newMixing(d, o.N)
