@@ -341,9 +341,9 @@ var slabGammas = []struct {
 	name   string
 	shares [4]float64
 }{
-	{"Γ0 (0.5, 0.5, 0, 0)", [4]float64{0.5, 0.5, 0, 0}},
-	{"Γ1 (0.2, 0.2, 0.3, 0.3)", [4]float64{0.2, 0.2, 0.3, 0.3}},
-	{"Γ2 (0.1, 0.1, 0.4, 0.4)", [4]float64{0.1, 0.1, 0.4, 0.4}},
+	{"Γ0", [4]float64{0.5, 0.5, 0, 0}},
+	{"Γ1", [4]float64{0.2, 0.2, 0.3, 0.3}},
+	{"Γ2", [4]float64{0.1, 0.1, 0.4, 0.4}},
 }
 
 // slabMixed is Figure 7a: o.N pairs to begin with, and batches of as many operations.
@@ -351,7 +351,7 @@ func slabMixed(d *device.Device, o FigOptions) (*Fig, error) {
 	fig := &Fig{
 		Title:   fmt.Sprintf("SlabHash, Figure 7a: mixed batches of %d operations on as many pairs of 4+4 bytes", o.N),
 		Columns: []string{"Γ", "utilization", "β", "slabs a bucket", "mixed G/s", "utilization after", "wrong", "note"},
-		Notes: []string{"Γ: shares of inserts of new keys, deletes of keys that are there, searches of keys that are there, and of keys that are not",
+		Notes: []string{"Γ: shares of inserts of new keys, deletes of keys that are there, searches of keys that are there, and of keys that are not: Γ0 (0.5, 0.5, 0, 0), Γ1 (0.2, 0.2, 0.3, 0.3), Γ2 (0.1, 0.1, 0.4, 0.4)",
 			"utilization: before the first batch; wrong: operations with another status or value than must come of them, and pairs too many or too few in the end",
 			"maps neither grow nor shrink; flushes of deleted pairs, which the default policy makes at the end of a batch, are part of the time"},
 		Plots: []Plot{{Title: "SlabHash, Figure 7a: mixed batches", X: "utilization", Y: "mixed G/s", Series: "Γ"}},
