@@ -41,7 +41,14 @@ __device__ __forceinline__ void pause() {
     __nanosleep(40);
 }
 
-#define WARPMAP_ACCESS(T, SUFFIX, REG)                                                                              \
+// Atomic operations are on global memory. To say so spares a look whether an address is of shared memory.
+#define WARPMAP_ATOMIC(T, NAME, PTX, REG)                                                                           \
+    __device__ __forceinline__ T NAME(T* p, T x) {                                                                 \
+        T was;                                                                                                     \
+        asm volatile("atom.relaxed.gpu.global." PTX " %0, [%1], %2;" : "=" REG(was) : "l"(p), REG(x) : "memory");  \
+        return was;                                                                                                \
+    }
+#define WARPMAP_ACCESS(T, SUFFIX, BITS, REG)                                                                             \
     __device__ __forceinline__ T load_relaxed(const T* p) {                                                        \
         T v;                                                                                                       \
         asm volatile("ld.relaxed.gpu.global." SUFFIX " %0, [%1];" : "=" REG(v) : "l"(p) : "memory");               \
@@ -63,16 +70,28 @@ __device__ __forceinline__ void pause() {
     __device__ __forceinline__ void store_release(T* p, T v) {                                                     \
         asm volatile("st.release.gpu.global." SUFFIX " [%0], %1;" ::"l"(p), REG(v) : "memory");                    \
     }                                                                                                              \
-    __device__ __forceinline__ T cas(T* p, T old, T now) { return atomicCAS(p, old, now); }                        \
-    __device__ __forceinline__ T exchange(T* p, T now) { return atomicExch(p, now); }                              \
-    __device__ __forceinline__ T add(T* p, T x) { return atomicAdd(p, x); }                                        \
-    __device__ __forceinline__ T max_of(T* p, T x) { return atomicMax(p, x); }                                     \
-    __device__ __forceinline__ T and_of(T* p, T x) { return atomicAnd(p, x); }                                     \
-    __device__ __forceinline__ T or_of(T* p, T x) { return atomicOr(p, x); }
+    __device__ __forceinline__ T cas(T* p, T old, T now) {                                                         \
+        T was;                                                                                                     \
+        asm volatile("atom.relaxed.gpu.global.cas." BITS " %0, [%1], %2, %3;"                                      \
+                     : "=" REG(was)                                                                                \
+                     : "l"(p), REG(old), REG(now)                                                                  \
+                     : "memory");                                                                                  \
+        return was;                                                                                                \
+    }                                                                                                              \
+    WARPMAP_ATOMIC(T, exchange, "exch." BITS, REG)                                                                 \
+    WARPMAP_ATOMIC(T, add, "add." SUFFIX, REG)                                                                     \
+    WARPMAP_ATOMIC(T, max_of, "max." SUFFIX, REG)                                                                  \
+    WARPMAP_ATOMIC(T, and_of, "and." BITS, REG)                                                                    \
+    WARPMAP_ATOMIC(T, or_of, "or." BITS, REG)
 
-WARPMAP_ACCESS(u32, "u32", "r")
-WARPMAP_ACCESS(u64, "u64", "l")
+WARPMAP_ACCESS(u32, "u32", "b32", "r")
+WARPMAP_ACCESS(u64, "u64", "b64", "l")
 #undef WARPMAP_ACCESS
+#undef WARPMAP_ATOMIC
+
+// The same in a block's shared memory.
+__device__ __forceinline__ u32 add_shared(u32* p, u32 x) { return atomicAdd(p, x); }
+__device__ __forceinline__ u32 or_shared(u32* p, u32 x) { return atomicOr(p, x); }
 
 // Bytes and half words are loaded and stored only.
 #define WARPMAP_SMALL(T, SUFFIX)                                                                                    \

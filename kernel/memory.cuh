@@ -53,26 +53,27 @@ __device__ __forceinline__ u64 block_scan(u64 x, u64& all) {
 
 // Feed hands a batch of n items to the lanes of a warp, one at a time: a lane that is done with its item gets the next,
 // so that items of different length leave no lane idle. Items come in rows of 32. The warp keeps the data of two rows
-// in registers, each lane that of one item of each, loaded ahead of its use.
-struct Feed {
-    u64 row, stride, n; // the row that is given out, items row … row+31; the next begins at row + stride
-    u32 given;          // of the row
+// in registers, each lane that of one item of each, loaded ahead of its use. I numbers the items; it must not overflow two
+// rows beyond them.
+template <class I> struct Feed {
+    I row, stride, n; // the row that is given out, items row … row+31; the next begins at row + stride
+    u32 given;        // of the row
 
-    __device__ __forceinline__ Feed(u64 n) : row(grid_thread() & ~31ull), stride(grid_threads()), n(n), given(0) {}
+    __device__ __forceinline__ Feed(I n) : row((I)grid_thread() & ~(I)31), stride((I)grid_threads()), n(n), given(0) {}
 
     // The item whose data this lane holds of the row, and of the next.
-    __device__ __forceinline__ u64 item() const { return row + (thread_index() & 31); }
-    __device__ __forceinline__ u64 ahead() const { return item() + stride; }
+    __device__ __forceinline__ I item() const { return row + (thread_index() & 31); }
+    __device__ __forceinline__ I ahead() const { return item() + stride; }
 
     // give gives each idle lane an item while there are some. Its data is with lane `from`, of the row, or with `later`
     // of the next. With turned, the same for all lanes, the row was used up: the next is the row now, and the lanes load
     // the one ahead; only then may an item be of the next row. All lanes must come.
-    __device__ __forceinline__ bool give(bool idle, u64& item, int& from, bool& later, bool& turned) {
+    __device__ __forceinline__ bool give(bool idle, I& item, int& from, bool& later, bool& turned) {
         u32 wanting = warp_ballot(~0u, idle), before = (1u << (thread_index() & 31)) - 1;
         u32 place = given + (u32)popcount(wanting & before);
         from = place & 31;
         later = place > 31;
-        u64 it = row + (later ? stride : 0) + from;
+        I it = row + (later ? stride : 0) + from;
         bool got = idle && it < n;
         if (got) item = it;
         given += (u32)popcount(wanting);

@@ -64,6 +64,8 @@ template <class C> struct Access<C, false> {
     typedef key word;
 
     static __device__ __forceinline__ key key_of(word w) { return w; }
+    static __device__ __forceinline__ word pack(key k, value) { return k; }
+    static __device__ __forceinline__ word free_word(word, bool tombstone) { return tombstone ? C::TOMBSTONE : C::EMPTY; }
     static __device__ __forceinline__ word* word_at(u64 slots, u64 index) { return at<word>(slots + index * C::SLOT_BYTES); }
     static __device__ __forceinline__ value* value_at(u64 slots, u64 values, u64 index) {
         if constexpr (C::SOA) return at<value>(values) + index;

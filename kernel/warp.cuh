@@ -22,6 +22,15 @@ template <int N, bool TOGETHER = false> struct tile {
         else if constexpr (N == 32) return warp_ballot(~0u, x);
         else return (warp_ballot(mask(), x) >> shift()) & BITS;
     }
+    // ballot in two steps, so that only a lane that wants its tile's bits picks them out: of_tile(votes(x)) is ballot(x).
+    __device__ __forceinline__ u32 votes(bool x) const {
+        if constexpr (N == 1) return x;
+        else return warp_ballot(mask(), x);
+    }
+    __device__ __forceinline__ u32 of_tile(u32 votes) const {
+        if constexpr (N == 1 || N == 32) return votes;
+        else return votes >> shift() & BITS;
+    }
     // ballot, and whether any lane that must meet said yes: one vote for both.
     __device__ __forceinline__ u32 ballot(bool x, bool& any_of_them) const {
         u32 votes = x;

@@ -18,7 +18,7 @@ static constexpr u32 NONE = ~0u;
 struct Resident {
     u32 block;   // its number among all blocks; NONE before the first allocation
     u32 word;    // of the bitmap: the one that this lane takes from
-    u32 taken;   // what was last seen there
+    u32 taken;   // what is known of it
     u32 changes; // of the resident block
 
     __device__ __forceinline__ Resident() : block(NONE), word(0), taken(~0u), changes(0) {}
@@ -51,8 +51,7 @@ template <bool LIGHT> struct SlabAlloc {
         if (n == 0 || a.blocks <= SLAB_MAX_CHANGES) r.block = (u32)(((u64)warp + n) % a.blocks);
         else r.block = (u32)((u64)fmix32(warp ^ n * 0x9e3779b9u) * a.blocks >> 32);
         r.word = (thread_index() + n) & (WORDS - 1);
-        u32 super = super_of(a, r.block);
-        r.taken = load_relaxed(bitmap(a, super, r.block - a.starts[super]) + r.word);
+        r.taken = 0; // unknown: the first try tells
     }
 
     // allocate gives the name of a slab that is now this lane's, or NONE: after SLAB_MAX_CHANGES changes of the resident block
@@ -81,10 +80,15 @@ template <bool LIGHT> struct SlabAlloc {
 
     // release gives a slab back, that must be as it was got: every byte 0xff. Nobody else may know it.
     static __device__ __forceinline__ void release(const Alloc& a, u32 name) {
-        u32 super = LIGHT ? 0 : name >> SLAB_SUPER_SHIFT, unit = LIGHT ? name : name & (1u << SLAB_SUPER_SHIFT) - 1;
         fence();
-        and_of(bitmap(a, super, unit / SLAB_UNITS) + unit % SLAB_UNITS / 32, ~(1u << (unit & 31)));
+        release_for_later(a, name);
         if (load_relaxed(at<u32>(a.dry))) store_relaxed(at<u32>(a.dry), 0u);
+    }
+    // release_for_later is release where nothing allocates before the kernel has ended: it waits for nothing. The host
+    // says that memory is no longer dry.
+    static __device__ __forceinline__ void release_for_later(const Alloc& a, u32 name) {
+        u32 super = LIGHT ? 0 : name >> SLAB_SUPER_SHIFT, unit = LIGHT ? name : name & (1u << SLAB_SUPER_SHIFT) - 1;
+        and_of(bitmap(a, super, unit / SLAB_UNITS) + unit % SLAB_UNITS / 32, ~(1u << (unit & 31)));
     }
 
   private:

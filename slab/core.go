@@ -48,7 +48,7 @@ const (
 	crowdedChanges = 1 << 12
 	// flushShare: the policy flushes when one slot in so many of the slabs in use holds a deleted pair.
 	flushShare = 8
-	// fewTombstones are not worth a flush.
+	// fewTombstones are not worth a flush, nor that inserts look for them.
 	fewTombstones = 32
 )
 
@@ -83,7 +83,8 @@ type core struct {
 	closed     bool
 	scratch    device.Slice[byte]
 	partitions partitioning
-	ordered    device.Slice[byte] // where batches are brought in order; kept for the next
+	seen       device.Host[Counters] // where a look puts them
+	ordered    device.Slice[byte]    // where batches are brought in order; kept for the next
 }
 
 // memory is what a rebuild replaces.
@@ -161,7 +162,12 @@ func newCore(d *device.Device, keyBytes, valueBytes int, o Options, multi bool) 
 		}
 		c.bound = true
 	}
+	var err error
+	if c.seen, err = device.MakeHost[Counters](d, 1); err != nil {
+		return nil, err
+	}
 	if err := c.allocate(d.Stream(), buckets, units); err != nil {
+		c.seen.Free()
 		return nil, err
 	}
 	return c, nil
@@ -206,7 +212,7 @@ func (c *core) bucketsFor(pairs int64) int64 {
 // unitsFor is how many slabs beyond the base slabs so many pairs take, for all but the unluckiest hashes.
 func (c *core) unitsFor(pairs, buckets int64) int64 {
 	n := c.cfg.overflow(pairs, buckets)
-	return (n + n/8 + 16 + unitStep - 1) / unitStep * unitStep
+	return (n + n/2 + 16 + unitStep - 1) / unitStep * unitStep
 }
 
 // sizes are those of a table for so many pairs.
@@ -294,6 +300,9 @@ func (m *memory) free() (err error) {
 func (m *memory) table() Table {
 	t := m.t
 	t.Alloc = m.pool.a
+	if m.k.tombstones() > fewTombstones {
+		t.Tombstones = 1
+	}
 	return t
 }
 
@@ -309,10 +318,9 @@ func (c *core) locked(f func() error) error {
 
 // look waits for the stream and reads the counters.
 func (c *core) look(st *device.Stream) error {
-	var k [1]Counters
-	err := c.counters.Read(st, k[:])
+	err := errors.Join(c.counters.ReadAsync(st, c.seen, 1), st.SyncOf(c.d))
 	if err == nil {
-		c.k, c.foreign = k[0], false
+		c.k, c.foreign = c.seen.Slice()[0], false
 	}
 	return err
 }
@@ -323,18 +331,19 @@ func (c *core) reset(st *device.Stream) error {
 	return errors.Join(c.counters.Write(st, []Counters{c.k}), c.pool.dry.Fill(st, 0))
 }
 
-// grid covers n items. A GPU gets no more blocks than it can hold a few times over, and its threads go on in strides;
-// on the CPU each lane has one item, so that lanes in a row touch memory in a row.
+// grid covers n items. A GPU gets no more blocks than it can hold a few times over, and its threads go on in strides: a
+// lane that is done with its item takes another, and each warp adds to the counters but once. On the CPU each lane has one
+// item, so that lanes in a row touch memory in a row.
 func (c *core) grid(n int64) device.Grid {
 	g := device.GridFor(n, threads)
 	if info := c.d.Info(); info.CUDA() {
-		g.Blocks = min(g.Blocks, int64(info.Multiprocessors)*8*waves)
+		g.Blocks = min(g.Blocks, int64(info.Multiprocessors)*blocksPerMultiprocessor)
 	}
 	return g
 }
 
-// waves is how many times over a grid fills the GPU.
-const waves = 16
+// blocksPerMultiprocessor is several times what is resident at once, so that multiprocessors that are done take more.
+const blocksPerMultiprocessor = 16
 
 // reserve gives scratch memory that lasts until the next reserve. The caller holds the lock, and waits for its work
 // before it lets go.
@@ -613,12 +622,12 @@ func (c *core) rebuild(st *device.Stream, buckets, units int64) (why, err error)
 func buckets0(m *memory) int64 { return int64(m.t.Buckets) + 1 }
 
 // flush compacts all chains (paper, §IV-C4). It waits for the stream.
-func (c *core) flush(st *device.Stream) error {
-	p := SlabsParams{Table: c.table()}
-	if err := c.kernel.flush.Launch(st, c.grid(buckets0(&c.memory)), &p); err != nil {
-		return err
-	}
-	return c.look(st)
+func (c *core) flush(st *device.Stream) error { return errors.Join(c.queueFlush(st, 0), c.look(st)) }
+
+// queueFlush queues a flush, with a share for the case that one slot in so many holds a deleted pair by then.
+func (c *core) queueFlush(st *device.Stream, share uint64) error {
+	p := SlabsParams{Table: c.table(), Share: share, Flushed: c.k.Flushed, Freed: c.k.Freed}
+	return c.kernel.flush.Launch(st, c.grid(buckets0(&c.memory)*int64(c.opts.Group)), &p)
 }
 
 // writing runs f as a writer of the table, with the lock held.
@@ -773,6 +782,7 @@ func (c *core) close() error {
 		c.scratch.Free()
 	}
 	c.freeOrdered()
+	c.seen.Free()
 	if e := c.memory.free(); err == nil && !errors.Is(e, device.ErrClosed) {
 		err = e
 	}

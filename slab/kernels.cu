@@ -58,13 +58,13 @@ struct MixedItem {
     }
 };
 
-// drive runs a job's n items. The job's load(i) gives an item; begin(i, item) starts it, false if there is nothing to do;
-// round(tile, active) goes on; done(i) ends it. A lane that is done with its item gets the next at once. With a span, a block
-// takes so many items in a row; blocks begin in their order, so at any time a GPU works on one stretch of the items.
-template <class Job> __device__ __forceinline__ void drive(u64 n, Job& job, u64 span = 0) {
+// drive runs a job's n items, numbered by I. The job's load(i) gives an item; begin(i, item) starts it, false if there is
+// nothing to do; round(tile, active) goes on; done(i) ends it. A lane that is done with its item gets the next at once. With a
+// span, a block takes so many items in a row; blocks begin in their order, so at any time a GPU works on one stretch of them.
+template <class I, class Job> __device__ __forceinline__ void drive(u64 items, Job& job, u64 span = 0) {
     typedef typename Job::Item Item;
     Tile g;
-    u64 start = grid_thread(), stride = grid_threads();
+    u64 start = grid_thread(), stride = grid_threads(), n = items;
     if (span) {
         start = block_index() * span + thread_index();
         stride = block_threads();
@@ -78,10 +78,10 @@ template <class Job> __device__ __forceinline__ void drive(u64 n, Job& job, u64 
         }
     } else {
         tile<32, true> warp;
-        Feed feed(n);
-        feed.row = start & ~31ull;
-        feed.stride = stride;
-        u64 item = 0, mine = 0;
+        Feed<I> feed((I)n);
+        feed.row = (I)start & ~(I)31;
+        feed.stride = (I)stride;
+        I item = 0, mine = 0;
         Item now{}, next{};
         if (feed.item() < n) now = job.load(feed.item());
         if (feed.ahead() < n) next = job.load(feed.ahead());
@@ -102,7 +102,7 @@ template <class Job> __device__ __forceinline__ void drive(u64 n, Job& job, u64 
                 }
                 if (turned) {
                     now = next;
-                    if (feed.ahead() < n) next = job.load(feed.ahead());
+                    if (feed.ahead() < feed.n) next = job.load(feed.ahead());
                 }
             } else if (!warp.any(busy)) break;
             bool was = busy;
@@ -131,7 +131,7 @@ struct FindJob {
 };
 WARPMAP_KERNEL(find, FindParams) {
     FindJob job(p);
-    drive(p.n, job);
+    drive<u32>(p.n, job);
 }
 
 template <u32 KIND> struct EraseJob {
@@ -163,7 +163,7 @@ __device__ __forceinline__ void clear_refused(u64 bitmap, u64 i) { and_of(at<u32
 
 // What a warp adds to the counters at its end.
 struct Tally {
-    u64 inserted, reused, linked, erased;
+    u32 inserted, reused, linked, erased;
     __device__ __forceinline__ Tally() : inserted(0), reused(0), linked(0), erased(0) {}
     template <class O> __device__ __forceinline__ void note(const O& op) {
         inserted += op.outcome == ADDED;
@@ -172,11 +172,11 @@ struct Tally {
     }
     __device__ __forceinline__ void end(const Table& t, const Resident& r) {
         Counters* c = counters(t);
-        count_into(&c->inserted, inserted);
-        count_into(&c->reused, reused);
-        count_into(&c->linked, linked);
-        count_into(&c->erased, erased);
-        count_into(&c->changes, r.changes > 1 ? r.changes - 1 : 0);
+        count_into(&c->inserted, (u64)inserted);
+        count_into(&c->reused, (u64)reused);
+        count_into(&c->linked, (u64)linked);
+        count_into(&c->erased, (u64)erased);
+        count_into(&c->changes, (u64)(r.changes > 1 ? r.changes - 1 : 0));
     }
 };
 
@@ -205,7 +205,7 @@ template <u32 KIND> struct InsertJob {
 };
 template <u32 KIND> __device__ __forceinline__ void insert_batch(const InsertParams& p) {
     InsertJob<KIND> job(p);
-    drive(p.n, job, p.span);
+    drive<u32>(p.n, job, p.span);
     job.tally.end(p.table, job.r);
 }
 
@@ -224,7 +224,7 @@ WARPMAP_KERNEL_RESIDENT(insert_new, InsertParams, 3) { insert_batch<INSERT_NEW>(
 
 WARPMAP_KERNEL(erase, FindParams) {
     EraseJob<ERASE> job(p);
-    drive(p.n, job);
+    drive<u32>(p.n, job);
     count_into(&counters(p.table)->erased, job.erased);
 }
 
@@ -259,9 +259,9 @@ struct MixedJob {
         } else if (p.attempt) clear_refused(p.refused, i);
     }
 };
-WARPMAP_KERNEL_RESIDENT(mixed, MixedParams, 3) {
+WARPMAP_KERNEL_RESIDENT(mixed, MixedParams, 4) {
     MixedJob job(p);
-    drive(p.n, job);
+    drive<u32>(p.n, job);
     job.tally.end(p.table, job.r);
 }
 #else
@@ -270,7 +270,7 @@ WARPMAP_KERNEL_RESIDENT(insert, InsertParams, 3) { insert_batch<INSERT_MULTI>(p)
 // The least recent pair of each key.
 WARPMAP_KERNEL(erase, FindParams) {
     EraseJob<ERASE_ONE> job(p);
-    drive(p.n, job);
+    drive<u32>(p.n, job);
     count_into(&counters(p.table)->erased, job.erased);
 }
 
@@ -323,7 +323,7 @@ struct EraseAllJob : SweepJob<FindParams, Remove> {
 };
 WARPMAP_KERNEL(erase_all, FindParams) {
     EraseAllJob job(p);
-    drive(p.n, job);
+    drive<u32>(p.n, job);
     count_into(&counters(p.table)->erased, job.erased);
 }
 
@@ -334,7 +334,7 @@ struct CountJob : SweepJob<FindAllParams, Count> {
 };
 WARPMAP_KERNEL(count_all, FindAllParams) {
     CountJob job(p);
-    drive(p.n, job);
+    drive<u64>(p.n, job);
 }
 
 #define FOR_EACH_CHUNK(c) for (u64 c = grid_thread() / 32; c < p.chunks; c += grid_threads() / 32)
@@ -385,22 +385,45 @@ struct FillJob : SweepJob<FindAllParams, Fill> {
 };
 WARPMAP_KERNEL(fill_all, FindAllParams) {
     FillJob job(p);
-    drive(p.n, job);
+    drive<u64>(p.n, job);
 }
 #endif
 
-// The kernels below give each lane a bucket, the last of which is that of the reserved keys, and walk its chain.
+// The kernels below go over the buckets, the last of which is that of the reserved keys.
 __device__ __forceinline__ u64 bucket_count(const Table& t) { return t.buckets + 1; }
-__device__ __forceinline__ key real_key(const Table& t, u64 bucket, key stored) {
-    return bucket == t.buckets ? (key)(stored + C::RESERVED) : stored;
+
+// Whether a flush is worth it, by the counters that it does not change.
+__device__ __forceinline__ bool worth_flushing(const SlabsParams& p) {
+    if (!p.share) return true;
+    const Counters* c = counters(p.table);
+    u64 dead = load_relaxed(&c->erased) - load_relaxed(&c->reused) - p.flushed;
+    u64 slabs = p.table.buckets + load_relaxed(&c->linked) - p.freed;
+    return dead > SLAB_FEW_TOMBSTONES && dead > slabs * C::SLOTS / p.share;
 }
 
+// A bucket to a tile; the base slab of the next is read ahead.
 WARPMAP_KERNEL(flush_buckets, SlabsParams) {
-    u64 flushed = 0, freed = 0;
-    FOR_EACH_ITEM(b, bucket_count(p.table))
-        if (b < bucket_count(p.table)) flush<C>(p.table, b, flushed, freed);
-    count_into(&counters(p.table)->flushed, flushed);
-    count_into(&counters(p.table)->freed, freed);
+    if (!worth_flushing(p)) return;
+    if (grid_thread() == 0) store_relaxed(at<u32>(p.table.alloc.dry), 0u);
+    constexpr u32 TILES = 32 / SLAB_GROUP; // of a warp
+    Tile g;
+    u32 flushed = 0, freed = 0;
+    u64 n = bucket_count(p.table), warp = grid_thread() / 32 * TILES, stride = grid_threads() / 32 * TILES;
+    u64 bucket = warp + (thread_index() & 31) / SLAB_GROUP;
+    slab::View<C, SLAB_GROUP> now, next;
+    now.load(bucket < n, p.table.base + bucket * SLAB_BYTES, g.rank());
+    for (; warp < n; warp += stride, bucket += stride) {
+        next.load(bucket + stride < n, p.table.base + (bucket + stride) * SLAB_BYTES, g.rank());
+        flush<C>(p.table, g, bucket < n, p.table.base + bucket * SLAB_BYTES, now, flushed, freed);
+        now = next;
+    }
+    count_into(&counters(p.table)->flushed, (u64)flushed);
+    count_into(&counters(p.table)->freed, (u64)freed);
+}
+
+// Here each lane walks the chain of a bucket.
+__device__ __forceinline__ key real_key(const Table& t, u64 bucket, key stored) {
+    return bucket == t.buckets ? (key)(stored + C::RESERVED) : stored;
 }
 
 // Copies every pair into another table. The pairs of a bucket go one after the other, so those of one key keep their order.

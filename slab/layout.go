@@ -111,7 +111,9 @@ type Table struct {
 	Buckets  uint64
 	Seed     uint64
 	Counters uint64 // address of Counters
-	Alloc    Alloc
+	// Tombstones is 1 if inserts are to look for tombstones; without, they take only empty slots.
+	Tombstones uint64
+	Alloc      Alloc
 }
 
 // Counters lie in device memory; kernels add to them.
@@ -237,6 +239,9 @@ type SlabsParams struct {
 	Values    uint64
 	Histogram uint64 // of chain_lengths: histogramBins counters, the sum, and the longest chain
 	Limit     uint64
+	// Share of flush_buckets: it flushes only if more than one slot in so many holds a deleted pair, and more than a few
+	// do; 0: always. Flushed and Freed are those of the counters, which it changes itself.
+	Share, Flushed, Freed uint64
 }
 
 // histogramBins counts pairs found in slab 1, 2, … of their chain and, in the last, all that are further.
@@ -254,6 +259,7 @@ func defines() []device.Define {
 		{Name: "SLAB_MAX_CHANGES", Value: maxChanges},
 		{Name: "SLAB_LAST_ATTEMPT", Value: lastAttempt},
 		{Name: "SLAB_HISTOGRAM_BINS", Value: histogramBins},
+		{Name: "SLAB_FEW_TOMBSTONES", Value: fewTombstones},
 	}...)
 }
 

@@ -179,11 +179,20 @@ func (c *core) insertOn(st *device.Stream, k device.Kernel[InsertParams], keys, 
 func (c *core) findOn(st *device.Stream, k device.Kernel[FindParams], keys, values, found uint64, n int) error {
 	return c.locked(func() error {
 		queue := func() error {
-			if n == 0 {
-				return nil
+			for first := 0; first < n; first += largestBatch {
+				m := min(n-first, largestBatch)
+				p := FindParams{Table: c.table(), Keys: keys + uint64(first*c.cfg.keyBytes), N: uint64(m)}
+				if values != 0 {
+					p.Values = values + uint64(first*c.cfg.valueBytes)
+				}
+				if found != 0 {
+					p.Found = found + uint64(first)
+				}
+				if err := k.Launch(st, c.grid(int64(m)), &p); err != nil {
+					return err
+				}
 			}
-			p := FindParams{Table: c.table(), Keys: keys, Values: values, Found: found, N: uint64(n)}
-			return k.Launch(st, c.grid(int64(n)), &p)
+			return nil
 		}
 		if k == c.kernel.find {
 			return c.order.Read(st, queue)
@@ -315,7 +324,11 @@ func (c *core) mixed(st *device.Stream, ops, keys, values, results, status uint6
 			if status != 0 {
 				p.Status = status + first
 			}
-			return c.kernel.mixed.Launch(st, c.grid(int64(n)), &p)
+			err := c.kernel.mixed.Launch(st, c.grid(int64(n)), &p)
+			if number == 0 && !c.opts.NoPolicy { // without the host in between; see follow
+				err = errors.Join(err, c.queueFlush(st, flushShare))
+			}
+			return err
 		})
 		return err
 	})

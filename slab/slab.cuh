@@ -26,17 +26,13 @@ template <class C> struct Slots<C, true> {
     typedef key word;
 
     static __device__ __forceinline__ key key_of(word w) { return w; }
+    static __device__ __forceinline__ word pack(key k, value) { return k; }
+    static __device__ __forceinline__ word free_word(word, bool tombstone) { return tombstone ? C::TOMBSTONE : C::EMPTY; }
     static __device__ __forceinline__ word* word_at(u64 slots, u64 index) { return at<word>(slots) + index; }
     static __device__ __forceinline__ value load_value(u64, u64, u64, word) { return value{}; }
-    static __device__ __forceinline__ bool claim(u64 slots, u64, u64 index, bool tombstone, key k, value) {
-        key free = tombstone ? C::TOMBSTONE : C::EMPTY;
-        return cas(word_at(slots, index), free, k) == free;
-    }
-    static __device__ __forceinline__ void replace(u64, u64, u64, word, key, value) {}
     static __device__ __forceinline__ bool remove(u64 slots, u64 index, word, key k) {
         return cas(word_at(slots, index), k, C::TOMBSTONE) == k;
     }
-    static __device__ __forceinline__ void clear(u64 slots, u64 index) { store_relaxed(word_at(slots, index), C::EMPTY); }
 };
 
 __device__ __forceinline__ u32 low_bits(u32 w) { return w; }
@@ -115,47 +111,87 @@ template <class C, int G> struct View {
             m |= (u32)(A::key_of(w[i]) >= (key)(C::EMPTY - tombstones) && slot(i, rank) < C::SLOTS) << i;
         return m;
     }
-    __device__ __forceinline__ word pick(u32 i) const {
-        word x = w[0];
-#pragma unroll
-        for (int j = 1; j < WORDS; j++)
-            if (i == j) x = w[j];
-        return x;
-    }
     // first_of gives the lowest of a lane's bits; where there are none, any number of a word.
     static __device__ __forceinline__ u32 first_of(u32 bits) {
         if constexpr (WORDS == 1) return 0;
         else if constexpr (WORDS == 2) return ~bits & 1;
         else return (u32)lowest_bit(bits | 1u << (WORDS - 1));
     }
-    __device__ __forceinline__ word first_word(u32 bits) const { return pick(first_of(bits)); }
+    __device__ __forceinline__ typename C::value first_value(u32 bits, typename C::value otherwise) const {
+        typename C::value x = otherwise;
+#pragma unroll
+        for (int i = WORDS - 1; i >= 0; i--) x = bits >> i & 1 ? A::value_in(w[i]) : x;
+        return x;
+    }
     static __device__ __forceinline__ u32 first_slot(u32 bits, int rank) { return slot(first_of(bits), rank); }
 };
 
-// Votes are the lanes that hold a slot of some kind for this lane's own key: the first such slot of the slab is the first of
-// the first such lane. In tiles whose lanes read a slab in steps, slots go from lane to lane, and then to the next step.
-template <class V, int G> struct Votes {
-    u32 lanes;
-    __device__ __forceinline__ Votes() : lanes(0) {}
-    // collect is called for one lane's key after the other, by all; mine tells whether the key is this lane's.
-    template <class Tile> __device__ __forceinline__ void collect(Tile g, u32 bits, bool mine) {
+// Spot finds the first slot of some kind in a slab, for this lane's own key: the lanes vote on each key of the tile in turn, and
+// the lane whose key it is keeps the votes. Where a lane holds one word or two, a vote for each word tells the slot;
+// otherwise the lane that holds it is asked.
+template <class V, class Tile> struct Spot {
+    static constexpr int G = Tile::LANES;
+    static constexpr bool SPLIT = G > 1 && V::STEPS == 1 && V::WORDS <= 2;
+    static constexpr int VOTES = SPLIT ? V::WORDS : 1;
+    u32 votes[VOTES], place; // the votes are those of the warp
+
+    __device__ __forceinline__ Spot() : place(0) {
 #pragma unroll
-        for (int step = 0; step < (G == 1 ? 1 : V::STEPS); step++) {
-            u32 here = G == 1 || V::STEPS == 1 ? bits : bits >> step * V::VECTOR & (1u << V::VECTOR) - 1;
-            u32 who = g.ballot(here != 0);
-            if (mine && (step == 0 || !lanes)) lanes = who;
+        for (int i = 0; i < VOTES; i++) votes[i] = 0;
+    }
+    // collect is called for one lane's key after the other, by all; mine tells whether the key is this lane's. bits are
+    // the words that are of the kind.
+    __device__ __forceinline__ void collect(Tile g, u32 bits, bool mine) {
+        if constexpr (SPLIT) {
+#pragma unroll
+            for (int i = 0; i < VOTES; i++) {
+                u32 who = g.votes(bits >> i & 1);
+                if (mine) votes[i] = who;
+            }
+        } else {
+            // In tiles whose lanes read a slab in steps, slots go from lane to lane, and then to the next step.
+#pragma unroll
+            for (int step = 0; step < (G == 1 ? 1 : V::STEPS); step++) {
+                u32 here = G == 1 || V::STEPS == 1 ? bits : bits >> step * V::VECTOR & (1u << V::VECTOR) - 1;
+                u32 who = g.votes(here != 0);
+                if (mine && (step == 0 || !g.of_tile(votes[0]))) votes[0] = who;
+            }
         }
     }
-    __device__ __forceinline__ bool any() const { return lanes != 0; }
-    __device__ __forceinline__ int holder() const { return G == 1 ? 0 : lowest_bit(lanes | 1u << 31) & (G - 1); }
+    // locate follows the collects, likewise.
+    __device__ __forceinline__ void locate(Tile g, u32 bits, bool mine) {
+        if constexpr (!SPLIT) {
+            u32 x = g.shuffle(V::first_slot(bits, g.rank()), holder(g));
+            if (mine) place = x;
+        }
+    }
+    __device__ __forceinline__ u32 lanes(Tile g) const {
+        u32 all = votes[0];
+#pragma unroll
+        for (int i = 1; i < VOTES; i++) all |= votes[i];
+        return g.of_tile(all);
+    }
+    __device__ __forceinline__ bool any(Tile g) const { return lanes(g) != 0; }
+    // The lane that holds it, or otherwise another.
+    __device__ __forceinline__ int holder(Tile g, int otherwise = 0) const {
+        u32 who = lanes(g);
+        return G == 1 ? 0 : who ? lowest_bit(who) : otherwise;
+    }
+    __device__ __forceinline__ u32 slot(Tile g) const {
+        if constexpr (!SPLIT) return place;
+        else if constexpr (V::WORDS == 1) return (u32)holder(g);
+        else return (u32)holder(g) * 2 + !(g.of_tile(votes[0]) >> holder(g) & 1);
+    }
 };
 
 // Op is one operation of one key: what its lane knows between two reads.
 //
 //   KIND   what it does; with ANY each lane's own `kind` says so
-//   REUSE  an insert takes tombstones. Only for a kernel beside which nothing is erased: see doc.go
+//   REUSE  an insert takes tombstones, if the table says that there may be some. Only for a kernel beside which nothing is
+//          erased: see doc.go
 template <class C, u32 KIND, bool REUSE> struct Op {
     typedef Slots<C> A;
+    typedef typename A::word word;
     typedef typename C::key key;
     typedef typename C::value value;
     typedef SlabAlloc<C::LIGHT> Memory;
@@ -167,13 +203,14 @@ template <class C, u32 KIND, bool REUSE> struct Op {
     key stored;
     value v;
     u64 slab;      // the one to read next
-    u64 candidate; // the slab of the first free slot of the chain; 0: none yet
-    u32 free;      // that slot, times two, plus one for a tombstone
+    u64 grave_slab; // the slab of the first tombstone of the chain, and which slot it is; 0: none yet. Only with REUSE
+    u32 grave_slot;
     u32 kind;
     u32 slot; // of a pair that was found, in slab
     value got; // its value, if that is in the word
     Outcome outcome;
-    bool reused, linked;
+    u32 linked; // slabs
+    bool reused;
 
     // rest names a slab for the lane to read while it has no operation, and others of its tile have.
     __device__ __forceinline__ void rest(const Table& t) {
@@ -186,16 +223,17 @@ template <class C, u32 KIND, bool REUSE> struct Op {
         slab = h.slab;
         v = value_;
         kind = KIND == ANY ? what : KIND;
-        candidate = 0;
-        free = slot = 0;
+        grave_slab = 0;
+        grave_slot = slot = linked = 0;
         got = value{};
         outcome = ABSENT;
-        reused = linked = false;
+        reused = false;
     }
     __device__ __forceinline__ bool is(u32 k) const { return KIND == ANY ? kind == k : KIND == k; }
+    __device__ __forceinline__ bool inserts() const { return INSERTS && (is(INSERT) || is(INSERT_NEW) || is(INSERT_MULTI)); }
 
     // The word of a pair as it was seen.
-    __device__ __forceinline__ typename A::word seen() const {
+    __device__ __forceinline__ word seen() const {
         if constexpr (VALUE) return A::pack(stored, got);
         else return stored;
     }
@@ -208,22 +246,23 @@ template <class C, u32 KIND, bool REUSE> struct Op {
     }
 
     // round reads one slab for every active lane's key, with the tile: up to IN_FLIGHT loads are under way before the first
-    // is looked at. Then each lane acts for its own key. It tells whether this lane's operation is still to be done.
+    // is looked at (a loop that is not wholly unrolled keeps the compiler from looking earlier). Then each lane acts for its own key. It tells whether this lane's operation is still to be done.
     //
     // In a warp whose tiles vote together nearly all lanes are active; so the others read too, and nobody looks at it.
     template <class Tile>
     __device__ __forceinline__ bool round(const Table& t, Tile g, bool active, Resident& r, bool may_allocate = true) {
-        constexpr int G = Tile::LANES, IN_FLIGHT = G < 4 ? G : 4, UNROLL = G <= 8 ? 2 : 1;
+        constexpr int G = Tile::LANES, MOST = INSERTS ? 4 : 2, IN_FLIGHT = G < MOST ? G : MOST, UNROLL = G <= 8 && !INSERTS ? 2 : 1;
         constexpr bool ALL = Tile::together;
         typedef View<C, G> V;
-        u32 pending = ALL ? ~0u : g.ballot(active), next = NONE, here = NONE;
-        bool found = false, wait = false;
+        g.sync(); // lanes come here from ways of their own
+        u32 pending = ALL ? ~0u : g.ballot(active), next = NONE;
+        Spot<V, Tile> hit, room, grave; // of this lane's key: a pair, an empty slot, a tombstone
+        bool wait = false;
 #pragma unroll UNROLL
         for (int first = 0; first < G; first += IN_FLIGHT) {
             if (!ALL && !(pending >> first & (1u << IN_FLIGHT) - 1)) continue;
             V s[IN_FLIGHT];
-            u32 match[IN_FLIGHT], open[IN_FLIGHT];
-            Votes<V, G> hit, room; // for this lane's key
+            u32 match[IN_FLIGHT], empty[IN_FLIGHT], dead[IN_FLIGHT];
 #pragma unroll
             for (int j = 0; j < IN_FLIGHT; j++) s[j].load(ALL || (pending >> (first + j) & 1), g.shuffle(slab, first + j), g.rank());
 #pragma unroll
@@ -231,106 +270,139 @@ template <class C, u32 KIND, bool REUSE> struct Op {
                 bool on = ALL || (pending >> (first + j) & 1), mine = g.rank() == first + j;
                 if constexpr (MATCHES) {
                     match[j] = s[j].matches(g.shuffle(stored, first + j), g.rank());
-                    hit.collect(g, on ? match[j] : 0, mine);
+                    if (!on) match[j] = 0;
+                    hit.collect(g, match[j], mine);
                 }
                 if constexpr (INSERTS) {
-                    open[j] = s[j].free(REUSE, g.rank());
-                    room.collect(g, on ? open[j] : 0, mine);
+                    empty[j] = on ? s[j].matches(C::EMPTY, g.rank()) : 0;
+                    room.collect(g, empty[j], mine);
                     // A key that is being written may be ours: then look again.
                     if constexpr (!C::PACKED) {
                         bool busy = g.any(on && s[j].matches(C::BUSY, g.rank()));
                         if (mine) wait = busy;
                     }
                 }
-                u32 link = g.shuffle(low_bits(s[j].w[V::LINK_WORD]), V::LINK_RANK);
-                if (mine) next = link;
             }
-            found |= hit.any();
+            if (REUSE && t.tombstones) {
+#pragma unroll
+                for (int j = 0; j < IN_FLIGHT; j++) {
+                    dead[j] = ALL || (pending >> (first + j) & 1) ? s[j].matches(C::TOMBSTONE, g.rank()) : 0;
+                    grave.collect(g, dead[j], g.rank() == first + j);
+                }
+#pragma unroll
+                for (int j = 0; j < IN_FLIGHT; j++) grave.locate(g, dead[j], g.rank() == first + j);
+            }
 #pragma unroll
             for (int j = 0; j < IN_FLIGHT; j++) {
                 bool mine = g.rank() == first + j;
+                if constexpr (MATCHES && PLACE) hit.locate(g, match[j], mine);
+                if constexpr (INSERTS) room.locate(g, empty[j], mine);
+                // The key's value, or where there is no pair, the link.
+                u32 link = low_bits(s[j].w[V::LINK_WORD]);
                 if constexpr (MATCHES && VALUE) {
-                    value x = g.shuffle(A::value_in(s[j].first_word(match[j])), hit.holder());
+                    value x = g.shuffle(s[j].first_value(match[j], (value)link), hit.holder(g, V::LINK_RANK));
                     if (mine) got = x;
-                }
-                if constexpr (MATCHES && PLACE) {
-                    u32 x = g.shuffle(V::first_slot(match[j], g.rank()), hit.holder());
-                    if (mine) slot = x;
-                }
-                if constexpr (INSERTS) {
-                    u32 x = V::first_slot(open[j], g.rank()) * 2;
-                    if constexpr (REUSE) x += ~low_bits(s[j].first_word(open[j])) & 1; // a tombstone is even
-                    x = g.shuffle(x, room.holder());
-                    if (mine && room.any()) here = x;
+                } else {
+                    link = g.shuffle(link, V::LINK_RANK);
+                    if (mine) next = link;
                 }
             }
         }
-        if (!active) return false;
-        if (found) return act(t);
-        if (INSERTS && (is(INSERT) || is(INSERT_NEW) || is(INSERT_MULTI))) {
-            if (!C::PACKED && !is(INSERT_MULTI) && wait) {
-                pause();
-                return true;
+        if constexpr (MATCHES && VALUE) next = (u32)got;
+        Swap x{};
+        Step step = active ? decide(t, g, hit, room, grave, next, wait, x) : DONE;
+        g.sync(); // so that all lanes of a warp swap at once
+        word was{};
+        if constexpr (C::PACKED && KIND != FIND)
+            if (step == SWAP) was = cas(A::word_at(x.slab, x.slot), x.expected, x.wanted);
+        if constexpr (INSERTS)
+            if (step == EXTEND) step = extend(t, r, may_allocate); // while the others wait for their words
+        if constexpr (KIND != FIND)
+            if (step == SWAP) {
+                if constexpr (!C::PACKED) was = act(x);
+                step = swapped(x, was);
             }
-            if (here != NONE && !candidate) {
-                candidate = slab;
-                free = here;
-            }
-            // Empty slots are the last of a chain, so behind one there is nothing.
-            bool end = next == NONE || (here != NONE && !(here & 1));
-            if (end || (is(INSERT_MULTI) && candidate)) return candidate ? claim(t) : extend(t, r, may_allocate);
-        }
-        if (next == NONE) return false; // ABSENT
-        slab = Memory::address(t.alloc, next);
-        return true;
+        g.sync();
+        return step == AGAIN;
     }
 
   private:
-    // act does what is to be done with a pair that was found.
-    __device__ __forceinline__ bool act(const Table&) {
-        outcome = PRESENT;
-        if (is(INSERT)) A::replace(slab, values_of<C>(slab), slot, seen(), stored, v);
-        if (is(ERASE) && !A::remove(slab, slot, seen(), stored)) outcome = ABSENT; // another did, just now
-        if (is(ERASE_ONE) && !A::remove(slab, slot, seen(), stored)) {
-            outcome = ABSENT;
-            return true; // another took this pair: the key may have more
+    enum Step : u32 { DONE, AGAIN, SWAP, EXTEND };
+    // Swap is the change of a word that was seen, for all kinds of operation.
+    struct Swap {
+        u64 slab;
+        u32 slot;
+        word expected, wanted;
+        bool adds, tombstone; // a pair; in a tombstone's place
+    };
+
+    // decide says what is to be done for this lane's key, now that its slab has been read.
+    template <class Tile, class Where>
+    __device__ __forceinline__ Step decide(const Table& t, Tile g, const Where& hit, const Where& room, const Where& grave, u32 next, bool wait, Swap& x) {
+        if (hit.any(g)) {
+            slot = hit.slot(g);
+            x = Swap{slab, slot, seen(), is(INSERT) ? A::pack(stored, v) : A::free_word(word(), true), false, false};
+            bool change = !is(FIND) && !is(INSERT_NEW) && (!C::PACKED || !(x.expected == x.wanted));
+            if (!change) outcome = PRESENT;
+            return change ? SWAP : DONE;
         }
-        return false;
-    }
-    // claim takes the first free slot of the chain. If another was faster, it may hold our key now: look again from there.
-    __device__ __forceinline__ bool claim(const Table&) {
-        if (A::claim(candidate, values_of<C>(candidate), free >> 1, free & 1, stored, v)) {
-            outcome = ADDED;
-            reused = free & 1;
-            return false;
+        if (!C::PACKED && wait && inserts() && !is(INSERT_MULTI)) {
+            pause();
+            return AGAIN;
         }
-        slab = candidate;
-        candidate = 0;
-        return true;
+        if (REUSE && !grave_slab && grave.any(g)) {
+            grave_slab = slab;
+            grave_slot = grave.slot(g);
+        }
+        // Empty slots are the last of a chain, so behind one there is nothing.
+        if (next != NONE && !(inserts() && room.any(g))) {
+            slab = Memory::address(t.alloc, next);
+            return AGAIN;
+        }
+        if (!inserts()) return DONE; // ABSENT
+        bool tombstone = REUSE && grave_slab;
+        if (!tombstone && !room.any(g)) return EXTEND;
+        x = Swap{tombstone ? grave_slab : slab, tombstone ? grave_slot : room.slot(g), A::free_word(word(), tombstone), A::pack(stored, v), true, tombstone};
+        grave_slab = 0;
+        return SWAP;
     }
-    // extend links a new slab behind the last, which is full, with the pair in its first slot.
-    __device__ __forceinline__ bool extend(const Table& t, Resident& r, bool may_allocate) {
+    // swapped tells what became of a swap. Where another was faster, the slab is read again, beside those of the other lanes.
+    __device__ __forceinline__ Step swapped(const Swap& x, word was) {
+        if (was == x.expected) {
+            outcome = x.adds ? ADDED : PRESENT;
+            reused = x.tombstone;
+            return DONE;
+        }
+        slab = x.slab;
+        if (x.adds || is(ERASE_ONE)) return AGAIN;
+        if (is(INSERT)) { // as if this had come just before the other change
+            outcome = PRESENT;
+            return DONE;
+        }
+        return A::key_of(was) == stored ? AGAIN : DONE; // otherwise another erased it, just now
+    }
+    // act is cas where no word holds a whole pair: it tells x.expected if it did it, and otherwise another word.
+    __device__ __forceinline__ word act(const Swap& x) {
+        u64 values = values_of<C>(x.slab);
+        bool done = true;
+        if (x.adds) done = A::claim(x.slab, values, x.slot, x.tombstone, stored, v);
+        else if (is(INSERT)) A::replace(x.slab, values, x.slot, stored, stored, v);
+        else done = A::remove(x.slab, x.slot, stored, stored);
+        return done ? x.expected : (word)~x.expected;
+    }
+    // extend links a new slab behind the last, which is full: all empty, as it was got, so that its slots are claimed like
+    // all others.
+    __device__ __forceinline__ Step extend(const Table& t, Resident& r, bool may_allocate) {
         u32 name = may_allocate ? Memory::allocate(t.alloc, r) : NONE;
-        u32 was = NONE;
-        if (name != NONE) {
-            u64 fresh = Memory::address(t.alloc, name);
-            A::claim(fresh, values_of<C>(fresh), 0, false, stored, v);
-            fence();
-            was = cas(link_of<C>(slab), NONE, name);
-            if (was == NONE) {
-                outcome = ADDED;
-                linked = true;
-                return false;
-            }
-            A::clear(fresh, 0);
-            Memory::release(t.alloc, name);
-        } else was = load_relaxed(link_of<C>(slab));
-        if (was == NONE) {
+        u32 was = name == NONE ? load_relaxed(link_of<C>(slab)) : cas(link_of<C>(slab), NONE, name);
+        if (was == NONE && name == NONE) {
             outcome = FULL;
-            return false;
+            return DONE;
         }
-        slab = Memory::address(t.alloc, was); // another linked one
-        return true;
+        if (was != NONE && name != NONE) Memory::release(t.alloc, name); // another linked one
+        linked += was == NONE;
+        slab = Memory::address(t.alloc, was == NONE ? name : was);
+        return AGAIN;
     }
 };
 
@@ -413,7 +485,7 @@ __device__ __forceinline__ Outcome run_one(const Table& t, Tile g, Resident& r, 
     while (g.any_of_all(active)) active = o.round(t, g, active, r);
     if (g.rank() == 0) {
         if (o.outcome == ADDED) add(&counters(t)->inserted, (u64)1);
-        if (o.linked) add(&counters(t)->linked, (u64)1);
+        if (o.linked) add(&counters(t)->linked, (u64)o.linked);
         if ((KIND == ERASE || KIND == ERASE_ONE) && o.outcome == PRESENT) add(&counters(t)->erased, (u64)1);
     }
     if (out) *out = g.shuffle(g.rank() == 0 ? o.found_value(true) : typename C::value{}, 0);
@@ -436,6 +508,12 @@ template <class C, class Tile> __device__ bool find(const Table& t, Tile g, type
 template <class C, class Tile> __device__ bool erase(const Table& t, Tile g, typename C::key k) {
     Resident none;
     return run_one<C, ERASE>(t, g, none, k, typename C::value{}, nullptr) == PRESENT;
+}
+
+// fill writes a pair into a slot that nobody else looks at.
+template <class C> __device__ __forceinline__ void fill(u64 slab, u32 slot, typename Slots<C>::word w, typename C::value v) {
+    if constexpr (!C::PACKED) store_relaxed(Slots<C>::value_at(slab, values_of<C>(slab), slot), v);
+    store_relaxed(Slots<C>::word_at(slab, slot), w);
 }
 
 // Walk goes through one chain in order, on its own, where nothing changes it beside.
@@ -466,49 +544,81 @@ template <class C> struct Walk {
     __device__ __forceinline__ typename C::value value() const { return A::load_value(slab, values_of<C>(slab), slot, word); }
 };
 
-// flush compacts a chain (§IV-C4): its pairs move together, in their order; the slabs that are left over are released.
-// Nothing else may use the bucket meanwhile. It adds to the number of tombstones that are gone, and of slabs.
-template <class C> __device__ __forceinline__ void flush(const Table& t, u64 bucket, u64& flushed, u64& freed) {
+// flush compacts the chain of a bucket (§IV-C4): its pairs move together, in their order; the slabs that are left over are
+// released. Nothing else may use the bucket meanwhile. Each tile of a warp brings a bucket of its own, whose base slab it has
+// read, or is not on. It adds to the number of tombstones that are gone, and of slabs, as this lane saw to them.
+template <class C, class Tile>
+__device__ __forceinline__ void flush(const Table& t, Tile g, bool on, u64 base, View<C, Tile::LANES> s, u32& flushed, u32& freed) {
+    constexpr int G = Tile::LANES;
     typedef Slots<C> A;
+    typedef View<C, G> V;
     typedef SlabAlloc<C::LIGHT> Memory;
-    u64 from = t.base + bucket * SLAB_BYTES, to = from;
-    u32 to_slot = 0;
-    View<C, 1> whole; // most buckets are as they should be: that is seen with all loads under way at once
-    whole.load(true, from, 0);
-    if (!whole.matches(C::TOMBSTONE, 0) && low_bits(whole.w[View<C, 1>::LINK_WORD]) == NONE) return;
-    for (;;) {
-        bool end = false;
-        for (u32 i = 0; i < C::SLOTS; i++) {
-            typename A::word w = load_relaxed(A::word_at(from, i));
-            typename C::key k = A::key_of(w);
-            end = k == C::EMPTY;
-            if (end) break;
-            if (k != C::TOMBSTONE) {
-                if (to_slot == C::SLOTS) {
-                    to = Memory::address(t.alloc, load_relaxed(link_of<C>(to)));
-                    to_slot = 0;
-                }
-                bool stays = to == from && to_slot == i;
-                if (!stays) A::claim(to, values_of<C>(to), to_slot, false, k, A::load_value(from, values_of<C>(from), i, w));
-                to_slot++;
-                if (stays) continue;
-            } else flushed++;
-            A::clear(from, i);
+    u64 from = base, to = base;
+    u32 filled = 0;    // slots of `to`; those of the slabs before it are all filled
+    u32 behind = NONE; // the slab that follows it
+    while (g.any_of_all(on)) {
+        u32 empty = s.matches(C::EMPTY, g.rank()), dead = s.matches(C::TOMBSTONE, g.rank()), live[V::WORDS], n = 0;
+        // Each pair's number in the slab: slots go from lane to lane, and then to the next step.
+#pragma unroll
+        for (int step = 0; step < V::STEPS; step++) {
+            u32 before = 0, all = 0;
+#pragma unroll
+            for (int i = step * V::VECTOR; i < (step + 1) * V::VECTOR; i++) {
+                bool pair = on && V::slot(i, g.rank()) < C::SLOTS && !((empty | dead) >> i & 1);
+                u32 who = g.ballot(pair);
+                before += popcount(who & (1u << g.rank()) - 1);
+                all += popcount(who);
+                live[i] = pair ? 0 : NONE;
+            }
+#pragma unroll
+            for (int i = step * V::VECTOR; i < (step + 1) * V::VECTOR; i++)
+                if (!live[i]) live[i] = n + before++;
+            n += all;
         }
-        u32 next = load_relaxed(link_of<C>(from));
-        if (end || next == NONE) break;
-        from = Memory::address(t.alloc, next);
+        typename C::value values[V::WORDS];
+#pragma unroll
+        for (int i = 0; i < V::WORDS; i++)
+            if (live[i] != NONE) values[i] = A::load_value(from, values_of<C>(from), V::slot(i, g.rank()), s.w[i]);
+        u32 next = g.shuffle(low_bits(s.w[V::LINK_WORD]), V::LINK_RANK);
+        bool last = g.any(empty != 0) || next == NONE;
+        if (on && from == to) behind = next;
+        u64 then = on && filled + n > C::SLOTS ? Memory::address(t.alloc, behind) : 0;
+        u32 here = from == to ? filled + n : from == then ? filled + n - C::SLOTS : 0; // slots of this slab that stay filled
+        g.sync(); // all has been read
+#pragma unroll
+        for (int i = 0; i < V::WORDS; i++) {
+            u32 slot = V::slot(i, g.rank());
+            if (!on || slot >= C::SLOTS) continue;
+            if (live[i] != NONE) {
+                u32 place = filled + live[i];
+                u64 slab = place < C::SLOTS ? to : then;
+                place -= place < C::SLOTS ? 0 : C::SLOTS;
+                if (slab != from || place != slot) fill<C>(slab, place, s.w[i], values[i]);
+            }
+            if (slot >= here && !(empty >> i & 1)) store_relaxed(A::word_at(from, slot), A::free_word(typename A::word(), false));
+            flushed += dead >> i & 1;
+        }
+        g.sync(); // before another lane writes to the slots that were cleared
+        filled += n;
+        if (on && filled > C::SLOTS) {
+            filled -= C::SLOTS;
+            to = then;
+            behind = to == from ? next : load_relaxed(link_of<C>(to));
+        }
+        on = on && !last;
+        if (on) from = Memory::address(t.alloc, next);
+        s.load(on, from, g.rank());
     }
     // Behind the last pair all slabs are empty.
-    u32 name = load_relaxed(link_of<C>(to));
-    if (name != NONE) store_relaxed(link_of<C>(to), NONE);
-    while (name != NONE) {
-        u64 slab = Memory::address(t.alloc, name);
-        u32 next = load_relaxed(link_of<C>(slab));
-        store_relaxed(link_of<C>(slab), NONE);
-        Memory::release(t.alloc, name);
+    if (g.rank() != 0 || behind == NONE) return;
+    store_relaxed(link_of<C>(to), NONE);
+    while (behind != NONE) {
+        u64 slab = Memory::address(t.alloc, behind);
+        u32 next = slab == from ? NONE : load_relaxed(link_of<C>(slab)); // the last that was read is the last
+        if (slab != from) store_relaxed(link_of<C>(slab), NONE);
+        Memory::release_for_later(t.alloc, behind);
         freed++;
-        name = next;
+        behind = next;
     }
 }
 

@@ -78,7 +78,7 @@ template <bool REPLACE, bool MULTI> struct InsertBatch {
             }
         } else {
             tile<32, true> warp;
-            Feed feed(p.n);
+            Feed<u64> feed(p.n);
             if (p.span) {
                 feed.row = block_index() * p.span + (thread_index() & ~31u);
                 feed.stride = block_threads();
@@ -152,7 +152,7 @@ template <bool ALL, bool PLACE, class Done> __device__ __forceinline__ void look
         }
     } else {
         tile<32, true> warp;
-        Feed feed(n);
+        Feed<u64> feed(n);
         u64 i = 0;
         key now = feed.item() < n ? input_key(keys, feed.item()) : 0;
         key next = feed.ahead() < n ? input_key(keys, feed.ahead()) : 0;
