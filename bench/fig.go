@@ -53,6 +53,7 @@ var figures = map[string]figure{
 	"slab/5":        {slabSizes, 1 << 27, 1 << 18},
 	"slab/6":        {slabIncremental, 1 << 21, 1 << 14},
 	"slab/7a":       {slabMixed, 1 << 22, 1 << 15},
+	"slab/7b":       {slabMisra, 1_000_000, 1 << 14},
 	"slab/alloc":    {slabAlloc, 1_000_000, 1 << 16},
 	"warpcore/5":    {warpcoreDensity, 1 << 28, 1 << 18},
 	"warpcore/7":    {warpcoreMultiplicity, 1 << 28, 1 << 18},

@@ -25,22 +25,22 @@ const (
 
 // slabsFor is the average length of a chain at an average slab count of beta, if each pair goes to any bucket: pairs of a
 // bucket are then distributed by Poisson's law.
-func slabsFor(beta float64) float64 {
-	mean := beta * slabSlots
+func slabsFor(beta float64, slots int) float64 {
+	mean := beta * float64(slots)
 	sum, p, log := 0.0, 0.0, 0.0
 	for x := 0; x < 40 || p > 1e-12 || float64(x) < mean; x++ {
 		if x > 0 {
 			log += math.Log(float64(x))
 		}
 		p = math.Exp(float64(x)*math.Log(mean) - mean - log)
-		sum += p * float64(max(1, (x+slabSlots-1)/slabSlots))
+		sum += p * float64(max(1, (x+slots-1)/slots))
 	}
 	return sum
 }
 
 // slabUtilization is the paper's memory utilization (§III-C) that beta gives.
 func slabUtilization(beta float64) float64 {
-	return beta * slabSlots * 8 / (slabBytes * slabsFor(beta))
+	return beta * slabSlots * 8 / (slabBytes * slabsFor(beta, slabSlots))
 }
 
 // longestChain is how long, on average, the chains get that fixedSlab can make: a map halves its buckets while one slab in
@@ -60,46 +60,61 @@ func betaFor(utilization float64) float64 {
 	return lo
 }
 
-// fixedSlab makes an empty map for n pairs at any beta, which a load factor cannot say over 1, that neither grows nor shrinks:
-// MaxBytes forbids the one, and the map lets chains get longer by halving its buckets, until there are as few as beta asks for.
-func fixedSlab(d *device.Device, n int, beta float64) (m *slab.Map[uint32, uint32], err error) {
-	buckets := max(1, int(float64(n)/(beta*slabSlots)+0.5))
-	first := buckets
-	for need := 1.08*slabsFor(beta) + 0.05; 1.5*float64(first) < need*float64(buckets); {
-		first *= 2
-	}
-	slabs := (3*first + 1) / 2
-	m, err = slab.New[uint32, uint32](d, slab.Options{Options: table.Options{
-		Capacity: slabSlots * slabs, LoadFactor: 0.01, MaxBytes: int64(slabs+1) * slabBytes}})
+// fixedSlab makes an empty map for n pairs at any beta, which a load factor cannot say over 1, that neither grows nor shrinks.
+func fixedSlab(d *device.Device, n int, beta float64) (*slab.Map[uint32, uint32], error) {
+	f := fix(max(1, int(float64(n)/(beta*slabSlots)+0.5)), n, slabSlots)
+	m, err := slab.New[uint32, uint32](d, f.options())
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
+	if err := f.shrink(m.SlabStats, func(keys []uint32) error { return m.Insert(keys, keys) }, m.Clear); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return m, nil
+}
+
+// fixed is a table whose number of buckets stays: MaxBytes forbids that it grows, and it lets chains get longer by halving its
+// buckets, until there are as few as are wanted.
+type fixed struct{ buckets, slabs, slots int }
+
+// fix has room for n pairs.
+func fix(buckets, n, slots int) fixed {
+	first := buckets
+	beta := float64(n) / float64(buckets*slots)
+	for need := 1.08*slabsFor(beta, slots) + 0.05; 1.5*float64(first) < need*float64(buckets); {
+		first *= 2
+	}
+	return fixed{buckets, (3*first + 1) / 2, slots}
+}
+
+func (f fixed) options() slab.Options {
+	return slab.Options{Options: table.Options{Capacity: f.slots * f.slabs, LoadFactor: 0.01, MaxBytes: int64(f.slabs+1) * slabBytes}}
+}
+
+// shrink fills the table until it has halved its buckets often enough, and clears it.
+func (f fixed) shrink(stats func() (slab.Stats, error), insert func(keys []uint32) error, clear func() error) error {
+	all := f.slots * f.slabs
+	keys := make([]uint32, max(1, all/64))
+	for next := 0; next < all; next += len(keys) {
+		s, err := stats()
 		if err != nil {
-			m.Close()
+			return err
 		}
-	}()
-	keys := make([]uint32, max(1, slabSlots*slabs/64))
-	for next := 0; next < slabSlots*slabs; next += len(keys) {
-		s, err := m.SlabStats()
-		if err != nil {
-			return nil, err
-		}
-		if s.Buckets <= buckets {
+		if s.Buckets <= f.buckets {
 			break
 		}
 		for i := range keys {
 			keys[i] = uint32(next + i)
 		}
-		if err := m.Insert(keys, keys); err != nil {
+		if err := insert(keys); err != nil {
 			var full *table.FullError
 			if !errors.As(err, &full) {
-				return nil, err
+				return err
 			}
 			break
 		}
 	}
-	return m, m.Clear()
+	return clear()
 }
 
 // slabRow is one map's rates: build, all hits, no hits.
@@ -346,12 +361,14 @@ var slabGammas = []struct {
 	{"Γ2", [4]float64{0.1, 0.1, 0.4, 0.4}},
 }
 
+const gammaNote = "Γ: shares of inserts of new keys, deletes of keys that are there, searches of keys that are there, and of keys that are not: Γ0 (0.5, 0.5, 0, 0), Γ1 (0.2, 0.2, 0.3, 0.3), Γ2 (0.1, 0.1, 0.4, 0.4)"
+
 // slabMixed is Figure 7a: o.N pairs to begin with, and batches of as many operations.
 func slabMixed(d *device.Device, o FigOptions) (*Fig, error) {
 	fig := &Fig{
 		Title:   fmt.Sprintf("SlabHash, Figure 7a: mixed batches of %d operations on as many pairs of 4+4 bytes", o.N),
 		Columns: []string{"Γ", "utilization", "β", "slabs a bucket", "mixed G/s", "utilization after", "wrong", "note"},
-		Notes: []string{"Γ: shares of inserts of new keys, deletes of keys that are there, searches of keys that are there, and of keys that are not: Γ0 (0.5, 0.5, 0, 0), Γ1 (0.2, 0.2, 0.3, 0.3), Γ2 (0.1, 0.1, 0.4, 0.4)",
+		Notes: []string{gammaNote,
 			"utilization: before the first batch; wrong: operations with another status or value than must come of them, and pairs too many or too few in the end",
 			"maps neither grow nor shrink; flushes of deleted pairs, which the default policy makes at the end of a batch, are part of the time"},
 		Plots: []Plot{{Title: "SlabHash, Figure 7a: mixed batches", X: "utilization", Y: "mixed G/s", Series: "Γ"}},
@@ -481,6 +498,9 @@ func (x *mixing) next(rng *rand.Rand, shares [4]float64, fresh int) (inserts int
 	return inserts
 }
 
+// mixedStatus is what must come of each kind of operation.
+var mixedStatus = [4]table.Status{table.Added, table.Present, table.Present, table.Absent}
+
 // wrong counts the operations of the last batch of which something else came.
 func (x *mixing) wrong(st *device.Stream) (wrong int, err error) {
 	status, err := x.status.Host(st)
@@ -491,13 +511,12 @@ func (x *mixing) wrong(st *device.Stream) (wrong int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	want := [4]table.Status{table.Added, table.Present, table.Present, table.Absent}
 	for i, kind := range x.host.kinds {
 		value := uint32(0)
 		if kind == 2 {
 			value = x.host.values[i]
 		}
-		if status[i] != want[kind] || results[i] != value {
+		if status[i] != mixedStatus[kind] || results[i] != value {
 			wrong++
 		}
 	}

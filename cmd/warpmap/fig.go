@@ -34,6 +34,12 @@ CSV, with its plots as SVG and PNG. What a table could not do is an empty cell, 
   gph/overwrite  inserts of keys that are there
   gph/theorem    relocations and refused inserts by load, beside section 6.2
   host           what a Go program sees, by the wall clock
+  slab/4         build and look-ups by memory utilization
+  slab/5         build and look-ups by the number of pairs
+  slab/6         batch after batch, inserted or rebuilt from scratch
+  slab/7a        mixed batches by memory utilization
+  slab/7b        mixed batches by the number of buckets, beside lists without locks
+  slab/alloc     the allocator on its own
   warpcore/5     inserts and look-ups by density and lanes per key
   warpcore/7     keys with several values`,
 		Example: `  warpmap bench fig gph/9 --n 1000000 --out plots
