@@ -151,15 +151,17 @@ func slabWork(d *device.Device, n int) (*work[uint32, uint32], error) {
 
 // slabLoads is Figure 4.
 func slabLoads(d *device.Device, o FigOptions) (*Fig, error) {
+	slabs := map[string]any{"table": "slab"}
 	fig := &Fig{
 		Title:   fmt.Sprintf("SlabHash, Figure 4: %d pairs of 4+4 bytes by the average slab count", o.N),
-		Columns: []string{"β", "buckets", "slabs a bucket", "utilization", "insert G/s", "find G/s, all hits", "find G/s, no hits", "wrong", "note"},
-		Notes:   []string{"β: pairs over the slots of the base slabs, as measured; beyond 1 the table has come to MaxBytes, and neither grows nor shrinks"},
+		Columns: []string{"table", "β", "buckets", "slabs a bucket", "utilization", "insert G/s", "find G/s, all hits", "find G/s, no hits", "wrong", "note"},
+		Notes: []string{"β: pairs over the slots of the base slabs, as measured; beyond 1 the table has come to MaxBytes, and neither grows nor shrinks",
+			cuckooNote + ". Its utilization is its load factor: that of each of slab's rows, and 0.9"},
 		Plots: []Plot{
-			{Name: "insert", Title: "SlabHash, Figure 4a: inserts into an empty table", X: "utilization", Y: "insert G/s"},
-			{Name: "hits", Title: "SlabHash, Figure 4b: look-ups, all hits", X: "utilization", Y: "find G/s, all hits"},
-			{Name: "none", Title: "SlabHash, Figure 4b: look-ups, no hits", X: "utilization", Y: "find G/s, no hits"},
-			{Name: "utilization", Title: "SlabHash, Figure 4c: memory utilization", X: "β", Y: "utilization"},
+			{Name: "insert", Title: "SlabHash, Figure 4a: inserts into an empty table", X: "utilization", Y: "insert G/s", Series: "table"},
+			{Name: "hits", Title: "SlabHash, Figure 4b: look-ups, all hits", X: "utilization", Y: "find G/s, all hits", Series: "table"},
+			{Name: "none", Title: "SlabHash, Figure 4b: look-ups, no hits", X: "utilization", Y: "find G/s, no hits", Series: "table"},
+			{Name: "utilization", Title: "SlabHash, Figure 4c: memory utilization", X: "β", Y: "utilization", Only: slabs},
 		},
 	}
 	w, err := slabWork(d, o.N)
@@ -167,6 +169,18 @@ func slabLoads(d *device.Device, o FigOptions) (*Fig, error) {
 		return nil, err
 	}
 	defer w.free()
+	cuckoo := func(load float64) (r slabRow, err error) {
+		o.Step(fmt.Sprintf("cuckoo at a load factor of %v", load))
+		r, note, err := measureCuckoo(w, load)
+		if err != nil {
+			note, err := refusal(err)
+			fig.add("cuckoo", nil, nil, nil, load, nil, nil, nil, nil, note)
+			return slabRow{}, err
+		}
+		fig.add("cuckoo", nil, nil, nil, load, round(r.build), round(r.hits), round(r.none), r.wrong, note)
+		return r, nil
+	}
+	var faster against
 	for _, beta := range []float64{0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 3} {
 		o.Step(fmt.Sprintf("β = %v", beta))
 		r, err := slabAt(w, beta)
@@ -175,12 +189,24 @@ func slabLoads(d *device.Device, o FigOptions) (*Fig, error) {
 			if err != nil {
 				return nil, err
 			}
-			fig.add(beta, nil, nil, nil, nil, nil, nil, nil, note)
+			fig.add("slab", beta, nil, nil, nil, nil, nil, nil, nil, note)
 			continue
 		}
-		fig.add(round(r.stats.AverageSlabCount), r.stats.Buckets, round(r.stats.SlabsPerBucket), round(r.stats.Utilization),
+		u := round(r.stats.Utilization)
+		fig.add("slab", round(r.stats.AverageSlabCount), r.stats.Buckets, round(r.stats.SlabsPerBucket), u,
 			round(r.build), round(r.hits), round(r.none), r.wrong, "")
+		other, err := cuckoo(u)
+		if err != nil {
+			return nil, err
+		}
+		if other.build > 0 {
+			faster.add(other, r)
+		}
 	}
+	if _, err := cuckoo(0.9); err != nil {
+		return nil, err
+	}
+	fig.Notes = append(fig.Notes, faster.String())
 	return fig, nil
 }
 
@@ -200,42 +226,64 @@ func slabAt(w *work[uint32, uint32], beta float64) (r slabRow, err error) {
 
 // slabSizes is Figure 5: o.N is the largest of the sizes.
 func slabSizes(d *device.Device, o FigOptions) (*Fig, error) {
+	load := slabUtilization(slabBeta)
 	fig := &Fig{
 		Title:   fmt.Sprintf("SlabHash, Figure 5: up to %d pairs of 4+4 bytes, β = %v", o.N, slabBeta),
-		Columns: []string{"pairs", "utilization", "insert G/s", "find G/s, all hits", "find G/s, no hits", "wrong", "note"},
+		Columns: []string{"pairs", "table", "utilization", "insert G/s", "find G/s, all hits", "find G/s, no hits", "wrong", "note"},
+		Notes:   []string{cuckooNote},
 		Plots: []Plot{
-			{Name: "insert", Title: "SlabHash, Figure 5a: inserts into an empty table", X: "pairs", Y: "insert G/s", LogX: true},
-			{Name: "hits", Title: "SlabHash, Figure 5b: look-ups, all hits", X: "pairs", Y: "find G/s, all hits", LogX: true},
-			{Name: "none", Title: "SlabHash, Figure 5b: look-ups, no hits", X: "pairs", Y: "find G/s, no hits", LogX: true},
+			{Name: "insert", Title: "SlabHash, Figure 5a: inserts into an empty table", X: "pairs", Y: "insert G/s", Series: "table", LogX: true},
+			{Name: "hits", Title: "SlabHash, Figure 5b: look-ups, all hits", X: "pairs", Y: "find G/s, all hits", Series: "table", LogX: true},
+			{Name: "none", Title: "SlabHash, Figure 5b: look-ups, no hits", X: "pairs", Y: "find G/s, no hits", Series: "table", LogX: true},
 		},
 	}
+	var faster against
 	for half := 11; half >= 0; half-- { // 2^16 to 2^27
 		n := o.N >> half
 		if n == 0 {
 			continue
 		}
 		o.Step(fmt.Sprintf("%d pairs", n))
-		r, err := slabOf(d, n)
-		if err != nil {
-			note, err := refusal(err)
+		var both [2]slabRow
+		err := slabOf(d, n, func(i int, r slabRow, note string, err error) error {
+			kind := []string{"slab", "cuckoo"}[i]
 			if err != nil {
-				return nil, err
+				note, err := refusal(err)
+				fig.add(n, kind, nil, nil, nil, nil, nil, note)
+				return err
 			}
-			fig.add(n, nil, nil, nil, nil, nil, note)
-			continue
+			u := r.stats.Utilization
+			if kind == "cuckoo" {
+				u = load
+			}
+			both[i] = r
+			fig.add(n, kind, round(u), round(r.build), round(r.hits), round(r.none), r.wrong, note)
+			return nil
+		})
+		if err != nil {
+			return nil, err
 		}
-		fig.add(n, round(r.stats.Utilization), round(r.build), round(r.hits), round(r.none), r.wrong, "")
+		if both[0].build > 0 && both[1].build > 0 {
+			faster.add(both[1], both[0])
+		}
 	}
+	fig.Notes = append(fig.Notes, faster.String())
 	return fig, nil
 }
 
-func slabOf(d *device.Device, n int) (r slabRow, err error) {
+// slabOf measures slab and cuckoo with n pairs, and hands both to done.
+func slabOf(d *device.Device, n int, done func(i int, r slabRow, note string, err error) error) error {
 	w, err := slabWork(d, n)
 	if err != nil {
-		return r, err
+		return errors.Join(done(0, slabRow{}, "", err), done(1, slabRow{}, "", err))
 	}
 	defer w.free()
-	return slabAt(w, slabBeta)
+	r, err := slabAt(w, slabBeta)
+	if err := done(0, r, "", err); err != nil {
+		return err
+	}
+	r, note, err := measureCuckoo(w, slabUtilization(slabBeta))
+	return done(1, r, note, err)
 }
 
 // slabIncremental is Figure 6: batches of 1/64, 1/32 and 1/16 of o.N pairs (of 2 million: 32k, 64k, 128k).
@@ -245,7 +293,7 @@ func slabIncremental(d *device.Device, o FigOptions) (*Fig, error) {
 		Title:   fmt.Sprintf("SlabHash, Figure 6: %d pairs of 4+4 bytes in batches, inserted or rebuilt from scratch", o.N),
 		Columns: []string{"batch", "table", "pairs", "total ms", "slab is faster", "wrong", "note"},
 		Notes: []string{fmt.Sprintf("slab: batches inserted into one table that ends at a utilization of %v; others: tables of a load factor of %v "+
-			"at the end, cleared for each batch and filled with all pairs so far", final, final)},
+			"at the end, cleared for each batch and filled with all pairs so far; cuckoo has that load factor each time", final, final), cuckooNote},
 		Plots: []Plot{{Title: "SlabHash, Figure 6: time for all batches", X: "pairs", Y: "total ms", Series: "table", Facet: "batch", LogY: true}},
 	}
 	w, err := slabWork(d, o.N)
@@ -256,7 +304,7 @@ func slabIncremental(d *device.Device, o FigOptions) (*Fig, error) {
 	for _, part := range []int{64, 32, 16} {
 		batch := max(1, (o.N+part-1)/part)
 		var slabTimes []time.Duration
-		for _, kind := range []string{"slab", "warpcore", "gph"} {
+		for _, kind := range []string{"slab", "warpcore", "gph", "cuckoo"} {
 			o.Step(fmt.Sprintf("batches of %d: %s", batch, kind))
 			load := final
 			if kind == "slab" {
@@ -290,11 +338,26 @@ func slabIncremental(d *device.Device, o FigOptions) (*Fig, error) {
 	return fig, nil
 }
 
+// batched is a table that batches are inserted into.
+type batched interface {
+	Clear() error
+	InsertOn(st *device.Stream, keys, values device.Slice[uint32]) error
+	FindOn(st *device.Stream, keys, values device.Slice[uint32], found device.Slice[bool]) error
+	Close() error
+}
+
+func newBatched(d *device.Device, kind string, n int, load float64) (batched, error) {
+	if kind == "cuckoo" {
+		return newCuckoo(d, n, load)
+	}
+	return warpmap.New[uint32, uint32](d, kind, table.Options{Capacity: n, LoadFactor: load})
+}
+
 // incremental times all batches, of the run of median time: the time until each was in. slab gets each batch; other
 // tables are rebuilt.
 func incremental(w *work[uint32, uint32], kind string, load float64, batch int) (ends []int, times []time.Duration, wrong int, err error) {
 	st, n := w.d.Stream(), w.o.N
-	m, err := warpmap.New[uint32, uint32](w.d, kind, table.Options{Capacity: n, LoadFactor: load})
+	m, err := newBatched(w.d, kind, n, load)
 	if err != nil {
 		return nil, nil, 0, err
 	}

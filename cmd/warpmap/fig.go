@@ -34,7 +34,7 @@ CSV, with its plots as SVG and PNG. What a table could not do is an empty cell, 
   gph/overwrite  inserts of keys that are there
   gph/theorem    relocations and refused inserts by load, beside section 6.2
   host           what a Go program sees, by the wall clock
-  slab/4         build and look-ups by memory utilization
+  slab/4         build and look-ups by memory utilization, beside cuckoo hashing, as slab/5 and slab/6
   slab/5         build and look-ups by the number of pairs
   slab/6         batch after batch, inserted or rebuilt from scratch
   slab/7a        mixed batches by memory utilization
