@@ -47,7 +47,8 @@ WARPMAP_KERNEL(cuckoo_build, CuckooParams) {
     }
 }
 
-// A slot that once held a pair holds one for ever. So at an empty slot the search ends: the key's pair would have been there.
+// A slot that once held a pair holds one for ever. So at an empty slot only the stash is left: a pair of a later slot would
+// have been in this one, but one in the stash went there before it had been in all.
 WARPMAP_KERNEL(cuckoo_find, CuckooParams) {
     for (u64 i = grid_thread(); i < p.n; i += grid_threads()) {
         u32 key = load_readonly(at<u32>(p.keys) + i);
@@ -55,7 +56,7 @@ WARPMAP_KERNEL(cuckoo_find, CuckooParams) {
 #pragma unroll
         for (int f = 1; f < FUNCTIONS; f++)
             if (pair != EMPTY && (u32)pair != key) pair = load_relaxed(slot_of(p, f, key));
-        if (pair != EMPTY && (u32)pair != key && p.stashed) pair = load_relaxed(stash_of(p, key));
+        if ((pair == EMPTY || (u32)pair != key) && p.stashed) pair = load_relaxed(stash_of(p, key));
         bool found = pair != EMPTY && (u32)pair == key;
         at<u32>(p.values)[i] = found ? (u32)(pair >> 32) : 0;
         at<u8>(p.found)[i] = found;
