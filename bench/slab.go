@@ -664,7 +664,8 @@ func slabAlloc(d *device.Device, o FigOptions) (*Fig, error) {
 	fig := &Fig{
 		Title:   fmt.Sprintf("SlabAlloc: %d slabs of 128 bytes, one a thread", o.N),
 		Columns: []string{"allocator", "pool, times as many", "slabs", "allocate G/s", "release G/s", "wrong", "note"},
-		Notes:   []string{"wrong: threads that got no slab, or another's"},
+		Notes: []string{"wrong: threads that got no slab, or another's",
+			fmt.Sprintf("malloc: as many blocks of %d bytes; of CUDA's, the pool is the context's heap", slabBytes)},
 		Plots: []Plot{
 			{Name: "allocate", Title: "SlabAlloc: one slab a thread", X: "pool, times as many", Y: "allocate G/s", Series: "allocator", LogX: true},
 			{Name: "release", Title: "SlabAlloc: slabs given back", X: "pool, times as many", Y: "release G/s", Series: "allocator", LogX: true},
@@ -688,6 +689,15 @@ func slabAlloc(d *device.Device, o FigOptions) (*Fig, error) {
 			fig.add(append([]any{name, times}, row...)...)
 		}
 	}
+	o.Step("malloc")
+	row, err := mallocRow(d, o.N)
+	note := ""
+	if err != nil {
+		if note, err = refusal(err); err != nil {
+			return nil, err
+		}
+	}
+	fig.add(append(row, note)...)
 	return fig, nil
 }
 

@@ -106,7 +106,7 @@ func TestUnlike(t *testing.T) {
 
 // The kernels of slab's figures compile for GPUs, on machines that have none.
 func TestSlabFiguresCompileForGPUs(t *testing.T) {
-	for _, p := range []*device.Program{misraProgram(), cuckooProgram()} {
+	for _, p := range []*device.Program{misraProgram(), cuckooProgram(), mallocProgram()} {
 		for _, arch := range []string{"sm_70", "sm_90"} {
 			t.Run(fmt.Sprintf("%s %s", p.Name, arch), func(t *testing.T) {
 				_, err := device.CompileFor(arch, p)

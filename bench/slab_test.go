@@ -56,7 +56,7 @@ func TestSlabMixed(t *testing.T) {
 }
 
 func TestSlabAlloc(t *testing.T) {
-	rows(t, "slab/alloc", 3000, 8, func(at func(string) any) {
+	rows(t, "slab/alloc", 3000, 9, func(at func(string) any) {
 		atLeast(t, "allocate", at("allocate G/s"), 1e-9)
 		atLeast(t, "release", at("release G/s"), 1e-9)
 	})

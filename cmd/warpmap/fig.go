@@ -39,7 +39,7 @@ CSV, with its plots as SVG and PNG. What a table could not do is an empty cell, 
   slab/6         batch after batch, inserted or rebuilt from scratch
   slab/7a        mixed batches by memory utilization
   slab/7b        mixed batches by the number of buckets, beside lists without locks
-  slab/alloc     the allocator on its own
+  slab/alloc     the allocator on its own, beside malloc
   warpcore/5     inserts and look-ups by density and lanes per key
   warpcore/7     keys with several values`,
 		Example: `  warpmap bench fig gph/9 --n 1000000 --out plots
