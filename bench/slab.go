@@ -512,12 +512,12 @@ func (x *mixing) free() {
 func valueOf(key uint32) uint32 { return uint32(workload.Value(uint64(key))) }
 
 // next makes a batch: new keys from index fresh on. It returns how many are new; present is what is there afterwards.
-func (x *mixing) next(rng *rand.Rand, shares [4]float64, fresh int) (inserts int) {
-	h := &x.host
+func (h *mixingHost) next(kinds workload.Keys, rng *rand.Rand, shares [4]float64, fresh int) (inserts int) {
 	var left [4]int
-	rest := x.n
+	n := len(h.ops)
+	rest := n
 	for i, s := range shares[:3] {
-		left[i] = min(rest, int(s*float64(x.n)+0.5))
+		left[i] = min(rest, int(s*float64(n)+0.5))
 		rest -= left[i]
 	}
 	left[3] = rest
@@ -525,7 +525,7 @@ func (x *mixing) next(rng *rand.Rand, shares [4]float64, fresh int) (inserts int
 		left[0], left[3] = left[0]+left[3], 0
 	}
 	left[1] = min(left[1], len(h.present))
-	inserts = x.n - left[1] - left[2] - left[3]
+	inserts = n - left[1] - left[2] - left[3]
 	left[0] = inserts
 	h.deleted = h.deleted[:0]
 	for range left[1] { // first: no search asks for them
@@ -535,8 +535,8 @@ func (x *mixing) next(rng *rand.Rand, shares [4]float64, fresh int) (inserts int
 		h.present = h.present[:last]
 	}
 	there := h.present
-	for i := range x.n {
-		kind, draw := 0, rng.IntN(x.n-i)
+	for i := range n {
+		kind, draw := 0, rng.IntN(n-i)
 		for draw >= left[kind] {
 			draw -= left[kind]
 			kind++
@@ -545,7 +545,7 @@ func (x *mixing) next(rng *rand.Rand, shares [4]float64, fresh int) (inserts int
 		h.kinds[i] = uint8(kind)
 		switch {
 		case kind == 0:
-			h.ops[i], h.keys[i] = table.OpInsert, uint32(x.kinds.At(uint64(fresh)))
+			h.ops[i], h.keys[i] = table.OpInsert, uint32(kinds.At(uint64(fresh)))
 			fresh++
 			h.present = append(h.present, h.keys[i])
 		case kind == 1:
@@ -554,7 +554,7 @@ func (x *mixing) next(rng *rand.Rand, shares [4]float64, fresh int) (inserts int
 			h.ops[i], h.keys[i] = table.OpFind, there[rng.IntN(len(there))]
 		default: // of the upper half of the indices nothing is ever inserted
 			h.kinds[i] = 3
-			h.ops[i], h.keys[i] = table.OpFind, uint32(x.kinds.At(1<<31+rng.Uint64N(1<<31)))
+			h.ops[i], h.keys[i] = table.OpFind, uint32(kinds.At(1<<31+rng.Uint64N(1<<31)))
 		}
 		h.values[i] = valueOf(h.keys[i])
 	}
@@ -574,16 +574,20 @@ func (x *mixing) wrong(st *device.Stream) (wrong int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	for i, kind := range x.host.kinds {
+	return x.host.unexpected(status, results), nil
+}
+
+func (h *mixingHost) unexpected(status []table.Status, results []uint32) (n int) {
+	for i, kind := range h.kinds {
 		value := uint32(0)
 		if kind == 2 {
-			value = x.host.values[i]
+			value = h.values[i]
 		}
 		if status[i] != mixedStatus[kind] || results[i] != value {
-			wrong++
+			n++
 		}
 	}
-	return wrong, nil
+	return n
 }
 
 // measure fills a map and runs batches in it: one to warm up, and Runs of which the median counts.
@@ -617,7 +621,7 @@ func (x *mixing) measure(beta float64, shares [4]float64) (row []any, err error)
 			}
 		}
 		prepared = true
-		fresh += x.next(rng, shares, fresh)
+		fresh += h.next(x.kinds, rng, shares, fresh)
 		return errors.Join(x.ops.Write(st, h.ops), x.keys.Write(st, h.keys), x.values.Write(st, h.values))
 	}, func() error { return m.MixedOn(st, x.ops, x.keys, x.values, x.results, x.status) })
 	if err != nil {

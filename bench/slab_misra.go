@@ -79,7 +79,7 @@ func (c *concurrent) make(shares [4]float64) error {
 	st, h := c.d.Stream(), &c.host
 	workload.Pairs(c.kinds, h.keys, h.values)
 	h.present = append(h.present[:0], h.keys...)
-	c.next(rand.New(rand.NewPCG(1, uint64(c.n))), shares, c.n)
+	h.next(c.kinds, rand.New(rand.NewPCG(1, uint64(c.n))), shares, c.n)
 	c.want = append(c.want[:0], h.present...)
 	slices.Sort(c.want)
 	return errors.Join(c.ops.Write(st, h.ops), c.keys.Write(st, h.keys))
