@@ -23,8 +23,9 @@ type Fig struct {
 
 // FigOptions say how to measure a figure.
 type FigOptions struct {
-	N    int               // pairs; 0: the paper's number on a GPU, and a small one on the CPU
-	Step func(what string) // progress; may be nil
+	N       int               // pairs; 0: the paper's number on a GPU, and a small one on the CPU
+	Batches int               // of slab/churn; 0: 1,000 on a GPU, and 50 on the CPU
+	Step    func(what string) // progress; may be nil
 	// Self is a command line that runs FindOnce on the Batch that its last argument, added to these, holds as JSON: for
 	// figures that watch this program from outside.
 	Self []string
@@ -53,7 +54,9 @@ var figures = map[string]figure{
 	"slab/5":        {slabSizes, 1 << 27, 1 << 18},
 	"slab/6":        {slabIncremental, 1 << 21, 1 << 14},
 	"slab/7a":       {slabMixed, 1 << 22, 1 << 15},
+	"slab/7b":       {slabMisra, 1_000_000, 1 << 14},
 	"slab/alloc":    {slabAlloc, 1_000_000, 1 << 16},
+	"slab/churn":    {slabChurn, 1 << 22, 1 << 14},
 	"warpcore/5":    {warpcoreDensity, 1 << 28, 1 << 18},
 	"warpcore/7":    {warpcoreMultiplicity, 1 << 28, 1 << 18},
 }
@@ -75,6 +78,9 @@ func Figure(d *device.Device, name string, o FigOptions) (*Fig, error) {
 	}
 	if o.N < 0 || o.N > 1<<32 {
 		return nil, fmt.Errorf("figure %s with %d pairs: want 1 to 2³², or 0 for the figure's own number", name, o.N)
+	}
+	if o.Batches < 0 {
+		return nil, fmt.Errorf("figure %s with %d batches", name, o.Batches)
 	}
 	if o.N == 0 {
 		o.N = f.cpu

@@ -25,22 +25,22 @@ const (
 
 // slabsFor is the average length of a chain at an average slab count of beta, if each pair goes to any bucket: pairs of a
 // bucket are then distributed by Poisson's law.
-func slabsFor(beta float64) float64 {
-	mean := beta * slabSlots
+func slabsFor(beta float64, slots int) float64 {
+	mean := beta * float64(slots)
 	sum, p, log := 0.0, 0.0, 0.0
 	for x := 0; x < 40 || p > 1e-12 || float64(x) < mean; x++ {
 		if x > 0 {
 			log += math.Log(float64(x))
 		}
 		p = math.Exp(float64(x)*math.Log(mean) - mean - log)
-		sum += p * float64(max(1, (x+slabSlots-1)/slabSlots))
+		sum += p * float64(max(1, (x+slots-1)/slots))
 	}
 	return sum
 }
 
 // slabUtilization is the paper's memory utilization (§III-C) that beta gives.
 func slabUtilization(beta float64) float64 {
-	return beta * slabSlots * 8 / (slabBytes * slabsFor(beta))
+	return beta * slabSlots * 8 / (slabBytes * slabsFor(beta, slabSlots))
 }
 
 // longestChain is how long, on average, the chains get that fixedSlab can make: a map halves its buckets while one slab in
@@ -60,46 +60,61 @@ func betaFor(utilization float64) float64 {
 	return lo
 }
 
-// fixedSlab makes an empty map for n pairs at any beta, which a load factor cannot say over 1, that neither grows nor shrinks:
-// MaxBytes forbids the one, and the map lets chains get longer by halving its buckets, until there are as few as beta asks for.
-func fixedSlab(d *device.Device, n int, beta float64) (m *slab.Map[uint32, uint32], err error) {
-	buckets := max(1, int(float64(n)/(beta*slabSlots)+0.5))
-	first := buckets
-	for need := 1.08*slabsFor(beta) + 0.05; 1.5*float64(first) < need*float64(buckets); {
-		first *= 2
-	}
-	slabs := (3*first + 1) / 2
-	m, err = slab.New[uint32, uint32](d, slab.Options{Options: table.Options{
-		Capacity: slabSlots * slabs, LoadFactor: 0.01, MaxBytes: int64(slabs+1) * slabBytes}})
+// fixedSlab makes an empty map for n pairs at any beta, which a load factor cannot say over 1, that neither grows nor shrinks.
+func fixedSlab(d *device.Device, n int, beta float64) (*slab.Map[uint32, uint32], error) {
+	f := fix(max(1, int(float64(n)/(beta*slabSlots)+0.5)), n, slabSlots)
+	m, err := slab.New[uint32, uint32](d, f.options())
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
+	if err := f.shrink(m.SlabStats, func(keys []uint32) error { return m.Insert(keys, keys) }, m.Clear); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return m, nil
+}
+
+// fixed is a table whose number of buckets stays: MaxBytes forbids that it grows, and it lets chains get longer by halving its
+// buckets, until there are as few as are wanted.
+type fixed struct{ buckets, slabs, slots int }
+
+// fix has room for n pairs.
+func fix(buckets, n, slots int) fixed {
+	first := buckets
+	beta := float64(n) / float64(buckets*slots)
+	for need := 1.08*slabsFor(beta, slots) + 0.05; 1.5*float64(first) < need*float64(buckets); {
+		first *= 2
+	}
+	return fixed{buckets, (3*first + 1) / 2, slots}
+}
+
+func (f fixed) options() slab.Options {
+	return slab.Options{Options: table.Options{Capacity: f.slots * f.slabs, LoadFactor: 0.01, MaxBytes: int64(f.slabs+1) * slabBytes}}
+}
+
+// shrink fills the table until it has halved its buckets often enough, and clears it.
+func (f fixed) shrink(stats func() (slab.Stats, error), insert func(keys []uint32) error, clear func() error) error {
+	all := f.slots * f.slabs
+	keys := make([]uint32, max(1, all/64))
+	for next := 0; next < all; next += len(keys) {
+		s, err := stats()
 		if err != nil {
-			m.Close()
+			return err
 		}
-	}()
-	keys := make([]uint32, max(1, slabSlots*slabs/64))
-	for next := 0; next < slabSlots*slabs; next += len(keys) {
-		s, err := m.SlabStats()
-		if err != nil {
-			return nil, err
-		}
-		if s.Buckets <= buckets {
+		if s.Buckets <= f.buckets {
 			break
 		}
 		for i := range keys {
 			keys[i] = uint32(next + i)
 		}
-		if err := m.Insert(keys, keys); err != nil {
+		if err := insert(keys); err != nil {
 			var full *table.FullError
 			if !errors.As(err, &full) {
-				return nil, err
+				return err
 			}
 			break
 		}
 	}
-	return m, m.Clear()
+	return clear()
 }
 
 // slabRow is one map's rates: build, all hits, no hits.
@@ -136,15 +151,17 @@ func slabWork(d *device.Device, n int) (*work[uint32, uint32], error) {
 
 // slabLoads is Figure 4.
 func slabLoads(d *device.Device, o FigOptions) (*Fig, error) {
+	slabs := map[string]any{"table": "slab"}
 	fig := &Fig{
 		Title:   fmt.Sprintf("SlabHash, Figure 4: %d pairs of 4+4 bytes by the average slab count", o.N),
-		Columns: []string{"β", "buckets", "slabs a bucket", "utilization", "insert G/s", "find G/s, all hits", "find G/s, no hits", "wrong", "note"},
-		Notes:   []string{"β: pairs over the slots of the base slabs, as measured; beyond 1 the table has come to MaxBytes, and neither grows nor shrinks"},
+		Columns: []string{"table", "β", "buckets", "slabs a bucket", "utilization", "insert G/s", "find G/s, all hits", "find G/s, no hits", "wrong", "note"},
+		Notes: []string{"β: pairs over the slots of the base slabs, as measured; beyond 1 the table has come to MaxBytes, and neither grows nor shrinks",
+			cuckooNote + ". Its utilization is its load factor: that of each of slab's rows, and 0.9"},
 		Plots: []Plot{
-			{Name: "insert", Title: "SlabHash, Figure 4a: inserts into an empty table", X: "utilization", Y: "insert G/s"},
-			{Name: "hits", Title: "SlabHash, Figure 4b: look-ups, all hits", X: "utilization", Y: "find G/s, all hits"},
-			{Name: "none", Title: "SlabHash, Figure 4b: look-ups, no hits", X: "utilization", Y: "find G/s, no hits"},
-			{Name: "utilization", Title: "SlabHash, Figure 4c: memory utilization", X: "β", Y: "utilization"},
+			{Name: "insert", Title: "SlabHash, Figure 4a: inserts into an empty table", X: "utilization", Y: "insert G/s", Series: "table"},
+			{Name: "hits", Title: "SlabHash, Figure 4b: look-ups, all hits", X: "utilization", Y: "find G/s, all hits", Series: "table"},
+			{Name: "none", Title: "SlabHash, Figure 4b: look-ups, no hits", X: "utilization", Y: "find G/s, no hits", Series: "table"},
+			{Name: "utilization", Title: "SlabHash, Figure 4c: memory utilization", X: "β", Y: "utilization", Only: slabs},
 		},
 	}
 	w, err := slabWork(d, o.N)
@@ -152,6 +169,18 @@ func slabLoads(d *device.Device, o FigOptions) (*Fig, error) {
 		return nil, err
 	}
 	defer w.free()
+	cuckoo := func(load float64) (r slabRow, err error) {
+		o.Step(fmt.Sprintf("cuckoo at a load factor of %v", load))
+		r, note, err := measureCuckoo(w, load)
+		if err != nil {
+			note, err := refusal(err)
+			fig.add("cuckoo", nil, nil, nil, load, nil, nil, nil, nil, note)
+			return slabRow{}, err
+		}
+		fig.add("cuckoo", nil, nil, nil, load, round(r.build), round(r.hits), round(r.none), r.wrong, note)
+		return r, nil
+	}
+	var faster against
 	for _, beta := range []float64{0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5, 2, 3} {
 		o.Step(fmt.Sprintf("β = %v", beta))
 		r, err := slabAt(w, beta)
@@ -160,12 +189,24 @@ func slabLoads(d *device.Device, o FigOptions) (*Fig, error) {
 			if err != nil {
 				return nil, err
 			}
-			fig.add(beta, nil, nil, nil, nil, nil, nil, nil, note)
+			fig.add("slab", beta, nil, nil, nil, nil, nil, nil, nil, note)
 			continue
 		}
-		fig.add(round(r.stats.AverageSlabCount), r.stats.Buckets, round(r.stats.SlabsPerBucket), round(r.stats.Utilization),
+		u := round(r.stats.Utilization)
+		fig.add("slab", round(r.stats.AverageSlabCount), r.stats.Buckets, round(r.stats.SlabsPerBucket), u,
 			round(r.build), round(r.hits), round(r.none), r.wrong, "")
+		other, err := cuckoo(u)
+		if err != nil {
+			return nil, err
+		}
+		if other.build > 0 {
+			faster.add(other, r)
+		}
 	}
+	if _, err := cuckoo(0.9); err != nil {
+		return nil, err
+	}
+	fig.Notes = append(fig.Notes, faster.String())
 	return fig, nil
 }
 
@@ -185,42 +226,64 @@ func slabAt(w *work[uint32, uint32], beta float64) (r slabRow, err error) {
 
 // slabSizes is Figure 5: o.N is the largest of the sizes.
 func slabSizes(d *device.Device, o FigOptions) (*Fig, error) {
+	load := slabUtilization(slabBeta)
 	fig := &Fig{
 		Title:   fmt.Sprintf("SlabHash, Figure 5: up to %d pairs of 4+4 bytes, β = %v", o.N, slabBeta),
-		Columns: []string{"pairs", "utilization", "insert G/s", "find G/s, all hits", "find G/s, no hits", "wrong", "note"},
+		Columns: []string{"pairs", "table", "utilization", "insert G/s", "find G/s, all hits", "find G/s, no hits", "wrong", "note"},
+		Notes:   []string{cuckooNote},
 		Plots: []Plot{
-			{Name: "insert", Title: "SlabHash, Figure 5a: inserts into an empty table", X: "pairs", Y: "insert G/s", LogX: true},
-			{Name: "hits", Title: "SlabHash, Figure 5b: look-ups, all hits", X: "pairs", Y: "find G/s, all hits", LogX: true},
-			{Name: "none", Title: "SlabHash, Figure 5b: look-ups, no hits", X: "pairs", Y: "find G/s, no hits", LogX: true},
+			{Name: "insert", Title: "SlabHash, Figure 5a: inserts into an empty table", X: "pairs", Y: "insert G/s", Series: "table", LogX: true},
+			{Name: "hits", Title: "SlabHash, Figure 5b: look-ups, all hits", X: "pairs", Y: "find G/s, all hits", Series: "table", LogX: true},
+			{Name: "none", Title: "SlabHash, Figure 5b: look-ups, no hits", X: "pairs", Y: "find G/s, no hits", Series: "table", LogX: true},
 		},
 	}
+	var faster against
 	for half := 11; half >= 0; half-- { // 2^16 to 2^27
 		n := o.N >> half
 		if n == 0 {
 			continue
 		}
 		o.Step(fmt.Sprintf("%d pairs", n))
-		r, err := slabOf(d, n)
-		if err != nil {
-			note, err := refusal(err)
+		var both [2]slabRow
+		err := slabOf(d, n, func(i int, r slabRow, note string, err error) error {
+			kind := []string{"slab", "cuckoo"}[i]
 			if err != nil {
-				return nil, err
+				note, err := refusal(err)
+				fig.add(n, kind, nil, nil, nil, nil, nil, note)
+				return err
 			}
-			fig.add(n, nil, nil, nil, nil, nil, note)
-			continue
+			u := r.stats.Utilization
+			if kind == "cuckoo" {
+				u = load
+			}
+			both[i] = r
+			fig.add(n, kind, round(u), round(r.build), round(r.hits), round(r.none), r.wrong, note)
+			return nil
+		})
+		if err != nil {
+			return nil, err
 		}
-		fig.add(n, round(r.stats.Utilization), round(r.build), round(r.hits), round(r.none), r.wrong, "")
+		if both[0].build > 0 && both[1].build > 0 {
+			faster.add(both[1], both[0])
+		}
 	}
+	fig.Notes = append(fig.Notes, faster.String())
 	return fig, nil
 }
 
-func slabOf(d *device.Device, n int) (r slabRow, err error) {
+// slabOf measures slab and cuckoo with n pairs, and hands both to done.
+func slabOf(d *device.Device, n int, done func(i int, r slabRow, note string, err error) error) error {
 	w, err := slabWork(d, n)
 	if err != nil {
-		return r, err
+		return errors.Join(done(0, slabRow{}, "", err), done(1, slabRow{}, "", err))
 	}
 	defer w.free()
-	return slabAt(w, slabBeta)
+	r, err := slabAt(w, slabBeta)
+	if err := done(0, r, "", err); err != nil {
+		return err
+	}
+	r, note, err := measureCuckoo(w, slabUtilization(slabBeta))
+	return done(1, r, note, err)
 }
 
 // slabIncremental is Figure 6: batches of 1/64, 1/32 and 1/16 of o.N pairs (of 2 million: 32k, 64k, 128k).
@@ -230,7 +293,7 @@ func slabIncremental(d *device.Device, o FigOptions) (*Fig, error) {
 		Title:   fmt.Sprintf("SlabHash, Figure 6: %d pairs of 4+4 bytes in batches, inserted or rebuilt from scratch", o.N),
 		Columns: []string{"batch", "table", "pairs", "total ms", "slab is faster", "wrong", "note"},
 		Notes: []string{fmt.Sprintf("slab: batches inserted into one table that ends at a utilization of %v; others: tables of a load factor of %v "+
-			"at the end, cleared for each batch and filled with all pairs so far", final, final)},
+			"at the end, cleared for each batch and filled with all pairs so far; cuckoo has that load factor each time", final, final), cuckooNote},
 		Plots: []Plot{{Title: "SlabHash, Figure 6: time for all batches", X: "pairs", Y: "total ms", Series: "table", Facet: "batch", LogY: true}},
 	}
 	w, err := slabWork(d, o.N)
@@ -241,7 +304,7 @@ func slabIncremental(d *device.Device, o FigOptions) (*Fig, error) {
 	for _, part := range []int{64, 32, 16} {
 		batch := max(1, (o.N+part-1)/part)
 		var slabTimes []time.Duration
-		for _, kind := range []string{"slab", "warpcore", "gph"} {
+		for _, kind := range []string{"slab", "warpcore", "gph", "cuckoo"} {
 			o.Step(fmt.Sprintf("batches of %d: %s", batch, kind))
 			load := final
 			if kind == "slab" {
@@ -275,11 +338,26 @@ func slabIncremental(d *device.Device, o FigOptions) (*Fig, error) {
 	return fig, nil
 }
 
+// batched is a table that batches are inserted into.
+type batched interface {
+	Clear() error
+	InsertOn(st *device.Stream, keys, values device.Slice[uint32]) error
+	FindOn(st *device.Stream, keys, values device.Slice[uint32], found device.Slice[bool]) error
+	Close() error
+}
+
+func newBatched(d *device.Device, kind string, n int, load float64) (batched, error) {
+	if kind == "cuckoo" {
+		return newCuckoo(d, n, load)
+	}
+	return warpmap.New[uint32, uint32](d, kind, table.Options{Capacity: n, LoadFactor: load})
+}
+
 // incremental times all batches, of the run of median time: the time until each was in. slab gets each batch; other
 // tables are rebuilt.
 func incremental(w *work[uint32, uint32], kind string, load float64, batch int) (ends []int, times []time.Duration, wrong int, err error) {
 	st, n := w.d.Stream(), w.o.N
-	m, err := warpmap.New[uint32, uint32](w.d, kind, table.Options{Capacity: n, LoadFactor: load})
+	m, err := newBatched(w.d, kind, n, load)
 	if err != nil {
 		return nil, nil, 0, err
 	}
@@ -346,12 +424,14 @@ var slabGammas = []struct {
 	{"Γ2", [4]float64{0.1, 0.1, 0.4, 0.4}},
 }
 
+const gammaNote = "Γ: shares of inserts of new keys, deletes of keys that are there, searches of keys that are there, and of keys that are not: Γ0 (0.5, 0.5, 0, 0), Γ1 (0.2, 0.2, 0.3, 0.3), Γ2 (0.1, 0.1, 0.4, 0.4)"
+
 // slabMixed is Figure 7a: o.N pairs to begin with, and batches of as many operations.
 func slabMixed(d *device.Device, o FigOptions) (*Fig, error) {
 	fig := &Fig{
 		Title:   fmt.Sprintf("SlabHash, Figure 7a: mixed batches of %d operations on as many pairs of 4+4 bytes", o.N),
 		Columns: []string{"Γ", "utilization", "β", "slabs a bucket", "mixed G/s", "utilization after", "wrong", "note"},
-		Notes: []string{"Γ: shares of inserts of new keys, deletes of keys that are there, searches of keys that are there, and of keys that are not: Γ0 (0.5, 0.5, 0, 0), Γ1 (0.2, 0.2, 0.3, 0.3), Γ2 (0.1, 0.1, 0.4, 0.4)",
+		Notes: []string{gammaNote,
 			"utilization: before the first batch; wrong: operations with another status or value than must come of them, and pairs too many or too few in the end",
 			"maps neither grow nor shrink; flushes of deleted pairs, which the default policy makes at the end of a batch, are part of the time"},
 		Plots: []Plot{{Title: "SlabHash, Figure 7a: mixed batches", X: "utilization", Y: "mixed G/s", Series: "Γ"}},
@@ -432,12 +512,12 @@ func (x *mixing) free() {
 func valueOf(key uint32) uint32 { return uint32(workload.Value(uint64(key))) }
 
 // next makes a batch: new keys from index fresh on. It returns how many are new; present is what is there afterwards.
-func (x *mixing) next(rng *rand.Rand, shares [4]float64, fresh int) (inserts int) {
-	h := &x.host
+func (h *mixingHost) next(kinds workload.Keys, rng *rand.Rand, shares [4]float64, fresh int) (inserts int) {
 	var left [4]int
-	rest := x.n
+	n := len(h.ops)
+	rest := n
 	for i, s := range shares[:3] {
-		left[i] = min(rest, int(s*float64(x.n)+0.5))
+		left[i] = min(rest, int(s*float64(n)+0.5))
 		rest -= left[i]
 	}
 	left[3] = rest
@@ -445,7 +525,7 @@ func (x *mixing) next(rng *rand.Rand, shares [4]float64, fresh int) (inserts int
 		left[0], left[3] = left[0]+left[3], 0
 	}
 	left[1] = min(left[1], len(h.present))
-	inserts = x.n - left[1] - left[2] - left[3]
+	inserts = n - left[1] - left[2] - left[3]
 	left[0] = inserts
 	h.deleted = h.deleted[:0]
 	for range left[1] { // first: no search asks for them
@@ -455,8 +535,8 @@ func (x *mixing) next(rng *rand.Rand, shares [4]float64, fresh int) (inserts int
 		h.present = h.present[:last]
 	}
 	there := h.present
-	for i := range x.n {
-		kind, draw := 0, rng.IntN(x.n-i)
+	for i := range n {
+		kind, draw := 0, rng.IntN(n-i)
 		for draw >= left[kind] {
 			draw -= left[kind]
 			kind++
@@ -465,7 +545,7 @@ func (x *mixing) next(rng *rand.Rand, shares [4]float64, fresh int) (inserts int
 		h.kinds[i] = uint8(kind)
 		switch {
 		case kind == 0:
-			h.ops[i], h.keys[i] = table.OpInsert, uint32(x.kinds.At(uint64(fresh)))
+			h.ops[i], h.keys[i] = table.OpInsert, uint32(kinds.At(uint64(fresh)))
 			fresh++
 			h.present = append(h.present, h.keys[i])
 		case kind == 1:
@@ -474,12 +554,15 @@ func (x *mixing) next(rng *rand.Rand, shares [4]float64, fresh int) (inserts int
 			h.ops[i], h.keys[i] = table.OpFind, there[rng.IntN(len(there))]
 		default: // of the upper half of the indices nothing is ever inserted
 			h.kinds[i] = 3
-			h.ops[i], h.keys[i] = table.OpFind, uint32(x.kinds.At(1<<31+rng.Uint64N(1<<31)))
+			h.ops[i], h.keys[i] = table.OpFind, uint32(kinds.At(1<<31+rng.Uint64N(1<<31)))
 		}
 		h.values[i] = valueOf(h.keys[i])
 	}
 	return inserts
 }
+
+// mixedStatus is what must come of each kind of operation.
+var mixedStatus = [4]table.Status{table.Added, table.Present, table.Present, table.Absent}
 
 // wrong counts the operations of the last batch of which something else came.
 func (x *mixing) wrong(st *device.Stream) (wrong int, err error) {
@@ -491,17 +574,20 @@ func (x *mixing) wrong(st *device.Stream) (wrong int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	want := [4]table.Status{table.Added, table.Present, table.Present, table.Absent}
-	for i, kind := range x.host.kinds {
+	return x.host.unexpected(status, results), nil
+}
+
+func (h *mixingHost) unexpected(status []table.Status, results []uint32) (n int) {
+	for i, kind := range h.kinds {
 		value := uint32(0)
 		if kind == 2 {
-			value = x.host.values[i]
+			value = h.values[i]
 		}
-		if status[i] != want[kind] || results[i] != value {
-			wrong++
+		if status[i] != mixedStatus[kind] || results[i] != value {
+			n++
 		}
 	}
-	return wrong, nil
+	return n
 }
 
 // measure fills a map and runs batches in it: one to warm up, and Runs of which the median counts.
@@ -535,7 +621,7 @@ func (x *mixing) measure(beta float64, shares [4]float64) (row []any, err error)
 			}
 		}
 		prepared = true
-		fresh += x.next(rng, shares, fresh)
+		fresh += h.next(x.kinds, rng, shares, fresh)
 		return errors.Join(x.ops.Write(st, h.ops), x.keys.Write(st, h.keys), x.values.Write(st, h.values))
 	}, func() error { return m.MixedOn(st, x.ops, x.keys, x.values, x.results, x.status) })
 	if err != nil {
@@ -582,7 +668,8 @@ func slabAlloc(d *device.Device, o FigOptions) (*Fig, error) {
 	fig := &Fig{
 		Title:   fmt.Sprintf("SlabAlloc: %d slabs of 128 bytes, one a thread", o.N),
 		Columns: []string{"allocator", "pool, times as many", "slabs", "allocate G/s", "release G/s", "wrong", "note"},
-		Notes:   []string{"wrong: threads that got no slab, or another's"},
+		Notes: []string{"wrong: threads that got no slab, or another's",
+			fmt.Sprintf("malloc: as many blocks of %d bytes; of CUDA's, the pool is the context's heap", slabBytes)},
 		Plots: []Plot{
 			{Name: "allocate", Title: "SlabAlloc: one slab a thread", X: "pool, times as many", Y: "allocate G/s", Series: "allocator", LogX: true},
 			{Name: "release", Title: "SlabAlloc: slabs given back", X: "pool, times as many", Y: "release G/s", Series: "allocator", LogX: true},
@@ -606,6 +693,15 @@ func slabAlloc(d *device.Device, o FigOptions) (*Fig, error) {
 			fig.add(append([]any{name, times}, row...)...)
 		}
 	}
+	o.Step("malloc")
+	row, err := mallocRow(d, o.N)
+	note := ""
+	if err != nil {
+		if note, err = refusal(err); err != nil {
+			return nil, err
+		}
+	}
+	fig.add(append(row, note)...)
 	return fig, nil
 }
 

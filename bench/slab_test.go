@@ -7,38 +7,43 @@ import (
 
 // Chains get longer with β, and the measured utilization is the expected one.
 func TestSlabLoads(t *testing.T) {
-	before := 0.0
-	rows(t, "slab/4", 6000, 14, func(at func(string) any) {
-		beta, _ := number(at("β"))
-		atLeast(t, "β", beta, before)
-		before = beta
-		u, _ := number(at("utilization"))
-		if want := slabUtilization(beta); math.Abs(u-want) > 0.04 {
-			t.Errorf("β = %v: utilization %v, want about %v", beta, u, want)
-		}
+	before, cuckoos := 0.0, 0
+	rows(t, "slab/4", 6000, 2*14+1, func(at func(string) any) {
 		for _, c := range []string{"insert G/s", "find G/s, all hits", "find G/s, no hits"} {
 			atLeast(t, c, at(c), 1e-9)
 		}
+		u, _ := number(at("utilization"))
+		if at("table") == "cuckoo" {
+			cuckoos++
+			atLeast(t, "load factor", u, 0.15)
+			return
+		}
+		beta, _ := number(at("β"))
+		atLeast(t, "β", beta, before)
+		before = beta
+		if want := slabUtilization(beta); math.Abs(u-want) > 0.04 {
+			t.Errorf("β = %v: utilization %v, want about %v", beta, u, want)
+		}
 	})
-	if before < 2.5 {
-		t.Errorf("β came to %v only", before)
+	if before < 2.5 || cuckoos != 15 {
+		t.Errorf("β came to %v only; %d rows of cuckoo", before, cuckoos)
 	}
 }
 
 func TestSlabSizes(t *testing.T) {
-	rows(t, "slab/5", 1<<13, 12, func(at func(string) any) { atLeast(t, "insert", at("insert G/s"), 1e-9) })
+	rows(t, "slab/5", 1<<13, 2*12, func(at func(string) any) { atLeast(t, "insert", at("insert G/s"), 1e-9) })
 }
 
 func TestSlabIncremental(t *testing.T) {
 	tables := map[any]int{}
-	rows(t, "slab/6", 1500, 3*3*8, func(at func(string) any) {
+	rows(t, "slab/6", 1500, 3*4*8, func(at func(string) any) {
 		tables[at("table")]++
 		atLeast(t, "time", at("total ms"), 1e-9)
 		if at("table") != "slab" {
 			atLeast(t, "speed-up", at("slab is faster"), 1e-9)
 		}
 	})
-	if len(tables) != 3 {
+	if len(tables) != 4 {
 		t.Errorf("tables %v", tables)
 	}
 }
@@ -51,7 +56,7 @@ func TestSlabMixed(t *testing.T) {
 }
 
 func TestSlabAlloc(t *testing.T) {
-	rows(t, "slab/alloc", 3000, 8, func(at func(string) any) {
+	rows(t, "slab/alloc", 3000, 9, func(at func(string) any) {
 		atLeast(t, "allocate", at("allocate G/s"), 1e-9)
 		atLeast(t, "release", at("release G/s"), 1e-9)
 	})

@@ -93,6 +93,8 @@ func (b *cpuBackend) memory() (free, total int64, err error) {
 	return memInfo("MemAvailable"), b.inf.Memory, nil
 }
 
+func (b *cpuBackend) kernelHeap(int64) error { return nil }
+
 func (b *cpuBackend) alloc(n int64) (uint64, error) {
 	if free := memInfo("MemAvailable"); free > 0 && n > free {
 		return 0, &OutOfMemoryError{"cpu", n, free}

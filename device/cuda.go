@@ -171,6 +171,10 @@ func (g *gpu) memory() (free, total int64, err error) {
 	return free, total, err
 }
 
+func (g *gpu) kernelHeap(bytes int64) error {
+	return g.in(func() error { return g.drv.CtxSetLimit(cu.LimitMallocHeap, uint64(bytes)) })
+}
+
 func (g *gpu) alloc(bytes int64) (addr uint64, err error) {
 	err = g.in(func() (err error) {
 		addr, err = g.drv.MemAlloc(uint64(bytes))

@@ -168,6 +168,19 @@ func TestCUDALaunch(t *testing.T) {
 	f.NoLeaks()
 }
 
+func TestCUDAKernelHeap(t *testing.T) {
+	f, d := openFake(t)
+	must(t, d.KernelHeap(3<<30))
+	if got := f.Get("heap"); got != 3<<30 {
+		t.Errorf("kernels have a heap of %d bytes, want 3 GiB", got)
+	}
+	contains(t, d.KernelHeap(-1), "-1 bytes")
+	must(t, d.Close())
+	if err := d.KernelHeap(1); !errors.Is(err, device.ErrClosed) {
+		t.Errorf("a heap of a closed device: %v", err)
+	}
+}
+
 // The driver is told of a launch with more shared memory than kernels usually may have, once.
 func TestCUDASharedMemory(t *testing.T) {
 	f, d := openFake(t)

@@ -93,6 +93,7 @@ func (i Info) CUDA() bool { return strings.HasPrefix(i.Name, "cuda:") }
 type backend interface {
 	info() Info
 	memory() (free, total int64, err error)
+	kernelHeap(bytes int64) error
 
 	alloc(bytes int64) (uint64, error)
 	free(addr uint64) error
@@ -281,6 +282,15 @@ func (d *Device) String() string {
 func (d *Device) Memory() (free, total int64, err error) {
 	err = d.do(func() (e error) { free, total, e = d.b.memory(); return e })
 	return free, total, err
+}
+
+// KernelHeap makes so many bytes the memory that malloc gives to kernels, in all: on a GPU, for as long as the device is open,
+// and only before a kernel that calls malloc or free is compiled. On the CPU device it is the process's own, without a limit.
+func (d *Device) KernelHeap(bytes int64) error {
+	if bytes < 0 {
+		return fmt.Errorf("a kernel heap of %d bytes", bytes)
+	}
+	return d.do(func() error { return d.b.kernelHeap(bytes) })
 }
 
 // Close frees every allocation, stream and kernel of the device. Calls under way are waited for.

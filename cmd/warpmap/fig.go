@@ -34,6 +34,13 @@ CSV, with its plots as SVG and PNG. What a table could not do is an empty cell, 
   gph/overwrite  inserts of keys that are there
   gph/theorem    relocations and refused inserts by load, beside section 6.2
   host           what a Go program sees, by the wall clock
+  slab/4         build and look-ups by memory utilization, beside cuckoo hashing, as slab/5 and slab/6
+  slab/5         build and look-ups by the number of pairs
+  slab/6         batch after batch, inserted or rebuilt from scratch
+  slab/7a        mixed batches by memory utilization
+  slab/7b        mixed batches by the number of buckets, beside lists without locks
+  slab/alloc     the allocator on its own, beside malloc
+  slab/churn     mixed batches, one after the other: does a table last?
   warpcore/5     inserts and look-ups by density and lanes per key
   warpcore/7     keys with several values`,
 		Example: `  warpmap bench fig gph/9 --n 1000000 --out plots
@@ -88,6 +95,7 @@ CSV, with its plots as SVG and PNG. What a table could not do is an empty cell, 
 		},
 	}
 	cmd.Flags().IntVar(&o.N, "n", 0, "pairs (0: as the paper has, or what suits the CPU); gph figures scale all sizes with it")
+	cmd.Flags().IntVar(&o.Batches, "batches", 0, "batches of slab/churn (0: 1000, or 50 on the CPU)")
 	cmd.Flags().StringVar(&out, "out", "", "write CSV, SVG and PNG to this folder, and print their names")
 	return cmd
 }

@@ -84,6 +84,9 @@ const (
 	FuncSharedCarveout     = 9 // how much of a multiprocessor's memory shared memory should get, in percent
 )
 
+// Limits of a context, for CtxSetLimit.
+const LimitMallocHeap = 2 // bytes that kernels can get by malloc, in all
+
 // Flags of StreamCreate, MemHostAlloc and EventCreate.
 const (
 	StreamNonBlocking = 1
@@ -109,6 +112,7 @@ const (
 	fnPrimaryCtxRelease
 	fnCtxSetCurrent
 	fnCtxSynchronize
+	fnCtxSetLimit
 	fnMemGetInfo
 	fnMemAlloc
 	fnMemFree
@@ -153,6 +157,7 @@ var symbols = [functions]string{
 	fnPrimaryCtxRelease:       "cuDevicePrimaryCtxRelease_v2 cuDevicePrimaryCtxRelease",
 	fnCtxSetCurrent:           "cuCtxSetCurrent",
 	fnCtxSynchronize:          "cuCtxSynchronize",
+	fnCtxSetLimit:             "cuCtxSetLimit",
 	fnMemGetInfo:              "cuMemGetInfo_v2",
 	fnMemAlloc:                "cuMemAlloc_v2",
 	fnMemFree:                 "cuMemFree_v2",
@@ -325,6 +330,11 @@ func (d *Driver) CtxSetCurrent(ctx uintptr) error { return call(d, fnCtxSetCurre
 
 // CtxSynchronize waits for all work in the current context.
 func (d *Driver) CtxSynchronize() error { return call(d, fnCtxSynchronize) }
+
+// CtxSetLimit sets a limit of the current context. Errors: ErrorInvalidValue for the heap once a kernel has used it.
+func (d *Driver) CtxSetLimit(limit int32, value uint64) error {
+	return call(d, fnCtxSetLimit, uintptr(limit), uintptr(value))
+}
 
 // MemGetInfo is the GPU's free and total memory in bytes.
 func (d *Driver) MemGetInfo() (free, total uint64, err error) {

@@ -15,10 +15,10 @@ enum { OOM = 2, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, IN
 
 // What tests set and read, by name.
 enum { DEVICES, CAPABILITY, INIT, MEMORY, FAULT, LAUNCHES, CONTEXTS, ALLOCS, USED, HOST, STREAMS, EVENTS, MODULES,
-       NVRTC_VERSION, NVRTC_OLDEST, NVRTC_NEWEST, NVRTC_FAIL, PROGRAMS, DYNAMIC, SHARED, VALUES };
+       NVRTC_VERSION, NVRTC_OLDEST, NVRTC_NEWEST, NVRTC_FAIL, PROGRAMS, DYNAMIC, SHARED, HEAP, VALUES };
 static const char *names[VALUES] = { "devices", "capability", "init", "memory", "fault", "launches", "contexts",
     "allocs", "used", "host", "streams", "events", "modules", "nvrtc version", "nvrtc oldest", "nvrtc newest",
-    "nvrtc fail", "programs", "dynamic", "shared" };
+    "nvrtc fail", "programs", "dynamic", "shared", "heap" };
 static int64_t v[VALUES] = { [DEVICES] = 2, [CAPABILITY] = 90, [MEMORY] = 1 << 20, [FAULT] = ILLEGAL_ADDRESS,
     [NVRTC_VERSION] = 12040, [NVRTC_OLDEST] = 50, [NVRTC_NEWEST] = 90, [DYNAMIC] = 48 << 10 };
 
@@ -100,6 +100,12 @@ CUresult cuDevicePrimaryCtxRelease_v2(int d) {
 }
 CUresult cuCtxSetCurrent(void *c) { current = c; return 0; }
 CUresult cuCtxSynchronize(void) { NEED_CONTEXT; return 0; }
+CUresult cuCtxSetLimit(int limit, size_t n) {
+    NEED_CONTEXT;
+    if (limit != 2) return 1;
+    v[HEAP] = n;
+    return 0;
+}
 
 // An allocation's size stands 256 bytes before it.
 static void *take(size_t n) {

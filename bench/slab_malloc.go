@@ -1,0 +1,98 @@
+package bench
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/warpmap/warpmap/device"
+)
+
+// MallocParams are the parameters of mallocCU.
+type MallocParams struct {
+	Blocks uint64 // u64 addresses, one for each of N
+	N      uint64
+	Bytes  uint64 // of a block
+}
+
+// mallocCU is allocateCU with what CUDA has for the purpose: on the CPU device, the C library's.
+const mallocCU = `
+#include "layout.h"
+#if !defined(__CUDACC__)
+#include <stdlib.h>
+#endif
+#include "warpmap.cuh"
+
+WARPMAP_KERNEL(malloc_all, bench::MallocParams) {
+    for (u64 i = grid_thread(); i < p.n; i += grid_threads()) at<u64>(p.blocks)[i] = (u64)malloc(p.bytes);
+}
+WARPMAP_KERNEL(free_all, bench::MallocParams) {
+    for (u64 i = grid_thread(); i < p.n; i += grid_threads()) free(at<void>(at<u64>(p.blocks)[i]));
+}
+`
+
+func mallocProgram() *device.Program {
+	return &device.Program{Name: "slab_malloc", Files: []device.File{{Name: "slab_malloc.cu", Text: mallocCU}}, Layouts: []any{MallocParams{}}}
+}
+
+// mallocHeap is the heap that kernels get, in multiples of what they ask for: blocks have heads, and pages are never full.
+const mallocHeap = 8
+
+// mallocRow measures n calls of malloc, one a thread, and as many of free. Blocks that lie over one another are wrong, and
+// those that are none.
+func mallocRow(d *device.Device, n int) (row []any, err error) {
+	name, times := "malloc of the host", any(nil)
+	if d.Info().CUDA() {
+		name, times = "CUDA's malloc", mallocHeap
+	}
+	fail := func(err error) ([]any, error) { return []any{name, times, nil, nil, nil, nil}, err }
+	if err := d.KernelHeap(mallocHeap * int64(n) * slabBytes); err != nil {
+		return fail(err)
+	}
+	m, err := d.Compile(mallocProgram())
+	if err != nil {
+		return fail(err)
+	}
+	take, err := device.KernelOf[MallocParams](m, "malloc_all")
+	if err != nil {
+		return fail(err)
+	}
+	give, err := device.KernelOf[MallocParams](m, "free_all")
+	if err != nil {
+		return fail(err)
+	}
+	list, err := device.Make[uint64](d, n)
+	if err != nil {
+		return fail(err)
+	}
+	defer func() { err = errors.Join(err, list.Free()) }()
+	st, grid := d.Stream(), device.GridFor(int64(n), 256)
+	p := MallocParams{Blocks: list.Addr(), N: uint64(n), Bytes: slabBytes}
+	allocate := func() error { return take.Launch(st, grid, &p) }
+	release := func() error { return give.Launch(st, grid, &p) }
+	if err := list.Fill(st, 0); err != nil {
+		return fail(err)
+	}
+	in, err := timed(d, st, Runs, release, allocate)
+	if err != nil {
+		return fail(err)
+	}
+	blocks, err := list.Host(st)
+	if err != nil {
+		return fail(err)
+	}
+	wrong := 0
+	slices.Sort(blocks)
+	for i, b := range blocks {
+		if b == 0 || i > 0 && b-blocks[i-1] < slabBytes {
+			wrong++
+		}
+	}
+	if err := release(); err != nil {
+		return fail(err)
+	}
+	out, err := timed(d, st, Runs, allocate, release)
+	if err != nil {
+		return fail(err)
+	}
+	return []any{name, times, nil, round(rate(n, in)), round(rate(n, out)), wrong}, nil
+}
