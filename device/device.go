@@ -151,6 +151,7 @@ type config struct {
 	seed      uint64
 	toolchain string
 	workers   int
+	memory    int64
 }
 
 // Option changes how Open opens a device.
@@ -172,6 +173,10 @@ func WithCompiler(path string) Option { return func(c *config) { c.toolchain = p
 
 // WithWorkers bounds the threads that the CPU device runs a kernel on; 0 means one for each hardware thread.
 func WithWorkers(n int) Option { return func(c *config) { c.workers = n } }
+
+// WithMemory bounds the device memory that is allocated at a time, in bytes: to leave some to others, or to see what a
+// program does where there is less. More is an OutOfMemoryError.
+func WithMemory(bytes int64) Option { return func(c *config) { c.memory = bytes } }
 
 // Open opens a device by name: "cuda:N" is the GPU with index N, "cuda" the first, "cpu" the CPU, and "auto" (or "")
 // the first GPU that works, else the CPU; String then says which and why.
@@ -280,7 +285,23 @@ func (d *Device) String() string {
 // Memory tells how many bytes of the device's memory are free, and how many there are.
 func (d *Device) Memory() (free, total int64, err error) {
 	err = d.do(func() (e error) { free, total, e = d.b.memory(); return e })
+	if d.cfg.memory > 0 {
+		d.liveMu.Lock()
+		free, total = min(free, d.room()), min(total, d.cfg.memory)
+		d.liveMu.Unlock()
+	}
 	return free, total, err
+}
+
+// room is what WithMemory leaves. The caller holds liveMu.
+func (d *Device) room() int64 {
+	room := d.cfg.memory
+	for a := range d.live {
+		if a.host == nil {
+			room -= a.bytes
+		}
+	}
+	return max(0, room)
 }
 
 // Close frees every allocation, stream and kernel of the device. Calls under way are waited for.
