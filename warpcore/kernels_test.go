@@ -161,7 +161,7 @@ func crowd(t testing.TB, c *core, n int) {
 	must(t, err)
 	values, err := device.Make[byte](c.d, n*c.cfg.valueBytes)
 	must(t, err)
-	must(t, c.insertOn(nil, c.kernel.insert, keys.Addr(), values.Addr(), 0, n))
+	must(t, c.insertOn(nil, c.kernel.insert, keys.Addr(), values.Addr(), device.Slice[bool]{}, n))
 }
 
 // One key of a Map, as porcupine sees it: 0 where it is absent, else the number of its value.
