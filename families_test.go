@@ -44,9 +44,9 @@ func each[K, V any](t *testing.T, test func(*testing.T, tabletest.Maker[K, V])) 
 	}
 }
 
-func suite[K, V any](t *testing.T, name string) {
+func suite[K, V any](t *testing.T, name string, part tabletest.Part) {
 	each(t, func(t *testing.T, newMap tabletest.Maker[K, V]) {
-		tabletest.Run(t, open(t, name), open(t, "cpu"), newMap)
+		tabletest.Run(t, part, open(t, name), open(t, "cpu"), newMap)
 	})
 }
 
@@ -58,14 +58,14 @@ func TestFamilies(t *testing.T) {
 	for _, name := range []string{"cpu", "cuda:0"} {
 		t.Run(name, func(t *testing.T) {
 			open(t, name)
-			suite[uint32, uint32](t, name)
-			suite[uint32, uint64](t, name)
-			suite[uint64, uint32](t, name)
-			suite[uint64, uint64](t, name)
-			suite[uint32, [2]uint64](t, name)
-			suite[uint64, [2]uint64](t, name)
-			suite[float32, int32](t, name)
-			suite[[2]int32, point](t, name)
+			suite[uint32, uint32](t, name, tabletest.Whole)
+			suite[uint32, uint64](t, name, tabletest.Widths)
+			suite[uint64, uint32](t, name, tabletest.Widths)
+			suite[uint64, uint64](t, name, tabletest.Widths)
+			suite[uint32, [2]uint64](t, name, tabletest.Widths)
+			suite[uint64, [2]uint64](t, name, tabletest.Whole)
+			suite[float32, int32](t, name, tabletest.Types)
+			suite[[2]int32, point](t, name, tabletest.Types)
 		})
 	}
 }
@@ -89,7 +89,7 @@ func TestFamiliesUnderStress(t *testing.T) {
 
 func stress[K, V any](t *testing.T, o table.Options) {
 	each(t, func(t *testing.T, newMap tabletest.Maker[K, V]) {
-		tabletest.Stress(t, func(seed uint64) *device.Device { return open(t, "cpu", device.WithStress(seed)) }, newMap, o, 40)
+		tabletest.Stress(t, func(seed uint64) *device.Device { return open(t, "cpu", device.WithStress(seed)) }, newMap, o, tabletest.Seeds(40))
 	})
 }
 

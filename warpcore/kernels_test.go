@@ -228,7 +228,7 @@ func TestMixedOperationsUnderStress(t *testing.T) {
 		for _, group := range x.tiles {
 			t.Run(fmt.Sprintf("%v/tile %d", x.v, group), func(t *testing.T) {
 				t.Parallel()
-				for seed := range uint64(200) {
+				for seed := range uint64(tabletest.Seeds(200)) {
 					ops, check := x.run(t, "cpu", group, seed)
 					if err := judge(ops, check, group); err != nil {
 						t.Fatalf("seed %d: %v", seed, err)
