@@ -235,27 +235,11 @@ func (m *Map[K, V]) All() (keys []K, values []V, err error) {
 	c := m.c
 	err = c.locked(func() error {
 		st := c.d.Stream()
-		return c.order.Write(st, func() error { // it counts in the table's counters
+		return c.order.Write(st, func() (err error) { // it counts in the table's counters
 			if err := c.look(st); err != nil {
 				return err
 			}
-			k, err := device.Make[K](c.d, int(c.live))
-			if err != nil {
-				return err
-			}
-			defer k.Free()
-			v, err := device.Make[V](c.d, int(c.live))
-			if err != nil {
-				return err
-			}
-			defer v.Free()
-			if err := c.export(st, c, k.Addr(), v.Addr()); err != nil {
-				return err
-			}
-			if keys, err = k.Host(st); err != nil {
-				return err
-			}
-			values, err = v.Host(st)
+			keys, values, err = table.Download[K, V](c.d, st, int(c.live), false, func(k, v uint64) error { return c.export(st, c, k, v) })
 			return err
 		})
 	})

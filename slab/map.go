@@ -297,29 +297,11 @@ func (m *Map[K, V]) Clear() error { return m.c.clear() }
 func (m *Map[K, V]) All() ([]K, []V, error) { return all[K, V](m.c) }
 
 func all[K, V any](c *core) (keys []K, values []V, err error) {
-	err = c.writing(c.d.Stream(), func(st *device.Stream) error { // it counts in the table's counters
+	err = c.writing(c.d.Stream(), func(st *device.Stream) (err error) { // it counts in the table's counters
 		if err := c.look(st); err != nil {
 			return err
 		}
-		k, err := device.Make[K](c.d, int(c.k.live()))
-		if err != nil {
-			return err
-		}
-		defer k.Free()
-		var v device.Slice[V]
-		if c.cfg.valueBytes > 0 {
-			if v, err = device.Make[V](c.d, int(c.k.live())); err != nil {
-				return err
-			}
-			defer v.Free()
-		}
-		if err := c.export(st, k.Addr(), v.Addr()); err != nil {
-			return err
-		}
-		if keys, err = k.Host(st); err != nil || c.cfg.valueBytes == 0 {
-			return err
-		}
-		values, err = v.Host(st)
+		keys, values, err = table.Download[K, V](c.d, st, int(c.k.live()), c.cfg.valueBytes == 0, func(k, v uint64) error { return c.export(st, k, v) })
 		return err
 	})
 	return keys, values, err

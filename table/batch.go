@@ -129,3 +129,28 @@ func CountAdded(added []bool, err error) int {
 	}
 	return Count(added)
 }
+
+// Download gives n pairs, which export writes to device memory at two addresses, as Go slices. The stream is waited for. A set
+// has no values: then noValues, and address 0.
+func Download[K, V any](d *device.Device, st *device.Stream, n int, noValues bool, export func(keys, values uint64) error) (keys []K, values []V, err error) {
+	k, err := device.Make[K](d, n)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer k.Free()
+	var v device.Slice[V]
+	if !noValues {
+		if v, err = device.Make[V](d, n); err != nil {
+			return nil, nil, err
+		}
+		defer v.Free()
+	}
+	if err := export(k.Addr(), v.Addr()); err != nil {
+		return nil, nil, err
+	}
+	if keys, err = k.Host(st); err != nil || noValues {
+		return keys, nil, err
+	}
+	values, err = v.Host(st)
+	return keys, values, err
+}

@@ -433,7 +433,8 @@ func (c *core) freeOrdered() {
 
 // insertGrowing is insert for a table that may have too little room. It goes through the batch in parts: each fits for
 // sure, or is small enough to learn from it how many keys are new. After each the table grows if it is filled above its
-// load factor, and what found no slot is tried again. It waits for the stream. Positions from untried on were not tried, for want of memory.
+// load factor, and what found no slot is tried again. It waits for the stream. Positions from untried on were not tried, for
+// want of memory.
 func (c *core) insertGrowing(st *device.Stream, k device.Kernel[InsertParams], p InsertParams) (failed []int, untried int, why error, err error) {
 	keyBytes, valueBytes := uint64(c.cfg.keyBytes), uint64(c.cfg.valueBytes)
 	try := uint64(firstBatch)

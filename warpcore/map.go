@@ -196,31 +196,17 @@ func (m *Map[K, V]) All() ([]K, []V, error) { return all[K, V](m.c) }
 func all[K, V any](c *core) (keys []K, values []V, err error) {
 	err = c.locked(func() error {
 		st := c.d.Stream()
-		return c.order.Write(st, func() error { // it counts in the table's counters
+		return c.order.Write(st, func() (err error) { // it counts in the table's counters
 			if _, err := c.look(st); err != nil {
 				return err
 			}
-			k, err := device.Make[K](c.d, int(c.live))
-			if err != nil {
+			keys, values, err = table.Download[K, V](c.d, st, int(c.live), false, func(k, v uint64) error {
+				n, err := c.exporting(st, c.kernel.export, SlotsParams{Keys: k, Values: v, Limit: uint64(c.live)})
+				if err == nil && n != c.live {
+					err = fmt.Errorf("warpcore: %d pairs exported of %d: this is a defect of warpmap", n, c.live)
+				}
 				return err
-			}
-			defer k.Free()
-			v, err := device.Make[V](c.d, int(c.live))
-			if err != nil {
-				return err
-			}
-			defer v.Free()
-			n, err := c.exporting(st, c.kernel.export, SlotsParams{Keys: k.Addr(), Values: v.Addr(), Limit: uint64(c.live)})
-			if err != nil {
-				return err
-			}
-			if n != c.live {
-				return fmt.Errorf("warpcore: %d pairs exported of %d: this is a defect of warpmap", n, c.live)
-			}
-			if keys, err = k.Host(st); err != nil {
-				return err
-			}
-			values, err = v.Host(st)
+			})
 			return err
 		})
 	})
