@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"sync"
 	"unsafe"
 
 	"github.com/warpmap/warpmap/kernel"
@@ -138,9 +139,15 @@ func (s *source) key(c compiler) string {
 // A file of the cache is the image, then its SHA-256, then cacheMagic: loaders of both kinds ignore what follows.
 const cacheMagic = "warpmap-kernel-1"
 
+var compiling sync.Map // a *sync.Mutex for each key
+
 // image returns the compiled program, and the file of the cache that holds it, or "" where none does.
 func (c *config) image(src *source, comp compiler, key string) (image []byte, file string, err error) {
 	if !c.noCache && c.cacheDir != "" {
+		// Another device of this process may be compiling the same.
+		mu, _ := compiling.LoadOrStore(key, &sync.Mutex{})
+		mu.(*sync.Mutex).Lock()
+		defer mu.(*sync.Mutex).Unlock()
 		file = filepath.Join(c.cacheDir, key+"."+comp.extension())
 		if image, ok := readCached(file); ok {
 			return image, file, nil

@@ -184,6 +184,22 @@ func TestCPUOutOfMemory(t *testing.T) {
 	roundTrip(t, d)
 }
 
+func TestMemoryBound(t *testing.T) {
+	d := openCPU(t, device.WithMemory(1000))
+	first, err := device.Make[byte](d, 600)
+	must(t, err)
+	var oom *device.OutOfMemoryError
+	if _, err := device.Make[byte](d, 401); !errors.As(err, &oom) || oom.Asked != 401 || oom.Free != 400 {
+		t.Errorf("401 bytes of 400: %v", err)
+	}
+	if free, total, err := d.Memory(); free != 400 || total != 1000 || err != nil {
+		t.Errorf("%d bytes free of %d, %v", free, total, err)
+	}
+	must(t, first.Free())
+	_, err = device.Make[byte](d, 1000)
+	must(t, err)
+}
+
 // Sizes that do not fit are errors, and copy nothing.
 func TestSliceSizes(t *testing.T) {
 	d, other := openCPU(t), openCPU(t)

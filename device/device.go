@@ -152,6 +152,7 @@ type config struct {
 	seed      uint64
 	toolchain string
 	workers   int
+	memory    int64
 }
 
 // Option changes how Open opens a device.
@@ -173,6 +174,10 @@ func WithCompiler(path string) Option { return func(c *config) { c.toolchain = p
 
 // WithWorkers bounds the threads that the CPU device runs a kernel on; 0 means one for each hardware thread.
 func WithWorkers(n int) Option { return func(c *config) { c.workers = n } }
+
+// WithMemory bounds the device memory that is allocated at a time, in bytes: to leave some to others, or to see what a
+// program does where there is less. More is an OutOfMemoryError.
+func WithMemory(bytes int64) Option { return func(c *config) { c.memory = bytes } }
 
 // Open opens a device by name: "cuda:N" is the GPU with index N, "cuda" the first, "cpu" the CPU, and "auto" (or "")
 // the first GPU that works, else the CPU; String then says which and why.
@@ -281,6 +286,11 @@ func (d *Device) String() string {
 // Memory tells how many bytes of the device's memory are free, and how many there are.
 func (d *Device) Memory() (free, total int64, err error) {
 	err = d.do(func() (e error) { free, total, e = d.b.memory(); return e })
+	if d.cfg.memory > 0 {
+		d.liveMu.Lock()
+		free, total = min(free, d.room()), min(total, d.cfg.memory)
+		d.liveMu.Unlock()
+	}
 	return free, total, err
 }
 
@@ -291,6 +301,17 @@ func (d *Device) KernelHeap(bytes int64) error {
 		return fmt.Errorf("a kernel heap of %d bytes", bytes)
 	}
 	return d.do(func() error { return d.b.kernelHeap(bytes) })
+}
+
+// room is what WithMemory leaves. The caller holds liveMu.
+func (d *Device) room() int64 {
+	room := d.cfg.memory
+	for a := range d.live {
+		if a.host == nil {
+			room -= a.bytes
+		}
+	}
+	return max(0, room)
 }
 
 // Close frees every allocation, stream and kernel of the device. Calls under way are waited for.

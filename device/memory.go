@@ -54,11 +54,13 @@ func Make[T any](d *Device, n int) (Slice[T], error) {
 	}
 	a := &allocation{d: d, bytes: int64(n) * size}
 	err := d.do(func() (err error) {
-		a.addr, err = d.b.alloc(max(a.bytes, 16))
-		if err == nil {
-			d.liveMu.Lock()
+		d.liveMu.Lock()
+		defer d.liveMu.Unlock()
+		if d.cfg.memory > 0 && a.bytes > d.room() {
+			return &OutOfMemoryError{d.infos.Name, a.bytes, d.room()}
+		}
+		if a.addr, err = d.b.alloc(max(a.bytes, 16)); err == nil {
 			d.live[a] = struct{}{}
-			d.liveMu.Unlock()
 		}
 		return err
 	})

@@ -401,8 +401,11 @@ func (c *core) memoryFor(bytes int64) (uint64, error) {
 // insert inserts n pairs at device addresses, growing as it must. The positions that do not fit come back with the reason.
 // It waits for the stream: only the end of a batch tells whether every pair found its place. The caller holds the lock.
 //
-// The positions from undone on were not tried, for want of memory, and are not among the failed ones.
-func (c *core) insert(st *device.Stream, k *insertKernels, keys, values, added uint64, n int64) (failed []int, undone int, why error, err error) {
+// The positions from untried on were not tried, for want of memory, and are not among the failed ones.
+func (c *core) insert(st *device.Stream, k *insertKernels, keys, values, added uint64, n int64) (failed []int, untried int, why error, err error) {
+	if n == 0 {
+		return nil, 0, nil, nil
+	}
 	err = c.order.Write(st, func() error {
 		if err := c.look(st); err != nil {
 			return err
@@ -411,21 +414,21 @@ func (c *core) insert(st *device.Stream, k *insertKernels, keys, values, added u
 			c.setCells(math.MaxInt64) // Build may have left few: any code will do for a cell without pairs
 		}
 		if c.live == 0 && added == 0 && n >= constructFrom && n <= c.limit() {
-			undone = int(n)
+			untried = int(n)
 			failed, why, err = c.constructOr(st, pairs{keys, values, n}, false)
 			return err
 		}
 		var from uint64
 		failed, from, why, err = c.insertParts(st, k, InsertParams{Keys: keys, Values: values, Added: added, N: uint64(n)})
-		undone = int(from)
+		untried = int(from)
 		return err
 	})
-	return failed, undone, why, err
+	return failed, untried, why, err
 }
 
 // insertParts goes through a batch in parts: each fits for sure, or is small enough to learn from it how many keys are new.
-// Positions from undone on were not tried, for want of memory.
-func (c *core) insertParts(st *device.Stream, k *insertKernels, p InsertParams) (failed []int, undone uint64, why error, err error) {
+// Positions from untried on were not tried, for want of memory.
+func (c *core) insertParts(st *device.Stream, k *insertKernels, p InsertParams) (failed []int, untried uint64, why error, err error) {
 	keyBytes, valueBytes := uint64(c.cfg.keyBytes), uint64(c.cfg.valueBytes)
 	try := uint64(firstBatch)
 	if err := c.look(st); err != nil {

@@ -40,7 +40,7 @@ type foreachProgram struct {
 // that of Find.
 func (m *Map[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
 	c := m.c
-	if err := c.usable(st, keys); err != nil {
+	if err := family.CheckOn(c.d, st, keys); err != nil {
 		return err
 	}
 	return callback[K, V](c, st, body, args, func(f *foreachProgram, p *ForEachParams) error {
@@ -55,7 +55,7 @@ func (m *Map[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string
 // ForAll calls body for every pair of the table: see ForEach. index is the slot.
 func (m *Map[K, V]) ForAll(st *device.Stream, body string, args Args) error {
 	c := m.c
-	if err := c.usable(st); err != nil {
+	if err := family.CheckOn(c.d, st); err != nil {
 		return err
 	}
 	return callback[K, V](c, st, body, args, func(f *foreachProgram, p *ForEachParams) error {
@@ -118,7 +118,7 @@ func (m *Map[K, V]) Program(name, main string) *device.Program {
 // are the host's to order.
 func (m *Map[K, V]) Use(st *device.Stream, queue func(Table) error) error {
 	c := m.c
-	if err := c.usable(st); err != nil {
+	if err := family.CheckOn(c.d, st); err != nil {
 		return err
 	}
 	return c.locked(func() error {

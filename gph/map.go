@@ -1,10 +1,6 @@
 package gph
 
 import (
-	"errors"
-	"fmt"
-	"runtime"
-
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
 )
@@ -45,124 +41,51 @@ func widths[K, V any]() (key, value int, err error) {
 	return key, value, err
 }
 
-// columns checks the lengths of a batch's slices; those that are nil and may be are left out.
-func columns(n int, lens ...int) error {
-	for _, l := range lens {
-		if l >= 0 && l != n {
-			return fmt.Errorf("gph: %d keys beside a slice of %d elements", n, l)
-		}
-	}
-	return nil
-}
+const family table.Family = "gph"
 
-// lenOr is the length of an optional slice, or -1 where it is nil.
-func lenOr[T any](s []T) int {
-	if s == nil {
-		return -1
-	}
-	return len(s)
-}
-
-func lenOrDevice[T any](s device.Slice[T]) int {
-	if s.Addr() == 0 {
-		return -1
-	}
-	return s.Len()
-}
-
-// usable checks device arguments before anything is queued.
-func (c *core) usable(st *device.Stream, slices ...interface{ On(*device.Device) error }) error {
-	if err := st.On(c.d); err != nil {
-		return fmt.Errorf("gph: %w", err)
-	}
-	for _, s := range slices {
-		if err := s.On(c.d); err != nil {
-			return fmt.Errorf("gph: %w", err)
-		}
-	}
-	return nil
-}
-
-// batch carries Go slices to op: as they are on the CPU device, else in chunks.
-func (c *core) batch(n int, cols []table.Column, op func(st *device.Stream, first, n int, addr []uint64) error) error {
-	c.order.Lock()
-	closed := c.closed
-	c.order.Unlock()
-	if closed {
-		return fmt.Errorf("gph: %w", table.ErrClosed)
-	}
-	if n == 0 {
-		return nil
-	}
-	defer runtime.KeepAlive(cols)
-	if addr, ok := table.Borrow(c.d, cols); ok {
-		return op(c.d.Stream(), 0, n, addr)
+// batch carries Go slices to op.
+func (c *core) batch(n int, cols []table.Column, op table.ChunkOp) error {
+	if err := c.locked(func() error { return nil }); err != nil {
+		return err
 	}
 	return c.stage.Run(n, cols, op)
 }
 
-// insertBatch is an insert of Go slices with the given kernels. A key that a chunk refused may have come in with a later
-// one: so in the end those that are in are struck off.
-func insertBatch[K, V any](m *Map[K, V], k *insertKernels, keys []K, cols []table.Column) error {
-	c, n := m.c, len(keys)
-	var failed, undone []int
-	var why error
-	chunks := 0
-	err := c.batch(n, cols, func(st *device.Stream, first, n int, addr []uint64) error {
+// insertBatch is an insert of Go slices with the given kernels.
+func insertBatch[K any](c *core, k *insertKernels, keys []K, cols []table.Column, contains func([]K, []bool) error) error {
+	var m table.Missing
+	err := c.batch(len(keys), cols, func(st *device.Stream, first, n int, addr []uint64) error {
 		return c.locked(func() error {
-			lost, from, w, err := c.insert(st, k, addr[0], addr[1], addr[2], int64(n))
-			for _, i := range lost {
-				failed = append(failed, first+i)
-			}
-			for i := from; i < n; i++ {
-				undone = append(undone, first+i)
-			}
-			if w != nil {
-				why = w
-			}
-			chunks++
+			failed, untried, why, err := c.insert(st, k, addr[0], addr[1], addr[2], int64(n))
+			m.Add(first, n, failed, untried, why)
 			return err
 		})
 	})
-	if err != nil || len(failed)+len(undone) == 0 {
+	if err == nil {
+		err = table.StrikeOff(&m, keys, contains)
+	}
+	if err != nil || m.None() {
 		return err
 	}
-	if chunks > 1 && len(failed) > 0 {
-		asked, found := make([]K, len(failed)), make([]bool, len(failed))
-		for i, p := range failed {
-			asked[i] = keys[p]
-		}
-		if err := m.Contains(asked, found); err != nil {
-			return err
-		}
-		out := failed[:0]
-		for i, p := range failed {
-			if !found[i] {
-				out = append(out, p)
-			}
-		}
-		failed = out
-	}
-	return c.locked(func() error { return c.full(append(failed, undone...), why) })
+	return c.locked(func() error { return c.full(m.Positions(), m.Why) })
 }
 
 func (c *core) full(failed []int, why error) error {
-	if len(failed) == 0 {
-		return nil
-	}
 	return table.Full(failed, int(c.slots()), int(c.live), why)
 }
 
-func (c *core) insertOn(st *device.Stream, k *insertKernels, keys, values, added uint64, n int) error {
+func (c *core) insertOn(st *device.Stream, k *insertKernels, keys, values uint64, added device.Slice[bool], n int) error {
 	return c.locked(func() error {
-		if n == 0 {
-			return nil
-		}
-		failed, undone, why, err := c.insert(st, k, keys, values, added, int64(n))
+		failed, untried, why, err := c.insert(st, k, keys, values, added.Addr(), int64(n))
 		if err != nil {
 			return err
 		}
-		for i := undone; i < n; i++ {
+		if added.Addr() != 0 && untried < n { // no kernel wrote these
+			if err := added.Slice(untried, n).Fill(st, 0); err != nil {
+				return err
+			}
+		}
+		for i := untried; i < n; i++ {
 			failed = append(failed, i)
 		}
 		return c.full(failed, why)
@@ -187,19 +110,19 @@ func (c *core) eraseOn(st *device.Stream, keys, deleted uint64, n int) error {
 // Insert puts or replaces: see table.Map. Cost of a pair: one cell and one bucket read, one sector written; if its bucket is
 // full, a move of its cell's pairs (paper, §6).
 func (m *Map[K, V]) Insert(keys []K, values []V) error {
-	if err := columns(len(keys), len(values)); err != nil {
+	if err := family.CheckLens(len(keys), len(values)); err != nil {
 		return err
 	}
-	return insertBatch(m, &m.c.kernel.replace, keys, []table.Column{table.In(keys), table.In(values), table.Out[bool](nil)})
+	return insertBatch(m.c, &m.c.kernel.replace, keys, []table.Column{table.In(keys), table.In(values), table.Out[bool](nil)}, m.Contains)
 }
 
 // InsertOn is Insert on the device: see table.Map. It waits for the stream: only the end of a batch tells whether each
 // pair found its place.
 func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	if err := errors.Join(columns(keys.Len(), values.Len()), m.c.usable(st, keys, values)); err != nil {
+	if err := family.CheckOn(m.c.d, st, keys, values); err != nil {
 		return err
 	}
-	return m.c.insertOn(st, &m.c.kernel.replace, keys.Addr(), values.Addr(), 0, keys.Len())
+	return m.c.insertOn(st, &m.c.kernel.replace, keys.Addr(), values.Addr(), device.Slice[bool]{}, keys.Len())
 }
 
 // Build puts the pairs of a known set into an empty map. It is several times faster than Insert, reaches higher load
@@ -207,7 +130,7 @@ func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values dev
 // places less easily. Of equal keys, one value stays. The map grows to hold as many keys as there are pairs, equal ones or
 // not; FullError as in Insert. Cost: four passes over the pairs and 2.5 times their memory in passing.
 func (m *Map[K, V]) Build(keys []K, values []V) error {
-	if err := columns(len(keys), len(values)); err != nil {
+	if err := family.CheckLens(len(keys), len(values)); err != nil {
 		return err
 	}
 	k, err := device.From(m.c.d, keys)
@@ -225,7 +148,7 @@ func (m *Map[K, V]) Build(keys []K, values []V) error {
 
 // BuildOn is Build on the device. It waits for the stream.
 func (m *Map[K, V]) BuildOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	if err := errors.Join(columns(keys.Len(), values.Len()), m.c.usable(st, keys, values)); err != nil {
+	if err := family.CheckOn(m.c.d, st, keys, values); err != nil {
 		return err
 	}
 	return m.c.locked(func() error { return m.c.buildOn(st, pairs{keys.Addr(), values.Addr(), int64(keys.Len())}) })
@@ -233,27 +156,27 @@ func (m *Map[K, V]) BuildOn(st *device.Stream, keys device.Slice[K], values devi
 
 // InsertNew puts the pairs whose keys are absent: see table.Map.
 func (m *Map[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
-	if err := columns(len(keys), len(values), lenOr(added)); err != nil {
+	if err := family.CheckLens(len(keys), len(values), table.OptionalLen(added)); err != nil {
 		return 0, err
 	}
 	if added == nil {
 		added = make([]bool, len(keys))
 	}
-	err := insertBatch(m, &m.c.kernel.fresh, keys, []table.Column{table.In(keys), table.In(values), table.Out(added)})
-	return table.Count(added), err
+	err := insertBatch(m.c, &m.c.kernel.fresh, keys, []table.Column{table.In(keys), table.In(values), table.Out(added)}, m.Contains)
+	return table.CountAdded(added, err), err
 }
 
 // InsertNewOn is InsertNew on the device: see table.Map. It waits for the stream, as InsertOn does.
 func (m *Map[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], added device.Slice[bool]) error {
-	if err := errors.Join(columns(keys.Len(), values.Len(), lenOrDevice(added)), m.c.usable(st, keys, values, added)); err != nil {
+	if err := family.CheckOn(m.c.d, st, keys, values, table.Optional(added)); err != nil {
 		return err
 	}
-	return m.c.insertOn(st, &m.c.kernel.fresh, keys.Addr(), values.Addr(), added.Addr(), keys.Len())
+	return m.c.insertOn(st, &m.c.kernel.fresh, keys.Addr(), values.Addr(), added, keys.Len())
 }
 
 // Find looks keys up: see table.Map. Cost of a key, hit or miss: one cell, one bucket (paper, §5).
 func (m *Map[K, V]) Find(keys []K, values []V, found []bool) error {
-	if err := columns(len(keys), lenOr(values), lenOr(found)); err != nil {
+	if err := family.CheckLens(len(keys), table.OptionalLen(values), table.OptionalLen(found)); err != nil {
 		return err
 	}
 	return m.c.batch(len(keys), []table.Column{table.In(keys), table.Out(values), table.Out(found)},
@@ -264,7 +187,7 @@ func (m *Map[K, V]) Find(keys []K, values []V, found []bool) error {
 
 // FindOn is Find on the device: see table.Map.
 func (m *Map[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
-	if err := errors.Join(columns(keys.Len(), lenOrDevice(values), lenOrDevice(found)), m.c.usable(st, keys, values, found)); err != nil {
+	if err := family.CheckOn(m.c.d, st, keys, table.Optional(values), table.Optional(found)); err != nil {
 		return err
 	}
 	return m.c.findOn(st, keys.Addr(), values.Addr(), found.Addr(), keys.Len())
@@ -280,7 +203,7 @@ func (m *Map[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found de
 
 // Delete removes keys: see table.Map. Their slots are empty at once.
 func (m *Map[K, V]) Delete(keys []K, deleted []bool) (int, error) {
-	if err := columns(len(keys), lenOr(deleted)); err != nil {
+	if err := family.CheckLens(len(keys), table.OptionalLen(deleted)); err != nil {
 		return 0, err
 	}
 	if deleted == nil {
@@ -295,7 +218,7 @@ func (m *Map[K, V]) Delete(keys []K, deleted []bool) (int, error) {
 
 // DeleteOn is Delete on the device: see table.Map.
 func (m *Map[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	if err := errors.Join(columns(keys.Len(), lenOrDevice(deleted)), m.c.usable(st, keys, deleted)); err != nil {
+	if err := family.CheckOn(m.c.d, st, keys, table.Optional(deleted)); err != nil {
 		return err
 	}
 	return m.c.eraseOn(st, keys.Addr(), deleted.Addr(), keys.Len())
@@ -312,27 +235,11 @@ func (m *Map[K, V]) All() (keys []K, values []V, err error) {
 	c := m.c
 	err = c.locked(func() error {
 		st := c.d.Stream()
-		return c.order.Write(st, func() error { // it counts in the table's counters
+		return c.order.Write(st, func() (err error) { // it counts in the table's counters
 			if err := c.look(st); err != nil {
 				return err
 			}
-			k, err := device.Make[K](c.d, int(c.live))
-			if err != nil {
-				return err
-			}
-			defer k.Free()
-			v, err := device.Make[V](c.d, int(c.live))
-			if err != nil {
-				return err
-			}
-			defer v.Free()
-			if err := c.export(st, c, k.Addr(), v.Addr()); err != nil {
-				return err
-			}
-			if keys, err = k.Host(st); err != nil {
-				return err
-			}
-			values, err = v.Host(st)
+			keys, values, err = table.Download[K, V](c.d, st, int(c.live), false, func(k, v uint64) error { return c.export(st, c, k, v) })
 			return err
 		})
 	})

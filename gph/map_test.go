@@ -271,3 +271,16 @@ func TestFullRefusesSoon(t *testing.T) {
 	must(t, m.Check())
 	must(t, m.Close())
 }
+
+// A table that has no memory for the lists of a batch of several chunks names all that it did not come to, though an earlier
+// batch may have put in an equal key.
+func TestShortOfMemory(t *testing.T) {
+	opens := func(bytes int64) *device.Device { return open(t, "cpu", device.WithMemory(bytes)) }
+	tabletest.ShortOfMemory(t, opens, func(d *device.Device, o table.Options) (table.Map[uint32, [2]uint64], error) {
+		m, err := New[uint32, [2]uint64](d, Options{Options: o})
+		if err == nil {
+			m.c.stage.Chunk = 40_000
+		}
+		return m, err
+	}, 1<<10)
+}

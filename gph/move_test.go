@@ -185,9 +185,9 @@ func TestMovesUnderStress(t *testing.T) {
 	})
 }
 
-func stress[K, V any](t *testing.T, group int, seeds uint64) {
+func stress[K, V any](t *testing.T, group, seeds int) {
 	put, moves := 0, 0
-	for seed := range seeds {
+	for seed := range uint64(tabletest.Seeds(seeds)) {
 		p, m, err := overStress[K, V](t, crowded(group), seed)
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)

@@ -2,8 +2,6 @@ package slab
 
 import (
 	"errors"
-	"fmt"
-	"runtime"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
@@ -44,58 +42,12 @@ func newTyped[K, V any](d *device.Device, o Options, multi bool) (*core, error) 
 	return newCore(d, kb, vb, o, multi)
 }
 
-// columns checks the lengths of a batch's slices; those that are nil and may be are left out.
-func columns(n int, lens ...int) error {
-	for _, l := range lens {
-		if l >= 0 && l != n {
-			return fmt.Errorf("slab: %d keys beside a slice of %d elements", n, l)
-		}
-	}
-	return nil
-}
+const family table.Family = "slab"
 
-// lenOr is the length of an optional slice, or -1 where it is nil.
-func lenOr[T any](s []T) int {
-	if s == nil {
-		return -1
-	}
-	return len(s)
-}
-
-func lenOrDevice[T any](s device.Slice[T]) int {
-	if s.Addr() == 0 {
-		return -1
-	}
-	return s.Len()
-}
-
-// usable checks device arguments before anything is queued.
-func (c *core) usable(st *device.Stream, slices ...interface{ On(*device.Device) error }) error {
-	if err := st.On(c.d); err != nil {
-		return fmt.Errorf("slab: %w", err)
-	}
-	for _, s := range slices {
-		if err := s.On(c.d); err != nil {
-			return fmt.Errorf("slab: %w", err)
-		}
-	}
-	return nil
-}
-
-// batch carries Go slices to op: as they are on the CPU device, else in chunks.
-func (c *core) batch(n int, cols []table.Column, op func(st *device.Stream, first, n int, addr []uint64) error) error {
-	c.order.Lock()
-	closed := c.closed
-	c.order.Unlock()
-	if closed {
-		return fmt.Errorf("slab: %w", table.ErrClosed)
-	}
-	if n == 0 {
-		return nil
-	}
-	defer runtime.KeepAlive(cols)
-	if addr, ok := table.Borrow(c.d, cols); ok {
-		return op(c.d.Stream(), 0, n, addr)
+// batch carries Go slices to op.
+func (c *core) batch(n int, cols []table.Column, op table.ChunkOp) error {
+	if err := c.locked(func() error { return nil }); err != nil {
+		return err
 	}
 	return c.stage.Run(n, cols, op)
 }
@@ -120,48 +72,26 @@ func (c *core) insert(st *device.Stream, k device.Kernel[InsertParams], keys, va
 	return failed, why, err
 }
 
-// insertBatch is an insert of Go slices with the given kernel. A key that one chunk refused may have come in with a later
-// one: so in the end those that contains finds are struck off; nil where equal keys are pairs of their own.
-func (c *core) insertBatch(k device.Kernel[InsertParams], n int, cols []table.Column, contains func(positions []int) ([]bool, error)) error {
-	var failed []int
-	var why error
-	chunks := 0
-	err := c.batch(n, cols, func(st *device.Stream, first, n int, addr []uint64) error {
+// insertBatch is an insert of Go slices with the given kernel. contains looks keys up, where equal keys are one pair.
+func insertBatch[K any](c *core, k device.Kernel[InsertParams], keys []K, cols []table.Column, contains func([]K, []bool) error) error {
+	var m table.Missing
+	err := c.batch(len(keys), cols, func(st *device.Stream, first, n int, addr []uint64) error {
 		return c.locked(func() error {
-			lost, w, err := c.insert(st, k, addr[0], addr[1], addr[2], int64(n))
-			for _, i := range lost {
-				failed = append(failed, first+i)
-			}
-			if w != nil {
-				why = w
-			}
-			chunks++
+			failed, why, err := c.insert(st, k, addr[0], addr[1], addr[2], int64(n))
+			m.Add(first, n, failed, n, why)
 			return err
 		})
 	})
-	if err != nil || len(failed) == 0 {
+	if err == nil {
+		err = table.StrikeOff(&m, keys, contains)
+	}
+	if err != nil || m.None() {
 		return err
 	}
-	if chunks > 1 && contains != nil {
-		found, err := contains(failed)
-		if err != nil {
-			return err
-		}
-		out := failed[:0]
-		for i, p := range failed {
-			if !found[i] {
-				out = append(out, p)
-			}
-		}
-		failed = out
-	}
-	return c.locked(func() error { return c.full(failed, why) })
+	return c.locked(func() error { return c.full(m.Positions(), m.Why) })
 }
 
 func (c *core) full(failed []int, why error) error {
-	if len(failed) == 0 {
-		return nil
-	}
 	return table.Full(failed, int(c.capacity()), int(c.k.live()), why)
 }
 
@@ -201,17 +131,6 @@ func (c *core) findOn(st *device.Stream, k device.Kernel[FindParams], keys, valu
 	})
 }
 
-// containsAt looks up some positions of a batch.
-func containsAt[K any](c *core, keys []K) func([]int) ([]bool, error) {
-	return func(positions []int) ([]bool, error) {
-		asked, found := make([]K, len(positions)), make([]bool, len(positions))
-		for i, p := range positions {
-			asked[i] = keys[p]
-		}
-		return found, lookUp[K, byte](c, asked, nil, found)
-	}
-}
-
 func lookUp[K, V any](c *core, keys []K, values []V, found []bool) error {
 	return c.batch(len(keys), []table.Column{table.In(keys), table.Out(values), table.Out(found)},
 		func(st *device.Stream, _, n int, addr []uint64) error {
@@ -221,7 +140,7 @@ func lookUp[K, V any](c *core, keys []K, values []V, found []bool) error {
 
 // remove deletes keys of Go slices, with erase, or another kernel like it.
 func remove[K any](c *core, k device.Kernel[FindParams], keys []K, deleted []bool) (int, error) {
-	if err := columns(len(keys), lenOr(deleted)); err != nil {
+	if err := family.CheckLens(len(keys), table.OptionalLen(deleted)); err != nil {
 		return 0, err
 	}
 	if deleted == nil {
@@ -237,16 +156,16 @@ func remove[K any](c *core, k device.Kernel[FindParams], keys []K, deleted []boo
 // Insert puts or replaces (the paper's REPLACE): see table.Map. Cost of a pair: one slab read and one sector written, while
 // chains are short.
 func (m *Map[K, V]) Insert(keys []K, values []V) error {
-	if err := columns(len(keys), len(values)); err != nil {
+	if err := family.CheckLens(len(keys), len(values)); err != nil {
 		return err
 	}
-	return m.c.insertBatch(m.c.kernel.insert, len(keys), []table.Column{table.In(keys), table.In(values), table.Out[bool](nil)}, containsAt(m.c, keys))
+	return insertBatch(m.c, m.c.kernel.insert, keys, []table.Column{table.In(keys), table.In(values), table.Out[bool](nil)}, m.Contains)
 }
 
 // InsertOn is Insert on the device: see table.Map. It waits for the stream: only the end of a batch tells whether each pair
 // found its slab.
 func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	if err := errors.Join(columns(keys.Len(), values.Len()), m.c.usable(st, keys, values)); err != nil {
+	if err := family.CheckOn(m.c.d, st, keys, values); err != nil {
 		return err
 	}
 	return m.c.insertOn(st, m.c.kernel.insert, keys.Addr(), values.Addr(), 0, keys.Len())
@@ -254,19 +173,19 @@ func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values dev
 
 // InsertNew puts the pairs whose keys are absent: see table.Map.
 func (m *Map[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
-	if err := columns(len(keys), len(values), lenOr(added)); err != nil {
+	if err := family.CheckLens(len(keys), len(values), table.OptionalLen(added)); err != nil {
 		return 0, err
 	}
 	if added == nil {
 		added = make([]bool, len(keys))
 	}
-	err := m.c.insertBatch(m.c.kernel.insertNew, len(keys), []table.Column{table.In(keys), table.In(values), table.Out(added)}, containsAt(m.c, keys))
-	return table.Count(added), err
+	err := insertBatch(m.c, m.c.kernel.insertNew, keys, []table.Column{table.In(keys), table.In(values), table.Out(added)}, m.Contains)
+	return table.CountAdded(added, err), err
 }
 
 // InsertNewOn is InsertNew on the device: see table.Map. It waits for the stream, as InsertOn does.
 func (m *Map[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], added device.Slice[bool]) error {
-	if err := errors.Join(columns(keys.Len(), values.Len(), lenOrDevice(added)), m.c.usable(st, keys, values, added)); err != nil {
+	if err := family.CheckOn(m.c.d, st, keys, values, table.Optional(added)); err != nil {
 		return err
 	}
 	return m.c.insertOn(st, m.c.kernel.insertNew, keys.Addr(), values.Addr(), added.Addr(), keys.Len())
@@ -274,7 +193,7 @@ func (m *Map[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values 
 
 // Find looks keys up (the paper's SEARCH): see table.Map. Cost of a key: one slab read while chains are short.
 func (m *Map[K, V]) Find(keys []K, values []V, found []bool) error {
-	if err := columns(len(keys), lenOr(values), lenOr(found)); err != nil {
+	if err := family.CheckLens(len(keys), table.OptionalLen(values), table.OptionalLen(found)); err != nil {
 		return err
 	}
 	return lookUp(m.c, keys, values, found)
@@ -282,7 +201,7 @@ func (m *Map[K, V]) Find(keys []K, values []V, found []bool) error {
 
 // FindOn is Find on the device: see table.Map.
 func (m *Map[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
-	if err := errors.Join(columns(keys.Len(), lenOrDevice(values), lenOrDevice(found)), m.c.usable(st, keys, values, found)); err != nil {
+	if err := family.CheckOn(m.c.d, st, keys, table.Optional(values), table.Optional(found)); err != nil {
 		return err
 	}
 	return m.c.findOn(st, m.c.kernel.find, keys.Addr(), values.Addr(), found.Addr(), keys.Len())
@@ -303,7 +222,7 @@ func (m *Map[K, V]) Delete(keys []K, deleted []bool) (int, error) {
 
 // DeleteOn is Delete on the device: see table.Map.
 func (m *Map[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	if err := errors.Join(columns(keys.Len(), lenOrDevice(deleted)), m.c.usable(st, keys, deleted)); err != nil {
+	if err := family.CheckOn(m.c.d, st, keys, table.Optional(deleted)); err != nil {
 		return err
 	}
 	return m.c.findOn(st, m.c.kernel.erase, keys.Addr(), 0, deleted.Addr(), keys.Len())
@@ -342,31 +261,25 @@ const mixedInserts = 4
 // Mixed runs operations of all kinds side by side in one kernel: see table.Mixed. Cost: as Insert and Find; one sector
 // written for each insert and delete.
 func (m *Map[K, V]) Mixed(ops []table.Op, keys []K, values, results []V, status []table.Status) error {
-	if err := errors.Join(columns(len(keys), len(ops), len(values), lenOr(results), lenOr(status)), table.CheckOps(ops)); err != nil {
+	if err := errors.Join(family.CheckLens(len(keys), len(ops), len(values), table.OptionalLen(results), table.OptionalLen(status)), table.CheckOps(ops)); err != nil {
 		return err
 	}
 	return m.c.mixedBatch(len(keys), []table.Column{table.In(ops), table.In(keys), table.In(values), table.Out(results), table.Out(status)})
 }
 
 func (c *core) mixedBatch(n int, cols []table.Column) error {
-	var failed []int
-	var why error
+	var m table.Missing
 	err := c.batch(n, cols, func(st *device.Stream, first, n int, addr []uint64) error {
 		return c.locked(func() error {
-			lost, w, err := c.mixed(st, addr[0], addr[1], addr[2], addr[3], addr[4], int64(n))
-			for _, i := range lost {
-				failed = append(failed, first+i)
-			}
-			if w != nil {
-				why = w
-			}
+			failed, why, err := c.mixed(st, addr[0], addr[1], addr[2], addr[3], addr[4], int64(n))
+			m.Add(first, n, failed, n, why)
 			return err
 		})
 	})
-	if err != nil || len(failed) == 0 {
+	if err != nil || m.None() {
 		return err
 	}
-	return c.locked(func() error { return c.full(failed, why) })
+	return c.locked(func() error { return c.full(m.Positions(), m.Why) })
 }
 
 func (c *core) mixedOn(st *device.Stream, ops, keys, values, results, status uint64, n int) error {
@@ -381,8 +294,7 @@ func (c *core) mixedOn(st *device.Stream, ops, keys, values, results, status uin
 
 // MixedOn is Mixed on the device. It waits for the stream. An operation that is none of table.Op does nothing.
 func (m *Map[K, V]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys device.Slice[K], values, results device.Slice[V], status device.Slice[table.Status]) error {
-	if err := errors.Join(columns(keys.Len(), ops.Len(), values.Len(), lenOrDevice(results), lenOrDevice(status)),
-		m.c.usable(st, ops, keys, values, results, status)); err != nil {
+	if err := family.CheckOn(m.c.d, st, keys, ops, values, table.Optional(results), table.Optional(status)); err != nil {
 		return err
 	}
 	return m.c.mixedOn(st, ops.Addr(), keys.Addr(), values.Addr(), results.Addr(), status.Addr(), keys.Len())
@@ -398,29 +310,11 @@ func (m *Map[K, V]) Clear() error { return m.c.clear() }
 func (m *Map[K, V]) All() ([]K, []V, error) { return all[K, V](m.c) }
 
 func all[K, V any](c *core) (keys []K, values []V, err error) {
-	err = c.writing(c.d.Stream(), func(st *device.Stream) error { // it counts in the table's counters
+	err = c.writing(c.d.Stream(), func(st *device.Stream) (err error) { // it counts in the table's counters
 		if err := c.look(st); err != nil {
 			return err
 		}
-		k, err := device.Make[K](c.d, int(c.k.live()))
-		if err != nil {
-			return err
-		}
-		defer k.Free()
-		var v device.Slice[V]
-		if c.cfg.valueBytes > 0 {
-			if v, err = device.Make[V](c.d, int(c.k.live())); err != nil {
-				return err
-			}
-			defer v.Free()
-		}
-		if err := c.export(st, k.Addr(), v.Addr()); err != nil {
-			return err
-		}
-		if keys, err = k.Host(st); err != nil || c.cfg.valueBytes == 0 {
-			return err
-		}
-		values, err = v.Host(st)
+		keys, values, err = table.Download[K, V](c.d, st, int(c.k.live()), c.cfg.valueBytes == 0, func(k, v uint64) error { return c.export(st, k, v) })
 		return err
 	})
 	return keys, values, err

@@ -163,7 +163,7 @@ func TestMixedHistoriesUnderStress(t *testing.T) {
 	for _, h := range historians {
 		t.Run(h.String(), func(t *testing.T) {
 			t.Parallel()
-			for seed := range uint64(200) {
+			for seed := range uint64(tabletest.Seeds(200)) {
 				if err := h.judge(t, seed); err != nil {
 					t.Fatalf("seed %d: %v", seed, err)
 				}

@@ -27,15 +27,15 @@ func NewMulti[K, V any](d *device.Device, o Options) (*MultiMap[K, V], error) {
 // Insert adds n pairs, equal ones too (the paper's INSERT). The table grows as it must; where it may not, *table.FullError
 // names exactly the positions that are not in.
 func (m *MultiMap[K, V]) Insert(keys []K, values []V) error {
-	if err := columns(len(keys), len(values)); err != nil {
+	if err := family.CheckLens(len(keys), len(values)); err != nil {
 		return err
 	}
-	return m.c.insertBatch(m.c.kernel.insert, len(keys), []table.Column{table.In(keys), table.In(values), table.Out[bool](nil)}, nil)
+	return insertBatch(m.c, m.c.kernel.insert, keys, []table.Column{table.In(keys), table.In(values), table.Out[bool](nil)}, nil)
 }
 
 // InsertOn is Insert on the device. It waits for the stream, to know that every pair found its slab.
 func (m *MultiMap[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	if err := errors.Join(columns(keys.Len(), values.Len()), m.c.usable(st, keys, values)); err != nil {
+	if err := family.CheckOn(m.c.d, st, keys, values); err != nil {
 		return err
 	}
 	return m.c.insertOn(st, m.c.kernel.insert, keys.Addr(), values.Addr(), 0, keys.Len())
@@ -44,7 +44,7 @@ func (m *MultiMap[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], value
 // Find gives the least recent value of each key (SEARCH), or the zero value, and whether there is one; values or found may
 // be nil.
 func (m *MultiMap[K, V]) Find(keys []K, values []V, found []bool) error {
-	if err := columns(len(keys), lenOr(values), lenOr(found)); err != nil {
+	if err := family.CheckLens(len(keys), table.OptionalLen(values), table.OptionalLen(found)); err != nil {
 		return err
 	}
 	return lookUp(m.c, keys, values, found)
@@ -52,7 +52,7 @@ func (m *MultiMap[K, V]) Find(keys []K, values []V, found []bool) error {
 
 // FindOn is Find on the device.
 func (m *MultiMap[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
-	if err := errors.Join(columns(keys.Len(), lenOrDevice(values), lenOrDevice(found)), m.c.usable(st, keys, values, found)); err != nil {
+	if err := family.CheckOn(m.c.d, st, keys, table.Optional(values), table.Optional(found)); err != nil {
 		return err
 	}
 	return m.c.findOn(st, m.c.kernel.find, keys.Addr(), values.Addr(), found.Addr(), keys.Len())
@@ -60,7 +60,7 @@ func (m *MultiMap[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values 
 
 // Count writes how many values each key has.
 func (m *MultiMap[K, V]) Count(keys []K, counts []uint32) error {
-	if err := columns(len(keys), len(counts)); err != nil {
+	if err := family.CheckLens(len(keys), len(counts)); err != nil {
 		return err
 	}
 	return m.c.batch(len(keys), []table.Column{table.In(keys), table.Out(counts)},
@@ -69,7 +69,7 @@ func (m *MultiMap[K, V]) Count(keys []K, counts []uint32) error {
 
 // CountOn is Count on the device.
 func (m *MultiMap[K, V]) CountOn(st *device.Stream, keys device.Slice[K], counts device.Slice[uint32]) error {
-	if err := errors.Join(columns(keys.Len(), counts.Len()), m.c.usable(st, keys, counts)); err != nil {
+	if err := family.CheckOn(m.c.d, st, keys, counts); err != nil {
 		return err
 	}
 	return m.c.countOn(st, keys.Addr(), counts.Addr(), keys.Len())
@@ -112,7 +112,7 @@ func (m *MultiMap[K, V]) FindAll(keys []K) (offsets []uint64, values []V, err er
 // passes over the keys' chains.
 func (m *MultiMap[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
 	c, n := m.c, keys.Len()
-	if err := c.usable(st, keys); err != nil {
+	if err := family.CheckOn(c.d, st, keys); err != nil {
 		return offsets, values, err
 	}
 	if offsets, err = device.Make[uint64](c.d, n+1); err != nil {
@@ -172,7 +172,7 @@ func (m *MultiMap[K, V]) Delete(keys []K, deleted []bool) (int, error) {
 
 // DeleteOn is Delete on the device.
 func (m *MultiMap[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	if err := errors.Join(columns(keys.Len(), lenOrDevice(deleted)), m.c.usable(st, keys, deleted)); err != nil {
+	if err := family.CheckOn(m.c.d, st, keys, table.Optional(deleted)); err != nil {
 		return err
 	}
 	return m.c.findOn(st, m.c.kernel.erase, keys.Addr(), 0, deleted.Addr(), keys.Len())
@@ -181,7 +181,7 @@ func (m *MultiMap[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], delet
 // DeleteAll removes all pairs of each key. deleted[i] tells whether position i removed any; it may be nil. The count is of
 // pairs.
 func (m *MultiMap[K, V]) DeleteAll(keys []K, deleted []bool) (int, error) {
-	if err := columns(len(keys), lenOr(deleted)); err != nil {
+	if err := family.CheckLens(len(keys), table.OptionalLen(deleted)); err != nil {
 		return 0, err
 	}
 	c, n := m.c, 0
@@ -205,7 +205,7 @@ func (m *MultiMap[K, V]) DeleteAll(keys []K, deleted []bool) (int, error) {
 
 // DeleteAllOn is DeleteAll on the device, without the count.
 func (m *MultiMap[K, V]) DeleteAllOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	if err := errors.Join(columns(keys.Len(), lenOrDevice(deleted)), m.c.usable(st, keys, deleted)); err != nil {
+	if err := family.CheckOn(m.c.d, st, keys, table.Optional(deleted)); err != nil {
 		return err
 	}
 	return m.c.findOn(st, m.c.kernel.eraseAll, keys.Addr(), 0, deleted.Addr(), keys.Len())

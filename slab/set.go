@@ -27,19 +27,19 @@ func NewSet[K any](d *device.Device, o Options) (*Set[K], error) {
 // Insert puts the keys that are absent. added[i] tells whether position i went in (of equal new keys in one batch, exactly one
 // does); added may be nil. The count is theirs. *table.FullError as in table.Map.
 func (s *Set[K]) Insert(keys []K, added []bool) (int, error) {
-	if err := columns(len(keys), lenOr(added)); err != nil {
+	if err := family.CheckLens(len(keys), table.OptionalLen(added)); err != nil {
 		return 0, err
 	}
 	if added == nil {
 		added = make([]bool, len(keys))
 	}
-	err := s.c.insertBatch(s.c.kernel.insertNew, len(keys), []table.Column{table.In(keys), table.Out[byte](nil), table.Out(added)}, containsAt(s.c, keys))
-	return table.Count(added), err
+	err := insertBatch(s.c, s.c.kernel.insertNew, keys, []table.Column{table.In(keys), table.Out[byte](nil), table.Out(added)}, s.Contains)
+	return table.CountAdded(added, err), err
 }
 
 // InsertOn is Insert on the device. It waits for the stream, to know that every key found its slab.
 func (s *Set[K]) InsertOn(st *device.Stream, keys device.Slice[K], added device.Slice[bool]) error {
-	if err := errors.Join(columns(keys.Len(), lenOrDevice(added)), s.c.usable(st, keys, added)); err != nil {
+	if err := family.CheckOn(s.c.d, st, keys, table.Optional(added)); err != nil {
 		return err
 	}
 	return s.c.insertOn(st, s.c.kernel.insertNew, keys.Addr(), 0, added.Addr(), keys.Len())
@@ -47,7 +47,7 @@ func (s *Set[K]) InsertOn(st *device.Stream, keys device.Slice[K], added device.
 
 // Contains tells which keys are in.
 func (s *Set[K]) Contains(keys []K, found []bool) error {
-	if err := columns(len(keys), lenOr(found)); err != nil {
+	if err := family.CheckLens(len(keys), table.OptionalLen(found)); err != nil {
 		return err
 	}
 	return lookUp[K, byte](s.c, keys, nil, found)
@@ -55,7 +55,7 @@ func (s *Set[K]) Contains(keys []K, found []bool) error {
 
 // ContainsOn is Contains on the device.
 func (s *Set[K]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
-	if err := errors.Join(columns(keys.Len(), lenOrDevice(found)), s.c.usable(st, keys, found)); err != nil {
+	if err := family.CheckOn(s.c.d, st, keys, table.Optional(found)); err != nil {
 		return err
 	}
 	return s.c.findOn(st, s.c.kernel.find, keys.Addr(), 0, found.Addr(), keys.Len())
@@ -68,7 +68,7 @@ func (s *Set[K]) Delete(keys []K, deleted []bool) (int, error) {
 
 // DeleteOn is Delete on the device.
 func (s *Set[K]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	if err := errors.Join(columns(keys.Len(), lenOrDevice(deleted)), s.c.usable(st, keys, deleted)); err != nil {
+	if err := family.CheckOn(s.c.d, st, keys, table.Optional(deleted)); err != nil {
 		return err
 	}
 	return s.c.findOn(st, s.c.kernel.erase, keys.Addr(), 0, deleted.Addr(), keys.Len())
@@ -77,7 +77,7 @@ func (s *Set[K]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted devic
 // Mixed runs operations of all kinds side by side in one kernel: see table.Mixed. An insert is an insert-new. status may be
 // nil.
 func (s *Set[K]) Mixed(ops []table.Op, keys []K, status []table.Status) error {
-	if err := errors.Join(columns(len(keys), len(ops), lenOr(status)), table.CheckOps(ops)); err != nil {
+	if err := errors.Join(family.CheckLens(len(keys), len(ops), table.OptionalLen(status)), table.CheckOps(ops)); err != nil {
 		return err
 	}
 	return s.c.mixedBatch(len(keys), []table.Column{table.In(ops), table.In(keys), table.Out[byte](nil), table.Out[byte](nil), table.Out(status)})
@@ -85,7 +85,7 @@ func (s *Set[K]) Mixed(ops []table.Op, keys []K, status []table.Status) error {
 
 // MixedOn is Mixed on the device. It waits for the stream.
 func (s *Set[K]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys device.Slice[K], status device.Slice[table.Status]) error {
-	if err := errors.Join(columns(keys.Len(), ops.Len(), lenOrDevice(status)), s.c.usable(st, ops, keys, status)); err != nil {
+	if err := family.CheckOn(s.c.d, st, keys, ops, table.Optional(status)); err != nil {
 		return err
 	}
 	return s.c.mixedOn(st, ops.Addr(), keys.Addr(), 0, 0, status.Addr(), keys.Len())

@@ -27,7 +27,7 @@ func (m *Map[K, V]) Program(name, main string) *device.Program { return m.c.prog
 // because MaxBytes forbids them, returns FULL in the kernel; Map.Mixed and Map.Insert would get more.
 func (m *Map[K, V]) Use(st *device.Stream, room int, queue func(Table) error) error {
 	c := m.c
-	if err := c.usable(st); err != nil {
+	if err := family.CheckOn(c.d, st); err != nil {
 		return err
 	}
 	if room < 0 {

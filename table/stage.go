@@ -34,8 +34,11 @@ func Out[T any](s []T) Column {
 }
 
 // Stage carries batches of Go slices through a device, in chunks: while one chunk's kernel runs, the next is copied
-// in and the one before is copied out. Slices of pinned memory (device.MakeHost) go straight. Its pinned buffers and streams are kept for the next batch. One batch at a time.
+// in and the one before is copied out. Slices of pinned memory (device.MakeHost) go straight. Its pinned buffers and streams are kept
+// for the next batch. One batch at a time.
 type Stage struct {
+	Chunk int // items of a chunk at most; 0 means stageItems
+
 	mu     sync.Mutex
 	d      *device.Device
 	slots  []stageSlot
@@ -59,11 +62,19 @@ type stageSlot struct {
 // Init names the device.
 func (s *Stage) Init(d *device.Device) { s.d = d }
 
-// Run calls op for each chunk, items first … first+n-1 of the batch, with the columns' device addresses; op queues work
-// on the stream. It returns when every output is in its Go slice.
-func (s *Stage) Run(n int, cols []Column, op func(st *device.Stream, first, n int, addr []uint64) error) error {
+// ChunkOp is what a family does with one chunk of a batch: items first … first+n-1, with the columns' device addresses. It
+// queues work on the stream.
+type ChunkOp func(st *device.Stream, first, n int, addr []uint64) error
+
+// Run calls op for each chunk of a batch of n items, and returns when every output is in its Go slice. On the CPU device the
+// slices are device memory already, so the whole batch is one chunk.
+func (s *Stage) Run(n int, cols []Column, op ChunkOp) error {
 	if n == 0 {
 		return nil
+	}
+	defer runtime.KeepAlive(cols)
+	if addr, ok := borrow(s.d, cols); ok {
+		return op(s.d.Stream(), 0, n, addr)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,6 +91,9 @@ func (s *Stage) Run(n int, cols []Column, op func(st *device.Stream, first, n in
 		}
 	}
 	chunk := min(n, stageItems)
+	if s.Chunk > 0 {
+		chunk = min(n, s.Chunk)
+	}
 	if err := s.reserve(chunk*bytes + 256*len(cols)); err != nil {
 		return err
 	}
@@ -121,7 +135,7 @@ func offsets(cols []Column, n int) (at []int) {
 	return at
 }
 
-func (s *Stage) feed(slot *stageSlot, cols []Column, first, n int, op func(*device.Stream, int, int, []uint64) error) error {
+func (s *Stage) feed(slot *stageSlot, cols []Column, first, n int, op ChunkOp) error {
 	at := offsets(cols, n)
 	addr := make([]uint64, len(cols))
 	for i, c := range cols {
@@ -247,8 +261,8 @@ func parallelCopy(dst, src []byte) {
 	wg.Wait()
 }
 
-// Borrow gives the columns' addresses on the CPU device, where Go slices are device memory already; false on a GPU.
-func Borrow(d *device.Device, cols []Column) (addr []uint64, ok bool) {
+// borrow gives the columns' addresses on the CPU device, where Go slices are device memory already; false on a GPU.
+func borrow(d *device.Device, cols []Column) (addr []uint64, ok bool) {
 	if d.Info().CUDA() {
 		return nil, false
 	}

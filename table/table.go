@@ -132,10 +132,11 @@ func (e *FullError) Error() string {
 
 func (e *FullError) Unwrap() error { return e.Why }
 
-// sorted puts the positions, which come as kernels found them, in order.
-func (e *FullError) sorted() *FullError { slices.Sort(e.Positions); return e }
-
-// Full makes a FullError from positions in any order.
-func Full(positions []int, capacity, n int, why error) *FullError {
-	return (&FullError{positions, capacity, n, why}).sorted()
+// Full makes a FullError from positions in any order; nil if there are none.
+func Full(positions []int, capacity, n int, why error) error {
+	if len(positions) == 0 {
+		return nil
+	}
+	slices.Sort(positions)
+	return &FullError{positions, capacity, n, why}
 }

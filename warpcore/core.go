@@ -33,6 +33,8 @@ const (
 	firstBatch = 1 << 16
 	// largestBatch bounds the list of positions that an insert may need, at 8 bytes each.
 	largestBatch = 1 << 24
+	// smallBatch is tried as it is, however little memory there is for that list.
+	smallBatch = 1 << 12
 )
 
 var (
@@ -325,9 +327,12 @@ func (c *core) reserve(bytes int64) (uint64, error) {
 
 // insert inserts n pairs at device addresses, growing as it must. It returns at once where the table is known to have
 // room. The positions that do not fit come back with the reason. The caller holds the lock.
-func (c *core) insert(st *device.Stream, k device.Kernel[InsertParams], keys, values, added uint64, n int64) (failed []int, why error, err error) {
+//
+// The positions from untried on were not tried, for want of memory, and are not among the failed ones.
+func (c *core) insert(st *device.Stream, k device.Kernel[InsertParams], keys, values, added uint64, n int64) (failed []int, untried int, why error, err error) {
+	untried = int(n)
 	if n == 0 {
-		return nil, nil, nil
+		return nil, 0, nil, nil
 	}
 	err = c.order.Write(st, func() error {
 		p := InsertParams{Table: c.t, Keys: keys, Values: values, Added: added, N: uint64(n), Limit: ^uint64(0)}
@@ -335,10 +340,10 @@ func (c *core) insert(st *device.Stream, k device.Kernel[InsertParams], keys, va
 			c.filled += n
 			return c.launchInsert(st, k, p)
 		}
-		failed, why, err = c.insertGrowing(st, k, p)
+		failed, untried, why, err = c.insertGrowing(st, k, p)
 		return err
 	})
-	return failed, why, err
+	return failed, untried, why, err
 }
 
 // launchInsert queues an insert. Where that is faster, it first brings the batch in the order of the table's regions,
@@ -428,14 +433,15 @@ func (c *core) freeOrdered() {
 
 // insertGrowing is insert for a table that may have too little room. It goes through the batch in parts: each fits for
 // sure, or is small enough to learn from it how many keys are new. After each the table grows if it is filled above its
-// load factor, and what found no slot is tried again. It waits for the stream.
-func (c *core) insertGrowing(st *device.Stream, k device.Kernel[InsertParams], p InsertParams) (failed []int, why error, err error) {
+// load factor, and what found no slot is tried again. It waits for the stream. Positions from untried on were not tried, for
+// want of memory.
+func (c *core) insertGrowing(st *device.Stream, k device.Kernel[InsertParams], p InsertParams) (failed []int, untried int, why error, err error) {
 	keyBytes, valueBytes := uint64(c.cfg.keyBytes), uint64(c.cfg.valueBytes)
 	try := uint64(firstBatch)
 	for first, n := uint64(0), p.N; first < n; {
 		before, err := c.look(st)
 		if err != nil {
-			return nil, nil, err
+			return nil, 0, nil, err
 		}
 		q := p
 		q.N = min(n-first, largestBatch)
@@ -449,13 +455,16 @@ func (c *core) insertGrowing(st *device.Stream, k device.Kernel[InsertParams], p
 			q.N = min(q.N, max(room, try))
 		}
 		q.Table = c.t
-		filled := c.filled + int64(q.N)
-		if sure := !c.multi && why == nil && filled <= min(c.limit(), c.fillable()); !sure {
+		if sure := !c.multi && why == nil && c.filled+int64(q.N) <= min(c.limit(), c.fillable()); !sure {
 			list, err := c.reserve(int64(8 * q.N))
+			for oom(err) && q.N > smallBatch {
+				q.N /= 8
+				list, err = c.reserve(int64(8 * q.N))
+			}
 			if oom(err) {
-				return append(failed, positions(first, n)...), err, nil
+				return failed, int(first), err, nil
 			} else if err != nil {
-				return nil, nil, err
+				return nil, 0, nil, err
 			}
 			q.Failed = list
 		}
@@ -463,12 +472,12 @@ func (c *core) insertGrowing(st *device.Stream, k device.Kernel[InsertParams], p
 		if p.Added != 0 {
 			q.Added = p.Added + first
 		}
-		if filled > c.fillable() {
+		if c.filled+int64(q.N) > c.fillable() {
 			q.Limit = tightProbes // some may not fit: to know soon is better than to search on
 		}
 		lost, after, err := c.insertOnce(st, k, q)
 		if err != nil {
-			return nil, nil, err
+			return nil, 0, nil, err
 		}
 		fresh := after.Inserted - before.Inserted
 		for why == nil && (len(lost) > 0 || c.filled > c.limit()) {
@@ -480,7 +489,7 @@ func (c *core) insertGrowing(st *device.Stream, k device.Kernel[InsertParams], p
 				why, err = c.grow(st, need, after.SideFailed > 0)
 			}
 			if err != nil {
-				return nil, nil, err
+				return nil, 0, nil, err
 			}
 			if len(lost) > 0 {
 				q.Table = c.t
@@ -488,10 +497,10 @@ func (c *core) insertGrowing(st *device.Stream, k device.Kernel[InsertParams], p
 					why, err = err, nil
 				}
 				if err != nil {
-					return nil, nil, err
+					return nil, 0, nil, err
 				}
 			} else if _, err := c.look(st); err != nil {
-				return nil, nil, err
+				return nil, 0, nil, err
 			}
 		}
 		for _, i := range lost {
@@ -502,7 +511,7 @@ func (c *core) insertGrowing(st *device.Stream, k device.Kernel[InsertParams], p
 			try = min(4*try, largestBatch)
 		}
 	}
-	return failed, why, nil
+	return failed, int(p.N), why, nil
 }
 
 // fillable is how many slots an insert may search for without a bound: near the end of a large table, searches get long.
@@ -516,13 +525,6 @@ func (c *core) fillable() int64 {
 func oom(err error) bool {
 	var e *device.OutOfMemoryError
 	return errors.As(err, &e)
-}
-
-func positions(from, to uint64) (list []int) {
-	for i := from; i < to; i++ {
-		list = append(list, int(i))
-	}
-	return list
 }
 
 // insertOnce launches one insert, waits, and reads which positions failed.

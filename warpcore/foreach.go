@@ -57,7 +57,7 @@ func (m *MultiMap[K, V]) ForAll(st *device.Stream, body string, args Args) error
 }
 
 func forEach[K, V any](c *core, st *device.Stream, keys device.Slice[K], body string, args Args) error {
-	if err := c.usable(st, keys); err != nil {
+	if err := family.CheckOn(c.d, st, keys); err != nil {
 		return err
 	}
 	return callback[K, V](c, st, body, args, func(f *foreachProgram, p *ForEachParams) error {
@@ -70,7 +70,7 @@ func forEach[K, V any](c *core, st *device.Stream, keys device.Slice[K], body st
 }
 
 func forAll[K, V any](c *core, st *device.Stream, body string, args Args) error {
-	if err := c.usable(st); err != nil {
+	if err := family.CheckOn(c.d, st); err != nil {
 		return err
 	}
 	return callback[K, V](c, st, body, args, func(f *foreachProgram, p *ForEachParams) error {
@@ -142,7 +142,7 @@ func (m *MultiMap[K, V]) Use(st *device.Stream, room int, queue func(Table) erro
 }
 
 func (c *core) use(st *device.Stream, room int, queue func(Table) error) error {
-	if err := c.usable(st); err != nil {
+	if err := family.CheckOn(c.d, st); err != nil {
 		return err
 	}
 	if room < 0 {

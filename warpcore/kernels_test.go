@@ -161,7 +161,7 @@ func crowd(t testing.TB, c *core, n int) {
 	must(t, err)
 	values, err := device.Make[byte](c.d, n*c.cfg.valueBytes)
 	must(t, err)
-	must(t, c.insertOn(nil, c.kernel.insert, keys.Addr(), values.Addr(), 0, n))
+	must(t, c.insertOn(nil, c.kernel.insert, keys.Addr(), values.Addr(), device.Slice[bool]{}, n))
 }
 
 // One key of a Map, as porcupine sees it: 0 where it is absent, else the number of its value.
@@ -228,7 +228,7 @@ func TestMixedOperationsUnderStress(t *testing.T) {
 		for _, group := range x.tiles {
 			t.Run(fmt.Sprintf("%v/tile %d", x.v, group), func(t *testing.T) {
 				t.Parallel()
-				for seed := range uint64(200) {
+				for seed := range uint64(tabletest.Seeds(200)) {
 					ops, check := x.run(t, "cpu", group, seed)
 					if err := judge(ops, check, group); err != nil {
 						t.Fatalf("seed %d: %v", seed, err)

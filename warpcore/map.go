@@ -1,9 +1,7 @@
 package warpcore
 
 import (
-	"errors"
 	"fmt"
-	"runtime"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
@@ -39,99 +37,52 @@ func newTyped[K, V any](d *device.Device, o Options, multi bool) (*core, error) 
 	return newCore(d, kb, vb, o, multi)
 }
 
-// columns checks the lengths of a batch's slices; those that are nil and may be are left out.
-func columns(n int, lens ...int) error {
-	for _, l := range lens {
-		if l >= 0 && l != n {
-			return fmt.Errorf("warpcore: %d keys beside a slice of %d elements", n, l)
-		}
-	}
-	return nil
-}
+const family table.Family = "warpcore"
 
-// lenOr is the length of an optional slice, or -1 where it is nil.
-func lenOr[T any](s []T) int {
-	if s == nil {
-		return -1
-	}
-	return len(s)
-}
-
-func lenOrDevice[T any](s device.Slice[T]) int {
-	if s.Addr() == 0 {
-		return -1
-	}
-	return s.Len()
-}
-
-// usable checks device arguments before anything is queued.
-func (c *core) usable(st *device.Stream, slices ...interface{ On(*device.Device) error }) error {
-	if err := st.On(c.d); err != nil {
-		return fmt.Errorf("warpcore: %w", err)
-	}
-	for _, s := range slices {
-		if err := s.On(c.d); err != nil {
-			return fmt.Errorf("warpcore: %w", err)
-		}
-	}
-	return nil
-}
-
-// batch carries Go slices to op: as they are on the CPU device, else in chunks.
-func (c *core) batch(n int, cols []table.Column, op func(st *device.Stream, first, n int, addr []uint64) error) error {
-	c.order.Lock()
-	closed := c.closed
-	c.order.Unlock()
-	if closed {
-		return fmt.Errorf("warpcore: %w", table.ErrClosed)
-	}
-	if n == 0 {
-		return nil
-	}
-	defer runtime.KeepAlive(cols)
-	if addr, ok := table.Borrow(c.d, cols); ok {
-		return op(c.d.Stream(), 0, n, addr)
+// batch carries Go slices to op.
+func (c *core) batch(n int, cols []table.Column, op table.ChunkOp) error {
+	if err := c.locked(func() error { return nil }); err != nil {
+		return err
 	}
 	return c.stage.Run(n, cols, op)
 }
 
-// insertBatch is an insert of Go slices with the given kernel.
-func (c *core) insertBatch(k device.Kernel[InsertParams], n int, cols []table.Column) error {
-	var failed []int
-	var why, full error
-	err := c.batch(n, cols, func(st *device.Stream, first, n int, addr []uint64) error {
+// insertBatch is an insert of Go slices with the given kernel. contains looks keys up, where equal keys are one pair.
+func insertBatch[K any](c *core, k device.Kernel[InsertParams], keys []K, cols []table.Column, contains func([]K, []bool) error) error {
+	var m table.Missing
+	err := c.batch(len(keys), cols, func(st *device.Stream, first, n int, addr []uint64) error {
 		return c.locked(func() error {
-			lost, w, err := c.insert(st, k, addr[0], addr[1], addr[2], int64(n))
-			for _, i := range lost {
-				failed = append(failed, first+i)
-			}
-			if w != nil {
-				why = w
-			}
-			if err == nil {
-				full = c.full(failed, why)
-			}
+			failed, untried, why, err := c.insert(st, k, addr[0], addr[1], addr[2], int64(n))
+			m.Add(first, n, failed, untried, why)
 			return err
 		})
 	})
-	if err != nil {
+	if err == nil {
+		err = table.StrikeOff(&m, keys, contains)
+	}
+	if err != nil || m.None() {
 		return err
 	}
-	return full
+	return c.locked(func() error { return c.full(m.Positions(), m.Why) })
 }
 
 func (c *core) full(failed []int, why error) error {
-	if len(failed) == 0 {
-		return nil
-	}
 	return table.Full(failed, int(c.capacity()), int(c.live), why)
 }
 
-func (c *core) insertOn(st *device.Stream, k device.Kernel[InsertParams], keys, values, added uint64, n int) error {
+func (c *core) insertOn(st *device.Stream, k device.Kernel[InsertParams], keys, values uint64, added device.Slice[bool], n int) error {
 	return c.locked(func() error {
-		failed, why, err := c.insert(st, k, keys, values, added, int64(n))
+		failed, untried, why, err := c.insert(st, k, keys, values, added.Addr(), int64(n))
 		if err != nil {
 			return err
+		}
+		if added.Addr() != 0 && untried < n { // no kernel wrote these
+			if err := added.Slice(untried, n).Fill(st, 0); err != nil {
+				return err
+			}
+		}
+		for i := untried; i < n; i++ {
+			failed = append(failed, i)
 		}
 		return c.full(failed, why)
 	})
@@ -149,43 +100,43 @@ func (c *core) findOn(st *device.Stream, k device.Kernel[FindParams], keys, valu
 
 // Insert puts or replaces: see table.Map. Cost of a pair: one window read and one 32-byte sector written at low load.
 func (m *Map[K, V]) Insert(keys []K, values []V) error {
-	if err := columns(len(keys), len(values)); err != nil {
+	if err := family.CheckLens(len(keys), len(values)); err != nil {
 		return err
 	}
-	return m.c.insertBatch(m.c.kernel.insert, len(keys), []table.Column{table.In(keys), table.In(values), table.Out[bool](nil)})
+	return insertBatch(m.c, m.c.kernel.insert, keys, []table.Column{table.In(keys), table.In(values), table.Out[bool](nil)}, m.Contains)
 }
 
 // InsertOn is Insert on the device: see table.Map.
 func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	if err := errors.Join(columns(keys.Len(), values.Len()), m.c.usable(st, keys, values)); err != nil {
+	if err := family.CheckOn(m.c.d, st, keys, values); err != nil {
 		return err
 	}
-	return m.c.insertOn(st, m.c.kernel.insert, keys.Addr(), values.Addr(), 0, keys.Len())
+	return m.c.insertOn(st, m.c.kernel.insert, keys.Addr(), values.Addr(), device.Slice[bool]{}, keys.Len())
 }
 
 // InsertNew puts the pairs whose keys are absent: see table.Map.
 func (m *Map[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
-	if err := columns(len(keys), len(values), lenOr(added)); err != nil {
+	if err := family.CheckLens(len(keys), len(values), table.OptionalLen(added)); err != nil {
 		return 0, err
 	}
 	if added == nil {
 		added = make([]bool, len(keys))
 	}
-	err := m.c.insertBatch(m.c.kernel.insertNew, len(keys), []table.Column{table.In(keys), table.In(values), table.Out(added)})
-	return table.Count(added), err
+	err := insertBatch(m.c, m.c.kernel.insertNew, keys, []table.Column{table.In(keys), table.In(values), table.Out(added)}, m.Contains)
+	return table.CountAdded(added, err), err
 }
 
 // InsertNewOn is InsertNew on the device: see table.Map.
 func (m *Map[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], added device.Slice[bool]) error {
-	if err := errors.Join(columns(keys.Len(), values.Len(), lenOrDevice(added)), m.c.usable(st, keys, values, added)); err != nil {
+	if err := family.CheckOn(m.c.d, st, keys, values, table.Optional(added)); err != nil {
 		return err
 	}
-	return m.c.insertOn(st, m.c.kernel.insertNew, keys.Addr(), values.Addr(), added.Addr(), keys.Len())
+	return m.c.insertOn(st, m.c.kernel.insertNew, keys.Addr(), values.Addr(), added, keys.Len())
 }
 
 // Find looks keys up: see table.Map. Cost of a key: one window read at low load, 1.3 on average at 0.9 with half hits.
 func (m *Map[K, V]) Find(keys []K, values []V, found []bool) error {
-	if err := columns(len(keys), lenOr(values), lenOr(found)); err != nil {
+	if err := family.CheckLens(len(keys), table.OptionalLen(values), table.OptionalLen(found)); err != nil {
 		return err
 	}
 	return m.c.batch(len(keys), []table.Column{table.In(keys), table.Out(values), table.Out(found)},
@@ -196,7 +147,7 @@ func (m *Map[K, V]) Find(keys []K, values []V, found []bool) error {
 
 // FindOn is Find on the device: see table.Map.
 func (m *Map[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
-	if err := errors.Join(columns(keys.Len(), lenOrDevice(values), lenOrDevice(found)), m.c.usable(st, keys, values, found)); err != nil {
+	if err := family.CheckOn(m.c.d, st, keys, table.Optional(values), table.Optional(found)); err != nil {
 		return err
 	}
 	return m.c.findOn(st, m.c.kernel.find, keys.Addr(), values.Addr(), found.Addr(), keys.Len())
@@ -212,7 +163,7 @@ func (m *Map[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found de
 
 // Delete removes keys: see table.Map. Their slots become tombstones, which later inserts use again.
 func (m *Map[K, V]) Delete(keys []K, deleted []bool) (int, error) {
-	if err := columns(len(keys), lenOr(deleted)); err != nil {
+	if err := family.CheckLens(len(keys), table.OptionalLen(deleted)); err != nil {
 		return 0, err
 	}
 	if deleted == nil {
@@ -227,7 +178,7 @@ func (m *Map[K, V]) Delete(keys []K, deleted []bool) (int, error) {
 
 // DeleteOn is Delete on the device: see table.Map.
 func (m *Map[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	if err := errors.Join(columns(keys.Len(), lenOrDevice(deleted)), m.c.usable(st, keys, deleted)); err != nil {
+	if err := family.CheckOn(m.c.d, st, keys, table.Optional(deleted)); err != nil {
 		return err
 	}
 	return m.c.findOn(st, m.c.kernel.erase, keys.Addr(), 0, deleted.Addr(), keys.Len())
@@ -245,31 +196,17 @@ func (m *Map[K, V]) All() ([]K, []V, error) { return all[K, V](m.c) }
 func all[K, V any](c *core) (keys []K, values []V, err error) {
 	err = c.locked(func() error {
 		st := c.d.Stream()
-		return c.order.Write(st, func() error { // it counts in the table's counters
+		return c.order.Write(st, func() (err error) { // it counts in the table's counters
 			if _, err := c.look(st); err != nil {
 				return err
 			}
-			k, err := device.Make[K](c.d, int(c.live))
-			if err != nil {
+			keys, values, err = table.Download[K, V](c.d, st, int(c.live), false, func(k, v uint64) error {
+				n, err := c.exporting(st, c.kernel.export, SlotsParams{Keys: k, Values: v, Limit: uint64(c.live)})
+				if err == nil && n != c.live {
+					err = fmt.Errorf("warpcore: %d pairs exported of %d: this is a defect of warpmap", n, c.live)
+				}
 				return err
-			}
-			defer k.Free()
-			v, err := device.Make[V](c.d, int(c.live))
-			if err != nil {
-				return err
-			}
-			defer v.Free()
-			n, err := c.exporting(st, c.kernel.export, SlotsParams{Keys: k.Addr(), Values: v.Addr(), Limit: uint64(c.live)})
-			if err != nil {
-				return err
-			}
-			if n != c.live {
-				return fmt.Errorf("warpcore: %d pairs exported of %d: this is a defect of warpmap", n, c.live)
-			}
-			if keys, err = k.Host(st); err != nil {
-				return err
-			}
-			values, err = v.Host(st)
+			})
 			return err
 		})
 	})

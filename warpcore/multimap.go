@@ -26,23 +26,23 @@ func NewMulti[K, V any](d *device.Device, o Options) (*MultiMap[K, V], error) {
 // Insert adds n pairs, equal ones too. The table grows as it must; where it may not, *table.FullError names exactly
 // the positions that are not in.
 func (m *MultiMap[K, V]) Insert(keys []K, values []V) error {
-	if err := columns(len(keys), len(values)); err != nil {
+	if err := family.CheckLens(len(keys), len(values)); err != nil {
 		return err
 	}
-	return m.c.insertBatch(m.c.kernel.insertMulti, len(keys), []table.Column{table.In(keys), table.In(values), table.Out[bool](nil)})
+	return insertBatch(m.c, m.c.kernel.insertMulti, keys, []table.Column{table.In(keys), table.In(values), table.Out[bool](nil)}, nil)
 }
 
 // InsertOn is Insert on the device. It waits for the stream, to know that every pair found its slot.
 func (m *MultiMap[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	if err := errors.Join(columns(keys.Len(), values.Len()), m.c.usable(st, keys, values)); err != nil {
+	if err := family.CheckOn(m.c.d, st, keys, values); err != nil {
 		return err
 	}
-	return m.c.insertOn(st, m.c.kernel.insertMulti, keys.Addr(), values.Addr(), 0, keys.Len())
+	return m.c.insertOn(st, m.c.kernel.insertMulti, keys.Addr(), values.Addr(), device.Slice[bool]{}, keys.Len())
 }
 
 // Count writes how many values each key has.
 func (m *MultiMap[K, V]) Count(keys []K, counts []uint32) error {
-	if err := columns(len(keys), len(counts)); err != nil {
+	if err := family.CheckLens(len(keys), len(counts)); err != nil {
 		return err
 	}
 	return m.c.batch(len(keys), []table.Column{table.In(keys), table.Out(counts)},
@@ -53,7 +53,7 @@ func (m *MultiMap[K, V]) Count(keys []K, counts []uint32) error {
 
 // CountOn is Count on the device.
 func (m *MultiMap[K, V]) CountOn(st *device.Stream, keys device.Slice[K], counts device.Slice[uint32]) error {
-	if err := errors.Join(columns(keys.Len(), counts.Len()), m.c.usable(st, keys, counts)); err != nil {
+	if err := family.CheckOn(m.c.d, st, keys, counts); err != nil {
 		return err
 	}
 	return m.c.countOn(st, keys.Addr(), counts.Addr(), keys.Len())
@@ -123,7 +123,7 @@ func (m *MultiMap[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (off
 // values must not use the table.
 func (m *MultiMap[K, V]) FindAllInto(st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64], values func(n int) (device.Slice[V], error)) (int, error) {
 	c := m.c
-	if err := errors.Join(columns(keys.Len()+1, offsets.Len()), c.usable(st, keys, offsets)); err != nil {
+	if err := errors.Join(family.CheckLens(keys.Len()+1, offsets.Len()), family.CheckOn(c.d, st, keys), family.CheckOn(c.d, st, offsets)); err != nil {
 		return 0, err
 	}
 	n := keys.Len()
@@ -158,7 +158,7 @@ func (m *MultiMap[K, V]) FindAllInto(st *device.Stream, keys device.Slice[K], of
 			if err != nil {
 				return err
 			}
-			if err := errors.Join(columns(total, out.Len()), out.On(c.d)); err != nil {
+			if err := errors.Join(family.CheckLens(total, out.Len()), out.On(c.d)); err != nil {
 				return err
 			}
 			if n == 0 {
@@ -177,7 +177,7 @@ func (m *MultiMap[K, V]) FindAllInto(st *device.Stream, keys device.Slice[K], of
 // Delete removes all values of each key. deleted[i] tells whether position i removed any; it may be nil. The count is
 // of pairs.
 func (m *MultiMap[K, V]) Delete(keys []K, deleted []bool) (int, error) {
-	if err := columns(len(keys), lenOr(deleted)); err != nil {
+	if err := family.CheckLens(len(keys), table.OptionalLen(deleted)); err != nil {
 		return 0, err
 	}
 	c, n := m.c, 0
@@ -203,7 +203,7 @@ func (m *MultiMap[K, V]) Delete(keys []K, deleted []bool) (int, error) {
 
 // DeleteOn is Delete on the device.
 func (m *MultiMap[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	if err := errors.Join(columns(keys.Len(), lenOrDevice(deleted)), m.c.usable(st, keys, deleted)); err != nil {
+	if err := family.CheckOn(m.c.d, st, keys, table.Optional(deleted)); err != nil {
 		return err
 	}
 	return m.c.findOn(st, m.c.kernel.eraseMulti, keys.Addr(), 0, deleted.Addr(), keys.Len())

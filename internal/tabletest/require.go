@@ -20,6 +20,17 @@ func Require(t testing.TB, what string, err error) {
 	t.Skipf("needs %s: %v", what, err)
 }
 
+// Long tells that there is time: WARPMAP_LONG is set. Other runs leave out what finds little beside the rest.
+func Long() bool { return os.Getenv("WARPMAP_LONG") != "" }
+
+// Seeds is how many of so many seeds a test under stress tries: all in long runs, else a quarter.
+func Seeds(all int) int {
+	if Long() {
+		return all
+	}
+	return (all + 3) / 4
+}
+
 // RequireNVRTC is Require for an error of device.CompileFor: a missing NVRTC may fail the test, one too new for an old
 // architecture skips it.
 func RequireNVRTC(t testing.TB, err error) {

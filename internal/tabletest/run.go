@@ -11,29 +11,48 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// Run runs the whole suite. other is a second device, to be told from d.
-func Run[K, V any](t *testing.T, d, other *device.Device, newMap Maker[K, V]) {
+// Part is how much of the suite a pair of types gets.
+type Part int
+
+// Each part holds those before it.
+const (
+	// Types is what types of other kinds can change, where a pair of the same widths gets more: their kernels are the same.
+	Types Part = iota
+	// Widths is what widths can change: all that kernels do.
+	Widths
+	// Whole is the suite with what is of the host alone: streams, goroutines, bad arguments.
+	Whole
+)
+
+// Run runs a part of the suite, or on a GPU, and in long runs, the whole. other is a second device, to be told from d.
+func Run[K, V any](t *testing.T, part Part, d, other *device.Device, newMap Maker[K, V]) {
+	if d.Info().CUDA() || Long() {
+		part = Whole
+	}
 	for _, c := range []struct {
 		name string
+		part Part
 		test func(*testing.T, *device.Device, Maker[K, V])
 	}{
-		{"churn", churnTest[K, V]},
-		{"growth", growthTest[K, V]},
-		{"full", fullTest[K, V]},
-		{"full duplicates", fullDuplicatesTest[K, V]},
-		{"reserved patterns", patternsTest[K, V]},
-		{"order of streams", streamsTest[K, V]},
-		{"goroutines", goroutinesTest[K, V]},
-		{"close beside use", closeTest[K, V]},
-		{"whole values", wholeTest[K, V]},
-		{"unaligned values", unalignedTest[K, V]},
-		{"mixed operations", mixedTest[K, V]},
-		{"bad options", optionsTest[K, V]},
-		{"after close", closedTest[K, V]},
+		{"churn", Widths, churnTest[K, V]},
+		{"growth", Widths, growthTest[K, V]},
+		{"full", Widths, fullTest[K, V]},
+		{"full duplicates", Widths, fullDuplicatesTest[K, V]},
+		{"reserved patterns", Types, patternsTest[K, V]},
+		{"order of streams", Whole, streamsTest[K, V]},
+		{"goroutines", Whole, goroutinesTest[K, V]},
+		{"close beside use", Whole, closeTest[K, V]},
+		{"whole values", Types, wholeTest[K, V]},
+		{"unaligned values", Types, unalignedTest[K, V]},
+		{"mixed operations", Widths, mixedTest[K, V]},
+		{"bad options", Whole, optionsTest[K, V]},
+		{"after close", Whole, closedTest[K, V]},
+		{"bad input", Whole, func(t *testing.T, d *device.Device, newMap Maker[K, V]) { inputTest(t, d, other, newMap) }},
 	} {
-		t.Run(c.name, func(t *testing.T) { c.test(t, d, newMap) })
+		if c.part <= part {
+			t.Run(c.name, func(t *testing.T) { c.test(t, d, newMap) })
+		}
 	}
-	t.Run("bad input", func(t *testing.T) { inputTest(t, d, other, newMap) })
 }
 
 // Degenerate runs a smaller suite with the hash functions that put keys on few probe sequences. Each costs a
