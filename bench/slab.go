@@ -436,15 +436,19 @@ func slabMixed(d *device.Device, o FigOptions) (*Fig, error) {
 			"maps neither grow nor shrink; flushes of deleted pairs, which the default policy makes at the end of a batch, are part of the time"},
 		Plots: []Plot{{Title: "SlabHash, Figure 7a: mixed batches", X: "utilization", Y: "mixed G/s", Series: "Γ"}},
 	}
-	x, err := newMixing(d, o.N)
-	if err != nil {
-		return nil, err
+	batches := make([]*mixing, Runs+1)
+	for i := range batches {
+		x, err := newMixing(d, o.N)
+		if err != nil {
+			return nil, err
+		}
+		defer x.free()
+		batches[i] = x
 	}
-	defer x.free()
 	for _, g := range slabGammas {
 		for _, u := range []float64{0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9} {
 			o.Step(fmt.Sprintf("%s at a utilization of %v", g.name, u))
-			row, err := x.measure(betaFor(u), g.shares)
+			row, err := measureMixed(d, batches, betaFor(u), g.shares)
 			if err != nil {
 				note, err := refusal(err)
 				if err != nil {
@@ -590,44 +594,40 @@ func (h *mixingHost) unexpected(status []table.Status, results []uint32) (n int)
 	return n
 }
 
-// measure fills a map and runs batches in it: one to warm up, and Runs of which the median counts.
-func (x *mixing) measure(beta float64, shares [4]float64) (row []any, err error) {
-	m, err := fixedSlab(x.d, x.n, beta)
+// measureMixed fills a map, makes batches, and runs them in it one after the other: the first to warm up, and of the others
+// the median counts.
+func measureMixed(d *device.Device, batches []*mixing, beta float64, shares [4]float64) (row []any, err error) {
+	m, err := fixedSlab(d, batches[0].n, beta)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
-	st, h := x.d.Stream(), &x.host
-	workload.Pairs(x.kinds, h.keys, h.values)
-	h.present = append(h.present[:0], h.keys...)
-	if err := errors.Join(x.keys.Write(st, h.keys), x.values.Write(st, h.values)); err != nil {
-		return nil, err
-	}
-	if err := m.InsertOn(st, x.keys, x.values); err != nil {
+	st, x := d.Stream(), batches[0]
+	workload.Pairs(x.kinds, x.host.keys, x.host.values)
+	present := append(x.host.present[:0], x.host.keys...)
+	if err := errors.Join(x.keys.Write(st, x.host.keys), x.values.Write(st, x.host.values), m.InsertOn(st, x.keys, x.values)); err != nil {
 		return nil, err
 	}
 	before, err := m.SlabStats()
 	if err != nil {
 		return nil, err
 	}
-	rng := rand.New(rand.NewPCG(1, uint64(x.n)))
-	fresh, wrong, prepared := x.n, 0, false
-	t, err := timed(x.d, st, Runs, func() error {
-		if prepared { // the batch before
-			bad, err := x.wrong(st)
-			wrong += bad
-			if err != nil {
-				return err
-			}
-		}
-		prepared = true
+	rng, fresh := rand.New(rand.NewPCG(1, uint64(x.n))), x.n
+	for _, x := range batches {
+		h := &x.host
+		h.present = present
 		fresh += h.next(x.kinds, rng, shares, fresh)
-		return errors.Join(x.ops.Write(st, h.ops), x.keys.Write(st, h.keys), x.values.Write(st, h.values))
-	}, func() error { return m.MixedOn(st, x.ops, x.keys, x.values, x.results, x.status) })
-	if err != nil {
-		return nil, err
+		present = h.present
+		if err := errors.Join(x.ops.Write(st, h.ops), x.keys.Write(st, h.keys), x.values.Write(st, h.values)); err != nil {
+			return nil, err
+		}
 	}
-	bad, err := x.wrong(st)
+	run := 0
+	t, err := timed(d, st, len(batches)-1, nil, func() error {
+		x := batches[run]
+		run++
+		return m.MixedOn(st, x.ops, x.keys, x.values, x.results, x.status)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -635,7 +635,14 @@ func (x *mixing) measure(beta float64, shares [4]float64) (row []any, err error)
 	if err != nil {
 		return nil, err
 	}
-	wrong += bad + max(after.Len-len(h.present), len(h.present)-after.Len)
+	wrong := max(after.Len-len(present), len(present)-after.Len)
+	for _, x := range batches {
+		bad, err := x.wrong(st)
+		if err != nil {
+			return nil, err
+		}
+		wrong += bad
+	}
 	return []any{round(before.Utilization), round(before.AverageSlabCount), round(before.SlabsPerBucket), round(rate(x.n, t)),
 		round(after.Utilization), wrong, ""}, nil
 }

@@ -28,6 +28,15 @@ __device__ __forceinline__ u64 warp_shuffle(u32 mask, u64 x, u32 from) { return 
 __device__ __forceinline__ u128 warp_shuffle(u32 mask, u128 x, u32 from) {
     return u128{__shfl_sync(mask, x.lo, from), __shfl_sync(mask, x.hi, from)};
 }
+// The sum of x over the lanes of a warp, which must all come.
+__device__ __forceinline__ u32 warp_sum(u32 x) {
+#if __CUDA_ARCH__ >= 800
+    return __reduce_add_sync(~0u, x);
+#else
+    for (int d = 16; d > 0; d /= 2) x += __shfl_xor_sync(~0u, x, d);
+    return x;
+#endif
+}
 __device__ __forceinline__ void warp_sync(u32 mask) { __syncwarp(mask); }
 
 __device__ __forceinline__ int popcount(u32 x) { return __popc(x); }
@@ -183,6 +192,41 @@ WARPMAP_KEPT(u8, "u8")
 WARPMAP_KEPT(u16, "u16")
 WARPMAP_KEPT(u32, "u32")
 #undef WARPMAP_KEPT
+
+// load_once and store_once are for a batch's keys, values and results, which pass by once: their lines are the first that the L2
+// cache gives up, so that those of the table stay. load_once is never beside a writer.
+__device__ __forceinline__ u64 once_policy() {
+    u64 policy = 0;
+#if __CUDA_ARCH__ >= 800
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+#endif
+    return policy;
+}
+#if __CUDA_ARCH__ >= 800
+#define WARPMAP_ONCE(T, R, SUFFIX, REG)                                                                             \
+    __device__ __forceinline__ T load_once(const T* p) {                                                           \
+        R v;                                                                                                       \
+        asm volatile("ld.global.nc.L1::no_allocate.L2::cache_hint." SUFFIX " %0, [%1], %2;"                        \
+                     : "=" REG(v)                                                                                  \
+                     : "l"(p), "l"(once_policy()));                                                                \
+        return (T)v;                                                                                               \
+    }                                                                                                              \
+    __device__ __forceinline__ void store_once(T* p, T v) {                                                        \
+        asm volatile("st.global.L2::cache_hint." SUFFIX " [%0], %1, %2;" ::"l"(p), REG((R)v), "l"(once_policy())   \
+                     : "memory");                                                                                  \
+    }
+#else
+#define WARPMAP_ONCE(T, R, SUFFIX, REG)                                                         \
+    __device__ __forceinline__ T load_once(const T* p) { return load_readonly(p); }            \
+    __device__ __forceinline__ void store_once(T* p, T v) { *p = v; }
+#endif
+WARPMAP_ONCE(u8, u32, "u8", "r")
+WARPMAP_ONCE(u16, u32, "u16", "r")
+WARPMAP_ONCE(u32, u32, "u32", "r")
+WARPMAP_ONCE(u64, u64, "u64", "l")
+#undef WARPMAP_ONCE
+__device__ __forceinline__ u128 load_once(const u128* p) { return load_readonly(p); }
+__device__ __forceinline__ void store_once(u128* p, u128 v) { *p = v; }
 
 // 16 bytes as two u64 or four u32. Each element is whole; the vector as such may be of two moments.
 __device__ __forceinline__ void load_vector(const u64* p, u64 (&v)[2]) {

@@ -18,6 +18,27 @@ __device__ __forceinline__ void count_into(u64* counter, u64 x) {
 #endif
 }
 
+// block_count adds x[i] of every thread of a block to the global counter at `to[i]`, with one atomic operation a block, where
+// many warps that end at once would get into each other's way. Every thread of the block must reach it.
+template <int N> __device__ __forceinline__ void block_count(u64* const (&to)[N], const u32 (&x)[N]) {
+#if defined(WARPMAP_HOST)
+    for (int i = 0; i < N; i++) count_into(to[i], (u64)x[i]);
+#else
+    __shared__ u32 sums[N];
+    if (thread_index() < N) sums[thread_index()] = 0;
+    block_sync();
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        u32 all = warp_sum(x[i]);
+        if (all && (thread_index() & 31) == 0) add_shared(&sums[i], all);
+    }
+    block_sync();
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        if (thread_index() == (u32)i && sums[i]) add(to[i], (u64)sums[i]);
+#endif
+}
+
 // append gives each lane that wants one the next place of a list whose length is *counter, with one atomic operation a
 // warp. All lanes of the warp must reach it.
 template <class T> __device__ __forceinline__ T append(T* counter, bool wanted) {

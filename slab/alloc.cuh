@@ -44,35 +44,34 @@ template <bool LIGHT> struct SlabAlloc {
         return s;
     }
 
-    // change gives the lane another resident block: by a hash of the warp and the number of changes (§V), and where blocks
-    // are few, one after the other, so that none is left out.
+    // change gives the lane another resident block (§V), and a word of it: first its own, by the number of its warp and its
+    // own in it; then others by a hash of those and the number of changes.
     static __device__ __forceinline__ void change(const Alloc& a, Resident& r) {
-        u32 warp = (u32)(grid_thread() / 32), n = r.changes++;
-        if (n == 0 || a.blocks <= SLAB_MAX_CHANGES) r.block = (u32)(((u64)warp + n) % a.blocks);
-        else r.block = (u32)((u64)fmix32(warp ^ n * 0x9e3779b9u) * a.blocks >> 32);
-        r.word = (thread_index() + n) & (WORDS - 1);
+        u32 thread = (u32)grid_thread(), n = r.changes++;
+        u32 h = fmix32(thread ^ n * 0x9e3779b9u);
+        r.block = n == 0 ? thread / 32 % a.blocks : (u32)((u64)h * a.blocks >> 32);
+        r.word = (n == 0 ? thread : h) & (WORDS - 1);
         r.taken = 0; // unknown: the first try tells
     }
 
-    // allocate gives the name of a slab that is now this lane's, or NONE: after SLAB_MAX_CHANGES changes of the resident block
+    // allocate gives the name of a slab that is now this lane's, or NONE. It tries words here and there, because one that is
+    // used up says little of others; then all words of some blocks, one after the other, and of all blocks where they are few; then
     // it gives up, and notes for the other lanes that memory has run dry. Each lane may call it for itself.
     static __device__ __forceinline__ u32 allocate(const Alloc& a, Resident& r) {
         if (a.blocks == 0) return NONE;
-        for (u32 n = 0;; n++) {
-            if (r.block != NONE) {
-                u32 super = super_of(a, r.block), block = r.block - a.starts[super];
-                u32* words = bitmap(a, super, block);
-                for (u32 w = 0; w < WORDS; w++) {
-                    if (w > 0) { // the lane's own word is used up: the block's others
-                        r.word = (r.word + 1) & (WORDS - 1);
-                        r.taken = load_relaxed(words + r.word);
-                    }
-                    u32 unit = take(words + r.word, r.taken);
-                    if (unit != NONE) return (LIGHT ? 0 : super << SLAB_SUPER_SHIFT) + block * SLAB_UNITS + r.word * 32 + unit;
-                }
+        for (u32 n = 0; n < SLAB_MAX_CHANGES; n++) {
+            if (r.block == NONE || !~r.taken) change(a, r);
+            u32 name = take(a, r);
+            if (name != NONE) return name;
+        }
+        for (u32 n = 0; n < SLAB_MAX_BLOCKS && n < a.blocks && !load_relaxed(at<u32>(a.dry)); n++) {
+            if (++r.block >= a.blocks) r.block = 0;
+            for (r.word = 0; r.word < WORDS; r.word++) {
+                r.taken = load_relaxed(word_at(a, r));
+                u32 name = take(a, r);
+                if (name != NONE) return name;
             }
-            if (n == SLAB_MAX_CHANGES || (r.block != NONE && load_relaxed(at<u32>(a.dry)))) break;
-            change(a, r);
+            r.word = 0;
         }
         store_relaxed(at<u32>(a.dry), 1u);
         return NONE;
@@ -92,15 +91,22 @@ template <bool LIGHT> struct SlabAlloc {
     }
 
   private:
-    // take takes a bit of a word, if one is clear. Warps that share the word begin at bits of their own.
-    static __device__ __forceinline__ u32 take(u32* word, u32& taken) {
+    static __device__ __forceinline__ u32* word_at(const Alloc& a, const Resident& r) {
+        u32 super = super_of(a, r.block);
+        return bitmap(a, super, r.block - a.starts[super]) + r.word;
+    }
+    // take takes a bit of the lane's word, if one is clear. Warps that share the word begin at bits of their own.
+    static __device__ __forceinline__ u32 take(const Alloc& a, Resident& r) {
+        u32* word = word_at(a, r);
         u32 turn = (u32)(grid_thread() / 32) * 0x9e3779b9u >> 27;
-        for (u32 tries = 0; ~taken && tries < 32; tries++) {
-            u32 free = ~taken, from = free >> turn << turn;
+        for (u32 tries = 0; ~r.taken && tries < 32; tries++) {
+            u32 free = ~r.taken, from = free >> turn << turn;
             u32 bit = (u32)lowest_bit(from ? from : free);
             u32 was = or_of(word, 1u << bit);
-            taken = was | 1u << bit;
-            if (!(was >> bit & 1)) return bit;
+            r.taken = was | 1u << bit;
+            if (was >> bit & 1) continue;
+            u32 super = super_of(a, r.block), block = r.block - a.starts[super];
+            return (LIGHT ? 0 : super << SLAB_SUPER_SHIFT) + block * SLAB_UNITS + r.word * 32 + bit;
         }
         return NONE;
     }

@@ -212,7 +212,7 @@ func (c *core) bucketsFor(pairs int64) int64 {
 // unitsFor is how many slabs beyond the base slabs so many pairs take, for all but the unluckiest hashes.
 func (c *core) unitsFor(pairs, buckets int64) int64 {
 	n := c.cfg.overflow(pairs, buckets)
-	return (n + n/2 + 16 + unitStep - 1) / unitStep * unitStep
+	return (n + n/4 + 16 + unitStep - 1) / unitStep * unitStep
 }
 
 // sizes are those of a table for so many pairs.
@@ -331,19 +331,23 @@ func (c *core) reset(st *device.Stream) error {
 	return errors.Join(c.counters.Write(st, []Counters{c.k}), c.pool.dry.Fill(st, 0))
 }
 
-// grid covers n items. A GPU gets no more blocks than it can hold a few times over, and its threads go on in strides: a
-// lane that is done with its item takes another, and each warp adds to the counters but once. On the CPU each lane has one
-// item, so that lanes in a row touch memory in a row.
-func (c *core) grid(n int64) device.Grid {
+// grid covers n items. A GPU gets no more blocks than so many for each multiprocessor, and its threads go on in strides: a
+// lane that is done with its item takes another. On the CPU each lane has one item, so that lanes in a row touch memory in a row.
+func (c *core) grid(n, blocks int64) device.Grid {
 	g := device.GridFor(n, threads)
 	if info := c.d.Info(); info.CUDA() {
-		g.Blocks = min(g.Blocks, int64(info.Multiprocessors)*blocksPerMultiprocessor)
+		g.Blocks = min(g.Blocks, int64(info.Multiprocessors)*blocks)
 	}
 	return g
 }
 
-// blocksPerMultiprocessor is several times what is resident at once, so that multiprocessors that are done take more.
-const blocksPerMultiprocessor = 16
+// Blocks for each multiprocessor, by trial on an H200: a few times what is resident at once.
+const (
+	findBlocks   = 12
+	insertBlocks = 12
+	mixedBlocks  = 8
+	walkBlocks   = 5 // of the kernels that go over all slabs
+)
 
 // reserve gives scratch memory that lasts until the next reserve. The caller holds the lock, and waits for its work
 // before it lets go.
@@ -554,15 +558,21 @@ func (c *core) follow(st *device.Stream, more int64, share float64) error {
 		}
 		return err // what is in is in: without room to grow, chains are longer
 	}
-	if c.opts.NoPolicy || c.k.tombstones() <= fewTombstones {
-		return nil
-	}
-	used := c.buckets() + c.k.slabs()
-	if c.k.tombstones() > used*int64(c.cfg.slots())/flushShare || c.k.slabs() > 2*c.unitsFor(c.k.live(), c.buckets()) {
+	if !c.opts.NoPolicy && c.worthFlushing() {
 		return c.flush(st)
 	}
 	return nil
 }
+
+// worthFlushing is the policy: deleted pairs take one slot in flushShare, or chains are far longer than the pairs want. The
+// kernel of flushes has it too.
+func (c *core) worthFlushing() bool {
+	used := c.buckets() + c.k.slabs()
+	return c.k.tombstones() > fewTombstones && (c.k.tombstones() > used*int64(c.cfg.slots())/flushShare || c.k.slabs() > c.longest())
+}
+
+// longest is how many slabs of the pool its pairs should use at most.
+func (c *core) longest() int64 { return 2 * c.unitsFor(c.k.live(), c.buckets()) }
 
 // grow makes buckets for so many pairs, and at least twice as many as there are. why says what forbids it. At MaxBytes it
 // makes as many as fit, and sets bound.
@@ -598,7 +608,7 @@ func (c *core) rebuild(st *device.Stream, buckets, units int64) (why, err error)
 			return nil, err
 		}
 		p := SlabsParams{Table: old.table(), Target: c.table()}
-		if err = c.kernel.rehash.Launch(st, c.grid(buckets0(&old)), &p); err == nil {
+		if err = c.kernel.rehash.Launch(st, c.grid(buckets0(&old), walkBlocks), &p); err == nil {
 			err = c.look(st)
 		}
 		if err == nil && c.k.Failed == 0 {
@@ -626,8 +636,8 @@ func (c *core) flush(st *device.Stream) error { return errors.Join(c.queueFlush(
 
 // queueFlush queues a flush, with a share for the case that one slot in so many holds a deleted pair by then.
 func (c *core) queueFlush(st *device.Stream, share uint64) error {
-	p := SlabsParams{Table: c.table(), Share: share, Flushed: c.k.Flushed, Freed: c.k.Freed}
-	return c.kernel.flush.Launch(st, c.grid(buckets0(&c.memory)*int64(c.opts.Group)), &p)
+	p := SlabsParams{Table: c.table(), Share: share, Most: uint64(c.longest()), Flushed: c.k.Flushed, Freed: c.k.Freed}
+	return c.kernel.flush.Launch(st, c.grid(buckets0(&c.memory)*int64(c.opts.Group), walkBlocks), &p)
 }
 
 // writing runs f as a writer of the table, with the lock held.
@@ -694,7 +704,7 @@ func (c *core) export(st *device.Stream, keys, values uint64) error {
 		return err
 	}
 	p := SlabsParams{Table: c.table(), Keys: keys, Values: values, Limit: uint64(live)}
-	if err := c.kernel.export.Launch(st, c.grid(buckets0(&c.memory)), &p); err != nil {
+	if err := c.kernel.export.Launch(st, c.grid(buckets0(&c.memory), walkBlocks), &p); err != nil {
 		return err
 	}
 	if err := c.look(st); err != nil {
@@ -736,7 +746,7 @@ func (c *core) stats() (s Stats, err error) {
 			return err
 		}
 		p := SlabsParams{Table: c.table(), Histogram: addr}
-		if err := c.kernel.lengths.Launch(st, c.grid(buckets0(&c.memory)), &p); err != nil {
+		if err := c.kernel.lengths.Launch(st, c.grid(buckets0(&c.memory), walkBlocks), &p); err != nil {
 			return err
 		}
 		h, err := histogram.Host(st)

@@ -12,14 +12,14 @@ typedef config::value value;
 // All lanes of a warp stay in a kernel's loops to the end, so its tiles vote together.
 typedef tile<SLAB_GROUP, true> Tile;
 
-__device__ __forceinline__ key input_key(u64 keys, u64 i) { return load_readonly(at<key>(keys) + i); }
+__device__ __forceinline__ key input_key(u64 keys, u64 i) { return load_once(at<key>(keys) + i); }
 __device__ __forceinline__ value input_value(u64 values, u64 i) {
     if constexpr (C::VALUE_BYTES == 0) return value{};
-    else return load_readonly(at<value>(values) + i);
+    else return load_once(at<value>(values) + i);
 }
 __device__ __forceinline__ void output(u64 values, u64 i, value v) {
     if constexpr (C::VALUE_BYTES > 0)
-        if (values) at<value>(values)[i] = v;
+        if (values) store_once(at<value>(values) + i, v);
 }
 
 // A warp's lanes take the items first … first+31; all lanes stay until the last item.
@@ -33,29 +33,18 @@ constexpr bool ALONE = Tile::LANES == 1;
 constexpr bool ALONE = false;
 #endif
 
-// What a job takes of the batch for one item, and how it comes from the lane that holds it.
+// What a job takes of the batch for one item.
 struct KeyItem {
     key k;
-    __device__ __forceinline__ KeyItem from(tile<32, true> warp, int lane) const { return KeyItem{warp.shuffle(k, lane)}; }
 };
 struct PairItem {
     key k;
     value v;
-    __device__ __forceinline__ PairItem from(tile<32, true> warp, int lane) const {
-        PairItem x{warp.shuffle(k, lane), v};
-        if constexpr (C::VALUE_BYTES > 0) x.v = warp.shuffle(v, lane);
-        return x;
-    }
 };
 struct MixedItem {
     key k;
     value v;
     u32 kind;
-    __device__ __forceinline__ MixedItem from(tile<32, true> warp, int lane) const {
-        MixedItem x{warp.shuffle(k, lane), v, warp.shuffle(kind, lane)};
-        if constexpr (C::VALUE_BYTES > 0) x.v = warp.shuffle(v, lane);
-        return x;
-    }
 };
 
 // drive runs a job's n items, numbered by I. The job's load(i) gives an item; begin(i, item) starts it, false if there is
@@ -81,28 +70,31 @@ template <class I, class Job> __device__ __forceinline__ void drive(u64 items, J
         Feed<I> feed((I)n);
         feed.row = (I)start & ~(I)31;
         feed.stride = (I)stride;
+        // Two rows of items are in shared memory, where each lane finds its own; the third is on its way.
+        __shared__ Item rows[WARPMAP_MAX_THREADS / 32][64];
+        Item* ring = rows[thread_index() / 32];
+        u32 lane = (u32)warp.rank(), now = 0; // where the row begins that is given out
+        auto load = [&](I i) { return job.load(i < feed.n ? i : feed.n - 1); };
+        ring[lane] = load(feed.item());
+        ring[lane + 32] = load(feed.ahead());
+        Item coming = load(feed.ahead() + feed.stride);
+        warp.sync();
         I item = 0, mine = 0;
-        Item now{}, next{};
-        if (feed.item() < n) now = job.load(feed.item());
-        if (feed.ahead() < n) next = job.load(feed.ahead());
         bool busy = false;
         for (;;) {
             if (feed.more()) {
                 int from;
                 bool later, turned;
                 bool got = feed.give(!busy, item, from, later, turned);
-                Item x = now.from(warp, from);
-                if (turned) {
-                    Item y = next.from(warp, from);
-                    if (later) x = y;
-                }
                 if (got) {
                     mine = item;
-                    busy = job.begin(mine, x);
+                    busy = job.begin(mine, ring[(now + (u32)from + (later ? 32 : 0)) & 63]);
                 }
                 if (turned) {
-                    now = next;
-                    if (feed.ahead() < feed.n) next = job.load(feed.ahead());
+                    warp.sync(); // the row has been read
+                    ring[now + lane] = coming;
+                    now ^= 32;
+                    coming = load(feed.ahead() + feed.stride);
                 }
             } else if (!warp.any(busy)) break;
             bool was = busy;
@@ -126,7 +118,7 @@ struct FindJob {
     __device__ __forceinline__ bool round(Tile g, bool active) { return op.round(p.table, g, active, none); }
     __device__ __forceinline__ void done(u64 i) {
         output(p.values, i, op.found_value(false));
-        if (p.found) at<u8>(p.found)[i] = op.outcome == PRESENT;
+        if (p.found) store_once(at<u8>(p.found) + i, (u8)(op.outcome == PRESENT));
     }
 };
 WARPMAP_KERNEL(find, FindParams) {
@@ -149,7 +141,7 @@ template <u32 KIND> struct EraseJob {
     __device__ __forceinline__ bool round(Tile g, bool active) { return op.round(p.table, g, active, none); }
     __device__ __forceinline__ void done(u64 i) {
         erased += op.outcome == PRESENT;
-        if (p.found) at<u8>(p.found)[i] = op.outcome == PRESENT;
+        if (p.found) store_once(at<u8>(p.found) + i, (u8)(op.outcome == PRESENT));
     }
 };
 
@@ -161,7 +153,7 @@ __device__ __forceinline__ void set_refused(const Table& t, u64 bitmap, u64 i) {
 }
 __device__ __forceinline__ void clear_refused(u64 bitmap, u64 i) { and_of(at<u32>(bitmap) + i / 32, ~(1u << (i & 31))); }
 
-// What a warp adds to the counters at its end.
+// What a lane adds to the counters at its end.
 struct Tally {
     u32 inserted, reused, linked, erased;
     __device__ __forceinline__ Tally() : inserted(0), reused(0), linked(0), erased(0) {}
@@ -172,11 +164,7 @@ struct Tally {
     }
     __device__ __forceinline__ void end(const Table& t, const Resident& r) {
         Counters* c = counters(t);
-        count_into(&c->inserted, (u64)inserted);
-        count_into(&c->reused, (u64)reused);
-        count_into(&c->linked, (u64)linked);
-        count_into(&c->erased, (u64)erased);
-        count_into(&c->changes, (u64)(r.changes > 1 ? r.changes - 1 : 0));
+        block_count<5>({&c->inserted, &c->reused, &c->linked, &c->erased, &c->changes}, {inserted, reused, linked, erased, r.changes > 1 ? r.changes - 1 : 0});
     }
 };
 
@@ -237,7 +225,7 @@ struct MixedJob {
     Tally tally;
     __device__ __forceinline__ MixedJob(const MixedParams& p) : p(p) { op.rest(p.table); }
     __device__ __forceinline__ Item load(u64 i) {
-        return Item{input_key(p.keys, i), input_value(p.values, i), load_readonly(at<u8>(p.ops) + i)};
+        return Item{input_key(p.keys, i), input_value(p.values, i), load_once(at<u8>(p.ops) + i)};
     }
     __device__ __forceinline__ bool begin(u64 i, const Item& x) {
         if (p.attempt && !refused(p.refused, i)) return false;
@@ -251,7 +239,7 @@ struct MixedJob {
         tally.erased += op.is(ERASE) && op.outcome == PRESENT;
         if (op.is(FIND)) output(p.results, i, op.found_value(true));
         else output(p.results, i, value{});
-        if (p.status) at<u8>(p.status)[i] = (u8)op.outcome;
+        if (p.status) store_once(at<u8>(p.status) + i, (u8)op.outcome);
         if (p.clock) at<u64>(p.returns)[i] = add(at<u64>(p.clock), (u64)1);
         if (op.outcome == FULL) {
             if (!p.attempt) set_refused(p.table, p.refused, i);
@@ -397,8 +385,8 @@ __device__ __forceinline__ bool worth_flushing(const SlabsParams& p) {
     if (!p.share) return true;
     const Counters* c = counters(p.table);
     u64 dead = load_relaxed(&c->erased) - load_relaxed(&c->reused) - p.flushed;
-    u64 slabs = p.table.buckets + load_relaxed(&c->linked) - p.freed;
-    return dead > SLAB_FEW_TOMBSTONES && dead > slabs * C::SLOTS / p.share;
+    u64 slabs = load_relaxed(&c->linked) - p.freed;
+    return dead > SLAB_FEW_TOMBSTONES && (dead > (p.table.buckets + slabs) * C::SLOTS / p.share || slabs > p.most);
 }
 
 // A bucket to a tile; the base slab of the next is read ahead.

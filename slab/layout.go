@@ -20,8 +20,10 @@ const (
 	// maxSupers bounds the super blocks of a table, of 2 GiB each: more than the memory of any GPU, and few enough that
 	// their addresses travel with a kernel's parameters.
 	maxSupers = 96
-	// maxChanges bounds the changes of the resident block in one allocation.
-	maxChanges = 32
+	// maxChanges bounds the changes of the resident block in one allocation, and maxBlocks the blocks that are searched
+	// through when those have found nothing.
+	maxChanges = 16
+	maxBlocks  = 32
 	// reserved counts the key patterns that mark slots: empty, tombstone and busy are the three highest. Real keys with
 	// these patterns live in a bucket of their own, under a pattern lower by reserved.
 	reserved = 3
@@ -239,9 +241,9 @@ type SlabsParams struct {
 	Values    uint64
 	Histogram uint64 // of chain_lengths: histogramBins counters, the sum, and the longest chain
 	Limit     uint64
-	// Share of flush_buckets: it flushes only if more than one slot in so many holds a deleted pair, and more than a few
-	// do; 0: always. Flushed and Freed are those of the counters, which it changes itself.
-	Share, Flushed, Freed uint64
+	// Share of flush_buckets: it flushes only if more than a few slots hold deleted pairs, and either one in so many does,
+	// or the pool has lent more than Most slabs; 0: always. Flushed and Freed are those of the counters, which it changes itself.
+	Share, Most, Flushed, Freed uint64
 }
 
 // histogramBins counts pairs found in slab 1, 2, … of their chain and, in the last, all that are further.
@@ -257,6 +259,7 @@ func defines() []device.Define {
 		{Name: "SLAB_UNITS", Value: unitsPerBlock},
 		{Name: "SLAB_SUPER_SHIFT", Value: superShift},
 		{Name: "SLAB_MAX_CHANGES", Value: maxChanges},
+		{Name: "SLAB_MAX_BLOCKS", Value: maxBlocks},
 		{Name: "SLAB_LAST_ATTEMPT", Value: lastAttempt},
 		{Name: "SLAB_HISTOGRAM_BINS", Value: histogramBins},
 		{Name: "SLAB_FEW_TOMBSTONES", Value: fewTombstones},

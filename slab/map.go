@@ -118,7 +118,7 @@ func (c *core) findOn(st *device.Stream, k device.Kernel[FindParams], keys, valu
 				if found != 0 {
 					p.Found = found + uint64(first)
 				}
-				if err := k.Launch(st, c.grid(int64(m)), &p); err != nil {
+				if err := k.Launch(st, c.grid(int64(m), findBlocks), &p); err != nil {
 					return err
 				}
 			}
@@ -243,7 +243,7 @@ func (c *core) mixed(st *device.Stream, ops, keys, values, results, status uint6
 			if status != 0 {
 				p.Status = status + first
 			}
-			err := c.kernel.mixed.Launch(st, c.grid(int64(n)), &p)
+			err := c.kernel.mixed.Launch(st, c.grid(int64(n), mixedBlocks), &p)
 			if number == 0 && !c.opts.NoPolicy { // without the host in between; see follow
 				err = errors.Join(err, c.queueFlush(st, flushShare))
 			}

@@ -82,7 +82,7 @@ func (c *core) countOn(st *device.Stream, keys, counts uint64, n int) error {
 				return nil
 			}
 			p := FindAllParams{Table: c.table(), Keys: keys, Counts: counts, N: uint64(n)}
-			return c.kernel.all.count.Launch(st, c.grid(int64(n)), &p)
+			return c.kernel.all.count.Launch(st, c.grid(int64(n), findBlocks), &p)
 		})
 	})
 }
@@ -144,7 +144,7 @@ func findAll[V any](c *core, st *device.Stream, keys uint64, offsets device.Slic
 	p := FindAllParams{Table: c.table(), Keys: keys, Counts: base, Totals: base + uint64(counts), Offsets: offsets.Addr(),
 		N: uint64(n), Chunk: uint64(chunk), Chunks: uint64(chunks)}
 	k := &c.kernel.all
-	items, warps := c.grid(int64(n)), c.grid(32*int64(chunks))
+	items, warps := c.grid(int64(n), findBlocks), c.grid(32*int64(chunks), findBlocks)
 	if n > 0 {
 		if err := errors.Join(k.count.Launch(st, items, &p), k.sum.Launch(st, warps, &p)); err != nil {
 			return values, err
@@ -193,7 +193,7 @@ func (m *MultiMap[K, V]) DeleteAll(keys []K, deleted []bool) (int, error) {
 				}
 				before := c.k.Erased
 				p := FindParams{Table: c.table(), Keys: addr[0], Found: addr[1], N: uint64(items)}
-				if err := errors.Join(c.kernel.eraseAll.Launch(st, c.grid(int64(items)), &p), c.look(st)); err != nil {
+				if err := errors.Join(c.kernel.eraseAll.Launch(st, c.grid(int64(items), findBlocks), &p), c.look(st)); err != nil {
 					return err
 				}
 				n += int(c.k.Erased - before)

@@ -18,7 +18,7 @@ func (c *core) launchInsert(st *device.Stream, k device.Kernel[InsertParams], p 
 		room = c.reserveOrdered(n, regions)
 	}
 	if room.piece == 0 {
-		return k.Launch(st, c.grid(n), &p)
+		return k.Launch(st, c.grid(n, insertBlocks), &p)
 	}
 	span := c.partitions.span
 	for first := int64(0); first < n; first += room.piece {

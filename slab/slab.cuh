@@ -184,6 +184,23 @@ template <class V, class Tile> struct Spot {
     }
 };
 
+// Asked is which slab each lane of a tile asks for, and for which key. The others get it from shared memory, in one load where
+// shuffles would be three. The tile meets behind its making, and again before the next.
+template <int G> struct Asked {
+    u128* tile;
+    __device__ __forceinline__ Asked(u64 slab, u64 key) {
+        __shared__ u128 all[WARPMAP_MAX_THREADS];
+        all[thread_index()] = u128{slab, key};
+        tile = all + (thread_index() & ~(G - 1));
+    }
+    __device__ __forceinline__ u128 of(int rank) const { return tile[rank]; }
+};
+template <> struct Asked<1> {
+    u128 own;
+    __device__ __forceinline__ Asked(u64 slab, u64 key) : own{slab, key} {}
+    __device__ __forceinline__ u128 of(int) const { return own; }
+};
+
 // Op is one operation of one key: what its lane knows between two reads.
 //
 //   KIND   what it does; with ANY each lane's own `kind` says so
@@ -254,6 +271,7 @@ template <class C, u32 KIND, bool REUSE> struct Op {
         constexpr int G = Tile::LANES, MOST = INSERTS ? 4 : 2, IN_FLIGHT = G < MOST ? G : MOST, UNROLL = G <= 8 && !INSERTS ? 2 : 1;
         constexpr bool ALL = Tile::together;
         typedef View<C, G> V;
+        Asked<G> asked(slab, stored);
         g.sync(); // lanes come here from ways of their own
         u32 pending = ALL ? ~0u : g.ballot(active), next = NONE;
         Spot<V, Tile> hit, room, grave; // of this lane's key: a pair, an empty slot, a tombstone
@@ -262,14 +280,22 @@ template <class C, u32 KIND, bool REUSE> struct Op {
         for (int first = 0; first < G; first += IN_FLIGHT) {
             if (!ALL && !(pending >> first & (1u << IN_FLIGHT) - 1)) continue;
             V s[IN_FLIGHT];
+            u128 from[IN_FLIGHT];
+            u32 all = 0;
             u32 match[IN_FLIGHT], empty[IN_FLIGHT], dead[IN_FLIGHT];
 #pragma unroll
-            for (int j = 0; j < IN_FLIGHT; j++) s[j].load(ALL || (pending >> (first + j) & 1), g.shuffle(slab, first + j), g.rank());
+            for (int j = 0; j < IN_FLIGHT; j++) {
+                from[j] = asked.of(first + j);
+                all |= (u32)(from[j].lo >> 32);
+            }
+            int rank = g.rank() + (int)(all >> 31); // which is 0
+#pragma unroll
+            for (int j = 0; j < IN_FLIGHT; j++) s[j].load(ALL || (pending >> (first + j) & 1), from[j].lo, rank);
 #pragma unroll
             for (int j = 0; j < IN_FLIGHT; j++) {
                 bool on = ALL || (pending >> (first + j) & 1), mine = g.rank() == first + j;
                 if constexpr (MATCHES) {
-                    match[j] = s[j].matches(g.shuffle(stored, first + j), g.rank());
+                    match[j] = s[j].matches((key)from[j].hi, g.rank());
                     if (!on) match[j] = 0;
                     hit.collect(g, match[j], mine);
                 }
@@ -297,13 +323,12 @@ template <class C, u32 KIND, bool REUSE> struct Op {
                 bool mine = g.rank() == first + j;
                 if constexpr (MATCHES && PLACE) hit.locate(g, match[j], mine);
                 if constexpr (INSERTS) room.locate(g, empty[j], mine);
-                // The key's value, or where there is no pair, the link.
-                u32 link = low_bits(s[j].w[V::LINK_WORD]);
                 if constexpr (MATCHES && VALUE) {
-                    value x = g.shuffle(s[j].first_value(match[j], (value)link), hit.holder(g, V::LINK_RANK));
+                    value x = s[j].first_value(match[j], (value)low_bits(s[j].w[V::LINK_WORD]));
+                    x = g.shuffle(x, hit.holder(g, V::LINK_RANK));
                     if (mine) got = x;
                 } else {
-                    link = g.shuffle(link, V::LINK_RANK);
+                    u32 link = g.shuffle(low_bits(s[j].w[V::LINK_WORD]), V::LINK_RANK);
                     if (mine) next = link;
                 }
             }
