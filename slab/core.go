@@ -36,6 +36,8 @@ const (
 	threads           = 256 // a block
 	// largestBatch bounds the bitmap of refused positions, at a bit each.
 	largestBatch = 1 << 30
+	// leastPart is how many positions there is always a bitmap for: so every position of a batch is tried.
+	leastPart = 1 << 15
 	// firstBatch is the least number of pairs that are tried before a small table decides how far to grow.
 	firstBatch = 1 << 8
 	// furthestGuess bounds, in multiples of the table's limit, how far it grows for pairs that are only expected.
@@ -84,6 +86,7 @@ type core struct {
 	scratch    device.Slice[byte]
 	partitions partitioning
 	seen       device.Host[Counters] // where a look puts them
+	refused    device.Slice[uint32]  // see reserveRefused
 	ordered    device.Slice[byte]    // where batches are brought in order; kept for the next
 }
 
@@ -166,8 +169,14 @@ func newCore(d *device.Device, keyBytes, valueBytes int, o Options, multi bool) 
 	if c.seen, err = device.MakeHost[Counters](d, 1); err != nil {
 		return nil, err
 	}
-	if err := c.allocate(d.Stream(), buckets, units); err != nil {
-		c.seen.Free()
+	if c.refused, err = device.Make[uint32](d, leastPart/32); err == nil {
+		err = c.refused.Fill(d.Stream(), 0)
+	}
+	if err == nil {
+		err = c.allocate(d.Stream(), buckets, units)
+	}
+	if err != nil {
+		c.freeBitmap()
 		return nil, err
 	}
 	return c, nil
@@ -395,6 +404,10 @@ func (c *core) settle(st *device.Stream, n, inserts int64, launch attempt) (fail
 			room = c.limit() - c.k.live()
 			count = min(count, max(inserts*room, boost*max(c.limit()/4, firstBatch)))
 		}
+		count, err := c.reserveRefused(st, count)
+		if err != nil {
+			return nil, nil, err
+		}
 		if err := c.prepare(st, count/inserts); err != nil {
 			return nil, nil, err
 		}
@@ -425,20 +438,41 @@ func (c *core) settle(st *device.Stream, n, inserts int64, launch attempt) (fail
 	return failed, why, nil
 }
 
+// reserveRefused makes the bitmap of refused positions large enough for n, or for as many as there is memory for, and tells
+// for how many. All its bits are clear, but while a part of a batch is settled.
+func (c *core) reserveRefused(st *device.Stream, n int64) (int64, error) {
+	for words := (n + 31) / 32; words > int64(c.refused.Len()); words /= 2 {
+		s, err := device.Make[uint32](c.d, int(words))
+		if oom(err) {
+			continue
+		} else if err != nil {
+			return 0, err
+		}
+		c.refused.Free()
+		c.refused = s
+		if err := s.Fill(st, 0); err != nil {
+			return 0, err
+		}
+	}
+	return min(n, 32*int64(c.refused.Len())), nil
+}
+
+func (c *core) freeBitmap() {
+	c.seen.Free()
+	if c.refused.Len() > 0 {
+		c.refused.Free()
+	}
+}
+
 // settlePart is settle for one part. why, if not nil, is what forbids more room.
 func (c *core) settlePart(st *device.Stream, first, n uint64, why error, launch attempt) (lost []int, _ error, err error) {
-	words := int((n + 31) / 32)
-	refused, err := c.reserve(int64(4 * words))
-	if oom(err) {
-		for i := range n {
-			lost = append(lost, int(i))
+	refused := c.refused.Addr()
+	defer func() {
+		if err != nil {
+			c.refused.Fill(st, 0)
 		}
-		return lost, err, nil
-	} else if err != nil {
-		return nil, nil, err
-	}
-	bitmap := device.View[uint32](c.scratch, 0, words)
-	if err := errors.Join(bitmap.Fill(st, 0), launch(first, n, 0, refused), c.look(st)); err != nil {
+	}()
+	if err := errors.Join(launch(first, n, 0, refused), c.look(st)); err != nil {
 		return nil, nil, err
 	}
 	for number := uint64(1); c.k.Failed > 0; {
@@ -466,8 +500,9 @@ func (c *core) settlePart(st *device.Stream, first, n uint64, why error, launch 
 	if c.k.Failed == 0 {
 		return nil, why, nil
 	}
-	raw := make([]uint32, words)
-	if err := bitmap.Read(st, raw); err != nil {
+	bitmap := c.refused.Slice(0, int((n+31)/32))
+	raw, err := bitmap.Host(st)
+	if err != nil {
 		return nil, nil, err
 	}
 	for i := range n {
@@ -475,7 +510,7 @@ func (c *core) settlePart(st *device.Stream, first, n uint64, why error, launch 
 			lost = append(lost, int(i))
 		}
 	}
-	return lost, why, c.reset(st)
+	return lost, why, errors.Join(bitmap.Fill(st, 0), c.reset(st))
 }
 
 // prepare adds slabs for so many more pairs, before they come, as many as they are expected to take.
@@ -792,7 +827,7 @@ func (c *core) close() error {
 		c.scratch.Free()
 	}
 	c.freeOrdered()
-	c.seen.Free()
+	c.freeBitmap()
 	if e := c.memory.free(); err == nil && !errors.Is(e, device.ErrClosed) {
 		err = e
 	}

@@ -278,3 +278,19 @@ func TestExhaustion(t *testing.T) {
 		must(t, m.Close())
 	}
 }
+
+// A table that runs out of memory in the middle of a batch of several chunks names what is not in, and tries every position.
+func TestShortOfMemory(t *testing.T) {
+	for _, more := range []int64{1 << 10, 20 << 10} {
+		t.Run(fmt.Sprint(more), func(t *testing.T) {
+			open := func(bytes int64) *device.Device { return openCPU(t, device.WithMemory(bytes)) }
+			tabletest.ShortOfMemory(t, open, func(d *device.Device, o table.Options) (table.Map[uint32, [2]uint64], error) {
+				m, err := New[uint32, [2]uint64](d, Options{Options: o})
+				if err == nil {
+					m.c.stage.Chunk = 110_000
+				}
+				return m, err
+			}, more)
+		})
+	}
+}
