@@ -123,7 +123,7 @@ func slabChurn(d *device.Device, o FigOptions) (*Fig, error) {
 			batches = 1000
 		}
 	}
-	if fresh := slabGammas[1].shares[0]*float64(batch) + churnParts; float64(o.N)+float64(batches+1)*fresh > 1<<31 {
+	if fresh := slabGammas[1].shares[0]*float64(batch) + churnParts; float64(o.N)+float64(batches+batches/50+1)*fresh > 1<<31 {
 		return nil, fmt.Errorf("%d batches of %d operations want more new keys than there are of 31 bits", batches, batch)
 	}
 	fig := &Fig{
@@ -142,9 +142,13 @@ func slabChurn(d *device.Device, o FigOptions) (*Fig, error) {
 		return nil, err
 	}
 	defer c.free()
-	_, early, err := c.run() // to warm up
-	if err != nil {
-		return nil, err
+	early := 0
+	for range max(1, batches/50) { // to warm up
+		_, wrong, err := c.run()
+		if err != nil {
+			return nil, err
+		}
+		early += wrong
 	}
 	var rates, utilizations []float64
 	for row := range 10 {

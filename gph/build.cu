@@ -174,7 +174,7 @@ __device__ __forceinline__ void plan_cell(const BuildParams& p, Group g, Plan& w
         if constexpr (H == 1) {
             was = *word;
             *word |= one;
-        } else was = or_shared(word, one);
+        } else was = or_of(word, one);
         met |= (was & one) != 0;
     }
     g.sync();

@@ -161,7 +161,7 @@ template <class C> struct Fit {
     template <class Tile> __device__ __forceinline__ void add_need(Tile, u32 v) {
         u32 one = 1u << v % 4 * 8;
         if constexpr (Tile::LANES == 1) need[v / 4] += one;
-        else add_shared(&need[v / 4], one);
+        else add(&need[v / 4], one);
     }
 
     // best compares the R offsets: each lane judges offsets of its own. It gives score · R + offset of the best, the one that
@@ -244,7 +244,7 @@ template <class C, class Tile> struct Move {
     // count adds one to a counter of the workspace.
     static __device__ __forceinline__ u32 count(u32* p) {
         if constexpr (H == 1) return (*p)++;
-        else return add_shared(p, 1u);
+        else return add(p, 1u);
     }
 
     static __device__ __forceinline__ u64 place(const Ring& r, u16 slot) { return r.bucket(slot / C::BUCKET) * C::BUCKET + slot % C::BUCKET; }

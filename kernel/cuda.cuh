@@ -50,14 +50,7 @@ __device__ __forceinline__ void pause() {
     __nanosleep(40);
 }
 
-// Atomic operations are on global memory. To say so spares a look whether an address is of shared memory.
-#define WARPMAP_ATOMIC(T, NAME, PTX, REG)                                                                           \
-    __device__ __forceinline__ T NAME(T* p, T x) {                                                                 \
-        T was;                                                                                                     \
-        asm volatile("atom.relaxed.gpu.global." PTX " %0, [%1], %2;" : "=" REG(was) : "l"(p), REG(x) : "memory");  \
-        return was;                                                                                                \
-    }
-#define WARPMAP_ACCESS(T, SUFFIX, BITS, REG)                                                                             \
+#define WARPMAP_ACCESS(T, SUFFIX, REG)                                                                             \
     __device__ __forceinline__ T load_relaxed(const T* p) {                                                        \
         T v;                                                                                                       \
         asm volatile("ld.relaxed.gpu.global." SUFFIX " %0, [%1];" : "=" REG(v) : "l"(p) : "memory");               \
@@ -79,28 +72,16 @@ __device__ __forceinline__ void pause() {
     __device__ __forceinline__ void store_release(T* p, T v) {                                                     \
         asm volatile("st.release.gpu.global." SUFFIX " [%0], %1;" ::"l"(p), REG(v) : "memory");                    \
     }                                                                                                              \
-    __device__ __forceinline__ T cas(T* p, T old, T now) {                                                         \
-        T was;                                                                                                     \
-        asm volatile("atom.relaxed.gpu.global.cas." BITS " %0, [%1], %2, %3;"                                      \
-                     : "=" REG(was)                                                                                \
-                     : "l"(p), REG(old), REG(now)                                                                  \
-                     : "memory");                                                                                  \
-        return was;                                                                                                \
-    }                                                                                                              \
-    WARPMAP_ATOMIC(T, exchange, "exch." BITS, REG)                                                                 \
-    WARPMAP_ATOMIC(T, add, "add." SUFFIX, REG)                                                                     \
-    WARPMAP_ATOMIC(T, max_of, "max." SUFFIX, REG)                                                                  \
-    WARPMAP_ATOMIC(T, and_of, "and." BITS, REG)                                                                    \
-    WARPMAP_ATOMIC(T, or_of, "or." BITS, REG)
+    __device__ __forceinline__ T cas(T* p, T old, T now) { return atomicCAS(p, old, now); }                        \
+    __device__ __forceinline__ T exchange(T* p, T now) { return atomicExch(p, now); }                              \
+    __device__ __forceinline__ T add(T* p, T x) { return atomicAdd(p, x); }                                        \
+    __device__ __forceinline__ T max_of(T* p, T x) { return atomicMax(p, x); }                                     \
+    __device__ __forceinline__ T and_of(T* p, T x) { return atomicAnd(p, x); }                                     \
+    __device__ __forceinline__ T or_of(T* p, T x) { return atomicOr(p, x); }
 
-WARPMAP_ACCESS(u32, "u32", "b32", "r")
-WARPMAP_ACCESS(u64, "u64", "b64", "l")
+WARPMAP_ACCESS(u32, "u32", "r")
+WARPMAP_ACCESS(u64, "u64", "l")
 #undef WARPMAP_ACCESS
-#undef WARPMAP_ATOMIC
-
-// The same in a block's shared memory.
-__device__ __forceinline__ u32 add_shared(u32* p, u32 x) { return atomicAdd(p, x); }
-__device__ __forceinline__ u32 or_shared(u32* p, u32 x) { return atomicOr(p, x); }
 
 // Bytes and half words are loaded and stored only.
 #define WARPMAP_SMALL(T, SUFFIX)                                                                                    \
@@ -192,41 +173,6 @@ WARPMAP_KEPT(u8, "u8")
 WARPMAP_KEPT(u16, "u16")
 WARPMAP_KEPT(u32, "u32")
 #undef WARPMAP_KEPT
-
-// load_once and store_once are for a batch's keys, values and results, which pass by once: their lines are the first that the L2
-// cache gives up, so that those of the table stay. load_once is never beside a writer.
-__device__ __forceinline__ u64 once_policy() {
-    u64 policy = 0;
-#if __CUDA_ARCH__ >= 800
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-#endif
-    return policy;
-}
-#if __CUDA_ARCH__ >= 800
-#define WARPMAP_ONCE(T, R, SUFFIX, REG)                                                                             \
-    __device__ __forceinline__ T load_once(const T* p) {                                                           \
-        R v;                                                                                                       \
-        asm volatile("ld.global.nc.L1::no_allocate.L2::cache_hint." SUFFIX " %0, [%1], %2;"                        \
-                     : "=" REG(v)                                                                                  \
-                     : "l"(p), "l"(once_policy()));                                                                \
-        return (T)v;                                                                                               \
-    }                                                                                                              \
-    __device__ __forceinline__ void store_once(T* p, T v) {                                                        \
-        asm volatile("st.global.L2::cache_hint." SUFFIX " [%0], %1, %2;" ::"l"(p), REG((R)v), "l"(once_policy())   \
-                     : "memory");                                                                                  \
-    }
-#else
-#define WARPMAP_ONCE(T, R, SUFFIX, REG)                                                         \
-    __device__ __forceinline__ T load_once(const T* p) { return load_readonly(p); }            \
-    __device__ __forceinline__ void store_once(T* p, T v) { *p = v; }
-#endif
-WARPMAP_ONCE(u8, u32, "u8", "r")
-WARPMAP_ONCE(u16, u32, "u16", "r")
-WARPMAP_ONCE(u32, u32, "u32", "r")
-WARPMAP_ONCE(u64, u64, "u64", "l")
-#undef WARPMAP_ONCE
-__device__ __forceinline__ u128 load_once(const u128* p) { return load_readonly(p); }
-__device__ __forceinline__ void store_once(u128* p, u128 v) { *p = v; }
 
 // 16 bytes as two u64 or four u32. Each element is whole; the vector as such may be of two moments.
 __device__ __forceinline__ void load_vector(const u64* p, u64 (&v)[2]) {

@@ -495,10 +495,6 @@ WARPMAP_ACCESS(u32)
 WARPMAP_ACCESS(u64)
 #undef WARPMAP_ACCESS
 
-template <class T> inline T load_once(const T* p) { return *p; }
-template <class T> inline void store_once(T* p, T v) { *p = v; }
-inline u32 add_shared(u32* p, u32 x) { return add(p, x); }
-inline u32 or_shared(u32* p, u32 x) { return or_of(p, x); }
 
 #define WARPMAP_SMALL(T)                                                                                            \
     inline T load_relaxed(const T* p) { host::stress_point(); return __atomic_load_n(p, __ATOMIC_RELAXED); }       \

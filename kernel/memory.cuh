@@ -30,7 +30,7 @@ template <int N> __device__ __forceinline__ void block_count(u64* const (&to)[N]
 #pragma unroll
     for (int i = 0; i < N; i++) {
         u32 all = warp_sum(x[i]);
-        if (all && (thread_index() & 31) == 0) add_shared(&sums[i], all);
+        if (all && (thread_index() & 31) == 0) add(&sums[i], all);
     }
     block_sync();
 #pragma unroll

@@ -68,7 +68,7 @@ template <class K, class Rows, class Part> __device__ __forceinline__ void parti
         K k[Tile::EACH];
         tile.load(r.keys, k);
 #pragma unroll
-        for (int i = 0; i < Tile::EACH; i++) add_shared(&count[Tile::row(i) < tile.rows ? part_of(k[i]) : parts], 1u);
+        for (int i = 0; i < Tile::EACH; i++) add(&count[Tile::row(i) < tile.rows ? part_of(k[i]) : parts], 1u);
     }
     block_sync();
     for (u32 i = thread_index(); i < parts; i += Tile::THREADS)
@@ -141,7 +141,7 @@ __device__ __forceinline__ void partition_scatter(const Rows& r, Part part_of) {
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
             u32 part = Tile::row(i) < tile.rows ? part_of(k[i]) : s.parts;
-            place[i] = part | add_shared(&shared.count[part], 1u) << 16;
+            place[i] = part | add(&shared.count[part], 1u) << 16;
         }
         block_sync();
 

@@ -20,10 +20,7 @@
 //
 //   load_relaxed  load_acquire  store_relaxed  store_release  load_readonly (never beside a writer)
 //   load_kept (relaxed, of what should stay in the L2 cache: up to u32)
-//   load_once (never beside a writer)  store_once (both of what need not stay there)
 //   cas (returns what was there; u128 only where WARPMAP_CAS128)  exchange  add  max_of  and_of  or_of  fence  pause
-//
-// In a block's shared memory, of u32: add_shared  or_shared
 #pragma once
 #include "types.cuh"
 #if defined(WARPMAP_HOST)

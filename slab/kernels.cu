@@ -12,14 +12,14 @@ typedef config::value value;
 // All lanes of a warp stay in a kernel's loops to the end, so its tiles vote together.
 typedef tile<SLAB_GROUP, true> Tile;
 
-__device__ __forceinline__ key input_key(u64 keys, u64 i) { return load_once(at<key>(keys) + i); }
+__device__ __forceinline__ key input_key(u64 keys, u64 i) { return load_readonly(at<key>(keys) + i); }
 __device__ __forceinline__ value input_value(u64 values, u64 i) {
     if constexpr (C::VALUE_BYTES == 0) return value{};
-    else return load_once(at<value>(values) + i);
+    else return load_readonly(at<value>(values) + i);
 }
 __device__ __forceinline__ void output(u64 values, u64 i, value v) {
     if constexpr (C::VALUE_BYTES > 0)
-        if (values) store_once(at<value>(values) + i, v);
+        if (values) at<value>(values)[i] = v;
 }
 
 // A warp's lanes take the items first … first+31; all lanes stay until the last item.
@@ -118,7 +118,7 @@ struct FindJob {
     __device__ __forceinline__ bool round(Tile g, bool active) { return op.round(p.table, g, active, none); }
     __device__ __forceinline__ void done(u64 i) {
         output(p.values, i, op.found_value(false));
-        if (p.found) store_once(at<u8>(p.found) + i, (u8)(op.outcome == PRESENT));
+        if (p.found) at<u8>(p.found)[i] = op.outcome == PRESENT;
     }
 };
 WARPMAP_KERNEL(find, FindParams) {
@@ -141,7 +141,7 @@ template <u32 KIND> struct EraseJob {
     __device__ __forceinline__ bool round(Tile g, bool active) { return op.round(p.table, g, active, none); }
     __device__ __forceinline__ void done(u64 i) {
         erased += op.outcome == PRESENT;
-        if (p.found) store_once(at<u8>(p.found) + i, (u8)(op.outcome == PRESENT));
+        if (p.found) at<u8>(p.found)[i] = op.outcome == PRESENT;
     }
 };
 
@@ -225,7 +225,7 @@ struct MixedJob {
     Tally tally;
     __device__ __forceinline__ MixedJob(const MixedParams& p) : p(p) { op.rest(p.table); }
     __device__ __forceinline__ Item load(u64 i) {
-        return Item{input_key(p.keys, i), input_value(p.values, i), load_once(at<u8>(p.ops) + i)};
+        return Item{input_key(p.keys, i), input_value(p.values, i), load_readonly(at<u8>(p.ops) + i)};
     }
     __device__ __forceinline__ bool begin(u64 i, const Item& x) {
         if (p.attempt && !refused(p.refused, i)) return false;
@@ -239,7 +239,7 @@ struct MixedJob {
         tally.erased += op.is(ERASE) && op.outcome == PRESENT;
         if (op.is(FIND)) output(p.results, i, op.found_value(true));
         else output(p.results, i, value{});
-        if (p.status) store_once(at<u8>(p.status) + i, (u8)op.outcome);
+        if (p.status) at<u8>(p.status)[i] = (u8)op.outcome;
         if (p.clock) at<u64>(p.returns)[i] = add(at<u64>(p.clock), (u64)1);
         if (op.outcome == FULL) {
             if (!p.attempt) set_refused(p.table, p.refused, i);

@@ -173,7 +173,7 @@ type partitioning struct {
 }
 
 var partitions = partitioning{
-	minBytes:    64 << 20,
+	minBytes:    192 << 20,
 	regionBytes: 32 << 20,
 	minRows:     1 << 22,
 	regionRows:  1 << 17,
