@@ -73,11 +73,12 @@ func names(t testing.TB, s device.Slice[uint32]) (got []uint32, refused int) {
 }
 
 // Every slab is given once; when there are none, every lane is told; what is given back can be had again.
-func TestAllocator(t *testing.T) {
+func TestAllocator(t *testing.T) { onEach(t, testAllocator) }
+
+func testAllocator(t *testing.T, d *device.Device) {
 	for _, light := range []bool{false, true} {
 		for _, slabs := range []int{0, 8, 1000, 1024, 5000, 80_000} {
 			t.Run(fmt.Sprintf("%d slabs, light %t", slabs, light), func(t *testing.T) {
-				d := openCPU(t)
 				a, err := NewAllocator(d, AllocatorOptions{Slabs: slabs, Light: light})
 				must(t, err)
 				must(t, a.Check(nil))
@@ -94,7 +95,7 @@ func TestAllocator(t *testing.T) {
 				if len(got) < slabs*99/100 || refused != n-len(got) {
 					t.Errorf("%d slabs given of %d", len(got), slabs)
 				}
-				if slabs <= maxChanges*unitsPerBlock && len(got) != slabs {
+				if slabs <= maxBlocks*unitsPerBlock && len(got) != slabs {
 					t.Errorf("%d slabs given of %d", len(got), slabs)
 				}
 				must(t, release.Launch(nil, grid, &p))
@@ -125,7 +126,7 @@ func TestAllocator(t *testing.T) {
 			})
 		}
 	}
-	if _, err := NewAllocator(openCPU(t), AllocatorOptions{Slabs: -1}); err == nil {
+	if _, err := NewAllocator(d, AllocatorOptions{Slabs: -1}); err == nil {
 		t.Error("no error for -1 slabs")
 	}
 	if _, err := NewAllocator(nil, AllocatorOptions{}); err == nil {

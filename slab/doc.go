@@ -24,13 +24,15 @@
 // # Look-ups (§IV-A, C)
 //
 // A key's hash names its bucket. A group of lanes reads a slab whole; each lane of a group brings a key of its own, and the
-// group reads for up to four of them before it looks at the first. The link is read with the slab. A group of 32 lanes is
-// the paper's warp-cooperative work sharing; 8 lanes with 16-byte loads are the default on a GPU.
+// group reads for up to four of them before it looks at the first. Lanes vote on what they hold, and each keeps the votes
+// on its own key. The link is read with the slab. A group of 32 lanes is the paper's warp-cooperative work sharing; 8 lanes with
+// 16-byte loads are the default on a GPU. All lanes of a warp then change their words at once, whatever each does; one that
+// lost to another reads its slab again with the next keys of the others, and one that is done takes the next key at once.
 //
 // # Invariants
 //
-//  1. In a list, empty slots come last, all of them in its last slab. So a look-up ends at a slab without a link, and an insert
-//     at the first empty slot.
+//  1. In a list, empty slots come last, all of them in its last slab, which may be empty altogether. So a look-up ends at a
+//     slab without a link, and an insert at the first empty slot.
 //  2. In a Map or Set no key is twice. A key is in the bucket that its hash names.
 //  3. The three highest bit patterns of the key type mark slots: empty, tombstone, busy. Real keys of these patterns live
 //     in a bucket of their own, under a pattern lower by three; no other key does. So no key is reserved.
@@ -53,8 +55,8 @@
 //   - Where nothing is erased beside (Insert and InsertNew, which the host orders against all else), the first tombstone
 //     of the list is used again, after all of the list was searched. Free slots then only become fewer, so the same
 //     argument holds.
-//   - A new slab is linked by compare-and-swap of the link, when the last is full, with the new pair in it: the loser clears its
-//     slab, gives it back, and goes on in the winner's.
+//   - A new slab is linked by compare-and-swap of the link, when the last is full, and empty, as it was got: its slots are
+//     then claimed like all others. The loser gives its slab back, and goes on in the winner's.
 //   - An erase is a compare-and-swap of the pair that was seen. One that finds the key gone counts as having come just after.
 //   - Pairs that no compare-and-swap writes whole are written in two steps behind a busy mark. An insert that meets one
 //     looks again, because it may be its own key; a find passes on, because that insert has not happened yet.
@@ -69,9 +71,10 @@
 // # SlabAlloc (§V), and where we differ
 //
 // A warp's resident block is a hash of its number. In the paper all lanes of the warp hold one word of the bitmap each, and
-// one of them allocates for all. Here each lane allocates for itself from its word, and goes on to the other words of
-// the block when it is used up: that needs no lane to wait for another, and a warp that wants 32 slabs gets them at once. After
-// a bounded number of changes of the resident block an allocation gives up. It never waits.
+// one of them allocates for all. Here each lane allocates for itself from its word: that needs no lane to wait for another, and
+// a warp that wants 32 slabs gets them at once. When its word is used up it takes another word of another block, by a hash, and
+// after a bounded number of these it searches some blocks through and gives up. It never waits. (To search the block first
+// costs but few lanes much; but those hold up the end of a batch, which took half as long again.)
 //
 // The host makes super blocks: before a batch, as many slabs as a Poisson distribution of the chains' lengths says; and where
 // a batch finds none, it runs again for exactly the positions that were refused, after a flush, with more slabs or

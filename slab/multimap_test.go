@@ -109,9 +109,11 @@ func TestMultiMap(t *testing.T) {
 	for i, group := range []int{1, 4, 8} {
 		t.Run(fmt.Sprint(group), func(t *testing.T) {
 			t.Parallel()
-			for seed := range uint64(3) {
-				multiChurn(t, openCPU(t), Options{Group: group, Light: i == 2, unpacked: i == 1}, seed, 25)
-			}
+			onEach(t, func(t *testing.T, d *device.Device) {
+				for seed := range uint64(3) {
+					multiChurn(t, d, Options{Group: group, Light: i == 2, unpacked: i == 1}, seed, 25)
+				}
+			})
 			for seed := range uint64(4) {
 				multiChurn(t, openCPU(t, device.WithStress(seed)), Options{Group: group, Light: i == 2, unpacked: i == 1}, seed, 6)
 			}
@@ -120,9 +122,11 @@ func TestMultiMap(t *testing.T) {
 }
 
 // Many pairs of few keys in one batch, and deletions that meet: each takes a pair of its own.
-func TestMultiMapDuplicates(t *testing.T) {
+func TestMultiMapDuplicates(t *testing.T) { onEach(t, testMultiMapDuplicates) }
+
+func testMultiMapDuplicates(t *testing.T, d *device.Device) {
 	for _, group := range []int{1, 8} {
-		m, err := NewMulti[uint32, uint32](openCPU(t), Options{Group: group})
+		m, err := NewMulti[uint32, uint32](d, Options{Group: group})
 		must(t, err)
 		const n = 3000
 		keys, values := make([]uint32, n), make([]uint32, n)
@@ -146,7 +150,7 @@ func TestMultiMapDuplicates(t *testing.T) {
 		}
 		must(t, m.Close())
 	}
-	m, err := NewMulti[uint32, uint32](openCPU(t), Options{Options: table.Options{MaxBytes: 8 << 10}})
+	m, err := NewMulti[uint32, uint32](d, Options{Options: table.Options{MaxBytes: 8 << 10}})
 	must(t, err)
 	var full *table.FullError
 	if err := m.Insert(make([]uint32, 2000), make([]uint32, 2000)); !errors.As(err, &full) {

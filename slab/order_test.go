@@ -10,7 +10,9 @@ import (
 )
 
 // Batches that are brought in order, by a table that does it early: it holds the same, and tells the same positions.
-func TestOrderedInserts(t *testing.T) {
+func TestOrderedInserts(t *testing.T) { onEach(t, testOrderedInserts) }
+
+func testOrderedInserts(t *testing.T, d *device.Device) {
 	early := partitioning{minBytes: 2 * slabBytes, regionBytes: 3 * slabBytes, minRows: 40, regionRows: 1, pieceRows: 128, memoryShare: 8, span: threads}
 	for _, group := range []int{1, 8} {
 		newMap := func(d *device.Device, to table.Options) (table.Map[uint32, uint64], error) {
@@ -20,7 +22,6 @@ func TestOrderedInserts(t *testing.T) {
 			}
 			return m, err
 		}
-		d := openCPU(t)
 		for i, to := range []table.Options{{}, {MaxBytes: 16 << 10, LoadFactor: 1}} {
 			tabletest.Churn(t, d, newMap, to, uint64(i), 25, 900)
 		}

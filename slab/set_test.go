@@ -97,8 +97,10 @@ func TestSet(t *testing.T) {
 	for _, group := range []int{1, 8} {
 		t.Run(fmt.Sprint(group), func(t *testing.T) {
 			t.Parallel()
-			setChurn[uint32](t, openCPU(t), Options{Group: group}, 1, 30)
-			setChurn[uint64](t, openCPU(t), Options{Group: group, Light: true}, 2, 30)
+			onEach(t, func(t *testing.T, d *device.Device) {
+				setChurn[uint32](t, d, Options{Group: group}, 1, 30)
+				setChurn[uint64](t, d, Options{Group: group, Light: true}, 2, 30)
+			})
 			for seed := range uint64(4) {
 				setChurn[uint32](t, openCPU(t, device.WithStress(seed)), Options{Group: group}, seed, 6)
 			}

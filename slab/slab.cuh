@@ -103,20 +103,13 @@ template <class C, int G> struct View {
         for (int i = 0; i < WORDS; i++) m |= (u32)(A::key_of(w[i]) == k && slot(i, rank) < C::SLOTS) << i;
         return m;
     }
-    // The free slots: the empty ones, and maybe tombstones, which are the two highest keys.
-    __device__ __forceinline__ u32 free(bool tombstones, int rank) const {
-        u32 m = 0;
-#pragma unroll
-        for (int i = 0; i < WORDS; i++)
-            m |= (u32)(A::key_of(w[i]) >= (key)(C::EMPTY - tombstones) && slot(i, rank) < C::SLOTS) << i;
-        return m;
-    }
     // first_of gives the lowest of a lane's bits; where there are none, any number of a word.
     static __device__ __forceinline__ u32 first_of(u32 bits) {
         if constexpr (WORDS == 1) return 0;
         else if constexpr (WORDS == 2) return ~bits & 1;
         else return (u32)lowest_bit(bits | 1u << (WORDS - 1));
     }
+    // The value of the first, where words hold values.
     __device__ __forceinline__ typename C::value first_value(u32 bits, typename C::value otherwise) const {
         typename C::value x = otherwise;
 #pragma unroll
@@ -220,8 +213,8 @@ template <class C, u32 KIND, bool REUSE> struct Op {
     key stored;
     value v;
     u64 slab;      // the one to read next
-    u64 grave_slab; // the slab of the first tombstone of the chain, and which slot it is; 0: none yet. Only with REUSE
-    u32 grave_slot;
+    u64 tomb_slab; // the slab of the first tombstone of the chain, and which slot it is; 0: none yet. Only with REUSE
+    u32 tomb_slot;
     u32 kind;
     u32 slot; // of a pair that was found, in slab
     value got; // its value, if that is in the word
@@ -240,8 +233,8 @@ template <class C, u32 KIND, bool REUSE> struct Op {
         slab = h.slab;
         v = value_;
         kind = KIND == ANY ? what : KIND;
-        grave_slab = 0;
-        grave_slot = slot = linked = 0;
+        tomb_slab = 0;
+        tomb_slot = slot = linked = 0;
         got = value{};
         outcome = ABSENT;
         reused = false;
@@ -263,7 +256,8 @@ template <class C, u32 KIND, bool REUSE> struct Op {
     }
 
     // round reads one slab for every active lane's key, with the tile: up to IN_FLIGHT loads are under way before the first
-    // is looked at (a loop that is not wholly unrolled keeps the compiler from looking earlier). Then each lane acts for its own key. It tells whether this lane's operation is still to be done.
+    // is looked at (in a loop that is wholly unrolled the compiler would look earlier). Then each lane acts for its own key.
+    // It tells whether this lane's operation is still to be done.
     //
     // In a warp whose tiles vote together nearly all lanes are active; so the others read too, and nobody looks at it.
     template <class Tile>
@@ -274,21 +268,22 @@ template <class C, u32 KIND, bool REUSE> struct Op {
         Asked<G> asked(slab, stored);
         g.sync(); // lanes come here from ways of their own
         u32 pending = ALL ? ~0u : g.ballot(active), next = NONE;
-        Spot<V, Tile> hit, room, grave; // of this lane's key: a pair, an empty slot, a tombstone
+        Spot<V, Tile> hit, room, tomb; // for this lane's key: its pair, an empty slot, a tombstone
         bool wait = false;
 #pragma unroll UNROLL
         for (int first = 0; first < G; first += IN_FLIGHT) {
             if (!ALL && !(pending >> first & (1u << IN_FLIGHT) - 1)) continue;
             V s[IN_FLIGHT];
             u128 from[IN_FLIGHT];
-            u32 all = 0;
-            u32 match[IN_FLIGHT], empty[IN_FLIGHT], dead[IN_FLIGHT];
+            u32 all = 0, match[IN_FLIGHT], empty[IN_FLIGHT], dead[IN_FLIGHT];
 #pragma unroll
             for (int j = 0; j < IN_FLIGHT; j++) {
                 from[j] = asked.of(first + j);
                 all |= (u32)(from[j].lo >> 32);
             }
-            int rank = g.rank() + (int)(all >> 31); // which is 0
+            // Addresses have no highest bit, so this adds nothing. But it makes the first load hang on all addresses: otherwise
+            // the compiler has the later loads wait for the first.
+            int rank = g.rank() + (int)(all >> 31);
 #pragma unroll
             for (int j = 0; j < IN_FLIGHT; j++) s[j].load(ALL || (pending >> (first + j) & 1), from[j].lo, rank);
 #pragma unroll
@@ -313,10 +308,10 @@ template <class C, u32 KIND, bool REUSE> struct Op {
 #pragma unroll
                 for (int j = 0; j < IN_FLIGHT; j++) {
                     dead[j] = ALL || (pending >> (first + j) & 1) ? s[j].matches(C::TOMBSTONE, g.rank()) : 0;
-                    grave.collect(g, dead[j], g.rank() == first + j);
+                    tomb.collect(g, dead[j], g.rank() == first + j);
                 }
 #pragma unroll
-                for (int j = 0; j < IN_FLIGHT; j++) grave.locate(g, dead[j], g.rank() == first + j);
+                for (int j = 0; j < IN_FLIGHT; j++) tomb.locate(g, dead[j], g.rank() == first + j);
             }
 #pragma unroll
             for (int j = 0; j < IN_FLIGHT; j++) {
@@ -335,7 +330,7 @@ template <class C, u32 KIND, bool REUSE> struct Op {
         }
         if constexpr (MATCHES && VALUE) next = (u32)got;
         Swap x{};
-        Step step = active ? decide(t, g, hit, room, grave, next, wait, x) : DONE;
+        Step step = active ? decide(t, g, hit, room, tomb, next, wait, x) : DONE;
         g.sync(); // so that all lanes of a warp swap at once
         word was{};
         if constexpr (C::PACKED && KIND != FIND)
@@ -363,7 +358,7 @@ template <class C, u32 KIND, bool REUSE> struct Op {
 
     // decide says what is to be done for this lane's key, now that its slab has been read.
     template <class Tile, class Where>
-    __device__ __forceinline__ Step decide(const Table& t, Tile g, const Where& hit, const Where& room, const Where& grave, u32 next, bool wait, Swap& x) {
+    __device__ __forceinline__ Step decide(const Table& t, Tile g, const Where& hit, const Where& room, const Where& tomb, u32 next, bool wait, Swap& x) {
         if (hit.any(g)) {
             slot = hit.slot(g);
             x = Swap{slab, slot, seen(), is(INSERT) ? A::pack(stored, v) : A::free_word(word(), true), false, false};
@@ -375,9 +370,9 @@ template <class C, u32 KIND, bool REUSE> struct Op {
             pause();
             return AGAIN;
         }
-        if (REUSE && !grave_slab && grave.any(g)) {
-            grave_slab = slab;
-            grave_slot = grave.slot(g);
+        if (REUSE && !tomb_slab && tomb.any(g)) {
+            tomb_slab = slab;
+            tomb_slot = tomb.slot(g);
         }
         // Empty slots are the last of a chain, so behind one there is nothing.
         if (next != NONE && !(inserts() && room.any(g))) {
@@ -385,10 +380,10 @@ template <class C, u32 KIND, bool REUSE> struct Op {
             return AGAIN;
         }
         if (!inserts()) return DONE; // ABSENT
-        bool tombstone = REUSE && grave_slab;
+        bool tombstone = REUSE && tomb_slab;
         if (!tombstone && !room.any(g)) return EXTEND;
-        x = Swap{tombstone ? grave_slab : slab, tombstone ? grave_slot : room.slot(g), A::free_word(word(), tombstone), A::pack(stored, v), true, tombstone};
-        grave_slab = 0;
+        x = Swap{tombstone ? tomb_slab : slab, tombstone ? tomb_slot : room.slot(g), A::free_word(word(), tombstone), A::pack(stored, v), true, tombstone};
+        tomb_slab = 0;
         return SWAP;
     }
     // swapped tells what became of a swap. Where another was faster, the slab is read again, beside those of the other lanes.
