@@ -215,7 +215,7 @@ func (m *Map[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found de
 	return m.FindOn(st, keys, device.Slice[V]{}, found)
 }
 
-// Delete removes keys: see table.Map. Their slots become tombstones, which Insert and InsertNew use again, and Flush clears.
+// Delete removes keys (the paper's DELETE, and DELETEALL too, for a key is there once): see table.Map. Their slots become tombstones, which Insert and InsertNew use again, and Flush clears.
 func (m *Map[K, V]) Delete(keys []K, deleted []bool) (int, error) {
 	return remove(m.c, m.c.kernel.erase, keys, deleted)
 }
