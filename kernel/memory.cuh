@@ -73,8 +73,8 @@ __device__ __forceinline__ u64 block_scan(u64 x, u64& all) {
 }
 
 // Feed hands a batch of n items to the lanes of a warp, one at a time: a lane that is done with its item gets the next,
-// so that items of different length leave no lane idle. Items come in rows of 32. The warp keeps the data of two rows
-// in registers, each lane that of one item of each, loaded ahead of its use. I numbers the items; it must not overflow two
+// so that items of different length leave no lane idle. Items come in rows of 32. The warp keeps the data of two rows,
+// each lane that of one item of each, loaded ahead of its use. I numbers the items; it must not overflow two
 // rows beyond them.
 template <class I> struct Feed {
     I row, stride, n; // the row that is given out, items row … row+31; the next begins at row + stride

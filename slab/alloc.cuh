@@ -64,23 +64,21 @@ template <bool LIGHT> struct SlabAlloc {
             u32 name = take(a, r);
             if (name != NONE) return name;
         }
-        for (u32 n = 0; n < SLAB_MAX_BLOCKS && n < a.blocks && !load_relaxed(at<u32>(a.dry)); n++) {
-            if (++r.block >= a.blocks) r.block = 0;
-            for (r.word = 0; r.word < WORDS; r.word++) {
-                r.taken = load_relaxed(word_at(a, r));
-                u32 name = take(a, r);
-                if (name != NONE) return name;
-            }
-            r.word = 0;
-        }
-        store_relaxed(at<u32>(a.dry), 1u);
-        return NONE;
+        if (load_relaxed(at<u32>(a.dry))) return NONE;
+        u32 name = search(a, r);
+        if (name != NONE || exchange(at<u32>(a.dry), 1u)) return name;
+        // One that gives a slab back now sees that memory is dry, or this search sees its slab.
+        fence();
+        name = search(a, r);
+        if (name != NONE) store_relaxed(at<u32>(a.dry), 0u);
+        return name;
     }
 
     // release gives a slab back, that must be as it was got: every byte 0xff. Nobody else may know it.
     static __device__ __forceinline__ void release(const Alloc& a, u32 name) {
         fence();
         release_for_later(a, name);
+        fence();
         if (load_relaxed(at<u32>(a.dry))) store_relaxed(at<u32>(a.dry), 0u);
     }
     // release_for_later is release where nothing allocates before the kernel has ended: it waits for nothing. The host
@@ -94,6 +92,18 @@ template <bool LIGHT> struct SlabAlloc {
     static __device__ __forceinline__ u32* word_at(const Alloc& a, const Resident& r) {
         u32 super = super_of(a, r.block);
         return bitmap(a, super, r.block - a.starts[super]) + r.word;
+    }
+    static __device__ __forceinline__ u32 search(const Alloc& a, Resident& r) {
+        for (u32 n = 0; n < SLAB_MAX_BLOCKS && n < a.blocks; n++) {
+            if (++r.block >= a.blocks) r.block = 0;
+            for (r.word = 0; r.word < WORDS; r.word++) {
+                r.taken = load_relaxed(word_at(a, r));
+                u32 name = take(a, r);
+                if (name != NONE) return name;
+            }
+            r.word = 0;
+        }
+        return NONE;
     }
     // take takes a bit of the lane's word, if one is clear. Warps that share the word begin at bits of their own.
     static __device__ __forceinline__ u32 take(const Alloc& a, Resident& r) {

@@ -477,10 +477,17 @@ func (c *core) settlePart(st *device.Stream, first, n uint64, why error, launch 
 	}
 	for number := uint64(1); c.k.Failed > 0; {
 		left := c.k.Failed
+		freed := false
 		if why == nil {
 			if why, err = c.makeRoom(st, int64(left)); err != nil {
 				return nil, nil, err
 			}
+		} else if c.k.tombstones() > 0 { // of this part, or of others that were queued before
+			before := c.k.Flushed
+			if err = c.flush(st); err != nil {
+				return nil, nil, err
+			}
+			freed = c.k.Flushed > before
 		}
 		// Without more room, only slabs that others gave back are left; and at last none are taken, so that of equal keys
 		// all are refused or none.
@@ -490,7 +497,7 @@ func (c *core) settlePart(st *device.Stream, first, n uint64, why error, launch 
 		if number == lastAttempt {
 			break
 		}
-		if why != nil {
+		if why != nil && !freed {
 			number++
 			if c.k.Failed == left {
 				number = lastAttempt
@@ -656,7 +663,7 @@ func (c *core) rebuild(st *device.Stream, buckets, units int64) (why, err error)
 			return nil, err
 		}
 		// The hashes are worse than expected: so many more slabs surely do for what failed.
-		units += units/2 + failed
+		units = (units + units/2 + failed + unitStep - 1) / unitStep * unitStep
 		if c.tooLarge(buckets, units) {
 			return fmt.Errorf("%w (%s)", table.ErrMaxBytes, device.Bytes(c.opts.MaxBytes)), nil
 		}

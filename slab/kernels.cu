@@ -95,6 +95,7 @@ template <class I, class Job> __device__ __forceinline__ void drive(u64 items, J
                     ring[now + lane] = coming;
                     now ^= 32;
                     coming = load(feed.ahead() + feed.stride);
+                    warp.sync();
                 }
             } else if (!warp.any(busy)) break;
             bool was = busy;
@@ -229,6 +230,11 @@ struct MixedJob {
     }
     __device__ __forceinline__ bool begin(u64 i, const Item& x) {
         if (p.attempt && !refused(p.refused, i)) return false;
+        if (x.kind > ERASE) { // no operation: it does nothing
+            output(p.results, i, value{});
+            if (p.status) at<u8>(p.status)[i] = ABSENT;
+            return false;
+        }
         if (p.clock && !p.attempt) at<u64>(p.calls)[i] = add(at<u64>(p.clock), (u64)1);
         op.begin(p.table, x.kind, x.k, x.v);
         return true;
@@ -237,8 +243,8 @@ struct MixedJob {
     __device__ __forceinline__ void done(u64 i) {
         tally.note(op);
         tally.erased += op.is(ERASE) && op.outcome == PRESENT;
-        if (op.is(FIND)) output(p.results, i, op.found_value(true));
-        else output(p.results, i, value{});
+        // What is tried again reads its value again, which may be where the result goes.
+        if (op.outcome != FULL || p.attempt >= SLAB_LAST_ATTEMPT) output(p.results, i, op.is(FIND) ? op.found_value(true) : value{});
         if (p.status) at<u8>(p.status)[i] = (u8)op.outcome;
         if (p.clock) at<u64>(p.returns)[i] = add(at<u64>(p.clock), (u64)1);
         if (op.outcome == FULL) {
@@ -311,7 +317,7 @@ struct EraseAllJob : SweepJob<FindParams, Remove> {
 };
 WARPMAP_KERNEL(erase_all, FindParams) {
     EraseAllJob job(p);
-    drive<u32>(p.n, job);
+    drive<u64>(p.n, job);
     count_into(&counters(p.table)->erased, job.erased);
 }
 

@@ -23,6 +23,8 @@ type historian struct {
 	keyBytes, valueBytes, group int
 	unpacked, light             bool
 	files                       map[string]string // instead of the package's own: broken copies
+	tile                        int               // instead of the package's kernel, userKernel with tiles of so many lanes
+	together                    bool
 }
 
 func (h historian) String() string {
@@ -50,13 +52,21 @@ func (h historian) history(t testing.TB, seed uint64) (events []tabletest.Event,
 	c, err := newCore(d, h.keyBytes, h.valueBytes, o, false)
 	must(t, err)
 	k := c.kernel.mixed
+	if h.tile > 0 {
+		p := c.program("user", userKernel)
+		p.Defines = append(p.Defines, device.Define{Name: "USER_TILE", Value: h.tile}, device.Define{Name: "USER_TOGETHER", Value: h.together})
+		m, err := d.Compile(p)
+		must(t, err)
+		k, err = device.KernelOf[MixedParams](m, "user_mixed")
+		must(t, err)
+	}
 	if h.files != nil {
 		p := c.program("broken", kernelsCU)
 		for i := range p.Files {
 			if text, ok := h.files[p.Files[i].Name]; ok {
 				p.Files[i].Text = text
 			}
-			p.Files[i].Text, _, _ = strings.Cut(p.Files[i].Text, "// The kernels below give each lane a bucket") // not used here
+			p.Files[i].Text, _, _ = strings.Cut(p.Files[i].Text, "// The kernels below go over the buckets") // not used here
 		}
 		m, err := d.Compile(p)
 		must(t, err)
@@ -110,6 +120,9 @@ func (h historian) history(t testing.TB, seed uint64) (events []tabletest.Event,
 	ops := make([]byte, n)
 	for i := range n {
 		e := tabletest.Event{Op: table.Op(rng.IntN(4)), Key: keyOf(rng.Uint64N(universe)), Put: uint64(i + 1)}
+		if h.together && i%(32/h.tile) > 0 {
+			e.Op = events[i-1].Op // the tiles of a warp go the same way
+		}
 		ops[i] = byte(e.Op)
 		put(keyAt(i), e.Key)
 		copy(valueAt(i), number(e.Put))
@@ -221,4 +234,109 @@ func TestStressFindsRaces(t *testing.T) {
 			t.Fatal("none of 200 seeds finds the race")
 		})
 	}
+}
+
+// userKernel is a kernel as users write them: each tile takes an operation.
+const userKernel = `
+#include "config.h"
+#include "layout.h"
+#include "slab.cuh"
+using namespace slab;
+typedef tile<USER_TILE, USER_TOGETHER> T;
+
+WARPMAP_KERNEL(user_mixed, slab::MixedParams) {
+    T g;
+    Resident r;
+    for (u64 i = grid_thread() / USER_TILE; i < p.n; i += grid_threads() / USER_TILE) {
+        config::key k = at<config::key>(p.keys)[i];
+        config::value v = at<config::value>(p.values)[i], got = config::value{};
+        u32 op = at<u8>(p.ops)[i], became = ABSENT;
+        bool first = g.rank() == 0;
+        if (first) at<u64>(p.calls)[i] = add(at<u64>(p.clock), (u64)1);
+        if (op == FIND) became = find<config>(p.table, g, k, got) ? PRESENT : ABSENT;
+        if (op == INSERT) became = insert<config>(p.table, g, r, k, v);
+        if (op == INSERT_NEW) became = insert_new<config>(p.table, g, r, k, v);
+        if (op == ERASE) became = erase<config>(p.table, g, k) ? PRESENT : ABSENT;
+        if (!first) continue;
+        at<config::value>(p.results)[i] = got;
+        at<u8>(p.status)[i] = (u8)became;
+        at<u64>(p.returns)[i] = add(at<u64>(p.clock), (u64)1);
+    }
+}`
+
+// Users' kernels, with tiles of all sizes, those that go their own ways and those that go together.
+func TestUserKernelsUnderStress(t *testing.T) {
+	for _, h := range []historian{{keyBytes: 4, valueBytes: 4, group: 1}, {keyBytes: 8, valueBytes: 8, group: 1, light: true}, {keyBytes: 4, valueBytes: 8, group: 1, unpacked: true}} {
+		for tile := 1; tile <= 32; tile *= 2 {
+			for _, together := range []bool{false, true} {
+				h.tile, h.together = tile, together
+				t.Run(fmt.Sprintf("%v, tile %d, together %t", h, tile, together), func(t *testing.T) {
+					t.Parallel()
+					for seed := range uint64(tabletest.Seeds(80)) {
+						if err := h.judge(t, seed); err != nil {
+							t.Fatalf("seed %d: %v", seed, err)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// What is no operation does nothing, and is told to have found nothing.
+func TestMixedOnOfOddOperations(t *testing.T) {
+	onEach(t, func(t *testing.T, d *device.Device) {
+		m, err := New[uint32, uint32](d, Options{})
+		must(t, err)
+		defer m.Close()
+		keys := []uint32{1, 2, 3}
+		must(t, m.Insert(keys, keys))
+		for op := table.OpDelete + 1; op != 0; op++ {
+			ops := deviceSlice(t, d, []table.Op{op, op})
+			asked, status := deviceSlice(t, d, []uint32{2, 4}), deviceSlice(t, d, []table.Status{table.Added, table.Added})
+			must(t, m.MixedOn(nil, ops, asked, asked, device.Slice[uint32]{}, status))
+			became, err := status.Host(nil)
+			must(t, err)
+			if became[0] != table.Absent || became[1] != table.Absent {
+				t.Errorf("operation %d: %v", op, became)
+			}
+		}
+		if n, err := m.Len(); err != nil || n != 3 {
+			t.Errorf("%d pairs, %v", n, err)
+		}
+		must(t, m.Check())
+	})
+}
+
+func deviceSlice[T any](t *testing.T, d *device.Device, x []T) device.Slice[T] {
+	t.Helper()
+	s, err := device.From(d, x)
+	must(t, err)
+	t.Cleanup(func() { s.Free() })
+	return s
+}
+
+// Results may go where the values come from, also while the table grows.
+func TestMixedResultsInPlaceOfValues(t *testing.T) {
+	onEach(t, func(t *testing.T, d *device.Device) {
+		const n = 50_000
+		for seed := range uint64(4) {
+			m, err := New[uint32, uint32](d, Options{Options: table.Options{Seed: seed}})
+			must(t, err)
+			m.c.bound = true // so that slabs are missing in the middle
+			ops, keys, values := make([]table.Op, n), make([]uint32, n), make([]uint32, n)
+			for i := range keys {
+				ops[i], keys[i], values[i] = table.OpInsert, uint32(i), uint32(i)+1
+			}
+			on := deviceSlice(t, d, values)
+			must(t, m.MixedOn(nil, deviceSlice(t, d, ops), deviceSlice(t, d, keys), on, on, device.Slice[table.Status]{}))
+			must(t, m.Find(keys, values, nil))
+			for i, v := range values {
+				if v != uint32(i)+1 {
+					t.Fatalf("seed %d: key %d has value %d", seed, i, v)
+				}
+			}
+			must(t, m.Close())
+		}
+	})
 }

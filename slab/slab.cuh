@@ -268,6 +268,7 @@ template <class C, u32 KIND, bool REUSE> struct Op {
         Asked<G> asked(slab, stored);
         g.sync(); // lanes come here from ways of their own
         u32 pending = ALL ? ~0u : g.ballot(active), next = NONE;
+        value value_or_link{}; // for this lane's key; `got` is left alone, for a lane may come here when it is done
         Spot<V, Tile> hit, room, tomb; // for this lane's key: its pair, an empty slot, a tombstone
         bool wait = false;
 #pragma unroll UNROLL
@@ -321,16 +322,16 @@ template <class C, u32 KIND, bool REUSE> struct Op {
                 if constexpr (MATCHES && VALUE) {
                     value x = s[j].first_value(match[j], (value)low_bits(s[j].w[V::LINK_WORD]));
                     x = g.shuffle(x, hit.holder(g, V::LINK_RANK));
-                    if (mine) got = x;
+                    if (mine) value_or_link = x;
                 } else {
                     u32 link = g.shuffle(low_bits(s[j].w[V::LINK_WORD]), V::LINK_RANK);
                     if (mine) next = link;
                 }
             }
         }
-        if constexpr (MATCHES && VALUE) next = (u32)got;
+        if constexpr (MATCHES && VALUE) next = (u32)value_or_link;
         Swap x{};
-        Step step = active ? decide(t, g, hit, room, tomb, next, wait, x) : DONE;
+        Step step = active ? decide(t, g, hit, room, tomb, value_or_link, next, wait, x) : DONE;
         g.sync(); // so that all lanes of a warp swap at once
         word was{};
         if constexpr (C::PACKED && KIND != FIND)
@@ -358,11 +359,12 @@ template <class C, u32 KIND, bool REUSE> struct Op {
 
     // decide says what is to be done for this lane's key, now that its slab has been read.
     template <class Tile, class Where>
-    __device__ __forceinline__ Step decide(const Table& t, Tile g, const Where& hit, const Where& room, const Where& tomb, u32 next, bool wait, Swap& x) {
+    __device__ __forceinline__ Step decide(const Table& t, Tile g, const Where& hit, const Where& room, const Where& tomb, value seen_value, u32 next, bool wait, Swap& x) {
         if (hit.any(g)) {
             slot = hit.slot(g);
+            got = seen_value;
             x = Swap{slab, slot, seen(), is(INSERT) ? A::pack(stored, v) : A::free_word(word(), true), false, false};
-            bool change = !is(FIND) && !is(INSERT_NEW) && (!C::PACKED || !(x.expected == x.wanted));
+            bool change = (is(INSERT) || is(ERASE) || is(ERASE_ONE)) && (!C::PACKED || !(x.expected == x.wanted));
             if (!change) outcome = PRESENT;
             return change ? SWAP : DONE;
         }

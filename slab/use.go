@@ -43,6 +43,9 @@ func (m *Map[K, V]) Use(st *device.Stream, room int, queue func(Table) error) er
 			}
 		}
 		c.foreign = true
-		return errors.Join(c.prepare(st, int64(room)), c.pool.dry.Fill(st, 0), queue(c.table()))
+		if err := errors.Join(c.prepare(st, int64(room)), c.pool.dry.Fill(st, 0)); err != nil {
+			return err
+		}
+		return queue(c.table())
 	})
 }
