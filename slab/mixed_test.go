@@ -138,7 +138,11 @@ func (h historian) history(t testing.TB, seed uint64) (events []tabletest.Event,
 	must(t, err)
 	look := c.table()
 	look.Tombstones = 1 // for the copy that takes them
-	must(t, k.Launch(nil, device.Grid{Blocks: 1, Threads: historyThreads}, &MixedParams{
+	grid := device.Grid{Blocks: 1, Threads: historyThreads}
+	if h.tile > 1 {
+		grid.Threads = 256 // more warps, as each has fewer operations under way
+	}
+	must(t, k.Launch(nil, grid, &MixedParams{
 		Table: look, Ops: memory(ops).Addr(), Keys: memory(keys).Addr(), Values: memory(values).Addr(), Results: results.Addr(),
 		Status: status.Addr(), Refused: refused.Addr(), N: n, Clock: clock.Addr(), Calls: clock.Addr() + 8, Returns: clock.Addr() + 8*(1+n),
 	}))
