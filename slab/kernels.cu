@@ -95,7 +95,7 @@ template <class I, class Job> __device__ __forceinline__ void drive(u64 items, J
                     ring[now + lane] = coming;
                     now ^= 32;
                     coming = load(feed.ahead() + feed.stride);
-                    warp.sync();
+                    if constexpr (Tile::LANES == 1) warp.sync(); // larger tiles meet in their round
                 }
             } else if (!warp.any(busy)) break;
             bool was = busy;

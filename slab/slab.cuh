@@ -259,7 +259,8 @@ template <class C, u32 KIND, bool REUSE> struct Op {
     // is looked at (in a loop that is wholly unrolled the compiler would look earlier). Then each lane acts for its own key.
     // It tells whether this lane's operation is still to be done.
     //
-    // In a warp whose tiles vote together nearly all lanes are active; so the others read too, and nobody looks at it.
+    // In a warp whose tiles vote together nearly all lanes are active; so the others read too. What a lane got is gone then:
+    // found_value is for when the lane's own operation has just ended.
     template <class Tile>
     __device__ __forceinline__ bool round(const Table& t, Tile g, bool active, Resident& r, bool may_allocate = true) {
         constexpr int G = Tile::LANES, MOST = INSERTS ? 4 : 2, IN_FLIGHT = G < MOST ? G : MOST, UNROLL = G <= 8 && !INSERTS ? 2 : 1;
@@ -268,7 +269,6 @@ template <class C, u32 KIND, bool REUSE> struct Op {
         Asked<G> asked(slab, stored);
         g.sync(); // lanes come here from ways of their own
         u32 pending = ALL ? ~0u : g.ballot(active), next = NONE;
-        value value_or_link{}; // for this lane's key; `got` is left alone, for a lane may come here when it is done
         Spot<V, Tile> hit, room, tomb; // for this lane's key: its pair, an empty slot, a tombstone
         bool wait = false;
 #pragma unroll UNROLL
@@ -322,16 +322,16 @@ template <class C, u32 KIND, bool REUSE> struct Op {
                 if constexpr (MATCHES && VALUE) {
                     value x = s[j].first_value(match[j], (value)low_bits(s[j].w[V::LINK_WORD]));
                     x = g.shuffle(x, hit.holder(g, V::LINK_RANK));
-                    if (mine) value_or_link = x;
+                    if (mine) got = x;
                 } else {
                     u32 link = g.shuffle(low_bits(s[j].w[V::LINK_WORD]), V::LINK_RANK);
                     if (mine) next = link;
                 }
             }
         }
-        if constexpr (MATCHES && VALUE) next = (u32)value_or_link;
+        if constexpr (MATCHES && VALUE) next = (u32)got;
         Swap x{};
-        Step step = active ? decide(t, g, hit, room, tomb, value_or_link, next, wait, x) : DONE;
+        Step step = active ? decide(t, g, hit, room, tomb, next, wait, x) : DONE;
         g.sync(); // so that all lanes of a warp swap at once
         word was{};
         if constexpr (C::PACKED && KIND != FIND)
@@ -359,10 +359,9 @@ template <class C, u32 KIND, bool REUSE> struct Op {
 
     // decide says what is to be done for this lane's key, now that its slab has been read.
     template <class Tile, class Where>
-    __device__ __forceinline__ Step decide(const Table& t, Tile g, const Where& hit, const Where& room, const Where& tomb, value seen_value, u32 next, bool wait, Swap& x) {
+    __device__ __forceinline__ Step decide(const Table& t, Tile g, const Where& hit, const Where& room, const Where& tomb, u32 next, bool wait, Swap& x) {
         if (hit.any(g)) {
             slot = hit.slot(g);
-            got = seen_value;
             x = Swap{slab, slot, seen(), is(INSERT) ? A::pack(stored, v) : A::free_word(word(), true), false, false};
             bool change = (is(INSERT) || is(ERASE) || is(ERASE_ONE)) && (!C::PACKED || !(x.expected == x.wanted));
             if (!change) outcome = PRESENT;
@@ -447,6 +446,7 @@ template <class C> struct Sweep {
     template <class Tile, class Visit> __device__ __forceinline__ bool round(const Table& t, Tile g, bool active, Visit& visit) {
         constexpr int G = Tile::LANES, IN_FLIGHT = G < 4 ? G : 4, UNROLL = G <= 8 ? 2 : 1;
         typedef View<C, G> V;
+        g.sync(); // as in Op::round
         u32 pending = g.ballot(active), next = NONE, lower = (1u << g.rank()) - 1;
 #pragma unroll UNROLL
         for (int first = 0; first < G; first += IN_FLIGHT) {
@@ -504,13 +504,18 @@ __device__ __forceinline__ Outcome run_one(const Table& t, Tile g, Resident& r, 
     Op<C, KIND, false> o;
     o.begin(t, KIND, k, v);
     bool active = g.rank() == 0;
-    while (g.any_of_all(active)) active = o.round(t, g, active, r);
+    typename C::value found{};
+    while (g.any_of_all(active)) {
+        bool was = active;
+        active = o.round(t, g, active, r);
+        if (was && !active) found = o.found_value(true);
+    }
     if (g.rank() == 0) {
         if (o.outcome == ADDED) add(&counters(t)->inserted, (u64)1);
         if (o.linked) add(&counters(t)->linked, (u64)o.linked);
         if ((KIND == ERASE || KIND == ERASE_ONE) && o.outcome == PRESENT) add(&counters(t)->erased, (u64)1);
     }
-    if (out) *out = g.shuffle(g.rank() == 0 ? o.found_value(true) : typename C::value{}, 0);
+    if (out) *out = g.shuffle(found, 0);
     return (Outcome)g.shuffle((u32)o.outcome, 0);
 }
 // insert puts or replaces. FULL: no slab could be had.
