@@ -176,7 +176,7 @@ func newCore(d *device.Device, keyBytes, valueBytes int, o Options, multi bool) 
 		err = c.allocate(d.Stream(), buckets, units)
 	}
 	if err != nil {
-		c.freeBitmap()
+		c.freeBuffers()
 		return nil, err
 	}
 	return c, nil
@@ -457,7 +457,7 @@ func (c *core) reserveRefused(st *device.Stream, n int64) (int64, error) {
 	return min(n, 32*int64(c.refused.Len())), nil
 }
 
-func (c *core) freeBitmap() {
+func (c *core) freeBuffers() {
 	c.seen.Free()
 	if c.refused.Len() > 0 {
 		c.refused.Free()
@@ -834,7 +834,7 @@ func (c *core) close() error {
 		c.scratch.Free()
 	}
 	c.freeOrdered()
-	c.freeBitmap()
+	c.freeBuffers()
 	if e := c.memory.free(); err == nil && !errors.Is(e, device.ErrClosed) {
 		err = e
 	}

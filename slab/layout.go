@@ -17,6 +17,8 @@ const (
 	// superShift is where the number of the super block begins in a slab's name, above 14 bits of memory block and 10 of unit.
 	superShift    = 24
 	unitsPerSuper = 1 << superShift
+	// unitStep: super blocks have a multiple of so many units, so that whole bytes of a bitmap are there or not.
+	unitStep = 8
 	// maxSupers bounds the super blocks of a table, of 2 GiB each: more than the memory of any GPU, and few enough that
 	// their addresses travel with a kernel's parameters.
 	maxSupers = 96
@@ -126,7 +128,7 @@ type Counters struct {
 	Flushed  uint64 // tombstones that went back to empty
 	Linked   uint64 // slabs that became part of a chain
 	Freed    uint64 // slabs that left one
-	Changes  uint64 // of resident blocks, beyond each warp's first
+	Changes  uint64 // of resident blocks, beyond each lane's first
 	Failed   uint64 // positions that found no room
 	Exported uint64
 }

@@ -226,7 +226,7 @@ func testChurnKeepsItsShape(t *testing.T, d *device.Device) {
 		t.Errorf("the table changed: from %+v\nto %+v", begin, end)
 	}
 	for _, s := range shape {
-		if s.Utilization < 0.8*shape[0].Utilization || s.Tombstones > s.Slabs*15/flushShare {
+		if s.Utilization < 0.8*shape[0].Utilization || s.Tombstones > s.Slabs*m.c.cfg.slots()/flushShare {
 			t.Errorf("%+v", s)
 			break
 		}

@@ -22,9 +22,6 @@ type super struct {
 	units int64
 }
 
-// unitStep: super blocks have a multiple of so many units, so that whole bytes of a bitmap are there or not.
-const unitStep = 8
-
 // firstUnit is where the units of a super block begin, behind its bitmaps.
 func firstUnit(units int64) int64 {
 	return align((units + unitsPerBlock - 1) / unitsPerBlock * (unitsPerBlock / 8))
