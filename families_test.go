@@ -6,9 +6,10 @@ import (
 
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/internal/tabletest"
+	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/table/tabletest"
 )
 
 // point is a value of 16 bytes that is no array.
@@ -23,7 +24,7 @@ func open(t *testing.T, name string, opts ...device.Option) *device.Device {
 	if name == "cpu" && err != nil {
 		t.Fatal(err)
 	}
-	tabletest.Require(t, "cuda", err)
+	testenv.Require(t, "cuda", err)
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil {
 			t.Error(err)
@@ -89,7 +90,7 @@ func TestFamiliesUnderStress(t *testing.T) {
 
 func stress[K, V any](t *testing.T, o table.Options, seeds int) {
 	each(t, func(t *testing.T, newMap tabletest.Maker[K, V]) {
-		tabletest.Stress(t, func(seed uint64) *device.Device { return open(t, "cpu", device.WithStress(seed)) }, newMap, o, tabletest.Seeds(seeds))
+		tabletest.Stress(t, func(seed uint64) *device.Device { return open(t, "cpu", device.WithStress(seed)) }, newMap, o, testenv.Seeds(seeds))
 	})
 }
 

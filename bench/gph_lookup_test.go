@@ -6,7 +6,7 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/gph"
-	"github.com/warpmap/warpmap/internal/tabletest"
+	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -24,7 +24,7 @@ func TestLookupWaysCompileForGPUs(t *testing.T) {
 		for _, arch := range []string{"sm_70", "sm_90"} {
 			_, err := device.CompileFor(arch, p)
 			if errors.Is(err, device.ErrNoNVRTC) {
-				tabletest.RequireNVRTC(t, err)
+				testenv.RequireNVRTC(t, err)
 			}
 			if err != nil {
 				t.Errorf("%+v, %s: %v", s, arch, err)

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/internal/tabletest"
+	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -111,7 +111,7 @@ func TestSlabFiguresCompileForGPUs(t *testing.T) {
 			t.Run(fmt.Sprintf("%s %s", p.Name, arch), func(t *testing.T) {
 				_, err := device.CompileFor(arch, p)
 				if errors.Is(err, device.ErrNoNVRTC) {
-					tabletest.RequireNVRTC(t, err)
+					testenv.RequireNVRTC(t, err)
 				}
 				if err != nil {
 					t.Error(err)

@@ -14,8 +14,8 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/warpmap/warpmap/internal/cu"
-	"github.com/warpmap/warpmap/internal/nvrtc"
+	"github.com/warpmap/warpmap/device/internal/cu"
+	"github.com/warpmap/warpmap/device/internal/nvrtc"
 )
 
 // libcudaEnv names the driver library to use in place of cu.Library.

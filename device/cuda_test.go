@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/internal/cu/cufake"
-	"github.com/warpmap/warpmap/internal/nvrtc"
-	"github.com/warpmap/warpmap/internal/tabletest"
+	"github.com/warpmap/warpmap/device/internal/cu/cufake"
+	"github.com/warpmap/warpmap/device/internal/nvrtc"
+	"github.com/warpmap/warpmap/internal/testenv"
 )
 
 // These tests drive the CUDA back end through a fake driver and a fake NVRTC, one library, which package cufake builds.
@@ -452,7 +452,7 @@ func TestCUDACompileError(t *testing.T) {
 func TestNVRTCCompileError(t *testing.T) {
 	_, err := device.CompileFor("sm_90", &device.Program{Name: "bad", Files: []device.File{{Name: "bad.cu", Text: "#include \"bad.cuh\"\n"}, {Name: "bad.cuh", Text: "\nint f() { return x; }\n"}}})
 	if errors.Is(err, device.ErrNoNVRTC) {
-		tabletest.Require(t, "nvrtc", err)
+		testenv.Require(t, "nvrtc", err)
 	}
 	var e *device.CompileError
 	if !errors.As(err, &e) || e.Program != "bad" {

@@ -10,15 +10,15 @@ import (
 	"time"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/internal/tabletest"
+	"github.com/warpmap/warpmap/internal/testenv"
 )
 
-// These tests want a GPU, and are skipped without one (see tabletest.Require).
+// These tests want a GPU, and are skipped without one (see testenv.Require).
 
 func openGPU(t *testing.T) *device.Device {
 	t.Helper()
 	d, err := device.Open("cuda", device.WithCache(""))
-	tabletest.Require(t, "cuda", err)
+	testenv.Require(t, "cuda", err)
 	t.Cleanup(func() { d.Close() })
 	return d
 }
@@ -64,7 +64,7 @@ func compileGPU(t *testing.T, d *device.Device) *device.Module {
 	t.Helper()
 	m, err := d.Compile(gpuProgram)
 	if errors.Is(err, device.ErrNoNVRTC) {
-		tabletest.Require(t, "nvrtc", err)
+		testenv.Require(t, "nvrtc", err)
 	}
 	must(t, err)
 	return m
@@ -75,7 +75,7 @@ func TestGPUProgramCompiles(t *testing.T) {
 	for _, arch := range []string{"sm_75", "sm_90"} {
 		_, err := device.CompileFor(arch, gpuProgram)
 		if errors.Is(err, device.ErrNoNVRTC) {
-			tabletest.Require(t, "nvrtc", err)
+			testenv.Require(t, "nvrtc", err)
 		}
 		must(t, err)
 	}

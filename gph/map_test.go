@@ -8,8 +8,9 @@ import (
 	"time"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/internal/tabletest"
+	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/table/tabletest"
 	"github.com/warpmap/warpmap/workload"
 )
 
@@ -26,7 +27,7 @@ func open(t testing.TB, name string, opts ...device.Option) *device.Device {
 	if name == "cpu" && err != nil {
 		t.Fatal(err)
 	}
-	tabletest.Require(t, "cuda", err)
+	testenv.Require(t, "cuda", err)
 	t.Cleanup(func() { must(t, d.Close()) })
 	return d
 }

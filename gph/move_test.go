@@ -9,9 +9,10 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/internal/tabletest"
+	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/table/tabletest"
 )
 
 // small is a table of so many slots that may not grow.
@@ -187,7 +188,7 @@ func TestMovesUnderStress(t *testing.T) {
 
 func stress[K, V any](t *testing.T, group, seeds int) {
 	put, moves := 0, 0
-	for seed := range uint64(tabletest.Seeds(seeds)) {
+	for seed := range uint64(testenv.Seeds(seeds)) {
 		p, m, err := overStress[K, V](t, crowded(group), seed)
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)

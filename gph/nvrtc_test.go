@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/internal/tabletest"
+	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -34,7 +34,7 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 				t.Parallel()
 				_, err := device.CompileFor(arch, p)
 				if errors.Is(err, device.ErrNoNVRTC) {
-					tabletest.RequireNVRTC(t, err)
+					testenv.RequireNVRTC(t, err)
 				}
 				must(t, err)
 			})

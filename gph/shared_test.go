@@ -8,8 +8,9 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/internal/tabletest"
+	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/table/tabletest"
 )
 
 // tinyShared has parts of a few cells, a block for a few rows, and batches of several pieces.
@@ -251,7 +252,7 @@ func TestSharedCompilesForGPUs(t *testing.T) {
 			t.Parallel()
 			_, err := device.CompileFor(arch, c.sharedProgram())
 			if errors.Is(err, device.ErrNoNVRTC) {
-				tabletest.RequireNVRTC(t, err)
+				testenv.RequireNVRTC(t, err)
 			}
 			must(t, err)
 		})

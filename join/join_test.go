@@ -21,7 +21,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/internal/tabletest"
+	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -244,7 +244,7 @@ func tableKinds(t *testing.T, f func(t *testing.T, d *device.Device, mk *makers)
 	t.Run("cpu", func(t *testing.T) {
 		d, err := device.Open("cpu")
 		if err != nil {
-			tabletest.Require(t, "cpu", err)
+			testenv.Require(t, "cpu", err)
 		}
 		defer d.Close()
 		f(t, d, nil)
@@ -254,7 +254,7 @@ func tableKinds(t *testing.T, f func(t *testing.T, d *device.Device, mk *makers)
 // TestJoinAgainstSQLite joins files and compares the whole output with what sqlite3 makes of the same rows.
 func TestJoinAgainstSQLite(t *testing.T) {
 	sqlite, err := exec.LookPath("sqlite3")
-	tabletest.Require(t, "sqlite3", err)
+	testenv.Require(t, "sqlite3", err)
 	r := rand.New(rand.NewPCG(7, 7))
 	pick := func(n int, values func() any) (out []any) {
 		for range n {
@@ -722,7 +722,7 @@ func TestBuildSideTooLarge(t *testing.T) {
 		}
 	}
 	d, err := device.Open("cpu")
-	tabletest.Require(t, "cpu", err)
+	testenv.Require(t, "cpu", err)
 	defer d.Close()
 	_, err = Join(context.Background(), d, rows(), rows(), Options{On: []Pair{{"k", "k"}}, Table: "nonsense"}, none)
 	if err == nil || !strings.Contains(err.Error(), "warpcore") {

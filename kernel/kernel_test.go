@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/internal/tabletest"
+	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/kernel"
 )
 
@@ -47,7 +47,7 @@ func onDevices(t *testing.T, test func(t *testing.T, d *device.Device)) {
 			if name == "cpu" {
 				must(t, err)
 			}
-			tabletest.Require(t, "cuda", err)
+			testenv.Require(t, "cuda", err)
 			t.Cleanup(func() { must(t, d.Close()) })
 			test(t, d)
 		})
@@ -507,7 +507,7 @@ func TestCompilesForGPUs(t *testing.T) {
 				t.Parallel()
 				_, err := device.CompileFor(arch, p)
 				if errors.Is(err, device.ErrNoNVRTC) {
-					tabletest.RequireNVRTC(t, err)
+					testenv.RequireNVRTC(t, err)
 				}
 				must(t, err)
 			})

@@ -8,9 +8,10 @@ import (
 	"time"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/internal/tabletest"
+	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/table/tabletest"
 )
 
 func openCPU(t testing.TB, opts ...device.Option) *device.Device {
@@ -29,7 +30,7 @@ func onEach(t *testing.T, f func(t *testing.T, d *device.Device)) {
 			if name == "cpu" {
 				must(t, err)
 			}
-			tabletest.Require(t, "cuda", err)
+			testenv.Require(t, "cuda", err)
 			t.Cleanup(func() { must(t, d.Close()) })
 			f(t, d)
 		})

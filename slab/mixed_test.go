@@ -7,8 +7,9 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/internal/tabletest"
+	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/table/tabletest"
 )
 
 func must(t testing.TB, err error) {
@@ -180,7 +181,7 @@ func TestMixedHistoriesUnderStress(t *testing.T) {
 	for _, h := range historians {
 		t.Run(h.String(), func(t *testing.T) {
 			t.Parallel()
-			for seed := range uint64(tabletest.Seeds(200)) {
+			for seed := range uint64(testenv.Seeds(200)) {
 				if err := h.judge(t, seed); err != nil {
 					t.Fatalf("seed %d: %v", seed, err)
 				}
@@ -276,7 +277,7 @@ func TestUserKernelsUnderStress(t *testing.T) {
 				h.tile, h.together = tile, together
 				t.Run(fmt.Sprintf("%v, tile %d, together %t", h, tile, together), func(t *testing.T) {
 					t.Parallel()
-					for seed := range uint64(tabletest.Seeds(80)) {
+					for seed := range uint64(testenv.Seeds(80)) {
 						if err := h.judge(t, seed); err != nil {
 							t.Fatalf("seed %d: %v", seed, err)
 						}

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/internal/tabletest"
+	"github.com/warpmap/warpmap/internal/testenv"
 )
 
 // All kernels compile for GPUs, on machines that have none: each variant for one architecture.
@@ -34,7 +34,7 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 				t.Parallel()
 				_, err := device.CompileFor(v.arch, p)
 				if errors.Is(err, device.ErrNoNVRTC) {
-					tabletest.RequireNVRTC(t, err)
+					testenv.RequireNVRTC(t, err)
 				}
 				must(t, err)
 			})

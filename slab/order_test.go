@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/internal/tabletest"
 	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/table/tabletest"
 )
 
 // Batches that are brought in order, by a table that does it early: it holds the same, and tells the same positions.

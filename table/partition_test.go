@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/internal/tabletest"
+	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -234,7 +234,7 @@ func TestPartition(t *testing.T) {
 			if name == "cpu" {
 				must(t, err)
 			}
-			tabletest.Require(t, "cuda", err)
+			testenv.Require(t, "cuda", err)
 			defer d.Close()
 			most := 50_000
 			if d.Info().CUDA() {
@@ -293,7 +293,7 @@ func TestPartitionCompilesForGPUs(t *testing.T) {
 		t.Run(fmt.Sprint(arch, w), func(t *testing.T) {
 			_, err := device.CompileFor(arch, partitionProgram(w[0], w[1], w[2]))
 			if errors.Is(err, device.ErrNoNVRTC) {
-				tabletest.RequireNVRTC(t, err)
+				testenv.RequireNVRTC(t, err)
 			}
 			must(t, err)
 		})

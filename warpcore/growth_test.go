@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/internal/tabletest"
+	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
 )
@@ -156,7 +156,7 @@ func TestPinnedSlices(t *testing.T) {
 	for _, name := range []string{"cpu", "cuda:0"} {
 		t.Run(name, func(t *testing.T) {
 			d, err := device.Open(name)
-			tabletest.Require(t, name[:min(4, len(name))], err)
+			testenv.Require(t, name[:min(4, len(name))], err)
 			defer d.Close()
 			n := 100_003
 			if d.Info().CUDA() {

@@ -10,7 +10,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/internal/tabletest"
+	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
 )
@@ -228,7 +228,7 @@ func TestMixedOperationsUnderStress(t *testing.T) {
 		for _, group := range x.tiles {
 			t.Run(fmt.Sprintf("%v/tile %d", x.v, group), func(t *testing.T) {
 				t.Parallel()
-				for seed := range uint64(tabletest.Seeds(200)) {
+				for seed := range uint64(testenv.Seeds(200)) {
 					ops, check := x.run(t, "cpu", group, seed)
 					if err := judge(ops, check, group); err != nil {
 						t.Fatalf("seed %d: %v", seed, err)
@@ -242,7 +242,7 @@ func TestMixedOperationsUnderStress(t *testing.T) {
 // On a GPU nothing stamps the true order, but the table must be whole and no value torn.
 func TestMixedOperationsOnGPU(t *testing.T) {
 	d, err := device.Open("cuda")
-	tabletest.Require(t, "cuda", err)
+	testenv.Require(t, "cuda", err)
 	must(t, d.Close())
 	for _, x := range mixers {
 		for _, group := range x.tiles {

@@ -7,9 +7,10 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/internal/tabletest"
+	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/table/tabletest"
 )
 
 func must(t testing.TB, err error) {
@@ -76,7 +77,7 @@ func TestVariants(t *testing.T) {
 				if name == "cpu" {
 					must(t, err)
 				}
-				tabletest.Require(t, "cuda", err)
+				testenv.Require(t, "cuda", err)
 				t.Cleanup(func() { must(t, d.Close()) })
 				if v.layout == Packed && v.keyBytes+v.valueBytes > 8 && !d.Info().CAS128 {
 					t.Skip("no 128-bit compare-and-swap")

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/internal/tabletest"
+	"github.com/warpmap/warpmap/internal/testenv"
 )
 
 // All kernels compile for GPUs, on machines that have none: every fourth variant that TestVariants runs, in long
@@ -13,7 +13,7 @@ import (
 func TestKernelsCompileForGPUs(t *testing.T) {
 	archs := []string{"sm_70", "sm_80", "sm_90"}
 	step := 4
-	if tabletest.Long() {
+	if testenv.Long() {
 		step = 2
 	}
 	for i, v := range variants() {
@@ -36,7 +36,7 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 				t.Parallel()
 				_, err := device.CompileFor(arch, p)
 				if errors.Is(err, device.ErrNoNVRTC) {
-					tabletest.RequireNVRTC(t, err)
+					testenv.RequireNVRTC(t, err)
 				}
 				must(t, err)
 			})

@@ -8,9 +8,10 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/internal/tabletest"
+	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/table/tabletest"
 )
 
 // tinyPartitions brings every batch of a few pairs in order, by regions of a few windows, in pieces.
@@ -35,7 +36,7 @@ func TestPartitionedInserts(t *testing.T) {
 			if name == "cpu" {
 				must(t, err)
 			}
-			tabletest.Require(t, "cuda", err)
+			testenv.Require(t, "cuda", err)
 			defer d.Close()
 			for i, o := range []table.Options{{}, {Capacity: 3000}, {Capacity: 3000, LoadFactor: 1, Seed: 3}, {MaxBytes: 64 << 10, LoadFactor: 1}, {Capacity: 3000, Hash: kernel.HashIdentity}} {
 				t.Run(fmt.Sprint(i), func(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/internal/tabletest"
+	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/kernel"
 )
 
@@ -58,7 +58,7 @@ func TestProbeTwin(t *testing.T) {
 				if name == "cpu" {
 					must(t, err)
 				}
-				tabletest.Require(t, "cuda", err)
+				testenv.Require(t, "cuda", err)
 				defer d.Close()
 				c := &core{d: d, cfg: cfg, opts: Options{InsertGroup: 1, FindGroup: 1}}
 				p := c.program("probe", probeKernel)

@@ -128,8 +128,6 @@ func families(t *testing.T) (out []string) {
 func rank(pkg string, families []string) int {
 	top, _, _ := strings.Cut(pkg, "/")
 	switch {
-	case pkg == "internal/tabletest":
-		return 6 // runs over all tables, so it stands above them, for tests alone
 	case top == "cmd":
 		return 8
 	case top == "bench" || top == "join":
@@ -167,9 +165,7 @@ func TestArrowsRunDown(t *testing.T) {
 			if f.test() || path.Dir(to) == pkg && pkg != "" { // tests may look anywhere, and a package may have parts
 				continue
 			}
-			if to == "internal/tabletest" {
-				t.Errorf("%s imports internal/tabletest, which is for tests", f.name)
-			} else if rank(to, fams) >= from {
+			if rank(to, fams) >= from {
 				t.Errorf("%s imports %q, which is not below it: what both need is a function in kernel, device or table", f.name, to)
 			}
 		}
@@ -208,7 +204,7 @@ func TestFamiliesLookAlike(t *testing.T) {
 func TestNoCgo(t *testing.T) {
 	for _, f := range goFiles(t) {
 		if _, others := f.imports(); slices.Contains(others, "C") {
-			t.Errorf("%s imports \"C\": everything must build with CGO_ENABLED=0; call C through purego, as internal/cu does", f.name)
+			t.Errorf("%s imports \"C\": everything must build with CGO_ENABLED=0; call C through purego, as device/internal/cu does", f.name)
 		}
 	}
 }

@@ -1,4 +1,5 @@
-package tabletest
+// Package testenv tells tests what the machine has, and how much time there is.
+package testenv
 
 import (
 	"os"

@@ -10,16 +10,16 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/warpmap/warpmap/internal/cu/cufake"
-	"github.com/warpmap/warpmap/internal/nvrtc"
-	"github.com/warpmap/warpmap/internal/tabletest"
+	"github.com/warpmap/warpmap/device/internal/cu/cufake"
+	"github.com/warpmap/warpmap/device/internal/nvrtc"
+	"github.com/warpmap/warpmap/internal/testenv"
 )
 
 // find returns this machine's NVRTC.
 func find(t *testing.T, arch string) (*nvrtc.Library, string) {
 	t.Helper()
 	l, target, err := nvrtc.Find("", arch)
-	tabletest.Require(t, "nvrtc", err)
+	testenv.Require(t, "nvrtc", err)
 	return l, target
 }
 

@@ -1,4 +1,4 @@
-package tabletest
+package testenv
 
 import (
 	"errors"

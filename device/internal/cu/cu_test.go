@@ -10,7 +10,7 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/warpmap/warpmap/internal/cu/cufake"
+	"github.com/warpmap/warpmap/device/internal/cu/cufake"
 )
 
 // open returns a driver over a fake, with a context current on the test's thread.

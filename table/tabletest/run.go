@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
 )
@@ -26,7 +27,7 @@ const (
 
 // Run runs a part of the suite, or on a GPU, and in long runs, the whole. other is a second device, to be told from d.
 func Run[K, V any](t *testing.T, part Part, d, other *device.Device, newMap Maker[K, V]) {
-	if d.Info().CUDA() || Long() {
+	if d.Info().CUDA() || testenv.Long() {
 		part = Whole
 	}
 	for _, c := range []struct {
