@@ -38,7 +38,7 @@ WARPMAP_KERNEL(partition_scatter, BuildParams) { partition_scatter<key, value, u
 
 // leave puts pairs on the list of those that are inserted afterwards. All lanes of the warp come.
 __device__ __forceinline__ void leave(const BuildParams& p, bool wanted, key k, value v) {
-    u32 to = append(&counters(p.table)->refused, wanted);
+    u64 to = append(&counters(p.table)->refused, wanted);
     if (!wanted || to >= p.left_limit) return; // the host sees that there were too many
     at<key>(p.left_keys)[to] = k;
     at<value>(p.left_values)[to] = v;

@@ -65,7 +65,7 @@ func (c *core) compileBuild() (*builder, error) {
 	}
 	p := c.program("gph_build", buildCU)
 	group := 1
-	if c.d.Info().CUDA() {
+	if c.frame.Device.Info().CUDA() {
 		group = 32
 	}
 	p.Defines = append(append(p.Defines, table.PartitionDefines()...), device.Define{Name: "GPH_BUILD_GROUP", Value: group},
@@ -74,14 +74,14 @@ func (c *core) compileBuild() (*builder, error) {
 		device.Define{Name: "GPH_PLAN_ATTEMPTS", Value: planAttempts}, device.Define{Name: "GPH_START_EACH", Value: startEach},
 		device.Define{Name: "GPH_MARKS", Value: marks})
 	p.Layouts = append(p.Layouts, BuildParams{})
-	m, err := c.d.Compile(p)
+	m, err := c.frame.Device.Compile(p)
 	if err != nil {
 		return nil, err
 	}
 	b := &builder{}
-	b.partition, err = table.NewPartitioner[BuildParams](c.d, m)
-	err = errors.Join(err, find(m, "rank_pairs", &b.rank), find(m, "start_cells", &b.start), find(m, "sort_pairs", &b.sort),
-		find(m, "plan_cells", &b.plan), find(m, "write_pairs", &b.write))
+	b.partition, err = table.NewPartitioner[BuildParams](c.frame.Device, m)
+	err = errors.Join(err, device.Bind(m, "rank_pairs", &b.rank), device.Bind(m, "start_cells", &b.start), device.Bind(m, "sort_pairs", &b.sort),
+		device.Bind(m, "plan_cells", &b.plan), device.Bind(m, "write_pairs", &b.write))
 	if err != nil {
 		return nil, err
 	}
@@ -101,67 +101,60 @@ func (c config) densest(load float64) float64 {
 	return min(keys[3], c.mostKeys()/2)
 }
 
-// pairs is a set of pairs on the device.
-type pairs struct {
-	keys, values uint64
-	n            int64
-}
-
 // construct places pairs in the empty table. repack lets it choose the number of cells, up to those there is memory for.
 // Pairs that are left over go to rest; so do all, where there is too little memory for it. It waits for the stream.
-func (c *core) construct(st *device.Stream, in pairs, repack bool, rest func(pairs) error) error {
-	if in.n > c.slots() || in.n > math.MaxUint32 {
+func (c *core) construct(st *device.Stream, in table.Rows, repack bool, rest func(table.Rows) error) error {
+	if in.N > c.slots() || in.N > math.MaxUint32 {
 		return rest(in)
 	}
 	b, err := c.compileBuild()
 	if err != nil {
 		return err
 	}
-	load := float64(in.n) / float64(c.slots())
+	load := float64(in.N) / float64(c.slots())
 	cells := c.cells(int64(c.t.Main + c.t.Reserve))
-	if repack && in.n >= c.limit()/2 { // a table that is to be filled later keeps its cells
-		cells = max(1, min(cells, int64(float64(in.n)/max(c.cfg.densest(load), c.opts.KeysPerCell))))
+	if repack && in.N >= c.limit()/2 { // a table that is to be filled later keeps its cells
+		cells = max(1, min(cells, int64(float64(in.N)/max(c.cfg.densest(load), c.opts.KeysPerCell))))
 	}
 	kb, vb := int64(c.cfg.keyBytes), int64(c.cfg.valueBytes)
 	buckets := int64(c.t.Main + c.t.Reserve)
-	left := in.n/leftShare + 1024
-	parts := int(max(1, min(in.n*(kb+vb)/stretchBytes, table.MaxParts)))
+	left := in.N/leftShare + 1024
+	parts := int(max(1, min(in.N*(kb+vb)/stretchBytes, table.MaxParts)))
 	size := int64(0)
-	take := func(bytes int64) int64 { at := size; size += align(bytes); return at }
-	orderedKeys, orderedValues := take(in.n*kb), take(in.n*vb)
-	sorted := take(in.n * int64(c.cfg.slotBytes()))
+	take := func(bytes int64) int64 { at := size; size += table.Align(bytes); return at }
+	orderedKeys, orderedValues := take(in.N*kb), take(in.N*vb)
+	sorted := take(in.N * int64(c.cfg.slotBytes()))
 	leftKeys, leftValues := take(left*kb), take(left*vb)
-	ranks, counts, starts, used := take(in.n), take(4*cells), take(4*cells), take(buckets+4)
+	ranks, counts, starts, used := take(in.N), take(4*cells), take(4*cells), take(buckets+4)
 	counters := take(8 * int64(table.PartitionWords(parts)))
-	mem, err := device.Make[byte](c.d, int(size))
-	if oom(err) {
+	mem, err := device.Make[byte](c.frame.Device, int(size))
+	if device.IsOutOfMemory(err) {
 		return rest(in)
 	} else if err != nil {
 		return err
 	}
 	defer mem.Free()
 	c.setCells(cells)
-	c.k.Exported, c.k.Refused = 0, 0 // they count here
-	if err := c.counters.Write(st, []Counters{c.k}); err != nil {
+	if err := c.reset(st); err != nil { // they count here
 		return err
 	}
 	at := func(offset int64) uint64 { return mem.Addr() + uint64(offset) }
 
 	p := BuildParams{
-		Table: c.t, Keys: at(orderedKeys), Values: at(orderedValues), N: uint64(in.n), Span: buildSpan,
+		Table: c.t, Keys: at(orderedKeys), Values: at(orderedValues), N: uint64(in.N), Span: buildSpan,
 		Counts: at(counts), Starts: at(starts), Ranks: at(ranks), Sorted: at(sorted),
 		LeftKeys: at(leftKeys), LeftValues: at(leftValues), LeftLimit: uint64(left), Used: at(used),
-		Rows: table.Partition{Keys: in.keys, Values: in.values, N: uint64(in.n), OutKeys: at(orderedKeys), OutValues: at(orderedValues), Parts: uint64(parts)},
+		Rows: table.Partition{Keys: in.Keys, Values: in.Values, N: uint64(in.N), OutKeys: at(orderedKeys), OutValues: at(orderedValues), Parts: uint64(parts)},
 	}
-	spanned := device.Grid{Blocks: (in.n + buildSpan - 1) / buildSpan, Threads: threads}
+	spanned := device.Grid{Blocks: (in.N + buildSpan - 1) / buildSpan, Threads: table.Threads}
 	err = errors.Join(
 		mem.Slice(int(counts), int(counts+4*cells)).Fill(st, 0), mem.Slice(int(used), int(used+buckets+4)).Fill(st, 0),
 		b.partition.Run(st, device.View[uint64](mem, int(counters), table.PartitionWords(parts)), &p.Rows, &p),
-		b.rank.Launch(st, spanned, &p), b.start.Launch(st, device.GridFor((cells+startEach-1)/startEach, threads), &p), b.sort.Launch(st, spanned, &p))
+		b.rank.Launch(st, spanned, &p), b.start.Launch(st, device.GridFor((cells+startEach-1)/startEach, table.Threads), &p), b.sort.Launch(st, spanned, &p))
 	if err != nil {
 		return err
 	}
-	perCell := float64(in.n) / float64(cells)
+	perCell := float64(in.N) / float64(cells)
 	switch {
 	case load <= 0.6:
 		p.Mappings = 1
@@ -170,7 +163,7 @@ func (c *core) construct(st *device.Stream, in pairs, repack bool, rest func(pai
 	default:
 		p.Mappings = 4
 	}
-	cellGrid := device.GridFor(cells, threads)
+	cellGrid := device.GridFor(cells, table.Threads)
 	p.Most = cellPairs + 1
 	for _, share := range sizes {
 		if p.Least = uint32(share * perCell); share == 0 {
@@ -187,16 +180,15 @@ func (c *core) construct(st *device.Stream, in pairs, repack bool, rest func(pai
 	if err := b.write.Launch(st, cellGrid, &p); err != nil {
 		return err
 	}
-	if err := c.look(st); err != nil {
+	if _, err := c.look(st); err != nil {
 		return err
 	}
-	n := int64(c.k.Refused)
-	c.k.Refused, c.k.Exported = 0, 0
-	if err := c.counters.Write(st, []Counters{c.k}); err != nil {
+	n := int64(c.counters.Seen.Refused)
+	if err := c.reset(st); err != nil {
 		return err
 	}
 	if n > left { // duplicates of few keys, most likely: an insert makes short work of them
-		if err := errors.Join(c.empty(st), c.look(st)); err != nil {
+		if err := c.empty(st); err != nil {
 			return err
 		}
 		return rest(in)
@@ -204,76 +196,48 @@ func (c *core) construct(st *device.Stream, in pairs, repack bool, rest func(pai
 	if n == 0 {
 		return nil
 	}
-	return rest(pairs{at(leftKeys), at(leftValues), n})
+	return rest(table.Rows{Keys: at(leftKeys), Values: at(leftValues), N: n})
 }
 
 // sizes are the steps by which plan goes from large cells to small, as shares of the mean.
 var sizes = []float64{2, 1.6, 1.4, 1.25, 1.1, 1, 0.9, 0.8, 0.7, 0.6, 0.45, 0}
 
-// buildOn is Map.BuildOn. The caller holds the lock.
-func (c *core) buildOn(st *device.Stream, in pairs) error {
-	return c.order.Write(st, func() error {
-		if err := c.look(st); err != nil {
-			return err
+// buildInsertion is the Insertion of Map.BuildOn.
+func (c *core) buildInsertion() table.Insertion {
+	x := c.insertion(&c.kernel.replace)
+	x.Put = func(st *device.Stream, in table.Rows) (refused []int, why, err error) {
+		live, err := c.look(st)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case live > 0:
+			return nil, nil, fmt.Errorf("gph: Build wants an empty table, and this one holds %d pairs: Clear it, or Insert", live)
+		case in.N == 0:
+			return nil, nil, nil
 		}
-		if c.live > 0 {
-			return fmt.Errorf("gph: Build wants an empty table, and this one holds %d pairs: Clear it, or Insert", c.live)
-		}
-		if in.n == 0 {
-			return nil
-		}
-		if want := c.bucketsFor(in.n); in.n > c.limit() {
+		if want := c.bucketsFor(in.N); in.N > c.limit() {
 			if c.opts.MaxBytes > 0 {
 				want = max(min(want, c.maxBuckets()), int64(c.t.Main+c.t.Reserve))
 			}
-			if err := c.rebuild(st, want, 0); err != nil && !oom(err) {
-				return err
+			if err := c.rebuild(st, want, 0); err != nil && !device.IsOutOfMemory(err) {
+				return nil, nil, err
 			}
 		}
-		failed, why, err := c.constructOr(st, in, true)
-		if err != nil {
-			return err
-		}
-		return c.full(failed, why)
-	})
+		return c.constructOr(st, in, true)
+	}
+	return x
 }
 
 // constructOr is construct, with an insert of what is left over, which may grow the table. The positions that are not
 // in come back with the reason.
-func (c *core) constructOr(st *device.Stream, in pairs, repack bool) (failed []int, why error, err error) {
-	err = c.construct(st, in, repack, func(x pairs) error {
-		_, _, why, err = c.insertParts(st, &c.kernel.replace, InsertParams{Keys: x.keys, Values: x.values, N: uint64(x.n)})
+func (c *core) constructOr(st *device.Stream, in table.Rows, repack bool) (refused []int, why, err error) {
+	err = c.construct(st, in, repack, func(x table.Rows) (err error) {
+		refused, why, err = c.insertParts(st, &c.kernel.replace, x)
 		return err
 	})
-	if err != nil || why == nil {
+	if err != nil || len(refused) == 0 {
 		return nil, nil, err
 	}
-	failed, err = c.missing(st, in)
-	return failed, why, err
-}
-
-// missing gives the positions whose keys are not in the table.
-func (c *core) missing(st *device.Stream, in pairs) (list []int, err error) {
-	const piece = 1 << 20 // little memory, for there may be none
-	found, err := device.Make[bool](c.d, int(min(in.n, piece)))
-	if err != nil {
-		return nil, err
-	}
-	defer found.Free()
-	for first := int64(0); first < in.n; first += piece {
-		n := min(in.n-first, piece)
-		if err := c.find(st, c.kernel.find, in.keys+uint64(first)*uint64(c.cfg.keyBytes), 0, found.Addr(), n); err != nil {
-			return nil, err
-		}
-		flags, err := found.Slice(0, int(n)).Host(st)
-		if err != nil {
-			return nil, err
-		}
-		for i, in := range flags {
-			if !in {
-				list = append(list, int(first)+i)
-			}
-		}
-	}
-	return list, nil
+	refused, err = c.frame.Absent(st, in.Keys, c.cfg.keyBytes, in.N, c.insertion(nil)) // those above are positions among the left over
+	return refused, why, err
 }

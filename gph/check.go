@@ -3,22 +3,21 @@ package gph
 import (
 	"encoding/binary"
 	"fmt"
+
+	"github.com/warpmap/warpmap/device"
 )
 
-// check downloads the table and walks its invariants; the list of them is in doc.go.
-func (c *core) check() error {
-	return c.locked(func() error {
-		st := c.d.Stream()
-		return c.order.Read(st, func() error {
-			if err := c.look(st); err != nil {
-				return err
-			}
-			mem, err := c.mem.Host(st)
-			if err != nil {
-				return err
-			}
-			return c.checkImage(mem)
-		})
+// Check downloads the table and walks its invariants, which doc.go lists: for tests and for the suspicious. Slow.
+func (c *core) Check() error {
+	return c.frame.Reading(nil, func(st *device.Stream) error {
+		if _, err := c.look(st); err != nil {
+			return err
+		}
+		mem, err := c.mem.Host(st)
+		if err != nil {
+			return err
+		}
+		return c.checkImage(mem)
 	})
 }
 
@@ -69,16 +68,16 @@ func (c *core) checkImage(mem []byte) error {
 		}
 		seen[key] = i
 	}
-	if int64(len(seen)) != c.live {
-		return fmt.Errorf("gph: check: %d pairs are in the slots, the counters say %d", len(seen), c.live)
+	if int64(len(seen)) != c.live() {
+		return fmt.Errorf("gph: check: %d pairs are in the slots, the counters say %d", len(seen), c.live())
 	}
 	for i := range uint64(t.LockMask) + 1 {
 		if number(mem[t.Locks-base+4*i:], 4) != 0 {
 			return fmt.Errorf("gph: check: lock %d is held, though nothing is being inserted", i)
 		}
 	}
-	if c.k.Overflowed != 0 || c.k.Refused != 0 {
-		return fmt.Errorf("gph: check: %d pairs wait for refinement, %d refused ones were not told", c.k.Overflowed, c.k.Refused)
+	if n := c.counters.Seen.Refused; n != 0 {
+		return fmt.Errorf("gph: check: %d refused pairs were not told", n)
 	}
 	return nil
 }

@@ -37,13 +37,14 @@ type Options struct {
 const (
 	defaultLoadFactor = 0.8
 	bucketBytes       = 64
-	threads           = 256 // a block
 	// firstBatch is how many pairs of unknown duplicity are tried before a table decides how far to grow.
 	firstBatch = 1 << 16
-	// largestBatch bounds the lists that an insert needs, at 8 bytes an item.
+	// largestBatch bounds the list between the phases of an insert, at 4 bytes an item, and leastBatch is how many there is always
+	// a list for.
 	largestBatch = 1 << 24
-	// smallBatch is tried as it is, however little memory there is for its lists.
-	smallBatch = 1 << 12
+	leastBatch   = 1 << 10
+	// waves is how many times over a grid fills a GPU whose multiprocessors hold 8 blocks.
+	waves = 16
 	// constructFrom is the batch that is worth a bulk construction where the table is empty.
 	constructFrom = 1 << 16
 	// rebuilds bounds the attempts to find a table that takes all pairs.
@@ -62,7 +63,7 @@ type insertKernels struct{ fill, refine device.Kernel[InsertParams] }
 
 // core is the table under Map: it owns the memory, and works in addresses and bits.
 type core struct {
-	d      *device.Device
+	frame  table.Frame
 	cfg    config
 	opts   Options
 	kernel struct {
@@ -70,31 +71,35 @@ type core struct {
 		find, erase         device.Kernel[FindParams]
 		export              device.Kernel[SlotsParams]
 	}
-	order table.Order // also guards what follows
-	stage table.Stage
 
-	memory
-	closed  bool
-	scratch device.Slice[byte]
-	shared  sharedIndex
-	foreach map[string]*foreachProgram // by the callback and the table's type
-	build   *builder                   // of the present hash function; nil until needed
+	memory            // guarded by the frame's lock
+	least  listMemory // for leastBatch
+	shared sharedIndex
+	build  *builder // of the present hash function; nil until needed
 }
 
 // memory is what a rebuild replaces.
 type memory struct {
 	t        Table
 	mem      device.Slice[byte]
-	counters device.Slice[Counters]
-	live     int64 // pairs, at the last look at the counters
-	k        Counters
+	counters table.Counters[Counters]
 	laidAnew int64 // so many pairs were to find a place when this table was last laid anew in its size; 0: never
+}
+
+func (m *memory) live() int64 { return m.counters.Seen.live() }
+
+func (m *memory) free() error {
+	err := m.counters.Free()
+	if m.mem.Len() > 0 {
+		err = errors.Join(m.mem.Free(), err)
+	}
+	return err
 }
 
 // program is the table's kernels with the given translation unit.
 func (c *core) program(name, main string, more ...device.File) *device.Program {
 	move := c.opts.InsertGroup
-	if move > 1 || c.d == nil || c.d.Info().CUDA() { // a GPU's shared memory holds no workspace for every lane
+	if move > 1 || c.frame.Device == nil || c.frame.Device.Info().CUDA() { // a GPU's shared memory holds no workspace for every lane
 		move = max(move, 8)
 	}
 	return &device.Program{
@@ -178,18 +183,25 @@ func (c config) keysPerCell(load float64) float64 {
 	return min(k, c.mostKeys()/2)
 }
 
-func newCore(d *device.Device, keyBytes, valueBytes int, o Options) (*core, error) {
-	if d == nil {
-		return nil, errors.New("gph: no device (see device.Open)")
+func newCore(d *device.Device, keyBytes, valueBytes int, o Options) (_ *core, err error) {
+	c := &core{cfg: config{keyBytes: keyBytes, valueBytes: valueBytes}}
+	if err := c.frame.Open(family, d); err != nil {
+		return nil, err
 	}
-	c := &core{d: d, cfg: config{keyBytes: keyBytes, valueBytes: valueBytes}}
+	defer func() {
+		if err != nil {
+			c.Close()
+		}
+	}()
 	if err := o.complete(d.Info(), &c.cfg); err != nil {
 		return nil, err
 	}
 	c.opts = o
-	c.order.Init(d)
-	c.stage.Init(d)
+	c.shared.order.Init(d)
 	if err := c.compile(); err != nil {
+		return nil, err
+	}
+	if c.least.mem, err = device.Make[uint32](d, 1+leastBatch); err != nil {
 		return nil, err
 	}
 	buckets := c.bucketsFor(int64(o.Capacity))
@@ -208,23 +220,18 @@ func newCore(d *device.Device, keyBytes, valueBytes int, o Options) (*core, erro
 }
 
 func (c *core) compile() error {
-	m, err := c.d.Compile(c.program("gph", kernelsCU))
+	m, err := c.frame.Device.Compile(c.program("gph", kernelsCU))
 	if err != nil {
 		return err
 	}
 	k := &c.kernel
 	c.build = nil
 	return errors.Join(
-		find(m, "fill_replace", &k.replace.fill), find(m, "refine_replace", &k.replace.refine),
-		find(m, "fill_new", &k.fresh.fill), find(m, "refine_new", &k.fresh.refine),
-		find(m, "fill_old", &k.old.fill), find(m, "refine_old", &k.old.refine),
-		find(m, "find", &k.find), find(m, "erase", &k.erase), find(m, "export_pairs", &k.export),
+		device.Bind(m, "fill_replace", &k.replace.fill), device.Bind(m, "refine_replace", &k.replace.refine),
+		device.Bind(m, "fill_new", &k.fresh.fill), device.Bind(m, "refine_new", &k.fresh.refine),
+		device.Bind(m, "fill_old", &k.old.fill), device.Bind(m, "refine_old", &k.old.refine),
+		device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase), device.Bind(m, "export_pairs", &k.export),
 		c.compileShared())
-}
-
-func find[P any](m *device.Module, name string, k *device.Kernel[P]) (err error) {
-	*k, err = device.KernelOf[P](m, name)
-	return err
 }
 
 // Sizes. A table has buckets, of which some are its reserve, a side bucket, and cells.
@@ -260,13 +267,11 @@ func (c *core) locks(buckets int64) int64 {
 	return n
 }
 
-func align(n int64) int64 { return (n + 127) &^ 127 }
-
 // place lays out a table from an address on, and says where it ends.
 func (c *core) place(base, buckets int64, seed uint64) (t Table, end int64) {
 	take := func(bytes int64) uint64 {
 		at := base
-		base += align(bytes)
+		base += table.Align(bytes)
 		return uint64(at)
 	}
 	reserve, cells, locks := c.reserve(buckets), c.cells(buckets), c.locks(buckets)
@@ -314,292 +319,180 @@ func (c *core) slots() int64 { return int64(c.t.Main+c.t.Reserve) * int64(c.cfg.
 func (c *core) limit() int64 { return int64(float64(c.slots()) * c.opts.LoadFactor) }
 
 // allocate makes an empty table: slots all ones, cells and locks 0.
-func (c *core) allocate(buckets int64, seed uint64) error {
+func (c *core) allocate(buckets int64, seed uint64) (err error) {
 	if cells := c.cells(buckets); cells > math.MaxUint32 {
 		return fmt.Errorf("gph: a table of %d buckets takes %d cells (want up to 2³²-1); more KeysPerCell make them fewer", buckets, cells)
 	}
-	mem, err := device.Make[byte](c.d, int(c.bytes(buckets)))
-	if err != nil {
+	m := memory{}
+	defer func() {
+		if err != nil {
+			m.free()
+		}
+	}()
+	if m.mem, err = table.Make[byte](&c.frame, c.bytes(buckets)); err != nil {
 		return err
 	}
-	counters, err := device.Make[Counters](c.d, 1)
-	if err != nil {
-		mem.Free()
+	if err = m.counters.Make(c.frame.Device); err != nil {
 		return err
 	}
-	old := c.memory
-	c.t, _ = c.place(int64(mem.Addr()), buckets, seed)
-	c.t.Counters = counters.Addr()
-	c.mem, c.counters, c.live, c.k = mem, counters, 0, Counters{}
-	st := c.d.Stream()
-	if err := errors.Join(c.empty(st), st.Sync()); err != nil {
-		mem.Free()
-		counters.Free()
-		c.memory = old
-		return err
+	m.t, _ = c.place(int64(m.mem.Addr()), buckets, seed)
+	m.t.Counters = m.counters.Addr()
+	st := c.frame.Device.Stream()
+	if err = errors.Join(m.empty(st), st.Sync()); err == nil {
+		c.memory = m
 	}
-	return nil
+	return err
 }
 
 // empty fills the memory as an empty table has it.
-func (c *core) empty(st *device.Stream) error {
-	slots := int(c.t.Cells - c.t.Buckets)
-	return errors.Join(c.mem.Slice(0, slots).Fill(st, 0xff), c.mem.Slice(slots, c.mem.Len()).Fill(st, 0), c.counters.Fill(st, 0))
+func (m *memory) empty(st *device.Stream) error {
+	slots := int(m.t.Cells - m.t.Buckets)
+	return errors.Join(m.mem.Slice(0, slots).Fill(st, 0xff), m.mem.Slice(slots, m.mem.Len()).Fill(st, 0), m.counters.Clear(st))
 }
 
-// locked runs f with the table's lock held, unless the table is closed.
-func (c *core) locked(f func() error) error {
-	c.order.Lock()
-	defer c.order.Unlock()
-	if c.closed {
-		return fmt.Errorf("gph: %w", table.ErrClosed)
+// look waits for the stream, reads the counters and gives the number of pairs.
+func (c *core) look(st *device.Stream) (int64, error) {
+	if err := c.counters.Look(c.frame.Device, st); err != nil {
+		return 0, err
 	}
-	return f()
+	c.frame.Looked()
+	return c.live(), nil
 }
 
-// look waits for the stream and reads the counters.
-func (c *core) look(st *device.Stream) error {
-	var k [1]Counters
-	if err := c.counters.Read(st, k[:]); err != nil {
-		return err
-	}
-	c.k = k[0]
-	c.live = int64(k[0].Inserted - k[0].Erased)
-	return nil
+// reset sets the counters that are not sums.
+func (c *core) reset(st *device.Stream) error {
+	c.counters.Seen.Refused, c.counters.Seen.Exported = 0, 0
+	return c.counters.Set(st)
 }
 
-// grid covers n items. A GPU gets no more blocks than it can hold a few times over, and its threads go on in strides;
-// on the CPU each lane has one item, so that lanes in a row touch memory in a row.
-func (c *core) grid(n int64) device.Grid {
-	g := device.GridFor(n, threads)
-	if info := c.d.Info(); info.CUDA() {
-		g.Blocks = min(g.Blocks, int64(info.Multiprocessors)*8*waves)
+// grid covers n items.
+func (c *core) grid(n int64) device.Grid { return c.frame.Grid(n, 8*waves) }
+
+// insertion takes batches in with the kernels.
+func (c *core) insertion(k *insertKernels) table.Insertion {
+	return table.Insertion{
+		Put:  func(st *device.Stream, b table.Rows) ([]int, error, error) { return c.insert(st, k, b) },
+		Find: func(st *device.Stream, b table.Rows) error { return c.search(st, c.kernel.find, b) },
+		Size: func() (int64, int64) { return c.slots(), c.live() },
 	}
-	return g
 }
 
-// waves is how many times over a grid fills the GPU.
-const waves = 16
-
-// memoryFor gives scratch memory that lasts until the next call. The caller holds the lock, and waits for its work before
-// it lets go.
-func (c *core) memoryFor(bytes int64) (uint64, error) {
-	if int64(c.scratch.Len()) < bytes {
-		if c.scratch.Len() > 0 {
-			c.scratch.Free()
-			c.scratch = device.Slice[byte]{}
-		}
-		s, err := device.Make[byte](c.d, int(bytes))
-		if err != nil {
-			return 0, err
-		}
-		c.scratch = s
+// insert inserts pairs, growing as it must. The positions that do not fit come back with the reason. It waits for the stream: only
+// the end of a batch tells whether every pair found its place.
+func (c *core) insert(st *device.Stream, k *insertKernels, b table.Rows) (refused []int, why, err error) {
+	if b.N == 0 {
+		return nil, nil, nil
 	}
-	return c.scratch.Addr(), nil
-}
-
-// insert inserts n pairs at device addresses, growing as it must. The positions that do not fit come back with the reason.
-// It waits for the stream: only the end of a batch tells whether every pair found its place. The caller holds the lock.
-//
-// The positions from untried on were not tried, for want of memory, and are not among the failed ones.
-func (c *core) insert(st *device.Stream, k *insertKernels, keys, values, added uint64, n int64) (failed []int, untried int, why error, err error) {
-	if n == 0 {
-		return nil, 0, nil, nil
-	}
-	err = c.order.Write(st, func() error {
-		if err := c.look(st); err != nil {
-			return err
-		}
-		if c.live == 0 {
-			c.setCells(math.MaxInt64) // Build may have left few: any code will do for a cell without pairs
-		}
-		if c.live == 0 && added == 0 && n >= constructFrom && n <= c.limit() {
-			untried = int(n)
-			failed, why, err = c.constructOr(st, pairs{keys, values, n}, false)
-			return err
-		}
-		var from uint64
-		failed, from, why, err = c.insertParts(st, k, InsertParams{Keys: keys, Values: values, Added: added, N: uint64(n)})
-		untried = int(from)
-		return err
-	})
-	return failed, untried, why, err
-}
-
-// insertParts goes through a batch in parts: each fits for sure, or is small enough to learn from it how many keys are new.
-// Positions from untried on were not tried, for want of memory.
-func (c *core) insertParts(st *device.Stream, k *insertKernels, p InsertParams) (failed []int, untried uint64, why error, err error) {
-	keyBytes, valueBytes := uint64(c.cfg.keyBytes), uint64(c.cfg.valueBytes)
-	try := uint64(firstBatch)
-	if err := c.look(st); err != nil {
-		return nil, 0, nil, err
-	}
-	n := p.N
-	for first := uint64(0); first < n; {
-		before := c.k.Inserted
-		q := p
-		q.N = min(n-first, largestBatch)
-		with := k
-		if room := uint64(max(0, c.limit()-c.live)); why == nil && q.N > room {
-			q.N = min(q.N, max(room, try))
-			if q.N > room { // some may have no room at all: nothing is moved for them before the table has grown
-				with = &insertKernels{fill: k.fill}
-			}
-		}
-		q.Keys, q.Values = p.Keys+first*keyBytes, p.Values+first*valueBytes
-		if p.Added != 0 {
-			q.Added = p.Added + first
-		}
-		lost, err := c.insertOnce(st, with, q)
-		for oom(err) && q.N > smallBatch { // the lists have no room
-			q.N /= 8
-			lost, err = c.insertOnce(st, with, q)
-		}
-		if oom(err) { // nothing was tried of what is left
-			return failed, first, err, nil
-		} else if err != nil {
-			return nil, n, nil, err
-		}
-		if with != k && len(lost) > 0 && c.live+int64(len(lost)) <= c.limit() {
-			with = k
-			if lost, err = c.insertAgain(st, k, q, lost); oom(err) {
-				why, err = err, nil
-			}
-			if err != nil {
-				return nil, n, nil, err
-			}
-		}
-		fresh := c.k.Inserted - before
-		for attempt := 0; why == nil && (len(lost) > 0 || c.live > c.limit()); attempt++ {
-			// Room for what did not fit, and for as many new keys among the rest as among these; but no guess goes
-			// further than four times what there is.
-			need := c.live + int64(len(lost))
-			guess := c.live + int64(len(lost)) + int64(float64(n-first-q.N)*float64(fresh)/float64(max(1, q.N-uint64(len(lost)))))
-			if why, err = c.makeRoom(st, max(need, min(guess, 4*c.limit())), attempt); oom(why) {
-				why, err = c.makeRoom(st, need, attempt)
-			}
-			if err != nil {
-				return nil, n, nil, err
-			}
-			if len(lost) > 0 && (why == nil || with != k) { // in a larger table, or now with moves
-				with = k
-				if lost, err = c.insertAgain(st, k, q, lost); oom(err) {
-					why, err = err, nil
-				}
-				if err != nil {
-					return nil, n, nil, err
-				}
-			}
-		}
-		for _, i := range lost {
-			failed = append(failed, int(first)+i)
-		}
-		first += q.N
-		if fresh < q.N/8 {
-			try = min(4*try, largestBatch)
-		}
-	}
-	if len(failed) > 0 {
-		if failed, err = c.stillOut(st, k, p, failed); oom(err) {
-			why, err = err, nil
-		}
-	}
-	return failed, n, why, err
-}
-
-// stillOut tries the refused positions of a whole batch again, without moves: an equal key of the batch may have come in
-// after one was refused, and room in a bucket. Without moves a bucket that is full stays full, so in the end equal keys are
-// in or out together.
-func (c *core) stillOut(st *device.Stream, k *insertKernels, p InsertParams, failed []int) (out []int, err error) {
-	for first := 0; first < len(failed); first += largestBatch {
-		part := failed[first:min(first+largestBatch, len(failed))]
-		lost, err := c.insertAgain(st, &insertKernels{fill: k.fill}, p, part)
-		if err != nil {
-			return append(out, failed[first:]...), err
-		}
-		out = append(out, lost...)
-	}
-	return out, nil
-}
-
-func oom(err error) bool {
-	var e *device.OutOfMemoryError
-	return errors.As(err, &e)
-}
-
-// insertOnce runs the two phases, or the first alone, on up to largestBatch pairs, waits, and reads which items found no
-// place.
-func (c *core) insertOnce(st *device.Stream, k *insertKernels, p InsertParams) (lost []int, err error) {
-	list, err := c.memoryFor(8 * int64(p.N))
+	live, err := c.look(st)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	p.Table, p.List, p.Refused = c.t, list, list+4*p.N
-	if err := k.fill.Launch(st, c.grid(int64(p.N)), &p); err != nil {
-		return nil, err
+	if live == 0 {
+		c.setCells(math.MaxInt64) // Build may have left few: any code will do for a cell without pairs
 	}
-	moves := k.refine != device.Kernel[InsertParams]{}
-	if moves {
-		if err := k.refine.Launch(st, c.refineGrid(int64(p.N)), &p); err != nil {
-			return nil, err
+	if live == 0 && b.Flags == 0 && b.N >= constructFrom && b.N <= c.limit() {
+		return c.constructOr(st, b, false)
+	}
+	return c.insertParts(st, k, b)
+}
+
+// insertParts inserts by the two phases. In a part that may be more than the table takes, nothing is moved before the table has
+// grown.
+func (c *core) insertParts(st *device.Stream, k *insertKernels, b table.Rows) (refused []int, why, err error) {
+	bound, moves, grown := false, false, 0
+	return table.Inserter{
+		Try: firstBatch,
+		Room: func(_ int64, bound bool) (int64, error) {
+			if bound {
+				return math.MaxInt64, nil
+			}
+			return c.limit() - c.live(), nil
+		},
+		Launch: func(p table.Part) error {
+			if p.Attempt == 0 {
+				grown = 0
+			} else if err := c.reset(st); err != nil {
+				return err
+			}
+			moves = p.Attempt > 0 || bound || c.live()+int64(p.N) <= c.limit()
+			return c.launchInsert(st, k, InsertParams{Attempt: p.Attempt, Refused: p.Refused}, b.Part(p, c.cfg.keyBytes, c.cfg.valueBytes), moves)
+		},
+		Look: func() (refused, live int64, err error) {
+			live, err = c.look(st)
+			return int64(c.counters.Seen.Refused), live, err
+		},
+		Grow: func(refused, need, pairs int64) (why, err error) {
+			if !moves && need <= c.limit() {
+				return nil, nil
+			}
+			why, err = c.makeRoom(st, pairs, grown)
+			grown++
+			bound = why != nil
+			return why, err
+		},
+		After: func() error {
+			if c.counters.Seen.Refused == 0 {
+				return nil
+			}
+			return c.reset(st)
+		},
+		Settle: func(int64) (attempt uint64, err error) {
+			if moves {
+				return 0, nil
+			}
+			return 1, nil
+		},
+	}.Run(&c.frame, st, b.N, c.live())
+}
+
+// listMemory holds the list of items between the phases of an insert, behind their number.
+type listMemory struct{ mem device.Slice[uint32] }
+
+// list gives a list for n items, or for as many as there is memory for.
+func (c *core) list(n int64) (listMemory, int64) {
+	for n = min(n, largestBatch); n > leastBatch; n /= 2 {
+		if mem, err := c.frame.Scratch(4 * (n + 1)); err == nil {
+			return listMemory{device.View[uint32](mem, 0, int(n+1))}, n &^ 31 // positions of one word of the bitmap go together
 		}
 	}
-	if err := c.look(st); err != nil {
-		return nil, err
-	}
-	n, at := int(c.k.Refused), 4*p.N
+	return c.least, leastBatch
+}
+
+// launchInsert queues the two phases of an insert of rows, or the first alone, in pieces that the list between them holds.
+func (c *core) launchInsert(st *device.Stream, k *insertKernels, p InsertParams, b table.Rows, moves bool) error {
 	if !moves {
-		n, at = int(c.k.Overflowed), 0
+		p.Alone = 1
 	}
-	if n > 0 {
-		raw := make([]uint32, n)
-		if err := device.View[uint32](c.scratch, int(at), n).Read(st, raw); err != nil {
-			return nil, err
+	list, most := c.list(b.N)
+	p.Table, p.List = c.t, list.mem.Addr()
+	bitmap, source := p.Refused, p.First
+	for first := int64(0); first < b.N; first += most {
+		n := min(most, b.N-first)
+		part := b.Part(table.Part{First: uint64(first), N: uint64(n)}, c.cfg.keyBytes, c.cfg.valueBytes)
+		p.Keys, p.Values, p.Added, p.N, p.First = part.Keys, part.Values, part.Flags, uint64(n), source+uint64(first)
+		if bitmap != 0 {
+			p.Refused = bitmap + uint64(first/8)
 		}
-		for _, x := range raw {
-			lost = append(lost, int(x))
+		if err := errors.Join(list.mem.Slice(0, 1).Fill(st, 0), k.fill.Launch(st, c.grid(n), &p)); err != nil {
+			return err
+		}
+		if !moves {
+			continue
+		}
+		if err := k.refine.Launch(st, c.refineGrid(n), &p); err != nil {
+			return err
 		}
 	}
-	if c.k.Overflowed == 0 {
-		return lost, nil
-	}
-	// The lists are read: they begin anew.
-	c.k.Overflowed, c.k.Refused = 0, 0
-	return lost, c.counters.Write(st, []Counters{c.k})
+	return nil
 }
 
 // refineGrid has as many groups as a GPU can hold; each takes pairs from the list until it ends.
 func (c *core) refineGrid(n int64) device.Grid {
-	g := device.GridFor(n, threads)
-	if info := c.d.Info(); info.CUDA() {
-		g.Blocks = min(g.Blocks, int64(info.Multiprocessors)*8)
-	} else {
+	g := c.frame.Grid(n, 8)
+	if !c.frame.Device.Info().CUDA() {
 		g.Blocks = min(g.Blocks, 8)
 	}
 	return g
-}
-
-// insertAgain inserts the given positions of a batch. Those that still find no place come back, all of them with an error.
-func (c *core) insertAgain(st *device.Stream, k *insertKernels, p InsertParams, positions []int) ([]int, error) {
-	n := len(positions)
-	raw := make([]uint64, n)
-	for i, x := range positions {
-		raw[i] = uint64(x)
-	}
-	list, err := device.From(c.d, raw)
-	if err != nil {
-		return positions, err
-	}
-	defer list.Free()
-	p.N, p.Positions = uint64(n), list.Addr()
-	lost, err := c.insertOnce(st, k, p)
-	if err != nil {
-		return positions, err
-	}
-	for i, x := range lost {
-		lost[i] = positions[x]
-	}
-	return lost, nil
 }
 
 // makeRoom makes a table that takes more: a larger one, or, where pairs found no place though there are empty slots
@@ -632,7 +525,7 @@ func (c *core) makeRoom(st *device.Stream, pairs int64, attempt int) (why, err e
 	if want == buckets {
 		c.laidAnew = laid
 	}
-	if oom(err) {
+	if device.IsOutOfMemory(err) {
 		return err, nil
 	}
 	if errors.Is(err, errNoPlace) {
@@ -646,7 +539,7 @@ func (c *core) noRoom() error {
 	if c.opts.MaxBytes == 0 {
 		return errNoPlace
 	}
-	return fmt.Errorf("%w (%s)", table.ErrMaxBytes, device.Bytes(c.opts.MaxBytes))
+	return table.AtMaxBytes(c.opts.MaxBytes)
 }
 
 var errNoPlace = errors.New("gph: pairs find no place in the table")
@@ -688,20 +581,20 @@ func (c *core) rebuild(st *device.Stream, buckets int64, salt int) error {
 		}
 		return err
 	}
-	return errors.Join(old.mem.Free(), old.counters.Free())
+	return old.free()
 }
 
 func (c *core) rebuildOnce(st *device.Stream, old memory, buckets int64, seed uint64) error {
+	c.frame.Spare() // the new table may need the memory more
 	if err := c.allocate(buckets, seed); err != nil {
 		return err
 	}
 	err := c.refill(st, old)
-	if err == nil && c.live != old.live {
-		err = fmt.Errorf("gph: %d pairs of %d came to a new table: this is a defect of warpmap", c.live, old.live)
+	if err == nil && c.live() != old.live() {
+		err = fmt.Errorf("gph: %d pairs of %d came to a new table: this is a defect of warpmap", c.live(), old.live())
 	}
 	if err != nil {
-		c.mem.Free()
-		c.counters.Free()
+		c.memory.free()
 		c.memory = old
 	}
 	return err
@@ -710,120 +603,100 @@ func (c *core) rebuildOnce(st *device.Stream, old memory, buckets int64, seed ui
 // refill puts the old table's pairs into the new one, which is empty: by bulk construction, or, where there is too little
 // memory for the pairs in between, slot by slot. errNoPlace: some found no place.
 func (c *core) refill(st *device.Stream, old memory) error {
-	if old.live >= constructFrom {
-		kb, vb := int64(c.cfg.keyBytes), int64(c.cfg.valueBytes)
-		mem, err := device.Make[byte](c.d, int(align(old.live*kb)+old.live*vb))
+	if n := old.live(); n >= constructFrom {
+		keyBytes := table.Align(n * int64(c.cfg.keyBytes))
+		mem, err := device.Make[byte](c.frame.Device, int(keyBytes+n*int64(c.cfg.valueBytes)))
 		if err == nil {
 			defer mem.Free()
-			in := pairs{mem.Addr(), mem.Addr() + uint64(align(old.live*kb)), old.live}
-			if err := old.export(st, c, in.keys, in.values); err != nil {
+			in := table.Rows{Keys: mem.Addr(), Values: mem.Addr() + uint64(keyBytes), N: n}
+			if err := old.export(st, c, in.Keys, in.Values); err != nil {
 				return err
 			}
-			return c.construct(st, in, false, func(x pairs) error {
-				for first := int64(0); first < x.n; first += largestBatch {
-					n := min(x.n-first, largestBatch)
-					p := InsertParams{Keys: x.keys + uint64(first*kb), Values: x.values + uint64(first*vb), N: uint64(n)}
-					if lost, err := c.insertOnce(st, &c.kernel.fresh, p); err != nil {
-						return err
-					} else if len(lost) > 0 {
-						return errNoPlace
-					}
-				}
-				return nil
-			})
+			return c.construct(st, in, false, func(x table.Rows) error { return c.placeAll(st, &c.kernel.fresh, InsertParams{}, x) })
 		}
-		if !oom(err) {
+		if !device.IsOutOfMemory(err) {
 			return err
 		}
 	}
-	slots := (old.t.Main + old.t.Reserve + 1) * uint64(c.cfg.bucket)
-	for first := uint64(0); first < slots; first += largestBatch {
-		p := InsertParams{Source: old.t, First: first, N: min(slots-first, largestBatch)}
-		if lost, err := c.insertOnce(st, &c.kernel.old, p); err != nil {
-			return err
-		} else if len(lost) > 0 {
-			return errNoPlace
-		}
+	slots := int64(old.t.Main+old.t.Reserve+1) * int64(c.cfg.bucket)
+	return c.placeAll(st, &c.kernel.old, InsertParams{Source: old.t}, table.Rows{N: slots})
+}
+
+// placeAll inserts rows that must all find their place: errNoPlace if they do not. It waits for the stream.
+func (c *core) placeAll(st *device.Stream, k *insertKernels, p InsertParams, b table.Rows) error {
+	if err := c.launchInsert(st, k, p, b, true); err != nil {
+		return err
+	}
+	if _, err := c.look(st); err != nil {
+		return err
+	}
+	if c.counters.Seen.Refused > 0 {
+		return errNoPlace
 	}
 	return nil
 }
 
-// growTo is Map.Grow.
-func (c *core) growTo(n int) error {
-	if n < 0 || n > 1<<46 {
-		return fmt.Errorf("gph: grow to %d pairs (want 0 to 2⁴⁶)", n)
-	}
-	return c.locked(func() error {
-		st := c.d.Stream()
-		return c.order.Write(st, func() error {
-			if err := c.look(st); err != nil {
-				return err
-			}
-			want := c.bucketsFor(int64(n))
-			if want <= int64(c.t.Main+c.t.Reserve) {
-				return nil
-			}
-			if limit := c.opts.MaxBytes; limit > 0 && c.bytes(want) > limit {
-				return fmt.Errorf("gph: room for %d pairs takes %s: %w (%s)", n, device.Bytes(c.bytes(want)), table.ErrMaxBytes, device.Bytes(limit))
-			}
-			return c.rebuild(st, want, 0)
-		})
+// Grow makes room for at least n pairs in all. Needs memory for the old table and the new at once. Errors:
+// table.ErrMaxBytes; *device.OutOfMemoryError; the table is then unchanged.
+func (c *core) Grow(n int) error {
+	return c.frame.GrowTo(n, func(st *device.Stream) error {
+		if _, err := c.look(st); err != nil {
+			return err
+		}
+		want := c.bucketsFor(int64(n))
+		if want <= int64(c.t.Main+c.t.Reserve) {
+			return nil
+		}
+		if limit := c.opts.MaxBytes; limit > 0 && c.bytes(want) > limit {
+			return c.frame.NoRoomFor(n, c.bytes(want), limit)
+		}
+		return c.rebuild(st, want, 0)
 	})
 }
 
-// find launches find or erase.
-func (c *core) find(st *device.Stream, k device.Kernel[FindParams], keys, values, found uint64, n int64) error {
-	if n == 0 {
+// find queues a look-up.
+func (c *core) find(st *device.Stream, b table.Rows) error {
+	if c.opts.Index == Shared {
+		return c.findShared(st, b)
+	}
+	return c.search(st, c.kernel.find, b)
+}
+
+// erase queues a deletion.
+func (c *core) erase(st *device.Stream, b table.Rows) error { return c.search(st, c.kernel.erase, b) }
+
+func (c *core) search(st *device.Stream, k device.Kernel[FindParams], b table.Rows) error {
+	if b.N == 0 {
 		return nil
 	}
-	p := FindParams{Table: c.t, Keys: keys, Values: values, Found: found, N: uint64(n)}
-	return k.Launch(st, c.grid(n), &p)
+	p := FindParams{Table: c.t, Keys: b.Keys, Values: b.Values, Found: b.Flags, N: uint64(b.N)}
+	return k.Launch(st, c.grid(b.N), &p)
 }
 
-func (c *core) length() (n int, err error) {
-	err = c.locked(func() error {
-		st := c.d.Stream()
-		return c.order.Read(st, func() error {
-			err := c.look(st)
-			n = int(c.live)
-			return err
-		})
-	})
-	return n, err
-}
+// Len counts the pairs.
+func (c *core) Len() (int, error) { return c.frame.Count(c.look) }
 
-func (c *core) clear() error {
-	return c.locked(func() error {
-		st := c.d.Stream()
-		return c.order.Write(st, func() error {
-			c.live, c.k, c.laidAnew = 0, Counters{}, 0
-			c.setCells(math.MaxInt64)
-			return c.empty(st)
-		})
+// Clear removes all pairs and keeps the capacity. It queues and returns.
+func (c *core) Clear() error {
+	return c.frame.Writing(nil, func(st *device.Stream) error {
+		c.laidAnew = 0
+		c.setCells(math.MaxInt64)
+		return c.empty(st)
 	})
 }
 
-// export copies every pair to memory for m.live of them.
+// export copies every pair to memory for m.live() of them.
 func (m *memory) export(st *device.Stream, c *core, keys, values uint64) error {
-	var k [1]Counters
-	if err := m.counters.Read(st, k[:]); err != nil {
-		return err
+	m.counters.Seen.Exported = 0
+	p := SlotsParams{Table: m.t, Keys: keys, Values: values, Limit: uint64(m.live())}
+	err := errors.Join(m.counters.Set(st), c.kernel.export.Launch(st, c.grid(int64(m.t.Main+m.t.Reserve+1)*int64(c.cfg.bucket)), &p))
+	if err == nil {
+		err = m.counters.Look(c.frame.Device, st)
 	}
-	k[0].Exported = 0
-	if err := m.counters.Write(st, k[:]); err != nil {
-		return err
+	if n := int64(m.counters.Seen.Exported); err == nil && n != m.live() {
+		err = fmt.Errorf("gph: %d pairs exported of %d: this is a defect of warpmap", n, m.live())
 	}
-	p := SlotsParams{Table: m.t, Keys: keys, Values: values, Limit: uint64(m.live)}
-	if err := c.kernel.export.Launch(st, c.grid(int64(m.t.Main+m.t.Reserve+1)*int64(c.cfg.bucket)), &p); err != nil {
-		return err
-	}
-	if err := m.counters.Read(st, k[:]); err != nil {
-		return err
-	}
-	if int64(k[0].Exported) != m.live {
-		return fmt.Errorf("gph: %d pairs exported of %d: this is a defect of warpmap", k[0].Exported, m.live)
-	}
-	return nil
+	return err
 }
 
 // Stats are table.Stats and what the paper measures of the cell index.
@@ -838,49 +711,39 @@ type Stats struct {
 	Rings       int     `json:"rings"`   // sets of R buckets that were examined for it
 }
 
-func (c *core) stats() (s Stats, err error) {
-	err = c.locked(func() error {
-		st := c.d.Stream()
-		return c.order.Read(st, func() error {
-			if err := c.look(st); err != nil {
-				return err
-			}
-			s = Stats{
-				Stats: table.Stats{Len: int(c.live), Capacity: int(c.slots()), LoadFactor: float64(c.live) / float64(c.slots()),
-					Bytes: int64(c.mem.Len()), MaxProbes: 1},
-				Cells: int(c.t.CellCount), IndexBytes: int64(c.t.CellCount) * int64(c.cfg.cellBytes), Reserve: int(c.t.Reserve),
-				KeysPerCell: float64(c.live) / float64(c.t.CellCount), Moves: int(c.k.Moves), Moved: int(c.k.Moved), Rings: int(c.k.Tried),
-			}
-			s.Probes[0] = s.Len // every look-up reads one bucket
-			if s.Len > 0 {
-				s.MeanProbes = 1
-			}
-			return nil
-		})
+// IndexStats are Stats, with what is particular to this family.
+func (c *core) IndexStats() (s Stats, err error) {
+	err = c.frame.Reading(nil, func(st *device.Stream) error {
+		live, err := c.look(st)
+		if err != nil {
+			return err
+		}
+		k := &c.counters.Seen
+		s = Stats{
+			Stats: table.Stats{Len: int(live), Capacity: int(c.slots()), Bytes: int64(c.mem.Len()), MaxProbes: 1},
+			Cells: int(c.t.CellCount), IndexBytes: int64(c.t.CellCount) * int64(c.cfg.cellBytes), Reserve: int(c.t.Reserve),
+			KeysPerCell: float64(live) / float64(c.t.CellCount), Moves: int(k.Moves), Moved: int(k.Moved), Rings: int(k.Tried),
+		}
+		c.frame.Tell(&s.Stats, nil) // every look-up reads one bucket
+		return nil
 	})
 	return s, err
 }
 
-func (c *core) close() error {
-	defer c.stage.Close() // without the lock, which a batch that holds the stage may wait for
-	c.order.Lock()
-	defer c.order.Unlock()
-	if c.closed {
-		return nil
-	}
-	err := c.order.Idle()
-	if errors.Is(err, device.ErrClosed) {
-		err = nil // the device freed all
-	}
-	c.closed = true
-	c.order.Close()
-	if c.scratch.Len() > 0 {
-		c.scratch.Free()
-	}
-	c.shared.free()
-	c.counters.Free()
-	if e := c.mem.Free(); err == nil && !errors.Is(e, device.ErrClosed) {
-		err = e
-	}
-	return err
+// Stats measures the table.
+func (c *core) Stats() (table.Stats, error) {
+	s, err := c.IndexStats()
+	return s.Stats, err
+}
+
+// Close frees the table's memory; idempotent.
+func (c *core) Close() error {
+	return c.frame.Shut(func() error {
+		err := errors.Join(c.memory.free(), c.shared.free())
+		c.shared.order.Close()
+		if c.least.mem.Len() > 0 {
+			c.least.mem.Free()
+		}
+		return err
+	})
 }

@@ -10,7 +10,7 @@ typedef config C;
 #include "callback.h" // callback(p, key bits, value bits, index)
 
 // For the pair of every given key that the table has.
-WARPMAP_KERNEL(for_each, ForEachParams) {
+WARPMAP_KERNEL(for_each, forEachParams) {
     tile<GPH_FIND_GROUP, true> g;
     for (u64 i = grid_thread(); (i & ~31ull) < p.n; i += grid_threads()) {
         C::key k = i < p.n ? load_readonly(at<C::key>(p.keys) + i) : 0;
@@ -23,7 +23,7 @@ WARPMAP_KERNEL(for_each, ForEachParams) {
 }
 
 // For every pair of the table.
-WARPMAP_KERNEL(for_all, ForEachParams) {
+WARPMAP_KERNEL(for_all, forEachParams) {
     u64 side = (p.table.main + p.table.reserve) * C::BUCKET;
     for (u64 i = grid_thread(); i < side + C::BUCKET; i += grid_threads()) {
         Access<C>::word w = load_relaxed(Access<C>::word_at(p.table.buckets, i));

@@ -2,7 +2,6 @@ package gph
 
 import (
 	_ "embed"
-	"fmt"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
@@ -14,17 +13,12 @@ var foreachCU string
 // Args are table.Args, the named device arguments of a callback.
 type Args = table.Args
 
-// ForEachParams are the parameters of for_each and for_all.
-type ForEachParams struct {
+// forEachParams are the parameters of for_each and for_all.
+type forEachParams struct {
 	Table Table
 	Keys  uint64
 	N     uint64
 	Args  [table.MaxArgs]uint64 // the bits of the arguments, by name
-}
-
-// foreachProgram is a compiled callback.
-type foreachProgram struct {
-	each, all device.Kernel[ForEachParams]
 }
 
 // ForEach calls body, a piece of CUDA C++, on the device for the pair of each of the given keys that the table has, in any
@@ -39,60 +33,29 @@ type foreachProgram struct {
 // Errors: *device.CompileError with the compiler's words; arguments of other types. Cost: compiling a body once; of a key,
 // that of Find.
 func (m *Map[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
-	c := m.c
-	if err := family.CheckOn(c.d, st, keys); err != nil {
+	if err := family.CheckOn(m.frame.Device, st, keys); err != nil {
 		return err
 	}
-	return callback[K, V](c, st, body, args, func(f *foreachProgram, p *ForEachParams) error {
+	return call[K, V](m.core, st, body, args, func(f table.Callback[forEachParams], p *forEachParams, st *device.Stream) error {
 		if keys.Len() == 0 {
 			return nil
 		}
 		p.Keys, p.N = keys.Addr(), uint64(keys.Len())
-		return f.each.Launch(st, c.grid(int64(keys.Len())), p)
+		return f.Each.Launch(st, m.grid(int64(keys.Len())), p)
 	})
 }
 
 // ForAll calls body for every pair of the table: see ForEach. index is the slot.
 func (m *Map[K, V]) ForAll(st *device.Stream, body string, args Args) error {
-	c := m.c
-	if err := family.CheckOn(c.d, st); err != nil {
-		return err
-	}
-	return callback[K, V](c, st, body, args, func(f *foreachProgram, p *ForEachParams) error {
-		return f.all.Launch(st, c.grid(c.slots()+int64(c.cfg.bucket)), p)
+	return call[K, V](m.core, st, body, args, func(f table.Callback[forEachParams], p *forEachParams, st *device.Stream) error {
+		return f.All.Launch(st, m.grid(m.slots()+int64(m.cfg.bucket)), p)
 	})
 }
 
-func callback[K, V any](c *core, st *device.Stream, body string, args Args, launch func(*foreachProgram, *ForEachParams) error) error {
-	header, words, err := table.Callback[K, V](c.d, body, args)
-	if err != nil {
-		return fmt.Errorf("gph: %w", err)
-	}
-	return c.locked(func() error {
-		name := c.cfg.header("config") + header // a rebuild may change the hash function
-		f := c.foreach[name]
-		if f == nil {
-			program := c.program("foreach", foreachCU, device.File{Name: "callback.h", Text: header})
-			program.Layouts = append(program.Layouts, ForEachParams{})
-			m, err := c.d.Compile(program)
-			if err != nil {
-				return err
-			}
-			f = &foreachProgram{}
-			if err := find(m, "for_each", &f.each); err != nil {
-				return err
-			}
-			if err := find(m, "for_all", &f.all); err != nil {
-				return err
-			}
-			if c.foreach == nil {
-				c.foreach = map[string]*foreachProgram{}
-			}
-			c.foreach[name] = f
-		}
-		return c.order.Read(st, func() error {
-			return launch(f, &ForEachParams{Table: c.t, Args: words})
-		})
+func call[K, V any](c *core, st *device.Stream, body string, args Args, launch func(table.Callback[forEachParams], *forEachParams, *device.Stream) error) error {
+	program := func(header device.File) *device.Program { return c.program("foreach", foreachCU, header) }
+	return table.Call[K, V](&c.frame, st, body, args, program, func(f table.Callback[forEachParams], words [table.MaxArgs]uint64, st *device.Stream) error {
+		return launch(f, &forEachParams{Table: c.t, Args: words}, st)
 	})
 }
 
@@ -107,9 +70,9 @@ func callback[K, V any](c *core, st *device.Stream, body string, args Args, laun
 //	    …gph::find<config>(p.table, g, key, value)…
 //	}
 func (m *Map[K, V]) Program(name, main string) *device.Program {
-	m.c.order.Lock() // a rebuild may change the hash function
-	defer m.c.order.Unlock()
-	return m.c.program(name, main)
+	var p *device.Program
+	m.frame.Guard(func() { p = m.program(name, main) }) // a rebuild may change the hash function
+	return p
 }
 
 // Use orders a kernel of yours with the table's own operations: queue gets the table as kernels take it, and puts work on
@@ -117,11 +80,8 @@ func (m *Map[K, V]) Program(name, main string) *device.Program {
 // table may move when it grows. The kernel only looks up: a pair without room in its bucket moves others, so inserts
 // are the host's to order.
 func (m *Map[K, V]) Use(st *device.Stream, queue func(Table) error) error {
-	c := m.c
-	if err := family.CheckOn(c.d, st); err != nil {
+	if err := family.CheckOn(m.frame.Device, st); err != nil {
 		return err
 	}
-	return c.locked(func() error {
-		return c.order.Read(st, func() error { return queue(c.t) })
-	})
+	return m.frame.Reading(st, func(*device.Stream) error { return queue(m.t) })
 }

@@ -49,7 +49,7 @@ func TestForEachAndForAll(t *testing.T) {
 				}
 				n = 1000 // the poor hash function cannot place so many
 			}
-			if m.c.cfg.hash != kernel.HashMurmur {
+			if m.core.cfg.hash != kernel.HashMurmur {
 				t.Error("a poor hash function placed 1000 keys")
 			}
 		})

@@ -2,6 +2,7 @@
 #include "config.h" // struct config: what this table holds
 #include "gph.cuh"
 #include "layout.h"
+#include "refused.cuh"
 
 using namespace gph;
 
@@ -66,15 +67,13 @@ struct Item {
 };
 struct Batch {
     const InsertParams& p;
-    // The position in the batch of the item.
-    __device__ __forceinline__ u64 position(u64 item) const { return p.positions ? load_readonly(at<u64>(p.positions) + item) : item; }
-    __device__ __forceinline__ Item load(u64 item) const {
-        if (item >= p.n) return Item{false, 0, value{}};
-        u64 i = position(item);
+    __device__ __forceinline__ Item load(u64 i) const {
+        if (i >= p.n || !wanted(p.refused, p.attempt, i)) return Item{false, 0, value{}};
         return Item{true, input_key(p.keys, i), input_value(p.values, i)};
     }
-    __device__ __forceinline__ void told(u64 item, Outcome o) const {
-        if (p.added) at<u8>(p.added)[position(item)] = o == INSERTED;
+    __device__ __forceinline__ void told(u64 i, Outcome o) const {
+        if (p.added) at<u8>(p.added)[i] = o == INSERTED;
+        settle(p.refused, p.attempt, i, o == REFUSED, &counters(p.table)->refused);
     }
 };
 // A slot of a table, and the key as users know it; the side bucket's slots come last.
@@ -102,7 +101,7 @@ struct OldTable {
         Slot s = slot_at(p.source, p.first + item);
         return Item{s.live, s.k, s.live ? s.load(p.source) : value{}};
     }
-    __device__ __forceinline__ void told(u64, Outcome) const {}
+    __device__ __forceinline__ void told(u64, Outcome o) const { settle(0, 0, 0, o == REFUSED, &counters(p.table)->refused); }
 };
 
 // Saturation Fill (§6.1, §6.3): pairs whose bucket has room go in, without locks; the others are listed for Refinement. The
@@ -141,8 +140,12 @@ template <bool REPLACE, class Source> __device__ __forceinline__ void fill(const
                 busy = false;
             }
         }
-        u32 to = append(&counters(t)->overflowed, full);
-        if (full) at<u32>(p.list)[to] = (u32)i;
+        if (p.alone) {
+            if (full) source.told(i, REFUSED);
+        } else {
+            u32 to = append(at<u32>(p.list), full);
+            if (full) at<u32>(p.list)[1 + to] = (u32)i;
+        }
         x = next;
         h = h1;
         code = code1;
@@ -167,10 +170,10 @@ template <bool REPLACE, class Source> __device__ __forceinline__ void refine(con
     const Table& t = p.table;
     Move<C, MoveTile> move(t, g, *space);
     u64 inserted = 0, moves = 0;
-    u64 n = load_relaxed(&counters(t)->overflowed);
+    u64 n = load_relaxed(at<u32>(p.list));
     u64 item = grid_thread() / H;
     while (item < n) {
-        u64 i = load_readonly(at<u32>(p.list) + item);
+        u64 i = load_readonly(at<u32>(p.list) + 1 + item);
         Item x = source.load(i);
         u32* lock = lock_of(t, Home<C>(t, x.k).cell);
         u32 got = 0;
@@ -192,7 +195,6 @@ template <bool REPLACE, class Source> __device__ __forceinline__ void refine(con
             inserted += o == INSERTED;
             moves += o == INSERTED && move.tried > before;
             source.told(i, o);
-            if (o == REFUSED) at<u32>(p.refused)[add(&counters(t)->refused, 1u)] = (u32)i;
         }
         item += grid_threads() / H;
     }

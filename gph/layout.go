@@ -122,27 +122,28 @@ const (
 
 // Counters lie in device memory; kernels add to them.
 type Counters struct {
-	Inserted   uint64
-	Erased     uint64
-	Exported   uint64
-	Moves      uint64 // pairs that went in by an extended move
-	Moved      uint64 // pairs that these moved
-	Tried      uint64 // rings that were examined for it
-	Overflowed uint32 // length of InsertParams.List
-	Refused    uint32 // and of InsertParams.Refused
+	Inserted uint64
+	Erased   uint64
+	Exported uint64
+	Moves    uint64 // pairs that went in by an extended move
+	Moved    uint64 // pairs that these moved
+	Tried    uint64 // rings that were examined for it
+	Refused  uint64 // positions that found no place; during a Build, pairs that are left over
 }
+
+func (k *Counters) live() int64 { return int64(k.Inserted - k.Erased) }
 
 // InsertParams are the parameters of the fill and refine kernels.
 type InsertParams struct {
-	Table  Table
-	Keys   uint64
-	Values uint64
-	Added  uint64 // bytes, one a position; may be 0
-	// Positions, where not 0, are the positions of the batch to insert; otherwise 0 … N-1.
-	Positions uint64
-	N         uint64 // items, up to largestBatch
-	List      uint64 // u32: items whose bucket was full
-	Refused   uint64 // u32: items that found no place
+	Table   Table
+	Keys    uint64
+	Values  uint64
+	Added   uint64 // bytes, one a position; may be 0
+	Refused uint64 // bitmap of the positions that found no place; 0 where their count is enough
+	Attempt uint64 // see table.Part
+	N       uint64 // items, up to largestBatch
+	List    uint64 // u32: how many items' buckets were full; then these
+	Alone   uint64 // 1: no Refinement follows, and items whose bucket is full are refused
 	// Source is the table whose slots First … First+N-1 are inserted, by the kernels that do that.
 	Source Table
 	First  uint64

@@ -22,7 +22,7 @@ func small[K, V any](d *device.Device, o Options, slots int) (*Map[K, V], error)
 	if err != nil {
 		return nil, err
 	}
-	o.MaxBytes = m.c.bytes(m.c.slots() / int64(m.c.cfg.bucket))
+	o.MaxBytes = m.core.bytes(m.core.slots() / int64(m.core.cfg.bucket))
 	if err := m.Close(); err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (f *filled[K, V]) insert(n int) error {
 	var keys []uint64
 	var numbers []uint32
 	for i := range n {
-		key := uint64(1+len(f.bits)+i) * 0x9e3779b97f4a7c15 & f.m.c.cfg.mask()
+		key := uint64(1+len(f.bits)+i) * 0x9e3779b97f4a7c15 & f.m.core.cfg.mask()
 		for range 1 + i%3 {
 			keys = append(keys, key)
 			numbers = append(numbers, uint32(len(keys)))
@@ -123,7 +123,7 @@ func overfill[K, V any](t *testing.T, d *device.Device, o Options, slots int) (p
 	}
 	defer m.Close()
 	f := &filled[K, V]{t: t, m: m, values: map[uint64][]uint32{}}
-	slots = int(m.c.slots())
+	slots = int(m.core.slots())
 	for n := slots / 4; f.full == 0; n = max(4, (slots-len(f.values))/2) {
 		if err := f.insert(n); err != nil {
 			return 0, 0, err
@@ -271,14 +271,14 @@ func TestDegenerateHash(t *testing.T) {
 		for i := range keys {
 			keys[i] = uint32(i)
 		}
-		capacity := m.c.slots()
+		capacity := m.core.slots()
 		for first := 0; first < len(keys); first += 100 {
 			part := keys[first : first+100]
 			must(t, m.Insert(part, part))
 			must(t, m.Check())
 		}
-		if m.c.cfg.hash != kernel.HashMurmur || m.c.slots() != capacity {
-			t.Errorf("hash function %d became %d, %d slots %d", hash, m.c.cfg.hash, capacity, m.c.slots())
+		if m.core.cfg.hash != kernel.HashMurmur || m.core.slots() != capacity {
+			t.Errorf("hash function %d became %d, %d slots %d", hash, m.core.cfg.hash, capacity, m.core.slots())
 		}
 		values, found := make([]uint32, len(keys)), make([]bool, len(keys))
 		must(t, m.Find(keys, values, found))

@@ -25,8 +25,8 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 			twin := c.program("twin", twinKernel)
 			twin.Layouts = append(twin.Layouts, twinParams{})
 			each := c.program("foreach", foreachCU, device.File{Name: "callback.h",
-				Text: "__device__ void callback(const ForEachParams& p, C::key, C::value, u64) { add(at<u64>(p.args[0]), (u64)1); }"})
-			each.Layouts = append(each.Layouts, ForEachParams{})
+				Text: "__device__ void callback(const forEachParams& p, C::key, C::value, u64) { add(at<u64>(p.args[0]), (u64)1); }"})
+			each.Layouts = append(each.Layouts, forEachParams{})
 			programs = append(programs, twin, each)
 		}
 		for _, p := range programs {

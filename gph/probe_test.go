@@ -47,7 +47,7 @@ func TestTwins(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("%s/%+v", name, cfg), func(t *testing.T) {
 				d := open(t, name)
-				c := &core{d: d, cfg: cfg, opts: Options{InsertGroup: 1, FindGroup: 1}}
+				c := &core{cfg: cfg, opts: Options{InsertGroup: 1, FindGroup: 1}}
 				p := c.program("twin", twinKernel)
 				p.Layouts = append(p.Layouts, twinParams{})
 				m, err := d.Compile(p)
@@ -176,7 +176,7 @@ func TestExactlyOneProbe(t *testing.T) {
 			if s.Moves < 20 {
 				t.Errorf("only %d moves: the cells are hardly used", s.Moves)
 			}
-			c := m.c
+			c := m.core
 			p := c.program("counted", fmt.Sprintf(counted, kernelsCU))
 			p.Layouts = append(p.Layouts, logParams{})
 			module, err := d.Compile(p)

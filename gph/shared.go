@@ -2,6 +2,7 @@ package gph
 
 import (
 	_ "embed"
+	"errors"
 	"fmt"
 	"math/bits"
 
@@ -60,7 +61,8 @@ type sharedIndex struct {
 	rule    sharedRule
 	route   table.Partitioner[SharedParams]
 	find    device.Kernel[SharedParams]
-	scratch device.Slice[byte] // of one find after the other, which order.Write sees to
+	scratch device.Slice[byte] // of one find after the other,
+	order   table.Order        // which this sees to
 }
 
 func (c *core) sharedProgram() *device.Program {
@@ -75,7 +77,7 @@ func (c *core) compileShared() error {
 	if c.opts.Index != Shared {
 		return nil
 	}
-	m, err := c.d.Compile(c.sharedProgram())
+	m, err := c.frame.Device.Compile(c.sharedProgram())
 	if err != nil {
 		return err
 	}
@@ -83,10 +85,10 @@ func (c *core) compileShared() error {
 	if s.rule == (sharedRule{}) {
 		s.rule = sharedRules
 	}
-	if s.route, err = table.NewPartitioner[SharedParams](c.d, m); err != nil {
+	if s.route, err = table.NewPartitioner[SharedParams](c.frame.Device, m); err != nil {
 		return err
 	}
-	return find(m, "find_shared", &s.find)
+	return device.Bind(m, "find_shared", &s.find)
 }
 
 // sharedParts divides the cells into equal parts, one to a block's shared memory, for as many blocks on a multiprocessor
@@ -95,7 +97,7 @@ func (c *core) sharedParts() (parts, partCells, blocks int64) {
 	cells, size := int64(c.t.CellCount), int64(c.cfg.cellBytes)
 	for blocks = sharedBlocks; blocks > 0; blocks /= 2 {
 		// A multiprocessor has 1 KiB more than its largest block may have, and needs that much for each block.
-		bytes := (c.d.Info().Shared+1<<10)/blocks - 1<<10
+		bytes := (c.frame.Device.Info().Shared+1<<10)/blocks - 1<<10
 		if c.shared.rule.cellBytes > 0 {
 			bytes = min(bytes, c.shared.rule.cellBytes)
 		}
@@ -112,9 +114,9 @@ func (c *core) sharedParts() (parts, partCells, blocks int64) {
 	return 0, 0, 0
 }
 
-// findShared queues a look-up of n keys at device addresses, piece by piece. Only for more memory than before does it
-// wait. The caller holds the lock.
-func (c *core) findShared(st *device.Stream, keys, values, found uint64, n int64) error {
+// findShared queues a look-up, piece by piece. Only for more memory than before does it wait.
+func (c *core) findShared(st *device.Stream, b table.Rows) error {
+	n := b.N
 	if n == 0 {
 		return nil
 	}
@@ -127,30 +129,25 @@ func (c *core) findShared(st *device.Stream, keys, values, found uint64, n int64
 		}
 	}
 	if piece == 0 {
-		return c.order.Read(st, func() error { return c.find(st, c.kernel.find, keys, values, found, n) })
+		return c.search(st, c.kernel.find, b)
 	}
 	s := &c.shared
 	at := s.place(piece, parts, c.cfg.keyBytes)
 	base := s.scratch.Addr()
 	counters := device.View[uint64](s.scratch, 0, table.PartitionWords(int(parts)))
-	return c.order.Write(st, func() error {
+	return s.order.Write(st, func() error {
 		for first := int64(0); first < n; first += piece {
-			from, m := uint64(first), min(piece, n-first)
-			p := SharedParams{Table: c.t, PartCells: uint32(partCells), Rows: table.Partition{
-				Keys: keys + from*uint64(c.cfg.keyBytes), N: uint64(m), Parts: uint64(parts),
+			m := min(piece, n-first)
+			part := b.Part(table.Part{First: uint64(first), N: uint64(m)}, c.cfg.keyBytes, c.cfg.valueBytes)
+			p := SharedParams{Table: c.t, Values: part.Values, Found: part.Flags, PartCells: uint32(partCells), Rows: table.Partition{
+				Keys: part.Keys, N: uint64(m), Parts: uint64(parts),
 				OutKeys: base + uint64(at.keys), OutPositions: base + uint64(at.positions),
 			}}
-			if values != 0 {
-				p.Values = values + from*uint64(c.cfg.valueBytes)
-			}
-			if found != 0 {
-				p.Found = found + from
-			}
 			if err := s.route.Run(st, counters, &p.Rows, &p); err != nil {
 				return err
 			}
-			grid := device.Grid{Threads: threads, Shared: int((partCells*int64(c.cfg.cellBytes) + 15) / 16 * 16)}
-			grid.Blocks = max(1, min((m+s.rule.blockRows-1)/s.rule.blockRows, blocks*int64(c.d.Info().Multiprocessors)))
+			grid := device.Grid{Threads: table.Threads, Shared: int((partCells*int64(c.cfg.cellBytes) + 15) / 16 * 16)}
+			grid.Blocks = max(1, min((m+s.rule.blockRows-1)/s.rule.blockRows, blocks*int64(c.frame.Device.Info().Multiprocessors)))
 			if err := s.find.Launch(st, grid, &p); err != nil {
 				return err
 			}
@@ -163,9 +160,9 @@ func (c *core) findShared(st *device.Stream, keys, values, found uint64, n int64
 type sharedScratch struct{ keys, positions, end int64 }
 
 func (s *sharedIndex) place(rows, parts int64, keyBytes int) (at sharedScratch) {
-	at.keys = align(8 * int64(table.PartitionWords(int(parts))))
-	at.positions = at.keys + align(rows*int64(keyBytes))
-	at.end = at.positions + align(rows*4)
+	at.keys = table.Align(8 * int64(table.PartitionWords(int(parts))))
+	at.positions = at.keys + table.Align(rows*int64(keyBytes))
+	at.end = at.positions + table.Align(rows*4)
 	return at
 }
 
@@ -184,12 +181,12 @@ func (c *core) reserveShared(n, parts int64) (piece int64, err error) {
 			return 0, err
 		}
 		rows := max(min(int64(1)<<bits.Len64(uint64(piece-1)), most+15), piece)
-		mem, err := device.Make[byte](c.d, int(s.place(rows, table.MaxParts, c.cfg.keyBytes).end))
+		mem, err := device.Make[byte](c.frame.Device, int(s.place(rows, table.MaxParts, c.cfg.keyBytes).end))
 		switch {
 		case err == nil:
 			s.scratch = mem
 			return piece, nil
-		case !oom(err):
+		case !device.IsOutOfMemory(err):
 			return 0, err
 		case most <= s.rule.blockRows:
 			return 0, nil
@@ -203,9 +200,10 @@ func (s *sharedIndex) free() error {
 	if s.scratch.Len() == 0 {
 		return nil
 	}
+	err := s.order.Idle()
 	mem := s.scratch
 	s.scratch = device.Slice[byte]{}
-	return mem.Free()
+	return errors.Join(err, mem.Free())
 }
 
 func (i Index) check() error {

@@ -22,7 +22,7 @@ func sharedMaker[K, V any](rule sharedRule, more Options) tabletest.Maker[K, V] 
 		more.Options, more.Index = o, Shared
 		m, err := New[K, V](d, more)
 		if err == nil {
-			m.c.shared.rule = rule
+			m.core.shared.rule = rule
 		}
 		return m, err
 	}
@@ -62,9 +62,9 @@ func sharedFinds[K, V comparable](t *testing.T, d *device.Device, rule sharedRul
 				compare := func(values []V, found []bool) {
 					t.Helper()
 					wantValues, wantFound := slices.Clone(values), slices.Clone(found)
-					m.c.opts.Index = Global
+					m.core.opts.Index = Global
 					must(t, m.Find(keys, wantValues, wantFound))
-					m.c.opts.Index = Shared
+					m.core.opts.Index = Shared
 					must(t, m.Find(keys, values, found))
 					if !slices.Equal(values, wantValues) || !slices.Equal(found, wantFound) {
 						t.Errorf("%d %s: values %v, found %v", size, kind, slices.Equal(values, wantValues), slices.Equal(found, wantFound))
@@ -79,11 +79,11 @@ func sharedFinds[K, V comparable](t *testing.T, d *device.Device, rule sharedRul
 				compare(nil, nil)
 			}
 		}
-		if m.c.shared.scratch.Len() == 0 {
+		if m.core.shared.scratch.Len() == 0 {
 			t.Error("nothing went through shared memory")
 		}
 		must(t, m.Close())
-		if m.c.shared.scratch.Len() != 0 {
+		if m.core.shared.scratch.Len() != 0 {
 			t.Error("scratch memory is kept")
 		}
 	})
@@ -200,16 +200,16 @@ func TestSharedFallsBack(t *testing.T) {
 	}
 	must(t, m.Insert(keys, keys))
 	must(t, m.Contains(keys, found))
-	if parts, _, _ := m.c.sharedParts(); parts != 0 || m.c.shared.scratch.Len() != 0 || slices.Contains(found, false) {
-		t.Errorf("%d parts, %d bytes of scratch memory", parts, m.c.shared.scratch.Len())
+	if parts, _, _ := m.core.sharedParts(); parts != 0 || m.core.shared.scratch.Len() != 0 || slices.Contains(found, false) {
+		t.Errorf("%d parts, %d bytes of scratch memory", parts, m.core.shared.scratch.Len())
 	}
 	// Less memory makes smaller pieces, or none.
-	if piece, err := m.c.reserveShared(1<<45, 8); err != nil || piece < 1<<8 || piece >= 1<<45 {
+	if piece, err := m.core.reserveShared(1<<45, 8); err != nil || piece < 1<<8 || piece >= 1<<45 {
 		t.Errorf("pieces of %d rows, %v", piece, err)
 	}
-	must(t, m.c.shared.free())
-	m.c.shared.rule.blockRows = 1 << 45
-	if piece, err := m.c.reserveShared(1<<45, 8); err != nil || piece != 0 {
+	must(t, m.core.shared.free())
+	m.core.shared.rule.blockRows = 1 << 45
+	if piece, err := m.core.reserveShared(1<<45, 8); err != nil || piece != 0 {
 		t.Errorf("pieces of %d rows, %v", piece, err)
 	}
 	must(t, m.Close())
@@ -226,7 +226,8 @@ func TestSharedParts(t *testing.T) {
 	limit := d.Info().Shared
 	for _, cell := range []int64{1, 2} {
 		for _, cells := range []int64{1, 15, 16, 17, 1000, limit, 10*limit + 1, 400 * limit, 1000 * limit, 1025 * limit, 1 << 32} {
-			c := &core{d: d, cfg: config{cellBytes: int(cell)}, memory: memory{t: Table{CellCount: uint64(cells)}}}
+			c := &core{cfg: config{cellBytes: int(cell)}, memory: memory{t: Table{CellCount: uint64(cells)}}}
+			c.frame.Device = d
 			parts, each, blocks := c.sharedParts()
 			if fits := cells*cell <= table.MaxParts*limit; parts == 0 && fits || parts > table.MaxParts {
 				t.Errorf("%d cells of %d bytes: %d parts", cells, cell, parts)

@@ -33,11 +33,8 @@ type Options struct {
 
 const (
 	defaultLoadFactor = 0.7
-	threads           = 256 // a block
-	// largestBatch bounds the bitmap of refused positions, at a bit each.
+	// largestBatch is as many keys as one launch numbers with 32 bits, and some to spare.
 	largestBatch = 1 << 30
-	// leastPart is how many positions there is always a bitmap for: so every position of a batch is tried.
-	leastPart = 1 << 15
 	// firstBatch is the least number of pairs that are tried before a small table decides how far to grow.
 	firstBatch = 1 << 8
 	// furthestGuess bounds, in multiples of the table's limit, how far it grows for pairs that are only expected.
@@ -65,7 +62,7 @@ var (
 
 // core is the table under Map, Set and MultiMap: it owns the memory, and works in addresses and bits.
 type core struct {
-	d      *device.Device
+	frame  table.Frame
 	cfg    config
 	opts   Options
 	kernel struct {
@@ -78,30 +75,27 @@ type core struct {
 		}
 		partition table.Partitioner[PartitionParams]
 	}
-	order table.Order // also guards what follows
-	stage table.Stage
+	regions table.Regions
 
-	memory
-	closed     bool
-	scratch    device.Slice[byte]
-	partitions partitioning
-	seen       device.Host[Counters] // where a look puts them
-	refused    device.Slice[uint32]  // see reserveRefused
-	ordered    device.Slice[byte]    // where batches are brought in order; kept for the next
+	memory // guarded by the frame's lock
 }
 
 // memory is what a rebuild replaces.
 type memory struct {
 	t        Table // but for Alloc, which is pool.a
 	base     device.Slice[byte]
-	counters device.Slice[Counters]
+	counters table.Counters[Counters] // as last seen; since then pairs may have been deleted
 	pool     *pool
-	k        Counters // at the last look; since then pairs may have been deleted
 	// bound: the table has come to MaxBytes, and no longer grows by its number of pairs, but only for lack of slabs.
 	bound bool
 	// foreign: a kernel of the user's may have inserted since the last look.
 	foreign bool
 }
+
+func (m *memory) live() int64       { return m.counters.Seen.live() }
+func (m *memory) tombstones() int64 { return m.counters.Seen.tombstones() }
+func (m *memory) slabs() int64      { return m.counters.Seen.slabs() }
+func (m *memory) flushed() uint64   { return m.counters.Seen.Flushed }
 
 // program is the table's kernels with the given translation unit.
 func (c *core) program(name, main string, more ...device.File) *device.Program {
@@ -140,21 +134,21 @@ func (o *Options) complete(info device.Info, cfg *config) error {
 	return nil
 }
 
-func newCore(d *device.Device, keyBytes, valueBytes int, o Options, multi bool) (*core, error) {
-	if d == nil {
-		return nil, errors.New("slab: no device (see device.Open)")
+func newCore(d *device.Device, keyBytes, valueBytes int, o Options, multi bool) (_ *core, err error) {
+	c := &core{cfg: config{keyBytes: keyBytes, valueBytes: valueBytes, multi: multi}}
+	if err := c.frame.Open(family, d); err != nil {
+		return nil, err
 	}
-	c := &core{d: d, cfg: config{keyBytes: keyBytes, valueBytes: valueBytes, multi: multi}}
+	defer func() {
+		if err != nil {
+			c.Close()
+		}
+	}()
 	if err := o.complete(d.Info(), &c.cfg); err != nil {
 		return nil, err
 	}
 	c.opts = o
-	c.partitions = partitions
-	if !d.Info().CUDA() {
-		c.partitions.minRows = math.MaxInt64 // where fibers cost more than memory
-	}
-	c.order.Init(d)
-	c.stage.Init(d)
+	c.regions = table.RegionsFor(d.Info(), regionsFrom, regionRows)
 	if err := c.compile(); err != nil {
 		return nil, err
 	}
@@ -165,51 +159,33 @@ func newCore(d *device.Device, keyBytes, valueBytes int, o Options, multi bool) 
 		}
 		c.bound = true
 	}
-	var err error
-	if c.seen, err = device.MakeHost[Counters](d, 1); err != nil {
-		return nil, err
-	}
-	if c.refused, err = device.Make[uint32](d, leastPart/32); err == nil {
-		err = c.refused.Fill(d.Stream(), 0)
-	}
-	if err == nil {
-		err = c.allocate(d.Stream(), buckets, units)
-	}
-	if err != nil {
-		c.freeBuffers()
+	if err := c.allocate(d.Stream(), buckets, units); err != nil {
 		return nil, err
 	}
 	return c, nil
 }
 
 func (c *core) compile() error {
-	m, err := c.d.Compile(c.program("slab", kernelsCU))
+	m, err := c.frame.Device.Compile(c.program("slab", kernelsCU))
 	if err != nil {
 		return err
 	}
 	k := &c.kernel
-	err = errors.Join(find(m, "insert", &k.insert), find(m, "find", &k.find), find(m, "erase", &k.erase), find(m, "flush_buckets", &k.flush),
-		find(m, "rehash", &k.rehash), find(m, "export_pairs", &k.export), find(m, "chain_lengths", &k.lengths))
+	err = errors.Join(device.Bind(m, "insert", &k.insert), device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase), device.Bind(m, "flush_buckets", &k.flush),
+		device.Bind(m, "rehash", &k.rehash), device.Bind(m, "export_pairs", &k.export), device.Bind(m, "chain_lengths", &k.lengths))
 	var wrong error
-	k.partition, wrong = table.NewPartitioner[PartitionParams](c.d, m)
+	k.partition, wrong = table.NewPartitioner[PartitionParams](c.frame.Device, m)
 	err = errors.Join(err, wrong)
 	if c.cfg.multi {
-		return errors.Join(err, find(m, "erase_all", &k.eraseAll), find(m, "count_all", &k.all.count), find(m, "sum_chunks", &k.all.sum),
-			find(m, "scan_totals", &k.all.scan), find(m, "write_offsets", &k.all.offsets), find(m, "fill_all", &k.all.fill))
+		return errors.Join(err, device.Bind(m, "erase_all", &k.eraseAll), device.Bind(m, "count_all", &k.all.count), device.Bind(m, "sum_chunks", &k.all.sum),
+			device.Bind(m, "scan_totals", &k.all.scan), device.Bind(m, "write_offsets", &k.all.offsets), device.Bind(m, "fill_all", &k.all.fill))
 	}
-	return errors.Join(err, find(m, "insert_new", &k.insertNew), find(m, "mixed", &k.mixed))
-}
-
-func find[P any](m *device.Module, name string, k *device.Kernel[P]) (err error) {
-	*k, err = device.KernelOf[P](m, name)
-	return err
+	return errors.Join(err, device.Bind(m, "insert_new", &k.insertNew), device.Bind(m, "mixed", &k.mixed))
 }
 
 // Sizes. A table has buckets, each with a base slab; one base slab for reserved keys; and the units of its pool.
 
-func align(n int64) int64 { return (n + 255) &^ 255 }
-
-func baseBytes(buckets int64) int64 { return align((buckets + 1) * slabBytes) }
+func baseBytes(buckets int64) int64 { return table.Align((buckets + 1) * slabBytes) }
 
 func tableBytes(buckets, units int64) int64 { return baseBytes(buckets) + superBytes(units) }
 
@@ -272,19 +248,19 @@ func (c *core) allocate(st *device.Stream, buckets, units int64) (err error) {
 			m.free()
 		}
 	}()
-	if m.base, err = device.Make[byte](c.d, int(baseBytes(buckets))); err != nil {
+	if m.base, err = table.Make[byte](&c.frame, baseBytes(buckets)); err != nil {
 		return err
 	}
-	if m.counters, err = device.Make[Counters](c.d, 1); err != nil {
+	if err = m.counters.Make(c.frame.Device); err != nil {
 		return err
 	}
-	if m.pool, err = newPool(c.d, c.opts.Light); err != nil {
+	if m.pool, err = newPool(c.frame.Device, c.opts.Light); err != nil {
 		return err
 	}
 	if err = m.pool.add(st, units); err != nil {
 		return err
 	}
-	if err = errors.Join(m.base.Fill(st, 0xff), m.counters.Fill(st, 0), st.SyncOf(c.d)); err != nil {
+	if err = errors.Join(m.base.Fill(st, 0xff), st.SyncOf(c.frame.Device)); err != nil {
 		return err
 	}
 	m.t = Table{Base: m.base.Addr(), Buckets: uint64(buckets), Seed: c.opts.Seed, Counters: m.counters.Addr()}
@@ -296,9 +272,7 @@ func (m *memory) free() (err error) {
 	if m.base.Len() > 0 {
 		err = m.base.Free()
 	}
-	if m.counters.Len() > 0 {
-		err = errors.Join(err, m.counters.Free())
-	}
+	err = errors.Join(err, m.counters.Free())
 	if m.pool != nil {
 		err = errors.Join(err, m.pool.free())
 	}
@@ -309,45 +283,26 @@ func (m *memory) free() (err error) {
 func (m *memory) table() Table {
 	t := m.t
 	t.Alloc = m.pool.a
-	if m.k.tombstones() > fewTombstones {
+	if m.tombstones() > fewTombstones {
 		t.Tombstones = 1
 	}
 	return t
 }
 
-// locked runs f with the table's lock held, unless the table is closed.
-func (c *core) locked(f func() error) error {
-	c.order.Lock()
-	defer c.order.Unlock()
-	if c.closed {
-		return fmt.Errorf("slab: %w", table.ErrClosed)
+// look waits for the stream, reads the counters and gives the number of pairs.
+func (c *core) look(st *device.Stream) (int64, error) {
+	if err := c.counters.Look(c.frame.Device, st); err != nil {
+		return 0, err
 	}
-	return f()
-}
-
-// look waits for the stream and reads the counters.
-func (c *core) look(st *device.Stream) error {
-	err := errors.Join(c.counters.ReadAsync(st, c.seen, 1), st.SyncOf(c.d))
-	if err == nil {
-		c.k, c.foreign = c.seen.Slice()[0], false
-	}
-	return err
+	c.frame.Looked()
+	c.foreign = false
+	return c.live(), nil
 }
 
 // reset sets the counters that are not sums.
 func (c *core) reset(st *device.Stream) error {
-	c.k.Failed, c.k.Exported = 0, 0
-	return errors.Join(c.counters.Write(st, []Counters{c.k}), c.pool.dry.Fill(st, 0))
-}
-
-// grid covers n items. A GPU gets no more blocks than so many for each multiprocessor, and its threads go on in strides: a
-// lane that is done with its item takes another. On the CPU each lane has one item, so that lanes in a row touch memory in a row.
-func (c *core) grid(n, blocks int64) device.Grid {
-	g := device.GridFor(n, threads)
-	if info := c.d.Info(); info.CUDA() {
-		g.Blocks = min(g.Blocks, int64(info.Multiprocessors)*blocks)
-	}
-	return g
+	c.counters.Seen.Failed, c.counters.Seen.Exported = 0, 0
+	return errors.Join(c.counters.Set(st), c.pool.dry.Fill(st, 0))
 }
 
 // Blocks for each multiprocessor, by trial on an H200: a few times what is resident at once.
@@ -358,178 +313,146 @@ const (
 	walkBlocks   = 5 // of the kernels that go over all slabs
 )
 
-// reserve gives scratch memory that lasts until the next reserve. The caller holds the lock, and waits for its work
-// before it lets go.
-func (c *core) reserve(bytes int64) (uint64, error) {
-	if int64(c.scratch.Len()) < bytes {
-		if c.scratch.Len() > 0 {
-			c.scratch.Free()
-			c.scratch = device.Slice[byte]{}
-		}
-		s, err := device.Make[byte](c.d, int(bytes))
-		if err != nil {
-			return 0, err
-		}
-		c.scratch = s
+// insertion takes batches in with the kernel.
+func (c *core) insertion(k device.Kernel[InsertParams]) table.Insertion {
+	x := table.Insertion{Size: c.size, Find: c.find, Put: func(st *device.Stream, b table.Rows) ([]int, error, error) {
+		return c.take(st, b.N, 1, func(part table.Part) error {
+			p := InsertParams{Table: c.table(), Refused: part.Refused, Attempt: part.Attempt}
+			return c.launchInsert(st, k, p, b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes))
+		})
+	}}
+	if c.cfg.multi {
+		x.Find = nil
 	}
-	return c.scratch.Addr(), nil
+	return x
 }
 
-func oom(err error) bool {
-	var e *device.OutOfMemoryError
-	return errors.As(err, &e)
-}
+func (c *core) size() (capacity, live int64) { return c.capacity(), c.live() }
 
-// attempt launches a kernel for part of a batch: the positions first … first+n-1, of which refused is the bitmap. See
-// InsertParams.Attempt.
-type attempt func(first, n, number, refused uint64) error
-
-// settle runs a batch of n operations that may want room: in parts, so that a table that is too small grows on the way
-// (by how many keys were new so far), and each again and again for the positions that the device refused, with more room each
-// time. Those that find none come back with the reason. One operation in `inserts` is expected to add a pair. It waits for
-// the stream. The caller holds the lock.
-func (c *core) settle(st *device.Stream, n, inserts int64, launch attempt) (failed []int, why, err error) {
-	boost := inserts
+// take runs a batch of n operations that may want room. One in `share` is expected to add a pair. Those that find no room come
+// back with the reason. It waits for the stream.
+func (c *core) take(st *device.Stream, n, share int64, launch func(table.Part) error) (refused []int, why, err error) {
+	if n == 0 {
+		return nil, nil, nil
+	}
 	if c.foreign {
-		if err := c.look(st); err != nil {
+		if _, err := c.look(st); err != nil {
 			return nil, nil, err
 		}
 	}
-	for first := int64(0); first < n; {
-		count := min(n-first, largestBatch)
-		if room := c.limit() - c.k.live(); !c.bound && count/inserts > room {
-			if err := c.look(st); err != nil { // pairs may have been deleted since
-				return nil, nil, err
+	var before Counters // the part
+	settled, left := uint64(0), int64(-1)
+	return table.Inserter{
+		Try: max(share, 1) * max(c.limit()/4, firstBatch), Share: share, Furthest: furthestGuess,
+		Room: func(want int64, _ bool) (int64, error) {
+			if c.bound {
+				return math.MaxInt64, nil
 			}
-			room = c.limit() - c.k.live()
-			count = min(count, max(inserts*room, boost*max(c.limit()/4, firstBatch)))
-		}
-		count, err := c.reserveRefused(st, count)
-		if err != nil {
-			return nil, nil, err
-		}
-		if err := c.prepare(st, count/inserts); err != nil {
-			return nil, nil, err
-		}
-		before := c.k
-		lost, w, err := c.settlePart(st, uint64(first), uint64(count), why, launch)
-		if err != nil {
-			return nil, nil, err
-		}
-		why = w
-		for _, i := range lost {
-			failed = append(failed, int(first)+i)
-		}
-		first += count
-		if crowded := int64(c.k.Changes - before.Changes); c.k.Linked > before.Linked && crowded > crowdedChanges+int64(c.k.Linked-before.Linked) && !c.bound {
-			// Allocations went from block to block: more blocks, before there are none (paper, §V).
-			if _, err := c.extend(st, 0); err != nil {
-				return nil, nil, err
+			if want > c.limit()-c.live() { // pairs may have been deleted since
+				if _, err := c.look(st); err != nil {
+					return 0, err
+				}
 			}
-		}
-		fresh := max(0, c.k.live()-before.live())
-		if fresh < count/8 {
-			boost *= 4
-		}
-		if err := c.follow(st, n-first, float64(fresh)/float64(count)); err != nil {
-			return nil, nil, err
-		}
-	}
-	return failed, why, nil
+			return c.limit() - c.live(), nil
+		},
+		Launch: func(p table.Part) error {
+			if p.Attempt > 0 {
+				return errors.Join(c.reset(st), launch(p))
+			}
+			if err := c.prepare(st, int64(p.N)/max(share, 1)); err != nil {
+				return err
+			}
+			before = c.counters.Seen
+			settled, left = 0, -1
+			return launch(p)
+		},
+		Look: func() (refused, live int64, err error) {
+			live, err = c.look(st)
+			return int64(c.counters.Seen.Failed), live, err
+		},
+		Grow: func(refused, need, pairs int64) (why, err error) {
+			if refused > 0 {
+				return c.makeRoom(st, refused)
+			}
+			if why, err = c.grow(st, pairs); pairs > need {
+				return why, err
+			}
+			return nil, err // what is in is in: without room to grow, chains are longer
+		},
+		// Without more room, only slabs that others gave back are left; and at last none are taken, so that of equal keys all
+		// are refused or none.
+		Settle: func(refused int64) (attempt uint64, err error) {
+			if settled == lastAttempt {
+				return 0, nil
+			}
+			freed := false
+			if settled > 0 && c.tombstones() > 0 { // of this part, or of others that were queued before
+				flushed := c.flushed()
+				if err := c.flush(st); err != nil {
+					return 0, err
+				}
+				freed = c.flushed() > flushed
+			}
+			if !freed {
+				if settled++; refused == left {
+					settled = lastAttempt
+				}
+			}
+			left = refused
+			return settled, nil
+		},
+		After: func() error {
+			if c.counters.Seen.Failed > 0 {
+				if err := c.reset(st); err != nil {
+					return err
+				}
+			}
+			linked := int64(c.counters.Seen.Linked - before.Linked)
+			if crowded := int64(c.counters.Seen.Changes - before.Changes); linked > 0 && crowded > crowdedChanges+linked && !c.bound {
+				// Allocations went from block to block: more blocks, before there are none (paper, §V).
+				if _, err := c.extend(st, 0); err != nil {
+					return err
+				}
+			}
+			if !c.opts.NoPolicy && c.worthFlushing() {
+				return c.flush(st)
+			}
+			return nil
+		},
+	}.Run(&c.frame, st, n, c.live())
 }
 
-// reserveRefused makes the bitmap of refused positions large enough for n, or for as many as there is memory for, and tells
-// for how many. All its bits are clear, but while a part of a batch is settled.
-func (c *core) reserveRefused(st *device.Stream, n int64) (int64, error) {
-	for words := (n + 31) / 32; words > int64(c.refused.Len()); words /= 2 {
-		s, err := device.Make[uint32](c.d, int(words))
-		if oom(err) {
-			continue
-		} else if err != nil {
-			return 0, err
-		}
-		c.refused.Free()
-		c.refused = s
-		if err := s.Fill(st, 0); err != nil {
-			return 0, err
-		}
-	}
-	return min(n, 32*int64(c.refused.Len())), nil
-}
-
-func (c *core) freeBuffers() {
-	c.seen.Free()
-	if c.refused.Len() > 0 {
-		c.refused.Free()
-	}
-}
-
-// settlePart is settle for one part. why, if not nil, is what forbids more room.
-func (c *core) settlePart(st *device.Stream, first, n uint64, why error, launch attempt) (lost []int, _ error, err error) {
-	refused := c.refused.Addr()
-	defer func() {
-		if err != nil {
-			c.refused.Fill(st, 0)
-		}
-	}()
-	if err := errors.Join(launch(first, n, 0, refused), c.look(st)); err != nil {
-		return nil, nil, err
-	}
-	for number := uint64(1); c.k.Failed > 0; {
-		left := c.k.Failed
-		freed := false
-		if why == nil {
-			if why, err = c.makeRoom(st, int64(left)); err != nil {
-				return nil, nil, err
-			}
-		} else if c.k.tombstones() > 0 { // of this part, or of others that were queued before
-			before := c.k.Flushed
-			if err = c.flush(st); err != nil {
-				return nil, nil, err
-			}
-			freed = c.k.Flushed > before
-		}
-		// Without more room, only slabs that others gave back are left; and at last none are taken, so that of equal keys
-		// all are refused or none.
-		if err := errors.Join(c.reset(st), launch(first, n, number, refused), c.look(st)); err != nil {
-			return nil, nil, err
-		}
-		if number == lastAttempt {
-			break
-		}
-		if why != nil && !freed {
-			number++
-			if c.k.Failed == left {
-				number = lastAttempt
-			}
+// launchInsert queues an insert of rows. Where that is faster, it first brings them in the order of the table's regions; not where
+// each position is told what became of it, or some are left out.
+func (c *core) launchInsert(st *device.Stream, k device.Kernel[InsertParams], p InsertParams, b table.Rows) error {
+	if regions := c.regions.Count(b.N, int64(c.base.Len())); regions > 0 && b.Flags == 0 && p.Attempt == 0 {
+		done, err := c.kernel.partition.InOrder(&c.frame, st, &c.regions, b, c.cfg.keyBytes, c.cfg.valueBytes, regions, true,
+			func(rows table.Partition) (*PartitionParams, *table.Partition) {
+				q := &PartitionParams{Table: p.Table, Rows: rows}
+				return q, &q.Rows
+			}, func(o table.Ordered) error {
+				q := p
+				q.Keys, q.Values, q.N, q.Positions, q.Span = o.Rows.Keys, o.Rows.Values, uint64(o.Rows.N), o.Positions, uint64(o.Span)
+				return k.Launch(st, table.Spanned(o.Rows.N, o.Span), &q)
+			})
+		if done || err != nil {
+			return err
 		}
 	}
-	if c.k.Failed == 0 {
-		return nil, why, nil
-	}
-	bitmap := c.refused.Slice(0, int((n+31)/32))
-	raw, err := bitmap.Host(st)
-	if err != nil {
-		return nil, nil, err
-	}
-	for i := range n {
-		if raw[i/32]>>(i%32)&1 == 1 {
-			lost = append(lost, int(i))
-		}
-	}
-	return lost, why, errors.Join(bitmap.Fill(st, 0), c.reset(st))
+	p.Keys, p.Values, p.Added, p.N = b.Keys, b.Values, b.Flags, uint64(b.N)
+	return k.Launch(st, c.frame.Grid(b.N, insertBlocks), &p)
 }
 
 // prepare adds slabs for so many more pairs, before they come, as many as they are expected to take.
 func (c *core) prepare(st *device.Stream, more int64) error {
 	if c.bound {
-		if buckets, units := c.largest(); buckets > 2*c.buckets() && c.k.live()+more < c.limitOf(buckets)/2 {
+		if buckets, units := c.largest(); buckets > 2*c.buckets() && c.live()+more < c.limitOf(buckets)/2 {
 			_, err := c.rebuild(st, buckets, units) // chains need not be long any more
 			return err
 		}
 		return nil
 	}
-	pairs := min(c.k.live()+more, c.limit()+c.limit()/2+firstBatch)
+	pairs := min(c.live()+more, c.limit()+c.limit()/2+firstBatch)
 	if lack := c.unitsFor(pairs, c.buckets()) - c.pool.units(); lack > 0 {
 		_, err := c.extend(st, lack)
 		return err
@@ -547,7 +470,7 @@ func (c *core) extend(st *device.Stream, units int64) (why, err error) {
 			most = c.rest(c.buckets()) - have
 		}
 		if most == 0 {
-			return fmt.Errorf("%w (%s)", table.ErrMaxBytes, device.Bytes(limit)), nil
+			return table.AtMaxBytes(limit), nil
 		}
 		if units > most/2 {
 			units = most
@@ -556,7 +479,7 @@ func (c *core) extend(st *device.Stream, units int64) (why, err error) {
 	if c.opts.Light && have > 0 || len(c.pool.supers) == maxSupers {
 		return c.rebuild(st, c.buckets(), have+units)
 	}
-	if err = c.pool.add(st, units); oom(err) || errors.Is(err, errSupers) {
+	if err = c.pool.add(st, units); device.IsOutOfMemory(err) || errors.Is(err, errSupers) {
 		return err, nil
 	}
 	return nil, err
@@ -564,13 +487,13 @@ func (c *core) extend(st *device.Stream, units int64) (why, err error) {
 
 // makeRoom is called when so many operations found no slab. why says what forbids that it makes any.
 func (c *core) makeRoom(st *device.Stream, lost int64) (why, err error) {
-	if c.k.tombstones() > 0 {
-		before := c.k.Flushed
-		if err := c.flush(st); err != nil || c.k.Flushed > before {
+	if c.tombstones() > 0 {
+		before := c.flushed()
+		if err := c.flush(st); err != nil || c.flushed() > before {
 			return nil, err
 		}
 	}
-	if pairs := c.k.live() + lost; !c.bound && pairs > c.limit() {
+	if pairs := c.live() + lost; !c.bound && pairs > c.limit() {
 		before := c.buckets()
 		if _, err := c.grow(st, pairs); err != nil || c.buckets() > before {
 			return nil, err
@@ -589,32 +512,15 @@ func (c *core) makeRoom(st *device.Stream, lost int64) (why, err error) {
 	return why, nil
 }
 
-// follow looks, after part of a batch, whether the table should grow or be flushed; more operations are to come, of
-// which that share is expected to insert.
-func (c *core) follow(st *device.Stream, more int64, share float64) error {
-	if live := c.k.live(); !c.bound && live > c.limit() {
-		guess := live + int64(float64(more)*share)
-		why, err := c.grow(st, max(live, min(guess, furthestGuess*c.limit())))
-		if oom(why) {
-			_, err = c.grow(st, live)
-		}
-		return err // what is in is in: without room to grow, chains are longer
-	}
-	if !c.opts.NoPolicy && c.worthFlushing() {
-		return c.flush(st)
-	}
-	return nil
-}
-
 // worthFlushing is the policy: deleted pairs take one slot in flushShare, or chains are far longer than the pairs want. The
 // kernel of flushes has it too.
 func (c *core) worthFlushing() bool {
-	used := c.buckets() + c.k.slabs()
-	return c.k.tombstones() > fewTombstones && (c.k.tombstones() > used*int64(c.cfg.slots())/flushShare || c.k.slabs() > c.longest())
+	used := c.buckets() + c.slabs()
+	return c.tombstones() > fewTombstones && (c.tombstones() > used*int64(c.cfg.slots())/flushShare || c.slabs() > c.longest())
 }
 
 // longest is how many slabs of the pool its pairs should use at most.
-func (c *core) longest() int64 { return 2 * c.unitsFor(c.k.live(), c.buckets()) }
+func (c *core) longest() int64 { return 2 * c.unitsFor(c.live(), c.buckets()) }
 
 // grow makes buckets for so many pairs, and at least twice as many as there are. why says what forbids it. At MaxBytes it
 // makes as many as fit, and sets bound.
@@ -626,7 +532,7 @@ func (c *core) grow(st *device.Stream, pairs int64) (why, err error) {
 	c.bound = true
 	buckets, units = c.largest()
 	for ; buckets > c.buckets(); buckets, units = buckets/2, c.rest(buckets/2) {
-		if c.cfg.overflow(c.k.live(), buckets) > units {
+		if c.cfg.overflow(c.live(), buckets) > units {
 			continue
 		}
 		if why, err := c.rebuild(st, buckets, units); why == nil || err != nil {
@@ -639,24 +545,23 @@ func (c *core) grow(st *device.Stream, pairs int64) (why, err error) {
 // rebuild moves all pairs to a new table of the given size; on an error, and with a reason why not, the old one stands. It
 // waits for the stream.
 func (c *core) rebuild(st *device.Stream, buckets, units int64) (why, err error) {
-	c.freeOrdered() // the new table may need the memory more
+	c.frame.Spare() // the new table may need the memory more
 	old := c.memory
 	for {
 		if err = c.allocate(st, buckets, units); err != nil {
-			c.memory = old
-			if oom(err) || errors.Is(err, errSupers) {
+			if device.IsOutOfMemory(err) || errors.Is(err, errSupers) {
 				return err, nil
 			}
 			return nil, err
 		}
 		p := SlabsParams{Table: old.table(), Target: c.table()}
-		if err = c.kernel.rehash.Launch(st, c.grid(buckets0(&old), walkBlocks), &p); err == nil {
-			err = c.look(st)
+		if err = c.kernel.rehash.Launch(st, c.frame.Grid(buckets0(&old), walkBlocks), &p); err == nil {
+			_, err = c.look(st)
 		}
-		if err == nil && c.k.Failed == 0 {
+		if err == nil && c.counters.Seen.Failed == 0 {
 			return nil, old.free()
 		}
-		failed := int64(c.k.Failed)
+		failed := int64(c.counters.Seen.Failed)
 		err = errors.Join(err, c.memory.free())
 		c.memory = old
 		if err != nil {
@@ -665,7 +570,7 @@ func (c *core) rebuild(st *device.Stream, buckets, units int64) (why, err error)
 		// The hashes are worse than expected: so many more slabs surely do for what failed.
 		units = (units + units/2 + failed + unitStep - 1) / unitStep * unitStep
 		if c.tooLarge(buckets, units) {
-			return fmt.Errorf("%w (%s)", table.ErrMaxBytes, device.Bytes(c.opts.MaxBytes)), nil
+			return table.AtMaxBytes(c.opts.MaxBytes), nil
 		}
 	}
 }
@@ -674,86 +579,97 @@ func (c *core) rebuild(st *device.Stream, buckets, units int64) (why, err error)
 func buckets0(m *memory) int64 { return int64(m.t.Buckets) + 1 }
 
 // flush compacts all chains (paper, §IV-C4). It waits for the stream.
-func (c *core) flush(st *device.Stream) error { return errors.Join(c.queueFlush(st, 0), c.look(st)) }
+func (c *core) flush(st *device.Stream) error {
+	if err := c.queueFlush(st, 0); err != nil {
+		return err
+	}
+	_, err := c.look(st)
+	return err
+}
 
 // queueFlush queues a flush, with a share for the case that one slot in so many holds a deleted pair by then.
 func (c *core) queueFlush(st *device.Stream, share uint64) error {
-	p := SlabsParams{Table: c.table(), Share: share, Most: uint64(c.longest()), Flushed: c.k.Flushed, Freed: c.k.Freed}
-	return c.kernel.flush.Launch(st, c.grid(buckets0(&c.memory)*int64(c.opts.Group), walkBlocks), &p)
+	p := SlabsParams{Table: c.table(), Share: share, Most: uint64(c.longest()), Flushed: c.flushed(), Freed: c.counters.Seen.Freed}
+	return c.kernel.flush.Launch(st, c.frame.Grid(buckets0(&c.memory)*int64(c.opts.Group), walkBlocks), &p)
 }
 
-// writing runs f as a writer of the table, with the lock held.
-func (c *core) writing(st *device.Stream, f func(st *device.Stream) error) error {
-	return c.locked(func() error {
-		return c.order.Write(st, func() error { return f(st) })
-	})
-}
+// find queues a look-up.
+func (c *core) find(st *device.Stream, b table.Rows) error { return c.search(st, c.kernel.find, b) }
 
-// growTo is Grow of Map, Set and MultiMap.
-func (c *core) growTo(n int) error {
-	if n < 0 || n > 1<<46 {
-		return fmt.Errorf("slab: grow to %d pairs (want 0 to 2⁴⁶)", n)
+// erase queues a deletion.
+func (c *core) erase(st *device.Stream, b table.Rows) error { return c.search(st, c.kernel.erase, b) }
+
+func (c *core) search(st *device.Stream, k device.Kernel[FindParams], b table.Rows) error {
+	for first := int64(0); first < b.N; first += largestBatch {
+		n := min(b.N-first, largestBatch)
+		part := b.Part(table.Part{First: uint64(first), N: uint64(n)}, c.cfg.keyBytes, c.cfg.valueBytes)
+		p := FindParams{Table: c.table(), Keys: part.Keys, Values: part.Values, Found: part.Flags, N: uint64(n)}
+		if err := k.Launch(st, c.frame.Grid(n, findBlocks), &p); err != nil {
+			return err
+		}
 	}
-	return c.writing(c.d.Stream(), func(st *device.Stream) error {
-		if err := c.look(st); err != nil {
+	return nil
+}
+
+// Grow makes room for at least n pairs in all, and rids the table of tombstones. More buckets need memory for the old table
+// and the new at once. Errors: table.ErrMaxBytes; *device.OutOfMemoryError; the table is then unchanged.
+func (c *core) Grow(n int) error {
+	return c.frame.GrowTo(n, func(st *device.Stream) error {
+		live, err := c.look(st)
+		if err != nil {
 			return err
 		}
 		buckets, units := c.sizes(int64(n))
 		switch {
 		case buckets <= c.buckets(): // in its place
-			if c.k.tombstones() > 0 {
+			if c.tombstones() > 0 {
 				if err := c.flush(st); err != nil {
 					return err
 				}
 			}
 			lack := c.unitsFor(int64(n), c.buckets()) - c.pool.units()
-			if lack <= 0 || c.k.live() >= int64(n) {
+			if lack <= 0 || live >= int64(n) {
 				return nil
 			}
 			why, err := c.extend(st, lack)
 			return errors.Join(why, err)
 		case c.tooLarge(buckets, units):
-			return fmt.Errorf("slab: room for %d pairs takes %s: %w (%s)", n, device.Bytes(tableBytes(buckets, units)), table.ErrMaxBytes, device.Bytes(c.opts.MaxBytes))
+			return c.frame.NoRoomFor(n, tableBytes(buckets, units), c.opts.MaxBytes)
 		}
 		why, err := c.rebuild(st, buckets, units)
 		return errors.Join(why, err)
 	})
 }
 
-func (c *core) length() (n int, err error) {
-	err = c.locked(func() error {
-		st := c.d.Stream()
-		return c.order.Read(st, func() error {
-			err := c.look(st)
-			n = int(c.k.live())
-			return err
-		})
+// Len counts the pairs.
+func (c *core) Len() (int, error) { return c.frame.Count(c.look) }
+
+// Clear removes all pairs and keeps the capacity. It queues and returns.
+func (c *core) Clear() error {
+	return c.frame.Writing(nil, func(st *device.Stream) error {
+		return errors.Join(c.base.Fill(st, 0xff), c.counters.Clear(st), c.pool.reset(st))
 	})
-	return n, err
 }
 
-func (c *core) clear() error {
-	return c.writing(c.d.Stream(), func(st *device.Stream) error {
-		c.k = Counters{}
-		return errors.Join(c.base.Fill(st, 0xff), c.counters.Fill(st, 0), c.pool.reset(st))
-	})
-}
+// Flush compacts every bucket's slabs into as few as hold its pairs, and gives the others back (paper, §IV-C4). Cost: all
+// slabs are read, those with deleted pairs are written. It waits. The pairs of a key in a MultiMap keep their order.
+func (c *core) Flush() error { return c.frame.Writing(nil, c.flush) }
 
 // export writes all pairs; values may be 0.
 func (c *core) export(st *device.Stream, keys, values uint64) error {
-	live := c.k.live()
+	live := c.live()
 	if err := c.reset(st); err != nil {
 		return err
 	}
 	p := SlabsParams{Table: c.table(), Keys: keys, Values: values, Limit: uint64(live)}
-	if err := c.kernel.export.Launch(st, c.grid(buckets0(&c.memory), walkBlocks), &p); err != nil {
+	if err := c.kernel.export.Launch(st, c.frame.Grid(buckets0(&c.memory), walkBlocks), &p); err != nil {
 		return err
 	}
-	if err := c.look(st); err != nil {
+	if _, err := c.look(st); err != nil {
 		return err
 	}
-	if int64(c.k.Exported) != live {
-		return fmt.Errorf("slab: %d pairs exported of %d: this is a defect of warpmap", c.k.Exported, live)
+	if n := int64(c.counters.Seen.Exported); n != live {
+		return fmt.Errorf("slab: %d pairs exported of %d: this is a defect of warpmap", n, live)
 	}
 	return nil
 }
@@ -774,90 +690,55 @@ type Stats struct {
 	ResidentChanges  int     `json:"resident_changes"`
 }
 
-func (c *core) stats() (s Stats, err error) {
-	err = c.writing(c.d.Stream(), func(st *device.Stream) error { // the histogram is scratch memory
-		if err := c.look(st); err != nil {
-			return err
-		}
-		addr, err := c.reserve(8 * int64(histogramBins+2))
+// SlabStats are Stats, with what is particular to this family: memory utilization and slabs a bucket (paper, §III-C).
+func (c *core) SlabStats() (s Stats, err error) {
+	err = c.frame.Writing(nil, func(st *device.Stream) error { // the histogram is scratch memory
+		live, err := c.look(st)
 		if err != nil {
 			return err
 		}
-		histogram := device.View[uint64](c.scratch, 0, histogramBins+2)
-		if err := histogram.Fill(st, 0); err != nil {
-			return err
-		}
-		p := SlabsParams{Table: c.table(), Histogram: addr}
-		if err := c.kernel.lengths.Launch(st, c.grid(buckets0(&c.memory), walkBlocks), &p); err != nil {
-			return err
-		}
-		h, err := histogram.Host(st)
+		h, err := c.frame.Histogram(st, histogramBins+2, func(addr uint64) error {
+			return c.kernel.lengths.Launch(st, c.frame.Grid(buckets0(&c.memory), walkBlocks), &SlabsParams{Table: c.table(), Histogram: addr})
+		})
 		if err != nil {
 			return err
 		}
-		live, slots := c.k.live(), int64(c.cfg.slots())
-		slabs := c.buckets() + c.k.slabs()
-		s.Stats = table.Stats{
-			Len: int(live), Capacity: int(c.capacity()), Tombstones: int(c.k.tombstones()),
-			LoadFactor: float64(live) / float64(c.capacity()), Bytes: c.bytes(), MaxProbes: int(h[histogramBins+1]),
-		}
-		for i := range s.Probes {
-			s.Probes[i] = int(h[i])
-		}
-		if live > 0 {
-			s.MeanProbes = float64(h[histogramBins]) / float64(live)
-		}
+		slabs := c.buckets() + c.slabs()
+		s.Stats = table.Stats{Len: int(live), Capacity: int(c.capacity()), Tombstones: int(c.tombstones()), Bytes: c.bytes(), MaxProbes: int(h[histogramBins+1])}
+		c.frame.Tell(&s.Stats, h)
 		s.Buckets, s.Slabs, s.Units = int(c.buckets()), int(slabs), int(c.pool.units())
 		s.Utilization = float64(live*int64(c.cfg.keyBytes+c.cfg.valueBytes)) / float64(slabs*slabBytes)
 		s.SlabsPerBucket = float64(slabs) / float64(c.buckets())
-		s.AverageSlabCount = float64(live) / float64(c.buckets()*slots)
-		s.SuperBlocks, s.ResidentChanges = len(c.pool.supers), int(c.k.Changes)
+		s.AverageSlabCount = float64(live) / float64(c.buckets()*int64(c.cfg.slots()))
+		s.SuperBlocks, s.ResidentChanges = len(c.pool.supers), int(c.counters.Seen.Changes)
 		return nil
 	})
 	return s, err
 }
 
-func (c *core) close() error {
-	defer c.stage.Close() // without the lock, which a batch that holds the stage may wait for
-	c.order.Lock()
-	defer c.order.Unlock()
-	if c.closed {
-		return nil
-	}
-	err := c.order.Idle()
-	if errors.Is(err, device.ErrClosed) {
-		err = nil // the device freed all
-	}
-	c.closed = true
-	c.order.Close()
-	if c.scratch.Len() > 0 {
-		c.scratch.Free()
-	}
-	c.freeOrdered()
-	c.freeBuffers()
-	if e := c.memory.free(); err == nil && !errors.Is(e, device.ErrClosed) {
-		err = e
-	}
-	return err
+// Stats measures the table. Cost: a walk through all chains.
+func (c *core) Stats() (table.Stats, error) {
+	s, err := c.SlabStats()
+	return s.Stats, err
 }
 
-// check downloads the table and walks its invariants; the list of them is in doc.go.
-func (c *core) check() error {
-	return c.locked(func() error {
-		st := c.d.Stream()
-		return c.order.Read(st, func() error {
-			if err := c.look(st); err != nil {
-				return err
-			}
-			base, err := c.base.Host(st)
-			if err != nil {
-				return err
-			}
-			pool, err := c.pool.download(st)
-			if err != nil {
-				return err
-			}
-			return (&image{c.cfg, c.table(), base, pool}).check(c.k)
-		})
+// Close frees the table's memory; idempotent.
+func (c *core) Close() error { return c.frame.Shut(c.memory.free) }
+
+// Check downloads the table and walks its invariants: for tests and for the suspicious. Slow.
+func (c *core) Check() error {
+	return c.frame.Reading(nil, func(st *device.Stream) error {
+		if _, err := c.look(st); err != nil {
+			return err
+		}
+		base, err := c.base.Host(st)
+		if err != nil {
+			return err
+		}
+		pool, err := c.pool.download(st)
+		if err != nil {
+			return err
+		}
+		return (&image{c.cfg, c.table(), base, pool}).check(c.counters.Seen)
 	})
 }

@@ -31,7 +31,7 @@ const (
 	reserved = 3
 	// none is the name of no slab: all ones, so that a slab is cleared by filling it with 0xff.
 	none = 1<<32 - 1
-	// lastAttempt is the number of the attempt at refused positions that takes no new slabs; see core.settle.
+	// lastAttempt is the number of the attempt at refused positions that takes no new slabs; see core.take.
 	lastAttempt = 16
 )
 
@@ -161,41 +161,11 @@ type PartitionParams struct {
 	Rows  table.Partition
 }
 
-// partitioning says when a batch is brought in the order of the table's regions before it is inserted, and how. A region is
-// a stretch of base slabs that the L2 cache of a GPU holds beside the pairs that stream by: a compare-and-swap there is
-// five times as fast as one in memory. The numbers are for an H200 with 50 MB of L2.
-type partitioning struct {
-	minBytes    int64 // of the base slabs: what the L2 cache holds mostly gains nothing
-	regionBytes int64 // of the base slabs
-	minRows     int64 // of a batch
-	regionRows  int64 // of a batch for each region, or the region is read and written for too few
-	pieceRows   int64 // that are brought in order at once, at most: so scratch memory is bounded,
-	memoryShare int64 // as is its share of the device's free memory: one in so many
-	span        int64 // Span of the insert that follows
-}
-
-var partitions = partitioning{
-	minBytes:    192 << 20,
-	regionBytes: 32 << 20,
-	minRows:     1 << 22,
-	regionRows:  1 << 17,
-	pieceRows:   1 << 27,
-	memoryShare: 8,
-	span:        16 * threads,
-}
-
-// regions is how many parts a batch of n rows is brought into before it goes into base slabs of so many bytes; 0 if it
-// is inserted as it is.
-func (p *partitioning) regions(n, bytes int64) int64 {
-	if n < p.minRows || bytes < p.minBytes {
-		return 0
-	}
-	r := (bytes + p.regionBytes - 1) / p.regionBytes
-	if r < 2 || r > table.MaxParts || min(n, p.pieceRows)/r < p.regionRows {
-		return 0
-	}
-	return r
-}
+// When batches are brought in order: see table.Regions. The size is that of the base slabs.
+const (
+	regionsFrom = 3.84 // L2 caches
+	regionRows  = 1 << 17
+)
 
 // MixedParams are the parameters of mixed. Values, Results and Status may be 0.
 type MixedParams struct {

@@ -132,7 +132,7 @@ func TestOverflow(t *testing.T) {
 		must(t, m.Insert(keys, keys))
 		s, err := m.SlabStats()
 		must(t, err)
-		got, want := s.Slabs-s.Buckets, int(m.c.cfg.overflow(n, int64(s.Buckets)))
+		got, want := s.Slabs-s.Buckets, int(m.core.cfg.overflow(n, int64(s.Buckets)))
 		if float64(got) > 1.1*float64(want)+20 || float64(got) < 0.9*float64(want)-20 {
 			t.Errorf("load factor %v: %d slabs beyond %d buckets, expected %d", load, got, s.Buckets, want)
 		}
@@ -150,7 +150,7 @@ func testFlush(t *testing.T, d *device.Device) {
 	m, err := New[uint32, uint32](d, Options{Options: table.Options{Capacity: 1000}, NoPolicy: true})
 	must(t, err)
 	const n = 20_000
-	m.c.bound = true // chains get long instead of the table large
+	m.core.bound = true // chains get long instead of the table large
 	keys := make([]uint32, n)
 	for i := range keys {
 		keys[i] = uint32(i)
@@ -227,7 +227,7 @@ func testChurnKeepsItsShape(t *testing.T, d *device.Device) {
 		t.Errorf("the table changed: from %+v\nto %+v", begin, end)
 	}
 	for _, s := range shape {
-		if s.Utilization < 0.8*shape[0].Utilization || s.Tombstones > s.Slabs*m.c.cfg.slots()/flushShare {
+		if s.Utilization < 0.8*shape[0].Utilization || s.Tombstones > s.Slabs*m.core.cfg.slots()/flushShare {
 			t.Errorf("%+v", s)
 			break
 		}
@@ -317,7 +317,7 @@ func TestShortOfMemory(t *testing.T) {
 			tabletest.ShortOfMemory(t, open, func(d *device.Device, o table.Options) (table.Map[uint32, [2]uint64], error) {
 				m, err := New[uint32, [2]uint64](d, Options{Options: o})
 				if err == nil {
-					m.c.stage.Chunk = 110_000
+					m.frame.Stage.Chunk = 110_000
 				}
 				return m, err
 			}, more)

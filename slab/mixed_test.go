@@ -1,6 +1,7 @@
 package slab
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -116,7 +117,10 @@ func (h historian) history(t testing.TB, seed uint64) (events []tabletest.Event,
 		must(t, err)
 		dv, err := device.From(d, values)
 		must(t, err)
-		must(t, c.insertOn(nil, c.kernel.insert, dk.Addr(), dv.Addr(), 0, len(before)))
+		must(t, c.frame.Writing(nil, func(st *device.Stream) error {
+			_, why, err := c.insertion(c.kernel.insert).Put(st, table.Rows{Keys: dk.Addr(), Values: dv.Addr(), N: int64(len(before))})
+			return errors.Join(why, err)
+		}))
 	}
 	ops := make([]byte, n)
 	for i := range n {
@@ -162,9 +166,10 @@ func (h historian) history(t testing.TB, seed uint64) (events []tabletest.Event,
 			return events, before, fmt.Errorf("operation %d read a torn value: % x", i, v)
 		}
 	}
-	must(t, c.look(nil))
+	_, err = c.look(nil)
+	must(t, err)
 	must(t, c.reset(nil)) // what was refused is told by its status
-	return events, before, c.check()
+	return events, before, c.Check()
 }
 
 // judge says what is wrong with a run.
@@ -328,7 +333,7 @@ func TestMixedResultsInPlaceOfValues(t *testing.T) {
 		for seed := range uint64(4) {
 			m, err := New[uint32, uint32](d, Options{Options: table.Options{Seed: seed}})
 			must(t, err)
-			m.c.bound = true // so that slabs are missing in the middle
+			m.core.bound = true // so that slabs are missing in the middle
 			ops, keys, values := make([]table.Op, n), make([]uint32, n), make([]uint32, n)
 			for i := range keys {
 				ops[i], keys[i], values[i] = table.OpInsert, uint32(i), uint32(i)+1

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
 )
 
 // pool is SlabAlloc's memory (paper, §V): it grows by super blocks, that lie where they lie. In the light variant it is one
@@ -24,7 +25,7 @@ type super struct {
 
 // firstUnit is where the units of a super block begin, behind its bitmaps.
 func firstUnit(units int64) int64 {
-	return align((units + unitsPerBlock - 1) / unitsPerBlock * (unitsPerBlock / 8))
+	return table.Align((units + unitsPerBlock - 1) / unitsPerBlock * (unitsPerBlock / 8))
 }
 
 // superBytes is the memory of a super block.
@@ -32,7 +33,7 @@ func superBytes(units int64) int64 {
 	if units == 0 {
 		return 0
 	}
-	return firstUnit(units) + align(units*slabBytes)
+	return firstUnit(units) + table.Align(units*slabBytes)
 }
 
 // unitsIn is how many units fit a super block of so many bytes.

@@ -17,7 +17,7 @@ import (
 //	    slab::Resident r;
 //	    …slab::insert<config>(p.table, g, r, key, value)…
 //	}
-func (m *Map[K, V]) Program(name, main string) *device.Program { return m.c.program(name, main) }
+func (m *Map[K, V]) Program(name, main string) *device.Program { return m.program(name, main) }
 
 // Use orders a kernel of yours with the table's own operations: queue gets the table as kernels take it, and puts work on
 // the stream; it must not call the table's methods, which wait for it. Table is good for this call alone, because the
@@ -26,18 +26,18 @@ func (m *Map[K, V]) Program(name, main string) *device.Program { return m.c.prog
 // room is how many pairs the kernel is to insert: slabs for them are made ready. An insert that finds none all the same, or
 // because MaxBytes forbids them, returns FULL in the kernel; Map.Mixed and Map.Insert would get more.
 func (m *Map[K, V]) Use(st *device.Stream, room int, queue func(Table) error) error {
-	c := m.c
-	if err := family.CheckOn(c.d, st); err != nil {
+	c := m.core
+	if err := family.CheckOn(c.frame.Device, st); err != nil {
 		return err
 	}
 	if room < 0 {
 		return fmt.Errorf("slab: room for %d pairs", room)
 	}
-	return c.writing(st, func(st *device.Stream) error {
-		if err := c.look(st); err != nil {
+	return c.frame.Writing(st, func(st *device.Stream) error {
+		if _, err := c.look(st); err != nil {
 			return err
 		}
-		if pairs := c.k.live() + int64(room); !c.bound && pairs > c.limit() {
+		if pairs := c.live() + int64(room); !c.bound && pairs > c.limit() {
 			if _, err := c.grow(st, pairs); err != nil {
 				return err
 			}

@@ -68,79 +68,71 @@ type omitted struct{ DeviceSlice }
 
 func (omitted) Len() int { return -1 }
 
-// Missing gathers, chunk by chunk, the positions of a batch that an insert did not put in.
-type Missing struct {
-	Why error // what kept the table from growing
-
-	refused, untried []int
-	chunks           int
+// Find is Find of a table: find looks keys up, in order. values and found may be nil.
+func Find[K, V any](f *Frame, keys []K, values []V, found []bool, find func(st *device.Stream, b Rows) error) error {
+	if err := f.Family.CheckLens(len(keys), OptionalLen(values), OptionalLen(found)); err != nil {
+		return err
+	}
+	return f.Batch(len(keys), []Column{In(keys), Out(values), Out(found)}, func(st *device.Stream, _, n int, addr []uint64) error {
+		return f.Reading(st, func(st *device.Stream) error { return find(st, Rows{addr[0], addr[1], addr[2], int64(n)}) })
+	})
 }
 
-// Add says what became of a chunk, items first … first+n-1 of the batch. Counted from first: the refused found no place, and
-// those from untried on were not tried, for want of memory.
-func (m *Missing) Add(first, n int, refused []int, untried int, why error) {
-	for _, i := range refused {
-		m.refused = append(m.refused, first+i)
+// FindOn is Find on the device; values and found may be zero Slices.
+func FindOn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool], find func(st *device.Stream, b Rows) error) error {
+	if err := f.Family.CheckOn(f.Device, st, keys, Optional(values), Optional(found)); err != nil {
+		return err
 	}
-	for i := untried; i < n; i++ {
-		m.untried = append(m.untried, first+i)
-	}
-	if why != nil {
-		m.Why = why
-	}
-	m.chunks++
+	return f.Reading(st, func(st *device.Stream) error {
+		return find(st, Rows{keys.Addr(), values.Addr(), found.Addr(), int64(keys.Len())})
+	})
 }
 
-// None tells that all that was added is in.
-func (m *Missing) None() bool { return len(m.refused)+len(m.untried) == 0 }
-
-// Positions are the positions so far, in no order.
-func (m *Missing) Positions() []int { return append(m.refused, m.untried...) }
-
-// StrikeOff is called when all chunks are added. keys are the batch's. A key that one chunk refused may have come in with a
-// later one: so what was refused is struck off where contains finds its key now. What was not tried stays: its pair is not
-// in, whoever put its key in. contains is nil where equal keys are pairs of their own.
-func StrikeOff[K any](m *Missing, keys []K, contains func(keys []K, found []bool) error) error {
-	if m.chunks <= 1 || len(m.refused) == 0 || contains == nil {
-		return nil
+// Delete is Delete of a table: erase removes keys, in order. deleted may be nil.
+func Delete[K any](f *Frame, keys []K, deleted []bool, erase func(st *device.Stream, b Rows) error) (int, error) {
+	if err := f.Family.CheckLens(len(keys), OptionalLen(deleted)); err != nil {
+		return 0, err
 	}
-	asked, found := make([]K, len(m.refused)), make([]bool, len(m.refused))
-	for i, p := range m.refused {
-		asked[i] = keys[p]
+	return counted(len(keys), deleted, func(deleted []bool) error {
+		return f.Batch(len(keys), []Column{In(keys), Out(deleted)}, func(st *device.Stream, _, n int, addr []uint64) error {
+			return f.Writing(st, func(st *device.Stream) error { return erase(st, Rows{Keys: addr[0], Flags: addr[1], N: int64(n)}) })
+		})
+	})
+}
+
+// DeleteOn is Delete on the device; deleted may be the zero Slice.
+func DeleteOn[K any](f *Frame, st *device.Stream, keys device.Slice[K], deleted device.Slice[bool], erase func(st *device.Stream, b Rows) error) error {
+	if err := f.Family.CheckOn(f.Device, st, keys, Optional(deleted)); err != nil {
+		return err
 	}
-	err := contains(asked, found)
-	out := m.refused[:0]
-	for i, p := range m.refused {
-		if !found[i] {
-			out = append(out, p)
+	return f.Writing(st, func(st *device.Stream) error {
+		return erase(st, Rows{Keys: keys.Addr(), Flags: deleted.Addr(), N: int64(keys.Len())})
+	})
+}
+
+// All is All of a table: look waits for the stream and counts, export writes so many pairs to two addresses. A set has no
+// values: then noValues, and address 0.
+func All[K, V any](f *Frame, noValues bool, look func(*device.Stream) (int64, error), export func(st *device.Stream, keys, values uint64) error) (keys []K, values []V, err error) {
+	err = f.Writing(nil, func(st *device.Stream) error { // it counts in the table's counters
+		live, err := look(st)
+		if err != nil {
+			return err
 		}
-	}
-	m.refused = out
-	return err
+		keys, values, err = download[K, V](f, st, live, noValues, func(k, v uint64) error { return export(st, k, v) })
+		return err
+	})
+	return keys, values, err
 }
 
-// CountAdded counts the flags of an insert that returned err. No kernel wrote those of positions that were not tried: they are
-// cleared.
-func CountAdded(added []bool, err error) int {
-	if full := (*FullError)(nil); errors.As(err, &full) {
-		for _, p := range full.Positions {
-			added[p] = false
-		}
-	}
-	return Count(added)
-}
-
-// Download gives n pairs, which export writes to device memory at two addresses, as Go slices. The stream is waited for. A set
-// has no values: then noValues, and address 0.
-func Download[K, V any](d *device.Device, st *device.Stream, n int, noValues bool, export func(keys, values uint64) error) (keys []K, values []V, err error) {
-	k, err := device.Make[K](d, n)
+func download[K, V any](f *Frame, st *device.Stream, n int64, noValues bool, export func(keys, values uint64) error) (keys []K, values []V, err error) {
+	k, err := Make[K](f, n)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer k.Free()
 	var v device.Slice[V]
 	if !noValues {
-		if v, err = device.Make[V](d, n); err != nil {
+		if v, err = Make[V](f, n); err != nil {
 			return nil, nil, err
 		}
 		defer v.Free()

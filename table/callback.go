@@ -1,6 +1,7 @@
 package table
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -21,18 +22,61 @@ const MaxArgs = 16
 
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// Callback writes a header with a function of the given body, for a family's kernels to call for pairs:
+// Callback is a compiled body, as two kernels: for the pairs of given keys, and for all pairs. P is the family's parameter
+// struct, which has the words of the arguments.
+type Callback[P any] struct{ Each, All device.Kernel[P] }
+
+// Call queues a callback on the stream, after compiling it once for a table. program is the family's, with for_each and for_all,
+// which call a function of the header "callback.h"; launch gets the words of the arguments.
+func Call[K, V, P any](f *Frame, st *device.Stream, body string, named Args, program func(header device.File) *device.Program,
+	launch func(c Callback[P], words [MaxArgs]uint64, st *device.Stream) error) error {
+	if err := f.Family.CheckOn(f.Device, st); err != nil {
+		return err
+	}
+	header, words, err := writeCallback[K, V](f.Device, body, named)
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.Family, err)
+	}
+	return f.Reading(st, func(st *device.Stream) error {
+		p := program(device.File{Name: "callback.h", Text: header})
+		key := ""
+		for _, file := range p.Files { // the table's type may change, too
+			if strings.HasSuffix(file.Name, ".h") {
+				key += file.Text
+			}
+		}
+		c, ok := f.callbacks[key].(Callback[P])
+		if !ok {
+			var zero P
+			p.Layouts = append(p.Layouts, zero)
+			m, err := f.Device.Compile(p)
+			if err != nil {
+				return err
+			}
+			if err := errors.Join(device.Bind(m, "for_each", &c.Each), device.Bind(m, "for_all", &c.All)); err != nil {
+				return err
+			}
+			if f.callbacks == nil {
+				f.callbacks = map[string]any{}
+			}
+			f.callbacks[key] = c
+		}
+		return launch(c, words, st)
+	})
+}
+
+// writeCallback writes a header with a function of the given body, for a family's kernels to call for pairs:
 //
-//	callback(const ForEachParams& p, C::key key_bits, C::value value_bits, u64 index)
+//	callback(const forEachParams& p, C::key key_bits, C::value value_bits, u64 index)
 //
 // The body sees key and value as their Go types, index, and the arguments by their names. args are the bits of the
 // arguments, which the function takes from p.args.
-func Callback[K, V any](d *device.Device, body string, named Args) (header string, args [MaxArgs]uint64, err error) {
+func writeCallback[K, V any](d *device.Device, body string, named Args) (header string, args [MaxArgs]uint64, err error) {
 	if len(named) > MaxArgs {
 		return "", args, fmt.Errorf("callback: %d arguments (at most %d)", len(named), MaxArgs)
 	}
 	var b strings.Builder
-	b.WriteString("#pragma once\n__device__ __forceinline__ void callback(const ForEachParams& p, C::key key_bits, C::value value_bits, u64 index) {\n")
+	b.WriteString("#pragma once\n__device__ __forceinline__ void callback(const forEachParams& p, C::key key_bits, C::value value_bits, u64 index) {\n")
 	writeBits(&b, "key", reflect.TypeFor[K]())
 	writeBits(&b, "value", reflect.TypeFor[V]())
 	for i, name := range slices.Sorted(maps.Keys(named)) {

@@ -70,3 +70,60 @@ func CheckOps(ops []Op) error {
 	}
 	return nil
 }
+
+// MixedRows are the rows of a mixed batch, by columns at device addresses. Results and Status may be 0; of a set, so is Values.
+type MixedRows struct {
+	Ops, Keys, Values, Results, Status uint64
+	N                                  int64
+}
+
+// Part gives the rows of a part.
+func (b MixedRows) Part(p Part, keyBytes, valueBytes int) MixedRows {
+	x := Rows{b.Keys, b.Values, b.Status, b.N}.Part(p, keyBytes, valueBytes)
+	y := Rows{b.Ops, b.Results, 0, b.N}.Part(p, 1, valueBytes)
+	return MixedRows{y.Keys, x.Keys, x.Values, y.Values, x.Flags, x.N}
+}
+
+// Mixer runs a mixed batch: the positions whose inserts found no room come back with the reason. It is called with the lock held,
+// in order.
+type Mixer func(st *device.Stream, b MixedRows) (refused []int, why, err error)
+
+// Mix is Mixed of a map; size is that of an Insertion.
+func Mix[K, V any](f *Frame, ops []Op, keys []K, values, results []V, status []Status, mix Mixer, size func() (capacity, live int64)) error {
+	if err := f.Family.CheckLens(len(keys), len(ops), len(values), OptionalLen(results), OptionalLen(status)); err != nil {
+		return err
+	}
+	return mixColumns(f, ops, keys, In(values), Out(results), Out(status), mix, size)
+}
+
+// MixKeys is Mixed of a set.
+func MixKeys[K any](f *Frame, ops []Op, keys []K, status []Status, mix Mixer, size func() (capacity, live int64)) error {
+	if err := f.Family.CheckLens(len(keys), len(ops), OptionalLen(status)); err != nil {
+		return err
+	}
+	return mixColumns(f, ops, keys, Out[byte](nil), Out[byte](nil), Out(status), mix, size)
+}
+
+func mixColumns[K any](f *Frame, ops []Op, keys []K, values, results, status Column, mix Mixer, size func() (capacity, live int64)) error {
+	if err := CheckOps(ops); err != nil {
+		return err
+	}
+	return InsertColumns(f, keys, []Column{In(ops), In(keys), values, results, status}, func(st *device.Stream, n int64, addr []uint64) ([]int, error, error) {
+		return mix(st, MixedRows{addr[0], addr[1], addr[2], addr[3], addr[4], n})
+	}, Insertion{Size: size})
+}
+
+// MixOn is Mixed on the device: of a map, or with NoValues of a set.
+func MixOn[K any](f *Frame, st *device.Stream, ops device.Slice[Op], keys device.Slice[K], values, results DeviceSlice, status device.Slice[Status],
+	mix Mixer, size func() (capacity, live int64)) error {
+	if err := f.Family.CheckOn(f.Device, st, keys, ops, values, results, Optional(status)); err != nil {
+		return err
+	}
+	return f.Writing(st, func(st *device.Stream) error {
+		refused, why, err := mix(st, MixedRows{ops.Addr(), keys.Addr(), values.Addr(), results.Addr(), status.Addr(), int64(keys.Len())})
+		if err != nil {
+			return err
+		}
+		return Insertion{Size: size}.full(refused, why)
+	})
+}

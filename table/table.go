@@ -101,7 +101,12 @@ type Stats struct {
 	Capacity   int     `json:"capacity"`    // slots; a few more, for single keys, do not count
 	Tombstones int     `json:"tombstones"`  // slots of deleted pairs that are not yet used again
 	LoadFactor float64 `json:"load_factor"` // Len / Capacity
-	Bytes      int64   `json:"bytes"`       // device memory
+	Bytes      int64   `json:"bytes"`       // device memory of the table itself: what MaxBytes bounds
+	// StagingBytes are the pinned host memory and the device memory, together, through which batches of Go slices pass, and
+	// ScratchBytes the device memory that batches need in passing. Both are kept for the next batch. Tables of one device
+	// that share a stage each count all of it.
+	StagingBytes int64 `json:"staging_bytes"`
+	ScratchBytes int64 `json:"scratch_bytes"`
 	// Probes[i] counts the pairs that a look-up finds with its (i+1)th read of a window, bucket or slab; the last
 	// element counts all that need more.
 	Probes     [16]int `json:"probes"`

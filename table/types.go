@@ -19,6 +19,14 @@ func KeyBytes[K any]() (int, error) { return WidthOf[K]("key", 4, 8) }
 // ValueBytes tells the width of a value type: 4, 8 or 16 bytes, of the same kinds as keys.
 func ValueBytes[V any]() (int, error) { return WidthOf[V]("value", 4, 8, 16) }
 
+// Widths are the widths of the types of a map: see KeyBytes and ValueBytes.
+func Widths[K, V any]() (key, value int, err error) {
+	if key, err = KeyBytes[K](); err == nil {
+		value, err = ValueBytes[V]()
+	}
+	return key, value, err
+}
+
 // WidthOf tells the width of a type whose values a table holds as plain bytes, one of the widths given; what is the word for
 // it in errors. Other types get an error with the reason.
 func WidthOf[T any](what string, widths ...int) (int, error) {

@@ -145,14 +145,14 @@ func TestCheckFindsDamage(t *testing.T) {
 			must(t, m.Insert(keys[5:7], keys[5:7]))
 			must(t, m.Check())
 
-			im := imageOf(t, m.c)
-			counters, err := m.c.look(nil)
+			im := imageOf(t, m.core)
+			_, err = m.look(nil)
 			must(t, err)
-			if !c.damage(im, &counters) {
+			if !c.damage(im, &m.counters.Seen) {
 				t.Fatal("no slot to damage")
 			}
-			must(t, m.c.mem.Write(nil, im.mem))
-			must(t, m.c.counters.Write(nil, []Counters{counters}))
+			must(t, m.core.mem.Write(nil, im.mem))
+			must(t, m.counters.Set(nil))
 			if err := m.Check(); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("Check says %v, want %q", err, c.want)
 			}
@@ -168,13 +168,13 @@ func TestCheckFindsStrays(t *testing.T) {
 	m, err := New[uint32, uint32](d, o)
 	must(t, err)
 	must(t, m.Insert([]uint32{1}, []uint32{1}))
-	im := imageOf(t, m.c)
+	im := imageOf(t, m.core)
 	im.first(func(slot, key uint64) bool {
 		im.set(false, slot, ^uint32(0))
 		im.set(false, slot+8, uint32(key))
 		return true
 	})
-	must(t, m.c.mem.Write(nil, im.mem))
+	must(t, m.core.mem.Write(nil, im.mem))
 	if err := m.Check(); err == nil || !strings.Contains(err.Error(), "cannot be found") {
 		t.Error(err)
 	}

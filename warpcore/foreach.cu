@@ -11,7 +11,7 @@ typedef config C;
 
 struct Call {
     static constexpr bool VISITS = true;
-    const ForEachParams& p;
+    const forEachParams& p;
     u64 index; // of this lane's key
     u64 turns; // of the key whose turn it is
     template <class Tile> __device__ __forceinline__ void turn(Tile g, int rank) { turns = g.shuffle(index, rank); }
@@ -23,7 +23,7 @@ struct Call {
 };
 
 // For every pair of every given key that the table has.
-WARPMAP_KERNEL(for_each, ForEachParams) {
+WARPMAP_KERNEL(for_each, forEachParams) {
     tile<WARPCORE_FIND_GROUP, true> g;
     for (u64 i = grid_thread(); (i & ~31ull) < p.n; i += grid_threads()) {
         typename C::key k = i < p.n ? load_readonly(at<typename C::key>(p.keys) + i) : 0;
@@ -33,7 +33,7 @@ WARPMAP_KERNEL(for_each, ForEachParams) {
 }
 
 // For every pair of the table.
-WARPMAP_KERNEL(for_all, ForEachParams) {
+WARPMAP_KERNEL(for_all, forEachParams) {
     u64 main = p.table.main.windows * C::WINDOW, all = main + p.table.side.windows * C::WINDOW;
     for (u64 i = grid_thread(); i < all; i += grid_threads()) {
         const Region& r = i < main ? p.table.main : p.table.side;

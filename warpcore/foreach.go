@@ -14,17 +14,12 @@ var foreachCU string
 // Args are table.Args, the named device arguments of a callback.
 type Args = table.Args
 
-// ForEachParams are the parameters of for_each and for_all.
-type ForEachParams struct {
+// forEachParams are the parameters of for_each and for_all.
+type forEachParams struct {
 	Table Table
 	Keys  uint64
 	N     uint64
 	Args  [table.MaxArgs]uint64 // the bits of the arguments, by name
-}
-
-// foreachProgram is a compiled callback.
-type foreachProgram struct {
-	each, all device.Kernel[ForEachParams]
 }
 
 // ForEach calls body, a piece of CUDA C++, on the device for every pair that the table has of the given keys, in any
@@ -38,75 +33,47 @@ type foreachProgram struct {
 //
 // Errors: *device.CompileError with the compiler's words; arguments of other types. Cost: compiling a body once.
 func (m *Map[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
-	return forEach[K, V](m.c, st, keys, body, args)
+	return forEach[K, V](m.core, st, keys, body, args)
 }
 
 // ForAll calls body for every pair of the table: see ForEach. index is the slot.
 func (m *Map[K, V]) ForAll(st *device.Stream, body string, args Args) error {
-	return forAll[K, V](m.c, st, body, args)
+	return forAll[K, V](m.core, st, body, args)
 }
 
 // ForEach calls body for every pair of the given keys: see Map.ForEach.
 func (m *MultiMap[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
-	return forEach[K, V](m.c, st, keys, body, args)
+	return forEach[K, V](m.core, st, keys, body, args)
 }
 
 // ForAll calls body for every pair of the table: see Map.ForEach. index is the slot.
 func (m *MultiMap[K, V]) ForAll(st *device.Stream, body string, args Args) error {
-	return forAll[K, V](m.c, st, body, args)
+	return forAll[K, V](m.core, st, body, args)
 }
 
 func forEach[K, V any](c *core, st *device.Stream, keys device.Slice[K], body string, args Args) error {
-	if err := family.CheckOn(c.d, st, keys); err != nil {
+	if err := family.CheckOn(c.frame.Device, st, keys); err != nil {
 		return err
 	}
-	return callback[K, V](c, st, body, args, func(f *foreachProgram, p *ForEachParams) error {
+	return call[K, V](c, st, body, args, func(f table.Callback[forEachParams], p *forEachParams, st *device.Stream) error {
 		if keys.Len() == 0 {
 			return nil
 		}
 		p.Keys, p.N = keys.Addr(), uint64(keys.Len())
-		return f.each.Launch(st, c.grid(int64(keys.Len())), p)
+		return f.Each.Launch(st, c.grid(int64(keys.Len())), p)
 	})
 }
 
 func forAll[K, V any](c *core, st *device.Stream, body string, args Args) error {
-	if err := family.CheckOn(c.d, st); err != nil {
-		return err
-	}
-	return callback[K, V](c, st, body, args, func(f *foreachProgram, p *ForEachParams) error {
-		return f.all.Launch(st, c.grid(c.slots()), p)
+	return call[K, V](c, st, body, args, func(f table.Callback[forEachParams], p *forEachParams, st *device.Stream) error {
+		return f.All.Launch(st, c.grid(c.slots()), p)
 	})
 }
 
-func callback[K, V any](c *core, st *device.Stream, body string, args Args, launch func(*foreachProgram, *ForEachParams) error) error {
-	header, words, err := table.Callback[K, V](c.d, body, args)
-	if err != nil {
-		return fmt.Errorf("warpcore: %w", err)
-	}
-	return c.locked(func() error {
-		f := c.foreach[header]
-		if f == nil {
-			program := c.program("foreach", foreachCU, device.File{Name: "callback.h", Text: header})
-			program.Layouts = append(program.Layouts, ForEachParams{})
-			m, err := c.d.Compile(program)
-			if err != nil {
-				return err
-			}
-			f = &foreachProgram{}
-			if err := find(m, "for_each", &f.each); err != nil {
-				return err
-			}
-			if err := find(m, "for_all", &f.all); err != nil {
-				return err
-			}
-			if c.foreach == nil {
-				c.foreach = map[string]*foreachProgram{}
-			}
-			c.foreach[header] = f
-		}
-		return c.order.Read(st, func() error {
-			return launch(f, &ForEachParams{Table: c.t, Args: words})
-		})
+func call[K, V any](c *core, st *device.Stream, body string, args Args, launch func(table.Callback[forEachParams], *forEachParams, *device.Stream) error) error {
+	program := func(header device.File) *device.Program { return c.program("foreach", foreachCU, header) }
+	return table.Call[K, V](&c.frame, st, body, args, program, func(f table.Callback[forEachParams], words [table.MaxArgs]uint64, st *device.Stream) error {
+		return launch(f, &forEachParams{Table: c.t, Args: words}, st)
 	})
 }
 
@@ -119,7 +86,7 @@ func callback[K, V any](c *core, st *device.Stream, body string, args Args, laun
 //	    tile<4> g;
 //	    …warpcore::find<config>(p.table, g, key, value)…
 //	}
-func (m *Map[K, V]) Program(name, main string) *device.Program { return m.c.program(name, main) }
+func (m *Map[K, V]) Program(name, main string) *device.Program { return m.program(name, main) }
 
 // Use orders a kernel of yours with the table's own operations: queue gets the table as kernels take it, and puts work on
 // the stream; it must not call the table's methods, which wait for it. Table is good for this call alone, because the
@@ -130,45 +97,50 @@ func (m *Map[K, V]) Program(name, main string) *device.Program { return m.c.prog
 // a pair inserted, erased and inserted again counts twice. The three highest keys have four slots of their own: a
 // kernel that erases one and inserts it again may get FULL for it, though there is room for others.
 func (m *Map[K, V]) Use(st *device.Stream, room int, queue func(Table) error) error {
-	return m.c.use(st, room, queue)
+	return m.use(st, room, queue)
 }
 
 // Program is as Map.Program.
-func (m *MultiMap[K, V]) Program(name, main string) *device.Program { return m.c.program(name, main) }
+func (m *MultiMap[K, V]) Program(name, main string) *device.Program { return m.program(name, main) }
 
 // Use is as Map.Use.
 func (m *MultiMap[K, V]) Use(st *device.Stream, room int, queue func(Table) error) error {
-	return m.c.use(st, room, queue)
+	return m.use(st, room, queue)
 }
 
 func (c *core) use(st *device.Stream, room int, queue func(Table) error) error {
-	if err := family.CheckOn(c.d, st); err != nil {
+	if err := family.CheckOn(c.frame.Device, st); err != nil {
 		return err
 	}
 	if room < 0 {
 		return fmt.Errorf("warpcore: room for %d pairs", room)
 	}
-	return c.locked(func() error {
-		return c.order.Write(st, func() error {
-			if c.filled+int64(room) > c.limit() {
-				if _, err := c.look(st); err != nil {
-					return err
-				}
-				if c.filled+int64(room) > c.limit() {
-					why, err := c.grow(st, c.live+int64(room), false)
-					if err != nil {
-						return err
-					}
-					if why == nil && c.filled+int64(room) > c.limit() {
-						why = fmt.Errorf("%w (%s)", table.ErrMaxBytes, device.Bytes(c.opts.MaxBytes))
-					}
-					if why != nil {
-						return fmt.Errorf("warpcore: no room for %d more pairs: %w", room, why)
-					}
-				}
+	return c.frame.Writing(st, func(st *device.Stream) error {
+		if c.filled+int64(room) > c.limit() {
+			if err := c.makeRoom(st, int64(room)); err != nil {
+				return err
 			}
-			c.filled += int64(room)
-			return queue(c.t)
-		})
+		}
+		c.filled += int64(room)
+		c.foreign = true
+		return queue(c.t)
 	})
+}
+
+// makeRoom grows the table, if it must, for so many more pairs.
+func (c *core) makeRoom(st *device.Stream, room int64) error {
+	if _, err := c.look(st); err != nil || c.filled+room <= c.limit() {
+		return err
+	}
+	why, err := c.grow(st, c.live()+room, false)
+	if err != nil {
+		return err
+	}
+	if why == nil && c.filled+room > c.limit() {
+		why = table.AtMaxBytes(c.opts.MaxBytes)
+	}
+	if why != nil {
+		return fmt.Errorf("warpcore: no room for %d more pairs: %w", room, why)
+	}
+	return nil
 }

@@ -2,6 +2,7 @@
 #include "config.h" // struct config: what this table holds
 #include "layout.h"
 #include "partition.cuh"
+#include "refused.cuh"
 #include "warpcore.cuh"
 
 using namespace warpcore;
@@ -44,20 +45,17 @@ template <bool REPLACE, bool MULTI> struct InsertBatch {
         inserted += o == INSERTED || o == REUSED;
         reused += o == REUSED;
         if (p.added) at<u8>(p.added)[i] = o == INSERTED || o == REUSED;
-        if (o != FULL) return;
-        at<u64>(p.failed)[add(&counters(p.table)->failed, (u64)1)] = i;
-        if (k > (key)(C::EMPTY - C::RESERVED)) add(&counters(p.table)->side_failed, (u64)1);
+        if (p.refused) settle(p.refused, p.attempt, p.positions ? at<u32>(p.positions)[i] : i, o == FULL, &counters(p.table)->failed);
+        if (o == FULL && k > (key)(C::EMPTY - C::RESERVED)) add(&counters(p.table)->side_failed, (u64)1);
     }
-    // One pair of the batch, and its position.
+    // One pair of the batch.
     struct Pair {
         key k;
         value v;
-        u64 i;
     };
-    __device__ __forceinline__ Pair load(const InsertParams& p, u64 item, u64 end) {
-        if (item >= end) return Pair{0, value{}, 0};
-        u64 i = p.positions ? load_readonly(at<u64>(p.positions) + item) : item;
-        return Pair{input_key(p.keys, i), input_value(p.values, i), i};
+    __device__ __forceinline__ Pair load(const InsertParams& p, u64 i, u64 end) {
+        if (i >= end) return Pair{0, value{}};
+        return Pair{input_key(p.keys, i), input_value(p.values, i)};
     }
     __device__ __forceinline__ void run(const InsertParams& p) {
         InsertTile g;
@@ -71,10 +69,11 @@ template <bool REPLACE, bool MULTI> struct InsertBatch {
                 end = span_end(p.span, p.n);
             }
             for (; item < end; item += stride) {
+                if (!wanted(p.refused, p.attempt, item)) continue;
                 Pair x = load(p, item, end);
                 s.begin(p.table, x.k, x.v, p.limit);
                 while (s.round(p.table, g, true)) {}
-                done(p, x.i, s.outcome, x.k);
+                done(p, item, s.outcome, x.k);
             }
         } else {
             tile<32, true> warp;
@@ -95,15 +94,13 @@ template <bool REPLACE, bool MULTI> struct InsertBatch {
                     bool got = feed.give(!busy, item, from, later, turned);
                     key k0 = warp.shuffle(now.k, from), k1 = k0;
                     value v0 = warp.shuffle(now.v, from), v1 = v0;
-                    u64 i0 = p.positions ? warp.shuffle(now.i, from) : item, i1 = i0;
                     if (turned) {
                         k1 = warp.shuffle(next.k, from);
                         v1 = warp.shuffle(next.v, from);
-                        i1 = p.positions ? warp.shuffle(next.i, from) : item;
                     }
-                    if (got) {
+                    if (got && wanted(p.refused, p.attempt, item)) {
                         busy = true;
-                        mine = later ? i1 : i0;
+                        mine = item;
                         k = later ? k1 : k0;
                         s.begin(p.table, k, later ? v1 : v0, p.limit);
                     }

@@ -1,6 +1,7 @@
 package warpcore
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -147,7 +148,7 @@ func (x mixer) run(t testing.TB, name string, group int, seed uint64) (ops []mix
 	must(t, err)
 	must(t, k.Launch(nil, device.Grid{Blocks: 1, Threads: mixedThreads}, &mixedParams{Table: c.t, Clock: clock.Addr(), Ops: onDevice.Addr(), Each: uint64(each)}))
 	must(t, onDevice.Read(nil, ops))
-	return ops, c.check()
+	return ops, c.Check()
 }
 
 // crowd puts n other keys into the table, so that chains are long.
@@ -157,11 +158,14 @@ func crowd(t testing.TB, c *core, n int) {
 	for i := range n {
 		raw[i*c.cfg.keyBytes], raw[i*c.cfg.keyBytes+1] = byte(i), 1
 	}
-	keys, err := device.From(c.d, raw)
+	keys, err := device.From(c.frame.Device, raw)
 	must(t, err)
-	values, err := device.Make[byte](c.d, n*c.cfg.valueBytes)
+	values, err := device.Make[byte](c.frame.Device, n*c.cfg.valueBytes)
 	must(t, err)
-	must(t, c.insertOn(nil, c.kernel.insert, keys.Addr(), values.Addr(), device.Slice[bool]{}, n))
+	must(t, c.frame.Writing(nil, func(st *device.Stream) error {
+		_, why, err := c.insert(st, c.kernel.insert, table.Rows{Keys: keys.Addr(), Values: values.Addr(), N: int64(n)})
+		return errors.Join(why, err)
+	}))
 }
 
 // One key of a Map, as porcupine sees it: 0 where it is absent, else the number of its value.

@@ -118,20 +118,26 @@ type Counters struct {
 	Exported   uint64
 }
 
+func (k *Counters) live() int64 { return int64(k.Inserted - k.Erased) }
+
+// filled counts the slots with a pair or a tombstone.
+func (k *Counters) filled() int64 { return int64(k.Inserted - k.Reused) }
+
 // probesUntold is the number of windows that a look-up reads before it asks how long the longest chain is: inserts
 // that stay below do not tell.
 const probesUntold = 4
 
 // InsertParams are the parameters of insert, insert_new and insert_multi.
 type InsertParams struct {
-	Table  Table
-	Keys   uint64
-	Values uint64
-	Added  uint64 // bytes, one a position; may be 0
-	Failed uint64 // list of positions that found no slot; 0 where each finds one for sure
-	N      uint64
-	Limit  uint64 // windows an insert may read
-	// Positions, where not 0, are the N positions of the batch to insert; otherwise 0 … N-1.
+	Table   Table
+	Keys    uint64
+	Values  uint64
+	Added   uint64 // bytes, one a position; may be 0
+	Refused uint64 // bitmap of the positions that found no slot; 0 where each finds one for sure
+	N       uint64
+	Attempt uint64 // see table.Part
+	Limit   uint64 // windows an insert may read
+	// Positions, where not 0, are u32, the positions of the pairs, which then are not in the batch's order.
 	Positions uint64
 	// Span, where not 0, is how many items in a row a block takes, a multiple of 256: then the grid goes through the
 	// batch in order. Otherwise it goes in strides.
@@ -144,41 +150,11 @@ type PartitionParams struct {
 	Rows  table.Partition
 }
 
-// partitioning says when a batch is brought in the order of the table's regions before it is inserted, and how. A
-// region is so much of a table that the L2 cache of a GPU holds it beside the pairs that stream by: a compare-and-swap
-// there is five times as fast as one in memory. The numbers are for an H200 with 50 MB of L2.
-type partitioning struct {
-	minBytes    int64 // of the table: one that the L2 cache holds mostly gains nothing
-	regionBytes int64 // of the table
-	minRows     int64 // of a batch
-	regionRows  int64 // of a batch for each region, or the region is read and written for too few
-	pieceRows   int64 // that are brought in order at once, at most: so scratch memory is bounded,
-	memoryShare int64 // as is its share of the device's free memory: one in so many
-	span        int64 // Span of the insert that follows
-}
-
-var partitions = partitioning{
-	minBytes:    64 << 20,
-	regionBytes: 32 << 20,
-	minRows:     1 << 22,
-	regionRows:  1 << 18,
-	pieceRows:   1 << 27,
-	memoryShare: 8,
-	span:        16 * threads,
-}
-
-// regions is how many parts a batch of n rows is brought into before it goes into a table of the given size; 0 if it
-// is inserted as it is.
-func (p *partitioning) regions(n, bytes int64) int64 {
-	if n < p.minRows || bytes < p.minBytes {
-		return 0
-	}
-	r := (bytes + p.regionBytes - 1) / p.regionBytes
-	if r < 2 || r > table.MaxParts || min(n, p.pieceRows)/r < p.regionRows {
-		return 0
-	}
-	return r
-}
+// When batches are brought in order: see table.Regions.
+const (
+	regionsFrom = 1.28 // L2 caches
+	regionRows  = 1 << 18
+)
 
 // FindParams are the parameters of find and erase. Values and Found may be 0.
 type FindParams struct {
@@ -255,6 +231,14 @@ func windowsFor(slots int64, window int) int64 {
 		w++
 	}
 	return w
+}
+
+// primeUpTo is the largest prime up to n, or n if that is below 2.
+func primeUpTo(n int64) int64 {
+	for n > 2 && !big.NewInt(n).ProbablyPrime(0) { // exact below 2⁶⁴
+		n--
+	}
+	return n
 }
 
 // probe is the probe sequence of a key: the Go twin of warpcore::Probe.

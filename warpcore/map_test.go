@@ -290,7 +290,7 @@ func TestShortOfMemory(t *testing.T) {
 			tabletest.ShortOfMemory(t, open, func(d *device.Device, o table.Options) (table.Map[uint32, [2]uint64], error) {
 				m, err := New[uint32, [2]uint64](d, Options{Options: o})
 				if err == nil {
-					m.c.stage.Chunk = 110_000
+					m.frame.Stage.Chunk = 110_000
 				}
 				return m, err
 			}, more)

@@ -12,11 +12,15 @@ import (
 //
 // The pairs of one key stand on one probe sequence, so a key with v values costs v/Window windows to look up, and
 // inserting them costs the square of that: for keys with thousands of values it is the wrong table.
-type MultiMap[K, V any] struct{ c *core }
+type MultiMap[K, V any] struct{ *core }
 
 // NewMulti makes an empty multimap on the device; see New.
 func NewMulti[K, V any](d *device.Device, o Options) (*MultiMap[K, V], error) {
-	c, err := newTyped[K, V](d, o, true)
+	kb, vb, err := table.Widths[K, V]()
+	if err != nil {
+		return nil, err
+	}
+	c, err := newCore(d, kb, vb, o, true)
 	if err != nil {
 		return nil, err
 	}
@@ -26,18 +30,12 @@ func NewMulti[K, V any](d *device.Device, o Options) (*MultiMap[K, V], error) {
 // Insert adds n pairs, equal ones too. The table grows as it must; where it may not, *table.FullError names exactly
 // the positions that are not in.
 func (m *MultiMap[K, V]) Insert(keys []K, values []V) error {
-	if err := family.CheckLens(len(keys), len(values)); err != nil {
-		return err
-	}
-	return insertBatch(m.c, m.c.kernel.insertMulti, keys, []table.Column{table.In(keys), table.In(values), table.Out[bool](nil)}, nil)
+	return table.Insert(&m.frame, keys, values, m.insertion(m.kernel.insertMulti))
 }
 
 // InsertOn is Insert on the device. It waits for the stream, to know that every pair found its slot.
 func (m *MultiMap[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	if err := family.CheckOn(m.c.d, st, keys, values); err != nil {
-		return err
-	}
-	return m.c.insertOn(st, m.c.kernel.insertMulti, keys.Addr(), values.Addr(), device.Slice[bool]{}, keys.Len())
+	return table.InsertOn(&m.frame, st, keys, values, device.Slice[bool]{}, m.insertion(m.kernel.insertMulti))
 }
 
 // Count writes how many values each key has.
@@ -45,29 +43,26 @@ func (m *MultiMap[K, V]) Count(keys []K, counts []uint32) error {
 	if err := family.CheckLens(len(keys), len(counts)); err != nil {
 		return err
 	}
-	return m.c.batch(len(keys), []table.Column{table.In(keys), table.Out(counts)},
-		func(st *device.Stream, _, n int, addr []uint64) error {
-			return m.c.countOn(st, addr[0], addr[1], n)
-		})
+	return m.frame.Batch(len(keys), []table.Column{table.In(keys), table.Out(counts)}, func(st *device.Stream, _, n int, addr []uint64) error {
+		return m.countOn(st, addr[0], addr[1], n)
+	})
 }
 
 // CountOn is Count on the device.
 func (m *MultiMap[K, V]) CountOn(st *device.Stream, keys device.Slice[K], counts device.Slice[uint32]) error {
-	if err := family.CheckOn(m.c.d, st, keys, counts); err != nil {
+	if err := family.CheckOn(m.frame.Device, st, keys, counts); err != nil {
 		return err
 	}
-	return m.c.countOn(st, keys.Addr(), counts.Addr(), keys.Len())
+	return m.countOn(st, keys.Addr(), counts.Addr(), keys.Len())
 }
 
 func (c *core) countOn(st *device.Stream, keys, counts uint64, n int) error {
-	if n == 0 {
-		return c.locked(func() error { return nil })
-	}
-	return c.locked(func() error {
-		return c.order.Read(st, func() error {
-			p := FindAllParams{Table: c.t, Keys: keys, Counts: counts, N: uint64(n)}
-			return c.kernel.countAll.Launch(st, c.grid(int64(n)), &p)
-		})
+	return c.frame.Reading(st, func(st *device.Stream) error {
+		if n == 0 {
+			return nil
+		}
+		p := FindAllParams{Table: c.t, Keys: keys, Counts: counts, N: uint64(n)}
+		return c.kernel.countAll.Launch(st, c.grid(int64(n)), &p)
 	})
 }
 
@@ -79,7 +74,7 @@ func (c *core) chunks(n int) FindAllParams {
 
 // FindAll gives all values of each key: those of keys[i] are values[offsets[i]:offsets[i+1]], in no order.
 func (m *MultiMap[K, V]) FindAll(keys []K) (offsets []uint64, values []V, err error) {
-	in, err := device.From(m.c.d, keys)
+	in, err := device.From(m.core.frame.Device, keys)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -99,12 +94,12 @@ func (m *MultiMap[K, V]) FindAll(keys []K) (offsets []uint64, values []V, err er
 
 // FindAllOn is FindAll on the device, in slices of its own making, which the caller frees. It waits for the stream.
 func (m *MultiMap[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
-	offsets, err = device.Make[uint64](m.c.d, keys.Len()+1)
+	offsets, err = device.Make[uint64](m.core.frame.Device, keys.Len()+1)
 	if err != nil {
 		return offsets, values, err
 	}
 	_, err = m.FindAllInto(st, keys, offsets, func(n int) (device.Slice[V], error) {
-		values, err = device.Make[V](m.c.d, n)
+		values, err = device.Make[V](m.core.frame.Device, n)
 		return values, err
 	})
 	if err != nil {
@@ -122,135 +117,104 @@ func (m *MultiMap[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (off
 // filling pass reads the table again only for keys with several values). It returns that number, and waits for the stream.
 // values must not use the table.
 func (m *MultiMap[K, V]) FindAllInto(st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64], values func(n int) (device.Slice[V], error)) (int, error) {
-	c := m.c
-	if err := errors.Join(family.CheckLens(keys.Len()+1, offsets.Len()), family.CheckOn(c.d, st, keys), family.CheckOn(c.d, st, offsets)); err != nil {
+	c := m.core
+	if err := errors.Join(family.CheckLens(keys.Len()+1, offsets.Len()), family.CheckOn(c.frame.Device, st, keys), family.CheckOn(c.frame.Device, st, offsets)); err != nil {
 		return 0, err
 	}
 	n := keys.Len()
 	total := 0
-	err := c.locked(func() error {
-		return c.order.Write(st, func() error { // it uses the table's scratch memory
-			p := c.chunks(n)
-			counts, totals := align(4*int64(n)), align(8*int64(p.Chunks))
-			base, err := c.reserve(counts + totals + int64(c.cfg.valueBytes)*int64(n) + 256)
-			if err != nil {
+	err := c.frame.Writing(st, func(st *device.Stream) error { // it uses the table's scratch memory
+		p := c.chunks(n)
+		counts, totals := table.Align(4*int64(n)), table.Align(8*int64(p.Chunks))
+		mem, err := c.frame.Scratch(counts + totals + int64(c.cfg.valueBytes)*int64(n) + 256)
+		if err != nil {
+			return err
+		}
+		base := mem.Addr()
+		p.Table, p.Keys, p.Offsets = c.t, keys.Addr(), offsets.Addr()
+		p.Counts, p.Totals, p.Stash = base, base+uint64(counts), base+uint64(counts+totals)
+		if n > 0 {
+			if err := c.kernel.countAll.Launch(st, c.grid(int64(n)), &p); err != nil {
 				return err
 			}
-			p.Table, p.Keys, p.Offsets = c.t, keys.Addr(), offsets.Addr()
-			p.Counts, p.Totals, p.Stash = base, base+uint64(counts), base+uint64(counts+totals)
-			if n > 0 {
-				if err := c.kernel.countAll.Launch(st, c.grid(int64(n)), &p); err != nil {
-					return err
-				}
-				if err := c.kernel.sumChunks.Launch(st, c.grid(32*int64(p.Chunks)), &p); err != nil {
-					return err
-				}
-			}
-			if err := c.kernel.scanTotals.Launch(st, device.Grid{Blocks: 1, Threads: threads}, &p); err != nil {
+			if err := c.kernel.sumChunks.Launch(st, c.grid(32*int64(p.Chunks)), &p); err != nil {
 				return err
 			}
-			var last [1]uint64
-			if err := offsets.Slice(n, n+1).Read(st, last[:]); err != nil {
-				return err
-			}
-			total = int(last[0])
-			out, err := values(total)
-			if err != nil {
-				return err
-			}
-			if err := errors.Join(family.CheckLens(total, out.Len()), out.On(c.d)); err != nil {
-				return err
-			}
-			if n == 0 {
-				return nil
-			}
-			p.Values = out.Addr()
-			if err := c.kernel.fillAll.Launch(st, c.grid(32*int64(p.Chunks)), &p); err != nil {
-				return err
-			}
-			return st.SyncOf(c.d)
-		})
+		}
+		if err := c.kernel.scanTotals.Launch(st, device.Grid{Blocks: 1, Threads: table.Threads}, &p); err != nil {
+			return err
+		}
+		var last [1]uint64
+		if err := offsets.Slice(n, n+1).Read(st, last[:]); err != nil {
+			return err
+		}
+		total = int(last[0])
+		out, err := values(total)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(family.CheckLens(total, out.Len()), out.On(c.frame.Device)); err != nil {
+			return err
+		}
+		if n == 0 {
+			return nil
+		}
+		p.Values = out.Addr()
+		if err := c.kernel.fillAll.Launch(st, c.grid(32*int64(p.Chunks)), &p); err != nil {
+			return err
+		}
+		return st.SyncOf(c.frame.Device)
 	})
 	return total, err
 }
 
 // Delete removes all values of each key. deleted[i] tells whether position i removed any; it may be nil. The count is
 // of pairs.
-func (m *MultiMap[K, V]) Delete(keys []K, deleted []bool) (int, error) {
-	if err := family.CheckLens(len(keys), table.OptionalLen(deleted)); err != nil {
-		return 0, err
-	}
-	c, n := m.c, 0
-	err := c.batch(len(keys), []table.Column{table.In(keys), table.Out(deleted)},
-		func(st *device.Stream, _, items int, addr []uint64) error {
-			return c.locked(func() error {
-				return c.order.Write(st, func() error {
-					before, err := c.look(st)
-					if err != nil {
-						return err
-					}
-					if err := c.find(st, c.kernel.eraseMulti, addr[0], 0, addr[1], int64(items)); err != nil {
-						return err
-					}
-					after, err := c.look(st)
-					n += int(after.Erased - before.Erased)
-					return err
-				})
-			})
-		})
+func (m *MultiMap[K, V]) Delete(keys []K, deleted []bool) (n int, err error) {
+	_, err = table.Delete(&m.frame, keys, deleted, func(st *device.Stream, b table.Rows) error {
+		if _, err := m.look(st); err != nil {
+			return err
+		}
+		before := m.counters.Seen.Erased
+		if err := m.erase(st, b); err != nil {
+			return err
+		}
+		_, err := m.look(st)
+		n += int(m.counters.Seen.Erased - before)
+		return err
+	})
 	return n, err
 }
 
 // DeleteOn is Delete on the device.
 func (m *MultiMap[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	if err := family.CheckOn(m.c.d, st, keys, table.Optional(deleted)); err != nil {
-		return err
-	}
-	return m.c.findOn(st, m.c.kernel.eraseMulti, keys.Addr(), 0, deleted.Addr(), keys.Len())
+	return table.DeleteOn(&m.frame, st, keys, deleted, m.erase)
 }
 
 // Keys exports each key once, in no order.
 func (m *MultiMap[K, V]) Keys() (keys []K, err error) {
-	c := m.c
-	err = c.locked(func() error {
-		st := c.d.Stream()
-		return c.order.Write(st, func() error {
-			if _, err := c.look(st); err != nil {
-				return err
-			}
-			k, err := device.Make[K](c.d, int(c.live))
-			if err != nil {
-				return err
-			}
-			defer k.Free()
-			n, err := c.exporting(st, c.kernel.distinct, SlotsParams{Keys: k.Addr(), Limit: uint64(c.live)})
-			if err != nil {
-				return err
-			}
-			keys, err = k.Slice(0, int(n)).Host(st)
+	c := m.core
+	err = c.frame.Writing(nil, func(st *device.Stream) error {
+		live, err := c.look(st)
+		if err != nil {
 			return err
-		})
+		}
+		k, err := table.Make[K](&c.frame, live)
+		if err != nil {
+			return err
+		}
+		defer k.Free()
+		n, err := c.exporting(st, c.kernel.distinct, SlotsParams{Keys: k.Addr(), Limit: uint64(live)})
+		if err != nil {
+			return err
+		}
+		keys, err = k.Slice(0, int(n)).Host(st)
+		return err
 	})
 	return keys, err
 }
 
-// Len counts the pairs.
-func (m *MultiMap[K, V]) Len() (int, error) { return m.c.length() }
-
-// Clear removes all pairs and keeps the capacity. It queues and returns.
-func (m *MultiMap[K, V]) Clear() error { return m.c.clear() }
-
 // All exports every pair, in no order.
-func (m *MultiMap[K, V]) All() ([]K, []V, error) { return all[K, V](m.c) }
-
-// Stats measures the table. Cost: a walk from every pair's first window to its slot.
-func (m *MultiMap[K, V]) Stats() (table.Stats, error) { return m.c.stats() }
-
-// Check downloads the table and walks its invariants. Slow.
-func (m *MultiMap[K, V]) Check() error { return m.c.check() }
-
-// Grow makes room for at least n pairs in all, and rids the table of tombstones; see Map.Grow.
-func (m *MultiMap[K, V]) Grow(n int) error { return m.c.growTo(n) }
-
-// Close frees the table's memory; idempotent.
-func (m *MultiMap[K, V]) Close() error { return m.c.close() }
+func (m *MultiMap[K, V]) All() ([]K, []V, error) {
+	return table.All[K, V](&m.frame, false, m.look, m.export)
+}

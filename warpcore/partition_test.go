@@ -1,11 +1,11 @@
 package warpcore
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/testenv"
@@ -14,15 +14,15 @@ import (
 	"github.com/warpmap/warpmap/table/tabletest"
 )
 
-// tinyPartitions brings every batch of a few pairs in order, by regions of a few windows, in pieces.
-var tinyPartitions = partitioning{minBytes: 1, regionBytes: 4 << 10, minRows: 2, regionRows: 1, pieceRows: 200, memoryShare: 8, span: threads}
+// tinyRegions brings every batch of a few pairs in order, by regions of a few windows, in pieces.
+var tinyRegions = table.Regions{MinBytes: 1, RegionBytes: 4 << 10, MinRows: 2, RegionRows: 1, PieceRows: 200, MemoryShare: 8, Span: table.Threads}
 
 // partitioned makes maps that partition as the rule says.
-func partitioned[K, V any](rule partitioning, layout Layout) tabletest.Maker[K, V] {
+func partitioned[K, V any](rule table.Regions, layout Layout) tabletest.Maker[K, V] {
 	return func(d *device.Device, o table.Options) (table.Map[K, V], error) {
 		m, err := New[K, V](d, Options{Options: o, Layout: layout})
 		if err == nil {
-			m.c.partitions = rule
+			m.regions = rule
 		}
 		return m, err
 	}
@@ -41,9 +41,9 @@ func TestPartitionedInserts(t *testing.T) {
 			for i, o := range []table.Options{{}, {Capacity: 3000}, {Capacity: 3000, LoadFactor: 1, Seed: 3}, {MaxBytes: 64 << 10, LoadFactor: 1}, {Capacity: 3000, Hash: kernel.HashIdentity}} {
 				t.Run(fmt.Sprint(i), func(t *testing.T) {
 					seed := uint64(i)
-					tabletest.Churn(t, d, partitioned[uint32, uint32](tinyPartitions, Auto), o, seed, 30, 2500)
-					tabletest.Churn(t, d, partitioned[uint64, uint64](tinyPartitions, SoA), o, seed, 30, 2500)
-					tabletest.Churn(t, d, partitioned[uint32, [2]uint64](tinyPartitions, AoS), o, seed, 30, 2500)
+					tabletest.Churn(t, d, partitioned[uint32, uint32](tinyRegions, Auto), o, seed, 30, 2500)
+					tabletest.Churn(t, d, partitioned[uint64, uint64](tinyRegions, SoA), o, seed, 30, 2500)
+					tabletest.Churn(t, d, partitioned[uint32, [2]uint64](tinyRegions, AoS), o, seed, 30, 2500)
 				})
 			}
 		})
@@ -56,8 +56,8 @@ func TestPartitionedInsertsUnderStress(t *testing.T) {
 		must(t, err)
 		return d
 	}
-	rule := tinyPartitions
-	rule.regionBytes = 512
+	rule := tinyRegions
+	rule.RegionBytes = 512
 	tabletest.Stress(t, open, partitioned[uint32, uint32](rule, Auto), table.Options{Capacity: 300, LoadFactor: 1}, 10)
 	tabletest.Stress(t, open, partitioned[uint64, uint32](rule, SoA), table.Options{Capacity: 300, LoadFactor: 1}, 10)
 }
@@ -68,9 +68,9 @@ func TestPartitionedInPieces(t *testing.T) {
 	for _, capacity := range []int{0, 300_000} {
 		m, err := New[uint32, uint64](d, Options{Options: table.Options{Capacity: capacity}})
 		must(t, err)
-		rule := tinyPartitions
-		rule.regionBytes, rule.pieceRows = 32<<10, 30_000
-		m.c.partitions = rule
+		rule := tinyRegions
+		rule.RegionBytes, rule.PieceRows = 32<<10, 30_000
+		m.regions = rule
 		rng := rand.New(rand.NewPCG(uint64(capacity), 1))
 		keys, values := make([]uint32, 200_001), make([]uint64, 200_001)
 		for i := range keys {
@@ -78,8 +78,8 @@ func TestPartitionedInPieces(t *testing.T) {
 			values[i] = uint64(keys[i]) * 3
 		}
 		must(t, m.Insert(keys, values))
-		if capacity > 0 && m.c.ordered.Len() == 0 {
-			t.Error("no batch was brought in order")
+		if s, err := m.Stats(); err != nil || capacity > 0 && s.ScratchBytes < 30_000*12 {
+			t.Errorf("no batch was brought in order: %+v, %v", s, err)
 		}
 		must(t, m.Check())
 		clear(values)
@@ -101,24 +101,43 @@ func TestRegionsAreWindowsInARow(t *testing.T) {
 	m, err := New[uint64, uint32](d, Options{Options: table.Options{Capacity: 20_000, Seed: 5}, Layout: SoA})
 	must(t, err)
 	defer m.Close()
-	c := m.c
-	c.partitions = tinyPartitions
-	c.partitions.pieceRows = 1 << 20
+	c := m.core
+	c.regions = tinyRegions
+	c.regions.PieceRows = 1 << 20
 	rng := rand.New(rand.NewPCG(1, 2))
 	keys := make([]uint64, 5000)
 	for i := range keys {
 		keys[i] = rng.Uint64() >> rng.UintN(64)
 	}
-	must(t, m.Insert(keys, make([]uint32, len(keys))))
-	regions := c.partitions.regions(int64(len(keys)), int64(c.mem.Len()))
-	piece, counters, orderedKeys, _ := c.reserveOrdered(int64(len(keys)), regions)
-	if regions < 10 || piece != int64(len(keys)) {
-		t.Fatalf("%d regions, pieces of %d rows", regions, piece)
+	in, err := device.From(d, keys)
+	must(t, err)
+	values, err := device.Make[uint32](d, len(keys))
+	must(t, err)
+	regions := c.regions.Count(int64(len(keys)), int64(c.mem.Len()))
+	var starts, got []uint64
+	must(t, c.frame.Writing(nil, func(st *device.Stream) error {
+		var rows *table.Partition
+		done, err := c.kernel.partition.InOrder(&c.frame, st, &c.regions, table.Rows{Keys: in.Addr(), Values: values.Addr(), N: int64(len(keys))}, 8, 4, regions, false,
+			func(r table.Partition) (*PartitionParams, *table.Partition) {
+				q := &PartitionParams{Table: c.t, Rows: r}
+				rows = &q.Rows
+				return q, rows
+			}, func(o table.Ordered) error {
+				must(t, st.Sync())
+				words := func(addr uint64, n int64) []uint64 { // the CPU device's memory is ours
+					return slices.Clone(unsafe.Slice(*(**uint64)(unsafe.Pointer(&addr)), n))
+				}
+				got, starts = words(o.Rows.Keys, o.Rows.N), words(rows.Starts, regions+1)
+				return nil
+			})
+		if !done {
+			t.Error("too little memory")
+		}
+		return err
+	}))
+	if regions < 10 || len(got) != len(keys) {
+		t.Fatalf("%d regions, a piece of %d rows", regions, len(got))
 	}
-	got, err := device.View[uint64](c.ordered, int(orderedKeys-c.ordered.Addr()), len(keys)).Host(nil)
-	must(t, err)
-	starts, err := counters.Slice(int(regions), int(2*regions+1)).Host(nil)
-	must(t, err)
 	last := uint64(0)
 	for r := range regions {
 		most := last
@@ -140,9 +159,14 @@ func TestRegionsAreWindowsInARow(t *testing.T) {
 		t.Error("the keys in order are not those of the batch")
 	}
 
-	before := c.ordered
+	scratch := func() int64 {
+		s, err := m.Stats()
+		must(t, err)
+		return s.ScratchBytes
+	}
+	before := scratch()
 	must(t, m.Insert(keys[:100], make([]uint32, 100)))
-	if c.ordered != before || len(c.retired) > 0 {
+	if scratch() != before {
 		t.Error("a small batch took other memory")
 	}
 	more := make([]uint64, 10_000)
@@ -150,18 +174,12 @@ func TestRegionsAreWindowsInARow(t *testing.T) {
 		more[i] = rng.Uint64()
 	}
 	must(t, m.Insert(more, make([]uint32, len(more))))
-	if c.ordered == before || !slices.Equal(c.retired, []device.Slice[byte]{before}) {
-		t.Error("a larger batch took no larger memory")
+	if now := scratch(); now < before+5000*12 || now > 4*before {
+		t.Errorf("a larger batch took %d bytes in all, before it was %d: the smaller memory was not freed, or none was taken", now, before)
 	}
-	_, err = m.Len()
-	must(t, err)
-	if len(c.retired) > 0 || !errors.Is(before.On(d), device.ErrFreed) {
-		t.Error("the smaller memory was not freed")
-	}
-	now := c.ordered
 	must(t, m.Grow(100_000))
-	if c.ordered.Len() > 0 || !errors.Is(now.On(d), device.ErrFreed) {
-		t.Error("growing did not free the memory")
+	if now := scratch(); now >= before {
+		t.Errorf("growing left %d bytes", now)
 	}
 	must(t, m.Check())
 }
@@ -171,30 +189,12 @@ func TestPartitionWithoutMemory(t *testing.T) {
 	m, err := New[uint32, uint32](openCPU(t), Options{Options: table.Options{Capacity: 5000}})
 	must(t, err)
 	defer m.Close()
-	m.c.partitions = tinyPartitions
-	m.c.partitions.memoryShare = 1 << 50
+	m.regions = tinyRegions
+	m.regions.MemoryShare = 1 << 50
 	keys := sequence(0, 4000)
 	must(t, m.Insert(keys, keys))
-	if n, err := m.Len(); n != len(keys) || err != nil || m.c.ordered.Len() > 0 {
-		t.Errorf("%d pairs, %v, with %d bytes of memory", n, err, m.c.ordered.Len())
+	if s, err := m.Stats(); s.Len != len(keys) || err != nil || s.ScratchBytes > 1<<14 {
+		t.Errorf("%+v, %v", s, err)
 	}
 	must(t, m.Check())
-}
-
-// Small batches, small tables and thin batches are inserted as they are.
-func TestWhatIsPartitioned(t *testing.T) {
-	r := partitions
-	for _, c := range []struct{ n, bytes, want int64 }{
-		{r.minRows, r.minBytes, 2},
-		{r.minRows - 1, r.minBytes, 0},
-		{r.minRows, r.minBytes - 1, 0},
-		{100_000_000, 1 << 30, 32},
-		{r.regionRows * 32, 1 << 30, 32},
-		{r.regionRows*32 - 1, 1 << 30, 0},
-		{1 << 30, r.regionBytes * table.MaxParts * 2, 0},
-	} {
-		if got := r.regions(c.n, c.bytes); got != c.want {
-			t.Errorf("%d rows into %d bytes: %d regions, want %d", c.n, c.bytes, got, c.want)
-		}
-	}
 }

@@ -60,7 +60,7 @@ func TestProbeTwin(t *testing.T) {
 				}
 				testenv.Require(t, "cuda", err)
 				defer d.Close()
-				c := &core{d: d, cfg: cfg, opts: Options{InsertGroup: 1, FindGroup: 1}}
+				c := &core{cfg: cfg, opts: Options{InsertGroup: 1, FindGroup: 1}}
 				p := c.program("probe", probeKernel)
 				p.Layouts = append(p.Layouts, probeTestParams{}, probeStep{})
 				m, err := d.Compile(p)
@@ -147,7 +147,7 @@ func TestStatsCountProbes(t *testing.T) {
 	}
 	s, err := m.Stats()
 	must(t, err)
-	im := imageOf(t, m.c)
+	im := imageOf(t, m.core)
 	var want [16]int
 	sum, live, most := 0, 0, 0
 	im.each(func(side bool, slot, key uint64) {

@@ -1,0 +1,15 @@
+package device
+
+import "errors"
+
+// Bind is KernelOf into a variable: errors.Join of several tells all that a module lacks.
+func Bind[P any](m *Module, name string, k *Kernel[P]) (err error) {
+	*k, err = KernelOf[P](m, name)
+	return err
+}
+
+// IsOutOfMemory tells whether the error is, or wraps, an *OutOfMemoryError.
+func IsOutOfMemory(err error) bool {
+	var e *OutOfMemoryError
+	return errors.As(err, &e)
+}

@@ -1,0 +1,368 @@
+package table
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/warpmap/warpmap/device"
+)
+
+// Frame is what a table has beside its algorithm: the device, a lock, the order of its operations on several streams,
+// staging for Go slices, and memory that batches need in passing. A family's table has one, and calls it; it knows nothing of
+// the family but its name.
+//
+// The lock is held while a call decides and queues. It guards the frame and whatever the family keeps beside it.
+type Frame struct {
+	Device *device.Device
+	Family Family
+
+	order   Order
+	Stage   Stage // carries Go slices
+	closed  bool
+	opened  uint64             // its number among the open tables
+	scratch device.Slice[byte] // see Scratch
+	refused device.Slice[byte] // see bitmap
+	// ordered is where batches are brought in order; kept for the next. retired were too small for one: they may be in use
+	// until the table is looked at.
+	ordered   device.Slice[byte]
+	retired   []device.Slice[byte]
+	callbacks map[string]any // compiled, by their text: see Callbacks
+}
+
+// Open makes the frame of a table of that family on the device.
+func (f *Frame) Open(family Family, d *device.Device) (err error) {
+	if d == nil {
+		return fmt.Errorf("%s: no device (see device.Open)", family)
+	}
+	f.Device, f.Family = d, family
+	f.order.Init(d)
+	f.Stage.Init(d)
+	if f.refused, err = device.Make[byte](d, leastPart/8); err != nil {
+		return err
+	}
+	if err := f.refused.Fill(nil, 0); err != nil {
+		f.refused.Free()
+		return err
+	}
+	f.opened = opened.add(d)
+	return nil
+}
+
+// Locked runs do with the table's lock held, unless the table is closed.
+func (f *Frame) Locked(do func() error) error {
+	f.order.Lock()
+	defer f.order.Unlock()
+	if f.closed {
+		return fmt.Errorf("%s: %w", f.Family, ErrClosed)
+	}
+	return do()
+}
+
+// Guard runs do with the table's lock held, closed or not.
+func (f *Frame) Guard(do func()) {
+	f.order.Lock()
+	defer f.order.Unlock()
+	do()
+}
+
+// Reading runs queue with the lock held: it puts work on the stream (nil: the device's own) that only reads the table.
+func (f *Frame) Reading(st *device.Stream, queue func(st *device.Stream) error) error {
+	return f.Locked(func() error {
+		return f.order.Read(st, func() error { return queue(f.order.stream(st)) })
+	})
+}
+
+// Writing runs queue with the lock held: it puts work on the stream (nil: the device's own) that changes the table, or uses
+// its scratch memory or its counters.
+func (f *Frame) Writing(st *device.Stream, queue func(st *device.Stream) error) error {
+	return f.Locked(func() error {
+		return f.order.Write(st, func() error { return queue(f.order.stream(st)) })
+	})
+}
+
+// Batch carries Go slices to op, chunk by chunk: see Stage.Run.
+func (f *Frame) Batch(n int, cols []Column, op ChunkOp) error {
+	if err := f.Locked(func() error { return nil }); err != nil {
+		return err
+	}
+	err := f.Stage.Run(n, cols, op)
+	if errors.Is(err, ErrClosed) && err == ErrClosed { // closed since
+		err = fmt.Errorf("%s: %w", f.Family, err)
+	}
+	return err
+}
+
+// Threads is the number of threads of a block, for kernels that take an item to a lane.
+const Threads = 256
+
+// Grid covers n items. A GPU gets no more blocks than so many for each multiprocessor, and its threads go on in strides; on
+// the CPU each lane has one item, so that lanes in a row touch memory in a row.
+func (f *Frame) Grid(n, blocks int64) device.Grid {
+	g := device.GridFor(n, Threads)
+	if info := f.Device.Info(); info.CUDA() {
+		g.Blocks = min(g.Blocks, int64(info.Multiprocessors)*blocks)
+	}
+	return g
+}
+
+// Spanned covers n items by blocks that take span items in a row.
+func Spanned(n, span int64) device.Grid {
+	return device.Grid{Blocks: max(1, (n+span-1)/span), Threads: Threads}
+}
+
+// Align rounds up to where a column may begin.
+func Align(bytes int64) int64 { return (bytes + 255) &^ 255 }
+
+// Make is device.Make. Where memory is short, the table first gives back what it keeps for the next batch, and the device what
+// it keeps for staging. The caller is in Writing.
+func Make[T any](f *Frame, n int64) (device.Slice[T], error) {
+	s, err := device.Make[T](f.Device, int(n))
+	if device.IsOutOfMemory(err) {
+		f.Spare()
+		ReleaseStaging(f.Device)
+		s, err = device.Make[T](f.Device, int(n))
+	}
+	return s, err
+}
+
+// Scratch gives memory that lasts until the next Scratch. The caller is in Writing, and waits for its work before it ends.
+func (f *Frame) Scratch(bytes int64) (device.Slice[byte], error) {
+	if int64(f.scratch.Len()) < bytes {
+		release(&f.scratch)
+		s, err := Make[byte](f, bytes)
+		if err != nil {
+			return s, err
+		}
+		f.scratch = s
+	}
+	return f.scratch, nil
+}
+
+// Spare gives back the memory that is kept for the next batch, and waits for what uses it: a table that grows may need it
+// more.
+func (f *Frame) Spare() {
+	f.Looked()
+	release(&f.ordered)
+	release(&f.scratch)
+}
+
+// Looked says that the host has waited for all that used the table's memory.
+func (f *Frame) Looked() {
+	for i := range f.retired {
+		release(&f.retired[i])
+	}
+	f.retired = nil
+}
+
+func release[T any](s *device.Slice[T]) {
+	if s.Len() > 0 {
+		s.Free()
+	}
+	*s = device.Slice[T]{}
+}
+
+// Tell completes Stats that have Len and Capacity: the load factor, memory in passing, and probe lengths by a histogram of
+// len(Stats.Probes) bins with the sum of all behind them. nil: every look-up that hits reads once.
+func (f *Frame) Tell(s *Stats, histogram []uint64) {
+	s.LoadFactor = float64(s.Len) / float64(s.Capacity)
+	s.ScratchBytes = int64(f.scratch.Len() + f.ordered.Len() + f.refused.Len())
+	for _, r := range f.retired {
+		s.ScratchBytes += int64(r.Len())
+	}
+	onDevice, pinned := StagingBytes(f.Device)
+	s.StagingBytes = onDevice + pinned
+	sum := uint64(s.Len)
+	if s.Probes[0] = s.Len; histogram != nil {
+		for i := range s.Probes {
+			s.Probes[i] = int(histogram[i])
+		}
+		sum = histogram[len(s.Probes)]
+	}
+	if s.Len > 0 {
+		s.MeanProbes = float64(sum) / float64(s.Len)
+	}
+}
+
+// Count is a table's Len: look waits for the stream and counts.
+func (f *Frame) Count(look func(*device.Stream) (int64, error)) (n int, err error) {
+	err = f.Reading(nil, func(st *device.Stream) error {
+		live, err := look(st)
+		n = int(live)
+		return err
+	})
+	return n, err
+}
+
+// GrowTo is a table's Grow to n items in all: grow makes the room.
+func (f *Frame) GrowTo(n int, grow func(st *device.Stream) error) error {
+	if n < 0 || n > 1<<46 {
+		return fmt.Errorf("%s: grow to %d pairs (want 0 to 2⁴⁶)", f.Family, n)
+	}
+	return f.Writing(nil, grow)
+}
+
+// AtMaxBytes is why a table does not grow.
+func AtMaxBytes(limit int64) error { return fmt.Errorf("%w (%s)", ErrMaxBytes, device.Bytes(limit)) }
+
+// NoRoomFor is the error of a Grow to n pairs that would take so many bytes.
+func (f *Frame) NoRoomFor(n int, bytes, limit int64) error {
+	return fmt.Errorf("%s: room for %d pairs takes %s: %w", f.Family, n, device.Bytes(bytes), AtMaxBytes(limit))
+}
+
+// Shut is a table's Close: it waits for all work on the table, and frees the frame's memory; free frees the family's. A second
+// call does nothing.
+func (f *Frame) Shut(free func() error) error {
+	defer f.Stage.Close() // without the lock, which a batch that holds the stage may wait for
+	f.order.Lock()
+	defer f.order.Unlock()
+	if f.closed || f.Device == nil {
+		return nil
+	}
+	f.closed = true
+	opened.remove(f.opened)
+	err := f.order.Idle()
+	f.order.Close()
+	f.Spare()
+	release(&f.refused)
+	if e := free(); err == nil {
+		err = e
+	}
+	if errors.Is(err, device.ErrClosed) {
+		return nil // the device freed all
+	}
+	return err
+}
+
+// Counters is a struct of counts in device memory, to which kernels add, and what the host last saw of it.
+type Counters[T any] struct {
+	Seen T
+
+	mem  device.Slice[T]
+	host device.Host[T]
+}
+
+// Make makes the counters, all 0.
+func (c *Counters[T]) Make(d *device.Device) (err error) {
+	var zero T
+	c.Seen = zero
+	if c.host, err = device.MakeHost[T](d, 1); err != nil {
+		return err
+	}
+	if c.mem, err = device.Make[T](d, 1); err == nil {
+		err = c.mem.Fill(nil, 0)
+	}
+	if err != nil {
+		c.Free()
+	}
+	return err
+}
+
+// Addr is the counters' device address.
+func (c *Counters[T]) Addr() uint64 { return c.mem.Addr() }
+
+// Look waits for the stream, and reads the counters into Seen.
+func (c *Counters[T]) Look(d *device.Device, st *device.Stream) error {
+	err := errors.Join(c.mem.ReadAsync(st, c.host, 1), st.SyncOf(d))
+	if err == nil {
+		c.Seen = c.host.Slice()[0]
+	}
+	return err
+}
+
+// Set writes Seen back.
+func (c *Counters[T]) Set(st *device.Stream) error { return c.mem.Write(st, []T{c.Seen}) }
+
+// Clear sets all to 0.
+func (c *Counters[T]) Clear(st *device.Stream) error {
+	var zero T
+	c.Seen = zero
+	return c.mem.Fill(st, 0)
+}
+
+// Free frees the memory. Counters that were not made have none.
+func (c *Counters[T]) Free() (err error) {
+	if c.mem.Len() > 0 {
+		err = c.mem.Free()
+	}
+	if c.host.Len() > 0 {
+		err = errors.Join(err, c.host.Free())
+	}
+	c.mem, c.host = device.Slice[T]{}, device.Host[T]{}
+	return err
+}
+
+// Histogram gives so many words of u64 that launch's kernel adds to, at the address it is given; they begin as 0. The caller is
+// in Writing.
+func (f *Frame) Histogram(st *device.Stream, words int, launch func(addr uint64) error) ([]uint64, error) {
+	mem, err := f.Scratch(8 * int64(words))
+	if err != nil {
+		return nil, err
+	}
+	h := device.View[uint64](mem, 0, words)
+	if err := errors.Join(h.Fill(st, 0), launch(h.Addr())); err != nil {
+		return nil, err
+	}
+	return h.Host(st)
+}
+
+// opened are the tables that are not closed.
+var opened openTables
+
+type openTables struct {
+	mu    sync.Mutex
+	last  uint64
+	where map[uint64]openTable
+}
+
+type openTable struct {
+	d   *device.Device
+	pcs [6]uintptr
+}
+
+func (o *openTables) add(d *device.Device) uint64 {
+	x := openTable{d: d}
+	runtime.Callers(3, x.pcs[:])
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.where == nil {
+		o.where = map[uint64]openTable{}
+	}
+	o.last++
+	o.where[o.last] = x
+	return o.last
+}
+
+func (o *openTables) remove(number uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.where, number)
+}
+
+// OpenTables lists the device's tables that are not closed, by where they were made: for tests that forget none. A table of a device
+// that is closed is still open.
+func OpenTables(d *device.Device) (list []string) {
+	opened.mu.Lock()
+	defer opened.mu.Unlock()
+	for _, x := range opened.where {
+		if x.d != d {
+			continue
+		}
+		frames, calls := runtime.CallersFrames(x.pcs[:]), []string{}
+		for {
+			c, more := frames.Next()
+			if c.Line > 0 {
+				calls = append(calls, fmt.Sprintf("%s:%d", c.File, c.Line))
+			}
+			if !more {
+				break
+			}
+		}
+		list = append(list, strings.Join(calls, " < "))
+	}
+	slices.Sort(list)
+	return list
+}

@@ -1,0 +1,137 @@
+package table
+
+import (
+	"math"
+
+	"github.com/warpmap/warpmap/device"
+)
+
+// Regions says when a batch is brought in the order of the table's regions before it is inserted, and how. A region is so
+// much of a table that the L2 cache of a GPU holds it beside the pairs that stream by: a compare-and-swap there is
+// five times as fast as one in memory.
+type Regions struct {
+	MinBytes    int64 // of the table: one that the L2 cache holds mostly gains nothing
+	RegionBytes int64 // of the table
+	MinRows     int64 // of a batch
+	RegionRows  int64 // of a batch for each region, or the region is read and written for too few
+	PieceRows   int64 // that are brought in order at once, at most: so scratch memory is bounded,
+	MemoryShare int64 // as is its share of the device's free memory: one in so many
+	Span        int64 // how many rows in a row a block of the insert takes, so that blocks go through the regions in order
+}
+
+// RegionsFor are the regions for a device. minShare is MinBytes, in L2 caches; the shares are by trial on an H200, whose driver
+// tells of 50 MB.
+func RegionsFor(info device.Info, minShare float64, regionRows int64) Regions {
+	r := Regions{
+		MinBytes: int64(minShare * float64(info.L2)), RegionBytes: info.L2 * 16 / 25, MinRows: 1 << 22, RegionRows: regionRows,
+		PieceRows: 1 << 27, MemoryShare: 8, Span: 16 * Threads,
+	}
+	if !info.CUDA() || info.L2 == 0 {
+		r.MinRows = math.MaxInt64 // where fibers cost more than memory
+	}
+	return r
+}
+
+// Count is how many parts a batch of n rows is brought into before it goes into a table of the given size; 0 if it is inserted as
+// it is.
+func (r *Regions) Count(n, bytes int64) int64 {
+	if n < r.MinRows || bytes < r.MinBytes {
+		return 0
+	}
+	count := (bytes + r.RegionBytes - 1) / r.RegionBytes
+	if count < 2 || count > MaxParts || min(n, r.PieceRows)/count < r.RegionRows {
+		return 0
+	}
+	return count
+}
+
+// Ordered is a piece of a batch in the order of regions, to be inserted by a grid of Spanned(Rows.N, Span).
+type Ordered struct {
+	Rows      Rows
+	Positions uint64 // u32: where in the batch each row was; 0 if not asked for
+	Span      int64
+}
+
+// InOrder brings a batch in the order of so many regions, piece by piece, and calls insert for each; done is false if there is too
+// little memory: then nothing was queued. params gives a kernel's parameters, and the Partition in them. It does not wait. The
+// caller is in Writing, so that the operations that use the memory are one behind the other, on whatever streams they are.
+func (k Partitioner[P]) InOrder(f *Frame, st *device.Stream, rule *Regions, b Rows, keyBytes, valueBytes int, regions int64, positions bool,
+	params func(rows Partition) (*P, *Partition), insert func(o Ordered) error) (done bool, err error) {
+	positionBytes := 0
+	if positions {
+		positionBytes = 4
+	}
+	columns := [3]int64{int64(keyBytes), int64(valueBytes), int64(positionBytes)}
+	words := PartitionWords(int(regions))
+	place := func(piece int64) (at [3]uint64, end int64) {
+		end = Align(8 * int64(words))
+		for i, bytes := range columns {
+			at[i] = uint64(end)
+			end += Align(piece * bytes)
+		}
+		return at, end
+	}
+	piece, ok := f.reserveOrdered(rule, b.N, regions, columns[0]+columns[1]+columns[2], func(piece int64) int64 { _, end := place(piece); return end })
+	if !ok {
+		return false, nil
+	}
+	at, _ := place(piece)
+	for i := range at {
+		at[i] += f.ordered.Addr()
+	}
+	counters := device.View[uint64](f.ordered, 0, words)
+	for first := int64(0); first < b.N; first += piece {
+		n := min(piece, b.N-first)
+		rows := Partition{Keys: b.Keys + uint64(first*columns[0]), N: uint64(n), First: uint64(first), OutKeys: at[0], Parts: uint64(regions)}
+		if b.Values != 0 {
+			rows.Values, rows.OutValues = b.Values+uint64(first*columns[1]), at[1]
+		}
+		o := Ordered{Rows: Rows{Keys: at[0], Values: rows.OutValues, N: n}, Span: rule.Span}
+		if positions {
+			rows.OutPositions, o.Positions = at[2], at[2]
+		}
+		p, in := params(rows)
+		if err := k.Run(st, counters, in, p); err != nil {
+			return true, err
+		}
+		if err := insert(o); err != nil {
+			return true, err
+		}
+	}
+	return true, nil
+}
+
+// reserveOrdered sees to memory for a piece of a batch of n rows in order; false where there is too little.
+func (f *Frame) reserveOrdered(rule *Regions, n, regions, rowBytes int64, bytes func(piece int64) int64) (piece int64, ok bool) {
+	equal := func(most int64) int64 { // pieces of a batch, of no more than most rows
+		pieces := (n + most - 1) / most
+		return (n + pieces - 1) / pieces
+	}
+	piece = equal(rule.PieceRows)
+	have := int64(f.ordered.Len())
+	if bytes(piece) <= have {
+		return piece, true
+	}
+	free, _, err := f.Device.Memory()
+	if err != nil {
+		return 0, false
+	}
+	free = max(free/rule.MemoryShare, have)
+	fit := (free - bytes(0) - 3*256) / rowBytes // less what aligning may add
+	if fit < rule.RegionRows*regions {
+		return 0, false
+	}
+	piece = equal(min(fit, rule.PieceRows))
+	if need := bytes(piece); have < need {
+		// Twice what there was, so that batches that grow little by little leave few behind.
+		s, err := device.Make[byte](f.Device, int(max(need, min(2*have, free))))
+		if err != nil {
+			return 0, false
+		}
+		if have > 0 {
+			f.retired = append(f.retired, f.ordered)
+		}
+		f.ordered = s
+	}
+	return piece, true
+}
