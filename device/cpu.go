@@ -42,14 +42,6 @@ type cpuKernel struct {
 	params int64
 }
 
-// The region of one worker thread, see kernel/host.cuh.
-const (
-	hostRegionBytes = 128 << 20
-	hostWorkerBytes = 512 << 10
-	hostStackBytes  = 64 << 10
-	hostSharedBytes = 64 << 10 // of a block's dynamic shared memory
-)
-
 // HostLaunch is what kernel/host.cuh gets of a launch. It lies in the region, outside Go's heap.
 type HostLaunch struct {
 	Params  uint64
@@ -60,16 +52,6 @@ type HostLaunch struct {
 	Threads uint32
 	Fault   uint32
 	Message [480]uint8
-}
-
-func hostDefines() []Define {
-	return []Define{
-		{"HOST_REGION_BYTES", hostRegionBytes},
-		{"HOST_WORKER_BYTES", hostWorkerBytes},
-		{"HOST_STACK_BYTES", hostStackBytes},
-		{"HOST_SHARED_BYTES", hostSharedBytes},
-		{"WARPMAP_MAX_THREADS", maxThreads},
-	}
 }
 
 func openCPU(cfg *config) (backend, error) {
@@ -265,18 +247,12 @@ func (b *cpuBackend) launch(_, kernel uintptr, g Grid, params unsafe.Pointer, n 
 	workers = int(min(int64(workers), g.Blocks))
 	seed := b.seed.Add(0x9e3779b97f4a7c15)
 
-	regions := make([]*region, 0, workers)
-	defer func() {
-		for _, r := range regions {
-			r.release()
-		}
-	}()
-	for range workers {
-		r, err := takeRegion(g.Threads)
-		if err != nil {
-			return err
-		}
-		regions = append(regions, r)
+	regions, err := takeRegions(workers, g.Threads)
+	if err != nil {
+		return err
+	}
+	defer releaseRegions(regions)
+	for _, r := range regions {
 		r.watchedBy(k.watch)
 	}
 	first := regions[0]
@@ -315,75 +291,6 @@ func (b *cpuBackend) close() error {
 	}
 	b.blocks = nil
 	return nil // modules stay loaded: their signal handler may stand in a chain
-}
-
-// region is the memory of one worker thread: see the picture in kernel/host.cuh. Regions are kept for the next launch.
-type region struct {
-	base    uintptr
-	threads int // stacks that are mapped so far
-	watched map[uintptr]bool
-}
-
-var regionPool struct {
-	sync.Mutex
-	free []*region
-}
-
-// Behind the worker's own struct lie, from the end of its part: the launch, the next block's number, the parameters.
-func (r *region) launch() *HostLaunch {
-	return (*HostLaunch)(pointer(uint64(r.base) + hostWorkerBytes - maxParams - 2048))
-}
-func (r *region) next() *uint64 {
-	return (*uint64)(pointer(uint64(r.base) + hostWorkerBytes - maxParams - 64))
-}
-func (r *region) params() uint64 { return uint64(r.base) + hostWorkerBytes - maxParams }
-
-func takeRegion(threads int) (*region, error) {
-	regionPool.Lock()
-	var r *region
-	if n := len(regionPool.free); n > 0 {
-		r = regionPool.free[n-1]
-		regionPool.free = regionPool.free[:n-1]
-	}
-	regionPool.Unlock()
-	if r == nil {
-		mem, err := mmap(2*hostRegionBytes, syscall.PROT_NONE)
-		if err != nil {
-			return nil, fmt.Errorf("cpu: no address space for a worker's stacks: %w", err)
-		}
-		base := (mem + hostRegionBytes - 1) &^ (hostRegionBytes - 1)
-		r = &region{base: base, watched: map[uintptr]bool{}}
-		if err := mprotect(base, hostWorkerBytes); err != nil {
-			return nil, err
-		}
-	}
-	for ; r.threads < threads; r.threads++ { // the lowest page of each stack stays a guard
-		page := uintptr(os.Getpagesize())
-		at := r.base + hostWorkerBytes + uintptr(r.threads)*hostStackBytes
-		if err := mprotect(at+page, hostStackBytes-page); err != nil {
-			return nil, fmt.Errorf("cpu: no memory for a lane's stack: %w", err)
-		}
-	}
-	return r, nil
-}
-
-func (r *region) release() {
-	regionPool.Lock()
-	regionPool.free = append(regionPool.free, r)
-	regionPool.Unlock()
-}
-
-var watchMu sync.Mutex
-
-// watchedBy makes a module's signal handler know the region.
-func (r *region) watchedBy(watch uintptr) {
-	if r.watched[watch] {
-		return
-	}
-	r.watched[watch] = true
-	watchMu.Lock()
-	defer watchMu.Unlock()
-	purego.SyscallN(watch, r.base)
 }
 
 // cxx is the system's C++ compiler.
@@ -466,29 +373,6 @@ func (c *cxx) compile(src *source) ([]byte, error) {
 
 // pointer turns an address of memory outside Go's heap into a pointer.
 func pointer(addr uint64) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&addr)) }
-
-func mmap(n int64, prot int) (uintptr, error) {
-	flags := syscall.MAP_PRIVATE | syscall.MAP_ANON | syscall.MAP_NORESERVE
-	p, _, e := syscall.Syscall6(syscall.SYS_MMAP, 0, uintptr(n), uintptr(prot), uintptr(flags), ^uintptr(0), 0)
-	if e != 0 {
-		return 0, e
-	}
-	return p, nil
-}
-
-func munmap(p uintptr, n int64) error {
-	if _, _, e := syscall.Syscall(syscall.SYS_MUNMAP, p, uintptr(n), 0); e != 0 {
-		return e
-	}
-	return nil
-}
-
-func mprotect(p, n uintptr) error {
-	if _, _, e := syscall.Syscall(syscall.SYS_MPROTECT, p, n, syscall.PROT_READ|syscall.PROT_WRITE); e != 0 {
-		return e
-	}
-	return nil
-}
 
 // memInfo reads a line of /proc/meminfo, in bytes; 0 where there is none.
 func memInfo(key string) int64 {
