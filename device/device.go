@@ -22,7 +22,7 @@ import (
 
 // Errors that callers may test for with errors.Is.
 var (
-	ErrClosed     = errors.New("device is closed")
+	ErrClosed     = errors.New("already closed")
 	ErrNoDriver   = errors.New("no CUDA driver")
 	ErrNoGPU      = errors.New("no such CUDA GPU")
 	ErrNoNVRTC    = errors.New("no NVRTC")
@@ -332,7 +332,7 @@ func (d *Device) Close() error {
 		return nil
 	}
 	d.closed = true
-	for h := range d.handles {
+	for _, h := range d.openHandles() {
 		h.shut()
 	}
 	d.liveMu.Lock()
@@ -344,8 +344,12 @@ func (d *Device) Close() error {
 			d.b.free(a.addr)
 		}
 	}
+	for _, l := range d.leaving {
+		d.b.freeEvent(l.passed)
+	}
 	clear(d.live)
 	clear(d.pinned)
+	d.leaving = nil
 	d.liveMu.Unlock()
 	return d.b.close()
 }
@@ -361,9 +365,9 @@ func (d *Device) do(call func() error) error {
 		return *lost
 	}
 	err := call()
-	var fault *FaultError
-	if err != nil && errors.As(err, &fault) {
-		d.lost.Store(&err)
+	if err != nil && errors.As(err, new(*FaultError)) {
+		lost := err
+		d.lost.CompareAndSwap(nil, &lost)
 	}
 	return err
 }
