@@ -207,14 +207,21 @@ type Kernel[P any] struct {
 	h    uintptr
 }
 
-// KernelOf finds a kernel by its name in the source.
+// KernelOf finds a kernel by its name in the source. A P of another size than the kernel's parameter is an error.
 func KernelOf[P any](m *Module, name string) (Kernel[P], error) {
 	k := Kernel[P]{d: m.d, name: m.name + "." + name}
 	err := checkLayout(reflect.TypeFor[P]())
 	if err != nil {
 		return k, err
 	}
-	return k, m.d.do(func() (err error) { k.h, err = m.d.b.kernel(m.h, name); return err })
+	var takes int64
+	if err := m.d.do(func() (err error) { k.h, takes, err = m.d.b.kernel(m.h, name); return err }); err != nil {
+		return k, err
+	}
+	if p := reflect.TypeFor[P](); takes != int64(p.Size()) {
+		return Kernel[P]{name: k.name}, fmt.Errorf("kernel %s takes %d bytes of parameters, not the %d of %v", k.name, takes, p.Size(), p)
+	}
+	return k, nil
 }
 
 // maxThreads is the most threads of a block: kernels are compiled for no more, to leave each the registers it wants.
@@ -249,9 +256,10 @@ func (k Kernel[P]) Launch(st *Stream, grid Grid, p *P) error {
 	if most := k.d.infos.Shared; grid.Shared < 0 || int64(grid.Shared) > most {
 		return fmt.Errorf("kernel %s: %d bytes of shared memory (want 0 to %d)", k.name, grid.Shared, most)
 	}
-	err := k.d.do(func() error {
-		return k.d.b.launch(k.d.handle(st), k.h, grid, unsafe.Pointer(p), int64(unsafe.Sizeof(*p)))
-	})
+	h := st.handleOn(k.d)
+	err := k.d.use(func() error {
+		return k.d.b.launch(h.h, k.h, grid, unsafe.Pointer(p), int64(unsafe.Sizeof(*p)))
+	}, h)
 	runtime.KeepAlive(p)
 	return err
 }

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,26 +28,16 @@ type cpuBackend struct {
 
 	mu      sync.Mutex
 	blocks  map[uint64]int64 // allocations and their sizes
-	events  map[uintptr]time.Time
-	next    uintptr
-	kernels []*cpuKernel // handles are indices + 1
-	modules []uintptr    // dlopen handles; a module's handle is its index + 1
+	used    int64            // their sum
+	kernels []*cpuKernel     // handles are indices + 1
+	modules []uintptr        // dlopen handles; a module's handle is its index + 1
 }
 
 type cpuKernel struct {
-	name   string
-	entry  uintptr
-	watch  uintptr
-	params int64
+	name  string
+	entry uintptr
+	watch uintptr
 }
-
-// The region of one worker thread, see kernel/host.cuh.
-const (
-	hostRegionBytes = 128 << 20
-	hostWorkerBytes = 512 << 10
-	hostStackBytes  = 64 << 10
-	hostSharedBytes = 64 << 10 // of a block's dynamic shared memory
-)
 
 // HostLaunch is what kernel/host.cuh gets of a launch. It lies in the region, outside Go's heap.
 type HostLaunch struct {
@@ -62,23 +51,13 @@ type HostLaunch struct {
 	Message [480]uint8
 }
 
-func hostDefines() []Define {
-	return []Define{
-		{"HOST_REGION_BYTES", hostRegionBytes},
-		{"HOST_WORKER_BYTES", hostWorkerBytes},
-		{"HOST_STACK_BYTES", hostStackBytes},
-		{"HOST_SHARED_BYTES", hostSharedBytes},
-		{"WARPMAP_MAX_THREADS", maxThreads},
-	}
-}
-
 func openCPU(cfg *config) (backend, error) {
 	c, err := findCXX(cfg.toolchain)
 	if err != nil {
 		return nil, err
 	}
-	total := memInfo("MemTotal")
-	b := &cpuBackend{cfg: cfg, cxx: c, blocks: map[uint64]int64{}, events: map[uintptr]time.Time{}}
+	_, total := hostMemory("/")
+	b := &cpuBackend{cfg: cfg, cxx: c, blocks: map[uint64]int64{}}
 	b.seed.Store(cfg.seed)
 	b.inf = Info{
 		Name: "cpu", Model: cpuModel(), Arch: runtime.GOARCH, Compiler: c.version,
@@ -90,22 +69,30 @@ func openCPU(cfg *config) (backend, error) {
 func (b *cpuBackend) info() Info { return b.inf }
 
 func (b *cpuBackend) memory() (free, total int64, err error) {
-	return memInfo("MemAvailable"), b.inf.Memory, nil
+	free, _ = hostMemory("/")
+	return free, b.inf.Memory, nil
 }
 
 func (b *cpuBackend) kernelHeap(int64) error { return nil }
 
+// alloc reserves memory, which the system gives when it is first touched. So the sum is bounded, too; and what is free now is asked for
+// where it may matter only, because that takes a tenth of a millisecond.
 func (b *cpuBackend) alloc(n int64) (uint64, error) {
-	if free := memInfo("MemAvailable"); free > 0 && n > free {
-		return 0, &OutOfMemoryError{"cpu", n, free}
+	free := b.inf.Memory
+	if n >= 1<<20 {
+		free, _ = hostMemory("/")
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if free = min(free, b.inf.Memory-b.used); b.inf.Memory > 0 && n > free {
+		return 0, &OutOfMemoryError{"cpu", n, max(0, free)}
 	}
 	mem, err := mmap(n, syscall.PROT_READ|syscall.PROT_WRITE)
 	if err != nil {
-		return 0, &OutOfMemoryError{"cpu", n, memInfo("MemAvailable")}
+		return 0, &OutOfMemoryError{"cpu", n, max(0, free)}
 	}
-	b.mu.Lock()
 	b.blocks[uint64(mem)] = n
-	b.mu.Unlock()
+	b.used += n
 	return uint64(mem), nil
 }
 
@@ -113,11 +100,24 @@ func (b *cpuBackend) free(addr uint64) error {
 	b.mu.Lock()
 	n, ok := b.blocks[addr]
 	delete(b.blocks, addr)
+	b.used -= n
 	b.mu.Unlock()
 	if !ok {
 		return fmt.Errorf("cpu: free of %#x, which is not allocated", addr)
 	}
 	return munmap(uintptr(addr), n)
+}
+
+func (b *cpuBackend) allocPooled(n int64) (uint64, bool, error) {
+	addr, err := b.alloc(n)
+	return addr, false, err
+}
+
+func (b *cpuBackend) freeAfter(addr uint64, _ bool, streams []uintptr, _ uintptr) error {
+	for _, st := range streams {
+		b.syncStream(st)
+	}
+	return b.free(addr)
 }
 
 func (b *cpuBackend) allocHost(n int64, mapped bool) (unsafe.Pointer, uint64, error) {
@@ -133,70 +133,114 @@ func (b *cpuBackend) allocHost(n int64, mapped bool) (unsafe.Pointer, uint64, er
 
 func (b *cpuBackend) freeHost(p unsafe.Pointer) error { return b.free(uint64(uintptr(p))) }
 
-func (b *cpuBackend) copyIn(_ uintptr, dst uint64, src unsafe.Pointer, n int64) error {
-	copy(unsafe.Slice((*byte)(pointer(dst)), n), unsafe.Slice((*byte)(src), n))
+// The streams and events of all CPU devices: one may use another's. What is on a stream runs under its lock, so a stream is in order, and
+// a call that waits for a stream need only take it.
+var cpuHandles = struct {
+	sync.RWMutex
+	last    uintptr
+	streams map[uintptr]*sync.Mutex
+	events  map[uintptr]time.Time // when last recorded
+}{streams: map[uintptr]*sync.Mutex{}, events: map[uintptr]time.Time{}}
+
+// on runs work on a stream.
+func (b *cpuBackend) on(stream uintptr, work func() error) error {
+	cpuHandles.RLock()
+	mu := cpuHandles.streams[stream]
+	cpuHandles.RUnlock()
+	mu.Lock()
+	defer mu.Unlock()
+	return work()
+}
+
+func (b *cpuBackend) newStream() (uintptr, error) {
+	cpuHandles.Lock()
+	defer cpuHandles.Unlock()
+	cpuHandles.last++
+	cpuHandles.streams[cpuHandles.last] = &sync.Mutex{}
+	return cpuHandles.last, nil
+}
+
+func (b *cpuBackend) freeStream(stream uintptr) error {
+	b.syncStream(stream)
+	cpuHandles.Lock()
+	defer cpuHandles.Unlock()
+	delete(cpuHandles.streams, stream)
 	return nil
 }
 
-func (b *cpuBackend) copyOut(_ uintptr, dst unsafe.Pointer, src uint64, n int64) error {
-	copy(unsafe.Slice((*byte)(dst), n), unsafe.Slice((*byte)(pointer(src)), n))
-	return nil
+func (b *cpuBackend) syncStream(stream uintptr) error {
+	return b.on(stream, func() error { return nil })
 }
-
-func (b *cpuBackend) copyWithin(_ uintptr, dst, src uint64, n int64) error {
-	return b.copyIn(0, dst, pointer(src), n)
-}
-
-func (b *cpuBackend) fill(_ uintptr, dst uint64, v byte, n int64) error {
-	s := unsafe.Slice((*byte)(pointer(dst)), n)
-	if v == 0 {
-		clear(s)
-		return nil
-	}
-	for i := range min(len(s), 4096) {
-		s[i] = v
-	}
-	for done := 4096; done < len(s); done *= 2 {
-		copy(s[done:], s[:done])
-	}
-	return nil
-}
-
-func (b *cpuBackend) newStream() (uintptr, error)      { return 1, nil }
-func (b *cpuBackend) freeStream(uintptr) error         { return nil }
-func (b *cpuBackend) syncStream(uintptr) error         { return nil }
-func (b *cpuBackend) wait(stream, event uintptr) error { return nil }
-func (b *cpuBackend) syncEvent(event uintptr) error    { return nil }
 
 func (b *cpuBackend) newEvent() (uintptr, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.next++
-	b.events[b.next] = time.Time{}
-	return b.next, nil
+	cpuHandles.Lock()
+	defer cpuHandles.Unlock()
+	cpuHandles.last++
+	cpuHandles.events[cpuHandles.last] = time.Time{}
+	return cpuHandles.last, nil
 }
 
-func (b *cpuBackend) freeEvent(e uintptr) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.events, e)
+func (b *cpuBackend) freeEvent(event uintptr) error {
+	cpuHandles.Lock()
+	defer cpuHandles.Unlock()
+	delete(cpuHandles.events, event)
 	return nil
 }
 
-func (b *cpuBackend) record(e, _ uintptr) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.events[e] = time.Now()
-	return nil
+func (b *cpuBackend) record(event, stream uintptr) error {
+	return b.on(stream, func() error {
+		cpuHandles.Lock()
+		defer cpuHandles.Unlock()
+		cpuHandles.events[event] = time.Now()
+		return nil
+	})
 }
+
+// What was on a stream before an event is done when the event is recorded.
+func (b *cpuBackend) wait(stream, event uintptr) error   { return nil }
+func (b *cpuBackend) syncEvent(event uintptr) error      { return nil }
+func (b *cpuBackend) passed(event uintptr) (bool, error) { return true, nil }
 
 func (b *cpuBackend) elapsed(from, to uintptr) (time.Duration, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.events[from].IsZero() || b.events[to].IsZero() {
+	cpuHandles.RLock()
+	defer cpuHandles.RUnlock()
+	a, z := cpuHandles.events[from], cpuHandles.events[to]
+	if a.IsZero() || z.IsZero() {
 		return 0, fmt.Errorf("cpu: an event that was never recorded")
 	}
-	return b.events[to].Sub(b.events[from]), nil
+	return z.Sub(a), nil
+}
+
+func (b *cpuBackend) copyIn(st uintptr, dst uint64, src unsafe.Pointer, n int64) error {
+	return b.on(st, func() error {
+		copy(unsafe.Slice((*byte)(pointer(dst)), n), unsafe.Slice((*byte)(src), n))
+		return nil
+	})
+}
+
+func (b *cpuBackend) copyOut(st uintptr, dst unsafe.Pointer, src uint64, n int64) error {
+	return b.copyIn(st, uint64(uintptr(dst)), pointer(src), n)
+}
+
+func (b *cpuBackend) copyWithin(st uintptr, dst, src uint64, n int64) error {
+	return b.copyIn(st, dst, pointer(src), n)
+}
+
+func (b *cpuBackend) fill(st uintptr, dst uint64, v byte, n int64) error {
+	return b.on(st, func() error {
+		s := unsafe.Slice((*byte)(pointer(dst)), n)
+		if v == 0 {
+			clear(s)
+			return nil
+		}
+		for i := range min(len(s), 4096) {
+			s[i] = v
+		}
+		for done := 4096; done < len(s); done *= 2 {
+			copy(s[done:], s[:done])
+		}
+		return nil
+	})
 }
 
 func (b *cpuBackend) compiler() (compiler, error) { return b.cxx, nil }
@@ -227,34 +271,35 @@ func (b *cpuBackend) load(program string, image []byte, file string) (uintptr, e
 	return uintptr(len(b.modules)), nil
 }
 
-func (b *cpuBackend) kernel(module uintptr, name string) (uintptr, error) {
+func (b *cpuBackend) kernel(module uintptr, name string) (handle uintptr, takes int64, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h := b.modules[module-1]
 	entry, err := purego.Dlsym(h, name)
 	if err != nil {
-		return 0, fmt.Errorf("no kernel %s in the program: %w", name, err)
+		return 0, 0, fmt.Errorf("no kernel %s in the program: %w", name, err)
 	}
 	watch, err := purego.Dlsym(h, "warpmap_watch")
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	params, err := purego.Dlsym(h, name+"_params")
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	k := &cpuKernel{name, entry, watch, *(*int64)(pointer(uint64(params)))}
-	b.kernels = append(b.kernels, k)
-	return uintptr(len(b.kernels)), nil
+	b.kernels = append(b.kernels, &cpuKernel{name, entry, watch})
+	return uintptr(len(b.kernels)), *(*int64)(pointer(uint64(params))), nil
 }
 
-func (b *cpuBackend) launch(_, kernel uintptr, g Grid, params unsafe.Pointer, n int64) error {
+func (b *cpuBackend) launch(stream, kernel uintptr, g Grid, params unsafe.Pointer, n int64) error {
+	return b.on(stream, func() error { return b.run(kernel, g, params, n) })
+}
+
+// run spreads a kernel's blocks over threads, and returns when all are done.
+func (b *cpuBackend) run(kernel uintptr, g Grid, params unsafe.Pointer, n int64) error {
 	b.mu.Lock()
 	k := b.kernels[kernel-1]
 	b.mu.Unlock()
-	if k.params != n {
-		return fmt.Errorf("kernel %s takes %d bytes of parameters, not %d", k.name, k.params, n)
-	}
 	workers := b.cfg.workers
 	if workers <= 0 {
 		workers = runtime.GOMAXPROCS(0)
@@ -265,18 +310,12 @@ func (b *cpuBackend) launch(_, kernel uintptr, g Grid, params unsafe.Pointer, n 
 	workers = int(min(int64(workers), g.Blocks))
 	seed := b.seed.Add(0x9e3779b97f4a7c15)
 
-	regions := make([]*region, 0, workers)
-	defer func() {
-		for _, r := range regions {
-			r.release()
-		}
-	}()
-	for range workers {
-		r, err := takeRegion(g.Threads)
-		if err != nil {
-			return err
-		}
-		regions = append(regions, r)
+	regions, err := takeRegions(workers, g.Threads)
+	if err != nil {
+		return err
+	}
+	defer releaseRegions(regions)
+	for _, r := range regions {
 		r.watchedBy(k.watch)
 	}
 	first := regions[0]
@@ -315,75 +354,6 @@ func (b *cpuBackend) close() error {
 	}
 	b.blocks = nil
 	return nil // modules stay loaded: their signal handler may stand in a chain
-}
-
-// region is the memory of one worker thread: see the picture in kernel/host.cuh. Regions are kept for the next launch.
-type region struct {
-	base    uintptr
-	threads int // stacks that are mapped so far
-	watched map[uintptr]bool
-}
-
-var regionPool struct {
-	sync.Mutex
-	free []*region
-}
-
-// Behind the worker's own struct lie, from the end of its part: the launch, the next block's number, the parameters.
-func (r *region) launch() *HostLaunch {
-	return (*HostLaunch)(pointer(uint64(r.base) + hostWorkerBytes - maxParams - 2048))
-}
-func (r *region) next() *uint64 {
-	return (*uint64)(pointer(uint64(r.base) + hostWorkerBytes - maxParams - 64))
-}
-func (r *region) params() uint64 { return uint64(r.base) + hostWorkerBytes - maxParams }
-
-func takeRegion(threads int) (*region, error) {
-	regionPool.Lock()
-	var r *region
-	if n := len(regionPool.free); n > 0 {
-		r = regionPool.free[n-1]
-		regionPool.free = regionPool.free[:n-1]
-	}
-	regionPool.Unlock()
-	if r == nil {
-		mem, err := mmap(2*hostRegionBytes, syscall.PROT_NONE)
-		if err != nil {
-			return nil, fmt.Errorf("cpu: no address space for a worker's stacks: %w", err)
-		}
-		base := (mem + hostRegionBytes - 1) &^ (hostRegionBytes - 1)
-		r = &region{base: base, watched: map[uintptr]bool{}}
-		if err := mprotect(base, hostWorkerBytes); err != nil {
-			return nil, err
-		}
-	}
-	for ; r.threads < threads; r.threads++ { // the lowest page of each stack stays a guard
-		page := uintptr(os.Getpagesize())
-		at := r.base + hostWorkerBytes + uintptr(r.threads)*hostStackBytes
-		if err := mprotect(at+page, hostStackBytes-page); err != nil {
-			return nil, fmt.Errorf("cpu: no memory for a lane's stack: %w", err)
-		}
-	}
-	return r, nil
-}
-
-func (r *region) release() {
-	regionPool.Lock()
-	regionPool.free = append(regionPool.free, r)
-	regionPool.Unlock()
-}
-
-var watchMu sync.Mutex
-
-// watchedBy makes a module's signal handler know the region.
-func (r *region) watchedBy(watch uintptr) {
-	if r.watched[watch] {
-		return
-	}
-	r.watched[watch] = true
-	watchMu.Lock()
-	defer watchMu.Unlock()
-	purego.SyscallN(watch, r.base)
 }
 
 // cxx is the system's C++ compiler.
@@ -466,44 +436,6 @@ func (c *cxx) compile(src *source) ([]byte, error) {
 
 // pointer turns an address of memory outside Go's heap into a pointer.
 func pointer(addr uint64) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&addr)) }
-
-func mmap(n int64, prot int) (uintptr, error) {
-	flags := syscall.MAP_PRIVATE | syscall.MAP_ANON | syscall.MAP_NORESERVE
-	p, _, e := syscall.Syscall6(syscall.SYS_MMAP, 0, uintptr(n), uintptr(prot), uintptr(flags), ^uintptr(0), 0)
-	if e != 0 {
-		return 0, e
-	}
-	return p, nil
-}
-
-func munmap(p uintptr, n int64) error {
-	if _, _, e := syscall.Syscall(syscall.SYS_MUNMAP, p, uintptr(n), 0); e != 0 {
-		return e
-	}
-	return nil
-}
-
-func mprotect(p, n uintptr) error {
-	if _, _, e := syscall.Syscall(syscall.SYS_MPROTECT, p, n, syscall.PROT_READ|syscall.PROT_WRITE); e != 0 {
-		return e
-	}
-	return nil
-}
-
-// memInfo reads a line of /proc/meminfo, in bytes; 0 where there is none.
-func memInfo(key string) int64 {
-	data, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(data)) {
-		if k, v, ok := strings.Cut(line, ":"); ok && k == key {
-			n, _ := strconv.ParseInt(strings.Fields(v)[0], 10, 64)
-			return n << 10
-		}
-	}
-	return 0
-}
 
 func cpuModel() string {
 	data, _ := os.ReadFile("/proc/cpuinfo")

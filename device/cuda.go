@@ -38,15 +38,19 @@ type gpu struct {
 	about     Info
 	toolchain string
 
-	mu   sync.Mutex
-	comp compiler
-	live map[resource]struct{} // what close has to free: others may hold the primary context too
-	most map[uintptr]int       // dynamic shared memory that each kernel may be launched with, where that was set
+	mu      sync.Mutex
+	comp    compiler
+	modules []uintptr       // which close has to free: others may hold the primary context too
+	most    map[uintptr]int // dynamic shared memory that each kernel may be launched with, where that was set
+	pool    pool
 }
 
-type resource struct {
-	kind   byte // of stream, event, module
-	handle uintptr
+// pool is memory that the driver gives and takes in the order of streams. What is free in it goes back to the GPU at the next wait.
+type pool struct {
+	sync.Mutex
+	tried         bool
+	h             uintptr // 0: the driver has no pools
+	allocs, frees uintptr // streams: nothing runs on the first but allocations, and on the second but waits and frees
 }
 
 // openCUDA opens the GPU with that index. Errors: ErrNoDriver; ErrNoGPU; a GPU that is too old.
@@ -72,7 +76,7 @@ func openCUDA(index int, cfg *config) (backend, error) {
 		return nil, fmt.Errorf("%s: %w: there are %d, from cuda:0 to cuda:%d", name, ErrNoGPU, count, count-1)
 	}
 
-	g := &gpu{drv: drv, live: map[resource]struct{}{}, most: map[uintptr]int{}, toolchain: cfg.toolchain}
+	g := &gpu{drv: drv, most: map[uintptr]int{}, toolchain: cfg.toolchain}
 	capability, err := g.describe(name, index)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -164,6 +168,9 @@ func outOfMemory(err error) bool {
 
 func (g *gpu) memory() (free, total int64, err error) {
 	err = g.in(func() error {
+		if err := g.trim(); err != nil {
+			return err
+		}
 		f, t, err := g.drv.MemGetInfo()
 		free, total = int64(f), int64(t)
 		return err
@@ -176,15 +183,25 @@ func (g *gpu) kernelHeap(bytes int64) error {
 }
 
 func (g *gpu) alloc(bytes int64) (addr uint64, err error) {
-	err = g.in(func() (err error) {
-		addr, err = g.drv.MemAlloc(uint64(bytes))
-		if outOfMemory(err) {
-			free, _, _ := g.drv.MemGetInfo()
-			return &OutOfMemoryError{g.about.Name, bytes, int64(free)}
-		}
-		return err
+	err = g.in(func() error {
+		return g.orTrim(bytes, func() (e error) { addr, e = g.drv.MemAlloc(uint64(bytes)); return e })
 	})
 	return addr, err
+}
+
+// orTrim runs an allocation, and once more where memory is short and the pool may have some.
+func (g *gpu) orTrim(bytes int64, alloc func() error) error {
+	err := alloc()
+	if outOfMemory(err) && g.pool.handle() != 0 {
+		if err = firstErr(g.drv.CtxSynchronize(), g.trim()); err == nil {
+			err = alloc()
+		}
+	}
+	if outOfMemory(err) {
+		free, _, _ := g.drv.MemGetInfo()
+		return &OutOfMemoryError{g.about.Name, bytes, int64(free)}
+	}
+	return err
 }
 
 // free waits for all work first, as memory.go promises; the driver mostly does so itself, but does not promise to.
@@ -192,6 +209,121 @@ func (g *gpu) free(addr uint64) error {
 	return g.in(func() error {
 		return firstErr(g.drv.CtxSynchronize(), g.drv.MemFree(addr))
 	})
+}
+
+func (p *pool) handle() uintptr {
+	p.Lock()
+	defer p.Unlock()
+	return p.h
+}
+
+// trim gives back to the GPU what is free in the pool.
+func (g *gpu) trim() error {
+	if h := g.pool.handle(); h != 0 {
+		return g.drv.MemPoolTrimTo(h, 0)
+	}
+	return nil
+}
+
+// openPool makes the pool when it is first asked for; its handle is 0 where the driver has none. Allocations must not wait for the work
+// of others, so memory whose free has not passed is not given out.
+func (g *gpu) openPool() (h uintptr, err error) {
+	p := &g.pool
+	p.Lock()
+	defer p.Unlock()
+	if p.tried {
+		return p.h, nil
+	}
+	if has, err := g.drv.DeviceGetAttribute(cu.AttributeMemoryPools, g.dev); err != nil || has == 0 || !g.drv.HasPools() {
+		p.tried = true // older drivers do not know the attribute
+		return 0, nil
+	}
+	var made [2]uintptr
+	for i := range made {
+		if made[i], err = g.drv.StreamCreate(cu.StreamNonBlocking); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		if h, err = g.drv.MemPoolCreate(g.dev); err == nil {
+			err = g.drv.MemPoolSetAttribute(h, cu.PoolInternalDependencies, 0)
+		}
+	}
+	if err != nil {
+		if h != 0 {
+			g.drv.MemPoolDestroy(h)
+		}
+		for _, st := range made {
+			if st != 0 {
+				g.drv.StreamDestroy(st)
+			}
+		}
+		return 0, err
+	}
+	p.tried, p.h, p.allocs, p.frees = true, h, made[0], made[1]
+	return h, nil
+}
+
+// allocPooled waits for its allocation, so that every stream can use the memory.
+func (g *gpu) allocPooled(bytes int64) (addr uint64, pooled bool, err error) {
+	err = g.in(func() error {
+		h, err := g.openPool()
+		if err != nil {
+			return err
+		}
+		pooled = h != 0
+		return g.orTrim(bytes, func() (e error) {
+			if !pooled {
+				addr, e = g.drv.MemAlloc(uint64(bytes))
+				return e
+			}
+			if addr, e = g.drv.MemAllocFromPoolAsync(uint64(bytes), h, g.pool.allocs); e != nil {
+				return e
+			}
+			return g.drv.StreamSynchronize(g.pool.allocs)
+		})
+	})
+	return addr, pooled, err
+}
+
+// freeAfter waits only where the memory is not of the pool. That of several streams waits for them on a stream of its own, so that none of
+// them waits for another.
+func (g *gpu) freeAfter(addr uint64, pooled bool, streams []uintptr, passed uintptr) error {
+	return g.in(func() error {
+		if !pooled {
+			for _, st := range streams {
+				if err := g.drv.StreamSynchronize(st); err != nil {
+					return err
+				}
+			}
+			return g.drv.MemFree(addr)
+		}
+		on := g.pool.frees
+		if len(streams) == 1 {
+			on = streams[0]
+		} else {
+			for _, st := range streams {
+				if err := g.follow(on, st); err != nil {
+					return err
+				}
+			}
+		}
+		err := g.drv.MemFreeAsync(addr, on)
+		if err == nil && passed != 0 {
+			err = g.drv.EventRecord(passed, on)
+		}
+		return err
+	})
+}
+
+// follow holds back a stream's later work until another has passed its present end.
+func (g *gpu) follow(stream, other uintptr) error {
+	e, err := g.drv.EventCreate(cu.EventDisableTiming)
+	if err != nil {
+		return err
+	}
+	err = firstErr(g.drv.EventRecord(e, other), g.drv.StreamWaitEvent(stream, e))
+	return firstErr(err, g.drv.EventDestroy(e)) // the driver keeps it until it has passed
 }
 
 func (g *gpu) allocHost(bytes int64, mapped bool) (host unsafe.Pointer, dev uint64, err error) {
@@ -202,7 +334,8 @@ func (g *gpu) allocHost(bytes int64, mapped bool) (host unsafe.Pointer, dev uint
 	err = g.in(func() (err error) {
 		host, err = g.drv.MemHostAlloc(uint64(bytes), flags)
 		if outOfMemory(err) {
-			return &OutOfMemoryError{"host memory pinned for " + g.about.Name, bytes, hostFree()}
+			free, _ := hostMemory("/")
+			return &OutOfMemoryError{"host memory pinned for " + g.about.Name, bytes, free}
 		}
 		if err != nil || !mapped {
 			return err
@@ -229,15 +362,6 @@ func firstErr(a, b error) error {
 	return b
 }
 
-// hostFree is the host memory that can be allocated, in bytes; 0 where the system does not say.
-func hostFree() int64 {
-	info, _ := os.ReadFile("/proc/meminfo")
-	_, after, _ := strings.Cut(string(info), "MemAvailable:")
-	var kib int64
-	fmt.Sscan(after, &kib)
-	return kib << 10
-}
-
 func (g *gpu) copyIn(stream uintptr, dst uint64, src unsafe.Pointer, bytes int64) error {
 	return g.in(func() error { return g.drv.MemcpyHtoDAsync(dst, src, uint64(bytes), stream) })
 }
@@ -254,54 +378,27 @@ func (g *gpu) fill(stream uintptr, dst uint64, value byte, bytes int64) error {
 	return g.in(func() error { return g.drv.MemsetD8Async(dst, value, uint64(bytes), stream) })
 }
 
-// make and drop keep g.live in step with what there is.
-func (g *gpu) make(kind byte, create func() (uintptr, error)) (h uintptr, err error) {
-	err = g.in(func() (err error) { h, err = create(); return err })
-	if err == nil {
-		g.mu.Lock()
-		g.live[resource{kind, h}] = struct{}{}
-		g.mu.Unlock()
-	}
-	return h, err
+func (g *gpu) newStream() (st uintptr, err error) {
+	err = g.in(func() (err error) { st, err = g.drv.StreamCreate(cu.StreamNonBlocking); return err })
+	return st, err
 }
 
-func (g *gpu) drop(kind byte, h uintptr) error {
-	r := resource{kind, h}
-	g.mu.Lock()
-	_, ok := g.live[r]
-	delete(g.live, r)
-	g.mu.Unlock()
-	if !ok {
-		return fmt.Errorf("%s: a stream or event that is closed already: %w", g.about.Name, ErrClosed)
-	}
-	return g.in(func() error { return g.destroy(r) })
+func (g *gpu) freeStream(stream uintptr) error {
+	return g.in(func() error { return firstErr(g.drv.StreamSynchronize(stream), g.drv.StreamDestroy(stream)) })
 }
-
-func (g *gpu) destroy(r resource) error {
-	switch r.kind {
-	case 's':
-		return firstErr(g.drv.StreamSynchronize(r.handle), g.drv.StreamDestroy(r.handle))
-	case 'e':
-		return g.drv.EventDestroy(r.handle)
-	}
-	return g.drv.ModuleUnload(r.handle)
-}
-
-func (g *gpu) newStream() (uintptr, error) {
-	return g.make('s', func() (uintptr, error) { return g.drv.StreamCreate(cu.StreamNonBlocking) })
-}
-
-func (g *gpu) freeStream(stream uintptr) error { return g.drop('s', stream) }
 
 func (g *gpu) syncStream(stream uintptr) error {
 	return g.in(func() error { return g.drv.StreamSynchronize(stream) })
 }
 
-func (g *gpu) newEvent() (uintptr, error) {
-	return g.make('e', func() (uintptr, error) { return g.drv.EventCreate(cu.EventDefault) })
+func (g *gpu) newEvent() (e uintptr, err error) {
+	err = g.in(func() (err error) { e, err = g.drv.EventCreate(cu.EventDefault); return err })
+	return e, err
 }
 
-func (g *gpu) freeEvent(event uintptr) error { return g.drop('e', event) }
+func (g *gpu) freeEvent(event uintptr) error {
+	return g.in(func() error { return g.drv.EventDestroy(event) })
+}
 
 func (g *gpu) record(event, stream uintptr) error {
 	return g.in(func() error { return g.drv.EventRecord(event, stream) })
@@ -313,6 +410,11 @@ func (g *gpu) wait(stream, event uintptr) error {
 
 func (g *gpu) syncEvent(event uintptr) error {
 	return g.in(func() error { return g.drv.EventSynchronize(event) })
+}
+
+func (g *gpu) passed(event uintptr) (done bool, err error) {
+	err = g.in(func() (err error) { done, err = g.drv.EventQuery(event); return err })
+	return done, err
 }
 
 func (g *gpu) elapsed(from, to uintptr) (t time.Duration, err error) {
@@ -338,23 +440,33 @@ func (g *gpu) compiler() (compiler, error) {
 	return g.comp, nil
 }
 
-func (g *gpu) load(program string, image []byte, file string) (uintptr, error) {
-	m, err := g.make('m', func() (uintptr, error) { return g.drv.ModuleLoadData(image) })
+func (g *gpu) load(program string, image []byte, file string) (m uintptr, err error) {
+	err = g.in(func() (err error) { m, err = g.drv.ModuleLoadData(image); return err })
 	if err != nil {
 		return 0, fmt.Errorf("loading %s: %w", program, err)
 	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.modules = append(g.modules, m)
 	return m, nil
 }
 
-func (g *gpu) kernel(module uintptr, name string) (k uintptr, err error) {
-	err = g.in(func() (err error) { k, err = g.drv.ModuleGetFunction(module, name); return err })
+// kernel finds a kernel, and beside it the variable that WARPMAP_KERNEL makes as large as the parameter: the driver itself tells the
+// size from 12.4 on only.
+func (g *gpu) kernel(module uintptr, name string) (k uintptr, takes int64, err error) {
+	err = g.in(func() (err error) {
+		if k, err = g.drv.ModuleGetFunction(module, name); err == nil {
+			takes, err = g.drv.ModuleGetGlobal(module, name+"_params")
+		}
+		return err
+	})
 	if err != nil {
-		return 0, fmt.Errorf("kernel %s: %w", name, err)
+		return 0, 0, fmt.Errorf("kernel %s: %w", name, err)
 	}
-	return k, nil
+	return k, takes, nil
 }
 
-// launch needs no size: the driver knows each kernel's own, which the layout header holds equal to Go's.
+// launch needs no size: the driver knows each kernel's own, which KernelOf has compared with Go's.
 func (g *gpu) launch(stream, kernel uintptr, grid Grid, params unsafe.Pointer, bytes int64) error {
 	return g.in(func() error {
 		if err := g.allow(kernel, grid.Shared); err != nil {
@@ -389,10 +501,15 @@ func (g *gpu) close() error {
 	defer g.mu.Unlock()
 	err := g.in(func() error {
 		err := g.drv.CtxSynchronize()
-		for r := range g.live {
-			err = firstErr(err, g.destroy(r))
+		for _, m := range g.modules {
+			err = firstErr(err, g.drv.ModuleUnload(m))
 		}
-		clear(g.live)
+		g.modules = nil
+		if p := &g.pool; p.handle() != 0 {
+			for _, e := range []error{g.drv.StreamDestroy(p.allocs), g.drv.StreamDestroy(p.frees), g.drv.MemPoolDestroy(p.h)} {
+				err = firstErr(err, e)
+			}
+		}
 		err = firstErr(err, g.drv.CtxSetCurrent(0))
 		return firstErr(err, g.drv.DevicePrimaryCtxRelease(g.dev))
 	})

@@ -15,13 +15,14 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 )
 
 // Errors that callers may test for with errors.Is.
 var (
-	ErrClosed     = errors.New("device is closed")
+	ErrClosed     = errors.New("already closed")
 	ErrNoDriver   = errors.New("no CUDA driver")
 	ErrNoGPU      = errors.New("no such CUDA GPU")
 	ErrNoNVRTC    = errors.New("no NVRTC")
@@ -96,7 +97,11 @@ type backend interface {
 	kernelHeap(bytes int64) error
 
 	alloc(bytes int64) (uint64, error)
-	free(addr uint64) error
+	free(addr uint64) error // waits for all work
+	// Memory of allocPooled can be given back in the order of a stream: freeAfter does not wait where it is pooled. It makes room once
+	// the streams have passed what is on them now, and the event, where there is one, passes then.
+	allocPooled(bytes int64) (addr uint64, pooled bool, err error)
+	freeAfter(addr uint64, pooled bool, streams []uintptr, passed uintptr) error
 	allocHost(bytes int64, mapped bool) (host unsafe.Pointer, dev uint64, err error)
 	freeHost(host unsafe.Pointer) error
 
@@ -114,11 +119,12 @@ type backend interface {
 	record(event, stream uintptr) error
 	wait(stream, event uintptr) error
 	syncEvent(event uintptr) error
+	passed(event uintptr) (bool, error)
 	elapsed(from, to uintptr) (time.Duration, error)
 
 	compiler() (compiler, error)
 	load(program string, image []byte, file string) (module uintptr, err error)
-	kernel(module uintptr, name string) (uintptr, error)
+	kernel(module uintptr, name string) (kernel uintptr, params int64, err error) // params: bytes that it takes
 	launch(stream, kernel uintptr, grid Grid, params unsafe.Pointer, bytes int64) error
 
 	close() error
@@ -135,11 +141,14 @@ type Device struct {
 	mu     sync.RWMutex // held for reading during every call, for writing by Close
 	closed bool
 
-	lostMu sync.Mutex
-	lost   error
+	lost atomic.Pointer[error]
 
-	liveMu sync.Mutex
-	live   map[*allocation]struct{}
+	liveMu  sync.Mutex
+	live    map[*allocation]struct{}
+	pinned  map[*allocation]struct{} // those of live that are host memory
+	used    int64                    // bytes of device memory in live and in leaving
+	leaving []leaving                // where the memory is bounded
+	handles map[*handle]struct{}     // open streams and events
 
 	modMu   sync.Mutex
 	modules map[string]*Module
@@ -181,6 +190,9 @@ func WithMemory(bytes int64) Option { return func(c *config) { c.memory = bytes 
 
 // Open opens a device by name: "cuda:N" is the GPU with index N, "cuda" the first, "cpu" the CPU, and "auto" (or "")
 // the first GPU that works, else the CPU; String then says which and why.
+//
+// Each Device is closed by itself, has its own options, and frees what was made through it. Devices of one name are one piece of
+// hardware: slices, streams and events of one can be given to another, so libraries that open "cuda:0" each can work together.
 //
 // It needs no CUDA toolkit. Errors: ErrNoDriver, ErrNoGPU, ErrNoNVRTC and ErrNoCompiler, each wrapped in
 // what to install.
@@ -236,7 +248,8 @@ func Open(name string, opts ...Option) (*Device, error) {
 }
 
 func finish(b backend, cfg config, why string) (*Device, error) {
-	d := &Device{infos: b.info(), why: why, cfg: cfg, b: b, live: map[*allocation]struct{}{}, modules: map[string]*Module{}}
+	d := &Device{infos: b.info(), why: why, cfg: cfg, b: b, live: map[*allocation]struct{}{}, pinned: map[*allocation]struct{}{},
+		handles: map[*handle]struct{}{}, modules: map[string]*Module{}}
 	s, err := d.NewStream()
 	if err != nil {
 		b.close()
@@ -271,6 +284,9 @@ func List() (found []Info, problems []error) {
 	return found, problems
 }
 
+// same tells whether both are one piece of hardware: a GPU's primary context or this process. The driver numbers GPUs once.
+func (d *Device) same(o *Device) bool { return d == o || d.infos.Name == o.infos.Name }
+
 // Info describes the device.
 func (d *Device) Info() Info { return d.infos }
 
@@ -283,14 +299,19 @@ func (d *Device) String() string {
 	return s
 }
 
-// Memory tells how many bytes of the device's memory are free, and how many there are.
+// Memory tells how many bytes of the device's memory are free, and how many there are. What FreeAfter has queued is not free before its
+// streams have passed it.
 func (d *Device) Memory() (free, total int64, err error) {
-	err = d.do(func() (e error) { free, total, e = d.b.memory(); return e })
-	if d.cfg.memory > 0 {
+	err = d.do(func() error {
+		if free, total, err = d.b.memory(); err != nil || d.cfg.memory <= 0 {
+			return err
+		}
 		d.liveMu.Lock()
-		free, total = min(free, d.room()), min(total, d.cfg.memory)
-		d.liveMu.Unlock()
-	}
+		defer d.liveMu.Unlock()
+		err = d.settle(0)
+		free, total = max(0, min(free, d.cfg.memory-d.used)), min(total, d.cfg.memory)
+		return err
+	})
 	return free, total, err
 }
 
@@ -303,18 +324,7 @@ func (d *Device) KernelHeap(bytes int64) error {
 	return d.do(func() error { return d.b.kernelHeap(bytes) })
 }
 
-// room is what WithMemory leaves. The caller holds liveMu.
-func (d *Device) room() int64 {
-	room := d.cfg.memory
-	for a := range d.live {
-		if a.host == nil {
-			room -= a.bytes
-		}
-	}
-	return max(0, room)
-}
-
-// Close frees every allocation, stream and kernel of the device. Calls under way are waited for.
+// Close frees every allocation, stream, event and kernel that was made through this Device. Calls under way are waited for.
 func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -322,6 +332,9 @@ func (d *Device) Close() error {
 		return nil
 	}
 	d.closed = true
+	for _, h := range d.openHandles() {
+		h.shut()
+	}
 	d.liveMu.Lock()
 	for a := range d.live {
 		a.freed.Store(true)
@@ -331,7 +344,12 @@ func (d *Device) Close() error {
 			d.b.free(a.addr)
 		}
 	}
-	d.live = nil
+	for _, l := range d.leaving {
+		d.b.freeEvent(l.passed)
+	}
+	clear(d.live)
+	clear(d.pinned)
+	d.leaving = nil
 	d.liveMu.Unlock()
 	return d.b.close()
 }
@@ -343,18 +361,13 @@ func (d *Device) do(call func() error) error {
 	if d.closed {
 		return fmt.Errorf("%s: %w", d.infos.Name, ErrClosed)
 	}
-	d.lostMu.Lock()
-	lost := d.lost
-	d.lostMu.Unlock()
-	if lost != nil {
-		return lost
+	if lost := d.lost.Load(); lost != nil {
+		return *lost
 	}
 	err := call()
-	var fault *FaultError
-	if err != nil && errors.As(err, &fault) {
-		d.lostMu.Lock()
-		d.lost = err
-		d.lostMu.Unlock()
+	if err != nil && errors.As(err, new(*FaultError)) {
+		lost := err
+		d.lost.CompareAndSwap(nil, &lost)
 	}
 	return err
 }

@@ -1,6 +1,8 @@
 package device_test
 
 import (
+	"bytes"
+	"debug/elf"
 	"errors"
 	"os"
 	"os/exec"
@@ -73,12 +75,34 @@ func compileGPU(t *testing.T, d *device.Device) *device.Module {
 // The kernels of these tests must compile where there is an NVRTC, GPU or not.
 func TestGPUProgramCompiles(t *testing.T) {
 	for _, arch := range []string{"sm_75", "sm_90"} {
-		_, err := device.CompileFor(arch, gpuProgram)
+		image, err := device.CompileFor(arch, gpuProgram)
 		if errors.Is(err, device.ErrNoNVRTC) {
 			testenv.Require(t, "nvrtc", err)
 		}
 		must(t, err)
+		sizes := variables(t, image)
+		for name, want := range map[string]uint64{"add_params": 24, "spin_params": 24, "wide_params": 4096} {
+			if sizes[name] != want {
+				t.Errorf("%s: %s has %d bytes, want %d: KernelOf could not compare", arch, name, sizes[name], want)
+			}
+		}
 	}
+}
+
+// variables gives the size of each symbol of a cubin.
+func variables(t *testing.T, cubin []byte) map[string]uint64 {
+	t.Helper()
+	image := bytes.Clone(cubin)
+	image[6], image[20] = 1, 1 // the version of ELF, where cubins have that of CUDA
+	f, err := elf.NewFile(bytes.NewReader(image))
+	must(t, err)
+	symbols, err := f.Symbols()
+	must(t, err)
+	sizes := map[string]uint64{}
+	for _, s := range symbols {
+		sizes[s.Name] = s.Size
+	}
+	return sizes
 }
 
 func TestGPUInfo(t *testing.T) {
@@ -104,6 +128,7 @@ func TestGPULaunch(t *testing.T) {
 	launch(t, d, k)
 	_, err = device.KernelOf[addParams](m, "no_such_kernel")
 	contains(t, err, "no_such_kernel")
+	sizes(t, d, gpuProgram)
 
 	wide, err := device.KernelOf[wideParams](m, "wide")
 	must(t, err)
@@ -164,6 +189,97 @@ func TestGPUTime(t *testing.T) {
 	if took := time.Since(from); took < one-time.Millisecond {
 		t.Errorf("Free returned %v into a kernel of %v", took, one)
 	}
+}
+
+// FreeAfter returns at once, and an allocation beside a kernel does not wait for it either; Free waits.
+func TestGPUFreeAfter(t *testing.T) {
+	d := openGPU(t)
+	spin, err := device.KernelOf[addParams](compileGPU(t, d), "spin")
+	must(t, err)
+	busy, err := d.NewStream()
+	must(t, err)
+	idle, err := d.NewStream()
+	must(t, err)
+	one, grid := 200*time.Millisecond, device.Grid{Blocks: 1, Threads: 32}
+	get := func() device.Slice[uint32] {
+		s, err := device.MakePooled[uint32](d, 1<<20)
+		must(t, err)
+		return s
+	}
+	must(t, spin.Launch(busy, grid, &addParams{N: 1}))
+	must(t, get().FreeAfter(idle)) // the pool is made by the first
+	must(t, busy.Sync())
+
+	a, b, c := get(), get(), get()
+	from := time.Now()
+	must(t, spin.Launch(busy, grid, &addParams{N: uint64(one)}))
+	must(t, a.Fill(idle, 1))
+	must(t, a.FreeAfter(idle))
+	must(t, b.FreeAfter(busy, idle))
+	for range 10 {
+		s := get()
+		must(t, s.Fill(idle, 2))
+		must(t, s.FreeAfter(idle))
+	}
+	must(t, idle.Sync())
+	if took := time.Since(from); took > one/2 {
+		t.Errorf("frees and allocations beside a kernel of %v took %v", one, took)
+	} else {
+		t.Logf("frees and allocations took %v", took)
+	}
+	must(t, c.Free())
+	if took := time.Since(from); took < one-time.Millisecond {
+		t.Errorf("Free returned %v into a kernel of %v", took, one)
+	}
+	free, _, err := d.Memory()
+	must(t, err)
+	big, err := device.MakePooled[byte](d, 1<<30)
+	must(t, err)
+	must(t, big.FreeAfter(idle))
+	must(t, idle.Sync())
+	if now, _, err := d.Memory(); err != nil || now < free-64<<20 {
+		t.Errorf("%d bytes free before an allocation of 1 GiB, %d after it, %v", free, now, err)
+	}
+}
+
+// Memory that streams have yet to give back, or that the pool holds, is given to who needs it before an allocation is refused.
+func TestGPUPoolGivesBack(t *testing.T) {
+	d := openGPU(t)
+	free, _, err := d.Memory()
+	must(t, err)
+	for _, get := range []func(*device.Device, int) (device.Slice[byte], error){device.Make[byte], device.MakePooled[byte]} {
+		s, err := device.MakePooled[byte](d, int(free/3*2))
+		must(t, err)
+		must(t, s.FreeAfter(nil))
+		s, err = get(d, int(free/3*2))
+		must(t, err)
+		must(t, s.Free())
+	}
+}
+
+// Two Opens of a GPU work on one another's memory.
+func TestGPUDevicesWorkTogether(t *testing.T) {
+	a, b := openGPU(t), openGPU(t)
+	k, err := device.KernelOf[addParams](compileGPU(t, b), "add")
+	must(t, err)
+	s, err := device.From(a, []uint32{1, 2, 3})
+	must(t, err)
+	must(t, s.On(b))
+	st, err := a.NewStream()
+	must(t, err)
+	must(t, k.Launch(st, device.GridFor(3, 32), &addParams{s.Addr(), 3, 10}))
+	e, err := b.NewEvent()
+	must(t, err)
+	must(t, e.Record(st))
+	own, err := device.Make[uint32](b, 3)
+	must(t, err)
+	must(t, b.Stream().Wait(e))
+	must(t, own.CopyFrom(nil, s))
+	if got, err := own.Host(nil); err != nil || got[0] != 11 || got[2] != 13 {
+		t.Errorf("%v, %v", got, err)
+	}
+	must(t, a.Close())
+	roundTrip(t, b)
 }
 
 func TestGPUOutOfMemory(t *testing.T) {

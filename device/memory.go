@@ -1,41 +1,11 @@
 package device
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 	"runtime"
-	"sync/atomic"
-	"time"
 	"unsafe"
 )
-
-// allocation is one piece of device or pinned host memory, shared by all slices cut from it.
-type allocation struct {
-	d     *Device
-	addr  uint64
-	host  unsafe.Pointer // nil for device memory
-	bytes int64
-	freed atomic.Bool
-}
-
-func (a *allocation) free() error {
-	if a == nil {
-		return nil
-	}
-	return a.d.do(func() error {
-		if a.freed.Swap(true) {
-			return fmt.Errorf("free: %w", ErrFreed)
-		}
-		a.d.liveMu.Lock()
-		delete(a.d.live, a)
-		a.d.liveMu.Unlock()
-		if a.host != nil {
-			return a.d.b.freeHost(a.host)
-		}
-		return a.d.b.free(a.addr)
-	})
-}
 
 // Slice is n elements of device memory: a view that costs nothing to copy, as a Go slice is. Its zero value is empty.
 type Slice[T any] struct {
@@ -46,24 +16,18 @@ type Slice[T any] struct {
 
 // Make allocates n elements of device memory, aligned to 256 bytes, with undefined content. T holds no Go pointers.
 // Errors: *OutOfMemoryError; ErrClosed.
-func Make[T any](d *Device, n int) (Slice[T], error) {
+func Make[T any](d *Device, n int) (Slice[T], error) { return makeSlice[T](d, n, false) }
+
+// MakePooled is Make for memory that comes and goes while other work runs, such as scratch: FreeAfter gives it back in the order of
+// streams, and neither call waits for work on others. Where the driver has no memory pools it is Make.
+func MakePooled[T any](d *Device, n int) (Slice[T], error) { return makeSlice[T](d, n, true) }
+
+func makeSlice[T any](d *Device, n int, pooled bool) (Slice[T], error) {
 	var zero T
-	size := int64(unsafe.Sizeof(zero))
-	if n < 0 || size > 0 && int64(n) > (1<<62)/size {
-		return Slice[T]{}, fmt.Errorf("device.Make: %d elements of %d bytes: not a size", n, size)
+	a, err := newAllocation(d, "Make", n, unsafe.Sizeof(zero))
+	if err == nil {
+		err = a.take(pooled)
 	}
-	a := &allocation{d: d, bytes: int64(n) * size}
-	err := d.do(func() (err error) {
-		d.liveMu.Lock()
-		defer d.liveMu.Unlock()
-		if d.cfg.memory > 0 && a.bytes > d.room() {
-			return &OutOfMemoryError{d.infos.Name, a.bytes, d.room()}
-		}
-		if a.addr, err = d.b.alloc(max(a.bytes, 16)); err == nil {
-			d.live[a] = struct{}{}
-		}
-		return err
-	})
 	if err != nil {
 		return Slice[T]{}, err
 	}
@@ -109,30 +73,52 @@ func (s Slice[T]) Slice(from, to int) Slice[T] {
 	return Slice[T]{s.a, s.addr + uint64(from)*uint64(unsafe.Sizeof(zero)), to - from}
 }
 
-// Free gives the whole allocation back, whichever view of it s is. Work on it that is still queued is waited for.
+// Free gives the whole allocation back, whichever view of it s is. All work that is queued on the device is waited for.
 // Freeing twice is ErrFreed.
 func (s Slice[T]) Free() error { return s.a.free() }
 
-// check says why s cannot be used on d.
-func (s Slice[T]) check(what string) error {
+// FreeAfter is Free where it is known which streams use the memory: it goes back when they have passed the work that is on them now, and
+// nothing else is waited for. A nil stream is the device's own; without any, nothing uses the memory any more. The call returns at once
+// where the memory is of MakePooled, else it waits for these streams (and the driver may wait for others).
+func (s Slice[T]) FreeAfter(streams ...*Stream) error { return s.a.freeAfter(streams) }
+
+// check says why s cannot be used, or not on the stream.
+func (s Slice[T]) check(what string, st *Stream) error {
 	if s.a == nil {
 		if s.n == 0 {
 			return nil
 		}
 		return fmt.Errorf("%s: a slice of no device", what)
 	}
+	err := st.On(s.a.d)
 	if s.a.freed.Load() {
-		return fmt.Errorf("%s: %w", what, ErrFreed)
+		err = ErrFreed
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil
 }
 
-// On says why s cannot be used on d: it lies on another device, or is freed.
+// On says why s cannot be used by kernels on d: it lies on another device, is freed, or lies where kernels cannot read its elements:
+// those of 2, 4, 8 and 16 bytes must lie at multiples of that, others at multiples of the largest power of two that divides their size.
 func (s Slice[T]) On(d *Device) error {
-	if s.a != nil && s.a.d != d {
+	if s.a == nil {
+		return s.check("device slice", nil)
+	}
+	if !s.a.d.same(d) {
 		return fmt.Errorf("a slice of device %s given to device %s", s.a.d.infos.Name, d.infos.Name)
 	}
-	return s.check("device slice")
+	if err := s.check("device slice", nil); err != nil {
+		return err
+	}
+	var zero T
+	if size := uint64(unsafe.Sizeof(zero)); size > 0 {
+		if align := min(size&-size, 16); s.addr%align != 0 {
+			return fmt.Errorf("device slice: %v at address %#x: kernels read elements of %d bytes at multiples of %d only", s.Elem(), s.addr, size, align)
+		}
+	}
+	return nil
 }
 
 // Write copies src to the start of s on the stream, and returns when src may be changed again.
@@ -140,17 +126,17 @@ func (s Slice[T]) Write(st *Stream, src []T) error {
 	if len(src) > s.n {
 		return fmt.Errorf("device.Slice.Write: %d elements into %d", len(src), s.n)
 	}
-	if err := s.check("device.Slice.Write"); err != nil || len(src) == 0 {
+	if err := s.check("device.Slice.Write", st); err != nil || len(src) == 0 {
 		return err
 	}
 	d := s.a.d
-	err := d.do(func() error {
-		p := unsafe.Pointer(unsafe.SliceData(src))
-		if err := d.b.copyIn(d.handle(st), s.addr, p, bytesOf(src)); err != nil {
+	h := st.handleOn(d)
+	err := d.use(func() error {
+		if err := d.b.copyIn(h.h, s.addr, unsafe.Pointer(unsafe.SliceData(src)), bytesOf(src)); err != nil {
 			return err
 		}
-		return d.b.syncStream(d.handle(st))
-	})
+		return d.b.syncStream(h.h)
+	}, h)
 	runtime.KeepAlive(src)
 	return err
 }
@@ -160,17 +146,17 @@ func (s Slice[T]) Read(st *Stream, dst []T) error {
 	if len(dst) > s.n {
 		return fmt.Errorf("device.Slice.Read: %d elements from %d", len(dst), s.n)
 	}
-	if err := s.check("device.Slice.Read"); err != nil || len(dst) == 0 {
+	if err := s.check("device.Slice.Read", st); err != nil || len(dst) == 0 {
 		return err
 	}
 	d := s.a.d
-	err := d.do(func() error {
-		p := unsafe.Pointer(unsafe.SliceData(dst))
-		if err := d.b.copyOut(d.handle(st), p, s.addr, bytesOf(dst)); err != nil {
+	h := st.handleOn(d)
+	err := d.use(func() error {
+		if err := d.b.copyOut(h.h, unsafe.Pointer(unsafe.SliceData(dst)), s.addr, bytesOf(dst)); err != nil {
 			return err
 		}
-		return d.b.syncStream(d.handle(st))
-	})
+		return d.b.syncStream(h.h)
+	}, h)
 	runtime.KeepAlive(dst)
 	return err
 }
@@ -181,59 +167,70 @@ func (s Slice[T]) Host(st *Stream) ([]T, error) {
 	return out, s.Read(st, out)
 }
 
-// WriteAsync queues a copy of the first n elements of pinned memory to the start of s, and returns at once: src must
+// WriteAsync queues a copy of the first n elements of pinned memory, of any device, to the start of s, and returns at once: src must
 // stay unchanged until the stream has passed it.
 func (s Slice[T]) WriteAsync(st *Stream, src Host[T], n int) error {
-	if n > s.n || n > src.Len() {
-		return fmt.Errorf("device.Slice.WriteAsync: %d elements from %d into %d", n, src.Len(), s.n)
-	}
-	if err := s.check("device.Slice.WriteAsync"); err != nil || n == 0 {
+	if err := s.checkAsync("device.Slice.WriteAsync", st, src, n); err != nil || n == 0 {
 		return err
 	}
-	var zero T
 	d := s.a.d
-	return d.do(func() error {
-		return d.b.copyIn(d.handle(st), s.addr, unsafe.Pointer(unsafe.SliceData(src.mem)), int64(n)*int64(unsafe.Sizeof(zero)))
-	})
+	h := st.handleOn(d)
+	return d.use(func() error {
+		return d.b.copyIn(h.h, s.addr, unsafe.Pointer(unsafe.SliceData(src.mem)), s.Slice(0, n).Bytes())
+	}, h)
 }
 
-// ReadAsync queues a copy of the first n elements of s to the start of pinned memory, and returns at once.
+// ReadAsync queues a copy of the first n elements of s to the start of pinned memory, of any device, and returns at once.
 func (s Slice[T]) ReadAsync(st *Stream, dst Host[T], n int) error {
-	if n > s.n || n > dst.Len() {
-		return fmt.Errorf("device.Slice.ReadAsync: %d elements from %d into %d", n, s.n, dst.Len())
-	}
-	if err := s.check("device.Slice.ReadAsync"); err != nil || n == 0 {
+	if err := s.checkAsync("device.Slice.ReadAsync", st, dst, n); err != nil || n == 0 {
 		return err
 	}
-	var zero T
 	d := s.a.d
-	return d.do(func() error {
-		return d.b.copyOut(d.handle(st), unsafe.Pointer(unsafe.SliceData(dst.mem)), s.addr, int64(n)*int64(unsafe.Sizeof(zero)))
-	})
+	h := st.handleOn(d)
+	return d.use(func() error {
+		return d.b.copyOut(h.h, unsafe.Pointer(unsafe.SliceData(dst.mem)), s.addr, s.Slice(0, n).Bytes())
+	}, h)
+}
+
+// checkAsync says why n elements cannot be copied between s and pinned memory.
+func (s Slice[T]) checkAsync(what string, st *Stream, host Host[T], n int) error {
+	if n < 0 || n > s.n || n > host.Len() {
+		return fmt.Errorf("%s: %d elements between %d of the device and %d of the host", what, n, s.n, host.Len())
+	}
+	if host.a != nil && host.a.freed.Load() {
+		return fmt.Errorf("%s: host memory: %w", what, ErrFreed)
+	}
+	return s.check(what, st)
 }
 
 // CopyFrom queues a copy of src, of the same device, to the start of s.
 func (s Slice[T]) CopyFrom(st *Stream, src Slice[T]) error {
+	const what = "device.Slice.CopyFrom"
 	if src.n > s.n {
-		return fmt.Errorf("device.Slice.CopyFrom: %d elements into %d", src.n, s.n)
+		return fmt.Errorf("%s: %d elements into %d", what, src.n, s.n)
 	}
-	if err := s.check("device.Slice.CopyFrom"); err != nil || src.n == 0 {
+	if err := s.check(what, st); err != nil || src.n == 0 {
 		return err
 	}
-	if err := src.On(s.a.d); err != nil {
+	if err := src.check(what, nil); err != nil {
 		return err
 	}
 	d := s.a.d
-	return d.do(func() error { return d.b.copyWithin(d.handle(st), s.addr, src.addr, src.Bytes()) })
+	if !src.a.d.same(d) {
+		return fmt.Errorf("%s: a slice of device %s given to device %s", what, src.a.d.infos.Name, d.infos.Name)
+	}
+	h := st.handleOn(d)
+	return d.use(func() error { return d.b.copyWithin(h.h, s.addr, src.addr, src.Bytes()) }, h)
 }
 
 // Fill queues setting every byte of s to value.
 func (s Slice[T]) Fill(st *Stream, value byte) error {
-	if err := s.check("device.Slice.Fill"); err != nil || s.n == 0 {
+	if err := s.check("device.Slice.Fill", st); err != nil || s.n == 0 {
 		return err
 	}
 	d := s.a.d
-	return d.do(func() error { return d.b.fill(d.handle(st), s.addr, value, s.Bytes()) })
+	h := st.handleOn(d)
+	return d.use(func() error { return d.b.fill(h.h, s.addr, value, s.Bytes()) }, h)
 }
 
 func bytesOf[T any](s []T) int64 { var zero T; return int64(len(s)) * int64(unsafe.Sizeof(zero)) }
@@ -253,19 +250,18 @@ func MakeMapped[T any](d *Device, n int) (Host[T], error) { return makeHost[T](d
 
 func makeHost[T any](d *Device, n int, mapped bool) (Host[T], error) {
 	var zero T
-	size := int64(unsafe.Sizeof(zero))
-	if n < 0 || size > 0 && int64(n) > (1<<62)/size {
-		return Host[T]{}, fmt.Errorf("device.MakeHost: %d elements of %d bytes: not a size", n, size)
+	a, err := newAllocation(d, "MakeHost", n, unsafe.Sizeof(zero))
+	if err != nil {
+		return Host[T]{}, err
 	}
-	a := &allocation{d: d, bytes: int64(n) * size}
-	err := d.do(func() (err error) {
-		a.host, a.addr, err = d.b.allocHost(max(a.bytes, 16), mapped)
-		if err == nil {
-			d.liveMu.Lock()
-			d.live[a] = struct{}{}
-			d.liveMu.Unlock()
+	err = d.do(func() (err error) {
+		if a.host, a.addr, err = d.b.allocHost(max(a.bytes, 16), mapped); err != nil {
+			return err
 		}
-		return err
+		d.liveMu.Lock()
+		defer d.liveMu.Unlock()
+		d.live[a], d.pinned[a] = struct{}{}, struct{}{}
+		return nil
 	})
 	if err != nil {
 		return Host[T]{}, err
@@ -278,8 +274,8 @@ func makeHost[T any](d *Device, n int, mapped bool) (Host[T], error) {
 func (d *Device) Pinned(p unsafe.Pointer, n int) (Host[byte], bool) {
 	d.liveMu.Lock()
 	defer d.liveMu.Unlock()
-	for a := range d.live {
-		if from := uintptr(p) - uintptr(a.host); a.host != nil && uintptr(p) >= uintptr(a.host) && int64(from)+int64(n) <= a.bytes {
+	for a := range d.pinned {
+		if from := uintptr(p) - uintptr(a.host); uintptr(p) >= uintptr(a.host) && int64(from)+int64(n) <= a.bytes {
 			return Host[byte]{a, unsafe.Slice((*byte)(p), n)}, true
 		}
 	}
@@ -297,151 +293,25 @@ func (h Host[T]) Mapped() Slice[T] {
 	if h.a == nil || h.a.addr == 0 {
 		return Slice[T]{}
 	}
-	return Slice[T]{h.a, h.a.addr, len(h.mem)}
+	from := uintptr(unsafe.Pointer(unsafe.SliceData(h.mem))) - uintptr(h.a.host)
+	return Slice[T]{h.a, h.a.addr + uint64(from), len(h.mem)}
 }
 
 // Free gives the memory back.
 func (h Host[T]) Free() error { return h.a.free() }
 
-// Stream is a queue of work that runs in order; streams run beside each other. A nil *Stream stands for the device's
-// own. On the CPU device work runs within the call that queues it, which is one of the orders a GPU may choose.
-type Stream struct {
-	d      *Device
-	h      uintptr
-	closed atomic.Bool
-}
-
-// NewStream makes a stream.
-func (d *Device) NewStream() (*Stream, error) {
-	s := &Stream{d: d}
-	err := d.do(func() (err error) { s.h, err = d.b.newStream(); return err })
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
-}
-
-// Stream is the device's own stream: the one that a nil *Stream stands for.
-func (d *Device) Stream() *Stream { return d.stream }
-
-func (d *Device) handle(st *Stream) uintptr {
-	if st == nil {
-		return d.stream.h
-	}
-	return st.h
-}
-
-// On says why st cannot be used on d; a nil stream can.
-func (st *Stream) On(d *Device) error {
-	if st == nil {
-		return nil
-	}
-	if st.d != d {
-		return fmt.Errorf("a stream of device %s given to device %s", st.d.infos.Name, d.infos.Name)
-	}
-	if st.closed.Load() {
-		return fmt.Errorf("stream: %w", ErrClosed)
-	}
-	return nil
-}
-
-// Sync waits until all work on the stream is done, and returns the error that any of it met.
-func (st *Stream) Sync() error {
-	if err := st.On(st.d); err != nil {
-		return err
-	}
-	return st.d.do(func() error { return st.d.b.syncStream(st.h) })
-}
-
-// SyncOf is Sync, also for a nil stream: then of the device's own.
-func (st *Stream) SyncOf(d *Device) error {
-	if st == nil {
-		return d.stream.Sync()
-	}
-	return st.Sync()
-}
-
-// Close waits for the stream's work and frees it.
-func (st *Stream) Close() error {
-	if st.closed.Swap(true) {
-		return nil
-	}
-	return st.d.do(func() error { return st.d.b.freeStream(st.h) })
-}
-
-// Wait holds back the stream's later work until the event has passed.
-func (st *Stream) Wait(e *Event) error {
-	if err := errors.Join(st.On(e.d), e.open()); err != nil {
-		return err
-	}
-	return e.d.do(func() error { return e.d.b.wait(e.d.handle(st), e.h) })
-}
-
-// Event marks a point in a stream.
-type Event struct {
-	d      *Device
-	h      uintptr
-	closed atomic.Bool
-}
-
-// NewEvent makes an event.
-func (d *Device) NewEvent() (*Event, error) {
-	e := &Event{d: d}
-	err := d.do(func() (err error) { e.h, err = d.b.newEvent(); return err })
-	if err != nil {
-		return nil, err
-	}
-	return e, nil
-}
-
-// Record sets the event to the stream's present end.
-func (e *Event) Record(st *Stream) error {
-	if err := errors.Join(st.On(e.d), e.open()); err != nil {
-		return err
-	}
-	return e.d.do(func() error { return e.d.b.record(e.h, e.d.handle(st)) })
-}
-
-// Sync waits until the event has passed.
-func (e *Event) Sync() error {
-	if err := e.open(); err != nil {
-		return err
-	}
-	return e.d.do(func() error { return e.d.b.syncEvent(e.h) })
-}
-
-func (e *Event) open() error {
-	if e.closed.Load() {
-		return fmt.Errorf("event: %w", ErrClosed)
-	}
-	return nil
-}
-
-// Since is the device's time from an earlier event to this one; both must have passed.
-func (e *Event) Since(from *Event) (t time.Duration, err error) {
-	if err := errors.Join(e.open(), from.open()); err != nil {
-		return 0, err
-	}
-	err = e.d.do(func() (err error) { t, err = e.d.b.elapsed(from.h, e.h); return err })
-	return t, err
-}
-
-// Close frees the event.
-func (e *Event) Close() error {
-	if e.closed.Swap(true) {
-		return nil
-	}
-	return e.d.do(func() error { return e.d.b.freeEvent(e.h) })
-}
-
 // Sub is the same pinned memory from an element on.
 func (h Host[T]) Sub(from int) Host[T] { return Host[T]{h.a, h.mem[from:]} }
 
-// View is n elements of T that begin at a byte of raw memory.
+// View is n elements of T that begin at a byte of raw memory; it panics where raw.Slice would. Tables refuse a view that is not aligned
+// as On says.
 func View[T any](raw Slice[byte], from, n int) Slice[T] {
 	var zero T
-	part := raw.Slice(from, from+n*int(unsafe.Sizeof(zero)))
-	return Slice[T]{part.a, part.addr, n}
+	size := int(unsafe.Sizeof(zero))
+	if n < 0 || from < 0 || from > raw.n || size > 0 && n > (raw.n-from)/size {
+		panic(fmt.Sprintf("device.View: %d elements of %d bytes from byte %d of %d", n, size, from, raw.n))
+	}
+	return Slice[T]{raw.a, raw.addr + uint64(from), n}
 }
 
 // Elem is the type of the elements.

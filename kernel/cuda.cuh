@@ -6,9 +6,14 @@
 
 #define WARPMAP_CAS128 (__CUDA_ARCH__ >= 900)
 
-#define WARPMAP_KERNEL(name, P) extern "C" __global__ void __launch_bounds__(WARPMAP_MAX_THREADS) name(const __grid_constant__ P p)
+// A kernel's parameter is as large as a variable beside it, which nothing reads: see device.KernelOf.
+#define WARPMAP_PARAMS(name, P) extern "C" __device__ char name##_params[sizeof(P)];
+#define WARPMAP_KERNEL(name, P) \
+    WARPMAP_PARAMS(name, P)     \
+    extern "C" __global__ void __launch_bounds__(WARPMAP_MAX_THREADS) name(const __grid_constant__ P p)
 // The same, with so few registers that the given number of blocks is resident on a multiprocessor.
 #define WARPMAP_KERNEL_RESIDENT(name, P, blocks) \
+    WARPMAP_PARAMS(name, P)                      \
     extern "C" __global__ void __launch_bounds__(WARPMAP_MAX_THREADS, blocks) name(const __grid_constant__ P p)
 
 __device__ __forceinline__ u32 thread_index() { return threadIdx.x; }

@@ -8,8 +8,11 @@
 // One thread's memory is a region that Go reserves, aligned to its size, so that a lane finds its worker from its
 // stack pointer, and so does the handler that turns a bad address into an error of the launch:
 //
-//     0                      WORKER_BYTES                                      REGION_BYTES
-//     | worker: lanes, queue | guard, stack of lane 0 | guard, stack of lane 1 | … |
+//     0                      WORKER_BYTES                                                   REGION_BYTES
+//     | worker: lanes, queue | guard | 32 stacks | guard | 32 stacks | … one such for each warp |
+//
+// A guard for each stack would be 512 mappings a thread, and 128 threads would be more than Linux gives a process. So the bottom of
+// each stack is marked, and a lane that has run over its mark ends the launch before any other lane runs, whose stack it may have spoilt.
 //
 // With WARPMAP_STRESS a lane may lose the thread to any other at every atomic operation and global access.
 #pragma once
@@ -168,6 +171,21 @@ inline void* fresh_stack(char* top) {
 #error "the CPU device knows amd64 and arm64"
 #endif
 
+const u64 STACK_MARK = 0x57a3c4b1d5e6f708;
+
+inline char* stack_bottom(Worker* w, u32 stack) {
+    return (char*)w + HOST_WORKER_BYTES + (size_t)(stack + stack / 32 + 1) * HOST_STACK_BYTES;
+}
+
+// The marks of a warp's stacks lie in lines of different cache sets.
+inline u64* stack_mark(Worker* w, u32 stack) { return (u64*)(stack_bottom(w, stack) + stack % 32 * 64); }
+
+// begin_on makes a lane begin on a stack of its own: it gives the stack pointer to switch to.
+inline void* begin_on(Worker* w, u32 stack) {
+    *stack_mark(w, stack) = STACK_MARK;
+    return fresh_stack(stack_bottom(w, stack) + HOST_STACK_BYTES);
+}
+
 inline void push_ready(Worker* w, u32 lane) {
     w->lanes[lane].state = READY;
     w->ready[(w->head + w->ready_count++) % MAX_LANES] = (u16)lane;
@@ -242,9 +260,24 @@ __attribute__((noinline)) inline void report(Worker* w) {
     __atomic_store_n(&l->fault, 1, __ATOMIC_RELEASE);
 }
 
+__attribute__((noinline)) inline void report_overflow(Worker* w) {
+    HostLaunch* l = w->launch;
+    snprintf((char*)l->message, sizeof l->message, "stack overflow in block %llu, thread %u: a lane has %d KiB", w->block, w->current,
+             HOST_STACK_BYTES >> 10);
+    __atomic_store_n(&l->fault, 2, __ATOMIC_RELEASE);
+}
+
+// keep_to_stack ends the launch where the running lane has left its stack.
+__attribute__((always_inline)) inline void keep_to_stack(Worker* w, Lane* me) {
+    if (__builtin_expect((char*)__builtin_frame_address(0) >= stack_bottom(w, me->stack) && *stack_mark(w, me->stack) == STACK_MARK, 1)) return;
+    report_overflow(w);
+    host_switch(&me->sp, w->main_sp);
+}
+
 // leave switches to the next lane that can run. Lane `from` has put itself where it waits, or is done: then its stack
 // is free, and no lane may begin on it before the switch. With begin, the next is one that has not begun.
 __attribute__((noinline)) inline void leave(Worker* w, Lane* from, bool begin = false) {
+    keep_to_stack(w, from);
     if (w->ready_count == 0 && w->unstarted == w->threads && w->at_barrier && w->at_barrier + w->done == w->threads) {
         w->at_barrier = 0;
         for (u32 i = 0; i < w->threads; i++)
@@ -257,7 +290,7 @@ __attribute__((noinline)) inline void leave(Worker* w, Lane* from, bool begin = 
         next->stack = w->free_stacks[--w->free_count];
         next->state = READY;
         w->current = lane;
-        to = fresh_stack((char*)w + HOST_WORKER_BYTES + (size_t)(next->stack + 1) * HOST_STACK_BYTES);
+        to = begin_on(w, next->stack);
     } else if (w->ready_count) {
         u32 lane = pop_ready(w);
         w->current = lane;
@@ -276,6 +309,7 @@ extern "C" inline void host_lane() {
     for (;;) {
         w->body((const void*)w->launch->params);
         Lane* me = &w->lanes[w->current];
+        keep_to_stack(w, me);
         me->state = DONE;
         w->done++;
         if (begin_next(w)) {
@@ -292,15 +326,14 @@ extern "C" inline void host_lane() {
 
 // A bad address in a lane becomes an error of the launch: the thread goes on where the block was started. Other
 // signals, and those of other threads, go to whoever handled them before.
-const int MAX_REGIONS = 512;
-static char* regions[MAX_REGIONS];
+static char* regions[HOST_MAX_REGIONS];
 static struct sigaction before_segv, before_bus, before_fpe;
 
 static void on_signal(int sig, siginfo_t* info, void* context) {
     ucontext_t* c = (ucontext_t*)context;
     char* region = (char*)((size_t)WARPMAP_CONTEXT_SP(c) & ~(size_t)(HOST_REGION_BYTES - 1));
     // A lane that runs off its stack faults in a guard page; its stack pointer is still inside the region.
-    for (int i = 0; i < MAX_REGIONS; i++) {
+    for (int i = 0; i < HOST_MAX_REGIONS; i++) {
         char* r = __atomic_load_n(&regions[i], __ATOMIC_ACQUIRE);
         if (!r) break;
         if (r != region) continue;
@@ -324,9 +357,9 @@ static void on_signal(int sig, siginfo_t* info, void* context) {
 static void watch(char* region) {
     static bool installed;
     int i = 0;
-    for (; i < MAX_REGIONS && regions[i]; i++)
+    for (; i < HOST_MAX_REGIONS && regions[i]; i++)
         if (regions[i] == region) return;
-    if (i < MAX_REGIONS) __atomic_store_n(&regions[i], region, __ATOMIC_RELEASE);
+    if (i < HOST_MAX_REGIONS) __atomic_store_n(&regions[i], region, __ATOMIC_RELEASE);
     if (installed) return;
     installed = true;
     struct sigaction a;
@@ -361,7 +394,7 @@ inline void run(HostLaunch* l, void (*body)(const void*)) {
         first->stack = w->free_stacks[--w->free_count];
         first->state = READY;
         w->current = 0;
-        host_switch(&w->main_sp, fresh_stack((char*)w + HOST_WORKER_BYTES + (size_t)(first->stack + 1) * HOST_STACK_BYTES));
+        host_switch(&w->main_sp, begin_on(w, first->stack));
         if (__atomic_load_n(&l->fault, __ATOMIC_ACQUIRE)) {
             __atomic_store_n(next, ~0ull >> 1, __ATOMIC_RELAXED);
             return;

@@ -526,6 +526,21 @@ WARPMAP_KERNEL(good, params) { add(at<u64>(p.out), (u64)1); }
 WARPMAP_KERNEL(bad_store, params) { if (grid_thread() == 37) *(volatile u32*)p.in = 1; }
 WARPMAP_KERNEL(bad_load, params) { if (grid_thread() == 37) add(at<u64>(p.out), (u64)*(volatile u32*)p.in); }
 WARPMAP_KERNEL(overflow, params) { if (grid_thread() == 37) add(at<u64>(p.out), deep(1000000000 + p.n)); }
+// Lane 37's neighbours wait, each on a stack of its own. It runs 8 KiB into one of them and back, far from any guard.
+__device__ __attribute__((noinline)) void sprawl(u64 n) {
+    volatile u8 frame[72 << 10];
+    for (u64 i = 0; i < sizeof frame; i++) frame[i] = (u8)n;
+}
+WARPMAP_KERNEL(overrun, params) {
+    warp_sync(~0u);
+    if (grid_thread() == 37) sprawl(p.n);
+}
+WARPMAP_KERNEL(overrun_wait, params) {
+    warp_sync(~0u);
+    if (grid_thread() == 37) sprawl(p.n);
+    warp_sync(~0u);
+    add(at<u64>(p.out), (u64)1);
+}
 WARPMAP_KERNEL(divide, params) { volatile u32 x = 1, y = (u32)p.n; if (grid_thread() == 37) x = x / y; }
 WARPMAP_KERNEL(half_ballot, params) { if (thread_index() % 2) add(at<u64>(p.out), (u64)warp_ballot(~0u, true)); }
 WARPMAP_KERNEL(two_ways, params) {
@@ -545,6 +560,8 @@ func TestFaults(t *testing.T) {
 			{"bad_store", []string{"bad memory access", "0x10"}},
 			{"bad_load", []string{"bad memory access"}},
 			{"overflow", []string{"stack overflow"}},
+			{"overrun", []string{"stack overflow", "thread 37"}},
+			{"overrun_wait", []string{"stack overflow", "thread 37"}},
 			{"divide", []string{"arithmetic fault"}},
 			{"half_ballot", []string{"divergent warp operation", "ballot", "aaaaaaaa", "55555555 have ended"}},
 			{"two_ways", []string{"divergent warp operation", "ballot", "0000000f", "shuffle", "000000f0", "000000ff"}},

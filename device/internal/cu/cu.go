@@ -6,6 +6,7 @@
 package cu
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -76,6 +77,7 @@ const (
 	AttributeMajor           = 75
 	AttributeMinor           = 76
 	AttributeSharedBytes     = 97 // of a block that asks for more than the usual 48 KiB
+	AttributeMemoryPools     = 115
 )
 
 // Attributes of a kernel, for FuncSetAttribute.
@@ -93,7 +95,12 @@ const (
 	HostPortable      = 1
 	HostDeviceMap     = 2
 	EventDefault      = 0
+
+	EventDisableTiming = 2
 )
+
+// PoolInternalDependencies is the attribute of a memory pool that lets an allocation wait for a free of another stream.
+const PoolInternalDependencies = 3
 
 type function int
 
@@ -116,6 +123,12 @@ const (
 	fnMemGetInfo
 	fnMemAlloc
 	fnMemFree
+	fnMemPoolCreate
+	fnMemPoolDestroy
+	fnMemPoolSetAttribute
+	fnMemPoolTrimTo
+	fnMemAllocFromPoolAsync
+	fnMemFreeAsync
 	fnMemHostAlloc
 	fnMemFreeHost
 	fnMemHostGetDevicePointer
@@ -132,10 +145,12 @@ const (
 	fnEventDestroy
 	fnEventRecord
 	fnEventSynchronize
+	fnEventQuery
 	fnEventElapsedTime
 	fnModuleLoadData
 	fnModuleUnload
 	fnModuleGetFunction
+	fnModuleGetGlobal
 	fnFuncSetAttribute
 	fnLaunchKernel
 	functions
@@ -161,6 +176,12 @@ var symbols = [functions]string{
 	fnMemGetInfo:              "cuMemGetInfo_v2",
 	fnMemAlloc:                "cuMemAlloc_v2",
 	fnMemFree:                 "cuMemFree_v2",
+	fnMemPoolCreate:           "cuMemPoolCreate",
+	fnMemPoolDestroy:          "cuMemPoolDestroy",
+	fnMemPoolSetAttribute:     "cuMemPoolSetAttribute",
+	fnMemPoolTrimTo:           "cuMemPoolTrimTo",
+	fnMemAllocFromPoolAsync:   "cuMemAllocFromPoolAsync",
+	fnMemFreeAsync:            "cuMemFreeAsync",
 	fnMemHostAlloc:            "cuMemHostAlloc",
 	fnMemFreeHost:             "cuMemFreeHost",
 	fnMemHostGetDevicePointer: "cuMemHostGetDevicePointer_v2",
@@ -177,10 +198,12 @@ var symbols = [functions]string{
 	fnEventDestroy:            "cuEventDestroy_v2",
 	fnEventRecord:             "cuEventRecord",
 	fnEventSynchronize:        "cuEventSynchronize",
+	fnEventQuery:              "cuEventQuery",
 	fnEventElapsedTime:        "cuEventElapsedTime_v2 cuEventElapsedTime",
 	fnModuleLoadData:          "cuModuleLoadData",
 	fnModuleUnload:            "cuModuleUnload",
 	fnModuleGetFunction:       "cuModuleGetFunction",
+	fnModuleGetGlobal:         "cuModuleGetGlobal_v2",
 	fnFuncSetAttribute:        "cuFuncSetAttribute",
 	fnLaunchKernel:            "cuLaunchKernel",
 }
@@ -218,12 +241,22 @@ func Open(path string) (*Driver, error) {
 				break
 			}
 		}
-		if err != nil {
+		if pools := function(f) >= fnMemPoolCreate && function(f) <= fnMemFreeAsync; err != nil && !pools {
 			return nil, fmt.Errorf("%s is no CUDA driver, or too old a one: %w", path, err)
 		}
 	}
 	opened[path] = d
 	return d, nil
+}
+
+// HasPools tells whether the driver has memory pools, which came with CUDA 11.2. Without, their methods must not be called.
+func (d *Driver) HasPools() bool {
+	for f := fnMemPoolCreate; f <= fnMemFreeAsync; f++ {
+		if d.fn[f] == 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // Path is the library's path or name, as it was opened.
@@ -351,6 +384,46 @@ func (d *Driver) MemAlloc(bytes uint64) (addr uint64, err error) {
 // MemFree frees device memory.
 func (d *Driver) MemFree(addr uint64) error { return call(d, fnMemFree, uintptr(addr)) }
 
+// poolProps is a CUmemPoolProps: pinned memory of a GPU, which is not shared with other processes.
+type poolProps struct {
+	allocType, handleTypes, locationType, location int32
+	security                                       uintptr
+	maxSize                                        uint64
+	usage                                          uint16
+	reserved                                       [54]byte
+}
+
+// MemPoolCreate makes a pool of the GPU's memory, which keeps nothing that is free beyond the next wait.
+func (d *Driver) MemPoolCreate(device int32) (pool uintptr, err error) {
+	props := poolProps{allocType: 1, locationType: 1, location: device}
+	err = call(d, fnMemPoolCreate, uintptr(unsafe.Pointer(&pool)), uintptr(unsafe.Pointer(&props)))
+	return pool, err
+}
+
+// MemPoolDestroy frees a pool once all its memory is free.
+func (d *Driver) MemPoolDestroy(pool uintptr) error { return call(d, fnMemPoolDestroy, pool) }
+
+// MemPoolSetAttribute sets an attribute that is an int.
+func (d *Driver) MemPoolSetAttribute(pool uintptr, attribute, value int32) error {
+	return call(d, fnMemPoolSetAttribute, pool, uintptr(attribute), uintptr(unsafe.Pointer(&value)))
+}
+
+// MemPoolTrimTo gives free memory back to the GPU until the pool holds no more than so many bytes.
+func (d *Driver) MemPoolTrimTo(pool uintptr, bytes uint64) error {
+	return call(d, fnMemPoolTrimTo, pool, uintptr(bytes))
+}
+
+// MemAllocFromPoolAsync queues an allocation on the stream; other streams must wait for it. Errors: ErrorOutOfMemory.
+func (d *Driver) MemAllocFromPoolAsync(bytes uint64, pool, stream uintptr) (addr uint64, err error) {
+	err = call(d, fnMemAllocFromPoolAsync, uintptr(unsafe.Pointer(&addr)), uintptr(bytes), pool, stream)
+	return addr, err
+}
+
+// MemFreeAsync queues freeing memory of a pool on the stream.
+func (d *Driver) MemFreeAsync(addr uint64, stream uintptr) error {
+	return call(d, fnMemFreeAsync, uintptr(addr), stream)
+}
+
 // MemHostAlloc allocates pinned host memory. Errors: ErrorOutOfMemory.
 func (d *Driver) MemHostAlloc(bytes uint64, flags uint32) (host unsafe.Pointer, err error) {
 	err = call(d, fnMemHostAlloc, uintptr(unsafe.Pointer(&host)), uintptr(bytes), uintptr(flags))
@@ -426,6 +499,15 @@ func (d *Driver) EventRecord(event, stream uintptr) error {
 // EventSynchronize waits until the event has passed.
 func (d *Driver) EventSynchronize(event uintptr) error { return call(d, fnEventSynchronize, event) }
 
+// EventQuery tells whether the event has passed.
+func (d *Driver) EventQuery(event uintptr) (passed bool, err error) {
+	err = call(d, fnEventQuery, event)
+	if e := (*Error)(nil); errors.As(err, &e) && e.Code == ErrorNotReady {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // EventElapsedTime is the time between two events in milliseconds. Errors: ErrorNotReady before both have passed.
 func (d *Driver) EventElapsedTime(from, to uintptr) (ms float32, err error) {
 	err = call(d, fnEventElapsedTime, uintptr(unsafe.Pointer(&ms)), from, to)
@@ -449,6 +531,13 @@ func (d *Driver) ModuleGetFunction(module uintptr, name string) (function uintpt
 	c := append([]byte(name), 0)
 	err = call(d, fnModuleGetFunction, uintptr(unsafe.Pointer(&function)), module, uintptr(unsafe.Pointer(&c[0])))
 	return function, err
+}
+
+// ModuleGetGlobal is the size in bytes of a variable. Errors: ErrorNotFound.
+func (d *Driver) ModuleGetGlobal(module uintptr, name string) (bytes int64, err error) {
+	c := append([]byte(name), 0)
+	err = call(d, fnModuleGetGlobal, 0, uintptr(unsafe.Pointer(&bytes)), module, uintptr(unsafe.Pointer(&c[0])))
+	return bytes, err
 }
 
 // FuncSetAttribute sets a CUfunction_attribute of a kernel.

@@ -37,7 +37,7 @@ var build = sync.OnceValues(func() ([]byte, error) {
 	if err := os.WriteFile(c, source, 0o600); err != nil {
 		return nil, err
 	}
-	out, err := exec.Command("cc", "-std=gnu11", "-O1", "-shared", "-fPIC", "-pthread", "-o", so, c).CombinedOutput()
+	out, err := exec.Command("cc", "-std=gnu11", "-O1", "-shared", "-fPIC", "-Wl,-Bsymbolic", "-pthread", "-o", so, c).CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, out)
 	}
@@ -90,7 +90,7 @@ func (f *Fake) Get(name string) int64 {
 // NoLeaks fails the test where contexts, memory, streams, events, modules or programs are left.
 func (f *Fake) NoLeaks() {
 	f.t.Helper()
-	for _, what := range []string{"contexts", "allocs", "used", "host", "streams", "events", "modules", "programs"} {
+	for _, what := range []string{"contexts", "allocs", "used", "host", "streams", "events", "modules", "pools", "programs"} {
 		if n := f.Get(what); n != 0 {
 			f.t.Errorf("%d %s left", n, what)
 		}

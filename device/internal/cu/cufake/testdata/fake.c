@@ -10,17 +10,20 @@
 typedef int CUresult;
 typedef uint64_t CUdeviceptr;
 
-enum { OOM = 2, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500,
+enum { OOM = 2, NOT_READY = 600, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500,
        ILLEGAL_ADDRESS = 700 };
 
 // What tests set and read, by name.
 enum { DEVICES, CAPABILITY, INIT, MEMORY, FAULT, LAUNCHES, CONTEXTS, ALLOCS, USED, HOST, STREAMS, EVENTS, MODULES,
-       NVRTC_VERSION, NVRTC_OLDEST, NVRTC_NEWEST, NVRTC_FAIL, PROGRAMS, DYNAMIC, SHARED, HEAP, VALUES };
+       NVRTC_VERSION, NVRTC_OLDEST, NVRTC_NEWEST, NVRTC_FAIL, PROGRAMS, DYNAMIC, SHARED, HEAP, PARAMS,
+       POOLS, HAS_POOLS, HOLD, WAITS, PEAK, VALUES };
 static const char *names[VALUES] = { "devices", "capability", "init", "memory", "fault", "launches", "contexts",
     "allocs", "used", "host", "streams", "events", "modules", "nvrtc version", "nvrtc oldest", "nvrtc newest",
-    "nvrtc fail", "programs", "dynamic", "shared", "heap" };
+    "nvrtc fail", "programs", "dynamic", "shared", "heap", "params", "pools",
+    "has pools", "hold", "waits", "peak" };
 static int64_t v[VALUES] = { [DEVICES] = 2, [CAPABILITY] = 90, [MEMORY] = 1 << 20, [FAULT] = ILLEGAL_ADDRESS,
-    [NVRTC_VERSION] = 12040, [NVRTC_OLDEST] = 50, [NVRTC_NEWEST] = 90, [DYNAMIC] = 48 << 10 };
+    [NVRTC_VERSION] = 12040, [NVRTC_OLDEST] = 50, [NVRTC_NEWEST] = 90, [DYNAMIC] = 48 << 10,
+    [PARAMS] = 24, [HAS_POOLS] = 1 };
 
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
 static CUresult sticky;            // what every call returns once a kernel has crashed
@@ -78,6 +81,7 @@ CUresult cuDeviceGetAttribute(int *p, int a, int d) {
     case 75: *p = v[CAPABILITY] / 10; return 0;
     case 76: *p = v[CAPABILITY] % 10; return 0;
     case 97: *p = 227 << 10; return 0;
+    case 115: *p = v[HAS_POOLS]; return 0;
     }
     return 1;
 }
@@ -99,7 +103,18 @@ CUresult cuDevicePrimaryCtxRelease_v2(int d) {
     return r;
 }
 CUresult cuCtxSetCurrent(void *c) { current = c; return 0; }
-CUresult cuCtxSynchronize(void) { NEED_CONTEXT; return 0; }
+
+// While "hold" is set, streams stand still: events do not pass, and frees that are queued are not done. Any wait for what stands still, or
+// for the context ("waits" counts those), sets them going.
+static void *held[64];
+static int holds;
+static void move_on(void);
+CUresult cuCtxSynchronize(void) {
+    NEED_CONTEXT;
+    LOCK; v[WAITS]++; UNLOCK;
+    move_on();
+    return 0;
+}
 CUresult cuCtxSetLimit(int limit, size_t n) {
     NEED_CONTEXT;
     if (limit != 2) return 1;
@@ -126,6 +141,7 @@ CUresult cuMemAlloc_v2(CUdeviceptr *p, size_t n) {
     LOCK;
     CUresult r = n > (size_t)(v[MEMORY] - v[USED]) ? OOM : 0;
     if (!r) { *p = (CUdeviceptr)take(n); v[USED] += n; v[ALLOCS]++; }
+    if (v[USED] > v[PEAK]) v[PEAK] = v[USED];
     UNLOCK;
     return r;
 }
@@ -134,6 +150,13 @@ CUresult cuMemFree_v2(CUdeviceptr p) {
     LOCK; v[USED] -= *(size_t *)(p - 256); v[ALLOCS]--; UNLOCK;
     free((void *)(p - 256));
     return 0;
+}
+static void move_on(void) {
+    LOCK;
+    int n = holds;
+    v[HOLD] = holds = 0;
+    UNLOCK;
+    for (int i = 0; i < n; i++) cuMemFree_v2((CUdeviceptr)held[i]);
 }
 CUresult cuMemHostAlloc(void **p, size_t n, unsigned flags) {
     NEED_CONTEXT;
@@ -161,7 +184,7 @@ CUresult cuMemsetD32Async(CUdeviceptr d, unsigned x, size_t n, void *st) {
 }
 
 // Streams, events and modules are counted pieces of memory that begin with their kind.
-typedef struct { int kind; struct timespec at; char text[]; } Handle;
+typedef struct { int kind, held; struct timespec at; char text[]; } Handle;
 
 static CUresult make(int kind, void **p, const char *text) {
     NEED_CONTEXT;
@@ -184,12 +207,33 @@ static CUresult drop(int kind, Handle *h) {
 
 CUresult cuStreamCreate(void **p, unsigned flags) { return flags == 1 ? make(STREAMS, p, "") : 1; }
 CUresult cuStreamDestroy_v2(void *s) { return drop(STREAMS, s); }
-CUresult cuStreamSynchronize(void *s) { NEED(s, STREAMS); return 0; }
-CUresult cuStreamWaitEvent(void *s, void *e, unsigned flags) { NEED(s, STREAMS); NEED(e, EVENTS); return flags; }
-CUresult cuEventCreate(void **p, unsigned flags) { return flags == 0 ? make(EVENTS, p, "") : 1; }
+CUresult cuStreamSynchronize(Handle *s) { NEED(s, STREAMS); if (s->held) move_on(); s->held = 0; return 0; }
+CUresult cuStreamWaitEvent(Handle *s, Handle *e, unsigned flags) { NEED(s, STREAMS); NEED(e, EVENTS); s->held |= e->held; return flags; }
+CUresult cuEventCreate(void **p, unsigned flags) { return flags == 0 || flags == 2 ? make(EVENTS, p, "") : 1; }
 CUresult cuEventDestroy_v2(void *e) { return drop(EVENTS, e); }
-CUresult cuEventRecord(void *e, void *s) { NEED(s, STREAMS); NEED(e, EVENTS); clock_gettime(CLOCK_MONOTONIC, &((Handle *)e)->at); return 0; }
-CUresult cuEventSynchronize(void *e) { NEED(e, EVENTS); return 0; }
+CUresult cuEventRecord(Handle *e, Handle *s) {
+    NEED(s, STREAMS);
+    NEED(e, EVENTS);
+    clock_gettime(CLOCK_MONOTONIC, &e->at);
+    e->held = s->held = v[HOLD];
+    return 0;
+}
+CUresult cuEventSynchronize(Handle *e) { NEED(e, EVENTS); if (e->held) move_on(); e->held = 0; return 0; }
+CUresult cuEventQuery(Handle *e) { NEED(e, EVENTS); return e->held && v[HOLD] ? NOT_READY : 0; }
+
+// A pool is a stream's kind of handle; its memory is like any other.
+CUresult cuMemPoolCreate(void **p, const int *props) { return props[0] == 1 && props[2] == 1 ? make(POOLS, p, "") : 1; }
+CUresult cuMemPoolDestroy(void *p) { return drop(POOLS, p); }
+CUresult cuMemPoolSetAttribute(void *p, int a, int *x) { NEED(p, POOLS); return a == 3 && *x == 0 ? 0 : 1; }
+CUresult cuMemPoolTrimTo(void *p, size_t n) { NEED(p, POOLS); return 0; }
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *a, size_t n, void *p, void *s) { NEED(p, POOLS); NEED(s, STREAMS); return cuMemAlloc_v2(a, n); }
+CUresult cuMemFreeAsync(CUdeviceptr a, Handle *s) {
+    NEED(s, STREAMS);
+    if (!v[HOLD]) return cuMemFree_v2(a);
+    LOCK; held[holds++] = (void *)a; UNLOCK;
+    s->held = 1;
+    return 0;
+}
 CUresult cuEventElapsedTime(float *ms, Handle *a, Handle *b) {
     NEED(a, EVENTS);
     NEED(b, EVENTS);
@@ -204,6 +248,15 @@ CUresult cuModuleGetFunction(void **p, Handle *m, const char *name) {
     NEED(m, MODULES);
     *p = strstr(m->text, name);
     return *p ? 0 : NOT_FOUND;
+}
+// Beside a kernel stands a variable as large as its parameter.
+CUresult cuModuleGetGlobal_v2(CUdeviceptr *p, size_t *n, Handle *m, const char *name) {
+    NEED(m, MODULES);
+    const char *end = strstr(name, "_params");
+    char kernel[64] = "";
+    if (end) memcpy(kernel, name, end - name);
+    *n = v[PARAMS];
+    return end && strstr(m->text, kernel) ? 0 : NOT_FOUND;
 }
 // The dynamic shared memory that a launch may ask for is one for all kernels; SHARED is what the last one asked for.
 CUresult cuFuncSetAttribute(void *f, int a, int x) {

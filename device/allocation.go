@@ -1,0 +1,216 @@
+package device
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"unsafe"
+)
+
+// allocation is one piece of device or pinned host memory, shared by all slices cut from it.
+type allocation struct {
+	d      *Device
+	addr   uint64
+	host   unsafe.Pointer // nil for device memory
+	bytes  int64
+	pooled bool // can be given back in the order of a stream
+	freed  atomic.Bool
+	by     [12]uintptr // who made it: see Live
+}
+
+// newAllocation describes n elements of a size, which are yet to be allocated.
+func newAllocation(d *Device, what string, n int, size uintptr) (*allocation, error) {
+	if n < 0 || size > 0 && int64(n) > (1<<62)/int64(size) {
+		return nil, fmt.Errorf("device.%s: %d elements of %d bytes: not a size", what, n, size)
+	}
+	a := &allocation{d: d, bytes: int64(n) * int64(size)}
+	runtime.Callers(3, a.by[:])
+	return a, nil
+}
+
+// leaving is device memory that FreeAfter has queued to be given back. It counts against WithMemory until the event has passed.
+type leaving struct {
+	passed uintptr
+	bytes  int64
+}
+
+// settle takes off the books what streams have given back. Where that leaves less than need, it waits for more, if that can help.
+// The caller holds liveMu.
+func (d *Device) settle(need int64) error {
+	var pending int64
+	for _, l := range d.leaving {
+		pending += l.bytes
+	}
+	for _, wait := range []bool{false, true} {
+		for i := 0; i < len(d.leaving); {
+			l := d.leaving[i]
+			done, err := true, error(nil)
+			if !wait {
+				done, err = d.b.passed(l.passed)
+			} else if room := d.cfg.memory - d.used; need > room && need <= room+pending {
+				err = d.b.syncEvent(l.passed)
+			} else {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if !done {
+				i++
+				continue
+			}
+			d.b.freeEvent(l.passed)
+			d.used -= l.bytes
+			pending -= l.bytes
+			d.leaving = append(d.leaving[:i], d.leaving[i+1:]...)
+		}
+	}
+	return nil
+}
+
+// take allocates device memory, within WithMemory's bound.
+func (a *allocation) take(pooled bool) error {
+	d := a.d
+	return d.do(func() error {
+		d.liveMu.Lock()
+		if d.cfg.memory > 0 {
+			err := d.settle(a.bytes)
+			if room := max(0, d.cfg.memory-d.used); err == nil && a.bytes > room {
+				err = &OutOfMemoryError{d.infos.Name, a.bytes, room}
+			}
+			if err != nil {
+				d.liveMu.Unlock()
+				return err
+			}
+		}
+		d.used += a.bytes
+		d.liveMu.Unlock()
+
+		var err error
+		if size := max(a.bytes, 16); pooled {
+			a.addr, a.pooled, err = d.b.allocPooled(size)
+		} else {
+			a.addr, err = d.b.alloc(size)
+		}
+		d.liveMu.Lock()
+		defer d.liveMu.Unlock()
+		if err != nil {
+			d.used -= a.bytes
+			return err
+		}
+		d.live[a] = struct{}{}
+		return nil
+	})
+}
+
+// forget takes what is freed off the books, now or when the event has passed.
+func (a *allocation) forget(passed uintptr) {
+	d := a.d
+	d.liveMu.Lock()
+	defer d.liveMu.Unlock()
+	delete(d.live, a)
+	delete(d.pinned, a)
+	switch {
+	case passed != 0:
+		d.leaving = append(d.leaving, leaving{passed, a.bytes})
+	case a.host == nil:
+		d.used -= a.bytes
+	}
+}
+
+func (a *allocation) free() error {
+	if a == nil {
+		return nil
+	}
+	return a.d.do(func() error {
+		if a.freed.Swap(true) {
+			return fmt.Errorf("free: %w", ErrFreed)
+		}
+		var err error
+		if a.host != nil {
+			err = a.d.b.freeHost(a.host)
+		} else {
+			err = a.d.b.free(a.addr)
+		}
+		a.forget(0)
+		return err
+	})
+}
+
+func (a *allocation) freeAfter(streams []*Stream) error {
+	if a == nil || a.host != nil {
+		return a.free()
+	}
+	d := a.d
+	var of []*handle
+	var raw []uintptr
+	for _, st := range streams {
+		if h := st.handleOn(d); !slices.Contains(of, h) {
+			of, raw = append(of, h), append(raw, h.h)
+		}
+	}
+	return d.use(func() (err error) {
+		if a.freed.Swap(true) {
+			return fmt.Errorf("free: %w", ErrFreed)
+		}
+		var passed uintptr
+		if a.pooled && d.cfg.memory > 0 {
+			if passed, err = d.b.newEvent(); err != nil {
+				a.freed.Store(false)
+				return err
+			}
+		}
+		err = d.b.freeAfter(a.addr, a.pooled, raw, passed)
+		a.forget(passed)
+		return err
+	}, of...)
+}
+
+// Live describes the device's allocations that are not freed, the largest first: what is left at the end of a test that closes all it
+// opens was forgotten.
+func (d *Device) Live() []Allocation {
+	d.liveMu.Lock()
+	defer d.liveMu.Unlock()
+	var out []Allocation
+	for a := range d.live {
+		out = append(out, Allocation{a.bytes, a.host != nil, a.makers()})
+	}
+	slices.SortFunc(out, func(a, b Allocation) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.By, b.By))
+	})
+	return out
+}
+
+// Allocation is one of Live.
+type Allocation struct {
+	Bytes int64
+	Host  bool   // pinned host memory
+	By    string // the functions that asked for it, the innermost first
+}
+
+func (a Allocation) String() string {
+	kind := "device"
+	if a.Host {
+		kind = "host"
+	}
+	return fmt.Sprintf("%s of %s memory by %s", Bytes(a.Bytes), kind, a.By)
+}
+
+// makers names the functions outside this package that led to the allocation.
+func (a *allocation) makers() string {
+	var names []string
+	frames := runtime.CallersFrames(a.by[:])
+	for more := true; more; {
+		var f runtime.Frame
+		f, more = frames.Next()
+		if f.Function != "" && !strings.HasPrefix(f.Function, reflect.TypeFor[Device]().PkgPath()+".") && !strings.HasPrefix(f.Function, "runtime.") {
+			names = append(names, path.Base(f.Function))
+		}
+	}
+	return strings.Join(names, " < ")
+}

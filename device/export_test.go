@@ -1,0 +1,3 @@
+package device
+
+var HostMemory = hostMemory

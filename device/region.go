@@ -1,0 +1,168 @@
+package device
+
+import (
+	"fmt"
+	"sync"
+	"syscall"
+
+	"github.com/ebitengine/purego"
+)
+
+// region is the memory of one worker thread of the CPU device: see the picture in kernel/host.cuh. Regions are of the process, are kept
+// for the next launch, and are never unmapped, because the signal handlers of modules know them.
+type region struct {
+	base    uintptr
+	warps   int // whose stacks are mapped so far
+	watched map[uintptr]bool
+}
+
+const (
+	hostRegionBytes = 32 << 20
+	hostWorkerBytes = 512 << 10
+	hostStackBytes  = 64 << 10
+	hostSharedBytes = 64 << 10 // of a block's dynamic shared memory
+
+	// hostMaxRegions bounds the threads that run kernels at a time. A region has two mappings for each warp of a block and two more, and
+	// Linux gives a process 65,530: all regions together take a seventh of them.
+	hostMaxRegions = 512
+)
+
+func hostDefines() []Define {
+	return []Define{
+		{"HOST_REGION_BYTES", hostRegionBytes},
+		{"HOST_WORKER_BYTES", hostWorkerBytes},
+		{"HOST_STACK_BYTES", hostStackBytes},
+		{"HOST_SHARED_BYTES", hostSharedBytes},
+		{"HOST_MAX_REGIONS", hostMaxRegions},
+		{"WARPMAP_MAX_THREADS", maxThreads},
+	}
+}
+
+// Behind the worker's own struct lie, from the end of its part: the launch, the next block's number, the parameters.
+func (r *region) launch() *HostLaunch {
+	return (*HostLaunch)(pointer(uint64(r.base) + hostWorkerBytes - maxParams - 2048))
+}
+func (r *region) next() *uint64 {
+	return (*uint64)(pointer(uint64(r.base) + hostWorkerBytes - maxParams - 64))
+}
+func (r *region) params() uint64 { return uint64(r.base) + hostWorkerBytes - maxParams }
+
+var regions = struct {
+	sync.Mutex
+	returned sync.Cond
+	free     []*region
+	made     int
+}{}
+
+func init() { regions.returned.L = &regions }
+
+// takeRegions gives regions for up to so many workers with blocks of so many threads. Where other launches have them, or the system
+// has no more, it gives fewer; it waits for the first.
+func takeRegions(workers, threads int) ([]*region, error) {
+	regions.Lock()
+	for len(regions.free) == 0 && regions.made == hostMaxRegions {
+		regions.returned.Wait()
+	}
+	rest := max(0, len(regions.free)-workers)
+	taken := append([]*region(nil), regions.free[rest:]...)
+	regions.free = regions.free[:rest]
+	fresh := min(workers-len(taken), hostMaxRegions-regions.made)
+	regions.made += fresh
+	regions.Unlock()
+
+	var err error
+	for ; fresh > 0; fresh-- {
+		var r *region
+		if r, err = makeRegion(); err != nil {
+			break
+		}
+		taken = append(taken, r)
+	}
+	ready := 0
+	for ; ready < len(taken); ready++ {
+		if err = taken[ready].stacks(threads); err != nil {
+			break
+		}
+	}
+	regions.Lock()
+	regions.made -= fresh // which could not be made
+	regions.Unlock()
+	releaseRegions(taken[ready:])
+	if ready == 0 {
+		return nil, fmt.Errorf("cpu: no memory for a worker's stacks: %w", err)
+	}
+	return taken[:ready], nil
+}
+
+func releaseRegions(done []*region) {
+	regions.Lock()
+	defer regions.Unlock()
+	regions.free = append(regions.free, done...)
+	regions.returned.Broadcast()
+}
+
+// makeRegion reserves a region, and maps the worker's part.
+func makeRegion() (*region, error) {
+	mem, err := mmap(2*hostRegionBytes, syscall.PROT_NONE)
+	if err != nil {
+		return nil, err
+	}
+	base := (mem + hostRegionBytes - 1) &^ (hostRegionBytes - 1)
+	if base > mem {
+		munmap(mem, int64(base-mem))
+	}
+	munmap(base+hostRegionBytes, int64(mem+hostRegionBytes-base))
+	if err := mprotect(base, hostWorkerBytes); err != nil {
+		munmap(base, hostRegionBytes)
+		return nil, err
+	}
+	return &region{base: base, watched: map[uintptr]bool{}}, nil
+}
+
+// stacks maps the stacks of a block's lanes; one more before each warp's stays a guard.
+func (r *region) stacks(threads int) error {
+	const lanes = 32
+	for ; r.warps*lanes < threads; r.warps++ {
+		at := r.base + hostWorkerBytes + uintptr(r.warps)*(lanes+1)*hostStackBytes
+		if err := mprotect(at+hostStackBytes, lanes*hostStackBytes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var watchMu sync.Mutex
+
+// watchedBy makes a module's signal handler know the region.
+func (r *region) watchedBy(watch uintptr) {
+	if r.watched[watch] {
+		return
+	}
+	r.watched[watch] = true
+	watchMu.Lock()
+	defer watchMu.Unlock()
+	purego.SyscallN(watch, r.base)
+}
+
+func mmap(n int64, prot int) (uintptr, error) {
+	flags := syscall.MAP_PRIVATE | syscall.MAP_ANON | syscall.MAP_NORESERVE
+	p, _, e := syscall.Syscall6(syscall.SYS_MMAP, 0, uintptr(n), uintptr(prot), uintptr(flags), ^uintptr(0), 0)
+	if e != 0 {
+		return 0, e
+	}
+	return p, nil
+}
+
+func munmap(p uintptr, n int64) error {
+	if _, _, e := syscall.Syscall(syscall.SYS_MUNMAP, p, uintptr(n), 0); e != 0 {
+		return e
+	}
+	return nil
+}
+
+func mprotect(p, n uintptr) error {
+	if _, _, e := syscall.Syscall(syscall.SYS_MPROTECT, p, n, syscall.PROT_READ|syscall.PROT_WRITE); e != 0 {
+		return e
+	}
+	return nil
+}

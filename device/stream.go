@@ -1,0 +1,185 @@
+package device
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// handle is what streams and events have in common: the back end's name for them, until they are closed.
+type handle struct {
+	d      *Device
+	h      uintptr
+	what   string
+	free   func(uintptr) error
+	mu     sync.RWMutex // held for reading during every call that uses h, for writing by shut
+	closed atomic.Bool
+}
+
+// open makes x what create creates.
+func (x *handle) open(d *Device, what string, create func() (uintptr, error), free func(uintptr) error) error {
+	x.d, x.what, x.free = d, what, free
+	return d.do(func() (err error) {
+		if x.h, err = create(); err != nil {
+			return err
+		}
+		d.liveMu.Lock()
+		defer d.liveMu.Unlock()
+		d.handles[x] = struct{}{}
+		return nil
+	})
+}
+
+// on says why x cannot be used on d.
+func (x *handle) on(d *Device) error {
+	if !x.d.same(d) {
+		return fmt.Errorf("%s of device %s given to device %s", x.what, x.d.infos.Name, d.infos.Name)
+	}
+	if x.closed.Load() {
+		return fmt.Errorf("%s: %w", x.what, ErrClosed)
+	}
+	return nil
+}
+
+// shut waits for the calls that use x, and frees it. The caller is in do, or closes the device.
+func (x *handle) shut() error {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.closed.Swap(true) {
+		return nil
+	}
+	x.d.liveMu.Lock()
+	delete(x.d.handles, x)
+	x.d.liveMu.Unlock()
+	return x.free(x.h)
+}
+
+func (x *handle) close() error {
+	if x.closed.Load() {
+		return nil
+	}
+	return x.d.do(x.shut)
+}
+
+// use runs a call of the back end that uses streams and events: none of them can be closed meanwhile, by their own device either.
+func (d *Device) use(call func() error, of ...*handle) error {
+	return d.do(func() error { return d.hold(of, call) })
+}
+
+func (d *Device) hold(of []*handle, call func() error) error {
+	if len(of) == 0 {
+		return call()
+	}
+	x := of[0]
+	if !slices.Contains(of[1:], x) {
+		x.mu.RLock()
+		defer x.mu.RUnlock()
+	}
+	if err := x.on(d); err != nil {
+		return err
+	}
+	return d.hold(of[1:], call)
+}
+
+// openHandles is every stream and event of the device.
+func (d *Device) openHandles() (all []*handle) {
+	d.liveMu.Lock()
+	defer d.liveMu.Unlock()
+	for x := range d.handles {
+		all = append(all, x)
+	}
+	return all
+}
+
+// Stream is a queue of work that runs in order; streams run beside each other. A nil *Stream stands for the device's
+// own. On the CPU device work runs within the call that queues it, which waits for the calls of others on the same stream.
+type Stream struct{ x handle }
+
+// NewStream makes a stream.
+func (d *Device) NewStream() (*Stream, error) {
+	s := &Stream{}
+	if err := s.x.open(d, "stream", d.b.newStream, d.b.freeStream); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Stream is the device's own stream: the one that a nil *Stream stands for.
+func (d *Device) Stream() *Stream { return d.stream }
+
+// handleOn is the stream's handle; the device's own stream's for nil.
+func (st *Stream) handleOn(d *Device) *handle {
+	if st == nil {
+		return &d.stream.x
+	}
+	return &st.x
+}
+
+// On says why st cannot be used on d; a nil stream can.
+func (st *Stream) On(d *Device) error {
+	if st == nil {
+		return nil
+	}
+	return st.x.on(d)
+}
+
+// Sync waits until all work on the stream is done, and returns the error that any of it met.
+func (st *Stream) Sync() error {
+	d := st.x.d
+	return d.use(func() error { return d.b.syncStream(st.x.h) }, &st.x)
+}
+
+// SyncOf is Sync, also for a nil stream: then of the device's own.
+func (st *Stream) SyncOf(d *Device) error {
+	if st == nil {
+		return d.stream.Sync()
+	}
+	return st.Sync()
+}
+
+// Close waits for the stream's work and frees it.
+func (st *Stream) Close() error { return st.x.close() }
+
+// Wait holds back the stream's later work until the event has passed.
+func (st *Stream) Wait(e *Event) error {
+	d := e.x.d
+	h := st.handleOn(d)
+	return d.use(func() error { return d.b.wait(h.h, e.x.h) }, h, &e.x)
+}
+
+// Event marks a point in a stream.
+type Event struct{ x handle }
+
+// NewEvent makes an event.
+func (d *Device) NewEvent() (*Event, error) {
+	e := &Event{}
+	if err := e.x.open(d, "event", d.b.newEvent, d.b.freeEvent); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// Record sets the event to the stream's present end.
+func (e *Event) Record(st *Stream) error {
+	d := e.x.d
+	h := st.handleOn(d)
+	return d.use(func() error { return d.b.record(e.x.h, h.h) }, h, &e.x)
+}
+
+// Sync waits until the event has passed.
+func (e *Event) Sync() error {
+	d := e.x.d
+	return d.use(func() error { return d.b.syncEvent(e.x.h) }, &e.x)
+}
+
+// Since is the device's time from an earlier event to this one; both must have passed.
+func (e *Event) Since(from *Event) (t time.Duration, err error) {
+	d := e.x.d
+	err = d.use(func() (err error) { t, err = d.b.elapsed(from.x.h, e.x.h); return err }, &from.x, &e.x)
+	return t, err
+}
+
+// Close frees the event.
+func (e *Event) Close() error { return e.x.close() }
