@@ -2,15 +2,22 @@ package join
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
+	"syscall"
+	"unicode"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -82,19 +89,23 @@ func Open(path string) (r *Reader, err error) {
 	r = &Reader{path: path, rows: -1, close: f.Close}
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".parquet":
-		err = catch("the file is broken", func() error { return r.parquet(f) })
+		err = catch(broken, func() error { return r.parquet(f) })
 	case ".csv":
 		err = r.csv(f)
 	default:
-		err = catch("the file is broken", func() error { return r.ipc(f) })
+		err = catch(broken, func() error { return r.ipc(f) })
 	}
 	if err != nil {
-		return nil, err
+		return nil, oneLine(err)
 	}
 	return r, nil
 }
 
-// catch turns a panic of a decoder that meets a broken file, or of an encoder, into an error.
+// broken is what catch says of a decoder's panic.
+const broken = "the file is broken"
+
+// catch turns a panic into an error: of a decoder that meets a broken file, of an encoder, and of whatever runs on a
+// goroutine, where nobody else could.
 func catch(what string, f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -104,12 +115,78 @@ func catch(what string, f func() error) (err error) {
 	return f()
 }
 
+// oneLine makes an error that quotes a file's bytes fit for a terminal: a line, and not a long one.
+func oneLine(err error) error {
+	const most = 500
+	text := err.Error()
+	if len(text) <= most && !strings.ContainsFunc(text, unicode.IsControl) {
+		return err
+	}
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, text)
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + " …"
+	}
+	return &shortened{text, err}
+}
+
+type shortened struct {
+	text string
+	err  error
+}
+
+func (e *shortened) Error() string { return e.text }
+func (e *shortened) Unwrap() error { return e.err }
+
+// bounded is an allocator that refuses what the machine cannot give. A broken length in a file would end the process;
+// so it is a panic, which catch makes an error.
+type bounded struct{ memory.Allocator }
+
+var allocator = bounded{memory.DefaultAllocator}
+
+var machine = sync.OnceValue(func() uint64 {
+	var s syscall.Sysinfo_t
+	if syscall.Sysinfo(&s) != nil {
+		return math.MaxUint64
+	}
+	return uint64(s.Totalram) * uint64(s.Unit)
+})
+
+func (b bounded) check(size int) {
+	if size < 0 || uint64(size) > machine() {
+		panic(fmt.Sprintf("it asks for %d bytes at once, and the machine has %d", size, machine()))
+	}
+}
+
+func (b bounded) Allocate(size int) []byte {
+	b.check(size)
+	return b.Allocator.Allocate(size)
+}
+
+func (b bounded) Reallocate(size int, old []byte) []byte {
+	b.check(size)
+	return b.Allocator.Reallocate(size, old)
+}
+
 func (r *Reader) parquet(f *os.File) error {
-	pf, err := file.NewParquetReader(f)
+	props := parquet.NewReaderProperties(allocator)
+	props.MaxCompressedPageSize, props.MaxUncompressedPageSize = math.MaxInt32, math.MaxInt32 // what the format can say
+	pf, err := file.NewParquetReader(f, file.WithReadProps(props))
 	if err != nil {
 		return fmt.Errorf("not a readable Parquet file: %w", err)
 	}
-	pr, err := pqarrow.NewFileReader(pf, pqarrow.ArrowReadProperties{Parallel: true, BatchSize: batchRows}, memory.DefaultAllocator)
+	if v := pf.MetaData().KeyValueMetadata().FindValue("ARROW:schema"); v != nil {
+		if b, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(*v, "=")); err == nil {
+			if err := checkArrowStream(bytes.NewReader(b), int64(len(b))); err != nil {
+				return fmt.Errorf("%s: its Arrow schema: %w", broken, err)
+			}
+		}
+	}
+	pr, err := pqarrow.NewFileReader(pf, pqarrow.ArrowReadProperties{BatchSize: batchRows}, allocator)
 	if err != nil {
 		return err
 	}
@@ -117,44 +194,84 @@ func (r *Reader) parquet(f *os.File) error {
 	if err != nil {
 		return err
 	}
-	r.schema = arrow.NewSchema(s.Fields(), nil)
-	r.rows = pf.NumRows()
-	var leaves []int
-	r.pick = func(columns []int) {
-		ps := pf.MetaData().Schema
-		for i := range ps.NumColumns() {
-			if slices.ContainsFunc(columns, func(c int) bool { return s.Field(c).Name == ps.ColumnRoot(i).Name() }) {
-				leaves = append(leaves, i)
-			}
-		}
-	}
 	if s.NumFields() == 0 {
 		return errors.New("a Parquet file without columns")
 	}
-	var rr pqarrow.RecordReader
+	r.schema = arrow.NewSchema(s.Fields(), nil)
+	if r.rows = pf.NumRows(); r.rows < 0 {
+		return fmt.Errorf("the file is broken: %d rows", r.rows)
+	}
+	leaves := make([][]int, s.NumFields())
+	for i := range pf.MetaData().Schema.NumColumns() {
+		at, err := pr.Manifest.GetFieldIndices([]int{i})
+		if err != nil {
+			return err
+		}
+		leaves[at[0]] = append(leaves[at[0]], i)
+	}
+	if c := slices.IndexFunc(leaves, func(l []int) bool { return len(l) == 0 }); c >= 0 {
+		return fmt.Errorf("column %q is a group without columns", s.Field(c).Name)
+	}
+	r.pick = func(columns []int) {
+		var some [][]int
+		for _, c := range columns {
+			some = append(some, leaves[c])
+		}
+		leaves = some
+	}
+	// Each column has a reader of its own, so that it is decoded on a goroutine of ours: on one of the library's
+	// nobody could catch a panic.
+	var columns []pqarrow.RecordReader
+	read := int64(0)
 	r.next = func() (arrow.RecordBatch, error) {
-		if rr == nil {
-			if rr, err = pr.GetRecordReader(context.Background(), leaves, nil); err != nil {
+		for i := len(columns); i < len(leaves); i++ {
+			c, err := pr.GetRecordReader(context.Background(), leaves[i], nil)
+			if err != nil {
 				return nil, err
+			}
+			columns = append(columns, c)
+		}
+		arrays := make([]arrow.Array, len(columns))
+		rows := int64(0)
+		errs := each(len(columns), func(i int) error {
+			if columns[i].Next() {
+				arrays[i] = columns[i].RecordBatch().Column(0)
+				arrays[i].Retain()
+			}
+			return columns[i].Err()
+		})
+		for i, err := range errs {
+			if err != nil {
+				return nil, fmt.Errorf("column %q: %w", r.schema.Field(i).Name, err)
+			}
+			if n := length(arrays[i]); i == 0 {
+				rows = n
+			} else if n != rows {
+				return nil, fmt.Errorf("the file is broken: columns %q and %q have different numbers of rows", r.schema.Field(0).Name, r.schema.Field(i).Name)
 			}
 		}
-		if !rr.Next() {
-			if err := rr.Err(); err != nil && err != io.EOF {
-				return nil, err
-			}
+		if read += rows; rows == 0 && read != r.rows || read > r.rows {
+			return nil, fmt.Errorf("the file is broken: it says that it has %d rows, and has %d", r.rows, read)
+		}
+		if rows == 0 {
 			return nil, io.EOF
 		}
-		rec := rr.RecordBatch()
-		rec.Retain()
-		return rec, nil
+		return array.NewRecordBatch(r.schema, arrays, rows), nil
 	}
 	r.close = func() error {
-		if rr != nil {
-			rr.Release()
+		for _, c := range columns {
+			c.Release()
 		}
-		return errors.Join(pf.Close(), ignoreClosed(f.Close()))
+		return cmp.Or(pf.Close(), ignoreClosed(f.Close()))
 	}
 	return nil
+}
+
+func length(a arrow.Array) int64 {
+	if a == nil {
+		return 0
+	}
+	return int64(a.Len())
 }
 
 func ignoreClosed(err error) error {
@@ -165,12 +282,20 @@ func ignoreClosed(err error) error {
 }
 
 func (r *Reader) ipc(f *os.File) error {
+	s, err := f.Stat()
+	if err != nil {
+		return err
+	}
 	magic := make([]byte, len(ipc.Magic))
 	if _, err := f.ReadAt(magic, 0); err != nil && err != io.EOF {
 		return err
 	}
+	options := []ipc.Option{ipc.WithAllocator(allocator), ipc.WithMetadataSizeLimit(s.Size()), ipc.WithBodySizeLimit(s.Size())}
 	if string(magic) == string(ipc.Magic) {
-		fr, err := ipc.NewFileReader(f)
+		if err := checkArrowFile(f, s.Size()); err != nil {
+			return fmt.Errorf("not a readable Arrow file: %w", err)
+		}
+		fr, err := ipc.NewFileReader(f, options...)
 		if err != nil {
 			return fmt.Errorf("not a readable Arrow file: %w", err)
 		}
@@ -181,12 +306,19 @@ func (r *Reader) ipc(f *os.File) error {
 				return nil, io.EOF
 			}
 			i++
-			return fr.RecordBatchAt(i - 1)
+			rec, err := fr.RecordBatchAt(i - 1)
+			if err != nil {
+				return nil, err
+			}
+			return rec, sound(rec)
 		}
-		r.close = func() error { return errors.Join(fr.Close(), f.Close()) }
+		r.close = func() error { return cmp.Or(fr.Close(), f.Close()) }
 		return nil
 	}
-	sr, err := ipc.NewReader(bufio.NewReaderSize(f, 1<<20))
+	if err := checkArrowStream(f, s.Size()); err != nil {
+		return fmt.Errorf("not a readable Arrow file or stream: %w", err)
+	}
+	sr, err := ipc.NewReader(bufio.NewReaderSize(f, 1<<20), options...)
 	if err != nil {
 		return fmt.Errorf("not a readable Arrow file or stream: %w", err)
 	}
@@ -200,10 +332,42 @@ func (r *Reader) ipc(f *os.File) error {
 		}
 		rec := sr.RecordBatch()
 		rec.Retain()
-		return rec, nil
+		return rec, sound(rec)
 	}
 	r.close = func() error { sr.Release(); return f.Close() }
 	return nil
+}
+
+// sound checks what an Arrow file says of its columns: offsets, indices and lengths are used as they stand afterwards.
+func sound(rec arrow.RecordBatch) error {
+	if rec.NumRows() > math.MaxInt32 { // columns of nulls alone have room for any number
+		return fmt.Errorf("a batch of %d rows: at most %d are possible", rec.NumRows(), math.MaxInt32)
+	}
+	for i, c := range rec.Columns() {
+		a := array.MakeFromData(buffered(c.Data()))
+		err := array.ValidateFull(a)
+		a.Release()
+		if err != nil {
+			return fmt.Errorf("%s: column %q: %w", broken, rec.Schema().Field(i).Name, err)
+		}
+	}
+	return nil
+}
+
+// buffered gives nulls the buffer that a file lets out, and that ValidateFull wants.
+func buffered(d arrow.ArrayData) arrow.ArrayData {
+	buffers, children := slices.Clone(d.Buffers()), slices.Clone(d.Children())
+	if len(buffers) == 0 {
+		buffers = []*memory.Buffer{nil}
+	}
+	for i := range children {
+		children[i] = buffered(children[i])
+	}
+	out := array.NewData(d.DataType(), d.Len(), buffers, children, d.NullN(), d.Offset())
+	if dict, ok := d.Dictionary().(*array.Data); ok && dict != nil {
+		out.SetDictionary(buffered(dict))
+	}
+	return out
 }
 
 // only restricts a reader that has not started to columns of its schema.
@@ -238,11 +402,11 @@ func (r *Reader) Next() bool {
 	if r.err != nil {
 		return false
 	}
-	err := catch("the file is broken", func() (err error) { r.cur, err = r.next(); return err })
+	err := catch(broken, func() (err error) { r.cur, err = r.next(); return err })
 	if err != nil {
 		r.cur = nil
 		if r.err = io.EOF; err != io.EOF {
-			r.err = fmt.Errorf("%s: %w", r.path, err)
+			r.err = fmt.Errorf("%s: %w", r.path, oneLine(err))
 		}
 		return false
 	}
@@ -544,7 +708,7 @@ func (e *spoolEncoder) read(f func(batch int, rec arrow.RecordBatch) error) erro
 	if _, err := e.spool.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	r, err := ipc.NewReader(bufio.NewReaderSize(e.spool, 1<<20))
+	r, err := ipc.NewReader(bufio.NewReaderSize(e.spool, 1<<20), ipc.WithMetadataSizeLimit(0), ipc.WithBodySizeLimit(0))
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package join
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -311,12 +312,11 @@ func (x *index[R]) match(rep int64, k int) int64 {
 	return int64(x.rows[int(x.start[rep])+k])
 }
 
-func (x *index[R]) close() error {
-	var errs []error
+func (x *index[R]) close() (err error) {
 	for _, l := range []level[R]{x.words[0], x.words[1], x.last} {
 		if l != nil {
-			errs = append(errs, l.close())
+			err = cmp.Or(err, l.close())
 		}
 	}
-	return errors.Join(errs...)
+	return err
 }

@@ -20,6 +20,7 @@
 package join
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -241,7 +242,7 @@ func Join(ctx context.Context, d *device.Device, build, probe array.RecordReader
 	if d != nil {
 		j.sum.Device = d.Info().Name + " (" + d.Info().Model + ")"
 	}
-	err := j.run(ctx, build, probe)
+	err := catch("the join broke off", func() error { return j.run(ctx, build, probe) })
 	j.sum.Total = time.Since(j.start).Seconds()
 	return j.sum, err
 }
@@ -271,7 +272,7 @@ func (j *joiner) run(ctx context.Context, build, probe array.RecordReader) (err 
 	if err := j.build(ctx, build); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, j.index.close()) }()
+	defer func() { err = cmp.Or(err, j.index.close()) }()
 	return j.probe(ctx, probe)
 }
 
@@ -357,8 +358,8 @@ func (j *joiner) probe(ctx context.Context, probe array.RecordReader) error {
 	var both sync.WaitGroup
 	both.Go(func() {
 		defer close(blocks)
-		var err error
-		if reading, err = j.read(ctx, probe, blocks); err != nil {
+		err := catch("reading the probe side broke off", func() (err error) { reading, err = j.read(ctx, probe, blocks); return err })
+		if err != nil {
 			cancel(err)
 		}
 	})
@@ -366,7 +367,7 @@ func (j *joiner) probe(ctx context.Context, probe array.RecordReader) error {
 		for rec := range outs {
 			if ctx.Err() == nil {
 				clock := time.Now()
-				if err := j.sink(rec); err != nil {
+				if err := catch("it broke off", func() error { return j.sink(rec) }); err != nil {
 					cancel(fmt.Errorf("writing the output: %w", err))
 				}
 				writing += time.Since(clock).Seconds()
@@ -378,14 +379,17 @@ func (j *joiner) probe(ctx context.Context, probe array.RecordReader) error {
 	total, done := rowsOf(probe), int64(0)
 	for b := range blocks {
 		if ctx.Err() == nil {
-			clock := time.Now()
-			waiting, err := j.block(ctx, b, outs)
-			j.sum.Probing += (time.Since(clock) - waiting).Seconds()
+			err := catch("the join broke off", func() error {
+				clock := time.Now()
+				waiting, err := j.block(ctx, b, outs)
+				j.sum.Probing += (time.Since(clock) - waiting).Seconds()
+				done += int64(b.rows)
+				j.Progress(Progress{"probe", done, total})
+				return err
+			})
 			if err != nil {
 				cancel(err)
 			}
-			done += int64(b.rows)
-			j.Progress(Progress{"probe", done, total})
 		}
 		b.release()
 	}
@@ -522,23 +526,23 @@ func (j *joiner) emit(ctx context.Context, b *block, probe []*taker, left, right
 	for i := 0; whole && i < len(left); i++ {
 		whole = left[i].row == i
 	}
-	errs := make([]error, len(cols))
-	each(len(cols), func(c int) {
+	errs := each(len(cols), func(c int) (err error) {
 		var data arrow.ArrayData
 		switch {
 		case c >= len(probe):
-			data, errs[c] = j.takers[c-len(probe)].take(right)
+			data, err = j.takers[c-len(probe)].take(right)
 		case whole:
 			cols[c] = b.recs[0].Column(c)
 			cols[c].Retain()
-			return
+			return nil
 		default:
-			data, errs[c] = probe[c].take(left)
+			data, err = probe[c].take(left)
 		}
-		if errs[c] == nil {
+		if err == nil {
 			cols[c] = array.MakeFromData(data)
 			data.Release()
 		}
+		return err
 	})
 	for c, err := range errs {
 		if errors.Is(err, errTooBig) && len(left) > 1 {
@@ -572,16 +576,19 @@ func (j *joiner) emit(ctx context.Context, b *block, probe []*taker, left, right
 	}
 }
 
-// each calls f(0) to f(n-1) on as many goroutines as there are hardware threads.
-func each(n int, f func(int)) {
+// each calls f(0) to f(n-1) on as many goroutines as there are hardware threads, and gives what they return; a panic is an
+// error.
+func each(n int, f func(int) error) []error {
+	errs := make([]error, n)
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
 	for i := range n {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			f(i)
+			errs[i] = catch(broken, func() error { return f(i) })
 		})
 	}
 	wg.Wait()
+	return errs
 }

@@ -17,7 +17,8 @@ type loc struct{ chunk, row int }
 
 var null = loc{-1, 0}
 
-// errTooBig says that the taken rows do not fit 32-bit offsets or 16-bit run ends: take fewer rows at a time.
+// errTooBig says that the taken rows do not fit 32-bit offsets or 16-bit run ends, or take over 2 GiB: take fewer rows at a
+// time.
 var errTooBig = errors.New("too many rows at once for the column's offsets")
 
 // taker copies rows out of a column by index, whatever its type: it works on Arrow's physical layouts, so an
@@ -180,7 +181,10 @@ func (t *taker) take(at []loc) (arrow.ArrayData, error) {
 	case *arrow.DictionaryType:
 		valid, nulls, at := t.validity(at)
 		w := p.IndexType.(arrow.FixedWidthDataType).BitWidth() / 8
-		out := t.fixed(at, w)
+		out, err := t.fixed(at, w)
+		if err != nil {
+			return nil, err
+		}
 		for i, l := range at {
 			if l.chunk >= 0 && t.remap[l.chunk] != nil {
 				b := out[i*w : (i+1)*w]
@@ -205,6 +209,9 @@ func (t *taker) take(at []loc) (arrow.ArrayData, error) {
 	case *arrow.FixedSizeListType:
 		valid, nulls, at := t.validity(at)
 		size := int(p.Len())
+		if n*size > math.MaxInt32 {
+			return nil, errTooBig
+		}
 		rows := make([]loc, 0, n*size)
 		for _, l := range at {
 			for j := range size {
@@ -233,14 +240,22 @@ func (t *taker) take(at []loc) (arrow.ArrayData, error) {
 		if err != nil {
 			return nil, err
 		}
-		return array.NewData(t.typ, n, buffers(nil, t.codes(at, p.TypeCodes())), children, 0, 0), nil
+		codes, err := t.codes(at, p.TypeCodes())
+		if err != nil {
+			return nil, err
+		}
+		return array.NewData(t.typ, n, buffers(nil, codes), children, 0, 0), nil
 	case *arrow.DenseUnionType:
 		return t.dense(t.absolute(at), p)
 	case *arrow.RunEndEncodedType:
 		return t.runs(at, p)
 	case arrow.FixedWidthDataType:
 		valid, nulls, at := t.validity(at)
-		return t.data(n, nulls, nil, valid, t.fixed(at, p.BitWidth()/8)), nil
+		out, err := t.fixed(at, p.BitWidth()/8)
+		if err != nil {
+			return nil, err
+		}
+		return t.data(n, nulls, nil, valid, out), nil
 	}
 	return nil, fmt.Errorf("columns of type %s cannot be carried through a join yet", t.typ)
 }
@@ -320,7 +335,10 @@ func (t *taker) values(buffer int) [][]byte {
 }
 
 // fixed copies values of w bytes; at holds absolute rows.
-func (t *taker) fixed(at []loc, w int) []byte {
+func (t *taker) fixed(at []loc, w int) ([]byte, error) {
+	if len(at)*w > math.MaxInt32 {
+		return nil, errTooBig
+	}
 	in, out := t.values(1), make([]byte, len(at)*w)
 	le := binary.LittleEndian // as wide words, not as numbers
 	switch w {
@@ -343,7 +361,7 @@ func (t *taker) fixed(at []loc, w int) []byte {
 			}
 		}
 	}
-	return out
+	return out, nil
 }
 
 // getInt and putInt read and write an offset, size or index of len(b) bytes.
@@ -375,6 +393,14 @@ func putInt(b []byte, v int) {
 // nth is the i-th integer of w bytes.
 func nth(b []byte, i, w int) int { return getInt(b[i*w : (i+1)*w]) }
 
+// within checks offsets before anything is sized by them.
+func within(from, to, n int) error {
+	if from < 0 || from > to || to > n {
+		return fmt.Errorf("%s: a value that goes from %d to %d of %d", broken, from, to, n)
+	}
+	return nil
+}
+
 // variable copies strings and binaries with offsets of w bytes.
 func (t *taker) variable(at []loc, w int) (arrow.ArrayData, error) {
 	n := len(at)
@@ -383,7 +409,11 @@ func (t *taker) variable(at []loc, w int) (arrow.ArrayData, error) {
 	ends, total := make([]byte, (n+1)*w), 0
 	for i, l := range at {
 		if l.chunk >= 0 {
-			total += nth(offsets[l.chunk], l.row+1, w) - nth(offsets[l.chunk], l.row, w)
+			from, to := nth(offsets[l.chunk], l.row, w), nth(offsets[l.chunk], l.row+1, w)
+			if err := within(from, to, len(bytes[l.chunk])); err != nil {
+				return nil, err
+			}
+			total += to - from
 		}
 		if w == 4 && total > math.MaxInt32 {
 			return nil, errTooBig
@@ -404,7 +434,10 @@ func (t *taker) variable(at []loc, w int) (arrow.ArrayData, error) {
 func (t *taker) views(at []loc) (arrow.ArrayData, error) {
 	n := len(at)
 	valid, nulls, at := t.validity(at)
-	out := t.fixed(at, 16)
+	out, err := t.fixed(at, 16)
+	if err != nil {
+		return nil, err
+	}
 	var long []byte
 	for i, l := range at {
 		v := out[i*16 : (i+1)*16]
@@ -448,6 +481,9 @@ func (t *taker) list(at []loc, w int, view bool) (arrow.ArrayData, error) {
 			} else {
 				b = nth(offsets[l.chunk], l.row+1, w)
 			}
+			if err := within(a, b, t.children[0].chunks[l.chunk].Len()); err != nil {
+				return nil, err
+			}
 			for r := a; r < b; r++ {
 				rows = append(rows, loc{l.chunk, r})
 			}
@@ -470,18 +506,21 @@ func (t *taker) list(at []loc, w int, view bool) (arrow.ArrayData, error) {
 
 // codes copies a union's type codes. A union has no nulls of its own: one that a join makes is a null of its first
 // child.
-func (t *taker) codes(at []loc, codes []arrow.UnionTypeCode) []byte {
-	out := t.fixed(at, 1)
+func (t *taker) codes(at []loc, codes []arrow.UnionTypeCode) ([]byte, error) {
+	out, err := t.fixed(at, 1)
 	for i, l := range at {
-		if l.chunk < 0 && len(codes) > 0 {
+		if err == nil && l.chunk < 0 && len(codes) > 0 {
 			out[i] = byte(codes[0])
 		}
 	}
-	return out
+	return out, err
 }
 
 func (t *taker) dense(at []loc, p *arrow.DenseUnionType) (arrow.ArrayData, error) {
-	codes := t.codes(at, p.TypeCodes())
+	codes, err := t.codes(at, p.TypeCodes())
+	if err != nil {
+		return nil, err
+	}
 	offsets := t.values(2)
 	ids := p.ChildIDs()
 	rows := make([][]loc, len(t.children))
