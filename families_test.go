@@ -37,10 +37,12 @@ func open(t *testing.T, name string, opts ...device.Option) *device.Device {
 func each[K, V any](t *testing.T, test func(*testing.T, tabletest.Maker[K, V])) {
 	var k K
 	var v V
-	for _, kind := range warpmap.Kinds() {
-		t.Run(fmt.Sprintf("%s/%T,%T", kind, k, v), func(t *testing.T) {
+	for _, family := range warpmap.Families(table.KindMap) {
+		t.Run(fmt.Sprintf("%s/%T,%T", family, k, v), func(t *testing.T) {
 			t.Parallel()
-			test(t, func(d *device.Device, o table.Options) (table.Map[K, V], error) { return warpmap.New[K, V](d, kind, o) })
+			test(t, func(d *device.Device, o table.Options) (table.Map[K, V], error) {
+				return warpmap.New[K, V](d, family, o)
+			})
 		})
 	}
 }

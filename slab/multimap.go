@@ -13,10 +13,14 @@ import (
 //
 // The pairs of one key are in one bucket, so a key with v values costs v/M slabs to go through, M being 15 for pairs of 4+4
 // bytes, and inserting them costs the square of that: for keys with thousands of values it is the wrong table.
+//
+// It implements table.MultiMap; that FindAll keeps an order, Find and DeleteOldest are its own.
 type MultiMap[K, V any] struct{ c *core }
 
-// NewMulti makes an empty multimap on the device; see New.
-func NewMulti[K, V any](d *device.Device, o Options) (*MultiMap[K, V], error) {
+var _ table.MultiMap[uint32, uint32] = (*MultiMap[uint32, uint32])(nil)
+
+// NewMultiMap makes an empty multimap on the device; see New.
+func NewMultiMap[K, V any](d *device.Device, o Options) (*MultiMap[K, V], error) {
 	c, err := newTyped[K, V](d, o, true)
 	if err != nil {
 		return nil, err
@@ -56,6 +60,14 @@ func (m *MultiMap[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values 
 		return err
 	}
 	return m.c.findOn(st, m.c.kernel.find, keys.Addr(), values.Addr(), found.Addr(), keys.Len())
+}
+
+// Contains tells of each key whether it has a value.
+func (m *MultiMap[K, V]) Contains(keys []K, found []bool) error { return m.Find(keys, nil, found) }
+
+// ContainsOn is Contains on the device.
+func (m *MultiMap[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
+	return m.FindOn(st, keys, device.Slice[V]{}, found)
 }
 
 // Count writes how many values each key has.
@@ -164,23 +176,23 @@ func findAll[V any](c *core, st *device.Stream, keys uint64, offsets device.Slic
 	return values, errors.Join(k.offsets.Launch(st, warps, &p), k.fill.Launch(st, items, &p), st.SyncOf(c.d))
 }
 
-// Delete removes the least recent pair of each key (DELETE): a key that is twice in the batch loses two. deleted[i] tells
-// whether position i removed one; it may be nil. The count is theirs.
-func (m *MultiMap[K, V]) Delete(keys []K, deleted []bool) (int, error) {
+// DeleteOldest removes the least recent pair of each key (DELETE): a key that is twice in the batch loses two. deleted[i]
+// tells whether position i removed one; it may be nil. The count is theirs.
+func (m *MultiMap[K, V]) DeleteOldest(keys []K, deleted []bool) (int, error) {
 	return remove(m.c, m.c.kernel.erase, keys, deleted)
 }
 
-// DeleteOn is Delete on the device.
-func (m *MultiMap[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
+// DeleteOldestOn is DeleteOldest on the device.
+func (m *MultiMap[K, V]) DeleteOldestOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
 	if err := family.CheckOn(m.c.d, st, keys, table.Optional(deleted)); err != nil {
 		return err
 	}
 	return m.c.findOn(st, m.c.kernel.erase, keys.Addr(), 0, deleted.Addr(), keys.Len())
 }
 
-// DeleteAll removes all pairs of each key. deleted[i] tells whether position i removed any; it may be nil. The count is of
-// pairs.
-func (m *MultiMap[K, V]) DeleteAll(keys []K, deleted []bool) (int, error) {
+// Delete removes all pairs of each key (DELETEALL). deleted[i] tells whether position i removed any; it may be nil. The count
+// is of pairs.
+func (m *MultiMap[K, V]) Delete(keys []K, deleted []bool) (int, error) {
 	if err := family.CheckLens(len(keys), table.OptionalLen(deleted)); err != nil {
 		return 0, err
 	}
@@ -203,8 +215,8 @@ func (m *MultiMap[K, V]) DeleteAll(keys []K, deleted []bool) (int, error) {
 	return n, err
 }
 
-// DeleteAllOn is DeleteAll on the device, without the count.
-func (m *MultiMap[K, V]) DeleteAllOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
+// DeleteOn is Delete on the device, without the count.
+func (m *MultiMap[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
 	if err := family.CheckOn(m.c.d, st, keys, table.Optional(deleted)); err != nil {
 		return err
 	}

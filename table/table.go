@@ -1,5 +1,5 @@
-// Package table holds the words that all of warpmap's tables share: what a map can do, the types it takes, its errors
-// and its statistics. The tables themselves are one folder each: warpcore, and those beside it.
+// Package table holds the words that all of warpmap's tables share: what each kind of table can do, the types it takes, its
+// errors and its statistics. The tables themselves are one folder each: warpcore, and those beside it.
 package table
 
 import (
@@ -23,6 +23,8 @@ import (
 // All return ErrClosed after Close, and an error before anything is launched for slices that do not match in length or
 // lie on another device.
 type Map[K, V any] interface {
+	Table
+
 	// Insert puts or replaces n pairs. Of equal keys in one batch, one value stays. The table grows as it must; where
 	// MaxBytes or the device's memory forbids that, *FullError names exactly the positions that are not in.
 	Insert(keys []K, values []V) error
@@ -47,20 +49,8 @@ type Map[K, V any] interface {
 	Delete(keys []K, deleted []bool) (int, error)
 	DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error
 
-	// Len counts the pairs.
-	Len() (int, error)
-	// Clear removes all pairs and keeps the capacity.
-	Clear() error
 	// All exports every pair, in no order.
 	All() ([]K, []V, error)
-	// Stats measures the table.
-	Stats() (Stats, error)
-	// Check downloads the table and walks its invariants: for tests and for the suspicious. Slow.
-	Check() error
-	// Grow makes room for at least n pairs in all, and rids the table of what deletions left behind.
-	Grow(n int) error
-	// Close frees the table's memory; idempotent.
-	Close() error
 }
 
 // Options are what every family understands. The zero value is good.
@@ -101,7 +91,12 @@ type Stats struct {
 	Capacity   int     `json:"capacity"`    // slots; a few more, for single keys, do not count
 	Tombstones int     `json:"tombstones"`  // slots of deleted pairs that are not yet used again
 	LoadFactor float64 `json:"load_factor"` // Len / Capacity
-	Bytes      int64   `json:"bytes"`       // device memory
+	Bytes      int64   `json:"bytes"`       // device memory of the table itself: what MaxBytes bounds
+	// StagingBytes are the pinned host memory and the device memory, together, through which batches of Go slices pass, and
+	// ScratchBytes the device memory that batches need in passing. Both are kept for the next batch. Tables of one device
+	// that share a stage each count all of it.
+	StagingBytes int64 `json:"staging_bytes"`
+	ScratchBytes int64 `json:"scratch_bytes"`
 	// Probes[i] counts the pairs that a look-up finds with its (i+1)th read of a window, bucket or slab; the last
 	// element counts all that need more.
 	Probes     [16]int `json:"probes"`

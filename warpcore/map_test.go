@@ -225,7 +225,7 @@ func try[K, V any](d *device.Device) func() error {
 		if err == nil {
 			return m.Close()
 		}
-		_, err2 := NewMulti[K, V](d, Options{})
+		_, err2 := NewMultiMap[K, V](d, Options{})
 		if err2 == nil {
 			return nil
 		}

@@ -12,10 +12,14 @@ import (
 //
 // The pairs of one key stand on one probe sequence, so a key with v values costs v/Window windows to look up, and
 // inserting them costs the square of that: for keys with thousands of values it is the wrong table.
+//
+// It implements table.MultiMap; FindAllInto and Keys are its own.
 type MultiMap[K, V any] struct{ c *core }
 
-// NewMulti makes an empty multimap on the device; see New.
-func NewMulti[K, V any](d *device.Device, o Options) (*MultiMap[K, V], error) {
+var _ table.MultiMap[uint32, uint32] = (*MultiMap[uint32, uint32])(nil)
+
+// NewMultiMap makes an empty multimap on the device; see New.
+func NewMultiMap[K, V any](d *device.Device, o Options) (*MultiMap[K, V], error) {
 	c, err := newTyped[K, V](d, o, true)
 	if err != nil {
 		return nil, err
@@ -38,6 +42,25 @@ func (m *MultiMap[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], value
 		return err
 	}
 	return m.c.insertOn(st, m.c.kernel.insertMulti, keys.Addr(), values.Addr(), device.Slice[bool]{}, keys.Len())
+}
+
+// Contains tells of each key whether it has a value.
+func (m *MultiMap[K, V]) Contains(keys []K, found []bool) error {
+	if err := family.CheckLens(len(keys), table.OptionalLen(found)); err != nil {
+		return err
+	}
+	return m.c.batch(len(keys), []table.Column{table.In(keys), table.Out(found)},
+		func(st *device.Stream, _, n int, addr []uint64) error {
+			return m.c.findOn(st, m.c.kernel.find, addr[0], 0, addr[1], n)
+		})
+}
+
+// ContainsOn is Contains on the device.
+func (m *MultiMap[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
+	if err := family.CheckOn(m.c.d, st, keys, table.Optional(found)); err != nil {
+		return err
+	}
+	return m.c.findOn(st, m.c.kernel.find, keys.Addr(), 0, found.Addr(), keys.Len())
 }
 
 // Count writes how many values each key has.
