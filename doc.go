@@ -3,7 +3,7 @@
 // A table is made on a device, which is a GPU or, where there is none, the CPU running the same kernels:
 //
 //	d, err := device.Open("auto")
-//	m, err := warpmap.New[uint32, uint32](d, "warpcore", table.Options{})
+//	m, err := warpmap.New[uint32, uint32](d, warpmap.WarpCore, table.Options{})
 //	err = m.Insert(keys, values)
 //	err = m.Find(queries, results, found)
 //

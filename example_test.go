@@ -19,7 +19,7 @@ func Example() {
 	d, err := device.Open("cpu") // "auto" takes a GPU where there is one
 	check(err)
 	defer d.Close()
-	m, err := warpmap.New[uint64, float32](d, "warpcore", table.Options{})
+	m, err := warpmap.New[uint64, float32](d, warpmap.WarpCore, table.Options{})
 	check(err)
 	defer m.Close()
 	check(m.Insert([]uint64{1, 2, 3}, []float32{0.1, 0.2, 0.3}))

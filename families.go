@@ -2,7 +2,6 @@ package warpmap
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/warpmap/warpmap/device"
@@ -12,51 +11,130 @@ import (
 	"github.com/warpmap/warpmap/warpcore"
 )
 
-// maker makes a table of one family.
-type maker[K, V any] func(*device.Device, table.Options) (table.Map[K, V], error)
+// The families of tables.
+const (
+	GPH      table.Family = "gph"
+	Slab     table.Family = "slab"
+	WarpCore table.Family = "warpcore"
+)
 
-// families is the only list of tables: tests, benchmarks and the command line range over it.
-func families[K, V any]() map[string]maker[K, V] {
-	return map[string]maker[K, V]{
-		"gph": func(d *device.Device, o table.Options) (table.Map[K, V], error) {
-			return made(gph.New[K, V](d, gph.Options{Options: o}))
+// maker makes a table of one family and kind: T is table.Map[K, V], table.Set[K], …
+type maker[T any] func(*device.Device, table.Options) (T, error)
+
+// family is a family's makers, one for each kind that it has.
+type family[K, V any] struct {
+	name     table.Family
+	newMap   maker[table.Map[K, V]]
+	set      maker[table.Set[K]]
+	multiMap maker[table.MultiMap[K, V]]
+}
+
+// families is the only list of tables, by name: tests, benchmarks and the command line range over it.
+func families[K, V any]() []family[K, V] {
+	return []family[K, V]{
+		{
+			name: GPH,
+			newMap: func(d *device.Device, o table.Options) (table.Map[K, V], error) {
+				return made[table.Map[K, V]](gph.New[K, V](d, gph.Options{Options: o}))
+			},
 		},
-		"slab": func(d *device.Device, o table.Options) (table.Map[K, V], error) {
-			return made(slab.New[K, V](d, slab.Options{Options: o}))
+		{
+			name: Slab,
+			newMap: func(d *device.Device, o table.Options) (table.Map[K, V], error) {
+				return made[table.Map[K, V]](slab.New[K, V](d, slab.Options{Options: o}))
+			},
+			set: func(d *device.Device, o table.Options) (table.Set[K], error) {
+				return made[table.Set[K]](slab.NewSet[K](d, slab.Options{Options: o}))
+			},
+			multiMap: func(d *device.Device, o table.Options) (table.MultiMap[K, V], error) {
+				return made[table.MultiMap[K, V]](slab.NewMultiMap[K, V](d, slab.Options{Options: o}))
+			},
 		},
-		"warpcore": func(d *device.Device, o table.Options) (table.Map[K, V], error) {
-			return made(warpcore.New[K, V](d, warpcore.Options{Options: o}))
+		{
+			name: WarpCore,
+			newMap: func(d *device.Device, o table.Options) (table.Map[K, V], error) {
+				return made[table.Map[K, V]](warpcore.New[K, V](d, warpcore.Options{Options: o}))
+			},
+			multiMap: func(d *device.Device, o table.Options) (table.MultiMap[K, V], error) {
+				return made[table.MultiMap[K, V]](warpcore.NewMultiMap[K, V](d, warpcore.Options{Options: o}))
+			},
 		},
 	}
 }
 
-// made keeps a nil map from becoming a non-nil interface.
-func made[K, V any, M table.Map[K, V]](m M, err error) (table.Map[K, V], error) {
+// made keeps a nil table from becoming an interface that is not nil.
+func made[T any](t T, err error) (T, error) {
 	if err != nil {
-		return nil, err
+		var none T
+		return none, err
 	}
-	return m, nil
+	return t, nil
 }
 
-// Kinds are the names that New takes, sorted.
-func Kinds() []string {
-	var names []string
-	for name := range families[uint32, uint32]() {
-		names = append(names, name)
+// has tells whether the family has tables of the kind.
+func (f *family[K, V]) has(kind table.Kind) bool {
+	switch kind {
+	case table.KindMap:
+		return f.newMap != nil
+	case table.KindSet:
+		return f.set != nil
+	case table.KindMultiMap:
+		return f.multiMap != nil
 	}
-	slices.Sort(names)
+	return false
+}
+
+// Families are the families that have tables of the kind, sorted: what New and its like take.
+func Families(kind table.Kind) (names []table.Family) {
+	for _, f := range families[uint32, uint32]() {
+		if f.has(kind) {
+			names = append(names, f.name)
+		}
+	}
 	return names
 }
 
-// New makes an empty map of the given kind on the device, with the family's defaults beside o. Programs that want a
+// find is the family with that name, if it has the kind.
+func find[K, V any](name table.Family, kind table.Kind) (family[K, V], error) {
+	for _, f := range families[K, V]() {
+		if f.name == name && f.has(kind) {
+			return f, nil
+		}
+	}
+	var names []string
+	for _, f := range Families(kind) {
+		names = append(names, string(f))
+	}
+	return family[K, V]{}, fmt.Errorf("warpmap: no %v %q (want one of: %s)", kind, string(name), strings.Join(names, ", "))
+}
+
+// New makes an empty map of the given family on the device, with the family's defaults beside o. Programs that want a
 // family's own options call its New instead.
 //
-// Errors: an unknown kind; K or V of a width the family does not have, or with pointers or padding; options out of range;
-// *device.OutOfMemoryError; what device.Compile returns.
-func New[K, V any](d *device.Device, kind string, o table.Options) (table.Map[K, V], error) {
-	make, ok := families[K, V]()[kind]
-	if !ok {
-		return nil, fmt.Errorf("warpmap: no table %q (want one of: %s)", kind, strings.Join(Kinds(), ", "))
+// Errors: a family that does not exist; K or V of a width the family does not have, or with pointers or padding; options out
+// of range; *device.OutOfMemoryError; what device.Compile returns.
+func New[K, V any](d *device.Device, name table.Family, o table.Options) (table.Map[K, V], error) {
+	f, err := find[K, V](name, table.KindMap)
+	if err != nil {
+		return nil, err
 	}
-	return make(d, o)
+	return f.newMap(d, o)
+}
+
+// NewSet makes an empty set; see New.
+func NewSet[K any](d *device.Device, name table.Family, o table.Options) (table.Set[K], error) {
+	f, err := find[K, uint32](name, table.KindSet)
+	if err != nil {
+		return nil, err
+	}
+	return f.set(d, o)
+}
+
+// NewMultiMap makes an empty multimap; see New.
+func NewMultiMap[K, V any](d *device.Device, name table.Family, o table.Options) (table.MultiMap[K, V], error) {
+	f, err := find[K, V](name, table.KindMultiMap)
+	if err != nil {
+		return nil, err
+	}
+	return f.multiMap(d, o)
 }

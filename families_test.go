@@ -2,6 +2,8 @@ package warpmap_test
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/warpmap/warpmap"
@@ -33,40 +35,58 @@ func open(t *testing.T, name string, opts ...device.Option) *device.Device {
 	return d
 }
 
-// each runs a test for every family with one key and value type.
-func each[K, V any](t *testing.T, test func(*testing.T, tabletest.Maker[K, V])) {
-	var k K
-	var v V
-	for _, kind := range warpmap.Kinds() {
-		t.Run(fmt.Sprintf("%s/%T,%T", kind, k, v), func(t *testing.T) {
-			t.Parallel()
-			test(t, func(d *device.Device, o table.Options) (table.Map[K, V], error) { return warpmap.New[K, V](d, kind, o) })
+// maps, sets and multiMaps run a test with the suite of every family of the kind, for one key and value type.
+func maps[K, V any](t *testing.T, run func(*testing.T, *tabletest.Suite)) {
+	each(t, table.KindMap, fmt.Sprintf("%T,%T", *new(K), *new(V)), run, func(family table.Family) *tabletest.Suite {
+		return tabletest.Map(func(d *device.Device, o table.Options) (table.Map[K, V], error) {
+			return warpmap.New[K, V](d, family, o)
 		})
-	}
-}
-
-func suite[K, V any](t *testing.T, name string, part tabletest.Part) {
-	each(t, func(t *testing.T, newMap tabletest.Maker[K, V]) {
-		tabletest.Run(t, part, open(t, name), open(t, "cpu"), newMap)
 	})
 }
 
-func degenerate[K, V any](t *testing.T, name string) {
-	each(t, func(t *testing.T, newMap tabletest.Maker[K, V]) { tabletest.Degenerate(t, open(t, name), newMap) })
+func sets[K any](t *testing.T, run func(*testing.T, *tabletest.Suite)) {
+	each(t, table.KindSet, fmt.Sprintf("%T", *new(K)), run, func(family table.Family) *tabletest.Suite {
+		return tabletest.Set(func(d *device.Device, o table.Options) (table.Set[K], error) { return warpmap.NewSet[K](d, family, o) })
+	})
+}
+
+func multiMaps[K, V any](t *testing.T, run func(*testing.T, *tabletest.Suite)) {
+	each(t, table.KindMultiMap, fmt.Sprintf("%T,%T", *new(K), *new(V)), run, func(family table.Family) *tabletest.Suite {
+		return tabletest.MultiMap(func(d *device.Device, o table.Options) (table.MultiMap[K, V], error) {
+			return warpmap.NewMultiMap[K, V](d, family, o)
+		})
+	})
+}
+
+func each(t *testing.T, kind table.Kind, types string, run func(*testing.T, *tabletest.Suite), suite func(table.Family) *tabletest.Suite) {
+	for _, family := range warpmap.Families(kind) {
+		t.Run(fmt.Sprintf("%s/%s/%s", kind, family, types), func(t *testing.T) {
+			t.Parallel()
+			run(t, suite(family))
+		})
+	}
 }
 
 func TestFamilies(t *testing.T) {
 	for _, name := range []string{"cpu", "cuda:0"} {
 		t.Run(name, func(t *testing.T) {
 			open(t, name)
-			suite[uint32, uint32](t, name, tabletest.Whole)
-			suite[uint32, uint64](t, name, tabletest.Widths)
-			suite[uint64, uint32](t, name, tabletest.Widths)
-			suite[uint64, uint64](t, name, tabletest.Widths)
-			suite[uint32, [2]uint64](t, name, tabletest.Widths)
-			suite[uint64, [2]uint64](t, name, tabletest.Whole)
-			suite[float32, int32](t, name, tabletest.Types)
-			suite[[2]int32, point](t, name, tabletest.Types)
+			run := func(part tabletest.Part) func(*testing.T, *tabletest.Suite) {
+				return func(t *testing.T, s *tabletest.Suite) { s.Run(t, part, open(t, name), open(t, "cpu")) }
+			}
+			maps[uint32, uint32](t, run(tabletest.Whole))
+			maps[uint32, uint64](t, run(tabletest.Widths))
+			maps[uint64, uint32](t, run(tabletest.Widths))
+			maps[uint64, uint64](t, run(tabletest.Widths))
+			maps[uint32, [2]uint64](t, run(tabletest.Widths))
+			maps[uint64, [2]uint64](t, run(tabletest.Whole))
+			maps[float32, int32](t, run(tabletest.Types))
+			maps[[2]int32, point](t, run(tabletest.Types))
+			sets[uint32](t, run(tabletest.Whole))
+			sets[uint64](t, run(tabletest.Widths))
+			multiMaps[uint32, uint32](t, run(tabletest.Whole))
+			multiMaps[uint64, uint32](t, run(tabletest.Widths))
+			multiMaps[uint32, [2]uint64](t, run(tabletest.Widths))
 		})
 	}
 }
@@ -75,27 +95,53 @@ func TestDegenerateHashes(t *testing.T) {
 	for _, name := range []string{"cpu", "cuda:0"} {
 		t.Run(name, func(t *testing.T) {
 			open(t, name)
-			degenerate[uint32, uint32](t, name)
+			run := func(t *testing.T, s *tabletest.Suite) { s.Degenerate(t, open(t, name)) }
+			maps[uint32, uint32](t, run)
+			sets[uint32](t, run)
+			multiMaps[uint32, uint32](t, run)
 		})
 	}
 }
 
 // The same with lanes switched at random, at every access.
 func TestFamiliesUnderStress(t *testing.T) {
-	stress[uint32, uint32](t, table.Options{}, 40)
-	stress[uint64, uint64](t, table.Options{LoadFactor: 1}, 40)
-	stress[uint32, [2]uint64](t, table.Options{Hash: kernel.HashConstant}, 16) // seconds each: all lanes want one cell
-	stress[uint64, [2]uint64](t, table.Options{LoadFactor: 1}, 40)
+	run := func(o table.Options, seeds int) func(*testing.T, *tabletest.Suite) {
+		return func(t *testing.T, s *tabletest.Suite) {
+			s.Stress(t, func(seed uint64) *device.Device { return open(t, "cpu", device.WithStress(seed)) }, o, testenv.Seeds(seeds))
+		}
+	}
+	maps[uint32, uint32](t, run(table.Options{}, 40))
+	maps[uint64, uint64](t, run(table.Options{LoadFactor: 1}, 40))
+	maps[uint32, [2]uint64](t, run(table.Options{Hash: kernel.HashConstant}, 16)) // seconds each: all lanes want one cell
+	maps[uint64, [2]uint64](t, run(table.Options{LoadFactor: 1}, 40))
+	sets[uint32](t, run(table.Options{}, 20))
+	sets[uint64](t, run(table.Options{LoadFactor: 1}, 20))
+	multiMaps[uint32, uint32](t, run(table.Options{}, 20))
+	multiMaps[uint64, uint32](t, run(table.Options{LoadFactor: 1}, 20))
 }
 
-func stress[K, V any](t *testing.T, o table.Options, seeds int) {
-	each(t, func(t *testing.T, newMap tabletest.Maker[K, V]) {
-		tabletest.Stress(t, func(seed uint64) *device.Device { return open(t, "cpu", device.WithStress(seed)) }, newMap, o, testenv.Seeds(seeds))
-	})
+func TestNewRefusesFamiliesWithoutTheKind(t *testing.T) {
+	d := open(t, "cpu")
+	_, err := warpmap.New[uint32, uint32](d, "no such", table.Options{})
+	_, err2 := warpmap.NewSet[uint32](d, warpmap.GPH, table.Options{})
+	_, err3 := warpmap.NewMultiMap[uint32, uint32](d, warpmap.GPH, table.Options{})
+	for _, err := range []error{err, err2, err3} {
+		if err == nil || !strings.Contains(err.Error(), "want one of: ") {
+			t.Error(err)
+		}
+	}
 }
 
-func TestNewRefusesUnknownKinds(t *testing.T) {
-	if _, err := warpmap.New[uint32, uint32](open(t, "cpu"), "no such", table.Options{}); err == nil {
-		t.Error("no error")
+// Every family has maps, and each kind but those to come has a family.
+func TestFamiliesOfKinds(t *testing.T) {
+	for kind, want := range map[table.Kind][]table.Family{
+		table.KindMap:      {warpmap.GPH, warpmap.Slab, warpmap.WarpCore},
+		table.KindSet:      {warpmap.Slab},
+		table.KindMultiMap: {warpmap.Slab, warpmap.WarpCore},
+		table.Kind(-1):     nil,
+	} {
+		if got := warpmap.Families(kind); !slices.Equal(got, want) || !slices.IsSorted(got) {
+			t.Errorf("%v: %v", kind, got)
+		}
 	}
 }

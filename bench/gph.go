@@ -61,12 +61,13 @@ func (s subject) String() string {
 
 // subjects are all kinds; with builds, those that can be made from all pairs at once come a second time.
 func subjects(d *device.Device, builds bool) (out []subject, err error) {
-	for _, kind := range warpmap.Kinds() {
+	for _, family := range warpmap.Families(table.KindMap) {
+		kind := string(family)
 		out = append(out, subject{kind, false})
 		if !builds {
 			continue
 		}
-		m, err := warpmap.New[uint32, uint32](d, kind, table.Options{})
+		m, err := warpmap.New[uint32, uint32](d, table.Family(kind), table.Options{})
 		if err != nil {
 			return nil, err
 		}
@@ -177,7 +178,7 @@ type tried struct {
 
 // try makes one table and measures it: its inserts, or else its look-ups.
 func (w *work[K, V]) try(x subject, load float64, inserts bool) (r tried, err error) {
-	m, err := warpmap.New[K, V](w.d, x.kind, table.Options{Capacity: w.o.N, LoadFactor: load})
+	m, err := warpmap.New[K, V](w.d, table.Family(x.kind), table.Options{Capacity: w.o.N, LoadFactor: load})
 	if err != nil {
 		return r, err
 	}

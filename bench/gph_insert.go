@@ -463,7 +463,8 @@ func gphOverwrite(d *device.Device, o FigOptions) (*Fig, error) {
 	}
 	defer added.Free()
 	for _, load := range []float64{0.5, 0.6, 0.7, 0.8, 0.9} {
-		for _, kind := range warpmap.Kinds() {
+		for _, family := range warpmap.Families(table.KindMap) {
+			kind := string(family)
 			o.Step(fmt.Sprintf("load factor %v: %s", load, kind))
 			row, err := overwrites(w, kind, load, others, added)
 			if err != nil {
@@ -481,7 +482,7 @@ func gphOverwrite(d *device.Device, o FigOptions) (*Fig, error) {
 
 func overwrites(w *work[uint32, uint32], kind string, load float64, others device.Slice[uint32], added device.Slice[bool]) (row []any, err error) {
 	st, n := w.d.Stream(), w.o.N
-	m, err := warpmap.New[uint32, uint32](w.d, kind, table.Options{Capacity: n, LoadFactor: load})
+	m, err := warpmap.New[uint32, uint32](w.d, table.Family(kind), table.Options{Capacity: n, LoadFactor: load})
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap"
+	"github.com/warpmap/warpmap/table"
 )
 
 // rows runs a figure on the CPU device and hands each row to check, by column.
@@ -84,7 +85,7 @@ func TestSkew(t *testing.T) {
 }
 
 func TestOverwrite(t *testing.T) {
-	rows(t, "gph/overwrite", 2000, 5*len(warpmap.Kinds()), func(at func(string) any) {
+	rows(t, "gph/overwrite", 2000, 5*len(warpmap.Families(table.KindMap)), func(at func(string) any) {
 		atLeast(t, "overwrite", at("overwrite G/s"), 1e-9)
 		atLeast(t, "insert-new", at("insert-new G/s"), 1e-9)
 	})

@@ -107,7 +107,7 @@ func (j *joined) keep(err error) error {
 
 // buildOf makes the table of R and times it.
 func (j *joined) buildOf(w *work[uint32, uint32]) (err error) {
-	if j.m, err = warpmap.New[uint32, uint32](w.d, j.kind, table.Options{Capacity: w.o.N, LoadFactor: 0.5}); err != nil {
+	if j.m, err = warpmap.New[uint32, uint32](w.d, table.Family(j.kind), table.Options{Capacity: w.o.N, LoadFactor: 0.5}); err != nil {
 		return err
 	}
 	fill, err := w.filler(j.m, j.build)

@@ -48,7 +48,8 @@ func gphModel(d *device.Device, o FigOptions) (*Fig, error) {
 	settings = slices.Compact(settings)
 	runs := map[string][]Counters{}
 	notes := map[string]string{}
-	for _, kind := range warpmap.Kinds() {
+	for _, family := range warpmap.Families(table.KindMap) {
+		kind := string(family)
 		o.Step("under ncu: " + kind)
 		b := Batches{Table: kind, N: o.N, Queries: 2 * o.N}
 		for _, s := range settings {
@@ -83,7 +84,8 @@ func modelFig(n int, settings []gphSetting, runs map[string][]Counters, notes ma
 	var x, y []float64
 	var problems []error
 	for i, s := range settings {
-		for _, kind := range warpmap.Kinds() {
+		for _, family := range warpmap.Families(table.KindMap) {
+			kind := string(family)
 			if i >= len(runs[kind]) {
 				fig.add(s.GB, 100*s.Hits, kind, nil, nil, nil, nil, nil, nil, nil, notes[kind])
 				if i == 0 {
@@ -145,7 +147,7 @@ func FindOnce(d *device.Device, b Batches) error {
 }
 
 func (w *work[K, V]) once(kind string, load float64) (err error) {
-	m, err := warpmap.New[K, V](w.d, kind, table.Options{Capacity: w.o.N, LoadFactor: load})
+	m, err := warpmap.New[K, V](w.d, table.Family(kind), table.Options{Capacity: w.o.N, LoadFactor: load})
 	if err != nil {
 		return err
 	}

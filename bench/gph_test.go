@@ -37,7 +37,7 @@ func TestTableBuild(t *testing.T) {
 	o := TableOptions{Keys: "lineitem", KeyBytes: 4, ValueBytes: 4, N: 1000, Queries: 1000, Hits: 0.5, Loads: []float64{0.5}, Build: true}
 	var b *buildable
 	rows, err := Table(d, o, func(n int, load float64) (table.Map[uint32, uint32], error) {
-		m, err := warpmap.New[uint32, uint32](d, "warpcore", table.Options{Capacity: n, LoadFactor: load})
+		m, err := warpmap.New[uint32, uint32](d, warpmap.WarpCore, table.Options{Capacity: n, LoadFactor: load})
 		b = &buildable{Map: m}
 		return b, err
 	})
@@ -45,7 +45,7 @@ func TestTableBuild(t *testing.T) {
 		t.Errorf("%d builds, %+v, %v", b.builds, rows, err)
 	}
 	_, err = Table(d, o, func(n int, load float64) (table.Map[uint32, uint32], error) {
-		return warpmap.New[uint32, uint32](d, "warpcore", table.Options{Capacity: n, LoadFactor: load})
+		return warpmap.New[uint32, uint32](d, warpmap.WarpCore, table.Options{Capacity: n, LoadFactor: load})
 	})
 	if !errors.Is(err, errNoBuild) {
 		t.Errorf("build of a table that cannot: %v", err)
@@ -61,7 +61,7 @@ func TestSweeps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if steps < len(gphSets) || len(fig.Rows) < 16*len(warpmap.Kinds()) {
+		if steps < len(gphSets) || len(fig.Rows) < 16*len(warpmap.Families(table.KindMap)) {
 			t.Errorf("%s: %d steps, %d rows", name, steps, len(fig.Rows))
 		}
 		sets := map[any]bool{}
@@ -111,7 +111,8 @@ func TestJoin(t *testing.T) {
 
 func TestFindOnce(t *testing.T) {
 	d := cpu(t)
-	for _, kind := range warpmap.Kinds() {
+	for _, family := range warpmap.Families(table.KindMap) {
+		kind := string(family)
 		if err := FindOnce(d, Batches{kind, 1000, 2000, []float64{0.5, 0.5, 0.6}, []float64{0.5, 1, 0}}); err != nil {
 			t.Error(err)
 		}

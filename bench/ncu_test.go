@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap"
+	"github.com/warpmap/warpmap/table"
 )
 
 // Made by hand after the manual of Nsight Compute: --csv --page raw, one row a launch.
@@ -142,11 +143,11 @@ func TestModelOfThePaper(t *testing.T) {
 }
 
 func TestModelFig(t *testing.T) {
-	kind := warpmap.Kinds()[0]
+	kind := string(warpmap.Families(table.KindMap)[0])
 	settings := []gphSetting{{1.5, 0.5}, {1.25, 0.5}}
 	counters := []Counters{{"find", 80, 2e9, 20, 10}, {"find", 90, 3e9, 20, 14}}
 	fig, err := modelFig(1000, settings, map[string][]Counters{kind: counters}, map[string]string{})
-	if err != nil || len(fig.Rows) != 2*len(warpmap.Kinds()) || fig.Fit == nil || fig.Rows[0][7] != 40.0 || fig.Rows[0][8] != 8.0 {
+	if err != nil || len(fig.Rows) != 2*len(warpmap.Families(table.KindMap)) || fig.Fit == nil || fig.Rows[0][7] != 40.0 || fig.Rows[0][8] != 8.0 {
 		t.Fatalf("%+v, %v", fig, err)
 	}
 	fig.Name = "gph/2"
@@ -160,8 +161,8 @@ func TestModelFig(t *testing.T) {
 		t.Errorf("with empty cells: %v", err)
 	}
 	notes := map[string]string{}
-	for _, k := range warpmap.Kinds() {
-		notes[k] = "no permission"
+	for _, k := range warpmap.Families(table.KindMap) {
+		notes[string(k)] = "no permission"
 	}
 	if _, err := modelFig(1000, settings, nil, notes); err == nil || !strings.Contains(err.Error(), "no permission") {
 		t.Errorf("nothing counted: %v", err)

@@ -350,7 +350,7 @@ func newBatched(d *device.Device, kind string, n int, load float64) (batched, er
 	if kind == "cuckoo" {
 		return newCuckoo(d, n, load)
 	}
-	return warpmap.New[uint32, uint32](d, kind, table.Options{Capacity: n, LoadFactor: load})
+	return warpmap.New[uint32, uint32](d, table.Family(kind), table.Options{Capacity: n, LoadFactor: load})
 }
 
 // incremental times all batches, of the run of median time: the time until each was in. slab gets each batch; other

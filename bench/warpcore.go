@@ -113,7 +113,7 @@ func warpcoreMultiplicity(d *device.Device, o FigOptions) (*Fig, error) {
 		}
 		for _, g := range groups {
 			opts := warpcore.Options{Options: table.Options{Capacity: n, LoadFactor: 0.8}, InsertGroup: g, FindGroup: min(g, 4)}
-			m, err := warpcore.NewMulti[uint32, uint32](d, opts)
+			m, err := warpcore.NewMultiMap[uint32, uint32](d, opts)
 			if err != nil {
 				return nil, err
 			}

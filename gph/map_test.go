@@ -90,7 +90,7 @@ func churn[K, V any](t *testing.T, d *device.Device, v variant) {
 		options = []table.Options{{Capacity: 3000, LoadFactor: 0.3}}
 	}
 	for i, o := range options {
-		tabletest.Churn(t, d, newMap, o, uint64(i), 12, 800)
+		tabletest.Map(newMap).Churn(t, d, o, uint64(i), 12, 800)
 	}
 }
 

@@ -119,9 +119,9 @@ func TestSharedConforms(t *testing.T) {
 			d := open(t, name)
 			tiny := sharedRule{cellBytes: 16, pieceRows: 700, blockRows: 40}
 			for seed, o := range []table.Options{{}, {Capacity: 2000, LoadFactor: 1}, {MaxBytes: 64 << 10}} {
-				tabletest.Churn(t, d, sharedMaker[uint32, uint64](tiny, Options{KeysPerCell: 1}), o, uint64(seed), 15, 1500)
+				tabletest.Map(sharedMaker[uint32, uint64](tiny, Options{KeysPerCell: 1})).Churn(t, d, o, uint64(seed), 15, 1500)
 			}
-			tabletest.Degenerate(t, d, sharedMaker[uint64, uint32](tiny, Options{KeysPerCell: 1, VirtualBuckets: 8}))
+			tabletest.Map(sharedMaker[uint64, uint32](tiny, Options{KeysPerCell: 1, VirtualBuckets: 8})).Degenerate(t, d)
 		})
 	}
 }
@@ -133,8 +133,8 @@ func TestSharedUnderStress(t *testing.T) {
 		return d
 	}
 	rule := sharedRule{cellBytes: 16, pieceRows: 200, blockRows: 16}
-	tabletest.Stress(t, device, sharedMaker[uint32, uint32](rule, Options{KeysPerCell: 1}), table.Options{Capacity: 300}, 5)
-	tabletest.Stress(t, device, sharedMaker[uint64, [2]uint64](rule, Options{KeysPerCell: 1, FindGroup: 4}), table.Options{Capacity: 300}, 5)
+	tabletest.Map(sharedMaker[uint32, uint32](rule, Options{KeysPerCell: 1})).Stress(t, device, table.Options{Capacity: 300}, 5)
+	tabletest.Map(sharedMaker[uint64, [2]uint64](rule, Options{KeysPerCell: 1, FindGroup: 4})).Stress(t, device, table.Options{Capacity: 300}, 5)
 }
 
 // Batches on several streams share the scratch memory one after the other, while others make it grow.

@@ -20,7 +20,7 @@ type fake[K comparable, V any] struct {
 	m               map[K]V
 }
 
-func fakeTable[K comparable, V any](*device.Device, string, table.Options) (table.Map[K, V], error) {
+func fakeTable[K comparable, V any](*device.Device, table.Family, table.Options) (table.Map[K, V], error) {
 	return &fake[K, V]{m: map[K]V{}}, nil
 }
 

@@ -12,9 +12,9 @@ import (
 
 // makers opens the tables that a join needs: keys of 4 or 8 bytes, row numbers of 4 or 8.
 type makers struct {
-	k4r4 func(d *device.Device, kind string, o table.Options) (table.Map[uint32, uint32], error)
-	k8r4 func(d *device.Device, kind string, o table.Options) (table.Map[uint64, uint32], error)
-	k8r8 func(d *device.Device, kind string, o table.Options) (table.Map[uint64, uint64], error)
+	k4r4 func(d *device.Device, family table.Family, o table.Options) (table.Map[uint32, uint32], error)
+	k8r4 func(d *device.Device, family table.Family, o table.Options) (table.Map[uint64, uint32], error)
+	k8r8 func(d *device.Device, family table.Family, o table.Options) (table.Map[uint64, uint64], error)
 }
 
 // chunkRows is how many keys go to a table in one call.
@@ -55,22 +55,22 @@ func (l *mapLevel[K, R]) find(words []uint64, rows []R, found []bool) error {
 func (l *mapLevel[K, R]) close() error { return l.m.Close() }
 
 // openLevel opens a table for n words of so many bytes.
-func openLevel[R uint32 | uint64](mk *makers, d *device.Device, kind string, bytes, n int) (level[R], error) {
+func openLevel[R uint32 | uint64](mk *makers, d *device.Device, family table.Family, bytes, n int) (level[R], error) {
 	o := table.Options{Capacity: n}
 	var l any
 	var err error
 	var row R
 	if _, wide := any(row).(uint64); wide {
 		var m table.Map[uint64, uint64]
-		m, err = mk.k8r8(d, kind, o)
+		m, err = mk.k8r8(d, family, o)
 		l = &mapLevel[uint64, uint64]{m: m}
 	} else if bytes <= 4 {
 		var m table.Map[uint32, uint32]
-		m, err = mk.k4r4(d, kind, o)
+		m, err = mk.k4r4(d, family, o)
 		l = &mapLevel[uint32, uint32]{m: m}
 	} else {
 		var m table.Map[uint64, uint32]
-		m, err = mk.k8r4(d, kind, o)
+		m, err = mk.k8r4(d, family, o)
 		l = &mapLevel[uint64, uint32]{m: m}
 	}
 	if err != nil {
@@ -117,17 +117,17 @@ type matcher interface {
 	close() error
 }
 
-func newIndex(ctx context.Context, mk *makers, d *device.Device, kind string, p *keyPlan, keys *packed, progress func(int)) (matcher, error) {
+func newIndex(ctx context.Context, mk *makers, d *device.Device, family table.Family, p *keyPlan, keys *packed, progress func(int)) (matcher, error) {
 	if len(keys.ok) < 1<<32-1 {
-		return buildIndex[uint32](ctx, mk, d, kind, p, keys, progress)
+		return buildIndex[uint32](ctx, mk, d, family, p, keys, progress)
 	}
 	if p.two() {
 		return nil, fmt.Errorf("a build side of %d rows with keys over 8 bytes: at most 2³² - 2 rows are possible", len(keys.ok))
 	}
-	return buildIndex[uint64](ctx, mk, d, kind, p, keys, progress)
+	return buildIndex[uint64](ctx, mk, d, family, p, keys, progress)
 }
 
-func buildIndex[R uint32 | uint64](ctx context.Context, mk *makers, d *device.Device, kind string, p *keyPlan, keys *packed, progress func(int)) (_ matcher, err error) {
+func buildIndex[R uint32 | uint64](ctx context.Context, mk *makers, d *device.Device, family table.Family, p *keyPlan, keys *packed, progress func(int)) (_ matcher, err error) {
 	n := len(keys.ok)
 	x := &index[R]{bytes: p.bytes, unique: true}
 	defer func() {
@@ -137,7 +137,7 @@ func buildIndex[R uint32 | uint64](ctx context.Context, mk *makers, d *device.De
 	}()
 	words, bytes := keys.words[0], p.bytes[0]
 	if p.two() {
-		if x.words[0], err = openLevel[R](mk, d, kind, p.bytes[0], n); err != nil {
+		if x.words[0], err = openLevel[R](mk, d, family, p.bytes[0], n); err != nil {
 			return nil, err
 		}
 		_, first, err := fill(ctx, x.words[0], keys.words[0], keys.ok, true, nil)
@@ -150,7 +150,7 @@ func buildIndex[R uint32 | uint64](ctx context.Context, mk *makers, d *device.De
 				words[i] = uint64(r)<<32 | keys.words[1][i]
 			}
 		} else {
-			if x.words[1], err = openLevel[R](mk, d, kind, p.bytes[1], n); err != nil {
+			if x.words[1], err = openLevel[R](mk, d, family, p.bytes[1], n); err != nil {
 				return nil, err
 			}
 			_, second, err := fill(ctx, x.words[1], keys.words[1], keys.ok, true, nil)
@@ -162,7 +162,7 @@ func buildIndex[R uint32 | uint64](ctx context.Context, mk *makers, d *device.De
 			}
 		}
 	}
-	if x.last, err = openLevel[R](mk, d, kind, bytes, n); err != nil {
+	if x.last, err = openLevel[R](mk, d, family, bytes, n); err != nil {
 		return nil, err
 	}
 	unique, reps, err := fill(ctx, x.last, words, keys.ok, false, progress)

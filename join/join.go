@@ -34,7 +34,9 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 
+	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
 )
 
 // How says which rows a join keeps.
@@ -67,8 +69,8 @@ func (h How) String() string {
 	return hows[h]
 }
 
-// DefaultTable is the kind of table that holds the keys where Options name none.
-const DefaultTable = "warpcore"
+// DefaultTable is the family of the tables that hold the keys where Options name none.
+const DefaultTable = warpmap.WarpCore
 
 // Options describe a join.
 type Options struct {
@@ -76,7 +78,7 @@ type Options struct {
 
 	On    []Pair // the key columns, at least one pair
 	How   How
-	Table string // kind of table, as warpmap.Kinds lists them; empty for DefaultTable
+	Table table.Family // of the maps that hold the keys: one of warpmap.Families; empty for DefaultTable
 
 	// Progress, if set, is called now and then, from one goroutine at a time.
 	Progress func(Progress)
@@ -95,17 +97,17 @@ type Progress struct {
 // Summary is what a join did. Seconds are those in which a stage was busy; reading, probing and writing the
 // probe side overlap, so that the sum can exceed Total.
 type Summary struct {
-	How       string  `json:"how"`
-	Device    string  `json:"device"`
-	Table     string  `json:"table"`
-	BuildRows int64   `json:"build_rows"`
-	ProbeRows int64   `json:"probe_rows"`
-	OutRows   int64   `json:"out_rows"`
-	Reading   float64 `json:"reading_s"`
-	Building  float64 `json:"building_s"`
-	Probing   float64 `json:"probing_s"`
-	Writing   float64 `json:"writing_s"`
-	Total     float64 `json:"total_s"`
+	How       string       `json:"how"`
+	Device    string       `json:"device"`
+	Table     table.Family `json:"table"`
+	BuildRows int64        `json:"build_rows"`
+	ProbeRows int64        `json:"probe_rows"`
+	OutRows   int64        `json:"out_rows"`
+	Reading   float64      `json:"reading_s"`
+	Building  float64      `json:"building_s"`
+	Probing   float64      `json:"probing_s"`
+	Writing   float64      `json:"writing_s"`
+	Total     float64      `json:"total_s"`
 }
 
 // batchRows is the size of batches where nothing else decides it.

@@ -708,11 +708,11 @@ func TestBuildSideTooLarge(t *testing.T) {
 	i64 := arrow.PrimitiveTypes.Int64
 	rows := func() array.RecordReader { return reader(t, []column{{"k", i64, []any{1, 2}}}) }
 	none := func(arrow.RecordBatch) error { return nil }
-	for _, open := range []func(*device.Device, string, table.Options) (table.Map[uint64, uint32], error){
-		func(*device.Device, string, table.Options) (table.Map[uint64, uint32], error) {
+	for _, open := range []func(*device.Device, table.Family, table.Options) (table.Map[uint64, uint32], error){
+		func(*device.Device, table.Family, table.Options) (table.Map[uint64, uint32], error) {
 			return &fullTable{}, nil
 		},
-		func(*device.Device, string, table.Options) (table.Map[uint64, uint32], error) {
+		func(*device.Device, table.Family, table.Options) (table.Map[uint64, uint32], error) {
 			return nil, &device.OutOfMemoryError{Device: "cuda:0", Asked: 100, Free: 10}
 		},
 	} {

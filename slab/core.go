@@ -10,7 +10,7 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// Options are what New, NewSet and NewMulti understand beside table.Options. The zero value is good.
+// Options are what New, NewSet and NewMultiMap understand beside table.Options. The zero value is good.
 //
 // LoadFactor is the paper's β, the average slab count: pairs over the slots of the base slabs. Zero means 0.7, at which one
 // bucket in fourteen has a second slab. A table with MaxBytes that cannot grow any more lets chains get longer, to

@@ -50,7 +50,7 @@ func variant[K, V any](t *testing.T, o Options, stress bool) {
 		}
 		onEach(t, func(t *testing.T, d *device.Device) {
 			for i, to := range []table.Options{{}, {MaxBytes: 8 << 10, LoadFactor: 1}, {LoadFactor: 0.3, Seed: 5}} {
-				tabletest.Churn(t, d, newMap, to, uint64(i), 15, 600)
+				tabletest.Map(newMap).Churn(t, d, to, uint64(i), 15, 600)
 			}
 		})
 		if stress {

@@ -13,10 +13,14 @@ import (
 //
 // The pairs of one key are in one bucket, so a key with v values costs v/M slabs to go through, M being 15 for pairs of 4+4
 // bytes, and inserting them costs the square of that: for keys with thousands of values it is the wrong table.
+//
+// It implements table.MultiMap; that FindAll keeps an order, Find and DeleteOldest are its own.
 type MultiMap[K, V any] struct{ *core }
 
-// NewMulti makes an empty multimap on the device; see New.
-func NewMulti[K, V any](d *device.Device, o Options) (*MultiMap[K, V], error) {
+var _ table.MultiMap[uint32, uint32] = (*MultiMap[uint32, uint32])(nil)
+
+// NewMultiMap makes an empty multimap on the device; see New.
+func NewMultiMap[K, V any](d *device.Device, o Options) (*MultiMap[K, V], error) {
 	kb, vb, err := table.Widths[K, V]()
 	if err != nil {
 		return nil, err
@@ -50,31 +54,35 @@ func (m *MultiMap[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values 
 	return table.FindOn(&m.frame, st, keys, values, found, m.find)
 }
 
+// Contains tells of each key whether it has a value.
+func (m *MultiMap[K, V]) Contains(keys []K, found []bool) error { return m.Find(keys, nil, found) }
+
+// ContainsOn is Contains on the device.
+func (m *MultiMap[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
+	return m.FindOn(st, keys, device.Slice[V]{}, found)
+}
+
 // Count writes how many values each key has.
 func (m *MultiMap[K, V]) Count(keys []K, counts []uint32) error {
-	if err := family.CheckLens(len(keys), len(counts)); err != nil {
-		return err
-	}
-	return m.frame.Batch(len(keys), []table.Column{table.In(keys), table.Out(counts)},
-		func(st *device.Stream, _, n int, addr []uint64) error { return m.countOn(st, addr[0], addr[1], n) })
+	return table.CountValues(&m.frame, keys, counts, m.count)
 }
 
 // CountOn is Count on the device.
 func (m *MultiMap[K, V]) CountOn(st *device.Stream, keys device.Slice[K], counts device.Slice[uint32]) error {
-	if err := family.CheckOn(m.frame.Device, st, keys, counts); err != nil {
-		return err
-	}
-	return m.countOn(st, keys.Addr(), counts.Addr(), keys.Len())
+	return table.CountValuesOn(&m.frame, st, keys, counts, m.count)
 }
 
-func (c *core) countOn(st *device.Stream, keys, counts uint64, n int) error {
-	return c.frame.Reading(st, func(st *device.Stream) error {
-		if n == 0 {
-			return nil
-		}
-		p := FindAllParams{Table: c.table(), Keys: keys, Counts: counts, N: uint64(n)}
-		return c.kernel.all.count.Launch(st, c.frame.Grid(int64(n), findBlocks), &p)
-	})
+func (c *core) count(st *device.Stream, b table.Rows) error {
+	if b.N == 0 {
+		return nil
+	}
+	p := FindAllParams{Table: c.table(), Keys: b.Keys, Counts: b.Flags, N: uint64(b.N)}
+	return c.kernel.all.count.Launch(st, c.frame.Grid(b.N, findBlocks), &p)
+}
+
+func (c *core) lookErased(st *device.Stream) (uint64, error) {
+	_, err := c.look(st)
+	return c.counters.Seen.Erased, err
 }
 
 // FindAll gives all values of each key (SEARCHALL): those of keys[i] are values[offsets[i]:offsets[i+1]], the least recent
@@ -155,37 +163,25 @@ func findAll[V any](c *core, st *device.Stream, keys uint64, offsets device.Slic
 	return values, errors.Join(k.offsets.Launch(st, warps, &p), k.fill.Launch(st, items, &p), st.SyncOf(c.frame.Device))
 }
 
-// Delete removes the least recent pair of each key (DELETE): a key that is twice in the batch loses two. deleted[i] tells
-// whether position i removed one; it may be nil. The count is theirs.
-func (m *MultiMap[K, V]) Delete(keys []K, deleted []bool) (int, error) {
+// DeleteOldest removes the least recent pair of each key (DELETE): a key that is twice in the batch loses two. deleted[i]
+// tells whether position i removed one; it may be nil. The count is theirs.
+func (m *MultiMap[K, V]) DeleteOldest(keys []K, deleted []bool) (int, error) {
 	return table.Delete(&m.frame, keys, deleted, m.erase)
 }
 
-// DeleteOn is Delete on the device.
-func (m *MultiMap[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
+// DeleteOldestOn is DeleteOldest on the device.
+func (m *MultiMap[K, V]) DeleteOldestOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
 	return table.DeleteOn(&m.frame, st, keys, deleted, m.erase)
 }
 
-// DeleteAll removes all pairs of each key. deleted[i] tells whether position i removed any; it may be nil. The count is of
-// pairs.
-func (m *MultiMap[K, V]) DeleteAll(keys []K, deleted []bool) (n int, err error) {
-	_, err = table.Delete(&m.frame, keys, deleted, func(st *device.Stream, b table.Rows) error {
-		if _, err := m.look(st); err != nil {
-			return err
-		}
-		before := m.counters.Seen.Erased
-		if err := m.eraseAll(st, b); err != nil {
-			return err
-		}
-		_, err := m.look(st)
-		n += int(m.counters.Seen.Erased - before)
-		return err
-	})
-	return n, err
+// Delete removes all pairs of each key (DELETEALL). deleted[i] tells whether position i removed any; it may be nil. The count
+// is of pairs.
+func (m *MultiMap[K, V]) Delete(keys []K, deleted []bool) (int, error) {
+	return table.DeletePairs(&m.frame, keys, deleted, m.eraseAll, m.lookErased)
 }
 
-// DeleteAllOn is DeleteAll on the device, without the count.
-func (m *MultiMap[K, V]) DeleteAllOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
+// DeleteOn is Delete on the device, without the count.
+func (m *MultiMap[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
 	return table.DeleteOn(&m.frame, st, keys, deleted, m.eraseAll)
 }
 

@@ -16,7 +16,7 @@ type multiModel map[uint64][]uint32
 
 // Each batch brings a key once at most, so that the order of its values is known.
 func multiChurn(t *testing.T, d *device.Device, o Options, seed uint64, steps int) {
-	m, err := NewMulti[uint64, uint32](d, o)
+	m, err := NewMultiMap[uint64, uint32](d, o)
 	must(t, err)
 	defer m.Close()
 	rng := rand.New(rand.NewPCG(seed, 4))
@@ -37,7 +37,7 @@ func multiChurn(t *testing.T, d *device.Device, o Options, seed uint64, steps in
 			}
 		case 3:
 			deleted := make([]bool, len(keys))
-			n, err := m.Delete(keys, deleted)
+			n, err := m.DeleteOldest(keys, deleted)
 			must(t, err)
 			want := 0
 			for _, k := range keys {
@@ -51,7 +51,7 @@ func multiChurn(t *testing.T, d *device.Device, o Options, seed uint64, steps in
 			}
 		case 4:
 			keys = keys[:len(keys)/4]
-			n, err := m.DeleteAll(keys, nil)
+			n, err := m.Delete(keys, nil)
 			must(t, err)
 			want := 0
 			for _, k := range keys {
@@ -126,7 +126,7 @@ func TestMultiMapDuplicates(t *testing.T) { onEach(t, testMultiMapDuplicates) }
 
 func testMultiMapDuplicates(t *testing.T, d *device.Device) {
 	for _, group := range []int{1, 8} {
-		m, err := NewMulti[uint32, uint32](d, Options{Group: group})
+		m, err := NewMultiMap[uint32, uint32](d, Options{Group: group})
 		must(t, err)
 		const n = 3000
 		keys, values := make([]uint32, n), make([]uint32, n)
@@ -135,7 +135,7 @@ func testMultiMapDuplicates(t *testing.T, d *device.Device) {
 		}
 		must(t, m.Insert(keys, values))
 		must(t, m.Check())
-		deleted, err := m.Delete(keys[:n/2], nil)
+		deleted, err := m.DeleteOldest(keys[:n/2], nil)
 		must(t, err)
 		if deleted != n/2 {
 			t.Errorf("%d pairs deleted, want %d", deleted, n/2)
@@ -150,7 +150,7 @@ func testMultiMapDuplicates(t *testing.T, d *device.Device) {
 		}
 		must(t, m.Close())
 	}
-	m, err := NewMulti[uint32, uint32](d, Options{Options: table.Options{MaxBytes: 8 << 10}})
+	m, err := NewMultiMap[uint32, uint32](d, Options{Options: table.Options{MaxBytes: 8 << 10}})
 	must(t, err)
 	var full *table.FullError
 	if err := m.Insert(make([]uint32, 2000), make([]uint32, 2000)); !errors.As(err, &full) {

@@ -23,7 +23,7 @@ func testOrderedInserts(t *testing.T, d *device.Device) {
 			return m, err
 		}
 		for i, to := range []table.Options{{}, {MaxBytes: 16 << 10, LoadFactor: 1}} {
-			tabletest.Churn(t, d, newMap, to, uint64(i), 25, 900)
+			tabletest.Map(newMap).Churn(t, d, to, uint64(i), 25, 900)
 		}
 		m, err := newMap(d, table.Options{MaxBytes: 16 << 10})
 		must(t, err)

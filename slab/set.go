@@ -7,7 +7,11 @@ import (
 
 // Set is the slab hash of keys alone (paper, §IV-B): a slab holds 31 keys of 4 bytes, or 15 of 8. All methods take
 // whole batches and are safe for use by several goroutines.
+//
+// It implements table.Set, whose comments are the contract of the methods.
 type Set[K any] struct{ *core }
+
+var _ table.Set[uint32] = (*Set[uint32])(nil)
 
 // NewSet makes an empty set on the device; see New.
 func NewSet[K any](d *device.Device, o Options) (*Set[K], error) {

@@ -1,5 +1,5 @@
-// Package table holds the words that all of warpmap's tables share: what a map can do, the types it takes, its errors
-// and its statistics. The tables themselves are one folder each: warpcore, and those beside it.
+// Package table holds the words that all of warpmap's tables share: what each kind of table can do, the types it takes, its
+// errors and its statistics. The tables themselves are one folder each: warpcore, and those beside it.
 package table
 
 import (
@@ -23,6 +23,8 @@ import (
 // All return ErrClosed after Close, and an error before anything is launched for slices that do not match in length or
 // lie on another device.
 type Map[K, V any] interface {
+	Table
+
 	// Insert puts or replaces n pairs. Of equal keys in one batch, one value stays. The table grows as it must; where
 	// MaxBytes or the device's memory forbids that, *FullError names exactly the positions that are not in.
 	Insert(keys []K, values []V) error
@@ -47,20 +49,8 @@ type Map[K, V any] interface {
 	Delete(keys []K, deleted []bool) (int, error)
 	DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error
 
-	// Len counts the pairs.
-	Len() (int, error)
-	// Clear removes all pairs and keeps the capacity.
-	Clear() error
 	// All exports every pair, in no order.
 	All() ([]K, []V, error)
-	// Stats measures the table.
-	Stats() (Stats, error)
-	// Check downloads the table and walks its invariants: for tests and for the suspicious. Slow.
-	Check() error
-	// Grow makes room for at least n pairs in all, and rids the table of what deletions left behind.
-	Grow(n int) error
-	// Close frees the table's memory; idempotent.
-	Close() error
 }
 
 // Options are what every family understands. The zero value is good.

@@ -10,7 +10,7 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// Options are what New and NewMulti understand beside table.Options. The zero value is good.
+// Options are what New and NewMultiMap understand beside table.Options. The zero value is good.
 type Options struct {
 	table.Options
 	Layout Layout

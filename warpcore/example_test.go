@@ -100,7 +100,7 @@ func ExampleMultiMap() {
 		log.Fatal(err)
 	}
 	defer d.Close()
-	m, err := warpcore.NewMulti[uint64, int32](d, warpcore.Options{})
+	m, err := warpcore.NewMultiMap[uint64, int32](d, warpcore.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -26,7 +26,7 @@ func TestLoadFactorIsKept(t *testing.T) {
 	for _, batch := range []int{100, 1000, 30_000} {
 		m, err := New[uint32, uint32](d, Options{Options: table.Options{LoadFactor: 0.8}})
 		must(t, err)
-		mm, err := NewMulti[uint32, uint32](d, Options{Options: table.Options{LoadFactor: 0.8}})
+		mm, err := NewMultiMap[uint32, uint32](d, Options{Options: table.Options{LoadFactor: 0.8}})
 		must(t, err)
 		for at := 0; at < 40*batch; at += batch {
 			keys := sequence(at, batch)
@@ -75,7 +75,7 @@ func TestConstantHashWithMaxBytes(t *testing.T) {
 
 // A multimap that may not grow refuses what does not fit, soon, and exactly.
 func TestMultiMapRefusesSoon(t *testing.T) {
-	m, err := NewMulti[uint32, uint32](openCPU(t), Options{Options: table.Options{MaxBytes: 512 << 10}})
+	m, err := NewMultiMap[uint32, uint32](openCPU(t), Options{Options: table.Options{MaxBytes: 512 << 10}})
 	must(t, err)
 	defer m.Close()
 	keys := sequence(0, 90_000)
@@ -126,7 +126,7 @@ func TestUseWithoutRoom(t *testing.T) {
 
 // Delete counts what it removed, whatever is inserted beside it.
 func TestMultiMapDeleteCount(t *testing.T) {
-	m, err := NewMulti[uint32, uint32](openCPU(t), Options{})
+	m, err := NewMultiMap[uint32, uint32](openCPU(t), Options{})
 	must(t, err)
 	defer m.Close()
 	var wg sync.WaitGroup

@@ -94,7 +94,7 @@ func TestVariants(t *testing.T) {
 func both[K, V any](t *testing.T, d *device.Device, v variant) {
 	newMap := func(d *device.Device, o table.Options) (table.Map[K, V], error) { return New[K, V](d, v.options(o)) }
 	for i, o := range []table.Options{{}, {Capacity: 200, LoadFactor: 1}, {MaxBytes: 16 << 10, LoadFactor: 1}} {
-		tabletest.Churn(t, d, newMap, o, uint64(i), 25, 1500)
+		tabletest.Map(newMap).Churn(t, d, o, uint64(i), 25, 1500)
 		multiChurn[K, V](t, d, v.options(o), uint64(i), 20)
 	}
 }
@@ -225,7 +225,7 @@ func try[K, V any](d *device.Device) func() error {
 		if err == nil {
 			return m.Close()
 		}
-		_, err2 := NewMulti[K, V](d, Options{})
+		_, err2 := NewMultiMap[K, V](d, Options{})
 		if err2 == nil {
 			return nil
 		}

@@ -12,10 +12,14 @@ import (
 //
 // The pairs of one key stand on one probe sequence, so a key with v values costs v/Window windows to look up, and
 // inserting them costs the square of that: for keys with thousands of values it is the wrong table.
+//
+// It implements table.MultiMap; FindAllInto and Keys are its own.
 type MultiMap[K, V any] struct{ *core }
 
-// NewMulti makes an empty multimap on the device; see New.
-func NewMulti[K, V any](d *device.Device, o Options) (*MultiMap[K, V], error) {
+var _ table.MultiMap[uint32, uint32] = (*MultiMap[uint32, uint32])(nil)
+
+// NewMultiMap makes an empty multimap on the device; see New.
+func NewMultiMap[K, V any](d *device.Device, o Options) (*MultiMap[K, V], error) {
 	kb, vb, err := table.Widths[K, V]()
 	if err != nil {
 		return nil, err
@@ -38,32 +42,37 @@ func (m *MultiMap[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], value
 	return table.InsertOn(&m.frame, st, keys, values, device.Slice[bool]{}, m.insertion(m.kernel.insertMulti))
 }
 
+// Contains tells of each key whether it has a value.
+func (m *MultiMap[K, V]) Contains(keys []K, found []bool) error {
+	return table.Find[K, V](&m.frame, keys, nil, found, m.find)
+}
+
+// ContainsOn is Contains on the device.
+func (m *MultiMap[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
+	return table.FindOn(&m.frame, st, keys, device.Slice[V]{}, found, m.find)
+}
+
 // Count writes how many values each key has.
 func (m *MultiMap[K, V]) Count(keys []K, counts []uint32) error {
-	if err := family.CheckLens(len(keys), len(counts)); err != nil {
-		return err
-	}
-	return m.frame.Batch(len(keys), []table.Column{table.In(keys), table.Out(counts)}, func(st *device.Stream, _, n int, addr []uint64) error {
-		return m.countOn(st, addr[0], addr[1], n)
-	})
+	return table.CountValues(&m.frame, keys, counts, m.count)
 }
 
 // CountOn is Count on the device.
 func (m *MultiMap[K, V]) CountOn(st *device.Stream, keys device.Slice[K], counts device.Slice[uint32]) error {
-	if err := family.CheckOn(m.frame.Device, st, keys, counts); err != nil {
-		return err
-	}
-	return m.countOn(st, keys.Addr(), counts.Addr(), keys.Len())
+	return table.CountValuesOn(&m.frame, st, keys, counts, m.count)
 }
 
-func (c *core) countOn(st *device.Stream, keys, counts uint64, n int) error {
-	return c.frame.Reading(st, func(st *device.Stream) error {
-		if n == 0 {
-			return nil
-		}
-		p := FindAllParams{Table: c.t, Keys: keys, Counts: counts, N: uint64(n)}
-		return c.kernel.countAll.Launch(st, c.grid(int64(n)), &p)
-	})
+func (c *core) count(st *device.Stream, b table.Rows) error {
+	if b.N == 0 {
+		return nil
+	}
+	p := FindAllParams{Table: c.t, Keys: b.Keys, Counts: b.Flags, N: uint64(b.N)}
+	return c.kernel.countAll.Launch(st, c.grid(b.N), &p)
+}
+
+func (c *core) lookErased(st *device.Stream) (uint64, error) {
+	_, err := c.look(st)
+	return c.counters.Seen.Erased, err
 }
 
 // chunks divides n keys among warps: each takes as many as still leaves every warp of a large GPU a few chunks.
@@ -170,20 +179,8 @@ func (m *MultiMap[K, V]) FindAllInto(st *device.Stream, keys device.Slice[K], of
 
 // Delete removes all values of each key. deleted[i] tells whether position i removed any; it may be nil. The count is
 // of pairs.
-func (m *MultiMap[K, V]) Delete(keys []K, deleted []bool) (n int, err error) {
-	_, err = table.Delete(&m.frame, keys, deleted, func(st *device.Stream, b table.Rows) error {
-		if _, err := m.look(st); err != nil {
-			return err
-		}
-		before := m.counters.Seen.Erased
-		if err := m.erase(st, b); err != nil {
-			return err
-		}
-		_, err := m.look(st)
-		n += int(m.counters.Seen.Erased - before)
-		return err
-	})
-	return n, err
+func (m *MultiMap[K, V]) Delete(keys []K, deleted []bool) (int, error) {
+	return table.DeletePairs(&m.frame, keys, deleted, m.erase, m.lookErased)
 }
 
 // DeleteOn is Delete on the device.

@@ -27,7 +27,7 @@ type multiSubject[K, V any] struct {
 
 func newMultiSubject[K, V any](t testing.TB, d *device.Device, o Options, seed uint64) *multiSubject[K, V] {
 	t.Helper()
-	m, err := NewMulti[K, V](d, o)
+	m, err := NewMultiMap[K, V](d, o)
 	must(t, err)
 	t.Cleanup(func() { must(t, m.Close()) })
 	return &multiSubject[K, V]{t, d, m, rand.New(rand.NewPCG(seed, 2)), map[uint64][]uint32{}}
@@ -256,7 +256,7 @@ func TestMultiMapFull(t *testing.T) {
 
 func TestMultiMapInput(t *testing.T) {
 	d, other := openCPU(t), openCPU(t)
-	m, err := NewMulti[uint32, uint32](d, Options{})
+	m, err := NewMultiMap[uint32, uint32](d, Options{})
 	must(t, err)
 	keys := []uint32{1, 2}
 	foreign, err := device.From(other, keys)

@@ -41,9 +41,9 @@ func TestPartitionedInserts(t *testing.T) {
 			for i, o := range []table.Options{{}, {Capacity: 3000}, {Capacity: 3000, LoadFactor: 1, Seed: 3}, {MaxBytes: 64 << 10, LoadFactor: 1}, {Capacity: 3000, Hash: kernel.HashIdentity}} {
 				t.Run(fmt.Sprint(i), func(t *testing.T) {
 					seed := uint64(i)
-					tabletest.Churn(t, d, partitioned[uint32, uint32](tinyRegions, Auto), o, seed, 30, 2500)
-					tabletest.Churn(t, d, partitioned[uint64, uint64](tinyRegions, SoA), o, seed, 30, 2500)
-					tabletest.Churn(t, d, partitioned[uint32, [2]uint64](tinyRegions, AoS), o, seed, 30, 2500)
+					tabletest.Map(partitioned[uint32, uint32](tinyRegions, Auto)).Churn(t, d, o, seed, 30, 2500)
+					tabletest.Map(partitioned[uint64, uint64](tinyRegions, SoA)).Churn(t, d, o, seed, 30, 2500)
+					tabletest.Map(partitioned[uint32, [2]uint64](tinyRegions, AoS)).Churn(t, d, o, seed, 30, 2500)
 				})
 			}
 		})
@@ -58,8 +58,8 @@ func TestPartitionedInsertsUnderStress(t *testing.T) {
 	}
 	rule := tinyRegions
 	rule.RegionBytes = 512
-	tabletest.Stress(t, open, partitioned[uint32, uint32](rule, Auto), table.Options{Capacity: 300, LoadFactor: 1}, 10)
-	tabletest.Stress(t, open, partitioned[uint64, uint32](rule, SoA), table.Options{Capacity: 300, LoadFactor: 1}, 10)
+	tabletest.Map(partitioned[uint32, uint32](rule, Auto)).Stress(t, open, table.Options{Capacity: 300, LoadFactor: 1}, 10)
+	tabletest.Map(partitioned[uint64, uint32](rule, SoA)).Stress(t, open, table.Options{Capacity: 300, LoadFactor: 1}, 10)
 }
 
 // A large batch goes in piece by piece, and by the growing path where there is no room.

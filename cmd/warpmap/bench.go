@@ -76,7 +76,7 @@ is, in place of inserting them.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&kind, "table", "warpcore", "kind of table: "+strings.Join(warpmap.Kinds(), ", "))
+	f.StringVar(&kind, "table", string(warpmap.WarpCore), "family of tables: "+strings.Join(families(), ", "))
 	f.IntVar(&o.N, "n", 10_000_000, "pairs to insert")
 	f.IntVar(&o.Queries, "queries", 0, "look-ups (default twice the pairs)")
 	f.Float64SliceVar(&o.Loads, "load", []float64{0.533, 0.8, 0.9}, "load factors")
@@ -88,7 +88,7 @@ is, in place of inserting them.`,
 	f.IntVar(&o.Batch, "batch", 0, "pairs of an insert (default all at once)")
 	f.BoolVar(&o.Build, "build", false, "make the table from all pairs at once, where its kind can")
 	cmd.PersistentFlags().StringVar(&keep, "keep", "", "also write the result as JSON to this file")
-	cmd.RegisterFlagCompletionFunc("table", cobra.FixedCompletions(warpmap.Kinds(), cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("table", cobra.FixedCompletions(families(), cobra.ShellCompDirectiveNoFileComp))
 	cmd.AddCommand(limitsCommand(&keep), figCommand(&keep), findOnceCommand())
 	return cmd
 }
@@ -98,6 +98,14 @@ type benchResult struct {
 	Table   string             `json:"table"`
 	Options bench.TableOptions `json:"options"`
 	Rows    []bench.Row        `json:"rows"`
+}
+
+// families are the names that --table takes.
+func families() (names []string) {
+	for _, f := range warpmap.Families(tables.KindMap) {
+		names = append(names, string(f))
+	}
+	return names
 }
 
 func benchTable(d *device.Device, kind string, o bench.TableOptions) ([]bench.Row, error) {
@@ -116,7 +124,7 @@ func benchTable(d *device.Device, kind string, o bench.TableOptions) ([]bench.Ro
 
 func benchTyped[K, V workload.Word](d *device.Device, kind string, o bench.TableOptions) ([]bench.Row, error) {
 	return bench.Table(d, o, func(capacity int, load float64) (tables.Map[K, V], error) {
-		return warpmap.New[K, V](d, kind, tables.Options{Capacity: capacity, LoadFactor: load})
+		return warpmap.New[K, V](d, tables.Family(kind), tables.Options{Capacity: capacity, LoadFactor: load})
 	})
 }
 

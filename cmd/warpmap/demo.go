@@ -52,7 +52,7 @@ func demoCommand() *cobra.Command {
 			}
 			s, err := join.Run(cmd.Context(), d, join.Options{
 				Build: filepath.Join(dir, "orders.parquet"), Probe: filepath.Join(dir, "lineitem.parquet"),
-				Out: filepath.Join(dir, "joined.parquet"), On: pairs, How: join.Inner, Table: "warpcore",
+				Out: filepath.Join(dir, "joined.parquet"), On: pairs, How: join.Inner, Table: warpmap.WarpCore,
 			})
 			if err != nil {
 				return err
@@ -70,7 +70,7 @@ func demoCommand() *cobra.Command {
 				return err
 			}
 			workload.Pairs(kinds, keys, values)
-			m, err := warpmap.New[uint32, uint32](d, "warpcore", table.Options{Capacity: n})
+			m, err := warpmap.New[uint32, uint32](d, warpmap.WarpCore, table.Options{Capacity: n})
 			if err != nil {
 				return err
 			}

@@ -9,7 +9,6 @@ import (
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
-	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/join"
 )
 
@@ -77,10 +76,10 @@ go there.`,
 	f.StringArrayVar(&on, "on", nil, `key columns, build_col=probe_col, separated by commas; a name alone is both; \ before , = \ in a name`)
 	f.StringVar(&how, "how", "inner", "rows to keep: "+strings.Join(join.Hows(), ", "))
 	f.StringVarP(&o.Out, "out", "o", "-", "output file; - is CSV on standard output")
-	f.StringVar(&o.Table, "table", join.DefaultTable, "kind of table: "+strings.Join(warpmap.Kinds(), ", "))
+	f.StringVar((*string)(&o.Table), "table", string(join.DefaultTable), "family of tables: "+strings.Join(families(), ", "))
 	cmd.MarkFlagRequired("on")
 	cmd.RegisterFlagCompletionFunc("how", cobra.FixedCompletions(join.Hows(), cobra.ShellCompDirectiveNoFileComp))
-	cmd.RegisterFlagCompletionFunc("table", cobra.FixedCompletions(warpmap.Kinds(), cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("table", cobra.FixedCompletions(families(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 

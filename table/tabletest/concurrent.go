@@ -11,77 +11,65 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// streamsTest queues operations on three streams without waiting: they see one another in the order of the calls.
-func streamsTest[K, V any](t *testing.T, d *device.Device, newMap Maker[K, V]) {
+// order queues operations on three streams without waiting: they see one another in the order of the calls.
+func (s *Suite) order(t testing.TB, d *device.Device) {
 	const n, rounds = 3000, 12
-	s := newSubject(t, d, newMap, table.Options{Capacity: 4 * n}, 1)
-	next := uint64(0)
-	bits := fresh[K](&next, n)
-	keys := onDevice(t, d, KeysOf[K](bits))
-	half := keys.Slice(0, n/2)
-	var want [rounds][]uint32
-	var values, out [rounds]device.Slice[V]
-	var found [rounds]device.Slice[bool]
-	stream := func(i int) *device.Stream { return s.streams[i%len(s.streams)] }
-	for r := range rounds {
-		want[r] = s.numbers(n)
-		values[r] = onDevice(t, d, ValuesOf[V](want[r]))
-		out[r] = onDevice(t, d, ValuesOf[V](s.numbers(n)))
-		found[r] = onDevice(t, d, make([]bool, n))
-	}
+	x := s.open(t, d, table.Options{Capacity: 4 * n}, 1)
+	r := x.base()
+	q := x.queue(r.fresh(new(uint64), n), rounds)
+	stream := func(i int) *device.Stream { return r.streams[i%len(r.streams)] }
+	dropped := func(i int) bool { return i%3 == 1 && q.drop != nil }
 	must(t, d.Stream().Sync())
-	for r := range rounds {
-		must(t, s.m.InsertOn(stream(r), keys, values[r]))
-		if r%3 == 1 {
-			must(t, s.m.DeleteOn(stream(r+1), half, device.Slice[bool]{}))
+	for i := range rounds {
+		must(t, q.put(stream(i), i))
+		if dropped(i) {
+			must(t, q.drop(stream(i+1)))
 		}
-		if r%4 == 3 {
-			must(t, s.m.Clear())
+		if i%4 == 3 {
+			must(t, r.t.Clear())
 		}
-		must(t, s.m.FindOn(stream(r+2), keys, out[r], found[r]))
+		must(t, q.look(stream(i+2), i))
 	}
-	for r := range rounds {
-		got := host(t, stream(r+2), found[r])
-		v := host(t, stream(r+2), out[r])
-		for i := range bits {
-			there := r%4 != 3 && !(r%3 == 1 && i < n/2)
-			if got[i] != there {
-				t.Fatalf("round %d, key %d: found %t, want %t", r, i, got[i], there)
+	for i := range rounds {
+		for j, got := range host(t, stream(i+2), q.found[i]) {
+			there := i%4 != 3 && !(dropped(i) && j < n/2)
+			if got != there {
+				t.Fatalf("round %d, key %d: found %t, want %t", i, j, got, there)
 			}
-			if there && NumbersOf(t, v[i:i+1])[0] != want[r][i] {
-				t.Fatalf("round %d, key %d: not the value of the round", r, i)
+			if there && q.value != nil {
+				q.value(i, j)
 			}
 		}
 	}
-	must(t, s.m.Check())
+	must(t, r.t.Check())
 }
 
-// goroutinesTest lets several goroutines work on one table, each on keys of its own, while others look at all of it.
-func goroutinesTest[K, V any](t *testing.T, d *device.Device, newMap Maker[K, V]) {
+// goroutines lets several goroutines work on one table, each on keys of its own, while others look at all of it.
+func (s *Suite) goroutines(t testing.TB, d *device.Device) {
 	for _, o := range []table.Options{{}, {MaxBytes: 8 << 10, LoadFactor: 1}} {
-		whole := newSubject(t, d, newMap, o, 1)
-		var parts [4]*subject[K, V]
+		whole := s.open(t, d, o, 1)
+		w := whole.base()
+		var parts [4]subject
 		var workers, watchers sync.WaitGroup
 		var done atomic.Bool
 		for i := range parts {
-			p := newSubject(t, d, newMap, o, uint64(i)) // for its streams and its model
-			p.m, p.shared, parts[i] = keepOpen[K, V]{whole.m}, true, p
+			x := whole.share(uint64(i))
+			parts[i] = x
 			next := uint64(i) * 10_000
 			workers.Go(func() {
 				for range 6 {
-					keys := fresh[K](&next, 150)
-					p.insert(keys, p.numbers(len(keys)))
-					p.delete(keys[:50])
-					p.insertNew(keys[25:75], p.numbers(50))
-					p.find(keys)
+					keys := x.base().fresh(&next, 150)
+					x.put(keys)
+					x.drop(keys[:50])
+					x.put(keys[25:75])
+					x.ask(keys)
 				}
 			})
 		}
 		for _, look := range []func() error{
-			whole.m.Check,
-			func() error { _, err := whole.m.Len(); return err },
-			func() error { _, err := whole.m.Stats(); return err },
-			func() error { _, _, err := whole.m.All(); return err },
+			w.t.Check,
+			func() error { _, err := w.t.Len(); return err },
+			func() error { _, err := w.t.Stats(); return err },
 		} {
 			watchers.Go(func() {
 				for !done.Load() {
@@ -99,61 +87,83 @@ func goroutinesTest[K, V any](t *testing.T, d *device.Device, newMap Maker[K, V]
 			return
 		}
 		for _, p := range parts {
-			for k, v := range p.model {
-				whole.model[k] = v
+			for k, v := range p.base().model {
+				w.model[k] = v
 			}
 		}
 		whole.verify()
 	}
 }
 
-// keepOpen is a table that is not its user's to close.
-type keepOpen[K, V any] struct{ table.Map[K, V] }
-
-func (keepOpen[K, V]) Close() error { return nil }
-
 // closeTest closes a table in the middle of others' calls: each succeeds or says ErrClosed, and none hangs.
-func closeTest[K, V any](t *testing.T, d *device.Device, newMap Maker[K, V]) {
-	for round := range 8 {
-		m, err := newMap(d, table.Options{})
-		must(t, err)
-		next := uint64(0)
-		bits := fresh[K](&next, 2000)
-		var wg sync.WaitGroup
-		started := make(chan struct{})
-		for g := range 4 {
-			wg.Go(func() {
-				keys, values := KeysOf[K](bits), unaligned(ValuesOf[V](make([]uint32, len(bits))))
-				for i := 0; ; i++ {
-					if g == 0 && i == 1+round%3 {
-						close(started)
-					}
-					err := m.Insert(keys, values)
-					if err == nil {
-						err = m.Find(keys, values, nil)
-					}
-					if errors.Is(err, table.ErrClosed) {
-						return
-					}
-					if err != nil {
-						t.Error(err)
-						return
-					}
+func closeTest[K, V any](t testing.TB, d *device.Device, it table.Table, calls []call[K, V], round int) {
+	var wg sync.WaitGroup
+	started := make(chan struct{})
+	for g := range 4 {
+		b := newBatch[K, V](t, d, nil, 2000)
+		b.values.host = unaligned(b.values.host)
+		wg.Go(func() {
+			for i := 0; ; i++ {
+				if g == 0 && i == 1+round%3 {
+					close(started)
 				}
-			})
+				err := calls[0].run(b)
+				if err == nil {
+					err = calls[1+(g+i)%(len(calls)-1)].run(b)
+				}
+				if errors.Is(err, table.ErrClosed) {
+					return
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	<-started
+	must(t, it.Close())
+	must(t, it.Close())
+	wg.Wait()
+}
+
+// frees closes tables that have worked, on a device of their own: all memory comes back.
+func (s *Suite) frees(t testing.TB, d *device.Device) {
+	if d.Info().CUDA() {
+		return // the same there: what is counted is what was asked for
+	}
+	own, err := device.Open("cpu", device.WithMemory(256<<20))
+	must(t, err)
+	t.Cleanup(func() { must(t, own.Close()) })
+	free := func() int64 { n, _, err := own.Memory(); must(t, err); return n }
+	must(t, s.try(own, table.Options{}))
+	before := free()
+	for seed := range uint64(3) {
+		x := s.open(t, own, table.Options{}, seed)
+		r := x.base()
+		next := uint64(0)
+		for range 4 {
+			keys := r.fresh(&next, 3000)
+			x.put(keys)
+			x.drop(keys[:100])
+			x.ask(keys)
 		}
-		<-started
-		must(t, m.Close())
-		must(t, m.Close())
-		wg.Wait()
+		x.verify()
+		must(t, r.t.Close())
+		if after := free(); after != before {
+			t.Errorf("%s of memory were free before the table was made, and %s are after Close", device.Bytes(before), device.Bytes(after))
+		}
 	}
 }
 
 // wholeTest has many lanes write few keys in one batch: what stays is one of the values, whole.
-func wholeTest[K, V any](t *testing.T, d *device.Device, newMap Maker[K, V]) {
-	s := newSubject(t, d, newMap, table.Options{Capacity: 64}, 1)
+func wholeTest[K, V any](t testing.TB, d *device.Device, newMap Maker[K, V]) {
+	s := newMapSubject(t, d, newMap, table.Options{Capacity: 64}, 1)
 	for range 5 {
-		keys := keysBy(20_000, func(i int) uint64 { return (uint64(s.rng.IntN(8)) - 4) & keyMask[K]() })
+		keys := make([]uint64, 20_000)
+		for i := range keys {
+			keys[i] = (uint64(s.rng.IntN(8)) - 4) & s.keyBits
+		}
 		must(t, s.insert(keys, s.numbers(len(keys))))
 		s.verify()
 		must(t, s.insertNew(keys[:7], s.numbers(7)))
@@ -162,14 +172,6 @@ func wholeTest[K, V any](t *testing.T, d *device.Device, newMap Maker[K, V]) {
 	if n, err := s.m.Len(); err != nil || n != 8 {
 		t.Errorf("%d keys, %v", n, err)
 	}
-}
-
-func keysBy(n int, f func(int) uint64) []uint64 {
-	out := make([]uint64, n)
-	for i := range out {
-		out[i] = f(i)
-	}
-	return out
 }
 
 // unaligned copies values to memory that is aligned for Go, and not for a load of the whole value.
@@ -190,11 +192,11 @@ func unaligned[V any](values []V) []V {
 }
 
 // unalignedTest gives Go slices of 16-byte values at addresses that are multiples of 8.
-func unalignedTest[K, V any](t *testing.T, d *device.Device, newMap Maker[K, V]) {
-	s := newSubject(t, d, newMap, table.Options{}, 1)
+func unalignedTest[K, V any](t testing.TB, d *device.Device, newMap Maker[K, V]) {
+	s := newMapSubject(t, d, newMap, table.Options{}, 1)
 	next := uint64(0)
 	for _, n := range []int{1, 33, 5000} {
-		keys, numbers := fresh[K](&next, n), s.numbers(n)
+		keys, numbers := s.fresh(&next, n), s.numbers(n)
 		must(t, s.m.Insert(KeysOf[K](keys), unaligned(ValuesOf[V](numbers))))
 		for i, k := range keys {
 			s.model[k] = numbers[i : i+1]

@@ -2,6 +2,7 @@ package tabletest
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"testing"
 
@@ -9,7 +10,7 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-func optionsTest[K, V any](t *testing.T, d *device.Device, newMap Maker[K, V]) {
+func (s *Suite) options(t testing.TB, d *device.Device) {
 	for _, o := range []table.Options{
 		{Capacity: -1},
 		{Capacity: math.MaxInt},
@@ -25,130 +26,206 @@ func optionsTest[K, V any](t *testing.T, d *device.Device, newMap Maker[K, V]) {
 		{Hash: -1},
 		{Hash: 1000},
 	} {
-		m, err := newMap(d, o)
-		if err == nil {
+		if s.try(d, o) == nil {
 			t.Errorf("%+v: no error", o)
-			m.Close()
 		}
 	}
-	if _, err := newMap(nil, table.Options{}); err == nil {
+	if s.try(nil, table.Options{}) == nil {
 		t.Error("a table on no device: no error")
 	}
 }
 
-// calls are all operations that take batches, on the slices given; other slices of theirs are right.
-func calls[K, V any](m table.Map[K, V], keys []K, values []V, flags []bool) map[string]func() error {
-	return map[string]func() error{
-		"Insert":    func() error { return m.Insert(keys, values) },
-		"InsertNew": func() error { _, err := m.InsertNew(keys, values, flags); return err },
-		"Find":      func() error { return m.Find(keys, values, flags) },
-		"Contains":  func() error { return m.Contains(keys, flags) },
-		"Delete":    func() error { _, err := m.Delete(keys, flags); return err },
+// column is one argument of a batch: a Go slice, and one on the device.
+type column[T any] struct {
+	host               []T
+	on, foreign, freed device.Slice[T]
+}
+
+// newColumn makes a column. other may be nil.
+func newColumn[T any](t testing.TB, d, other *device.Device, x []T) (c column[T]) {
+	t.Helper()
+	c.host, c.on = x, onDevice(t, d, x)
+	if other != nil {
+		c.foreign, c.freed = onDevice(t, other, x), onDevice(t, d, x)
+		free(t, c.freed)
+	}
+	return c
+}
+
+// wrong is what can be wrong with an argument.
+type wrong int
+
+const (
+	tooShort wrong = iota
+	empty
+	missing
+	foreign // from here on, only device slices can be
+	freed
+	wrongs
+)
+
+func (w wrong) String() string {
+	return [...]string{"too short", "empty, not nil", "missing", "of another device", "freed"}[w]
+}
+
+func (c column[T]) spoiled(w wrong) column[T] {
+	switch w {
+	case tooShort:
+		c.host, c.on = c.host[1:], c.on.Slice(1, c.on.Len())
+	case empty:
+		c.host, c.on = c.host[:0], c.on.Slice(0, 0)
+	case missing:
+		c.host, c.on = nil, device.Slice[T]{}
+	case foreign:
+		c.on = c.foreign
+	case freed:
+		c.on = c.freed
+	}
+	return c
+}
+
+// columns are a set of a batch's arguments.
+type columns uint
+
+const (
+	keysIn columns = 1 << iota
+	valuesIn
+	flagsOut
+	countsOut
+	allColumns
+)
+
+func (c columns) String() string {
+	return map[columns]string{keysIn: "keys", valuesIn: "values", flagsOut: "flags", countsOut: "counts"}[c]
+}
+
+// batch are arguments for all operations of a kind; each takes what it has.
+type batch[K, V any] struct {
+	keys   column[K]
+	values column[V] // of finds, the outputs
+	flags  column[bool]
+	counts column[uint32]
+	st     *device.Stream
+}
+
+func newBatch[K, V any](t testing.TB, d, other *device.Device, n int) *batch[K, V] {
+	t.Helper()
+	numbers := make([]uint32, n)
+	return &batch[K, V]{
+		keys:   newColumn(t, d, other, KeysOf[K](fresh(new(uint64), n, keyMask[K]()))),
+		values: newColumn(t, d, other, ValuesOf[V](numbers)),
+		flags:  newColumn(t, d, other, make([]bool, n)),
+		counts: newColumn(t, d, other, numbers),
 	}
 }
 
-func callsOn[K, V any](m table.Map[K, V], st *device.Stream, keys device.Slice[K], values device.Slice[V], flags device.Slice[bool]) map[string]func() error {
-	return map[string]func() error{
-		"InsertOn":    func() error { return m.InsertOn(st, keys, values) },
-		"InsertNewOn": func() error { return m.InsertNewOn(st, keys, values, flags) },
-		"FindOn":      func() error { return m.FindOn(st, keys, values, flags) },
-		"ContainsOn":  func() error { return m.ContainsOn(st, keys, flags) },
-		"DeleteOn":    func() error { return m.DeleteOn(st, keys, flags) },
+func (b batch[K, V]) spoiled(c columns, w wrong) *batch[K, V] {
+	switch c {
+	case keysIn:
+		b.keys = b.keys.spoiled(w)
+	case valuesIn:
+		b.values = b.values.spoiled(w)
+	case flagsOut:
+		b.flags = b.flags.spoiled(w)
+	case countsOut:
+		b.counts = b.counts.spoiled(w)
 	}
+	return &b
+}
+
+// call is an operation of a table. needs are the columns that it must have, all of one length; those in may can be left out. on is
+// the operation on the device; nil if there is none.
+type call[K, V any] struct {
+	name       string
+	needs, may columns
+	run, on    func(*batch[K, V]) error
+}
+
+// fails tells whether the call must refuse a batch in which one column is wrong.
+func (c *call[K, V]) fails(col columns, w wrong) bool {
+	all := c.needs | c.may
+	alone := all == col // then any length is right, but on the device there must be a slice
+	switch w {
+	case tooShort, empty:
+		return all&col != 0 && !alone
+	case missing:
+		return c.needs&col != 0 && !alone
+	}
+	return all&col != 0
 }
 
 // inputTest gives bad arguments: each is an error, and the table is as it was.
-func inputTest[K, V any](t *testing.T, d, other *device.Device, newMap Maker[K, V]) {
-	s := newSubject(t, d, newMap, table.Options{}, 1)
-	next := uint64(0)
-	bits := fresh[K](&next, 40)
-	must(t, s.insert(bits, s.numbers(40)))
-	keys, values, flags := KeysOf[K](bits), ValuesOf[V](s.numbers(40)), make([]bool, 40)
-	dk, dv, df := onDevice(t, d, keys), onDevice(t, d, values), onDevice(t, d, flags)
-	ok, ov, of := onDevice(t, other, keys), onDevice(t, other, values), onDevice(t, other, flags)
-	fk, fv, ff := onDevice(t, d, keys), onDevice(t, d, values), onDevice(t, d, flags)
-	free(t, fk)
-	free(t, fv)
-	free(t, ff)
+func inputTest[K, V any](t testing.TB, d, other *device.Device, x subject, calls []call[K, V]) {
+	r := x.base()
+	good := newBatch[K, V](t, d, other, 40)
+	must(t, x.put(r.fresh(new(uint64), 40)))
 	gone, err := d.NewStream()
 	must(t, err)
 	must(t, gone.Close())
-
-	both := []string{"Insert", "InsertNew", "Find"}
-	flag := []string{"InsertNew", "Find", "Contains", "Delete"}
-	each := append([]string{"Insert"}, flag...)
-	on := func(names []string) (out []string) {
-		for _, n := range names {
-			out = append(out, n+"On")
+	refused := func(name, what string, err, is error) {
+		if err == nil || is != nil && !errors.Is(err, is) {
+			t.Errorf("%s with %s: %v", name, what, err)
 		}
-		return out
 	}
-	for _, c := range []struct {
-		what  string
-		names []string
-		calls map[string]func() error
-		is    error
-	}{
-		{"a value too few", both, calls(s.m, keys, values[:39], flags), nil},
-		{"a key too few", each, calls(s.m, keys[:39], values, flags), nil},
-		{"no keys", each, calls(s.m, nil, values, flags), nil},
-		{"no values", []string{"Insert", "InsertNew"}, calls(s.m, keys, nil, flags), nil},
-		{"a flag too few", flag, calls(s.m, keys, values, flags[:39]), nil},
-		{"empty flags that are not nil", flag, calls(s.m, keys, values, flags[:0]), nil},
-		{"a value too few", on(both), callsOn(s.m, nil, dk, dv.Slice(0, 39), df), nil},
-		{"a key too few", on(each), callsOn(s.m, nil, dk.Slice(1, 40), dv, df), nil},
-		{"no values", []string{"InsertOn", "InsertNewOn"}, callsOn(s.m, nil, dk, device.Slice[V]{}, df), nil},
-		{"a flag too few", on(flag), callsOn(s.m, nil, dk, dv, df.Slice(0, 39)), nil},
-		{"keys of another device", on(each), callsOn(s.m, nil, ok, dv, df), nil},
-		{"values of another device", on(both), callsOn(s.m, nil, dk, ov, df), nil},
-		{"flags of another device", on(flag), callsOn(s.m, nil, dk, dv, of), nil},
-		{"a stream of another device", on(each), callsOn(s.m, other.Stream(), dk, dv, df), nil},
-		{"freed keys", on(each), callsOn(s.m, nil, fk, dv, df), device.ErrFreed},
-		{"freed values", on(both), callsOn(s.m, nil, dk, fv, df), device.ErrFreed},
-		{"freed flags", on(flag), callsOn(s.m, nil, dk, dv, ff), device.ErrFreed},
-		{"a closed stream", on(each), callsOn(s.m, gone, dk, dv, df), device.ErrClosed},
-	} {
-		for _, name := range c.names {
-			err := c.calls[name]()
-			if err == nil || c.is != nil && !errors.Is(err, c.is) {
-				t.Errorf("%s with %s: %v", name, c.what, err)
+	for _, c := range calls {
+		if c.needs == 0 {
+			continue
+		}
+		for w := range wrongs {
+			for col := keysIn; col < allColumns; col *= 2 {
+				if !c.fails(col, w) {
+					continue
+				}
+				what := fmt.Sprintf("%v %v", col, w)
+				if w < foreign {
+					refused(c.name, what, c.run(good.spoiled(col, w)), nil)
+				}
+				if c.on != nil {
+					refused(c.name+"On", what, c.on(good.spoiled(col, w)), map[wrong]error{freed: device.ErrFreed}[w])
+				}
 			}
 		}
-		s.verify()
+		if c.on != nil {
+			b := *good
+			b.st = other.Stream()
+			refused(c.name+"On", "a stream of another device", c.on(&b), nil)
+			b.st = gone
+			refused(c.name+"On", "a closed stream", c.on(&b), device.ErrClosed)
+		}
+		x.verify()
 	}
 	for _, n := range []int{-1, math.MaxInt} {
-		if err := s.m.Grow(n); err == nil {
+		if err := r.t.Grow(n); err == nil {
 			t.Errorf("Grow(%d): no error", n)
 		}
 	}
-	s.verify()
+	x.verify()
 }
 
-func closedTest[K, V any](t *testing.T, d *device.Device, newMap Maker[K, V]) {
-	m, err := newMap(d, table.Options{})
-	must(t, err)
-	keys, values, flags := KeysOf[K]([]uint64{1, 2}), ValuesOf[V]([]uint32{3, 4}), make([]bool, 2)
-	dk, dv, df := onDevice(t, d, keys), onDevice(t, d, values), onDevice(t, d, flags)
-	must(t, m.Insert(keys, values))
-	must(t, m.Close())
-	must(t, m.Close())
-	all := []map[string]func() error{
-		calls(m, keys, values, flags), callsOn(m, nil, dk, dv, df),
-		calls(m, nil, nil, nil), callsOn(m, nil, device.Slice[K]{}, device.Slice[V]{}, device.Slice[bool]{}),
-		{
-			"Len":   func() error { _, err := m.Len(); return err },
-			"Clear": m.Clear,
-			"All":   func() error { _, _, err := m.All(); return err },
-			"Stats": func() error { _, err := m.Stats(); return err },
-			"Check": m.Check,
-			"Grow":  func() error { return m.Grow(10) },
-		},
+// closedTest uses a table after Close.
+func closedTest[K, V any](t testing.TB, d *device.Device, it table.Table, calls []call[K, V]) {
+	good := newBatch[K, V](t, d, nil, 2)
+	must(t, calls[0].run(good))
+	must(t, it.Close())
+	must(t, it.Close())
+	refused := func(name string, err error) {
+		if !errors.Is(err, table.ErrClosed) {
+			t.Errorf("%s of a closed table: %v", name, err)
+		}
 	}
-	for _, group := range all {
-		for name, call := range group {
-			if err := call(); !errors.Is(err, table.ErrClosed) {
-				t.Errorf("%s of a closed table: %v", name, err)
+	for _, b := range []*batch[K, V]{good, {}} {
+		for _, c := range calls {
+			refused(c.name, c.run(b))
+			if c.on != nil {
+				refused(c.name+"On", c.on(b))
 			}
 		}
 	}
+	_, err := it.Len()
+	refused("Len", err)
+	_, err = it.Stats()
+	refused("Stats", err)
+	refused("Clear", it.Clear())
+	refused("Check", it.Check())
+	refused("Grow", it.Grow(10))
 }

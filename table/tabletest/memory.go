@@ -15,7 +15,7 @@ import (
 func ShortOfMemory[K, V any](t *testing.T, open func(bytes int64) *device.Device, newMap Maker[K, V], more int64) {
 	const n, before, plenty = 150_000, 2000, 1 << 30
 	var next uint64
-	keys := KeysOf[K](fresh[K](&next, n))
+	keys := KeysOf[K](fresh(&next, n, keyMask[K]()))
 	values := func(number uint32) []V { return unaligned(ValuesOf[V](slices.Repeat([]uint32{number}, n))) }
 	first, second, out := values(1), values(2), values(0)
 	found, added := make([]bool, n), make([]bool, n)

@@ -40,7 +40,7 @@ func MixedStress[K, V any](t *testing.T, open func(seed uint64) *device.Device, 
 }
 
 func mixedChurn[K, V any](t *testing.T, d *device.Device, newMap Maker[K, V], o table.Options, seed uint64, steps, universe int) {
-	s := newSubject(t, d, newMap, o, seed)
+	s := newMapSubject(t, d, newMap, o, seed)
 	step := 0
 	defer func() {
 		if t.Failed() {
@@ -61,7 +61,7 @@ func mixedChurn[K, V any](t *testing.T, d *device.Device, newMap Maker[K, V], o 
 		case 0:
 			s.insert(keys, s.numbers(len(keys)))
 		case 1:
-			s.delete(keys)
+			s.drop(keys)
 		default:
 			s.mixed(ops, keys, s.numbers(len(keys)))
 		}
@@ -70,7 +70,7 @@ func mixedChurn[K, V any](t *testing.T, d *device.Device, newMap Maker[K, V], o 
 }
 
 // mixed runs one batch. Of a key with one operation all is known; of one with several, what every order of them allows.
-func (s *subject[K, V]) mixed(ops []table.Op, keys []uint64, numbers []uint32) {
+func (s *mapSubject[K, V]) mixed(ops []table.Op, keys []uint64, numbers []uint32) {
 	s.Helper()
 	m := s.m.(table.Mixed[K, V])
 	k, v := KeysOf[K](keys), ValuesOf[V](numbers)
@@ -127,7 +127,7 @@ func (s *subject[K, V]) mixed(ops []table.Op, keys []uint64, numbers []uint32) {
 }
 
 // mixedKey checks the operations on one key, at the positions of the list, and brings the model up to date.
-func (s *subject[K, V]) mixedKey(key uint64, list []int, ops []table.Op, numbers []uint32, results []V, status []table.Status, lost map[int]bool, withResults, withStatus bool) {
+func (s *mapSubject[K, V]) mixedKey(key uint64, list []int, ops []table.Op, numbers []uint32, results []V, status []table.Status, lost map[int]bool, withResults, withStatus bool) {
 	s.Helper()
 	before, there := s.model[key]
 	may := slices.Clone(before) // the values that the key may have at some moment
@@ -218,10 +218,10 @@ func (s *subject[K, V]) mixedKey(key uint64, list []int, ops []table.Op, numbers
 }
 
 func mixedInput[K, V any](t *testing.T, d *device.Device, newMap Maker[K, V]) {
-	s := newSubject(t, d, newMap, table.Options{}, 1)
+	s := newMapSubject(t, d, newMap, table.Options{}, 1)
 	m := s.m.(table.Mixed[K, V])
 	next := uint64(0)
-	bits := fresh[K](&next, 40)
+	bits := s.fresh(&next, 40)
 	must(t, s.insert(bits, s.numbers(40)))
 	ops, keys, values, status := make([]table.Op, 40), KeysOf[K](bits), ValuesOf[V](s.numbers(40)), make([]table.Status, 40)
 	wrong := slices.Clone(ops)
