@@ -46,9 +46,10 @@ pairs, grows past the load factor or gives a wrong answer loses. At the end the 
 in turns; only what beats the defaults there is taken.
 
 It is kept in the profile of this model of device: gph-<model>.json in the folder warpmap of your configuration, or in
-$WARPMAP_PROFILES, or in the file that --out names. From then on every program's gph tables with keys and values of these
+$WARPMAP_PROFILES, or in the file that --out names. From then on this command's gph tables with keys and values of these
 widths, and load factors up to this one (of its class: to 0.6, to 0.8, to 1), take what they leave open from it, unless
-WARPMAP_PROFILES is off. Where the defaults were best, what the profile had for these tables is removed.`,
+WARPMAP_PROFILES is off; and so do those of every Go program that calls gph.UseProfiles(true). Where the defaults were best,
+what the profile had for these tables is removed.`,
 		Example: `  warpmap tune gph
   warpmap tune gph --device cuda:0 --n 100000000 --load 0.533 --hits 0.5 --trials 300
   warpmap tune gph --key-bytes 8 --value-bytes 8 --load 0.8 --objective mixed

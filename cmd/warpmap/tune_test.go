@@ -45,8 +45,9 @@ func TestTune(t *testing.T) {
 	}
 }
 
-// Without --out a test has nowhere to keep a profile, and with WARPMAP_PROFILES there.
+// Without --out a profile goes to WARPMAP_PROFILES, and where that is off, nowhere.
 func TestTuneFile(t *testing.T) {
+	t.Setenv("WARPMAP_PROFILES", "off")
 	if _, _, err := run(t, "tune", "gph", "--n", "1500", "--trials", "1"); err == nil || !strings.Contains(err.Error(), "--out") {
 		t.Errorf("kept somewhere: %v", err)
 	}
