@@ -1,10 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -54,7 +51,7 @@ is, in place of inserting them.`,
 			}
 			out := benchResult{bench.Here(d), kind, o, rows}
 			if keep != "" {
-				if err := writeResult(keep, out); err != nil {
+				if err := bench.Keep(keep, out); err != nil {
 					return err
 				}
 			}
@@ -123,8 +120,19 @@ func benchTable(d *device.Device, kind string, o bench.TableOptions) ([]bench.Ro
 }
 
 func benchTyped[K, V workload.Word](d *device.Device, kind string, o bench.TableOptions) ([]bench.Row, error) {
-	return bench.Table(d, o, func(capacity int, load float64) (tables.Map[K, V], error) {
-		return warpmap.New[K, V](d, tables.Family(kind), tables.Options{Capacity: capacity, LoadFactor: load})
+	return bench.Table(d, o, func(w *bench.Work[K, V], load float64) (bench.Subject, error) {
+		m, err := warpmap.New[K, V](d, tables.Family(kind), tables.Options{Capacity: o.N, LoadFactor: load})
+		if err != nil {
+			return bench.Subject{}, err
+		}
+		if !o.Build {
+			return w.Map(m), nil
+		}
+		s, err := w.Built(m)
+		if err != nil {
+			m.Close()
+		}
+		return s, err
 	})
 }
 
@@ -154,7 +162,7 @@ func limitsCommand(keep *string) *cobra.Command {
 				Limits bench.Limits `json:"limits"`
 			}{bench.Here(d), l}
 			if *keep != "" {
-				if err := writeResult(*keep, out); err != nil {
+				if err := bench.Keep(*keep, out); err != nil {
 					return err
 				}
 			}
@@ -184,36 +192,3 @@ func limitsCommand(keep *string) *cobra.Command {
 }
 
 func share(x float64) string { return fmt.Sprintf("%.0f%%", 100*x) }
-
-// writeResult leaves the whole file or none.
-func writeResult(file string, v any) error {
-	var b bytes.Buffer
-	if err := printJSON(&b, v); err != nil {
-		return err
-	}
-	return keepFile(file, b.Bytes())
-}
-
-// keepFile leaves the whole file or none, and makes its folder.
-func keepFile(file string, data []byte) error {
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
-	tmp, err := os.CreateTemp(filepath.Dir(file), ".result-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name())
-	if _, err := tmp.Write(data); err != nil {
-		tmp.Close()
-		return err
-	}
-	if err := tmp.Chmod(0o644); err != nil {
-		tmp.Close()
-		return err
-	}
-	if err := tmp.Close(); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), file)
-}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/bench"
+	gphbench "github.com/warpmap/warpmap/bench/gph"
 	"github.com/warpmap/warpmap/gph"
 )
 
@@ -17,7 +18,7 @@ func TestTune(t *testing.T) {
 	var got struct {
 		Profile string
 		Where   bench.Where
-		Trials  []bench.Trial
+		Trials  []gphbench.Trial
 	}
 	if err := json.Unmarshal([]byte(must(t, append(args, "--json")...)), &got); err != nil || got.Profile != file || len(got.Trials) != 3 || got.Trials[0].Bucket == 0 {
 		t.Errorf("%+v, %v", got, err)
