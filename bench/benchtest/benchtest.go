@@ -54,6 +54,15 @@ func Rows(t testing.TB, studies []bench.Study, name string, n, want int, check f
 	return fig
 }
 
+// Draw wants a CSV file, and each of the figure's plots twice at least: as SVG and PNG.
+func Draw(t testing.TB, fig *bench.Fig) {
+	t.Helper()
+	files, err := fig.Files()
+	if err != nil || len(files) < 1+2*len(fig.Plots) || len(files)%2 != 1 {
+		t.Errorf("%s: %d files of %d plots, %v", fig.Name, len(files), len(fig.Plots), err)
+	}
+}
+
 // AtLeast wants a number that is no smaller than least.
 func AtLeast(t testing.TB, what string, x any, least float64) {
 	t.Helper()

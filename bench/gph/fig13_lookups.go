@@ -42,6 +42,21 @@ const (
 
 // figure13 is Figure 13: what the parts of GPH's look-up give, by the lanes of a group and by the slots of a bucket.
 func figure13(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
+	settings := []gph.Setting{}
+	groups, buckets := []int{1, 2, 4, 8}, []int{4, 8, 32}
+	if !d.Info().CUDA() { // each setting is compiled for itself
+		groups, buckets = []int{1, 4}, []int{8}
+	}
+	for _, g := range groups {
+		settings = append(settings, gph.Setting{Bucket: 16, FindGroup: g})
+	}
+	for _, m := range buckets {
+		settings = append(settings, gph.Setting{Bucket: m, FindGroup: 4})
+	}
+	return ways(d, o, settings)
+}
+
+func ways(d *device.Device, o bench.FigOptions, settings []gph.Setting) (*bench.Fig, error) {
 	const gb = 1.5
 	load := loadOf(random, gb)
 	fig := &bench.Fig{
@@ -53,17 +68,6 @@ func figure13(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 			{Name: "group", Title: "Look-ups by the lanes of a group, M = 16", X: "|g|", Y: "find G/s", Series: "way", Only: map[string]any{"M": 16}, LogX: true},
 			{Name: "bucket", Title: "Look-ups by the slots of a bucket, |g| = 4", X: "M", Y: "find G/s", Series: "way", Only: map[string]any{"|g|": 4}, LogX: true},
 		},
-	}
-	settings := []gph.Setting{}
-	groups, buckets := []int{1, 2, 4, 8}, []int{4, 8, 32}
-	if !d.Info().CUDA() { // each setting is compiled for itself
-		groups, buckets = []int{1, 4}, []int{8}
-	}
-	for _, g := range groups {
-		settings = append(settings, gph.Setting{Bucket: 16, FindGroup: g})
-	}
-	for _, m := range buckets {
-		settings = append(settings, gph.Setting{Bucket: m, FindGroup: 4})
 	}
 	o.Step(fmt.Sprintf("making %d pairs and %d look-ups", o.N, 2*o.N))
 	w, err := bench.NewWork[uint32, uint32](d, bench.TableOptions{Keys: "rand", KeyBytes: 4, ValueBytes: 4, N: o.N, Queries: 2 * o.N, Hits: 0.5, Seed: 1})

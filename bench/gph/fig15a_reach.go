@@ -12,6 +12,16 @@ import (
 
 // figure15a is Figure 15(a): the load factor at which a table that cannot grow refuses a pair for the first time.
 func figure15a(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
+	var settings []gph.Setting
+	for _, m := range []int{4, 8, 16} {
+		for _, r := range []int{2, 4, 8, 16, 32} {
+			settings = append(settings, gph.Setting{Bucket: m, VirtualBuckets: r})
+		}
+	}
+	return reaches(d, o, settings)
+}
+
+func reaches(d *device.Device, o bench.FigOptions, settings []gph.Setting) (*bench.Fig, error) {
 	fig := &bench.Fig{
 		Title:   fmt.Sprintf("GPH, Figure 15(a): load factor at the first refusal, %d slots filled in small batches", o.N),
 		Columns: []string{"M", "R", "slots a cell", "load", "refused", "moves", "rings a move", "wrong", "note"},
@@ -27,19 +37,17 @@ func figure15a(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 	if err := w.Queries.CopyFrom(d.Stream(), w.Keys); err != nil {
 		return nil, err
 	}
-	for _, bucket := range []int{4, 8, 16} {
-		for _, r := range []int{2, 4, 8, 16, 32} {
-			o.Step(fmt.Sprintf("M = %d, R = %d", bucket, r))
-			row, err := reach(w, gph.Setting{Bucket: bucket, VirtualBuckets: r})
+	for _, s := range settings {
+		o.Step(fmt.Sprintf("M = %d, R = %d", s.Bucket, s.VirtualBuckets))
+		row, err := reach(w, s)
+		if err != nil {
+			note, err := bench.Refusal(err)
 			if err != nil {
-				note, err := bench.Refusal(err)
-				if err != nil {
-					return nil, err
-				}
-				row = []any{nil, nil, nil, nil, nil, nil, note}
+				return nil, err
 			}
-			fig.Add(append([]any{bucket, r}, row...)...)
+			row = []any{nil, nil, nil, nil, nil, nil, note}
 		}
+		fig.Add(append([]any{s.Bucket, s.VirtualBuckets}, row...)...)
 	}
 	return fig, nil
 }
