@@ -77,6 +77,35 @@ template <class K, class V> __device__ __forceinline__ void verify(const verifyP
     }
     count_into(at<u64>(p.wrong), wrong);
 }
+// Of a set there are no values to look at, and so no keys.
+WARPMAP_KERNEL(verify_set, verifyParams) {
+    u64 wrong = 0;
+    for (u64 i = grid_thread(); (i & ~31ull) < p.n; i += grid_threads()) {
+        if (i >= p.n) continue;
+        u8 found = at<u8>(p.found)[i], expect = at<u8>(p.expect)[i];
+        wrong += expect != 2 && found != expect;
+    }
+    count_into(at<u64>(p.wrong), wrong);
+}
+// The values of a key follow one another, in whatever order: their number and their sum tell whether each is there.
+template <class K, class V> __device__ __forceinline__ void verify_all(const verifyParams& p) {
+    u64 wrong = 0;
+    for (u64 i = grid_thread(); (i & ~31ull) < p.n; i += grid_threads()) {
+        if (i >= p.n) continue;
+        u64 key = load_readonly(at<K>(p.keys) + i), from = at<u64>(p.offsets)[i], to = at<u64>(p.offsets)[i + 1];
+        u64 n = to - from, times = n / p.each, first = fmix64(key ^ 0x5bd1e995);
+        u8 expect = at<u8>(p.expect)[i];
+        V sum = 0;
+        for (u64 j = from; j < to; j++) sum += at<V>(p.values)[j];
+        wrong += (expect != 2 && (n > 0) != expect) || n % p.each != 0 || (p.most && n > p.most) ||
+                 sum != (V)(times * (first * p.each + p.each * (p.each - 1) / 2));
+    }
+    count_into(at<u64>(p.wrong), wrong);
+}
+WARPMAP_KERNEL(verify_all44, verifyParams) { verify_all<u32, u32>(p); }
+WARPMAP_KERNEL(verify_all48, verifyParams) { verify_all<u32, u64>(p); }
+WARPMAP_KERNEL(verify_all84, verifyParams) { verify_all<u64, u32>(p); }
+WARPMAP_KERNEL(verify_all88, verifyParams) { verify_all<u64, u64>(p); }
 WARPMAP_KERNEL(verify44, verifyParams) { verify<u32, u32>(p); }
 WARPMAP_KERNEL(verify48, verifyParams) { verify<u32, u64>(p); }
 WARPMAP_KERNEL(verify84, verifyParams) { verify<u64, u32>(p); }

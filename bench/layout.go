@@ -15,11 +15,16 @@ type limitParams struct {
 	N       uint64
 }
 
-// verifyParams are the parameters of verify44 … verify88, by the bytes of key and value.
+// verifyParams are the parameters of the kernels that count wrong answers, for the bytes of key and value: verify44 … verify88
+// of maps, verify_set of sets, verify_all44 … verify_all88 of multimaps.
 type verifyParams struct {
-	Keys, Values, Found, Expect uint64
-	Wrong                       uint64 // u64 counter
-	N                           uint64
+	Keys, Expect  uint64
+	Values, Found uint64 // not of sets, and not of multimaps
+	Offsets       uint64 // u64, of multimaps, as Each and Most
+	Each          uint64 // values that a key has
+	Most          uint64 // values that it can have; 0: any multiple of Each, for different rows may have one key
+	Wrong         uint64 // u64 counter
+	N             uint64
 }
 
 //go:embed bench.cu

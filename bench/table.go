@@ -18,12 +18,14 @@ type TableOptions struct {
 	Hits       float64   // share of them that hit
 	Loads      []float64 // load factors
 	Seed       uint64
+	Each       int                 `json:",omitempty"` // pairs with one key, of multimaps; 0: one
 	Batch      int                 `json:",omitempty"` // pairs of an InsertOn; 0: all in one
 	Build      bool                `json:",omitempty"` // by BuildOn, where the table has it, in place of InsertOn
 	Step       func(done, all int) `json:"-"`          // progress; may be nil
 }
 
-// Row is one line of Table: rates are billions a second of device time, medians of Runs.
+// Row is one line of Table: rates are billions a second of device time, medians of Runs: pairs that are inserted (of a set,
+// keys), and keys that are looked up, however many values they have.
 type Row struct {
 	Load        float64 `json:"load"`
 	Insert      float64 `json:"insert"`
@@ -37,14 +39,15 @@ type Row struct {
 	Limits      Limits  `json:"limits"`
 }
 
-// Make makes a table of the load factor for the Work's pairs. What it made before an error is closed.
+// Make makes a table of any kind, of that load factor, for the Work's pairs. It closes what it made before an error.
 type Make[K, V workload.Word] func(w *Work[K, V], load float64) (Subject, error)
 
 // Table measures inserts of N pairs into an empty table of each load factor, and look-ups in it; and the machine's
 // limits over memory of the table's size, in the same run.
 func Table[K, V workload.Word](d *device.Device, o TableOptions, make Make[K, V]) ([]Row, error) {
-	if o.N < 1 || o.Queries < 1 || o.Batch < 0 || o.Hits < 0 || o.Hits > 1 || len(o.Loads) == 0 {
-		return nil, fmt.Errorf("bench: %d pairs, %d look-ups, %v of them hits, %d load factors: nothing to measure", o.N, o.Queries, o.Hits, len(o.Loads))
+	if o.N < 1 || o.Queries < 1 || o.Batch < 0 || o.Each < 0 || o.Each > o.N || o.Hits < 0 || o.Hits > 1 || len(o.Loads) == 0 {
+		return nil, fmt.Errorf("bench: %d pairs, %d with one key, in batches of %d, %d look-ups, %v of them hits, %d load factors: nothing to measure",
+			o.N, o.Each, o.Batch, o.Queries, o.Hits, len(o.Loads))
 	}
 	w, err := NewWork[K, V](d, o)
 	if err != nil {
@@ -71,7 +74,7 @@ func Table[K, V workload.Word](d *device.Device, o TableOptions, make Make[K, V]
 		}
 		row.FindShare = row.Find / row.Limits.Lookup64
 		row.InsertShare = (row.Insert + row.Build) / row.Limits.Swap64
-		if o.KeyBytes+o.ValueBytes > 8 && row.Limits.Swap128 > 0 {
+		if s.Bytes > 8 && row.Limits.Swap128 > 0 {
 			row.InsertShare = (row.Insert + row.Build) / row.Limits.Swap128
 		}
 		rows = append(rows, row)

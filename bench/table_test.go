@@ -11,6 +11,7 @@ import (
 	"github.com/warpmap/warpmap/bench/benchtest"
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/workload"
 )
 
 // buildable is a table with BuildOn.
@@ -52,5 +53,75 @@ func TestRefusal(t *testing.T) {
 	}
 	if _, err := bench.Refusal(fmt.Errorf("insert: %w", &device.FaultError{})); err == nil {
 		t.Error("a lost device is passed over")
+	}
+}
+
+// What is wrong is seen, in every kind of table: a key that is gone, a value too many, and one that is another.
+func TestWrongAnswersAreCounted(t *testing.T) {
+	d := benchtest.CPU(t)
+	const n = 600
+	o := bench.TableOptions{Keys: "rand", KeyBytes: 4, ValueBytes: 4, N: n, Queries: 8 * n, Hits: 0.9, Seed: 1, Each: 3}
+	w, err := bench.NewWork[uint32, uint32](d, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Free()
+	keys, err := w.Keys.Host(d.Stream())
+	if err != nil {
+		t.Fatal(err)
+	}
+	wrong := func(s bench.Subject) int {
+		t.Helper()
+		if err := s.Find(); err != nil {
+			t.Fatal(err)
+		}
+		n, err := s.Wrong()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	check := func(name string, s bench.Subject, spoil func() error) {
+		t.Helper()
+		defer s.Table.Close()
+		if err := s.Fill(); err != nil {
+			t.Fatal(err)
+		}
+		if n := wrong(s); n != 0 {
+			t.Errorf("%s: %d wrong answers, and nothing is wrong", name, n)
+		}
+		if err := spoil(); err != nil {
+			t.Fatal(err)
+		}
+		if n := wrong(s); n == 0 || n > o.Queries/2 {
+			t.Errorf("%s: %d wrong answers, and one key is wrong", name, n)
+		}
+	}
+	for _, family := range warpmap.Families(table.KindSet) {
+		s, err := warpmap.NewSet[uint32](d, family, table.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(string(family)+" set, a key less", w.Set(s), func() error { _, err := s.Delete(keys[:1], nil); return err })
+	}
+	for _, family := range warpmap.Families(table.KindMultiMap) {
+		for name, spoil := range map[string]func(m table.MultiMap[uint32, uint32]) error{
+			"a key less":   func(m table.MultiMap[uint32, uint32]) error { _, err := m.Delete(keys[:1], nil); return err },
+			"a value more": func(m table.MultiMap[uint32, uint32]) error { return m.Insert(keys[:1], []uint32{7}) },
+			"all values twice": func(m table.MultiMap[uint32, uint32]) error {
+				v := uint32(workload.Value(uint64(keys[0])))
+				return m.Insert([]uint32{keys[0], keys[0], keys[0]}, []uint32{v, v + 1, v + 2})
+			},
+			"other values": func(m table.MultiMap[uint32, uint32]) error {
+				_, err := m.Delete(keys[:1], nil)
+				return errors.Join(err, m.Insert([]uint32{keys[0], keys[0], keys[0]}, []uint32{1, 2, 3}))
+			},
+		} {
+			m, err := warpmap.NewMultiMap[uint32, uint32](d, family, table.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			check(string(family)+" multimap, "+name, w.MultiMap(m), func() error { return spoil(m) })
+		}
 	}
 }

@@ -89,7 +89,7 @@ func TestFigErrors(t *testing.T) {
 		"not a directory":      {"bench", "fig", "gph/9", "--n", "100", "--out", file},
 		"nothing to do":        {"bench", "find-once", `{"N":1}`},
 		"invalid character":    {"bench", "find-once", "x"},
-		"no table":             {"bench", "find-once", `{"Table":"nosuch","N":1,"Queries":1,"Loads":[1],"Hits":[1]}`},
+		"no map":               {"bench", "find-once", `{"Table":"nosuch","N":1,"Queries":1,"Loads":[1],"Hits":[1]}`},
 		"want 1 to 2³², or 0 ": {"bench", "fig", "gph/14", "--n", "-5"},
 	} {
 		if _, _, err := run(t, args...); err == nil || !strings.Contains(err.Error(), want) {
