@@ -6,7 +6,7 @@ using namespace bench;
 
 // A look-up's memory traffic and nothing else: a 4-byte key read in order, BYTES read at random by LANES lanes with
 // 16-byte loads, a 4-byte value written in order.
-template <int LANES, int BYTES> __device__ __forceinline__ void lookups(const LimitParams& p) {
+template <int LANES, int BYTES> __device__ __forceinline__ void lookups(const limitParams& p) {
     constexpr int LOADS = BYTES / 16 / LANES, IN_FLIGHT = LANES < 4 ? LANES : 4;
     tile<LANES> g;
     for (u64 i = grid_thread(); (i & ~31ull) < p.n; i += grid_threads()) {
@@ -34,19 +34,19 @@ template <int LANES, int BYTES> __device__ __forceinline__ void lookups(const Li
         if (i < p.n) at<u32>(p.out)[i] = mine;
     }
 }
-WARPMAP_KERNEL(lookup32, LimitParams) { lookups<1, 32>(p); }
-WARPMAP_KERNEL(lookup64, LimitParams) { lookups<4, 64>(p); }
-WARPMAP_KERNEL(lookup128, LimitParams) { lookups<4, 128>(p); }
+WARPMAP_KERNEL(lookup32, limitParams) { lookups<1, 32>(p); }
+WARPMAP_KERNEL(lookup64, limitParams) { lookups<4, 64>(p); }
+WARPMAP_KERNEL(lookup128, limitParams) { lookups<4, 128>(p); }
 
 // An insert's: a pair read in order, a compare-and-swap at random.
-WARPMAP_KERNEL(swap64, LimitParams) {
+WARPMAP_KERNEL(swap64, limitParams) {
     for (u64 i = grid_thread(); i < p.n; i += grid_threads()) {
         u32 key = load_readonly(at<u32>(p.keys) + i), value = load_readonly(at<u32>(p.out) + i);
         cas(at<u64>(p.memory) + reduce(fmix64(key), p.buckets), (u64)0, (u64)key | (u64)value << 32);
     }
 }
 #if WARPMAP_CAS128
-WARPMAP_KERNEL(swap128, LimitParams) {
+WARPMAP_KERNEL(swap128, limitParams) {
     for (u64 i = grid_thread(); i < p.n; i += grid_threads()) {
         u32 key = load_readonly(at<u32>(p.keys) + i), value = load_readonly(at<u32>(p.out) + i);
         cas(at<u128>(p.memory) + reduce(fmix64(key), p.buckets), u128{0, 0}, u128{key, value});
@@ -54,7 +54,7 @@ WARPMAP_KERNEL(swap128, LimitParams) {
 }
 #endif
 // A read of 32 bytes, then a compare-and-swap in them.
-WARPMAP_KERNEL(read_swap, LimitParams) {
+WARPMAP_KERNEL(read_swap, limitParams) {
     for (u64 i = grid_thread(); i < p.n; i += grid_threads()) {
         u32 key = load_readonly(at<u32>(p.keys) + i);
         u64* bucket = at<u64>(p.memory) + reduce(fmix64(key), p.buckets) * 4;
@@ -66,7 +66,7 @@ WARPMAP_KERNEL(read_swap, LimitParams) {
 }
 
 // Counts answers that are not as they must be: see workload.Queries.
-template <class K, class V> __device__ __forceinline__ void verify(const VerifyParams& p) {
+template <class K, class V> __device__ __forceinline__ void verify(const verifyParams& p) {
     u64 wrong = 0;
     for (u64 i = grid_thread(); (i & ~31ull) < p.n; i += grid_threads()) {
         if (i >= p.n) continue;
@@ -77,7 +77,36 @@ template <class K, class V> __device__ __forceinline__ void verify(const VerifyP
     }
     count_into(at<u64>(p.wrong), wrong);
 }
-WARPMAP_KERNEL(verify44, VerifyParams) { verify<u32, u32>(p); }
-WARPMAP_KERNEL(verify48, VerifyParams) { verify<u32, u64>(p); }
-WARPMAP_KERNEL(verify84, VerifyParams) { verify<u64, u32>(p); }
-WARPMAP_KERNEL(verify88, VerifyParams) { verify<u64, u64>(p); }
+// Of a set there are no values to look at, and so no keys.
+WARPMAP_KERNEL(verify_set, verifyParams) {
+    u64 wrong = 0;
+    for (u64 i = grid_thread(); (i & ~31ull) < p.n; i += grid_threads()) {
+        if (i >= p.n) continue;
+        u8 found = at<u8>(p.found)[i], expect = at<u8>(p.expect)[i];
+        wrong += expect != 2 && found != expect;
+    }
+    count_into(at<u64>(p.wrong), wrong);
+}
+// The values of a key follow one another, in whatever order: their number and their sum tell whether each is there.
+template <class K, class V> __device__ __forceinline__ void verify_all(const verifyParams& p) {
+    u64 wrong = 0;
+    for (u64 i = grid_thread(); (i & ~31ull) < p.n; i += grid_threads()) {
+        if (i >= p.n) continue;
+        u64 key = load_readonly(at<K>(p.keys) + i), from = at<u64>(p.offsets)[i], to = at<u64>(p.offsets)[i + 1];
+        u64 n = to - from, times = n / p.each, first = fmix64(key ^ 0x5bd1e995);
+        u8 expect = at<u8>(p.expect)[i];
+        V sum = 0;
+        for (u64 j = from; j < to; j++) sum += at<V>(p.values)[j];
+        wrong += (expect != 2 && (n > 0) != expect) || n % p.each != 0 || (p.most && n > p.most) ||
+                 sum != (V)(times * (first * p.each + p.each * (p.each - 1) / 2));
+    }
+    count_into(at<u64>(p.wrong), wrong);
+}
+WARPMAP_KERNEL(verify_all44, verifyParams) { verify_all<u32, u32>(p); }
+WARPMAP_KERNEL(verify_all48, verifyParams) { verify_all<u32, u64>(p); }
+WARPMAP_KERNEL(verify_all84, verifyParams) { verify_all<u64, u32>(p); }
+WARPMAP_KERNEL(verify_all88, verifyParams) { verify_all<u64, u64>(p); }
+WARPMAP_KERNEL(verify44, verifyParams) { verify<u32, u32>(p); }
+WARPMAP_KERNEL(verify48, verifyParams) { verify<u32, u64>(p); }
+WARPMAP_KERNEL(verify84, verifyParams) { verify<u64, u32>(p); }
+WARPMAP_KERNEL(verify88, verifyParams) { verify<u64, u64>(p); }

@@ -1,8 +1,10 @@
-// Package bench measures tables and the machine they run on, in one run, and counts wrong answers on the device. A file
-// is a figure or a study; results/ holds what was measured, where and when.
+// Package bench is the frame of a measurement: it runs tables and measures the machine they run on, in one run, counts wrong
+// answers on the device, draws figures, and keeps results. The folders below it hold a paper's studies each, with the
+// baselines that they need; results/ holds what was measured, where and when.
 package bench
 
 import (
+	"math"
 	"os"
 	"os/exec"
 	"runtime/debug"
@@ -51,9 +53,9 @@ func commit() string {
 // Runs is how often everything is measured, after one run to warm up; results are medians.
 const Runs = 5
 
-// timed measures what queue puts on the stream, in device time: the median of runs, after a warm-up. before, which may
+// Timed measures what queue puts on the stream, in device time: the median of runs, after a warm-up. before, which may
 // be nil, is done ahead of each and not measured.
-func timed(d *device.Device, st *device.Stream, runs int, before, queue func() error) (time.Duration, error) {
+func Timed(d *device.Device, st *device.Stream, runs int, before, queue func() error) (time.Duration, error) {
 	from, err := d.NewEvent()
 	if err != nil {
 		return 0, err
@@ -98,5 +100,47 @@ func timed(d *device.Device, st *device.Stream, runs int, before, queue func() e
 	return times[len(times)/2], nil
 }
 
-// rate is billions a second.
-func rate(n int, t time.Duration) float64 { return float64(n) / max(float64(t), 1) }
+// Rate is billions a second.
+func Rate(n int, t time.Duration) float64 { return float64(n) / max(float64(t), 1) }
+
+// Clocked is the median of Runs by the wall clock, after a warm-up; the stream is done before and after.
+func Clocked(st *device.Stream, f func() error) (time.Duration, error) {
+	var times []time.Duration
+	for run := range Runs + 1 {
+		if err := st.Sync(); err != nil {
+			return 0, err
+		}
+		start := time.Now()
+		if err := f(); err != nil {
+			return 0, err
+		}
+		if err := st.Sync(); err != nil {
+			return 0, err
+		}
+		if run > 0 {
+			times = append(times, time.Since(start))
+		}
+	}
+	slices.Sort(times)
+	return times[len(times)/2], nil
+}
+
+// Mean is a geometric mean.
+type Mean struct {
+	logs float64
+	n    int
+}
+
+// Add takes one more factor.
+func (m *Mean) Add(x float64) { m.logs, m.n = m.logs+math.Log(x), m.n+1 }
+
+// Of is the mean; 1 of nothing.
+func (m *Mean) Of() float64 { return math.Exp(m.logs / float64(max(1, m.n))) }
+
+// Round keeps what is worth reading: three decimals, and six where the number is small.
+func Round(x float64) float64 {
+	if x < 0.1 {
+		return math.Round(x*1e6) / 1e6
+	}
+	return math.Round(x*1e3) / 1e3
+}

@@ -69,19 +69,19 @@ func MeasureLimits(d *device.Device, bytes int64, n int) (l Limits, err error) {
 		if x.name == "swap128" && !d.Info().CAS128 {
 			continue
 		}
-		kern, err := device.KernelOf[LimitParams](m, x.name)
+		kern, err := device.KernelOf[limitParams](m, x.name)
 		if err != nil {
 			return l, err
 		}
-		p := LimitParams{Keys: keys.Addr(), Out: out.Addr(), Memory: memory.Addr(), Buckets: uint64(bytes / x.bucket), N: uint64(n)}
-		t, err := timed(d, st, Runs, x.before, func() error { return kern.Launch(st, device.GridFor(int64(n), 256), &p) })
+		p := limitParams{Keys: keys.Addr(), Out: out.Addr(), Memory: memory.Addr(), Buckets: uint64(bytes / x.bucket), N: uint64(n)}
+		t, err := Timed(d, st, Runs, x.before, func() error { return kern.Launch(st, device.GridFor(int64(n), 256), &p) })
 		if err != nil {
 			return l, err
 		}
-		*x.to = rate(n, t)
+		*x.to = Rate(n, t)
 	}
 	half := int(bytes / 2)
-	t, err := timed(d, st, Runs, nil, func() error { return memory.Slice(0, half).CopyFrom(st, memory.Slice(half, 2*half)) })
-	l.CopyGB = rate(2*half, t)
+	t, err := Timed(d, st, Runs, nil, func() error { return memory.Slice(0, half).CopyFrom(st, memory.Slice(half, 2*half)) })
+	l.CopyGB = Rate(2*half, t)
 	return l, err
 }

@@ -33,8 +33,8 @@ const (
 	ncuTime         = "gpu__time_duration.sum"
 )
 
-// findNCU finds Nsight Compute's command line.
-func findNCU() (string, error) {
+// FindNCU finds Nsight Compute's command line.
+func FindNCU() (string, error) {
 	if p, err := exec.LookPath("ncu"); err == nil {
 		return p, nil
 	}
@@ -54,12 +54,12 @@ func findNCU() (string, error) {
 			}
 		}
 	}
-	return "", errors.New("gph/2 needs ncu, NVIDIA's Nsight Compute, which is neither in $PATH nor in " + strings.Join(patterns, ", ") +
+	return "", errors.New("this figure needs ncu, NVIDIA's Nsight Compute, which is neither in $PATH nor in " + strings.Join(patterns, ", ") +
 		": install the CUDA toolkit's package nsight-compute, or put its folder into $PATH")
 }
 
-// profile runs a command under ncu and returns the counters of its batches of look-ups, in order.
-func profile(ncu string, command []string, batches int) ([]Counters, error) {
+// ProfileNCU runs a command under ncu and returns the counters of its batches of look-ups, in order.
+func ProfileNCU(ncu string, command []string, batches int) ([]Counters, error) {
 	dir, err := os.MkdirTemp("", "warpmap-ncu-")
 	if err != nil {
 		return nil, err

@@ -1,15 +1,11 @@
 package bench
 
 import (
-	"bytes"
 	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/warpmap/warpmap"
-	"github.com/warpmap/warpmap/table"
 )
 
 // Made by hand after the manual of Nsight Compute: --csv --page raw, one row a launch.
@@ -97,7 +93,7 @@ func fakeNCU(t *testing.T, then string) string {
 }
 
 func TestProfile(t *testing.T) {
-	got, err := profile(fakeNCU(t, `"$@" && cp TABLE "$log"`), []string{"true"}, 2)
+	got, err := ProfileNCU(fakeNCU(t, `"$@" && cp TABLE "$log"`), []string{"true"}, 2)
 	if err != nil || len(got) != 2 || got[1].CPI != 23.16 {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -111,7 +107,7 @@ func TestProfile(t *testing.T) {
 		if strings.Contains(want, "5") {
 			batches = 5
 		}
-		if _, err := profile(fakeNCU(t, then), []string{"true"}, batches); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ProfileNCU(fakeNCU(t, then), []string{"true"}, batches); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
@@ -120,7 +116,7 @@ func TestProfile(t *testing.T) {
 func TestFindNCU(t *testing.T) {
 	name := fakeNCU(t, "")
 	t.Setenv("PATH", filepath.Dir(name))
-	if got, err := findNCU(); err != nil || got != name {
+	if got, err := FindNCU(); err != nil || got != name {
 		t.Errorf("%q, %v", got, err)
 	}
 }
@@ -131,40 +127,13 @@ func TestModelOfThePaper(t *testing.T) {
 	for _, r := range [][4]float64{{70.89, 9.36, 22.58, 45.31}, {86.87, 18.69, 24.78, 88.10}, {92.37, 0.73, 445.38, 55.18}, {98.24, 6.43, 23.16, 22.93}} {
 		x, y = append(x, r[1]*r[2]), append(y, r[3]*r[0]/100)
 	}
-	f, err := fit(x, y)
+	f, err := FitLine(x, y)
 	if err != nil || math.Abs(f.R-0.9993) > 0.0002 || math.Abs(f.Slope-0.161) > 0.003 || f.N != 4 {
 		t.Errorf("%+v, %v", f, err)
 	}
 	for _, x := range [][]float64{nil, {1}, {2, 2}} {
-		if _, err := fit(x, []float64{1, 2}[:len(x)]); err == nil {
+		if _, err := FitLine(x, []float64{1, 2}[:len(x)]); err == nil {
 			t.Errorf("%v makes a line", x)
 		}
-	}
-}
-
-func TestModelFig(t *testing.T) {
-	kind := string(warpmap.Families(table.KindMap)[0])
-	settings := []gphSetting{{1.5, 0.5}, {1.25, 0.5}}
-	counters := []Counters{{"find", 80, 2e9, 20, 10}, {"find", 90, 3e9, 20, 14}}
-	fig, err := modelFig(1000, settings, map[string][]Counters{kind: counters}, map[string]string{})
-	if err != nil || len(fig.Rows) != 2*len(warpmap.Families(table.KindMap)) || fig.Fit == nil || fig.Rows[0][7] != 40.0 || fig.Rows[0][8] != 8.0 {
-		t.Fatalf("%+v, %v", fig, err)
-	}
-	fig.Name = "gph/2"
-	files, err := fig.Files()
-	if err != nil || len(files) != 11 || !bytes.Contains(files[1].Data, []byte("fit, r = 1.0000")) {
-		t.Errorf("%d files, %v", len(files), err)
-	}
-	// A kind of table that could not be watched has a note, and no points.
-	fig.add(1.5, 50.0, "other", nil, nil, nil, nil, nil, nil, nil, "not seen")
-	if more, err := fig.Files(); err != nil || !bytes.Contains(more[1].Data, []byte("fit, r = 1.0000")) {
-		t.Errorf("with empty cells: %v", err)
-	}
-	notes := map[string]string{}
-	for _, k := range warpmap.Families(table.KindMap) {
-		notes[string(k)] = "no permission"
-	}
-	if _, err := modelFig(1000, settings, nil, notes); err == nil || !strings.Contains(err.Error(), "no permission") {
-		t.Errorf("nothing counted: %v", err)
 	}
 }

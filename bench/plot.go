@@ -109,11 +109,9 @@ func slug(s string) string {
 	return strings.Trim(s, "-.")
 }
 
-func (f *Fig) column(name string) int { return slices.Index(f.Columns, name) }
-
 // values are the different cells of a column, in the order in which they come.
 func (f *Fig) values(rows [][]any, column string) (out []any) {
-	c := f.column(column)
+	c := f.Column(column)
 	for _, r := range rows {
 		if !slices.Contains(out, r[c]) {
 			out = append(out, r[c])
@@ -126,7 +124,7 @@ func (f *Fig) pick(rows [][]any, only map[string]any) (out [][]any) {
 	for _, r := range rows {
 		ok := true
 		for column, want := range only {
-			ok = ok && r[f.column(column)] == want
+			ok = ok && r[f.Column(column)] == want
 		}
 		if ok {
 			out = append(out, r)
@@ -135,7 +133,8 @@ func (f *Fig) pick(rows [][]any, only map[string]any) (out [][]any) {
 	return out
 }
 
-func number(x any) (float64, bool) {
+// Number is a cell of a figure as a number, if it is one.
+func Number(x any) (float64, bool) {
 	switch x := x.(type) {
 	case int:
 		return float64(x), true
@@ -154,7 +153,7 @@ const (
 // draw renders the rows as one picture. The legend stands beside the axes, so that it hides nothing.
 func (f *Fig) draw(p Plot, title string, rows [][]any, format string) ([]byte, error) {
 	for _, c := range []string{p.X, p.Y, p.Series, p.Bound} {
-		if c != "" && f.column(c) < 0 {
+		if c != "" && f.Column(c) < 0 {
 			return nil, fmt.Errorf("there is no column %q", c)
 		}
 	}
@@ -164,7 +163,7 @@ func (f *Fig) draw(p Plot, title string, rows [][]any, format string) ([]byte, e
 	pic.X.Label.Text, pic.Y.Label.Text = p.X, p.Y
 	legend.Top, legend.Left = true, true
 	height := plotHeight
-	words := slices.ContainsFunc(rows, func(r []any) bool { _, ok := r[f.column(p.X)].(string); return ok })
+	words := slices.ContainsFunc(rows, func(r []any) bool { _, ok := r[f.Column(p.X)].(string); return ok })
 	var err error
 	if words {
 		err = f.bars(p, rows, pic, &legend)
@@ -199,7 +198,7 @@ func (f *Fig) series(p Plot, rows [][]any) (names []string, parts [][][]any) {
 	}
 	for _, v := range f.values(rows, p.Series) {
 		name := Cell(v)
-		if _, ok := number(v); ok { // a number alone says nothing
+		if _, ok := Number(v); ok { // a number alone says nothing
 			name = p.Series + " " + name
 		}
 		names = append(names, name)
@@ -214,8 +213,8 @@ func (p Plot) points(rows [][]any, x, y int) (points plotter.XYs) {
 		return nil
 	}
 	for _, r := range rows {
-		px, okX := number(r[x])
-		if py, okY := number(r[y]); okX && okY && !(p.LogX && px <= 0) && !(p.LogY && py <= 0) {
+		px, okX := Number(r[x])
+		if py, okY := Number(r[y]); okX && okY && !(p.LogX && px <= 0) && !(p.LogY && py <= 0) {
 			points = append(points, plotter.XY{X: px, Y: py})
 		}
 	}
@@ -226,7 +225,7 @@ func (p Plot) points(rows [][]any, x, y int) (points plotter.XYs) {
 func colour(i int) color.Color { return plotutil.DarkColors[i%len(plotutil.DarkColors)] }
 
 func (f *Fig) lines(p Plot, rows [][]any, pic *plot.Plot, legend *plot.Legend) error {
-	x, y := f.column(p.X), f.column(p.Y)
+	x, y := f.Column(p.X), f.Column(p.Y)
 	names, parts := f.series(p, rows)
 	var all plotter.XYs
 	for i, part := range parts {
@@ -248,7 +247,7 @@ func (f *Fig) lines(p Plot, rows [][]any, pic *plot.Plot, legend *plot.Legend) e
 			pic.Add(line, marks)
 			legend.Add(names[i], line, marks)
 		}
-		if bound := p.points(part, x, f.column(p.Bound)); len(bound) > 0 {
+		if bound := p.points(part, x, f.Column(p.Bound)); len(bound) > 0 {
 			line, err := plotter.NewLine(bound)
 			if err != nil {
 				return err
@@ -303,7 +302,7 @@ func (f *Fig) ticks(p Plot, all plotter.XYs, pic *plot.Plot) {
 
 // bars lie on their sides: labels of any length have room then.
 func (f *Fig) bars(p Plot, rows [][]any, pic *plot.Plot, legend *plot.Legend) error {
-	x, y := f.column(p.X), f.column(p.Y)
+	x, y := f.Column(p.X), f.Column(p.Y)
 	labels := f.values(rows, p.X)
 	slices.Reverse(labels) // from the top
 	names, parts := f.series(p, rows)
@@ -311,7 +310,7 @@ func (f *Fig) bars(p Plot, rows [][]any, pic *plot.Plot, legend *plot.Legend) er
 	for i, part := range parts {
 		heights := make(plotter.Values, len(labels))
 		for _, r := range part {
-			heights[slices.Index(labels, r[x])], _ = number(r[y])
+			heights[slices.Index(labels, r[x])], _ = Number(r[y])
 		}
 		bars, err := plotter.NewBarChart(heights, width)
 		if err != nil {
@@ -331,7 +330,7 @@ func (f *Fig) bars(p Plot, rows [][]any, pic *plot.Plot, legend *plot.Legend) er
 	pic.NominalY(text...)
 	pic.X.Label.Text, pic.Y.Label.Text = p.Y, ""
 	if p.Facet == "unit" && len(rows) > 0 {
-		pic.X.Label.Text = Cell(rows[0][f.column(p.Facet)])
+		pic.X.Label.Text = Cell(rows[0][f.Column(p.Facet)])
 	}
 	pic.X.Min = min(pic.X.Min, 0)
 	return nil

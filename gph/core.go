@@ -29,8 +29,7 @@ type Options struct {
 	InsertGroup, FindGroup int
 	// Index says where look-ups read the cells.
 	Index Index
-	// NoProfile leaves aside what `warpmap tune gph` found for this device; WARPMAP_PROFILES=off does for all tables, and
-	// tests never use it.
+	// NoProfile leaves aside what `warpmap tune gph` found for this device, in a program that has called UseProfiles.
 	NoProfile bool
 }
 

@@ -9,15 +9,24 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"testing"
+	"sync/atomic"
 	"time"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
 )
 
-// Profiles hold what `warpmap tune gph` found to be fastest on a device. New takes from them what Options leave open. A
-// profile that cannot be read, or is of another device, is as none: a table must not fail for a file that only tunes it.
+// Profiles hold what `warpmap tune gph` found to be fastest on a device. In a program that asks for them, by UseProfiles, New
+// takes from them what Options leave open. A profile that cannot be read, or is of another device, is as none: a table must
+// not fail for a file that only tunes it.
+
+// useProfiles is what UseProfiles set.
+var useProfiles atomic.Bool
+
+// UseProfiles says whether the tables that this program makes from now on take what Options leave open from the device's
+// profile; see ProfileFile. At first they do not: a table is the same on every machine, and in every test, until a
+// program's main asks for more. The command warpmap does.
+func UseProfiles(use bool) { useProfiles.Store(use) }
 
 // Setting is what the paper calls the parameters (§7.1, Parameters Tuning): the Options that change speed and not answers.
 // Zero values are left open.
@@ -122,11 +131,11 @@ const profilesVariable = "WARPMAP_PROFILES"
 var ErrNoProfiles = errors.New("profiles are turned off (" + profilesVariable + "=off)")
 
 // ProfileFile is where the profile of a model of device is: gph-<model>.json in $WARPMAP_PROFILES, or in the folder warpmap
-// of the user's configuration. A test never reads the user's: without the variable it has none.
+// of the user's configuration.
 func ProfileFile(model string) (string, error) {
 	dir := os.Getenv(profilesVariable)
 	switch {
-	case dir == "off" || dir == "" && testing.Testing():
+	case dir == "off":
 		return "", ErrNoProfiles
 	case dir == "":
 		user, err := os.UserConfigDir()
@@ -204,6 +213,9 @@ type profileKey struct{ file, model string }
 
 // activeProfile is the profile that New reads for a device; nil: none.
 func activeProfile(model string) *Profile {
+	if !useProfiles.Load() {
+		return nil
+	}
 	file, err := ProfileFile(model)
 	if err != nil {
 		return nil

@@ -26,9 +26,16 @@ func tuned() Tuned {
 		Setting: Setting{Bucket: 16, VirtualBuckets: 8, CellBytes: 2, KeysPerCell: 5, InsertGroup: 8, FindGroup: 2}}
 }
 
+// withProfiles lets a test ask for the profiles of a folder.
+func withProfiles(t *testing.T, dir string) {
+	t.Setenv(profilesVariable, dir)
+	UseProfiles(true)
+	t.Cleanup(func() { UseProfiles(false) })
+}
+
 func TestProfile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "deep", "er")
-	t.Setenv(profilesVariable, dir)
+	withProfiles(t, dir)
 	file, err := ProfileFile(profileModel)
 	if err != nil || file != filepath.Join(dir, "gph-nvidia-model-x-1.json") {
 		t.Fatal(file, err)
@@ -64,9 +71,27 @@ func TestProfile(t *testing.T) {
 	if got := profileOptions(t, Options{Options: load}); got != before {
 		t.Errorf("off: %+v", got)
 	}
-	t.Setenv(profilesVariable, "") // the user's, which no test reads
-	if _, err := ProfileFile(profileModel); err != ErrNoProfiles {
-		t.Errorf("a test reads the user's profile: %v", err)
+}
+
+// A table is the same on every machine, whatever was tuned there, until the program asks.
+func TestProfilesOnlyWhereAsked(t *testing.T) {
+	withProfiles(t, t.TempDir())
+	file, err := ProfileFile(profileModel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Profile{}
+	p.Set(tuned())
+	if err := p.Save(file, profileModel); err != nil {
+		t.Fatal(err)
+	}
+	o, info := Options{Options: table.Options{LoadFactor: 0.7}}, device.Info{Model: profileModel}
+	if got := profileOptions(t, o); got.VirtualBuckets != tuned().VirtualBuckets || !Profiled(info) {
+		t.Errorf("asked, and not taken: %+v", got)
+	}
+	UseProfiles(false)
+	if got := profileOptions(t, o); got.VirtualBuckets == tuned().VirtualBuckets || Profiled(info) {
+		t.Errorf("not asked, and taken: %+v", got)
 	}
 }
 
@@ -81,7 +106,7 @@ func TestBadProfile(t *testing.T) {
 		"a bucket of 5": strings.Replace(good, `"bucket": 16`, `"bucket": 5`, 1), "a group of 3": strings.Replace(good, `"find_group": 2`, `"find_group": 3`, 1),
 		"huge cells": strings.Replace(good, `"keys_per_cell": 5`, `"keys_per_cell": 1e300`, 1),
 	} {
-		t.Setenv(profilesVariable, t.TempDir())
+		withProfiles(t, t.TempDir())
 		file, err := ProfileFile(profileModel)
 		if err != nil {
 			t.Fatal(err)

@@ -1,10 +1,9 @@
 package main
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -19,7 +18,7 @@ import (
 
 func benchCommand() *cobra.Command {
 	var o bench.TableOptions
-	var kind, keep string
+	var kind, family, keep string
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure a table beside the machine's limits",
@@ -29,10 +28,15 @@ memory, and the number of wrong answers among all look-ups, counted on the devic
 
 The limit of find is random look-ups of 64 bytes (a 4-byte key read, 64 bytes at random, a 4-byte value written); that of
 insert, random compare-and-swaps of the pair's size. With --build, a table that can be made from all its pairs at once
-is, in place of inserting them.`,
+is, in place of inserting them.
+
+--kind measures other kinds of tables: sets, into which keys go and which are asked for keys, and multimaps, which are asked
+for all values of a key. A look-up is one key then, too, and the limits are the same.`,
 		Example: `  warpmap bench --table warpcore --n 100000000 --queries 200000000 --load 0.533,0.8,0.9 --hits 0.5 --keys rand
   warpmap bench --table warpcore --n 10000000 --keys zipf:0.99 --key-bytes 8 --value-bytes 8 --json
   warpmap bench --table warpcore --n 10000000 --keys tao --load 0.66
+  warpmap bench --table slab --kind set --n 10000000
+  warpmap bench --table warpcore --kind multimap --each 8 --n 80000000 --queries 10000000 --hits 1
   warpmap bench limits --bytes 1500000000
   warpmap bench fig gph/9 --n 10000000 --out plots`,
 		Args: cobra.NoArgs,
@@ -48,13 +52,16 @@ is, in place of inserting them.`,
 			if terminal(cmd.ErrOrStderr()) {
 				o.Step = func(done, all int) { fmt.Fprintf(cmd.ErrOrStderr(), "setting %d of %d\n", done+1, all) }
 			}
-			rows, err := benchTable(d, kind, o)
+			rows, err := benchTable(d, tables.Family(family), kind, o)
 			if err != nil {
 				return err
 			}
-			out := benchResult{bench.Here(d), kind, o, rows}
+			out := benchResult{bench.Here(d), family, kind, o, rows}
+			if kind == tables.KindMap.String() {
+				out.Kind = "" // as in results that are older than the others
+			}
 			if keep != "" {
-				if err := writeResult(keep, out); err != nil {
+				if err := bench.Keep(keep, out); err != nil {
 					return err
 				}
 			}
@@ -62,7 +69,11 @@ is, in place of inserting them.`,
 				return printJSON(cmd.OutOrStdout(), out)
 			}
 			t := newTable(cmd)
-			t.SetTitle("%s", fmt.Sprintf("%s on %s: %d pairs (%d+%d bytes, %s), %d look-ups, %.0f%% hits", kind, out.Where.Model, o.N, o.KeyBytes, o.ValueBytes, o.Keys, o.Queries, 100*o.Hits))
+			what := fmt.Sprintf("pairs (%d+%d bytes, %s)", o.KeyBytes, o.ValueBytes, o.Keys)
+			if kind == tables.KindSet.String() {
+				what = fmt.Sprintf("keys (%d bytes, %s)", o.KeyBytes, o.Keys)
+			}
+			t.SetTitle("%s", fmt.Sprintf("%s %s on %s: %d %s, %d look-ups, %.0f%% hits", family, kind, out.Where.Model, o.N, what, o.Queries, 100*o.Hits))
 			fill := "insert G/s"
 			if o.Build {
 				fill = "build G/s"
@@ -76,7 +87,9 @@ is, in place of inserting them.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&kind, "table", string(warpmap.WarpCore), "family of tables: "+strings.Join(families(), ", "))
+	f.StringVar(&family, "table", string(warpmap.WarpCore), "family of tables: "+strings.Join(families(), ", "))
+	f.StringVar(&kind, "kind", tables.KindMap.String(), "kind of table: "+kindList())
+	f.IntVar(&o.Each, "each", 0, "pairs with one key, of a multimap (default 1)")
 	f.IntVar(&o.N, "n", 10_000_000, "pairs to insert")
 	f.IntVar(&o.Queries, "queries", 0, "look-ups (default twice the pairs)")
 	f.Float64SliceVar(&o.Loads, "load", []float64{0.533, 0.8, 0.9}, "load factors")
@@ -86,9 +99,10 @@ is, in place of inserting them.`,
 	f.IntVar(&o.ValueBytes, "value-bytes", 4, "bytes of a value: 4 or 8")
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of the workload")
 	f.IntVar(&o.Batch, "batch", 0, "pairs of an insert (default all at once)")
-	f.BoolVar(&o.Build, "build", false, "make the table from all pairs at once, where its kind can")
+	f.BoolVar(&o.Build, "build", false, "make the map from all pairs at once, where its family can")
 	cmd.PersistentFlags().StringVar(&keep, "keep", "", "also write the result as JSON to this file")
 	cmd.RegisterFlagCompletionFunc("table", cobra.FixedCompletions(families(), cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(kindNames(), cobra.ShellCompDirectiveNoFileComp))
 	cmd.AddCommand(limitsCommand(&keep), figCommand(&keep), findOnceCommand())
 	return cmd
 }
@@ -96,35 +110,91 @@ is, in place of inserting them.`,
 type benchResult struct {
 	Where   bench.Where        `json:"where"`
 	Table   string             `json:"table"`
+	Kind    string             `json:"kind,omitempty"` // not of maps
 	Options bench.TableOptions `json:"options"`
 	Rows    []bench.Row        `json:"rows"`
 }
 
-// families are the names that --table takes.
-func families() (names []string) {
-	for _, f := range warpmap.Families(tables.KindMap) {
+// families are the names that --table takes: every family has maps.
+func families() []string { return familiesOf(tables.KindMap) }
+
+func familiesOf(kind tables.Kind) (names []string) {
+	for _, f := range warpmap.Families(kind) {
 		names = append(names, string(f))
 	}
 	return names
 }
 
-func benchTable(d *device.Device, kind string, o bench.TableOptions) ([]bench.Row, error) {
+// kinds are those that bench measures.
+var kinds = []tables.Kind{tables.KindMap, tables.KindSet, tables.KindMultiMap}
+
+func kindNames() (names []string) {
+	for _, k := range kinds {
+		names = append(names, k.String())
+	}
+	return names
+}
+
+// kindList says which families have which kind.
+func kindList() string {
+	var list []string
+	for _, k := range kinds {
+		list = append(list, fmt.Sprintf("%v (%s)", k, strings.Join(familiesOf(k), ", ")))
+	}
+	return strings.Join(list, ", ")
+}
+
+func benchTable(d *device.Device, family tables.Family, kind string, o bench.TableOptions) ([]bench.Row, error) {
+	at := slices.Index(kindNames(), kind)
+	switch {
+	case at < 0:
+		return nil, fmt.Errorf("no kind of table %q: want %s", kind, kindList())
+	case o.Build && kinds[at] != tables.KindMap:
+		return nil, errors.New("--build makes maps: leave --kind out")
+	case o.Each > 1 && kinds[at] != tables.KindMultiMap:
+		return nil, fmt.Errorf("--each %d: only a multimap has several pairs with one key; add --kind %v", o.Each, tables.KindMultiMap)
+	}
 	switch [2]int{o.KeyBytes, o.ValueBytes} {
 	case [2]int{4, 4}:
-		return benchTyped[uint32, uint32](d, kind, o)
+		return benchTyped[uint32, uint32](d, family, kinds[at], o)
 	case [2]int{4, 8}:
-		return benchTyped[uint32, uint64](d, kind, o)
+		return benchTyped[uint32, uint64](d, family, kinds[at], o)
 	case [2]int{8, 4}:
-		return benchTyped[uint64, uint32](d, kind, o)
+		return benchTyped[uint64, uint32](d, family, kinds[at], o)
 	case [2]int{8, 8}:
-		return benchTyped[uint64, uint64](d, kind, o)
+		return benchTyped[uint64, uint64](d, family, kinds[at], o)
 	}
 	return nil, fmt.Errorf("keys of %d bytes and values of %d: want 4 or 8 each", o.KeyBytes, o.ValueBytes)
 }
 
-func benchTyped[K, V workload.Word](d *device.Device, kind string, o bench.TableOptions) ([]bench.Row, error) {
-	return bench.Table(d, o, func(capacity int, load float64) (tables.Map[K, V], error) {
-		return warpmap.New[K, V](d, tables.Family(kind), tables.Options{Capacity: capacity, LoadFactor: load})
+func benchTyped[K, V workload.Word](d *device.Device, family tables.Family, kind tables.Kind, o bench.TableOptions) ([]bench.Row, error) {
+	return bench.Table(d, o, func(w *bench.Work[K, V], load float64) (s bench.Subject, err error) {
+		options := tables.Options{Capacity: o.N, LoadFactor: load}
+		switch kind {
+		case tables.KindSet:
+			t, err := warpmap.NewSet[K](d, family, options)
+			if err != nil {
+				return s, err
+			}
+			return w.Set(t), nil
+		case tables.KindMultiMap:
+			t, err := warpmap.NewMultiMap[K, V](d, family, options)
+			if err != nil {
+				return s, err
+			}
+			return w.MultiMap(t), nil
+		}
+		m, err := warpmap.New[K, V](d, family, options)
+		if err != nil {
+			return s, err
+		}
+		if !o.Build {
+			return w.Map(m), nil
+		}
+		if s, err = w.Built(m); err != nil {
+			m.Close()
+		}
+		return s, err
 	})
 }
 
@@ -154,7 +224,7 @@ func limitsCommand(keep *string) *cobra.Command {
 				Limits bench.Limits `json:"limits"`
 			}{bench.Here(d), l}
 			if *keep != "" {
-				if err := writeResult(*keep, out); err != nil {
+				if err := bench.Keep(*keep, out); err != nil {
 					return err
 				}
 			}
@@ -184,36 +254,3 @@ func limitsCommand(keep *string) *cobra.Command {
 }
 
 func share(x float64) string { return fmt.Sprintf("%.0f%%", 100*x) }
-
-// writeResult leaves the whole file or none.
-func writeResult(file string, v any) error {
-	var b bytes.Buffer
-	if err := printJSON(&b, v); err != nil {
-		return err
-	}
-	return keepFile(file, b.Bytes())
-}
-
-// keepFile leaves the whole file or none, and makes its folder.
-func keepFile(file string, data []byte) error {
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
-	tmp, err := os.CreateTemp(filepath.Dir(file), ".result-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name())
-	if _, err := tmp.Write(data); err != nil {
-		tmp.Close()
-		return err
-	}
-	if err := tmp.Chmod(0o644); err != nil {
-		tmp.Close()
-		return err
-	}
-	if err := tmp.Close(); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), file)
-}

@@ -5,13 +5,47 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
 	"github.com/warpmap/warpmap/bench"
+	gphbench "github.com/warpmap/warpmap/bench/gph"
+	"github.com/warpmap/warpmap/bench/host"
+	"github.com/warpmap/warpmap/bench/slabhash"
+	"github.com/warpmap/warpmap/bench/warpcore"
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/gph"
 )
+
+// studies is the only list of figures.
+var studies = slices.Concat(gphbench.Studies, host.Studies, slabhash.Studies, warpcore.Studies)
+
+func figureNames() (names []string) {
+	for _, s := range studies {
+		names = append(names, s.Name)
+	}
+	return names
+}
+
+func figureList() string {
+	var b strings.Builder
+	for _, s := range studies {
+		fmt.Fprintf(&b, "  %-13s  %s\n", s.Name, s.About)
+	}
+	return strings.TrimRight(b.String(), "\n")
+}
+
+// measure measures a figure of the list.
+func measure(d *device.Device, name string, o bench.FigOptions) (*bench.Fig, error) {
+	fig, err := studies[slices.Index(figureNames(), name)].Measure(d, o)
+	if err == nil && gph.Profiled(d.Info()) {
+		fig.Notes = append(fig.Notes, "tables of gph take options from this device's profile, where the figure leaves them open (WARPMAP_PROFILES=off: none)")
+	}
+	return fig, err
+}
 
 func figCommand(keep *string) *cobra.Command {
 	var o bench.FigOptions
@@ -22,33 +56,13 @@ func figCommand(keep *string) *cobra.Command {
 		Long: `Measure a figure of a paper over all kinds of tables, and print it as a table; or, with --out, write it to that folder as
 CSV, with its plots as SVG and PNG. What a table could not do is an empty cell, with the reason beside it.
 
-  gph/2          the model of look-ups: does time grow as instructions · cycles / occupancy? Needs a GPU, and ncu
-  gph/9          look-ups by the table's size, on four data sets
-  gph/10         look-ups by the share of hits, on four data sets
-  gph/12         a hash join by the size of the larger side: building and probing
-  gph/13         look-ups by lanes and slots, with and without what gph's consist of
-  gph/14         inserts by the table's size, on four data sets
-  gph/15a        the load factor that a table reaches, by slots and virtual buckets
-  gph/15b        inserts by the bytes of a pair
-  gph/15c        inserts by skew
-  gph/overwrite  inserts of keys that are there
-  gph/theorem    relocations and refused inserts by load, beside section 6.2
-  host           what a Go program sees, by the wall clock
-  slab/4         build and look-ups by memory utilization, beside cuckoo hashing, as slab/5 and slab/6
-  slab/5         build and look-ups by the number of pairs
-  slab/6         batch after batch, inserted or rebuilt from scratch
-  slab/7a        mixed batches by memory utilization
-  slab/7b        mixed batches by the number of buckets, beside lists without locks
-  slab/alloc     the allocator on its own, beside malloc
-  slab/churn     mixed batches, one after the other: does a table last?
-  warpcore/5     inserts and look-ups by density and lanes per key
-  warpcore/7     keys with several values`,
+` + figureList(),
 		Example: `  warpmap bench fig gph/9 --n 1000000 --out plots
   warpmap bench fig gph/theorem --device cpu --out plots
   warpmap bench fig gph/12 --keep results/gph-12.json --out plots
   warpmap bench fig warpcore/7 --n 10000000`,
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
-		ValidArgs: bench.Figures(),
+		ValidArgs: figureNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if out != "" { // before minutes of measuring
 				if err := os.MkdirAll(out, 0o755); err != nil {
@@ -68,12 +82,12 @@ CSV, with its plots as SVG and PNG. What a table could not do is an empty cell, 
 			if terminal(cmd.ErrOrStderr()) {
 				o.Step = func(what string) { fmt.Fprintln(cmd.ErrOrStderr(), what) }
 			}
-			fig, err := bench.Figure(d, args[0], o)
+			fig, err := measure(d, args[0], o)
 			if err != nil {
 				return err
 			}
 			if *keep != "" {
-				if err := writeResult(*keep, fig); err != nil {
+				if err := bench.Keep(*keep, fig); err != nil {
 					return err
 				}
 			}
@@ -132,7 +146,7 @@ func writeFigure(fig *bench.Fig, dir string) (names []string, err error) {
 	}
 	for _, f := range files {
 		name := filepath.Join(dir, f.Name)
-		if err := keepFile(name, f.Data); err != nil {
+		if err := bench.Write(name, f.Data); err != nil {
 			return names, err
 		}
 		names = append(names, name)
@@ -148,7 +162,7 @@ func findOnceCommand() *cobra.Command {
 		Hidden: true,
 		Args:   cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var b bench.Batches
+			var b gphbench.Batches
 			if err := json.Unmarshal([]byte(args[0]), &b); err != nil {
 				return fmt.Errorf("%q: %w", args[0], err)
 			}
@@ -157,7 +171,7 @@ func findOnceCommand() *cobra.Command {
 				return err
 			}
 			defer d.Close()
-			return bench.FindOnce(d, b)
+			return gphbench.FindOnce(d, b)
 		},
 	}
 }

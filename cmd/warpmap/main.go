@@ -14,9 +14,11 @@ import (
 	"golang.org/x/term"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/gph"
 )
 
 func main() {
+	gph.UseProfiles(true)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := root().ExecuteContext(ctx)
 	stop()

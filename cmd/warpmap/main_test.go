@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	tables "github.com/warpmap/warpmap/table"
 )
 
 // run runs the command in this process, on the CPU device.
@@ -94,14 +96,41 @@ func TestBench(t *testing.T) {
 	must(t, "bench", "limits", "--bytes", "65536", "--n", "4096")
 }
 
+// Sets and multimaps of every family are measured, beside the same limits.
+func TestBenchKinds(t *testing.T) {
+	for _, kind := range kinds[1:] {
+		for _, family := range familiesOf(kind) {
+			args := []string{"bench", "--table", family, "--kind", kind.String(), "--n", "3000", "--load", "0.7", "--json"}
+			if kind == tables.KindMultiMap {
+				args = append(args, "--each", "4")
+			}
+			var got benchResult
+			if err := json.Unmarshal([]byte(must(t, args...)), &got); err != nil {
+				t.Fatal(err)
+			}
+			if r := got.Rows[0]; got.Kind != kind.String() || got.Table != family || r.Wrong != 0 || r.Find <= 0 || r.Insert <= 0 || r.InsertShare <= 0 {
+				t.Errorf("%s %v: %+v", family, kind, got)
+			}
+		}
+	}
+	if out := must(t, "bench", "--kind", "set", "--table", "slab", "--n", "100", "--load", "0.7"); !strings.Contains(out, "100 keys (4 bytes") {
+		t.Errorf("as a table:\n%s", out)
+	}
+}
+
 func TestErrors(t *testing.T) {
 	dir := t.TempDir()
 	for want, args := range map[string][]string{
-		"no table":      {"bench", "--table", "nosuch", "--n", "10"},
+		"no map":        {"bench", "--table", "nosuch", "--n", "10"},
 		"want rand":     {"bench", "--keys", "nosuch", "--n", "10"},
 		"want 4 or 8":   {"bench", "--key-bytes", "5", "--n", "10"},
 		"scale factor":  {"gen", "tpch", "--sf", "-1", "--out", dir},
 		"nothing":       {"bench", "--n", "0"},
+		"no set":        {"bench", "--kind", "set", "--table", "warpcore", "--n", "10"},
+		"want map (":    {"bench", "--kind", "nosuch", "--n", "10"},
+		"only a multim": {"bench", "--each", "2", "--n", "10"},
+		"makes maps":    {"bench", "--build", "--kind", "set", "--n", "10"},
+		"with one key":  {"bench", "--each", "11", "--kind", "multimap", "--n", "10"},
 		"no such file":  {"join", filepath.Join(dir, "a.csv"), filepath.Join(dir, "b.csv"), "--on", "x=y"},
 		"invalid argum": {"bench", "fig", "nosuch"},
 	} {

@@ -11,7 +11,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
-	"github.com/warpmap/warpmap/bench"
+	gphbench "github.com/warpmap/warpmap/bench/gph"
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/gph"
 	"github.com/warpmap/warpmap/workload"
@@ -29,12 +29,12 @@ func tuneCommand() *cobra.Command {
 
 // tuneResult is what tune prints as JSON.
 type tuneResult struct {
-	*bench.Tuning
+	*gphbench.Tuning
 	Profile string `json:"profile"` // the file
 }
 
 func tuneGPHCommand() *cobra.Command {
-	var o bench.TuneOptions
+	var o gphbench.TuneOptions
 	var out string
 	cmd := &cobra.Command{
 		Use:   "gph",
@@ -46,9 +46,10 @@ pairs, grows past the load factor or gives a wrong answer loses. At the end the 
 in turns; only what beats the defaults there is taken.
 
 It is kept in the profile of this model of device: gph-<model>.json in the folder warpmap of your configuration, or in
-$WARPMAP_PROFILES, or in the file that --out names. From then on every program's gph tables with keys and values of these
+$WARPMAP_PROFILES, or in the file that --out names. From then on this command's gph tables with keys and values of these
 widths, and load factors up to this one (of its class: to 0.6, to 0.8, to 1), take what they leave open from it, unless
-WARPMAP_PROFILES is off. Where the defaults were best, what the profile had for these tables is removed.`,
+WARPMAP_PROFILES is off; and so do those of every Go program that calls gph.UseProfiles(true). Where the defaults were best,
+what the profile had for these tables is removed.`,
 		Example: `  warpmap tune gph
   warpmap tune gph --device cuda:0 --n 100000000 --load 0.533 --hits 0.5 --trials 300
   warpmap tune gph --key-bytes 8 --value-bytes 8 --load 0.8 --objective mixed
@@ -81,7 +82,7 @@ WARPMAP_PROFILES is off. Where the defaults were best, what the profile had for 
 			or(&o.Queries, 2*o.N, 2*o.N)
 			if terminal(cmd.ErrOrStderr()) {
 				best := 0.0
-				o.Step = func(done, all int, t *bench.Trial) {
+				o.Step = func(done, all int, t *gphbench.Trial) {
 					if t == nil {
 						fmt.Fprintf(cmd.ErrOrStderr(), "final, round %d of %d\n", done, all)
 						return
@@ -90,7 +91,7 @@ WARPMAP_PROFILES is off. Where the defaults were best, what the profile had for 
 					fmt.Fprintf(cmd.ErrOrStderr(), "trial %d of %d: %s: %.3f G/s (best %.3f) %s\n", done, all, settingText(t.Setting), t.Score, best, t.Note)
 				}
 			}
-			t, err := bench.TuneGPH(cmd.Context(), d, o)
+			t, err := gphbench.TuneGPH(cmd.Context(), d, o)
 			if err != nil {
 				return err
 			}
@@ -112,16 +113,16 @@ WARPMAP_PROFILES is off. Where the defaults were best, what the profile had for 
 	f.StringVar(&o.Keys, "keys", "rand", "keys: "+workload.Kinds)
 	f.IntVar(&o.KeyBytes, "key-bytes", 4, "bytes of a key: 4 or 8")
 	f.IntVar(&o.ValueBytes, "value-bytes", 4, "bytes of a value: 4 or 8")
-	f.StringVar(&o.Objective, "objective", "find", "what must be fast: "+strings.Join(bench.Objectives, ", "))
+	f.StringVar(&o.Objective, "objective", "find", "what must be fast: "+strings.Join(gphbench.Objectives, ", "))
 	f.IntVar(&o.Trials, "trials", 0, "settings to measure (default 120 on a GPU, 12 on the CPU)")
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of the workload and of the search")
 	f.StringVar(&out, "out", "", "keep the profile in this file, in place of where tables look for it")
-	cmd.RegisterFlagCompletionFunc("objective", cobra.FixedCompletions(bench.Objectives, cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("objective", cobra.FixedCompletions(gphbench.Objectives, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
 // keepProfile puts the result into the profile, beside what it has for other tables.
-func keepProfile(cmd *cobra.Command, file, model string, t *bench.Tuning) error {
+func keepProfile(cmd *cobra.Command, file, model string, t *gphbench.Tuning) error {
 	p, err := gph.ReadProfile(file, model)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
@@ -140,14 +141,14 @@ func settingText(s gph.Setting) string {
 	return fmt.Sprintf("M=%d R=%d |h|=%d |g|=%d, cells of %d bytes for %v keys", s.Bucket, s.VirtualBuckets, s.InsertGroup, s.FindGroup, s.CellBytes, s.KeysPerCell)
 }
 
-func printTuning(cmd *cobra.Command, t *bench.Tuning, file string) {
+func printTuning(cmd *cobra.Command, t *gphbench.Tuning, file string) {
 	rate := func(x float64) string { return fmt.Sprintf("%.4f", x) }
 	w := newTable(cmd)
 	w.SetTitle("%s", fmt.Sprintf("gph on %s: %d pairs (%d+%d bytes, %s), load factor %v, %d look-ups, %.0f%% hits, for %s",
 		t.Where.Model, t.Options.N, t.Options.KeyBytes, t.Options.ValueBytes, t.Options.Keys, t.Options.Load, t.Options.Queries, 100*t.Options.Hits, t.Options.Objective))
 	w.AppendHeader(table.Row{"M", "R", "cell bytes", "keys a cell", "|h|", "|g|", "insert G/s", "find G/s", "score", "load", "table", "note"})
 	trials := slices.Clone(t.Trials)
-	slices.SortStableFunc(trials, func(a, b bench.Trial) int { return cmp.Compare(b.Score, a.Score) })
+	slices.SortStableFunc(trials, func(a, b gphbench.Trial) int { return cmp.Compare(b.Score, a.Score) })
 	for _, x := range trials {
 		note := x.Note
 		if x.Default {

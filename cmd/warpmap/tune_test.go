@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/bench"
+	gphbench "github.com/warpmap/warpmap/bench/gph"
 	"github.com/warpmap/warpmap/gph"
 )
 
@@ -17,7 +18,7 @@ func TestTune(t *testing.T) {
 	var got struct {
 		Profile string
 		Where   bench.Where
-		Trials  []bench.Trial
+		Trials  []gphbench.Trial
 	}
 	if err := json.Unmarshal([]byte(must(t, append(args, "--json")...)), &got); err != nil || got.Profile != file || len(got.Trials) != 3 || got.Trials[0].Bucket == 0 {
 		t.Errorf("%+v, %v", got, err)
@@ -45,8 +46,9 @@ func TestTune(t *testing.T) {
 	}
 }
 
-// Without --out a test has nowhere to keep a profile, and with WARPMAP_PROFILES there.
+// Without --out a profile goes to WARPMAP_PROFILES, and where that is off, nowhere.
 func TestTuneFile(t *testing.T) {
+	t.Setenv("WARPMAP_PROFILES", "off")
 	if _, _, err := run(t, "tune", "gph", "--n", "1500", "--trials", "1"); err == nil || !strings.Contains(err.Error(), "--out") {
 		t.Errorf("kept somewhere: %v", err)
 	}

@@ -1,0 +1,12 @@
+package host
+
+import (
+	"testing"
+
+	"github.com/warpmap/warpmap/bench/benchtest"
+)
+
+// The calls with 1,000 pairs have theirs, however few the figure is measured with.
+func TestFewPairs(t *testing.T) {
+	benchtest.Rows(t, Studies, "host", 300, 11, func(at func(string) any) { benchtest.AtLeast(t, at("what").(string), at("figure"), 1e-9) })
+}

@@ -1,0 +1,80 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/warpmap/warpmap/device"
+)
+
+// Fig is a measured figure: a table with named columns, and what to plot of it.
+type Fig struct {
+	Where   Where    `json:"where"`
+	Name    string   `json:"name"`
+	Title   string   `json:"title"`
+	Columns []string `json:"columns"`
+	Rows    [][]any  `json:"rows"` // numbers and strings; nil where there is nothing to report
+	Notes   []string `json:"notes,omitempty"`
+	Fit     *Fit     `json:"fit,omitempty"`
+	Plots   []Plot   `json:"-"`
+}
+
+// Add adds a row.
+func (f *Fig) Add(cells ...any) { f.Rows = append(f.Rows, cells) }
+
+// Column is the place of a column in every row; -1: there is none of this name.
+func (f *Fig) Column(name string) int { return slices.Index(f.Columns, name) }
+
+// FigOptions say how to measure a figure.
+type FigOptions struct {
+	N       int               // pairs; 0: the study's number for a GPU, or its small one for the CPU
+	Batches int               // of slab/churn; 0: 1,000 on a GPU, and 50 on the CPU
+	Step    func(what string) // progress; a study need not look whether it is nil
+	// Self is a command line that runs gph.FindOnce on the gph.Batches that its last argument, added to these, holds as
+	// JSON: for figures that watch this program from outside.
+	Self []string
+}
+
+// Study is what measures a figure. A package of studies lists its own, in Studies, and the command lists the packages.
+type Study struct {
+	Name  string // what the command calls it: paper/figure
+	About string // one line
+	Run   func(d *device.Device, o FigOptions) (*Fig, error)
+	// Every figure has its own idea of how many pairs suit a GPU, where it is mostly the paper's number, and the CPU.
+	CUDA, CPU int
+}
+
+// Measure measures the figure. Errors: numbers out of range, before anything is measured; what a device cannot go on after.
+func (s Study) Measure(d *device.Device, o FigOptions) (*Fig, error) {
+	if o.N < 0 || o.N > 1<<32 {
+		return nil, fmt.Errorf("figure %s with %d pairs: want 1 to 2³², or 0 for the figure's own number", s.Name, o.N)
+	}
+	if o.Batches < 0 {
+		return nil, fmt.Errorf("figure %s with %d batches: want 1 or more, or 0 for the figure's own number", s.Name, o.Batches)
+	}
+	if o.N == 0 {
+		o.N = s.CPU
+		if d.Info().CUDA() {
+			o.N = s.CUDA
+		}
+	}
+	if o.Step == nil {
+		o.Step = func(string) {}
+	}
+	fig, err := s.Run(d, o)
+	if err == nil {
+		fig.Name, fig.Where = s.Name, Here(d)
+	}
+	return fig, err
+}
+
+// Refusal is why a table has no figure: any error that leaves the device working. Those that do not, it passes on.
+func Refusal(err error) (note string, fatal error) {
+	var fault *device.FaultError
+	var compile *device.CompileError
+	if errors.As(err, &fault) || errors.As(err, &compile) || errors.Is(err, device.ErrNoNVRTC) || errors.Is(err, device.ErrNoCompiler) {
+		return "", err
+	}
+	return err.Error(), nil
+}

@@ -1,0 +1,10 @@
+// Package warpcore holds the WarpCore paper's study: pairs of 4+4 bytes in warpcore's tables.
+package warpcore
+
+import "github.com/warpmap/warpmap/bench"
+
+// Studies are the paper's figures.
+var Studies = []bench.Study{
+	{Name: "warpcore/5", About: "inserts and look-ups by density and lanes per key", Run: figure5, CUDA: 1 << 28, CPU: 1 << 18},
+	{Name: "warpcore/7", About: "keys with several values", Run: figure7, CUDA: 1 << 28, CPU: 1 << 18},
+}

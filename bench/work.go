@@ -1,0 +1,272 @@
+package bench
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/workload"
+)
+
+// Work is the data of a measurement, on the device: pairs to insert, and look-ups with what must come of them. A pair's value
+// is workload.Value of its key; where Options.Each has several pairs to a key, that and the next numbers.
+type Work[K, V workload.Word] struct {
+	Device  *device.Device
+	Options TableOptions
+	Keys    device.Slice[K]
+	Values  device.Slice[V]
+	Queries device.Slice[K]
+	Expect  device.Slice[byte] // of each look-up: see workload.Queries
+	Results device.Slice[V]
+	Found   device.Slice[bool]
+	wrong   device.Slice[uint64]
+	offsets device.Slice[uint64] // what FindAll gave last
+	all     device.Slice[V]
+	kinds   workload.Keys
+	module  *device.Module
+}
+
+// NewWork makes the data. Whoever calls frees it.
+func NewWork[K, V workload.Word](d *device.Device, o TableOptions) (w *Work[K, V], err error) {
+	kinds, err := workload.NewKeys(o.Keys, o.KeyBytes, o.Seed)
+	if err != nil {
+		return nil, err
+	}
+	each := max(1, o.Each)
+	o.N -= o.N % each
+	w = &Work[K, V]{Device: d, Options: o, kinds: kinds}
+	defer func() {
+		if err != nil {
+			w.Free()
+		}
+	}()
+	if w.module, err = d.Compile(program()); err != nil {
+		return nil, err
+	}
+	keys, values := make([]K, o.N), make([]V, o.N)
+	workload.Pairs(kinds, keys[:w.distinct()], values[:w.distinct()])
+	for i := w.distinct(); i < o.N; i++ { // those of one key are far from one another
+		keys[i], values[i] = keys[i-w.distinct()], values[i-w.distinct()]+1
+	}
+	var errs [7]error
+	w.Keys, errs[0] = device.From(d, keys)
+	w.Values, errs[1] = device.From(d, values)
+	w.Queries, errs[2] = device.Make[K](d, o.Queries)
+	w.Expect, errs[3] = device.Make[byte](d, o.Queries)
+	w.Results, errs[4] = device.Make[V](d, o.Queries)
+	w.Found, errs[5] = device.Make[bool](d, o.Queries)
+	w.wrong, errs[6] = device.Make[uint64](d, 1)
+	if err := cmp.Or(errs[:]...); err != nil {
+		return w, err
+	}
+	return w, w.Ask(o.Hits, 0)
+}
+
+// distinct is the number of keys that are inserted.
+func (w *Work[K, V]) distinct() int { return w.Options.N / max(1, w.Options.Each) }
+
+// Ask makes other look-ups for the same pairs, from look-up number first on.
+func (w *Work[K, V]) Ask(hits float64, first int) error {
+	w.Options.Hits = hits
+	queries, expect := make([]K, w.Options.Queries), make([]byte, w.Options.Queries)
+	workload.QueriesFrom(w.kinds, uint64(w.distinct()), hits, uint64(first), queries, expect)
+	return errors.Join(w.Queries.Write(w.Device.Stream(), queries), w.Expect.Write(w.Device.Stream(), expect))
+}
+
+// Free frees what NewWork took.
+func (w *Work[K, V]) Free() {
+	Free(w.Keys, w.Values, w.Queries, w.Expect, w.Results, w.Found, w.wrong, w.offsets, w.all)
+}
+
+// Freer is a device.Slice of any type.
+type Freer interface {
+	Free() error
+	Addr() uint64
+}
+
+// Free frees those of the slices that were made.
+func Free(slices ...Freer) {
+	for _, s := range slices {
+		if s.Addr() != 0 {
+			s.Free()
+		}
+	}
+}
+
+// Subject is a table of any kind, as a measurement sees it: empty, or filled with a Work's pairs, or asked for its queries.
+type Subject struct {
+	Table interface {
+		Clear() error
+		Stats() (table.Stats, error)
+		Close() error
+	}
+	Fill  func() error        // queues the insertion of all pairs into the empty table
+	Find  func() error        // queues the look-ups
+	Wrong func() (int, error) // counts the wrong answers of the last Find, on the device
+	Bytes int                 // of a pair, or where there are no values, of a key
+}
+
+// Map is a map with all pairs inserted, in batches of Options.Batch.
+func (w *Work[K, V]) Map(m table.Map[K, V]) Subject {
+	st := w.Device.Stream()
+	return Subject{m,
+		w.batches(func(first, end int) error {
+			return m.InsertOn(st, w.Keys.Slice(first, end), w.Values.Slice(first, end))
+		}),
+		func() error { return m.FindOn(st, w.Queries, w.Results, w.Found) },
+		w.Count,
+		w.Options.KeyBytes + w.Options.ValueBytes,
+	}
+}
+
+// batches calls insert for one batch of the pairs after the other.
+func (w *Work[K, V]) batches(insert func(first, end int) error) func() error {
+	n := w.Options.N
+	batch := w.Options.Batch
+	if batch == 0 {
+		batch = n
+	}
+	return func() error {
+		for first := 0; first < n; first += batch {
+			if err := insert(first, min(first+batch, n)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// Builder is a map that can be made from all its pairs at once, while it is empty.
+type Builder[K, V any] interface {
+	BuildOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error
+}
+
+// ErrNoBuild is what a map without BuildOn is refused with.
+var ErrNoBuild = errors.New("this table has no BuildOn: measure its inserts, without build")
+
+// Built is a map made by BuildOn.
+func (w *Work[K, V]) Built(m table.Map[K, V]) (Subject, error) {
+	s := w.Map(m)
+	b, ok := m.(Builder[K, V])
+	if !ok {
+		return s, ErrNoBuild
+	}
+	s.Fill = func() error { return b.BuildOn(w.Device.Stream(), w.Keys, w.Values) }
+	return s, nil
+}
+
+// Set is a set with all keys inserted.
+func (w *Work[K, V]) Set(s table.Set[K]) Subject {
+	st := w.Device.Stream()
+	return Subject{s,
+		w.batches(func(first, end int) error { return s.InsertOn(st, w.Keys.Slice(first, end), device.Slice[bool]{}) }),
+		func() error { return s.ContainsOn(st, w.Queries, w.Found) },
+		func() (int, error) {
+			return w.count("verify_set", verifyParams{Found: w.Found.Addr()})
+		},
+		w.Options.KeyBytes,
+	}
+}
+
+// MultiMap is a multimap with all pairs inserted. A look-up gives all values of its key.
+func (w *Work[K, V]) MultiMap(m table.MultiMap[K, V]) Subject {
+	st := w.Device.Stream()
+	return Subject{m,
+		w.batches(func(first, end int) error {
+			return m.InsertOn(st, w.Keys.Slice(first, end), w.Values.Slice(first, end))
+		}),
+		func() error { return w.findAll(m) },
+		func() (int, error) {
+			p := verifyParams{Values: w.all.Addr(), Offsets: w.offsets.Addr(), Each: uint64(max(1, w.Options.Each))}
+			if w.kinds.Unique() {
+				p.Most = p.Each
+			}
+			return w.count(fmt.Sprintf("verify_all%d%d", w.Options.KeyBytes, w.Options.ValueBytes), p)
+		},
+		w.Options.KeyBytes + w.Options.ValueBytes,
+	}
+}
+
+// finderInto is a multimap that takes memory for what it finds: then a measurement's look-ups do not allocate.
+type finderInto[K, V any] interface {
+	FindAllInto(st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64], values func(n int) (device.Slice[V], error)) (int, error)
+}
+
+func (w *Work[K, V]) findAll(m table.MultiMap[K, V]) (err error) {
+	into, ok := m.(finderInto[K, V])
+	if !ok {
+		Free(w.offsets, w.all)
+		w.offsets, w.all, err = m.FindAllOn(w.Device.Stream(), w.Queries)
+		return err
+	}
+	if w.offsets.Addr() == 0 {
+		if w.offsets, err = device.Make[uint64](w.Device, w.Options.Queries+1); err != nil {
+			return err
+		}
+	}
+	_, err = into.FindAllInto(w.Device.Stream(), w.Queries, w.offsets, func(n int) (device.Slice[V], error) {
+		if w.all.Len() < n || w.all.Addr() == 0 {
+			Free(w.all)
+			var err error
+			if w.all, err = device.Make[V](w.Device, max(1, n)); err != nil {
+				return w.all, err
+			}
+		}
+		return w.all.Slice(0, n), nil
+	})
+	return err
+}
+
+// Measure times how the table is filled, and look-ups in it, and counts wrong answers. Row's shares and limits are left
+// open.
+func (w *Work[K, V]) Measure(s Subject) (row Row, err error) {
+	t, err := Timed(w.Device, w.Device.Stream(), Runs, s.Table.Clear, s.Fill)
+	if err != nil {
+		return row, fmt.Errorf("insert: %w", err)
+	}
+	row.Insert = Rate(w.Options.N, t)
+	if w.Options.Build {
+		row.Insert, row.Build = 0, row.Insert
+	}
+	if row.Find, row.Wrong, err = w.Find(s); err != nil {
+		return row, err
+	}
+	stats, err := s.Table.Stats()
+	row.Bytes, row.MeanProbes = stats.Bytes, stats.MeanProbes
+	return row, err
+}
+
+// Find times look-ups, and counts wrong answers.
+func (w *Work[K, V]) Find(s Subject) (find float64, wrong int, err error) {
+	t, err := Timed(w.Device, w.Device.Stream(), Runs, nil, s.Find)
+	if err != nil {
+		return 0, 0, fmt.Errorf("find: %w", err)
+	}
+	wrong, err = s.Wrong()
+	return Rate(w.Options.Queries, t), wrong, err
+}
+
+// Count counts what is wrong with Results and Found, on the device.
+func (w *Work[K, V]) Count() (int, error) {
+	return w.count(fmt.Sprintf("verify%d%d", w.Options.KeyBytes, w.Options.ValueBytes), verifyParams{Values: w.Results.Addr(), Found: w.Found.Addr()})
+}
+
+// count runs one of the kernels that count wrong answers; p has what it found.
+func (w *Work[K, V]) count(kernel string, p verifyParams) (int, error) {
+	st := w.Device.Stream()
+	k, err := device.KernelOf[verifyParams](w.module, kernel)
+	if err != nil {
+		return 0, err
+	}
+	if err := w.wrong.Fill(st, 0); err != nil {
+		return 0, err
+	}
+	p.Keys, p.Expect, p.Wrong, p.N = w.Queries.Addr(), w.Expect.Addr(), w.wrong.Addr(), uint64(w.Options.Queries)
+	if err := k.Launch(st, device.GridFor(int64(w.Options.Queries), 256), &p); err != nil {
+		return 0, err
+	}
+	wrong, err := w.wrong.Host(st)
+	return int(wrong[0]), err
+}
