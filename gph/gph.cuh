@@ -366,6 +366,7 @@ template <class C, class Tile> struct Move {
         }
         g.sync();
         pairs = w.pairs;
+        g.sync(); // before the next count begins, or the new pair is noted
         if (pairs > C::CELL_PAIRS) return false;
         if (g.rank() == 0 && more) w.bits[pairs] = h.bits;
         total = pairs + more;
