@@ -78,6 +78,8 @@ type memory struct {
 	counters device.Slice[Counters]
 	filled   int64 // no more than this many slots hold a pair or a tombstone
 	live     int64 // pairs, at the last look at the counters
+	// foreign: since then a kernel of the user's may have inserted, and more than it said: filled is not to be relied on.
+	foreign bool
 }
 
 // program is the table's kernels with the given translation unit.
@@ -255,7 +257,7 @@ func (c *core) allocate(windows, side int64) error {
 	}
 	c.t, _ = c.place(int64(mem.Addr()), windows, side)
 	c.t.Counters = counters.Addr()
-	c.mem, c.counters, c.filled, c.live = mem, counters, 0, 0
+	c.mem, c.counters, c.filled, c.live, c.foreign = mem, counters, 0, 0, false
 	st := c.d.Stream()
 	if err := errors.Join(mem.Fill(st, 0xff), counters.Fill(st, 0), st.Sync()); err != nil {
 		mem.Free()
@@ -283,6 +285,7 @@ func (c *core) look(st *device.Stream) (Counters, error) {
 	}
 	c.live = int64(k[0].Inserted - k[0].Erased)
 	c.filled = int64(k[0].Inserted - k[0].Reused)
+	c.foreign = false
 	for _, s := range c.retired {
 		s.Free() // all that used it is done
 	}
@@ -336,7 +339,7 @@ func (c *core) insert(st *device.Stream, k device.Kernel[InsertParams], keys, va
 	}
 	err = c.order.Write(st, func() error {
 		p := InsertParams{Table: c.t, Keys: keys, Values: values, Added: added, N: uint64(n), Limit: ^uint64(0)}
-		if !c.multi && c.filled+n <= c.limit() {
+		if !c.multi && !c.foreign && c.filled+n <= c.limit() {
 			c.filled += n
 			return c.launchInsert(st, k, p)
 		}
@@ -692,7 +695,7 @@ func (c *core) clear() error {
 			if err := errors.Join(c.mem.Fill(st, 0xff), c.counters.Fill(st, 0)); err != nil {
 				return err
 			}
-			c.filled, c.live = 0, 0
+			c.filled, c.live, c.foreign = 0, 0, false
 			return nil
 		})
 	})
