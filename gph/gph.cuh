@@ -4,6 +4,7 @@
 // C is the struct that says what the table holds, `config` in a program of Map.Program. k and v are the bits of a key and a value.
 #pragma once
 #include "layout.h"
+#include "lock.cuh"
 #include "slots.cuh"
 #include "warpmap.cuh"
 
@@ -321,14 +322,9 @@ template <class C, class Tile> struct Move {
         if (g.any(x > (key)(C::EMPTY - C::RESERVED))) return; // lanes may have read it at different moments
         u32 cell = g.shuffle(Home<C>(t, x).cell, 0);
         u32* lock = lock_of(t, cell);
-        u32 got = 0;
-        if (g.rank() == 0) got = lock != lock_of(t, h.cell) && cas(lock, 0u, 1u) == 0;
-        if (!g.shuffle(got, 0)) return;
-        fence();
+        if (!try_lock(g, lock, lock != lock_of(t, h.cell))) return;
         relocate(cell, 0);
-        fence();
-        g.sync();
-        if (g.rank() == 0) store_release(lock, 0u);
+        unlock(g, lock);
     }
 
     // The order of mappings: the present one, the others, the reserve.
