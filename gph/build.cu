@@ -23,8 +23,7 @@ typedef tile<GPH_BUILD_GROUP> Group;
 
 __device__ __forceinline__ auto stretch_of(const BuildParams& p) {
     return [&](key k) {
-        bool side = k > (key)(C::EMPTY - C::RESERVED);
-        u64 h = hash64<C::HASH>(side ? (key)(k - C::RESERVED) : k, p.table.seed);
+        u64 h = hash64<C::HASH>(C::alias(k, C::marks(k)), p.table.seed);
         return (u32)((h >> 32) * p.rows.parts >> 32);
     };
 }

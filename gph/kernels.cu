@@ -69,7 +69,7 @@ struct Batch {
         return Item{true, input_key<C>(p.keys, i), input_value<C>(p.values, i)};
     }
     __device__ __forceinline__ void told(u64 item, Outcome o) const {
-        if (p.added) at<u8>(p.added)[position(item)] = o == INSERTED;
+        if (p.added) at<u8>(p.added)[position(item)] = o == ADDED;
     }
 };
 // A slot of a table, and the key as users know it; the side bucket's slots come last.
@@ -86,8 +86,8 @@ __device__ __forceinline__ Slot slot_at(const Table& t, u64 i) {
     if (i >= slot_count(t)) return s;
     s.word = load_relaxed(Access<C>::word_at(t.buckets, i));
     s.k = Access<C>::key_of(s.word);
-    s.live = s.k <= (key)(C::EMPTY - C::RESERVED);
-    if (i >= slot_count(t) - C::BUCKET) s.k += C::RESERVED;
+    s.live = !C::marks(s.k);
+    s.k = C::real(s.k, i >= slot_count(t) - C::BUCKET);
     return s;
 }
 struct OldTable {
@@ -131,7 +131,7 @@ template <bool REPLACE, class Source> __device__ __forceinline__ void fill(const
                 full = true;
                 busy = false;
             } else if (A::claim(t.buckets, 0, bucket * C::BUCKET + hit.free, false, h.stored, x.v)) {
-                source.told(i, INSERTED);
+                source.told(i, ADDED);
                 inserted++;
                 busy = false;
             }
@@ -178,10 +178,10 @@ template <bool REPLACE, class Source> __device__ __forceinline__ void refine(con
         Outcome o = move.template run<REPLACE>(x.k, x.v, g.shuffle((u32)patient, 0) ? GPH_DISPLACEMENTS : 0);
         unlock(g, lock);
         if (g.rank() == 0) {
-            inserted += o == INSERTED;
-            moves += o == INSERTED && move.tried > before;
+            inserted += o == ADDED;
+            moves += o == ADDED && move.tried > before;
             source.told(i, o);
-            if (o == REFUSED) at<u32>(p.refused)[add(&counters(t)->refused, 1u)] = (u32)i;
+            if (o == FULL) at<u32>(p.refused)[add(&counters(t)->refused, 1u)] = (u32)i;
         }
         item += grid_threads() / H;
     }

@@ -11,6 +11,8 @@
 //   items.cuh      the columns of a batch, and the order in which a grid goes through them
 //   drive.cuh      lanes that are done with an item get the next
 //   slots.cuh      slots that hold a pair
+//   keys.cuh       keys that mark slots, and the aliases of those that are keys too
+//   outcome.cuh    what became of an operation
 //   lock.cuh       locks that a tile takes
 //   partition.cuh  rows brought in the order of their parts
 //

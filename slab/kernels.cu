@@ -339,7 +339,7 @@ WARPMAP_KERNEL(flush_buckets, SlabsParams) {
 
 // Here each lane walks the chain of a bucket.
 __device__ __forceinline__ key real_key(const Table& t, u64 bucket, key stored) {
-    return bucket == t.buckets ? (key)(stored + C::RESERVED) : stored;
+    return C::real(stored, bucket == t.buckets);
 }
 
 // Copies every pair into another table. The pairs of a bucket go one after the other, so those of one key keep their order.

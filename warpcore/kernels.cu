@@ -44,12 +44,12 @@ template <bool REPLACE, bool MULTI> struct InsertJob {
     __device__ __forceinline__ void done(u64) {
         Outcome o = s.outcome;
         u64 i = position;
-        inserted += o == INSERTED || o == REUSED;
-        reused += o == REUSED;
-        if (p.added) at<u8>(p.added)[i] = o == INSERTED || o == REUSED;
+        inserted += o == ADDED;
+        reused += s.reused;
+        if (p.added) at<u8>(p.added)[i] = o == ADDED;
         if (o != FULL) return;
         at<u64>(p.failed)[add(&counters(p.table)->failed, (u64)1)] = i;
-        if (k > (key)(C::EMPTY - C::RESERVED)) add(&counters(p.table)->side_failed, (u64)1);
+        if (C::marks(k)) add(&counters(p.table)->side_failed, (u64)1);
     }
 };
 template <bool REPLACE, bool MULTI> __device__ __forceinline__ void insert_batch(const InsertParams& p) {
@@ -170,8 +170,8 @@ __device__ __forceinline__ Slot slot_at(const Table& t, u64 i) {
     s.index = i < main ? i : i - main;
     s.word = load_relaxed(Access<C>::word_at(s.slots, s.index));
     s.k = Access<C>::key_of(s.word);
-    s.live = s.k <= (key)(C::EMPTY - C::RESERVED);
-    if (i >= main) s.k += C::RESERVED;
+    s.live = !C::marks(s.k);
+    s.k = C::real(s.k, i >= main);
     return s;
 }
 
@@ -184,7 +184,7 @@ WARPMAP_KERNEL(rehash, SlotsParams) {
         Slot s = slot_at(p.table, i);
         value v = s.live ? s.load() : value{};
         Outcome o = insert_each<C, false, false, true>(p.target, g, s.live, s.k, v, ~0ull);
-        inserted += s.live && o == INSERTED;
+        inserted += s.live && o == ADDED;
         failed += s.live && o == FULL;
     }
     count_into(&counters(p.target)->inserted, inserted);
