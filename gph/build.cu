@@ -10,6 +10,7 @@
 // Pairs that this cannot place go to a list, and from there through the insert kernels.
 #include "config.h" // struct config: what this table holds
 #include "gph.cuh"
+#include "items.cuh"
 #include "layout.h"
 #include "partition.cuh"
 
@@ -20,15 +21,9 @@ typedef config::key key;
 typedef config::value value;
 typedef tile<GPH_BUILD_GROUP> Group;
 
-// A block takes `span` items in a row. Blocks begin in their order, so at any time the GPU works on one stretch.
-#define FOR_EACH_ITEM_IN_ORDER(i, n, span) \
-    for (u64 i = block_index() * (span) + thread_index(), end_ = (block_index() + 1) * (span) < (n) ? (block_index() + 1) * (span) : (n); \
-         (i & ~31ull) < end_; i += block_threads())
-
 __device__ __forceinline__ auto stretch_of(const BuildParams& p) {
     return [&](key k) {
-        bool side = k > (key)(C::EMPTY - C::RESERVED);
-        u64 h = hash64<C::HASH>(side ? (key)(k - C::RESERVED) : k, p.table.seed);
+        u64 h = hash64<C::HASH>(C::alias(k, C::marks(k)), p.table.seed);
         return (u32)((h >> 32) * p.rows.parts >> 32);
     };
 }
@@ -47,12 +42,12 @@ __device__ __forceinline__ void leave(const BuildParams& p, bool wanted, key k, 
 WARPMAP_KERNEL(rank_pairs, BuildParams) {
     FOR_EACH_ITEM_IN_ORDER(i, p.n, p.span) {
         bool on = i < end_;
-        key k = on ? load_readonly(at<key>(p.keys) + i) : 0;
+        key k = on ? input_key<C>(p.keys, i) : 0;
         Home<C> h(p.table, k);
         u32 rank = on && !h.side ? add(at<u32>(p.counts) + h.cell, 1u) : 0;
         bool out = on && (h.side || rank >= C::CELL_PAIRS);
         if (on) at<u8>(p.ranks)[i] = out ? GPH_NO_RANK : (u8)rank;
-        leave(p, out, k, out ? load_readonly(at<value>(p.values) + i) : value{});
+        leave(p, out, k, out ? input_value<C>(p.values, i) : value{});
     }
 }
 
@@ -84,9 +79,9 @@ WARPMAP_KERNEL(sort_pairs, BuildParams) {
         if (i >= end_) continue;
         u32 rank = at<u8>(p.ranks)[i];
         if (rank == GPH_NO_RANK) continue;
-        key k = load_readonly(at<key>(p.keys) + i);
+        key k = input_key<C>(p.keys, i);
         u64 to = (u64)load_readonly(at<u32>(p.starts) + Home<C>(p.table, k).cell) + rank;
-        Access<C>::put(p.sorted, to, k, load_readonly(at<value>(p.values) + i));
+        Access<C>::put(p.sorted, to, k, input_value<C>(p.values, i));
     }
 }
 

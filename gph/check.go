@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/kernel"
 )
 
 // Check downloads the table and walks its invariants, which doc.go lists: for tests and for the suspicious. Slow.
@@ -35,14 +36,14 @@ func (c *core) checkImage(mem []byte) error {
 	code := func(cell uint64) uint32 {
 		return uint32(number(mem[t.Cells-base+cell*uint64(cfg.cellBytes):], cfg.cellBytes))
 	}
-	mask := cfg.mask()
+	marks := kernel.MarksOf(cfg.keyBytes)
 	side := t.Main + t.Reserve
 	seen := map[uint64]uint64{}
 	for i := range (side + 1) * uint64(cfg.bucket) {
 		bucket := i / uint64(cfg.bucket)
 		s := slot(i)
 		key := number(s, cfg.keyBytes)
-		if key == mask {
+		if key == marks.Empty {
 			for _, b := range s {
 				if cfg.packed && b != 0xff {
 					return fmt.Errorf("gph: check: the empty slot %d has a value, so no insert could take it", i)
@@ -50,12 +51,10 @@ func (c *core) checkImage(mem []byte) error {
 			}
 			continue
 		}
-		if key > mask-reserved {
+		if marks.Has(key) {
 			return fmt.Errorf("gph: check: slot %d holds the reserved pattern %#x, though nothing is being inserted", i, key)
 		}
-		if bucket == side {
-			key += reserved
-		}
+		key = marks.Real(key, bucket == side)
 		h := cfg.home(t, key)
 		if h.side != (bucket == side) {
 			return fmt.Errorf("gph: check: key %#x at slot %d is on the wrong side (side bucket: %t)", key, i, bucket == side)

@@ -28,7 +28,7 @@ WARPMAP_KERNEL(for_all, forEachParams) {
     for (u64 i = grid_thread(); i < side + C::BUCKET; i += grid_threads()) {
         Access<C>::word w = load_relaxed(Access<C>::word_at(p.table.buckets, i));
         C::key k = Access<C>::key_of(w);
-        if (k > (C::key)(C::EMPTY - C::RESERVED)) continue;
-        callback(p, i < side ? k : (C::key)(k + C::RESERVED), Access<C>::load_value(p.table.buckets, 0, i, w), i);
+        if (C::marks(k)) continue;
+        callback(p, C::real(k, i >= side), Access<C>::load_value(p.table.buckets, 0, i, w), i);
     }
 }

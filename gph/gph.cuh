@@ -4,12 +4,12 @@
 // C is the struct that says what the table holds, `config` in a program of Map.Program. k and v are the bits of a key and a value.
 #pragma once
 #include "layout.h"
+#include "lock.cuh"
+#include "outcome.cuh"
 #include "slots.cuh"
 #include "warpmap.cuh"
 
 namespace gph {
-
-enum Outcome : u32 { REFUSED, PRESENT, INSERTED };
 
 __device__ __forceinline__ Counters* counters(const Table& t) { return at<Counters>(t.counters); }
 
@@ -22,8 +22,8 @@ template <class C> struct Home {
 
     __device__ __forceinline__ Home() {}
     __device__ __forceinline__ Home(const Table& t, key k) {
-        side = k > (key)(C::EMPTY - C::RESERVED);
-        stored = side ? (key)(k - C::RESERVED) : k;
+        side = C::marks(k);
+        stored = C::alias(k, side);
         u64 h = hash64<C::HASH>(stored, t.seed);
         cell = (u32)((h >> 32) * t.cell_count >> 32);
         bits = (u32)h;
@@ -263,15 +263,15 @@ template <class C, class Tile> struct Move {
             if (g.rank() == 0 && state == 1 && A::claim(t.buckets, 0, hit.place + hit.free, false, k, v)) state = 3;
             state = g.shuffle(state, 0);
             if (state == 2) return PRESENT;
-            if (state == 3) return INSERTED;
+            if (state == 3) return ADDED;
             if (state == 0) break;
         }
-        if (h.side) return REFUSED; // cannot be: the side bucket has room for each reserved key
+        if (h.side) return FULL; // cannot be: the side bucket has room for each reserved key
         for (u32 n = 0; n < displacements; n++) {
-            if (relocate(h.cell, 1)) return INSERTED;
+            if (relocate(h.cell, 1)) return ADDED;
             displace(n);
         }
-        return relocate(h.cell, 1) ? INSERTED : REFUSED;
+        return relocate(h.cell, 1) ? ADDED : FULL;
     }
 
     // relocate looks for a mapping and offset under which all pairs of the cell, and the new one if more is 1, fit: offsets
@@ -318,17 +318,12 @@ template <class C, class Tile> struct Move {
         if (b == C::VIRTUAL) return;
         u64 slot = r.bucket((b + offset) & (C::VIRTUAL - 1)) * C::BUCKET + (turn * 5 + h.bits) % C::BUCKET;
         key x = A::key_of(load_relaxed(A::word_at(t.buckets, slot)));
-        if (g.any(x > (key)(C::EMPTY - C::RESERVED))) return; // lanes may have read it at different moments
+        if (g.any(C::marks(x))) return; // lanes may have read it at different moments
         u32 cell = g.shuffle(Home<C>(t, x).cell, 0);
         u32* lock = lock_of(t, cell);
-        u32 got = 0;
-        if (g.rank() == 0) got = lock != lock_of(t, h.cell) && cas(lock, 0u, 1u) == 0;
-        if (!g.shuffle(got, 0)) return;
-        fence();
+        if (!try_lock(g, lock, lock != lock_of(t, h.cell))) return;
         relocate(cell, 0);
-        fence();
-        g.sync();
-        if (g.rank() == 0) store_release(lock, 0u);
+        unlock(g, lock);
     }
 
     // The order of mappings: the present one, the others, the reserve.
@@ -354,7 +349,7 @@ template <class C, class Tile> struct Move {
             for (int i = 0; i < C::BUCKET; i++) {
                 key x = A::key_of(s.w[i]);
                 if (x == C::EMPTY) free++;
-                if (x > (key)(C::EMPTY - C::RESERVED)) continue; // or being written by another cell's group
+                if (C::marks(x)) continue; // or being written by another cell's group
                 Home<C> o(t, x);
                 if (o.cell != cell) continue;
                 u32 n = count(&w.pairs);
@@ -366,6 +361,7 @@ template <class C, class Tile> struct Move {
         }
         g.sync();
         pairs = w.pairs;
+        g.sync(); // before the next count begins, or the new pair is noted
         if (pairs > C::CELL_PAIRS) return false;
         if (g.rank() == 0 && more) w.bits[pairs] = h.bits;
         total = pairs + more;

@@ -1,6 +1,7 @@
 // Bulk operations of a table: an item to a lane, the pairs that need a move to a group.
 #include "config.h" // struct config: what this table holds
 #include "gph.cuh"
+#include "items.cuh"
 #include "layout.h"
 #include "refused.cuh"
 
@@ -14,23 +15,17 @@ typedef tile<GPH_INSERT_GROUP, true> InsertTile;
 typedef tile<GPH_FIND_GROUP, true> FindTile;
 typedef tile<GPH_MOVE_GROUP> MoveTile;
 
-__device__ __forceinline__ key input_key(u64 keys, u64 i) { return load_readonly(at<key>(keys) + i); }
-__device__ __forceinline__ value input_value(u64 values, u64 i) { return load_readonly(at<value>(values) + i); }
-
-// A warp's lanes take the items first … first+31; all lanes stay until the last item.
-#define FOR_EACH_ITEM(i, n) \
-    for (u64 i = grid_thread(); (i & ~31ull) < (n); i += grid_threads())
-
 // look_up reads the bucket of each key of the batch, and calls done(position, home, hit). The next row's keys and cells
-// are on their way while a row's buckets are read.
+// are on their way while a row's buckets are read. Every key takes one bucket, so no lane waits for another, and there is
+// nothing for drive (kernel/drive.cuh) to even out.
 template <bool PLACE, class Done> __device__ __forceinline__ void look_up(const Table& t, u64 keys, u64 n, Done done) {
     FindTile g;
     u64 i = grid_thread(), stride = grid_threads();
-    key k = i < n ? input_key(keys, i) : 0, next = i + stride < n ? input_key(keys, i + stride) : 0;
+    key k = i < n ? input_key<C>(keys, i) : 0, next = i + stride < n ? input_key<C>(keys, i + stride) : 0;
     Home<C> h(t, k);
     u32 code = load_kept(cell_at<C>(t, h.cell));
     for (; (i & ~31ull) < n; i += stride) {
-        key after = i + 2 * stride < n ? input_key(keys, i + 2 * stride) : 0;
+        key after = i + 2 * stride < n ? input_key<C>(keys, i + 2 * stride) : 0;
         Home<C> h1(t, next);
         u32 code1 = load_kept(cell_at<C>(t, h1.cell));
         Hit<C> hit;
@@ -69,11 +64,11 @@ struct Batch {
     const InsertParams& p;
     __device__ __forceinline__ Item load(u64 i) const {
         if (i >= p.n || !wanted(p.refused, p.attempt, i)) return Item{false, 0, value{}};
-        return Item{true, input_key(p.keys, i), input_value(p.values, i)};
+        return Item{true, input_key<C>(p.keys, i), input_value<C>(p.values, i)};
     }
     __device__ __forceinline__ void told(u64 i, Outcome o) const {
-        if (p.added) at<u8>(p.added)[i] = o == INSERTED;
-        settle(p.refused, p.attempt, i, o == REFUSED, &counters(p.table)->refused);
+        if (p.added) at<u8>(p.added)[i] = o == ADDED;
+        settle(p.refused, p.attempt, i, o == FULL, &counters(p.table)->refused);
     }
 };
 // A slot of a table, and the key as users know it; the side bucket's slots come last.
@@ -90,8 +85,8 @@ __device__ __forceinline__ Slot slot_at(const Table& t, u64 i) {
     if (i >= slot_count(t)) return s;
     s.word = load_relaxed(Access<C>::word_at(t.buckets, i));
     s.k = Access<C>::key_of(s.word);
-    s.live = s.k <= (key)(C::EMPTY - C::RESERVED);
-    if (i >= slot_count(t) - C::BUCKET) s.k += C::RESERVED;
+    s.live = !C::marks(s.k);
+    s.k = C::real(s.k, i >= slot_count(t) - C::BUCKET);
     return s;
 }
 struct OldTable {
@@ -101,7 +96,7 @@ struct OldTable {
         Slot s = slot_at(p.source, p.first + item);
         return Item{s.live, s.k, s.live ? s.load(p.source) : value{}};
     }
-    __device__ __forceinline__ void told(u64, Outcome o) const { settle(0, 0, 0, o == REFUSED, &counters(p.table)->refused); }
+    __device__ __forceinline__ void told(u64, Outcome o) const { settle(0, 0, 0, o == FULL, &counters(p.table)->refused); }
 };
 
 // Saturation Fill (§6.1, §6.3): pairs whose bucket has room go in, without locks; the others are listed for Refinement. The
@@ -135,13 +130,13 @@ template <bool REPLACE, class Source> __device__ __forceinline__ void fill(const
                 full = true;
                 busy = false;
             } else if (A::claim(t.buckets, 0, bucket * C::BUCKET + hit.free, false, h.stored, x.v)) {
-                source.told(i, INSERTED);
+                source.told(i, ADDED);
                 inserted++;
                 busy = false;
             }
         }
         if (p.alone) {
-            if (full) source.told(i, REFUSED);
+            if (full) source.told(i, FULL);
         } else {
             u32 to = append(at<u32>(p.list), full);
             if (full) at<u32>(p.list)[1 + to] = (u32)i;
@@ -176,24 +171,18 @@ template <bool REPLACE, class Source> __device__ __forceinline__ void refine(con
         u64 i = load_readonly(at<u32>(p.list) + 1 + item);
         Item x = source.load(i);
         u32* lock = lock_of(t, Home<C>(t, x.k).cell);
-        u32 got = 0;
-        if (g.rank() == 0) got = cas(lock, 0u, 1u) == 0;
-        got = g.shuffle(got, 0);
-        if (!got) {
+        if (!try_lock(g, lock)) {
             pause();
             continue;
         }
-        fence();
         u64 before = move.tried;
         // Where many find no place, the table is full, and cells are not displaced in vain for each.
         bool patient = load_relaxed(&counters(t)->refused) < GPH_PATIENCE;
         Outcome o = move.template run<REPLACE>(x.k, x.v, g.shuffle((u32)patient, 0) ? GPH_DISPLACEMENTS : 0);
-        fence();
-        g.sync();
+        unlock(g, lock);
         if (g.rank() == 0) {
-            store_release(lock, 0u);
-            inserted += o == INSERTED;
-            moves += o == INSERTED && move.tried > before;
+            inserted += o == ADDED;
+            moves += o == ADDED && move.tried > before;
             source.told(i, o);
         }
         item += grid_threads() / H;

@@ -6,6 +6,7 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/kernel"
+	"github.com/warpmap/warpmap/table"
 )
 
 // config is what a table's kernels are compiled for. Every layout number follows from it, here and nowhere else.
@@ -17,10 +18,6 @@ type config struct {
 	packed               bool // a pair is one word
 	hash                 int
 }
-
-// reserved counts the key patterns that mark slots: empty is the highest; busy, where pairs are not packed, the third.
-// Real keys with these patterns live in the side bucket, under a pattern lower by reserved.
-const reserved = 3
 
 // slotBytes is the distance of slots.
 func (c config) slotBytes() int {
@@ -56,18 +53,16 @@ func (c config) check() error {
 // header is the C++ struct that a kernel names a table's type by.
 func (c config) header(name string) string {
 	return fmt.Sprintf(`#pragma once
-#include "types.cuh"
-struct %s {
+#include "keys.cuh"
+struct %s : Marks<%d, %d> {
     static constexpr int KEY_BYTES = %d, VALUE_BYTES = %d, SLOT_BYTES = %d, VALUE_OFFSET = %d, HASH = %d;
     static constexpr u32 BUCKET = %d, VIRTUAL = %d, LOG_VIRTUAL = %d, MAPPINGS = %d, CELL_PAIRS = %d;
     static constexpr bool PACKED = %t, SOA = false;
-    typedef bits_of<KEY_BYTES>::type key;
     typedef bits_of<VALUE_BYTES>::type value;
     typedef bits_of<%d>::type cell;
-    static constexpr key RESERVED = %d, EMPTY = (key)~(key)0, TOMBSTONE = EMPTY - 1, BUSY = EMPTY - 2;
 };
-`, name, c.keyBytes, c.valueBytes, c.slotBytes(), c.slotBytes()/2, c.hash,
-		c.bucket, c.virtual, bits.TrailingZeros(uint(c.virtual)), c.mappings(), cellPairs, c.packed, c.cellBytes, reserved)
+`, name, c.keyBytes, kernel.Reserved, c.keyBytes, c.valueBytes, c.slotBytes(), c.slotBytes()/2, c.hash,
+		c.bucket, c.virtual, bits.TrailingZeros(uint(c.virtual)), c.mappings(), cellPairs, c.packed, c.cellBytes)
 }
 
 // displacements bounds the cells that are moved out of the way of one that fits nowhere.
@@ -172,7 +167,7 @@ func layouts() []any {
 
 func defines() []device.Define {
 	u := func(n uint32) string { return fmt.Sprintf("%du", n) }
-	return []device.Define{
+	return append(table.StatusDefines(), []device.Define{
 		{Name: "GPH_DISPLACEMENTS", Value: displacements},
 		{Name: "GPH_PATIENCE", Value: patience},
 		{Name: "GPH_TRIED", Value: u(tried)},
@@ -180,7 +175,7 @@ func defines() []device.Define {
 		{Name: "GPH_MIX_MAPPING", Value: u(mixMapping)},
 		{Name: "GPH_MIX_BITS", Value: u(mixBits)},
 		{Name: "GPH_MIX_RING", Value: u(mixRing)},
-	}
+	}...)
 }
 
 // home is where a key belongs: the Go twin of gph::Home.
@@ -191,13 +186,11 @@ type home struct {
 	bits   uint32
 }
 
-func (c config) mask() uint64 { return ^uint64(0) >> (64 - 8*c.keyBytes) }
+func (c config) mask() uint64 { return kernel.MarksOf(c.keyBytes).Empty }
 
 func (c config) home(t *Table, key uint64) home {
-	h := home{stored: key & c.mask()}
-	if h.stored > c.mask()-reserved {
-		h.side, h.stored = true, h.stored-reserved
-	}
+	var h home
+	h.stored, h.side = kernel.MarksOf(c.keyBytes).Alias(key)
 	x := kernel.Hash64(c.hash, h.stored, t.Seed)
 	h.cell = (x >> 32) * t.CellCount >> 32
 	h.bits = uint32(x)

@@ -146,6 +146,14 @@ __device__ __forceinline__ u128 cas(u128* p, u128 old, u128 now) {
         : "memory");
     return was;
 }
+__device__ __forceinline__ u128 exchange(u128* p, u128 now) {
+    u128 was;
+    asm volatile("{ .reg .b128 n, w; mov.b128 n, {%3, %4}; atom.relaxed.gpu.global.exch.b128 w, [%2], n; mov.b128 {%0, %1}, w; }"
+                 : "=l"(was.lo), "=l"(was.hi)
+                 : "l"(p), "l"(now.lo), "l"(now.hi)
+                 : "memory");
+    return was;
+}
 #endif
 
 // fence orders this lane's accesses before it ahead of those behind it, for every lane of the GPU.

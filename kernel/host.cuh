@@ -597,6 +597,12 @@ inline u128 load_readonly(const u128* p) { return *p; }
 inline void store_relaxed(u128* p, u128 v) { host::stress_point(); store_whole(p, v); }
 inline void store_release(u128* p, u128 v) { host::stress_point(); store_whole(p, v); }
 inline u128 cas(u128* p, u128 old, u128 now) { host::stress_point(); return cas_unstressed(p, old, now); }
+inline u128 exchange(u128* p, u128 now) {
+    host::stress_point();
+    u128 old = load_whole(p);
+    for (u128 was; (was = cas_unstressed(p, old, now)) != old;) old = was;
+    return old;
+}
 
 // Each element is whole, as on a GPU, and no more: in stress mode the elements are of different moments.
 template <class T, int N> inline void load_vector(const T* p, T (&v)[N]) {

@@ -385,7 +385,8 @@ WARPMAP_KERNEL(one, params) {
     wrong[1] += plain(at<u64>(p.out + 128)) + swaps(at<u64>(p.out + 128)) + arithmetic(at<u64>(p.out + 128));
     wrong[2] += plain(at<u128>(p.out + 256));
 #if WARPMAP_CAS128
-    wrong[2] += swaps(at<u128>(p.out + 256));
+    wrong[2] += swaps(at<u128>(p.out + 256)); // which leaves number(30)
+    wrong[2] += exchange(at<u128>(p.out + 256), number<u128>(50)) != number<u128>(30) || load_relaxed(at<u128>(p.out + 256)) != number<u128>(50);
 #endif
     u64 v[2];
     u32 w[4], x[2];
@@ -420,6 +421,11 @@ WARPMAP_KERNEL(many, params) {
     add(out + 8, (u64)1);
     add(out + 9, ~0ull);
 #endif
+#if WARPMAP_CAS128
+    add(out + 22, exchange(at<u128>(p.out + 160), u128{grid_thread() + 1, 0}).lo); // each number but the last comes out
+#else
+    add(out + 22, grid_thread() + 1);
+#endif
 }
 
 // Writers write values whose halves agree; readers count those whose do not. Word 0 counts, the values begin at 64.
@@ -429,7 +435,7 @@ WARPMAP_KERNEL(tear, params) {
     for (u64 i = 0; i < 400; i++) {
         u128* a = values + (i + thread_index()) % 3;
         u64 x = fmix64(grid_thread() * 400 + i);
-        switch (grid_thread() % 5) {
+        switch (grid_thread() % 6) {
         case 0: store_relaxed(a, u128{x, ~x}); break;
         case 1: store_release(a, u128{x, ~x}); break;
 #if WARPMAP_CAS128
@@ -444,6 +450,13 @@ WARPMAP_KERNEL(tear, params) {
             torn += v.lo != ~v.hi;
             break;
         }
+#if WARPMAP_CAS128
+        case 4: {
+            u128 was = exchange(a, u128{x, ~x});
+            torn += was.lo != ~was.hi;
+            break;
+        }
+#endif
         default: {
             u128 v = load_acquire(a);
             torn += v.lo != ~v.hi;
@@ -474,6 +487,9 @@ func TestMemory(t *testing.T) {
 		want[0], want[1], want[2], want[3], want[4] = n, n-1, n, n-1, 1
 		want[8], want[9] = n, ^uint64(n-1)
 		want[16] = n | (n-1)<<32
+		want[22] = n * (n + 1) / 2
+		got[22] += got[20]
+		got[20] = 0
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}

@@ -81,7 +81,9 @@ template <class C> struct Access<C, false> {
         store_release(word_at(slots, index), k);
         return true;
     }
+    // replace acquires the key, so that its value comes after that of the insert that wrote the key, not before.
     static __device__ __forceinline__ void replace(u64 slots, u64 values, u64 index, word, key, value v) {
+        load_acquire(word_at(slots, index));
         store_relaxed(value_at(slots, values, index), v);
     }
     static __device__ __forceinline__ bool remove(u64 slots, u64 index, word, key k, bool tombstone = true) {

@@ -5,7 +5,16 @@
 //   warp.cuh    tile<1> … tile<32>: ballot, any, shuffle, rank
 //   memory.cuh  vector loads, block-wide sums
 //   hash.cuh    hash functions; their Go twins are in hash.go
-//   partition.cuh, included by those that use it: rows brought in the order of their parts
+
+// and, included by those that use them:
+//
+//   items.cuh      the columns of a batch, and the order in which a grid goes through them
+//   drive.cuh      lanes that are done with an item get the next
+//   slots.cuh      slots that hold a pair
+//   keys.cuh       keys that mark slots, and the aliases of those that are keys too
+//   outcome.cuh    what became of an operation
+//   lock.cuh       locks that a tile takes
+//   partition.cuh  rows brought in the order of their parts
 //
 // A kernel is written
 //
@@ -20,7 +29,8 @@
 //
 //   load_relaxed  load_acquire  store_relaxed  store_release  load_readonly (never beside a writer)
 //   load_kept (relaxed, of what should stay in the L2 cache: up to u32)
-//   cas (returns what was there; u128 only where WARPMAP_CAS128)  exchange  add  max_of  and_of  or_of  fence  pause
+//   cas (returns what was there)  exchange  add  max_of  and_of  or_of  fence  pause
+//   (with u128 only cas and exchange, and only where WARPMAP_CAS128)
 #pragma once
 #include "types.cuh"
 #if defined(WARPMAP_HOST)

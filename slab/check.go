@@ -3,6 +3,8 @@ package slab
 import (
 	"encoding/binary"
 	"fmt"
+
+	"github.com/warpmap/warpmap/kernel"
 )
 
 // image is a downloaded table.
@@ -42,9 +44,9 @@ func (m *image) link(slab []byte) uint32 {
 
 // clear tells whether a slab is as an allocation must find it.
 func (m *image) clear(slab []byte) bool {
-	mask := ^uint64(0) >> (64 - 8*m.cfg.keyBytes)
+	empty := kernel.MarksOf(m.cfg.keyBytes).Empty
 	for slot := range m.cfg.slots() {
-		if m.key(slab, slot) != mask || !m.whole(slab, slot) {
+		if m.key(slab, slot) != empty || !m.whole(slab, slot) {
 			return false
 		}
 	}
@@ -53,8 +55,7 @@ func (m *image) clear(slab []byte) bool {
 
 // check walks the invariants that doc.go lists.
 func (m *image) check(k Counters) error {
-	mask := ^uint64(0) >> (64 - 8*m.cfg.keyBytes)
-	empty, tombstone, busy := mask, mask-1, mask-2
+	marks := kernel.MarksOf(m.cfg.keyBytes)
 	var live, tombstones int64
 	used := map[uint32]bool{}
 	seen := map[uint64]bool{}
@@ -64,27 +65,26 @@ func (m *image) check(k Counters) error {
 		for {
 			for slot := range m.cfg.slots() {
 				key := m.key(slab, slot)
-				if key >= tombstone && !m.whole(slab, slot) {
+				if key >= marks.Tombstone && !m.whole(slab, slot) {
 					return fmt.Errorf("slab: check: a free slot of bucket %d has a value, so no insert could take it", bucket)
 				}
 				switch {
-				case key == empty:
+				case key == marks.Empty:
 					ended = true
 					continue
 				case ended:
 					return fmt.Errorf("slab: check: key %#x of bucket %d stands behind an empty slot", key, bucket)
-				case key == tombstone:
+				case key == marks.Tombstone:
 					tombstones++
 					continue
-				case key == busy:
+				case key == marks.Busy:
 					return fmt.Errorf("slab: check: a slot of bucket %d is busy, though nothing is being inserted", bucket)
 				}
 				live++
-				real := key
-				if bucket == m.t.Buckets {
-					if real += reserved; real > mask || real <= mask-reserved {
-						return fmt.Errorf("slab: check: key %#x, which is not reserved, is in the bucket of those that are", real)
-					}
+				side := bucket == m.t.Buckets
+				real := marks.Real(key, side)
+				if side && !marks.Has(real) {
+					return fmt.Errorf("slab: check: key %#x, which is not reserved, is in the bucket of those that are", real)
 				}
 				if home, _ := m.cfg.home(&m.t, real); home != bucket {
 					return fmt.Errorf("slab: check: key %#x of bucket %d is in bucket %d", real, home, bucket)

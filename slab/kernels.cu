@@ -1,5 +1,6 @@
 // The bulk operations: one entry point each. A grid's threads go over the batch in strides, a key to a lane.
 #include "config.h" // struct config: what this table holds
+#include "drive.cuh"
 #include "layout.h"
 #include "partition.cuh"
 #include "slab.cuh"
@@ -11,27 +12,6 @@ typedef config::key key;
 typedef config::value value;
 // All lanes of a warp stay in a kernel's loops to the end, so its tiles vote together.
 typedef tile<SLAB_GROUP, true> Tile;
-
-__device__ __forceinline__ key input_key(u64 keys, u64 i) { return load_readonly(at<key>(keys) + i); }
-__device__ __forceinline__ value input_value(u64 values, u64 i) {
-    if constexpr (C::VALUE_BYTES == 0) return value{};
-    else return load_readonly(at<value>(values) + i);
-}
-__device__ __forceinline__ void output(u64 values, u64 i, value v) {
-    if constexpr (C::VALUE_BYTES > 0)
-        if (values) at<value>(values)[i] = v;
-}
-
-// A warp's lanes take the items first … first+31; all lanes stay until the last item.
-#define FOR_EACH_ITEM(i, n) \
-    for (u64 i = grid_thread(); (i & ~31ull) < (n); i += grid_threads())
-
-// Whether lanes work alone, one item each: on the CPU device, where a warp's lanes cost time to bring together.
-#if defined(WARPMAP_HOST)
-constexpr bool ALONE = Tile::LANES == 1;
-#else
-constexpr bool ALONE = false;
-#endif
 
 // What a job takes of the batch for one item.
 struct KeyItem {
@@ -47,84 +27,26 @@ struct MixedItem {
     u32 kind;
 };
 
-// drive runs a job's n items, numbered by I. The job's load(i) gives an item; begin(i, item) starts it, false if there is
-// nothing to do; round(tile, active) goes on; done(i) ends it. A lane that is done with its item gets the next at once. With a
-// span, a block takes so many items in a row; blocks begin in their order, so at any time a GPU works on one stretch of them.
-template <class I, class Job> __device__ __forceinline__ void drive(u64 items, Job& job, u64 span = 0) {
-    typedef typename Job::Item Item;
-    Tile g;
-    u64 start = grid_thread(), stride = grid_threads(), n = items;
-    if (span) {
-        start = block_index() * span + thread_index();
-        stride = block_threads();
-        if (n > (block_index() + 1) * span) n = (block_index() + 1) * span;
-    }
-    if constexpr (ALONE) {
-        for (u64 i = start; i < n; i += stride) {
-            if (!job.begin(i, job.load(i))) continue;
-            while (job.round(g, true)) {}
-            job.done(i);
-        }
-    } else {
-        tile<32, true> warp;
-        Feed<I> feed((I)n);
-        feed.row = (I)start & ~(I)31;
-        feed.stride = (I)stride;
-        // Two rows of items are in shared memory, where each lane finds its own; the third is on its way.
-        __shared__ Item rows[WARPMAP_MAX_THREADS / 32][64];
-        Item* ring = rows[thread_index() / 32];
-        u32 lane = (u32)warp.rank(), now = 0; // where the row begins that is given out
-        auto load = [&](I i) { return job.load(i < feed.n ? i : feed.n - 1); };
-        ring[lane] = load(feed.item());
-        ring[lane + 32] = load(feed.ahead());
-        Item coming = load(feed.ahead() + feed.stride);
-        warp.sync();
-        I item = 0, mine = 0;
-        bool busy = false;
-        for (;;) {
-            if (feed.more()) {
-                int from;
-                bool later, turned;
-                bool got = feed.give(!busy, item, from, later, turned);
-                if (got) {
-                    mine = item;
-                    busy = job.begin(mine, ring[(now + (u32)from + (later ? 32 : 0)) & 63]);
-                }
-                if (turned) {
-                    warp.sync(); // the row has been read
-                    ring[now + lane] = coming;
-                    now ^= 32;
-                    coming = load(feed.ahead() + feed.stride);
-                    if constexpr (Tile::LANES == 1) warp.sync(); // larger tiles meet in their round
-                }
-            } else if (!warp.any(busy)) break;
-            bool was = busy;
-            busy = job.round(g, busy);
-            if (was && !busy) job.done(mine);
-        }
-    }
-}
-
 struct FindJob {
     typedef KeyItem Item;
     const FindParams& p;
     Op<C, FIND, false> op;
     Resident none;
     __device__ __forceinline__ FindJob(const FindParams& p) : p(p) { op.rest(p.table); }
-    __device__ __forceinline__ Item load(u64 i) { return Item{input_key(p.keys, i)}; }
+    __device__ __forceinline__ Item load(u64 i) { return Item{input_key<C>(p.keys, i)}; }
     __device__ __forceinline__ bool begin(u64, const Item& x) {
         op.begin(p.table, FIND, x.k, value{});
         return true;
     }
     __device__ __forceinline__ bool round(Tile g, bool active) { return op.round(p.table, g, active, none); }
     __device__ __forceinline__ void done(u64 i) {
-        output(p.values, i, op.found_value(false));
+        output_value<C>(p.values, i, op.found_value(false));
         if (p.found) at<u8>(p.found)[i] = op.outcome == PRESENT;
     }
 };
 WARPMAP_KERNEL(find, FindParams) {
     FindJob job(p);
-    drive<u32>(p.n, job);
+    drive<Tile, u32>(p.n, job);
 }
 
 template <u32 KIND> struct EraseJob {
@@ -134,7 +56,7 @@ template <u32 KIND> struct EraseJob {
     Resident none;
     u64 erased;
     __device__ __forceinline__ EraseJob(const FindParams& p) : p(p), erased(0) { op.rest(p.table); }
-    __device__ __forceinline__ Item load(u64 i) { return Item{input_key(p.keys, i)}; }
+    __device__ __forceinline__ Item load(u64 i) { return Item{input_key<C>(p.keys, i)}; }
     __device__ __forceinline__ bool begin(u64, const Item& x) {
         op.begin(p.table, KIND, x.k, value{});
         return true;
@@ -176,7 +98,7 @@ template <u32 KIND> struct InsertJob {
     Resident r;
     Tally tally;
     __device__ __forceinline__ InsertJob(const InsertParams& p) : p(p) { op.rest(p.table); }
-    __device__ __forceinline__ Item load(u64 i) { return Item{input_key(p.keys, i), input_value(p.values, i)}; }
+    __device__ __forceinline__ Item load(u64 i) { return Item{input_key<C>(p.keys, i), input_value<C>(p.values, i)}; }
     __device__ __forceinline__ bool begin(u64 i, const Item& x) {
         if (p.attempt && !refused(p.refused, i)) return false;
         op.begin(p.table, KIND, x.k, x.v);
@@ -194,7 +116,7 @@ template <u32 KIND> struct InsertJob {
 };
 template <u32 KIND> __device__ __forceinline__ void insert_batch(const InsertParams& p) {
     InsertJob<KIND> job(p);
-    drive<u32>(p.n, job, p.span);
+    drive<Tile, u32>(p.n, job, p.span);
     job.tally.end(p.table, job.r);
 }
 
@@ -213,7 +135,7 @@ WARPMAP_KERNEL_RESIDENT(insert_new, InsertParams, 3) { insert_batch<INSERT_NEW>(
 
 WARPMAP_KERNEL(erase, FindParams) {
     EraseJob<ERASE> job(p);
-    drive<u32>(p.n, job);
+    drive<Tile, u32>(p.n, job);
     count_into(&counters(p.table)->erased, job.erased);
 }
 
@@ -226,12 +148,12 @@ struct MixedJob {
     Tally tally;
     __device__ __forceinline__ MixedJob(const MixedParams& p) : p(p) { op.rest(p.table); }
     __device__ __forceinline__ Item load(u64 i) {
-        return Item{input_key(p.keys, i), input_value(p.values, i), load_readonly(at<u8>(p.ops) + i)};
+        return Item{input_key<C>(p.keys, i), input_value<C>(p.values, i), load_readonly(at<u8>(p.ops) + i)};
     }
     __device__ __forceinline__ bool begin(u64 i, const Item& x) {
         if (p.attempt && !refused(p.refused, i)) return false;
         if (x.kind > ERASE) { // no operation: it does nothing
-            output(p.results, i, value{});
+            output_value<C>(p.results, i, value{});
             if (p.status) at<u8>(p.status)[i] = ABSENT;
             return false;
         }
@@ -244,7 +166,7 @@ struct MixedJob {
         tally.note(op);
         tally.erased += op.is(ERASE) && op.outcome == PRESENT;
         // What is tried again reads its value again, which may be where the result goes.
-        if (op.outcome != FULL || p.attempt >= SLAB_LAST_ATTEMPT) output(p.results, i, op.is(FIND) ? op.found_value(true) : value{});
+        if (op.outcome != FULL || p.attempt >= SLAB_LAST_ATTEMPT) output_value<C>(p.results, i, op.is(FIND) ? op.found_value(true) : value{});
         if (p.status) at<u8>(p.status)[i] = (u8)op.outcome;
         if (p.clock) at<u64>(p.returns)[i] = add(at<u64>(p.clock), (u64)1);
         if (op.outcome == FULL) {
@@ -255,7 +177,7 @@ struct MixedJob {
 };
 WARPMAP_KERNEL_RESIDENT(mixed, MixedParams, 4) {
     MixedJob job(p);
-    drive<u32>(p.n, job);
+    drive<Tile, u32>(p.n, job);
     job.tally.end(p.table, job.r);
 }
 #else
@@ -264,7 +186,7 @@ WARPMAP_KERNEL_RESIDENT(insert, InsertParams, 3) { insert_batch<INSERT_MULTI>(p)
 // The least recent pair of each key.
 WARPMAP_KERNEL(erase, FindParams) {
     EraseJob<ERASE_ONE> job(p);
-    drive<u32>(p.n, job);
+    drive<Tile, u32>(p.n, job);
     count_into(&counters(p.table)->erased, job.erased);
 }
 
@@ -286,7 +208,7 @@ struct Fill {
     u64 to;             // of the key whose turn it is
     __device__ __forceinline__ void turn(Tile g, int rank) { to = g.shuffle(offset, rank); }
     template <class W> __device__ __forceinline__ bool operator()(u64 slab, u32 slot, W w, u32 number) {
-        output(values, to + number, Slots<C>::load_value(slab, values_of<C>(slab), slot, w));
+        output_value<C>(values, to + number, Slots<C>::load_value(slab, values_of<C>(slab), slot, w));
         return true;
     }
 };
@@ -298,7 +220,7 @@ template <class P, class Visit> struct SweepJob {
     Sweep<C> s;
     Visit visit;
     __device__ __forceinline__ SweepJob(const P& p) : p(p), visit{} {}
-    __device__ __forceinline__ Item load(u64 i) { return Item{input_key(p.keys, i)}; }
+    __device__ __forceinline__ Item load(u64 i) { return Item{input_key<C>(p.keys, i)}; }
     __device__ __forceinline__ bool begin(u64, const Item& x) {
         s.begin(p.table, x.k);
         return true;
@@ -317,7 +239,7 @@ struct EraseAllJob : SweepJob<FindParams, Remove> {
 };
 WARPMAP_KERNEL(erase_all, FindParams) {
     EraseAllJob job(p);
-    drive<u64>(p.n, job);
+    drive<Tile, u64>(p.n, job);
     count_into(&counters(p.table)->erased, job.erased);
 }
 
@@ -328,7 +250,7 @@ struct CountJob : SweepJob<FindAllParams, Count> {
 };
 WARPMAP_KERNEL(count_all, FindAllParams) {
     CountJob job(p);
-    drive<u64>(p.n, job);
+    drive<Tile, u64>(p.n, job);
 }
 
 #define FOR_EACH_CHUNK(c) for (u64 c = grid_thread() / 32; c < p.chunks; c += grid_threads() / 32)
@@ -379,7 +301,7 @@ struct FillJob : SweepJob<FindAllParams, Fill> {
 };
 WARPMAP_KERNEL(fill_all, FindAllParams) {
     FillJob job(p);
-    drive<u64>(p.n, job);
+    drive<Tile, u64>(p.n, job);
 }
 #endif
 
@@ -417,7 +339,7 @@ WARPMAP_KERNEL(flush_buckets, SlabsParams) {
 
 // Here each lane walks the chain of a bucket.
 __device__ __forceinline__ key real_key(const Table& t, u64 bucket, key stored) {
-    return bucket == t.buckets ? (key)(stored + C::RESERVED) : stored;
+    return C::real(stored, bucket == t.buckets);
 }
 
 // Copies every pair into another table. The pairs of a bucket go one after the other, so those of one key keep their order.
@@ -457,7 +379,7 @@ WARPMAP_KERNEL(export_pairs, SlabsParams) {
             u64 to = add(&counters(p.table)->exported, (u64)1);
             if (to >= p.limit) continue;
             at<key>(p.keys)[to] = real_key(p.table, b, w.stored());
-            output(p.values, to, w.value());
+            output_value<C>(p.values, to, w.value());
         }
     }
 }

@@ -26,9 +26,6 @@ const (
 	// through when those have found nothing.
 	maxChanges = 16
 	maxBlocks  = 32
-	// reserved counts the key patterns that mark slots: empty, tombstone and busy are the three highest. Real keys with
-	// these patterns live in a bucket of their own, under a pattern lower by reserved.
-	reserved = 3
 	// none is the name of no slab: all ones, so that a slab is cleared by filling it with 0xff.
 	none = 1<<32 - 1
 	// lastAttempt is the number of the attempt at refused positions that takes no new slabs; see core.take.
@@ -87,17 +84,15 @@ func (c config) header(name string) string {
 		value = 4 // never loaded or stored
 	}
 	return fmt.Sprintf(`#pragma once
-#include "types.cuh"
-struct %s {
+#include "keys.cuh"
+struct %s : Marks<%d, %d> {
     static constexpr int KEY_BYTES = %d, VALUE_BYTES = %d, SLOT_BYTES = %d, VALUE_OFFSET = 0, VALUES_OFFSET = %d, LINK_OFFSET = %d, HASH = %d;
     static constexpr u32 SLOTS = %d;
     static constexpr bool PACKED = %t, SOA = true, LIGHT = %t;
-    typedef bits_of<KEY_BYTES>::type key;
     typedef bits_of<%d>::type value;
-    static constexpr key RESERVED = %d, EMPTY = ~(key)0, TOMBSTONE = EMPTY - 1, BUSY = EMPTY - 2;
 };
-`, name, c.keyBytes, c.valueBytes, c.wordBytes(), c.valuesAt(c.slots()), c.linkOffset(), c.hash, c.slots(),
-		c.packed || c.valueBytes == 0, c.light, value, reserved)
+`, name, c.keyBytes, kernel.Reserved, c.keyBytes, c.valueBytes, c.wordBytes(), c.valuesAt(c.slots()), c.linkOffset(), c.hash, c.slots(),
+		c.packed || c.valueBytes == 0, c.light, value)
 }
 
 // Alloc is SlabAlloc's memory as kernels take it, by value.
@@ -226,7 +221,7 @@ func layouts() []any {
 }
 
 func defines() []device.Define {
-	return append(table.PartitionDefines(), []device.Define{
+	return append(append(table.PartitionDefines(), table.StatusDefines()...), []device.Define{
 		{Name: "SLAB_BYTES", Value: slabBytes},
 		{Name: "SLAB_UNITS", Value: unitsPerBlock},
 		{Name: "SLAB_SUPER_SHIFT", Value: superShift},
@@ -240,10 +235,9 @@ func defines() []device.Define {
 
 // home is where a key belongs: the Go twin of slab::Home.
 func (c config) home(t *Table, key uint64) (bucket, stored uint64) {
-	mask := ^uint64(0) >> (64 - 8*c.keyBytes)
-	stored = key & mask
-	if stored > mask-reserved {
-		return t.Buckets, stored - reserved
+	stored, side := kernel.MarksOf(c.keyBytes).Alias(key)
+	if side {
+		return t.Buckets, stored
 	}
 	return kernel.Reduce(kernel.Hash64(c.hash, stored, t.Seed), t.Buckets), stored
 }

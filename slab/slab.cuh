@@ -6,6 +6,7 @@
 #pragma once
 #include "alloc.cuh"
 #include "layout.h"
+#include "outcome.cuh"
 #include "slots.cuh"
 #include "warpmap.cuh"
 
@@ -13,8 +14,6 @@ namespace slab {
 
 // The first four are those of table.Op. ANY: each lane says which.
 enum Kind : u32 { FIND, INSERT, INSERT_NEW, ERASE, INSERT_MULTI, ERASE_ONE, ANY };
-// What became of an operation: those of table.Status.
-enum Outcome : u32 { ABSENT, PRESENT, ADDED, FULL };
 
 __device__ __forceinline__ Counters* counters(const Table& t) { return at<Counters>(t.counters); }
 
@@ -51,8 +50,8 @@ template <class C> struct Home {
     u64 slab;
 
     __device__ __forceinline__ Home(const Table& t, typename C::key k) {
-        bool side = k > (typename C::key)(C::EMPTY - C::RESERVED);
-        stored = side ? (typename C::key)(k - C::RESERVED) : k;
+        bool side = C::marks(k);
+        stored = C::alias(k, side);
         u64 bucket = side ? t.buckets : reduce(hash64<C::HASH>(stored, t.seed), t.buckets);
         slab = t.base + bucket * SLAB_BYTES;
     }

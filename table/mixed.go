@@ -29,7 +29,7 @@ var opNames = [...]string{"find", "insert", "insert-new", "delete"}
 // Status is what became of an operation of a mixed batch.
 type Status uint8
 
-// The outcomes of an operation. Their numbers are known to kernels.
+// The outcomes of an operation. Kernels have them as ABSENT, PRESENT, ADDED and FULL.
 const (
 	// Absent: the key was not there, to be found or deleted.
 	Absent Status = iota
@@ -40,6 +40,16 @@ const (
 	// NoRoom: the key was not there, and found no room; the error names the position.
 	NoRoom
 )
+
+// StatusDefines are the constants that kernel/outcome.cuh needs among a program's Defines.
+func StatusDefines() []device.Define {
+	return []device.Define{
+		{Name: "WARPMAP_ABSENT", Value: uint8(Absent)},
+		{Name: "WARPMAP_PRESENT", Value: uint8(Present)},
+		{Name: "WARPMAP_ADDED", Value: uint8(Added)},
+		{Name: "WARPMAP_NO_ROOM", Value: uint8(NoRoom)},
+	}
+}
 
 func (s Status) String() string {
 	if int(s) < len(statusNames) {

@@ -3,6 +3,8 @@ package warpcore
 import (
 	"encoding/binary"
 	"fmt"
+
+	"github.com/warpmap/warpmap/kernel"
 )
 
 // image is a downloaded table.
@@ -43,8 +45,7 @@ func (m *image) cleared(side bool, slot uint64) bool {
 // checkImage walks the invariants that doc.go lists.
 func (c *core) checkImage(mem []byte, k Counters) error {
 	m := &image{c.cfg, c.t, c.mem.Addr(), mem}
-	mask := ^uint64(0) >> (64 - 8*c.cfg.keyBytes)
-	empty, tombstone, busy := mask, mask-1, mask-2
+	marks := kernel.MarksOf(c.cfg.keyBytes)
 	window := uint64(c.cfg.window)
 	var live, tombstones uint64
 	seen := make(map[uint64]int64)
@@ -52,31 +53,28 @@ func (c *core) checkImage(mem []byte, k Counters) error {
 		slots := m.region(side).Windows * window
 		for slot := range slots {
 			key := m.key(side, slot)
-			if key >= tombstone && c.cfg.layout == Packed && !m.cleared(side, slot) {
+			if key >= marks.Tombstone && c.cfg.layout == Packed && !m.cleared(side, slot) {
 				return fmt.Errorf("warpcore: check: free slot %d (side %t) has a value, so no insert could take it", slot, side)
 			}
 			switch key {
-			case empty:
+			case marks.Empty:
 				continue
-			case tombstone:
+			case marks.Tombstone:
 				tombstones++
 				continue
-			case busy:
+			case marks.Busy:
 				return fmt.Errorf("warpcore: check: slot %d (side %t) is busy, though nothing is being inserted", slot, side)
 			}
 			live++
-			real := key
-			if side {
-				real += reserved
-				if real <= mask-reserved {
-					return fmt.Errorf("warpcore: check: key %#x, which is not reserved, is in the side region at slot %d", real, slot)
-				}
+			real := marks.Real(key, side)
+			if side && !marks.Has(real) {
+				return fmt.Errorf("warpcore: check: key %#x, which is not reserved, is in the side region at slot %d", real, slot)
 			}
 			if before, ok := seen[real]; ok && !c.multi {
 				return fmt.Errorf("warpcore: check: key %#x is twice in the table, at slots %d and %d", real, before, slot)
 			}
 			seen[real] = int64(slot)
-			if err := m.reachable(real, side, slot, empty, max(k.MaxProbes, probesUntold)); err != nil {
+			if err := m.reachable(real, side, slot, marks.Empty, max(k.MaxProbes, probesUntold)); err != nil {
 				return err
 			}
 		}

@@ -23,14 +23,11 @@ func imageOf(t testing.TB, c *core) *image {
 
 // each visits every pair with its key as users know it.
 func (m *image) each(visit func(side bool, slot, key uint64)) {
-	mask := ^uint64(0) >> (64 - 8*m.cfg.keyBytes)
+	marks := kernel.MarksOf(m.cfg.keyBytes)
 	for _, side := range []bool{false, true} {
 		for slot := range m.region(side).Windows * uint64(m.cfg.window) {
-			if key := m.key(side, slot); key <= mask-reserved {
-				if side {
-					key += reserved
-				}
-				visit(side, slot, key)
+			if key := m.key(side, slot); !marks.Has(key) {
+				visit(side, slot, marks.Real(key, side))
 			}
 		}
 	}

@@ -17,8 +17,7 @@ struct Call {
     template <class Tile> __device__ __forceinline__ void turn(Tile g, int rank) { turns = g.shuffle(index, rank); }
     template <class W> __device__ __forceinline__ void operator()(u64 slots, u64 values, u64 at_slot, W w, u32) {
         typename C::key k = Access<C>::key_of(w);
-        if (slots == p.table.side.slots) k += C::RESERVED;
-        callback(p, k, Access<C>::load_value(slots, values, at_slot, w), turns);
+        callback(p, C::real(k, slots == p.table.side.slots), Access<C>::load_value(slots, values, at_slot, w), turns);
     }
 };
 
@@ -40,7 +39,7 @@ WARPMAP_KERNEL(for_all, forEachParams) {
         u64 index = i < main ? i : i - main;
         typename Access<C>::word w = load_relaxed(Access<C>::word_at(r.slots, index));
         typename C::key k = Access<C>::key_of(w);
-        if (k > (typename C::key)(C::EMPTY - C::RESERVED)) continue;
-        callback(p, i < main ? k : (typename C::key)(k + C::RESERVED), Access<C>::load_value(r.slots, r.values, index, w), i);
+        if (C::marks(k)) continue;
+        callback(p, C::real(k, i >= main), Access<C>::load_value(r.slots, r.values, index, w), i);
     }
 }

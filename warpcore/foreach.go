@@ -94,7 +94,8 @@ func (m *Map[K, V]) Program(name, main string) *device.Program { return m.progra
 //
 // A kernel that inserts must say by room how many slots it takes at most: the table grows first if it must, or Use
 // returns the reason why it cannot. A slot that the kernel itself erases is not taken again before the next Insert, so
-// a pair inserted, erased and inserted again counts twice. The three highest keys have four slots of their own: a
+// a pair inserted, erased and inserted again counts twice. A kernel that takes more than it said gets FULL where the table is
+// full; the next Insert waits, to see what there is. The three highest keys have four slots of their own: a
 // kernel that erases one and inserts it again may get FULL for it, though there is room for others.
 func (m *Map[K, V]) Use(st *device.Stream, room int, queue func(Table) error) error {
 	return m.use(st, room, queue)

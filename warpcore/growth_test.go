@@ -2,6 +2,7 @@ package warpcore
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -121,6 +122,47 @@ func TestUseWithoutRoom(t *testing.T) {
 	must(t, m.Use(nil, 1000, func(Table) error { called = true; return nil }))
 	if !called {
 		t.Error("not called")
+	}
+}
+
+// beyondParams are the parameters of the kernel below: it inserts the keys 0 … N-1.
+type beyondParams struct {
+	Table Table
+	N     uint64
+}
+
+const beyondKernel = `
+#include "config.h"
+#include "layout.h"
+#include "warpcore.cuh"
+WARPMAP_KERNEL(beyond, warpcore::beyondParams) {
+    tile<1> g;
+    for (u64 i = grid_thread(); i < p.n; i += grid_threads()) warpcore::insert<config>(p.table, g, (u32)i, (u32)i);
+}`
+
+// A kernel that inserts more than it said leaves the table full, and the next Insert grows it.
+func TestUseBeyondRoom(t *testing.T) {
+	d := openCPU(t)
+	m, err := New[uint32, uint32](d, Options{Options: table.Options{Capacity: 500}})
+	must(t, err)
+	defer m.Close()
+	program := m.Program("beyond", beyondKernel)
+	program.Layouts = append(program.Layouts, beyondParams{})
+	module, err := d.Compile(program)
+	must(t, err)
+	k, err := device.KernelOf[beyondParams](module, "beyond")
+	must(t, err)
+	slots := int(m.core.capacity())
+	must(t, m.Use(nil, 1, func(t Table) error {
+		return k.Launch(nil, device.GridFor(int64(2*slots), table.Threads), &beyondParams{t, uint64(2 * slots)})
+	}))
+	keys := sequence(1<<20, 300)
+	must(t, m.Insert(keys, keys))
+	must(t, m.Check())
+	found := make([]bool, len(keys))
+	must(t, m.Contains(keys, found))
+	if n, err := m.Len(); n != slots+len(keys) || err != nil || slices.Contains(found, false) {
+		t.Errorf("%d pairs, %v, want %d, and all new keys found", n, err, slots+len(keys))
 	}
 }
 

@@ -1,5 +1,6 @@
 // The bulk operations: one entry point each. A grid's threads go over the batch in strides, a key to a lane.
 #include "config.h" // struct config: what this table holds
+#include "drive.cuh"
 #include "layout.h"
 #include "partition.cuh"
 #include "refused.cuh"
@@ -14,113 +15,43 @@ typedef config::value value;
 typedef tile<WARPCORE_INSERT_GROUP, true> InsertTile;
 typedef tile<WARPCORE_FIND_GROUP, true> FindTile;
 
-__device__ __forceinline__ key input_key(u64 keys, u64 i) { return load_readonly(at<key>(keys) + i); }
-__device__ __forceinline__ value input_value(u64 values, u64 i) { return load_readonly(at<value>(values) + i); }
-
-// A warp's lanes take the items first … first+31; all lanes stay until the last item.
-#define FOR_EACH_ITEM(i, n) \
-    for (u64 i = grid_thread(); (i & ~31ull) < (n); i += grid_threads())
-
-// The same, but a block takes span items in a row. Blocks begin in their order, so at any time the GPU works on one
-// stretch of the items, of as many as its resident blocks take.
-#define FOR_EACH_ITEM_IN_ORDER(i, n, span)                                                                                 \
-    for (u64 i = block_index() * (span) + thread_index(), end_ = span_end(span, n); (i & ~31ull) < end_; i += block_threads())
-__device__ __forceinline__ u64 span_end(u64 span, u64 n) {
-    u64 end = (block_index() + 1) * span;
-    return end < n ? end : n;
-}
-
-// Whether lanes work alone, one item each: on the CPU device, where a warp's lanes cost time to bring together.
-#if defined(WARPMAP_HOST)
-template <class Tile> constexpr bool ALONE = Tile::LANES == 1;
-#else
-template <class Tile> constexpr bool ALONE = false;
-#endif
-
-template <bool REPLACE, bool MULTI> struct InsertBatch {
-    typedef Insert<C, REPLACE, true, MULTI> State;
-    u64 inserted, reused;
-
-    __device__ __forceinline__ void done(const InsertParams& p, u64 i, Outcome o, key k) {
-        inserted += o == INSERTED || o == REUSED;
-        reused += o == REUSED;
-        if (p.added) at<u8>(p.added)[i] = o == INSERTED || o == REUSED;
-        if (p.refused) settle(p.refused, p.attempt, p.positions ? at<u32>(p.positions)[i] : i, o == FULL, &counters(p.table)->failed);
-        if (o == FULL && k > (key)(C::EMPTY - C::RESERVED)) add(&counters(p.table)->side_failed, (u64)1);
-    }
+template <bool REPLACE, bool MULTI> struct InsertJob {
     // One pair of the batch.
-    struct Pair {
+    struct Item {
         key k;
         value v;
     };
-    __device__ __forceinline__ Pair load(const InsertParams& p, u64 i, u64 end) {
-        if (i >= end) return Pair{0, value{}};
-        return Pair{input_key(p.keys, i), input_value(p.values, i)};
+    const InsertParams& p;
+    Insert<C, REPLACE, true, MULTI> s;
+    key k;
+    u64 inserted, reused;
+
+    __device__ __forceinline__ InsertJob(const InsertParams& p) : p(p), k(0), inserted(0), reused(0) {}
+    __device__ __forceinline__ Item load(u64 i) { return Item{input_key<C>(p.keys, i), input_value<C>(p.values, i)}; }
+    template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64) const {
+        return Item{warp.shuffle(x.k, from), warp.shuffle(x.v, from)};
     }
-    __device__ __forceinline__ void run(const InsertParams& p) {
-        InsertTile g;
-        State s;
-        inserted = reused = 0;
-        if constexpr (ALONE<InsertTile>) {
-            u64 item = grid_thread(), stride = grid_threads(), end = p.n;
-            if (p.span) {
-                item = block_index() * p.span + thread_index();
-                stride = block_threads();
-                end = span_end(p.span, p.n);
-            }
-            for (; item < end; item += stride) {
-                if (!wanted(p.refused, p.attempt, item)) continue;
-                Pair x = load(p, item, end);
-                s.begin(p.table, x.k, x.v, p.limit);
-                while (s.round(p.table, g, true)) {}
-                done(p, item, s.outcome, x.k);
-            }
-        } else {
-            tile<32, true> warp;
-            Feed<u64> feed(p.n);
-            if (p.span) {
-                feed.row = block_index() * p.span + (thread_index() & ~31u);
-                feed.stride = block_threads();
-                feed.n = span_end(p.span, p.n);
-            }
-            u64 item = 0, mine = 0;
-            key k = 0;
-            Pair now = load(p, feed.item(), feed.n), next = load(p, feed.ahead(), feed.n);
-            bool busy = false;
-            for (;;) {
-                if (feed.more()) {
-                    int from;
-                    bool later, turned;
-                    bool got = feed.give(!busy, item, from, later, turned);
-                    key k0 = warp.shuffle(now.k, from), k1 = k0;
-                    value v0 = warp.shuffle(now.v, from), v1 = v0;
-                    if (turned) {
-                        k1 = warp.shuffle(next.k, from);
-                        v1 = warp.shuffle(next.v, from);
-                    }
-                    if (got && wanted(p.refused, p.attempt, item)) {
-                        busy = true;
-                        mine = item;
-                        k = later ? k1 : k0;
-                        s.begin(p.table, k, later ? v1 : v0, p.limit);
-                    }
-                    if (turned) {
-                        now = next;
-                        next = load(p, feed.ahead(), feed.n);
-                    }
-                } else if (!warp.any(busy)) break;
-                bool was = busy;
-                busy = s.round(p.table, g, busy);
-                if (was && !busy) done(p, mine, s.outcome, k);
-            }
-        }
-        count_into(&counters(p.table)->inserted, inserted);
-        count_into(&counters(p.table)->reused, reused);
+    __device__ __forceinline__ bool begin(u64 i, const Item& x) {
+        if (!wanted(p.refused, p.attempt, i)) return false;
+        k = x.k;
+        s.begin(p.table, x.k, x.v, p.limit);
+        return true;
+    }
+    __device__ __forceinline__ bool round(InsertTile g, bool active) { return s.round(p.table, g, active); }
+    __device__ __forceinline__ void done(u64 i) {
+        Outcome o = s.outcome;
+        inserted += o == ADDED;
+        reused += s.reused;
+        if (p.added) at<u8>(p.added)[i] = o == ADDED;
+        if (p.refused) settle(p.refused, p.attempt, p.positions ? at<u32>(p.positions)[i] : i, o == FULL, &counters(p.table)->failed);
+        if (o == FULL && C::marks(k)) add(&counters(p.table)->side_failed, (u64)1);
     }
 };
 template <bool REPLACE, bool MULTI> __device__ __forceinline__ void insert_batch(const InsertParams& p) {
-    InsertBatch<REPLACE, MULTI> b;
-    b.run(p);
+    InsertJob<REPLACE, MULTI> job(p);
+    drive_held<InsertTile, u64>(p.n, job, p.span);
+    count_into(&counters(p.table)->inserted, job.inserted);
+    count_into(&counters(p.table)->reused, job.reused);
 }
 
 WARPMAP_KERNEL_RESIDENT(insert, InsertParams, 3) { insert_batch<true, false>(p); }
@@ -136,45 +67,32 @@ WARPMAP_KERNEL(partition_count, PartitionParams) { partition_count<key>(p.rows, 
 WARPMAP_KERNEL(partition_scan, PartitionParams) { partition_scan(p.rows); }
 WARPMAP_KERNEL_RESIDENT(partition_scatter, PartitionParams, 4) { partition_scatter<key, value, u32>(p.rows, region_of(p)); }
 
-// Looks up a batch of keys, and calls done(position, hit) for each. PLACE: done needs to know the pair's slot.
-template <bool ALL, bool PLACE, class Done> __device__ __forceinline__ void look_up(const Table& t, u64 keys, u64 n, Done done) {
-    FindTile g;
+// Looks up a batch of keys, and calls end(position, hit) for each. PLACE: end needs to know the pair's slot.
+template <bool ALL, bool PLACE, class End> struct LookUpJob {
+    struct Item {
+        key k;
+    };
+    const Table& t;
+    u64 keys;
+    End end;
     NoVisit none;
     Search<C, ALL, PLACE || !C::PACKED> s;
-    if constexpr (ALONE<FindTile>) {
-        for (u64 i = grid_thread(); i < n; i += grid_threads()) {
-            s.begin(t, input_key(keys, i));
-            while (s.round(t, g, true, none)) {}
-            done(i, s.hit);
-        }
-    } else {
-        tile<32, true> warp;
-        Feed<u64> feed(n);
-        u64 i = 0;
-        key now = feed.item() < n ? input_key(keys, feed.item()) : 0;
-        key next = feed.ahead() < n ? input_key(keys, feed.ahead()) : 0;
-        bool busy = false;
-        for (;;) {
-            if (feed.more()) {
-                int from;
-                bool later, turned;
-                bool got = feed.give(!busy, i, from, later, turned);
-                key k0 = warp.shuffle(now, from), k1 = k0;
-                if (turned) k1 = warp.shuffle(next, from);
-                if (got) {
-                    busy = true;
-                    s.begin(t, later ? k1 : k0);
-                }
-                if (turned) {
-                    now = next;
-                    next = feed.ahead() < n ? input_key(keys, feed.ahead()) : 0;
-                }
-            } else if (!warp.any(busy)) break;
-            bool was = busy;
-            busy = s.round(t, g, busy, none);
-            if (was && !busy) done(i, s.hit);
-        }
+
+    __device__ __forceinline__ LookUpJob(const Table& t, u64 keys, End end) : t(t), keys(keys), end(end) {}
+    __device__ __forceinline__ Item load(u64 i) const { return Item{input_key<C>(keys, i)}; }
+    template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64) const {
+        return Item{warp.shuffle(x.k, from)};
     }
+    __device__ __forceinline__ bool begin(u64, const Item& x) {
+        s.begin(t, x.k);
+        return true;
+    }
+    __device__ __forceinline__ bool round(FindTile g, bool active) { return s.round(t, g, active, none); }
+    __device__ __forceinline__ void done(u64 i) { end(i, s.hit); }
+};
+template <bool ALL, bool PLACE, class End> __device__ __forceinline__ void look_up(const Table& t, u64 keys, u64 n, End end) {
+    LookUpJob<ALL, PLACE, End> job(t, keys, end);
+    drive_held<FindTile, u64>(n, job);
 }
 
 WARPMAP_KERNEL(find, FindParams) {
@@ -214,7 +132,7 @@ WARPMAP_KERNEL(erase_multi, FindParams) {
     FOR_EACH_ITEM(i, p.n) {
         bool active = i < p.n;
         Erase e{0, 0, 0};
-        search_each<C, true>(p.table, g, active, active ? input_key(p.keys, i) : 0, e);
+        search_each<C, true>(p.table, g, active, active ? input_key<C>(p.keys, i) : 0, e);
         erased += e.pairs;
         u32 mine = 0;
         for (int j = 0; j < FindTile::LANES; j++) {
@@ -247,8 +165,8 @@ __device__ __forceinline__ Slot slot_at(const Table& t, u64 i) {
     s.index = i < main ? i : i - main;
     s.word = load_relaxed(Access<C>::word_at(s.slots, s.index));
     s.k = Access<C>::key_of(s.word);
-    s.live = s.k <= (key)(C::EMPTY - C::RESERVED);
-    if (i >= main) s.k += C::RESERVED;
+    s.live = !C::marks(s.k);
+    s.k = C::real(s.k, i >= main);
     return s;
 }
 
@@ -261,7 +179,7 @@ WARPMAP_KERNEL(rehash, SlotsParams) {
         Slot s = slot_at(p.table, i);
         value v = s.live ? s.load() : value{};
         Outcome o = insert_each<C, false, false, true>(p.target, g, s.live, s.k, v, ~0ull);
-        inserted += s.live && o == INSERTED;
+        inserted += s.live && o == ADDED;
         failed += s.live && o == FULL;
     }
     count_into(&counters(p.target)->inserted, inserted);
@@ -396,7 +314,7 @@ WARPMAP_KERNEL(fill_all, FindAllParams) {
                 if (n[j] == 1) at<value>(p.values)[offset] = first[j];
                 if (!warp.any(n[j] > 1)) continue;
                 Fill fill{p.values, offset, 0};
-                search_each<C, true>(p.table, g, n[j] > 1, n[j] > 1 ? input_key(p.keys, i) : 0, fill);
+                search_each<C, true>(p.table, g, n[j] > 1, n[j] > 1 ? input_key<C>(p.keys, i) : 0, fill);
             }
         }
     }

@@ -187,13 +187,14 @@ var keyModel = porcupine.Model{
 		present := now != 0
 		switch in.Kind {
 		case opInsert, opInsertNew:
-			switch {
-			case out.Result == 0: // full
+			switch status := table.Status(out.Result); {
+			case status == table.NoRoom:
 				return !present, now
-			case out.Result == 2 && !present, out.Result == 1 && present && in.Kind == opInsert:
+			case status == table.Added && !present, status == table.Present && present && in.Kind == opInsert:
 				return true, in.Number
+			default:
+				return status == table.Present && present, now
 			}
-			return out.Result == 1 && present, now
 		case opFind:
 			return present == (out.Result != 0) && out.Number == now, now
 		}
@@ -211,7 +212,7 @@ func judge(ops []mixedOp, check error, group int) error {
 		if o.Kind == opFind && o.Number != o.Torn {
 			return fmt.Errorf("operation %d read a torn value: %x and %x", i, o.Number, o.Torn)
 		}
-		if o.Kind <= opInsertNew && o.Result == 0 && o.Key < 1<<31 {
+		if o.Kind <= opInsertNew && o.Result == uint32(table.NoRoom) && o.Key < 1<<31 {
 			return fmt.Errorf("operation %d found the table full", i) // the side region may be: nothing reuses its slots
 		}
 		each := len(ops) / (mixedThreads / group)

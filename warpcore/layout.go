@@ -34,10 +34,6 @@ type config struct {
 	hash                 int
 }
 
-// reserved counts the key patterns that mark slots: empty, tombstone and busy are the three highest. Real keys with
-// these patterns live in the side region, under a pattern lower by reserved.
-const reserved = 3
-
 // sideSlots is the least number of slots of the side region: a power of two that holds every reserved key.
 const sideSlots = 4
 
@@ -80,15 +76,13 @@ func (c config) check(cas128 bool) error {
 // header is the C++ struct that a kernel names a table's type by.
 func (c config) header(name string) string {
 	return fmt.Sprintf(`#pragma once
-#include "types.cuh"
-struct %s {
+#include "keys.cuh"
+struct %s : Marks<%d, %d> {
     static constexpr int KEY_BYTES = %d, VALUE_BYTES = %d, SLOT_BYTES = %d, VALUE_OFFSET = %d, WINDOW = %d, HASH = %d;
     static constexpr bool PACKED = %t, SOA = %t;
-    typedef bits_of<KEY_BYTES>::type key;
     typedef bits_of<VALUE_BYTES>::type value;
-    static constexpr key RESERVED = %d, EMPTY = ~(key)0, TOMBSTONE = EMPTY - 1, BUSY = EMPTY - 2;
 };
-`, name, c.keyBytes, c.valueBytes, c.slotBytes(), c.valueOffset(), c.window, c.hash, c.layout == Packed, c.layout == SoA, reserved)
+`, name, c.keyBytes, kernel.Reserved, c.keyBytes, c.valueBytes, c.slotBytes(), c.valueOffset(), c.window, c.hash, c.layout == Packed, c.layout == SoA)
 }
 
 // Region is one array of windows: c = windows × window slots, windows a prime (or 1), so that double hashing visits
@@ -212,7 +206,7 @@ func layouts() []any {
 }
 
 func defines() []device.Define {
-	return append(table.PartitionDefines(), []device.Define{
+	return append(append(table.PartitionDefines(), table.StatusDefines()...), []device.Define{
 		{Name: "WARPCORE_PROBES_UNTOLD", Value: probesUntold},
 		{Name: "WARPCORE_OVERFLOW_BITS", Value: overflowBits},
 		{Name: "WARPCORE_OVERFLOW_SHIFT", Value: overflowShift},
@@ -251,10 +245,9 @@ type probe struct {
 }
 
 func (c config) probe(t *Table, key uint64) probe {
-	mask := ^uint64(0) >> (64 - 8*c.keyBytes)
-	p := probe{stored: key & mask, windows: t.Main.Windows}
-	if p.stored > mask-reserved {
-		p.side, p.stored, p.windows = true, p.stored-reserved, t.Side.Windows
+	p := probe{windows: t.Main.Windows}
+	if p.stored, p.side = kernel.MarksOf(c.keyBytes).Alias(key); p.side {
+		p.windows = t.Side.Windows
 	}
 	h := kernel.Hash64(c.hash, p.stored, t.Seed)
 	p.window = kernel.Reduce(h, p.windows)

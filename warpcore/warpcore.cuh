@@ -4,12 +4,11 @@
 // C is the struct that says what the table holds, `config` in a program of Map.Program. k and v are the bits of a key and a value.
 #pragma once
 #include "layout.h"
+#include "outcome.cuh"
 #include "slots.cuh"
 #include "warpmap.cuh"
 
 namespace warpcore {
-
-enum Outcome : u32 { FULL, PRESENT, INSERTED, REUSED }; // REUSED: inserted where a tombstone was
 
 __device__ __forceinline__ Counters* counters(const Table& t) { return at<Counters>(t.counters); }
 
@@ -24,8 +23,8 @@ template <class C> struct Probe {
 
     __device__ __forceinline__ Probe() {}
     __device__ __forceinline__ Probe(const Table& t, key k) {
-        bool side = k > (key)(C::EMPTY - C::RESERVED);
-        stored = side ? (key)(k - C::RESERVED) : k;
+        bool side = C::marks(k);
+        stored = C::alias(k, side);
         slots = side ? t.side.slots : t.main.slots;
         values = side ? t.side.values : t.main.values;
         overflow = side ? t.side.overflow : t.main.overflow;
@@ -96,6 +95,7 @@ template <class C, bool REPLACE, bool REUSE, bool MULTI> struct Insert {
     u32 free;   // the first free slot of the chain: its distance from the first slot, as in View::first_free; ~0: none yet
     u64 candidate, candidate_probes;
     Outcome outcome;
+    bool reused; // added where a tombstone was
 
     __device__ __forceinline__ void begin(const Table& t, typename C::key k, typename C::value value, u64 windows) {
         p = Probe<C>(t, k);
@@ -108,6 +108,7 @@ template <class C, bool REPLACE, bool REUSE, bool MULTI> struct Insert {
         }
         part = 0;
         outcome = FULL;
+        reused = false;
         free = ~0u;
     }
 
@@ -183,7 +184,8 @@ template <class C, bool REPLACE, bool REUSE, bool MULTI> struct Insert {
         tell_probes(t, candidate_probes);
         u64 index = candidate * C::WINDOW + (free >> 1 ^ p.first_slot());
         if (A::claim(p.slots, p.values, index, free & 1, p.stored, v)) {
-            outcome = free & 1 ? REUSED : INSERTED;
+            outcome = ADDED;
+            reused = free & 1;
             return false;
         }
         p.window = candidate; // another took the slot: it may hold our key now
@@ -341,7 +343,7 @@ template <class C, class Tile> __device__ __forceinline__ Hit<C> count_each(cons
 template <class C, bool REPLACE, bool MULTI, class Tile>
 __device__ __forceinline__ Outcome insert_one(const Table& t, Tile g, typename C::key k, typename C::value v) {
     Outcome o = insert_each<C, REPLACE, false, MULTI>(t, g, g.rank() == 0, k, v, ~0ull);
-    if (g.rank() == 0 && o == INSERTED) add(&counters(t)->inserted, (u64)1);
+    if (g.rank() == 0 && o == ADDED) add(&counters(t)->inserted, (u64)1);
     return (Outcome)g.shuffle((u32)o, 0);
 }
 // insert puts or replaces. FULL: no window of the chain has room.

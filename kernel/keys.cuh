@@ -1,0 +1,18 @@
+// The keys that mark slots. A table takes the highest patterns of its key type for empty, tombstone and busy slots. Real keys of
+// these patterns live apart, on the table's side, each under an alias: the pattern lower by RESERVED. No other key is there. So
+// every pattern can be a key. The Go twin is keys.go.
+#pragma once
+#include "types.cuh"
+
+// A table's config is a Marks: BYTES is the width of its keys, COUNT how many patterns are taken.
+template <int BYTES, int COUNT> struct Marks {
+    typedef typename bits_of<BYTES>::type key;
+    static constexpr key RESERVED = COUNT, EMPTY = (key)~(key)0, TOMBSTONE = EMPTY - 1, BUSY = EMPTY - 2;
+
+    // marks tells whether a pattern says something of a slot, and is no key that stands there; and of a user's key, whether its
+    // place is on the side.
+    static __device__ __forceinline__ bool marks(key k) { return k > (key)(EMPTY - RESERVED); }
+    // alias is how a user's key stands in its slot, and real the key of a slot as users know it.
+    static __device__ __forceinline__ key alias(key k, bool side) { return side ? (key)(k - RESERVED) : k; }
+    static __device__ __forceinline__ key real(key stored, bool side) { return side ? (key)(stored + RESERVED) : stored; }
+};
