@@ -35,6 +35,7 @@ type Options struct {
 
 const (
 	defaultLoadFactor = 0.8
+	boundLoad         = 0.95
 	bucketBytes       = 64
 	// firstBatch is how many pairs of unknown duplicity are tried before a table decides how far to grow.
 	firstBatch = 1 << 16
@@ -112,7 +113,7 @@ func (c *core) program(name, main string, more ...device.File) *device.Program {
 
 // complete checks the options and fills in the defaults.
 func (o *Options) complete(info device.Info, cfg *config) error {
-	if err := errors.Join(o.Options.Check(), o.Index.check()); err != nil {
+	if err := errors.Join(o.Options.Complete(), o.Index.check()); err != nil {
 		return err
 	}
 	o.consult(info, cfg)
@@ -150,12 +151,20 @@ func (o *Options) complete(info device.Info, cfg *config) error {
 		}
 	}
 	if o.KeysPerCell == 0 {
-		o.KeysPerCell = cfg.keysPerCell(o.LoadFactor)
+		o.KeysPerCell = cfg.keysPerCell(o.fullest())
 	}
 	if most := cfg.mostKeys(); !(o.KeysPerCell >= 0.25 && o.KeysPerCell <= most) {
 		return fmt.Errorf("gph: %v keys a cell (want 0.25 to %v, half of what %d buckets of %d slots and a move take)", o.KeysPerCell, most, cfg.virtual, cfg.bucket)
 	}
 	return nil
+}
+
+// fullest is the load that the cells are to allow: at MaxBytes, a table goes on beyond its load factor.
+func (o *Options) fullest() float64 {
+	if o.MaxBytes > 0 {
+		return max(o.LoadFactor, boundLoad)
+	}
+	return o.LoadFactor
 }
 
 // mostKeys is how many keys a cell may have on average: half of what its ring holds, and of what a move can handle.
@@ -254,7 +263,7 @@ func (c *core) cells(buckets int64) int64 {
 	if c.reserve(buckets) == 0 {
 		keys /= 2
 	}
-	return max(1, int64(math.Ceil(float64(buckets*int64(c.cfg.bucket))*c.opts.LoadFactor/keys)))
+	return max(1, int64(math.Ceil(float64(buckets*int64(c.cfg.bucket))*c.opts.fullest()/keys)))
 }
 
 // locks is a power of two.

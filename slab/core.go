@@ -114,7 +114,7 @@ func (c *core) program(name, main string, more ...device.File) *device.Program {
 
 // complete checks the options and fills in the defaults.
 func (o *Options) complete(info device.Info, cfg *config) error {
-	if err := o.Options.Check(); err != nil {
+	if err := o.Options.Complete(); err != nil {
 		return err
 	}
 	cfg.hash, cfg.light = o.Hash, o.Light

@@ -178,8 +178,8 @@ type FilterOptions struct {
 	Seed uint64
 }
 
-// Check tells what is wrong with the options.
-func (o *FilterOptions) Check() error {
+// Complete tells what is wrong with the options, and chooses the seed where none is set.
+func (o *FilterOptions) Complete() error {
 	switch p := o.FalsePositives; {
 	case o.Bytes < 0 || o.Bytes > 1<<46:
 		return fmt.Errorf("table: a filter of %d bytes (want 0 to 2⁴⁶)", o.Bytes)
@@ -190,7 +190,10 @@ func (o *FilterOptions) Check() error {
 	case o.Capacity == 0 && o.Bytes == 0:
 		return errors.New("table: a filter for no keys: set Capacity, or Bytes")
 	}
-	return (&Options{Capacity: o.Capacity, Hash: o.Hash, Seed: o.Seed}).Check()
+	base := Options{Capacity: o.Capacity, Hash: o.Hash, Seed: o.Seed}
+	err := base.Complete()
+	o.Seed = base.Seed
+	return err
 }
 
 // FilterStats is what a filter measures of itself.

@@ -4,6 +4,7 @@ package table
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 
@@ -57,30 +58,36 @@ type Map[K, V any] interface {
 type Options struct {
 	// Capacity is the number of pairs to make room for at once, as far as MaxBytes allows. The table grows from there.
 	Capacity int
-	// LoadFactor is the share of the slots that may be filled before the table grows, over 0 and up to 1. Zero means
-	// the family's default.
+	// LoadFactor is the share of the slots that may be filled before the table grows, 0.001 to 1. Zero means the family's
+	// default.
 	LoadFactor float64
 	// MaxBytes bounds the memory of the table itself; while it grows, the old table and the new stand side by side, and
 	// what batches need in passing comes on top. Zero means the device's own bound. At the bound a table fills the slots
-	// it has, but for the last percent or two of a large one, then refuses with FullError.
+	// it has, as far as its family can (its doc.go says how far), then refuses with FullError.
 	MaxBytes int64
 	// Hash is one of kernel.HashMurmur (the default), HashMueller, or the degenerate ones meant for tests.
 	Hash int
-	// Seed chooses the hash function.
+	// Seed chooses the hash function. Zero means a random one, so that nobody can choose keys that collide.
 	Seed uint64
 }
 
-// Check tells what is wrong with the options.
-func (o *Options) Check() error {
+// leastLoadFactor is the least that is a load factor, and not a mistake.
+const leastLoadFactor = 0.001
+
+// Complete tells what is wrong with the options, and chooses the seed where none is set.
+func (o *Options) Complete() error {
 	switch {
 	case o.Capacity < 0 || o.Capacity > 1<<46:
 		return fmt.Errorf("table: a capacity of %d pairs (want 0 to 2⁴⁶)", o.Capacity)
-	case o.LoadFactor < 0 || o.LoadFactor > 1 || o.LoadFactor != o.LoadFactor:
-		return fmt.Errorf("table: a load factor of %v (want over 0, up to 1; 0 for the default)", o.LoadFactor)
+	case o.LoadFactor != 0 && !(o.LoadFactor >= leastLoadFactor && o.LoadFactor <= 1):
+		return fmt.Errorf("table: a load factor of %v (want %v to 1; 0 for the default)", o.LoadFactor, leastLoadFactor)
 	case o.MaxBytes < 0:
 		return fmt.Errorf("table: MaxBytes %d is negative", o.MaxBytes)
 	case o.Hash < 0 || o.Hash > 3:
 		return fmt.Errorf("table: hash function %d (see package kernel)", o.Hash)
+	}
+	for o.Seed == 0 {
+		o.Seed = rand.Uint64()
 	}
 	return nil
 }

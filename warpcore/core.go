@@ -95,7 +95,7 @@ func (c *core) program(name, main string, more ...device.File) *device.Program {
 
 // complete checks the options and fills in the defaults.
 func (o *Options) complete(info device.Info, cfg *config) error {
-	if err := o.Options.Check(); err != nil {
+	if err := o.Options.Complete(); err != nil {
 		return err
 	}
 	if o.Layout < Auto || o.Layout > SoA {

@@ -109,6 +109,43 @@ func TestMultiMapRefusesSoon(t *testing.T) {
 	}
 }
 
+// The largest table within a bound is found at once, and is the largest.
+func TestBoundIsFoundAtOnce(t *testing.T) {
+	for _, limit := range []int64{1 << 10, 1<<20 + 12345, 8 << 30, 1 << 50} {
+		c := &core{cfg: config{keyBytes: 4, valueBytes: 4, layout: Packed, window: 8}, opts: Options{Options: table.Options{MaxBytes: limit}}}
+		start := time.Now()
+		w := c.maxWindows(1)
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("%d bytes: took %v", limit, took)
+		}
+		next := windowsFor((w+1)*8, 8)
+		if w < 1 || w != windowsFor(w*8, 8) || c.bytes(w, 1) > limit || c.bytes(next, 1) <= limit {
+			t.Errorf("%d bytes: %d windows take %d, and the next prime %d takes %d", limit, w, c.bytes(w, 1), next, c.bytes(next, 1))
+		}
+	}
+}
+
+// At its bound, a table is not laid anew for a few tombstones: a pair deleted and another inserted costs as much as elsewhere.
+func TestNoRebuildForATombstone(t *testing.T) {
+	m, err := New[uint32, uint32](openCPU(t), Options{Options: table.Options{MaxBytes: 256 << 10}})
+	must(t, err)
+	defer m.Close()
+	keys := sequence(0, int(m.capacity())*9/10)
+	must(t, m.Insert(keys, keys))
+	before := m.mem.Addr()
+	for i := range 200 {
+		if n, err := m.Delete(keys[i:i+1], nil); n != 1 || err != nil {
+			t.Fatal(n, err)
+		}
+		next := []uint32{uint32(1<<20 + i)}
+		must(t, m.Insert(next, next))
+		if m.mem.Addr() != before {
+			t.Fatalf("the table was laid anew after %d deletions", i+1)
+		}
+	}
+	must(t, m.Check())
+}
+
 // Use does not run a kernel that may find too little room.
 func TestUseWithoutRoom(t *testing.T) {
 	m, err := New[uint32, uint32](openCPU(t), Options{Options: table.Options{MaxBytes: 64 << 10}})
