@@ -2,6 +2,7 @@ package join
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -100,6 +101,42 @@ func TestFlippedBits(t *testing.T) {
 			}
 		}
 		t.Logf("%s: %d of 200 refused", suffix, refused)
+	}
+}
+
+// Every word of the metadata becomes a length that no file has, and an offset that leads back: what the library makes of such
+// (slices of 100 GB, fields within themselves) ends a process, and no recover stops it.
+func TestMetadataThatLeadsAnywhere(t *testing.T) {
+	b := soundFile(t, ".arrow")
+	footer := len(b) - 10 - int(binary.LittleEndian.Uint32(b[len(b)-10:]))
+	stream := append([]byte(nil), b[8:footer]...) // what stands between is the stream format
+	end := 8 + int(binary.LittleEndian.Uint32(stream[4:]))
+	for name, c := range map[string]struct {
+		b        []byte
+		from, to int
+	}{"file": {b, footer, len(b) - 10}, "stream": {stream, 0, end}} {
+		path := filepath.Join(t.TempDir(), "in.arrow")
+		refused := 0
+		for at := c.from; at+4 <= c.to; at += 4 {
+			for _, word := range []uint32{math.MaxInt32, math.MaxUint32 - 59} {
+				wrong := append([]byte(nil), c.b...)
+				binary.LittleEndian.PutUint32(wrong[at:], word)
+				os.WriteFile(path, wrong, 0o666)
+				r, err := Open(path)
+				if err == nil {
+					for r.Next() {
+					}
+					err = r.Err()
+					r.Close()
+				}
+				if err != nil {
+					refused++
+				}
+			}
+		}
+		if refused < (c.to-c.from)/8 {
+			t.Errorf("%s: %d of %d refused", name, refused, (c.to-c.from)/2)
+		}
 	}
 }
 

@@ -67,11 +67,11 @@ func start(t *testing.T, out string, stdout *os.File, env ...string) *started {
 	return s
 }
 
-// grown waits until the hidden file has so many bytes.
-func (s *started) grown(t *testing.T, bytes int64) {
+// grown waits until a hidden file in dir has so many bytes.
+func (s *started) grown(t *testing.T, dir string, bytes int64) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		names, _ := filepath.Glob(filepath.Join(s.dir, ".out*.tmp"))
+		names, _ := filepath.Glob(filepath.Join(dir, ".out*.tmp"))
 		for _, n := range names {
 			if i, err := os.Stat(n); err == nil && i.Size() >= bytes {
 				return
@@ -105,7 +105,7 @@ func (s *started) failed(t *testing.T, message string) {
 func TestSignalWhileRowsAreWritten(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		s := start(t, "out.csv", nil)
-		s.grown(t, 1)
+		s.grown(t, s.dir, 1)
 		s.Process.Signal(sig)
 		s.failed(t, sig.String())
 	}
@@ -113,12 +113,15 @@ func TestSignalWhileRowsAreWritten(t *testing.T) {
 
 // A compiler cannot be interrupted: the command ends without it.
 func TestSignalWhileKernelsAreCompiled(t *testing.T) {
-	cxx := filepath.Join(t.TempDir(), "c++")
-	if err := os.WriteFile(cxx, []byte("#!/bin/sh\ncase \"$*\" in --version) echo slow 1.0; exit;; esac\nexec sleep 100\n"), 0o777); err != nil {
+	tools := t.TempDir()
+	cxx := filepath.Join(tools, "c++")
+	script := "#!/bin/sh\ncase \"$*\" in --version) echo 'g++ (slow) 12.2.0'; exit;; esac\n: >" + filepath.Join(tools, ".out.tmp") + "\nexec sleep 100\n"
+	if err := os.WriteFile(cxx, []byte(script), 0o777); err != nil {
 		t.Fatal(err)
 	}
 	s := start(t, "out.csv", nil, "CXX="+cxx, "WARPMAP_CACHE="+t.TempDir())
-	s.grown(t, 0)
+	s.grown(t, s.dir, 0)
+	s.grown(t, tools, 0) // the compiler runs
 	s.Process.Signal(syscall.SIGTERM)
 	s.failed(t, "terminated")
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/join"
+	"github.com/warpmap/warpmap/table"
 )
 
 func main() {
@@ -46,7 +46,7 @@ func fail(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
-	fmt.Fprintln(os.Stderr, "warpmap:", strings.ReplaceAll(err.Error(), "\n", "; "))
+	fmt.Fprintln(os.Stderr, "warpmap:", table.OneLine(err))
 	os.Exit(1)
 }
 
