@@ -20,7 +20,7 @@ import (
 // maxRecord bounds one CSV record, in bytes: what a missing quote would else make of a file.
 const maxRecord = 256 << 20
 
-// csvScanner cuts CSV (RFC 4180; lines may also end in a line feed alone) into records. A quote inside a field that
+// csvScanner cuts CSV (RFC 4180; lines may also end in a line feed or a carriage return alone) into records. A quote inside a field that
 // does not begin with one is an ordinary character.
 type csvScanner struct {
 	r        io.Reader
@@ -115,7 +115,7 @@ func (s *csvScanner) record(b []byte) (n, lines int, err error) {
 				s.scratch = append(s.scratch, field...)
 				field = s.scratch[start:]
 			}
-			lines += bytes.Count(field, []byte{'\n'})
+			lines += max(bytes.Count(field, []byte{'\n'}), bytes.Count(field, []byte{'\r'}))
 			s.fields, s.quoted = append(s.fields, field), append(s.quoted, true)
 			switch {
 			case i == len(b):
@@ -126,36 +126,40 @@ func (s *csvScanner) record(b []byte) (n, lines int, err error) {
 			case b[i] == '\n':
 				return i + 1, lines + 1, nil
 			case b[i] == '\r':
-				if i+1 == len(b) {
-					if s.eof {
-						return i + 1, lines + 1, nil
-					}
-					return 0, 0, errMore
-				}
-				if b[i+1] == '\n' {
-					return i + 2, lines + 1, nil
-				}
+				return s.carriage(b, i, lines)
 			}
 			return 0, 0, fmt.Errorf("column %d: text after a closing quote", len(s.fields))
 		}
 		from := i
-		for i < len(b) && b[i] != ',' && b[i] != '\n' {
+		for i < len(b) && !csvEnds[b[i]] {
 			i++
 		}
 		if i == len(b) && !s.eof {
 			return 0, 0, errMore
 		}
-		field := b[from:i]
-		last := i == len(b) || b[i] == '\n'
-		if k := len(field); last && k > 0 && field[k-1] == '\r' {
-			field = field[:k-1]
-		}
-		s.fields, s.quoted = append(s.fields, field), append(s.quoted, false)
-		if last {
+		s.fields, s.quoted = append(s.fields, b[from:i]), append(s.quoted, false)
+		switch {
+		case i == len(b) || b[i] == '\n':
 			return min(i+1, len(b)), lines + 1, nil
+		case b[i] == '\r':
+			return s.carriage(b, i, lines)
 		}
 		i++
 	}
+}
+
+// csvEnds tells the bytes that end a field without quotes.
+var csvEnds = [256]bool{',': true, '\n': true, '\r': true}
+
+// carriage ends a record at the carriage return b[i], which may have a line feed behind it.
+func (s *csvScanner) carriage(b []byte, i, lines int) (n, all int, err error) {
+	if i+1 == len(b) && !s.eof {
+		return 0, 0, errMore
+	}
+	if i+1 < len(b) && b[i+1] == '\n' {
+		i++
+	}
+	return i + 1, lines + 1, nil
 }
 
 // row reads a record of n fields, passing over blank lines, which are rows only where n is 1.
@@ -470,29 +474,38 @@ func csvType(seen int) arrow.DataType {
 	return arrow.BinaryTypes.String
 }
 
-// inferCSV reads CSV to its end and finds the columns and the number of rows.
-func inferCSV(in io.Reader) (*arrow.Schema, int64, error) {
+// witness is a field that made its column's type what it is.
+type witness struct {
+	line  int
+	value string
+}
+
+// inferCSV reads CSV to its end and finds the columns, what made each its type, and the number of rows.
+func inferCSV(in io.Reader) (*arrow.Schema, []witness, int64, error) {
 	s := &csvScanner{r: in}
 	names, err := s.header()
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, 0, err
 	}
-	seen, rows := make([]int, len(names)), int64(0)
+	seen, made, rows := make([]int, len(names)), make([]witness, len(names)), int64(0)
 	for ; ; rows++ {
 		if err := s.row(len(names)); err == io.EOF {
 			break
 		} else if err != nil {
-			return nil, 0, err
+			return nil, nil, 0, err
 		}
 		for i, f := range s.fields {
 			if len(f) == 0 && !s.quoted[i] {
 				continue
 			}
 			if seen[i]&csvText == 0 {
-				seen[i] |= classify(f)
+				old := seen[i]
+				if seen[i] |= classify(f); seen[i] != old && !arrow.TypeEqual(csvType(old), csvType(seen[i])) {
+					made[i] = witness{s.line, string(f[:min(len(f), 100)])}
+				}
 			}
 			if seen[i]&csvText != 0 && !utf8.Valid(f) {
-				return nil, 0, fmt.Errorf("line %d, column %q: not UTF-8: convert the file, with iconv say", s.line, names[i])
+				return nil, nil, 0, fmt.Errorf("line %d, column %q: not UTF-8: convert the file, with iconv say", s.line, names[i])
 			}
 		}
 	}
@@ -500,11 +513,11 @@ func inferCSV(in io.Reader) (*arrow.Schema, int64, error) {
 	for i, name := range names {
 		fields[i] = arrow.Field{Name: name, Type: csvType(seen[i]), Nullable: true}
 	}
-	return arrow.NewSchema(fields, nil), rows, nil
+	return arrow.NewSchema(fields, nil), made, rows, nil
 }
 
 func (r *Reader) csv(f *os.File) (err error) {
-	if r.schema, r.rows, err = inferCSV(f); err != nil {
+	if r.schema, r.made, r.rows, err = inferCSV(f); err != nil {
 		return err
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {

@@ -55,7 +55,8 @@ type Reader struct {
 	next   func() (arrow.RecordBatch, error) // a batch that the reader owns; io.EOF at the end
 	pick   func(columns []int)               // reads these columns only; nil where that saves nothing
 	close  func() error
-	cols   []int // where set: these columns, of batches that have more
+	made   []witness // of a CSV file, by column
+	cols   []int     // where set: these columns, of batches that have more
 	cur    arrow.RecordBatch
 	err    error
 }
@@ -465,7 +466,8 @@ type Writer struct {
 	enc  encoder
 	buf  *bufio.Writer
 	f    *os.File // nil for standard output
-	path string
+	name string   // as the caller knows it
+	path string   // where links lead to
 	done bool
 
 	spool *os.File // beside f, while an encoder needs one
@@ -480,8 +482,9 @@ func Create(path string, schema *arrow.Schema) (*Writer, error) {
 	if err := checkName(path, true); err != nil {
 		return nil, err
 	}
-	w := &Writer{path: path}
+	w := &Writer{name: path, path: path}
 	if path == "-" {
+		w.name = "standard output"
 		w.buf = bufio.NewWriterSize(os.Stdout, 1<<16)
 		w.enc = newCSVEncoder(w.buf, schema)
 		return w, nil
@@ -499,15 +502,16 @@ func Create(path string, schema *arrow.Schema) (*Writer, error) {
 		mode = s.Mode().Perm()
 	}
 	dir, base := filepath.Split(w.path)
+	base = base[:min(len(base), 200)] // names have at most 255 bytes
 	var err error
 	for {
-		w.f, err = os.OpenFile(fmt.Sprintf("%s.%s.%08x.tmp", dir, base, rand.Uint32()), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+		w.f, err = hide(fmt.Sprintf("%s.%s.%08x.tmp", dir, base, rand.Uint32()), 0o666)
 		if !errors.Is(err, os.ErrExist) {
 			break
 		}
 	}
 	if err != nil {
-		return nil, err
+		return nil, &os.PathError{Op: "create", Path: path, Err: cause(err)}
 	}
 	if mode != 0 {
 		w.f.Chmod(mode)
@@ -523,7 +527,7 @@ func Create(path string, schema *arrow.Schema) (*Writer, error) {
 	}
 	if err != nil {
 		w.Abort()
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, w.fail(err)
 	}
 	return w, nil
 }
@@ -531,16 +535,30 @@ func Create(path string, schema *arrow.Schema) (*Writer, error) {
 // Write appends a batch of the writer's schema.
 func (w *Writer) Write(rec arrow.RecordBatch) error {
 	if w.done {
-		return fmt.Errorf("%s: written to after Close", w.path)
+		return fmt.Errorf("%s: written to after Close", w.name)
 	}
 	return w.fail(catch("cannot be written", func() error { return w.enc.write(rec) }))
 }
 
+// fail says what went wrong with the file that the caller named, not with the hidden one.
 func (w *Writer) fail(err error) error {
 	if err != nil {
-		return fmt.Errorf("%s: %w", w.path, err)
+		return fmt.Errorf("%s: %w", w.name, oneLine(cause(err)))
 	}
 	return nil
+}
+
+// cause is what the system said, without the name of the file that it said it of.
+func cause(err error) error {
+	var p *os.PathError
+	var l *os.LinkError
+	switch {
+	case errors.As(err, &p):
+		return p.Err
+	case errors.As(err, &l):
+		return l.Err
+	}
+	return err
 }
 
 // Close ends the file and gives it its name. On an error the name is as it was before.
@@ -553,7 +571,6 @@ func (w *Writer) Close() error {
 		return w.fail(err)
 	}
 	if err := w.buf.Flush(); err != nil || w.f == nil {
-		w.done = true
 		return w.fail(err)
 	}
 	w.unspool()
@@ -564,8 +581,9 @@ func (w *Writer) Close() error {
 		return w.fail(err)
 	}
 	if err := os.Rename(w.f.Name(), w.path); err != nil {
-		return err
+		return w.fail(err)
 	}
+	hidden.forget(w.f.Name())
 	w.done = true
 	return nil
 }
@@ -578,7 +596,7 @@ func (w *Writer) Abort() {
 	w.done = true
 	if w.f != nil {
 		w.f.Close()
-		os.Remove(w.f.Name())
+		hidden.remove(w.f.Name())
 	}
 	w.unspool()
 }
@@ -586,7 +604,52 @@ func (w *Writer) Abort() {
 func (w *Writer) unspool() {
 	if w.spool != nil {
 		w.spool.Close()
-		os.Remove(w.spool.Name())
+		hidden.remove(w.spool.Name())
+	}
+}
+
+// hiddenFiles are the names of this process's files that are not whole.
+type hiddenFiles struct {
+	mu    sync.Mutex
+	names map[string]bool
+	ended bool
+}
+
+var hidden = hiddenFiles{names: map[string]bool{}}
+
+// hide creates a file that is removed when the process ends early.
+func hide(name string, mode os.FileMode) (*os.File, error) {
+	hidden.mu.Lock()
+	defer hidden.mu.Unlock()
+	if hidden.ended {
+		return nil, errors.New("the process is ending")
+	}
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
+	if err == nil {
+		hidden.names[name] = true
+	}
+	return f, err
+}
+
+func (h *hiddenFiles) forget(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.names, name)
+}
+
+func (h *hiddenFiles) remove(name string) {
+	os.Remove(name)
+	h.forget(name)
+}
+
+// RemoveHidden removes the hidden files of all writers that neither Close nor Abort has ended, and lets no new ones be
+// created. It is for a process that has to end at once, while a call that cannot be interrupted still runs.
+func RemoveHidden() {
+	hidden.mu.Lock()
+	defer hidden.mu.Unlock()
+	hidden.ended = true
+	for name := range hidden.names {
+		os.Remove(name)
 	}
 }
 
@@ -622,7 +685,7 @@ func newIPCEncoder(w *Writer, schema *arrow.Schema) (encoder, error) {
 		return ipcEncoder{fw}, nil
 	}
 	e := &spoolEncoder{out: fw, schema: schema}
-	if e.spool, err = os.OpenFile(w.f.Name()+".spool", os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+	if e.spool, err = hide(w.f.Name()+".spool", 0o600); err != nil {
 		return nil, err
 	}
 	e.w = ipc.NewWriter(e.spool, ipc.WithSchema(schema))

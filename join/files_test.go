@@ -309,7 +309,7 @@ func TestInferCSV(t *testing.T) {
 		{"", "null"},
 	}
 	for _, c := range cases {
-		s, _, err := inferCSV(strings.NewReader("h,x\n" + strings.ReplaceAll(c.fields, " ", ",y\n") + ",y\n"))
+		s, _, _, err := inferCSV(strings.NewReader("h,x\n" + strings.ReplaceAll(c.fields, " ", ",y\n") + ",y\n"))
 		if err != nil {
 			t.Fatal(c.fields, err)
 		}
@@ -330,6 +330,8 @@ func TestScanCSV(t *testing.T) {
 		{"a,b\n\"x\ny\",\"\"\"z\"\"\"\n", "[a b] [x\ny \"z\"]"},
 		{"a,b\nx\"y\",\n", `[a b] [x"y" ]`},
 		{"a,b\n\"1\",\"2\"\r\n\"3\",\"4\"", "[a b] [1 2] [3 4]"},
+		{"a,b\r1,2\r\"3\",\"4\"\r", "[a b] [1 2] [3 4]"},
+		{"a,b\r1,\r\"x\ry\",2", "[a b] [1 ] [x\ry 2]"},
 	}
 	for _, c := range cases {
 		for _, one := range []bool{false, true} { // a byte at a time, too
@@ -383,7 +385,7 @@ func FuzzCSV(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	all := func(t *testing.T, in []byte) (*arrow.Schema, [][]string, []byte) {
-		schema, n, err := inferCSV(bytes.NewReader(in))
+		schema, _, n, err := inferCSV(bytes.NewReader(in))
 		if err != nil {
 			return nil, nil, nil
 		}
@@ -428,4 +430,155 @@ func FuzzCSV(f *testing.F) {
 			t.Fatalf("%q is\n%s\n%q\nwritten %q it is\n%s\n%q", in, s1, r1, out, s2, r2)
 		}
 	})
+}
+
+// TestCarriageReturns reads a file as old spreadsheets wrote it: its lines end in carriage returns alone.
+func TestCarriageReturns(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "old.csv")
+	os.WriteFile(path, []byte("k,v\r1,a\r2,\"b\"\r"), 0o666)
+	if s, rows := read(t, path); s.NumFields() != 2 || fmt.Sprint(rows) != `[[1 "a"] [2 "b"]]` {
+		t.Errorf("%v %v", s, rows)
+	}
+	os.WriteFile(path, []byte("k,v\r1,a\r2\r"), 0o666)
+	if _, err := Open(path); err == nil || !strings.Contains(err.Error(), "line 3: 1 fields") {
+		t.Error(err)
+	}
+}
+
+// TestErrorsNameTheOutputAsGiven: the hidden file that the rows go to is our own affair.
+func TestErrorsNameTheOutputAsGiven(t *testing.T) {
+	dir := t.TempDir()
+	none := arrow.NewSchema([]arrow.Field{{Name: "k", Type: arrow.PrimitiveTypes.Int64}}, nil)
+	path := filepath.Join(dir, "nodir", "x.csv")
+	if _, err := Create(path, none); !os.IsNotExist(err) || err.Error() != "create "+path+": no such file or directory" {
+		t.Error(err)
+	}
+	rows := reader(t, []column{{"k", arrow.PrimitiveTypes.Int64, make([]any, 1000)}})
+	rows.Next()
+	for _, suffix := range []string{".csv", ".arrow", ".parquet"} {
+		path := filepath.Join(dir, "out"+suffix)
+		w, err := Create(path, rows.Schema())
+		if err != nil {
+			t.Fatal(err)
+		}
+		hidden := w.f.Name()
+		w.f.Close() // as good as a full disk: every write fails
+		err = w.Write(rows.RecordBatch())
+		if err == nil {
+			err = w.Close()
+		}
+		w.Abort()
+		if err == nil || !strings.HasPrefix(err.Error(), path+": ") || strings.Contains(err.Error(), hidden) {
+			t.Error(err)
+		}
+		w, err = Create(path, rows.Schema())
+		if err != nil {
+			t.Fatal(err)
+		}
+		os.Mkdir(path, 0o777)
+		if err := w.Close(); err == nil || !strings.HasPrefix(err.Error(), path+": ") || strings.Contains(err.Error(), w.f.Name()) {
+			t.Error(err)
+		}
+		os.Remove(path)
+	}
+	// The longest name that a file can have leaves no room for a longer one.
+	path = filepath.Join(dir, strings.Repeat("x", 251)+".csv")
+	write(t, path, reader(t, []column{{"k", arrow.PrimitiveTypes.Int64, []any{1}}}))
+	os.Remove(path)
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("%v left", left)
+	}
+}
+
+func TestErrorSaysWhatMadeAKeyText(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"text.csv":  "id,k\n\"1\n1\",1\n2,\n3,n/a\n4,none\n",
+		"mixed.csv": "id,k\n\"1\n1\",2024-01-01\n2,2024-01-02\n3,7\n4,8\n",
+		"real.csv":  "id,k\n1,1\n1,1\n2,2\n3,2.5\n4,x\n",
+		"good.csv":  "k\n1\n",
+	} {
+		os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666)
+	}
+	for _, c := range []struct{ build, probe, want string }{
+		{"text.csv", "good.csv", `of the build side is utf8: not yet a key type (integers, dates, times, timestamps and durations are); line 5 of ` + dir + `/text.csv made it so, with "n/a"`},
+		{"good.csv", "text.csv", `of the probe side is utf8: not yet a key type (integers, dates, times, timestamps and durations are); line 5 of ` + dir + `/text.csv made it so, with "n/a"`},
+		{"mixed.csv", "good.csv", `line 5 of ` + dir + `/mixed.csv made it so, with "7"`},
+		{"real.csv", "good.csv", `line 6 of ` + dir + `/real.csv made it so, with "x"`},
+	} {
+		o := Options{Build: filepath.Join(dir, c.build), Probe: filepath.Join(dir, c.probe), Out: filepath.Join(dir, "out.csv"), On: []Pair{{"k", "k"}}, makers: fakeMakers}
+		if _, err := Run(context.Background(), nil, o); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v\nwant %s", err, c.want)
+		}
+	}
+}
+
+// TestOutputOverAnInput: the output takes the input's name when it is whole, and the input is read to its end before.
+func TestOutputOverAnInput(t *testing.T) {
+	for _, suffix := range []string{".csv", ".parquet", ".arrow"} {
+		path := filepath.Join(t.TempDir(), "x"+suffix)
+		write(t, path, reader(t, []column{{"k", arrow.PrimitiveTypes.Int64, []any{1, 2, 3}}, {"v", arrow.BinaryTypes.String, []any{"a", "b", "c"}}}))
+		_, before := read(t, path)
+		o := Options{Build: path, Probe: path, Out: path, On: []Pair{{"k", "k"}}, How: Semi, makers: fakeMakers}
+		if _, err := Run(context.Background(), nil, o); err != nil {
+			t.Fatal(err)
+		}
+		if _, after := read(t, path); fmt.Sprint(after) != fmt.Sprint(before) {
+			t.Errorf("%s: %v, was %v", suffix, after, before)
+		}
+	}
+}
+
+// TestEmptySides joins files without rows, and columns without values, in every format and way.
+func TestEmptySides(t *testing.T) {
+	i64 := arrow.PrimitiveTypes.Int64
+	full := func() array.RecordReader {
+		return reader(t, []column{{"k", i64, []any{1, nil}}, {"v", arrow.BinaryTypes.String, []any{nil, nil}}})
+	}
+	none := func() array.RecordReader {
+		return reader(t, []column{{"k", i64, nil}, {"v", arrow.BinaryTypes.String, nil}})
+	}
+	for _, suffix := range []string{".csv", ".parquet", ".arrow"} {
+		dir := t.TempDir()
+		file := func(name string, r array.RecordReader) string {
+			path := filepath.Join(dir, name+suffix)
+			write(t, path, r)
+			return path
+		}
+		a, b := file("full", full()), file("none", none())
+		for how, want := range map[How][3]int{Inner: {0, 0, 0}, Left: {0, 2, 0}, Semi: {0, 0, 0}, Anti: {0, 2, 0}} {
+			for i, in := range [][2]string{{a, b}, {b, a}, {b, b}} {
+				out := filepath.Join(dir, "out"+suffix)
+				o := Options{Build: in[0], Probe: in[1], Out: out, On: []Pair{{"k", "k"}}, How: how, makers: fakeMakers}
+				if _, err := Run(context.Background(), nil, o); err != nil {
+					t.Fatal(suffix, how, i, err)
+				}
+				if _, rows := read(t, out); len(rows) != want[i] {
+					t.Errorf("%s %s %d: %d rows, want %d", suffix, how, i, len(rows), want[i])
+				}
+			}
+		}
+	}
+}
+
+// TestColumnsOfOneName reads and writes files in which names come twice, in every format.
+func TestColumnsOfOneName(t *testing.T) {
+	i64 := arrow.PrimitiveTypes.Int64
+	for _, suffix := range []string{".csv", ".parquet", ".arrow"} {
+		dir := t.TempDir()
+		in, out := filepath.Join(dir, "in"+suffix), filepath.Join(dir, "out"+suffix)
+		write(t, in, reader(t, []column{{"k", i64, []any{1, 2}}, {"v", i64, []any{3, 4}}, {"v", i64, []any{5, 6}}}))
+		o := Options{Build: in, Probe: in, Out: out, On: []Pair{{"k", "k"}}, makers: fakeMakers}
+		if _, err := Run(context.Background(), nil, o); err != nil {
+			t.Fatal(suffix, err)
+		}
+		s, rows := read(t, out)
+		if names := columnNames(s); names != "k, v, v, v_build, v_build_build" || fmt.Sprint(rows) != "[[1 3 5 3 5] [2 4 6 4 6]]" {
+			t.Errorf("%s: %s %v", suffix, names, rows)
+		}
+		o.On = []Pair{{"v", "k"}}
+		if _, err := Run(context.Background(), nil, o); err == nil || !strings.Contains(err.Error(), `2 columns named "v"`) {
+			t.Errorf("%s: %v", suffix, err)
+		}
+	}
 }

@@ -137,7 +137,7 @@ func Run(ctx context.Context, d *device.Device, o Options) (Summary, error) {
 	}
 	defer probe.Close()
 	if _, err := planKeys(build.Schema(), probe.Schema(), o.On); err != nil {
-		return Summary{}, err
+		return Summary{}, because(err, build, probe)
 	}
 	if o.How == Semi || o.How == Anti {
 		var keys []string
@@ -165,6 +165,23 @@ func Run(ctx context.Context, d *device.Device, o Options) (Summary, error) {
 	s.Reading += opened.Seconds() // a CSV file is read once to find its types
 	s.Total = time.Since(start).Seconds()
 	return s, err
+}
+
+// because adds to an error of a key column in a CSV file which field made it so.
+func because(err error, build, probe *Reader) error {
+	var k *keyTypeError
+	if !errors.As(err, &k) {
+		return err
+	}
+	r := build
+	if k.side == "probe" {
+		r = probe
+	}
+	if r.made == nil {
+		return err
+	}
+	w := r.made[k.column]
+	return fmt.Errorf("%w; line %d of %s made it so, with %q", err, w.line, r.path, w.value)
 }
 
 // OutputSchema is the schema of a join's output: the probe's columns, then for inner and left joins the build's

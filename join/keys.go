@@ -226,9 +226,20 @@ func keyColumn(side string, s *arrow.Schema, name string) (int, domain, error) {
 	t := s.Field(at[0]).Type
 	d, ok := domainOf(t)
 	if !ok {
-		return 0, domain{}, fmt.Errorf("key column %q of the %s side is %s: not yet a key type (integers, dates, times, timestamps and durations are)", name, side, t)
+		return 0, domain{}, &keyTypeError{side, name, at[0], t}
 	}
 	return at[0], d, nil
+}
+
+// keyTypeError names a key column whose type cannot be a key.
+type keyTypeError struct {
+	side, name string
+	column     int
+	typ        arrow.DataType
+}
+
+func (e *keyTypeError) Error() string {
+	return fmt.Sprintf("key column %q of the %s side is %s: not yet a key type (integers, dates, times, timestamps and durations are)", e.name, e.side, e.typ)
 }
 
 func columnNames(s *arrow.Schema) string {

@@ -1,8 +1,10 @@
 package table
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/warpmap/warpmap/device"
 )
@@ -51,10 +53,38 @@ func (f Family) CheckOn(d *device.Device, st *device.Stream, slices ...DeviceSli
 		err = fmt.Errorf("%s: %w", f, err)
 	}
 	if len(lens) > 0 {
-		err = errors.Join(f.CheckLens(lens[0], lens[1:]...), err)
+		err = cmp.Or(f.CheckLens(lens[0], lens[1:]...), err)
 	}
 	return err
 }
+
+// OneLine makes an error of errors.Join read as one line, with what is said twice said once: a device that is closed or lost
+// says so to each step of an operation. errors.Is and errors.As see all that was joined.
+func OneLine(err error) error {
+	if _, ok := err.(interface{ Unwrap() []error }); !ok {
+		return err
+	}
+	return &oneLine{strings.Join(parts(nil, err), "; "), err}
+}
+
+func parts(said []string, err error) []string {
+	if j, ok := err.(interface{ Unwrap() []error }); ok {
+		for _, e := range j.Unwrap() {
+			said = parts(said, e)
+		}
+	} else if text := err.Error(); !slices.Contains(said, text) {
+		said = append(said, text)
+	}
+	return said
+}
+
+type oneLine struct {
+	text string
+	err  error
+}
+
+func (e *oneLine) Error() string { return e.text }
+func (e *oneLine) Unwrap() error { return e.err }
 
 // Optional is a slice, for CheckOn, that may be the zero Slice.
 func Optional[T any](s device.Slice[T]) DeviceSlice {

@@ -59,7 +59,7 @@ func (f *Frame) Locked(do func() error) error {
 	if f.closed {
 		return fmt.Errorf("%s: %w", f.Family, ErrClosed)
 	}
-	return do()
+	return OneLine(do())
 }
 
 // Guard runs do with the table's lock held, closed or not.

@@ -30,6 +30,7 @@ func demoCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			temporary.Store(dir, true)
 			defer os.RemoveAll(dir)
 			d, err := openDevice(cmd)
 			if err != nil {

@@ -8,24 +8,48 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/gph"
+	"github.com/warpmap/warpmap/join"
+	"github.com/warpmap/warpmap/table"
 )
 
 func main() {
 	gph.UseProfiles(true)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := root().ExecuteContext(ctx)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "warpmap:", err)
-		os.Exit(1)
+	signal.Ignore(syscall.SIGXFSZ) // a file that may not grow is an error of the write, not a crash
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	context.AfterFunc(ctx, func() {
+		time.Sleep(patience)
+		fail(ctx, ctx.Err())
+	})
+	if err := root().ExecuteContext(ctx); err != nil {
+		fail(ctx, err)
 	}
+}
+
+// patience is how long a command may take to end after a signal. A compiler, a device or a full pipe cannot be interrupted.
+const patience = 2 * time.Second
+
+// temporary holds the folders that go when the process ends, whatever still runs.
+var temporary sync.Map
+
+// fail ends the process with a message, and leaves no file that is not whole.
+func fail(ctx context.Context, err error) {
+	join.RemoveHidden()
+	temporary.Range(func(dir, _ any) bool { os.RemoveAll(dir.(string)); return true })
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	fmt.Fprintln(os.Stderr, "warpmap:", table.OneLine(err))
+	os.Exit(1)
 }
 
 func root() *cobra.Command {

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/testenv"
+)
+
+// TestMain is the command itself where a test below has started it.
+func TestMain(m *testing.M) {
+	if os.Getenv("WARPMAP_TEST_COMMAND") == "" {
+		os.Exit(m.Run())
+	}
+	if os.Getenv("WARPMAP_TEST_SMALL_FILES") != "" {
+		limit := syscall.Rlimit{Cur: 8 << 20, Max: 8 << 20}
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+			panic(err)
+		}
+	}
+	main()
+	os.Exit(0)
+}
+
+// started is the command in a process of its own, joining a file with itself to nine million rows.
+type started struct {
+	*exec.Cmd
+	dir    string
+	stderr bytes.Buffer
+	ended  chan error
+}
+
+func start(t *testing.T, out string, stdout *os.File, env ...string) *started {
+	t.Helper()
+	d, err := device.Open("cpu")
+	testenv.Require(t, "cpu", err)
+	d.Close()
+	s := &started{dir: t.TempDir(), ended: make(chan error, 1)}
+	in := filepath.Join(s.dir, "in.csv")
+	if err := os.WriteFile(in, []byte("k\n"+strings.Repeat("1\n", 3000)), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if out != "-" {
+		out = filepath.Join(s.dir, out)
+	}
+	s.Cmd = exec.Command(os.Args[0], "join", in, in, "--on", "k", "--out", out, "--device", "cpu")
+	s.Env = append(append(os.Environ(), "WARPMAP_TEST_COMMAND=1"), env...)
+	s.Stderr = &s.stderr
+	if stdout != nil {
+		s.Stdout = stdout
+	}
+	s.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Kill(-s.Process.Pid, syscall.SIGKILL) }) // and what it started
+	go func() { s.ended <- s.Wait() }()
+	return s
+}
+
+// grown waits until a hidden file in dir has so many bytes.
+func (s *started) grown(t *testing.T, dir string, bytes int64) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		names, _ := filepath.Glob(filepath.Join(dir, ".out*.tmp"))
+		for _, n := range names {
+			if i, err := os.Stat(n); err == nil && i.Size() >= bytes {
+				return
+			}
+		}
+	}
+	t.Fatalf("no hidden file of %d bytes in a minute: %s", bytes, &s.stderr)
+}
+
+// failed waits for the end and wants a message of one line, and no file but the input.
+func (s *started) failed(t *testing.T, message string) {
+	t.Helper()
+	select {
+	case err := <-s.ended:
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 1 {
+			t.Errorf("ended with %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("runs on")
+	}
+	if said := s.stderr.String(); !strings.HasPrefix(said, "warpmap: ") || strings.Count(said, "\n") != 1 || !strings.Contains(said, message) {
+		t.Errorf("said %q, want a line with %q", said, message)
+	}
+	entries, err := os.ReadDir(s.dir)
+	if err != nil || len(entries) != 1 {
+		t.Errorf("left are %v, %v", entries, err)
+	}
+}
+
+func TestSignalWhileRowsAreWritten(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		s := start(t, "out.csv", nil)
+		s.grown(t, s.dir, 1)
+		s.Process.Signal(sig)
+		s.failed(t, sig.String())
+	}
+}
+
+// A compiler cannot be interrupted: the command ends without it.
+func TestSignalWhileKernelsAreCompiled(t *testing.T) {
+	tools := t.TempDir()
+	cxx := filepath.Join(tools, "c++")
+	script := "#!/bin/sh\ncase \"$*\" in --version) echo 'g++ (slow) 12.2.0'; exit;; esac\n: >" + filepath.Join(tools, ".out.tmp") + "\nexec sleep 100\n"
+	if err := os.WriteFile(cxx, []byte(script), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, "out.csv", nil, "CXX="+cxx, "WARPMAP_CACHE="+t.TempDir())
+	s.grown(t, s.dir, 0)
+	s.grown(t, tools, 0) // the compiler runs
+	s.Process.Signal(syscall.SIGTERM)
+	s.failed(t, "terminated")
+}
+
+func TestFileThatMayNotGrow(t *testing.T) {
+	for _, suffix := range []string{".csv", ".arrow"} { // as Parquet the rows are packed to nothing
+		s := start(t, "out"+suffix, nil, "WARPMAP_TEST_SMALL_FILES=1")
+		s.failed(t, fmt.Sprintf("%s: file too large", filepath.Join(s.dir, "out"+suffix)))
+	}
+}
+
+func TestClosedPipe(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	defer w.Close()
+	s := start(t, "-", w)
+	select {
+	case err := <-s.ended:
+		if err == nil {
+			t.Error("ended as if all had been read")
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("writes on")
+	}
+}
