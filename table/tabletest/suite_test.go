@@ -17,6 +17,7 @@ func open(t *testing.T, name string, opts ...device.Option) *device.Device {
 	d, err := device.Open(name, opts...)
 	testenv.Require(t, "cuda", err)
 	t.Cleanup(func() {
+		tabletest.NoneForgotten(t, d)
 		if err := d.Close(); err != nil {
 			t.Error(err)
 		}
@@ -161,5 +162,20 @@ func TestPlantedDefectsAreFound(t *testing.T) {
 		if !finds(t, test) {
 			t.Errorf("%s: not found", what)
 		}
+	}
+}
+
+func TestForgottenTablesAreReported(t *testing.T) {
+	d := open(t, "cpu")
+	m, err := warpmap.New[uint32, uint32](d, warpmap.Slab, table.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	look := func(t testing.TB) { tabletest.NoneForgotten(t, d) }
+	if !finds(t, look) {
+		t.Error("an open table is not reported")
+	}
+	if err := m.Close(); err != nil || finds(t, look) {
+		t.Errorf("a closed table is reported (%v)", err)
 	}
 }
