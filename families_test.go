@@ -28,6 +28,7 @@ func open(t *testing.T, name string, opts ...device.Option) *device.Device {
 	}
 	testenv.Require(t, "cuda", err)
 	t.Cleanup(func() {
+		tabletest.NoneForgotten(t, d)
 		if err := d.Close(); err != nil {
 			t.Error(err)
 		}

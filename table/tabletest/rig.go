@@ -91,6 +91,14 @@ func (r *rig) stream() *device.Stream { return r.streams[r.rng.IntN(len(r.stream
 
 func (r *rig) coin() bool { return r.rng.IntN(2) == 0 }
 
+// NoneForgotten reports the tables of the device that were not closed, by where they were made: for the end of a test.
+func NoneForgotten(t testing.TB, d *device.Device) {
+	t.Helper()
+	for _, where := range table.OpenTables(d) {
+		t.Errorf("a table was not closed; it was made at %s", where)
+	}
+}
+
 // onDevice copies a Go slice to the device.
 func onDevice[T any](t testing.TB, d *device.Device, x []T) device.Slice[T] {
 	t.Helper()

@@ -93,7 +93,8 @@ func newSuite[K, V any, T table.Table](make func(*device.Device, table.Options) 
 	}
 }
 
-// Run runs a part of the suite, or on a GPU, and in long runs, the whole. other is a second device, to be told from d.
+// Run runs a part of the suite, or on a GPU, and in long runs, the whole. other is a second device: where it has
+// another name, what lies on it is refused.
 func (s *Suite) Run(t *testing.T, part Part, d, other *device.Device) {
 	if d.Info().CUDA() || testenv.Long() {
 		part = Whole

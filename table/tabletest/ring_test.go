@@ -1,0 +1,402 @@
+package tabletest_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/kernel"
+	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/table/tabletest"
+)
+
+// The smallest family: all that CONTRIBUTING says that a new one must write, in the order of its outline.
+
+// doc.go: the layout and the invariants.
+//
+//	slots  | k v full | k v full | gone | empty | …
+//
+// A key's search begins at its home, hash(key) scaled to the slots, and goes on to the right, around the end, until it comes to the
+// key or to an empty slot. One thread writes a batch, pair after pair; all threads read.
+//
+//   - No key is twice in the table.
+//   - Between a key's home and its slot no slot is empty.
+//   - Counts say how many slots are full, and how many gone.
+
+// layout.go: numbers and parameter structs.
+const (
+	empty, full, gone = 0, 1, 2
+	leastSlots        = 32
+	ringLoad          = 0.7
+	ringBatch         = 1 << 12
+)
+
+type ringTable struct{ Slots, N, Seed, Counts uint64 }
+
+type ringCounts struct{ Full, Gone, Failed uint64 }
+
+type ringParams struct {
+	Table            ringTable
+	Old              uint64 // where not 0, N slots of another table, whose pairs are put
+	Keys, Values     uint64
+	Flags            uint64 // u8: added, found or deleted; may be 0
+	N                uint64
+	Refused, Attempt uint64
+	OnlyNew          uint64
+}
+
+// slotBytes is the size of a slot: value, key, state, and what alignment adds.
+func (c *ringCore) slotBytes() int64 {
+	align := max(c.keyBytes, c.valueBytes)
+	return int64((c.valueBytes + c.keyBytes + align) / align * align)
+}
+
+// kernels.cu: the algorithm.
+const ringKernels = `
+#include "warpmap.cuh"
+#include "layout.h"
+using namespace tabletest_test;
+typedef bits_of<KEY_BYTES>::type key;
+typedef bits_of<VALUE_BYTES>::type value;
+struct slot { value v; key k; u8 state; };
+static_assert(sizeof(slot) == SLOT_BYTES, "the size of a slot");
+
+// search gives the key's slot, or 0. room becomes the first slot on the way that a put could take, or 0.
+__device__ slot* search(const ringTable& t, key k, slot*& room) {
+    u64 i = reduce(hash64<HASH_KIND>(k, t.seed), t.n);
+    room = 0;
+    for (u64 left = t.n; left; left--, i = i + 1 < t.n ? i + 1 : 0) {
+        slot* s = at<slot>(t.slots) + i;
+        if (s->state == FULL && s->k == k) return s;
+        if (s->state != FULL && !room) room = s;
+        if (s->state == EMPTY) break;
+    }
+    return 0;
+}
+
+WARPMAP_KERNEL(put, ringParams) {
+    if (grid_thread() != 0) return;
+    ringCounts& c = *at<ringCounts>(p.table.counts);
+    c.failed = 0;
+    for (u64 i = 0; i < p.n; i++) {
+        u32 bit = 1u << (i & 31), *word = at<u32>(p.refused) + i / 32;
+        slot* old = p.old ? at<slot>(p.old) + i : 0;
+        if (p.attempt && !(*word & bit) || old && old->state != FULL) continue;
+        key k = old ? old->k : at<key>(p.keys)[i];
+        slot *room, *s = search(p.table, k, room);
+        bool added = !s && room;
+        if (added) {
+            s = room;
+            c.gone -= s->state == GONE;
+            c.full++;
+            s->state = FULL;
+            s->k = k;
+        }
+        if (added || s && !p.only_new) s->v = old ? old->v : at<value>(p.values)[i];
+        if (p.flags) at<u8>(p.flags)[i] = added;
+        c.failed += !s;
+        if (p.refused) *word = s ? *word & ~bit : *word | bit;
+    }
+}
+
+WARPMAP_KERNEL(find, ringParams) {
+    for (u64 i = grid_thread(); i < p.n; i += grid_threads()) {
+        slot *room, *s = search(p.table, at<key>(p.keys)[i], room);
+        if (p.values) at<value>(p.values)[i] = s ? s->v : value{};
+        if (p.flags) at<u8>(p.flags)[i] = s != 0;
+    }
+}
+
+WARPMAP_KERNEL(erase, ringParams) {
+    if (grid_thread() != 0) return;
+    for (u64 i = 0; i < p.n; i++) {
+        slot *room, *s = search(p.table, at<key>(p.keys)[i], room);
+        if (p.flags) at<u8>(p.flags)[i] = s != 0;
+        if (!s) continue;
+        s->state = GONE;
+        at<ringCounts>(p.table.counts)->full--;
+        at<ringCounts>(p.table.counts)->gone++;
+    }
+}
+
+WARPMAP_KERNEL(out, ringParams) {
+    if (grid_thread() != 0) return;
+    for (u64 i = 0, to = 0; i < p.table.n; i++) {
+        const slot& s = at<slot>(p.table.slots)[i];
+        if (s.state != FULL) continue;
+        at<key>(p.keys)[to] = s.k;
+        at<value>(p.values)[to++] = s.v;
+    }
+}
+`
+
+// core.go: the table in addresses and bits.
+type ringCore struct {
+	frame                 table.Frame
+	o                     table.Options
+	keyBytes, valueBytes  int
+	put, find, erase, out device.Kernel[ringParams]
+	ringMemory
+}
+
+// ringMemory is what a rebuild replaces.
+type ringMemory struct {
+	t      ringTable
+	mem    device.Slice[byte]
+	counts table.Counters[ringCounts]
+}
+
+func (m *ringMemory) free() error {
+	err := m.counts.Free()
+	if m.mem.Len() > 0 {
+		err = errors.Join(err, m.mem.Free())
+	}
+	return err
+}
+
+func newRing[K, V any](d *device.Device, o table.Options) (table.Map[K, V], error) {
+	kb, vb, err := table.Widths[K, V]()
+	if err = errors.Join(err, o.Check()); err != nil {
+		return nil, err
+	}
+	if o.LoadFactor == 0 {
+		o.LoadFactor = ringLoad
+	}
+	c := &ringCore{o: o, keyBytes: kb, valueBytes: vb}
+	if err := c.frame.Open("ring", d); err != nil {
+		return nil, err
+	}
+	if err = c.compile(); err == nil {
+		err = c.allocate(min(c.slotsFor(int64(o.Capacity)), c.most()))
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.Close())
+	}
+	return &ring[K, V]{c}, nil
+}
+
+func (c *ringCore) compile() error {
+	m, err := c.frame.Device.Compile(&device.Program{
+		Name: "ring", Files: []device.File{{Name: "ring.cu", Text: ringKernels}},
+		Defines: []device.Define{{Name: "KEY_BYTES", Value: c.keyBytes}, {Name: "VALUE_BYTES", Value: c.valueBytes}, {Name: "SLOT_BYTES", Value: c.slotBytes()},
+			{Name: "HASH_KIND", Value: c.o.Hash}, {Name: "EMPTY", Value: empty}, {Name: "FULL", Value: full}, {Name: "GONE", Value: gone}},
+		Layouts: []any{ringTable{}, ringCounts{}, ringParams{}},
+	})
+	if err != nil {
+		return err
+	}
+	return errors.Join(device.Bind(m, "put", &c.put), device.Bind(m, "find", &c.find), device.Bind(m, "erase", &c.erase), device.Bind(m, "out", &c.out))
+}
+
+func (c *ringCore) slotsFor(pairs int64) int64 {
+	return int64(min(max(leastSlots, math.Ceil(float64(pairs)/c.o.LoadFactor)), 1<<48))
+}
+
+// most is how many slots MaxBytes allows.
+func (c *ringCore) most() int64 {
+	if c.o.MaxBytes == 0 {
+		return math.MaxInt64
+	}
+	return c.o.MaxBytes / c.slotBytes()
+}
+
+func (c *ringCore) allocate(slots int64) (err error) {
+	if slots == 0 {
+		return fmt.Errorf("ring: MaxBytes of %d leaves no room for a slot", c.o.MaxBytes)
+	}
+	var m ringMemory
+	if m.mem, err = table.Make[byte](&c.frame, slots*c.slotBytes()); err == nil {
+		err = errors.Join(m.counts.Make(c.frame.Device), m.mem.Fill(nil, empty), c.frame.Device.Stream().Sync())
+	}
+	if err != nil {
+		return errors.Join(err, m.free())
+	}
+	m.t = ringTable{Slots: m.mem.Addr(), N: uint64(slots), Seed: c.o.Seed, Counts: m.counts.Addr()}
+	c.ringMemory = m
+	return nil
+}
+
+// rebuild moves all pairs to a new table, and waits; on an error the old one stands.
+func (c *ringCore) rebuild(st *device.Stream, slots int64) error {
+	old := c.ringMemory
+	if err := c.allocate(slots); err != nil {
+		return err
+	}
+	err := c.put.Launch(st, oneThread, &ringParams{Table: c.t, Old: old.t.Slots, N: old.t.N})
+	if _, e := c.look(st); err != nil || e != nil {
+		c.ringMemory, old, err = old, c.ringMemory, errors.Join(err, e)
+	}
+	return errors.Join(err, old.free())
+}
+
+var oneThread = device.Grid{Blocks: 1, Threads: 32}
+
+func (c *ringCore) params(b table.Rows) *ringParams {
+	return &ringParams{Table: c.t, Keys: b.Keys, Values: b.Values, Flags: b.Flags, N: uint64(b.N)}
+}
+
+func (c *ringCore) look(st *device.Stream) (int64, error) {
+	err := c.counts.Look(c.frame.Device, st)
+	return int64(c.counts.Seen.Full), err
+}
+
+// insertion is how batches go in: the frame brings them in parts, asks how much room there is, and for more.
+func (c *ringCore) insertion(onlyNew uint64) table.Insertion {
+	put := func(st *device.Stream, b table.Rows) (refused []int, why, err error) {
+		live, err := c.look(st)
+		if err != nil {
+			return nil, nil, err
+		}
+		return table.Inserter{
+			Try: ringBatch,
+			Launch: func(part table.Part) error {
+				p := c.params(b.Part(part, c.keyBytes, c.valueBytes))
+				p.Refused, p.Attempt, p.OnlyNew = part.Refused, part.Attempt, onlyNew
+				return c.put.Launch(st, oneThread, p)
+			},
+			Look: func() (refused, live int64, err error) {
+				live, err = c.look(st)
+				return int64(c.counts.Seen.Failed), live, err
+			},
+			Room: func(int64, bool) (int64, error) {
+				return int64(float64(c.t.N)*c.o.LoadFactor) - int64(c.counts.Seen.Full+c.counts.Seen.Gone), nil
+			},
+			Grow: func(_, _, pairs int64) (why, err error) {
+				slots := min(max(c.slotsFor(pairs), int64(c.t.N)), c.most())
+				if slots == int64(c.t.N) && slots == c.most() && c.counts.Seen.Gone == 0 {
+					return table.AtMaxBytes(c.o.MaxBytes), nil
+				}
+				if err = c.rebuild(st, slots); device.IsOutOfMemory(err) {
+					return err, nil
+				}
+				return nil, err
+			},
+		}.Run(&c.frame, st, b.N, live)
+	}
+	return table.Insertion{Put: put, Find: c.search, Size: func() (int64, int64) { return int64(c.t.N), int64(c.counts.Seen.Full) }}
+}
+
+func (c *ringCore) search(st *device.Stream, b table.Rows) error {
+	return c.find.Launch(st, c.frame.Grid(b.N, 16), c.params(b))
+}
+
+func (c *ringCore) remove(st *device.Stream, b table.Rows) error {
+	return c.erase.Launch(st, oneThread, c.params(b))
+}
+
+func (c *ringCore) export(st *device.Stream, keys, values uint64) error {
+	return c.out.Launch(st, oneThread, c.params(table.Rows{Keys: keys, Values: values}))
+}
+
+func (c *ringCore) Len() (int, error) { return c.frame.Count(c.look) }
+
+func (c *ringCore) Clear() error {
+	return c.frame.Writing(nil, func(st *device.Stream) error { return errors.Join(c.mem.Fill(st, empty), c.counts.Clear(st)) })
+}
+
+func (c *ringCore) Stats() (s table.Stats, err error) {
+	err = c.frame.Reading(nil, func(st *device.Stream) error {
+		live, err := c.look(st)
+		s = table.Stats{Len: int(live), Capacity: int(c.t.N), Tombstones: int(c.counts.Seen.Gone), Bytes: int64(c.mem.Len()), MaxProbes: int(c.t.N)}
+		c.frame.Tell(&s, nil)
+		return err
+	})
+	return s, err
+}
+
+func (c *ringCore) Grow(n int) error {
+	return c.frame.GrowTo(n, func(st *device.Stream) error {
+		slots := max(c.slotsFor(int64(n)), int64(c.t.N))
+		if slots > c.most() {
+			return c.frame.NoRoomFor(n, slots*c.slotBytes(), c.o.MaxBytes)
+		}
+		return c.rebuild(st, slots)
+	})
+}
+
+func (c *ringCore) Close() error { return c.frame.Shut(c.free) }
+
+// check.go: the invariants, in Go.
+func (c *ringCore) Check() error {
+	return c.frame.Reading(nil, func(st *device.Stream) error {
+		_, err := c.look(st)
+		mem, err2 := c.mem.Host(st)
+		if err = errors.Join(err, err2); err != nil {
+			return err
+		}
+		state := func(i uint64) byte { return mem[i*uint64(c.slotBytes())+uint64(c.valueBytes+c.keyBytes)] }
+		seen, counts := map[uint64]bool{}, [3]uint64{}
+		for i := range c.t.N {
+			if counts[state(i)]++; state(i) != full {
+				continue
+			}
+			var raw [8]byte
+			copy(raw[:], mem[i*uint64(c.slotBytes())+uint64(c.valueBytes):][:c.keyBytes])
+			key := binary.LittleEndian.Uint64(raw[:])
+			for at := kernel.Reduce(kernel.Hash64(c.o.Hash, key, c.o.Seed), c.t.N); at != i; at = (at + 1) % c.t.N {
+				if state(at) == empty {
+					return fmt.Errorf("ring: check: key %#x at slot %d cannot be found: slot %d, before it, is empty", key, i, at)
+				}
+			}
+			if seen[key] {
+				return fmt.Errorf("ring: check: key %#x is twice in the table", key)
+			}
+			seen[key] = true
+		}
+		if told := c.counts.Seen; counts[full] != told.Full || counts[gone] != told.Gone {
+			return fmt.Errorf("ring: check: %d slots are full and %d gone, the counts say %+v", counts[full], counts[gone], told)
+		}
+		return nil
+	})
+}
+
+// map.go: the methods.
+
+type ring[K, V any] struct{ *ringCore }
+
+func (m *ring[K, V]) Insert(keys []K, values []V) error {
+	return table.Insert(&m.frame, keys, values, m.insertion(0))
+}
+func (m *ring[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
+	return table.InsertOn(&m.frame, st, keys, values, device.Slice[bool]{}, m.insertion(0))
+}
+func (m *ring[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
+	return table.InsertNew(&m.frame, keys, values, added, m.insertion(1))
+}
+func (m *ring[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], added device.Slice[bool]) error {
+	return table.InsertOn(&m.frame, st, keys, values, added, m.insertion(1))
+}
+func (m *ring[K, V]) Find(keys []K, values []V, found []bool) error {
+	return table.Find(&m.frame, keys, values, found, m.search)
+}
+func (m *ring[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
+	return table.FindOn(&m.frame, st, keys, values, found, m.search)
+}
+func (m *ring[K, V]) Contains(keys []K, found []bool) error { return m.Find(keys, nil, found) }
+func (m *ring[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
+	return m.FindOn(st, keys, device.Slice[V]{}, found)
+}
+func (m *ring[K, V]) Delete(keys []K, deleted []bool) (int, error) {
+	return table.Delete(&m.frame, keys, deleted, m.remove)
+}
+func (m *ring[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
+	return table.DeleteOn(&m.frame, st, keys, deleted, m.remove)
+}
+func (m *ring[K, V]) All() ([]K, []V, error) {
+	return table.All[K, V](&m.frame, false, m.look, m.export)
+}
+
+// A family is what passes the suite.
+func TestSmallestFamily(t *testing.T) {
+	for _, name := range []string{"cpu", "cuda:0"} {
+		t.Run(name, func(t *testing.T) {
+			d, other := open(t, name), open(t, "cpu")
+			tabletest.Map(newRing[uint32, uint32]).Run(t, tabletest.Whole, d, other)
+			tabletest.Map(newRing[uint64, [2]uint64]).Run(t, tabletest.Types, d, other)
+			tabletest.Map(newRing[uint32, uint32]).Degenerate(t, d)
+		})
+	}
+}
