@@ -11,7 +11,10 @@ package device
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -152,6 +155,11 @@ type Device struct {
 
 	modMu   sync.Mutex
 	modules map[string]*Module
+
+	carriedMu sync.Mutex
+	carried   map[reflect.Type]interface{ Close() } // see Carried
+	closing   bool
+	unload    sync.Once
 }
 
 type config struct {
@@ -249,7 +257,7 @@ func Open(name string, opts ...Option) (*Device, error) {
 
 func finish(b backend, cfg config, why string) (*Device, error) {
 	d := &Device{infos: b.info(), why: why, cfg: cfg, b: b, live: map[*allocation]struct{}{}, pinned: map[*allocation]struct{}{},
-		handles: map[*handle]struct{}{}, modules: map[string]*Module{}}
+		handles: map[*handle]struct{}{}, modules: map[string]*Module{}, carried: map[reflect.Type]interface{ Close() }{}}
 	s, err := d.NewStream()
 	if err != nil {
 		b.close()
@@ -315,6 +323,23 @@ func (d *Device) Memory() (free, total int64, err error) {
 	return free, total, err
 }
 
+// Carried is the value of type T that the device carries for the package whose type T is. It is made when first asked for.
+// The device's Close closes it first, while all that it holds is still there; from then on values are closed at once.
+func Carried[T interface{ Close() }](d *Device, make func(*Device) T) T {
+	d.carriedMu.Lock()
+	defer d.carriedMu.Unlock()
+	key := reflect.TypeFor[T]()
+	x, ok := d.carried[key].(T)
+	if !ok {
+		x = make(d)
+		d.carried[key] = x
+		if d.closing {
+			x.Close()
+		}
+	}
+	return x
+}
+
 // KernelHeap makes so many bytes the memory that malloc gives to kernels, in all: on a GPU, for as long as the device is open,
 // and only before a kernel that calls malloc or free is compiled. On the CPU device it is the process's own, without a limit.
 func (d *Device) KernelHeap(bytes int64) error {
@@ -324,8 +349,18 @@ func (d *Device) KernelHeap(bytes int64) error {
 	return d.do(func() error { return d.b.kernelHeap(bytes) })
 }
 
-// Close frees every allocation, stream, event and kernel that was made through this Device. Calls under way are waited for.
+// Close frees every allocation, stream, event and kernel that was made through this Device. Calls under way are waited for, and
+// tables' batches, which end at their next chunk.
 func (d *Device) Close() error {
+	d.unload.Do(func() {
+		d.carriedMu.Lock()
+		d.closing = true
+		carried := slices.Collect(maps.Values(d.carried))
+		d.carriedMu.Unlock()
+		for _, x := range carried {
+			x.Close()
+		}
+	})
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {

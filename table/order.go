@@ -1,7 +1,6 @@
 package table
 
 import (
-	"errors"
 	"sync"
 
 	"github.com/warpmap/warpmap/device"
@@ -26,14 +25,27 @@ type mark struct {
 func (o *Order) Init(d *device.Device) { o.d = d }
 
 // Read runs queue, which puts work on the stream that only reads the table.
-func (o *Order) Read(st *device.Stream, queue func() error) error {
+func (o *Order) Read(st *device.Stream, queue func() error) (err error) {
 	st = o.stream(st)
 	if err := o.after(st, &o.write); err != nil {
 		return err
 	}
-	if err := queue(); err != nil {
-		return err
+	defer o.leave(st, o.markRead, &err)
+	return queue()
+}
+
+// leave marks the end of what an operation has put on the stream, be it less than all for an error or a panic. Work that cannot be
+// marked is waited for.
+func (o *Order) leave(st *device.Stream, set func(*device.Stream) error, err *error) {
+	if set(st) == nil {
+		return
 	}
+	if e := st.Sync(); *err == nil {
+		*err = e
+	}
+}
+
+func (o *Order) markRead(st *device.Stream) error {
 	for i := range o.reads {
 		if o.reads[i].st == st {
 			return o.reads[i].ev.Record(st)
@@ -55,11 +67,13 @@ func (o *Order) Read(st *device.Stream, queue func() error) error {
 	return nil
 }
 
+func (o *Order) markWrite(st *device.Stream) error { return o.write.set(o.d, st) }
+
 // maxReads bounds the streams that an Order remembers.
 const maxReads = 32
 
 // Write runs queue, which puts work on the stream that changes the table.
-func (o *Order) Write(st *device.Stream, queue func() error) error {
+func (o *Order) Write(st *device.Stream, queue func() error) (err error) {
 	st = o.stream(st)
 	if err := o.after(st, &o.write); err != nil {
 		return err
@@ -70,8 +84,8 @@ func (o *Order) Write(st *device.Stream, queue func() error) error {
 		}
 	}
 	o.forget()
-	// Whatever queue put on the stream before an error is waited for, too.
-	return errors.Join(queue(), o.write.set(o.d, st))
+	defer o.leave(st, o.markWrite, &err)
+	return queue()
 }
 
 func (o *Order) forget() {
@@ -127,7 +141,12 @@ func (m *mark) set(d *device.Device, st *device.Stream) error {
 		if err != nil {
 			return err
 		}
-		m.ev = ev
+		if err := ev.Record(st); err != nil {
+			ev.Close()
+			return err
+		}
+		m.ev, m.st = ev, st
+		return nil
 	}
 	m.st = st
 	return m.ev.Record(st)

@@ -9,11 +9,14 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
+// staging is what a batch of Go slices takes of a device's memory where there is little.
+const staging = 4 << 10
+
 // ShortOfMemory inserts more pairs than a table holds, on a device with only a few bytes more than the table has already, so
 // that it cannot grow, nor perhaps note what a large batch leaves out: it says so, and exactly what is not in. open opens a
 // device with so much memory.
 func ShortOfMemory[K, V any](t *testing.T, open func(bytes int64) *device.Device, newMap Maker[K, V], more int64) {
-	const n, before, plenty = 150_000, 2000, 1 << 30
+	const n, before, plenty = 40_000, 2000, 1 << 30
 	var next uint64
 	keys := KeysOf[K](fresh(&next, n, keyMask[K]()))
 	values := func(number uint32) []V { return unaligned(ValuesOf[V](slices.Repeat([]uint32{number}, n))) }
@@ -26,17 +29,12 @@ func ShortOfMemory[K, V any](t *testing.T, open func(bytes int64) *device.Device
 	// start leaves a table with the last keys of the batch in it, and all the memory that calls need in passing.
 	start := func(d *device.Device) {
 		var err error
-		m, err = newMap(d, table.Options{Capacity: 100_000})
+		m, err = newMap(d, table.Options{Capacity: 25_000})
 		must(t, err)
 		onKeys, onValues, onAdded = onDevice(t, d, keys), onDevice(t, d, second), onDevice(t, d, added)
 		must(t, m.Find(keys, out, found))
 		must(t, m.Insert(keys[n-before:], first[n-before:]))
 	}
-	d := open(plenty)
-	start(d)
-	free, _, err := d.Memory()
-	must(t, err)
-	must(t, m.Close())
 	for name, insert := range map[string]func() error{
 		"Insert":    func() error { return m.Insert(keys, second) },
 		"InsertOn":  func() error { return m.InsertOn(nil, onKeys, onValues) },
@@ -48,12 +46,19 @@ func ShortOfMemory[K, V any](t *testing.T, open func(bytes int64) *device.Device
 			return err
 		},
 	} {
-		start(open(plenty - free + more))
+		d := open(plenty)
+		start(d)
+		table.ReleaseStaging(d)
+		free, _, err := d.Memory()
+		must(t, err)
+		others, err := device.Make[byte](d, int(free-staging-more))
+		must(t, err)
 		for i := range added {
 			added[i] = true // what is not written shows
 		}
 		onlyNew := name == "InsertNew" || name == "InsertNewOn"
-		err := insert()
+		err = insert()
+		must(t, others.Free())
 		var full *table.FullError
 		if !errors.As(err, &full) || !errors.As(err, new(*device.OutOfMemoryError)) {
 			t.Fatalf("%s: %v", name, err)

@@ -1,0 +1,65 @@
+package table_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+// An operation that fails half-way has put something on the stream, which later ones must wait for.
+func TestOrderMarksWhatFails(t *testing.T) {
+	d := openCPU(t)
+	failed := errors.New("half-way")
+	for name, queue := range map[string]func() error{
+		"error": func() error { return failed },
+		"panic": func() error { panic(failed) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, write := range []bool{false, true} {
+				var o table.Order
+				o.Init(d)
+				run := o.Read
+				if write {
+					run = o.Write
+				}
+				st, err := d.NewStream()
+				must(t, err)
+				func() {
+					defer func() {
+						if x := recover(); (x != nil) != (name == "panic") {
+							t.Errorf("recovered %v", x)
+						}
+					}()
+					if err := run(st, queue); err != failed {
+						t.Errorf("%v, want %v itself", err, failed)
+					}
+				}()
+				if writes, reads := o.Marks(); write && writes != 1 || !write && reads != 1 {
+					t.Errorf("write %t: %d writes and %d reads are marked", write, writes, reads)
+				}
+				o.Close()
+				must(t, st.Close())
+			}
+		})
+	}
+}
+
+// Where no mark can be made, the error is that of the operation, and one line.
+func TestOrderOnAClosedDevice(t *testing.T) {
+	d := openCPU(t)
+	var o table.Order
+	o.Init(d)
+	must(t, o.Write(nil, func() error { return nil }))
+	must(t, d.Close())
+	for _, run := range []func(*device.Stream, func() error) error{o.Read, o.Write} {
+		failed := errors.New("failed")
+		if err := run(nil, func() error { return failed }); err != failed {
+			t.Errorf("%q, want %q", err, failed)
+		}
+		if err := run(nil, func() error { return nil }); !errors.Is(err, device.ErrClosed) {
+			t.Error(err)
+		}
+	}
+}
