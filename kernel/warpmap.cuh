@@ -14,6 +14,7 @@
 //   keys.cuh       keys that mark slots, and the aliases of those that are keys too
 //   outcome.cuh    what became of an operation
 //   lock.cuh       locks that a tile takes
+//   slaballoc.cuh  slabs of memory that lanes take and give back
 //   partition.cuh  rows brought in the order of their parts
 //
 // A kernel is written
