@@ -70,10 +70,8 @@ type core struct {
 		mixed                          device.Kernel[MixedParams]
 		find, erase, eraseAll          device.Kernel[FindParams]
 		flush, rehash, export, lengths device.Kernel[SlabsParams]
-		all                            struct {
-			count, sum, scan, offsets, fill device.Kernel[FindAllParams]
-		}
-		partition table.Partitioner[PartitionParams]
+		all                            table.Finder[FindAllParams]
+		partition                      table.Partitioner[PartitionParams]
 	}
 	regions table.Regions
 
@@ -177,8 +175,8 @@ func (c *core) compile() error {
 	k.partition, wrong = table.NewPartitioner[PartitionParams](c.frame.Device, m)
 	err = errors.Join(err, wrong)
 	if c.cfg.multi {
-		return errors.Join(err, device.Bind(m, "erase_all", &k.eraseAll), device.Bind(m, "count_all", &k.all.count), device.Bind(m, "sum_chunks", &k.all.sum),
-			device.Bind(m, "scan_totals", &k.all.scan), device.Bind(m, "write_offsets", &k.all.offsets), device.Bind(m, "fill_all", &k.all.fill))
+		k.all, wrong = table.NewFinder[FindAllParams](m, false)
+		return errors.Join(err, wrong, device.Bind(m, "erase_all", &k.eraseAll))
 	}
 	return errors.Join(err, device.Bind(m, "insert_new", &k.insertNew), device.Bind(m, "mixed", &k.mixed))
 }

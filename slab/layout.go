@@ -165,18 +165,10 @@ type FindParams struct {
 	N      uint64
 }
 
-// FindAllParams are the parameters of count_all, sum_chunks, scan_totals, write_offsets and fill_all. A warp works on Chunk
-// keys in a row.
+// FindAllParams are the parameters of count_all and the other kernels of FindAll.
 type FindAllParams struct {
-	Table   Table
-	Keys    uint64
-	Counts  uint64 // u32, one a key
-	Totals  uint64 // u64, one a chunk; after scan_totals, where the chunk's values begin
-	Offsets uint64 // u64, N+1
-	Values  uint64
-	N       uint64
-	Chunk   uint64 // a multiple of 32
-	Chunks  uint64
+	Table Table
+	Rows  table.FindAll
 }
 
 // SlabsParams are the parameters of the kernels that walk all chains.
