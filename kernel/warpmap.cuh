@@ -14,6 +14,8 @@
 //   keys.cuh       keys that mark slots, and the aliases of those that are keys too
 //   outcome.cuh    what became of an operation
 //   lock.cuh       locks that a tile takes
+//   slaballoc.cuh  slabs of memory that lanes take and give back
+//   findall.cuh    where the values of each key of a batch go
 //   partition.cuh  rows brought in the order of their parts
 //
 // A kernel is written

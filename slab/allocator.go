@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
 )
 
 // AllocatorOptions are what NewAllocator understands.
@@ -26,12 +27,13 @@ type AllocatorOptions struct {
 //	u64 address = SlabAlloc<LIGHT>::address(p.alloc, name);
 //	SlabAlloc<LIGHT>::release(p.alloc, name);
 //
-// all in namespace slab. A slab that is got is all ones, and must be so again before it is given back. Calls of the host
-// must not run beside kernels that use the allocator.
+// all in namespace slab. A slab that is got is all ones, and must be so again before it is given back. A lane that reads a slab by
+// plain loads calls fence() between getting and reading it; the vocabulary's own loads need none (see kernel/slaballoc.cuh).
+// Calls of the host must not run beside kernels that use the allocator.
 type Allocator struct {
 	mu     sync.Mutex
 	d      *device.Device
-	pool   *pool
+	pool   *table.Slabs
 	closed bool
 }
 
@@ -41,15 +43,15 @@ func NewAllocator(d *device.Device, o AllocatorOptions) (*Allocator, error) {
 	if d == nil {
 		return nil, errors.New("slab: no device (see device.Open)")
 	}
-	if o.Slabs < 0 || o.Slabs > maxSupers*unitsPerSuper {
-		return nil, fmt.Errorf("slab: %d slabs (want 0 to %d)", o.Slabs, maxSupers*unitsPerSuper)
+	if o.Slabs < 0 || o.Slabs > table.MaxSlabs {
+		return nil, fmt.Errorf("slab: %d slabs (want 0 to %d)", o.Slabs, table.MaxSlabs)
 	}
-	p, err := newPool(d, o.Light)
+	p, err := table.NewSlabs(d, o.Light)
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(p.add(nil, int64(o.Slabs)), d.Stream().Sync()); err != nil {
-		return nil, errors.Join(err, p.free())
+	if err := errors.Join(p.Add(nil, int64(o.Slabs)), d.Stream().Sync()); err != nil {
+		return nil, errors.Join(err, p.Free())
 	}
 	return &Allocator{d: d, pool: p}, nil
 }
@@ -57,7 +59,7 @@ func NewAllocator(d *device.Device, o AllocatorOptions) (*Allocator, error) {
 // Program is a program for device.Compile, of the given translation unit, with the layouts of its parameter structs. It
 // defines SLAB_LIGHT, the LIGHT of this allocator.
 func (a *Allocator) Program(name, main string, params ...any) *device.Program {
-	return allocatorProgram(a.pool.light, name, main, params...)
+	return allocatorProgram(a.pool.Light(), name, main, params...)
 }
 
 func allocatorProgram(light bool, name, main string, params ...any) *device.Program {
@@ -70,7 +72,7 @@ func allocatorProgram(light bool, name, main string, params ...any) *device.Prog
 }
 
 // Use is what a kernel's parameters hold of the allocator. It is good until Add or Close.
-func (a *Allocator) Use() Alloc { return a.pool.a }
+func (a *Allocator) Use() Alloc { return a.pool.Memory() }
 
 // locked runs f unless the allocator is closed.
 func (a *Allocator) locked(f func() error) error {
@@ -88,31 +90,31 @@ func (a *Allocator) Add(n int) error {
 	if n < 0 {
 		return fmt.Errorf("slab: %d slabs to add", n)
 	}
-	return a.locked(func() error { return errors.Join(a.pool.add(nil, int64(n)), a.d.Stream().Sync()) })
+	return a.locked(func() error { return errors.Join(a.pool.Add(nil, int64(n)), a.d.Stream().Sync()) })
 }
 
 // Slabs counts the slabs, taken or not.
 func (a *Allocator) Slabs() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return int(a.pool.units())
+	return int(a.pool.Units())
 }
 
 // Reset takes all slabs back, and clears them.
 func (a *Allocator) Reset() error {
-	return a.locked(func() error { return errors.Join(a.pool.reset(nil), a.d.Stream().Sync()) })
+	return a.locked(func() error { return errors.Join(a.pool.Reset(nil), a.d.Stream().Sync()) })
 }
 
 // Check tells whether exactly the slabs of the given names are taken, and all others are clear. Slow: it downloads all.
 func (a *Allocator) Check(taken []uint32) error {
 	return a.locked(func() error {
-		m, err := a.pool.download(nil)
+		m, err := a.pool.Download(nil)
 		if err != nil {
 			return err
 		}
 		used := map[uint32]bool{}
 		for _, name := range taken {
-			if _, ok := m.slab(name); !ok {
+			if _, ok := m.Slab(name); !ok {
 				return fmt.Errorf("slab: there is no slab %#x", name)
 			}
 			if used[name] {
@@ -120,7 +122,7 @@ func (a *Allocator) Check(taken []uint32) error {
 			}
 			used[name] = true
 		}
-		return m.check(used, func(slab []byte) bool {
+		return m.Check(used, func(slab []byte) bool {
 			for _, b := range slab {
 				if b != 0xff {
 					return false
@@ -139,7 +141,7 @@ func (a *Allocator) Close() error {
 		return nil
 	}
 	a.closed = true
-	if err := a.pool.free(); !errors.Is(err, device.ErrClosed) {
+	if err := a.pool.Free(); !errors.Is(err, device.ErrClosed) {
 		return err
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/warpmap/warpmap/kernel"
+	"github.com/warpmap/warpmap/table"
 )
 
 // image is a downloaded table.
@@ -12,7 +13,7 @@ type image struct {
 	cfg  config
 	t    Table
 	base []byte
-	pool *poolImage
+	pool *table.SlabsImage
 }
 
 // key reads the key bits of a slot.
@@ -50,7 +51,7 @@ func (m *image) clear(slab []byte) bool {
 			return false
 		}
 	}
-	return m.link(slab) == none
+	return m.link(slab) == table.NoSlab
 }
 
 // check walks the invariants that doc.go lists.
@@ -95,7 +96,7 @@ func (m *image) check(k Counters) error {
 				seen[real] = true
 			}
 			name := m.link(slab)
-			if name == none {
+			if name == table.NoSlab {
 				break
 			}
 			if ended {
@@ -106,7 +107,7 @@ func (m *image) check(k Counters) error {
 			}
 			used[name] = true
 			var ok bool
-			if slab, ok = m.pool.slab(name); !ok {
+			if slab, ok = m.pool.Slab(name); !ok {
 				return fmt.Errorf("slab: check: bucket %d goes on at slab %#x, and there is none of that name", bucket, name)
 			}
 		}
@@ -118,5 +119,8 @@ func (m *image) check(k Counters) error {
 	if k.Failed != 0 {
 		return fmt.Errorf("slab: check: %d failed positions were not told", k.Failed)
 	}
-	return m.pool.check(used, m.clear)
+	if err := m.pool.Check(used, m.clear); err != nil {
+		return fmt.Errorf("slab: check: %w", err)
+	}
+	return nil
 }

@@ -70,10 +70,8 @@ type core struct {
 		mixed                          device.Kernel[MixedParams]
 		find, erase, eraseAll          device.Kernel[FindParams]
 		flush, rehash, export, lengths device.Kernel[SlabsParams]
-		all                            struct {
-			count, sum, scan, offsets, fill device.Kernel[FindAllParams]
-		}
-		partition table.Partitioner[PartitionParams]
+		all                            table.Finder[FindAllParams]
+		partition                      table.Partitioner[PartitionParams]
 	}
 	regions table.Regions
 
@@ -82,10 +80,10 @@ type core struct {
 
 // memory is what a rebuild replaces.
 type memory struct {
-	t        Table // but for Alloc, which is pool.a
+	t        Table // but for Alloc, which is pool.Memory()
 	base     device.Slice[byte]
 	counters table.Counters[Counters] // as last seen; since then pairs may have been deleted
-	pool     *pool
+	pool     *table.Slabs
 	// bound: the table has come to MaxBytes, and no longer grows by its number of pairs, but only for lack of slabs.
 	bound bool
 	// foreign: a kernel of the user's may have inserted since the last look.
@@ -177,8 +175,8 @@ func (c *core) compile() error {
 	k.partition, wrong = table.NewPartitioner[PartitionParams](c.frame.Device, m)
 	err = errors.Join(err, wrong)
 	if c.cfg.multi {
-		return errors.Join(err, device.Bind(m, "erase_all", &k.eraseAll), device.Bind(m, "count_all", &k.all.count), device.Bind(m, "sum_chunks", &k.all.sum),
-			device.Bind(m, "scan_totals", &k.all.scan), device.Bind(m, "write_offsets", &k.all.offsets), device.Bind(m, "fill_all", &k.all.fill))
+		k.all, wrong = table.NewFinder[FindAllParams](m, false)
+		return errors.Join(err, wrong, device.Bind(m, "erase_all", &k.eraseAll))
 	}
 	return errors.Join(err, device.Bind(m, "insert_new", &k.insertNew), device.Bind(m, "mixed", &k.mixed))
 }
@@ -187,7 +185,7 @@ func (c *core) compile() error {
 
 func baseBytes(buckets int64) int64 { return table.Align((buckets + 1) * slabBytes) }
 
-func tableBytes(buckets, units int64) int64 { return baseBytes(buckets) + superBytes(units) }
+func tableBytes(buckets, units int64) int64 { return baseBytes(buckets) + table.SlabsMemory(units) }
 
 // bucketsFor is how many buckets so many pairs want.
 func (c *core) bucketsFor(pairs int64) int64 {
@@ -197,7 +195,7 @@ func (c *core) bucketsFor(pairs int64) int64 {
 // unitsFor is how many slabs beyond the base slabs so many pairs take, for all but the unluckiest hashes.
 func (c *core) unitsFor(pairs, buckets int64) int64 {
 	n := c.cfg.overflow(pairs, buckets)
-	return (n + n/4 + 16 + unitStep - 1) / unitStep * unitStep
+	return (n + n/4 + 16 + table.SlabStep - 1) / table.SlabStep * table.SlabStep
 }
 
 // sizes are those of a table for so many pairs.
@@ -221,12 +219,12 @@ func (c *core) largest() (buckets, units int64) {
 }
 
 // rest is how many units fit beside so many buckets.
-func (c *core) rest(buckets int64) int64 { return unitsIn(c.opts.MaxBytes - baseBytes(buckets)) }
+func (c *core) rest(buckets int64) int64 { return table.SlabsIn(c.opts.MaxBytes - baseBytes(buckets)) }
 
 func (c *core) buckets() int64 { return int64(c.t.Buckets) }
 
 // capacity counts the slots of base slabs and units; those of the reserved keys' slab do not count.
-func (c *core) capacity() int64 { return (c.buckets() + c.pool.units()) * int64(c.cfg.slots()) }
+func (c *core) capacity() int64 { return (c.buckets() + c.pool.Units()) * int64(c.cfg.slots()) }
 
 // limit is how many pairs may be in before the table grows.
 func (c *core) limit() int64 { return c.limitOf(c.buckets()) }
@@ -235,7 +233,7 @@ func (c *core) limitOf(buckets int64) int64 {
 	return int64(math.Ceil(float64(buckets) * float64(c.cfg.slots()) * c.opts.LoadFactor))
 }
 
-func (c *core) bytes() int64 { return int64(c.base.Len()) + c.pool.bytes() }
+func (c *core) bytes() int64 { return int64(c.base.Len()) + c.pool.Bytes() }
 
 // allocate makes an empty table: all bytes of slabs 0xff, the counters and bitmaps 0.
 func (c *core) allocate(st *device.Stream, buckets, units int64) (err error) {
@@ -254,10 +252,10 @@ func (c *core) allocate(st *device.Stream, buckets, units int64) (err error) {
 	if err = m.counters.Make(c.frame.Device); err != nil {
 		return err
 	}
-	if m.pool, err = newPool(c.frame.Device, c.opts.Light); err != nil {
+	if m.pool, err = table.NewSlabs(c.frame.Device, c.opts.Light); err != nil {
 		return err
 	}
-	if err = m.pool.add(st, units); err != nil {
+	if err = m.pool.Add(st, units); err != nil {
 		return err
 	}
 	if err = errors.Join(m.base.Fill(st, 0xff), st.SyncOf(c.frame.Device)); err != nil {
@@ -274,7 +272,7 @@ func (m *memory) free() (err error) {
 	}
 	err = errors.Join(err, m.counters.Free())
 	if m.pool != nil {
-		err = errors.Join(err, m.pool.free())
+		err = errors.Join(err, m.pool.Free())
 	}
 	return err
 }
@@ -282,7 +280,7 @@ func (m *memory) free() (err error) {
 // table is what kernels take.
 func (m *memory) table() Table {
 	t := m.t
-	t.Alloc = m.pool.a
+	t.Alloc = m.pool.Memory()
 	if m.tombstones() > fewTombstones {
 		t.Tombstones = 1
 	}
@@ -302,7 +300,7 @@ func (c *core) look(st *device.Stream) (int64, error) {
 // reset sets the counters that are not sums.
 func (c *core) reset(st *device.Stream) error {
 	c.counters.Seen.Failed, c.counters.Seen.Exported = 0, 0
-	return errors.Join(c.counters.Set(st), c.pool.dry.Fill(st, 0))
+	return errors.Join(c.counters.Set(st), c.pool.NoLongerDry(st))
 }
 
 // Blocks for each multiprocessor, by trial on an H200: a few times what is resident at once.
@@ -453,7 +451,7 @@ func (c *core) prepare(st *device.Stream, more int64) error {
 		return nil
 	}
 	pairs := min(c.live()+more, c.limit()+c.limit()/2+firstBatch)
-	if lack := c.unitsFor(pairs, c.buckets()) - c.pool.units(); lack > 0 {
+	if lack := c.unitsFor(pairs, c.buckets()) - c.pool.Units(); lack > 0 {
 		_, err := c.extend(st, lack)
 		return err
 	}
@@ -462,10 +460,10 @@ func (c *core) prepare(st *device.Stream, more int64) error {
 
 // extend adds at least so many units, as far as MaxBytes allows. why says what forbids it.
 func (c *core) extend(st *device.Stream, units int64) (why, err error) {
-	have := c.pool.units()
+	have := c.pool.Units()
 	units = max(units, have/2, 64)
 	if limit := c.opts.MaxBytes; limit > 0 {
-		most := unitsIn(limit - c.bytes())
+		most := table.SlabsIn(limit - c.bytes())
 		if c.opts.Light {
 			most = c.rest(c.buckets()) - have
 		}
@@ -476,10 +474,10 @@ func (c *core) extend(st *device.Stream, units int64) (why, err error) {
 			units = most
 		}
 	}
-	if c.opts.Light && have > 0 || len(c.pool.supers) == maxSupers {
+	if c.opts.Light && have > 0 || c.pool.Supers() == table.MaxSupers {
 		return c.rebuild(st, c.buckets(), have+units)
 	}
-	if err = c.pool.add(st, units); device.IsOutOfMemory(err) || errors.Is(err, errSupers) {
+	if err = c.pool.Add(st, units); device.IsOutOfMemory(err) || errors.Is(err, table.ErrSupers) {
 		return err, nil
 	}
 	return nil, err
@@ -549,7 +547,7 @@ func (c *core) rebuild(st *device.Stream, buckets, units int64) (why, err error)
 	old := c.memory
 	for {
 		if err = c.allocate(st, buckets, units); err != nil {
-			if device.IsOutOfMemory(err) || errors.Is(err, errSupers) {
+			if device.IsOutOfMemory(err) || errors.Is(err, table.ErrSupers) {
 				return err, nil
 			}
 			return nil, err
@@ -568,7 +566,7 @@ func (c *core) rebuild(st *device.Stream, buckets, units int64) (why, err error)
 			return nil, err
 		}
 		// The hashes are worse than expected: so many more slabs surely do for what failed.
-		units = (units + units/2 + failed + unitStep - 1) / unitStep * unitStep
+		units = (units + units/2 + failed + table.SlabStep - 1) / table.SlabStep * table.SlabStep
 		if c.tooLarge(buckets, units) {
 			return table.AtMaxBytes(c.opts.MaxBytes), nil
 		}
@@ -627,7 +625,7 @@ func (c *core) Grow(n int) error {
 					return err
 				}
 			}
-			lack := c.unitsFor(int64(n), c.buckets()) - c.pool.units()
+			lack := c.unitsFor(int64(n), c.buckets()) - c.pool.Units()
 			if lack <= 0 || live >= int64(n) {
 				return nil
 			}
@@ -647,7 +645,7 @@ func (c *core) Len() (int, error) { return c.frame.Count(c.look) }
 // Clear removes all pairs and keeps the capacity. It queues and returns.
 func (c *core) Clear() error {
 	return c.frame.Writing(nil, func(st *device.Stream) error {
-		return errors.Join(c.base.Fill(st, 0xff), c.counters.Clear(st), c.pool.reset(st))
+		return errors.Join(c.base.Fill(st, 0xff), c.counters.Clear(st), c.pool.Reset(st))
 	})
 }
 
@@ -706,11 +704,11 @@ func (c *core) SlabStats() (s Stats, err error) {
 		slabs := c.buckets() + c.slabs()
 		s.Stats = table.Stats{Len: int(live), Capacity: int(c.capacity()), Tombstones: int(c.tombstones()), Bytes: c.bytes(), MaxProbes: int(h[histogramBins+1])}
 		c.frame.Tell(&s.Stats, h)
-		s.Buckets, s.Slabs, s.Units = int(c.buckets()), int(slabs), int(c.pool.units())
+		s.Buckets, s.Slabs, s.Units = int(c.buckets()), int(slabs), int(c.pool.Units())
 		s.Utilization = float64(live*int64(c.cfg.keyBytes+c.cfg.valueBytes)) / float64(slabs*slabBytes)
 		s.SlabsPerBucket = float64(slabs) / float64(c.buckets())
 		s.AverageSlabCount = float64(live) / float64(c.buckets()*int64(c.cfg.slots()))
-		s.SuperBlocks, s.ResidentChanges = len(c.pool.supers), int(c.counters.Seen.Changes)
+		s.SuperBlocks, s.ResidentChanges = c.pool.Supers(), int(c.counters.Seen.Changes)
 		return nil
 	})
 	return s, err
@@ -735,7 +733,7 @@ func (c *core) Check() error {
 		if err != nil {
 			return err
 		}
-		pool, err := c.pool.download(st)
+		pool, err := c.pool.Download(st)
 		if err != nil {
 			return err
 		}

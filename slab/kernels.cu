@@ -1,6 +1,7 @@
 // The bulk operations: one entry point each. A grid's threads go over the batch in strides, a key to a lane.
 #include "config.h" // struct config: what this table holds
 #include "drive.cuh"
+#include "findall.cuh"
 #include "layout.h"
 #include "partition.cuh"
 #include "slab.cuh"
@@ -217,10 +218,11 @@ struct Fill {
 template <class P, class Visit> struct SweepJob {
     typedef KeyItem Item;
     const P& p;
+    u64 keys;
     Sweep<C> s;
     Visit visit;
-    __device__ __forceinline__ SweepJob(const P& p) : p(p), visit{} {}
-    __device__ __forceinline__ Item load(u64 i) { return Item{input_key<C>(p.keys, i)}; }
+    __device__ __forceinline__ SweepJob(const P& p, u64 keys) : p(p), keys(keys), visit{} {}
+    __device__ __forceinline__ Item load(u64 i) { return Item{input_key<C>(keys, i)}; }
     __device__ __forceinline__ bool begin(u64, const Item& x) {
         s.begin(p.table, x.k);
         return true;
@@ -231,7 +233,7 @@ template <class P, class Visit> struct SweepJob {
 // All pairs of each key.
 struct EraseAllJob : SweepJob<FindParams, Remove> {
     u64 erased;
-    __device__ __forceinline__ EraseAllJob(const FindParams& p) : SweepJob(p), erased(0) {}
+    __device__ __forceinline__ EraseAllJob(const FindParams& p) : SweepJob(p, p.keys), erased(0) {}
     __device__ __forceinline__ void done(u64 i) {
         erased += s.count;
         if (p.found) at<u8>(p.found)[i] = s.count > 0;
@@ -243,65 +245,31 @@ WARPMAP_KERNEL(erase_all, FindParams) {
     count_into(&counters(p.table)->erased, job.erased);
 }
 
-// FindAll in five kernels: count; sum by chunks, of which a warp takes one; sum the chunks; write offsets; write values.
+// FindAll: see kernel/findall.cuh.
 struct CountJob : SweepJob<FindAllParams, Count> {
-    __device__ __forceinline__ CountJob(const FindAllParams& p) : SweepJob(p) {}
-    __device__ __forceinline__ void done(u64 i) { at<u32>(p.counts)[i] = s.count; }
+    __device__ __forceinline__ CountJob(const FindAllParams& p) : SweepJob(p, p.rows.keys) {}
+    __device__ __forceinline__ void done(u64 i) { at<u32>(p.rows.counts)[i] = s.count; }
 };
 WARPMAP_KERNEL(count_all, FindAllParams) {
     CountJob job(p);
-    drive<Tile, u64>(p.n, job);
+    drive<Tile, u64>(p.rows.n, job);
 }
+WARPMAP_KERNEL(sum_chunks, FindAllParams) { sum_chunks(p.rows); }
+WARPMAP_KERNEL(scan_totals, FindAllParams) { scan_totals(p.rows); }
+WARPMAP_KERNEL(write_offsets, FindAllParams) { write_offsets(p.rows); }
 
-#define FOR_EACH_CHUNK(c) for (u64 c = grid_thread() / 32; c < p.chunks; c += grid_threads() / 32)
-
-WARPMAP_KERNEL(sum_chunks, FindAllParams) {
-    tile<32, true> warp;
-    FOR_EACH_CHUNK(c) {
-        u64 total = 0;
-        for (u64 r = 0; r < p.chunk; r += 32) {
-            u64 i = c * p.chunk + r + warp.rank();
-            if (i < p.n) total += at<u32>(p.counts)[i];
-        }
-        total = warp.sum(total);
-        if (warp.rank() == 0) at<u64>(p.totals)[c] = total;
-    }
-}
-// One block turns the totals into where each chunk begins, and leaves the sum of all behind the last offset.
-WARPMAP_KERNEL(scan_totals, FindAllParams) {
-    u64 before = 0;
-    for (u64 first = 0; first < p.chunks; first += block_threads()) {
-        u64 i = first + thread_index(), x = i < p.chunks ? at<u64>(p.totals)[i] : 0, all;
-        u64 start = before + block_scan(x, all);
-        if (i < p.chunks) at<u64>(p.totals)[i] = start;
-        before += all;
-    }
-    if (thread_index() == 0) at<u64>(p.offsets)[p.n] = before;
-}
-WARPMAP_KERNEL(write_offsets, FindAllParams) {
-    tile<32, true> warp;
-    FOR_EACH_CHUNK(c) {
-        u64 before = at<u64>(p.totals)[c];
-        for (u64 r = 0; r < p.chunk; r += 32) {
-            u64 i = c * p.chunk + r + warp.rank(), all;
-            u64 offset = before + warp.scan(i < p.n ? (u64)at<u32>(p.counts)[i] : 0, all);
-            before += all;
-            if (i < p.n) at<u64>(p.offsets)[i] = offset;
-        }
-    }
-}
 struct FillJob : SweepJob<FindAllParams, Fill> {
-    __device__ __forceinline__ FillJob(const FindAllParams& p) : SweepJob(p) { visit.values = p.values; }
+    __device__ __forceinline__ FillJob(const FindAllParams& p) : SweepJob(p, p.rows.keys) { visit.values = p.rows.values; }
     __device__ __forceinline__ bool begin(u64 i, const Item& x) {
-        if (!at<u32>(p.counts)[i]) return false;
-        visit.offset = at<u64>(p.offsets)[i];
+        if (!at<u32>(p.rows.counts)[i]) return false;
+        visit.offset = at<u64>(p.rows.offsets)[i];
         return SweepJob::begin(i, x);
     }
     __device__ __forceinline__ void done(u64) {}
 };
 WARPMAP_KERNEL(fill_all, FindAllParams) {
     FillJob job(p);
-    drive<Tile, u64>(p.n, job);
+    drive<Tile, u64>(p.rows.n, job);
 }
 #endif
 

@@ -3,6 +3,7 @@ package slab
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/kernel"
@@ -11,23 +12,7 @@ import (
 
 // Numbers of the layout, here and nowhere else.
 const (
-	slabBytes = 128
-	// unitsPerBlock is the number of slabs of a memory block (the paper's N_U): a bitmap of 32 words says which are taken.
-	unitsPerBlock = 1024
-	// superShift is where the number of the super block begins in a slab's name, above 14 bits of memory block and 10 of unit.
-	superShift    = 24
-	unitsPerSuper = 1 << superShift
-	// unitStep: super blocks have a multiple of so many units, so that whole bytes of a bitmap are there or not.
-	unitStep = 8
-	// maxSupers bounds the super blocks of a table, of 2 GiB each: more than the memory of any GPU, and few enough that
-	// their addresses travel with a kernel's parameters.
-	maxSupers = 96
-	// maxChanges bounds the changes of the resident block in one allocation, and maxBlocks the blocks that are searched
-	// through when those have found nothing.
-	maxChanges = 16
-	maxBlocks  = 32
-	// none is the name of no slab: all ones, so that a slab is cleared by filling it with 0xff.
-	none = 1<<32 - 1
+	slabBytes = table.SlabBytes
 	// lastAttempt is the number of the attempt at refused positions that takes no new slabs; see core.take.
 	lastAttempt = 16
 )
@@ -96,13 +81,7 @@ struct %s : Marks<%d, %d> {
 }
 
 // Alloc is SlabAlloc's memory as kernels take it, by value.
-type Alloc struct {
-	Supers [maxSupers]uint64 // address of the first unit of each super block; its bitmaps lie before
-	Starts [maxSupers]uint32 // number of its first memory block among all
-	Count  uint32            // super blocks
-	Blocks uint32            // memory blocks
-	Dry    uint64            // address of a u32: 1 after an allocation has found nothing
-}
+type Alloc = table.SlabMemory
 
 // Table is a table as kernels take it, by value: Buckets base slabs, and one for the reserved keys.
 type Table struct {
@@ -186,18 +165,10 @@ type FindParams struct {
 	N      uint64
 }
 
-// FindAllParams are the parameters of count_all, sum_chunks, scan_totals, write_offsets and fill_all. A warp works on Chunk
-// keys in a row.
+// FindAllParams are the parameters of count_all and the other kernels of FindAll.
 type FindAllParams struct {
-	Table   Table
-	Keys    uint64
-	Counts  uint64 // u32, one a key
-	Totals  uint64 // u64, one a chunk; after scan_totals, where the chunk's values begin
-	Offsets uint64 // u64, N+1
-	Values  uint64
-	N       uint64
-	Chunk   uint64 // a multiple of 32
-	Chunks  uint64
+	Table Table
+	Rows  table.FindAll
 }
 
 // SlabsParams are the parameters of the kernels that walk all chains.
@@ -221,16 +192,11 @@ func layouts() []any {
 }
 
 func defines() []device.Define {
-	return append(append(table.PartitionDefines(), table.StatusDefines()...), []device.Define{
-		{Name: "SLAB_BYTES", Value: slabBytes},
-		{Name: "SLAB_UNITS", Value: unitsPerBlock},
-		{Name: "SLAB_SUPER_SHIFT", Value: superShift},
-		{Name: "SLAB_MAX_CHANGES", Value: maxChanges},
-		{Name: "SLAB_MAX_BLOCKS", Value: maxBlocks},
+	return slices.Concat(table.PartitionDefines(), table.StatusDefines(), table.SlabDefines(), []device.Define{
 		{Name: "SLAB_LAST_ATTEMPT", Value: lastAttempt},
 		{Name: "SLAB_HISTOGRAM_BINS", Value: histogramBins},
 		{Name: "SLAB_FEW_TOMBSTONES", Value: fewTombstones},
-	}...)
+	})
 }
 
 // home is where a key belongs: the Go twin of slab::Home.

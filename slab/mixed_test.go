@@ -9,6 +9,7 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/table/tabletest"
 )
@@ -197,7 +198,12 @@ func TestMixedHistoriesUnderStress(t *testing.T) {
 
 // The stress mode and the checks above must find races that are put into a copy of the code on purpose.
 func TestStressFindsRaces(t *testing.T) {
-	sources := map[string]string{"slab.cuh": slabCUH, "alloc.cuh": allocCUH, "broken.cu": kernelsCU}
+	sources := map[string]string{"slab.cuh": slabCUH, "broken.cu": kernelsCU}
+	for _, f := range kernel.Files() {
+		if f.Name == "slaballoc.cuh" {
+			sources["alloc.cuh"] = strings.Replace(allocCUH, `#include "slaballoc.cuh"`, f.Text, 1)
+		}
+	}
 	for _, c := range []struct {
 		name     string
 		h        historian

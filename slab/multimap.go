@@ -1,8 +1,6 @@
 package slab
 
 import (
-	"errors"
-
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
 )
@@ -73,12 +71,17 @@ func (m *MultiMap[K, V]) CountOn(st *device.Stream, keys device.Slice[K], counts
 }
 
 func (c *core) count(st *device.Stream, b table.Rows) error {
-	if b.N == 0 {
-		return nil
-	}
-	p := FindAllParams{Table: c.table(), Keys: b.Keys, Counts: b.Flags, N: uint64(b.N)}
-	return c.kernel.all.count.Launch(st, c.frame.Grid(b.N, findBlocks), &p)
+	p := FindAllParams{Table: c.table(), Rows: table.FindAll{Keys: b.Keys, Counts: b.Flags, N: uint64(b.N)}}
+	return c.kernel.all.Count(st, c.findGrid, &p.Rows, &p)
 }
+
+// findAll is what table.FindValues and the like run.
+func (c *core) findAll(st *device.Stream, rows table.FindAll, offsets device.Slice[uint64], values func(n int) (uint64, error)) (int, error) {
+	p := FindAllParams{Table: c.table(), Rows: rows}
+	return c.kernel.all.Run(&c.frame, st, c.findGrid, &p.Rows, &p, 0, offsets, values)
+}
+
+func (c *core) findGrid(items int64) device.Grid { return c.frame.Grid(items, findBlocks) }
 
 func (c *core) lookErased(st *device.Stream) (uint64, error) {
 	_, err := c.look(st)
@@ -88,79 +91,13 @@ func (c *core) lookErased(st *device.Stream) (uint64, error) {
 // FindAll gives all values of each key (SEARCHALL): those of keys[i] are values[offsets[i]:offsets[i+1]], the least recent
 // first.
 func (m *MultiMap[K, V]) FindAll(keys []K) (offsets []uint64, values []V, err error) {
-	in, err := device.From(m.frame.Device, keys)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer in.Free()
-	o, v, err := m.FindAllOn(nil, in)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer o.Free()
-	defer v.Free()
-	if offsets, err = o.Host(nil); err != nil {
-		return nil, nil, err
-	}
-	values, err = v.Host(nil)
-	return offsets, values, err
+	return table.FindValues[K, V](&m.frame, keys, m.findAll)
 }
 
 // FindAllOn is FindAll on the device, in slices of its own making, which the caller frees. It waits for the stream. Cost: two
 // passes over the keys' chains.
 func (m *MultiMap[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
-	c, n := m.core, keys.Len()
-	if err := family.CheckOn(c.frame.Device, st, keys); err != nil {
-		return offsets, values, err
-	}
-	if offsets, err = device.Make[uint64](c.frame.Device, n+1); err != nil {
-		return offsets, values, err
-	}
-	err = c.frame.Writing(st, func(st *device.Stream) (err error) { // it uses the table's scratch memory
-		values, err = findAll[V](c, st, keys.Addr(), offsets, n)
-		return err
-	})
-	if err != nil {
-		offsets.Free()
-		if values.Addr() != 0 {
-			values.Free()
-		}
-		return device.Slice[uint64]{}, device.Slice[V]{}, err
-	}
-	return offsets, values, nil
-}
-
-func findAll[V any](c *core, st *device.Stream, keys uint64, offsets device.Slice[uint64], n int) (values device.Slice[V], err error) {
-	// Each warp takes a chunk of keys, of a size that still leaves every warp of a large GPU a few.
-	chunk := min(max(n/(1<<15)&^31, 128), 2048)
-	chunks := (n + chunk - 1) / chunk
-	counts := table.Align(4 * int64(n))
-	mem, err := c.frame.Scratch(counts + 8*int64(chunks) + 256)
-	if err != nil {
-		return values, err
-	}
-	base := mem.Addr()
-	p := FindAllParams{Table: c.table(), Keys: keys, Counts: base, Totals: base + uint64(counts), Offsets: offsets.Addr(),
-		N: uint64(n), Chunk: uint64(chunk), Chunks: uint64(chunks)}
-	k := &c.kernel.all
-	items, warps := c.frame.Grid(int64(n), findBlocks), c.frame.Grid(32*int64(chunks), findBlocks)
-	if n > 0 {
-		if err := errors.Join(k.count.Launch(st, items, &p), k.sum.Launch(st, warps, &p)); err != nil {
-			return values, err
-		}
-	}
-	if err := k.scan.Launch(st, device.Grid{Blocks: 1, Threads: table.Threads}, &p); err != nil {
-		return values, err
-	}
-	var total [1]uint64
-	if err := offsets.Slice(n, n+1).Read(st, total[:]); err != nil {
-		return values, err
-	}
-	if values, err = device.Make[V](c.frame.Device, int(total[0])); err != nil || n == 0 {
-		return values, err
-	}
-	p.Values = values.Addr()
-	return values, errors.Join(k.offsets.Launch(st, warps, &p), k.fill.Launch(st, items, &p), st.SyncOf(c.frame.Device))
+	return table.FindValuesOn[K, V](&m.frame, st, keys, m.findAll)
 }
 
 // DeleteOldest removes the least recent pair of each key (DELETE): a key that is twice in the batch loses two. deleted[i]

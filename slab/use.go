@@ -43,7 +43,7 @@ func (m *Map[K, V]) Use(st *device.Stream, room int, queue func(Table) error) er
 			}
 		}
 		c.foreign = true
-		if err := errors.Join(c.prepare(st, int64(room)), c.pool.dry.Fill(st, 0)); err != nil {
+		if err := errors.Join(c.prepare(st, int64(room)), c.pool.NoLongerDry(st)); err != nil {
 			return err
 		}
 		return queue(c.table())

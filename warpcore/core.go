@@ -50,11 +50,11 @@ type core struct {
 	opts   Options
 	multi  bool
 	kernel struct {
-		insert, insertNew, insertMulti           device.Kernel[InsertParams]
-		find, erase, eraseMulti                  device.Kernel[FindParams]
-		rehash, export, probes, distinct         device.Kernel[SlotsParams]
-		countAll, sumChunks, scanTotals, fillAll device.Kernel[FindAllParams]
-		partition                                table.Partitioner[PartitionParams]
+		insert, insertNew, insertMulti   device.Kernel[InsertParams]
+		find, erase, eraseMulti          device.Kernel[FindParams]
+		rehash, export, probes, distinct device.Kernel[SlotsParams]
+		all                              table.Finder[FindAllParams]
+		partition                        table.Partitioner[PartitionParams]
 	}
 	regions table.Regions
 
@@ -174,12 +174,13 @@ func (c *core) compile() error {
 		return err
 	}
 	k := &c.kernel
+	var wrong error
 	k.partition, err = table.NewPartitioner[PartitionParams](c.frame.Device, m)
-	return errors.Join(err,
+	k.all, wrong = table.NewFinder[FindAllParams](m, true)
+	return errors.Join(err, wrong,
 		device.Bind(m, "insert", &k.insert), device.Bind(m, "insert_new", &k.insertNew), device.Bind(m, "insert_multi", &k.insertMulti),
 		device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase), device.Bind(m, "erase_multi", &k.eraseMulti),
-		device.Bind(m, "rehash", &k.rehash), device.Bind(m, "export_pairs", &k.export), device.Bind(m, "probe_lengths", &k.probes), device.Bind(m, "distinct", &k.distinct),
-		device.Bind(m, "count_all", &k.countAll), device.Bind(m, "sum_chunks", &k.sumChunks), device.Bind(m, "scan_totals", &k.scanTotals), device.Bind(m, "fill_all", &k.fillAll))
+		device.Bind(m, "rehash", &k.rehash), device.Bind(m, "export_pairs", &k.export), device.Bind(m, "probe_lengths", &k.probes), device.Bind(m, "distinct", &k.distinct))
 }
 
 // Sizes. A table has windows of cfg.window slots, and a side region beside.

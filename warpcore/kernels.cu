@@ -1,6 +1,7 @@
 // The bulk operations: one entry point each. A grid's threads go over the batch in strides, a key to a lane.
 #include "config.h" // struct config: what this table holds
 #include "drive.cuh"
+#include "findall.cuh"
 #include "layout.h"
 #include "partition.cuh"
 #include "refused.cuh"
@@ -233,52 +234,18 @@ WARPMAP_KERNEL(distinct, SlotsParams) {
     }
 }
 
-// FindAll in four kernels: count, and remember each key's first value; sum by chunks; sum the chunks; write offsets and
-// values, reading the table again only for keys with several. A warp takes a chunk of keys.
+// FindAll (kernel/findall.cuh): to count the values remembers each key's first; to fill writes offsets and values, and reads the
+// table again only for keys with several. A warp takes a chunk of keys.
 WARPMAP_KERNEL(count_all, FindAllParams) {
-    look_up<true, false>(p.table, p.keys, p.n, [&](u64 i, const Hit<C>& hit) {
-        at<u32>(p.counts)[i] = hit.count;
-        if (p.stash && hit.found) at<value>(p.stash)[i] = hit.value();
+    const auto& r = p.rows;
+    look_up<true, false>(p.table, r.keys, r.n, [&](u64 i, const Hit<C>& hit) {
+        at<u32>(r.counts)[i] = hit.count;
+        if (r.stash && hit.found) at<value>(r.stash)[i] = hit.value();
     });
 }
 
-#define FOR_EACH_CHUNK(c) for (u64 c = grid_thread() / 32; c < p.chunks; c += grid_threads() / 32)
-
-WARPMAP_KERNEL(sum_chunks, FindAllParams) {
-    tile<32, true> warp;
-    FOR_EACH_CHUNK(c) {
-        u64 total = 0;
-        for (u64 r = 0; r < p.chunk; r += 32) {
-            u64 i = c * p.chunk + r + warp.rank();
-            if (i < p.n) total += at<u32>(p.counts)[i];
-        }
-        total = warp.sum(total);
-        if (warp.rank() == 0) at<u64>(p.totals)[c] = total;
-    }
-}
-
-// One block turns the totals into where each chunk begins, and leaves the sum of all behind the last offset.
-WARPMAP_KERNEL(scan_totals, FindAllParams) {
-    const int EACH = 16;
-    u64* totals = at<u64>(p.totals);
-    u64 before = 0;
-    for (u64 first = 0; first < p.chunks; first += (u64)EACH * block_threads()) {
-        u64 x[EACH], mine = 0;
-        for (int j = 0; j < EACH; j++) {
-            u64 i = first + (u64)thread_index() * EACH + j;
-            x[j] = i < p.chunks ? totals[i] : 0;
-            mine += x[j];
-        }
-        u64 all, start = before + block_scan(mine, all);
-        for (int j = 0; j < EACH; j++) {
-            u64 i = first + (u64)thread_index() * EACH + j;
-            if (i < p.chunks) totals[i] = start;
-            start += x[j];
-        }
-        before += all;
-    }
-    if (thread_index() == 0) at<u64>(p.offsets)[p.n] = before;
-}
+WARPMAP_KERNEL(sum_chunks, FindAllParams) { sum_chunks(p.rows); }
+WARPMAP_KERNEL(scan_totals, FindAllParams) { scan_totals(p.rows); }
 
 struct Fill {
     static constexpr bool VISITS = true;
@@ -290,31 +257,32 @@ struct Fill {
     }
 };
 WARPMAP_KERNEL(fill_all, FindAllParams) {
+    const auto& rows = p.rows;
     constexpr int ROWS = 4; // loaded at once
     FindTile g;
     tile<32, true> warp;
-    FOR_EACH_CHUNK(c) {
-        u64 before = at<u64>(p.totals)[c];
-        for (u64 r = 0; r < p.chunk; r += 32 * ROWS) {
+    FOR_EACH_CHUNK(c, rows.chunks) {
+        u64 before = at<u64>(rows.totals)[c];
+        for (u64 r = 0; r < rows.chunk; r += 32 * ROWS) {
             u32 n[ROWS];
             value first[ROWS];
 #pragma unroll
             for (int j = 0; j < ROWS; j++) {
-                u64 i = c * p.chunk + r + 32 * j + warp.rank();
-                n[j] = i < p.n && r + 32 * j < p.chunk ? at<u32>(p.counts)[i] : 0;
-                first[j] = i < p.n && r + 32 * j < p.chunk ? at<value>(p.stash)[i] : value{};
+                u64 i = c * rows.chunk + r + 32 * j + warp.rank();
+                n[j] = i < rows.n && r + 32 * j < rows.chunk ? at<u32>(rows.counts)[i] : 0;
+                first[j] = i < rows.n && r + 32 * j < rows.chunk ? at<value>(rows.stash)[i] : value{};
             }
 #pragma unroll
             for (int j = 0; j < ROWS; j++) {
-                if (r + 32 * j >= p.chunk) break;
-                u64 i = c * p.chunk + r + 32 * j + warp.rank();
+                if (r + 32 * j >= rows.chunk) break;
+                u64 i = c * rows.chunk + r + 32 * j + warp.rank();
                 u64 all, offset = before + warp.scan((u64)n[j], all);
                 before += all;
-                if (i < p.n) at<u64>(p.offsets)[i] = offset;
-                if (n[j] == 1) at<value>(p.values)[offset] = first[j];
+                if (i < rows.n) at<u64>(rows.offsets)[i] = offset;
+                if (n[j] == 1) at<value>(rows.values)[offset] = first[j];
                 if (!warp.any(n[j] > 1)) continue;
-                Fill fill{p.values, offset, 0};
-                search_each<C, true>(p.table, g, n[j] > 1, n[j] > 1 ? input_key<C>(p.keys, i) : 0, fill);
+                Fill fill{rows.values, offset, 0};
+                search_each<C, true>(p.table, g, n[j] > 1, n[j] > 1 ? input_key<C>(rows.keys, i) : 0, fill);
             }
         }
     }

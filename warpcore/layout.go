@@ -170,18 +170,10 @@ type SlotsParams struct {
 	Span      uint64 // of rehash: see InsertParams
 }
 
-// FindAllParams are the parameters of count_all, sum_chunks, scan_totals and fill_all. A warp works on Chunk keys in a row.
+// FindAllParams are the parameters of count_all and the other kernels of FindAll.
 type FindAllParams struct {
-	Table   Table
-	Keys    uint64
-	Counts  uint64 // u32, one a key
-	Stash   uint64 // the first value of each key
-	Totals  uint64 // u64, one a chunk; after scan_totals, where the chunk's values begin
-	Offsets uint64 // u64, N+1
-	Values  uint64
-	N       uint64
-	Chunk   uint64 // a multiple of 32
-	Chunks  uint64
+	Table Table
+	Rows  table.FindAll
 }
 
 // overflowBits is the width of a window's overflow filter, a power of two up to 32. A key that goes past the window

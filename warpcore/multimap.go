@@ -1,8 +1,6 @@
 package warpcore
 
 import (
-	"errors"
-
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
 )
@@ -63,11 +61,14 @@ func (m *MultiMap[K, V]) CountOn(st *device.Stream, keys device.Slice[K], counts
 }
 
 func (c *core) count(st *device.Stream, b table.Rows) error {
-	if b.N == 0 {
-		return nil
-	}
-	p := FindAllParams{Table: c.t, Keys: b.Keys, Counts: b.Flags, N: uint64(b.N)}
-	return c.kernel.countAll.Launch(st, c.grid(b.N), &p)
+	p := FindAllParams{Table: c.t, Rows: table.FindAll{Keys: b.Keys, Counts: b.Flags, N: uint64(b.N)}}
+	return c.kernel.all.Count(st, c.grid, &p.Rows, &p)
+}
+
+// findAll is what table.FindValues and the like run.
+func (c *core) findAll(st *device.Stream, rows table.FindAll, offsets device.Slice[uint64], values func(n int) (uint64, error)) (int, error) {
+	p := FindAllParams{Table: c.t, Rows: rows}
+	return c.kernel.all.Run(&c.frame, st, c.grid, &p.Rows, &p, c.cfg.valueBytes, offsets, values)
 }
 
 func (c *core) lookErased(st *device.Stream) (uint64, error) {
@@ -75,50 +76,14 @@ func (c *core) lookErased(st *device.Stream) (uint64, error) {
 	return c.counters.Seen.Erased, err
 }
 
-// chunks divides n keys among warps: each takes as many as still leaves every warp of a large GPU a few chunks.
-func (c *core) chunks(n int) FindAllParams {
-	chunk := min(max(n/(1<<15)&^127, 128), 2048)
-	return FindAllParams{N: uint64(n), Chunk: uint64(chunk), Chunks: uint64((n + chunk - 1) / chunk)}
-}
-
 // FindAll gives all values of each key: those of keys[i] are values[offsets[i]:offsets[i+1]], in no order.
 func (m *MultiMap[K, V]) FindAll(keys []K) (offsets []uint64, values []V, err error) {
-	in, err := device.From(m.core.frame.Device, keys)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer in.Free()
-	o, v, err := m.FindAllOn(nil, in)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer o.Free()
-	defer v.Free()
-	if offsets, err = o.Host(nil); err != nil {
-		return nil, nil, err
-	}
-	values, err = v.Host(nil)
-	return offsets, values, err
+	return table.FindValues[K, V](&m.frame, keys, m.findAll)
 }
 
 // FindAllOn is FindAll on the device, in slices of its own making, which the caller frees. It waits for the stream.
 func (m *MultiMap[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
-	offsets, err = device.Make[uint64](m.core.frame.Device, keys.Len()+1)
-	if err != nil {
-		return offsets, values, err
-	}
-	_, err = m.FindAllInto(st, keys, offsets, func(n int) (device.Slice[V], error) {
-		values, err = device.Make[V](m.core.frame.Device, n)
-		return values, err
-	})
-	if err != nil {
-		offsets.Free()
-		if values.Addr() != 0 {
-			values.Free()
-		}
-		return device.Slice[uint64]{}, device.Slice[V]{}, err
-	}
-	return offsets, values, nil
+	return table.FindValuesOn[K, V](&m.frame, st, keys, m.findAll)
 }
 
 // FindAllInto is FindAllOn into memory of the caller's: offsets has one element more than keys, and values is asked for
@@ -126,55 +91,7 @@ func (m *MultiMap[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (off
 // filling pass reads the table again only for keys with several values). It returns that number, and waits for the stream.
 // values must not use the table.
 func (m *MultiMap[K, V]) FindAllInto(st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64], values func(n int) (device.Slice[V], error)) (int, error) {
-	c := m.core
-	if err := errors.Join(family.CheckLens(keys.Len()+1, offsets.Len()), family.CheckOn(c.frame.Device, st, keys), family.CheckOn(c.frame.Device, st, offsets)); err != nil {
-		return 0, err
-	}
-	n := keys.Len()
-	total := 0
-	err := c.frame.Writing(st, func(st *device.Stream) error { // it uses the table's scratch memory
-		p := c.chunks(n)
-		counts, totals := table.Align(4*int64(n)), table.Align(8*int64(p.Chunks))
-		mem, err := c.frame.Scratch(counts + totals + int64(c.cfg.valueBytes)*int64(n) + 256)
-		if err != nil {
-			return err
-		}
-		base := mem.Addr()
-		p.Table, p.Keys, p.Offsets = c.t, keys.Addr(), offsets.Addr()
-		p.Counts, p.Totals, p.Stash = base, base+uint64(counts), base+uint64(counts+totals)
-		if n > 0 {
-			if err := c.kernel.countAll.Launch(st, c.grid(int64(n)), &p); err != nil {
-				return err
-			}
-			if err := c.kernel.sumChunks.Launch(st, c.grid(32*int64(p.Chunks)), &p); err != nil {
-				return err
-			}
-		}
-		if err := c.kernel.scanTotals.Launch(st, device.Grid{Blocks: 1, Threads: table.Threads}, &p); err != nil {
-			return err
-		}
-		var last [1]uint64
-		if err := offsets.Slice(n, n+1).Read(st, last[:]); err != nil {
-			return err
-		}
-		total = int(last[0])
-		out, err := values(total)
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(family.CheckLens(total, out.Len()), out.On(c.frame.Device)); err != nil {
-			return err
-		}
-		if n == 0 {
-			return nil
-		}
-		p.Values = out.Addr()
-		if err := c.kernel.fillAll.Launch(st, c.grid(32*int64(p.Chunks)), &p); err != nil {
-			return err
-		}
-		return st.SyncOf(c.frame.Device)
-	})
-	return total, err
+	return table.FindValuesInto(&m.frame, st, keys, offsets, values, m.findAll)
 }
 
 // Delete removes all values of each key. deleted[i] tells whether position i removed any; it may be nil. The count is

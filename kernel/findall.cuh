@@ -1,0 +1,63 @@
+// All values of each key of a batch, in one array: where those of a key begin, from how many each key has. Five kernels, one entry
+// point each in a family's program (launched by Finder in table/findall.go):
+//
+//   count_all      the family's: writes how many values each key has
+//   sum_chunks     a warp adds up a chunk of these counts
+//   scan_totals    one block turns the sums into where the values of each chunk begin
+//   write_offsets  where the values of each key begin
+//   fill_all       the family's: writes the values. It may do the work of write_offsets too, a chunk to a warp
+//
+// Rows is table::FindAll.
+#pragma once
+#include "warpmap.cuh"
+
+#define FOR_EACH_CHUNK(c, chunks) for (u64 c = grid_thread() / 32; c < (chunks); c += grid_threads() / 32)
+
+template <class Rows> __device__ __forceinline__ void sum_chunks(const Rows& r) {
+    tile<32, true> warp;
+    FOR_EACH_CHUNK(c, r.chunks) {
+        u64 total = 0;
+        for (u64 j = 0; j < r.chunk; j += 32) {
+            u64 i = c * r.chunk + j + warp.rank();
+            if (i < r.n) total += at<u32>(r.counts)[i];
+        }
+        total = warp.sum(total);
+        if (warp.rank() == 0) at<u64>(r.totals)[c] = total;
+    }
+}
+
+// scan_totals leaves the sum of all behind the last offset.
+template <class Rows> __device__ __forceinline__ void scan_totals(const Rows& r) {
+    const int EACH = 16;
+    u64* totals = at<u64>(r.totals);
+    u64 before = 0;
+    for (u64 first = 0; first < r.chunks; first += (u64)EACH * block_threads()) {
+        u64 x[EACH], mine = 0;
+        for (int j = 0; j < EACH; j++) {
+            u64 i = first + (u64)thread_index() * EACH + j;
+            x[j] = i < r.chunks ? totals[i] : 0;
+            mine += x[j];
+        }
+        u64 all, start = before + block_scan(mine, all);
+        for (int j = 0; j < EACH; j++) {
+            u64 i = first + (u64)thread_index() * EACH + j;
+            if (i < r.chunks) totals[i] = start;
+            start += x[j];
+        }
+        before += all;
+    }
+    if (thread_index() == 0) at<u64>(r.offsets)[r.n] = before;
+}
+
+template <class Rows> __device__ __forceinline__ void write_offsets(const Rows& r) {
+    tile<32, true> warp;
+    FOR_EACH_CHUNK(c, r.chunks) {
+        u64 before = at<u64>(r.totals)[c];
+        for (u64 j = 0; j < r.chunk; j += 32) {
+            u64 i = c * r.chunk + j + warp.rank(), all;
+            u64 offset = before + warp.scan(i < r.n ? (u64)at<u32>(r.counts)[i] : 0, all);
+            before += all;
+            if (i < r.n) at<u64>(r.offsets)[i] = offset;
+        }
+    }
+}

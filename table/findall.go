@@ -1,0 +1,161 @@
+package table
+
+import (
+	"errors"
+
+	"github.com/warpmap/warpmap/device"
+)
+
+// FindAll is what the kernels of kernel/findall.cuh work on: N keys, and all values that a table has of them. It is a field of a
+// family's own parameter struct. Addresses are of device memory. A warp works on Chunk keys in a row.
+type FindAll struct {
+	Keys    uint64
+	Counts  uint64 // u32, one a key
+	Stash   uint64 // the first value of each key, where the family's count_all puts it aside; else 0
+	Totals  uint64 // u64, one a chunk; after scan_totals, where the chunk's values begin
+	Offsets uint64 // u64, N+1
+	Values  uint64
+	N       uint64
+	Chunk   uint64 // a multiple of 32
+	Chunks  uint64
+}
+
+// Finder launches the kernels of a FindAll. P is the family's parameter struct, with a FindAll in it.
+type Finder[P any] struct {
+	count, sum, scan, offsets, fill device.Kernel[P]
+	fused                           bool
+}
+
+// NewFinder finds the kernels count_all, sum_chunks, scan_totals, write_offsets and fill_all in a module. fused: there is no
+// write_offsets, because fill_all writes the offsets, and has a chunk to a warp where otherwise it has a key to a lane.
+func NewFinder[P any](m *device.Module, fused bool) (f Finder[P], err error) {
+	f.fused = fused
+	kernels := map[string]*device.Kernel[P]{"count_all": &f.count, "sum_chunks": &f.sum, "scan_totals": &f.scan, "fill_all": &f.fill}
+	if !fused {
+		kernels["write_offsets"] = &f.offsets
+	}
+	for name, k := range kernels {
+		if *k, err = device.KernelOf[P](m, name); err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
+// Count queues count_all alone. rows is the FindAll in p, with Keys, Counts and N.
+func (k Finder[P]) Count(st *device.Stream, grid func(items int64) device.Grid, rows *FindAll, p *P) error {
+	if rows.N == 0 {
+		return nil
+	}
+	return k.count.Launch(st, grid(int64(rows.N)), p)
+}
+
+// Run finds all values. rows is the FindAll in p, with Keys and N; offsets has one element more than there are keys. values is
+// asked for the address of memory once the number of values is known, which Run returns. stash is the width of a value if
+// count_all puts the first of each key aside, otherwise 0. The caller is in Writing. Run waits for the stream. Cost: two passes over
+// the keys, the second, where there is a stash, over those alone that have several values; scratch memory of 4 bytes a key, and
+// the stash.
+func (k Finder[P]) Run(f *Frame, st *device.Stream, grid func(items int64) device.Grid, rows *FindAll, p *P,
+	stash int, offsets device.Slice[uint64], values func(n int) (uint64, error)) (int, error) {
+	// Each warp takes as many keys as still leave every warp of a large GPU a few chunks.
+	n := int64(rows.N)
+	chunk := min(max(n/(1<<15)&^127, 128), 2048)
+	chunks := (n + chunk - 1) / chunk
+	counts, totals := Align(4*n), Align(8*chunks)
+	mem, err := f.Scratch(counts + totals + int64(stash)*n + 256)
+	if err != nil {
+		return 0, err
+	}
+	base := mem.Addr()
+	rows.Counts, rows.Totals, rows.Offsets = base, base+uint64(counts), offsets.Addr()
+	rows.Chunk, rows.Chunks = uint64(chunk), uint64(chunks)
+	if stash > 0 {
+		rows.Stash = rows.Totals + uint64(totals)
+	}
+	warps := grid(32 * max(1, chunks))
+	if n > 0 {
+		if err := errors.Join(k.Count(st, grid, rows, p), k.sum.Launch(st, warps, p)); err != nil {
+			return 0, err
+		}
+	}
+	if err := k.scan.Launch(st, device.Grid{Blocks: 1, Threads: Threads}, p); err != nil {
+		return 0, err
+	}
+	var total [1]uint64
+	if err := offsets.Slice(int(n), int(n)+1).Read(st, total[:]); err != nil {
+		return 0, err
+	}
+	if rows.Values, err = values(int(total[0])); err != nil || n == 0 {
+		return int(total[0]), err
+	}
+	if k.fused {
+		err = k.fill.Launch(st, warps, p)
+	} else {
+		err = errors.Join(k.offsets.Launch(st, warps, p), k.fill.Launch(st, grid(n), p))
+	}
+	return int(total[0]), errors.Join(err, st.SyncOf(f.Device))
+}
+
+// findAll runs a family's Finder: rows has Keys and N.
+type findAll = func(st *device.Stream, rows FindAll, offsets device.Slice[uint64], values func(n int) (uint64, error)) (int, error)
+
+// FindValues is FindAll of a multimap.
+func FindValues[K, V any](f *Frame, keys []K, find findAll) (offsets []uint64, values []V, err error) {
+	in, err := device.From(f.Device, keys)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer in.Free()
+	o, v, err := FindValuesOn[K, V](f, nil, in, find)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer o.Free()
+	defer v.Free()
+	if offsets, err = o.Host(nil); err != nil {
+		return nil, nil, err
+	}
+	values, err = v.Host(nil)
+	return offsets, values, err
+}
+
+// FindValuesOn is FindValues on the device, in slices of its own making.
+func FindValuesOn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], find findAll) (offsets device.Slice[uint64], values device.Slice[V], err error) {
+	if err := f.Family.CheckOn(f.Device, st, keys); err != nil {
+		return offsets, values, err
+	}
+	if offsets, err = device.Make[uint64](f.Device, keys.Len()+1); err != nil {
+		return offsets, values, err
+	}
+	_, err = FindValuesInto(f, st, keys, offsets, func(n int) (_ device.Slice[V], err error) {
+		values, err = device.Make[V](f.Device, n)
+		return values, err
+	}, find)
+	if err != nil {
+		offsets.Free()
+		if values.Addr() != 0 {
+			values.Free()
+		}
+		return device.Slice[uint64]{}, device.Slice[V]{}, err
+	}
+	return offsets, values, nil
+}
+
+// FindValuesInto is FindValuesOn into memory of the caller's, and gives the number of values.
+func FindValuesInto[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64],
+	values func(n int) (device.Slice[V], error), find findAll) (total int, err error) {
+	if err := errors.Join(f.Family.CheckLens(keys.Len()+1, offsets.Len()), f.Family.CheckOn(f.Device, st, keys), f.Family.CheckOn(f.Device, st, offsets)); err != nil {
+		return 0, err
+	}
+	err = f.Writing(st, func(st *device.Stream) (err error) { // it uses the table's scratch memory
+		total, err = find(st, FindAll{Keys: keys.Addr(), N: uint64(keys.Len())}, offsets, func(n int) (uint64, error) {
+			out, err := values(n)
+			if err != nil {
+				return 0, err
+			}
+			return out.Addr(), errors.Join(f.Family.CheckLens(n, out.Len()), out.On(f.Device))
+		})
+		return err
+	})
+	return total, err
+}
