@@ -12,14 +12,14 @@ import (
 
 // Whatever is closed under a table or a batch, the error says it in one line.
 func TestErrorsAfterCloseAreOneLine(t *testing.T) {
-	for _, kind := range warpmap.Kinds() {
-		t.Run(kind, func(t *testing.T) {
+	for _, family := range warpmap.Families(table.KindMap) {
+		t.Run(string(family), func(t *testing.T) {
 			d, err := device.Open("cpu")
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer d.Close()
-			m, err := warpmap.New[uint32, uint32](d, kind, table.Options{Capacity: 100})
+			m, err := warpmap.New[uint32, uint32](d, family, table.Options{Capacity: 100})
 			if err != nil {
 				t.Fatal(err)
 			}
