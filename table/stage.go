@@ -74,8 +74,8 @@ type ChunkOp func(st *device.Stream, first, n int, addr []uint64) error
 // first error: then op is not called again, and nothing of the batch is under way. On the CPU device the slices are device
 // memory already, so the whole batch is one chunk. The caller holds no lock that another batch's op may wait for.
 //
-// Errors: ErrClosed; device.ErrClosed; a column that is too short; op's; *device.OutOfMemoryError only before op is first called, where not even a
-// chunk of 4 KiB has room. A panic of op goes on to the caller, once nothing of the batch is under way.
+// Errors: ErrClosed; device.ErrClosed; a column that is too short; op's; *device.OutOfMemoryError, but only before op is first
+// called, where not even a chunk of 4 KiB has room. A panic of op goes on to the caller, once nothing of the batch is under way.
 func (s *Stage) Run(n int, cols []Column, op ChunkOp) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
