@@ -212,8 +212,6 @@ func (c *core) buildInsertion() table.Insertion {
 			return nil, nil, err
 		case live > 0:
 			return nil, nil, fmt.Errorf("gph: Build wants an empty table, and this one holds %d pairs: Clear it, or Insert", live)
-		case in.N == 0:
-			return nil, nil, nil
 		}
 		if want := c.bucketsFor(in.N); in.N > c.limit() {
 			if c.opts.MaxBytes > 0 {

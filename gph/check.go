@@ -1,7 +1,6 @@
 package gph
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"github.com/warpmap/warpmap/device"
@@ -10,23 +9,7 @@ import (
 
 // Check downloads the table and walks its invariants, which doc.go lists: for tests and for the suspicious. Slow.
 func (c *core) Check() error {
-	return c.frame.Reading(nil, func(st *device.Stream) error {
-		if _, err := c.look(st); err != nil {
-			return err
-		}
-		mem, err := c.mem.Host(st)
-		if err != nil {
-			return err
-		}
-		return c.checkImage(mem)
-	})
-}
-
-// number reads a little-endian number of 1, 2, 4 or 8 bytes.
-func number(b []byte, bytes int) uint64 {
-	var x [8]byte
-	copy(x[:], b[:bytes])
-	return binary.LittleEndian.Uint64(x[:])
+	return c.frame.Inspect(c.look, func() device.Slice[byte] { return c.mem }, c.checkImage)
 }
 
 func (c *core) checkImage(mem []byte) error {
@@ -34,7 +17,7 @@ func (c *core) checkImage(mem []byte) error {
 	base := c.mem.Addr()
 	slot := func(i uint64) []byte { return mem[t.Buckets-base+i*uint64(cfg.slotBytes()):][:cfg.slotBytes()] }
 	code := func(cell uint64) uint32 {
-		return uint32(number(mem[t.Cells-base+cell*uint64(cfg.cellBytes):], cfg.cellBytes))
+		return uint32(kernel.Pattern(mem[t.Cells-base+cell*uint64(cfg.cellBytes):], cfg.cellBytes))
 	}
 	marks := kernel.MarksOf(cfg.keyBytes)
 	side := t.Main + t.Reserve
@@ -42,7 +25,7 @@ func (c *core) checkImage(mem []byte) error {
 	for i := range (side + 1) * uint64(cfg.bucket) {
 		bucket := i / uint64(cfg.bucket)
 		s := slot(i)
-		key := number(s, cfg.keyBytes)
+		key := kernel.Pattern(s, cfg.keyBytes)
 		if key == marks.Empty {
 			for _, b := range s {
 				if cfg.packed && b != 0xff {
@@ -71,7 +54,7 @@ func (c *core) checkImage(mem []byte) error {
 		return fmt.Errorf("gph: check: %d pairs are in the slots, the counters say %d", len(seen), c.live())
 	}
 	for i := range uint64(t.LockMask) + 1 {
-		if number(mem[t.Locks-base+4*i:], 4) != 0 {
+		if kernel.Pattern(mem[t.Locks-base+4*i:], 4) != 0 {
 			return fmt.Errorf("gph: check: lock %d is held, though nothing is being inserted", i)
 		}
 	}

@@ -88,13 +88,7 @@ type memory struct {
 
 func (m *memory) live() int64 { return m.counters.Seen.live() }
 
-func (m *memory) free() error {
-	err := m.counters.Free()
-	if m.mem.Len() > 0 {
-		err = errors.Join(m.mem.Free(), err)
-	}
-	return err
-}
+func (m *memory) free() error { return table.Free(&m.counters, m.mem) }
 
 // program is the table's kernels with the given translation unit.
 func (c *core) program(name, main string, more ...device.File) *device.Program {
@@ -113,7 +107,7 @@ func (c *core) program(name, main string, more ...device.File) *device.Program {
 
 // complete checks the options and fills in the defaults.
 func (o *Options) complete(info device.Info, cfg *config) error {
-	if err := errors.Join(o.Options.Complete(), o.Index.check()); err != nil {
+	if err := errors.Join(o.Options.Complete(defaultLoadFactor), o.Index.check()); err != nil {
 		return err
 	}
 	o.consult(info, cfg)
@@ -124,9 +118,6 @@ func (o *Options) complete(info device.Info, cfg *config) error {
 			*x = y
 		}
 		return *x
-	}
-	if o.LoadFactor == 0 {
-		o.LoadFactor = defaultLoadFactor
 	}
 	bucket := max(4, bucketBytes/cfg.slotBytes())
 	if bucket == 4 && o.LoadFactor > 0.6 && cfg.slotBytes() == 16 { // four slots are full too often
@@ -191,40 +182,39 @@ func (c config) keysPerCell(load float64) float64 {
 	return min(k, c.mostKeys()/2)
 }
 
-func newCore(d *device.Device, keyBytes, valueBytes int, o Options) (_ *core, err error) {
-	c := &core{cfg: config{keyBytes: keyBytes, valueBytes: valueBytes}}
-	if err := c.frame.Open(family, d); err != nil {
-		return nil, err
+func newCore(d *device.Device, w table.Width, o Options) (*core, error) {
+	if w.Err != nil {
+		return nil, w.Err
 	}
-	defer func() {
-		if err != nil {
-			c.Close()
-		}
-	}()
-	if err := o.complete(d.Info(), &c.cfg); err != nil {
-		return nil, err
+	c := &core{cfg: config{keyBytes: w.Key, valueBytes: w.Value}, opts: o}
+	return table.Made(c, c.frame.Open(family, d, c.begin, c.free))
+}
+
+// begin makes an empty table as the options say.
+func (c *core) begin() (err error) {
+	if err := c.opts.complete(c.frame.Device.Info(), &c.cfg); err != nil {
+		return err
 	}
-	c.opts = o
-	c.shared.order.Init(d)
+	c.shared.order.Init(c.frame.Device)
 	if err := c.compile(); err != nil {
-		return nil, err
+		return err
 	}
-	if c.least.mem, err = device.Make[uint32](d, 1+leastBatch); err != nil {
-		return nil, err
+	if c.least.mem, err = device.Make[uint32](c.frame.Device, 1+leastBatch); err != nil {
+		return err
 	}
-	buckets := c.bucketsFor(int64(o.Capacity))
-	if o.MaxBytes > 0 {
+	buckets := c.bucketsFor(int64(c.opts.Capacity))
+	if c.opts.MaxBytes > 0 {
 		most := c.maxBuckets()
 		if most < int64(c.cfg.virtual) {
-			return nil, fmt.Errorf("gph: MaxBytes of %s leaves no room for %d buckets of %d slots: a table takes %s at least; fewer VirtualBuckets take less",
-				device.Bytes(o.MaxBytes), c.cfg.virtual, c.cfg.bucket, device.Bytes(c.bytes(int64(c.cfg.virtual))))
+			return fmt.Errorf("gph: MaxBytes of %s leaves no room for %d buckets of %d slots: a table takes %s at least; fewer VirtualBuckets take less",
+				device.Bytes(c.opts.MaxBytes), c.cfg.virtual, c.cfg.bucket, device.Bytes(c.bytes(int64(c.cfg.virtual))))
 		}
 		buckets = min(buckets, most)
 	}
-	if err := c.allocate(buckets, o.Seed); err != nil {
-		return nil, err
+	if err := c.allocate(buckets, c.opts.Seed); err != nil {
+		return err
 	}
-	return c, nil
+	return nil
 }
 
 func (c *core) compile() error {
@@ -388,9 +378,6 @@ func (c *core) insertion(k *insertKernels) table.Insertion {
 // insert inserts pairs, growing as it must. The positions that do not fit come back with the reason. It waits for the stream: only
 // the end of a batch tells whether every pair found its place.
 func (c *core) insert(st *device.Stream, k *insertKernels, b table.Rows) (refused []int, why, err error) {
-	if b.N == 0 {
-		return nil, nil, nil
-	}
 	live, err := c.look(st)
 	if err != nil {
 		return nil, nil, err
@@ -674,9 +661,6 @@ func (c *core) find(st *device.Stream, b table.Rows) error {
 func (c *core) erase(st *device.Stream, b table.Rows) error { return c.search(st, c.kernel.erase, b) }
 
 func (c *core) search(st *device.Stream, k device.Kernel[FindParams], b table.Rows) error {
-	if b.N == 0 {
-		return nil
-	}
 	p := FindParams{Table: c.t, Keys: b.Keys, Values: b.Values, Found: b.Flags, N: uint64(b.N)}
 	return k.Launch(st, c.grid(b.N), &p)
 }
@@ -745,13 +729,10 @@ func (c *core) Stats() (table.Stats, error) {
 }
 
 // Close frees the table's memory; idempotent.
-func (c *core) Close() error {
-	return c.frame.Shut(func() error {
-		err := errors.Join(c.memory.free(), c.shared.free())
-		c.shared.order.Close()
-		if c.least.mem.Len() > 0 {
-			c.least.mem.Free()
-		}
-		return err
-	})
+func (c *core) Close() error { return c.frame.Close() }
+
+func (c *core) free() error {
+	err := errors.Join(c.memory.free(), c.shared.free(), c.least.mem.Free())
+	c.shared.order.Close()
+	return err
 }

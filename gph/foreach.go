@@ -13,14 +13,6 @@ var foreachCU string
 // Args are table.Args, the named device arguments of a callback.
 type Args = table.Args
 
-// forEachParams are the parameters of for_each and for_all.
-type forEachParams struct {
-	Table Table
-	Keys  uint64
-	N     uint64
-	Args  [table.MaxArgs]uint64 // the bits of the arguments, by name
-}
-
 // ForEach calls body, a piece of CUDA C++, on the device for the pair of each of the given keys that the table has, in any
 // order and in parallel. body sees
 //
@@ -33,30 +25,24 @@ type forEachParams struct {
 // Errors: *device.CompileError with the compiler's words; arguments of other types. Cost: compiling a body once; of a key,
 // that of Find.
 func (m *Map[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
-	if err := family.CheckOn(m.frame.Device, st, keys); err != nil {
-		return err
-	}
-	return call[K, V](m.core, st, body, args, func(f table.Callback[forEachParams], p *forEachParams, st *device.Stream) error {
-		if keys.Len() == 0 {
-			return nil
-		}
-		p.Keys, p.N = keys.Addr(), uint64(keys.Len())
-		return f.Each.Launch(st, m.grid(int64(keys.Len())), p)
-	})
+	return table.CallEach[K, V](&m.frame, st, keys, body, args, m.caller())
 }
 
 // ForAll calls body for every pair of the table: see ForEach. index is the slot.
 func (m *Map[K, V]) ForAll(st *device.Stream, body string, args Args) error {
-	return call[K, V](m.core, st, body, args, func(f table.Callback[forEachParams], p *forEachParams, st *device.Stream) error {
-		return f.All.Launch(st, m.grid(m.slots()+int64(m.cfg.bucket)), p)
-	})
+	return table.CallAll[K, V](&m.frame, st, body, args, m.caller())
 }
 
-func call[K, V any](c *core, st *device.Stream, body string, args Args, launch func(table.Callback[forEachParams], *forEachParams, *device.Stream) error) error {
-	program := func(header device.File) *device.Program { return c.program("foreach", foreachCU, header) }
-	return table.Call[K, V](&c.frame, st, body, args, program, func(f table.Callback[forEachParams], words [table.MaxArgs]uint64, st *device.Stream) error {
-		return launch(f, &forEachParams{Table: c.t, Args: words}, st)
-	})
+func (c *core) caller() table.Caller[forEachParams] {
+	return table.Caller[forEachParams]{
+		Program: func(header device.File) *device.Program { return c.program("foreach", foreachCU, header) },
+		Params:  c.callbackParams,
+		Grid:    c.grid, Slots: func() int64 { return c.slots() + int64(c.cfg.bucket) },
+	}
+}
+
+func (c *core) callbackParams(keys, n uint64, words [table.MaxArgs]uint64) *forEachParams {
+	return &forEachParams{c.t, keys, n, words}
 }
 
 // Program is a program with a kernel of your own that works on this table: main, which includes "config.h" and "gph.cuh",

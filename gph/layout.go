@@ -161,6 +161,14 @@ type SlotsParams struct {
 	Limit  uint64
 }
 
+// forEachParams are the parameters of for_each and for_all.
+type forEachParams struct {
+	Table Table
+	Keys  uint64
+	N     uint64
+	Args  [table.MaxArgs]uint64 // the bits of the arguments, by name
+}
+
 func layouts() []any {
 	return []any{Table{}, Counters{}, InsertParams{}, FindParams{}, SlotsParams{}}
 }

@@ -17,24 +17,18 @@ var _ table.Map[uint32, uint32] = (*Map[uint32, uint32])(nil)
 // Errors: K or V of another width or with pointers or padding; options out of range; *device.OutOfMemoryError; what
 // device.Compile returns. Cost: compiling the kernels once on a machine, about a second; then the memory's filling.
 func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
-	kb, vb, err := widths[K, V]()
-	if err != nil {
-		return nil, err
-	}
-	c, err := newCore(d, kb, vb, o)
-	if err != nil {
-		return nil, err
-	}
-	return &Map[K, V]{c}, nil
+	c, err := newCore(d, widths[K, V](), o)
+	return table.Made(&Map[K, V]{c}, err)
 }
 
 // widths allows pairs of 2 bytes each beside those that every table has.
-func widths[K, V any]() (key, value int, err error) {
-	if k, e := table.WidthOf[K]("key", 2); e == nil {
-		v, err := table.WidthOf[V]("value beside keys of 2 bytes", 2)
-		return k, v, err
+func widths[K, V any]() (w table.Width) {
+	if key, err := table.WidthOf[K]("key", 2); err == nil {
+		w.Key = key
+		w.Value, w.Err = table.WidthOf[V]("value beside keys of 2 bytes", 2)
+		return w
 	}
-	return table.Widths[K, V]()
+	return table.WidthsOf[K, V]()
 }
 
 const family table.Family = "gph"

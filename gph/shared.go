@@ -117,9 +117,6 @@ func (c *core) sharedParts() (parts, partCells, blocks int64) {
 // findShared queues a look-up, piece by piece. Only for more memory than before does it wait.
 func (c *core) findShared(st *device.Stream, b table.Rows) error {
 	n := b.N
-	if n == 0 {
-		return nil
-	}
 	parts, partCells, blocks := c.sharedParts()
 	piece := int64(0)
 	if parts > 0 {

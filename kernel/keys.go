@@ -1,5 +1,7 @@
 package kernel
 
+import "encoding/binary"
+
 // Reserved counts the key patterns that mark slots: empty, tombstone and busy are the three highest. See keys.cuh.
 const Reserved = 3
 
@@ -30,4 +32,21 @@ func (m Marks) Real(stored uint64, side bool) uint64 {
 		return stored + Reserved
 	}
 	return stored
+}
+
+// Pattern reads a key of 1, 2, 4 or 8 bytes.
+func Pattern(b []byte, keyBytes int) uint64 {
+	var x [8]byte
+	copy(x[:], b[:keyBytes])
+	return binary.LittleEndian.Uint64(x[:])
+}
+
+// Ones tells whether all bits are set.
+func Ones(b []byte) bool {
+	for _, x := range b {
+		if x != 0xff {
+			return false
+		}
+	}
+	return true
 }

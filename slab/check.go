@@ -18,11 +18,7 @@ type image struct {
 
 // key reads the key bits of a slot.
 func (m *image) key(slab []byte, slot int) uint64 {
-	at := slot * m.cfg.wordBytes()
-	if m.cfg.keyBytes == 4 {
-		return uint64(binary.LittleEndian.Uint32(slab[at:]))
-	}
-	return binary.LittleEndian.Uint64(slab[at:])
+	return kernel.Pattern(slab[slot*m.cfg.wordBytes():], m.cfg.keyBytes)
 }
 
 // whole tells whether a free slot has all bits set but the key's lowest, so that a compare-and-swap can take it.
@@ -31,12 +27,7 @@ func (m *image) whole(slab []byte, slot int) bool {
 		return true
 	}
 	at := slot * m.cfg.wordBytes()
-	for _, b := range slab[at+m.cfg.keyBytes : at+m.cfg.wordBytes()] {
-		if b != 0xff {
-			return false
-		}
-	}
-	return true
+	return kernel.Ones(slab[at+m.cfg.keyBytes : at+m.cfg.wordBytes()])
 }
 
 func (m *image) link(slab []byte) uint32 {

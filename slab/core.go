@@ -112,7 +112,7 @@ func (c *core) program(name, main string, more ...device.File) *device.Program {
 
 // complete checks the options and fills in the defaults.
 func (o *Options) complete(info device.Info, cfg *config) error {
-	if err := o.Options.Complete(); err != nil {
+	if err := o.Options.Complete(defaultLoadFactor); err != nil {
 		return err
 	}
 	cfg.hash, cfg.light = o.Hash, o.Light
@@ -126,41 +126,37 @@ func (o *Options) complete(info device.Info, cfg *config) error {
 	if g := o.Group; g < 1 || g > 32 || g&(g-1) != 0 {
 		return fmt.Errorf("slab: a group of %d lanes (want 1, 2, 4, 8, 16 or 32)", g)
 	}
-	if o.LoadFactor == 0 {
-		o.LoadFactor = defaultLoadFactor
-	}
 	return nil
 }
 
-func newCore(d *device.Device, keyBytes, valueBytes int, o Options, multi bool) (_ *core, err error) {
-	c := &core{cfg: config{keyBytes: keyBytes, valueBytes: valueBytes, multi: multi}}
-	if err := c.frame.Open(family, d); err != nil {
-		return nil, err
+func newCore(d *device.Device, w table.Width, o Options, multi bool) (*core, error) {
+	if w.Err != nil {
+		return nil, w.Err
 	}
-	defer func() {
-		if err != nil {
-			c.Close()
-		}
-	}()
-	if err := o.complete(d.Info(), &c.cfg); err != nil {
-		return nil, err
+	c := &core{cfg: config{keyBytes: w.Key, valueBytes: w.Value, multi: multi}, opts: o}
+	return table.Made(c, c.frame.Open(family, d, c.begin, c.free))
+}
+
+// begin makes an empty table as the options say.
+func (c *core) begin() (err error) {
+	if err := c.opts.complete(c.frame.Device.Info(), &c.cfg); err != nil {
+		return err
 	}
-	c.opts = o
-	c.regions = table.RegionsFor(d.Info(), regionsFrom, regionRows)
 	if err := c.compile(); err != nil {
-		return nil, err
+		return err
 	}
-	buckets, units := c.sizes(int64(o.Capacity))
+	c.regions = table.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
+	buckets, units := c.sizes(int64(c.opts.Capacity))
 	if c.tooLarge(buckets, units) {
 		if buckets, units = c.largest(); buckets == 0 {
-			return nil, fmt.Errorf("slab: MaxBytes of %s leaves no room for a slab", device.Bytes(o.MaxBytes))
+			return fmt.Errorf("slab: MaxBytes of %s leaves no room for a slab", device.Bytes(c.opts.MaxBytes))
 		}
 		c.bound = true
 	}
-	if err := c.allocate(d.Stream(), buckets, units); err != nil {
-		return nil, err
+	if err := c.allocate(c.frame.Device.Stream(), buckets, units); err != nil {
+		return err
 	}
-	return c, nil
+	return nil
 }
 
 func (c *core) compile() error {
@@ -266,11 +262,8 @@ func (c *core) allocate(st *device.Stream, buckets, units int64) (err error) {
 	return nil
 }
 
-func (m *memory) free() (err error) {
-	if m.base.Len() > 0 {
-		err = m.base.Free()
-	}
-	err = errors.Join(err, m.counters.Free())
+func (m *memory) free() error {
+	err := table.Free(m.base, &m.counters)
 	if m.pool != nil {
 		err = errors.Join(err, m.pool.Free())
 	}
@@ -330,9 +323,6 @@ func (c *core) size() (capacity, live int64) { return c.capacity(), c.live() }
 // take runs a batch of n operations that may want room. One in `share` is expected to add a pair. Those that find no room come
 // back with the reason. It waits for the stream.
 func (c *core) take(st *device.Stream, n, share int64, launch func(table.Part) error) (refused []int, why, err error) {
-	if n == 0 {
-		return nil, nil, nil
-	}
 	if c.foreign {
 		if _, err := c.look(st); err != nil {
 			return nil, nil, err
@@ -424,21 +414,13 @@ func (c *core) take(st *device.Stream, n, share int64, launch func(table.Part) e
 // each position is told what became of it, or some are left out.
 func (c *core) launchInsert(st *device.Stream, k device.Kernel[InsertParams], p InsertParams, b table.Rows) error {
 	if regions := c.regions.Count(b.N, int64(c.base.Len())); regions > 0 && b.Flags == 0 && p.Attempt == 0 {
-		done, err := c.kernel.partition.InOrder(&c.frame, st, &c.regions, b, c.cfg.keyBytes, c.cfg.valueBytes, regions, true,
-			func(rows table.Partition) (*PartitionParams, *table.Partition) {
-				q := &PartitionParams{Table: p.Table, Rows: rows}
-				return q, &q.Rows
-			}, func(o table.Ordered) error {
-				q := p
-				q.Keys, q.Values, q.N, q.Positions, q.Span = o.Rows.Keys, o.Rows.Values, uint64(o.Rows.N), o.Positions, uint64(o.Span)
-				return k.Launch(st, table.Spanned(o.Rows.N, o.Span), &q)
-			})
+		done, err := c.kernel.partition.InOrder(&c.frame, st, &c.regions, b, c.cfg.keyBytes, c.cfg.valueBytes, regions, true, partitionOf(p.Table),
+			func(o table.Ordered) error { return k.Launch(st, table.Spanned(o.Rows.N, o.Span), p.of(o)) })
 		if done || err != nil {
 			return err
 		}
 	}
-	p.Keys, p.Values, p.Added, p.N = b.Keys, b.Values, b.Flags, uint64(b.N)
-	return k.Launch(st, c.frame.Grid(b.N, insertBlocks), &p)
+	return k.Launch(st, c.frame.Grid(b.N, insertBlocks), p.of(table.Ordered{Rows: b}))
 }
 
 // prepare adds slabs for so many more pairs, before they come, as many as they are expected to take.
@@ -721,7 +703,9 @@ func (c *core) Stats() (table.Stats, error) {
 }
 
 // Close frees the table's memory; idempotent.
-func (c *core) Close() error { return c.frame.Shut(c.memory.free) }
+func (c *core) Close() error { return c.frame.Close() }
+
+func (c *core) free() error { return c.memory.free() }
 
 // Check downloads the table and walks its invariants: for tests and for the suspicious. Slow.
 func (c *core) Check() error {

@@ -135,6 +135,21 @@ type PartitionParams struct {
 	Rows  table.Partition
 }
 
+// of is the parameters with a batch, or a piece of it in the order of regions.
+func (p InsertParams) of(o table.Ordered) *InsertParams {
+	p.Keys, p.Values, p.Added, p.N = o.Rows.Keys, o.Rows.Values, o.Rows.Flags, uint64(o.Rows.N)
+	p.Positions, p.Span = o.Positions, uint64(o.Span)
+	return &p
+}
+
+// partitionOf is the parameters of a partition of rows for a table.
+func partitionOf(t Table) func(rows table.Partition) (*PartitionParams, *table.Partition) {
+	return func(rows table.Partition) (*PartitionParams, *table.Partition) {
+		p := &PartitionParams{Table: t, Rows: rows}
+		return p, &p.Rows
+	}
+}
+
 // When batches are brought in order: see table.Regions. The size is that of the base slabs.
 const (
 	regionsFrom = 3.84 // L2 caches

@@ -23,15 +23,8 @@ var (
 // Errors: K or V of another width or with pointers or padding; options out of range; *device.OutOfMemoryError; what
 // device.Compile returns. Cost: compiling the kernels once on a machine, about a second; then the memory's filling.
 func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
-	kb, vb, err := table.Widths[K, V]()
-	if err != nil {
-		return nil, err
-	}
-	c, err := newCore(d, kb, vb, o, false)
-	if err != nil {
-		return nil, err
-	}
-	return &Map[K, V]{c}, nil
+	c, err := newCore(d, table.WidthsOf[K, V](), o, false)
+	return table.Made(&Map[K, V]{c}, err)
 }
 
 const family table.Family = "slab"

@@ -52,7 +52,7 @@ func (h historian) history(t testing.TB, seed uint64) (events []tabletest.Event,
 	must(t, err)
 	defer func() { must(t, d.Close()) }()
 	o := Options{Options: table.Options{Capacity: 1, LoadFactor: 1, Seed: seed}, Group: h.group, Light: h.light, unpacked: h.unpacked}
-	c, err := newCore(d, h.keyBytes, h.valueBytes, o, false)
+	c, err := newCore(d, table.Width{Key: h.keyBytes, Value: h.valueBytes}, o, false)
 	must(t, err)
 	k := c.kernel.mixed
 	if h.tile > 0 {

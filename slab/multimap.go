@@ -19,15 +19,8 @@ var _ table.MultiMap[uint32, uint32] = (*MultiMap[uint32, uint32])(nil)
 
 // NewMultiMap makes an empty multimap on the device; see New.
 func NewMultiMap[K, V any](d *device.Device, o Options) (*MultiMap[K, V], error) {
-	kb, vb, err := table.Widths[K, V]()
-	if err != nil {
-		return nil, err
-	}
-	c, err := newCore(d, kb, vb, o, true)
-	if err != nil {
-		return nil, err
-	}
-	return &MultiMap[K, V]{c}, nil
+	c, err := newCore(d, table.WidthsOf[K, V](), o, true)
+	return table.Made(&MultiMap[K, V]{c}, err)
 }
 
 // Insert adds n pairs, equal ones too (the paper's INSERT). The table grows as it must; where it may not, *table.FullError

@@ -15,15 +15,8 @@ var _ table.Set[uint32] = (*Set[uint32])(nil)
 
 // NewSet makes an empty set on the device; see New.
 func NewSet[K any](d *device.Device, o Options) (*Set[K], error) {
-	kb, err := table.KeyBytes[K]()
-	if err != nil {
-		return nil, err
-	}
-	c, err := newCore(d, kb, 0, o, false)
-	if err != nil {
-		return nil, err
-	}
-	return &Set[K]{c}, nil
+	c, err := newCore(d, table.WidthOfKeys[K](), o, false)
+	return table.Made(&Set[K]{c}, err)
 }
 
 // Insert puts the keys that are absent. added[i] tells whether position i went in (of equal new keys in one batch, exactly one

@@ -114,6 +114,9 @@ func FindOn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], values 
 		return err
 	}
 	return f.Reading(st, func(st *device.Stream) error {
+		if keys.Len() == 0 {
+			return nil
+		}
 		return find(st, Rows{keys.Addr(), values.Addr(), found.Addr(), int64(keys.Len())})
 	})
 }
@@ -136,6 +139,9 @@ func DeleteOn[K any](f *Frame, st *device.Stream, keys device.Slice[K], deleted 
 		return err
 	}
 	return f.Writing(st, func(st *device.Stream) error {
+		if keys.Len() == 0 {
+			return nil
+		}
 		return erase(st, Rows{Keys: keys.Addr(), Flags: deleted.Addr(), N: int64(keys.Len())})
 	})
 }

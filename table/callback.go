@@ -22,30 +22,57 @@ const MaxArgs = 16
 
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// Callback is a compiled body, as two kernels: for the pairs of given keys, and for all pairs. P is the family's parameter
-// struct, which has the words of the arguments.
-type Callback[P any] struct{ Each, All device.Kernel[P] }
+// Caller is what a family has for callbacks. P is its parameter struct, which has the words of the arguments.
+type Caller[P any] struct {
+	// Program has the kernels for_each and for_all, which call a function of the header "callback.h" for the pairs of n given keys,
+	// and of all n slots.
+	Program func(header device.File) *device.Program
+	Params  func(keys, n uint64, words [MaxArgs]uint64) *P
+	Grid    func(n int64) device.Grid
+	Slots   func() int64
+}
 
-// Call queues a callback on the stream, after compiling it once for a table. program is the family's, with for_each and for_all,
-// which call a function of the header "callback.h"; launch gets the words of the arguments.
-func Call[K, V, P any](f *Frame, st *device.Stream, body string, named Args, program func(header device.File) *device.Program,
-	launch func(c Callback[P], words [MaxArgs]uint64, st *device.Stream) error) error {
+// CallEach queues a callback for the pairs of the keys, after compiling its body once for a table.
+func CallEach[K, V, P any](f *Frame, st *device.Stream, keys device.Slice[K], body string, args Args, c Caller[P]) error {
+	if err := f.Family.CheckOn(f.Device, st, keys); err != nil {
+		return err
+	}
+	return call[K, V](f, st, body, args, c, func(k callback[P], words [MaxArgs]uint64, st *device.Stream) error {
+		if keys.Len() == 0 {
+			return nil
+		}
+		return k.each.Launch(st, c.Grid(int64(keys.Len())), c.Params(keys.Addr(), uint64(keys.Len()), words))
+	})
+}
+
+// CallAll queues a callback for all pairs.
+func CallAll[K, V, P any](f *Frame, st *device.Stream, body string, args Args, c Caller[P]) error {
+	return call[K, V](f, st, body, args, c, func(k callback[P], words [MaxArgs]uint64, st *device.Stream) error {
+		n := c.Slots()
+		return k.all.Launch(st, c.Grid(n), c.Params(0, uint64(n), words))
+	})
+}
+
+// callback is a compiled body.
+type callback[P any] struct{ each, all device.Kernel[P] }
+
+func call[K, V, P any](f *Frame, st *device.Stream, body string, args Args, by Caller[P], launch func(c callback[P], words [MaxArgs]uint64, st *device.Stream) error) error {
 	if err := f.Family.CheckOn(f.Device, st); err != nil {
 		return err
 	}
-	header, words, err := writeCallback[K, V](f.Device, body, named)
+	header, words, err := writeCallback[K, V](f.Device, body, args)
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.Family, err)
 	}
 	return f.Reading(st, func(st *device.Stream) error {
-		p := program(device.File{Name: "callback.h", Text: header})
+		p := by.Program(device.File{Name: "callback.h", Text: header})
 		key := ""
 		for _, file := range p.Files { // the table's type may change, too
 			if strings.HasSuffix(file.Name, ".h") {
 				key += file.Text
 			}
 		}
-		c, ok := f.callbacks[key].(Callback[P])
+		c, ok := f.callbacks[key].(callback[P])
 		if !ok {
 			var zero P
 			p.Layouts = append(p.Layouts, zero)
@@ -53,7 +80,7 @@ func Call[K, V, P any](f *Frame, st *device.Stream, body string, named Args, pro
 			if err != nil {
 				return err
 			}
-			if err := errors.Join(device.Bind(m, "for_each", &c.Each), device.Bind(m, "for_all", &c.All)); err != nil {
+			if err := errors.Join(device.Bind(m, "for_each", &c.each), device.Bind(m, "for_all", &c.all)); err != nil {
 				return err
 			}
 			if f.callbacks == nil {

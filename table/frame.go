@@ -23,6 +23,7 @@ type Frame struct {
 	order   Order
 	Stage   Stage // carries Go slices
 	closed  bool
+	free    func() error       // see Open
 	opened  uint64             // its number among the open tables
 	scratch device.Slice[byte] // see Scratch
 	refused device.Slice[byte] // see bitmap
@@ -30,26 +31,28 @@ type Frame struct {
 	// until the table is looked at.
 	ordered   device.Slice[byte]
 	retired   []device.Slice[byte]
-	callbacks map[string]any // compiled, by their text: see Callbacks
+	callbacks map[string]any // compiled, by their text: see call
 }
 
-// Open makes the frame of a table of that family on the device.
-func (f *Frame) Open(family Family, d *device.Device) (err error) {
+// Open makes the frame of a table of that family on the device, and then the family's part: begin makes it, and free, which is
+// called once in the end, frees it, or what there is of it after an error.
+func (f *Frame) Open(family Family, d *device.Device, begin, free func() error) (err error) {
 	if d == nil {
 		return fmt.Errorf("%s: no device (see device.Open)", family)
 	}
-	f.Device, f.Family = d, family
+	f.Device, f.Family, f.free = d, family, free
 	f.order.Init(d)
 	f.Stage.Init(d)
-	if f.refused, err = device.Make[byte](d, leastPart/8); err != nil {
-		return err
-	}
-	if err := f.refused.Fill(nil, 0); err != nil {
-		f.refused.Free()
-		return err
-	}
 	f.opened = opened.add(d)
-	return nil
+	if f.refused, err = device.Make[byte](d, leastPart/8); err == nil {
+		if err = f.refused.Fill(nil, 0); err == nil {
+			err = begin()
+		}
+	}
+	if err != nil {
+		f.Close()
+	}
+	return err
 }
 
 // Locked runs do with the table's lock held, unless the table is closed.
@@ -213,9 +216,8 @@ func (f *Frame) NoRoomFor(n int, bytes, limit int64) error {
 	return fmt.Errorf("%s: room for %d pairs takes %s: %w", f.Family, n, device.Bytes(bytes), AtMaxBytes(limit))
 }
 
-// Shut is a table's Close: it waits for all work on the table, and frees the frame's memory; free frees the family's. A second
-// call does nothing.
-func (f *Frame) Shut(free func() error) error {
+// Close is a table's: it waits for all work on the table, and frees its memory. A second call does nothing.
+func (f *Frame) Close() error {
 	defer f.Stage.Close() // without the lock, which a batch that holds the stage may wait for
 	f.order.Lock()
 	defer f.order.Unlock()
@@ -228,13 +230,35 @@ func (f *Frame) Shut(free func() error) error {
 	f.order.Close()
 	f.Spare()
 	release(&f.refused)
-	if e := free(); err == nil {
+	if e := f.free(); err == nil {
 		err = e
 	}
 	if errors.Is(err, device.ErrClosed) {
 		return nil // the device freed all
 	}
 	return err
+}
+
+// Free frees what was made of a table's memory: device.Slices that are not zero, Counters and others that know.
+func Free(parts ...interface{ Free() error }) (err error) {
+	for _, p := range parts {
+		err = errors.Join(err, p.Free())
+	}
+	return err
+}
+
+// Inspect downloads a table's memory for its Check: look waits for the stream and reads the counters, walk walks the invariants.
+func (f *Frame) Inspect(look func(*device.Stream) (int64, error), mem func() device.Slice[byte], walk func(mem []byte) error) error {
+	return f.Reading(nil, func(st *device.Stream) error {
+		if _, err := look(st); err != nil {
+			return err
+		}
+		image, err := mem().Host(st)
+		if err != nil {
+			return err
+		}
+		return walk(image)
+	})
 }
 
 // Counters is a struct of counts in device memory, to which kernels add, and what the host last saw of it.

@@ -220,7 +220,8 @@ func (b Rows) Part(p Part, keyBytes, valueBytes int) Rows {
 	return Rows{at(b.Keys, keyBytes), at(b.Values, valueBytes), at(b.Flags, 1), int64(p.N)}
 }
 
-// Insertion is how a table takes a batch in. Put and Find are called with the lock held, in order; Size with the lock held.
+// Insertion is how a table takes a batch in. Put and Find are called with the lock held, in order, and with at least one row; Size
+// with the lock held.
 type Insertion struct {
 	// Put takes pairs in. The positions that found no room come back with the reason.
 	Put func(st *device.Stream, b Rows) (refused []int, why, err error)
@@ -368,6 +369,9 @@ func InsertOn[K any](f *Frame, st *device.Stream, keys device.Slice[K], values D
 		return err
 	}
 	return f.Writing(st, func(st *device.Stream) error {
+		if keys.Len() == 0 {
+			return nil
+		}
 		refused, why, err := x.Put(st, Rows{keys.Addr(), values.Addr(), added.Addr(), int64(keys.Len())})
 		if err == nil && len(refused) > 0 && x.Find != nil {
 			refused, err = strikeOffOn(f, st, keys.Addr(), int(keys.Bytes())/keys.Len(), refused, x)

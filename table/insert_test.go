@@ -21,7 +21,7 @@ type toy struct {
 	refused  int64
 	kernels  int // launched
 	parts    []table.Part
-	multi    bool
+	freed    int
 }
 
 // column is a device column of the CPU device.
@@ -36,10 +36,14 @@ func newToy(t *testing.T, capacity, most int64, opts ...device.Option) *toy {
 	d, err := device.Open("cpu", opts...)
 	must(t, err)
 	x := &toy{in: map[uint32]uint32{}, capacity: capacity, most: most}
-	must(t, x.frame.Open("toy", d))
+	nothing := func() error { return nil }
+	must(t, x.frame.Open("toy", d, nothing, func() error { x.freed++; return nil }))
 	t.Cleanup(func() {
-		must(t, x.frame.Shut(func() error { return nil }))
-		must(t, x.frame.Shut(func() error { t.Error("shut twice"); return nil }))
+		must(t, x.frame.Close())
+		must(t, x.frame.Close())
+		if x.freed != 1 {
+			t.Errorf("freed %d times", x.freed)
+		}
 		must(t, d.Close())
 	})
 	return x
@@ -247,11 +251,12 @@ func TestOpenTables(t *testing.T) {
 	must(t, err)
 	defer d.Close()
 	var f table.Frame
-	must(t, f.Open("toy", d))
+	nothing := func() error { return nil }
+	must(t, f.Open("toy", d, nothing, nothing))
 	if open := table.OpenTables(d); len(open) != 1 {
 		t.Errorf("open: %v", open)
 	}
-	must(t, f.Shut(func() error { return nil }))
+	must(t, f.Close())
 	if open := table.OpenTables(d); len(open) != 0 {
 		t.Errorf("open: %v", open)
 	}

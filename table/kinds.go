@@ -191,7 +191,7 @@ func (o *FilterOptions) Complete() error {
 		return errors.New("table: a filter for no keys: set Capacity, or Bytes")
 	}
 	base := Options{Capacity: o.Capacity, Hash: o.Hash, Seed: o.Seed}
-	err := base.Complete()
+	err := base.Complete(1)
 	o.Seed = base.Seed
 	return err
 }

@@ -130,6 +130,9 @@ func MixOn[K any](f *Frame, st *device.Stream, ops device.Slice[Op], keys device
 		return err
 	}
 	return f.Writing(st, func(st *device.Stream) error {
+		if keys.Len() == 0 {
+			return nil
+		}
 		refused, why, err := mix(st, MixedRows{ops.Addr(), keys.Addr(), values.Addr(), results.Addr(), status.Addr(), int64(keys.Len())})
 		if err != nil {
 			return err

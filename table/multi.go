@@ -18,6 +18,9 @@ func CountValuesOn[K any](f *Frame, st *device.Stream, keys device.Slice[K], cou
 		return err
 	}
 	return f.Reading(st, func(st *device.Stream) error {
+		if keys.Len() == 0 {
+			return nil
+		}
 		return count(st, Rows{Keys: keys.Addr(), Flags: counts.Addr(), N: int64(keys.Len())})
 	})
 }

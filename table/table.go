@@ -74,8 +74,9 @@ type Options struct {
 // leastLoadFactor is the least that is a load factor, and not a mistake.
 const leastLoadFactor = 0.001
 
-// Complete tells what is wrong with the options, and chooses the seed where none is set.
-func (o *Options) Complete() error {
+// Complete tells what is wrong with the options, and sets what is not set: the load factor to the family's default, the seed at
+// random.
+func (o *Options) Complete(load float64) error {
 	switch {
 	case o.Capacity < 0 || o.Capacity > 1<<46:
 		return fmt.Errorf("table: a capacity of %d pairs (want 0 to 2⁴⁶)", o.Capacity)
@@ -85,6 +86,9 @@ func (o *Options) Complete() error {
 		return fmt.Errorf("table: MaxBytes %d is negative", o.MaxBytes)
 	case o.Hash < 0 || o.Hash > 3:
 		return fmt.Errorf("table: hash function %d (see package kernel)", o.Hash)
+	}
+	if o.LoadFactor == 0 {
+		o.LoadFactor = load
 	}
 	for o.Seed == 0 {
 		o.Seed = rand.Uint64()

@@ -10,13 +10,13 @@ import (
 // A seed that is not set is random; one that is set stays.
 func TestSeedsAreRandomUnlessSet(t *testing.T) {
 	var a, b table.Options
-	must(t, a.Complete())
-	must(t, b.Complete())
+	must(t, a.Complete(0.5))
+	must(t, b.Complete(0.5))
 	if a.Seed == 0 || a.Seed == b.Seed {
 		t.Errorf("seeds %#x and %#x", a.Seed, b.Seed)
 	}
 	a.Seed = 7
-	must(t, a.Complete())
+	must(t, a.Complete(0.5))
 	if a.Seed != 7 {
 		t.Errorf("seed 7 became %d", a.Seed)
 	}
@@ -28,7 +28,7 @@ func TestAbsurdLoadFactors(t *testing.T) {
 	nan /= nan
 	for _, load := range []float64{1e-9, -1, 1.1, nan} {
 		o := table.Options{LoadFactor: load}
-		if err := o.Complete(); err == nil || !strings.Contains(err.Error(), "load factor") {
+		if err := o.Complete(0.5); err == nil || !strings.Contains(err.Error(), "load factor") {
 			t.Errorf("%v: %v", load, err)
 		}
 	}

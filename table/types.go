@@ -19,12 +19,33 @@ func KeyBytes[K any]() (int, error) { return WidthOf[K]("key", 4, 8) }
 // ValueBytes tells the width of a value type: 4, 8 or 16 bytes, of the same kinds as keys.
 func ValueBytes[V any]() (int, error) { return WidthOf[V]("value", 4, 8, 16) }
 
-// Widths are the widths of the types of a map: see KeyBytes and ValueBytes.
-func Widths[K, V any]() (key, value int, err error) {
-	if key, err = KeyBytes[K](); err == nil {
-		value, err = ValueBytes[V]()
+// Width is the widths of a table's keys and values, 0 for the values of a set, or why a type has none.
+type Width struct {
+	Key, Value int
+	Err        error
+}
+
+// WidthsOf is for a map or a multimap: see KeyBytes and ValueBytes.
+func WidthsOf[K, V any]() (w Width) {
+	w = WidthOfKeys[K]()
+	if w.Err == nil {
+		w.Value, w.Err = ValueBytes[V]()
 	}
-	return key, value, err
+	return w
+}
+
+// WidthOfKeys is for a set: see KeyBytes.
+func WidthOfKeys[K any]() (w Width) {
+	w.Key, w.Err = KeyBytes[K]()
+	return w
+}
+
+// Made gives a new table, or nil with an error.
+func Made[T any](t *T, err error) (*T, error) {
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
 }
 
 // WidthOf tells the width of a type whose values a table holds as plain bytes, one of the widths given; what is the word for

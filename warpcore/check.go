@@ -1,7 +1,6 @@
 package warpcore
 
 import (
-	"encoding/binary"
 	"fmt"
 
 	"github.com/warpmap/warpmap/kernel"
@@ -24,22 +23,13 @@ func (m *image) region(side bool) *Region {
 
 // key reads the key bits of a slot.
 func (m *image) key(side bool, slot uint64) uint64 {
-	at := m.region(side).Slots - m.base + slot*uint64(m.cfg.slotBytes())
-	if m.cfg.keyBytes == 4 {
-		return uint64(binary.LittleEndian.Uint32(m.mem[at:]))
-	}
-	return binary.LittleEndian.Uint64(m.mem[at:])
+	return kernel.Pattern(m.mem[m.region(side).Slots-m.base+slot*uint64(m.cfg.slotBytes()):], m.cfg.keyBytes)
 }
 
 // cleared tells whether the value bytes of a packed slot are all ones.
 func (m *image) cleared(side bool, slot uint64) bool {
 	at := m.region(side).Slots - m.base + slot*uint64(m.cfg.slotBytes())
-	for _, b := range m.mem[at+uint64(m.cfg.keyBytes) : at+uint64(m.cfg.slotBytes())] {
-		if b != 0xff {
-			return false
-		}
-	}
-	return true
+	return kernel.Ones(m.mem[at+uint64(m.cfg.keyBytes) : at+uint64(m.cfg.slotBytes())])
 }
 
 // checkImage walks the invariants that doc.go lists.
@@ -93,7 +83,7 @@ func (c *core) checkImage(mem []byte, k Counters) error {
 func (m *image) overflowed(side bool, window, bit uint64) bool {
 	bit += window * overflowBits
 	at := m.region(side).Overflow - m.base + bit/32*4
-	return binary.LittleEndian.Uint32(m.mem[at:])>>(bit%32)&1 == 0
+	return kernel.Pattern(m.mem[at:], 4)>>(bit%32)&1 == 0
 }
 
 // reachable follows the key's probe sequence to its slot: every window before it must be marked as overflowed and have

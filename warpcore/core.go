@@ -74,13 +74,7 @@ func (m *memory) live() int64 { return m.counters.Seen.live() }
 
 func (m *memory) tombstones() int64 { return m.filled - m.live() }
 
-func (m *memory) free() error {
-	err := m.counters.Free()
-	if m.mem.Len() > 0 {
-		err = errors.Join(m.mem.Free(), err)
-	}
-	return err
-}
+func (m *memory) free() error { return table.Free(&m.counters, m.mem) }
 
 // program is the table's kernels with the given translation unit.
 func (c *core) program(name, main string, more ...device.File) *device.Program {
@@ -95,7 +89,7 @@ func (c *core) program(name, main string, more ...device.File) *device.Program {
 
 // complete checks the options and fills in the defaults.
 func (o *Options) complete(info device.Info, cfg *config) error {
-	if err := o.Options.Complete(); err != nil {
+	if err := o.Options.Complete(defaultLoadFactor); err != nil {
 		return err
 	}
 	if o.Layout < Auto || o.Layout > SoA {
@@ -131,41 +125,37 @@ func (o *Options) complete(info device.Info, cfg *config) error {
 			return fmt.Errorf("warpcore: a group of %d lanes (want 1, 2, 4, 8, 16 or 32)", g)
 		}
 	}
-	if o.LoadFactor == 0 {
-		o.LoadFactor = defaultLoadFactor
-	}
 	return nil
 }
 
-func newCore(d *device.Device, keyBytes, valueBytes int, o Options, multi bool) (_ *core, err error) {
-	c := &core{cfg: config{keyBytes: keyBytes, valueBytes: valueBytes}, multi: multi}
-	if err := c.frame.Open(family, d); err != nil {
-		return nil, err
+func newCore(d *device.Device, w table.Width, o Options, multi bool) (*core, error) {
+	if w.Err != nil {
+		return nil, w.Err
 	}
-	defer func() {
-		if err != nil {
-			c.Close()
-		}
-	}()
-	if err := o.complete(d.Info(), &c.cfg); err != nil {
-		return nil, err
+	c := &core{cfg: config{keyBytes: w.Key, valueBytes: w.Value}, opts: o, multi: multi}
+	return table.Made(c, c.frame.Open(family, d, c.begin, c.free))
+}
+
+// begin makes an empty table as the options say.
+func (c *core) begin() (err error) {
+	if err := c.opts.complete(c.frame.Device.Info(), &c.cfg); err != nil {
+		return err
 	}
-	c.opts = o
-	c.regions = table.RegionsFor(d.Info(), regionsFrom, regionRows)
+	c.regions = table.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
 	if err := c.compile(); err != nil {
-		return nil, err
+		return err
 	}
-	windows := c.windowsForPairs(int64(o.Capacity))
+	windows := c.windowsForPairs(int64(c.opts.Capacity))
 	side := windowsFor(sideSlots, c.cfg.window)
-	if o.MaxBytes > 0 && c.bytes(windows, side) > o.MaxBytes {
+	if c.opts.MaxBytes > 0 && c.bytes(windows, side) > c.opts.MaxBytes {
 		if windows = c.maxWindows(side); windows == 0 {
-			return nil, fmt.Errorf("warpcore: MaxBytes of %s leaves no room for a window of %d slots", device.Bytes(o.MaxBytes), c.cfg.window)
+			return fmt.Errorf("warpcore: MaxBytes of %s leaves no room for a window of %d slots", device.Bytes(c.opts.MaxBytes), c.cfg.window)
 		}
 	}
 	if err := c.allocate(windows, side); err != nil {
-		return nil, err
+		return err
 	}
-	return c, nil
+	return nil
 }
 
 func (c *core) compile() error {
@@ -297,15 +287,8 @@ func (c *core) insertion(k device.Kernel[InsertParams]) table.Insertion {
 // insert inserts pairs, growing as it must. It returns at once where the table is known to have room. The positions that do not
 // fit come back with the reason.
 func (c *core) insert(st *device.Stream, k device.Kernel[InsertParams], b table.Rows) (refused []int, why, err error) {
-	if b.N == 0 {
-		return nil, nil, nil
-	}
-	if c.foreign { // a pair more than was said would be lost
-		if _, err := c.look(st); err != nil {
-			return nil, nil, err
-		}
-	}
-	if !c.multi && c.filled+b.N <= c.limit() { // of a multimap, the side region may be full
+	// A pair more than a kernel of the user's said would be lost; of a multimap, the side region may be full.
+	if !c.foreign && !c.multi && c.filled+b.N <= c.limit() {
 		c.filled += b.N
 		return nil, nil, c.launchInsert(st, k, InsertParams{Table: c.t, Limit: ^uint64(0)}, b)
 	}
@@ -350,21 +333,13 @@ func (c *core) insert(st *device.Stream, k device.Kernel[InsertParams], b table.
 // each position is told what became of it, or some are left out.
 func (c *core) launchInsert(st *device.Stream, k device.Kernel[InsertParams], p InsertParams, b table.Rows) error {
 	if regions := c.regions.Count(b.N, int64(c.mem.Len())); regions > 0 && b.Flags == 0 && p.Attempt == 0 {
-		done, err := c.kernel.partition.InOrder(&c.frame, st, &c.regions, b, c.cfg.keyBytes, c.cfg.valueBytes, regions, p.Refused != 0,
-			func(rows table.Partition) (*PartitionParams, *table.Partition) {
-				q := &PartitionParams{Table: c.t, Rows: rows}
-				return q, &q.Rows
-			}, func(o table.Ordered) error {
-				q := p
-				q.Keys, q.Values, q.N, q.Positions, q.Span = o.Rows.Keys, o.Rows.Values, uint64(o.Rows.N), o.Positions, uint64(o.Span)
-				return k.Launch(st, table.Spanned(o.Rows.N, o.Span), &q)
-			})
+		done, err := c.kernel.partition.InOrder(&c.frame, st, &c.regions, b, c.cfg.keyBytes, c.cfg.valueBytes, regions, p.Refused != 0, partitionOf(p.Table),
+			func(o table.Ordered) error { return k.Launch(st, table.Spanned(o.Rows.N, o.Span), p.of(o)) })
 		if done || err != nil {
 			return err
 		}
 	}
-	p.Keys, p.Values, p.Added, p.N = b.Keys, b.Values, b.Flags, uint64(b.N)
-	return k.Launch(st, c.grid(b.N), &p)
+	return k.Launch(st, c.grid(b.N), p.of(table.Ordered{Rows: b}))
 }
 
 // fillable is how many slots an insert may search for without a bound: near the end of a large table, searches get long.
@@ -460,9 +435,6 @@ func (c *core) erase(st *device.Stream, b table.Rows) error {
 }
 
 func (c *core) search(st *device.Stream, k device.Kernel[FindParams], b table.Rows) error {
-	if b.N == 0 {
-		return nil
-	}
 	p := FindParams{Table: c.t, Keys: b.Keys, Values: b.Values, Found: b.Flags, N: uint64(b.N)}
 	return k.Launch(st, c.grid(b.N), &p)
 }
@@ -525,18 +497,11 @@ func (c *core) Stats() (s table.Stats, err error) {
 }
 
 // Close frees the table's memory; idempotent.
-func (c *core) Close() error { return c.frame.Shut(c.memory.free) }
+func (c *core) Close() error { return c.frame.Close() }
+
+func (c *core) free() error { return c.memory.free() }
 
 // Check downloads the table and walks its invariants: for tests and for the suspicious. Slow.
 func (c *core) Check() error {
-	return c.frame.Reading(nil, func(st *device.Stream) error {
-		if _, err := c.look(st); err != nil {
-			return err
-		}
-		mem, err := c.mem.Host(st)
-		if err != nil {
-			return err
-		}
-		return c.checkImage(mem, c.counters.Seen)
-	})
+	return c.frame.Inspect(c.look, func() device.Slice[byte] { return c.mem }, func(mem []byte) error { return c.checkImage(mem, c.counters.Seen) })
 }

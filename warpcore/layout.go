@@ -144,6 +144,21 @@ type PartitionParams struct {
 	Rows  table.Partition
 }
 
+// of is the parameters with a batch, or a piece of it in the order of regions.
+func (p InsertParams) of(o table.Ordered) *InsertParams {
+	p.Keys, p.Values, p.Added, p.N = o.Rows.Keys, o.Rows.Values, o.Rows.Flags, uint64(o.Rows.N)
+	p.Positions, p.Span = o.Positions, uint64(o.Span)
+	return &p
+}
+
+// partitionOf is the parameters of a partition of rows for a table.
+func partitionOf(t Table) func(rows table.Partition) (*PartitionParams, *table.Partition) {
+	return func(rows table.Partition) (*PartitionParams, *table.Partition) {
+		p := &PartitionParams{Table: t, Rows: rows}
+		return p, &p.Rows
+	}
+}
+
 // When batches are brought in order: see table.Regions.
 const (
 	regionsFrom = 1.28 // L2 caches
@@ -192,6 +207,14 @@ const histogramBins = len(table.Stats{}.Probes)
 
 // overflowBytes is the size of a region's filter.
 func overflowBytes(windows int64) int64 { return (windows*overflowBits + 31) / 32 * 4 }
+
+// forEachParams are the parameters of for_each and for_all.
+type forEachParams struct {
+	Table Table
+	Keys  uint64
+	N     uint64
+	Args  [table.MaxArgs]uint64 // the bits of the arguments, by name
+}
 
 func layouts() []any {
 	return []any{Region{}, Table{}, Counters{}, InsertParams{}, PartitionParams{}, FindParams{}, SlotsParams{}, FindAllParams{}}

@@ -124,23 +124,25 @@ func families(t *testing.T) (out []string) {
 	return out
 }
 
-// rank is a package's place in the house; imports go to lower ranks only.
+// rank is a package's place in the house; imports go to lower ranks only. CONTRIBUTING.md draws it.
 func rank(pkg string, families []string) int {
-	top, _, _ := strings.Cut(pkg, "/")
+	top, rest, _ := strings.Cut(pkg, "/")
 	switch {
 	case top == "cmd":
 		return 8
-	case top == "bench" || top == "join":
+	case top == "bench" && rest != "": // a paper's studies
 		return 7
+	case top == "bench" || top == "join":
+		return 6
 	case pkg == "":
 		return 5
-	case slices.Contains(families, top):
+	case slices.Contains(families, top), pkg == "table/tabletest":
 		return 4
 	case top == "table" || top == "workload":
 		return 3
-	case top == "device":
+	case pkg == "device":
 		return 2
-	case top == "internal":
+	case top == "device" || top == "internal":
 		return 1
 	case top == "kernel":
 		return 0
@@ -162,7 +164,7 @@ func TestArrowsRunDown(t *testing.T) {
 		}
 		own, _ := f.imports()
 		for _, to := range own {
-			if f.test() || path.Dir(to) == pkg && pkg != "" { // tests may look anywhere, and a package may have parts
+			if f.test() { // tests may look anywhere
 				continue
 			}
 			if rank(to, fams) >= from {
@@ -186,6 +188,44 @@ func TestFamiliesAreListed(t *testing.T) {
 		}
 		if !regexp.MustCompile("(?m)^[-|] *`?" + family + "`?[ :|]").MatchString(files["README.md"]) {
 			t.Errorf("README.md does not say when to use %s: add a line that begins \"- `%s`\" to its list of tables", family, family)
+		}
+	}
+}
+
+// What is the same in two families is the frame's, and stands in table/: see CONTRIBUTING.md.
+func TestFamiliesShareNoText(t *testing.T) {
+	const lines = 6
+	fams := families(t)
+	first := map[string]string{} // by the text of so many lines, where it stood first
+	for _, f := range goFiles(t) {
+		dir, base := path.Split(f.name)
+		family := path.Clean(dir)
+		if f.test() || !slices.Contains(fams, family) || base == "doc.go" || base == "layout.go" {
+			continue
+		}
+		text := strings.Split(tree(t)[f.name], "\n")
+		for _, d := range f.Decls {
+			if g, ok := d.(*ast.GenDecl); ok && g.Tok == token.IMPORT {
+				continue
+			}
+			var body []string
+			from := f.fset.Position(d.Pos()).Line
+			for _, line := range text[from-1 : f.fset.Position(d.End()).Line] {
+				line, _, _ = strings.Cut(line, "//")
+				if line = strings.TrimSpace(line); line != "" {
+					body = append(body, line)
+				}
+			}
+			for i := 0; i+lines <= len(body); i++ {
+				window := strings.Join(body[i:i+lines], "\n")
+				at, known := first[window]
+				if !known {
+					first[window] = family + " " + f.at(d)
+				} else if other, where, _ := strings.Cut(at, " "); other != family {
+					t.Errorf("%s and %s have the same %d lines: make of them a function in table/\n%s", where, f.at(d), lines, window)
+					break
+				}
+			}
 		}
 	}
 }

@@ -71,7 +71,7 @@ type counter[K any, C uint32 | uint64] struct {
 func newCounter[K any, C uint32 | uint64](defect string) tabletest.CounterMaker[K, C] {
 	return func(d *device.Device, o table.CounterOptions) (table.Counter[K, C], error) {
 		c := &counter[K, C]{o: o, counts: map[uint64]C{}, room: math.MaxInt, defect: defect}
-		if err := o.Complete(); err != nil {
+		if err := o.Complete(1); err != nil {
 			return nil, err
 		}
 		if o.Capacity > 1<<40 || o.LoadFactor > 0 && o.LoadFactor < 1e-200 || o.MaxBytes == 1 {

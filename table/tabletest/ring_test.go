@@ -159,7 +159,7 @@ func (m *ringMemory) free() error {
 
 func newRing[K, V any](d *device.Device, o table.Options) (table.Map[K, V], error) {
 	kb, vb, err := table.Widths[K, V]()
-	if err = errors.Join(err, o.Complete()); err != nil {
+	if err = errors.Join(err, o.Complete(1)); err != nil {
 		return nil, err
 	}
 	if o.LoadFactor == 0 {
