@@ -228,32 +228,6 @@ func TestMultiMapManyKeys(t *testing.T) {
 	s.verify()
 }
 
-func TestMultiMapFull(t *testing.T) {
-	d := openCPU(t)
-	for _, maxBytes := range []int64{2 << 10, 12 << 10} {
-		s := newMultiSubject[uint32, uint64](t, d, Options{Options: table.Options{MaxBytes: maxBytes}}, uint64(maxBytes))
-		for {
-			full := s.insert(s.keys(130, 100))
-			s.verify()
-			if full == nil {
-				continue
-			}
-			if !errors.Is(full, table.ErrMaxBytes) || !slices.IsSorted(full.Positions) || full.Len < full.Capacity*9/10 {
-				t.Fatal(full)
-			}
-			break
-		}
-		all, _, err := s.m.All()
-		must(t, err)
-		s.delete(tabletest.BitsOf(all)[:30])
-		s.verify()
-		if full := s.insert([]uint64{5}); full != nil {
-			t.Error(full)
-		}
-		s.verify()
-	}
-}
-
 func TestMultiMapInput(t *testing.T) {
 	d, other := openCPU(t), openCPU(t)
 	m, err := NewMultiMap[uint32, uint32](d, Options{})

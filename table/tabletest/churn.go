@@ -93,7 +93,7 @@ func (s *Suite) growth(t testing.TB, d *device.Device) {
 	x := s.open(t, d, table.Options{}, 1)
 	r := x.base()
 	next := uint64(0)
-	for _, n := range []int{1, 7, 33, 500, 10_000, 50_000} {
+	for _, n := range []int{1, 7, 33, 500, 5000, 30_000} {
 		keys := r.fresh(&next, n)
 		must(t, x.put(keys))
 		x.verify()
@@ -102,7 +102,7 @@ func (s *Suite) growth(t testing.TB, d *device.Device) {
 	// Where keys are unique, the same again must not make it grow.
 	before, err := r.t.Stats()
 	must(t, err)
-	must(t, x.put(r.fresh(new(uint64), 50_000)))
+	must(t, x.put(r.fresh(new(uint64), 30_000)))
 	x.verify()
 	after, err := r.t.Stats()
 	must(t, err)
@@ -111,14 +111,14 @@ func (s *Suite) growth(t testing.TB, d *device.Device) {
 	}
 	// Room once made is there.
 	r.clear()
-	r.grow(150_000)
+	r.grow(80_000)
 	before, err = r.t.Stats()
 	must(t, err)
-	must(t, x.put(r.fresh(&next, 150_000)))
+	must(t, x.put(r.fresh(&next, 80_000)))
 	after, err = r.t.Stats()
 	must(t, err)
 	if after.Capacity != before.Capacity {
-		t.Errorf("room for 150,000 pairs was made, and capacity %d became %d", before.Capacity, after.Capacity)
+		t.Errorf("room for 80,000 pairs was made, and capacity %d became %d", before.Capacity, after.Capacity)
 	}
 }
 

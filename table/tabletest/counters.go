@@ -152,6 +152,12 @@ func (s *counterSubject[K, C]) ask(keys []uint64) {
 	}
 }
 
+func (s *counterSubject[K, C]) order() []uint64 {
+	keys, _, err := s.c.All()
+	must(s, err)
+	return BitsOf(keys)
+}
+
 func (s *counterSubject[K, C]) verify() {
 	s.Helper()
 	keys, counts, err := s.c.All()

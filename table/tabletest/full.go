@@ -23,7 +23,7 @@ func fill(x subject, next *uint64, batch int) *table.FullError {
 }
 
 func (s *Suite) full(t testing.TB, d *device.Device) {
-	for _, o := range []table.Options{{MaxBytes: 16 << 10}, {MaxBytes: 16 << 10, LoadFactor: 1}, {MaxBytes: 200 << 10, Capacity: 1 << 30}} {
+	for _, o := range []table.Options{{MaxBytes: 16 << 10}, {MaxBytes: 16 << 10, LoadFactor: 1}, {MaxBytes: 80 << 10, Capacity: 1 << 30}} {
 		x := s.open(t, d, o, 1)
 		r := x.base()
 		next := uint64(0)

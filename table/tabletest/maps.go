@@ -53,6 +53,12 @@ func (s *mapSubject[K, V]) put(keys []uint64) error {
 	return s.insert(keys, s.numbers(len(keys)))
 }
 
+func (s *mapSubject[K, V]) order() []uint64 {
+	keys, _, err := s.m.All()
+	must(s, err)
+	return BitsOf(keys)
+}
+
 func (s *mapSubject[K, V]) ask(keys []uint64) { s.Helper(); s.find(keys) }
 
 func (s *mapSubject[K, V]) queue(bits []uint64, rounds int) queue {

@@ -134,6 +134,12 @@ func (s *multiSubject[K, V]) ask(keys []uint64) {
 
 func sorted(x []uint32) []uint32 { x = slices.Clone(x); slices.Sort(x); return x }
 
+func (s *multiSubject[K, V]) order() []uint64 {
+	keys, _, err := s.m.All()
+	must(s, err)
+	return BitsOf(keys)
+}
+
 func (s *multiSubject[K, V]) verify() {
 	s.Helper()
 	keys, values, err := s.m.All()

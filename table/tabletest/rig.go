@@ -19,7 +19,8 @@ type subject interface {
 	put(keys []uint64) error // with values of its own choice; the error is a FullError
 	drop(keys []uint64)      // where the kind has deletions; else it asks
 	ask(keys []uint64)
-	verify() // compares the whole table
+	verify()         // compares the whole table
+	order() []uint64 // the keys as the table exports them; nil if it does not
 	// share is another subject of the same table, whose keys are its own.
 	share(seed uint64) subject
 	// queue prepares rounds of operations on the keys that are queued and not waited for.

@@ -45,13 +45,13 @@ type ringParams struct {
 	Flags            uint64 // u8: added, found or deleted; may be 0
 	N                uint64
 	Refused, Attempt uint64
-	OnlyNew          uint64
+	OnlyNew, Erase   uint64
 }
 
 // slotBytes is the size of a slot: value, key, state, and what alignment adds.
 func (c *ringCore) slotBytes() int64 {
 	align := max(c.keyBytes, c.valueBytes)
-	return int64((c.valueBytes + c.keyBytes + align) / align * align)
+	return int64((c.valueBytes + c.keyBytes + 4 + align - 1) / align * align)
 }
 
 // kernels.cu: the algorithm.
@@ -61,7 +61,7 @@ const ringKernels = `
 using namespace tabletest_test;
 typedef bits_of<KEY_BYTES>::type key;
 typedef bits_of<VALUE_BYTES>::type value;
-struct slot { value v; key k; u8 state; };
+struct slot { value v; key k; u32 state; };
 static_assert(sizeof(slot) == SLOT_BYTES, "the size of a slot");
 
 // search gives the key's slot, or 0. room becomes the first slot on the way that a put could take, or 0.
@@ -70,9 +70,10 @@ __device__ slot* search(const ringTable& t, key k, slot*& room) {
     room = 0;
     for (u64 left = t.n; left; left--, i = i + 1 < t.n ? i + 1 : 0) {
         slot* s = at<slot>(t.slots) + i;
-        if (s->state == FULL && s->k == k) return s;
-        if (s->state != FULL && !room) room = s;
-        if (s->state == EMPTY) break;
+        u32 state = load_relaxed(&s->state); // another lane may erase
+        if (state == FULL && s->k == k) return s;
+        if (state != FULL && !room) room = s;
+        if (state == EMPTY) break;
     }
     return 0;
 }
@@ -102,23 +103,18 @@ WARPMAP_KERNEL(put, ringParams) {
     }
 }
 
+// With erase, of several lanes that find one pair, one removes it.
 WARPMAP_KERNEL(find, ringParams) {
+    ringCounts& c = *at<ringCounts>(p.table.counts);
     for (u64 i = grid_thread(); i < p.n; i += grid_threads()) {
         slot *room, *s = search(p.table, at<key>(p.keys)[i], room);
-        if (p.values) at<value>(p.values)[i] = s ? s->v : value{};
-        if (p.flags) at<u8>(p.flags)[i] = s != 0;
-    }
-}
-
-WARPMAP_KERNEL(erase, ringParams) {
-    if (grid_thread() != 0) return;
-    for (u64 i = 0; i < p.n; i++) {
-        slot *room, *s = search(p.table, at<key>(p.keys)[i], room);
-        if (p.flags) at<u8>(p.flags)[i] = s != 0;
-        if (!s) continue;
-        s->state = GONE;
-        at<ringCounts>(p.table.counts)->full--;
-        at<ringCounts>(p.table.counts)->gone++;
+        bool found = s && (!p.erase || cas(&s->state, (u32)FULL, (u32)GONE) == FULL);
+        if (p.values) at<value>(p.values)[i] = found ? s->v : value{};
+        if (p.flags) at<u8>(p.flags)[i] = found;
+        if (p.erase && found) {
+            add(&c.full, ~0ull);
+            add(&c.gone, 1ull);
+        }
     }
 }
 
@@ -135,10 +131,10 @@ WARPMAP_KERNEL(out, ringParams) {
 
 // core.go: the table in addresses and bits.
 type ringCore struct {
-	frame                 table.Frame
-	o                     table.Options
-	keyBytes, valueBytes  int
-	put, find, erase, out device.Kernel[ringParams]
+	frame                table.Frame
+	o                    table.Options
+	keyBytes, valueBytes int
+	put, find, out       device.Kernel[ringParams]
 	ringMemory
 }
 
@@ -169,7 +165,11 @@ func newRing[K, V any](d *device.Device, o table.Options) (table.Map[K, V], erro
 	if err := c.frame.Open("ring", d); err != nil {
 		return nil, err
 	}
-	if err = c.compile(); err == nil {
+	var m *device.Module
+	if m, err = d.Compile(c.program()); err == nil {
+		err = errors.Join(device.Bind(m, "put", &c.put), device.Bind(m, "find", &c.find), device.Bind(m, "out", &c.out))
+	}
+	if err == nil {
 		err = c.allocate(min(c.slotsFor(int64(o.Capacity)), c.most()))
 	}
 	if err != nil {
@@ -178,17 +178,12 @@ func newRing[K, V any](d *device.Device, o table.Options) (table.Map[K, V], erro
 	return &ring[K, V]{c}, nil
 }
 
-func (c *ringCore) compile() error {
-	m, err := c.frame.Device.Compile(&device.Program{
-		Name: "ring", Files: []device.File{{Name: "ring.cu", Text: ringKernels}},
+func (c *ringCore) program() *device.Program {
+	return &device.Program{
+		Name: "ring", Files: []device.File{{Name: "ring.cu", Text: ringKernels}}, Layouts: []any{ringTable{}, ringCounts{}, ringParams{}},
 		Defines: []device.Define{{Name: "KEY_BYTES", Value: c.keyBytes}, {Name: "VALUE_BYTES", Value: c.valueBytes}, {Name: "SLOT_BYTES", Value: c.slotBytes()},
 			{Name: "HASH_KIND", Value: c.o.Hash}, {Name: "EMPTY", Value: empty}, {Name: "FULL", Value: full}, {Name: "GONE", Value: gone}},
-		Layouts: []any{ringTable{}, ringCounts{}, ringParams{}},
-	})
-	if err != nil {
-		return err
 	}
-	return errors.Join(device.Bind(m, "put", &c.put), device.Bind(m, "find", &c.find), device.Bind(m, "erase", &c.erase), device.Bind(m, "out", &c.out))
 }
 
 func (c *ringCore) slotsFor(pairs int64) int64 {
@@ -284,7 +279,9 @@ func (c *ringCore) search(st *device.Stream, b table.Rows) error {
 }
 
 func (c *ringCore) remove(st *device.Stream, b table.Rows) error {
-	return c.erase.Launch(st, oneThread, c.params(b))
+	p := c.params(b)
+	p.Erase = 1
+	return c.find.Launch(st, c.frame.Grid(b.N, 16), p)
 }
 
 func (c *ringCore) export(st *device.Stream, keys, values uint64) error {

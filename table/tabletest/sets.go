@@ -81,6 +81,12 @@ func (s *setSubject[K]) ask(keys []uint64) {
 	s.contained(keys, contains(s.rig, KeysOf[K](keys), s.s))
 }
 
+func (s *setSubject[K]) order() []uint64 {
+	keys, err := s.s.All()
+	must(s, err)
+	return BitsOf(keys)
+}
+
 func (s *setSubject[K]) verify() {
 	s.Helper()
 	keys, err := s.s.All()
