@@ -43,7 +43,7 @@ func NewWork[K, V workload.Word](d *device.Device, o TableOptions) (w *Work[K, V
 		}
 	}()
 	if w.module, err = d.Compile(program()); err != nil {
-		return nil, err
+		return w, err
 	}
 	keys, values := make([]K, o.N), make([]V, o.N)
 	workload.Pairs(kinds, keys[:w.distinct()], values[:w.distinct()])

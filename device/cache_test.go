@@ -3,11 +3,17 @@ package device
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
+
+	"github.com/warpmap/warpmap/device/internal/nvrtc"
 )
 
 var cacheProgram = &Program{Name: "cached", Files: []File{{Name: "cached.cu", Text: `
@@ -16,8 +22,8 @@ var cacheProgram = &Program{Name: "cached", Files: []File{{Name: "cached.cu", Te
 WARPMAP_KERNEL(one, device::HostLaunch) { add(at<u64>(p.params), (u64)1); }
 `}}}
 
-// runCached compiles the program with the cache in dir, and runs it.
-func runCached(t *testing.T, dir string) {
+// runCached compiles the program with the cache in dir, and runs it. It returns how the device calls itself.
+func runCached(t *testing.T, dir string) string {
 	t.Helper()
 	d, err := Open("cpu", WithCache(dir))
 	if err != nil {
@@ -42,6 +48,38 @@ func runCached(t *testing.T, dir string) {
 	if got, err := out.Host(nil); err != nil || got[0] != 128 {
 		t.Fatalf("%v, %v", got, err)
 	}
+	return d.String()
+}
+
+// wrongImage is cacheProgram, but for counting wrongly.
+var wrongImage = sync.OnceValues(func() ([]byte, error) {
+	wrong := *cacheProgram
+	wrong.Files = []File{{"cached.cu", strings.Replace(cacheProgram.Files[0].Text, "(u64)1", "(u64)2", 1)}}
+	src, err := wrong.source(false)
+	if err != nil {
+		return nil, err
+	}
+	cfg := newConfig(nil)
+	comp, err := findCXX(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	return comp.compile(src)
+})
+
+// place is where a cache in dir has cacheProgram. Nothing there is loaded yet: the loader would give that again for its name.
+func place(t *testing.T, dir string) string {
+	t.Helper()
+	src, err := cacheProgram.source(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := newConfig(nil)
+	comp, err := findCXX(&cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cache(dir).path(src.key(comp), comp)
 }
 
 // cached is the one file of a cache.
@@ -123,9 +161,120 @@ func TestCacheDamaged(t *testing.T) {
 	runCached(t, dir)
 }
 
-// The key of the cache changes with every source, option and define.
+// Code that another user has written, or can write, is not loaded.
+func TestCacheOfOthersIsNotLoaded(t *testing.T) {
+	for name, expose := range map[string]func(dir, file string) error{
+		"a file that others may write":      func(_, file string) error { return os.Chmod(file, 0o766) },
+		"a file that the group may write":   func(_, file string) error { return os.Chmod(file, 0o775) },
+		"another's file":                    func(_, file string) error { return os.Chown(file, 12345, -1) },
+		"a folder that others may write":    func(dir, _ string) error { return os.Chmod(dir, 0o777) },
+		"a folder that the group may write": func(dir, _ string) error { return os.Chmod(dir, 0o770) },
+		"another's folder":                  func(dir, _ string) error { return os.Chown(dir, 12345, -1) },
+		"another's folder, with sticky bit": func(dir, _ string) error {
+			return errors.Join(os.Chown(dir, 12345, -1), os.Chmod(dir, 0o777|os.ModeSticky))
+		},
+		"a folder that others may replace": func(dir, _ string) error { return os.Chmod(filepath.Dir(dir), 0o777) },
+		"another's link to the folder":     func(dir, _ string) error { return moveAndLink(dir, 12345) },
+		"a link to a folder others may write": func(dir, _ string) error {
+			return errors.Join(moveAndLink(dir, os.Geteuid()), os.Chmod(filepath.Join(filepath.Dir(filepath.Dir(dir)), "moved"), 0o777))
+		},
+		"a link out of the folder":           func(_, file string) error { return moveAndLink(file, os.Geteuid()) },
+		"another program, under this's name": func(_, file string) error { return os.Rename(file+".other", file) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "cache")
+			image, err := wrongImage()
+			if err := errors.Join(err, os.Mkdir(dir, 0o700)); err != nil {
+				t.Fatal(err)
+			}
+			file := place(t, dir)
+			written := file
+			if strings.HasPrefix(name, "another program") {
+				written += ".other"
+			}
+			if err := writeCached(written, image); err != nil {
+				t.Fatal(err)
+			}
+			if err := expose(dir, file); errors.Is(err, os.ErrPermission) {
+				t.Skip(err)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			said := runCached(t, dir)
+			if strings.Contains(name, "folder") && !strings.Contains(name, "out of") {
+				if !strings.Contains(said, "WARPMAP_CACHE") || !strings.Contains(said, filepath.Dir(filepath.Dir(dir))) {
+					t.Errorf("nobody is told that the cache is not used: %s", said)
+				}
+			} else if _, ok := readCached(cached(t, dir)); !ok {
+				t.Error("the file is not replaced by a good one")
+			}
+		})
+	}
+}
+
+// moveAndLink leaves in a file's place a link to it, that belongs to a user.
+func moveAndLink(file string, uid int) error {
+	moved := filepath.Join(filepath.Dir(filepath.Dir(file)), "moved")
+	return errors.Join(os.Rename(file, moved), os.Symlink(moved, file), os.Lchown(file, uid, -1))
+}
+
+// Folders that root or this user owns may be reached by links, and may be sticky, as /tmp is.
+func TestCacheInASharedFolder(t *testing.T) {
+	top := t.TempDir()
+	sticky, link := filepath.Join(top, "sticky"), filepath.Join(top, "link")
+	if err := errors.Join(os.Mkdir(sticky, 0o700), os.Chmod(sticky, 0o777|os.ModeSticky), os.Symlink(sticky, link)); err != nil {
+		t.Fatal(err)
+	}
+	if said := runCached(t, link); strings.Contains(said, "no cache") {
+		t.Error(said)
+	}
+	if _, ok := readCached(cached(t, sticky)); !ok {
+		t.Error("nothing is kept")
+	}
+}
+
+// What is whole but does not load, as after a change of the machine, is compiled anew, and replaced.
+func TestCacheHoldsWhatDoesNotLoad(t *testing.T) {
+	dir := t.TempDir()
+	if err := writeCached(place(t, dir), []byte("no shared object")); err != nil {
+		t.Fatal(err)
+	}
+	runCached(t, dir)
+	if image, ok := readCached(cached(t, dir)); !ok || !bytes.HasPrefix(image, []byte("\x7fELF")) {
+		t.Errorf("the cache holds %.20q", image)
+	}
+}
+
+// A pipe in a program's place has no writer: nobody waits for one.
+func TestCacheHoldsAPipe(t *testing.T) {
+	dir := t.TempDir()
+	file := place(t, dir)
+	if err := syscall.Mkfifo(file, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan bool)
+	go func() {
+		_, ok := readCached(file)
+		read <- ok
+	}()
+	select {
+	case ok := <-read:
+		if ok {
+			t.Error("a pipe is read as good")
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the reader waits for a writer")
+	}
+	runCached(t, dir)
+	if _, ok := readCached(cached(t, dir)); !ok {
+		t.Error("the pipe is not replaced")
+	}
+}
+
+// The name in the cache changes with every source, option, define and compiler.
 func TestCacheKey(t *testing.T) {
-	comp := &cxx{"c++", "1"}
+	cxxOf := func(args ...string) *cxx { return &cxx{found: []command{{"/bin/c++", args}}} }
+	comp := cxxOf()
 	seen := map[string]string{}
 	for name, p := range map[string]struct {
 		Program
@@ -134,7 +283,9 @@ func TestCacheKey(t *testing.T) {
 	}{
 		"plain":            {*cacheProgram, false, comp},
 		"stress":           {*cacheProgram, true, comp},
-		"compiler":         {*cacheProgram, false, &cxx{"c++", "2"}},
+		"compiler":         {*cacheProgram, false, cxxOf("-m64")},
+		"target":           {*cacheProgram, false, &rtc{new(nvrtc.Library), "sm_80"}},
+		"other target":     {*cacheProgram, false, &rtc{new(nvrtc.Library), "sm_90"}},
 		"other text":       {Program{Name: "cached", Files: []File{{"cached.cu", cacheProgram.Files[0].Text + " "}}}, false, comp},
 		"other file":       {Program{Name: "cached", Files: append(cacheProgram.Files, File{"more.cuh", ""})}, false, comp},
 		"define":           {Program{Name: "cached", Files: cacheProgram.Files, Defines: []Define{{"A", 1}}}, false, comp},
@@ -146,7 +297,7 @@ func TestCacheKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		key := src.key(p.comp)
+		key := cache("/").path(src.key(p.comp), p.comp)
 		if other, ok := seen[key]; ok {
 			t.Errorf("%s and %s have one key", name, other)
 		}

@@ -1,12 +1,8 @@
 package device
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
+	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"reflect"
 	"runtime"
 	"sync"
@@ -30,7 +26,11 @@ type Define struct {
 // Program is what Compile compiles: CUDA C++ written in the vocabulary of package kernel.
 //
 // Files[0] is the translation unit; it and the others include one another by name. They also find the vocabulary
-// ("warpmap.cuh") and "layout.h", which is made of Defines and of the parameter structs in Layouts (see layout.go).
+// ("warpmap.cuh") and "layout.h", which is made of Defines and of the parameter structs in Layouts.
+//
+// There the struct P of package p is p::P, whatever the path of the package, and its field MaxProbes is max_probes. A name that
+// is a word of C++, or a type of the vocabulary, gets an underscore behind it: package new, field Default and field U32 are
+// new_, default_ and u32_. A blank field is _ and its index. Two structs of one such name are an error.
 type Program struct {
 	Name    string
 	Files   []File
@@ -47,7 +47,9 @@ type source struct {
 
 // compiler turns a source into the image of a module. NVRTC makes a cubin; the C++ compiler makes a shared object.
 type compiler interface {
-	ident() string     // name, version and target: part of the cache's key
+	target() string // the architecture
+	options(stress bool) []string
+	ident() string     // tells compilers and their versions apart; empty where none is found
 	extension() string // of the cache's files
 	compile(src *source) ([]byte, error)
 }
@@ -78,8 +80,9 @@ type Module struct {
 // Compile compiles a program for the device, or takes it from the cache on disk, and loads it. The same program is
 // loaded once. Its cost: up to a few seconds the first time on a machine, a millisecond from disk, nothing again.
 //
-// Errors: *CompileError with the compiler's own words; ErrNoNVRTC and ErrNoCompiler. A cache that cannot be read or
-// written, or that holds damaged files, is compiled around, not an error.
+// Errors: *CompileError with the compiler's own words; ErrNoNVRTC and ErrNoCompiler; that of the context of WithContext. A
+// cache that cannot be read or written, that others may write (see WithCache), or that holds damaged files, is compiled
+// around, not an error.
 func (d *Device) Compile(p *Program) (*Module, error) {
 	src, err := p.source(d.cfg.stress && !d.infos.CUDA())
 	if err != nil {
@@ -87,21 +90,14 @@ func (d *Device) Compile(p *Program) (*Module, error) {
 	}
 	var m *Module
 	err = d.do(func() error {
-		c, err := d.b.compiler()
-		if err != nil {
-			return err
-		}
+		c := d.b.compiler()
 		key := src.key(c)
 		d.modMu.Lock()
 		defer d.modMu.Unlock()
 		if m = d.modules[key]; m != nil {
 			return nil
 		}
-		image, file, err := d.cfg.image(src, c, key)
-		if err != nil {
-			return err
-		}
-		h, err := d.b.load(p.Name, image, file)
+		h, err := d.build(src, c, key)
 		if err != nil {
 			return err
 		}
@@ -110,6 +106,35 @@ func (d *Device) Compile(p *Program) (*Module, error) {
 		return nil
 	})
 	return m, err
+}
+
+var compiling sync.Map // a *sync.Mutex for each key: another device of this process may be compiling the same
+
+// build loads the program from the cache, else compiles it, and keeps it there.
+func (d *Device) build(src *source, c compiler, key string) (uintptr, error) {
+	mu, _ := compiling.LoadOrStore(key, &sync.Mutex{})
+	mu.(*sync.Mutex).Lock()
+	defer mu.(*sync.Mutex).Unlock()
+	var unloadable error
+	for _, file := range d.cfg.cache.files(key, c) {
+		image, ok := readCached(file)
+		if !ok {
+			continue
+		}
+		h, err := d.b.load(src.program, image, file)
+		if err == nil || errors.As(err, new(*FaultError)) {
+			return h, err
+		}
+		unloadable = err
+	}
+	image, err := c.compile(src)
+	if err != nil {
+		if unloadable != nil {
+			err = fmt.Errorf("%w (and what the cache holds does not load: %v)", err, unloadable)
+		}
+		return 0, err
+	}
+	return d.b.load(src.program, image, d.cfg.cache.keep(key, c, image))
 }
 
 // CompileFor compiles a program for a CUDA architecture such as "sm_80" with NVRTC, without a GPU, and returns the
@@ -126,78 +151,14 @@ func CompileFor(arch string, p *Program) ([]byte, error) {
 	return c.compile(src)
 }
 
-// key names a compiled program: a hash of all that it is made from.
-func (s *source) key(c compiler) string {
-	h := sha256.New()
-	fmt.Fprintf(h, "warpmap kernel cache 1\n%q\n%q\n%v\n", c.ident(), s.program, s.stress)
-	for _, f := range s.files {
-		fmt.Fprintf(h, "%q %d\n%s\n", f.Name, len(f.Text), f.Text)
-	}
-	return hex.EncodeToString(h.Sum(nil)[:16])
-}
-
-// A file of the cache is the image, then its SHA-256, then cacheMagic: loaders of both kinds ignore what follows.
-const cacheMagic = "warpmap-kernel-1"
-
-var compiling sync.Map // a *sync.Mutex for each key
-
-// image returns the compiled program, and the file of the cache that holds it, or "" where none does.
-func (c *config) image(src *source, comp compiler, key string) (image []byte, file string, err error) {
-	if !c.noCache && c.cacheDir != "" {
-		// Another device of this process may be compiling the same.
-		mu, _ := compiling.LoadOrStore(key, &sync.Mutex{})
-		mu.(*sync.Mutex).Lock()
-		defer mu.(*sync.Mutex).Unlock()
-		file = filepath.Join(c.cacheDir, key+"."+comp.extension())
-		if image, ok := readCached(file); ok {
-			return image, file, nil
-		}
-	}
-	image, err = comp.compile(src)
+// InfoFor describes a GPU of an architecture as far as CompileFor decides it: Arch, Compiler, and whether kernels have a
+// 128-bit compare-and-swap there. Errors: ErrNoNVRTC.
+func InfoFor(arch string) (Info, error) {
+	c, err := openNVRTC("", arch)
 	if err != nil {
-		return nil, "", err
+		return Info{}, err
 	}
-	if file != "" && writeCached(file, image) != nil {
-		file = ""
-	}
-	return image, file, nil
-}
-
-func readCached(file string) ([]byte, bool) {
-	data, err := os.ReadFile(file)
-	n := len(data) - len(cacheMagic) - sha256.Size
-	if err != nil || n < 0 || string(data[n+sha256.Size:]) != cacheMagic {
-		return nil, false
-	}
-	sum := sha256.Sum256(data[:n])
-	return data[:n], bytes.Equal(sum[:], data[n:n+sha256.Size])
-}
-
-// writeCached leaves the whole file or none under its name, whenever the process is killed.
-func writeCached(file string, image []byte) error {
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
-	tmp, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".tmp-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name()) // fails once renamed
-	sum := sha256.Sum256(image)
-	for _, part := range [][]byte{image, sum[:], []byte(cacheMagic)} {
-		if _, err := tmp.Write(part); err != nil {
-			tmp.Close()
-			return err
-		}
-	}
-	if err := tmp.Chmod(0o755); err != nil {
-		tmp.Close()
-		return err
-	}
-	if err := tmp.Close(); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), file)
+	return Info{Name: "cuda:0", Arch: arch, Compiler: c.lib.String(), CAS128: c.swap128(arch)}, nil
 }
 
 // Kernel is an entry point of a module that takes one P by value.

@@ -2,11 +2,8 @@ package device
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -52,7 +49,7 @@ type HostLaunch struct {
 }
 
 func openCPU(cfg *config) (backend, error) {
-	c, err := findCXX(cfg.toolchain)
+	c, err := findCXX(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +57,7 @@ func openCPU(cfg *config) (backend, error) {
 	b := &cpuBackend{cfg: cfg, cxx: c, blocks: map[uint64]int64{}}
 	b.seed.Store(cfg.seed)
 	b.inf = Info{
-		Name: "cpu", Model: cpuModel(), Arch: runtime.GOARCH, Compiler: c.version,
+		Name: "cpu", Model: cpuModel(), Arch: runtime.GOARCH, Compiler: c.String(),
 		Multiprocessors: runtime.NumCPU(), Memory: total, Shared: hostSharedBytes, CAS128: true,
 	}
 	return b, nil
@@ -243,7 +240,7 @@ func (b *cpuBackend) fill(st uintptr, dst uint64, v byte, n int64) error {
 	})
 }
 
-func (b *cpuBackend) compiler() (compiler, error) { return b.cxx, nil }
+func (b *cpuBackend) compiler() compiler { return b.cxx }
 
 func (b *cpuBackend) load(program string, image []byte, file string) (uintptr, error) {
 	if file == "" { // no cache: the loader still wants a file
@@ -354,84 +351,6 @@ func (b *cpuBackend) close() error {
 	}
 	b.blocks = nil
 	return nil // modules stay loaded: their signal handler may stand in a chain
-}
-
-// cxx is the system's C++ compiler.
-type cxx struct {
-	path    string
-	version string
-}
-
-var cxxVersions sync.Map // path → first line of --version
-
-func findCXX(path string) (*cxx, error) {
-	tried := []string{path}
-	if path == "" {
-		tried = []string{os.Getenv("CXX"), "c++", "g++", "clang++"}
-	}
-	for _, name := range tried {
-		if name == "" {
-			continue
-		}
-		full, err := exec.LookPath(name)
-		if err != nil {
-			continue
-		}
-		if v, ok := cxxVersions.Load(full); ok {
-			return &cxx{full, v.(string)}, nil
-		}
-		out, err := exec.Command(full, "--version").Output()
-		if err != nil {
-			continue
-		}
-		line, _, _ := strings.Cut(string(out), "\n")
-		cxxVersions.Store(full, line)
-		return &cxx{full, line}, nil
-	}
-	return nil, fmt.Errorf("%w: the CPU device compiles kernels with a C++17 compiler, and none of %s works; install one (Debian, Ubuntu: apt install g++; Fedora: dnf install gcc-c++; macOS: xcode-select --install) or name it in CXX",
-		ErrNoCompiler, strings.Join(strings.Fields(strings.Join(tried, " ")), ", "))
-}
-
-var cxxFlags = []string{"-std=c++17", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti",
-	"-fno-threadsafe-statics", "-fno-strict-aliasing", "-fno-stack-protector", "-Wl,--as-needed", "-w"}
-
-func (c *cxx) extension() string { return "so" }
-
-func (c *cxx) ident() string {
-	return strings.Join(append([]string{c.path, c.version, runtime.GOARCH}, cxxFlags...), " ")
-}
-
-func (c *cxx) compile(src *source) ([]byte, error) {
-	dir, err := os.MkdirTemp("", "warpmap-compile-*")
-	if err != nil {
-		return nil, fmt.Errorf("compiling %s needs a writable directory for temporary files: %w", src.program, err)
-	}
-	defer os.RemoveAll(dir)
-	for _, f := range src.files {
-		if err := os.WriteFile(filepath.Join(dir, f.Name), []byte(f.Text), 0o644); err != nil {
-			return nil, err
-		}
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	args := append([]string(nil), cxxFlags...)
-	if src.stress {
-		args = append(args, "-DWARPMAP_STRESS", "-O1") // for tests: it takes two thirds of the time, and runs as fast
-	}
-	args = append(args, "-x", "c++", src.files[0].Name, "-o", "module.so")
-	cmd := exec.CommandContext(ctx, c.path, args...)
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		if len(out) == 0 {
-			out = []byte(err.Error())
-		}
-		return nil, &CompileError{src.program, c.version, string(out)}
-	}
-	image, err := os.ReadFile(filepath.Join(dir, "module.so"))
-	if err != nil {
-		return nil, err
-	}
-	return image, nil
 }
 
 // pointer turns an address of memory outside Go's heap into a pointer.

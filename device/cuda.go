@@ -1,6 +1,6 @@
 // On a GPU, the driver is libcuda.so.1 of the loader's path, or the library that the environment's WARPMAP_LIBCUDA
-// names. NVRTC, which is needed only to compile, is the library that WithCompiler or WARPMAP_NVRTC names, else the
-// first found in the loader's path, in a CUDA toolkit, or in Python's nvidia wheels.
+// names. NVRTC is the library that WithCompiler or WARPMAP_NVRTC names, else the first that will do in the loader's path, in a
+// CUDA toolkit, or in Python's nvidia wheels.
 package device
 
 import (
@@ -23,7 +23,7 @@ const libcudaEnv = "WARPMAP_LIBCUDA"
 
 const (
 	installDriver = "install NVIDIA's driver, which brings " + cu.Library + " (a container must be started with its GPUs), or name the library in " + libcudaEnv
-	installNVRTC  = "install it (Debian and Ubuntu: apt install libnvrtc12, of non-free or multiverse; Python: pip install nvidia-cuda-nvrtc; or the CUDA toolkit), or name libnvrtc in " + nvrtc.Env
+	installNVRTC  = "install NVRTC 11.8 or newer (Debian 12: apt install libnvrtc11.2, later ones and Ubuntu 24.04: libnvrtc12, of non-free or multiverse; Python: pip install nvidia-cuda-nvrtc; or the CUDA toolkit), or name libnvrtc in " + nvrtc.Env
 )
 
 // oldest is the compute capability below which the lanes of a warp cannot diverge and meet again as kernels need.
@@ -32,14 +32,13 @@ const oldest = 70
 // gpu is the CUDA back end: the primary context of one GPU. A context belongs to a thread, so every call locks its
 // thread and makes the context current, which is far cheaper than handing calls to a thread of our own.
 type gpu struct {
-	drv       *cu.Driver
-	dev       int32
-	ctx       uintptr
-	about     Info
-	toolchain string
+	drv   *cu.Driver
+	dev   int32
+	ctx   uintptr
+	about Info
+	comp  *rtc
 
 	mu      sync.Mutex
-	comp    compiler
 	modules []uintptr       // which close has to free: others may hold the primary context too
 	most    map[uintptr]int // dynamic shared memory that each kernel may be launched with, where that was set
 	pool    pool
@@ -53,7 +52,7 @@ type pool struct {
 	allocs, frees uintptr // streams: nothing runs on the first but allocations, and on the second but waits and frees
 }
 
-// openCUDA opens the GPU with that index. Errors: ErrNoDriver; ErrNoGPU; a GPU that is too old.
+// openCUDA opens the GPU with that index. Errors: ErrNoDriver; ErrNoGPU; a GPU that is too old; ErrNoNVRTC.
 func openCUDA(index int, cfg *config) (backend, error) {
 	name := "cuda:" + strconv.Itoa(index)
 	drv, err := cu.Open(os.Getenv(libcudaEnv))
@@ -76,7 +75,7 @@ func openCUDA(index int, cfg *config) (backend, error) {
 		return nil, fmt.Errorf("%s: %w: there are %d, from cuda:0 to cuda:%d", name, ErrNoGPU, count, count-1)
 	}
 
-	g := &gpu{drv: drv, most: map[uintptr]int{}, toolchain: cfg.toolchain}
+	g := &gpu{drv: drv, most: map[uintptr]int{}}
 	capability, err := g.describe(name, index)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -85,11 +84,13 @@ func openCUDA(index int, cfg *config) (backend, error) {
 		return nil, fmt.Errorf("%s: %s has compute capability %d.%d: kernels need %d.%d or newer, where the lanes of a warp are scheduled independently",
 			name, g.about.Model, capability/10, capability%10, oldest/10, oldest%10)
 	}
-	if g.ctx, err = drv.DevicePrimaryCtxRetain(g.dev); err != nil {
+	if g.comp, err = openNVRTC(cfg.toolchain, g.about.Arch); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	if _, err := g.compiler(); err == nil {
-		g.about.Compiler = g.comp.(*rtc).lib.String()
+	g.about.Compiler = g.comp.lib.String()
+	g.about.CAS128 = g.comp.swap128(g.about.Arch)
+	if g.ctx, err = drv.DevicePrimaryCtxRetain(g.dev); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return g, nil
 }
@@ -127,7 +128,6 @@ func (g *gpu) describe(name string, index int) (capability int, err error) {
 		Memory:          int64(memory),
 		L2:              int64(l2),
 		Shared:          int64(shared),
-		CAS128:          major >= 9,
 	}
 	if v, err := os.ReadFile("/sys/module/nvidia/version"); err == nil {
 		g.about.Driver += ", driver " + strings.TrimSpace(string(v))
@@ -426,19 +426,7 @@ func (g *gpu) elapsed(from, to uintptr) (t time.Duration, err error) {
 	return t, err
 }
 
-// compiler looks for NVRTC until it has found one.
-func (g *gpu) compiler() (compiler, error) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.comp == nil {
-		c, err := openNVRTC(g.toolchain, g.about.Arch)
-		if err != nil {
-			return nil, err
-		}
-		g.comp = c
-	}
-	return g.comp, nil
-}
+func (g *gpu) compiler() compiler { return g.comp }
 
 func (g *gpu) load(program string, image []byte, file string) (m uintptr, err error) {
 	err = g.in(func() (err error) { m, err = g.drv.ModuleLoadData(image); return err })
@@ -529,7 +517,7 @@ var rtcOptions = []string{"--std=c++17"}
 
 // openNVRTC finds the NVRTC at path, or one that compiles for the architecture (see nvrtc.Find). Errors: ErrNoNVRTC,
 // with where it looked.
-func openNVRTC(path, arch string) (compiler, error) {
+func openNVRTC(path, arch string) (*rtc, error) {
 	lib, target, err := nvrtc.Find(path, arch)
 	if err != nil {
 		return nil, fmt.Errorf("%w for %s: %v: %s", ErrNoNVRTC, arch, err, installNVRTC)
@@ -537,9 +525,10 @@ func openNVRTC(path, arch string) (compiler, error) {
 	return &rtc{lib, target}, nil
 }
 
-func (c *rtc) ident() string {
-	return fmt.Sprintf("%v %s %s", c.lib, c.arch, strings.Join(rtcOptions, " "))
-}
+func (c *rtc) swap128(arch string) bool { return nvrtc.Swaps(arch) && c.lib.Swap128() }
+func (c *rtc) target() string           { return c.arch }
+func (c *rtc) options(bool) []string    { return rtcOptions }
+func (c *rtc) ident() string            { return c.lib.String() }
 
 func (c *rtc) extension() string { return "cubin" }
 

@@ -380,32 +380,69 @@ func TestCUDANoDevice(t *testing.T) {
 	contains(t, err, missing, "install NVIDIA's driver", "WARPMAP_LIBCUDA")
 }
 
-func TestCUDANoNVRTC(t *testing.T) {
+// A GPU for which nothing can be compiled is refused when it is opened, with what to install; auto takes the CPU.
+func TestGPUWithoutNVRTC(t *testing.T) {
 	f, opt := fake(t)
 	missing := filepath.Join(t.TempDir(), "libnvrtc.so")
 	t.Setenv(nvrtc.Env, missing)
-	d, err := device.Open("cuda:0", opt)
-	must(t, err)
-	defer d.Close()
-	if c := d.Info().Compiler; c != "" {
-		t.Errorf("compiler %q", c)
-	}
-	roundTrip(t, d) // which needs no kernels
-	_, err = d.Compile(fakeProgram)
+	_, err := device.Open("cuda:0", opt)
 	if !errors.Is(err, device.ErrNoNVRTC) {
 		t.Errorf("%v", err)
 	}
-	contains(t, err, missing, "libnvrtc12", "nvidia-cuda-nvrtc", nvrtc.Env)
+	contains(t, err, "cuda:0", missing, "libnvrtc12", "nvidia-cuda-nvrtc", nvrtc.Env)
+	d, err := device.Open("auto", opt)
+	must(t, err)
+	defer d.Close()
+	if s := d.String(); d.Info().CUDA() || !strings.Contains(s, "no NVRTC") || !strings.Contains(s, missing) || !strings.Contains(s, "libnvrtc12") {
+		t.Errorf("auto is %s", s)
+	}
+	m, err := d.Compile(cpuProgram) // and it works
+	must(t, err)
+	_, err = device.KernelOf[addParams](m, "add")
+	must(t, err)
+	found, problems := device.List()
+	if len(found) != 1 || len(problems) != 2 || !errors.Is(problems[0], device.ErrNoNVRTC) {
+		t.Errorf("%v, %v", found, problems)
+	}
+	f.NoLeaks()
 
 	must(t, os.Symlink(f.Path, missing)) // installed at last
-	_, err = d.Compile(fakeProgram)
+	d, err = device.Open("auto", opt)
 	must(t, err)
+	defer d.Close()
+	if !d.Info().CUDA() {
+		t.Errorf("auto is %v", d)
+	}
 	_, err = device.CompileFor("sm_9", fakeProgram)
 	contains(t, err, `architecture "sm_9"`)
 }
 
+// An NVRTC below the minimum is refused by its name; one that does not know 16 bytes as one value leaves out their swap.
+func TestOldNVRTC(t *testing.T) {
+	f, opt := fake(t)
+	f.Set("nvrtc version", 11020)
+	_, err := device.Open("cuda:0", opt)
+	if !errors.Is(err, device.ErrNoNVRTC) {
+		t.Errorf("%v", err)
+	}
+	contains(t, err, "NVRTC 11.2", f.Path, "too old", "11.8 or newer", "nvidia-cuda-nvrtc")
+	for version, want := range map[int64]bool{11080: false, 12000: false, 12020: false, 12030: true, 13000: true} {
+		for _, capability := range []int64{80, 90} {
+			f, opt := fake(t)
+			f.Set("nvrtc version", version)
+			f.Set("capability", capability)
+			d, err := device.Open("cuda:0", opt)
+			must(t, err)
+			if want := want && capability == 90; d.Info().CAS128 != want {
+				t.Errorf("NVRTC %d, sm_%d: a 128-bit swap %v, want %v", version, capability, !want, want)
+			}
+			must(t, d.Close())
+		}
+	}
+}
+
 // A GPU newer than the NVRTC is given code for the newest older GPU whose code it runs.
-func TestCUDAOldNVRTC(t *testing.T) {
+func TestGPUNewerThanNVRTC(t *testing.T) {
 	f, opt := fake(t)
 	f.Set("capability", 87)
 	cache := t.TempDir()
@@ -423,10 +460,7 @@ func TestCUDAOldNVRTC(t *testing.T) {
 	}
 
 	f.Set("capability", 120)
-	d, err = device.Open("cuda:0", opt)
-	must(t, err)
-	defer d.Close()
-	_, err = d.Compile(fakeProgram)
+	_, err = device.Open("cuda:0", opt)
 	if !errors.Is(err, device.ErrNoNVRTC) {
 		t.Errorf("%v", err)
 	}

@@ -9,6 +9,7 @@
 package device
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -81,12 +82,12 @@ type Info struct {
 	Model           string // "NVIDIA H200"
 	Arch            string // "sm_90", "amd64"
 	Driver          string // version of the driver; empty on the CPU
-	Compiler        string // what compiles kernels, with its version; empty where none is found
+	Compiler        string // what compiles kernels: "NVRTC 12.4", "/usr/bin/g++"; empty where none is found
 	Multiprocessors int    // streaming multiprocessors, or hardware threads on the CPU
 	Memory          int64  // bytes
 	L2              int64  // bytes of last-level cache; 0 where unknown
 	Shared          int64  // bytes of shared memory that a block can have
-	CAS128          bool   // has a 128-bit compare-and-swap
+	CAS128          bool   // has a 128-bit compare-and-swap, and a compiler that knows it
 }
 
 // CUDA tells whether the device is a GPU.
@@ -125,7 +126,7 @@ type backend interface {
 	passed(event uintptr) (bool, error)
 	elapsed(from, to uintptr) (time.Duration, error)
 
-	compiler() (compiler, error)
+	compiler() compiler
 	load(program string, image []byte, file string) (module uintptr, err error)
 	kernel(module uintptr, name string) (kernel uintptr, params int64, err error) // params: bytes that it takes
 	launch(stream, kernel uintptr, grid Grid, params unsafe.Pointer, bytes int64) error
@@ -163,8 +164,11 @@ type Device struct {
 }
 
 type config struct {
+	ctx       context.Context
 	cacheDir  string
 	noCache   bool
+	cache     cache
+	uncached  error // why there is no cache, though one was wanted
 	stress    bool
 	seed      uint64
 	toolchain string
@@ -175,7 +179,10 @@ type config struct {
 // Option changes how Open opens a device.
 type Option func(*config)
 
-// WithCache keeps compiled kernels in dir instead of the user's cache directory; an empty dir keeps none.
+// WithCache keeps compiled kernels in dir instead of the user's cache directory; an empty dir keeps none. Their code runs in
+// this process, so dir and every folder on the way to it must belong to this user or root, and nobody else may write there
+// unless it is sticky, as /tmp is. Other folders, and files of others, are left aside: kernels are then compiled anew in every
+// process, and String says why.
 func WithCache(dir string) Option {
 	return func(c *config) { c.cacheDir, c.noCache = dir, dir == "" }
 }
@@ -186,7 +193,11 @@ func WithStress(seed uint64) Option {
 	return func(c *config) { c.stress, c.seed = true, seed }
 }
 
-// WithCompiler names the C++ compiler (CPU device) or the NVRTC library (GPU) to use.
+// WithContext ends compiling when ctx is done: the C++ compiler is killed with all it has started, and Compile returns ctx's
+// error. What else the device does goes on.
+func WithContext(ctx context.Context) Option { return func(c *config) { c.ctx = ctx } }
+
+// WithCompiler names the C++ compiler (CPU device), with arguments after it if it needs some, or the NVRTC library (GPU).
 func WithCompiler(path string) Option { return func(c *config) { c.toolchain = path } }
 
 // WithWorkers bounds the threads that the CPU device runs a kernel on; 0 means one for each hardware thread.
@@ -197,21 +208,16 @@ func WithWorkers(n int) Option { return func(c *config) { c.workers = n } }
 func WithMemory(bytes int64) Option { return func(c *config) { c.memory = bytes } }
 
 // Open opens a device by name: "cuda:N" is the GPU with index N, "cuda" the first, "cpu" the CPU, and "auto" (or "")
-// the first GPU that works, else the CPU; String then says which and why.
+// the first GPU that works, else the CPU; String then says which and why. A GPU without an NVRTC that compiles for it does
+// not work. The CPU works without a compiler as long as the cache holds kernels: the first that is missing is an error.
 //
 // Each Device is closed by itself, has its own options, and frees what was made through it. Devices of one name are one piece of
 // hardware: slices, streams and events of one can be given to another, so libraries that open "cuda:0" each can work together.
 //
-// It needs no CUDA toolkit. Errors: ErrNoDriver, ErrNoGPU, ErrNoNVRTC and ErrNoCompiler, each wrapped in
-// what to install.
+// It needs no CUDA toolkit, and runs no compiler. Errors: ErrNoDriver, ErrNoGPU, ErrNoNVRTC and ErrNoCompiler, each
+// wrapped in what to install.
 func Open(name string, opts ...Option) (*Device, error) {
-	var cfg config
-	for _, o := range opts {
-		o(&cfg)
-	}
-	if !cfg.noCache && cfg.cacheDir == "" {
-		cfg.cacheDir = defaultCacheDir()
-	}
+	cfg := newConfig(opts)
 	switch {
 	case name == "" || name == "auto":
 		var gpu error // why the first cannot be used
@@ -255,6 +261,22 @@ func Open(name string, opts ...Option) (*Device, error) {
 	return nil, fmt.Errorf("device %q: want auto, cpu, or cuda:N", name)
 }
 
+func newConfig(opts []Option) config {
+	cfg := config{ctx: context.Background()}
+	for _, o := range opts {
+		o(&cfg)
+	}
+	if !cfg.noCache && cfg.cacheDir == "" {
+		cfg.cacheDir = defaultCacheDir()
+	}
+	if cfg.cacheDir != "" {
+		if cfg.cache, cfg.uncached = openCache(cfg.cacheDir); cfg.uncached != nil {
+			cfg.uncached = fmt.Errorf("no cache of compiled kernels, each process compiles its own: %w", cfg.uncached)
+		}
+	}
+	return cfg
+}
+
 func finish(b backend, cfg config, why string) (*Device, error) {
 	d := &Device{infos: b.info(), why: why, cfg: cfg, b: b, live: map[*allocation]struct{}{}, pinned: map[*allocation]struct{}{},
 		handles: map[*handle]struct{}{}, modules: map[string]*Module{}, carried: map[reflect.Type]interface{ Close() }{}}
@@ -267,10 +289,15 @@ func finish(b backend, cfg config, why string) (*Device, error) {
 	return d, nil
 }
 
-// List describes every device that Open could open, GPUs first, with the reason for each that it could not.
+// List describes every device that Open could open, GPUs first, with the reason for each that it could not, and why there
+// is no cache of compiled kernels where there is none.
 func List() (found []Info, problems []error) {
+	cfg := newConfig(nil)
+	if cfg.uncached != nil {
+		problems = append(problems, cfg.uncached)
+	}
 	for i := 0; ; i++ {
-		b, err := openCUDA(i, &config{})
+		b, err := openCUDA(i, &cfg)
 		if err != nil {
 			if i == 0 || !errors.Is(err, ErrNoGPU) {
 				problems = append(problems, err)
@@ -283,7 +310,7 @@ func List() (found []Info, problems []error) {
 		found = append(found, b.info())
 		b.close()
 	}
-	b, err := openCPU(&config{})
+	b, err := openCPU(&cfg)
 	if err != nil {
 		return found, append(problems, err)
 	}
@@ -298,11 +325,14 @@ func (d *Device) same(o *Device) bool { return d == o || d.infos.Name == o.infos
 // Info describes the device.
 func (d *Device) Info() Info { return d.infos }
 
-// String names the device, and says why where "auto" chose it.
+// String names the device, and says why where "auto" chose it, and why kernels are not kept where they are not.
 func (d *Device) String() string {
 	s := fmt.Sprintf("%s (%s)", d.infos.Name, d.infos.Model)
 	if d.why != "" {
 		s += ": " + d.why
+	}
+	if d.cfg.uncached != nil {
+		s += "; " + d.cfg.uncached.Error()
 	}
 	return s
 }

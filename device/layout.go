@@ -2,8 +2,8 @@ package device
 
 import (
 	"fmt"
-	"path"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -13,18 +13,17 @@ const maxParams = 4096
 // layoutHeader writes the C header that a program's kernels include as "layout.h": its macros and its structs, with
 // a static_assert on the size and every offset, so that Go and the kernel cannot disagree about a byte.
 func layoutHeader(defines []Define, layouts []any) (string, error) {
-	var b strings.Builder
-	b.WriteString("#pragma once\n#include \"types.cuh\"\n")
+	w := layoutWriter{done: map[string]reflect.Type{}}
+	w.WriteString("#pragma once\n#include \"types.cuh\"\n")
 	for _, d := range defines {
-		fmt.Fprintf(&b, "#define %s %v\n", d.Name, d.Value)
+		fmt.Fprintf(&w, "#define %s %v\n", d.Name, d.Value)
 	}
-	done := map[reflect.Type]bool{}
 	for _, l := range layouts {
-		if err := writeStruct(&b, reflect.TypeOf(l), done); err != nil {
+		if err := w.write(reflect.TypeOf(l)); err != nil {
 			return "", err
 		}
 	}
-	return b.String(), nil
+	return w.String(), nil
 }
 
 // checkLayout tells whether a Go struct can be a kernel's parameter.
@@ -32,62 +31,85 @@ func checkLayout(t reflect.Type) error {
 	if t.Size() > maxParams {
 		return fmt.Errorf("%v: %d bytes of parameters, more than %d", t, t.Size(), maxParams)
 	}
-	return writeStruct(&strings.Builder{}, t, map[reflect.Type]bool{})
+	return (&layoutWriter{done: map[string]reflect.Type{}}).write(t)
 }
 
-func writeStruct(b *strings.Builder, t reflect.Type, done map[reflect.Type]bool) error {
+type layoutWriter struct {
+	strings.Builder
+	done map[string]reflect.Type // what each C++ name stands for
+}
+
+// write writes a struct, after the structs that it holds.
+func (w *layoutWriter) write(t reflect.Type) error {
 	if t == nil || t.Kind() != reflect.Struct {
 		return fmt.Errorf("layout %v: not a struct", t)
 	}
-	if done[t] {
+	space, name := cStruct(t)
+	full := space + "::" + name
+	if other := w.done[full]; other == t {
 		return nil
+	} else if other != nil {
+		return fmt.Errorf("layouts %s of %s and of %s would both be %s in C++: rename one", t.Name(), other.PkgPath(), t.PkgPath(), full)
 	}
-	done[t] = true
+	w.done[full] = t
+	fields := map[string]string{}
 	for i := range t.NumField() {
-		if f := elem(t.Field(i).Type); f.Kind() == reflect.Struct {
-			if err := writeStruct(b, f, done); err != nil {
+		f := t.Field(i)
+		c := cField(f, i)
+		switch _, err := cType(elem(f.Type)); {
+		case err != nil:
+			return fmt.Errorf("layout %s.%s: %w", t.Name(), f.Name, err)
+		case f.Type.Size() == 0:
+			return fmt.Errorf("layout %s.%s: %v is empty, which C++ has not", t.Name(), f.Name, f.Type)
+		case fields[c] != "":
+			return fmt.Errorf("layout %s: %s and %s would both be %s in C++: rename one", t.Name(), fields[c], f.Name, c)
+		case !ascii(c):
+			return fmt.Errorf("layout %s.%s: compilers want names in ASCII", t.Name(), f.Name)
+		}
+		fields[c] = f.Name
+		if e := elem(f.Type); e.Kind() == reflect.Struct {
+			if err := w.write(e); err != nil {
 				return err
 			}
 		}
 	}
-	fmt.Fprintf(b, "namespace %s {\nstruct %s {\n", namespace(t), t.Name())
+	if name == "" || !ascii(full) || strings.Contains(name, "[") {
+		return fmt.Errorf("layout %v: C++ cannot name it (nor generic types, nor what is not in ASCII): declare a type for it", t)
+	}
+	fmt.Fprintf(w, "namespace %s {\nstruct %s {\n", space, name)
 	for i := range t.NumField() {
 		f := t.Field(i)
-		c, err := cType(elem(f.Type))
-		if err != nil {
-			return fmt.Errorf("layout %s.%s: %w", t.Name(), f.Name, err)
-		}
+		c, _ := cType(elem(f.Type))
 		dims := ""
 		for a := f.Type; a.Kind() == reflect.Array; a = a.Elem() {
 			dims += fmt.Sprintf("[%d]", a.Len())
 		}
-		fmt.Fprintf(b, "    %s %s%s;\n", c, cName(f.Name), dims)
+		fmt.Fprintf(w, "    %s %s%s;\n", c, cField(f, i), dims)
 	}
-	b.WriteString("};\n")
-	fmt.Fprintf(b, "static_assert(sizeof(%s) == %d, \"size of %s\");\n", t.Name(), t.Size(), t.Name())
+	w.WriteString("};\n")
+	fmt.Fprintf(w, "static_assert(sizeof(%s) == %d, \"size of %s\");\n", name, t.Size(), name)
 	for i := range t.NumField() {
 		f := t.Field(i)
-		fmt.Fprintf(b, "static_assert(__builtin_offsetof(%s, %s) == %d, \"offset of %s.%s\");\n",
-			t.Name(), cName(f.Name), f.Offset, t.Name(), f.Name)
+		fmt.Fprintf(w, "static_assert(__builtin_offsetof(%s, %s) == %d, \"offset of %s.%s\");\n", name, cField(f, i), f.Offset, name, f.Name)
 	}
-	b.WriteString("} // namespace\n")
+	w.WriteString("} // namespace\n")
 	return nil
 }
 
-// namespace is the C++ namespace of a Go struct: the last element of its package's path.
-func namespace(t reflect.Type) string { return path.Base(t.PkgPath()) }
-
-func elem(t reflect.Type) reflect.Type {
-	for t.Kind() == reflect.Array {
-		t = t.Elem()
-	}
-	return t
+// cStruct is a Go struct's namespace, the name of its package (which need not be the last element of its path), and its
+// name there.
+func cStruct(t reflect.Type) (space, name string) {
+	space, _, _ = strings.Cut(t.String(), ".")
+	return cWord(space), cWord(t.Name())
 }
 
-// cName is a Go field's name as kernels spell it: MaxProbes is max_probes.
-func cName(name string) string {
+// cField is a Go field's name as kernels spell it: MaxProbes is max_probes, and a blank field is _ and its index.
+func cField(f reflect.StructField, index int) string {
+	if f.Name == "_" {
+		return fmt.Sprintf("_%d", index)
+	}
 	var b strings.Builder
-	for i, r := range name {
+	for i, r := range f.Name {
 		if r >= 'A' && r <= 'Z' {
 			if i > 0 {
 				b.WriteByte('_')
@@ -96,7 +118,34 @@ func cName(name string) string {
 		}
 		b.WriteRune(r)
 	}
-	return b.String()
+	return cWord(b.String())
+}
+
+// taken are C++17's and CUDA's words, and the types of types.cuh.
+var taken = strings.Fields(`alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t class
+	compl const const_cast constexpr continue decltype default delete do double dynamic_cast else enum explicit export extern
+	false final float for friend goto if inline int long mutable namespace new noexcept not not_eq nullptr operator or or_eq
+	override private protected public register reinterpret_cast return short signed sizeof static static_assert static_cast
+	struct switch template this thread_local throw true try typedef typeid typename union unsigned using virtual void volatile
+	wchar_t while xor xor_eq std u8 u16 u32 u64 u128 i32 i64`)
+
+// cWord puts an underscore behind a name that is taken.
+func cWord(name string) string {
+	if slices.Contains(taken, name) {
+		return name + "_"
+	}
+	return name
+}
+
+func ascii(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r > 127 })
+}
+
+func elem(t reflect.Type) reflect.Type {
+	for t.Kind() == reflect.Array {
+		t = t.Elem()
+	}
+	return t
 }
 
 func cType(t reflect.Type) (string, error) {
@@ -118,7 +167,8 @@ func cType(t reflect.Type) (string, error) {
 	case reflect.Float64:
 		return "double", nil
 	case reflect.Struct:
-		return namespace(t) + "::" + t.Name(), nil
+		space, name := cStruct(t)
+		return "::" + space + "::" + name, nil
 	}
 	return "", fmt.Errorf("%v has no fixed width", t)
 }

@@ -4,7 +4,11 @@
 #include "layout.h"
 #include "types.cuh"
 
-#define WARPMAP_CAS128 (__CUDA_ARCH__ >= 900)
+// NVRTC 12.3 is the first that knows 16 bytes as one value.
+#ifndef WARPMAP_B128
+#define WARPMAP_B128 (__CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1203)
+#endif
+#define WARPMAP_CAS128 (__CUDA_ARCH__ >= 900 && WARPMAP_B128)
 
 // A kernel's parameter is as large as a variable beside it, which nothing reads: see device.KernelOf.
 #define WARPMAP_PARAMS(name, P) extern "C" __device__ char name##_params[sizeof(P)];
@@ -46,8 +50,16 @@ __device__ __forceinline__ void warp_sync(u32 mask) { __syncwarp(mask); }
 
 __device__ __forceinline__ int popcount(u32 x) { return __popc(x); }
 __device__ __forceinline__ int lowest_bit(u32 x) { return __ffs(x) - 1; }
-// dot4 adds the products of the bytes of a and b to c.
-__device__ __forceinline__ u32 dot4(u32 a, u32 b, u32 c) { return __dp4a(a, b, c); }
+// dot4 adds the products of the bytes of a and b to c. NVRTC 11.8 does not know it by its name.
+__device__ __forceinline__ u32 dot4(u32 a, u32 b, u32 c) {
+#if WARPMAP_B128
+    return __dp4a(a, b, c);
+#else
+    u32 d;
+    asm("dp4a.u32.u32 %0, %1, %2, %3;" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+    return d;
+#endif
+}
 __device__ __forceinline__ u64 multiply_high(u64 a, u64 b) { return __umul64hi(a, b); }
 
 // A stalled spinner lets other warps run.
@@ -107,33 +119,36 @@ WARPMAP_SMALL(u8, "u8")
 WARPMAP_SMALL(u16, "u16")
 #undef WARPMAP_SMALL
 
-#define WARPMAP_ACCESS16(NAME, PTX)                                                                                 \
-    __device__ __forceinline__ u128 NAME(const u128* p) {                                                          \
+// An older NVRTC is told of two values of 8 bytes. It makes the same instructions of that, as a test holds for the GPUs that
+// such an NVRTC compiles for.
+#if WARPMAP_B128
+#define WARPMAP_LOAD16(ORDER) "{ .reg .b128 t; ld." ORDER ".gpu.global.b128 t, [%2]; mov.b128 {%0, %1}, t; }"
+#define WARPMAP_STORE16(ORDER) "{ .reg .b128 t; mov.b128 t, {%1, %2}; st." ORDER ".gpu.global.b128 [%0], t; }"
+#else
+#define WARPMAP_LOAD16(ORDER) "ld." ORDER ".gpu.global.v2.u64 {%0, %1}, [%2];"
+#define WARPMAP_STORE16(ORDER) "st." ORDER ".gpu.global.v2.u64 [%0], {%1, %2};"
+#endif
+#define WARPMAP_READ16(ORDER)                                                                                     \
+    __device__ __forceinline__ u128 load_##ORDER(const u128* p) {                                                  \
         u128 v;                                                                                                    \
-        asm volatile("{ .reg .b128 t; " PTX " t, [%2]; mov.b128 {%0, %1}, t; }"                                    \
-                     : "=l"(v.lo), "=l"(v.hi)                                                                      \
-                     : "l"(p)                                                                                      \
-                     : "memory");                                                                                  \
+        asm volatile(WARPMAP_LOAD16(#ORDER) : "=l"(v.lo), "=l"(v.hi) : "l"(p) : "memory");                         \
         return v;                                                                                                  \
     }
-WARPMAP_ACCESS16(load_relaxed, "ld.relaxed.gpu.global.b128")
-WARPMAP_ACCESS16(load_acquire, "ld.acquire.gpu.global.b128")
-#undef WARPMAP_ACCESS16
+#define WARPMAP_WRITE16(ORDER)                                                                                      \
+    __device__ __forceinline__ void store_##ORDER(u128* p, u128 v) {                                               \
+        asm volatile(WARPMAP_STORE16(#ORDER) ::"l"(p), "l"(v.lo), "l"(v.hi) : "memory");                           \
+    }
+WARPMAP_READ16(relaxed)
+WARPMAP_READ16(acquire)
+WARPMAP_WRITE16(relaxed)
+WARPMAP_WRITE16(release)
+#undef WARPMAP_READ16
+#undef WARPMAP_WRITE16
 
 __device__ __forceinline__ u128 load_readonly(const u128* p) {
     u128 v;
     asm volatile("ld.global.nc.v2.u64 {%0, %1}, [%2];" : "=l"(v.lo), "=l"(v.hi) : "l"(p));
     return v;
-}
-__device__ __forceinline__ void store_relaxed(u128* p, u128 v) {
-    asm volatile("{ .reg .b128 t; mov.b128 t, {%1, %2}; st.relaxed.gpu.global.b128 [%0], t; }" ::"l"(p), "l"(v.lo),
-                 "l"(v.hi)
-                 : "memory");
-}
-__device__ __forceinline__ void store_release(u128* p, u128 v) {
-    asm volatile("{ .reg .b128 t; mov.b128 t, {%1, %2}; st.release.gpu.global.b128 [%0], t; }" ::"l"(p), "l"(v.lo),
-                 "l"(v.hi)
-                 : "memory");
 }
 #if WARPMAP_CAS128
 __device__ __forceinline__ u128 cas(u128* p, u128 old, u128 now) {

@@ -1,8 +1,12 @@
 package kernel_test
 
 import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math/bits"
 	"math/rand/v2"
 	"slices"
@@ -529,6 +533,49 @@ func TestCompilesForGPUs(t *testing.T) {
 			})
 		}
 	}
+}
+
+// What an old NVRTC is given for accesses of 16 bytes becomes the same instructions as what a newer one is given: none tears.
+func TestSixteenBytesAreOneAccessForOldNVRTCToo(t *testing.T) {
+	info, err := device.InfoFor("sm_90")
+	testenv.Require(t, "nvrtc", err)
+	if !info.CAS128 {
+		t.Skipf("%s is an old one", info.Compiler)
+	}
+	for _, arch := range []string{"sm_70", "sm_75", "sm_80", "sm_86", "sm_89", "sm_90"} {
+		var code [2]map[string][]byte
+		for b128 := range code {
+			p := program("sixteen", `
+WARPMAP_KERNEL(relaxed, params) { store_relaxed(at<u128>(p.out) + grid_thread(), load_relaxed(at<u128>(p.in) + grid_thread())); }
+WARPMAP_KERNEL(ordered, params) { store_release(at<u128>(p.out) + grid_thread(), load_acquire(at<u128>(p.in) + grid_thread())); }`)
+			p.Defines = append(p.Defines, device.Define{Name: "WARPMAP_B128", Value: b128})
+			cubin, err := device.CompileFor(arch, p)
+			if errors.Is(err, device.ErrNoNVRTC) {
+				testenv.RequireNVRTC(t, err)
+			}
+			must(t, err)
+			code[b128] = instructions(t, cubin)
+		}
+		if len(code[0]) != 2 || !maps.EqualFunc(code[0], code[1], bytes.Equal) {
+			t.Errorf("%s: %d and %d kernels are not the same", arch, len(code[0]), len(code[1]))
+		}
+	}
+}
+
+// instructions gives the machine code of a cubin's kernels.
+func instructions(t *testing.T, cubin []byte) map[string][]byte {
+	t.Helper()
+	binary.LittleEndian.PutUint32(cubin[20:], uint32(elf.EV_CURRENT)) // NVIDIA has its own version there
+	f, err := elf.NewFile(bytes.NewReader(cubin))
+	must(t, err)
+	code := map[string][]byte{}
+	for _, s := range f.Sections {
+		if strings.HasPrefix(s.Name, ".text.") {
+			code[s.Name], err = s.Data()
+			must(t, err)
+		}
+	}
+	return code
 }
 
 // faults are kernels that break, each in its way. In.N picks lanes.

@@ -9,22 +9,27 @@ import (
 	"github.com/warpmap/warpmap/internal/testenv"
 )
 
-// All kernels compile for GPUs, on machines that have none: each variant for one architecture.
+// All kernels compile for GPUs, on machines that have none: each variant for one architecture, in short runs one variant
+// for each.
 func TestKernelsCompileForGPUs(t *testing.T) {
 	for i, v := range []struct {
 		key, value, group int
 		light, multi      bool
 		arch              string
 	}{
+		{8, 8, 8, false, false, "sm_90"},
+		{4, 4, 8, false, true, "sm_80"},
+		{8, 16, 4, true, false, "sm_70"},
 		{4, 4, 8, false, false, "sm_90"},
 		{4, 4, 32, false, false, "sm_70"},
-		{4, 4, 8, false, true, "sm_80"},
-		{8, 8, 8, false, false, "sm_90"},
-		{8, 16, 4, true, false, "sm_80"},
-		{8, 0, 8, false, false, "sm_70"},
+		{8, 0, 8, false, false, "sm_80"},
 	} {
+		if i >= 3 && !testenv.Long() {
+			break
+		}
+		info, _ := device.InfoFor(v.arch) // an error comes again below
 		c := &core{cfg: config{keyBytes: v.key, valueBytes: v.value, light: v.light, multi: v.multi}, opts: Options{Group: v.group}}
-		c.cfg.packed = c.cfg.canPack(v.arch == "sm_90")
+		c.cfg.packed = c.cfg.canPack(info.CAS128)
 		programs := []*device.Program{c.program("slab", kernelsCU)}
 		if i < 2 {
 			programs = append(programs, allocatorProgram(i == 1, "allocate", allocateKernels, allocateParams{}))

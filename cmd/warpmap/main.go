@@ -73,7 +73,7 @@ func openDevice(cmd *cobra.Command) (*device.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := device.Open(name)
+	d, err := device.Open(name, device.WithContext(cmd.Context()))
 	if err == nil && name == "auto" {
 		fmt.Fprintln(cmd.ErrOrStderr(), "device:", d)
 	}

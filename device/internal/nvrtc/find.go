@@ -13,8 +13,8 @@ import (
 // Env is the environment variable that names the NVRTC library to use.
 const Env = "WARPMAP_NVRTC"
 
-// sonames are what the loader is asked for, in its own path.
-var sonames = []string{"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"}
+// sonames are what the loader is asked for, in its own path. That of 11.8 is 11.2.
+var sonames = []string{"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", "libnvrtc.so.11.2"}
 
 // patterns are the folders to look in after the loader's path. A variable in front that is not set drops its line.
 var patterns = []string{
@@ -34,8 +34,8 @@ var patterns = []string{
 
 // Find loads an NVRTC that compiles for the GPU architecture arch, and returns it with the architecture to compile
 // for (see Target). It is the library named, else the one that Env names, else the first that will do in the
-// loader's path, of a CUDA toolkit, or of Python's packages, newest first in each place. Where a library is named, no
-// other is tried.
+// loader's path, of a CUDA toolkit, or of Python's packages, newest first in each place; for sm_90 and later, one with
+// Swap128 goes first, wherever it is. Where a library is named, no other is tried.
 //
 // An error says where it looked, and why it took none of what was there.
 func Find(named, arch string) (l *Library, target string, err error) {
@@ -46,24 +46,22 @@ func Find(named, arch string) (l *Library, target string, err error) {
 		named = os.Getenv(Env)
 	}
 	if named != "" {
-		if l, err = Open(named); err == nil {
-			target, err = l.Target(arch)
-		}
-		return l, target, err
+		return open(named, arch)
 	}
 	var why []string
-	try := func(path string) bool {
-		if l, err = Open(path); err == nil {
-			target, err = l.Target(arch)
+	try := func(path string) bool { // and leave in l what will do
+		found, t, err := open(path, arch)
+		switch {
+		case err == nil && (l == nil || found.Swap128()):
+			l, target = found, t
+		case err != nil && (filepath.Base(path) != path || !strings.Contains(err.Error(), "No such file")): // a loader that finds nothing is no news
+			why = append(why, err.Error())
 		}
-		return err == nil
+		return l != nil && (l.Swap128() || !Swaps(arch))
 	}
 	for _, name := range sonames {
 		if try(name) {
 			return l, target, nil
-		}
-		if l != nil || !strings.Contains(err.Error(), "No such file") { // a loader that finds nothing is no news
-			why = append(why, err.Error())
 		}
 	}
 	for _, p := range patterns {
@@ -71,13 +69,28 @@ func Find(named, arch string) (l *Library, target string, err error) {
 			if try(file) {
 				return l, target, nil
 			}
-			why = append(why, err.Error())
 		}
+	}
+	if l != nil {
+		return l, target, nil
 	}
 	if why != nil {
 		return nil, "", fmt.Errorf("%s", strings.Join(why, "; "))
 	}
 	return nil, "", fmt.Errorf("no libnvrtc in the loader's path, nor in %s", strings.Join(patterns, ", "))
+}
+
+func open(path, arch string) (l *Library, target string, err error) {
+	if l, err = Open(path); err == nil {
+		target, err = l.Target(arch)
+	}
+	return l, target, err
+}
+
+// Swaps tells whether GPUs of the architecture have a 128-bit compare-and-swap.
+func Swaps(arch string) bool {
+	n, _ := parseArch(arch)
+	return n >= 90
 }
 
 var library = regexp.MustCompile(`^libnvrtc\.so((?:\.\d+)*)$`)

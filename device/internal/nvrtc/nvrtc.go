@@ -17,6 +17,9 @@ import (
 	"github.com/ebitengine/purego"
 )
 
+// The oldest version that compiles the kernels, and that they are tested with.
+const OldestMajor, OldestMinor = 11, 8
+
 // compilation is NVRTC_ERROR_COMPILATION, the result of a source that is wrong.
 const compilation = 6
 
@@ -81,13 +84,21 @@ type Library struct {
 // String is the name and version: "NVRTC 12.4".
 func (l *Library) String() string { return fmt.Sprintf("NVRTC %d.%d", l.Major, l.Minor) }
 
+// AtLeast compares versions.
+func (l *Library) AtLeast(major, minor int) bool {
+	return l.Major > major || l.Major == major && l.Minor >= minor
+}
+
+// Swap128 tells whether the library knows the 128-bit compare-and-swap of sm_90.
+func (l *Library) Swap128() bool { return l.AtLeast(12, 3) }
+
 var (
 	openMu sync.Mutex
 	opened = map[string]*Library{}
 )
 
 // Open loads the NVRTC at path, or of that name in the loader's path; each path is loaded once, in a few
-// milliseconds. Errors: the loader's own; a library that is no NVRTC, or older than 11.2.
+// milliseconds. Errors: the loader's own; a library that is no NVRTC, or is older than OldestMajor.OldestMinor.
 func Open(path string) (*Library, error) {
 	openMu.Lock()
 	defer openMu.Unlock()
@@ -106,6 +117,9 @@ func Open(path string) (*Library, error) {
 	}
 	if err := l.describe(); err != nil {
 		return nil, err
+	}
+	if !l.AtLeast(OldestMajor, OldestMinor) {
+		return nil, fmt.Errorf("%v (%s) is too old: kernels need %d.%d or newer", l, path, OldestMajor, OldestMinor)
 	}
 	// NVRTC opens its builtins by name only when it compiles, and finds them where it lies only if the loader looks
 	// there: a library that is loaded already is found by name from anywhere.

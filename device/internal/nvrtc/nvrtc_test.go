@@ -176,3 +176,39 @@ func TestFindSearches(t *testing.T) {
 		}
 	}
 }
+
+// A library that is too old is passed over, wherever it lies; alone, it is refused by version and path.
+func TestFindPassesOverTooOld(t *testing.T) {
+	old, young := cufake.New(t), cufake.New(t)
+	old.Set("nvrtc version", 11020)
+	nvrtc.SearchOnly(t, []string{old.Path}, nil)
+	_, _, err := nvrtc.Find("", "sm_80")
+	for _, want := range []string{"NVRTC 11.2", old.Path, "too old", "11.8 or newer"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error lacks %q: %v", want, err)
+		}
+	}
+	nvrtc.SearchOnly(t, []string{old.Path, young.Path}, nil)
+	if l, _, err := nvrtc.Find("", "sm_80"); err != nil || l.Path != young.Path {
+		t.Errorf("%v, %v", l, err)
+	}
+	if _, _, err := nvrtc.Find(old.Path, "sm_80"); err == nil {
+		t.Error("it was taken because it was named")
+	}
+}
+
+// For a GPU that can swap 16 bytes, a library that knows how goes before one that comes first but does not.
+func TestFindPrefersSwaps(t *testing.T) {
+	old, young := cufake.New(t), cufake.New(t)
+	old.Set("nvrtc version", 12000)
+	nvrtc.SearchOnly(t, []string{old.Path, young.Path}, nil)
+	for arch, want := range map[string]string{"sm_80": old.Path, "sm_90": young.Path} {
+		if l, target, err := nvrtc.Find("", arch); err != nil || l.Path != want || target != arch {
+			t.Errorf("%s: %v %s %v, want %s", arch, l, target, err, want)
+		}
+	}
+	nvrtc.SearchOnly(t, []string{old.Path}, nil)
+	if l, _, err := nvrtc.Find("", "sm_90"); err != nil || l.Path != old.Path {
+		t.Errorf("%v, %v", l, err)
+	}
+}

@@ -1,0 +1,194 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const installCXX = "install one (Debian, Ubuntu: apt install g++; Fedora: dnf install gcc-c++) or name it in CXX, with arguments if it needs some"
+
+// How long a compiler may take to say its version, and for a program.
+var versionLimit, compileLimit = 10 * time.Second, 5 * time.Minute
+
+// cxx is the system's C++ compiler. It is looked for when a device opens, but run only for what the cache lacks.
+type cxx struct {
+	ctx   context.Context
+	found []command // in the order to try
+}
+
+// command is a program and the arguments that come before ours.
+type command struct {
+	path string // absolute: it is run in another folder
+	args []string
+}
+
+func (c command) String() string { return strings.Join(append([]string{c.path}, c.args...), " ") }
+
+// findCXX looks for the compiler that WithCompiler or CXX names, else for one by its usual names. There may be none of
+// those, as long as the cache holds programs.
+func findCXX(cfg *config) (*cxx, error) {
+	c := &cxx{ctx: cfg.ctx}
+	from, named := "WithCompiler", strings.TrimSpace(cfg.toolchain)
+	if named == "" {
+		from, named = "CXX", strings.TrimSpace(os.Getenv("CXX"))
+	}
+	if named != "" {
+		cmd, err := parseCommand(named)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %s is %q: %v; %s", ErrNoCompiler, from, named, err, installCXX)
+		}
+		c.found = []command{cmd}
+		return c, nil
+	}
+	for _, name := range []string{"c++", "g++", "clang++"} {
+		if cmd, err := parseCommand(name); err == nil {
+			c.found = append(c.found, cmd)
+		}
+	}
+	if len(c.found) == 0 && !cfg.cache.holds(c.extension()) {
+		return nil, c.missing(nil)
+	}
+	return c, nil
+}
+
+// parseCommand reads a path, or a command and its arguments with spaces between them, as make reads CXX.
+func parseCommand(s string) (command, error) {
+	words := []string{s}
+	path, err := exec.LookPath(s)
+	if err != nil {
+		words = strings.Fields(s)
+		path, err = exec.LookPath(words[0])
+	}
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	return command{path, words[1:]}, err
+}
+
+// missing is the error where no compiler works, with what is wrong with those that were found.
+func (c *cxx) missing(problems []string) error {
+	if len(problems) == 0 {
+		problems = []string{"none of c++, g++ and clang++ is in the path"}
+	}
+	return fmt.Errorf("%w: the CPU device compiles kernels with a C++17 compiler: %s; %s", ErrNoCompiler, strings.Join(problems, "; "), installCXX)
+}
+
+// String names the compiler that is tried first, or is empty.
+func (c *cxx) String() string {
+	if len(c.found) == 0 {
+		return ""
+	}
+	return c.found[0].String()
+}
+
+var cxxFlags = []string{"-std=c++17", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti",
+	"-fno-threadsafe-statics", "-fno-strict-aliasing", "-fno-stack-protector", "-Wl,--as-needed", "-w"}
+
+func (c *cxx) options(stress bool) []string {
+	if stress {
+		return append(slices.Clone(cxxFlags), "-DWARPMAP_STRESS", "-O1") // for tests: it takes two thirds of the time, and runs as fast
+	}
+	return cxxFlags
+}
+
+func (c *cxx) target() string { return runtime.GOARCH }
+
+// ident tells compilers apart without running one: by the file, its size and its time.
+func (c *cxx) ident() string {
+	if len(c.found) == 0 {
+		return ""
+	}
+	path, err := filepath.EvalSymlinks(c.found[0].path)
+	if err != nil {
+		path = c.found[0].path
+	}
+	id := fmt.Sprintf("%q %q", path, c.found[0].args)
+	if info, err := os.Stat(path); err == nil {
+		id += fmt.Sprintf(" %d %d", info.Size(), info.ModTime().UnixNano())
+	}
+	return id
+}
+
+func (c *cxx) extension() string { return "so" }
+
+var cxxVersions sync.Map // a command's String → first line of --version
+
+// working is the first compiler that answers, and what it says of its version.
+func (c *cxx) working() (cmd command, version string, err error) {
+	var problems []string
+	for _, cmd := range c.found {
+		if v, ok := cxxVersions.Load(cmd.String()); ok {
+			return cmd, v.(string), nil
+		}
+		out, err := cmd.run(c.ctx, versionLimit, "", "--version")
+		if err == nil {
+			line, _, _ := strings.Cut(string(out), "\n")
+			cxxVersions.Store(cmd.String(), line)
+			return cmd, line, nil
+		}
+		if c.ctx.Err() != nil {
+			return cmd, "", fmt.Errorf("%v --version: %w", cmd, err)
+		}
+		problems = append(problems, fmt.Sprintf("%v --version: %v", cmd, err))
+	}
+	return cmd, "", c.missing(problems)
+}
+
+func (c *cxx) compile(src *source) ([]byte, error) {
+	cmd, version, err := c.working()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "warpmap-compile-*")
+	if err != nil {
+		return nil, fmt.Errorf("compiling %s needs a writable directory for temporary files: %w", src.program, err)
+	}
+	defer os.RemoveAll(dir)
+	for _, f := range src.files {
+		if err := os.WriteFile(filepath.Join(dir, f.Name), []byte(f.Text), 0o644); err != nil {
+			return nil, err
+		}
+	}
+	args := append(slices.Clone(c.options(src.stress)), "-x", "c++", src.files[0].Name, "-o", "module.so")
+	out, err := cmd.run(c.ctx, compileLimit, dir, args...)
+	switch {
+	case c.ctx.Err() != nil && err != nil:
+		return nil, fmt.Errorf("compiling %s: %w", src.program, err)
+	case err != nil:
+		if !errors.As(err, new(*exec.ExitError)) || len(out) == 0 {
+			out = fmt.Appendf(out, "%v", err)
+		}
+		return nil, &CompileError{src.program, version, string(out)}
+	}
+	return os.ReadFile(filepath.Join(dir, "module.so"))
+}
+
+// run runs the command in a folder, and returns what it wrote. When the limit has passed or ctx is done, it is killed
+// with all that it has started: compilers are mostly a driver that waits for others.
+func (c command) run(ctx context.Context, limit time.Duration, dir string, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit))
+	defer cancel()
+	cmd := exec.CommandContext(ctx, c.path, slices.Concat(c.args, args)...)
+	cmd.Dir = dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 2 * time.Second // for who holds its output, and is in no group of ours
+	out, err := cmd.CombinedOutput()
+	switch {
+	case errors.Is(err, exec.ErrWaitDelay): // it ended well; a daemon that it left holds its output
+		return out, nil
+	case err != nil && ctx.Err() != nil:
+		return out, context.Cause(ctx)
+	}
+	return out, err
+}

@@ -1,0 +1,243 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// script writes an executable, and returns its path.
+func script(t *testing.T, path, text string) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// openHere opens the CPU device with an own cache, and closes it at the end.
+func openHere(t *testing.T, opts ...Option) *Device {
+	t.Helper()
+	d, err := Open("cpu", append([]Option{WithCache(t.TempDir())}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+func lacks(err error, wants ...string) (missing []string) {
+	for _, w := range wants {
+		if err == nil || !strings.Contains(err.Error(), w) {
+			missing = append(missing, w)
+		}
+	}
+	return missing
+}
+
+// CXX is a path, or a command with arguments, as make reads it.
+func TestCXXIsReadAsMakeReadsIt(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "a b"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	log := filepath.Join(dir, "log")
+	cxx := fmt.Sprintf(`echo "$@" >> %q; exec c++ "$@"`, log)
+	script(t, filepath.Join(dir, "cxx"), cxx)
+	spaced := script(t, filepath.Join(dir, "a b", "my cxx"), cxx)
+	t.Chdir(dir)
+	for value, want := range map[string]string{
+		"./cxx":                "",
+		"./cxx -DONE=1 -DTWO ": "-DONE=1 -DTWO ",
+		"a b/my cxx":           "",
+		spaced:                 "",
+	} {
+		os.Remove(log)
+		t.Setenv("CXX", value)
+		d := openHere(t)
+		if _, err := d.Compile(cacheProgram); err != nil {
+			t.Errorf("CXX=%q: %v", value, err)
+			continue
+		}
+		lines, _ := os.ReadFile(log)
+		for line := range strings.Lines(string(lines)) {
+			if !strings.HasPrefix(line, want+"-std=") && !strings.HasPrefix(line, want+"--version") {
+				t.Errorf("CXX=%q was run with %s", value, line)
+			}
+		}
+		if len(lines) == 0 {
+			t.Errorf("CXX=%q was not run", value)
+		}
+	}
+}
+
+// A compiler that is named, but is none, is an error by its name, and no other is taken in its place.
+func TestCXXThatIsMissing(t *testing.T) {
+	t.Setenv("CXX", "")
+	dir := t.TempDir()
+	for _, named := range []string{"/nonexistent/g++", "no-such-compiler -O2", dir, "./gone"} {
+		_, err := Open("cpu", WithCompiler(named))
+		if missing := lacks(err, "WithCompiler", named, "apt install g++"); !errors.Is(err, ErrNoCompiler) || missing != nil {
+			t.Errorf("%q: %v lacks %q", named, err, missing)
+		}
+		t.Setenv("CXX", named)
+		_, err = Open("cpu")
+		if missing := lacks(err, "CXX is", named, "apt install g++"); !errors.Is(err, ErrNoCompiler) || missing != nil {
+			t.Errorf("%q: %v lacks %q", named, err, missing)
+		}
+		t.Setenv("CXX", "")
+	}
+	broken := script(t, filepath.Join(dir, "broken"), "exit 3")
+	_, err := openHere(t, WithCompiler(broken)).Compile(cacheProgram)
+	if missing := lacks(err, broken, "exit status 3"); !errors.Is(err, ErrNoCompiler) || missing != nil {
+		t.Errorf("%v lacks %q", err, missing)
+	}
+}
+
+// Of the compilers with the usual names, the first that works is taken.
+func TestCompilerThatDoesNotWorkIsPassedOver(t *testing.T) {
+	dir := t.TempDir()
+	script(t, filepath.Join(dir, "g++"), "echo test compiler 2")
+	script(t, filepath.Join(dir, "c++"), "exit 1")
+	t.Setenv("PATH", dir)
+	t.Setenv("CXX", "")
+	cfg := newConfig(nil)
+	c, err := findCXX(&cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd, version, err := c.working()
+	if err != nil || cmd.path != filepath.Join(dir, "g++") || version != "test compiler 2" {
+		t.Errorf("%v, %q, %v", cmd, version, err)
+	}
+}
+
+// What the cache holds needs no compiler: none is run for it, and there need not be one.
+func TestCacheNeedsNoCompiler(t *testing.T) {
+	dir, bin := t.TempDir(), t.TempDir()
+	log := filepath.Join(bin, "log")
+	t.Setenv("CXX", script(t, filepath.Join(bin, "cxx"), fmt.Sprintf(`echo "$@" >> %q; exec c++ "$@"`, log)))
+	runCached(t, dir)
+	if runs, err := os.ReadFile(log); err != nil || len(runs) == 0 {
+		t.Fatalf("the compiler was not run: %v", err)
+	}
+	os.Remove(log)
+	cxxVersions.Clear() // as in another process
+	runCached(t, dir)
+	if runs, err := os.ReadFile(log); err == nil {
+		t.Errorf("the compiler was run for what is in the cache:\n%s", runs)
+	}
+
+	t.Setenv("CXX", "")
+	t.Setenv("PATH", "")
+	runCached(t, dir)
+	d, err := Open("cpu", WithCache(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	other := *cacheProgram
+	other.Defines = []Define{{"OTHER", 1}}
+	_, err = d.Compile(&other)
+	if missing := lacks(err, "c++, g++ and clang++", "apt install g++", "CXX"); !errors.Is(err, ErrNoCompiler) || missing != nil {
+		t.Errorf("%v lacks %q", err, missing)
+	}
+	if _, err := Open("cpu", WithCache(t.TempDir())); !errors.Is(err, ErrNoCompiler) {
+		t.Errorf("neither a compiler nor a cache: %v", err)
+	}
+}
+
+// A compiler that another has replaced compiles anew; one that is as it was does not.
+func TestCacheKnowsTheCompilersFile(t *testing.T) {
+	dir, bin := t.TempDir(), t.TempDir()
+	cxx := script(t, filepath.Join(bin, "cxx"), `exec c++ "$@"`)
+	t.Setenv("CXX", cxx)
+	for _, want := range []int{1, 1, 2} {
+		if want == 2 {
+			script(t, cxx, `exec c++  "$@"`)
+		}
+		runCached(t, dir)
+		if files, _ := filepath.Glob(filepath.Join(dir, "*.so")); len(files) != want {
+			t.Errorf("%d programs, want %d", len(files), want)
+		}
+	}
+}
+
+// sleeper is a compiler that says its version, or does not, and starts another program that never ends.
+func sleeper(t *testing.T, answers bool) (path, pid string) {
+	dir := t.TempDir()
+	pid = filepath.Join(dir, "pid")
+	answer := ""
+	if answers {
+		answer = `if [ "$1" = --version ]; then echo sleeper 1; exit; fi; `
+	}
+	return script(t, filepath.Join(dir, "cxx"), fmt.Sprintf("%ssleep 1000 & echo $! > %q.new; mv %q.new %q; wait", answer, pid, pid, pid)), pid
+}
+
+// ended waits until the program whose number is in the file is no more, or only waits to be buried.
+func ended(t *testing.T, pidFile string) {
+	t.Helper()
+	pid, err := os.ReadFile(pidFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stat []byte
+	for range 500 {
+		stat, err = os.ReadFile("/proc/" + strings.TrimSpace(string(pid)) + "/stat")
+		if fields := strings.Fields(string(stat)); err != nil || slices.Contains([]string{"Z", "X"}, fields[2]) {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("what the compiler started still runs: %s", stat)
+}
+
+func TestCompilerThatHangsIsKilled(t *testing.T) {
+	was, wasToo := versionLimit, compileLimit
+	t.Cleanup(func() { versionLimit, compileLimit = was, wasToo })
+	versionLimit, compileLimit = time.Second, time.Second
+	for _, answers := range []bool{false, true} {
+		path, pid := sleeper(t, answers)
+		_, err := openHere(t, WithCompiler(path)).Compile(cacheProgram)
+		if missing := lacks(err, path, "no answer within 1s"); !answers && (!errors.Is(err, ErrNoCompiler) || missing != nil) {
+			t.Errorf("%v lacks %q", err, missing)
+		}
+		if missing := lacks(err, "sleeper 1", "no answer within 1s"); answers && (!errors.As(err, new(*CompileError)) || missing != nil) {
+			t.Errorf("%v lacks %q", err, missing)
+		}
+		ended(t, pid)
+	}
+}
+
+// WithContext's end is the compiler's, and no temporary file is left.
+func TestContextEndsCompiling(t *testing.T) {
+	for _, answers := range []bool{false, true} {
+		tmp := t.TempDir()
+		t.Setenv("TMPDIR", tmp)
+		path, pid := sleeper(t, answers)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			for ctx.Err() == nil {
+				if _, err := os.Stat(pid); err == nil {
+					cancel()
+				}
+				time.Sleep(time.Millisecond)
+			}
+		}()
+		_, err := openHere(t, WithCompiler(path), WithContext(ctx)).Compile(cacheProgram)
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
+		}
+		cancel()
+		ended(t, pid)
+		if left, err := filepath.Glob(filepath.Join(tmp, "warpmap-*")); len(left) > 0 || err != nil {
+			t.Errorf("%v are left, %v", left, err)
+		}
+	}
+}
