@@ -1,7 +1,6 @@
 package tabletest_test
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -145,37 +144,29 @@ type ringMemory struct {
 	counts table.Counters[ringCounts]
 }
 
-func (m *ringMemory) free() error {
-	err := m.counts.Free()
-	if m.mem.Len() > 0 {
-		err = errors.Join(err, m.mem.Free())
-	}
-	return err
-}
+func (m *ringMemory) free() error { return table.Free(&m.counts, m.mem) }
 
 func newRing[K, V any](d *device.Device, o table.Options) (table.Map[K, V], error) {
-	kb, vb, err := table.Widths[K, V]()
-	if err = errors.Join(err, o.Complete(1)); err != nil {
+	w := table.WidthsOf[K, V]()
+	c := &ringCore{o: o, keyBytes: w.Key, valueBytes: w.Value}
+	if err := errors.Join(w.Err, c.o.Complete(ringLoad)); err != nil {
 		return nil, err
 	}
-	if o.LoadFactor == 0 {
-		o.LoadFactor = ringLoad
-	}
-	c := &ringCore{o: o, keyBytes: kb, valueBytes: vb}
-	if err := c.frame.Open("ring", d); err != nil {
+	if err := c.frame.Open("ring", d, c.begin, func() error { return c.free() }); err != nil {
 		return nil, err
-	}
-	var m *device.Module
-	if m, err = d.Compile(c.program()); err == nil {
-		err = errors.Join(device.Bind(m, "put", &c.put), device.Bind(m, "find", &c.find), device.Bind(m, "out", &c.out))
-	}
-	if err == nil {
-		err = c.allocate(min(c.slotsFor(int64(o.Capacity)), c.most()))
-	}
-	if err != nil {
-		return nil, errors.Join(err, c.Close())
 	}
 	return &ring[K, V]{c}, nil
+}
+
+func (c *ringCore) begin() error {
+	m, err := c.frame.Device.Compile(c.program())
+	if err == nil {
+		err = errors.Join(device.Bind(m, "put", &c.put), device.Bind(m, "find", &c.find), device.Bind(m, "out", &c.out))
+	}
+	if err != nil {
+		return err
+	}
+	return c.allocate(min(c.slotsFor(int64(c.o.Capacity)), c.most()))
 }
 
 func (c *ringCore) program() *device.Program {
@@ -314,25 +305,18 @@ func (c *ringCore) Grow(n int) error {
 	})
 }
 
-func (c *ringCore) Close() error { return c.frame.Shut(c.free) }
+func (c *ringCore) Close() error { return c.frame.Close() }
 
 // check.go: the invariants, in Go.
 func (c *ringCore) Check() error {
-	return c.frame.Reading(nil, func(st *device.Stream) error {
-		_, err := c.look(st)
-		mem, err2 := c.mem.Host(st)
-		if err = errors.Join(err, err2); err != nil {
-			return err
-		}
+	return c.frame.Inspect(c.look, func() device.Slice[byte] { return c.mem }, func(mem []byte) error {
 		state := func(i uint64) byte { return mem[i*uint64(c.slotBytes())+uint64(c.valueBytes+c.keyBytes)] }
 		seen, counts := map[uint64]bool{}, [3]uint64{}
 		for i := range c.t.N {
 			if counts[state(i)]++; state(i) != full {
 				continue
 			}
-			var raw [8]byte
-			copy(raw[:], mem[i*uint64(c.slotBytes())+uint64(c.valueBytes):][:c.keyBytes])
-			key := binary.LittleEndian.Uint64(raw[:])
+			key := kernel.Pattern(mem[i*uint64(c.slotBytes())+uint64(c.valueBytes):], c.keyBytes)
 			for at := kernel.Reduce(kernel.Hash64(c.o.Hash, key, c.o.Seed), c.t.N); at != i; at = (at + 1) % c.t.N {
 				if state(at) == empty {
 					return fmt.Errorf("ring: check: key %#x at slot %d cannot be found: slot %d, before it, is empty", key, i, at)
