@@ -229,14 +229,18 @@ func TestMultiMapManyKeys(t *testing.T) {
 }
 
 func TestMultiMapInput(t *testing.T) {
-	d, other := openCPU(t), openCPU(t)
+	d := openCPU(t)
 	m, err := NewMultiMap[uint32, uint32](d, Options{})
 	must(t, err)
 	keys := []uint32{1, 2}
-	foreign, err := device.From(other, keys)
+	freed, err := device.From(d, keys)
 	must(t, err)
+	must(t, freed.Free())
 	here, err := device.From(d, keys)
 	must(t, err)
+	closed, err := d.NewStream()
+	must(t, err)
+	must(t, closed.Close())
 	offsets, err := device.Make[uint64](d, 2)
 	must(t, err)
 	findInto := func() error {
@@ -245,12 +249,12 @@ func TestMultiMapInput(t *testing.T) {
 	}
 	for name, call := range map[string]func() error{
 		"Insert":              func() error { return m.Insert(keys, keys[:1]) },
-		"InsertOn":            func() error { return m.InsertOn(nil, foreign, here) },
+		"InsertOn":            func() error { return m.InsertOn(nil, freed, here) },
 		"Count":               func() error { return m.Count(keys, make([]uint32, 3)) },
-		"FindAllOn":           func() error { _, _, err := m.FindAllOn(nil, foreign); return err },
+		"FindAllOn":           func() error { _, _, err := m.FindAllOn(nil, freed); return err },
 		"FindAllInto offsets": findInto,
 		"Delete":              func() error { _, err := m.Delete(keys, make([]bool, 1)); return err },
-		"DeleteOn":            func() error { return m.DeleteOn(other.Stream(), here, device.Slice[bool]{}) },
+		"DeleteOn":            func() error { return m.DeleteOn(closed, here, device.Slice[bool]{}) },
 		"Grow":                func() error { return m.Grow(-1) },
 	} {
 		if call() == nil {
