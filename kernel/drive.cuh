@@ -97,9 +97,12 @@ template <class Tile, class I, class Job> __device__ __forceinline__ void drive_
                 int from;
                 bool later, turned;
                 bool got = feed.give(!busy, item, from, later, turned);
-                Item x0 = job.shuffled(warp, now, from, item), x1 = x0;
-                if (turned) x1 = job.shuffled(warp, next, from, item);
-                if (got) busy = job.begin(item, later ? x1 : x0);
+                Item x = job.shuffled(warp, now, from, item);
+                if (turned) {
+                    Item y = job.shuffled(warp, next, from, item);
+                    if (later) x = y; // by value: a choice between two places would have both in memory
+                }
+                if (got) busy = job.begin(item, x);
                 if (turned) {
                     now = next;
                     next = load(feed.ahead());
