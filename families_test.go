@@ -121,6 +121,23 @@ func TestFamiliesUnderStress(t *testing.T) {
 	multiMaps[uint64, uint32](t, run(table.Options{LoadFactor: 1}, 20))
 }
 
+// At MaxBytes tables are full but for what their families say.
+func TestFill(t *testing.T) {
+	for _, name := range []string{"cpu", "cuda:0"} {
+		t.Run(name, func(t *testing.T) {
+			d := open(t, name)
+			for family, least := range map[table.Family]float64{warpmap.GPH: 0.98, warpmap.Slab: 0.98, warpmap.WarpCore: 0.98} {
+				s := tabletest.Map(func(d *device.Device, o table.Options) (table.Map[uint32, uint32], error) {
+					return warpmap.New[uint32, uint32](d, family, o)
+				})
+				for _, o := range []table.Options{{MaxBytes: 64 << 10}, {MaxBytes: 512 << 10, Seed: 9}, {MaxBytes: 64 << 10, LoadFactor: 0.01}} {
+					t.Run(fmt.Sprintf("%s/%d,%v", family, o.MaxBytes, o.LoadFactor), func(t *testing.T) { s.Fill(t, d, o, least) })
+				}
+			}
+		})
+	}
+}
+
 func TestNewRefusesFamiliesWithoutTheKind(t *testing.T) {
 	d := open(t, "cpu")
 	_, err := warpmap.New[uint32, uint32](d, "no such", table.Options{})

@@ -22,7 +22,7 @@ func (s *Suite) refused(t testing.TB, d *device.Device) {
 		n    int
 	}{
 		{table.Options{MaxBytes: 64 << 10}, 20_000, 70_000},
-		{table.Options{MaxBytes: 32 << 10, Hash: kernel.HashConstant}, 9000, 12_000}, // searches that are bounded
+		{table.Options{MaxBytes: 8 << 10, Hash: kernel.HashConstant}, 2500, 6000},
 	} {
 		x := s.open(t, d, c.o, 1)
 		r := x.base()

@@ -105,6 +105,7 @@ func (s *Suite) Run(t *testing.T, part Part, d, other *device.Device) {
 		{"full", Widths, func(t *testing.T, d *device.Device) { s.full(t, d) }},
 		{"full duplicates", Widths, func(t *testing.T, d *device.Device) { s.fullDuplicates(t, d) }},
 		{"refused", Whole, func(t *testing.T, d *device.Device) { s.refused(t, d) }},
+		{"seeds", Whole, func(t *testing.T, d *device.Device) { s.seeds(t, d) }},
 		{"reserved patterns", Types, func(t *testing.T, d *device.Device) { s.patterns(t, d) }},
 		{"order of streams", Whole, func(t *testing.T, d *device.Device) { s.order(t, d) }},
 		{"goroutines", Whole, func(t *testing.T, d *device.Device) { s.goroutines(t, d) }},
