@@ -19,15 +19,19 @@ import (
 const (
 	messageKind, messageHeader, messageBody, messageNotes = 6, 8, 10, 12
 	schemaFields, schemaNotes                             = 6, 8
-	fieldChildren, fieldNotes                             = 14, 16
-	dictionaryData                                        = 6
+	fieldKind, fieldDictionary, fieldChildren, fieldNotes = 8, 12, 14, 16
+	dictionaryID, dictionaryData                          = 4, 6
 	batchBuffers, batchVariadic                           = 8, 12
 	footerSchema, footerDictionaries, footerBatches       = 6, 8, 10
+
+	kindBinaryView, kindStringView = 23, 24
 )
 
-// metadata is a flatbuffer with all that is reached from its root.
+// metadata is what was seen of a schema.
 type metadata struct {
-	fields int // how many may still come
+	fields       int           // how many may still come
+	views        int           // columns of views: a batch says of how many buffers each is
+	dictionaries map[int64]int // and such in each dictionary
 }
 
 const deepest = 64 // fields within fields, as in the library
@@ -61,22 +65,34 @@ func (m *metadata) tables(t flatbuffers.Table, slot flatbuffers.VOffsetT, f func
 	}
 }
 
-func (m *metadata) field(t flatbuffers.Table, depth int) {
+func (m *metadata) field(t flatbuffers.Table, depth int, views *int) {
 	if m.fields--; m.fields < 0 || depth > deepest {
 		panic("fields that contain themselves, or too deep in one another")
 	}
 	m.list(t, fieldNotes, 4)
-	m.tables(t, fieldChildren, func(c flatbuffers.Table) { m.field(c, depth+1) })
+	if d, ok := m.table(t, fieldDictionary); ok {
+		n := 0
+		views = &n
+		defer func() { m.dictionaries[d.GetInt64Slot(dictionaryID, 0)] = n }()
+	}
+	if kind := t.GetByteSlot(fieldKind, 0); kind == kindBinaryView || kind == kindStringView {
+		*views++
+	}
+	m.tables(t, fieldChildren, func(c flatbuffers.Table) { m.field(c, depth+1, views) })
 }
 
 func (m *metadata) schema(t flatbuffers.Table) {
+	m.fields, m.views, m.dictionaries = len(t.Bytes)/8, 0, map[int64]int{}
 	m.list(t, schemaNotes, 4)
-	m.tables(t, schemaFields, func(f flatbuffers.Table) { m.field(f, 1) })
+	m.tables(t, schemaFields, func(f flatbuffers.Table) { m.field(f, 1, &m.views) })
 }
 
-func (m *metadata) batch(t flatbuffers.Table) {
+func (m *metadata) batch(t flatbuffers.Table, views int) {
 	_, buffers := m.list(t, batchBuffers, 16)
 	first, n := m.list(t, batchVariadic, 8)
+	if first != 0 && n < views {
+		panic(fmt.Sprintf("%d numbers of buffers for %d columns of views", n, views))
+	}
 	for i := range n {
 		if v := t.GetInt64(first + flatbuffers.UOffsetT(8*i)); v < 0 || v > int64(buffers) {
 			panic(fmt.Sprintf("a column of %d buffers in a batch of %d", v, buffers))
@@ -84,28 +100,27 @@ func (m *metadata) batch(t flatbuffers.Table) {
 	}
 }
 
-func root(b []byte) (*metadata, flatbuffers.Table) {
-	return &metadata{fields: len(b) / 8}, flatbuffers.Table{Bytes: b, Pos: flatbuffers.GetUOffsetT(b)}
-}
-
 // message checks a message's metadata and gives the length of its body.
-func message(b []byte) (body int64) {
-	m, t := root(b)
+func (m *metadata) message(b []byte) (body int64) {
+	t := root(b)
 	m.list(t, messageNotes, 4)
-	header, ok := m.table(t, messageHeader)
-	if ok {
+	if header, ok := m.table(t, messageHeader); ok {
 		switch kind := t.GetByteSlot(messageKind, 0); ipc.MessageType(kind) {
 		case ipc.MessageSchema:
 			m.schema(header)
 		case ipc.MessageDictionaryBatch:
 			if data, ok := m.table(header, dictionaryData); ok {
-				m.batch(data)
+				m.batch(data, m.dictionaries[header.GetInt64Slot(dictionaryID, 0)])
 			}
 		case ipc.MessageRecordBatch:
-			m.batch(header)
+			m.batch(header, m.views)
 		}
 	}
 	return t.GetInt64Slot(messageBody, 0)
+}
+
+func root(b []byte) flatbuffers.Table {
+	return flatbuffers.Table{Bytes: b, Pos: flatbuffers.GetUOffsetT(b)}
 }
 
 // checkArrowFile walks the metadata of a file in the file format.
@@ -119,7 +134,7 @@ func checkArrowFile(f io.ReaderAt, size int64) error {
 	if b, err = readAt(f, size-tail-n, n, size); err != nil {
 		return err
 	}
-	m, t := root(b)
+	m, t := &metadata{}, root(b)
 	schema, ok := m.table(t, footerSchema)
 	if !ok {
 		return errors.New("no schema")
@@ -137,7 +152,7 @@ func checkArrowFile(f io.ReaderAt, size int64) error {
 			if binary.LittleEndian.Uint32(b) == continued {
 				prefix = 8
 			}
-			message(b[prefix:])
+			m.message(b[prefix:])
 		}
 	}
 	return nil
@@ -148,6 +163,7 @@ const continued = 0xffffffff
 
 // checkArrowStream walks the metadata of a file in the stream format.
 func checkArrowStream(f io.ReaderAt, size int64) error {
+	m := &metadata{}
 	for at := int64(0); at < size; {
 		b, err := readAt(f, at, 4, size)
 		if err != nil {
@@ -168,7 +184,7 @@ func checkArrowStream(f io.ReaderAt, size int64) error {
 		if b, err = readAt(f, at, int64(n), size); err != nil {
 			return err
 		}
-		body := message(b)
+		body := m.message(b)
 		if at += int64(n); body < 0 || body > size-at {
 			return fmt.Errorf("a message of %d bytes, where %d are left", body, size-at)
 		}

@@ -180,6 +180,9 @@ func (r *Reader) parquet(f *os.File) error {
 	if err != nil {
 		return fmt.Errorf("not a readable Parquet file: %w", err)
 	}
+	if err := checkChunks(pf, f); err != nil {
+		return err
+	}
 	if v := pf.MetaData().KeyValueMetadata().FindValue("ARROW:schema"); v != nil {
 		if b, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(*v, "=")); err == nil {
 			if err := checkArrowStream(bytes.NewReader(b), int64(len(b))); err != nil {
@@ -264,6 +267,32 @@ func (r *Reader) parquet(f *os.File) error {
 			c.Release()
 		}
 		return cmp.Or(pf.Close(), ignoreClosed(f.Close()))
+	}
+	return nil
+}
+
+// checkChunks checks that all columns lie in the file. The library opens those of a struct on goroutines of its own, with
+// buffers as long as their chunks are said to be.
+func checkChunks(pf *file.Reader, f *os.File) error {
+	s, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	for g := range pf.NumRowGroups() {
+		rows := pf.MetaData().RowGroup(g)
+		for i := range pf.MetaData().Schema.NumColumns() {
+			c, err := rows.ColumnChunk(i)
+			if err != nil {
+				return fmt.Errorf("%s: row group %d: %w", broken, g, err)
+			}
+			from, n := c.DataPageOffset(), c.TotalCompressedSize()
+			if c.HasDictionaryPage() && c.DictionaryPageOffset() > 0 {
+				from = min(from, c.DictionaryPageOffset())
+			}
+			if from < 0 || n < 0 || n > s.Size() || from > s.Size()-n {
+				return fmt.Errorf("%s: row group %d: a column of %d bytes at %d, in a file of %d", broken, g, n, from, s.Size())
+			}
+		}
 	}
 	return nil
 }
