@@ -91,7 +91,7 @@ func (s Slice[T]) check(what string, st *Stream) error {
 		return fmt.Errorf("%s: a slice of no device", what)
 	}
 	err := st.On(s.a.d)
-	if s.a.freed.Load() {
+	if err == nil && s.a.freed.Load() { // a device that is closed has freed all
 		err = ErrFreed
 	}
 	if err != nil {

@@ -127,7 +127,7 @@ func TestBoundIsFoundAtOnce(t *testing.T) {
 
 // At its bound, a table is not laid anew for a few tombstones: a pair deleted and another inserted costs as much as elsewhere.
 func TestNoRebuildForATombstone(t *testing.T) {
-	m, err := New[uint32, uint32](openCPU(t), Options{Options: table.Options{MaxBytes: 256 << 10}})
+	m, err := New[uint32, uint32](openCPU(t), Options{Options: table.Options{MaxBytes: 256 << 10, Capacity: 1 << 20}})
 	must(t, err)
 	defer m.Close()
 	keys := sequence(0, int(m.capacity())*9/10)
