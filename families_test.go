@@ -126,7 +126,7 @@ func TestFill(t *testing.T) {
 	for _, name := range []string{"cpu", "cuda:0"} {
 		t.Run(name, func(t *testing.T) {
 			d := open(t, name)
-			for family, least := range map[table.Family]float64{warpmap.GPH: 0.98, warpmap.Slab: 0.98, warpmap.WarpCore: 0.98} {
+			for family, least := range map[table.Family]float64{warpmap.GPH: 0.96, warpmap.Slab: 0.98, warpmap.WarpCore: 0.98} {
 				s := tabletest.Map(func(d *device.Device, o table.Options) (table.Map[uint32, uint32], error) {
 					return warpmap.New[uint32, uint32](d, family, o)
 				})

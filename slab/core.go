@@ -362,7 +362,7 @@ func (c *core) take(st *device.Stream, n, share int64, launch func(table.Part) e
 			if refused > 0 {
 				return c.makeRoom(st, refused)
 			}
-			if why, err = c.grow(st, pairs); pairs > need {
+			if why, err = c.grow(st, pairs); device.IsOutOfMemory(why) && pairs > need {
 				return why, err
 			}
 			return nil, err // what is in is in: without room to grow, chains are longer

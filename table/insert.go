@@ -52,8 +52,9 @@ type Inserter struct {
 	// Room is how many more pairs the table should take as it is, so far as the host knows; negative if it has too many already.
 	// With bound, it will not grow: room is then how many it takes easily, and 0 or less that it takes the rest as it can.
 	Room func(want int64, bound bool) (int64, error)
-	// Grow makes room: so many positions were refused, of a batch that may bring the table to `pairs` in all, and to `need`
-	// at least. why says what forbids it. Without refused positions, the table has more pairs than it should.
+	// Grow makes room: so many positions were refused, of a batch that brings the table to `need` pairs in all; for `pairs` it is to
+	// make room, which may be less where there was no memory for more. why says what forbids it. Without refused positions, the
+	// table has more pairs than it should.
 	Grow func(refused, need, pairs int64) (why, err error)
 	// After, which may be nil, is called when a part is taken in, or what of it there is room for.
 	After func() error
@@ -128,8 +129,11 @@ func (x Inserter) part(f *Frame, st *device.Stream, p Part, more, live int64, wh
 	grow := func() (err error) {
 		need := after + refused
 		pairs := max(need, min(need+expected, x.Furthest*max(after, x.Try)))
-		if *why, err = x.Grow(refused, need, pairs); device.IsOutOfMemory(*why) && pairs > need {
-			*why, err = x.Grow(refused, need, need)
+		// Where memory is short, for those that are here; or as little as the table grows at once.
+		for _, n := range []int64{pairs, need, after + 1} {
+			if *why, err = x.Grow(refused, need, n); !device.IsOutOfMemory(*why) {
+				break
+			}
 		}
 		return err
 	}
@@ -256,9 +260,13 @@ func insert[K any](f *Frame, keys []K, values Column, valuesLen int, added []boo
 	if err := f.Family.CheckLens(len(keys), valuesLen, OptionalLen(added)); err != nil {
 		return err
 	}
-	return InsertColumns(f, keys, []Column{In(keys), values, Out(added)}, func(st *device.Stream, n int64, addr []uint64) ([]int, error, error) {
+	err := InsertColumns(f, keys, []Column{In(keys), values, Out(added)}, func(st *device.Stream, n int64, addr []uint64) ([]int, error, error) {
 		return x.Put(st, Rows{addr[0], addr[1], addr[2], n})
 	}, x)
+	if full := (*FullError)(nil); errors.As(err, &full) && len(full.Positions) == len(keys) {
+		clear(added) // perhaps no kernel wrote them
+	}
+	return err
 }
 
 // counted runs an operation on n keys with flags, of its own if there are none, and counts those that it set.
@@ -277,7 +285,9 @@ func counted(n int, flags []bool, op func(flags []bool) error) (int, error) {
 func InsertColumns[K any](f *Frame, keys []K, cols []Column, put func(st *device.Stream, n int64, addr []uint64) (refused []int, why, err error), x Insertion) error {
 	var refused []int
 	var why error
+	begun := false
 	err := f.Batch(len(keys), cols, func(st *device.Stream, first, n int, addr []uint64) error {
+		begun = true
 		return f.Writing(st, func(st *device.Stream) error {
 			lost, w, err := put(st, int64(n), addr)
 			for _, i := range lost {
@@ -289,7 +299,12 @@ func InsertColumns[K any](f *Frame, keys []K, cols []Column, put func(st *device
 			return err
 		})
 	})
-	if err == nil && len(refused) > 0 && x.Find != nil {
+	if device.IsOutOfMemory(err) && !begun { // not even the least staging: nothing is in
+		for i := range keys {
+			refused = append(refused, i)
+		}
+		why, err = err, nil
+	} else if err == nil && len(refused) > 0 && x.Find != nil {
 		refused, err = strikeOff(f, keys, refused, x)
 	}
 	if err != nil || len(refused) == 0 {

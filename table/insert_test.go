@@ -98,7 +98,7 @@ func (x *toy) put(st *device.Stream, b table.Rows) (refused []int, why, err erro
 		Look: func() (int64, int64, error) { return x.refused, int64(len(x.in)), nil },
 		Room: func(int64, bool) (int64, error) { return x.capacity - int64(len(x.in)), nil },
 		Grow: func(refused, need, pairs int64) (why, err error) {
-			if pairs < need || need < int64(len(x.in))+refused {
+			if need != int64(len(x.in))+refused || pairs <= int64(len(x.in)) {
 				return nil, fmt.Errorf("%d pairs, %d refused: asked for %d, %d", len(x.in), refused, need, pairs)
 			}
 			if x.capacity >= x.most {

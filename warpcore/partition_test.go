@@ -78,7 +78,7 @@ func TestPartitionedInPieces(t *testing.T) {
 			values[i] = uint64(keys[i]) * 3
 		}
 		must(t, m.Insert(keys, values))
-		if s, err := m.Stats(); err != nil || capacity > 0 && s.ScratchBytes < 30_000*12 {
+		if s, err := m.Stats(); err != nil || capacity > 0 && s.ScratchBytes < 25_000*12 {
 			t.Errorf("no batch was brought in order: %+v, %v", s, err)
 		}
 		must(t, m.Check())
