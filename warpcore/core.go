@@ -17,8 +17,8 @@ type Options struct {
 	// Window is the number of slots that are probed together, 1 to 32: fixed for the table. Zero means 64 bytes' worth.
 	Window int
 	// InsertGroup and FindGroup are the lanes that work on one key, 1 to 32. Zero means what is fastest on the device: on a
-	// GPU, as many as read a window with one 16-byte load each for look-ups and with two for inserts; on the CPU, one. Any
-	// group can use any table.
+	// GPU, for look-ups as many as read a window with one 16-byte load each, or with two where a pair has 16 bytes; for inserts one, or
+	// above a load factor of 0.85 as many as read it with two; on the CPU, one. Any group can use any table.
 	InsertGroup, FindGroup int
 }
 
@@ -30,6 +30,9 @@ const (
 	tightProbes = 256
 	// firstBatch is how many pairs of unknown duplicity are tried before a table decides how far to grow.
 	firstBatch = 1 << 16
+	// aloneLoad: up to this load factor, a lane that inserts alone, sector by sector, is faster than lanes that read a window
+	// together.
+	aloneLoad = 0.85
 	// cleanShare: at its bound, a table is laid anew only for as many tombstones as one slot in so many.
 	cleanShare = 16
 	// waves is how many times over a grid fills a GPU whose multiprocessors hold 8 blocks.
@@ -113,6 +116,12 @@ func (o *Options) complete(info device.Info, cfg *config) error {
 	if info.CUDA() {
 		find = max(1, cfg.window*cfg.slotBytes()/16)
 		insert = max(1, find/2)
+		if cfg.layout == Packed && cfg.slotBytes() == 16 {
+			find = insert
+		}
+		if cfg.layout == Packed && o.Window == 0 && o.LoadFactor <= aloneLoad {
+			insert = 1
+		}
 	}
 	if o.InsertGroup == 0 {
 		o.InsertGroup = min(insert, 32)
@@ -142,6 +151,9 @@ func (c *core) begin() (err error) {
 		return err
 	}
 	c.regions = table.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
+	if c.opts.InsertGroup == 1 { // so many lanes are at work at once: blocks that take fewer rows each keep to one region better
+		c.regions.Span /= 2
+	}
 	if err := c.compile(); err != nil {
 		return err
 	}
