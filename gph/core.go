@@ -31,6 +31,8 @@ type Options struct {
 	Index Index
 	// NoProfile leaves aside what `warpmap tune gph` found for this device, in a program that has called UseProfiles.
 	NoProfile bool
+
+	cellLoad float64 // the load that the cells are for
 }
 
 const (
@@ -141,21 +143,17 @@ func (o *Options) complete(info device.Info, cfg *config) error {
 			return fmt.Errorf("gph: a group of %d lanes (want 1, 2, 4, 8, 16 or 32)", g)
 		}
 	}
+	o.cellLoad = o.LoadFactor
 	if o.KeysPerCell == 0 {
-		o.KeysPerCell = cfg.keysPerCell(o.fullest())
+		if o.MaxBytes > 0 { // where the table goes on beyond its load factor
+			o.cellLoad = max(o.LoadFactor, boundLoad)
+		}
+		o.KeysPerCell = cfg.keysPerCell(o.cellLoad)
 	}
 	if most := cfg.mostKeys(); !(o.KeysPerCell >= 0.25 && o.KeysPerCell <= most) {
 		return fmt.Errorf("gph: %v keys a cell (want 0.25 to %v, half of what %d buckets of %d slots and a move take)", o.KeysPerCell, most, cfg.virtual, cfg.bucket)
 	}
 	return nil
-}
-
-// fullest is the load that the cells are to allow: at MaxBytes, a table goes on beyond its load factor.
-func (o *Options) fullest() float64 {
-	if o.MaxBytes > 0 {
-		return max(o.LoadFactor, boundLoad)
-	}
-	return o.LoadFactor
 }
 
 // mostKeys is how many keys a cell may have on average: half of what its ring holds, and of what a move can handle.
@@ -253,7 +251,7 @@ func (c *core) cells(buckets int64) int64 {
 	if c.reserve(buckets) == 0 {
 		keys /= 2
 	}
-	return max(1, int64(math.Ceil(float64(buckets*int64(c.cfg.bucket))*c.opts.fullest()/keys)))
+	return max(1, int64(math.Ceil(float64(buckets*int64(c.cfg.bucket))*c.opts.cellLoad/keys)))
 }
 
 // locks is a power of two.

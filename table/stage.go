@@ -133,7 +133,7 @@ type staged struct {
 	ended bool
 
 	drains sync.WaitGroup
-	turn   sync.Mutex // of the goroutine that waits for the device: the driver waits by spinning
+	passed chan struct{} // closed when the device is done with the chunk that was launched last; nil before the first
 
 	mu    sync.Mutex
 	err   error // the first
@@ -208,14 +208,16 @@ func (b *staged) run(op ChunkOp) {
 			return
 		}
 		b.ahead = b.ahead[1:]
+		before, passed := b.passed, make(chan struct{})
+		b.passed = passed
 		if done += slot.n; done == b.n {
-			b.drain(slot)
+			b.drain(slot, before, passed)
 			continue
 		}
 		b.drains.Add(1)
 		go func() {
 			defer b.drains.Done()
-			b.drain(slot)
+			b.drain(slot, before, passed)
 		}()
 	}
 }
@@ -321,12 +323,15 @@ func (b *staged) launch(slot *stageSlot, op ChunkOp) error {
 	return nil
 }
 
-// drain waits for the chunk in the slot, copies its outputs to where they belong, and gives the slot back.
-func (b *staged) drain(slot *stageSlot) {
+// drain waits for the chunk in the slot, copies its outputs to where they belong, and gives the slot back. One goroutine at a time
+// waits for the device, because the driver waits by spinning, and in the order of the chunks, so that no slot is kept for a later one.
+func (b *staged) drain(slot *stageSlot, before <-chan struct{}, passed chan<- struct{}) {
 	defer b.p.give(b, slot)
-	b.turn.Lock()
+	if before != nil {
+		<-before
+	}
 	err := slot.st.Sync()
-	b.turn.Unlock()
+	close(passed)
 	if err != nil {
 		b.fail(err)
 		return

@@ -21,7 +21,7 @@ func fixed(d *device.Device, slots int, s gph.Setting) (*gph.Map[uint32, uint32]
 		return nil, err
 	}
 	s.KeysPerCell *= low / tunedLoad // as many cells
-	o := s.Options(table.Options{Capacity: max(1, int(low*float64(slots-64))), LoadFactor: low})
+	o := s.Options(table.Options{Capacity: max(1, int(low*float64(slots-64))), LoadFactor: low, Seed: 1})
 	m, err := gph.New[uint32, uint32](d, o)
 	if err != nil {
 		return nil, err

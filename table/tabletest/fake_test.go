@@ -70,10 +70,10 @@ type counter[K any, C uint32 | uint64] struct {
 
 func newCounter[K any, C uint32 | uint64](defect string) tabletest.CounterMaker[K, C] {
 	return func(d *device.Device, o table.CounterOptions) (table.Counter[K, C], error) {
-		c := &counter[K, C]{o: o, counts: map[uint64]C{}, room: math.MaxInt, defect: defect}
 		if err := o.Complete(1); err != nil {
 			return nil, err
 		}
+		c := &counter[K, C]{o: o, counts: map[uint64]C{}, room: math.MaxInt, defect: defect}
 		if o.Capacity > 1<<40 || o.LoadFactor > 0 && o.LoadFactor < 1e-200 || o.MaxBytes == 1 {
 			return nil, errors.New("fake: there is not so much memory")
 		}
@@ -181,7 +181,9 @@ func (c *counter[K, C]) Top(n int) (keys []K, counts []C, err error) {
 		for k := range c.counts {
 			bits = append(bits, k)
 		}
-		slices.SortFunc(bits, func(a, b uint64) int { return cmp.Compare(c.counts[b], c.counts[a]) })
+		slices.SortFunc(bits, func(a, b uint64) int { // of equal counts in the order that a table of that seed would have
+			return cmp.Or(cmp.Compare(c.counts[b], c.counts[a]), cmp.Compare(kernel.Seeded64(a, c.o.Seed), kernel.Seeded64(b, c.o.Seed)))
+		})
 		if c.defect == "the least frequent come first" {
 			slices.Reverse(bits)
 		}
