@@ -17,7 +17,7 @@ type stageTune struct {
 	copiers int // goroutines that copy
 }
 
-// By trial on an H200 (bench/results, host): slots of 8 MiB lose a tenth for pinned memory. Slots are for: one that is filled, the next, one
+// By trial on an H200, with `warpmap bench fig host`: slots of 16 MiB lose a tenth of pinned look-ups. Slots are for: one that is filled, the next, one
 // on the bus or in a kernel, one that is copied out. Two threads are left to those who launch and who wait for the device.
 func newStageTune() stageTune {
 	return stageTune{slot: 32 << 20, slots: 5, piece: 256 << 10, copiers: max(1, min(16, runtime.GOMAXPROCS(0)-2))}
