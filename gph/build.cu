@@ -21,25 +21,25 @@ typedef config::key key;
 typedef config::value value;
 typedef tile<GPH_BUILD_GROUP> Group;
 
-__device__ __forceinline__ auto stretch_of(const BuildParams& p) {
+__device__ __forceinline__ auto stretch_of(const buildParams& p) {
     return [&](key k) {
         u64 h = hash64<C::HASH>(C::alias(k, C::marks(k)), p.table.seed);
         return (u32)((h >> 32) * p.rows.parts >> 32);
     };
 }
-WARPMAP_KERNEL(partition_count, BuildParams) { partition_count<key>(p.rows, stretch_of(p)); }
-WARPMAP_KERNEL(partition_scan, BuildParams) { partition_scan(p.rows); }
-WARPMAP_KERNEL(partition_scatter, BuildParams) { partition_scatter<key, value, u32>(p.rows, stretch_of(p)); }
+WARPMAP_KERNEL(partition_count, buildParams) { partition_count<key>(p.rows, stretch_of(p)); }
+WARPMAP_KERNEL(partition_scan, buildParams) { partition_scan(p.rows); }
+WARPMAP_KERNEL(partition_scatter, buildParams) { partition_scatter<key, value, u32>(p.rows, stretch_of(p)); }
 
 // leave puts pairs on the list of those that are inserted afterwards. All lanes of the warp come.
-__device__ __forceinline__ void leave(const BuildParams& p, bool wanted, key k, value v) {
+__device__ __forceinline__ void leave(const buildParams& p, bool wanted, key k, value v) {
     u64 to = append(&counters(p.table)->refused, wanted);
     if (!wanted || to >= p.left_limit) return; // the host sees that there were too many
     at<key>(p.left_keys)[to] = k;
     at<value>(p.left_values)[to] = v;
 }
 
-WARPMAP_KERNEL(rank_pairs, BuildParams) {
+WARPMAP_KERNEL(rank_pairs, buildParams) {
     FOR_EACH_ITEM_IN_ORDER(i, p.n, p.span) {
         bool on = i < end_;
         key k = on ? input_key<C>(p.keys, i) : 0;
@@ -51,7 +51,7 @@ WARPMAP_KERNEL(rank_pairs, BuildParams) {
     }
 }
 
-WARPMAP_KERNEL(start_cells, BuildParams) {
+WARPMAP_KERNEL(start_cells, buildParams) {
     constexpr int EACH = GPH_START_EACH;
     u64 first = (block_index() * block_threads() + thread_index()) * EACH;
     u32 n[EACH];
@@ -74,7 +74,7 @@ WARPMAP_KERNEL(start_cells, BuildParams) {
     }
 }
 
-WARPMAP_KERNEL(sort_pairs, BuildParams) {
+WARPMAP_KERNEL(sort_pairs, buildParams) {
     FOR_EACH_ITEM_IN_ORDER(i, p.n, p.span) {
         if (i >= end_) continue;
         u32 rank = at<u8>(p.ranks)[i];
@@ -92,17 +92,17 @@ struct Plan {
     Fit<C> fit;
 };
 
-__device__ __forceinline__ key sorted_key(const BuildParams& p, u64 i) { return Access<C>::key_of(load_relaxed(Access<C>::word_at(p.sorted, i))); }
-__device__ __forceinline__ value sorted_value(const BuildParams& p, u64 i) {
+__device__ __forceinline__ key sorted_key(const buildParams& p, u64 i) { return Access<C>::key_of(load_relaxed(Access<C>::word_at(p.sorted, i))); }
+__device__ __forceinline__ value sorted_value(const buildParams& p, u64 i) {
     return Access<C>::load_value(p.sorted, 0, i, load_relaxed(Access<C>::word_at(p.sorted, i)));
 }
 
 // The used slots of each bucket, a byte each, four in a word.
-__device__ __forceinline__ u32* used_word(const BuildParams& p, u64 bucket) { return at<u32>(p.used) + bucket / 4; }
+__device__ __forceinline__ u32* used_word(const buildParams& p, u64 bucket) { return at<u32>(p.used) + bucket / 4; }
 __device__ __forceinline__ u32 used_shift(u64 bucket) { return (u32)(bucket & 3) * 8; }
 
 // take adds n used slots to a bucket, if it has them.
-__device__ __forceinline__ bool take(const BuildParams& p, u64 bucket, u32 n) {
+__device__ __forceinline__ bool take(const buildParams& p, u64 bucket, u32 n) {
     u32 *word = used_word(p, bucket), shift = used_shift(bucket), was = load_relaxed(word);
     for (;;) {
         if ((was >> shift & 0xff) + n > C::BUCKET) return false;
@@ -113,7 +113,7 @@ __device__ __forceinline__ bool take(const BuildParams& p, u64 bucket, u32 n) {
 }
 
 // drop_again takes pairs out of a cell whose key it has twice, and gives how many are left.
-__device__ __forceinline__ u32 drop_again(const BuildParams& p, Group g, Plan& w, u32 cell, u32 start, u32 n) {
+__device__ __forceinline__ u32 drop_again(const buildParams& p, Group g, Plan& w, u32 cell, u32 start, u32 n) {
     constexpr int H = Group::LANES;
     u32 kept = 0; // of the pairs before this row of H, and moved up
     for (u32 row = 0; row < n; row += H) {
@@ -154,7 +154,7 @@ __device__ __forceinline__ void count_need(Group g, Plan& w, u32 mapping, u32 n)
 }
 
 // plan_cell looks for a code under which the cell's pairs fit what is left of the buckets, and takes the slots.
-__device__ __forceinline__ void plan_cell(const BuildParams& p, Group g, Plan& w, u32 cell, u32 start, u32 n) {
+__device__ __forceinline__ void plan_cell(const buildParams& p, Group g, Plan& w, u32 cell, u32 start, u32 n) {
     constexpr int H = Group::LANES;
     const Table& t = p.table;
     g.sync();
@@ -215,7 +215,7 @@ __device__ __forceinline__ void plan_cell(const BuildParams& p, Group g, Plan& w
 }
 
 // plan takes the cells that have p.least … p.most-1 pairs.
-WARPMAP_KERNEL(plan_cells, BuildParams) {
+WARPMAP_KERNEL(plan_cells, buildParams) {
     constexpr int H = Group::LANES;
 #if defined(WARPMAP_HOST)
     Plan w;
@@ -236,7 +236,7 @@ WARPMAP_KERNEL(plan_cells, BuildParams) {
 }
 
 // write is given to groups as plan is; a pair takes the last of its bucket's slots that are still to be filled.
-WARPMAP_KERNEL(write_pairs, BuildParams) {
+WARPMAP_KERNEL(write_pairs, buildParams) {
     constexpr int H = Group::LANES;
     const Table& t = p.table;
     Group g;

@@ -13,8 +13,8 @@ import (
 //go:embed build.cu
 var buildCU string
 
-// BuildParams are the parameters of the kernels of build.cu.
-type BuildParams struct {
+// buildParams are the parameters of the kernels of build.cu.
+type buildParams struct {
 	Table                Table
 	Rows                 table.Partition
 	Keys, Values         uint64 // N pairs in the order of stretches of cells
@@ -55,8 +55,8 @@ const (
 
 // builder is the program of build.cu, compiled when first needed.
 type builder struct {
-	partition                      table.Partitioner[BuildParams]
-	rank, start, sort, plan, write device.Kernel[BuildParams]
+	partition                      table.Partitioner[buildParams]
+	rank, start, sort, plan, write device.Kernel[buildParams]
 }
 
 func (c *core) compileBuild() (*builder, error) {
@@ -73,13 +73,13 @@ func (c *core) compileBuild() (*builder, error) {
 		device.Define{Name: "GPH_PLANNED", Value: fmt.Sprintf("%du", uint32(planned))},
 		device.Define{Name: "GPH_PLAN_ATTEMPTS", Value: planAttempts}, device.Define{Name: "GPH_START_EACH", Value: startEach},
 		device.Define{Name: "GPH_MARKS", Value: marks})
-	p.Layouts = append(p.Layouts, BuildParams{})
+	p.Layouts = append(p.Layouts, buildParams{})
 	m, err := c.frame.Device.Compile(p)
 	if err != nil {
 		return nil, err
 	}
 	b := &builder{}
-	b.partition, err = table.NewPartitioner[BuildParams](c.frame.Device, m)
+	b.partition, err = table.NewPartitioner[buildParams](c.frame.Device, m)
 	err = errors.Join(err, device.Bind(m, "rank_pairs", &b.rank), device.Bind(m, "start_cells", &b.start), device.Bind(m, "sort_pairs", &b.sort),
 		device.Bind(m, "plan_cells", &b.plan), device.Bind(m, "write_pairs", &b.write))
 	if err != nil {
@@ -140,7 +140,7 @@ func (c *core) construct(st *device.Stream, in table.Rows, repack bool, rest fun
 	}
 	at := func(offset int64) uint64 { return mem.Addr() + uint64(offset) }
 
-	p := BuildParams{
+	p := buildParams{
 		Table: c.t, Keys: at(orderedKeys), Values: at(orderedValues), N: uint64(in.N), Span: buildSpan,
 		Counts: at(counts), Starts: at(starts), Ranks: at(ranks), Sorted: at(sorted),
 		LeftKeys: at(leftKeys), LeftValues: at(leftValues), LeftLimit: uint64(left), Used: at(used),
@@ -149,7 +149,7 @@ func (c *core) construct(st *device.Stream, in table.Rows, repack bool, rest fun
 	spanned := device.Grid{Blocks: (in.N + buildSpan - 1) / buildSpan, Threads: table.Threads}
 	err = errors.Join(
 		mem.Slice(int(counts), int(counts+4*cells)).Fill(st, 0), mem.Slice(int(used), int(used+buckets+4)).Fill(st, 0),
-		b.partition.Run(st, device.View[uint64](mem, int(counters), table.PartitionWords(parts)), &p.Rows, &p),
+		b.partition.Run(st, device.View[uint64](mem, int(counters), table.PartitionWords(parts)), p.Rows, func(rows table.Partition) *buildParams { p.Rows = rows; return &p }),
 		b.rank.Launch(st, spanned, &p), b.start.Launch(st, device.GridFor((cells+startEach-1)/startEach, table.Threads), &p), b.sort.Launch(st, spanned, &p))
 	if err != nil {
 		return err

@@ -61,7 +61,7 @@ var (
 )
 
 // insertKernels are the two phases of an insert.
-type insertKernels struct{ fill, refine device.Kernel[InsertParams] }
+type insertKernels struct{ fill, refine device.Kernel[insertParams] }
 
 // core is the table under Map: it owns the memory, and works in addresses and bits.
 type core struct {
@@ -70,8 +70,8 @@ type core struct {
 	opts   Options
 	kernel struct {
 		replace, fresh, old insertKernels
-		find, erase         device.Kernel[FindParams]
-		export              device.Kernel[SlotsParams]
+		find, erase         device.Kernel[findParams]
+		export              device.Kernel[slotsParams]
 	}
 
 	memory            // guarded by the frame's lock
@@ -408,7 +408,7 @@ func (c *core) insertParts(st *device.Stream, k *insertKernels, b table.Rows) (r
 				return err
 			}
 			moves = p.Attempt > 0 || bound || c.live()+int64(p.N) <= c.limit()
-			return c.launchInsert(st, k, InsertParams{Attempt: p.Attempt, Refused: p.Refused}, b.Part(p, c.cfg.keyBytes, c.cfg.valueBytes), moves)
+			return c.launchInsert(st, k, insertParams{Attempt: p.Attempt, Refused: p.Refused}, b.Part(p, c.cfg.keyBytes, c.cfg.valueBytes), moves)
 		},
 		Look: func() (refused, live int64, err error) {
 			live, err = c.look(st)
@@ -452,7 +452,7 @@ func (c *core) list(n int64) (listMemory, int64) {
 }
 
 // launchInsert queues the two phases of an insert of rows, or the first alone, in pieces that the list between them holds.
-func (c *core) launchInsert(st *device.Stream, k *insertKernels, p InsertParams, b table.Rows, moves bool) error {
+func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams, b table.Rows, moves bool) error {
 	if !moves {
 		p.Alone = 1
 	}
@@ -605,18 +605,18 @@ func (c *core) refill(st *device.Stream, old memory) error {
 			if err := old.export(st, c, in.Keys, in.Values); err != nil {
 				return err
 			}
-			return c.construct(st, in, false, func(x table.Rows) error { return c.placeAll(st, &c.kernel.fresh, InsertParams{}, x) })
+			return c.construct(st, in, false, func(x table.Rows) error { return c.placeAll(st, &c.kernel.fresh, insertParams{}, x) })
 		}
 		if !device.IsOutOfMemory(err) {
 			return err
 		}
 	}
 	slots := int64(old.t.Main+old.t.Reserve+1) * int64(c.cfg.bucket)
-	return c.placeAll(st, &c.kernel.old, InsertParams{Source: old.t}, table.Rows{N: slots})
+	return c.placeAll(st, &c.kernel.old, insertParams{Source: old.t}, table.Rows{N: slots})
 }
 
 // placeAll inserts rows that must all find their place: errNoPlace if they do not. It waits for the stream.
-func (c *core) placeAll(st *device.Stream, k *insertKernels, p InsertParams, b table.Rows) error {
+func (c *core) placeAll(st *device.Stream, k *insertKernels, p insertParams, b table.Rows) error {
 	if err := c.launchInsert(st, k, p, b, true); err != nil {
 		return err
 	}
@@ -658,8 +658,8 @@ func (c *core) find(st *device.Stream, b table.Rows) error {
 // erase queues a deletion.
 func (c *core) erase(st *device.Stream, b table.Rows) error { return c.search(st, c.kernel.erase, b) }
 
-func (c *core) search(st *device.Stream, k device.Kernel[FindParams], b table.Rows) error {
-	p := FindParams{Table: c.t, Keys: b.Keys, Values: b.Values, Found: b.Flags, N: uint64(b.N)}
+func (c *core) search(st *device.Stream, k device.Kernel[findParams], b table.Rows) error {
+	p := findParams{Table: c.t, Keys: b.Keys, Values: b.Values, Found: b.Flags, N: uint64(b.N)}
 	return k.Launch(st, c.grid(b.N), &p)
 }
 
@@ -678,7 +678,7 @@ func (c *core) Clear() error {
 // export copies every pair to memory for m.live() of them.
 func (m *memory) export(st *device.Stream, c *core, keys, values uint64) error {
 	m.counters.Seen.Exported = 0
-	p := SlotsParams{Table: m.t, Keys: keys, Values: values, Limit: uint64(m.live())}
+	p := slotsParams{Table: m.t, Keys: keys, Values: values, Limit: uint64(m.live())}
 	err := errors.Join(m.counters.Set(st), c.kernel.export.Launch(st, c.grid(int64(m.t.Main+m.t.Reserve+1)*int64(c.cfg.bucket)), &p))
 	if err == nil {
 		err = m.counters.Look(c.frame.Device, st)

@@ -37,14 +37,14 @@ template <bool PLACE, class Done> __device__ __forceinline__ void look_up(const 
     }
 }
 
-WARPMAP_KERNEL(find, FindParams) {
+WARPMAP_KERNEL(find, findParams) {
     look_up<false>(p.table, p.keys, p.n, [&](u64 i, const Home<C>&, const Hit<C>& hit) {
         if (p.values) at<value>(p.values)[i] = hit.found ? value_of<C>(p.table, hit) : value{};
         if (p.found) at<u8>(p.found)[i] = hit.found;
     });
 }
 
-WARPMAP_KERNEL(erase, FindParams) {
+WARPMAP_KERNEL(erase, findParams) {
     u64 erased = 0;
     look_up<true>(p.table, p.keys, p.n, [&](u64 i, const Home<C>& h, const Hit<C>& hit) {
         bool removed = hit.found && Access<C>::remove(p.table.buckets, hit.place, hit.word, h.stored, false);
@@ -61,7 +61,7 @@ struct Item {
     value v;
 };
 struct Batch {
-    const InsertParams& p;
+    const insertParams& p;
     __device__ __forceinline__ Item load(u64 i) const {
         if (i >= p.n || !wanted(p.refused, p.attempt, i)) return Item{false, 0, value{}};
         return Item{true, input_key<C>(p.keys, i), input_value<C>(p.values, i)};
@@ -90,7 +90,7 @@ __device__ __forceinline__ Slot slot_at(const Table& t, u64 i) {
     return s;
 }
 struct OldTable {
-    const InsertParams& p;
+    const insertParams& p;
     __device__ __forceinline__ Item load(u64 item) const {
         if (item >= p.n) return Item{false, 0, value{}};
         Slot s = slot_at(p.source, p.first + item);
@@ -102,7 +102,7 @@ struct OldTable {
 // Saturation Fill (§6.1, §6.3): pairs whose bucket has room go in, without locks; the others are listed for Refinement. The
 // first empty slot of a bucket is swapped for the pair. Slots only fill up while this runs, so two inserts of one key come
 // to the same slot, or one sees the other's key.
-template <bool REPLACE, class Source> __device__ __forceinline__ void fill(const InsertParams& p, Source source) {
+template <bool REPLACE, class Source> __device__ __forceinline__ void fill(const insertParams& p, Source source) {
     typedef Access<C> A;
     InsertTile g;
     const Table& t = p.table;
@@ -151,7 +151,7 @@ template <bool REPLACE, class Source> __device__ __forceinline__ void fill(const
 
 // Refinement: a group takes one listed pair after the other. A group that does not get its cell's lock tries again after
 // the other groups of its warp had their turn, for one of them may hold it.
-template <bool REPLACE, class Source> __device__ __forceinline__ void refine(const InsertParams& p, Source source) {
+template <bool REPLACE, class Source> __device__ __forceinline__ void refine(const insertParams& p, Source source) {
     constexpr int H = MoveTile::LANES;
 #if defined(WARPMAP_HOST)
     Workspace<C> own, *space = &own;
@@ -193,14 +193,14 @@ template <bool REPLACE, class Source> __device__ __forceinline__ void refine(con
     count_into(&counters(t)->moved, move.moved);
 }
 
-WARPMAP_KERNEL(fill_replace, InsertParams) { fill<true>(p, Batch{p}); }
-WARPMAP_KERNEL(fill_new, InsertParams) { fill<false>(p, Batch{p}); }
-WARPMAP_KERNEL(fill_old, InsertParams) { fill<false>(p, OldTable{p}); }
-WARPMAP_KERNEL(refine_replace, InsertParams) { refine<true>(p, Batch{p}); }
-WARPMAP_KERNEL(refine_new, InsertParams) { refine<false>(p, Batch{p}); }
-WARPMAP_KERNEL(refine_old, InsertParams) { refine<false>(p, OldTable{p}); }
+WARPMAP_KERNEL(fill_replace, insertParams) { fill<true>(p, Batch{p}); }
+WARPMAP_KERNEL(fill_new, insertParams) { fill<false>(p, Batch{p}); }
+WARPMAP_KERNEL(fill_old, insertParams) { fill<false>(p, OldTable{p}); }
+WARPMAP_KERNEL(refine_replace, insertParams) { refine<true>(p, Batch{p}); }
+WARPMAP_KERNEL(refine_new, insertParams) { refine<false>(p, Batch{p}); }
+WARPMAP_KERNEL(refine_old, insertParams) { refine<false>(p, OldTable{p}); }
 
-WARPMAP_KERNEL(export_pairs, SlotsParams) {
+WARPMAP_KERNEL(export_pairs, slotsParams) {
     FOR_EACH_ITEM(i, slot_count(p.table)) {
         Slot s = slot_at(p.table, i);
         u64 to = append(&counters(p.table)->exported, s.live);

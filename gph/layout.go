@@ -128,8 +128,8 @@ type Counters struct {
 
 func (k *Counters) live() int64 { return int64(k.Inserted - k.Erased) }
 
-// InsertParams are the parameters of the fill and refine kernels.
-type InsertParams struct {
+// insertParams are the parameters of the fill and refine kernels.
+type insertParams struct {
 	Table   Table
 	Keys    uint64
 	Values  uint64
@@ -144,8 +144,8 @@ type InsertParams struct {
 	First  uint64
 }
 
-// FindParams are the parameters of find and erase. Values and Found may be 0.
-type FindParams struct {
+// findParams are the parameters of find and erase. Values and Found may be 0.
+type findParams struct {
 	Table  Table
 	Keys   uint64
 	Values uint64
@@ -153,8 +153,8 @@ type FindParams struct {
 	N      uint64
 }
 
-// SlotsParams are the parameters of export_pairs.
-type SlotsParams struct {
+// slotsParams are the parameters of export_pairs.
+type slotsParams struct {
 	Table  Table
 	Keys   uint64
 	Values uint64
@@ -170,7 +170,7 @@ type forEachParams struct {
 }
 
 func layouts() []any {
-	return []any{Table{}, Counters{}, InsertParams{}, FindParams{}, SlotsParams{}}
+	return []any{Table{}, Counters{}, insertParams{}, findParams{}, slotsParams{}}
 }
 
 func defines() []device.Define {

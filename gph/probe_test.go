@@ -185,7 +185,7 @@ func TestExactlyOneProbe(t *testing.T) {
 			must(t, err)
 			oneByOne, err := device.KernelOf[logParams](module, "find_one_by_one")
 			must(t, err)
-			bulk, err := device.KernelOf[FindParams](module, "find")
+			bulk, err := device.KernelOf[findParams](module, "find")
 			must(t, err)
 
 			ask, err := device.From(d, asked)
@@ -239,7 +239,7 @@ func TestExactlyOneProbe(t *testing.T) {
 			in, err := device.From(d, narrow)
 			must(t, err)
 			must(t, log.Fill(nil, 0))
-			must(t, bulk.Launch(nil, device.GridFor(int64(len(asked)), 32), &FindParams{Table: c.t, Keys: in.Addr(), Found: found.Addr(), N: uint64(len(asked))}))
+			must(t, bulk.Launch(nil, device.GridFor(int64(len(asked)), 32), &findParams{Table: c.t, Keys: in.Addr(), Found: found.Addr(), N: uint64(len(asked))}))
 			reads, err = log.Host(nil)
 			must(t, err)
 			parts := 0

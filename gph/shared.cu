@@ -12,12 +12,12 @@ typedef config::value value;
 typedef tile<GPH_FIND_GROUP, true> FindTile;
 
 // Routing: the rows go to the part that holds their cell.
-__device__ __forceinline__ auto part_of(const SharedParams& p) {
+__device__ __forceinline__ auto part_of(const sharedParams& p) {
     return [&p](key k) { return Home<C>(p.table, k).cell / p.part_cells; };
 }
-WARPMAP_KERNEL(partition_count, SharedParams) { partition_count<key>(p.rows, part_of(p)); }
-WARPMAP_KERNEL(partition_scan, SharedParams) { partition_scan(p.rows); }
-WARPMAP_KERNEL_RESIDENT(partition_scatter, SharedParams, 4) { partition_scatter<key, u32, u32>(p.rows, part_of(p)); }
+WARPMAP_KERNEL(partition_count, sharedParams) { partition_count<key>(p.rows, part_of(p)); }
+WARPMAP_KERNEL(partition_scan, sharedParams) { partition_scan(p.rows); }
+WARPMAP_KERNEL_RESIDENT(partition_scatter, sharedParams, 4) { partition_scatter<key, u32, u32>(p.rows, part_of(p)); }
 
 // The part of a row: the last that begins at it or before.
 __device__ __forceinline__ u32 part_with(const u64* starts, u32 parts, u64 row) {
@@ -31,7 +31,7 @@ __device__ __forceinline__ u32 part_with(const u64* starts, u32 parts, u64 row) 
 }
 
 // The cells are read 16 bytes at a time; what is read past the last is of the table's memory too.
-__device__ __forceinline__ void load_cells(const SharedParams& p, u64 first) {
+__device__ __forceinline__ void load_cells(const sharedParams& p, u64 first) {
     u64 left = p.table.cell_count - first, cells = left < p.part_cells ? left : p.part_cells;
     u32 words = (u32)(cells * sizeof(C::cell) + 15) / 16;
     const u128* from = at<u128>(p.table.cells + first * sizeof(C::cell));
@@ -42,7 +42,7 @@ __device__ __forceinline__ void load_cells(const SharedParams& p, u64 first) {
 
 // look_up answers the rows row … end-1, which are of the part that begins with cell `first`. The next rows' keys and
 // positions are on their way while a row's buckets are read.
-__device__ __forceinline__ void look_up(const SharedParams& p, u64 first, u64 row, u64 end) {
+__device__ __forceinline__ void look_up(const sharedParams& p, u64 first, u64 row, u64 end) {
     FindTile g;
     const C::cell* cells = (const C::cell*)dynamic_shared();
     const key* keys = at<key>(p.rows.out_keys);
@@ -69,7 +69,7 @@ __device__ __forceinline__ void look_up(const SharedParams& p, u64 first, u64 ro
 
 // A block has as many rows as any other, neighbours in the order of parts: so it loads few parts, and a part with many rows
 // is that of many blocks.
-WARPMAP_KERNEL_RESIDENT(find_shared, SharedParams, GPH_SHARED_BLOCKS) {
+WARPMAP_KERNEL_RESIDENT(find_shared, sharedParams, GPH_SHARED_BLOCKS) {
     const u64* starts = at<u64>(p.rows.starts);
     u64 each = ((p.rows.n + grid_blocks() - 1) / grid_blocks() + 31) & ~31ull;
     u64 row = block_index() * each, end = row + each < p.rows.n ? row + each : p.rows.n;

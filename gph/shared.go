@@ -31,9 +31,9 @@ const (
 //go:embed shared.cu
 var sharedCU string
 
-// SharedParams are the parameters of the kernels in shared.cu. Values and Found, either of which may be 0, are in the
+// sharedParams are the parameters of the kernels in shared.cu. Values and Found, either of which may be 0, are in the
 // order of the input; Rows.OutKeys and Rows.OutPositions in that of parts.
-type SharedParams struct {
+type sharedParams struct {
 	Table     Table
 	Rows      table.Partition
 	Values    uint64
@@ -59,8 +59,8 @@ const sharedBlocks = 4
 // sharedIndex is what a core has for Index Shared.
 type sharedIndex struct {
 	rule    sharedRule
-	route   table.Partitioner[SharedParams]
-	find    device.Kernel[SharedParams]
+	route   table.Partitioner[sharedParams]
+	find    device.Kernel[sharedParams]
 	scratch device.Slice[byte] // of one find after the other,
 	order   table.Order        // which this sees to
 }
@@ -68,7 +68,7 @@ type sharedIndex struct {
 func (c *core) sharedProgram() *device.Program {
 	p := c.program("gph_shared", sharedCU)
 	p.Defines = append(append(p.Defines, table.PartitionDefines()...), device.Define{Name: "GPH_SHARED_BLOCKS", Value: sharedBlocks})
-	p.Layouts = append(p.Layouts, SharedParams{})
+	p.Layouts = append(p.Layouts, sharedParams{})
 	return p
 }
 
@@ -85,7 +85,7 @@ func (c *core) compileShared() error {
 	if s.rule == (sharedRule{}) {
 		s.rule = sharedRules
 	}
-	if s.route, err = table.NewPartitioner[SharedParams](c.frame.Device, m); err != nil {
+	if s.route, err = table.NewPartitioner[sharedParams](c.frame.Device, m); err != nil {
 		return err
 	}
 	return device.Bind(m, "find_shared", &s.find)
@@ -136,11 +136,11 @@ func (c *core) findShared(st *device.Stream, b table.Rows) error {
 		for first := int64(0); first < n; first += piece {
 			m := min(piece, n-first)
 			part := b.Part(table.Part{First: uint64(first), N: uint64(m)}, c.cfg.keyBytes, c.cfg.valueBytes)
-			p := SharedParams{Table: c.t, Values: part.Values, Found: part.Flags, PartCells: uint32(partCells), Rows: table.Partition{
+			p := sharedParams{Table: c.t, Values: part.Values, Found: part.Flags, PartCells: uint32(partCells), Rows: table.Partition{
 				Keys: part.Keys, N: uint64(m), Parts: uint64(parts),
 				OutKeys: base + uint64(at.keys), OutPositions: base + uint64(at.positions),
 			}}
-			if err := s.route.Run(st, counters, &p.Rows, &p); err != nil {
+			if err := s.route.Run(st, counters, p.Rows, func(rows table.Partition) *sharedParams { p.Rows = rows; return &p }); err != nil {
 				return err
 			}
 			grid := device.Grid{Threads: table.Threads, Shared: int((partCells*int64(c.cfg.cellBytes) + 15) / 16 * 16)}

@@ -66,12 +66,12 @@ type core struct {
 	cfg    config
 	opts   Options
 	kernel struct {
-		insert, insertNew              device.Kernel[InsertParams]
-		mixed                          device.Kernel[MixedParams]
-		find, erase, eraseAll          device.Kernel[FindParams]
-		flush, rehash, export, lengths device.Kernel[SlabsParams]
-		all                            table.Finder[FindAllParams]
-		partition                      table.Partitioner[PartitionParams]
+		insert, insertNew              device.Kernel[insertParams]
+		mixed                          device.Kernel[mixedParams]
+		find, erase, eraseAll          device.Kernel[findParams]
+		flush, rehash, export, lengths device.Kernel[slabsParams]
+		all                            table.Finder[findAllParams]
+		partition                      table.Partitioner[partitionParams]
 	}
 	regions table.Regions
 
@@ -168,10 +168,10 @@ func (c *core) compile() error {
 	err = errors.Join(device.Bind(m, "insert", &k.insert), device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase), device.Bind(m, "flush_buckets", &k.flush),
 		device.Bind(m, "rehash", &k.rehash), device.Bind(m, "export_pairs", &k.export), device.Bind(m, "chain_lengths", &k.lengths))
 	var wrong error
-	k.partition, wrong = table.NewPartitioner[PartitionParams](c.frame.Device, m)
+	k.partition, wrong = table.NewPartitioner[partitionParams](c.frame.Device, m)
 	err = errors.Join(err, wrong)
 	if c.cfg.multi {
-		k.all, wrong = table.NewFinder[FindAllParams](m, false)
+		k.all, wrong = table.NewFinder[findAllParams](m, false)
 		return errors.Join(err, wrong, device.Bind(m, "erase_all", &k.eraseAll))
 	}
 	return errors.Join(err, device.Bind(m, "insert_new", &k.insertNew), device.Bind(m, "mixed", &k.mixed))
@@ -305,10 +305,10 @@ const (
 )
 
 // insertion takes batches in with the kernel.
-func (c *core) insertion(k device.Kernel[InsertParams]) table.Insertion {
+func (c *core) insertion(k device.Kernel[insertParams]) table.Insertion {
 	x := table.Insertion{Size: c.size, Find: c.find, Put: func(st *device.Stream, b table.Rows) ([]int, error, error) {
 		return c.take(st, b.N, 1, func(part table.Part) error {
-			p := InsertParams{Table: c.table(), Refused: part.Refused, Attempt: part.Attempt}
+			p := insertParams{Table: c.table(), Rows: table.Placing{Refused: part.Refused, Attempt: part.Attempt}}
 			return c.launchInsert(st, k, p, b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes))
 		})
 	}}
@@ -410,17 +410,17 @@ func (c *core) take(st *device.Stream, n, share int64, launch func(table.Part) e
 	}.Run(&c.frame, st, n, c.live())
 }
 
-// launchInsert queues an insert of rows. Where that is faster, it first brings them in the order of the table's regions; not where
-// each position is told what became of it, or some are left out.
-func (c *core) launchInsert(st *device.Stream, k device.Kernel[InsertParams], p InsertParams, b table.Rows) error {
-	if regions := c.regions.Count(b.N, int64(c.base.Len())); regions > 0 && b.Flags == 0 && p.Attempt == 0 {
-		done, err := c.kernel.partition.InOrder(&c.frame, st, &c.regions, b, c.cfg.keyBytes, c.cfg.valueBytes, regions, true, partitionOf(p.Table),
-			func(o table.Ordered) error { return k.Launch(st, table.Spanned(o.Rows.N, o.Span), p.of(o)) })
-		if done || err != nil {
-			return err
-		}
-	}
-	return k.Launch(st, c.frame.Grid(b.N, insertBlocks), p.of(table.Ordered{Rows: b}))
+// launchInsert queues an insert of rows.
+func (c *core) launchInsert(st *device.Stream, k device.Kernel[insertParams], p insertParams, b table.Rows) error {
+	return c.kernel.partition.Place(&c.frame, st, table.Placement[partitionParams]{
+		Regions: &c.regions, Bytes: int64(c.base.Len()), KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Positions: true,
+		Params: func(rows table.Partition) *partitionParams { return &partitionParams{Table: p.Table, Rows: rows} },
+		Launch: func(g device.Grid, rows table.Placing) error {
+			p.Rows = rows
+			return k.Launch(st, g, &p)
+		},
+		Grid: func(n int64) device.Grid { return c.frame.Grid(n, insertBlocks) },
+	}, p.Rows, b)
 }
 
 // prepare adds slabs for so many more pairs, before they come, as many as they are expected to take.
@@ -534,7 +534,7 @@ func (c *core) rebuild(st *device.Stream, buckets, units int64) (why, err error)
 			}
 			return nil, err
 		}
-		p := SlabsParams{Table: old.table(), Target: c.table()}
+		p := slabsParams{Table: old.table(), Target: c.table()}
 		if err = c.kernel.rehash.Launch(st, c.frame.Grid(buckets0(&old), walkBlocks), &p); err == nil {
 			_, err = c.look(st)
 		}
@@ -569,7 +569,7 @@ func (c *core) flush(st *device.Stream) error {
 
 // queueFlush queues a flush, with a share for the case that one slot in so many holds a deleted pair by then.
 func (c *core) queueFlush(st *device.Stream, share uint64) error {
-	p := SlabsParams{Table: c.table(), Share: share, Most: uint64(c.longest()), Flushed: c.flushed(), Freed: c.counters.Seen.Freed}
+	p := slabsParams{Table: c.table(), Share: share, Most: uint64(c.longest()), Flushed: c.flushed(), Freed: c.counters.Seen.Freed}
 	return c.kernel.flush.Launch(st, c.frame.Grid(buckets0(&c.memory)*int64(c.opts.Group), walkBlocks), &p)
 }
 
@@ -579,11 +579,11 @@ func (c *core) find(st *device.Stream, b table.Rows) error { return c.search(st,
 // erase queues a deletion.
 func (c *core) erase(st *device.Stream, b table.Rows) error { return c.search(st, c.kernel.erase, b) }
 
-func (c *core) search(st *device.Stream, k device.Kernel[FindParams], b table.Rows) error {
+func (c *core) search(st *device.Stream, k device.Kernel[findParams], b table.Rows) error {
 	for first := int64(0); first < b.N; first += largestBatch {
 		n := min(b.N-first, largestBatch)
 		part := b.Part(table.Part{First: uint64(first), N: uint64(n)}, c.cfg.keyBytes, c.cfg.valueBytes)
-		p := FindParams{Table: c.table(), Keys: part.Keys, Values: part.Values, Found: part.Flags, N: uint64(n)}
+		p := findParams{Table: c.table(), Keys: part.Keys, Values: part.Values, Found: part.Flags, N: uint64(n)}
 		if err := k.Launch(st, c.frame.Grid(n, findBlocks), &p); err != nil {
 			return err
 		}
@@ -641,7 +641,7 @@ func (c *core) export(st *device.Stream, keys, values uint64) error {
 	if err := c.reset(st); err != nil {
 		return err
 	}
-	p := SlabsParams{Table: c.table(), Keys: keys, Values: values, Limit: uint64(live)}
+	p := slabsParams{Table: c.table(), Keys: keys, Values: values, Limit: uint64(live)}
 	if err := c.kernel.export.Launch(st, c.frame.Grid(buckets0(&c.memory), walkBlocks), &p); err != nil {
 		return err
 	}
@@ -678,7 +678,7 @@ func (c *core) SlabStats() (s Stats, err error) {
 			return err
 		}
 		h, err := c.frame.Histogram(st, histogramBins+2, func(addr uint64) error {
-			return c.kernel.lengths.Launch(st, c.frame.Grid(buckets0(&c.memory), walkBlocks), &SlabsParams{Table: c.table(), Histogram: addr})
+			return c.kernel.lengths.Launch(st, c.frame.Grid(buckets0(&c.memory), walkBlocks), &slabsParams{Table: c.table(), Histogram: addr})
 		})
 		if err != nil {
 			return err

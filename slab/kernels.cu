@@ -30,10 +30,10 @@ struct MixedItem {
 
 struct FindJob {
     typedef KeyItem Item;
-    const FindParams& p;
+    const findParams& p;
     Op<C, FIND, false> op;
     Resident none;
-    __device__ __forceinline__ FindJob(const FindParams& p) : p(p) { op.rest(p.table); }
+    __device__ __forceinline__ FindJob(const findParams& p) : p(p) { op.rest(p.table); }
     __device__ __forceinline__ Item load(u64 i) { return Item{input_key<C>(p.keys, i)}; }
     __device__ __forceinline__ bool begin(u64, const Item& x) {
         op.begin(p.table, FIND, x.k, value{});
@@ -45,18 +45,18 @@ struct FindJob {
         if (p.found) at<u8>(p.found)[i] = op.outcome == PRESENT;
     }
 };
-WARPMAP_KERNEL(find, FindParams) {
+WARPMAP_KERNEL(find, findParams) {
     FindJob job(p);
     drive<Tile, u32>(p.n, job);
 }
 
 template <u32 KIND> struct EraseJob {
     typedef KeyItem Item;
-    const FindParams& p;
+    const findParams& p;
     Op<C, KIND, false> op;
     Resident none;
     u64 erased;
-    __device__ __forceinline__ EraseJob(const FindParams& p) : p(p), erased(0) { op.rest(p.table); }
+    __device__ __forceinline__ EraseJob(const findParams& p) : p(p), erased(0) { op.rest(p.table); }
     __device__ __forceinline__ Item load(u64 i) { return Item{input_key<C>(p.keys, i)}; }
     __device__ __forceinline__ bool begin(u64, const Item& x) {
         op.begin(p.table, KIND, x.k, value{});
@@ -94,47 +94,47 @@ struct Tally {
 
 template <u32 KIND> struct InsertJob {
     typedef PairItem Item;
-    const InsertParams& p;
+    const insertParams& p;
     Op<C, KIND, KIND != INSERT_MULTI> op;
     Resident r;
     Tally tally;
-    __device__ __forceinline__ InsertJob(const InsertParams& p) : p(p) { op.rest(p.table); }
-    __device__ __forceinline__ Item load(u64 i) { return Item{input_key<C>(p.keys, i), input_value<C>(p.values, i)}; }
+    __device__ __forceinline__ InsertJob(const insertParams& p) : p(p) { op.rest(p.table); }
+    __device__ __forceinline__ Item load(u64 i) { return Item{input_key<C>(p.rows.keys, i), input_value<C>(p.rows.values, i)}; }
     __device__ __forceinline__ bool begin(u64 i, const Item& x) {
-        if (p.attempt && !refused(p.refused, i)) return false;
+        if (p.rows.attempt && !refused(p.rows.refused, i)) return false;
         op.begin(p.table, KIND, x.k, x.v);
         return true;
     }
-    __device__ __forceinline__ bool round(Tile g, bool active) { return op.round(p.table, g, active, r, p.attempt < SLAB_LAST_ATTEMPT); }
+    __device__ __forceinline__ bool round(Tile g, bool active) { return op.round(p.table, g, active, r, p.rows.attempt < SLAB_LAST_ATTEMPT); }
     __device__ __forceinline__ void done(u64 i) {
         tally.note(op);
-        if (p.added) at<u8>(p.added)[i] = op.outcome == ADDED;
+        if (p.rows.added) at<u8>(p.rows.added)[i] = op.outcome == ADDED;
         if (op.outcome == FULL) {
-            if (!p.attempt) set_refused(p.table, p.refused, p.positions ? at<u32>(p.positions)[i] : i);
+            if (!p.rows.attempt) set_refused(p.table, p.rows.refused, p.rows.positions ? at<u32>(p.rows.positions)[i] : i);
             else add(&counters(p.table)->failed, (u64)1);
-        } else if (p.attempt) clear_refused(p.refused, i);
+        } else if (p.rows.attempt) clear_refused(p.rows.refused, i);
     }
 };
-template <u32 KIND> __device__ __forceinline__ void insert_batch(const InsertParams& p) {
+template <u32 KIND> __device__ __forceinline__ void insert_batch(const insertParams& p) {
     InsertJob<KIND> job(p);
-    drive<Tile, u32>(p.n, job, p.span);
+    drive<Tile, u32>(p.rows.n, job, p.rows.span);
     job.tally.end(p.table, job.r);
 }
 
 // Brings pairs in the order of the regions that their base slabs lie in. The region is of the hash's high bits, as the bucket
 // is, so regions are stretches of buckets. Pairs with reserved keys, which are few, are of any.
-__device__ __forceinline__ auto region_of(const PartitionParams& p) {
+__device__ __forceinline__ auto region_of(const partitionParams& p) {
     return [&p](key k) { return (u32)((hash64<C::HASH>(k, p.table.seed) >> 32) * (u32)p.rows.parts >> 32); };
 }
-WARPMAP_KERNEL(partition_count, PartitionParams) { partition_count<key>(p.rows, region_of(p)); }
-WARPMAP_KERNEL(partition_scan, PartitionParams) { partition_scan(p.rows); }
-WARPMAP_KERNEL_RESIDENT(partition_scatter, PartitionParams, 4) { partition_scatter<key, value, u32>(p.rows, region_of(p)); }
+WARPMAP_KERNEL(partition_count, partitionParams) { partition_count<key>(p.rows, region_of(p)); }
+WARPMAP_KERNEL(partition_scan, partitionParams) { partition_scan(p.rows); }
+WARPMAP_KERNEL_RESIDENT(partition_scatter, partitionParams, 4) { partition_scatter<key, value, u32>(p.rows, region_of(p)); }
 
 #if !SLAB_MULTI
-WARPMAP_KERNEL_RESIDENT(insert, InsertParams, 3) { insert_batch<INSERT>(p); }
-WARPMAP_KERNEL_RESIDENT(insert_new, InsertParams, 3) { insert_batch<INSERT_NEW>(p); }
+WARPMAP_KERNEL_RESIDENT(insert, insertParams, 3) { insert_batch<INSERT>(p); }
+WARPMAP_KERNEL_RESIDENT(insert_new, insertParams, 3) { insert_batch<INSERT_NEW>(p); }
 
-WARPMAP_KERNEL(erase, FindParams) {
+WARPMAP_KERNEL(erase, findParams) {
     EraseJob<ERASE> job(p);
     drive<Tile, u32>(p.n, job);
     count_into(&counters(p.table)->erased, job.erased);
@@ -143,11 +143,11 @@ WARPMAP_KERNEL(erase, FindParams) {
 // Operations of all kinds beside one another. With a clock, begin and end of each are stamped.
 struct MixedJob {
     typedef MixedItem Item;
-    const MixedParams& p;
+    const mixedParams& p;
     Op<C, ANY, false> op;
     Resident r;
     Tally tally;
-    __device__ __forceinline__ MixedJob(const MixedParams& p) : p(p) { op.rest(p.table); }
+    __device__ __forceinline__ MixedJob(const mixedParams& p) : p(p) { op.rest(p.table); }
     __device__ __forceinline__ Item load(u64 i) {
         return Item{input_key<C>(p.keys, i), input_value<C>(p.values, i), load_readonly(at<u8>(p.ops) + i)};
     }
@@ -176,16 +176,16 @@ struct MixedJob {
         } else if (p.attempt) clear_refused(p.refused, i);
     }
 };
-WARPMAP_KERNEL_RESIDENT(mixed, MixedParams, 4) {
+WARPMAP_KERNEL_RESIDENT(mixed, mixedParams, 4) {
     MixedJob job(p);
     drive<Tile, u32>(p.n, job);
     job.tally.end(p.table, job.r);
 }
 #else
-WARPMAP_KERNEL_RESIDENT(insert, InsertParams, 3) { insert_batch<INSERT_MULTI>(p); }
+WARPMAP_KERNEL_RESIDENT(insert, insertParams, 3) { insert_batch<INSERT_MULTI>(p); }
 
 // The least recent pair of each key.
-WARPMAP_KERNEL(erase, FindParams) {
+WARPMAP_KERNEL(erase, findParams) {
     EraseJob<ERASE_ONE> job(p);
     drive<Tile, u32>(p.n, job);
     count_into(&counters(p.table)->erased, job.erased);
@@ -231,35 +231,35 @@ template <class P, class Visit> struct SweepJob {
 };
 
 // All pairs of each key.
-struct EraseAllJob : SweepJob<FindParams, Remove> {
+struct EraseAllJob : SweepJob<findParams, Remove> {
     u64 erased;
-    __device__ __forceinline__ EraseAllJob(const FindParams& p) : SweepJob(p, p.keys), erased(0) {}
+    __device__ __forceinline__ EraseAllJob(const findParams& p) : SweepJob(p, p.keys), erased(0) {}
     __device__ __forceinline__ void done(u64 i) {
         erased += s.count;
         if (p.found) at<u8>(p.found)[i] = s.count > 0;
     }
 };
-WARPMAP_KERNEL(erase_all, FindParams) {
+WARPMAP_KERNEL(erase_all, findParams) {
     EraseAllJob job(p);
     drive<Tile, u64>(p.n, job);
     count_into(&counters(p.table)->erased, job.erased);
 }
 
 // FindAll: see kernel/findall.cuh.
-struct CountJob : SweepJob<FindAllParams, Count> {
-    __device__ __forceinline__ CountJob(const FindAllParams& p) : SweepJob(p, p.rows.keys) {}
+struct CountJob : SweepJob<findAllParams, Count> {
+    __device__ __forceinline__ CountJob(const findAllParams& p) : SweepJob(p, p.rows.keys) {}
     __device__ __forceinline__ void done(u64 i) { at<u32>(p.rows.counts)[i] = s.count; }
 };
-WARPMAP_KERNEL(count_all, FindAllParams) {
+WARPMAP_KERNEL(count_all, findAllParams) {
     CountJob job(p);
     drive<Tile, u64>(p.rows.n, job);
 }
-WARPMAP_KERNEL(sum_chunks, FindAllParams) { sum_chunks(p.rows); }
-WARPMAP_KERNEL(scan_totals, FindAllParams) { scan_totals(p.rows); }
-WARPMAP_KERNEL(write_offsets, FindAllParams) { write_offsets(p.rows); }
+WARPMAP_KERNEL(sum_chunks, findAllParams) { sum_chunks(p.rows); }
+WARPMAP_KERNEL(scan_totals, findAllParams) { scan_totals(p.rows); }
+WARPMAP_KERNEL(write_offsets, findAllParams) { write_offsets(p.rows); }
 
-struct FillJob : SweepJob<FindAllParams, Fill> {
-    __device__ __forceinline__ FillJob(const FindAllParams& p) : SweepJob(p, p.rows.keys) { visit.values = p.rows.values; }
+struct FillJob : SweepJob<findAllParams, Fill> {
+    __device__ __forceinline__ FillJob(const findAllParams& p) : SweepJob(p, p.rows.keys) { visit.values = p.rows.values; }
     __device__ __forceinline__ bool begin(u64 i, const Item& x) {
         if (!at<u32>(p.rows.counts)[i]) return false;
         visit.offset = at<u64>(p.rows.offsets)[i];
@@ -267,7 +267,7 @@ struct FillJob : SweepJob<FindAllParams, Fill> {
     }
     __device__ __forceinline__ void done(u64) {}
 };
-WARPMAP_KERNEL(fill_all, FindAllParams) {
+WARPMAP_KERNEL(fill_all, findAllParams) {
     FillJob job(p);
     drive<Tile, u64>(p.rows.n, job);
 }
@@ -277,7 +277,7 @@ WARPMAP_KERNEL(fill_all, FindAllParams) {
 __device__ __forceinline__ u64 bucket_count(const Table& t) { return t.buckets + 1; }
 
 // Whether a flush is worth it, by the counters that it does not change.
-__device__ __forceinline__ bool worth_flushing(const SlabsParams& p) {
+__device__ __forceinline__ bool worth_flushing(const slabsParams& p) {
     if (!p.share) return true;
     const Counters* c = counters(p.table);
     u64 dead = load_relaxed(&c->erased) - load_relaxed(&c->reused) - p.flushed;
@@ -286,7 +286,7 @@ __device__ __forceinline__ bool worth_flushing(const SlabsParams& p) {
 }
 
 // A bucket to a tile; the base slab of the next is read ahead.
-WARPMAP_KERNEL(flush_buckets, SlabsParams) {
+WARPMAP_KERNEL(flush_buckets, slabsParams) {
     if (!worth_flushing(p)) return;
     if (grid_thread() == 0) store_relaxed(at<u32>(p.table.alloc.dry), 0u);
     constexpr u32 TILES = 32 / SLAB_GROUP; // of a warp
@@ -311,7 +311,7 @@ __device__ __forceinline__ key real_key(const Table& t, u64 bucket, key stored) 
 }
 
 // Copies every pair into another table. The pairs of a bucket go one after the other, so those of one key keep their order.
-WARPMAP_KERNEL(rehash, SlabsParams) {
+WARPMAP_KERNEL(rehash, slabsParams) {
     Tile g;
     Resident r;
     Tally tally;
@@ -340,7 +340,7 @@ WARPMAP_KERNEL(rehash, SlabsParams) {
     count_into(&counters(p.target)->failed, failed);
 }
 
-WARPMAP_KERNEL(export_pairs, SlabsParams) {
+WARPMAP_KERNEL(export_pairs, slabsParams) {
     FOR_EACH_ITEM(b, bucket_count(p.table)) {
         if (b >= bucket_count(p.table)) continue;
         for (Walk<C> w(p.table, b); w.next(p.table);) {
@@ -353,7 +353,7 @@ WARPMAP_KERNEL(export_pairs, SlabsParams) {
 }
 
 // How many slabs a look-up reads to find each pair; and the longest chain.
-WARPMAP_KERNEL(chain_lengths, SlabsParams) {
+WARPMAP_KERNEL(chain_lengths, slabsParams) {
     u64 sum = 0, most = 0;
     FOR_EACH_ITEM(b, bucket_count(p.table)) {
         if (b >= bucket_count(p.table)) continue;

@@ -111,43 +111,16 @@ func (k *Counters) live() int64       { return int64(k.Inserted - k.Erased) }
 func (k *Counters) tombstones() int64 { return int64(k.Erased - k.Reused - k.Flushed) }
 func (k *Counters) slabs() int64      { return int64(k.Linked - k.Freed) }
 
-// InsertParams are the parameters of insert and insert_new.
-type InsertParams struct {
-	Table   Table
-	Keys    uint64
-	Values  uint64
-	Added   uint64 // bytes, one a position; may be 0
-	Refused uint64 // bitmap of the positions that found no room
-	N       uint64
-	// Attempt is 0 for the first attempt. A later one is at the refused positions alone; from lastAttempt on, it takes no
-	// new slabs.
-	Attempt uint64
-	// Positions, where not 0, are u32, the positions of the pairs, which then are not in the batch's order.
-	Positions uint64
-	// Span, where not 0, is how many pairs in a row a block takes, a multiple of 256: then the grid goes through them in
-	// order. Otherwise it goes in strides.
-	Span uint64
+// insertParams are the parameters of insert and insert_new.
+type insertParams struct {
+	Table Table
+	Rows  table.Placing // from Attempt lastAttempt on, no new slabs are taken
 }
 
-// PartitionParams are the parameters of the kernels that bring pairs in the order of the table's regions.
-type PartitionParams struct {
+// partitionParams are the parameters of the kernels that bring pairs in the order of the table's regions.
+type partitionParams struct {
 	Table Table
 	Rows  table.Partition
-}
-
-// of is the parameters with a batch, or a piece of it in the order of regions.
-func (p InsertParams) of(o table.Ordered) *InsertParams {
-	p.Keys, p.Values, p.Added, p.N = o.Rows.Keys, o.Rows.Values, o.Rows.Flags, uint64(o.Rows.N)
-	p.Positions, p.Span = o.Positions, uint64(o.Span)
-	return &p
-}
-
-// partitionOf is the parameters of a partition of rows for a table.
-func partitionOf(t Table) func(rows table.Partition) (*PartitionParams, *table.Partition) {
-	return func(rows table.Partition) (*PartitionParams, *table.Partition) {
-		p := &PartitionParams{Table: t, Rows: rows}
-		return p, &p.Rows
-	}
 }
 
 // When batches are brought in order: see table.Regions. The size is that of the base slabs.
@@ -156,23 +129,23 @@ const (
 	regionRows  = 1 << 17
 )
 
-// MixedParams are the parameters of mixed. Values, Results and Status may be 0.
-type MixedParams struct {
+// mixedParams are the parameters of mixed. Values, Results and Status may be 0.
+type mixedParams struct {
 	Table   Table
 	Ops     uint64 // bytes
 	Keys    uint64
 	Values  uint64
 	Results uint64
 	Status  uint64 // bytes
-	Refused uint64 // as in InsertParams
+	Refused uint64 // as in table.Placing
 	N       uint64
 	Attempt uint64
 	// Clock, where not 0, is the address of a counter that stamps begin and end of each operation, in Calls and Returns.
 	Clock, Calls, Returns uint64
 }
 
-// FindParams are the parameters of find and erase. Values and Found may be 0.
-type FindParams struct {
+// findParams are the parameters of find and erase. Values and Found may be 0.
+type findParams struct {
 	Table  Table
 	Keys   uint64
 	Values uint64
@@ -180,14 +153,14 @@ type FindParams struct {
 	N      uint64
 }
 
-// FindAllParams are the parameters of count_all and the other kernels of FindAll.
-type FindAllParams struct {
+// findAllParams are the parameters of count_all and the other kernels of FindAll.
+type findAllParams struct {
 	Table Table
 	Rows  table.FindAll
 }
 
-// SlabsParams are the parameters of the kernels that walk all chains.
-type SlabsParams struct {
+// slabsParams are the parameters of the kernels that walk all chains.
+type slabsParams struct {
 	Table     Table
 	Target    Table  // of rehash
 	Keys      uint64 // of export
@@ -203,7 +176,7 @@ type SlabsParams struct {
 const histogramBins = len(table.Stats{}.Probes)
 
 func layouts() []any {
-	return []any{Alloc{}, Table{}, Counters{}, InsertParams{}, PartitionParams{}, MixedParams{}, FindParams{}, FindAllParams{}, SlabsParams{}}
+	return []any{Alloc{}, Table{}, Counters{}, insertParams{}, partitionParams{}, mixedParams{}, findParams{}, findAllParams{}, slabsParams{}}
 }
 
 func defines() []device.Define {

@@ -83,7 +83,7 @@ func (m *Map[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted de
 func (c *core) mix(st *device.Stream, b table.MixedRows) (refused []int, why, err error) {
 	return c.take(st, b.N, mixedInserts, func(part table.Part) error {
 		b := b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes)
-		p := MixedParams{Table: c.table(), Ops: b.Ops, Keys: b.Keys, Values: b.Values, Results: b.Results, Status: b.Status,
+		p := mixedParams{Table: c.table(), Ops: b.Ops, Keys: b.Keys, Values: b.Values, Results: b.Results, Status: b.Status,
 			Refused: part.Refused, N: part.N, Attempt: part.Attempt}
 		err := c.kernel.mixed.Launch(st, c.frame.Grid(b.N, mixedBlocks), &p)
 		if part.Attempt == 0 && !c.opts.NoPolicy { // without the host in between; see take

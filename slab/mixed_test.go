@@ -60,7 +60,7 @@ func (h historian) history(t testing.TB, seed uint64) (events []tabletest.Event,
 		p.Defines = append(p.Defines, device.Define{Name: "USER_TILE", Value: h.tile}, device.Define{Name: "USER_TOGETHER", Value: h.together})
 		m, err := d.Compile(p)
 		must(t, err)
-		k, err = device.KernelOf[MixedParams](m, "user_mixed")
+		k, err = device.KernelOf[mixedParams](m, "user_mixed")
 		must(t, err)
 	}
 	if h.files != nil {
@@ -73,7 +73,7 @@ func (h historian) history(t testing.TB, seed uint64) (events []tabletest.Event,
 		}
 		m, err := d.Compile(p)
 		must(t, err)
-		k, err = device.KernelOf[MixedParams](m, "mixed")
+		k, err = device.KernelOf[mixedParams](m, "mixed")
 		must(t, err)
 	}
 
@@ -148,7 +148,7 @@ func (h historian) history(t testing.TB, seed uint64) (events []tabletest.Event,
 	if h.tile > 1 {
 		grid.Threads = 256 // more warps, as each has fewer operations under way
 	}
-	must(t, k.Launch(nil, grid, &MixedParams{
+	must(t, k.Launch(nil, grid, &mixedParams{
 		Table: look, Ops: memory(ops).Addr(), Keys: memory(keys).Addr(), Values: memory(values).Addr(), Results: results.Addr(),
 		Status: status.Addr(), Refused: refused.Addr(), N: n, Clock: clock.Addr(), Calls: clock.Addr() + 8, Returns: clock.Addr() + 8*(1+n),
 	}))
@@ -260,7 +260,7 @@ const userKernel = `
 using namespace slab;
 typedef tile<USER_TILE, USER_TOGETHER> T;
 
-WARPMAP_KERNEL(user_mixed, slab::MixedParams) {
+WARPMAP_KERNEL(user_mixed, slab::mixedParams) {
     T g;
     Resident r;
     for (u64 i = grid_thread() / USER_TILE; i < p.n; i += grid_threads() / USER_TILE) {

@@ -64,13 +64,13 @@ func (m *MultiMap[K, V]) CountOn(st *device.Stream, keys device.Slice[K], counts
 }
 
 func (c *core) count(st *device.Stream, b table.Rows) error {
-	p := FindAllParams{Table: c.table(), Rows: table.FindAll{Keys: b.Keys, Counts: b.Flags, N: uint64(b.N)}}
+	p := findAllParams{Table: c.table(), Rows: table.FindAll{Keys: b.Keys, Counts: b.Flags, N: uint64(b.N)}}
 	return c.kernel.all.Count(st, c.findGrid, &p.Rows, &p)
 }
 
 // findAll is what table.FindValues and the like run.
 func (c *core) findAll(st *device.Stream, rows table.FindAll, offsets device.Slice[uint64], values func(n int) (uint64, error)) (int, error) {
-	p := FindAllParams{Table: c.table(), Rows: rows}
+	p := findAllParams{Table: c.table(), Rows: rows}
 	return c.kernel.all.Run(&c.frame, st, c.findGrid, &p.Rows, &p, 0, offsets, values)
 }
 

@@ -224,6 +224,28 @@ func (b Rows) Part(p Part, keyBytes, valueBytes int) Rows {
 	return Rows{at(b.Keys, keyBytes), at(b.Values, valueBytes), at(b.Flags, 1), int64(p.N)}
 }
 
+// Placing is a batch to be inserted, as kernels take it: a field of a family's own parameter struct.
+type Placing struct {
+	Keys    uint64
+	Values  uint64
+	Added   uint64 // bytes, one a position; may be 0
+	Refused uint64 // bitmap of the positions that found no room; 0 where each finds some for sure
+	N       uint64
+	Attempt uint64 // see Part
+	// Positions, where not 0, are u32, the positions of the pairs, which then are not in the batch's order.
+	Positions uint64
+	// Span, where not 0, is how many items in a row a block takes, a multiple of Threads: then the grid goes through the
+	// batch in order. Otherwise it goes in strides.
+	Span uint64
+}
+
+// Of is the placing of a batch, or of a piece of it in the order of regions.
+func (p Placing) Of(o Ordered) Placing {
+	p.Keys, p.Values, p.Added, p.N = o.Rows.Keys, o.Rows.Values, o.Rows.Flags, uint64(o.Rows.N)
+	p.Positions, p.Span = o.Positions, uint64(o.Span)
+	return p
+}
+
 // Insertion is how a table takes a batch in. Put and Find are called with the lock held, in order, and with at least one row; Size
 // with the lock held.
 type Insertion struct {

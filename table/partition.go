@@ -58,10 +58,10 @@ func NewPartitioner[P any](d *device.Device, m *device.Module) (p Partitioner[P]
 // PartitionWords is the number of counters that Run needs.
 func PartitionWords(parts int) int { return 2*parts + 1 }
 
-// Run queues a partition. rows is the Partition in p, complete but for Cursors and Starts, which become parts of
-// counters: rows.Starts is good once the stream has passed. Cost: the keys are read twice, all else is read and
-// written once, in streams.
-func (k Partitioner[P]) Run(st *device.Stream, counters device.Slice[uint64], rows *Partition, p *P) error {
+// Run queues a partition of rows, complete but for Cursors and Starts, which become parts of counters: params gives a kernel's
+// parameters with such rows. Starts is good once the stream has passed. Cost: the keys are read twice, all else is read
+// and written once, in streams.
+func (k Partitioner[P]) Run(st *device.Stream, counters device.Slice[uint64], rows Partition, params func(rows Partition) *P) error {
 	if rows.Parts < 1 || rows.Parts > MaxParts || counters.Len() < PartitionWords(int(rows.Parts)) {
 		return fmt.Errorf("table: a partition into %d parts with %d counters (want 1 to %d parts, and 2·parts+1 counters)", rows.Parts, counters.Len(), MaxParts)
 	}
@@ -70,6 +70,7 @@ func (k Partitioner[P]) Run(st *device.Stream, counters device.Slice[uint64], ro
 	if err := counters.Slice(0, int(rows.Parts)).Fill(st, 0); err != nil {
 		return err
 	}
+	p := params(rows)
 	grid := device.Grid{Blocks: max(1, int64((rows.N+partitionRows-1)/partitionRows)), Threads: partitionThreads}
 	// So many blocks as are resident, each with many tiles; but a block counts in 32 bits.
 	grid.Blocks = min(grid.Blocks, max(8*int64(k.d.Info().Multiprocessors), int64(rows.N>>31)+1))

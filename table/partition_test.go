@@ -70,6 +70,13 @@ func numbered[T number](n uint64) (x T) {
 
 // partitioned runs one partition of n rows, and compares it with the input. skip leaves so many elements of the
 // columns out, so that they begin at another alignment.
+func with(p *partitionParams) func(rows table.Partition) *partitionParams {
+	return func(rows table.Partition) *partitionParams {
+		p.Rows = rows
+		return p
+	}
+}
+
 func partitioned[K uint16 | uint32 | uint64, V number, I uint32 | uint64](t *testing.T, d *device.Device, k table.Partitioner[partitionParams], rng *rand.Rand, n, parts, skip int) {
 	t.Helper()
 	keys, values := make([]K, n+skip), make([]V, n+skip)
@@ -115,7 +122,7 @@ func partitioned[K uint16 | uint32 | uint64, V number, I uint32 | uint64](t *tes
 	if withPositions {
 		p.Rows.OutPositions = oi.Slice(1, n+1).Addr()
 	}
-	must(t, k.Run(nil, counters, &p.Rows, &p))
+	must(t, k.Run(nil, counters, p.Rows, with(&p)))
 
 	keys, values = keys[skip:], values[skip:]
 	gotKeys, err := ok.Host(nil)
@@ -277,12 +284,12 @@ func TestPartitionRefuses(t *testing.T) {
 	must(t, err)
 	for _, parts := range []int{0, table.MaxParts + 1} {
 		p := partitionParams{Rows: table.Partition{Parts: uint64(parts)}}
-		if k.Run(nil, counters, &p.Rows, &p) == nil {
+		if k.Run(nil, counters, p.Rows, with(&p)) == nil {
 			t.Errorf("%d parts: no error", parts)
 		}
 	}
 	p := partitionParams{Rows: table.Partition{Parts: 8}}
-	if k.Run(nil, counters.Slice(0, table.PartitionWords(8)-1), &p.Rows, &p) == nil {
+	if k.Run(nil, counters.Slice(0, table.PartitionWords(8)-1), p.Rows, with(&p)) == nil {
 		t.Error("too few counters: no error")
 	}
 }

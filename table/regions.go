@@ -52,16 +52,38 @@ type Ordered struct {
 	Span      int64
 }
 
+// Placement is how a table's inserts are queued. P is the family's parameters of a partition.
+type Placement[P any] struct {
+	Regions              *Regions
+	Bytes                int64 // of the table, or of its part that regions are stretches of
+	KeyBytes, ValueBytes int
+	Positions            bool                                       // rows in order need to know where in the batch they were
+	Params               func(rows Partition) *P                    // of the kernels of a partition
+	Launch               func(grid device.Grid, rows Placing) error // the insert
+	Grid                 func(n int64) device.Grid                  // of an insert that goes in strides
+}
+
+// Place queues an insert of rows. Where that is faster, it first brings them in the order of the table's regions; not where each
+// position is told what became of it, or some are left out. It does not wait. The caller is in Writing.
+func (k Partitioner[P]) Place(f *Frame, st *device.Stream, x Placement[P], p Placing, b Rows) error {
+	if regions := x.Regions.Count(b.N, x.Bytes); regions > 0 && b.Flags == 0 && p.Attempt == 0 {
+		done, err := k.InOrder(f, st, x, b, regions, func(o Ordered) error { return x.Launch(Spanned(o.Rows.N, o.Span), p.Of(o)) })
+		if done || err != nil {
+			return err
+		}
+	}
+	return x.Launch(x.Grid(b.N), p.Of(Ordered{Rows: b}))
+}
+
 // InOrder brings a batch in the order of so many regions, piece by piece, and calls insert for each; done is false if there is too
-// little memory: then nothing was queued. params gives a kernel's parameters, and the Partition in them. It does not wait. The
-// caller is in Writing, so that the operations that use the memory are one behind the other, on whatever streams they are.
-func (k Partitioner[P]) InOrder(f *Frame, st *device.Stream, rule *Regions, b Rows, keyBytes, valueBytes int, regions int64, positions bool,
-	params func(rows Partition) (*P, *Partition), insert func(o Ordered) error) (done bool, err error) {
+// little memory: then nothing was queued. It does not wait. The caller is in Writing, so that the operations that use the memory
+// are one behind the other, on whatever streams they are.
+func (k Partitioner[P]) InOrder(f *Frame, st *device.Stream, x Placement[P], b Rows, regions int64, insert func(o Ordered) error) (done bool, err error) {
 	positionBytes := 0
-	if positions {
+	if x.Positions {
 		positionBytes = 4
 	}
-	columns := [3]int64{int64(keyBytes), int64(valueBytes), int64(positionBytes)}
+	columns := [3]int64{int64(x.KeyBytes), int64(x.ValueBytes), int64(positionBytes)}
 	words := PartitionWords(int(regions))
 	place := func(piece int64) (at [3]uint64, end int64) {
 		end = Align(8 * int64(words))
@@ -71,7 +93,7 @@ func (k Partitioner[P]) InOrder(f *Frame, st *device.Stream, rule *Regions, b Ro
 		}
 		return at, end
 	}
-	piece, ok := f.reserveOrdered(rule, b.N, regions, columns[0]+columns[1]+columns[2], func(piece int64) int64 { _, end := place(piece); return end })
+	piece, ok := f.reserveOrdered(x.Regions, b.N, regions, columns[0]+columns[1]+columns[2], func(piece int64) int64 { _, end := place(piece); return end })
 	if !ok {
 		return false, nil
 	}
@@ -86,12 +108,11 @@ func (k Partitioner[P]) InOrder(f *Frame, st *device.Stream, rule *Regions, b Ro
 		if b.Values != 0 {
 			rows.Values, rows.OutValues = b.Values+uint64(first*columns[1]), at[1]
 		}
-		o := Ordered{Rows: Rows{Keys: at[0], Values: rows.OutValues, N: n}, Span: rule.Span}
-		if positions {
+		o := Ordered{Rows: Rows{Keys: at[0], Values: rows.OutValues, N: n}, Span: x.Regions.Span}
+		if x.Positions {
 			rows.OutPositions, o.Positions = at[2], at[2]
 		}
-		p, in := params(rows)
-		if err := k.Run(st, counters, in, p); err != nil {
+		if err := k.Run(st, counters, rows, x.Params); err != nil {
 			return true, err
 		}
 		if err := insert(o); err != nil {

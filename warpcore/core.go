@@ -53,11 +53,11 @@ type core struct {
 	opts   Options
 	multi  bool
 	kernel struct {
-		insert, insertNew, insertMulti   device.Kernel[InsertParams]
-		find, erase, eraseMulti          device.Kernel[FindParams]
-		rehash, export, probes, distinct device.Kernel[SlotsParams]
-		all                              table.Finder[FindAllParams]
-		partition                        table.Partitioner[PartitionParams]
+		insert, insertNew, insertMulti   device.Kernel[insertParams]
+		find, erase, eraseMulti          device.Kernel[findParams]
+		rehash, export, probes, distinct device.Kernel[slotsParams]
+		all                              table.Finder[findAllParams]
+		partition                        table.Partitioner[partitionParams]
 	}
 	regions table.Regions
 
@@ -177,8 +177,8 @@ func (c *core) compile() error {
 	}
 	k := &c.kernel
 	var wrong error
-	k.partition, err = table.NewPartitioner[PartitionParams](c.frame.Device, m)
-	k.all, wrong = table.NewFinder[FindAllParams](m, true)
+	k.partition, err = table.NewPartitioner[partitionParams](c.frame.Device, m)
+	k.all, wrong = table.NewFinder[findAllParams](m, true)
 	return errors.Join(err, wrong,
 		device.Bind(m, "insert", &k.insert), device.Bind(m, "insert_new", &k.insertNew), device.Bind(m, "insert_multi", &k.insertMulti),
 		device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase), device.Bind(m, "erase_multi", &k.eraseMulti),
@@ -284,7 +284,7 @@ func (c *core) reset(st *device.Stream) error {
 func (c *core) grid(n int64) device.Grid { return c.frame.Grid(n, 8*waves) }
 
 // insertion takes batches in with the kernel.
-func (c *core) insertion(k device.Kernel[InsertParams]) table.Insertion {
+func (c *core) insertion(k device.Kernel[insertParams]) table.Insertion {
 	x := table.Insertion{
 		Put:  func(st *device.Stream, b table.Rows) ([]int, error, error) { return c.insert(st, k, b) },
 		Find: c.find,
@@ -298,11 +298,11 @@ func (c *core) insertion(k device.Kernel[InsertParams]) table.Insertion {
 
 // insert inserts pairs, growing as it must. It returns at once where the table is known to have room. The positions that do not
 // fit come back with the reason.
-func (c *core) insert(st *device.Stream, k device.Kernel[InsertParams], b table.Rows) (refused []int, why, err error) {
+func (c *core) insert(st *device.Stream, k device.Kernel[insertParams], b table.Rows) (refused []int, why, err error) {
 	// A pair more than a kernel of the user's said would be lost; of a multimap, the side region may be full.
 	if !c.foreign && !c.multi && c.filled+b.N <= c.limit() {
 		c.filled += b.N
-		return nil, nil, c.launchInsert(st, k, InsertParams{Table: c.t, Limit: ^uint64(0)}, b)
+		return nil, nil, c.launchInsert(st, k, insertParams{Table: c.t, Limit: ^uint64(0)}, b)
 	}
 	if _, err := c.look(st); err != nil {
 		return nil, nil, err
@@ -310,7 +310,7 @@ func (c *core) insert(st *device.Stream, k device.Kernel[InsertParams], b table.
 	return table.Inserter{
 		Try: firstBatch,
 		Launch: func(p table.Part) error {
-			q := InsertParams{Table: c.t, Refused: p.Refused, Attempt: p.Attempt, Limit: ^uint64(0)}
+			q := insertParams{Table: c.t, Rows: table.Placing{Refused: p.Refused, Attempt: p.Attempt}, Limit: ^uint64(0)}
 			if c.filled+int64(p.N) > c.fillable() {
 				q.Limit = tightProbes // some may not fit: to know soon is better than to search on
 			}
@@ -341,17 +341,20 @@ func (c *core) insert(st *device.Stream, k device.Kernel[InsertParams], b table.
 	}.Run(&c.frame, st, b.N, c.live())
 }
 
-// launchInsert queues an insert of rows. Where that is faster, it first brings them in the order of the table's regions; not where
-// each position is told what became of it, or some are left out.
-func (c *core) launchInsert(st *device.Stream, k device.Kernel[InsertParams], p InsertParams, b table.Rows) error {
-	if regions := c.regions.Count(b.N, int64(c.mem.Len())); regions > 0 && b.Flags == 0 && p.Attempt == 0 {
-		done, err := c.kernel.partition.InOrder(&c.frame, st, &c.regions, b, c.cfg.keyBytes, c.cfg.valueBytes, regions, p.Refused != 0, partitionOf(p.Table),
-			func(o table.Ordered) error { return k.Launch(st, table.Spanned(o.Rows.N, o.Span), p.of(o)) })
-		if done || err != nil {
-			return err
-		}
+// launchInsert queues an insert of rows.
+func (c *core) launchInsert(st *device.Stream, k device.Kernel[insertParams], p insertParams, b table.Rows) error {
+	return c.kernel.partition.Place(&c.frame, st, c.placement(p.Rows.Refused != 0, func(g device.Grid, rows table.Placing) error {
+		p.Rows = rows
+		return k.Launch(st, g, &p)
+	}), p.Rows, b)
+}
+
+func (c *core) placement(positions bool, launch func(g device.Grid, rows table.Placing) error) table.Placement[partitionParams] {
+	return table.Placement[partitionParams]{
+		Regions: &c.regions, Bytes: int64(c.mem.Len()), KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Positions: positions,
+		Params: func(rows table.Partition) *partitionParams { return &partitionParams{Table: c.t, Rows: rows} },
+		Launch: launch, Grid: c.grid,
 	}
-	return k.Launch(st, c.grid(b.N), p.of(table.Ordered{Rows: b}))
 }
 
 // fillable is how many slots an insert may search for without a bound: near the end of a large table, searches get long.
@@ -401,7 +404,7 @@ func (c *core) rebuild(st *device.Stream, windows, side int64) error {
 	if c.frame.Device.Info().CUDA() {
 		span = c.regions.Span
 	}
-	p := SlotsParams{Table: old.t, Target: c.t, Span: uint64(span)}
+	p := slotsParams{Table: old.t, Target: c.t, Span: uint64(span)}
 	err := c.kernel.rehash.Launch(st, table.Spanned(slots, span), &p)
 	if err == nil {
 		_, err = c.look(st)
@@ -446,8 +449,8 @@ func (c *core) erase(st *device.Stream, b table.Rows) error {
 	return c.search(st, c.kernel.erase, b)
 }
 
-func (c *core) search(st *device.Stream, k device.Kernel[FindParams], b table.Rows) error {
-	p := FindParams{Table: c.t, Keys: b.Keys, Values: b.Values, Found: b.Flags, N: uint64(b.N)}
+func (c *core) search(st *device.Stream, k device.Kernel[findParams], b table.Rows) error {
+	p := findParams{Table: c.t, Keys: b.Keys, Values: b.Values, Found: b.Flags, N: uint64(b.N)}
 	return k.Launch(st, c.grid(b.N), &p)
 }
 
@@ -468,7 +471,7 @@ func (c *core) slots() int64 {
 }
 
 // exporting runs a kernel that counts what it writes in Counters.Exported, and returns that count. It waits.
-func (c *core) exporting(st *device.Stream, k device.Kernel[SlotsParams], p SlotsParams) (n int64, err error) {
+func (c *core) exporting(st *device.Stream, k device.Kernel[slotsParams], p slotsParams) (n int64, err error) {
 	p.Table = c.t
 	if err := errors.Join(c.reset(st), k.Launch(st, c.grid(c.slots()), &p)); err != nil {
 		return 0, err
@@ -480,7 +483,7 @@ func (c *core) exporting(st *device.Stream, k device.Kernel[SlotsParams], p Slot
 // export writes all pairs.
 func (c *core) export(st *device.Stream, keys, values uint64) error {
 	live := c.live()
-	n, err := c.exporting(st, c.kernel.export, SlotsParams{Keys: keys, Values: values, Limit: uint64(live)})
+	n, err := c.exporting(st, c.kernel.export, slotsParams{Keys: keys, Values: values, Limit: uint64(live)})
 	if err == nil && n != live {
 		err = fmt.Errorf("warpcore: %d pairs exported of %d: this is a defect of warpmap", n, live)
 	}
@@ -495,7 +498,7 @@ func (c *core) Stats() (s table.Stats, err error) {
 			return err
 		}
 		h, err := c.frame.Histogram(st, histogramBins+1, func(addr uint64) error {
-			return c.kernel.probes.Launch(st, c.grid(c.slots()), &SlotsParams{Table: c.t, Histogram: addr})
+			return c.kernel.probes.Launch(st, c.grid(c.slots()), &slotsParams{Table: c.t, Histogram: addr})
 		})
 		if err != nil {
 			return err

@@ -22,18 +22,18 @@ template <bool REPLACE, bool MULTI> struct InsertJob {
         key k;
         value v;
     };
-    const InsertParams& p;
+    const insertParams& p;
     Insert<C, REPLACE, true, MULTI> s;
     key k;
     u64 inserted, reused;
 
-    __device__ __forceinline__ InsertJob(const InsertParams& p) : p(p), k(0), inserted(0), reused(0) {}
-    __device__ __forceinline__ Item load(u64 i) { return Item{input_key<C>(p.keys, i), input_value<C>(p.values, i)}; }
+    __device__ __forceinline__ InsertJob(const insertParams& p) : p(p), k(0), inserted(0), reused(0) {}
+    __device__ __forceinline__ Item load(u64 i) { return Item{input_key<C>(p.rows.keys, i), input_value<C>(p.rows.values, i)}; }
     template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64) const {
         return Item{warp.shuffle(x.k, from), warp.shuffle(x.v, from)};
     }
     __device__ __forceinline__ bool begin(u64 i, const Item& x) {
-        if (!wanted(p.refused, p.attempt, i)) return false;
+        if (!wanted(p.rows.refused, p.rows.attempt, i)) return false;
         k = x.k;
         s.begin(p.table, x.k, x.v, p.limit);
         return true;
@@ -43,30 +43,30 @@ template <bool REPLACE, bool MULTI> struct InsertJob {
         Outcome o = s.outcome;
         inserted += o == ADDED;
         reused += s.reused;
-        if (p.added) at<u8>(p.added)[i] = o == ADDED;
-        if (p.refused) settle(p.refused, p.attempt, p.positions ? at<u32>(p.positions)[i] : i, o == FULL, &counters(p.table)->failed);
+        if (p.rows.added) at<u8>(p.rows.added)[i] = o == ADDED;
+        if (p.rows.refused) settle(p.rows.refused, p.rows.attempt, p.rows.positions ? at<u32>(p.rows.positions)[i] : i, o == FULL, &counters(p.table)->failed);
         if (o == FULL && C::marks(k)) add(&counters(p.table)->side_failed, (u64)1);
     }
 };
-template <bool REPLACE, bool MULTI> __device__ __forceinline__ void insert_batch(const InsertParams& p) {
+template <bool REPLACE, bool MULTI> __device__ __forceinline__ void insert_batch(const insertParams& p) {
     InsertJob<REPLACE, MULTI> job(p);
-    drive_held<InsertTile, u64>(p.n, job, p.span);
+    drive_held<InsertTile, u64>(p.rows.n, job, p.rows.span);
     count_into(&counters(p.table)->inserted, job.inserted);
     count_into(&counters(p.table)->reused, job.reused);
 }
 
-WARPMAP_KERNEL_RESIDENT(insert, InsertParams, 3) { insert_batch<true, false>(p); }
-WARPMAP_KERNEL_RESIDENT(insert_new, InsertParams, 3) { insert_batch<false, false>(p); }
-WARPMAP_KERNEL_RESIDENT(insert_multi, InsertParams, 3) { insert_batch<true, true>(p); }
+WARPMAP_KERNEL_RESIDENT(insert, insertParams, 3) { insert_batch<true, false>(p); }
+WARPMAP_KERNEL_RESIDENT(insert_new, insertParams, 3) { insert_batch<false, false>(p); }
+WARPMAP_KERNEL_RESIDENT(insert_multi, insertParams, 3) { insert_batch<true, true>(p); }
 
 // Brings pairs in the order of the regions that their first windows lie in. The region is of the hash's high bits, as the
 // window is, so regions are stretches of windows. Pairs of the side region, which are few, are of any.
-__device__ __forceinline__ auto region_of(const PartitionParams& p) {
+__device__ __forceinline__ auto region_of(const partitionParams& p) {
     return [&p](key k) { return (u32)((Probe<C>(p.table, k).hash >> 32) * (u32)p.rows.parts >> 32); };
 }
-WARPMAP_KERNEL(partition_count, PartitionParams) { partition_count<key>(p.rows, region_of(p)); }
-WARPMAP_KERNEL(partition_scan, PartitionParams) { partition_scan(p.rows); }
-WARPMAP_KERNEL_RESIDENT(partition_scatter, PartitionParams, 4) { partition_scatter<key, value, u32>(p.rows, region_of(p)); }
+WARPMAP_KERNEL(partition_count, partitionParams) { partition_count<key>(p.rows, region_of(p)); }
+WARPMAP_KERNEL(partition_scan, partitionParams) { partition_scan(p.rows); }
+WARPMAP_KERNEL_RESIDENT(partition_scatter, partitionParams, 4) { partition_scatter<key, value, u32>(p.rows, region_of(p)); }
 
 // Looks up a batch of keys, and calls end(position, hit) for each. PLACE: end needs to know the pair's slot.
 template <bool ALL, bool PLACE, class End> struct LookUpJob {
@@ -96,14 +96,14 @@ template <bool ALL, bool PLACE, class End> __device__ __forceinline__ void look_
     drive_held<FindTile, u64>(n, job);
 }
 
-WARPMAP_KERNEL(find, FindParams) {
+WARPMAP_KERNEL(find, findParams) {
     look_up<false, false>(p.table, p.keys, p.n, [&](u64 i, const Hit<C>& hit) {
         if (p.values) at<value>(p.values)[i] = hit.found ? hit.value() : value{};
         if (p.found) at<u8>(p.found)[i] = hit.found;
     });
 }
 
-WARPMAP_KERNEL(erase, FindParams) {
+WARPMAP_KERNEL(erase, findParams) {
     u64 erased = 0;
     look_up<false, true>(p.table, p.keys, p.n, [&](u64 i, const Hit<C>& hit) {
         // Nothing is inserted beside this kernel, so a key that another lane erased is gone.
@@ -127,7 +127,7 @@ struct Erase {
         pairs += removed;
     }
 };
-WARPMAP_KERNEL(erase_multi, FindParams) {
+WARPMAP_KERNEL(erase_multi, findParams) {
     FindTile g;
     u64 erased = 0;
     FOR_EACH_ITEM(i, p.n) {
@@ -173,7 +173,7 @@ __device__ __forceinline__ Slot slot_at(const Table& t, u64 i) {
 
 // Copies every pair into another, larger table whose keys are known to differ. Windows that are neighbours here are
 // neighbours there, so in order both tables are gone through once, by stretches that stay in the L2 cache.
-WARPMAP_KERNEL(rehash, SlotsParams) {
+WARPMAP_KERNEL(rehash, slotsParams) {
     InsertTile g;
     u64 inserted = 0, failed = 0;
     FOR_EACH_ITEM_IN_ORDER(i, slot_count(p.table), p.span) {
@@ -187,7 +187,7 @@ WARPMAP_KERNEL(rehash, SlotsParams) {
     count_into(&counters(p.target)->failed, failed);
 }
 
-WARPMAP_KERNEL(export_pairs, SlotsParams) {
+WARPMAP_KERNEL(export_pairs, slotsParams) {
     FOR_EACH_ITEM(i, slot_count(p.table)) {
         Slot s = slot_at(p.table, i);
         if (!s.live) continue;
@@ -212,7 +212,7 @@ template <bool FIRST_ONLY> __device__ __forceinline__ u64 probes_to(const Table&
     return 0;
 }
 
-WARPMAP_KERNEL(probe_lengths, SlotsParams) {
+WARPMAP_KERNEL(probe_lengths, slotsParams) {
     FOR_EACH_ITEM(i, slot_count(p.table)) {
         Slot s = slot_at(p.table, i);
         if (!s.live) continue;
@@ -224,7 +224,7 @@ WARPMAP_KERNEL(probe_lengths, SlotsParams) {
 }
 
 // Each key once.
-WARPMAP_KERNEL(distinct, SlotsParams) {
+WARPMAP_KERNEL(distinct, slotsParams) {
     FOR_EACH_ITEM(i, slot_count(p.table)) {
         Slot s = slot_at(p.table, i);
         if (!s.live) continue;
@@ -236,7 +236,7 @@ WARPMAP_KERNEL(distinct, SlotsParams) {
 
 // FindAll (kernel/findall.cuh): to count the values remembers each key's first; to fill writes offsets and values, and reads the
 // table again only for keys with several. A warp takes a chunk of keys.
-WARPMAP_KERNEL(count_all, FindAllParams) {
+WARPMAP_KERNEL(count_all, findAllParams) {
     const auto& r = p.rows;
     look_up<true, false>(p.table, r.keys, r.n, [&](u64 i, const Hit<C>& hit) {
         at<u32>(r.counts)[i] = hit.count;
@@ -244,8 +244,8 @@ WARPMAP_KERNEL(count_all, FindAllParams) {
     });
 }
 
-WARPMAP_KERNEL(sum_chunks, FindAllParams) { sum_chunks(p.rows); }
-WARPMAP_KERNEL(scan_totals, FindAllParams) { scan_totals(p.rows); }
+WARPMAP_KERNEL(sum_chunks, findAllParams) { sum_chunks(p.rows); }
+WARPMAP_KERNEL(scan_totals, findAllParams) { scan_totals(p.rows); }
 
 struct Fill {
     static constexpr bool VISITS = true;
@@ -256,7 +256,7 @@ struct Fill {
         at<value>(values)[to + number] = Access<C>::load_value(slots, from, index, w);
     }
 };
-WARPMAP_KERNEL(fill_all, FindAllParams) {
+WARPMAP_KERNEL(fill_all, findAllParams) {
     const auto& rows = p.rows;
     constexpr int ROWS = 4; // loaded at once
     FindTile g;

@@ -121,42 +121,17 @@ func (k *Counters) filled() int64 { return int64(k.Inserted - k.Reused) }
 // that stay below do not tell.
 const probesUntold = 4
 
-// InsertParams are the parameters of insert, insert_new and insert_multi.
-type InsertParams struct {
-	Table   Table
-	Keys    uint64
-	Values  uint64
-	Added   uint64 // bytes, one a position; may be 0
-	Refused uint64 // bitmap of the positions that found no slot; 0 where each finds one for sure
-	N       uint64
-	Attempt uint64 // see table.Part
-	Limit   uint64 // windows an insert may read
-	// Positions, where not 0, are u32, the positions of the pairs, which then are not in the batch's order.
-	Positions uint64
-	// Span, where not 0, is how many items in a row a block takes, a multiple of 256: then the grid goes through the
-	// batch in order. Otherwise it goes in strides.
-	Span uint64
+// insertParams are the parameters of insert, insert_new and insert_multi.
+type insertParams struct {
+	Table Table
+	Rows  table.Placing
+	Limit uint64 // windows an insert may read
 }
 
-// PartitionParams are the parameters of the kernels that bring pairs in the order of the table's regions.
-type PartitionParams struct {
+// partitionParams are the parameters of the kernels that bring pairs in the order of the table's regions.
+type partitionParams struct {
 	Table Table
 	Rows  table.Partition
-}
-
-// of is the parameters with a batch, or a piece of it in the order of regions.
-func (p InsertParams) of(o table.Ordered) *InsertParams {
-	p.Keys, p.Values, p.Added, p.N = o.Rows.Keys, o.Rows.Values, o.Rows.Flags, uint64(o.Rows.N)
-	p.Positions, p.Span = o.Positions, uint64(o.Span)
-	return &p
-}
-
-// partitionOf is the parameters of a partition of rows for a table.
-func partitionOf(t Table) func(rows table.Partition) (*PartitionParams, *table.Partition) {
-	return func(rows table.Partition) (*PartitionParams, *table.Partition) {
-		p := &PartitionParams{Table: t, Rows: rows}
-		return p, &p.Rows
-	}
 }
 
 // When batches are brought in order: see table.Regions.
@@ -165,8 +140,8 @@ const (
 	regionRows  = 1 << 18
 )
 
-// FindParams are the parameters of find and erase. Values and Found may be 0.
-type FindParams struct {
+// findParams are the parameters of find and erase. Values and Found may be 0.
+type findParams struct {
 	Table  Table
 	Keys   uint64
 	Values uint64
@@ -174,19 +149,19 @@ type FindParams struct {
 	N      uint64
 }
 
-// SlotsParams are the parameters of the kernels that go over all slots.
-type SlotsParams struct {
+// slotsParams are the parameters of the kernels that go over all slots.
+type slotsParams struct {
 	Table     Table
 	Target    Table  // of rehash
 	Keys      uint64 // of export and distinct
 	Values    uint64
 	Histogram uint64 // of probe_lengths: histogramBins counters, then the sum
 	Limit     uint64
-	Span      uint64 // of rehash: see InsertParams
+	Span      uint64 // of rehash: see table.Placing
 }
 
-// FindAllParams are the parameters of count_all and the other kernels of FindAll.
-type FindAllParams struct {
+// findAllParams are the parameters of count_all and the other kernels of FindAll.
+type findAllParams struct {
 	Table Table
 	Rows  table.FindAll
 }
@@ -217,7 +192,7 @@ type forEachParams struct {
 }
 
 func layouts() []any {
-	return []any{Region{}, Table{}, Counters{}, InsertParams{}, PartitionParams{}, FindParams{}, SlotsParams{}, FindAllParams{}}
+	return []any{Region{}, Table{}, Counters{}, insertParams{}, partitionParams{}, findParams{}, slotsParams{}, findAllParams{}}
 }
 
 func defines() []device.Define {

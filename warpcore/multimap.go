@@ -54,13 +54,13 @@ func (m *MultiMap[K, V]) CountOn(st *device.Stream, keys device.Slice[K], counts
 }
 
 func (c *core) count(st *device.Stream, b table.Rows) error {
-	p := FindAllParams{Table: c.t, Rows: table.FindAll{Keys: b.Keys, Counts: b.Flags, N: uint64(b.N)}}
+	p := findAllParams{Table: c.t, Rows: table.FindAll{Keys: b.Keys, Counts: b.Flags, N: uint64(b.N)}}
 	return c.kernel.all.Count(st, c.grid, &p.Rows, &p)
 }
 
 // findAll is what table.FindValues and the like run.
 func (c *core) findAll(st *device.Stream, rows table.FindAll, offsets device.Slice[uint64], values func(n int) (uint64, error)) (int, error) {
-	p := FindAllParams{Table: c.t, Rows: rows}
+	p := findAllParams{Table: c.t, Rows: rows}
 	return c.kernel.all.Run(&c.frame, st, c.grid, &p.Rows, &p, c.cfg.valueBytes, offsets, values)
 }
 
@@ -111,7 +111,7 @@ func (m *MultiMap[K, V]) Keys() (keys []K, err error) {
 			return err
 		}
 		defer k.Free()
-		n, err := c.exporting(st, c.kernel.distinct, SlotsParams{Keys: k.Addr(), Limit: uint64(live)})
+		n, err := c.exporting(st, c.kernel.distinct, slotsParams{Keys: k.Addr(), Limit: uint64(live)})
 		if err != nil {
 			return err
 		}

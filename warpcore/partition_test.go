@@ -116,20 +116,19 @@ func TestRegionsAreWindowsInARow(t *testing.T) {
 	regions := c.regions.Count(int64(len(keys)), int64(c.mem.Len()))
 	var starts, got []uint64
 	must(t, c.frame.Writing(nil, func(st *device.Stream) error {
-		var rows *table.Partition
-		done, err := c.kernel.partition.InOrder(&c.frame, st, &c.regions, table.Rows{Keys: in.Addr(), Values: values.Addr(), N: int64(len(keys))}, 8, 4, regions, false,
-			func(r table.Partition) (*PartitionParams, *table.Partition) {
-				q := &PartitionParams{Table: c.t, Rows: r}
-				rows = &q.Rows
-				return q, rows
-			}, func(o table.Ordered) error {
-				must(t, st.Sync())
-				words := func(addr uint64, n int64) []uint64 { // the CPU device's memory is ours
-					return slices.Clone(unsafe.Slice(*(**uint64)(unsafe.Pointer(&addr)), n))
-				}
-				got, starts = words(o.Rows.Keys, o.Rows.N), words(rows.Starts, regions+1)
-				return nil
-			})
+		x, rows := c.placement(false, nil), table.Partition{}
+		x.Params = func(r table.Partition) *partitionParams {
+			rows = r
+			return &partitionParams{Table: c.t, Rows: r}
+		}
+		done, err := c.kernel.partition.InOrder(&c.frame, st, x, table.Rows{Keys: in.Addr(), Values: values.Addr(), N: int64(len(keys))}, regions, func(o table.Ordered) error {
+			must(t, st.Sync())
+			words := func(addr uint64, n int64) []uint64 { // the CPU device's memory is ours
+				return slices.Clone(unsafe.Slice(*(**uint64)(unsafe.Pointer(&addr)), n))
+			}
+			got, starts = words(o.Rows.Keys, o.Rows.N), words(rows.Starts, regions+1)
+			return nil
+		})
 		if !done {
 			t.Error("too little memory")
 		}
