@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/dycuckoo"
 	"github.com/warpmap/warpmap/gph"
 	"github.com/warpmap/warpmap/slab"
 	"github.com/warpmap/warpmap/table"
@@ -13,6 +14,7 @@ import (
 
 // The families of tables.
 const (
+	DyCuckoo table.Family = "dycuckoo"
 	GPH      table.Family = "gph"
 	Slab     table.Family = "slab"
 	WarpCore table.Family = "warpcore"
@@ -32,6 +34,12 @@ type family[K, V any] struct {
 // families is the only list of tables, by name: tests, benchmarks and the command line range over it.
 func families[K, V any]() []family[K, V] {
 	return []family[K, V]{
+		{
+			name: DyCuckoo,
+			newMap: func(d *device.Device, o table.Options) (table.Map[K, V], error) {
+				return made[table.Map[K, V]](dycuckoo.New[K, V](d, dycuckoo.Options{Options: o}))
+			},
+		},
 		{
 			name: GPH,
 			newMap: func(d *device.Device, o table.Options) (table.Map[K, V], error) {

@@ -16,3 +16,11 @@ template <int BYTES, int COUNT> struct Marks {
     static __device__ __forceinline__ key alias(key k, bool side) { return side ? (key)(k - RESERVED) : k; }
     static __device__ __forceinline__ key real(key stored, bool side) { return side ? (key)(stored + RESERVED) : stored; }
 };
+
+// The config of a table that marks slots apart from keys is a NoMarks.
+template <int BYTES> struct NoMarks {
+    typedef typename bits_of<BYTES>::type key;
+    static __device__ __forceinline__ bool marks(key) { return false; }
+    static __device__ __forceinline__ key alias(key k, bool) { return k; }
+    static __device__ __forceinline__ key real(key stored, bool) { return stored; }
+};

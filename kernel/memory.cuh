@@ -3,6 +3,17 @@
 #include "types.cuh"
 #include "warp.cuh"
 
+// What is wider than a word goes by halves: nobody writes it meanwhile.
+__device__ __forceinline__ u256 load_readonly(const u256* p) { return u256{load_readonly(&p->lo), load_readonly(&p->hi)}; }
+__device__ __forceinline__ u256 load_relaxed(const u256* p) { return u256{load_relaxed(&p->lo), load_relaxed(&p->hi)}; }
+__device__ __forceinline__ void store_relaxed(u256* p, u256 v) {
+    store_relaxed(&p->lo, v.lo);
+    store_relaxed(&p->hi, v.hi);
+}
+__device__ __forceinline__ u256 warp_shuffle(u32 mask, u256 x, u32 from) {
+    return u256{warp_shuffle(mask, x.lo, from), warp_shuffle(mask, x.hi, from)};
+}
+
 // A grid's threads in a row.
 __device__ __forceinline__ u64 grid_thread() { return block_index() * block_threads() + thread_index(); }
 __device__ __forceinline__ u64 grid_threads() { return grid_blocks() * block_threads(); }

@@ -27,6 +27,12 @@ struct alignas(16) u128 {
 __device__ __forceinline__ bool operator==(u128 a, u128 b) { return a.lo == b.lo && a.hi == b.hi; }
 __device__ __forceinline__ bool operator!=(u128 a, u128 b) { return !(a == b); }
 
+// 32 bytes, which are moved by halves.
+struct alignas(16) u256 {
+    u128 lo, hi;
+};
+__device__ __forceinline__ bool operator==(u256 a, u256 b) { return a.lo == b.lo && a.hi == b.hi; }
+
 // bits_of<4>::type is u32, and so on: the unsigned integer that carries a key or value of that many bytes.
 template <int BYTES> struct bits_of;
 template <> struct bits_of<1> { typedef u8 type; };
@@ -34,3 +40,4 @@ template <> struct bits_of<2> { typedef u16 type; };
 template <> struct bits_of<4> { typedef u32 type; };
 template <> struct bits_of<8> { typedef u64 type; };
 template <> struct bits_of<16> { typedef u128 type; };
+template <> struct bits_of<32> { typedef u256 type; };

@@ -2,6 +2,7 @@ package table
 
 import (
 	"math"
+	"math/bits"
 
 	"github.com/warpmap/warpmap/device"
 )
@@ -16,6 +17,7 @@ type Regions struct {
 	RegionRows  int64 // of a batch for each region, or the region is read and written for too few
 	PieceRows   int64 // that are brought in order at once, at most: so scratch memory is bounded,
 	MemoryShare int64 // as is its share of the device's free memory: one in so many
+	PowerOfTwo  bool  // the number of regions is one
 	Span        int64 // how many rows in a row a block of the insert takes, so that blocks go through the regions in order
 }
 
@@ -39,6 +41,9 @@ func (r *Regions) Count(n, bytes int64) int64 {
 		return 0
 	}
 	count := (bytes + r.RegionBytes - 1) / r.RegionBytes
+	if r.PowerOfTwo {
+		count = 1 << bits.Len64(uint64(count-1))
+	}
 	if count < 2 || count > MaxParts || min(n, r.PieceRows)/count < r.RegionRows {
 		return 0
 	}

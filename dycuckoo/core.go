@@ -1,0 +1,844 @@
+package dycuckoo
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/kernel"
+	"github.com/warpmap/warpmap/table"
+)
+
+// Options are what New understands beside table.Options. The zero value is good.
+//
+// Capacity is also the least that the table shrinks to. LoadFactor is the filled factor above which the table grows, the paper's
+// β: 0.85 unless set.
+type Options struct {
+	table.Options
+	// Low is the filled factor below which the table shrinks, the paper's α: 0.30, or 0.35 · LoadFactor if that is less.
+	// It must be less than LoadFactor · d / (d+1), what doubling one of d equal subtables leaves.
+	Low float64
+	// Subtables is the paper's d, 2 to 8. Zero means 4.
+	Subtables int
+	// Bucket is the size of a bucket in bytes: 32, 64 or 128. Zero means 64, and 128 for keys of 16 and 32 bytes.
+	Bucket int
+	Layout Layout
+	// Balance is which of its key's two subtables an insert tries first.
+	Balance Balance
+	// InsertGroup and FindGroup are the lanes that work on one key, 1 to 32. Zero means what is fastest on the device: on a GPU, as many
+	// as read a bucket with one 16-byte load each for look-ups and one for inserts; on the CPU one. In layouts with locks lanes
+	// work alone.
+	InsertGroup, FindGroup int
+}
+
+const (
+	defaultHigh, defaultLow, lowShare = 0.85, 0.30, 0.35
+	defaultSubtables                  = 4
+	defaultBucket, wideBucket         = 64, 128
+	// firstBatch is how many pairs of unknown duplicity are tried before a table decides how far to grow.
+	firstBatch = 1 << 16
+	// brim is the filled factor up to which a batch is tried at once; the table grows behind it.
+	brim = 0.93
+	// poor: if an insert finds no room while less than this share of what it should hold is in, more room will not help: its hash function
+	// is replaced.
+	poor         = 0.4
+	mostRehashes = 8
+	// stale: filters are set anew once as many of their bits say nothing any more as one pair in so many.
+	stale = 16
+	// blocks of a multiprocessor, for kernels that go over a batch.
+	blocks = 8 * 16
+)
+
+var (
+	//go:embed kernels.cu
+	kernelsCU string
+	//go:embed dycuckoo.cuh
+	dycuckooCUH string
+)
+
+// core is the table under Map: it owns the memory, and works in addresses and bits.
+type core struct {
+	frame  table.Frame
+	cfg    config
+	opts   Options
+	kernel struct {
+		insert, insertNew, refine, refineNew device.Kernel[insertParams]
+		find, findCounted, erase             device.Kernel[findParams]
+		mixed                                device.Kernel[mixedParams]
+		export, probes, refresh              device.Kernel[slotsParams]
+		split, mergeFilters, halve, unhalve  device.Kernel[slotsParams]
+		partition                            table.Partitioner[partitionParams]
+	}
+	regions table.Regions
+
+	memory // guarded by the frame's lock
+}
+
+// memory is what a rebuild replaces.
+type memory struct {
+	step     step
+	floor    step // the table does not shrink below
+	subs     [maxSubtables]subtable
+	side     device.Slice[byte]
+	locks    device.Slice[uint32]
+	counters table.Counters[Counters]
+	least    int64 // no fewer pairs are in
+	rehashed bool
+	rehashes int
+	foreign  bool // a kernel of the user's may have inserted since
+	unseen   bool // operations have changed the number of pairs since the last look
+	stuck    bool // residuals found no room: no halving before the next doubling
+}
+
+// subtable is the memory of one subtable.
+type subtable struct {
+	Subtable
+	mem device.Slice[byte]
+}
+
+func (m *memory) live() int64 { return m.counters.Seen.live() }
+
+func (m *memory) free() error {
+	parts := []interface{ Free() error }{&m.counters, m.side, m.locks}
+	for i := range m.subs {
+		parts = append(parts, m.subs[i].mem)
+	}
+	err := table.Free(parts...)
+	*m = memory{}
+	return err
+}
+
+// program is the table's kernels with the given translation unit.
+func (c *core) program(name, main string, more ...device.File) *device.Program {
+	return &device.Program{
+		Name:  name,
+		Files: append([]device.File{{Name: name + ".cu", Text: main}, {Name: "dycuckoo.cuh", Text: dycuckooCUH}, {Name: "config.h", Text: c.cfg.header("config")}}, more...),
+		Defines: append(defines(), device.Define{Name: "DYCUCKOO_INSERT_GROUP", Value: c.opts.InsertGroup},
+			device.Define{Name: "DYCUCKOO_FIND_GROUP", Value: c.opts.FindGroup}),
+		Layouts: layouts(),
+	}
+}
+
+// complete checks the options and fills in the defaults.
+func (o *Options) complete(info device.Info, cfg *config) error {
+	if err := o.Options.Complete(defaultHigh); err != nil {
+		return err
+	}
+	if o.Layout < Auto || o.Layout > Wide {
+		return fmt.Errorf("dycuckoo: layout %d (want Auto, Packed, PackedLocked or Wide)", int(o.Layout))
+	}
+	if o.Balance < HomeFirst || o.Balance > Theorem1 {
+		return fmt.Errorf("dycuckoo: balance %d (want HomeFirst or Theorem1)", int(o.Balance))
+	}
+	cfg.layout, cfg.hash, cfg.balance, cfg.subtables, cfg.bucketBytes = o.Layout, o.Hash, o.Balance, o.Subtables, o.Bucket
+	if cfg.layout == Auto {
+		cfg.layout = Packed
+		if cfg.keyBytes > 8 || cfg.valueBytes > 8 || cfg.slotBytes() > 8 && !info.CAS128 {
+			cfg.layout = Wide
+		}
+	}
+	if cfg.subtables == 0 {
+		cfg.subtables = defaultSubtables
+	}
+	if cfg.bucketBytes == 0 {
+		cfg.bucketBytes = defaultBucket
+		if cfg.keyBytes > 8 {
+			cfg.bucketBytes = wideBucket
+		}
+	}
+	if err := cfg.check(info.CAS128); err != nil {
+		return err
+	}
+	d := float64(cfg.subtables)
+	if o.Low == 0 {
+		o.Low = min(defaultLow, lowShare*o.LoadFactor)
+	}
+	if !(o.Low > 0 && o.Low < o.LoadFactor*d/(d+1)) {
+		return fmt.Errorf("dycuckoo: a lower bound of %v for the filled factor (want less than %.3f: doubling one of %d subtables at the upper bound, %v, leaves that)",
+			o.Low, o.LoadFactor*d/(d+1), cfg.subtables, o.LoadFactor)
+	}
+	insert, find := 1, 1
+	if info.CUDA() && cfg.packed() {
+		find = cfg.bucketBytes / 16
+	}
+	if o.InsertGroup == 0 {
+		o.InsertGroup = insert
+	}
+	if o.FindGroup == 0 {
+		o.FindGroup = find
+	}
+	for _, g := range []int{o.InsertGroup, o.FindGroup} {
+		if g < 1 || g > 32 || g&(g-1) != 0 {
+			return fmt.Errorf("dycuckoo: a group of %d lanes (want 1, 2, 4, 8, 16 or 32)", g)
+		}
+	}
+	if !cfg.packed() {
+		o.FindGroup = 1
+	}
+	if cfg.locked() {
+		o.InsertGroup = 1
+	}
+	return nil
+}
+
+func newCore(d *device.Device, w table.Width, o Options) (*core, error) {
+	if w.Err != nil {
+		return nil, w.Err
+	}
+	c := &core{cfg: config{keyBytes: w.Key, valueBytes: w.Value}, opts: o}
+	return table.Made(c, c.frame.Open(family, d, c.begin, c.free))
+}
+
+// begin makes an empty table as the options say.
+func (c *core) begin() error {
+	if err := c.opts.complete(c.frame.Device.Info(), &c.cfg); err != nil {
+		return err
+	}
+	c.regions = table.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
+	c.regions.PowerOfTwo = true
+	if err := c.compile(); err != nil {
+		return err
+	}
+	s := c.stepFor(int64(c.opts.Capacity))
+	if c.opts.MaxBytes > 0 {
+		if c.bytes(0) > c.opts.MaxBytes {
+			return fmt.Errorf("dycuckoo: MaxBytes of %s leaves no room for %d subtables of %d buckets", device.Bytes(c.opts.MaxBytes), c.cfg.subtables, leastBuckets)
+		}
+		s = min(s, c.mostSteps())
+	}
+	m, err := c.allocate(s)
+	if err == nil {
+		c.memory = m
+		c.floor = s
+	}
+	return err
+}
+
+func (c *core) compile() error {
+	m, err := c.frame.Device.Compile(c.program("dycuckoo", kernelsCU))
+	if err != nil {
+		return err
+	}
+	k := &c.kernel
+	k.partition, err = table.NewPartitioner[partitionParams](c.frame.Device, m)
+	return errors.Join(err,
+		device.Bind(m, "insert", &k.insert), device.Bind(m, "insert_new", &k.insertNew), device.Bind(m, "refine", &k.refine), device.Bind(m, "refine_new", &k.refineNew),
+		device.Bind(m, "find", &k.find), device.Bind(m, "find_counted", &k.findCounted), device.Bind(m, "erase", &k.erase), device.Bind(m, "mixed", &k.mixed),
+		device.Bind(m, "export_pairs", &k.export), device.Bind(m, "probe_lengths", &k.probes), device.Bind(m, "refresh_filters", &k.refresh),
+		device.Bind(m, "split", &k.split), device.Bind(m, "merge_filters", &k.mergeFilters), device.Bind(m, "halve", &k.halve), device.Bind(m, "unhalve", &k.unhalve))
+}
+
+// Sizes.
+
+func (c *core) d() int { return c.cfg.subtables }
+
+func (c *core) slotsAt(s step) int64 { return s.total(c.d()) * int64(c.cfg.slots()) }
+
+func (c *core) capacity() int64 { return c.slotsAt(c.step) }
+
+// limitAt is how many pairs a table may have before it grows, leastAt how few before it shrinks.
+func (c *core) limitAt(s step) int64 { return int64(float64(c.slotsAt(s)) * c.opts.LoadFactor) }
+func (c *core) leastAt(s step) int64 { return int64(float64(c.slotsAt(s)) * c.opts.Low) }
+
+// stepFor is the least step with room for so many pairs.
+func (c *core) stepFor(pairs int64) (s step) {
+	for s < s.last(c.d()) && c.limitAt(s) < pairs {
+		s++
+	}
+	return s
+}
+
+// place lays out a subtable of so many buckets from an address on, and says where it ends.
+func (c *core) place(base, buckets int64) (t Subtable, end int64) {
+	take := func(bytes int64) uint64 {
+		at := base
+		base += table.Align(bytes)
+		return uint64(at)
+	}
+	t.Buckets = uint64(buckets)
+	t.Slots = take(buckets * int64(c.cfg.bucketBytes))
+	if !c.cfg.packed() {
+		t.Values = take(buckets * int64(c.cfg.slots()*c.cfg.valueBytes))
+	}
+	t.Filter = take(buckets * filterBits / 8)
+	return t, base
+}
+
+func (c *core) sideBytes() int64 { return int64(kernel.Reserved * c.cfg.bucketBytes) }
+
+// lockCount is a power of two.
+func (c *core) lockCount(s step) int64 {
+	return min(maxLocks, int64(leastBuckets*maxSubtables)<<(int64(s)/int64(c.d())))
+}
+
+// bytes is the memory of a table.
+func (c *core) bytes(s step) int64 {
+	sum := table.Align(c.sideBytes()) + table.Align(4*c.lockCount(s))
+	for i := range c.d() {
+		_, end := c.place(0, s.buckets(c.d(), i))
+		sum += end
+	}
+	return sum
+}
+
+// mostSteps is the largest step that MaxBytes allows.
+func (c *core) mostSteps() (s step) {
+	for s < s.last(c.d()) && c.bytes(s+1) <= c.opts.MaxBytes {
+		s++
+	}
+	return s
+}
+
+// blank is the byte that empty buckets are filled with.
+func (c *core) blank() byte {
+	if c.cfg.packed() {
+		return 0xff
+	}
+	return 0
+}
+
+// wipe empties a subtable.
+func (c *core) wipe(st *device.Stream, s *subtable) error {
+	filter := int(s.Filter - s.mem.Addr())
+	return errors.Join(s.mem.Slice(0, filter).Fill(st, c.blank()), s.mem.Slice(filter, s.mem.Len()).Fill(st, 0))
+}
+
+func (c *core) makeSubtable(buckets int64) (s subtable, err error) {
+	_, end := c.place(0, buckets)
+	if s.mem, err = table.Make[byte](&c.frame, end); err == nil {
+		s.Subtable, _ = c.place(int64(s.mem.Addr()), buckets)
+	}
+	return s, err
+}
+
+// allocate makes an empty table.
+func (c *core) allocate(s step) (m memory, err error) {
+	defer func() {
+		if err != nil {
+			m.free()
+		}
+	}()
+	st := c.frame.Device.Stream()
+	m.step = s
+	for i := range c.d() {
+		if m.subs[i], err = c.makeSubtable(s.buckets(c.d(), i)); err != nil {
+			return m, err
+		}
+		if err = c.wipe(st, &m.subs[i]); err != nil {
+			return m, err
+		}
+	}
+	if m.side, err = table.Make[byte](&c.frame, c.sideBytes()); err != nil {
+		return m, err
+	}
+	if m.locks, err = table.Make[uint32](&c.frame, c.lockCount(s)); err != nil {
+		return m, err
+	}
+	if err = m.counters.Make(c.frame.Device); err != nil {
+		return m, err
+	}
+	return m, errors.Join(m.side.Fill(st, 0xff), m.locks.Fill(st, 0), st.Sync())
+}
+
+// table is the table as kernels take it.
+func (c *core) table() (t Table) {
+	for i := range c.d() {
+		t.Sub[i] = c.subs[i].Subtable
+	}
+	t.Side, t.Locks, t.LockMask, t.Seed, t.Counters = c.side.Addr(), c.locks.Addr(), uint64(c.locks.Len()-1), c.opts.Seed, c.counters.Addr()
+	if c.rehashed {
+		t.Rehashed = 1
+	}
+	// A pair is rather moved to a subtable that is filled less than all are.
+	k := &c.counters.Seen
+	for i := range c.d() {
+		if int64(k.Pairs[i])*c.capacity() <= c.live()*int64(c.subs[i].Buckets)*int64(c.cfg.slots()) {
+			t.Prefer |= 1 << i
+		}
+	}
+	return t
+}
+
+// choose are the probabilities of Theorem 1: see insertParams.
+func (c *core) choose() (p [maxSubtables * maxSubtables]uint32) {
+	weight := func(i int) float64 {
+		m := max(2, float64(c.counters.Seen.Pairs[i]))
+		return float64(c.subs[i].Buckets) / (m * (m - 1))
+	}
+	for i := range c.d() {
+		for j := range c.d() {
+			p[i*maxSubtables+j] = uint32(weight(i) / (weight(i) + weight(j)) * (1<<32 - 1))
+		}
+	}
+	return p
+}
+
+// look waits for the stream, reads the counters and gives the number of pairs.
+func (c *core) look(st *device.Stream) (int64, error) {
+	if err := c.counters.Look(c.frame.Device, st); err != nil {
+		return 0, err
+	}
+	c.frame.Looked()
+	c.least, c.unseen, c.foreign = c.live(), false, false
+	return c.live(), nil
+}
+
+// reset sets the counters that are not sums.
+func (c *core) reset(st *device.Stream) error {
+	k := &c.counters.Seen
+	k.Failed, k.GivenUp, k.Left, k.Exported = 0, 0, 0, 0
+	return c.counters.Set(st)
+}
+
+func (c *core) grid(n int64) device.Grid { return c.frame.Grid(n, blocks) }
+
+func (c *core) size() (capacity, live int64) { return c.capacity(), c.live() }
+
+// insertKernels are those of Insert or of InsertNew.
+type insertKernels struct{ insert, refine device.Kernel[insertParams] }
+
+func (c *core) replacing() insertKernels { return insertKernels{c.kernel.insert, c.kernel.refine} }
+func (c *core) adding() insertKernels    { return insertKernels{c.kernel.insertNew, c.kernel.refineNew} }
+
+// insertion takes batches in with the kernels.
+func (c *core) insertion(k insertKernels) table.Insertion {
+	return table.Insertion{Size: c.size, Find: c.find, Put: func(st *device.Stream, b table.Rows) ([]int, error, error) {
+		return c.take(st, b.N, 1, nil, func(part table.Part) error {
+			p := insertParams{Table: c.table(), Rows: table.Placing{Refused: part.Refused, Attempt: part.Attempt}, Choose: c.choose()}
+			return c.launchInsert(st, k, p, b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes))
+		})
+	}}
+}
+
+// launchInsert queues an insert of rows: without locks first, and then, under locks, that of those whose buckets are full.
+func (c *core) launchInsert(st *device.Stream, k insertKernels, p insertParams, b table.Rows) error {
+	bytes := int64(0)
+	for i := range c.d() {
+		bytes += int64(c.subs[i].Buckets) * int64(c.cfg.bucketBytes)
+	}
+	err := c.kernel.partition.Place(&c.frame, st, table.Placement[partitionParams]{
+		Regions: &c.regions, Bytes: bytes, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Positions: true,
+		Params: func(rows table.Partition) *partitionParams { return &partitionParams{Table: p.Table, Rows: rows} },
+		Launch: func(g device.Grid, rows table.Placing) error {
+			q := p
+			q.Rows = rows
+			return k.insert.Launch(st, g, &q)
+		},
+		Grid: c.grid,
+	}, p.Rows, b)
+	if err != nil || c.cfg.locked() {
+		return err
+	}
+	p.Rows = p.Rows.Of(table.Ordered{Rows: b})
+	return k.refine.Launch(st, c.grid((b.N+31)/32), &p)
+}
+
+// take brings in n rows by launches, growing and shrinking as it must. One row in `share` is expected to add a pair. settle is that of
+// table.Inserter. The caller is in Writing.
+func (c *core) take(st *device.Stream, n, share int64, settle func(int64) (uint64, error), launch func(part table.Part) error) (refused []int, why, err error) {
+	if c.refreshIsDue() {
+		if err := c.refreshFilters(st); err != nil {
+			return nil, nil, err
+		}
+	}
+	if c.foreign || c.unseen && c.live()+n/share > c.limitAt(c.step) {
+		if _, err := c.look(st); err != nil {
+			return nil, nil, err
+		}
+	}
+	refused, why, err = table.Inserter{
+		Try: firstBatch, Share: share, Settle: settle,
+		Launch: func(p table.Part) error {
+			if c.counters.Seen.Failed > 0 || c.counters.Seen.GivenUp > 0 {
+				if err := c.reset(st); err != nil {
+					return err
+				}
+			}
+			return launch(p)
+		},
+		Look: func() (int64, int64, error) {
+			live, err := c.look(st)
+			return int64(c.counters.Seen.Failed), live, err
+		},
+		Room: func(want int64, bound bool) (int64, error) {
+			if bound {
+				return c.capacity() - c.live(), nil
+			}
+			if want == 0 {
+				return c.limitAt(c.step) - c.live(), nil
+			}
+			return int64(float64(c.capacity())*max(brim, c.opts.LoadFactor)) - c.live(), nil
+		},
+		Grow: func(refused, need, pairs int64) (why, err error) { return c.grow(st, refused > 0, pairs) },
+	}.Run(&c.frame, st, n, c.live())
+	if err == nil {
+		err = c.afterInserts(st)
+	}
+	return refused, why, err
+}
+
+// afterInserts leaves the counters as they are between batches, and shrinks a table that has many fewer pairs than room: a mixed
+// batch may have deleted them.
+func (c *core) afterInserts(st *device.Stream) error {
+	if c.counters.Seen.Failed > 0 || c.counters.Seen.GivenUp > 0 {
+		if err := c.reset(st); err != nil {
+			return err
+		}
+	}
+	return c.shrinkTo(st, c.floor, c.opts.Low)
+}
+
+// grow makes room for so many pairs in all, or at least for more if some were refused. why says what forbids it.
+func (c *core) grow(st *device.Stream, refused bool, pairs int64) (why, err error) {
+	to := c.stepFor(pairs)
+	if to <= c.step && refused {
+		if float64(c.live()) < poor*c.opts.LoadFactor*float64(c.capacity()) && c.capacity() > int64(4*c.d()*leastBuckets*c.cfg.slots()) {
+			return c.rehash(st)
+		}
+		to = c.step + 1
+	}
+	for c.step < to {
+		if limit := c.opts.MaxBytes; limit > 0 && c.bytes(c.step+1) > limit {
+			return table.AtMaxBytes(limit), nil
+		}
+		if err := c.double(st); device.IsOutOfMemory(err) {
+			return err, nil
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// double doubles the smallest subtable (§4.2, 4.4).
+func (c *core) double(st *device.Stream) error {
+	if c.step >= c.step.last(c.d()) {
+		return &device.OutOfMemoryError{Asked: 1 << 62}
+	}
+	i := int(int64(c.step) % int64(c.d()))
+	old := c.subs[i]
+	to, err := c.makeSubtable(2 * int64(old.Buckets))
+	if err != nil {
+		return err
+	}
+	items := int64(old.Buckets)
+	if c.cfg.packed() {
+		items *= int64(c.cfg.slots())
+	}
+	p := slotsParams{Table: c.table(), From: old.Subtable, To: to.Subtable, Number: uint64(i)}
+	if err := c.kernel.split.Launch(st, c.grid(items), &p); err != nil {
+		to.mem.Free()
+		return err
+	}
+	c.subs[i] = to
+	c.step++
+	c.stuck = false
+	return errors.Join(old.mem.Free(), c.fitLocks(st))
+}
+
+// fitLocks has as many locks as the table should. Without memory for more, those there are will do.
+func (c *core) fitLocks(st *device.Stream) error {
+	n := c.lockCount(c.step)
+	if int64(c.locks.Len()) == n {
+		return nil
+	}
+	locks, err := table.Make[uint32](&c.frame, n)
+	if device.IsOutOfMemory(err) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if err := locks.Fill(st, 0); err != nil {
+		locks.Free()
+		return err
+	}
+	old := c.locks
+	c.locks = locks
+	return old.Free()
+}
+
+// shrinkTo halves the largest subtable, again and again, while less than a share of the slots is filled and the table is larger than at
+// a step. The counters are as last seen; it waits for the stream if it halves.
+func (c *core) shrinkTo(st *device.Stream, floor step, share float64) error {
+	for c.step > floor && !c.stuck && float64(c.live()) < share*float64(c.capacity()) && c.live() <= c.limitAt(c.step-1) {
+		if done, err := c.halve(st); err != nil || !done {
+			return err
+		}
+	}
+	return nil
+}
+
+// halve halves the largest subtable (§4.4). It needs memory for the smaller array: without that, or where residuals find no room in other
+// subtables, done is false, and the table is as it was. It waits for the stream.
+func (c *core) halve(st *device.Stream) (done bool, err error) {
+	i := int(int64(c.step-1) % int64(c.d()))
+	old, before, was := c.subs[i], c.counters.Seen, c.step
+	to, err := c.makeSubtable(int64(old.Buckets) / 2)
+	if device.IsOutOfMemory(err) {
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
+	c.subs[i] = to
+	c.step--
+	p := slotsParams{Table: c.table(), From: old.Subtable, To: to.Subtable, Number: uint64(i)}
+	n := int64(to.Buckets)
+	err = errors.Join(c.wipe(st, &to), c.kernel.mergeFilters.Launch(st, c.grid(n/4), &p), c.kernel.halve.Launch(st, c.grid(n), &p))
+	if err == nil {
+		_, err = c.look(st)
+	}
+	if err == nil && c.counters.Seen.Left == 0 {
+		return true, errors.Join(old.mem.Free(), c.fitLocks(st))
+	}
+	c.subs[i], c.step, c.stuck = old, was, true
+	p.Table = c.table()
+	err = errors.Join(err, c.kernel.unhalve.Launch(st, c.grid(int64(old.Buckets)*int64(c.cfg.slots())), &p))
+	c.counters.Seen = before
+	return false, errors.Join(err, c.reset(st), st.SyncOf(c.frame.Device), to.mem.Free())
+}
+
+// rehash lays the table anew with another hash function: that of the options was poor, or somebody chose keys for it.
+func (c *core) rehash(st *device.Stream) (why, err error) {
+	err = c.rebuild(st, c.step, true)
+	if device.IsOutOfMemory(err) {
+		return err, nil
+	}
+	return nil, err
+}
+
+// rebuild inserts all pairs into a new table, of a step or, where they do not fit, of the next that will do; on an error the old one
+// stands. It waits for the stream, and needs memory for both, and for the pairs once more.
+func (c *core) rebuild(st *device.Stream, s step, otherHash bool) error {
+	c.frame.Spare()
+	live := c.live()
+	if otherHash && c.rehashes == mostRehashes {
+		return fmt.Errorf("dycuckoo: %d pairs do not fit %d slots by %d hash functions: this is a defect of warpmap", live, c.capacity(), c.rehashes)
+	}
+	keys, values := table.Align(live*int64(c.cfg.keyBytes)), table.Align(live*int64(c.cfg.valueBytes))
+	rows, err := device.Make[byte](c.frame.Device, int(keys+values+table.Align(live/8+4)))
+	if err != nil {
+		return err
+	}
+	defer rows.Free()
+	b := table.Rows{Keys: rows.Addr(), Values: rows.Addr() + uint64(keys), N: live}
+	if err := c.export(st, b.Keys, b.Values); err != nil {
+		return err
+	}
+	bitmap := rows.Slice(int(keys+values), rows.Len())
+	old, seed := c.memory, c.opts.Seed
+	if otherHash {
+		c.opts.Seed = rand.Uint64()
+	}
+	for ; ; s++ {
+		m, err := c.allocate(s)
+		if err == nil {
+			m.floor, m.rehashes, m.rehashed = old.floor, old.rehashes, old.rehashed
+			if otherHash {
+				m.rehashes, m.rehashed = m.rehashes+1, true
+			}
+			c.memory = m
+			p := insertParams{Table: c.table(), Rows: table.Placing{Refused: bitmap.Addr()}, Choose: c.choose()}
+			if err = bitmap.Fill(st, 0); err == nil && live > 0 {
+				err = c.launchInsert(st, c.adding(), p, b)
+			}
+			if err == nil {
+				_, err = c.look(st)
+			}
+			if err == nil && c.counters.Seen.Failed == 0 {
+				return errors.Join(c.reset(st), old.free())
+			}
+			c.memory.free()
+		}
+		if err != nil {
+			c.memory, c.opts.Seed = old, seed
+			return err
+		}
+	}
+}
+
+// Grow makes room for at least n pairs in all; the table does not shrink below that before Shrink. Errors: table.ErrMaxBytes;
+// *device.OutOfMemoryError. Cost: each doubling of a subtable reads it once and writes it twice; an empty table is made anew.
+func (c *core) Grow(n int) error {
+	return c.frame.GrowTo(n, func(st *device.Stream) error {
+		if _, err := c.look(st); err != nil {
+			return err
+		}
+		to, was := c.stepFor(int64(n)), c.step
+		if limit := c.opts.MaxBytes; limit > 0 && to > c.step && c.bytes(to) > limit {
+			return c.frame.NoRoomFor(n, c.bytes(to), limit)
+		}
+		if to > c.step && c.live() == 0 {
+			m, err := c.allocate(to)
+			if err == nil {
+				m.floor, m.rehashed, m.rehashes = to, c.rehashed, c.rehashes
+				old := c.memory
+				c.memory = m
+				err = old.free()
+			}
+			return err
+		}
+		for c.step < to {
+			if err := c.double(st); err != nil {
+				for done := true; c.step > was && done; {
+					var e error
+					if done, e = c.halve(st); e != nil {
+						return errors.Join(err, e)
+					}
+				}
+				return err
+			}
+		}
+		c.floor = max(c.floor, to)
+		return nil
+	})
+}
+
+// Shrink gives back what memory the table can spare: it halves subtables while all pairs fit what is left by the upper bound of the
+// filled factor, also below Capacity and what Grow has asked for.
+func (c *core) Shrink() error {
+	return c.frame.Writing(nil, func(st *device.Stream) error {
+		if _, err := c.look(st); err != nil {
+			return err
+		}
+		c.floor, c.stuck = 0, false
+		return c.shrinkTo(st, 0, 1)
+	})
+}
+
+// find queues a look-up.
+func (c *core) find(st *device.Stream, b table.Rows) error { return c.search(st, c.kernel.find, b) }
+
+// erase queues a deletion. It waits where the table may have to shrink.
+func (c *core) erase(st *device.Stream, b table.Rows) error {
+	if err := c.search(st, c.kernel.erase, b); err != nil {
+		return err
+	}
+	c.least -= b.N
+	c.unseen = true
+	if c.step <= c.floor || c.stuck || c.least >= c.leastAt(c.step) {
+		return nil
+	}
+	if _, err := c.look(st); err != nil {
+		return err
+	}
+	return c.shrinkTo(st, c.floor, c.opts.Low)
+}
+
+func (c *core) search(st *device.Stream, k device.Kernel[findParams], b table.Rows) error {
+	p := findParams{Table: c.table(), Keys: b.Keys, Values: b.Values, Found: b.Flags, N: uint64(b.N)}
+	return k.Launch(st, c.grid(b.N), &p)
+}
+
+// refreshFilters sets the filters anew, where deletions have left many bits that say nothing.
+func (c *core) refreshFilters(st *device.Stream) error {
+	if _, err := c.look(st); err != nil {
+		return err
+	}
+	for i := range c.d() {
+		s := &c.subs[i]
+		if err := s.mem.Slice(int(s.Filter-s.mem.Addr()), s.mem.Len()).Fill(st, 0); err != nil {
+			return err
+		}
+	}
+	c.counters.Seen.Away = 0
+	return errors.Join(c.counters.Set(st), c.kernel.refresh.Launch(st, c.grid(c.capacity()), &slotsParams{Table: c.table()}))
+}
+
+func (c *core) refreshIsDue() bool {
+	away := int64(c.counters.Seen.Away)
+	return away > firstBatch && away > c.live()/stale
+}
+
+// Len counts the pairs.
+func (c *core) Len() (int, error) { return c.frame.Count(c.look) }
+
+// Clear removes all pairs and keeps the capacity, until pairs are deleted. It queues and returns.
+func (c *core) Clear() error {
+	return c.frame.Writing(nil, func(st *device.Stream) error {
+		for i := range c.d() {
+			if err := c.wipe(st, &c.subs[i]); err != nil {
+				return err
+			}
+		}
+		c.least, c.unseen, c.foreign, c.stuck = 0, false, false, false
+		return errors.Join(c.side.Fill(st, 0xff), c.counters.Clear(st))
+	})
+}
+
+// slots is how many slots there are, those of the side too.
+func (c *core) slots() int64 {
+	n := c.capacity()
+	if c.cfg.packed() {
+		n += int64(kernel.Reserved * c.cfg.slots())
+	}
+	return n
+}
+
+// export writes all pairs. The counters are as last seen.
+func (c *core) export(st *device.Stream, keys, values uint64) error {
+	live := c.live()
+	p := slotsParams{Table: c.table(), Keys: keys, Values: values, Limit: uint64(live)}
+	if err := errors.Join(c.reset(st), c.kernel.export.Launch(st, c.grid(c.slots()), &p)); err != nil {
+		return err
+	}
+	if _, err := c.look(st); err != nil {
+		return err
+	}
+	if n := int64(c.counters.Seen.Exported); n != live {
+		return fmt.Errorf("dycuckoo: %d pairs exported of %d: this is a defect of warpmap", n, live)
+	}
+	return nil
+}
+
+// Stats measures the table. Cost: all slots are read.
+func (c *core) Stats() (s table.Stats, err error) {
+	err = c.frame.Writing(nil, func(st *device.Stream) error { // the histogram is scratch memory
+		live, err := c.look(st)
+		if err != nil {
+			return err
+		}
+		h, err := c.frame.Histogram(st, histogramBins+1, func(addr uint64) error {
+			return c.kernel.probes.Launch(st, c.grid(c.slots()), &slotsParams{Table: c.table(), Histogram: addr})
+		})
+		if err != nil {
+			return err
+		}
+		s = table.Stats{Len: int(live), Capacity: int(c.capacity()), Bytes: c.bytes(c.step), MaxProbes: 2}
+		c.frame.Tell(&s, h)
+		return nil
+	})
+	return s, err
+}
+
+// SubtableStats is what is told of one subtable.
+type SubtableStats struct {
+	Buckets      int     `json:"buckets"`
+	Slots        int     `json:"slots"`
+	Len          int     `json:"len"`           // pairs
+	FilledFactor float64 `json:"filled_factor"` // Len / Slots, the paper's θᵢ
+	Bytes        int64   `json:"bytes"`
+}
+
+// Subtables tells of each subtable. Pairs with reserved keys count as of the first.
+func (c *core) Subtables() (list []SubtableStats, err error) {
+	err = c.frame.Reading(nil, func(st *device.Stream) error {
+		if _, err := c.look(st); err != nil {
+			return err
+		}
+		for i := range c.d() {
+			s := SubtableStats{Buckets: int(c.subs[i].Buckets), Len: int(c.counters.Seen.Pairs[i]), Bytes: int64(c.subs[i].mem.Len())}
+			s.Slots = s.Buckets * c.cfg.slots()
+			s.FilledFactor = float64(s.Len) / float64(s.Slots)
+			list = append(list, s)
+		}
+		return nil
+	})
+	return list, err
+}
+
+// Close frees the table's memory; idempotent.
+func (c *core) Close() error { return c.frame.Close() }
+
+func (c *core) free() error { return c.memory.free() }

@@ -1,0 +1,618 @@
+// DyCuckoo's two-layer cuckoo hashing on the device. A kernel of your own includes this file, takes a dycuckoo::Table by value, and
+// calls insert, find and erase; see doc.go for the layout, the invariants and an example.
+//
+// C is the struct that says what the table holds, `config` in a program of Map.Program. k and v are the bits of a key and a value.
+#pragma once
+#include "layout.h"
+#include "outcome.cuh"
+#include "slots.cuh"
+#include "warpmap.cuh"
+
+namespace dycuckoo {
+
+__device__ __forceinline__ Counters* counters(const Table& t) { return at<Counters>(t.counters); }
+
+// The hash of a key, word by word from the last.
+template <class C> __device__ __forceinline__ u64 hash_word(const Table& t, u64 word) {
+    if constexpr (C::HASH != 0)
+        if (!t.rehashed) return hash64<C::HASH>(word, t.seed);
+    return hash64<0>(word, t.seed);
+}
+template <class C> __device__ __forceinline__ u64 hash_key(const Table& t, u64 k) { return hash_word<C>(t, k); }
+template <class C> __device__ __forceinline__ u64 hash_key(const Table& t, u32 k) { return hash_word<C>(t, k); }
+template <class C> __device__ __forceinline__ u64 hash_key(const Table& t, u128 k) { return hash_word<C>(t, k.lo ^ hash_word<C>(t, k.hi)); }
+template <class C> __device__ __forceinline__ u64 hash_key(const Table& t, u256 k) {
+    return hash_word<C>(t, k.lo.lo ^ hash_word<C>(t, k.lo.hi ^ hash_key<C>(t, k.hi)));
+}
+
+// A bucket: its addresses, and its number in its subtable.
+struct Bucket {
+    u64 slots, values, number;
+    u32 sub;
+};
+
+// Where a key belongs: its first layer names two subtables, home and other; its second a bucket in each.
+template <class C> struct Home {
+    typedef typename C::key key;
+    key stored;  // k, or for a reserved key its alias on the side
+    u32 lo, hi;  // the hash: each subtable has its own function of lo; hi names the subtables, the stretch, and the filter's bit
+    u32 reserved; // 1 + the number of a reserved key; 0 for others
+    u32 home, other;
+
+    __device__ __forceinline__ Home() {}
+    __device__ __forceinline__ Home(const Table& t, key k) {
+        bool side = C::marks(k);
+        stored = C::alias(k, side);
+        reserved = 0;
+        if constexpr (C::PACKED) reserved = side ? 1 + (u32)(key)(C::EMPTY - k) : 0;
+        u64 h = hash_key<C>(t, stored);
+        lo = (u32)h;
+        hi = (u32)(h >> 32);
+        u32 q = (u32)((u64)hi * (C::D * (C::D - 1)) >> 32);
+        home = q / (C::D - 1);
+        other = q % (C::D - 1);
+        other += other >= home;
+    }
+    // away is the subtable of the two that is not sub.
+    __device__ __forceinline__ u32 away(u32 sub) const { return sub == home ? other : home; }
+
+    __device__ __forceinline__ u64 number(u32 sub, u64 buckets) const {
+        u64 f = fmix32(lo ^ (sub + 1) * 0x9e3779b9u), s = hi & ((1u << DYCUCKOO_STRETCH_BITS) - 1);
+        u64 x = (f & ((1u << DYCUCKOO_LOCAL_BITS) - 1)) | s << DYCUCKOO_LOCAL_BITS |
+                f >> DYCUCKOO_LOCAL_BITS << (DYCUCKOO_LOCAL_BITS + DYCUCKOO_STRETCH_BITS);
+        return x & (buckets - 1);
+    }
+    __device__ __forceinline__ u64 address(const Table& t, u32 sub) const {
+        if (C::PACKED && reserved) return t.side + (reserved - 1) * C::BUCKET_BYTES;
+        return t.sub[sub].slots + number(sub, t.sub[sub].buckets) * C::BUCKET_BYTES;
+    }
+    __device__ __forceinline__ Bucket bucket(const Table& t, u32 sub) const {
+        Bucket b;
+        b.sub = sub;
+        b.number = C::PACKED && reserved ? reserved - 1 : number(sub, t.sub[sub].buckets);
+        b.slots = address(t, sub);
+        b.values = C::PACKED ? 0 : t.sub[sub].values + b.number * (C::SLOTS * C::VALUE_BYTES);
+        return b;
+    }
+    // The key's bit in the filter of its bucket at home: set once a key with this bit was put away from there.
+    __device__ __forceinline__ u64 filter_bit(const Table& t) const {
+        return number(home, t.sub[home].buckets) * DYCUCKOO_FILTER_BITS + (hi >> DYCUCKOO_STRETCH_BITS & (DYCUCKOO_FILTER_BITS - 1));
+    }
+    __device__ __forceinline__ bool may_be_away(const Table& t) const {
+        u64 bit = filter_bit(t);
+        return load_kept(at<u32>(t.sub[home].filter) + bit / 32) >> (bit & 31) & 1;
+    }
+    // goes_away marks the filter before the key is put away from its home.
+    __device__ __forceinline__ void goes_away(const Table& t) const {
+        u64 bit = filter_bit(t);
+        u32* word = at<u32>(t.sub[home].filter) + bit / 32;
+        if (!(load_relaxed(word) >> (bit & 31) & 1)) or_of(word, 1u << (bit & 31));
+    }
+};
+
+// How many pairs a lane has added to each subtable, 16 bits each: no lane takes that many items.
+template <class C> struct Tally {
+    static constexpr int WORDS = (C::D + 3) / 4;
+    u64 x[WORDS];
+    __device__ __forceinline__ Tally() {
+#pragma unroll
+        for (int i = 0; i < WORDS; i++) x[i] = 0;
+    }
+    __device__ __forceinline__ void count(u32 sub) {
+#pragma unroll
+        for (int i = 0; i < WORDS; i++) x[i] += (u64)(sub / 4 == (u32)i) << 16 * (sub & 3);
+    }
+    // into adds up a grid's lanes, all of which must reach it; with minus, it takes away.
+    __device__ __forceinline__ void into(u64* pairs, bool minus = false) const {
+#pragma unroll
+        for (int i = 0; i < C::D; i++) {
+            u64 n = x[i / 4] >> 16 * (i & 3) & 0xffff;
+            count_into(pairs + i, minus ? 0 - n : n);
+        }
+    }
+};
+
+// What one lane does with a bucket on its own: slots are numbers, and a set of slots is bits.
+template <class C, bool PACKED = C::PACKED> struct Cells;
+
+template <class C> struct Cells<C, true> {
+    typedef Access<C> A;
+    typedef typename C::key key;
+    typedef typename C::value value;
+    static constexpr u32 ALL = (1u << C::SLOTS) - 1;
+
+    // look gives the slots that are taken, and those that hold k.
+    static __device__ __forceinline__ u32 look(const Bucket& b, key k, u32& same) {
+        View<C, 1, C::SLOTS> v;
+        v.load(true, b.slots, 0);
+        same = v.matches(k);
+        return ALL & ~v.matches(C::EMPTY);
+    }
+    static __device__ __forceinline__ bool taken(const Bucket& b, u32 s, key& k) {
+        k = A::key_of(load_relaxed(A::word_at(b.slots, s)));
+        return k != C::EMPTY;
+    }
+    static __device__ __forceinline__ value value_at(const Bucket& b, u32 s) { return A::value_in(load_relaxed(A::word_at(b.slots, s))); }
+    static __device__ __forceinline__ void put(const Bucket& b, u32 s, key k, value v) { A::put(b.slots, s, k, v); }
+    static __device__ __forceinline__ void replace(const Bucket& b, u32 s, key k, value v) { A::put(b.slots, s, k, v); }
+    static __device__ __forceinline__ void clear(const Bucket& b, u32 s) { A::clear(b.slots, s); }
+    // claim puts a pair into a slot that others may want, without a lock.
+    static __device__ __forceinline__ bool claim(const Bucket& b, u32 s, key k, value v) { return A::claim(b.slots, 0, s, false, k, v); }
+    // remove empties a slot where no pair is moved, without a lock, and tells whether it still held the key.
+    static __device__ __forceinline__ bool remove(const Bucket& b, u32 s, key k) {
+        return A::remove(b.slots, s, load_relaxed(A::word_at(b.slots, s)), k, false);
+    }
+};
+
+// A bucket of layout Wide begins with a word that has a bit for each slot that is taken.
+template <class C> struct Cells<C, false> {
+    typedef typename C::key key;
+    typedef typename C::value value;
+    static constexpr u32 ALL = (1u << C::SLOTS) - 1;
+
+    static __device__ __forceinline__ u32* mask(const Bucket& b) { return at<u32>(b.slots); }
+    static __device__ __forceinline__ key* key_at(const Bucket& b, u32 s) { return at<key>(b.slots) + 1 + s; }
+    static __device__ __forceinline__ value* value_place(const Bucket& b, u32 s) { return at<value>(b.values) + s; }
+    static __device__ __forceinline__ u32 look(const Bucket& b, key k, u32& same) {
+        u32 full = load_relaxed(mask(b));
+        same = 0;
+#pragma unroll
+        for (u32 s = 0; s < C::SLOTS; s++)
+            if (full >> s & 1) same |= (u32)(load_relaxed(key_at(b, s)) == k) << s;
+        return full;
+    }
+    static __device__ __forceinline__ bool taken(const Bucket& b, u32 s, key& k) {
+        k = load_relaxed(key_at(b, s));
+        return load_relaxed(mask(b)) >> s & 1;
+    }
+    static __device__ __forceinline__ value value_at(const Bucket& b, u32 s) { return load_relaxed(value_place(b, s)); }
+    static __device__ __forceinline__ void put(const Bucket& b, u32 s, key k, value v) {
+        store_relaxed(key_at(b, s), k);
+        store_relaxed(value_place(b, s), v);
+        or_of(mask(b), 1u << s);
+    }
+    static __device__ __forceinline__ void replace(const Bucket& b, u32 s, key, value v) { store_relaxed(value_place(b, s), v); }
+    static __device__ __forceinline__ void clear(const Bucket& b, u32 s) { and_of(mask(b), ~(1u << s)); }
+    static __device__ __forceinline__ bool claim(const Bucket& b, u32 s, key k, value v) {
+        u32 was = load_relaxed(mask(b));
+        if (was >> s & 1 || cas(mask(b), was, was | 1u << s) != was) return false;
+        store_relaxed(key_at(b, s), k);
+        store_relaxed(value_place(b, s), v);
+        return true;
+    }
+    static __device__ __forceinline__ bool remove(const Bucket& b, u32 s, key) { return and_of(mask(b), ~(1u << s)) >> s & 1; }
+};
+
+// Search is the look-up of one key: what its lane knows between two reads. A tile reads a bucket whole, for several keys at once.
+template <class C, bool PLACE, bool PACKED = C::PACKED> struct Search;
+
+template <class C, bool PLACE> struct Search<C, PLACE, true> {
+    typedef Access<C> A;
+    Home<C> h;
+    u64 address;
+    bool away, found;
+    u32 slot, reads;
+    typename A::word word;
+
+    __device__ __forceinline__ void begin(const Table& t, typename C::key k) {
+        h = Home<C>(t, k);
+        address = h.address(t, h.home);
+        away = found = false;
+        slot = 0;
+        reads = 1;
+        word = typename A::word{};
+    }
+    __device__ __forceinline__ typename C::value value() const { return A::value_in(word); }
+    __device__ __forceinline__ Bucket bucket(const Table& t) const { return h.bucket(t, away ? h.other : h.home); }
+
+    // round reads one bucket for every active lane's key, with the tile: up to IN_FLIGHT loads are under way before the first is
+    // looked at. It tells whether this lane's key is still to be looked for.
+    template <class Tile> __device__ __forceinline__ bool round(const Table& t, Tile g, bool active) {
+        constexpr int G = Tile::LANES, IN_FLIGHT = G < 4 ? G : 4;
+        typedef View<C, G, C::SLOTS> V;
+        u32 pending = g.ballot(active);
+#pragma unroll
+        for (int first = 0; first < G; first += IN_FLIGHT) {
+            if (!Tile::together && !(pending >> first & (1u << IN_FLIGHT) - 1)) continue;
+            V s[IN_FLIGHT];
+#pragma unroll
+            for (int j = 0; j < IN_FLIGHT; j++) s[j].load(pending >> (first + j) & 1, g.shuffle(address, first + j), g.rank());
+#pragma unroll
+            for (int j = 0; j < IN_FLIGHT; j++) {
+                bool on = (pending >> (first + j) & 1) && V::holds(g.rank()), mine = g.rank() == first + j;
+                u32 match = s[j].matches(g.shuffle(h.stored, first + j));
+                if (!on) match = 0;
+                u32 who = g.ballot(match != 0);
+                int i = lowest_bit(match | 1u << 31), holder = lowest_bit(who | 1u << 31) & G - 1;
+                typename A::word w = g.shuffle(s[j].pick(i), holder);
+                u32 at_slot = 0;
+                if constexpr (PLACE) at_slot = g.shuffle(V::slot(i, g.rank()), holder);
+                if (mine && who) {
+                    found = true;
+                    word = w;
+                    slot = at_slot;
+                    active = false;
+                }
+            }
+        }
+        if (!active || away || h.reserved || !h.may_be_away(t)) return false;
+        away = true;
+        reads = 2;
+        address = h.address(t, h.other);
+        return true;
+    }
+};
+
+// In layout Wide each lane looks on its own.
+template <class C, bool PLACE> struct Search<C, PLACE, false> {
+    const Table* table;
+    Home<C> h;
+    bool away, found;
+    u32 slot, reads;
+
+    __device__ __forceinline__ void begin(const Table& t, typename C::key k) {
+        table = &t;
+        h = Home<C>(t, k);
+        away = found = false;
+        slot = 0;
+        reads = 1;
+    }
+    __device__ __forceinline__ Bucket bucket(const Table& t) const { return h.bucket(t, away ? h.other : h.home); }
+    __device__ __forceinline__ typename C::value value() const { return Cells<C>::value_at(bucket(*table), slot); }
+
+    template <class Tile> __device__ __forceinline__ bool round(const Table& t, Tile, bool active) {
+        static_assert(Tile::LANES == 1, "lanes look on their own");
+        if (!active) return false;
+        u32 same;
+        Cells<C>::look(bucket(t), h.stored, same);
+        if (same) {
+            found = true;
+            slot = lowest_bit(same);
+        }
+        if (found || away || !h.may_be_away(t)) return false;
+        away = true;
+        reads = 2;
+        return true;
+    }
+};
+
+// Insert is the insertion of one key without a lock: what its lane knows between two reads. Beside it pairs are added and values
+// replaced, but none is moved or erased: so a bucket that was seen full stays full, and two inserts of one key come to the same
+// free slot, or one sees the other's key. FULL: both buckets are; see LockedInsert.
+//
+//   REPLACE  an equal key's value is replaced; otherwise the key is left as it is
+template <class C, bool REPLACE> struct Insert {
+    typedef Access<C> A;
+    static constexpr u32 NONE = ~0u;
+    Home<C> h;
+    typename C::value v;
+    u64 address;
+    bool away, away_first;
+    u32 room; // a free slot at home, while the other bucket is read
+    u32 sub;  // where the pair went
+    Outcome outcome;
+
+    __device__ __forceinline__ void begin(const Table& t, typename C::key k, typename C::value value, const u32* choose) {
+        h = Home<C>(t, k);
+        v = value;
+        outcome = FULL;
+        away_first = false;
+        if constexpr (C::THEOREM1) away_first = !h.reserved && fmix32(h.lo ^ h.hi) > choose[h.home * DYCUCKOO_SUBTABLES + h.other];
+        start(t);
+    }
+    __device__ __forceinline__ void start(const Table& t) {
+        away = false;
+        address = h.address(t, h.home);
+    }
+
+    template <class Tile> __device__ __forceinline__ bool round(const Table& t, Tile g, bool active) {
+        constexpr int G = Tile::LANES, IN_FLIGHT = G < 4 ? G : 4;
+        typedef View<C, G, C::SLOTS> V;
+        u32 pending = g.ballot(active), here = NONE, slot = 0;
+        bool found = false;
+        typename A::word seen{};
+#pragma unroll
+        for (int first = 0; first < G; first += IN_FLIGHT) {
+            if (!Tile::together && !(pending >> first & (1u << IN_FLIGHT) - 1)) continue;
+            V s[IN_FLIGHT];
+#pragma unroll
+            for (int j = 0; j < IN_FLIGHT; j++) s[j].load(pending >> (first + j) & 1, g.shuffle(address, first + j), g.rank());
+#pragma unroll
+            for (int j = 0; j < IN_FLIGHT; j++) {
+                bool on = (pending >> (first + j) & 1) && V::holds(g.rank());
+                u32 match = s[j].matches(g.shuffle(h.stored, first + j)), at_slot = 0;
+                typename A::word word{};
+                bool somewhere;
+                u32 who = g.ballot(on && match, somewhere);
+                if (REPLACE && somewhere) {
+                    int i = lowest_bit(match | 1u << 31), holder = lowest_bit(who | 1u << 31) & G - 1;
+                    at_slot = g.shuffle(V::slot(i, g.rank()), holder);
+                    word = g.shuffle(s[j].pick(i), holder);
+                }
+                u32 order = g.min_of(on ? s[j].first_free(0, false, g.rank()) : NONE);
+                if (g.rank() != first + j || !active) continue;
+                found = who;
+                slot = at_slot;
+                seen = word;
+                here = order == NONE ? NONE : order >> 1;
+            }
+        }
+        if (!active) return false;
+        if (found) {
+            if constexpr (REPLACE) A::replace(address, 0, slot, seen, h.stored, v);
+            outcome = PRESENT;
+            return false;
+        }
+        if (!away) {
+            room = here;
+            if (h.reserved) return here == NONE ? false : !claim(t, here, false);
+            if (here == NONE || away_first || h.may_be_away(t)) {
+                away = true;
+                address = h.address(t, h.other);
+                return true;
+            }
+            return !claim(t, here, false);
+        }
+        if (here != NONE && (away_first || room == NONE)) {
+            h.goes_away(t);
+            return !claim(t, here, true);
+        }
+        return room == NONE ? false : !claim(t, room, false);
+    }
+
+    // claim takes the slot; where another has it now, the insertion begins again.
+    __device__ __forceinline__ bool claim(const Table& t, u32 slot, bool to_other) {
+        sub = h.reserved ? 0 : to_other ? h.other : h.home;
+        if (A::claim(to_other == away ? address : h.address(t, sub), 0, slot, false, h.stored, v)) {
+            outcome = ADDED;
+            return true;
+        }
+        start(t);
+        return false;
+    }
+};
+
+// The locks of one or two buckets. Whoever holds the locks of both buckets of a key knows whether it is in: pairs are moved under
+// the locks of their two buckets, too. Nobody waits while it holds a lock.
+struct Locks {
+    u32 *a, *b;
+    __device__ __forceinline__ Locks(const Table& t, const Bucket& x, const Bucket& y) {
+        a = word(t, x);
+        b = word(t, y);
+    }
+    static __device__ __forceinline__ u32* word(const Table& t, const Bucket& x) {
+        return at<u32>(t.locks) + (x.number * DYCUCKOO_SUBTABLES + x.sub & t.lock_mask);
+    }
+    __device__ __forceinline__ bool take() {
+        if (load_relaxed(a) || cas(a, 0u, 1u)) return false;
+        if (b != a && cas(b, 0u, 1u)) {
+            store_release(a, 0u);
+            return false;
+        }
+        fence();
+        return true;
+    }
+    __device__ __forceinline__ void release() {
+        if (b != a) store_release(b, 0u);
+        store_release(a, 0u);
+    }
+};
+
+// move_on moves the pair in a slot to its other bucket, if there is room; false if anything is not as the path said.
+template <class C> __device__ __forceinline__ bool move_on(const Table& t, const Bucket& from, u32 slot, u32 barred) {
+    typename C::key k;
+    if (!Cells<C>::taken(from, slot, k)) return true; // there is room now
+    Home<C> h(t, k);
+    if (h.home != from.sub && h.other != from.sub) return false; // half of another key
+    Bucket to = h.bucket(t, h.away(from.sub));
+    if (to.sub == barred) return false;
+    Locks locks(t, from, to);
+    for (int tries = 0; !locks.take(); tries++) {
+        if (tries == DYCUCKOO_MAX_TRIES) return false;
+        pause();
+    }
+    typename C::key now;
+    u32 same, room = ~Cells<C>::look(to, k, same) & Cells<C>::ALL;
+    bool moves = room && Cells<C>::taken(from, slot, now) && now == k;
+    if (moves) {
+        if (to.sub == h.other) h.goes_away(t);
+        Cells<C>::put(to, lowest_bit(room), k, Cells<C>::value_at(from, slot));
+        fence(); // whoever misses the pair here sees the filter's bit
+        Cells<C>::clear(from, slot);
+        add(&counters(t)->pairs[from.sub], ~(u64)0);
+        add(&counters(t)->pairs[to.sub], (u64)1);
+        add(&counters(t)->moved, (u64)1);
+    }
+    locks.release();
+    return moves;
+}
+
+// make_room looks for a path of pairs, from a bucket on, that can each be moved to its other bucket, the last to a free slot; and moves them
+// from the path's end on. So no pair is ever out of the table, and where no path is found nothing has changed. It tells whether to
+// try again. Of the pairs that lead to a free slot, it takes one whose other subtable helps the balance. Nothing goes to the
+// subtable `barred`.
+template <class C> __device__ __forceinline__ bool make_room(const Table& t, Bucket b, u32 dice, u32 longest, u32 barred) {
+    u64 path[DYCUCKOO_MAX_PATH]; // the number of a bucket, its subtable, and the slot whose pair goes on
+    u32 length = 0;
+    for (;;) {
+        u32 chosen = ~0u, onward = ~0u;
+        for (u32 i = 0; i < C::SLOTS; i++) {
+            u32 s = (i + dice) % C::SLOTS, same;
+            typename C::key k;
+            if (!Cells<C>::taken(b, s, k)) {
+                chosen = s;
+                break;
+            }
+            Home<C> x(t, k);
+            Bucket to = x.bucket(t, x.away(b.sub));
+            if (to.sub == barred) continue;
+            onward = s;
+            if (Cells<C>::look(to, k, same) == Cells<C>::ALL) continue;
+            chosen = s;
+            if (t.prefer >> to.sub & 1) break;
+        }
+        u32 s = chosen != ~0u ? chosen : onward;
+        if (s == ~0u) return false;
+        path[length++] = b.number | (u64)b.sub << 48 | (u64)s << 56;
+        if (chosen != ~0u) break;
+        if (length == longest) return false;
+        typename C::key k;
+        if (!Cells<C>::taken(b, s, k)) break;
+        Home<C> x(t, k);
+        b = x.bucket(t, x.away(b.sub));
+        dice = fmix32(dice + length);
+    }
+    while (length--) {
+        Bucket from;
+        from.number = path[length] & 0xffffffffffff;
+        from.sub = (u32)(path[length] >> 48) & 0xff;
+        from.slots = t.sub[from.sub].slots + from.number * C::BUCKET_BYTES;
+        from.values = C::PACKED ? 0 : t.sub[from.sub].values + from.number * (C::SLOTS * C::VALUE_BYTES);
+        if (!move_on<C>(t, from, (u32)(path[length] >> 56), barred)) break;
+    }
+    return true;
+}
+
+// LockedInsert is the insertion of one key under the locks of its two buckets. A lane that fails to get them lets the others of its
+// warp go on, and tries again: the paper's voter coordination (§5.2). FULL: no path was found.
+template <class C, bool REPLACE> struct LockedInsert {
+    Home<C> h;
+    typename C::value v;
+    u32 tries, sub;
+    Outcome outcome;
+
+    __device__ __forceinline__ void begin(const Table& t, typename C::key k, typename C::value value) {
+        h = Home<C>(t, k);
+        v = value;
+        tries = 0;
+        sub = 0;
+        outcome = FULL;
+    }
+    __device__ __forceinline__ bool round(const Table& t) {
+        Bucket mine = h.bucket(t, h.home), other = h.reserved ? mine : h.bucket(t, h.other);
+        Locks locks(t, mine, other);
+        if (!locks.take()) {
+            pause();
+            return true;
+        }
+        bool done = act(t, mine, other);
+        locks.release();
+        if (done) return false;
+        u32 longest = load_relaxed(&counters(t)->given_up) < DYCUCKOO_GIVEN_UP ? DYCUCKOO_MAX_PATH : DYCUCKOO_SHORT_PATH;
+        u32 dice = fmix32(h.lo + ++tries * 0x9e3779b9u);
+        if (h.reserved || tries > DYCUCKOO_MAX_TRIES || !make_room<C>(t, dice >> 31 ? mine : other, dice, longest, ~0u)) {
+            add(&counters(t)->given_up, (u64)1);
+            return false;
+        }
+        return true;
+    }
+    __device__ __forceinline__ bool act(const Table& t, const Bucket& mine, const Bucket& other) {
+        u32 same, room = ~Cells<C>::look(mine, h.stored, same) & Cells<C>::ALL, there = 0, room_there = 0;
+        if (!same && !h.reserved) room_there = ~Cells<C>::look(other, h.stored, there) & Cells<C>::ALL;
+        if (same | there) {
+            if constexpr (REPLACE) Cells<C>::replace(same ? mine : other, lowest_bit(same ? same : there), h.stored, v);
+            outcome = PRESENT;
+            return true;
+        }
+        if (!(room | room_there)) return false;
+        if (!room) h.goes_away(t);
+        Cells<C>::put(room ? mine : other, lowest_bit(room ? room : room_there), h.stored, v);
+        sub = h.reserved ? 0 : room ? h.home : h.other;
+        outcome = ADDED;
+        return true;
+    }
+};
+
+// Every slot of the table, subtable by subtable, those of the side last. Gives the key as users know it.
+template <class C> struct Slot {
+    bool live, side;
+    typename C::key k;
+    Bucket b;
+    u32 slot;
+    __device__ __forceinline__ typename C::value load() const { return Cells<C>::value_at(b, slot); }
+};
+template <class C> __device__ __forceinline__ constexpr u64 side_slots() { return C::PACKED ? 3 * C::SLOTS : 0; }
+template <class C> __device__ __forceinline__ u64 slot_count(const Table& t) {
+    u64 n = side_slots<C>();
+    for (int i = 0; i < C::D; i++) n += t.sub[i].buckets * C::SLOTS;
+    return n;
+}
+template <class C> __device__ __forceinline__ Slot<C> slot_of(const Subtable& r, u32 sub, u64 i) {
+    Slot<C> s;
+    s.side = false;
+    s.b.sub = sub;
+    s.b.number = i / C::SLOTS;
+    s.slot = (u32)(i % C::SLOTS);
+    s.b.slots = r.slots + s.b.number * C::BUCKET_BYTES;
+    s.b.values = C::PACKED ? 0 : r.values + s.b.number * (C::SLOTS * C::VALUE_BYTES);
+    s.live = Cells<C>::taken(s.b, s.slot, s.k);
+    return s;
+}
+template <class C> __device__ __forceinline__ Slot<C> slot_at(const Table& t, u64 i) {
+    for (u32 sub = 0; sub < C::D; sub++) {
+        u64 n = t.sub[sub].buckets * C::SLOTS;
+        if (i < n) return slot_of<C>(t.sub[sub], sub, i);
+        i -= n;
+    }
+    Slot<C> s = slot_of<C>(Subtable{t.side, 0, 0, 0}, 0, i);
+    s.side = true;
+    s.k = C::real(s.k, s.live);
+    return s;
+}
+
+// The operations below are for one key that a lane brings, and may run beside one another in a kernel, in any mixture: each holds the
+// locks of both buckets of its key. They keep the table's counts.
+
+template <class C, bool REPLACE> __device__ __forceinline__ Outcome insert_one(const Table& t, typename C::key k, typename C::value v) {
+    LockedInsert<C, REPLACE> s;
+    s.begin(t, k, v);
+    while (s.round(t)) {}
+    if (s.outcome == ADDED) add(&counters(t)->pairs[s.sub], (u64)1);
+    return s.outcome;
+}
+// insert puts or replaces. FULL: the key's buckets are full, and no pairs can be moved on.
+template <class C> __device__ Outcome insert(const Table& t, typename C::key k, typename C::value v) { return insert_one<C, true>(t, k, v); }
+// insert_new is insert, but leaves the value of a key that is PRESENT.
+template <class C> __device__ Outcome insert_new(const Table& t, typename C::key k, typename C::value v) { return insert_one<C, false>(t, k, v); }
+
+// with_locks calls act(bucket, slot) under the locks of the key's buckets, if it is there, and tells whether it was.
+template <class C, class Act> __device__ __forceinline__ bool with_locks(const Table& t, const Home<C>& h, Act act) {
+    Bucket mine = h.bucket(t, h.home), other = h.reserved ? mine : h.bucket(t, h.other);
+    Locks locks(t, mine, other);
+    while (!locks.take()) pause();
+    u32 same, there = 0;
+    Cells<C>::look(mine, h.stored, same);
+    if (!same && !h.reserved) Cells<C>::look(other, h.stored, there);
+    if (same | there) act(same ? mine : other, (u32)lowest_bit(same ? same : there));
+    locks.release();
+    return same | there;
+}
+
+// find tells whether the key is there, and its value.
+template <class C> __device__ bool find(const Table& t, typename C::key k, typename C::value& v) {
+    Home<C> h(t, k);
+    v = typename C::value{};
+    if constexpr (C::PACKED) { // a pair is read whole: where it is seen it is
+        u32 same;
+        View<C, 1, C::SLOTS> view;
+        view.load(true, h.address(t, h.home), 0);
+        same = view.matches(h.stored);
+        if (same) v = Access<C>::value_in(view.pick(lowest_bit(same)));
+        if (same || h.reserved) return same;
+        fence();
+        if (!h.may_be_away(t)) return false;
+    }
+    return with_locks(t, h, [&](const Bucket& b, u32 slot) { v = Cells<C>::value_at(b, slot); });
+}
+
+// erase removes a key, and tells whether this call did.
+template <class C> __device__ bool erase(const Table& t, typename C::key k) {
+    Home<C> h(t, k);
+    return with_locks(t, h, [&](const Bucket& b, u32 slot) {
+        Cells<C>::clear(b, slot);
+        add(&counters(t)->pairs[h.reserved ? 0 : b.sub], ~(u64)0);
+        if (!h.reserved && b.sub != h.home) add(&counters(t)->away, (u64)1);
+    });
+}
+
+} // namespace dycuckoo

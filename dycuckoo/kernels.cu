@@ -1,0 +1,357 @@
+// The bulk operations: one entry point each. A grid's threads go over the batch in strides, a key to a lane.
+#include "config.h" // struct config: what this table holds
+#include "drive.cuh"
+#include "dycuckoo.cuh"
+#include "layout.h"
+#include "partition.cuh"
+#include "refused.cuh"
+
+using namespace dycuckoo;
+
+typedef config C;
+typedef config::key key;
+typedef config::value value;
+// All lanes of a warp stay in a kernel's loops to the end, so its tiles vote together.
+typedef tile<DYCUCKOO_INSERT_GROUP, true> InsertTile;
+typedef tile<DYCUCKOO_FIND_GROUP, true> FindTile;
+typedef tile<1, true> Alone;
+
+// One pair of a batch.
+struct Pair {
+    key k;
+    value v;
+};
+
+// Insertion without locks.
+template <bool REPLACE> struct InsertJob {
+    typedef Pair Item;
+    const insertParams& p;
+    Insert<C, REPLACE> s;
+    Tally<C> added;
+
+    __device__ __forceinline__ InsertJob(const insertParams& p) : p(p) {}
+    __device__ __forceinline__ Item load(u64 i) { return Item{input_key<C>(p.rows.keys, i), input_value<C>(p.rows.values, i)}; }
+    template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64) const {
+        return Item{warp.shuffle(x.k, from), warp.shuffle(x.v, from)};
+    }
+    __device__ __forceinline__ bool begin(u64 i, const Item& x) {
+        if (!wanted(p.rows.refused, p.rows.attempt, i)) return false;
+        s.begin(p.table, x.k, x.v, p.choose);
+        return true;
+    }
+    __device__ __forceinline__ bool round(InsertTile g, bool active) { return s.round(p.table, g, active); }
+    __device__ __forceinline__ void done(u64 i) {
+        if (s.outcome == ADDED) added.count(s.sub);
+        if (p.rows.added) at<u8>(p.rows.added)[i] = s.outcome == ADDED;
+        settle(p.rows.refused, p.rows.attempt, p.rows.positions ? at<u32>(p.rows.positions)[i] : i, s.outcome == FULL, &counters(p.table)->failed);
+    }
+};
+
+// Insertion under locks.
+template <bool REPLACE> struct LockedJob {
+    typedef Pair Item;
+    const insertParams& p;
+    LockedInsert<C, REPLACE> s;
+    Tally<C> added;
+
+    __device__ __forceinline__ LockedJob(const insertParams& p) : p(p) {}
+    __device__ __forceinline__ Item load(u64 i) { return Item{input_key<C>(p.rows.keys, i), input_value<C>(p.rows.values, i)}; }
+    template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64) const {
+        return Item{warp.shuffle(x.k, from), warp.shuffle(x.v, from)};
+    }
+    __device__ __forceinline__ bool begin(u64 i, const Item& x) {
+        if (!wanted(p.rows.refused, p.rows.attempt, i)) return false;
+        s.begin(p.table, x.k, x.v);
+        return true;
+    }
+    __device__ __forceinline__ bool round(Alone, bool active) { return active && s.round(p.table); }
+    __device__ __forceinline__ void done(u64 i) {
+        if (s.outcome == ADDED) added.count(s.sub);
+        if (p.rows.added) at<u8>(p.rows.added)[i] = s.outcome == ADDED;
+        settle(p.rows.refused, p.rows.attempt, p.rows.positions ? at<u32>(p.rows.positions)[i] : i, s.outcome == FULL, &counters(p.table)->failed);
+    }
+};
+
+template <bool REPLACE> __device__ __forceinline__ void insert_batch(const insertParams& p) {
+    if constexpr (C::LOCKED) {
+        LockedJob<REPLACE> job(p);
+        drive_held<Alone, u64>(p.rows.n, job, p.rows.span);
+        job.added.into(counters(p.table)->pairs);
+    } else {
+        InsertJob<REPLACE> job(p);
+        drive_held<InsertTile, u64>(p.rows.n, job, p.rows.span);
+        job.added.into(counters(p.table)->pairs);
+    }
+}
+
+WARPMAP_KERNEL_RESIDENT(insert, insertParams, 3) { insert_batch<true>(p); }
+WARPMAP_KERNEL_RESIDENT(insert_new, insertParams, 3) { insert_batch<false>(p); }
+
+// The positions that insertion without locks has refused: both buckets were full. An item is a word of the bitmap.
+template <bool REPLACE> __device__ __forceinline__ void refine_batch(const insertParams& p) {
+    if (!load_relaxed(&counters(p.table)->failed)) return;
+    Tally<C> added;
+    u64 placed = 0;
+    for (u64 w = grid_thread(); w < (p.rows.n + 31) / 32; w += grid_threads()) {
+        u32 *word = at<u32>(p.rows.refused) + w, bits = *word, in = 0;
+        for (u32 left = bits; left; left &= left - 1) {
+            u32 bit = (u32)lowest_bit(left);
+            u64 i = w * 32 + bit;
+            LockedInsert<C, REPLACE> s;
+            s.begin(p.table, input_key<C>(p.rows.keys, i), input_value<C>(p.rows.values, i));
+            while (s.round(p.table)) {}
+            if (s.outcome == FULL) continue;
+            in |= 1u << bit;
+            placed++;
+            if (s.outcome == ADDED) added.count(s.sub);
+            if (p.rows.added) at<u8>(p.rows.added)[i] = s.outcome == ADDED;
+        }
+        if (in) *word = bits & ~in;
+    }
+    count_into(&counters(p.table)->failed, 0 - placed);
+    added.into(counters(p.table)->pairs);
+}
+WARPMAP_KERNEL(refine, insertParams) { refine_batch<true>(p); }
+WARPMAP_KERNEL(refine_new, insertParams) { refine_batch<false>(p); }
+
+// Brings pairs in the order of the stretches that their buckets lie in. Regions are a power of two of stretches each.
+__device__ __forceinline__ auto region_of(const partitionParams& p) {
+    return [&p](key k) { return Home<C>(p.table, k).hi & ((u32)p.rows.parts - 1); };
+}
+WARPMAP_KERNEL(partition_count, partitionParams) { partition_count<key>(p.rows, region_of(p)); }
+WARPMAP_KERNEL(partition_scan, partitionParams) { partition_scan(p.rows); }
+WARPMAP_KERNEL_RESIDENT(partition_scatter, partitionParams, 4) { partition_scatter<key, value, u32>(p.rows, region_of(p)); }
+
+// Looks up a batch of keys, and calls end(position, search) for each. PLACE: end needs to know the pair's slot.
+template <bool PLACE, class End> struct LookUpJob {
+    struct Item {
+        key k;
+    };
+    const Table& t;
+    u64 keys;
+    End end;
+    Search<C, PLACE> s;
+
+    __device__ __forceinline__ LookUpJob(const Table& t, u64 keys, End end) : t(t), keys(keys), end(end) {}
+    __device__ __forceinline__ Item load(u64 i) const { return Item{input_key<C>(keys, i)}; }
+    template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64) const {
+        return Item{warp.shuffle(x.k, from)};
+    }
+    __device__ __forceinline__ bool begin(u64, const Item& x) {
+        s.begin(t, x.k);
+        return true;
+    }
+    __device__ __forceinline__ bool round(FindTile g, bool active) { return s.round(t, g, active); }
+    __device__ __forceinline__ void done(u64 i) { end(i, s); }
+};
+template <bool PLACE, class End> __device__ __forceinline__ void look_up(const Table& t, u64 keys, u64 n, End end) {
+    LookUpJob<PLACE, End> job(t, keys, end);
+    drive_held<FindTile, u64>(n, job);
+}
+
+WARPMAP_KERNEL(find, findParams) {
+    look_up<false>(p.table, p.keys, p.n, [&](u64 i, const Search<C, false>& s) {
+        if (p.values) at<value>(p.values)[i] = s.found ? s.value() : value{};
+        if (p.found) at<u8>(p.found)[i] = s.found;
+    });
+}
+
+// find_counted counts the buckets that find reads.
+WARPMAP_KERNEL(find_counted, findParams) {
+    u64 reads = 0;
+    look_up<false>(p.table, p.keys, p.n, [&](u64 i, const Search<C, false>& s) {
+        if (p.found) at<u8>(p.found)[i] = s.found;
+        reads += s.reads;
+    });
+    count_into(at<u64>(p.reads), reads);
+}
+
+WARPMAP_KERNEL(erase, findParams) {
+    Tally<C> erased;
+    u64 away = 0;
+    look_up<true>(p.table, p.keys, p.n, [&](u64 i, const Search<C, true>& s) {
+        bool removed = false;
+        if (s.found) {
+            Bucket b = s.bucket(p.table);
+            removed = Cells<C>::remove(b, s.slot, s.h.stored);
+            if (removed) erased.count(s.h.reserved ? 0 : b.sub);
+            away += removed && s.away;
+        }
+        if (p.found) at<u8>(p.found)[i] = removed;
+    });
+    erased.into(counters(p.table)->pairs, true);
+    count_into(&counters(p.table)->away, away);
+}
+
+// Operations of all kinds beside one another, each under the locks of its key's buckets.
+WARPMAP_KERNEL(mixed, mixedParams) {
+    for (u64 i = grid_thread(); i < p.n; i += grid_threads()) {
+        if (!wanted(p.refused, p.attempt, i)) continue;
+        if (p.clock && !p.attempt) at<u64>(p.calls)[i] = add(at<u64>(p.clock), (u64)1);
+        key k = input_key<C>(p.keys, i);
+        value result{};
+        Outcome o = FULL;
+        u8 op = load_readonly(at<u8>(p.ops) + i);
+        if (op == DYCUCKOO_FIND) o = find<C>(p.table, k, result) ? PRESENT : ABSENT;
+        else if (op == DYCUCKOO_INSERT) o = insert<C>(p.table, k, input_value<C>(p.values, i));
+        else if (op == DYCUCKOO_INSERT_NEW) o = insert_new<C>(p.table, k, input_value<C>(p.values, i));
+        else if (op == DYCUCKOO_DELETE) o = erase<C>(p.table, k) ? PRESENT : ABSENT;
+        else o = ABSENT; // the host has refused it
+        if (p.clock && o != FULL) at<u64>(p.returns)[i] = add(at<u64>(p.clock), (u64)1);
+        if (p.results && (o != FULL || p.attempt >= DYCUCKOO_LAST_ATTEMPT)) at<value>(p.results)[i] = result;
+        if (p.status) at<u8>(p.status)[i] = (u8)o;
+        settle(p.refused, p.attempt, i, o == FULL, &counters(p.table)->failed);
+    }
+}
+
+WARPMAP_KERNEL(export_pairs, slotsParams) {
+    FOR_EACH_ITEM(i, slot_count<C>(p.table)) {
+        if (i >= slot_count<C>(p.table)) continue;
+        Slot<C> s = slot_at<C>(p.table, i);
+        if (!s.live) continue;
+        u64 to = add(&counters(p.table)->exported, (u64)1);
+        if (to >= p.limit) continue;
+        at<key>(p.keys)[to] = s.k;
+        if (p.values) at<value>(p.values)[to] = s.load();
+    }
+}
+
+// How many buckets a look-up reads to come to each pair.
+WARPMAP_KERNEL(probe_lengths, slotsParams) {
+    u64 home = 0, away = 0;
+    FOR_EACH_ITEM(i, slot_count<C>(p.table)) {
+        if (i >= slot_count<C>(p.table)) continue;
+        Slot<C> s = slot_at<C>(p.table, i);
+        if (!s.live) continue;
+        bool there = !s.side && Home<C>(p.table, s.k).home != s.b.sub;
+        away += there;
+        home += !there;
+    }
+    count_into(at<u64>(p.histogram), home);
+    count_into(at<u64>(p.histogram) + 1, away);
+    count_into(at<u64>(p.histogram) + DYCUCKOO_HISTOGRAM_BINS, home + 2 * away);
+}
+
+// Sets the filters anew, which begin clear.
+WARPMAP_KERNEL(refresh_filters, slotsParams) {
+    FOR_EACH_ITEM(i, slot_count<C>(p.table) - side_slots<C>()) {
+        if (i >= slot_count<C>(p.table) - side_slots<C>()) continue;
+        Slot<C> s = slot_at<C>(p.table, i);
+        if (!s.live) continue;
+        Home<C> h(p.table, s.k);
+        if (h.home != s.b.sub) h.goes_away(p.table);
+    }
+}
+
+// Upsizing (§4.4): a pair of bucket b goes to bucket b, or to b + the old number of buckets, of the new array, to the slot of the same
+// number. No two buckets meet, so there are no locks. An item is a slot, or in layout Wide a bucket.
+template <class C> __device__ __forceinline__ void split_items(const slotsParams& p) {
+    typedef typename C::key key;
+    u64 n = p.from.buckets;
+    u32 sub = (u32)p.number;
+    constexpr u64 ITEMS = C::PACKED ? C::SLOTS : 1;
+    for (u64 i = grid_thread(); i < n * ITEMS; i += grid_threads()) {
+        if (i < n / 4) { // a word of the filter is of four buckets
+            u32 bits = load_readonly(at<u32>(p.from.filter) + i);
+            at<u32>(p.to.filter)[i] = bits;
+            at<u32>(p.to.filter)[i + n / 4] = bits;
+        }
+        if constexpr (C::PACKED) {
+            typedef Access<C> A;
+            typename A::word w = load_readonly(A::word_at(p.from.slots, i)), free = A::free_word(w, false);
+            key k = A::key_of(w);
+            bool up = k != C::EMPTY && Home<C>(p.table, k).number(sub, 2 * n) >= n;
+            store_relaxed(A::word_at(p.to.slots, i), up ? free : w);
+            store_relaxed(A::word_at(p.to.slots, i + n * C::SLOTS), up ? w : free);
+        } else {
+            Slot<C> s = slot_of<C>(p.from, sub, i * C::SLOTS);
+            u32 full = load_relaxed(Cells<C>::mask(s.b)), low = 0;
+            Bucket to[2] = {slot_of<C>(p.to, sub, i * C::SLOTS).b, slot_of<C>(p.to, sub, (i + n) * C::SLOTS).b};
+            for (u32 j = 0; j < C::SLOTS; j++) {
+                if (!(full >> j & 1)) continue;
+                key k = load_relaxed(Cells<C>::key_at(s.b, j));
+                bool up = Home<C>(p.table, k).number(sub, 2 * n) >= n;
+                low |= (u32)!up << j;
+                store_relaxed(Cells<C>::key_at(to[up], j), k);
+                store_relaxed(Cells<C>::value_place(to[up], j), Cells<C>::value_at(s.b, j));
+            }
+            store_relaxed(Cells<C>::mask(to[0]), low);
+            store_relaxed(Cells<C>::mask(to[1]), full & ~low);
+        }
+    }
+}
+WARPMAP_KERNEL(split, slotsParams) { split_items<C>(p); }
+
+// The filter of a subtable that is to be halved.
+WARPMAP_KERNEL(merge_filters, slotsParams) {
+    u64 words = p.to.buckets / 4;
+    for (u64 i = grid_thread(); i < words; i += grid_threads())
+        at<u32>(p.to.filter)[i] = load_readonly(at<u32>(p.from.filter) + i) | load_readonly(at<u32>(p.from.filter) + i + words);
+}
+
+// send_away puts a residual into the one of its subtables that is not sub, moving pairs on where it must, but none to sub.
+__device__ __forceinline__ bool send_away(const Table& t, const Home<C>& h, u32 sub, value v) {
+    Bucket there = h.bucket(t, h.away(sub));
+    for (u32 tries = 0; tries < DYCUCKOO_MAX_TRIES;) {
+        Locks lock(t, there, there);
+        if (!lock.take()) {
+            pause();
+            continue;
+        }
+        u32 same, room = ~Cells<C>::look(there, h.stored, same) & Cells<C>::ALL;
+        if (room) {
+            if (there.sub == h.other) h.goes_away(t);
+            Cells<C>::put(there, lowest_bit(room), h.stored, v);
+        }
+        lock.release();
+        if (room) {
+            add(&counters(t)->pairs[there.sub], (u64)1);
+            return true;
+        }
+        if (!make_room<C>(t, there, fmix32(h.lo + ++tries), DYCUCKOO_MAX_PATH, sub)) return false;
+    }
+    return false;
+}
+
+// Downsizing: the pairs of buckets b and b + the new number of buckets go to bucket b. Those that it has no room for, the residuals,
+// go to their other subtables. What finds no room there is counted. The table has the new array.
+WARPMAP_KERNEL(halve, slotsParams) {
+    u64 n = p.to.buckets, residuals = 0, gone = 0;
+    u32 sub = (u32)p.number;
+    for (u64 i = grid_thread(); i < n; i += grid_threads()) {
+        Bucket to = slot_of<C>(p.to, sub, i * C::SLOTS).b;
+        u32 filled = 0;
+        for (u32 half = 0; half < 2; half++) {
+            Bucket from = slot_of<C>(p.from, sub, (i + half * n) * C::SLOTS).b;
+            for (u32 j = 0; j < C::SLOTS; j++) {
+                key k;
+                if (!Cells<C>::taken(from, j, k)) continue;
+                value v = Cells<C>::value_at(from, j);
+                if (filled < C::SLOTS) {
+                    Cells<C>::put(to, filled++, k, v);
+                    continue;
+                }
+                residuals++;
+                Home<C> h(p.table, k);
+                if (send_away(p.table, h, sub, v)) gone++;
+                else add(&counters(p.table)->left, (u64)1);
+            }
+        }
+    }
+    count_into(&counters(p.table)->residual, residuals);
+    count_into(&counters(p.table)->pairs[sub], 0 - gone);
+}
+
+// Takes back what halve has put into other subtables: the array that was halved stays.
+WARPMAP_KERNEL(unhalve, slotsParams) {
+    u64 n = p.from.buckets * C::SLOTS;
+    for (u64 i = grid_thread(); i < n; i += grid_threads()) {
+        Slot<C> s = slot_of<C>(p.from, (u32)p.number, i);
+        if (!s.live) continue;
+        Home<C> h(p.table, s.k);
+        Bucket there = h.bucket(p.table, h.away((u32)p.number));
+        u32 same;
+        Cells<C>::look(there, s.k, same);
+        if (same) Cells<C>::remove(there, lowest_bit(same), s.k);
+    }
+}

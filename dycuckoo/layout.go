@@ -1,0 +1,338 @@
+package dycuckoo
+
+import (
+	"fmt"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/kernel"
+	"github.com/warpmap/warpmap/table"
+)
+
+// Layout is how a table lays out its pairs, and so how an insert writes them.
+type Layout int
+
+const (
+	// Auto is Packed where the device can swap a whole pair, else Wide.
+	Auto Layout = iota
+	// Packed holds a pair in one word of 8 or 16 bytes, which one compare-and-swap writes whole, without a lock. Words of 16
+	// bytes need a device with a 128-bit compare-and-swap: the CPU, and GPUs from sm_90.
+	Packed
+	// PackedLocked is Packed, but pairs are written under the locks of their key's two buckets: the paper's way (§5.2), to compare.
+	PackedLocked
+	// Wide holds keys and values of up to 32 bytes, written under the locks of their key's two buckets (§4.1).
+	Wide
+)
+
+func (l Layout) String() string { return [...]string{"auto", "packed", "packed-locked", "wide"}[l] }
+
+// Balance is which of a key's two subtables an insert tries first.
+type Balance int
+
+const (
+	// HomeFirst tries the key's home, which its hash names for good. So most pairs are at home, a look-up begins there, and
+	// a filter of a byte a bucket tells it when to go on.
+	HomeFirst Balance = iota
+	// Theorem1 tries subtable i with a probability in proportion to nᵢ / C(mᵢ, 2), nᵢ its slots and mᵢ its pairs (§4.3).
+	Theorem1
+)
+
+func (b Balance) String() string { return [...]string{"home", "theorem1"}[b] }
+
+const (
+	maxSubtables = 8
+	// leastBuckets is the least number of buckets of a subtable: a power of two, whose filter fills words.
+	leastBuckets = 4
+	// filterBits is the width of a bucket's filter. A key that lives away from its home sets one of the bits there.
+	filterBits = 8
+	// A bucket's number has, from its lowest bit on, localBits of the subtable's own hash function, stretchBits that are the key's
+	// in every subtable, and again the function's. So a key's two buckets, and those that pairs are evicted to from there, lie
+	// in the same stretches of all subtables, and an insert can go stretch by stretch.
+	localBits, stretchBits = 10, 10
+	// maxPath bounds the pairs that one insert may move on.
+	maxPath = 64
+	// shortPath is the bound once givenUp inserts of a launch have found no room: the table is full.
+	shortPath, givenUp = 2, 1 << 10
+	// maxTries bounds how often an insert begins again because others have changed what it looked at.
+	maxTries = 32
+	// lastAttempt of a mixed batch is made when no more room is to be had: see table.Part.
+	lastAttempt = 2
+	// maxLocks bounds the locks: buckets share them.
+	maxLocks = 1 << 16
+)
+
+// config is what a table's kernels are compiled for. Every layout number follows from it, here and nowhere else.
+type config struct {
+	keyBytes, valueBytes int
+	layout               Layout
+	bucketBytes          int
+	subtables            int // d
+	hash                 int
+	balance              Balance
+}
+
+func (c config) packed() bool { return c.layout != Wide }
+func (c config) locked() bool { return c.layout != Packed }
+
+// slotBytes is the distance of keys in a bucket.
+func (c config) slotBytes() int {
+	switch {
+	case !c.packed():
+		return c.keyBytes
+	case c.keyBytes+c.valueBytes <= 8:
+		return 8
+	}
+	return 16
+}
+
+// slots is how many pairs a bucket holds. In layout Wide, the place of the first key says which slots are taken.
+func (c config) slots() int {
+	n := c.bucketBytes / c.slotBytes()
+	if !c.packed() {
+		n--
+	}
+	return n
+}
+
+// pairBytes is the memory of a slot, keys and values.
+func (c config) pairBytes() int {
+	if c.packed() {
+		return c.slotBytes()
+	}
+	return c.keyBytes + c.valueBytes
+}
+
+func (c config) check(cas128 bool) error {
+	switch {
+	case c.subtables < 2 || c.subtables > maxSubtables:
+		return fmt.Errorf("dycuckoo: %d subtables (want 2 to %d)", c.subtables, maxSubtables)
+	case c.bucketBytes != 32 && c.bucketBytes != 64 && c.bucketBytes != 128:
+		return fmt.Errorf("dycuckoo: buckets of %d bytes (want 32, 64 or 128)", c.bucketBytes)
+	case c.packed() && (c.keyBytes > 8 || c.valueBytes > 8):
+		return fmt.Errorf("dycuckoo: layout %v holds keys and values of up to 8 bytes, not %d and %d: no device swaps more than 16 bytes at once; use wide", c.layout, c.keyBytes, c.valueBytes)
+	case c.packed() && c.slotBytes() == 16 && !cas128:
+		return fmt.Errorf("dycuckoo: layout %v with pairs of %d+%d bytes needs a 128-bit compare-and-swap, which GPUs have from sm_90 (H100) on; use wide", c.layout, c.keyBytes, c.valueBytes)
+	case c.slots() < 2:
+		return fmt.Errorf("dycuckoo: a bucket of %d bytes has no room for two keys of %d bytes", c.bucketBytes, c.keyBytes)
+	}
+	return nil
+}
+
+// header is the C++ struct that a kernel names a table's type by.
+func (c config) header(name string) string {
+	base := fmt.Sprintf("Marks<%d, %d>", c.keyBytes, kernel.Reserved)
+	if !c.packed() {
+		base = fmt.Sprintf("NoMarks<%d>", c.keyBytes)
+	}
+	return fmt.Sprintf(`#pragma once
+#include "keys.cuh"
+struct %s : %s {
+    static constexpr int KEY_BYTES = %d, VALUE_BYTES = %d, SLOT_BYTES = %d, VALUE_OFFSET = %d, BUCKET_BYTES = %d, SLOTS = %d, WINDOW = SLOTS, D = %d, HASH = %d;
+    static constexpr bool PACKED = %t, LOCKED = %t, SOA = false, THEOREM1 = %t;
+    typedef bits_of<VALUE_BYTES>::type value;
+};
+`, name, base, c.keyBytes, c.valueBytes, c.slotBytes(), c.slotBytes()/2, c.bucketBytes, c.slots(), c.subtables, c.hash, c.packed(), c.locked(), c.balance == Theorem1)
+}
+
+// Subtable is one of a table's d arrays of buckets.
+type Subtable struct {
+	Slots   uint64 // address of the buckets
+	Values  uint64 // address of the values, in layout Wide
+	Filter  uint64 // address of the filter: filterBits for each bucket, in words of 32 bits
+	Buckets uint64 // a power of two
+}
+
+// Table is a table as kernels take it, by value.
+type Table struct {
+	Sub      [maxSubtables]Subtable
+	Side     uint64 // address of a bucket for each reserved key
+	Locks    uint64 // address of LockMask+1 words
+	LockMask uint64
+	Seed     uint64
+	Rehashed uint64 // 1 once a hash function that is meant to be poor has given way
+	// Prefer has the bits of the subtables that an eviction would rather move pairs to.
+	Prefer   uint64
+	Counters uint64 // address of Counters
+}
+
+// Counters lie in device memory; kernels add to them.
+type Counters struct {
+	Pairs    [maxSubtables]uint64 // of each subtable; those of the side count as of the first
+	Away     uint64               // pairs that were deleted away from their home: bits of the filter that say nothing any more
+	Failed   uint64               // positions that found no room
+	GivenUp  uint64               // of these, such as no path was found for, in this launch
+	Moved    uint64               // pairs that inserts have moved on
+	Residual uint64               // pairs that the halving of a subtable sent to others
+	Left     uint64               // of these, such as found no room there
+	Exported uint64
+}
+
+func (k *Counters) live() (n int64) {
+	for _, m := range k.Pairs {
+		n += int64(m)
+	}
+	return n
+}
+
+// insertParams are the parameters of insert, insert_new, refine and refine_new.
+type insertParams struct {
+	Table Table
+	Rows  table.Placing
+	// Choose[i·8+j], of Theorem1, is the probability that a key of the subtables i and j begins in i, times 2³².
+	Choose [maxSubtables * maxSubtables]uint32
+}
+
+// partitionParams are the parameters of the kernels that bring pairs in the order of the table's regions.
+type partitionParams struct {
+	Table Table
+	Rows  table.Partition
+}
+
+// When batches are brought in order: see table.Regions.
+const (
+	regionsFrom = 1.28 // L2 caches
+	regionRows  = 1 << 18
+)
+
+// findParams are the parameters of find and erase. Values and Found may be 0.
+type findParams struct {
+	Table  Table
+	Keys   uint64
+	Values uint64
+	Found  uint64
+	N      uint64
+	Reads  uint64 // of find_counted: the address of a count of the buckets read
+}
+
+// mixedParams are the parameters of mixed. Values, Results and Status may be 0.
+type mixedParams struct {
+	Table   Table
+	Ops     uint64 // bytes
+	Keys    uint64
+	Values  uint64
+	Results uint64
+	Status  uint64 // bytes
+	Refused uint64 // see table.Placing
+	N       uint64
+	Attempt uint64
+	// Clock, where not 0, is the address of a counter that stamps begin and end of each operation, in Calls and Returns.
+	Clock, Calls, Returns uint64
+}
+
+// slotsParams are the parameters of the kernels that go over all slots, or over those of one subtable.
+type slotsParams struct {
+	Table     Table
+	Keys      uint64 // of export_pairs
+	Values    uint64
+	Limit     uint64
+	Histogram uint64 // of probe_lengths: histogramBins counters, then the sum
+	// From becomes To, which is Sub[Number] of the table: of split, merge_filters, halve and unhalve.
+	From, To Subtable
+	Number   uint64
+}
+
+// histogramBins counts pairs at home, those away, and no more.
+const histogramBins = len(table.Stats{}.Probes)
+
+// forEachParams are the parameters of for_each and for_all.
+type forEachParams struct {
+	Table Table
+	Keys  uint64
+	N     uint64
+	Args  [table.MaxArgs]uint64 // the bits of the arguments, by name
+}
+
+func layouts() []any {
+	return []any{Subtable{}, Table{}, Counters{}, insertParams{}, partitionParams{}, findParams{}, mixedParams{}, slotsParams{}}
+}
+
+func defines() []device.Define {
+	return append(append(table.PartitionDefines(), table.StatusDefines()...), []device.Define{
+		{Name: "DYCUCKOO_SUBTABLES", Value: maxSubtables},
+		{Name: "DYCUCKOO_FILTER_BITS", Value: filterBits},
+		{Name: "DYCUCKOO_LOCAL_BITS", Value: localBits},
+		{Name: "DYCUCKOO_STRETCH_BITS", Value: stretchBits},
+		{Name: "DYCUCKOO_MAX_PATH", Value: maxPath},
+		{Name: "DYCUCKOO_SHORT_PATH", Value: shortPath},
+		{Name: "DYCUCKOO_GIVEN_UP", Value: givenUp},
+		{Name: "DYCUCKOO_MAX_TRIES", Value: maxTries},
+		{Name: "DYCUCKOO_HISTOGRAM_BINS", Value: histogramBins},
+		{Name: "DYCUCKOO_LAST_ATTEMPT", Value: lastAttempt},
+		{Name: "DYCUCKOO_FIND", Value: int(table.OpFind)},
+		{Name: "DYCUCKOO_INSERT", Value: int(table.OpInsert)},
+		{Name: "DYCUCKOO_INSERT_NEW", Value: int(table.OpInsertNew)},
+		{Name: "DYCUCKOO_DELETE", Value: int(table.OpDelete)},
+	}...)
+}
+
+// step numbers the sizes that a table can have: subtable i has leastBuckets · 2^(step/d) buckets, and twice that if i < step mod d.
+// So the smallest doubles or the largest halves from one step to the next, and none is more than twice another.
+type step int64
+
+func (s step) buckets(d, i int) int64 {
+	n := int64(leastBuckets) << (int64(s) / int64(d))
+	if int64(i) < int64(s)%int64(d) {
+		n *= 2
+	}
+	return n
+}
+
+// total is the number of buckets of all subtables.
+func (s step) total(d int) int64 {
+	return (int64(d) + int64(s)%int64(d)) * (leastBuckets << (int64(s) / int64(d)))
+}
+
+// last is the step at which numbers still fit 64 bits with ease.
+func (step) last(d int) step { return step(40 * d) }
+
+// home is where a key belongs: the Go twin of dycuckoo::Home.
+type home struct {
+	stored      []byte
+	side        bool
+	sideNumber  uint64
+	lo, hi      uint32
+	home, other int
+	filterBit   uint32
+}
+
+func (c config) home(t *Table, key []byte) (h home) {
+	h.stored = key
+	if c.packed() {
+		marks := kernel.MarksOf(c.keyBytes)
+		k := kernel.Pattern(key, c.keyBytes)
+		if stored, side := marks.Alias(k); side {
+			return home{stored: bytesOf(stored, c.keyBytes), side: true, sideNumber: marks.Empty - k}
+		}
+	}
+	hash := c.hash
+	if t.Rehashed != 0 {
+		hash = kernel.HashMurmur
+	}
+	x := uint64(0)
+	for i := (len(key) - 1) / 8 * 8; i >= 0; i -= 8 {
+		x = kernel.Hash64(hash, kernel.Pattern(key[i:], min(8, len(key)))^x, t.Seed)
+	}
+	h.lo, h.hi = uint32(x), uint32(x>>32)
+	d := uint64(c.subtables)
+	q := uint64(h.hi) * (d * (d - 1)) >> 32
+	h.home, h.other = int(q/(d-1)), int(q%(d-1))
+	if h.other >= h.home {
+		h.other++
+	}
+	h.filterBit = h.hi >> stretchBits & (filterBits - 1)
+	return h
+}
+
+// bucket is the key's bucket in a subtable of so many.
+func (h home) bucket(sub int, buckets uint64) uint64 {
+	f := uint64(kernel.Fmix32(h.lo ^ uint32(sub+1)*0x9e3779b9))
+	x := f&(1<<localBits-1) | uint64(h.hi&(1<<stretchBits-1))<<localBits | f>>localBits<<(localBits+stretchBits)
+	return x & (buckets - 1)
+}
+
+func bytesOf(x uint64, n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(x >> (8 * i))
+	}
+	return b
+}

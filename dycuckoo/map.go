@@ -1,0 +1,121 @@
+package dycuckoo
+
+import (
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+// Map is the two-layer cuckoo hash table (paper, §5) whose subtables grow and shrink one at a time (§4.2). K has 4, 8, 16 or 32 bytes,
+// V 4, 8, 16 or 32. It implements table.Map and table.Mixed, whose comments are the contract of the methods; all are safe for use by
+// several goroutines.
+type Map[K, V any] struct{ *core }
+
+var (
+	_ table.Map[uint32, uint32]   = (*Map[uint32, uint32])(nil)
+	_ table.Mixed[uint32, uint32] = (*Map[uint32, uint32])(nil)
+)
+
+const family table.Family = "dycuckoo"
+
+// New makes an empty map on the device. Its memory is d subtables, each a power of two of buckets; Stats and Subtables tell.
+//
+// Errors: K or V of another width or with pointers or padding; options out of range; *device.OutOfMemoryError; what
+// device.Compile returns. Cost: compiling the kernels once on a machine, about a second; then the memory's filling.
+func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
+	var w table.Width
+	if w.Key, w.Err = table.WidthOf[K]("key", 4, 8, 16, 32); w.Err == nil {
+		w.Value, w.Err = table.WidthOf[V]("value", 4, 8, 16, 32)
+	}
+	c, err := newCore(d, w, o)
+	return table.Made(&Map[K, V]{c}, err)
+}
+
+// Insert puts or replaces (paper, Algorithm 1): see table.Map. Cost of a pair: one bucket read and one sector written at low
+// filled factors; at 0.85 one pair in six is put into its second bucket, and one in fifty moves others on.
+func (m *Map[K, V]) Insert(keys []K, values []V) error {
+	return table.Insert(&m.frame, keys, values, m.insertion(m.replacing()))
+}
+
+// InsertOn is Insert on the device: see table.Map. It waits for the stream: only the end of a batch tells whether each pair has found
+// room.
+func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
+	return table.InsertOn(&m.frame, st, keys, values, device.Slice[bool]{}, m.insertion(m.replacing()))
+}
+
+// InsertNew puts the pairs whose keys are absent: see table.Map.
+func (m *Map[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
+	return table.InsertNew(&m.frame, keys, values, added, m.insertion(m.adding()))
+}
+
+// InsertNewOn is InsertNew on the device: see table.Map. It waits for the stream, as InsertOn does.
+func (m *Map[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], added device.Slice[bool]) error {
+	return table.InsertOn(&m.frame, st, keys, values, added, m.insertion(m.adding()))
+}
+
+// Find looks keys up: see table.Map. Cost of a key: one bucket read, and a second at most.
+func (m *Map[K, V]) Find(keys []K, values []V, found []bool) error {
+	return table.Find(&m.frame, keys, values, found, m.find)
+}
+
+// FindOn is Find on the device: see table.Map.
+func (m *Map[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
+	return table.FindOn(&m.frame, st, keys, values, found, m.find)
+}
+
+// Contains is Find without values: see table.Map.
+func (m *Map[K, V]) Contains(keys []K, found []bool) error { return m.Find(keys, nil, found) }
+
+// ContainsOn is Contains on the device: see table.Map.
+func (m *Map[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
+	return m.FindOn(st, keys, device.Slice[V]{}, found)
+}
+
+// Delete removes keys: see table.Map. Their slots are free at once. It waits for the stream where the table may have to shrink.
+func (m *Map[K, V]) Delete(keys []K, deleted []bool) (int, error) {
+	return table.Delete(&m.frame, keys, deleted, m.erase)
+}
+
+// DeleteOn is Delete on the device: see table.Map.
+func (m *Map[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
+	return table.DeleteOn(&m.frame, st, keys, deleted, m.erase)
+}
+
+// All exports every pair, in no order.
+func (m *Map[K, V]) All() ([]K, []V, error) {
+	return table.All[K, V](&m.frame, false, m.look, m.export)
+}
+
+// Mixed runs operations of all kinds side by side in one kernel: see table.Mixed. Each holds the locks of both buckets of its key, and
+// pairs that must make room are moved along a path that was found first, from its end on: so a key is always in one of its
+// buckets (where the paper's insert holds an evicted pair in hand, and so forbids mixing). Cost: two atomic operations more
+// than Insert.
+func (m *Map[K, V]) Mixed(ops []table.Op, keys []K, values, results []V, status []table.Status) error {
+	return table.Mix(&m.frame, ops, keys, values, results, status, m.mix, m.size)
+}
+
+// MixedOn is Mixed on the device. It waits for the stream. An operation that is none of table.Op does nothing.
+func (m *Map[K, V]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys device.Slice[K], values, results device.Slice[V], status device.Slice[table.Status]) error {
+	return table.MixOn(&m.frame, st, ops, keys, values, table.Optional(results), status, m.mix, m.size)
+}
+
+// mixedInserts: of a mixed batch, one operation in so many is expected to add a pair. Where more do, the table grows in the middle of
+// the batch.
+const mixedInserts = 4
+
+// mix runs a mixed batch; results and status may be 0. Results may take the place of values: so those of inserts that are refused are
+// written only when they are refused for good.
+func (c *core) mix(st *device.Stream, b table.MixedRows) (refused []int, why, err error) {
+	last := false
+	return c.take(st, b.N, mixedInserts, func(int64) (uint64, error) {
+		if last {
+			last = false
+			return 0, nil
+		}
+		last = true
+		return lastAttempt, nil
+	}, func(part table.Part) error {
+		b := b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes)
+		return c.kernel.mixed.Launch(st, c.grid(b.N), &mixedParams{Table: c.table(), Ops: b.Ops, Keys: b.Keys, Values: b.Values, Results: b.Results, Status: b.Status,
+			Refused: part.Refused, N: part.N, Attempt: part.Attempt})
+	})
+}
