@@ -490,7 +490,7 @@ func (c *core) afterInserts(st *device.Stream) error {
 	return c.shrinkTo(st, c.floor, c.opts.Low)
 }
 
-// grow makes room for so many pairs in all, or at least for more if some were refused. why says what forbids it.
+// grow makes room for so many pairs in all, or for more than there is, at least if some were refused. why says what forbids any.
 func (c *core) grow(st *device.Stream, refused bool, pairs int64) (why, err error) {
 	to := c.stepFor(pairs)
 	if to <= c.step && refused {
@@ -499,14 +499,18 @@ func (c *core) grow(st *device.Stream, refused bool, pairs int64) (why, err erro
 		}
 		to = c.step + 1
 	}
-	for c.step < to {
+	for was := c.step; c.step < to; {
 		if limit := c.opts.MaxBytes; limit > 0 && c.bytes(c.step+1) > limit {
-			return table.AtMaxBytes(limit), nil
-		}
-		if err := c.double(st); device.IsOutOfMemory(err) {
-			return err, nil
+			why = table.AtMaxBytes(limit)
+		} else if err := c.double(st); device.IsOutOfMemory(err) {
+			why = err
 		} else if err != nil {
 			return nil, err
+		}
+		if why != nil && c.step > was {
+			return nil, nil // what was refused may fit now
+		} else if why != nil {
+			return why, nil
 		}
 	}
 	return nil, nil

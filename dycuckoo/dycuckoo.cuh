@@ -140,7 +140,8 @@ template <class C> struct Cells<C, true> {
     static __device__ __forceinline__ bool claim(const Bucket& b, u32 s, key k, value v) { return A::claim(b.slots, 0, s, false, k, v); }
     // remove empties a slot where no pair is moved, without a lock, and tells whether it still held the key.
     static __device__ __forceinline__ bool remove(const Bucket& b, u32 s, key k) {
-        return A::remove(b.slots, s, load_relaxed(A::word_at(b.slots, s)), k, false);
+        typename A::word w = load_relaxed(A::word_at(b.slots, s));
+        return A::key_of(w) == k && A::remove(b.slots, s, w, k, false);
     }
 };
 
@@ -407,10 +408,7 @@ template <class C> __device__ __forceinline__ bool move_on(const Table& t, const
     Bucket to = h.bucket(t, h.away(from.sub));
     if (to.sub == barred) return false;
     Locks locks(t, from, to);
-    for (int tries = 0; !locks.take(); tries++) {
-        if (tries == DYCUCKOO_MAX_TRIES) return false;
-        pause();
-    }
+    while (!locks.take()) pause();
     typename C::key now;
     u32 same, room = ~Cells<C>::look(to, k, same) & Cells<C>::ALL;
     bool moves = room && Cells<C>::taken(from, slot, now) && now == k;

@@ -22,7 +22,7 @@ template <int KEY, int WIDEST> struct PartitionTile {
     static constexpr u32 THREADS = WARPMAP_MAX_THREADS;
     static constexpr int FIT = WARPMAP_PARTITION_TILE_BYTES / (int)THREADS / WIDEST;
     static constexpr int EACH = FIT < WARPMAP_PARTITION_EACH ? FIT : WARPMAP_PARTITION_EACH; // of a thread
-    static constexpr int GROUP = 16 / KEY < EACH ? 16 / KEY : EACH;
+    static constexpr int GROUP = KEY > 16 ? 1 : 16 / KEY < EACH ? 16 / KEY : EACH;
     static constexpr u32 ROWS = EACH * THREADS, BYTES = ROWS * WIDEST;
 
     u64 first; // row of the batch

@@ -9,13 +9,20 @@ import (
 // The suite thinks of keys as bits, and of values as a number of 32 bits that every lane of 4 bytes repeats in a form of
 // its own, so that a value of two moments shows. A value of 2 bytes is a number of 16 bits.
 
-// KeysOf are the keys with the given bits.
+// KeysOf are the keys with the given bits. A key of more than 8 bytes has the low half of them in its first bytes and the high half in
+// its last, so that keys differ in either end alone, too.
 func KeysOf[K any](bits []uint64) []K {
 	out, raw := elements[K](len(bits))
-	for i, b := range bits {
+	for i, x := range bits {
+		b := raw(i)
+		if len(b) > 8 {
+			binary.LittleEndian.PutUint32(b, uint32(x))
+			binary.LittleEndian.PutUint32(b[len(b)-4:], uint32(x>>32))
+			continue
+		}
 		var buf [8]byte
-		binary.LittleEndian.PutUint64(buf[:], b)
-		copy(raw(i), buf[:])
+		binary.LittleEndian.PutUint64(buf[:], x)
+		copy(b, buf[:])
 	}
 	return out
 }
@@ -24,8 +31,13 @@ func KeysOf[K any](bits []uint64) []K {
 func BitsOf[K any](keys []K) []uint64 {
 	out := make([]uint64, len(keys))
 	for i := range keys {
+		b := unsafe.Slice((*byte)(unsafe.Pointer(&keys[i])), unsafe.Sizeof(keys[i]))
+		if len(b) > 8 {
+			out[i] = uint64(binary.LittleEndian.Uint32(b)) | uint64(binary.LittleEndian.Uint32(b[len(b)-4:]))<<32
+			continue
+		}
 		var buf [8]byte
-		copy(buf[:], unsafe.Slice((*byte)(unsafe.Pointer(&keys[i])), unsafe.Sizeof(keys[i])))
+		copy(buf[:], b)
 		out[i] = binary.LittleEndian.Uint64(buf[:])
 	}
 	return out
@@ -89,7 +101,7 @@ func isZero[V any](v V) bool {
 // keyMask are the bits that a key has.
 func keyMask[K any]() uint64 {
 	var k K
-	return ^uint64(0) >> (64 - 8*unsafe.Sizeof(k))
+	return ^uint64(0) >> (64 - 8*min(8, unsafe.Sizeof(k)))
 }
 
 // numberMask are the bits of a value's number.
