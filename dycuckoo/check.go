@@ -67,7 +67,7 @@ func (m *image) key(bucket []byte, slot int) (key []byte, taken bool) {
 		return key, kernel.Pattern(bucket, 4)>>slot&1 == 1
 	}
 	pair := bucket[slot*m.cfg.slotBytes():][:m.cfg.slotBytes()]
-	return pair[:m.cfg.keyBytes], kernel.Pattern(pair, m.cfg.keyBytes) != kernel.MarksOf(m.cfg.keyBytes).Empty
+	return pair[:m.cfg.keyBytes], !kernel.MarksOf(m.cfg.keyBytes).Has(kernel.Pattern(pair, m.cfg.keyBytes))
 }
 
 // check walks the invariants that doc.go lists.
@@ -83,7 +83,7 @@ func (m *image) check(k Counters) error {
 			for s := range m.cfg.slots() {
 				key, taken := m.key(bucket, s)
 				if !taken {
-					if m.cfg.packed() && !kernel.Ones(bucket[s*m.cfg.slotBytes():][:m.cfg.slotBytes()]) {
+					if pair := bucket[s*m.cfg.slotBytes():][:m.cfg.slotBytes()]; m.cfg.packed() && !free(pair) {
 						return fmt.Errorf("dycuckoo: check: free slot %d of bucket %d of subtable %d has a value, so no insert could take it", s, b, sub)
 					}
 					continue
@@ -135,9 +135,20 @@ func (m *image) checkPair(key []byte, sub int, bucket uint64) error {
 	if sub == h.other {
 		t := m.t.Sub[h.home]
 		bit := h.bucket(h.home, t.Buckets)*filterBits + uint64(h.filterBit)
+		if m.cfg.packed() && m.cfg.balance == HomeFirst {
+			at := m.bucket(h.home, h.bucket(h.home, t.Buckets))
+			for s := range m.cfg.slots() {
+				if kernel.Ones(at[s*m.cfg.slotBytes():][:m.cfg.slotBytes()]) {
+					return fmt.Errorf("dycuckoo: check: key %x cannot be found: it is away from its home, which has a slot that never was taken", key)
+				}
+			}
+		}
 		if m.subs[h.home][t.Filter-t.Slots+bit/8]>>(bit%8)&1 == 0 {
 			return fmt.Errorf("dycuckoo: check: key %x cannot be found: it is away from its home, whose filter does not say so", key)
 		}
 	}
 	return nil
 }
+
+// free tells whether a packed pair is a free slot: all ones, but for the lowest bit of one that was taken before.
+func free(pair []byte) bool { return pair[0]|1 == 0xff && kernel.Ones(pair[1:]) }

@@ -268,14 +268,12 @@ func (c *core) place(base, buckets int64) (t Subtable, end int64) {
 
 func (c *core) sideBytes() int64 { return int64(kernel.Reserved * c.cfg.bucketBytes) }
 
-// lockCount is a power of two.
-func (c *core) lockCount(s step) int64 {
-	return min(maxLocks, int64(leastBuckets*maxSubtables)<<(int64(s)/int64(c.d())))
-}
+// lockCount is the number of locks, a power of two: one for each bucket, up to a bound.
+func (c *core) lockCount(s step) int64 { return min(maxLocks, s.buckets(c.d(), 0)*maxSubtables) }
 
 // bytes is the memory of a table.
 func (c *core) bytes(s step) int64 {
-	sum := table.Align(c.sideBytes()) + table.Align(4*c.lockCount(s))
+	sum := table.Align(c.sideBytes()) + table.Align(c.lockCount(s)/8)
 	for i := range c.d() {
 		_, end := c.place(0, s.buckets(c.d(), i))
 		sum += end
@@ -333,7 +331,7 @@ func (c *core) allocate(s step) (m memory, err error) {
 	if m.side, err = table.Make[byte](&c.frame, c.sideBytes()); err != nil {
 		return m, err
 	}
-	if m.locks, err = table.Make[uint32](&c.frame, c.lockCount(s)); err != nil {
+	if m.locks, err = table.Make[uint32](&c.frame, c.lockCount(s)/32); err != nil {
 		return m, err
 	}
 	if err = m.counters.Make(c.frame.Device); err != nil {
@@ -347,7 +345,7 @@ func (c *core) table() (t Table) {
 	for i := range c.d() {
 		t.Sub[i] = c.subs[i].Subtable
 	}
-	t.Side, t.Locks, t.LockMask, t.Seed, t.Counters = c.side.Addr(), c.locks.Addr(), uint64(c.locks.Len()-1), c.opts.Seed, c.counters.Addr()
+	t.Side, t.Locks, t.LockMask, t.Seed, t.Counters = c.side.Addr(), c.locks.Addr(), uint64(32*c.locks.Len()-1), c.opts.Seed, c.counters.Addr()
 	if c.rehashed {
 		t.Rehashed = 1
 	}
@@ -544,7 +542,7 @@ func (c *core) double(st *device.Stream) error {
 
 // fitLocks has as many locks as the table should. Without memory for more, those there are will do.
 func (c *core) fitLocks(st *device.Stream) error {
-	n := c.lockCount(c.step)
+	n := c.lockCount(c.step) / 32
 	if int64(c.locks.Len()) == n {
 		return nil
 	}

@@ -126,22 +126,24 @@ template <class C> struct Cells<C, true> {
         View<C, 1, C::SLOTS> v;
         v.load(true, b.slots, 0);
         same = v.matches(k);
-        return ALL & ~v.matches(C::EMPTY);
+        return ALL & ~(v.matches(C::EMPTY) | v.matches(C::TOMBSTONE));
     }
     static __device__ __forceinline__ bool taken(const Bucket& b, u32 s, key& k) {
         k = A::key_of(load_relaxed(A::word_at(b.slots, s)));
-        return k != C::EMPTY;
+        return !C::marks(k);
     }
     static __device__ __forceinline__ value value_at(const Bucket& b, u32 s) { return A::value_in(load_relaxed(A::word_at(b.slots, s))); }
     static __device__ __forceinline__ void put(const Bucket& b, u32 s, key k, value v) { A::put(b.slots, s, k, v); }
     static __device__ __forceinline__ void replace(const Bucket& b, u32 s, key k, value v) { A::put(b.slots, s, k, v); }
-    static __device__ __forceinline__ void clear(const Bucket& b, u32 s) { A::clear(b.slots, s); }
-    // claim puts a pair into a slot that others may want, without a lock.
-    static __device__ __forceinline__ bool claim(const Bucket& b, u32 s, key k, value v) { return A::claim(b.slots, 0, s, false, k, v); }
-    // remove empties a slot where no pair is moved, without a lock, and tells whether it still held the key.
-    static __device__ __forceinline__ bool remove(const Bucket& b, u32 s, key k) {
+    static __device__ __forceinline__ void clear(const Bucket& b, u32 s) { set_free(b, s, true); }
+    // set_free writes a free slot: one that was taken once its bucket was full, or one that never was.
+    static __device__ __forceinline__ void set_free(const Bucket& b, u32 s, bool freed) {
+        store_relaxed(A::word_at(b.slots, s), A::free_word(typename A::word{}, freed));
+    }
+    // remove frees a slot where no pair is moved, without a lock, and tells whether it still held the key.
+    static __device__ __forceinline__ bool remove(const Bucket& b, u32 s, key k, bool freed = true) {
         typename A::word w = load_relaxed(A::word_at(b.slots, s));
-        return A::key_of(w) == k && A::remove(b.slots, s, w, k, false);
+        return A::key_of(w) == k && A::remove(b.slots, s, w, k, freed);
     }
 };
 
@@ -174,14 +176,8 @@ template <class C> struct Cells<C, false> {
     }
     static __device__ __forceinline__ void replace(const Bucket& b, u32 s, key, value v) { store_relaxed(value_place(b, s), v); }
     static __device__ __forceinline__ void clear(const Bucket& b, u32 s) { and_of(mask(b), ~(1u << s)); }
-    static __device__ __forceinline__ bool claim(const Bucket& b, u32 s, key k, value v) {
-        u32 was = load_relaxed(mask(b));
-        if (was >> s & 1 || cas(mask(b), was, was | 1u << s) != was) return false;
-        store_relaxed(key_at(b, s), k);
-        store_relaxed(value_place(b, s), v);
-        return true;
-    }
-    static __device__ __forceinline__ bool remove(const Bucket& b, u32 s, key) { return and_of(mask(b), ~(1u << s)) >> s & 1; }
+    static __device__ __forceinline__ void set_free(const Bucket&, u32, bool) {}
+    static __device__ __forceinline__ bool remove(const Bucket& b, u32 s, key, bool = true) { return and_of(mask(b), ~(1u << s)) >> s & 1; }
 };
 
 // Search is the look-up of one key: what its lane knows between two reads. A tile reads a bucket whole, for several keys at once.
@@ -192,13 +188,14 @@ template <class C, bool PLACE> struct Search<C, PLACE, true> {
     Home<C> h;
     u64 address;
     bool away, found;
+    bool room; // the bucket has a slot that never was taken: it never was full
     u32 slot, reads;
     typename A::word word;
 
     __device__ __forceinline__ void begin(const Table& t, typename C::key k) {
         h = Home<C>(t, k);
         address = h.address(t, h.home);
-        away = found = false;
+        away = found = room = false;
         slot = 0;
         reads = 1;
         word = typename A::word{};
@@ -224,10 +221,12 @@ template <class C, bool PLACE> struct Search<C, PLACE, true> {
                 u32 match = s[j].matches(g.shuffle(h.stored, first + j));
                 if (!on) match = 0;
                 u32 who = g.ballot(match != 0);
+                bool end = g.any(on && s[j].matches(C::EMPTY));
                 int i = lowest_bit(match | 1u << 31), holder = lowest_bit(who | 1u << 31) & G - 1;
                 typename A::word w = g.shuffle(s[j].pick(i), holder);
                 u32 at_slot = 0;
                 if constexpr (PLACE) at_slot = g.shuffle(V::slot(i, g.rank()), holder);
+                if (mine) room = end;
                 if (mine && who) {
                     found = true;
                     word = w;
@@ -236,7 +235,7 @@ template <class C, bool PLACE> struct Search<C, PLACE, true> {
                 }
             }
         }
-        if (!active || away || h.reserved || !h.may_be_away(t)) return false;
+        if (!active || away || h.reserved || (!C::THEOREM1 && room) || !h.may_be_away(t)) return false;
         away = true;
         reads = 2;
         address = h.address(t, h.other);
@@ -246,6 +245,7 @@ template <class C, bool PLACE> struct Search<C, PLACE, true> {
 
 // In layout Wide each lane looks on its own.
 template <class C, bool PLACE> struct Search<C, PLACE, false> {
+    static constexpr bool room = false;
     const Table* table;
     Home<C> h;
     bool away, found;
@@ -277,20 +277,53 @@ template <class C, bool PLACE> struct Search<C, PLACE, false> {
     }
 };
 
-// Insert is the insertion of one key without a lock: what its lane knows between two reads. Beside it pairs are added and values
-// replaced, but none is moved or erased: so a bucket that was seen full stays full, and two inserts of one key come to the same
-// free slot, or one sees the other's key. FULL: both buckets are; see LockedInsert.
+// The locks of one or two buckets, a bit each. Whoever holds the locks of both buckets of a key knows whether it is in: LockedInsert
+// moves pairs under the locks of their two buckets, too. Nobody waits for a lock while it holds one.
+struct Locks {
+    u64 a, b;
+    u32* words;
+    __device__ __forceinline__ Locks(const Table& t, const Bucket& x, const Bucket& y)
+        : a(x.number * DYCUCKOO_SUBTABLES + x.sub & t.lock_mask), b(y.number * DYCUCKOO_SUBTABLES + y.sub & t.lock_mask), words(at<u32>(t.locks)) {}
+    __device__ __forceinline__ bool take_one(u64 i) { return !(or_of(words + i / 32, 1u << (i & 31)) >> (i & 31) & 1); }
+    __device__ __forceinline__ void release_one(u64 i) { and_of(words + i / 32, ~(1u << (i & 31))); }
+    __device__ __forceinline__ bool take() {
+        if (!take_one(a)) return false;
+        if (b != a && !take_one(b)) {
+            release_one(a);
+            return false;
+        }
+        fence();
+        return true;
+    }
+    __device__ __forceinline__ void release() {
+        fence();
+        if (b != a) release_one(b);
+        release_one(a);
+    }
+};
+
+// Insert is the insertion of one key by compare-and-swaps: what its lane knows between two reads. It tries the key's home, then its other
+// bucket, and then to move one pair on from its home: to the pair's other bucket, if that has room. FULL: no pair can be moved with
+// one step; see LockedInsert.
 //
 //   REPLACE  an equal key's value is replaced; otherwise the key is left as it is
+//
+// Beside it pairs are added, moved on and replaced, but none is erased. So a bucket that was seen full stays full. Free slots are taken in
+// one order: two inserts of one key come to the same slot, or one sees the other's key. A pair that is moved on is written
+// to its new slot, the first that is free there, before its old one is overwritten: so an insert of its key finds it, or comes to
+// that slot and fails. The lock of a bucket is for those who move pairs on from it.
 template <class C, bool REPLACE> struct Insert {
     typedef Access<C> A;
-    static constexpr u32 NONE = ~0u;
+    static constexpr u32 NONE = ~0u, FREED = 32; // a free slot is its number, plus FREED if it was taken before
+    enum Stage : u32 { HOME, OTHER, MOVE };
     Home<C> h;
     typename C::value v;
-    u64 address;
-    bool away, away_first;
-    u32 room; // a free slot at home, while the other bucket is read
-    u32 sub;  // where the pair went
+    u64 address; // of the bucket that is read next
+    u32 stage;
+    bool away_first;
+    u32 room;   // a free slot at home, while the other bucket is read
+    u32 victim; // the slot at home whose pair may be moved on, and above it how many were tried
+    u32 sub;    // the subtable that has a pair more
     Outcome outcome;
 
     __device__ __forceinline__ void begin(const Table& t, typename C::key k, typename C::value value, const u32* choose) {
@@ -302,7 +335,7 @@ template <class C, bool REPLACE> struct Insert {
         start(t);
     }
     __device__ __forceinline__ void start(const Table& t) {
-        away = false;
+        stage = HOME;
         address = h.address(t, h.home);
     }
 
@@ -330,72 +363,114 @@ template <class C, bool REPLACE> struct Insert {
                     at_slot = g.shuffle(V::slot(i, g.rank()), holder);
                     word = g.shuffle(s[j].pick(i), holder);
                 }
-                u32 order = g.min_of(on ? s[j].first_free(0, false, g.rank()) : NONE);
+                u32 order = g.min_of(on ? first_free(s[j], g.rank()) : NONE);
                 if (g.rank() != first + j || !active) continue;
                 found = who;
                 slot = at_slot;
                 seen = word;
-                here = order == NONE ? NONE : order >> 1;
+                here = order;
             }
         }
         if (!active) return false;
+        if (stage == MOVE) return move(t, here);
         if (found) {
-            if constexpr (REPLACE) A::replace(address, 0, slot, seen, h.stored, v);
+            if (REPLACE && !replace(slot, seen)) {
+                start(t);
+                return true;
+            }
             outcome = PRESENT;
             return false;
         }
-        if (!away) {
+        if (stage == HOME) {
             room = here;
             if (h.reserved) return here == NONE ? false : !claim(t, here, false);
-            if (here == NONE || away_first || h.may_be_away(t)) {
-                away = true;
-                address = h.address(t, h.other);
-                return true;
-            }
-            return !claim(t, here, false);
+            // A slot that never was taken: no key has gone away from here.
+            bool sure = !C::THEOREM1 && here < FREED;
+            if (here != NONE && !away_first && (sure || !h.may_be_away(t))) return !claim(t, here, false);
+            stage = OTHER;
+            address = h.address(t, h.other);
+            return true;
         }
         if (here != NONE && (away_first || room == NONE)) {
             h.goes_away(t);
             return !claim(t, here, true);
         }
-        return room == NONE ? false : !claim(t, room, false);
+        if (room != NONE) return !claim(t, room, false);
+        stage = MOVE;
+        victim = 0;
+        return next_victim(t);
+    }
+
+    // replace is false if the pair was moved on. If another replaced its value since it was seen, this counts as having come just before.
+    __device__ __forceinline__ bool replace(u32 slot, typename A::word seen) const {
+        typename A::word now = A::pack(h.stored, v);
+        if (now == seen) return true;
+        typename A::word was = cas(A::word_at(address, slot), seen, now);
+        return was == seen || A::key_of(was) == h.stored;
+    }
+
+    template <class V> static __device__ __forceinline__ u32 first_free(const V& s, int rank) {
+        u32 best = NONE;
+#pragma unroll
+        for (int i = 0; i < V::WORDS; i++) {
+            typename C::key k = A::key_of(s.w[i]);
+            u32 order = V::slot(i, rank) + (k == C::TOMBSTONE ? FREED : 0);
+            if ((k == C::EMPTY || k == C::TOMBSTONE) && order < best) best = order;
+        }
+        return best;
     }
 
     // claim takes the slot; where another has it now, the insertion begins again.
     __device__ __forceinline__ bool claim(const Table& t, u32 slot, bool to_other) {
         sub = h.reserved ? 0 : to_other ? h.other : h.home;
-        if (A::claim(to_other == away ? address : h.address(t, sub), 0, slot, false, h.stored, v)) {
+        if (A::claim(to_other == (stage == OTHER) ? address : h.address(t, sub), 0, slot % FREED, slot >= FREED, h.stored, v)) {
             outcome = ADDED;
             return true;
         }
         start(t);
         return false;
     }
-};
 
-// The locks of one or two buckets. Whoever holds the locks of both buckets of a key knows whether it is in: pairs are moved under
-// the locks of their two buckets, too. Nobody waits while it holds a lock.
-struct Locks {
-    u32 *a, *b;
-    __device__ __forceinline__ Locks(const Table& t, const Bucket& x, const Bucket& y) {
-        a = word(t, x);
-        b = word(t, y);
-    }
-    static __device__ __forceinline__ u32* word(const Table& t, const Bucket& x) {
-        return at<u32>(t.locks) + (x.number * DYCUCKOO_SUBTABLES + x.sub & t.lock_mask);
-    }
-    __device__ __forceinline__ bool take() {
-        if (load_relaxed(a) || cas(a, 0u, 1u)) return false;
-        if (b != a && cas(b, 0u, 1u)) {
-            store_release(a, 0u);
-            return false;
+    // next_victim goes on to the next pair at home that may be moved on: first to those whose other subtable would help the balance, then to
+    // all others. false: there are no more.
+    __device__ __forceinline__ bool next_victim(const Table& t) {
+        u64 home = h.address(t, h.home);
+        for (u32 tried = victim >> 8; tried < 2 * C::SLOTS;) {
+            u32 s = (tried + h.lo) % C::SLOTS, others = tried >= C::SLOTS;
+            tried++;
+            Home<C> x(t, A::key_of(load_relaxed(A::word_at(home, s))));
+            sub = x.away(h.home);
+            if ((t.prefer >> sub & 1) == others) continue;
+            victim = s | tried << 8;
+            address = x.address(t, sub);
+            return true;
         }
-        fence();
-        return true;
+        return false;
     }
-    __device__ __forceinline__ void release() {
-        if (b != a) store_release(b, 0u);
-        store_release(a, 0u);
+    __device__ __forceinline__ bool move(const Table& t, u32 here) {
+        if (here == NONE) return next_victim(t);
+        Bucket mine = h.bucket(t, h.home);
+        Locks lock(t, mine, mine);
+        if (!lock.take()) {
+            pause();
+            return true;
+        }
+        typename A::word *from = A::word_at(mine.slots, victim & 0xff), *to = A::word_at(address, here % FREED), w = load_relaxed(from);
+        Home<C> x(t, A::key_of(w));
+        u32 same;
+        Cells<C>::look(mine, h.stored, same);
+        bool stale = same || x.away(h.home) != sub || x.address(t, sub) != address; // another insert was here first
+        if (!stale) {
+            if (sub == x.other) x.goes_away(t);
+            typename A::word free = A::free_word(w, here >= FREED);
+            if (cas(to, free, w) == free) {
+                for (typename A::word was; (was = cas(from, w, A::pack(h.stored, v))) != w; w = was) cas(to, w, was); // its value was replaced
+                outcome = ADDED;
+            }
+        }
+        lock.release();
+        if (stale) start(t);
+        return outcome != ADDED;
     }
 };
 

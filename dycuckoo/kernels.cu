@@ -173,7 +173,7 @@ WARPMAP_KERNEL(erase, findParams) {
         bool removed = false;
         if (s.found) {
             Bucket b = s.bucket(p.table);
-            removed = Cells<C>::remove(b, s.slot, s.h.stored);
+            removed = Cells<C>::remove(b, s.slot, s.h.stored, !s.room);
             if (removed) erased.count(s.h.reserved ? 0 : b.sub);
             away += removed && s.away;
         }
@@ -258,10 +258,12 @@ template <class C> __device__ __forceinline__ void split_items(const slotsParams
         }
         if constexpr (C::PACKED) {
             typedef Access<C> A;
-            typename A::word w = load_readonly(A::word_at(p.from.slots, i)), free = A::free_word(w, false);
+            // Where no key has gone away, free slots are as good as never taken.
+            bool freed = load_readonly(at<u8>(p.from.filter) + i / C::SLOTS);
+            typename A::word w = load_readonly(A::word_at(p.from.slots, i)), free = A::free_word(w, freed);
             key k = A::key_of(w);
-            bool up = k != C::EMPTY && Home<C>(p.table, k).number(sub, 2 * n) >= n;
-            store_relaxed(A::word_at(p.to.slots, i), up ? free : w);
+            bool taken = !C::marks(k), up = taken && Home<C>(p.table, k).number(sub, 2 * n) >= n;
+            store_relaxed(A::word_at(p.to.slots, i), taken && !up ? w : free);
             store_relaxed(A::word_at(p.to.slots, i + n * C::SLOTS), up ? w : free);
         } else {
             Slot<C> s = slot_of<C>(p.from, sub, i * C::SLOTS);
@@ -337,6 +339,8 @@ WARPMAP_KERNEL(halve, slotsParams) {
                 else add(&counters(p.table)->left, (u64)1);
             }
         }
+        if (load_relaxed(at<u8>(p.to.filter) + i))
+            while (filled < C::SLOTS) Cells<C>::set_free(to, filled++, true);
     }
     count_into(&counters(p.table)->residual, residuals);
     count_into(&counters(p.table)->pairs[sub], 0 - gone);

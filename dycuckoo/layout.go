@@ -57,7 +57,7 @@ const (
 	// lastAttempt of a mixed batch is made when no more room is to be had: see table.Part.
 	lastAttempt = 2
 	// maxLocks bounds the locks: buckets share them.
-	maxLocks = 1 << 16
+	maxLocks = 1 << 28
 )
 
 // config is what a table's kernels are compiled for. Every layout number follows from it, here and nowhere else.
@@ -145,7 +145,7 @@ type Subtable struct {
 type Table struct {
 	Sub      [maxSubtables]Subtable
 	Side     uint64 // address of a bucket for each reserved key
-	Locks    uint64 // address of LockMask+1 words
+	Locks    uint64 // address of LockMask+1 bits
 	LockMask uint64
 	Seed     uint64
 	Rehashed uint64 // 1 once a hash function that is meant to be poor has given way

@@ -1,0 +1,55 @@
+package dycuckoo
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/table"
+)
+
+// All kernels compile for GPUs, on machines that have none: a layout for each architecture; in long runs every variant that
+// TestVariants runs, and the kernels of callbacks.
+func TestKernelsCompileForGPUs(t *testing.T) {
+	type compiled struct {
+		arch string
+		w    table.Width
+		o    Options
+	}
+	all := []compiled{
+		{"sm_90", table.Width{Key: 8, Value: 8}, Options{}},
+		{"sm_70", table.Width{Key: 16, Value: 8}, Options{Subtables: 3}},
+	}
+	if testenv.Long() {
+		for i, arch := range []string{"sm_90", "sm_80", "sm_70"} {
+			for _, w := range []table.Width{{Key: 4, Value: 4}, {Key: 4, Value: 8}, {Key: 32, Value: 32}, {Key: 8, Value: 16}} {
+				all = append(all, compiled{arch, w, Options{Subtables: 2 + 3*i, Balance: Balance(i % 2)}})
+			}
+			all = append(all, compiled{arch, table.Width{Key: 4, Value: 4}, Options{Layout: PackedLocked}})
+		}
+	}
+	for i, v := range all {
+		info, err := device.InfoFor(v.arch)
+		must(t, err)
+		c := &core{opts: v.o, cfg: config{keyBytes: v.w.Key, valueBytes: v.w.Value}}
+		must(t, c.opts.complete(info, &c.cfg))
+		programs := []*device.Program{c.program("dycuckoo", kernelsCU)}
+		if i == 0 || testenv.Long() {
+			each := c.program("foreach", foreachCU, device.File{Name: "callback.h",
+				Text: "__device__ void callback(const forEachParams& p, C::key, C::value, u64) { add(at<u64>(p.args[0]), (u64)1); }"})
+			each.Layouts = append(each.Layouts, forEachParams{})
+			programs = append(programs, each)
+		}
+		for _, p := range programs {
+			t.Run(p.Name+" "+c.cfg.layout.String()+" "+v.arch, func(t *testing.T) {
+				t.Parallel()
+				_, err := device.CompileFor(v.arch, p)
+				if errors.Is(err, device.ErrNoNVRTC) {
+					testenv.RequireNVRTC(t, err)
+				}
+				must(t, err)
+			})
+		}
+	}
+}
