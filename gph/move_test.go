@@ -161,11 +161,14 @@ func overfill[K, V any](t *testing.T, d *device.Device, o Options, slots int) (p
 	return put, moves, nil
 }
 
-// A table that is full refuses exactly what it says, whatever its M and R.
+// A table that is full refuses exactly what it says, whatever its M and R; in short runs with a third of their pairs.
 func TestFull(t *testing.T) {
 	for _, name := range []string{"cpu", "cuda:0"} {
-		for _, bucket := range []int{4, 8, 16} {
-			for _, virtual := range []int{2, 4, 8, 16} {
+		for i, bucket := range []int{4, 8, 16} {
+			for j, virtual := range []int{2, 4, 8, 16} {
+				if j%3 != i && !testenv.Long() {
+					continue
+				}
 				t.Run(fmt.Sprintf("%s/M=%d R=%d", name, bucket, virtual), func(t *testing.T) {
 					t.Parallel()
 					o := Options{Bucket: bucket, VirtualBuckets: virtual, InsertGroup: 1, FindGroup: 1, NoProfile: true}

@@ -15,8 +15,8 @@ func TestOrderedInserts(t *testing.T) { onEach(t, testOrderedInserts) }
 func testOrderedInserts(t *testing.T, d *device.Device) {
 	early := table.Regions{MinBytes: 2 * slabBytes, RegionBytes: 3 * slabBytes, MinRows: 40, RegionRows: 1, PieceRows: 128, MemoryShare: 8, Span: table.Threads}
 	for _, group := range []int{1, 8} {
-		newMap := func(d *device.Device, to table.Options) (table.Map[uint32, uint64], error) {
-			m, err := New[uint32, uint64](d, Options{Options: to, Group: group})
+		newMap := func(d *device.Device, to table.Options) (table.Map[uint32, uint32], error) {
+			m, err := New[uint32, uint32](d, Options{Options: to, Group: group})
 			if err == nil {
 				m.regions = early
 			}
@@ -28,7 +28,7 @@ func testOrderedInserts(t *testing.T, d *device.Device) {
 		m, err := newMap(d, table.Options{MaxBytes: 16 << 10})
 		must(t, err)
 		const n = 3000
-		keys, values, found := make([]uint32, n), make([]uint64, n), make([]bool, n)
+		keys, values, found := make([]uint32, n), make([]uint32, n), make([]bool, n)
 		for i := range keys {
 			keys[i] = uint32(i) - 10
 		}

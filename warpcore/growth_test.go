@@ -24,7 +24,7 @@ func sequence(from, n int) []uint32 {
 // Batches of any size leave the table no fuller than its load factor.
 func TestLoadFactorIsKept(t *testing.T) {
 	d := openCPU(t)
-	for _, batch := range []int{100, 1000, 30_000} {
+	for _, batch := range []int{100, 1000, 10_000} {
 		m, err := New[uint32, uint32](d, Options{Options: table.Options{LoadFactor: 0.8}})
 		must(t, err)
 		mm, err := NewMultiMap[uint32, uint32](d, Options{Options: table.Options{LoadFactor: 0.8}})

@@ -45,12 +45,16 @@ func (v variant) options(o table.Options) Options {
 }
 
 // variants meet every window with every group, every layout with every group, every layout with every window, and both
-// with every width, in few compilations. Inserting and looking up are by groups of different sizes, so each table is
-// written by one and read by another.
+// with every width, in few compilations; in short runs they have each of these once. Inserting and looking up are by groups of
+// different sizes, so each table is written by one and read by another.
 func variants() (out []variant) {
 	widths := [][2]int{{4, 4}, {8, 16}, {4, 8}, {8, 4}, {4, 16}, {8, 8}}
 	for i, window := range []int{1, 2, 4, 8, 16, 32} {
-		for j, groups := range [][2]int{{1, 32}, {16, 2}, {4, 8}} {
+		for j := range 3 {
+			if j > 0 && !testenv.Long() {
+				break
+			}
+			groups := [][2]int{{1, 32}, {16, 2}, {4, 8}}[(i/2+j)%3]
 			v := variant{layout: []Layout{Packed, AoS, SoA}[(i+j)%3], window: window, insert: groups[i%2], find: groups[1-i%2]}
 			w := widths[(i+2*j)%6]
 			v.keyBytes, v.valueBytes = w[0], w[1]
@@ -93,9 +97,10 @@ func TestVariants(t *testing.T) {
 // both tests a Map and a MultiMap of a variant: they share their kernels' compilation.
 func both[K, V any](t *testing.T, d *device.Device, v variant) {
 	newMap := func(d *device.Device, o table.Options) (table.Map[K, V], error) { return New[K, V](d, v.options(o)) }
+	steps := testenv.Seeds(60)
 	for i, o := range []table.Options{{}, {Capacity: 200, LoadFactor: 1}, {MaxBytes: 16 << 10, LoadFactor: 1}} {
-		tabletest.Map(newMap).Churn(t, d, o, uint64(i), 25, 1500)
-		multiChurn[K, V](t, d, v.options(o), uint64(i), 20)
+		tabletest.Map(newMap).Churn(t, d, o, uint64(i), steps, 1500)
+		multiChurn[K, V](t, d, v.options(o), uint64(i), steps)
 	}
 }
 
@@ -290,7 +295,7 @@ func TestShortOfMemory(t *testing.T) {
 			tabletest.ShortOfMemory(t, open, func(d *device.Device, o table.Options) (table.Map[uint32, [2]uint64], error) {
 				m, err := New[uint32, [2]uint64](d, Options{Options: o})
 				if err == nil {
-					m.frame.Stage.Chunk = 110_000
+					m.frame.Stage.Chunk = 55_000
 				}
 				return m, err
 			}, more)

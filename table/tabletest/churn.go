@@ -84,6 +84,9 @@ func (s *Suite) churn(t *testing.T, d *device.Device) {
 		if i == 1 {
 			universe = 40
 		}
+		if s.light && i%3 != 2 { // those left have load factor 1, and one of them MaxBytes
+			continue
+		}
 		t.Run(fmt.Sprint(i), func(t *testing.T) { s.Churn(t, d, o, uint64(100+i), 40, universe) })
 	}
 }

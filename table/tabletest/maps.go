@@ -1,6 +1,7 @@
 package tabletest
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
@@ -253,8 +254,8 @@ func (s *mapSubject[K, V]) verify() {
 			s.model[k] = []uint32{v}
 		}
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		s.Fatalf("All (-want +got):\n%s", diff)
+	if !maps.Equal(want, got) {
+		s.Fatalf("All (-want +got):\n%s", cmp.Diff(want, got))
 	}
 	s.verifyStats(len(s.model))
 }

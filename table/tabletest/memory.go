@@ -16,7 +16,7 @@ const staging = 4 << 10
 // that it cannot grow, nor perhaps note what a large batch leaves out: it says so, and exactly what is not in. open opens a
 // device with so much memory.
 func ShortOfMemory[K, V any](t *testing.T, open func(bytes int64) *device.Device, newMap Maker[K, V], more int64) {
-	const n, before, plenty = 12_000, 1000, 1 << 30
+	const n, before, plenty = 6_000, 500, 1 << 30
 	var next uint64
 	keys := KeysOf[K](fresh(&next, n, keyMask[K]()))
 	values := func(number uint32) []V { return unaligned(ValuesOf[V](slices.Repeat([]uint32{number}, n))) }
@@ -29,7 +29,7 @@ func ShortOfMemory[K, V any](t *testing.T, open func(bytes int64) *device.Device
 	// start leaves a table with the last keys of the batch in it, and all the memory that calls need in passing.
 	start := func(d *device.Device) {
 		var err error
-		m, err = newMap(d, table.Options{Capacity: 8_000})
+		m, err = newMap(d, table.Options{Capacity: 4_000})
 		must(t, err)
 		onKeys, onValues, onAdded = onDevice(t, d, keys), onDevice(t, d, second), onDevice(t, d, added)
 		must(t, m.Find(keys, out, found))

@@ -37,7 +37,7 @@ type Part int
 const (
 	// Types is what types of other kinds can change, where a pair of the same widths gets more: their kernels are the same.
 	Types Part = iota
-	// Widths is what widths can change: all that kernels do.
+	// Widths is what widths can change: all that kernels do, with some of the options and seeds.
 	Widths
 	// Whole is the suite with what is of the host alone: streams, goroutines, bad arguments.
 	Whole
@@ -52,6 +52,7 @@ type Suite struct {
 	race   func(t testing.TB, d *device.Device)
 	own    []test // of the kind
 	unique bool   // a key is there once
+	light  bool   // the run is of less than the whole suite: each test with fewer options and seeds
 	skip   map[string]bool
 }
 
@@ -99,6 +100,9 @@ func (s *Suite) Run(t *testing.T, part Part, d, other *device.Device) {
 	if d.Info().CUDA() || testenv.Long() {
 		part = Whole
 	}
+	own := *s
+	s = &own
+	s.light = part < Whole
 	for _, c := range append([]test{
 		{"churn", Widths, s.churn},
 		{"growth", Widths, func(t *testing.T, d *device.Device) { s.growth(t, d) }},
@@ -121,10 +125,13 @@ func (s *Suite) Run(t *testing.T, part Part, d, other *device.Device) {
 	}
 }
 
-// Degenerate runs a smaller suite with the hash functions that put keys on few probe sequences. Each costs a
-// compilation.
+// Degenerate runs a smaller suite with the hash functions that put keys on few probe sequences; in long runs also with Mueller's, which
+// is a good one. Each costs a compilation.
 func (s *Suite) Degenerate(t *testing.T, d *device.Device) {
 	for name, hash := range map[string]int{"mueller": kernel.HashMueller, "identity": kernel.HashIdentity, "constant": kernel.HashConstant} {
+		if hash == kernel.HashMueller && !testenv.Long() {
+			continue
+		}
 		t.Run(name, func(t *testing.T) {
 			for i, o := range []table.Options{{}, {LoadFactor: 1, Capacity: 64}, {MaxBytes: 4 << 10, LoadFactor: 1}} {
 				o.Hash = hash
