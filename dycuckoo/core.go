@@ -100,12 +100,11 @@ type subtable struct {
 
 func (m *memory) live() int64 { return m.counters.Seen.live() }
 
-func (m *memory) free() error {
-	parts := []interface{ Free() error }{&m.counters, m.side, m.locks}
+func (m *memory) free(f *table.Frame) error {
+	err := f.Free(&m.counters, m.side, m.locks)
 	for i := range m.subs {
-		parts = append(parts, m.subs[i].mem)
+		err = errors.Join(err, f.Free(m.subs[i].mem))
 	}
-	err := table.Free(parts...)
 	*m = memory{}
 	return err
 }
@@ -315,7 +314,7 @@ func (c *core) makeSubtable(buckets int64) (s subtable, err error) {
 func (c *core) allocate(s step) (m memory, err error) {
 	defer func() {
 		if err != nil {
-			m.free()
+			m.free(&c.frame)
 		}
 	}()
 	st := c.frame.Device.Stream()
@@ -334,7 +333,7 @@ func (c *core) allocate(s step) (m memory, err error) {
 	if m.locks, err = table.Make[uint32](&c.frame, c.lockCount(s)/32); err != nil {
 		return m, err
 	}
-	if err = m.counters.Make(c.frame.Device); err != nil {
+	if err = m.counters.Make(&c.frame, st); err != nil {
 		return m, err
 	}
 	return m, errors.Join(m.side.Fill(st, 0xff), m.locks.Fill(st, 0), st.Sync())
@@ -375,10 +374,9 @@ func (c *core) choose() (p [maxSubtables * maxSubtables]uint32) {
 
 // look waits for the stream, reads the counters and gives the number of pairs.
 func (c *core) look(st *device.Stream) (int64, error) {
-	if err := c.counters.Look(c.frame.Device, st); err != nil {
+	if err := c.counters.Look(st); err != nil {
 		return 0, err
 	}
-	c.frame.Looked()
 	c.least, c.unseen, c.foreign = c.live(), false, false
 	return c.live(), nil
 }
@@ -531,13 +529,13 @@ func (c *core) double(st *device.Stream) error {
 	}
 	p := slotsParams{Table: c.table(), From: old.Subtable, To: to.Subtable, Number: uint64(i)}
 	if err := c.kernel.split.Launch(st, c.grid(items), &p); err != nil {
-		to.mem.Free()
+		c.frame.Free(to.mem)
 		return err
 	}
 	c.subs[i] = to
 	c.step++
 	c.stuck = false
-	return errors.Join(old.mem.Free(), c.fitLocks(st))
+	return errors.Join(c.frame.Free(old.mem), c.fitLocks(st))
 }
 
 // fitLocks has as many locks as the table should. Without memory for more, those there are will do.
@@ -553,12 +551,11 @@ func (c *core) fitLocks(st *device.Stream) error {
 		return err
 	}
 	if err := locks.Fill(st, 0); err != nil {
-		locks.Free()
-		return err
+		return errors.Join(err, c.frame.Free(locks))
 	}
 	old := c.locks
 	c.locks = locks
-	return old.Free()
+	return c.frame.Free(old)
 }
 
 // shrinkTo halves the largest subtable, again and again, while less than a share of the slots is filled and the table is larger than at
@@ -592,13 +589,13 @@ func (c *core) halve(st *device.Stream) (done bool, err error) {
 		_, err = c.look(st)
 	}
 	if err == nil && c.counters.Seen.Left == 0 {
-		return true, errors.Join(old.mem.Free(), c.fitLocks(st))
+		return true, errors.Join(c.frame.Free(old.mem), c.fitLocks(st))
 	}
 	c.subs[i], c.step, c.stuck = old, was, true
 	p.Table = c.table()
 	err = errors.Join(err, c.kernel.unhalve.Launch(st, c.grid(int64(old.Buckets)*int64(c.cfg.slots())), &p))
 	c.counters.Seen = before
-	return false, errors.Join(err, c.reset(st), st.SyncOf(c.frame.Device), to.mem.Free())
+	return false, errors.Join(err, c.reset(st), st.SyncOf(c.frame.Device), c.frame.Free(to.mem))
 }
 
 // rehash lays the table anew with another hash function: that of the options was poor, or somebody chose keys for it.
@@ -613,17 +610,19 @@ func (c *core) rehash(st *device.Stream) (why, err error) {
 // rebuild inserts all pairs into a new table, of a step or, where they do not fit, of the next that will do; on an error the old one
 // stands. It waits for the stream, and needs memory for both, and for the pairs once more.
 func (c *core) rebuild(st *device.Stream, s step, otherHash bool) error {
-	c.frame.Spare()
+	if err := c.frame.Spare(); err != nil {
+		return err
+	}
 	live := c.live()
 	if otherHash && c.rehashes == mostRehashes {
 		return fmt.Errorf("dycuckoo: %d pairs do not fit %d slots by %d hash functions: this is a defect of warpmap", live, c.capacity(), c.rehashes)
 	}
 	keys, values := table.Align(live*int64(c.cfg.keyBytes)), table.Align(live*int64(c.cfg.valueBytes))
-	rows, err := device.Make[byte](c.frame.Device, int(keys+values+table.Align(live/8+4)))
+	rows, err := device.MakePooled[byte](c.frame.Device, int(keys+values+table.Align(live/8+4)))
 	if err != nil {
 		return err
 	}
-	defer rows.Free()
+	defer c.frame.Free(rows)
 	b := table.Rows{Keys: rows.Addr(), Values: rows.Addr() + uint64(keys), N: live}
 	if err := c.export(st, b.Keys, b.Values); err != nil {
 		return err
@@ -649,9 +648,9 @@ func (c *core) rebuild(st *device.Stream, s step, otherHash bool) error {
 				_, err = c.look(st)
 			}
 			if err == nil && c.counters.Seen.Failed == 0 {
-				return errors.Join(c.reset(st), old.free())
+				return errors.Join(c.reset(st), old.free(&c.frame))
 			}
-			c.memory.free()
+			c.memory.free(&c.frame)
 		}
 		if err != nil {
 			c.memory, c.opts.Seed = old, seed
@@ -677,7 +676,7 @@ func (c *core) Grow(n int) error {
 				m.floor, m.rehashed, m.rehashes = to, c.rehashed, c.rehashes
 				old := c.memory
 				c.memory = m
-				err = old.free()
+				err = old.free(&c.frame)
 			}
 			return err
 		}
@@ -843,4 +842,4 @@ func (c *core) Subtables() (list []SubtableStats, err error) {
 // Close frees the table's memory; idempotent.
 func (c *core) Close() error { return c.frame.Close() }
 
-func (c *core) free() error { return c.memory.free() }
+func (c *core) free() error { return c.memory.free(&c.frame) }

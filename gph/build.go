@@ -127,13 +127,13 @@ func (c *core) construct(st *device.Stream, in table.Rows, repack bool, rest fun
 	leftKeys, leftValues := take(left*kb), take(left*vb)
 	ranks, counts, starts, used := take(in.N), take(4*cells), take(4*cells), take(buckets+4)
 	counters := take(8 * int64(table.PartitionWords(parts)))
-	mem, err := device.Make[byte](c.frame.Device, int(size))
+	mem, err := device.MakePooled[byte](c.frame.Device, int(size))
 	if device.IsOutOfMemory(err) {
 		return rest(in)
 	} else if err != nil {
 		return err
 	}
-	defer mem.Free()
+	defer c.frame.Free(mem)
 	c.setCells(cells)
 	if err := c.reset(st); err != nil { // they count here
 		return err

@@ -90,7 +90,7 @@ type memory struct {
 
 func (m *memory) live() int64 { return m.counters.Seen.live() }
 
-func (m *memory) free() error { return table.Free(&m.counters, m.mem) }
+func (m *memory) free(f *table.Frame) error { return f.Free(&m.counters, m.mem) }
 
 // program is the table's kernels with the given translation unit.
 func (c *core) program(name, main string, more ...device.File) *device.Program {
@@ -197,7 +197,7 @@ func (c *core) begin() (err error) {
 	if err := c.compile(); err != nil {
 		return err
 	}
-	if c.least.mem, err = device.Make[uint32](c.frame.Device, 1+leastBatch); err != nil {
+	if c.least.mem, err = table.Make[uint32](&c.frame, 1+leastBatch); err != nil {
 		return err
 	}
 	buckets := c.bucketsFor(int64(c.opts.Capacity))
@@ -209,7 +209,7 @@ func (c *core) begin() (err error) {
 		}
 		buckets = min(buckets, most)
 	}
-	if err := c.allocate(buckets, c.opts.Seed); err != nil {
+	if err := c.allocate(c.frame.Device.Stream(), buckets, c.opts.Seed); err != nil {
 		return err
 	}
 	return nil
@@ -314,27 +314,26 @@ func (c *core) slots() int64 { return int64(c.t.Main+c.t.Reserve) * int64(c.cfg.
 // limit is how many pairs the table takes before it grows.
 func (c *core) limit() int64 { return int64(float64(c.slots()) * c.opts.LoadFactor) }
 
-// allocate makes an empty table: slots all ones, cells and locks 0.
-func (c *core) allocate(buckets int64, seed uint64) (err error) {
+// allocate makes an empty table: slots all ones, cells and locks 0. It waits for the stream.
+func (c *core) allocate(st *device.Stream, buckets int64, seed uint64) (err error) {
 	if cells := c.cells(buckets); cells > math.MaxUint32 {
 		return fmt.Errorf("gph: a table of %d buckets takes %d cells (want up to 2³²-1); more KeysPerCell make them fewer", buckets, cells)
 	}
 	m := memory{}
 	defer func() {
 		if err != nil {
-			m.free()
+			m.free(&c.frame)
 		}
 	}()
 	if m.mem, err = table.Make[byte](&c.frame, c.bytes(buckets)); err != nil {
 		return err
 	}
-	if err = m.counters.Make(c.frame.Device); err != nil {
+	if err = m.counters.Make(&c.frame, st); err != nil {
 		return err
 	}
 	m.t, _ = c.place(int64(m.mem.Addr()), buckets, seed)
 	m.t.Counters = m.counters.Addr()
-	st := c.frame.Device.Stream()
-	if err = errors.Join(m.empty(st), st.Sync()); err == nil {
+	if err = errors.Join(m.empty(st), st.SyncOf(c.frame.Device)); err == nil {
 		c.memory = m
 	}
 	return err
@@ -348,10 +347,9 @@ func (m *memory) empty(st *device.Stream) error {
 
 // look waits for the stream, reads the counters and gives the number of pairs.
 func (c *core) look(st *device.Stream) (int64, error) {
-	if err := c.counters.Look(c.frame.Device, st); err != nil {
+	if err := c.counters.Look(st); err != nil {
 		return 0, err
 	}
-	c.frame.Looked()
 	return c.live(), nil
 }
 
@@ -574,12 +572,14 @@ func (c *core) rebuild(st *device.Stream, buckets int64, salt int) error {
 		}
 		return err
 	}
-	return old.free()
+	return old.free(&c.frame)
 }
 
 func (c *core) rebuildOnce(st *device.Stream, old memory, buckets int64, seed uint64) error {
-	c.frame.Spare() // the new table may need the memory more
-	if err := c.allocate(buckets, seed); err != nil {
+	if err := c.frame.Spare(); err != nil { // the new table may need the memory more
+		return err
+	}
+	if err := c.allocate(st, buckets, seed); err != nil {
 		return err
 	}
 	err := c.refill(st, old)
@@ -587,7 +587,7 @@ func (c *core) rebuildOnce(st *device.Stream, old memory, buckets int64, seed ui
 		err = fmt.Errorf("gph: %d pairs of %d came to a new table: this is a defect of warpmap", c.live(), old.live())
 	}
 	if err != nil {
-		c.memory.free()
+		err = errors.Join(err, c.memory.free(&c.frame))
 		c.memory = old
 	}
 	return err
@@ -598,9 +598,9 @@ func (c *core) rebuildOnce(st *device.Stream, old memory, buckets int64, seed ui
 func (c *core) refill(st *device.Stream, old memory) error {
 	if n := old.live(); n >= constructFrom {
 		keyBytes := table.Align(n * int64(c.cfg.keyBytes))
-		mem, err := device.Make[byte](c.frame.Device, int(keyBytes+n*int64(c.cfg.valueBytes)))
+		mem, err := device.MakePooled[byte](c.frame.Device, int(keyBytes+n*int64(c.cfg.valueBytes)))
 		if err == nil {
-			defer mem.Free()
+			defer c.frame.Free(mem)
 			in := table.Rows{Keys: mem.Addr(), Values: mem.Addr() + uint64(keyBytes), N: n}
 			if err := old.export(st, c, in.Keys, in.Values); err != nil {
 				return err
@@ -681,7 +681,7 @@ func (m *memory) export(st *device.Stream, c *core, keys, values uint64) error {
 	p := slotsParams{Table: m.t, Keys: keys, Values: values, Limit: uint64(m.live())}
 	err := errors.Join(m.counters.Set(st), c.kernel.export.Launch(st, c.grid(int64(m.t.Main+m.t.Reserve+1)*int64(c.cfg.bucket)), &p))
 	if err == nil {
-		err = m.counters.Look(c.frame.Device, st)
+		err = m.counters.Look(st)
 	}
 	if n := int64(m.counters.Seen.Exported); err == nil && n != m.live() {
 		err = fmt.Errorf("gph: %d pairs exported of %d: this is a defect of warpmap", n, m.live())
@@ -730,7 +730,7 @@ func (c *core) Stats() (table.Stats, error) {
 func (c *core) Close() error { return c.frame.Close() }
 
 func (c *core) free() error {
-	err := errors.Join(c.memory.free(), c.shared.free(), c.least.mem.Free())
+	err := errors.Join(c.memory.free(&c.frame), c.shared.free(), c.frame.Free(c.least.mem))
 	c.shared.order.Close()
 	return err
 }

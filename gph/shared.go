@@ -178,7 +178,7 @@ func (c *core) reserveShared(n, parts int64) (piece int64, err error) {
 			return 0, err
 		}
 		rows := max(min(int64(1)<<bits.Len64(uint64(piece-1)), most+15), piece)
-		mem, err := device.Make[byte](c.frame.Device, int(s.place(rows, table.MaxParts, c.cfg.keyBytes).end))
+		mem, err := device.MakePooled[byte](c.frame.Device, int(s.place(rows, table.MaxParts, c.cfg.keyBytes).end))
 		switch {
 		case err == nil:
 			s.scratch = mem
@@ -200,7 +200,7 @@ func (s *sharedIndex) free() error {
 	err := s.order.Idle()
 	mem := s.scratch
 	s.scratch = device.Slice[byte]{}
-	return errors.Join(err, mem.Free())
+	return errors.Join(err, mem.FreeAfter())
 }
 
 func (i Index) check() error {

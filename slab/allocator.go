@@ -51,7 +51,7 @@ func NewAllocator(d *device.Device, o AllocatorOptions) (*Allocator, error) {
 		return nil, err
 	}
 	if err := errors.Join(p.Add(nil, int64(o.Slabs)), d.Stream().Sync()); err != nil {
-		return nil, errors.Join(err, p.Free())
+		return nil, errors.Join(err, p.FreeAfter(nil))
 	}
 	return &Allocator{d: d, pool: p}, nil
 }
@@ -141,7 +141,7 @@ func (a *Allocator) Close() error {
 		return nil
 	}
 	a.closed = true
-	if err := a.pool.Free(); !errors.Is(err, device.ErrClosed) {
+	if err := a.pool.FreeAfter(nil); !errors.Is(err, device.ErrClosed) {
 		return err
 	}
 	return nil

@@ -239,13 +239,13 @@ func (c *core) allocate(st *device.Stream, buckets, units int64) (err error) {
 	m := memory{bound: c.bound}
 	defer func() {
 		if err != nil {
-			m.free()
+			m.free(&c.frame)
 		}
 	}()
 	if m.base, err = table.Make[byte](&c.frame, baseBytes(buckets)); err != nil {
 		return err
 	}
-	if err = m.counters.Make(c.frame.Device); err != nil {
+	if err = m.counters.Make(&c.frame, st); err != nil {
 		return err
 	}
 	if m.pool, err = table.NewSlabs(c.frame.Device, c.opts.Light); err != nil {
@@ -262,10 +262,10 @@ func (c *core) allocate(st *device.Stream, buckets, units int64) (err error) {
 	return nil
 }
 
-func (m *memory) free() error {
-	err := table.Free(m.base, &m.counters)
+func (m *memory) free(f *table.Frame) error {
+	err := f.Free(m.base, &m.counters)
 	if m.pool != nil {
-		err = errors.Join(err, m.pool.Free())
+		err = errors.Join(err, f.Free(m.pool))
 	}
 	return err
 }
@@ -282,10 +282,9 @@ func (m *memory) table() Table {
 
 // look waits for the stream, reads the counters and gives the number of pairs.
 func (c *core) look(st *device.Stream) (int64, error) {
-	if err := c.counters.Look(c.frame.Device, st); err != nil {
+	if err := c.counters.Look(st); err != nil {
 		return 0, err
 	}
-	c.frame.Looked()
 	c.foreign = false
 	return c.live(), nil
 }
@@ -525,7 +524,9 @@ func (c *core) grow(st *device.Stream, pairs int64) (why, err error) {
 // rebuild moves all pairs to a new table of the given size; on an error, and with a reason why not, the old one stands. It
 // waits for the stream.
 func (c *core) rebuild(st *device.Stream, buckets, units int64) (why, err error) {
-	c.frame.Spare() // the new table may need the memory more
+	if err := c.frame.Spare(); err != nil { // the new table may need the memory more
+		return nil, err
+	}
 	old := c.memory
 	for {
 		if err = c.allocate(st, buckets, units); err != nil {
@@ -539,10 +540,10 @@ func (c *core) rebuild(st *device.Stream, buckets, units int64) (why, err error)
 			_, err = c.look(st)
 		}
 		if err == nil && c.counters.Seen.Failed == 0 {
-			return nil, old.free()
+			return nil, old.free(&c.frame)
 		}
 		failed := int64(c.counters.Seen.Failed)
-		err = errors.Join(err, c.memory.free())
+		err = errors.Join(err, c.memory.free(&c.frame))
 		c.memory = old
 		if err != nil {
 			return nil, err
@@ -705,7 +706,7 @@ func (c *core) Stats() (table.Stats, error) {
 // Close frees the table's memory; idempotent.
 func (c *core) Close() error { return c.frame.Close() }
 
-func (c *core) free() error { return c.memory.free() }
+func (c *core) free() error { return c.memory.free(&c.frame) }
 
 // Check downloads the table and walks its invariants: for tests and for the suspicious. Slow.
 func (c *core) Check() error {

@@ -165,13 +165,13 @@ func download[K, V any](f *Frame, st *device.Stream, n int64, noValues bool, exp
 	if err != nil {
 		return nil, nil, err
 	}
-	defer k.Free()
+	defer f.Free(k)
 	var v device.Slice[V]
 	if !noValues {
 		if v, err = Make[V](f, n); err != nil {
 			return nil, nil, err
 		}
-		defer v.Free()
+		defer f.Free(v)
 	}
 	if err := export(k.Addr(), v.Addr()); err != nil {
 		return nil, nil, err

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
 )
@@ -23,14 +24,14 @@ type Frame struct {
 	order   Order
 	Stage   Stage // carries Go slices
 	closed  bool
-	free    func() error       // see Open
-	opened  uint64             // its number among the open tables
-	scratch device.Slice[byte] // see Scratch
-	refused device.Slice[byte] // see bitmap
-	// ordered is where batches are brought in order; kept for the next. retired were too small for one: they may be in use
-	// until the table is looked at.
-	ordered   device.Slice[byte]
-	retired   []device.Slice[byte]
+	free    func() error        // see Open
+	opened  uint64              // its number among the open tables
+	scratch device.Slice[byte]  // see Scratch
+	refused device.Slice[byte]  // see bitmap
+	ordered device.Slice[byte]  // where batches are brought in order; kept for the next
+	landing device.Host[uint64] // where Counters come to
+	// users are the streams that may be using the table's memory: that of the present writer, which has waited for all others.
+	users     []*device.Stream
 	callbacks map[string]any // compiled, by their text: see call
 }
 
@@ -44,12 +45,17 @@ func (f *Frame) Open(family Family, d *device.Device, begin, free func() error) 
 	f.order.Init(d)
 	f.Stage.Init(d)
 	f.opened = opened.add(d)
-	if f.refused, err = device.Make[byte](d, leastPart/8); err == nil {
+	f.users = []*device.Stream{d.Stream()}
+	if f.landing, err = device.MakeHost[uint64](d, landingWords); err == nil {
+		f.refused, err = device.MakePooled[byte](d, leastPart/8)
+	}
+	if err == nil {
 		if err = f.refused.Fill(nil, 0); err == nil {
 			err = begin()
 		}
 	}
 	if err != nil {
+		d.Stream().Sync()
 		f.Close()
 	}
 	return err
@@ -83,7 +89,11 @@ func (f *Frame) Reading(st *device.Stream, queue func(st *device.Stream) error) 
 // its scratch memory or its counters.
 func (f *Frame) Writing(st *device.Stream, queue func(st *device.Stream) error) error {
 	return f.Locked(func() error {
-		return f.order.Write(st, func() error { return queue(f.order.stream(st)) })
+		return f.order.Write(st, func() error {
+			st := f.order.stream(st)
+			f.users = []*device.Stream{st}
+			return queue(st)
+		})
 	})
 }
 
@@ -120,22 +130,41 @@ func Spanned(n, span int64) device.Grid {
 // Align rounds up to where a column may begin.
 func Align(bytes int64) int64 { return (bytes + 255) &^ 255 }
 
-// Make is device.Make. Where memory is short, the table first gives back what it keeps for the next batch, and the device what
-// it keeps for staging. The caller is in Writing.
+// Make is device.MakePooled. Where memory is short, the table first gives back what it keeps for the next batch, and the device
+// what it keeps for staging. The caller is in Writing.
 func Make[T any](f *Frame, n int64) (device.Slice[T], error) {
-	s, err := device.Make[T](f.Device, int(n))
+	s, err := device.MakePooled[T](f.Device, int(n))
 	if device.IsOutOfMemory(err) {
 		f.Spare()
 		ReleaseStaging(f.Device)
-		s, err = device.Make[T](f.Device, int(n))
+		s, err = device.MakePooled[T](f.Device, int(n))
 	}
 	return s, err
+}
+
+// Free gives memory of the table back behind the work that is queued on it: such as a rebuild leaves. Nothing is waited for, where the
+// memory is of Make. Zero slices, and Counters that were not made, have none. The caller is in Writing, or in Open or Close.
+func (f *Frame) Free(parts ...interface {
+	FreeAfter(...*device.Stream) error
+}) (err error) {
+	for _, p := range parts {
+		err = errors.Join(err, p.FreeAfter(f.users...))
+	}
+	return err
+}
+
+func (f *Frame) release(s *device.Slice[byte]) error {
+	freed := *s
+	*s = device.Slice[byte]{}
+	return f.Free(freed)
 }
 
 // Scratch gives memory that lasts until the next Scratch. The caller is in Writing, and waits for its work before it ends.
 func (f *Frame) Scratch(bytes int64) (device.Slice[byte], error) {
 	if int64(f.scratch.Len()) < bytes {
-		release(&f.scratch)
+		if err := f.release(&f.scratch); err != nil {
+			return f.scratch, err
+		}
 		s, err := Make[byte](f, bytes)
 		if err != nil {
 			return s, err
@@ -145,27 +174,10 @@ func (f *Frame) Scratch(bytes int64) (device.Slice[byte], error) {
 	return f.scratch, nil
 }
 
-// Spare gives back the memory that is kept for the next batch, and waits for what uses it: a table that grows may need it
-// more.
-func (f *Frame) Spare() {
-	f.Looked()
-	release(&f.ordered)
-	release(&f.scratch)
-}
-
-// Looked says that the host has waited for all that used the table's memory.
-func (f *Frame) Looked() {
-	for i := range f.retired {
-		release(&f.retired[i])
-	}
-	f.retired = nil
-}
-
-func release[T any](s *device.Slice[T]) {
-	if s.Len() > 0 {
-		s.Free()
-	}
-	*s = device.Slice[T]{}
+// Spare gives back the memory that is kept for the next batch: a table that grows may need it more. An allocation that finds too
+// little waits for what is given back. The caller is in Writing.
+func (f *Frame) Spare() error {
+	return errors.Join(f.release(&f.ordered), f.release(&f.scratch))
 }
 
 // Tell completes Stats that have Len and Capacity: the load factor, memory in passing, and probe lengths by a histogram of
@@ -173,9 +185,6 @@ func release[T any](s *device.Slice[T]) {
 func (f *Frame) Tell(s *Stats, histogram []uint64) {
 	s.LoadFactor = float64(s.Len) / float64(s.Capacity)
 	s.ScratchBytes = int64(f.scratch.Len() + f.ordered.Len() + f.refused.Len())
-	for _, r := range f.retired {
-		s.ScratchBytes += int64(r.Len())
-	}
 	onDevice, pinned := StagingBytes(f.Device)
 	s.StagingBytes = onDevice + pinned
 	sum := uint64(s.Len)
@@ -228,21 +237,10 @@ func (f *Frame) Close() error {
 	opened.remove(f.opened)
 	err := f.order.Idle()
 	f.order.Close()
-	f.Spare()
-	release(&f.refused)
-	if e := f.free(); err == nil {
-		err = e
-	}
+	f.users = nil
+	err = OneLine(errors.Join(err, f.Spare(), f.release(&f.refused), f.free(), f.landing.Free()))
 	if errors.Is(err, device.ErrClosed) {
 		return nil // the device freed all
-	}
-	return err
-}
-
-// Free frees what was made of a table's memory: device.Slices that are not zero, Counters and others that know.
-func Free(parts ...interface{ Free() error }) (err error) {
-	for _, p := range parts {
-		err = errors.Join(err, p.Free())
 	}
 	return err
 }
@@ -261,26 +259,27 @@ func (f *Frame) Inspect(look func(*device.Stream) (int64, error), mem func() dev
 	})
 }
 
-// Counters is a struct of counts in device memory, to which kernels add, and what the host last saw of it.
+// Counters is a struct of counts, each u64, in device memory, to which kernels add, and what the host last saw of it.
 type Counters[T any] struct {
 	Seen T
 
-	mem  device.Slice[T]
-	host device.Host[T]
+	f   *Frame
+	mem device.Slice[uint64]
 }
 
-// Make makes the counters, all 0.
-func (c *Counters[T]) Make(d *device.Device) (err error) {
-	var zero T
-	c.Seen = zero
-	if c.host, err = device.MakeHost[T](d, 1); err != nil {
-		return err
-	}
-	if c.mem, err = device.Make[T](d, 1); err == nil {
-		err = c.mem.Fill(nil, 0)
-	}
-	if err != nil {
-		c.Free()
+// landingWords is the most counts of a Counters.
+const landingWords = 64
+
+// words are the counts.
+func words[T any](counts *T) []uint64 {
+	return unsafe.Slice((*uint64)(unsafe.Pointer(counts)), unsafe.Sizeof(*counts)/8)
+}
+
+// Make makes the counters, all 0 on the stream. The caller is in Writing or Open.
+func (c *Counters[T]) Make(f *Frame, st *device.Stream) (err error) {
+	c.f = f
+	if c.mem, err = Make[uint64](f, int64(len(words(&c.Seen)))); err == nil {
+		err = c.Clear(st)
 	}
 	return err
 }
@@ -288,17 +287,17 @@ func (c *Counters[T]) Make(d *device.Device) (err error) {
 // Addr is the counters' device address.
 func (c *Counters[T]) Addr() uint64 { return c.mem.Addr() }
 
-// Look waits for the stream, and reads the counters into Seen.
-func (c *Counters[T]) Look(d *device.Device, st *device.Stream) error {
-	err := errors.Join(c.mem.ReadAsync(st, c.host, 1), st.SyncOf(d))
+// Look waits for the stream, and reads the counters into Seen. The caller holds the lock.
+func (c *Counters[T]) Look(st *device.Stream) error {
+	err := errors.Join(c.mem.ReadAsync(st, c.f.landing, c.mem.Len()), st.SyncOf(c.f.Device))
 	if err == nil {
-		c.Seen = c.host.Slice()[0]
+		copy(words(&c.Seen), c.f.landing.Slice())
 	}
 	return err
 }
 
 // Set writes Seen back.
-func (c *Counters[T]) Set(st *device.Stream) error { return c.mem.Write(st, []T{c.Seen}) }
+func (c *Counters[T]) Set(st *device.Stream) error { return c.mem.Write(st, words(&c.Seen)) }
 
 // Clear sets all to 0.
 func (c *Counters[T]) Clear(st *device.Stream) error {
@@ -307,16 +306,11 @@ func (c *Counters[T]) Clear(st *device.Stream) error {
 	return c.mem.Fill(st, 0)
 }
 
-// Free frees the memory. Counters that were not made have none.
-func (c *Counters[T]) Free() (err error) {
-	if c.mem.Len() > 0 {
-		err = c.mem.Free()
-	}
-	if c.host.Len() > 0 {
-		err = errors.Join(err, c.host.Free())
-	}
-	c.mem, c.host = device.Slice[T]{}, device.Host[T]{}
-	return err
+// FreeAfter frees the memory: see Frame.Free. Counters that were not made have none.
+func (c *Counters[T]) FreeAfter(streams ...*device.Stream) error {
+	mem := c.mem
+	c.mem = device.Slice[uint64]{}
+	return mem.FreeAfter(streams...)
 }
 
 // Histogram gives so many words of u64 that launch's kernel adds to, at the address it is given; they begin as 0. The caller is

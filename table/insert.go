@@ -173,17 +173,15 @@ func (x Inserter) part(f *Frame, st *device.Stream, p Part, more, live int64, wh
 // bits are clear, but while a part is taken in.
 func (f *Frame) bitmap(st *device.Stream, n int64) (int64, error) {
 	for bytes := (n + 31) / 32 * 4; bytes > int64(f.refused.Len()); bytes = bytes / 8 * 4 {
-		s, err := device.Make[byte](f.Device, int(bytes))
+		s, err := device.MakePooled[byte](f.Device, int(bytes))
 		if device.IsOutOfMemory(err) {
 			continue
 		} else if err != nil {
 			return 0, err
 		}
-		if err := s.Fill(st, 0); err != nil {
-			s.Free()
-			return 0, err
+		if err := errors.Join(s.Fill(st, 0), f.release(&f.refused)); err != nil {
+			return 0, errors.Join(err, f.Free(s))
 		}
-		f.refused.Free()
 		f.refused = s
 	}
 	return min(n, 8*int64(f.refused.Len())), nil

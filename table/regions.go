@@ -150,12 +150,9 @@ func (f *Frame) reserveOrdered(rule *Regions, n, regions, rowBytes int64, bytes 
 	piece = equal(min(fit, rule.PieceRows))
 	if need := bytes(piece); have < need {
 		// Twice what there was, so that batches that grow little by little leave few behind.
-		s, err := device.Make[byte](f.Device, int(max(need, min(2*have, free))))
-		if err != nil {
+		s, err := device.MakePooled[byte](f.Device, int(max(need, min(2*have, free))))
+		if err != nil || f.release(&f.ordered) != nil {
 			return 0, false
-		}
-		if have > 0 {
-			f.retired = append(f.retired, f.ordered)
 		}
 		f.ordered = s
 	}

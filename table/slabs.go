@@ -96,8 +96,11 @@ func SlabsIn(bytes int64) int64 {
 func NewSlabs(d *device.Device, light bool) (*Slabs, error) {
 	p := &Slabs{d: d, light: light}
 	var err error
-	if p.dry, err = device.From(d, []uint32{0}); err != nil {
-		return nil, err
+	if p.dry, err = device.MakePooled[uint32](d, 1); err == nil {
+		err = p.dry.Write(nil, []uint32{0})
+	}
+	if err != nil {
+		return nil, errors.Join(err, p.dry.FreeAfter())
 	}
 	p.a.Dry = p.dry.Addr()
 	return p, nil
@@ -118,14 +121,13 @@ func (p *Slabs) Add(st *device.Stream, units int64) error {
 			return ErrSupers
 		}
 		n := min(units, most)
-		mem, err := device.Make[byte](p.d, int(SlabsMemory(n)))
+		mem, err := device.MakePooled[byte](p.d, int(SlabsMemory(n)))
 		if err != nil {
 			return err
 		}
 		s := super{mem, n}
 		if err := errors.Join(s.reset(st), p.dry.Fill(st, 0)); err != nil {
-			mem.Free()
-			return err
+			return errors.Join(err, mem.FreeAfter(st))
 		}
 		p.supers = append(p.supers, s)
 		p.a.Supers[p.a.Count] = mem.Addr() + uint64(firstSlab(n))
@@ -158,7 +160,7 @@ func (p *Slabs) Reset(st *device.Stream) error {
 	return err
 }
 
-// Memory is what kernels take. It is good until Add or Free.
+// Memory is what kernels take. It is good until Add or FreeAfter.
 func (p *Slabs) Memory() SlabMemory { return p.a }
 
 // Light tells whether all is one super block.
@@ -186,11 +188,11 @@ func (p *Slabs) Bytes() (n int64) {
 	return n
 }
 
-// Free gives the memory back; the Slabs are of no use any more.
-func (p *Slabs) Free() error {
-	err := p.dry.Free()
+// FreeAfter gives the memory back behind the work on the streams that use it; the Slabs are of no use any more.
+func (p *Slabs) FreeAfter(streams ...*device.Stream) error {
+	err := p.dry.FreeAfter(streams...)
 	for _, s := range p.supers {
-		err = errors.Join(err, s.mem.Free())
+		err = errors.Join(err, s.mem.FreeAfter(streams...))
 	}
 	p.supers = nil
 	return err

@@ -77,7 +77,7 @@ func (m *memory) live() int64 { return m.counters.Seen.live() }
 
 func (m *memory) tombstones() int64 { return m.filled - m.live() }
 
-func (m *memory) free() error { return table.Free(&m.counters, m.mem) }
+func (m *memory) free(f *table.Frame) error { return f.Free(&m.counters, m.mem) }
 
 // program is the table's kernels with the given translation unit.
 func (c *core) program(name, main string, more ...device.File) *device.Program {
@@ -164,7 +164,7 @@ func (c *core) begin() (err error) {
 			return fmt.Errorf("warpcore: MaxBytes of %s leaves no room for a window of %d slots", device.Bytes(c.opts.MaxBytes), c.cfg.window)
 		}
 	}
-	if err := c.allocate(windows, side); err != nil {
+	if err := c.allocate(c.frame.Device.Stream(), windows, side); err != nil {
 		return err
 	}
 	return nil
@@ -240,24 +240,23 @@ func (c *core) maxWindows(side int64) int64 {
 	return primeUpTo(from)
 }
 
-// allocate makes an empty table of the given size: all bytes 0xff, the counters 0.
-func (c *core) allocate(windows, side int64) (err error) {
+// allocate makes an empty table of the given size: all bytes 0xff, the counters 0. It waits for the stream.
+func (c *core) allocate(st *device.Stream, windows, side int64) (err error) {
 	var m memory
 	defer func() {
 		if err != nil {
-			m.free()
+			m.free(&c.frame)
 		}
 	}()
 	if m.mem, err = table.Make[byte](&c.frame, c.bytes(windows, side)); err != nil {
 		return err
 	}
-	if err = m.counters.Make(c.frame.Device); err != nil {
+	if err = m.counters.Make(&c.frame, st); err != nil {
 		return err
 	}
 	m.t, _ = c.place(int64(m.mem.Addr()), windows, side)
 	m.t.Counters = m.counters.Addr()
-	st := c.frame.Device.Stream()
-	if err = errors.Join(m.mem.Fill(st, 0xff), st.Sync()); err == nil {
+	if err = errors.Join(m.mem.Fill(st, 0xff), st.SyncOf(c.frame.Device)); err == nil {
 		c.memory = m
 	}
 	return err
@@ -265,10 +264,9 @@ func (c *core) allocate(windows, side int64) (err error) {
 
 // look waits for the stream, reads the counters and gives the number of pairs.
 func (c *core) look(st *device.Stream) (int64, error) {
-	if err := c.counters.Look(c.frame.Device, st); err != nil {
+	if err := c.counters.Look(st); err != nil {
 		return 0, err
 	}
-	c.frame.Looked()
 	c.filled, c.foreign = c.counters.Seen.filled(), false
 	return c.live(), nil
 }
@@ -394,9 +392,11 @@ func (c *core) grow(st *device.Stream, pairs int64, side bool) (why, err error) 
 
 // rebuild moves all pairs to a new table of the given size; on an error the old one stands. It waits for the stream.
 func (c *core) rebuild(st *device.Stream, windows, side int64) error {
-	c.frame.Spare() // the new table may need the memory more
+	if err := c.frame.Spare(); err != nil { // the new table may need the memory more
+		return err
+	}
 	old := c.memory
-	if err := c.allocate(windows, side); err != nil {
+	if err := c.allocate(st, windows, side); err != nil {
 		return err
 	}
 	slots := int64(old.t.Main.Windows+old.t.Side.Windows) * int64(c.cfg.window)
@@ -413,11 +413,11 @@ func (c *core) rebuild(st *device.Stream, windows, side int64) error {
 		err = fmt.Errorf("warpcore: %d pairs found no slot in a larger table: this is a defect of warpmap", failed)
 	}
 	if err != nil {
-		c.memory.free()
+		err = errors.Join(err, c.memory.free(&c.frame))
 		c.memory = old
 		return err
 	}
-	return old.free()
+	return old.free(&c.frame)
 }
 
 // Grow makes room for at least n pairs in all, and rids the table of tombstones. Needs memory for the old table and
@@ -514,7 +514,7 @@ func (c *core) Stats() (s table.Stats, err error) {
 // Close frees the table's memory; idempotent.
 func (c *core) Close() error { return c.frame.Close() }
 
-func (c *core) free() error { return c.memory.free() }
+func (c *core) free() error { return c.memory.free(&c.frame) }
 
 // Check downloads the table and walks its invariants: for tests and for the suspicious. Slow.
 func (c *core) Check() error {

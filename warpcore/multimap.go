@@ -110,7 +110,7 @@ func (m *MultiMap[K, V]) Keys() (keys []K, err error) {
 		if err != nil {
 			return err
 		}
-		defer k.Free()
+		defer c.frame.Free(k)
 		n, err := c.exporting(st, c.kernel.distinct, slotsParams{Keys: k.Addr(), Limit: uint64(live)})
 		if err != nil {
 			return err

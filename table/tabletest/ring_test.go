@@ -144,7 +144,7 @@ type ringMemory struct {
 	counts table.Counters[ringCounts]
 }
 
-func (m *ringMemory) free() error { return table.Free(&m.counts, m.mem) }
+func (m *ringMemory) free(f *table.Frame) error { return f.Free(&m.counts, m.mem) }
 
 func newRing[K, V any](d *device.Device, o table.Options) (table.Map[K, V], error) {
 	w := table.WidthsOf[K, V]()
@@ -152,7 +152,7 @@ func newRing[K, V any](d *device.Device, o table.Options) (table.Map[K, V], erro
 	if err := errors.Join(w.Err, c.o.Complete(ringLoad)); err != nil {
 		return nil, err
 	}
-	if err := c.frame.Open("ring", d, c.begin, func() error { return c.free() }); err != nil {
+	if err := c.frame.Open("ring", d, c.begin, func() error { return c.free(&c.frame) }); err != nil {
 		return nil, err
 	}
 	return &ring[K, V]{c}, nil
@@ -195,10 +195,10 @@ func (c *ringCore) allocate(slots int64) (err error) {
 	}
 	var m ringMemory
 	if m.mem, err = table.Make[byte](&c.frame, slots*c.slotBytes()); err == nil {
-		err = errors.Join(m.counts.Make(c.frame.Device), m.mem.Fill(nil, empty), c.frame.Device.Stream().Sync())
+		err = errors.Join(m.counts.Make(&c.frame, c.frame.Device.Stream()), m.mem.Fill(nil, empty), c.frame.Device.Stream().Sync())
 	}
 	if err != nil {
-		return errors.Join(err, m.free())
+		return errors.Join(err, m.free(&c.frame))
 	}
 	m.t = ringTable{Slots: m.mem.Addr(), N: uint64(slots), Seed: c.o.Seed, Counts: m.counts.Addr()}
 	c.ringMemory = m
@@ -215,7 +215,7 @@ func (c *ringCore) rebuild(st *device.Stream, slots int64) error {
 	if _, e := c.look(st); err != nil || e != nil {
 		c.ringMemory, old, err = old, c.ringMemory, errors.Join(err, e)
 	}
-	return errors.Join(err, old.free())
+	return errors.Join(err, old.free(&c.frame))
 }
 
 var oneThread = device.Grid{Blocks: 1, Threads: 32}
@@ -225,7 +225,7 @@ func (c *ringCore) params(b table.Rows) *ringParams {
 }
 
 func (c *ringCore) look(st *device.Stream) (int64, error) {
-	err := c.counts.Look(c.frame.Device, st)
+	err := c.counts.Look(st)
 	return int64(c.counts.Seen.Full), err
 }
 

@@ -16,11 +16,11 @@ enum { OOM = 2, NOT_READY = 600, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_
 // What tests set and read, by name.
 enum { DEVICES, CAPABILITY, INIT, MEMORY, FAULT, LAUNCHES, CONTEXTS, ALLOCS, USED, HOST, STREAMS, EVENTS, MODULES,
        NVRTC_VERSION, NVRTC_OLDEST, NVRTC_NEWEST, NVRTC_FAIL, PROGRAMS, DYNAMIC, SHARED, HEAP, PARAMS,
-       POOLS, HAS_POOLS, HOLD, WAITS, PEAK, VALUES };
+       POOLS, HAS_POOLS, HOLD, WAITS, FREES, PEAK, VALUES };
 static const char *names[VALUES] = { "devices", "capability", "init", "memory", "fault", "launches", "contexts",
     "allocs", "used", "host", "streams", "events", "modules", "nvrtc version", "nvrtc oldest", "nvrtc newest",
     "nvrtc fail", "programs", "dynamic", "shared", "heap", "params", "pools",
-    "has pools", "hold", "waits", "peak" };
+    "has pools", "hold", "waits", "frees", "peak" };
 static int64_t v[VALUES] = { [DEVICES] = 2, [CAPABILITY] = 90, [MEMORY] = 1 << 20, [FAULT] = ILLEGAL_ADDRESS,
     [NVRTC_VERSION] = 12040, [NVRTC_OLDEST] = 50, [NVRTC_NEWEST] = 90, [DYNAMIC] = 48 << 10,
     [PARAMS] = 24, [HAS_POOLS] = 1 };
@@ -145,18 +145,23 @@ CUresult cuMemAlloc_v2(CUdeviceptr *p, size_t n) {
     UNLOCK;
     return r;
 }
-CUresult cuMemFree_v2(CUdeviceptr p) {
+static CUresult give_back(CUdeviceptr p) {
     NEED_CONTEXT;
     LOCK; v[USED] -= *(size_t *)(p - 256); v[ALLOCS]--; UNLOCK;
     free((void *)(p - 256));
     return 0;
+}
+// Those on which a driver may wait for all work are counted as "frees".
+CUresult cuMemFree_v2(CUdeviceptr p) {
+    LOCK; v[FREES]++; UNLOCK;
+    return give_back(p);
 }
 static void move_on(void) {
     LOCK;
     int n = holds;
     v[HOLD] = holds = 0;
     UNLOCK;
-    for (int i = 0; i < n; i++) cuMemFree_v2((CUdeviceptr)held[i]);
+    for (int i = 0; i < n; i++) give_back((CUdeviceptr)held[i]);
 }
 CUresult cuMemHostAlloc(void **p, size_t n, unsigned flags) {
     NEED_CONTEXT;
@@ -167,7 +172,7 @@ CUresult cuMemHostAlloc(void **p, size_t n, unsigned flags) {
 }
 CUresult cuMemFreeHost(void *p) {
     NEED_CONTEXT;
-    LOCK; v[HOST]--; UNLOCK;
+    LOCK; v[HOST]--; v[FREES]++; UNLOCK;
     free((char *)p - 256);
     return 0;
 }
@@ -229,7 +234,7 @@ CUresult cuMemPoolTrimTo(void *p, size_t n) { NEED(p, POOLS); return 0; }
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *a, size_t n, void *p, void *s) { NEED(p, POOLS); NEED(s, STREAMS); return cuMemAlloc_v2(a, n); }
 CUresult cuMemFreeAsync(CUdeviceptr a, Handle *s) {
     NEED(s, STREAMS);
-    if (!v[HOLD]) return cuMemFree_v2(a);
+    if (!v[HOLD]) return give_back(a);
     LOCK; held[holds++] = (void *)a; UNLOCK;
     s->held = 1;
     return 0;
