@@ -4,12 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"testing"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
-	"github.com/warpmap/warpmap/table/tabletest"
 )
 
 // The smallest family: all that CONTRIBUTING says that a new one must write, in the order of its outline.
@@ -28,30 +26,25 @@ import (
 // layout.go: numbers and parameter structs.
 const (
 	empty, full, gone = 0, 1, 2
+	slotBytes         = 32 // value, key, state
 	leastSlots        = 32
 	ringLoad          = 0.7
 	ringBatch         = 1 << 12
 )
 
-type ringTable struct{ Slots, N, Seed, Counts uint64 }
-
-type ringCounts struct{ Full, Gone, Failed uint64 }
-
-type ringParams struct {
-	Table            ringTable
-	Old              uint64 // where not 0, N slots of another table, whose pairs are put
-	Keys, Values     uint64
-	Flags            uint64 // u8: added, found or deleted; may be 0
-	N                uint64
-	Refused, Attempt uint64
-	OnlyNew, Erase   uint64
-}
-
-// slotBytes is the size of a slot: value, key, state, and what alignment adds.
-func (c *ringCore) slotBytes() int64 {
-	align := max(c.keyBytes, c.valueBytes)
-	return int64((c.valueBytes + c.keyBytes + 4 + align - 1) / align * align)
-}
+type (
+	ringTable  struct{ Slots, N, Seed, Counts uint64 }
+	ringCounts struct{ Full, Gone, Failed uint64 }
+	ringParams struct {
+		Table            ringTable
+		Old              uint64 // where not 0, N slots of another table, whose pairs are put
+		Keys, Values     uint64
+		Flags            uint64 // u8: added, found or deleted; may be 0
+		N                uint64
+		Refused, Attempt uint64
+		OnlyNew, Erase   uint64
+	}
+)
 
 // kernels.cu: the algorithm.
 const ringKernels = `
@@ -60,8 +53,7 @@ const ringKernels = `
 using namespace tabletest_test;
 typedef bits_of<KEY_BYTES>::type key;
 typedef bits_of<VALUE_BYTES>::type value;
-struct slot { value v; key k; u32 state; };
-static_assert(sizeof(slot) == SLOT_BYTES, "the size of a slot");
+struct alignas(SLOT_BYTES) slot { value v; key k; u32 state; };
 
 // search gives the key's slot, or 0. room becomes the first slot on the way that a put could take, or 0.
 __device__ slot* search(const ringTable& t, key k, slot*& room) {
@@ -89,11 +81,9 @@ WARPMAP_KERNEL(put, ringParams) {
         slot *room, *s = search(p.table, k, room);
         bool added = !s && room;
         if (added) {
-            s = room;
-            c.gone -= s->state == GONE;
+            c.gone -= room->state == GONE;
             c.full++;
-            s->state = FULL;
-            s->k = k;
+            *(s = room) = slot{value{}, k, FULL};
         }
         if (added || s && !p.only_new) s->v = old ? old->v : at<value>(p.values)[i];
         if (p.flags) at<u8>(p.flags)[i] = added;
@@ -110,10 +100,7 @@ WARPMAP_KERNEL(find, ringParams) {
         bool found = s && (!p.erase || cas(&s->state, (u32)FULL, (u32)GONE) == FULL);
         if (p.values) at<value>(p.values)[i] = found ? s->v : value{};
         if (p.flags) at<u8>(p.flags)[i] = found;
-        if (p.erase && found) {
-            add(&c.full, ~0ull);
-            add(&c.gone, 1ull);
-        }
+        if (p.erase && found) add(&c.full, ~0ull), add(&c.gone, 1ull);
     }
 }
 
@@ -159,63 +146,49 @@ func newRing[K, V any](d *device.Device, o table.Options) (table.Map[K, V], erro
 }
 
 func (c *ringCore) begin() error {
-	m, err := c.frame.Device.Compile(c.program())
-	if err == nil {
-		err = errors.Join(device.Bind(m, "put", &c.put), device.Bind(m, "find", &c.find), device.Bind(m, "out", &c.out))
-	}
+	m, err := c.frame.Device.Compile(&device.Program{
+		Name: "ring", Files: []device.File{{Name: "ring.cu", Text: ringKernels}}, Layouts: []any{ringTable{}, ringCounts{}, ringParams{}},
+		Defines: []device.Define{{Name: "KEY_BYTES", Value: c.keyBytes}, {Name: "VALUE_BYTES", Value: c.valueBytes}, {Name: "SLOT_BYTES", Value: slotBytes},
+			{Name: "HASH_KIND", Value: c.o.Hash}, {Name: "EMPTY", Value: empty}, {Name: "FULL", Value: full}, {Name: "GONE", Value: gone}},
+	})
 	if err != nil {
 		return err
 	}
-	return c.allocate(min(c.slotsFor(int64(c.o.Capacity)), c.most()))
+	want, most := c.slotsFor(int64(c.o.Capacity))
+	err = errors.Join(device.Bind(m, "put", &c.put), device.Bind(m, "find", &c.find), device.Bind(m, "out", &c.out))
+	return errors.Join(err, c.rebuild(c.frame.Device.Stream(), min(want, most)))
 }
 
-func (c *ringCore) program() *device.Program {
-	return &device.Program{
-		Name: "ring", Files: []device.File{{Name: "ring.cu", Text: ringKernels}}, Layouts: []any{ringTable{}, ringCounts{}, ringParams{}},
-		Defines: []device.Define{{Name: "KEY_BYTES", Value: c.keyBytes}, {Name: "VALUE_BYTES", Value: c.valueBytes}, {Name: "SLOT_BYTES", Value: c.slotBytes()},
-			{Name: "HASH_KIND", Value: c.o.Hash}, {Name: "EMPTY", Value: empty}, {Name: "FULL", Value: full}, {Name: "GONE", Value: gone}},
+// slotsFor is how many slots so many pairs want, and how many MaxBytes allows.
+func (c *ringCore) slotsFor(pairs int64) (want, most int64) {
+	if most = c.o.MaxBytes / slotBytes; c.o.MaxBytes == 0 {
+		most = 1 << 48
 	}
+	return int64(min(max(leastSlots, math.Ceil(float64(pairs)/c.o.LoadFactor)), 1<<48)), most
 }
 
-func (c *ringCore) slotsFor(pairs int64) int64 {
-	return int64(min(max(leastSlots, math.Ceil(float64(pairs)/c.o.LoadFactor)), 1<<48))
-}
-
-// most is how many slots MaxBytes allows.
-func (c *ringCore) most() int64 {
-	if c.o.MaxBytes == 0 {
-		return math.MaxInt64
-	}
-	return c.o.MaxBytes / c.slotBytes()
-}
-
-func (c *ringCore) allocate(slots int64) (err error) {
+// rebuild moves all pairs, of which there are none at first, to a new table, and waits; on an error the old one stands.
+func (c *ringCore) rebuild(st *device.Stream, slots int64) (err error) {
 	if slots == 0 {
 		return fmt.Errorf("ring: MaxBytes of %d leaves no room for a slot", c.o.MaxBytes)
 	}
 	var m ringMemory
-	if m.mem, err = table.Make[byte](&c.frame, slots*c.slotBytes()); err == nil {
-		err = errors.Join(m.counts.Make(&c.frame, c.frame.Device.Stream()), m.mem.Fill(nil, empty), c.frame.Device.Stream().Sync())
+	old := c.ringMemory
+	if m.mem, err = table.Make[byte](&c.frame, slots*slotBytes); err == nil {
+		err = errors.Join(m.counts.Make(&c.frame, st), m.mem.Fill(st, empty))
+	}
+	m.t = ringTable{Slots: m.mem.Addr(), N: uint64(slots), Seed: c.o.Seed, Counts: m.counts.Addr()}
+	if err == nil {
+		err = c.put.Launch(st, oneThread, &ringParams{Table: m.t, Old: old.t.Slots, N: old.t.N})
+	}
+	if err == nil {
+		err = m.counts.Look(st)
 	}
 	if err != nil {
 		return errors.Join(err, m.free(&c.frame))
 	}
-	m.t = ringTable{Slots: m.mem.Addr(), N: uint64(slots), Seed: c.o.Seed, Counts: m.counts.Addr()}
 	c.ringMemory = m
-	return nil
-}
-
-// rebuild moves all pairs to a new table, and waits; on an error the old one stands.
-func (c *ringCore) rebuild(st *device.Stream, slots int64) error {
-	old := c.ringMemory
-	if err := c.allocate(slots); err != nil {
-		return err
-	}
-	err := c.put.Launch(st, oneThread, &ringParams{Table: c.t, Old: old.t.Slots, N: old.t.N})
-	if _, e := c.look(st); err != nil || e != nil {
-		c.ringMemory, old, err = old, c.ringMemory, errors.Join(err, e)
-	}
-	return errors.Join(err, old.free(&c.frame))
+	return old.free(&c.frame)
 }
 
 var oneThread = device.Grid{Blocks: 1, Threads: 32}
@@ -251,8 +224,8 @@ func (c *ringCore) insertion(onlyNew uint64) table.Insertion {
 				return int64(float64(c.t.N)*c.o.LoadFactor) - int64(c.counts.Seen.Full+c.counts.Seen.Gone), nil
 			},
 			Grow: func(_, _, pairs int64) (why, err error) {
-				slots := min(max(c.slotsFor(pairs), int64(c.t.N)), c.most())
-				if slots == int64(c.t.N) && slots == c.most() && c.counts.Seen.Gone == 0 {
+				slots, most := c.slotsFor(pairs)
+				if slots = min(max(slots, int64(c.t.N)), most); slots == int64(c.t.N) && slots == most && c.counts.Seen.Gone == 0 {
 					return table.AtMaxBytes(c.o.MaxBytes), nil
 				}
 				if err = c.rebuild(st, slots); device.IsOutOfMemory(err) {
@@ -262,17 +235,16 @@ func (c *ringCore) insertion(onlyNew uint64) table.Insertion {
 			},
 		}.Run(&c.frame, st, b.N, live)
 	}
-	return table.Insertion{Put: put, Find: c.search, Size: func() (int64, int64) { return int64(c.t.N), int64(c.counts.Seen.Full) }}
+	return table.Insertion{Put: put, Find: c.finding(0), Size: func() (int64, int64) { return int64(c.t.N), int64(c.counts.Seen.Full) }}
 }
 
-func (c *ringCore) search(st *device.Stream, b table.Rows) error {
-	return c.find.Launch(st, c.frame.Grid(b.N, 16), c.params(b))
-}
-
-func (c *ringCore) remove(st *device.Stream, b table.Rows) error {
-	p := c.params(b)
-	p.Erase = 1
-	return c.find.Launch(st, c.frame.Grid(b.N, 16), p)
+// finding queues look-ups, and erases what they find where erase is 1.
+func (c *ringCore) finding(erase uint64) func(*device.Stream, table.Rows) error {
+	return func(st *device.Stream, b table.Rows) error {
+		p := c.params(b)
+		p.Erase = erase
+		return c.find.Launch(st, c.frame.Grid(b.N, 16), p)
+	}
 }
 
 func (c *ringCore) export(st *device.Stream, keys, values uint64) error {
@@ -297,9 +269,9 @@ func (c *ringCore) Stats() (s table.Stats, err error) {
 
 func (c *ringCore) Grow(n int) error {
 	return c.frame.GrowTo(n, func(st *device.Stream) error {
-		slots := max(c.slotsFor(int64(n)), int64(c.t.N))
-		if slots > c.most() {
-			return c.frame.NoRoomFor(n, slots*c.slotBytes(), c.o.MaxBytes)
+		slots, most := c.slotsFor(int64(n))
+		if slots = max(slots, int64(c.t.N)); slots > most {
+			return c.frame.NoRoomFor(n, slots*slotBytes, c.o.MaxBytes)
 		}
 		return c.rebuild(st, slots)
 	})
@@ -310,13 +282,13 @@ func (c *ringCore) Close() error { return c.frame.Close() }
 // check.go: the invariants, in Go.
 func (c *ringCore) Check() error {
 	return c.frame.Inspect(c.look, func() device.Slice[byte] { return c.mem }, func(mem []byte) error {
-		state := func(i uint64) byte { return mem[i*uint64(c.slotBytes())+uint64(c.valueBytes+c.keyBytes)] }
+		state := func(i uint64) byte { return mem[i*slotBytes+uint64(c.valueBytes+c.keyBytes)] }
 		seen, counts := map[uint64]bool{}, [3]uint64{}
 		for i := range c.t.N {
 			if counts[state(i)]++; state(i) != full {
 				continue
 			}
-			key := kernel.Pattern(mem[i*uint64(c.slotBytes())+uint64(c.valueBytes):], c.keyBytes)
+			key := kernel.Pattern(mem[i*slotBytes+uint64(c.valueBytes):], c.keyBytes)
 			for at := kernel.Reduce(kernel.Hash64(c.o.Hash, key, c.o.Seed), c.t.N); at != i; at = (at + 1) % c.t.N {
 				if state(at) == empty {
 					return fmt.Errorf("ring: check: key %#x at slot %d cannot be found: slot %d, before it, is empty", key, i, at)
@@ -351,33 +323,21 @@ func (m *ring[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values
 	return table.InsertOn(&m.frame, st, keys, values, added, m.insertion(1))
 }
 func (m *ring[K, V]) Find(keys []K, values []V, found []bool) error {
-	return table.Find(&m.frame, keys, values, found, m.search)
+	return table.Find(&m.frame, keys, values, found, m.finding(0))
 }
 func (m *ring[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
-	return table.FindOn(&m.frame, st, keys, values, found, m.search)
+	return table.FindOn(&m.frame, st, keys, values, found, m.finding(0))
 }
 func (m *ring[K, V]) Contains(keys []K, found []bool) error { return m.Find(keys, nil, found) }
 func (m *ring[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
 	return m.FindOn(st, keys, device.Slice[V]{}, found)
 }
 func (m *ring[K, V]) Delete(keys []K, deleted []bool) (int, error) {
-	return table.Delete(&m.frame, keys, deleted, m.remove)
+	return table.Delete(&m.frame, keys, deleted, m.finding(1))
 }
 func (m *ring[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return table.DeleteOn(&m.frame, st, keys, deleted, m.remove)
+	return table.DeleteOn(&m.frame, st, keys, deleted, m.finding(1))
 }
 func (m *ring[K, V]) All() ([]K, []V, error) {
 	return table.All[K, V](&m.frame, false, m.look, m.export)
-}
-
-// A family is what passes the suite.
-func TestSmallestFamily(t *testing.T) {
-	for _, name := range []string{"cpu", "cuda:0"} {
-		t.Run(name, func(t *testing.T) {
-			d, other := open(t, name), open(t, "cpu")
-			tabletest.Map(newRing[uint32, uint32]).Run(t, tabletest.Whole, d, other)
-			tabletest.Map(newRing[uint64, [2]uint64]).Run(t, tabletest.Types, d, other)
-			tabletest.Map(newRing[uint32, uint32]).Degenerate(t, d)
-		})
-	}
 }

@@ -37,6 +37,18 @@ func TestCountersAndFilters(t *testing.T) {
 	}
 }
 
+// A family is what passes the suite.
+func TestSmallestFamily(t *testing.T) {
+	for _, name := range []string{"cpu", "cuda:0"} {
+		t.Run(name, func(t *testing.T) {
+			d, other := open(t, name), open(t, "cpu")
+			tabletest.Map(newRing[uint32, uint32]).Run(t, tabletest.Whole, d, other)
+			tabletest.Map(newRing[uint64, [2]uint64]).Run(t, tabletest.Types, d, other)
+			tabletest.Map(newRing[uint32, uint32]).Degenerate(t, d)
+		})
+	}
+}
+
 // A spy stands for a test, and notes that it failed.
 type spy struct {
 	*testing.T
