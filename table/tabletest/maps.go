@@ -95,17 +95,7 @@ func (s *mapSubject[K, V]) queue(bits []uint64, rounds int) queue {
 
 func (s *mapSubject[K, V]) insert(keys []uint64, numbers []uint32) error {
 	s.Helper()
-	k, v := KeysOf[K](keys), ValuesOf[V](numbers)
-	var err error
-	if s.coin() {
-		err = s.m.Insert(k, v)
-	} else {
-		dk, dv, st := onDevice(s.TB, s.d, k), onDevice(s.TB, s.d, v), s.stream()
-		err = s.m.InsertOn(st, dk, dv)
-		must(s, st.SyncOf(s.d))
-		free(s.TB, dk)
-		free(s.TB, dv)
-	}
+	err := insertPairs(s.rig, KeysOf[K](keys), ValuesOf[V](numbers), s.m)
 	lost := s.lost(err, len(keys))
 	batch := map[uint64][]uint32{}
 	for i, k := range keys {
@@ -159,17 +149,7 @@ func (s *mapSubject[K, V]) insertNew(keys []uint64, numbers []uint32) error {
 
 func (s *mapSubject[K, V]) drop(keys []uint64) {
 	s.Helper()
-	k := KeysOf[K](keys)
-	deleted, count, told, err := s.flags(len(keys),
-		func(deleted []bool) (int, error) { return s.m.Delete(k, deleted) },
-		func(st *device.Stream, deleted device.Slice[bool]) error {
-			dk := onDevice(s.TB, s.d, k)
-			err := s.m.DeleteOn(st, dk, deleted)
-			must(s, st.SyncOf(s.d))
-			free(s.TB, dk)
-			return err
-		})
-	must(s, err)
+	deleted, count, told := erase(s.rig, KeysOf[K](keys), s.m)
 	s.dropped(keys, deleted, count, told)
 }
 
@@ -186,19 +166,12 @@ func (s *mapSubject[K, V]) find(keys []uint64) {
 	case way == 0:
 		withFound = false
 		must(s, s.m.Find(k, values, nil))
-	case way == 1:
+	case way == 1 || way == 3:
 		withValues = false
-		must(s, s.m.Contains(k, found))
+		found = contains(s.rig, k, s.m)
 	case way == 2:
 		withValues = false
 		must(s, s.m.Find(k, nil, found))
-	case way == 3:
-		withValues = false
-		dk, df, st := onDevice(s.TB, s.d, k), onDevice(s.TB, s.d, found), s.stream()
-		must(s, s.m.ContainsOn(st, dk, df))
-		found = host(s.TB, st, df)
-		free(s.TB, dk)
-		free(s.TB, df)
 	case way < 6:
 		dk, dv, df, st := onDevice(s.TB, s.d, k), onDevice(s.TB, s.d, values), onDevice(s.TB, s.d, found), s.stream()
 		must(s, s.m.FindOn(st, dk, dv, df))

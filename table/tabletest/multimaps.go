@@ -48,17 +48,7 @@ func (s *multiSubject[K, V]) put(keys []uint64) error {
 	if len(keys) > 1 && s.coin() {
 		numbers[1] = numbers[0] // with one key, equal pairs
 	}
-	k, v := KeysOf[K](keys), ValuesOf[V](numbers)
-	var err error
-	if s.coin() {
-		err = s.m.Insert(k, v)
-	} else {
-		dk, dv, st := onDevice(s.TB, s.d, k), onDevice(s.TB, s.d, v), s.stream()
-		err = s.m.InsertOn(st, dk, dv)
-		must(s, st.SyncOf(s.d))
-		free(s.TB, dk)
-		free(s.TB, dv)
-	}
+	err := insertPairs(s.rig, KeysOf[K](keys), ValuesOf[V](numbers), s.m)
 	lost := s.lost(err, len(keys))
 	for i, k := range keys {
 		if !lost[i] {
@@ -70,17 +60,7 @@ func (s *multiSubject[K, V]) put(keys []uint64) error {
 
 func (s *multiSubject[K, V]) drop(keys []uint64) {
 	s.Helper()
-	k := KeysOf[K](keys)
-	deleted, count, told, err := s.flags(len(keys),
-		func(deleted []bool) (int, error) { return s.m.Delete(k, deleted) },
-		func(st *device.Stream, deleted device.Slice[bool]) error {
-			dk := onDevice(s.TB, s.d, k)
-			err := s.m.DeleteOn(st, dk, deleted)
-			must(s, st.SyncOf(s.d))
-			free(s.TB, dk)
-			return err
-		})
-	must(s, err)
+	deleted, count, told := erase(s.rig, KeysOf[K](keys), s.m)
 	any, pairs := map[uint64]bool{}, 0
 	for i, k := range keys {
 		any[k] = any[k] || deleted[i]

@@ -336,6 +336,48 @@ func contains[K any](r *rig, keys []K, it container[K]) []bool {
 	return found
 }
 
+// eraser is a table that deletes keys.
+type eraser[K any] interface {
+	Delete(keys []K, deleted []bool) (int, error)
+	DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error
+}
+
+// erase deletes keys: see flags.
+func erase[K any](r *rig, keys []K, it eraser[K]) (deleted []bool, count int, told bool) {
+	r.Helper()
+	deleted, count, told, err := r.flags(len(keys),
+		func(deleted []bool) (int, error) { return it.Delete(keys, deleted) },
+		func(st *device.Stream, deleted device.Slice[bool]) error {
+			dk := onDevice(r.TB, r.d, keys)
+			err := it.DeleteOn(st, dk, deleted)
+			must(r, st.SyncOf(r.d))
+			free(r.TB, dk)
+			return err
+		})
+	must(r, err)
+	return deleted, count, told
+}
+
+// inserter is a table that takes pairs.
+type inserter[K, V any] interface {
+	Insert(keys []K, values []V) error
+	InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error
+}
+
+// insertPairs inserts pairs, from Go slices or from the device.
+func insertPairs[K, V any](r *rig, keys []K, values []V, it inserter[K, V]) error {
+	r.Helper()
+	if r.coin() {
+		return it.Insert(keys, values)
+	}
+	dk, dv, st := onDevice(r.TB, r.d, keys), onDevice(r.TB, r.d, values), r.stream()
+	err := it.InsertOn(st, dk, dv)
+	must(r, st.SyncOf(r.d))
+	free(r.TB, dk)
+	free(r.TB, dv)
+	return err
+}
+
 // contained compares what was found with the model.
 func (r *rig) contained(keys []uint64, found []bool) {
 	r.Helper()

@@ -62,17 +62,7 @@ func (s *setSubject[K]) put(keys []uint64) error {
 
 func (s *setSubject[K]) drop(keys []uint64) {
 	s.Helper()
-	k := KeysOf[K](keys)
-	deleted, count, told, err := s.flags(len(keys),
-		func(deleted []bool) (int, error) { return s.s.Delete(k, deleted) },
-		func(st *device.Stream, deleted device.Slice[bool]) error {
-			dk := onDevice(s.TB, s.d, k)
-			err := s.s.DeleteOn(st, dk, deleted)
-			must(s, st.SyncOf(s.d))
-			free(s.TB, dk)
-			return err
-		})
-	must(s, err)
+	deleted, count, told := erase(s.rig, KeysOf[K](keys), s.s)
 	s.dropped(keys, deleted, count, told)
 }
 
