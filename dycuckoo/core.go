@@ -64,12 +64,12 @@ type core struct {
 	cfg    config
 	opts   Options
 	kernel struct {
-		insert, insertNew, refine, refineNew device.Kernel[insertParams]
-		find, findCounted, erase             device.Kernel[findParams]
-		mixed                                device.Kernel[mixedParams]
-		export, probes, refresh              device.Kernel[slotsParams]
-		split, mergeFilters, halve, unhalve  device.Kernel[slotsParams]
-		partition                            table.Partitioner[partitionParams]
+		replacing, adding                   insertKernels
+		find, findCounted, erase            device.Kernel[findParams]
+		mixed                               device.Kernel[mixedParams]
+		export, probes, refresh             device.Kernel[slotsParams]
+		split, mergeFilters, halve, unhalve device.Kernel[slotsParams]
+		partition                           table.Partitioner[partitionParams]
 	}
 	regions table.Regions
 
@@ -223,7 +223,7 @@ func (c *core) compile() error {
 	k := &c.kernel
 	k.partition, err = table.NewPartitioner[partitionParams](c.frame.Device, m)
 	return errors.Join(err,
-		device.Bind(m, "insert", &k.insert), device.Bind(m, "insert_new", &k.insertNew), device.Bind(m, "refine", &k.refine), device.Bind(m, "refine_new", &k.refineNew),
+		k.replacing.bind(m, ""), k.adding.bind(m, "_new"),
 		device.Bind(m, "find", &k.find), device.Bind(m, "find_counted", &k.findCounted), device.Bind(m, "erase", &k.erase), device.Bind(m, "mixed", &k.mixed),
 		device.Bind(m, "export_pairs", &k.export), device.Bind(m, "probe_lengths", &k.probes), device.Bind(m, "refresh_filters", &k.refresh),
 		device.Bind(m, "split", &k.split), device.Bind(m, "merge_filters", &k.mergeFilters), device.Bind(m, "halve", &k.halve), device.Bind(m, "unhalve", &k.unhalve))
@@ -393,26 +393,45 @@ func (c *core) grid(n int64) device.Grid { return c.frame.Grid(n, blocks) }
 func (c *core) size() (capacity, live int64) { return c.capacity(), c.live() }
 
 // insertKernels are those of Insert or of InsertNew.
-type insertKernels struct{ insert, refine device.Kernel[insertParams] }
+type insertKernels struct{ insert, move, refine device.Kernel[insertParams] }
 
-func (c *core) replacing() insertKernels { return insertKernels{c.kernel.insert, c.kernel.refine} }
-func (c *core) adding() insertKernels    { return insertKernels{c.kernel.insertNew, c.kernel.refineNew} }
+func (k *insertKernels) bind(m *device.Module, which string) error {
+	return errors.Join(device.Bind(m, "insert"+which, &k.insert), device.Bind(m, "move"+which, &k.move), device.Bind(m, "refine"+which, &k.refine))
+}
 
 // insertion takes batches in with the kernels.
-func (c *core) insertion(k insertKernels) table.Insertion {
+func (c *core) insertion(k *insertKernels) table.Insertion {
 	return table.Insertion{Size: c.size, Find: c.find, Put: func(st *device.Stream, b table.Rows) ([]int, error, error) {
-		return c.take(st, b.N, 1, nil, func(part table.Part) error {
+		settled := false
+		return c.take(st, b.N, 1, func(int64) (uint64, error) {
+			if settled = !settled; settled {
+				return lastAttempt, nil
+			}
+			return 0, nil
+		}, func(part table.Part) error {
 			p := insertParams{Table: c.table(), Rows: table.Placing{Refused: part.Refused, Attempt: part.Attempt}, Choose: c.choose()}
 			return c.launchInsert(st, k, p, b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes))
 		})
 	}}
 }
 
-// launchInsert queues an insert of rows: without locks first, and then, under locks, that of those whose buckets are full.
-func (c *core) launchInsert(st *device.Stream, k insertKernels, p insertParams, b table.Rows) error {
-	bytes := int64(0)
+// launchInsert queues an insert of rows: by compare-and-swaps, then with pairs moved on by one step for those whose buckets are full, then
+// along paths. A table that may grow, and has too few slots for all, does not look for paths.
+func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams, b table.Rows) error {
+	bytes, buckets := int64(0), int64(0)
 	for i := range c.d() {
+		buckets += int64(c.subs[i].Buckets)
 		bytes += int64(c.subs[i].Buckets) * int64(c.cfg.bucketBytes)
+	}
+	var head device.Slice[byte]
+	if !c.cfg.locked() {
+		p.Limit = uint64(min(b.N, b.N/listShare+leastListed))
+		list, err := c.frame.Scratch(4 * int64(1+p.Limit))
+		if err != nil {
+			return err
+		}
+		p.List = list.Addr()
+		head = list.Slice(0, 4)
 	}
 	err := c.kernel.partition.Place(&c.frame, st, table.Placement[partitionParams]{
 		Regions: &c.regions, Bytes: bytes, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Positions: true,
@@ -420,15 +439,23 @@ func (c *core) launchInsert(st *device.Stream, k insertKernels, p insertParams, 
 		Launch: func(g device.Grid, rows table.Placing) error {
 			q := p
 			q.Rows = rows
-			return k.insert.Launch(st, g, &q)
+			if c.cfg.locked() {
+				return k.insert.Launch(st, g, &q)
+			}
+			if err := errors.Join(head.Fill(st, 0), k.insert.Launch(st, g, &q)); err != nil {
+				return err
+			}
+			return k.move.Launch(st, c.grid(int64(p.Limit)), &q)
 		},
 		Grid: c.grid,
 	}, p.Rows, b)
-	if err != nil || c.cfg.locked() {
+	if err != nil || c.cfg.locked() || p.Rows.Attempt == 0 && c.live()+b.N > c.capacity() {
 		return err
 	}
 	p.Rows = p.Rows.Of(table.Ordered{Rows: b})
-	return k.refine.Launch(st, c.grid((b.N+31)/32), &p)
+	g := c.grid((b.N + 31) / 32)
+	g.Blocks = min(g.Blocks, max(1, buckets/table.Threads)) // more lanes than buckets would wait for one another
+	return k.refine.Launch(st, g, &p)
 }
 
 // take brings in n rows by launches, growing and shrinking as it must. One row in `share` is expected to add a pair. settle is that of
@@ -642,7 +669,7 @@ func (c *core) rebuild(st *device.Stream, s step, otherHash bool) error {
 			c.memory = m
 			p := insertParams{Table: c.table(), Rows: table.Placing{Refused: bitmap.Addr()}, Choose: c.choose()}
 			if err = bitmap.Fill(st, 0); err == nil && live > 0 {
-				err = c.launchInsert(st, c.adding(), p, b)
+				err = c.launchInsert(st, &c.kernel.adding, p, b)
 			}
 			if err == nil {
 				_, err = c.look(st)

@@ -303,16 +303,17 @@ struct Locks {
 };
 
 // Insert is the insertion of one key by compare-and-swaps: what its lane knows between two reads. It tries the key's home, then its other
-// bucket, and then to move one pair on from its home: to the pair's other bucket, if that has room. FULL: no pair can be moved with
-// one step; see LockedInsert.
+// bucket. FULL: no pair can be moved on with one step; see LockedInsert.
 //
 //   REPLACE  an equal key's value is replaced; otherwise the key is left as it is
+//   MOVES    where both buckets are full, a pair of its home is moved on to that pair's other bucket, if that has room. FULL without
+//            it is that both buckets are full. (Few pairs come so far: in a kernel of their own, lanes do not wait for them.)
 //
 // Beside it pairs are added, moved on and replaced, but none is erased. So a bucket that was seen full stays full. Free slots are taken in
 // one order: two inserts of one key come to the same slot, or one sees the other's key. A pair that is moved on is written
 // to its new slot, the first that is free there, before its old one is overwritten: so an insert of its key finds it, or comes to
 // that slot and fails. The lock of a bucket is for those who move pairs on from it.
-template <class C, bool REPLACE> struct Insert {
+template <class C, bool REPLACE, bool MOVES> struct Insert {
     typedef Access<C> A;
     static constexpr u32 NONE = ~0u, FREED = 32; // a free slot is its number, plus FREED if it was taken before
     enum Stage : u32 { HOME, OTHER, MOVE };
@@ -372,7 +373,7 @@ template <class C, bool REPLACE> struct Insert {
             }
         }
         if (!active) return false;
-        if (stage == MOVE) return move(t, here);
+        if (MOVES && stage == MOVE) return move(t, here);
         if (found) {
             if (REPLACE && !replace(slot, seen)) {
                 start(t);
@@ -396,6 +397,7 @@ template <class C, bool REPLACE> struct Insert {
             return !claim(t, here, true);
         }
         if (room != NONE) return !claim(t, room, false);
+        if (!MOVES) return false;
         stage = MOVE;
         victim = 0;
         return next_victim(t);
@@ -563,6 +565,10 @@ template <class C, bool REPLACE> struct LockedInsert {
     }
     __device__ __forceinline__ bool round(const Table& t) {
         Bucket mine = h.bucket(t, h.home), other = h.reserved ? mine : h.bucket(t, h.other);
+        u32 longest = load_relaxed(&counters(t)->given_up) < DYCUCKOO_GIVEN_UP ? DYCUCKOO_MAX_PATH : DYCUCKOO_SHORT_PATH, same;
+        if (longest == DYCUCKOO_SHORT_PATH && Cells<C>::look(mine, h.stored, same) == Cells<C>::ALL && !same &&
+            Cells<C>::look(other, h.stored, same) == Cells<C>::ALL && !same)
+            return false; // the table is full: no lock is worth waiting for
         Locks locks(t, mine, other);
         if (!locks.take()) {
             pause();
@@ -571,7 +577,6 @@ template <class C, bool REPLACE> struct LockedInsert {
         bool done = act(t, mine, other);
         locks.release();
         if (done) return false;
-        u32 longest = load_relaxed(&counters(t)->given_up) < DYCUCKOO_GIVEN_UP ? DYCUCKOO_MAX_PATH : DYCUCKOO_SHORT_PATH;
         u32 dice = fmix32(h.lo + ++tries * 0x9e3779b9u);
         if (h.reserved || tries > DYCUCKOO_MAX_TRIES || !make_room<C>(t, dice >> 31 ? mine : other, dice, longest, ~0u)) {
             add(&counters(t)->given_up, (u64)1);

@@ -11,6 +11,7 @@ using namespace dycuckoo;
 typedef config C;
 typedef config::key key;
 typedef config::value value;
+typedef bits_of<DYCUCKOO_FILTER_BITS / 8>::type filter; // of a bucket
 // All lanes of a warp stay in a kernel's loops to the end, so its tiles vote together.
 typedef tile<DYCUCKOO_INSERT_GROUP, true> InsertTile;
 typedef tile<DYCUCKOO_FIND_GROUP, true> FindTile;
@@ -22,11 +23,11 @@ struct Pair {
     value v;
 };
 
-// Insertion without locks.
+// Insertion by compare-and-swaps. Items whose buckets are both full are listed.
 template <bool REPLACE> struct InsertJob {
     typedef Pair Item;
     const insertParams& p;
-    Insert<C, REPLACE> s;
+    Insert<C, REPLACE, false> s;
     Tally<C> added;
 
     __device__ __forceinline__ InsertJob(const insertParams& p) : p(p) {}
@@ -43,7 +44,43 @@ template <bool REPLACE> struct InsertJob {
     __device__ __forceinline__ void done(u64 i) {
         if (s.outcome == ADDED) added.count(s.sub);
         if (p.rows.added) at<u8>(p.rows.added)[i] = s.outcome == ADDED;
+        if (s.outcome == FULL) {
+            u32 place = add(at<u32>(p.list), 1u);
+            if (place < p.limit) at<u32>(p.list)[1 + place] = (u32)i;
+        }
         settle(p.rows.refused, p.rows.attempt, p.rows.positions ? at<u32>(p.rows.positions)[i] : i, s.outcome == FULL, &counters(p.table)->failed);
+    }
+};
+
+// The items that were listed: pairs are moved on for them.
+template <bool REPLACE> struct MoveJob {
+    struct Item {
+        u32 i;
+    };
+    const insertParams& p;
+    Insert<C, REPLACE, true> s;
+    Tally<C> added;
+    u64 placed;
+    u32 row;
+
+    __device__ __forceinline__ MoveJob(const insertParams& p) : p(p), placed(0) {}
+    __device__ __forceinline__ Item load(u64 i) { return Item{load_readonly(at<u32>(p.list) + 1 + i)}; }
+    template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64) const {
+        return Item{warp.shuffle(x.i, from)};
+    }
+    __device__ __forceinline__ bool begin(u64, const Item& x) {
+        row = x.i;
+        s.begin(p.table, input_key<C>(p.rows.keys, row), input_value<C>(p.rows.values, row), p.choose);
+        return true;
+    }
+    __device__ __forceinline__ bool round(InsertTile g, bool active) { return s.round(p.table, g, active); }
+    __device__ __forceinline__ void done(u64) {
+        if (s.outcome == FULL) return;
+        if (s.outcome == ADDED) added.count(s.sub);
+        if (p.rows.added) at<u8>(p.rows.added)[row] = s.outcome == ADDED;
+        u64 i = p.rows.positions ? at<u32>(p.rows.positions)[row] : row;
+        and_of(at<u32>(p.rows.refused) + i / 32, ~(1u << (i & 31)));
+        placed++;
     }
 };
 
@@ -87,7 +124,19 @@ template <bool REPLACE> __device__ __forceinline__ void insert_batch(const inser
 WARPMAP_KERNEL_RESIDENT(insert, insertParams, 3) { insert_batch<true>(p); }
 WARPMAP_KERNEL_RESIDENT(insert_new, insertParams, 3) { insert_batch<false>(p); }
 
-// The positions that insertion without locks has refused: both buckets were full. An item is a word of the bitmap.
+template <bool REPLACE> __device__ __forceinline__ void move_batch(const insertParams& p) {
+    if constexpr (!C::LOCKED) {
+        u64 n = load_relaxed(at<u32>(p.list));
+        MoveJob<REPLACE> job(p);
+        drive_held<InsertTile, u64>(n < p.limit ? n : p.limit, job);
+        count_into(&counters(p.table)->failed, 0 - job.placed);
+        job.added.into(counters(p.table)->pairs);
+    }
+}
+WARPMAP_KERNEL_RESIDENT(move, insertParams, 3) { move_batch<true>(p); }
+WARPMAP_KERNEL_RESIDENT(move_new, insertParams, 3) { move_batch<false>(p); }
+
+// The positions that are still refused: pairs are moved on along longer paths. An item is a word of the bitmap.
 template <bool REPLACE> __device__ __forceinline__ void refine_batch(const insertParams& p) {
     if (!load_relaxed(&counters(p.table)->failed)) return;
     Tally<C> added;
@@ -251,15 +300,16 @@ template <class C> __device__ __forceinline__ void split_items(const slotsParams
     u32 sub = (u32)p.number;
     constexpr u64 ITEMS = C::PACKED ? C::SLOTS : 1;
     for (u64 i = grid_thread(); i < n * ITEMS; i += grid_threads()) {
-        if (i < n / 4) { // a word of the filter is of four buckets
+        u64 words = n * DYCUCKOO_FILTER_BITS / 32;
+        if (i < words) {
             u32 bits = load_readonly(at<u32>(p.from.filter) + i);
             at<u32>(p.to.filter)[i] = bits;
-            at<u32>(p.to.filter)[i + n / 4] = bits;
+            at<u32>(p.to.filter)[i + words] = bits;
         }
         if constexpr (C::PACKED) {
             typedef Access<C> A;
             // Where no key has gone away, free slots are as good as never taken.
-            bool freed = load_readonly(at<u8>(p.from.filter) + i / C::SLOTS);
+            bool freed = load_readonly(at<filter>(p.from.filter) + i / C::SLOTS);
             typename A::word w = load_readonly(A::word_at(p.from.slots, i)), free = A::free_word(w, freed);
             key k = A::key_of(w);
             bool taken = !C::marks(k), up = taken && Home<C>(p.table, k).number(sub, 2 * n) >= n;
@@ -286,7 +336,7 @@ WARPMAP_KERNEL(split, slotsParams) { split_items<C>(p); }
 
 // The filter of a subtable that is to be halved.
 WARPMAP_KERNEL(merge_filters, slotsParams) {
-    u64 words = p.to.buckets / 4;
+    u64 words = p.to.buckets * DYCUCKOO_FILTER_BITS / 32;
     for (u64 i = grid_thread(); i < words; i += grid_threads())
         at<u32>(p.to.filter)[i] = load_readonly(at<u32>(p.from.filter) + i) | load_readonly(at<u32>(p.from.filter) + i + words);
 }
@@ -339,7 +389,7 @@ WARPMAP_KERNEL(halve, slotsParams) {
                 else add(&counters(p.table)->left, (u64)1);
             }
         }
-        if (load_relaxed(at<u8>(p.to.filter) + i))
+        if (load_relaxed(at<filter>(p.to.filter) + i))
             while (filled < C::SLOTS) Cells<C>::set_free(to, filled++, true);
     }
     count_into(&counters(p.table)->residual, residuals);

@@ -52,6 +52,9 @@ const (
 	maxPath = 64
 	// shortPath is the bound once givenUp inserts of a launch have found no room: the table is full.
 	shortPath, givenUp = 2, 1 << 10
+	// listShare: of a batch, one pair in so many, and leastListed, can be listed to have pairs moved on for it; what is more is
+	// refined.
+	listShare, leastListed = 8, 1 << 10
 	// maxTries bounds how often an insert begins again because others have changed what it looked at.
 	maxTries = 32
 	// lastAttempt of a mixed batch is made when no more room is to be had: see table.Part.
@@ -173,10 +176,12 @@ func (k *Counters) live() (n int64) {
 	return n
 }
 
-// insertParams are the parameters of insert, insert_new, refine and refine_new.
+// insertParams are the parameters of insert, move, refine, and their like for InsertNew.
 type insertParams struct {
 	Table Table
 	Rows  table.Placing
+	// List is u32: how many items found both buckets full; then up to Limit of them.
+	List, Limit uint64
 	// Choose[i·8+j], of Theorem1, is the probability that a key of the subtables i and j begins in i, times 2³².
 	Choose [maxSubtables * maxSubtables]uint32
 }

@@ -33,23 +33,23 @@ func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
 // Insert puts or replaces (paper, Algorithm 1): see table.Map. Cost of a pair: one bucket read and one sector written at low
 // filled factors; at 0.85 one pair in six is put into its second bucket, and one in fifty moves others on.
 func (m *Map[K, V]) Insert(keys []K, values []V) error {
-	return table.Insert(&m.frame, keys, values, m.insertion(m.replacing()))
+	return table.Insert(&m.frame, keys, values, m.insertion(&m.kernel.replacing))
 }
 
 // InsertOn is Insert on the device: see table.Map. It waits for the stream: only the end of a batch tells whether each pair has found
 // room.
 func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	return table.InsertOn(&m.frame, st, keys, values, device.Slice[bool]{}, m.insertion(m.replacing()))
+	return table.InsertOn(&m.frame, st, keys, values, device.Slice[bool]{}, m.insertion(&m.kernel.replacing))
 }
 
 // InsertNew puts the pairs whose keys are absent: see table.Map.
 func (m *Map[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
-	return table.InsertNew(&m.frame, keys, values, added, m.insertion(m.adding()))
+	return table.InsertNew(&m.frame, keys, values, added, m.insertion(&m.kernel.adding))
 }
 
 // InsertNewOn is InsertNew on the device: see table.Map. It waits for the stream, as InsertOn does.
 func (m *Map[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], added device.Slice[bool]) error {
-	return table.InsertOn(&m.frame, st, keys, values, added, m.insertion(m.adding()))
+	return table.InsertOn(&m.frame, st, keys, values, added, m.insertion(&m.kernel.adding))
 }
 
 // Find looks keys up: see table.Map. Cost of a key: one bucket read, and a second at most.
