@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"strconv"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/kernel"
@@ -115,7 +117,7 @@ func (c *core) program(name, main string, more ...device.File) *device.Program {
 		Name:  name,
 		Files: append([]device.File{{Name: name + ".cu", Text: main}, {Name: "dycuckoo.cuh", Text: dycuckooCUH}, {Name: "config.h", Text: c.cfg.header("config")}}, more...),
 		Defines: append(defines(), device.Define{Name: "DYCUCKOO_INSERT_GROUP", Value: c.opts.InsertGroup},
-			device.Define{Name: "DYCUCKOO_FIND_GROUP", Value: c.opts.FindGroup}),
+			device.Define{Name: "DYCUCKOO_FIND_GROUP", Value: c.opts.FindGroup}, device.Define{Name: "DYCUCKOO_RESIDENT", Value: resident()}),
 		Layouts: layouts(),
 	}
 }
@@ -870,3 +872,10 @@ func (c *core) Subtables() (list []SubtableStats, err error) {
 func (c *core) Close() error { return c.frame.Close() }
 
 func (c *core) free() error { return c.memory.free(&c.frame) }
+
+func resident() int {
+	if v, err := strconv.Atoi(os.Getenv("DYX_RESIDENT")); err == nil {
+		return v
+	}
+	return 4
+}

@@ -339,6 +339,13 @@ template <class C, bool REPLACE, bool MOVES> struct Insert {
         stage = HOME;
         address = h.address(t, h.home);
     }
+    // begin_full begins where both buckets were seen full; false: no pair can be moved on.
+    __device__ __forceinline__ bool begin_full(const Table& t) {
+        if (h.reserved) return false;
+        stage = MOVE;
+        victim = 0;
+        return next_victim(t);
+    }
 
     template <class Tile> __device__ __forceinline__ bool round(const Table& t, Tile g, bool active) {
         constexpr int G = Tile::LANES, IN_FLIGHT = G < 4 ? G : 4;
@@ -397,10 +404,7 @@ template <class C, bool REPLACE, bool MOVES> struct Insert {
             return !claim(t, here, true);
         }
         if (room != NONE) return !claim(t, room, false);
-        if (!MOVES) return false;
-        stage = MOVE;
-        victim = 0;
-        return next_victim(t);
+        return MOVES && begin_full(t);
     }
 
     // replace is false if the pair was moved on. If another replaced its value since it was seen, this counts as having come just before.
@@ -524,7 +528,7 @@ template <class C> __device__ __forceinline__ bool make_room(const Table& t, Buc
             onward = s;
             if (Cells<C>::look(to, k, same) == Cells<C>::ALL) continue;
             chosen = s;
-            if (t.prefer >> to.sub & 1) break;
+            if (t.prefer >> to.sub & 1 || i >= C::SLOTS / 2) break;
         }
         u32 s = chosen != ~0u ? chosen : onward;
         if (s == ~0u) return false;

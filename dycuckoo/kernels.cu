@@ -71,9 +71,9 @@ template <bool REPLACE> struct MoveJob {
     __device__ __forceinline__ bool begin(u64, const Item& x) {
         row = x.i;
         s.begin(p.table, input_key<C>(p.rows.keys, row), input_value<C>(p.rows.values, row), p.choose);
-        return true;
+        return s.begin_full(p.table);
     }
-    __device__ __forceinline__ bool round(InsertTile g, bool active) { return s.round(p.table, g, active); }
+    __device__ __forceinline__ bool round(Alone g, bool active) { return s.round(p.table, g, active); }
     __device__ __forceinline__ void done(u64) {
         if (s.outcome == FULL) return;
         if (s.outcome == ADDED) added.count(s.sub);
@@ -121,14 +121,14 @@ template <bool REPLACE> __device__ __forceinline__ void insert_batch(const inser
     }
 }
 
-WARPMAP_KERNEL_RESIDENT(insert, insertParams, 3) { insert_batch<true>(p); }
-WARPMAP_KERNEL_RESIDENT(insert_new, insertParams, 3) { insert_batch<false>(p); }
+WARPMAP_KERNEL_RESIDENT(insert, insertParams, DYCUCKOO_RESIDENT) { insert_batch<true>(p); }
+WARPMAP_KERNEL_RESIDENT(insert_new, insertParams, DYCUCKOO_RESIDENT) { insert_batch<false>(p); }
 
 template <bool REPLACE> __device__ __forceinline__ void move_batch(const insertParams& p) {
     if constexpr (!C::LOCKED) {
         u64 n = load_relaxed(at<u32>(p.list));
         MoveJob<REPLACE> job(p);
-        drive_held<InsertTile, u64>(n < p.limit ? n : p.limit, job);
+        drive_held<Alone, u64>(n < p.limit ? n : p.limit, job);
         count_into(&counters(p.table)->failed, 0 - job.placed);
         job.added.into(counters(p.table)->pairs);
     }
