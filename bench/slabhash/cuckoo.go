@@ -1,136 +1,16 @@
 package slabhash
 
 import (
-	_ "embed"
 	"errors"
 	"fmt"
-	"math"
-	"math/bits"
-	"math/rand/v2"
 
 	"github.com/warpmap/warpmap/bench"
-	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/bench/baseline"
 )
-
-const (
-	cuckooPrime  = 1<<32 - 5
-	cuckooStash  = 101 // slots
-	cuckooBuilds = 20  // with functions of their own, before it is no use
-)
-
-// cuckooParams are the parameters of cuckoo.cu.
-type cuckooParams struct {
-	Slots, Stash        uint64
-	Size                uint64    // slots
-	A, B                [5]uint32 // of the hash functions; the last is the stash's
-	Evictions           uint64    // of one pair after the other, before the last goes to the stash
-	Counters            uint64
-	Stashed             uint64 // pairs in the stash
-	Keys, Values, Found uint64
-	N                   uint64
-}
-
-//go:embed cuckoo.cu
-var cuckooCU string
-
-func cuckooProgram() *device.Program {
-	return &device.Program{
-		Name:    "cuckoo",
-		Files:   []device.File{{Name: "cuckoo.cu", Text: cuckooCU}},
-		Defines: []device.Define{{Name: "CUCKOO_PRIME", Value: fmt.Sprintf("%du", cuckooPrime)}, {Name: "CUCKOO_STASH", Value: cuckooStash}},
-		Layouts: []any{cuckooParams{}},
-	}
-}
-
-const cuckooNote = "cuckoo: CUDPP's table: four functions, up to 7·lg n evictions, a stash of 101, and new functions where that does not do. " +
-	"It is built from all pairs at once; the pair of all ones is reserved, and does not occur"
-
-// cuckoo is a table that is only built from scratch.
-type cuckoo struct {
-	d           *device.Device
-	load        float64
-	slots       device.Slice[uint64] // behind them, the stash
-	counters    device.Slice[uint32]
-	build, find device.Kernel[cuckooParams]
-	rng         *rand.Rand
-	p           cuckooParams // the table as built last
-	builds      int          // how often functions were drawn
-}
-
-// cuckooSlots is the size of a table of n pairs.
-func cuckooSlots(n int, load float64) int { return max(n, 1, int(math.Ceil(float64(n)/load))) }
-
-// newCuckoo makes a table for up to n pairs, of that load factor for any number.
-func newCuckoo(d *device.Device, n int, load float64) (c *cuckoo, err error) {
-	if cuckooSlots(n, load) >= cuckooPrime {
-		return nil, fmt.Errorf("cuckoo: %d pairs: hashes of 32 bits do not reach so many slots", n)
-	}
-	c = &cuckoo{d: d, load: load, rng: rand.New(rand.NewPCG(1, uint64(n)))}
-	m, err := d.Compile(cuckooProgram())
-	if err != nil {
-		return nil, err
-	}
-	if c.build, err = device.KernelOf[cuckooParams](m, "cuckoo_build"); err != nil {
-		return nil, err
-	}
-	if c.find, err = device.KernelOf[cuckooParams](m, "cuckoo_find"); err != nil {
-		return nil, err
-	}
-	if c.slots, err = device.Make[uint64](d, cuckooSlots(n, load)+cuckooStash); err != nil {
-		return nil, err
-	}
-	if c.counters, err = device.Make[uint32](d, 2); err != nil {
-		return nil, errors.Join(err, c.slots.Free())
-	}
-	return c, nil
-}
-
-// Clear has nothing to do: a build begins with it.
-func (c *cuckoo) Clear() error { return nil }
-
-// InsertOn builds the table from these pairs alone. It waits for the stream, to know whether all have found a place.
-func (c *cuckoo) InsertOn(st *device.Stream, keys, values device.Slice[uint32]) error {
-	n := keys.Len()
-	size := cuckooSlots(n, c.load)
-	all := c.slots.Slice(0, size+cuckooStash)
-	for range cuckooBuilds {
-		c.builds++
-		c.p = cuckooParams{
-			Slots: all.Addr(), Stash: all.Slice(size, size+cuckooStash).Addr(), Size: uint64(size),
-			Evictions: uint64(7 * bits.Len(uint(n))), Counters: c.counters.Addr(),
-			Keys: keys.Addr(), Values: values.Addr(), N: uint64(n),
-		}
-		for f := range c.p.A {
-			c.p.A[f], c.p.B[f] = c.rng.Uint32(), c.rng.Uint32N(cuckooPrime)
-		}
-		if err := errors.Join(all.Fill(st, 0xff), c.counters.Fill(st, 0), c.build.Launch(st, device.GridFor(int64(n), 256), &c.p)); err != nil {
-			return err
-		}
-		counts, err := c.counters.Host(st)
-		if err != nil {
-			return err
-		}
-		c.p.Stashed = uint64(counts[1])
-		if counts[0] == 0 {
-			return nil
-		}
-	}
-	return fmt.Errorf("cuckoo: pairs without a place in each of %d builds", cuckooBuilds)
-}
-
-// FindOn looks keys up.
-func (c *cuckoo) FindOn(st *device.Stream, keys, values device.Slice[uint32], found device.Slice[bool]) error {
-	p := c.p
-	p.Keys, p.Values, p.Found, p.N = keys.Addr(), values.Addr(), found.Addr(), uint64(keys.Len())
-	return c.find.Launch(st, device.GridFor(int64(p.N), 256), &p)
-}
-
-// Close frees the table's memory.
-func (c *cuckoo) Close() error { return errors.Join(c.slots.Free(), c.counters.Free()) }
 
 // measureCuckoo is measureSlab for this table. The note says how often builds failed, if any did.
 func measureCuckoo(w *bench.Work[uint32, uint32], load float64) (r slabRow, note string, err error) {
-	c, err := newCuckoo(w.Device, w.Options.N, load)
+	c, err := baseline.NewCuckoo(w.Device, w.Options.N, load)
 	if err != nil {
 		return r, "", err
 	}
@@ -141,8 +21,8 @@ func measureCuckoo(w *bench.Work[uint32, uint32], load float64) (r slabRow, note
 		return r, "", err
 	}
 	r.build = bench.Rate(w.Options.N, t)
-	if c.builds > bench.Runs+1 {
-		note = fmt.Sprintf("%d builds for %d tables", c.builds, bench.Runs+1)
+	if c.Builds > bench.Runs+1 {
+		note = fmt.Sprintf("%d builds for %d tables", c.Builds, bench.Runs+1)
 	}
 	for hits, gs := range []*float64{&r.none, &r.hits} {
 		if err := w.Ask(float64(hits), 0); err != nil {

@@ -1,5 +1,5 @@
 // Package slabhash holds the SlabHash paper's study, section VI: pairs of 4+4 bytes in slab's tables, beside the baselines
-// that the paper has: cuckoo hashing (cuckoo.go), lists without locks (misra.go) and CUDA's malloc (malloc.go).
+// that the paper has: cuckoo hashing (bench/baseline), lists without locks (misra.go) and CUDA's malloc (malloc.go).
 package slabhash
 
 import "github.com/warpmap/warpmap/bench"

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/warpmap/warpmap/bench"
+	"github.com/warpmap/warpmap/bench/baseline"
 	"github.com/warpmap/warpmap/device"
 )
 
@@ -14,7 +15,7 @@ func figure4(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 		Title:   fmt.Sprintf("SlabHash, Figure 4: %d pairs of 4+4 bytes by the average slab count", o.N),
 		Columns: []string{"table", "β", "buckets", "slabs a bucket", "utilization", "insert G/s", "find G/s, all hits", "find G/s, no hits", "wrong", "note"},
 		Notes: []string{"β: pairs over the slots of the base slabs, as measured; beyond 1 the table has come to MaxBytes, and neither grows nor shrinks",
-			cuckooNote + ". Its utilization is its load factor: that of each of slab's rows, and 0.9"},
+			baseline.CuckooNote + ". Its utilization is its load factor: that of each of slab's rows, and 0.9"},
 		Plots: []bench.Plot{
 			{Name: "insert", Title: "SlabHash, Figure 4a: inserts into an empty table", X: "utilization", Y: "insert G/s", Series: "table"},
 			{Name: "hits", Title: "SlabHash, Figure 4b: look-ups, all hits", X: "utilization", Y: "find G/s, all hits", Series: "table"},

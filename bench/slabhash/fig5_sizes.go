@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/warpmap/warpmap/bench"
+	"github.com/warpmap/warpmap/bench/baseline"
 	"github.com/warpmap/warpmap/device"
 )
 
@@ -14,7 +15,7 @@ func figure5(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 	fig := &bench.Fig{
 		Title:   fmt.Sprintf("SlabHash, Figure 5: up to %d pairs of 4+4 bytes, β = %v", o.N, slabBeta),
 		Columns: []string{"pairs", "table", "utilization", "insert G/s", "find G/s, all hits", "find G/s, no hits", "wrong", "note"},
-		Notes:   []string{cuckooNote},
+		Notes:   []string{baseline.CuckooNote},
 		Plots: []bench.Plot{
 			{Name: "insert", Title: "SlabHash, Figure 5a: inserts into an empty table", X: "pairs", Y: "insert G/s", Series: "table", LogX: true},
 			{Name: "hits", Title: "SlabHash, Figure 5b: look-ups, all hits", X: "pairs", Y: "find G/s, all hits", Series: "table", LogX: true},

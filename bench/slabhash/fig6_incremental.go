@@ -8,6 +8,7 @@ import (
 
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/bench"
+	"github.com/warpmap/warpmap/bench/baseline"
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
 )
@@ -19,7 +20,7 @@ func figure6(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 		Title:   fmt.Sprintf("SlabHash, Figure 6: %d pairs of 4+4 bytes in batches, inserted or rebuilt from scratch", o.N),
 		Columns: []string{"batch", "table", "pairs", "total ms", "slab is faster", "wrong", "note"},
 		Notes: []string{fmt.Sprintf("slab: batches inserted into one table that ends at a utilization of %v; others: tables of a load factor of %v "+
-			"at the end, cleared for each batch and filled with all pairs so far; cuckoo has that load factor each time", final, final), cuckooNote},
+			"at the end, cleared for each batch and filled with all pairs so far; cuckoo has that load factor each time", final, final), baseline.CuckooNote},
 		Plots: []bench.Plot{{Title: "SlabHash, Figure 6: time for all batches", X: "pairs", Y: "total ms", Series: "table", Facet: "batch", LogY: true}},
 	}
 	w, err := newWork(d, o.N)
@@ -74,7 +75,7 @@ type batched interface {
 
 func newBatched(d *device.Device, kind string, n int, load float64) (batched, error) {
 	if kind == "cuckoo" {
-		return newCuckoo(d, n, load)
+		return baseline.NewCuckoo(d, n, load)
 	}
 	return warpmap.New[uint32, uint32](d, table.Family(kind), table.Options{Capacity: n, LoadFactor: load})
 }

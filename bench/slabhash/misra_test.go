@@ -88,7 +88,7 @@ func TestMisraUnderStress(t *testing.T) {
 
 // The kernels of slab's figures compile for GPUs, on machines that have none.
 func TestBaselinesCompileForGPUs(t *testing.T) {
-	for _, p := range []*device.Program{misraProgram(), cuckooProgram(), mallocProgram()} {
+	for _, p := range []*device.Program{misraProgram(), mallocProgram()} {
 		for _, arch := range []string{"sm_70", "sm_90"} {
 			t.Run(fmt.Sprintf("%s %s", p.Name, arch), func(t *testing.T) {
 				_, err := device.CompileFor(arch, p)

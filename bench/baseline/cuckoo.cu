@@ -3,7 +3,7 @@
 #include "layout.h"
 #include "warpmap.cuh"
 
-using namespace slabhash;
+using namespace baseline;
 
 // A slot is a pair, the key below; all ones while nothing is in it. Only the pair of these very bits is reserved.
 constexpr u64 EMPTY = ~0ull;
