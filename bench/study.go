@@ -29,7 +29,7 @@ func (f *Fig) Column(name string) int { return slices.Index(f.Columns, name) }
 // FigOptions say how to measure a figure.
 type FigOptions struct {
 	N       int               // pairs; 0: the study's number for a GPU, or its small one for the CPU
-	Batches int               // of slab/churn; 0: 1,000 on a GPU, and 50 on the CPU
+	Batches int               // of slab/churn; 0: 1,000 on a GPU, and 50 on the CPU. Of RAND in dycuckoo's; 0: 100 and 8
 	Step    func(what string) // progress; a study need not look whether it is nil
 	// Self is a command line that runs gph.FindOnce on the gph.Batches that its last argument, added to these, holds as
 	// JSON: for figures that watch this program from outside.

@@ -25,6 +25,7 @@ type Work[K, V workload.Word] struct {
 	offsets device.Slice[uint64] // what FindAll gave last
 	all     device.Slice[V]
 	kinds   workload.Keys
+	keys    int // different ones
 	module  *device.Module
 }
 
@@ -36,7 +37,23 @@ func NewWork[K, V workload.Word](d *device.Device, o TableOptions) (w *Work[K, V
 	}
 	each := max(1, o.Each)
 	o.N -= o.N % each
-	w = &Work[K, V]{Device: d, Options: o, kinds: kinds}
+	keys, values, distinct := make([]K, o.N), make([]V, o.N), o.N/each
+	workload.Pairs(kinds, keys[:distinct], values[:distinct])
+	for i := distinct; i < o.N; i++ { // those of one key are far from one another
+		keys[i], values[i] = keys[i-distinct], values[i-distinct]+1
+	}
+	if w, err = NewWorkOf(d, o, kinds, distinct, keys, values); err == nil {
+		if err = w.Ask(o.Hits, 0); err != nil {
+			w.Free()
+		}
+	}
+	return w, err
+}
+
+// NewWorkOf is NewWork with these pairs: of the given number of keys, the first of kinds, some may come more than once. Look-ups are
+// not made: see Ask.
+func NewWorkOf[K, V workload.Word](d *device.Device, o TableOptions, kinds workload.Keys, distinct int, keys []K, values []V) (w *Work[K, V], err error) {
+	w = &Work[K, V]{Device: d, Options: o, kinds: kinds, keys: distinct}
 	defer func() {
 		if err != nil {
 			w.Free()
@@ -44,11 +61,6 @@ func NewWork[K, V workload.Word](d *device.Device, o TableOptions) (w *Work[K, V
 	}()
 	if w.module, err = d.Compile(program()); err != nil {
 		return w, err
-	}
-	keys, values := make([]K, o.N), make([]V, o.N)
-	workload.Pairs(kinds, keys[:w.distinct()], values[:w.distinct()])
-	for i := w.distinct(); i < o.N; i++ { // those of one key are far from one another
-		keys[i], values[i] = keys[i-w.distinct()], values[i-w.distinct()]+1
 	}
 	var errs [7]error
 	w.Keys, errs[0] = device.From(d, keys)
@@ -58,20 +70,14 @@ func NewWork[K, V workload.Word](d *device.Device, o TableOptions) (w *Work[K, V
 	w.Results, errs[4] = device.Make[V](d, o.Queries)
 	w.Found, errs[5] = device.Make[bool](d, o.Queries)
 	w.wrong, errs[6] = device.Make[uint64](d, 1)
-	if err := cmp.Or(errs[:]...); err != nil {
-		return w, err
-	}
-	return w, w.Ask(o.Hits, 0)
+	return w, cmp.Or(errs[:]...)
 }
-
-// distinct is the number of keys that are inserted.
-func (w *Work[K, V]) distinct() int { return w.Options.N / max(1, w.Options.Each) }
 
 // Ask makes other look-ups for the same pairs, from look-up number first on.
 func (w *Work[K, V]) Ask(hits float64, first int) error {
 	w.Options.Hits = hits
 	queries, expect := make([]K, w.Options.Queries), make([]byte, w.Options.Queries)
-	workload.QueriesFrom(w.kinds, uint64(w.distinct()), hits, uint64(first), queries, expect)
+	workload.QueriesFrom(w.kinds, uint64(w.keys), hits, uint64(first), queries, expect)
 	return errors.Join(w.Queries.Write(w.Device.Stream(), queries), w.Expect.Write(w.Device.Stream(), expect))
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/warpmap/warpmap/bench"
+	"github.com/warpmap/warpmap/bench/dycuckoo"
 	gphbench "github.com/warpmap/warpmap/bench/gph"
 	"github.com/warpmap/warpmap/bench/host"
 	"github.com/warpmap/warpmap/bench/slabhash"
@@ -21,7 +22,7 @@ import (
 )
 
 // studies is the only list of figures.
-var studies = slices.Concat(gphbench.Studies, host.Studies, slabhash.Studies, warpcore.Studies)
+var studies = slices.Concat(dycuckoo.Studies, gphbench.Studies, host.Studies, slabhash.Studies, warpcore.Studies)
 
 func figureNames() (names []string) {
 	for _, s := range studies {
@@ -108,8 +109,8 @@ CSV, with its plots as SVG and PNG. What a table could not do is an empty cell, 
 			return nil
 		},
 	}
-	cmd.Flags().IntVar(&o.N, "n", 0, "pairs (0: as the paper has, or what suits the CPU); gph figures scale all sizes with it")
-	cmd.Flags().IntVar(&o.Batches, "batches", 0, "batches of slab/churn (0: 1000, or 50 on the CPU)")
+	cmd.Flags().IntVar(&o.N, "n", 0, "pairs (0: as the paper has, or what suits the CPU); gph and dycuckoo figures scale all sizes with it")
+	cmd.Flags().IntVar(&o.Batches, "batches", 0, "batches of slab/churn (0: 1000, or 50 on the CPU), or of RAND in dycuckoo figures (0: 100, or 8 on the CPU)")
 	cmd.Flags().StringVar(&out, "out", "", "write CSV, SVG and PNG to this folder, and print their names")
 	return cmd
 }

@@ -1,0 +1,99 @@
+package dycuckoo
+
+import (
+	"testing"
+
+	"github.com/warpmap/warpmap/bench"
+	"github.com/warpmap/warpmap/bench/benchtest"
+	"github.com/warpmap/warpmap/device"
+)
+
+func number(x any) float64 {
+	v, _ := bench.Number(x)
+	return v
+}
+
+func TestFigure5(t *testing.T) {
+	fig := benchtest.Rows(t, Studies, "dycuckoo/5", 5000, 3*7, func(at func(string) any) { benchtest.AtLeast(t, "rate", at("G/s"), 1e-9) })
+	benchtest.Draw(t, fig)
+}
+
+// Tables are filled exactly as far as they should be.
+func TestFigure7(t *testing.T) {
+	few := []bench.Study{{Name: "dycuckoo/7", Run: func(d *device.Device, o bench.FigOptions) (*bench.Fig, error) { return varySubtables(d, o, []int{2, 4}) }}}
+	fig := benchtest.Rows(t, few, "dycuckoo/7", 6000, 5*2, func(at func(string) any) {
+		if f := number(at("filled")); f < 0.84 || f > 0.85 {
+			t.Errorf("%v with %v subtables is filled to %v", at("data"), at("subtables"), f)
+		}
+	})
+	benchtest.Draw(t, fig)
+}
+
+// One subtable changes, its pairs move, and a rehash moves all.
+func TestFigure8(t *testing.T) {
+	moved := map[any]float64{}
+	fig := benchtest.Rows(t, Studies, "dycuckoo/8", 6000, 5*2*3, func(at func(string) any) {
+		benchtest.AtLeast(t, "rate", at("moved G/s"), 1e-9)
+		benchtest.AtLeast(t, "buckets", at("buckets, thousands"), 1e-3)
+		before, after := number(at("filled before")), number(at("filled after"))
+		switch way := at("way"); {
+		case way == "one subtable":
+			moved[at("resize")] = number(at("moved"))
+			want := 0.30
+			if at("resize") == "up" {
+				want = 0.85
+			}
+			if before > want || before < want-0.02 || after/before < 0.7 || after/before > 1.4 {
+				t.Errorf("%v %v: filled factor %v to %v", at("data"), at("resize"), before, after)
+			}
+		case number(at("moved")) < 2*moved[at("resize")]:
+			t.Errorf("%v %v: %v pairs are moved by %s, and %v of one subtable", at("data"), at("resize"), at("moved"), way, moved[at("resize")])
+		}
+	})
+	benchtest.Draw(t, fig)
+}
+
+func TestFigures9And10(t *testing.T) {
+	for name, rows := range map[string]int{"dycuckoo/9": 5 * 7, "dycuckoo/10": 5 * 6} {
+		tables := map[any]bool{}
+		fig := benchtest.Rows(t, Studies, name, 6000, rows, func(at func(string) any) {
+			tables[at("table")] = true
+			benchtest.AtLeast(t, "insert", at("insert G/s"), 1e-9)
+			benchtest.AtLeast(t, "find", at("find G/s, half hits"), 1e-9)
+		})
+		benchtest.Draw(t, fig)
+		if len(tables) != rows/5 || !tables["MegaKV"] || !tables["cuckoo"] || !tables["slab"] {
+			t.Errorf("%s: tables %v", name, tables)
+		}
+	}
+}
+
+func TestFigures11And13And14And15(t *testing.T) {
+	for name, rows := range map[string]int{"dycuckoo/11": 5 * 5 * 5, "dycuckoo/13": 5 * 5 * 5, "dycuckoo/14": 5 * 5 * 2, "dycuckoo/15": 5 * 5 * 5} {
+		fig := benchtest.Rows(t, Studies, name, 500, rows, func(at func(string) any) { benchtest.AtLeast(t, "rate", at("G/s"), 1e-9) })
+		if name == "dycuckoo/14" {
+			benchtest.Draw(t, fig)
+		}
+	}
+}
+
+// The tables that halve keep to the bounds, but for the smallest size; one that does not comes to a lower filled factor.
+func TestFigure12(t *testing.T) {
+	least := map[any]float64{}
+	fig := benchtest.Rows(t, Studies, "dycuckoo/12", 100_000, 0, func(at func(string) any) {
+		if at("data") != "RAND" || number(at("pairs")) < 20_000 {
+			return
+		}
+		f := number(at("filled"))
+		if least[at("table")] == 0 || f < least[at("table")] {
+			least[at("table")] = f
+		}
+		if name := at("table"); (name == own.name || name == mega.name) && (f < low || f > 0.93) {
+			t.Errorf("%v, batch %v: filled to %v", name, at("batch"), f)
+		}
+	})
+	benchtest.Draw(t, fig)
+	if least["dycuckoo"] <= least["warpcore"] || least["warpcore"] == 0 {
+		t.Errorf("least filled factors %v", least)
+	}
+}
