@@ -45,7 +45,7 @@ func varySubtables(d *device.Device, o bench.FigOptions, counts []int) (*bench.F
 	for _, set := range sets {
 		for _, n := range counts {
 			o.Step(fmt.Sprintf("%s, %d subtables", set.Name, n))
-			if err := static(d, fig, set, high, n, []subject{own}, set.Name, n); err != nil {
+			if _, err := static(d, fig, set, high, n, []subject{own}, set.Name, n); err != nil {
 				return nil, err
 			}
 		}
@@ -63,10 +63,11 @@ func figure9(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 	}
 	for _, set := range sets {
 		o.Step(set.Name)
-		if err := static(d, fig, set, high, subtables, append(subjects(), cudpp), set.Name); err != nil {
+		cut, err := static(d, fig, set, high, subtables, append(subjects(), cudpp), set.Name)
+		if err != nil {
 			return nil, err
 		}
-		row, err := measureGo(set)
+		row, err := measureGo(cut)
 		if err != nil {
 			return nil, err
 		}
@@ -85,21 +86,21 @@ func figure10(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 	}
 	for _, factor := range []float64{0.70, 0.75, 0.80, 0.85, 0.90} {
 		o.Step(fmt.Sprintf("filled to %v", factor))
-		if err := static(d, fig, sets[len(sets)-1], factor, subtables, append(subjects(), cudpp), factor); err != nil {
+		if _, err := static(d, fig, sets[len(sets)-1], factor, subtables, append(subjects(), cudpp), factor); err != nil {
 			return nil, err
 		}
 	}
 	return fig, nil
 }
 
-// static adds a row for each table.
-func static(d *device.Device, fig *bench.Fig, set workload.DataSet, factor float64, subtables int, tables []subject, head ...any) (err error) {
+// static adds a row for each table. It gives the data set as it was cut.
+func static(d *device.Device, fig *bench.Fig, set workload.DataSet, factor float64, subtables int, tables []subject, head ...any) (cut workload.DataSet, err error) {
 	if set, err = filling(d, set, factor, subtables); err != nil {
-		return err
+		return set, err
 	}
 	w, err := fill(d, set, min(set.Pairs, mostQueries))
 	if err != nil {
-		return err
+		return set, err
 	}
 	defer w.Free()
 	for _, x := range tables {
@@ -107,13 +108,13 @@ func static(d *device.Device, fig *bench.Fig, set workload.DataSet, factor float
 		if err != nil {
 			note, err := bench.Refusal(err)
 			if err != nil {
-				return err
+				return set, err
 			}
 			row = []any{set.Pairs, set.Distinct, nil, nil, nil, nil, nil, nil, nil, note}
 		}
 		fig.Add(slices.Concat(head, []any{x.name}, row)...)
 	}
-	return nil
+	return set, nil
 }
 
 // staticRow measures a table.

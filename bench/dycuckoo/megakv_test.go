@@ -121,6 +121,50 @@ func TestMegaKV(t *testing.T) {
 	}
 }
 
+// Keys that come twice in a batch are in an almost full table once, though pairs are on their way between its buckets.
+func TestMegaKVKeysAreInOnce(t *testing.T) {
+	for seed := range uint64(12) {
+		d, err := device.Open("cpu", device.WithStress(seed+1))
+		must(t, err)
+		defer d.Close()
+		m, err := newMegaKV(d, 0, 0, 1)
+		must(t, err)
+		defer m.Close()
+		const slots, old, fresh = megakvLeast * megakvSlots, 800, 160
+		keys := make([]uint32, old)
+		for i := range keys {
+			keys[i] = uint32(i)
+		}
+		must(t, m.InsertOn(d.Stream(), from(t, d, keys), from(t, d, keys)))
+		keys = keys[:0]
+		for i := range fresh {
+			for range 3 {
+				keys = append(keys, uint32(old+i))
+			}
+		}
+		must(t, m.InsertOn(d.Stream(), from(t, d, keys), from(t, d, keys)))
+		all, err := m.slots.Host(d.Stream())
+		must(t, err)
+		times := map[uint32]int{}
+		for _, x := range all {
+			if x != 1<<64-1 {
+				times[uint32(x)]++
+			}
+		}
+		for k := range uint32(old + fresh) {
+			if times[k] != 1 {
+				t.Errorf("seed %d: key %d is in %d times", seed, k, times[k])
+			}
+		}
+		if len(times) != old+fresh || m.live() != old+fresh {
+			t.Errorf("seed %d: %d keys, %d counted, want %d", seed, len(times), m.live(), old+fresh)
+		}
+		if m.slots.Len() != slots {
+			t.Errorf("seed %d: %d slots: the table was to be almost full", seed, m.slots.Len())
+		}
+	}
+}
+
 func TestKernelsCompileForGPUs(t *testing.T) {
 	for _, p := range []*device.Program{megakvProgram(true), atomicsProgram()} {
 		_, err := device.CompileFor("sm_90", p)

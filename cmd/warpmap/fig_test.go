@@ -17,7 +17,7 @@ func TestFigOut(t *testing.T) {
 		switch fig {
 		case "gph/2": // needs a GPU
 			continue
-		case "gph/13", "gph/15a", "gph/15b", "gph/theorem": // many kernels to compile; their own tests draw them
+		case "gph/13", "gph/15a", "gph/15b", "gph/theorem", "dycuckoo/7", "dycuckoo/11", "dycuckoo/12": // long, or many kernels to compile; their own tests draw them
 			if !testenv.Long() {
 				continue
 			}
