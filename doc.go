@@ -16,6 +16,8 @@
 //     pairs. For tables that are looked up far more often than they change.
 //   - slab: lists of slabs from an allocator on the device (package slab). Look-ups, inserts and deletions may be mixed in one
 //     batch; the table shrinks and grows by slabs.
+//   - dycuckoo: cuckoo hashing in subtables that double and halve one at a time (package dycuckoo). For data that comes and goes:
+//     memory follows it. A look-up reads two buckets at most; keys may have 16 or 32 bytes.
 //
 // Package join, and the command warpmap join, do with tables what databases do.
 package warpmap

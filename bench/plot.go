@@ -306,7 +306,7 @@ func (f *Fig) bars(p Plot, rows [][]any, pic *plot.Plot, legend *plot.Legend) er
 	labels := f.values(rows, p.X)
 	slices.Reverse(labels) // from the top
 	names, parts := f.series(p, rows)
-	width := 0.5 * vg.Centimeter / vg.Length(len(parts))
+	width := 0.5 * vg.Centimeter * vg.Length(len(rows)) / vg.Length(max(1, len(labels)*len(parts))) // the picture has as much height for each row
 	for i, part := range parts {
 		heights := make(plotter.Values, len(labels))
 		for _, r := range part {

@@ -1,5 +1,5 @@
-// Package dycuckoo holds the DyCuckoo paper's study (ICDE 2021, section VI): pairs of 4+4 bytes of its data sets (workload.DyCuckooSets),
-// in static tables and in such as grow and shrink batch by batch. Beside DyCuckoo's tables, the other families, a table like MegaKV's
+// Package dycuckoo holds the study of the paper on DyCuckoo, Dynamic Hash Tables on GPUs (section 6): pairs of 4+4 bytes of its data
+// sets (workload.DyCuckooSets), in static tables and in such as grow and shrink batch by batch. Beside DyCuckoo's tables, the other families, a table like MegaKV's
 // (megakv.go), cuckoo hashing as CUDPP has it (bench/baseline), and on the host a map of Go's (gomap.go).
 package dycuckoo
 

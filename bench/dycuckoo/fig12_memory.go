@@ -17,7 +17,7 @@ func figure12(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 			ratio, low, high)),
 		Plots: []bench.Plot{
 			{Name: "filled", Title: "DyCuckoo, Figure 12: filled factor", X: "batch", Y: "filled", Series: "table", Facet: "data"},
-			{Name: "memory", Title: "DyCuckoo, Figure 12: memory", X: "batch", Y: "bytes a pair", Series: "table", Facet: "data", LogY: true},
+			{Name: "memory", Title: "DyCuckoo, Figure 12: memory", X: "batch", Y: "bytes a pair", Series: "table", Facet: "data"},
 		},
 	}
 	sets, err := sets(o.N)

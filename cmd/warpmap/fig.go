@@ -61,7 +61,8 @@ CSV, with its plots as SVG and PNG. What a table could not do is an empty cell, 
 		Example: `  warpmap bench fig gph/9 --n 1000000 --out plots
   warpmap bench fig gph/theorem --device cpu --out plots
   warpmap bench fig gph/12 --keep results/gph-12.json --out plots
-  warpmap bench fig warpcore/7 --n 10000000`,
+  warpmap bench fig warpcore/7 --n 10000000
+  warpmap bench fig dycuckoo/12 --device cpu --n 100000 --batches 20 --out plots`,
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: figureNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
