@@ -15,7 +15,7 @@ type limitParams struct {
 	N       uint64
 }
 
-// verifyParams are the parameters of the kernels that count wrong answers, for the bytes of key and value: verify44 … verify88
+// verifyParams are the parameters of the kernels that count wrong answers, for the bytes of key and value: verify4_4 … verify32_32
 // of maps, verify_set of sets, verify_all44 … verify_all88 of multimaps.
 type verifyParams struct {
 	Keys, Expect  uint64

@@ -11,8 +11,8 @@ import (
 // TableOptions say what Table measures.
 type TableOptions struct {
 	Keys       string    // kind, see workload.NewKeys
-	KeyBytes   int       // 4 or 8
-	ValueBytes int       // 4 or 8
+	KeyBytes   int       // 4, 8, 16 or 32
+	ValueBytes int       // the same
 	N          int       // pairs
 	Queries    int       // look-ups
 	Hits       float64   // share of them that hit
@@ -40,11 +40,11 @@ type Row struct {
 }
 
 // Make makes a table of any kind, of that load factor, for the Work's pairs. It closes what it made before an error.
-type Make[K, V workload.Word] func(w *Work[K, V], load float64) (Subject, error)
+type Make[K, V workload.Wide] func(w *Work[K, V], load float64) (Subject, error)
 
 // Table measures inserts of N pairs into an empty table of each load factor, and look-ups in it; and the machine's
 // limits over memory of the table's size, in the same run.
-func Table[K, V workload.Word](d *device.Device, o TableOptions, make Make[K, V]) ([]Row, error) {
+func Table[K, V workload.Wide](d *device.Device, o TableOptions, make Make[K, V]) ([]Row, error) {
 	if o.N < 1 || o.Queries < 1 || o.Batch < 0 || o.Each < 0 || o.Each > o.N || o.Hits < 0 || o.Hits > 1 || len(o.Loads) == 0 {
 		return nil, fmt.Errorf("bench: %d pairs, %d with one key, in batches of %d, %d look-ups, %v of them hits, %d load factors: nothing to measure",
 			o.N, o.Each, o.Batch, o.Queries, o.Hits, len(o.Loads))

@@ -125,3 +125,61 @@ func TestWrongAnswersAreCounted(t *testing.T) {
 		}
 	}
 }
+
+// A wide value counts as wrong whichever of its words is, and a wide key whose pair is gone.
+func TestWrongWideAnswersAreCounted(t *testing.T) {
+	d := benchtest.CPU(t)
+	w, err := bench.NewWork[[2]uint64, [4]uint64](d, bench.TableOptions{Keys: "rand", KeyBytes: 16, ValueBytes: 32, N: 500, Queries: 4000, Hits: 1, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Free()
+	m, err := warpmap.New[[2]uint64, [4]uint64](d, warpmap.DyCuckoo, table.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := w.Map(m)
+	defer m.Close()
+	wrong := func() int {
+		t.Helper()
+		n := 0
+		err := s.Find()
+		if err == nil {
+			n, err = s.Wrong()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if err := s.Fill(); err != nil {
+		t.Fatal(err)
+	}
+	if n := wrong(); n != 0 {
+		t.Errorf("%d wrong answers, and nothing is wrong", n)
+	}
+	keys, err := w.Keys.Host(d.Stream())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for word := range 4 {
+		right := workload.Widen[[4]uint64](workload.Value(keys[0][0]))
+		other := right
+		other[word] ^= 1 << 40
+		if err := m.Insert(keys[:1], [][4]uint64{other}); err != nil {
+			t.Fatal(err)
+		}
+		if n := wrong(); n == 0 || n > 100 {
+			t.Errorf("word %d of a value is wrong, and %d answers", word, n)
+		}
+		if err := m.Insert(keys[:1], [][4]uint64{right}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := m.Delete(keys[:1], nil); err != nil {
+		t.Fatal(err)
+	}
+	if n := wrong(); n == 0 || n > 100 {
+		t.Errorf("a key is gone, and %d answers are wrong", n)
+	}
+}

@@ -12,7 +12,7 @@ import (
 
 // Work is the data of a measurement, on the device: pairs to insert, and look-ups with what must come of them. A pair's value
 // is workload.Value of its key; where Options.Each has several pairs to a key, that and the next numbers.
-type Work[K, V workload.Word] struct {
+type Work[K, V workload.Wide] struct {
 	Device  *device.Device
 	Options TableOptions
 	Keys    device.Slice[K]
@@ -30,8 +30,8 @@ type Work[K, V workload.Word] struct {
 }
 
 // NewWork makes the data. Whoever calls frees it.
-func NewWork[K, V workload.Word](d *device.Device, o TableOptions) (w *Work[K, V], err error) {
-	kinds, err := workload.NewKeys(o.Keys, o.KeyBytes, o.Seed)
+func NewWork[K, V workload.Wide](d *device.Device, o TableOptions) (w *Work[K, V], err error) {
+	kinds, err := workload.NewKeys(o.Keys, min(o.KeyBytes, 8), o.Seed) // wide keys are made of words
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +40,8 @@ func NewWork[K, V workload.Word](d *device.Device, o TableOptions) (w *Work[K, V
 	keys, values, distinct := make([]K, o.N), make([]V, o.N), o.N/each
 	workload.Pairs(kinds, keys[:distinct], values[:distinct])
 	for i := distinct; i < o.N; i++ { // those of one key are far from one another
-		keys[i], values[i] = keys[i-distinct], values[i-distinct]+1
+		keys[i] = keys[i-distinct]
+		values[i] = workload.Widen[V](workload.Value(kinds.At(uint64(i%distinct))) + uint64(i/distinct))
 	}
 	if w, err = NewWorkOf(d, o, kinds, distinct, keys, values); err == nil {
 		if err = w.Ask(o.Hits, 0); err != nil {
@@ -52,7 +53,7 @@ func NewWork[K, V workload.Word](d *device.Device, o TableOptions) (w *Work[K, V
 
 // NewWorkOf is NewWork with these pairs: of the given number of keys, the first of kinds, some may come more than once. Look-ups are
 // not made: see Ask.
-func NewWorkOf[K, V workload.Word](d *device.Device, o TableOptions, kinds workload.Keys, distinct int, keys []K, values []V) (w *Work[K, V], err error) {
+func NewWorkOf[K, V workload.Wide](d *device.Device, o TableOptions, kinds workload.Keys, distinct int, keys []K, values []V) (w *Work[K, V], err error) {
 	w = &Work[K, V]{Device: d, Options: o, kinds: kinds, keys: distinct}
 	defer func() {
 		if err != nil {
@@ -256,7 +257,7 @@ func (w *Work[K, V]) Find(s Subject) (find float64, wrong int, err error) {
 
 // Count counts what is wrong with Results and Found, on the device.
 func (w *Work[K, V]) Count() (int, error) {
-	return w.count(fmt.Sprintf("verify%d%d", w.Options.KeyBytes, w.Options.ValueBytes), verifyParams{Values: w.Results.Addr(), Found: w.Found.Addr()})
+	return w.count(fmt.Sprintf("verify%d_%d", w.Options.KeyBytes, w.Options.ValueBytes), verifyParams{Values: w.Results.Addr(), Found: w.Found.Addr()})
 }
 
 // count runs one of the kernels that count wrong answers; p has what it found.

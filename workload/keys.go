@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"unsafe"
 
 	"github.com/warpmap/warpmap/kernel"
 )
@@ -111,12 +112,31 @@ func Value(key uint64) uint64 { return kernel.Fmix64(key ^ 0x5bd1e995) }
 // Word is a key or value that kernels see as an integer.
 type Word interface{ ~uint32 | ~uint64 }
 
+// Wide is a Word, or a key or value of several.
+type Wide interface{ Word | [2]uint64 | [4]uint64 }
+
+// Widen makes of a number a key or value that differs wherever the number does: one of 4 bytes keeps its lower half, wide ones have
+// it first, and then numbers that follow from it.
+func Widen[T Wide](x uint64) (t T) {
+	p := unsafe.Pointer(&t)
+	switch n := unsafe.Sizeof(t); n {
+	case 4:
+		*(*uint32)(p) = uint32(x)
+	default:
+		for i := range n / 8 {
+			*(*uint64)(unsafe.Add(p, 8*i)) = x
+			x = kernel.Fmix64(x + 1)
+		}
+	}
+	return t
+}
+
 // Pairs fills keys and values with the keys of index 0 … len(keys)-1.
-func Pairs[K, V Word](k Keys, keys []K, values []V) {
+func Pairs[K, V Wide](k Keys, keys []K, values []V) {
 	parallel(len(keys), func(from, to int) {
 		for i := from; i < to; i++ {
 			key := k.At(uint64(i))
-			keys[i], values[i] = K(key), V(Value(key))
+			keys[i], values[i] = Widen[K](key), Widen[V](Value(key))
 		}
 	})
 }
@@ -130,12 +150,12 @@ const (
 
 // Queries fills keys with look-ups into a table of the first n keys, a share hits of which are among them, in random
 // order, and expect with what must come of each.
-func Queries[K Word](k Keys, n uint64, hits float64, keys []K, expect []byte) {
+func Queries[K Wide](k Keys, n uint64, hits float64, keys []K, expect []byte) {
 	QueriesFrom(k, n, hits, 0, keys, expect)
 }
 
 // QueriesFrom is Queries from look-up number first on: pieces of a batch that is too large for memory.
-func QueriesFrom[K Word](k Keys, n uint64, hits float64, first uint64, keys []K, expect []byte) {
+func QueriesFrom[K Wide](k Keys, n uint64, hits float64, first uint64, keys []K, expect []byte) {
 	span, z := k.Span(), k.zipf(n)
 	limit := uint64(hits * (1 << 53))
 	parallel(len(keys), func(from, to int) {
@@ -144,11 +164,11 @@ func QueriesFrom[K Word](k Keys, n uint64, hits float64, first uint64, keys []K,
 			draw := kernel.Seeded64(first+uint64(i), k.Seed+3)
 			switch {
 			case r>>11 < limit && z != nil:
-				keys[i], expect[i] = K(k.At(z.draw(draw)-1)), Hit
+				keys[i], expect[i] = Widen[K](k.At(z.draw(draw)-1)), Hit
 			case r>>11 < limit:
-				keys[i], expect[i] = K(k.At(kernel.Reduce(draw, n))), Hit
+				keys[i], expect[i] = Widen[K](k.At(kernel.Reduce(draw, n))), Hit
 			default:
-				keys[i], expect[i] = K(k.At(n+kernel.Reduce(draw, span-n))), Miss
+				keys[i], expect[i] = Widen[K](k.At(n+kernel.Reduce(draw, span-n))), Miss
 				if !k.Unique() {
 					expect[i] = Unknown
 				}

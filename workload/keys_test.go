@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/warpmap/warpmap/kernel"
 )
 
 var update = flag.Bool("update", false, "write testdata/keys.golden anew")
@@ -134,5 +136,20 @@ func TestNewKeysRefuses(t *testing.T) {
 	}
 	if _, err := NewKeys("rand", 5, 0); err == nil {
 		t.Error("keys of 5 bytes are taken")
+	}
+}
+
+// Wide keys have the number first, and what follows depends on all of it.
+func TestWiden(t *testing.T) {
+	for _, x := range []uint64{0, 1, 1 << 40, math.MaxUint64} {
+		if Widen[uint32](x) != uint32(x) || Widen[uint64](x) != x || Widen[[2]uint64](x) != [2]uint64{x, kernel.Fmix64(x + 1)} {
+			t.Errorf("%#x is made %#x, %#x, %#x", x, Widen[uint32](x), Widen[uint64](x), Widen[[2]uint64](x))
+		}
+		a, b := Widen[[4]uint64](x), Widen[[4]uint64](x^1<<63)
+		for i := range a {
+			if a[i] == b[i] {
+				t.Errorf("word %d of %#x is that of another number", i, x)
+			}
+		}
 	}
 }

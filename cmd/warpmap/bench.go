@@ -35,6 +35,7 @@ for all values of a key. A look-up is one key then, too, and the limits are the 
 		Example: `  warpmap bench --table warpcore --n 100000000 --queries 200000000 --load 0.533,0.8,0.9 --hits 0.5 --keys rand
   warpmap bench --table warpcore --n 10000000 --keys zipf:0.99 --key-bytes 8 --value-bytes 8 --json
   warpmap bench --table warpcore --n 10000000 --keys tao --load 0.66
+  warpmap bench --table dycuckoo --n 10000000 --key-bytes 16 --value-bytes 8 --load 0.85
   warpmap bench --table slab --kind set --n 10000000
   warpmap bench --table warpcore --kind multimap --each 8 --n 80000000 --queries 10000000 --hits 1
   warpmap bench limits --bytes 1500000000
@@ -95,8 +96,8 @@ for all values of a key. A look-up is one key then, too, and the limits are the 
 	f.Float64SliceVar(&o.Loads, "load", []float64{0.533, 0.8, 0.9}, "load factors")
 	f.Float64Var(&o.Hits, "hits", 0.5, "share of the look-ups that hit")
 	f.StringVar(&o.Keys, "keys", "rand", "keys: "+workload.Kinds)
-	f.IntVar(&o.KeyBytes, "key-bytes", 4, "bytes of a key: 4 or 8")
-	f.IntVar(&o.ValueBytes, "value-bytes", 4, "bytes of a value: 4 or 8")
+	f.IntVar(&o.KeyBytes, "key-bytes", 4, "bytes of a key: 4 or 8, and of dycuckoo's also 16 or 32")
+	f.IntVar(&o.ValueBytes, "value-bytes", 4, "bytes of a value: 4, 8, 16 or 32, as far as the table has them")
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of the workload")
 	f.IntVar(&o.Batch, "batch", 0, "pairs of an insert (default all at once)")
 	f.BoolVar(&o.Build, "build", false, "make the map from all pairs at once, where its family can")
@@ -154,20 +155,37 @@ func benchTable(d *device.Device, family tables.Family, kind string, o bench.Tab
 	case o.Each > 1 && kinds[at] != tables.KindMultiMap:
 		return nil, fmt.Errorf("--each %d: only a multimap has several pairs with one key; add --kind %v", o.Each, tables.KindMultiMap)
 	}
-	switch [2]int{o.KeyBytes, o.ValueBytes} {
-	case [2]int{4, 4}:
-		return benchTyped[uint32, uint32](d, family, kinds[at], o)
-	case [2]int{4, 8}:
-		return benchTyped[uint32, uint64](d, family, kinds[at], o)
-	case [2]int{8, 4}:
-		return benchTyped[uint64, uint32](d, family, kinds[at], o)
-	case [2]int{8, 8}:
-		return benchTyped[uint64, uint64](d, family, kinds[at], o)
+	if kinds[at] == tables.KindMultiMap && max(o.KeyBytes, o.ValueBytes) > 8 {
+		return nil, fmt.Errorf("multimaps of %d+%d bytes: want 4 or 8 each, whose answers can be counted", o.KeyBytes, o.ValueBytes)
 	}
-	return nil, fmt.Errorf("keys of %d bytes and values of %d: want 4 or 8 each", o.KeyBytes, o.ValueBytes)
+	switch o.KeyBytes {
+	case 4:
+		return benchKeyed[uint32](d, family, kinds[at], o)
+	case 8:
+		return benchKeyed[uint64](d, family, kinds[at], o)
+	case 16:
+		return benchKeyed[[2]uint64](d, family, kinds[at], o)
+	case 32:
+		return benchKeyed[[4]uint64](d, family, kinds[at], o)
+	}
+	return nil, fmt.Errorf("keys of %d bytes: want 4, 8, 16 or 32", o.KeyBytes)
 }
 
-func benchTyped[K, V workload.Word](d *device.Device, family tables.Family, kind tables.Kind, o bench.TableOptions) ([]bench.Row, error) {
+func benchKeyed[K workload.Wide](d *device.Device, family tables.Family, kind tables.Kind, o bench.TableOptions) ([]bench.Row, error) {
+	switch o.ValueBytes {
+	case 4:
+		return benchTyped[K, uint32](d, family, kind, o)
+	case 8:
+		return benchTyped[K, uint64](d, family, kind, o)
+	case 16:
+		return benchTyped[K, [2]uint64](d, family, kind, o)
+	case 32:
+		return benchTyped[K, [4]uint64](d, family, kind, o)
+	}
+	return nil, fmt.Errorf("values of %d bytes: want 4, 8, 16 or 32", o.ValueBytes)
+}
+
+func benchTyped[K, V workload.Wide](d *device.Device, family tables.Family, kind tables.Kind, o bench.TableOptions) ([]bench.Row, error) {
 	return bench.Table(d, o, func(w *bench.Work[K, V], load float64) (s bench.Subject, err error) {
 		options := tables.Options{Capacity: o.N, LoadFactor: load}
 		switch kind {

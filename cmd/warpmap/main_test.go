@@ -96,6 +96,20 @@ func TestBench(t *testing.T) {
 	must(t, "bench", "limits", "--bytes", "65536", "--n", "4096")
 }
 
+// Wide keys and values are measured where a table has them.
+func TestBenchWide(t *testing.T) {
+	for _, widths := range [][2]string{{"16", "8"}, {"32", "32"}, {"8", "16"}} {
+		var got benchResult
+		out := must(t, "bench", "--table", "dycuckoo", "--key-bytes", widths[0], "--value-bytes", widths[1], "--n", "3000", "--load", "0.85", "--json")
+		if err := json.Unmarshal([]byte(out), &got); err != nil {
+			t.Fatal(err)
+		}
+		if r := got.Rows[0]; r.Wrong != 0 || r.Find <= 0 || r.Insert <= 0 || r.Bytes < 3000*24 {
+			t.Errorf("%v: %+v", widths, r)
+		}
+	}
+}
+
 // Sets and multimaps of every family are measured, beside the same limits.
 func TestBenchKinds(t *testing.T) {
 	for _, kind := range kinds[1:] {
@@ -123,7 +137,10 @@ func TestErrors(t *testing.T) {
 	for want, args := range map[string][]string{
 		"no map":        {"bench", "--table", "nosuch", "--n", "10"},
 		"want rand":     {"bench", "--keys", "nosuch", "--n", "10"},
-		"want 4 or 8":   {"bench", "--key-bytes", "5", "--n", "10"},
+		"want 4 or 8":   {"bench", "--kind", "multimap", "--value-bytes", "16", "--n", "10"},
+		"keys of 5":     {"bench", "--key-bytes", "5", "--n", "10"},
+		"values of 12":  {"bench", "--value-bytes", "12", "--n", "10"},
+		"cannot be a":   {"bench", "--key-bytes", "16", "--table", "gph", "--n", "10"},
 		"scale factor":  {"gen", "tpch", "--sf", "-1", "--out", dir},
 		"nothing":       {"bench", "--n", "0"},
 		"no set":        {"bench", "--kind", "set", "--table", "warpcore", "--n", "10"},
