@@ -27,7 +27,8 @@ type TableOptions struct {
 // Row is one line of Table: rates are billions a second of device time, medians of Runs: pairs that are inserted (of a set,
 // keys), and keys that are looked up, however many values they have.
 type Row struct {
-	Load        float64 `json:"load"`
+	Load        float64 `json:"load"`             // as wanted
+	Filled      float64 `json:"filled,omitempty"` // as measured, of the slots that the table came to have
 	Insert      float64 `json:"insert"`
 	Build       float64 `json:"build,omitempty"` // in place of Insert
 	InsertShare float64 `json:"insert_share"`    // of random compare-and-swaps of the pair's size; of Build too

@@ -241,7 +241,7 @@ func (w *Work[K, V]) Measure(s Subject) (row Row, err error) {
 		return row, err
 	}
 	stats, err := s.Table.Stats()
-	row.Bytes, row.MeanProbes = stats.Bytes, stats.MeanProbes
+	row.Filled, row.Bytes, row.MeanProbes = stats.LoadFactor, stats.Bytes, stats.MeanProbes
 	return row, err
 }
 

@@ -26,6 +26,8 @@ func benchCommand() *cobra.Command {
 of five runs after a warm-up), the share of what the machine can do at most, measured in the same run over as much
 memory, and the number of wrong answers among all look-ups, counted on the device.
 
+Load is the load factor that is asked for; filled, the share of the slots that hold a pair in the end: some tables come in few sizes.
+
 The limit of find is random look-ups of 64 bytes (a 4-byte key read, 64 bytes at random, a 4-byte value written); that of
 insert, random compare-and-swaps of the pair's size. With --build, a table that can be made from all its pairs at once
 is, in place of inserting them.
@@ -79,9 +81,9 @@ for all values of a key. A look-up is one key then, too, and the limits are the 
 			if o.Build {
 				fill = "build G/s"
 			}
-			t.AppendHeader(table.Row{"load", fill, "of limit", "find G/s", "of limit", "table", "probes", "wrong"})
+			t.AppendHeader(table.Row{"load", "filled", fill, "of limit", "find G/s", "of limit", "table", "probes", "wrong"})
 			for _, r := range rows {
-				t.AppendRow(table.Row{r.Load, fmt.Sprintf("%.3f", r.Insert+r.Build), share(r.InsertShare), fmt.Sprintf("%.3f", r.Find), share(r.FindShare), device.Bytes(r.Bytes), fmt.Sprintf("%.2f", r.MeanProbes), r.Wrong})
+				t.AppendRow(table.Row{r.Load, fmt.Sprintf("%.3f", r.Filled), fmt.Sprintf("%.3f", r.Insert+r.Build), share(r.InsertShare), fmt.Sprintf("%.3f", r.Find), share(r.FindShare), device.Bytes(r.Bytes), fmt.Sprintf("%.2f", r.MeanProbes), r.Wrong})
 			}
 			t.Render()
 			return nil

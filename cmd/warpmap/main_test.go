@@ -84,7 +84,7 @@ func TestBench(t *testing.T) {
 			t.Fatalf("%v: %d rows", args, len(got.Rows))
 		}
 		for _, r := range got.Rows {
-			if r.Wrong != 0 || r.Find <= 0 || r.Insert <= 0 || r.Bytes < 3000*8 || r.Limits.Lookup64 <= 0 {
+			if r.Wrong != 0 || r.Find <= 0 || r.Insert <= 0 || r.Bytes < 3000*8 || r.Limits.Lookup64 <= 0 || r.Filled < 0.9*r.Load || r.Filled > 1.01*r.Load {
 				t.Errorf("%v: %+v", args, r)
 			}
 		}
