@@ -222,7 +222,7 @@ func (r *resize) mega() (row []any, err error) {
 		}
 		m.high = 1
 		err = m.InsertOn(st, r.w.Keys, r.w.Values)
-		old, reads = m.buckets(), m.counters.Seen.Reads
+		old, reads = m.buckets(), m.seen.Reads
 		return err
 	}, func() error {
 		if r.up {
@@ -238,5 +238,5 @@ func (r *resize) mega() (row []any, err error) {
 		return nil, err
 	}
 	wrong, err := r.wrong(m)
-	return r.row(float64(r.keys)/float64(old*megakvSlots), stats.LoadFactor, r.keys, took, float64(m.counters.Seen.Reads-reads)+float64(old), wrong), err
+	return r.row(float64(r.keys)/float64(old*megakvSlots), stats.LoadFactor, r.keys, took, float64(m.seen.Reads-reads)+float64(old), wrong), err
 }

@@ -62,7 +62,9 @@ type megakv struct {
 	slots                                     device.Slice[uint64]
 	refused, homeless                         device.Slice[uint64]
 	locks                                     device.Slice[uint32]
-	counters                                  table.Counters[megakvCounters]
+	counters                                  device.Slice[megakvCounters]
+	landing                                   device.Host[megakvCounters]
+	seen                                      megakvCounters // when the host last looked
 	find, erase, insert, pairs, rehash, evict device.Kernel[megakvParams]
 }
 
@@ -84,7 +86,13 @@ func newMegaKV(d *device.Device, pairs int, low, high float64) (t *megakv, err e
 	if t.locks, err = device.Make[uint32](d, megakvLocks); err != nil {
 		return nil, err
 	}
-	return t, errors.Join(t.locks.Fill(d.Stream(), 0), t.counters.Make(d),
+	if t.counters, err = device.Make[megakvCounters](d, 1); err != nil {
+		return nil, err
+	}
+	if t.landing, err = device.MakeHost[megakvCounters](d, 1); err != nil {
+		return nil, err
+	}
+	return t, errors.Join(t.locks.Fill(d.Stream(), 0), t.set(d.Stream()),
 		device.Bind(m, "megakv_find", &t.find), device.Bind(m, "megakv_erase", &t.erase), device.Bind(m, "megakv_insert", &t.insert),
 		device.Bind(m, "megakv_insert_pairs", &t.pairs), device.Bind(m, "megakv_rehash", &t.rehash), device.Bind(m, "megakv_evict", &t.evict))
 }
@@ -99,14 +107,23 @@ func (t *megakv) bucketsFor(pairs int) int {
 }
 
 func (t *megakv) empty(buckets int) (device.Slice[uint64], error) {
-	s, err := device.Make[uint64](t.d, buckets*megakvSlots)
+	s, err := device.MakePooled[uint64](t.d, buckets*megakvSlots)
 	if err == nil {
 		err = s.Fill(t.d.Stream(), 0xff)
 	}
 	return s, err
 }
 
-func (t *megakv) live() int { return int(t.counters.Seen.Live) }
+// look waits for the stream, and reads the counters.
+func (t *megakv) look(st *device.Stream) error {
+	err := errors.Join(t.counters.ReadAsync(st, t.landing, 1), st.Sync())
+	t.seen = t.landing.Slice()[0]
+	return err
+}
+
+func (t *megakv) set(st *device.Stream) error { return t.counters.Write(st, []megakvCounters{t.seen}) }
+
+func (t *megakv) live() int { return int(t.seen.Live) }
 
 // bring inserts by the kernel, whose sources p has; the table doubles until every pair has found a place.
 func (t *megakv) bring(st *device.Stream, k device.Kernel[megakvParams], p megakvParams) error {
@@ -120,7 +137,7 @@ func (t *megakv) bring(st *device.Stream, k device.Kernel[megakvParams], p megak
 	if left > 0 {
 		pairs := t.homeless // stays aside while the table is rehashed, which takes another list
 		t.homeless = device.Slice[uint64]{}
-		defer pairs.Free()
+		defer pairs.FreeAfter(st)
 		if err := t.resize(st, max(2*t.buckets(), t.bucketsFor(t.live()+left))); err != nil {
 			return err
 		}
@@ -141,7 +158,7 @@ func (t *megakv) room(n int) (err error) {
 			continue
 		}
 		bench.Free(*list)
-		if *list, err = device.Make[uint64](t.d, n); err != nil {
+		if *list, err = device.MakePooled[uint64](t.d, n); err != nil {
 			return err
 		}
 	}
@@ -157,21 +174,20 @@ func (t *megakv) params(p megakvParams) *megakvParams {
 // launch inserts once, and gives the number of homeless pairs.
 func (t *megakv) launch(st *device.Stream, k device.Kernel[megakvParams], p megakvParams) (left int, err error) {
 	grid, q := device.GridFor(int64(p.N), 256), t.params(p)
-	c := &t.counters
-	if c.Seen.Refused > 0 {
-		c.Seen.Refused, c.Seen.Homeless = 0, 0
-		if err := c.Set(st); err != nil {
+	if t.seen.Refused > 0 {
+		t.seen.Refused, t.seen.Homeless = 0, 0
+		if err := t.set(st); err != nil {
 			return 0, err
 		}
 	}
-	err = errors.Join(k.Launch(st, grid, q), t.evict.Launch(st, grid, q), c.Look(t.d, st))
-	return int(c.Seen.Homeless), err
+	err = errors.Join(k.Launch(st, grid, q), t.evict.Launch(st, grid, q), t.look(st))
+	return int(t.seen.Homeless), err
 }
 
 // resize inserts all pairs into a table of so many buckets, or of more where they do not fit. A table that is to be smaller stays as
 // it is then.
 func (t *megakv) resize(st *device.Stream, buckets int) error {
-	old, live := t.slots, t.counters.Seen.Live
+	old, live := t.slots, t.seen.Live
 	if err := t.room(int(live)); err != nil {
 		return err
 	}
@@ -181,20 +197,20 @@ func (t *megakv) resize(st *device.Stream, buckets int) error {
 			t.slots = old
 			return err
 		}
-		t.counters.Seen.Live = 0
-		if err = t.counters.Set(st); err != nil {
+		t.seen.Live = 0
+		if err = t.set(st); err != nil {
 			return err
 		}
 		left, err := t.launch(st, t.rehash, megakvParams{Pairs: old.Addr(), N: uint64(old.Len())})
 		if err != nil || left == 0 {
-			if err == nil && t.counters.Seen.Live != live {
-				err = fmt.Errorf("megakv: %d pairs after rehashing %d: this is a defect of the baseline", t.counters.Seen.Live, live)
+			if err == nil && t.seen.Live != live {
+				err = fmt.Errorf("megakv: %d pairs after rehashing %d: this is a defect of the baseline", t.seen.Live, live)
 			}
-			return errors.Join(err, old.Free())
+			return errors.Join(err, old.FreeAfter(st))
 		}
-		err = t.slots.Free()
-		t.slots, t.counters.Seen.Live = old, live
-		if err = errors.Join(err, t.counters.Set(st)); err != nil || !grows {
+		err = t.slots.FreeAfter(st)
+		t.slots, t.seen.Live = old, live
+		if err = errors.Join(err, t.set(st)); err != nil || !grows {
 			return err
 		}
 	}
@@ -217,7 +233,7 @@ func (t *megakv) DeleteOn(st *device.Stream, keys device.Slice[uint32], deleted 
 	if deleted.Len() > 0 {
 		p.Found = deleted.Addr()
 	}
-	if err := errors.Join(t.erase.Launch(st, device.GridFor(int64(p.N), 256), p), t.counters.Look(t.d, st)); err != nil {
+	if err := errors.Join(t.erase.Launch(st, device.GridFor(int64(p.N), 256), p), t.look(st)); err != nil {
 		return err
 	}
 	to := t.buckets()
@@ -233,12 +249,13 @@ func (t *megakv) DeleteOn(st *device.Stream, keys device.Slice[uint32], deleted 
 // Clear removes all pairs.
 func (t *megakv) Clear() error {
 	st := t.d.Stream()
-	return errors.Join(t.slots.Fill(st, 0xff), t.counters.Clear(st))
+	t.seen = megakvCounters{}
+	return errors.Join(t.slots.Fill(st, 0xff), t.set(st))
 }
 
 // Stats tells of the table. Its lists are scratch memory.
 func (t *megakv) Stats() (s table.Stats, err error) {
-	if err = t.counters.Look(t.d, t.d.Stream()); err != nil {
+	if err = t.look(t.d.Stream()); err != nil {
 		return s, err
 	}
 	s = table.Stats{Len: t.live(), Capacity: t.slots.Len(), Bytes: t.slots.Bytes(), ScratchBytes: t.refused.Bytes() + t.homeless.Bytes()}
@@ -248,6 +265,9 @@ func (t *megakv) Stats() (s table.Stats, err error) {
 
 // Close frees the table's memory.
 func (t *megakv) Close() error {
-	bench.Free(t.slots, t.refused, t.homeless, t.locks)
-	return t.counters.Free()
+	bench.Free(t.slots, t.refused, t.homeless, t.locks, t.counters)
+	if t.landing.Len() > 0 {
+		return t.landing.Free()
+	}
+	return nil
 }
