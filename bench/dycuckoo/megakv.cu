@@ -128,6 +128,7 @@ WARPMAP_KERNEL(megakv_rehash, megakvParams) {
 // come in meanwhile: whoever brings a pair holds its key's lock while it looks, and one that was put out gives way. After so
 // many turns a pair goes to the list of the homeless.
 WARPMAP_KERNEL(megakv_evict, megakvParams) {
+    tile<1> alone;
     u64 added = 0, reads = 0;
     for (u64 i = grid_thread(); i < load_relaxed(&counters(p)->refused); i += grid_threads()) {
         u64 pair = at<u64>(p.refused)[i];
@@ -136,11 +137,10 @@ WARPMAP_KERNEL(megakv_evict, megakvParams) {
             u32 key = (u32)pair;
             u64* bucket[2] = {bucket_of(p, 0, key), bucket_of(p, 1, key)};
             u32* lock = at<u32>(p.locks) + (fmix32(key) & MEGAKV_LOCKS - 1);
-            if (cas(lock, 0u, 1u) != 0) {
+            if (!try_lock(alone, lock)) {
                 pause();
                 continue;
             }
-            fence();
             u64 *free = 0, *same = 0, was = 0;
             for (int s = 2 * SLOTS - 1; s >= 0; s--) {
                 u64 *slot = bucket[s / SLOTS] + s % SLOTS, v = load_relaxed(slot);
@@ -171,7 +171,7 @@ WARPMAP_KERNEL(megakv_evict, megakvParams) {
                 added -= !fresh;
                 pair = EMPTY;
             }
-            store_release(lock, 0u);
+            unlock(alone, lock);
         }
     }
     count_into(&counters(p)->live, added);
