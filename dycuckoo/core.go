@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/kernel"
@@ -117,7 +115,7 @@ func (c *core) program(name, main string, more ...device.File) *device.Program {
 		Name:  name,
 		Files: append([]device.File{{Name: name + ".cu", Text: main}, {Name: "dycuckoo.cuh", Text: dycuckooCUH}, {Name: "config.h", Text: c.cfg.header("config")}}, more...),
 		Defines: append(defines(), device.Define{Name: "DYCUCKOO_INSERT_GROUP", Value: c.opts.InsertGroup},
-			device.Define{Name: "DYCUCKOO_FIND_GROUP", Value: c.opts.FindGroup}, device.Define{Name: "DYCUCKOO_RESIDENT", Value: resident()}),
+			device.Define{Name: "DYCUCKOO_FIND_GROUP", Value: c.opts.FindGroup}),
 		Layouts: layouts(),
 	}
 }
@@ -428,12 +426,15 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 	var head device.Slice[byte]
 	if !c.cfg.locked() {
 		p.Limit = uint64(min(b.N, b.N/listShare+leastListed))
-		list, err := c.frame.Scratch(4 * int64(1+p.Limit))
+		list, err := c.frame.Scratch(4 * int64(listHead+2*p.Limit))
 		if err != nil {
 			return err
 		}
 		p.List = list.Addr()
 		head = list.Slice(0, 4)
+		if err := list.Slice(0, 4*listHead).Fill(st, 0); err != nil {
+			return err
+		}
 	}
 	err := c.kernel.partition.Place(&c.frame, st, table.Placement[partitionParams]{
 		Regions: &c.regions, Bytes: bytes, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Positions: true,
@@ -455,7 +456,7 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 		return err
 	}
 	p.Rows = p.Rows.Of(table.Ordered{Rows: b})
-	g := c.grid((b.N + 31) / 32)
+	g := c.grid(int64(p.Limit) * refineGroup)
 	g.Blocks = min(g.Blocks, max(1, buckets/table.Threads)) // more lanes than buckets would wait for one another
 	return k.refine.Launch(st, g, &p)
 }
@@ -872,10 +873,3 @@ func (c *core) Subtables() (list []SubtableStats, err error) {
 func (c *core) Close() error { return c.frame.Close() }
 
 func (c *core) free() error { return c.memory.free(&c.frame) }
-
-func resident() int {
-	if v, err := strconv.Atoi(os.Getenv("DYX_RESIDENT")); err == nil {
-		return v
-	}
-	return 4
-}

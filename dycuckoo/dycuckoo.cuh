@@ -102,13 +102,16 @@ template <class C> struct Tally {
 #pragma unroll
         for (int i = 0; i < WORDS; i++) x[i] += (u64)(sub / 4 == (u32)i) << 16 * (sub & 3);
     }
-    // into adds up a grid's lanes, all of which must reach it; with minus, it takes away.
-    __device__ __forceinline__ void into(u64* pairs, bool minus = false) const {
+    // into adds up a block's lanes, all of which must reach it; with MINUS, it takes away.
+    template <bool MINUS = false> __device__ __forceinline__ void into(u64* pairs) const {
+        u64* to[C::D];
+        u32 n[C::D];
 #pragma unroll
         for (int i = 0; i < C::D; i++) {
-            u64 n = x[i / 4] >> 16 * (i & 3) & 0xffff;
-            count_into(pairs + i, minus ? 0 - n : n);
+            to[i] = pairs + i;
+            n[i] = (u32)(x[i / 4] >> 16 * (i & 3) & 0xffff);
         }
+        block_count<MINUS>(to, n);
     }
 };
 
@@ -509,39 +512,44 @@ template <class C> __device__ __forceinline__ bool move_on(const Table& t, const
 // make_room looks for a path of pairs, from a bucket on, that can each be moved to its other bucket, the last to a free slot; and moves them
 // from the path's end on. So no pair is ever out of the table, and where no path is found nothing has changed. It tells whether to
 // try again. Of the pairs that lead to a free slot, it takes one whose other subtable helps the balance. Nothing goes to the
-// subtable `barred`.
-template <class C> __device__ __forceinline__ bool make_room(const Table& t, Bucket b, u32 dice, u32 longest, u32 barred) {
+// subtable `barred`. The lanes of a tile look at a bucket's pairs together.
+template <class C, class Tile> __device__ __forceinline__ bool make_room(const Table& t, Tile g, Bucket b, u32 dice, u32 longest, u32 barred) {
+    enum { NO, ONWARD, ROOM, BALANCE, FREE };
     u64 path[DYCUCKOO_MAX_PATH]; // the number of a bucket, its subtable, and the slot whose pair goes on
     u32 length = 0;
-    for (;;) {
-        u32 chosen = ~0u, onward = ~0u;
-        for (u32 i = 0; i < C::SLOTS; i++) {
-            u32 s = (i + dice) % C::SLOTS, same;
+    for (u32 best = NO; best < ROOM;) {
+        u32 slot = 0;
+        best = NO;
+        for (u32 from = 0; from < C::SLOTS && best < BALANCE; from += Tile::LANES) {
+            u32 i = from + g.rank(), s = (i + dice) % C::SLOTS, what = NO, same;
             typename C::key k;
-            if (!Cells<C>::taken(b, s, k)) {
-                chosen = s;
-                break;
+            if (i < C::SLOTS && !Cells<C>::taken(b, s, k)) what = FREE;
+            else if (i < C::SLOTS) {
+                Home<C> x(t, k);
+                Bucket to = x.bucket(t, x.away(b.sub));
+                if (to.sub != barred) what = Cells<C>::look(to, k, same) == Cells<C>::ALL ? ONWARD : t.prefer >> to.sub & 1 ? BALANCE : ROOM;
             }
-            Home<C> x(t, k);
-            Bucket to = x.bucket(t, x.away(b.sub));
-            if (to.sub == barred) continue;
-            onward = s;
-            if (Cells<C>::look(to, k, same) == Cells<C>::ALL) continue;
-            chosen = s;
-            if (t.prefer >> to.sub & 1 || i >= C::SLOTS / 2) break;
+            for (u32 w = FREE; w > best; w--) {
+                u32 lanes = g.ballot(what == w);
+                if (!lanes) continue;
+                best = w;
+                slot = g.shuffle(s, lowest_bit(lanes));
+            }
         }
-        u32 s = chosen != ~0u ? chosen : onward;
-        if (s == ~0u) return false;
-        path[length++] = b.number | (u64)b.sub << 48 | (u64)s << 56;
-        if (chosen != ~0u) break;
+        if (best == NO) return false;
+        path[length++] = b.number | (u64)b.sub << 48 | (u64)slot << 56;
+        if (best >= ROOM) break;
         if (length == longest) return false;
-        typename C::key k;
-        if (!Cells<C>::taken(b, s, k)) break;
+        typename C::key k = typename C::key{};
+        bool still = false;
+        if (g.rank() == 0) still = Cells<C>::taken(b, slot, k);
+        k = g.shuffle(k, 0);
+        if (!g.shuffle((u32)still, 0)) break;
         Home<C> x(t, k);
         b = x.bucket(t, x.away(b.sub));
         dice = fmix32(dice + length);
     }
-    while (length--) {
+    while (g.rank() == 0 && length--) {
         Bucket from;
         from.number = path[length] & 0xffffffffffff;
         from.sub = (u32)(path[length] >> 48) & 0xff;
@@ -549,12 +557,15 @@ template <class C> __device__ __forceinline__ bool make_room(const Table& t, Buc
         from.values = C::PACKED ? 0 : t.sub[from.sub].values + from.number * (C::SLOTS * C::VALUE_BYTES);
         if (!move_on<C>(t, from, (u32)(path[length] >> 56), barred)) break;
     }
+    g.sync();
     return true;
 }
 
-// LockedInsert is the insertion of one key under the locks of its two buckets. A lane that fails to get them lets the others of its
-// warp go on, and tries again: the paper's voter coordination (§5.2). FULL: no path was found.
+// LockedInsert is the insertion of one key, which all lanes of a tile bring, under the locks of its two buckets. A tile that fails to get them
+// lets the others of its warp go on, and tries again: the paper's voter coordination (§5.2). FULL: no path was found. The
+// outcome is the first lane's.
 template <class C, bool REPLACE> struct LockedInsert {
+    enum { DONE, WAIT, SEEK };
     Home<C> h;
     typename C::value v;
     u32 tries, sub;
@@ -567,26 +578,33 @@ template <class C, bool REPLACE> struct LockedInsert {
         sub = 0;
         outcome = FULL;
     }
-    __device__ __forceinline__ bool round(const Table& t) {
+    template <class Tile> __device__ __forceinline__ bool round(const Table& t, Tile g) {
         Bucket mine = h.bucket(t, h.home), other = h.reserved ? mine : h.bucket(t, h.other);
-        u32 longest = load_relaxed(&counters(t)->given_up) < DYCUCKOO_GIVEN_UP ? DYCUCKOO_MAX_PATH : DYCUCKOO_SHORT_PATH, same;
-        if (longest == DYCUCKOO_SHORT_PATH && Cells<C>::look(mine, h.stored, same) == Cells<C>::ALL && !same &&
-            Cells<C>::look(other, h.stored, same) == Cells<C>::ALL && !same)
-            return false; // the table is full: no lock is worth waiting for
-        Locks locks(t, mine, other);
-        if (!locks.take()) {
-            pause();
-            return true;
+        u32 next = DONE, longest = 0;
+        if (g.rank() == 0) {
+            longest = load_relaxed(&counters(t)->given_up) < DYCUCKOO_GIVEN_UP ? DYCUCKOO_MAX_PATH : DYCUCKOO_SHORT_PATH;
+            next = attempt(t, mine, other, longest == DYCUCKOO_SHORT_PATH);
         }
-        bool done = act(t, mine, other);
-        locks.release();
-        if (done) return false;
+        next = g.shuffle(next, 0);
+        if (next == WAIT) pause();
+        if (next != SEEK) return next == WAIT;
+        longest = g.shuffle(longest, 0);
         u32 dice = fmix32(h.lo + ++tries * 0x9e3779b9u);
-        if (h.reserved || tries > DYCUCKOO_MAX_TRIES || !make_room<C>(t, dice >> 31 ? mine : other, dice, longest, ~0u)) {
-            add(&counters(t)->given_up, (u64)1);
+        if (h.reserved || tries > DYCUCKOO_MAX_TRIES || !make_room<C>(t, g, dice >> 31 ? mine : other, dice, longest, ~0u)) {
+            if (g.rank() == 0) add(&counters(t)->given_up, (u64)1);
             return false;
         }
         return true;
+    }
+    __device__ __forceinline__ u32 attempt(const Table& t, const Bucket& mine, const Bucket& other, bool hopeless) {
+        u32 same;
+        if (hopeless && Cells<C>::look(mine, h.stored, same) == Cells<C>::ALL && !same && Cells<C>::look(other, h.stored, same) == Cells<C>::ALL && !same)
+            return DONE; // the table is full: no lock is worth waiting for
+        Locks locks(t, mine, other);
+        if (!locks.take()) return WAIT;
+        bool done = act(t, mine, other);
+        locks.release();
+        return done ? DONE : SEEK;
     }
     __device__ __forceinline__ bool act(const Table& t, const Bucket& mine, const Bucket& other) {
         u32 same, room = ~Cells<C>::look(mine, h.stored, same) & Cells<C>::ALL, there = 0, room_there = 0;
@@ -648,7 +666,7 @@ template <class C> __device__ __forceinline__ Slot<C> slot_at(const Table& t, u6
 template <class C, bool REPLACE> __device__ __forceinline__ Outcome insert_one(const Table& t, typename C::key k, typename C::value v) {
     LockedInsert<C, REPLACE> s;
     s.begin(t, k, v);
-    while (s.round(t)) {}
+    while (s.round(t, tile<1>())) {}
     if (s.outcome == ADDED) add(&counters(t)->pairs[s.sub], (u64)1);
     return s.outcome;
 }

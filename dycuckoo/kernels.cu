@@ -16,11 +16,58 @@ typedef bits_of<DYCUCKOO_FILTER_BITS / 8>::type filter; // of a bucket
 typedef tile<DYCUCKOO_INSERT_GROUP, true> InsertTile;
 typedef tile<DYCUCKOO_FIND_GROUP, true> FindTile;
 typedef tile<1, true> Alone;
+constexpr u32 LIST_HEAD = DYCUCKOO_LIST_HEAD;
+#if defined(WARPMAP_HOST)
+typedef tile<1> RefineTile;
+#else
+typedef tile<DYCUCKOO_REFINE_GROUP> RefineTile;
+#endif
 
 // One pair of a batch.
 struct Pair {
     key k;
     value v;
+};
+
+// A block's list of the items that found both buckets full, which it adds to p.list in the end, at once.
+struct Listed {
+    static constexpr u32 MOST = 1 << 10;
+    static __device__ __forceinline__ void to_all(const insertParams& p, u32 i) {
+        u32 place = add(at<u32>(p.list), 1u);
+        if (place < p.limit) at<u32>(p.list)[LIST_HEAD + place] = i;
+        else add(at<u32>(p.list) + 1, (u32)p.limit + 1); // too many: see refine
+    }
+#if defined(WARPMAP_HOST)
+    __device__ __forceinline__ void begin() {}
+    __device__ __forceinline__ void put(const insertParams& p, u32 i) { to_all(p, i); }
+    __device__ __forceinline__ void flush(const insertParams&) {}
+#else
+    u32 *count, *items;
+    __device__ __forceinline__ void begin() {
+        __shared__ u32 memory[1 + MOST];
+        count = memory;
+        items = memory + 1;
+        if (thread_index() == 0) *count = 0;
+        block_sync();
+    }
+    __device__ __forceinline__ void put(const insertParams& p, u32 i) {
+        u32 place = add(count, 1u);
+        if (place < MOST) items[place] = i;
+        else to_all(p, i);
+    }
+    __device__ __forceinline__ void flush(const insertParams& p) {
+        __shared__ u32 first;
+        block_sync();
+        u32 n = *count < MOST ? *count : MOST;
+        if (thread_index() == 0 && n) {
+            first = add(at<u32>(p.list), n);
+            if (first + n > p.limit) add(at<u32>(p.list) + 1, (u32)p.limit + 1);
+        }
+        block_sync();
+        for (u32 i = thread_index(); i < n; i += block_threads())
+            if (first + i < p.limit) at<u32>(p.list)[LIST_HEAD + first + i] = items[i];
+    }
+#endif
 };
 
 // Insertion by compare-and-swaps. Items whose buckets are both full are listed.
@@ -29,8 +76,10 @@ template <bool REPLACE> struct InsertJob {
     const insertParams& p;
     Insert<C, REPLACE, false> s;
     Tally<C> added;
+    Listed listed;
+    u32 failed;
 
-    __device__ __forceinline__ InsertJob(const insertParams& p) : p(p) {}
+    __device__ __forceinline__ InsertJob(const insertParams& p) : p(p), failed(0) { listed.begin(); }
     __device__ __forceinline__ Item load(u64 i) { return Item{input_key<C>(p.rows.keys, i), input_value<C>(p.rows.values, i)}; }
     template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64) const {
         return Item{warp.shuffle(x.k, from), warp.shuffle(x.v, from)};
@@ -44,15 +93,21 @@ template <bool REPLACE> struct InsertJob {
     __device__ __forceinline__ void done(u64 i) {
         if (s.outcome == ADDED) added.count(s.sub);
         if (p.rows.added) at<u8>(p.rows.added)[i] = s.outcome == ADDED;
-        if (s.outcome == FULL) {
-            u32 place = add(at<u32>(p.list), 1u);
-            if (place < p.limit) at<u32>(p.list)[1 + place] = (u32)i;
-        }
-        settle(p.rows.refused, p.rows.attempt, p.rows.positions ? at<u32>(p.rows.positions)[i] : i, s.outcome == FULL, &counters(p.table)->failed);
+        bool full = s.outcome == FULL;
+        if (full) listed.put(p, (u32)i);
+        failed += full;
+        if (full || p.rows.attempt) settle_bit(p.rows.refused, p.rows.attempt, p.rows.positions ? at<u32>(p.rows.positions)[i] : i, full);
+    }
+    __device__ __forceinline__ void end() {
+        listed.flush(p);
+        added.into(counters(p.table)->pairs);
+        u64* to[1] = {&counters(p.table)->failed};
+        u32 n[1] = {failed};
+        block_count(to, n);
     }
 };
 
-// The items that were listed: pairs are moved on for them.
+// The items that were listed: pairs are moved on for them. The positions of those that find no room so are listed for refine.
 template <bool REPLACE> struct MoveJob {
     struct Item {
         u32 i;
@@ -64,21 +119,28 @@ template <bool REPLACE> struct MoveJob {
     u32 row;
 
     __device__ __forceinline__ MoveJob(const insertParams& p) : p(p), placed(0) {}
-    __device__ __forceinline__ Item load(u64 i) { return Item{load_readonly(at<u32>(p.list) + 1 + i)}; }
+    __device__ __forceinline__ Item load(u64 i) { return Item{load_readonly(at<u32>(p.list) + LIST_HEAD + i)}; }
     template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64) const {
         return Item{warp.shuffle(x.i, from)};
     }
     __device__ __forceinline__ bool begin(u64, const Item& x) {
         row = x.i;
         s.begin(p.table, input_key<C>(p.rows.keys, row), input_value<C>(p.rows.values, row), p.choose);
-        return s.begin_full(p.table);
+        if (s.begin_full(p.table)) return true;
+        to_refine();
+        return false;
+    }
+    __device__ __forceinline__ u64 position() const { return p.rows.positions ? at<u32>(p.rows.positions)[row] : row; }
+    __device__ __forceinline__ void to_refine() {
+        u32 place = add(at<u32>(p.list) + 1, 1u);
+        if (place < p.limit) at<u32>(p.list)[LIST_HEAD + p.limit + place] = (u32)position();
     }
     __device__ __forceinline__ bool round(Alone g, bool active) { return s.round(p.table, g, active); }
     __device__ __forceinline__ void done(u64) {
-        if (s.outcome == FULL) return;
+        if (s.outcome == FULL) return to_refine();
         if (s.outcome == ADDED) added.count(s.sub);
         if (p.rows.added) at<u8>(p.rows.added)[row] = s.outcome == ADDED;
-        u64 i = p.rows.positions ? at<u32>(p.rows.positions)[row] : row;
+        u64 i = position();
         and_of(at<u32>(p.rows.refused) + i / 32, ~(1u << (i & 31)));
         placed++;
     }
@@ -101,7 +163,7 @@ template <bool REPLACE> struct LockedJob {
         s.begin(p.table, x.k, x.v);
         return true;
     }
-    __device__ __forceinline__ bool round(Alone, bool active) { return active && s.round(p.table); }
+    __device__ __forceinline__ bool round(Alone g, bool active) { return active && s.round(p.table, g); }
     __device__ __forceinline__ void done(u64 i) {
         if (s.outcome == ADDED) added.count(s.sub);
         if (p.rows.added) at<u8>(p.rows.added)[i] = s.outcome == ADDED;
@@ -117,12 +179,12 @@ template <bool REPLACE> __device__ __forceinline__ void insert_batch(const inser
     } else {
         InsertJob<REPLACE> job(p);
         drive_held<InsertTile, u64>(p.rows.n, job, p.rows.span);
-        job.added.into(counters(p.table)->pairs);
+        job.end();
     }
 }
 
-WARPMAP_KERNEL_RESIDENT(insert, insertParams, DYCUCKOO_RESIDENT) { insert_batch<true>(p); }
-WARPMAP_KERNEL_RESIDENT(insert_new, insertParams, DYCUCKOO_RESIDENT) { insert_batch<false>(p); }
+WARPMAP_KERNEL_RESIDENT(insert, insertParams, 4) { insert_batch<true>(p); }
+WARPMAP_KERNEL_RESIDENT(insert_new, insertParams, 4) { insert_batch<false>(p); }
 
 template <bool REPLACE> __device__ __forceinline__ void move_batch(const insertParams& p) {
     if constexpr (!C::LOCKED) {
@@ -136,29 +198,31 @@ template <bool REPLACE> __device__ __forceinline__ void move_batch(const insertP
 WARPMAP_KERNEL_RESIDENT(move, insertParams, 3) { move_batch<true>(p); }
 WARPMAP_KERNEL_RESIDENT(move_new, insertParams, 3) { move_batch<false>(p); }
 
-// The positions that are still refused: pairs are moved on along longer paths. An item is a word of the bitmap.
+// The positions that are still refused: pairs are moved on along longer paths. A tile takes a position. If there were too many for the
+// lists, it takes a word of the bitmap.
 template <bool REPLACE> __device__ __forceinline__ void refine_batch(const insertParams& p) {
-    if (!load_relaxed(&counters(p.table)->failed)) return;
+    typedef RefineTile Tile;
+    Tile g;
     Tally<C> added;
     u64 placed = 0;
-    for (u64 w = grid_thread(); w < (p.rows.n + 31) / 32; w += grid_threads()) {
-        u32 *word = at<u32>(p.rows.refused) + w, bits = *word, in = 0;
-        for (u32 left = bits; left; left &= left - 1) {
-            u32 bit = (u32)lowest_bit(left);
-            u64 i = w * 32 + bit;
-            LockedInsert<C, REPLACE> s;
-            s.begin(p.table, input_key<C>(p.rows.keys, i), input_value<C>(p.rows.values, i));
-            while (s.round(p.table)) {}
-            if (s.outcome == FULL) continue;
-            in |= 1u << bit;
-            placed++;
-            if (s.outcome == ADDED) added.count(s.sub);
-            if (p.rows.added) at<u8>(p.rows.added)[i] = s.outcome == ADDED;
-        }
-        if (in) *word = bits & ~in;
-    }
-    count_into(&counters(p.table)->failed, 0 - placed);
+    auto place = [&](u64 i) {
+        LockedInsert<C, REPLACE> s;
+        s.begin(p.table, input_key<C>(p.rows.keys, i), input_value<C>(p.rows.values, i));
+        while (s.round(p.table, g)) {}
+        if (g.rank() != 0 || s.outcome == FULL) return;
+        and_of(at<u32>(p.rows.refused) + i / 32, ~(1u << (i & 31)));
+        placed++;
+        if (s.outcome == ADDED) added.count(s.sub);
+        if (p.rows.added) at<u8>(p.rows.added)[i] = s.outcome == ADDED;
+    };
+    u64 n = load_relaxed(at<u32>(p.list) + 1), tile = grid_thread() / Tile::LANES, tiles = grid_threads() / Tile::LANES;
+    if (n <= p.limit)
+        for (; tile < n; tile += tiles) place(at<u32>(p.list)[LIST_HEAD + p.limit + tile]);
+    else
+        for (; tile < (p.rows.n + 31) / 32; tile += tiles)
+            for (u32 left = g.shuffle(load_relaxed(at<u32>(p.rows.refused) + tile), 0); left; left &= left - 1) place(tile * 32 + lowest_bit(left));
     added.into(counters(p.table)->pairs);
+    count_into(&counters(p.table)->failed, 0 - placed);
 }
 WARPMAP_KERNEL(refine, insertParams) { refine_batch<true>(p); }
 WARPMAP_KERNEL(refine_new, insertParams) { refine_batch<false>(p); }
@@ -217,7 +281,7 @@ WARPMAP_KERNEL(find_counted, findParams) {
 
 WARPMAP_KERNEL(erase, findParams) {
     Tally<C> erased;
-    u64 away = 0;
+    u32 away = 0;
     look_up<true>(p.table, p.keys, p.n, [&](u64 i, const Search<C, true>& s) {
         bool removed = false;
         if (s.found) {
@@ -228,8 +292,10 @@ WARPMAP_KERNEL(erase, findParams) {
         }
         if (p.found) at<u8>(p.found)[i] = removed;
     });
-    erased.into(counters(p.table)->pairs, true);
-    count_into(&counters(p.table)->away, away);
+    erased.into<true>(counters(p.table)->pairs);
+    u64* to[1] = {&counters(p.table)->away};
+    u32 n[1] = {away};
+    block_count(to, n);
 }
 
 // Operations of all kinds beside one another, each under the locks of its key's buckets.
@@ -360,7 +426,7 @@ __device__ __forceinline__ bool send_away(const Table& t, const Home<C>& h, u32 
             add(&counters(t)->pairs[there.sub], (u64)1);
             return true;
         }
-        if (!make_room<C>(t, there, fmix32(h.lo + ++tries), DYCUCKOO_MAX_PATH, sub)) return false;
+        if (!make_room<C>(t, tile<1>(), there, fmix32(h.lo + ++tries), DYCUCKOO_MAX_PATH, sub)) return false;
     }
     return false;
 }

@@ -55,6 +55,8 @@ const (
 	// listShare: of a batch, one pair in so many, and leastListed, can be listed to have pairs moved on for it; what is more is
 	// refined.
 	listShare, leastListed = 8, 1 << 10
+	listHead               = 2 // see insertParams.List
+	refineGroup            = 8 // lanes of a GPU that look for a path together
 	// maxTries bounds how often an insert begins again because others have changed what it looked at.
 	maxTries = 32
 	// lastAttempt of a mixed batch is made when no more room is to be had: see table.Part.
@@ -180,7 +182,8 @@ func (k *Counters) live() (n int64) {
 type insertParams struct {
 	Table Table
 	Rows  table.Placing
-	// List is u32: how many items found both buckets full; then up to Limit of them.
+	// List is u32: how many items found both buckets full, and how many positions no pair was moved on for; then up to Limit items, and
+	// up to Limit positions.
 	List, Limit uint64
 	// Choose[i·8+j], of Theorem1, is the probability that a key of the subtables i and j begins in i, times 2³².
 	Choose [maxSubtables * maxSubtables]uint32
@@ -262,6 +265,8 @@ func defines() []device.Define {
 		{Name: "DYCUCKOO_MAX_TRIES", Value: maxTries},
 		{Name: "DYCUCKOO_HISTOGRAM_BINS", Value: histogramBins},
 		{Name: "DYCUCKOO_LAST_ATTEMPT", Value: lastAttempt},
+		{Name: "DYCUCKOO_LIST_HEAD", Value: listHead},
+		{Name: "DYCUCKOO_REFINE_GROUP", Value: refineGroup},
 		{Name: "DYCUCKOO_FIND", Value: int(table.OpFind)},
 		{Name: "DYCUCKOO_INSERT", Value: int(table.OpInsert)},
 		{Name: "DYCUCKOO_INSERT_NEW", Value: int(table.OpInsertNew)},

@@ -7,11 +7,13 @@
 __device__ __forceinline__ bool wanted(u64 bitmap, u64 attempt, u64 i) {
     return !attempt || (load_relaxed(at<u32>(bitmap) + i / 32) >> (i & 31) & 1);
 }
-// settle notes what became of a position that was tried, and counts it in `failed` if it is refused. Without a bitmap, at
-// address 0, that is all.
+// settle_bit notes what became of a position that was tried. Without a bitmap, at address 0, it does nothing.
+__device__ __forceinline__ void settle_bit(u64 bitmap, u64 attempt, u64 i, bool refused) {
+    if (refused && !attempt && bitmap) or_of(at<u32>(bitmap) + i / 32, 1u << (i & 31));
+    if (!refused && attempt) and_of(at<u32>(bitmap) + i / 32, ~(1u << (i & 31)));
+}
+// settle counts it in `failed`, too, if it is refused.
 __device__ __forceinline__ void settle(u64 bitmap, u64 attempt, u64 i, bool refused, u64* failed) {
-    if (refused) {
-        if (bitmap && !attempt) or_of(at<u32>(bitmap) + i / 32, 1u << (i & 31));
-        add(failed, (u64)1);
-    } else if (attempt) and_of(at<u32>(bitmap) + i / 32, ~(1u << (i & 31)));
+    settle_bit(bitmap, attempt, i, refused);
+    if (refused) add(failed, (u64)1);
 }
