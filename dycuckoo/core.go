@@ -28,7 +28,7 @@ type Options struct {
 	// Balance is which of its key's two subtables an insert tries first.
 	Balance Balance
 	// InsertGroup and FindGroup are the lanes that work on one key, 1 to 32. Zero means what is fastest on the device: on a GPU, as many
-	// as read a bucket with one 16-byte load each for look-ups and one for inserts; on the CPU one. In layouts with locks lanes
+	// as read a bucket with two 16-byte loads each, look-ups of pairs of 16 bytes with one; on the CPU one. In layouts with locks lanes
 	// work alone.
 	InsertGroup, FindGroup int
 }
@@ -47,6 +47,8 @@ const (
 	mostRehashes = 8
 	// stale: filters are set anew once as many of their bits say nothing any more as one pair in so many.
 	stale = 16
+	// furthest bounds, in multiples of what the table holds, how far it grows for pairs that are only expected.
+	furthest = 4
 	// blocks of a multiprocessor, for kernels that go over a batch.
 	blocks = 8 * 16
 )
@@ -87,9 +89,10 @@ type memory struct {
 	least    int64 // no fewer pairs are in
 	rehashed bool
 	rehashes int
-	foreign  bool // a kernel of the user's may have inserted since
-	unseen   bool // operations have changed the number of pairs since the last look
-	stuck    bool // residuals found no room: no halving before the next doubling
+	foreign  bool    // a kernel of the user's may have inserted since
+	unseen   bool    // operations have changed the number of pairs since the last look
+	fresh    float64 // the share of the last batch that was new
+	stuck    bool    // residuals found no room: no halving before the next doubling
 }
 
 // subtable is the memory of one subtable.
@@ -160,7 +163,7 @@ func (o *Options) complete(info device.Info, cfg *config) error {
 	}
 	insert, find := 1, 1
 	if info.CUDA() && cfg.packed() {
-		find = cfg.bucketBytes / 16
+		insert, find = max(1, cfg.bucketBytes/32), cfg.bucketBytes/32*cfg.slotBytes()/8
 	}
 	if o.InsertGroup == 0 {
 		o.InsertGroup = insert
@@ -180,14 +183,6 @@ func (o *Options) complete(info device.Info, cfg *config) error {
 		o.InsertGroup = 1
 	}
 	return nil
-}
-
-func newCore(d *device.Device, w table.Width, o Options) (*core, error) {
-	if w.Err != nil {
-		return nil, w.Err
-	}
-	c := &core{cfg: config{keyBytes: w.Key, valueBytes: w.Value}, opts: o}
-	return table.Made(c, c.frame.Open(family, d, c.begin, c.free))
 }
 
 // begin makes an empty table as the options say.
@@ -272,7 +267,7 @@ func (c *core) lockCount(s step) int64 { return min(maxLocks, s.buckets(c.d(), 0
 
 // bytes is the memory of a table.
 func (c *core) bytes(s step) int64 {
-	sum := table.Align(c.sideBytes()) + table.Align(c.lockCount(s)/8)
+	sum := table.Align(c.sideBytes()+4*(listHead+2*leastList)) + table.Align(c.lockCount(s)/8)
 	for i := range c.d() {
 		_, end := c.place(0, s.buckets(c.d(), i))
 		sum += end
@@ -327,7 +322,7 @@ func (c *core) allocate(s step) (m memory, err error) {
 			return m, err
 		}
 	}
-	if m.side, err = table.Make[byte](&c.frame, c.sideBytes()); err != nil {
+	if m.side, err = table.Make[byte](&c.frame, c.sideBytes()+4*(listHead+2*leastList)); err != nil {
 		return m, err
 	}
 	if m.locks, err = table.Make[uint32](&c.frame, c.lockCount(s)/32); err != nil {
@@ -415,23 +410,33 @@ func (c *core) insertion(k *insertKernels) table.Insertion {
 	}}
 }
 
+// lists is memory for the lists of a batch of n, and how long they may be. Where memory is short, they are as long as the table's own few
+// words allow.
+func (c *core) lists(n int64) (device.Slice[byte], uint64, error) {
+	limit := min(n, n/listShare+leastListed)
+	mem, err := c.frame.Scratch(4 * (listHead + 2*limit))
+	if device.IsOutOfMemory(err) {
+		return c.side.Slice(int(c.sideBytes()), c.side.Len()), leastList, nil
+	}
+	return mem, uint64(limit), err
+}
+
 // launchInsert queues an insert of rows: by compare-and-swaps, then with pairs moved on by one step for those whose buckets are full, then
-// along paths. A table that may grow, and has too few slots for all, does not look for paths.
+// along paths. A table that may grow, and has too few
+// slots for all, does not look for paths.
 func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams, b table.Rows) error {
 	bytes, buckets := int64(0), int64(0)
 	for i := range c.d() {
 		buckets += int64(c.subs[i].Buckets)
 		bytes += int64(c.subs[i].Buckets) * int64(c.cfg.bucketBytes)
 	}
-	var head device.Slice[byte]
+	var list device.Slice[byte]
 	if !c.cfg.locked() {
-		p.Limit = uint64(min(b.N, b.N/listShare+leastListed))
-		list, err := c.frame.Scratch(4 * int64(listHead+2*p.Limit))
-		if err != nil {
+		var err error
+		if list, p.Limit, err = c.lists(b.N); err != nil {
 			return err
 		}
 		p.List = list.Addr()
-		head = list.Slice(0, 4)
 		if err := list.Slice(0, 4*listHead).Fill(st, 0); err != nil {
 			return err
 		}
@@ -445,17 +450,20 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 			if c.cfg.locked() {
 				return k.insert.Launch(st, g, &q)
 			}
-			if err := errors.Join(head.Fill(st, 0), k.insert.Launch(st, g, &q)); err != nil {
+			if err := errors.Join(list.Slice(0, 4).Fill(st, 0), k.insert.Launch(st, g, &q)); err != nil {
 				return err
 			}
 			return k.move.Launch(st, c.grid(int64(p.Limit)), &q)
 		},
 		Grid: c.grid,
 	}, p.Rows, b)
-	if err != nil || c.cfg.locked() || p.Rows.Attempt == 0 && c.live()+b.N > c.capacity() {
+	if err != nil || c.cfg.locked() {
 		return err
 	}
 	p.Rows = p.Rows.Of(table.Ordered{Rows: b})
+	if p.Rows.Attempt < lastAttempt {
+		p.Capacity = uint64(c.capacity())
+	}
 	g := c.grid(int64(p.Limit) * refineGroup)
 	g.Blocks = min(g.Blocks, max(1, buckets/table.Threads)) // more lanes than buckets would wait for one another
 	return k.refine.Launch(st, g, &p)
@@ -474,6 +482,19 @@ func (c *core) take(st *device.Stream, n, share int64, settle func(int64) (uint6
 			return nil, nil, err
 		}
 	}
+	// If as large a share of the pairs is new as in the last batch, make room before they come: a table that is filled beyond its bound
+	// takes them slowly.
+	if expected := c.live() + int64(c.fresh*float64(n)); expected > c.limitAt(c.step) && float64(expected) < furthest*float64(c.live()) {
+		if _, err := c.grow(st, false, expected); err != nil {
+			return nil, nil, err
+		}
+	}
+	before := c.live()
+	defer func() {
+		if err == nil {
+			c.fresh = max(0, float64(c.live()-before)/float64(n))
+		}
+	}()
 	refused, why, err = table.Inserter{
 		Try: firstBatch, Share: share, Settle: settle,
 		Launch: func(p table.Part) error {
@@ -811,36 +832,23 @@ func (c *core) slots() int64 {
 func (c *core) export(st *device.Stream, keys, values uint64) error {
 	live := c.live()
 	p := slotsParams{Table: c.table(), Keys: keys, Values: values, Limit: uint64(live)}
-	if err := errors.Join(c.reset(st), c.kernel.export.Launch(st, c.grid(c.slots()), &p)); err != nil {
-		return err
+	err := errors.Join(c.reset(st), c.kernel.export.Launch(st, c.grid(c.slots()), &p))
+	if err == nil {
+		_, err = c.look(st)
 	}
-	if _, err := c.look(st); err != nil {
-		return err
+	if err == nil {
+		err = family.Exported(int64(c.counters.Seen.Exported), live)
 	}
-	if n := int64(c.counters.Seen.Exported); n != live {
-		return fmt.Errorf("dycuckoo: %d pairs exported of %d: this is a defect of warpmap", n, live)
-	}
-	return nil
+	return err
 }
 
 // Stats measures the table. Cost: all slots are read.
-func (c *core) Stats() (s table.Stats, err error) {
-	err = c.frame.Writing(nil, func(st *device.Stream) error { // the histogram is scratch memory
-		live, err := c.look(st)
-		if err != nil {
-			return err
-		}
-		h, err := c.frame.Histogram(st, histogramBins+1, func(addr uint64) error {
-			return c.kernel.probes.Launch(st, c.grid(c.slots()), &slotsParams{Table: c.table(), Histogram: addr})
-		})
-		if err != nil {
-			return err
-		}
-		s = table.Stats{Len: int(live), Capacity: int(c.capacity()), Bytes: c.bytes(c.step), MaxProbes: 2}
-		c.frame.Tell(&s, h)
-		return nil
+func (c *core) Stats() (table.Stats, error) {
+	return c.frame.Measure(c.look, func(st *device.Stream, histogram uint64) error {
+		return c.kernel.probes.Launch(st, c.grid(c.slots()), &slotsParams{Table: c.table(), Histogram: histogram})
+	}, func(live int64) table.Stats {
+		return table.Stats{Len: int(live), Capacity: int(c.capacity()), Bytes: c.bytes(c.step), MaxProbes: 2}
 	})
-	return s, err
 }
 
 // SubtableStats is what is told of one subtable.

@@ -111,7 +111,7 @@ template <class C> struct Tally {
             to[i] = pairs + i;
             n[i] = (u32)(x[i / 4] >> 16 * (i & 3) & 0xffff);
         }
-        block_count<MINUS>(to, n);
+        block_count<C::D, MINUS>(to, n);
     }
 };
 

@@ -61,16 +61,7 @@ func (m *Map[K, V]) Program(name, main string) *device.Program { return m.progra
 // that finds no room all the same returns FULL in the kernel.
 func (m *Map[K, V]) Use(st *device.Stream, room int, queue func(Table) error) error {
 	c := m.core
-	if err := family.CheckOn(c.frame.Device, st); err != nil {
-		return err
-	}
-	if room < 0 {
-		return fmt.Errorf("dycuckoo: room for %d pairs", room)
-	}
-	return c.frame.Writing(st, func(st *device.Stream) error {
-		if _, err := c.look(st); err != nil {
-			return err
-		}
+	return c.frame.Using(st, room, c.look, func(st *device.Stream) error {
 		if pairs := c.live() + int64(room); pairs > c.limitAt(c.step) {
 			why, err := c.grow(st, false, pairs)
 			if err != nil {

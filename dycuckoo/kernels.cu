@@ -215,7 +215,9 @@ template <bool REPLACE> __device__ __forceinline__ void refine_batch(const inser
         if (s.outcome == ADDED) added.count(s.sub);
         if (p.rows.added) at<u8>(p.rows.added)[i] = s.outcome == ADDED;
     };
-    u64 n = load_relaxed(at<u32>(p.list) + 1), tile = grid_thread() / Tile::LANES, tiles = grid_threads() / Tile::LANES;
+    u64 n = load_relaxed(at<u32>(p.list) + 1), full = load_relaxed(&counters(p.table)->failed), tile = grid_thread() / Tile::LANES, tiles = grid_threads() / Tile::LANES;
+    for (int i = 0; i < C::D; i++) full += load_relaxed(&counters(p.table)->pairs[i]);
+    if (p.capacity && full > p.capacity) n = 0;
     if (n <= p.limit)
         for (; tile < n; tile += tiles) place(at<u32>(p.list)[LIST_HEAD + p.limit + tile]);
     else

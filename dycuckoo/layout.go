@@ -56,6 +56,7 @@ const (
 	// refined.
 	listShare, leastListed = 8, 1 << 10
 	listHead               = 2 // see insertParams.List
+	leastList              = 15
 	refineGroup            = 8 // lanes of a GPU that look for a path together
 	// maxTries bounds how often an insert begins again because others have changed what it looked at.
 	maxTries = 32
@@ -185,6 +186,8 @@ type insertParams struct {
 	// List is u32: how many items found both buckets full, and how many positions no pair was moved on for; then up to Limit items, and
 	// up to Limit positions.
 	List, Limit uint64
+	// Capacity, where not 0, is how many slots there are: where more pairs are refused than are free, refine does nothing.
+	Capacity uint64
 	// Choose[i·8+j], of Theorem1, is the probability that a key of the subtables i and j begins in i, times 2³².
 	Choose [maxSubtables * maxSubtables]uint32
 }

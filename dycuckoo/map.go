@@ -22,12 +22,16 @@ const family table.Family = "dycuckoo"
 // Errors: K or V of another width or with pointers or padding; options out of range; *device.OutOfMemoryError; what
 // device.Compile returns. Cost: compiling the kernels once on a machine, about a second; then the memory's filling.
 func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
-	var w table.Width
-	if w.Key, w.Err = table.WidthOf[K]("key", 4, 8, 16, 32); w.Err == nil {
-		w.Value, w.Err = table.WidthOf[V]("value", 4, 8, 16, 32)
+	c := &core{opts: o}
+	var wrong error
+	c.cfg.keyBytes, wrong = table.WidthOf[K]("key", 4, 8, 16, 32)
+	if wrong == nil {
+		c.cfg.valueBytes, wrong = table.WidthOf[V]("value", 4, 8, 16, 32)
 	}
-	c, err := newCore(d, w, o)
-	return table.Made(&Map[K, V]{c}, err)
+	if wrong != nil {
+		return nil, wrong
+	}
+	return table.Made(&Map[K, V]{c}, c.frame.Open(family, d, c.begin, c.free))
 }
 
 // Insert puts or replaces (paper, Algorithm 1): see table.Map. Cost of a pair: one bucket read and one sector written at low

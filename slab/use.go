@@ -2,7 +2,6 @@ package slab
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/warpmap/warpmap/device"
 )
@@ -27,16 +26,7 @@ func (m *Map[K, V]) Program(name, main string) *device.Program { return m.progra
 // because MaxBytes forbids them, returns FULL in the kernel; Map.Mixed and Map.Insert would get more.
 func (m *Map[K, V]) Use(st *device.Stream, room int, queue func(Table) error) error {
 	c := m.core
-	if err := family.CheckOn(c.frame.Device, st); err != nil {
-		return err
-	}
-	if room < 0 {
-		return fmt.Errorf("slab: room for %d pairs", room)
-	}
-	return c.frame.Writing(st, func(st *device.Stream) error {
-		if _, err := c.look(st); err != nil {
-			return err
-		}
+	return c.frame.Using(st, room, c.look, func(st *device.Stream) error {
 		if pairs := c.live() + int64(room); !c.bound && pairs > c.limit() {
 			if _, err := c.grow(st, pairs); err != nil {
 				return err

@@ -97,6 +97,25 @@ func (f *Frame) Writing(st *device.Stream, queue func(st *device.Stream) error) 
 	})
 }
 
+// Using is Writing for a kernel of the user's that is to insert up to `room` items. Before, look, which may be nil, waits for the stream
+// and counts.
+func (f *Frame) Using(st *device.Stream, room int, look func(*device.Stream) (int64, error), queue func(st *device.Stream) error) error {
+	if err := f.Family.CheckOn(f.Device, st); err != nil {
+		return err
+	}
+	if room < 0 {
+		return fmt.Errorf("%s: room for %d items", f.Family, room)
+	}
+	return f.Writing(st, func(st *device.Stream) error {
+		if look != nil {
+			if _, err := look(st); err != nil {
+				return err
+			}
+		}
+		return queue(st)
+	})
+}
+
 // Batch carries Go slices to op, chunk by chunk: see Stage.Run.
 func (f *Frame) Batch(n int, cols []Column, op ChunkOp) error {
 	if err := f.Locked(func() error { return nil }); err != nil {
@@ -197,6 +216,33 @@ func (f *Frame) Tell(s *Stats, histogram []uint64) {
 	if s.Len > 0 {
 		s.MeanProbes = float64(sum) / float64(s.Len)
 	}
+}
+
+// Exported is the error of an export that wrote n pairs of a table that has `live`.
+func (f Family) Exported(n, live int64) error {
+	if n != live {
+		return fmt.Errorf("%s: %d pairs exported of %d: this is a defect of warpmap", f, n, live)
+	}
+	return nil
+}
+
+// Measure is a table's Stats: look waits for the stream and counts, probes runs a kernel that adds to a histogram of
+// len(Stats.Probes) bins and the sum, and tell says what the family knows.
+func (f *Frame) Measure(look func(*device.Stream) (int64, error), probes func(st *device.Stream, histogram uint64) error, tell func(live int64) Stats) (s Stats, err error) {
+	err = f.Writing(nil, func(st *device.Stream) error { // the histogram is scratch memory
+		live, err := look(st)
+		if err != nil {
+			return err
+		}
+		h, err := f.Histogram(st, len(s.Probes)+1, func(addr uint64) error { return probes(st, addr) })
+		if err != nil {
+			return err
+		}
+		s = tell(live)
+		f.Tell(&s, h)
+		return nil
+	})
+	return s, err
 }
 
 // Count is a table's Len: look waits for the stream and counts.

@@ -484,31 +484,20 @@ func (c *core) exporting(st *device.Stream, k device.Kernel[slotsParams], p slot
 func (c *core) export(st *device.Stream, keys, values uint64) error {
 	live := c.live()
 	n, err := c.exporting(st, c.kernel.export, slotsParams{Keys: keys, Values: values, Limit: uint64(live)})
-	if err == nil && n != live {
-		err = fmt.Errorf("warpcore: %d pairs exported of %d: this is a defect of warpmap", n, live)
+	if err == nil {
+		err = family.Exported(n, live)
 	}
 	return err
 }
 
 // Stats measures the table. Cost: a walk from every pair's first window to its slot.
-func (c *core) Stats() (s table.Stats, err error) {
-	err = c.frame.Writing(nil, func(st *device.Stream) error { // the histogram is scratch memory
-		live, err := c.look(st)
-		if err != nil {
-			return err
-		}
-		h, err := c.frame.Histogram(st, histogramBins+1, func(addr uint64) error {
-			return c.kernel.probes.Launch(st, c.grid(c.slots()), &slotsParams{Table: c.t, Histogram: addr})
-		})
-		if err != nil {
-			return err
-		}
-		s = table.Stats{Len: int(live), Capacity: int(c.capacity()), Tombstones: int(c.tombstones()), Bytes: int64(c.mem.Len())}
-		s.MaxProbes = int(min(max(c.counters.Seen.MaxProbes, probesUntold), c.t.Main.Windows))
-		c.frame.Tell(&s, h)
-		return nil
+func (c *core) Stats() (table.Stats, error) {
+	return c.frame.Measure(c.look, func(st *device.Stream, histogram uint64) error {
+		return c.kernel.probes.Launch(st, c.grid(c.slots()), &slotsParams{Table: c.t, Histogram: histogram})
+	}, func(live int64) table.Stats {
+		return table.Stats{Len: int(live), Capacity: int(c.capacity()), Tombstones: int(c.tombstones()), Bytes: int64(c.mem.Len()),
+			MaxProbes: int(min(max(c.counters.Seen.MaxProbes, probesUntold), c.t.Main.Windows))}
 	})
-	return s, err
 }
 
 // Close frees the table's memory; idempotent.

@@ -88,13 +88,7 @@ func (m *MultiMap[K, V]) Use(st *device.Stream, room int, queue func(Table) erro
 }
 
 func (c *core) use(st *device.Stream, room int, queue func(Table) error) error {
-	if err := family.CheckOn(c.frame.Device, st); err != nil {
-		return err
-	}
-	if room < 0 {
-		return fmt.Errorf("warpcore: room for %d pairs", room)
-	}
-	return c.frame.Writing(st, func(st *device.Stream) error {
+	return c.frame.Using(st, room, nil, func(st *device.Stream) error {
 		if c.filled+int64(room) > c.limit() {
 			if err := c.makeRoom(st, int64(room)); err != nil {
 				return err

@@ -1,0 +1,87 @@
+// Package dycuckoo implements DyCuckoo: a cuckoo hash table of several subtables that grows and shrinks one subtable at a time, for data
+// that come and go.
+//
+// Source: Y. Li, J. Zhang, Y. Liu, Z. Lyu, Z. Huang, J. Sun, "Dynamic Hash Tables on GPUs", TKDE 2021.
+//
+// # Memory
+//
+// A table is d subtables, each an allocation of its own: a power of two of buckets, their filter, and in layout Wide the values.
+// No subtable has more than twice the buckets of another. With 4-byte keys and values, d = 4 and buckets of 64 bytes:
+//
+//	subtable 0   | bucket 0 | bucket 1 | … | bucket 2n-1 |   filter: a byte a bucket
+//	subtable 1   | bucket 0 | bucket 1 | … | bucket n-1  |   filter
+//	subtable 2   | bucket 0 | bucket 1 | … | bucket n-1  |   filter
+//	subtable 3   | bucket 0 | bucket 1 | … | bucket n-1  |   filter
+//	                  |
+//	                  | packed   8 × ┌ key 4 B │ value 4 B ┐   one word: one compare-and-swap writes a pair of 8 or 16 bytes
+//	                  | wide         ┌ taken │ key │ key │ … ┐   the slots that are taken, a bit each, in the place of a key; keys of
+//	                                                             up to 32 bytes; values, of up to 32, in an array of their own
+//
+//	side         a bucket for each of the three reserved keys of the packed layouts
+//	locks        a bit a bucket
+//
+// # The two layers (§5.1)
+//
+// A key's hash names two of the subtables: d·(d-1) ordered pairs. The first is its home. In each of the two, a hash function of the
+// subtable's own names a bucket. The pair is in one of these two buckets, so a look-up and a deletion read two at most.
+//
+// An insert puts the pair at home; if that is full, away, in the other bucket. The filter of the bucket at home then gets a bit, chosen by
+// the hash. So a look-up that misses at home goes on only if its bit is set; and it does not even ask where the bucket has a slot
+// that never was taken, because then it never was full. Most look-ups read one bucket.
+//
+// A bucket's number is made of 10 bits of the subtable's hash function, then 10 that are the key's in every subtable, then again the
+// function's. So the two buckets of a key, and those that pairs are moved to from there, lie in the same stretches of all subtables:
+// a large batch is brought in the order of stretches first, and goes through the table as through many small ones that fit the L2
+// cache. A subtable's number of buckets takes the lowest bits: bucket b of n becomes b or b+n of 2n.
+//
+// # Insertion
+//
+// Most pairs need one compare-and-swap. A pair whose two buckets are full is listed. For those a second kernel moves one pair of their
+// home on, to that pair's other bucket: its copy is written before the slot is overwritten. What finds no room by one such step
+// is left to a third kernel, which looks for a path of pairs, each with the next one's place as its other bucket, that ends at a free
+// slot, and moves them from its end on, each under the locks of its two buckets. So no pair is ever in hand alone: the paper's
+// evictions hold a pair that is in no bucket, and drop it, or make everybody wait, when their chain meets its bound.
+//
+// Which pair is moved on: one whose other subtable is filled less than the whole, if there is such (§4.3). Theorem 1 asks for
+// C(mᵢ,2)/nᵢ to be equal, so a subtable of twice the slots gets √2 times the pairs. (The text behind the theorem has it the other way
+// round, that larger subtables are filled more.) Options.Balance has the theorem's choice of the first subtable. The default,
+// HomeFirst, keeps 85 of 100 pairs at home, and is faster for look-ups and inserts alike.
+//
+// Layouts PackedLocked and Wide write every pair under the locks of its key's two buckets. A lane that does not get them lets the other
+// lanes of its warp go on, and tries again: the paper's voter coordination (§5.2).
+//
+// # Growing and shrinking (§4.2, §4.4)
+//
+// Above the upper bound β of the filled factor, Options.LoadFactor, the smallest subtable doubles: one kernel, without locks, writes each
+// pair to the slot of its number in one of two buckets. Below the lower bound α, Options.Low, the largest halves; pairs for which
+// the halved bucket has no room go to their other subtables, in the same kernel. The other subtables are not touched. After every batch the
+// filled factor is in [α, β], but for a table of the size that Options.Capacity or Grow has asked for, which shrinks no further.
+// Shrink lets it. Freed memory goes back to the device in stream order.
+//
+// Growing, the table holds the subtable's old array beside the new one until the kernel is done. There are two more kinds of memory:
+// the side and locks, one bit a bucket; and scratch, a list of one position in eight of the largest batch, which Stats tells apart.
+//
+// At MaxBytes, or with a LoadFactor of 1, a table fills to 96 of 100 slots at least with buckets of 64 bytes.
+//
+// # Invariants
+//
+//  1. A pair is in one of the two buckets of its key, and no key is twice in the table.
+//  2. A key that is away from its home has its bit set in the filter of its bucket there; in the packed layouts with HomeFirst, that bucket has no
+//     slot that never was taken. Slots are such from the beginning, or from a doubling or halving on where the filter is clear; one that a
+//     pair was taken from is free, and says so.
+//  3. The three highest bit patterns of keys of up to 8 bytes mark slots of the packed layouts. Real keys of these patterns live on the
+//     side, under a pattern lower by three. So no key is reserved.
+//  4. Subtable i has 4·2^(s/d) buckets, s the table's step, and twice that if i < s mod d.
+//  5. Counters.Pairs[i] is the number of pairs of subtable i. Between operations no lock is held.
+//
+// # Concurrency
+//
+// Find, Insert and Delete of a batch are kernels of one kind of operation each. Mixed runs all kinds beside one another, as do insert,
+// find and erase of dycuckoo.cuh: each holds the locks of both buckets of its key, and pairs are only moved under the locks of
+// both of theirs, so every key is in sight whenever its locks are held. Nobody waits for a lock while it holds one.
+//
+// # Your own kernels
+//
+// ForEach and ForAll run a piece of CUDA C++ for pairs of a table. A kernel of your own includes "dycuckoo.cuh" and takes a
+// table by value: see Map.Program and Map.Use.
+package dycuckoo
