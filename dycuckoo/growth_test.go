@@ -1,0 +1,333 @@
+package dycuckoo
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/kernel"
+	"github.com/warpmap/warpmap/table"
+)
+
+// bounds tells whether the filled factor is between the bounds, and the memory as doc.go says.
+func bounds(m *core) error {
+	s, err := m.Stats()
+	if err != nil {
+		return err
+	}
+	if s.LoadFactor > m.opts.LoadFactor || s.LoadFactor < m.opts.Low && m.step > m.floor && !m.stuck {
+		return fmt.Errorf("%d of %d slots are filled (want %v to %v)", s.Len, s.Capacity, m.opts.Low, m.opts.LoadFactor)
+	}
+	if want := m.bytes(m.step); s.Bytes != want || int64(s.Capacity*m.cfg.pairBytes()) > want {
+		return fmt.Errorf("%d bytes for %d slots (want %d)", s.Bytes, s.Capacity, want)
+	}
+	return nil
+}
+
+// TestHistories grows and shrinks tables at random, beside a Go map.
+func TestHistories(t *testing.T) {
+	d := open(t, "cpu")
+	for seed := range uint64(testenv.Seeds(1000)) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		o := Options{Options: table.Options{Seed: seed + 1}, Subtables: 4}
+		if seed%4 == 1 {
+			o.Low, o.LoadFactor = 0.5, 0.7
+		}
+		m, err := New[uint32, uint32](d, o)
+		must(t, err)
+		model := map[uint32]uint32{}
+		for op := range 12 {
+			n := 1 + rng.IntN(1<<rng.IntN(11))
+			keys, values := make([]uint32, n), make([]uint32, n)
+			for i := range keys {
+				keys[i], values[i] = rng.Uint32N(1500), uint32(op<<16+i)
+			}
+			if op%2 == 0 {
+				must(t, m.Insert(keys, values))
+				values, found := make([]uint32, n), make([]bool, n)
+				must(t, m.Find(keys, values, found))
+				for i, k := range keys { // one of the batch's values
+					if !found[i] || values[i]>>16 != uint32(op) || keys[values[i]&0xffff] != k {
+						t.Fatalf("seed %d: key %d has %#x, %t after its insert", seed, k, values[i], found[i])
+					}
+					model[k] = values[i]
+				}
+			} else {
+				_, err := m.Delete(keys, nil)
+				must(t, err)
+				for _, k := range keys {
+					delete(model, k)
+				}
+			}
+			if err := errors.Join(m.Check(), bounds(m.core)); err != nil {
+				t.Fatalf("seed %d, step %d: %v", seed, op, err)
+			}
+		}
+		keys, values, err := m.All()
+		must(t, err)
+		for i, k := range keys {
+			if v, ok := model[k]; !ok || v != values[i] {
+				t.Fatalf("seed %d: key %d has value %#x (want %#x, %t)", seed, k, values[i], v, ok)
+			}
+		}
+		if len(keys) != len(model) {
+			t.Fatalf("seed %d: %d pairs (want %d)", seed, len(keys), len(model))
+		}
+		_, err = m.Delete(keys, nil)
+		must(t, err)
+		must(t, m.Shrink())
+		if s, err := m.Stats(); err != nil || s.Bytes != m.bytes(0) {
+			t.Fatalf("seed %d: an empty table keeps %d bytes, %v", seed, s.Bytes, err)
+		}
+		must(t, m.Close())
+	}
+}
+
+// fillUp inserts new keys until some are refused, and tells how full the table is then; older pairs must be unharmed.
+func fillUp(t *testing.T, d *device.Device, o Options) float64 {
+	m, err := New[uint32, uint32](d, o)
+	must(t, err)
+	defer m.Close()
+	var all []uint32
+	for next := uint32(1); ; {
+		batch := make([]uint32, 500)
+		for i := range batch {
+			batch[i] = kernel.Fmix32(next)
+			next++
+		}
+		err := m.Insert(batch, batch)
+		full := (*table.FullError)(nil)
+		if err != nil && !errors.As(err, &full) {
+			t.Fatal(err)
+		}
+		refused := map[int]bool{}
+		if full != nil {
+			for _, i := range full.Positions {
+				refused[i] = true
+			}
+		}
+		for i, k := range batch {
+			if !refused[i] {
+				all = append(all, k)
+			}
+		}
+		if full == nil {
+			continue
+		}
+		values, found := make([]uint32, len(all)), make([]bool, len(all))
+		must(t, errors.Join(m.Find(all, values, found), m.Check()))
+		for i, k := range all {
+			if !found[i] || values[i] != k {
+				t.Fatalf("%v: key %#x has %#x, %t", o, k, values[i], found[i])
+			}
+		}
+		found = make([]bool, len(batch))
+		must(t, m.Contains(batch, found))
+		for i := range batch {
+			if found[i] == refused[i] {
+				t.Fatalf("%v: position %d is in: %t, and refused: %t", o, i, found[i], refused[i])
+			}
+		}
+		s, err := m.Stats()
+		must(t, err)
+		if s.Len != len(all) {
+			t.Fatalf("%v: %d pairs (want %d)", o, s.Len, len(all))
+		}
+		return s.LoadFactor
+	}
+}
+
+// TestFillsWithoutGrowth fills tables that may not grow.
+func TestFillsWithoutGrowth(t *testing.T) {
+	for _, name := range devices {
+		t.Run(name, func(t *testing.T) {
+			d := open(t, name)
+			for _, bucket := range []int{32, 64, 128} {
+				for _, subtables := range []int{2, 3, 4} {
+					if bucket != 64 && subtables == 3 && !testenv.Long() {
+						continue
+					}
+					got := fillUp(t, d, Options{Options: table.Options{MaxBytes: 128 << 10}, Subtables: subtables, Bucket: bucket})
+					t.Logf("d = %d, buckets of %d bytes: filled to %.3f", subtables, bucket, got)
+					if want := map[int]float64{32: 0.90, 64: 0.96, 128: 0.98}[bucket]; got < want {
+						t.Errorf("d = %d, buckets of %d bytes: filled to %.3f (want %v)", subtables, bucket, got, want)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestTwoReadsAtMost counts the buckets that look-ups read.
+func TestTwoReadsAtMost(t *testing.T) {
+	for _, name := range devices {
+		t.Run(name, func(t *testing.T) {
+			d := open(t, name)
+			for _, o := range []Options{{}, {Balance: Theorem1}} {
+				m, err := New[uint32, uint32](d, o)
+				must(t, err)
+				defer m.Close()
+				const n = 20000
+				keys := make([]uint32, 2*n)
+				for i := range keys {
+					keys[i] = kernel.Fmix32(uint32(i) + 1)
+				}
+				must(t, m.Insert(keys[:n], keys[:n]))
+				in, err := device.From(d, keys)
+				must(t, err)
+				defer in.Free()
+				reads, err := device.From(d, []uint64{0})
+				must(t, err)
+				defer reads.Free()
+				for half, most := range []float64{1.35, 1.35} {
+					must(t, reads.Fill(nil, 0))
+					must(t, m.frame.Reading(nil, func(st *device.Stream) error {
+						p := findParams{Table: m.table(), Keys: in.Addr() + uint64(4*n*half), N: n, Reads: reads.Addr()}
+						return m.kernel.findCounted.Launch(st, m.grid(n), &p)
+					}))
+					got, err := reads.Host(nil)
+					must(t, err)
+					if o.Balance == Theorem1 {
+						most = 2
+					}
+					if mean := float64(got[0]) / n; mean < 1 || mean > most {
+						t.Errorf("%v: a look-up of half %d reads %.3f buckets (want 1 to %v)", o.Balance, half, mean, most)
+					}
+				}
+			}
+		})
+	}
+}
+
+// crowd inserts over stress, by batches in which most inserts have to move pairs on, and shrinks: pairs and the model must agree.
+func crowd(d *device.Device, o Options) (err error) {
+	o.MaxBytes = 4 << 10
+	m, err := New[uint32, uint32](d, o)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	model := map[uint32]bool{}
+	put := func(keys []uint32) error {
+		err := m.Insert(keys, keys)
+		full := (*table.FullError)(nil)
+		if err != nil && !errors.As(err, &full) {
+			return err
+		}
+		for _, k := range keys {
+			model[k] = true
+		}
+		if full != nil {
+			for _, i := range full.Positions {
+				delete(model, keys[i])
+			}
+		}
+		return nil
+	}
+	next := uint32(0)
+	fresh := func(n int) (keys []uint32) {
+		for range n {
+			next++
+			keys = append(keys, next*0x9e3779b1, next*0x9e3779b1)
+		}
+		return keys
+	}
+	check := func() error {
+		if err := m.Check(); err != nil {
+			return err
+		}
+		keys, _, err := m.All()
+		if err == nil && len(keys) != len(model) {
+			err = fmt.Errorf("%d pairs (want %d)", len(keys), len(model))
+		}
+		for _, k := range keys {
+			if !model[k] && err == nil {
+				err = fmt.Errorf("key %#x is in", k)
+			}
+		}
+		return err
+	}
+	for range 6 {
+		if err := errors.Join(put(fresh(96)), check()); err != nil {
+			return err
+		}
+	}
+	var gone []uint32
+	for k := range model {
+		if len(gone) < len(model)*3/5 {
+			gone = append(gone, k)
+		}
+	}
+	if _, err := m.Delete(gone, nil); err != nil {
+		return err
+	}
+	for _, k := range gone {
+		delete(model, k)
+	}
+	return errors.Join(m.Shrink(), check())
+}
+
+// TestUnderStress evicts under stress; and finds every defect that is planted.
+func TestUnderStress(t *testing.T) {
+	layouts := []Options{{}, {Layout: PackedLocked, Subtables: 2}, {Layout: Wide, Subtables: 3}}
+	t.Run("sound", func(t *testing.T) {
+		for seed := range uint64(testenv.Seeds(100)) {
+			if err := crowd(open(t, "cpu", device.WithStress(seed)), layouts[seed%3]); err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+		}
+	})
+	kernels, header := kernelsCU, dycuckooCUH
+	defer func() { kernelsCU, dycuckooCUH = kernels, header }()
+	for _, c := range []struct {
+		name     string
+		text     *string
+		o        Options
+		old, now string
+	}{
+		{"a dropped victim", &dycuckooCUH, Options{}, "if (cas(to, free, w) == free) {", "if (cas(to, free, w), true) {"},
+		{"a victim that is chosen without the lock", &dycuckooCUH, Options{}, "if (!lock.take()) {\n            pause();\n            return true;\n        }\n        typename A::word *from", "typename A::word *from"},
+		{"a residual inserted twice", &kernelsCU, Options{}, "                if (filled < C::SLOTS) {\n                    Cells<C>::put(to, filled++, k, v);\n                    continue;\n                }", "                if (filled < C::SLOTS) {\n                    Cells<C>::put(to, filled++, k, v);\n                    if (filled < C::SLOTS) continue;\n                }"},
+		{"a bucket read before the lock is taken", &dycuckooCUH, Options{Layout: PackedLocked}, "        bool done = act(t, mine, other);", "        locks.release();\n        bool done = act(t, mine, other);"},
+		{"no mark of a pair that goes away", &dycuckooCUH, Options{}, "        if (!(load_relaxed(word) >> (bit & 31) & 1)) or_of(word, 1u << (bit & 31));", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			kernelsCU, dycuckooCUH = kernels, header
+			if n := strings.Count(*c.text, c.old); n != 1 {
+				t.Fatalf("the kernels have %d times\n%s", n, c.old)
+			}
+			*c.text = strings.Replace(*c.text, c.old, c.now, 1)
+			const seeds = 100
+			for seed := range uint64(seeds) {
+				if err := crowd(open(t, "cpu", device.WithStress(seed)), c.o); err != nil {
+					t.Logf("seed %d: %v", seed, err)
+					return
+				}
+			}
+			t.Fatalf("none of %d seeds finds the defect", seeds)
+		})
+	}
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	d := open(t, "cpu")
+	for _, o := range []Options{
+		{Subtables: 1}, {Subtables: 9}, {Bucket: 48}, {Layout: 7}, {Balance: -1}, {FindGroup: 3}, {Low: 0.7}, {Low: -1}, {InsertGroup: 64},
+		{Options: table.Options{MaxBytes: 100}}, {Options: table.Options{LoadFactor: 0.3}, Low: 0.25},
+	} {
+		if m, err := New[uint32, uint32](d, o); err == nil {
+			m.Close()
+			t.Errorf("%+v: no error", o)
+		}
+	}
+	if _, err := New[[16]byte, uint32](d, Options{Layout: Packed}); err == nil {
+		t.Error("packed keys of 16 bytes: no error")
+	}
+	if _, err := New[[12]byte, uint32](d, Options{}); err == nil {
+		t.Error("keys of 12 bytes: no error")
+	}
+}
