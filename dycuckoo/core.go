@@ -385,6 +385,15 @@ func (c *core) reset(st *device.Stream) error {
 
 func (c *core) grid(n int64) device.Grid { return c.frame.Grid(n, blocks) }
 
+// lockedGrid covers n items of a kernel that takes locks: many more lanes than buckets would only wait for one another.
+func (c *core) lockedGrid(n int64) device.Grid {
+	g := c.grid(n)
+	if c.frame.Device.Info().CUDA() {
+		g.Blocks = min(g.Blocks, max(1, 4*c.step.total(c.d())/table.Threads))
+	}
+	return g
+}
+
 func (c *core) size() (capacity, live int64) { return c.capacity(), c.live() }
 
 // insertKernels are those of Insert or of InsertNew.
@@ -425,11 +434,7 @@ func (c *core) lists(n int64) (device.Slice[byte], uint64, error) {
 // along paths. A table that may grow, and has too few
 // slots for all, does not look for paths.
 func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams, b table.Rows) error {
-	bytes, buckets := int64(0), int64(0)
-	for i := range c.d() {
-		buckets += int64(c.subs[i].Buckets)
-		bytes += int64(c.subs[i].Buckets) * int64(c.cfg.bucketBytes)
-	}
+	bytes := c.step.total(c.d()) * int64(c.cfg.bucketBytes)
 	var list device.Slice[byte]
 	if !c.cfg.locked() {
 		var err error
@@ -448,6 +453,9 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 			q := p
 			q.Rows = rows
 			if c.cfg.locked() {
+				if g.Blocks > 1 && rows.Span == 0 {
+					g = c.lockedGrid(int64(rows.N))
+				}
 				return k.insert.Launch(st, g, &q)
 			}
 			if err := errors.Join(list.Slice(0, 4).Fill(st, 0), k.insert.Launch(st, g, &q)); err != nil {
@@ -464,9 +472,7 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 	if p.Rows.Attempt < lastAttempt {
 		p.Capacity = uint64(c.capacity())
 	}
-	g := c.grid(int64(p.Limit) * refineGroup)
-	g.Blocks = min(g.Blocks, max(1, buckets/table.Threads)) // more lanes than buckets would wait for one another
-	return k.refine.Launch(st, g, &p)
+	return k.refine.Launch(st, c.lockedGrid(int64(p.Limit)*refineGroup), &p)
 }
 
 // take brings in n rows by launches, growing and shrinking as it must. One row in `share` is expected to add a pair. settle is that of

@@ -287,7 +287,10 @@ struct Locks {
     u32* words;
     __device__ __forceinline__ Locks(const Table& t, const Bucket& x, const Bucket& y)
         : a(x.number * DYCUCKOO_SUBTABLES + x.sub & t.lock_mask), b(y.number * DYCUCKOO_SUBTABLES + y.sub & t.lock_mask), words(at<u32>(t.locks)) {}
-    __device__ __forceinline__ bool take_one(u64 i) { return !(or_of(words + i / 32, 1u << (i & 31)) >> (i & 31) & 1); }
+    // A lock that is seen taken is not asked for: atomic operations of those that wait would hold up the one that releases it.
+    __device__ __forceinline__ bool take_one(u64 i) {
+        return !(load_relaxed(words + i / 32) >> (i & 31) & 1) && !(or_of(words + i / 32, 1u << (i & 31)) >> (i & 31) & 1);
+    }
     __device__ __forceinline__ void release_one(u64 i) { and_of(words + i / 32, ~(1u << (i & 31))); }
     __device__ __forceinline__ bool take() {
         if (!take_one(a)) return false;
@@ -304,6 +307,18 @@ struct Locks {
         release_one(a);
     }
 };
+
+// with_locks calls act under the locks. It is called in the loop that waits, so that a lane that has its locks does not wait, at the loop's
+// end, for lanes of its warp that want them.
+template <class Act> __device__ __forceinline__ void with_locks(Locks locks, Act act) {
+    for (bool done = false; !done;) {
+        if (locks.take()) {
+            act();
+            locks.release();
+            done = true;
+        } else pause();
+    }
+}
 
 // Insert is the insertion of one key by compare-and-swaps: what its lane knows between two reads. It tries the key's home, then its other
 // bucket. FULL: no pair can be moved on with one step; see LockedInsert.
@@ -491,12 +506,12 @@ template <class C> __device__ __forceinline__ bool move_on(const Table& t, const
     if (h.home != from.sub && h.other != from.sub) return false; // half of another key
     Bucket to = h.bucket(t, h.away(from.sub));
     if (to.sub == barred) return false;
-    Locks locks(t, from, to);
-    while (!locks.take()) pause();
-    typename C::key now;
-    u32 same, room = ~Cells<C>::look(to, k, same) & Cells<C>::ALL;
-    bool moves = room && Cells<C>::taken(from, slot, now) && now == k;
-    if (moves) {
+    bool moves = false;
+    with_locks(Locks(t, from, to), [&] {
+        typename C::key now;
+        u32 same, room = ~Cells<C>::look(to, k, same) & Cells<C>::ALL;
+        moves = room && Cells<C>::taken(from, slot, now) && now == k;
+        if (!moves) return;
         if (to.sub == h.other) h.goes_away(t);
         Cells<C>::put(to, lowest_bit(room), k, Cells<C>::value_at(from, slot));
         fence(); // whoever misses the pair here sees the filter's bit
@@ -504,8 +519,7 @@ template <class C> __device__ __forceinline__ bool move_on(const Table& t, const
         add(&counters(t)->pairs[from.sub], ~(u64)0);
         add(&counters(t)->pairs[to.sub], (u64)1);
         add(&counters(t)->moved, (u64)1);
-    }
-    locks.release();
+    });
     return moves;
 }
 
@@ -675,16 +689,15 @@ template <class C> __device__ Outcome insert(const Table& t, typename C::key k, 
 // insert_new is insert, but leaves the value of a key that is PRESENT.
 template <class C> __device__ Outcome insert_new(const Table& t, typename C::key k, typename C::value v) { return insert_one<C, false>(t, k, v); }
 
-// with_locks calls act(bucket, slot) under the locks of the key's buckets, if it is there, and tells whether it was.
-template <class C, class Act> __device__ __forceinline__ bool with_locks(const Table& t, const Home<C>& h, Act act) {
+// at_key calls act(bucket, slot) under the locks of the key's buckets, if it is there, and tells whether it was.
+template <class C, class Act> __device__ __forceinline__ bool at_key(const Table& t, const Home<C>& h, Act act) {
     Bucket mine = h.bucket(t, h.home), other = h.reserved ? mine : h.bucket(t, h.other);
-    Locks locks(t, mine, other);
-    while (!locks.take()) pause();
-    u32 same, there = 0;
-    Cells<C>::look(mine, h.stored, same);
-    if (!same && !h.reserved) Cells<C>::look(other, h.stored, there);
-    if (same | there) act(same ? mine : other, (u32)lowest_bit(same ? same : there));
-    locks.release();
+    u32 same = 0, there = 0;
+    with_locks(Locks(t, mine, other), [&] {
+        Cells<C>::look(mine, h.stored, same);
+        if (!same && !h.reserved) Cells<C>::look(other, h.stored, there);
+        if (same | there) act(same ? mine : other, (u32)lowest_bit(same ? same : there));
+    });
     return same | there;
 }
 
@@ -702,13 +715,13 @@ template <class C> __device__ bool find(const Table& t, typename C::key k, typen
         fence();
         if (!h.may_be_away(t)) return false;
     }
-    return with_locks(t, h, [&](const Bucket& b, u32 slot) { v = Cells<C>::value_at(b, slot); });
+    return at_key(t, h, [&](const Bucket& b, u32 slot) { v = Cells<C>::value_at(b, slot); });
 }
 
 // erase removes a key, and tells whether this call did.
 template <class C> __device__ bool erase(const Table& t, typename C::key k) {
     Home<C> h(t, k);
-    return with_locks(t, h, [&](const Bucket& b, u32 slot) {
+    return at_key(t, h, [&](const Bucket& b, u32 slot) {
         Cells<C>::clear(b, slot);
         add(&counters(t)->pairs[h.reserved ? 0 : b.sub], ~(u64)0);
         if (!h.reserved && b.sub != h.home) add(&counters(t)->away, (u64)1);
