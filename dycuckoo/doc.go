@@ -1,7 +1,7 @@
 // Package dycuckoo implements DyCuckoo: a cuckoo hash table of several subtables that grows and shrinks one subtable at a time, for data
 // that come and go.
 //
-// Source: Y. Li, J. Zhang, Y. Liu, Z. Lyu, Z. Huang, J. Sun, "Dynamic Hash Tables on GPUs", TKDE 2021.
+// Source: Y. Li, J. Zhang, Y. Liu, Z. Lyu, Z. Huang, J. Sun, "Dynamic Hash Tables on GPUs"; it extends DyCuckoo, ICDE 2021.
 //
 // # Memory
 //
@@ -45,7 +45,7 @@
 // Which pair is moved on: one whose other subtable is filled less than the whole, if there is such (§4.3). Theorem 1 asks for
 // C(mᵢ,2)/nᵢ to be equal, so a subtable of twice the slots gets √2 times the pairs. (The text behind the theorem has it the other way
 // round, that larger subtables are filled more.) Options.Balance has the theorem's choice of the first subtable. The default,
-// HomeFirst, keeps 85 of 100 pairs at home, and is faster for look-ups and inserts alike.
+// HomeFirst, keeps six of seven pairs at home at a filled factor of 0.85, and reads fewer buckets a look-up.
 //
 // Layouts PackedLocked and Wide write every pair under the locks of its key's two buckets. A lane that does not get them lets the other
 // lanes of its warp go on, and tries again: the paper's voter coordination (§5.2).

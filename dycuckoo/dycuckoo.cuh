@@ -286,7 +286,14 @@ struct Locks {
     u64 a, b;
     u32* words;
     __device__ __forceinline__ Locks(const Table& t, const Bucket& x, const Bucket& y)
-        : a(x.number * DYCUCKOO_SUBTABLES + x.sub & t.lock_mask), b(y.number * DYCUCKOO_SUBTABLES + y.sub & t.lock_mask), words(at<u32>(t.locks)) {}
+        : a(x.number * DYCUCKOO_SUBTABLES + x.sub & t.lock_mask), b(y.number * DYCUCKOO_SUBTABLES + y.sub & t.lock_mask), words(at<u32>(t.locks)) {
+        // In one order: lanes of a warp that took them crosswise would give them back and take them again, in step, for ever.
+        if (a > b) {
+            u64 first = b;
+            b = a;
+            a = first;
+        }
+    }
     // A lock that is seen taken is not asked for: atomic operations of those that wait would hold up the one that releases it.
     __device__ __forceinline__ bool take_one(u64 i) {
         return !(load_relaxed(words + i / 32) >> (i & 31) & 1) && !(or_of(words + i / 32, 1u << (i & 31)) >> (i & 31) & 1);

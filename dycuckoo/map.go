@@ -35,7 +35,7 @@ func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
 }
 
 // Insert puts or replaces (paper, Algorithm 1): see table.Map. Cost of a pair: one bucket read and one sector written at low
-// filled factors; at 0.85 one pair in six is put into its second bucket, and one in fifty moves others on.
+// filled factors; at 0.85 about one pair in seven is put into its second bucket, and for one in thirty others are moved on.
 func (m *Map[K, V]) Insert(keys []K, values []V) error {
 	return table.Insert(&m.frame, keys, values, m.insertion(&m.kernel.replacing))
 }
