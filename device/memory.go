@@ -233,6 +233,9 @@ func (s Slice[T]) Fill(st *Stream, value byte) error {
 	return d.use(func() error { return d.b.fill(h.h, s.addr, value, s.Bytes()) }, h)
 }
 
+// Raw is the memory of s as bytes.
+func (s Slice[T]) Raw() Slice[byte] { return Slice[byte]{s.a, s.addr, int(s.Bytes())} }
+
 func bytesOf[T any](s []T) int64 { var zero T; return int64(len(s)) * int64(unsafe.Sizeof(zero)) }
 
 // Host is pinned host memory: copies to and from it run beside kernels, at the bus's full rate.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/kernel"
@@ -45,6 +46,8 @@ const (
 	// is replaced.
 	poor         = 0.4
 	mostRehashes = 8
+	// rebuildRows are inserted at once: positions have 32 bits.
+	rebuildRows = 1 << 30
 	// stale: filters are set anew once as many of their bits say nothing any more as one pair in so many.
 	stale = 16
 	// furthest bounds, in multiples of what the table holds, how far it grows for pairs that are only expected.
@@ -92,7 +95,7 @@ type memory struct {
 	foreign  bool    // a kernel of the user's may have inserted since
 	unseen   bool    // operations have changed the number of pairs since the last look
 	fresh    float64 // the share of the last batch that was new
-	stuck    bool    // residuals found no room: no halving before the next doubling
+	stuck    int64   // with so many pairs, residuals found no room: no halving before there are fewer by a tenth
 }
 
 // subtable is the memory of one subtable.
@@ -309,6 +312,7 @@ func (c *core) makeSubtable(buckets int64) (s subtable, err error) {
 func (c *core) allocate(s step) (m memory, err error) {
 	defer func() {
 		if err != nil {
+			c.frame.Device.Stream().Sync() // it fills what is freed in the order of another
 			m.free(&c.frame)
 		}
 	}()
@@ -346,7 +350,7 @@ func (c *core) table() (t Table) {
 	// A pair is rather moved to a subtable that is filled less than all are.
 	k := &c.counters.Seen
 	for i := range c.d() {
-		if int64(k.Pairs[i])*c.capacity() <= c.live()*int64(c.subs[i].Buckets)*int64(c.cfg.slots()) {
+		if float64(k.Pairs[i])*float64(c.capacity()) <= float64(c.live())*float64(c.subs[i].Buckets)*float64(c.cfg.slots()) {
 			t.Prefer |= 1 << i
 		}
 	}
@@ -380,7 +384,7 @@ func (c *core) look(st *device.Stream) (int64, error) {
 func (c *core) reset(st *device.Stream) error {
 	k := &c.counters.Seen
 	k.Failed, k.GivenUp, k.Left, k.Exported = 0, 0, 0, 0
-	return c.counters.Set(st)
+	return c.counters.ClearFrom(st, unsafe.Offsetof(k.Failed)) // the others may have changed since they were seen
 }
 
 func (c *core) grid(n int64) device.Grid { return c.frame.Grid(n, blocks) }
@@ -406,13 +410,7 @@ func (k *insertKernels) bind(m *device.Module, which string) error {
 // insertion takes batches in with the kernels.
 func (c *core) insertion(k *insertKernels) table.Insertion {
 	return table.Insertion{Size: c.size, Find: c.find, Put: func(st *device.Stream, b table.Rows) ([]int, error, error) {
-		settled := false
-		return c.take(st, b.N, 1, func(int64) (uint64, error) {
-			if settled = !settled; settled {
-				return lastAttempt, nil
-			}
-			return 0, nil
-		}, func(part table.Part) error {
+		return c.take(st, b.N, 1, func(part table.Part) error {
 			p := insertParams{Table: c.table(), Rows: table.Placing{Refused: part.Refused, Attempt: part.Attempt}, Choose: c.choose()}
 			return c.launchInsert(st, k, p, b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes))
 		})
@@ -475,9 +473,9 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 	return k.refine.Launch(st, c.lockedGrid(int64(p.Limit)*refineGroup), &p)
 }
 
-// take brings in n rows by launches, growing and shrinking as it must. One row in `share` is expected to add a pair. settle is that of
-// table.Inserter. The caller is in Writing.
-func (c *core) take(st *device.Stream, n, share int64, settle func(int64) (uint64, error), launch func(part table.Part) error) (refused []int, why, err error) {
+// take brings in n rows by launches, growing and shrinking as it must. One row in `share` is expected to add a pair. Positions that
+// are refused when no more room is to be had get a last attempt. The caller is in Writing.
+func (c *core) take(st *device.Stream, n, share int64, launch func(part table.Part) error) (refused []int, why, err error) {
 	if c.refreshIsDue() {
 		if err := c.refreshFilters(st); err != nil {
 			return nil, nil, err
@@ -501,9 +499,17 @@ func (c *core) take(st *device.Stream, n, share int64, settle func(int64) (uint6
 			c.fresh = max(0, float64(c.live()-before)/float64(n))
 		}
 	}()
+	last := false // the part had its last attempt
 	refused, why, err = table.Inserter{
-		Try: firstBatch, Share: share, Settle: settle,
+		Try: firstBatch, Share: share,
+		Settle: func(int64) (uint64, error) {
+			if last {
+				return 0, nil
+			}
+			return lastAttempt, nil
+		},
 		Launch: func(p table.Part) error {
+			last = p.Attempt == lastAttempt
 			if c.counters.Seen.Failed > 0 || c.counters.Seen.GivenUp > 0 {
 				if err := c.reset(st); err != nil {
 					return err
@@ -517,7 +523,7 @@ func (c *core) take(st *device.Stream, n, share int64, settle func(int64) (uint6
 		},
 		Room: func(want int64, bound bool) (int64, error) {
 			if bound {
-				return c.capacity() - c.live(), nil
+				return int64(float64(c.capacity())*brim) - c.live(), nil
 			}
 			if want == 0 {
 				return c.limitAt(c.step) - c.live(), nil
@@ -591,7 +597,7 @@ func (c *core) double(st *device.Stream) error {
 	}
 	c.subs[i] = to
 	c.step++
-	c.stuck = false
+	c.stuck = 0
 	return errors.Join(c.frame.Free(old.mem), c.fitLocks(st))
 }
 
@@ -618,7 +624,7 @@ func (c *core) fitLocks(st *device.Stream) error {
 // shrinkTo halves the largest subtable, again and again, while less than a share of the slots is filled and the table is larger than at
 // a step. The counters are as last seen; it waits for the stream if it halves.
 func (c *core) shrinkTo(st *device.Stream, floor step, share float64) error {
-	for c.step > floor && !c.stuck && float64(c.live()) < share*float64(c.capacity()) && c.live() <= c.limitAt(c.step-1) {
+	for c.step > floor && !c.isStuck(c.live()) && float64(c.live()) < share*float64(c.capacity()) && c.live() <= c.limitAt(c.step-1) {
 		if done, err := c.halve(st); err != nil || !done {
 			return err
 		}
@@ -626,11 +632,13 @@ func (c *core) shrinkTo(st *device.Stream, floor step, share float64) error {
 	return nil
 }
 
+func (c *core) isStuck(pairs int64) bool { return c.stuck > 0 && pairs > c.stuck/10*9 }
+
 // halve halves the largest subtable (§4.4). It needs memory for the smaller array: without that, or where residuals find no room in other
 // subtables, done is false, and the table is as it was. It waits for the stream.
 func (c *core) halve(st *device.Stream) (done bool, err error) {
 	i := int(int64(c.step-1) % int64(c.d()))
-	old, before, was := c.subs[i], c.counters.Seen, c.step
+	old, was := c.subs[i], c.step
 	to, err := c.makeSubtable(int64(old.Buckets) / 2)
 	if device.IsOutOfMemory(err) {
 		return false, nil
@@ -648,17 +656,19 @@ func (c *core) halve(st *device.Stream) (done bool, err error) {
 	if err == nil && c.counters.Seen.Left == 0 {
 		return true, errors.Join(c.frame.Free(old.mem), c.fitLocks(st))
 	}
-	c.subs[i], c.step, c.stuck = old, was, true
+	c.subs[i], c.step, c.stuck = old, was, max(1, c.live())
 	p.Table = c.table()
-	err = errors.Join(err, c.kernel.unhalve.Launch(st, c.grid(int64(old.Buckets)*int64(c.cfg.slots())), &p))
-	c.counters.Seen = before
-	return false, errors.Join(err, c.reset(st), st.SyncOf(c.frame.Device), c.frame.Free(to.mem))
+	err = errors.Join(err, c.kernel.unhalve.Launch(st, c.grid(int64(old.Buckets)*int64(c.cfg.slots())), &p), c.reset(st))
+	if err == nil {
+		_, err = c.look(st)
+	}
+	return false, errors.Join(err, c.frame.Free(to.mem))
 }
 
 // rehash lays the table anew with another hash function: that of the options was poor, or somebody chose keys for it.
 func (c *core) rehash(st *device.Stream) (why, err error) {
 	err = c.rebuild(st, c.step, true)
-	if device.IsOutOfMemory(err) {
+	if device.IsOutOfMemory(err) || errors.Is(err, table.ErrMaxBytes) {
 		return err, nil
 	}
 	return nil, err
@@ -690,6 +700,10 @@ func (c *core) rebuild(st *device.Stream, s step, otherHash bool) error {
 		c.opts.Seed = rand.Uint64()
 	}
 	for ; ; s++ {
+		if limit := c.opts.MaxBytes; limit > 0 && s > old.step && c.bytes(s) > limit {
+			c.memory, c.opts.Seed = old, seed
+			return table.AtMaxBytes(limit)
+		}
 		m, err := c.allocate(s)
 		if err == nil {
 			m.floor, m.rehashes, m.rehashed = old.floor, old.rehashes, old.rehashed
@@ -697,9 +711,11 @@ func (c *core) rebuild(st *device.Stream, s step, otherHash bool) error {
 				m.rehashes, m.rehashed = m.rehashes+1, true
 			}
 			c.memory = m
-			p := insertParams{Table: c.table(), Rows: table.Placing{Refused: bitmap.Addr()}, Choose: c.choose()}
-			if err = bitmap.Fill(st, 0); err == nil && live > 0 {
-				err = c.launchInsert(st, &c.kernel.adding, p, b)
+			err = bitmap.Fill(st, 0)
+			for first := int64(0); first < live && err == nil; first += rebuildRows {
+				piece := b.Part(table.Part{First: uint64(first), N: uint64(min(live-first, rebuildRows))}, c.cfg.keyBytes, c.cfg.valueBytes)
+				p := insertParams{Table: c.table(), Rows: table.Placing{Refused: bitmap.Addr() + uint64(first/8)}, Choose: c.choose()}
+				err = c.launchInsert(st, &c.kernel.adding, p, piece)
 			}
 			if err == nil {
 				_, err = c.look(st)
@@ -760,7 +776,7 @@ func (c *core) Shrink() error {
 		if _, err := c.look(st); err != nil {
 			return err
 		}
-		c.floor, c.stuck = 0, false
+		c.floor, c.stuck = 0, 0
 		return c.shrinkTo(st, 0, 1)
 	})
 }
@@ -775,7 +791,7 @@ func (c *core) erase(st *device.Stream, b table.Rows) error {
 	}
 	c.least -= b.N
 	c.unseen = true
-	if c.step <= c.floor || c.stuck || c.least >= c.leastAt(c.step) {
+	if c.step <= c.floor || c.isStuck(c.least) || c.least >= c.leastAt(c.step) {
 		return nil
 	}
 	if _, err := c.look(st); err != nil {
@@ -812,7 +828,7 @@ func (c *core) refreshIsDue() bool {
 // Len counts the pairs.
 func (c *core) Len() (int, error) { return c.frame.Count(c.look) }
 
-// Clear removes all pairs and keeps the capacity, until pairs are deleted. It queues and returns.
+// Clear removes all pairs and keeps the capacity, until the next insert or deletion. It queues and returns.
 func (c *core) Clear() error {
 	return c.frame.Writing(nil, func(st *device.Stream) error {
 		for i := range c.d() {
@@ -820,7 +836,7 @@ func (c *core) Clear() error {
 				return err
 			}
 		}
-		c.least, c.unseen, c.foreign, c.stuck = 0, false, false, false
+		c.least, c.unseen, c.foreign, c.stuck = 0, false, false, 0
 		return errors.Join(c.side.Fill(st, 0xff), c.counters.Clear(st))
 	})
 }

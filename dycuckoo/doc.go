@@ -47,7 +47,7 @@
 // round, that larger subtables are filled more.) Options.Balance has the theorem's choice of the first subtable. The default,
 // HomeFirst, keeps six of seven pairs at home at a filled factor of 0.85, and reads fewer buckets a look-up.
 //
-// Layouts PackedLocked and Wide write every pair under the locks of its key's two buckets. A lane that does not get them lets the other
+// Layouts PackedLocked and Wide begin at home, whatever Options.Balance says, and write every pair under the locks of its key's two buckets. A lane that does not get them lets the other
 // lanes of its warp go on, and tries again: the paper's voter coordination (§5.2).
 //
 // # Growing and shrinking (§4.2, §4.4)

@@ -618,14 +618,11 @@ template <class C, bool REPLACE> struct LockedInsert {
         return true;
     }
     __device__ __forceinline__ u32 attempt(const Table& t, const Bucket& mine, const Bucket& other, bool hopeless) {
-        u32 same;
-        if (hopeless && Cells<C>::look(mine, h.stored, same) == Cells<C>::ALL && !same && Cells<C>::look(other, h.stored, same) == Cells<C>::ALL && !same)
-            return DONE; // the table is full: no lock is worth waiting for
         Locks locks(t, mine, other);
         if (!locks.take()) return WAIT;
         bool done = act(t, mine, other);
         locks.release();
-        return done ? DONE : SEEK;
+        return done || hopeless ? DONE : SEEK; // hopeless: so many found no path that the table is full
     }
     __device__ __forceinline__ bool act(const Table& t, const Bucket& mine, const Bucket& other) {
         u32 same, room = ~Cells<C>::look(mine, h.stored, same) & Cells<C>::ALL, there = 0, room_there = 0;

@@ -19,7 +19,7 @@ func bounds(m *core) error {
 	if err != nil {
 		return err
 	}
-	if s.LoadFactor > m.opts.LoadFactor || s.LoadFactor < m.opts.Low && m.step > m.floor && !m.stuck {
+	if s.LoadFactor > m.opts.LoadFactor || s.LoadFactor < m.opts.Low && m.step > m.floor && !m.isStuck(int64(s.Len)) {
 		return fmt.Errorf("%d of %d slots are filled (want %v to %v)", s.Len, s.Capacity, m.opts.Low, m.opts.LoadFactor)
 	}
 	if want := m.bytes(m.step); s.Bytes != want || int64(s.Capacity*m.cfg.pairBytes()) > want {
@@ -329,4 +329,99 @@ func TestOptionsAreChecked(t *testing.T) {
 	if _, err := New[[12]byte, uint32](d, Options{}); err == nil {
 		t.Error("keys of 12 bytes: no error")
 	}
+}
+
+// A halving that is taken back leaves the counts of all subtables right.
+func TestHalvingIsTakenBack(t *testing.T) {
+	d := open(t, "cpu")
+	back := 0
+	for seed := range uint64(12) {
+		m, err := New[uint32, uint32](d, Options{Options: table.Options{LoadFactor: 1, Seed: seed + 1}, Bucket: 32, Subtables: 2 + int(seed%3)})
+		must(t, err)
+		must(t, m.Grow(700))
+		keys := make([]uint32, m.limitAt(m.step-1))
+		for i := range keys {
+			keys[i] = kernel.Fmix32(uint32(i) + 1)
+		}
+		must(t, errors.Join(m.Insert(keys, keys), m.Shrink(), m.Check()))
+		if m.stuck > 0 {
+			back++
+		}
+		found := make([]bool, len(keys))
+		must(t, m.Contains(keys, found))
+		for i, f := range found {
+			if !f {
+				t.Fatalf("seed %d: key %d is lost", seed, i)
+			}
+		}
+		_, err = m.Delete(keys, nil)
+		must(t, errors.Join(err, m.Check()))
+		if s, err := m.Stats(); err != nil || s.Bytes != m.bytes(0) {
+			t.Errorf("seed %d: an empty table keeps %d bytes, %v", seed, s.Bytes, err)
+		}
+		must(t, m.Close())
+	}
+	if back == 0 {
+		t.Error("no halving was taken back: this tests nothing")
+	}
+}
+
+// Counts that are reset keep what operations have changed since they were seen.
+func TestResetKeepsCounts(t *testing.T) {
+	d := open(t, "cpu")
+	m, err := New[uint32, uint32](d, Options{Options: table.Options{Capacity: 4000}})
+	must(t, err)
+	defer m.Close()
+	keys := make([]uint32, 2000)
+	for i := range keys {
+		keys[i] = uint32(i)
+	}
+	must(t, m.Insert(keys, keys))
+	_, err = m.Delete(keys[:500], nil)
+	must(t, err)
+	must(t, m.frame.Writing(nil, m.reset))
+	if n, err := m.Len(); err != nil || n != 1500 {
+		t.Errorf("%d pairs (want 1500), %v", n, err)
+	}
+	must(t, m.Check())
+}
+
+// Of a mixed batch of several parts, every insert that is refused for good gets the zero result.
+func TestRefusedInsertsOfAllParts(t *testing.T) {
+	d := open(t, "cpu")
+	m, err := New[uint32, uint32](d, Options{Options: table.Options{MaxBytes: 16 << 10}})
+	must(t, err)
+	defer m.Close()
+	next := uint32(0)
+	fresh := func() uint32 { next++; return kernel.Fmix32(next) }
+	for full := false; !full; {
+		keys := make([]uint32, 500)
+		for i := range keys {
+			keys[i] = fresh()
+		}
+		full = errors.As(m.Insert(keys, keys), new(*table.FullError))
+	}
+	in, _, err := m.All()
+	must(t, err)
+	n := firstBatch + 4000
+	ops, keys, values, results := make([]table.Op, n), make([]uint32, n), make([]uint32, n), make([]uint32, n)
+	for i := range ops {
+		ops[i], keys[i], values[i], results[i] = table.OpFind, fresh(), 7, 9
+		switch {
+		case i < 100 || i >= firstBatch+400:
+			ops[i] = table.OpInsert
+		case i < 600:
+			ops[i], keys[i] = table.OpDelete, in[i]
+		}
+	}
+	full := (*table.FullError)(nil)
+	if err := m.Mixed(ops, keys, values, results, nil); !errors.As(err, &full) {
+		t.Fatalf("%v: want a full table", err)
+	}
+	for _, i := range full.Positions {
+		if results[i] != 0 {
+			t.Fatalf("position %d of %d that were refused has the result %d", i, len(full.Positions), results[i])
+		}
+	}
+	must(t, m.Check())
 }

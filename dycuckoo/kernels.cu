@@ -35,7 +35,7 @@ struct Listed {
     static __device__ __forceinline__ void to_all(const insertParams& p, u32 i) {
         u32 place = add(at<u32>(p.list), 1u);
         if (place < p.limit) at<u32>(p.list)[LIST_HEAD + place] = i;
-        else add(at<u32>(p.list) + 1, (u32)p.limit + 1); // too many: see refine
+        else or_of(at<u32>(p.list) + 2, 1u); // too many: see refine
     }
 #if defined(WARPMAP_HOST)
     __device__ __forceinline__ void begin() {}
@@ -61,7 +61,7 @@ struct Listed {
         u32 n = *count < MOST ? *count : MOST;
         if (thread_index() == 0 && n) {
             first = add(at<u32>(p.list), n);
-            if (first + n > p.limit) add(at<u32>(p.list) + 1, (u32)p.limit + 1);
+            if (first + n > p.limit) or_of(at<u32>(p.list) + 2, 1u);
         }
         block_sync();
         for (u32 i = thread_index(); i < n; i += block_threads())
@@ -134,6 +134,7 @@ template <bool REPLACE> struct MoveJob {
     __device__ __forceinline__ void to_refine() {
         u32 place = add(at<u32>(p.list) + 1, 1u);
         if (place < p.limit) at<u32>(p.list)[LIST_HEAD + p.limit + place] = (u32)position();
+        else or_of(at<u32>(p.list) + 2, 1u);
     }
     __device__ __forceinline__ bool round(Alone g, bool active) { return s.round(p.table, g, active); }
     __device__ __forceinline__ void done(u64) {
@@ -215,10 +216,14 @@ template <bool REPLACE> __device__ __forceinline__ void refine_batch(const inser
         if (s.outcome == ADDED) added.count(s.sub);
         if (p.rows.added) at<u8>(p.rows.added)[i] = s.outcome == ADDED;
     };
-    u64 n = load_relaxed(at<u32>(p.list) + 1), full = load_relaxed(&counters(p.table)->failed), tile = grid_thread() / Tile::LANES, tiles = grid_threads() / Tile::LANES;
+    u64 n = load_relaxed(at<u32>(p.list) + 1), full = 0, tile = grid_thread() / Tile::LANES, tiles = grid_threads() / Tile::LANES;
     for (int i = 0; i < C::D; i++) full += load_relaxed(&counters(p.table)->pairs[i]);
-    if (p.capacity && full > p.capacity) n = 0;
-    if (n <= p.limit)
+    full += load_relaxed(&counters(p.table)->failed); // last: blocks that end take from it what they add to the pairs
+#if !defined(WARPMAP_HOST)
+    full = warp_shuffle(~0u, full, 0); // the lanes of a warp must go one way
+#endif
+    if (p.capacity && full > p.capacity) {}
+    else if (!load_relaxed(at<u32>(p.list) + 2))
         for (; tile < n; tile += tiles) place(at<u32>(p.list)[LIST_HEAD + p.limit + tile]);
     else
         for (; tile < (p.rows.n + 31) / 32; tile += tiles)
@@ -474,6 +479,8 @@ WARPMAP_KERNEL(unhalve, slotsParams) {
         Bucket there = h.bucket(p.table, h.away((u32)p.number));
         u32 same;
         Cells<C>::look(there, s.k, same);
-        if (same) Cells<C>::remove(there, lowest_bit(same), s.k);
+        if (!same || !Cells<C>::remove(there, lowest_bit(same), s.k)) continue;
+        add(&counters(p.table)->pairs[there.sub], ~(u64)0);
+        add(&counters(p.table)->pairs[p.number], (u64)1);
     }
 }

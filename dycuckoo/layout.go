@@ -55,7 +55,7 @@ const (
 	// listShare: of a batch, one pair in so many, and leastListed, can be listed to have pairs moved on for it; what is more is
 	// refined.
 	listShare, leastListed = 8, 1 << 10
-	listHead               = 2 // see insertParams.List
+	listHead               = 3 // see insertParams.List
 	leastList              = 15
 	refineGroup            = 8 // lanes of a GPU that look for a path together
 	// maxTries bounds how often an insert begins again because others have changed what it looked at.
@@ -164,11 +164,12 @@ type Table struct {
 type Counters struct {
 	Pairs    [maxSubtables]uint64 // of each subtable; those of the side count as of the first
 	Away     uint64               // pairs that were deleted away from their home: bits of the filter that say nothing any more
-	Failed   uint64               // positions that found no room
-	GivenUp  uint64               // of these, such as no path was found for, in this launch
 	Moved    uint64               // pairs that inserts have moved on
 	Residual uint64               // pairs that the halving of a subtable sent to others
-	Left     uint64               // of these, such as found no room there
+	// From here on they are of a launch, and set to 0 behind it.
+	Failed   uint64 // positions that found no room
+	GivenUp  uint64 // of these, such as no path was found for
+	Left     uint64 // residuals that found no room in other subtables
 	Exported uint64
 }
 
@@ -183,8 +184,8 @@ func (k *Counters) live() (n int64) {
 type insertParams struct {
 	Table Table
 	Rows  table.Placing
-	// List is u32: how many items found both buckets full, and how many positions no pair was moved on for; then up to Limit items, and
-	// up to Limit positions.
+	// List is u32: how many items found both buckets full, how many positions no pair was moved on for, and whether there were more than
+	// Limit of either; then up to Limit items, and up to Limit positions.
 	List, Limit uint64
 	// Capacity, where not 0, is how many slots there are: where more pairs are refused than are free, refine does nothing.
 	Capacity uint64

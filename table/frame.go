@@ -345,6 +345,12 @@ func (c *Counters[T]) Look(st *device.Stream) error {
 // Set writes Seen back.
 func (c *Counters[T]) Set(st *device.Stream) error { return c.mem.Write(st, words(&c.Seen)) }
 
+// ClearFrom sets the counters from an offset in bytes on to 0 on the device, and leaves those before.
+func (c *Counters[T]) ClearFrom(st *device.Stream, offset uintptr) error {
+	raw := c.mem.Raw()
+	return raw.Slice(int(offset), raw.Len()).Fill(st, 0)
+}
+
 // Clear sets all to 0.
 func (c *Counters[T]) Clear(st *device.Stream) error {
 	var zero T
