@@ -70,7 +70,7 @@ type core struct {
 	opts   Options
 	kernel struct {
 		replacing, adding                   insertKernels
-		find, findCounted, erase            device.Kernel[findParams]
+		find, erase                         device.Kernel[findParams]
 		mixed                               device.Kernel[mixedParams]
 		export, probes, refresh             device.Kernel[slotsParams]
 		split, mergeFilters, halve, unhalve device.Kernel[slotsParams]
@@ -222,7 +222,7 @@ func (c *core) compile() error {
 	k.partition, err = table.NewPartitioner[partitionParams](c.frame.Device, m)
 	return errors.Join(err,
 		k.replacing.bind(m, ""), k.adding.bind(m, "_new"),
-		device.Bind(m, "find", &k.find), device.Bind(m, "find_counted", &k.findCounted), device.Bind(m, "erase", &k.erase), device.Bind(m, "mixed", &k.mixed),
+		device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase), device.Bind(m, "mixed", &k.mixed),
 		device.Bind(m, "export_pairs", &k.export), device.Bind(m, "probe_lengths", &k.probes), device.Bind(m, "refresh_filters", &k.refresh),
 		device.Bind(m, "split", &k.split), device.Bind(m, "merge_filters", &k.mergeFilters), device.Bind(m, "halve", &k.halve), device.Bind(m, "unhalve", &k.unhalve))
 }

@@ -192,7 +192,7 @@ template <class C, bool PLACE> struct Search<C, PLACE, true> {
     u64 address;
     bool away, found;
     bool room; // the bucket has a slot that never was taken: it never was full
-    u32 slot, reads;
+    u32 slot;
     typename A::word word;
 
     __device__ __forceinline__ void begin(const Table& t, typename C::key k) {
@@ -200,7 +200,6 @@ template <class C, bool PLACE> struct Search<C, PLACE, true> {
         address = h.address(t, h.home);
         away = found = room = false;
         slot = 0;
-        reads = 1;
         word = typename A::word{};
     }
     __device__ __forceinline__ typename C::value value() const { return A::value_in(word); }
@@ -240,7 +239,6 @@ template <class C, bool PLACE> struct Search<C, PLACE, true> {
         }
         if (!active || away || h.reserved || (!C::THEOREM1 && room) || !h.may_be_away(t)) return false;
         away = true;
-        reads = 2;
         address = h.address(t, h.other);
         return true;
     }
@@ -252,14 +250,13 @@ template <class C, bool PLACE> struct Search<C, PLACE, false> {
     const Table* table;
     Home<C> h;
     bool away, found;
-    u32 slot, reads;
+    u32 slot;
 
     __device__ __forceinline__ void begin(const Table& t, typename C::key k) {
         table = &t;
         h = Home<C>(t, k);
         away = found = false;
         slot = 0;
-        reads = 1;
     }
     __device__ __forceinline__ Bucket bucket(const Table& t) const { return h.bucket(t, away ? h.other : h.home); }
     __device__ __forceinline__ typename C::value value() const { return Cells<C>::value_at(bucket(*table), slot); }
@@ -275,7 +272,6 @@ template <class C, bool PLACE> struct Search<C, PLACE, false> {
         }
         if (found || away || !h.may_be_away(t)) return false;
         away = true;
-        reads = 2;
         return true;
     }
 };
@@ -649,7 +645,7 @@ template <class C> struct Slot {
     u32 slot;
     __device__ __forceinline__ typename C::value load() const { return Cells<C>::value_at(b, slot); }
 };
-template <class C> __device__ __forceinline__ constexpr u64 side_slots() { return C::PACKED ? 3 * C::SLOTS : 0; }
+template <class C> __device__ __forceinline__ constexpr u64 side_slots() { return (u64)C::RESERVED * C::SLOTS; }
 template <class C> __device__ __forceinline__ u64 slot_count(const Table& t) {
     u64 n = side_slots<C>();
     for (int i = 0; i < C::D; i++) n += t.sub[i].buckets * C::SLOTS;

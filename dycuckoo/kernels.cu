@@ -31,7 +31,7 @@ struct Pair {
 
 // A block's list of the items that found both buckets full, which it adds to p.list in the end, at once.
 struct Listed {
-    static constexpr u32 MOST = 1 << 10;
+    static constexpr u32 MOST = DYCUCKOO_BLOCK_LIST;
     static __device__ __forceinline__ void to_all(const insertParams& p, u32 i) {
         u32 place = add(at<u32>(p.list), 1u);
         if (place < p.limit) at<u32>(p.list)[LIST_HEAD + place] = i;
@@ -274,16 +274,6 @@ WARPMAP_KERNEL(find, findParams) {
         if (p.values) at<value>(p.values)[i] = s.found ? s.value() : value{};
         if (p.found) at<u8>(p.found)[i] = s.found;
     });
-}
-
-// find_counted counts the buckets that find reads.
-WARPMAP_KERNEL(find_counted, findParams) {
-    u64 reads = 0;
-    look_up<false>(p.table, p.keys, p.n, [&](u64 i, const Search<C, false>& s) {
-        if (p.found) at<u8>(p.found)[i] = s.found;
-        reads += s.reads;
-    });
-    count_into(at<u64>(p.reads), reads);
 }
 
 WARPMAP_KERNEL(erase, findParams) {

@@ -57,7 +57,8 @@ const (
 	listShare, leastListed = 8, 1 << 10
 	listHead               = 3 // see insertParams.List
 	leastList              = 15
-	refineGroup            = 8 // lanes of a GPU that look for a path together
+	blockList              = 1 << 10 // items that a block of a GPU lists before it adds them to all
+	refineGroup            = 8       // lanes of a GPU that look for a path together
 	// maxTries bounds how often an insert begins again because others have changed what it looked at.
 	maxTries = 32
 	// lastAttempt of a mixed batch is made when no more room is to be had: see table.Part.
@@ -212,7 +213,6 @@ type findParams struct {
 	Values uint64
 	Found  uint64
 	N      uint64
-	Reads  uint64 // of find_counted: the address of a count of the buckets read
 }
 
 // mixedParams are the parameters of mixed. Values, Results and Status may be 0.
@@ -269,6 +269,7 @@ func defines() []device.Define {
 		{Name: "DYCUCKOO_MAX_TRIES", Value: maxTries},
 		{Name: "DYCUCKOO_HISTOGRAM_BINS", Value: histogramBins},
 		{Name: "DYCUCKOO_LAST_ATTEMPT", Value: lastAttempt},
+		{Name: "DYCUCKOO_BLOCK_LIST", Value: blockList},
 		{Name: "DYCUCKOO_LIST_HEAD", Value: listHead},
 		{Name: "DYCUCKOO_REFINE_GROUP", Value: refineGroup},
 		{Name: "DYCUCKOO_FIND", Value: int(table.OpFind)},

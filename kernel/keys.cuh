@@ -20,6 +20,7 @@ template <int BYTES, int COUNT> struct Marks {
 // The config of a table that marks slots apart from keys is a NoMarks.
 template <int BYTES> struct NoMarks {
     typedef typename bits_of<BYTES>::type key;
+    static constexpr int RESERVED = 0;
     static __device__ __forceinline__ bool marks(key) { return false; }
     static __device__ __forceinline__ key alias(key k, bool) { return k; }
     static __device__ __forceinline__ key real(key stored, bool) { return stored; }
