@@ -13,6 +13,8 @@ import (
 	"unsafe"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/warpmap/warpmap/device/internal/dl"
 )
 
 // The CPU device: kernels compiled by the system's C++ compiler and run by kernel/host.cuh, blocks spread over
@@ -258,7 +260,7 @@ func (b *cpuBackend) load(program string, image []byte, file string) (uintptr, e
 		}
 		file = tmp.Name()
 	}
-	h, err := purego.Dlopen(file, purego.RTLD_NOW|purego.RTLD_LOCAL)
+	h, err := dl.OpenLocal(file)
 	if err != nil {
 		return 0, fmt.Errorf("loading %s: %w", program, err)
 	}
@@ -272,15 +274,15 @@ func (b *cpuBackend) kernel(module uintptr, name string) (handle uintptr, takes 
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h := b.modules[module-1]
-	entry, err := purego.Dlsym(h, name)
+	entry, err := dl.Sym(h, name)
 	if err != nil {
 		return 0, 0, fmt.Errorf("no kernel %s in the program: %w", name, err)
 	}
-	watch, err := purego.Dlsym(h, "warpmap_watch")
+	watch, err := dl.Sym(h, "warpmap_watch")
 	if err != nil {
 		return 0, 0, err
 	}
-	params, err := purego.Dlsym(h, name+"_params")
+	params, err := dl.Sym(h, name+"_params")
 	if err != nil {
 		return 0, 0, err
 	}

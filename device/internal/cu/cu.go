@@ -13,6 +13,8 @@ import (
 	"unsafe"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/warpmap/warpmap/device/internal/dl"
 )
 
 // Library is the driver's name in the loader's path.
@@ -230,14 +232,14 @@ func Open(path string) (*Driver, error) {
 	if d := opened[path]; d != nil {
 		return d, nil
 	}
-	lib, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_GLOBAL)
+	lib, err := dl.OpenGlobal(path)
 	if err != nil {
 		return nil, err
 	}
 	d := &Driver{path: path}
 	for f, names := range symbols {
 		for name := range strings.FieldsSeq(names) {
-			if d.fn[f], err = purego.Dlsym(lib, name); err == nil {
+			if d.fn[f], err = dl.Sym(lib, name); err == nil {
 				break
 			}
 		}

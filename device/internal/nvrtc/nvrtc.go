@@ -15,6 +15,8 @@ import (
 	"unsafe"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/warpmap/warpmap/device/internal/dl"
 )
 
 // The oldest version that compiles the kernels, and that they are tested with.
@@ -105,13 +107,13 @@ func Open(path string) (*Library, error) {
 	if l := opened[path]; l != nil {
 		return l, nil
 	}
-	lib, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
+	lib, err := dl.OpenLocal(path)
 	if err != nil {
 		return nil, err
 	}
 	l := &Library{Path: path}
 	for f, name := range symbols {
-		if l.fn[f], err = purego.Dlsym(lib, name); err != nil {
+		if l.fn[f], err = dl.Sym(lib, name); err != nil {
 			return nil, fmt.Errorf("%s is no NVRTC, or too old a one: %w", path, err)
 		}
 	}
@@ -127,7 +129,7 @@ func Open(path string) (*Library, error) {
 		if p, err := filepath.EvalSymlinks(path); err == nil {
 			builtins, _ := filepath.Glob(filepath.Join(filepath.Dir(p), fmt.Sprintf("libnvrtc-builtins.so.%d.%d*", l.Major, l.Minor)))
 			for _, b := range builtins {
-				purego.Dlopen(b, purego.RTLD_NOW|purego.RTLD_GLOBAL)
+				dl.OpenGlobal(b)
 			}
 		}
 	}

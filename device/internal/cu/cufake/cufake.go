@@ -14,6 +14,8 @@ import (
 	"unsafe"
 
 	"github.com/ebitengine/purego"
+
+	"github.com/warpmap/warpmap/device/internal/dl"
 )
 
 //go:embed testdata/fake.c
@@ -58,12 +60,12 @@ func New(t testing.TB) *Fake {
 	if err := os.WriteFile(f.Path, lib, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	h, err := purego.Dlopen(f.Path, purego.RTLD_NOW|purego.RTLD_LOCAL)
+	h, err := dl.OpenLocal(f.Path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, p := range map[string]*uintptr{"fake_get": &f.get, "fake_set": &f.set} {
-		if *p, err = purego.Dlsym(h, name); err != nil {
+		if *p, err = dl.Sym(h, name); err != nil {
 			t.Fatal(err)
 		}
 	}
