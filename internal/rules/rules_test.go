@@ -142,6 +142,8 @@ func rank(pkg string, families []string) int {
 		return 3
 	case pkg == "device":
 		return 2
+	case pkg == "device/internal/dl": // how its siblings load libraries
+		return 0
 	case top == "device" || top == "internal":
 		return 1
 	case top == "kernel":
