@@ -55,7 +55,7 @@ func runCached(t *testing.T, dir string) string {
 var wrongImage = sync.OnceValues(func() ([]byte, error) {
 	wrong := *cacheProgram
 	wrong.Files = []File{{"cached.cu", strings.Replace(cacheProgram.Files[0].Text, "(u64)1", "(u64)2", 1)}}
-	src, err := wrong.source(false)
+	src, err := wrong.source(false, false)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ var wrongImage = sync.OnceValues(func() ([]byte, error) {
 // place is where a cache in dir has cacheProgram. Nothing there is loaded yet: the loader would give that again for its name.
 func place(t *testing.T, dir string) string {
 	t.Helper()
-	src, err := cacheProgram.source(false)
+	src, err := cacheProgram.source(false, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +293,7 @@ func TestCacheKey(t *testing.T) {
 		"a layout":         {Program{Name: "cached", Files: cacheProgram.Files, Layouts: []any{Grid{}.pair()}}, false, comp},
 		"name of the file": {Program{Name: "cached", Files: []File{{"c.cu", cacheProgram.Files[0].Text}}}, false, comp},
 	} {
-		src, err := p.source(p.stress)
+		src, err := p.source(false, p.stress)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -36,6 +36,17 @@ type Program struct {
 	Files   []File
 	Defines []Define
 	Layouts []any // zero values of the structs that kernels take or read
+	// Threads is the most threads of a block of its kernels on a GPU, up to 1024; 0 means 256, which are the most on the CPU device. More
+	// leave each fewer registers.
+	Threads int
+}
+
+// threads is the most threads of a block.
+func (p *Program) threads(cuda bool) int {
+	if cuda && p.Threads > 0 {
+		return p.Threads
+	}
+	return maxThreads
 }
 
 // source is a program with everything it includes: what a compiler gets.
@@ -54,11 +65,11 @@ type compiler interface {
 	compile(src *source) ([]byte, error)
 }
 
-func (p *Program) source(stress bool) (*source, error) {
+func (p *Program) source(cuda, stress bool) (*source, error) {
 	if len(p.Files) == 0 {
 		return nil, fmt.Errorf("program %s has no files", p.Name)
 	}
-	header, err := layoutHeader(append(hostDefines(), p.Defines...), append([]any{HostLaunch{}}, p.Layouts...))
+	header, err := layoutHeader(append(hostDefines(p.threads(cuda)), p.Defines...), append([]any{HostLaunch{}}, p.Layouts...))
 	if err != nil {
 		return nil, fmt.Errorf("program %s: %w", p.Name, err)
 	}
@@ -72,9 +83,10 @@ func (p *Program) source(stress bool) (*source, error) {
 
 // Module is a compiled and loaded program.
 type Module struct {
-	d    *Device
-	name string
-	h    uintptr
+	d       *Device
+	name    string
+	h       uintptr
+	threads int // of a block, at most
 }
 
 // Compile compiles a program for the device, or takes it from the cache on disk, and loads it. The same program is
@@ -84,7 +96,7 @@ type Module struct {
 // cache that cannot be read or written, that others may write (see WithCache), or that holds damaged files, is compiled
 // around, not an error.
 func (d *Device) Compile(p *Program) (*Module, error) {
-	src, err := p.source(d.cfg.stress && !d.infos.CUDA())
+	src, err := p.source(d.infos.CUDA(), d.cfg.stress && !d.infos.CUDA())
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +113,7 @@ func (d *Device) Compile(p *Program) (*Module, error) {
 		if err != nil {
 			return err
 		}
-		m = &Module{d, p.Name, h}
+		m = &Module{d, p.Name, h, p.threads(d.infos.CUDA())}
 		d.modules[key] = m
 		return nil
 	})
@@ -144,7 +156,7 @@ func CompileFor(arch string, p *Program) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	src, err := p.source(false)
+	src, err := p.source(true, false)
 	if err != nil {
 		return nil, err
 	}
@@ -166,11 +178,12 @@ type Kernel[P any] struct {
 	d    *Device
 	name string
 	h    uintptr
+	most int // threads of a block
 }
 
 // KernelOf finds a kernel by its name in the source. A P of another size than the kernel's parameter is an error.
 func KernelOf[P any](m *Module, name string) (Kernel[P], error) {
-	k := Kernel[P]{d: m.d, name: m.name + "." + name}
+	k := Kernel[P]{d: m.d, name: m.name + "." + name, most: m.threads}
 	err := checkLayout(reflect.TypeFor[P]())
 	if err != nil {
 		return k, err
@@ -185,7 +198,8 @@ func KernelOf[P any](m *Module, name string) (Kernel[P], error) {
 	return k, nil
 }
 
-// maxThreads is the most threads of a block: kernels are compiled for no more, to leave each the registers it wants.
+// maxThreads is the most threads of a block, unless a program says: kernels are compiled for no more, to leave each the registers it
+// wants.
 const maxThreads = 256
 
 // Grid is the shape of a launch: Blocks of Threads threads each, in one dimension.
@@ -211,8 +225,8 @@ func (k Kernel[P]) Launch(st *Stream, grid Grid, p *P) error {
 	if err := st.On(k.d); err != nil {
 		return err
 	}
-	if grid.Blocks < 1 || grid.Blocks > 1<<31-1 || grid.Threads < 32 || grid.Threads > maxThreads || grid.Threads%32 != 0 {
-		return fmt.Errorf("kernel %s: a grid of %d blocks of %d threads (want 1 to 2³¹-1 blocks of 32, 64, … 256)", k.name, grid.Blocks, grid.Threads)
+	if grid.Blocks < 1 || grid.Blocks > 1<<31-1 || grid.Threads < 32 || grid.Threads > k.most || grid.Threads%32 != 0 {
+		return fmt.Errorf("kernel %s: a grid of %d blocks of %d threads (want 1 to 2³¹-1 blocks of 32, 64, … %d)", k.name, grid.Blocks, grid.Threads, k.most)
 	}
 	if most := k.d.infos.Shared; grid.Shared < 0 || int64(grid.Shared) > most {
 		return fmt.Errorf("kernel %s: %d bytes of shared memory (want 0 to %d)", k.name, grid.Shared, most)

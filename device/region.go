@@ -27,14 +27,14 @@ const (
 	hostMaxRegions = 512
 )
 
-func hostDefines() []Define {
+func hostDefines(threads int) []Define {
 	return []Define{
 		{"HOST_REGION_BYTES", hostRegionBytes},
 		{"HOST_WORKER_BYTES", hostWorkerBytes},
 		{"HOST_STACK_BYTES", hostStackBytes},
 		{"HOST_SHARED_BYTES", hostSharedBytes},
 		{"HOST_MAX_REGIONS", hostMaxRegions},
-		{"WARPMAP_MAX_THREADS", maxThreads},
+		{"WARPMAP_MAX_THREADS", threads},
 	}
 }
 

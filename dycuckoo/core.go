@@ -75,8 +75,12 @@ type core struct {
 		export, probes, refresh             device.Kernel[slotsParams]
 		split, mergeFilters, halve, unhalve device.Kernel[slotsParams]
 		partition                           table.Partitioner[partitionParams]
+		within                              table.Within[partitionParams]
+		refuseAbsent                        device.Kernel[insertParams]
+		closeBuckets                        device.Kernel[slotsParams]
 	}
 	regions table.Regions
+	staged  staged
 
 	memory // guarded by the frame's lock
 }
@@ -92,8 +96,9 @@ type memory struct {
 	least    int64 // no fewer pairs are in
 	rehashed bool
 	rehashes int
-	foreign  bool    // a kernel of the user's may have inserted since
-	unseen   bool    // operations have changed the number of pairs since the last look
+	foreign  bool // a kernel of the user's may have inserted since
+	unseen   bool // operations have changed the number of pairs since the last look
+	tilt     Tilt
 	fresh    float64 // the share of the last batch that was new
 	stuck    int64   // with so many pairs, residuals found no room: no halving before there are fewer by a tenth
 }
@@ -119,7 +124,7 @@ func (m *memory) free(f *table.Frame) error {
 func (c *core) program(name, main string, more ...device.File) *device.Program {
 	return &device.Program{
 		Name:  name,
-		Files: append([]device.File{{Name: name + ".cu", Text: main}, {Name: "dycuckoo.cuh", Text: dycuckooCUH}, {Name: "config.h", Text: c.cfg.header("config")}}, more...),
+		Files: append([]device.File{{Name: name + ".cu", Text: main}, {Name: "dycuckoo.cuh", Text: dycuckooCUH}, {Name: "config.h", Text: c.cfg.header("config", false)}}, more...),
 		Defines: append(defines(), device.Define{Name: "DYCUCKOO_INSERT_GROUP", Value: c.opts.InsertGroup},
 			device.Define{Name: "DYCUCKOO_FIND_GROUP", Value: c.opts.FindGroup}),
 		Layouts: layouts(),
@@ -195,6 +200,7 @@ func (c *core) begin() error {
 	}
 	c.regions = table.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
 	c.regions.PowerOfTwo = true
+	c.staged = stagedFor(c.frame.Device.Info())
 	if err := c.compile(); err != nil {
 		return err
 	}
@@ -220,7 +226,10 @@ func (c *core) compile() error {
 	}
 	k := &c.kernel
 	k.partition, err = table.NewPartitioner[partitionParams](c.frame.Device, m)
-	return errors.Join(err,
+	if err == nil {
+		k.within, err = table.NewWithin[partitionParams](m)
+	}
+	return errors.Join(err, device.Bind(m, "refuse_absent", &k.refuseAbsent), device.Bind(m, "close_buckets", &k.closeBuckets),
 		k.replacing.bind(m, ""), k.adding.bind(m, "_new"),
 		device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase), device.Bind(m, "mixed", &k.mixed),
 		device.Bind(m, "export_pairs", &k.export), device.Bind(m, "probe_lengths", &k.probes), device.Bind(m, "refresh_filters", &k.refresh),
@@ -234,6 +243,15 @@ func (c *core) d() int { return c.cfg.subtables }
 func (c *core) slotsAt(s step) int64 { return s.total(c.d()) * int64(c.cfg.slots()) }
 
 func (c *core) capacity() int64 { return c.slotsAt(c.step) }
+
+// tiltAt is the tilt that suits a step. A table has that of the step at which it was empty, or its filters were last set anew: its pairs
+// would have to be looked at to change it.
+func (c *core) tiltAt(s step) Tilt {
+	if c.opts.Balance == Theorem1 {
+		return Tilt{} // chooses between a key's subtables itself
+	}
+	return tilt(c.d(), int(int64(s)%int64(c.d())))
+}
 
 // limitAt is how many pairs a table may have before it grows, leastAt how few before it shrinks.
 func (c *core) limitAt(s step) int64 { return int64(float64(c.slotsAt(s)) * c.opts.LoadFactor) }
@@ -317,7 +335,7 @@ func (c *core) allocate(s step) (m memory, err error) {
 		}
 	}()
 	st := c.frame.Device.Stream()
-	m.step = s
+	m.step, m.tilt = s, c.tiltAt(s)
 	for i := range c.d() {
 		if m.subs[i], err = c.makeSubtable(s.buckets(c.d(), i)); err != nil {
 			return m, err
@@ -344,6 +362,7 @@ func (c *core) table() (t Table) {
 		t.Sub[i] = c.subs[i].Subtable
 	}
 	t.Side, t.Locks, t.LockMask, t.Seed, t.Counters = c.side.Addr(), c.locks.Addr(), uint64(32*c.locks.Len()-1), c.opts.Seed, c.counters.Addr()
+	t.Tilt = c.tilt
 	if c.rehashed {
 		t.Rehashed = 1
 	}
@@ -410,7 +429,7 @@ func (k *insertKernels) bind(m *device.Module, which string) error {
 // insertion takes batches in with the kernels.
 func (c *core) insertion(k *insertKernels) table.Insertion {
 	return table.Insertion{Size: c.size, Find: c.find, Put: func(st *device.Stream, b table.Rows) ([]int, error, error) {
-		return c.take(st, b.N, 1, func(part table.Part) error {
+		return c.take(st, b.N, 1, b.Keys, func(part table.Part) error {
 			p := insertParams{Table: c.table(), Rows: table.Placing{Refused: part.Refused, Attempt: part.Attempt}, Choose: c.choose()}
 			return c.launchInsert(st, k, p, b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes))
 		})
@@ -432,10 +451,18 @@ func (c *core) lists(n int64) (device.Slice[byte], uint64, error) {
 // along paths. A table that may grow, and has too few
 // slots for all, does not look for paths.
 func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams, b table.Rows) error {
+	taken, err := c.stage(st, k, p, b)
+	if err != nil || taken == b.N {
+		return err
+	}
+	if taken > 0 {
+		p.Table = c.table()
+		p.Rows.Refused += uint64(taken / 8)
+		b = b.Part(table.Part{First: uint64(taken), N: uint64(b.N - taken)}, c.cfg.keyBytes, c.cfg.valueBytes)
+	}
 	bytes := c.step.total(c.d()) * int64(c.cfg.bucketBytes)
 	var list device.Slice[byte]
 	if !c.cfg.locked() {
-		var err error
 		if list, p.Limit, err = c.lists(b.N); err != nil {
 			return err
 		}
@@ -444,9 +471,9 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 			return err
 		}
 	}
-	err := c.kernel.partition.Place(&c.frame, st, table.Placement[partitionParams]{
+	err = c.kernel.partition.Place(&c.frame, st, table.Placement[partitionParams]{
 		Regions: &c.regions, Bytes: bytes, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Positions: true,
-		Params: func(rows table.Partition) *partitionParams { return &partitionParams{Table: p.Table, Rows: rows} },
+		Params: c.partitionParams(p.Table),
 		Launch: func(g device.Grid, rows table.Placing) error {
 			q := p
 			q.Rows = rows
@@ -474,8 +501,8 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 }
 
 // take brings in n rows by launches, growing and shrinking as it must. One row in `share` is expected to add a pair. Positions that
-// are refused when no more room is to be had get a last attempt. The caller is in Writing.
-func (c *core) take(st *device.Stream, n, share int64, launch func(part table.Part) error) (refused []int, why, err error) {
+// are refused when no more room is to be had get a last attempt. keys are those of a batch of inserts, else 0. The caller is in Writing.
+func (c *core) take(st *device.Stream, n, share int64, keys uint64, launch func(part table.Part) error) (refused []int, why, err error) {
 	if c.refreshIsDue() {
 		if err := c.refreshFilters(st); err != nil {
 			return nil, nil, err
@@ -501,7 +528,7 @@ func (c *core) take(st *device.Stream, n, share int64, launch func(part table.Pa
 	}()
 	last := false // the part had its last attempt
 	refused, why, err = table.Inserter{
-		Try: firstBatch, Share: share,
+		Try: firstBatch, Share: share, Keys: keys, KeyBytes: c.cfg.keyBytes,
 		Settle: func(int64) (uint64, error) {
 			if last {
 				return 0, nil
@@ -558,6 +585,15 @@ func (c *core) grow(st *device.Stream, refused bool, pairs int64) (why, err erro
 		}
 		to = c.step + 1
 	}
+	if to > c.step+1 && refused == false && c.isEmpty() {
+		if limit := c.opts.MaxBytes; limit > 0 {
+			to = min(to, c.mostSteps())
+		}
+		err := c.replace(to, c.floor)
+		if err == nil || !device.IsOutOfMemory(err) {
+			return nil, err
+		}
+	}
 	for was := c.step; c.step < to; {
 		if limit := c.opts.MaxBytes; limit > 0 && c.bytes(c.step+1) > limit {
 			why = table.AtMaxBytes(limit)
@@ -573,6 +609,21 @@ func (c *core) grow(st *device.Stream, refused bool, pairs int64) (why, err erro
 		}
 	}
 	return nil, nil
+}
+
+// isEmpty tells whether there are no pairs for sure.
+func (c *core) isEmpty() bool { return c.live() == 0 && !c.unseen && !c.foreign }
+
+// replace makes an empty table anew, of another size.
+func (c *core) replace(to, floor step) error {
+	m, err := c.allocate(to)
+	if err != nil {
+		return err
+	}
+	m.floor, m.rehashed, m.rehashes, m.fresh = floor, c.rehashed, c.rehashes, c.fresh
+	old := c.memory
+	c.memory = m
+	return old.free(&c.frame)
 }
 
 // double doubles the smallest subtable (§4.2, 4.4).
@@ -743,15 +794,8 @@ func (c *core) Grow(n int) error {
 		if limit := c.opts.MaxBytes; limit > 0 && to > c.step && c.bytes(to) > limit {
 			return c.frame.NoRoomFor(n, c.bytes(to), limit)
 		}
-		if to > c.step && c.live() == 0 {
-			m, err := c.allocate(to)
-			if err == nil {
-				m.floor, m.rehashed, m.rehashes = to, c.rehashed, c.rehashes
-				old := c.memory
-				c.memory = m
-				err = old.free(&c.frame)
-			}
-			return err
+		if to > c.step && c.isEmpty() {
+			return c.replace(to, to)
 		}
 		for c.step < to {
 			if err := c.double(st); err != nil {
@@ -817,7 +861,14 @@ func (c *core) refreshFilters(st *device.Stream) error {
 		}
 	}
 	c.counters.Seen.Away = 0
-	return errors.Join(c.counters.Set(st), c.kernel.refresh.Launch(st, c.grid(c.capacity()), &slotsParams{Table: c.table()}))
+	was := c.tilt
+	c.tilt = c.tiltAt(c.step)
+	p := slotsParams{Table: c.table()}
+	err := errors.Join(c.counters.Set(st), c.kernel.refresh.Launch(st, c.grid(c.capacity()), &p))
+	if err == nil && c.cfg.packed() && c.tilt != was {
+		err = c.kernel.closeBuckets.Launch(st, c.grid(c.capacity()), &p)
+	}
+	return err
 }
 
 func (c *core) refreshIsDue() bool {
@@ -836,7 +887,7 @@ func (c *core) Clear() error {
 				return err
 			}
 		}
-		c.least, c.unseen, c.foreign, c.stuck = 0, false, false, 0
+		c.least, c.unseen, c.foreign, c.stuck, c.tilt = 0, false, false, 0, c.tiltAt(c.step)
 		return errors.Join(c.side.Fill(st, 0xff), c.counters.Clear(st))
 	})
 }

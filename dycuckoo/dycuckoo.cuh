@@ -38,6 +38,7 @@ template <class C> struct Home {
     u32 lo, hi;  // the hash: each subtable has its own function of lo; hi names the subtables, the stretch, and the filter's bit
     u32 reserved; // 1 + the number of a reserved key; 0 for others
     u32 home, other;
+    u32 shift; // of the stretch: see Table.Shift
 
     __device__ __forceinline__ Home() {}
     __device__ __forceinline__ Home(const Table& t, key k) {
@@ -48,16 +49,23 @@ template <class C> struct Home {
         u64 h = hash_key<C>(t, stored);
         lo = (u32)h;
         hi = (u32)(h >> 32);
-        u32 q = (u32)((u64)hi * (C::D * (C::D - 1)) >> 32);
+        u64 dice = (u64)hi * (C::D * (C::D - 1));
+        u32 q = (u32)(dice >> 32);
         home = q / (C::D - 1);
         other = q % (C::D - 1);
         other += other >= home;
+        if (home >= t.tilt.larger && other < t.tilt.larger && (u32)dice < t.tilt.turned) {
+            u32 was = home;
+            home = other;
+            other = was;
+        }
+        shift = C::STAGED ? (u32)t.shift : 0;
     }
     // away is the subtable of the two that is not sub.
     __device__ __forceinline__ u32 away(u32 sub) const { return sub == home ? other : home; }
 
     __device__ __forceinline__ u64 number(u32 sub, u64 buckets) const {
-        u64 f = fmix32(lo ^ (sub + 1) * 0x9e3779b9u), s = hi & ((1u << DYCUCKOO_STRETCH_BITS) - 1);
+        u64 f = fmix32(lo ^ (sub + 1) * 0x9e3779b9u), s = (hi & ((1u << DYCUCKOO_STRETCH_BITS) - 1)) >> shift;
         u64 x = (f & ((1u << DYCUCKOO_LOCAL_BITS) - 1)) | s << DYCUCKOO_LOCAL_BITS |
                 f >> DYCUCKOO_LOCAL_BITS << (DYCUCKOO_LOCAL_BITS + DYCUCKOO_STRETCH_BITS);
         return x & (buckets - 1);

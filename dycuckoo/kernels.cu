@@ -234,13 +234,15 @@ template <bool REPLACE> __device__ __forceinline__ void refine_batch(const inser
 WARPMAP_KERNEL(refine, insertParams) { refine_batch<true>(p); }
 WARPMAP_KERNEL(refine_new, insertParams) { refine_batch<false>(p); }
 
-// Brings pairs in the order of the stretches that their buckets lie in. Regions are a power of two of stretches each.
+// Brings pairs in the order of the stretches that their buckets lie in: regions are so many stretches in a row, or one.
 __device__ __forceinline__ auto region_of(const partitionParams& p) {
-    return [&p](key k) { return Home<C>(p.table, k).hi & ((u32)p.rows.parts - 1); };
+    return [&p](key k) { return (Home<C>(p.table, k).hi & (u32)p.mask) >> (u32)p.shift; };
 }
 WARPMAP_KERNEL(partition_count, partitionParams) { partition_count<key>(p.rows, region_of(p)); }
 WARPMAP_KERNEL(partition_scan, partitionParams) { partition_scan(p.rows); }
 WARPMAP_KERNEL_RESIDENT(partition_scatter, partitionParams, 4) { partition_scatter<key, value, u32>(p.rows, region_of(p)); }
+WARPMAP_KERNEL(partition_within_count, partitionParams) { partition_within_count<key>(p.rows, region_of(p)); }
+WARPMAP_KERNEL_RESIDENT(partition_within_scatter, partitionParams, 4) { partition_within_scatter<key, value>(p.rows, region_of(p)); }
 
 // Looks up a batch of keys, and calls end(position, search) for each. PLACE: end needs to know the pair's slot.
 template <bool PLACE, class End> struct LookUpJob {
@@ -273,6 +275,14 @@ WARPMAP_KERNEL(find, findParams) {
     look_up<false>(p.table, p.keys, p.n, [&](u64 i, const Search<C, false>& s) {
         if (p.values) at<value>(p.values)[i] = s.found ? s.value() : value{};
         if (p.found) at<u8>(p.found)[i] = s.found;
+    });
+}
+
+// Refuses the positions whose keys are not in the table, if the inserts before it have counted any that found no room.
+WARPMAP_KERNEL(refuse_absent, insertParams) {
+    if (!load_relaxed(&counters(p.table)->failed)) return;
+    look_up<false>(p.table, p.rows.keys, p.rows.n, [&](u64 i, const Search<C, false>& s) {
+        if (!s.found) or_of(at<u32>(p.rows.refused) + i / 32, 1u << (i & 31));
     });
 }
 
@@ -352,6 +362,15 @@ WARPMAP_KERNEL(refresh_filters, slotsParams) {
         if (!s.live) continue;
         Home<C> h(p.table, s.k);
         if (h.home != s.b.sub) h.goes_away(p.table);
+    }
+}
+
+// After refresh_filters for another Tilt: the buckets that keys have gone away from have no slots that never were taken.
+WARPMAP_KERNEL(close_buckets, slotsParams) {
+    FOR_EACH_ITEM(i, slot_count<C>(p.table) - side_slots<C>()) {
+        if (i >= slot_count<C>(p.table) - side_slots<C>()) continue;
+        Slot<C> s = slot_at<C>(p.table, i);
+        if (!s.live && load_relaxed(at<filter>(p.table.sub[s.b.sub].filter) + s.b.number)) Cells<C>::set_free(s.b, s.slot, true);
     }
 }
 

@@ -45,9 +45,10 @@ const (
 	// filterBits is the width of a bucket's filter. A key that lives away from its home sets one of the bits there.
 	filterBits = 8
 	// A bucket's number has, from its lowest bit on, localBits of the subtable's own hash function, stretchBits that are the key's
-	// in every subtable, and again the function's. So a key's two buckets, and those that pairs are evicted to from there, lie
-	// in the same stretches of all subtables, and an insert can go stretch by stretch.
-	localBits, stretchBits = 10, 10
+	// in every subtable, and again the function's. So a key's two buckets, and those that pairs are moved on to from there, lie
+	// in the same stretches of all subtables, and an insert can go stretch by stretch: a stretch of every subtable fits the shared memory
+	// of a block (see staged.go). Fewer local bits would make small stretches, some of which fill up long before the others.
+	localBits, stretchBits = 8, 20
 	// maxPath bounds the pairs that one insert may move on.
 	maxPath = 64
 	// shortPath is the bound once givenUp inserts of a launch have found no room: the table is full.
@@ -125,7 +126,7 @@ func (c config) check(cas128 bool) error {
 }
 
 // header is the C++ struct that a kernel names a table's type by.
-func (c config) header(name string) string {
+func (c config) header(name string, staged bool) string {
 	base := fmt.Sprintf("Marks<%d, %d>", c.keyBytes, kernel.Reserved)
 	if !c.packed() {
 		base = fmt.Sprintf("NoMarks<%d>", c.keyBytes)
@@ -134,10 +135,27 @@ func (c config) header(name string) string {
 #include "keys.cuh"
 struct %s : %s {
     static constexpr int KEY_BYTES = %d, VALUE_BYTES = %d, SLOT_BYTES = %d, VALUE_OFFSET = %d, BUCKET_BYTES = %d, SLOTS = %d, WINDOW = SLOTS, D = %d, HASH = %d;
-    static constexpr bool PACKED = %t, LOCKED = %t, SOA = false, THEOREM1 = %t;
+    static constexpr bool PACKED = %t, LOCKED = %t, SOA = false, THEOREM1 = %t, STAGED = %t;
     typedef bits_of<VALUE_BYTES>::type value;
 };
-`, name, base, c.keyBytes, c.valueBytes, c.slotBytes(), c.slotBytes()/2, c.bucketBytes, c.slots(), c.subtables, c.hash, c.packed(), c.locked(), c.balance == Theorem1)
+`, name, base, c.keyBytes, c.valueBytes, c.slotBytes(), c.slotBytes()/2, c.bucketBytes, c.slots(), c.subtables, c.hash, c.packed(), c.locked(), c.balance == Theorem1, staged)
+}
+
+// Tilt makes the larger subtables the home of more keys: of the keys that have a subtable numbered from Larger on as home and one
+// below as the other, the share Turned/2³² have them the other way round.
+type Tilt struct{ Larger, Turned uint32 }
+
+// tilt makes each of d subtables the home of as many keys as its share of the slots, where the first `larger` have twice the
+// slots of the others.
+func tilt(d, larger int) Tilt {
+	if larger == 0 {
+		return Tilt{}
+	}
+	all, big, small := float64(d*(d-1)), float64(larger), float64(d-larger)
+	// Small subtables should be home to small of big·2+small keys, and are to those of pairs of their own, and to half of the mixed.
+	mixed := 2 * big * small / all
+	first := (small/(2*big+small) - small*(small-1)/all) / mixed
+	return Tilt{uint32(larger), uint32((1 - 2*first) * (1 << 32))}
 }
 
 // Subtable is one of a table's d arrays of buckets.
@@ -156,6 +174,9 @@ type Table struct {
 	LockMask uint64
 	Seed     uint64
 	Rehashed uint64 // 1 once a hash function that is meant to be poor has given way
+	Tilt     Tilt
+	// Shift, of a region that lies in shared memory, is how many of a stretch's bits are the region's.
+	Shift uint64
 	// Prefer has the bits of the subtables that an eviction would rather move pairs to.
 	Prefer   uint64
 	Counters uint64 // address of Counters
@@ -198,6 +219,19 @@ type insertParams struct {
 type partitionParams struct {
 	Table Table
 	Rows  table.Partition
+	// A key's region is the number that Mask leaves of its stretch, without the lowest Shift bits.
+	Mask, Shift uint64
+}
+
+// stagedParams are the parameters of insert_staged, a block for each region: see staged.cu. Rows has the rows in the order of regions.
+type stagedParams struct {
+	Table  Table
+	Rows   table.Placing
+	Starts uint64 // address of u64, one a region and one more: where its rows begin
+	Shift  uint64 // there are 2^Shift regions
+	// Empty is 1 where no pair is in. Refresh is 1 where the filters are to be set anew, for another Tilt.
+	Empty, Refresh uint64
+	Choose         [maxSubtables * maxSubtables]uint32 // see insertParams
 }
 
 // When batches are brought in order: see table.Regions.
@@ -254,7 +288,7 @@ type forEachParams struct {
 }
 
 func layouts() []any {
-	return []any{Subtable{}, Table{}, Counters{}, insertParams{}, partitionParams{}, findParams{}, mixedParams{}, slotsParams{}}
+	return []any{Subtable{}, Tilt{}, Table{}, Counters{}, insertParams{}, partitionParams{}, stagedParams{}, findParams{}, mixedParams{}, slotsParams{}}
 }
 
 func defines() []device.Define {
@@ -272,6 +306,7 @@ func defines() []device.Define {
 		{Name: "DYCUCKOO_BLOCK_LIST", Value: blockList},
 		{Name: "DYCUCKOO_LIST_HEAD", Value: listHead},
 		{Name: "DYCUCKOO_REFINE_GROUP", Value: refineGroup},
+		{Name: "DYCUCKOO_STAGED_LIST", Value: stagedList},
 		{Name: "DYCUCKOO_FIND", Value: int(table.OpFind)},
 		{Name: "DYCUCKOO_INSERT", Value: int(table.OpInsert)},
 		{Name: "DYCUCKOO_INSERT_NEW", Value: int(table.OpInsertNew)},
@@ -328,10 +363,14 @@ func (c config) home(t *Table, key []byte) (h home) {
 	}
 	h.lo, h.hi = uint32(x), uint32(x>>32)
 	d := uint64(c.subtables)
-	q := uint64(h.hi) * (d * (d - 1)) >> 32
+	dice := uint64(h.hi) * (d * (d - 1))
+	q := dice >> 32
 	h.home, h.other = int(q/(d-1)), int(q%(d-1))
 	if h.other >= h.home {
 		h.other++
+	}
+	if larger := int(t.Tilt.Larger); h.home >= larger && h.other < larger && uint32(dice) < t.Tilt.Turned {
+		h.home, h.other = h.other, h.home
 	}
 	h.filterBit = h.hi >> stretchBits & (filterBits - 1)
 	return h

@@ -50,6 +50,7 @@ __device__ __forceinline__ void warp_sync(u32 mask) { __syncwarp(mask); }
 
 __device__ __forceinline__ int popcount(u32 x) { return __popc(x); }
 __device__ __forceinline__ int lowest_bit(u32 x) { return __ffs(x) - 1; }
+__device__ __forceinline__ u32 leading_zeros(u64 x) { return (u32)__clzll((long long)x); } // x is not 0
 // dot4 adds the products of the bytes of a and b to c. NVRTC 11.8 does not know it by its name.
 __device__ __forceinline__ u32 dot4(u32 a, u32 b, u32 c) {
 #if WARPMAP_B128
@@ -67,15 +68,22 @@ __device__ __forceinline__ void pause() {
     __nanosleep(40);
 }
 
+// In a program with WARPMAP_GENERIC, all memory operations but load_readonly work on shared memory, too. They name no space then.
+#if defined(WARPMAP_GENERIC)
+#define WARPMAP_SPACE ""
+#else
+#define WARPMAP_SPACE ".global"
+#endif
+
 #define WARPMAP_ACCESS(T, SUFFIX, REG)                                                                             \
     __device__ __forceinline__ T load_relaxed(const T* p) {                                                        \
         T v;                                                                                                       \
-        asm volatile("ld.relaxed.gpu.global." SUFFIX " %0, [%1];" : "=" REG(v) : "l"(p) : "memory");               \
+        asm volatile("ld.relaxed.gpu" WARPMAP_SPACE "." SUFFIX " %0, [%1];" : "=" REG(v) : "l"(p) : "memory");               \
         return v;                                                                                                  \
     }                                                                                                              \
     __device__ __forceinline__ T load_acquire(const T* p) {                                                        \
         T v;                                                                                                       \
-        asm volatile("ld.acquire.gpu.global." SUFFIX " %0, [%1];" : "=" REG(v) : "l"(p) : "memory");               \
+        asm volatile("ld.acquire.gpu" WARPMAP_SPACE "." SUFFIX " %0, [%1];" : "=" REG(v) : "l"(p) : "memory");               \
         return v;                                                                                                  \
     }                                                                                                              \
     __device__ __forceinline__ T load_readonly(const T* p) {                                                       \
@@ -84,10 +92,10 @@ __device__ __forceinline__ void pause() {
         return v;                                                                                                  \
     }                                                                                                              \
     __device__ __forceinline__ void store_relaxed(T* p, T v) {                                                     \
-        asm volatile("st.relaxed.gpu.global." SUFFIX " [%0], %1;" ::"l"(p), REG(v) : "memory");                    \
+        asm volatile("st.relaxed.gpu" WARPMAP_SPACE "." SUFFIX " [%0], %1;" ::"l"(p), REG(v) : "memory");                    \
     }                                                                                                              \
     __device__ __forceinline__ void store_release(T* p, T v) {                                                     \
-        asm volatile("st.release.gpu.global." SUFFIX " [%0], %1;" ::"l"(p), REG(v) : "memory");                    \
+        asm volatile("st.release.gpu" WARPMAP_SPACE "." SUFFIX " [%0], %1;" ::"l"(p), REG(v) : "memory");                    \
     }                                                                                                              \
     __device__ __forceinline__ T cas(T* p, T old, T now) { return atomicCAS(p, old, now); }                        \
     __device__ __forceinline__ T exchange(T* p, T now) { return atomicExch(p, now); }                              \
@@ -104,7 +112,7 @@ WARPMAP_ACCESS(u64, "u64", "l")
 #define WARPMAP_SMALL(T, SUFFIX)                                                                                    \
     __device__ __forceinline__ T load_relaxed(const T* p) {                                                        \
         u32 v;                                                                                                     \
-        asm volatile("ld.relaxed.gpu.global." SUFFIX " %0, [%1];" : "=r"(v) : "l"(p) : "memory");                  \
+        asm volatile("ld.relaxed.gpu" WARPMAP_SPACE "." SUFFIX " %0, [%1];" : "=r"(v) : "l"(p) : "memory");                  \
         return (T)v;                                                                                               \
     }                                                                                                              \
     __device__ __forceinline__ T load_readonly(const T* p) {                                                       \
@@ -113,7 +121,7 @@ WARPMAP_ACCESS(u64, "u64", "l")
         return (T)v;                                                                                               \
     }                                                                                                              \
     __device__ __forceinline__ void store_relaxed(T* p, T v) {                                                     \
-        asm volatile("st.relaxed.gpu.global." SUFFIX " [%0], %1;" ::"l"(p), "r"((u32)v) : "memory");               \
+        asm volatile("st.relaxed.gpu" WARPMAP_SPACE "." SUFFIX " [%0], %1;" ::"l"(p), "r"((u32)v) : "memory");               \
     }
 WARPMAP_SMALL(u8, "u8")
 WARPMAP_SMALL(u16, "u16")
@@ -122,11 +130,11 @@ WARPMAP_SMALL(u16, "u16")
 // An older NVRTC is told of two values of 8 bytes. It makes the same instructions of that, as a test holds for the GPUs that
 // such an NVRTC compiles for.
 #if WARPMAP_B128
-#define WARPMAP_LOAD16(ORDER) "{ .reg .b128 t; ld." ORDER ".gpu.global.b128 t, [%2]; mov.b128 {%0, %1}, t; }"
-#define WARPMAP_STORE16(ORDER) "{ .reg .b128 t; mov.b128 t, {%1, %2}; st." ORDER ".gpu.global.b128 [%0], t; }"
+#define WARPMAP_LOAD16(ORDER) "{ .reg .b128 t; ld." ORDER ".gpu" WARPMAP_SPACE ".b128 t, [%2]; mov.b128 {%0, %1}, t; }"
+#define WARPMAP_STORE16(ORDER) "{ .reg .b128 t; mov.b128 t, {%1, %2}; st." ORDER ".gpu" WARPMAP_SPACE ".b128 [%0], t; }"
 #else
-#define WARPMAP_LOAD16(ORDER) "ld." ORDER ".gpu.global.v2.u64 {%0, %1}, [%2];"
-#define WARPMAP_STORE16(ORDER) "st." ORDER ".gpu.global.v2.u64 [%0], {%1, %2};"
+#define WARPMAP_LOAD16(ORDER) "ld." ORDER ".gpu" WARPMAP_SPACE ".v2.u64 {%0, %1}, [%2];"
+#define WARPMAP_STORE16(ORDER) "st." ORDER ".gpu" WARPMAP_SPACE ".v2.u64 [%0], {%1, %2};"
 #endif
 #define WARPMAP_READ16(ORDER)                                                                                     \
     __device__ __forceinline__ u128 load_##ORDER(const u128* p) {                                                  \
@@ -155,7 +163,7 @@ __device__ __forceinline__ u128 cas(u128* p, u128 old, u128 now) {
     u128 was;
     asm volatile(
         "{ .reg .b128 o, n, w; mov.b128 o, {%3, %4}; mov.b128 n, {%5, %6};"
-        "  atom.relaxed.gpu.global.cas.b128 w, [%2], o, n; mov.b128 {%0, %1}, w; }"
+        "  atom.relaxed.gpu" WARPMAP_SPACE ".cas.b128 w, [%2], o, n; mov.b128 {%0, %1}, w; }"
         : "=l"(was.lo), "=l"(was.hi)
         : "l"(p), "l"(old.lo), "l"(old.hi), "l"(now.lo), "l"(now.hi)
         : "memory");
@@ -163,7 +171,7 @@ __device__ __forceinline__ u128 cas(u128* p, u128 old, u128 now) {
 }
 __device__ __forceinline__ u128 exchange(u128* p, u128 now) {
     u128 was;
-    asm volatile("{ .reg .b128 n, w; mov.b128 n, {%3, %4}; atom.relaxed.gpu.global.exch.b128 w, [%2], n; mov.b128 {%0, %1}, w; }"
+    asm volatile("{ .reg .b128 n, w; mov.b128 n, {%3, %4}; atom.relaxed.gpu" WARPMAP_SPACE ".exch.b128 w, [%2], n; mov.b128 {%0, %1}, w; }"
                  : "=l"(was.lo), "=l"(was.hi)
                  : "l"(p), "l"(now.lo), "l"(now.hi)
                  : "memory");
@@ -172,7 +180,11 @@ __device__ __forceinline__ u128 exchange(u128* p, u128 now) {
 #endif
 
 // fence orders this lane's accesses before it ahead of those behind it, for every lane of the GPU.
+#if defined(WARPMAP_GENERIC)
+__device__ __forceinline__ void fence() { __threadfence_block(); } // of the block: it has its memory to itself
+#else
 __device__ __forceinline__ void fence() { __threadfence(); }
+#endif
 
 // load_kept is load_relaxed of memory that is read again and again among much that is read once: its lines are the
 // last that the L2 cache gives up.
@@ -183,7 +195,7 @@ __device__ __forceinline__ u64 keep_policy() {
 #endif
     return policy;
 }
-#if __CUDA_ARCH__ >= 800
+#if __CUDA_ARCH__ >= 800 && !defined(WARPMAP_GENERIC)
 #define WARPMAP_KEPT(T, SUFFIX)                                                                                     \
     __device__ __forceinline__ T load_kept(const T* p) {                                                           \
         u32 v;                                                                                                     \
@@ -204,14 +216,14 @@ WARPMAP_KEPT(u32, "u32")
 
 // 16 bytes as two u64 or four u32. Each element is whole; the vector as such may be of two moments.
 __device__ __forceinline__ void load_vector(const u64* p, u64 (&v)[2]) {
-    asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];" : "=l"(v[0]), "=l"(v[1]) : "l"(p) : "memory");
+    asm volatile("ld.relaxed.gpu" WARPMAP_SPACE ".v2.u64 {%0, %1}, [%2];" : "=l"(v[0]), "=l"(v[1]) : "l"(p) : "memory");
 }
 __device__ __forceinline__ void load_vector(const u32* p, u32 (&v)[4]) {
-    asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("ld.relaxed.gpu" WARPMAP_SPACE ".v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
                  : "l"(p)
                  : "memory");
 }
 __device__ __forceinline__ void load_vector(const u32* p, u32 (&v)[2]) {
-    asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];" : "=r"(v[0]), "=r"(v[1]) : "l"(p) : "memory");
+    asm volatile("ld.relaxed.gpu" WARPMAP_SPACE ".v2.u32 {%0, %1}, [%2];" : "=r"(v[0]), "=r"(v[1]) : "l"(p) : "memory");
 }

@@ -13,6 +13,9 @@
 // Where a thread's items begin and end, and how far apart they are.
 struct Stretch {
     u64 start, stride, n;
+    // A block's own items.
+    static __device__ __forceinline__ Stretch of_block(u64 items) { return Stretch{thread_index(), block_threads(), items}; }
+    __device__ __forceinline__ Stretch(u64 start, u64 stride, u64 n) : start(start), stride(stride), n(n) {}
     __device__ __forceinline__ Stretch(u64 items, u64 span) : start(grid_thread()), stride(grid_threads()), n(items) {
         if (!span) return;
         start = block_index() * span + thread_index();
@@ -78,9 +81,8 @@ template <class Tile, class I, class Job> __device__ __forceinline__ void drive(
 
 // drive_held keeps two rows in registers, and gives items by shuffles: for items of few registers, and jobs that shuffle for their
 // tiles anyway, and use no shared memory. The job's shuffled(warp, x, from, i) is lane from's x, which is item i.
-template <class Tile, class I, class Job> __device__ __forceinline__ void drive_held(u64 items, Job& job, u64 span = 0) {
+template <class Tile, class I, class Job> __device__ __forceinline__ void drive_held(const Stretch& s, Job& job) {
     typedef typename Job::Item Item;
-    Stretch s(items, span);
     if constexpr (ALONE<Tile>) drive_alone<Tile>(s, job);
     else {
         Tile g;
@@ -113,4 +115,7 @@ template <class Tile, class I, class Job> __device__ __forceinline__ void drive_
             if (was && !busy) job.done(item);
         }
     }
+}
+template <class Tile, class I, class Job> __device__ __forceinline__ void drive_held(u64 items, Job& job, u64 span = 0) {
+    drive_held<Tile, I>(Stretch(items, span), job);
 }

@@ -489,6 +489,7 @@ inline void warp_sync(u32 mask) { host::meet(host::SYNC, mask, u128{0, 0}, 0); }
 
 inline int popcount(u32 x) { return __builtin_popcount(x); }
 inline int lowest_bit(u32 x) { return __builtin_ffs((int)x) - 1; }
+inline u32 leading_zeros(u64 x) { return (u32)__builtin_clzll(x); } // x is not 0
 inline u32 dot4(u32 a, u32 b, u32 c) {
     for (int i = 0; i < 32; i += 8) c += (a >> i & 0xff) * (b >> i & 0xff);
     return c;

@@ -11,6 +11,8 @@
 // A tile reserves room in a part with one atomic operation, and the rows that it has of a part are neighbours in the
 // output: so the memory sees streams, one for each part, and not single rows.
 //
+// Two more, partition_within_count and partition_within_scatter, make many parts of rows that come in the order of fewer.
+//
 // Rows is table::Partition. part_of(key) gives 0 … parts-1; the families know what it is.
 #pragma once
 #include "warpmap.cuh"
@@ -86,18 +88,21 @@ struct PartitionScan {
 };
 
 template <class Rows> __device__ __forceinline__ void partition_scan(const Rows& r) {
-    PartitionScan s(r.parts);
-    u64 *cursors = at<u64>(r.cursors), *starts = at<u64>(r.starts);
-    u64 x[PartitionScan::PER], mine = 0, all;
+    u64 *cursors = at<u64>(r.cursors), *starts = at<u64>(r.starts), before = 0;
+    for (u64 first = 0; first < r.parts; first += WARPMAP_MAX_PARTS) {
+        PartitionScan s(r.parts - first < WARPMAP_MAX_PARTS ? r.parts - first : WARPMAP_MAX_PARTS);
+        u64 x[PartitionScan::PER], mine = 0, all;
 #pragma unroll
-    for (u32 j = 0; j < PartitionScan::PER; j++) mine += x[j] = s.has(j) ? cursors[s.part(j)] : 0;
-    u64 start = block_scan(mine, all);
+        for (u32 j = 0; j < PartitionScan::PER; j++) mine += x[j] = s.has(j) ? cursors[first + s.part(j)] : 0;
+        u64 start = before + block_scan(mine, all);
 #pragma unroll
-    for (u32 j = 0; j < PartitionScan::PER; j++) {
-        if (s.has(j)) cursors[s.part(j)] = starts[s.part(j)] = start;
-        start += x[j];
+        for (u32 j = 0; j < PartitionScan::PER; j++) {
+            if (s.has(j)) cursors[first + s.part(j)] = starts[first + s.part(j)] = start;
+            start += x[j];
+        }
+        before += all;
     }
-    if (thread_index() == 0) starts[r.parts] = all;
+    if (thread_index() == 0) starts[r.parts] = before;
 }
 
 // What a block keeps in shared memory while it brings a tile in order.
@@ -121,71 +126,137 @@ template <class Tile> struct PartitionShared {
     }
 };
 
-// I is the type of positions, u32 or u64.
+// partition_tile brings those rows of a tile in order whose part is below `parts`, and writes them out; part_of gives `parts` for
+// others. I is the type of positions, u32 or u64.
+template <class I, class V, class K, class Rows, class Tile, class Part>
+__device__ __forceinline__ void partition_tile(PartitionShared<Tile>& shared, const Rows& r, const Tile& tile, const K (&k)[Tile::EACH], u32 parts,
+                                               u64* cursors, Part part_of) {
+    constexpr int EACH = Tile::EACH;
+    PartitionScan s(parts);
+    for (u32 i = thread_index(); i <= parts; i += Tile::THREADS) shared.count[i] = 0;
+    block_sync();
+
+    u32 place[EACH]; // the part, and above it the rank among the tile's rows of that part; then the place in the tile
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        u32 part = Tile::row(i) < tile.rows ? part_of(k[i]) : parts;
+        place[i] = part | add(&shared.count[part], 1u) << 16;
+    }
+    block_sync();
+
+    u32 x[PartitionScan::PER], mine = 0;
+#pragma unroll
+    for (u32 j = 0; j < PartitionScan::PER; j++) mine += x[j] = s.has(j) ? shared.count[s.part(j)] : 0;
+    u64 all;
+    u32 start = (u32)block_scan(mine, all), rows = (u32)all;
+#pragma unroll
+    for (u32 j = 0; j < PartitionScan::PER; j++) {
+        if (!s.has(j)) continue;
+        shared.count[s.part(j)] = start;
+        if (x[j]) shared.base[s.part(j)] = add(cursors + s.part(j), (u64)x[j]) - start;
+        start += x[j];
+    }
+    if (thread_index() == 0) shared.count[parts] = rows;
+    block_sync();
+
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        u32 part = place[i] & 0xffff;
+        place[i] = shared.count[part] + (place[i] >> 16);
+        shared.part[place[i]] = (u16)part;
+    }
+    shared.put(k, place);
+    V v[EACH]; // asked for before the keys are written out, used after
+    if (r.values) tile.load(r.values, v);
+    block_sync();
+    shared.write(rows, at<K>(r.out_keys));
+    if (r.values) {
+        block_sync();
+        shared.put(v, place);
+        block_sync();
+        shared.write(rows, at<V>(r.out_values));
+    }
+    if (r.out_positions) {
+        I position[EACH];
+#pragma unroll
+        for (int i = 0; i < EACH; i++) position[i] = (I)(r.first + tile.first + Tile::row(i));
+        block_sync();
+        shared.put(position, place);
+        block_sync();
+        shared.write(rows, at<I>(r.out_positions));
+    }
+    // The next tile meets at block_sync before it changes what is still read here.
+}
+
 template <class K, class V, class I, class Rows, class Part>
 __device__ __forceinline__ void partition_scatter(const Rows& r, Part part_of) {
     constexpr int VI = sizeof(V) > sizeof(I) ? sizeof(V) : sizeof(I), WIDEST = (int)sizeof(K) > VI ? (int)sizeof(K) : VI;
     typedef PartitionTile<sizeof(K), WIDEST> Tile;
-    constexpr int EACH = Tile::EACH;
     __shared__ PartitionShared<Tile> shared;
-    PartitionScan s(r.parts);
-
     for (u64 first = block_index() * Tile::ROWS; first < r.n; first += grid_blocks() * Tile::ROWS) {
         Tile tile(first, r.n);
-        for (u32 i = thread_index(); i <= s.parts; i += Tile::THREADS) shared.count[i] = 0;
-        K k[EACH];
+        K k[Tile::EACH];
         tile.load(r.keys, k);
-        block_sync();
+        partition_tile<I, V>(shared, r, tile, k, (u32)r.parts, at<u64>(r.cursors), part_of);
+    }
+}
 
-        u32 place[EACH]; // the part, and above it the rank among the tile's rows of that part; then the place in the tile
-#pragma unroll
-        for (int i = 0; i < EACH; i++) {
-            u32 part = Tile::row(i) < tile.rows ? part_of(k[i]) : s.parts;
-            place[i] = part | add(&shared.count[part], 1u) << 16;
-        }
-        block_sync();
+// Many parts take two passes, for a tile that has few rows of each part would not write streams. Rows that come in the order of larger
+// parts, of r.within parts each, are brought in the order of the parts within: a tile has few of the larger parts, mostly one
+// or two. It takes as many at once as have no more than WARPMAP_MAX_PARTS parts.
+struct PartitionWithin {
+    u64 base, end; // parts
+    template <class K, class Rows, class Part> __device__ __forceinline__ PartitionWithin(const Rows& r, u64 first, u32 rows, Part part_of, K) {
+        const K* keys = at<K>(r.keys) + first;
+        base = part_of(keys[0]) / r.within * r.within;
+        end = part_of(keys[rows - 1]) / r.within * r.within + r.within;
+    }
+    template <class Rows> __device__ __forceinline__ u32 parts(const Rows& r) const {
+        u64 most = WARPMAP_MAX_PARTS / r.within * r.within;
+        return (u32)(end - base < most ? end - base : most);
+    }
+};
 
-        u32 x[PartitionScan::PER], mine = 0;
+template <class K, class Rows, class Part> __device__ __forceinline__ void partition_within_count(const Rows& r, Part part_of) {
+    typedef PartitionTile<sizeof(K), sizeof(K)> Tile;
+    __shared__ u32 count[WARPMAP_MAX_PARTS + 1];
+    for (u64 first = block_index() * Tile::ROWS; first < r.n; first += grid_blocks() * Tile::ROWS) {
+        Tile tile(first, r.n);
+        K k[Tile::EACH];
+        tile.load(r.keys, k);
+        for (PartitionWithin w(r, first, tile.rows, part_of, K{}); w.base < w.end;) {
+            u32 parts = w.parts(r);
+            for (u32 i = thread_index(); i < parts; i += Tile::THREADS) count[i] = 0;
+            block_sync();
 #pragma unroll
-        for (u32 j = 0; j < PartitionScan::PER; j++) mine += x[j] = s.has(j) ? shared.count[s.part(j)] : 0;
-        u64 all;
-        u32 start = (u32)block_scan(mine, all);
-#pragma unroll
-        for (u32 j = 0; j < PartitionScan::PER; j++) {
-            if (!s.has(j)) continue;
-            shared.count[s.part(j)] = start;
-            if (x[j]) shared.base[s.part(j)] = add(at<u64>(r.cursors) + s.part(j), (u64)x[j]) - start;
-            start += x[j];
+            for (int i = 0; i < Tile::EACH; i++) {
+                u64 part = Tile::row(i) < tile.rows ? part_of(k[i]) - w.base : parts;
+                if (part < parts) add(&count[part], 1u);
+            }
+            block_sync();
+            for (u32 i = thread_index(); i < parts; i += Tile::THREADS)
+                if (count[i]) add(at<u64>(r.cursors) + w.base + i, (u64)count[i]);
+            w.base += parts;
         }
-        if (thread_index() == 0) shared.count[s.parts] = tile.rows;
-        block_sync();
+    }
+}
 
-#pragma unroll
-        for (int i = 0; i < EACH; i++) {
-            u32 part = place[i] & 0xffff;
-            place[i] = shared.count[part] + (place[i] >> 16);
-            shared.part[place[i]] = (u16)part;
+template <class K, class V, class Rows, class Part> __device__ __forceinline__ void partition_within_scatter(const Rows& r, Part part_of) {
+    constexpr int WIDEST = sizeof(K) > sizeof(V) ? sizeof(K) : sizeof(V);
+    typedef PartitionTile<sizeof(K), WIDEST> Tile;
+    __shared__ PartitionShared<Tile> shared;
+    for (u64 first = block_index() * Tile::ROWS; first < r.n; first += grid_blocks() * Tile::ROWS) {
+        Tile tile(first, r.n);
+        K k[Tile::EACH];
+        tile.load(r.keys, k);
+        for (PartitionWithin w(r, first, tile.rows, part_of, K{}); w.base < w.end;) {
+            u32 parts = w.parts(r);
+            u64 base = w.base;
+            partition_tile<u32, V>(shared, r, tile, k, parts, at<u64>(r.cursors) + base, [&](K key) {
+                u64 part = (u64)part_of(key) - base;
+                return part < parts ? (u32)part : parts;
+            });
+            w.base += parts;
         }
-        shared.put(k, place);
-        V v[EACH]; // asked for before the keys are written out, used after
-        if (r.values) tile.load(r.values, v);
-        block_sync();
-        shared.write(tile.rows, at<K>(r.out_keys));
-        if (r.values) {
-            block_sync();
-            shared.put(v, place);
-            block_sync();
-            shared.write(tile.rows, at<V>(r.out_values));
-        }
-        if (r.out_positions) {
-            I position[EACH];
-#pragma unroll
-            for (int i = 0; i < EACH; i++) position[i] = (I)(r.first + first + Tile::row(i));
-            block_sync();
-            shared.put(position, place);
-            block_sync();
-            shared.write(tile.rows, at<I>(r.out_positions));
-        }
-        // The next tile meets at block_sync before it changes what is still read here.
     }
 }

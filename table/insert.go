@@ -43,6 +43,10 @@ const (
 type Inserter struct {
 	// Try is how many positions are tried at once, at least, before it is known how many of the keys are new.
 	Try int64
+	// Keys, where not 0, is the address of the batch's keys, each of KeyBytes: then a batch that alone may be too large for the table is asked
+	// first about how many distinct keys it has, and the table grows to that at once. It will have no fewer.
+	Keys     uint64
+	KeyBytes int
 	// Share: one operation in so many is expected to add a pair. 0 means each.
 	Share int64
 	// Launch queues the kernel for a part. Before an attempt that is not the first it sets the count of the refused to 0.
@@ -71,6 +75,11 @@ func (x Inserter) Run(f *Frame, st *device.Stream, n, live int64) (refused []int
 	share, boost := max(1, x.Share), int64(1)
 	if x.Furthest == 0 {
 		x.Furthest = furthest
+	}
+	if x.Keys != 0 && n > x.Try {
+		if why, err = x.ahead(f, st, n, live); err != nil {
+			return nil, nil, err
+		}
 	}
 	for first := int64(0); first < n; {
 		count := min(n-first, largestPart)
@@ -104,6 +113,24 @@ func (x Inserter) Run(f *Frame, st *device.Stream, n, live int64) (refused []int
 		first, live = first+count, after
 	}
 	return refused, why, nil
+}
+
+// ahead makes room for as many pairs as there are distinct keys in the batch, if that is more than the table has room for in all.
+func (x Inserter) ahead(f *Frame, st *device.Stream, n, live int64) (why, err error) {
+	room, err := x.Room(0, false)
+	if err != nil || n <= live+room {
+		return nil, err
+	}
+	distinct, err := f.Distinct(st, x.Keys, x.KeyBytes, n)
+	if device.IsOutOfMemory(err) {
+		return nil, nil
+	} else if err != nil || distinct <= live+room {
+		return nil, err
+	}
+	if why, err = x.Grow(0, distinct, distinct); device.IsOutOfMemory(why) {
+		why = nil // the parts make do with less
+	}
+	return why, err
 }
 
 // part takes in one part; more positions follow. live is the number of pairs before, and is so after.

@@ -1,6 +1,7 @@
 package table
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/warpmap/warpmap/device"
@@ -15,11 +16,14 @@ type Partition struct {
 	// OutKeys, OutValues and OutPositions are columns of N rows, apart from the input. OutPositions may be 0.
 	OutKeys, OutValues, OutPositions uint64
 	Parts                            uint64
-	Cursors                          uint64 // u64, one a part: its rows; then where it begins; then where its next row goes
-	Starts                           uint64 // u64, Parts+1: where each part begins in the output, and N
+	// Within, of rows that come in the order of larger parts, is how many parts such a one has.
+	Within  uint64
+	Cursors uint64 // u64, one a part: its rows; then where it begins; then where its next row goes
+	Starts  uint64 // u64, Parts+1: where each part begins in the output, and N
 }
 
-// MaxParts is the most parts of a Partition: as many counters fit a block's shared memory.
+// MaxParts is the most parts that rows are brought in the order of at once: as many counters fit a block's shared memory. More take
+// two passes, of MaxParts each at most.
 const MaxParts = 1024
 
 const (
@@ -55,6 +59,14 @@ func NewPartitioner[P any](d *device.Device, m *device.Module) (p Partitioner[P]
 	return p, nil
 }
 
+// Within launches the kernels that bring rows, which are in the order of larger parts, in that of the parts within.
+type Within[P any] struct{ count, scatter device.Kernel[P] }
+
+// NewWithin finds the kernels partition_within_count and partition_within_scatter in a module.
+func NewWithin[P any](m *device.Module) (w Within[P], err error) {
+	return w, errors.Join(device.Bind(m, "partition_within_count", &w.count), device.Bind(m, "partition_within_scatter", &w.scatter))
+}
+
 // PartitionWords is the number of counters that Run needs.
 func PartitionWords(parts int) int { return 2*parts + 1 }
 
@@ -62,8 +74,23 @@ func PartitionWords(parts int) int { return 2*parts + 1 }
 // parameters with such rows. Starts is good once the stream has passed. Cost: the keys are read twice, all else is read
 // and written once, in streams.
 func (k Partitioner[P]) Run(st *device.Stream, counters device.Slice[uint64], rows Partition, params func(rows Partition) *P) error {
-	if rows.Parts < 1 || rows.Parts > MaxParts || counters.Len() < PartitionWords(int(rows.Parts)) {
-		return fmt.Errorf("table: a partition into %d parts with %d counters (want 1 to %d parts, and 2·parts+1 counters)", rows.Parts, counters.Len(), MaxParts)
+	if rows.Parts < 1 || rows.Parts > MaxParts {
+		return fmt.Errorf("table: a partition into %d parts (want 1 to %d)", rows.Parts, MaxParts)
+	}
+	return k.run(st, counters, rows, params, k.count, k.scatter)
+}
+
+// RunWithin is Run for rows that come in the order of larger parts, of rows.Within parts each. It tells no positions.
+func (k Partitioner[P]) RunWithin(st *device.Stream, w Within[P], counters device.Slice[uint64], rows Partition, params func(rows Partition) *P) error {
+	if rows.Within < 1 || rows.Within > MaxParts || rows.Parts < 1 || rows.Parts%rows.Within != 0 || rows.OutPositions != 0 {
+		return fmt.Errorf("table: a partition into %d parts, within parts of %d (want 1 to %d)", rows.Parts, rows.Within, MaxParts)
+	}
+	return k.run(st, counters, rows, params, w.count, w.scatter)
+}
+
+func (k Partitioner[P]) run(st *device.Stream, counters device.Slice[uint64], rows Partition, params func(rows Partition) *P, count, scatter device.Kernel[P]) error {
+	if counters.Len() < PartitionWords(int(rows.Parts)) {
+		return fmt.Errorf("table: a partition into %d parts with %d counters (want 2·parts+1)", rows.Parts, counters.Len())
 	}
 	rows.Cursors = counters.Addr()
 	rows.Starts = rows.Cursors + 8*rows.Parts
@@ -74,11 +101,11 @@ func (k Partitioner[P]) Run(st *device.Stream, counters device.Slice[uint64], ro
 	grid := device.Grid{Blocks: max(1, int64((rows.N+partitionRows-1)/partitionRows)), Threads: partitionThreads}
 	// So many blocks as are resident, each with many tiles; but a block counts in 32 bits.
 	grid.Blocks = min(grid.Blocks, max(8*int64(k.d.Info().Multiprocessors), int64(rows.N>>31)+1))
-	if err := k.count.Launch(st, grid, p); err != nil {
+	if err := count.Launch(st, grid, p); err != nil {
 		return err
 	}
 	if err := k.scan.Launch(st, device.Grid{Blocks: 1, Threads: partitionThreads}, p); err != nil {
 		return err
 	}
-	return k.scatter.Launch(st, grid, p)
+	return scatter.Launch(st, grid, p)
 }

@@ -158,3 +158,63 @@ func (f *Frame) reserveOrdered(rule *Regions, n, regions, rowBytes int64, bytes 
 	}
 	return piece, true
 }
+
+// unevenShare: rows of which so many times the mean lie in one of the larger parts are not brought into small ones.
+const unevenShare = 2
+
+// InFineOrder brings the front of a batch in the order of many small parts, as many as regions·within, in two passes, piece by piece, and
+// calls insert for each piece, with the address of where its parts begin. taken is how many rows it took, a multiple of 32 or all: fewer than all where
+// memory is short, or a part has many more rows than others: such as keys that come again and again make. In x, Params is asked
+// with rows that have Within in the second pass. It waits for the stream once a piece. The caller is in Writing.
+func (k Partitioner[P]) InFineOrder(f *Frame, st *device.Stream, w Within[P], x Placement[P], b Rows, regions, within int64, insert func(o Ordered, starts uint64) error) (taken int64, err error) {
+	columns := [4]int64{int64(x.KeyBytes), int64(x.ValueBytes), int64(x.KeyBytes), int64(x.ValueBytes)}
+	words := [2]int{PartitionWords(int(regions)), PartitionWords(int(regions * within))}
+	place := func(piece int64) (at [4]uint64, end int64) {
+		end = Align(8*int64(words[0])) + Align(8*int64(words[1]))
+		for i, bytes := range columns {
+			at[i] = uint64(end)
+			end += Align(piece * bytes)
+		}
+		return at, end
+	}
+	rule := *x.Regions
+	rule.RegionRows = 1
+	piece, ok := f.reserveOrdered(&rule, b.N, regions*within, 2*(columns[0]+columns[1]), func(piece int64) int64 { _, end := place(piece); return end })
+	if !ok {
+		return 0, nil
+	}
+	if piece < b.N {
+		piece &^= 31
+	}
+	at, _ := place(piece)
+	for i := range at {
+		at[i] += f.ordered.Addr()
+	}
+	large := device.View[uint64](f.ordered, 0, words[0])
+	small := device.View[uint64](f.ordered, int(Align(8*int64(words[0]))), words[1])
+	for ; taken < b.N; taken += min(piece, b.N-taken) {
+		part := b.Part(Part{First: uint64(taken), N: uint64(min(piece, b.N-taken))}, x.KeyBytes, x.ValueBytes)
+		rows := Partition{Keys: part.Keys, Values: part.Values, N: uint64(part.N), OutKeys: at[0], OutValues: at[1], Parts: uint64(regions)}
+		if err := k.Run(st, large, rows, x.Params); err != nil {
+			return taken, err
+		}
+		starts, err := large.Slice(int(regions), words[0]).Host(st)
+		if err != nil {
+			return taken, err
+		}
+		for i := range regions {
+			if starts[i+1]-starts[i] > uint64(unevenShare*part.N/regions+x.Regions.MinRows/regions) {
+				return taken, nil
+			}
+		}
+		rows = Partition{Keys: at[0], Values: at[1], N: rows.N, OutKeys: at[2], OutValues: at[3], Parts: uint64(regions * within), Within: uint64(within)}
+		if err := k.RunWithin(st, w, small, rows, x.Params); err != nil {
+			return taken, err
+		}
+		o := Ordered{Rows: Rows{Keys: at[2], Values: at[3], N: part.N}}
+		if err := insert(o, small.Addr()+8*rows.Parts); err != nil {
+			return taken, err
+		}
+	}
+	return b.N, nil
+}

@@ -1,0 +1,128 @@
+package dycuckoo
+
+import (
+	_ "embed"
+	"errors"
+	"math/bits"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+//go:embed staged.cu
+var stagedCU string
+
+const (
+	// stagedList is how many items of a block may find both buckets full; with more, all are gone over once more.
+	stagedList = 1 << 10
+	// stagedFixed bounds the shared memory of insert_staged beside the copies of stretches.
+	stagedFixed = 8 << 10
+	// stagedGroup is the lanes that work on one key in shared memory.
+	stagedGroup = 1
+	// stagedThreads is the threads of a block that has a multiprocessor to itself.
+	stagedThreads = 1024
+)
+
+// staged are the inserts of staged.cu, and when they are used. A stretch of each subtable fits the shared memory of a block.
+type staged struct {
+	minRows           int64 // of a batch
+	rowShare          int64 // of a batch for the table's slots: the whole table is read and written
+	loaded            bool
+	replacing, adding device.Kernel[stagedParams]
+}
+
+// stagedFor: by trial on an H200.
+func stagedFor(info device.Info) staged {
+	s := staged{minRows: 1 << 22, rowShare: 8}
+	if !info.CUDA() {
+		s.minRows = 1 << 62
+	}
+	return s
+}
+
+// stretchesOf is the binary logarithm of how many stretches the smallest subtable has; negative if it is not one.
+func (c *core) stretchesOf() int {
+	return bits.Len64(uint64(c.step.buckets(c.d(), c.d()-1))) - 1 - localBits
+}
+
+// partitionParams gives the parameters of a partition into regions of the table.
+func (c *core) partitionParams(t Table) func(rows table.Partition) *partitionParams {
+	return func(rows table.Partition) *partitionParams {
+		p := &partitionParams{Table: t, Rows: rows}
+		parts := bits.Len64(rows.Parts) - 1
+		stretches := max(parts, min(stretchBits, c.stretchesOf()))
+		p.Mask, p.Shift = 1<<stretches-1, uint64(stretches-parts)
+		return p
+	}
+}
+
+// stage puts the front of a batch into the table stretch by stretch, and tells how many rows: none where that would be slower, a multiple
+// of 32, or all.
+func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b table.Rows) (taken int64, err error) {
+	s := &c.staged
+	shift := c.stretchesOf()
+	if c.cfg.layout != Packed || b.N < s.minRows || b.N*s.rowShare < c.capacity() || b.Flags != 0 || p.Rows.Attempt != 0 || shift < 1 || shift >= stretchBits {
+		return 0, nil
+	}
+	share := c.step.total(c.d()) >> shift // buckets of a region
+	grid := device.Grid{Blocks: 1 << shift, Threads: stagedThreads, Shared: int(share) * (c.cfg.bucketBytes + filterBits/8)}
+	most := int(c.frame.Device.Info().Shared) - stagedFixed
+	switch {
+	case grid.Shared > most:
+		return 0, nil
+	case !c.frame.Device.Info().CUDA():
+		grid.Threads = table.Threads
+	case 2*grid.Shared < most-stagedFixed:
+		grid.Threads = stagedThreads / 2 // for two blocks
+	}
+	if err := c.loadStaged(); err != nil {
+		return 0, err
+	}
+	q := stagedParams{Shift: uint64(shift), Choose: p.Choose}
+	if c.isEmpty() {
+		q.Empty = 1
+	}
+	if now := c.tiltAt(c.step); now != c.tilt {
+		c.tilt, q.Refresh = now, 1
+	}
+	q.Table = c.table()
+	large := (shift + 1) / 2
+	insert := s.replacing
+	if k == &c.kernel.adding {
+		insert = s.adding
+	}
+	taken, err = c.kernel.partition.InFineOrder(&c.frame, st, c.kernel.within, table.Placement[partitionParams]{
+		Regions: &c.regions, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Params: c.partitionParams(q.Table),
+	}, b, 1<<large, 1<<(shift-large), func(o table.Ordered, starts uint64) error {
+		q.Rows, q.Starts = p.Rows.Of(o), starts
+		err := insert.Launch(st, grid, &q)
+		q.Empty, q.Refresh = 0, 0
+		return err
+	})
+	if q.Refresh == 1 { // no piece was taken
+		c.tilt = p.Table.Tilt
+	}
+	if taken == 0 || err != nil || p.Rows.Refused == 0 {
+		return taken, err
+	}
+	p.Table, p.Rows = q.Table, p.Rows.Of(table.Ordered{Rows: b})
+	p.Rows.N = uint64(taken)
+	return taken, c.kernel.refuseAbsent.Launch(st, c.grid(taken), &p)
+}
+
+func (c *core) loadStaged() error {
+	s := &c.staged
+	if s.loaded {
+		return nil
+	}
+	p := c.program("dycuckoo-staged", stagedCU)
+	p.Threads = stagedThreads
+	p.Defines = append(p.Defines, device.Define{Name: "WARPMAP_GENERIC", Value: 1}, device.Define{Name: "DYCUCKOO_STAGED_GROUP", Value: stagedGroup})
+	p.Files[2].Text = c.cfg.header("config", true)
+	m, err := c.frame.Device.Compile(p)
+	if err == nil {
+		err = errors.Join(device.Bind(m, "insert_staged", &s.replacing), device.Bind(m, "insert_staged_new", &s.adding))
+	}
+	s.loaded = err == nil
+	return err
+}

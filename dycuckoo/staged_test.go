@@ -1,0 +1,144 @@
+package dycuckoo
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/table"
+)
+
+// stageAll makes a table stage every batch, in pieces; stretches of two subtables fit the CPU's shared memory.
+func stageAll[K, V any](m *Map[K, V]) {
+	m.staged.minRows, m.staged.rowShare = 1, 1<<40
+	m.regions = table.Regions{MinBytes: 1 << 60, RegionBytes: 1 << 20, MinRows: 1 << 12, PieceRows: 1 << 13, MemoryShare: 8, PowerOfTwo: true}
+}
+
+// stagedHistory inserts, by batches with equal keys and reserved ones, deletes and grows, beside a Go map.
+func stagedHistory[K uint32 | uint64, V uint32 | uint64](d *device.Device, o Options, rng *rand.Rand, rows, rounds int) error {
+	m, err := New[K, V](d, o)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	stageAll(m)
+	model := map[K]V{}
+	for round := range rounds {
+		keys, values := make([]K, rows+rng.IntN(100)), make([]V, rows+rng.IntN(100))
+		values = append(values, make([]V, len(keys))...)[:len(keys)]
+		for i := range keys {
+			keys[i], values[i] = K(rng.Uint64N(uint64(4*rows))), V(round<<20+i)
+			if i%1000 < 3 {
+				keys[i] = ^K(0) - K(i%5)
+			}
+		}
+		err := error(nil)
+		if round%2 == 0 {
+			err = m.Insert(keys, values)
+		} else { // no flags: those would not be staged
+			err = onDevice(d, keys, values, func(k device.Slice[K], v device.Slice[V]) error {
+				return m.InsertNewOn(nil, k, v, device.Slice[bool]{})
+			})
+		}
+		full := (*table.FullError)(nil)
+		if err != nil && !errors.As(err, &full) {
+			return err
+		}
+		refused := map[int]bool{}
+		if full != nil {
+			for _, i := range full.Positions {
+				refused[i] = true
+			}
+		}
+		got, found := make([]V, len(keys)), make([]bool, len(keys))
+		if err := m.Find(keys, got, found); err != nil {
+			return err
+		}
+		for i, k := range keys {
+			old, was := model[k]
+			switch {
+			case found[i] == refused[i]:
+				return fmt.Errorf("round %d: key %#x is found: %t, and refused: %t", round, k, found[i], refused[i])
+			case refused[i]:
+				continue
+			case round%2 == 1 && was && got[i] != old:
+				return fmt.Errorf("round %d: key %#x has %#x, and had %#x before its InsertNew", round, k, got[i], old)
+			case !(round%2 == 1 && was) && (int(got[i])>>20 != round || keys[got[i]&(1<<20-1)] != k):
+				return fmt.Errorf("round %d: key %#x has %#x, which is no value of its batch", round, k, got[i])
+			}
+		}
+		for i, k := range keys {
+			if found[i] {
+				model[k] = got[i]
+			}
+		}
+		if err := m.Check(); err != nil {
+			return fmt.Errorf("round %d: %w", round, err)
+		}
+		if n, err := m.Len(); err != nil || n != len(model) {
+			return fmt.Errorf("round %d: %d pairs (want %d), %v", round, n, len(model), err)
+		}
+		var gone []K
+		for k := range model {
+			if rng.IntN(3) == 0 {
+				gone = append(gone, k)
+				delete(model, k)
+			}
+		}
+		if n, err := m.Delete(gone, nil); err != nil || n != len(gone) {
+			return fmt.Errorf("round %d: %d of %d deleted, %v", round, n, len(gone), err)
+		}
+	}
+	if !m.staged.loaded {
+		return fmt.Errorf("nothing was staged: %d buckets", m.step.total(m.d()))
+	}
+	return nil
+}
+
+func onDevice[K, V any](d *device.Device, keys []K, values []V, do func(k device.Slice[K], v device.Slice[V]) error) error {
+	k, err := device.From(d, keys)
+	if err != nil {
+		return err
+	}
+	defer k.Free()
+	v, err := device.From(d, values)
+	if err != nil {
+		return err
+	}
+	defer v.Free()
+	return do(k, v)
+}
+
+func TestStagedInserts(t *testing.T) {
+	for _, name := range devices {
+		t.Run(name, func(t *testing.T) {
+			d := open(t, name)
+			base := Options{Subtables: 2, Bucket: 32}
+			grows, full := base, base
+			grows.Capacity = 6000
+			full.MaxBytes = 80 << 10
+			must(t, stagedHistory[uint32, uint32](d, grows, rand.New(rand.NewPCG(1, 1)), 10000, 6))
+			must(t, stagedHistory[uint32, uint32](d, full, rand.New(rand.NewPCG(1, 2)), 10000, 4))
+			must(t, stagedHistory[uint64, uint64](d, grows, rand.New(rand.NewPCG(1, 3)), 5000, 4))
+			if name != "cpu" || testenv.Long() {
+				if name != "cpu" { // as much shared memory as there is
+					must(t, stagedHistory[uint32, uint32](d, Options{Options: table.Options{Capacity: 1 << 18}}, rand.New(rand.NewPCG(1, 4)), 400000, 4))
+					must(t, stagedHistory[uint64, uint32](d, Options{Options: table.Options{Capacity: 1 << 18}, Subtables: 3}, rand.New(rand.NewPCG(1, 5)), 400000, 4))
+				}
+				grows.Balance = Theorem1
+				must(t, stagedHistory[uint32, uint32](d, grows, rand.New(rand.NewPCG(1, 6)), 20000, 6))
+			}
+		})
+	}
+	t.Run("stress", func(t *testing.T) {
+		for seed := range uint64(testenv.Seeds(20)) {
+			o := Options{Options: table.Options{MaxBytes: 36 << 10}, Subtables: 2, Bucket: 32}
+			if err := stagedHistory[uint32, uint32](open(t, "cpu", device.WithStress(seed)), o, rand.New(rand.NewPCG(seed, 7)), 3000, 2); err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+		}
+	})
+}

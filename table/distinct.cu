@@ -1,0 +1,26 @@
+// HyperLogLog (Flajolet, Fusy, Gandouet, Meunier 2007), with a hash of 64 bits: about how many distinct keys a column has.
+#include "layout.h"
+#include "warpmap.cuh"
+
+typedef bits_of<DISTINCT_KEY_BYTES>::type key;
+
+__device__ __forceinline__ u64 hash(u64 seed, u64 k) { return hash64<0>(k, seed); }
+__device__ __forceinline__ u64 hash(u64 seed, u32 k) { return hash64<0>(k, seed); }
+__device__ __forceinline__ u64 hash(u64 seed, u128 k) { return hash(seed, k.lo ^ hash(seed, k.hi)); }
+__device__ __forceinline__ u64 hash(u64 seed, u256 k) { return hash(seed, u128{k.lo.lo, k.lo.hi ^ hash(seed, k.hi)}); }
+
+// A block's registers are in shared memory: the most leading zeros, and one, of the hashes that name the register.
+WARPMAP_KERNEL(distinct, table::distinctParams) {
+    __shared__ u32 registers[1 << DISTINCT_BITS];
+    for (u32 i = thread_index(); i < 1u << DISTINCT_BITS; i += block_threads()) registers[i] = 0;
+    block_sync();
+    for (u64 i = grid_thread(); i < p.n; i += grid_threads()) {
+        u64 h = hash(p.seed, load_readonly(at<key>(p.keys) + i));
+        u32* to = registers + (h >> (64 - DISTINCT_BITS));
+        u32 rank = leading_zeros(h << DISTINCT_BITS | 1ull << (DISTINCT_BITS - 1)) + 1;
+        if (*to < rank) max_of(to, rank);
+    }
+    block_sync();
+    for (u32 i = thread_index(); i < 1u << DISTINCT_BITS; i += block_threads())
+        if (registers[i]) max_of(at<u32>(p.registers) + i, registers[i]);
+}

@@ -1,0 +1,80 @@
+package table
+
+import (
+	_ "embed"
+	"math"
+	"math/rand/v2"
+
+	"github.com/warpmap/warpmap/device"
+)
+
+//go:embed distinct.cu
+var distinctCU string
+
+// distinctBits: a sketch has 2^distinctBits registers of 32 bits. Its standard error is 1.04/√2^distinctBits, 1.6%.
+const distinctBits = 12
+
+// distinctParams are the parameters of the kernel distinct.
+type distinctParams struct {
+	Keys, N   uint64
+	Registers uint64 // address of u32
+	Seed      uint64
+}
+
+func distinctProgram(keyBytes int) *device.Program {
+	return &device.Program{
+		Name:    "distinct",
+		Files:   []device.File{{Name: "distinct.cu", Text: distinctCU}},
+		Defines: []device.Define{{Name: "DISTINCT_BITS", Value: distinctBits}, {Name: "DISTINCT_KEY_BYTES", Value: keyBytes}},
+		Layouts: []any{distinctParams{}},
+	}
+}
+
+// Distinct estimates how many distinct keys there are among n at a device address, of 4, 8, 16 or 32 bytes: HyperLogLog's estimate, mostly
+// within 3%. It waits for the stream. Cost: the keys are read once. The caller is in Writing.
+func (f *Frame) Distinct(st *device.Stream, keys uint64, keyBytes int, n int64) (int64, error) {
+	m, err := f.Device.Compile(distinctProgram(keyBytes))
+	if err != nil {
+		return 0, err
+	}
+	k, err := device.KernelOf[distinctParams](m, "distinct")
+	if err != nil {
+		return 0, err
+	}
+	mem, err := f.Scratch(4 << distinctBits)
+	if err != nil {
+		return 0, err
+	}
+	registers := device.View[uint32](mem, 0, 1<<distinctBits)
+	if err := registers.Fill(st, 0); err != nil {
+		return 0, err
+	}
+	grid := f.Grid(n, 8)
+	if !f.Device.Info().CUDA() { // each block goes over its registers twice
+		grid.Blocks = min(grid.Blocks, int64(f.Device.Info().Multiprocessors))
+	}
+	if err := k.Launch(st, grid, &distinctParams{keys, uint64(n), registers.Addr(), rand.Uint64()}); err != nil {
+		return 0, err
+	}
+	ranks, err := registers.Host(st)
+	if err != nil {
+		return 0, err
+	}
+	return min(n, estimate(ranks)), nil
+}
+
+// estimate is HyperLogLog's, from the registers.
+func estimate(ranks []uint32) int64 {
+	sum, zeros, m := 0.0, 0, float64(len(ranks))
+	for _, r := range ranks {
+		sum += math.Ldexp(1, -int(r))
+		if r == 0 {
+			zeros++
+		}
+	}
+	e := 0.7213 / (1 + 1.079/m) * m * m / sum
+	if e <= 2.5*m && zeros > 0 { // few keys: count the registers that none has named
+		e = m * math.Log(m/float64(zeros))
+	}
+	return int64(e + 0.5)
+}
