@@ -46,8 +46,8 @@ const (
 	// is replaced.
 	poor         = 0.4
 	mostRehashes = 8
-	// rebuildRows are inserted at once: positions have 32 bits.
-	rebuildRows = 1 << 30
+	// mostRows of a batch are in one launch: kernels number them with 32 bits.
+	mostRows = 1 << 30
 	// stale: filters are set anew once as many of their bits say nothing any more as one pair in so many.
 	stale = 16
 	// furthest bounds, in multiples of what the table holds, how far it grows for pairs that are only expected.
@@ -763,8 +763,8 @@ func (c *core) rebuild(st *device.Stream, s step, otherHash bool) error {
 			}
 			c.memory = m
 			err = bitmap.Fill(st, 0)
-			for first := int64(0); first < live && err == nil; first += rebuildRows {
-				piece := b.Part(table.Part{First: uint64(first), N: uint64(min(live-first, rebuildRows))}, c.cfg.keyBytes, c.cfg.valueBytes)
+			for first := int64(0); first < live && err == nil; first += mostRows {
+				piece := b.Part(table.Part{First: uint64(first), N: uint64(min(live-first, mostRows))}, c.cfg.keyBytes, c.cfg.valueBytes)
 				p := insertParams{Table: c.table(), Rows: table.Placing{Refused: bitmap.Addr() + uint64(first/8)}, Choose: c.choose()}
 				err = c.launchInsert(st, &c.kernel.adding, p, piece)
 			}
@@ -845,8 +845,14 @@ func (c *core) erase(st *device.Stream, b table.Rows) error {
 }
 
 func (c *core) search(st *device.Stream, k device.Kernel[findParams], b table.Rows) error {
-	p := findParams{Table: c.table(), Keys: b.Keys, Values: b.Values, Found: b.Flags, N: uint64(b.N)}
-	return k.Launch(st, c.grid(b.N), &p)
+	for first := int64(0); first < b.N; first += mostRows {
+		x := b.Part(table.Part{First: uint64(first), N: uint64(min(b.N-first, mostRows))}, c.cfg.keyBytes, c.cfg.valueBytes)
+		p := findParams{Table: c.table(), Keys: x.Keys, Values: x.Values, Found: x.Flags, N: uint64(x.N)}
+		if err := k.Launch(st, c.grid(x.N), &p); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // refreshFilters sets the filters anew, where deletions have left many bits that say nothing.

@@ -49,10 +49,10 @@ template <class C> struct Home {
         u64 h = hash_key<C>(t, stored);
         lo = (u32)h;
         hi = (u32)(h >> 32);
-        u64 dice = (u64)hi * (C::D * (C::D - 1));
-        u32 q = (u32)(dice >> 32);
-        home = q / (C::D - 1);
-        other = q % (C::D - 1);
+        u64 dice = (u64)hi * C::D;
+        home = (u32)(dice >> 32);
+        dice = (dice & 0xffffffff) * (C::D - 1);
+        other = (u32)(dice >> 32);
         other += other >= home;
         if (home >= t.tilt.larger && other < t.tilt.larger && (u32)dice < t.tilt.turned) {
             u32 was = home;
@@ -64,15 +64,15 @@ template <class C> struct Home {
     // away is the subtable of the two that is not sub.
     __device__ __forceinline__ u32 away(u32 sub) const { return sub == home ? other : home; }
 
-    __device__ __forceinline__ u64 number(u32 sub, u64 buckets) const {
-        u64 f = fmix32(lo ^ (sub + 1) * 0x9e3779b9u), s = (hi & ((1u << DYCUCKOO_STRETCH_BITS) - 1)) >> shift;
-        u64 x = (f & ((1u << DYCUCKOO_LOCAL_BITS) - 1)) | s << DYCUCKOO_LOCAL_BITS |
+    __device__ __forceinline__ u32 number(u32 sub, u64 buckets) const {
+        u32 f = fmix32(lo ^ (sub + 1) * 0x9e3779b9u), s = (hi & ((1u << DYCUCKOO_STRETCH_BITS) - 1)) >> shift;
+        u32 x = (f & ((1u << DYCUCKOO_LOCAL_BITS) - 1)) | s << DYCUCKOO_LOCAL_BITS |
                 f >> DYCUCKOO_LOCAL_BITS << (DYCUCKOO_LOCAL_BITS + DYCUCKOO_STRETCH_BITS);
-        return x & (buckets - 1);
+        return x & ((u32)buckets - 1);
     }
     __device__ __forceinline__ u64 address(const Table& t, u32 sub) const {
         if (C::PACKED && reserved) return t.side + (reserved - 1) * C::BUCKET_BYTES;
-        return t.sub[sub].slots + number(sub, t.sub[sub].buckets) * C::BUCKET_BYTES;
+        return t.sub[sub].slots + (u64)number(sub, t.sub[sub].buckets) * C::BUCKET_BYTES;
     }
     __device__ __forceinline__ Bucket bucket(const Table& t, u32 sub) const {
         Bucket b;
@@ -84,12 +84,11 @@ template <class C> struct Home {
     }
     // The key's bit in the filter of its bucket at home: set once a key with this bit was put away from there.
     __device__ __forceinline__ u64 filter_bit(const Table& t) const {
-        return number(home, t.sub[home].buckets) * DYCUCKOO_FILTER_BITS + (hi >> DYCUCKOO_STRETCH_BITS & (DYCUCKOO_FILTER_BITS - 1));
+        return (u64)number(home, t.sub[home].buckets) * DYCUCKOO_FILTER_BITS + (hi >> DYCUCKOO_STRETCH_BITS & (DYCUCKOO_FILTER_BITS - 1));
     }
-    __device__ __forceinline__ bool may_be_away(const Table& t) const {
-        u64 bit = filter_bit(t);
-        return load_kept(at<u32>(t.sub[home].filter) + bit / 32) >> (bit & 31) & 1;
-    }
+    __device__ __forceinline__ u32 filter_word(const Table& t) const { return load_kept(at<u32>(t.sub[home].filter) + filter_bit(t) / 32); }
+    __device__ __forceinline__ bool may_be_away(const Table& t, u32 word) const { return word >> (filter_bit(t) & 31) & 1; }
+    __device__ __forceinline__ bool may_be_away(const Table& t) const { return may_be_away(t, filter_word(t)); }
     // goes_away marks the filter before the key is put away from its home.
     __device__ __forceinline__ void goes_away(const Table& t) const {
         u64 bit = filter_bit(t);
@@ -199,13 +198,15 @@ template <class C, bool PLACE> struct Search<C, PLACE, true> {
     Home<C> h;
     u64 address;
     bool away, found;
-    bool room; // the bucket has a slot that never was taken: it never was full
+    bool room; // the bucket's last slot never was taken: it never was full, for slots are taken in their order
     u32 slot;
     typename A::word word;
+    u32 filter; // with DYCUCKOO_FILTER_AHEAD, the filter's word, which is on its way while the bucket is read
 
     __device__ __forceinline__ void begin(const Table& t, typename C::key k) {
         h = Home<C>(t, k);
         address = h.address(t, h.home);
+        if (DYCUCKOO_FILTER_AHEAD) filter = h.filter_word(t);
         away = found = room = false;
         slot = 0;
         word = typename A::word{};
@@ -224,18 +225,18 @@ template <class C, bool PLACE> struct Search<C, PLACE, true> {
             if (!Tile::together && !(pending >> first & (1u << IN_FLIGHT) - 1)) continue;
             V s[IN_FLIGHT];
 #pragma unroll
-            for (int j = 0; j < IN_FLIGHT; j++) s[j].load(pending >> (first + j) & 1, g.shuffle(address, first + j), g.rank());
+            for (int j = 0; j < IN_FLIGHT; j++) s[j].load_if(pending >> (first + j) & 1, g.shuffle(address, first + j), g.rank());
 #pragma unroll
             for (int j = 0; j < IN_FLIGHT; j++) {
                 bool on = (pending >> (first + j) & 1) && V::holds(g.rank()), mine = g.rank() == first + j;
-                u32 match = s[j].matches(g.shuffle(h.stored, first + j));
-                if (!on) match = 0;
-                u32 who = g.ballot(match != 0);
-                bool end = g.any(on && s[j].matches(C::EMPTY));
-                int i = lowest_bit(match | 1u << 31), holder = lowest_bit(who | 1u << 31) & G - 1;
-                typename A::word w = g.shuffle(s[j].pick(i), holder);
+                typename C::key k = g.shuffle(h.stored, first + j);
+                typename A::word w;
+                u32 who = g.ballot(on & s[j].of(k, w));
+                bool end = g.any(on & V::last(g.rank()) & A::key_of(s[j].w[V::WORDS - 1]) == C::EMPTY);
+                int holder = highest_bit(who) & G - 1;
                 u32 at_slot = 0;
-                if constexpr (PLACE) at_slot = g.shuffle(V::slot(i, g.rank()), holder);
+                if constexpr (PLACE) at_slot = g.shuffle(V::slot(lowest_bit(s[j].matches(k) | 1u << 31), g.rank()), holder);
+                w = g.shuffle(w, holder);
                 if (mine) room = end;
                 if (mine && who) {
                     found = true;
@@ -245,7 +246,8 @@ template <class C, bool PLACE> struct Search<C, PLACE, true> {
                 }
             }
         }
-        if (!active || away || h.reserved || (!C::THEOREM1 && room) || !h.may_be_away(t)) return false;
+        if (!active || away || h.reserved || (!C::THEOREM1 && room)) return false;
+        if (!h.may_be_away(t, DYCUCKOO_FILTER_AHEAD ? filter : h.filter_word(t))) return false;
         away = true;
         address = h.address(t, h.other);
         return true;

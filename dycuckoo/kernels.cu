@@ -175,11 +175,11 @@ template <bool REPLACE> struct LockedJob {
 template <bool REPLACE> __device__ __forceinline__ void insert_batch(const insertParams& p) {
     if constexpr (C::LOCKED) {
         LockedJob<REPLACE> job(p);
-        drive_held<Alone, u64>(p.rows.n, job, p.rows.span);
+        drive_held<Alone, u32>(p.rows.n, job, p.rows.span);
         job.added.into(counters(p.table)->pairs);
     } else {
         InsertJob<REPLACE> job(p);
-        drive_held<InsertTile, u64>(p.rows.n, job, p.rows.span);
+        drive_held<InsertTile, u32>(p.rows.n, job, p.rows.span);
         job.end();
     }
 }
@@ -191,7 +191,7 @@ template <bool REPLACE> __device__ __forceinline__ void move_batch(const insertP
     if constexpr (!C::LOCKED) {
         u64 n = load_relaxed(at<u32>(p.list));
         MoveJob<REPLACE> job(p);
-        drive_held<Alone, u64>(n < p.limit ? n : p.limit, job);
+        drive_held<Alone, u32>(n < p.limit ? n : p.limit, job);
         count_into(&counters(p.table)->failed, 0 - job.placed);
         job.added.into(counters(p.table)->pairs);
     }
@@ -268,7 +268,7 @@ template <bool PLACE, class End> struct LookUpJob {
 };
 template <bool PLACE, class End> __device__ __forceinline__ void look_up(const Table& t, u64 keys, u64 n, End end) {
     LookUpJob<PLACE, End> job(t, keys, end);
-    drive_held<FindTile, u64>(n, job);
+    drive_held<FindTile, u32>(n, job);
 }
 
 WARPMAP_KERNEL(find, findParams) {

@@ -53,6 +53,8 @@ const (
 	maxPath = 64
 	// shortPath is the bound once givenUp inserts of a launch have found no room: the table is full.
 	shortPath, givenUp = 2, 1 << 10
+	// filterAhead is 1 where look-ups ask for the filter with the bucket, and not only after a miss there.
+	filterAhead = 0
 	// listShare: of a batch, one pair in so many, and leastListed, can be listed to have pairs moved on for it; what is more is
 	// refined.
 	listShare, leastListed = 8, 1 << 10
@@ -307,6 +309,7 @@ func defines() []device.Define {
 		{Name: "DYCUCKOO_LIST_HEAD", Value: listHead},
 		{Name: "DYCUCKOO_REFINE_GROUP", Value: refineGroup},
 		{Name: "DYCUCKOO_STAGED_LIST", Value: stagedList},
+		{Name: "DYCUCKOO_FILTER_AHEAD", Value: filterAhead},
 		{Name: "DYCUCKOO_FIND", Value: int(table.OpFind)},
 		{Name: "DYCUCKOO_INSERT", Value: int(table.OpInsert)},
 		{Name: "DYCUCKOO_INSERT_NEW", Value: int(table.OpInsertNew)},
@@ -331,8 +334,8 @@ func (s step) total(d int) int64 {
 	return (int64(d) + int64(s)%int64(d)) * (leastBuckets << (int64(s) / int64(d)))
 }
 
-// last is the step at which numbers still fit 64 bits with ease.
-func (step) last(d int) step { return step(40 * d) }
+// last is the largest step: numbers of buckets fit 32 bits.
+func (step) last(d int) step { return step(29 * d) }
 
 // home is where a key belongs: the Go twin of dycuckoo::Home.
 type home struct {
@@ -363,9 +366,10 @@ func (c config) home(t *Table, key []byte) (h home) {
 	}
 	h.lo, h.hi = uint32(x), uint32(x>>32)
 	d := uint64(c.subtables)
-	dice := uint64(h.hi) * (d * (d - 1))
-	q := dice >> 32
-	h.home, h.other = int(q/(d-1)), int(q%(d-1))
+	dice := uint64(h.hi) * d
+	h.home = int(dice >> 32)
+	dice = dice & (1<<32 - 1) * (d - 1)
+	h.other = int(dice >> 32)
 	if h.other >= h.home {
 		h.other++
 	}
@@ -378,9 +382,9 @@ func (c config) home(t *Table, key []byte) (h home) {
 
 // bucket is the key's bucket in a subtable of so many.
 func (h home) bucket(sub int, buckets uint64) uint64 {
-	f := uint64(kernel.Fmix32(h.lo ^ uint32(sub+1)*0x9e3779b9))
-	x := f&(1<<localBits-1) | uint64(h.hi&(1<<stretchBits-1))<<localBits | f>>localBits<<(localBits+stretchBits)
-	return x & (buckets - 1)
+	f := kernel.Fmix32(h.lo ^ uint32(sub+1)*0x9e3779b9)
+	x := f&(1<<localBits-1) | h.hi&(1<<stretchBits-1)<<localBits | f>>localBits<<(localBits+stretchBits)
+	return uint64(x) & (buckets - 1)
 }
 
 func bytesOf(x uint64, n int) []byte {

@@ -29,6 +29,8 @@ struct Stage {
     Counters sums;  // what is to be added to the table's
     u64 slots[2 * C::D], filters[2 * C::D]; // where each stretch comes from
     u32 stretches;
+    u32 owned; // reserved keys that belong to the region: their buckets of the side are copied too
+    u128 side[C::RESERVED * C::BUCKET_BYTES / 16];
     u32 locks[LOCKS / 32];
     u32 listed, list[LISTED]; // items whose two buckets are full
 
@@ -52,20 +54,26 @@ struct Stage {
             }
         }
         table.shift = p.shift;
+        owned = 0;
+        for (u32 i = 0; i < C::RESERVED; i++)
+            if ((Home<C>(p.table, (key)(C::EMPTY - i)).hi & ((1u << p.shift) - 1)) == region) owned |= 1u << i;
+        table.side = (u64)side;
         table.locks = (u64)locks;
         table.lock_mask = LOCKS - 1;
         table.counters = (u64)&sums;
         listed = 0;
     }
-    // each calls act(word in shared memory, word in memory) for all words of the copies, and then for all words of their filters.
-    template <class Act> __device__ __forceinline__ void each(Act act) {
-        constexpr u32 WORDS = STRETCH * C::BUCKET_BYTES / 16, FILTER_WORDS = STRETCH * sizeof(filter) / 16;
+    // each calls act(word in shared memory, word in memory, false) for all words of the copies, and with true for those of their filters.
+    template <class Act> __device__ __forceinline__ void each(u64 side_in_memory, Act act) {
+        constexpr u32 WORDS = STRETCH * C::BUCKET_BYTES / 16, FILTER_WORDS = STRETCH * sizeof(filter) / 16, SIDE_WORDS = C::BUCKET_BYTES / 16;
         u128* copy = dynamic_shared();
 #pragma unroll 4
         for (u32 i = thread_index(); i < stretches * WORDS; i += block_threads()) act(copy + i, at<u128>(slots[i / WORDS]) + i % WORDS, false);
         copy += stretches * WORDS;
         for (u32 i = thread_index(); i < stretches * FILTER_WORDS; i += block_threads())
             act(copy + i, at<u128>(filters[i / FILTER_WORDS]) + i % FILTER_WORDS, true);
+        for (u32 i = thread_index(); owned && i < C::RESERVED * SIDE_WORDS; i += block_threads())
+            if (owned >> i / SIDE_WORDS & 1) act(side + i, at<u128>(side_in_memory) + i, false);
     }
     __device__ __forceinline__ u64 slot_count() const { return stretches * STRETCH * C::SLOTS; }
     __device__ __forceinline__ Slot<C> slot(u32 i) const {
@@ -130,7 +138,7 @@ template <bool REPLACE> __device__ __forceinline__ void insert_staged(const stag
     for (u32 i = thread_index(); i < LOCKS / 32; i += block_threads()) stage.locks[i] = 0;
     for (u32 i = thread_index(); i < sizeof(Counters) / 8; i += block_threads()) ((u64*)&stage.sums)[i] = 0;
     block_sync();
-    stage.each([&](u128* copy, const u128* from, bool filter) {
+    stage.each(p.table.side, [&](u128* copy, const u128* from, bool filter) {
         if (p.empty || (filter && p.refresh)) *copy = filter ? u128{0, 0} : u128{~0ull, ~0ull};
         else *copy = load_readonly(from);
     });
@@ -155,15 +163,14 @@ template <bool REPLACE> __device__ __forceinline__ void insert_staged(const stag
         failed += s.outcome == FULL;
     }
     job.added.into(stage.sums.pairs);
-    u64* to[1] = {&counters(p.table)->failed};
+    u64* to[1] = {&stage.sums.failed};
     u32 counts[1] = {failed};
     block_count(to, counts);
     block_sync();
-    stage.each([&](u128* copy, const u128* to, bool) { *(u128*)to = *copy; });
-    // The counts that inserts change, failed apart.
+    stage.each(p.table.side, [&](u128* copy, const u128* to, bool) { *(u128*)to = *copy; });
     u64 *mine = (u64*)&stage.sums, *table = at<u64>(p.table.counters);
     for (u32 i = thread_index(); i < sizeof(Counters) / 8; i += block_threads())
-        if (mine[i]) add(table + i, mine[i]);
+        if (mine[i]) add_to_memory(table + i, mine[i]);
 }
 
 WARPMAP_KERNEL(insert_staged, stagedParams) { insert_staged<true>(p); }

@@ -110,16 +110,20 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b tabl
 	return taken, c.kernel.refuseAbsent.Launch(st, c.grid(taken), &p)
 }
 
+func (c *core) stagedProgram() *device.Program {
+	p := c.program("dycuckoo-staged", stagedCU)
+	p.Threads = stagedThreads
+	p.Defines = append(p.Defines, device.Define{Name: "WARPMAP_SHARED", Value: 1}, device.Define{Name: "DYCUCKOO_STAGED_GROUP", Value: stagedGroup})
+	p.Files[2].Text = c.cfg.header("config", true)
+	return p
+}
+
 func (c *core) loadStaged() error {
 	s := &c.staged
 	if s.loaded {
 		return nil
 	}
-	p := c.program("dycuckoo-staged", stagedCU)
-	p.Threads = stagedThreads
-	p.Defines = append(p.Defines, device.Define{Name: "WARPMAP_GENERIC", Value: 1}, device.Define{Name: "DYCUCKOO_STAGED_GROUP", Value: stagedGroup})
-	p.Files[2].Text = c.cfg.header("config", true)
-	m, err := c.frame.Device.Compile(p)
+	m, err := c.frame.Device.Compile(c.stagedProgram())
 	if err == nil {
 		err = errors.Join(device.Bind(m, "insert_staged", &s.replacing), device.Bind(m, "insert_staged_new", &s.adding))
 	}

@@ -50,6 +50,8 @@ __device__ __forceinline__ void warp_sync(u32 mask) { __syncwarp(mask); }
 
 __device__ __forceinline__ int popcount(u32 x) { return __popc(x); }
 __device__ __forceinline__ int lowest_bit(u32 x) { return __ffs(x) - 1; }
+// highest_bit of 0 is -1.
+__device__ __forceinline__ int highest_bit(u32 x) { return 31 - __clz(x); }
 __device__ __forceinline__ u32 leading_zeros(u64 x) { return (u32)__clzll((long long)x); } // x is not 0
 // dot4 adds the products of the bytes of a and b to c. NVRTC 11.8 does not know it by its name.
 __device__ __forceinline__ u32 dot4(u32 a, u32 b, u32 c) {
@@ -68,22 +70,24 @@ __device__ __forceinline__ void pause() {
     __nanosleep(40);
 }
 
-// In a program with WARPMAP_GENERIC, all memory operations but load_readonly work on shared memory, too. They name no space then.
-#if defined(WARPMAP_GENERIC)
-#define WARPMAP_SPACE ""
+// In a program with WARPMAP_SHARED, all memory operations but load_readonly and add_to_memory are for a block's shared memory.
+#if defined(WARPMAP_SHARED)
+#define WARPMAP_SPACE ".cta.shared"
+#define WARPMAP_AT(p) "l"(__cvta_generic_to_shared(p))
 #else
-#define WARPMAP_SPACE ".global"
+#define WARPMAP_SPACE ".gpu.global"
+#define WARPMAP_AT(p) "l"(p)
 #endif
 
 #define WARPMAP_ACCESS(T, SUFFIX, REG)                                                                             \
     __device__ __forceinline__ T load_relaxed(const T* p) {                                                        \
         T v;                                                                                                       \
-        asm volatile("ld.relaxed.gpu" WARPMAP_SPACE "." SUFFIX " %0, [%1];" : "=" REG(v) : "l"(p) : "memory");               \
+        asm volatile("ld.relaxed" WARPMAP_SPACE "." SUFFIX " %0, [%1];" : "=" REG(v) : WARPMAP_AT(p) : "memory");               \
         return v;                                                                                                  \
     }                                                                                                              \
     __device__ __forceinline__ T load_acquire(const T* p) {                                                        \
         T v;                                                                                                       \
-        asm volatile("ld.acquire.gpu" WARPMAP_SPACE "." SUFFIX " %0, [%1];" : "=" REG(v) : "l"(p) : "memory");               \
+        asm volatile("ld.acquire" WARPMAP_SPACE "." SUFFIX " %0, [%1];" : "=" REG(v) : WARPMAP_AT(p) : "memory");               \
         return v;                                                                                                  \
     }                                                                                                              \
     __device__ __forceinline__ T load_readonly(const T* p) {                                                       \
@@ -92,27 +96,60 @@ __device__ __forceinline__ void pause() {
         return v;                                                                                                  \
     }                                                                                                              \
     __device__ __forceinline__ void store_relaxed(T* p, T v) {                                                     \
-        asm volatile("st.relaxed.gpu" WARPMAP_SPACE "." SUFFIX " [%0], %1;" ::"l"(p), REG(v) : "memory");                    \
+        asm volatile("st.relaxed" WARPMAP_SPACE "." SUFFIX " [%0], %1;" ::WARPMAP_AT(p), REG(v) : "memory");                    \
     }                                                                                                              \
     __device__ __forceinline__ void store_release(T* p, T v) {                                                     \
-        asm volatile("st.release.gpu" WARPMAP_SPACE "." SUFFIX " [%0], %1;" ::"l"(p), REG(v) : "memory");                    \
-    }                                                                                                              \
-    __device__ __forceinline__ T cas(T* p, T old, T now) { return atomicCAS(p, old, now); }                        \
-    __device__ __forceinline__ T exchange(T* p, T now) { return atomicExch(p, now); }                              \
-    __device__ __forceinline__ T add(T* p, T x) { return atomicAdd(p, x); }                                        \
-    __device__ __forceinline__ T max_of(T* p, T x) { return atomicMax(p, x); }                                     \
-    __device__ __forceinline__ T and_of(T* p, T x) { return atomicAnd(p, x); }                                     \
-    __device__ __forceinline__ T or_of(T* p, T x) { return atomicOr(p, x); }
+        asm volatile("st.release" WARPMAP_SPACE "." SUFFIX " [%0], %1;" ::WARPMAP_AT(p), REG(v) : "memory");                    \
+    }
 
 WARPMAP_ACCESS(u32, "u32", "r")
 WARPMAP_ACCESS(u64, "u64", "l")
 #undef WARPMAP_ACCESS
 
+#if defined(WARPMAP_SHARED)
+// By name: of an address that it does not know to be shared, the compiler makes much longer code.
+#define WARPMAP_ATOMIC(name, T, OP, REG)                                                                                    \
+    __device__ __forceinline__ T name(T* p, T x) {                                                                          \
+        T was;                                                                                                              \
+        asm volatile("atom.relaxed.cta.shared." OP " %0, [%1], %2;" : "=" REG(was) : WARPMAP_AT(p), REG(x) : "memory");     \
+        return was;                                                                                                         \
+    }
+#define WARPMAP_ATOMICS(T, BITS, REG)                                                                                       \
+    WARPMAP_ATOMIC(exchange, T, "exch.b" BITS, REG)                                                                         \
+    WARPMAP_ATOMIC(add, T, "add.u" BITS, REG)                                                                               \
+    WARPMAP_ATOMIC(max_of, T, "max.u" BITS, REG)                                                                            \
+    WARPMAP_ATOMIC(and_of, T, "and.b" BITS, REG)                                                                            \
+    WARPMAP_ATOMIC(or_of, T, "or.b" BITS, REG)                                                                              \
+    __device__ __forceinline__ T cas(T* p, T old, T now) {                                                                  \
+        T was;                                                                                                              \
+        asm volatile("atom.relaxed.cta.shared.cas.b" BITS " %0, [%1], %2, %3;" : "=" REG(was) : WARPMAP_AT(p), REG(old), REG(now) : "memory"); \
+        return was;                                                                                                         \
+    }
+WARPMAP_ATOMICS(u32, "32", "r")
+WARPMAP_ATOMICS(u64, "64", "l")
+#undef WARPMAP_ATOMICS
+#undef WARPMAP_ATOMIC
+#else
+#define WARPMAP_ATOMICS(T)                                                                           \
+    __device__ __forceinline__ T cas(T* p, T old, T now) { return atomicCAS(p, old, now); }          \
+    __device__ __forceinline__ T exchange(T* p, T now) { return atomicExch(p, now); }                \
+    __device__ __forceinline__ T add(T* p, T x) { return atomicAdd(p, x); }                          \
+    __device__ __forceinline__ T max_of(T* p, T x) { return atomicMax(p, x); }                       \
+    __device__ __forceinline__ T and_of(T* p, T x) { return atomicAnd(p, x); }                       \
+    __device__ __forceinline__ T or_of(T* p, T x) { return atomicOr(p, x); }
+WARPMAP_ATOMICS(u32)
+WARPMAP_ATOMICS(u64)
+#undef WARPMAP_ATOMICS
+#endif
+
+// add_to_memory adds to global memory, in every program.
+__device__ __forceinline__ void add_to_memory(u64* p, u64 x) { asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(x) : "memory"); }
+
 // Bytes and half words are loaded and stored only.
 #define WARPMAP_SMALL(T, SUFFIX)                                                                                    \
     __device__ __forceinline__ T load_relaxed(const T* p) {                                                        \
         u32 v;                                                                                                     \
-        asm volatile("ld.relaxed.gpu" WARPMAP_SPACE "." SUFFIX " %0, [%1];" : "=r"(v) : "l"(p) : "memory");                  \
+        asm volatile("ld.relaxed" WARPMAP_SPACE "." SUFFIX " %0, [%1];" : "=r"(v) : WARPMAP_AT(p) : "memory");                  \
         return (T)v;                                                                                               \
     }                                                                                                              \
     __device__ __forceinline__ T load_readonly(const T* p) {                                                       \
@@ -121,7 +158,7 @@ WARPMAP_ACCESS(u64, "u64", "l")
         return (T)v;                                                                                               \
     }                                                                                                              \
     __device__ __forceinline__ void store_relaxed(T* p, T v) {                                                     \
-        asm volatile("st.relaxed.gpu" WARPMAP_SPACE "." SUFFIX " [%0], %1;" ::"l"(p), "r"((u32)v) : "memory");               \
+        asm volatile("st.relaxed" WARPMAP_SPACE "." SUFFIX " [%0], %1;" ::WARPMAP_AT(p), "r"((u32)v) : "memory");               \
     }
 WARPMAP_SMALL(u8, "u8")
 WARPMAP_SMALL(u16, "u16")
@@ -130,21 +167,21 @@ WARPMAP_SMALL(u16, "u16")
 // An older NVRTC is told of two values of 8 bytes. It makes the same instructions of that, as a test holds for the GPUs that
 // such an NVRTC compiles for.
 #if WARPMAP_B128
-#define WARPMAP_LOAD16(ORDER) "{ .reg .b128 t; ld." ORDER ".gpu" WARPMAP_SPACE ".b128 t, [%2]; mov.b128 {%0, %1}, t; }"
-#define WARPMAP_STORE16(ORDER) "{ .reg .b128 t; mov.b128 t, {%1, %2}; st." ORDER ".gpu" WARPMAP_SPACE ".b128 [%0], t; }"
+#define WARPMAP_LOAD16(ORDER) "{ .reg .b128 t; ld." ORDER WARPMAP_SPACE ".b128 t, [%2]; mov.b128 {%0, %1}, t; }"
+#define WARPMAP_STORE16(ORDER) "{ .reg .b128 t; mov.b128 t, {%1, %2}; st." ORDER WARPMAP_SPACE ".b128 [%0], t; }"
 #else
-#define WARPMAP_LOAD16(ORDER) "ld." ORDER ".gpu" WARPMAP_SPACE ".v2.u64 {%0, %1}, [%2];"
-#define WARPMAP_STORE16(ORDER) "st." ORDER ".gpu" WARPMAP_SPACE ".v2.u64 [%0], {%1, %2};"
+#define WARPMAP_LOAD16(ORDER) "ld." ORDER WARPMAP_SPACE ".v2.u64 {%0, %1}, [%2];"
+#define WARPMAP_STORE16(ORDER) "st." ORDER WARPMAP_SPACE ".v2.u64 [%0], {%1, %2};"
 #endif
 #define WARPMAP_READ16(ORDER)                                                                                     \
     __device__ __forceinline__ u128 load_##ORDER(const u128* p) {                                                  \
         u128 v;                                                                                                    \
-        asm volatile(WARPMAP_LOAD16(#ORDER) : "=l"(v.lo), "=l"(v.hi) : "l"(p) : "memory");                         \
+        asm volatile(WARPMAP_LOAD16(#ORDER) : "=l"(v.lo), "=l"(v.hi) : WARPMAP_AT(p) : "memory");                         \
         return v;                                                                                                  \
     }
 #define WARPMAP_WRITE16(ORDER)                                                                                      \
     __device__ __forceinline__ void store_##ORDER(u128* p, u128 v) {                                               \
-        asm volatile(WARPMAP_STORE16(#ORDER) ::"l"(p), "l"(v.lo), "l"(v.hi) : "memory");                           \
+        asm volatile(WARPMAP_STORE16(#ORDER) ::WARPMAP_AT(p), "l"(v.lo), "l"(v.hi) : "memory");                           \
     }
 WARPMAP_READ16(relaxed)
 WARPMAP_READ16(acquire)
@@ -152,6 +189,16 @@ WARPMAP_WRITE16(relaxed)
 WARPMAP_WRITE16(release)
 #undef WARPMAP_READ16
 #undef WARPMAP_WRITE16
+
+// load_relaxed if `on`; else it is whatever it is.
+__device__ __forceinline__ u128 load_relaxed_if(bool on, const u128* p) {
+    u128 v;
+    asm volatile("{ .reg .pred q; setp.ne.u32 q, %3, 0; @q ld.relaxed" WARPMAP_SPACE ".v2.u64 {%0, %1}, [%2]; }"
+                 : "=l"(v.lo), "=l"(v.hi)
+                 : WARPMAP_AT(p), "r"((u32)on)
+                 : "memory");
+    return v;
+}
 
 __device__ __forceinline__ u128 load_readonly(const u128* p) {
     u128 v;
@@ -163,24 +210,24 @@ __device__ __forceinline__ u128 cas(u128* p, u128 old, u128 now) {
     u128 was;
     asm volatile(
         "{ .reg .b128 o, n, w; mov.b128 o, {%3, %4}; mov.b128 n, {%5, %6};"
-        "  atom.relaxed.gpu" WARPMAP_SPACE ".cas.b128 w, [%2], o, n; mov.b128 {%0, %1}, w; }"
+        "  atom.relaxed" WARPMAP_SPACE ".cas.b128 w, [%2], o, n; mov.b128 {%0, %1}, w; }"
         : "=l"(was.lo), "=l"(was.hi)
-        : "l"(p), "l"(old.lo), "l"(old.hi), "l"(now.lo), "l"(now.hi)
+        : WARPMAP_AT(p), "l"(old.lo), "l"(old.hi), "l"(now.lo), "l"(now.hi)
         : "memory");
     return was;
 }
 __device__ __forceinline__ u128 exchange(u128* p, u128 now) {
     u128 was;
-    asm volatile("{ .reg .b128 n, w; mov.b128 n, {%3, %4}; atom.relaxed.gpu" WARPMAP_SPACE ".exch.b128 w, [%2], n; mov.b128 {%0, %1}, w; }"
+    asm volatile("{ .reg .b128 n, w; mov.b128 n, {%3, %4}; atom.relaxed" WARPMAP_SPACE ".exch.b128 w, [%2], n; mov.b128 {%0, %1}, w; }"
                  : "=l"(was.lo), "=l"(was.hi)
-                 : "l"(p), "l"(now.lo), "l"(now.hi)
+                 : WARPMAP_AT(p), "l"(now.lo), "l"(now.hi)
                  : "memory");
     return was;
 }
 #endif
 
 // fence orders this lane's accesses before it ahead of those behind it, for every lane of the GPU.
-#if defined(WARPMAP_GENERIC)
+#if defined(WARPMAP_SHARED)
 __device__ __forceinline__ void fence() { __threadfence_block(); } // of the block: it has its memory to itself
 #else
 __device__ __forceinline__ void fence() { __threadfence(); }
@@ -195,7 +242,7 @@ __device__ __forceinline__ u64 keep_policy() {
 #endif
     return policy;
 }
-#if __CUDA_ARCH__ >= 800 && !defined(WARPMAP_GENERIC)
+#if __CUDA_ARCH__ >= 800 && !defined(WARPMAP_SHARED)
 #define WARPMAP_KEPT(T, SUFFIX)                                                                                     \
     __device__ __forceinline__ T load_kept(const T* p) {                                                           \
         u32 v;                                                                                                     \
@@ -216,14 +263,34 @@ WARPMAP_KEPT(u32, "u32")
 
 // 16 bytes as two u64 or four u32. Each element is whole; the vector as such may be of two moments.
 __device__ __forceinline__ void load_vector(const u64* p, u64 (&v)[2]) {
-    asm volatile("ld.relaxed.gpu" WARPMAP_SPACE ".v2.u64 {%0, %1}, [%2];" : "=l"(v[0]), "=l"(v[1]) : "l"(p) : "memory");
+    asm volatile("ld.relaxed" WARPMAP_SPACE ".v2.u64 {%0, %1}, [%2];" : "=l"(v[0]), "=l"(v[1]) : WARPMAP_AT(p) : "memory");
 }
 __device__ __forceinline__ void load_vector(const u32* p, u32 (&v)[4]) {
-    asm volatile("ld.relaxed.gpu" WARPMAP_SPACE ".v4.u32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("ld.relaxed" WARPMAP_SPACE ".v4.u32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
-                 : "l"(p)
+                 : WARPMAP_AT(p)
                  : "memory");
 }
 __device__ __forceinline__ void load_vector(const u32* p, u32 (&v)[2]) {
-    asm volatile("ld.relaxed.gpu" WARPMAP_SPACE ".v2.u32 {%0, %1}, [%2];" : "=r"(v[0]), "=r"(v[1]) : "l"(p) : "memory");
+    asm volatile("ld.relaxed" WARPMAP_SPACE ".v2.u32 {%0, %1}, [%2];" : "=r"(v[0]), "=r"(v[1]) : WARPMAP_AT(p) : "memory");
+}
+
+// The same if `on`; else the elements are whatever they are. A branch around load_vector would cost a move for every register.
+__device__ __forceinline__ void load_vector_if(bool on, const u64* p, u64 (&v)[2]) {
+    asm volatile("{ .reg .pred q; setp.ne.u32 q, %3, 0; @q ld.relaxed" WARPMAP_SPACE ".v2.u64 {%0, %1}, [%2]; }"
+                 : "=l"(v[0]), "=l"(v[1])
+                 : WARPMAP_AT(p), "r"((u32)on)
+                 : "memory");
+}
+__device__ __forceinline__ void load_vector_if(bool on, const u32* p, u32 (&v)[4]) {
+    asm volatile("{ .reg .pred q; setp.ne.u32 q, %5, 0; @q ld.relaxed" WARPMAP_SPACE ".v4.u32 {%0, %1, %2, %3}, [%4]; }"
+                 : "=r"(v[0]), "=r"(v[1]), "=r"(v[2]), "=r"(v[3])
+                 : WARPMAP_AT(p), "r"((u32)on)
+                 : "memory");
+}
+__device__ __forceinline__ void load_vector_if(bool on, const u32* p, u32 (&v)[2]) {
+    asm volatile("{ .reg .pred q; setp.ne.u32 q, %3, 0; @q ld.relaxed" WARPMAP_SPACE ".v2.u32 {%0, %1}, [%2]; }"
+                 : "=r"(v[0]), "=r"(v[1])
+                 : WARPMAP_AT(p), "r"((u32)on)
+                 : "memory");
 }

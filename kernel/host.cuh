@@ -489,6 +489,7 @@ inline void warp_sync(u32 mask) { host::meet(host::SYNC, mask, u128{0, 0}, 0); }
 
 inline int popcount(u32 x) { return __builtin_popcount(x); }
 inline int lowest_bit(u32 x) { return __builtin_ffs((int)x) - 1; }
+inline int highest_bit(u32 x) { return x ? 31 - __builtin_clz(x) : -1; } // of 0 it is -1
 inline u32 leading_zeros(u64 x) { return (u32)__builtin_clzll(x); } // x is not 0
 inline u32 dot4(u32 a, u32 b, u32 c) {
     for (int i = 0; i < 32; i += 8) c += (a >> i & 0xff) * (b >> i & 0xff);
@@ -528,6 +529,7 @@ inline void pause() { host::yield(); }
 WARPMAP_ACCESS(u32)
 WARPMAP_ACCESS(u64)
 #undef WARPMAP_ACCESS
+inline void add_to_memory(u64* p, u64 x) { add(p, x); }
 
 
 #define WARPMAP_SMALL(T)                                                                                            \
@@ -605,7 +607,12 @@ inline u128 exchange(u128* p, u128 now) {
     return old;
 }
 
+inline u128 load_relaxed_if(bool on, const u128* p) { return on ? load_relaxed(p) : u128{}; }
+
 // Each element is whole, as on a GPU, and no more: in stress mode the elements are of different moments.
 template <class T, int N> inline void load_vector(const T* p, T (&v)[N]) {
     for (int i = 0; i < N; i++) v[i] = load_relaxed(p + i);
+}
+template <class T, int N> inline void load_vector_if(bool on, const T* p, T (&v)[N]) {
+    for (int i = 0; i < N; i++) v[i] = on ? load_relaxed(p + i) : T{};
 }

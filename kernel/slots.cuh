@@ -133,6 +133,33 @@ template <class C, int G, int SLOTS = C::WINDOW> struct View {
             }
         }
     }
+    // load_if is load, but a lane that holds none, or is not on, gets words that may be any: every use of them is masked by holds and on.
+    __device__ __forceinline__ void load_if(bool on, u64 address, int rank) {
+        on = on && holds(rank);
+#pragma unroll
+        for (int s = 0; s < STEPS; s++) {
+            const word* p = A::word_at(address, slot(s * VECTOR, rank));
+            if constexpr (VECTOR == 1) w[s] = load_relaxed_if(on, p);
+            else {
+                word v[VECTOR];
+                load_vector_if(on, p, v);
+#pragma unroll
+                for (int i = 0; i < VECTOR; i++) w[s * VECTOR + i] = v[i];
+            }
+        }
+    }
+    // of finds the word whose key is k, one at most: false without.
+    __device__ __forceinline__ bool of(key k, word& x) const {
+        bool found = false;
+#pragma unroll
+        for (int i = 0; i < WORDS; i++) {
+            if (i == 0 || A::key_of(w[i]) == k) x = w[i];
+            found |= A::key_of(w[i]) == k;
+        }
+        return found;
+    }
+    // last tells whether the last slot of all is the lane's, which is then w[WORDS - 1].
+    static __device__ __forceinline__ bool last(int rank) { return rank == (G < LANES ? G : LANES) - 1; }
     // The slots whose key is k, as bits of i.
     __device__ __forceinline__ u32 matches(key k) const {
         u32 m = 0;

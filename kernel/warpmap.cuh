@@ -33,6 +33,7 @@
 //   load_kept (relaxed, of what should stay in the L2 cache: up to u32)
 //   cas (returns what was there)  exchange  add  max_of  and_of  or_of  fence  pause
 //   (with u128 only cas and exchange, and only where WARPMAP_CAS128)
+//   add_to_memory (global memory in every program: see WARPMAP_SHARED in cuda.cuh)
 #pragma once
 #include "types.cuh"
 #if defined(WARPMAP_HOST)
