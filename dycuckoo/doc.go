@@ -25,14 +25,18 @@
 // A key's hash names two of the subtables: d·(d-1) ordered pairs. The first is its home. In each of the two, a hash function of the
 // subtable's own names a bucket. The pair is in one of these two buckets, so a look-up and a deletion read two at most.
 //
+// Where subtables differ in size, some of the keys that have a smaller one as home and a larger one as the other have them the other way
+// round, so that each subtable is the home of as many keys as its share of the slots: the table's tilt. To change it, all
+// pairs must be looked at. So a table keeps the tilt of the step at which it was empty, until a large batch or new filters
+// pass over all pairs anyway.
+//
 // An insert puts the pair at home; if that is full, away, in the other bucket. The filter of the bucket at home then gets a bit, chosen by
 // the hash. So a look-up that misses at home goes on only if its bit is set; and it does not even ask where the bucket has a slot
 // that never was taken, because then it never was full. Most look-ups read one bucket.
 //
-// A bucket's number is made of 10 bits of the subtable's hash function, then 10 that are the key's in every subtable, then again the
-// function's. So the two buckets of a key, and those that pairs are moved to from there, lie in the same stretches of all subtables:
-// a large batch is brought in the order of stretches first, and goes through the table as through many small ones that fit the L2
-// cache. A subtable's number of buckets takes the lowest bits: bucket b of n becomes b or b+n of 2n.
+// A bucket's number is made of 8 bits of the subtable's hash function, then 20 that are the key's in every subtable, then again the
+// function's. So the two buckets of a key, and those that pairs are moved to from there, lie in the same stretches, of 256 buckets, of all
+// subtables. A subtable's number of buckets takes the lowest bits: bucket b of n becomes b or b+n of 2n.
 //
 // # Insertion
 //
@@ -41,6 +45,10 @@
 // is left to a third kernel, which looks for a path of pairs, each with the next one's place as its other bucket, that ends at a free
 // slot, and moves them from its end on, each under the locks of its two buckets. So no pair is ever in hand alone: the paper's
 // evictions hold a pair that is in no bucket, and drop it, or make everybody wait, when their chain meets its bound.
+//
+// Large batches are brought in the order of stretches first. One that is large for the table goes in stretch by stretch (staged.cu): a block
+// takes a stretch of every subtable into shared memory, does there all that three kernels do in memory, and writes it back; so memory
+// is read and written in streams alone. One that is not goes through the table as through small ones that fit the L2 cache.
 //
 // Which pair is moved on: one whose other subtable is filled less than the whole, if there is such (§4.3). Theorem 1 asks for
 // C(mᵢ,2)/nᵢ to be equal, so a subtable of twice the slots gets √2 times the pairs. (The text behind the theorem has it the other way
@@ -58,10 +66,15 @@
 // filled factor is in [α, β], but for a table of the size that Options.Capacity or Grow has asked for, which shrinks no further.
 // Shrink lets it. Freed memory goes back to the device in stream order.
 //
-// Growing, the table holds the subtable's old array beside the new one until the kernel is done. There are two more kinds of memory:
-// the side and locks, one bit a bucket; and scratch, a list of one position in eight of the largest batch, which Stats tells apart.
+// A batch that alone is too large for the table is first asked about how many distinct keys it has (table.Frame.Distinct), for which the
+// table makes room at once: it will hold no fewer. An empty one is made anew, and nothing is moved.
 //
-// At MaxBytes, or with a LoadFactor of 1, a table fills to 96 of 100 slots at least with buckets of 64 bytes.
+// Growing, the table holds the subtable's old array beside the new one until the kernel is done. There are two more kinds of memory:
+// the side and locks, one bit a bucket; and scratch, a list of one position in eight of the largest batch, or the batch twice in the
+// order of stretches, which Stats tells apart.
+//
+// At MaxBytes, or with a LoadFactor of 1, a small table fills to 96 of 100 slots at least with buckets of 64 bytes. A large one fills to 94:
+// stretches have as many pairs as chance gives them, and the first that is full refuses.
 //
 // # Invariants
 //

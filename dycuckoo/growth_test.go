@@ -37,6 +37,9 @@ func TestHistories(t *testing.T) {
 		if seed%4 == 1 {
 			o.Low, o.LoadFactor = 0.5, 0.7
 		}
+		if seed%4 == 2 { // subtables of two sizes, to begin with
+			o.Capacity = 1 + rng.IntN(1000)
+		}
 		m, err := New[uint32, uint32](d, o)
 		must(t, err)
 		model := map[uint32]uint32{}
@@ -228,6 +231,62 @@ func TestTwoReadsAtMost(t *testing.T) {
 	}
 }
 
+// TestTilt: each subtable is the home of as many keys as its share of the slots, and a table that has grown since may be tilted anew.
+func TestTilt(t *testing.T) {
+	d := open(t, "cpu")
+	for n := 2; n <= maxSubtables; n += 2 {
+		for larger := range n {
+			c := config{keyBytes: 4, valueBytes: 4, layout: Packed, bucketBytes: 64, subtables: n}
+			homes, pairs, sample := make([]int, n), map[[2]int]int{}, 200000
+			for i := range sample {
+				h := c.home(&Table{Seed: 1, Tilt: tilt(n, larger)}, bytesOf(uint64(i), 4))
+				homes[h.home]++
+				pairs[[2]int{min(h.home, h.other), max(h.home, h.other)}]++
+			}
+			for i, got := range homes {
+				size := 1
+				if i < larger {
+					size = 2
+				}
+				if want := float64(sample*size) / float64(n+larger); float64(got) < 0.97*want || float64(got) > 1.03*want {
+					t.Errorf("subtable %d of %d, %d of which are larger, is the home of %d keys (want %.0f)", i, n, larger, got, want)
+				}
+			}
+			for p, got := range pairs {
+				if want := float64(sample) / float64(n*(n-1)/2); float64(got) < 0.9*want || float64(got) > 1.1*want {
+					t.Errorf("of %d subtables, %v have %d keys (want %.0f)", n, p, got, want)
+				}
+			}
+		}
+	}
+	for _, o := range []Options{{}, {Subtables: 3, Bucket: 32}, {Layout: Wide}} {
+		for grown := range 4 {
+			o.Capacity = 3000
+			m, err := New[uint32, uint32](d, o)
+			must(t, err)
+			keys := make([]uint32, 3000)
+			for i := range keys {
+				keys[i] = kernel.Fmix32(uint32(i))
+			}
+			must(t, m.Insert(keys, keys))
+			was := m.tilt
+			must(t, m.Grow(int(m.limitAt(m.step+step(grown)))))
+			must(t, m.frame.Writing(nil, m.refreshFilters))
+			if grown%m.d() > 0 && m.tilt == was {
+				t.Fatalf("the tilt is %v, and was before %d steps", m.tilt, grown)
+			}
+			found := make([]bool, len(keys))
+			must(t, errors.Join(m.Check(), m.Contains(keys, found)))
+			for i, ok := range found {
+				if !ok {
+					t.Fatalf("%v, %d steps: key %#x is not found", o, grown, keys[i])
+				}
+			}
+			must(t, m.Close())
+		}
+	}
+}
+
 // crowd inserts over stress, by batches in which most inserts have to move pairs on, and shrinks: pairs and the model must agree.
 func crowd(d *device.Device, o Options) (err error) {
 	o.MaxBytes = 4 << 10
@@ -300,7 +359,7 @@ func crowd(d *device.Device, o Options) (err error) {
 func TestUnderStress(t *testing.T) {
 	layouts := []Options{{}, {Layout: PackedLocked, Subtables: 2}, {Layout: Wide, Subtables: 3}}
 	t.Run("sound", func(t *testing.T) {
-		for seed := range uint64(testenv.Seeds(60)) {
+		for seed := range uint64(testenv.Seeds(100)) {
 			if err := crowd(open(t, "cpu", device.WithStress(seed)), layouts[seed%3]); err != nil {
 				t.Fatalf("seed %d: %v", seed, err)
 			}
