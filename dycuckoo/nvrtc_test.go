@@ -35,6 +35,9 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 		c := &core{opts: v.o, cfg: config{keyBytes: v.w.Key, valueBytes: v.w.Value}}
 		must(t, c.opts.complete(info, &c.cfg))
 		programs := []*device.Program{c.program("dycuckoo", kernelsCU)}
+		if c.cfg.layout == Packed {
+			programs = append(programs, c.stagedProgram())
+		}
 		if i == 0 || testenv.Long() {
 			each := c.program("foreach", foreachCU, device.File{Name: "callback.h",
 				Text: "__device__ void callback(const forEachParams& p, C::key, C::value, u64) { add(at<u64>(p.args[0]), (u64)1); }"})

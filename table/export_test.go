@@ -54,3 +54,5 @@ func StagingHungry(d *device.Device) int {
 	defer p.mu.Unlock()
 	return p.hungry
 }
+
+var DistinctProgram = distinctProgram
