@@ -52,8 +52,8 @@ const (
 	stale = 16
 	// furthest bounds, in multiples of what the table holds, how far it grows for pairs that are only expected.
 	furthest = 4
-	// blocks of a multiprocessor, for kernels that go over a batch.
-	blocks = 8 * 16
+	// blocks of a multiprocessor, for kernels that go over a batch; listBlocks, for those that go over a list of some of it.
+	blocks, listBlocks = 8 * 16, 8
 )
 
 var (
@@ -408,6 +408,13 @@ func (c *core) reset(st *device.Stream) error {
 
 func (c *core) grid(n int64) device.Grid { return c.frame.Grid(n, blocks) }
 
+// listGrid covers n lanes of a kernel that goes over a list, which is mostly much shorter.
+func (c *core) listGrid(n int64) device.Grid {
+	g, locked := c.frame.Grid(n, listBlocks), c.lockedGrid(n)
+	g.Blocks = min(g.Blocks, locked.Blocks)
+	return g
+}
+
 // lockedGrid covers n items of a kernel that takes locks: many more lanes than buckets would only wait for one another.
 func (c *core) lockedGrid(n int64) device.Grid {
 	g := c.grid(n)
@@ -462,6 +469,7 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 	}
 	bytes := c.step.total(c.d()) * int64(c.cfg.bucketBytes)
 	var list device.Slice[byte]
+	again := false
 	if !c.cfg.locked() {
 		if list, p.Limit, err = c.lists(b.N); err != nil {
 			return err
@@ -483,10 +491,16 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 				}
 				return k.insert.Launch(st, g, &q)
 			}
-			if err := errors.Join(list.Slice(0, 4).Fill(st, 0), k.insert.Launch(st, g, &q)); err != nil {
+			if again { // another piece
+				if err := list.Slice(0, 4).Fill(st, 0); err != nil {
+					return err
+				}
+			}
+			again = true
+			if err := k.insert.Launch(st, g, &q); err != nil {
 				return err
 			}
-			return k.move.Launch(st, c.grid(int64(p.Limit)), &q)
+			return k.move.Launch(st, c.listGrid(int64(p.Limit)), &q)
 		},
 		Grid: c.grid,
 	}, p.Rows, b)
@@ -497,7 +511,7 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 	if p.Rows.Attempt < lastAttempt {
 		p.Capacity = uint64(c.capacity())
 	}
-	return k.refine.Launch(st, c.lockedGrid(int64(p.Limit)*refineGroup), &p)
+	return k.refine.Launch(st, c.listGrid(int64(p.Limit)*refineGroup), &p)
 }
 
 // take brings in n rows by launches, growing and shrinking as it must. One row in `share` is expected to add a pair. Positions that

@@ -389,18 +389,19 @@ template <class C, bool REPLACE, bool MOVES> struct Insert {
             if (!Tile::together && !(pending >> first & (1u << IN_FLIGHT) - 1)) continue;
             V s[IN_FLIGHT];
 #pragma unroll
-            for (int j = 0; j < IN_FLIGHT; j++) s[j].load(pending >> (first + j) & 1, g.shuffle(address, first + j), g.rank());
+            for (int j = 0; j < IN_FLIGHT; j++) s[j].load_if(pending >> (first + j) & 1, g.shuffle(address, first + j), g.rank());
 #pragma unroll
             for (int j = 0; j < IN_FLIGHT; j++) {
                 bool on = (pending >> (first + j) & 1) && V::holds(g.rank());
-                u32 match = s[j].matches(g.shuffle(h.stored, first + j)), at_slot = 0;
-                typename A::word word{};
-                bool somewhere;
-                u32 who = g.ballot(on && match, somewhere);
+                typename C::key k = g.shuffle(h.stored, first + j);
+                u32 at_slot = 0;
+                typename A::word word;
+                bool somewhere, mine = s[j].of(k, word);
+                u32 who = g.ballot(on & mine, somewhere);
                 if (REPLACE && somewhere) {
-                    int i = lowest_bit(match | 1u << 31), holder = lowest_bit(who | 1u << 31) & G - 1;
-                    at_slot = g.shuffle(V::slot(i, g.rank()), holder);
-                    word = g.shuffle(s[j].pick(i), holder);
+                    int holder = highest_bit(who) & G - 1;
+                    at_slot = g.shuffle(V::slot(lowest_bit(s[j].matches(k) | 1u << 31), g.rank()), holder);
+                    word = g.shuffle(word, holder);
                 }
                 u32 order = g.min_of(on ? first_free(s[j], g.rank()) : NONE);
                 if (g.rank() != first + j || !active) continue;
@@ -420,22 +421,20 @@ template <class C, bool REPLACE, bool MOVES> struct Insert {
             outcome = PRESENT;
             return false;
         }
+        bool to_other = stage == OTHER && here != NONE && (away_first || room == NONE);
         if (stage == HOME) {
             room = here;
-            if (h.reserved) return here == NONE ? false : !claim(t, here, false);
             // A slot that never was taken: no key has gone away from here.
             bool sure = !C::THEOREM1 && here < FREED;
-            if (here != NONE && !away_first && (sure || !h.may_be_away(t))) return !claim(t, here, false);
-            stage = OTHER;
-            address = h.address(t, h.other);
-            return true;
-        }
-        if (here != NONE && (away_first || room == NONE)) {
-            h.goes_away(t);
-            return !claim(t, here, true);
-        }
-        if (room != NONE) return !claim(t, room, false);
-        return MOVES && begin_full(t);
+            if (!h.reserved && (here == NONE || away_first || (!sure && h.may_be_away(t)))) {
+                stage = OTHER;
+                address = h.address(t, h.other);
+                return true;
+            }
+        } else if (to_other) h.goes_away(t);
+        else here = room;
+        if (here == NONE) return MOVES && begin_full(t);
+        return !claim(t, here, to_other); // at one place, so that the lanes of a warp do it at once
     }
 
     // replace is false if the pair was moved on. If another replaced its value since it was seen, this counts as having come just before.
