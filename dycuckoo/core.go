@@ -52,6 +52,9 @@ const (
 	stale = 16
 	// furthest bounds, in multiples of what the table holds, how far it grows for pairs that are only expected.
 	furthest = 4
+	// movedRows: a batch of fewer has few pairs that find both buckets full. For these, one kernel that looks for paths is sooner done than
+	// one that moves pairs on by one step, and then that one.
+	movedRows = 1 << 22
 	// blocks of a multiprocessor, for kernels that go over a batch; listBlocks, for those that go over a list of some of it.
 	blocks, listBlocks = 8 * 16, 8
 )
@@ -79,8 +82,9 @@ type core struct {
 		refuseAbsent                        device.Kernel[insertParams]
 		closeBuckets                        device.Kernel[slotsParams]
 	}
-	regions table.Regions
-	staged  staged
+	regions   table.Regions
+	staged    staged
+	movedRows int64 // see the constant
 
 	memory // guarded by the frame's lock
 }
@@ -200,7 +204,7 @@ func (c *core) begin() error {
 	}
 	c.regions = table.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
 	c.regions.PowerOfTwo = true
-	c.staged = stagedFor(c.frame.Device.Info())
+	c.staged, c.movedRows = stagedFor(c.frame.Device.Info()), movedRows
 	if err := c.compile(); err != nil {
 		return err
 	}
@@ -470,6 +474,9 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 	bytes := c.step.total(c.d()) * int64(c.cfg.bucketBytes)
 	var list device.Slice[byte]
 	again := false
+	if b.N < c.movedRows && c.regions.Count(b.N, bytes) == 0 {
+		p.Direct = 1
+	}
 	if !c.cfg.locked() {
 		if list, p.Limit, err = c.lists(b.N); err != nil {
 			return err
@@ -497,7 +504,7 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 				}
 			}
 			again = true
-			if err := k.insert.Launch(st, g, &q); err != nil {
+			if err := k.insert.Launch(st, g, &q); err != nil || p.Direct == 1 {
 				return err
 			}
 			return k.move.Launch(st, c.listGrid(int64(p.Limit)), &q)

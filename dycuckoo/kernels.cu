@@ -216,7 +216,8 @@ template <bool REPLACE> __device__ __forceinline__ void refine_batch(const inser
         if (s.outcome == ADDED) added.count(s.sub);
         if (p.rows.added) at<u8>(p.rows.added)[i] = s.outcome == ADDED;
     };
-    u64 n = load_relaxed(at<u32>(p.list) + 1), full = 0, tile = grid_thread() / Tile::LANES, tiles = grid_threads() / Tile::LANES;
+    u32 list = p.direct ? 0 : 1; // the items that found both buckets full, or what move has left of them
+    u64 n = load_relaxed(at<u32>(p.list) + list), full = 0, tile = grid_thread() / Tile::LANES, tiles = grid_threads() / Tile::LANES;
     for (int i = 0; i < C::D; i++) full += load_relaxed(&counters(p.table)->pairs[i]);
     full += load_relaxed(&counters(p.table)->failed); // last: blocks that end take from it what they add to the pairs
 #if !defined(WARPMAP_HOST)
@@ -224,7 +225,7 @@ template <bool REPLACE> __device__ __forceinline__ void refine_batch(const inser
 #endif
     if (p.capacity && full > p.capacity) {}
     else if (!load_relaxed(at<u32>(p.list) + 2))
-        for (; tile < n; tile += tiles) place(at<u32>(p.list)[LIST_HEAD + p.limit + tile]);
+        for (; tile < n; tile += tiles) place(at<u32>(p.list)[LIST_HEAD + list * p.limit + tile]);
     else
         for (; tile < (p.rows.n + 31) / 32; tile += tiles)
             for (u32 left = g.shuffle(load_relaxed(at<u32>(p.rows.refused) + tile), 0); left; left &= left - 1) place(tile * 32 + lowest_bit(left));

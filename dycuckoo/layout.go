@@ -211,6 +211,8 @@ type insertParams struct {
 	// List is u32: how many items found both buckets full, how many positions no pair was moved on for, and whether there were more than
 	// Limit of either; then up to Limit items, and up to Limit positions.
 	List, Limit uint64
+	// Direct is 1 where move was left out.
+	Direct uint64
 	// Capacity, where not 0, is how many slots there are: where more pairs are refused than are free, refine does nothing.
 	Capacity uint64
 	// Choose[i·8+j], of Theorem1, is the probability that a key of the subtables i and j begins in i, times 2³².
