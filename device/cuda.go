@@ -49,8 +49,12 @@ type pool struct {
 	sync.Mutex
 	tried         bool
 	h             uintptr // 0: the driver has no pools
+	kept          int64   // see WithKept
 	allocs, frees uintptr // streams: nothing runs on the first but allocations, and on the second but waits and frees
 }
+
+// keptShare: a pool keeps one part in so many of a GPU's memory, unless WithKept says.
+const keptShare = 32
 
 // openCUDA opens the GPU with that index. Errors: ErrNoDriver; ErrNoGPU; a GPU that is too old; ErrNoNVRTC.
 func openCUDA(index int, cfg *config) (backend, error) {
@@ -76,6 +80,7 @@ func openCUDA(index int, cfg *config) (backend, error) {
 	}
 
 	g := &gpu{drv: drv, most: map[uintptr]int{}}
+	g.pool.kept = cfg.kept
 	capability, err := g.describe(name, index)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -246,7 +251,11 @@ func (g *gpu) openPool() (h uintptr, err error) {
 	}
 	if err == nil {
 		if h, err = g.drv.MemPoolCreate(g.dev); err == nil {
-			err = g.drv.MemPoolSetAttribute(h, cu.PoolInternalDependencies, 0)
+			kept := p.kept
+			if kept < 0 {
+				kept = g.about.Memory / keptShare
+			}
+			err = firstErr(g.drv.MemPoolSetAttribute(h, cu.PoolInternalDependencies, 0), g.drv.MemPoolKeep(h, uint64(kept)))
 		}
 	}
 	if err != nil {

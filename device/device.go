@@ -174,6 +174,7 @@ type config struct {
 	toolchain string
 	workers   int
 	memory    int64
+	kept      int64 // -1: as the device likes
 }
 
 // Option changes how Open opens a device.
@@ -206,6 +207,12 @@ func WithWorkers(n int) Option { return func(c *config) { c.workers = n } }
 // WithMemory bounds the device memory that is allocated at a time, in bytes: to leave some to others, or to see what a
 // program does where there is less. More is an OutOfMemoryError.
 func WithMemory(bytes int64) Option { return func(c *config) { c.memory = bytes } }
+
+// WithKept bounds the memory that a GPU's pool keeps when it is free again, in bytes: new memory costs the driver about a millisecond for each
+// GB, so tables that grow and shrink, and batches that come one after the other, take what is there. Without, it is 1/32 of the
+// GPU's memory. What is kept counts as free in Memory, and goes back to the GPU when an allocation of the device needs it; other
+// processes cannot have it.
+func WithKept(bytes int64) Option { return func(c *config) { c.kept = bytes } }
 
 // Open opens a device by name: "cuda:N" is the GPU with index N, "cuda" the first, "cpu" the CPU, and "auto" (or "")
 // the first GPU that works, else the CPU; String then says which and why. A GPU without an NVRTC that compiles for it does
@@ -262,7 +269,7 @@ func Open(name string, opts ...Option) (*Device, error) {
 }
 
 func newConfig(opts []Option) config {
-	cfg := config{ctx: context.Background()}
+	cfg := config{ctx: context.Background(), kept: -1}
 	for _, o := range opts {
 		o(&cfg)
 	}

@@ -384,6 +384,27 @@ func TestFreeAfterWaitsForNothingElse(t *testing.T) {
 	f.NoLeaks()
 }
 
+// A pool keeps of a GPU's memory what WithKept says, or a share.
+func TestKept(t *testing.T) {
+	f, opt := fake(t)
+	f.Set("memory", 3200)
+	for _, c := range []struct {
+		opts []device.Option
+		want int64
+	}{{nil, 100}, {[]device.Option{device.WithKept(0)}, 0}, {[]device.Option{device.WithKept(500)}, 500}} {
+		d, err := device.Open("cuda:0", append(c.opts, opt)...)
+		must(t, err)
+		s, err := device.MakePooled[byte](d, 10)
+		must(t, err)
+		if got := f.Get("kept"); got != c.want {
+			t.Errorf("%d bytes are kept (want %d)", got, c.want)
+		}
+		must(t, s.Free())
+		must(t, d.Close())
+	}
+	f.NoLeaks()
+}
+
 // Where there are no pools, and for memory of Make and mapped memory, FreeAfter waits for its streams.
 func TestFreeAfterWithoutPools(t *testing.T) {
 	f, d := openFake(t)

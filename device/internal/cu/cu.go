@@ -104,6 +104,9 @@ const (
 // PoolInternalDependencies is the attribute of a memory pool that lets an allocation wait for a free of another stream.
 const PoolInternalDependencies = 3
 
+// poolReleaseThreshold is the attribute of MemPoolKeep.
+const poolReleaseThreshold = 4
+
 type function int
 
 const (
@@ -395,7 +398,7 @@ type poolProps struct {
 	reserved                                       [54]byte
 }
 
-// MemPoolCreate makes a pool of the GPU's memory, which keeps nothing that is free beyond the next wait.
+// MemPoolCreate makes a pool of the GPU's memory, which keeps nothing that is free beyond the next wait: but see MemPoolKeep.
 func (d *Driver) MemPoolCreate(device int32) (pool uintptr, err error) {
 	props := poolProps{allocType: 1, locationType: 1, location: device}
 	err = call(d, fnMemPoolCreate, uintptr(unsafe.Pointer(&pool)), uintptr(unsafe.Pointer(&props)))
@@ -408,6 +411,11 @@ func (d *Driver) MemPoolDestroy(pool uintptr) error { return call(d, fnMemPoolDe
 // MemPoolSetAttribute sets an attribute that is an int.
 func (d *Driver) MemPoolSetAttribute(pool uintptr, attribute, value int32) error {
 	return call(d, fnMemPoolSetAttribute, pool, uintptr(attribute), uintptr(unsafe.Pointer(&value)))
+}
+
+// MemPoolKeep lets a pool keep up to so many bytes that are free.
+func (d *Driver) MemPoolKeep(pool uintptr, bytes uint64) error {
+	return call(d, fnMemPoolSetAttribute, pool, poolReleaseThreshold, uintptr(unsafe.Pointer(&bytes)))
 }
 
 // MemPoolTrimTo gives free memory back to the GPU until the pool holds no more than so many bytes.

@@ -16,11 +16,11 @@ enum { OOM = 2, NOT_READY = 600, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_
 // What tests set and read, by name.
 enum { DEVICES, CAPABILITY, INIT, MEMORY, FAULT, LAUNCHES, CONTEXTS, ALLOCS, USED, HOST, STREAMS, EVENTS, MODULES,
        NVRTC_VERSION, NVRTC_OLDEST, NVRTC_NEWEST, NVRTC_FAIL, PROGRAMS, DYNAMIC, SHARED, HEAP, PARAMS,
-       POOLS, HAS_POOLS, HOLD, WAITS, FREES, PEAK, VALUES };
+       POOLS, HAS_POOLS, HOLD, WAITS, FREES, PEAK, KEPT, VALUES };
 static const char *names[VALUES] = { "devices", "capability", "init", "memory", "fault", "launches", "contexts",
     "allocs", "used", "host", "streams", "events", "modules", "nvrtc version", "nvrtc oldest", "nvrtc newest",
     "nvrtc fail", "programs", "dynamic", "shared", "heap", "params", "pools",
-    "has pools", "hold", "waits", "frees", "peak" };
+    "has pools", "hold", "waits", "frees", "peak", "kept" };
 static int64_t v[VALUES] = { [DEVICES] = 2, [CAPABILITY] = 90, [MEMORY] = 1 << 20, [FAULT] = ILLEGAL_ADDRESS,
     [NVRTC_VERSION] = 12040, [NVRTC_OLDEST] = 50, [NVRTC_NEWEST] = 90, [DYNAMIC] = 48 << 10,
     [PARAMS] = 24, [HAS_POOLS] = 1 };
@@ -229,7 +229,11 @@ CUresult cuEventQuery(Handle *e) { NEED(e, EVENTS); return e->held && v[HOLD] ? 
 // A pool is a stream's kind of handle; its memory is like any other.
 CUresult cuMemPoolCreate(void **p, const int *props) { return props[0] == 1 && props[2] == 1 ? make(POOLS, p, "") : 1; }
 CUresult cuMemPoolDestroy(void *p) { return drop(POOLS, p); }
-CUresult cuMemPoolSetAttribute(void *p, int a, int *x) { NEED(p, POOLS); return a == 3 && *x == 0 ? 0 : 1; }
+CUresult cuMemPoolSetAttribute(void *p, int a, void *x) {
+    NEED(p, POOLS);
+    if (a == 4) v[KEPT] = (int64_t) * (uint64_t *)x;
+    return a == 4 || (a == 3 && *(int *)x == 0) ? 0 : 1;
+}
 CUresult cuMemPoolTrimTo(void *p, size_t n) { NEED(p, POOLS); return 0; }
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *a, size_t n, void *p, void *s) { NEED(p, POOLS); NEED(s, STREAMS); return cuMemAlloc_v2(a, n); }
 CUresult cuMemFreeAsync(CUdeviceptr a, Handle *s) {
