@@ -85,6 +85,7 @@ type core struct {
 	regions   table.Regions
 	staged    staged
 	movedRows int64 // see the constant
+	mostRows  int64 // see the constant
 
 	memory // guarded by the frame's lock
 }
@@ -204,7 +205,7 @@ func (c *core) begin() error {
 	}
 	c.regions = table.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
 	c.regions.PowerOfTwo = true
-	c.staged, c.movedRows = stagedFor(c.frame.Device.Info()), movedRows
+	c.staged, c.movedRows, c.mostRows = stagedFor(c.frame.Device.Info()), movedRows, mostRows
 	if err := c.compile(); err != nil {
 		return err
 	}
@@ -462,7 +463,9 @@ func (c *core) lists(n int64) (device.Slice[byte], uint64, error) {
 // along paths. A table that may grow, and has too few
 // slots for all, does not look for paths.
 func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams, b table.Rows) error {
-	taken, err := c.stage(st, k, p, b)
+	empty := c.isEmpty()
+	c.unseen = true // whatever becomes of it, the counters are to be looked at
+	taken, err := c.stage(st, k, p, b, empty)
 	if err != nil || taken == b.N {
 		return err
 	}
@@ -606,13 +609,15 @@ func (c *core) grow(st *device.Stream, refused bool, pairs int64) (why, err erro
 		}
 		to = c.step + 1
 	}
-	if to > c.step+1 && refused == false && c.isEmpty() {
-		if limit := c.opts.MaxBytes; limit > 0 {
-			to = min(to, c.mostSteps())
+	if to > c.step+1 && !refused && c.isEmpty() {
+		anew := to
+		if c.opts.MaxBytes > 0 {
+			anew = min(to, c.mostSteps())
 		}
-		err := c.replace(to, c.floor)
-		if err == nil || !device.IsOutOfMemory(err) {
-			return nil, err
+		if anew > c.step {
+			if err := c.replace(anew, c.floor); !device.IsOutOfMemory(err) {
+				return nil, err
+			}
 		}
 	}
 	for was := c.step; c.step < to; {
@@ -784,8 +789,8 @@ func (c *core) rebuild(st *device.Stream, s step, otherHash bool) error {
 			}
 			c.memory = m
 			err = bitmap.Fill(st, 0)
-			for first := int64(0); first < live && err == nil; first += mostRows {
-				piece := b.Part(table.Part{First: uint64(first), N: uint64(min(live-first, mostRows))}, c.cfg.keyBytes, c.cfg.valueBytes)
+			for first := int64(0); first < live && err == nil; first += c.mostRows {
+				piece := b.Part(table.Part{First: uint64(first), N: uint64(min(live-first, c.mostRows))}, c.cfg.keyBytes, c.cfg.valueBytes)
 				p := insertParams{Table: c.table(), Rows: table.Placing{Refused: bitmap.Addr() + uint64(first/8)}, Choose: c.choose()}
 				err = c.launchInsert(st, &c.kernel.adding, p, piece)
 			}
@@ -816,7 +821,9 @@ func (c *core) Grow(n int) error {
 			return c.frame.NoRoomFor(n, c.bytes(to), limit)
 		}
 		if to > c.step && c.isEmpty() {
-			return c.replace(to, to)
+			if err := c.replace(to, to); !device.IsOutOfMemory(err) {
+				return err
+			}
 		}
 		for c.step < to {
 			if err := c.double(st); err != nil {
@@ -866,8 +873,8 @@ func (c *core) erase(st *device.Stream, b table.Rows) error {
 }
 
 func (c *core) search(st *device.Stream, k device.Kernel[findParams], b table.Rows) error {
-	for first := int64(0); first < b.N; first += mostRows {
-		x := b.Part(table.Part{First: uint64(first), N: uint64(min(b.N-first, mostRows))}, c.cfg.keyBytes, c.cfg.valueBytes)
+	for first := int64(0); first < b.N; first += c.mostRows {
+		x := b.Part(table.Part{First: uint64(first), N: uint64(min(b.N-first, c.mostRows))}, c.cfg.keyBytes, c.cfg.valueBytes)
 		p := findParams{Table: c.table(), Keys: x.Keys, Values: x.Values, Found: x.Flags, N: uint64(x.N)}
 		if err := k.Launch(st, c.grid(x.N), &p); err != nil {
 			return err
@@ -888,12 +895,14 @@ func (c *core) refreshFilters(st *device.Stream) error {
 		}
 	}
 	c.counters.Seen.Away = 0
-	was := c.tilt
-	c.tilt = c.tiltAt(c.step)
 	p := slotsParams{Table: c.table()}
+	p.Table.Tilt = c.tiltAt(c.step)
 	err := errors.Join(c.counters.Set(st), c.kernel.refresh.Launch(st, c.grid(c.capacity()), &p))
-	if err == nil && c.cfg.packed() && c.tilt != was {
+	if err == nil && c.cfg.packed() && c.tilt != p.Table.Tilt {
 		err = c.kernel.closeBuckets.Launch(st, c.grid(c.capacity()), &p)
+	}
+	if err == nil {
+		c.tilt = p.Table.Tilt
 	}
 	return err
 }

@@ -311,6 +311,7 @@ func defines() []device.Define {
 		{Name: "DYCUCKOO_LIST_HEAD", Value: listHead},
 		{Name: "DYCUCKOO_REFINE_GROUP", Value: refineGroup},
 		{Name: "DYCUCKOO_STAGED_LIST", Value: stagedList},
+		{Name: "DYCUCKOO_STAGED_FIXED", Value: stagedFixed},
 		{Name: "DYCUCKOO_FILTER_AHEAD", Value: filterAhead},
 		{Name: "DYCUCKOO_FIND", Value: int(table.OpFind)},
 		{Name: "DYCUCKOO_INSERT", Value: int(table.OpInsert)},

@@ -111,6 +111,7 @@ const mixedInserts = 4
 func (c *core) mix(st *device.Stream, b table.MixedRows) (refused []int, why, err error) {
 	return c.take(st, b.N, mixedInserts, 0, func(part table.Part) error {
 		b := b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes)
+		c.unseen = true
 		return c.kernel.mixed.Launch(st, c.lockedGrid(b.N), &mixedParams{Table: c.table(), Ops: b.Ops, Keys: b.Keys, Values: b.Values, Results: b.Results, Status: b.Status,
 			Refused: part.Refused, N: part.N, Attempt: part.Attempt})
 	})

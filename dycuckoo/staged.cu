@@ -98,6 +98,8 @@ struct Stage {
     }
 };
 
+static_assert(sizeof(Stage) + 1024 <= DYCUCKOO_STAGED_FIXED, "beside what block-wide functions have");
+
 template <bool REPLACE> struct StagedJob {
     struct Item {
         key k;

@@ -3,6 +3,7 @@ package dycuckoo
 import (
 	_ "embed"
 	"errors"
+	"math"
 	"math/bits"
 
 	"github.com/warpmap/warpmap/device"
@@ -15,7 +16,7 @@ var stagedCU string
 const (
 	// stagedList is how many items of a block may find both buckets full; with more, all are gone over once more.
 	stagedList = 1 << 10
-	// stagedFixed bounds the shared memory of insert_staged beside the copies of stretches.
+	// stagedFixed bounds the shared memory of insert_staged beside the copies of stretches; staged.cu asserts it.
 	stagedFixed = 8 << 10
 	// stagedGroup is the lanes that work on one key in shared memory.
 	stagedGroup = 1
@@ -27,15 +28,16 @@ const (
 type staged struct {
 	minRows           int64 // of a batch
 	rowShare          int64 // of a batch for the table's slots: the whole table is read and written
+	blocks            int   // at least: for each stretch there is one
 	loaded            bool
 	replacing, adding device.Kernel[stagedParams]
 }
 
 // stagedFor: by trial on an H200.
 func stagedFor(info device.Info) staged {
-	s := staged{minRows: 1 << 22, rowShare: 8}
+	s := staged{minRows: 1 << 22, rowShare: 8, blocks: info.Multiprocessors / 2}
 	if !info.CUDA() {
-		s.minRows = 1 << 62
+		s.minRows = math.MaxInt64
 	}
 	return s
 }
@@ -57,13 +59,20 @@ func (c *core) partitionParams(t Table) func(rows table.Partition) *partitionPar
 }
 
 // stage puts the front of a batch into the table stretch by stretch, and tells how many rows: none where that would be slower, a multiple
-// of 32, or all.
-func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b table.Rows) (taken int64, err error) {
+// of 32, or all. empty tells that no pairs are in.
+func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b table.Rows, empty bool) (taken int64, err error) {
 	s := &c.staged
 	shift := c.stretchesOf()
-	if c.cfg.layout != Packed || b.N < s.minRows || b.N*s.rowShare < c.capacity() || b.Flags != 0 || p.Rows.Attempt != 0 || shift < 1 || shift >= stretchBits {
+	if c.cfg.layout != Packed || b.N < s.minRows || b.Flags != 0 || p.Rows.Attempt != 0 || shift < 1 || shift >= stretchBits {
 		return 0, nil
 	}
+	// Each piece reads and writes the whole table, by a block for each stretch.
+	least := c.capacity() / s.rowShare
+	if min(b.N, c.regions.PieceRows) < least || 1<<shift < s.blocks {
+		return 0, nil
+	}
+	regions := c.regions
+	regions.RegionRows = max(1, least>>shift)
 	share := c.step.total(c.d()) >> shift // buckets of a region
 	grid := device.Grid{Blocks: 1 << shift, Threads: stagedThreads, Shared: int(share) * (c.cfg.bucketBytes + filterBits/8)}
 	most := int(c.frame.Device.Info().Shared) - stagedFixed
@@ -75,11 +84,11 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b tabl
 	case 2*grid.Shared < most-stagedFixed:
 		grid.Threads = stagedThreads / 2 // for two blocks
 	}
-	if err := c.loadStaged(); err != nil {
-		return 0, err
+	if !c.loadStaged() {
+		return 0, nil
 	}
 	q := stagedParams{Shift: uint64(shift), Choose: p.Choose}
-	if c.isEmpty() {
+	if empty {
 		q.Empty = 1
 	}
 	if now := c.tiltAt(c.step); now != c.tilt {
@@ -92,11 +101,13 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b tabl
 		insert = s.adding
 	}
 	taken, err = c.kernel.partition.InFineOrder(&c.frame, st, c.kernel.within, table.Placement[partitionParams]{
-		Regions: &c.regions, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Params: c.partitionParams(q.Table),
+		Regions: &regions, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Params: c.partitionParams(q.Table),
 	}, b, 1<<large, 1<<(shift-large), func(o table.Ordered, starts uint64) error {
 		q.Rows, q.Starts = p.Rows.Of(o), starts
 		err := insert.Launch(st, grid, &q)
-		q.Empty, q.Refresh = 0, 0
+		if err == nil {
+			q.Empty, q.Refresh = 0, 0
+		}
 		return err
 	})
 	if q.Refresh == 1 { // no piece was taken
@@ -118,15 +129,18 @@ func (c *core) stagedProgram() *device.Program {
 	return p
 }
 
-func (c *core) loadStaged() error {
+// loadStaged tells whether the kernels are there: without a compiler for them, inserts go the other way.
+func (c *core) loadStaged() bool {
 	s := &c.staged
-	if s.loaded {
-		return nil
+	if !s.loaded {
+		m, err := c.frame.Device.Compile(c.stagedProgram())
+		if err == nil {
+			err = errors.Join(device.Bind(m, "insert_staged", &s.replacing), device.Bind(m, "insert_staged_new", &s.adding))
+		}
+		s.loaded = err == nil
 	}
-	m, err := c.frame.Device.Compile(c.stagedProgram())
-	if err == nil {
-		err = errors.Join(device.Bind(m, "insert_staged", &s.replacing), device.Bind(m, "insert_staged_new", &s.adding))
+	if !s.loaded {
+		s.minRows = math.MaxInt64 // nor are they asked for again
 	}
-	s.loaded = err == nil
-	return err
+	return s.loaded
 }

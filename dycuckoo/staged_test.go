@@ -8,12 +8,13 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
 )
 
 // stageAll makes a table stage every batch, in pieces; stretches of two subtables fit the CPU's shared memory.
 func stageAll[K, V any](m *Map[K, V]) {
-	m.staged.minRows, m.staged.rowShare = 1, 1<<40
+	m.staged.minRows, m.staged.rowShare, m.staged.blocks = 1, 1<<40, 0
 	m.regions = table.Regions{MinBytes: 1 << 60, RegionBytes: 1 << 20, MinRows: 1 << 12, PieceRows: 1 << 13, MemoryShare: 8, PowerOfTwo: true}
 }
 
@@ -141,4 +142,108 @@ func TestStagedInserts(t *testing.T) {
 			}
 		}
 	})
+}
+
+// staging is a table of n keys that stages every batch.
+func staging(t *testing.T, d *device.Device, capacity, n int) (*Map[uint32, uint32], []uint32) {
+	m, err := New[uint32, uint32](d, Options{Options: table.Options{Capacity: capacity}, Subtables: 2, Bucket: 32})
+	must(t, err)
+	t.Cleanup(func() { m.Close() })
+	keys := make([]uint32, n)
+	for i := range keys {
+		keys[i] = kernel.Fmix32(uint32(i))
+	}
+	stageAll(m)
+	return m, keys
+}
+
+// allIn tells of keys that cannot be found, and of what Check finds.
+func allIn(t *testing.T, m *Map[uint32, uint32], keys []uint32) {
+	t.Helper()
+	found := make([]bool, len(keys))
+	must(t, errors.Join(m.Check(), m.Contains(keys, found)))
+	for i, ok := range found {
+		if !ok {
+			t.Fatalf("key %#x cannot be found", keys[i])
+		}
+	}
+}
+
+// A rebuild that goes in pieces keeps all of them: only the first finds an empty table.
+func TestStagedRebuild(t *testing.T) {
+	m, keys := staging(t, open(t, "cpu"), 12000, 10000)
+	must(t, m.Insert(keys, keys))
+	m.mostRows = 1 << 12
+	must(t, m.frame.Writing(nil, func(st *device.Stream) error {
+		if _, err := m.look(st); err != nil {
+			return err
+		}
+		return m.rebuild(st, m.step, true)
+	}))
+	allIn(t, m, keys)
+}
+
+// A launch that fails leaves the table whole: the tilt is that of the filters, and nobody takes it for empty that has pairs.
+func TestStagedAfterErrors(t *testing.T) {
+	d := open(t, "cpu")
+	m, keys := staging(t, d, 6000, 6000)
+	m.staged.minRows = 1 << 40
+	must(t, m.Insert(keys, keys))
+	must(t, m.Grow(int(m.limitAt(m.step+1))))
+	m.fresh = 0 // it does not grow for the next batch
+	if m.tilt == m.tiltAt(m.step) {
+		t.Fatal("the tilt would stay")
+	}
+	m.staged.minRows, m.staged.loaded = 1, true // with kernels that cannot be launched
+	if err := m.Insert(keys[:5000], keys[:5000]); err == nil {
+		t.Error("a launch that cannot be is no error")
+	}
+	m.staged.loaded = false
+	allIn(t, m, keys)
+
+	m, keys = staging(t, d, 6000, 5000)
+	works := m.kernel.refuseAbsent
+	m.kernel.refuseAbsent = device.Kernel[insertParams]{}
+	if err := m.Insert(keys[:2500], keys[:2500]); err == nil {
+		t.Error("a launch that cannot be is no error")
+	}
+	m.kernel.refuseAbsent = works
+	must(t, m.Insert(keys[2500:], keys[2500:]))
+	allIn(t, m, keys)
+}
+
+// Where memory is for a few rows at a time only, batches are not staged.
+func TestStagedWithLittleMemory(t *testing.T) {
+	d := open(t, "cpu", device.WithMemory(4<<20))
+	m, keys := staging(t, d, 6000, 3000)
+	in, err := device.From(d, keys)
+	must(t, err)
+	defer in.Free()
+	must(t, m.InsertOn(nil, in, in))
+	must(t, m.Clear())
+	must(t, m.frame.Writing(nil, func(*device.Stream) error { return m.frame.Spare() }))
+	free, _, err := d.Memory()
+	must(t, err)
+	shift := m.stretchesOf()
+	words := table.Align(8*int64(table.PartitionWords(1<<((shift+1)/2)))) + table.Align(8*int64(table.PartitionWords(1<<shift)))
+	for _, rows := range []int64{0, 1, 20, 31, 32, 100} {
+		filler, err := device.Make[byte](d, int(free-8*(words+4*256+16*rows)-8))
+		must(t, err)
+		must(t, m.InsertOn(nil, in, in))
+		allIn(t, m, keys)
+		must(t, filler.Free())
+		must(t, m.frame.Writing(nil, func(*device.Stream) error { return m.frame.Spare() }))
+	}
+}
+
+// An empty table that cannot grow any more says so, and is not made anew.
+func TestEmptyAtMaxBytes(t *testing.T) {
+	m, err := New[uint32, uint32](open(t, "cpu"), Options{Options: table.Options{MaxBytes: 64 << 10}})
+	must(t, err)
+	defer m.Close()
+	m.Use(nil, 1<<20, func(Table) error { return nil }) // grows to the bound
+	was := m.subs[0].Slots
+	if err := m.Use(nil, 1<<20, func(Table) error { return nil }); !errors.Is(err, table.ErrMaxBytes) || m.subs[0].Slots != was {
+		t.Errorf("%v; the memory was at %#x and is at %#x", err, was, m.subs[0].Slots)
+	}
 }

@@ -143,7 +143,7 @@ func (f *Frame) reserveOrdered(rule *Regions, n, regions, rowBytes int64, bytes 
 		return 0, false
 	}
 	free = max(free/rule.MemoryShare, have)
-	fit := (free - bytes(0) - 3*256) / rowBytes // less what aligning may add
+	fit := (free - bytes(0) - 4*256) / rowBytes // less what aligning may add
 	if fit < rule.RegionRows*regions {
 		return 0, false
 	}
@@ -163,7 +163,7 @@ func (f *Frame) reserveOrdered(rule *Regions, n, regions, rowBytes int64, bytes 
 const unevenShare = 2
 
 // InFineOrder brings the front of a batch in the order of many small parts, as many as regions·within, in two passes, piece by piece, and
-// calls insert for each piece, with the address of where its parts begin. taken is how many rows it took, a multiple of 32 or all: fewer than all where
+// calls insert for each piece, of Regions.RegionRows a small part at least, with the address of where its parts begin. taken is how many rows it took, a multiple of 32 or all: fewer than all where
 // memory is short, or a part has many more rows than others: such as keys that come again and again make. In x, Params is asked
 // with rows that have Within in the second pass. It waits for the stream once a piece. The caller is in Writing.
 func (k Partitioner[P]) InFineOrder(f *Frame, st *device.Stream, w Within[P], x Placement[P], b Rows, regions, within int64, insert func(o Ordered, starts uint64) error) (taken int64, err error) {
@@ -177,14 +177,14 @@ func (k Partitioner[P]) InFineOrder(f *Frame, st *device.Stream, w Within[P], x 
 		}
 		return at, end
 	}
-	rule := *x.Regions
-	rule.RegionRows = 1
-	piece, ok := f.reserveOrdered(&rule, b.N, regions*within, 2*(columns[0]+columns[1]), func(piece int64) int64 { _, end := place(piece); return end })
+	piece, ok := f.reserveOrdered(x.Regions, b.N, regions*within, 2*(columns[0]+columns[1]), func(piece int64) int64 { _, end := place(piece); return end })
 	if !ok {
 		return 0, nil
 	}
 	if piece < b.N {
-		piece &^= 31
+		if piece &^= 31; piece == 0 {
+			return 0, nil
+		}
 	}
 	at, _ := place(piece)
 	for i := range at {
