@@ -20,7 +20,7 @@ const family table.Family = "dycuckoo"
 // New makes an empty map on the device. Its memory is d subtables, each a power of two of buckets; Stats and Subtables tell.
 //
 // Errors: K or V of another width or with pointers or padding; options out of range; *device.OutOfMemoryError; what
-// device.Compile returns. Cost: compiling the kernels once on a machine, about a second; then the memory's filling.
+// device.Compile returns. Cost: compiling the kernels once on a machine, some seconds; then the memory's filling.
 func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
 	c := &core{opts: o}
 	var wrong error

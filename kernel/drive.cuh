@@ -81,7 +81,7 @@ template <class Tile, class I, class Job> __device__ __forceinline__ void drive(
 
 // drive_held keeps two rows in registers, and gives items by shuffles: for items of few registers, and jobs that shuffle for their
 // tiles anyway, and use no shared memory. The job's shuffled(warp, x, from, i) is lane from's x, which is item i.
-template <class Tile, class I, class Job> __device__ __forceinline__ void drive_held(const Stretch& s, Job& job) {
+template <class Tile, class I, class Job> __device__ __forceinline__ void drive_held(Stretch s, Job& job) {
     typedef typename Job::Item Item;
     if constexpr (ALONE<Tile>) drive_alone<Tile>(s, job);
     else {

@@ -127,8 +127,8 @@ template <class Tile> struct PartitionShared {
 };
 
 // partition_tile brings those rows of a tile in order whose part is below `parts`, and writes them out; part_of gives `parts` for
-// others. I is the type of positions, u32 or u64.
-template <class I, class V, class K, class Rows, class Tile, class Part>
+// others, of which there are none but with OTHERS. I is the type of positions, u32 or u64.
+template <bool OTHERS, class I, class V, class K, class Rows, class Tile, class Part>
 __device__ __forceinline__ void partition_tile(PartitionShared<Tile>& shared, const Rows& r, const Tile& tile, const K (&k)[Tile::EACH], u32 parts,
                                                u64* cursors, Part part_of) {
     constexpr int EACH = Tile::EACH;
@@ -148,7 +148,7 @@ __device__ __forceinline__ void partition_tile(PartitionShared<Tile>& shared, co
 #pragma unroll
     for (u32 j = 0; j < PartitionScan::PER; j++) mine += x[j] = s.has(j) ? shared.count[s.part(j)] : 0;
     u64 all;
-    u32 start = (u32)block_scan(mine, all), rows = (u32)all;
+    u32 start = (u32)block_scan(mine, all), rows = OTHERS ? (u32)all : tile.rows;
 #pragma unroll
     for (u32 j = 0; j < PartitionScan::PER; j++) {
         if (!s.has(j)) continue;
@@ -197,7 +197,7 @@ __device__ __forceinline__ void partition_scatter(const Rows& r, Part part_of) {
         Tile tile(first, r.n);
         K k[Tile::EACH];
         tile.load(r.keys, k);
-        partition_tile<I, V>(shared, r, tile, k, (u32)r.parts, at<u64>(r.cursors), part_of);
+        partition_tile<false, I, V>(shared, r, tile, k, (u32)r.parts, at<u64>(r.cursors), part_of);
     }
 }
 
@@ -252,7 +252,7 @@ template <class K, class V, class Rows, class Part> __device__ __forceinline__ v
         for (PartitionWithin w(r, first, tile.rows, part_of, K{}); w.base < w.end;) {
             u32 parts = w.parts(r);
             u64 base = w.base;
-            partition_tile<u32, V>(shared, r, tile, k, parts, at<u64>(r.cursors) + base, [&](K key) {
+            partition_tile<true, u32, V>(shared, r, tile, k, parts, at<u64>(r.cursors) + base, [&](K key) {
                 u64 part = (u64)part_of(key) - base;
                 return part < parts ? (u32)part : parts;
             });
