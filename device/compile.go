@@ -69,6 +69,9 @@ func (p *Program) source(cuda, stress bool) (*source, error) {
 	if len(p.Files) == 0 {
 		return nil, fmt.Errorf("program %s has no files", p.Name)
 	}
+	if p.Threads < 0 || p.Threads > 1024 || p.Threads%32 != 0 {
+		return nil, fmt.Errorf("program %s: blocks of up to %d threads (want 32, 64, … 1024, or 0)", p.Name, p.Threads)
+	}
 	header, err := layoutHeader(append(hostDefines(p.threads(cuda)), p.Defines...), append([]any{HostLaunch{}}, p.Layouts...))
 	if err != nil {
 		return nil, fmt.Errorf("program %s: %w", p.Name, err)

@@ -531,3 +531,26 @@ func TestLayoutRefuses(t *testing.T) {
 func kernelError[P any](m *device.Module) func() error {
 	return func() error { _, err := device.KernelOf[P](m, "add"); return err }
 }
+
+// A program for blocks that no GPU has is refused on every device.
+func TestProgramThreads(t *testing.T) {
+	d, err := device.Open("cpu")
+	must(t, err)
+	defer d.Close()
+	for _, threads := range []int{-32, 33, 1056} {
+		p := *cpuProgram
+		p.Threads = threads
+		if _, err := d.Compile(&p); err == nil {
+			t.Errorf("%d threads: no error", threads)
+		}
+	}
+	p := *cpuProgram
+	p.Threads = 1024 // here blocks have 256 all the same
+	m, err := d.Compile(&p)
+	must(t, err)
+	k, err := device.KernelOf[addParams](m, "add")
+	must(t, err)
+	if err := k.Launch(nil, device.Grid{Blocks: 1, Threads: 512}, &addParams{}); err == nil {
+		t.Error("a block of 512 lanes runs on the CPU")
+	}
+}

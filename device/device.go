@@ -208,8 +208,8 @@ func WithWorkers(n int) Option { return func(c *config) { c.workers = n } }
 // program does where there is less. More is an OutOfMemoryError.
 func WithMemory(bytes int64) Option { return func(c *config) { c.memory = bytes } }
 
-// WithKept bounds the memory that a GPU's pool keeps when it is free again, in bytes: new memory costs the driver about a millisecond for each
-// GB, so tables that grow and shrink, and batches that come one after the other, take what is there. Without, it is 1/32 of the
+// WithKept bounds the memory that a GPU's pool keeps when it is free again, in bytes: the driver takes long to map new memory, so
+// tables that grow and shrink, and batches that come one after the other, take what is there. Without, or below 0, it is 1/32 of the
 // GPU's memory. What is kept counts as free in Memory, and goes back to the GPU when an allocation of the device needs it; other
 // processes cannot have it.
 func WithKept(bytes int64) Option { return func(c *config) { c.kept = bytes } }

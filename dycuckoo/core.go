@@ -52,8 +52,8 @@ const (
 	stale = 16
 	// furthest bounds, in multiples of what the table holds, how far it grows for pairs that are only expected.
 	furthest = 4
-	// movedRows: a batch of fewer has few pairs that find both buckets full. For these, one kernel that looks for paths is sooner done than
-	// one that moves pairs on by one step, and then that one.
+	// movedRows: a batch of fewer has few pairs that find both buckets full. For these, one kernel that looks for paths should be sooner done
+	// than one that moves pairs on by one step, and then that one: this has not been measured.
 	movedRows = 1 << 22
 	// blocks of a multiprocessor, for kernels that go over a batch; listBlocks, for those that go over a list of some of it.
 	blocks, listBlocks = 8 * 16, 8
@@ -460,8 +460,7 @@ func (c *core) lists(n int64) (device.Slice[byte], uint64, error) {
 }
 
 // launchInsert queues an insert of rows: by compare-and-swaps, then with pairs moved on by one step for those whose buckets are full, then
-// along paths. A table that may grow, and has too few
-// slots for all, does not look for paths.
+// along paths. A table that may grow, and has too few slots for all, does not look for paths. The front of a large batch may go in staged.
 func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams, b table.Rows) error {
 	empty := c.isEmpty()
 	c.unseen = true // whatever becomes of it, the counters are to be looked at

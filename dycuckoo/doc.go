@@ -73,8 +73,8 @@
 // the side and locks, one bit a bucket; and scratch, a list of one position in eight of the largest batch, or the batch twice in the
 // order of stretches, which Stats tells apart.
 //
-// At MaxBytes, or with a LoadFactor of 1, a small table fills to 96 of 100 slots at least with buckets of 64 bytes. A large one fills to 94:
-// stretches have as many pairs as chance gives them, and the first that is full refuses.
+// At MaxBytes, or with a LoadFactor of 1, a small table fills to 96 of 100 slots at least with buckets of 64 bytes. A large one
+// should fill to 94: stretches have as many pairs as chance gives them, and the first that is full refuses.
 //
 // # Invariants
 //

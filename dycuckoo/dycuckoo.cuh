@@ -86,9 +86,10 @@ template <class C> struct Home {
     __device__ __forceinline__ u64 filter_bit(const Table& t) const {
         return (u64)number(home, t.sub[home].buckets) * DYCUCKOO_FILTER_BITS + (hi >> DYCUCKOO_STRETCH_BITS & (DYCUCKOO_FILTER_BITS - 1));
     }
-    __device__ __forceinline__ u32 filter_word(const Table& t) const { return load_kept(at<u32>(t.sub[home].filter) + filter_bit(t) / 32); }
-    __device__ __forceinline__ bool may_be_away(const Table& t, u32 word) const { return word >> (filter_bit(t) & 31) & 1; }
-    __device__ __forceinline__ bool may_be_away(const Table& t) const { return may_be_away(t, filter_word(t)); }
+    __device__ __forceinline__ bool may_be_away(const Table& t) const {
+        u64 bit = filter_bit(t);
+        return load_kept(at<u32>(t.sub[home].filter) + bit / 32) >> (bit & 31) & 1;
+    }
     // goes_away marks the filter before the key is put away from its home.
     __device__ __forceinline__ void goes_away(const Table& t) const {
         u64 bit = filter_bit(t);
@@ -201,12 +202,10 @@ template <class C, bool PLACE> struct Search<C, PLACE, true> {
     bool room; // the bucket's last slot never was taken: it never was full, for slots are taken in their order
     u32 slot;
     typename A::word word;
-    u32 filter; // with DYCUCKOO_FILTER_AHEAD, the filter's word, which is on its way while the bucket is read
 
     __device__ __forceinline__ void begin(const Table& t, typename C::key k) {
         h = Home<C>(t, k);
         address = h.address(t, h.home);
-        if (DYCUCKOO_FILTER_AHEAD) filter = h.filter_word(t);
         away = found = room = false;
         slot = 0;
         word = typename A::word{};
@@ -246,8 +245,7 @@ template <class C, bool PLACE> struct Search<C, PLACE, true> {
                 }
             }
         }
-        if (!active || away || h.reserved || (!C::THEOREM1 && room)) return false;
-        if (!h.may_be_away(t, DYCUCKOO_FILTER_AHEAD ? filter : h.filter_word(t))) return false;
+        if (!active || away || h.reserved || (!C::THEOREM1 && room) || !h.may_be_away(t)) return false;
         away = true;
         address = h.address(t, h.other);
         return true;
@@ -586,6 +584,13 @@ template <class C, class Tile> __device__ __forceinline__ bool make_room(const T
     g.sync();
     return true;
 }
+
+// PathTile looks for a path in bulk inserts.
+#if defined(WARPMAP_HOST)
+typedef tile<1> PathTile;
+#else
+typedef tile<DYCUCKOO_REFINE_GROUP> PathTile;
+#endif
 
 // LockedInsert is the insertion of one key, which all lanes of a tile bring, under the locks of its two buckets. A tile that fails to get them
 // lets the others of its warp go on, and tries again: the paper's voter coordination (§5.2). FULL: no path was found. The

@@ -234,6 +234,29 @@ func TestTwoReadsAtMost(t *testing.T) {
 	}
 }
 
+// An empty table makes room for a large batch at once, without doubling; and not for copies of keys.
+func TestGrowsAtOnce(t *testing.T) {
+	d := open(t, "cpu")
+	for _, distinct := range []int{209_000, 1000} { // 209,000 are far from what any size ends at
+		m, err := New[uint32, uint32](d, Options{})
+		must(t, err)
+		defer m.Close()
+		if distinct > 1000 {
+			m.kernel.split = device.Kernel[slotsParams]{} // a doubling is an error
+		}
+		keys := make([]uint32, 209_000)
+		for i := range keys {
+			keys[i] = kernel.Fmix32(uint32(i % distinct))
+		}
+		must(t, m.Insert(keys, keys))
+		if fits := m.stepFor(int64(distinct)); distinct > 1000 && m.step != fits {
+			t.Errorf("%d keys: step %d (want %d)", distinct, m.step, fits)
+		}
+		must(t, bounds(m.core))
+		allIn(t, m, keys[:distinct])
+	}
+}
+
 // TestTilt: each subtable is the home of as many keys as its share of the slots, and a table that has grown since may be tilted anew.
 func TestTilt(t *testing.T) {
 	d := open(t, "cpu")

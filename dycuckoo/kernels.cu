@@ -17,11 +17,6 @@ typedef tile<DYCUCKOO_INSERT_GROUP, true> InsertTile;
 typedef tile<DYCUCKOO_FIND_GROUP, true> FindTile;
 typedef tile<1, true> Alone;
 constexpr u32 LIST_HEAD = DYCUCKOO_LIST_HEAD;
-#if defined(WARPMAP_HOST)
-typedef tile<1> RefineTile;
-#else
-typedef tile<DYCUCKOO_REFINE_GROUP> RefineTile;
-#endif
 
 // One pair of a batch.
 struct Pair {
@@ -202,7 +197,7 @@ WARPMAP_KERNEL_RESIDENT(move_new, insertParams, 3) { move_batch<false>(p); }
 // The positions that are still refused: pairs are moved on along longer paths. A tile takes a position. If there were too many for the
 // lists, it takes a word of the bitmap.
 template <bool REPLACE> __device__ __forceinline__ void refine_batch(const insertParams& p) {
-    typedef RefineTile Tile;
+    typedef PathTile Tile;
     Tile g;
     Tally<C> added;
     u64 placed = 0;

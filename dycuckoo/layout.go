@@ -53,8 +53,6 @@ const (
 	maxPath = 64
 	// shortPath is the bound once givenUp inserts of a launch have found no room: the table is full.
 	shortPath, givenUp = 2, 1 << 10
-	// filterAhead is 1 where look-ups ask for the filter with the bucket, and not only after a miss there.
-	filterAhead = 0
 	// listShare: of a batch, one pair in so many, and leastListed, can be listed to have pairs moved on for it; what is more is
 	// refined.
 	listShare, leastListed = 8, 1 << 10
@@ -62,6 +60,9 @@ const (
 	leastList              = 15
 	blockList              = 1 << 10 // items that a block of a GPU lists before it adds them to all
 	refineGroup            = 8       // lanes of a GPU that look for a path together
+	// Of the inserts of staged.cu: how many items of a block may find both buckets full, for with more, all are gone over once more; what
+	// bounds a block's shared memory beside the copies of stretches, which staged.cu asserts; and the lanes that work on one key.
+	stagedList, stagedFixed, stagedGroup = 1 << 10, 8 << 10, 1
 	// maxTries bounds how often an insert begins again because others have changed what it looked at.
 	maxTries = 32
 	// lastAttempt of a mixed batch is made when no more room is to be had: see table.Part.
@@ -312,7 +313,7 @@ func defines() []device.Define {
 		{Name: "DYCUCKOO_REFINE_GROUP", Value: refineGroup},
 		{Name: "DYCUCKOO_STAGED_LIST", Value: stagedList},
 		{Name: "DYCUCKOO_STAGED_FIXED", Value: stagedFixed},
-		{Name: "DYCUCKOO_FILTER_AHEAD", Value: filterAhead},
+		{Name: "DYCUCKOO_STAGED_GROUP", Value: stagedGroup},
 		{Name: "DYCUCKOO_FIND", Value: int(table.OpFind)},
 		{Name: "DYCUCKOO_INSERT", Value: int(table.OpInsert)},
 		{Name: "DYCUCKOO_INSERT_NEW", Value: int(table.OpInsertNew)},

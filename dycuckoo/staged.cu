@@ -15,11 +15,6 @@ typedef config::key key;
 typedef config::value value;
 typedef bits_of<DYCUCKOO_FILTER_BITS / 8>::type filter; // of a bucket
 typedef tile<DYCUCKOO_STAGED_GROUP, true> StagedTile;
-#if defined(WARPMAP_HOST)
-typedef tile<1> PathTile;
-#else
-typedef tile<DYCUCKOO_REFINE_GROUP> PathTile;
-#endif
 constexpr u32 STRETCH = 1u << DYCUCKOO_LOCAL_BITS; // buckets
 constexpr u32 LOCKS = 2 * STRETCH * DYCUCKOO_SUBTABLES, LISTED = DYCUCKOO_STAGED_LIST;
 

@@ -13,16 +13,8 @@ import (
 //go:embed staged.cu
 var stagedCU string
 
-const (
-	// stagedList is how many items of a block may find both buckets full; with more, all are gone over once more.
-	stagedList = 1 << 10
-	// stagedFixed bounds the shared memory of insert_staged beside the copies of stretches; staged.cu asserts it.
-	stagedFixed = 8 << 10
-	// stagedGroup is the lanes that work on one key in shared memory.
-	stagedGroup = 1
-	// stagedThreads is the threads of a block that has a multiprocessor to itself.
-	stagedThreads = 1024
-)
+// stagedThreads is the threads of a block that has a multiprocessor to itself.
+const stagedThreads = 1024
 
 // staged are the inserts of staged.cu, and when they are used. A stretch of each subtable fits the shared memory of a block.
 type staged struct {
@@ -33,7 +25,7 @@ type staged struct {
 	replacing, adding device.Kernel[stagedParams]
 }
 
-// stagedFor: by trial on an H200.
+// stagedFor has bounds by a model of the bytes that are moved: they have not been measured.
 func stagedFor(info device.Info) staged {
 	s := staged{minRows: 1 << 22, rowShare: 8, blocks: info.Multiprocessors / 2}
 	if !info.CUDA() {
@@ -124,7 +116,7 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b tabl
 func (c *core) stagedProgram() *device.Program {
 	p := c.program("dycuckoo-staged", stagedCU)
 	p.Threads = stagedThreads
-	p.Defines = append(p.Defines, device.Define{Name: "WARPMAP_SHARED", Value: 1}, device.Define{Name: "DYCUCKOO_STAGED_GROUP", Value: stagedGroup})
+	p.Defines = append(p.Defines, device.Define{Name: "WARPMAP_SHARED", Value: 1})
 	p.Files[2].Text = c.cfg.header("config", true)
 	return p
 }

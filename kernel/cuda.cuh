@@ -191,9 +191,14 @@ WARPMAP_WRITE16(release)
 #undef WARPMAP_WRITE16
 
 // load_relaxed if `on`; else it is whatever it is.
+#if WARPMAP_B128
+#define WARPMAP_LOAD16_IF "{ .reg .pred q; .reg .b128 t; setp.ne.u32 q, %3, 0; @q ld.relaxed" WARPMAP_SPACE ".b128 t, [%2]; mov.b128 {%0, %1}, t; }"
+#else
+#define WARPMAP_LOAD16_IF "{ .reg .pred q; setp.ne.u32 q, %3, 0; @q ld.relaxed" WARPMAP_SPACE ".v2.u64 {%0, %1}, [%2]; }"
+#endif
 __device__ __forceinline__ u128 load_relaxed_if(bool on, const u128* p) {
     u128 v;
-    asm volatile("{ .reg .pred q; setp.ne.u32 q, %3, 0; @q ld.relaxed" WARPMAP_SPACE ".v2.u64 {%0, %1}, [%2]; }"
+    asm volatile(WARPMAP_LOAD16_IF
                  : "=l"(v.lo), "=l"(v.hi)
                  : WARPMAP_AT(p), "r"((u32)on)
                  : "memory");
