@@ -64,7 +64,8 @@ type Within[P any] struct{ count, scatter device.Kernel[P] }
 
 // NewWithin finds the kernels partition_within_count and partition_within_scatter in a module.
 func NewWithin[P any](m *device.Module) (w Within[P], err error) {
-	return w, errors.Join(device.Bind(m, "partition_within_count", &w.count), device.Bind(m, "partition_within_scatter", &w.scatter))
+	err = errors.Join(device.Bind(m, "partition_within_count", &w.count), device.Bind(m, "partition_within_scatter", &w.scatter))
+	return w, err // not at once: Go may take w before the calls
 }
 
 // PartitionWords is the number of counters that Run needs.
