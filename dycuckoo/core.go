@@ -49,12 +49,9 @@ const (
 	// mostRows of a batch are in one launch: kernels number them with 32 bits.
 	mostRows = 1 << 30
 	// stale: filters are set anew once as many of their bits say nothing any more as one pair in so many.
-	stale = 16
+	stale = 8
 	// furthest bounds, in multiples of what the table holds, how far it grows for pairs that are only expected.
 	furthest = 4
-	// movedRows: a batch of fewer has few pairs that find both buckets full. For these, one kernel that looks for paths should be sooner done
-	// than one that moves pairs on by one step, and then that one: this has not been measured.
-	movedRows = 1 << 22
 	// blocks of a multiprocessor, for kernels that go over a batch; listBlocks, for those that go over a list of some of it.
 	blocks, listBlocks = 8 * 16, 8
 )
@@ -84,7 +81,6 @@ type core struct {
 	}
 	regions   table.Regions
 	staged    staged
-	movedRows int64 // see the constant
 	mostRows  int64 // see the constant
 
 	memory // guarded by the frame's lock
@@ -205,7 +201,7 @@ func (c *core) begin() error {
 	}
 	c.regions = table.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
 	c.regions.PowerOfTwo = true
-	c.staged, c.movedRows, c.mostRows = stagedFor(c.frame.Device.Info()), movedRows, mostRows
+	c.staged, c.mostRows = stagedFor(c.frame.Device.Info()), mostRows
 	if err := c.compile(); err != nil {
 		return err
 	}
@@ -476,9 +472,6 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 	bytes := c.step.total(c.d()) * int64(c.cfg.bucketBytes)
 	var list device.Slice[byte]
 	again := false
-	if b.N < c.movedRows && c.regions.Count(b.N, bytes) == 0 {
-		p.Direct = 1
-	}
 	if !c.cfg.locked() {
 		if list, p.Limit, err = c.lists(b.N); err != nil {
 			return err
@@ -506,10 +499,10 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 				}
 			}
 			again = true
-			if err := k.insert.Launch(st, g, &q); err != nil || p.Direct == 1 {
+			if err := k.insert.Launch(st, g, &q); err != nil {
 				return err
 			}
-			return k.move.Launch(st, c.listGrid(int64(p.Limit)), &q)
+			return k.move.Launch(st, c.listGrid(int64(p.Limit)*refineGroup), &q)
 		},
 		Grid: c.grid,
 	}, p.Rows, b)

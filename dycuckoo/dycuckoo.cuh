@@ -106,9 +106,9 @@ template <class C> struct Tally {
 #pragma unroll
         for (int i = 0; i < WORDS; i++) x[i] = 0;
     }
-    __device__ __forceinline__ void count(u32 sub) {
+    __device__ __forceinline__ void count(u32 sub, u32 n = 1) {
 #pragma unroll
-        for (int i = 0; i < WORDS; i++) x[i] += (u64)(sub / 4 == (u32)i) << 16 * (sub & 3);
+        for (int i = 0; i < WORDS; i++) x[i] += (u64)(sub / 4 == (u32)i ? n : 0) << 16 * (sub & 3);
     }
     // into adds up a block's lanes, all of which must reach it; with MINUS, it takes away.
     template <bool MINUS = false> __device__ __forceinline__ void into(u64* pairs) const {
@@ -298,14 +298,15 @@ struct Locks {
             a = first;
         }
     }
-    // A lock that is seen taken is not asked for: atomic operations of those that wait would hold up the one that releases it.
-    __device__ __forceinline__ bool take_one(u64 i) {
-        return !(load_relaxed(words + i / 32) >> (i & 31) & 1) && !(or_of(words + i / 32, 1u << (i & 31)) >> (i & 31) & 1);
+    // Whoever has waited does not ask for a lock that is seen taken: atomic operations would hold up the one that releases it.
+    __device__ __forceinline__ bool take_one(u64 i, bool waited) {
+        if (waited && load_relaxed(words + i / 32) >> (i & 31) & 1) return false;
+        return !(or_of(words + i / 32, 1u << (i & 31)) >> (i & 31) & 1);
     }
     __device__ __forceinline__ void release_one(u64 i) { and_of(words + i / 32, ~(1u << (i & 31))); }
-    __device__ __forceinline__ bool take() {
-        if (!take_one(a)) return false;
-        if (b != a && !take_one(b)) {
+    __device__ __forceinline__ bool take(bool waited) {
+        if (!take_one(a, waited)) return false;
+        if (b != a && !take_one(b, waited)) {
             release_one(a);
             return false;
         }
@@ -322,37 +323,45 @@ struct Locks {
 // with_locks calls act under the locks. It is called in the loop that waits, so that a lane that has its locks does not wait, at the loop's
 // end, for lanes of its warp that want them.
 template <class Act> __device__ __forceinline__ void with_locks(Locks locks, Act act) {
-    for (bool done = false; !done;) {
-        if (locks.take()) {
+    for (bool done = false, waited = false; !done;) {
+        if (locks.take(waited)) {
             act();
             locks.release();
             done = true;
-        } else pause();
+        } else {
+            pause();
+            waited = true;
+        }
     }
 }
 
+// The first free slot that a view has: its number, plus FREED if it was taken before; NONE without.
+static constexpr u32 NONE = ~0u, FREED = 32;
+template <class C, class V> __device__ __forceinline__ u32 first_free(const V& s, int rank) {
+    u32 best = NONE;
+#pragma unroll
+    for (int i = 0; i < V::WORDS; i++) {
+        typename C::key k = Access<C>::key_of(s.w[i]);
+        u32 order = V::slot(i, rank) + (k == C::TOMBSTONE ? FREED : 0);
+        if ((k == C::EMPTY || k == C::TOMBSTONE) && order < best) best = order;
+    }
+    return best;
+}
+
 // Insert is the insertion of one key by compare-and-swaps: what its lane knows between two reads. It tries the key's home, then its other
-// bucket. FULL: no pair can be moved on with one step; see LockedInsert.
+// bucket. FULL: both are; see Displace. With REPLACE an equal key's value is replaced; otherwise the key is left as it is.
 //
-//   REPLACE  an equal key's value is replaced; otherwise the key is left as it is
-//   MOVES    where both buckets are full, a pair of its home is moved on to that pair's other bucket, if that has room. FULL without
-//            it is that both buckets are full. (Few pairs come so far: in a kernel of their own, lanes do not wait for them.)
-//
-// Beside it pairs are added, moved on and replaced, but none is erased. So a bucket that was seen full stays full. Free slots are taken in
-// one order: two inserts of one key come to the same slot, or one sees the other's key. A pair that is moved on is written
-// to its new slot, the first that is free there, before its old one is overwritten: so an insert of its key finds it, or comes to
-// that slot and fails. The lock of a bucket is for those who move pairs on from it.
-template <class C, bool REPLACE, bool MOVES> struct Insert {
+// Beside it pairs are added and replaced, but none is erased or moved on. So a bucket that was seen full stays full. Free slots are taken in
+// one order: two inserts of one key come to the same slot, or one sees the other's key.
+template <class C, bool REPLACE> struct Insert {
     typedef Access<C> A;
-    static constexpr u32 NONE = ~0u, FREED = 32; // a free slot is its number, plus FREED if it was taken before
-    enum Stage : u32 { HOME, OTHER, MOVE };
+    enum Stage : u32 { HOME, OTHER };
     Home<C> h;
     typename C::value v;
     u64 address; // of the bucket that is read next
     u32 stage;
     bool away_first;
     u32 room;   // a free slot at home, while the other bucket is read
-    u32 victim; // the slot at home whose pair may be moved on, and above it how many were tried
     u32 sub;    // the subtable that has a pair more
     Outcome outcome;
 
@@ -367,13 +376,6 @@ template <class C, bool REPLACE, bool MOVES> struct Insert {
     __device__ __forceinline__ void start(const Table& t) {
         stage = HOME;
         address = h.address(t, h.home);
-    }
-    // begin_full begins where both buckets were seen full; false: no pair can be moved on.
-    __device__ __forceinline__ bool begin_full(const Table& t) {
-        if (h.reserved) return false;
-        stage = MOVE;
-        victim = 0;
-        return next_victim(t);
     }
 
     template <class Tile> __device__ __forceinline__ bool round(const Table& t, Tile g, bool active) {
@@ -401,7 +403,7 @@ template <class C, bool REPLACE, bool MOVES> struct Insert {
                     at_slot = g.shuffle(V::slot(lowest_bit(s[j].matches(k) | 1u << 31), g.rank()), holder);
                     word = g.shuffle(word, holder);
                 }
-                u32 order = g.min_of(on ? first_free(s[j], g.rank()) : NONE);
+                u32 order = g.min_of(on ? first_free<C>(s[j], g.rank()) : NONE);
                 if (g.rank() != first + j || !active) continue;
                 found = who;
                 slot = at_slot;
@@ -410,12 +412,8 @@ template <class C, bool REPLACE, bool MOVES> struct Insert {
             }
         }
         if (!active) return false;
-        if (MOVES && stage == MOVE) return move(t, here);
         if (found) {
-            if (REPLACE && !replace(slot, seen)) {
-                start(t);
-                return true;
-            }
+            if (REPLACE) A::replace(address, 0, slot, seen, h.stored, v);
             outcome = PRESENT;
             return false;
         }
@@ -431,27 +429,8 @@ template <class C, bool REPLACE, bool MOVES> struct Insert {
             }
         } else if (to_other) h.goes_away(t);
         else here = room;
-        if (here == NONE) return MOVES && begin_full(t);
+        if (here == NONE) return false;
         return !claim(t, here, to_other); // at one place, so that the lanes of a warp do it at once
-    }
-
-    // replace is false if the pair was moved on. If another replaced its value since it was seen, this counts as having come just before.
-    __device__ __forceinline__ bool replace(u32 slot, typename A::word seen) const {
-        typename A::word now = A::pack(h.stored, v);
-        if (now == seen) return true;
-        typename A::word was = cas(A::word_at(address, slot), seen, now);
-        return was == seen || A::key_of(was) == h.stored;
-    }
-
-    template <class V> static __device__ __forceinline__ u32 first_free(const V& s, int rank) {
-        u32 best = NONE;
-#pragma unroll
-        for (int i = 0; i < V::WORDS; i++) {
-            typename C::key k = A::key_of(s.w[i]);
-            u32 order = V::slot(i, rank) + (k == C::TOMBSTONE ? FREED : 0);
-            if ((k == C::EMPTY || k == C::TOMBSTONE) && order < best) best = order;
-        }
-        return best;
     }
 
     // claim takes the slot; where another has it now, the insertion begins again.
@@ -464,52 +443,128 @@ template <class C, bool REPLACE, bool MOVES> struct Insert {
         start(t);
         return false;
     }
+};
 
-    // next_victim goes on to the next pair at home that may be moved on: first to those whose other subtable would help the balance, then to
-    // all others. false: there are no more.
-    __device__ __forceinline__ bool next_victim(const Table& t) {
-        u64 home = h.address(t, h.home);
-        for (u32 tried = victim >> 8; tried < 2 * C::SLOTS;) {
-            u32 s = (tried + h.lo) % C::SLOTS, others = tried >= C::SLOTS;
-            tried++;
-            Home<C> x(t, A::key_of(load_relaxed(A::word_at(home, s))));
-            sub = x.away(h.home);
-            if ((t.prefer >> sub & 1) == others) continue;
-            victim = s | tried << 8;
-            address = x.address(t, sub);
-            return true;
-        }
-        return false;
+// Displace is the insertion of one key whose two buckets are full, which all lanes of a tile bring: a pair of its home is moved on to that
+// pair's other bucket, if that has room, and gives its slot to the key's. Each lane looks after one pair. Of those that can be moved on it
+// takes one whose other subtable helps the balance. FULL: none can be; see LockedInsert.
+//
+// Beside it run insertions of its like alone, so a bucket that was seen full stays full: the key's pair, once it is in, is at home and stays
+// there. So whoever holds the lock of its home knows whether it is in.
+template <class C, bool REPLACE> struct Displace {
+    typedef Access<C> A;
+    enum { NO, ROOM, BALANCE };
+    enum { AGAIN, DONE };
+    Home<C> h;
+    typename C::value v;
+    Outcome outcome; // of the lane that brought the pair in; FULL for the others
+    u32 sub;         // the subtable that has a pair more
+    bool waited;     // for a lock
+
+    __device__ __forceinline__ void begin(const Table& t, typename C::key k, typename C::value value) {
+        h = Home<C>(t, k);
+        v = value;
+        outcome = FULL;
+        waited = false;
     }
-    __device__ __forceinline__ bool move(const Table& t, u32 here) {
-        if (here == NONE) return next_victim(t);
+    // round tells whether to try again; `in`, whether the key is in the table then.
+    template <class Tile> __device__ __forceinline__ bool round(const Table& t, Tile g, bool& in) {
+        in = false;
+        if (h.reserved) return false;
         Bucket mine = h.bucket(t, h.home);
-        Locks lock(t, mine, mine);
-        if (!lock.take()) {
-            pause();
-            return true;
+        u32 best = NO, slot = 0, here = NONE, to_sub = 0;
+        u64 to = 0;
+        typename C::key victim{};
+        for (u32 i = g.rank(); i < C::SLOTS && best < BALANCE; i += Tile::LANES) {
+            u32 s = (i + h.lo) % C::SLOTS;
+            typename C::key k = A::key_of(load_relaxed(A::word_at(mine.slots, s)));
+            Home<C> x(t, k);
+            u32 there = x.away(h.home);
+            u64 address = x.address(t, there);
+            View<C, 1, C::SLOTS> view;
+            view.load(true, address, 0);
+            u32 free = first_free<C>(view, 0), what = free == NONE ? NO : t.prefer >> there & 1 ? BALANCE : ROOM;
+            if (what <= best) continue;
+            best = what;
+            slot = s;
+            here = free;
+            to_sub = there;
+            to = address;
+            victim = k;
         }
-        typename A::word *from = A::word_at(mine.slots, victim & 0xff), *to = A::word_at(address, here % FREED), w = load_relaxed(from);
-        Home<C> x(t, A::key_of(w));
-        u32 same;
+        u32 lanes = g.ballot(best == BALANCE);
+        if (!lanes) lanes = g.ballot(best == ROOM);
+        if (!lanes) return false;
+        int chosen = lowest_bit(lanes);
+        u32 what = AGAIN;
+        if (g.rank() == chosen) what = move(t, mine, slot, victim, to_sub, A::word_at(to, here % FREED), here >= FREED);
+        in = g.shuffle(what, chosen) == DONE;
+        return !in;
+    }
+    __device__ __forceinline__ u32 move(const Table& t, const Bucket& mine, u32 slot, typename C::key victim, u32 to_sub, typename A::word* to, bool freed) {
+        Locks lock(t, mine, mine);
+        if (!lock.take(waited)) {
+            pause();
+            waited = true;
+            return AGAIN;
+        }
+        waited = false;
+        typename A::word w = load_relaxed(A::word_at(mine.slots, slot));
+        u32 same, what = AGAIN;
         Cells<C>::look(mine, h.stored, same);
-        bool stale = same || x.away(h.home) != sub || x.address(t, sub) != address; // another insert was here first
-        if (!stale) {
-            if (sub == x.other) x.goes_away(t);
-            typename A::word free = A::free_word(w, here >= FREED);
+        if (same) {
+            if (REPLACE) Cells<C>::replace(mine, lowest_bit(same), h.stored, v);
+            outcome = PRESENT;
+            what = DONE;
+        } else if (A::key_of(w) == victim) { // else another insert was here first
+            Home<C> x(t, victim);
+            if (to_sub == x.other) x.goes_away(t);
+            typename A::word free = A::free_word(w, freed);
             if (cas(to, free, w) == free) {
-                for (typename A::word was; (was = cas(from, w, A::pack(h.stored, v))) != w; w = was) cas(to, w, was); // its value was replaced
+                A::put(mine.slots, slot, h.stored, v);
                 outcome = ADDED;
+                sub = to_sub;
+                what = DONE;
             }
         }
         lock.release();
-        if (stale) start(t);
-        return outcome != ADDED;
+        return what;
     }
 };
 
+// Shifts counts the pairs that a lane has added, or moved from one subtable to another: AtOnce tells the table at once.
+template <class C> struct Shifts {
+    Tally<C> to, from;
+    u32 moved;
+    __device__ __forceinline__ Shifts() : moved(0) {}
+    __device__ __forceinline__ void added(const Table&, u32 sub) { to.count(sub); }
+    __device__ __forceinline__ void shift(const Table& t, u32 was, u32 is);
+    // into is for all lanes of a block.
+    __device__ __forceinline__ void into(Counters* sums) const {
+        to.into(sums->pairs);
+        from.template into<true>(sums->pairs);
+        u64* all[1] = {&sums->moved};
+        u32 n[1] = {moved};
+        block_count(all, n);
+    }
+};
+struct AtOnce {
+    static __device__ __forceinline__ void added(const Table& t, u32 sub) { add(&counters(t)->pairs[sub], (u64)1); }
+    static __device__ __forceinline__ void shift(const Table& t, u32 was, u32 is) {
+        add(&counters(t)->pairs[was], ~(u64)0);
+        add(&counters(t)->pairs[is], (u64)1);
+        add(&counters(t)->moved, (u64)1);
+    }
+};
+template <class C> __device__ __forceinline__ void Shifts<C>::shift(const Table& t, u32 was, u32 is) {
+    if (moved == 1u << 15) return AtOnce::shift(t, was, is); // a tally has 16 bits
+    moved++;
+    from.count(was);
+    to.count(is);
+}
+
 // move_on moves the pair in a slot to its other bucket, if there is room; false if anything is not as the path said.
-template <class C> __device__ __forceinline__ bool move_on(const Table& t, const Bucket& from, u32 slot, u32 barred) {
+template <class C, class Count> __device__ __forceinline__ bool move_on(const Table& t, const Bucket& from, u32 slot, u32 barred, Count& count) {
     typename C::key k;
     if (!Cells<C>::taken(from, slot, k)) return true; // there is room now
     Home<C> h(t, k);
@@ -526,10 +581,8 @@ template <class C> __device__ __forceinline__ bool move_on(const Table& t, const
         Cells<C>::put(to, lowest_bit(room), k, Cells<C>::value_at(from, slot));
         fence(); // whoever misses the pair here sees the filter's bit
         Cells<C>::clear(from, slot);
-        add(&counters(t)->pairs[from.sub], ~(u64)0);
-        add(&counters(t)->pairs[to.sub], (u64)1);
-        add(&counters(t)->moved, (u64)1);
     });
+    if (moves) count.shift(t, from.sub, to.sub);
     return moves;
 }
 
@@ -537,7 +590,8 @@ template <class C> __device__ __forceinline__ bool move_on(const Table& t, const
 // from the path's end on. So no pair is ever out of the table, and where no path is found nothing has changed. It tells whether to
 // try again. Of the pairs that lead to a free slot, it takes one whose other subtable helps the balance. Nothing goes to the
 // subtable `barred`. The lanes of a tile look at a bucket's pairs together.
-template <class C, class Tile> __device__ __forceinline__ bool make_room(const Table& t, Tile g, Bucket b, u32 dice, u32 longest, u32 barred) {
+template <class C, class Tile, class Count>
+__device__ __forceinline__ bool make_room(const Table& t, Tile g, Bucket b, u32 dice, u32 longest, u32 barred, Count& count) {
     enum { NO, ONWARD, ROOM, BALANCE, FREE };
     u64 path[DYCUCKOO_MAX_PATH]; // the number of a bucket, its subtable, and the slot whose pair goes on
     u32 length = 0;
@@ -579,7 +633,7 @@ template <class C, class Tile> __device__ __forceinline__ bool make_room(const T
         from.sub = (u32)(path[length] >> 48) & 0xff;
         from.slots = t.sub[from.sub].slots + from.number * C::BUCKET_BYTES;
         from.values = C::PACKED ? 0 : t.sub[from.sub].values + from.number * (C::SLOTS * C::VALUE_BYTES);
-        if (!move_on<C>(t, from, (u32)(path[length] >> 56), barred)) break;
+        if (!move_on<C>(t, from, (u32)(path[length] >> 56), barred, count)) break;
     }
     g.sync();
     return true;
@@ -600,16 +654,18 @@ template <class C, bool REPLACE> struct LockedInsert {
     Home<C> h;
     typename C::value v;
     u32 tries, sub;
+    bool waited; // for a lock
     Outcome outcome;
 
     __device__ __forceinline__ void begin(const Table& t, typename C::key k, typename C::value value) {
         h = Home<C>(t, k);
         v = value;
         tries = 0;
+        waited = false;
         sub = 0;
         outcome = FULL;
     }
-    template <class Tile> __device__ __forceinline__ bool round(const Table& t, Tile g) {
+    template <class Tile, class Count> __device__ __forceinline__ bool round(const Table& t, Tile g, Count& count) {
         Bucket mine = h.bucket(t, h.home), other = h.reserved ? mine : h.bucket(t, h.other);
         u32 next = DONE, longest = 0;
         if (g.rank() == 0) {
@@ -617,11 +673,12 @@ template <class C, bool REPLACE> struct LockedInsert {
             next = attempt(t, mine, other, longest == DYCUCKOO_SHORT_PATH);
         }
         next = g.shuffle(next, 0);
-        if (next == WAIT) pause();
+        waited = next == WAIT;
+        if (waited) pause();
         if (next != SEEK) return next == WAIT;
         longest = g.shuffle(longest, 0);
         u32 dice = fmix32(h.lo + ++tries * 0x9e3779b9u);
-        if (h.reserved || tries > DYCUCKOO_MAX_TRIES || !make_room<C>(t, g, dice >> 31 ? mine : other, dice, longest, ~0u)) {
+        if (h.reserved || tries > DYCUCKOO_MAX_TRIES || !make_room<C>(t, g, dice >> 31 ? mine : other, dice, longest, ~0u, count)) {
             if (g.rank() == 0) add(&counters(t)->given_up, (u64)1);
             return false;
         }
@@ -629,14 +686,15 @@ template <class C, bool REPLACE> struct LockedInsert {
     }
     __device__ __forceinline__ u32 attempt(const Table& t, const Bucket& mine, const Bucket& other, bool hopeless) {
         Locks locks(t, mine, other);
-        if (!locks.take()) return WAIT;
+        if (!locks.take(waited)) return WAIT;
         bool done = act(t, mine, other);
         locks.release();
         return done || hopeless ? DONE : SEEK; // hopeless: so many found no path that the table is full
     }
     __device__ __forceinline__ bool act(const Table& t, const Bucket& mine, const Bucket& other) {
-        u32 same, room = ~Cells<C>::look(mine, h.stored, same) & Cells<C>::ALL, there = 0, room_there = 0;
-        if (!same && !h.reserved) room_there = ~Cells<C>::look(other, h.stored, there) & Cells<C>::ALL;
+        // Both are looked at at once: `other` of a reserved key is its only bucket.
+        u32 same, there, room = ~Cells<C>::look(mine, h.stored, same) & Cells<C>::ALL, room_there = ~Cells<C>::look(other, h.stored, there) & Cells<C>::ALL;
+        if (h.reserved) there = room_there = 0;
         if (same | there) {
             if constexpr (REPLACE) Cells<C>::replace(same ? mine : other, lowest_bit(same ? same : there), h.stored, v);
             outcome = PRESENT;
@@ -694,8 +752,9 @@ template <class C> __device__ __forceinline__ Slot<C> slot_at(const Table& t, u6
 template <class C, bool REPLACE> __device__ __forceinline__ Outcome insert_one(const Table& t, typename C::key k, typename C::value v) {
     LockedInsert<C, REPLACE> s;
     s.begin(t, k, v);
-    while (s.round(t, tile<1>())) {}
-    if (s.outcome == ADDED) add(&counters(t)->pairs[s.sub], (u64)1);
+    AtOnce count;
+    while (s.round(t, tile<1>(), count)) {}
+    if (s.outcome == ADDED) count.added(t, s.sub);
     return s.outcome;
 }
 // insert puts or replaces. FULL: the key's buckets are full, and no pairs can be moved on.

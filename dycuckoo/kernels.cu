@@ -69,7 +69,7 @@ struct Listed {
 template <bool REPLACE> struct InsertJob {
     typedef Pair Item;
     const insertParams& p;
-    Insert<C, REPLACE, false> s;
+    Insert<C, REPLACE> s;
     Tally<C> added;
     Listed listed;
     u32 failed;
@@ -102,52 +102,12 @@ template <bool REPLACE> struct InsertJob {
     }
 };
 
-// The items that were listed: pairs are moved on for them. The positions of those that find no room so are listed for refine.
-template <bool REPLACE> struct MoveJob {
-    struct Item {
-        u32 i;
-    };
-    const insertParams& p;
-    Insert<C, REPLACE, true> s;
-    Tally<C> added;
-    u64 placed;
-    u32 row;
-
-    __device__ __forceinline__ MoveJob(const insertParams& p) : p(p), placed(0) {}
-    __device__ __forceinline__ Item load(u64 i) { return Item{load_readonly(at<u32>(p.list) + LIST_HEAD + i)}; }
-    template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64) const {
-        return Item{warp.shuffle(x.i, from)};
-    }
-    __device__ __forceinline__ bool begin(u64, const Item& x) {
-        row = x.i;
-        s.begin(p.table, input_key<C>(p.rows.keys, row), input_value<C>(p.rows.values, row), p.choose);
-        if (s.begin_full(p.table)) return true;
-        to_refine();
-        return false;
-    }
-    __device__ __forceinline__ u64 position() const { return p.rows.positions ? at<u32>(p.rows.positions)[row] : row; }
-    __device__ __forceinline__ void to_refine() {
-        u32 place = add(at<u32>(p.list) + 1, 1u);
-        if (place < p.limit) at<u32>(p.list)[LIST_HEAD + p.limit + place] = (u32)position();
-        else or_of(at<u32>(p.list) + 2, 1u);
-    }
-    __device__ __forceinline__ bool round(Alone g, bool active) { return s.round(p.table, g, active); }
-    __device__ __forceinline__ void done(u64) {
-        if (s.outcome == FULL) return to_refine();
-        if (s.outcome == ADDED) added.count(s.sub);
-        if (p.rows.added) at<u8>(p.rows.added)[row] = s.outcome == ADDED;
-        u64 i = position();
-        and_of(at<u32>(p.rows.refused) + i / 32, ~(1u << (i & 31)));
-        placed++;
-    }
-};
-
 // Insertion under locks.
 template <bool REPLACE> struct LockedJob {
     typedef Pair Item;
     const insertParams& p;
     LockedInsert<C, REPLACE> s;
-    Tally<C> added;
+    Shifts<C> count;
 
     __device__ __forceinline__ LockedJob(const insertParams& p) : p(p) {}
     __device__ __forceinline__ Item load(u64 i) { return Item{input_key<C>(p.rows.keys, i), input_value<C>(p.rows.values, i)}; }
@@ -159,9 +119,9 @@ template <bool REPLACE> struct LockedJob {
         s.begin(p.table, x.k, x.v);
         return true;
     }
-    __device__ __forceinline__ bool round(Alone g, bool active) { return active && s.round(p.table, g); }
+    __device__ __forceinline__ bool round(Alone g, bool active) { return active && s.round(p.table, g, count); }
     __device__ __forceinline__ void done(u64 i) {
-        if (s.outcome == ADDED) added.count(s.sub);
+        if (s.outcome == ADDED) count.added(p.table, s.sub);
         if (p.rows.added) at<u8>(p.rows.added)[i] = s.outcome == ADDED;
         settle(p.rows.refused, p.rows.attempt, p.rows.positions ? at<u32>(p.rows.positions)[i] : i, s.outcome == FULL, &counters(p.table)->failed);
     }
@@ -171,7 +131,7 @@ template <bool REPLACE> __device__ __forceinline__ void insert_batch(const inser
     if constexpr (C::LOCKED) {
         LockedJob<REPLACE> job(p);
         drive_held<Alone, u32>(p.rows.n, job, p.rows.span);
-        job.added.into(counters(p.table)->pairs);
+        job.count.into(counters(p.table));
     } else {
         InsertJob<REPLACE> job(p);
         drive_held<InsertTile, u32>(p.rows.n, job, p.rows.span);
@@ -182,13 +142,40 @@ template <bool REPLACE> __device__ __forceinline__ void insert_batch(const inser
 WARPMAP_KERNEL_RESIDENT(insert, insertParams, 4) { insert_batch<true>(p); }
 WARPMAP_KERNEL_RESIDENT(insert_new, insertParams, 4) { insert_batch<false>(p); }
 
+// in marks a row that has found room since it was refused.
+__device__ __forceinline__ void in(const insertParams& p, u64 row, u64 position, bool added) {
+    and_of(at<u32>(p.rows.refused) + position / 32, ~(1u << (position & 31)));
+    if (p.rows.added) at<u8>(p.rows.added)[row] = added;
+}
+
+// The items that were listed: pairs are moved on for them, by one step. A tile takes an item. The positions of those that find no room so are
+// listed for refine.
 template <bool REPLACE> __device__ __forceinline__ void move_batch(const insertParams& p) {
     if constexpr (!C::LOCKED) {
-        u64 n = load_relaxed(at<u32>(p.list));
-        MoveJob<REPLACE> job(p);
-        drive_held<Alone, u32>(n < p.limit ? n : p.limit, job);
-        count_into(&counters(p.table)->failed, 0 - job.placed);
-        job.added.into(counters(p.table)->pairs);
+        typedef PathTile Tile;
+        Tile g;
+        u32 n = load_relaxed(at<u32>(p.list)), placed = 0;
+        if (n > p.limit) n = (u32)p.limit;
+        Tally<C> added;
+        for (u64 i = grid_thread() / Tile::LANES; i < n; i += grid_threads() / Tile::LANES) {
+            u32 row = load_readonly(at<u32>(p.list) + LIST_HEAD + i);
+            u64 position = p.rows.positions ? at<u32>(p.rows.positions)[row] : row;
+            Displace<C, REPLACE> s;
+            s.begin(p.table, input_key<C>(p.rows.keys, row), input_value<C>(p.rows.values, row));
+            bool is_in;
+            while (s.round(p.table, g, is_in)) {}
+            if (s.outcome == ADDED) added.count(s.sub);
+            if (s.outcome != FULL) {
+                in(p, row, position, s.outcome == ADDED);
+                placed++;
+            }
+            if (is_in || g.rank() != 0) continue;
+            u32 place = add(at<u32>(p.list) + 1, 1u);
+            if (place < p.limit) at<u32>(p.list)[LIST_HEAD + p.limit + place] = (u32)position;
+            else or_of(at<u32>(p.list) + 2, 1u);
+        }
+        count_into(&counters(p.table)->failed, 0 - (u64)placed);
+        added.into(counters(p.table)->pairs);
     }
 }
 WARPMAP_KERNEL_RESIDENT(move, insertParams, 3) { move_batch<true>(p); }
@@ -199,20 +186,18 @@ WARPMAP_KERNEL_RESIDENT(move_new, insertParams, 3) { move_batch<false>(p); }
 template <bool REPLACE> __device__ __forceinline__ void refine_batch(const insertParams& p) {
     typedef PathTile Tile;
     Tile g;
-    Tally<C> added;
+    Shifts<C> count;
     u64 placed = 0;
     auto place = [&](u64 i) {
         LockedInsert<C, REPLACE> s;
         s.begin(p.table, input_key<C>(p.rows.keys, i), input_value<C>(p.rows.values, i));
-        while (s.round(p.table, g)) {}
+        while (s.round(p.table, g, count)) {}
         if (g.rank() != 0 || s.outcome == FULL) return;
-        and_of(at<u32>(p.rows.refused) + i / 32, ~(1u << (i & 31)));
+        in(p, i, i, s.outcome == ADDED);
         placed++;
-        if (s.outcome == ADDED) added.count(s.sub);
-        if (p.rows.added) at<u8>(p.rows.added)[i] = s.outcome == ADDED;
+        if (s.outcome == ADDED) count.added(p.table, s.sub);
     };
-    u32 list = p.direct ? 0 : 1; // the items that found both buckets full, or what move has left of them
-    u64 n = load_relaxed(at<u32>(p.list) + list), full = 0, tile = grid_thread() / Tile::LANES, tiles = grid_threads() / Tile::LANES;
+    u64 n = load_relaxed(at<u32>(p.list) + 1), full = 0, tile = grid_thread() / Tile::LANES, tiles = grid_threads() / Tile::LANES;
     for (int i = 0; i < C::D; i++) full += load_relaxed(&counters(p.table)->pairs[i]);
     full += load_relaxed(&counters(p.table)->failed); // last: blocks that end take from it what they add to the pairs
 #if !defined(WARPMAP_HOST)
@@ -220,11 +205,11 @@ template <bool REPLACE> __device__ __forceinline__ void refine_batch(const inser
 #endif
     if (p.capacity && full > p.capacity) {}
     else if (!load_relaxed(at<u32>(p.list) + 2))
-        for (; tile < n; tile += tiles) place(at<u32>(p.list)[LIST_HEAD + list * p.limit + tile]);
+        for (; tile < n; tile += tiles) place(at<u32>(p.list)[LIST_HEAD + p.limit + tile]);
     else
         for (; tile < (p.rows.n + 31) / 32; tile += tiles)
             for (u32 left = g.shuffle(load_relaxed(at<u32>(p.rows.refused) + tile), 0); left; left &= left - 1) place(tile * 32 + lowest_bit(left));
-    added.into(counters(p.table)->pairs);
+    count.into(counters(p.table));
     count_into(&counters(p.table)->failed, 0 - placed);
 }
 WARPMAP_KERNEL(refine, insertParams) { refine_batch<true>(p); }
@@ -420,12 +405,14 @@ WARPMAP_KERNEL(merge_filters, slotsParams) {
 }
 
 // send_away puts a residual into the one of its subtables that is not sub, moving pairs on where it must, but none to sub.
-__device__ __forceinline__ bool send_away(const Table& t, const Home<C>& h, u32 sub, value v) {
+__device__ __forceinline__ bool send_away(const Table& t, const Home<C>& h, u32 sub, value v, Shifts<C>& count) {
     Bucket there = h.bucket(t, h.away(sub));
+    bool waited = false;
     for (u32 tries = 0; tries < DYCUCKOO_MAX_TRIES;) {
         Locks lock(t, there, there);
-        if (!lock.take()) {
+        if (!lock.take(waited)) {
             pause();
+            waited = true;
             continue;
         }
         u32 same, room = ~Cells<C>::look(there, h.stored, same) & Cells<C>::ALL;
@@ -435,10 +422,10 @@ __device__ __forceinline__ bool send_away(const Table& t, const Home<C>& h, u32 
         }
         lock.release();
         if (room) {
-            add(&counters(t)->pairs[there.sub], (u64)1);
+            count.added(t, there.sub);
             return true;
         }
-        if (!make_room<C>(t, tile<1>(), there, fmix32(h.lo + ++tries), DYCUCKOO_MAX_PATH, sub)) return false;
+        if (!make_room<C>(t, tile<1>(), there, fmix32(h.lo + ++tries), DYCUCKOO_MAX_PATH, sub, count)) return false;
     }
     return false;
 }
@@ -448,6 +435,7 @@ __device__ __forceinline__ bool send_away(const Table& t, const Home<C>& h, u32 
 WARPMAP_KERNEL(halve, slotsParams) {
     u64 n = p.to.buckets, residuals = 0, gone = 0;
     u32 sub = (u32)p.number;
+    Shifts<C> count;
     for (u64 i = grid_thread(); i < n; i += grid_threads()) {
         Bucket to = slot_of<C>(p.to, sub, i * C::SLOTS).b;
         u32 filled = 0;
@@ -463,13 +451,14 @@ WARPMAP_KERNEL(halve, slotsParams) {
                 }
                 residuals++;
                 Home<C> h(p.table, k);
-                if (send_away(p.table, h, sub, v)) gone++;
+                if (send_away(p.table, h, sub, v, count)) gone++;
                 else add(&counters(p.table)->left, (u64)1);
             }
         }
         if (load_relaxed(at<filter>(p.to.filter) + i))
             while (filled < C::SLOTS) Cells<C>::set_free(to, filled++, true);
     }
+    count.into(counters(p.table));
     count_into(&counters(p.table)->residual, residuals);
     count_into(&counters(p.table)->pairs[sub], 0 - gone);
 }

@@ -60,9 +60,10 @@ const (
 	leastList              = 15
 	blockList              = 1 << 10 // items that a block of a GPU lists before it adds them to all
 	refineGroup            = 8       // lanes of a GPU that look for a path together
-	// Of the inserts of staged.cu: how many items of a block may find both buckets full, for with more, all are gone over once more; what
-	// bounds a block's shared memory beside the copies of stretches, which staged.cu asserts; and the lanes that work on one key.
-	stagedList, stagedFixed, stagedGroup = 1 << 10, 8 << 10, 1
+	// Of the inserts of staged.cu: how many items of a block may be left to the next way of inserting them, for with more, all are gone over
+	// once more; what bounds a block's shared memory beside the copies of stretches, which staged.cu asserts; the lanes that work on one key; and
+	// the bytes of a Fill.
+	stagedList, stagedFixed, stagedGroup, fillBytes = 3 << 10, 28 << 10, 1, 4
 	// maxTries bounds how often an insert begins again because others have changed what it looked at.
 	maxTries = 32
 	// lastAttempt of a mixed batch is made when no more room is to be had: see table.Part.
@@ -212,8 +213,6 @@ type insertParams struct {
 	// List is u32: how many items found both buckets full, how many positions no pair was moved on for, and whether there were more than
 	// Limit of either; then up to Limit items, and up to Limit positions.
 	List, Limit uint64
-	// Direct is 1 where move was left out.
-	Direct uint64
 	// Capacity, where not 0, is how many slots there are: where more pairs are refused than are free, refine does nothing.
 	Capacity uint64
 	// Choose[i·8+j], of Theorem1, is the probability that a key of the subtables i and j begins in i, times 2³².

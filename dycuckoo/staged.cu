@@ -1,8 +1,9 @@
 // Large batches, stretch by stretch: a block takes one stretch of every subtable into shared memory, inserts the pairs that belong there,
 // and writes the stretches back. A pair's two buckets, and those that pairs move on to from there, all lie in them.
 //
-// So memory sees streams alone, and what the inserts do at random (reading buckets, compare-and-swaps, locks, moving pairs on) is done in shared
-// memory, by the same code as elsewhere: the block has a Table of its own, whose addresses are those of its copies.
+// So memory sees streams alone, and what is done at random is done in shared memory. A pair whose home never was full takes the next slot
+// there: whether its key is there, too, is looked at once for the whole bucket, when all have come. The others, one in ten or so,
+// are inserted by the same code as elsewhere: the block has a Table of its own, whose addresses are those of its copies.
 #include "config.h" // struct config: what this table holds
 #include "drive.cuh"
 #include "dycuckoo.cuh"
@@ -18,16 +19,32 @@ typedef tile<DYCUCKOO_STAGED_GROUP, true> StagedTile;
 constexpr u32 STRETCH = 1u << DYCUCKOO_LOCAL_BITS; // buckets
 constexpr u32 LOCKS = 2 * STRETCH * DYCUCKOO_SUBTABLES, LISTED = DYCUCKOO_STAGED_LIST;
 
-// What a block has in shared memory beside its copies of stretches, which are one behind the other, and their filters behind all.
+// A list of a block's items. Where it is too short for all, `count` says so, and each item is an entry.
+struct Items {
+    u32 count, item[LISTED];
+    __device__ __forceinline__ void put(u32 i) {
+        u32 place = add(&count, 1u);
+        if (place < LISTED) item[place] = i;
+    }
+    __device__ __forceinline__ bool all() const { return count > LISTED; }
+    // of is the number of entries, of n items; at is one of them.
+    __device__ __forceinline__ u32 of(u32 n) const { return all() ? n : count; }
+    __device__ __forceinline__ u32 at(u32 i) const { return all() ? i : item[i]; }
+};
+
+// What a block has in shared memory beside its copies of stretches, which are one behind the other, their filters behind all, and behind these
+// the Fill of each bucket.
 struct Stage {
     Table table;    // of the stretches
     Counters sums;  // what is to be added to the table's
     u64 slots[2 * C::D], filters[2 * C::D]; // where each stretch comes from
+    u32 sub[2 * C::D];                      // its subtable
+    u32* fills;
     u32 stretches;
     u32 owned; // reserved keys that belong to the region: their buckets of the side are copied too
     u128 side[C::RESERVED * C::BUCKET_BYTES / 16];
     u32 locks[LOCKS / 32];
-    u32 listed, list[LISTED]; // items whose two buckets are full
+    Items open, full; // those that are not at home by their Fill, and those whose two buckets are full
 
     // lay says where everything is: for one thread.
     __device__ __forceinline__ void lay(const stagedParams& p, u64 region) {
@@ -44,6 +61,7 @@ struct Stage {
             table.sub[i].buckets = mine * STRETCH;
             for (u32 j = 0; j < mine; j++, n++) {
                 u64 first = (region | (u64)j << p.shift) * STRETCH;
+                sub[n] = i;
                 slots[n] = s.slots + first * C::BUCKET_BYTES;
                 filters[n] = s.filter + first * sizeof(filter);
             }
@@ -56,8 +74,11 @@ struct Stage {
         table.locks = (u64)locks;
         table.lock_mask = LOCKS - 1;
         table.counters = (u64)&sums;
-        listed = 0;
+        fills = at<u32>(filter_to + stretches * STRETCH * sizeof(filter));
+        open.count = full.count = 0;
     }
+    __device__ __forceinline__ u32 buckets() const { return stretches * STRETCH; }
+    __device__ __forceinline__ u64 bucket(u32 i) const { return (u64)dynamic_shared() + i * C::BUCKET_BYTES; }
     // each calls act(word in shared memory, word in memory, false) for all words of the copies, and with true for those of their filters.
     template <class Act> __device__ __forceinline__ void each(u64 side_in_memory, Act act) {
         constexpr u32 WORDS = STRETCH * C::BUCKET_BYTES / 16, FILTER_WORDS = STRETCH * sizeof(filter) / 16, SIDE_WORDS = C::BUCKET_BYTES / 16;
@@ -95,34 +116,128 @@ struct Stage {
 
 static_assert(sizeof(Stage) + 1024 <= DYCUCKOO_STAGED_FIXED, "beside what block-wide functions have");
 
+// The fill of a bucket: the slots from its number on are free and never were taken, so no key has gone away from it if there are any.
+// Behind it, what it was before the batch.
+struct Fill {
+    typedef Access<C> A;
+    static constexpr u32 WAS = 16, NOW = (1u << WAS) - 1;
+    typedef View<C, 1, C::SLOTS> Whole;
+
+    // begin tells a bucket's.
+    static __device__ __forceinline__ u32 begin(u64 bucket) {
+        Whole v;
+        v.load(true, bucket, 0);
+        u32 n = 0;
+#pragma unroll
+        for (u32 i = 0; i < C::SLOTS; i++)
+            if (A::key_of(v.w[i]) != C::EMPTY) n = i + 1;
+        return n | n << WAS;
+    }
+    // take puts a pair into the next slot; false if there is none. A lane that sees none does not ask for one, so that NOW is enough.
+    static __device__ __forceinline__ bool take(u32* fill, u64 bucket, key k, value v) {
+        if ((load_relaxed(fill) & NOW) >= C::SLOTS) return false;
+        u32 slot = add(fill, 1u) & NOW;
+        if (slot >= C::SLOTS) return false;
+        A::put(bucket, slot, k, v);
+        return true;
+    }
+    // settle leaves one pair of each key, and tells how many have come. Of those that have, any may stand, and its value with
+    // REPLACE; a pair that was there before stays.
+    template <bool REPLACE> static __device__ __forceinline__ u32 settle(u32 fill, u64 bucket) {
+        u32 was = fill >> WAS, now = fill & NOW;
+        if (now > C::SLOTS) now = C::SLOTS;
+        if (now == was) return 0;
+        Whole v;
+        v.load(true, bucket, 0);
+        bool twice = false;
+#pragma unroll
+        for (u32 i = 0; i < C::SLOTS; i++)
+#pragma unroll
+            for (u32 j = i + 1; j < C::SLOTS; j++) twice |= (A::key_of(v.w[i]) == A::key_of(v.w[j])) & (A::key_of(v.w[j]) != C::EMPTY);
+        if (!twice) return now - was;
+        for (u32 j = was; j < now;) {
+            typename A::word w = load_relaxed(A::word_at(bucket, j));
+            u32 i = 0;
+            while (i < j && A::key_of(load_relaxed(A::word_at(bucket, i))) != A::key_of(w)) i++;
+            if (i == j) {
+                j++;
+                continue;
+            }
+            if (REPLACE && i < was) store_relaxed(A::word_at(bucket, i), w);
+            if (j < --now) store_relaxed(A::word_at(bucket, j), load_relaxed(A::word_at(bucket, now)));
+            A::clear(bucket, now);
+        }
+        return now - was;
+    }
+};
+
 template <bool REPLACE> struct StagedJob {
     struct Item {
+        u32 i;
         key k;
         value v;
     };
     const stagedParams& p;
     Stage& stage;
     u64 first;
-    Insert<C, REPLACE, false> s;
-    Tally<C> added;
+    bool filled; // the rest alone is to come
+    Insert<C, REPLACE> s;
+    Shifts<C> count;
+    u32 item;
 
-    __device__ __forceinline__ StagedJob(const stagedParams& p, Stage& stage, u64 first) : p(p), stage(stage), first(first) {}
-    __device__ __forceinline__ Item load(u64 i) const {
-        return Item{input_key<C>(p.rows.keys, first + i), input_value<C>(p.rows.values, first + i)};
+    __device__ __forceinline__ StagedJob(const stagedParams& p, Stage& stage, u64 first) : p(p), stage(stage), first(first), filled(false) {}
+    __device__ __forceinline__ key key_at(u32 i) const { return input_key<C>(p.rows.keys, first + i); }
+    __device__ __forceinline__ value value_at(u32 i) const { return input_value<C>(p.rows.values, first + i); }
+    __device__ __forceinline__ Item load(u64 n) const {
+        u32 i = filled ? stage.open.at((u32)n) : (u32)n;
+        return Item{i, key_at(i), value_at(i)};
     }
     template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64) const {
-        return Item{warp.shuffle(x.k, from), warp.shuffle(x.v, from)};
+        return Item{warp.shuffle(x.i, from), warp.shuffle(x.k, from), warp.shuffle(x.v, from)};
     }
     __device__ __forceinline__ bool begin(u64, const Item& x) {
+        item = x.i;
         s.begin(stage.table, x.k, x.v, p.choose);
         return true;
     }
     __device__ __forceinline__ bool round(StagedTile g, bool active) { return s.round(stage.table, g, active); }
-    __device__ __forceinline__ void done(u64 i) {
-        if (s.outcome == ADDED) added.count(s.sub);
-        if (s.outcome != FULL) return;
-        u32 place = add(&stage.listed, 1u);
-        if (place < LISTED) stage.list[place] = (u32)i;
+    __device__ __forceinline__ void done(u64) {
+        if (s.outcome == ADDED) count.added(stage.table, s.sub);
+        if (s.outcome == FULL) stage.full.put(item);
+    }
+
+    // fill puts pairs at home while that never was full, and lists the others.
+    __device__ __forceinline__ void fill(u32 n) {
+        constexpr u32 IN_FLIGHT = 4;
+        for (u32 i = thread_index(); i < stage.buckets(); i += block_threads()) stage.fills[i] = p.empty ? 0 : Fill::begin(stage.bucket(i));
+        block_sync();
+        for (u32 from = thread_index(); from < n; from += IN_FLIGHT * block_threads()) {
+            key k[IN_FLIGHT];
+            value v[IN_FLIGHT];
+#pragma unroll
+            for (u32 j = 0; j < IN_FLIGHT; j++) {
+                u32 i = from + j * block_threads();
+                k[j] = i < n ? key_at(i) : key{};
+                v[j] = i < n ? value_at(i) : value{};
+            }
+#pragma unroll
+            for (u32 j = 0; j < IN_FLIGHT; j++) {
+                u32 i = from + j * block_threads();
+                if (i >= n) break;
+                Home<C> h(stage.table, k[j]);
+                bool in = false;
+                if (!h.reserved) {
+                    u64 bucket = h.address(stage.table, h.home);
+                    in = Fill::take(stage.fills + (u32)(bucket - stage.bucket(0)) / C::BUCKET_BYTES, bucket, h.stored, v[j]);
+                }
+                if (!in) stage.open.put(i);
+            }
+        }
+        block_sync();
+        for (u32 i = thread_index(); i < stage.buckets(); i += block_threads())
+            count.to.count(stage.sub[i / STRETCH], Fill::settle<REPLACE>(stage.fills[i], stage.bucket(i)));
+        block_sync();
+        filled = true;
     }
 };
 
@@ -143,23 +258,37 @@ template <bool REPLACE> __device__ __forceinline__ void insert_staged(const stag
     if (p.refresh && !p.empty) stage.refresh();
 
     StagedJob<REPLACE> job(p, stage, first);
-    drive_held<StagedTile, u32>(Stretch::of_block(n), job);
+    if (!C::THEOREM1) job.fill(n); // which chooses between a key's subtables itself
+    drive_held<StagedTile, u32>(Stretch::of_block(job.filled ? stage.open.of(n) : n), job);
     block_sync();
 
-    // Those whose buckets are full, or all once more if they are too many to list: pairs are moved on for them.
+    // Those whose buckets are full, or all once more if they are too many to list: pairs are moved on for them, by one step; then along paths.
     PathTile g;
-    u32 failed = 0;
-    bool all = stage.listed > LISTED;
-    for (u32 i = thread_index() / PathTile::LANES; i < (all ? n : stage.listed); i += block_threads() / PathTile::LANES) {
-        u64 row = first + (all ? i : stage.list[i]);
+    u32 failed = 0, tile = thread_index() / PathTile::LANES, tiles = block_threads() / PathTile::LANES;
+    Items& left = stage.open;
+    if (thread_index() == 0) left.count = 0;
+    block_sync();
+    bool all = stage.full.all();
+    for (u32 i = tile; !all && i < stage.full.count; i += tiles) {
+        u32 item = stage.full.item[i];
+        Displace<C, REPLACE> s;
+        s.begin(stage.table, job.key_at(item), job.value_at(item));
+        bool in;
+        while (s.round(stage.table, g, in)) {}
+        if (s.outcome == ADDED) job.count.added(stage.table, s.sub);
+        if (!in && g.rank() == 0) left.put(item);
+    }
+    block_sync();
+    for (u32 i = tile; i < (all ? n : left.of(n)); i += tiles) {
+        u32 item = all ? i : left.at(i);
         LockedInsert<C, REPLACE> s;
-        s.begin(stage.table, input_key<C>(p.rows.keys, row), input_value<C>(p.rows.values, row));
-        while (s.round(stage.table, g)) {}
+        s.begin(stage.table, job.key_at(item), job.value_at(item));
+        while (s.round(stage.table, g, job.count)) {}
         if (g.rank() != 0) continue;
-        if (s.outcome == ADDED) job.added.count(s.sub);
+        if (s.outcome == ADDED) job.count.added(stage.table, s.sub);
         failed += s.outcome == FULL;
     }
-    job.added.into(stage.sums.pairs);
+    job.count.into(&stage.sums);
     u64* to[1] = {&stage.sums.failed};
     u32 counts[1] = {failed};
     block_count(to, counts);

@@ -66,14 +66,14 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b tabl
 	regions := c.regions
 	regions.RegionRows = max(1, least>>shift)
 	share := c.step.total(c.d()) >> shift // buckets of a region
-	grid := device.Grid{Blocks: 1 << shift, Threads: stagedThreads, Shared: int(share) * (c.cfg.bucketBytes + filterBits/8)}
+	grid := device.Grid{Blocks: 1 << shift, Threads: stagedThreads, Shared: int(share) * (c.cfg.bucketBytes + filterBits/8 + fillBytes)}
 	most := int(c.frame.Device.Info().Shared) - stagedFixed
 	switch {
 	case grid.Shared > most:
 		return 0, nil
 	case !c.frame.Device.Info().CUDA():
 		grid.Threads = table.Threads
-	case 2*grid.Shared < most-stagedFixed:
+	case 2*(grid.Shared+stagedFixed) < most:
 		grid.Threads = stagedThreads / 2 // for two blocks
 	}
 	if !c.loadStaged() {
