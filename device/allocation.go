@@ -18,7 +18,8 @@ type allocation struct {
 	addr   uint64
 	host   unsafe.Pointer // nil for device memory
 	bytes  int64
-	pooled bool // can be given back in the order of a stream
+	pooled bool    // can be given back in the order of a stream
+	ranged *ranged // of a Range
 	freed  atomic.Bool
 	by     [12]uintptr // who made it: see Live
 }
@@ -73,25 +74,38 @@ func (d *Device) settle(need int64) error {
 	return nil
 }
 
-// take allocates device memory, within WithMemory's bound.
+// claim puts memory on the books, within WithMemory's bound.
+func (d *Device) claim(bytes int64) error {
+	d.liveMu.Lock()
+	defer d.liveMu.Unlock()
+	if d.cfg.memory > 0 {
+		if err := d.settle(bytes); err != nil {
+			return err
+		}
+		if room := max(0, d.cfg.memory-d.used); bytes > room {
+			return &OutOfMemoryError{d.infos.Name, bytes, room}
+		}
+	}
+	d.used += bytes
+	return nil
+}
+
+// unclaim takes memory off the books, and changes what an allocation has.
+func (d *Device) unclaim(bytes int64, a *allocation, change int64) {
+	d.liveMu.Lock()
+	defer d.liveMu.Unlock()
+	d.used -= bytes
+	a.bytes += change
+}
+
+// take allocates device memory.
 func (a *allocation) take(pooled bool) error {
 	d := a.d
 	return d.do(func() error {
-		d.liveMu.Lock()
-		if d.cfg.memory > 0 {
-			err := d.settle(a.bytes)
-			if room := max(0, d.cfg.memory-d.used); err == nil && a.bytes > room {
-				err = &OutOfMemoryError{d.infos.Name, a.bytes, room}
-			}
-			if err != nil {
-				d.liveMu.Unlock()
-				return err
-			}
+		err := d.claim(a.bytes)
+		if err != nil {
+			return err
 		}
-		d.used += a.bytes
-		d.liveMu.Unlock()
-
-		var err error
 		if size := max(a.bytes, 16); pooled {
 			a.addr, a.pooled, err = d.b.allocPooled(size)
 		} else {
@@ -132,9 +146,12 @@ func (a *allocation) free() error {
 			return fmt.Errorf("free: %w", ErrFreed)
 		}
 		var err error
-		if a.host != nil {
+		switch {
+		case a.host != nil:
 			err = a.d.b.freeHost(a.host)
-		} else {
+		case a.ranged != nil:
+			err = firstErr(a.d.b.syncAll(), a.giveBack())
+		default:
 			err = a.d.b.free(a.addr)
 		}
 		a.forget(0)
@@ -157,6 +174,14 @@ func (a *allocation) freeAfter(streams []*Stream) error {
 	return d.use(func() (err error) {
 		if a.freed.Swap(true) {
 			return fmt.Errorf("free: %w", ErrFreed)
+		}
+		if a.ranged != nil {
+			for _, st := range raw {
+				err = firstErr(err, d.b.syncStream(st))
+			}
+			err = firstErr(err, a.giveBack())
+			a.forget(0)
+			return err
 		}
 		var passed uintptr
 		if a.pooled && d.cfg.memory > 0 {

@@ -74,9 +74,9 @@ func (b *cpuBackend) memory() (free, total int64, err error) {
 
 func (b *cpuBackend) kernelHeap(int64) error { return nil }
 
-// alloc reserves memory, which the system gives when it is first touched. So the sum is bounded, too; and what is free now is asked for
-// where it may matter only, because that takes a tenth of a millisecond.
-func (b *cpuBackend) alloc(n int64) (uint64, error) {
+// claim bounds the memory that is promised: the system gives it when it is first touched. What is free now is asked for where it may
+// matter only, because that takes a tenth of a millisecond.
+func (b *cpuBackend) claim(n int64) error {
 	free := b.inf.Memory
 	if n >= 1<<20 {
 		free, _ = hostMemory("/")
@@ -84,14 +84,30 @@ func (b *cpuBackend) alloc(n int64) (uint64, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if free = min(free, b.inf.Memory-b.used); b.inf.Memory > 0 && n > free {
-		return 0, &OutOfMemoryError{"cpu", n, max(0, free)}
+		return &OutOfMemoryError{"cpu", n, max(0, free)}
+	}
+	b.used += n
+	return nil
+}
+
+func (b *cpuBackend) unclaim(n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.used -= n
+}
+
+func (b *cpuBackend) alloc(n int64) (uint64, error) {
+	if err := b.claim(n); err != nil {
+		return 0, err
 	}
 	mem, err := mmap(n, syscall.PROT_READ|syscall.PROT_WRITE)
 	if err != nil {
-		return 0, &OutOfMemoryError{"cpu", n, max(0, free)}
+		b.unclaim(n)
+		return 0, &OutOfMemoryError{"cpu", n, 0}
 	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.blocks[uint64(mem)] = n
-	b.used += n
 	return uint64(mem), nil
 }
 
@@ -118,6 +134,41 @@ func (b *cpuBackend) freeAfter(addr uint64, _ bool, streams []uintptr, _ uintptr
 	}
 	return b.free(addr)
 }
+
+// reserve maps addresses that nothing can be read from.
+func (b *cpuBackend) reserve(n int64) (addr uint64, granule int64, err error) {
+	mem, err := mmap(n, syscall.PROT_NONE)
+	if err != nil {
+		return 0, 0, &OutOfMemoryError{"addresses of cpu", n, 0}
+	}
+	return uint64(mem), int64(os.Getpagesize()), nil
+}
+
+func (b *cpuBackend) back(addr uint64, n int64) (uintptr, error) {
+	if err := b.claim(n); err != nil {
+		return 0, err
+	}
+	if err := mprotect(uintptr(addr), uintptr(n)); err != nil {
+		b.unclaim(n)
+		return 0, &OutOfMemoryError{"cpu", n, 0}
+	}
+	return 0, nil
+}
+
+// unback maps the addresses anew, without memory.
+func (b *cpuBackend) unback(addr uint64, p part) error {
+	flags := syscall.MAP_PRIVATE | syscall.MAP_ANON | syscall.MAP_NORESERVE | syscall.MAP_FIXED
+	if _, _, e := syscall.Syscall6(syscall.SYS_MMAP, uintptr(addr), uintptr(p.bytes), syscall.PROT_NONE, uintptr(flags), ^uintptr(0), 0); e != 0 {
+		return e
+	}
+	b.unclaim(p.bytes)
+	return nil
+}
+
+func (b *cpuBackend) unreserve(addr uint64, n int64) error { return munmap(uintptr(addr), n) }
+
+// syncAll has nothing to wait for: the work of a call is done when it returns.
+func (b *cpuBackend) syncAll() error { return nil }
 
 func (b *cpuBackend) allocHost(n int64, mapped bool) (unsafe.Pointer, uint64, error) {
 	addr, err := b.alloc(n)

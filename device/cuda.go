@@ -325,6 +325,67 @@ func (g *gpu) freeAfter(addr uint64, pooled bool, streams []uintptr, passed uint
 	})
 }
 
+// reserve wants the GPU to have virtual memory management, and the driver to know it: from CUDA 10.2 on.
+func (g *gpu) reserve(bytes int64) (addr uint64, granule int64, err error) {
+	has, err := g.drv.DeviceGetAttribute(cu.AttributeVirtualMemory, g.dev)
+	if err != nil || has == 0 || !g.drv.HasRanges() {
+		return 0, 0, fmt.Errorf("%s: memory that grows in place: %w", g.about.Name, errors.ErrUnsupported)
+	}
+	err = g.in(func() error {
+		n, err := g.drv.MemGetAllocationGranularity(g.dev)
+		if err != nil {
+			return err
+		}
+		granule = int64(n)
+		addr, err = g.drv.MemAddressReserve(g.reservation(bytes, granule))
+		if outOfMemory(err) {
+			return &OutOfMemoryError{"addresses of " + g.about.Name, bytes, 0}
+		}
+		return err
+	})
+	return addr, granule, err
+}
+
+// reservation is a whole number of granules.
+func (g *gpu) reservation(bytes, granule int64) uint64 {
+	return uint64((bytes + granule - 1) / granule * granule)
+}
+
+func (g *gpu) back(addr uint64, bytes int64) (memory uintptr, err error) {
+	err = g.in(func() error {
+		if err := g.orTrim(bytes, func() (e error) { memory, e = g.drv.MemCreate(g.dev, uint64(bytes)); return e }); err != nil {
+			return err
+		}
+		err := g.drv.MemMap(addr, uint64(bytes), memory)
+		if err == nil {
+			if err = g.drv.MemSetAccess(addr, uint64(bytes), g.dev); err != nil {
+				g.drv.MemUnmap(addr, uint64(bytes))
+			}
+		}
+		if err != nil {
+			g.drv.MemRelease(memory)
+		}
+		return err
+	})
+	return memory, err
+}
+
+func (g *gpu) unback(addr uint64, p part) error {
+	return g.in(func() error { return firstErr(g.drv.MemUnmap(addr, uint64(p.bytes)), g.drv.MemRelease(p.memory)) })
+}
+
+func (g *gpu) unreserve(addr uint64, bytes int64) error {
+	return g.in(func() error {
+		n, err := g.drv.MemGetAllocationGranularity(g.dev)
+		if err != nil {
+			return err
+		}
+		return g.drv.MemAddressFree(addr, g.reservation(bytes, int64(n)))
+	})
+}
+
+func (g *gpu) syncAll() error { return g.in(g.drv.CtxSynchronize) }
+
 // follow holds back a stream's later work until another has passed its present end.
 func (g *gpu) follow(stream, other uintptr) error {
 	e, err := g.drv.EventCreate(cu.EventDisableTiming)

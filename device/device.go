@@ -106,6 +106,12 @@ type backend interface {
 	// the streams have passed what is on them now, and the event, where there is one, passes then.
 	allocPooled(bytes int64) (addr uint64, pooled bool, err error)
 	freeAfter(addr uint64, pooled bool, streams []uintptr, passed uintptr) error
+	// Memory of a Range: reserve errors with errors.ErrUnsupported where there is none. unback and unreserve are for what nothing uses.
+	reserve(bytes int64) (addr uint64, granule int64, err error)
+	back(addr uint64, bytes int64) (memory uintptr, err error)
+	unback(addr uint64, p part) error
+	unreserve(addr uint64, bytes int64) error
+	syncAll() error
 	allocHost(bytes int64, mapped bool) (host unsafe.Pointer, dev uint64, err error)
 	freeHost(host unsafe.Pointer) error
 
@@ -410,9 +416,13 @@ func (d *Device) Close() error {
 	d.liveMu.Lock()
 	for a := range d.live {
 		a.freed.Store(true)
-		if a.host != nil {
+		switch {
+		case a.host != nil:
 			d.b.freeHost(a.host)
-		} else {
+		case a.ranged != nil:
+			d.b.syncAll()
+			a.giveBack()
+		default:
 			d.b.free(a.addr)
 		}
 	}

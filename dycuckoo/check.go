@@ -17,11 +17,15 @@ func (c *core) Check() error {
 		}
 		k := image{cfg: c.cfg, t: c.table(), seen: map[string]int{}}
 		for i := range c.d() {
-			mem, err := c.subs[i].mem.Host(st)
+			buckets, err := c.subs[i].slots(c.cfg.bucketBytes).Host(st)
 			if err != nil {
 				return err
 			}
-			k.subs = append(k.subs, mem)
+			filter, err := c.subs[i].filter().Host(st)
+			if err != nil {
+				return err
+			}
+			k.subs, k.filters = append(k.subs, buckets), append(k.filters, filter)
 		}
 		var err error
 		if k.side, err = c.side.Host(st); err != nil {
@@ -47,11 +51,11 @@ func (c *core) Check() error {
 
 // image is a downloaded table.
 type image struct {
-	cfg  config
-	t    Table
-	subs [][]byte
-	side []byte
-	seen map[string]int // where each key is
+	cfg           config
+	t             Table
+	subs, filters [][]byte
+	side          []byte
+	seen          map[string]int // where each key is
 }
 
 // bucket is a bucket's memory.
@@ -143,7 +147,7 @@ func (m *image) checkPair(key []byte, sub int, bucket uint64) error {
 				}
 			}
 		}
-		if m.subs[h.home][t.Filter-t.Slots+bit/8]>>(bit%8)&1 == 0 {
+		if m.filters[h.home][bit/8]>>(bit%8)&1 == 0 {
 			return fmt.Errorf("dycuckoo: check: key %x cannot be found: it is away from its home, whose filter does not say so", key)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"unsafe"
 
@@ -79,9 +80,10 @@ type core struct {
 		refuseAbsent                        device.Kernel[insertParams]
 		closeBuckets                        device.Kernel[slotsParams]
 	}
-	regions   table.Regions
-	staged    staged
-	mostRows  int64 // see the constant
+	regions    table.Regions
+	staged     staged
+	rangedFrom int64 // see the constant
+	mostRows   int64 // see the constant
 
 	memory // guarded by the frame's lock
 }
@@ -104,18 +106,12 @@ type memory struct {
 	stuck    int64   // with so many pairs, residuals found no room: no halving before there are fewer by a tenth
 }
 
-// subtable is the memory of one subtable.
-type subtable struct {
-	Subtable
-	mem device.Slice[byte]
-}
-
 func (m *memory) live() int64 { return m.counters.Seen.live() }
 
 func (m *memory) free(f *table.Frame) error {
 	err := f.Free(&m.counters, m.side, m.locks)
 	for i := range m.subs {
-		err = errors.Join(err, f.Free(m.subs[i].mem))
+		err = errors.Join(err, m.subs[i].free(f))
 	}
 	*m = memory{}
 	return err
@@ -201,11 +197,14 @@ func (c *core) begin() error {
 	}
 	c.regions = table.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
 	c.regions.PowerOfTwo = true
-	c.staged, c.mostRows = stagedFor(c.frame.Device.Info()), mostRows
+	c.staged, c.mostRows, c.rangedFrom = stagedFor(c.frame.Device.Info()), mostRows, rangedFrom
 	if err := c.compile(); err != nil {
 		return err
 	}
 	s := c.stepFor(int64(c.opts.Capacity))
+	if c.limitAt(s) < int64(c.opts.Capacity) {
+		return fmt.Errorf("dycuckoo: room for %d pairs: %w", c.opts.Capacity, &device.OutOfMemoryError{Device: c.frame.Device.Info().Name, Asked: math.MaxInt64})
+	}
 	if c.opts.MaxBytes > 0 {
 		if c.bytes(0) > c.opts.MaxBytes {
 			return fmt.Errorf("dycuckoo: MaxBytes of %s leaves no room for %d subtables of %d buckets", device.Bytes(c.opts.MaxBytes), c.cfg.subtables, leastBuckets)
@@ -256,7 +255,12 @@ func (c *core) tiltAt(s step) Tilt {
 
 // limitAt is how many pairs a table may have before it grows, leastAt how few before it shrinks.
 func (c *core) limitAt(s step) int64 { return int64(float64(c.slotsAt(s)) * c.opts.LoadFactor) }
-func (c *core) leastAt(s step) int64 { return int64(float64(c.slotsAt(s)) * c.opts.Low) }
+
+// leastAt counts filters and locks as slots, so that a table's memory is no more than its pairs' over Options.Low.
+func (c *core) leastAt(s step) int64 {
+	extra := float64(s.total(c.d())*filterBits/8+c.lockCount(s)/8) / float64(c.cfg.pairBytes())
+	return int64((float64(c.slotsAt(s)) + extra) * c.opts.Low)
+}
 
 // stepFor is the least step with room for so many pairs.
 func (c *core) stepFor(pairs int64) (s step) {
@@ -264,22 +268,6 @@ func (c *core) stepFor(pairs int64) (s step) {
 		s++
 	}
 	return s
-}
-
-// place lays out a subtable of so many buckets from an address on, and says where it ends.
-func (c *core) place(base, buckets int64) (t Subtable, end int64) {
-	take := func(bytes int64) uint64 {
-		at := base
-		base += table.Align(bytes)
-		return uint64(at)
-	}
-	t.Buckets = uint64(buckets)
-	t.Slots = take(buckets * int64(c.cfg.bucketBytes))
-	if !c.cfg.packed() {
-		t.Values = take(buckets * int64(c.cfg.slots()*c.cfg.valueBytes))
-	}
-	t.Filter = take(buckets * filterBits / 8)
-	return t, base
 }
 
 func (c *core) sideBytes() int64 { return int64(kernel.Reserved * c.cfg.bucketBytes) }
@@ -291,8 +279,7 @@ func (c *core) lockCount(s step) int64 { return min(maxLocks, s.buckets(c.d(), 0
 func (c *core) bytes(s step) int64 {
 	sum := table.Align(c.sideBytes()+4*(listHead+2*leastList)) + table.Align(c.lockCount(s)/8)
 	for i := range c.d() {
-		_, end := c.place(0, s.buckets(c.d(), i))
-		sum += end
+		sum += c.subtableBytes(s.buckets(c.d(), i))
 	}
 	return sum
 }
@@ -311,20 +298,6 @@ func (c *core) blank() byte {
 		return 0xff
 	}
 	return 0
-}
-
-// wipe empties a subtable.
-func (c *core) wipe(st *device.Stream, s *subtable) error {
-	filter := int(s.Filter - s.mem.Addr())
-	return errors.Join(s.mem.Slice(0, filter).Fill(st, c.blank()), s.mem.Slice(filter, s.mem.Len()).Fill(st, 0))
-}
-
-func (c *core) makeSubtable(buckets int64) (s subtable, err error) {
-	_, end := c.place(0, buckets)
-	if s.mem, err = table.Make[byte](&c.frame, end); err == nil {
-		s.Subtable, _ = c.place(int64(s.mem.Addr()), buckets)
-	}
-	return s, err
 }
 
 // allocate makes an empty table.
@@ -448,6 +421,9 @@ func (c *core) insertion(k *insertKernels) table.Insertion {
 // words allow.
 func (c *core) lists(n int64) (device.Slice[byte], uint64, error) {
 	limit := min(n, n/listShare+leastListed)
+	if n > manyRows {
+		limit = n/(2*listShare) + leastListed
+	}
 	mem, err := c.frame.Scratch(4 * (listHead + 2*limit))
 	if device.IsOutOfMemory(err) {
 		return c.side.Slice(int(c.sideBytes()), c.side.Len()), leastList, nil
@@ -502,7 +478,7 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 			if err := k.insert.Launch(st, g, &q); err != nil {
 				return err
 			}
-			return k.move.Launch(st, c.listGrid(int64(p.Limit)*refineGroup), &q)
+			return k.move.Launch(st, c.listGrid(int64(p.Limit)*moveGroup), &q)
 		},
 		Grid: c.grid,
 	}, p.Rows, b)
@@ -589,7 +565,7 @@ func (c *core) afterInserts(st *device.Stream) error {
 			return err
 		}
 	}
-	return c.shrinkTo(st, c.floor, c.opts.Low)
+	return c.shrinkTo(st, c.floor, c.leastAt)
 }
 
 // grow makes room for so many pairs in all, or for more than there is, at least if some were refused. why says what forbids any.
@@ -651,7 +627,7 @@ func (c *core) double(st *device.Stream) error {
 	}
 	i := int(int64(c.step) % int64(c.d()))
 	old := c.subs[i]
-	to, err := c.makeSubtable(2 * int64(old.Buckets))
+	to, drop, err := c.doubled(&old)
 	if err != nil {
 		return err
 	}
@@ -661,13 +637,13 @@ func (c *core) double(st *device.Stream) error {
 	}
 	p := slotsParams{Table: c.table(), From: old.Subtable, To: to.Subtable, Number: uint64(i)}
 	if err := c.kernel.split.Launch(st, c.grid(items), &p); err != nil {
-		c.frame.Free(to.mem)
+		drop(true)
 		return err
 	}
 	c.subs[i] = to
 	c.step++
 	c.stuck = 0
-	return errors.Join(c.frame.Free(old.mem), c.fitLocks(st))
+	return errors.Join(drop(false), c.fitLocks(st))
 }
 
 // fitLocks has as many locks as the table should. Without memory for more, those there are will do.
@@ -690,10 +666,10 @@ func (c *core) fitLocks(st *device.Stream) error {
 	return c.frame.Free(old)
 }
 
-// shrinkTo halves the largest subtable, again and again, while less than a share of the slots is filled and the table is larger than at
+// shrinkTo halves the largest subtable, again and again, while it has fewer pairs than the least for its step and the table is larger than at
 // a step. The counters are as last seen; it waits for the stream if it halves.
-func (c *core) shrinkTo(st *device.Stream, floor step, share float64) error {
-	for c.step > floor && !c.isStuck(c.live()) && float64(c.live()) < share*float64(c.capacity()) && c.live() <= c.limitAt(c.step-1) {
+func (c *core) shrinkTo(st *device.Stream, floor step, least func(step) int64) error {
+	for c.step > floor && !c.isStuck(c.live()) && c.live() < least(c.step) && c.live() <= c.limitAt(c.step-1) {
 		if done, err := c.halve(st); err != nil || !done {
 			return err
 		}
@@ -723,7 +699,7 @@ func (c *core) halve(st *device.Stream) (done bool, err error) {
 		_, err = c.look(st)
 	}
 	if err == nil && c.counters.Seen.Left == 0 {
-		return true, errors.Join(c.frame.Free(old.mem), c.fitLocks(st))
+		return true, errors.Join(old.free(&c.frame), c.fitLocks(st))
 	}
 	c.subs[i], c.step, c.stuck = old, was, max(1, c.live())
 	p.Table = c.table()
@@ -731,7 +707,7 @@ func (c *core) halve(st *device.Stream) (done bool, err error) {
 	if err == nil {
 		_, err = c.look(st)
 	}
-	return false, errors.Join(err, c.frame.Free(to.mem))
+	return false, errors.Join(err, to.free(&c.frame))
 }
 
 // rehash lays the table anew with another hash function: that of the options was poor, or somebody chose keys for it.
@@ -841,7 +817,7 @@ func (c *core) Shrink() error {
 			return err
 		}
 		c.floor, c.stuck = 0, 0
-		return c.shrinkTo(st, 0, 1)
+		return c.shrinkTo(st, 0, c.slotsAt)
 	})
 }
 
@@ -861,7 +837,7 @@ func (c *core) erase(st *device.Stream, b table.Rows) error {
 	if _, err := c.look(st); err != nil {
 		return err
 	}
-	return c.shrinkTo(st, c.floor, c.opts.Low)
+	return c.shrinkTo(st, c.floor, c.leastAt)
 }
 
 func (c *core) search(st *device.Stream, k device.Kernel[findParams], b table.Rows) error {
@@ -881,8 +857,7 @@ func (c *core) refreshFilters(st *device.Stream) error {
 		return err
 	}
 	for i := range c.d() {
-		s := &c.subs[i]
-		if err := s.mem.Slice(int(s.Filter-s.mem.Addr()), s.mem.Len()).Fill(st, 0); err != nil {
+		if err := c.subs[i].filter().Fill(st, 0); err != nil {
 			return err
 		}
 	}
@@ -968,7 +943,7 @@ func (c *core) Subtables() (list []SubtableStats, err error) {
 			return err
 		}
 		for i := range c.d() {
-			s := SubtableStats{Buckets: int(c.subs[i].Buckets), Len: int(c.counters.Seen.Pairs[i]), Bytes: int64(c.subs[i].mem.Len())}
+			s := SubtableStats{Buckets: int(c.subs[i].Buckets), Len: int(c.counters.Seen.Pairs[i]), Bytes: c.subs[i].bytes()}
 			s.Slots = s.Buckets * c.cfg.slots()
 			s.FilledFactor = float64(s.Len) / float64(s.Slots)
 			list = append(list, s)

@@ -446,8 +446,8 @@ template <class C, bool REPLACE> struct Insert {
 };
 
 // Displace is the insertion of one key whose two buckets are full, which all lanes of a tile bring: a pair of its home is moved on to that
-// pair's other bucket, if that has room, and gives its slot to the key's. Each lane looks after one pair. Of those that can be moved on it
-// takes one whose other subtable helps the balance. FULL: none can be; see LockedInsert.
+// pair's other bucket, if that has room, and gives its slot to the key's. Of a few pairs that are looked at together it takes one whose other
+// subtable helps the balance. FULL: none can be moved on; see LockedInsert.
 //
 // Beside it run insertions of its like alone, so a bucket that was seen full stays full: the key's pair, once it is in, is at home and stays
 // there. So whoever holds the lock of its home knows whether it is in.
@@ -472,28 +472,32 @@ template <class C, bool REPLACE> struct Displace {
         in = false;
         if (h.reserved) return false;
         Bucket mine = h.bucket(t, h.home);
-        u32 best = NO, slot = 0, here = NONE, to_sub = 0;
+        constexpr u32 EACH = Tile::LANES < 4 ? 4 / Tile::LANES : 1; // pairs that a lane looks after at a time
+        u32 slot = 0, here = NONE, to_sub = 0, lanes = 0;
         u64 to = 0;
         typename C::key victim{};
-        for (u32 i = g.rank(); i < C::SLOTS && best < BALANCE; i += Tile::LANES) {
-            u32 s = (i + h.lo) % C::SLOTS;
-            typename C::key k = A::key_of(load_relaxed(A::word_at(mine.slots, s)));
-            Home<C> x(t, k);
-            u32 there = x.away(h.home);
-            u64 address = x.address(t, there);
-            View<C, 1, C::SLOTS> view;
-            view.load(true, address, 0);
-            u32 free = first_free<C>(view, 0), what = free == NONE ? NO : t.prefer >> there & 1 ? BALANCE : ROOM;
-            if (what <= best) continue;
-            best = what;
-            slot = s;
-            here = free;
-            to_sub = there;
-            to = address;
-            victim = k;
+        for (u32 from = 0; from < C::SLOTS && !lanes; from += EACH * Tile::LANES) {
+            u32 best = NO;
+            for (u32 i = from + g.rank(); i < C::SLOTS && i < from + EACH * Tile::LANES && best < BALANCE; i += Tile::LANES) {
+                u32 s = (i + h.lo) % C::SLOTS;
+                typename C::key k = A::key_of(load_relaxed(A::word_at(mine.slots, s)));
+                Home<C> x(t, k);
+                u32 there = x.away(h.home);
+                u64 address = x.address(t, there);
+                View<C, 1, C::SLOTS> view;
+                view.load(true, address, 0);
+                u32 free = first_free<C>(view, 0), what = free == NONE ? NO : t.prefer >> there & 1 ? BALANCE : ROOM;
+                if (what <= best) continue;
+                best = what;
+                slot = s;
+                here = free;
+                to_sub = there;
+                to = address;
+                victim = k;
+            }
+            lanes = g.ballot(best == BALANCE);
+            if (!lanes) lanes = g.ballot(best == ROOM);
         }
-        u32 lanes = g.ballot(best == BALANCE);
-        if (!lanes) lanes = g.ballot(best == ROOM);
         if (!lanes) return false;
         int chosen = lowest_bit(lanes);
         u32 what = AGAIN;
@@ -639,11 +643,12 @@ __device__ __forceinline__ bool make_room(const Table& t, Tile g, Bucket b, u32 
     return true;
 }
 
-// PathTile looks for a path in bulk inserts.
+// PathTile looks for a path in bulk inserts; MoveTile displaces.
 #if defined(WARPMAP_HOST)
-typedef tile<1> PathTile;
+typedef tile<1> PathTile, MoveTile;
 #else
 typedef tile<DYCUCKOO_REFINE_GROUP> PathTile;
+typedef tile<DYCUCKOO_MOVE_GROUP> MoveTile;
 #endif
 
 // LockedInsert is the insertion of one key, which all lanes of a tile bring, under the locks of its two buckets. A tile that fails to get them

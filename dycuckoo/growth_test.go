@@ -42,6 +42,9 @@ func TestHistories(t *testing.T) {
 		}
 		m, err := New[uint32, uint32](d, o)
 		must(t, err)
+		if seed%2 == 1 {
+			m.rangedFrom = 1 << 10 // subtables double in place
+		}
 		model := map[uint32]uint32{}
 		for op := range 12 {
 			n := 1 + rng.IntN(1<<rng.IntN(11))
@@ -532,4 +535,69 @@ func TestRefusedInsertsOfAllParts(t *testing.T) {
 		}
 	}
 	must(t, m.Check())
+}
+
+// inPlace fills a table by batches until its subtables have doubled often, most in place, and looks for all pairs.
+func inPlace[K uint32 | uint64, V any](t *testing.T, d *device.Device, o Options, value func(K) V, equal func(a, b V) bool) {
+	t.Helper()
+	m, err := New[K, V](d, o)
+	must(t, err)
+	defer m.Close()
+	m.rangedFrom = 4 << 10
+	if d.Info().CUDA() {
+		m.rangedFrom = 2 << 20
+	}
+	var keys []K
+	stayed := 0
+	for range 10 {
+		var fresh []K
+		var values []V
+		for range max(3000, int(m.rangedFrom)/32) {
+			k := K(kernel.Fmix64(uint64(len(keys) + len(fresh))))
+			fresh, values = append(fresh, k), append(values, value(k))
+		}
+		was := m.subs
+		must(t, m.Insert(fresh, values))
+		keys = append(keys, fresh...)
+		for i := range m.d() {
+			if m.subs[i].Buckets > was[i].Buckets && m.subs[i].Slots == was[i].Slots {
+				stayed++
+				if m.subs[i].Values != was[i].Values {
+					t.Errorf("subtable %d: its values moved", i)
+				}
+			}
+		}
+	}
+	if stayed == 0 {
+		t.Errorf("%v: no subtable doubled in place", o)
+	}
+	must(t, m.Check())
+	values, found := make([]V, len(keys)), make([]bool, len(keys))
+	must(t, m.Find(keys, values, found))
+	for i, k := range keys {
+		if !found[i] || !equal(values[i], value(k)) {
+			t.Fatalf("key %x: %v, %v", k, values[i], found[i])
+		}
+	}
+	n, err := m.Delete(keys[100:], nil)
+	if err != nil || n != len(keys)-100 {
+		t.Errorf("%d deleted, %v", n, err)
+	}
+	must(t, errors.Join(m.Shrink(), m.Check()))
+	if list, err := m.Subtables(); err != nil || list[0].Bytes > 64<<10 {
+		t.Errorf("after Shrink: %+v, %v", list, err)
+	}
+}
+
+func TestDoublesInPlace(t *testing.T) {
+	for _, name := range devices {
+		t.Run(name, func(t *testing.T) {
+			d := open(t, name)
+			inPlace(t, d, Options{}, func(k uint32) uint32 { return ^k }, func(a, b uint32) bool { return a == b })
+			inPlace(t, d, Options{Subtables: 2, Layout: Wide}, func(k uint64) [2]uint64 { return [2]uint64{k, ^k} }, func(a, b [2]uint64) bool { return a == b })
+			if live := d.Live(); len(live) > 0 {
+				t.Errorf("still there: %v", live)
+			}
+		})
+	}
 }

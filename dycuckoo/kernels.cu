@@ -152,7 +152,7 @@ __device__ __forceinline__ void in(const insertParams& p, u64 row, u64 position,
 // listed for refine.
 template <bool REPLACE> __device__ __forceinline__ void move_batch(const insertParams& p) {
     if constexpr (!C::LOCKED) {
-        typedef PathTile Tile;
+        typedef MoveTile Tile;
         Tile g;
         u32 n = load_relaxed(at<u32>(p.list)), placed = 0;
         if (n > p.limit) n = (u32)p.limit;
@@ -356,7 +356,8 @@ WARPMAP_KERNEL(close_buckets, slotsParams) {
 }
 
 // Upsizing (§4.4): a pair of bucket b goes to bucket b, or to b + the old number of buckets, of the new array, to the slot of the same
-// number. No two buckets meet, so there are no locks. An item is a slot, or in layout Wide a bucket.
+// number. No two buckets meet, so there are no locks. An item is a slot, or in layout Wide a bucket. The new array may begin where the old
+// one does.
 template <class C> __device__ __forceinline__ void split_items(const slotsParams& p) {
     typedef typename C::key key;
     u64 n = p.from.buckets;
@@ -373,10 +374,11 @@ template <class C> __device__ __forceinline__ void split_items(const slotsParams
             typedef Access<C> A;
             // Where no key has gone away, free slots are as good as never taken.
             bool freed = load_readonly(at<filter>(p.from.filter) + i / C::SLOTS);
-            typename A::word w = load_readonly(A::word_at(p.from.slots, i)), free = A::free_word(w, freed);
+            typename A::word w = load_relaxed(A::word_at(p.from.slots, i)), free = A::free_word(w, freed);
             key k = A::key_of(w);
             bool taken = !C::marks(k), up = taken && Home<C>(p.table, k).number(sub, 2 * n) >= n;
-            store_relaxed(A::word_at(p.to.slots, i), taken && !up ? w : free);
+            typename A::word low = taken && !up ? w : free;
+            if (p.to.slots != p.from.slots || low != w) store_relaxed(A::word_at(p.to.slots, i), low);
             store_relaxed(A::word_at(p.to.slots, i + n * C::SLOTS), up ? w : free);
         } else {
             Slot<C> s = slot_of<C>(p.from, sub, i * C::SLOTS);

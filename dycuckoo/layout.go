@@ -54,12 +54,13 @@ const (
 	// shortPath is the bound once givenUp inserts of a launch have found no room: the table is full.
 	shortPath, givenUp = 2, 1 << 10
 	// listShare: of a batch, one pair in so many, and leastListed, can be listed to have pairs moved on for it; what is more is
-	// refined.
-	listShare, leastListed = 8, 1 << 10
-	listHead               = 3 // see insertParams.List
-	leastList              = 15
-	blockList              = 1 << 10 // items that a block of a GPU lists before it adds them to all
-	refineGroup            = 8       // lanes of a GPU that look for a path together
+	// refined, which is slow. At a load factor of 0.85, one new pair in six finds both buckets full. Of a batch of more than manyRows, which will
+	// not all come at that load, one in twice as many can be listed.
+	listShare, leastListed, manyRows = 4, 1 << 10, 1 << 24
+	listHead                         = 3 // see insertParams.List
+	leastList                        = 15
+	blockList                        = 1 << 10 // items that a block of a GPU lists before it adds them to all
+	refineGroup, moveGroup           = 8, 4    // lanes of a GPU that look for a path together, and that displace
 	// Of the inserts of staged.cu: how many items of a block may be left to the next way of inserting them, for with more, all are gone over
 	// once more; what bounds a block's shared memory beside the copies of stretches, which staged.cu asserts; the lanes that work on one key; and
 	// the bytes of a Fill.
@@ -310,6 +311,7 @@ func defines() []device.Define {
 		{Name: "DYCUCKOO_BLOCK_LIST", Value: blockList},
 		{Name: "DYCUCKOO_LIST_HEAD", Value: listHead},
 		{Name: "DYCUCKOO_REFINE_GROUP", Value: refineGroup},
+		{Name: "DYCUCKOO_MOVE_GROUP", Value: moveGroup},
 		{Name: "DYCUCKOO_STAGED_LIST", Value: stagedList},
 		{Name: "DYCUCKOO_STAGED_FIXED", Value: stagedFixed},
 		{Name: "DYCUCKOO_STAGED_GROUP", Value: stagedGroup},

@@ -263,23 +263,24 @@ template <bool REPLACE> __device__ __forceinline__ void insert_staged(const stag
     block_sync();
 
     // Those whose buckets are full, or all once more if they are too many to list: pairs are moved on for them, by one step; then along paths.
-    PathTile g;
-    u32 failed = 0, tile = thread_index() / PathTile::LANES, tiles = block_threads() / PathTile::LANES;
+    u32 failed = 0;
     Items& left = stage.open;
     if (thread_index() == 0) left.count = 0;
     block_sync();
     bool all = stage.full.all();
-    for (u32 i = tile; !all && i < stage.full.count; i += tiles) {
+    MoveTile mover;
+    for (u32 i = thread_index() / MoveTile::LANES; !all && i < stage.full.count; i += block_threads() / MoveTile::LANES) {
         u32 item = stage.full.item[i];
         Displace<C, REPLACE> s;
         s.begin(stage.table, job.key_at(item), job.value_at(item));
         bool in;
-        while (s.round(stage.table, g, in)) {}
+        while (s.round(stage.table, mover, in)) {}
         if (s.outcome == ADDED) job.count.added(stage.table, s.sub);
-        if (!in && g.rank() == 0) left.put(item);
+        if (!in && mover.rank() == 0) left.put(item);
     }
     block_sync();
-    for (u32 i = tile; i < (all ? n : left.of(n)); i += tiles) {
+    PathTile g;
+    for (u32 i = thread_index() / PathTile::LANES; i < (all ? n : left.of(n)); i += block_threads() / PathTile::LANES) {
         u32 item = all ? i : left.at(i);
         LockedInsert<C, REPLACE> s;
         s.begin(stage.table, job.key_at(item), job.value_at(item));

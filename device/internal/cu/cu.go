@@ -79,6 +79,7 @@ const (
 	AttributeMajor           = 75
 	AttributeMinor           = 76
 	AttributeSharedBytes     = 97 // of a block that asks for more than the usual 48 KiB
+	AttributeVirtualMemory   = 102
 	AttributeMemoryPools     = 115
 )
 
@@ -134,6 +135,14 @@ const (
 	fnMemPoolTrimTo
 	fnMemAllocFromPoolAsync
 	fnMemFreeAsync
+	fnMemAddressReserve
+	fnMemAddressFree
+	fnMemGetAllocationGranularity
+	fnMemCreate
+	fnMemRelease
+	fnMemMap
+	fnMemUnmap
+	fnMemSetAccess
 	fnMemHostAlloc
 	fnMemFreeHost
 	fnMemHostGetDevicePointer
@@ -163,54 +172,62 @@ const (
 
 // The symbols of each function, the best first. Without _v2 most are the 32-bit interface of CUDA 3.
 var symbols = [functions]string{
-	fnInit:                    "cuInit",
-	fnDriverGetVersion:        "cuDriverGetVersion",
-	fnGetErrorName:            "cuGetErrorName",
-	fnGetErrorString:          "cuGetErrorString",
-	fnDeviceGetCount:          "cuDeviceGetCount",
-	fnDeviceGet:               "cuDeviceGet",
-	fnDeviceGetName:           "cuDeviceGetName",
-	fnDeviceGetUUID:           "cuDeviceGetUuid_v2 cuDeviceGetUuid",
-	fnDeviceGetAttribute:      "cuDeviceGetAttribute",
-	fnDeviceTotalMem:          "cuDeviceTotalMem_v2",
-	fnPrimaryCtxRetain:        "cuDevicePrimaryCtxRetain",
-	fnPrimaryCtxRelease:       "cuDevicePrimaryCtxRelease_v2 cuDevicePrimaryCtxRelease",
-	fnCtxSetCurrent:           "cuCtxSetCurrent",
-	fnCtxSynchronize:          "cuCtxSynchronize",
-	fnCtxSetLimit:             "cuCtxSetLimit",
-	fnMemGetInfo:              "cuMemGetInfo_v2",
-	fnMemAlloc:                "cuMemAlloc_v2",
-	fnMemFree:                 "cuMemFree_v2",
-	fnMemPoolCreate:           "cuMemPoolCreate",
-	fnMemPoolDestroy:          "cuMemPoolDestroy",
-	fnMemPoolSetAttribute:     "cuMemPoolSetAttribute",
-	fnMemPoolTrimTo:           "cuMemPoolTrimTo",
-	fnMemAllocFromPoolAsync:   "cuMemAllocFromPoolAsync",
-	fnMemFreeAsync:            "cuMemFreeAsync",
-	fnMemHostAlloc:            "cuMemHostAlloc",
-	fnMemFreeHost:             "cuMemFreeHost",
-	fnMemHostGetDevicePointer: "cuMemHostGetDevicePointer_v2",
-	fnMemcpyHtoDAsync:         "cuMemcpyHtoDAsync_v2",
-	fnMemcpyDtoHAsync:         "cuMemcpyDtoHAsync_v2",
-	fnMemcpyDtoDAsync:         "cuMemcpyDtoDAsync_v2",
-	fnMemsetD8Async:           "cuMemsetD8Async",
-	fnMemsetD32Async:          "cuMemsetD32Async",
-	fnStreamCreate:            "cuStreamCreate",
-	fnStreamDestroy:           "cuStreamDestroy_v2",
-	fnStreamSynchronize:       "cuStreamSynchronize",
-	fnStreamWaitEvent:         "cuStreamWaitEvent",
-	fnEventCreate:             "cuEventCreate",
-	fnEventDestroy:            "cuEventDestroy_v2",
-	fnEventRecord:             "cuEventRecord",
-	fnEventSynchronize:        "cuEventSynchronize",
-	fnEventQuery:              "cuEventQuery",
-	fnEventElapsedTime:        "cuEventElapsedTime_v2 cuEventElapsedTime",
-	fnModuleLoadData:          "cuModuleLoadData",
-	fnModuleUnload:            "cuModuleUnload",
-	fnModuleGetFunction:       "cuModuleGetFunction",
-	fnModuleGetGlobal:         "cuModuleGetGlobal_v2",
-	fnFuncSetAttribute:        "cuFuncSetAttribute",
-	fnLaunchKernel:            "cuLaunchKernel",
+	fnInit:                        "cuInit",
+	fnDriverGetVersion:            "cuDriverGetVersion",
+	fnGetErrorName:                "cuGetErrorName",
+	fnGetErrorString:              "cuGetErrorString",
+	fnDeviceGetCount:              "cuDeviceGetCount",
+	fnDeviceGet:                   "cuDeviceGet",
+	fnDeviceGetName:               "cuDeviceGetName",
+	fnDeviceGetUUID:               "cuDeviceGetUuid_v2 cuDeviceGetUuid",
+	fnDeviceGetAttribute:          "cuDeviceGetAttribute",
+	fnDeviceTotalMem:              "cuDeviceTotalMem_v2",
+	fnPrimaryCtxRetain:            "cuDevicePrimaryCtxRetain",
+	fnPrimaryCtxRelease:           "cuDevicePrimaryCtxRelease_v2 cuDevicePrimaryCtxRelease",
+	fnCtxSetCurrent:               "cuCtxSetCurrent",
+	fnCtxSynchronize:              "cuCtxSynchronize",
+	fnCtxSetLimit:                 "cuCtxSetLimit",
+	fnMemGetInfo:                  "cuMemGetInfo_v2",
+	fnMemAlloc:                    "cuMemAlloc_v2",
+	fnMemFree:                     "cuMemFree_v2",
+	fnMemPoolCreate:               "cuMemPoolCreate",
+	fnMemPoolDestroy:              "cuMemPoolDestroy",
+	fnMemPoolSetAttribute:         "cuMemPoolSetAttribute",
+	fnMemPoolTrimTo:               "cuMemPoolTrimTo",
+	fnMemAllocFromPoolAsync:       "cuMemAllocFromPoolAsync",
+	fnMemFreeAsync:                "cuMemFreeAsync",
+	fnMemAddressReserve:           "cuMemAddressReserve",
+	fnMemAddressFree:              "cuMemAddressFree",
+	fnMemGetAllocationGranularity: "cuMemGetAllocationGranularity",
+	fnMemCreate:                   "cuMemCreate",
+	fnMemRelease:                  "cuMemRelease",
+	fnMemMap:                      "cuMemMap",
+	fnMemUnmap:                    "cuMemUnmap",
+	fnMemSetAccess:                "cuMemSetAccess",
+	fnMemHostAlloc:                "cuMemHostAlloc",
+	fnMemFreeHost:                 "cuMemFreeHost",
+	fnMemHostGetDevicePointer:     "cuMemHostGetDevicePointer_v2",
+	fnMemcpyHtoDAsync:             "cuMemcpyHtoDAsync_v2",
+	fnMemcpyDtoHAsync:             "cuMemcpyDtoHAsync_v2",
+	fnMemcpyDtoDAsync:             "cuMemcpyDtoDAsync_v2",
+	fnMemsetD8Async:               "cuMemsetD8Async",
+	fnMemsetD32Async:              "cuMemsetD32Async",
+	fnStreamCreate:                "cuStreamCreate",
+	fnStreamDestroy:               "cuStreamDestroy_v2",
+	fnStreamSynchronize:           "cuStreamSynchronize",
+	fnStreamWaitEvent:             "cuStreamWaitEvent",
+	fnEventCreate:                 "cuEventCreate",
+	fnEventDestroy:                "cuEventDestroy_v2",
+	fnEventRecord:                 "cuEventRecord",
+	fnEventSynchronize:            "cuEventSynchronize",
+	fnEventQuery:                  "cuEventQuery",
+	fnEventElapsedTime:            "cuEventElapsedTime_v2 cuEventElapsedTime",
+	fnModuleLoadData:              "cuModuleLoadData",
+	fnModuleUnload:                "cuModuleUnload",
+	fnModuleGetFunction:           "cuModuleGetFunction",
+	fnModuleGetGlobal:             "cuModuleGetGlobal_v2",
+	fnFuncSetAttribute:            "cuFuncSetAttribute",
+	fnLaunchKernel:                "cuLaunchKernel",
 }
 
 // Driver is a loaded driver library. It is never unloaded.
@@ -246,7 +263,7 @@ func Open(path string) (*Driver, error) {
 				break
 			}
 		}
-		if pools := function(f) >= fnMemPoolCreate && function(f) <= fnMemFreeAsync; err != nil && !pools {
+		if newer := function(f) >= fnMemPoolCreate && function(f) <= fnMemSetAccess; err != nil && !newer {
 			return nil, fmt.Errorf("%s is no CUDA driver, or too old a one: %w", path, err)
 		}
 	}
@@ -255,8 +272,13 @@ func Open(path string) (*Driver, error) {
 }
 
 // HasPools tells whether the driver has memory pools, which came with CUDA 11.2. Without, their methods must not be called.
-func (d *Driver) HasPools() bool {
-	for f := fnMemPoolCreate; f <= fnMemFreeAsync; f++ {
+func (d *Driver) HasPools() bool { return d.has(fnMemPoolCreate, fnMemFreeAsync) }
+
+// HasRanges tells whether the driver has virtual memory management, which came with CUDA 10.2. Without, its methods must not be called.
+func (d *Driver) HasRanges() bool { return d.has(fnMemAddressReserve, fnMemSetAccess) }
+
+func (d *Driver) has(first, last function) bool {
+	for f := first; f <= last; f++ {
 		if d.fn[f] == 0 {
 			return false
 		}
@@ -432,6 +454,60 @@ func (d *Driver) MemAllocFromPoolAsync(bytes uint64, pool, stream uintptr) (addr
 // MemFreeAsync queues freeing memory of a pool on the stream.
 func (d *Driver) MemFreeAsync(addr uint64, stream uintptr) error {
 	return call(d, fnMemFreeAsync, uintptr(addr), stream)
+}
+
+// memProp is CUmemAllocationProp: memory of a GPU, not to be shared with other processes.
+type memProp struct {
+	allocType, handleTypes int32
+	locationType, location int32
+	_                      uintptr
+	_                      [8]byte
+}
+
+// memAccess is CUmemAccessDesc.
+type memAccess struct{ locationType, location, flags int32 }
+
+func memOf(device int32) *memProp { return &memProp{allocType: 1, locationType: 1, location: device} }
+
+// MemGetAllocationGranularity is what sizes of MemCreate and MemMap are multiples of.
+func (d *Driver) MemGetAllocationGranularity(device int32) (bytes uint64, err error) {
+	err = call(d, fnMemGetAllocationGranularity, uintptr(unsafe.Pointer(&bytes)), uintptr(unsafe.Pointer(memOf(device))), 1)
+	return bytes, err
+}
+
+// MemAddressReserve reserves a range of addresses. Errors: ErrorOutOfMemory.
+func (d *Driver) MemAddressReserve(bytes uint64) (addr uint64, err error) {
+	err = call(d, fnMemAddressReserve, uintptr(unsafe.Pointer(&addr)), uintptr(bytes), 0, 0, 0)
+	return addr, err
+}
+
+// MemAddressFree gives back a range of addresses that has no memory any more.
+func (d *Driver) MemAddressFree(addr, bytes uint64) error {
+	return call(d, fnMemAddressFree, uintptr(addr), uintptr(bytes))
+}
+
+// MemCreate allocates memory that has no address yet. Errors: ErrorOutOfMemory.
+func (d *Driver) MemCreate(device int32, bytes uint64) (memory uintptr, err error) {
+	err = call(d, fnMemCreate, uintptr(unsafe.Pointer(&memory)), uintptr(bytes), uintptr(unsafe.Pointer(memOf(device))), 0)
+	return memory, err
+}
+
+// MemRelease frees memory, once it has no address.
+func (d *Driver) MemRelease(memory uintptr) error { return call(d, fnMemRelease, memory) }
+
+// MemMap gives memory the addresses from addr on. It cannot be used before MemSetAccess.
+func (d *Driver) MemMap(addr, bytes uint64, memory uintptr) error {
+	return call(d, fnMemMap, uintptr(addr), uintptr(bytes), 0, memory, 0)
+}
+
+// MemUnmap takes the addresses of one MemMap from their memory.
+func (d *Driver) MemUnmap(addr, bytes uint64) error {
+	return call(d, fnMemUnmap, uintptr(addr), uintptr(bytes))
+}
+
+// MemSetAccess lets the GPU read and write what is mapped.
+func (d *Driver) MemSetAccess(addr, bytes uint64, device int32) error {
+	return call(d, fnMemSetAccess, uintptr(addr), uintptr(bytes), uintptr(unsafe.Pointer(&memAccess{1, device, 3})), 1)
 }
 
 // MemHostAlloc allocates pinned host memory. Errors: ErrorOutOfMemory.
