@@ -445,12 +445,12 @@ template <class C, bool REPLACE> struct Insert {
     }
 };
 
-// Displace is the insertion of one key whose two buckets are full, which all lanes of a tile bring: a pair of its home is moved on to that
-// pair's other bucket, if that has room, and gives its slot to the key's. Of a few pairs that are looked at together it takes one whose other
-// subtable helps the balance. FULL: none can be moved on; see LockedInsert.
+// Displace is the insertion of one key whose two buckets are full, which all lanes of a tile bring: a pair of its home, or else of its other
+// bucket, is moved on to that pair's other bucket, if that has room, and gives its slot to the key's. Of a few pairs that are looked at together
+// it takes one whose other subtable helps the balance. FULL: none can be moved on; see LockedInsert.
 //
-// Beside it run insertions of its like alone, so a bucket that was seen full stays full: the key's pair, once it is in, is at home and stays
-// there. So whoever holds the lock of its home knows whether it is in.
+// Beside it run insertions of its like alone, so a bucket that was seen full stays full, and the key's pair, once it is in, stays where it is.
+// So whoever holds the lock of its home knows whether it is in. The lock of the bucket that a pair is moved on from is held, too.
 template <class C, bool REPLACE> struct Displace {
     typedef Access<C> A;
     enum { NO, ROOM, BALANCE };
@@ -460,6 +460,13 @@ template <class C, bool REPLACE> struct Displace {
     Outcome outcome; // of the lane that brought the pair in; FULL for the others
     u32 sub;         // the subtable that has a pair more
     bool waited;     // for a lock
+
+    // A pair that may be moved on.
+    struct Victim {
+        typename C::key key;
+        u32 slot, to_sub, room; // where there is room for it
+        u64 to;
+    };
 
     __device__ __forceinline__ void begin(const Table& t, typename C::key k, typename C::value value) {
         h = Home<C>(t, k);
@@ -471,63 +478,72 @@ template <class C, bool REPLACE> struct Displace {
     template <class Tile> __device__ __forceinline__ bool round(const Table& t, Tile g, bool& in) {
         in = false;
         if (h.reserved) return false;
-        Bucket mine = h.bucket(t, h.home);
-        constexpr u32 EACH = Tile::LANES < 4 ? 4 / Tile::LANES : 1; // pairs that a lane looks after at a time
-        u32 slot = 0, here = NONE, to_sub = 0, lanes = 0;
-        u64 to = 0;
-        typename C::key victim{};
-        for (u32 from = 0; from < C::SLOTS && !lanes; from += EACH * Tile::LANES) {
-            u32 best = NO;
-            for (u32 i = from + g.rank(); i < C::SLOTS && i < from + EACH * Tile::LANES && best < BALANCE; i += Tile::LANES) {
-                u32 s = (i + h.lo) % C::SLOTS;
-                typename C::key k = A::key_of(load_relaxed(A::word_at(mine.slots, s)));
-                Home<C> x(t, k);
-                u32 there = x.away(h.home);
-                u64 address = x.address(t, there);
-                View<C, 1, C::SLOTS> view;
-                view.load(true, address, 0);
-                u32 free = first_free<C>(view, 0), what = free == NONE ? NO : t.prefer >> there & 1 ? BALANCE : ROOM;
-                if (what <= best) continue;
-                best = what;
-                slot = s;
-                here = free;
-                to_sub = there;
-                to = address;
-                victim = k;
-            }
-            lanes = g.ballot(best == BALANCE);
-            if (!lanes) lanes = g.ballot(best == ROOM);
+        Victim x{};
+        u32 lanes = 0;
+        Bucket from;
+        for (u32 i = 0; i < 2 && !lanes; i++) {
+            from = h.bucket(t, i ? h.other : h.home);
+            lanes = choose(t, g, from, x);
         }
         if (!lanes) return false;
         int chosen = lowest_bit(lanes);
         u32 what = AGAIN;
-        if (g.rank() == chosen) what = move(t, mine, slot, victim, to_sub, A::word_at(to, here % FREED), here >= FREED);
+        if (g.rank() == chosen) what = move(t, from, x);
         in = g.shuffle(what, chosen) == DONE;
         return !in;
     }
-    __device__ __forceinline__ u32 move(const Table& t, const Bucket& mine, u32 slot, typename C::key victim, u32 to_sub, typename A::word* to, bool freed) {
-        Locks lock(t, mine, mine);
+    // choose gives the lanes whose victim has room elsewhere.
+    template <class Tile> __device__ __forceinline__ u32 choose(const Table& t, Tile g, const Bucket& from, Victim& x) const {
+        constexpr u32 EACH = Tile::LANES < 4 ? 4 / Tile::LANES : 1; // pairs that a lane looks after at a time
+        u32 lanes = 0;
+        for (u32 first = 0; first < C::SLOTS && !lanes; first += EACH * Tile::LANES) {
+            u32 best = NO;
+            for (u32 i = first + g.rank(); i < C::SLOTS && i < first + EACH * Tile::LANES && best < BALANCE; i += Tile::LANES) {
+                Victim y;
+                y.slot = (i + h.lo) % C::SLOTS;
+                y.key = A::key_of(load_relaxed(A::word_at(from.slots, y.slot)));
+                Home<C> its(t, y.key);
+                y.to_sub = its.away(from.sub);
+                y.to = its.address(t, y.to_sub);
+                View<C, 1, C::SLOTS> view;
+                view.load(true, y.to, 0);
+                y.room = first_free<C>(view, 0);
+                u32 what = y.room == NONE ? NO : t.prefer >> y.to_sub & 1 ? BALANCE : ROOM;
+                if (what <= best) continue;
+                best = what;
+                x = y;
+            }
+            lanes = g.ballot(best == BALANCE);
+            if (!lanes) lanes = g.ballot(best == ROOM);
+        }
+        return lanes;
+    }
+    __device__ __forceinline__ u32 move(const Table& t, const Bucket& from, const Victim& x) {
+        Bucket home = h.bucket(t, h.home), other = h.bucket(t, h.other);
+        Locks lock(t, home, from);
         if (!lock.take(waited)) {
             pause();
             waited = true;
             return AGAIN;
         }
         waited = false;
-        typename A::word w = load_relaxed(A::word_at(mine.slots, slot));
-        u32 same, what = AGAIN;
-        Cells<C>::look(mine, h.stored, same);
-        if (same) {
-            if (REPLACE) Cells<C>::replace(mine, lowest_bit(same), h.stored, v);
+        typename A::word w = load_relaxed(A::word_at(from.slots, x.slot));
+        u32 same, there, what = AGAIN;
+        Cells<C>::look(home, h.stored, same);
+        Cells<C>::look(other, h.stored, there);
+        if (same | there) {
+            if (REPLACE) Cells<C>::replace(same ? home : other, lowest_bit(same ? same : there), h.stored, v);
             outcome = PRESENT;
             what = DONE;
-        } else if (A::key_of(w) == victim) { // else another insert was here first
-            Home<C> x(t, victim);
-            if (to_sub == x.other) x.goes_away(t);
-            typename A::word free = A::free_word(w, freed);
-            if (cas(to, free, w) == free) {
-                A::put(mine.slots, slot, h.stored, v);
+        } else if (A::key_of(w) == x.key) { // else another insert was here first
+            Home<C> its(t, x.key);
+            if (x.to_sub == its.other) its.goes_away(t);
+            if (from.sub == h.other) h.goes_away(t);
+            typename A::word free = A::free_word(w, x.room >= FREED);
+            if (cas(A::word_at(x.to, x.room % FREED), free, w) == free) {
+                A::put(from.slots, x.slot, h.stored, v);
                 outcome = ADDED;
-                sub = to_sub;
+                sub = x.to_sub;
                 what = DONE;
             }
         }

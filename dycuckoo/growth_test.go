@@ -399,7 +399,7 @@ func TestUnderStress(t *testing.T) {
 		o        Options
 		old, now string
 	}{
-		{"a dropped victim", &dycuckooCUH, Options{}, "            if (cas(to, free, w) == free) {", "            if (cas(to, free, w), true) {"},
+		{"a dropped victim", &dycuckooCUH, Options{}, "            if (cas(A::word_at(x.to, x.room % FREED), free, w) == free) {", "            if (cas(A::word_at(x.to, x.room % FREED), free, w), true) {"},
 		{"a victim that is chosen without the lock", &dycuckooCUH, Options{}, "        if (!lock.take(waited)) {\n            pause();\n            waited = true;\n            return AGAIN;\n        }\n        waited = false;\n", ""},
 		{"a residual inserted twice", &kernelsCU, Options{}, "                if (filled < C::SLOTS) {\n                    Cells<C>::put(to, filled++, k, v);\n                    continue;\n                }", "                if (filled < C::SLOTS) {\n                    Cells<C>::put(to, filled++, k, v);\n                    if (filled < C::SLOTS) continue;\n                }"},
 		{"a bucket read before the lock is taken", &dycuckooCUH, Options{Layout: PackedLocked}, "        bool done = act(t, mine, other);", "        locks.release();\n        bool done = act(t, mine, other);"},
@@ -552,8 +552,8 @@ func inPlace[K uint32 | uint64, V any](t *testing.T, d *device.Device, o Options
 	for range 10 {
 		var fresh []K
 		var values []V
-		for range max(3000, int(m.rangedFrom)/32) {
-			k := K(kernel.Fmix64(uint64(len(keys) + len(fresh))))
+		for range max(3000, int(m.rangedFrom)/8) {
+			k := K(uint64(len(keys)+len(fresh)) * 0x9e3779b97f4a7c15)
 			fresh, values = append(fresh, k), append(values, value(k))
 		}
 		was := m.subs
