@@ -422,7 +422,7 @@ func (c *core) insertion(k *insertKernels) table.Insertion {
 func (c *core) lists(n int64) (device.Slice[byte], uint64, error) {
 	limit := min(n, n/listShare+leastListed)
 	if n > manyRows {
-		limit = n/(2*listShare) + leastListed
+		limit = n/(4*listShare) + leastListed
 	}
 	mem, err := c.frame.Scratch(4 * (listHead + 2*limit))
 	if device.IsOutOfMemory(err) {

@@ -54,9 +54,9 @@ const (
 	// shortPath is the bound once givenUp inserts of a launch have found no room: the table is full.
 	shortPath, givenUp = 2, 1 << 10
 	// listShare: of a batch, one pair in so many, and leastListed, can be listed to have pairs moved on for it; what is more is
-	// refined, which is slow. At a load factor of 0.85, one new pair in six finds both buckets full. Of a batch of more than manyRows, which will
-	// not all come at that load, one in twice as many can be listed.
-	listShare, leastListed, manyRows = 4, 1 << 10, 1 << 24
+	// refined, which is slow. At a load factor of 0.85, one new pair in three or four finds both buckets full. Of a batch of more than manyRows,
+	// which will not all come at that load, one in four times as many can be listed.
+	listShare, leastListed, manyRows = 2, 1 << 10, 1 << 24
 	listHead                         = 3 // see insertParams.List
 	leastList                        = 15
 	blockList                        = 1 << 10 // items that a block of a GPU lists before it adds them to all

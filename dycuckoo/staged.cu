@@ -1,9 +1,10 @@
 // Large batches, stretch by stretch: a block takes one stretch of every subtable into shared memory, inserts the pairs that belong there,
 // and writes the stretches back. A pair's two buckets, and those that pairs move on to from there, all lie in them.
 //
-// So memory sees streams alone, and what is done at random is done in shared memory. A pair whose home never was full takes the next slot
-// there: whether its key is there, too, is looked at once for the whole bucket, when all have come. The others, one in ten or so,
-// are inserted by the same code as elsewhere: the block has a Table of its own, whose addresses are those of its copies.
+// So memory sees streams alone, and what is done at random is done in shared memory. A pair takes the next slot of its home, if that never was
+// full: whether its key is there, too, is looked at once for the whole bucket, when all have come. So do, in their other buckets, the pairs whose
+// home is full. The others are inserted by the same code as elsewhere: the block has a Table of its own, whose addresses are those of
+// its copies.
 #include "config.h" // struct config: what this table holds
 #include "drive.cuh"
 #include "dycuckoo.cuh"
@@ -143,10 +144,14 @@ struct Fill {
     }
     // settle leaves one pair of each key, and tells how many have come. Of those that have, any may stand, and its value with
     // REPLACE; a pair that was there before stays.
-    template <bool REPLACE> static __device__ __forceinline__ u32 settle(u32 fill, u64 bucket) {
-        u32 was = fill >> WAS, now = fill & NOW;
+    template <bool REPLACE> static __device__ __forceinline__ u32 settle(u32* fill, u64 bucket) {
+        u32 was = *fill >> WAS, now = *fill & NOW;
         if (now > C::SLOTS) now = C::SLOTS;
-        if (now == was) return 0;
+        if (now > was) now = keep<REPLACE>(bucket, was, now);
+        *fill = now | now << WAS;
+        return now - was;
+    }
+    template <bool REPLACE> static __device__ __forceinline__ u32 keep(u64 bucket, u32 was, u32 now) {
         Whole v;
         v.load(true, bucket, 0);
         bool twice = false;
@@ -154,7 +159,7 @@ struct Fill {
         for (u32 i = 0; i < C::SLOTS; i++)
 #pragma unroll
             for (u32 j = i + 1; j < C::SLOTS; j++) twice |= (A::key_of(v.w[i]) == A::key_of(v.w[j])) & (A::key_of(v.w[j]) != C::EMPTY);
-        if (!twice) return now - was;
+        if (!twice) return now;
         for (u32 j = was; j < now;) {
             typename A::word w = load_relaxed(A::word_at(bucket, j));
             u32 i = 0;
@@ -167,7 +172,7 @@ struct Fill {
             if (j < --now) store_relaxed(A::word_at(bucket, j), load_relaxed(A::word_at(bucket, now)));
             A::clear(bucket, now);
         }
-        return now - was;
+        return now;
     }
 };
 
@@ -180,23 +185,25 @@ template <bool REPLACE> struct StagedJob {
     const stagedParams& p;
     Stage& stage;
     u64 first;
-    bool filled; // the rest alone is to come
+    bool filled; // the items of stage.open alone are to come, without those that are GONE
     Insert<C, REPLACE> s;
     Shifts<C> count;
     u32 item;
+    static constexpr u32 GONE = ~0u;
 
     __device__ __forceinline__ StagedJob(const stagedParams& p, Stage& stage, u64 first) : p(p), stage(stage), first(first), filled(false) {}
     __device__ __forceinline__ key key_at(u32 i) const { return input_key<C>(p.rows.keys, first + i); }
     __device__ __forceinline__ value value_at(u32 i) const { return input_value<C>(p.rows.values, first + i); }
     __device__ __forceinline__ Item load(u64 n) const {
         u32 i = filled ? stage.open.at((u32)n) : (u32)n;
-        return Item{i, key_at(i), value_at(i)};
+        return i == GONE ? Item{i, key{}, value{}} : Item{i, key_at(i), value_at(i)};
     }
     template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64) const {
         return Item{warp.shuffle(x.i, from), warp.shuffle(x.k, from), warp.shuffle(x.v, from)};
     }
     __device__ __forceinline__ bool begin(u64, const Item& x) {
         item = x.i;
+        if (item == GONE) return false;
         s.begin(stage.table, x.k, x.v, p.choose);
         return true;
     }
@@ -206,7 +213,16 @@ template <bool REPLACE> struct StagedJob {
         if (s.outcome == FULL) stage.full.put(item);
     }
 
-    // fill puts pairs at home while that never was full, and lists the others.
+    __device__ __forceinline__ u32* fill_of(u64 bucket) const { return stage.fills + (u32)(bucket - stage.bucket(0)) / C::BUCKET_BYTES; }
+    // settle is for all lanes of the block, which have put pairs where Fill says.
+    __device__ __forceinline__ void settle() {
+        block_sync();
+        for (u32 i = thread_index(); i < stage.buckets(); i += block_threads())
+            count.to.count(stage.sub[i / STRETCH], Fill::settle<REPLACE>(stage.fills + i, stage.bucket(i)));
+        block_sync();
+    }
+    // fill puts pairs at home while that never was full, then those that are left over in their other buckets. The others stay in
+    // stage.open, or are in stage.full.
     __device__ __forceinline__ void fill(u32 n) {
         constexpr u32 IN_FLIGHT = 4;
         for (u32 i = thread_index(); i < stage.buckets(); i += block_threads()) stage.fills[i] = p.empty ? 0 : Fill::begin(stage.bucket(i));
@@ -225,19 +241,40 @@ template <bool REPLACE> struct StagedJob {
                 u32 i = from + j * block_threads();
                 if (i >= n) break;
                 Home<C> h(stage.table, k[j]);
-                bool in = false;
-                if (!h.reserved) {
-                    u64 bucket = h.address(stage.table, h.home);
-                    in = Fill::take(stage.fills + (u32)(bucket - stage.bucket(0)) / C::BUCKET_BYTES, bucket, h.stored, v[j]);
-                }
-                if (!in) stage.open.put(i);
+                u64 home = h.address(stage.table, h.home);
+                if (h.reserved || !Fill::take(fill_of(home), home, h.stored, v[j])) stage.open.put(i);
             }
         }
-        block_sync();
-        for (u32 i = thread_index(); i < stage.buckets(); i += block_threads())
-            count.to.count(stage.sub[i / STRETCH], Fill::settle<REPLACE>(stage.fills[i], stage.bucket(i)));
-        block_sync();
+        settle();
         filled = true;
+        if (stage.open.all()) return;
+        for (u32 n = thread_index(); n < stage.open.count; n += block_threads()) {
+            u32 i = stage.open.item[n];
+            if (fill_other(i, key_at(i), value_at(i))) stage.open.item[n] = GONE;
+        }
+        settle();
+    }
+    // fill_other tells whether the item is done with, or in stage.full: not where it is for the ways of all.
+    __device__ __forceinline__ bool fill_other(u32 i, key k, value v) {
+        Home<C> h(stage.table, k);
+        if (h.reserved) return false;
+        Bucket home = h.bucket(stage.table, h.home);
+        u32 same;
+        if (Cells<C>::look(home, h.stored, same) != Cells<C>::ALL) return false; // it has slots that were taken before
+        if (same) {
+            if (REPLACE) Cells<C>::replace(home, lowest_bit(same), h.stored, v);
+            return true;
+        }
+        Bucket other = h.bucket(stage.table, h.other);
+        if ((load_relaxed(fill_of(other.slots)) & Fill::NOW) < C::SLOTS) {
+            h.goes_away(stage.table);
+            if (Fill::take(fill_of(other.slots), other.slots, h.stored, v)) return true;
+        }
+        // Others may be putting pairs there, so that it seems to have room: they are looked at again then.
+        if (Cells<C>::look(other, h.stored, same) != Cells<C>::ALL) return false;
+        if (!same) stage.full.put(i);
+        else if (REPLACE) Cells<C>::replace(other, lowest_bit(same), h.stored, v);
+        return true;
     }
 };
 
