@@ -134,6 +134,8 @@ struct Fill {
             if (A::key_of(v.w[i]) != C::EMPTY) n = i + 1;
         return n | n << WAS;
     }
+    // was is the fill when equal keys were last seen to.
+    static __device__ __forceinline__ u32 was(const u32* fill) { return load_relaxed(fill) >> WAS; }
     // take puts a pair into the next slot; false if there is none. A lane that sees none does not ask for one, so that NOW is enough.
     static __device__ __forceinline__ bool take(u32* fill, u64 bucket, key k, value v) {
         if ((load_relaxed(fill) & NOW) >= C::SLOTS) return false;
@@ -254,26 +256,26 @@ template <bool REPLACE> struct StagedJob {
         }
         settle();
     }
-    // fill_other tells whether the item is done with, or in stage.full: not where it is for the ways of all.
+    // fill_other tells whether the item is done with, or in stage.full: not where it is for the ways of all. A bucket that was full when
+    // this began stays full; one that others fill beside it may have a slot again, once of equal keys one is left.
     __device__ __forceinline__ bool fill_other(u32 i, key k, value v) {
         Home<C> h(stage.table, k);
         if (h.reserved) return false;
-        Bucket home = h.bucket(stage.table, h.home);
-        u32 same;
+        Bucket home = h.bucket(stage.table, h.home), other = h.bucket(stage.table, h.other);
+        if (Fill::was(fill_of(home.slots)) < C::SLOTS) return Fill::take(fill_of(home.slots), home.slots, h.stored, v);
+        u32 same, there;
         if (Cells<C>::look(home, h.stored, same) != Cells<C>::ALL) return false; // it has slots that were taken before
         if (same) {
             if (REPLACE) Cells<C>::replace(home, lowest_bit(same), h.stored, v);
             return true;
         }
-        Bucket other = h.bucket(stage.table, h.other);
-        if ((load_relaxed(fill_of(other.slots)) & Fill::NOW) < C::SLOTS) {
+        if (Fill::was(fill_of(other.slots)) < C::SLOTS) {
             h.goes_away(stage.table);
-            if (Fill::take(fill_of(other.slots), other.slots, h.stored, v)) return true;
+            return Fill::take(fill_of(other.slots), other.slots, h.stored, v);
         }
-        // Others may be putting pairs there, so that it seems to have room: they are looked at again then.
-        if (Cells<C>::look(other, h.stored, same) != Cells<C>::ALL) return false;
-        if (!same) stage.full.put(i);
-        else if (REPLACE) Cells<C>::replace(other, lowest_bit(same), h.stored, v);
+        if (Cells<C>::look(other, h.stored, there) != Cells<C>::ALL) return false;
+        if (!there) stage.full.put(i);
+        else if (REPLACE) Cells<C>::replace(other, lowest_bit(there), h.stored, v);
         return true;
     }
 };

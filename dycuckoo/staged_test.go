@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
@@ -135,13 +136,43 @@ func TestStagedInserts(t *testing.T) {
 		})
 	}
 	t.Run("stress", func(t *testing.T) {
-		for seed := range uint64(testenv.Seeds(20)) {
-			o := Options{Options: table.Options{MaxBytes: 36 << 10}, Subtables: 2, Bucket: 32}
-			if err := stagedHistory[uint32, uint32](open(t, "cpu", device.WithStress(seed)), o, rand.New(rand.NewPCG(seed, 7)), 3000, 2); err != nil {
+		for seed := range uint64(testenv.Seeds(60)) {
+			if err := stagedStress(t, seed); err != nil {
 				t.Fatalf("seed %d: %v", seed, err)
 			}
 		}
 	})
+	text := stagedCU
+	defer func() { stagedCU = text }()
+	for name, c := range map[string][2]string{
+		"a bucket that others are filling counts as full": {"if (Fill::was(fill_of(home.slots)) < C::SLOTS) return", "if ((load_relaxed(fill_of(home.slots)) & Fill::NOW) < C::SLOTS) return"},
+		"equal keys both stand":                           {"if (!twice) return now;", "return now;"},
+		"no mark of a pair that goes away":                {"            h.goes_away(stage.table);\n", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if n := strings.Count(text, c[0]); n != 1 {
+				t.Fatalf("the kernels have %d times\n%s", n, c[0])
+			}
+			stagedCU = strings.Replace(text, c[0], c[1], 1)
+			for seed := range uint64(100) {
+				if err := stagedStress(t, seed); err != nil {
+					t.Logf("seed %d: %v", seed, err)
+					return
+				}
+			}
+			t.Fatal("no seed finds the defect")
+		})
+	}
+}
+
+// stagedStress inserts over stress, with many equal keys, into a table that is full or nearly so.
+func stagedStress(t *testing.T, seed uint64) error {
+	rng := rand.New(rand.NewPCG(seed, 7))
+	o, rows, rounds := Options{Options: table.Options{Capacity: 3500}, Subtables: 2, Bucket: 32}, 4000, 4
+	if seed%3 == 1 {
+		o.Options, rows, rounds = table.Options{MaxBytes: 36 << 10}, 3000, 2
+	}
+	return stagedHistory[uint32, uint32](open(t, "cpu", device.WithStress(seed)), o, rng, rows, rounds)
 }
 
 // staging is a table of n keys that stages every batch.
