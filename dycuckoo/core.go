@@ -417,13 +417,16 @@ func (c *core) insertion(k *insertKernels) table.Insertion {
 	}}
 }
 
-// lists is memory for the lists of a batch of n, and how long they may be. Where memory is short, they are as long as the table's own few
-// words allow.
-func (c *core) lists(n int64) (device.Slice[byte], uint64, error) {
-	limit := min(n, n/listShare+leastListed)
+// listed is how many rows of a batch of n can be listed as finding both buckets full.
+func listed(n int64) int64 {
 	if n > manyRows {
-		limit = n/(4*listShare) + leastListed
+		return n/(4*listShare) + leastListed
 	}
+	return min(n, n/listShare+leastListed)
+}
+
+// lists is memory for two lists of so many rows. Where memory is short, they are as long as the table's own few words allow.
+func (c *core) lists(limit int64) (device.Slice[byte], uint64, error) {
 	mem, err := c.frame.Scratch(4 * (listHead + 2*limit))
 	if device.IsOutOfMemory(err) {
 		return c.side.Slice(int(c.sideBytes()), c.side.Len()), leastList, nil
@@ -449,7 +452,7 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 	var list device.Slice[byte]
 	again := false
 	if !c.cfg.locked() {
-		if list, p.Limit, err = c.lists(b.N); err != nil {
+		if list, p.Limit, err = c.lists(listed(b.N)); err != nil {
 			return err
 		}
 		p.List = list.Addr()

@@ -5,7 +5,7 @@
 //
 // # Memory
 //
-// A table is d subtables, each an allocation of its own: a power of two of buckets, their filter, and in layout Wide the values.
+// A table is d subtables, each with memory of its own: a power of two of buckets, their filter, and in layout Wide the values.
 // No subtable has more than twice the buckets of another. With 4-byte keys and values, d = 4 and buckets of 64 bytes:
 //
 //	subtable 0   | bucket 0 | bucket 1 | … | bucket 2n-1 |   filter: a byte a bucket
@@ -41,14 +41,15 @@
 // # Insertion
 //
 // Most pairs need one compare-and-swap. A pair whose two buckets are full is listed. For those a second kernel moves one pair of their
-// home on, to that pair's other bucket: its copy is written before the slot is overwritten. What finds no room by one such step
-// is left to a third kernel, which looks for a path of pairs, each with the next one's place as its other bucket, that ends at a free
-// slot, and moves them from its end on, each under the locks of its two buckets. So no pair is ever in hand alone: the paper's
-// evictions hold a pair that is in no bucket, and drop it, or make everybody wait, when their chain meets its bound.
+// home on, or else one of their other bucket, to that pair's other bucket: its copy is written before the slot is overwritten. What finds
+// no room by one such step is left to a third kernel, which looks for a path of pairs, each with the next one's place as its other
+// bucket, that ends at a free slot, and moves them from its end on, each under the locks of its two buckets. So no pair is ever in hand
+// alone: the paper's evictions hold a pair that is in no bucket, and drop it, or make everybody wait, when their chain meets its bound.
 //
 // Large batches are brought in the order of stretches first. One that is large for the table goes in stretch by stretch (staged.cu): a block
-// takes a stretch of every subtable into shared memory, does there all that three kernels do in memory, and writes it back; so memory
-// is read and written in streams alone. One that is not goes through the table as through small ones that fit the L2 cache.
+// takes a stretch of every subtable into shared memory, inserts there, and writes it back; so memory is read and written in streams
+// alone. Most pairs take the next slot of a bucket by a counter there, and equal keys are told apart bucket by bucket afterwards. One that
+// is not goes through the table as through small ones that fit the L2 cache.
 //
 // Which pair is moved on: one whose other subtable is filled less than the whole, if there is such (§4.3). Theorem 1 asks for
 // C(mᵢ,2)/nᵢ to be equal, so a subtable of twice the slots gets √2 times the pairs. (The text behind the theorem has it the other way
@@ -64,14 +65,18 @@
 // pair to the slot of its number in one of two buckets. Below the lower bound α, Options.Low, the largest halves; pairs for which
 // the halved bucket has no room go to their other subtables, in the same kernel. The other subtables are not touched. After every batch the
 // filled factor is in [α, β], but for a table of the size that Options.Capacity or Grow has asked for, which shrinks no further.
-// Shrink lets it. Freed memory goes back to the device in stream order.
+// Shrink lets it. Freed memory goes back to the device.
+//
+// A subtable of 32 MiB or more lies in a range of addresses that gets as much memory again (device.Range): it doubles in place, five times
+// of six. The sixth time, and while it is small, it is copied, and the table holds the old array beside the new one until the kernel is done. One
+// that halves is copied always: were its residuals to find no room, the old array would stay. On an H200, mapping 256 MiB takes
+// some 50 µs, and a pool of memory takes 300 to 600 for what the kernel then fills in 200.
 //
 // A batch that alone is too large for the table is first asked about how many distinct keys it has (table.Frame.Distinct), for which the
 // table makes room at once: it will hold no fewer. An empty one is made anew, and nothing is moved.
 //
-// Growing, the table holds the subtable's old array beside the new one until the kernel is done. There are two more kinds of memory:
-// the side and locks, one bit a bucket; and scratch, a list of one position in eight of the largest batch, or the batch twice in the
-// order of stretches, which Stats tells apart.
+// There are two more kinds of memory: the side and locks, one bit a bucket; and scratch, two lists of half the positions of the largest batch, of
+// an eighth if that is more than 16 million, or the batch twice in the order of stretches, which Stats tells apart.
 //
 // At MaxBytes, or with a LoadFactor of 1, a small table fills to 96 of 100 slots at least with buckets of 64 bytes. A large one
 // should fill to 94: stretches have as many pairs as chance gives them, and the first that is full refuses.

@@ -93,8 +93,7 @@ template <class C> struct Home {
     // goes_away marks the filter before the key is put away from its home.
     __device__ __forceinline__ void goes_away(const Table& t) const {
         u64 bit = filter_bit(t);
-        u32* word = at<u32>(t.sub[home].filter) + bit / 32;
-        if (!(load_relaxed(word) >> (bit & 31) & 1)) or_of(word, 1u << (bit & 31));
+        or_of(at<u32>(t.sub[home].filter) + bit / 32, 1u << (bit & 31)); // nobody waits for it, as one would for a look at whether it is set
     }
 };
 
@@ -310,11 +309,11 @@ struct Locks {
             release_one(a);
             return false;
         }
-        fence();
+        fence_acq_rel();
         return true;
     }
     __device__ __forceinline__ void release() {
-        fence();
+        fence_acq_rel();
         if (b != a) release_one(b);
         release_one(a);
     }
@@ -599,7 +598,7 @@ template <class C, class Count> __device__ __forceinline__ bool move_on(const Ta
         if (!moves) return;
         if (to.sub == h.other) h.goes_away(t);
         Cells<C>::put(to, lowest_bit(room), k, Cells<C>::value_at(from, slot));
-        fence(); // whoever misses the pair here sees the filter's bit
+        fence_acq_rel(); // whoever misses the pair here sees the filter's bit
         Cells<C>::clear(from, slot);
     });
     if (moves) count.shift(t, from.sub, to.sub);
@@ -806,7 +805,7 @@ template <class C> __device__ bool find(const Table& t, typename C::key k, typen
         same = view.matches(h.stored);
         if (same) v = Access<C>::value_in(view.pick(lowest_bit(same)));
         if (same || h.reserved) return same;
-        fence();
+        fence_acq_rel();
         if (!h.may_be_away(t)) return false;
     }
     return at_key(t, h, [&](const Bucket& b, u32 slot) { v = Cells<C>::value_at(b, slot); });

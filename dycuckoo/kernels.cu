@@ -144,7 +144,7 @@ WARPMAP_KERNEL_RESIDENT(insert_new, insertParams, 4) { insert_batch<false>(p); }
 
 // in marks a row that has found room since it was refused.
 __device__ __forceinline__ void in(const insertParams& p, u64 row, u64 position, bool added) {
-    and_of(at<u32>(p.rows.refused) + position / 32, ~(1u << (position & 31)));
+    if (p.rows.refused) and_of(at<u32>(p.rows.refused) + position / 32, ~(1u << (position & 31)));
     if (p.rows.added) at<u8>(p.rows.added)[row] = added;
 }
 
@@ -203,6 +203,7 @@ template <bool REPLACE> __device__ __forceinline__ void refine_batch(const inser
 #if !defined(WARPMAP_HOST)
     full = warp_shuffle(~0u, full, 0); // the lanes of a warp must go one way
 #endif
+    if (n > p.limit) n = p.limit;
     if (p.capacity && full > p.capacity) {}
     else if (!load_relaxed(at<u32>(p.list) + 2))
         for (; tile < n; tile += tiles) place(at<u32>(p.list)[LIST_HEAD + p.limit + tile]);

@@ -65,6 +65,8 @@ const (
 	// once more; what bounds a block's shared memory beside the copies of stretches, which staged.cu asserts; the lanes that work on one key; and
 	// the bytes of a Fill.
 	stagedList, stagedFixed, stagedGroup, fillBytes = 3 << 10, 28 << 10, 1, 4
+	// stagedShare: of a batch, one pair in so many can be left to refine.
+	stagedShare = 32
 	// maxTries bounds how often an insert begins again because others have changed what it looked at.
 	maxTries = 32
 	// lastAttempt of a mixed batch is made when no more room is to be had: see table.Part.
@@ -234,6 +236,8 @@ type stagedParams struct {
 	Rows   table.Placing
 	Starts uint64 // address of u64, one a region and one more: where its rows begin
 	Shift  uint64 // there are 2^Shift regions
+	// List and Limit are as in insertParams: rows are listed for refine.
+	List, Limit uint64
 	// Empty is 1 where no pair is in. Refresh is 1 where the filters are to be set anew, for another Tilt.
 	Empty, Refresh uint64
 	Choose         [maxSubtables * maxSubtables]uint32 // see insertParams

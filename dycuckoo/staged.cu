@@ -318,8 +318,18 @@ template <bool REPLACE> __device__ __forceinline__ void insert_staged(const stag
         if (!in && mover.rank() == 0) left.put(item);
     }
     block_sync();
+
+    // The few that are left need longer paths. They are listed for refine: here, a block would wait for the last of its own.
+    __shared__ u32 base, listed;
+    if (thread_index() == 0) {
+        base = all || !left.count ? 0 : add_in_memory(at<u32>(p.list) + 1, left.count);
+        listed = all || base > p.limit ? 0 : p.limit - base < left.count ? (u32)p.limit - base : left.count;
+        failed = listed;
+    }
+    block_sync();
+    for (u32 i = thread_index(); i < listed; i += block_threads()) at<u32>(p.list)[DYCUCKOO_LIST_HEAD + p.limit + base + i] = (u32)first + left.item[i];
     PathTile g;
-    for (u32 i = thread_index() / PathTile::LANES; i < (all ? n : left.of(n)); i += block_threads() / PathTile::LANES) {
+    for (u32 i = listed + thread_index() / PathTile::LANES; i < (all ? n : left.count); i += block_threads() / PathTile::LANES) {
         u32 item = all ? i : left.at(i);
         LockedInsert<C, REPLACE> s;
         s.begin(stage.table, job.key_at(item), job.value_at(item));

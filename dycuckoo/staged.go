@@ -87,6 +87,12 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b tabl
 		c.tilt, q.Refresh = now, 1
 	}
 	q.Table = c.table()
+	list, limit, err := c.lists(b.N/stagedShare + leastListed)
+	if err != nil {
+		return 0, err
+	}
+	q.List, q.Limit = list.Addr(), limit
+	rest := insertParams{Table: q.Table, List: q.List, Limit: q.Limit, Capacity: uint64(c.capacity()), Choose: q.Choose}
 	large := (shift + 1) / 2
 	insert := s.replacing
 	if k == &c.kernel.adding {
@@ -96,11 +102,17 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b tabl
 		Regions: &regions, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Params: c.partitionParams(q.Table),
 	}, b, 1<<large, 1<<(shift-large), func(o table.Ordered, starts uint64) error {
 		q.Rows, q.Starts = p.Rows.Of(o), starts
-		err := insert.Launch(st, grid, &q)
+		err := list.Slice(0, 4*listHead).Fill(st, 0)
 		if err == nil {
-			q.Empty, q.Refresh = 0, 0
+			err = insert.Launch(st, grid, &q)
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		q.Empty, q.Refresh = 0, 0
+		rest.Rows = q.Rows
+		rest.Rows.Refused = 0
+		return k.refine.Launch(st, c.listGrid(int64(limit)*refineGroup), &rest)
 	})
 	if q.Refresh == 1 { // no piece was taken
 		c.tilt = p.Table.Tilt

@@ -70,7 +70,7 @@ __device__ __forceinline__ void pause() {
     __nanosleep(40);
 }
 
-// In a program with WARPMAP_SHARED, all memory operations but load_readonly and add_to_memory are for a block's shared memory.
+// In a program with WARPMAP_SHARED, all memory operations but load_readonly, add_to_memory and add_in_memory are for a block's shared memory.
 #if defined(WARPMAP_SHARED)
 #define WARPMAP_SPACE ".cta.shared"
 #define WARPMAP_AT(p) "l"(__cvta_generic_to_shared(p))
@@ -142,8 +142,13 @@ WARPMAP_ATOMICS(u64)
 #undef WARPMAP_ATOMICS
 #endif
 
-// add_to_memory adds to global memory, in every program.
+// add_to_memory adds to global memory, in every program; add_in_memory does, and gives what was there.
 __device__ __forceinline__ void add_to_memory(u64* p, u64 x) { asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(x) : "memory"); }
+__device__ __forceinline__ u32 add_in_memory(u32* p, u32 x) {
+    u32 old;
+    asm volatile("atom.relaxed.gpu.global.add.u32 %0, [%1], %2;" : "=r"(old) : "l"(p), "r"(x) : "memory");
+    return old;
+}
 
 // Bytes and half words are loaded and stored only.
 #define WARPMAP_SMALL(T, SUFFIX)                                                                                    \
@@ -231,11 +236,14 @@ __device__ __forceinline__ u128 exchange(u128* p, u128 now) {
 }
 #endif
 
-// fence orders this lane's accesses before it ahead of those behind it, for every lane of the GPU.
+// fence orders this lane's accesses before it ahead of those behind it, for every lane of the GPU. fence_acq_rel does, but for a
+// store before it and a load behind it: that is what locks and messages need, and it costs less.
 #if defined(WARPMAP_SHARED)
 __device__ __forceinline__ void fence() { __threadfence_block(); } // of the block: it has its memory to itself
+__device__ __forceinline__ void fence_acq_rel() { asm volatile("fence.acq_rel.cta;" ::: "memory"); }
 #else
 __device__ __forceinline__ void fence() { __threadfence(); }
+__device__ __forceinline__ void fence_acq_rel() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 #endif
 
 // load_kept is load_relaxed of memory that is read again and again among much that is read once: its lines are the

@@ -498,6 +498,7 @@ inline u32 dot4(u32 a, u32 b, u32 c) {
 inline u64 multiply_high(u64 a, u64 b) { return (u64)((unsigned __int128)a * b >> 64); }
 
 inline void fence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+inline void fence_acq_rel() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 
 // A spinning lane lets the lanes it may be waiting for run.
 inline void pause() { host::yield(); }
@@ -530,6 +531,7 @@ WARPMAP_ACCESS(u32)
 WARPMAP_ACCESS(u64)
 #undef WARPMAP_ACCESS
 inline void add_to_memory(u64* p, u64 x) { add(p, x); }
+inline u32 add_in_memory(u32* p, u32 x) { return add(p, x); }
 
 
 #define WARPMAP_SMALL(T)                                                                                            \
