@@ -531,7 +531,9 @@ template <class C, bool REPLACE> struct Displace {
         Cells<C>::look(home, h.stored, same);
         Cells<C>::look(other, h.stored, there);
         if (same | there) {
-            if (REPLACE) Cells<C>::replace(same ? home : other, lowest_bit(same ? same : there), h.stored, v);
+            const Bucket& b = same ? home : other;
+            u32 slot = lowest_bit(same ? same : there);
+            if (REPLACE) A::replace(b.slots, 0, slot, load_relaxed(A::word_at(b.slots, slot)), h.stored, v);
             outcome = PRESENT;
             what = DONE;
         } else if (A::key_of(w) == x.key) { // else another insert was here first
@@ -540,7 +542,7 @@ template <class C, bool REPLACE> struct Displace {
             if (from.sub == h.other) h.goes_away(t);
             typename A::word free = A::free_word(w, x.room >= FREED);
             if (cas(A::word_at(x.to, x.room % FREED), free, w) == free) {
-                A::put(from.slots, x.slot, h.stored, v);
+                A::replace(from.slots, 0, x.slot, w, h.stored, v); // whole, for those who look at it without the lock
                 outcome = ADDED;
                 sub = x.to_sub;
                 what = DONE;
@@ -558,12 +560,12 @@ template <class C> struct Shifts {
     __device__ __forceinline__ Shifts() : moved(0) {}
     __device__ __forceinline__ void added(const Table&, u32 sub) { to.count(sub); }
     __device__ __forceinline__ void shift(const Table& t, u32 was, u32 is);
-    // into is for all lanes of a block.
-    __device__ __forceinline__ void into(Counters* sums) const {
+    // into is for all lanes of a block, which tell of so many that failed.
+    __device__ __forceinline__ void into(Counters* sums, u32 failed = 0) const {
         to.into(sums->pairs);
         from.template into<true>(sums->pairs);
-        u64* all[1] = {&sums->moved};
-        u32 n[1] = {moved};
+        u64* all[2] = {&sums->moved, &sums->failed};
+        u32 n[2] = {moved, failed};
         block_count(all, n);
     }
 };

@@ -338,10 +338,7 @@ template <bool REPLACE> __device__ __forceinline__ void insert_staged(const stag
         if (s.outcome == ADDED) job.count.added(stage.table, s.sub);
         failed += s.outcome == FULL;
     }
-    job.count.into(&stage.sums);
-    u64* to[1] = {&stage.sums.failed};
-    u32 counts[1] = {failed};
-    block_count(to, counts);
+    job.count.into(&stage.sums, failed);
     block_sync();
     stage.each(p.table.side, [&](u128* copy, const u128* to, bool) { *(u128*)to = *copy; });
     u64 *mine = (u64*)&stage.sums, *table = at<u64>(p.table.counters);
