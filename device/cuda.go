@@ -353,19 +353,20 @@ func (g *gpu) reservation(bytes, granule int64) uint64 {
 
 func (g *gpu) back(addr uint64, bytes int64) (memory uintptr, err error) {
 	err = g.in(func() error {
-		if err := g.orTrim(bytes, func() (e error) { memory, e = g.drv.MemCreate(g.dev, uint64(bytes)); return e }); err != nil {
-			return err
-		}
-		err := g.drv.MemMap(addr, uint64(bytes), memory)
-		if err == nil {
-			if err = g.drv.MemSetAccess(addr, uint64(bytes), g.dev); err != nil {
-				g.drv.MemUnmap(addr, uint64(bytes))
+		return g.orTrim(bytes, func() (err error) {
+			if memory, err = g.drv.MemCreate(g.dev, uint64(bytes)); err != nil {
+				return err
 			}
-		}
-		if err != nil {
-			g.drv.MemRelease(memory)
-		}
-		return err
+			if err = g.drv.MemMap(addr, uint64(bytes), memory); err == nil {
+				if err = g.drv.MemSetAccess(addr, uint64(bytes), g.dev); err != nil {
+					g.drv.MemUnmap(addr, uint64(bytes))
+				}
+			}
+			if err != nil {
+				g.drv.MemRelease(memory)
+			}
+			return err
+		})
 	})
 	return memory, err
 }

@@ -19,7 +19,8 @@ import (
 // β: 0.85 unless set.
 type Options struct {
 	table.Options
-	// Low is the filled factor below which the table shrinks, the paper's α: 0.30, or 0.35 · LoadFactor if that is less.
+	// Low is the filled factor below which the table shrinks, the paper's α: 0.30, or 0.35 · LoadFactor if that is less. Filters and locks count as
+	// slots for it, so that a large table takes no more memory than its pairs over Low.
 	// It must be less than LoadFactor · d / (d+1), what doubling one of d equal subtables leaves.
 	Low float64
 	// Subtables is the paper's d, 2 to 8. Zero means 4.
@@ -83,6 +84,7 @@ type core struct {
 	regions    table.Regions
 	staged     staged
 	rangedFrom int64 // see the constant
+	mostListed int64 // by a batch: bounded in tests alone
 	mostRows   int64 // see the constant
 
 	memory // guarded by the frame's lock
@@ -197,13 +199,13 @@ func (c *core) begin() error {
 	}
 	c.regions = table.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
 	c.regions.PowerOfTwo = true
-	c.staged, c.mostRows, c.rangedFrom = stagedFor(c.frame.Device.Info()), mostRows, rangedFrom
+	c.staged, c.mostRows, c.rangedFrom, c.mostListed = stagedFor(c.frame.Device.Info()), mostRows, rangedFrom, math.MaxInt64
 	if err := c.compile(); err != nil {
 		return err
 	}
 	s := c.stepFor(int64(c.opts.Capacity))
-	if c.limitAt(s) < int64(c.opts.Capacity) {
-		return fmt.Errorf("dycuckoo: room for %d pairs: %w", c.opts.Capacity, &device.OutOfMemoryError{Device: c.frame.Device.Info().Name, Asked: math.MaxInt64})
+	if err := c.fits(s, int64(c.opts.Capacity)); err != nil && c.opts.MaxBytes == 0 {
+		return err
 	}
 	if c.opts.MaxBytes > 0 {
 		if c.bytes(0) > c.opts.MaxBytes {
@@ -256,10 +258,26 @@ func (c *core) tiltAt(s step) Tilt {
 // limitAt is how many pairs a table may have before it grows, leastAt how few before it shrinks.
 func (c *core) limitAt(s step) int64 { return int64(float64(c.slotsAt(s)) * c.opts.LoadFactor) }
 
-// leastAt counts filters and locks as slots, so that a table's memory is no more than its pairs' over Options.Low.
+// leastAt counts filters, locks and what else a bucket has as slots, so that large tables take no more memory than their pairs over Options.Low.
+// But it stays below what the next smaller table takes, so that none doubles and halves by turns.
 func (c *core) leastAt(s step) int64 {
-	extra := float64(s.total(c.d())*filterBits/8+c.lockCount(s)/8) / float64(c.cfg.pairBytes())
-	return int64((float64(c.slotsAt(s)) + extra) * c.opts.Low)
+	bytes := s.total(c.d())*(int64(c.cfg.bucketBytes)+filterBits/8) + c.lockCount(s)/8
+	if !c.cfg.packed() {
+		bytes += c.valuesBytes(s.total(c.d()))
+	}
+	least := int64(c.opts.Low * float64(bytes) / float64(c.cfg.pairBytes()))
+	if s > 0 {
+		least = min(least, max(int64(c.opts.Low*float64(c.slotsAt(s))), c.limitAt(s-1)*19/20))
+	}
+	return least
+}
+
+// fits is an error if so many pairs are too many for a step, the largest then.
+func (c *core) fits(s step, pairs int64) error {
+	if most := c.limitAt(s); most < pairs {
+		return fmt.Errorf("dycuckoo: room for %d pairs: %d subtables hold %d at most, for the numbers of buckets have 32 bits", pairs, c.d(), most)
+	}
+	return nil
 }
 
 // stepFor is the least step with room for so many pairs.
@@ -427,6 +445,7 @@ func listed(n int64) int64 {
 
 // lists is memory for two lists of so many rows. Where memory is short, they are as long as the table's own few words allow.
 func (c *core) lists(limit int64) (device.Slice[byte], uint64, error) {
+	limit = min(limit, c.mostListed)
 	mem, err := c.frame.Scratch(4 * (listHead + 2*limit))
 	if device.IsOutOfMemory(err) {
 		return c.side.Slice(int(c.sideBytes()), c.side.Len()), leastList, nil
@@ -790,6 +809,9 @@ func (c *core) Grow(n int) error {
 		to, was := c.stepFor(int64(n)), c.step
 		if limit := c.opts.MaxBytes; limit > 0 && to > c.step && c.bytes(to) > limit {
 			return c.frame.NoRoomFor(n, c.bytes(to), limit)
+		}
+		if err := c.fits(to, int64(n)); err != nil {
+			return err
 		}
 		if to > c.step && c.isEmpty() {
 			if err := c.replace(to, to); !device.IsOutOfMemory(err) {

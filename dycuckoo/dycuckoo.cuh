@@ -520,14 +520,19 @@ template <class C, bool REPLACE> struct Displace {
     __device__ __forceinline__ u32 move(const Table& t, const Bucket& from, const Victim& x) {
         Bucket home = h.bucket(t, h.home), other = h.bucket(t, h.other);
         Locks lock(t, home, from);
+        u32 same, there;
         if (!lock.take(waited)) {
             pause();
             waited = true;
-            return AGAIN;
+            // Where many bring one key, it need be seen but once: it was not in before this batch, and one of the batch's values may stand.
+            Cells<C>::look(home, h.stored, same);
+            Cells<C>::look(other, h.stored, there);
+            if (same | there) outcome = PRESENT;
+            return same | there ? DONE : AGAIN;
         }
         waited = false;
         typename A::word w = load_relaxed(A::word_at(from.slots, x.slot));
-        u32 same, there, what = AGAIN;
+        u32 what = AGAIN;
         Cells<C>::look(home, h.stored, same);
         Cells<C>::look(other, h.stored, there);
         if (same | there) {

@@ -301,7 +301,7 @@ template <bool REPLACE> __device__ __forceinline__ void insert_staged(const stag
     drive_held<StagedTile, u32>(Stretch::of_block(job.filled ? stage.open.of(n) : n), job);
     block_sync();
 
-    // Those whose buckets are full, or all once more if they are too many to list: pairs are moved on for them, by one step; then along paths.
+    // Those whose buckets are full: pairs are moved on for them, by one step. If they are too many to list, paths are looked for, for all.
     u32 failed = 0;
     Items& left = stage.open;
     if (thread_index() == 0) left.count = 0;

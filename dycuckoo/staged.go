@@ -79,6 +79,10 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b tabl
 	if !c.loadStaged() {
 		return 0, nil
 	}
+	list, limit, err := c.lists(b.N/stagedShare + leastListed)
+	if err != nil {
+		return 0, err
+	}
 	q := stagedParams{Shift: uint64(shift), Choose: p.Choose}
 	if empty {
 		q.Empty = 1
@@ -87,10 +91,6 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b tabl
 		c.tilt, q.Refresh = now, 1
 	}
 	q.Table = c.table()
-	list, limit, err := c.lists(b.N/stagedShare + leastListed)
-	if err != nil {
-		return 0, err
-	}
 	q.List, q.Limit = list.Addr(), limit
 	rest := insertParams{Table: q.Table, List: q.List, Limit: q.Limit, Capacity: uint64(c.capacity()), Choose: q.Choose}
 	large := (shift + 1) / 2

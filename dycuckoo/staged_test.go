@@ -27,6 +27,9 @@ func stagedHistory[K uint32 | uint64, V uint32 | uint64](d *device.Device, o Opt
 	}
 	defer m.Close()
 	stageAll(m)
+	if rng.IntN(2) == 0 {
+		m.mostListed = 3
+	}
 	model := map[K]V{}
 	for round := range rounds {
 		keys, values := make([]K, rows+rng.IntN(100)), make([]V, rows+rng.IntN(100))
@@ -230,6 +233,23 @@ func TestStagedAfterErrors(t *testing.T) {
 		t.Error("a launch that cannot be is no error")
 	}
 	m.staged.loaded = false
+	allIn(t, m, keys)
+
+	m, keys = staging(t, d, 6000, 6000) // without memory for lists
+	m.staged.minRows = 1 << 40
+	must(t, m.Insert(keys, keys))
+	must(t, m.Grow(int(m.limitAt(m.step+1))))
+	m.fresh, m.staged.minRows = 0, 1
+	must(t, m.frame.Writing(nil, func(*device.Stream) error {
+		if err := m.frame.Spare(); err != nil {
+			return err
+		}
+		s, err := m.frame.Scratch(16) // which cannot be given back
+		return errors.Join(err, s.Free())
+	}))
+	if err := m.Insert(keys[:5000], keys[:5000]); err == nil {
+		t.Error("scratch that is freed already is no error")
+	}
 	allIn(t, m, keys)
 
 	m, keys = staging(t, d, 6000, 5000)

@@ -103,9 +103,18 @@ func (c *core) wipe(st *device.Stream, s *subtable) error {
 	return errors.Join(s.slots(c.cfg.bucketBytes).Fill(st, c.blank()), s.filter().Fill(st, 0))
 }
 
+// ranged tells whether a subtable lies in ranges: not where those would take more memory than subtableBytes says.
+func (c *core) ranged(buckets int64) bool {
+	granule := int64(4 << 10)
+	if c.frame.Device.Info().CUDA() {
+		granule = 2 << 20
+	}
+	return c.slotsBytes(buckets) >= c.rangedFrom && c.slotsBytes(buckets)%granule == 0 && c.valuesBytes(buckets)%granule == 0
+}
+
 // makeSubtable allocates one; its content is undefined.
 func (c *core) makeSubtable(buckets int64) (s subtable, err error) {
-	if c.slotsBytes(buckets) < c.rangedFrom {
+	if !c.ranged(buckets) {
 		s.mem, err = table.Make[byte](&c.frame, c.subtableBytes(buckets))
 	} else if s.buckets, err = c.makeRange(c.slotsBytes(buckets)); err == nil {
 		if !c.cfg.packed() {
