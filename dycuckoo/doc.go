@@ -54,7 +54,7 @@
 // Which pair is moved on: one whose other subtable is filled less than the whole, if there is such (§4.3). Theorem 1 asks for
 // C(mᵢ,2)/nᵢ to be equal, so a subtable of twice the slots gets √2 times the pairs. (The text behind the theorem has it the other way
 // round, that larger subtables are filled more.) Options.Balance has the theorem's choice of the first subtable. The default,
-// HomeFirst, keeps six of seven pairs at home at a filled factor of 0.85, and reads fewer buckets a look-up.
+// HomeFirst, keeps nine of ten pairs at home at a filled factor of 0.85, and reads fewer buckets a look-up.
 //
 // Layouts PackedLocked and Wide begin at home, whatever Options.Balance says, and write every pair under the locks of its key's two buckets. A lane that does not get them lets the other
 // lanes of its warp go on, and tries again: the paper's voter coordination (§5.2).
@@ -69,8 +69,8 @@
 //
 // A subtable of 32 MiB or more lies in a range of addresses that gets as much memory again (device.Range): it doubles in place, five times
 // of six. The sixth time, and while it is small, it is copied, and the table holds the old array beside the new one until the kernel is done. One
-// that halves is copied always: were its residuals to find no room, the old array would stay. On an H200, mapping 256 MiB takes
-// some 50 µs, and a pool of memory takes 300 to 600 for what the kernel then fills in 200.
+// that halves is copied always: were its residuals to find no room, the old array would stay. On an H200, mapping
+// as much again takes 45 to 125 µs, from 8 to 512 MiB; a pool takes 290 to 360 µs for 256 MiB that it has not kept, and twice that for 512.
 //
 // A batch that alone is too large for the table is first asked about how many distinct keys it has (table.Frame.Distinct), for which the
 // table makes room at once: it will hold no fewer. An empty one is made anew, and nothing is moved.

@@ -54,7 +54,7 @@ const (
 	// shortPath is the bound once givenUp inserts of a launch have found no room: the table is full.
 	shortPath, givenUp = 2, 1 << 10
 	// listShare: of a batch, one pair in so many, and leastListed, can be listed to have pairs moved on for it; what is more is
-	// refined, which is slow. At a load factor of 0.85, one new pair in three or four finds both buckets full. Of a batch of more than manyRows,
+	// refined, which is slow. At a filled factor of 0.7, one new pair in fifteen finds both buckets full; at 0.83, one in four. Of a batch of more than manyRows,
 	// which will not all come at that load, one in four times as many can be listed.
 	listShare, leastListed, manyRows = 2, 1 << 10, 1 << 24
 	listHead                         = 3 // see insertParams.List
@@ -65,6 +65,15 @@ const (
 	// once more; what bounds a block's shared memory beside the copies of stretches, which staged.cu asserts; the lanes that work on one key; and
 	// the bytes of a Fill.
 	stagedList, stagedFixed, stagedGroup, fillBytes = 3 << 10, 28 << 10, 1, 4
+	// A Fill is what a bucket had before, from bit fillWas on, and what it has.
+	fillWas = 16
+	// stagedThreads is the threads of a block of staged.cu that has a multiprocessor to itself.
+	stagedThreads = 1024
+	// rangedFrom is from how many bytes of buckets on a subtable lies in ranges, which are of whole granules on a GPU and on the CPU; reach is how
+	// many times its size is reserved, so that it is copied at each sixth doubling.
+	rangedFrom              = 32 << 20
+	gpuGranule, hostGranule = 2 << 20, 4 << 10
+	reach                   = 64
 	// stagedShare: of a batch, one pair in so many can be left to refine.
 	stagedShare = 32
 	// maxTries bounds how often an insert begins again because others have changed what it looked at.
@@ -319,6 +328,8 @@ func defines() []device.Define {
 		{Name: "DYCUCKOO_STAGED_LIST", Value: stagedList},
 		{Name: "DYCUCKOO_STAGED_FIXED", Value: stagedFixed},
 		{Name: "DYCUCKOO_STAGED_GROUP", Value: stagedGroup},
+		{Name: "DYCUCKOO_FILL_BYTES", Value: fillBytes},
+		{Name: "DYCUCKOO_FILL_WAS", Value: fillWas},
 		{Name: "DYCUCKOO_FIND", Value: int(table.OpFind)},
 		{Name: "DYCUCKOO_INSERT", Value: int(table.OpInsert)},
 		{Name: "DYCUCKOO_INSERT_NEW", Value: int(table.OpInsertNew)},

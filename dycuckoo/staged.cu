@@ -116,12 +116,13 @@ struct Stage {
 };
 
 static_assert(sizeof(Stage) + 1024 <= DYCUCKOO_STAGED_FIXED, "beside what block-wide functions have");
+static_assert(sizeof(*Stage::fills) == DYCUCKOO_FILL_BYTES, "behind the filters");
 
 // The fill of a bucket: the slots from its number on are free and never were taken, so no key has gone away from it if there are any.
 // Behind it, what it was before the batch.
 struct Fill {
     typedef Access<C> A;
-    static constexpr u32 WAS = 16, NOW = (1u << WAS) - 1;
+    static constexpr u32 WAS = DYCUCKOO_FILL_WAS, NOW = (1u << WAS) - 1;
     typedef View<C, 1, C::SLOTS> Whole;
 
     // begin tells a bucket's.

@@ -13,9 +13,6 @@ import (
 //go:embed staged.cu
 var stagedCU string
 
-// stagedThreads is the threads of a block that has a multiprocessor to itself.
-const stagedThreads = 1024
-
 // staged are the inserts of staged.cu, and when they are used. A stretch of each subtable fits the shared memory of a block.
 type staged struct {
 	minRows           int64 // of a batch

@@ -17,14 +17,6 @@ import (
 //	values (a Range)      values  │ as many again │ … reserved
 //	mem                   filter
 
-const (
-	// rangedFrom is from how many bytes of buckets on a subtable lies in ranges. A GPU gives such memory by 2 MiB.
-	rangedFrom = 32 << 20
-	never      = math.MaxInt64
-	// reach is how many times a subtable's size is reserved: it is copied at each sixth doubling.
-	reach = 64
-)
-
 // subtable is the memory of one subtable.
 type subtable struct {
 	Subtable
@@ -52,11 +44,11 @@ func (s *subtable) filter() device.Slice[byte] {
 
 // slots is the memory of the buckets, of so many bytes each.
 func (s *subtable) slots(bucketBytes int) device.Slice[byte] {
-	if n := int(s.Buckets) * bucketBytes; s.buckets != nil {
-		return s.buckets.Slice().Slice(0, n)
-	} else {
-		return s.mem.Slice(0, n)
+	mem := s.mem
+	if s.buckets != nil {
+		mem = s.buckets.Slice()
 	}
+	return mem.Slice(0, int(s.Buckets)*bucketBytes)
 }
 
 func (c *core) slotsBytes(buckets int64) int64 { return buckets * int64(c.cfg.bucketBytes) }
@@ -105,9 +97,9 @@ func (c *core) wipe(st *device.Stream, s *subtable) error {
 
 // ranged tells whether a subtable lies in ranges: not where those would take more memory than subtableBytes says.
 func (c *core) ranged(buckets int64) bool {
-	granule := int64(4 << 10)
+	granule := int64(hostGranule)
 	if c.frame.Device.Info().CUDA() {
-		granule = 2 << 20
+		granule = gpuGranule
 	}
 	return c.slotsBytes(buckets) >= c.rangedFrom && c.slotsBytes(buckets)%granule == 0 && c.valuesBytes(buckets)%granule == 0
 }
@@ -127,7 +119,7 @@ func (c *core) makeSubtable(buckets int64) (s subtable, err error) {
 	if err != nil {
 		err = errors.Join(err, s.free(&c.frame))
 		if errors.Is(err, errors.ErrUnsupported) {
-			c.rangedFrom = never
+			c.rangedFrom = math.MaxInt64
 			return c.makeSubtable(buckets)
 		}
 		return subtable{}, err
