@@ -156,6 +156,7 @@ template <bool REPLACE> __device__ __forceinline__ void move_batch(const insertP
         Tile g;
         u32 n = load_relaxed(at<u32>(p.list)), placed = 0;
         if (n > p.limit) n = (u32)p.limit;
+        if (block_index() * (u64)(block_threads() / Tile::LANES) >= n) return; // most lists are shorter than the grid
         Tally<C> added;
         for (u64 i = grid_thread() / Tile::LANES; i < n; i += grid_threads() / Tile::LANES) {
             u32 row = load_readonly(at<u32>(p.list) + LIST_HEAD + i);
@@ -178,14 +179,17 @@ template <bool REPLACE> __device__ __forceinline__ void move_batch(const insertP
         added.into(counters(p.table)->pairs);
     }
 }
-WARPMAP_KERNEL_RESIDENT(move, insertParams, 3) { move_batch<true>(p); }
-WARPMAP_KERNEL_RESIDENT(move_new, insertParams, 3) { move_batch<false>(p); }
+WARPMAP_KERNEL_RESIDENT(move, insertParams, 4) { move_batch<true>(p); }
+WARPMAP_KERNEL_RESIDENT(move_new, insertParams, 4) { move_batch<false>(p); }
 
 // The positions that are still refused: pairs are moved on along longer paths. A tile takes a position. If there were too many for the
 // lists, it takes a word of the bitmap.
 template <bool REPLACE> __device__ __forceinline__ void refine_batch(const insertParams& p) {
     typedef PathTile Tile;
     Tile g;
+    u64 n = load_relaxed(at<u32>(p.list) + 1);
+    bool all = load_relaxed(at<u32>(p.list) + 2);
+    if (!all && block_index() * (u64)(block_threads() / Tile::LANES) >= n) return; // most lists are shorter than the grid
     Shifts<C> count;
     u64 placed = 0;
     auto place = [&](u64 i) {
@@ -197,7 +201,7 @@ template <bool REPLACE> __device__ __forceinline__ void refine_batch(const inser
         placed++;
         if (s.outcome == ADDED) count.added(p.table, s.sub);
     };
-    u64 n = load_relaxed(at<u32>(p.list) + 1), full = 0, tile = grid_thread() / Tile::LANES, tiles = grid_threads() / Tile::LANES;
+    u64 full = 0, tile = grid_thread() / Tile::LANES, tiles = grid_threads() / Tile::LANES;
     for (int i = 0; i < C::D; i++) full += load_relaxed(&counters(p.table)->pairs[i]);
     full += load_relaxed(&counters(p.table)->failed); // last: blocks that end take from it what they add to the pairs
 #if !defined(WARPMAP_HOST)
@@ -205,7 +209,7 @@ template <bool REPLACE> __device__ __forceinline__ void refine_batch(const inser
 #endif
     if (n > p.limit) n = p.limit;
     if (p.capacity && full > p.capacity) {}
-    else if (!load_relaxed(at<u32>(p.list) + 2))
+    else if (!all)
         for (; tile < n; tile += tiles) place(at<u32>(p.list)[LIST_HEAD + p.limit + tile]);
     else
         for (; tile < (p.rows.n + 31) / 32; tile += tiles)
