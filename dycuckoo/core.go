@@ -54,8 +54,9 @@ const (
 	stale = 8
 	// furthest bounds, in multiples of what the table holds, how far it grows for pairs that are only expected.
 	furthest = 4
-	// blocks of a multiprocessor, for kernels that go over a batch; listBlocks, for those that go over a list of some of it.
-	blocks, listBlocks = 8 * 16, 8
+	// blocks of a multiprocessor, for kernels that go over a batch; insertBlocks, for inserts, whose blocks have lists to begin and to end;
+	// listBlocks, for kernels that go over a list of some of a batch.
+	blocks, insertBlocks, listBlocks = 8 * 16, 8, 8
 )
 
 var (
@@ -502,7 +503,7 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 			}
 			return k.move.Launch(st, c.listGrid(int64(p.Limit)*moveGroup), &q)
 		},
-		Grid: c.grid,
+		Grid: func(n int64) device.Grid { return c.frame.Grid(n, insertBlocks) },
 	}, p.Rows, b)
 	if err != nil || c.cfg.locked() {
 		return err

@@ -665,11 +665,12 @@ __device__ __forceinline__ bool make_room(const Table& t, Tile g, Bucket b, u32 
     return true;
 }
 
-// PathTile looks for a path in bulk inserts; MoveTile displaces.
+// PathTile looks for a path in bulk inserts, in buckets of few slots with half the lanes; MoveTile displaces.
 #if defined(WARPMAP_HOST)
-typedef tile<1> PathTile, MoveTile;
+template <class C> using PathTile = tile<1>;
+typedef tile<1> MoveTile;
 #else
-typedef tile<DYCUCKOO_REFINE_GROUP> PathTile;
+template <class C> using PathTile = tile<(2 * C::SLOTS <= DYCUCKOO_REFINE_GROUP ? DYCUCKOO_REFINE_GROUP / 2 : DYCUCKOO_REFINE_GROUP)>;
 typedef tile<DYCUCKOO_MOVE_GROUP> MoveTile;
 #endif
 

@@ -185,7 +185,7 @@ WARPMAP_KERNEL_RESIDENT(move_new, insertParams, 4) { move_batch<false>(p); }
 // The positions that are still refused: pairs are moved on along longer paths. A tile takes a position. If there were too many for the
 // lists, it takes a word of the bitmap.
 template <bool REPLACE> __device__ __forceinline__ void refine_batch(const insertParams& p) {
-    typedef PathTile Tile;
+    typedef PathTile<C> Tile;
     Tile g;
     u64 n = load_relaxed(at<u32>(p.list) + 1);
     bool all = load_relaxed(at<u32>(p.list) + 2);

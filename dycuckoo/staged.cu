@@ -329,8 +329,9 @@ template <bool REPLACE> __device__ __forceinline__ void insert_staged(const stag
     }
     block_sync();
     for (u32 i = thread_index(); i < listed; i += block_threads()) at<u32>(p.list)[DYCUCKOO_LIST_HEAD + p.limit + base + i] = (u32)first + left.item[i];
-    PathTile g;
-    for (u32 i = listed + thread_index() / PathTile::LANES; i < (all ? n : left.count); i += block_threads() / PathTile::LANES) {
+    typedef PathTile<C> Path;
+    Path g;
+    for (u32 i = listed + thread_index() / Path::LANES; i < (all ? n : left.count); i += block_threads() / Path::LANES) {
         u32 item = all ? i : left.at(i);
         LockedInsert<C, REPLACE> s;
         s.begin(stage.table, job.key_at(item), job.value_at(item));
