@@ -65,7 +65,8 @@
 // pair to the slot of its number in one of two buckets. Below the lower bound α, Options.Low, the largest halves; pairs for which
 // the halved bucket has no room go to their other subtables, in the same kernel. The other subtables are not touched. After every batch the
 // filled factor is in [α, β], but for a table of the size that Options.Capacity or Grow has asked for, which shrinks no further.
-// Shrink lets it. Freed memory goes back to the device.
+// Shrink lets it. Freed memory goes back to the device. A residual that finds no room stays, and another pair of its bucket goes in its place;
+// were there none that can, the halving is taken back, and tried again once there are a tenth fewer pairs.
 //
 // A subtable of 32 MiB or more lies in a range of addresses that gets as much memory again (device.Range): it doubles in place, five times
 // of six. The sixth time, and while it is small, it is copied, and the table holds the old array beside the new one until the kernel is done. One

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -477,6 +478,35 @@ func TestHalvingIsTakenBack(t *testing.T) {
 	}
 	if back == 0 {
 		t.Error("no halving was taken back: this tests nothing")
+	}
+}
+
+// Tables of few subtables with small buckets halve, too: there the other bucket of a residual is often full of pairs that cannot be moved on.
+func TestHalvesAsItMust(t *testing.T) {
+	d := open(t, "cpu")
+	keys := make([]uint32, 100_000)
+	for i := range keys {
+		keys[i] = kernel.Fmix32(uint32(i) + 1)
+	}
+	for _, subtables := range []int{2, 3} {
+		m, err := New[uint32, uint32](d, Options{Bucket: 32, Subtables: subtables})
+		must(t, err)
+		must(t, m.Insert(keys, keys))
+		for left := keys; len(left) > 1000; {
+			n := len(left) / 20
+			_, err := m.Delete(left[:n], nil)
+			must(t, err)
+			left = left[n:]
+			if int64(len(left)) < m.leastAt(m.step) {
+				t.Fatalf("%d subtables, %d pairs: no halving below %d pairs", subtables, len(left), m.leastAt(m.step))
+			}
+			found := make([]bool, len(left))
+			must(t, errors.Join(m.Check(), m.Contains(left, found)))
+			if i := slices.Index(found, false); i >= 0 {
+				t.Fatalf("%d subtables: key %d is lost", subtables, i)
+			}
+		}
+		must(t, m.Close())
 	}
 }
 

@@ -437,6 +437,19 @@ __device__ __forceinline__ bool send_away(const Table& t, const Home<C>& h, u32 
     return false;
 }
 
+// send_another sends one of the pairs of a full bucket away instead, and puts k in its slot. Where that is one of few subtables, all pairs of
+// a residual's other bucket may well have come from here, and none can be moved on.
+__device__ __forceinline__ bool send_another(const Table& t, const Bucket& b, key k, value v, Shifts<C>& count) {
+    for (u32 s = 0; s < C::SLOTS; s++) {
+        key x;
+        Cells<C>::taken(b, s, x);
+        if (!send_away(t, Home<C>(t, x), b.sub, Cells<C>::value_at(b, s), count)) continue;
+        Cells<C>::put(b, s, k, v);
+        return true;
+    }
+    return false;
+}
+
 // Downsizing: the pairs of buckets b and b + the new number of buckets go to bucket b. Those that it has no room for, the residuals,
 // go to their other subtables. What finds no room there is counted. The table has the new array.
 WARPMAP_KERNEL(halve, slotsParams) {
@@ -457,8 +470,7 @@ WARPMAP_KERNEL(halve, slotsParams) {
                     continue;
                 }
                 residuals++;
-                Home<C> h(p.table, k);
-                if (send_away(p.table, h, sub, v, count)) gone++;
+                if (send_away(p.table, Home<C>(p.table, k), sub, v, count) || send_another(p.table, to, k, v, count)) gone++;
                 else add(&counters(p.table)->left, (u64)1);
             }
         }
