@@ -71,7 +71,7 @@
 // A subtable of 32 MiB or more lies in a range of addresses that gets as much memory again (device.Range): it doubles in place, five times
 // of six. The sixth time, and while it is small, it is copied, and the table holds the old array beside the new one until the kernel is done. One
 // that halves is copied always: were its residuals to find no room, the old array would stay. On an H200, mapping
-// as much again takes 45 to 125 µs, from 8 to 512 MiB; a pool takes 290 to 360 µs for 256 MiB that it has not kept, and twice that for 512.
+// as much again takes 45 to 160 µs, from 8 to 512 MiB; a pool takes 290 to 360 µs for 256 MiB that it has not kept, and twice that for 512.
 //
 // A batch that alone is too large for the table is first asked about how many distinct keys it has (table.Frame.Distinct), for which the
 // table makes room at once: it will hold no fewer. An empty one is made anew, and nothing is moved.
