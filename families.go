@@ -8,6 +8,7 @@ import (
 	"github.com/warpmap/warpmap/dycuckoo"
 	"github.com/warpmap/warpmap/gph"
 	"github.com/warpmap/warpmap/slab"
+	"github.com/warpmap/warpmap/stadium"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/warpcore"
 )
@@ -17,6 +18,7 @@ const (
 	DyCuckoo table.Family = "dycuckoo"
 	GPH      table.Family = "gph"
 	Slab     table.Family = "slab"
+	Stadium  table.Family = "stadium"
 	WarpCore table.Family = "warpcore"
 )
 
@@ -56,6 +58,12 @@ func families[K, V any]() []family[K, V] {
 			},
 			multiMap: func(d *device.Device, o table.Options) (table.MultiMap[K, V], error) {
 				return made[table.MultiMap[K, V]](slab.NewMultiMap[K, V](d, slab.Options{Options: o}))
+			},
+		},
+		{
+			name: Stadium,
+			newMap: func(d *device.Device, o table.Options) (table.Map[K, V], error) {
+				return made[table.Map[K, V]](stadium.New[K, V](d, stadium.Options{Options: o}))
 			},
 		},
 		{

@@ -132,7 +132,7 @@ func TestFill(t *testing.T) {
 	for _, name := range []string{"cpu", "cuda:0"} {
 		t.Run(name, func(t *testing.T) {
 			d := open(t, name)
-			for family, least := range map[table.Family]float64{warpmap.DyCuckoo: 0.96, warpmap.GPH: 0.96, warpmap.Slab: 0.98, warpmap.WarpCore: 0.98} {
+			for family, least := range map[table.Family]float64{warpmap.DyCuckoo: 0.96, warpmap.GPH: 0.96, warpmap.Slab: 0.98, warpmap.Stadium: 1, warpmap.WarpCore: 0.98} {
 				s := tabletest.Map(func(d *device.Device, o table.Options) (table.Map[uint32, uint32], error) {
 					return warpmap.New[uint32, uint32](d, family, o)
 				})
@@ -159,7 +159,7 @@ func TestNewRefusesFamiliesWithoutTheKind(t *testing.T) {
 // Every family has maps, and each kind but those to come has a family.
 func TestFamiliesOfKinds(t *testing.T) {
 	for kind, want := range map[table.Kind][]table.Family{
-		table.KindMap:      {warpmap.DyCuckoo, warpmap.GPH, warpmap.Slab, warpmap.WarpCore},
+		table.KindMap:      {warpmap.DyCuckoo, warpmap.GPH, warpmap.Slab, warpmap.Stadium, warpmap.WarpCore},
 		table.KindSet:      {warpmap.Slab},
 		table.KindMultiMap: {warpmap.Slab, warpmap.WarpCore},
 		table.Kind(-1):     nil,

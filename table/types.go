@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 )
 
 // ErrClosed is returned by every operation of a closed table.
@@ -51,20 +52,27 @@ func Made[T any](t *T, err error) (*T, error) {
 // WidthOf tells the width of a type whose values a table holds as plain bytes, one of the widths given; what is the word for
 // it in errors. Other types get an error with the reason.
 func WidthOf[T any](what string, widths ...int) (int, error) {
+	return width[T](what, func(n int) bool { return slices.Contains(widths, n) }, fmt.Sprintf("one of %v", widths))
+}
+
+// WidthBetween is WidthOf for all multiples of step between two widths.
+func WidthBetween[T any](what string, least, most, step int) (int, error) {
+	return width[T](what, func(n int) bool { return n >= least && n <= most && n%step == 0 }, fmt.Sprintf("a multiple of %d from %d to %d", step, least, most))
+}
+
+func width[T any](what string, good func(int) bool, want string) (int, error) {
 	t := reflect.TypeFor[T]()
 	n, err := plainBytes(t)
-	if err != nil {
+	size := int(t.Size())
+	switch {
+	case err != nil:
 		return 0, fmt.Errorf("table: %v cannot be a %s: %w", t, what, err)
+	case !good(size):
+		return 0, fmt.Errorf("table: %v cannot be a %s: it has %d bytes (want %s)", t, what, size, want)
+	case n != size:
+		return 0, fmt.Errorf("table: %v cannot be a %s: it has %d bytes of padding, whose content is undefined; add fields for them", t, what, size-n)
 	}
-	for _, w := range widths {
-		if int(t.Size()) == w {
-			if n != w {
-				return 0, fmt.Errorf("table: %v cannot be a %s: it has %d bytes of padding, whose content is undefined; add fields for them", t, what, w-n)
-			}
-			return w, nil
-		}
-	}
-	return 0, fmt.Errorf("table: %v cannot be a %s: it has %d bytes (want one of %v)", t, what, t.Size(), widths)
+	return size, nil
 }
 
 // plainBytes counts the bytes that fields fill, and refuses what is no plain data.

@@ -22,6 +22,7 @@ package tabletest
 
 import (
 	"fmt"
+	"reflect"
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
@@ -69,6 +70,11 @@ func newSuite[K, V any, T table.Table](make func(*device.Device, table.Options) 
 		must(t, err)
 		t.Cleanup(func() { it.Close() })
 		return it
+	}
+	inner := open
+	open = func(t testing.TB, d *device.Device, o table.Options, seed uint64) subject {
+		o.MaxBytes *= max(1, int64(reflect.TypeFor[K]().Size()+reflect.TypeFor[V]().Size())/32) // as many pairs of wide ones, or more
+		return inner(t, d, o, seed)
 	}
 	return &Suite{
 		open:   open,

@@ -1,0 +1,114 @@
+package stadium
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/kernel"
+)
+
+// image is a downloaded table.
+type image struct {
+	cfg         config
+	t           Table
+	board, near []byte
+}
+
+// Check downloads the table and walks the invariants that doc.go lists: for tests and for the suspicious. Slow.
+func (c *core) Check() error {
+	return c.frame.Reading(nil, func(st *device.Stream) error {
+		if _, err := c.look(st); err != nil {
+			return err
+		}
+		board, err := c.board.Host(st)
+		near, wrong := c.near.Host(st)
+		if err = errors.Join(err, wrong); err != nil {
+			return err
+		}
+		return (&image{c.cfg, c.table(), board, near}).check(c.counters.Seen)
+	})
+}
+
+// ticket is the ticket of a slot.
+func (m *image) ticket(slot uint64) uint64 {
+	bit := slot * uint64(m.cfg.ticket)
+	if m.cfg.ticket == 16 {
+		return kernel.Pattern(m.board[bit/8:], 2)
+	}
+	return uint64(m.board[bit/8]) >> (bit % 8) & (1<<m.cfg.ticket - 1)
+}
+
+// never tells whether a slot's ticket is all ones: no search goes beyond it. With one bit nobody knows.
+func (m *image) never(slot uint64) bool {
+	return m.cfg.ticket > 1 && m.ticket(slot) == 1<<m.cfg.ticket-1
+}
+
+func (m *image) bit(address, i uint64) bool { return m.board[address-m.t.Board+i/8]>>(i%8)&1 == 1 }
+
+func (m *image) slot(i uint64) []byte {
+	n := uint64(m.cfg.slotBytes())
+	return m.near[i*n : (i+1)*n]
+}
+
+func (m *image) check(k Counters) error {
+	for b := range m.t.buckets() {
+		if m.bit(m.t.Access, b) {
+			return fmt.Errorf("stadium: check: the access bit of bucket %d is set, though no operation is under way", b)
+		}
+	}
+	seen := make(map[string]uint64)
+	for slot := range m.t.buckets() * bucketSlots {
+		ticket := m.ticket(slot)
+		if ticket&1 == 1 {
+			if ticket != 1 && ticket != 1<<m.cfg.ticket-1 {
+				return fmt.Errorf("stadium: check: the ticket of slot %d is available and has the info bits %#x", slot, ticket>>1)
+			}
+			continue
+		}
+		key := m.slot(slot)[:m.cfg.keyBytes]
+		if before, ok := seen[string(key)]; ok {
+			return fmt.Errorf("stadium: check: key %x is twice in the table, at slots %d and %d", key, before, slot)
+		}
+		seen[string(key)] = slot
+		if err := m.reachable(key, slot, ticket>>1, max(k.MaxProbes, probesUntold)); err != nil {
+			return err
+		}
+	}
+	if uint64(len(seen)) != k.Pairs {
+		return fmt.Errorf("stadium: check: %d tickets are taken, the counter says %d", len(seen), k.Pairs)
+	}
+	if k.Failed != 0 {
+		return fmt.Errorf("stadium: check: %d failed positions were not told", k.Failed)
+	}
+	return nil
+}
+
+// reachable follows the key's buckets to its slot: those before it must send the key on, and no ticket that ends a search may come before the
+// slot's.
+func (m *image) reachable(key []byte, slot, info, told uint64) error {
+	p := m.cfg.place(&m.t, key)
+	if info != p.info {
+		return fmt.Errorf("stadium: check: the ticket of slot %d has the info bits %#x, its key %x has %#x", slot, info, key, p.info)
+	}
+	for probes := uint64(1); probes <= m.t.buckets(); probes++ {
+		b := p.bucket()
+		for i := range uint64(bucketSlots) {
+			s := b*bucketSlots + (p.first+i)%bucketSlots
+			if s == slot {
+				if probes > told {
+					return fmt.Errorf("stadium: check: key %x at slot %d is in bucket %d of its chain, and look-ups read no more than %d", key, slot, probes, told)
+				}
+				return nil
+			}
+			if m.never(s) {
+				return fmt.Errorf("stadium: check: key %x at slot %d cannot be found: slot %d, which comes first, never was taken", key, slot, s)
+			}
+		}
+		if !m.bit(m.t.Beyond, b*beyondBits+p.beyond) {
+			return fmt.Errorf("stadium: check: key %x at slot %d cannot be found: bucket %d does not send it on", key, slot, b)
+		}
+		p.advance()
+	}
+	return fmt.Errorf("stadium: check: key %x at slot %d is in none of its buckets", key, slot)
+}

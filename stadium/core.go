@@ -1,0 +1,441 @@
+package stadium
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+// Options are what New understands beside table.Options. The zero value is good.
+//
+// LoadFactor is 0.8 unless set, and may be 1.
+type Options struct {
+	table.Options
+	// Ticket is the number of bits of a ticket: 1, 2, 4, 8 or 16. Zero means 8. More bits keep look-ups from slots that hold other keys; the
+	// board, of so many bits for each slot, always is in the device's memory.
+	Ticket int
+}
+
+const (
+	defaultLoadFactor = 0.8
+	defaultTicket     = 8
+	// tightProbes bounds the buckets that an insert searches for room in a table that is nearly full.
+	tightProbes = 256
+	// brim is the share of the slots up to which inserts find room soon.
+	brim = 0.98
+	// firstBatch is how many pairs of unknown duplicity are tried before a table decides how far to grow.
+	firstBatch = 1 << 16
+	// blocks of a multiprocessor.
+	blocks = 64
+	// mostRows of a batch are in one launch.
+	mostRows = 1 << 30
+)
+
+var (
+	//go:embed kernels.cu
+	kernelsCU string
+	//go:embed stadium.cuh
+	stadiumCUH string
+)
+
+// core is the table under Map: it owns the memory, and works in addresses and bytes.
+type core struct {
+	frame  table.Frame
+	cfg    config
+	opts   Options
+	kernel struct {
+		insert, insertNew      device.Kernel[insertParams]
+		mixed                  device.Kernel[mixedParams]
+		find, erase            device.Kernel[findParams]
+		rehash, export, probes device.Kernel[slotsParams]
+	}
+
+	memory // guarded by the frame's lock
+}
+
+// memory is what a rebuild replaces.
+type memory struct {
+	shape    shape
+	board    device.Slice[byte] // tickets, filters and access bits
+	near     device.Slice[byte] // slots
+	counters table.Counters[Counters]
+	// most: there are no more pairs than this. foreign: but a kernel of the user's may have inserted since the last look.
+	most    int64
+	foreign bool
+}
+
+func (m *memory) live() int64     { return int64(m.counters.Seen.Pairs) }
+func (m *memory) capacity() int64 { return m.shape.slots() }
+
+func (m *memory) free(f *table.Frame) error { return f.Free(&m.counters, m.board, m.near) }
+
+// program is the table's kernels with the given translation unit.
+func (c *core) program(name, main string, more ...device.File) *device.Program {
+	return &device.Program{
+		Name:    name,
+		Files:   append([]device.File{{Name: name + ".cu", Text: main}, {Name: "stadium.cuh", Text: stadiumCUH}, {Name: "config.h", Text: c.cfg.header("config")}}, more...),
+		Defines: defines(),
+		Layouts: layouts(),
+	}
+}
+
+// complete checks the options and fills in the defaults.
+func (o *Options) complete(cfg *config) error {
+	if err := o.Options.Complete(defaultLoadFactor); err != nil {
+		return err
+	}
+	if o.Ticket == 0 {
+		o.Ticket = defaultTicket
+	}
+	cfg.hash, cfg.ticket = o.Hash, o.Ticket
+	return cfg.check()
+}
+
+// begin makes an empty table as the options say.
+func (c *core) begin() error {
+	if err := c.opts.complete(&c.cfg); err != nil {
+		return err
+	}
+	if err := c.compile(); err != nil {
+		return err
+	}
+	s := c.shapeForPairs(int64(c.opts.Capacity))
+	if limit := c.opts.MaxBytes; limit > 0 && c.bytes(s) > limit {
+		if s = c.largest(); s.regions == 0 {
+			return fmt.Errorf("stadium: MaxBytes of %s leaves no room for a bucket of %d slots", device.Bytes(limit), bucketSlots)
+		}
+	}
+	return c.allocate(c.frame.Device.Stream(), s)
+}
+
+func (c *core) compile() error {
+	m, err := c.frame.Device.Compile(c.program("stadium", kernelsCU))
+	if err != nil {
+		return err
+	}
+	k := &c.kernel
+	return errors.Join(device.Bind(m, "insert", &k.insert), device.Bind(m, "insert_new", &k.insertNew), device.Bind(m, "mixed", &k.mixed),
+		device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase),
+		device.Bind(m, "rehash", &k.rehash), device.Bind(m, "export_pairs", &k.export), device.Bind(m, "probe_lengths", &k.probes))
+}
+
+// Sizes.
+
+// shapeForPairs has room for so many pairs before it grows.
+func (c *core) shapeForPairs(pairs int64) shape {
+	slots := int64(min(math.Ceil(float64(pairs)/c.opts.LoadFactor), 1<<50)) // more than any memory, less than overflows
+	s := shapeFor((slots + bucketSlots - 1) / bucketSlots)
+	for c.limitOf(s) < pairs && slots < 1<<50 {
+		s.regions++
+	}
+	return s
+}
+
+// limitOf is how many pairs may be in a table of that shape before it grows.
+func (c *core) limitOf(s shape) int64 { return int64(float64(s.slots()) * c.opts.LoadFactor) }
+
+func (c *core) limit() int64 { return c.limitOf(c.shape) }
+
+// easy is how many pairs find room soon.
+func (c *core) easy() int64 {
+	if c.shape.buckets() <= tightProbes {
+		return c.capacity()
+	}
+	return int64(brim * float64(c.capacity()))
+}
+
+func beyondBytes(buckets int64) int64 { return (buckets*beyondBits + 31) / 32 * 4 }
+func accessBytes(buckets int64) int64 { return (buckets + 31) / 32 * 4 }
+
+// boardBytes is the memory of tickets, filters and access bits.
+func (c *core) boardBytes(s shape) int64 {
+	n := s.buckets()
+	return table.Align(n*int64(c.cfg.ticketBytes())) + table.Align(beyondBytes(n)) + table.Align(accessBytes(n))
+}
+
+func (c *core) slotsBytes(s shape) int64 { return s.slots() * int64(c.cfg.slotBytes()) }
+
+func (c *core) bytes(s shape) int64 { return c.boardBytes(s) + c.slotsBytes(s) }
+
+// largest is the largest shape that MaxBytes allows; no regions if there is none.
+func (c *core) largest() shape {
+	from, to := int64(0), c.opts.MaxBytes/int64(bucketSlots*c.cfg.slotBytes())+1 // buckets: from fits, to does not
+	for from+1 < to {
+		if mid := (from + to) / 2; c.bytes(shapeUpTo(mid)) <= c.opts.MaxBytes {
+			from = mid
+		} else {
+			to = mid
+		}
+	}
+	if from == 0 {
+		return shape{}
+	}
+	return shapeUpTo(from)
+}
+
+// table is the table as kernels take it.
+func (c *core) table() Table {
+	n := c.shape.buckets()
+	t := Table{Board: c.board.Addr(), Near: c.near.Addr(), Split: uint64(c.capacity()), Regions: uint64(c.shape.regions), Shift: uint64(c.shape.shift),
+		Seed: c.opts.Seed, Counters: c.counters.Addr()}
+	t.Beyond = t.Board + uint64(table.Align(n*int64(c.cfg.ticketBytes())))
+	t.Access = t.Beyond + uint64(table.Align(beyondBytes(n)))
+	return t
+}
+
+// wipe makes all tickets available, and clears filters and access bits.
+func (m *memory) wipe(st *device.Stream, ticketBytes int) error {
+	tickets := int(table.Align(m.shape.buckets() * int64(ticketBytes)))
+	return errors.Join(m.board.Slice(0, tickets).Fill(st, 0xff), m.board.Slice(tickets, m.board.Len()).Fill(st, 0))
+}
+
+// allocate makes an empty table. It waits for the stream.
+func (c *core) allocate(st *device.Stream, s shape) (err error) {
+	if s.regions > math.MaxUint32 || c.bytes(s) < 0 || c.bytes(s) > 1<<56 {
+		return fmt.Errorf("stadium: %d buckets: too many for any memory", s.buckets())
+	}
+	m := memory{shape: s}
+	defer func() {
+		if err != nil {
+			st.SyncOf(c.frame.Device) // it fills what is freed in the order of another
+			m.free(&c.frame)
+		}
+	}()
+	if m.board, err = table.Make[byte](&c.frame, c.boardBytes(s)); err != nil {
+		return err
+	}
+	if m.near, err = table.Make[byte](&c.frame, c.slotsBytes(s)); err != nil {
+		return err
+	}
+	if err = m.counters.Make(&c.frame, st); err != nil {
+		return err
+	}
+	if err = errors.Join(m.wipe(st, c.cfg.ticketBytes()), st.SyncOf(c.frame.Device)); err == nil {
+		c.memory = m
+	}
+	return err
+}
+
+// look waits for the stream, reads the counters and gives the number of pairs.
+func (c *core) look(st *device.Stream) (int64, error) {
+	if err := c.counters.Look(st); err != nil {
+		return 0, err
+	}
+	c.most, c.foreign = c.live(), false
+	return c.live(), nil
+}
+
+// reset sets the counters that are not sums. The counters are as last seen.
+func (c *core) reset(st *device.Stream) error {
+	c.counters.Seen.Failed, c.counters.Seen.Exported = 0, 0
+	return c.counters.Set(st)
+}
+
+func (c *core) grid(n int64) device.Grid { return c.frame.Grid(n, blocks) }
+
+func (c *core) size() (capacity, live int64) { return c.capacity(), c.live() }
+
+// insertion takes batches in with the kernel.
+func (c *core) insertion(k device.Kernel[insertParams]) table.Insertion {
+	return table.Insertion{Size: c.size, Find: c.find, Put: func(st *device.Stream, b table.Rows) ([]int, error, error) {
+		if !c.foreign && c.most+b.N <= c.limit() {
+			c.most += b.N
+			return nil, nil, c.launchInsert(st, k, insertParams{Limit: math.MaxUint64}, b)
+		}
+		return c.take(st, b.N, 1, func(p table.Part) error {
+			q := insertParams{Rows: table.Placing{Refused: p.Refused, Attempt: p.Attempt}, Limit: c.searched(int64(p.N), p.Attempt)}
+			if p.Attempt == lastAttempt {
+				q.Exact = 1
+			}
+			return c.launchInsert(st, k, q, b.Part(p, c.cfg.keyBytes, c.cfg.valueBytes))
+		})
+	}}
+}
+
+// searched is how many buckets an insert searches for room. The last attempt goes through the whole table: all that finds room gets it.
+func (c *core) searched(n int64, attempt uint64) uint64 {
+	if attempt != lastAttempt && c.most+n > c.easy() {
+		return tightProbes
+	}
+	return math.MaxUint64
+}
+
+func (c *core) launchInsert(st *device.Stream, k device.Kernel[insertParams], p insertParams, b table.Rows) error {
+	p.Table = c.table()
+	p.Rows.Keys, p.Rows.Values, p.Rows.Added, p.Rows.N = b.Keys, b.Values, b.Flags, uint64(b.N)
+	return k.Launch(st, c.grid(b.N), &p)
+}
+
+// take runs a batch of n operations that may want room. One in `share` is expected to add a pair. Those that find no room come back with the
+// reason. It waits for the stream.
+func (c *core) take(st *device.Stream, n, share int64, launch func(table.Part) error) (refused []int, why, err error) {
+	if _, err := c.look(st); err != nil {
+		return nil, nil, err
+	}
+	last := false
+	return table.Inserter{
+		Try: firstBatch, Share: share,
+		Launch: func(p table.Part) error {
+			last = p.Attempt == lastAttempt
+			if p.Attempt > 0 {
+				if err := c.reset(st); err != nil {
+					return err
+				}
+			}
+			return launch(p)
+		},
+		Look: func() (int64, int64, error) {
+			live, err := c.look(st)
+			return int64(c.counters.Seen.Failed), live, err
+		},
+		Room: func(_ int64, bound bool) (int64, error) {
+			if bound {
+				return c.easy() - c.live(), nil
+			}
+			return c.limit() - c.live(), nil
+		},
+		Grow: func(_, _, pairs int64) (why, err error) { return c.grow(st, pairs) },
+		Settle: func(int64) (uint64, error) {
+			if last {
+				return 0, nil
+			}
+			return lastAttempt, nil
+		},
+		After: func() error {
+			if c.counters.Seen.Failed == 0 {
+				return nil
+			}
+			return c.reset(st)
+		},
+	}.Run(&c.frame, st, n, c.live())
+}
+
+// grow makes room for so many pairs in all, or for more than there is. why says what forbids it: then the table is as it was.
+func (c *core) grow(st *device.Stream, pairs int64) (why, err error) {
+	s := c.shapeForPairs(max(pairs, 2*c.limit()))
+	if limit := c.opts.MaxBytes; limit > 0 && c.bytes(s) > limit {
+		if s = c.largest(); s.slots() <= c.capacity() {
+			return table.AtMaxBytes(limit), nil
+		}
+	}
+	if err = c.rebuild(st, s); device.IsOutOfMemory(err) {
+		return err, nil
+	}
+	return nil, err
+}
+
+// rebuild moves all pairs to a new table of the given shape; on an error the old one stands. It waits for the stream.
+func (c *core) rebuild(st *device.Stream, s shape) error {
+	if err := c.frame.Spare(); err != nil { // the new table may need the memory more
+		return err
+	}
+	old, from := c.memory, c.table()
+	if err := c.allocate(st, s); err != nil {
+		return err
+	}
+	err := c.kernel.rehash.Launch(st, c.grid(old.capacity()), &slotsParams{Table: from, Target: c.table()})
+	if err == nil {
+		_, err = c.look(st)
+	}
+	if failed := c.counters.Seen.Failed; err == nil && failed > 0 {
+		err = fmt.Errorf("stadium: %d pairs found no slot in a larger table: this is a defect of warpmap", failed)
+	}
+	if err != nil {
+		err = errors.Join(err, c.memory.free(&c.frame))
+		c.memory = old
+		return err
+	}
+	return old.free(&c.frame)
+}
+
+// Grow makes room for at least n pairs in all. Needs memory for the old table and the new at once. Errors: table.ErrMaxBytes;
+// *device.OutOfMemoryError; the table is then unchanged.
+func (c *core) Grow(n int) error {
+	return c.frame.GrowTo(n, func(st *device.Stream) error {
+		if _, err := c.look(st); err != nil {
+			return err
+		}
+		s := c.shapeForPairs(int64(n))
+		if s.slots() <= c.capacity() {
+			return nil
+		}
+		if limit := c.opts.MaxBytes; limit > 0 && c.bytes(s) > limit {
+			return c.frame.NoRoomFor(n, c.bytes(s), limit)
+		}
+		return c.rebuild(st, s)
+	})
+}
+
+// find queues a look-up.
+func (c *core) find(st *device.Stream, b table.Rows) error { return c.search(st, c.kernel.find, b) }
+
+// erase queues a deletion.
+func (c *core) erase(st *device.Stream, b table.Rows) error { return c.search(st, c.kernel.erase, b) }
+
+func (c *core) search(st *device.Stream, k device.Kernel[findParams], b table.Rows) error {
+	for first := int64(0); first < b.N; first += mostRows {
+		x := b.Part(table.Part{First: uint64(first), N: uint64(min(b.N-first, mostRows))}, c.cfg.keyBytes, c.cfg.valueBytes)
+		p := findParams{Table: c.table(), Keys: x.Keys, Values: x.Values, Found: x.Flags, N: uint64(x.N)}
+		if err := k.Launch(st, c.grid(x.N), &p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mixedInserts: of a mixed batch, one operation in so many is expected to add a pair. Where more do, the table grows in the middle of
+// the batch.
+const mixedInserts = 4
+
+// mix runs a mixed batch; results and status may be 0.
+func (c *core) mix(st *device.Stream, b table.MixedRows) (refused []int, why, err error) {
+	return c.take(st, b.N, mixedInserts, func(part table.Part) error {
+		b := b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes)
+		return c.kernel.mixed.Launch(st, c.grid(b.N), &mixedParams{Table: c.table(), Ops: b.Ops, Keys: b.Keys, Values: b.Values, Results: b.Results,
+			Status: b.Status, Refused: part.Refused, N: part.N, Attempt: part.Attempt, Limit: c.searched(int64(part.N), part.Attempt)})
+	})
+}
+
+// Len counts the pairs.
+func (c *core) Len() (int, error) { return c.frame.Count(c.look) }
+
+// Clear removes all pairs and keeps the capacity. It queues and returns.
+func (c *core) Clear() error {
+	return c.frame.Writing(nil, func(st *device.Stream) error {
+		c.most, c.foreign = 0, false
+		return errors.Join(c.wipe(st, c.cfg.ticketBytes()), c.counters.Clear(st))
+	})
+}
+
+// export writes all pairs. The counters are as last seen.
+func (c *core) export(st *device.Stream, keys, values uint64) error {
+	live := c.live()
+	p := slotsParams{Table: c.table(), Keys: keys, Values: values, Limit: uint64(live)}
+	err := errors.Join(c.reset(st), c.kernel.export.Launch(st, c.grid(c.capacity()), &p))
+	if err == nil {
+		_, err = c.look(st)
+	}
+	if err == nil {
+		err = family.Exported(int64(c.counters.Seen.Exported), live)
+	}
+	return err
+}
+
+// Stats measures the table. Cost: a walk from every pair's first bucket to its slot.
+func (c *core) Stats() (table.Stats, error) {
+	return c.frame.Measure(c.look, func(st *device.Stream, histogram uint64) error {
+		return c.kernel.probes.Launch(st, c.grid(c.capacity()), &slotsParams{Table: c.table(), Histogram: histogram})
+	}, func(live int64) table.Stats {
+		return table.Stats{Len: int(live), Capacity: int(c.capacity()), Bytes: c.bytes(c.shape),
+			MaxProbes: int(min(max(c.counters.Seen.MaxProbes, probesUntold), uint64(c.shape.buckets())))}
+	})
+}
+
+// Close frees the table's memory; idempotent.
+func (c *core) Close() error { return c.frame.Close() }
+
+func (c *core) free() error { return c.memory.free(&c.frame) }

@@ -1,0 +1,215 @@
+// The bulk operations: one entry point each. A grid's threads go over the batch in strides, a key to a lane.
+#include "config.h" // struct config: what this table holds
+#include "drive.cuh"
+#include "layout.h"
+#include "refused.cuh"
+#include "stadium.cuh"
+
+using namespace stadium;
+
+typedef config C;
+typedef tile<1, true> Lane;
+constexpr int T = C::TICKET_BITS;
+
+__device__ __forceinline__ u64 row_key(u64 keys, u64 i) { return keys + i * C::KEY_BYTES; }
+__device__ __forceinline__ u64 row_value(u64 values, u64 i) { return values + i * C::VALUE_BYTES; }
+__device__ __forceinline__ void take_value(u64 slot, u64 row) { copy<C::VALUE_BYTES, C::VALUE_UNIT>(slot + C::VALUE_OFFSET, row); }
+__device__ __forceinline__ void give_value(u64 row, u64 slot) { copy<C::VALUE_BYTES, C::VALUE_UNIT>(row, slot + C::VALUE_OFFSET); }
+
+// Items are loaded when they begin: a key may be long.
+struct Index {};
+struct Job {
+    typedef Index Item;
+    __device__ __forceinline__ Item load(u64) const { return Item{}; }
+    template <class Warp> __device__ __forceinline__ Item shuffled(Warp, const Item& x, int, u64) const { return x; }
+};
+
+template <bool REPLACE> struct InsertJob : Job {
+    const insertParams& p;
+    Operation<C> x;
+    u64 row;
+    u32 added, failed;
+
+    __device__ __forceinline__ InsertJob(const insertParams& p) : p(p), added(0), failed(0) {}
+    __device__ __forceinline__ bool begin(u64 i, const Item&) {
+        if (!wanted(p.rows.refused, p.rows.attempt, i)) return false;
+        row = i;
+        x.begin(p.table, Key<C>::of(row_key(p.rows.keys, i)), p.limit);
+        if (p.exact && load_relaxed(&counters(p.table)->pairs) >= slot_count<C>(p.table)) x.limit = 0;
+        return true;
+    }
+    __device__ __forceinline__ bool round(Lane, bool active) {
+        return active && x.round(p.table, REPLACE ? Operation<C>::INSERT : Operation<C>::INSERT_NEW, [&](u64 slot) { take_value(slot, row_value(p.rows.values, row)); });
+    }
+    __device__ __forceinline__ void done(u64 i) {
+        if (x.outcome == ADDED) {
+            if (p.exact) add(&counters(p.table)->pairs, (u64)1);
+            else added++;
+        }
+        if (p.rows.added) at<u8>(p.rows.added)[i] = x.outcome == ADDED;
+        failed += x.outcome == FULL;
+        settle_bit(p.rows.refused, p.rows.attempt, i, x.outcome == FULL);
+    }
+    __device__ __forceinline__ void end() {
+        u64* to[2] = {&counters(p.table)->pairs, &counters(p.table)->failed};
+        u32 n[2] = {added, failed};
+        block_count(to, n);
+    }
+};
+template <bool REPLACE> __device__ __forceinline__ void insert_batch(const insertParams& p) {
+    InsertJob<REPLACE> job(p);
+    drive_held<Lane, u64>(p.rows.n, job, p.rows.span);
+    job.end();
+}
+WARPMAP_KERNEL(insert, insertParams) { insert_batch<true>(p); }
+WARPMAP_KERNEL(insert_new, insertParams) { insert_batch<false>(p); }
+
+// Looks up a batch of keys, and calls end(position, search) for each.
+template <class End> struct LookUpJob : Job {
+    const Table& t;
+    u64 keys;
+    End end;
+    Search<C> s;
+
+    __device__ __forceinline__ LookUpJob(const Table& t, u64 keys, End end) : t(t), keys(keys), end(end) {}
+    __device__ __forceinline__ bool begin(u64 i, const Item&) {
+        s.begin(t, Key<C>::of(row_key(keys, i)));
+        return true;
+    }
+    __device__ __forceinline__ bool round(Lane, bool active) { return active && s.round(t); }
+    __device__ __forceinline__ void done(u64 i) { end(i, s); }
+};
+template <class End> __device__ __forceinline__ void look_up(const Table& t, u64 keys, u64 n, End end) {
+    LookUpJob<End> job(t, keys, end);
+    drive_held<Lane, u64>(n, job);
+}
+
+WARPMAP_KERNEL(find, findParams) {
+    look_up(p.table, p.keys, p.n, [&](u64 i, const Search<C>& s) {
+        if (p.values && s.found) give_value(row_value(p.values, i), s.address(p.table));
+        else if (p.values) zero<C::VALUE_BYTES, C::VALUE_UNIT>(row_value(p.values, i));
+        if (p.found) at<u8>(p.found)[i] = s.found;
+    });
+}
+
+// give_back makes a slot available, and tells whether it was taken. Others may give back its neighbours.
+__device__ __forceinline__ bool give_back(const Table& t, u64 slot) {
+    u32* word = at<u32>(t.board) + slot * T / 32;
+    u32 shift = slot * T % 32, mask = ((1u << T) - 1) << shift;
+    for (u32 was = load_relaxed(word);;) {
+        if (was >> shift & 1) return false;
+        u32 seen = cas(word, was, (was & ~mask) | GIVEN_BACK << shift);
+        if (seen == was) return true;
+        was = seen;
+    }
+}
+
+WARPMAP_KERNEL(erase, findParams) {
+    u32 erased = 0;
+    look_up(p.table, p.keys, p.n, [&](u64 i, const Search<C>& s) {
+        bool removed = s.found && give_back(p.table, s.slot);
+        erased += removed;
+        if (p.found) at<u8>(p.found)[i] = removed;
+    });
+    u64* to[1] = {&counters(p.table)->pairs};
+    u32 n[1] = {erased};
+    block_count<1, true>(to, n);
+}
+
+// Operations of all kinds beside one another, each under the access bits of its key's buckets.
+WARPMAP_KERNEL(mixed, mixedParams) {
+    for (u64 i = grid_thread(); i < p.n; i += grid_threads()) {
+        if (!wanted(p.refused, p.attempt, i)) continue;
+        if (p.clock && !p.attempt) at<u64>(p.calls)[i] = add(at<u64>(p.clock), (u64)1);
+        u8 op = load_relaxed(at<u8>(p.ops) + i);
+        typedef Operation<C> X;
+        X x;
+        x.begin(p.table, Key<C>::of(row_key(p.keys, i)), p.limit);
+        bool known = op == STADIUM_FIND || op == STADIUM_INSERT || op == STADIUM_INSERT_NEW || op == STADIUM_DELETE; // else the host has refused it
+        auto kind = op == STADIUM_FIND ? X::FIND : op == STADIUM_INSERT ? X::INSERT : op == STADIUM_INSERT_NEW ? X::INSERT_NEW : X::ERASE;
+        bool shown = false; // the result is written
+        auto act = [&](u64 slot) {
+            if (kind == X::INSERT || kind == X::INSERT_NEW) take_value(slot, row_value(p.values, i));
+            else if (kind == X::FIND && p.results) {
+                give_value(row_value(p.results, i), slot);
+                shown = true;
+            }
+        };
+        while (known && x.round(p.table, kind, act)) {}
+        Outcome o = x.outcome;
+        if (o == ADDED) add(&counters(p.table)->pairs, (u64)1);
+        if (kind == X::ERASE && o == PRESENT) add(&counters(p.table)->pairs, ~(u64)0);
+        if (p.clock && o != FULL) at<u64>(p.returns)[i] = add(at<u64>(p.clock), (u64)1);
+        // Results may take the place of values, which a refused insert still needs.
+        if (p.results && !shown && (o != FULL || p.attempt >= STADIUM_LAST_ATTEMPT)) zero<C::VALUE_BYTES, C::VALUE_UNIT>(row_value(p.results, i));
+        if (p.status) at<u8>(p.status)[i] = (u8)o;
+        settle(p.refused, p.attempt, i, o == FULL, &counters(p.table)->failed);
+    }
+}
+
+// reserve takes a ticket that never was given back, as the paper does (§III-B, Figures 7 and 8): the availability bit first, then the info bits.
+__device__ __forceinline__ bool reserve(const Table& t, u64 slot, u32 info) {
+    u32* word = at<u32>(t.board) + slot * T / 32;
+    u32 shift = slot * T % 32;
+    if (!(and_of(word, ~(1u << shift)) >> shift & 1)) return false;
+    if (T > 1) and_of(word, ~((Place<C>::INFO ^ info) << 1 << shift));
+    return true;
+}
+
+// Copies every pair into another table, which has room for all. Keys are distinct, so nobody looks for them.
+WARPMAP_KERNEL(rehash, slotsParams) {
+    u64 moved = 0, failed = 0;
+    for (u64 i = grid_thread(); i < slot_count<C>(p.table); i += grid_threads()) {
+        if (!is_taken<C>(p.table, i)) continue;
+        u64 from = slot_at<C>(p.table, i), probes = 0, buckets = p.target.regions << p.target.shift;
+        Key<C> k = Key<C>::of(from);
+        for (Place<C> to(p.target, k);;) {
+            u64 bucket = to.bucket(p.target);
+            Tickets<T> x;
+            x.load(tickets_at<C>(p.target, bucket));
+            u32 free = from_first(x.available(), to.first);
+            if (free) {
+                u64 slot = bucket * SLOTS + slot_of(free, to.first);
+                if (!reserve(p.target, slot, to.info)) continue;
+                put_key<C>(k, slot_at<C>(p.target, slot));
+                take_value(slot_at<C>(p.target, slot), from + C::VALUE_OFFSET);
+                if (probes >= STADIUM_PROBES_UNTOLD) max_of(&counters(p.target)->max_probes, probes + 1);
+                moved++;
+                break;
+            }
+            if (++probes >= buckets) {
+                failed++;
+                break;
+            }
+            goes_on<C>(p.target, bucket, to);
+            to.advance(p.target);
+        }
+    }
+    count_into(&counters(p.target)->pairs, moved);
+    count_into(&counters(p.target)->failed, failed);
+}
+
+WARPMAP_KERNEL(export_pairs, slotsParams) {
+    for (u64 i = grid_thread(); i < slot_count<C>(p.table); i += grid_threads()) {
+        if (!is_taken<C>(p.table, i)) continue;
+        u64 to = add(&counters(p.table)->exported, (u64)1);
+        if (to >= p.limit) continue;
+        u64 slot = slot_at<C>(p.table, i);
+        copy<C::KEY_BYTES, C::KEY_UNIT>(row_key(p.keys, to), slot);
+        if (p.values) give_value(row_value(p.values, to), slot);
+    }
+}
+
+// How many buckets a look-up reads to come to each pair.
+WARPMAP_KERNEL(probe_lengths, slotsParams) {
+    u64 sum = 0;
+    for (u64 i = grid_thread(); i < slot_count<C>(p.table); i += grid_threads()) {
+        if (!is_taken<C>(p.table, i)) continue;
+        Place<C> x(p.table, Key<C>::of(slot_at<C>(p.table, i)));
+        u64 probes = 1;
+        for (; x.bucket(p.table) != i / SLOTS && probes < p.table.regions << p.table.shift; probes++) x.advance(p.table);
+        add(at<u64>(p.histogram) + (probes < STADIUM_HISTOGRAM_BINS ? probes - 1 : STADIUM_HISTOGRAM_BINS - 1), (u64)1);
+        sum += probes;
+    }
+    count_into(at<u64>(p.histogram) + STADIUM_HISTOGRAM_BINS, sum);
+}

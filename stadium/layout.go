@@ -1,0 +1,281 @@
+package stadium
+
+import (
+	"fmt"
+	"math/bits"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/kernel"
+	"github.com/warpmap/warpmap/table"
+)
+
+// config is what a table's kernels are compiled for. Every layout number follows from it, here and nowhere else.
+type config struct {
+	keyBytes, valueBytes int
+	ticket               int // bits of a ticket
+	hash                 int
+}
+
+const (
+	leastKey, mostKey = 4, 256
+	mostValue         = 4096
+	widthStep         = 4 // widths are multiples of it
+
+	// bucketSlots is the number of slots whose tickets are read at once.
+	bucketSlots = 16
+	// beyondBits is the width of a bucket's filter of keys that went on to other buckets.
+	beyondBits = 8
+	// regionShift is the binary logarithm of the buckets of a region of a large table.
+	regionShift = 11
+	// leastRegions is how many regions a table has at least, unless it is very small: sizes are so much apart.
+	leastRegions = 8
+
+	// Where the hash's bits stand that choose a key's bucket in its region, its first slot there, its info bits, and its bit of the filter.
+	// The high bits choose the region.
+	firstShift  = regionShift
+	infoShift   = firstShift + 4
+	beyondShift = infoShift + 15
+)
+
+// unit is the most bytes, up to 16, that move at once to and from places that are multiples of all these numbers.
+func unit(places ...int) int {
+	all := 16
+	for _, p := range places {
+		all |= p
+	}
+	return all & -all
+}
+
+// packing is the unit that a slot is laid out by: the largest for which padding takes a quarter at most.
+func (c config) packing() int {
+	for u := 16; u > widthStep; u /= 2 {
+		if padded := roundUp(roundUp(c.keyBytes, u)+c.valueBytes, u); u <= max(c.keyBytes, c.valueBytes) && 4*padded <= 5*(c.keyBytes+c.valueBytes) {
+			return u
+		}
+	}
+	return widthStep
+}
+
+func roundUp(n, to int) int { return (n + to - 1) / to * to }
+
+// valueOffset is where the value stands in a slot.
+func (c config) valueOffset() int { return roundUp(c.keyBytes, c.packing()) }
+
+// slotBytes is the distance of slots.
+func (c config) slotBytes() int { return roundUp(c.valueOffset()+c.valueBytes, c.packing()) }
+
+// ticketBytes is the size of a bucket's tickets.
+func (c config) ticketBytes() int { return bucketSlots * c.ticket / 8 }
+
+// infoBits is how many bits of a ticket tell of the key.
+func (c config) infoBits() int { return c.ticket - 1 }
+
+func (c config) check() error {
+	switch c.ticket {
+	case 1, 2, 4, 8, 16:
+		return nil
+	}
+	return fmt.Errorf("stadium: tickets of %d bits (want 1, 2, 4, 8 or 16)", c.ticket)
+}
+
+// header is the C++ struct that a kernel names a table's type by.
+func (c config) header(name string) string {
+	return fmt.Sprintf(`#pragma once
+#include "types.cuh"
+namespace stadium {
+template <int BYTES> struct Words;
+}
+struct %s {
+    typedef %s key;
+    typedef %s value;
+    static constexpr int KEY_BYTES = %d, VALUE_BYTES = %d, SLOT_BYTES = %d, VALUE_OFFSET = %d, TICKET_BITS = %d, HASH = %d;
+    static constexpr int KEY_UNIT = %d, VALUE_UNIT = %d;
+};
+`, name, typeOf(c.keyBytes), typeOf(c.valueBytes), c.keyBytes, c.valueBytes, c.slotBytes(), c.valueOffset(), c.ticket, c.hash,
+		unit(c.keyBytes, c.slotBytes()), unit(c.valueBytes, c.valueOffset(), c.slotBytes()))
+}
+
+// typeOf is how a callback sees a key or a value of so many bytes.
+func typeOf(bytes int) string {
+	switch bytes {
+	case 4, 8, 16, 32:
+		return fmt.Sprintf("u%d", 8*bytes)
+	}
+	return fmt.Sprintf("const stadium::Words<%d>&", bytes)
+}
+
+// Table is a table as kernels take it, by value.
+type Table struct {
+	Board  uint64 // address of the tickets, bucket by bucket
+	Beyond uint64 // address of the filters, beyondBits for each bucket
+	Access uint64 // address of the access bits, one for each bucket
+	Near   uint64 // address of the slots 0 … Split-1
+	Split  uint64
+	Far    uint64 // address of the addresses of the panes that the others lie in
+	// A pane has 2^PaneShift slots.
+	PaneShift uint64
+	Regions   uint64
+	Shift     uint64 // a region has 2^Shift buckets
+	Seed      uint64
+	Counters  uint64 // address of Counters
+}
+
+func (t *Table) buckets() uint64 { return t.Regions << t.Shift }
+
+// Counters lie in device memory; kernels add to them.
+type Counters struct {
+	Pairs     uint64
+	MaxProbes uint64 // most buckets that an insert went through, if over probesUntold
+	Failed    uint64 // positions that found no room
+	Exported  uint64
+}
+
+// probesUntold is the number of buckets that a look-up reads before it asks how long the longest chain is: inserts that stay below do
+// not tell.
+const probesUntold = 4
+
+// insertParams are the parameters of insert and insert_new.
+type insertParams struct {
+	Table Table
+	Rows  table.Placing
+	Limit uint64 // buckets that an insert may read
+	// Exact, where not 0: pairs are counted at once, and none is tried where all slots are taken.
+	Exact uint64
+}
+
+// findParams are the parameters of find and erase. Values and Found may be 0.
+type findParams struct {
+	Table  Table
+	Keys   uint64
+	Values uint64
+	Found  uint64
+	N      uint64
+}
+
+// mixedParams are the parameters of mixed: see table.MixedRows. Where Clock is not 0, each operation notes there when it began and ended.
+type mixedParams struct {
+	Table   Table
+	Ops     uint64
+	Keys    uint64
+	Values  uint64
+	Results uint64
+	Status  uint64
+	Refused uint64
+	N       uint64
+	Attempt uint64
+	Limit   uint64
+	Clock   uint64
+	Calls   uint64
+	Returns uint64
+}
+
+// slotsParams are the parameters of the kernels that go over all slots.
+type slotsParams struct {
+	Table     Table
+	Target    Table  // of rehash
+	Keys      uint64 // of export
+	Values    uint64
+	Histogram uint64 // of probe_lengths: histogramBins counters, then the sum
+	Limit     uint64
+}
+
+// forEachParams are the parameters of for_each and for_all.
+type forEachParams struct {
+	Table Table
+	Keys  uint64
+	N     uint64
+	Args  [table.MaxArgs]uint64 // the bits of the arguments, by name
+}
+
+// histogramBins counts probe lengths of 1, 2, … and, in the last, all that are longer.
+const histogramBins = len(table.Stats{}.Probes)
+
+// lastAttempt is the attempt at which operations are refused for good: see table.Part.
+const lastAttempt = 2
+
+func layouts() []any {
+	return []any{Table{}, Counters{}, insertParams{}, findParams{}, mixedParams{}, slotsParams{}}
+}
+
+func defines() []device.Define {
+	return append(table.StatusDefines(), []device.Define{
+		{Name: "STADIUM_BUCKET_SLOTS", Value: bucketSlots},
+		{Name: "STADIUM_BEYOND_BITS", Value: beyondBits},
+		{Name: "STADIUM_FIRST_SHIFT", Value: firstShift},
+		{Name: "STADIUM_INFO_SHIFT", Value: infoShift},
+		{Name: "STADIUM_BEYOND_SHIFT", Value: beyondShift},
+		{Name: "STADIUM_PROBES_UNTOLD", Value: probesUntold},
+		{Name: "STADIUM_HISTOGRAM_BINS", Value: histogramBins},
+		{Name: "STADIUM_LAST_ATTEMPT", Value: lastAttempt},
+		{Name: "STADIUM_FIND", Value: int(table.OpFind)},
+		{Name: "STADIUM_INSERT", Value: int(table.OpInsert)},
+		{Name: "STADIUM_INSERT_NEW", Value: int(table.OpInsertNew)},
+		{Name: "STADIUM_DELETE", Value: int(table.OpDelete)},
+	}...)
+}
+
+// shape is the number of regions, each of 2^shift buckets.
+type shape struct {
+	regions int64
+	shift   int
+}
+
+func (s shape) buckets() int64 { return s.regions << s.shift }
+func (s shape) slots() int64   { return s.buckets() * bucketSlots }
+
+// shapeFor has so many buckets, or a few more.
+func shapeFor(buckets int64) shape {
+	buckets = max(1, buckets)
+	shift := min(regionShift, max(0, bits.Len64(uint64(buckets/leastRegions))-1))
+	return shape{(buckets + 1<<shift - 1) >> shift, shift}
+}
+
+// shapeUpTo has so many buckets, or a few less.
+func shapeUpTo(buckets int64) shape {
+	s := shapeFor(buckets)
+	if s.buckets() > buckets {
+		s.regions--
+	}
+	return s
+}
+
+// hashKey is the hash of a key's bytes: the Go twin of stadium::hash_key.
+func (c config) hashKey(key []byte, seed uint64) (h uint64) {
+	for i := (len(key) - 1) / 8 * 8; i >= 0; i -= 8 {
+		h = kernel.Hash64(c.hash, h^kernel.Pattern(key[i:], min(8, len(key)-i)), seed)
+	}
+	return h
+}
+
+// place is where a key belongs: the Go twin of stadium::Place.
+type place struct {
+	region, regions uint64
+	local, step     uint64
+	mask            uint64
+	shift           uint64
+	first           uint64 // slot of a bucket that comes first
+	info            uint64
+	beyond          uint64 // bit of a bucket's filter
+	turn            uint64 // buckets of the region that are behind it
+}
+
+func (c config) place(t *Table, key []byte) place {
+	h := c.hashKey(key, t.Seed)
+	return place{
+		region: kernel.Reduce(h, t.Regions), regions: t.Regions,
+		mask: 1<<t.Shift - 1, shift: t.Shift, local: h & (1<<t.Shift - 1), step: uint64(kernel.Fmix32(uint32(h))) | 1,
+		first: h >> firstShift % bucketSlots, info: h >> infoShift & (1<<c.infoBits() - 1), beyond: h >> beyondShift % beyondBits,
+	}
+}
+
+func (p *place) bucket() uint64 { return p.region<<p.shift | p.local }
+
+func (p *place) advance() {
+	p.local = (p.local + p.step) & p.mask
+	if p.turn++; p.turn > p.mask {
+		p.turn = 0
+		if p.region++; p.region == p.regions {
+			p.region = 0
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package stadium
+
+import (
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+// Map is the hash table behind a ticket board (paper, §III). K has 4 to 256 bytes, V up to 4,096, both multiples of 4. It implements
+// table.Map and table.Mixed, whose comments are the contract of the methods; all are safe for use by several goroutines.
+type Map[K, V any] struct{ *core }
+
+var (
+	_ table.Map[uint32, uint32]   = (*Map[uint32, uint32])(nil)
+	_ table.Mixed[uint32, uint32] = (*Map[uint32, uint32])(nil)
+)
+
+const family table.Family = "stadium"
+
+// New makes an empty map on the device. Its memory is a slot of key and value and a ticket for each pair that fits, and 9 bits for 16 of them;
+// Stats tells.
+//
+// Errors: K or V of another width or with pointers or padding; options out of range; *device.OutOfMemoryError; what
+// device.Compile returns. Cost: compiling the kernels once on a machine, some seconds; then the board's filling.
+func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
+	c := &core{opts: o}
+	var wrong error
+	c.cfg.keyBytes, wrong = table.WidthBetween[K]("key", leastKey, mostKey, widthStep)
+	if wrong == nil {
+		c.cfg.valueBytes, wrong = table.WidthBetween[V]("value", 0, mostValue, widthStep)
+	}
+	if wrong != nil {
+		return nil, wrong
+	}
+	return table.Made(&Map[K, V]{c}, c.frame.Open(family, d, c.begin, c.free))
+}
+
+// Insert puts or replaces: see table.Map. The paper's insert (§III-B, Figure 6) takes the first available ticket, and never looks for its
+// key; this one does. Cost of a pair: a bucket's tickets read, a ticket and a slot written.
+func (m *Map[K, V]) Insert(keys []K, values []V) error {
+	return table.Insert(&m.frame, keys, values, m.insertion(m.kernel.insert))
+}
+
+// InsertOn is Insert on the device: see table.Map.
+func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
+	return table.InsertOn(&m.frame, st, keys, values, device.Slice[bool]{}, m.insertion(m.kernel.insert))
+}
+
+// InsertNew puts the pairs whose keys are absent: see table.Map.
+func (m *Map[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
+	return table.InsertNew(&m.frame, keys, values, added, m.insertion(m.kernel.insertNew))
+}
+
+// InsertNewOn is InsertNew on the device: see table.Map.
+func (m *Map[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], added device.Slice[bool]) error {
+	return table.InsertOn(&m.frame, st, keys, values, added, m.insertion(m.kernel.insertNew))
+}
+
+// Find looks keys up (§III-B, Figure 9): see table.Map. Cost of a key: a bucket's tickets, and a slot if one of them has the key's info bits;
+// at a load factor of 0.8 one bucket in eight sends a key on to another.
+func (m *Map[K, V]) Find(keys []K, values []V, found []bool) error {
+	return table.Find(&m.frame, keys, values, found, m.find)
+}
+
+// FindOn is Find on the device: see table.Map.
+func (m *Map[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
+	return table.FindOn(&m.frame, st, keys, values, found, m.find)
+}
+
+// Contains is Find without values: see table.Map.
+func (m *Map[K, V]) Contains(keys []K, found []bool) error { return m.Find(keys, nil, found) }
+
+// ContainsOn is Contains on the device: see table.Map.
+func (m *Map[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
+	return m.FindOn(st, keys, device.Slice[V]{}, found)
+}
+
+// Delete removes keys: see table.Map. Their tickets are available at once.
+func (m *Map[K, V]) Delete(keys []K, deleted []bool) (int, error) {
+	return table.Delete(&m.frame, keys, deleted, m.erase)
+}
+
+// DeleteOn is Delete on the device: see table.Map.
+func (m *Map[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
+	return table.DeleteOn(&m.frame, st, keys, deleted, m.erase)
+}
+
+// All exports every pair, in no order.
+func (m *Map[K, V]) All() ([]K, []V, error) {
+	return table.All[K, V](&m.frame, false, m.look, m.export)
+}
+
+// Mixed runs operations of all kinds side by side in one kernel: see table.Mixed. Each holds the access bits of its key's buckets (§III-B,
+// where each slot has one). Cost: two atomic operations on a small array more than the operations alone.
+func (m *Map[K, V]) Mixed(ops []table.Op, keys []K, values, results []V, status []table.Status) error {
+	return table.Mix(&m.frame, ops, keys, values, results, status, m.mix, m.size)
+}
+
+// MixedOn is Mixed on the device. It waits for the stream. An operation that is none of table.Op does nothing.
+func (m *Map[K, V]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys device.Slice[K], values, results device.Slice[V], status device.Slice[table.Status]) error {
+	return table.MixOn(&m.frame, st, ops, keys, values, table.Optional(results), status, m.mix, m.size)
+}

@@ -1,0 +1,88 @@
+package stadium
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/table/tabletest"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func open(t *testing.T, name string, opts ...device.Option) *device.Device {
+	t.Helper()
+	d, err := device.Open(name, opts...)
+	if name == "cpu" {
+		must(t, err)
+	}
+	testenv.Require(t, "cuda", err)
+	t.Cleanup(func() {
+		tabletest.NoneForgotten(t, d)
+		must(t, d.Close())
+	})
+	return d
+}
+
+var devices = []string{"cpu", "cuda:0"}
+
+// suiteOf is the suite of Maps for a variant of this family.
+func suiteOf[K, V any](o Options) *tabletest.Suite {
+	return tabletest.Map(func(d *device.Device, t table.Options) (table.Map[K, V], error) {
+		x := o
+		x.Options = t
+		return New[K, V](d, x)
+	})
+}
+
+type suiteCase struct {
+	name  string
+	suite *tabletest.Suite
+}
+
+func caseOf[K, V any](o Options) suiteCase {
+	return suiteCase{fmt.Sprintf("%T,%T,ticket=%d", *new(K), *new(V), o.Ticket), suiteOf[K, V](o)}
+}
+
+// record is a value of 100 bytes.
+type record struct {
+	ID    uint32
+	Score float32
+	Name  [92]byte
+}
+
+// cases have every size of tickets, and keys and values of many widths.
+func cases() []suiteCase {
+	list := []suiteCase{
+		caseOf[uint32, uint32](Options{Ticket: 1}),
+		caseOf[uint64, uint32](Options{Ticket: 2}),
+		caseOf[uint32, [3]uint32](Options{Ticket: 4}),
+		caseOf[[4]uint32, uint64](Options{Ticket: 16}),
+		caseOf[[20]byte, record](Options{}),
+		caseOf[[64]uint32, [2]uint64](Options{}),
+	}
+	if testenv.Long() {
+		for _, ticket := range []int{1, 2, 4, 8, 16} {
+			list = append(list, caseOf[uint64, uint64](Options{Ticket: ticket}), caseOf[[12]byte, [1024]uint32](Options{Ticket: ticket}))
+		}
+	}
+	return list
+}
+
+func TestVariants(t *testing.T) {
+	for _, c := range cases() {
+		for _, name := range devices {
+			t.Run(c.name+"/"+name, func(t *testing.T) {
+				t.Parallel()
+				c.suite.Run(t, tabletest.Widths, open(t, name), open(t, "cpu"))
+			})
+		}
+	}
+}

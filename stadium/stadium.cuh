@@ -1,0 +1,468 @@
+// Stadium hashing on the device. A kernel of your own includes this file, takes a stadium::Table by value, and calls insert, find and erase; see
+// doc.go for the layout, the invariants and an example.
+//
+// C is the struct that says what the table holds, `config` in a program of Map.Program.
+#pragma once
+#include "hash.cuh"
+#include "layout.h"
+#include "outcome.cuh"
+#include "warpmap.cuh"
+
+namespace stadium {
+
+constexpr u32 SLOTS = STADIUM_BUCKET_SLOTS;
+
+__device__ __forceinline__ Counters* counters(const Table& t) { return at<Counters>(t.counters); }
+
+// A key or a value of a width that no integer has, where it lies.
+template <int BYTES> struct Words {
+    u32 w[BYTES / 4];
+};
+template <> struct Words<0> {};
+
+// A key or a value of any size is moved unit by unit.
+template <int BYTES, int UNIT> __device__ __forceinline__ void copy(u64 to, u64 from) {
+    typedef typename bits_of<UNIT>::type unit;
+#pragma unroll 4
+    for (int i = 0; i < BYTES / UNIT; i++) store_relaxed(at<unit>(to) + i, load_relaxed(at<unit>(from) + i));
+}
+template <int BYTES, int UNIT> __device__ __forceinline__ void zero(u64 to) {
+    typedef typename bits_of<UNIT>::type unit;
+#pragma unroll 4
+    for (int i = 0; i < BYTES / UNIT; i++) store_relaxed(at<unit>(to) + i, unit{});
+}
+
+// A key that a lane brings. Short ones are held in registers; of long ones the address is, and their bytes must not change meanwhile.
+template <class C, bool HELD = C::KEY_BYTES <= 32> struct Key;
+
+template <class C> struct Key<C, true> {
+    typedef typename bits_of<C::KEY_UNIT>::type unit;
+    static constexpr int UNITS = C::KEY_BYTES / C::KEY_UNIT;
+    unit u[UNITS];
+    __device__ __forceinline__ static Key of(u64 address) {
+        Key k;
+#pragma unroll
+        for (int i = 0; i < UNITS; i++) k.u[i] = load_relaxed(at<unit>(address) + i);
+        return k;
+    }
+    __device__ __forceinline__ unit get(int i) const { return u[i]; }
+};
+template <class C> struct Key<C, false> {
+    typedef typename bits_of<C::KEY_UNIT>::type unit;
+    static constexpr int UNITS = C::KEY_BYTES / C::KEY_UNIT;
+    u64 address;
+    __device__ __forceinline__ static Key of(u64 address) { return Key{address}; }
+    __device__ __forceinline__ unit get(int i) const { return load_relaxed(at<unit>(address) + i); }
+};
+
+// same tells whether the slot at an address holds the key.
+template <class C> __device__ __forceinline__ bool same(const Key<C>& k, u64 slot) {
+    typedef typename Key<C>::unit unit;
+    bool equal = true;
+    if constexpr (C::KEY_BYTES <= 32) {
+#pragma unroll
+        for (int i = 0; i < Key<C>::UNITS; i++) equal &= load_relaxed(at<unit>(slot) + i) == k.get(i);
+    } else
+        for (int i = 0; i < Key<C>::UNITS && equal; i++) equal = load_relaxed(at<unit>(slot) + i) == k.get(i);
+    return equal;
+}
+template <class C> __device__ __forceinline__ void put_key(const Key<C>& k, u64 slot) {
+    typedef typename Key<C>::unit unit;
+#pragma unroll
+    for (int i = 0; i < Key<C>::UNITS; i++) store_relaxed(at<unit>(slot) + i, k.get(i));
+}
+
+// The hash of a key, word by word from the last; the last word may be of 4 bytes.
+template <class C> __device__ __forceinline__ u64 hash_key(const Table& t, const Key<C>& k) {
+    constexpr int WORDS = (C::KEY_BYTES + 7) / 8;
+    u64 h = 0;
+#pragma unroll
+    for (int i = WORDS - 1; i >= 0; i--) {
+        u64 word;
+        if constexpr (C::KEY_UNIT == 16) {
+            u128 u = k.get(i / 2);
+            word = i & 1 ? u.hi : u.lo;
+        } else if constexpr (C::KEY_UNIT == 8) word = k.get(i);
+        else {
+            word = k.get(2 * i);
+            if (2 * i + 1 < Key<C>::UNITS) word |= (u64)k.get(2 * i + 1 < Key<C>::UNITS ? 2 * i + 1 : 0) << 32;
+        }
+        h = hash64<C::HASH>(h ^ word, t.seed);
+    }
+    return h;
+}
+
+// Where a key belongs: the buckets that it may be in, one after the other. Those of its region come in the order of a step, then those of
+// the next region.
+template <class C> struct Place {
+    static constexpr u32 INFO = (1u << (C::TICKET_BITS - 1)) - 1;
+    u32 region, local, step, turn;
+    u32 first; // slot of a bucket that comes first
+    u32 info, beyond;
+
+    __device__ __forceinline__ Place() {}
+    __device__ __forceinline__ Place(const Table& t, const Key<C>& k) {
+        u64 h = hash_key<C>(t, k);
+        region = (u32)reduce(h, t.regions);
+        local = (u32)h & ((1u << t.shift) - 1);
+        step = fmix32((u32)h) | 1;
+        turn = 0;
+        first = (u32)(h >> STADIUM_FIRST_SHIFT) % SLOTS;
+        info = (u32)(h >> STADIUM_INFO_SHIFT) & INFO;
+        beyond = (u32)(h >> STADIUM_BEYOND_SHIFT) % STADIUM_BEYOND_BITS;
+    }
+    __device__ __forceinline__ u64 bucket(const Table& t) const { return (u64)region << t.shift | local; }
+    __device__ __forceinline__ void advance(const Table& t) {
+        u32 mask = (1u << t.shift) - 1;
+        local = (local + step) & mask;
+        if (++turn <= mask) return;
+        turn = 0;
+        if (++region == (u32)t.regions) region = 0;
+    }
+};
+
+// The tickets of a bucket. Bit 0 of a ticket is its availability bit; the others are info bits of the key whose slot it is. A ticket that never was
+// taken is all ones; one that was given back has no info bit set. (A ticket of one bit does not tell the two apart.)
+template <int T> struct Tickets {
+    static constexpr int BYTES = 2 * T, WORDS = T <= 4 ? 1 : T / 4, LANES = T <= 4 ? 16 : 64 / T; // lanes of a word
+    static constexpr u64 repeated(u64 ticket, int lanes) { return lanes == 0 ? 0 : ticket | repeated(ticket, lanes - 1) << (T % 64); }
+    static constexpr u64 LOW = repeated(1, LANES), HIGH = LOW << (T - 1), ALL = repeated((1ull << T) - 1, LANES);
+    static constexpr u32 EVERY = (1u << SLOTS) - 1;
+    u64 w[WORDS];
+
+    __device__ __forceinline__ void load(u64 address) {
+        if constexpr (T == 16) {
+            u256 x = load_relaxed(at<u256>(address));
+            w[0] = x.lo.lo, w[1] = x.lo.hi, w[2] = x.hi.lo, w[3] = x.hi.hi;
+        } else if constexpr (T == 8) {
+            u128 x = load_relaxed(at<u128>(address));
+            w[0] = x.lo, w[1] = x.hi;
+        } else w[0] = load_relaxed(at<typename bits_of<BYTES>::type>(address));
+    }
+
+    // gather brings the lowest bits of a word's tickets side by side.
+    static __device__ __forceinline__ u32 gather(u64 x) {
+        if constexpr (T == 1) return (u32)x;
+        else if constexpr (T == 2) {
+            u32 y = (u32)x;
+            y = (y | y >> 1) & 0x33333333u;
+            y = (y | y >> 2) & 0x0f0f0f0fu;
+            y = (y | y >> 4) & 0x00ff00ffu;
+            return (y | y >> 8) & 0xffffu;
+        } else if constexpr (T == 4) {
+            x = (x | x >> 3) & 0x0303030303030303ull;
+            x = (x | x >> 6) & 0x000f000f000f000full;
+            x = (x | x >> 12) & 0x000000ff000000ffull;
+            return (u32)(x | x >> 24) & 0xffffu;
+        } else if constexpr (T == 8) return (u32)(x * 0x0102040810204080ull >> 56);
+        else return (u32)(x | x >> 15 | x >> 30 | x >> 45) & 15u;
+    }
+    // zeros tells which tickets of a word are 0.
+    static __device__ __forceinline__ u32 zeros(u64 x) {
+        if constexpr (T == 1) return (u32)~x & EVERY;
+        else return gather((~(((x & (ALL & ~HIGH)) + (ALL & ~HIGH)) | x) & HIGH) >> (T - 1));
+    }
+    template <class Of> __device__ __forceinline__ u32 each(Of of) const {
+        u32 bits = 0;
+#pragma unroll
+        for (int i = 0; i < WORDS; i++) bits |= of(w[i]) << (i * LANES);
+        return bits;
+    }
+    // The slots, as bits, whose tickets are available; those that never were taken; those that are taken, with such info bits.
+    __device__ __forceinline__ u32 available() const {
+        return each([](u64 x) { return gather(x & LOW); });
+    }
+    __device__ __forceinline__ u32 never() const {
+        if constexpr (T == 1) return 0;
+        else return each([](u64 x) { return zeros(x ^ ALL); });
+    }
+    __device__ __forceinline__ u32 taken(u32 info) const {
+        u64 all = LOW * info << 1;
+        return each([&](u64 x) { return zeros(x ^ all); });
+    }
+    // change gives the ticket of a slot another value. The caller holds the access bit.
+    static __device__ __forceinline__ void change(u64 address, u32 slot, u32 ticket) {
+        if constexpr (T >= 8) store_relaxed(at<typename bits_of<T / 8 ? T / 8 : 1>::type>(address) + slot, (typename bits_of<T / 8 ? T / 8 : 1>::type)ticket);
+        else {
+            typedef typename bits_of<BYTES>::type word;
+            word mask = (word)((word)((1u << T) - 1) << (slot * T));
+            word* p = at<word>(address);
+            store_relaxed(p, (word)((load_relaxed(p) & ~mask) | (word)((word)ticket << (slot * T))));
+        }
+    }
+};
+
+// A ticket of a slot that is taken; one that was given back.
+template <class C> __device__ __forceinline__ constexpr u32 taken_ticket(u32 info) { return C::TICKET_BITS == 1 ? 0 : info << 1; }
+constexpr u32 GIVEN_BACK = 1;
+
+template <class C> __device__ __forceinline__ u64 tickets_at(const Table& t, u64 bucket) { return t.board + bucket * Tickets<C::TICKET_BITS>::BYTES; }
+
+// The address of a slot, in the GPU's memory or in a pane.
+template <class C> __device__ __forceinline__ u64 slot_at(const Table& t, u64 slot) {
+    if (slot < t.split) return t.near + slot * C::SLOT_BYTES;
+    slot -= t.split;
+    return load_readonly(at<u64>(t.far) + (slot >> t.pane_shift)) + (slot & ((1ull << t.pane_shift) - 1)) * C::SLOT_BYTES;
+}
+
+// Rotated so that the slot which comes first is bit 0; and back.
+__device__ __forceinline__ u32 from_first(u32 slots, u32 first) { return (slots | slots << SLOTS) >> first & ((1u << SLOTS) - 1); }
+__device__ __forceinline__ u32 slot_of(u32 turned, u32 first) { return ((u32)lowest_bit(turned) + first) % SLOTS; }
+
+// The slots of a bucket that may hold a key: those whose info bits are the key's, up to the first that never was taken, in their order.
+template <class C> __device__ __forceinline__ u32 candidates(const Tickets<C::TICKET_BITS>& x, const Place<C>& p, bool& ended) {
+    u32 never = from_first(x.never(), p.first), maybe = from_first(x.taken(p.info), p.first);
+    ended = never;
+    return maybe & (never ? (never & 0 - never) - 1 : ~0u);
+}
+
+__device__ __forceinline__ u32* beyond_word(const Table& t, u64 bucket) { return at<u32>(t.beyond) + bucket * STADIUM_BEYOND_BITS / 32; }
+__device__ __forceinline__ u32 beyond_bit(u64 bucket, u32 bit) { return 1u << (bucket * STADIUM_BEYOND_BITS % 32 + bit); }
+// went_on tells whether a key like this one went on from a bucket, so that the search must.
+template <class C> __device__ __forceinline__ bool went_on(const Table& t, u64 bucket, const Place<C>& p) {
+    return load_relaxed(beyond_word(t, bucket)) & beyond_bit(bucket, p.beyond);
+}
+template <class C> __device__ __forceinline__ void goes_on(const Table& t, u64 bucket, const Place<C>& p) {
+    if (!went_on<C>(t, bucket, p)) or_of(beyond_word(t, bucket), beyond_bit(bucket, p.beyond));
+}
+
+// longer tells whether a look-up that has read so many buckets must read more: no pair is farther than MaxProbes.
+__device__ __forceinline__ bool longer(const Table& t, u64 probes) {
+    return probes < STADIUM_PROBES_UNTOLD || (probes < load_relaxed(&counters(t)->max_probes) && probes < t.regions << t.shift);
+}
+
+// Search is the look-up of one key: what its lane knows between two reads. Nobody changes the table meanwhile, but for erase_batch.
+template <class C> struct Search {
+    Key<C> k;
+    Place<C> p;
+    u32 maybe; // slots of the bucket that are still to be looked at
+    bool ended, found;
+    u64 probes, slot; // slot is its number
+
+    __device__ __forceinline__ void begin(const Table& t, const Key<C>& key) {
+        k = key;
+        p = Place<C>(t, k);
+        maybe = 0;
+        probes = 0;
+        found = ended = false;
+    }
+    __device__ __forceinline__ u64 address(const Table& t) const { return slot_at<C>(t, slot); }
+    // round reads a bucket's tickets, or a slot, or both. It tells whether the key is still to be looked for.
+    __device__ __forceinline__ bool round(const Table& t) {
+        u64 bucket = p.bucket(t);
+        if (!maybe) {
+            Tickets<C::TICKET_BITS> x;
+            x.load(tickets_at<C>(t, bucket));
+            maybe = candidates<C>(x, p, ended);
+            probes++;
+        }
+        if (maybe) {
+            slot = bucket * SLOTS + slot_of(maybe, p.first);
+            maybe &= maybe - 1;
+            found = same<C>(k, slot_at<C>(t, slot));
+            if (found) return false;
+            if (maybe) return true;
+        }
+        if (ended || !went_on<C>(t, bucket, p) || !longer(t, probes)) return false;
+        p.advance(t);
+        return true;
+    }
+};
+
+// Access bits: whoever holds a bucket's may change its tickets and slots. An operation holds that of its key's first bucket from beginning to
+// end: so nobody else has to do with this key meanwhile. It looks at other buckets without, and holds one more while it changes something there.
+// Nobody waits for one while holding another.
+struct Access {
+    u64 home, here;
+    static __device__ __forceinline__ bool take(const Table& t, u64 bucket) {
+        return !(or_of(at<u32>(t.access) + bucket / 32, 1u << (bucket & 31)) >> (bucket & 31) & 1);
+    }
+    static __device__ __forceinline__ void give(const Table& t, u64 bucket) { and_of(at<u32>(t.access) + bucket / 32, ~(1u << (bucket & 31))); }
+
+    __device__ __forceinline__ bool begin(const Table& t, u64 bucket) {
+        home = here = bucket;
+        if (!take(t, bucket)) return false;
+        fence_acq_rel();
+        return true;
+    }
+    // go holds another bucket's, too. If it cannot, nothing is held.
+    __device__ __forceinline__ bool go(const Table& t, u64 bucket) {
+        if (bucket == home) return true;
+        if (!take(t, bucket)) {
+            give(t, home);
+            return false;
+        }
+        here = bucket;
+        fence_acq_rel();
+        return true;
+    }
+    __device__ __forceinline__ void end(const Table& t) {
+        fence_acq_rel();
+        if (here != home) give(t, here);
+        give(t, home);
+    }
+};
+
+// Operation is one of any kind on a key, beside others of all kinds.
+template <class C> struct Operation {
+    enum { DONE, WAIT };
+    enum Kind : u32 { FIND, INSERT, INSERT_NEW, ERASE };
+    typedef Tickets<C::TICKET_BITS> Board;
+    Key<C> k;
+    Place<C> start;
+    u32 tries;
+    u64 limit; // buckets that an insertion may read
+    Outcome outcome;
+    u64 slot; // the address of the key's, when it was found or put
+
+    __device__ __forceinline__ void begin(const Table& t, const Key<C>& key, u64 most) {
+        k = key;
+        start = Place<C>(t, k);
+        tries = 0;
+        limit = most;
+        outcome = ABSENT;
+        slot = 0;
+    }
+    // round tells whether to try again. act(slot) is called with the access bit held: of a pair that was found, before one is erased, and
+    // of one that was put, whose value it writes. Lanes of a warp that want each other's buckets must not try again in step.
+    template <class Act> __device__ __forceinline__ bool round(const Table& t, Kind kind, Act act) {
+        if (tries && fmix32(tries++ ^ (u32)grid_thread() * 0x9e3779b9u) & 3) {
+            pause();
+            return true;
+        }
+        if (attempt(t, kind, act) == DONE) return false;
+        tries = tries ? tries : 1;
+        pause();
+        return true;
+    }
+    template <class Act> __device__ __forceinline__ u32 attempt(const Table& t, Kind kind, Act act) {
+        Access access;
+        Place<C> p = start;
+        if (!access.begin(t, p.bucket(t))) return WAIT;
+        // Where there is room: the bucket, how many come before it, and the slot.
+        u64 room = 0, before = 0;
+        u32 room_slot = SLOTS;
+        bool absent = false; // for sure
+        for (u64 probes = 0;;) {
+            u64 bucket = p.bucket(t);
+            Board x;
+            x.load(tickets_at<C>(t, bucket));
+            probes++;
+            if (!absent) {
+                bool ended;
+                for (u32 maybe = candidates<C>(x, p, ended); maybe; maybe &= maybe - 1) {
+                    u32 s = slot_of(maybe, p.first);
+                    u64 address = slot_at<C>(t, bucket * SLOTS + s);
+                    if (!same<C>(k, address)) continue;
+                    if (bucket != access.home) {
+                        // It may have been half of one key and half of another that was being put there.
+                        if (!access.go(t, bucket)) return WAIT;
+                        x.load(tickets_at<C>(t, bucket));
+                        if (!(x.taken(p.info) >> s & 1) || !same<C>(k, address)) {
+                            access.end(t);
+                            return WAIT;
+                        }
+                    }
+                    slot = address;
+                    if (kind != INSERT_NEW) act(address);
+                    if (kind == ERASE) Board::change(tickets_at<C>(t, bucket), s, GIVEN_BACK);
+                    outcome = PRESENT;
+                    access.end(t);
+                    return DONE;
+                }
+                absent = ended || !went_on<C>(t, bucket, p) || !longer(t, probes);
+            }
+            if (u32 free = from_first(x.available(), p.first); free && room_slot == SLOTS) {
+                room = bucket;
+                before = probes - 1;
+                room_slot = slot_of(free, p.first);
+            }
+            if (probes >= t.regions << t.shift) {
+                absent = true;
+                break;
+            }
+            if (absent && (kind == FIND || kind == ERASE || room_slot < SLOTS || probes >= limit)) break;
+            p.advance(t);
+        }
+        if (kind == FIND || kind == ERASE) {
+            outcome = ABSENT;
+            access.end(t);
+            return DONE;
+        }
+        if (room_slot == SLOTS) {
+            outcome = FULL;
+            access.end(t);
+            return DONE;
+        }
+        if (!access.go(t, room)) return WAIT;
+        Board x;
+        x.load(tickets_at<C>(t, room));
+        if (!(x.available() >> room_slot & 1)) { // another has taken it since
+            access.end(t);
+            return WAIT;
+        }
+        p = start;
+        for (u64 i = 0; i < before; i++, p.advance(t)) goes_on<C>(t, p.bucket(t), p);
+        if (before >= STADIUM_PROBES_UNTOLD) max_of(&counters(t)->max_probes, before + 1);
+        slot = slot_at<C>(t, room * SLOTS + room_slot);
+        put_key<C>(k, slot);
+        act(slot);
+        Board::change(tickets_at<C>(t, room), room_slot, taken_ticket<C>(start.info));
+        outcome = ADDED;
+        access.end(t);
+        return DONE;
+    }
+};
+
+// What users see of a key or a value at an address: an integer, or where it lies.
+template <class T, int UNIT> struct Seen {
+    static __device__ __forceinline__ T at_address(u64 address) {
+        T x;
+        copy<sizeof(T), UNIT>((u64)&x, address);
+        return x;
+    }
+};
+template <class T, int UNIT> struct Seen<const T&, UNIT> {
+    static __device__ __forceinline__ const T& at_address(u64 address) { return *at<T>(address); }
+};
+template <class C> __device__ __forceinline__ typename C::key key_at(u64 slot) { return Seen<typename C::key, C::KEY_UNIT>::at_address(slot); }
+template <class C> __device__ __forceinline__ typename C::value value_at(u64 slot) {
+    return Seen<typename C::value, C::VALUE_UNIT>::at_address(slot + C::VALUE_OFFSET);
+}
+
+// Every slot of the table.
+template <class C> __device__ __forceinline__ u64 slot_count(const Table& t) { return (t.regions << t.shift) * SLOTS; }
+template <class C> __device__ __forceinline__ bool is_taken(const Table& t, u64 slot) {
+    constexpr int T = C::TICKET_BITS;
+    return !(load_relaxed(at<u8>(t.board) + slot * T / 8) >> (slot * T % 8) & 1);
+}
+
+// The operations below are for one key that a lane brings, by the address of its bytes, and may run beside one another in a kernel, in any
+// mixture. They keep the table's counts.
+
+template <class C, class Act> __device__ __forceinline__ Outcome operate(const Table& t, typename Operation<C>::Kind kind, u64 key, Act act) {
+    Operation<C> x;
+    x.begin(t, Key<C>::of(key), t.regions << t.shift);
+    while (x.round(t, kind, act)) {}
+    if (x.outcome == ADDED) add(&counters(t)->pairs, (u64)1);
+    if (kind == Operation<C>::ERASE && x.outcome == PRESENT) add(&counters(t)->pairs, ~(u64)0);
+    return x.outcome;
+}
+// insert puts the value at an address, or replaces the one that the key has. FULL: no slot is free.
+template <class C> __device__ Outcome insert(const Table& t, u64 key, u64 value) {
+    return operate<C>(t, Operation<C>::INSERT, key, [&](u64 slot) { copy<C::VALUE_BYTES, C::VALUE_UNIT>(slot + C::VALUE_OFFSET, value); });
+}
+// insert_new is insert, but leaves the value of a key that is PRESENT.
+template <class C> __device__ Outcome insert_new(const Table& t, u64 key, u64 value) {
+    return operate<C>(t, Operation<C>::INSERT_NEW, key, [&](u64 slot) { copy<C::VALUE_BYTES, C::VALUE_UNIT>(slot + C::VALUE_OFFSET, value); });
+}
+// find tells whether the key is there, and writes its value to an address.
+template <class C> __device__ bool find(const Table& t, u64 key, u64 value) {
+    return operate<C>(t, Operation<C>::FIND, key, [&](u64 slot) { copy<C::VALUE_BYTES, C::VALUE_UNIT>(value, slot + C::VALUE_OFFSET); }) == PRESENT;
+}
+// erase removes a key, and tells whether this call did.
+template <class C> __device__ bool erase(const Table& t, u64 key) {
+    return operate<C>(t, Operation<C>::ERASE, key, [](u64) {}) == PRESENT;
+}
+
+} // namespace stadium

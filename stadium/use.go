@@ -1,0 +1,78 @@
+package stadium
+
+import (
+	_ "embed"
+	"fmt"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+//go:embed foreach.cu
+var foreachCU string
+
+// Args are table.Args, the named device arguments of a callback.
+type Args = table.Args
+
+// ForEach calls body, a piece of CUDA C++, on the device for the pair of every given key that the table has, in any order and in
+// parallel. body sees
+//
+//	key    the key, value  its value: of their Go types, where these are integers or floats; else as u128 or u256,
+//	       where they have so many bits, or in place, as words key.w[0], key.w[1], … of 32 bits
+//	index  the key's position in keys, u64
+//
+// the arguments by their names, and the vocabulary of package kernel, such as add(&counts[value], 1u). It must not change the
+// table. ForEach queues and returns; args must stay allocated until the stream has passed it.
+//
+// Errors: *device.CompileError with the compiler's words; arguments of other types. Cost: compiling a body once.
+func (m *Map[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
+	return table.CallEach[K, V](&m.frame, st, keys, body, args, m.caller())
+}
+
+// ForAll calls body for every pair of the table: see ForEach. index is the slot.
+func (m *Map[K, V]) ForAll(st *device.Stream, body string, args Args) error {
+	return table.CallAll[K, V](&m.frame, st, body, args, m.caller())
+}
+
+func (c *core) caller() table.Caller[forEachParams] {
+	return table.Caller[forEachParams]{
+		Program: func(header device.File) *device.Program { return c.program("foreach", foreachCU, header) },
+		Params: func(keys, n uint64, words [table.MaxArgs]uint64) *forEachParams {
+			return &forEachParams{c.table(), keys, n, words}
+		},
+		Grid: c.grid, Slots: c.capacity,
+	}
+}
+
+// Program is a program with a kernel of your own that works on this table: main, which includes "config.h" and "stadium.cuh", and names
+// the table's type `config`. Add your parameter struct to its Layouts; it holds a Table. Keys and values are given by their addresses.
+//
+//	#include "config.h"
+//	#include "stadium.cuh"
+//	WARPMAP_KERNEL(count, mine::CountParams) {
+//	    …stadium::insert<config>(p.table, (u64)&key, (u64)&value)…
+//	}
+func (m *Map[K, V]) Program(name, main string) *device.Program { return m.program(name, main) }
+
+// Use orders a kernel of yours with the table's own operations: queue gets the table as kernels take it, and puts work on
+// the stream; it must not call the table's methods, which wait for it. Table is good for this call alone, because the
+// table may move when it grows.
+//
+// room is how many pairs the kernel is to insert: the table grows first, if it must, or Use returns the reason why it cannot. An insert
+// that finds no room all the same returns FULL in the kernel.
+func (m *Map[K, V]) Use(st *device.Stream, room int, queue func(Table) error) error {
+	c := m.core
+	return c.frame.Using(st, room, c.look, func(st *device.Stream) error {
+		if pairs := c.live() + int64(room); pairs > c.limit() {
+			why, err := c.grow(st, pairs)
+			if err != nil {
+				return err
+			}
+			if why != nil {
+				return fmt.Errorf("stadium: no room for %d more pairs: %w", room, why)
+			}
+		}
+		c.foreign = true
+		return queue(c.table())
+	})
+}
