@@ -86,3 +86,34 @@ func TestVariants(t *testing.T) {
 		}
 	}
 }
+
+// Keys with no values, and tables of struct{}.
+func TestNoValues(t *testing.T) {
+	for _, name := range devices {
+		t.Run(name, func(t *testing.T) {
+			m, err := New[uint64, struct{}](open(t, name), Options{})
+			must(t, err)
+			defer m.Close()
+			keys := make([]uint64, 5000)
+			for i := range keys {
+				keys[i] = uint64(i) * 3
+			}
+			must(t, m.Insert(keys, make([]struct{}, len(keys))))
+			added, err := m.InsertNew([]uint64{1, 3, 4, 4}, make([]struct{}, 4), nil)
+			if err != nil || added != 2 {
+				t.Errorf("%d were added, %v (want 2)", added, err)
+			}
+			found := make([]bool, 4)
+			must(t, m.Contains([]uint64{2, 3, 4, 5}, found))
+			if found[0] || !found[1] || !found[2] || found[3] {
+				t.Errorf("found %v", found)
+			}
+			must(t, m.Find([]uint64{2, 3, 4, 5}, make([]struct{}, 4), found))
+			all, none, err := m.All()
+			if err != nil || len(all) != 5002 || len(none) != 5002 {
+				t.Errorf("%d keys, %d values, %v", len(all), len(none), err)
+			}
+			must(t, m.Check())
+		})
+	}
+}
