@@ -52,7 +52,9 @@ type core struct {
 		mixed                  device.Kernel[mixedParams]
 		find, erase            device.Kernel[findParams]
 		rehash, export, probes device.Kernel[slotsParams]
+		partition              table.Partitioner[partitionParams]
 	}
+	regions table.Regions
 
 	memory // guarded by the frame's lock
 }
@@ -78,7 +80,7 @@ func (c *core) program(name, main string, more ...device.File) *device.Program {
 	return &device.Program{
 		Name:    name,
 		Files:   append([]device.File{{Name: name + ".cu", Text: main}, {Name: "stadium.cuh", Text: stadiumCUH}, {Name: "config.h", Text: c.cfg.header("config")}}, more...),
-		Defines: defines(),
+		Defines: c.cfg.defines(),
 		Layouts: layouts(),
 	}
 }
@@ -103,6 +105,7 @@ func (c *core) begin() error {
 	if err := c.compile(); err != nil {
 		return err
 	}
+	c.regions = table.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
 	s := c.shapeForPairs(int64(c.opts.Capacity))
 	if limit := c.opts.MaxBytes; limit > 0 && c.bytes(s) > limit {
 		if s = c.largest(); s.regions == 0 {
@@ -118,6 +121,11 @@ func (c *core) compile() error {
 		return err
 	}
 	k := &c.kernel
+	if c.cfg.ordered() {
+		if k.partition, err = table.NewPartitioner[partitionParams](c.frame.Device, m); err != nil {
+			return err
+		}
+	}
 	return errors.Join(device.Bind(m, "insert", &k.insert), device.Bind(m, "insert_new", &k.insertNew), device.Bind(m, "mixed", &k.mixed),
 		device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase),
 		device.Bind(m, "rehash", &k.rehash), device.Bind(m, "export_pairs", &k.export), device.Bind(m, "probe_lengths", &k.probes))
@@ -264,10 +272,37 @@ func (c *core) searched(n int64, attempt uint64) uint64 {
 	return math.MaxUint64
 }
 
+// launchInsert queues an insert of rows. Large batches go region by region.
 func (c *core) launchInsert(st *device.Stream, k device.Kernel[insertParams], p insertParams, b table.Rows) error {
+	for ; b.N > mostRows && p.Rows.Refused == 0; b = b.Part(table.Part{First: mostRows, N: uint64(b.N - mostRows)}, c.cfg.keyBytes, c.cfg.valueBytes) {
+		if err := c.launchInsert(st, k, p, b.Part(table.Part{N: mostRows}, c.cfg.keyBytes, c.cfg.valueBytes)); err != nil {
+			return err
+		}
+	}
 	p.Table = c.table()
-	p.Rows.Keys, p.Rows.Values, p.Rows.Added, p.Rows.N = b.Keys, b.Values, b.Flags, uint64(b.N)
-	return k.Launch(st, c.grid(b.N), &p)
+	launch := func(g device.Grid, rows table.Placing) error {
+		q := p
+		q.Rows = rows
+		if rows.Values == 0 {
+			q.Rows.Values = b.Values
+			if rows.Positions != 0 {
+				q.ByPosition = 1
+			}
+		}
+		return k.Launch(st, g, &q)
+	}
+	if !c.cfg.ordered() {
+		return launch(c.grid(b.N), p.Rows.Of(table.Ordered{Rows: b}))
+	}
+	rows := b
+	if c.cfg.carried() == 0 {
+		rows.Values = 0
+	}
+	return c.kernel.partition.Place(&c.frame, st, table.Placement[partitionParams]{
+		Regions: &c.regions, Bytes: c.bytes(c.shape), KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.carried(), Positions: p.Rows.Refused != 0 || rows.Values == 0,
+		Params: func(rows table.Partition) *partitionParams { return &partitionParams{Table: p.Table, Rows: rows} },
+		Launch: launch, Grid: c.grid,
+	}, p.Rows, rows)
 }
 
 // take runs a batch of n operations that may want room. One in `share` is expected to add a pair. Those that find no room come back with the

@@ -2,6 +2,7 @@
 #include "config.h" // struct config: what this table holds
 #include "drive.cuh"
 #include "layout.h"
+#include "partition.cuh"
 #include "refused.cuh"
 #include "stadium.cuh"
 
@@ -16,12 +17,13 @@ __device__ __forceinline__ u64 row_value(u64 values, u64 i) { return values + i 
 __device__ __forceinline__ void take_value(u64 slot, u64 row) { copy<C::VALUE_BYTES, C::VALUE_UNIT>(slot + C::VALUE_OFFSET, row); }
 __device__ __forceinline__ void give_value(u64 row, u64 slot) { copy<C::VALUE_BYTES, C::VALUE_UNIT>(row, slot + C::VALUE_OFFSET); }
 
-// Items are loaded when they begin: a key may be long.
-struct Index {};
+// A job's items are keys of a batch, loaded ahead where they are short.
 struct Job {
-    typedef Index Item;
-    __device__ __forceinline__ Item load(u64) const { return Item{}; }
-    template <class Warp> __device__ __forceinline__ Item shuffled(Warp, const Item& x, int, u64) const { return x; }
+    typedef Key<C> Item;
+    u64 keys;
+    __device__ __forceinline__ Job(u64 keys) : keys(keys) {}
+    __device__ __forceinline__ Item load(u64 i) const { return Item::of_batch(keys, i); }
+    template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64 i) const { return x.shuffled(warp, from, keys, i); }
 };
 
 template <bool REPLACE> struct InsertJob : Job {
@@ -30,11 +32,12 @@ template <bool REPLACE> struct InsertJob : Job {
     u64 row;
     u32 added, failed;
 
-    __device__ __forceinline__ InsertJob(const insertParams& p) : p(p), added(0), failed(0) {}
-    __device__ __forceinline__ bool begin(u64 i, const Item&) {
+    __device__ __forceinline__ InsertJob(const insertParams& p) : Job(p.rows.keys), p(p), added(0), failed(0) {}
+    __device__ __forceinline__ u64 position(u64 i) const { return p.rows.positions ? at<u32>(p.rows.positions)[i] : i; }
+    __device__ __forceinline__ bool begin(u64 i, const Item& k) {
         if (!wanted(p.rows.refused, p.rows.attempt, i)) return false;
-        row = i;
-        x.begin(p.table, Key<C>::of(row_key(p.rows.keys, i)), p.limit);
+        row = p.by_position ? position(i) : i;
+        x.begin(p.table, k, p.limit);
         if (p.exact && load_relaxed(&counters(p.table)->pairs) >= slot_count<C>(p.table)) x.limit = 0;
         return true;
     }
@@ -48,7 +51,7 @@ template <bool REPLACE> struct InsertJob : Job {
         }
         if (p.rows.added) at<u8>(p.rows.added)[i] = x.outcome == ADDED;
         failed += x.outcome == FULL;
-        settle_bit(p.rows.refused, p.rows.attempt, i, x.outcome == FULL);
+        if (x.outcome == FULL || p.rows.attempt) settle_bit(p.rows.refused, p.rows.attempt, position(i), x.outcome == FULL);
     }
     __device__ __forceinline__ void end() {
         u64* to[2] = {&counters(p.table)->pairs, &counters(p.table)->failed};
@@ -58,22 +61,32 @@ template <bool REPLACE> struct InsertJob : Job {
 };
 template <bool REPLACE> __device__ __forceinline__ void insert_batch(const insertParams& p) {
     InsertJob<REPLACE> job(p);
-    drive_held<Lane, u64>(p.rows.n, job, p.rows.span);
+    drive_held<Lane, u32>(p.rows.n, job, p.rows.span);
     job.end();
 }
 WARPMAP_KERNEL(insert, insertParams) { insert_batch<true>(p); }
 WARPMAP_KERNEL(insert_new, insertParams) { insert_batch<false>(p); }
 
+#if STADIUM_ORDERED
+// Brings pairs in the order of the table's regions, or of so many in a row.
+__device__ __forceinline__ auto part_of(const partitionParams& p) {
+    return [&p](C::key k) { return (u32)reduce(hash_key<C>(p.table, Key<C>::from(k)), p.rows.parts); };
+}
+typedef bits_of<STADIUM_VALUE_CARRIED>::type carried;
+WARPMAP_KERNEL(partition_count, partitionParams) { partition_count<C::key>(p.rows, part_of(p)); }
+WARPMAP_KERNEL(partition_scan, partitionParams) { partition_scan(p.rows); }
+WARPMAP_KERNEL_RESIDENT(partition_scatter, partitionParams, 4) { partition_scatter<C::key, carried, u32>(p.rows, part_of(p)); }
+#endif
+
 // Looks up a batch of keys, and calls end(position, search) for each.
 template <class End> struct LookUpJob : Job {
     const Table& t;
-    u64 keys;
     End end;
     Search<C> s;
 
-    __device__ __forceinline__ LookUpJob(const Table& t, u64 keys, End end) : t(t), keys(keys), end(end) {}
-    __device__ __forceinline__ bool begin(u64 i, const Item&) {
-        s.begin(t, Key<C>::of(row_key(keys, i)));
+    __device__ __forceinline__ LookUpJob(const Table& t, u64 keys, End end) : Job(keys), t(t), end(end) {}
+    __device__ __forceinline__ bool begin(u64, const Item& k) {
+        s.begin(t, k);
         return true;
     }
     __device__ __forceinline__ bool round(Lane, bool active) { return active && s.round(t); }
@@ -81,12 +94,12 @@ template <class End> struct LookUpJob : Job {
 };
 template <class End> __device__ __forceinline__ void look_up(const Table& t, u64 keys, u64 n, End end) {
     LookUpJob<End> job(t, keys, end);
-    drive_held<Lane, u64>(n, job);
+    drive_held<Lane, u32>(n, job);
 }
 
 WARPMAP_KERNEL(find, findParams) {
     look_up(p.table, p.keys, p.n, [&](u64 i, const Search<C>& s) {
-        if (p.values && s.found) give_value(row_value(p.values, i), s.address(p.table));
+        if (p.values && s.found) s.read.value_to(row_value(p.values, i), s.address(p.table));
         else if (p.values) zero<C::VALUE_BYTES, C::VALUE_UNIT>(row_value(p.values, i));
         if (p.found) at<u8>(p.found)[i] = s.found;
     });

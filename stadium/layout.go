@@ -3,6 +3,7 @@ package stadium
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/kernel"
@@ -139,8 +140,32 @@ type insertParams struct {
 	Table Table
 	Rows  table.Placing
 	Limit uint64 // buckets that an insert may read
+	// ByPosition, where not 0: keys are in another order than values, which stand where Rows.Positions says.
+	ByPosition uint64
 	// Exact, where not 0: pairs are counted at once, and none is tried where all slots are taken.
 	Exact uint64
+}
+
+// partitionParams are the parameters of the kernels that bring pairs in the order of the table's regions.
+type partitionParams struct {
+	Table Table
+	Rows  table.Partition
+}
+
+// When batches are brought in order: see table.Regions.
+const (
+	regionsFrom = 1.28 // L2 caches
+	regionRows  = 1 << 18
+)
+
+// ordered tells whether batches can be brought in the order of regions, and carried how many bytes of values go with their keys: those of
+// others stay where they are.
+func (c config) ordered() bool { return slices.Contains([]int{4, 8, 16, 32}, c.keyBytes) }
+func (c config) carried() int {
+	if slices.Contains([]int{4, 8, 16}, c.valueBytes) {
+		return c.valueBytes
+	}
+	return 0
 }
 
 // findParams are the parameters of find and erase. Values and Found may be 0.
@@ -194,11 +219,13 @@ const histogramBins = len(table.Stats{}.Probes)
 const lastAttempt = 2
 
 func layouts() []any {
-	return []any{Table{}, Counters{}, insertParams{}, findParams{}, mixedParams{}, slotsParams{}}
+	return []any{Table{}, Counters{}, insertParams{}, partitionParams{}, findParams{}, mixedParams{}, slotsParams{}}
 }
 
-func defines() []device.Define {
-	return append(table.StatusDefines(), []device.Define{
+func (c config) defines() []device.Define {
+	return append(append(table.PartitionDefines(), table.StatusDefines()...), []device.Define{
+		{Name: "STADIUM_ORDERED", Value: c.ordered()},
+		{Name: "STADIUM_VALUE_CARRIED", Value: max(widthStep, c.carried())},
 		{Name: "STADIUM_BUCKET_SLOTS", Value: bucketSlots},
 		{Name: "STADIUM_BEYOND_BITS", Value: beyondBits},
 		{Name: "STADIUM_FIRST_SHIFT", Value: firstShift},

@@ -117,3 +117,26 @@ func TestNoValues(t *testing.T) {
 		})
 	}
 }
+
+// orderedSuite brings all batches in the order of regions, in pieces.
+func orderedSuite[K, V any]() *tabletest.Suite {
+	return tabletest.Map(func(d *device.Device, o table.Options) (table.Map[K, V], error) {
+		m, err := New[K, V](d, Options{Options: o})
+		if err != nil {
+			return nil, err
+		}
+		m.regions = table.Regions{MinBytes: 1, RegionBytes: max(1, m.bytes(m.shape)/5), MinRows: 1, RegionRows: 1, PieceRows: 700, MemoryShare: 8, Span: 2 * table.Threads}
+		return m, nil
+	})
+}
+
+func TestOrderedInserts(t *testing.T) {
+	for _, name := range devices {
+		for what, s := range map[string]*tabletest.Suite{"4+4": orderedSuite[uint32, uint32](), "8+12": orderedSuite[uint64, [3]uint32](), "16+100": orderedSuite[[16]byte, record]()} {
+			t.Run(name+"/"+what, func(t *testing.T) {
+				t.Parallel()
+				s.Run(t, tabletest.Widths, open(t, name), open(t, "cpu"))
+			})
+		}
+	}
+}

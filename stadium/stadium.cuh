@@ -3,7 +3,6 @@
 //
 // C is the struct that says what the table holds, `config` in a program of Map.Program.
 #pragma once
-#include "hash.cuh"
 #include "layout.h"
 #include "outcome.cuh"
 #include "warpmap.cuh"
@@ -32,6 +31,16 @@ template <int BYTES, int UNIT> __device__ __forceinline__ void zero(u64 to) {
     for (int i = 0; i < BYTES / UNIT; i++) store_relaxed(at<unit>(to) + i, unit{});
 }
 
+// The unit that stands at an offset of a word of 4 to 32 bytes.
+__device__ __forceinline__ u64 half(u32 w, int) { return w; }
+__device__ __forceinline__ u64 half(u64 w, int) { return w; }
+__device__ __forceinline__ u64 half(u128 w, int i) { return i & 1 ? w.hi : w.lo; }
+__device__ __forceinline__ u64 half(u256 w, int i) { return half(i & 2 ? w.hi : w.lo, i); }
+template <class U, class W> __device__ __forceinline__ U unit_of(W w, int offset) {
+    if constexpr (sizeof(U) == 16) return U{half(w, offset / 8), half(w, offset / 8 + 1)};
+    else return (U)(half(w, offset / 8) >> offset % 8 * 8);
+}
+
 // A key that a lane brings. Short ones are held in registers; of long ones the address is, and their bytes must not change meanwhile.
 template <class C, bool HELD = C::KEY_BYTES <= 32> struct Key;
 
@@ -45,6 +54,25 @@ template <class C> struct Key<C, true> {
         for (int i = 0; i < UNITS; i++) k.u[i] = load_relaxed(at<unit>(address) + i);
         return k;
     }
+    // of_batch is key i of a batch; from, one by its bits; shuffled, that of another lane, which is key i of a batch.
+    __device__ __forceinline__ static Key of_batch(u64 keys, u64 i) {
+        Key k;
+#pragma unroll
+        for (int j = 0; j < UNITS; j++) k.u[j] = load_readonly(at<unit>(keys + i * C::KEY_BYTES) + j);
+        return k;
+    }
+    template <class W> __device__ __forceinline__ static Key from(W bits) {
+        Key k;
+#pragma unroll
+        for (int i = 0; i < UNITS; i++) k.u[i] = unit_of<unit>(bits, i * C::KEY_UNIT);
+        return k;
+    }
+    template <class Warp> __device__ __forceinline__ Key shuffled(Warp warp, int from, u64, u64) const {
+        Key k;
+#pragma unroll
+        for (int i = 0; i < UNITS; i++) k.u[i] = warp.shuffle(u[i], from);
+        return k;
+    }
     __device__ __forceinline__ unit get(int i) const { return u[i]; }
 };
 template <class C> struct Key<C, false> {
@@ -52,6 +80,8 @@ template <class C> struct Key<C, false> {
     static constexpr int UNITS = C::KEY_BYTES / C::KEY_UNIT;
     u64 address;
     __device__ __forceinline__ static Key of(u64 address) { return Key{address}; }
+    __device__ __forceinline__ static Key of_batch(u64 keys, u64 i) { return Key{keys + i * C::KEY_BYTES}; }
+    template <class Warp> __device__ __forceinline__ Key shuffled(Warp, int, u64 keys, u64 i) const { return of_batch(keys, i); }
     __device__ __forceinline__ unit get(int i) const { return load_relaxed(at<unit>(address) + i); }
 };
 
@@ -66,6 +96,28 @@ template <class C> __device__ __forceinline__ bool same(const Key<C>& k, u64 slo
         for (int i = 0; i < Key<C>::UNITS && equal; i++) equal = load_relaxed(at<unit>(slot) + i) == k.get(i);
     return equal;
 }
+// A slot of 8 or 16 bytes is read whole, with the key; of others the value is read when it is wanted.
+template <class C, bool WHOLE = C::SLOT_BYTES == 8 || C::SLOT_BYTES == 16> struct Read {
+    typedef typename bits_of<C::SLOT_BYTES>::type word;
+    word w;
+    __device__ __forceinline__ bool holds(const Key<C>& k, u64 slot) {
+        typedef typename Key<C>::unit unit;
+        w = load_relaxed(at<word>(slot));
+        bool equal = true;
+#pragma unroll
+        for (int i = 0; i < Key<C>::UNITS; i++) equal &= unit_of<unit>(w, i * C::KEY_UNIT) == k.get(i);
+        return equal;
+    }
+    __device__ __forceinline__ void value_to(u64 row, u64) const {
+        typedef typename bits_of<C::VALUE_UNIT>::type unit;
+#pragma unroll
+        for (int i = 0; i < C::VALUE_BYTES / C::VALUE_UNIT; i++) at<unit>(row)[i] = unit_of<unit>(w, C::VALUE_OFFSET + i * C::VALUE_UNIT);
+    }
+};
+template <class C> struct Read<C, false> {
+    __device__ __forceinline__ bool holds(const Key<C>& k, u64 slot) { return same<C>(k, slot); }
+    __device__ __forceinline__ void value_to(u64 row, u64 slot) const { copy<C::VALUE_BYTES, C::VALUE_UNIT>(row, slot + C::VALUE_OFFSET); }
+};
 template <class C> __device__ __forceinline__ void put_key(const Key<C>& k, u64 slot) {
     typedef typename Key<C>::unit unit;
 #pragma unroll
@@ -125,8 +177,7 @@ template <class C> struct Place {
 // taken is all ones; one that was given back has no info bit set. (A ticket of one bit does not tell the two apart.)
 template <int T> struct Tickets {
     static constexpr int BYTES = 2 * T, WORDS = T <= 4 ? 1 : T / 4, LANES = T <= 4 ? 16 : 64 / T; // lanes of a word
-    static constexpr u64 repeated(u64 ticket, int lanes) { return lanes == 0 ? 0 : ticket | repeated(ticket, lanes - 1) << (T % 64); }
-    static constexpr u64 LOW = repeated(1, LANES), HIGH = LOW << (T - 1), ALL = repeated((1ull << T) - 1, LANES);
+    static constexpr u64 ALL = LANES * T == 64 ? ~0ull : (1ull << LANES * T % 64) - 1, LOW = ALL / ((1ull << T) - 1), HIGH = LOW << (T - 1);
     static constexpr u32 EVERY = (1u << SLOTS) - 1;
     u64 w[WORDS];
 
@@ -237,7 +288,9 @@ template <class C> struct Search {
     Place<C> p;
     u32 maybe; // slots of the bucket that are still to be looked at
     bool ended, found;
-    u64 probes, slot; // slot is its number
+    u64 slot; // its number
+    u32 probes;
+    Read<C> read;
 
     __device__ __forceinline__ void begin(const Table& t, const Key<C>& key) {
         k = key;
@@ -259,7 +312,7 @@ template <class C> struct Search {
         if (maybe) {
             slot = bucket * SLOTS + slot_of(maybe, p.first);
             maybe &= maybe - 1;
-            found = same<C>(k, slot_at<C>(t, slot));
+            found = read.holds(k, slot_at<C>(t, slot));
             if (found) return false;
             if (maybe) return true;
         }

@@ -1,0 +1,38 @@
+package stadium
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/testenv"
+)
+
+const emptyCallback = "__device__ void callback(const forEachParams& p, C::key, C::value, u64 i) { at<u64>(p.args[0])[0] = i; }"
+
+// The kernels compile for GPUs, where there are none: for one size of tickets, in long runs for all, and other widths.
+func TestCompileForGPUs(t *testing.T) {
+	variants := map[config]string{{8, 8, 8, 0}: "sm_90"}
+	if testenv.Long() {
+		for i, ticket := range []int{1, 2, 4, 8, 16} {
+			variants[config{4, 4, ticket, 0}] = []string{"sm_70", "sm_80", "sm_90"}[i%3]
+			variants[config{[]int{12, 16, 20, 32, 256}[i], []int{0, 64, 100, 8, 4096}[i], ticket, 0}] = []string{"sm_90", "sm_70", "sm_80"}[i%3]
+		}
+	}
+	for cfg, arch := range variants {
+		c := &core{cfg: cfg}
+		each := c.program("foreach", foreachCU, device.File{Name: "callback.h", Text: emptyCallback})
+		each.Layouts = append(each.Layouts, forEachParams{})
+		for _, p := range []*device.Program{c.program("stadium", kernelsCU), each} {
+			t.Run(fmt.Sprintf("%s/%d+%d/ticket=%d/%s", p.Name, cfg.keyBytes, cfg.valueBytes, cfg.ticket, arch), func(t *testing.T) {
+				t.Parallel()
+				_, err := device.CompileFor(arch, p)
+				if errors.Is(err, device.ErrNoNVRTC) {
+					testenv.RequireNVRTC(t, err)
+				}
+				must(t, err)
+			})
+		}
+	}
+}
