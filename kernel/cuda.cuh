@@ -70,7 +70,7 @@ __device__ __forceinline__ void pause() {
     __nanosleep(40);
 }
 
-// In a program with WARPMAP_SHARED, all memory operations but load_readonly, add_to_memory and add_in_memory are for a block's shared memory.
+// In a program with WARPMAP_SHARED, all memory operations but load_readonly and those that are named after memory are for a block's shared memory.
 #if defined(WARPMAP_SHARED)
 #define WARPMAP_SPACE ".cta.shared"
 #define WARPMAP_AT(p) "l"(__cvta_generic_to_shared(p))
@@ -150,6 +150,10 @@ __device__ __forceinline__ u32 add_in_memory(u32* p, u32 x) {
     return old;
 }
 
+// or_of_memory and max_of_memory change global memory, in every program.
+__device__ __forceinline__ void or_of_memory(u32* p, u32 x) { asm volatile("red.relaxed.gpu.global.or.b32 [%0], %1;" ::"l"(p), "r"(x) : "memory"); }
+__device__ __forceinline__ void max_of_memory(u64* p, u64 x) { asm volatile("red.relaxed.gpu.global.max.u64 [%0], %1;" ::"l"(p), "l"(x) : "memory"); }
+
 // Bytes and half words are loaded and stored only.
 #define WARPMAP_SMALL(T, SUFFIX)                                                                                    \
     __device__ __forceinline__ T load_relaxed(const T* p) {                                                        \
@@ -194,6 +198,33 @@ WARPMAP_WRITE16(relaxed)
 WARPMAP_WRITE16(release)
 #undef WARPMAP_READ16
 #undef WARPMAP_WRITE16
+
+// load_memory and store_memory are load_relaxed and store_relaxed of global memory, in every program: in one with WARPMAP_SHARED, for the block.
+#if defined(WARPMAP_SHARED)
+#define WARPMAP_MEMORY(T, SUFFIX, REG)                                                                             \
+    __device__ __forceinline__ T load_memory(const T* p) {                                                         \
+        T v;                                                                                                       \
+        asm volatile("ld.relaxed.cta.global." SUFFIX " %0, [%1];" : "=" REG(v) : "l"(p) : "memory");               \
+        return v;                                                                                                  \
+    }                                                                                                              \
+    __device__ __forceinline__ void store_memory(T* p, T v) {                                                      \
+        asm volatile("st.relaxed.cta.global." SUFFIX " [%0], %1;" ::"l"(p), REG(v) : "memory");                    \
+    }
+WARPMAP_MEMORY(u32, "u32", "r")
+WARPMAP_MEMORY(u64, "u64", "l")
+#undef WARPMAP_MEMORY
+__device__ __forceinline__ u128 load_memory(const u128* p) {
+    u128 v;
+    asm volatile("ld.relaxed.cta.global.v2.u64 {%0, %1}, [%2];" : "=l"(v.lo), "=l"(v.hi) : "l"(p) : "memory");
+    return v;
+}
+__device__ __forceinline__ void store_memory(u128* p, u128 v) {
+    asm volatile("st.relaxed.cta.global.v2.u64 [%0], {%1, %2};" ::"l"(p), "l"(v.lo), "l"(v.hi) : "memory");
+}
+#else
+template <class T> __device__ __forceinline__ T load_memory(const T* p) { return load_relaxed(p); }
+template <class T> __device__ __forceinline__ void store_memory(T* p, T v) { store_relaxed(p, v); }
+#endif
 
 // load_relaxed if `on`; else it is whatever it is.
 #if WARPMAP_B128

@@ -532,6 +532,8 @@ WARPMAP_ACCESS(u64)
 #undef WARPMAP_ACCESS
 inline void add_to_memory(u64* p, u64 x) { add(p, x); }
 inline u32 add_in_memory(u32* p, u32 x) { return add(p, x); }
+inline void or_of_memory(u32* p, u32 x) { or_of(p, x); }
+inline void max_of_memory(u64* p, u64 x) { max_of(p, x); }
 
 
 #define WARPMAP_SMALL(T)                                                                                            \
@@ -542,6 +544,8 @@ WARPMAP_SMALL(u8)
 WARPMAP_SMALL(u16)
 #undef WARPMAP_SMALL
 template <class T> inline T load_kept(const T* p) { return load_relaxed(p); }
+template <class T> inline T load_memory(const T* p) { return load_relaxed(p); }
+template <class T> inline void store_memory(T* p, T v) { store_relaxed(p, v); }
 
 #if defined(__x86_64__)
 // cmpxchg16b is the one 16-byte access that every amd64 processor makes whole; those with AVX make aligned vector

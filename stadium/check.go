@@ -32,7 +32,8 @@ func (c *core) Check() error {
 
 // ticket is the ticket of a slot.
 func (m *image) ticket(slot uint64) uint64 {
-	bit := slot * uint64(m.cfg.ticket)
+	slots := uint64(m.cfg.slots())
+	bit := slot/slots*uint64(8*m.cfg.ticketBytes()) + slot%slots*uint64(m.cfg.ticket)
 	if m.cfg.ticket == 16 {
 		return kernel.Pattern(m.board[bit/8:], 2)
 	}
@@ -58,7 +59,7 @@ func (m *image) check(k Counters) error {
 		}
 	}
 	seen := make(map[string]uint64)
-	for slot := range m.t.buckets() * bucketSlots {
+	for slot := range m.t.buckets() * uint64(m.cfg.slots()) {
 		ticket := m.ticket(slot)
 		if ticket&1 == 1 {
 			if ticket != 1 && ticket != 1<<m.cfg.ticket-1 {
@@ -87,14 +88,14 @@ func (m *image) check(k Counters) error {
 // reachable follows the key's buckets to its slot: those before it must send the key on, and no ticket that ends a search may come before the
 // slot's.
 func (m *image) reachable(key []byte, slot, info, told uint64) error {
-	p := m.cfg.place(&m.t, key)
+	p, slots := m.cfg.place(&m.t, key), uint64(m.cfg.slots())
 	if info != p.info {
 		return fmt.Errorf("stadium: check: the ticket of slot %d has the info bits %#x, its key %x has %#x", slot, info, key, p.info)
 	}
 	for probes := uint64(1); probes <= m.t.buckets(); probes++ {
 		b := p.bucket()
-		for i := range uint64(bucketSlots) {
-			s := b*bucketSlots + (p.first+i)%bucketSlots
+		for i := range slots {
+			s := b*slots + (p.first+i)%slots
 			if s == slot {
 				if probes > told {
 					return fmt.Errorf("stadium: check: key %x at slot %d is in bucket %d of its chain, and look-ups read no more than %d", key, slot, probes, told)
@@ -105,7 +106,7 @@ func (m *image) reachable(key []byte, slot, info, told uint64) error {
 				return fmt.Errorf("stadium: check: key %x at slot %d cannot be found: slot %d, which comes first, never was taken", key, slot, s)
 			}
 		}
-		if !m.bit(m.t.Beyond, b*beyondBits+p.beyond) {
+		if m.bit(m.t.Board, (b+1)*uint64(8*m.cfg.ticketBytes())-beyondBits+p.beyond) {
 			return fmt.Errorf("stadium: check: key %x at slot %d cannot be found: bucket %d does not send it on", key, slot, b)
 		}
 		p.advance()

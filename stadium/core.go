@@ -48,12 +48,15 @@ type core struct {
 	cfg    config
 	opts   Options
 	kernel struct {
-		insert, insertNew      device.Kernel[insertParams]
+		replacing, adding      insertKernels
 		mixed                  device.Kernel[mixedParams]
 		find, erase            device.Kernel[findParams]
 		rehash, export, probes device.Kernel[slotsParams]
+		refuseAbsent           device.Kernel[insertParams]
 		partition              table.Partitioner[partitionParams]
+		within                 table.Within[partitionParams]
 	}
+	staged  staged
 	regions table.Regions
 
 	memory // guarded by the frame's lock
@@ -70,8 +73,7 @@ type memory struct {
 	foreign bool
 }
 
-func (m *memory) live() int64     { return int64(m.counters.Seen.Pairs) }
-func (m *memory) capacity() int64 { return m.shape.slots() }
+func (m *memory) live() int64 { return int64(m.counters.Seen.Pairs) }
 
 func (m *memory) free(f *table.Frame) error { return f.Free(&m.counters, m.board, m.near) }
 
@@ -79,7 +81,7 @@ func (m *memory) free(f *table.Frame) error { return f.Free(&m.counters, m.board
 func (c *core) program(name, main string, more ...device.File) *device.Program {
 	return &device.Program{
 		Name:    name,
-		Files:   append([]device.File{{Name: name + ".cu", Text: main}, {Name: "stadium.cuh", Text: stadiumCUH}, {Name: "config.h", Text: c.cfg.header("config")}}, more...),
+		Files:   append([]device.File{{Name: name + ".cu", Text: main}, {Name: "stadium.cuh", Text: stadiumCUH}, {Name: "config.h", Text: c.cfg.header("config", false)}}, more...),
 		Defines: c.cfg.defines(),
 		Layouts: layouts(),
 	}
@@ -106,10 +108,11 @@ func (c *core) begin() error {
 		return err
 	}
 	c.regions = table.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
+	c.staged = stagedFor(c.frame.Device.Info())
 	s := c.shapeForPairs(int64(c.opts.Capacity))
 	if limit := c.opts.MaxBytes; limit > 0 && c.bytes(s) > limit {
 		if s = c.largest(); s.regions == 0 {
-			return fmt.Errorf("stadium: MaxBytes of %s leaves no room for a bucket of %d slots", device.Bytes(limit), bucketSlots)
+			return fmt.Errorf("stadium: MaxBytes of %s leaves no room for a bucket of %d slots", device.Bytes(limit), c.cfg.slots())
 		}
 	}
 	return c.allocate(c.frame.Device.Stream(), s)
@@ -122,21 +125,28 @@ func (c *core) compile() error {
 	}
 	k := &c.kernel
 	if c.cfg.ordered() {
-		if k.partition, err = table.NewPartitioner[partitionParams](c.frame.Device, m); err != nil {
+		var wrong error
+		k.partition, err = table.NewPartitioner[partitionParams](c.frame.Device, m)
+		k.within, wrong = table.NewWithin[partitionParams](m)
+		if err = errors.Join(err, wrong); err != nil {
 			return err
 		}
 	}
-	return errors.Join(device.Bind(m, "insert", &k.insert), device.Bind(m, "insert_new", &k.insertNew), device.Bind(m, "mixed", &k.mixed),
+	return errors.Join(k.replacing.bind(m, ""), k.adding.bind(m, "_new"), device.Bind(m, "refuse_absent", &k.refuseAbsent), device.Bind(m, "mixed", &k.mixed),
 		device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase),
 		device.Bind(m, "rehash", &k.rehash), device.Bind(m, "export_pairs", &k.export), device.Bind(m, "probe_lengths", &k.probes))
 }
 
 // Sizes.
 
+func (c *core) slotsOf(s shape) int64 { return s.buckets() * int64(c.cfg.slots()) }
+
+func (c *core) capacity() int64 { return c.slotsOf(c.shape) }
+
 // shapeForPairs has room for so many pairs before it grows.
 func (c *core) shapeForPairs(pairs int64) shape {
 	slots := int64(min(math.Ceil(float64(pairs)/c.opts.LoadFactor), 1<<50)) // more than any memory, less than overflows
-	s := shapeFor((slots + bucketSlots - 1) / bucketSlots)
+	s := shapeFor((slots + int64(c.cfg.slots()) - 1) / int64(c.cfg.slots()))
 	for c.limitOf(s) < pairs && slots < 1<<50 {
 		s.regions++
 	}
@@ -144,7 +154,7 @@ func (c *core) shapeForPairs(pairs int64) shape {
 }
 
 // limitOf is how many pairs may be in a table of that shape before it grows.
-func (c *core) limitOf(s shape) int64 { return int64(float64(s.slots()) * c.opts.LoadFactor) }
+func (c *core) limitOf(s shape) int64 { return int64(float64(c.slotsOf(s)) * c.opts.LoadFactor) }
 
 func (c *core) limit() int64 { return c.limitOf(c.shape) }
 
@@ -156,22 +166,23 @@ func (c *core) easy() int64 {
 	return int64(brim * float64(c.capacity()))
 }
 
-func beyondBytes(buckets int64) int64 { return (buckets*beyondBits + 31) / 32 * 4 }
 func accessBytes(buckets int64) int64 { return (buckets + 31) / 32 * 4 }
 
-// boardBytes is the memory of tickets, filters and access bits.
+// ticketsBytes is the memory of tickets and filters, and boardBytes that of access bits, too.
+func (c *core) ticketsBytes(s shape) int64 {
+	return table.Align(s.buckets() * int64(c.cfg.ticketBytes()))
+}
 func (c *core) boardBytes(s shape) int64 {
-	n := s.buckets()
-	return table.Align(n*int64(c.cfg.ticketBytes())) + table.Align(beyondBytes(n)) + table.Align(accessBytes(n))
+	return c.ticketsBytes(s) + table.Align(accessBytes(s.buckets()))
 }
 
-func (c *core) slotsBytes(s shape) int64 { return s.slots() * int64(c.cfg.slotBytes()) }
+func (c *core) slotsBytes(s shape) int64 { return c.slotsOf(s) * int64(c.cfg.slotBytes()) }
 
 func (c *core) bytes(s shape) int64 { return c.boardBytes(s) + c.slotsBytes(s) }
 
 // largest is the largest shape that MaxBytes allows; no regions if there is none.
 func (c *core) largest() shape {
-	from, to := int64(0), c.opts.MaxBytes/int64(bucketSlots*c.cfg.slotBytes())+1 // buckets: from fits, to does not
+	from, to := int64(0), c.opts.MaxBytes/int64(c.cfg.slots()*c.cfg.slotBytes())+1 // buckets: from fits, to does not
 	for from+1 < to {
 		if mid := (from + to) / 2; c.bytes(shapeUpTo(mid)) <= c.opts.MaxBytes {
 			from = mid
@@ -187,17 +198,13 @@ func (c *core) largest() shape {
 
 // table is the table as kernels take it.
 func (c *core) table() Table {
-	n := c.shape.buckets()
-	t := Table{Board: c.board.Addr(), Near: c.near.Addr(), Split: uint64(c.capacity()), Regions: uint64(c.shape.regions), Shift: uint64(c.shape.shift),
-		Seed: c.opts.Seed, Counters: c.counters.Addr()}
-	t.Beyond = t.Board + uint64(table.Align(n*int64(c.cfg.ticketBytes())))
-	t.Access = t.Beyond + uint64(table.Align(beyondBytes(n)))
-	return t
+	return Table{Board: c.board.Addr(), Near: c.near.Addr(), Split: uint64(c.capacity()), Regions: uint64(c.shape.regions), Shift: uint64(c.shape.shift),
+		Access: c.board.Addr() + uint64(c.ticketsBytes(c.shape)), Seed: c.opts.Seed, Counters: c.counters.Addr()}
 }
 
-// wipe makes all tickets available, and clears filters and access bits.
-func (m *memory) wipe(st *device.Stream, ticketBytes int) error {
-	tickets := int(table.Align(m.shape.buckets() * int64(ticketBytes)))
+// wipe makes all tickets available, and clears filters (their bits are set) and access bits.
+func (c *core) wipe(st *device.Stream, m *memory) error {
+	tickets := int(c.ticketsBytes(m.shape))
 	return errors.Join(m.board.Slice(0, tickets).Fill(st, 0xff), m.board.Slice(tickets, m.board.Len()).Fill(st, 0))
 }
 
@@ -222,7 +229,7 @@ func (c *core) allocate(st *device.Stream, s shape) (err error) {
 	if err = m.counters.Make(&c.frame, st); err != nil {
 		return err
 	}
-	if err = errors.Join(m.wipe(st, c.cfg.ticketBytes()), st.SyncOf(c.frame.Device)); err == nil {
+	if err = errors.Join(c.wipe(st, &m), st.SyncOf(c.frame.Device)); err == nil {
 		c.memory = m
 	}
 	return err
@@ -247,8 +254,15 @@ func (c *core) grid(n int64) device.Grid { return c.frame.Grid(n, blocks) }
 
 func (c *core) size() (capacity, live int64) { return c.capacity(), c.live() }
 
-// insertion takes batches in with the kernel.
-func (c *core) insertion(k device.Kernel[insertParams]) table.Insertion {
+// insertKernels are those of Insert or of InsertNew.
+type insertKernels struct{ insert, left device.Kernel[insertParams] }
+
+func (k *insertKernels) bind(m *device.Module, which string) error {
+	return errors.Join(device.Bind(m, "insert"+which, &k.insert), device.Bind(m, "insert_left"+which, &k.left))
+}
+
+// insertion takes batches in with the kernels.
+func (c *core) insertion(k *insertKernels) table.Insertion {
 	return table.Insertion{Size: c.size, Find: c.find, Put: func(st *device.Stream, b table.Rows) ([]int, error, error) {
 		if !c.foreign && c.most+b.N <= c.limit() {
 			c.most += b.N
@@ -273,11 +287,19 @@ func (c *core) searched(n int64, attempt uint64) uint64 {
 }
 
 // launchInsert queues an insert of rows. Large batches go region by region.
-func (c *core) launchInsert(st *device.Stream, k device.Kernel[insertParams], p insertParams, b table.Rows) error {
+func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams, b table.Rows) error {
 	for ; b.N > mostRows && p.Rows.Refused == 0; b = b.Part(table.Part{First: mostRows, N: uint64(b.N - mostRows)}, c.cfg.keyBytes, c.cfg.valueBytes) {
 		if err := c.launchInsert(st, k, p, b.Part(table.Part{N: mostRows}, c.cfg.keyBytes, c.cfg.valueBytes)); err != nil {
 			return err
 		}
+	}
+	taken, err := c.stage(st, k, p, b)
+	if err != nil || taken == b.N {
+		return err
+	}
+	if taken > 0 {
+		p.Rows.Refused += uint64(taken / 8)
+		b = b.Part(table.Part{First: uint64(taken), N: uint64(b.N - taken)}, c.cfg.keyBytes, c.cfg.valueBytes)
 	}
 	p.Table = c.table()
 	launch := func(g device.Grid, rows table.Placing) error {
@@ -289,7 +311,7 @@ func (c *core) launchInsert(st *device.Stream, k device.Kernel[insertParams], p 
 				q.ByPosition = 1
 			}
 		}
-		return k.Launch(st, g, &q)
+		return k.insert.Launch(st, g, &q)
 	}
 	if !c.cfg.ordered() {
 		return launch(c.grid(b.N), p.Rows.Of(table.Ordered{Rows: b}))
@@ -300,7 +322,7 @@ func (c *core) launchInsert(st *device.Stream, k device.Kernel[insertParams], p 
 	}
 	return c.kernel.partition.Place(&c.frame, st, table.Placement[partitionParams]{
 		Regions: &c.regions, Bytes: c.bytes(c.shape), KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.carried(), Positions: p.Rows.Refused != 0 || rows.Values == 0,
-		Params: func(rows table.Partition) *partitionParams { return &partitionParams{Table: p.Table, Rows: rows} },
+		Params: c.partitionParams(p.Table, 0),
 		Launch: launch, Grid: c.grid,
 	}, p.Rows, rows)
 }
@@ -353,7 +375,7 @@ func (c *core) take(st *device.Stream, n, share int64, launch func(table.Part) e
 func (c *core) grow(st *device.Stream, pairs int64) (why, err error) {
 	s := c.shapeForPairs(max(pairs, 2*c.limit()))
 	if limit := c.opts.MaxBytes; limit > 0 && c.bytes(s) > limit {
-		if s = c.largest(); s.slots() <= c.capacity() {
+		if s = c.largest(); c.slotsOf(s) <= c.capacity() {
 			return table.AtMaxBytes(limit), nil
 		}
 	}
@@ -372,7 +394,7 @@ func (c *core) rebuild(st *device.Stream, s shape) error {
 	if err := c.allocate(st, s); err != nil {
 		return err
 	}
-	err := c.kernel.rehash.Launch(st, c.grid(old.capacity()), &slotsParams{Table: from, Target: c.table()})
+	err := c.kernel.rehash.Launch(st, c.grid(c.slotsOf(old.shape)), &slotsParams{Table: from, Target: c.table()})
 	if err == nil {
 		_, err = c.look(st)
 	}
@@ -395,7 +417,7 @@ func (c *core) Grow(n int) error {
 			return err
 		}
 		s := c.shapeForPairs(int64(n))
-		if s.slots() <= c.capacity() {
+		if c.slotsOf(s) <= c.capacity() {
 			return nil
 		}
 		if limit := c.opts.MaxBytes; limit > 0 && c.bytes(s) > limit {
@@ -442,7 +464,7 @@ func (c *core) Len() (int, error) { return c.frame.Count(c.look) }
 func (c *core) Clear() error {
 	return c.frame.Writing(nil, func(st *device.Stream) error {
 		c.most, c.foreign = 0, false
-		return errors.Join(c.wipe(st, c.cfg.ticketBytes()), c.counters.Clear(st))
+		return errors.Join(c.wipe(st, &c.memory), c.counters.Clear(st))
 	})
 }
 

@@ -10,7 +10,7 @@ using namespace stadium;
 
 typedef config C;
 typedef tile<1, true> Lane;
-constexpr int T = C::TICKET_BITS;
+typedef Tickets<C> Board;
 
 __device__ __forceinline__ u64 row_key(u64 keys, u64 i) { return keys + i * C::KEY_BYTES; }
 __device__ __forceinline__ u64 row_value(u64 values, u64 i) { return values + i * C::VALUE_BYTES; }
@@ -26,7 +26,8 @@ struct Job {
     template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64 i) const { return x.shuffled(warp, from, keys, i); }
 };
 
-template <bool REPLACE> struct InsertJob : Job {
+// Of the rows that staged inserts LEFT, which `failed` counts, those that find room are taken from it.
+template <bool REPLACE, bool LEFT = false> struct InsertJob : Job {
     const insertParams& p;
     Operation<C> x;
     u64 row;
@@ -50,13 +51,15 @@ template <bool REPLACE> struct InsertJob : Job {
             else added++;
         }
         if (p.rows.added) at<u8>(p.rows.added)[i] = x.outcome == ADDED;
-        failed += x.outcome == FULL;
+        failed += (x.outcome == FULL) != LEFT;
         if (x.outcome == FULL || p.rows.attempt) settle_bit(p.rows.refused, p.rows.attempt, position(i), x.outcome == FULL);
     }
     __device__ __forceinline__ void end() {
-        u64* to[2] = {&counters(p.table)->pairs, &counters(p.table)->failed};
-        u32 n[2] = {added, failed};
-        block_count(to, n);
+        u64* pairs[1] = {&counters(p.table)->pairs};
+        u64* others[1] = {&counters(p.table)->failed};
+        u32 n[1] = {added}, m[1] = {failed};
+        block_count(pairs, n);
+        block_count<1, LEFT>(others, m);
     }
 };
 template <bool REPLACE> __device__ __forceinline__ void insert_batch(const insertParams& p) {
@@ -70,13 +73,27 @@ WARPMAP_KERNEL(insert_new, insertParams) { insert_batch<false>(p); }
 #if STADIUM_ORDERED
 // Brings pairs in the order of the table's regions, or of so many in a row.
 __device__ __forceinline__ auto part_of(const partitionParams& p) {
-    return [&p](C::key k) { return (u32)reduce(hash_key<C>(p.table, Key<C>::from(k)), p.rows.parts); };
+    return [&p](C::key k) { return (u32)reduce(hash_key<C>(p.table, Key<C>::from(k)), p.table.regions) / (u32)p.each; };
 }
 typedef bits_of<STADIUM_VALUE_CARRIED>::type carried;
 WARPMAP_KERNEL(partition_count, partitionParams) { partition_count<C::key>(p.rows, part_of(p)); }
 WARPMAP_KERNEL(partition_scan, partitionParams) { partition_scan(p.rows); }
 WARPMAP_KERNEL_RESIDENT(partition_scatter, partitionParams, 4) { partition_scatter<C::key, carried, u32>(p.rows, part_of(p)); }
+WARPMAP_KERNEL(partition_within_count, partitionParams) { partition_within_count<C::key>(p.rows, part_of(p)); }
+WARPMAP_KERNEL_RESIDENT(partition_within_scatter, partitionParams, 4) { partition_within_scatter<C::key, carried>(p.rows, part_of(p)); }
 #endif
+
+// The rows that staged inserts have left, if there are any.
+template <bool REPLACE> __device__ __forceinline__ void insert_left(const insertParams& p) {
+    u64* failed = &counters(p.table)->failed;
+    if (!load_relaxed(failed)) return;
+    InsertJob<REPLACE, true> job(p);
+    drive_held<Lane, u32>(p.rows.n, job, 0);
+    job.end();
+}
+WARPMAP_KERNEL(insert_left, insertParams) { insert_left<true>(p); }
+WARPMAP_KERNEL(insert_left_new, insertParams) { insert_left<false>(p); }
+
 
 // Looks up a batch of keys, and calls end(position, search) for each.
 template <class End> struct LookUpJob : Job {
@@ -105,22 +122,18 @@ WARPMAP_KERNEL(find, findParams) {
     });
 }
 
-// give_back makes a slot available, and tells whether it was taken. Others may give back its neighbours.
-__device__ __forceinline__ bool give_back(const Table& t, u64 slot) {
-    u32* word = at<u32>(t.board) + slot * T / 32;
-    u32 shift = slot * T % 32, mask = ((1u << T) - 1) << shift;
-    for (u32 was = load_relaxed(word);;) {
-        if (was >> shift & 1) return false;
-        u32 seen = cas(word, was, (was & ~mask) | GIVEN_BACK << shift);
-        if (seen == was) return true;
-        was = seen;
-    }
+// Refuses the positions whose keys are not in the table, if inserts before have counted any that found no room.
+WARPMAP_KERNEL(refuse_absent, insertParams) {
+    if (!load_relaxed(&counters(p.table)->failed)) return;
+    look_up(p.table, p.rows.keys, p.rows.n, [&](u64 i, const Search<C>& s) {
+        if (!s.found) or_of(at<u32>(p.rows.refused) + i / 32, 1u << (i & 31));
+    });
 }
 
 WARPMAP_KERNEL(erase, findParams) {
     u32 erased = 0;
     look_up(p.table, p.keys, p.n, [&](u64 i, const Search<C>& s) {
-        bool removed = s.found && give_back(p.table, s.slot);
+        bool removed = s.found && !Board::change(tickets_at<C>(p.table, s.slot / C::SLOTS), (u32)(s.slot % C::SLOTS), GIVEN_BACK);
         erased += removed;
         if (p.found) at<u8>(p.found)[i] = removed;
     });
@@ -161,11 +174,10 @@ WARPMAP_KERNEL(mixed, mixedParams) {
 }
 
 // reserve takes a ticket that never was given back, as the paper does (§III-B, Figures 7 and 8): the availability bit first, then the info bits.
-__device__ __forceinline__ bool reserve(const Table& t, u64 slot, u32 info) {
-    u32* word = at<u32>(t.board) + slot * T / 32;
-    u32 shift = slot * T % 32;
+__device__ __forceinline__ bool reserve(u64 tickets, u32 slot, u32 info) {
+    u32 *word = Board::word_at(tickets, slot), shift = Board::shift_of(slot);
     if (!(and_of(word, ~(1u << shift)) >> shift & 1)) return false;
-    if (T > 1) and_of(word, ~((Place<C>::INFO ^ info) << 1 << shift));
+    if (C::TICKET_BITS > 1) and_of(word, ~((Place<C>::INFO ^ info) << 1 << shift));
     return true;
 }
 
@@ -178,12 +190,13 @@ WARPMAP_KERNEL(rehash, slotsParams) {
         Key<C> k = Key<C>::of(from);
         for (Place<C> to(p.target, k);;) {
             u64 bucket = to.bucket(p.target);
-            Tickets<T> x;
+            Board x;
             x.load(tickets_at<C>(p.target, bucket));
-            u32 free = from_first(x.available(), to.first);
+            u32 free = from_first<C>(x.available(), to.first);
             if (free) {
-                u64 slot = bucket * SLOTS + slot_of(free, to.first);
-                if (!reserve(p.target, slot, to.info)) continue;
+                u32 s = slot_of<C>(free, to.first);
+                if (!reserve(tickets_at<C>(p.target, bucket), s, to.info)) continue;
+                u64 slot = bucket * C::SLOTS + s;
                 put_key<C>(k, slot_at<C>(p.target, slot));
                 take_value(slot_at<C>(p.target, slot), from + C::VALUE_OFFSET);
                 if (probes >= STADIUM_PROBES_UNTOLD) max_of(&counters(p.target)->max_probes, probes + 1);
@@ -220,7 +233,7 @@ WARPMAP_KERNEL(probe_lengths, slotsParams) {
         if (!is_taken<C>(p.table, i)) continue;
         Place<C> x(p.table, Key<C>::of(slot_at<C>(p.table, i)));
         u64 probes = 1;
-        for (; x.bucket(p.table) != i / SLOTS && probes < p.table.regions << p.table.shift; probes++) x.advance(p.table);
+        for (; x.bucket(p.table) != i / C::SLOTS && probes < p.table.regions << p.table.shift; probes++) x.advance(p.table);
         add(at<u64>(p.histogram) + (probes < STADIUM_HISTOGRAM_BINS ? probes - 1 : STADIUM_HISTOGRAM_BINS - 1), (u64)1);
         sum += probes;
     }

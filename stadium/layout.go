@@ -22,9 +22,7 @@ const (
 	mostValue         = 4096
 	widthStep         = 4 // widths are multiples of it
 
-	// bucketSlots is the number of slots whose tickets are read at once.
-	bucketSlots = 16
-	// beyondBits is the width of a bucket's filter of keys that went on to other buckets.
+	// beyondBits is the width of a bucket's filter of keys that went on to other buckets: the highest bits of its tickets' words.
 	beyondBits = 8
 	// regionShift is the binary logarithm of the buckets of a region of a large table.
 	regionShift = 11
@@ -34,7 +32,8 @@ const (
 	// Where the hash's bits stand that choose a key's bucket in its region, its first slot there, its info bits, and its bit of the filter.
 	// The high bits choose the region.
 	firstShift  = regionShift
-	infoShift   = firstShift + 4
+	firstBits   = 8
+	infoShift   = firstShift + firstBits
 	beyondShift = infoShift + 15
 )
 
@@ -65,8 +64,11 @@ func (c config) valueOffset() int { return roundUp(c.keyBytes, c.packing()) }
 // slotBytes is the distance of slots.
 func (c config) slotBytes() int { return roundUp(c.valueOffset()+c.valueBytes, c.packing()) }
 
-// ticketBytes is the size of a bucket's tickets.
-func (c config) ticketBytes() int { return bucketSlots * c.ticket / 8 }
+// ticketBytes is the size of a bucket's tickets and its filter, which are read at once.
+func (c config) ticketBytes() int { return max(4, 2*c.ticket) }
+
+// slots is the number of slots of a bucket.
+func (c config) slots() int { return (8*c.ticketBytes() - beyondBits) / c.ticket }
 
 // infoBits is how many bits of a ticket tell of the key.
 func (c config) infoBits() int { return c.ticket - 1 }
@@ -80,7 +82,7 @@ func (c config) check() error {
 }
 
 // header is the C++ struct that a kernel names a table's type by.
-func (c config) header(name string) string {
+func (c config) header(name string, staged bool) string {
 	return fmt.Sprintf(`#pragma once
 #include "types.cuh"
 namespace stadium {
@@ -90,10 +92,11 @@ struct %s {
     typedef %s key;
     typedef %s value;
     static constexpr int KEY_BYTES = %d, VALUE_BYTES = %d, SLOT_BYTES = %d, VALUE_OFFSET = %d, TICKET_BITS = %d, HASH = %d;
-    static constexpr int KEY_UNIT = %d, VALUE_UNIT = %d;
+    static constexpr int KEY_UNIT = %d, VALUE_UNIT = %d, SLOTS = %d, TICKET_BYTES = %d;
+    static constexpr bool STAGED = %t;
 };
 `, name, typeOf(c.keyBytes), typeOf(c.valueBytes), c.keyBytes, c.valueBytes, c.slotBytes(), c.valueOffset(), c.ticket, c.hash,
-		unit(c.keyBytes, c.slotBytes()), unit(c.valueBytes, c.valueOffset(), c.slotBytes()))
+		unit(c.keyBytes, c.slotBytes()), unit(c.valueBytes, c.valueOffset(), c.slotBytes()), c.slots(), c.ticketBytes(), staged)
 }
 
 // typeOf is how a callback sees a key or a value of so many bytes.
@@ -107,8 +110,7 @@ func typeOf(bytes int) string {
 
 // Table is a table as kernels take it, by value.
 type Table struct {
-	Board  uint64 // address of the tickets, bucket by bucket
-	Beyond uint64 // address of the filters, beyondBits for each bucket
+	Board  uint64 // address of the tickets and filters, bucket by bucket
 	Access uint64 // address of the access bits, one for each bucket
 	Near   uint64 // address of the slots 0 … Split-1
 	Split  uint64
@@ -150,6 +152,7 @@ type insertParams struct {
 type partitionParams struct {
 	Table Table
 	Rows  table.Partition
+	Each  uint64 // regions of a part
 }
 
 // When batches are brought in order: see table.Regions.
@@ -159,14 +162,32 @@ const (
 )
 
 // ordered tells whether batches can be brought in the order of regions, and carried how many bytes of values go with their keys: those of
-// others stay where they are.
+// others stay where they are. staged tells whether they may go in through shared memory.
+func (c config) staged() bool { return c.ordered() && c.carried() > 0 }
+
 func (c config) ordered() bool { return slices.Contains([]int{4, 8, 16, 32}, c.keyBytes) }
+
 func (c config) carried() int {
 	if slices.Contains([]int{4, 8, 16}, c.valueBytes) {
 		return c.valueBytes
 	}
 	return 0
 }
+
+// stagedParams are the parameters of insert_staged: each block takes the tickets of a region into its shared memory.
+type stagedParams struct {
+	Table  Table
+	Rows   table.Placing // in the order of regions
+	Starts uint64        // where the rows of each region begin: u64, one more than there are regions
+	Left   uint64        // bitmap of the rows that a block leaves
+}
+
+const (
+	stagedThreads = 512
+	stagedUnit    = 16 // bytes of tickets that are moved at once
+	// stagedFixed is the shared memory that insert_staged takes beside tickets and access bits.
+	stagedFixed = 4 << 10
+)
 
 // findParams are the parameters of find and erase. Values and Found may be 0.
 type findParams struct {
@@ -219,21 +240,22 @@ const histogramBins = len(table.Stats{}.Probes)
 const lastAttempt = 2
 
 func layouts() []any {
-	return []any{Table{}, Counters{}, insertParams{}, partitionParams{}, findParams{}, mixedParams{}, slotsParams{}}
+	return []any{Table{}, Counters{}, insertParams{}, partitionParams{}, stagedParams{}, findParams{}, mixedParams{}, slotsParams{}}
 }
 
 func (c config) defines() []device.Define {
 	return append(append(table.PartitionDefines(), table.StatusDefines()...), []device.Define{
 		{Name: "STADIUM_ORDERED", Value: c.ordered()},
 		{Name: "STADIUM_VALUE_CARRIED", Value: max(widthStep, c.carried())},
-		{Name: "STADIUM_BUCKET_SLOTS", Value: bucketSlots},
 		{Name: "STADIUM_BEYOND_BITS", Value: beyondBits},
 		{Name: "STADIUM_FIRST_SHIFT", Value: firstShift},
+		{Name: "STADIUM_FIRST_BITS", Value: firstBits},
 		{Name: "STADIUM_INFO_SHIFT", Value: infoShift},
 		{Name: "STADIUM_BEYOND_SHIFT", Value: beyondShift},
 		{Name: "STADIUM_PROBES_UNTOLD", Value: probesUntold},
 		{Name: "STADIUM_HISTOGRAM_BINS", Value: histogramBins},
 		{Name: "STADIUM_LAST_ATTEMPT", Value: lastAttempt},
+		{Name: "STADIUM_STAGED_UNIT", Value: stagedUnit},
 		{Name: "STADIUM_FIND", Value: int(table.OpFind)},
 		{Name: "STADIUM_INSERT", Value: int(table.OpInsert)},
 		{Name: "STADIUM_INSERT_NEW", Value: int(table.OpInsertNew)},
@@ -248,7 +270,6 @@ type shape struct {
 }
 
 func (s shape) buckets() int64 { return s.regions << s.shift }
-func (s shape) slots() int64   { return s.buckets() * bucketSlots }
 
 // shapeFor has so many buckets, or a few more.
 func shapeFor(buckets int64) shape {
@@ -291,7 +312,7 @@ func (c config) place(t *Table, key []byte) place {
 	return place{
 		region: kernel.Reduce(h, t.Regions), regions: t.Regions,
 		mask: 1<<t.Shift - 1, shift: t.Shift, local: h & (1<<t.Shift - 1), step: uint64(kernel.Fmix32(uint32(h))) | 1,
-		first: h >> firstShift % bucketSlots, info: h >> infoShift & (1<<c.infoBits() - 1), beyond: h >> beyondShift % beyondBits,
+		first: (h >> firstShift & (1<<firstBits - 1)) * uint64(c.slots()) >> firstBits, info: h >> infoShift & (1<<c.infoBits() - 1), beyond: h >> beyondShift % beyondBits,
 	}
 }
 

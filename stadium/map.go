@@ -37,22 +37,22 @@ func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
 // Insert puts or replaces: see table.Map. The paper's insert (§III-B, Figure 6) takes the first available ticket, and never looks for its
 // key; this one does. Cost of a pair: a bucket's tickets read, a ticket and a slot written.
 func (m *Map[K, V]) Insert(keys []K, values []V) error {
-	return table.Insert(&m.frame, keys, values, m.insertion(m.kernel.insert))
+	return table.Insert(&m.frame, keys, values, m.insertion(&m.kernel.replacing))
 }
 
 // InsertOn is Insert on the device: see table.Map.
 func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	return table.InsertOn(&m.frame, st, keys, values, device.Slice[bool]{}, m.insertion(m.kernel.insert))
+	return table.InsertOn(&m.frame, st, keys, values, device.Slice[bool]{}, m.insertion(&m.kernel.replacing))
 }
 
 // InsertNew puts the pairs whose keys are absent: see table.Map.
 func (m *Map[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
-	return table.InsertNew(&m.frame, keys, values, added, m.insertion(m.kernel.insertNew))
+	return table.InsertNew(&m.frame, keys, values, added, m.insertion(&m.kernel.adding))
 }
 
 // InsertNewOn is InsertNew on the device: see table.Map.
 func (m *Map[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], added device.Slice[bool]) error {
-	return table.InsertOn(&m.frame, st, keys, values, added, m.insertion(m.kernel.insertNew))
+	return table.InsertOn(&m.frame, st, keys, values, added, m.insertion(&m.kernel.adding))
 }
 
 // Find looks keys up (§III-B, Figure 9): see table.Map. Cost of a key: a bucket's tickets, and a slot if one of them has the key's info bits;

@@ -24,7 +24,11 @@ func TestCompileForGPUs(t *testing.T) {
 		c := &core{cfg: cfg}
 		each := c.program("foreach", foreachCU, device.File{Name: "callback.h", Text: emptyCallback})
 		each.Layouts = append(each.Layouts, forEachParams{})
-		for _, p := range []*device.Program{c.program("stadium", kernelsCU), each} {
+		programs := []*device.Program{c.program("stadium", kernelsCU), each}
+		if cfg.staged() {
+			programs = append(programs, c.stagedProgram())
+		}
+		for _, p := range programs {
 			t.Run(fmt.Sprintf("%s/%d+%d/ticket=%d/%s", p.Name, cfg.keyBytes, cfg.valueBytes, cfg.ticket, arch), func(t *testing.T) {
 				t.Parallel()
 				_, err := device.CompileFor(arch, p)

@@ -9,8 +9,6 @@
 
 namespace stadium {
 
-constexpr u32 SLOTS = STADIUM_BUCKET_SLOTS;
-
 __device__ __forceinline__ Counters* counters(const Table& t) { return at<Counters>(t.counters); }
 
 // A key or a value of a width that no integer has, where it lies.
@@ -23,12 +21,12 @@ template <> struct Words<0> {};
 template <int BYTES, int UNIT> __device__ __forceinline__ void copy(u64 to, u64 from) {
     typedef typename bits_of<UNIT>::type unit;
 #pragma unroll 4
-    for (int i = 0; i < BYTES / UNIT; i++) store_relaxed(at<unit>(to) + i, load_relaxed(at<unit>(from) + i));
+    for (int i = 0; i < BYTES / UNIT; i++) store_memory(at<unit>(to) + i, load_memory(at<unit>(from) + i));
 }
 template <int BYTES, int UNIT> __device__ __forceinline__ void zero(u64 to) {
     typedef typename bits_of<UNIT>::type unit;
 #pragma unroll 4
-    for (int i = 0; i < BYTES / UNIT; i++) store_relaxed(at<unit>(to) + i, unit{});
+    for (int i = 0; i < BYTES / UNIT; i++) store_memory(at<unit>(to) + i, unit{});
 }
 
 // The unit that stands at an offset of a word of 4 to 32 bytes.
@@ -51,7 +49,7 @@ template <class C> struct Key<C, true> {
     __device__ __forceinline__ static Key of(u64 address) {
         Key k;
 #pragma unroll
-        for (int i = 0; i < UNITS; i++) k.u[i] = load_relaxed(at<unit>(address) + i);
+        for (int i = 0; i < UNITS; i++) k.u[i] = load_memory(at<unit>(address) + i);
         return k;
     }
     // of_batch is key i of a batch; from, one by its bits; shuffled, that of another lane, which is key i of a batch.
@@ -82,7 +80,7 @@ template <class C> struct Key<C, false> {
     __device__ __forceinline__ static Key of(u64 address) { return Key{address}; }
     __device__ __forceinline__ static Key of_batch(u64 keys, u64 i) { return Key{keys + i * C::KEY_BYTES}; }
     template <class Warp> __device__ __forceinline__ Key shuffled(Warp, int, u64 keys, u64 i) const { return of_batch(keys, i); }
-    __device__ __forceinline__ unit get(int i) const { return load_relaxed(at<unit>(address) + i); }
+    __device__ __forceinline__ unit get(int i) const { return load_memory(at<unit>(address) + i); }
 };
 
 // same tells whether the slot at an address holds the key.
@@ -91,9 +89,9 @@ template <class C> __device__ __forceinline__ bool same(const Key<C>& k, u64 slo
     bool equal = true;
     if constexpr (C::KEY_BYTES <= 32) {
 #pragma unroll
-        for (int i = 0; i < Key<C>::UNITS; i++) equal &= load_relaxed(at<unit>(slot) + i) == k.get(i);
+        for (int i = 0; i < Key<C>::UNITS; i++) equal &= load_memory(at<unit>(slot) + i) == k.get(i);
     } else
-        for (int i = 0; i < Key<C>::UNITS && equal; i++) equal = load_relaxed(at<unit>(slot) + i) == k.get(i);
+        for (int i = 0; i < Key<C>::UNITS && equal; i++) equal = load_memory(at<unit>(slot) + i) == k.get(i);
     return equal;
 }
 // A slot of 8 or 16 bytes is read whole, with the key; of others the value is read when it is wanted.
@@ -102,7 +100,7 @@ template <class C, bool WHOLE = C::SLOT_BYTES == 8 || C::SLOT_BYTES == 16> struc
     word w;
     __device__ __forceinline__ bool holds(const Key<C>& k, u64 slot) {
         typedef typename Key<C>::unit unit;
-        w = load_relaxed(at<word>(slot));
+        w = load_memory(at<word>(slot));
         bool equal = true;
 #pragma unroll
         for (int i = 0; i < Key<C>::UNITS; i++) equal &= unit_of<unit>(w, i * C::KEY_UNIT) == k.get(i);
@@ -121,7 +119,7 @@ template <class C> struct Read<C, false> {
 template <class C> __device__ __forceinline__ void put_key(const Key<C>& k, u64 slot) {
     typedef typename Key<C>::unit unit;
 #pragma unroll
-    for (int i = 0; i < Key<C>::UNITS; i++) store_relaxed(at<unit>(slot) + i, k.get(i));
+    for (int i = 0; i < Key<C>::UNITS; i++) store_memory(at<unit>(slot) + i, k.get(i));
 }
 
 // The hash of a key, word by word from the last; the last word may be of 4 bytes.
@@ -159,7 +157,7 @@ template <class C> struct Place {
         local = (u32)h & ((1u << t.shift) - 1);
         step = fmix32((u32)h) | 1;
         turn = 0;
-        first = (u32)(h >> STADIUM_FIRST_SHIFT) % SLOTS;
+        first = ((u32)(h >> STADIUM_FIRST_SHIFT) & ((1u << STADIUM_FIRST_BITS) - 1)) * C::SLOTS >> STADIUM_FIRST_BITS;
         info = (u32)(h >> STADIUM_INFO_SHIFT) & INFO;
         beyond = (u32)(h >> STADIUM_BEYOND_SHIFT) % STADIUM_BEYOND_BITS;
     }
@@ -173,12 +171,13 @@ template <class C> struct Place {
     }
 };
 
-// The tickets of a bucket. Bit 0 of a ticket is its availability bit; the others are info bits of the key whose slot it is. A ticket that never was
-// taken is all ones; one that was given back has no info bit set. (A ticket of one bit does not tell the two apart.)
-template <int T> struct Tickets {
-    static constexpr int BYTES = 2 * T, WORDS = T <= 4 ? 1 : T / 4, LANES = T <= 4 ? 16 : 64 / T; // lanes of a word
+// The tickets of a bucket, and in the highest bits its filter. Bit 0 of a ticket is its availability bit; the others are info bits of the key
+// whose slot it is. A ticket that never was taken is all ones; one that was given back has no info bit set. (A ticket of one bit does not tell
+// the two apart.)
+template <class C> struct Tickets {
+    static constexpr int T = C::TICKET_BITS, BYTES = C::TICKET_BYTES, WORDS = BYTES <= 8 ? 1 : BYTES / 8, LANES = 8 * BYTES / WORDS / T; // of a word
     static constexpr u64 ALL = LANES * T == 64 ? ~0ull : (1ull << LANES * T % 64) - 1, LOW = ALL / ((1ull << T) - 1), HIGH = LOW << (T - 1);
-    static constexpr u32 EVERY = (1u << SLOTS) - 1;
+    static constexpr u32 EVERY = (1u << C::SLOTS) - 1;
     u64 w[WORDS];
 
     __device__ __forceinline__ void load(u64 address) {
@@ -210,15 +209,17 @@ template <int T> struct Tickets {
     }
     // zeros tells which tickets of a word are 0.
     static __device__ __forceinline__ u32 zeros(u64 x) {
-        if constexpr (T == 1) return (u32)~x & EVERY;
+        if constexpr (T == 1) return (u32)~x;
         else return gather((~(((x & (ALL & ~HIGH)) + (ALL & ~HIGH)) | x) & HIGH) >> (T - 1));
     }
     template <class Of> __device__ __forceinline__ u32 each(Of of) const {
         u32 bits = 0;
 #pragma unroll
         for (int i = 0; i < WORDS; i++) bits |= of(w[i]) << (i * LANES);
-        return bits;
+        return bits & EVERY;
     }
+    // went_on tells whether a key like this one went on from here, so that the search must: its bit is clear.
+    __device__ __forceinline__ bool went_on(u32 bit) const { return !(w[WORDS - 1] >> (8 * BYTES / WORDS - STADIUM_BEYOND_BITS) >> bit & 1); }
     // The slots, as bits, whose tickets are available; those that never were taken; those that are taken, with such info bits.
     __device__ __forceinline__ u32 available() const {
         return each([](u64 x) { return gather(x & LOW); });
@@ -231,15 +232,23 @@ template <int T> struct Tickets {
         u64 all = LOW * info << 1;
         return each([&](u64 x) { return zeros(x ^ all); });
     }
-    // change gives the ticket of a slot another value. The caller holds the access bit.
-    static __device__ __forceinline__ void change(u64 address, u32 slot, u32 ticket) {
-        if constexpr (T >= 8) store_relaxed(at<typename bits_of<T / 8 ? T / 8 : 1>::type>(address) + slot, (typename bits_of<T / 8 ? T / 8 : 1>::type)ticket);
-        else {
-            typedef typename bits_of<BYTES>::type word;
-            word mask = (word)((word)((1u << T) - 1) << (slot * T));
-            word* p = at<word>(address);
-            store_relaxed(p, (word)((load_relaxed(p) & ~mask) | (word)((word)ticket << (slot * T))));
+    // Where the ticket of a slot stands: its word of 32 bits, and its lowest bit there.
+    static __device__ __forceinline__ u32* word_at(u64 address, u32 slot) { return at<u32>(address) + slot * T / 32; }
+    static __device__ __forceinline__ u32 shift_of(u32 slot) { return slot * T % 32; }
+    // change gives the ticket of a slot another value, beside others who change its neighbours, and tells whether it was available.
+    static __device__ __forceinline__ bool change(u64 address, u32 slot, u32 ticket) {
+        u32 *word = word_at(address, slot), shift = shift_of(slot), mask = ((1u << T) - 1) << shift;
+        for (u32 was = load_relaxed(word);;) {
+            u32 seen = cas(word, was, (was & ~mask) | ticket << shift);
+            if (seen == was) return was >> shift & 1;
+            was = seen;
         }
+    }
+    // set is change for whoever holds the access bit.
+    static __device__ __forceinline__ void set(u64 address, u32 slot, u32 ticket) {
+        typedef typename bits_of<T / 8 ? T / 8 : 1>::type whole;
+        if constexpr (T >= 8) store_relaxed(at<whole>(address) + slot, (whole)ticket);
+        else change(address, slot, ticket);
     }
 };
 
@@ -247,7 +256,7 @@ template <int T> struct Tickets {
 template <class C> __device__ __forceinline__ constexpr u32 taken_ticket(u32 info) { return C::TICKET_BITS == 1 ? 0 : info << 1; }
 constexpr u32 GIVEN_BACK = 1;
 
-template <class C> __device__ __forceinline__ u64 tickets_at(const Table& t, u64 bucket) { return t.board + bucket * Tickets<C::TICKET_BITS>::BYTES; }
+template <class C> __device__ __forceinline__ u64 tickets_at(const Table& t, u64 bucket) { return t.board + bucket * C::TICKET_BYTES; }
 
 // The address of a slot, in the GPU's memory or in a pane.
 template <class C> __device__ __forceinline__ u64 slot_at(const Table& t, u64 slot) {
@@ -257,29 +266,28 @@ template <class C> __device__ __forceinline__ u64 slot_at(const Table& t, u64 sl
 }
 
 // Rotated so that the slot which comes first is bit 0; and back.
-__device__ __forceinline__ u32 from_first(u32 slots, u32 first) { return (slots | slots << SLOTS) >> first & ((1u << SLOTS) - 1); }
-__device__ __forceinline__ u32 slot_of(u32 turned, u32 first) { return ((u32)lowest_bit(turned) + first) % SLOTS; }
+template <class C> __device__ __forceinline__ u32 from_first(u32 slots, u32 first) { return (slots >> first | slots << (C::SLOTS - first)) & Tickets<C>::EVERY; }
+template <class C> __device__ __forceinline__ u32 slot_of(u32 turned, u32 first) {
+    u32 s = (u32)lowest_bit(turned) + first;
+    return s < C::SLOTS ? s : s - C::SLOTS;
+}
 
 // The slots of a bucket that may hold a key: those whose info bits are the key's, up to the first that never was taken, in their order.
-template <class C> __device__ __forceinline__ u32 candidates(const Tickets<C::TICKET_BITS>& x, const Place<C>& p, bool& ended) {
-    u32 never = from_first(x.never(), p.first), maybe = from_first(x.taken(p.info), p.first);
+template <class C> __device__ __forceinline__ u32 candidates(const Tickets<C>& x, const Place<C>& p, bool& ended) {
+    u32 never = from_first<C>(x.never(), p.first), maybe = from_first<C>(x.taken(p.info), p.first);
     ended = never;
     return maybe & (never ? (never & 0 - never) - 1 : ~0u);
 }
 
-__device__ __forceinline__ u32* beyond_word(const Table& t, u64 bucket) { return at<u32>(t.beyond) + bucket * STADIUM_BEYOND_BITS / 32; }
-__device__ __forceinline__ u32 beyond_bit(u64 bucket, u32 bit) { return 1u << (bucket * STADIUM_BEYOND_BITS % 32 + bit); }
-// went_on tells whether a key like this one went on from a bucket, so that the search must.
-template <class C> __device__ __forceinline__ bool went_on(const Table& t, u64 bucket, const Place<C>& p) {
-    return load_relaxed(beyond_word(t, bucket)) & beyond_bit(bucket, p.beyond);
-}
+// goes_on marks a bucket before a key is put into another behind it.
 template <class C> __device__ __forceinline__ void goes_on(const Table& t, u64 bucket, const Place<C>& p) {
-    if (!went_on<C>(t, bucket, p)) or_of(beyond_word(t, bucket), beyond_bit(bucket, p.beyond));
+    u32 *word = at<u32>(tickets_at<C>(t, bucket) + C::TICKET_BYTES) - 1, bit = 1u << (32 - STADIUM_BEYOND_BITS + p.beyond);
+    if (load_relaxed(word) & bit) and_of(word, ~bit);
 }
 
 // longer tells whether a look-up that has read so many buckets must read more: no pair is farther than MaxProbes.
 __device__ __forceinline__ bool longer(const Table& t, u64 probes) {
-    return probes < STADIUM_PROBES_UNTOLD || (probes < load_relaxed(&counters(t)->max_probes) && probes < t.regions << t.shift);
+    return probes < STADIUM_PROBES_UNTOLD || probes < load_relaxed(&counters(t)->max_probes);
 }
 
 // Search is the look-up of one key: what its lane knows between two reads. Nobody changes the table meanwhile, but for erase_batch.
@@ -304,19 +312,20 @@ template <class C> struct Search {
     __device__ __forceinline__ bool round(const Table& t) {
         u64 bucket = p.bucket(t);
         if (!maybe) {
-            Tickets<C::TICKET_BITS> x;
+            Tickets<C> x;
             x.load(tickets_at<C>(t, bucket));
             maybe = candidates<C>(x, p, ended);
+            ended |= !x.went_on(p.beyond);
             probes++;
         }
         if (maybe) {
-            slot = bucket * SLOTS + slot_of(maybe, p.first);
+            slot = bucket * C::SLOTS + slot_of<C>(maybe, p.first);
             maybe &= maybe - 1;
             found = read.holds(k, slot_at<C>(t, slot));
             if (found) return false;
             if (maybe) return true;
         }
-        if (ended || !went_on<C>(t, bucket, p) || !longer(t, probes)) return false;
+        if (ended || !longer(t, probes) || probes >= t.regions << t.shift) return false;
         p.advance(t);
         return true;
     }
@@ -359,8 +368,9 @@ struct Access {
 // Operation is one of any kind on a key, beside others of all kinds.
 template <class C> struct Operation {
     enum { DONE, WAIT };
+    static constexpr u32 NONE = ~0u;
     enum Kind : u32 { FIND, INSERT, INSERT_NEW, ERASE };
-    typedef Tickets<C::TICKET_BITS> Board;
+    typedef Tickets<C> Board;
     Key<C> k;
     Place<C> start;
     u32 tries;
@@ -394,7 +404,7 @@ template <class C> struct Operation {
         if (!access.begin(t, p.bucket(t))) return WAIT;
         // Where there is room: the bucket, how many come before it, and the slot.
         u64 room = 0, before = 0;
-        u32 room_slot = SLOTS;
+        u32 room_slot = NONE;
         bool absent = false; // for sure
         for (u64 probes = 0;;) {
             u64 bucket = p.bucket(t);
@@ -404,8 +414,8 @@ template <class C> struct Operation {
             if (!absent) {
                 bool ended;
                 for (u32 maybe = candidates<C>(x, p, ended); maybe; maybe &= maybe - 1) {
-                    u32 s = slot_of(maybe, p.first);
-                    u64 address = slot_at<C>(t, bucket * SLOTS + s);
+                    u32 s = slot_of<C>(maybe, p.first);
+                    u64 address = slot_at<C>(t, bucket * C::SLOTS + s);
                     if (!same<C>(k, address)) continue;
                     if (bucket != access.home) {
                         // It may have been half of one key and half of another that was being put there.
@@ -418,23 +428,23 @@ template <class C> struct Operation {
                     }
                     slot = address;
                     if (kind != INSERT_NEW) act(address);
-                    if (kind == ERASE) Board::change(tickets_at<C>(t, bucket), s, GIVEN_BACK);
+                    if (kind == ERASE) Board::set(tickets_at<C>(t, bucket), s, GIVEN_BACK);
                     outcome = PRESENT;
                     access.end(t);
                     return DONE;
                 }
-                absent = ended || !went_on<C>(t, bucket, p) || !longer(t, probes);
+                absent = ended || !x.went_on(p.beyond) || !longer(t, probes);
             }
-            if (u32 free = from_first(x.available(), p.first); free && room_slot == SLOTS) {
+            if (u32 free = from_first<C>(x.available(), p.first); free && room_slot == NONE) {
                 room = bucket;
                 before = probes - 1;
-                room_slot = slot_of(free, p.first);
+                room_slot = slot_of<C>(free, p.first);
             }
             if (probes >= t.regions << t.shift) {
-                absent = true;
+                absent |= !C::STAGED; // the key may be in another region
                 break;
             }
-            if (absent && (kind == FIND || kind == ERASE || room_slot < SLOTS || probes >= limit)) break;
+            if (absent && (kind == FIND || kind == ERASE || room_slot != NONE || probes >= limit)) break;
             p.advance(t);
         }
         if (kind == FIND || kind == ERASE) {
@@ -442,7 +452,7 @@ template <class C> struct Operation {
             access.end(t);
             return DONE;
         }
-        if (room_slot == SLOTS) {
+        if (room_slot == NONE || !absent) {
             outcome = FULL;
             access.end(t);
             return DONE;
@@ -457,65 +467,79 @@ template <class C> struct Operation {
         p = start;
         for (u64 i = 0; i < before; i++, p.advance(t)) goes_on<C>(t, p.bucket(t), p);
         if (before >= STADIUM_PROBES_UNTOLD) max_of(&counters(t)->max_probes, before + 1);
-        slot = slot_at<C>(t, room * SLOTS + room_slot);
+        slot = slot_at<C>(t, room * C::SLOTS + room_slot);
         put_key<C>(k, slot);
         act(slot);
-        Board::change(tickets_at<C>(t, room), room_slot, taken_ticket<C>(start.info));
+        Board::set(tickets_at<C>(t, room), room_slot, taken_ticket<C>(start.info));
         outcome = ADDED;
         access.end(t);
         return DONE;
     }
 };
 
-// What users see of a key or a value at an address: an integer, or where it lies.
+// What users see of keys and values: an integer, or where it lies.
 template <class T, int UNIT> struct Seen {
-    static __device__ __forceinline__ T at_address(u64 address) {
-        T x;
-        copy<sizeof(T), UNIT>((u64)&x, address);
-        return x;
+    typedef T bare;
+    typedef typename bits_of<UNIT>::type unit;
+    static constexpr int UNITS = sizeof(T) / UNIT;
+    static __device__ __forceinline__ T load(u64 address) {
+        union {
+            unit u[UNITS];
+            T x;
+        } v;
+#pragma unroll
+        for (int i = 0; i < UNITS; i++) v.u[i] = load_memory(at<unit>(address) + i);
+        return v.x;
     }
+    static __device__ __forceinline__ void store(u64 address, T x) {
+#pragma unroll
+        for (int i = 0; i < UNITS; i++) store_memory(at<unit>(address) + i, unit_of<unit>(x, i * UNIT));
+    }
+    template <class C> static __device__ __forceinline__ Key<C> key(T x) { return Key<C>::from(x); }
 };
-template <class T, int UNIT> struct Seen<const T&, UNIT> {
-    static __device__ __forceinline__ const T& at_address(u64 address) { return *at<T>(address); }
+template <int BYTES, int UNIT> struct Seen<const Words<BYTES>&, UNIT> {
+    typedef Words<BYTES> bare;
+    static __device__ __forceinline__ const bare& load(u64 address) { return *at<bare>(address); }
+    static __device__ __forceinline__ void store(u64 address, const bare& x) { copy<BYTES, UNIT>(address, (u64)&x); }
+    template <class C> static __device__ __forceinline__ Key<C> key(const bare& x) { return Key<C>::of((u64)&x); }
 };
-template <class C> __device__ __forceinline__ typename C::key key_at(u64 slot) { return Seen<typename C::key, C::KEY_UNIT>::at_address(slot); }
-template <class C> __device__ __forceinline__ typename C::value value_at(u64 slot) {
-    return Seen<typename C::value, C::VALUE_UNIT>::at_address(slot + C::VALUE_OFFSET);
-}
+template <class C> using KeySeen = Seen<typename C::key, C::KEY_UNIT>;
+template <class C> using ValueSeen = Seen<typename C::value, C::VALUE_UNIT>;
 
 // Every slot of the table.
-template <class C> __device__ __forceinline__ u64 slot_count(const Table& t) { return (t.regions << t.shift) * SLOTS; }
+template <class C> __device__ __forceinline__ u64 slot_count(const Table& t) { return (t.regions << t.shift) * C::SLOTS; }
 template <class C> __device__ __forceinline__ bool is_taken(const Table& t, u64 slot) {
-    constexpr int T = C::TICKET_BITS;
-    return !(load_relaxed(at<u8>(t.board) + slot * T / 8) >> (slot * T % 8) & 1);
+    u64 tickets = tickets_at<C>(t, slot / C::SLOTS);
+    u32 s = (u32)(slot % C::SLOTS);
+    return !(load_relaxed(Tickets<C>::word_at(tickets, s)) >> Tickets<C>::shift_of(s) & 1);
 }
 
-// The operations below are for one key that a lane brings, by the address of its bytes, and may run beside one another in a kernel, in any
-// mixture. They keep the table's counts.
+// The operations below are for one key that a lane brings, and may run beside one another in a kernel, in any mixture. They keep the table's
+// counts. Keys and values that are Words lie in device memory.
 
-template <class C, class Act> __device__ __forceinline__ Outcome operate(const Table& t, typename Operation<C>::Kind kind, u64 key, Act act) {
+template <class C, class Act> __device__ __forceinline__ Outcome operate(const Table& t, typename Operation<C>::Kind kind, typename C::key k, Act act) {
     Operation<C> x;
-    x.begin(t, Key<C>::of(key), t.regions << t.shift);
+    x.begin(t, KeySeen<C>::template key<C>(k), ~0ull);
     while (x.round(t, kind, act)) {}
     if (x.outcome == ADDED) add(&counters(t)->pairs, (u64)1);
     if (kind == Operation<C>::ERASE && x.outcome == PRESENT) add(&counters(t)->pairs, ~(u64)0);
     return x.outcome;
 }
-// insert puts the value at an address, or replaces the one that the key has. FULL: no slot is free.
-template <class C> __device__ Outcome insert(const Table& t, u64 key, u64 value) {
-    return operate<C>(t, Operation<C>::INSERT, key, [&](u64 slot) { copy<C::VALUE_BYTES, C::VALUE_UNIT>(slot + C::VALUE_OFFSET, value); });
+// insert puts or replaces. FULL: no slot is free.
+template <class C> __device__ Outcome insert(const Table& t, typename C::key k, typename C::value v) {
+    return operate<C>(t, Operation<C>::INSERT, k, [&](u64 slot) { ValueSeen<C>::store(slot + C::VALUE_OFFSET, v); });
 }
 // insert_new is insert, but leaves the value of a key that is PRESENT.
-template <class C> __device__ Outcome insert_new(const Table& t, u64 key, u64 value) {
-    return operate<C>(t, Operation<C>::INSERT_NEW, key, [&](u64 slot) { copy<C::VALUE_BYTES, C::VALUE_UNIT>(slot + C::VALUE_OFFSET, value); });
+template <class C> __device__ Outcome insert_new(const Table& t, typename C::key k, typename C::value v) {
+    return operate<C>(t, Operation<C>::INSERT_NEW, k, [&](u64 slot) { ValueSeen<C>::store(slot + C::VALUE_OFFSET, v); });
 }
-// find tells whether the key is there, and writes its value to an address.
-template <class C> __device__ bool find(const Table& t, u64 key, u64 value) {
-    return operate<C>(t, Operation<C>::FIND, key, [&](u64 slot) { copy<C::VALUE_BYTES, C::VALUE_UNIT>(value, slot + C::VALUE_OFFSET); }) == PRESENT;
+// find tells whether the key is there, and its value.
+template <class C> __device__ bool find(const Table& t, typename C::key k, typename ValueSeen<C>::bare& v) {
+    return operate<C>(t, Operation<C>::FIND, k, [&](u64 slot) { v = ValueSeen<C>::load(slot + C::VALUE_OFFSET); }) == PRESENT;
 }
 // erase removes a key, and tells whether this call did.
-template <class C> __device__ bool erase(const Table& t, u64 key) {
-    return operate<C>(t, Operation<C>::ERASE, key, [](u64) {}) == PRESENT;
+template <class C> __device__ bool erase(const Table& t, typename C::key k) {
+    return operate<C>(t, Operation<C>::ERASE, k, [](u64) {}) == PRESENT;
 }
 
 } // namespace stadium

@@ -45,12 +45,12 @@ func (c *core) caller() table.Caller[forEachParams] {
 }
 
 // Program is a program with a kernel of your own that works on this table: main, which includes "config.h" and "stadium.cuh", and names
-// the table's type `config`. Add your parameter struct to its Layouts; it holds a Table. Keys and values are given by their addresses.
+// the table's type `config`. Add your parameter struct to its Layouts; it holds a Table.
 //
 //	#include "config.h"
 //	#include "stadium.cuh"
 //	WARPMAP_KERNEL(count, mine::CountParams) {
-//	    …stadium::insert<config>(p.table, (u64)&key, (u64)&value)…
+//	    …stadium::insert<config>(p.table, key, value)…
 //	}
 func (m *Map[K, V]) Program(name, main string) *device.Program { return m.program(name, main) }
 

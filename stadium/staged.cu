@@ -1,0 +1,86 @@
+// Large inserts, region by region: a block has the tickets of a region in its shared memory, and nobody else has to do with its slots
+// meanwhile. Memory then sees tickets in streams, and a region's slots while they lie in the L2 cache. The program is compiled with
+// WARPMAP_SHARED: atomic operations and fences are a block's own.
+#include "config.h"
+#include "drive.cuh"
+#include "stadium.cuh"
+
+using namespace stadium;
+
+typedef config C;
+typedef tile<1, true> Lane;
+
+// What a region needs beside its tickets and access bits, which are dynamic shared memory.
+struct Stage {
+    Table table; // of this region alone, the tickets here
+    Counters sums;
+    u32 left;
+};
+
+template <bool REPLACE> struct StagedJob {
+    typedef Key<C> Item;
+    const stagedParams& p;
+    Stage& stage;
+    u64 keys, values;
+    u32 first; // row
+    Operation<C> x;
+    u32 row, added, left;
+
+    __device__ __forceinline__ StagedJob(const stagedParams& p, Stage& stage, u32 first)
+        : p(p), stage(stage), keys(p.rows.keys + (u64)first * C::KEY_BYTES), values(p.rows.values + (u64)first * C::VALUE_BYTES), first(first), added(0), left(0) {}
+    __device__ __forceinline__ Item load(u64 i) const { return Item::of_batch(keys, i); }
+    template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64 i) const { return x.shuffled(warp, from, keys, i); }
+    __device__ __forceinline__ bool begin(u64 i, const Item& k) {
+        row = (u32)i;
+        x.begin(stage.table, k, ~0ull);
+        return true;
+    }
+    __device__ __forceinline__ bool round(Lane, bool active) {
+        return active && x.round(stage.table, REPLACE ? Operation<C>::INSERT : Operation<C>::INSERT_NEW,
+                                 [&](u64 slot) { copy<C::VALUE_BYTES, C::VALUE_UNIT>(slot + C::VALUE_OFFSET, values + (u64)row * C::VALUE_BYTES); });
+    }
+    __device__ __forceinline__ void done(u64 i) {
+        added += x.outcome == ADDED;
+        if (x.outcome != FULL) return;
+        left++;
+        or_of_memory(at<u32>(p.left) + (first + i) / 32, 1u << ((first + i) & 31));
+    }
+};
+
+template <bool REPLACE> __device__ __forceinline__ void insert_staged(const stagedParams& p) {
+    __shared__ Stage stage;
+    u64 region = block_index(), first = load_readonly(at<u64>(p.starts) + region);
+    u32 n = (u32)(load_readonly(at<u64>(p.starts) + region + 1) - first), buckets = 1u << p.table.shift, units = buckets * C::TICKET_BYTES / STADIUM_STAGED_UNIT;
+    if (!n) return;
+    u64 told = load_readonly(&counters(p.table)->max_probes);
+    u128* tickets = (u128*)dynamic_shared();
+    u128* board = at<u128>(p.table.board) + region * units;
+    if (thread_index() == 0) {
+        stage.table = p.table;
+        stage.table.board = (u64)tickets;
+        stage.table.access = (u64)(tickets + units);
+        stage.table.near += region * buckets * (C::SLOTS * C::SLOT_BYTES);
+        stage.table.regions = 1;
+        stage.table.counters = (u64)&stage.sums;
+        stage.sums = Counters{};
+        stage.sums.max_probes = told;
+        stage.left = 0;
+    }
+    for (u32 i = thread_index(); i < units; i += block_threads()) tickets[i] = load_readonly(board + i);
+    for (u32 i = thread_index(); i < (buckets + 31) / 32; i += block_threads()) ((u32*)(tickets + units))[i] = 0;
+    block_sync();
+    StagedJob<REPLACE> job(p, stage, (u32)first);
+    drive_held<Lane, u32>(Stretch::of_block(n), job);
+    if (job.added) add(&stage.sums.pairs, (u64)job.added);
+    if (job.left) add(&stage.left, job.left);
+    block_sync();
+    for (u32 i = thread_index(); i < units; i += block_threads()) board[i] = tickets[i];
+    if (thread_index() != 0) return;
+    Counters* all = counters(p.table);
+    if (stage.sums.pairs) add_to_memory(&all->pairs, stage.sums.pairs);
+    if (stage.left) add_to_memory(&all->failed, (u64)stage.left);
+    if (stage.sums.max_probes > told) max_of_memory(&all->max_probes, stage.sums.max_probes);
+}
+
+WARPMAP_KERNEL(insert_staged, stagedParams) { insert_staged<true>(p); }
+WARPMAP_KERNEL(insert_staged_new, stagedParams) { insert_staged<false>(p); }

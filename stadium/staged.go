@@ -1,0 +1,122 @@
+package stadium
+
+import (
+	_ "embed"
+	"errors"
+	"math"
+	"math/bits"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+//go:embed staged.cu
+var stagedCU string
+
+// staged says when a large batch goes in through shared memory, region by region, and with which kernels.
+type staged struct {
+	minRows, rowShare int64 // of a batch: so many rows, and one for so many slots
+	minRegions        int   // a block has one
+	loaded            bool
+	replacing, adding device.Kernel[stagedParams]
+}
+
+func stagedFor(info device.Info) staged {
+	s := staged{minRows: 1 << 22, rowShare: 16, minRegions: info.Multiprocessors}
+	if !info.CUDA() {
+		s.minRows = math.MaxInt64
+	}
+	return s
+}
+
+// partitionParams gives the parameters of a partition into stretches of so many regions, or where that is 0 of as many as there must be;
+// in the second pass into regions.
+func (c *core) partitionParams(t Table, each int64) func(rows table.Partition) *partitionParams {
+	return func(rows table.Partition) *partitionParams {
+		p := &partitionParams{Table: t, Rows: rows, Each: uint64(each)}
+		if rows.Within > 0 {
+			p.Each = 1
+		} else if each == 0 {
+			p.Each = (t.Regions + rows.Parts - 1) / rows.Parts
+		}
+		return p
+	}
+}
+
+// stage puts the front of a batch into the table region by region, and tells how many rows: none where that would be slower, a multiple of 32,
+// or all.
+func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b table.Rows) (taken int64, err error) {
+	s := &c.staged
+	if !c.cfg.staged() || b.N < s.minRows || b.Flags != 0 || p.Rows.Attempt != 0 || c.shape.regions < int64(s.minRegions) || c.shape.regions > table.MaxParts*table.MaxParts/2 {
+		return 0, nil
+	}
+	board := c.cfg.ticketBytes() << c.shape.shift // of a region
+	if board%stagedUnit != 0 {
+		return 0, nil
+	}
+	least := c.capacity() / s.rowShare // each piece reads and writes the whole board
+	if min(b.N, c.regions.PieceRows) < least {
+		return 0, nil
+	}
+	grid := device.Grid{Blocks: c.shape.regions, Threads: stagedThreads, Shared: board + int(table.Align(accessBytes(1<<c.shape.shift)))}
+	if !c.frame.Device.Info().CUDA() {
+		grid.Threads = table.Threads
+	}
+	if grid.Shared+stagedFixed > int(c.frame.Device.Info().Shared) || !c.loadStaged() {
+		return 0, nil
+	}
+	within := int64(1) << (bits.Len64(uint64(c.shape.regions)) / 2)
+	large := (c.shape.regions + within - 1) / within
+	regions := c.regions
+	regions.RegionRows = max(1, least/(large*within))
+	left, err := c.frame.Scratch(table.Align((min(b.N, regions.PieceRows) + 31) / 32 * 4))
+	if device.IsOutOfMemory(err) {
+		return 0, nil
+	} else if err != nil {
+		return 0, err
+	}
+	q := stagedParams{Table: c.table(), Left: left.Addr()}
+	rest := insertParams{Table: q.Table, Limit: p.Limit}
+	insert := s.replacing
+	if k == &c.kernel.adding {
+		insert = s.adding
+	}
+	taken, err = c.kernel.partition.InFineOrder(&c.frame, st, c.kernel.within, table.Placement[partitionParams]{
+		Regions: &regions, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Params: c.partitionParams(q.Table, within),
+	}, b, large, within, func(o table.Ordered, starts uint64) error {
+		q.Rows, q.Starts = p.Rows.Of(o), starts
+		rest.Rows = q.Rows
+		rest.Rows.Refused, rest.Rows.Attempt = q.Left, 1
+		return errors.Join(left.Fill(st, 0), insert.Launch(st, grid, &q), k.left.Launch(st, c.grid(o.Rows.N), &rest))
+	})
+	if taken == 0 || err != nil || p.Rows.Refused == 0 {
+		return taken, err
+	}
+	p.Table, p.Rows = q.Table, p.Rows.Of(table.Ordered{Rows: b})
+	p.Rows.N = uint64(taken)
+	return taken, c.kernel.refuseAbsent.Launch(st, c.grid(taken), &p)
+}
+
+func (c *core) stagedProgram() *device.Program {
+	p := c.program("stadium-staged", stagedCU)
+	p.Threads = stagedThreads
+	p.Defines = append(p.Defines, device.Define{Name: "WARPMAP_SHARED", Value: 1})
+	p.Files[2].Text = c.cfg.header("config", true)
+	return p
+}
+
+// loadStaged tells whether the kernels are there: without a compiler for them, inserts go the other way.
+func (c *core) loadStaged() bool {
+	s := &c.staged
+	if !s.loaded {
+		m, err := c.frame.Device.Compile(c.stagedProgram())
+		if err == nil {
+			err = errors.Join(device.Bind(m, "insert_staged", &s.replacing), device.Bind(m, "insert_staged_new", &s.adding))
+		}
+		s.loaded = err == nil
+	}
+	if !s.loaded {
+		s.minRows = math.MaxInt64 // nor are they asked for again
+	}
+	return s.loaded
+}

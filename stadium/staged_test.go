@@ -1,0 +1,66 @@
+package stadium
+
+import (
+	"testing"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/table/tabletest"
+)
+
+// stagedSuite takes all first attempts through shared memory, in pieces.
+func stagedSuite[K, V any](ticket int, count *int) *tabletest.Suite {
+	return tabletest.Map(func(d *device.Device, o table.Options) (table.Map[K, V], error) {
+		m, err := New[K, V](d, Options{Options: o, Ticket: ticket})
+		if err != nil {
+			return nil, err
+		}
+		m.staged.minRows, m.staged.minRegions, m.staged.rowShare = 1, 1, 1<<40
+		m.regions = table.Regions{MinRows: 1 << 40, PieceRows: 640, MemoryShare: 8, Span: table.Threads}
+		*count++
+		return m, nil
+	})
+}
+
+func TestStagedInserts(t *testing.T) {
+	for _, name := range devices {
+		n := 0
+		for what, s := range map[string]*tabletest.Suite{
+			"4+4,ticket=1": stagedSuite[uint32, uint32](1, &n), "4+4,ticket=2": stagedSuite[uint32, uint32](2, &n), "8+8,ticket=4": stagedSuite[uint64, uint64](4, &n),
+			"8+4,ticket=8": stagedSuite[uint64, uint32](8, &n), "16+16,ticket=16": stagedSuite[[16]byte, [2]uint64](16, &n),
+		} {
+			t.Run(name+"/"+what, func(t *testing.T) { s.Run(t, tabletest.Widths, open(t, name), open(t, "cpu")) })
+		}
+	}
+}
+
+// A region that is full leaves pairs to others.
+func TestStagedRegionIsFull(t *testing.T) {
+	for _, name := range devices {
+		t.Run(name, func(t *testing.T) {
+			m, err := New[uint32, uint32](open(t, name), Options{Options: table.Options{Capacity: 30000, LoadFactor: 1}})
+			must(t, err)
+			defer m.Close()
+			m.staged.minRows, m.staged.minRegions, m.staged.rowShare = 1, 1, 1<<40
+			keys := make([]uint32, m.capacity()) // as many as there are slots: some regions want more than they have
+			for i := range keys {
+				keys[i] = uint32(i) * 7
+			}
+			must(t, m.Insert(keys, keys))
+			must(t, m.Check())
+			if c := m.capacity(); c != int64(len(keys)) {
+				t.Errorf("%d slots: the table has grown", c)
+			}
+			values, found := make([]uint32, len(keys)), make([]bool, len(keys))
+			must(t, m.Find(keys, values, found))
+			for i, k := range keys {
+				if !found[i] || values[i] != k {
+					t.Fatalf("key %d: %v %d", k, found[i], values[i])
+				}
+			}
+			if !m.staged.loaded {
+				t.Error("nothing was staged: this tests nothing")
+			}
+		})
+	}
+}
