@@ -437,7 +437,7 @@ func (c *core) search(st *device.Stream, k device.Kernel[findParams], b table.Ro
 	for first := int64(0); first < b.N; first += mostRows {
 		x := b.Part(table.Part{First: uint64(first), N: uint64(min(b.N-first, mostRows))}, c.cfg.keyBytes, c.cfg.valueBytes)
 		p := findParams{Table: c.table(), Keys: x.Keys, Values: x.Values, Found: x.Flags, N: uint64(x.N)}
-		if err := k.Launch(st, c.grid(x.N), &p); err != nil {
+		if err := k.Launch(st, device.GridFor(x.N, table.Threads), &p); err != nil {
 			return err
 		}
 	}

@@ -95,26 +95,47 @@ WARPMAP_KERNEL(insert_left, insertParams) { insert_left<true>(p); }
 WARPMAP_KERNEL(insert_left_new, insertParams) { insert_left<false>(p); }
 
 
-// Looks up a batch of keys, and calls end(position, search) for each.
-template <class End> struct LookUpJob : Job {
-    const Table& t;
-    End end;
-    Search<C> s;
-
-    __device__ __forceinline__ LookUpJob(const Table& t, u64 keys, End end) : Job(keys), t(t), end(end) {}
-    __device__ __forceinline__ bool begin(u64, const Item& k) {
-        s.begin(t, k);
-        return true;
-    }
-    __device__ __forceinline__ bool round(Lane, bool active) { return active && s.round(t); }
-    __device__ __forceinline__ void done(u64 i) { end(i, s); }
-};
+// Looks up a batch of keys, and calls end(position, search) for each. Each lane has one key: as many blocks as it takes keep more reads under
+// way than a grid that goes on in strides, or lanes that are fed.
 template <class End> __device__ __forceinline__ void look_up(const Table& t, u64 keys, u64 n, End end) {
-    LookUpJob<End> job(t, keys, end);
-    drive_held<Lane, u32>(n, job);
+    for (u64 i = grid_thread(); i < n; i += grid_threads()) {
+        Search<C> s;
+        s.begin(t, Key<C>::of_batch(keys, i));
+        while (s.round(t)) {}
+        end(i, s);
+    }
 }
 
 WARPMAP_KERNEL(find, findParams) {
+#if !defined(WARPMAP_HOST)
+    // The lanes of a warp write wide values together, unit by unit, as the rows lie in memory.
+    if constexpr (C::VALUE_BYTES > 16) {
+        typedef bits_of<C::VALUE_UNIT>::type unit;
+        constexpr u32 UNITS = C::VALUE_BYTES / C::VALUE_UNIT;
+        tile<32> warp;
+        for (u64 row = grid_thread() & ~31ull; row < p.n; row += grid_threads()) {
+            u64 i = row + warp.rank();
+            Search<C> s;
+            s.found = false;
+            if (i < p.n) {
+                s.begin(p.table, Key<C>::of_batch(p.keys, i));
+                while (s.round(p.table)) {}
+                if (p.found) at<u8>(p.found)[i] = s.found;
+            }
+            if (!p.values) continue;
+            u64 from = s.found ? s.address(p.table) + C::VALUE_OFFSET : 0;
+            u32 all = (u32)(p.n - row < 32 ? p.n - row : 32) * UNITS;
+            warp.sync();
+#pragma unroll 4
+            for (u32 j = 0; j < UNITS; j++) {
+                u32 x = j * 32 + warp.rank();
+                u64 value = warp.shuffle(from, (int)(x / UNITS));
+                if (x < all) at<unit>(p.values + row * C::VALUE_BYTES)[x] = value ? load_memory(at<unit>(value) + x % UNITS) : unit{};
+            }
+        }
+        return;
+    }
+#endif
     look_up(p.table, p.keys, p.n, [&](u64 i, const Search<C>& s) {
         if (p.values && s.found) s.read.value_to(row_value(p.values, i), s.address(p.table));
         else if (p.values) zero<C::VALUE_BYTES, C::VALUE_UNIT>(row_value(p.values, i));

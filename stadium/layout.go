@@ -183,7 +183,7 @@ type stagedParams struct {
 }
 
 const (
-	stagedThreads = 512
+	stagedThreads = 1024
 	stagedUnit    = 16 // bytes of tickets that are moved at once
 	// stagedFixed is the shared memory that insert_staged takes beside tickets and access bits.
 	stagedFixed = 4 << 10

@@ -367,7 +367,7 @@ struct Access {
 
 // Operation is one of any kind on a key, beside others of all kinds.
 template <class C> struct Operation {
-    enum { DONE, WAIT };
+    enum { DONE, WAIT, CROSSED }; // WAIT: for the first bucket; CROSSED: for another
     static constexpr u32 NONE = ~0u;
     enum Kind : u32 { FIND, INSERT, INSERT_NEW, ERASE };
     typedef Tickets<C> Board;
@@ -393,8 +393,9 @@ template <class C> struct Operation {
             pause();
             return true;
         }
-        if (attempt(t, kind, act) == DONE) return false;
-        tries = tries ? tries : 1;
+        u32 became = attempt(t, kind, act);
+        if (became == DONE) return false;
+        if (became == CROSSED) tries |= 1;
         pause();
         return true;
     }
@@ -419,7 +420,7 @@ template <class C> struct Operation {
                     if (!same<C>(k, address)) continue;
                     if (bucket != access.home) {
                         // It may have been half of one key and half of another that was being put there.
-                        if (!access.go(t, bucket)) return WAIT;
+                        if (!access.go(t, bucket)) return CROSSED;
                         x.load(tickets_at<C>(t, bucket));
                         if (!(x.taken(p.info) >> s & 1) || !same<C>(k, address)) {
                             access.end(t);
@@ -457,7 +458,7 @@ template <class C> struct Operation {
             access.end(t);
             return DONE;
         }
-        if (!access.go(t, room)) return WAIT;
+        if (!access.go(t, room)) return CROSSED;
         Board x;
         x.load(tickets_at<C>(t, room));
         if (!(x.available() >> room_slot & 1)) { // another has taken it since

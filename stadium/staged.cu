@@ -2,13 +2,11 @@
 // meanwhile. Memory then sees tickets in streams, and a region's slots while they lie in the L2 cache. The program is compiled with
 // WARPMAP_SHARED: atomic operations and fences are a block's own.
 #include "config.h"
-#include "drive.cuh"
 #include "stadium.cuh"
 
 using namespace stadium;
 
 typedef config C;
-typedef tile<1, true> Lane;
 
 // What a region needs beside its tickets and access bits, which are dynamic shared memory.
 struct Stage {
@@ -18,7 +16,6 @@ struct Stage {
 };
 
 template <bool REPLACE> struct StagedJob {
-    typedef Key<C> Item;
     const stagedParams& p;
     Stage& stage;
     u64 keys, values;
@@ -28,22 +25,20 @@ template <bool REPLACE> struct StagedJob {
 
     __device__ __forceinline__ StagedJob(const stagedParams& p, Stage& stage, u32 first)
         : p(p), stage(stage), keys(p.rows.keys + (u64)first * C::KEY_BYTES), values(p.rows.values + (u64)first * C::VALUE_BYTES), first(first), added(0), left(0) {}
-    __device__ __forceinline__ Item load(u64 i) const { return Item::of_batch(keys, i); }
-    template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64 i) const { return x.shuffled(warp, from, keys, i); }
-    __device__ __forceinline__ bool begin(u64 i, const Item& k) {
-        row = (u32)i;
+    __device__ __forceinline__ Key<C> load(u32 i) const { return Key<C>::of_batch(keys, i); }
+    __device__ __forceinline__ void begin(u32 i, const Key<C>& k) {
+        row = i;
         x.begin(stage.table, k, ~0ull);
-        return true;
     }
-    __device__ __forceinline__ bool round(Lane, bool active) {
-        return active && x.round(stage.table, REPLACE ? Operation<C>::INSERT : Operation<C>::INSERT_NEW,
-                                 [&](u64 slot) { copy<C::VALUE_BYTES, C::VALUE_UNIT>(slot + C::VALUE_OFFSET, values + (u64)row * C::VALUE_BYTES); });
+    __device__ __forceinline__ bool round() {
+        return x.round(stage.table, REPLACE ? Operation<C>::INSERT : Operation<C>::INSERT_NEW,
+                       [&](u64 slot) { copy<C::VALUE_BYTES, C::VALUE_UNIT>(slot + C::VALUE_OFFSET, values + (u64)row * C::VALUE_BYTES); });
     }
-    __device__ __forceinline__ void done(u64 i) {
+    __device__ __forceinline__ void done(u32 i) {
         added += x.outcome == ADDED;
         if (x.outcome != FULL) return;
         left++;
-        or_of_memory(at<u32>(p.left) + (first + i) / 32, 1u << ((first + i) & 31));
+        or_of_memory(at<u32>(p.left) + (first + i) / 32, 1u << (first + i & 31));
     }
 };
 
@@ -70,7 +65,15 @@ template <bool REPLACE> __device__ __forceinline__ void insert_staged(const stag
     for (u32 i = thread_index(); i < (buckets + 31) / 32; i += block_threads()) ((u32*)(tickets + units))[i] = 0;
     block_sync();
     StagedJob<REPLACE> job(p, stage, (u32)first);
-    drive_held<Lane, u32>(Stretch::of_block(n), job);
+    // A lane's next key is loaded ahead. (Feeding lanes one after the other, as other kernels do, takes more instructions than it saves here.)
+    u32 i = thread_index();
+    for (Key<C> k = job.load(i < n ? i : 0); i < n; i += block_threads()) {
+        Key<C> next = job.load(i + block_threads() < n ? i + block_threads() : i);
+        job.begin(i, k);
+        while (job.round()) {}
+        job.done(i);
+        k = next;
+    }
     if (job.added) add(&stage.sums.pairs, (u64)job.added);
     if (job.left) add(&stage.left, job.left);
     block_sync();

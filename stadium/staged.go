@@ -94,7 +94,7 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b tabl
 	}
 	p.Table, p.Rows = q.Table, p.Rows.Of(table.Ordered{Rows: b})
 	p.Rows.N = uint64(taken)
-	return taken, c.kernel.refuseAbsent.Launch(st, c.grid(taken), &p)
+	return taken, c.kernel.refuseAbsent.Launch(st, device.GridFor(taken, table.Threads), &p)
 }
 
 func (c *core) stagedProgram() *device.Program {
