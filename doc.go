@@ -18,6 +18,8 @@
 //     batch; the table shrinks and grows by slabs.
 //   - dycuckoo: cuckoo hashing in subtables that double and halve one at a time (package dycuckoo). For data that comes and goes:
 //     memory follows it. A look-up reads two buckets at most; keys may have 16 or 32 bytes.
+//   - stadium: a board of tickets before the table (package stadium). For keys of 4 to 256 bytes and values of up to 4,096, and for look-ups
+//     that mostly miss.
 //
 // Package join, and the command warpmap join, do with tables what databases do.
 package warpmap

@@ -867,14 +867,9 @@ func (c *core) erase(st *device.Stream, b table.Rows) error {
 }
 
 func (c *core) search(st *device.Stream, k device.Kernel[findParams], b table.Rows) error {
-	for first := int64(0); first < b.N; first += c.mostRows {
-		x := b.Part(table.Part{First: uint64(first), N: uint64(min(b.N-first, c.mostRows))}, c.cfg.keyBytes, c.cfg.valueBytes)
-		p := findParams{Table: c.table(), Keys: x.Keys, Values: x.Values, Found: x.Flags, N: uint64(x.N)}
-		if err := k.Launch(st, c.grid(x.N), &p); err != nil {
-			return err
-		}
-	}
-	return nil
+	return b.InPieces(c.mostRows, c.cfg.keyBytes, c.cfg.valueBytes, func(x table.Rows) error {
+		return k.Launch(st, c.grid(x.N), &findParams{Table: c.table(), Keys: x.Keys, Values: x.Values, Found: x.Flags, N: uint64(x.N)})
+	})
 }
 
 // refreshFilters sets the filters anew, where deletions have left many bits that say nothing.
@@ -932,16 +927,9 @@ func (c *core) slots() int64 {
 
 // export writes all pairs. The counters are as last seen.
 func (c *core) export(st *device.Stream, keys, values uint64) error {
-	live := c.live()
-	p := slotsParams{Table: c.table(), Keys: keys, Values: values, Limit: uint64(live)}
-	err := errors.Join(c.reset(st), c.kernel.export.Launch(st, c.grid(c.slots()), &p))
-	if err == nil {
-		_, err = c.look(st)
-	}
-	if err == nil {
-		err = family.Exported(int64(c.counters.Seen.Exported), live)
-	}
-	return err
+	p := slotsParams{Table: c.table(), Keys: keys, Values: values, Limit: uint64(c.live())}
+	queued := errors.Join(c.reset(st), c.kernel.export.Launch(st, c.grid(c.slots()), &p))
+	return family.Exporting(c.live(), queued, func() (uint64, error) { _, err := c.look(st); return c.counters.Seen.Exported, err })
 }
 
 // Stats measures the table. Cost: all slots are read.

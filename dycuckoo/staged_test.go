@@ -97,7 +97,7 @@ func stagedHistory[K uint32 | uint64, V uint32 | uint64](d *device.Device, o Opt
 			return fmt.Errorf("round %d: %d of %d deleted, %v", round, n, len(gone), err)
 		}
 	}
-	if !m.staged.loaded {
+	if m.staged.late == (table.Late{}) {
 		return fmt.Errorf("nothing was staged: %d buckets", m.step.total(m.d()))
 	}
 	return nil
@@ -228,11 +228,13 @@ func TestStagedAfterErrors(t *testing.T) {
 	if m.tilt == m.tiltAt(m.step) {
 		t.Fatal("the tilt would stay")
 	}
-	m.staged.minRows, m.staged.loaded = 1, true // with kernels that cannot be launched
+	m.staged.minRows = 1
+	m.loadStaged()
+	m.staged.replacing, m.staged.adding = device.Kernel[stagedParams]{}, device.Kernel[stagedParams]{} // which cannot be launched
 	if err := m.Insert(keys[:5000], keys[:5000]); err == nil {
 		t.Error("a launch that cannot be is no error")
 	}
-	m.staged.loaded = false
+	m.staged.late = table.Late{}
 	allIn(t, m, keys)
 
 	m, keys = staging(t, d, 6000, 6000) // without memory for lists

@@ -101,10 +101,11 @@ func (o *Options) complete(cfg *config) error {
 
 // begin makes an empty table as the options say.
 func (c *core) begin() error {
-	if err := c.opts.complete(&c.cfg); err != nil {
-		return err
+	err := c.opts.complete(&c.cfg)
+	if err == nil {
+		err = c.compile()
 	}
-	if err := c.compile(); err != nil {
+	if err != nil {
 		return err
 	}
 	c.regions = table.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
@@ -336,17 +337,17 @@ func (c *core) take(st *device.Stream, n, share int64, launch func(table.Part) e
 	last := false
 	return table.Inserter{
 		Try: firstBatch, Share: share,
-		Launch: func(p table.Part) error {
-			last = p.Attempt == lastAttempt
-			if p.Attempt > 0 {
-				if err := c.reset(st); err != nil {
-					return err
-				}
+		Launch: func(p table.Part) (err error) {
+			if last = p.Attempt == lastAttempt; p.Attempt > 0 {
+				err = c.reset(st)
 			}
-			return launch(p)
+			if err == nil {
+				err = launch(p)
+			}
+			return err
 		},
-		Look: func() (int64, int64, error) {
-			live, err := c.look(st)
+		Look: func() (failed, live int64, err error) {
+			live, err = c.look(st)
 			return int64(c.counters.Seen.Failed), live, err
 		},
 		Room: func(_ int64, bound bool) (int64, error) {
@@ -356,17 +357,17 @@ func (c *core) take(st *device.Stream, n, share int64, launch func(table.Part) e
 			return c.limit() - c.live(), nil
 		},
 		Grow: func(_, _, pairs int64) (why, err error) { return c.grow(st, pairs) },
-		Settle: func(int64) (uint64, error) {
-			if last {
-				return 0, nil
+		Settle: func(int64) (attempt uint64, err error) {
+			if !last {
+				attempt = lastAttempt
 			}
-			return lastAttempt, nil
+			return attempt, nil
 		},
-		After: func() error {
-			if c.counters.Seen.Failed == 0 {
-				return nil
+		After: func() (err error) {
+			if c.counters.Seen.Failed > 0 {
+				err = c.reset(st)
 			}
-			return c.reset(st)
+			return err
 		},
 	}.Run(&c.frame, st, n, c.live())
 }
@@ -387,26 +388,26 @@ func (c *core) grow(st *device.Stream, pairs int64) (why, err error) {
 
 // rebuild moves all pairs to a new table of the given shape; on an error the old one stands. It waits for the stream.
 func (c *core) rebuild(st *device.Stream, s shape) error {
-	if err := c.frame.Spare(); err != nil { // the new table may need the memory more
-		return err
-	}
 	old, from := c.memory, c.table()
-	if err := c.allocate(st, s); err != nil {
+	err := c.frame.Spare() // the new table may need the memory more
+	if err == nil {
+		err = c.allocate(st, s)
+	}
+	if err != nil {
 		return err
 	}
-	err := c.kernel.rehash.Launch(st, c.grid(c.slotsOf(old.shape)), &slotsParams{Table: from, Target: c.table()})
-	if err == nil {
+	if err = c.kernel.rehash.Launch(st, c.grid(c.slotsOf(old.shape)), &slotsParams{Table: from, Target: c.table()}); err == nil {
 		_, err = c.look(st)
 	}
 	if failed := c.counters.Seen.Failed; err == nil && failed > 0 {
 		err = fmt.Errorf("stadium: %d pairs found no slot in a larger table: this is a defect of warpmap", failed)
 	}
+	rest := &old // what is not wanted any more
 	if err != nil {
-		err = errors.Join(err, c.memory.free(&c.frame))
-		c.memory = old
-		return err
+		now := c.memory
+		c.memory, rest = old, &now
 	}
-	return old.free(&c.frame)
+	return errors.Join(err, rest.free(&c.frame))
 }
 
 // Grow makes room for at least n pairs in all. Needs memory for the old table and the new at once. Errors: table.ErrMaxBytes;
@@ -434,14 +435,9 @@ func (c *core) find(st *device.Stream, b table.Rows) error { return c.search(st,
 func (c *core) erase(st *device.Stream, b table.Rows) error { return c.search(st, c.kernel.erase, b) }
 
 func (c *core) search(st *device.Stream, k device.Kernel[findParams], b table.Rows) error {
-	for first := int64(0); first < b.N; first += mostRows {
-		x := b.Part(table.Part{First: uint64(first), N: uint64(min(b.N-first, mostRows))}, c.cfg.keyBytes, c.cfg.valueBytes)
-		p := findParams{Table: c.table(), Keys: x.Keys, Values: x.Values, Found: x.Flags, N: uint64(x.N)}
-		if err := k.Launch(st, device.GridFor(x.N, table.Threads), &p); err != nil {
-			return err
-		}
-	}
-	return nil
+	return b.InPieces(mostRows, c.cfg.keyBytes, c.cfg.valueBytes, func(x table.Rows) error {
+		return k.Launch(st, device.GridFor(x.N, table.Threads), &findParams{Table: c.table(), Keys: x.Keys, Values: x.Values, Found: x.Flags, N: uint64(x.N)})
+	})
 }
 
 // mixedInserts: of a mixed batch, one operation in so many is expected to add a pair. Where more do, the table grows in the middle of
@@ -470,16 +466,9 @@ func (c *core) Clear() error {
 
 // export writes all pairs. The counters are as last seen.
 func (c *core) export(st *device.Stream, keys, values uint64) error {
-	live := c.live()
-	p := slotsParams{Table: c.table(), Keys: keys, Values: values, Limit: uint64(live)}
-	err := errors.Join(c.reset(st), c.kernel.export.Launch(st, c.grid(c.capacity()), &p))
-	if err == nil {
-		_, err = c.look(st)
-	}
-	if err == nil {
-		err = family.Exported(int64(c.counters.Seen.Exported), live)
-	}
-	return err
+	p := slotsParams{Table: c.table(), Keys: keys, Values: values, Limit: uint64(c.live())}
+	queued := errors.Join(c.reset(st), c.kernel.export.Launch(st, c.grid(c.capacity()), &p))
+	return family.Exporting(c.live(), queued, func() (uint64, error) { _, err := c.look(st); return c.counters.Seen.Exported, err })
 }
 
 // Stats measures the table. Cost: a walk from every pair's first bucket to its slot.

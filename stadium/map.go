@@ -22,15 +22,15 @@ const family table.Family = "stadium"
 // Errors: K or V of another width or with pointers or padding; options out of range; *device.OutOfMemoryError; what
 // device.Compile returns. Cost: compiling the kernels once on a machine, some seconds; then the board's filling.
 func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
-	c := &core{opts: o}
-	var wrong error
-	c.cfg.keyBytes, wrong = table.WidthBetween[K]("key", leastKey, mostKey, widthStep)
+	key, wrong := table.WidthBetween[K]("key", leastKey, mostKey, widthStep)
+	value, wrongValue := table.WidthBetween[V]("value", 0, mostValue, widthStep)
 	if wrong == nil {
-		c.cfg.valueBytes, wrong = table.WidthBetween[V]("value", 0, mostValue, widthStep)
+		wrong = wrongValue
 	}
 	if wrong != nil {
 		return nil, wrong
 	}
+	c := &core{opts: o, cfg: config{keyBytes: key, valueBytes: value}}
 	return table.Made(&Map[K, V]{c}, c.frame.Open(family, d, c.begin, c.free))
 }
 

@@ -17,7 +17,7 @@ var stagedCU string
 type staged struct {
 	minRows, rowShare int64 // of a batch: so many rows, and one for so many slots
 	minRegions        int   // a block has one
-	loaded            bool
+	late              table.Late
 	replacing, adding device.Kernel[stagedParams]
 }
 
@@ -105,18 +105,9 @@ func (c *core) stagedProgram() *device.Program {
 	return p
 }
 
-// loadStaged tells whether the kernels are there: without a compiler for them, inserts go the other way.
+// loadStaged tells whether the kernels are there.
 func (c *core) loadStaged() bool {
-	s := &c.staged
-	if !s.loaded {
-		m, err := c.frame.Device.Compile(c.stagedProgram())
-		if err == nil {
-			err = errors.Join(device.Bind(m, "insert_staged", &s.replacing), device.Bind(m, "insert_staged_new", &s.adding))
-		}
-		s.loaded = err == nil
-	}
-	if !s.loaded {
-		s.minRows = math.MaxInt64 // nor are they asked for again
-	}
-	return s.loaded
+	return c.staged.late.Load(c.frame.Device, c.stagedProgram, func(m *device.Module) error {
+		return errors.Join(device.Bind(m, "insert_staged", &c.staged.replacing), device.Bind(m, "insert_staged_new", &c.staged.adding))
+	})
 }

@@ -34,14 +34,13 @@ func (m *Map[K, V]) ForAll(st *device.Stream, body string, args Args) error {
 	return table.CallAll[K, V](&m.frame, st, body, args, m.caller())
 }
 
-func (c *core) caller() table.Caller[forEachParams] {
-	return table.Caller[forEachParams]{
-		Program: func(header device.File) *device.Program { return c.program("foreach", foreachCU, header) },
-		Params: func(keys, n uint64, words [table.MaxArgs]uint64) *forEachParams {
-			return &forEachParams{c.table(), keys, n, words}
-		},
-		Grid: c.grid, Slots: c.capacity,
+func (c *core) caller() (x table.Caller[forEachParams]) {
+	x.Grid, x.Slots = c.grid, c.capacity
+	x.Program = func(header device.File) *device.Program { return c.program("foreach", foreachCU, header) }
+	x.Params = func(keys, n uint64, words [table.MaxArgs]uint64) *forEachParams {
+		return &forEachParams{c.table(), keys, n, words}
 	}
+	return x
 }
 
 // Program is a program with a kernel of your own that works on this table: main, which includes "config.h" and "stadium.cuh", and names

@@ -226,6 +226,18 @@ func (f Family) Exported(n, live int64) error {
 	return nil
 }
 
+// Exporting is Exported of an export that was queued, or why it was not; look waits for it, and tells how many pairs it wrote.
+func (f Family) Exporting(live int64, queued error, look func() (uint64, error)) error {
+	if queued != nil {
+		return queued
+	}
+	n, err := look()
+	if err != nil {
+		return err
+	}
+	return f.Exported(int64(n), live)
+}
+
 // Measure is a table's Stats: look waits for the stream and counts, probes runs a kernel that adds to a histogram of
 // len(Stats.Probes) bins and the sum, and tell says what the family knows.
 func (f *Frame) Measure(look func(*device.Stream) (int64, error), probes func(st *device.Stream, histogram uint64) error, tell func(live int64) Stats) (s Stats, err error) {
@@ -435,4 +447,19 @@ func OpenTables(d *device.Device) (list []string) {
 	}
 	slices.Sort(list)
 	return list
+}
+
+// Late says of kernels that are compiled when they are first needed whether they are there.
+type Late struct{ asked, loaded bool }
+
+// Load tells whether the kernels are there. Without a compiler for them they never are: nobody asks for them again.
+func (l *Late) Load(d *device.Device, program func() *device.Program, bind func(m *device.Module) error) bool {
+	if !l.asked {
+		m, err := d.Compile(program())
+		if err == nil {
+			err = bind(m)
+		}
+		l.asked, l.loaded = true, err == nil
+	}
+	return l.loaded
 }

@@ -249,6 +249,16 @@ func (b Rows) Part(p Part, keyBytes, valueBytes int) Rows {
 	return Rows{at(b.Keys, keyBytes), at(b.Values, valueBytes), at(b.Flags, 1), int64(p.N)}
 }
 
+// InPieces calls do with no more than so many rows at a time: kernels number the rows of a launch with 32 bits.
+func (b Rows) InPieces(most int64, keyBytes, valueBytes int, do func(b Rows) error) error {
+	for first := int64(0); first < b.N; first += most {
+		if err := do(b.Part(Part{First: uint64(first), N: uint64(min(b.N-first, most))}, keyBytes, valueBytes)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Placing is a batch to be inserted, as kernels take it: a field of a family's own parameter struct.
 type Placing struct {
 	Keys    uint64

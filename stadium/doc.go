@@ -1,0 +1,63 @@
+// Package stadium implements Stadium hashing: a hash table behind a ticket board, for keys and values of any size.
+//
+// Source: F. Khorasani, M. E. Belviranli, R. Gupta, L. N. Bhuyan, "Stadium Hashing: Scalable and Flexible Hashing on GPUs", PACT 2015.
+//
+// # Memory
+//
+// The board has a ticket of 1, 2, 4, 8 or 16 bits for every slot, bucket by bucket, and the table has the slots. With tickets of 8 bits:
+//
+//	board    | 15 tickets, filter | 15 tickets, filter | …   16 bytes a bucket, one load
+//	              │            └ 8 bits: those that are 0 are of keys which went on from here to other buckets
+//	              └ ┌ available │ 7 info bits ┐   of the key whose slot it is
+//	slots    | 15 × ┌ key, value ┐ | …
+//	access   a bit a bucket
+//
+// A bucket has 24, 12, 14, 15 or 15 slots with tickets of 1, 2, 4, 8 or 16 bits. Keys have 4 to 256 bytes and values up to 4,096, multiples of
+// 4. A slot is padded so that keys and values move in units of 8 or 16 bytes where that costs a quarter of its size at most.
+//
+// Buckets lie in regions of 2,048, in small tables fewer. A key's hash names, from its highest bits on, the region; the first bucket there, and
+// a step to the others; the slot that comes first in a bucket; the info bits; and the bit of the filter.
+//
+// # Look-ups (§III, Figure 9)
+//
+// There are three levels of certitude. A look-up reads a bucket's tickets. Slots whose ticket has the key's info bits may hold it, from the slot that
+// comes first on, up to one that never was taken: there the search ends. They are read; the others are not. If the key is
+// in none of them, the search goes on to the next bucket only if the filter's bit says that a key like this one did.
+//
+// The paper goes from ticket to ticket by double hashing, which reads a ticket a step, and has no bound once tickets are given back: "retrievals
+// require further iterations" (§III-B). Here the filter is the bound, and the longest way that any insert went.
+//
+// # Inserts
+//
+// The paper's insert takes the first ticket that is available, and never looks for its key: equal keys have several slots. Here an insert
+// looks for its key as far as a look-up would, then takes the first slot that was available on the way.
+//
+// Who changes a bucket holds its access bit (§III-B, where each ticket has one). An operation holds that of its key's first bucket from beginning
+// to end: so operations on one key come one after the other, and where none changes the key's slot, nobody does. It reads other buckets
+// without; what seems to be its key there is looked at again with their access bits.
+//
+// Large batches are brought in the order of regions first, in two passes. A block takes the tickets of a region into shared memory, and inserts
+// there (staged.cu); what finds no room in its region is left to a kernel that goes on to others. Batches of wide values are brought
+// in the order of stretches of regions that the L2 cache holds; their values are read where they are.
+//
+// At MaxBytes a table fills all its slots.
+//
+// # Invariants
+//
+//  1. A slot is taken if its ticket's availability bit is 0. Its info bits then are those of its key. No key is twice in the table.
+//  2. An available ticket is all ones, if it never was taken, or has no info bit set. (One of one bit does not tell.)
+//  3. Between the slot that comes first for a key in its bucket, and the key's own, no ticket is all ones. Nor is any of the buckets that come
+//     before; and their filters have the key's bit clear.
+//  4. Counters.MaxProbes is no less than the buckets on the way to any pair, if these are more than four.
+//  5. Between operations no access bit is set.
+//
+// # Concurrency
+//
+// Find, Insert and Delete of a batch are kernels of one kind of operation each. Mixed runs all kinds beside one another, as do insert, find
+// and erase of stadium.cuh. Nobody waits for an access bit while holding one.
+//
+// # Your own kernels
+//
+// ForEach and ForAll run a piece of CUDA C++ for pairs of a table. A kernel of your own includes "stadium.cuh" and takes a table by value: see
+// Map.Program and Map.Use.
+package stadium
