@@ -30,20 +30,23 @@ struct Job {
 template <bool REPLACE, bool LEFT = false> struct InsertJob : Job {
     const insertParams& p;
     Operation<C> x;
-    u64 row;
+    Value<C> v;
     u32 added, failed;
 
     __device__ __forceinline__ InsertJob(const insertParams& p) : Job(p.rows.keys), p(p), added(0), failed(0) {}
     __device__ __forceinline__ u64 position(u64 i) const { return p.rows.positions ? at<u32>(p.rows.positions)[i] : i; }
     __device__ __forceinline__ bool begin(u64 i, const Item& k) {
         if (!wanted(p.rows.refused, p.rows.attempt, i)) return false;
-        row = p.by_position ? position(i) : i;
+        v = Value<C>::of_row(row_value(p.rows.values, p.by_position ? position(i) : i));
         x.begin(p.table, k, p.limit);
         if (p.exact && load_relaxed(&counters(p.table)->pairs) >= slot_count<C>(p.table)) x.limit = 0;
         return true;
     }
     __device__ __forceinline__ bool round(Lane, bool active) {
-        return active && x.round(p.table, REPLACE ? Operation<C>::INSERT : Operation<C>::INSERT_NEW, [&](u64 slot) { take_value(slot, row_value(p.rows.values, row)); });
+        return active && x.round(p.table, REPLACE ? Operation<C>::INSERT : Operation<C>::INSERT_NEW, [&](u64 slot, bool free) {
+            if (free) put_pair<C>(slot, x.k, v);
+            else v.put(slot);
+        });
     }
     __device__ __forceinline__ void done(u64 i) {
         if (x.outcome == ADDED) {
@@ -175,8 +178,11 @@ WARPMAP_KERNEL(mixed, mixedParams) {
         bool known = op == STADIUM_FIND || op == STADIUM_INSERT || op == STADIUM_INSERT_NEW || op == STADIUM_DELETE; // else the host has refused it
         auto kind = op == STADIUM_FIND ? X::FIND : op == STADIUM_INSERT ? X::INSERT : op == STADIUM_INSERT_NEW ? X::INSERT_NEW : X::ERASE;
         bool shown = false; // the result is written
-        auto act = [&](u64 slot) {
-            if (kind == X::INSERT || kind == X::INSERT_NEW) take_value(slot, row_value(p.values, i));
+        Value<C> v{};
+        if (op == STADIUM_INSERT || op == STADIUM_INSERT_NEW) v = Value<C>::of_row(row_value(p.values, i));
+        auto act = [&](u64 slot, bool free) {
+            if (free) put_pair<C>(slot, x.k, v);
+            else if (kind == X::INSERT) v.put(slot);
             else if (kind == X::FIND && p.results) {
                 give_value(row_value(p.results, i), slot);
                 shown = true;

@@ -122,6 +122,53 @@ template <class C> __device__ __forceinline__ void put_key(const Key<C>& k, u64 
     for (int i = 0; i < Key<C>::UNITS; i++) store_memory(at<unit>(slot) + i, k.get(i));
 }
 
+// A value that a lane brings: short ones are held in registers, of long ones the address of the row is.
+template <class C, bool HELD = C::VALUE_BYTES <= 16> struct Value;
+
+template <class C> struct Value<C, true> {
+    typedef typename bits_of<C::VALUE_UNIT>::type unit;
+    static constexpr int UNITS = C::VALUE_BYTES / C::VALUE_UNIT;
+    unit u[UNITS ? UNITS : 1];
+    __device__ __forceinline__ static Value of_row(u64 row) {
+        Value v;
+#pragma unroll
+        for (int i = 0; i < UNITS; i++) v.u[i] = load_readonly(at<unit>(row) + i);
+        return v;
+    }
+    __device__ __forceinline__ void put(u64 slot) const {
+#pragma unroll
+        for (int i = 0; i < UNITS; i++) store_memory(at<unit>(slot + C::VALUE_OFFSET) + i, u[i]);
+    }
+};
+template <class C> struct Value<C, false> {
+    u64 row;
+    __device__ __forceinline__ static Value of_row(u64 row) { return Value{row}; }
+    __device__ __forceinline__ void put(u64 slot) const { copy<C::VALUE_BYTES, C::VALUE_UNIT>(slot + C::VALUE_OFFSET, row); }
+};
+
+// put_pair writes a slot; one of 8 or 16 bytes whole.
+template <class C> __device__ __forceinline__ void put_pair(u64 slot, const Key<C>& k, const Value<C>& v) {
+    if constexpr (C::SLOT_BYTES == 8 || C::SLOT_BYTES == 16) {
+        typedef typename bits_of<C::SLOT_BYTES>::type word;
+        typedef typename Key<C>::unit key_unit;
+        typedef typename Value<C>::unit value_unit;
+        union {
+            word w;
+            key_unit k[C::SLOT_BYTES / sizeof(key_unit)];
+            value_unit v[C::SLOT_BYTES / sizeof(value_unit)];
+        } x;
+        x.w = word{};
+#pragma unroll
+        for (int i = 0; i < Key<C>::UNITS; i++) x.k[i] = k.get(i);
+#pragma unroll
+        for (int i = 0; i < Value<C>::UNITS; i++) x.v[C::VALUE_OFFSET / sizeof(value_unit) + i] = v.u[i];
+        store_memory(at<word>(slot), x.w);
+    } else {
+        put_key<C>(k, slot);
+        v.put(slot);
+    }
+}
+
 // The hash of a key, word by word from the last; the last word may be of 4 bytes.
 template <class C> __device__ __forceinline__ u64 hash_key(const Table& t, const Key<C>& k) {
     constexpr int WORDS = (C::KEY_BYTES + 7) / 8;
@@ -386,8 +433,8 @@ template <class C> struct Operation {
         outcome = ABSENT;
         slot = 0;
     }
-    // round tells whether to try again. act(slot) is called with the access bit held: of a pair that was found, before one is erased, and
-    // of one that was put, whose value it writes. Lanes of a warp that want each other's buckets must not try again in step.
+    // round tells whether to try again. act(slot, free) is called with the access bit held: of a pair that was found, before one is erased; and
+    // of a free slot, which it fills. Lanes of a warp that want each other's buckets must not try again in step.
     template <class Act> __device__ __forceinline__ bool round(const Table& t, Kind kind, Act act) {
         if (tries && fmix32(tries++ ^ (u32)grid_thread() * 0x9e3779b9u) & 3) {
             pause();
@@ -428,7 +475,7 @@ template <class C> struct Operation {
                         }
                     }
                     slot = address;
-                    if (kind != INSERT_NEW) act(address);
+                    if (kind != INSERT_NEW) act(address, false);
                     if (kind == ERASE) Board::set(tickets_at<C>(t, bucket), s, GIVEN_BACK);
                     outcome = PRESENT;
                     access.end(t);
@@ -458,19 +505,20 @@ template <class C> struct Operation {
             access.end(t);
             return DONE;
         }
-        if (!access.go(t, room)) return CROSSED;
-        Board x;
-        x.load(tickets_at<C>(t, room));
-        if (!(x.available() >> room_slot & 1)) { // another has taken it since
-            access.end(t);
-            return WAIT;
+        if (room != access.home) {
+            if (!access.go(t, room)) return CROSSED;
+            Board x;
+            x.load(tickets_at<C>(t, room));
+            if (!(x.available() >> room_slot & 1)) { // another has taken it since
+                access.end(t);
+                return WAIT;
+            }
         }
         p = start;
         for (u64 i = 0; i < before; i++, p.advance(t)) goes_on<C>(t, p.bucket(t), p);
         if (before >= STADIUM_PROBES_UNTOLD) max_of(&counters(t)->max_probes, before + 1);
         slot = slot_at<C>(t, room * C::SLOTS + room_slot);
-        put_key<C>(k, slot);
-        act(slot);
+        act(slot, true);
         Board::set(tickets_at<C>(t, room), room_slot, taken_ticket<C>(start.info));
         outcome = ADDED;
         access.end(t);
@@ -528,19 +576,25 @@ template <class C, class Act> __device__ __forceinline__ Outcome operate(const T
 }
 // insert puts or replaces. FULL: no slot is free.
 template <class C> __device__ Outcome insert(const Table& t, typename C::key k, typename C::value v) {
-    return operate<C>(t, Operation<C>::INSERT, k, [&](u64 slot) { ValueSeen<C>::store(slot + C::VALUE_OFFSET, v); });
+    return operate<C>(t, Operation<C>::INSERT, k, [&](u64 slot, bool free) {
+        if (free) put_key<C>(KeySeen<C>::template key<C>(k), slot);
+        ValueSeen<C>::store(slot + C::VALUE_OFFSET, v);
+    });
 }
 // insert_new is insert, but leaves the value of a key that is PRESENT.
 template <class C> __device__ Outcome insert_new(const Table& t, typename C::key k, typename C::value v) {
-    return operate<C>(t, Operation<C>::INSERT_NEW, k, [&](u64 slot) { ValueSeen<C>::store(slot + C::VALUE_OFFSET, v); });
+    return operate<C>(t, Operation<C>::INSERT_NEW, k, [&](u64 slot, bool free) {
+        if (free) put_key<C>(KeySeen<C>::template key<C>(k), slot);
+        ValueSeen<C>::store(slot + C::VALUE_OFFSET, v);
+    });
 }
 // find tells whether the key is there, and its value.
 template <class C> __device__ bool find(const Table& t, typename C::key k, typename ValueSeen<C>::bare& v) {
-    return operate<C>(t, Operation<C>::FIND, k, [&](u64 slot) { v = ValueSeen<C>::load(slot + C::VALUE_OFFSET); }) == PRESENT;
+    return operate<C>(t, Operation<C>::FIND, k, [&](u64 slot, bool) { v = ValueSeen<C>::load(slot + C::VALUE_OFFSET); }) == PRESENT;
 }
 // erase removes a key, and tells whether this call did.
 template <class C> __device__ bool erase(const Table& t, typename C::key k) {
-    return operate<C>(t, Operation<C>::ERASE, k, [](u64) {}) == PRESENT;
+    return operate<C>(t, Operation<C>::ERASE, k, [](u64, bool) {}) == PRESENT;
 }
 
 } // namespace stadium

@@ -21,18 +21,22 @@ template <bool REPLACE> struct StagedJob {
     u64 keys, values;
     u32 first; // row
     Operation<C> x;
-    u32 row, added, left;
+    Value<C> v;
+    u32 added, left;
 
     __device__ __forceinline__ StagedJob(const stagedParams& p, Stage& stage, u32 first)
         : p(p), stage(stage), keys(p.rows.keys + (u64)first * C::KEY_BYTES), values(p.rows.values + (u64)first * C::VALUE_BYTES), first(first), added(0), left(0) {}
     __device__ __forceinline__ Key<C> load(u32 i) const { return Key<C>::of_batch(keys, i); }
-    __device__ __forceinline__ void begin(u32 i, const Key<C>& k) {
-        row = i;
+    __device__ __forceinline__ Value<C> load_value(u32 i) const { return Value<C>::of_row(values + (u64)i * C::VALUE_BYTES); }
+    __device__ __forceinline__ void begin(const Key<C>& k, const Value<C>& value) {
+        v = value;
         x.begin(stage.table, k, ~0ull);
     }
     __device__ __forceinline__ bool round() {
-        return x.round(stage.table, REPLACE ? Operation<C>::INSERT : Operation<C>::INSERT_NEW,
-                       [&](u64 slot) { copy<C::VALUE_BYTES, C::VALUE_UNIT>(slot + C::VALUE_OFFSET, values + (u64)row * C::VALUE_BYTES); });
+        return x.round(stage.table, REPLACE ? Operation<C>::INSERT : Operation<C>::INSERT_NEW, [&](u64 slot, bool free) {
+            if (free) put_pair<C>(slot, x.k, v);
+            else v.put(slot);
+        });
     }
     __device__ __forceinline__ void done(u32 i) {
         added += x.outcome == ADDED;
@@ -65,14 +69,17 @@ template <bool REPLACE> __device__ __forceinline__ void insert_staged(const stag
     for (u32 i = thread_index(); i < (buckets + 31) / 32; i += block_threads()) ((u32*)(tickets + units))[i] = 0;
     block_sync();
     StagedJob<REPLACE> job(p, stage, (u32)first);
-    // A lane's next key is loaded ahead. (Feeding lanes one after the other, as other kernels do, takes more instructions than it saves here.)
-    u32 i = thread_index();
-    for (Key<C> k = job.load(i < n ? i : 0); i < n; i += block_threads()) {
-        Key<C> next = job.load(i + block_threads() < n ? i + block_threads() : i);
-        job.begin(i, k);
+    // A lane's next pair is loaded ahead. (Feeding lanes one after the other, as other kernels do, takes more instructions than it saves here.)
+    u32 i = thread_index(), step = block_threads();
+    Key<C> k = job.load(i < n ? i : 0);
+    Value<C> v = job.load_value(i < n ? i : 0);
+    for (; i < n; i += step) {
+        job.begin(k, v);
+        u32 next = i + step < n ? i + step : i;
+        k = job.load(next);
+        v = job.load_value(next);
         while (job.round()) {}
         job.done(i);
-        k = next;
     }
     if (job.added) add(&stage.sums.pairs, (u64)job.added);
     if (job.left) add(&stage.left, job.left);
