@@ -183,7 +183,7 @@ type stagedParams struct {
 }
 
 const (
-	stagedThreads = 1024
+	stagedThreads = 512
 	stagedUnit    = 16 // bytes of tickets that are moved at once
 	// stagedFixed is the shared memory that insert_staged takes beside tickets and access bits.
 	stagedFixed = 4 << 10

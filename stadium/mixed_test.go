@@ -152,7 +152,7 @@ func TestMixedFindsDefects(t *testing.T) {
 	}{
 		{"no bucket sends a key on", stories[0], "goes_on<C>(t, p.bucket(t), p);", ";"},
 		{"a ticket is taken without the access bit", stories[0], "        if (!access.go(t, room)) return CROSSED;\n", ""},
-		{"a key's first bucket is given back too soon", stories[0], "        Place<C> p = start;\n        if (!access.begin(t, p.bucket(t))) return WAIT;", "        Place<C> p = start;\n        if (!access.begin(t, p.bucket(t))) return WAIT;\n        Access::give(t, access.home);"},
+		{"a key's first bucket is given back too soon", stories[0], "        Place<C> p = start;\n        if (!access.begin(t, p.bucket(t), waited)) return WAIT;", "        Place<C> p = start;\n        if (!access.begin(t, p.bucket(t), waited)) return WAIT;\n        Access::give(t, access.home);"},
 		{"a slot that was given back ends a search", stories[0], "u32 never = from_first<C>(x.never(), p.first)", "u32 never = from_first<C>(x.available(), p.first)"},
 		{"the first slot that is free is taken before the key is looked for", stories[0], "if (absent && (kind == FIND || kind == ERASE || room_slot != NONE", "if (room_slot != NONE) absent = true;\n            if (absent && (kind == FIND || kind == ERASE || room_slot != NONE"},
 	} {

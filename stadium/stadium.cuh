@@ -388,8 +388,10 @@ struct Access {
     }
     static __device__ __forceinline__ void give(const Table& t, u64 bucket) { and_of(at<u32>(t.access) + bucket / 32, ~(1u << (bucket & 31))); }
 
-    __device__ __forceinline__ bool begin(const Table& t, u64 bucket) {
+    // Whoever has waited does not ask for a bit that is seen set: atomic operations would hold up the one that clears it.
+    __device__ __forceinline__ bool begin(const Table& t, u64 bucket, bool waited) {
         home = here = bucket;
+        if (waited && load_relaxed(at<u32>(t.access) + bucket / 32) >> (bucket & 31) & 1) return false;
         if (!take(t, bucket)) return false;
         fence_acq_rel();
         return true;
@@ -420,7 +422,8 @@ template <class C> struct Operation {
     typedef Tickets<C> Board;
     Key<C> k;
     Place<C> start;
-    u32 tries;
+    u32 tries;   // since it crossed another's way
+    bool waited; // for the first bucket
     u64 limit; // buckets that an insertion may read
     Outcome outcome;
     u64 slot; // the address of the key's, when it was found or put
@@ -429,6 +432,7 @@ template <class C> struct Operation {
         k = key;
         start = Place<C>(t, k);
         tries = 0;
+        waited = false;
         limit = most;
         outcome = ABSENT;
         slot = 0;
@@ -441,6 +445,7 @@ template <class C> struct Operation {
             return true;
         }
         u32 became = attempt(t, kind, act);
+        waited = became == WAIT;
         if (became == DONE) return false;
         if (became == CROSSED) tries |= 1;
         pause();
@@ -449,7 +454,7 @@ template <class C> struct Operation {
     template <class Act> __device__ __forceinline__ u32 attempt(const Table& t, Kind kind, Act act) {
         Access access;
         Place<C> p = start;
-        if (!access.begin(t, p.bucket(t))) return WAIT;
+        if (!access.begin(t, p.bucket(t), waited)) return WAIT;
         // Where there is room: the bucket, how many come before it, and the slot.
         u64 room = 0, before = 0;
         u32 room_slot = NONE;
