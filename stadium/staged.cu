@@ -12,7 +12,7 @@ typedef config C;
 struct Stage {
     Table table; // of this region alone, the tickets here
     Counters sums;
-    u32 left;
+    u32 added, left; // rows
 };
 
 template <bool REPLACE> struct StagedJob {
@@ -63,7 +63,7 @@ template <bool REPLACE> __device__ __forceinline__ void insert_staged(const stag
         stage.table.counters = (u64)&stage.sums;
         stage.sums = Counters{};
         stage.sums.max_probes = told;
-        stage.left = 0;
+        stage.added = stage.left = 0;
     }
     for (u32 i = thread_index(); i < units; i += block_threads()) tickets[i] = load_readonly(board + i);
     for (u32 i = thread_index(); i < (buckets + 31) / 32; i += block_threads()) ((u32*)(tickets + units))[i] = 0;
@@ -81,13 +81,13 @@ template <bool REPLACE> __device__ __forceinline__ void insert_staged(const stag
         while (job.round()) {}
         job.done(i);
     }
-    if (job.added) add(&stage.sums.pairs, (u64)job.added);
+    if (job.added) add(&stage.added, job.added);
     if (job.left) add(&stage.left, job.left);
     block_sync();
     for (u32 i = thread_index(); i < units; i += block_threads()) board[i] = tickets[i];
     if (thread_index() != 0) return;
     Counters* all = counters(p.table);
-    if (stage.sums.pairs) add_to_memory(&all->pairs, stage.sums.pairs);
+    if (stage.added) add_to_memory(&all->pairs, (u64)stage.added);
     if (stage.left) add_to_memory(&all->failed, (u64)stage.left);
     if (stage.sums.max_probes > told) max_of_memory(&all->max_probes, stage.sums.max_probes);
 }
