@@ -27,7 +27,7 @@ const (
 	// regionShift is the binary logarithm of the buckets of a region of a large table.
 	regionShift = 11
 	// leastRegions is how many regions a table has at least, unless it is very small: sizes are so much apart.
-	leastRegions = 8
+	leastRegions = 32
 
 	// Where the hash's bits stand that choose a key's bucket in its region, its first slot there, its info bits, and its bit of the filter.
 	// The high bits choose the region.

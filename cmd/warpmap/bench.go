@@ -98,7 +98,7 @@ for all values of a key. A look-up is one key then, too, and the limits are the 
 	f.Float64SliceVar(&o.Loads, "load", []float64{0.533, 0.8, 0.9}, "load factors")
 	f.Float64Var(&o.Hits, "hits", 0.5, "share of the look-ups that hit")
 	f.StringVar(&o.Keys, "keys", "rand", "keys: "+workload.Kinds)
-	f.IntVar(&o.KeyBytes, "key-bytes", 4, "bytes of a key: 4 or 8, and of dycuckoo's also 16 or 32")
+	f.IntVar(&o.KeyBytes, "key-bytes", 4, "bytes of a key: 4 or 8, and of dycuckoo's and stadium's also 16 or 32")
 	f.IntVar(&o.ValueBytes, "value-bytes", 4, "bytes of a value: 4, 8, 16 or 32, as far as the table has them")
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of the workload")
 	f.IntVar(&o.Batch, "batch", 0, "pairs of an insert (default all at once)")
