@@ -37,8 +37,9 @@
 // without; what seems to be its key there is looked at again with their access bits.
 //
 // Large batches are brought in the order of regions first, in two passes. A block takes the tickets of a region into shared memory, and inserts
-// there (staged.cu); what finds no room in its region is left to a kernel that goes on to others. Batches of wide values are brought
-// in the order of stretches of regions that the L2 cache holds; their values are read where they are.
+// there (staged.cu); what finds no room in its region is left to a kernel that goes on to others. Of pairs whose
+// values have other widths than 4, 8 or 16 bytes, the keys are brought in the order of stretches of regions that the L2 cache holds, and values are
+// read where they are. Keys of other widths than 4, 8, 16 or 32 bytes go in as they come.
 //
 // At MaxBytes a table fills all its slots.
 //

@@ -88,15 +88,17 @@ WARPMAP_KERNEL_RESIDENT(partition_within_scatter, partitionParams, 4) { partitio
 
 // The rows that staged inserts have left, if there are any.
 template <bool REPLACE> __device__ __forceinline__ void insert_left(const insertParams& p) {
-    u64* failed = &counters(p.table)->failed;
-    if (!load_relaxed(failed)) return;
+    // Other blocks take from the count what they place: the lanes of a block, which meet in the end, must go one way.
+    __shared__ u32 any;
+    if (thread_index() == 0) any = load_relaxed(&counters(p.table)->failed) != 0;
+    block_sync();
+    if (!any) return;
     InsertJob<REPLACE, true> job(p);
     drive_held<Lane, u32>(p.rows.n, job, 0);
     job.end();
 }
 WARPMAP_KERNEL(insert_left, insertParams) { insert_left<true>(p); }
 WARPMAP_KERNEL(insert_left_new, insertParams) { insert_left<false>(p); }
-
 
 // Looks up a batch of keys, and calls end(position, search) for each. Each lane has one key: as many blocks as it takes keep more reads under
 // way than a grid that goes on in strides, or lanes that are fed.

@@ -155,7 +155,7 @@ type partitionParams struct {
 	Each  uint64 // regions of a part
 }
 
-// When batches are brought in order: see table.Regions.
+// When batches are brought in order: see table.Regions. These are warpcore's, which have not been varied here.
 const (
 	regionsFrom = 1.28 // L2 caches
 	regionRows  = 1 << 18
@@ -256,6 +256,7 @@ func (c config) defines() []device.Define {
 		{Name: "STADIUM_HISTOGRAM_BINS", Value: histogramBins},
 		{Name: "STADIUM_LAST_ATTEMPT", Value: lastAttempt},
 		{Name: "STADIUM_STAGED_UNIT", Value: stagedUnit},
+		{Name: "STADIUM_STAGED_FIXED", Value: stagedFixed},
 		{Name: "STADIUM_FIND", Value: int(table.OpFind)},
 		{Name: "STADIUM_INSERT", Value: int(table.OpInsert)},
 		{Name: "STADIUM_INSERT_NEW", Value: int(table.OpInsertNew)},

@@ -16,8 +16,8 @@ var (
 
 const family table.Family = "stadium"
 
-// New makes an empty map on the device. Its memory is a slot of key and value and a ticket for each pair that fits, and 9 bits for 16 of them;
-// Stats tells.
+// New makes an empty map on the device. Its memory is a slot of key and value and a ticket for each pair that fits, and a filter and an access bit
+// for each bucket; Stats tells.
 //
 // Errors: K or V of another width or with pointers or padding; options out of range; *device.OutOfMemoryError; what
 // device.Compile returns. Cost: compiling the kernels once on a machine, some seconds; then the board's filling.
@@ -56,7 +56,7 @@ func (m *Map[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values 
 }
 
 // Find looks keys up (§III-B, Figure 9): see table.Map. Cost of a key: a bucket's tickets, and a slot if one of them has the key's info bits;
-// at a load factor of 0.8 one bucket in eight sends a key on to another.
+// at a load factor of 0.8, a key that is there takes 1.05 buckets on average, at 0.95 1.2.
 func (m *Map[K, V]) Find(keys []K, values []V, found []bool) error {
 	return table.Find(&m.frame, keys, values, found, m.find)
 }

@@ -337,7 +337,8 @@ __device__ __forceinline__ bool longer(const Table& t, u64 probes) {
     return probes < STADIUM_PROBES_UNTOLD || probes < load_relaxed(&counters(t)->max_probes);
 }
 
-// Search is the look-up of one key: what its lane knows between two reads. Nobody changes the table meanwhile, but for erase_batch.
+// Search is the look-up of one key: what its lane knows between two reads. Nobody changes the table meanwhile but deletions of a batch, of which
+// this may be one.
 template <class C> struct Search {
     Key<C> k;
     Place<C> p;

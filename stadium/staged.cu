@@ -15,6 +15,8 @@ struct Stage {
     u32 added, left; // rows
 };
 
+static_assert(sizeof(Stage) + 1024 <= STADIUM_STAGED_FIXED, "beside what block-wide functions have");
+
 template <bool REPLACE> struct StagedJob {
     const stagedParams& p;
     Stage& stage;

@@ -21,6 +21,8 @@ type staged struct {
 	replacing, adding device.Kernel[stagedParams]
 }
 
+// stagedFor has bounds that have not been measured. On an H200, 100 million pairs of 8 bytes into an empty table with room for them at a load factor
+// of 0.8 go in at 13.6 G/s so; ordered for the L2 cache alone they went in at 6.2.
 func stagedFor(info device.Info) staged {
 	s := staged{minRows: 1 << 22, rowShare: 16, minRegions: info.Multiprocessors}
 	if !info.CUDA() {

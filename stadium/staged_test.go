@@ -1,6 +1,7 @@
 package stadium
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
@@ -9,7 +10,7 @@ import (
 )
 
 // stagedSuite takes all first attempts through shared memory, in pieces.
-func stagedSuite[K, V any](ticket int, count *int) *tabletest.Suite {
+func stagedSuite[K, V any](ticket int, made *[]*core) *tabletest.Suite {
 	return tabletest.Map(func(d *device.Device, o table.Options) (table.Map[K, V], error) {
 		m, err := New[K, V](d, Options{Options: o, Ticket: ticket})
 		if err != nil {
@@ -17,19 +18,25 @@ func stagedSuite[K, V any](ticket int, count *int) *tabletest.Suite {
 		}
 		m.staged.minRows, m.staged.minRegions, m.staged.rowShare = 1, 1, 1<<40
 		m.regions = table.Regions{MinRows: 1 << 40, PieceRows: 640, MemoryShare: 8, Span: table.Threads}
-		*count++
+		*made = append(*made, m.core)
 		return m, nil
 	})
 }
 
 func TestStagedInserts(t *testing.T) {
 	for _, name := range devices {
-		n := 0
+		var made []*core // by one suite
 		for what, s := range map[string]*tabletest.Suite{
-			"4+4,ticket=1": stagedSuite[uint32, uint32](1, &n), "4+4,ticket=2": stagedSuite[uint32, uint32](2, &n), "8+8,ticket=4": stagedSuite[uint64, uint64](4, &n),
-			"8+4,ticket=8": stagedSuite[uint64, uint32](8, &n), "16+16,ticket=16": stagedSuite[[16]byte, [2]uint64](16, &n),
+			"4+4,ticket=1": stagedSuite[uint32, uint32](1, &made), "4+4,ticket=2": stagedSuite[uint32, uint32](2, &made), "8+8,ticket=4": stagedSuite[uint64, uint64](4, &made),
+			"8+4,ticket=8": stagedSuite[uint64, uint32](8, &made), "16+16,ticket=16": stagedSuite[[16]byte, [2]uint64](16, &made),
 		} {
-			t.Run(name+"/"+what, func(t *testing.T) { s.Run(t, tabletest.Widths, open(t, name), open(t, "cpu")) })
+			t.Run(name+"/"+what, func(t *testing.T) {
+				made = nil
+				s.Run(t, tabletest.Widths, open(t, name), open(t, "cpu"))
+				if !slices.ContainsFunc(made, func(c *core) bool { return c.staged.late != table.Late{} }) {
+					t.Error("nothing was staged: this tests nothing")
+				}
+			})
 		}
 	}
 }
