@@ -1,3 +1,3 @@
 package device
 
-var HostMemory = hostMemory
+var HostMemoryOf = hostMemory

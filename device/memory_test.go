@@ -594,11 +594,11 @@ func TestHostMemoryOfControlGroups(t *testing.T) {
 		for name, text := range c.files {
 			write(name, text)
 		}
-		if free, total := device.HostMemory(root); free != c.free || total != c.total {
+		if free, total := device.HostMemoryOf(root); free != c.free || total != c.total {
 			t.Errorf("%s: %d of %d bytes free, want %d of %d", c.name, free, total, c.free, c.total)
 		}
 	}
-	if free, total := device.HostMemory(t.TempDir()); free != 0 || total != 0 {
+	if free, total := device.HostMemoryOf(t.TempDir()); free != 0 || total != 0 {
 		t.Errorf("%d of %d bytes free where no file says so", free, total)
 	}
 }

@@ -268,7 +268,8 @@ __device__ __forceinline__ u128 exchange(u128* p, u128 now) {
 #endif
 
 // fence orders this lane's accesses before it ahead of those behind it, for every lane of the GPU. fence_acq_rel does, but for a
-// store before it and a load behind it: that is what locks and messages need, and it costs less.
+// store before it and a load behind it: that is what locks and messages need, and it costs less. fence_system is fence, for the host, too.
+__device__ __forceinline__ void fence_system() { __threadfence_system(); }
 #if defined(WARPMAP_SHARED)
 __device__ __forceinline__ void fence() { __threadfence_block(); } // of the block: it has its memory to itself
 __device__ __forceinline__ void fence_acq_rel() { asm volatile("fence.acq_rel.cta;" ::: "memory"); }

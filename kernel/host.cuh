@@ -499,6 +499,7 @@ inline u64 multiply_high(u64 a, u64 b) { return (u64)((unsigned __int128)a * b >
 
 inline void fence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void fence_acq_rel() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
+inline void fence_system() { fence(); }
 
 // A spinning lane lets the lanes it may be waiting for run.
 inline void pause() { host::yield(); }

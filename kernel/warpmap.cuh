@@ -31,7 +31,7 @@
 //
 //   load_relaxed  load_acquire  store_relaxed  store_release  load_readonly (never beside a writer)
 //   load_kept (relaxed, of what should stay in the L2 cache: up to u32)
-//   cas (returns what was there)  exchange  add  max_of  and_of  or_of  fence  pause
+//   cas (returns what was there)  exchange  add  max_of  and_of  or_of  fence  fence_system  pause
 //   (with u128 only cas and exchange, and only where WARPMAP_CAS128)
 //   load_memory  store_memory  add_to_memory  or_of_memory  max_of_memory (global memory in every program: see WARPMAP_SHARED in cuda.cuh)
 #pragma once

@@ -10,9 +10,10 @@ import (
 
 // image is a downloaded table.
 type image struct {
-	cfg         config
-	t           Table
-	board, near []byte
+	cfg   config
+	t     Table
+	board []byte
+	slots func(bucket uint64) []byte // of a bucket
 }
 
 // Check downloads the table and walks the invariants that doc.go lists: for tests and for the suspicious. Slow.
@@ -22,11 +23,29 @@ func (c *core) Check() error {
 			return err
 		}
 		board, err := c.board.Host(st)
+		var parts [][]byte
 		near, wrong := c.near.Host(st)
-		if err = errors.Join(err, wrong); err != nil {
+		err = errors.Join(err, wrong)
+		for i := range c.panes {
+			part := c.panes[i].host.Slice()
+			if !c.panes[i].inHost() {
+				if part, wrong = c.panes[i].near.Host(st); wrong != nil {
+					err = errors.Join(err, wrong)
+				}
+			}
+			parts = append(parts, part)
+		}
+		if err != nil {
 			return err
 		}
-		return (&image{c.cfg, c.table(), board, near}).check(c.counters.Seen)
+		shift, bytes := uint64(c.paneShift), uint64(c.cfg.slots()*c.cfg.slotBytes())
+		slots := func(bucket uint64) []byte {
+			if len(parts) == 0 {
+				return near[bucket*bytes:]
+			}
+			return parts[bucket>>shift][bucket&(1<<shift-1)*bytes:]
+		}
+		return (&image{c.cfg, c.table(), board, slots}).check(c.counters.Seen)
 	})
 }
 
@@ -48,8 +67,8 @@ func (m *image) never(slot uint64) bool {
 func (m *image) bit(address, i uint64) bool { return m.board[address-m.t.Board+i/8]>>(i%8)&1 == 1 }
 
 func (m *image) slot(i uint64) []byte {
-	n := uint64(m.cfg.slotBytes())
-	return m.near[i*n : (i+1)*n]
+	n, each := uint64(m.cfg.slotBytes()), uint64(m.cfg.slots())
+	return m.slots(i / each)[i%each*n:][:n]
 }
 
 func (m *image) check(k Counters) error {
@@ -58,7 +77,7 @@ func (m *image) check(k Counters) error {
 			return fmt.Errorf("stadium: check: the access bit of bucket %d is set, though no operation is under way", b)
 		}
 	}
-	seen := make(map[string]uint64)
+	seen, strays := make(map[string]uint64), uint64(0)
 	for slot := range m.t.buckets() * uint64(m.cfg.slots()) {
 		ticket := m.ticket(slot)
 		if ticket&1 == 1 {
@@ -72,12 +91,18 @@ func (m *image) check(k Counters) error {
 			return fmt.Errorf("stadium: check: key %x is twice in the table, at slots %d and %d", key, before, slot)
 		}
 		seen[string(key)] = slot
+		if slot/uint64(m.cfg.slots())>>m.t.Shift != m.cfg.place(&m.t, key).region {
+			strays++
+		}
 		if err := m.reachable(key, slot, ticket>>1, max(k.MaxProbes, probesUntold)); err != nil {
 			return err
 		}
 	}
 	if uint64(len(seen)) != k.Pairs {
 		return fmt.Errorf("stadium: check: %d tickets are taken, the counter says %d", len(seen), k.Pairs)
+	}
+	if strays > k.Strays {
+		return fmt.Errorf("stadium: check: %d pairs are in other regions than their keys', and %d are known of", strays, k.Strays)
 	}
 	if k.Failed != 0 {
 		return fmt.Errorf("stadium: check: %d failed positions were not told", k.Failed)

@@ -15,14 +15,22 @@ import (
 // LoadFactor is 0.8 unless set, and may be 1.
 type Options struct {
 	table.Options
-	// Ticket is the number of bits of a ticket: 1, 2, 4, 8 or 16. Zero means 8. More bits keep look-ups from slots that hold other keys; the
-	// board, of so many bits for each slot, always is in the device's memory.
+	// Ticket is the number of bits of a ticket: 1, 2, 4, 8 or 16. Zero means 8, or where DeviceBytes is set 16. More bits keep look-ups from slots
+	// that hold other keys; the board, of so many bits for each slot, always is in the device's memory.
 	Ticket int
+	// DeviceBytes is how many bytes of the table's slots may lie in the device's memory; the others lie in pinned host memory. Negative means
+	// none. Zero means as many as there is memory for: seven eighths of the device's are the table's before any slot is the host's.
+	DeviceBytes int64
+	// HostBytes is how many bytes of pinned host memory the table may take. Negative means none. Zero means three quarters of what is free.
+	HostBytes int64
+
+	pane int64 // bytes of a pane, in tests
 }
 
 const (
 	defaultLoadFactor = 0.8
 	defaultTicket     = 8
+	farTicket         = 16 // where a slot that is read for nothing is read across the bus
 	// tightProbes bounds the buckets that an insert searches for room in a table that is nearly full.
 	tightProbes = 256
 	// brim is the share of the slots up to which inserts find room soon.
@@ -40,6 +48,8 @@ var (
 	kernelsCU string
 	//go:embed stadium.cuh
 	stadiumCUH string
+	//go:embed jobs.cuh
+	jobsCUH string
 )
 
 // core is the table under Map: it owns the memory, and works in addresses and bytes.
@@ -58,16 +68,21 @@ type core struct {
 	}
 	staged  staged
 	regions table.Regions
+	far     far
+	room    room
 
 	memory // guarded by the frame's lock
 }
 
 // memory is what a rebuild replaces.
 type memory struct {
-	shape    shape
-	board    device.Slice[byte] // tickets, filters and access bits
-	near     device.Slice[byte] // slots
-	counters table.Counters[Counters]
+	shape     shape
+	board     device.Slice[byte] // tickets, filters and access bits
+	near      device.Slice[byte] // slots, in one piece, or in
+	panes     []pane
+	paneShift int
+	addresses device.Slice[uint64] // of the panes
+	counters  table.Counters[Counters]
 	// most: there are no more pairs than this. foreign: but a kernel of the user's may have inserted since the last look.
 	most    int64
 	foreign bool
@@ -75,13 +90,15 @@ type memory struct {
 
 func (m *memory) live() int64 { return int64(m.counters.Seen.Pairs) }
 
-func (m *memory) free(f *table.Frame) error { return f.Free(&m.counters, m.board, m.near) }
+func (c *core) freeMemory(m *memory) error {
+	return errors.Join(c.frame.Free(&m.counters, m.board, m.near, m.addresses), c.freePanes(m.panes...))
+}
 
 // program is the table's kernels with the given translation unit.
 func (c *core) program(name, main string, more ...device.File) *device.Program {
 	return &device.Program{
 		Name:    name,
-		Files:   append([]device.File{{Name: name + ".cu", Text: main}, {Name: "stadium.cuh", Text: stadiumCUH}, {Name: "config.h", Text: c.cfg.header("config", false)}}, more...),
+		Files:   append([]device.File{{Name: name + ".cu", Text: main}, {Name: "stadium.cuh", Text: stadiumCUH}, {Name: "jobs.cuh", Text: jobsCUH}, {Name: "config.h", Text: c.cfg.header("config")}}, more...),
 		Defines: c.cfg.defines(),
 		Layouts: layouts(),
 	}
@@ -93,7 +110,9 @@ func (o *Options) complete(cfg *config) error {
 		return err
 	}
 	if o.Ticket == 0 {
-		o.Ticket = defaultTicket
+		if o.Ticket = defaultTicket; o.DeviceBytes != 0 {
+			o.Ticket = farTicket
+		}
 	}
 	cfg.hash, cfg.ticket = o.Hash, o.Ticket
 	return cfg.check()
@@ -110,6 +129,9 @@ func (c *core) begin() error {
 	}
 	c.regions = table.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
 	c.staged = stagedFor(c.frame.Device.Info())
+	if c.room, err = c.roomFor(); err != nil {
+		return err
+	}
 	s := c.shapeForPairs(int64(c.opts.Capacity))
 	if limit := c.opts.MaxBytes; limit > 0 && c.bytes(s) > limit {
 		if s = c.largest(); s.regions == 0 {
@@ -198,42 +220,65 @@ func (c *core) largest() shape {
 }
 
 // table is the table as kernels take it.
-func (c *core) table() Table {
-	return Table{Board: c.board.Addr(), Near: c.near.Addr(), Split: uint64(c.capacity()), Regions: uint64(c.shape.regions), Shift: uint64(c.shape.shift),
-		Access: c.board.Addr() + uint64(c.ticketsBytes(c.shape)), Seed: c.opts.Seed, Counters: c.counters.Addr()}
+func (c *core) table() Table { return c.tableOf(&c.memory) }
+
+func (c *core) tableOf(m *memory) Table {
+	return Table{Board: m.board.Addr(), Near: m.near.Addr(), Panes: m.addresses.Addr(), PaneShift: uint64(m.paneShift), Regions: uint64(m.shape.regions),
+		Shift: uint64(m.shape.shift), Access: m.board.Addr() + uint64(c.ticketsBytes(m.shape)), Seed: c.opts.Seed, Counters: m.counters.Addr()}
 }
 
 // wipe makes all tickets available, and clears filters (their bits are set) and access bits.
 func (c *core) wipe(st *device.Stream, m *memory) error {
 	tickets := int(c.ticketsBytes(m.shape))
+	for i := range m.panes {
+		m.panes[i].fresh = true
+	}
 	return errors.Join(m.board.Slice(0, tickets).Fill(st, 0xff), m.board.Slice(tickets, m.board.Len()).Fill(st, 0))
 }
 
 // allocate makes an empty table. It waits for the stream.
 func (c *core) allocate(st *device.Stream, s shape) (err error) {
-	if s.regions > math.MaxUint32 || c.bytes(s) < 0 || c.bytes(s) > 1<<56 {
-		return fmt.Errorf("stadium: %d buckets: too many for any memory", s.buckets())
-	}
 	m := memory{shape: s}
 	defer func() {
 		if err != nil {
 			st.SyncOf(c.frame.Device) // it fills what is freed in the order of another
-			m.free(&c.frame)
+			c.freeMemory(&m)
 		}
 	}()
-	if m.board, err = table.Make[byte](&c.frame, c.boardBytes(s)); err != nil {
+	if err = c.makeBoard(st, &m); err != nil {
 		return err
 	}
-	if m.near, err = table.Make[byte](&c.frame, c.slotsBytes(s)); err != nil {
-		return err
-	}
-	if err = m.counters.Make(&c.frame, st); err != nil {
+	if m.near, err = c.makeNear(s); device.IsOutOfMemory(err) {
+		if err = c.makePanes(st, &m); err != nil {
+			return err
+		}
+	} else if err != nil {
 		return err
 	}
 	if err = errors.Join(c.wipe(st, &m), st.SyncOf(c.frame.Device)); err == nil {
 		c.memory = m
 	}
 	return err
+}
+
+// makeBoard allocates what always is in device memory.
+func (c *core) makeBoard(st *device.Stream, m *memory) (err error) {
+	if m.shape.regions > math.MaxUint32 || c.bytes(m.shape) < 0 || c.bytes(m.shape) > 1<<56 {
+		return fmt.Errorf("stadium: %d buckets: too many for any memory", m.shape.buckets())
+	}
+	if m.board, err = table.Make[byte](&c.frame, c.boardBytes(m.shape)); err == nil {
+		err = m.counters.Make(&c.frame, st)
+	}
+	return err
+}
+
+// makeNear allocates slots in one piece of device memory, if they may be there.
+func (c *core) makeNear(s shape) (near device.Slice[byte], err error) {
+	bytes := c.slotsBytes(s)
+	if most := c.room.device; most >= 0 && bytes > most {
+		return near, &device.OutOfMemoryError{Device: "device memory for stadium (see Options.DeviceBytes)", Asked: bytes, Free: most}
+	}
+	return table.Make[byte](&c.frame, bytes)
 }
 
 // look waits for the stream, reads the counters and gives the number of pairs.
@@ -295,6 +340,9 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 		}
 	}
 	taken, err := c.stage(st, k, p, b)
+	if err == nil && taken < b.N {
+		taken, err = c.insertFar(st, k, p, b, taken)
+	}
 	if err != nil || taken == b.N {
 		return err
 	}
@@ -302,6 +350,7 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 		p.Rows.Refused += uint64(taken / 8)
 		b = b.Part(table.Part{First: uint64(taken), N: uint64(b.N - taken)}, c.cfg.keyBytes, c.cfg.valueBytes)
 	}
+	c.stale()
 	p.Table = c.table()
 	launch := func(g device.Grid, rows table.Placing) error {
 		q := p
@@ -380,22 +429,40 @@ func (c *core) grow(st *device.Stream, pairs int64) (why, err error) {
 			return table.AtMaxBytes(limit), nil
 		}
 	}
-	if err = c.rebuild(st, s); device.IsOutOfMemory(err) {
-		return err, nil
+	why = c.rebuild(st, s)
+	for step := s.regions / 4; device.IsOutOfMemory(why) && step > 0 && len(c.panes) > 0; step /= 2 { // as far as the panes that there may be reach
+		if s.regions -= step; c.limitOf(s) < pairs || c.slotsOf(s) <= c.capacity() {
+			break
+		}
+		why = c.rebuild(st, s)
 	}
-	return nil, err
+	if device.IsOutOfMemory(why) {
+		return why, nil
+	}
+	return nil, why
 }
 
 // rebuild moves all pairs to a new table of the given shape; on an error the old one stands. It waits for the stream.
 func (c *core) rebuild(st *device.Stream, s shape) error {
 	old, from := c.memory, c.table()
 	err := c.frame.Spare() // the new table may need the memory more
-	if err == nil {
-		err = c.allocate(st, s)
-	}
 	if err != nil {
 		return err
 	}
+	m := memory{shape: s}
+	if err = c.makeBoard(st, &m); err == nil {
+		if m.near, err = c.makeNear(s); device.IsOutOfMemory(err) {
+			return c.spread(st, m)
+		}
+	}
+	if err == nil {
+		err = errors.Join(c.wipe(st, &m), st.SyncOf(c.frame.Device))
+	}
+	if err != nil {
+		st.SyncOf(c.frame.Device)
+		return errors.Join(err, c.freeMemory(&m))
+	}
+	c.memory = m
 	if err = c.kernel.rehash.Launch(st, c.grid(c.slotsOf(old.shape)), &slotsParams{Table: from, Target: c.table()}); err == nil {
 		_, err = c.look(st)
 	}
@@ -407,7 +474,7 @@ func (c *core) rebuild(st *device.Stream, s shape) error {
 		now := c.memory
 		c.memory, rest = old, &now
 	}
-	return errors.Join(err, rest.free(&c.frame))
+	return errors.Join(err, c.freeMemory(rest))
 }
 
 // Grow makes room for at least n pairs in all. Needs memory for the old table and the new at once. Errors: table.ErrMaxBytes;
@@ -429,14 +496,23 @@ func (c *core) Grow(n int) error {
 }
 
 // find queues a look-up.
-func (c *core) find(st *device.Stream, b table.Rows) error { return c.search(st, c.kernel.find, b) }
+func (c *core) find(st *device.Stream, b table.Rows) error {
+	return c.search(st, c.kernel.find, &c.far.find, b)
+}
 
 // erase queues a deletion.
-func (c *core) erase(st *device.Stream, b table.Rows) error { return c.search(st, c.kernel.erase, b) }
+func (c *core) erase(st *device.Stream, b table.Rows) error {
+	return c.search(st, c.kernel.erase, &c.far.erase, b)
+}
 
-func (c *core) search(st *device.Stream, k device.Kernel[findParams], b table.Rows) error {
+// search queues look-ups. Large ones in a table that is partly in host memory it waits for.
+func (c *core) search(st *device.Stream, k device.Kernel[findParams], far *farSearch, b table.Rows) error {
 	return b.InPieces(mostRows, c.cfg.keyBytes, c.cfg.valueBytes, func(x table.Rows) error {
-		return k.Launch(st, device.GridFor(x.N, table.Threads), &findParams{Table: c.table(), Keys: x.Keys, Values: x.Values, Found: x.Flags, N: uint64(x.N)})
+		p := findParams{Table: c.table(), Keys: x.Keys, Values: x.Values, Found: x.Flags, N: uint64(x.N)}
+		if c.far.orders(c, x.N) {
+			return c.searchFar(st, k, far, p)
+		}
+		return k.Launch(st, device.GridFor(x.N, table.Threads), &p)
 	})
 }
 
@@ -448,6 +524,7 @@ const mixedInserts = 4
 func (c *core) mix(st *device.Stream, b table.MixedRows) (refused []int, why, err error) {
 	return c.take(st, b.N, mixedInserts, func(part table.Part) error {
 		b := b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes)
+		c.stale()
 		return c.kernel.mixed.Launch(st, c.grid(b.N), &mixedParams{Table: c.table(), Ops: b.Ops, Keys: b.Keys, Values: b.Values, Results: b.Results,
 			Status: b.Status, Refused: part.Refused, N: part.N, Attempt: part.Attempt, Limit: c.searched(int64(part.N), part.Attempt)})
 	})
@@ -473,15 +550,19 @@ func (c *core) export(st *device.Stream, keys, values uint64) error {
 
 // Stats measures the table. Cost: a walk from every pair's first bucket to its slot.
 func (c *core) Stats() (table.Stats, error) {
-	return c.frame.Measure(c.look, func(st *device.Stream, histogram uint64) error {
+	var far int64
+	s, err := c.frame.Measure(c.look, func(st *device.Stream, histogram uint64) error {
 		return c.kernel.probes.Launch(st, c.grid(c.capacity()), &slotsParams{Table: c.table(), Histogram: histogram})
 	}, func(live int64) table.Stats {
-		return table.Stats{Len: int(live), Capacity: int(c.capacity()), Bytes: c.bytes(c.shape),
+		far = c.far.bytes()
+		return table.Stats{Len: int(live), Capacity: int(c.capacity()), Bytes: c.bytes(c.shape), HostBytes: c.hostBytes(),
 			MaxProbes: int(min(max(c.counters.Seen.MaxProbes, probesUntold), uint64(c.shape.buckets())))}
 	})
+	s.ScratchBytes += far
+	return s, err
 }
 
 // Close frees the table's memory; idempotent.
 func (c *core) Close() error { return c.frame.Close() }
 
-func (c *core) free() error { return c.memory.free(&c.frame) }
+func (c *core) free() error { return errors.Join(c.far.close(c), c.freeMemory(&c.memory)) }

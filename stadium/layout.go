@@ -82,7 +82,7 @@ func (c config) check() error {
 }
 
 // header is the C++ struct that a kernel names a table's type by.
-func (c config) header(name string, staged bool) string {
+func (c config) header(name string) string {
 	return fmt.Sprintf(`#pragma once
 #include "types.cuh"
 namespace stadium {
@@ -93,10 +93,9 @@ struct %s {
     typedef %s value;
     static constexpr int KEY_BYTES = %d, VALUE_BYTES = %d, SLOT_BYTES = %d, VALUE_OFFSET = %d, TICKET_BITS = %d, HASH = %d;
     static constexpr int KEY_UNIT = %d, VALUE_UNIT = %d, SLOTS = %d, TICKET_BYTES = %d;
-    static constexpr bool STAGED = %t;
 };
 `, name, typeOf(c.keyBytes), typeOf(c.valueBytes), c.keyBytes, c.valueBytes, c.slotBytes(), c.valueOffset(), c.ticket, c.hash,
-		unit(c.keyBytes, c.slotBytes()), unit(c.valueBytes, c.valueOffset(), c.slotBytes()), c.slots(), c.ticketBytes(), staged)
+		unit(c.keyBytes, c.slotBytes()), unit(c.valueBytes, c.valueOffset(), c.slotBytes()), c.slots(), c.ticketBytes())
 }
 
 // typeOf is how a callback sees a key or a value of so many bytes.
@@ -112,11 +111,12 @@ func typeOf(bytes int) string {
 type Table struct {
 	Board  uint64 // address of the tickets and filters, bucket by bucket
 	Access uint64 // address of the access bits, one for each bucket
-	Near   uint64 // address of the slots 0 … Split-1
-	Split  uint64
-	Far    uint64 // address of the addresses of the panes that the others lie in
-	// A pane has 2^PaneShift slots.
+	Near   uint64 // address of the slots, where they lie in one piece of device memory; else 0
+	// Panes is the address of the addresses of the panes that the slots lie in. A pane has 2^PaneShift buckets. Bit 0 of its address tells that it is
+	// in host memory (stadium::IN_HOST).
+	Panes     uint64
 	PaneShift uint64
+	Within    uint64 // not 0: operations stay in their key's region
 	Regions   uint64
 	Shift     uint64 // a region has 2^Shift buckets
 	Seed      uint64
@@ -129,6 +129,7 @@ func (t *Table) buckets() uint64 { return t.Regions << t.Shift }
 type Counters struct {
 	Pairs     uint64
 	MaxProbes uint64 // most buckets that an insert went through, if over probesUntold
+	Strays    uint64 // pairs that were put in other regions than their keys'
 	Failed    uint64 // positions that found no room
 	Exported  uint64
 }
@@ -177,6 +178,7 @@ func (c config) carried() int {
 // stagedParams are the parameters of insert_staged: each block takes the tickets of a region into its shared memory.
 type stagedParams struct {
 	Table  Table
+	First  uint64        // region of the first block
 	Rows   table.Placing // in the order of regions
 	Starts uint64        // where the rows of each region begin: u64, one more than there are regions
 	Left   uint64        // bitmap of the rows that a block leaves
@@ -215,6 +217,44 @@ type mixedParams struct {
 	Returns uint64
 }
 
+// listParams are the parameters of the kernels that list the rows of a batch whose slots are in host memory, or of all, by panes.
+type listParams struct {
+	Find    findParams
+	Refused uint64 // of inserts: see table.Part
+	Attempt uint64
+	List    uint64 // u64: row, and above it, from rowBits on, the pane
+	Listed  uint64 // address of how many there are
+	Counts  uint64 // u64, one a pane: its rows; then where its next row goes
+	Panes   uint64
+	Rows    uint64 // u32: the rows in the order of panes
+}
+
+// rowBits are the bits of a list's entry that name the row.
+const rowBits = 32
+
+// rowsParams are the parameters of the kernels that serve rows of a batch which are listed.
+type rowsParams struct {
+	Find   findParams
+	Insert insertParams
+	Rows   uint64 // u32
+	N      uint64
+}
+
+// spreadParams are the parameters of spread, which brings the pairs of some slots of a table into one pane of another.
+type spreadParams struct {
+	Table  Table
+	Target Table
+	First  uint64 // slot
+	Last   uint64 // behind the last
+	Pane   uint64 // of the target
+	// Keys, Values: where pairs go that do not stand in their keys' region, if Strays is not 0; and those that would go on from the last bucket to
+	// the first.
+	Keys   uint64
+	Values uint64
+	Limit  uint64
+	Strays uint64
+}
+
 // slotsParams are the parameters of the kernels that go over all slots.
 type slotsParams struct {
 	Table     Table
@@ -240,7 +280,7 @@ const histogramBins = len(table.Stats{}.Probes)
 const lastAttempt = 2
 
 func layouts() []any {
-	return []any{Table{}, Counters{}, insertParams{}, partitionParams{}, stagedParams{}, findParams{}, mixedParams{}, slotsParams{}}
+	return []any{Table{}, Counters{}, insertParams{}, partitionParams{}, stagedParams{}, findParams{}, mixedParams{}, slotsParams{}, listParams{}, rowsParams{}, spreadParams{}}
 }
 
 func (c config) defines() []device.Define {
@@ -255,6 +295,8 @@ func (c config) defines() []device.Define {
 		{Name: "STADIUM_PROBES_UNTOLD", Value: probesUntold},
 		{Name: "STADIUM_HISTOGRAM_BINS", Value: histogramBins},
 		{Name: "STADIUM_LAST_ATTEMPT", Value: lastAttempt},
+		{Name: "STADIUM_MAX_PANES", Value: maxPanes},
+		{Name: "STADIUM_ROW_BITS", Value: rowBits},
 		{Name: "STADIUM_STAGED_UNIT", Value: stagedUnit},
 		{Name: "STADIUM_STAGED_FIXED", Value: stagedFixed},
 		{Name: "STADIUM_FIND", Value: int(table.OpFind)},

@@ -305,12 +305,21 @@ constexpr u32 GIVEN_BACK = 1;
 
 template <class C> __device__ __forceinline__ u64 tickets_at(const Table& t, u64 bucket) { return t.board + bucket * C::TICKET_BYTES; }
 
-// The address of a slot, in the GPU's memory or in a pane.
-template <class C> __device__ __forceinline__ u64 slot_at(const Table& t, u64 slot) {
-    if (slot < t.split) return t.near + slot * C::SLOT_BYTES;
-    slot -= t.split;
-    return load_readonly(at<u64>(t.far) + (slot >> t.pane_shift)) + (slot & ((1ull << t.pane_shift) - 1)) * C::SLOT_BYTES;
+// The slots lie in one piece, or in panes. A pane's address has IN_HOST set where it is in host memory.
+constexpr u64 IN_HOST = 1;
+__device__ __forceinline__ u64 pane_of(const Table& t, u64 bucket) { return bucket >> t.pane_shift; }
+__device__ __forceinline__ u64 pane_at(const Table& t, u64 pane) { return load_readonly(at<u64>(t.panes) + pane); }
+// The address of a slot of a bucket; of a slot by its number.
+template <class C> __device__ __forceinline__ u64 slot_in(const Table& t, u64 bucket, u32 slot) {
+    if (t.near) return t.near + (bucket * C::SLOTS + slot) * C::SLOT_BYTES;
+    return (pane_at(t, pane_of(t, bucket)) & ~IN_HOST) + ((bucket & ((1ull << t.pane_shift) - 1)) * C::SLOTS + slot) * C::SLOT_BYTES;
 }
+template <class C> __device__ __forceinline__ u64 slot_at(const Table& t, u64 slot) {
+    if (t.near) return t.near + slot * C::SLOT_BYTES;
+    return slot_in<C>(t, slot / C::SLOTS, (u32)(slot % C::SLOTS));
+}
+// in_host tells whether a bucket's slots are to be read across the bus.
+__device__ __forceinline__ bool in_host(const Table& t, u64 bucket) { return !t.near && pane_at(t, pane_of(t, bucket)) & IN_HOST; }
 
 // Rotated so that the slot which comes first is bit 0; and back.
 template <class C> __device__ __forceinline__ u32 from_first(u32 slots, u32 first) { return (slots >> first | slots << (C::SLOTS - first)) & Tickets<C>::EVERY; }
@@ -343,7 +352,7 @@ template <class C> struct Search {
     Key<C> k;
     Place<C> p;
     u32 maybe; // slots of the bucket that are still to be looked at
-    bool ended, found;
+    bool ended, found, far;
     u64 slot; // its number
     u32 probes;
     Read<C> read;
@@ -353,11 +362,12 @@ template <class C> struct Search {
         p = Place<C>(t, k);
         maybe = 0;
         probes = 0;
-        found = ended = false;
+        found = ended = far = false;
     }
     __device__ __forceinline__ u64 address(const Table& t) const { return slot_at<C>(t, slot); }
-    // round reads a bucket's tickets, or a slot, or both. It tells whether the key is still to be looked for.
-    __device__ __forceinline__ bool round(const Table& t) {
+    // round reads a bucket's tickets, or a slot, or both. It tells whether the key is still to be looked for. With NEAR it ends before the first
+    // slot that is in host memory, and `far` says so.
+    template <bool NEAR = false> __device__ __forceinline__ bool round(const Table& t) {
         u64 bucket = p.bucket(t);
         if (!maybe) {
             Tickets<C> x;
@@ -367,9 +377,14 @@ template <class C> struct Search {
             probes++;
         }
         if (maybe) {
-            slot = bucket * C::SLOTS + slot_of<C>(maybe, p.first);
+            if (NEAR && in_host(t, bucket)) {
+                far = true;
+                return false;
+            }
+            u32 s = slot_of<C>(maybe, p.first);
+            slot = bucket * C::SLOTS + s;
             maybe &= maybe - 1;
-            found = read.holds(k, slot_at<C>(t, slot));
+            found = read.holds(k, slot_in<C>(t, bucket, s));
             if (found) return false;
             if (maybe) return true;
         }
@@ -382,8 +397,14 @@ template <class C> struct Search {
 // Access bits: whoever holds a bucket's may change its tickets and slots. An operation holds that of its key's first bucket from beginning to
 // end: so nobody else has to do with this key meanwhile. It looks at other buckets without, and holds one more while it changes something there.
 // Nobody waits for one while holding another.
+//
+// Where slots are in host memory the fences are the system's: the host may read there.
 struct Access {
     u64 home, here;
+    static __device__ __forceinline__ void fence(const Table& t) {
+        if (t.near) fence_acq_rel();
+        else fence_system();
+    }
     static __device__ __forceinline__ bool take(const Table& t, u64 bucket) {
         return !(or_of(at<u32>(t.access) + bucket / 32, 1u << (bucket & 31)) >> (bucket & 31) & 1);
     }
@@ -394,7 +415,7 @@ struct Access {
         home = here = bucket;
         if (waited && load_relaxed(at<u32>(t.access) + bucket / 32) >> (bucket & 31) & 1) return false;
         if (!take(t, bucket)) return false;
-        fence_acq_rel();
+        fence(t);
         return true;
     }
     // go holds another bucket's, too. If it cannot, nothing is held.
@@ -405,11 +426,11 @@ struct Access {
             return false;
         }
         here = bucket;
-        fence_acq_rel();
+        fence(t);
         return true;
     }
     __device__ __forceinline__ void end(const Table& t) {
-        fence_acq_rel();
+        fence(t);
         if (here != home) give(t, here);
         give(t, home);
     }
@@ -469,7 +490,7 @@ template <class C> struct Operation {
                 bool ended;
                 for (u32 maybe = candidates<C>(x, p, ended); maybe; maybe &= maybe - 1) {
                     u32 s = slot_of<C>(maybe, p.first);
-                    u64 address = slot_at<C>(t, bucket * C::SLOTS + s);
+                    u64 address = slot_in<C>(t, bucket, s);
                     if (!same<C>(k, address)) continue;
                     if (bucket != access.home) {
                         // It may have been half of one key and half of another that was being put there.
@@ -494,8 +515,8 @@ template <class C> struct Operation {
                 before = probes - 1;
                 room_slot = slot_of<C>(free, p.first);
             }
-            if (probes >= t.regions << t.shift) {
-                absent |= !C::STAGED; // the key may be in another region
+            if (probes >= (t.within ? 1ull << t.shift : t.regions << t.shift)) {
+                absent |= !t.within; // the key may be in another region
                 break;
             }
             if (absent && (kind == FIND || kind == ERASE || room_slot != NONE || probes >= limit)) break;
@@ -523,7 +544,8 @@ template <class C> struct Operation {
         p = start;
         for (u64 i = 0; i < before; i++, p.advance(t)) goes_on<C>(t, p.bucket(t), p);
         if (before >= STADIUM_PROBES_UNTOLD) max_of(&counters(t)->max_probes, before + 1);
-        slot = slot_at<C>(t, room * C::SLOTS + room_slot);
+        if (room >> t.shift != start.region) add(&counters(t)->strays, (u64)1);
+        slot = slot_in<C>(t, room, room_slot);
         act(slot, true);
         Board::set(tickets_at<C>(t, room), room_slot, taken_ticket<C>(start.info));
         outcome = ADDED;

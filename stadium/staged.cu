@@ -50,7 +50,7 @@ template <bool REPLACE> struct StagedJob {
 
 template <bool REPLACE> __device__ __forceinline__ void insert_staged(const stagedParams& p) {
     __shared__ Stage stage;
-    u64 region = block_index(), first = load_readonly(at<u64>(p.starts) + region);
+    u64 region = p.first + block_index(), first = load_readonly(at<u64>(p.starts) + region);
     u32 n = (u32)(load_readonly(at<u64>(p.starts) + region + 1) - first), buckets = 1u << p.table.shift, units = buckets * C::TICKET_BYTES / STADIUM_STAGED_UNIT;
     if (!n) return;
     u64 told = load_readonly(&counters(p.table)->max_probes);
@@ -60,8 +60,8 @@ template <bool REPLACE> __device__ __forceinline__ void insert_staged(const stag
         stage.table = p.table;
         stage.table.board = (u64)tickets;
         stage.table.access = (u64)(tickets + units);
-        stage.table.near += region * buckets * (C::SLOTS * C::SLOT_BYTES);
-        stage.table.regions = 1;
+        stage.table.near = slot_in<C>(p.table, region << p.table.shift, 0);
+        stage.table.regions = stage.table.within = 1;
         stage.table.counters = (u64)&stage.sums;
         stage.sums = Counters{};
         stage.sums.max_probes = told;

@@ -57,6 +57,9 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b tabl
 		return 0, nil
 	}
 	least := c.capacity() / s.rowShare // each piece reads and writes the whole board
+	if !c.far.orders(c, b.N) {
+		c.stale()
+	}
 	if min(b.N, c.regions.PieceRows) < least {
 		return 0, nil
 	}
@@ -69,7 +72,10 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b tabl
 	}
 	within := int64(1) << (bits.Len64(uint64(c.shape.regions)) / 2)
 	large := (c.shape.regions + within - 1) / within
-	regions := c.regions
+	regions, far := c.regions, c.far.orders(c, b.N)
+	if far { // each piece has the table cross the bus
+		regions.PieceRows, regions.MemoryShare = mostRows, 2
+	}
 	regions.RegionRows = max(1, least/(large*within))
 	left, err := c.frame.Scratch(table.Align((min(b.N, regions.PieceRows) + 31) / 32 * 4))
 	if device.IsOutOfMemory(err) {
@@ -89,7 +95,11 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b tabl
 		q.Rows, q.Starts = p.Rows.Of(o), starts
 		rest.Rows = q.Rows
 		rest.Rows.Refused, rest.Rows.Attempt = q.Left, 1
-		return errors.Join(left.Fill(st, 0), insert.Launch(st, grid, &q), k.left.Launch(st, c.grid(o.Rows.N), &rest))
+		launch := insert.Launch
+		if far {
+			launch = func(st *device.Stream, g device.Grid, q *stagedParams) error { return c.stageFar(st, insert, g, *q) }
+		}
+		return errors.Join(left.Fill(st, 0), launch(st, grid, &q), k.left.Launch(st, c.grid(o.Rows.N), &rest))
 	})
 	if taken == 0 || err != nil || p.Rows.Refused == 0 {
 		return taken, err
@@ -103,7 +113,6 @@ func (c *core) stagedProgram() *device.Program {
 	p := c.program("stadium-staged", stagedCU)
 	p.Threads = stagedThreads
 	p.Defines = append(p.Defines, device.Define{Name: "WARPMAP_SHARED", Value: 1})
-	p.Files[2].Text = c.cfg.header("config", true)
 	return p
 }
 

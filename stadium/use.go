@@ -72,6 +72,7 @@ func (m *Map[K, V]) Use(st *device.Stream, room int, queue func(Table) error) er
 			}
 		}
 		c.foreign = true
+		c.stale()
 		return queue(c.table())
 	})
 }

@@ -98,11 +98,12 @@ func (o *Options) Complete(load float64) error {
 
 // Stats is what a table measures of itself.
 type Stats struct {
-	Len        int     `json:"len"`         // pairs
-	Capacity   int     `json:"capacity"`    // slots; a few more, for single keys, do not count
-	Tombstones int     `json:"tombstones"`  // slots of deleted pairs that are not yet used again
-	LoadFactor float64 `json:"load_factor"` // Len / Capacity
-	Bytes      int64   `json:"bytes"`       // device memory of the table itself: what MaxBytes bounds
+	Len        int     `json:"len"`                  // pairs
+	Capacity   int     `json:"capacity"`             // slots; a few more, for single keys, do not count
+	Tombstones int     `json:"tombstones"`           // slots of deleted pairs that are not yet used again
+	LoadFactor float64 `json:"load_factor"`          // Len / Capacity
+	Bytes      int64   `json:"bytes"`                // memory of the table itself: what MaxBytes bounds
+	HostBytes  int64   `json:"host_bytes,omitempty"` // of these, those in pinned host memory; all others are the device's
 	// StagingBytes are the pinned host memory and the device memory, together, through which batches of Go slices pass, and
 	// ScratchBytes the device memory that batches need in passing. Both are kept for the next batch. Tables of one device
 	// that share a stage each count all of it.

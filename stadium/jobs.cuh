@@ -1,0 +1,158 @@
+// What the kernels over batches share: the program's table type, its rows, and what becomes of each.
+#pragma once
+#include "config.h" // struct config: what this table holds
+#include "drive.cuh"
+#include "layout.h"
+#include "refused.cuh"
+#include "stadium.cuh"
+
+using namespace stadium;
+
+typedef config C;
+typedef tile<1, true> Lane;
+typedef Tickets<C> Board;
+
+__device__ __forceinline__ u64 row_key(u64 keys, u64 i) { return keys + i * C::KEY_BYTES; }
+__device__ __forceinline__ u64 row_value(u64 values, u64 i) { return values + i * C::VALUE_BYTES; }
+__device__ __forceinline__ void take_value(u64 slot, u64 row) { copy<C::VALUE_BYTES, C::VALUE_UNIT>(slot + C::VALUE_OFFSET, row); }
+__device__ __forceinline__ void give_value(u64 row, u64 slot) { copy<C::VALUE_BYTES, C::VALUE_UNIT>(row, slot + C::VALUE_OFFSET); }
+
+// A job's items are keys of a batch, loaded ahead where they are short.
+struct Job {
+    typedef Key<C> Item;
+    u64 keys;
+    __device__ __forceinline__ Job(u64 keys) : keys(keys) {}
+    __device__ __forceinline__ Item load(u64 i) const { return Item::of_batch(keys, i); }
+    template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64 i) const { return x.shuffled(warp, from, keys, i); }
+};
+
+// Of the rows that staged inserts LEFT, which `failed` counts, those that find room are taken from it.
+template <bool REPLACE, bool LEFT = false> struct InsertJob : Job {
+    const insertParams& p;
+    Operation<C> x;
+    Value<C> v;
+    u32 added, failed;
+
+    __device__ __forceinline__ InsertJob(const insertParams& p) : Job(p.rows.keys), p(p), added(0), failed(0) {}
+    __device__ __forceinline__ u64 position(u64 i) const { return p.rows.positions ? at<u32>(p.rows.positions)[i] : i; }
+    __device__ __forceinline__ bool begin(u64 i, const Item& k) {
+        if (!wanted(p.rows.refused, p.rows.attempt, i)) return false;
+        v = Value<C>::of_row(row_value(p.rows.values, p.by_position ? position(i) : i));
+        x.begin(p.table, k, p.limit);
+        if (p.exact && load_relaxed(&counters(p.table)->pairs) >= slot_count<C>(p.table)) x.limit = 0;
+        return true;
+    }
+    __device__ __forceinline__ bool round(Lane, bool active) {
+        return active && x.round(p.table, REPLACE ? Operation<C>::INSERT : Operation<C>::INSERT_NEW, [&](u64 slot, bool free) {
+            if (free) put_pair<C>(slot, x.k, v);
+            else v.put(slot);
+        });
+    }
+    __device__ __forceinline__ void done(u64 i) {
+        if (x.outcome == ADDED) {
+            if (p.exact) add(&counters(p.table)->pairs, (u64)1);
+            else added++;
+        }
+        if (p.rows.added) at<u8>(p.rows.added)[i] = x.outcome == ADDED;
+        failed += (x.outcome == FULL) != LEFT;
+        if (x.outcome == FULL || p.rows.attempt) settle_bit(p.rows.refused, p.rows.attempt, position(i), x.outcome == FULL);
+    }
+    __device__ __forceinline__ void end() {
+        u64* pairs[1] = {&counters(p.table)->pairs};
+        u64* others[1] = {&counters(p.table)->failed};
+        u32 n[1] = {added}, m[1] = {failed};
+        block_count(pairs, n);
+        block_count<1, LEFT>(others, m);
+    }
+};
+
+// What look-ups of a warp's lanes found, of those that are `on`; all lanes come. The lanes of a GPU write wide values together, unit by unit, as
+// the rows lie in memory.
+#if defined(WARPMAP_HOST)
+constexpr bool TOGETHER = false;
+#else
+constexpr bool TOGETHER = C::VALUE_BYTES > 16;
+#endif
+__device__ __forceinline__ void answer(const findParams& p, bool on, u64 i, const Search<C>& s) {
+    if (on && p.found) at<u8>(p.found)[i] = s.found;
+    if (!p.values) return;
+    if constexpr (TOGETHER) {
+        typedef bits_of<C::VALUE_UNIT>::type unit;
+        constexpr u32 UNITS = C::VALUE_BYTES / C::VALUE_UNIT;
+        tile<32> warp;
+        u64 to = on ? row_value(p.values, i) : 0, from = on && s.found ? s.address(p.table) + C::VALUE_OFFSET : 0;
+#pragma unroll 4
+        for (u32 j = 0; j < UNITS; j++) {
+            u32 x = j * 32 + warp.rank();
+            u64 row = warp.shuffle(to, (int)(x / UNITS)), value = warp.shuffle(from, (int)(x / UNITS));
+            if (row) at<unit>(row)[x % UNITS] = value ? load_memory(at<unit>(value) + x % UNITS) : unit{};
+        }
+    } else if (on && s.found) s.read.value_to(row_value(p.values, i), s.address(p.table));
+    else if (on) zero<C::VALUE_BYTES, C::VALUE_UNIT>(row_value(p.values, i));
+}
+
+// Looks up key i of a batch.
+__device__ __forceinline__ Search<C> look_up(const Table& t, u64 keys, u64 i) {
+    Search<C> s;
+    s.begin(t, Key<C>::of_batch(keys, i));
+    while (s.round(t)) {}
+    return s;
+}
+
+// Answers row_of(0) … row_of(n-1). Each lane has one key: as many blocks as it takes keep more reads under way than a grid that goes on in
+// strides, or lanes that are fed.
+template <class Row> __device__ __forceinline__ void answer_all(const findParams& p, u64 n, Row row_of) {
+    if constexpr (TOGETHER) {
+        u32 lane = thread_index() & 31;
+        for (u64 j = grid_thread() & ~31ull; j < n; j += grid_threads()) {
+            bool on = j + lane < n;
+            u64 i = row_of(on ? j + lane : n - 1);
+            answer(p, on, i, look_up(p.table, p.keys, i));
+        }
+    } else
+        for (u64 j = grid_thread(); j < n; j += grid_threads()) {
+            u64 i = row_of(j);
+            answer(p, true, i, look_up(p.table, p.keys, i));
+        }
+}
+
+// Gives the ticket of a key back that was found, and tells whether this lane did.
+__device__ __forceinline__ bool give_back(const findParams& p, u64 i, const Search<C>& s) {
+    bool removed = s.found && !Board::change(tickets_at<C>(p.table, s.slot / C::SLOTS), (u32)(s.slot % C::SLOTS), GIVEN_BACK);
+    if (p.found) at<u8>(p.found)[i] = removed;
+    return removed;
+}
+__device__ __forceinline__ void count_erased(const Table& t, u32 erased) {
+    u64* to[1] = {&counters(t)->pairs};
+    u32 n[1] = {erased};
+    block_count<1, true>(to, n);
+}
+
+// reserve takes a ticket that never was given back, as the paper does (§III-B, Figures 7 and 8): the availability bit first, then the info bits.
+__device__ __forceinline__ bool reserve(u64 tickets, u32 slot, u32 info) {
+    u32 *word = Board::word_at(tickets, slot), shift = Board::shift_of(slot);
+    if (!(and_of(word, ~(1u << shift)) >> shift & 1)) return false;
+    if (C::TICKET_BITS > 1) and_of(word, ~((Place<C>::INFO ^ info) << 1 << shift));
+    return true;
+}
+// Puts the pair of a slot elsewhere into the bucket that its key has come to, whom nobody looks for; false if all slots there are taken: then
+// the key is to go on. Others do the same beside it.
+__device__ __forceinline__ bool settle_new(const Table& t, const Place<C>& to, const Key<C>& k, u64 from, u64& probes) {
+    u64 bucket = to.bucket(t);
+    for (;;) {
+        Board x;
+        x.load(tickets_at<C>(t, bucket));
+        u32 free = from_first<C>(x.available(), to.first);
+        if (!free) break;
+        u32 s = slot_of<C>(free, to.first);
+        if (!reserve(tickets_at<C>(t, bucket), s, to.info)) continue;
+        u64 slot = slot_in<C>(t, bucket, s);
+        put_key<C>(k, slot);
+        take_value(slot, from + C::VALUE_OFFSET);
+        if (probes >= STADIUM_PROBES_UNTOLD) max_of(&counters(t)->max_probes, probes + 1);
+        return true;
+    }
+    goes_on<C>(t, bucket, to);
+    probes++;
+    return false;
+}

@@ -1,0 +1,211 @@
+package stadium
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+// A table that is not to lie in one piece of device memory lies in panes, some in device memory and the others in pinned host memory. A pane has
+// whole regions, as many as make mostPane bytes or a little less: reads at random across the bus are 15 times slower over more.
+type pane struct {
+	near  device.Slice[byte] // in device memory, or
+	host  device.Host[byte]  // in host memory
+	fresh bool               // nothing was put here since the table was emptied
+}
+
+const (
+	mostPane = 512 << 20
+	// leastPane: smaller ones are not worth an allocation of pinned memory each.
+	leastPane = 1 << 20
+	// deviceShare: a pane takes one in so many bytes of the device's memory at most, for there are windows of the same size.
+	deviceShare = 16
+	// maxPanes is the most panes of a table: a terabyte.
+	maxPanes = 2048
+	// keptShare of the device's memory is left to batches, if Options do not say how much the table may have.
+	keptShare = 8
+	// hostShare: of the free host memory so many quarters may become panes, if Options do not say how much.
+	hostShare = 3
+)
+
+func (p *pane) inHost() bool { return p.host.Len() > 0 }
+
+func (p *pane) len() int64 { return int64(p.near.Len() + p.host.Len()) }
+
+// address is the pane as kernels take it.
+func (p *pane) address() uint64 {
+	if p.inHost() {
+		return p.host.Mapped().Addr() | inHost
+	}
+	return p.near.Addr()
+}
+
+// inHost is stadium::IN_HOST.
+const inHost = 1
+
+// room is what a table's slots may take, and what its panes have.
+type room struct {
+	window           int64 // most bytes of a pane
+	device, host     int64 // most bytes in panes there; negative: as many as there are
+	inDevice, inHost int64
+}
+
+// roomFor reads the options.
+func (c *core) roomFor() (room, error) {
+	_, total, err := c.frame.Device.Memory()
+	if err != nil {
+		return room{}, err
+	}
+	r := room{window: min(mostPane, max(leastPane, total/deviceShare)), device: c.opts.DeviceBytes, host: c.opts.HostBytes}
+	if r.device > 0 {
+		r.window = min(r.window, max(leastPane, r.device/4))
+	}
+	if c.opts.pane > 0 {
+		r.window = c.opts.pane
+	}
+	for _, n := range []*int64{&r.device, &r.host} { // of Options: 0 is no bound, and less than 0 none at all
+		switch {
+		case *n == 0:
+			*n = -1
+		case *n < 0:
+			*n = 0
+		}
+	}
+	return r, nil
+}
+
+// paneShiftFor is the binary logarithm of the buckets of a pane.
+func (c *core) paneShiftFor(s shape) int {
+	shift := s.shift
+	for bucket := int64(c.cfg.slots() * c.cfg.slotBytes()); bucket<<(shift+1) <= c.room.window && 1<<shift < s.buckets(); {
+		shift++
+	}
+	return shift
+}
+
+// paneBytes is the size of a table's pane: the last may have fewer buckets.
+func (c *core) paneBytes(s shape, shift int, i int64) int64 {
+	return min(int64(1)<<shift, s.buckets()-i<<shift) * int64(c.cfg.slots()*c.cfg.slotBytes())
+}
+
+func panesOf(s shape, shift int) int64 { return (s.buckets() + 1<<shift - 1) >> shift }
+
+// newPane allocates a pane: in device memory, if the table may have more of it and there is, else in host memory.
+func (c *core) newPane(bytes int64) (p pane, err error) {
+	r := &c.room
+	p.fresh = true
+	if c.deviceHas(bytes) {
+		p.near, err = device.MakePooled[byte](c.frame.Device, int(bytes))
+		if err == nil {
+			r.inDevice += bytes
+		}
+		if !device.IsOutOfMemory(err) {
+			return p, err
+		}
+	}
+	left := r.host - r.inHost
+	if r.host < 0 {
+		free, _ := device.HostMemory()
+		left = free / 4 * hostShare
+	}
+	if bytes > left {
+		return p, &device.OutOfMemoryError{Device: "host memory for stadium (see Options.HostBytes)", Asked: bytes, Free: max(0, left)}
+	}
+	if p.host, err = device.MakeMapped[byte](c.frame.Device, int(bytes)); err == nil {
+		r.inHost += bytes
+	}
+	return p, err
+}
+
+// deviceHas tells whether a pane of so many bytes may be in device memory.
+func (c *core) deviceHas(bytes int64) bool {
+	r := &c.room
+	if r.device >= 0 {
+		return r.inDevice+bytes <= r.device
+	}
+	free, total, err := c.frame.Device.Memory()
+	return err == nil && free-bytes >= total/keptShare+int64(len(c.far.windows))*r.window
+}
+
+// freePanes gives panes back that no queued work uses any more, if they are in host memory.
+func (c *core) freePanes(panes ...pane) (err error) {
+	for _, p := range panes {
+		if p.inHost() {
+			c.room.inHost -= p.len()
+			err = errors.Join(err, p.host.Free())
+		} else {
+			c.room.inDevice -= p.len()
+			err = errors.Join(err, c.frame.Free(p.near))
+		}
+	}
+	return err
+}
+
+// hosts is how many panes are in host memory.
+func (m *memory) hosts() (n int) {
+	for i := range m.panes {
+		if m.panes[i].inHost() {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *memory) hostBytes() (n int64) {
+	for i := range m.panes {
+		n += int64(m.panes[i].host.Len())
+	}
+	return n
+}
+
+// stale: something may have been put into all panes.
+func (m *memory) stale() {
+	for i := range m.panes {
+		m.panes[i].fresh = false
+	}
+}
+
+// addressesOf are the panes as kernels take them.
+func addressesOf(panes []pane) []uint64 {
+	out := make([]uint64, len(panes))
+	for i := range panes {
+		out[i] = panes[i].address()
+	}
+	return out
+}
+
+// makePanes gives an empty table its panes.
+func (c *core) makePanes(st *device.Stream, m *memory) (err error) {
+	if err = c.far.load(c); err != nil {
+		return err
+	}
+	m.paneShift = c.paneShiftFor(m.shape)
+	n := panesOf(m.shape, m.paneShift)
+	if n > maxPanes {
+		return fmt.Errorf("stadium: %d panes of %s: too many", n, device.Bytes(c.room.window))
+	}
+	for i := range n {
+		p, err := c.newPane(c.paneBytes(m.shape, m.paneShift, i))
+		if err != nil {
+			return err
+		}
+		m.panes = append(m.panes, p)
+	}
+	return c.tellPanes(st, m)
+}
+
+// tellPanes writes the panes' addresses for kernels.
+func (c *core) tellPanes(st *device.Stream, m *memory) (err error) {
+	if m.addresses.Len() < len(m.panes) {
+		if err = c.frame.Free(m.addresses); err == nil {
+			m.addresses, err = table.Make[uint64](&c.frame, int64(len(m.panes)))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return m.addresses.Write(st, addressesOf(m.panes))
+}
