@@ -55,6 +55,7 @@ const (
 	rowsInPlace  = 700e6
 	bytesInPlace = 45e9
 	busRate      = 55e9
+	rowsTogether = 1 << 14
 	// listBlocks of a multiprocessor count the rows of a list, and bring them in order.
 	listBlocks = 8
 )
@@ -137,9 +138,9 @@ func (x *far) orders(c *core, n int64) bool {
 	return n >= x.listedFrom && len(c.panes) > 0 && c.hosts() > 0
 }
 
-// makeWindows sees to windows that hold any pane of the table, and tells whether they are there.
-func (x *far) makeWindows(c *core, bytes int64) (ok bool, err error) {
-	for i := range x.windows {
+// makeWindows sees to n windows of so many bytes, and tells whether they are there.
+func (x *far) makeWindows(c *core, n int, bytes int64) (ok bool, err error) {
+	for i := range n {
 		w := &x.windows[i]
 		if int64(w.mem.Len()) >= bytes {
 			continue
@@ -160,13 +161,13 @@ func (x *far) makeWindows(c *core, bytes int64) (ok bool, err error) {
 func (c *core) windowBytes() int64 { return c.paneBytes(c.shape, c.paneShift, 0) }
 
 // visits serves panes in windows, one after the other: work is called with a table in which that pane is at hand, and queues kernels on st. With
-// back, the kernels change the pane, and it is copied back. Where there is no memory for windows, panes are served where they lie. before queues
-// what may be done meanwhile.
-func (c *core) visits(st *device.Stream, panes []int, back bool, before func() error, work func(t Table, pane int) error) (err error) {
+// back, the kernels change the pane, and it is copied back. Where there is no memory for windows, panes are served where they lie. between queues
+// what is to be done for a stretch of the other panes, beside copies.
+func (c *core) visits(st *device.Stream, panes []int, back bool, between func(first, last int) error, work func(t Table, pane int) error) (err error) {
 	x, n := &c.far, len(c.panes)
-	ok := len(panes) > 0
+	ok, turn := len(panes) > 0, min(len(panes), len(x.windows)) // so many windows in turn
 	if ok {
-		ok, err = x.makeWindows(c, c.windowBytes())
+		ok, err = x.makeWindows(c, turn, c.windowBytes())
 	}
 	if err == nil && ok && x.views.Len() < n*len(panes) {
 		if err = c.frame.Free(x.views); err == nil {
@@ -180,12 +181,13 @@ func (c *core) visits(st *device.Stream, panes []int, back bool, before func() e
 		return err
 	}
 	if !ok {
-		err = before()
-		for _, i := range panes {
-			err = errors.Join(err, work(c.table(), i))
+		for k, i := range panes {
+			if err = errors.Join(between(behind(panes, k), i), work(c.table(), i)); err != nil {
+				return err
+			}
 			c.panes[i].fresh = c.panes[i].fresh && !back
 		}
-		return err
+		return between(behind(panes, len(panes)), n)
 	}
 	defer func() {
 		if err != nil { // nobody knows what is queued
@@ -196,7 +198,7 @@ func (c *core) visits(st *device.Stream, panes []int, back bool, before func() e
 	var views []uint64
 	for k, i := range panes {
 		view := addressesOf(c.panes)
-		view[i] = x.windows[k%len(x.windows)].mem.Addr()
+		view[i] = x.windows[k%turn].mem.Addr()
 		views = append(views, view...)
 	}
 	if err = x.views.Write(st, views); err != nil {
@@ -210,11 +212,8 @@ func (c *core) visits(st *device.Stream, panes []int, back bool, before func() e
 	for i := range x.windows {
 		x.windows[i].used = false
 	}
-	if err = before(); err != nil {
-		return err
-	}
 	for k, i := range panes {
-		w, p := &x.windows[k%len(x.windows)], &c.panes[i]
+		w, p := &x.windows[k%turn], &c.panes[i]
 		bytes := p.host.Len()
 		if w.used {
 			if err = x.reused(x.in, w.again); err != nil {
@@ -226,7 +225,7 @@ func (c *core) visits(st *device.Stream, panes []int, back bool, before func() e
 		if !p.fresh {
 			err = w.mem.WriteAsync(x.in, p.host, bytes)
 		}
-		if err = errors.Join(err, w.here.Record(x.in), st.Wait(w.here)); err != nil {
+		if err = errors.Join(err, w.here.Record(x.in), between(behind(panes, k), i), st.Wait(w.here)); err != nil {
 			return err
 		}
 		t := c.table()
@@ -245,11 +244,22 @@ func (c *core) visits(st *device.Stream, panes []int, back bool, before func() e
 			return err
 		}
 	}
+	if err = between(behind(panes, len(panes)), n); err != nil {
+		return err
+	}
 	if back {
-		last := x.windows[(len(panes)-1)%len(x.windows)].again
+		last := x.windows[(len(panes)-1)%turn].again
 		err = st.Wait(last)
 	}
 	return err
+}
+
+// behind is the pane behind the k-1st of a list.
+func behind(panes []int, k int) int {
+	if k == 0 {
+		return 0
+	}
+	return panes[k-1] + 1
 }
 
 // listing are the rows of a batch in the order of their panes.
@@ -295,32 +305,34 @@ func (c *core) list(st *device.Stream, mem device.Slice[byte], k device.Kernel[l
 	return l, errors.Join(counts.Slice(1, 1+panes).Write(st, begin), c.far.order.Launch(st, c.frame.Grid(int64(had[0]), listBlocks), &p))
 }
 
-// split tells which panes that so many rows want are served in windows; the others are served where they lie. passes is how often such a pane
-// crosses the bus.
+// split tells which panes that so many rows want are served in windows; the others are served where they lie.
 func (c *core) split(rows func(pane int) int64) (windows []int) {
 	for i := range c.panes {
 		p := &c.panes[i]
-		if p.inHost() && float64(rows(i))*c.far.rowBytes > float64(p.len()) {
+		if !p.inHost() || rows(i) == 0 {
+			continue
+		}
+		if float64(rows(i))*c.far.rowBytes > float64(p.len()) {
 			windows = append(windows, i)
 		}
 	}
 	return windows
 }
 
-// inPlace calls do for stretches of rows whose panes are not served in windows.
-func (l *listing) inPlace(windows []int, do func(rows uint64, n int64) error) error {
-	first := 0
-	for k := 0; k <= len(windows); k++ {
-		last := len(l.starts) - 1
-		if k < len(windows) {
-			last = windows[k]
+// inPlace calls do for the rows of each pane of a stretch: more at once would be at random over more memory than the bus is fast in. Panes that few
+// rows want are taken together, where another launch would cost more.
+func (l *listing) inPlace(first, last int, do func(rows uint64, n int64) error) error {
+	for first < last {
+		next := first + 1
+		for next < last && l.starts[next+1]-l.starts[first] <= rowsTogether {
+			next++
 		}
-		if n := l.starts[last] - l.starts[first]; n > 0 {
+		if n := l.starts[next] - l.starts[first]; n > 0 {
 			if err := do(l.rows+4*uint64(l.starts[first]), n); err != nil {
 				return err
 			}
 		}
-		first = last + 1
+		first = next
 	}
 	return nil
 }
@@ -362,8 +374,8 @@ func (c *core) searchFar(st *device.Stream, k device.Kernel[findParams], x *farS
 			return x.rows.Launch(st, device.GridFor(n, table.Threads), &r)
 		}
 		windows := c.split(func(i int) int64 { _, n := l.of(i); return n })
-		return c.visits(st, windows, false, func() error {
-			return l.inPlace(windows, func(rows uint64, n int64) error { return serve(c.table(), rows, n) })
+		return c.visits(st, windows, false, func(first, last int) error {
+			return l.inPlace(first, last, func(rows uint64, n int64) error { return serve(c.table(), rows, n) })
 		}, func(t Table, i int) error {
 			rows, n := l.of(i)
 			return serve(t, rows, n)
@@ -415,8 +427,8 @@ func (c *core) insertFar(st *device.Stream, k *insertKernels, p insertParams, b 
 				c.panes[i].fresh = false
 			}
 		}
-		err = c.visits(st, windows, true, func() error {
-			return l.inPlace(windows, func(rows uint64, n int64) error { return serve(c.table(), rows, n) })
+		err = c.visits(st, windows, true, func(first, last int) error {
+			return l.inPlace(first, last, func(rows uint64, n int64) error { return serve(c.table(), rows, n) })
 		}, func(t Table, i int) error {
 			rows, n := l.of(i)
 			return serve(t, rows, n)
@@ -452,9 +464,9 @@ func (c *core) stageFar(st *device.Stream, insert device.Kernel[stagedParams], g
 		return insert.Launch(st, g, &p)
 	}
 	windows := c.split(rows)
-	return c.visits(st, windows, true, func() (err error) {
-		for i := range c.panes {
-			if rows(i) > 0 && !slices.Contains(windows, i) {
+	return c.visits(st, windows, true, func(first, last int) (err error) {
+		for i := first; i < last; i++ {
+			if rows(i) > 0 {
 				c.panes[i].fresh = false
 				err = errors.Join(err, serve(c.table(), i))
 			}

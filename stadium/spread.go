@@ -102,7 +102,7 @@ func (c *core) spread(st *device.Stream, m memory) (err error) {
 	if m.addresses, err = table.Make[uint64](&c.frame, int64(len(dst))); err != nil {
 		return err
 	}
-	windowed, err := c.far.makeWindows(c, max(c.paneBytes(m.shape, m.paneShift, 0), c.paneBytes(old.shape, oldShift, 0)))
+	windowed, err := c.far.makeWindows(c, 2, max(c.paneBytes(m.shape, m.paneShift, 0), c.paneBytes(old.shape, oldShift, 0)))
 	if err != nil {
 		return err
 	}
