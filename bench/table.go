@@ -12,16 +12,18 @@ import (
 type TableOptions struct {
 	Keys       string    // kind, see workload.NewKeys
 	KeyBytes   int       // 4, 8, 16 or 32
-	ValueBytes int       // the same
+	ValueBytes int       // the same, or 64
 	N          int       // pairs
 	Queries    int       // look-ups
 	Hits       float64   // share of them that hit
 	Loads      []float64 // load factors
 	Seed       uint64
-	Each       int                 `json:",omitempty"` // pairs with one key, of multimaps; 0: one
-	Batch      int                 `json:",omitempty"` // pairs of an InsertOn; 0: all in one
-	Build      bool                `json:",omitempty"` // by BuildOn, where the table has it, in place of InsertOn
-	Step       func(done, all int) `json:"-"`          // progress; may be nil
+	Each       int `json:",omitempty"` // pairs with one key, of multimaps; 0: one
+	Batch      int `json:",omitempty"` // pairs of an InsertOn; 0: all in one
+	// DeviceBytes is stadium.Options.DeviceBytes, of tables that may lie in host memory.
+	DeviceBytes int64               `json:",omitempty"`
+	Build       bool                `json:",omitempty"` // by BuildOn, where the table has it, in place of InsertOn
+	Step        func(done, all int) `json:"-"`          // progress; may be nil
 }
 
 // Row is one line of Table: rates are billions a second of device time, medians of Runs: pairs that are inserted (of a set,
@@ -33,8 +35,9 @@ type Row struct {
 	Build       float64 `json:"build,omitempty"` // in place of Insert
 	InsertShare float64 `json:"insert_share"`    // of random compare-and-swaps of the pair's size; of Build too
 	Find        float64 `json:"find"`
-	FindShare   float64 `json:"find_share"` // of random look-ups of 64 bytes
-	Bytes       int64   `json:"bytes"`      // of the table
+	FindShare   float64 `json:"find_share"`           // of random look-ups of 64 bytes
+	Bytes       int64   `json:"bytes"`                // of the table
+	HostBytes   int64   `json:"host_bytes,omitempty"` // of these, in host memory
 	MeanProbes  float64 `json:"mean_probes"`
 	Wrong       int     `json:"wrong"` // answers, of Queries
 	Limits      Limits  `json:"limits"`
@@ -70,7 +73,7 @@ func Table[K, V workload.Wide](d *device.Device, o TableOptions, make Make[K, V]
 			return rows, fmt.Errorf("load factor %v: %w", load, err)
 		}
 		row.Load = load
-		if row.Limits, err = MeasureLimits(d, max(row.Bytes, 1<<20), min(o.N, o.Queries)); err != nil {
+		if row.Limits, err = MeasureLimits(d, max(row.Bytes-row.HostBytes, 1<<20), min(o.N, o.Queries)); err != nil {
 			return rows, err
 		}
 		row.FindShare = row.Find / row.Limits.Lookup64

@@ -241,7 +241,7 @@ func (w *Work[K, V]) Measure(s Subject) (row Row, err error) {
 		return row, err
 	}
 	stats, err := s.Table.Stats()
-	row.Filled, row.Bytes, row.MeanProbes = stats.LoadFactor, stats.Bytes, stats.MeanProbes
+	row.Filled, row.Bytes, row.HostBytes, row.MeanProbes = stats.LoadFactor, stats.Bytes, stats.HostBytes, stats.MeanProbes
 	return row, err
 }
 

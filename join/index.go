@@ -84,7 +84,7 @@ func full(err error) error {
 	var f *table.FullError
 	var oom *device.OutOfMemoryError
 	if errors.As(err, &f) || errors.As(err, &oom) {
-		return fmt.Errorf("the build side's keys do not fit into the device's memory: make the smaller input the build side, or use the CPU device: %w", err)
+		return fmt.Errorf("the build side's keys do not fit into the device's memory: make the smaller input the build side, take stadium, whose tables may lie in host memory, or the CPU device: %w", err)
 	}
 	return err
 }

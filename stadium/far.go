@@ -148,7 +148,11 @@ func (x *far) makeWindows(c *core, n int, bytes int64) (ok bool, err error) {
 		if err = c.frame.Free(w.mem); err != nil {
 			return false, err
 		}
-		if w.mem, err = table.Make[byte](&c.frame, bytes); device.IsOutOfMemory(err) {
+		w.mem = device.Slice[byte]{}
+		// Not by table.Make, which would give scratch memory back that is in use.
+		w.mem, err = device.MakePooled[byte](c.frame.Device, int(bytes))
+		if device.IsOutOfMemory(err) {
+			w.mem = device.Slice[byte]{}
 			return false, nil
 		} else if err != nil {
 			return false, err
@@ -171,7 +175,7 @@ func (c *core) visits(st *device.Stream, panes []int, back bool, between func(fi
 	}
 	if err == nil && ok && x.views.Len() < n*len(panes) {
 		if err = c.frame.Free(x.views); err == nil {
-			x.views, err = table.Make[uint64](&c.frame, int64(n*len(panes)))
+			x.views, err = device.MakePooled[uint64](c.frame.Device, n*len(panes))
 		}
 		if ok = !device.IsOutOfMemory(err); !ok {
 			x.views, err = device.Slice[uint64]{}, nil

@@ -32,14 +32,18 @@ func keyOf(x uint64, width int) (b []byte) {
 type story struct {
 	key, value, ticket int
 	kernels            string // instead of the package's
+	host               bool   // the slots are in host memory, a pane for each region
 }
 
 func (s story) String() string {
-	return fmt.Sprintf("%d+%d bytes, ticket=%d", s.key, s.value, s.ticket)
+	return fmt.Sprintf("%d+%d bytes, ticket=%d, host=%t", s.key, s.value, s.ticket, s.host)
 }
 
 func (s story) table(d *device.Device, seed uint64) (*core, error) {
 	c := &core{cfg: config{keyBytes: s.key, valueBytes: s.value}, opts: Options{Ticket: s.ticket, Options: table.Options{Capacity: 48, LoadFactor: 1, Seed: seed}}}
+	if s.host {
+		c.opts.DeviceBytes, c.opts.pane = -1, 1
+	}
 	return c, c.frame.Open(family, d, c.begin, c.free)
 }
 
@@ -128,6 +132,7 @@ func (s story) tell(seed uint64) (err error) {
 
 var stories = []story{
 	{key: 4, value: 4, ticket: 8}, {key: 8, value: 8, ticket: 2}, {key: 20, value: 12, ticket: 1}, {key: 40, value: 20, ticket: 4}, {key: 12, value: 4, ticket: 16},
+	{key: 4, value: 4, ticket: 4, host: true}, {key: 20, value: 100, ticket: 16, host: true},
 }
 
 func TestMixedUnderStress(t *testing.T) {

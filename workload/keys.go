@@ -113,7 +113,9 @@ func Value(key uint64) uint64 { return kernel.Fmix64(key ^ 0x5bd1e995) }
 type Word interface{ ~uint32 | ~uint64 }
 
 // Wide is a Word, or a key or value of several.
-type Wide interface{ Word | [2]uint64 | [4]uint64 }
+type Wide interface {
+	Word | [2]uint64 | [4]uint64 | [8]uint64
+}
 
 // Widen makes of a number a key or value that differs wherever the number does: one of 4 bytes keeps its lower half, wide ones have
 // it first, and then numbers that follow from it.

@@ -12,6 +12,7 @@ import (
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/bench"
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/stadium"
 	tables "github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/workload"
 )
@@ -38,6 +39,7 @@ for all values of a key. A look-up is one key then, too, and the limits are the 
   warpmap bench --table warpcore --n 10000000 --keys zipf:0.99 --key-bytes 8 --value-bytes 8 --json
   warpmap bench --table warpcore --n 10000000 --keys tao --load 0.66
   warpmap bench --table dycuckoo --n 10000000 --key-bytes 16 --value-bytes 8 --load 0.85
+  warpmap bench --table stadium --n 10000000 --key-bytes 8 --value-bytes 8 --load 0.8 --device-bytes 100MB
   warpmap bench --table slab --kind set --n 10000000
   warpmap bench --table warpcore --kind multimap --each 8 --n 80000000 --queries 10000000 --hits 1
   warpmap bench limits --bytes 1500000000
@@ -83,7 +85,7 @@ for all values of a key. A look-up is one key then, too, and the limits are the 
 			}
 			t.AppendHeader(table.Row{"load", "filled", fill, "of limit", "find G/s", "of limit", "table", "probes", "wrong"})
 			for _, r := range rows {
-				t.AppendRow(table.Row{r.Load, fmt.Sprintf("%.3f", r.Filled), fmt.Sprintf("%.3f", r.Insert+r.Build), share(r.InsertShare), fmt.Sprintf("%.3f", r.Find), share(r.FindShare), device.Bytes(r.Bytes), fmt.Sprintf("%.2f", r.MeanProbes), r.Wrong})
+				t.AppendRow(table.Row{r.Load, fmt.Sprintf("%.3f", r.Filled), fmt.Sprintf("%.3f", r.Insert+r.Build), share(r.InsertShare), fmt.Sprintf("%.3f", r.Find), share(r.FindShare), tableBytes(r), fmt.Sprintf("%.2f", r.MeanProbes), r.Wrong})
 			}
 			t.Render()
 			return nil
@@ -99,7 +101,8 @@ for all values of a key. A look-up is one key then, too, and the limits are the 
 	f.Float64Var(&o.Hits, "hits", 0.5, "share of the look-ups that hit")
 	f.StringVar(&o.Keys, "keys", "rand", "keys: "+workload.Kinds)
 	f.IntVar(&o.KeyBytes, "key-bytes", 4, "bytes of a key: 4 or 8, and of dycuckoo's and stadium's also 16 or 32")
-	f.IntVar(&o.ValueBytes, "value-bytes", 4, "bytes of a value: 4, 8, 16 or 32, as far as the table has them")
+	f.IntVar(&o.ValueBytes, "value-bytes", 4, "bytes of a value: 4, 8, 16, 32 or 64, as far as the table has them")
+	f.Var(&size{&o.DeviceBytes}, "device-bytes", "of stadium: how much of the slots may be in device memory, the others in host memory: such as 4GB; -1: none")
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of the workload")
 	f.IntVar(&o.Batch, "batch", 0, "pairs of an insert (default all at once)")
 	f.BoolVar(&o.Build, "build", false, "make the map from all pairs at once, where its family can")
@@ -154,6 +157,8 @@ func benchTable(d *device.Device, family tables.Family, kind string, o bench.Tab
 		return nil, fmt.Errorf("no kind of table %q: want %s", kind, kindList())
 	case o.Build && kinds[at] != tables.KindMap:
 		return nil, errors.New("--build makes maps: leave --kind out")
+	case o.DeviceBytes != 0 && (family != warpmap.Stadium || kinds[at] != tables.KindMap):
+		return nil, fmt.Errorf("--device-bytes is for maps of %s: no other table lies in host memory", warpmap.Stadium)
 	case o.Each > 1 && kinds[at] != tables.KindMultiMap:
 		return nil, fmt.Errorf("--each %d: only a multimap has several pairs with one key; add --kind %v", o.Each, tables.KindMultiMap)
 	}
@@ -183,8 +188,10 @@ func benchKeyed[K workload.Wide](d *device.Device, family tables.Family, kind ta
 		return benchTyped[K, [2]uint64](d, family, kind, o)
 	case 32:
 		return benchTyped[K, [4]uint64](d, family, kind, o)
+	case 64:
+		return benchTyped[K, [8]uint64](d, family, kind, o)
 	}
-	return nil, fmt.Errorf("values of %d bytes: want 4, 8, 16 or 32", o.ValueBytes)
+	return nil, fmt.Errorf("values of %d bytes: want 4, 8, 16, 32 or 64", o.ValueBytes)
 }
 
 func benchTyped[K, V workload.Wide](d *device.Device, family tables.Family, kind tables.Kind, o bench.TableOptions) ([]bench.Row, error) {
@@ -204,7 +211,7 @@ func benchTyped[K, V workload.Wide](d *device.Device, family tables.Family, kind
 			}
 			return w.MultiMap(t), nil
 		}
-		m, err := warpmap.New[K, V](d, family, options)
+		m, err := newMap[K, V](d, family, options, o.DeviceBytes)
 		if err != nil {
 			return s, err
 		}
@@ -216,6 +223,14 @@ func benchTyped[K, V workload.Wide](d *device.Device, family tables.Family, kind
 		}
 		return s, err
 	})
+}
+
+// newMap is warpmap.New, for stadium with so many bytes of slots in device memory.
+func newMap[K, V any](d *device.Device, family tables.Family, o tables.Options, deviceBytes int64) (tables.Map[K, V], error) {
+	if deviceBytes == 0 {
+		return warpmap.New[K, V](d, family, o)
+	}
+	return stadium.New[K, V](d, stadium.Options{Options: o, DeviceBytes: deviceBytes})
 }
 
 func limitsCommand(keep *string) *cobra.Command {
@@ -274,3 +289,11 @@ func limitsCommand(keep *string) *cobra.Command {
 }
 
 func share(x float64) string { return fmt.Sprintf("%.0f%%", 100*x) }
+
+// tableBytes is a table's memory, and how much of it is in host memory.
+func tableBytes(r bench.Row) string {
+	if r.HostBytes == 0 {
+		return device.Bytes(r.Bytes)
+	}
+	return fmt.Sprintf("%s, %s in host memory", device.Bytes(r.Bytes), device.Bytes(r.HostBytes))
+}

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
@@ -62,6 +63,7 @@ func root() *cobra.Command {
 		SilenceErrors: true,
 	}
 	cmd.PersistentFlags().String("device", "auto", "where to run: auto, cpu, or cuda:N")
+	cmd.PersistentFlags().Var(&size{new(int64)}, "device-memory", "take no more of the device's memory than this, such as 2GB")
 	cmd.PersistentFlags().Bool("json", false, "print figures as JSON")
 	cmd.AddCommand(devicesCommand(), benchCommand(), tuneCommand(), demoCommand(), genCommand(), joinCommand())
 	return cmd
@@ -73,11 +75,40 @@ func openDevice(cmd *cobra.Command) (*device.Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := device.Open(name, device.WithContext(cmd.Context()))
+	most := *cmd.Flags().Lookup("device-memory").Value.(*size).bytes
+	if most < 0 {
+		return nil, fmt.Errorf("--device-memory %d: want a size, such as 2GB", most)
+	}
+	d, err := device.Open(name, device.WithContext(cmd.Context()), device.WithMemory(most))
 	if err == nil && name == "auto" {
 		fmt.Fprintln(cmd.ErrOrStderr(), "device:", d)
 	}
 	return d, err
+}
+
+// size is a flag of bytes: 2GB, 512MiB, 1000; or -1.
+type size struct{ bytes *int64 }
+
+func (s *size) Type() string { return "size" }
+
+func (s *size) String() string {
+	if s.bytes == nil || *s.bytes == 0 {
+		return ""
+	}
+	return fmt.Sprint(*s.bytes)
+}
+
+func (s *size) Set(text string) error {
+	if text == "-1" {
+		*s.bytes = -1
+		return nil
+	}
+	n, err := humanize.ParseBytes(text)
+	if err != nil || n > 1<<60 {
+		return fmt.Errorf("want a size, such as 2GB, 512MiB or 1000000")
+	}
+	*s.bytes = int64(n)
+	return nil
 }
 
 func jsonFlag(cmd *cobra.Command) bool {
