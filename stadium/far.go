@@ -362,6 +362,7 @@ func (c *core) listed(n, more int64, do func(mem device.Slice[byte], first, n in
 
 // searchFar looks a large batch up, and waits for it: other readers must not use the same windows. Where there is no memory for a list, k does.
 func (c *core) searchFar(st *device.Stream, k device.Kernel[findParams], x *farSearch, p findParams) error {
+	c.frame.ReadingAlone(st)
 	part := func(first, n int64) findParams {
 		b := table.Rows{Keys: p.Keys, Values: p.Values, Flags: p.Found}.Part(table.Part{First: uint64(first), N: uint64(n)}, c.cfg.keyBytes, c.cfg.valueBytes)
 		return findParams{Table: p.Table, Keys: b.Keys, Values: b.Values, Found: b.Flags, N: uint64(n)}

@@ -58,6 +58,7 @@ WARPMAP_KERNEL(erase, findParams) {
 
 // Operations of all kinds beside one another, each under the access bits of its key's buckets.
 WARPMAP_KERNEL(mixed, mixedParams) {
+    u32 added = 0, erased = 0, failed = 0;
     for (u64 i = grid_thread(); i < p.n; i += grid_threads()) {
         if (!wanted(p.refused, p.attempt, i)) continue;
         if (p.clock && !p.attempt) at<u64>(p.calls)[i] = add(at<u64>(p.clock), (u64)1);
@@ -80,14 +81,19 @@ WARPMAP_KERNEL(mixed, mixedParams) {
         };
         while (known && x.round(p.table, kind, act)) {}
         Outcome o = x.outcome;
-        if (o == ADDED) add(&counters(p.table)->pairs, (u64)1);
-        if (kind == X::ERASE && o == PRESENT) add(&counters(p.table)->pairs, ~(u64)0);
+        added += o == ADDED;
+        erased += kind == X::ERASE && o == PRESENT;
+        failed += o == FULL;
         if (p.clock && o != FULL) at<u64>(p.returns)[i] = add(at<u64>(p.clock), (u64)1);
         // Results may take the place of values, which a refused insert still needs.
         if (p.results && !shown && (o != FULL || p.attempt >= STADIUM_LAST_ATTEMPT)) zero<C::VALUE_BYTES, C::VALUE_UNIT>(row_value(p.results, i));
         if (p.status) at<u8>(p.status)[i] = (u8)o;
-        settle(p.refused, p.attempt, i, o == FULL, &counters(p.table)->failed);
+        settle_bit(p.refused, p.attempt, i, o == FULL);
     }
+    u64 *more[2] = {&counters(p.table)->pairs, &counters(p.table)->failed}, *less[1] = {&counters(p.table)->pairs};
+    u32 n[2] = {added, failed}, m[1] = {erased};
+    block_count(more, n);
+    block_count<1, true>(less, m);
 }
 
 // Copies every pair into another table, which has room for all. Keys are distinct.
