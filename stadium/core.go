@@ -363,6 +363,9 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 		}
 		return k.insert.Launch(st, g, &q)
 	}
+	if c.cfg.together() {
+		return launch(device.GridFor(b.N, table.Threads), p.Rows.Of(table.Ordered{Rows: b}))
+	}
 	if !c.cfg.ordered() {
 		return launch(c.grid(b.N), p.Rows.Of(table.Ordered{Rows: b}))
 	}

@@ -35,9 +35,10 @@ template <bool REPLACE, bool LEFT = false> struct InsertJob : Job {
 
     __device__ __forceinline__ InsertJob(const insertParams& p) : Job(p.rows.keys), p(p), added(0), failed(0) {}
     __device__ __forceinline__ u64 position(u64 i) const { return p.rows.positions ? at<u32>(p.rows.positions)[i] : i; }
+    __device__ __forceinline__ u64 value_at(u64 i) const { return row_value(p.rows.values, p.by_position ? position(i) : i); }
     __device__ __forceinline__ bool begin(u64 i, const Item& k) {
         if (!wanted(p.rows.refused, p.rows.attempt, i)) return false;
-        v = Value<C>::of_row(row_value(p.rows.values, p.by_position ? position(i) : i));
+        v = Value<C>::of_row(value_at(i));
         x.begin(p.table, k, p.limit);
         if (p.exact && load_relaxed(&counters(p.table)->pairs) >= slot_count<C>(p.table)) x.limit = 0;
         return true;
@@ -66,13 +67,62 @@ template <bool REPLACE, bool LEFT = false> struct InsertJob : Job {
     }
 };
 
-// What look-ups of a warp's lanes found, of those that are `on`; all lanes come. The lanes of a GPU write wide values together, unit by unit, as
-// the rows lie in memory.
+// The lanes of a GPU's warp move wide values together, unit by unit, as the rows lie in memory.
 #if defined(WARPMAP_HOST)
 constexpr bool TOGETHER = false;
 #else
 constexpr bool TOGETHER = C::VALUE_BYTES > 16;
 #endif
+
+// Puts rows row_of(0) … row_of(n-1) in. The lanes of a warp hold their slots while all of them fill them: nobody waits who holds one.
+template <bool REPLACE, bool LEFT, class Row> __device__ __forceinline__ void insert_together(const insertParams& p, u64 n, Row row_of) {
+    typedef bits_of<C::VALUE_UNIT>::type unit;
+    typedef Operation<C> X;
+    constexpr u32 UNITS = C::VALUE_BYTES / C::VALUE_UNIT, KEPT = UNITS <= 4 ? UNITS : 0; // values that are asked for before the slots
+    constexpr auto KIND = REPLACE ? X::INSERT : X::INSERT_NEW;
+    InsertJob<REPLACE, LEFT> job(p);
+    tile<32> warp;
+    u32 lane = (u32)warp.rank();
+    for (u64 j = grid_thread() & ~31ull; j < n; j += grid_threads()) {
+        u64 i = row_of(j + lane < n ? j + lane : n - 1), from = job.value_at(i);
+        bool busy = j + lane < n && job.begin(i, job.load(i)), was = busy;
+        unit kept[KEPT ? KEPT : 1];
+#pragma unroll
+        for (u32 u = 0; u < KEPT; u++) {
+            u32 x = u * 32 + lane;
+            kept[u] = load_readonly(at<unit>(warp.shuffle(from, (int)(x / UNITS))) + x % UNITS);
+        }
+        while (warp.any(busy)) {
+            u32 became = busy && !job.x.yields() ? job.x.attempt(p.table, KIND) : (u32)X::WAIT;
+            bool held = became == X::HELD, fill = held && (REPLACE || job.x.outcome == ADDED);
+            if (fill && job.x.outcome == ADDED) put_key<C>(job.x.k, job.x.slot);
+            u64 to = fill ? job.x.slot + C::VALUE_OFFSET : 0;
+            if constexpr (KEPT > 0) {
+#pragma unroll
+                for (u32 u = 0; u < KEPT; u++) {
+                    u32 x = u * 32 + lane;
+                    u64 slot = warp.shuffle(to, (int)(x / UNITS));
+                    if (slot) store_memory(at<unit>(slot) + x % UNITS, kept[u]);
+                }
+            } else {
+                u32 all = warp.ballot(fill);
+#pragma unroll 2
+                for (u32 u = 0; u < UNITS; u++) {
+                    u32 x = u * 32 + lane;
+                    u64 slot = warp.shuffle(to, (int)(x / UNITS)), value = warp.shuffle(from, (int)(x / UNITS));
+                    if (all && slot) store_memory(at<unit>(slot) + x % UNITS, load_readonly(at<unit>(value) + x % UNITS));
+                }
+            }
+            warp.sync(); // what others have written to a lane's slot comes before its ticket
+            if (held) job.x.finish(p.table, KIND);
+            if (busy) busy = job.x.again(became);
+        }
+        if (was) job.done(i);
+    }
+    job.end();
+}
+
+// What look-ups of a warp's lanes found, of those that are `on`; all lanes come.
 __device__ __forceinline__ void answer(const findParams& p, bool on, u64 i, const Search<C>& s) {
     if (on && p.found) at<u8>(p.found)[i] = s.found;
     if (!p.values) return;

@@ -4,10 +4,13 @@
 
 using namespace stadium;
 
-template <bool REPLACE> __device__ __forceinline__ void insert_batch(const insertParams& p) {
-    InsertJob<REPLACE> job(p);
-    drive_held<Lane, u32>(p.rows.n, job, p.rows.span);
-    job.end();
+template <bool REPLACE, bool LEFT = false> __device__ __forceinline__ void insert_batch(const insertParams& p) {
+    if constexpr (TOGETHER) insert_together<REPLACE, LEFT>(p, p.rows.n, [](u64 i) { return i; });
+    else {
+        InsertJob<REPLACE, LEFT> job(p);
+        drive_held<Lane, u32>(p.rows.n, job, p.rows.span);
+        job.end();
+    }
 }
 WARPMAP_KERNEL(insert, insertParams) { insert_batch<true>(p); }
 WARPMAP_KERNEL(insert_new, insertParams) { insert_batch<false>(p); }
@@ -32,9 +35,7 @@ template <bool REPLACE> __device__ __forceinline__ void insert_left(const insert
     if (thread_index() == 0) any = load_relaxed(&counters(p.table)->failed) != 0;
     block_sync();
     if (!any) return;
-    InsertJob<REPLACE, true> job(p);
-    drive_held<Lane, u32>(p.rows.n, job, 0);
-    job.end();
+    insert_batch<REPLACE, true>(p);
 }
 WARPMAP_KERNEL(insert_left, insertParams) { insert_left<true>(p); }
 WARPMAP_KERNEL(insert_left_new, insertParams) { insert_left<false>(p); }

@@ -101,14 +101,18 @@ WARPMAP_KERNEL(erase_rows, rowsParams) {
 }
 // Each lane has one row: lanes that wait for the bus need no feeding.
 template <bool REPLACE> __device__ __forceinline__ void insert_rows(const rowsParams& p) {
-    InsertJob<REPLACE> job(p.insert);
-    for (u64 j = grid_thread(); j < p.n; j += grid_threads()) {
-        u64 i = load_readonly(at<u32>(p.rows) + j);
-        if (!job.begin(i, job.load(i))) continue;
-        while (job.round(Lane(), true)) {}
-        job.done(i);
+    auto row_of = [&](u64 j) { return (u64)load_readonly(at<u32>(p.rows) + j); };
+    if constexpr (TOGETHER) insert_together<REPLACE, false>(p.insert, p.n, row_of);
+    else {
+        InsertJob<REPLACE> job(p.insert);
+        for (u64 j = grid_thread(); j < p.n; j += grid_threads()) {
+            u64 i = row_of(j);
+            if (!job.begin(i, job.load(i))) continue;
+            while (job.round(Lane(), true)) {}
+            job.done(i);
+        }
+        job.end();
     }
-    job.end();
 }
 WARPMAP_KERNEL(insert_rows, rowsParams) { insert_rows<true>(p); }
 WARPMAP_KERNEL(insert_rows_new, rowsParams) { insert_rows<false>(p); }

@@ -438,7 +438,7 @@ struct Access {
 
 // Operation is one of any kind on a key, beside others of all kinds.
 template <class C> struct Operation {
-    enum { DONE, WAIT, CROSSED }; // WAIT: for the first bucket; CROSSED: for another
+    enum { DONE, HELD, WAIT, CROSSED }; // HELD: the slot is the lane's until it finishes; WAIT: for the first bucket; CROSSED: for another
     static constexpr u32 NONE = ~0u;
     enum Kind : u32 { FIND, INSERT, INSERT_NEW, ERASE };
     typedef Tickets<C> Board;
@@ -448,7 +448,9 @@ template <class C> struct Operation {
     bool waited; // for the first bucket
     u64 limit; // buckets that an insertion may read
     Outcome outcome;
-    u64 slot; // the address of the key's, when it was found or put
+    u64 slot; // the address of the key's, when it was found or is to be put there
+    u32 at_slot; // of its bucket
+    Access access;
 
     __device__ __forceinline__ void begin(const Table& t, const Key<C>& key, u64 most) {
         k = key;
@@ -462,19 +464,33 @@ template <class C> struct Operation {
     // round tells whether to try again. act(slot, free) is called with the access bit held: of a pair that was found, before one is erased; and
     // of a free slot, which it fills. Lanes of a warp that want each other's buckets must not try again in step.
     template <class Act> __device__ __forceinline__ bool round(const Table& t, Kind kind, Act act) {
-        if (tries && fmix32(tries++ ^ (u32)grid_thread() * 0x9e3779b9u) & 3) {
-            pause();
-            return true;
+        if (yields()) return true;
+        u32 became = attempt(t, kind);
+        if (became == HELD) {
+            if (kind != INSERT_NEW || outcome == ADDED) act(slot, outcome == ADDED);
+            finish(t, kind);
         }
-        u32 became = attempt(t, kind, act);
+        return again(became);
+    }
+    // The parts of a round: whether it is another's turn; the way to the slot; what makes it so, once the slot is filled; and whether to try again.
+    __device__ __forceinline__ bool yields() {
+        if (!tries || !(fmix32(tries++ ^ (u32)grid_thread() * 0x9e3779b9u) & 3)) return false;
+        pause();
+        return true;
+    }
+    __device__ __forceinline__ void finish(const Table& t, Kind kind) {
+        if (outcome == ADDED) Board::set(tickets_at<C>(t, access.here), at_slot, taken_ticket<C>(start.info));
+        else if (kind == ERASE) Board::set(tickets_at<C>(t, access.here), at_slot, GIVEN_BACK);
+        access.end(t);
+    }
+    __device__ __forceinline__ bool again(u32 became) {
         waited = became == WAIT;
-        if (became == DONE) return false;
+        if (became <= HELD) return false;
         if (became == CROSSED) tries |= 1;
         pause();
         return true;
     }
-    template <class Act> __device__ __forceinline__ u32 attempt(const Table& t, Kind kind, Act act) {
-        Access access;
+    __device__ __forceinline__ u32 attempt(const Table& t, Kind kind) {
         Place<C> p = start;
         if (!access.begin(t, p.bucket(t), waited)) return WAIT;
         // Where there is room: the bucket, how many come before it, and the slot.
@@ -502,11 +518,9 @@ template <class C> struct Operation {
                         }
                     }
                     slot = address;
-                    if (kind != INSERT_NEW) act(address, false);
-                    if (kind == ERASE) Board::set(tickets_at<C>(t, bucket), s, GIVEN_BACK);
+                    at_slot = s;
                     outcome = PRESENT;
-                    access.end(t);
-                    return DONE;
+                    return HELD;
                 }
                 absent = ended || !x.went_on(p.beyond) || !longer(t, probes);
             }
@@ -546,11 +560,9 @@ template <class C> struct Operation {
         if (before >= STADIUM_PROBES_UNTOLD) max_of(&counters(t)->max_probes, before + 1);
         if (room >> t.shift != start.region) add(&counters(t)->strays, (u64)1);
         slot = slot_in<C>(t, room, room_slot);
-        act(slot, true);
-        Board::set(tickets_at<C>(t, room), room_slot, taken_ticket<C>(start.info));
+        at_slot = room_slot;
         outcome = ADDED;
-        access.end(t);
-        return DONE;
+        return HELD;
     }
 };
 
