@@ -142,6 +142,20 @@ WARPMAP_ATOMICS(u64)
 #undef WARPMAP_ATOMICS
 #endif
 
+// prefetch brings what is at an address into the L2 cache.
+__device__ __forceinline__ void prefetch(u64 address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
+
+// or_acquire is or_of that what follows comes behind, for less than a fence costs.
+__device__ __forceinline__ u32 or_acquire(u32* p, u32 x) {
+    u32 was;
+#if defined(WARPMAP_SHARED)
+    asm volatile("atom.acquire.cta.shared.or.b32 %0, [%1], %2;" : "=r"(was) : WARPMAP_AT(p), "r"(x) : "memory");
+#else
+    asm volatile("atom.acquire.gpu.global.or.b32 %0, [%1], %2;" : "=r"(was) : "l"(p), "r"(x) : "memory");
+#endif
+    return was;
+}
+
 // add_to_memory adds to global memory, in every program; add_in_memory does, and gives what was there.
 __device__ __forceinline__ void add_to_memory(u64* p, u64 x) { asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(p), "l"(x) : "memory"); }
 __device__ __forceinline__ u32 add_in_memory(u32* p, u32 x) {

@@ -533,6 +533,8 @@ WARPMAP_ACCESS(u64)
 #undef WARPMAP_ACCESS
 inline void add_to_memory(u64* p, u64 x) { add(p, x); }
 inline u32 add_in_memory(u32* p, u32 x) { return add(p, x); }
+inline void prefetch(u64) {}
+inline u32 or_acquire(u32* p, u32 x) { return or_of(p, x); }
 inline void or_of_memory(u32* p, u32 x) { or_of(p, x); }
 inline void max_of_memory(u64* p, u64 x) { max_of(p, x); }
 

@@ -31,9 +31,9 @@
 //
 //   load_relaxed  load_acquire  store_relaxed  store_release  load_readonly (never beside a writer)
 //   load_kept (relaxed, of what should stay in the L2 cache: up to u32)
-//   cas (returns what was there)  exchange  add  max_of  and_of  or_of  fence  fence_system  pause
+//   cas (returns what was there)  exchange  add  max_of  and_of  or_of  or_acquire  fence  fence_system  pause
 //   (with u128 only cas and exchange, and only where WARPMAP_CAS128)
-//   load_memory  store_memory  add_to_memory  or_of_memory  max_of_memory (global memory in every program: see WARPMAP_SHARED in cuda.cuh)
+//   load_memory  store_memory  prefetch  add_to_memory  or_of_memory  max_of_memory (global memory in every program: see WARPMAP_SHARED in cuda.cuh)
 #pragma once
 #include "types.cuh"
 #if defined(WARPMAP_HOST)

@@ -113,7 +113,10 @@ template <class C, bool WHOLE = C::SLOT_BYTES == 8 || C::SLOT_BYTES == 16> struc
     }
 };
 template <class C> struct Read<C, false> {
-    __device__ __forceinline__ bool holds(const Key<C>& k, u64 slot) { return same<C>(k, slot); }
+    __device__ __forceinline__ bool holds(const Key<C>& k, u64 slot) {
+        if (C::VALUE_BYTES > 16) prefetch(slot + C::VALUE_OFFSET); // it most likely is the key's
+        return same<C>(k, slot);
+    }
     __device__ __forceinline__ void value_to(u64 row, u64 slot) const { copy<C::VALUE_BYTES, C::VALUE_UNIT>(row, slot + C::VALUE_OFFSET); }
 };
 template <class C> __device__ __forceinline__ void put_key(const Key<C>& k, u64 slot) {
@@ -401,12 +404,10 @@ template <class C> struct Search {
 // Where slots are in host memory the fences are the system's: the host may read there.
 struct Access {
     u64 home, here;
-    static __device__ __forceinline__ void fence(const Table& t) {
-        if (t.near) fence_acq_rel();
-        else fence_system();
-    }
     static __device__ __forceinline__ bool take(const Table& t, u64 bucket) {
-        return !(or_of(at<u32>(t.access) + bucket / 32, 1u << (bucket & 31)) >> (bucket & 31) & 1);
+        if (or_acquire(at<u32>(t.access) + bucket / 32, 1u << (bucket & 31)) >> (bucket & 31) & 1) return false;
+        if (!t.near) fence_system();
+        return true;
     }
     static __device__ __forceinline__ void give(const Table& t, u64 bucket) { and_of(at<u32>(t.access) + bucket / 32, ~(1u << (bucket & 31))); }
 
@@ -414,9 +415,7 @@ struct Access {
     __device__ __forceinline__ bool begin(const Table& t, u64 bucket, bool waited) {
         home = here = bucket;
         if (waited && load_relaxed(at<u32>(t.access) + bucket / 32) >> (bucket & 31) & 1) return false;
-        if (!take(t, bucket)) return false;
-        fence(t);
-        return true;
+        return take(t, bucket);
     }
     // go holds another bucket's, too. If it cannot, nothing is held.
     __device__ __forceinline__ bool go(const Table& t, u64 bucket) {
@@ -426,11 +425,11 @@ struct Access {
             return false;
         }
         here = bucket;
-        fence(t);
         return true;
     }
     __device__ __forceinline__ void end(const Table& t) {
-        fence(t);
+        if (t.near) fence_acq_rel();
+        else fence_system();
         if (here != home) give(t, here);
         give(t, home);
     }
@@ -464,13 +463,7 @@ template <class C> struct Operation {
     // round tells whether to try again. act(slot, free) is called with the access bit held: of a pair that was found, before one is erased; and
     // of a free slot, which it fills. Lanes of a warp that want each other's buckets must not try again in step.
     template <class Act> __device__ __forceinline__ bool round(const Table& t, Kind kind, Act act) {
-        if (yields()) return true;
-        u32 became = attempt(t, kind);
-        if (became == HELD) {
-            if (kind != INSERT_NEW || outcome == ADDED) act(slot, outcome == ADDED);
-            finish(t, kind);
-        }
-        return again(became);
+        return yields() || again(attempt<true>(t, kind, act));
     }
     // The parts of a round: whether it is another's turn; the way to the slot; what makes it so, once the slot is filled; and whether to try again.
     __device__ __forceinline__ bool yields() {
@@ -491,6 +484,10 @@ template <class C> struct Operation {
         return true;
     }
     __device__ __forceinline__ u32 attempt(const Table& t, Kind kind) {
+        return attempt<false>(t, kind, [](u64, bool) {});
+    }
+    // With NOW the slot is filled, and the operation finished, where the way to it ends: that makes the shorter code.
+    template <bool NOW, class Act> __device__ __forceinline__ u32 attempt(const Table& t, Kind kind, Act act) {
         Place<C> p = start;
         if (!access.begin(t, p.bucket(t), waited)) return WAIT;
         // Where there is room: the bucket, how many come before it, and the slot.
@@ -520,7 +517,10 @@ template <class C> struct Operation {
                     slot = address;
                     at_slot = s;
                     outcome = PRESENT;
-                    return HELD;
+                    if (!NOW) return HELD;
+                    if (kind != INSERT_NEW) act(address, false);
+                    finish(t, kind);
+                    return DONE;
                 }
                 absent = ended || !x.went_on(p.beyond) || !longer(t, probes);
             }
@@ -562,7 +562,10 @@ template <class C> struct Operation {
         slot = slot_in<C>(t, room, room_slot);
         at_slot = room_slot;
         outcome = ADDED;
-        return HELD;
+        if (!NOW) return HELD;
+        act(slot, true);
+        finish(t, kind);
+        return DONE;
     }
 };
 
