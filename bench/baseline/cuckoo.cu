@@ -32,9 +32,10 @@ __device__ __forceinline__ u64* next_slot(const cuckooParams& p, u64* slot, u32 
     return next;
 }
 
-// Keys are distinct. counters: pairs that found no place, and pairs in the stash.
-WARPMAP_KERNEL(cuckoo_build, cuckooParams) {
+// Keys are distinct. counters: pairs that found no place, and pairs in the stash. With MIXED, other operations are passed over.
+template <bool MIXED> __device__ __forceinline__ void build(const cuckooParams& p) {
     for (u64 i = grid_thread(); i < p.n; i += grid_threads()) {
+        if (MIXED && load_readonly(at<u8>(p.ops) + i) != CUCKOO_INSERT) continue;
         u64 pair = (u64)load_readonly(at<u32>(p.keys) + i) | (u64)load_readonly(at<u32>(p.values) + i) << 32;
         u64* slot = slot_of(p, 0, (u32)pair);
         for (u64 turn = 0; pair != EMPTY && turn <= p.evictions; turn++) {
@@ -46,19 +47,25 @@ WARPMAP_KERNEL(cuckoo_build, cuckooParams) {
         add(at<u32>(p.counters) + (in ? 1 : 0), 1u);
     }
 }
+WARPMAP_KERNEL(cuckoo_build, cuckooParams) { build<false>(p); }
+WARPMAP_KERNEL(cuckoo_build_mixed, cuckooParams) { build<true>(p); }
 
 // A slot that once held a pair holds one for ever. So at an empty slot only the stash is left: a pair of a later slot would
 // have been in this one, but one in the stash went there before it had been in all.
-WARPMAP_KERNEL(cuckoo_find, cuckooParams) {
+template <bool MIXED> __device__ __forceinline__ void find(const cuckooParams& p) {
+    bool stashed = MIXED ? load_relaxed(at<u32>(p.counters) + 1) > 0 : p.stashed > 0;
     for (u64 i = grid_thread(); i < p.n; i += grid_threads()) {
+        if (MIXED && load_readonly(at<u8>(p.ops) + i) != CUCKOO_FIND) continue;
         u32 key = load_readonly(at<u32>(p.keys) + i);
         u64 pair = load_relaxed(slot_of(p, 0, key));
 #pragma unroll
         for (int f = 1; f < FUNCTIONS; f++)
             if (pair != EMPTY && (u32)pair != key) pair = load_relaxed(slot_of(p, f, key));
-        if ((pair == EMPTY || (u32)pair != key) && p.stashed) pair = load_relaxed(stash_of(p, key));
+        if ((pair == EMPTY || (u32)pair != key) && stashed) pair = load_relaxed(stash_of(p, key));
         bool found = pair != EMPTY && (u32)pair == key;
         at<u32>(p.values)[i] = found ? (u32)(pair >> 32) : 0;
         at<u8>(p.found)[i] = found;
     }
 }
+WARPMAP_KERNEL(cuckoo_find, cuckooParams) { find<false>(p); }
+WARPMAP_KERNEL(cuckoo_find_mixed, cuckooParams) { find<true>(p); }

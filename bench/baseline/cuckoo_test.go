@@ -9,6 +9,7 @@ import (
 	"github.com/warpmap/warpmap/bench/benchtest"
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/table"
 )
 
 // A full table needs its stash, and a fuller one is not built.
@@ -68,5 +69,49 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 	}
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// Slots in host memory, and batch after batch of inserts beside look-ups of the keys of the batch before.
+func TestMixedInHostMemory(t *testing.T) {
+	const n, batch = 6000, 1000
+	d := benchtest.CPU(t)
+	c, err := NewHostCuckoo(d, n, 0.9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	st := d.Stream()
+	if err := c.Begin(st, n); err != nil {
+		t.Fatal(err)
+	}
+	for first := uint32(0); first < n; first += batch {
+		ops, keys := make([]table.Op, 0, 2*batch), make([]uint32, 0, 2*batch)
+		for k := first; k < first+batch; k++ {
+			ops, keys = append(ops, table.OpInsert, table.OpFind), append(keys, k+1, k+1-batch)
+		}
+		dops, err1 := device.From(d, ops)
+		dkeys, err2 := device.From(d, keys)
+		results, err3 := device.Make[uint32](d, len(keys))
+		status, err4 := device.Make[table.Status](d, len(keys))
+		if err := errors.Join(err1, err2, err3, err4, c.MixedOn(st, dops, dkeys, dkeys, results, status)); err != nil {
+			t.Fatal(err)
+		}
+		got, err5 := results.Host(st)
+		found, err6 := status.Host(st)
+		if err := errors.Join(err5, err6); err != nil {
+			t.Fatal(err)
+		}
+		for i := 1; i < len(ops); i += 2 {
+			if want := first > 0; (found[i] == table.Present) != want || want && got[i] != keys[i] {
+				t.Fatalf("key %d, of the batch before: %v, value %d", keys[i], found[i], got[i])
+			}
+		}
+	}
+	if homeless, err := c.Homeless(st); err != nil || homeless > 0 {
+		t.Errorf("%d pairs without a place, %v", homeless, err)
+	}
+	if s, err := c.Stats(); err != nil || s.HostBytes != s.Bytes || s.Bytes < 8*n {
+		t.Errorf("%+v, %v", s, err)
 	}
 }
