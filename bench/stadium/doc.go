@@ -1,0 +1,2 @@
+// Package stadium holds the studies of the paper on Stadium Hashing.
+package stadium
