@@ -31,6 +31,8 @@ const (
 	ncuCPI          = "smsp__average_warps_active_per_inst_executed.ratio"
 	ncuCPIIssued    = "smsp__average_warp_latency_per_inst_issued.ratio"
 	ncuTime         = "gpu__time_duration.sum"
+	// Over 32 times the instructions it is nvprof's warp_execution_efficiency: lanes that are predicated off count as active.
+	ncuLanes = "smsp__thread_inst_executed.sum"
 )
 
 // FindNCU finds Nsight Compute's command line.
@@ -59,26 +61,75 @@ func FindNCU() (string, error) {
 }
 
 // ProfileNCU runs a command under ncu and returns the counters of its batches of look-ups, in order.
-func ProfileNCU(ncu string, command []string, batches int) ([]Counters, error) {
-	dir, err := os.MkdirTemp("", "warpmap-ncu-")
+func ProfileNCU(ncu string, command []string, batches int) (out []Counters, err error) {
+	err = underNCU(ncu, command, "^find", []string{ncuOccupancy, ncuInstructions, ncuCPI, ncuCPIIssued, ncuTime}, func(text string) (err error) {
+		out, err = parseNCU(text)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
+	return perBatch(out, batches)
+}
+
+// Lanes are what Nsight Compute counted of several launches together.
+type Lanes struct {
+	Kernels      string  // their names, each once
+	Instructions float64 // executed, by warps
+	Active       float64 // lanes of an instruction, in percent: the warp execution efficiency
+	Milliseconds float64
+}
+
+// ProfileLanes runs a command under ncu, and counts the lanes of those of its kernels whose names the regular expression matches.
+func ProfileLanes(ncu string, command []string, kernels string) (l Lanes, err error) {
+	err = underNCU(ncu, command, kernels, []string{ncuInstructions, ncuLanes, ncuTime}, func(text string) (err error) {
+		l, err = lanesNCU(text)
+		return err
+	})
+	return l, err
+}
+
+// lanesNCU adds up all launches of ncu's CSV.
+func lanesNCU(text string) (l Lanes, err error) {
+	launches, err := launchesNCU(text)
+	if err != nil {
+		return l, err
+	}
+	var lanes float64
+	var names []string
+	for _, x := range launches {
+		r := reading{of: x}
+		l.Instructions, lanes, l.Milliseconds = l.Instructions+r.read(ncuInstructions), lanes+r.read(ncuLanes), l.Milliseconds+r.time()
+		if r.err() != nil {
+			return l, r.err()
+		}
+		if !slices.Contains(names, x.kernel) {
+			names = append(names, x.kernel)
+		}
+	}
+	l.Kernels, l.Active = strings.Join(names, ", "), 100*lanes/(32*max(l.Instructions, 1))
+	return l, nil
+}
+
+// underNCU runs a command under ncu, and hands what that wrote to parse.
+func underNCU(ncu string, command []string, kernels string, metrics []string, parse func(text string) error) error {
+	dir, err := os.MkdirTemp("", "warpmap-ncu-")
+	if err != nil {
+		return err
+	}
 	defer os.RemoveAll(dir)
 	log := filepath.Join(dir, "log")
-	metrics := strings.Join([]string{ncuOccupancy, ncuInstructions, ncuCPI, ncuCPIIssued, ncuTime}, ",")
-	args := []string{"--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none", "--kernel-name", "regex:^find",
-		"--metrics", metrics, "--log-file", log}
+	args := []string{"--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none", "--kernel-name", "regex:" + kernels,
+		"--metrics", strings.Join(metrics, ","), "--log-file", log}
 	out, err := exec.Command(ncu, append(args, command...)...).CombinedOutput()
 	text, _ := os.ReadFile(log)
-	if err != nil {
-		return nil, fmt.Errorf("ncu: %w: %s", err, complaint(string(text)+"\n"+string(out)))
+	if err == nil {
+		err = parse(string(text))
 	}
-	launches, err := parseNCU(string(text))
 	if err != nil {
-		return nil, fmt.Errorf("ncu: %w: %s", err, complaint(string(text)+"\n"+string(out)))
+		return fmt.Errorf("ncu: %w: %s", err, complaint(string(text)+"\n"+string(out)))
 	}
-	return perBatch(launches, batches)
+	return nil
 }
 
 // perBatch shares launches out to batches, which have the same number of them each.
@@ -118,9 +169,30 @@ func complaint(text string) string {
 	return strings.Join(last[max(0, len(last)-3):], " ")
 }
 
-// parseNCU reads ncu's CSV among its other lines: a row for each launch with a column for each counter, below a row of
+// parseNCU reads the launches' counters from ncu's CSV.
+func parseNCU(text string) (out []Counters, err error) {
+	launches, err := launchesNCU(text)
+	for _, x := range launches {
+		r := reading{of: x}
+		out = append(out, Counters{x.kernel, r.read(ncuOccupancy), r.read(ncuInstructions), r.read(ncuCPI, ncuCPIIssued), r.time()})
+		if r.err() != nil {
+			return nil, r.err()
+		}
+	}
+	return out, err
+}
+
+type quantity struct{ text, unit string }
+
+// launch is what ncu says of one.
+type launch struct {
+	kernel string
+	got    map[string]quantity
+}
+
+// launchesNCU reads ncu's CSV among its other lines: a row for each launch with a column for each counter, below a row of
 // units; or, as some versions have it, a row for each counter of each launch.
-func parseNCU(text string) ([]Counters, error) {
+func launchesNCU(text string) (out []launch, err error) {
 	start := strings.Index(text, `"ID",`)
 	if start < 0 {
 		return nil, errors.New("no launch was counted")
@@ -140,8 +212,11 @@ func parseNCU(text string) ([]Counters, error) {
 	if kernel < 0 {
 		return nil, fmt.Errorf("its table has no column %q: %q", "Kernel Name", head)
 	}
+	add := func(name string, got map[string]quantity) {
+		function, _, _ := strings.Cut(name, "(")
+		out = append(out, launch{function, got})
+	}
 	name, unit, value := slices.Index(head, "Metric Name"), slices.Index(head, "Metric Unit"), slices.Index(head, "Metric Value")
-	var out []Counters
 	if name >= 0 && unit >= 0 && value >= 0 {
 		for from := 1; from < len(rows); {
 			to := from
@@ -149,9 +224,7 @@ func parseNCU(text string) ([]Counters, error) {
 			for ; to < len(rows) && rows[to][id] == rows[from][id]; to++ {
 				got[rows[to][name]] = quantity{rows[to][value], rows[to][unit]}
 			}
-			if out, err = counted(out, rows[from][kernel], got); err != nil {
-				return nil, err
-			}
+			add(rows[from][kernel], got)
 			from = to
 		}
 		return out, nil
@@ -166,14 +239,10 @@ func parseNCU(text string) ([]Counters, error) {
 		for i, c := range head {
 			got[c] = quantity{r[i], units[i]}
 		}
-		if out, err = counted(out, r[kernel], got); err != nil {
-			return nil, err
-		}
+		add(r[kernel], got)
 	}
 	return out, nil
 }
-
-type quantity struct{ text, unit string }
 
 // thousands are separated by commas in some of ncu's tables.
 var thousands = regexp.MustCompile(`,(\d{3})`)
@@ -181,23 +250,35 @@ var thousands = regexp.MustCompile(`,(\d{3})`)
 // scales turn ncu's units of time into milliseconds. Units of count and percent are their own.
 var scales = map[string]float64{"nsecond": 1e-6, "ns": 1e-6, "usecond": 1e-3, "us": 1e-3, "msecond": 1, "ms": 1, "second": 1e3, "s": 1e3}
 
-func counted(out []Counters, kernel string, got map[string]quantity) ([]Counters, error) {
-	var missing []string
-	read := func(names ...string) float64 {
-		for _, n := range names {
-			if x, err := strconv.ParseFloat(thousands.ReplaceAllString(got[n].text, "$1"), 64); err == nil {
-				return x
-			}
+// reading takes counters from a launch, and remembers which are missing.
+type reading struct {
+	of      launch
+	missing []string
+}
+
+// read is the first of the counters that there is.
+func (r *reading) read(names ...string) float64 {
+	for _, n := range names {
+		if x, err := strconv.ParseFloat(thousands.ReplaceAllString(r.of.got[n].text, "$1"), 64); err == nil {
+			return x
 		}
-		missing = append(missing, names[0])
-		return 0
 	}
-	function, _, _ := strings.Cut(kernel, "(")
-	c := Counters{function, read(ncuOccupancy), read(ncuInstructions), read(ncuCPI, ncuCPIIssued), read(ncuTime)}
-	scale, ok := scales[got[ncuTime].unit]
-	if !ok || len(missing) > 0 {
-		return nil, fmt.Errorf("kernel %s: counters %q are missing, time in %q", kernel, missing, got[ncuTime].unit)
+	r.missing = append(r.missing, names[0])
+	return 0
+}
+
+// time is the launch's, in milliseconds.
+func (r *reading) time() float64 {
+	scale, ok := scales[r.of.got[ncuTime].unit]
+	if !ok {
+		r.missing = append(r.missing, ncuTime)
 	}
-	c.Milliseconds *= scale
-	return append(out, c), nil
+	return scale * r.read(ncuTime)
+}
+
+func (r *reading) err() error {
+	if len(r.missing) == 0 {
+		return nil
+	}
+	return fmt.Errorf("kernel %s: counters %q are missing, time in %q", r.of.kernel, r.missing, r.of.got[ncuTime].unit)
 }

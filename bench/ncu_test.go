@@ -64,6 +64,22 @@ func TestParseNCU(t *testing.T) {
 	}
 }
 
+// Two launches of 32 and 8 lanes of 32, the second of three times as many instructions.
+func TestLanesNCU(t *testing.T) {
+	text := strings.NewReplacer("sm__warps_active.avg.pct_of_peak_sustained_active", "smsp__thread_inst_executed.sum", "9,360,000,000", "1,000,000", "6430000000", "3000000",
+		`"70.89"`, `"32,000,000"`, `"98.24"`, `"24000000"`).Replace(ncuWide)
+	got, err := lanesNCU(text)
+	if err != nil || math.Abs(got.Active-100*56.0/128) > 1e-9 || got.Kernels != "find" || got.Instructions != 4e6 || math.Abs(got.Milliseconds-68.24) > 1e-9 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err := lanesNCU(ncuWide); err == nil || !strings.Contains(err.Error(), "thread_inst") {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := ProfileLanes(fakeNCU(t, `echo "==WARNING== No kernels were profiled." > "$log"`), []string{"true"}, "^insert"); err == nil || !strings.Contains(err.Error(), "No kernels") {
+		t.Error(err)
+	}
+}
+
 func TestPerBatch(t *testing.T) {
 	l := []Counters{{Kernels: "find", Milliseconds: 3}, {Kernels: "find_rest", Milliseconds: 1}, {Kernels: "find", Milliseconds: 2}, {Kernels: "find_rest", Milliseconds: 4}}
 	got, err := perBatch(l, 2)

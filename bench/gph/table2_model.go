@@ -41,7 +41,7 @@ func table2(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 		if err != nil {
 			return nil, err
 		}
-		if runs[family], err = bench.ProfileNCU(ncu, slices.Concat(o.Self, []string{string(arg)}), len(settings)); err != nil {
+		if runs[family], err = bench.ProfileNCU(ncu, slices.Concat(o.Self, []string{"find-once", string(arg)}), len(settings)); err != nil {
 			notes[family] = err.Error()
 		}
 	}

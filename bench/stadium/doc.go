@@ -5,6 +5,7 @@ import "github.com/warpmap/warpmap/bench"
 
 // Studies are the paper's figures.
 var Studies = []bench.Study{
+	{Name: "stadium/1", About: "Table I: lanes that are active in inserts, by ncu (NVIDIA only)", Run: table1, CUDA: widthPairs},
 	{Name: "stadium/13", About: "lanes alone against lanes together, the fuller the table", Run: figure13, CUDA: thresholdPairs, CPU: 1 << 15},
 	{Name: "stadium/14", About: "inserts beside look-ups in device memory, beside cuckoo hashing", Run: figure14, CUDA: paperPairs, CPU: 1 << 14},
 	{Name: "stadium/15", About: "inserts beside look-ups against one after the other", Run: figure15, CUDA: paperPairs, CPU: 1 << 14},

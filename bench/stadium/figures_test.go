@@ -1,6 +1,7 @@
 package stadium
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -95,6 +96,40 @@ func TestFigure19(t *testing.T) {
 			rated(t, at, columns...)
 		})
 		benchtest.Draw(t, fig)
+	}
+}
+
+// Table I of made-up counters: without a GPU there are no others.
+func TestTable1(t *testing.T) {
+	o := bench.FigOptions{N: 1000, Step: func(string) {}}
+	fig, err := laneFig(o, func(b Batch) (bench.Lanes, error) {
+		if b.Table == "cuckoo" {
+			return bench.Lanes{}, errors.New("not seen")
+		}
+		return bench.Lanes{Kernels: "insert", Instructions: 2e9, Active: 50 * b.Load, Milliseconds: 1}, nil
+	})
+	must(t, err)
+	if len(fig.Rows) != len(laneLoads)*len(laneRows) || fig.Rows[0][fig.Column("note")] != "not seen" || fig.Rows[1][fig.Column("efficiency %")] != 40.0 ||
+		fig.Rows[1][fig.Column("paper %")] != 49.45 {
+		t.Errorf("%v", fig.Rows)
+	}
+	benchtest.Draw(t, fig)
+	if _, err := laneFig(o, func(b Batch) (bench.Lanes, error) { return bench.Lanes{}, errors.New("none") }); err == nil {
+		t.Error("a figure of nothing")
+	}
+	d := benchtest.CPU(t)
+	if _, err := table1(d, o); err == nil {
+		t.Error("the CPU has counters")
+	}
+	for _, r := range laneRows {
+		b := r.Batch
+		b.N, b.Load = 3000, 0.9
+		if b.Table != "stadium" || b.Ticket == 8 {
+			must(t, InsertOnce(d, b))
+		}
+	}
+	if err := InsertOnce(d, Batch{Table: "other", N: 10, Load: 0.5}); err == nil {
+		t.Error("an unknown table")
 	}
 }
 

@@ -109,7 +109,7 @@ for all values of a key. A look-up is one key then, too, and the limits are the 
 	cmd.PersistentFlags().StringVar(&keep, "keep", "", "also write the result as JSON to this file")
 	cmd.RegisterFlagCompletionFunc("table", cobra.FixedCompletions(families(), cobra.ShellCompDirectiveNoFileComp))
 	cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(kindNames(), cobra.ShellCompDirectiveNoFileComp))
-	cmd.AddCommand(limitsCommand(&keep), figCommand(&keep), findOnceCommand())
+	cmd.AddCommand(limitsCommand(&keep), figCommand(&keep), findOnceCommand(), insertOnceCommand())
 	return cmd
 }
 

@@ -16,13 +16,14 @@ import (
 	gphbench "github.com/warpmap/warpmap/bench/gph"
 	"github.com/warpmap/warpmap/bench/host"
 	"github.com/warpmap/warpmap/bench/slabhash"
+	stadiumbench "github.com/warpmap/warpmap/bench/stadium"
 	"github.com/warpmap/warpmap/bench/warpcore"
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/gph"
 )
 
 // studies is the only list of figures.
-var studies = slices.Concat(dycuckoo.Studies, gphbench.Studies, host.Studies, slabhash.Studies, warpcore.Studies)
+var studies = slices.Concat(dycuckoo.Studies, gphbench.Studies, host.Studies, slabhash.Studies, stadiumbench.Studies, warpcore.Studies)
 
 func figureNames() (names []string) {
 	for _, s := range studies {
@@ -62,7 +63,8 @@ CSV, with its plots as SVG and PNG. What a table could not do is an empty cell, 
   warpmap bench fig gph/theorem --device cpu --out plots
   warpmap bench fig gph/12 --keep results/gph-12.json --out plots
   warpmap bench fig warpcore/7 --n 10000000
-  warpmap bench fig dycuckoo/12 --device cpu --n 100000 --batches 20 --out plots`,
+  warpmap bench fig dycuckoo/12 --device cpu --n 100000 --batches 20 --out plots
+  warpmap bench fig stadium/17 --n 16777216 --out plots`,
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: figureNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -80,7 +82,7 @@ CSV, with its plots as SVG and PNG. What a table could not do is an empty cell, 
 			if err != nil {
 				return err
 			}
-			o.Self = []string{exe, "bench", "find-once", "--device", d.Info().Name}
+			o.Self = []string{exe, "bench", "--device", d.Info().Name}
 			if terminal(cmd.ErrOrStderr()) {
 				o.Step = func(what string) { fmt.Fprintln(cmd.ErrOrStderr(), what) }
 			}
@@ -110,7 +112,7 @@ CSV, with its plots as SVG and PNG. What a table could not do is an empty cell, 
 			return nil
 		},
 	}
-	cmd.Flags().IntVar(&o.N, "n", 0, "pairs (0: as the paper has, or what suits the CPU); gph and dycuckoo figures scale all sizes with it")
+	cmd.Flags().IntVar(&o.N, "n", 0, "pairs (0: as the paper has, or what suits the CPU); gph, dycuckoo and stadium figures scale all sizes with it")
 	cmd.Flags().IntVar(&o.Batches, "batches", 0, "batches of slab/churn (0: 1000, or 50 on the CPU), or of RAND in dycuckoo figures (0: 100, or 8 on the CPU)")
 	cmd.Flags().StringVar(&out, "out", "", "write CSV, SVG and PNG to this folder, and print their names")
 	return cmd
@@ -158,14 +160,24 @@ func writeFigure(fig *bench.Fig, dir string) (names []string, err error) {
 
 // findOnceCommand is what fig gph/2 runs under a profiler.
 func findOnceCommand() *cobra.Command {
+	return onceCommand("find-once", "One batch of look-ups for each setting, for a profiler to watch", gphbench.FindOnce)
+}
+
+// insertOnceCommand is what fig stadium/1 runs under a profiler.
+func insertOnceCommand() *cobra.Command {
+	return onceCommand("insert-once", "One batch of inserts, for a profiler to watch", stadiumbench.InsertOnce)
+}
+
+// onceCommand does what its argument says as JSON.
+func onceCommand[T any](name, short string, do func(d *device.Device, what T) error) *cobra.Command {
 	return &cobra.Command{
-		Use:    "find-once JSON",
-		Short:  "One batch of look-ups for each setting, for a profiler to watch",
+		Use:    name + " JSON",
+		Short:  short,
 		Hidden: true,
 		Args:   cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			var b gphbench.Batches
-			if err := json.Unmarshal([]byte(args[0]), &b); err != nil {
+			var what T
+			if err := json.Unmarshal([]byte(args[0]), &what); err != nil {
 				return fmt.Errorf("%q: %w", args[0], err)
 			}
 			d, err := openDevice(cmd)
@@ -173,7 +185,7 @@ func findOnceCommand() *cobra.Command {
 				return err
 			}
 			defer d.Close()
-			return gphbench.FindOnce(d, b)
+			return do(d, what)
 		},
 	}
 }

@@ -15,9 +15,10 @@ import (
 func TestFigOut(t *testing.T) {
 	for _, fig := range figureNames() {
 		switch fig {
-		case "gph/2": // needs a GPU
+		case "gph/2", "stadium/1": // need a GPU
 			continue
-		case "gph/13", "gph/15a", "gph/15b", "gph/theorem", "dycuckoo/7", "dycuckoo/11", "dycuckoo/12": // long, or many kernels to compile; their own tests draw them
+		case "gph/13", "gph/15a", "gph/15b", "gph/theorem", "dycuckoo/7", "dycuckoo/11", "dycuckoo/12",
+			"stadium/13", "stadium/14", "stadium/15", "stadium/16", "stadium/17", "stadium/18a", "stadium/18b", "stadium/19ac", "stadium/19bd": // long, or many kernels to compile; their own tests draw them
 			if !testenv.Long() {
 				continue
 			}
@@ -73,8 +74,9 @@ func TestBenchKeysOfGPH(t *testing.T) {
 
 func TestFindOnceCommand(t *testing.T) {
 	must(t, "bench", "find-once", `{"Table":"warpcore","N":1000,"Queries":500,"Loads":[0.5],"Hits":[0.5]}`)
-	if help := must(t, "bench", "--help"); strings.Contains(help, "find-once") {
-		t.Errorf("find-once is for profilers, not for help:\n%s", help)
+	must(t, "bench", "insert-once", `{"Table":"Stash","Ticket":4,"N":1000,"Load":0.9}`)
+	if help := must(t, "bench", "--help"); strings.Contains(help, "-once") {
+		t.Errorf("find-once and insert-once are for profilers, not for help:\n%s", help)
 	}
 }
 
@@ -85,10 +87,12 @@ func TestFigErrors(t *testing.T) {
 	}
 	for want, args := range map[string][]string{
 		"CUDA":                 {"bench", "fig", "gph/2"},
+		"counters of a GPU":    {"bench", "fig", "stadium/1"},
 		"BuildOn":              {"bench", "--table", "warpcore", "--build", "--n", "100", "--load", "0.5"},
 		"not a directory":      {"bench", "fig", "gph/9", "--n", "100", "--out", file},
 		"nothing to do":        {"bench", "find-once", `{"N":1}`},
 		"invalid character":    {"bench", "find-once", "x"},
+		"nothing to insert":    {"bench", "insert-once", `{"N":0}`},
 		"no map":               {"bench", "find-once", `{"Table":"nosuch","N":1,"Queries":1,"Loads":[1],"Hits":[1]}`},
 		"want 1 to 2³², or 0 ": {"bench", "fig", "gph/14", "--n", "-5"},
 	} {
