@@ -59,7 +59,7 @@ func (f *Fig) Files() ([]File, error) {
 			title := p.Title
 			if p.Facet != "" {
 				name += "-" + slug(Cell(facet))
-				title += ", " + Cell(facet)
+				title += ", " + told(p.Facet, facet)
 				rows = f.pick(rows, map[string]any{p.Facet: facet})
 			}
 			title += fmt.Sprintf("\n%s, %s", f.Where.Model, f.Where.Date.Format("2006-01-02"))
@@ -197,14 +197,18 @@ func (f *Fig) series(p Plot, rows [][]any) (names []string, parts [][][]any) {
 		return []string{p.Y}, [][][]any{rows}
 	}
 	for _, v := range f.values(rows, p.Series) {
-		name := Cell(v)
-		if _, ok := Number(v); ok { // a number alone says nothing
-			name = p.Series + " " + name
-		}
-		names = append(names, name)
+		names = append(names, told(p.Series, v))
 		parts = append(parts, f.pick(rows, map[string]any{p.Series: v}))
 	}
 	return names, parts
+}
+
+// told is a cell as text. A number alone says nothing.
+func told(column string, x any) string {
+	if _, ok := Number(x); ok {
+		return column + " " + Cell(x)
+	}
+	return Cell(x)
 }
 
 // points are those of the rows that have numbers in both columns, by x. What a logarithmic axis cannot show is left out.
@@ -224,6 +228,9 @@ func (p Plot) points(rows [][]any, x, y int) (points plotter.XYs) {
 
 func colour(i int) color.Color { return plotutil.DarkColors[i%len(plotutil.DarkColors)] }
 
+// mark is another where colours come again.
+func mark(i int) draw.GlyphDrawer { return plotutil.Shape(i + i/len(plotutil.DarkColors)) }
+
 func (f *Fig) lines(p Plot, rows [][]any, pic *plot.Plot, legend *plot.Legend) error {
 	x, y := f.Column(p.X), f.Column(p.Y)
 	names, parts := f.series(p, rows)
@@ -239,7 +246,7 @@ func (f *Fig) lines(p Plot, rows [][]any, pic *plot.Plot, legend *plot.Legend) e
 			return err
 		}
 		line.Color, line.Width = colour(i), vg.Points(1.2)
-		marks.Color, marks.Shape, marks.Radius = colour(i), plotutil.Shape(i), vg.Points(3)
+		marks.Color, marks.Shape, marks.Radius = colour(i), mark(i), vg.Points(3)
 		if p.Fit {
 			pic.Add(marks)
 			legend.Add(names[i], marks)

@@ -46,10 +46,21 @@ func byWidth(d *device.Device, o bench.FigOptions, number string, host bool, lis
 	}
 	fig := &bench.Fig{
 		Title:   fmt.Sprintf("%s: %d pairs %s by bytes of key and value, load factor %v", title, o.N, where, widthLoad),
-		Columns: append([]string{"key+value bytes", "table", "ticket"}, rateColumns...),
+		Columns: append([]string{"key+value bytes", "table", "lanes", "ticket"}, rateColumns...),
 		Notes: append(scaled(o.N, widthPairs), "as many look-ups, and then deletions, as pairs; Stash and clStash differ from the hybrid in inserts alone, and are timed for these",
 			namesNote, hybridNote, timesNote),
-		Plots: ratePlots(title, bench.Plot{X: "key+value bytes"}),
+	}
+	for i, p := range ratePlots(title, bench.Plot{X: "key+value bytes"}) {
+		if i == 0 { // ways to insert, for each size of tickets
+			p.Series, p.Facet = "lanes", "ticket"
+			fig.Plots = append(fig.Plots, p)
+			continue
+		}
+		part, name := p.Title, p.Name
+		for _, way := range []string{hybrid.String(), "stadium"} {
+			p.Title, p.Name, p.Series, p.Only = part+", "+way, name+"-"+way, "ticket", map[string]any{"lanes": way}
+			fig.Plots = append(fig.Plots, p)
+		}
 	}
 	for _, w := range list {
 		if err := w.measure(d, o, fig, w, host, t); err != nil {
@@ -73,7 +84,7 @@ func ofWidth[K, V workload.Wide](d *device.Device, o bench.FigOptions, fig *benc
 			if err != nil {
 				return err
 			}
-			fig.Add(append([]any{name, sub.name, sub.ticket}, r.cells()...)...)
+			fig.Add(append([]any{name, sub.name, sub.way, sub.ticket}, r.cells()...)...)
 		}
 		return nil
 	}

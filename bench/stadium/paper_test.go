@@ -267,7 +267,7 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 	designs := map[design]string{{4, 4, 4, true}: "sm_90", {16, 4, 8, false}: "sm_90"}
 	if testenv.Long() {
 		for i, ticket := range []int{1, 2, 4, 8} {
-			for j, w := range []struct{ key, value int }{{4, 4}, {8, 8}} {
+			for j, w := range widths {
 				designs[design{w.key, w.value, ticket, j == 0}] = []string{"sm_70", "sm_80", "sm_90"}[(i+j)%3]
 			}
 		}

@@ -42,7 +42,8 @@ func (s setting) runs() int {
 // subject is a table to measure.
 type subject[K, V workload.Wide] struct {
 	name   string
-	ticket any // bits; nil where there are no tickets
+	way    string // the name without the bits of a ticket
+	ticket any    // these; nil where there are no tickets
 	erases bool
 	make   func(d *device.Device, s setting) (store[K, V], error)
 }
@@ -57,21 +58,21 @@ func opened[K, V workload.Wide, T store[K, V]](t T, err error) (store[K, V], err
 
 // published is the paper's table.
 func published[K, V workload.Wide](l lanes, ticket int) subject[K, V] {
-	return subject[K, V]{fmt.Sprintf("%v %d", l, ticket), ticket, true, func(d *device.Device, s setting) (store[K, V], error) {
+	return subject[K, V]{fmt.Sprintf("%v %d", l, ticket), l.String(), ticket, true, func(d *device.Device, s setting) (store[K, V], error) {
 		return opened[K, V](newStash[K, V](d, stashOptions{pairs: s.pairs, load: s.load, ticket: ticket, lanes: l, host: s.host, access: s.mixed}))
 	}}
 }
 
 // boardless is the paper's table whose look-ups compare keys at once.
 func boardless[K, V workload.Wide]() subject[K, V] {
-	return subject[K, V]{"Stash, no board in look-ups", 1, false, func(d *device.Device, s setting) (store[K, V], error) {
+	return subject[K, V]{"Stash, no board in look-ups", "Stash", 1, false, func(d *device.Device, s setting) (store[K, V], error) {
 		return opened[K, V](newStash[K, V](d, stashOptions{pairs: s.pairs, load: s.load, ticket: 1, host: s.host, without: true}))
 	}}
 }
 
 // improved is the table of package stadium.
 func improved[K, V workload.Wide](ticket int) subject[K, V] {
-	return subject[K, V]{fmt.Sprintf("stadium %d", ticket), ticket, true, func(d *device.Device, s setting) (store[K, V], error) {
+	return subject[K, V]{fmt.Sprintf("stadium %d", ticket), "stadium", ticket, true, func(d *device.Device, s setting) (store[K, V], error) {
 		o := stadium.Options{Options: table.Options{Capacity: s.pairs, LoadFactor: s.load}, Ticket: ticket}
 		if s.host {
 			o.DeviceBytes = -1
@@ -111,7 +112,7 @@ func (c *cuckoo) Stats() (table.Stats, error) {
 }
 
 func cudpp() subject[uint32, uint32] {
-	return subject[uint32, uint32]{"cuckoo", nil, false, func(d *device.Device, s setting) (store[uint32, uint32], error) {
+	return subject[uint32, uint32]{"cuckoo", "cuckoo", nil, false, func(d *device.Device, s setting) (store[uint32, uint32], error) {
 		open := baseline.NewCuckoo
 		if s.host {
 			open = baseline.NewHostCuckoo
