@@ -59,11 +59,17 @@ template <bool REPLACE, bool LEFT = false> struct InsertJob : Job {
         if (x.outcome == FULL || p.rows.attempt) settle_bit(p.rows.refused, p.rows.attempt, position(i), x.outcome == FULL);
     }
     __device__ __forceinline__ void end() {
-        u64* pairs[1] = {&counters(p.table)->pairs};
-        u64* others[1] = {&counters(p.table)->failed};
-        u32 n[1] = {added}, m[1] = {failed};
-        block_count(pairs, n);
-        block_count<1, LEFT>(others, m);
+        u64 *pairs = &counters(p.table)->pairs, *others = &counters(p.table)->failed;
+        if constexpr (LEFT) {
+            u64 *more[1] = {pairs}, *less[1] = {others};
+            u32 n[1] = {added}, m[1] = {failed};
+            block_count(more, n);
+            block_count<1, true>(less, m);
+        } else {
+            u64* to[2] = {pairs, others};
+            u32 n[2] = {added, failed};
+            block_count(to, n);
+        }
     }
 };
 

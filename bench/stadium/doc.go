@@ -16,7 +16,7 @@
 //
 // The paper's plots have numbers that its text has not. Figures 14 to 17 here are of 2²⁰ to 2²⁶ pairs, by factors of two. Figure 19 has the widths of
 // 4 to 32 bytes that look-ups can be checked in, and two sizes of tickets of package stadium's table. Figure 13 has all sizes of tickets. The
-// threshold of the hybrid is one for all (hybridFrom), where the paper finds one for each configuration.
+// threshold of the hybrid is one for each size of tickets (hybridFrom), where the paper finds one for each configuration.
 //
 // Half of the look-ups hit where the paper says "a portion". Figure 15 is measured twice: with the inserts and look-ups by themselves in the same slices
 // as beside one another, and in one batch each. The caption of Figure 16 names deletions, which slices have not; Figure 17 has them.

@@ -24,9 +24,11 @@ const (
 
 func (l lanes) String() string { return [...]string{"Stash", "clStash", "hybrid"}[l] }
 
+// hybridFrom is that share, by the bits of a ticket, as Figure 13 of an H200 gives it: of 2²⁶ pairs of 8+8 bytes in device memory. The paper takes it from
+// its own Figure 13 for each configuration, and prints none.
+var hybridFrom = map[int]float64{1: 0.52, 2: 0.50, 4: 0.64, 8: 0.74}
+
 const (
-	// hybridFrom is that share. The paper takes it from Figure 13 for each configuration, and prints none.
-	hybridFrom = 0.6
 	// mostBuckets keeps sums of two bucket numbers within 32 bits.
 	mostBuckets = 1 << 31
 	// togetherBlocks of a multiprocessor: warps go through many rows, of which lanes can take each other's.
@@ -251,7 +253,7 @@ func (t *stash[K, V]) plainly(n int) int {
 	}
 	from := t.o.from
 	if from == 0 {
-		from = hybridFrom
+		from = hybridFrom[t.o.ticket]
 	}
 	return min(n, max(0, int(from*float64(t.size))-t.taken))
 }

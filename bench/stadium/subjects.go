@@ -157,7 +157,7 @@ const (
 	timesNote = "rates are medians of device time; a table is empty at first, and emptying it is not timed. In host memory: of 3 runs, else of 5"
 )
 
-var hybridNote = fmt.Sprintf("hybrid: lanes work together from %g of the buckets on", hybridFrom)
+var hybridNote = fmt.Sprintf("hybrid: lanes work together from %g, %g, %g and %g of the buckets on, with tickets of 1, 2, 4 and 8 bits", hybridFrom[1], hybridFrom[2], hybridFrom[4], hybridFrom[8])
 
 // batches are pairs, and look-ups of which all hit, and of which half do.
 type batches[K, V workload.Wide] struct {
