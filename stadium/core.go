@@ -523,14 +523,19 @@ func (c *core) search(st *device.Stream, k device.Kernel[findParams], far *farSe
 // the batch.
 const mixedInserts = 4
 
-// mix runs a mixed batch; results and status may be 0.
+// mix runs a mixed batch; results and status may be 0. Where there is room for all its operations, it does not wait.
 func (c *core) mix(st *device.Stream, b table.MixedRows) (refused []int, why, err error) {
-	return c.take(st, b.N, mixedInserts, func(part table.Part) error {
+	launch := func(part table.Part, limit uint64) error {
 		b := b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes)
 		c.stale()
 		return c.kernel.mixed.Launch(st, c.grid(b.N), &mixedParams{Table: c.table(), Ops: b.Ops, Keys: b.Keys, Values: b.Values, Results: b.Results,
-			Status: b.Status, Refused: part.Refused, N: part.N, Attempt: part.Attempt, Limit: c.searched(int64(part.N), part.Attempt)})
-	})
+			Status: b.Status, Refused: part.Refused, N: part.N, Attempt: part.Attempt, Limit: limit})
+	}
+	if !c.foreign && c.most+b.N <= c.limit() && b.N <= mostRows {
+		c.most += b.N
+		return nil, nil, launch(table.Part{N: uint64(b.N)}, math.MaxUint64)
+	}
+	return c.take(st, b.N, mixedInserts, func(part table.Part) error { return launch(part, c.searched(int64(part.N), part.Attempt)) })
 }
 
 // Len counts the pairs.

@@ -95,7 +95,8 @@ func (m *Map[K, V]) Mixed(ops []table.Op, keys []K, values, results []V, status 
 	return table.Mix(&m.frame, ops, keys, values, results, status, m.mix, m.size)
 }
 
-// MixedOn is Mixed on the device. It waits for the stream. An operation that is none of table.Op does nothing.
+// MixedOn is Mixed on the device. It waits for the stream, unless there is room for as many pairs more as the batch has operations. An operation that
+// is none of table.Op does nothing.
 func (m *Map[K, V]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys device.Slice[K], values, results device.Slice[V], status device.Slice[table.Status]) error {
 	return table.MixOn(&m.frame, st, ops, keys, values, table.Optional(results), status, m.mix, m.size)
 }

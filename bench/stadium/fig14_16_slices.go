@@ -24,7 +24,7 @@ func figure16(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 
 const (
 	slicesNote = "slices of 100,000 operations, or an eighth of all, in each as many inserts as look-ups, of keys that the slice before inserted, in rows of 32 of one kind. A slice is a kernel; of cuckoo it is two, " +
-		"of which one passes over the look-ups, and the other over the inserts. stadium's MixedOn waits for the stream after each, and goes to host memory in no order"
+		"of which one passes over the look-ups, and the other over the inserts. stadium's MixedOn goes to host memory in no order"
 	accessNote = "a ticket of the paper's tables has an access bit for one of its info bits; tickets of 1 bit have 2"
 )
 
