@@ -12,6 +12,14 @@
 //	slots    | 15 × ┌ key, value ┐ | …
 //	access   a bit a bucket
 //
+// The board always is in device memory. The slots are in one piece beside it, if there is room; else in panes, which hold whole regions and have
+// 512 MiB at most:
+//
+//	addresses | pane 0 | pane 1 | pane 2, in host | …
+//	              │        │        └ pinned host memory, which kernels reach across the bus
+//	              └────────┴ device memory: no more than Options.DeviceBytes
+//	windows   three copies of panes, in device memory, while large batches are served
+//
 // A bucket has 24, 12, 14, 15 or 15 slots with tickets of 1, 2, 4, 8 or 16 bits. Keys have 4 to 256 bytes and values up to 4,096, multiples of
 // 4. A slot is padded so that keys and values move in units of 8 or 16 bytes where that costs a quarter of its size at most.
 //
@@ -43,6 +51,22 @@
 //
 // At MaxBytes a table fills all its slots.
 //
+// # Host memory
+//
+// The paper runs one kernel over the whole table, which reads it at random across the bus. On an H200 that is 15 times as slow over gigabytes as over
+// 512 MiB. Here a batch of some thousand rows and more is first asked of the board: look-ups that miss end there, and so do those whose slots are in
+// device memory. The others are listed by panes. Then pane after pane is served in the cheaper of two ways, by measured rates: its slots are
+// read and written where they lie; or the pane is copied into a window, served there, and copied back if it was changed. Three windows
+// take turns, so that copies in both directions run beside kernels. Such look-ups wait for their stream.
+//
+// Inserts go the same way, and keep to their key's region meanwhile, which lies in one pane. What finds no room there goes in behind all others, across
+// the bus. A pane that has been empty since the table was is not copied in.
+//
+// A table in panes grows pane by pane, from the last to the first: as buckets lie by the highest bits of hashes, the last panes of the new table
+// take their pairs from the last of the old one, which then become panes further down. All memory is there before the first pair
+// moves, a pane or two more than the new table has. Pairs that are not in their key's region move last. Afterwards, panes go from host to
+// device memory as far as there is room.
+//
 // # Invariants
 //
 //  1. A slot is taken if its ticket's availability bit is 0. Its info bits then are those of its key. No key is twice in the table.
@@ -51,11 +75,14 @@
 //     before; and their filters have the key's bit clear.
 //  4. Counters.MaxProbes is no less than the buckets on the way to any pair, if these are more than four.
 //  5. Between operations no access bit is set.
+//  6. A region lies in one pane. Counters.Strays is no less than the pairs that are in other regions than their keys'.
+//  7. A window is written to when those have passed who read it; a pane, or its window, is changed by one kernel at a time.
 //
 // # Concurrency
 //
 // Find, Insert and Delete of a batch are kernels of one kind of operation each. Mixed runs all kinds beside one another, as do insert, find
-// and erase of stadium.cuh. Nobody waits for an access bit while holding one.
+// and erase of stadium.cuh. Nobody waits for an access bit while holding one. Where slots are in host memory, what comes before the end of an operation
+// is fenced for the host, too.
 //
 // # Your own kernels
 //

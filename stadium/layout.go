@@ -166,7 +166,9 @@ const (
 // others stay where they are. staged tells whether they may go in through shared memory.
 func (c config) staged() bool { return c.ordered() && c.carried() > 0 }
 
-func (c config) ordered() bool { return !c.together() && slices.Contains([]int{4, 8, 16, 32}, c.keyBytes) }
+func (c config) ordered() bool {
+	return !c.together() && slices.Contains([]int{4, 8, 16, 32}, c.keyBytes)
+}
 
 func (c config) carried() int {
 	if slices.Contains([]int{4, 8, 16}, c.valueBytes) {
