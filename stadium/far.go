@@ -442,6 +442,7 @@ func (c *core) insertFar(st *device.Stream, k *insertKernels, p insertParams, b 
 			return err
 		}
 		q.Table, q.Rows.Attempt, q.Rows.N = c.table(), 1, uint64(n)
+		c.stale() // what is left may go anywhere
 		return k.left.Launch(st, c.grid(n), &q)
 	})
 	return first + taken, err

@@ -109,7 +109,7 @@ func (c *core) newPane(bytes int64) (p pane, err error) {
 	left := r.host - r.inHost
 	if r.host < 0 {
 		free, _ := device.HostMemory()
-		left = free / 4 * hostShare
+		left = (free+r.inHost)/4*hostShare - r.inHost
 	}
 	if bytes > left {
 		return p, &device.OutOfMemoryError{Device: "host memory for stadium (see Options.HostBytes)", Asked: bytes, Free: max(0, left)}

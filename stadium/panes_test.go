@@ -1,7 +1,9 @@
 package stadium
 
 import (
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -255,6 +257,43 @@ func TestLargerThanMemory(t *testing.T) {
 				s.LoadFactor, device.Bytes(memory), device.Bytes(memory-least))
 			if s.Bytes < 4*memory || s.HostBytes < 3*memory {
 				t.Errorf("%s, %s in host memory: no four times the device's", device.Bytes(s.Bytes), device.Bytes(s.HostBytes))
+			}
+			must(t, m.Check())
+		})
+	}
+}
+
+// Pairs that go on to a pane which is empty, and of whose own keys there are none, are there when it is served in a window.
+func TestPairsGoOnToAnEmptyPane(t *testing.T) {
+	for _, staged := range []bool{false, true} {
+		t.Run(fmt.Sprintf("staged=%v", staged), func(t *testing.T) {
+			m, err := New[uint64, uint64](open(t, "cpu"), Options{Options: table.Options{Capacity: 8000, LoadFactor: 1, Seed: 3}, DeviceBytes: -1, pane: 1})
+			must(t, err)
+			defer func() { must(t, m.Close()) }()
+			m.far.listedFrom, m.far.rowBytes = 1, 1e9
+			if staged {
+				m.staged.minRows, m.staged.minRegions, m.staged.rowShare = 1, 1, 1<<40
+			}
+			tab, slots := m.table(), m.cfg.slots()<<m.shape.shift // of a region, which is a pane
+			of := func(region uint64, n int) (keys []uint64) {
+				for k := uint64(0); len(keys) < n; k++ {
+					if m.cfg.place(&tab, binary.LittleEndian.AppendUint64(nil, k)).region == region {
+						keys = append(keys, k)
+					}
+				}
+				return keys
+			}
+			keys := of(2, slots+20) // twenty go on to region 3
+			must(t, m.Insert(keys, keys))
+			more := of(3, 50)
+			must(t, m.Insert(more, more))
+			keys = append(keys, more...)
+			values, found := make([]uint64, len(keys)), make([]bool, len(keys))
+			must(t, m.Find(keys, values, found))
+			for i, k := range keys {
+				if !found[i] || values[i] != k {
+					t.Fatalf("key %d: %v %d", k, found[i], values[i])
+				}
 			}
 			must(t, m.Check())
 		})

@@ -99,7 +99,9 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b tabl
 		if far {
 			launch = func(st *device.Stream, g device.Grid, q *stagedParams) error { return c.stageFar(st, insert, g, *q) }
 		}
-		return errors.Join(left.Fill(st, 0), launch(st, grid, &q), k.left.Launch(st, c.grid(o.Rows.N), &rest))
+		err := errors.Join(left.Fill(st, 0), launch(st, grid, &q), k.left.Launch(st, c.grid(o.Rows.N), &rest))
+		c.stale() // what is left may go anywhere
+		return err
 	})
 	if taken == 0 || err != nil || p.Rows.Refused == 0 {
 		return taken, err
