@@ -19,7 +19,7 @@ type Options struct {
 	// that hold other keys; the board, of so many bits for each slot, always is in the device's memory.
 	Ticket int
 	// DeviceBytes is how many bytes of the table's slots may lie in the device's memory; the others lie in pinned host memory. Negative means
-	// none. Zero means as many as there is memory for: seven eighths of the device's are the table's before any slot is the host's.
+	// none. Zero means as many as there is memory for, but for an eighth of the device's and room for copies, which batches need.
 	DeviceBytes int64
 	// HostBytes is how many bytes of pinned host memory the table may take. Negative means none. Zero means three quarters of what is free.
 	HostBytes int64
@@ -91,6 +91,7 @@ type memory struct {
 func (m *memory) live() int64 { return int64(m.counters.Seen.Pairs) }
 
 func (c *core) freeMemory(m *memory) error {
+	c.room.inDevice -= int64(m.near.Len())
 	return errors.Join(c.frame.Free(&m.counters, m.board, m.near, m.addresses), c.freePanes(m.panes...))
 }
 
@@ -275,10 +276,13 @@ func (c *core) makeBoard(st *device.Stream, m *memory) (err error) {
 // makeNear allocates slots in one piece of device memory, if they may be there.
 func (c *core) makeNear(s shape) (near device.Slice[byte], err error) {
 	bytes := c.slotsBytes(s)
-	if most := c.room.device; most >= 0 && bytes > most {
-		return near, &device.OutOfMemoryError{Device: "device memory for stadium (see Options.DeviceBytes)", Asked: bytes, Free: most}
+	if left := c.deviceLeft(); bytes > left && (c.room.device >= 0 || c.room.host != 0) {
+		return near, &device.OutOfMemoryError{Device: "device memory for stadium (see Options.DeviceBytes)", Asked: bytes, Free: left}
 	}
-	return table.Make[byte](&c.frame, bytes)
+	if near, err = table.Make[byte](&c.frame, bytes); err == nil {
+		c.room.inDevice += bytes
+	}
+	return near, err
 }
 
 // look waits for the stream, reads the counters and gives the number of pairs.
@@ -347,7 +351,9 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 		return err
 	}
 	if taken > 0 {
-		p.Rows.Refused += uint64(taken / 8)
+		if p.Rows.Refused != 0 {
+			p.Rows.Refused += uint64(taken / 8)
+		}
 		b = b.Part(table.Part{First: uint64(taken), N: uint64(b.N - taken)}, c.cfg.keyBytes, c.cfg.valueBytes)
 	}
 	c.stale()
@@ -433,7 +439,7 @@ func (c *core) grow(st *device.Stream, pairs int64) (why, err error) {
 		}
 	}
 	why = c.rebuild(st, s)
-	for step := s.regions / 4; device.IsOutOfMemory(why) && step > 0 && len(c.panes) > 0; step /= 2 { // as far as the panes that there may be reach
+	for step := s.regions / 4; device.IsOutOfMemory(why) && step > 0 && c.room.host != 0; step /= 2 { // as far as the panes that there may be reach
 		if s.regions -= step; c.limitOf(s) < pairs || c.slotsOf(s) <= c.capacity() {
 			break
 		}
@@ -445,7 +451,7 @@ func (c *core) grow(st *device.Stream, pairs int64) (why, err error) {
 	return nil, why
 }
 
-// rebuild moves all pairs to a new table of the given shape; on an error the old one stands. It waits for the stream.
+// rebuild moves all pairs to a new table of the given shape; on an error the old one stands, unless the device is lost. It waits for the stream.
 func (c *core) rebuild(st *device.Stream, s shape) error {
 	old, from := c.memory, c.table()
 	err := c.frame.Spare() // the new table may need the memory more

@@ -57,7 +57,7 @@
 // 512 MiB. Here a batch of some thousand rows and more is first asked of the board: look-ups that miss end there, and so do those whose slots are in
 // device memory. The others are listed by panes. Then pane after pane is served in the cheaper of two ways, by measured rates: its slots are
 // read and written where they lie; or the pane is copied into a window, served there, and copied back if it was changed. Three windows
-// take turns, so that copies in both directions run beside kernels. Such look-ups wait for their stream.
+// take turns, so that copies in both directions run beside kernels. Such batches wait for their stream.
 //
 // Inserts go the same way, and keep to their key's region meanwhile, which lies in one pane. What finds no room there goes in behind all others, across
 // the bus. A pane that has been empty since the table was is not copied in.

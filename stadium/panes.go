@@ -3,7 +3,6 @@ package stadium
 import (
 	_ "embed"
 	"errors"
-	"fmt"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
@@ -19,11 +18,11 @@ type pane struct {
 
 const (
 	mostPane = 512 << 20
-	// leastPane: smaller ones are not worth an allocation of pinned memory each.
-	leastPane = 1 << 20
+	// leastPane: smaller ones are not worth an allocation of pinned memory each, on however small a device.
+	leastPane = 64 << 10
 	// deviceShare: a pane takes one in so many bytes of the device's memory at most, for there are windows of the same size.
 	deviceShare = 16
-	// maxPanes is the most panes of a table: a terabyte.
+	// maxPanes is the most panes of a table. They are larger where there would be more.
 	maxPanes = 2048
 	// keptShare of the device's memory is left to batches, if Options do not say how much the table may have.
 	keptShare = 8
@@ -83,6 +82,9 @@ func (c *core) paneShiftFor(s shape) int {
 	for bucket := int64(c.cfg.slots() * c.cfg.slotBytes()); bucket<<(shift+1) <= c.room.window && 1<<shift < s.buckets(); {
 		shift++
 	}
+	for panesOf(s, shift) > maxPanes {
+		shift++
+	}
 	return shift
 }
 
@@ -106,13 +108,8 @@ func (c *core) newPane(bytes int64) (p pane, err error) {
 			return p, err
 		}
 	}
-	left := r.host - r.inHost
-	if r.host < 0 {
-		free, _ := device.HostMemory()
-		left = (free+r.inHost)/4*hostShare - r.inHost
-	}
-	if bytes > left {
-		return p, &device.OutOfMemoryError{Device: "host memory for stadium (see Options.HostBytes)", Asked: bytes, Free: max(0, left)}
+	if left := c.hostLeft(); bytes > left {
+		return p, hostIsFull(bytes, left)
 	}
 	if p.host, err = device.MakeMapped[byte](c.frame.Device, int(bytes)); err == nil {
 		r.inHost += bytes
@@ -120,14 +117,44 @@ func (c *core) newPane(bytes int64) (p pane, err error) {
 	return p, err
 }
 
-// deviceHas tells whether a pane of so many bytes may be in device memory.
-func (c *core) deviceHas(bytes int64) bool {
+// deviceHas tells whether so many bytes more of slots may be in device memory.
+func (c *core) deviceHas(bytes int64) bool { return bytes <= c.deviceLeft() }
+
+// deviceLeft is how many bytes more of slots may be in device memory; hostLeft, in the host's.
+func (c *core) deviceLeft() int64 {
 	r := &c.room
 	if r.device >= 0 {
-		return r.inDevice+bytes <= r.device
+		return max(0, r.device-r.inDevice)
 	}
 	free, total, err := c.frame.Device.Memory()
-	return err == nil && free-bytes >= total/keptShare+int64(len(c.far.windows))*r.window
+	if err != nil {
+		return 0
+	}
+	if r.host == 0 { // what there is
+		return free
+	}
+	return max(0, free-total/keptShare-int64(len(c.far.windows))*r.window)
+}
+
+func (c *core) hostLeft() int64 {
+	r := &c.room
+	if r.host >= 0 {
+		return max(0, r.host-r.inHost)
+	}
+	free, _ := device.HostMemory()
+	return max(0, (free+r.inHost)/4*hostShare-r.inHost)
+}
+
+func hostIsFull(asked, free int64) error {
+	return &device.OutOfMemoryError{Device: "host memory for stadium (see Options.HostBytes)", Asked: asked, Free: free}
+}
+
+// hasRoom tells at once, before memory is pinned for nothing, whether so many bytes of panes are too much.
+func (c *core) hasRoom(bytes int64) error {
+	if left := c.deviceLeft() + c.hostLeft(); bytes > left {
+		return hostIsFull(bytes, left)
+	}
+	return nil
 }
 
 // freePanes gives panes back that no queued work uses any more, if they are in host memory.
@@ -183,11 +210,10 @@ func (c *core) makePanes(st *device.Stream, m *memory) (err error) {
 		return err
 	}
 	m.paneShift = c.paneShiftFor(m.shape)
-	n := panesOf(m.shape, m.paneShift)
-	if n > maxPanes {
-		return fmt.Errorf("stadium: %d panes of %s: too many", n, device.Bytes(c.room.window))
+	if err = c.hasRoom(c.slotsBytes(m.shape)); err != nil {
+		return err
 	}
-	for i := range n {
+	for i := range panesOf(m.shape, m.paneShift) {
 		p, err := c.newPane(c.paneBytes(m.shape, m.paneShift, i))
 		if err != nil {
 			return err

@@ -299,3 +299,33 @@ func TestPairsGoOnToAnEmptyPane(t *testing.T) {
 		})
 	}
 }
+
+// A table that nearly fills the device goes on in host memory, though it lies in one piece there.
+func TestOnePieceGoesOnInHostMemory(t *testing.T) {
+	for _, capacity := range []int{600_000, 700_000, 750_000, 900_000} { // of 16 MiB
+		m, err := New[uint64, uint64](open(t, "cpu", device.WithMemory(16<<20)), Options{Options: table.Options{Capacity: capacity}})
+		must(t, err)
+		keys := make([]uint64, 1_500_000)
+		for i := range keys {
+			keys[i] = uint64(i)
+		}
+		must(t, m.Insert(keys, keys))
+		s, err := m.Stats()
+		must(t, err)
+		if s.Len != len(keys) || s.HostBytes == 0 {
+			t.Errorf("capacity %d: %d pairs, %d bytes in host memory", capacity, s.Len, s.HostBytes)
+		}
+		must(t, m.Close())
+	}
+}
+
+// However small DeviceBytes is, there are no more panes than kernels can list.
+func TestPanesAreFew(t *testing.T) {
+	c := &core{cfg: config{keyBytes: 8, valueBytes: 8, ticket: 8}, room: room{window: leastPane}}
+	for _, pairs := range []int64{1, 1 << 20, 1 << 30, 1 << 40} {
+		s := shapeFor(pairs / 15)
+		if n := panesOf(s, c.paneShiftFor(s)); n > maxPanes || n < 1 {
+			t.Errorf("%d pairs: %d panes", pairs, n)
+		}
+	}
+}

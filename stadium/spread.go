@@ -75,12 +75,18 @@ func (c *core) spread(st *device.Stream, m memory) (err error) {
 		}
 	}
 	src, dst := units(old.shape, oldShift), units(m.shape, m.paneShift)
-	if len(dst) > maxPanes {
-		return fmt.Errorf("stadium: %d panes of %s: too many", len(dst), device.Bytes(c.room.window))
-	}
 	// All memory is there before the first pair moves.
 	fungible := func(o, q int) bool {
 		return len(old.panes) > 0 && old.panes[o].len() == c.paneBytes(m.shape, m.paneShift, int64(q))
+	}
+	wanted := int64(0)
+	plan(old.shape, m.shape, src, dst, fungible, func(q, reused int) {
+		if reused < 0 {
+			wanted += c.paneBytes(m.shape, m.paneShift, int64(q))
+		}
+	})
+	if err = c.hasRoom(wanted); err != nil {
+		return err
 	}
 	plan(old.shape, m.shape, src, dst, fungible, func(q, reused int) {
 		if reused < 0 && err == nil {
@@ -93,7 +99,7 @@ func (c *core) spread(st *device.Stream, m memory) (err error) {
 	if err != nil {
 		return err
 	}
-	limit := int64(old.counters.Seen.Strays) + int64(c.cfg.slots())<<m.shape.shift
+	limit := min(int64(old.counters.Seen.Strays), old.live()) + int64(c.cfg.slots())<<max(old.shape.shift, m.shape.shift)
 	for i, bytes := range []int{c.cfg.keyBytes, c.cfg.valueBytes} {
 		if spill[i], err = table.Make[byte](&c.frame, max(1, limit*int64(bytes))); err != nil {
 			return err
@@ -183,7 +189,7 @@ func (c *core) spread(st *device.Stream, m memory) (err error) {
 }
 
 // promote moves panes from host memory to the device's, while there may be more.
-func (c *core) promote(st *device.Stream) error {
+func (c *core) promote(st *device.Stream) (err error) {
 	moved := false
 	for i := range c.panes {
 		p := &c.panes[i]
@@ -193,23 +199,25 @@ func (c *core) promote(st *device.Stream) error {
 		if !c.deviceHas(p.len()) {
 			break
 		}
-		near, err := device.MakePooled[byte](c.frame.Device, int(p.len()))
-		if device.IsOutOfMemory(err) {
+		near, wrong := device.MakePooled[byte](c.frame.Device, int(p.len()))
+		if device.IsOutOfMemory(wrong) {
 			break
-		} else if err != nil {
-			return err
+		} else if err = wrong; err != nil {
+			break
 		}
 		if err = errors.Join(near.WriteAsync(st, p.host, p.host.Len()), st.SyncOf(c.frame.Device)); err != nil {
-			return errors.Join(err, c.frame.Free(near))
+			err = errors.Join(err, c.frame.Free(near))
+			break
 		}
+		was := *p
+		*p, moved = pane{near: near, fresh: was.fresh}, true
 		c.room.inDevice += p.len()
-		if err = c.freePanes(*p); err != nil {
-			return err
+		if err = c.freePanes(was); err != nil {
+			break
 		}
-		*p, moved = pane{near: near, fresh: p.fresh}, true
 	}
-	if !moved {
-		return nil
+	if moved {
+		err = errors.Join(err, c.tellPanes(st, &c.memory))
 	}
-	return c.tellPanes(st, &c.memory)
+	return err
 }

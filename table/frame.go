@@ -181,7 +181,7 @@ func (f *Frame) release(s *device.Slice[byte]) error {
 // ReadingAlone is for a caller in Reading that needs scratch memory, as if it were in Writing: it waits for the stream before it ends.
 func (f *Frame) ReadingAlone(st *device.Stream) { f.users = []*device.Stream{st} }
 
-// Scratch gives memory that lasts until the next Scratch. The caller is in Writing, and waits for its work before it ends.
+// Scratch gives memory that lasts until the next Scratch. The caller is in Writing, so that whoever uses it next comes behind.
 func (f *Frame) Scratch(bytes int64) (device.Slice[byte], error) {
 	if int64(f.scratch.Len()) < bytes {
 		if err := f.release(&f.scratch); err != nil {
