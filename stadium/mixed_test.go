@@ -132,7 +132,7 @@ func (s story) tell(seed uint64) (err error) {
 
 var stories = []story{
 	{key: 4, value: 4, ticket: 8}, {key: 8, value: 8, ticket: 2}, {key: 20, value: 12, ticket: 1}, {key: 40, value: 20, ticket: 4}, {key: 12, value: 4, ticket: 16},
-	{key: 4, value: 4, ticket: 4, host: true}, {key: 20, value: 100, ticket: 16, host: true},
+	{key: 4, value: 4, ticket: 8, host: true}, {key: 20, value: 100, ticket: 16, host: true},
 }
 
 func TestMixedUnderStress(t *testing.T) {

@@ -24,7 +24,7 @@ func TestCompileForGPUs(t *testing.T) {
 		c := &core{cfg: cfg}
 		each := c.program("foreach", foreachCU, device.File{Name: "callback.h", Text: emptyCallback})
 		each.Layouts = append(each.Layouts, forEachParams{})
-		programs := []*device.Program{c.program("stadium", kernelsCU), each}
+		programs := []*device.Program{c.program("stadium", kernelsCU), c.program("stadium-panes", panesCU), each}
 		if cfg.staged() {
 			programs = append(programs, c.stagedProgram())
 		}

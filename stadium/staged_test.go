@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/table/tabletest"
 )
@@ -26,10 +27,13 @@ func stagedSuite[K, V any](ticket int, made *[]*core) *tabletest.Suite {
 func TestStagedInserts(t *testing.T) {
 	for _, name := range devices {
 		var made []*core // by one suite
-		for what, s := range map[string]*tabletest.Suite{
-			"4+4,ticket=1": stagedSuite[uint32, uint32](1, &made), "4+4,ticket=2": stagedSuite[uint32, uint32](2, &made), "8+8,ticket=4": stagedSuite[uint64, uint64](4, &made),
-			"8+4,ticket=8": stagedSuite[uint64, uint32](8, &made), "16+16,ticket=16": stagedSuite[[16]byte, [2]uint64](16, &made),
-		} {
+		suites := map[string]*tabletest.Suite{
+			"4+4,ticket=1": stagedSuite[uint32, uint32](1, &made), "8+4,ticket=8": stagedSuite[uint64, uint32](8, &made), "16+16,ticket=16": stagedSuite[[16]byte, [2]uint64](16, &made),
+		}
+		if testenv.Long() {
+			suites["4+4,ticket=2"], suites["8+8,ticket=4"] = stagedSuite[uint32, uint32](2, &made), stagedSuite[uint64, uint64](4, &made)
+		}
+		for what, s := range suites {
 			t.Run(name+"/"+what, func(t *testing.T) {
 				made = nil
 				s.Run(t, tabletest.Widths, open(t, name), open(t, "cpu"))
