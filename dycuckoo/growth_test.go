@@ -415,7 +415,7 @@ func TestUnderStress(t *testing.T) {
 				t.Fatalf("the kernels have %d times\n%s", n, c.old)
 			}
 			*c.text = strings.Replace(*c.text, c.old, c.now, 1)
-			const seeds = 100
+			const seeds = 300
 			for seed := range uint64(seeds) {
 				if err := crowd(open(t, "cpu", device.WithStress(seed)), c.o, math.MaxInt64); err != nil {
 					t.Logf("seed %d: %v", seed, err)
