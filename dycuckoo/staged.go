@@ -98,8 +98,8 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b tabl
 	}
 	taken, err = c.kernel.partition.InFineOrder(&c.frame, st, c.kernel.within, table.Placement[partitionParams]{
 		Regions: &regions, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Params: c.partitionParams(q.Table),
-	}, b, 1<<large, 1<<(shift-large), func(o table.Ordered, starts uint64) error {
-		q.Rows, q.Starts = p.Rows.Of(o), starts
+	}, b, 1<<large, 1<<(shift-large), func(o table.Ordered, starts device.Slice[uint64]) error {
+		q.Rows, q.Starts = p.Rows.Of(o), starts.Addr()
 		err := list.Slice(0, 4*listHead).Fill(st, 0)
 		if err == nil {
 			err = insert.Launch(st, grid, &q)

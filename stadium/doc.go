@@ -13,7 +13,7 @@
 //	access   a bit a bucket
 //
 // The board always is in device memory. The slots are in one piece beside it, if there is room; else in panes, which hold whole regions and have
-// 512 MiB at most:
+// 512 MiB at most, unless a region has more or there would be more than 2,048 of them:
 //
 //	addresses | pane 0 | pane 1 | pane 2, in host | …
 //	              │        │        └ pinned host memory, which kernels reach across the bus

@@ -26,6 +26,14 @@ const (
 	beyondBits = 8
 	// regionShift is the binary logarithm of the buckets of a region of a large table.
 	regionShift = 11
+	mostPane    = 512 << 20
+	// leastPane: smaller ones are not worth an allocation of pinned memory each, on however small a device.
+	leastPane = 64 << 10
+	// maxPanes is the most panes of a table. They are larger where there would be more.
+	maxPanes = 2048
+	// inHost is the bit of a pane's address that tells that it is in host memory.
+	inHost = 1
+
 	// leastRegions is how many regions a table has at least, unless it is very small: sizes are so much apart.
 	leastRegions = 32
 
@@ -112,8 +120,8 @@ type Table struct {
 	Board  uint64 // address of the tickets and filters, bucket by bucket
 	Access uint64 // address of the access bits, one for each bucket
 	Near   uint64 // address of the slots, where they lie in one piece of device memory; else 0
-	// Panes is the address of the addresses of the panes that the slots lie in. A pane has 2^PaneShift buckets. Bit 0 of its address tells that it is
-	// in host memory (stadium::IN_HOST).
+	// Panes is the address of the addresses of the panes that the slots lie in. A pane has 2^PaneShift buckets. The bit inHost of its address
+	// tells that it is in host memory.
 	Panes     uint64
 	PaneShift uint64
 	Within    uint64 // not 0: operations stay in their key's region
@@ -225,14 +233,12 @@ type mixedParams struct {
 
 // listParams are the parameters of the kernels that list the rows of a batch whose slots are in host memory, or of all, by panes.
 type listParams struct {
-	Find    findParams
-	Refused uint64 // of inserts: see table.Part
-	Attempt uint64
-	List    uint64 // u64: row, and above it, from rowBits on, the pane
-	Listed  uint64 // address of how many there are
-	Counts  uint64 // u64, one a pane: its rows; then where its next row goes
-	Panes   uint64
-	Rows    uint64 // u32: the rows in the order of panes
+	Find   findParams
+	List   uint64 // u64: row, and above it, from rowBits on, the pane
+	Listed uint64 // address of how many there are
+	Counts uint64 // u64, one a pane: its rows; then where its next row goes
+	Panes  uint64
+	Rows   uint64 // u32: the rows in the order of panes
 }
 
 // rowBits are the bits of a list's entry that name the row.
@@ -302,6 +308,7 @@ func (c config) defines() []device.Define {
 		{Name: "STADIUM_HISTOGRAM_BINS", Value: histogramBins},
 		{Name: "STADIUM_LAST_ATTEMPT", Value: lastAttempt},
 		{Name: "STADIUM_MAX_PANES", Value: maxPanes},
+		{Name: "STADIUM_IN_HOST", Value: inHost},
 		{Name: "STADIUM_ROW_BITS", Value: rowBits},
 		{Name: "STADIUM_STAGED_UNIT", Value: stagedUnit},
 		{Name: "STADIUM_STAGED_FIXED", Value: stagedFixed},

@@ -36,12 +36,12 @@ WARPMAP_KERNEL(list_erase, listParams) {
     list_far(p, [&](bool on, u64 i, const Search<C>& s) { erased += on && give_back(p.find, i, s); });
     count_erased(p.find.table, erased);
 }
-// Lists all rows that are wanted, by their keys' panes.
+// Lists all rows, by their keys' panes.
 WARPMAP_KERNEL(list_home, listParams) {
     const findParams& f = p.find;
     rows_of_warps(f.n, [&](u64 i, bool there) {
         Place<C> x(f.table, Key<C>::of_batch(f.keys, there ? i : f.n - 1));
-        put_on_list(p, there && wanted(p.refused, p.attempt, i), i, pane_of(f.table, x.bucket(f.table)));
+        put_on_list(p, there, i, pane_of(f.table, x.bucket(f.table)));
     });
 }
 

@@ -17,13 +17,8 @@ type pane struct {
 }
 
 const (
-	mostPane = 512 << 20
-	// leastPane: smaller ones are not worth an allocation of pinned memory each, on however small a device.
-	leastPane = 64 << 10
 	// deviceShare: a pane takes one in so many bytes of the device's memory at most, for there are windows of the same size.
 	deviceShare = 16
-	// maxPanes is the most panes of a table. They are larger where there would be more.
-	maxPanes = 2048
 	// keptShare of the device's memory is left to batches, if Options do not say how much the table may have.
 	keptShare = 8
 	// hostShare: of the free host memory so many quarters may become panes, if Options do not say how much.
@@ -41,9 +36,6 @@ func (p *pane) address() uint64 {
 	}
 	return p.near.Addr()
 }
-
-// inHost is stadium::IN_HOST.
-const inHost = 1
 
 // room is what a table's slots may take, and what its panes have.
 type room struct {

@@ -30,8 +30,8 @@ func sources(old, now shape, from []stretch, to stretch) (first, last int) {
 	return int(low / each), int(high / each)
 }
 
-// plan takes panes for the new table from the last to the first, each when those of the old one that nobody needs any more are free. take gets the
-// pane that is free, or none, and its index.
+// plan takes panes for the new table from the last to the first, each when those of the old one that nobody needs any more are free. visit gets
+// a pane of the new table and the one of the old that it may have; -1: none.
 func plan(old, now shape, from, to []stretch, fungible func(old, now int) bool, visit func(now, reused int)) {
 	var free []int
 	freed := len(from)

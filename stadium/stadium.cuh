@@ -309,7 +309,7 @@ constexpr u32 GIVEN_BACK = 1;
 template <class C> __device__ __forceinline__ u64 tickets_at(const Table& t, u64 bucket) { return t.board + bucket * C::TICKET_BYTES; }
 
 // The slots lie in one piece, or in panes. A pane's address has IN_HOST set where it is in host memory.
-constexpr u64 IN_HOST = 1;
+constexpr u64 IN_HOST = STADIUM_IN_HOST;
 __device__ __forceinline__ u64 pane_of(const Table& t, u64 bucket) { return bucket >> t.pane_shift; }
 __device__ __forceinline__ u64 pane_at(const Table& t, u64 pane) { return load_readonly(at<u64>(t.panes) + pane); }
 // The address of a slot of a bucket; of a slot by its number.
@@ -401,13 +401,11 @@ template <class C> struct Search {
 // end: so nobody else has to do with this key meanwhile. It looks at other buckets without, and holds one more while it changes something there.
 // Nobody waits for one while holding another.
 //
-// Where slots are in host memory the fences are the system's: the host may read there.
+// Where slots lie in panes, what was changed is there for the host, too, before the bits are given back.
 struct Access {
     u64 home, here;
     static __device__ __forceinline__ bool take(const Table& t, u64 bucket) {
-        if (or_acquire(at<u32>(t.access) + bucket / 32, 1u << (bucket & 31)) >> (bucket & 31) & 1) return false;
-        if (!t.near) fence_system();
-        return true;
+        return !(or_acquire(at<u32>(t.access) + bucket / 32, 1u << (bucket & 31)) >> (bucket & 31) & 1);
     }
     static __device__ __forceinline__ void give(const Table& t, u64 bucket) { and_of(at<u32>(t.access) + bucket / 32, ~(1u << (bucket & 31))); }
 

@@ -91,13 +91,15 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b tabl
 	}
 	taken, err = c.kernel.partition.InFineOrder(&c.frame, st, c.kernel.within, table.Placement[partitionParams]{
 		Regions: &regions, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Params: c.partitionParams(q.Table, within),
-	}, b, large, within, func(o table.Ordered, starts uint64) error {
-		q.Rows, q.Starts = p.Rows.Of(o), starts
+	}, b, large, within, func(o table.Ordered, starts device.Slice[uint64]) error {
+		q.Rows, q.Starts = p.Rows.Of(o), starts.Addr()
 		rest.Rows = q.Rows
 		rest.Rows.Refused, rest.Rows.Attempt = q.Left, 1
 		launch := insert.Launch
 		if far {
-			launch = func(st *device.Stream, g device.Grid, q *stagedParams) error { return c.stageFar(st, insert, g, *q) }
+			launch = func(st *device.Stream, g device.Grid, q *stagedParams) error {
+				return c.stageFar(st, insert, g, *q, starts)
+			}
 		}
 		err := errors.Join(left.Fill(st, 0), launch(st, grid, &q), k.left.Launch(st, c.grid(o.Rows.N), &rest))
 		c.stale() // what is left may go anywhere

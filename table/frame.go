@@ -320,16 +320,6 @@ func (f *Frame) Inspect(look func(*device.Stream) (int64, error), mem func() dev
 	})
 }
 
-// HostWords waits for the stream, and reads n words of 64 bits of scratch memory, or of a batch in order, at an address.
-func (f *Frame) HostWords(st *device.Stream, addr uint64, n int) ([]uint64, error) {
-	for _, mem := range []device.Slice[byte]{f.ordered, f.scratch} {
-		if from := int64(addr - mem.Addr()); addr >= mem.Addr() && from+8*int64(n) <= int64(mem.Len()) {
-			return device.View[uint64](mem, int(from), n).Host(st)
-		}
-	}
-	return nil, fmt.Errorf("%s: %#x is not of scratch memory: this is a defect of warpmap", f.Family, addr)
-}
-
 // Counters is a struct of counts, each u64, in device memory, to which kernels add, and what the host last saw of it.
 type Counters[T any] struct {
 	Seen T

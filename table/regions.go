@@ -163,10 +163,11 @@ func (f *Frame) reserveOrdered(rule *Regions, n, regions, rowBytes int64, bytes 
 const unevenShare = 2
 
 // InFineOrder brings the front of a batch in the order of many small parts, as many as regions·within, in two passes, piece by piece, and
-// calls insert for each piece, of Regions.RegionRows a small part at least, with the address of where its parts begin. taken is how many rows it took, a multiple of 32 or all: fewer than all where
-// memory is short, or a part has many more rows than others: such as keys that come again and again make. In x, Params is asked
-// with rows that have Within in the second pass. It waits for the stream once a piece. The caller is in Writing.
-func (k Partitioner[P]) InFineOrder(f *Frame, st *device.Stream, w Within[P], x Placement[P], b Rows, regions, within int64, insert func(o Ordered, starts uint64) error) (taken int64, err error) {
+// calls insert for each piece, of Regions.RegionRows a small part at least, with where its parts begin: one more than there are parts. taken is how
+// many rows it took, a multiple of 32 or all: fewer than all where memory is short, or a part has many more rows than others: such as keys that come
+// again and again make. In x, Params is asked with rows that have Within in the second pass. It waits for the stream once a piece. The caller is in
+// Writing.
+func (k Partitioner[P]) InFineOrder(f *Frame, st *device.Stream, w Within[P], x Placement[P], b Rows, regions, within int64, insert func(o Ordered, starts device.Slice[uint64]) error) (taken int64, err error) {
 	columns := [4]int64{int64(x.KeyBytes), int64(x.ValueBytes), int64(x.KeyBytes), int64(x.ValueBytes)}
 	words := [2]int{PartitionWords(int(regions)), PartitionWords(int(regions * within))}
 	place := func(piece int64) (at [4]uint64, end int64) {
@@ -212,7 +213,7 @@ func (k Partitioner[P]) InFineOrder(f *Frame, st *device.Stream, w Within[P], x 
 			return taken, err
 		}
 		o := Ordered{Rows: Rows{Keys: at[2], Values: at[3], N: part.N}}
-		if err := insert(o, small.Addr()+8*rows.Parts); err != nil {
+		if err := insert(o, small.Slice(int(rows.Parts), words[1])); err != nil {
 			return taken, err
 		}
 	}
