@@ -71,6 +71,9 @@ func families[K, V any]() []family[K, V] {
 			newMap: func(d *device.Device, o table.Options) (table.Map[K, V], error) {
 				return made[table.Map[K, V]](warpcore.New[K, V](d, warpcore.Options{Options: o}))
 			},
+			set: func(d *device.Device, o table.Options) (table.Set[K], error) {
+				return made[table.Set[K]](warpcore.NewSet[K](d, warpcore.Options{Options: o}))
+			},
 			multiMap: func(d *device.Device, o table.Options) (table.MultiMap[K, V], error) {
 				return made[table.MultiMap[K, V]](warpcore.NewMultiMap[K, V](d, warpcore.Options{Options: o}))
 			},

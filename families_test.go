@@ -160,7 +160,7 @@ func TestNewRefusesFamiliesWithoutTheKind(t *testing.T) {
 func TestFamiliesOfKinds(t *testing.T) {
 	for kind, want := range map[table.Kind][]table.Family{
 		table.KindMap:      {warpmap.DyCuckoo, warpmap.GPH, warpmap.Slab, warpmap.Stadium, warpmap.WarpCore},
-		table.KindSet:      {warpmap.Slab},
+		table.KindSet:      {warpmap.Slab, warpmap.WarpCore},
 		table.KindMultiMap: {warpmap.Slab, warpmap.WarpCore},
 		table.Kind(-1):     nil,
 	} {

@@ -40,5 +40,8 @@ template <int HASH> __device__ __forceinline__ u64 hash64(u64 key, u64 seed) {
     else return 0;
 }
 
+// A key of two words is hashed from the higher on.
+template <int HASH> __device__ __forceinline__ u64 hash64(u128 key, u64 seed) { return hash64<HASH>(hash64<HASH>(key.hi, seed) ^ key.lo, seed); }
+
 // reduce maps a hash to 0 … n-1 by its high bits (Lemire): a multiplication instead of a division.
 __device__ __forceinline__ u64 reduce(u64 hash, u64 n) { return multiply_high(hash, n); }

@@ -17,6 +17,17 @@ template <int BYTES, int COUNT> struct Marks {
     static __device__ __forceinline__ key real(key stored, bool side) { return side ? (key)(stored + RESERVED) : stored; }
 };
 
+// Of keys of 16 bytes the lower word tells, where the higher is all ones.
+template <int COUNT> struct Marks<16, COUNT> {
+    typedef u128 key;
+    static constexpr u64 RESERVED = COUNT;
+    static constexpr key EMPTY{~0ull, ~0ull}, TOMBSTONE{~0ull - 1, ~0ull}, BUSY{~0ull - 2, ~0ull};
+
+    static __device__ __forceinline__ bool marks(key k) { return k.hi == ~0ull && k.lo > ~0ull - RESERVED; }
+    static __device__ __forceinline__ key alias(key k, bool side) { return side ? key{k.lo - RESERVED, k.hi} : k; }
+    static __device__ __forceinline__ key real(key stored, bool side) { return side ? key{stored.lo + RESERVED, stored.hi} : stored; }
+};
+
 // The config of a table that marks slots apart from keys is a NoMarks.
 template <int BYTES> struct NoMarks {
     typedef typename bits_of<BYTES>::type key;

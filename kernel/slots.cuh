@@ -1,14 +1,16 @@
-// Slots that hold a pair each, and how lanes read and write them: what the tables of packed pairs share.
+// Slots that hold a pair or a key each, and how lanes read and write them: what tables share.
 //
-// C says what a slot is: types key and value; SLOT_BYTES, the distance of slots; VALUE_OFFSET; PACKED, a pair is one word
-// of up to 16 bytes; SOA, the values are an array of their own; and the keys EMPTY, TOMBSTONE and BUSY, which mark slots.
+// C says what a slot is: types key and value; VALUE_BYTES, 0 where slots hold keys alone; SLOT_BYTES, the distance of slots; VALUE_OFFSET;
+// PACKED, a slot is one word of up to 16 bytes; SOA, the values are an array of their own; and the keys EMPTY, TOMBSTONE and BUSY, which
+// mark slots.
 #pragma once
 #include "warpmap.cuh"
 
 // How a layout reads and writes a slot. word is what a look-up reads of it: the whole pair, or the key.
-template <class C, bool PACKED = C::PACKED> struct Access;
+enum Holds { APART, WHOLE_PAIRS, KEYS_ALONE };
+template <class C, int HOLDS = C::VALUE_BYTES == 0 ? KEYS_ALONE : C::PACKED ? WHOLE_PAIRS : APART> struct Access;
 
-template <class C> struct Access<C, true> {
+template <class C> struct Access<C, WHOLE_PAIRS> {
     typedef typename C::key key;
     typedef typename C::value value;
     typedef typename bits_of<C::SLOT_BYTES>::type word;
@@ -58,7 +60,7 @@ template <class C> struct Access<C, true> {
 
 // Key and value on their own. An insert marks the slot busy, writes the value, then the key: nobody reads a value that
 // is not there yet, and no later value is overwritten by an earlier one.
-template <class C> struct Access<C, false> {
+template <class C> struct Access<C, APART> {
     typedef typename C::key key;
     typedef typename C::value value;
     typedef key word;
@@ -94,6 +96,27 @@ template <class C> struct Access<C, false> {
     static __device__ __forceinline__ void put(u64 slots, u64 index, key k, value v) {
         store_relaxed(value_at(slots, 0, index), v);
         store_relaxed(word_at(slots, index), k);
+    }
+};
+
+// A set's slot is its key. It has no value: what stands for one is never read.
+template <class C> struct Access<C, KEYS_ALONE> {
+    typedef typename C::key key;
+    typedef typename C::value value;
+    typedef key word;
+
+    static __device__ __forceinline__ key key_of(word w) { return w; }
+    static __device__ __forceinline__ word pack(key k, value) { return k; }
+    static __device__ __forceinline__ word free_word(word, bool tombstone) { return tombstone ? C::TOMBSTONE : C::EMPTY; }
+    static __device__ __forceinline__ word* word_at(u64 slots, u64 index) { return at<word>(slots) + index; }
+    static __device__ __forceinline__ value load_value(u64, u64, u64, word) { return value{}; }
+    static __device__ __forceinline__ bool claim(u64 slots, u64, u64 index, bool tombstone, key k, value) {
+        word free = free_word(word(), tombstone);
+        return cas(word_at(slots, index), free, k) == free;
+    }
+    static __device__ __forceinline__ void replace(u64, u64, u64, word, key, value) {}
+    static __device__ __forceinline__ bool remove(u64 slots, u64 index, word, key k, bool tombstone = true) {
+        return cas(word_at(slots, index), k, free_word(word(), tombstone)) == k;
     }
 };
 

@@ -200,7 +200,7 @@ struct Remove {
     static constexpr bool NUMBERED = false;
     __device__ __forceinline__ void turn(Tile, int) {}
     template <class W> __device__ __forceinline__ bool operator()(u64 slab, u32 slot, W w, u32) {
-        return Slots<C>::remove(slab, slot, w, Slots<C>::key_of(w));
+        return Access<C>::remove(slab, slot, w, Access<C>::key_of(w));
     }
 };
 struct Fill {
@@ -209,7 +209,7 @@ struct Fill {
     u64 to;             // of the key whose turn it is
     __device__ __forceinline__ void turn(Tile g, int rank) { to = g.shuffle(offset, rank); }
     template <class W> __device__ __forceinline__ bool operator()(u64 slab, u32 slot, W w, u32 number) {
-        output_value<C>(values, to + number, Slots<C>::load_value(slab, values_of<C>(slab), slot, w));
+        output_value<C>(values, to + number, Access<C>::load_value(slab, values_of<C>(slab), slot, w));
         return true;
     }
 };

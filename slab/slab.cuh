@@ -17,23 +17,6 @@ enum Kind : u32 { FIND, INSERT, INSERT_NEW, ERASE, INSERT_MULTI, ERASE_ONE, ANY 
 
 __device__ __forceinline__ Counters* counters(const Table& t) { return at<Counters>(t.counters); }
 
-// Slots says how lanes read and write a slot. Where a slab has keys alone, a slot is a key.
-template <class C, bool KEYS_ONLY = C::VALUE_BYTES == 0> struct Slots : Access<C> {};
-template <class C> struct Slots<C, true> {
-    typedef typename C::key key;
-    typedef typename C::value value;
-    typedef key word;
-
-    static __device__ __forceinline__ key key_of(word w) { return w; }
-    static __device__ __forceinline__ word pack(key k, value) { return k; }
-    static __device__ __forceinline__ word free_word(word, bool tombstone) { return tombstone ? C::TOMBSTONE : C::EMPTY; }
-    static __device__ __forceinline__ word* word_at(u64 slots, u64 index) { return at<word>(slots) + index; }
-    static __device__ __forceinline__ value load_value(u64, u64, u64, word) { return value{}; }
-    static __device__ __forceinline__ bool remove(u64 slots, u64 index, word, key k) {
-        return cas(word_at(slots, index), k, C::TOMBSTONE) == k;
-    }
-};
-
 __device__ __forceinline__ u32 low_bits(u32 w) { return w; }
 __device__ __forceinline__ u32 low_bits(u64 w) { return (u32)w; }
 __device__ __forceinline__ u32 low_bits(u128 w) { return (u32)w.lo; }
@@ -60,7 +43,7 @@ template <class C> struct Home {
 // View is what one lane of a tile holds of a slab's slots and link: vectors of up to 16 bytes, dealt to the lanes in turn. A
 // tile of 8 lanes reads a slab with one load each; in larger tiles a lane's part is smaller.
 template <class C, int G> struct View {
-    typedef Slots<C> A;
+    typedef Access<C> A;
     typedef typename A::word word;
     typedef typename C::key key;
     static constexpr int SIZE = sizeof(word);
@@ -199,7 +182,7 @@ template <> struct Asked<1> {
 //   REUSE  an insert takes tombstones, if the table says that there may be some. Only for a kernel beside which nothing is
 //          erased: see doc.go
 template <class C, u32 KIND, bool REUSE> struct Op {
-    typedef Slots<C> A;
+    typedef Access<C> A;
     typedef typename A::word word;
     typedef typename C::key key;
     typedef typename C::value value;
@@ -430,7 +413,7 @@ template <class C, u32 KIND, bool REUSE> struct Op {
 // when it comes to the key of the lane with that rank, in all lanes; then the lanes that hold pairs of it call
 // visit(slab, slot, word, number of the pair), which tells whether the pair counts. With Visit::NUMBERED all do.
 template <class C> struct Sweep {
-    typedef Slots<C> A;
+    typedef Access<C> A;
     typename C::key stored;
     u64 slab;
     u32 count;
@@ -537,14 +520,14 @@ template <class C, class Tile> __device__ bool erase(const Table& t, Tile g, typ
 }
 
 // fill writes a pair into a slot that nobody else looks at.
-template <class C> __device__ __forceinline__ void fill(u64 slab, u32 slot, typename Slots<C>::word w, typename C::value v) {
-    if constexpr (!C::PACKED) store_relaxed(Slots<C>::value_at(slab, values_of<C>(slab), slot), v);
-    store_relaxed(Slots<C>::word_at(slab, slot), w);
+template <class C> __device__ __forceinline__ void fill(u64 slab, u32 slot, typename Access<C>::word w, typename C::value v) {
+    if constexpr (!C::PACKED) store_relaxed(Access<C>::value_at(slab, values_of<C>(slab), slot), v);
+    store_relaxed(Access<C>::word_at(slab, slot), w);
 }
 
 // Walk goes through one chain in order, on its own, where nothing changes it beside.
 template <class C> struct Walk {
-    typedef Slots<C> A;
+    typedef Access<C> A;
     u64 slab;
     u32 slot, depth; // the pair at hand; slabs from the first, 1 for the base slab
     typename A::word word;
@@ -576,7 +559,7 @@ template <class C> struct Walk {
 template <class C, class Tile>
 __device__ __forceinline__ void flush(const Table& t, Tile g, bool on, u64 base, View<C, Tile::LANES> s, u32& flushed, u32& freed) {
     constexpr int G = Tile::LANES;
-    typedef Slots<C> A;
+    typedef Access<C> A;
     typedef View<C, G> V;
     typedef SlabAlloc<C::LIGHT> Memory;
     u64 from = base, to = base;

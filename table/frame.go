@@ -97,6 +97,21 @@ func (f *Frame) Writing(st *device.Stream, queue func(st *device.Stream) error) 
 	})
 }
 
+// WritingBoth is Writing of two different tables of one device at once. Whoever needs two takes them in one order, so that nobody waits for another
+// who waits for him.
+func (f *Frame) WritingBoth(other *Frame, st *device.Stream, queue func(st *device.Stream) error) error {
+	first, then := f, other
+	if other.opened < f.opened {
+		first, then = other, f
+	}
+	return first.Writing(st, func(st *device.Stream) error {
+		if f.Device != other.Device {
+			return fmt.Errorf("%s: the two tables are on different devices, %v and %v", f.Family, f.Device, other.Device)
+		}
+		return then.Writing(st, queue)
+	})
+}
+
 // Using is Writing for a kernel of the user's that is to insert up to `room` items. Before, look, which may be nil, waits for the stream
 // and counts.
 func (f *Frame) Using(st *device.Stream, room int, look func(*device.Stream) (int64, error), queue func(st *device.Stream) error) error {

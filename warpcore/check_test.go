@@ -23,11 +23,10 @@ func imageOf(t testing.TB, c *core) *image {
 
 // each visits every pair with its key as users know it.
 func (m *image) each(visit func(side bool, slot, key uint64)) {
-	marks := kernel.MarksOf(m.cfg.keyBytes)
 	for _, side := range []bool{false, true} {
 		for slot := range m.region(side).Windows * uint64(m.cfg.window) {
-			if key := m.key(side, slot); !marks.Has(key) {
-				visit(side, slot, marks.Real(key, side))
+			if key := m.key(side, slot); m.cfg.mark(key) == none {
+				visit(side, slot, m.cfg.real(key, side).lo)
 			}
 		}
 	}
@@ -58,7 +57,7 @@ func TestCheckFindsDamage(t *testing.T) {
 			k.Inserted++
 			return m.first(func(slot, key uint64) bool {
 				for next := slot + 1; next < (slot/8+1)*8; next++ {
-					if m.key(false, next) == uint64(empty) {
+					if m.key(false, next).lo == uint64(empty) {
 						m.set(false, next, uint32(key))
 						return true
 					}
@@ -69,12 +68,12 @@ func TestCheckFindsDamage(t *testing.T) {
 		{"an empty slot before a pair", func(m *image, k *Counters) bool {
 			k.Inserted--
 			return m.first(func(slot, key uint64) bool { // of two pairs with one first slot, empty that which has it
-				first := m.cfg.probe(&m.t, key)
+				first := m.cfg.probe(&m.t, keyBits{lo: key})
 				if first.window != slot/8 || first.first != slot%8 {
 					return false
 				}
 				return m.first(func(other, key uint64) bool {
-					p := m.cfg.probe(&m.t, key)
+					p := m.cfg.probe(&m.t, keyBits{lo: key})
 					if other == slot || other/8 != slot/8 || p.window != first.window || p.first != first.first {
 						return false
 					}
@@ -86,8 +85,8 @@ func TestCheckFindsDamage(t *testing.T) {
 		{"an empty slot in an earlier window", func(m *image, k *Counters) bool {
 			k.Inserted--
 			return m.first(func(slot, key uint64) bool {
-				p := m.cfg.probe(&m.t, key)
-				if p.window == slot/8 || m.key(false, p.window*8) >= uint64(empty-2) {
+				p := m.cfg.probe(&m.t, keyBits{lo: key})
+				if p.window == slot/8 || m.key(false, p.window*8).lo >= uint64(empty-2) {
 					return false
 				}
 				m.set(false, p.window*8, empty)
@@ -96,7 +95,7 @@ func TestCheckFindsDamage(t *testing.T) {
 		}, "cannot be found"},
 		{"a window not marked", func(m *image, k *Counters) bool {
 			return m.first(func(slot, key uint64) bool {
-				p := m.cfg.probe(&m.t, key)
+				p := m.cfg.probe(&m.t, keyBits{lo: key})
 				if p.window == slot/8 {
 					return false
 				}

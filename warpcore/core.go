@@ -46,16 +46,17 @@ var (
 	warpcoreCUH string
 )
 
-// core is the table under Map and MultiMap: it owns the memory, and works in addresses and bits.
+// core is the table under Map, MultiMap and Set: it owns the memory, and works in addresses and bits.
 type core struct {
 	frame  table.Frame
 	cfg    config
 	opts   Options
-	multi  bool
+	kind   table.Kind
 	kernel struct {
 		insert, insertNew, insertMulti   device.Kernel[insertParams]
 		find, erase, eraseMulti          device.Kernel[findParams]
 		rehash, export, probes, distinct device.Kernel[slotsParams]
+		absent                           device.Kernel[selectParams]
 		all                              table.Finder[findAllParams]
 		partition                        table.Partitioner[partitionParams]
 	}
@@ -79,12 +80,14 @@ func (m *memory) tombstones() int64 { return m.filled - m.live() }
 
 func (m *memory) free(f *table.Frame) error { return f.Free(&m.counters, m.mem) }
 
+func (c *core) multi() bool { return c.kind == table.KindMultiMap }
+
 // program is the table's kernels with the given translation unit.
 func (c *core) program(name, main string, more ...device.File) *device.Program {
 	return &device.Program{
 		Name:  name,
 		Files: append([]device.File{{Name: name + ".cu", Text: main}, {Name: "warpcore.cuh", Text: warpcoreCUH}, {Name: "config.h", Text: c.cfg.header("config")}}, more...),
-		Defines: append(defines(), device.Define{Name: "WARPCORE_INSERT_GROUP", Value: c.opts.InsertGroup},
+		Defines: append(defines(c.cfg.set()), device.Define{Name: "WARPCORE_INSERT_GROUP", Value: c.opts.InsertGroup},
 			device.Define{Name: "WARPCORE_FIND_GROUP", Value: c.opts.FindGroup}),
 		Layouts: layouts(),
 	}
@@ -137,11 +140,11 @@ func (o *Options) complete(info device.Info, cfg *config) error {
 	return nil
 }
 
-func newCore(d *device.Device, w table.Width, o Options, multi bool) (*core, error) {
+func newCore(d *device.Device, w table.Width, o Options, kind table.Kind) (*core, error) {
 	if w.Err != nil {
 		return nil, w.Err
 	}
-	c := &core{cfg: config{keyBytes: w.Key, valueBytes: w.Value}, opts: o, multi: multi}
+	c := &core{cfg: config{keyBytes: w.Key, valueBytes: w.Value}, opts: o, kind: kind}
 	return table.Made(c, c.frame.Open(family, d, c.begin, c.free))
 }
 
@@ -176,13 +179,18 @@ func (c *core) compile() error {
 		return err
 	}
 	k := &c.kernel
-	var wrong error
 	k.partition, err = table.NewPartitioner[partitionParams](c.frame.Device, m)
-	k.all, wrong = table.NewFinder[findAllParams](m, true)
-	return errors.Join(err, wrong,
-		device.Bind(m, "insert", &k.insert), device.Bind(m, "insert_new", &k.insertNew), device.Bind(m, "insert_multi", &k.insertMulti),
-		device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase), device.Bind(m, "erase_multi", &k.eraseMulti),
-		device.Bind(m, "rehash", &k.rehash), device.Bind(m, "export_pairs", &k.export), device.Bind(m, "probe_lengths", &k.probes), device.Bind(m, "distinct", &k.distinct))
+	err = errors.Join(err, device.Bind(m, "insert_new", &k.insertNew), device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase),
+		device.Bind(m, "rehash", &k.rehash), device.Bind(m, "export_pairs", &k.export), device.Bind(m, "probe_lengths", &k.probes))
+	if c.cfg.set() {
+		return errors.Join(err, device.Bind(m, "absent", &k.absent))
+	}
+	if err != nil {
+		return err
+	}
+	k.all, err = table.NewFinder[findAllParams](m, true)
+	return errors.Join(err, device.Bind(m, "insert", &k.insert), device.Bind(m, "insert_multi", &k.insertMulti),
+		device.Bind(m, "erase_multi", &k.eraseMulti), device.Bind(m, "distinct", &k.distinct))
 }
 
 // Sizes. A table has windows of cfg.window slots, and a side region beside.
@@ -288,7 +296,7 @@ func (c *core) insertion(k device.Kernel[insertParams]) table.Insertion {
 		Find: c.find,
 		Size: func() (int64, int64) { return c.capacity(), c.live() },
 	}
-	if c.multi {
+	if c.multi() {
 		x.Find = nil
 	}
 	return x
@@ -298,7 +306,7 @@ func (c *core) insertion(k device.Kernel[insertParams]) table.Insertion {
 // fit come back with the reason.
 func (c *core) insert(st *device.Stream, k device.Kernel[insertParams], b table.Rows) (refused []int, why, err error) {
 	// A pair more than a kernel of the user's said would be lost; of a multimap, the side region may be full.
-	if !c.foreign && !c.multi && c.filled+b.N <= c.limit() {
+	if !c.foreign && !c.multi() && c.filled+b.N <= c.limit() {
 		c.filled += b.N
 		return nil, nil, c.launchInsert(st, k, insertParams{Table: c.t, Limit: ^uint64(0)}, b)
 	}
@@ -443,7 +451,7 @@ func (c *core) find(st *device.Stream, b table.Rows) error { return c.search(st,
 
 // erase queues a deletion.
 func (c *core) erase(st *device.Stream, b table.Rows) error {
-	if c.multi {
+	if c.multi() {
 		return c.search(st, c.kernel.eraseMulti, b)
 	}
 	return c.search(st, c.kernel.erase, b)
@@ -483,7 +491,7 @@ func (c *core) exporting(st *device.Stream, k device.Kernel[slotsParams], p slot
 // export writes all pairs.
 func (c *core) export(st *device.Stream, keys, values uint64) error {
 	live := c.live()
-	n, err := c.exporting(st, c.kernel.export, slotsParams{Keys: keys, Values: values, Limit: uint64(live)})
+	n, err := c.exporting(st, c.kernel.export, slotsParams{Keys: keys, Values: values, Limit: uint64(live), Slots: uint64(c.slots())})
 	if err == nil {
 		err = family.Exported(n, live)
 	}

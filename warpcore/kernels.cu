@@ -16,21 +16,22 @@ typedef config::value value;
 typedef tile<WARPCORE_INSERT_GROUP, true> InsertTile;
 typedef tile<WARPCORE_FIND_GROUP, true> FindTile;
 
-template <bool REPLACE, bool MULTI> struct InsertJob {
+template <class MEETS, bool MULTI> struct InsertJob {
     // One pair of the batch.
     struct Item {
         key k;
         value v;
     };
     const insertParams& p;
-    Insert<C, REPLACE, true, MULTI> s;
+    Insert<C, MEETS, true, MULTI> s;
     key k;
     u64 inserted, reused;
 
-    __device__ __forceinline__ InsertJob(const insertParams& p) : p(p), k(0), inserted(0), reused(0) {}
+    __device__ __forceinline__ InsertJob(const insertParams& p) : p(p), k{}, inserted(0), reused(0) {}
     __device__ __forceinline__ Item load(u64 i) { return Item{input_key<C>(p.rows.keys, i), input_value<C>(p.rows.values, i)}; }
     template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64) const {
-        return Item{warp.shuffle(x.k, from), warp.shuffle(x.v, from)};
+        if constexpr (C::VALUE_BYTES == 0) return Item{warp.shuffle(x.k, from), value{}};
+        else return Item{warp.shuffle(x.k, from), warp.shuffle(x.v, from)};
     }
     __device__ __forceinline__ bool begin(u64 i, const Item& x) {
         if (!wanted(p.rows.refused, p.rows.attempt, i)) return false;
@@ -48,16 +49,18 @@ template <bool REPLACE, bool MULTI> struct InsertJob {
         if (o == FULL && C::marks(k)) add(&counters(p.table)->side_failed, (u64)1);
     }
 };
-template <bool REPLACE, bool MULTI> __device__ __forceinline__ void insert_batch(const insertParams& p) {
-    InsertJob<REPLACE, MULTI> job(p);
+template <class MEETS, bool MULTI> __device__ __forceinline__ void insert_batch(const insertParams& p) {
+    InsertJob<MEETS, MULTI> job(p);
     drive_held<InsertTile, u64>(p.rows.n, job, p.rows.span);
     count_into(&counters(p.table)->inserted, job.inserted);
     count_into(&counters(p.table)->reused, job.reused);
 }
 
-WARPMAP_KERNEL_RESIDENT(insert, insertParams, 3) { insert_batch<true, false>(p); }
-WARPMAP_KERNEL_RESIDENT(insert_new, insertParams, 3) { insert_batch<false, false>(p); }
-WARPMAP_KERNEL_RESIDENT(insert_multi, insertParams, 3) { insert_batch<true, true>(p); }
+WARPMAP_KERNEL_RESIDENT(insert_new, insertParams, 3) { insert_batch<Keep, false>(p); }
+#if !WARPCORE_SET
+WARPMAP_KERNEL_RESIDENT(insert, insertParams, 3) { insert_batch<Replace, false>(p); }
+WARPMAP_KERNEL_RESIDENT(insert_multi, insertParams, 3) { insert_batch<Keep, true>(p); }
+#endif
 
 // Brings pairs in the order of the regions that their first windows lie in. The region is of the hash's high bits, as the
 // window is, so regions are stretches of windows. Pairs of the side region, which are few, are of any.
@@ -98,7 +101,7 @@ template <bool ALL, bool PLACE, class End> __device__ __forceinline__ void look_
 
 WARPMAP_KERNEL(find, findParams) {
     look_up<false, false>(p.table, p.keys, p.n, [&](u64 i, const Hit<C>& hit) {
-        if (p.values) at<value>(p.values)[i] = hit.found ? hit.value() : value{};
+        output_value<C>(p.values, i, hit.found ? hit.value() : value{});
         if (p.found) at<u8>(p.found)[i] = hit.found;
     });
 }
@@ -114,6 +117,7 @@ WARPMAP_KERNEL(erase, findParams) {
     count_into(&counters(p.table)->erased, erased);
 }
 
+#if !WARPCORE_SET
 // Removes all pairs of each key.
 struct Erase {
     static constexpr bool VISITS = true;
@@ -145,6 +149,8 @@ WARPMAP_KERNEL(erase_multi, findParams) {
     count_into(&counters(p.table)->erased, erased);
 }
 
+#endif
+
 // Every slot of both regions: an item is a slot, those of the side region last. Gives the key as users know it.
 struct Slot {
     bool live;
@@ -158,7 +164,7 @@ __device__ __forceinline__ Slot slot_at(const Table& t, u64 i) {
     Slot s;
     u64 main = t.main.windows * C::WINDOW;
     s.live = false;
-    s.k = 0;
+    s.k = key{};
     if (i >= slot_count(t)) return s;
     const Region& r = i < main ? t.main : t.side;
     s.slots = r.slots;
@@ -179,7 +185,7 @@ WARPMAP_KERNEL(rehash, slotsParams) {
     FOR_EACH_ITEM_IN_ORDER(i, slot_count(p.table), p.span) {
         Slot s = slot_at(p.table, i);
         value v = s.live ? s.load() : value{};
-        Outcome o = insert_each<C, false, false, true>(p.target, g, s.live, s.k, v, ~0ull);
+        Outcome o = insert_each<C, Keep, false, true>(p.target, g, s.live, s.k, v, ~0ull);
         inserted += s.live && o == ADDED;
         failed += s.live && o == FULL;
     }
@@ -188,13 +194,13 @@ WARPMAP_KERNEL(rehash, slotsParams) {
 }
 
 WARPMAP_KERNEL(export_pairs, slotsParams) {
-    FOR_EACH_ITEM(i, slot_count(p.table)) {
-        Slot s = slot_at(p.table, i);
-        if (!s.live) continue;
+    FOR_EACH_ITEM(i, p.slots) {
+        Slot s = slot_at(p.table, p.first + i);
+        if (i >= p.slots || !s.live) continue;
         u64 to = add(&counters(p.table)->exported, (u64)1);
         if (to >= p.limit) continue;
         at<key>(p.keys)[to] = s.k;
-        if (p.values) at<value>(p.values)[to] = s.load();
+        output_value<C>(p.values, to, s.load());
     }
 }
 
@@ -223,6 +229,7 @@ WARPMAP_KERNEL(probe_lengths, slotsParams) {
     }
 }
 
+#if !WARPCORE_SET
 // Each key once.
 WARPMAP_KERNEL(distinct, slotsParams) {
     FOR_EACH_ITEM(i, slot_count(p.table)) {
@@ -287,3 +294,14 @@ WARPMAP_KERNEL(fill_all, findAllParams) {
         }
     }
 }
+#endif
+
+#if WARPCORE_SET
+WARPMAP_KERNEL(absent, selectParams) {
+    FOR_EACH_ITEM(i, p.n) {
+        bool there = i < p.n && !load_relaxed(at<u8>(p.found) + i);
+        u64 to = append(&counters(p.table)->exported, there);
+        if (there) at<key>(p.out)[to] = load_readonly(at<key>(p.keys) + i);
+    }
+}
+#endif

@@ -116,7 +116,7 @@ func (x mixer) run(t testing.TB, name string, group int, seed uint64) (ops []mix
 	must(t, err)
 	defer func() { must(t, d.Close()) }()
 	o := x.v.options(table.Options{Capacity: 200, LoadFactor: 1, Seed: seed})
-	c, err := newCore(d, table.Width{Key: x.v.keyBytes, Value: x.v.valueBytes}, o, false)
+	c, err := newCore(d, table.Width{Key: x.v.keyBytes, Value: x.v.valueBytes}, o, table.KindMap)
 	must(t, err)
 	p := c.mixed(group)
 	for i := range p.Files {

@@ -1,6 +1,7 @@
 package warpcore
 
 import (
+	"errors"
 	"fmt"
 	"math/big"
 
@@ -28,11 +29,14 @@ func (l Layout) String() string { return [...]string{"auto", "packed", "aos", "s
 
 // config is what a table's kernels are compiled for. Every layout number follows from it, here and nowhere else.
 type config struct {
-	keyBytes, valueBytes int
+	keyBytes, valueBytes int // valueBytes 0: a set
 	layout               Layout
 	window               int // slots
 	hash                 int
 }
+
+// set tells whether slots hold keys alone, each a word.
+func (c config) set() bool { return c.valueBytes == 0 }
 
 // sideSlots is the least number of slots of the side region: a power of two that holds every reserved key.
 const sideSlots = 4
@@ -40,7 +44,7 @@ const sideSlots = 4
 // slotBytes is the distance of slots in the array that look-ups read.
 func (c config) slotBytes() int {
 	switch {
-	case c.layout == SoA:
+	case c.layout == SoA || c.set():
 		return c.keyBytes
 	case c.keyBytes+c.valueBytes <= 8:
 		return 8
@@ -67,6 +71,10 @@ func (c config) check(cas128 bool) error {
 		return fmt.Errorf("warpcore: a window of %d slots (want 1, 2, 4, 8, 16 or 32)", c.window)
 	case c.layout == Packed && c.valueBytes > 8:
 		return fmt.Errorf("warpcore: layout packed holds values of up to 8 bytes, not %d: no device swaps more than 16 bytes at once; use aos or soa", c.valueBytes)
+	case c.set() && c.layout != Packed:
+		return errors.New("warpcore: a set has no layouts: its slots are keys")
+	case c.set() && c.keyBytes == 16 && !cas128:
+		return errors.New("warpcore: a set of 16-byte keys needs a 128-bit compare-and-swap, which GPUs have from sm_90 (H100) on; or use a map of stadium's")
 	case c.layout == Packed && c.slotBytes() == 16 && !cas128:
 		return fmt.Errorf("warpcore: layout packed with pairs of %d+%d bytes needs a 128-bit compare-and-swap, which GPUs have from sm_90 (H100) on; use aos or soa", c.keyBytes, c.valueBytes)
 	}
@@ -80,9 +88,10 @@ func (c config) header(name string) string {
 struct %s : Marks<%d, %d> {
     static constexpr int KEY_BYTES = %d, VALUE_BYTES = %d, SLOT_BYTES = %d, VALUE_OFFSET = %d, WINDOW = %d, HASH = %d;
     static constexpr bool PACKED = %t, SOA = %t;
-    typedef bits_of<VALUE_BYTES>::type value;
+    typedef bits_of<%d>::type value;
 };
-`, name, c.keyBytes, kernel.Reserved, c.keyBytes, c.valueBytes, c.slotBytes(), c.valueOffset(), c.window, c.hash, c.layout == Packed, c.layout == SoA)
+`, name, c.keyBytes, kernel.Reserved, c.keyBytes, c.valueBytes, c.slotBytes(), c.valueOffset(), c.window, c.hash, c.layout == Packed, c.layout == SoA,
+		max(4, c.valueBytes)) // a set's is never read
 }
 
 // Region is one array of windows: c = windows × window slots, windows a prime (or 1), so that double hashing visits
@@ -149,15 +158,26 @@ type findParams struct {
 	N      uint64
 }
 
-// slotsParams are the parameters of the kernels that go over all slots.
+// slotsParams are the parameters of the kernels that go over all slots, or, export, over Slots of them from First on.
 type slotsParams struct {
 	Table     Table
+	First     uint64
+	Slots     uint64
 	Target    Table  // of rehash
 	Keys      uint64 // of export and distinct
 	Values    uint64
 	Histogram uint64 // of probe_lengths: histogramBins counters, then the sum
 	Limit     uint64
 	Span      uint64 // of rehash: see table.Placing
+}
+
+// selectParams are the parameters of absent, which copies the keys that were not found, and counts them in Counters.Exported.
+type selectParams struct {
+	Table Table
+	Keys  uint64
+	Found uint64
+	N     uint64
+	Out   uint64
 }
 
 // findAllParams are the parameters of count_all and the other kernels of FindAll.
@@ -192,16 +212,17 @@ type forEachParams struct {
 }
 
 func layouts() []any {
-	return []any{Region{}, Table{}, Counters{}, insertParams{}, partitionParams{}, findParams{}, slotsParams{}, findAllParams{}}
+	return []any{Region{}, Table{}, Counters{}, insertParams{}, partitionParams{}, findParams{}, slotsParams{}, selectParams{}, findAllParams{}}
 }
 
-func defines() []device.Define {
+func defines(set bool) []device.Define {
 	return append(append(table.PartitionDefines(), table.StatusDefines()...), []device.Define{
 		{Name: "WARPCORE_PROBES_UNTOLD", Value: probesUntold},
 		{Name: "WARPCORE_OVERFLOW_BITS", Value: overflowBits},
 		{Name: "WARPCORE_OVERFLOW_SHIFT", Value: overflowShift},
 		{Name: "WARPCORE_SECTOR_BYTES", Value: sectorBytes},
 		{Name: "WARPCORE_HISTOGRAM_BINS", Value: histogramBins},
+		{Name: "WARPCORE_SET", Value: set},
 	}...)
 }
 
@@ -225,21 +246,73 @@ func primeUpTo(n int64) int64 {
 	return n
 }
 
+// keyBits are the bits of a key: the higher word is 0 but for keys of 16 bytes.
+type keyBits struct{ lo, hi uint64 }
+
+func (k keyBits) String() string {
+	if k.hi == 0 {
+		return fmt.Sprintf("%#x", k.lo)
+	}
+	return fmt.Sprintf("%#x%016x", k.hi, k.lo)
+}
+
+// mark is what the pattern of a key says of its slot.
+type mark int
+
+const (
+	none mark = iota
+	empty
+	tombstone
+	busy
+)
+
+// marks are those of a word of a key: of 16 bytes it is the lower, where the higher is all ones.
+func (c config) marks(k keyBits) (m kernel.Marks, ok bool) {
+	return kernel.MarksOf(min(8, c.keyBytes)), c.keyBytes <= 8 || k.hi == ^uint64(0)
+}
+
+func (c config) mark(k keyBits) mark {
+	m, ok := c.marks(k)
+	if !ok {
+		return none
+	}
+	return map[uint64]mark{m.Empty: empty, m.Tombstone: tombstone, m.Busy: busy}[k.lo]
+}
+
+// alias is how a key stands in its slot, and whether that is on the side; real is the key as users know it.
+func (c config) alias(k keyBits) (stored keyBits, side bool) {
+	if m, ok := c.marks(k); ok {
+		k.lo, side = m.Alias(k.lo)
+	}
+	return k, side
+}
+
+func (c config) real(stored keyBits, side bool) keyBits {
+	if m, ok := c.marks(stored); ok {
+		stored.lo = m.Real(stored.lo, side)
+	}
+	return stored
+}
+
 // probe is the probe sequence of a key: the Go twin of warpcore::Probe.
 type probe struct {
 	side                  bool
-	stored                uint64
+	stored                keyBits
 	window, step, windows uint64
 	first                 uint64 // slot of a window that comes first
 	overflow              uint64 // bit of a window's overflow filter
 }
 
-func (c config) probe(t *Table, key uint64) probe {
+func (c config) probe(t *Table, key keyBits) probe {
 	p := probe{windows: t.Main.Windows}
-	if p.stored, p.side = kernel.MarksOf(c.keyBytes).Alias(key); p.side {
+	if p.stored, p.side = c.alias(key); p.side {
 		p.windows = t.Side.Windows
 	}
-	h := kernel.Hash64(c.hash, p.stored, t.Seed)
+	var h uint64
+	if c.keyBytes == 16 {
+		h = kernel.Hash64(c.hash, p.stored.hi, t.Seed)
+	}
+	h = kernel.Hash64(c.hash, h^p.stored.lo, t.Seed)
 	p.window = kernel.Reduce(h, p.windows)
 	p.first = h & uint64(c.window-1)
 	p.overflow = h >> overflowShift & (overflowBits - 1)

@@ -18,7 +18,7 @@ const family table.Family = "warpcore"
 // Errors: K or V of another width or with pointers or padding; options out of range; *device.OutOfMemoryError; what
 // device.Compile returns. Cost: compiling the kernels once on a machine, about a second; then the memory's filling.
 func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
-	c, err := newCore(d, table.WidthsOf[K, V](), o, false)
+	c, err := newCore(d, table.WidthsOf[K, V](), o, table.KindMap)
 	return table.Made(&Map[K, V]{c}, err)
 }
 

@@ -18,7 +18,7 @@ var _ table.MultiMap[uint32, uint32] = (*MultiMap[uint32, uint32])(nil)
 
 // NewMultiMap makes an empty multimap on the device; see New.
 func NewMultiMap[K, V any](d *device.Device, o Options) (*MultiMap[K, V], error) {
-	c, err := newCore(d, table.WidthsOf[K, V](), o, true)
+	c, err := newCore(d, table.WidthsOf[K, V](), o, table.KindMultiMap)
 	return table.Made(&MultiMap[K, V]{c}, err)
 }
 

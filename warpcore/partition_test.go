@@ -144,7 +144,7 @@ func TestRegionsAreWindowsInARow(t *testing.T) {
 	for r := range regions {
 		most := last
 		for _, k := range got[starts[r]:starts[r+1]] {
-			p := c.cfg.probe(&c.t, k)
+			p := c.cfg.probe(&c.t, keyBits{lo: k})
 			if p.side {
 				continue
 			}

@@ -16,14 +16,14 @@ import (
 // behind Table, so its regions may be of any size.
 type probeTestParams struct {
 	Table Table
-	Keys  uint64
+	Keys  uint64 // two words each
 	Out   uint64
 	N     uint64
 	Steps uint64
 }
 
 type probeStep struct {
-	Stored, First, Window, WindowAddress, SlotIndex, WordAddress, OverflowBit uint64
+	Stored, StoredHigh, First, Window, WindowAddress, SlotIndex, WordAddress, OverflowBit uint64
 }
 
 const probeKernel = `
@@ -31,13 +31,20 @@ const probeKernel = `
 #include "layout.h"
 #include "warpcore.cuh"
 using namespace warpcore;
+__device__ u32 key_of(u64 lo, u64, u32) { return (u32)lo; }
+__device__ u64 key_of(u64 lo, u64, u64) { return lo; }
+__device__ u128 key_of(u64 lo, u64 hi, u128) { return u128{lo, hi}; }
+__device__ u64 high_of(u64) { return 0; }
+__device__ u64 high_of(u128 k) { return k.hi; }
+__device__ u64 low_of(u64 k) { return k; }
+__device__ u64 low_of(u128 k) { return k.lo; }
 WARPMAP_KERNEL(probe, warpcore::probeTestParams) {
     u64 i = grid_thread();
     if (i >= p.n) return;
-    Probe<config> q(p.table, (config::key)at<u64>(p.keys)[i]);
+    Probe<config> q(p.table, key_of(at<u64>(p.keys)[2 * i], at<u64>(p.keys)[2 * i + 1], config::key()));
     for (u64 s = 0; s < p.steps; s++) {
         u64 index = q.slot_index(config::WINDOW - 1);
-        at<warpcore::probeStep>(p.out)[i * p.steps + s] = warpcore::probeStep{q.stored, q.first_slot(), q.window, q.window_address(), index,
+        at<warpcore::probeStep>(p.out)[i * p.steps + s] = warpcore::probeStep{low_of(q.stored), high_of(q.stored), q.first_slot(), q.window, q.window_address(), index,
             (u64)Access<config>::word_at(q.slots, index), q.overflow_bit()};
         q.advance();
     }
@@ -52,6 +59,7 @@ func TestProbeTwin(t *testing.T) {
 			{keyBytes: 4, valueBytes: 4, layout: Packed, window: 8},
 			{keyBytes: 8, valueBytes: 16, layout: AoS, window: 1, hash: kernel.HashMueller},
 			{keyBytes: 8, valueBytes: 8, layout: SoA, window: 32, hash: kernel.HashIdentity},
+			{keyBytes: 16, layout: Packed, window: 4},
 		} {
 			t.Run(fmt.Sprintf("%s/%+v", name, cfg), func(t *testing.T) {
 				d, err := device.Open(name)
@@ -72,7 +80,14 @@ func TestProbeTwin(t *testing.T) {
 				for len(keys) < 300 {
 					keys = append(keys, rng.Uint64()>>(rng.UintN(64)))
 				}
-				in, err := device.From(d, keys)
+				var words []keyBits
+				for i, k := range keys {
+					words = append(words, keyBits{lo: k})
+					if cfg.keyBytes == 16 {
+						words[i].hi = []uint64{0, ^uint64(0), rng.Uint64()}[i%3]
+					}
+				}
+				in, err := device.From(d, words)
 				must(t, err)
 				out, err := device.Make[probeStep](d, steps*len(keys))
 				must(t, err)
@@ -84,7 +99,7 @@ func TestProbeTwin(t *testing.T) {
 					got, err := out.Host(nil)
 					must(t, err)
 					var want []probeStep
-					for _, key := range keys {
+					for _, key := range words {
 						q := cfg.probe(&table, key)
 						region := table.Main
 						if q.side {
@@ -93,7 +108,7 @@ func TestProbeTwin(t *testing.T) {
 						for range steps {
 							index := q.window*uint64(cfg.window) + uint64(cfg.window-1)
 							want = append(want, probeStep{
-								Stored: q.stored, First: q.first, Window: q.window, SlotIndex: index,
+								Stored: q.stored.lo, StoredHigh: q.stored.hi, First: q.first, Window: q.window, SlotIndex: index,
 								WindowAddress: region.Slots + q.window*uint64(cfg.window*cfg.slotBytes()),
 								WordAddress:   region.Slots + index*uint64(cfg.slotBytes()),
 								OverflowBit:   q.window*overflowBits + q.overflow,
@@ -119,7 +134,7 @@ func TestProbeVisitsAll(t *testing.T) {
 			t.Fatalf("%d windows for %d slots", windows, slots)
 		}
 		for key := range uint64(50) {
-			q := cfg.probe(&Table{Main: Region{Windows: windows}}, key)
+			q := cfg.probe(&Table{Main: Region{Windows: windows}}, keyBits{lo: key})
 			seen := map[uint64]bool{}
 			for range windows {
 				if q.window >= windows || seen[q.window] {
@@ -151,7 +166,7 @@ func TestStatsCountProbes(t *testing.T) {
 	var want [16]int
 	sum, live, most := 0, 0, 0
 	im.each(func(side bool, slot, key uint64) {
-		p := im.cfg.probe(&im.t, key)
+		p := im.cfg.probe(&im.t, keyBits{lo: key})
 		n := 1
 		for ; p.window != slot/uint64(im.cfg.window); n++ {
 			p.advance()

@@ -78,15 +78,28 @@ template <class C, int G> struct Part {
     typedef View<C, G, SLOTS> View_;
 };
 
+// What an insertion does where its key is there already. LOOKS: it needs the slot's word. meet is called by the lane that inserts, with the
+// slot's index and the word.
+struct Keep {
+    static constexpr bool LOOKS = false;
+    template <class S, class W> static __device__ __forceinline__ void meet(S&, u64, W) {}
+};
+struct Replace {
+    static constexpr bool LOOKS = true;
+    template <class S, class W> static __device__ __forceinline__ void meet(S& s, u64 index, W seen) {
+        S::A::replace(s.p.slots, s.p.values, index, seen, s.p.stored, s.v);
+    }
+};
+
 // Insert is the insertion of one key: what its lane knows between two reads.
 //
-//   REPLACE  an equal key's value is replaced; otherwise the key is left as it is
+//   MEETS    what it does where the key is there
 //   REUSE    tombstones are taken. Only for a kernel beside which nothing is erased: see doc.go
 //   MULTI    equal keys are not looked for
 //
 // A free slot is taken only after the whole chain, up to an empty slot, a window without overflow, or `limit` windows, was
 // searched for the key.
-template <class C, bool REPLACE, bool REUSE, bool MULTI> struct Insert {
+template <class C, class MEETS, bool REUSE, bool MULTI> struct Insert {
     typedef Access<C> A;
     Probe<C> p;
     typename C::value v;
@@ -139,7 +152,7 @@ template <class C, bool REPLACE, bool REUSE, bool MULTI> struct Insert {
                     u32 match = s[j].matches(g.shuffle(p.stored, first + j));
                     bool somewhere;
                     who = g.ballot(on && match, somewhere);
-                    if (REPLACE && somewhere) {
+                    if (MEETS::LOOKS && somewhere) {
                         int i = lowest_bit(match | 1u << 31), holder = lowest_bit(who | 1u << 31) & G - 1;
                         slot = g.shuffle(V::slot(i, g.rank()), holder);
                         word = g.shuffle(s[j].pick(i), holder);
@@ -175,7 +188,7 @@ template <class C, bool REPLACE, bool REUSE, bool MULTI> struct Insert {
             }
         }
         if (act == FOUND) {
-            if constexpr (REPLACE) A::replace(p.slots, p.values, found, seen, p.stored, v);
+            MEETS::meet(*this, found, seen);
             outcome = PRESENT;
             return false;
         }
@@ -197,9 +210,9 @@ template <class C, bool REPLACE, bool REUSE, bool MULTI> struct Insert {
 };
 
 // insert_each inserts a pair that each active lane brings of its own.
-template <class C, bool REPLACE, bool REUSE, bool MULTI, class Tile>
+template <class C, class MEETS, bool REUSE, bool MULTI, class Tile>
 __device__ __forceinline__ Outcome insert_each(const Table& t, Tile g, bool active, typename C::key k, typename C::value v, u64 limit) {
-    Insert<C, REPLACE, REUSE, MULTI> s;
+    Insert<C, MEETS, REUSE, MULTI> s;
     s.begin(t, k, v, limit);
     while (g.any_of_all(active)) active = s.round(t, g, active);
     return s.outcome;
@@ -279,7 +292,7 @@ template <class C, bool ALL, bool PLACE> struct Search {
                 u32 slot = 0;
                 typename V::word word = s[j].w[0];
                 if constexpr (PLACE) slot = g.shuffle(V::slot(i, g.rank()), holder);
-                if constexpr (C::PACKED) word = g.shuffle(s[j].pick(i), holder);
+                if constexpr (C::PACKED && C::VALUE_BYTES > 0) word = g.shuffle(s[j].pick(i), holder);
                 if constexpr (ALL) {
                     u32 n = Visit::VISITS ? g.shuffle(hit.count, first + j) : hit.count;
                     u64 slots = 0, values = 0, index = 0;
@@ -340,23 +353,27 @@ template <class C, class Tile> __device__ __forceinline__ Hit<C> count_each(cons
 // any mixture, on a Map. They keep the table's counts. Where all lanes of a warp have keys of their own, insert_each and
 // find_each with tile<N, true> are faster; their caller adds what insert_each put in to counters(t)->inserted.
 
-template <class C, bool REPLACE, bool MULTI, class Tile>
+template <class C, class MEETS, bool MULTI, class Tile>
 __device__ __forceinline__ Outcome insert_one(const Table& t, Tile g, typename C::key k, typename C::value v) {
-    Outcome o = insert_each<C, REPLACE, false, MULTI>(t, g, g.rank() == 0, k, v, ~0ull);
+    Outcome o = insert_each<C, MEETS, false, MULTI>(t, g, g.rank() == 0, k, v, ~0ull);
     if (g.rank() == 0 && o == ADDED) add(&counters(t)->inserted, (u64)1);
     return (Outcome)g.shuffle((u32)o, 0);
 }
 // insert puts or replaces. FULL: no window of the chain has room.
 template <class C, class Tile> __device__ Outcome insert(const Table& t, Tile g, typename C::key k, typename C::value v) {
-    return insert_one<C, true, false>(t, g, k, v);
+    return insert_one<C, Replace, false>(t, g, k, v);
 }
 // insert_new is insert, but leaves the value of a key that is PRESENT.
 template <class C, class Tile> __device__ Outcome insert_new(const Table& t, Tile g, typename C::key k, typename C::value v) {
-    return insert_one<C, false, false>(t, g, k, v);
+    return insert_one<C, Keep, false>(t, g, k, v);
+}
+// put is insert_new of a set.
+template <class C, class Tile> __device__ Outcome put(const Table& t, Tile g, typename C::key k) {
+    return insert_one<C, Keep, false>(t, g, k, typename C::value{});
 }
 // insert_multi adds a pair whether or not its key is there: for a MultiMap.
 template <class C, class Tile> __device__ Outcome insert_multi(const Table& t, Tile g, typename C::key k, typename C::value v) {
-    return insert_one<C, false, true>(t, g, k, v);
+    return insert_one<C, Keep, true>(t, g, k, v);
 }
 // find gives every lane whether the key is there, and its value.
 template <class C, class Tile> __device__ bool find(const Table& t, Tile g, typename C::key k, typename C::value& v) {
@@ -365,6 +382,10 @@ template <class C, class Tile> __device__ bool find(const Table& t, Tile g, type
     if (hit.found) mine = hit.value_acquired();
     v = g.shuffle(mine, 0);
     return g.shuffle((u32)hit.found, 0);
+}
+// contains tells every lane whether the key is there.
+template <class C, class Tile> __device__ bool contains(const Table& t, Tile g, typename C::key k) {
+    return g.shuffle((u32)find_each<C>(t, g, g.rank() == 0, k).found, 0);
 }
 // erase removes a key, and tells every lane whether this call did.
 template <class C, class Tile> __device__ bool erase(const Table& t, Tile g, typename C::key k) {

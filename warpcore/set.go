@@ -1,0 +1,193 @@
+package warpcore
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+// Set is WarpCore's HashSet (paper, §IV): keys alone, of 4, 8 or 16 bytes, a slot each. Keys of 16 bytes need a device that swaps 128
+// bits: the CPU, and GPUs from sm_90 (H100) on. All methods take whole batches and are safe for use by several goroutines.
+//
+// It implements table.Set, whose comments are the contract of the methods; Union, Intersect and Subtract are its own.
+type Set[K any] struct{ *core }
+
+var _ table.Set[uint32] = (*Set[uint32])(nil)
+
+// NewSet makes an empty set on the device; see New. Options.Layout must be left as it is.
+func NewSet[K any](d *device.Device, o Options) (*Set[K], error) {
+	w := table.Width{}
+	w.Key, w.Err = table.WidthOf[K]("key", 4, 8, 16)
+	c, err := newCore(d, w, o, table.KindSet)
+	return table.Made(&Set[K]{c}, err)
+}
+
+// Insert puts the keys that are absent: see table.Set. Cost of a key: one window read and one 32-byte sector written at low load; with
+// added the keys go in as they come, and a table that is larger than the device's L2 cache is written to at random.
+func (s *Set[K]) Insert(keys []K, added []bool) (int, error) {
+	return table.InsertKeys(&s.frame, keys, added, s.insertion(s.kernel.insertNew))
+}
+
+// InsertOn is Insert on the device: see table.Set.
+func (s *Set[K]) InsertOn(st *device.Stream, keys device.Slice[K], added device.Slice[bool]) error {
+	return table.InsertOn(&s.frame, st, keys, table.NoValues(), added, s.insertion(s.kernel.insertNew))
+}
+
+// Contains tells of each key whether it is in. Cost of a key: one window read at low load.
+func (s *Set[K]) Contains(keys []K, found []bool) error {
+	return table.Find[K, byte](&s.frame, keys, nil, found, s.find)
+}
+
+// ContainsOn is Contains on the device.
+func (s *Set[K]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
+	return table.FindOn(&s.frame, st, keys, device.Slice[byte]{}, found, s.find)
+}
+
+// Delete removes keys: see table.Set. Their slots become tombstones, which later inserts use again.
+func (s *Set[K]) Delete(keys []K, deleted []bool) (int, error) {
+	return table.Delete(&s.frame, keys, deleted, s.erase)
+}
+
+// DeleteOn is Delete on the device.
+func (s *Set[K]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
+	return table.DeleteOn(&s.frame, st, keys, deleted, s.erase)
+}
+
+// All exports every key, in no order.
+func (s *Set[K]) All() ([]K, error) {
+	keys, _, err := table.All[K, byte](&s.frame, true, s.look, s.export)
+	return keys, err
+}
+
+// Union puts all keys of another set in. The sets may differ in their options, not in their device. It waits; other calls on either set
+// come before or after the whole. Memory in passing: the keys of 2²⁴ slots. Cost: a pass over the other set, and an insert of its keys.
+//
+// Errors: table.ErrMaxBytes or *device.OutOfMemoryError, where not all keys are in, with how many are not.
+func (s *Set[K]) Union(other *Set[K]) error {
+	if s.core == other.core {
+		return nil
+	}
+	return s.beside(other.core, func(x *exchange) error {
+		var lost int
+		var why error
+		err := x.pieces(other.core, func(b table.Rows) error {
+			refused, w, err := s.insert(x.st, s.kernel.insertNew, b)
+			if lost += len(refused); w != nil {
+				why = w
+			}
+			return err
+		})
+		if err == nil && lost > 0 {
+			err = fmt.Errorf("warpcore: %d keys of the other set are not in: %w", lost, why)
+		}
+		return err
+	})
+}
+
+// Intersect removes the keys that another set does not have: see Union. Cost: a pass over this set, a look-up of its keys in the other, and a
+// deletion.
+func (s *Set[K]) Intersect(other *Set[K]) error {
+	if s.core == other.core {
+		return nil
+	}
+	return s.beside(other.core, func(x *exchange) error {
+		return x.pieces(s.core, func(b table.Rows) error {
+			b.Flags = x.found.Addr()
+			if err := other.find(x.st, b); err != nil {
+				return err
+			}
+			p := selectParams{Table: s.t, Keys: b.Keys, Found: b.Flags, N: uint64(b.N), Out: x.left.Addr()}
+			if err := errors.Join(s.reset(x.st), s.kernel.absent.Launch(x.st, s.grid(b.N), &p)); err != nil {
+				return err
+			}
+			if _, err := s.look(x.st); err != nil || s.counters.Seen.Exported == 0 {
+				return err
+			}
+			return s.erase(x.st, table.Rows{Keys: p.Out, N: int64(s.counters.Seen.Exported)})
+		})
+	})
+}
+
+// Subtract removes the keys that another set has: see Union. Cost: a pass over the other set, and a deletion of its keys.
+func (s *Set[K]) Subtract(other *Set[K]) error {
+	if s.core == other.core {
+		return s.Clear()
+	}
+	return s.beside(other.core, func(x *exchange) error {
+		return x.pieces(other.core, func(b table.Rows) error { return s.erase(x.st, b) })
+	})
+}
+
+// exchange is the memory through which keys of one set come to another.
+type exchange struct {
+	st         *device.Stream
+	keys, left device.Slice[byte] // for the keys of so many slots
+	found      device.Slice[byte]
+	slots      int64
+}
+
+const (
+	exchangeSlots = 1 << 24 // at once, or as many as there is memory for
+	leastExchange = 1 << 10
+)
+
+// beside runs do with both sets held, and memory for the keys of some slots.
+func (c *core) beside(other *core, do func(x *exchange) error) error {
+	return c.frame.WritingBoth(&other.frame, nil, func(st *device.Stream) (err error) {
+		x := &exchange{st: st}
+		defer func() { err = errors.Join(err, c.frame.Free(x.keys, x.left, x.found)) }()
+		for x.slots = min(exchangeSlots, max(c.slots(), other.slots())); ; x.slots /= 2 {
+			if err = x.make(c); !device.IsOutOfMemory(err) || x.slots <= leastExchange {
+				break
+			}
+		}
+		if err != nil {
+			return err
+		}
+		return do(x)
+	})
+}
+
+func (x *exchange) make(c *core) (err error) {
+	for _, m := range []struct {
+		mem   *device.Slice[byte]
+		bytes int64
+	}{{&x.keys, x.slots * int64(c.cfg.keyBytes)}, {&x.left, x.slots * int64(c.cfg.keyBytes)}, {&x.found, x.slots}} {
+		if int64(m.mem.Len()) > m.bytes { // of a try before
+			if err := c.frame.Free(*m.mem); err != nil {
+				return err
+			}
+			*m.mem = device.Slice[byte]{}
+		}
+		if m.mem.Len() == 0 {
+			if *m.mem, err = device.MakePooled[byte](c.frame.Device, int(m.bytes)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// pieces calls do with the keys of some slots of a set after the others. do may remove them.
+func (x *exchange) pieces(c *core, do func(b table.Rows) error) error {
+	for first := int64(0); first < c.slots(); first += x.slots {
+		if _, err := c.look(x.st); err != nil { // for reset writes what was seen
+			return err
+		}
+		p := slotsParams{Table: c.t, Keys: x.keys.Addr(), First: uint64(first), Slots: uint64(min(x.slots, c.slots()-first)), Limit: uint64(x.slots)}
+		if err := errors.Join(c.reset(x.st), c.kernel.export.Launch(x.st, c.grid(int64(p.Slots)), &p)); err != nil {
+			return err
+		}
+		if _, err := c.look(x.st); err != nil {
+			return err
+		}
+		if n := int64(c.counters.Seen.Exported); n > 0 {
+			if err := do(table.Rows{Keys: x.keys.Addr(), N: n}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
