@@ -140,6 +140,8 @@ WARPMAP_ATOMICS(u64, "64", "l")
 WARPMAP_ATOMICS(u32)
 WARPMAP_ATOMICS(u64)
 #undef WARPMAP_ATOMICS
+__device__ __forceinline__ float add(float* p, float x) { return atomicAdd(p, x); }
+__device__ __forceinline__ double add(double* p, double x) { return atomicAdd(p, x); }
 #endif
 
 // prefetch brings what is at an address into the L2 cache.

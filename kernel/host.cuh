@@ -531,6 +531,20 @@ inline void pause() { host::yield(); }
 WARPMAP_ACCESS(u32)
 WARPMAP_ACCESS(u64)
 #undef WARPMAP_ACCESS
+template <class B, class F> inline F add_float(F* p, F x) {
+    B old = load_relaxed((B*)p);
+    for (;;) {
+        F f;
+        B sum, was;
+        memcpy(&f, &old, sizeof f);
+        f += x;
+        memcpy(&sum, &f, sizeof f);
+        if ((was = cas((B*)p, old, sum)) == old) return f - x;
+        old = was;
+    }
+}
+inline float add(float* p, float x) { return add_float<u32>(p, x); }
+inline double add(double* p, double x) { return add_float<u64>(p, x); }
 inline void add_to_memory(u64* p, u64 x) { add(p, x); }
 inline u32 add_in_memory(u32* p, u32 x) { return add(p, x); }
 inline void prefetch(u64) {}

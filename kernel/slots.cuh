@@ -32,6 +32,8 @@ template <class C> struct Access<C, WHOLE_PAIRS> {
 
     static __device__ __forceinline__ word* word_at(u64 slots, u64 index) { return at<word>(slots) + index; }
     static __device__ __forceinline__ value load_value(u64, u64, u64, word seen) { return value_in(seen); }
+    // value_at is where the value stands, for those who change nothing else, beside whom nothing is erased.
+    static __device__ __forceinline__ value* value_at(u64 slots, u64, u64 index) { return at<value>(slots + index * C::SLOT_BYTES + C::VALUE_OFFSET); }
 
     // claim writes the pair into a free slot, if it is still that.
     static __device__ __forceinline__ bool claim(u64 slots, u64, u64 index, bool tombstone, key k, value v) {
@@ -43,6 +45,15 @@ template <class C> struct Access<C, WHOLE_PAIRS> {
     static __device__ __forceinline__ void replace(u64 slots, u64, u64 index, word seen, key k, value v) {
         word now = pack(k, v);
         if (now != seen) cas(word_at(slots, index), seen, now);
+    }
+    // merge makes of the value and v what now(value, v) says, and tells whether the slot still held the key.
+    template <class Now> static __device__ __forceinline__ bool merge(u64 slots, u64, u64 index, word seen, key k, value v, Now now) {
+        for (;;) {
+            word was = cas(word_at(slots, index), seen, pack(k, now(value_in(seen), v)));
+            if (was == seen) return true;
+            if (key_of(was) != k) return false;
+            seen = was;
+        }
     }
     // remove makes the slot a tombstone, or empty, and tells whether it still held the key.
     static __device__ __forceinline__ bool remove(u64 slots, u64 index, word seen, key k, bool tombstone = true) {
@@ -87,6 +98,16 @@ template <class C> struct Access<C, APART> {
     static __device__ __forceinline__ void replace(u64 slots, u64 values, u64 index, word, key, value v) {
         load_acquire(word_at(slots, index));
         store_relaxed(value_at(slots, values, index), v);
+    }
+    // A merge into a slot that is erased meanwhile counts as having come before.
+    template <class Now> static __device__ __forceinline__ bool merge(u64 slots, u64 values, u64 index, word, key k, value v, Now now) {
+        if (load_acquire(word_at(slots, index)) != k) return false;
+        value* at = value_at(slots, values, index);
+        for (value seen = load_relaxed(at);;) {
+            value was = cas(at, seen, now(seen, v));
+            if (was == seen) return true;
+            seen = was;
+        }
     }
     static __device__ __forceinline__ bool remove(u64 slots, u64 index, word, key k, bool tombstone = true) {
         return cas(word_at(slots, index), k, tombstone ? C::TOMBSTONE : C::EMPTY) == k;

@@ -104,7 +104,9 @@ func Find[K, V any](f *Frame, keys []K, values []V, found []bool, find func(st *
 		return err
 	}
 	return f.Batch(len(keys), []Column{In(keys), Out(values), Out(found)}, func(st *device.Stream, _, n int, addr []uint64) error {
-		return f.Reading(st, func(st *device.Stream) error { return find(st, Rows{addr[0], addr[1], addr[2], int64(n)}) })
+		return f.Reading(st, func(st *device.Stream) error {
+			return find(st, Rows{Keys: addr[0], Values: addr[1], Flags: addr[2], N: int64(n)})
+		})
 	})
 }
 
@@ -117,7 +119,7 @@ func FindOn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], values 
 		if keys.Len() == 0 {
 			return nil
 		}
-		return find(st, Rows{keys.Addr(), values.Addr(), found.Addr(), int64(keys.Len())})
+		return find(st, Rows{Keys: keys.Addr(), Values: values.Addr(), Flags: found.Addr(), N: int64(keys.Len())})
 	})
 }
 

@@ -236,6 +236,7 @@ type Rows struct {
 	Keys, Values uint64
 	Flags        uint64 // bytes: added, found or deleted
 	N            int64
+	Out          uint64 // values, of FindOrInsert
 }
 
 // Part gives the rows of a part.
@@ -246,7 +247,7 @@ func (b Rows) Part(p Part, keyBytes, valueBytes int) Rows {
 		}
 		return column + p.First*uint64(bytes)
 	}
-	return Rows{at(b.Keys, keyBytes), at(b.Values, valueBytes), at(b.Flags, 1), int64(p.N)}
+	return Rows{at(b.Keys, keyBytes), at(b.Values, valueBytes), at(b.Flags, 1), int64(p.N), at(b.Out, valueBytes)}
 }
 
 // InPieces calls do with no more than so many rows at a time: kernels number the rows of a launch with 32 bits.
@@ -272,11 +273,12 @@ type Placing struct {
 	// Span, where not 0, is how many items in a row a block takes, a multiple of Threads: then the grid goes through the
 	// batch in order. Otherwise it goes in strides.
 	Span uint64
+	Out  uint64 // of FindOrInsert: values
 }
 
 // Of is the placing of a batch, or of a piece of it in the order of regions.
 func (p Placing) Of(o Ordered) Placing {
-	p.Keys, p.Values, p.Added, p.N = o.Rows.Keys, o.Rows.Values, o.Rows.Flags, uint64(o.Rows.N)
+	p.Keys, p.Values, p.Added, p.N, p.Out = o.Rows.Keys, o.Rows.Values, o.Rows.Flags, uint64(o.Rows.N), o.Rows.Out
 	p.Positions, p.Span = o.Positions, uint64(o.Span)
 	return p
 }
@@ -318,7 +320,7 @@ func insert[K any](f *Frame, keys []K, values Column, valuesLen int, added []boo
 		return err
 	}
 	err := InsertColumns(f, keys, []Column{In(keys), values, Out(added)}, func(st *device.Stream, n int64, addr []uint64) ([]int, error, error) {
-		return x.Put(st, Rows{addr[0], addr[1], addr[2], n})
+		return x.Put(st, Rows{Keys: addr[0], Values: addr[1], Flags: addr[2], N: n})
 	}, x)
 	if full := (*FullError)(nil); errors.As(err, &full) && len(full.Positions) == len(keys) {
 		clear(added) // perhaps no kernel wrote them
@@ -444,7 +446,7 @@ func InsertOn[K any](f *Frame, st *device.Stream, keys device.Slice[K], values D
 		if keys.Len() == 0 {
 			return nil
 		}
-		refused, why, err := x.Put(st, Rows{keys.Addr(), values.Addr(), added.Addr(), int64(keys.Len())})
+		refused, why, err := x.Put(st, Rows{Keys: keys.Addr(), Values: values.Addr(), Flags: added.Addr(), N: int64(keys.Len())})
 		if err == nil && len(refused) > 0 && x.Find != nil {
 			refused, err = strikeOffOn(f, st, keys.Addr(), int(keys.Bytes())/keys.Len(), refused, x)
 		}

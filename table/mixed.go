@@ -89,8 +89,8 @@ type MixedRows struct {
 
 // Part gives the rows of a part.
 func (b MixedRows) Part(p Part, keyBytes, valueBytes int) MixedRows {
-	x := Rows{b.Keys, b.Values, b.Status, b.N}.Part(p, keyBytes, valueBytes)
-	y := Rows{b.Ops, b.Results, 0, b.N}.Part(p, 1, valueBytes)
+	x := Rows{Keys: b.Keys, Values: b.Values, Flags: b.Status, N: b.N}.Part(p, keyBytes, valueBytes)
+	y := Rows{Keys: b.Ops, Values: b.Results, N: b.N}.Part(p, 1, valueBytes)
 	return MixedRows{y.Keys, x.Keys, x.Values, y.Values, x.Flags, x.N}
 }
 

@@ -61,6 +61,7 @@ type core struct {
 		partition                        table.Partitioner[partitionParams]
 	}
 	regions table.Regions
+	updates map[string]device.Kernel[insertParams] // by the text of their combine.h; guarded by the frame's lock
 
 	memory // guarded by the frame's lock
 }
@@ -282,7 +283,7 @@ func (c *core) look(st *device.Stream) (int64, error) {
 // reset sets the counters that are not sums.
 func (c *core) reset(st *device.Stream) error {
 	k := &c.counters.Seen
-	k.Failed, k.SideFailed, k.Exported = 0, 0, 0
+	k.Failed, k.SideFailed, k.Exported, k.Over = 0, 0, 0, 0
 	return c.counters.Set(st)
 }
 
@@ -305,6 +306,16 @@ func (c *core) insertion(k device.Kernel[insertParams]) table.Insertion {
 // insert inserts pairs, growing as it must. It returns at once where the table is known to have room. The positions that do not
 // fit come back with the reason.
 func (c *core) insert(st *device.Stream, k device.Kernel[insertParams], b table.Rows) (refused []int, why, err error) {
+	return c.insertAs(st, k, b, nil)
+}
+
+// exactly makes an insert, or several of one operation, say exactly which positions had no effect. Others are content where the key is in: it has
+// one of the values then.
+type exactly struct {
+	bounded bool // searches are, once the table may not grow: so that a key that found no room finds none later
+}
+
+func (c *core) insertAs(st *device.Stream, k device.Kernel[insertParams], b table.Rows, exact *exactly) (refused []int, why, err error) {
 	// A pair more than a kernel of the user's said would be lost; of a multimap, the side region may be full.
 	if !c.foreign && !c.multi() && c.filled+b.N <= c.limit() {
 		c.filled += b.N
@@ -313,11 +324,21 @@ func (c *core) insert(st *device.Stream, k device.Kernel[insertParams], b table.
 	if _, err := c.look(st); err != nil {
 		return nil, nil, err
 	}
+	var settle func(int64) (uint64, error)
+	if exact != nil { // keys that got in meanwhile have room for all their rows
+		last := int64(-1)
+		settle = func(left int64) (attempt uint64, err error) {
+			if left != last {
+				last, attempt = left, 1
+			}
+			return attempt, nil
+		}
+	}
 	return table.Inserter{
 		Try: firstBatch,
 		Launch: func(p table.Part) error {
 			q := insertParams{Table: c.t, Rows: table.Placing{Refused: p.Refused, Attempt: p.Attempt}, Limit: ^uint64(0)}
-			if c.filled+int64(p.N) > c.fillable() {
+			if c.filled+int64(p.N) > c.fillable() || exact != nil && exact.bounded {
 				q.Limit = tightProbes // some may not fit: to know soon is better than to search on
 			}
 			if p.Attempt > 0 {
@@ -343,7 +364,14 @@ func (c *core) insert(st *device.Stream, k device.Kernel[insertParams], b table.
 			}
 			return c.reset(st)
 		},
-		Grow: func(_, _, pairs int64) (why, err error) { return c.grow(st, pairs+1, c.counters.Seen.SideFailed > 0) },
+		Grow: func(_, _, pairs int64) (why, err error) {
+			why, err = c.grow(st, pairs+1, c.counters.Seen.SideFailed > 0)
+			if exact != nil && why != nil {
+				exact.bounded = true
+			}
+			return why, err
+		},
+		Settle: settle,
 	}.Run(&c.frame, st, b.N, c.live())
 }
 

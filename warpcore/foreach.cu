@@ -33,13 +33,8 @@ WARPMAP_KERNEL(for_each, forEachParams) {
 
 // For every pair of the table.
 WARPMAP_KERNEL(for_all, forEachParams) {
-    u64 main = p.table.main.windows * C::WINDOW, all = main + p.table.side.windows * C::WINDOW;
-    for (u64 i = grid_thread(); i < all; i += grid_threads()) {
-        const Region& r = i < main ? p.table.main : p.table.side;
-        u64 index = i < main ? i : i - main;
-        typename Access<C>::word w = load_relaxed(Access<C>::word_at(r.slots, index));
-        typename C::key k = Access<C>::key_of(w);
-        if (C::marks(k)) continue;
-        callback(p, C::real(k, i >= main), Access<C>::load_value(r.slots, r.values, index, w), i);
+    for (u64 i = grid_thread(); i < slot_count<C>(p.table); i += grid_threads()) {
+        Slot<C> s = slot_at<C>(p.table, i);
+        if (s.live) callback(p, s.k, s.load(), i);
     }
 }

@@ -151,39 +151,13 @@ WARPMAP_KERNEL(erase_multi, findParams) {
 
 #endif
 
-// Every slot of both regions: an item is a slot, those of the side region last. Gives the key as users know it.
-struct Slot {
-    bool live;
-    key k;
-    u64 slots, values, index;
-    typename Access<C>::word word;
-    __device__ __forceinline__ value load() const { return Access<C>::load_value(slots, values, index, word); }
-};
-__device__ __forceinline__ u64 slot_count(const Table& t) { return (t.main.windows + t.side.windows) * C::WINDOW; }
-__device__ __forceinline__ Slot slot_at(const Table& t, u64 i) {
-    Slot s;
-    u64 main = t.main.windows * C::WINDOW;
-    s.live = false;
-    s.k = key{};
-    if (i >= slot_count(t)) return s;
-    const Region& r = i < main ? t.main : t.side;
-    s.slots = r.slots;
-    s.values = r.values;
-    s.index = i < main ? i : i - main;
-    s.word = load_relaxed(Access<C>::word_at(s.slots, s.index));
-    s.k = Access<C>::key_of(s.word);
-    s.live = !C::marks(s.k);
-    s.k = C::real(s.k, i >= main);
-    return s;
-}
-
 // Copies every pair into another, larger table whose keys are known to differ. Windows that are neighbours here are
 // neighbours there, so in order both tables are gone through once, by stretches that stay in the L2 cache.
 WARPMAP_KERNEL(rehash, slotsParams) {
     InsertTile g;
     u64 inserted = 0, failed = 0;
-    FOR_EACH_ITEM_IN_ORDER(i, slot_count(p.table), p.span) {
-        Slot s = slot_at(p.table, i);
+    FOR_EACH_ITEM_IN_ORDER(i, slot_count<C>(p.table), p.span) {
+        Slot<C> s = slot_at<C>(p.table, i);
         value v = s.live ? s.load() : value{};
         Outcome o = insert_each<C, Keep, false, true>(p.target, g, s.live, s.k, v, ~0ull);
         inserted += s.live && o == ADDED;
@@ -195,7 +169,7 @@ WARPMAP_KERNEL(rehash, slotsParams) {
 
 WARPMAP_KERNEL(export_pairs, slotsParams) {
     FOR_EACH_ITEM(i, p.slots) {
-        Slot s = slot_at(p.table, p.first + i);
+        Slot<C> s = slot_at<C>(p.table, p.first + i);
         if (i >= p.slots || !s.live) continue;
         u64 to = add(&counters(p.table)->exported, (u64)1);
         if (to >= p.limit) continue;
@@ -205,7 +179,7 @@ WARPMAP_KERNEL(export_pairs, slotsParams) {
 }
 
 // How many windows a look-up reads to come to the slot; with FIRST_ONLY, 0 if the slot's key stands before it.
-template <bool FIRST_ONLY> __device__ __forceinline__ u64 probes_to(const Table& t, const Slot& s) {
+template <bool FIRST_ONLY> __device__ __forceinline__ u64 probes_to(const Table& t, const Slot<C>& s) {
     Probe<C> q(t, s.k);
     for (u64 probes = 1; probes <= q.windows; probes++) {
         for (u32 slot = 0; slot < C::WINDOW; slot++) {
@@ -219,8 +193,8 @@ template <bool FIRST_ONLY> __device__ __forceinline__ u64 probes_to(const Table&
 }
 
 WARPMAP_KERNEL(probe_lengths, slotsParams) {
-    FOR_EACH_ITEM(i, slot_count(p.table)) {
-        Slot s = slot_at(p.table, i);
+    FOR_EACH_ITEM(i, slot_count<C>(p.table)) {
+        Slot<C> s = slot_at<C>(p.table, i);
         if (!s.live) continue;
         u64 n = probes_to<false>(p.table, s);
         if (n == 0) continue; // no look-up comes to it: see Check
@@ -232,8 +206,8 @@ WARPMAP_KERNEL(probe_lengths, slotsParams) {
 #if !WARPCORE_SET
 // Each key once.
 WARPMAP_KERNEL(distinct, slotsParams) {
-    FOR_EACH_ITEM(i, slot_count(p.table)) {
-        Slot s = slot_at(p.table, i);
+    FOR_EACH_ITEM(i, slot_count<C>(p.table)) {
+        Slot<C> s = slot_at<C>(p.table, i);
         if (!s.live) continue;
         if (!probes_to<true>(p.table, s)) continue;
         u64 to = add(&counters(p.table)->exported, (u64)1);

@@ -118,6 +118,7 @@ type Counters struct {
 	Failed     uint64 // positions that found no slot
 	SideFailed uint64 // of these, with a reserved key
 	MaxProbes  uint64 // most windows that an insert went through, if over probesUntold
+	Over       uint64 // not 0: counts would have been larger than there are
 	Exported   uint64
 }
 
@@ -171,6 +172,23 @@ type slotsParams struct {
 	Span      uint64 // of rehash: see table.Placing
 }
 
+// countsParams are the parameters of a counter's kernels over all slots. Keys with counts of Least to Most are meant.
+type countsParams struct {
+	Table       Table
+	Least, Most uint64
+	Keys        uint64 // of export_counts: so many as Limit
+	Values      uint64
+	Limit       uint64
+	Histogram   uint64 // of counts: u64, Bins of them
+	Bins        uint64
+}
+
+// sharedBins are the bins of a histogram of counts that a block keeps in shared memory: most keys come seldom.
+const sharedBins = 1024
+
+// mostCounted is the most rows that are counted in one launch: no more than half of what a count of 4 bytes can be (kernel/combine.cuh).
+const mostCounted = 1 << 30
+
 // selectParams are the parameters of absent, which copies the keys that were not found, and counts them in Counters.Exported.
 type selectParams struct {
 	Table Table
@@ -212,7 +230,7 @@ type forEachParams struct {
 }
 
 func layouts() []any {
-	return []any{Region{}, Table{}, Counters{}, insertParams{}, partitionParams{}, findParams{}, slotsParams{}, selectParams{}, findAllParams{}}
+	return []any{Region{}, Table{}, Counters{}, insertParams{}, partitionParams{}, findParams{}, slotsParams{}, selectParams{}, countsParams{}, findAllParams{}}
 }
 
 func defines(set bool) []device.Define {
@@ -222,7 +240,9 @@ func defines(set bool) []device.Define {
 		{Name: "WARPCORE_OVERFLOW_SHIFT", Value: overflowShift},
 		{Name: "WARPCORE_SECTOR_BYTES", Value: sectorBytes},
 		{Name: "WARPCORE_HISTOGRAM_BINS", Value: histogramBins},
+		{Name: "WARPCORE_SHARED_BINS", Value: sharedBins},
 		{Name: "WARPCORE_SET", Value: set},
+		{Name: "WARPCORE_COMBINES", Value: false},
 	}...)
 }
 

@@ -91,6 +91,12 @@ struct Replace {
     }
 };
 
+// Look leaves it to the caller, who finds the slot in the insertion.
+struct Look {
+    static constexpr bool LOOKS = true;
+    template <class S, class W> static __device__ __forceinline__ void meet(S&, u64, W) {}
+};
+
 // Insert is the insertion of one key: what its lane knows between two reads.
 //
 //   MEETS    what it does where the key is there
@@ -109,6 +115,14 @@ template <class C, class MEETS, bool REUSE, bool MULTI> struct Insert {
     u64 candidate, candidate_probes;
     Outcome outcome;
     bool reused; // added where a tombstone was
+    u64 place;   // ADDED or PRESENT: the slot's index
+    typename A::word was; // PRESENT, and MEETS looks: its word
+
+    // The value where the key was PRESENT. It was written before the key.
+    __device__ __forceinline__ typename C::value value_there() const {
+        if constexpr (!C::PACKED) load_acquire(A::word_at(p.slots, place));
+        return A::load_value(p.slots, p.values, place, was);
+    }
 
     __device__ __forceinline__ void begin(const Table& t, typename C::key k, typename C::value value, u64 windows) {
         p = Probe<C>(t, k);
@@ -188,6 +202,8 @@ template <class C, class MEETS, bool REUSE, bool MULTI> struct Insert {
             }
         }
         if (act == FOUND) {
+            place = found;
+            was = seen;
             MEETS::meet(*this, found, seen);
             outcome = PRESENT;
             return false;
@@ -198,6 +214,7 @@ template <class C, class MEETS, bool REUSE, bool MULTI> struct Insert {
         u64 index = candidate * C::WINDOW + (free >> 1 ^ p.first_slot());
         if (A::claim(p.slots, p.values, index, free & 1, p.stored, v)) {
             outcome = ADDED;
+            place = index;
             reused = free & 1;
             return false;
         }
@@ -371,6 +388,20 @@ template <class C, class Tile> __device__ Outcome insert_new(const Table& t, Til
 template <class C, class Tile> __device__ Outcome put(const Table& t, Tile g, typename C::key k) {
     return insert_one<C, Keep, false>(t, g, k, typename C::value{});
 }
+// update puts the pair, or where the key is PRESENT makes of its value and v what now(value, v) says: all of them bits.
+template <class C, class Tile, class Now> __device__ Outcome update(const Table& t, Tile g, typename C::key k, typename C::value v, Now now) {
+    bool first = g.rank() == 0, again;
+    u32 o = FULL;
+    do {
+        Insert<C, Look, false, false> s;
+        s.begin(t, k, v, ~0ull);
+        for (bool active = first; g.any_of_all(active);) active = s.round(t, g, active);
+        o = s.outcome;
+        if (first && o == ADDED) add(&counters(t)->inserted, (u64)1);
+        again = first && o == PRESENT && !Access<C>::merge(s.p.slots, s.p.values, s.place, s.was, s.p.stored, v, now);
+    } while (g.any_of_all(again)); // the key was erased
+    return (Outcome)g.shuffle(o, 0);
+}
 // insert_multi adds a pair whether or not its key is there: for a MultiMap.
 template <class C, class Tile> __device__ Outcome insert_multi(const Table& t, Tile g, typename C::key k, typename C::value v) {
     return insert_one<C, Keep, true>(t, g, k, v);
@@ -393,6 +424,32 @@ template <class C, class Tile> __device__ bool erase(const Table& t, Tile g, typ
     u32 removed = hit.found && Access<C>::remove(hit.slots, hit.index, hit.word, hit.stored);
     if (removed) add(&counters(t)->erased, (u64)1);
     return g.shuffle(removed, 0);
+}
+
+// Every slot of both regions, those of the side region last, with the key as users know it.
+template <class C> struct Slot {
+    bool live;
+    typename C::key k;
+    u64 slots, values, index;
+    typename Access<C>::word word;
+    __device__ __forceinline__ typename C::value load() const { return Access<C>::load_value(slots, values, index, word); }
+};
+template <class C> __device__ __forceinline__ u64 slot_count(const Table& t) { return (t.main.windows + t.side.windows) * C::WINDOW; }
+template <class C> __device__ __forceinline__ Slot<C> slot_at(const Table& t, u64 i) {
+    Slot<C> s;
+    u64 main = t.main.windows * C::WINDOW;
+    s.live = false;
+    s.k = typename C::key{};
+    if (i >= slot_count<C>(t)) return s;
+    const Region& r = i < main ? t.main : t.side;
+    s.slots = r.slots;
+    s.values = r.values;
+    s.index = i < main ? i : i - main;
+    s.word = load_relaxed(Access<C>::word_at(s.slots, s.index));
+    s.k = Access<C>::key_of(s.word);
+    s.live = !C::marks(s.k);
+    s.k = C::real(s.k, i >= main);
+    return s;
 }
 
 } // namespace warpcore

@@ -1,0 +1,143 @@
+package table
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/warpmap/warpmap/device"
+)
+
+// Combine says what Update makes of the value that a key has, `old`, and the one that comes, `value`: an expression of CUDA C++, of the values'
+// own type. It must give the same in whatever order the values of a key come.
+//
+//	table.Combine("old + value * value")
+//
+// The constants are faster than what one writes for them.
+type Combine string
+
+// What Combine is most often. And and Or are for integers.
+const (
+	Add Combine = "old + value"
+	Min Combine = "value < old ? value : old"
+	Max Combine = "old < value ? value : old"
+	And Combine = "old & value"
+	Or  Combine = "old | value"
+)
+
+// byCount is the operation of counters, which kernel/combine.cuh knows alone.
+const byCount Combine = ""
+
+// Updater is a Map that combines values: see Map for what holds of all batches.
+type Updater[K, V any] interface {
+	Map[K, V]
+
+	// Update combines the value of each key that is there with the one that comes, and puts the pairs whose keys are absent as they are. Equal
+	// keys in one batch are all combined, in no order. The table grows as it must; *FullError names exactly the positions whose values were
+	// not combined: their keys are not in.
+	//
+	// Errors: values that are no integers or floats of 4 or 8 bytes; *device.CompileError with the compiler's words. Cost: compiling an operation
+	// once; an atomic operation for each key, rows of one key that are near in the batch together; with code of one's own, one compare-and-swap
+	// after the other where many rows have the same key.
+	Update(keys []K, values []V, with Combine) error
+	UpdateOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], with Combine) error
+
+	// FindOrInsert puts the pairs whose keys are absent, and writes to out what each key has then: the value that was there, or one that came
+	// with it. added[i] tells whether position i went in (of equal new keys in one batch, exactly one does); added may be nil. The count is
+	// theirs. out may be values. Positions that *FullError names have the zero value in a Go slice, and what there was in a device slice.
+	FindOrInsert(keys []K, values, out []V, added []bool) (int, error)
+	FindOrInsertOn(st *device.Stream, keys device.Slice[K], values, out device.Slice[V], added device.Slice[bool]) error
+}
+
+// Header is the file combine.h of an operation on values of a type: see kernel/combine.cuh.
+func (c Combine) Header(v reflect.Type) (device.File, error) {
+	number, ok := scalar(v)
+	size, float := v.Size(), v.Kind() == reflect.Float32 || v.Kind() == reflect.Float64
+	if !ok || size != 4 && size != 8 || v.Kind() == reflect.Bool {
+		return device.File{}, fmt.Errorf("table: values of %v cannot be combined (want integers or floats of 4 or 8 bytes)", v)
+	}
+	if float && (c == And || c == Or) {
+		return device.File{}, fmt.Errorf("table: %q is for integers, and the values are %v", string(c), v)
+	}
+	atomic := map[uintptr]string{4: "u32", 8: "u64"}[size]
+	if float {
+		atomic = number
+	}
+	which, ok := map[Combine]string{Add: "BY_ADD", Min: "BY_MIN", Max: "BY_MAX", And: "BY_AND", Or: "BY_OR", byCount: "BY_COUNT"}[c]
+	code := string(c)
+	switch {
+	case !ok:
+		which = "BY_CODE"
+	case c == byCount:
+		code = string(Add)
+	}
+	return device.File{Name: "combine.h", Text: fmt.Sprintf(`#pragma once
+#define WARPMAP_COMBINE %s
+typedef %s number;
+typedef %s number_atomic;
+__device__ __forceinline__ number merge(number old, number value) {
+    return (number)(
+#line 1 "combine"
+%s
+    );
+}
+`, which, number, atomic, code)}, nil
+}
+
+// CountHeader is the file combine.h of a counter.
+func CountHeader[C uint32 | uint64]() (device.File, error) {
+	return byCount.Header(reflect.TypeFor[C]())
+}
+
+// Updating runs Update of a map: with has the operation's header, and gives how a batch goes in.
+func Updating[K, V any](f *Frame, keys []K, values []V, with Combine, x func(header device.File) Insertion) error {
+	header, err := with.Header(reflect.TypeFor[V]())
+	if err != nil {
+		return err
+	}
+	return Insert(f, keys, values, x(header))
+}
+
+// UpdatingOn is Updating on the device.
+func UpdatingOn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], values device.Slice[V], with Combine, x func(header device.File) Insertion) error {
+	header, err := with.Header(reflect.TypeFor[V]())
+	if err != nil {
+		return err
+	}
+	return InsertOn(f, st, keys, values, device.Slice[bool]{}, x(header))
+}
+
+// FindOrInsert is FindOrInsert of a map: Put of the insertion has rows with Out.
+func FindOrInsert[K, V any](f *Frame, keys []K, values, out []V, added []bool, x Insertion) (int, error) {
+	if err := f.Family.CheckLens(len(keys), len(values), len(out), OptionalLen(added)); err != nil {
+		return 0, err
+	}
+	return counted(len(keys), added, func(added []bool) error {
+		err := InsertColumns(f, keys, []Column{In(keys), In(values), Out(added), Out(out)}, func(st *device.Stream, n int64, addr []uint64) ([]int, error, error) {
+			return x.Put(st, Rows{Keys: addr[0], Values: addr[1], Flags: addr[2], Out: addr[3], N: n})
+		}, x)
+		if full := (*FullError)(nil); errors.As(err, &full) {
+			for _, i := range full.Positions {
+				out[i], added[i] = *new(V), false
+			}
+		}
+		return err
+	})
+}
+
+// FindOrInsertOn is FindOrInsert on the device.
+func FindOrInsertOn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], values, out device.Slice[V], added device.Slice[bool], x Insertion) error {
+	if err := f.Family.CheckOn(f.Device, st, keys, values, out, Optional(added)); err != nil {
+		return err
+	}
+	return f.Writing(st, func(st *device.Stream) error {
+		if keys.Len() == 0 {
+			return nil
+		}
+		refused, why, err := x.Put(st, Rows{Keys: keys.Addr(), Values: values.Addr(), Flags: added.Addr(), Out: out.Addr(), N: int64(keys.Len())})
+		if err != nil {
+			return err
+		}
+		return x.full(refused, why)
+	})
+}

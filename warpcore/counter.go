@@ -1,0 +1,246 @@
+package warpcore
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+// Counter is WarpCore's CountingHashTable (paper, §IV): how often keys of 4 or 8 bytes came. Rows of one key that are near in a batch are counted
+// together, so that a batch in which one key is most is no slower. All methods take whole batches and are safe for use by several
+// goroutines.
+//
+// It implements table.Counter, whose comments are the contract of the methods; Histogram is its own.
+type Counter[K any, C uint32 | uint64] struct {
+	*core
+	header   device.File
+	saturate bool
+	counts   struct{ number, export, histogram device.Kernel[countsParams] }
+}
+
+var _ table.Counter[uint32, uint32] = (*Counter[uint32, uint32])(nil)
+
+// CounterOptions are what NewCounter understands. The zero value is good.
+type CounterOptions struct {
+	Options
+	// Saturate makes a count that is as large as its type allows no error.
+	Saturate bool
+}
+
+// NewCounter makes an empty counter on the device; see New.
+func NewCounter[K any, C uint32 | uint64](d *device.Device, o CounterOptions) (*Counter[K, C], error) {
+	header, err := table.CountHeader[C]()
+	if err != nil {
+		return nil, err
+	}
+	c, err := newCore(d, table.WidthsOf[K, C](), o.Options, table.KindCounter)
+	return table.Made(&Counter[K, C]{core: c, header: header, saturate: o.Saturate}, err)
+}
+
+// counting takes a batch in, and notes counts that are too large.
+func (c *Counter[K, C]) counting(over *bool) table.Insertion {
+	x := c.updating(c.header)
+	put := x.Put
+	x.Put = func(st *device.Stream, b table.Rows) (refused []int, why, err error) {
+		err = b.InPieces(mostCounted, c.cfg.keyBytes, c.cfg.valueBytes, func(piece table.Rows) error {
+			lost, w, err := put(st, piece)
+			for _, i := range lost {
+				refused = append(refused, i+int((piece.Keys-b.Keys)/uint64(c.cfg.keyBytes)))
+			}
+			if w != nil {
+				why = w
+			}
+			return err
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		if _, err := c.look(st); err != nil || c.counters.Seen.Over == 0 {
+			return refused, why, err
+		}
+		*over = true
+		return refused, why, c.reset(st)
+	}
+	return x
+}
+
+// told is the error of a batch, of which some counts may be too large.
+func (c *Counter[K, C]) told(err error, over bool) error {
+	if over && !c.saturate {
+		return table.OneLine(errors.Join(err, table.ErrOverflow))
+	}
+	return err
+}
+
+// Add counts each key once more: see table.Counter. Cost of a key: one window read, and an atomic operation in the same sector.
+func (c *Counter[K, C]) Add(keys []K) error {
+	var over bool
+	x := c.counting(&over)
+	err := table.InsertColumns(&c.frame, keys, []table.Column{table.In(keys)}, func(st *device.Stream, n int64, addr []uint64) ([]int, error, error) {
+		return x.Put(st, table.Rows{Keys: addr[0], N: n})
+	}, x)
+	return c.told(err, over)
+}
+
+// AddOn is Add on the device.
+func (c *Counter[K, C]) AddOn(st *device.Stream, keys device.Slice[K]) error {
+	var over bool
+	err := table.InsertOn(&c.frame, st, keys, table.NoValues(), device.Slice[bool]{}, c.counting(&over))
+	return c.told(err, over)
+}
+
+// AddCounts counts keys[i] counts[i] times more: see table.Counter. Where many rows that are not near in the batch have one key it is slower than
+// Add, because its sums may be too large.
+func (c *Counter[K, C]) AddCounts(keys []K, counts []C) error {
+	var over bool
+	err := table.Insert(&c.frame, keys, counts, c.counting(&over))
+	return c.told(err, over)
+}
+
+// AddCountsOn is AddCounts on the device.
+func (c *Counter[K, C]) AddCountsOn(st *device.Stream, keys device.Slice[K], counts device.Slice[C]) error {
+	var over bool
+	err := table.InsertOn(&c.frame, st, keys, counts, device.Slice[bool]{}, c.counting(&over))
+	return c.told(err, over)
+}
+
+// Find writes how often each key came, and whether it is in: see table.Counter. Cost as that of Map.Find.
+func (c *Counter[K, C]) Find(keys []K, counts []C, found []bool) error {
+	return table.Find(&c.frame, keys, counts, found, c.find)
+}
+
+// FindOn is Find on the device.
+func (c *Counter[K, C]) FindOn(st *device.Stream, keys device.Slice[K], counts device.Slice[C], found device.Slice[bool]) error {
+	return table.FindOn(&c.frame, st, keys, counts, found, c.find)
+}
+
+// All exports every key and its count, in no order.
+func (c *Counter[K, C]) All() ([]K, []C, error) {
+	return table.All[K, C](&c.frame, false, c.look, c.export)
+}
+
+// overCounts runs do, which launches kernels over all slots, with the lock held; live is the number of keys.
+func (c *Counter[K, C]) overCounts(do func(st *device.Stream, live int64) error) error {
+	return c.frame.Writing(nil, func(st *device.Stream) error {
+		if c.counts.number == (device.Kernel[countsParams]{}) {
+			m, err := c.frame.Device.Compile(c.updateProgram(c.header))
+			if err != nil {
+				return err
+			}
+			if err := errors.Join(device.Bind(m, "number_of_counts", &c.counts.number), device.Bind(m, "export_counts", &c.counts.export),
+				device.Bind(m, "histogram_of_counts", &c.counts.histogram)); err != nil {
+				return err
+			}
+		}
+		live, err := c.look(st)
+		if err != nil {
+			return err
+		}
+		return do(st, live)
+	})
+}
+
+// among runs a kernel over all slots that counts in Counters.Exported, and gives what it counted.
+func (c *Counter[K, C]) among(st *device.Stream, k device.Kernel[countsParams], p countsParams) (int64, error) {
+	p.Table = c.t
+	if err := errors.Join(c.reset(st), k.Launch(st, c.grid(c.slots()), &p)); err != nil {
+		return 0, err
+	}
+	_, err := c.look(st)
+	return int64(c.counters.Seen.Exported), err
+}
+
+// Top gives the n keys that came most often, or all where there are fewer, the most frequent first: see table.Counter. Cost: a pass over the table
+// for each bit of a count.
+func (c *Counter[K, C]) Top(n int) (keys []K, counts []C, err error) {
+	if n < 0 {
+		return nil, nil, fmt.Errorf("warpcore: the %d most frequent keys", n)
+	}
+	err = c.overCounts(func(st *device.Stream, live int64) error {
+		want := min(int64(n), live)
+		if want == 0 {
+			return nil
+		}
+		// No more than want keys have counts over `under`; together with those that have just that, there are enough.
+		under, all := uint64(0), uint64(^C(0))
+		for over := all; under < over; {
+			mid := under + (over-under)/2
+			more, err := c.among(st, c.counts.number, countsParams{Least: mid + 1, Most: all})
+			if err != nil {
+				return err
+			}
+			if more <= want {
+				over = mid
+			} else {
+				under = mid + 1
+			}
+		}
+		k, err := table.Make[K](&c.frame, want)
+		if err != nil {
+			return err
+		}
+		defer c.frame.Free(k)
+		v, err := table.Make[C](&c.frame, want)
+		if err != nil {
+			return err
+		}
+		defer c.frame.Free(v)
+		p := countsParams{Least: under + 1, Most: all, Keys: k.Addr(), Values: v.Addr(), Limit: uint64(want)}
+		n := int64(0)
+		if under < all {
+			if n, err = c.among(st, c.counts.export, p); err != nil {
+				return err
+			}
+		}
+		if n < want {
+			p.Least, p.Most, p.Limit = under, under, uint64(want-n)
+			p.Keys += uint64(n) * uint64(c.cfg.keyBytes)
+			p.Values += uint64(n) * uint64(c.cfg.valueBytes)
+			more, err := c.among(st, c.counts.export, p)
+			if err != nil {
+				return err
+			}
+			n += min(more, want-n)
+		}
+		if err := c.frame.Family.Exported(n, want); err != nil {
+			return err
+		}
+		if keys, err = k.Host(st); err == nil {
+			counts, err = v.Host(st)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	order := make([]int, len(keys))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int { return cmp.Compare(counts[j], counts[i]) })
+	sortedKeys, sortedCounts := make([]K, len(keys)), make([]C, len(keys))
+	for to, from := range order {
+		sortedKeys[to], sortedCounts[to] = keys[from], counts[from]
+	}
+	return sortedKeys, sortedCounts, nil
+}
+
+// Histogram gives how many keys have each count: n of them with count i at index i, at the last index those with that or more. Cost: a pass
+// over the table. Errors: fewer than one bin, or more than 2³¹; *device.OutOfMemoryError.
+func (c *Counter[K, C]) Histogram(bins int) (n []uint64, err error) {
+	if bins < 1 || bins > math.MaxInt32 {
+		return nil, fmt.Errorf("warpcore: a histogram of %d bins (want 1 to 2³¹)", bins)
+	}
+	err = c.overCounts(func(st *device.Stream, _ int64) error {
+		n, err = c.frame.Histogram(st, bins, func(addr uint64) error {
+			return c.counts.histogram.Launch(st, c.grid(c.slots()), &countsParams{Table: c.t, Histogram: addr, Bins: uint64(bins)})
+		})
+		return err
+	})
+	return n, err
+}

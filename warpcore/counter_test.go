@@ -1,0 +1,95 @@
+package warpcore
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/table/tabletest"
+)
+
+func counters[K any, C uint32 | uint64](o Options) *tabletest.Suite {
+	return tabletest.Counter(func(d *device.Device, base table.CounterOptions) (table.Counter[K, C], error) {
+		o := o
+		o.Options = base.Options
+		c, err := NewCounter[K, C](d, CounterOptions{o, base.Saturate})
+		if err != nil {
+			return nil, err
+		}
+		return c, nil
+	})
+}
+
+func TestCounters(t *testing.T) {
+	for _, name := range []string{"cpu", "cuda:0"} {
+		run := func(what string, suite func(t *testing.T, d *device.Device)) {
+			t.Run(name+"/"+what, func(t *testing.T) {
+				t.Parallel()
+				d, err := device.Open(name)
+				if name == "cpu" {
+					must(t, err)
+				}
+				testenv.Require(t, "cuda", err)
+				t.Cleanup(func() { must(t, d.Close()) })
+				suite(t, d)
+			})
+		}
+		run("4+4", func(t *testing.T, d *device.Device) {
+			counters[uint32, uint32](Options{}).Run(t, tabletest.Whole, d, openCPU(t))
+		})
+		run("8+8 in soa, by 8 lanes", func(t *testing.T, d *device.Device) {
+			counters[uint64, uint64](Options{Layout: SoA, InsertGroup: 8}).Run(t, tabletest.Widths, d, openCPU(t))
+		})
+		run("4+8 by 2 lanes", func(t *testing.T, d *device.Device) {
+			counters[uint32, uint64](Options{InsertGroup: 2}).Run(t, tabletest.Widths, d, openCPU(t))
+		})
+		run("one chain", func(t *testing.T, d *device.Device) { counters[uint32, uint32](Options{}).Degenerate(t, d) })
+	}
+}
+
+func TestCountersUnderStress(t *testing.T) {
+	for _, o := range []Options{{}, {InsertGroup: 4}} {
+		counters[uint32, uint32](o).Stress(t, func(seed uint64) *device.Device {
+			d, err := device.Open("cpu", device.WithStress(seed))
+			must(t, err)
+			return d
+		}, table.Options{}, testenv.Seeds(20))
+	}
+}
+
+func TestHistogramOfCounts(t *testing.T) {
+	c, err := NewCounter[uint32, uint32](openCPU(t), CounterOptions{})
+	must(t, err)
+	defer c.Close()
+	var keys, times []uint32
+	for i := range uint32(3000) {
+		keys, times = append(keys, i-3), append(times, i%7+i%2*2000)
+	}
+	must(t, c.AddCounts(keys, times))
+	for _, bins := range []int{1, 5, 1030, 3000} {
+		want := make([]uint64, bins)
+		for _, n := range times {
+			want[min(int(n), bins-1)]++
+		}
+		got, err := c.Histogram(bins)
+		must(t, err)
+		if !slices.Equal(got, want) {
+			t.Errorf("%d bins: %v, want %v", bins, got, want)
+		}
+	}
+	if _, err := c.Histogram(0); err == nil {
+		t.Error("no bins: no error")
+	}
+	if _, _, err := c.Top(-1); err == nil {
+		t.Error("the -1 most frequent keys: no error")
+	}
+	if err := c.AddCounts([]uint32{1}, []uint32{^uint32(0)}); !errors.Is(err, table.ErrOverflow) {
+		t.Error(err)
+	}
+	if err := c.Add([]uint32{1}); !errors.Is(err, table.ErrOverflow) {
+		t.Error(err)
+	}
+}

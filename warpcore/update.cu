@@ -1,0 +1,193 @@
+// Update, counting and FindOrInsert: inserts that do something else with a key that is there. A program for each operation.
+#include "config.h" // struct config: what this table holds
+#include "drive.cuh"
+#include "layout.h"
+#include "refused.cuh"
+#include "warpcore.cuh"
+
+using namespace warpcore;
+
+typedef config C;
+typedef config::key key;
+typedef config::value value;
+typedef tile<WARPCORE_INSERT_GROUP, true> InsertTile;
+
+// What the jobs below share: an insertion that looks, its counts, and what becomes of its row.
+struct LookingJob {
+    const insertParams& p;
+    Insert<C, Look, true, false> s;
+    key k;
+    u64 inserted, reused;
+
+    __device__ __forceinline__ LookingJob(const insertParams& p) : p(p), k{}, inserted(0), reused(0) {}
+    __device__ __forceinline__ bool round(InsertTile g, bool active) { return s.round(p.table, g, active); }
+    __device__ __forceinline__ void start(key x, value v) {
+        k = x;
+        s.begin(p.table, x, v, p.limit);
+    }
+    __device__ __forceinline__ void settle_row(u64 i) {
+        if (p.rows.refused) settle(p.rows.refused, p.rows.attempt, p.rows.positions ? at<u32>(p.rows.positions)[i] : i, s.outcome == FULL, &counters(p.table)->failed);
+    }
+    __device__ __forceinline__ void count() {
+        inserted += s.outcome == ADDED;
+        reused += s.reused;
+        if (s.outcome == FULL && C::marks(k)) add(&counters(p.table)->side_failed, (u64)1);
+    }
+    __device__ __forceinline__ void end() {
+        count_into(&counters(p.table)->inserted, inserted);
+        count_into(&counters(p.table)->reused, reused);
+    }
+};
+
+#if WARPCORE_COMBINES
+#include "combine.cuh"
+
+// A row of the batch, or several of a row of 32 with one key: its group, a bit for each, is in or refused together. No bit: nothing to do.
+struct UpdateJob : LookingJob {
+    static constexpr bool GATHERS = true;
+    // Fewer rows of one key are no trouble to one another. Of so many keys a row of 32 is asked for more.
+    static constexpr int LEAST = 4, KEYS = 4;
+    struct Item {
+        key k;
+        value v;
+        u32 group;
+    };
+    u32 group;
+    u64 over; // counts that would have been larger than there are
+
+    __device__ __forceinline__ UpdateJob(const insertParams& p) : LookingJob(p), group(0), over(0) {}
+    __device__ __forceinline__ value value_of(u64 i) const {
+        if (WARPMAP_COMBINE == BY_COUNT && !p.rows.values) return 1;
+        return load_readonly(at<value>(p.rows.values) + i);
+    }
+    __device__ __forceinline__ Item load(u64 i) const {
+        return Item{input_key<C>(p.rows.keys, i), value_of(i), wanted(p.rows.refused, p.rows.attempt, i) ? 1u << (i & 31) : 0};
+    }
+    template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64) const {
+        return Item{warp.shuffle(x.k, from), warp.shuffle(x.v, from), warp.shuffle(x.group, from)};
+    }
+    template <class Warp> __device__ __forceinline__ void gather(Warp warp, Item& x) {
+        u32 left = warp.ballot(x.group);
+        for (int i = 0; i < KEYS && left; i++) {
+            int first = lowest_bit(left);
+            key other = warp.shuffle(x.k, first);
+            u32 same = warp.ballot(x.k == other) & left;
+            left &= ~same;
+            if (popcount(same) < LEAST) continue;
+            bool mine = same >> warp.rank() & 1;
+            if constexpr (MERGES) {
+                value one = warp.shuffle(x.v, first), v = mine ? x.v : TWICE_AS_ONCE ? one : value{};
+#pragma unroll
+                for (int d = 16; d > 0; d /= 2) v = both(v, warp.shuffle(v, warp.rank() ^ d));
+                if (mine) x.v = v;
+            }
+            if (mine) x.group = warp.rank() == first ? same : 0;
+        }
+    }
+    __device__ __forceinline__ value both(value a, value b) {
+        if constexpr (WARPMAP_COMBINE == BY_COUNT) {
+            bool more = false;
+            a = counted_with(a, b, more);
+            over += more;
+            return a;
+        } else return merged(a, b);
+    }
+    __device__ __forceinline__ bool begin(u64 i, const Item& x) {
+        group = x.group;
+        if (!group) return false;
+        // The user's operation is not between values that come: the first goes in as it is, and done brings the others.
+        start(x.k, x.v);
+        return true;
+    }
+    __device__ __forceinline__ void done(u64 i) {
+        count();
+        if (s.outcome == FULL || p.rows.attempt)
+            for (u32 g = group; g; g &= g - 1) settle_row((i & ~31ull) + lowest_bit(g));
+        if (s.outcome == PRESENT) combine(i, s.value_there(), group);
+        else if (!MERGES && s.outcome == ADDED && group != own(i)) combine(i, s.v, group & ~own(i));
+    }
+    static __device__ __forceinline__ u32 own(u64 i) { return 1u << (i & 31); }
+    __device__ __forceinline__ number_bits* place() const { return Access<C>::value_at(s.p.slots, s.p.values, s.place); }
+    __device__ __forceinline__ void combine(u64 i, number_bits seen, u32 rows) {
+        if constexpr (WARPMAP_COMBINE == BY_COUNT) over += count_into_place(place(), seen, s.v, !p.rows.values);
+        else if constexpr (MERGES) merge_into(place(), seen, s.v);
+        else merge_by_swaps(place(), seen, [&](number_bits x) {
+            for (u32 g = rows; g; g &= g - 1) x = merged(x, load_readonly(at<value>(p.rows.values) + (i & ~31ull) + lowest_bit(g)));
+            return x;
+        });
+    }
+};
+
+WARPMAP_KERNEL(update, insertParams) {
+    UpdateJob job(p);
+    drive_held<InsertTile, u64>(p.rows.n, job, p.rows.span);
+    job.end();
+    if constexpr (WARPMAP_COMBINE == BY_COUNT) count_into(&counters(p.table)->over, job.over);
+}
+
+// Keys with counts in a range: how many there are, and which, some of them.
+__device__ __forceinline__ bool in_range(const countsParams& p, const Slot<C>& s) { return s.live && s.load() >= p.least && s.load() <= p.most; }
+WARPMAP_KERNEL(number_of_counts, countsParams) {
+    u64 n = 0;
+    for (u64 i = grid_thread(); i < slot_count<C>(p.table); i += grid_threads()) n += in_range(p, slot_at<C>(p.table, i));
+    count_into(&counters(p.table)->exported, n);
+}
+WARPMAP_KERNEL(export_counts, countsParams) {
+    FOR_EACH_ITEM(i, slot_count<C>(p.table)) {
+        Slot<C> s = slot_at<C>(p.table, i);
+        bool on = in_range(p, s);
+        u64 to = append(&counters(p.table)->exported, on);
+        if (!on || to >= p.limit) continue;
+        at<key>(p.keys)[to] = s.k;
+        at<value>(p.values)[to] = s.load();
+    }
+}
+
+// How many keys have each count; the last bin is of all that have more.
+WARPMAP_KERNEL(histogram_of_counts, countsParams) {
+    __shared__ u32 low[WARPCORE_SHARED_BINS];
+    for (u32 i = thread_index(); i < WARPCORE_SHARED_BINS; i += block_threads()) low[i] = 0;
+    block_sync();
+    for (u64 i = grid_thread(); i < slot_count<C>(p.table); i += grid_threads()) {
+        Slot<C> s = slot_at<C>(p.table, i);
+        if (!s.live) continue;
+        u64 bin = s.load();
+        if (bin >= p.bins) bin = p.bins - 1;
+        if (bin < WARPCORE_SHARED_BINS) add(&low[bin], 1u);
+        else add(at<u64>(p.histogram) + bin, (u64)1);
+    }
+    block_sync();
+    for (u32 i = thread_index(); i < WARPCORE_SHARED_BINS && i < p.bins; i += block_threads())
+        if (low[i]) add(at<u64>(p.histogram) + i, (u64)low[i]);
+}
+#else
+
+// Gives the value that is there, or puts the one that comes.
+struct FindOrInsertJob : LookingJob {
+    struct Item {
+        key k;
+        value v;
+    };
+    __device__ __forceinline__ FindOrInsertJob(const insertParams& p) : LookingJob(p) {}
+    __device__ __forceinline__ Item load(u64 i) { return Item{input_key<C>(p.rows.keys, i), input_value<C>(p.rows.values, i)}; }
+    template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64) const {
+        return Item{warp.shuffle(x.k, from), warp.shuffle(x.v, from)};
+    }
+    __device__ __forceinline__ bool begin(u64 i, const Item& x) {
+        if (!wanted(p.rows.refused, p.rows.attempt, i)) return false;
+        start(x.k, x.v);
+        return true;
+    }
+    __device__ __forceinline__ void done(u64 i) {
+        count();
+        settle_row(i);
+        if (s.outcome != FULL) at<value>(p.rows.out)[i] = s.outcome == PRESENT ? s.value_there() : s.v; // FULL: it may be the input, for another attempt
+        if (p.rows.added) at<u8>(p.rows.added)[i] = s.outcome == ADDED;
+    }
+};
+WARPMAP_KERNEL(find_or_insert, insertParams) {
+    FindOrInsertJob job(p);
+    drive_held<InsertTile, u64>(p.rows.n, job, p.rows.span);
+    job.end();
+}
+#endif

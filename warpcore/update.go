@@ -1,0 +1,84 @@
+package warpcore
+
+import (
+	_ "embed"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+//go:embed update.cu
+var updateCU string
+
+var _ table.Updater[uint32, uint32] = (*Map[uint32, uint32])(nil)
+
+// Update combines values: see table.Updater. Cost of a pair whose key is there: one window read, and an atomic operation in the same sector.
+func (m *Map[K, V]) Update(keys []K, values []V, with table.Combine) error {
+	return table.Updating(&m.frame, keys, values, with, m.updating)
+}
+
+// UpdateOn is Update on the device: it waits for the stream only when the table may have to grow or to refuse.
+func (m *Map[K, V]) UpdateOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], with table.Combine) error {
+	return table.UpdatingOn(&m.frame, st, keys, values, with, m.updating)
+}
+
+// FindOrInsert gives the values that are there, and puts the others: see table.Updater.
+func (m *Map[K, V]) FindOrInsert(keys []K, values, out []V, added []bool) (int, error) {
+	return table.FindOrInsert(&m.frame, keys, values, out, added, m.updating(device.File{}))
+}
+
+// FindOrInsertOn is FindOrInsert on the device.
+func (m *Map[K, V]) FindOrInsertOn(st *device.Stream, keys device.Slice[K], values, out device.Slice[V], added device.Slice[bool]) error {
+	return table.FindOrInsertOn(&m.frame, st, keys, values, out, added, m.updating(device.File{}))
+}
+
+// updating takes a batch in with the operation of a header combine.h; without one, it is FindOrInsert's. It serves one call.
+func (c *core) updating(header device.File) table.Insertion {
+	x, exact := c.insertion(device.Kernel[insertParams]{}), new(exactly)
+	x.Find = nil
+	x.Put = func(st *device.Stream, b table.Rows) (refused []int, why, err error) {
+		k, err := c.update(header)
+		if err != nil {
+			return nil, nil, err
+		}
+		return c.insertAs(st, k, b, exact)
+	}
+	return x
+}
+
+// update is the kernel of an operation. The caller holds the lock.
+func (c *core) update(header device.File) (device.Kernel[insertParams], error) {
+	if k, ok := c.updates[header.Text]; ok {
+		return k, nil
+	}
+	name := "update"
+	if header.Name == "" {
+		name = "find_or_insert"
+	}
+	m, err := c.frame.Device.Compile(c.updateProgram(header))
+	if err != nil {
+		return device.Kernel[insertParams]{}, err
+	}
+	k, err := device.KernelOf[insertParams](m, name)
+	if err != nil {
+		return k, err
+	}
+	if c.updates == nil {
+		c.updates = map[string]device.Kernel[insertParams]{}
+	}
+	c.updates[header.Text] = k
+	return k, nil
+}
+
+func (c *core) updateProgram(header device.File) *device.Program {
+	if header.Name == "" {
+		return c.program("find_or_insert", updateCU)
+	}
+	p := c.program("update", updateCU, header)
+	for i := range p.Defines {
+		if p.Defines[i].Name == "WARPCORE_COMBINES" {
+			p.Defines[i].Value = true
+		}
+	}
+	return p
+}

@@ -1,0 +1,149 @@
+package warpcore
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/kernel"
+	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/table/tabletest"
+)
+
+func updates[V uint32 | int32 | float32 | uint64 | int64 | float64](o Options) *tabletest.Updates {
+	return tabletest.UpdatesOf(func(d *device.Device, base table.Options) (table.Map[uint32, V], error) {
+		o := o
+		hash := o.Hash
+		o.Options = base
+		o.Hash = hash
+		m, err := New[uint32, V](d, o)
+		if err != nil {
+			return nil, err
+		}
+		return m, nil
+	})
+}
+
+func TestUpdates(t *testing.T) {
+	for _, name := range []string{"cpu", "cuda:0"} {
+		for what, suite := range map[string]*tabletest.Updates{
+			"u32":                       updates[uint32](Options{}),
+			"float by 4 lanes":          updates[float32](Options{InsertGroup: 4}),
+			"double in soa, by 2 lanes": updates[float64](Options{Layout: SoA, InsertGroup: 2}),
+			"i64 in aos":                updates[int64](Options{Layout: AoS}),
+			"i32, one chain":            updates[int32](Options{Options: table.Options{Hash: kernel.HashConstant}, InsertGroup: 8}),
+		} {
+			t.Run(name+"/"+what, func(t *testing.T) {
+				t.Parallel()
+				d, err := device.Open(name)
+				if name == "cpu" {
+					must(t, err)
+				}
+				testenv.Require(t, "cuda", err)
+				t.Cleanup(func() { must(t, d.Close()) })
+				part := tabletest.Types
+				if what == "u32" || what == "float by 4 lanes" {
+					part = tabletest.Whole
+				}
+				suite.Run(t, part, d)
+			})
+		}
+	}
+}
+
+func TestUpdatesUnderStress(t *testing.T) {
+	for seed := range uint64(testenv.Seeds(16)) {
+		o := Options{Layout: []Layout{Packed, SoA}[seed%2], InsertGroup: []int{1, 4}[seed/2%2]}
+		d := openCPU(t, device.WithStress(seed))
+		m, err := New[uint32, uint32](d, o)
+		must(t, err)
+		keys, ones, want := make([]uint32, 600), make([]uint32, 600), map[uint32]uint32{}
+		for i := range keys {
+			keys[i], ones[i] = uint32(i*i%(5+int(seed)*3)), 1
+			want[keys[i]]++
+		}
+		for i, with := range []table.Combine{table.Add, "old + value"} {
+			must(t, m.Clear())
+			must(t, m.Update(keys, ones, with))
+			must(t, m.Check())
+			k, v, err := m.All()
+			must(t, err)
+			for j := range k {
+				if v[j] != want[k[j]] || len(k) != len(want) {
+					t.Fatalf("seed %d, operation %d: key %d has %d, want %d; %d keys, want %d", seed, i, k[j], v[j], want[k[j]], len(k), len(want))
+				}
+			}
+		}
+		must(t, m.Close())
+	}
+}
+
+func TestUpdateRefusesTypes(t *testing.T) {
+	d := openCPU(t)
+	m, err := New[uint32, [2]uint64](d, Options{})
+	must(t, err)
+	defer m.Close()
+	if err := m.Update([]uint32{1}, make([][2]uint64, 1), table.Add); err == nil {
+		t.Error("values of 16 bytes: no error")
+	}
+	out, added := make([][2]uint64, 2), make([]bool, 2)
+	if n, err := m.FindOrInsert([]uint32{1, 1}, [][2]uint64{{1, 2}, {3, 4}}, out, added); n != 1 || err != nil || out[0] != out[1] {
+		t.Errorf("%d added, values %v: %v", n, out, err)
+	}
+	s, err := New[uint64, struct{ A, B uint32 }](d, Options{})
+	must(t, err)
+	defer s.Close()
+	if err := s.Update([]uint64{1}, make([]struct{ A, B uint32 }, 1), table.Max); err == nil {
+		t.Error("values that are structs: no error")
+	}
+}
+
+// A kernel of the user's adds with the device-side update, beside erasing lanes.
+func TestDeviceSideUpdate(t *testing.T) {
+	const kernelText = `
+#include "config.h"
+#include "layout.h"
+#include "warpcore.cuh"
+using namespace warpcore;
+WARPMAP_KERNEL(add_ones, warpcore::probeTestParams) {
+    tile<4> g;
+    for (u64 i = grid_thread() / 4; i < p.n; i += grid_threads() / 4) {
+        if (p.steps && i % 16 == 0) erase<config>(p.table, g, (config::key)(i % 37));
+        update<config>(p.table, g, (config::key)(i % 37), (config::value)1, [](config::value a, config::value b) { return a + b; });
+    }
+}`
+	for seed := range uint64(6) {
+		for _, layout := range []Layout{Packed, SoA} {
+			t.Run(fmt.Sprintf("%v/%d", layout, seed), func(t *testing.T) {
+				d := openCPU(t, device.WithStress(seed))
+				m, err := New[uint32, uint32](d, Options{Options: table.Options{Capacity: 4000}, Layout: layout})
+				must(t, err)
+				defer m.Close()
+				p := m.Program("add_ones", kernelText)
+				p.Layouts = append(p.Layouts, probeTestParams{})
+				mod, err := d.Compile(p)
+				must(t, err)
+				k, err := device.KernelOf[probeTestParams](mod, "add_ones")
+				must(t, err)
+				const n = 400
+				for _, erases := range []uint64{0, 1} {
+					must(t, m.Clear())
+					must(t, m.Use(nil, 2*n, func(tb Table) error {
+						return k.Launch(nil, device.Grid{Blocks: 2, Threads: 64}, &probeTestParams{Table: tb, N: n, Steps: erases})
+					}))
+					must(t, m.Check())
+					_, v, err := m.All()
+					must(t, err)
+					sum := uint32(0)
+					for _, x := range v {
+						sum += x
+					}
+					if erases == 0 && (sum != n || len(v) != 37) || sum > n {
+						t.Fatalf("%d keys, %d in all", len(v), sum)
+					}
+				}
+			})
+		}
+	}
+}
