@@ -255,3 +255,118 @@ func (p *probe) advance() {
 		p.window -= p.windows
 	}
 }
+
+// filterConfig is what a filter's kernels are compiled for.
+type filterConfig struct {
+	keyBytes, block, hashes, hash int
+}
+
+const (
+	// filterWord is the size of the words that a block is made of, which one atomic operation changes.
+	filterWord     = 8
+	leastBlock     = filterWord
+	mostBlock      = 64 // as much as a GPU reads at random in the time of a sector
+	mostHashes     = 16
+	filterBits     = 8 * filterWord // of a word
+	filterBitIndex = 6              // bits of the number of a bit in a word
+	// Of a key's random number, the lowest bits choose the words, the next filterFirstBits the first bits in them. Each number
+	// after the first gives filterNextBits.
+	filterWordIndex  = 3 // bits that choose the first word
+	filterWordChoice = 9 // bits that choose the second among the others
+	filterFirstBits  = (64 - filterWordIndex - filterWordChoice) / filterBitIndex
+	filterNextBits   = 64 / filterBitIndex
+)
+
+// words is the number of words of a block, and first and second how many bits a key has in its two words: with blocks of one
+// word, none in a second.
+func (c filterConfig) words() int { return c.block / filterWord }
+
+func (c filterConfig) first() int {
+	if c.words() == 1 {
+		return c.hashes
+	}
+	return (c.hashes + 1) / 2
+}
+
+func (c filterConfig) second() int { return c.hashes - c.first() }
+
+func (c filterConfig) check() error {
+	switch {
+	case c.block < leastBlock || c.block > mostBlock || c.block&(c.block-1) != 0:
+		return fmt.Errorf("warpcore: a block of %d bytes (want 8, 16, 32 or 64; 0 for the default)", c.block)
+	case c.hashes < 0 || c.hashes > mostHashes:
+		return fmt.Errorf("warpcore: %d hash functions (want 1 to %d; 0 for those with the fewest false positives)", c.hashes, mostHashes)
+	}
+	return nil
+}
+
+// header is the C++ struct that a kernel names a filter's type by.
+func (c filterConfig) header() string {
+	return fmt.Sprintf(`#pragma once
+#include "types.cuh"
+struct config {
+    static constexpr int KEY_BYTES = %d, BLOCK_BYTES = %d, FIRST_BITS = %d, SECOND_BITS = %d, HASH = %d;
+    typedef bits_of<KEY_BYTES>::type key;
+};
+`, c.keyBytes, c.block, c.first(), c.second(), c.hash)
+}
+
+// FilterTable is a filter as kernels take it, by value: Blocks blocks at address Words.
+type FilterTable struct {
+	Words  uint64
+	Blocks uint64
+	Seed   uint64
+}
+
+// filterParams are the parameters of filter_insert and filter_contains.
+type filterParams struct {
+	Filter FilterTable
+	Keys   uint64
+	Found  uint64 // of filter_contains: bytes
+	N      uint64
+	Span   uint64 // of filter_insert: see table.Placing
+}
+
+// filterPartitionParams are the parameters of the kernels that bring keys in the order of the filter's regions.
+type filterPartitionParams struct {
+	Filter FilterTable
+	Rows   table.Partition
+}
+
+// filterStatsParams are the parameters of filter_stats.
+type filterStatsParams struct {
+	Filter FilterTable
+	Sums   uint64 // address of filterSums
+	Shift  uint64 // rates are summed in units of 2^-Shift, so that no sum overflows
+}
+
+// filterSums are what filter_stats adds up, over all blocks.
+type filterSums struct {
+	Bits uint64 // that are set
+	Rate uint64 // of false positives
+}
+
+// filterUnionParams are the parameters of filter_union.
+type filterUnionParams struct {
+	Filter, Other FilterTable
+}
+
+// filterEach is how many keys a lane has under way at once.
+const filterEach = 4
+
+func filterLayouts() []any {
+	return []any{FilterTable{}, filterParams{}, filterPartitionParams{}, filterStatsParams{}, filterSums{}, filterUnionParams{}}
+}
+
+func filterDefines() []device.Define {
+	return append(table.PartitionDefines(), []device.Define{
+		{Name: "WARPCORE_FILTER_WORD", Value: filterWord},
+		{Name: "WARPCORE_FILTER_BITS", Value: filterBits},
+		{Name: "WARPCORE_FILTER_BIT_INDEX", Value: filterBitIndex},
+		{Name: "WARPCORE_FILTER_WORD_INDEX", Value: filterWordIndex},
+		{Name: "WARPCORE_FILTER_WORD_CHOICE", Value: filterWordChoice},
+		{Name: "WARPCORE_FILTER_FIRST_BITS", Value: filterFirstBits},
+		{Name: "WARPCORE_FILTER_NEXT_BITS", Value: filterNextBits},
+		{Name: "WARPCORE_FILTER_EACH", Value: filterEach},
+	}...)
+}
