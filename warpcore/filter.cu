@@ -48,19 +48,18 @@ WARPMAP_KERNEL(filter_insert, filterParams) {
     });
 }
 
-// Nothing is inserted beside this kernel, so a word may come from any cache: the two of a key are mostly of one sector, which is
+// Nothing is inserted beside this kernel, so a word may come from any cache: those of a key are mostly of one sector, which is
 // then asked for once. A lane without a key reads words, too.
 WARPMAP_KERNEL(filter_contains, filterParams) {
     for_each_tile(p, [&p](const Keys& x) {
-        u64 one[Keys::EACH], two[Keys::EACH];
-#pragma unroll
-        for (int j = 0; j < Keys::EACH; j++) {
-            one[j] = load_readonly(x.probe[j].first);
-            two[j] = Probe::TWO ? load_readonly(x.probe[j].second) : 0;
-        }
+        Probe::word w[Keys::EACH][Probe::SPREAD];
 #pragma unroll
         for (int j = 0; j < Keys::EACH; j++)
-            if (x.on[j]) at<u8>(p.found)[x.i[j]] = x.probe[j].all(one[j], two[j]);
+#pragma unroll
+            for (int s = 0; s < Probe::SPREAD; s++) w[j][s] = load_readonly(x.probe[j].at_word[s]);
+#pragma unroll
+        for (int j = 0; j < Keys::EACH; j++)
+            if (x.on[j]) at<u8>(p.found)[x.i[j]] = x.probe[j].all(w[j]);
     });
 }
 
@@ -72,33 +71,35 @@ WARPMAP_KERNEL(partition_count, filterPartitionParams) { partition_count<key>(p.
 WARPMAP_KERNEL(partition_scan, filterPartitionParams) { partition_scan(p.rows); }
 WARPMAP_KERNEL_RESIDENT(partition_scatter, filterPartitionParams, 4) { partition_scatter<key, u32, u32>(p.rows, region_of(p)); }
 
-// The share of a word's bits that are set, to the N.
-template <int N> __device__ __forceinline__ double power(double x) {
-    double y = 1;
-#pragma unroll
-    for (int i = 0; i < N; i++) y *= x;
-    return y;
-}
-
-// Counts the bits, and sums what rate of false positives each block has: the mean over all pairs of its words that a key may have
-// of the shares of set bits, each to the number of the key's bits there.
+// Counts the bits, and sums what rate of false positives each block has: the mean, over all choices of words that a key may have, of the
+// product of the words' shares of set bits, each to the number of the key's bits there.
 WARPMAP_KERNEL(filter_stats, filterStatsParams) {
+    constexpr int SPREAD = Probe::SPREAD, SETS = 1 << SPREAD;
     u64 bits = 0;
     double rates = 0;
     for (u64 i = grid_thread(); i < p.filter.blocks; i += grid_threads()) {
-        double first = 0, second = 0, both = 0;
+        // Of the key's words some, by their bits in x, are among the words so far: the sum over all ways.
+        double ways[SETS] = {1};
 #pragma unroll
-        for (u32 w = 0; w < Probe::WORDS; w++) {
-            u64 word = load_relaxed(at<u64>(p.filter.words) + i * Probe::WORDS + w);
+        for (u32 w = 0; w < C::WORDS; w++) {
+            u64 word = load_relaxed(at<Probe::word>(p.filter.words) + i * C::WORDS + w);
             u32 set = (u32)popcount((u32)word) + (u32)popcount((u32)(word >> 32));
-            double share = set * (1.0 / WARPCORE_FILTER_BITS);
             bits += set;
-            first += power<C::FIRST_BITS>(share);
-            second += power<C::SECOND_BITS>(share);
-            both += power<C::FIRST_BITS + C::SECOND_BITS>(share);
+            double share[SPREAD];
+#pragma unroll
+            for (int j = 0; j < SPREAD; j++) share[j] = 1;
+#pragma unroll
+            for (int h = 0; h < C::HASHES; h++) share[h % SPREAD] *= set * (1.0 / WARPCORE_FILTER_BITS);
+#pragma unroll
+            for (int x = SETS - 1; x > 0; x--)
+#pragma unroll
+                for (int j = 0; j < SPREAD; j++)
+                    if (x >> j & 1) ways[x] += ways[x ^ 1 << j] * share[j];
         }
-        double rate = Probe::TWO ? (first * second - both) / (Probe::WORDS * (Probe::WORDS - 1.0)) : first / Probe::WORDS;
-        if (rate > 0) rates += rate; // less by what was rounded off
+        double rate = ways[SETS - 1];
+#pragma unroll
+        for (int j = 0; j < SPREAD; j++) rate /= C::WORDS - j;
+        rates += rate;
     }
     filterSums* sums = at<filterSums>(p.sums);
     count_into(&sums->bits, bits);
@@ -107,6 +108,6 @@ WARPMAP_KERNEL(filter_stats, filterStatsParams) {
 
 // Sets the bits of another filter, too. Nothing else changes this one.
 WARPMAP_KERNEL(filter_union, filterUnionParams) {
-    u64 *to = at<u64>(p.filter.words), *from = at<u64>(p.other.words);
-    for (u64 i = grid_thread(); i < p.filter.blocks * Probe::WORDS; i += grid_threads()) store_relaxed(to + i, load_relaxed(to + i) | load_relaxed(from + i));
+    auto *to = at<Probe::word>(p.filter.words), *from = at<Probe::word>(p.other.words);
+    for (u64 i = grid_thread(); i < p.filter.blocks * C::WORDS; i += grid_threads()) store_relaxed(to + i, load_relaxed(to + i) | load_relaxed(from + i));
 }

@@ -11,53 +11,67 @@ template <class C> __device__ __forceinline__ u64 filter_hash(typename C::key k,
     else return hash64<C::HASH>(k, seed);
 }
 
-// Where a key's bits are: two words of a block, or with blocks of one word one.
+// Where a key's bits are: in SPREAD words of a block.
 template <class C> struct FilterProbe {
-    static constexpr u32 WORDS = C::BLOCK_BYTES / WARPCORE_FILTER_WORD;
-    static constexpr bool TWO = C::SECOND_BITS > 0;
-    u64 *first, *second;
-    u64 first_bits, second_bits;
+    typedef typename bits_of<WARPCORE_FILTER_WORD>::type word;
+    static constexpr int SPREAD = C::SPREAD;
+    static_assert(SPREAD <= 3, "no fourth word is chosen");
+    word* at_word[SPREAD];
+    word bits[SPREAD];
 
     __device__ __forceinline__ FilterProbe() {}
     __device__ __forceinline__ FilterProbe(const FilterTable& f, typename C::key k) {
-        u64 h = filter_hash<C>(k, f.seed);
-        u64* block = at<u64>(f.words) + reduce(h, f.blocks) * WORDS;
         // The block is of the hash's high bits, so that regions are stretches of blocks. The other choices are of a product, in which
         // the low bits, by which the keys of a block differ, come high, too.
-        u64 random = h * 0x9e3779b97f4a7c15ull, rest = random;
-        u32 w = (u32)rest & WORDS - 1;
-        first = block + w;
-        second = first;
-        if constexpr (TWO) {
-            u32 choice = (u32)rest >> WARPCORE_FILTER_WORD_INDEX & (1u << WARPCORE_FILTER_WORD_CHOICE) - 1;
-            second = block + (w ^ 1 + (choice * (WORDS - 1) >> WARPCORE_FILTER_WORD_CHOICE));
+        u64 h = filter_hash<C>(k, f.seed), random = h * 0x9e3779b97f4a7c15ull, rest = random;
+        word* block = at<word>(f.words) + reduce(h, f.blocks) * C::WORDS;
+        // Different words, by the ^ of their numbers: the second's is one of 1 … WORDS-1, the third's one of those that are left.
+        u32 first = (u32)rest & C::WORDS - 1, second = 0;
+        rest >>= WARPCORE_FILTER_WORD_INDEX;
+        at_word[0] = block + first;
+        if constexpr (SPREAD > 1) {
+            second = 1 + choice(rest, C::WORDS - 1);
+            at_word[1] = block + (first ^ second);
         }
-        rest >>= WARPCORE_FILTER_WORD_INDEX + WARPCORE_FILTER_WORD_CHOICE;
-        first_bits = second_bits = 0;
-        int left = WARPCORE_FILTER_FIRST_BITS;
+        if constexpr (SPREAD > 2) {
+            u32 third = 1 + choice(rest, C::WORDS - 2);
+            third += third >= second;
+            at_word[2] = block + (first ^ third);
+        }
+        int left = WARPCORE_FILTER_FIRST;
 #pragma unroll
-        for (int i = 0; i < C::FIRST_BITS + C::SECOND_BITS; i++) {
+        for (int j = 0; j < SPREAD; j++) bits[j] = 0;
+#pragma unroll
+        for (int i = 0; i < C::HASHES; i++) {
             if (left == 0) {
                 random = (random ^ random >> 32) * 0xff51afd7ed558ccdull;
                 rest = random;
-                left = WARPCORE_FILTER_NEXT_BITS;
+                left = WARPCORE_FILTER_NEXT;
             }
-            u64 bit = 1ull << (rest & WARPCORE_FILTER_BITS - 1);
-            if (i < C::FIRST_BITS) first_bits |= bit;
-            else second_bits |= bit;
+            bits[i % SPREAD] |= (word)1 << (rest & WARPCORE_FILTER_BITS - 1);
             rest >>= WARPCORE_FILTER_BIT_INDEX;
             left--;
         }
     }
 
+    // choice takes a number below n.
+    static __device__ __forceinline__ u32 choice(u64& rest, u32 n) {
+        u32 x = (u32)rest & (1u << WARPCORE_FILTER_WORD_CHOICE) - 1;
+        rest >>= WARPCORE_FILTER_WORD_CHOICE;
+        return x * n >> WARPCORE_FILTER_WORD_CHOICE;
+    }
+
     // set sets the bits: nobody waits for what was there.
     __device__ __forceinline__ void set() const {
-        or_of(first, first_bits);
-        if constexpr (TWO) or_of(second, second_bits);
+#pragma unroll
+        for (int j = 0; j < SPREAD; j++) or_of(at_word[j], bits[j]);
     }
-    // all tells of the two words whether they have all bits.
-    __device__ __forceinline__ bool all(u64 one, u64 two) const {
-        return !(first_bits & ~one) && (!TWO || !(second_bits & ~two));
+    // all tells of the words whether they have all bits.
+    __device__ __forceinline__ bool all(const word (&w)[SPREAD]) const {
+        word missing = 0;
+#pragma unroll
+        for (int j = 0; j < SPREAD; j++) missing |= bits[j] & ~w[j];
+        return !missing;
     }
 };
 
@@ -66,8 +80,10 @@ template <class C> struct FilterProbe {
 template <class C> __device__ __forceinline__ void insert(const FilterTable& f, typename C::key k) { FilterProbe<C>(f, k).set(); }
 template <class C> __device__ __forceinline__ bool contains(const FilterTable& f, typename C::key k) {
     FilterProbe<C> p(f, k);
-    u64 one = load_relaxed(p.first);
-    return p.all(one, p.TWO ? load_relaxed(p.second) : one);
+    typename FilterProbe<C>::word w[C::SPREAD];
+#pragma unroll
+    for (int j = 0; j < C::SPREAD; j++) w[j] = load_relaxed(p.at_word[j]);
+    return p.all(w);
 }
 
 } // namespace warpcore

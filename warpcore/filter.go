@@ -27,7 +27,7 @@ type FilterOptions struct {
 const (
 	defaultBlock = 32
 	defaultRate  = 0.01
-	// leastRate is the lowest rate that filterRate tells: below, its sums are of rounding.
+	// leastRate is the lowest that filterConfig.rate tells: below, its sums are of rounding.
 	leastRate = 1e-9
 )
 
@@ -130,12 +130,12 @@ func (o *FilterOptions) complete(c *filterConfig) (blocks int64, err error) {
 	if err := c.check(); err != nil {
 		return 0, err
 	}
-	rate := o.FalsePositives
+	wanted := o.FalsePositives
 	switch {
-	case rate == 0:
-		rate = defaultRate
-	case rate < leastRate:
-		return 0, fmt.Errorf("warpcore: a filter with false positives at a rate of %v (want %v or more; with Bytes and Hashes it may have fewer)", rate, leastRate)
+	case wanted == 0:
+		wanted = defaultRate
+	case wanted < leastRate:
+		return 0, fmt.Errorf("warpcore: a filter with false positives at a rate of %v (want %v or more; with Bytes and Hashes it may have fewer)", wanted, leastRate)
 	}
 	if o.Bytes > 0 {
 		if blocks = o.Bytes / int64(c.block); blocks == 0 {
@@ -148,12 +148,10 @@ func (o *FilterOptions) complete(c *filterConfig) (blocks int64, err error) {
 		if c.hashes != 0 && c.hashes != k {
 			continue
 		}
-		x := filterConfig{block: c.block, hashes: k}
-		var worth float64
+		r := filterConfig{block: c.block, hashes: k}.rate()
+		worth := r.keysAt(wanted)
 		if blocks > 0 && o.Capacity > 0 {
-			worth = 1 / max(x.rate(float64(o.Capacity)/float64(blocks)), leastRate)
-		} else {
-			worth = x.keysAt(rate)
+			worth = 1 / max(r.of(float64(o.Capacity)/float64(blocks)), leastRate)
 		}
 		if worth > most {
 			best, most = k, worth
@@ -166,11 +164,22 @@ func (o *FilterOptions) complete(c *filterConfig) (blocks int64, err error) {
 	return blocks, nil
 }
 
-// keysAt is how many keys a block may have on average for the rate of false positives.
-func (c filterConfig) keysAt(rate float64) float64 {
-	from, to := 1e-12, float64(64*c.block)
+// rate is the share of false positives among absent keys, when a block has so many keys on average: the sum of weight·exp(-keys·share)
+// over its terms.
+type rate []struct{ share, weight float64 }
+
+func (r rate) of(keys float64) (sum float64) {
+	for _, x := range r {
+		sum += x.weight * math.Exp(-keys*x.share)
+	}
+	return min(max(sum, 0), 1)
+}
+
+// keysAt is how many keys a block may have on average for a rate.
+func (r rate) keysAt(most float64) float64 {
+	from, to := 1e-12, 1e4 // more than there are bits
 	for range 60 {
-		if mid := math.Sqrt(from * to); c.rate(mid) <= rate {
+		if mid := math.Sqrt(from * to); r.of(mid) <= most {
 			from = mid
 		} else {
 			to = mid
@@ -179,46 +188,47 @@ func (c filterConfig) keysAt(rate float64) float64 {
 	return from
 }
 
-// rate is the share of false positives among absent keys when a block has so many keys on average: by inclusion and exclusion, over the
-// sets of bits in a key's two words of which none is set. Blocks have keys as Poisson says.
-func (c filterConfig) rate(keys float64) float64 {
-	a, b, words := c.first(), c.second(), float64(c.words())
-	pair := 0.0 // the share of keys whose first word is one given and whose second word another
-	if c.words() > 1 {
-		pair = 1 / (words * (words - 1))
-	}
-	alone := 1/words - pair // whose first word is one given, and whose second word is none of the two
-	if b == 0 {
-		pair, alone = 0, 1/words
-	}
-	miss := func(bits, hashes int) float64 { return math.Pow(1-float64(bits)/filterBits, float64(hashes)) }
-	// none[i][j]: no key of the block has set any of i bits of a word, nor of j of another.
-	var none [mostHashes + 1][mostHashes + 1]float64
-	for i := range a + 1 {
-		for j := range b + 1 {
-			sets := pair*(1-miss(i, a)*miss(j, b)) + pair*(1-miss(j, a)*miss(i, b)) +
-				alone*(1-miss(i, a)) + alone*(1-miss(i, b)) + alone*(1-miss(j, a)) + alone*(1-miss(j, b))
-			none[i][j] = math.Exp(-keys * sets)
+// rate is by inclusion and exclusion: a term for each number of bits in each word that an absent key asks for, all of them not set, which is so
+// when no key of the block, of which there are as many as Poisson says, has set one.
+func (c filterConfig) rate() (r rate) {
+	n := c.spread()
+	unset := make([]int, n)
+	var each func(j int, weight float64)
+	each = func(j int, weight float64) {
+		if j == n {
+			r = append(r, struct{ share, weight float64 }{1 - c.misses(unset, make([]bool, n), 0, 0), weight})
+			return
 		}
-	}
-	// all[n][m] = Σ (-1)^(i+j) C(n,i) C(m,j) none[i][j] is what n bits of a word and m of another are all set with.
-	sum := 0.0
-	for n, p := range distinctBits(a) {
-		for m, q := range distinctBits(b) {
-			all := 0.0
-			for i := range n + 1 {
-				for j := range m + 1 {
-					term := binomial(n, i) * binomial(m, j) * none[i][j]
-					if (i+j)%2 == 1 {
-						term = -term
-					}
-					all += term
-				}
+		for i := range c.share(j) + 1 {
+			unset[j] = i
+			sets := 0.0 // how many sets of i bits there are among those that the key asks for, which may be one bit twice
+			for distinct, p := range distinctBits(c.share(j)) {
+				sets += p * binomial(distinct, i)
 			}
-			sum += p * q * all
+			each(j+1, weight*sets*float64(1-2*(i&1)))
 		}
 	}
-	return min(max(sum, 0), 1)
+	each(0, 1)
+	return r
+}
+
+// misses is the probability that a key, whose words before the j-th are chosen, sets none of unset[w] bits of each of some words: of
+// these it has taken some, and of the other words of the block so many.
+func (c filterConfig) misses(unset []int, taken []bool, others, j int) (sum float64) {
+	if j == len(unset) {
+		return 1
+	}
+	for w, i := range unset {
+		if !taken[w] {
+			taken[w] = true
+			sum += math.Pow(1-float64(i)/filterBits, float64(c.share(j))) * c.misses(unset, taken, others, j+1)
+			taken[w] = false
+		}
+	}
+	if free := c.words() - len(unset) - others; free > 0 {
+		sum += float64(free) * c.misses(unset, taken, others+1, j+1)
+	}
+	return sum / float64(c.words()-j)
 }
 
 // distinctBits gives the probabilities that n choices of a bit of a word are of 0, 1, …, n different bits.
@@ -419,23 +429,26 @@ func (f *filter) Check() error {
 
 func (f *filter) checkImage(mem []byte, s table.FilterStats) error {
 	var set int64
-	rate := 0.0
-	shares, words := make([]float64, f.cfg.words()), float64(f.cfg.words())
+	rate, spread := 0.0, f.cfg.spread()
 	for at := 0; at < len(mem); at += f.cfg.block {
-		first, second, both := 0.0, 0.0, 0.0
-		for i := range shares {
+		ways := make([]float64, 1<<spread) // as in filter_stats
+		ways[0] = 1
+		for i := range f.cfg.words() {
 			n := bits.OnesCount64(kernel.Pattern(mem[at+i*filterWord:], filterWord))
-			share := float64(n) / filterBits
 			set += int64(n)
-			first += math.Pow(share, float64(f.cfg.first()))
-			second += math.Pow(share, float64(f.cfg.second()))
-			both += math.Pow(share, float64(f.cfg.hashes))
+			for x := len(ways) - 1; x > 0; x-- {
+				for j := range spread {
+					if x>>j&1 == 1 {
+						ways[x] += ways[x^1<<j] * math.Pow(float64(n)/filterBits, float64(f.cfg.share(j)))
+					}
+				}
+			}
 		}
-		if f.cfg.second() == 0 {
-			rate += first / words
-		} else {
-			rate += (first*second - both) / (words * (words - 1))
+		all := ways[len(ways)-1]
+		for j := range spread {
+			all /= float64(f.cfg.words() - j)
 		}
+		rate += all
 	}
 	rate *= float64(f.cfg.block) / float64(len(mem))
 	switch most := f.rows * float64(f.cfg.hashes); {

@@ -262,33 +262,31 @@ type filterConfig struct {
 }
 
 const (
-	// filterWord is the size of the words that a block is made of, which one atomic operation changes.
-	filterWord     = 8
-	leastBlock     = filterWord
-	mostBlock      = 64 // as much as a GPU reads at random in the time of a sector
-	mostHashes     = 16
-	filterBits     = 8 * filterWord // of a word
-	filterBitIndex = 6              // bits of the number of a bit in a word
-	// Of a key's random number, the lowest bits choose the words, the next filterFirstBits the first bits in them. Each number
-	// after the first gives filterNextBits.
-	filterWordIndex  = 3 // bits that choose the first word
-	filterWordChoice = 9 // bits that choose the second among the others
-	filterFirstBits  = (64 - filterWordIndex - filterWordChoice) / filterBitIndex
-	filterNextBits   = 64 / filterBitIndex
+	// A block is words of filterWord bytes, which one atomic operation changes, 4 or 8; a key has its bits in filterSpread of them, 1 to 3,
+	// so that an insert is so many operations. Bits in fewer words make a few more false positives; words of 4 bytes
+	// take a third word to have as few as two of 8 bytes, and are changed by operations that return nothing, of which GPUs have none of
+	// 8 bytes.
+	filterWord   = 8
+	filterSpread = 2
+	leastBlock   = 8
+	mostBlock    = 64 // as much as a GPU reads at random in the time of a sector
+	mostHashes   = 16
+	filterBits   = 8 * filterWord // of a word
+	// Of a key's random number the lowest bits choose the words, and the next the first filterFirst bits in them. Each number after the
+	// first gives filterNext bits.
+	filterBitIndex   = 4 + filterWord/4 // bits of the number of a bit in a word
+	filterWordIndex  = 4                // bits that choose the first word
+	filterWordChoice = 9                // bits that choose each other word among those that are left
+	filterFirst      = (64 - filterWordIndex - (filterSpread-1)*filterWordChoice) / filterBitIndex
+	filterNext       = 64 / filterBitIndex
 )
 
-// words is the number of words of a block, and first and second how many bits a key has in its two words: with blocks of one
-// word, none in a second.
+// words is the number of words of a block, and spread in how many of them a key has bits: in the j-th chosen so many as share says.
 func (c filterConfig) words() int { return c.block / filterWord }
 
-func (c filterConfig) first() int {
-	if c.words() == 1 {
-		return c.hashes
-	}
-	return (c.hashes + 1) / 2
-}
+func (c filterConfig) spread() int { return min(filterSpread, c.words(), c.hashes) }
 
-func (c filterConfig) second() int { return c.hashes - c.first() }
+func (c filterConfig) share(j int) int { return (c.hashes + c.spread() - 1 - j) / c.spread() }
 
 func (c filterConfig) check() error {
 	switch {
@@ -305,10 +303,10 @@ func (c filterConfig) header() string {
 	return fmt.Sprintf(`#pragma once
 #include "types.cuh"
 struct config {
-    static constexpr int KEY_BYTES = %d, BLOCK_BYTES = %d, FIRST_BITS = %d, SECOND_BITS = %d, HASH = %d;
+    static constexpr int KEY_BYTES = %d, WORDS = %d, SPREAD = %d, HASHES = %d, HASH = %d;
     typedef bits_of<KEY_BYTES>::type key;
 };
-`, c.keyBytes, c.block, c.first(), c.second(), c.hash)
+`, c.keyBytes, c.words(), c.spread(), c.hashes, c.hash)
 }
 
 // FilterTable is a filter as kernels take it, by value: Blocks blocks at address Words.
@@ -365,8 +363,8 @@ func filterDefines() []device.Define {
 		{Name: "WARPCORE_FILTER_BIT_INDEX", Value: filterBitIndex},
 		{Name: "WARPCORE_FILTER_WORD_INDEX", Value: filterWordIndex},
 		{Name: "WARPCORE_FILTER_WORD_CHOICE", Value: filterWordChoice},
-		{Name: "WARPCORE_FILTER_FIRST_BITS", Value: filterFirstBits},
-		{Name: "WARPCORE_FILTER_NEXT_BITS", Value: filterNextBits},
+		{Name: "WARPCORE_FILTER_FIRST", Value: filterFirst},
+		{Name: "WARPCORE_FILTER_NEXT", Value: filterNext},
 		{Name: "WARPCORE_FILTER_EACH", Value: filterEach},
 	}...)
 }
