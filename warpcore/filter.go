@@ -13,12 +13,14 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// FilterOptions are what NewFilter understands beside table.FilterOptions. With Capacity alone, or with a rate of false positives, the
-// filter takes the least memory that keeps the rate; with Capacity and Bytes it has the lowest rate there is.
+// FilterOptions are what NewFilter understands beside table.FilterOptions. With Capacity, and perhaps a rate of false positives, the filter
+// takes the least memory that keeps the rate; with Capacity and Bytes it has the lowest rate there is; with Bytes alone it is for as
+// many keys as come to one false positive in a hundred.
 type FilterOptions struct {
 	table.FilterOptions
-	// Block is the bytes that a key's bits lie in: 8, 16, 32 or 64. Zero means 32, a sector of a GPU's memory. In blocks of 8 an
-	// insert changes one word instead of two, for a fifth more memory; those of 64 take a little less.
+	// Block is the bytes that a key's bits lie in: 8, 16, 32 or 64. Zero means 32, a sector of a GPU's memory. With blocks of 8 an insert
+	// changes one word instead of two, for a sixth more memory at one false positive in a hundred, and two fifths at one in a thousand; those
+	// of 64 save memory where false positives are to be rarer than that, a tenth at one in a million.
 	Block int
 	// Hashes is the number of bits of a key, 1 to 16. Zero means as many as make the fewest false positives.
 	Hashes int
@@ -177,15 +179,13 @@ func (r rate) of(keys float64) (sum float64) {
 
 // keysAt is how many keys a block may have on average for a rate.
 func (r rate) keysAt(most float64) float64 {
-	from, to := 1e-12, 1e4 // more than there are bits
-	for range 60 {
-		if mid := math.Sqrt(from * to); r.of(mid) <= most {
-			from = mid
-		} else {
-			to = mid
+	keys := 1e-12
+	for factor := 1e8; factor > 1+1e-12; factor = math.Sqrt(factor) { // up to 1e4, more than a block has bits
+		if r.of(keys*factor) <= most {
+			keys *= factor
 		}
 	}
-	return from
+	return keys
 }
 
 // rate is by inclusion and exclusion: a term for each number of bits in each word that an absent key asks for, all of them not set, which is so
@@ -302,6 +302,9 @@ func (f *Filter[K]) Union(other *Filter[K]) error {
 	if f.t.Seed != other.t.Seed {
 		return errors.New("warpcore: Union of filters with different seeds, in which a key has different bits (make both with one Seed, which by default is random)")
 	}
+	if err := other.frame.Locked(func() error { return other.mem.On(f.frame.Device) }); err != nil {
+		return fmt.Errorf("warpcore: Union: %w", err)
+	}
 	st := f.frame.Device.Stream()
 	writing := func(queue func() error) error {
 		return f.frame.Writing(st, func(*device.Stream) error { return queue() })
@@ -315,9 +318,6 @@ func (f *Filter[K]) Union(other *Filter[K]) error {
 	}
 	return outer(func() error {
 		return inner(func() error {
-			if err := other.mem.On(f.frame.Device); err != nil {
-				return fmt.Errorf("warpcore: Union of filters: %w", err)
-			}
 			f.rows, f.foreign = f.rows+other.rows, f.foreign || other.foreign
 			return f.kernel.union.Launch(st, f.grid(int64(f.mem.Len())/filterWord), &filterUnionParams{Filter: f.t, Other: other.t})
 		})

@@ -331,11 +331,18 @@ func TestFilterUnion(t *testing.T) {
 	if a.Union(nil) == nil || a.Union(&Filter[uint64]{}) == nil {
 		t.Error("a union with nothing")
 	}
-	elsewhere, err := device.Open("cpu", device.WithMemory(64<<20))
+	again, err := device.Open("cpu") // the same device, opened twice
 	must(t, err)
-	defer elsewhere.Close()
-	if err := a.Union(newFilter(elsewhere, o)); elsewhere.Info().Name != d.Info().Name && err == nil {
-		t.Error("a union with a filter on another device")
+	defer again.Close()
+	more := newFilter(again, o)
+	must(t, more.Insert(keys[:10]))
+	must(t, more.Union(b))
+	must(t, more.expect(append(keys[4000:], keys[:10]...)))
+	if gpu, err := device.Open("cuda:0"); err == nil {
+		defer gpu.Close()
+		if err := a.Union(newFilter(gpu, o)); err == nil {
+			t.Error("a union with a filter on another device")
+		}
 	}
 
 	// Two that are united with one another from two sides, while keys go in.
