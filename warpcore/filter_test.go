@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/testenv"
@@ -515,5 +516,69 @@ func TestFilterKernelsCompileForGPUs(t *testing.T) {
 				must(t, err)
 			}
 		})
+	}
+}
+
+// BenchmarkFilter measures kernels on a GPU, by events, in billions of keys a second: inserts, in the order of regions and as they come, and
+// look-ups of keys of which half are in. The filters have the sizes of a cache or two, and of memory.
+func BenchmarkFilter(b *testing.B) {
+	d, err := device.Open("cuda:0")
+	if err != nil {
+		b.Skip(err)
+	}
+	defer d.Close()
+	for _, c := range []struct {
+		bytes  int64
+		n      int
+		block  int
+		hashes int
+	}{{100e6, 100e6, 32, 5}, {100e6, 100e6, 64, 5}, {100e6, 100e6, 8, 4}, {1 << 30, 1 << 28, 32, 5}, {1 << 30, 1 << 28, 64, 5}} {
+		in, asked := make([]uint32, c.n), make([]uint32, c.n)
+		for i := range in { // different keys
+			in[i], asked[i] = uint32(i)*2654435761, uint32(i+c.n/2)*2654435761
+		}
+		keys, err := device.From(d, in)
+		must(b, err)
+		queries, err := device.From(d, asked)
+		must(b, err)
+		found, err := device.Make[bool](d, c.n)
+		must(b, err)
+		f, err := NewFilter[uint32](d, FilterOptions{FilterOptions: table.FilterOptions{Bytes: c.bytes, Seed: 1}, Block: c.block, Hashes: c.hashes})
+		must(b, err)
+		measure := func(what string, before, queue func() error) {
+			b.Run(fmt.Sprintf("%d keys, %d bytes in blocks of %d/%s", c.n, c.bytes, c.block, what), func(b *testing.B) {
+				from, err := d.NewEvent()
+				must(b, err)
+				defer from.Close()
+				to, err := d.NewEvent()
+				must(b, err)
+				defer to.Close()
+				best := time.Duration(math.MaxInt64)
+				for range max(b.N, 3) {
+					must(b, errors.Join(before(), d.Stream().Sync(), from.Record(d.Stream()), queue(), to.Record(d.Stream()), to.Sync()))
+					took, err := to.Since(from)
+					must(b, err)
+					best = min(best, took)
+				}
+				b.ReportMetric(float64(c.n)/float64(best), "Gkeys/s")
+			})
+		}
+		insert := func() error { return f.InsertOn(nil, keys) }
+		regions := f.regions
+		f.regions.MinRows = math.MaxInt64
+		measure("insert as they come", f.Clear, insert)
+		f.regions = regions
+		measure("insert", f.Clear, insert)
+		measure("contains", func() error { return nil }, func() error { return f.ContainsOn(nil, queries, found) })
+		flags, err := found.Host(nil)
+		must(b, err)
+		s, err := f.Stats()
+		must(b, err)
+		n := table.Count(flags[:c.n/2])
+		b.Logf("%d of %d keys are in; false positives: %.3f%%, Stats says %.3f%%", n, c.n/2, 100*float64(table.Count(flags[c.n/2:]))/float64(c.n-c.n/2), 100*s.Rate)
+		if n != c.n/2 {
+			b.Error("keys that are in are not found")
+		}
+		must(b, errors.Join(f.Close(), keys.Free(), queries.Free(), found.Free()))
 	}
 }
