@@ -88,11 +88,11 @@
 // two words of a sector, at once; an insert is an atomic or for each, whose result nobody waits for. A lane has four keys under
 // way. The paper names its filter and says no more of it, so all this is ours: a filter without blocks reads k sectors; one whose bits
 // are chosen freely in a block makes 3.05 atomic operations of 8 bytes with k = 5, not 2, for hardly fewer false positives. Their rates
-// by formula, in per cent, with 8 bits a key:
+// in per cent with 8 bits a key, by formula, in the last row by simulation:
 //
 //	block of             8 bytes      16      32      64
-//	k = 4, two words        3.36    2.92    2.67    2.59
-//	k = 5, two words        3.40    2.83    2.53    2.44
+//	k = 4, two words        3.35    2.90    2.66    2.60
+//	k = 5, two words        3.42    2.81    2.54    2.46
 //	k = 5, any bits         3.40    2.79    2.49    2.33
 //
 // and the bits a key that a rate takes, with the best k:

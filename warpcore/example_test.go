@@ -132,7 +132,8 @@ func ExampleFilter() {
 	defer d.Close()
 	var filters [2]*warpcore.Filter[uint64]
 	for i := range filters {
-		filters[i], err = warpcore.NewFilter[uint64](d, warpcore.FilterOptions{FilterOptions: table.FilterOptions{Capacity: 1000, FalsePositives: 0.001, Seed: 1}})
+		o := table.FilterOptions{Capacity: 1000, FalsePositives: 0.001, Seed: 1}
+		filters[i], err = warpcore.NewFilter[uint64](d, warpcore.FilterOptions{FilterOptions: o})
 		if err != nil {
 			log.Fatal(err)
 		}

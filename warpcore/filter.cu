@@ -109,5 +109,6 @@ WARPMAP_KERNEL(filter_stats, filterStatsParams) {
 // Sets the bits of another filter, too. Nothing else changes this one.
 WARPMAP_KERNEL(filter_union, filterUnionParams) {
     auto *to = at<Probe::word>(p.filter.words), *from = at<Probe::word>(p.other.words);
-    for (u64 i = grid_thread(); i < p.filter.blocks * C::WORDS; i += grid_threads()) store_relaxed(to + i, load_relaxed(to + i) | load_relaxed(from + i));
+    for (u64 i = grid_thread(); i < p.filter.blocks * C::WORDS; i += grid_threads())
+        store_relaxed(to + i, load_relaxed(to + i) | load_relaxed(from + i));
 }

@@ -137,7 +137,7 @@ func (o *FilterOptions) complete(c *filterConfig) (blocks int64, err error) {
 	case wanted == 0:
 		wanted = defaultRate
 	case wanted < leastRate:
-		return 0, fmt.Errorf("warpcore: a filter with false positives at a rate of %v (want %v or more; with Bytes and Hashes it may have fewer)", wanted, leastRate)
+		return 0, fmt.Errorf("warpcore: a filter with false positives at a rate of %v (want %v or more; set Bytes for fewer)", wanted, leastRate)
 	}
 	if o.Bytes > 0 {
 		if blocks = o.Bytes / int64(c.block); blocks == 0 {
@@ -300,7 +300,7 @@ func (f *Filter[K]) Union(other *Filter[K]) error {
 		return fmt.Errorf("warpcore: Union of filters of different make: %v, and %v (make both with the same options)", f.filter, other.filter)
 	}
 	if f.t.Seed != other.t.Seed {
-		return errors.New("warpcore: Union of filters with different seeds, in which a key has different bits (make both with one Seed, which by default is random)")
+		return errors.New("warpcore: Union of filters with different seeds (make both with one Seed, which by default is random)")
 	}
 	if err := other.frame.Locked(func() error { return other.mem.On(f.frame.Device) }); err != nil {
 		return fmt.Errorf("warpcore: Union: %w", err)

@@ -575,7 +575,8 @@ func BenchmarkFilter(b *testing.B) {
 		s, err := f.Stats()
 		must(b, err)
 		n := table.Count(flags[:c.n/2])
-		b.Logf("%d of %d keys are in; false positives: %.3f%%, Stats says %.3f%%", n, c.n/2, 100*float64(table.Count(flags[c.n/2:]))/float64(c.n-c.n/2), 100*s.Rate)
+		rate := float64(table.Count(flags[c.n/2:])) / float64(c.n-c.n/2)
+		b.Logf("%d of %d keys are in; false positives: %.3f%%, Stats says %.3f%%", n, c.n/2, 100*rate, 100*s.Rate)
 		if n != c.n/2 {
 			b.Error("keys that are in are not found")
 		}
