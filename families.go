@@ -31,6 +31,7 @@ type family[K, V any] struct {
 	newMap   maker[table.Map[K, V]]
 	set      maker[table.Set[K]]
 	multiMap maker[table.MultiMap[K, V]]
+	filter   func(*device.Device, table.FilterOptions) (table.Filter[K], error)
 }
 
 // families is the only list of tables, by name: tests, benchmarks and the command line range over it.
@@ -77,6 +78,9 @@ func families[K, V any]() []family[K, V] {
 			multiMap: func(d *device.Device, o table.Options) (table.MultiMap[K, V], error) {
 				return made[table.MultiMap[K, V]](warpcore.NewMultiMap[K, V](d, warpcore.Options{Options: o}))
 			},
+			filter: func(d *device.Device, o table.FilterOptions) (table.Filter[K], error) {
+				return made[table.Filter[K]](warpcore.NewFilter[K](d, warpcore.FilterOptions{FilterOptions: o}))
+			},
 		},
 	}
 }
@@ -99,6 +103,8 @@ func (f *family[K, V]) has(kind table.Kind) bool {
 		return f.set != nil
 	case table.KindMultiMap:
 		return f.multiMap != nil
+	case table.KindFilter:
+		return f.filter != nil
 	}
 	return false
 }
@@ -156,4 +162,13 @@ func NewMultiMap[K, V any](d *device.Device, name table.Family, o table.Options)
 		return nil, err
 	}
 	return f.multiMap(d, o)
+}
+
+// NewFilter makes an empty filter; see New.
+func NewFilter[K any](d *device.Device, name table.Family, o table.FilterOptions) (table.Filter[K], error) {
+	f, err := find[K, uint32](name, table.KindFilter)
+	if err != nil {
+		return nil, err
+	}
+	return f.filter(d, o)
 }

@@ -36,7 +36,7 @@ func open(t *testing.T, name string, opts ...device.Option) *device.Device {
 	return d
 }
 
-// maps, sets and multiMaps run a test with the suite of every family of the kind, for one key and value type.
+// maps, sets, multiMaps and filters run a test with the suite of every family of the kind, for one key and value type.
 func maps[K, V any](t *testing.T, run func(*testing.T, *tabletest.Suite)) {
 	each(t, table.KindMap, fmt.Sprintf("%T,%T", *new(K), *new(V)), run, func(family table.Family) *tabletest.Suite {
 		return tabletest.Map(func(d *device.Device, o table.Options) (table.Map[K, V], error) {
@@ -55,6 +55,14 @@ func multiMaps[K, V any](t *testing.T, run func(*testing.T, *tabletest.Suite)) {
 	each(t, table.KindMultiMap, fmt.Sprintf("%T,%T", *new(K), *new(V)), run, func(family table.Family) *tabletest.Suite {
 		return tabletest.MultiMap(func(d *device.Device, o table.Options) (table.MultiMap[K, V], error) {
 			return warpmap.NewMultiMap[K, V](d, family, o)
+		})
+	})
+}
+
+func filters[K any](t *testing.T, run func(*testing.T, *tabletest.Suite)) {
+	each(t, table.KindFilter, fmt.Sprintf("%T", *new(K)), run, func(family table.Family) *tabletest.Suite {
+		return tabletest.Filter(func(d *device.Device, o table.FilterOptions) (table.Filter[K], error) {
+			return warpmap.NewFilter[K](d, family, o)
 		})
 	})
 }
@@ -83,6 +91,9 @@ func TestFamilies(t *testing.T) {
 			sets[uint64](t, run(tabletest.Widths))
 			multiMaps[uint32, uint32](t, run(tabletest.Whole))
 			multiMaps[uint32, [2]uint64](t, run(tabletest.Widths))
+			filters[uint32](t, run(tabletest.Whole))
+			filters[uint64](t, run(tabletest.Widths))
+			filters[[2]uint64](t, run(tabletest.Widths))
 			if name == "cpu" && !testenv.Long() {
 				return // the families' own variants have the other pairs of widths
 			}
@@ -103,6 +114,7 @@ func TestDegenerateHashes(t *testing.T) {
 			maps[uint32, uint32](t, run)
 			sets[uint32](t, run)
 			multiMaps[uint32, uint32](t, run)
+			filters[uint32](t, run)
 		})
 	}
 }
@@ -119,12 +131,14 @@ func TestFamiliesUnderStress(t *testing.T) {
 	maps[uint32, [2]uint64](t, run(table.Options{Hash: kernel.HashConstant}, 4)) // seconds each: all lanes want one cell
 	sets[uint32](t, run(table.Options{}, 20))
 	multiMaps[uint32, uint32](t, run(table.Options{}, 20))
+	filters[uint32](t, run(table.Options{Capacity: 100}, 20))
 	if !testenv.Long() {
 		return
 	}
 	maps[uint64, [2]uint64](t, run(table.Options{LoadFactor: 1}, 40))
 	sets[uint64](t, run(table.Options{LoadFactor: 1}, 20))
 	multiMaps[uint64, uint32](t, run(table.Options{LoadFactor: 1}, 20))
+	filters[[2]uint64](t, run(table.Options{}, 20))
 }
 
 // At MaxBytes tables are full but for what their families say.
@@ -149,7 +163,8 @@ func TestNewRefusesFamiliesWithoutTheKind(t *testing.T) {
 	_, err := warpmap.New[uint32, uint32](d, "no such", table.Options{})
 	_, err2 := warpmap.NewSet[uint32](d, warpmap.GPH, table.Options{})
 	_, err3 := warpmap.NewMultiMap[uint32, uint32](d, warpmap.GPH, table.Options{})
-	for _, err := range []error{err, err2, err3} {
+	_, err4 := warpmap.NewFilter[uint32](d, warpmap.GPH, table.FilterOptions{Capacity: 1})
+	for _, err := range []error{err, err2, err3, err4} {
 		if err == nil || !strings.Contains(err.Error(), "want one of: ") {
 			t.Error(err)
 		}
@@ -162,6 +177,7 @@ func TestFamiliesOfKinds(t *testing.T) {
 		table.KindMap:      {warpmap.DyCuckoo, warpmap.GPH, warpmap.Slab, warpmap.Stadium, warpmap.WarpCore},
 		table.KindSet:      {warpmap.Slab, warpmap.WarpCore},
 		table.KindMultiMap: {warpmap.Slab, warpmap.WarpCore},
+		table.KindFilter:   {warpmap.WarpCore},
 		table.Kind(-1):     nil,
 	} {
 		if got := warpmap.Families(kind); !slices.Equal(got, want) || !slices.IsSorted(got) {

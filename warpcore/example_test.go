@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/warpcore"
 )
 
@@ -120,4 +121,32 @@ func ExampleMultiMap() {
 	// []
 	// [-2]
 	// <nil>
+}
+
+// Two filters with one seed are made apart and united: then few keys that are in neither have to be looked for elsewhere.
+func ExampleFilter() {
+	d, err := device.Open("cpu")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer d.Close()
+	var filters [2]*warpcore.Filter[uint64]
+	for i := range filters {
+		o := table.FilterOptions{Capacity: 1000, FalsePositives: 0.001, Seed: 1}
+		filters[i], err = warpcore.NewFilter[uint64](d, warpcore.FilterOptions{FilterOptions: o})
+		if err != nil {
+			log.Fatal(err)
+		}
+		defer filters[i].Close()
+		if err := filters[i].Insert([]uint64{uint64(i), 10 + uint64(i)}); err != nil {
+			log.Fatal(err)
+		}
+	}
+	if err := filters[0].Union(filters[1]); err != nil {
+		log.Fatal(err)
+	}
+	found := make([]bool, 5)
+	err = filters[0].Contains([]uint64{0, 1, 10, 11, 12}, found)
+	fmt.Println(found, err)
+	// Output: [true true true true false] <nil>
 }

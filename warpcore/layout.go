@@ -348,3 +348,116 @@ func (p *probe) advance() {
 		p.window -= p.windows
 	}
 }
+
+// filterConfig is what a filter's kernels are compiled for.
+type filterConfig struct {
+	keyBytes, block, hashes, hash int
+}
+
+const (
+	// A block is words of filterWord bytes, which one atomic operation changes, 4 or 8; a key has its bits in filterSpread of them, 1 to 3,
+	// so that an insert is so many operations. Bits in fewer words make a few more false positives; words of 4 bytes
+	// take a third word to have as few as two of 8 bytes, and are changed by operations that return nothing, of which GPUs have none of
+	// 8 bytes.
+	filterWord   = 8
+	filterSpread = 2
+	leastBlock   = 8
+	mostBlock    = 64 // as much as a GPU reads at random in the time of a sector
+	mostHashes   = 16
+	filterBits   = 8 * filterWord // of a word
+	// Of a key's random number the lowest bits choose the words, and the next the first filterFirst bits in them. Each number after the
+	// first gives filterNext bits.
+	filterBitIndex   = 4 + filterWord/4 // bits of the number of a bit in a word
+	filterWordIndex  = 4                // bits that choose the first word
+	filterWordChoice = 9                // bits that choose each other word among those that are left
+	filterFirst      = (64 - filterWordIndex - (filterSpread-1)*filterWordChoice) / filterBitIndex
+	filterNext       = 64 / filterBitIndex
+)
+
+// words is the number of words of a block, and spread in how many of them a key has bits: in the j-th chosen so many as share says.
+func (c filterConfig) words() int { return c.block / filterWord }
+
+func (c filterConfig) spread() int { return min(filterSpread, c.words(), c.hashes) }
+
+func (c filterConfig) share(j int) int { return (c.hashes + c.spread() - 1 - j) / c.spread() }
+
+func (c filterConfig) check() error {
+	switch {
+	case c.block < leastBlock || c.block > mostBlock || c.block&(c.block-1) != 0:
+		return fmt.Errorf("warpcore: a block of %d bytes (want 8, 16, 32 or 64; 0 for the default)", c.block)
+	case c.hashes < 0 || c.hashes > mostHashes:
+		return fmt.Errorf("warpcore: %d hash functions (want 1 to %d; 0 for those with the fewest false positives)", c.hashes, mostHashes)
+	}
+	return nil
+}
+
+// header is the C++ struct that a kernel names a filter's type by.
+func (c filterConfig) header() string {
+	return fmt.Sprintf(`#pragma once
+#include "types.cuh"
+struct config {
+    static constexpr int KEY_BYTES = %d, WORDS = %d, SPREAD = %d, HASHES = %d, HASH = %d;
+    typedef bits_of<KEY_BYTES>::type key;
+};
+`, c.keyBytes, c.words(), c.spread(), c.hashes, c.hash)
+}
+
+// FilterTable is a filter as kernels take it, by value: Blocks blocks at address Words.
+type FilterTable struct {
+	Words  uint64
+	Blocks uint64
+	Seed   uint64
+}
+
+// filterParams are the parameters of filter_insert and filter_contains.
+type filterParams struct {
+	Filter FilterTable
+	Keys   uint64
+	Found  uint64 // of filter_contains: bytes
+	N      uint64
+	Span   uint64 // of filter_insert: see table.Placing
+}
+
+// filterPartitionParams are the parameters of the kernels that bring keys in the order of the filter's regions.
+type filterPartitionParams struct {
+	Filter FilterTable
+	Rows   table.Partition
+}
+
+// filterStatsParams are the parameters of filter_stats.
+type filterStatsParams struct {
+	Filter FilterTable
+	Sums   uint64 // address of filterSums
+	Shift  uint64 // rates are summed in units of 2^-Shift, so that no sum overflows
+}
+
+// filterSums are what filter_stats adds up, over all blocks.
+type filterSums struct {
+	Bits uint64 // that are set
+	Rate uint64 // of false positives
+}
+
+// filterUnionParams are the parameters of filter_union.
+type filterUnionParams struct {
+	Filter, Other FilterTable
+}
+
+// filterEach is how many keys a lane has under way at once.
+const filterEach = 4
+
+func filterLayouts() []any {
+	return []any{FilterTable{}, filterParams{}, filterPartitionParams{}, filterStatsParams{}, filterSums{}, filterUnionParams{}}
+}
+
+func filterDefines() []device.Define {
+	return append(table.PartitionDefines(), []device.Define{
+		{Name: "WARPCORE_FILTER_WORD", Value: filterWord},
+		{Name: "WARPCORE_FILTER_BITS", Value: filterBits},
+		{Name: "WARPCORE_FILTER_BIT_INDEX", Value: filterBitIndex},
+		{Name: "WARPCORE_FILTER_WORD_INDEX", Value: filterWordIndex},
+		{Name: "WARPCORE_FILTER_WORD_CHOICE", Value: filterWordChoice},
+		{Name: "WARPCORE_FILTER_FIRST", Value: filterFirst},
+		{Name: "WARPCORE_FILTER_NEXT", Value: filterNext},
+		{Name: "WARPCORE_FILTER_EACH", Value: filterEach},
+	}...)
+}

@@ -1,0 +1,465 @@
+package warpcore
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"math"
+	"math/bits"
+	"sync/atomic"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/kernel"
+	"github.com/warpmap/warpmap/table"
+)
+
+// FilterOptions are what NewFilter understands beside table.FilterOptions. With Capacity, and perhaps a rate of false positives, the filter
+// takes the least memory that keeps the rate; with Capacity and Bytes it has the lowest rate there is; with Bytes alone it is for as
+// many keys as come to one false positive in a hundred.
+type FilterOptions struct {
+	table.FilterOptions
+	// Block is the bytes that a key's bits lie in: 8, 16, 32 or 64. Zero means 32, a sector of a GPU's memory. With blocks of 8 an insert
+	// changes one word instead of two, for a sixth more memory at one false positive in a hundred, and two fifths at one in a thousand; those
+	// of 64 save memory where false positives are to be rarer than that, a tenth at one in a million.
+	Block int
+	// Hashes is the number of bits of a key, 1 to 16. Zero means as many as make the fewest false positives.
+	Hashes int
+}
+
+const (
+	defaultBlock = 32
+	defaultRate  = 0.01
+	// leastRate is the lowest that filterConfig.rate tells: below, its sums are of rounding.
+	leastRate = 1e-9
+)
+
+var (
+	//go:embed filter.cu
+	filterCU string
+	//go:embed filter.cuh
+	filterCUH string
+)
+
+// Filter is WarpCore's BloomFilter (paper, §IV), blocked: a key's bits lie in two words of one small block, so that a look-up reads one
+// sector of memory, and an insert is two atomic operations. K has 4, 8 or 16 bytes. Every pattern of K can be a key.
+//
+// It implements table.Filter, whose comments are the contract of the methods; all are safe for use by several goroutines.
+type Filter[K any] struct{ *filter }
+
+var _ table.Filter[uint32] = (*Filter[uint32])(nil)
+
+// filter is what works in addresses and bits under Filter.
+type filter struct {
+	frame  table.Frame
+	cfg    filterConfig
+	opts   FilterOptions
+	number uint64 // filters are locked in the order of their numbers
+	kernel struct {
+		insert, contains device.Kernel[filterParams]
+		stats            device.Kernel[filterStatsParams]
+		union            device.Kernel[filterUnionParams]
+		partition        table.Partitioner[filterPartitionParams]
+	}
+	regions table.Regions
+
+	// Guarded by the frame's lock.
+	mem     device.Slice[byte]
+	t       FilterTable
+	rows    float64 // no more keys than these went in: a count that never overflows
+	foreign bool    // a kernel of the user's may have put in others
+}
+
+var filters atomic.Uint64
+
+// NewFilter makes an empty filter on the device, of Capacity keys or of Bytes: see FilterOptions.
+//
+// Errors: K of another width, or with pointers or padding; options out of range, or a rate below 1e-9; *device.OutOfMemoryError;
+// what device.Compile returns. Cost: compiling the kernels once on a machine; then the memory's filling.
+func NewFilter[K any](d *device.Device, o FilterOptions) (*Filter[K], error) {
+	width, err := table.WidthOf[K]("key of a filter", 4, 8, 16)
+	if err != nil {
+		return nil, err
+	}
+	f := &filter{cfg: filterConfig{keyBytes: width}, opts: o, number: filters.Add(1)}
+	return table.Made(&Filter[K]{f}, f.frame.Open(family, d, f.begin, f.free))
+}
+
+// program is the filter's kernels with the given translation unit.
+func (c filterConfig) program(name, main string) *device.Program {
+	return &device.Program{
+		Name:    name,
+		Files:   []device.File{{Name: name + ".cu", Text: main}, {Name: "filter.cuh", Text: filterCUH}, {Name: "config.h", Text: c.header()}},
+		Defines: filterDefines(),
+		Layouts: filterLayouts(),
+	}
+}
+
+func (f *filter) begin() error {
+	blocks, err := f.opts.complete(&f.cfg)
+	if err != nil {
+		return err
+	}
+	d := f.frame.Device
+	f.regions = table.RegionsFor(d.Info(), regionsFrom, regionRows)
+	m, err := d.Compile(f.cfg.program("warpcore_filter", filterCU))
+	if err != nil {
+		return err
+	}
+	k := &f.kernel
+	k.partition, err = table.NewPartitioner[filterPartitionParams](d, m)
+	if err = errors.Join(err, device.Bind(m, "filter_insert", &k.insert), device.Bind(m, "filter_contains", &k.contains),
+		device.Bind(m, "filter_stats", &k.stats), device.Bind(m, "filter_union", &k.union)); err != nil {
+		return err
+	}
+	if f.mem, err = table.Make[byte](&f.frame, blocks*int64(f.cfg.block)); err != nil {
+		return err
+	}
+	f.t = FilterTable{Words: f.mem.Addr(), Blocks: uint64(blocks), Seed: f.opts.Seed}
+	return errors.Join(f.mem.Fill(nil, 0), d.Stream().Sync())
+}
+
+func (f *filter) free() error { return f.frame.Free(f.mem) }
+
+// complete checks the options, and finds the geometry: the number of hash functions where it is not given, and that of blocks.
+func (o *FilterOptions) complete(c *filterConfig) (blocks int64, err error) {
+	if err := o.FilterOptions.Complete(); err != nil {
+		return 0, err
+	}
+	c.hash, c.block, c.hashes = o.Hash, o.Block, o.Hashes
+	if c.block == 0 {
+		c.block = defaultBlock
+	}
+	if err := c.check(); err != nil {
+		return 0, err
+	}
+	wanted := o.FalsePositives
+	switch {
+	case wanted == 0:
+		wanted = defaultRate
+	case wanted < leastRate:
+		return 0, fmt.Errorf("warpcore: a filter with false positives at a rate of %v (want %v or more; set Bytes for fewer)", wanted, leastRate)
+	}
+	if o.Bytes > 0 {
+		if blocks = o.Bytes / int64(c.block); blocks == 0 {
+			return 0, fmt.Errorf("warpcore: a filter of %d bytes has no room for a block of %d", o.Bytes, c.block)
+		}
+	}
+	// Of the numbers of hash functions that may be, that with the most keys a block at the rate; or with the fewest false positives.
+	best, most := 0, 0.0
+	for k := 1; k <= mostHashes; k++ {
+		if c.hashes != 0 && c.hashes != k {
+			continue
+		}
+		r := filterConfig{block: c.block, hashes: k}.rate()
+		worth := r.keysAt(wanted)
+		if blocks > 0 && o.Capacity > 0 {
+			worth = 1 / max(r.of(float64(o.Capacity)/float64(blocks)), leastRate)
+		}
+		if worth > most {
+			best, most = k, worth
+		}
+	}
+	c.hashes = best
+	if blocks == 0 {
+		blocks = int64(min(max(1, math.Ceil(float64(o.Capacity)/most)), 1<<50)) // more than any memory, less than overflows
+	}
+	return blocks, nil
+}
+
+// rate is the share of false positives among absent keys, when a block has so many keys on average: the sum of weight·exp(-keys·share)
+// over its terms.
+type rate []struct{ share, weight float64 }
+
+func (r rate) of(keys float64) (sum float64) {
+	for _, x := range r {
+		sum += x.weight * math.Exp(-keys*x.share)
+	}
+	return min(max(sum, 0), 1)
+}
+
+// keysAt is how many keys a block may have on average for a rate.
+func (r rate) keysAt(most float64) float64 {
+	keys := 1e-12
+	for factor := 1e8; factor > 1+1e-12; factor = math.Sqrt(factor) { // up to 1e4, more than a block has bits
+		if r.of(keys*factor) <= most {
+			keys *= factor
+		}
+	}
+	return keys
+}
+
+// rate is by inclusion and exclusion: a term for each number of bits in each word that an absent key asks for, all of them not set, which is so
+// when no key of the block, of which there are as many as Poisson says, has set one.
+func (c filterConfig) rate() (r rate) {
+	n := c.spread()
+	unset := make([]int, n)
+	var each func(j int, weight float64)
+	each = func(j int, weight float64) {
+		if j == n {
+			r = append(r, struct{ share, weight float64 }{1 - c.misses(unset, make([]bool, n), 0, 0), weight})
+			return
+		}
+		for i := range c.share(j) + 1 {
+			unset[j] = i
+			sets := 0.0 // how many sets of i bits there are among those that the key asks for, which may be one bit twice
+			for distinct, p := range distinctBits(c.share(j)) {
+				sets += p * binomial(distinct, i)
+			}
+			each(j+1, weight*sets*float64(1-2*(i&1)))
+		}
+	}
+	each(0, 1)
+	return r
+}
+
+// misses is the probability that a key, whose words before the j-th are chosen, sets none of unset[w] bits of each of some words: of
+// these it has taken some, and of the other words of the block so many.
+func (c filterConfig) misses(unset []int, taken []bool, others, j int) (sum float64) {
+	if j == len(unset) {
+		return 1
+	}
+	for w, i := range unset {
+		if !taken[w] {
+			taken[w] = true
+			sum += math.Pow(1-float64(i)/filterBits, float64(c.share(j))) * c.misses(unset, taken, others, j+1)
+			taken[w] = false
+		}
+	}
+	if free := c.words() - len(unset) - others; free > 0 {
+		sum += float64(free) * c.misses(unset, taken, others+1, j+1)
+	}
+	return sum / float64(c.words()-j)
+}
+
+// distinctBits gives the probabilities that n choices of a bit of a word are of 0, 1, …, n different bits.
+func distinctBits(n int) []float64 {
+	p := make([]float64, n+1)
+	p[0] = 1
+	for range n {
+		for j := n; j >= 0; j-- {
+			p[j] *= float64(j) / filterBits
+			if j > 0 {
+				p[j] += p[j-1] * float64(filterBits-j+1) / filterBits
+			}
+		}
+	}
+	return p
+}
+
+func binomial(n, k int) float64 {
+	x := 1.0
+	for i := range k {
+		x = x * float64(n-i) / float64(i+1)
+	}
+	return x
+}
+
+// Insert puts keys in: see table.Filter. Cost of a key: two atomic operations on one sector of 32 bytes. Millions of keys for a filter
+// much larger than the L2 cache are first brought in the order of its regions, as doc.go says of large batches.
+func (f *Filter[K]) Insert(keys []K) error {
+	return f.frame.Batch(len(keys), []table.Column{table.In(keys)}, func(st *device.Stream, _, n int, addr []uint64) error {
+		return f.frame.Writing(st, func(st *device.Stream) error { return f.insert(st, table.Rows{Keys: addr[0], N: int64(n)}) })
+	})
+}
+
+// InsertOn is Insert on the device. It queues.
+func (f *Filter[K]) InsertOn(st *device.Stream, keys device.Slice[K]) error {
+	if err := f.frame.Family.CheckOn(f.frame.Device, st, keys); err != nil {
+		return err
+	}
+	return f.frame.Writing(st, func(st *device.Stream) error {
+		if keys.Len() == 0 {
+			return nil
+		}
+		return f.insert(st, table.Rows{Keys: keys.Addr(), N: int64(keys.Len())})
+	})
+}
+
+// Contains tells of each key whether it may be in: see table.Filter. Cost of a key: one sector of 32 bytes read, with blocks of 64
+// mostly two that are neighbours.
+func (f *Filter[K]) Contains(keys []K, found []bool) error {
+	return table.Find[K, byte](&f.frame, keys, nil, found, f.contains)
+}
+
+// ContainsOn is Contains on the device. It queues.
+func (f *Filter[K]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
+	return table.FindOn(&f.frame, st, keys, device.Slice[byte]{}, found, f.contains)
+}
+
+// Union puts in all keys that are in another filter, which stays as it is. Both must have been made with one Seed and Hash, and have the
+// same geometry, as filters with the same options have. It queues. Errors: filters that differ, or that lie on two devices.
+// Cost: both are read, and this is written, once.
+func (f *Filter[K]) Union(other *Filter[K]) error {
+	if other == nil || other.filter == nil {
+		return errors.New("warpcore: Union with no filter")
+	}
+	if f.filter == other.filter {
+		return f.frame.Locked(func() error { return nil })
+	}
+	if f.cfg != other.cfg || f.t.Blocks != other.t.Blocks {
+		return fmt.Errorf("warpcore: Union of filters of different make: %v, and %v (make both with the same options)", f.filter, other.filter)
+	}
+	if f.t.Seed != other.t.Seed {
+		return errors.New("warpcore: Union of filters with different seeds (make both with one Seed, which by default is random)")
+	}
+	if err := other.frame.Locked(func() error { return other.mem.On(f.frame.Device) }); err != nil {
+		return fmt.Errorf("warpcore: Union: %w", err)
+	}
+	st := f.frame.Device.Stream()
+	writing := func(queue func() error) error {
+		return f.frame.Writing(st, func(*device.Stream) error { return queue() })
+	}
+	reading := func(queue func() error) error {
+		return other.frame.Reading(st, func(*device.Stream) error { return queue() })
+	}
+	outer, inner := writing, reading // in the order of numbers, so that those who hold a lock never wait for one another in a circle
+	if f.number > other.number {
+		outer, inner = reading, writing
+	}
+	return outer(func() error {
+		return inner(func() error {
+			f.rows, f.foreign = f.rows+other.rows, f.foreign || other.foreign
+			return f.kernel.union.Launch(st, f.grid(int64(f.mem.Len())/filterWord), &filterUnionParams{Filter: f.t, Other: other.t})
+		})
+	})
+}
+
+func (f *filter) String() string {
+	return fmt.Sprintf("%d blocks of %d bytes with %d bits a key, hash function %d", f.t.Blocks, f.cfg.block, f.cfg.hashes, f.cfg.hash)
+}
+
+// Program is a program with a kernel of your own that works on this filter: main, which includes "config.h" and "filter.cuh", and names
+// the filter's type `config`. Add your parameter struct to its Layouts; it holds a FilterTable.
+//
+//	#include "config.h"
+//	#include "filter.cuh"
+//	WARPMAP_KERNEL(count, mine::CountParams) {
+//	    …warpcore::contains<config>(p.filter, key)…
+//	}
+func (f *Filter[K]) Program(name, main string) *device.Program { return f.cfg.program(name, main) }
+
+// Use orders a kernel of yours, which may insert, with the filter's own operations: queue gets the filter as kernels take it, and puts
+// work on the stream; it must not call the filter's methods, which wait for it.
+func (f *Filter[K]) Use(st *device.Stream, queue func(FilterTable) error) error {
+	return f.frame.Using(st, 0, nil, func(*device.Stream) error {
+		f.foreign = true
+		return queue(f.t)
+	})
+}
+
+// grid covers n items, by lanes that go on in strides.
+func (f *filter) grid(n int64) device.Grid { return f.frame.Grid(n, 8*waves) }
+
+// tiles covers n keys by lanes that have several under way.
+func (f *filter) tiles(n int64) device.Grid { return f.grid((n + filterEach - 1) / filterEach) }
+
+func (f *filter) insert(st *device.Stream, b table.Rows) error {
+	f.rows += float64(b.N)
+	return f.kernel.partition.Place(&f.frame, st, table.Placement[filterPartitionParams]{
+		Regions: &f.regions, Bytes: int64(f.mem.Len()), KeyBytes: f.cfg.keyBytes, Grid: f.tiles,
+		Params: func(rows table.Partition) *filterPartitionParams {
+			return &filterPartitionParams{Filter: f.t, Rows: rows}
+		},
+		Launch: func(g device.Grid, rows table.Placing) error {
+			return f.kernel.insert.Launch(st, g, &filterParams{Filter: f.t, Keys: rows.Keys, N: rows.N, Span: rows.Span})
+		},
+	}, table.Placing{}, b)
+}
+
+func (f *filter) contains(st *device.Stream, b table.Rows) error {
+	if b.Flags == 0 {
+		return nil
+	}
+	return f.kernel.contains.Launch(st, f.tiles(b.N), &filterParams{Filter: f.t, Keys: b.Keys, Found: b.Flags, N: uint64(b.N)})
+}
+
+// Clear takes all keys out. It queues.
+func (f *filter) Clear() error {
+	return f.frame.Writing(nil, func(st *device.Stream) error {
+		f.rows, f.foreign = 0, false
+		return f.mem.Fill(st, 0)
+	})
+}
+
+// Close frees the filter's memory; idempotent.
+func (f *filter) Close() error { return f.frame.Close() }
+
+// Stats measures the filter. The rate is exact for keys that were not chosen by what is in the filter: the mean of the blocks' rates.
+// Cost: all of it is read.
+func (f *filter) Stats() (s table.FilterStats, err error) {
+	err = f.frame.Writing(nil, func(st *device.Stream) error {
+		s, err = f.measure(st)
+		return err
+	})
+	return s, err
+}
+
+// measure is Stats. It waits for the stream; the caller is in Writing.
+func (f *filter) measure(st *device.Stream) (table.FilterStats, error) {
+	shift := 63 - bits.Len64(f.t.Blocks)
+	sums, err := f.frame.Histogram(st, 2, func(addr uint64) error {
+		return f.kernel.stats.Launch(st, f.grid(int64(f.t.Blocks)), &filterStatsParams{Filter: f.t, Sums: addr, Shift: uint64(shift)})
+	})
+	if err != nil {
+		return table.FilterStats{}, err
+	}
+	memory := table.Stats{Capacity: 1}
+	f.frame.Tell(&memory, nil)
+	return table.FilterStats{
+		Bits: 8 * int64(f.mem.Len()), BitsSet: int64(sums[0]), Bytes: int64(f.mem.Len()),
+		Rate:         math.Ldexp(float64(sums[1]), -shift) / float64(f.t.Blocks),
+		StagingBytes: memory.StagingBytes, ScratchBytes: memory.ScratchBytes,
+	}, nil
+}
+
+// Check downloads the filter and walks its invariants, which doc.go lists: for tests and for the suspicious. Slow.
+func (f *filter) Check() error {
+	return f.frame.Writing(nil, func(st *device.Stream) error { // so that what is measured is what is downloaded
+		s, err := f.measure(st)
+		if err != nil {
+			return err
+		}
+		image, err := f.mem.Host(st)
+		if err != nil {
+			return err
+		}
+		return f.checkImage(image, s)
+	})
+}
+
+func (f *filter) checkImage(mem []byte, s table.FilterStats) error {
+	var set int64
+	rate, spread := 0.0, f.cfg.spread()
+	for at := 0; at < len(mem); at += f.cfg.block {
+		ways := make([]float64, 1<<spread) // as in filter_stats
+		ways[0] = 1
+		for i := range f.cfg.words() {
+			n := bits.OnesCount64(kernel.Pattern(mem[at+i*filterWord:], filterWord))
+			set += int64(n)
+			for x := len(ways) - 1; x > 0; x-- {
+				for j := range spread {
+					if x>>j&1 == 1 {
+						ways[x] += ways[x^1<<j] * math.Pow(float64(n)/filterBits, float64(f.cfg.share(j)))
+					}
+				}
+			}
+		}
+		all := ways[len(ways)-1]
+		for j := range spread {
+			all /= float64(f.cfg.words() - j)
+		}
+		rate += all
+	}
+	rate *= float64(f.cfg.block) / float64(len(mem))
+	switch most := f.rows * float64(f.cfg.hashes); {
+	case set != s.BitsSet || math.Abs(rate-s.Rate) > 1e-6:
+		return fmt.Errorf("warpcore: check: %d bits are set, for a rate of %v; the filter's own kernel says %d and %v", set, rate, s.BitsSet, s.Rate)
+	case f.foreign:
+		return nil
+	case float64(set) > most:
+		return fmt.Errorf("warpcore: check: %d bits are set, more than the %v that %v keys can set", set, most, f.rows)
+	case f.rows > 0 && set == 0:
+		return fmt.Errorf("warpcore: check: no bit is set by %v keys", f.rows)
+	}
+	return nil
+}
