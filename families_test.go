@@ -149,7 +149,9 @@ func TestNewRefusesFamiliesWithoutTheKind(t *testing.T) {
 	_, err := warpmap.New[uint32, uint32](d, "no such", table.Options{})
 	_, err2 := warpmap.NewSet[uint32](d, warpmap.GPH, table.Options{})
 	_, err3 := warpmap.NewMultiMap[uint32, uint32](d, warpmap.GPH, table.Options{})
-	for _, err := range []error{err, err2, err3} {
+	_, err4 := warpmap.NewCounter[uint32, uint64](d, warpmap.GPH, table.CounterOptions{})
+	_, err5 := warpmap.NewFilter[uint32](d, warpmap.GPH, table.FilterOptions{Capacity: 1})
+	for _, err := range []error{err, err2, err3, err4, err5} {
 		if err == nil || !strings.Contains(err.Error(), "want one of: ") {
 			t.Error(err)
 		}
