@@ -14,14 +14,13 @@ type TableOptions struct {
 	KeyBytes   int       // 4, 8, 16 or 32
 	ValueBytes int       // the same, or 64
 	N          int       // pairs
-	Queries    int       // look-ups
+	Queries    int       // look-ups; 0: of each key that is there, once
 	Hits       float64   // share of them that hit
 	Loads      []float64 // load factors
 	Seed       uint64
 	Each       int `json:",omitempty"` // pairs with one key, of multimaps; 0: one
 	Batch      int `json:",omitempty"` // pairs of an InsertOn; 0: all in one
-	// Distinct is how many keys those of the pairs are drawn from, each as likely, or as Keys says of look-ups. Then Queries may be 0: each key
-	// that came is looked up, once. 0: all keys are different.
+	// Distinct is how many keys those of the pairs are drawn from, each as likely, or as Keys says of look-ups. 0: all keys are different.
 	Distinct int `json:",omitempty"`
 	// FalsePositives and FilterBytes are table.FilterOptions.FalsePositives and Bytes.
 	FalsePositives float64 `json:",omitempty"`
@@ -62,7 +61,7 @@ type Make[K, V workload.Wide] func(w *Work[K, V], load float64) (Subject, error)
 // Table measures inserts of N pairs into an empty table of each load factor, and look-ups in it; and the machine's
 // limits over memory of the table's size, in the same run.
 func Table[K, V workload.Wide](d *device.Device, o TableOptions, make Make[K, V]) ([]Row, error) {
-	if o.N < 1 || o.Queries < 0 || o.Queries == 0 && o.Distinct == 0 || o.Batch < 0 || o.Each < 0 || o.Each > o.N || o.Hits < 0 || o.Hits > 1 || len(o.Loads) == 0 {
+	if o.N < 1 || o.Queries < 0 || o.Batch < 0 || o.Each < 0 || o.Each > o.N || o.Hits < 0 || o.Hits > 1 || len(o.Loads) == 0 {
 		return nil, fmt.Errorf("bench: %d pairs, %d with one key, in batches of %d, %d look-ups, %v of them hits, %d load factors: nothing to measure",
 			o.N, o.Each, o.Batch, o.Queries, o.Hits, len(o.Loads))
 	}

@@ -41,6 +41,7 @@ func NewWork[K, V workload.Wide](d *device.Device, o TableOptions) (w *Work[K, V
 	if o.Distinct > 0 {
 		return newDrawn[K, V](d, o, kinds)
 	}
+	once := o.Queries == 0
 	each := max(1, o.Each)
 	o.N -= o.N % each
 	keys, values, distinct := make([]K, o.N), make([]V, o.N), o.N/each
@@ -49,10 +50,19 @@ func NewWork[K, V workload.Wide](d *device.Device, o TableOptions) (w *Work[K, V
 		keys[i] = keys[i-distinct]
 		values[i] = workload.Widen[V](workload.Value(kinds.At(uint64(i%distinct))) + uint64(i/distinct))
 	}
-	if w, err = NewWorkOf(d, o, kinds, distinct, keys, values); err == nil {
-		if err = w.Ask(o.Hits, 0); err != nil {
-			w.Free()
-		}
+	if once {
+		o.Queries = distinct
+	}
+	if w, err = NewWorkOf(d, o, kinds, distinct, keys, values); err != nil {
+		return w, err
+	}
+	if once {
+		err = errors.Join(w.Queries.CopyFrom(d.Stream(), w.Keys.Slice(0, distinct)), w.Expect.Fill(d.Stream(), workload.Hit))
+	} else {
+		err = w.Ask(o.Hits, 0)
+	}
+	if err != nil {
+		w.Free()
 	}
 	return w, err
 }
@@ -127,8 +137,17 @@ type Subject struct {
 	More func(*Row) error
 }
 
+// Store is as much of a map as Map measures: baselines have no more.
+type Store[K, V any] interface {
+	Clear() error
+	Stats() (table.Stats, error)
+	Close() error
+	InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error
+	FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error
+}
+
 // Map is a map with all pairs inserted, in batches of Options.Batch.
-func (w *Work[K, V]) Map(m table.Map[K, V]) Subject {
+func (w *Work[K, V]) Map(m Store[K, V]) Subject {
 	st := w.Device.Stream()
 	return Subject{
 		Table: m,
