@@ -17,18 +17,22 @@ func newDrawn[K, V workload.Wide](d *device.Device, o TableOptions, kinds worklo
 	if !kinds.Unique() {
 		return nil, fmt.Errorf("keys %q are hashes that meet: how often each is drawn cannot be told; want others", kinds.Kind)
 	}
-	indices := make([]uint32, o.N)
-	workload.Pick(kinds, uint64(o.Distinct), 1, firstDrawn, o.N, func(i int, index uint64) { indices[i] = uint32(index) })
 	keys, values, times := make([]K, o.N), make([]V, o.N), make([]uint32, o.Distinct)
+	came := make([]uint32, o.N) // before: first the key's index
+	pick := func(to func(i int, index uint64)) { workload.Pick(kinds, uint64(o.Distinct), 1, firstDrawn, o.N, to) }
+	pick(func(i int, index uint64) { came[i] = uint32(index) })
 	there := 0
-	for i, x := range indices {
-		key := kinds.At(uint64(x))
-		keys[i], values[i] = workload.Widen[K](key), workload.Widen[V](workload.Value(key)+uint64(times[x]))
+	for i, x := range came {
 		if times[x] == 0 {
 			there++
 		}
+		came[i] = times[x]
 		times[x]++
 	}
+	pick(func(i int, index uint64) {
+		key := kinds.At(index)
+		keys[i], values[i] = workload.Widen[K](key), workload.Widen[V](workload.Value(key)+uint64(came[i]))
+	})
 	once := o.Queries == 0
 	if once {
 		o.Queries = there
@@ -65,9 +69,8 @@ func (w *Work[K, V]) askDrawn(first uint64) error {
 
 // askOnce makes look-ups of each key that is there, once.
 func (w *Work[K, V]) askOnce() error {
-	var queries []K
-	var expect []byte
-	var came []uint32
+	most := w.Options.Queries
+	queries, expect, came := make([]K, 0, most), make([]byte, 0, most), make([]uint32, 0, most)
 	for i, n := range w.times {
 		if n > 0 {
 			queries, expect, came = append(queries, workload.Widen[K](w.kinds.At(uint64(i)))), append(expect, workload.Hit), append(came, n)

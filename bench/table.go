@@ -3,6 +3,7 @@ package bench
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/workload"
@@ -65,8 +66,8 @@ func Table[K, V workload.Wide](d *device.Device, o TableOptions, make Make[K, V]
 		return nil, fmt.Errorf("bench: %d pairs, %d with one key, in batches of %d, %d look-ups, %v of them hits, %d load factors: nothing to measure",
 			o.N, o.Each, o.Batch, o.Queries, o.Hits, len(o.Loads))
 	}
-	if o.Distinct < 0 || o.Distinct > min(o.N, 1<<32) || o.Distinct > 0 && o.Each > 1 {
-		return nil, fmt.Errorf("bench: keys of %d pairs, drawn from %d, or %d pairs with each: want one of both, and no more keys than pairs, nor than 2³²",
+	if o.Distinct < 0 || o.Distinct > o.N || o.Distinct > 0 && (o.Each > 1 || o.N > math.MaxUint32) {
+		return nil, fmt.Errorf("bench: keys of %d pairs, drawn from %d, or %d pairs with each: want one of both, no more keys than pairs, and to draw, fewer than 2³²",
 			o.N, o.Distinct, o.Each)
 	}
 	w, err := NewWork[K, V](d, o)
