@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/warpmap/warpmap"
@@ -250,5 +251,60 @@ func TestWrongTellingIsCounted(t *testing.T) {
 	})
 	if row.Wrong != 1 {
 		t.Errorf("%d wrong answers of one", row.Wrong)
+	}
+}
+
+// Of keys with many values, a value more is seen, a key less, and a value that is another.
+func TestWrongAmongManyValues(t *testing.T) {
+	d := benchtest.CPU(t)
+	for name, spoil := range map[string]func(m table.MultiMap[uint32, uint32], key uint32, values []uint32) error{
+		"a value more": func(m table.MultiMap[uint32, uint32], key uint32, _ []uint32) error {
+			return m.Insert([]uint32{key}, []uint32{0})
+		},
+		"a key less": func(m table.MultiMap[uint32, uint32], key uint32, _ []uint32) error {
+			_, err := m.Delete([]uint32{key}, nil)
+			return err
+		},
+		"another value": func(m table.MultiMap[uint32, uint32], key uint32, values []uint32) error {
+			_, err := m.Delete([]uint32{key}, nil)
+			values[0]++
+			return errors.Join(err, m.Insert(slices.Repeat([]uint32{key}, len(values)), values))
+		},
+	} {
+		w, err := bench.NewWork[uint32, uint32](d, bench.TableOptions{Keys: "rand", KeyBytes: 4, ValueBytes: 4, N: 1000, Distinct: 5, Seed: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Free()
+		m, err := warpmap.NewMultiMap[uint32, uint32](d, warpmap.Slab, table.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		s := w.MultiMap(m)
+		for _, want := range []int{0, 1} {
+			if want == 0 {
+				err = s.Fill()
+			} else {
+				keys, _ := w.Keys.Host(d.Stream())
+				_, values, _ := m.FindAll(keys[:1])
+				err = spoil(m, keys[0], values)
+			}
+			if err := errors.Join(err, s.Find()); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := s.Wrong(); n != want || err != nil {
+				t.Errorf("%s: %d wrong answers, want %d, %v", name, n, want, err)
+			}
+		}
+	}
+}
+
+func TestDrawnKeysAreRefused(t *testing.T) {
+	for _, o := range []bench.TableOptions{{N: 9, Distinct: 10}, {N: 9, Distinct: -1}, {N: 9, Distinct: 3, Each: 3}, {N: 1 << 32, Distinct: 1}} {
+		o.Keys, o.KeyBytes, o.ValueBytes, o.Loads = "rand", 4, 4, []float64{1}
+		if _, err := bench.Table[uint32, uint32](benchtest.CPU(t), o, nil); err == nil {
+			t.Errorf("%+v is taken", o)
+		}
 	}
 }

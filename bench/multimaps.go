@@ -7,6 +7,9 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
+// manyValues are so many that a warp adds up those of a key.
+const manyValues = 64
+
 // MultiMap is a multimap with all pairs inserted. A look-up gives all values of its key. Counting them is measured too.
 func (w *Work[K, V]) MultiMap(m table.MultiMap[K, V]) Subject {
 	return Subject{
@@ -18,7 +21,11 @@ func (w *Work[K, V]) MultiMap(m table.MultiMap[K, V]) Subject {
 			if w.kinds.Unique() {
 				p.Most = p.Each
 			}
-			return w.count(fmt.Sprintf("verify_all%d%d", w.Options.KeyBytes, w.Options.ValueBytes), p)
+			kernel, lanes := "verify_all", 1
+			if w.given/manyValues > w.Options.Queries {
+				kernel, lanes = "verify_many", 32
+			}
+			return w.countBy(fmt.Sprintf("%s%d%d", kernel, w.Options.KeyBytes, w.Options.ValueBytes), lanes, p)
 		},
 		Bytes: w.Options.KeyBytes + w.Options.ValueBytes,
 		More: func(row *Row) error {

@@ -248,12 +248,17 @@ func (w *Work[K, V]) Count() (int, error) {
 
 // count runs one of the kernels that count wrong answers to the look-ups; p has what it found.
 func (w *Work[K, V]) count(kernel string, p verifyParams) (int, error) {
+	return w.countBy(kernel, 1, p)
+}
+
+// countBy is count with so many lanes for a look-up.
+func (w *Work[K, V]) countBy(kernel string, lanes int, p verifyParams) (int, error) {
 	p.Keys, p.Expect, p.Came, p.N = w.Queries.Addr(), w.Expect.Addr(), w.came.Addr(), uint64(w.Options.Queries)
-	return w.verify(kernel, p)
+	return w.verify(kernel, lanes, p)
 }
 
 // verify runs one of the kernels that count wrong answers.
-func (w *Work[K, V]) verify(kernel string, p verifyParams) (int, error) {
+func (w *Work[K, V]) verify(kernel string, lanes int, p verifyParams) (int, error) {
 	st := w.Device.Stream()
 	k, err := device.KernelOf[verifyParams](w.module, kernel)
 	if err != nil {
@@ -263,7 +268,7 @@ func (w *Work[K, V]) verify(kernel string, p verifyParams) (int, error) {
 		return 0, err
 	}
 	p.Wrong = w.wrong.Addr()
-	if err := k.Launch(st, device.GridFor(int64(p.N), 256), &p); err != nil {
+	if err := k.Launch(st, device.GridFor(int64(p.N)*int64(lanes), 256), &p); err != nil {
 		return 0, err
 	}
 	wrong, err := w.wrong.Host(st)
@@ -272,5 +277,5 @@ func (w *Work[K, V]) verify(kernel string, p verifyParams) (int, error) {
 
 // trues counts the answers that say yes.
 func (w *Work[K, V]) trues(of device.Slice[bool]) (int, error) {
-	return w.verify("verify_set", verifyParams{Found: of.Addr(), N: uint64(of.Len())})
+	return w.verify("verify_set", 1, verifyParams{Found: of.Addr(), N: uint64(of.Len())})
 }
