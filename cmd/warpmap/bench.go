@@ -35,14 +35,14 @@ is, in place of inserting them.
 --kind measures other kinds of tables, a look-up being one key of each, beside the same limits:
 
   set       inserts without and with telling which keys were new, look-ups, and deletions of all keys
-  multimap  inserts, look-ups of all values of a key, and their count. --each has as many pairs with each key; --values-per-key
-            draws the keys of the pairs from so many that each has as many on average, and --distinct from a given number.
-            With the last two each key that is there is looked up once, unless --queries or --hits is given
+  multimap  inserts, look-ups of all values of a key, and their count: of each key that is there, once, unless --queries or
+            --hits is given. --each has as many pairs with each key; --values-per-key draws the keys of the pairs from so many
+            that each has as many on average, and --distinct from a given number
   counter   additions of keys drawn from --distinct (default a tenth of them), each as likely, or with --keys zipf:S by Zipf's law;
             look-ups of counts of --value-bytes
   filter    inserts, look-ups of keys that are in, none of which may be missed, and of as many others: the share of these that is
-            told to be in is false positives, beside the filter's own estimate, and the ideal rate of a Bloom filter of its size that is not
-            blocked. Its limit is random look-ups of 32 bytes`,
+            told to be in is false positives, beside the filter's own estimate, and the ideal rate of a Bloom filter of its size
+            that is not blocked. Its limit is random look-ups of 32 bytes`,
 		Example: `  warpmap bench --table warpcore --n 100000000 --queries 200000000 --load 0.533,0.8,0.9 --hits 0.5 --keys rand
   warpmap bench --table warpcore --n 10000000 --keys zipf:0.99 --key-bytes 8 --value-bytes 8 --json
   warpmap bench --table warpcore --n 10000000 --keys tao --load 0.66
@@ -114,7 +114,7 @@ is, in place of inserting them.
 	f.Float64Var(&o.FalsePositives, "false-positives", 0, "of a filter: share of the absent keys that may be told to be in (default 0.01)")
 	f.Var(&size{&o.FilterBytes}, "bytes", "of a filter: its memory, in place of --false-positives, such as 100MB")
 	f.IntVar(&o.N, "n", 10_000_000, "pairs to insert")
-	f.IntVar(&o.Queries, "queries", 0, "look-ups (default twice the pairs)")
+	f.IntVar(&o.Queries, "queries", 0, "look-ups (default twice the pairs; of a multimap, each key once)")
 	f.Float64SliceVar(&o.Loads, "load", []float64{0.533, 0.8, 0.9}, "load factors")
 	f.Float64Var(&o.Hits, "hits", 0.5, "share of the look-ups that hit")
 	f.StringVar(&o.Keys, "keys", "rand", "keys: "+workload.Kinds)

@@ -74,13 +74,15 @@ func settle(cmd *cobra.Command, kind tables.Kind, perKey int, o *bench.TableOpti
 	case given("distinct") && (o.Distinct < 1 || o.Distinct > o.N):
 		return fmt.Errorf("--distinct %d: want 1 to the number of pairs, %d", o.Distinct, o.N)
 	}
-	once := false
+	once := kind == tables.KindMultiMap && o.Queries == 0 && !given("hits")
 	switch kind {
 	case tables.KindMultiMap:
 		if perKey > 0 {
 			o.Distinct = o.N / perKey
 		}
-		once = o.Distinct > 0 && !given("hits")
+		if once {
+			o.Hits = 1
+		}
 	case tables.KindCounter:
 		if o.Distinct == 0 && o.N > 0 {
 			o.Distinct = max(1, o.N/10)

@@ -119,7 +119,7 @@ func TestBenchKinds(t *testing.T) {
 		for _, family := range familiesOf(kind) {
 			for _, own := range map[tables.Kind][][]string{
 				tables.KindSet: {{"--load", "0.7"}, {"--keys", "lineitem", "--batch", "700", "--load", "0.7"}},
-				tables.KindMultiMap: {{"--each", "4", "--load", "0.7"}, {"--values-per-key", "8", "--load", "0.7"}, {"--distinct", "25", "--key-bytes", "8"},
+				tables.KindMultiMap: {{"--each", "4", "--load", "0.7"}, {"--values-per-key", "8", "--load", "0.7"}, {"--distinct", "25", "--key-bytes", "8"}, {"--keys", "lineitem"},
 					{"--distinct", "100", "--hits", "0.5", "--keys", "zipf:1", "--value-bytes", "8"}},
 				tables.KindCounter: {{"--load", "0.7"}, {"--distinct", "1", "--value-bytes", "8"}, {"--keys", "zipf:1", "--key-bytes", "8"}},
 				tables.KindFilter:  {{"--false-positives", "0.05"}, {"--bytes", "4KiB", "--key-bytes", "8"}},
