@@ -31,8 +31,17 @@ type family[K, V any] struct {
 	newMap   maker[table.Map[K, V]]
 	set      maker[table.Set[K]]
 	multiMap maker[table.MultiMap[K, V]]
+	counter  counterMakers[K]
 	filter   func(*device.Device, table.FilterOptions) (table.Filter[K], error)
 }
+
+// counterMakers make a family's counters, one for each type of the counts.
+type counterMakers[K any] struct {
+	u32 counterMaker[K, uint32]
+	u64 counterMaker[K, uint64]
+}
+
+type counterMaker[K any, C uint32 | uint64] func(*device.Device, table.CounterOptions) (table.Counter[K, C], error)
 
 // families is the only list of tables, by name: tests, benchmarks and the command line range over it.
 func families[K, V any]() []family[K, V] {
@@ -78,11 +87,16 @@ func families[K, V any]() []family[K, V] {
 			multiMap: func(d *device.Device, o table.Options) (table.MultiMap[K, V], error) {
 				return made[table.MultiMap[K, V]](warpcore.NewMultiMap[K, V](d, warpcore.Options{Options: o}))
 			},
+			counter: counterMakers[K]{warpcoreCounter[K, uint32], warpcoreCounter[K, uint64]},
 			filter: func(d *device.Device, o table.FilterOptions) (table.Filter[K], error) {
 				return made[table.Filter[K]](warpcore.NewFilter[K](d, warpcore.FilterOptions{FilterOptions: o}))
 			},
 		},
 	}
+}
+
+func warpcoreCounter[K any, C uint32 | uint64](d *device.Device, o table.CounterOptions) (table.Counter[K, C], error) {
+	return made[table.Counter[K, C]](warpcore.NewCounter[K, C](d, warpcore.CounterOptions{Options: warpcore.Options{Options: o.Options}, Saturate: o.Saturate}))
 }
 
 // made keeps a nil table from becoming an interface that is not nil.
@@ -103,6 +117,8 @@ func (f *family[K, V]) has(kind table.Kind) bool {
 		return f.set != nil
 	case table.KindMultiMap:
 		return f.multiMap != nil
+	case table.KindCounter:
+		return f.counter.u32 != nil
 	case table.KindFilter:
 		return f.filter != nil
 	}
@@ -162,6 +178,19 @@ func NewMultiMap[K, V any](d *device.Device, name table.Family, o table.Options)
 		return nil, err
 	}
 	return f.multiMap(d, o)
+}
+
+// NewCounter makes an empty counter; see New.
+func NewCounter[K any, C uint32 | uint64](d *device.Device, name table.Family, o table.CounterOptions) (table.Counter[K, C], error) {
+	f, err := find[K, C](name, table.KindCounter)
+	if err != nil {
+		return nil, err
+	}
+	m, ok := any(f.counter.u32).(counterMaker[K, C])
+	if !ok {
+		m = any(f.counter.u64).(counterMaker[K, C])
+	}
+	return m(d, o)
 }
 
 // NewFilter makes an empty filter; see New.

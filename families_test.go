@@ -59,6 +59,14 @@ func multiMaps[K, V any](t *testing.T, run func(*testing.T, *tabletest.Suite)) {
 	})
 }
 
+func counters[K any, C uint32 | uint64](t *testing.T, run func(*testing.T, *tabletest.Suite)) {
+	each(t, table.KindCounter, fmt.Sprintf("%T,%T", *new(K), *new(C)), run, func(family table.Family) *tabletest.Suite {
+		return tabletest.Counter(func(d *device.Device, o table.CounterOptions) (table.Counter[K, C], error) {
+			return warpmap.NewCounter[K, C](d, family, o)
+		})
+	})
+}
+
 func filters[K any](t *testing.T, run func(*testing.T, *tabletest.Suite)) {
 	each(t, table.KindFilter, fmt.Sprintf("%T", *new(K)), run, func(family table.Family) *tabletest.Suite {
 		return tabletest.Filter(func(d *device.Device, o table.FilterOptions) (table.Filter[K], error) {
@@ -91,6 +99,8 @@ func TestFamilies(t *testing.T) {
 			sets[uint64](t, run(tabletest.Widths))
 			multiMaps[uint32, uint32](t, run(tabletest.Whole))
 			multiMaps[uint32, [2]uint64](t, run(tabletest.Widths))
+			counters[uint32, uint32](t, run(tabletest.Whole))
+			counters[uint64, uint64](t, run(tabletest.Widths))
 			filters[uint32](t, run(tabletest.Whole))
 			filters[uint64](t, run(tabletest.Widths))
 			filters[[2]uint64](t, run(tabletest.Widths))
@@ -114,6 +124,7 @@ func TestDegenerateHashes(t *testing.T) {
 			maps[uint32, uint32](t, run)
 			sets[uint32](t, run)
 			multiMaps[uint32, uint32](t, run)
+			counters[uint32, uint32](t, run)
 			filters[uint32](t, run)
 		})
 	}
@@ -131,6 +142,7 @@ func TestFamiliesUnderStress(t *testing.T) {
 	maps[uint32, [2]uint64](t, run(table.Options{Hash: kernel.HashConstant}, 4)) // seconds each: all lanes want one cell
 	sets[uint32](t, run(table.Options{}, 20))
 	multiMaps[uint32, uint32](t, run(table.Options{}, 20))
+	counters[uint32, uint32](t, run(table.Options{}, 20))
 	filters[uint32](t, run(table.Options{Capacity: 100}, 20))
 	if !testenv.Long() {
 		return
@@ -163,8 +175,9 @@ func TestNewRefusesFamiliesWithoutTheKind(t *testing.T) {
 	_, err := warpmap.New[uint32, uint32](d, "no such", table.Options{})
 	_, err2 := warpmap.NewSet[uint32](d, warpmap.GPH, table.Options{})
 	_, err3 := warpmap.NewMultiMap[uint32, uint32](d, warpmap.GPH, table.Options{})
-	_, err4 := warpmap.NewFilter[uint32](d, warpmap.GPH, table.FilterOptions{Capacity: 1})
-	for _, err := range []error{err, err2, err3, err4} {
+	_, err4 := warpmap.NewCounter[uint32, uint64](d, warpmap.GPH, table.CounterOptions{})
+	_, err5 := warpmap.NewFilter[uint32](d, warpmap.GPH, table.FilterOptions{Capacity: 1})
+	for _, err := range []error{err, err2, err3, err4, err5} {
 		if err == nil || !strings.Contains(err.Error(), "want one of: ") {
 			t.Error(err)
 		}
@@ -177,6 +190,7 @@ func TestFamiliesOfKinds(t *testing.T) {
 		table.KindMap:      {warpmap.DyCuckoo, warpmap.GPH, warpmap.Slab, warpmap.Stadium, warpmap.WarpCore},
 		table.KindSet:      {warpmap.Slab, warpmap.WarpCore},
 		table.KindMultiMap: {warpmap.Slab, warpmap.WarpCore},
+		table.KindCounter:  {warpmap.WarpCore},
 		table.KindFilter:   {warpmap.WarpCore},
 		table.Kind(-1):     nil,
 	} {

@@ -109,35 +109,62 @@ template <class K, class V> __device__ __forceinline__ void verify(const verifyP
     }
     count_into(at<u64>(p.wrong), wrong);
 }
-// Of a set there are no values to look at, and so no keys.
+// Of a set or a filter there are no values to look at, and so no keys.
 WARPMAP_KERNEL(verify_set, verifyParams) {
     u64 wrong = 0;
     for (u64 i = grid_thread(); (i & ~31ull) < p.n; i += grid_threads()) {
         if (i >= p.n) continue;
-        u8 found = at<u8>(p.found)[i], expect = at<u8>(p.expect)[i];
+        u8 found = at<u8>(p.found)[i], expect = p.expect ? at<u8>(p.expect)[i] : 0;
         wrong += expect != 2 && found != expect;
     }
     count_into(at<u64>(p.wrong), wrong);
 }
-// The values of a key follow one another, in whatever order: their number and their sum tell whether each is there.
-template <class K, class V> __device__ __forceinline__ void verify_all(const verifyParams& p) {
+// The values of a key follow one another, in whatever order: their number and their sum tell whether each is there. LANES work on a key.
+template <class K, class V, int LANES> __device__ __forceinline__ void verify_all(const verifyParams& p) {
     u64 wrong = 0;
-    for (u64 i = grid_thread(); (i & ~31ull) < p.n; i += grid_threads()) {
-        if (i >= p.n) continue;
+    tile<LANES> g;
+    for (u64 i = grid_thread() / LANES; (i & ~(u64)(32 / LANES - 1)) < p.n; i += grid_threads() / LANES) {
+        if (i >= p.n) continue; // lanes of one key together
         u64 key = load_readonly(at<K>(p.keys) + i), from = at<u64>(p.offsets)[i], to = at<u64>(p.offsets)[i + 1];
-        u64 n = to - from, times = n / p.each, first = fmix64(key ^ 0x5bd1e995);
+        u64 each = p.each, most = p.most;
         u8 expect = at<u8>(p.expect)[i];
-        V sum = 0;
-        for (u64 j = from; j < to; j++) sum += at<V>(p.values)[j];
-        wrong += (expect != 2 && (n > 0) != expect) || n % p.each != 0 || (p.most && n > p.most) ||
-                 sum != (V)(times * (first * p.each + p.each * (p.each - 1) / 2));
+        if (p.came) {
+            most = at<u32>(p.came)[i];
+            each = most ? most : 1;
+        }
+        u64 n = to - from, times = n / each, first = fmix64(key ^ 0x5bd1e995), sum = 0;
+        for (u64 j = from + g.rank(); j < to; j += LANES) sum += at<V>(p.values)[j];
+        if (LANES > 1) sum = g.sum(sum);
+        wrong += g.rank() == 0 && ((expect != 2 && (n > 0) != expect) || n % each != 0 || (most && n > most) ||
+                                   (V)sum != (V)(times * (first * each + each * (each - 1) / 2)));
     }
     count_into(at<u64>(p.wrong), wrong);
 }
-WARPMAP_KERNEL(verify_all44, verifyParams) { verify_all<u32, u32>(p); }
-WARPMAP_KERNEL(verify_all48, verifyParams) { verify_all<u32, u64>(p); }
-WARPMAP_KERNEL(verify_all84, verifyParams) { verify_all<u64, u32>(p); }
-WARPMAP_KERNEL(verify_all88, verifyParams) { verify_all<u64, u64>(p); }
+#define VERIFY_VALUES(KEY, VALUE)                                                                                             \
+    WARPMAP_KERNEL(verify_all##KEY##VALUE, verifyParams) { verify_all<bits_of<KEY>::type, bits_of<VALUE>::type, 1>(p); }       \
+    WARPMAP_KERNEL(verify_many##KEY##VALUE, verifyParams) { verify_all<bits_of<KEY>::type, bits_of<VALUE>::type, 32>(p); }
+VERIFY_VALUES(4, 4)
+VERIFY_VALUES(4, 8)
+VERIFY_VALUES(8, 4)
+VERIFY_VALUES(8, 8)
+// A multimap counts as many values as it finds.
+WARPMAP_KERNEL(verify_count, verifyParams) {
+    u64 wrong = 0;
+    for (u64 i = grid_thread(); (i & ~31ull) < p.n; i += grid_threads()) {
+        if (i < p.n) wrong += at<u32>(p.values)[i] != at<u64>(p.offsets)[i + 1] - at<u64>(p.offsets)[i];
+    }
+    count_into(at<u64>(p.wrong), wrong);
+}
+// A counter tells how often each key came.
+template <class C> __device__ __forceinline__ void verify_counts(const verifyParams& p) {
+    u64 wrong = 0;
+    for (u64 i = grid_thread(); (i & ~31ull) < p.n; i += grid_threads()) {
+        if (i < p.n) wrong += at<C>(p.values)[i] != at<u32>(p.came)[i] || at<u8>(p.found)[i] != at<u8>(p.expect)[i];
+    }
+    count_into(at<u64>(p.wrong), wrong);
+}
+WARPMAP_KERNEL(verify_counts4, verifyParams) { verify_counts<u32>(p); }
+WARPMAP_KERNEL(verify_counts8, verifyParams) { verify_counts<u64>(p); }
 #define VERIFY(KEY, VALUE) \
     WARPMAP_KERNEL(verify##KEY##_##VALUE, verifyParams) { verify<bits_of<KEY>::type, verified<VALUE>::type>(p); }
 #define VERIFY_ALL(KEY) VERIFY(KEY, 4) VERIFY(KEY, 8) VERIFY(KEY, 16) VERIFY(KEY, 32) VERIFY(KEY, 64)

@@ -24,8 +24,11 @@ type Work[K, V workload.Wide] struct {
 	wrong   device.Slice[uint64]
 	offsets device.Slice[uint64] // what FindAll gave last
 	all     device.Slice[V]
+	given   int // values in all
 	kinds   workload.Keys
-	keys    int // different ones
+	keys    int                  // different ones, the first of kinds
+	times   []uint32             // how often each of them came, where they were drawn
+	came    device.Slice[uint32] // how often the key of each look-up did
 	module  *device.Module
 }
 
@@ -35,6 +38,10 @@ func NewWork[K, V workload.Wide](d *device.Device, o TableOptions) (w *Work[K, V
 	if err != nil {
 		return nil, err
 	}
+	if o.Distinct > 0 {
+		return newDrawn[K, V](d, o, kinds)
+	}
+	once := o.Queries == 0
 	each := max(1, o.Each)
 	o.N -= o.N % each
 	keys, values, distinct := make([]K, o.N), make([]V, o.N), o.N/each
@@ -43,10 +50,19 @@ func NewWork[K, V workload.Wide](d *device.Device, o TableOptions) (w *Work[K, V
 		keys[i] = keys[i-distinct]
 		values[i] = workload.Widen[V](workload.Value(kinds.At(uint64(i%distinct))) + uint64(i/distinct))
 	}
-	if w, err = NewWorkOf(d, o, kinds, distinct, keys, values); err == nil {
-		if err = w.Ask(o.Hits, 0); err != nil {
-			w.Free()
-		}
+	if once {
+		o.Queries = distinct
+	}
+	if w, err = NewWorkOf(d, o, kinds, distinct, keys, values); err != nil {
+		return w, err
+	}
+	if once {
+		err = errors.Join(w.Queries.CopyFrom(d.Stream(), w.Keys.Slice(0, distinct)), w.Expect.Fill(d.Stream(), workload.Hit))
+	} else {
+		err = w.Ask(o.Hits, 0)
+	}
+	if err != nil {
+		w.Free()
 	}
 	return w, err
 }
@@ -77,6 +93,9 @@ func NewWorkOf[K, V workload.Wide](d *device.Device, o TableOptions, kinds workl
 // Ask makes other look-ups for the same pairs, from look-up number first on.
 func (w *Work[K, V]) Ask(hits float64, first int) error {
 	w.Options.Hits = hits
+	if w.times != nil {
+		return w.askDrawn(uint64(first))
+	}
 	queries, expect := make([]K, w.Options.Queries), make([]byte, w.Options.Queries)
 	workload.QueriesFrom(w.kinds, uint64(w.keys), hits, uint64(first), queries, expect)
 	return errors.Join(w.Queries.Write(w.Device.Stream(), queries), w.Expect.Write(w.Device.Stream(), expect))
@@ -84,7 +103,7 @@ func (w *Work[K, V]) Ask(hits float64, first int) error {
 
 // Free frees what NewWork took.
 func (w *Work[K, V]) Free() {
-	Free(w.Keys, w.Values, w.Queries, w.Expect, w.Results, w.Found, w.wrong, w.offsets, w.all)
+	Free(w.Keys, w.Values, w.Queries, w.Expect, w.Results, w.Found, w.wrong, w.offsets, w.all, w.came)
 }
 
 // Freer is a device.Slice of any type.
@@ -113,19 +132,39 @@ type Subject struct {
 	Find  func() error        // queues the look-ups
 	Wrong func() (int, error) // counts the wrong answers of the last Find, on the device
 	Bytes int                 // of a pair, or where there are no values, of a key
+	Reads int                 // bytes that a look-up reads at random, of those that Limits have; 0: 64
+	// More measures what no other kind of table does, and adds to Wrong. It comes last, and may leave the table as it likes; nil: nothing.
+	More func(*Row) error
+}
+
+// Store is as much of a map as Map measures: baselines have no more.
+type Store[K, V any] interface {
+	Clear() error
+	Stats() (table.Stats, error)
+	Close() error
+	InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error
+	FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error
 }
 
 // Map is a map with all pairs inserted, in batches of Options.Batch.
-func (w *Work[K, V]) Map(m table.Map[K, V]) Subject {
+func (w *Work[K, V]) Map(m Store[K, V]) Subject {
 	st := w.Device.Stream()
-	return Subject{m,
-		w.batches(func(first, end int) error {
-			return m.InsertOn(st, w.Keys.Slice(first, end), w.Values.Slice(first, end))
-		}),
-		func() error { return m.FindOn(st, w.Queries, w.Results, w.Found) },
-		w.Count,
-		w.Options.KeyBytes + w.Options.ValueBytes,
+	return Subject{
+		Table: m,
+		Fill:  w.pairs(m),
+		Find:  func() error { return m.FindOn(st, w.Queries, w.Results, w.Found) },
+		Wrong: w.Count,
+		Bytes: w.Options.KeyBytes + w.Options.ValueBytes,
 	}
+}
+
+// pairs inserts all pairs.
+func (w *Work[K, V]) pairs(into interface {
+	InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error
+}) func() error {
+	return w.batches(func(first, end int) error {
+		return into.InsertOn(w.Device.Stream(), w.Keys.Slice(first, end), w.Values.Slice(first, end))
+	})
 }
 
 // batches calls insert for one batch of the pairs after the other.
@@ -164,76 +203,12 @@ func (w *Work[K, V]) Built(m table.Map[K, V]) (Subject, error) {
 	return s, nil
 }
 
-// Set is a set with all keys inserted.
-func (w *Work[K, V]) Set(s table.Set[K]) Subject {
-	st := w.Device.Stream()
-	return Subject{s,
-		w.batches(func(first, end int) error { return s.InsertOn(st, w.Keys.Slice(first, end), device.Slice[bool]{}) }),
-		func() error { return s.ContainsOn(st, w.Queries, w.Found) },
-		func() (int, error) {
-			return w.count("verify_set", verifyParams{Found: w.Found.Addr()})
-		},
-		w.Options.KeyBytes,
-	}
-}
-
-// MultiMap is a multimap with all pairs inserted. A look-up gives all values of its key.
-func (w *Work[K, V]) MultiMap(m table.MultiMap[K, V]) Subject {
-	st := w.Device.Stream()
-	return Subject{m,
-		w.batches(func(first, end int) error {
-			return m.InsertOn(st, w.Keys.Slice(first, end), w.Values.Slice(first, end))
-		}),
-		func() error { return w.findAll(m) },
-		func() (int, error) {
-			p := verifyParams{Values: w.all.Addr(), Offsets: w.offsets.Addr(), Each: uint64(max(1, w.Options.Each))}
-			if w.kinds.Unique() {
-				p.Most = p.Each
-			}
-			return w.count(fmt.Sprintf("verify_all%d%d", w.Options.KeyBytes, w.Options.ValueBytes), p)
-		},
-		w.Options.KeyBytes + w.Options.ValueBytes,
-	}
-}
-
-// finderInto is a multimap that takes memory for what it finds: then a measurement's look-ups do not allocate.
-type finderInto[K, V any] interface {
-	FindAllInto(st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64], values func(n int) (device.Slice[V], error)) (int, error)
-}
-
-func (w *Work[K, V]) findAll(m table.MultiMap[K, V]) (err error) {
-	into, ok := m.(finderInto[K, V])
-	if !ok {
-		Free(w.offsets, w.all)
-		w.offsets, w.all, err = m.FindAllOn(w.Device.Stream(), w.Queries)
-		return err
-	}
-	if w.offsets.Addr() == 0 {
-		if w.offsets, err = device.Make[uint64](w.Device, w.Options.Queries+1); err != nil {
-			return err
-		}
-	}
-	_, err = into.FindAllInto(w.Device.Stream(), w.Queries, w.offsets, func(n int) (device.Slice[V], error) {
-		if w.all.Len() < n || w.all.Addr() == 0 {
-			Free(w.all)
-			var err error
-			if w.all, err = device.Make[V](w.Device, max(1, n)); err != nil {
-				return w.all, err
-			}
-		}
-		return w.all.Slice(0, n), nil
-	})
-	return err
-}
-
-// Measure times how the table is filled, and look-ups in it, and counts wrong answers. Row's shares and limits are left
-// open.
+// Measure times how the table is filled, and look-ups in it, and whatever else its kind does, and counts wrong answers. Row's shares and
+// limits are left open.
 func (w *Work[K, V]) Measure(s Subject) (row Row, err error) {
-	t, err := Timed(w.Device, w.Device.Stream(), Runs, s.Table.Clear, s.Fill)
-	if err != nil {
-		return row, fmt.Errorf("insert: %w", err)
+	if row.Insert, err = w.rate("insert", w.Options.N, s.Table.Clear, s.Fill); err != nil {
+		return row, err
 	}
-	row.Insert = Rate(w.Options.N, t)
 	if w.Options.Build {
 		row.Insert, row.Build = 0, row.Insert
 	}
@@ -242,17 +217,28 @@ func (w *Work[K, V]) Measure(s Subject) (row Row, err error) {
 	}
 	stats, err := s.Table.Stats()
 	row.Filled, row.Bytes, row.HostBytes, row.MeanProbes = stats.LoadFactor, stats.Bytes, stats.HostBytes, stats.MeanProbes
+	if err == nil && s.More != nil {
+		err = s.More(&row)
+	}
 	return row, err
 }
 
 // Find times look-ups, and counts wrong answers.
 func (w *Work[K, V]) Find(s Subject) (find float64, wrong int, err error) {
-	t, err := Timed(w.Device, w.Device.Stream(), Runs, nil, s.Find)
-	if err != nil {
-		return 0, 0, fmt.Errorf("find: %w", err)
+	if find, err = w.rate("find", w.Options.Queries, nil, s.Find); err != nil {
+		return 0, 0, err
 	}
 	wrong, err = s.Wrong()
-	return Rate(w.Options.Queries, t), wrong, err
+	return find, wrong, err
+}
+
+// rate is that of n operations, which queue puts on the stream: see Timed. Errors name them.
+func (w *Work[K, V]) rate(what string, n int, before, queue func() error) (float64, error) {
+	t, err := Timed(w.Device, w.Device.Stream(), Runs, before, queue)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", what, err)
+	}
+	return Rate(n, t), nil
 }
 
 // Count counts what is wrong with Results and Found, on the device.
@@ -260,8 +246,19 @@ func (w *Work[K, V]) Count() (int, error) {
 	return w.count(fmt.Sprintf("verify%d_%d", w.Options.KeyBytes, w.Options.ValueBytes), verifyParams{Values: w.Results.Addr(), Found: w.Found.Addr()})
 }
 
-// count runs one of the kernels that count wrong answers; p has what it found.
+// count runs one of the kernels that count wrong answers to the look-ups; p has what it found.
 func (w *Work[K, V]) count(kernel string, p verifyParams) (int, error) {
+	return w.countBy(kernel, 1, p)
+}
+
+// countBy is count with so many lanes for a look-up.
+func (w *Work[K, V]) countBy(kernel string, lanes int, p verifyParams) (int, error) {
+	p.Keys, p.Expect, p.Came, p.N = w.Queries.Addr(), w.Expect.Addr(), w.came.Addr(), uint64(w.Options.Queries)
+	return w.verify(kernel, lanes, p)
+}
+
+// verify runs one of the kernels that count wrong answers.
+func (w *Work[K, V]) verify(kernel string, lanes int, p verifyParams) (int, error) {
 	st := w.Device.Stream()
 	k, err := device.KernelOf[verifyParams](w.module, kernel)
 	if err != nil {
@@ -270,10 +267,15 @@ func (w *Work[K, V]) count(kernel string, p verifyParams) (int, error) {
 	if err := w.wrong.Fill(st, 0); err != nil {
 		return 0, err
 	}
-	p.Keys, p.Expect, p.Wrong, p.N = w.Queries.Addr(), w.Expect.Addr(), w.wrong.Addr(), uint64(w.Options.Queries)
-	if err := k.Launch(st, device.GridFor(int64(w.Options.Queries), 256), &p); err != nil {
+	p.Wrong = w.wrong.Addr()
+	if err := k.Launch(st, device.GridFor(int64(p.N)*int64(lanes), 256), &p); err != nil {
 		return 0, err
 	}
 	wrong, err := w.wrong.Host(st)
 	return int(wrong[0]), err
+}
+
+// trues counts the answers that say yes.
+func (w *Work[K, V]) trues(of device.Slice[bool]) (int, error) {
+	return w.verify("verify_set", 1, verifyParams{Found: of.Addr(), N: uint64(of.Len())})
 }

@@ -158,22 +158,32 @@ func Queries[K Wide](k Keys, n uint64, hits float64, keys []K, expect []byte) {
 
 // QueriesFrom is Queries from look-up number first on: pieces of a batch that is too large for memory.
 func QueriesFrom[K Wide](k Keys, n uint64, hits float64, first uint64, keys []K, expect []byte) {
+	Pick(k, n, hits, first, len(keys), func(i int, index uint64) {
+		keys[i], expect[i] = Widen[K](k.At(index)), Hit
+		if index >= n {
+			expect[i] = Miss
+			if !k.Unique() {
+				expect[i] = Unknown
+			}
+		}
+	})
+}
+
+// Pick hands the indices of the keys that QueriesFrom asks for, count of them, to to, on every core: those below n hit.
+func Pick(k Keys, n uint64, hits float64, first uint64, count int, to func(i int, index uint64)) {
 	span, z := k.Span(), k.zipf(n)
 	limit := uint64(hits * (1 << 53))
-	parallel(len(keys), func(from, to int) {
-		for i := from; i < to; i++ {
+	parallel(count, func(from, end int) {
+		for i := from; i < end; i++ {
 			r := kernel.Seeded64(first+uint64(i), k.Seed+2)
 			draw := kernel.Seeded64(first+uint64(i), k.Seed+3)
 			switch {
 			case r>>11 < limit && z != nil:
-				keys[i], expect[i] = Widen[K](k.At(z.draw(draw)-1)), Hit
+				to(i, z.draw(draw)-1)
 			case r>>11 < limit:
-				keys[i], expect[i] = Widen[K](k.At(kernel.Reduce(draw, n))), Hit
+				to(i, kernel.Reduce(draw, n))
 			default:
-				keys[i], expect[i] = Widen[K](k.At(n+kernel.Reduce(draw, span-n))), Miss
-				if !k.Unique() {
-					expect[i] = Unknown
-				}
+				to(i, n+kernel.Reduce(draw, span-n))
 			}
 		}
 	})

@@ -1,4 +1,5 @@
-// Package warpcore holds the WarpCore paper's study: pairs of 4+4 bytes in warpcore's tables.
+// Package warpcore holds the WarpCore paper's study: pairs of 4+4 bytes in warpcore's tables, beside the other
+// families' and CUDPP's.
 package warpcore
 
 import "github.com/warpmap/warpmap/bench"

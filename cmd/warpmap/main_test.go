@@ -3,11 +3,14 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/warpmap/warpmap/bench"
 	tables "github.com/warpmap/warpmap/table"
 )
 
@@ -110,46 +113,94 @@ func TestBenchWide(t *testing.T) {
 	}
 }
 
-// Sets and multimaps of every family are measured, beside the same limits.
+// All kinds of every family are measured, beside the same limits.
 func TestBenchKinds(t *testing.T) {
 	for _, kind := range kinds[1:] {
 		for _, family := range familiesOf(kind) {
-			args := []string{"bench", "--table", family, "--kind", kind.String(), "--n", "3000", "--load", "0.7", "--json"}
-			if kind == tables.KindMultiMap {
-				args = append(args, "--each", "4")
-			}
-			var got benchResult
-			if err := json.Unmarshal([]byte(must(t, args...)), &got); err != nil {
-				t.Fatal(err)
-			}
-			if r := got.Rows[0]; got.Kind != kind.String() || got.Table != family || r.Wrong != 0 || r.Find <= 0 || r.Insert <= 0 || r.InsertShare <= 0 {
-				t.Errorf("%s %v: %+v", family, kind, got)
+			for _, own := range map[tables.Kind][][]string{
+				tables.KindSet: {{"--load", "0.7"}, {"--keys", "lineitem", "--batch", "700", "--load", "0.7"}},
+				tables.KindMultiMap: {{"--each", "4", "--load", "0.7"}, {"--values-per-key", "8", "--load", "0.7"}, {"--distinct", "25", "--key-bytes", "8"}, {"--keys", "lineitem"},
+					{"--distinct", "100", "--hits", "0.5", "--keys", "zipf:1", "--value-bytes", "8"}},
+				tables.KindCounter: {{"--load", "0.7"}, {"--distinct", "1", "--value-bytes", "8"}, {"--keys", "zipf:1", "--key-bytes", "8"}},
+				tables.KindFilter:  {{"--false-positives", "0.05"}, {"--bytes", "4KiB", "--key-bytes", "8"}},
+			}[kind] {
+				args := slices.Concat([]string{"bench", "--table", family, "--kind", kind.String(), "--n", "3000", "--json"}, own)
+				var got benchResult
+				if err := json.Unmarshal([]byte(must(t, args...)), &got); err != nil {
+					t.Fatal(err)
+				}
+				if r := got.Rows[0]; got.Kind != kind.String() || got.Table != family || r.Wrong != 0 || r.Find <= 0 || r.Insert <= 0 || r.InsertShare <= 0 {
+					t.Errorf("%v: %+v", args, got)
+				}
 			}
 		}
 	}
 	if out := must(t, "bench", "--kind", "set", "--table", "slab", "--n", "100", "--load", "0.7"); !strings.Contains(out, "100 keys (4 bytes") {
 		t.Errorf("as a table:\n%s", out)
 	}
+	out := must(t, "bench", "--kind", "multimap", "--n", "1000", "--values-per-key", "10", "--load", "0.7")
+	for _, want := range []string{"1000 pairs (4+4 bytes, rand) drawn from 100, each key looked up once", "VALUES G/S", "COUNT G/S"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in\n%s", want, out)
+		}
+	}
+}
+
+// Each kind of table has its own columns, beside the map's, and an example.
+func TestBenchColumns(t *testing.T) {
+	r := bench.Row{Filter: &bench.FilterRow{BitsPerKey: 8}}
+	for kind, want := range map[tables.Kind]string{
+		tables.KindMap: "find G/s", tables.KindSet: "with added G/s", tables.KindMultiMap: "values G/s", tables.KindCounter: "find G/s",
+		tables.KindFilter: "false positives",
+	} {
+		var names []string
+		for _, c := range columns(kind, bench.TableOptions{}) {
+			names = append(names, c.name)
+			if c.of(r) == nil {
+				t.Errorf("%v: %s is empty", kind, c.name)
+			}
+		}
+		if !slices.Contains(names, want) || !slices.Contains(names, "insert G/s") || names[len(names)-1] != "wrong" {
+			t.Errorf("%v: columns %q, want %q", kind, names, want)
+		}
+		if help := must(t, "bench", "--help"); kind != tables.KindMap && !strings.Contains(help, fmt.Sprintf("--kind %v --", kind)) {
+			t.Errorf("no example of %v in\n%s", kind, help)
+		}
+	}
 }
 
 func TestErrors(t *testing.T) {
 	dir := t.TempDir()
 	for want, args := range map[string][]string{
-		"no map":        {"bench", "--table", "nosuch", "--n", "10"},
-		"want rand":     {"bench", "--keys", "nosuch", "--n", "10"},
-		"want 4 or 8":   {"bench", "--kind", "multimap", "--value-bytes", "16", "--n", "10"},
-		"keys of 5":     {"bench", "--key-bytes", "5", "--n", "10"},
-		"values of 12":  {"bench", "--value-bytes", "12", "--n", "10"},
-		"cannot be a":   {"bench", "--key-bytes", "16", "--table", "gph", "--n", "10"},
-		"scale factor":  {"gen", "tpch", "--sf", "-1", "--out", dir},
-		"nothing":       {"bench", "--n", "0"},
-		"no set":        {"bench", "--kind", "set", "--table", "warpcore", "--n", "10"},
-		"want map (":    {"bench", "--kind", "nosuch", "--n", "10"},
-		"only a multim": {"bench", "--each", "2", "--n", "10"},
-		"makes maps":    {"bench", "--build", "--kind", "set", "--n", "10"},
-		"with one key":  {"bench", "--each", "11", "--kind", "multimap", "--n", "10"},
-		"no such file":  {"join", filepath.Join(dir, "a.csv"), filepath.Join(dir, "b.csv"), "--on", "x=y"},
-		"invalid argum": {"bench", "fig", "nosuch"},
+		"no map":       {"bench", "--table", "nosuch", "--n", "10"},
+		"want rand":    {"bench", "--keys", "nosuch", "--n", "10"},
+		"want 4 or 8":  {"bench", "--kind", "multimap", "--value-bytes", "16", "--n", "10"},
+		"keys of 5":    {"bench", "--key-bytes", "5", "--n", "10"},
+		"values of 12": {"bench", "--value-bytes", "12", "--n", "10"},
+		"cannot be a":  {"bench", "--key-bytes", "16", "--table", "gph", "--n", "10"},
+		"scale factor": {"gen", "tpch", "--sf", "-1", "--out", dir},
+		"nothing":      {"bench", "--n", "0"},
+		"no set":       {"bench", "--kind", "set", "--table", "warpcore", "--n", "10"},
+		"want map (":   {"bench", "--kind", "nosuch", "--n", "10"},
+		"--each is not for a map: want --kind multimap":                           {"bench", "--each", "2", "--n", "10"},
+		"--build is not for a set: want --kind map":                               {"bench", "--build", "--kind", "set", "--n", "10"},
+		"--value-bytes is not for a set: want --kind map, multimap, counter":      {"bench", "--value-bytes", "8", "--kind", "set", "--table", "slab"},
+		"--distinct is not for a set: want --kind multimap, counter":              {"bench", "--distinct", "8", "--kind", "set", "--table", "slab"},
+		"--values-per-key is not for a counter: want --kind multimap":             {"bench", "--values-per-key", "8", "--kind", "counter"},
+		"--load is not for a filter: want --kind map, set, multimap, counter":     {"bench", "--load", "0.5", "--kind", "filter"},
+		"--bytes is not for a map: want --kind filter":                            {"bench", "--bytes", "1MB"},
+		"--false-positives is not for a counter: want --kind filter":              {"bench", "--false-positives", "0.1", "--kind", "counter"},
+		"--distinct 11: want 1 to the number of pairs, 10":                        {"bench", "--kind", "multimap", "--distinct", "11", "--n", "10"},
+		"--values-per-key 0: want":                                                {"bench", "--kind", "multimap", "--values-per-key", "0", "--n", "10"},
+		"if any flags in the group [each values-per-key distinct] are set":        {"bench", "--kind", "multimap", "--values-per-key", "2", "--each", "2"},
+		"if any flags in the group [false-positives bytes] are set none of the o": {"bench", "--kind", "filter", "--bytes", "2", "--false-positives", "2"},
+		`no counter "dycuckoo" (want one of: `:                                    {"bench", "--kind", "counter", "--table", "dycuckoo", "--n", "10"},
+		`no filter "dycuckoo" (want one of: `:                                     {"bench", "--kind", "filter", "--table", "dycuckoo", "--n", "10"},
+		"hashes that meet":                                                        {"bench", "--kind", "multimap", "--distinct", "2", "--keys", "line", "--n", "10"},
+		"counts of 16 bytes":                                                      {"bench", "--kind", "counter", "--value-bytes", "16", "--n", "10"},
+		"with one key":                                                            {"bench", "--each", "11", "--kind", "multimap", "--n", "10"},
+		"no such file":                                                            {"join", filepath.Join(dir, "a.csv"), filepath.Join(dir, "b.csv"), "--on", "x=y"},
+		"invalid argum":                                                           {"bench", "fig", "nosuch"},
 	} {
 		if _, _, err := run(t, args...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("warpmap %s: %v, want %q", strings.Join(args, " "), err, want)

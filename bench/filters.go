@@ -1,0 +1,77 @@
+package bench
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+// FilterRow is what a Row has of filters beside the others.
+type FilterRow struct {
+	Absent         float64 `json:"absent"`          // look-ups of absent keys, billions a second
+	FalsePositives float64 `json:"false_positives"` // share of these that are told to be in
+	Estimate       float64 `json:"estimate"`        // FilterStats.Rate: the share to be expected
+	// Ideal is what a Bloom filter of as many bits would have that is not blocked, with the best number of hash functions: exp(-ln²2 · bits/keys).
+	Ideal      float64 `json:"ideal"`
+	BitsPerKey float64 `json:"bits_per_key"`
+}
+
+// Filter is a filter with all keys inserted. Look-ups are of those alone, and what it does not find is wrong, also when each is asked for
+// once more. As many look-ups of absent keys are measured apart, and what it finds of them is no wrong answer but FilterRow's rate. Errors: keys of which it is not known
+// whether they are absent.
+func (w *Work[K, V]) Filter(f table.Filter[K]) (Subject, error) {
+	st := w.Device.Stream()
+	find := func() error { return f.ContainsOn(st, w.Queries, w.Found) }
+	s := Subject{
+		Table: filterTable[K]{f},
+		Fill:  w.batches(func(first, end int) error { return f.InsertOn(st, w.Keys.Slice(first, end)) }),
+		Find:  find,
+		Wrong: func() (int, error) { return w.count("verify_set", verifyParams{Found: w.Found.Addr()}) },
+		Reads: 32,
+		More: func(row *Row) error {
+			told, err := device.Make[bool](w.Device, w.Options.N)
+			if err != nil {
+				return err
+			}
+			defer told.Free()
+			if err := w.told(f.ContainsOn, told)(); err != nil {
+				return err
+			}
+			there, err := w.trues(told)
+			if err != nil {
+				return err
+			}
+			row.Wrong += w.Options.N - there
+			if err := w.Ask(0, 0); err != nil {
+				return err
+			}
+			stats, err := f.Stats()
+			if err != nil {
+				return err
+			}
+			bits := float64(stats.Bits) / float64(w.keys)
+			row.Filter = &FilterRow{Estimate: stats.Rate, Ideal: math.Exp(-math.Ln2 * math.Ln2 * bits), BitsPerKey: bits}
+			if row.Filter.Absent, err = w.rate("find absent keys", w.Options.Queries, nil, find); err != nil {
+				return err
+			}
+			found, err := w.trues(w.Found)
+			row.Filter.FalsePositives = float64(found) / float64(w.Options.Queries)
+			return err
+		},
+	}
+	if !w.kinds.Unique() {
+		return s, fmt.Errorf("keys %q are hashes that meet: which are absent cannot be told; want others", w.kinds.Kind)
+	}
+	return s, w.Ask(1, 0)
+}
+
+// filterTable tells of a filter what other tables tell of themselves. Its load factor is the share of bits that are set.
+type filterTable[K any] struct{ table.Filter[K] }
+
+// Stats are the filter's own.
+func (f filterTable[K]) Stats() (table.Stats, error) {
+	s, err := f.Filter.Stats()
+	return table.Stats{LoadFactor: float64(s.BitsSet) / float64(max(1, s.Bits)), Bytes: s.Bytes}, err
+}

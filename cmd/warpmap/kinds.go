@@ -1,0 +1,255 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/warpmap/warpmap"
+	"github.com/warpmap/warpmap/bench"
+	"github.com/warpmap/warpmap/device"
+	tables "github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/workload"
+)
+
+// kinds are those that bench measures: all.
+var kinds = []tables.Kind{tables.KindMap, tables.KindSet, tables.KindMultiMap, tables.KindCounter, tables.KindFilter}
+
+func kindNames() []string { return namesOf(kinds) }
+
+func namesOf(kinds []tables.Kind) (names []string) {
+	for _, k := range kinds {
+		names = append(names, k.String())
+	}
+	return names
+}
+
+// kindList says which families have which kind.
+func kindList() string {
+	var list []string
+	for _, k := range kinds {
+		list = append(list, fmt.Sprintf("%v (%s)", k, strings.Join(familiesOf(k), ", ")))
+	}
+	return strings.Join(list, ", ")
+}
+
+func kindOf(name string) (tables.Kind, error) {
+	at := slices.Index(kindNames(), name)
+	if at < 0 {
+		return 0, fmt.Errorf("no kind of table %q: want %s", name, kindList())
+	}
+	return kinds[at], nil
+}
+
+// flagKinds are the flags that some kinds alone take.
+var flagKinds = []struct {
+	flag  string
+	kinds []tables.Kind
+}{
+	{"build", []tables.Kind{tables.KindMap}},
+	{"device-bytes", []tables.Kind{tables.KindMap}},
+	{"each", []tables.Kind{tables.KindMultiMap}},
+	{"values-per-key", []tables.Kind{tables.KindMultiMap}},
+	{"distinct", []tables.Kind{tables.KindMultiMap, tables.KindCounter}},
+	{"value-bytes", []tables.Kind{tables.KindMap, tables.KindMultiMap, tables.KindCounter}},
+	{"load", []tables.Kind{tables.KindMap, tables.KindSet, tables.KindMultiMap, tables.KindCounter}},
+	{"hits", []tables.Kind{tables.KindMap, tables.KindSet, tables.KindMultiMap, tables.KindCounter}},
+	{"false-positives", []tables.Kind{tables.KindFilter}},
+	{"bytes", []tables.Kind{tables.KindFilter}},
+}
+
+// settle refuses flags that another kind takes, and sets what the kind has where a flag is not given.
+func settle(cmd *cobra.Command, kind tables.Kind, perKey int, o *bench.TableOptions) error {
+	given := cmd.Flags().Changed
+	for _, f := range flagKinds {
+		if given(f.flag) && !slices.Contains(f.kinds, kind) {
+			return fmt.Errorf("--%s is not for a %v: want --kind %s", f.flag, kind, strings.Join(namesOf(f.kinds), ", "))
+		}
+	}
+	switch {
+	case given("values-per-key") && (perKey < 1 || perKey > o.N):
+		return fmt.Errorf("--values-per-key %d: want 1 to the number of pairs, %d", perKey, o.N)
+	case given("distinct") && (o.Distinct < 1 || o.Distinct > o.N):
+		return fmt.Errorf("--distinct %d: want 1 to the number of pairs, %d", o.Distinct, o.N)
+	}
+	once := kind == tables.KindMultiMap && o.Queries == 0 && !given("hits")
+	switch kind {
+	case tables.KindMultiMap:
+		if perKey > 0 {
+			o.Distinct = o.N / perKey
+		}
+		if once {
+			o.Hits = 1
+		}
+	case tables.KindCounter:
+		if o.Distinct == 0 && o.N > 0 {
+			o.Distinct = max(1, o.N/10)
+		}
+	case tables.KindFilter:
+		o.Loads, o.Hits = []float64{0}, 1 // it has no load factor, and is asked for what is in and what is not, in turn
+	}
+	if o.Queries == 0 && !once {
+		o.Queries = 2 * o.N
+	}
+	return nil
+}
+
+func benchTable(d *device.Device, family tables.Family, kind tables.Kind, o bench.TableOptions) ([]bench.Row, error) {
+	switch {
+	case o.DeviceBytes != 0 && family != warpmap.Stadium:
+		return nil, fmt.Errorf("--device-bytes is for maps of %s: no other table lies in host memory", warpmap.Stadium)
+	case kind == tables.KindMultiMap && max(o.KeyBytes, o.ValueBytes) > 8:
+		return nil, fmt.Errorf("multimaps of %d+%d bytes: want 4 or 8 each, whose answers can be counted", o.KeyBytes, o.ValueBytes)
+	case kind == tables.KindCounter && o.ValueBytes != 4 && o.ValueBytes != 8:
+		return nil, fmt.Errorf("counts of %d bytes: want 4 or 8", o.ValueBytes)
+	}
+	switch o.KeyBytes {
+	case 4:
+		return benchKeyed[uint32](d, family, kind, o)
+	case 8:
+		return benchKeyed[uint64](d, family, kind, o)
+	case 16:
+		return benchKeyed[[2]uint64](d, family, kind, o)
+	case 32:
+		return benchKeyed[[4]uint64](d, family, kind, o)
+	}
+	return nil, fmt.Errorf("keys of %d bytes: want 4, 8, 16 or 32", o.KeyBytes)
+}
+
+func benchKeyed[K workload.Wide](d *device.Device, family tables.Family, kind tables.Kind, o bench.TableOptions) ([]bench.Row, error) {
+	switch {
+	case kind == tables.KindCounter && o.ValueBytes == 4:
+		return benchCounter[K, uint32](d, family, o)
+	case kind == tables.KindCounter:
+		return benchCounter[K, uint64](d, family, o)
+	}
+	switch o.ValueBytes {
+	case 4:
+		return benchTyped[K, uint32](d, family, kind, o)
+	case 8:
+		return benchTyped[K, uint64](d, family, kind, o)
+	case 16:
+		return benchTyped[K, [2]uint64](d, family, kind, o)
+	case 32:
+		return benchTyped[K, [4]uint64](d, family, kind, o)
+	case 64:
+		return benchTyped[K, [8]uint64](d, family, kind, o)
+	}
+	return nil, fmt.Errorf("values of %d bytes: want 4, 8, 16, 32 or 64", o.ValueBytes)
+}
+
+func benchTyped[K, V workload.Wide](d *device.Device, family tables.Family, kind tables.Kind, o bench.TableOptions) ([]bench.Row, error) {
+	return bench.Table(d, o, func(w *bench.Work[K, V], load float64) (s bench.Subject, err error) {
+		options := tables.Options{Capacity: o.N, LoadFactor: load}
+		switch kind {
+		case tables.KindSet:
+			t, err := warpmap.NewSet[K](d, family, options)
+			if err != nil {
+				return s, err
+			}
+			return w.Set(t), nil
+		case tables.KindMultiMap:
+			t, err := warpmap.NewMultiMap[K, V](d, family, options)
+			if err != nil {
+				return s, err
+			}
+			return w.MultiMap(t), nil
+		case tables.KindFilter:
+			f, err := warpmap.NewFilter[K](d, family, tables.FilterOptions{Capacity: o.N, FalsePositives: o.FalsePositives, Bytes: o.FilterBytes})
+			if err != nil {
+				return s, err
+			}
+			s, err = w.Filter(f)
+			return orClosed(s, err, f)
+		}
+		m, err := newMap[K, V](d, family, options, o.DeviceBytes)
+		if err != nil || !o.Build {
+			return w.Map(m), err
+		}
+		s, err = w.Built(m)
+		return orClosed(s, err, m)
+	})
+}
+
+func benchCounter[K workload.Wide, C uint32 | uint64](d *device.Device, family tables.Family, o bench.TableOptions) ([]bench.Row, error) {
+	return bench.Table(d, o, func(w *bench.Work[K, C], load float64) (s bench.Subject, err error) {
+		c, err := warpmap.NewCounter[K, C](d, family, tables.CounterOptions{Options: tables.Options{Capacity: o.Distinct, LoadFactor: load}})
+		if err != nil {
+			return s, err
+		}
+		s, err = bench.Counter(w, c)
+		return orClosed(s, err, c)
+	})
+}
+
+// orClosed closes the table where there is an error.
+func orClosed(s bench.Subject, err error, table interface{ Close() error }) (bench.Subject, error) {
+	if err != nil {
+		table.Close()
+	}
+	return s, err
+}
+
+// about says what was measured, for people.
+func about(kind tables.Kind, o bench.TableOptions) string {
+	what := fmt.Sprintf("keys (%d bytes, %s)", o.KeyBytes, o.Keys)
+	if kind == tables.KindMap || kind == tables.KindMultiMap {
+		what = fmt.Sprintf("pairs (%d+%d bytes, %s)", o.KeyBytes, o.ValueBytes, o.Keys)
+	}
+	if o.Distinct > 0 {
+		what += fmt.Sprintf(" drawn from %d", o.Distinct)
+	}
+	switch {
+	case kind == tables.KindFilter:
+		return fmt.Sprintf("%d %s, %d look-ups of them, as many of others", o.N, what, o.Queries)
+	case o.Queries == 0:
+		return fmt.Sprintf("%d %s, each key looked up once", o.N, what)
+	}
+	return fmt.Sprintf("%d %s, %d look-ups, %.0f%% hits", o.N, what, o.Queries, 100*o.Hits)
+}
+
+// column is one of the printed table.
+type column struct {
+	name string
+	of   func(bench.Row) any
+}
+
+// columns are those of a kind, which has the map's where it does the same.
+func columns(kind tables.Kind, o bench.TableOptions) []column {
+	fill := "insert G/s"
+	if o.Build {
+		fill = "build G/s"
+	}
+	load := column{"load", func(r bench.Row) any { return r.Load }}
+	filled := column{"filled", func(r bench.Row) any { return fmt.Sprintf("%.3f", r.Filled) }}
+	inserted := []column{
+		{fill, func(r bench.Row) any { return rate(r.Insert + r.Build) }},
+		{"of limit", func(r bench.Row) any { return share(r.InsertShare) }},
+	}
+	found := []column{
+		{"find G/s", func(r bench.Row) any { return rate(r.Find) }},
+		{"of limit", func(r bench.Row) any { return share(r.FindShare) }},
+	}
+	bytes := column{"table", func(r bench.Row) any { return tableBytes(r) }}
+	probes := column{"probes", func(r bench.Row) any { return fmt.Sprintf("%.2f", r.MeanProbes) }}
+	wrong := column{"wrong", func(r bench.Row) any { return r.Wrong }}
+	switch kind {
+	case tables.KindSet:
+		found = append(found, column{"delete G/s", func(r bench.Row) any { return rate(r.Delete) }})
+		inserted = append(inserted, column{"with added G/s", func(r bench.Row) any { return rate(r.InsertAdded) }})
+	case tables.KindMultiMap:
+		found = append(found, column{"values G/s", func(r bench.Row) any { return rate(r.Values) }},
+			column{"count G/s", func(r bench.Row) any { return rate(r.Count) }})
+	case tables.KindFilter:
+		load = column{"bits a key", func(r bench.Row) any { return fmt.Sprintf("%.2f", r.Filter.BitsPerKey) }}
+		found = append(found, column{"absent G/s", func(r bench.Row) any { return rate(r.Filter.Absent) }})
+		probes = column{"false positives", func(r bench.Row) any {
+			return fmt.Sprintf("%.4f%%, estimate %.4f%%, ideal %.4f%%", 100*r.Filter.FalsePositives, 100*r.Filter.Estimate, 100*r.Filter.Ideal)
+		}}
+	}
+	return slices.Concat([]column{load, filled}, inserted, found, []column{bytes, probes, wrong})
+}
+
+func rate(x float64) string { return fmt.Sprintf("%.3f", x) }
