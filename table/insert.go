@@ -72,7 +72,7 @@ type Inserter struct {
 // Run takes in a batch of n. live is the number of pairs so far as the host knows. The positions that were refused come back
 // with the reason, ascending. It waits for the stream. The caller is in Writing.
 func (x Inserter) Run(f *Frame, st *device.Stream, n, live int64) (refused []int, why, err error) {
-	share, boost := max(1, x.Share), int64(1)
+	share, boost, expected := max(1, x.Share), int64(1), int64(0)
 	if x.Furthest == 0 {
 		x.Furthest = furthest
 	}
@@ -89,7 +89,7 @@ func (x Inserter) Run(f *Frame, st *device.Stream, n, live int64) (refused []int
 			return nil, nil, err
 		case count/share <= room:
 		case why == nil:
-			count = min(count, max(share*room, boost*x.Try))
+			count = min(count, max(share*room, boost*x.Try, expected))
 		case room > 0:
 			count = min(count, share*room)
 		}
@@ -109,6 +109,13 @@ func (x Inserter) Run(f *Frame, st *device.Stream, n, live int64) (refused []int
 		}
 		if after-live < count/8 {
 			boost = min(4*boost, largestPart/x.Try)
+		}
+		if expected = 0; after > live && why == nil { // half as many as would fill it, with as many new keys among them
+			room, err := x.Room(0, false)
+			if err != nil {
+				return nil, nil, err
+			}
+			expected = int64(float64(max(0, room)) * float64(count) / float64(after-live) / 2)
 		}
 		first, live = first+count, after
 	}

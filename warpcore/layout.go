@@ -186,6 +186,9 @@ type countsParams struct {
 // sharedBins are the bins of a histogram of counts that a block keeps in shared memory: most keys come seldom.
 const sharedBins = 1024
 
+// often is how many keys a block of Update brings together that come often.
+const often = 512
+
 // mostCounted is the most rows that are counted in one launch: no more than half of what a count of 4 bytes can be (kernel/combine.cuh).
 const mostCounted = 1 << 30
 
@@ -240,6 +243,7 @@ func defines(set bool) []device.Define {
 		{Name: "WARPCORE_OVERFLOW_SHIFT", Value: overflowShift},
 		{Name: "WARPCORE_SECTOR_BYTES", Value: sectorBytes},
 		{Name: "WARPCORE_HISTOGRAM_BINS", Value: histogramBins},
+		{Name: "WARPCORE_OFTEN", Value: often},
 		{Name: "WARPCORE_SHARED_BINS", Value: sharedBins},
 		{Name: "WARPCORE_SET", Value: set},
 		{Name: "WARPCORE_COMBINES", Value: false},

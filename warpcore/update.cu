@@ -25,8 +25,8 @@ struct LookingJob {
         k = x;
         s.begin(p.table, x, v, p.limit);
     }
-    __device__ __forceinline__ void settle_row(u64 i) {
-        if (p.rows.refused) settle(p.rows.refused, p.rows.attempt, p.rows.positions ? at<u32>(p.rows.positions)[i] : i, s.outcome == FULL, &counters(p.table)->failed);
+    __device__ __forceinline__ void settle_row(u64 i, bool full) {
+        if (p.rows.refused) settle(p.rows.refused, p.rows.attempt, p.rows.positions ? at<u32>(p.rows.positions)[i] : i, full, &counters(p.table)->failed);
     }
     __device__ __forceinline__ void count() {
         inserted += s.outcome == ADDED;
@@ -42,6 +42,42 @@ struct LookingJob {
 #if WARPCORE_COMBINES
 #include "combine.cuh"
 
+// Keys that come often among a block's rows. The place of the value is known once the key is in; what comes from then on is brought together here,
+// and goes there when the block ends. A key gets an entry when nothing else of that entry's keys came between two of its rows, so that keys
+// which come seldom get none; it keeps the entry.
+struct Often {
+    static constexpr u32 ENTRIES = WARPCORE_OFTEN;
+    enum : u32 { FREE, TAKEN, OPEN };
+    key k[ENTRIES];
+    u64 place[ENTRIES];
+    number_bits sum[ENTRIES];
+    u32 state[ENTRIES];
+    u32 last[ENTRIES]; // bits of the key that came last
+
+    __device__ __forceinline__ void clear() {
+        for (u32 e = thread_index(); e < ENTRIES; e += block_threads()) state[e] = FREE, last[e] = 0;
+        block_sync();
+    }
+    static __device__ __forceinline__ u32 entry_of(key k) { return (u32)((u64)k * 0x9e3779b97f4a7c15ull >> 40) % ENTRIES; }
+    __device__ __forceinline__ bool has(u32 e, key x) const { return *(volatile const u32*)&state[e] == OPEN && *(volatile const key*)&k[e] == x; }
+    // note tells that a key came whose value is at a place, and was combined with v.
+    __device__ __forceinline__ void note(u32 e, key x, number_bits* at, number_bits v) {
+        u32 tag = (u32)x ^ (u32)((u64)x >> 32) ^ 0x5bd1e995u;
+        if (last[e] != tag) last[e] = tag;
+        else if (*(volatile u32*)&state[e] == FREE && cas(&state[e], (u32)FREE, (u32)TAKEN) == FREE) {
+            k[e] = x;
+            place[e] = (u64)at;
+            sum[e] = TWICE_AS_ONCE ? v : number_bits{};
+            fence();
+            *(volatile u32*)&state[e] = OPEN;
+        }
+    }
+    __device__ __forceinline__ void bring(u32 e, number_bits v) {
+        if constexpr (WARPMAP_COMBINE == BY_COUNT) add(&sum[e], v);
+        else merge_into(&sum[e], *(volatile number_bits*)&sum[e], v);
+    }
+};
+
 // A row of the batch, or several of a row of 32 with one key: its group, a bit for each, is in or refused together. No bit: nothing to do.
 struct UpdateJob : LookingJob {
     static constexpr bool GATHERS = true;
@@ -52,10 +88,13 @@ struct UpdateJob : LookingJob {
         value v;
         u32 group;
     };
-    u32 group;
+    Often& often;
+    bool brings; // sums of rows that are not near may be made
+    u32 group, entry;
     u64 over; // counts that would have been larger than there are
 
-    __device__ __forceinline__ UpdateJob(const insertParams& p) : LookingJob(p), group(0), over(0) {}
+    __device__ __forceinline__ UpdateJob(const insertParams& p, Often& often)
+        : LookingJob(p), often(often), brings(MERGES && (WARPMAP_COMBINE != BY_COUNT || !p.rows.values)), group(0), entry(0), over(0) {}
     __device__ __forceinline__ value value_of(u64 i) const {
         if (WARPMAP_COMBINE == BY_COUNT && !p.rows.values) return 1;
         return load_readonly(at<value>(p.rows.values) + i);
@@ -73,7 +112,7 @@ struct UpdateJob : LookingJob {
             key other = warp.shuffle(x.k, first);
             u32 same = warp.ballot(x.k == other) & left;
             left &= ~same;
-            if (popcount(same) < LEAST) continue;
+            if (popcount(same) < LEAST) break; // most likely there are no such keys
             bool mine = same >> warp.rank() & 1;
             if constexpr (MERGES) {
                 value one = warp.shuffle(x.v, first), v = mine ? x.v : TWICE_AS_ONCE ? one : value{};
@@ -95,16 +134,39 @@ struct UpdateJob : LookingJob {
     __device__ __forceinline__ bool begin(u64 i, const Item& x) {
         group = x.group;
         if (!group) return false;
+        if (brings) {
+            entry = Often::entry_of(x.k);
+            if (often.has(entry, x.k)) {
+                often.bring(entry, x.v);
+                if (p.rows.attempt) settle_group(i, false);
+                return false;
+            }
+        }
         // The user's operation is not between values that come: the first goes in as it is, and done brings the others.
         start(x.k, x.v);
         return true;
     }
     __device__ __forceinline__ void done(u64 i) {
         count();
-        if (s.outcome == FULL || p.rows.attempt)
-            for (u32 g = group; g; g &= g - 1) settle_row((i & ~31ull) + lowest_bit(g));
+        if (s.outcome == FULL || p.rows.attempt) settle_group(i, s.outcome == FULL);
+        if (brings && s.outcome != FULL) often.note(entry, k, place(), s.v);
         if (s.outcome == PRESENT) combine(i, s.value_there(), group);
         else if (!MERGES && s.outcome == ADDED && group != own(i)) combine(i, s.v, group & ~own(i));
+    }
+    __device__ __forceinline__ void settle_group(u64 i, bool full) {
+        for (u32 g = group; g; g &= g - 1) settle_row((i & ~31ull) + lowest_bit(g), full);
+    }
+    // end brings what was put together to where it belongs.
+    __device__ __forceinline__ void end() {
+        block_sync();
+        for (u32 e = thread_index(); brings && e < Often::ENTRIES; e += block_threads()) {
+            if (often.state[e] != Often::OPEN) continue;
+            number_bits* to = at<number_bits>(often.place[e]);
+            if constexpr (WARPMAP_COMBINE == BY_COUNT) over += count_into_place(to, load_relaxed(to), often.sum[e], true);
+            else merge_into(to, load_relaxed(to), often.sum[e]);
+        }
+        LookingJob::end();
+        if constexpr (WARPMAP_COMBINE == BY_COUNT) count_into(&counters(p.table)->over, over);
     }
     static __device__ __forceinline__ u32 own(u64 i) { return 1u << (i & 31); }
     __device__ __forceinline__ number_bits* place() const { return Access<C>::value_at(s.p.slots, s.p.values, s.place); }
@@ -119,10 +181,11 @@ struct UpdateJob : LookingJob {
 };
 
 WARPMAP_KERNEL(update, insertParams) {
-    UpdateJob job(p);
+    __shared__ Often often;
+    often.clear();
+    UpdateJob job(p, often);
     drive_held<InsertTile, u64>(p.rows.n, job, p.rows.span);
     job.end();
-    if constexpr (WARPMAP_COMBINE == BY_COUNT) count_into(&counters(p.table)->over, job.over);
 }
 
 // Keys with counts in a range: how many there are, and which, some of them.
@@ -180,7 +243,7 @@ struct FindOrInsertJob : LookingJob {
     }
     __device__ __forceinline__ void done(u64 i) {
         count();
-        settle_row(i);
+        settle_row(i, s.outcome == FULL);
         if (s.outcome != FULL) at<value>(p.rows.out)[i] = s.outcome == PRESENT ? s.value_there() : s.v; // FULL: it may be the input, for another attempt
         if (p.rows.added) at<u8>(p.rows.added)[i] = s.outcome == ADDED;
     }
