@@ -1,5 +1,5 @@
-// Package warpcore implements the open-addressing tables of WarpCore: Map (SingleValueHashTable) and MultiMap
-// (MultiValueHashTable); and Filter (BloomFilter).
+// Package warpcore implements the tables of WarpCore: by open addressing Map (SingleValueHashTable), Set (HashSet), Counter (CountingHashTable)
+// and MultiMap (MultiValueHashTable); and Filter (BloomFilter).
 //
 // Source: D. Jünger, R. Kobus, A. Müller, C. Hundt, K. Xu, W. Liu, B. Schmidt, "WarpCore: A Library for fast Hash Tables
 // on GPUs", HiPC 2020, §IV-A, B and D.
@@ -41,12 +41,25 @@
 // batch, until the table grows or is closed; without it the batch goes in as it is. A table that grows is
 // gone through in order, too, so both the old and the new are touched stretch by stretch.
 //
+// # Sets, updates and counters
+//
+// A Set's slots are keys, of 4, 8 or 16 bytes, each written by one compare-and-swap: 16, 8 or 4 of them in a window.
+//
+// Update is an insert that does not replace the value of a key that is there, but changes it where it stands, by an atomic operation, or for code of
+// the user's by compare-and-swap. As many rows of a batch may have one key, they are brought together before: rows of a key that are in one row
+// of 32 become one, where there are four or more; and keys that come often in a block's rows get an entry in its shared memory, 512 at most,
+// where what comes of them is added up until the block ends. (Code of the user's is not asked to combine two values that come: its rows are
+// combined one after the other, those in a row of 32 by one lane.) Where the table may be full, the rows of a key are all in or all refused:
+// what is left is tried until an attempt gains nothing.
+//
+// A Counter is a Map of counts with an Update that stays at the largest count there is. FindOrInsert is an insert that tells the value.
+//
 // # Invariants
 //
 //  1. A pair stands at a slot such that, in its key's order, no slot before it is empty, and the windows before its own
 //     are marked in the overflow filter at the key's bit. Slots never become empty again (erase leaves tombstones), and
 //     marks stay. So a search may end at the first window with an empty slot or without the mark.
-//  2. In a Map no key is twice.
+//  2. In a Map, a Set or a Counter no key is twice.
 //  3. The three highest bit patterns of the key type mark slots: empty, tombstone, busy. Real keys of these patterns live
 //     in the side region, under a pattern lower by three; no other key does. So no key is reserved.
 //  4. A slot is busy only while the lane that took it writes the value and then the key. Between operations none is.
