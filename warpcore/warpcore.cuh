@@ -95,6 +95,7 @@ template <class C, bool REPLACE, bool REUSE, bool MULTI> struct Insert {
     u32 free;   // the first free slot of the chain: its distance from the first slot, as in View::first_free; ~0: none yet
     u64 candidate, candidate_probes;
     Outcome outcome;
+    u64 index;   // of the key's slot, once it is PRESENT or ADDED
     bool reused; // added where a tombstone was
 
     __device__ __forceinline__ void begin(const Table& t, typename C::key k, typename C::value value, u64 windows) {
@@ -139,10 +140,10 @@ template <class C, bool REPLACE, bool REUSE, bool MULTI> struct Insert {
                     u32 match = s[j].matches(g.shuffle(p.stored, first + j));
                     bool somewhere;
                     who = g.ballot(on && match, somewhere);
-                    if (REPLACE && somewhere) {
+                    if (somewhere) {
                         int i = lowest_bit(match | 1u << 31), holder = lowest_bit(who | 1u << 31) & G - 1;
                         slot = g.shuffle(V::slot(i, g.rank()), holder);
-                        word = g.shuffle(s[j].pick(i), holder);
+                        if constexpr (REPLACE) word = g.shuffle(s[j].pick(i), holder);
                     }
                 }
                 // A key that is being written may be ours: then look again.
@@ -177,12 +178,13 @@ template <class C, bool REPLACE, bool REUSE, bool MULTI> struct Insert {
         if (act == FOUND) {
             if constexpr (REPLACE) A::replace(p.slots, p.values, found, seen, p.stored, v);
             outcome = PRESENT;
+            index = found;
             return false;
         }
         if (act == NOTHING) return active;
         if (free == ~0u) return false; // FULL
         tell_probes(t, candidate_probes);
-        u64 index = candidate * C::WINDOW + (free >> 1 ^ p.first_slot());
+        index = candidate * C::WINDOW + (free >> 1 ^ p.first_slot());
         if (A::claim(p.slots, p.values, index, free & 1, p.stored, v)) {
             outcome = ADDED;
             reused = free & 1;
