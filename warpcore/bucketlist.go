@@ -39,8 +39,8 @@ const (
 	// leastRows is for how many rows of an insert there is always memory.
 	leastRows = 1 << 12
 	rowBytes  = 8 + 4
-	// poolShare: a pool that is used up is laid anew where one place in so many is of lists that were removed, and at the table's bound,
-	// where one in boundShare is.
+	// poolShare: a pool that is used up is laid anew where one place in so many is of lists that were removed; at the table's bound, where one in
+	// boundShare has no value.
 	poolShare, boundShare = 4, 16
 	leastPool             = 16 // places
 )
@@ -379,7 +379,7 @@ func (l *lists) ahead(st *device.Stream, exact bool, b table.Rows) (sure bool, e
 		return sure, nil
 	}
 	distinct := b.N
-	if !sure || l.used()+b.N*int64(1+l.cfg.header()) > l.room() {
+	if !sure || l.used()+b.N*int64(l.opts.InitialBucket+l.cfg.header()) > l.room() {
 		distinct, err = l.frame().Distinct(st, b.Keys, l.keys.cfg.keyBytes, b.N)
 		if device.IsOutOfMemory(err) {
 			return sure, nil
@@ -408,10 +408,14 @@ func (l *lists) ahead(st *device.Stream, exact bool, b table.Rows) (sure bool, e
 	}
 	sure = true
 	need := b.N
-	if !exact {
-		need += distinct * int64(l.opts.InitialBucket-1+l.cfg.header())
+	switch s0 := int64(l.opts.InitialBucket); {
+	case exact:
+		need += need/(1<<(listMantissa-1)) + 1 // sizes are rounded
+	case l.keys.live() == 0:
+		need = min(need*s0, need+distinct*(s0-1))
+	default:
+		need += distinct * (s0 - 1 + int64(l.cfg.header()))
 	}
-	need += need/(1<<(listMantissa-1)) + 1 // sizes are rounded
 	if need = l.used() + need; need > l.room() && (l.opts.MaxBytes == 0 || int64(l.keys.mem.Len())+need*int64(l.cfg.valueBytes) <= l.opts.MaxBytes) {
 		if err := l.movePool(st, need); err != nil && !device.IsOutOfMemory(err) {
 			return false, err
@@ -466,10 +470,8 @@ func (l *lists) growKeys(st *device.Stream, keys int64, side, whole bool) (why, 
 		}
 		windows = max(windows, want)
 	}
-	limit := l.opts.MaxBytes
-	if pool := int64(l.pool.Len()); limit > 0 && c.bytes(windows, sideWindows)+pool > limit {
-		has, used := int64(c.mem.Len()), l.used()*int64(l.cfg.valueBytes)
-		c.opts.MaxBytes = min(limit-pool, int64(float64(limit)*float64(has)/float64(has+used)))
+	if limit := l.opts.MaxBytes; limit > 0 && c.bytes(windows, sideWindows) > l.keysShare(sideWindows) {
+		c.opts.MaxBytes = l.keysShare(sideWindows)
 		most := c.maxWindows(sideWindows)
 		c.opts.MaxBytes = limit
 		now := int64(c.t.Main.Windows)
@@ -491,22 +493,30 @@ func (l *lists) growKeys(st *device.Stream, keys int64, side, whole bool) (why, 
 	return nil, err
 }
 
+// keysShare is how many of MaxBytes the keys may take: as many as leave room for lists as long as those that there are, or half of what is left.
+func (l *lists) keysShare(sideWindows int64) int64 {
+	c := &l.keys
+	has, free := int64(c.mem.Len()), l.opts.MaxBytes-int64(l.pool.Len())
+	places := float64(l.opts.InitialBucket)
+	if live := c.live(); live > 0 {
+		places = max(places, float64(l.used()-l.garbage())/float64(live))
+	}
+	least := c.bytes(1, sideWindows)
+	key := float64(c.cfg.pairBytes()) / c.opts.LoadFactor
+	share := least + int64(float64(max(0, l.opts.MaxBytes-least))*key/(key+places*float64(l.cfg.valueBytes)))
+	return min(free, max(share, has+(free-has)/2))
+}
+
 // growPool makes room for so many more places.
 func (l *lists) growPool(st *device.Stream, more int64) (why, err error) {
-	room, used, garbage := l.room(), l.used(), l.garbage()
+	room, used, packed := l.room(), l.used(), l.packedPlaces()
 	need := used + more
-	want := max(need+need/8, room+room/2)
-	bound := int64(math.MaxInt64)
+	want, bound := max(need+need/8, room+room/2), int64(math.MaxInt64)
 	if limit := l.opts.MaxBytes; limit > 0 {
 		want = need + need/8
 		bound = (limit - int64(l.keys.mem.Len())) / int64(l.cfg.valueBytes)
 	}
-	share := int64(poolShare)
-	if want > bound {
-		share = boundShare
-	}
-	if garbage > 0 && garbage >= used/share {
-		packed := l.packedPlaces()
+	if l.garbage() > used/poolShare || want > bound && packed < used-used/boundShare {
 		if err = l.pack(st, min(bound, max(room, packed+more))); !device.IsOutOfMemory(err) {
 			return nil, err
 		}
