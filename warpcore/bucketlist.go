@@ -450,8 +450,11 @@ func (l *lists) grow(st *device.Stream, refused int64) (why, err error) {
 			why = w
 		}
 	}
-	if grown {
+	switch {
+	case grown:
 		return nil, nil
+	case why == nil && refused > 0:
+		return nil, fmt.Errorf("warpcore: %d pairs found no room, though nothing is full: this is a defect of warpmap", refused)
 	}
 	return why, nil
 }
