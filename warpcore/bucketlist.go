@@ -111,6 +111,9 @@ func (l *lists) complete(info device.Info) error {
 	if keys.InsertGroup == 0 {
 		keys.InsertGroup = 1
 	}
+	if keys.FindGroup == 0 && info.CUDA() {
+		keys.FindGroup = l.keys.cfg.window // a lane a slot
+	}
 	if err := keys.complete(info, &l.keys.cfg); err != nil {
 		return err
 	}
@@ -268,7 +271,7 @@ func (l *lists) insert(st *device.Stream, exact bool, b table.Rows) (refused []i
 	if err != nil {
 		return nil, nil, err
 	}
-	mode, settled := uint64(bucketsGrow), false
+	mode, settled, short := uint64(bucketsGrow), false, shortage{}
 	if exact {
 		mode = bucketsExact
 	}
@@ -286,7 +289,8 @@ func (l *lists) insert(st *device.Stream, exact bool, b table.Rows) (refused []i
 		},
 		Look: func() (refused, live int64, err error) {
 			live, err = l.look(st)
-			return int64(l.counters.Seen.Failed), live, err
+			short = shortage{l.counters.Seen, l.keys.counters.Seen.SideFailed > 0}
+			return int64(short.Failed), live, err
 		},
 		Room: func(want int64, bound bool) (int64, error) {
 			switch room := l.keys.limit() - l.keys.filled; {
@@ -302,7 +306,7 @@ func (l *lists) insert(st *device.Stream, exact bool, b table.Rows) (refused []i
 			settled, l.cleaned = false, false
 			return l.reset(st)
 		},
-		Grow: func(refused, _, _ int64) (why, err error) { return l.grow(st, refused) },
+		Grow: func(refused, _, _ int64) (why, err error) { return l.grow(st, refused, short) },
 		Settle: func(int64) (uint64, error) {
 			if settled {
 				return 0, nil
@@ -424,9 +428,14 @@ func (l *lists) ahead(st *device.Stream, exact bool, b table.Rows) (sure bool, e
 	return sure, nil
 }
 
+// shortage is why rows were refused, as the counters tell after an attempt.
+type shortage struct {
+	ListCounters
+	side bool // keys of the side region were
+}
+
 // grow makes room for the rows that were refused. why says what forbids it: then the table is as it was.
-func (l *lists) grow(st *device.Stream, refused int64) (why, err error) {
-	k := l.counters.Seen
+func (l *lists) grow(st *device.Stream, refused int64, k shortage) (why, err error) {
 	full := l.keys.filled > l.keys.limit()
 	if k.Overfull > 0 && k.KeysFailed == 0 && k.Short == 0 {
 		return errOverfull, nil
@@ -435,7 +444,7 @@ func (l *lists) grow(st *device.Stream, refused int64) (why, err error) {
 	if k.KeysFailed > 0 || full {
 		var w error
 		live := l.keys.live()
-		if w, err = l.growKeys(st, live+min(int64(k.KeysFailed), 4*(live+firstBatch)), l.keys.counters.Seen.SideFailed > 0, false); err != nil {
+		if w, err = l.growKeys(st, live+min(int64(k.KeysFailed), 4*(live+firstBatch)), k.side, false); err != nil {
 			return nil, err
 		}
 		grown, why = w == nil, w
@@ -490,10 +499,15 @@ func (l *lists) growKeys(st *device.Stream, keys int64, side, whole bool) (why, 
 	if windows == int64(c.t.Main.Windows) && !side {
 		l.cleaned = true // once: the tombstones that this part leaves are taken again
 	}
-	if err = c.rebuild(st, windows, sideWindows); device.IsOutOfMemory(err) {
-		return err, nil
+	for now := int64(c.t.Main.Windows); ; {
+		if err = c.rebuild(st, windows, sideWindows); !device.IsOutOfMemory(err) {
+			return nil, err
+		}
+		windows = primeUpTo(now + (windows-now)/2) // less, where memory is short
+		if whole || windows <= now+now/boundShare {
+			return err, nil
+		}
 	}
-	return nil, err
 }
 
 // keysShare is how many of MaxBytes the keys may take: as many as leave room for lists as long as those that there are, or half of what is left.
@@ -527,13 +541,14 @@ func (l *lists) growPool(st *device.Stream, more int64) (why, err error) {
 	if want = min(want, bound); want < need && want <= room+room/boundShare {
 		return table.AtMaxBytes(l.opts.MaxBytes), nil
 	}
-	if err = l.movePool(st, want); device.IsOutOfMemory(err) && want > need {
-		err = l.movePool(st, need)
+	for {
+		if err = l.movePool(st, want); !device.IsOutOfMemory(err) {
+			return nil, err
+		}
+		if want = room + (want-room)/2; want <= room+room/boundShare {
+			return err, nil
+		}
 	}
-	if device.IsOutOfMemory(err) {
-		return err, nil
-	}
-	return nil, err
 }
 
 // movePool makes the pool larger. Buckets keep their places.
@@ -573,11 +588,10 @@ func (l *lists) pack(st *device.Stream, places int64) (err error) {
 	if _, err := l.look(st); err != nil {
 		return err
 	}
-	k := l.counters.Seen
 	if err := l.reset(st); err != nil {
 		return err
 	}
-	entries := k.live()/packLong + 1
+	entries := l.counters.Seen.live()/packLong + 1
 	long, err := table.Make[longEntry](l.frame(), entries)
 	if err != nil {
 		return err
@@ -602,10 +616,8 @@ func (l *lists) pack(st *device.Stream, places int64) (err error) {
 	if _, err = l.look(st); err == nil {
 		n := &l.counters.Seen
 		n.Used, n.Garbage, n.Unused = n.Packed, 0, 0
-		n.Failed, n.KeysFailed, n.Short, n.Overfull = k.Failed, k.KeysFailed, k.Short, k.Overfull
 		packed := n.Packed
 		err = l.reset(st)
-		l.counters.Seen.Short, l.counters.Seen.KeysFailed = k.Short, k.KeysFailed
 		if int64(packed) > l.room() {
 			err = errors.Join(err, fmt.Errorf("warpcore: %d places for a pool of %d: this is a defect of warpmap", packed, l.room()))
 		}

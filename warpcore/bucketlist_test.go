@@ -1,8 +1,12 @@
 package warpcore
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -10,6 +14,7 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/table/tabletest"
 )
@@ -359,5 +364,324 @@ func TestBucketListFindsDefects(t *testing.T) {
 		if err := bulkStory(open(device.WithStress(seed)), seed); err != nil {
 			t.Fatalf("without a defect, seed %d: %v", seed, err)
 		}
+	}
+}
+
+// listModel is a BucketList beside a Go map.
+type listModel struct {
+	testing.TB
+	m     *BucketList[uint32, uint32]
+	rng   *rand.Rand
+	model map[uint32][]uint32
+}
+
+func newListModel(t testing.TB, d *device.Device, o ListOptions) *listModel {
+	t.Helper()
+	m, err := NewBucketList[uint32, uint32](d, o)
+	must(t, err)
+	t.Cleanup(func() { must(t, m.Close()) })
+	return &listModel{t, m, rand.New(rand.NewPCG(1, 7)), map[uint32][]uint32{}}
+}
+
+// batch is n pairs, of so many keys.
+func (x *listModel) batch(n, keys int) (k, v []uint32) {
+	k, v = make([]uint32, n), make([]uint32, n)
+	for i := range k {
+		k[i], v[i] = ^uint32(x.rng.IntN(keys)), x.rng.Uint32()
+	}
+	return k, v
+}
+
+// put notes what an insert has put in, but for the positions of a FullError.
+func (x *listModel) put(k, v []uint32, err error) *table.FullError {
+	x.Helper()
+	var full *table.FullError
+	if !errors.As(err, &full) {
+		must(x, err)
+		full = &table.FullError{}
+	}
+	lost := map[int]bool{}
+	for _, p := range full.Positions {
+		lost[p] = true
+	}
+	for i := range k {
+		if !lost[i] {
+			x.model[k[i]] = append(x.model[k[i]], v[i])
+		}
+	}
+	return full
+}
+
+func (x *listModel) verify() {
+	x.Helper()
+	must(x, x.m.Check())
+	keys := slices.Collect(maps.Keys(x.model))
+	offsets, values, err := x.m.FindAll(keys)
+	must(x, err)
+	for i, k := range keys {
+		if !slices.Equal(sorted(values[offsets[i]:offsets[i+1]]), sorted(x.model[k])) {
+			x.Fatalf("key %#x has other values than were put in: %d, want %d", k, offsets[i+1]-offsets[i], len(x.model[k]))
+		}
+	}
+	only, err := x.m.Keys()
+	must(x, err)
+	if !slices.Equal(sorted(only), sorted(keys)) {
+		x.Fatalf("%d keys, want %d", len(only), len(keys))
+	}
+}
+
+// Lists of many buckets, and so long that many warps copy them, beside short ones; laid anew, and laid anew again when half are gone.
+func TestBucketListLongLists(t *testing.T) {
+	d := openFor(t, "cpu")
+	for _, growth := range []float64{1, 2} {
+		x := newListModel(t, d, ListOptions{Growth: growth})
+		for range 6 {
+			k, v := x.batch(15_000, 3)
+			x.put(k, v, x.m.Insert(k, v))
+			k, v = x.batch(500, 400)
+			x.put(k, v, x.m.Insert(k, v))
+			k, v = x.batch(7, 2)
+			x.put(k, v, x.m.Insert(k, v))
+		}
+		x.verify()
+		before, err := x.m.Density()
+		must(t, err)
+		must(t, x.m.Shrink())
+		x.verify()
+		after, err := x.m.Density()
+		must(t, err)
+		if after < before || after < 0.85 {
+			t.Errorf("density %v became %v", before, after)
+		}
+		gone := []uint32{^uint32(0), ^uint32(7)}
+		_, err = x.m.Delete(gone, nil)
+		must(t, err)
+		delete(x.model, gone[0])
+		delete(x.model, gone[1])
+		x.verify()
+		k := slices.Repeat([]uint32{5}, 100_000) // longer than pack copies by one warp
+		x.put(k, k, x.m.Insert(k, k))
+		x.verify()
+		must(t, x.m.Shrink())
+		must(t, x.m.Grow(300_000))
+		x.verify()
+	}
+}
+
+// Build leaves each key's values in one bucket of their number; a table with pairs is refused, and later inserts go on from there.
+func TestBucketListBuild(t *testing.T) {
+	d := openFor(t, "cpu")
+	for _, o := range []ListOptions{{InitialBucket: 9}, {Options: table.Options{MaxBytes: 32 << 10}}, {Options: table.Options{Capacity: 30_000}, Keys: 300}} {
+		x := newListModel(t, d, o)
+		k, v := x.batch(20_000, 300)
+		full := x.put(k, v, x.m.Build(k, v))
+		if (o.MaxBytes > 0) != (len(full.Positions) > 0) {
+			t.Fatalf("%d pairs are not in", len(full.Positions))
+		}
+		x.verify()
+		if o.MaxBytes == 0 && x.m.used() != 20_000 {
+			t.Errorf("%d places for 20,000 values", x.m.used())
+		}
+		if err := x.m.Build(k, v); err == nil || !strings.Contains(err.Error(), "must be empty") {
+			t.Errorf("Build of a table with pairs: %v", err)
+		}
+		k, v = x.batch(100, 400)
+		x.put(k, v, x.m.Insert(k, v))
+		x.verify()
+	}
+	x := newListModel(t, d, ListOptions{})
+	must(t, x.m.Build(nil, nil))
+	if x.m.Build([]uint32{1}, nil) == nil {
+		t.Error("a key without a value")
+	}
+	x.verify()
+}
+
+// Large batches are brought in the order of regions, piece by piece, and tell what does not fit by its position in the batch.
+func TestBucketListPartitioned(t *testing.T) {
+	d := openFor(t, "cpu")
+	for i, o := range []ListOptions{{}, {Options: table.Options{Capacity: 20_000}}, {Options: table.Options{MaxBytes: 128 << 10}}} {
+		x := newListModel(t, d, o)
+		rule := tinyRegions
+		rule.RegionBytes, rule.PieceRows = 4<<10, 3000
+		x.m.keys.regions = rule
+		for round := range 4 {
+			k, v := x.batch(10_000, []int{9000, 300}[round%2])
+			full := x.put(k, v, x.m.Insert(k, v))
+			if i < 2 && len(full.Positions) > 0 {
+				t.Fatal(full)
+			}
+			x.verify()
+		}
+	}
+}
+
+// A batch of few keys and many new ones makes the table no larger than it must be.
+func TestBucketListGrowthGuess(t *testing.T) {
+	x := newListModel(t, openFor(t, "cpu"), ListOptions{})
+	k, v := x.batch(300_000, 25)
+	for range 3 {
+		x.put(k, v, x.m.Insert(k, v))
+	}
+	x.verify()
+	if c := x.m.keys.capacity(); c > 1000 {
+		t.Errorf("%d slots for 25 keys", c)
+	}
+	k, v = x.batch(300_000, 90_000)
+	x.put(k, v, x.m.Insert(k, v))
+	x.put(k, v, x.m.Insert(k, v))
+	x.verify()
+	if c := x.m.keys.capacity(); c > 4*90_000 {
+		t.Errorf("%d slots for 90,000 keys", c)
+	}
+	if s, err := x.m.Stats(); err != nil || x.m.keys.live() > x.m.keys.limit() {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// On a device with little memory a batch goes in as far as there is room, and says exactly what is not in; nothing is lost.
+func TestBucketListShortOfMemory(t *testing.T) {
+	for _, memory := range []int64{160 << 10, 400 << 10, 1 << 20} {
+		d := openFor(t, "cpu", device.WithMemory(memory))
+		x := newListModel(t, d, ListOptions{})
+		for _, keys := range []int{100, 50_000, 10} {
+			k, v := x.batch(30_000, keys)
+			x.put(k, v, x.m.Insert(k, v))
+		}
+		must(t, x.m.Check())
+		counts, keys := make([]uint32, 1000), make([]uint32, 1000)
+		for i := range keys {
+			keys[i] = ^uint32(i)
+		}
+		must(t, x.m.Count(keys, counts))
+		for i, k := range keys {
+			if int(counts[i]) != len(x.model[k]) {
+				t.Fatalf("%d bytes: key %#x has %d values, want %d", memory, k, counts[i], len(x.model[k]))
+			}
+		}
+	}
+}
+
+func TestBucketListForEach(t *testing.T) {
+	d := openFor(t, "cpu")
+	x := newListModel(t, d, ListOptions{Growth: 1})
+	for range 3 {
+		k, v := x.batch(500, 40)
+		x.put(k, v, x.m.Insert(k, v))
+	}
+	asked := []uint32{^uint32(0), 5, ^uint32(3), ^uint32(30), ^uint32(0)}
+	want, all := make([]uint64, len(asked)), uint64(0)
+	for i, k := range asked {
+		for _, v := range x.model[k] {
+			want[i] += uint64(v) ^ uint64(k)
+		}
+	}
+	for k, values := range x.model {
+		for _, v := range values {
+			all += uint64(v) ^ uint64(k)
+		}
+	}
+	keys, err := device.From(d, asked)
+	must(t, err)
+	sums, err := device.From(d, make([]uint64, len(asked)+1))
+	must(t, err)
+	must(t, x.m.ForEach(nil, keys, "add(&sums[index], (u64)value ^ key);", Args{"sums": sums}))
+	must(t, x.m.ForAll(nil, "add(&sums[5], (u64)value ^ key);", Args{"sums": sums}))
+	got, err := sums.Host(nil)
+	must(t, err)
+	if !slices.Equal(got, append(want, all)) {
+		t.Errorf("%v, want %v, %v", got, want, all)
+	}
+}
+
+func TestBucketListOptionsAreChecked(t *testing.T) {
+	d := openFor(t, "cpu")
+	for _, o := range []ListOptions{
+		{Growth: 0.9}, {Growth: 2000}, {Growth: math.NaN()}, {InitialBucket: -1}, {InitialBucket: 1 << 21}, {Keys: -1}, {FindGroup: 3}, {InsertGroup: 64},
+		{Options: table.Options{MaxBytes: 100}}, {Options: table.Options{LoadFactor: 2}},
+	} {
+		if m, err := NewBucketList[uint32, uint32](d, o); err == nil {
+			m.Close()
+			t.Errorf("%+v: no error", o)
+		}
+	}
+}
+
+// The Go twin of code_of and size_of keeps sizes: exact below 2¹⁶, and within a 32,768th above.
+func TestBucketSizes(t *testing.T) {
+	for n := uint64(1); n <= listMost; n += 1 + n/1000 {
+		for _, up := range []bool{true, false} {
+			b := bucket(5<<listPlaceShift | sizeCode(uint32(n), up)<<listSizeShift)
+			got, err := b.size(), float64(b.size())-float64(n)
+			if b.place() != 5 || n < 1<<listMantissa && got != n || up && err < 0 || !up && err > 0 || math.Abs(err) > float64(n)/(1<<(listMantissa-1)) {
+				t.Fatalf("size %d, up %t, is %d at %d", n, up, got, b.place())
+			}
+		}
+	}
+}
+
+// Each invariant of doc.go's list, broken in a table's memory, is what Check reports.
+func TestBucketListCheckFindsDamage(t *testing.T) {
+	d := openFor(t, "cpu")
+	m, err := NewBucketList[uint32, uint32](d, ListOptions{Growth: 1})
+	must(t, err)
+	defer m.Close()
+	for range 3 {
+		k := make([]uint32, 60)
+		for i := range k {
+			k[i] = uint32(i) % 9
+		}
+		must(t, m.Insert(k, k))
+	}
+	_, err = m.Delete([]uint32{8}, nil)
+	must(t, err)
+	must(t, m.Check())
+	keys, err := m.keys.mem.Host(nil)
+	must(t, err)
+	pool, err := m.pool.Host(nil)
+	must(t, err)
+	im := &image{m.keys.cfg, m.keys.t, m.keys.mem.Addr(), keys}
+	var slots, free []uint64 // offsets in the keys' memory
+	for slot := range m.keys.t.Main.Windows * uint64(m.keys.cfg.window) {
+		at := m.keys.t.Main.Slots - im.base + slot*uint64(m.keys.cfg.slotBytes())
+		if kernel.MarksOf(4).Has(im.key(false, slot)) {
+			free = append(free, at)
+		} else {
+			slots = append(slots, at)
+		}
+	}
+	last := func(mem []byte, at uint64) []byte { return mem[at+8 : at+16] }
+	word := func(mem []byte, at uint64) bucket { return bucket(binary.LittleEndian.Uint64(last(mem, at))) }
+	for _, c := range []struct {
+		name   string
+		damage func(keys, pool []byte, k *ListCounters)
+		want   string
+	}{
+		{"a value too many", func(keys, _ []byte, _ *ListCounters) { keys[slots[0]+4] -= 1 }, "its last bucket is for values"},
+		{"a value too few", func(keys, _ []byte, _ *ListCounters) { keys[slots[0]+4] += 1 }, "the counters say"},
+		{"a list that is blocked", func(keys, _ []byte, _ *ListCounters) { keys[slots[0]+8] |= listBlocked }, "is blocked"},
+		{"a list of nothing", func(keys, _ []byte, _ *ListCounters) { copy(last(keys, slots[0]), bytes.Repeat([]byte{255}, 8)) }, "it has no bucket"},
+		{"a bucket in two lists", func(keys, _ []byte, _ *ListCounters) {
+			copy(keys[slots[0]+4:slots[0]+16], keys[slots[1]+4:slots[1]+16])
+		}, "overlap"},
+		{"a bucket beyond the pool", func(keys, _ []byte, _ *ListCounters) { keys[slots[0]+14] = 1 }, "a bucket of"},
+		{"a free slot with a list", func(keys, _ []byte, _ *ListCounters) { keys[free[0]+8] = 0 }, "which a new key would get"},
+		{"a bucket that is counted as free, too", func(_, _ []byte, k *ListCounters) { k.Garbage += 3000 }, "lists that were removed had"},
+		{"a miscounted value", func(_, _ []byte, k *ListCounters) { k.Added++ }, "the counters say"},
+		{"untold failures", func(_, _ []byte, k *ListCounters) { k.Failed++ }, "were not told"},
+		{"a header of another list", func(keys, pool []byte, _ *ListCounters) { pool[4*word(keys, slots[0]).place()+8] ^= 1 }, "key 0x"},
+		{"a link to nothing", func(keys, pool []byte, _ *ListCounters) {
+			copy(pool[4*word(keys, slots[0]).place():], bytes.Repeat([]byte{255}, 8))
+		}, "links to"},
+	} {
+		k, p, seen := slices.Clone(keys), slices.Clone(pool), m.counters.Seen
+		c.damage(k, p, &m.counters.Seen)
+		must(t, errors.Join(m.keys.mem.Write(nil, k), m.pool.Write(nil, p), m.counters.Set(nil)))
+		if err := m.Check(); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: Check says %v, want %q", c.name, err, c.want)
+		}
+		m.counters.Seen = seen
+		must(t, errors.Join(m.keys.mem.Write(nil, keys), m.pool.Write(nil, pool), m.counters.Set(nil)))
+		must(t, m.Check())
 	}
 }
