@@ -241,11 +241,18 @@ func (l *lists) look(st *device.Stream) (int64, error) {
 	return l.counters.Seen.live(), err
 }
 
-// reset sets the counters that are not sums.
-func (l *lists) reset(st *device.Stream) error {
+// reset sets the counters that are not sums, where they are not 0. It comes behind a look.
+func (l *lists) reset(st *device.Stream) (err error) {
 	k := &l.counters.Seen
-	*k = ListCounters{Added: k.Added, Removed: k.Removed, Used: uint64(l.used()), Garbage: k.Garbage}
-	return errors.Join(l.keys.reset(st), l.counters.Set(st))
+	sums := ListCounters{Added: k.Added, Removed: k.Removed, Used: uint64(l.used()), Garbage: k.Garbage}
+	if *k != sums {
+		*k = sums
+		err = l.counters.Set(st)
+	}
+	if l.keys.counters.Seen.SideFailed > 0 || l.keys.counters.Seen.Failed > 0 {
+		err = errors.Join(err, l.keys.reset(st))
+	}
+	return err
 }
 
 // insertion takes batches in.
@@ -262,9 +269,6 @@ var errOverfull = fmt.Errorf("warpcore: a key has %d values, as many as can be",
 // insert inserts pairs, growing as it must. The positions that do not fit come back with the reason.
 func (l *lists) insert(st *device.Stream, exact bool, b table.Rows) (refused []int, why, err error) {
 	if _, err := l.look(st); err != nil {
-		return nil, nil, err
-	}
-	if err := l.reset(st); err != nil {
 		return nil, nil, err
 	}
 	sure, err := l.ahead(st, exact, b)
@@ -606,8 +610,10 @@ func (l *lists) pack(st *device.Stream, places int64) (err error) {
 		return err
 	}
 	p := listSlotsParams{Lists: l.table(), Pool: pool.Addr(), Long: long.Addr(), LongCount: count.Addr()}
-	err = errors.Join(count.Slice(0, 8).Fill(st, 0), l.kernel.pack.Launch(st, l.keys.grid(l.keys.slots()), &p),
-		l.kernel.packLong.Launch(st, l.keys.grid(32*packLong), &p))
+	err = errors.Join(count.Slice(0, 8).Fill(st, 0), l.kernel.pack.Launch(st, l.keys.grid(l.keys.slots()), &p))
+	if err == nil && l.counters.Seen.live() > packLong {
+		err = l.kernel.packLong.Launch(st, l.keys.grid(32*entries), &p)
+	}
 	if err != nil {
 		return errors.Join(err, l.frame().Free(pool))
 	}
@@ -615,11 +621,10 @@ func (l *lists) pack(st *device.Stream, places int64) (err error) {
 	l.pool = pool
 	if _, err = l.look(st); err == nil {
 		n := &l.counters.Seen
-		n.Used, n.Garbage, n.Unused = n.Packed, 0, 0
-		packed := n.Packed
-		err = l.reset(st)
-		if int64(packed) > l.room() {
-			err = errors.Join(err, fmt.Errorf("warpcore: %d places for a pool of %d: this is a defect of warpmap", packed, l.room()))
+		*n = ListCounters{Added: n.Added, Removed: n.Removed, Used: n.Packed}
+		err = l.counters.Set(st)
+		if int64(n.Used) > l.room() {
+			err = errors.Join(err, fmt.Errorf("warpcore: %d places for a pool of %d: this is a defect of warpmap", n.Used, l.room()))
 		}
 	}
 	l.foreign = false
@@ -735,7 +740,7 @@ func (m *BucketList[K, V]) Build(keys []K, values []V) error {
 	if err != nil {
 		return errors.Join(err, k.Free())
 	}
-	return errors.Join(m.BuildOn(nil, k, v), k.Free(), v.Free())
+	return table.OneLine(errors.Join(m.BuildOn(nil, k, v), k.Free(), v.Free()))
 }
 
 // BuildOn is Build on the device. It waits for the stream.
@@ -830,7 +835,8 @@ func (m *BucketList[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (o
 }
 
 // FindAllInto is FindAllOn into memory of the caller's: see MultiMap.FindAllInto.
-func (m *BucketList[K, V]) FindAllInto(st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64], values func(n int) (device.Slice[V], error)) (int, error) {
+func (m *BucketList[K, V]) FindAllInto(st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64],
+	values func(n int) (device.Slice[V], error)) (int, error) {
 	return table.FindValuesInto(m.frame(), st, keys, offsets, values, m.findAll)
 }
 

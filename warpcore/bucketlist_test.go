@@ -367,6 +367,13 @@ func TestBucketListFindsDefects(t *testing.T) {
 	}
 }
 
+// onDevices runs a test on the CPU and, where there is one, on a GPU.
+func onDevices(t *testing.T, run func(t *testing.T, d *device.Device)) {
+	for _, name := range []string{"cpu", "cuda:0"} {
+		t.Run(name, func(t *testing.T) { run(t, openFor(t, name)) })
+	}
+}
+
 // listModel is a BucketList beside a Go map.
 type listModel struct {
 	testing.TB
@@ -431,8 +438,9 @@ func (x *listModel) verify() {
 }
 
 // Lists of many buckets, and so long that many warps copy them, beside short ones; laid anew, and laid anew again when half are gone.
-func TestBucketListLongLists(t *testing.T) {
-	d := openFor(t, "cpu")
+func TestBucketListLongLists(t *testing.T) { onDevices(t, testLongLists) }
+
+func testLongLists(t *testing.T, d *device.Device) {
 	for _, growth := range []float64{1, 2} {
 		x := newListModel(t, d, ListOptions{Growth: growth})
 		for range 6 {
@@ -469,8 +477,9 @@ func TestBucketListLongLists(t *testing.T) {
 }
 
 // Build leaves each key's values in one bucket of their number; a table with pairs is refused, and later inserts go on from there.
-func TestBucketListBuild(t *testing.T) {
-	d := openFor(t, "cpu")
+func TestBucketListBuild(t *testing.T) { onDevices(t, testBuild) }
+
+func testBuild(t *testing.T, d *device.Device) {
 	for _, o := range []ListOptions{{InitialBucket: 9}, {Options: table.Options{MaxBytes: 32 << 10}}, {Options: table.Options{Capacity: 30_000}, Keys: 300}} {
 		x := newListModel(t, d, o)
 		k, v := x.batch(20_000, 300)
@@ -498,8 +507,9 @@ func TestBucketListBuild(t *testing.T) {
 }
 
 // Large batches are brought in the order of regions, piece by piece, and tell what does not fit by its position in the batch.
-func TestBucketListPartitioned(t *testing.T) {
-	d := openFor(t, "cpu")
+func TestBucketListPartitioned(t *testing.T) { onDevices(t, testPartitioned) }
+
+func testPartitioned(t *testing.T, d *device.Device) {
 	for i, o := range []ListOptions{{}, {Options: table.Options{Capacity: 20_000}}, {Options: table.Options{MaxBytes: 128 << 10}}} {
 		x := newListModel(t, d, o)
 		rule := tinyRegions
@@ -517,8 +527,10 @@ func TestBucketListPartitioned(t *testing.T) {
 }
 
 // A batch of few keys and many new ones makes the table no larger than it must be.
-func TestBucketListGrowthGuess(t *testing.T) {
-	x := newListModel(t, openFor(t, "cpu"), ListOptions{})
+func TestBucketListGrowthGuess(t *testing.T) { onDevices(t, testGrowthGuess) }
+
+func testGrowthGuess(t *testing.T, d *device.Device) {
+	x := newListModel(t, d, ListOptions{})
 	k, v := x.batch(300_000, 25)
 	for range 3 {
 		x.put(k, v, x.m.Insert(k, v))
@@ -562,8 +574,9 @@ func TestBucketListShortOfMemory(t *testing.T) {
 	}
 }
 
-func TestBucketListForEach(t *testing.T) {
-	d := openFor(t, "cpu")
+func TestBucketListForEach(t *testing.T) { onDevices(t, testForEach) }
+
+func testForEach(t *testing.T, d *device.Device) {
 	x := newListModel(t, d, ListOptions{Growth: 1})
 	for range 3 {
 		k, v := x.batch(500, 40)
@@ -683,5 +696,91 @@ func TestBucketListCheckFindsDamage(t *testing.T) {
 		m.counters.Seen = seen
 		must(t, errors.Join(m.keys.mem.Write(nil, keys), m.pool.Write(nil, pool), m.counters.Set(nil)))
 		must(t, m.Check())
+	}
+}
+
+// All lists go, and others come, over and over, in the same memory.
+func TestBucketListChurnInPlace(t *testing.T) {
+	d := openFor(t, "cpu")
+	for _, o := range []ListOptions{{}, {Options: table.Options{MaxBytes: 64 << 10}}} {
+		x := newListModel(t, d, o)
+		for round := range 30 {
+			k, v := x.batch(2000, 300)
+			for i := range k {
+				k[i] -= uint32(1000 * round)
+			}
+			if full := x.put(k, v, x.m.Insert(k, v)); len(full.Positions) > 0 {
+				t.Fatalf("round %d: %v", round, full)
+			}
+			n, err := x.m.Delete(slices.Collect(maps.Keys(x.model)), nil)
+			if err != nil || n != 2000 {
+				t.Fatalf("%d deleted, %v", n, err)
+			}
+			clear(x.model)
+			if round%3 == 0 {
+				must(t, x.m.Grow(1000))
+			}
+			x.verify()
+		}
+		if s, err := x.m.Stats(); err != nil || s.Bytes > 100<<10 {
+			t.Errorf("%+v, %v", s, err)
+		}
+	}
+}
+
+// Of a GPU's 100 million pairs, or a million on the CPU: insert, build and look up, in pairs a second.
+func BenchmarkBucketList(b *testing.B) {
+	for _, name := range []string{"cpu", "cuda:0"} {
+		d, err := device.Open(name)
+		if err != nil {
+			continue
+		}
+		n := 1_000_000
+		if d.Info().CUDA() {
+			n *= 100
+		}
+		for _, distinct := range []int{n, n / 8, n / 64, 25} {
+			keys, values, asked := make([]uint32, n), make([]uint32, n), make([]uint32, distinct)
+			rng := rand.New(rand.NewPCG(1, 1))
+			for i := range keys {
+				keys[i], values[i] = kernel.Fmix32(uint32(i%distinct)), uint32(i)
+			}
+			rng.Shuffle(n, func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+			for i := range asked {
+				asked[i] = kernel.Fmix32(uint32(i))
+			}
+			rng.Shuffle(distinct, func(i, j int) { asked[i], asked[j] = asked[j], asked[i] })
+			k, e1 := device.From(d, keys)
+			v, e2 := device.From(d, values)
+			q, e3 := device.From(d, asked)
+			offsets, e4 := device.Make[uint64](d, distinct+1)
+			out, e5 := device.Make[uint32](d, n)
+			must(b, errors.Join(e1, e2, e3, e4, e5))
+			m, err := NewBucketList[uint32, uint32](d, ListOptions{Options: table.Options{Capacity: n}, Keys: distinct})
+			must(b, err)
+			for what, run := range map[string]func() error{
+				"insert": func() error { return errors.Join(m.Clear(), m.InsertOn(nil, k, v)) },
+				"build":  func() error { return errors.Join(m.Clear(), m.BuildOn(nil, k, v)) },
+				"find": func() error {
+					_, err := m.FindAllInto(nil, q, offsets, func(int) (device.Slice[uint32], error) { return out, nil })
+					return err
+				},
+			} {
+				b.Run(fmt.Sprintf("%s/%d/%s", name, distinct, what), func(b *testing.B) {
+					if what == "find" {
+						must(b, errors.Join(m.Clear(), m.InsertOn(nil, k, v)))
+					}
+					must(b, run())
+					for b.Loop() {
+						must(b, run())
+					}
+					b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds()/1e9, "G/s")
+				})
+			}
+			rho, err := m.Density()
+			b.Logf("%s, %d keys: density %.2f", name, distinct, rho)
+			must(b, errors.Join(err, m.Close(), k.Free(), v.Free(), q.Free(), offsets.Free(), out.Free()))
+		}
+		must(b, d.Close())
 	}
 }
