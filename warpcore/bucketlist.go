@@ -321,33 +321,30 @@ func (l *lists) insert(st *device.Stream, exact bool, b table.Rows) (refused []i
 	}.Run(l.frame(), st, b.N, l.counters.Seen.live())
 }
 
-// launchInsert queues an insert of rows.
+// launchInsert queues an insert of rows, as many at once as there is scratch memory for. That is seen to before they are brought in order, for
+// where memory is short, it is taken from what batches in order lie in.
 func (l *lists) launchInsert(st *device.Stream, p listInsertParams, b table.Rows) error {
-	return l.kernel.partition.Place(l.frame(), st, table.Placement[partitionParams]{
-		Regions: &l.keys.regions, Bytes: int64(l.keys.mem.Len()), KeyBytes: l.keys.cfg.keyBytes, ValueBytes: l.cfg.valueBytes, Positions: true,
-		Params: func(rows table.Partition) *partitionParams { return &partitionParams{l.keys.t, rows} },
-		Launch: func(_ device.Grid, rows table.Placing) error { return l.launchPieces(st, p, rows) }, Grid: l.keys.grid,
-	}, p.Rows, b)
-}
-
-// launchPieces queues the kernels of an insert, for as many rows at once as there is scratch memory for.
-func (l *lists) launchPieces(st *device.Stream, p listInsertParams, rows table.Placing) error {
-	piece := int64(min(rows.N, listRows))
-	var scratch device.Slice[byte]
-	for {
-		bytes := table.Align(8*piece) + 4*piece
-		if piece <= leastRows {
-			scratch = l.least
-			break
-		}
+	piece, scratch := min(b.N, listRows), l.least
+	for ; piece > leastRows; piece = piece / 2 &^ 31 {
 		var err error
-		if scratch, err = l.frame().Scratch(bytes); err == nil {
+		if scratch, err = l.frame().Scratch(table.Align(8*piece) + 4*piece); err == nil {
 			break
 		} else if !device.IsOutOfMemory(err) {
 			return err
 		}
-		piece = max(leastRows, piece/2&^31)
 	}
+	if piece <= leastRows {
+		piece, scratch = leastRows, l.least
+	}
+	return l.kernel.partition.Place(l.frame(), st, table.Placement[partitionParams]{
+		Regions: &l.keys.regions, Bytes: int64(l.keys.mem.Len()), KeyBytes: l.keys.cfg.keyBytes, ValueBytes: l.cfg.valueBytes, Positions: true,
+		Params: func(rows table.Partition) *partitionParams { return &partitionParams{l.keys.t, rows} },
+		Launch: func(_ device.Grid, rows table.Placing) error { return l.launchPieces(st, p, rows, piece, scratch) }, Grid: l.keys.grid,
+	}, p.Rows, b)
+}
+
+// launchPieces queues the kernels of an insert, for piece rows at a time.
+func (l *lists) launchPieces(st *device.Stream, p listInsertParams, rows table.Placing, piece int64, scratch device.Slice[byte]) error {
 	p.Where = scratch.Addr()
 	p.Ordinals = p.Where + uint64(8*piece)
 	p.Span = uint64(l.keys.regions.Span)
