@@ -74,7 +74,8 @@ type lists struct {
 	counters table.Counters[ListCounters]
 	least    device.Slice[byte] // scratch memory for leastRows
 	cleaned  bool               // the keys were laid anew for tombstones, since the last part
-	foreign  bool               // a kernel of the user's may have left lists that are full, though there is room now
+	foreign  bool               // a kernel of the user's may have run since the last reset
+	full     bool               // and has found lists full, which they stay for such kernels until they are laid anew
 }
 
 // NewBucketList makes an empty table on the device.
@@ -244,6 +245,8 @@ func (l *lists) look(st *device.Stream) (int64, error) {
 // reset sets the counters that are not sums, where they are not 0. It comes behind a look.
 func (l *lists) reset(st *device.Stream) (err error) {
 	k := &l.counters.Seen
+	l.full = l.full || l.foreign && k.Short+k.Overfull > 0
+	l.foreign = false
 	sums := ListCounters{Added: k.Added, Removed: k.Removed, Used: uint64(l.used()), Garbage: k.Garbage}
 	if *k != sums {
 		*k = sums
@@ -624,7 +627,7 @@ func (l *lists) pack(st *device.Stream, places int64) (err error) {
 			err = errors.Join(err, fmt.Errorf("warpcore: %d places for a pool of %d: this is a defect of warpmap", n.Used, l.room()))
 		}
 	}
-	l.foreign = false
+	l.full = false
 	return errors.Join(err, l.frame().Free(old))
 }
 
@@ -690,7 +693,7 @@ func (l *lists) Len() (int, error) { return l.frame().Count(l.look) }
 // Clear removes all pairs and keeps the capacity. It queues and returns.
 func (l *lists) Clear() error {
 	return l.frame().Writing(nil, func(st *device.Stream) error {
-		l.keys.filled, l.foreign = 0, false
+		l.keys.filled, l.foreign, l.full = 0, false, false
 		return errors.Join(l.keys.mem.Fill(st, 0xff), l.keys.counters.Clear(st), l.counters.Clear(st))
 	})
 }
@@ -977,7 +980,7 @@ func (l *lists) makeRoom(st *device.Stream, pairs int64) error {
 	if err := l.reset(st); err != nil || pairs == 0 {
 		return err
 	}
-	if l.foreign && l.used() > 0 { // lists that were found full may grow again
+	if l.full {
 		if err := l.pack(st, max(l.room(), l.packedPlaces())); err != nil {
 			return err
 		}
