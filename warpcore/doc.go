@@ -1,8 +1,9 @@
 // Package warpcore implements the tables of WarpCore: by open addressing Map (SingleValueHashTable), Set (HashSet), Counter (CountingHashTable)
-// and MultiMap (MultiValueHashTable); and Filter (BloomFilter).
+// and MultiMap (MultiValueHashTable); BucketList (BucketListHashTable), in which a key stands once, with a list of its values; and Filter
+// (BloomFilter).
 //
 // Source: D. Jünger, R. Kobus, A. Müller, C. Hundt, K. Xu, W. Liu, B. Schmidt, "WarpCore: A Library for fast Hash Tables
-// on GPUs", HiPC 2020, §IV-A, B and D.
+// on GPUs", HiPC 2020, §IV.
 //
 // # Memory
 //
@@ -129,8 +130,58 @@
 // once all its words are changed. The bulk kernel of look-ups, beside which nothing is inserted, reads through the cache that is not kept
 // up to date.
 //
+// # BucketList (§IV-C)
+//
+// The keys are a table as above, whose slots hold lists; the values are in buckets of a pool, which is an array of places of the size of a
+// value.
+//
+//	slot: 16 bytes, or 32 with keys of 8     pool
+//	┌ key │ left u32 │ last u64 ┐            … │ value 0 … │ … │ header │ value s₀ … │ … │ header │ values … │ …
+//	                     │                     ▲               ▲   │                   ▲   │
+//	                     │                     └───────────────────┘                   │   │
+//	                     │                                     └───────────────────────────┘
+//	                     └─────────────────────────────────────────────────────────────┘
+//
+//	last    the word of the last bucket: state 2 bits │ has a header 1 │ size 21 │ place 40
+//	left    2³²-1 less the number of values
+//	header  12 bytes, in whole places: the word of the bucket before, and how many values are in all before
+//
+// Sizes below 2¹⁶ are exact; larger ones are rounded up by less than a 32,768th. A bucket is λ times as large as the one before, or as large as
+// one batch wants it for its key, and no smaller than a 64th of its list: so lists have few buckets whatever λ.
+//
+// A bulk insert is four kernels: find each row's key or put it; give each row its number in the list, with one atomic operation for the lanes
+// of a warp that have one list, and write those values that the last bucket has places for; let the row whose number is the first
+// without a place link one bucket for all of them, with one atomic operation a block; write the other values. No lane waits for
+// another. What the pool has no room for is refused, and its numbers are taken back. Then the pool grows, or the table is full: at last it
+// hands out what is left in buckets of just the batch's size. Cost: 12 bytes a row of scratch memory, 36 bytes a row read and written in
+// streams, and a few words of the key's slot and its bucket, which in the order of regions are in the cache.
+//
+// FindAll reads each key's slot once; to copy, lanes in a row take values in a row, whosever they are, and lists of over 4,096 values are
+// copied by many warps. Delete makes the slot a tombstone; the places of the buckets are garbage, which is counted. When the pool is used
+// up and a quarter of it is garbage, all lists are copied to a new pool, each in one bucket of its size; at MaxBytes, too, where a
+// 16th has no value. Shrink does that when asked. Build makes such lists at once.
+//
+// Between operations:
+//
+//  1. The invariants 1 to 3, 5 and 6 of a Map, of the keys. A free slot has no list: its bytes behind the key are ones.
+//  2. A list is ready, or full: found so by a kernel of the user's, beside which no memory is got. None is blocked. A key without values has
+//     no bucket, and is there only if such a kernel put it.
+//  3. All buckets of a list but the last are full: a header's number is the sum of the sizes before. The last has its number of values or fewer
+//     behind that.
+//  4. A place belongs to one bucket at most. Places of lists and of garbage are no more than were given out.
+//  5. Counters: the lists have Added - Removed values.
+//
+// Where we differ from the paper: the word and the count are apart (a count of 32 bits beside a pointer would leave 30 bits to it), so a
+// number is taken by one addition and not by compare-and-swap; its four states guard the device-side insert alone (list::insert of bucketlist.cuh),
+// which waits with growing pauses, up to a bound, while another lane links a bucket, and holds nothing meanwhile. Look-ups may not run beside
+// it, as in the paper. There are no free lists of buckets: to give buckets back one by one, and take them, would serialize lanes at the heads
+// of few lists, and leaves holes; copying what is left is a stream, and makes lists whole. It needs memory for both pools at once.
+// A list has up to 0xf0000000 values.
+//
 // # Your own kernels
 //
 // ForEach and ForAll run a piece of CUDA C++ for pairs of a table. A kernel of your own includes "warpcore.cuh" and
 // takes a table by value: see Map.Program and Map.Use. For a filter it includes "filter.cuh": see Filter.Program and Filter.Use.
+//
+// takes a table by value: see Map.Program and Map.Use. For a BucketList it includes "bucketlist.cuh": see BucketList.Program.
 package warpcore

@@ -150,3 +150,27 @@ func ExampleFilter() {
 	fmt.Println(found, err)
 	// Output: [true true true true false] <nil>
 }
+
+// A bucket list keeps the values of a key beside one another.
+func ExampleBucketList() {
+	d, err := device.Open("cpu")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer d.Close()
+	m, err := warpcore.NewBucketList[uint32, uint32](d, warpcore.ListOptions{InitialBucket: 2, Growth: 1.5})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	if err := m.Insert([]uint32{7, 8, 7}, []uint32{1, 2, 3}); err != nil {
+		log.Fatal(err)
+	}
+	if err := m.Shrink(); err != nil {
+		log.Fatal(err)
+	}
+	counts := make([]uint32, 3)
+	err = m.Count([]uint32{7, 8, 9}, counts)
+	fmt.Println(counts, err)
+	// Output: [2 1 0] <nil>
+}

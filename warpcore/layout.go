@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"math/bits"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/kernel"
@@ -463,5 +464,227 @@ func filterDefines() []device.Define {
 		{Name: "WARPCORE_FILTER_FIRST", Value: filterFirst},
 		{Name: "WARPCORE_FILTER_NEXT", Value: filterNext},
 		{Name: "WARPCORE_FILTER_EACH", Value: filterEach},
+	}...)
+}
+
+// Numbers of a BucketList: see bucketlist.cuh.
+const (
+	// A bucket's word: the state in the low bits, whether the bucket has a header, its size, and its place in the pool. A size is
+	// listMantissa bits, shifted by the number above them: exact below 2¹⁶.
+	listMoreBit    = 2
+	listSizeShift  = 3
+	listMantissa   = 16
+	listPlaceShift = 24
+	// headerBytes begin every bucket but a list's first: the word of the bucket before, and how many values are in all before.
+	headerBytes = 12
+	// listMost is the most values of a key: so much less than 2³² that the rows of a piece cannot make a count overflow.
+	listMost = 0xf0000000
+	listRows = 1 << 27 // of a piece
+	// largestBucket bounds, in values, how large buckets get by λ; one that takes more values at once is larger.
+	largestBucket = 1 << 20
+	// leastShare: a bucket has one place for so many values of its list, at least, so that lists have few buckets whatever λ.
+	leastShare = 64
+	// growthOne is a λ of 1.
+	growthOne = 1 << 16
+	// longList: lists of more values are copied by many warps, so many values each at a time.
+	longList = 1 << 12
+	// packLong is the same for lists that are laid anew.
+	packLong = 1 << 16
+	// linkRows are the rows of a thread that looks for lists that want a bucket.
+	linkRows = 4
+	// aloneRounds: lanes of a warp that have one list are sought until so many lanes were found to be alone with theirs.
+	aloneRounds = 2
+	// listWaits bounds the rounds that an insert waits for another lane to link a bucket; each is twice as long as the one before, up to
+	// longestWait pauses.
+	listWaits   = 1 << 16
+	longestWait = 64
+	// linksBit marks, beside the address of a list's slot, the row that links the next bucket.
+	linksBit = 63
+)
+
+// How the bulk insert sizes buckets.
+const (
+	bucketsGrow  = iota // by s₀ and λ
+	bucketsExact        // what the batch brings, and no more
+	bucketsFit          // the same, and the last one what the pool has left: before a batch is refused
+)
+
+// listConfig is what a BucketList's kernels are compiled for, beside the config of its keys.
+type listConfig struct{ valueBytes int }
+
+// header is how many places of a pool a bucket's header takes.
+func (c listConfig) header() int { return (headerBytes + c.valueBytes - 1) / c.valueBytes }
+
+// keyConfig is the table of keys under a BucketList: slots of 16 bytes, or 32 with keys of 8, of which the key, how many values the
+// list can still get (u32, right behind the key), and the word of its last bucket (u64, at valueOffset).
+func keyConfig(keyBytes, hash int) config {
+	c := config{keyBytes: keyBytes, valueBytes: 2 * keyBytes, layout: AoS, hash: hash}
+	c.window = windowBytes / c.slotBytes()
+	return c
+}
+
+// listHeader is the C++ struct that a kernel names a BucketList's type by. A slot's value, as the kernels see it, is the user's.
+func (c config) listHeader(name string, l listConfig) string {
+	return fmt.Sprintf(`#pragma once
+#include "keys.cuh"
+struct %s : Marks<%d, %d> {
+    static constexpr int KEY_BYTES = %d, VALUE_BYTES = %d, SLOT_BYTES = %d, VALUE_OFFSET = %d, WINDOW = %d, HASH = %d;
+    static constexpr u32 HEADER = %d;
+    static constexpr bool PACKED = false, SOA = false;
+    typedef bits_of<VALUE_BYTES>::type value;
+};
+`, name, c.keyBytes, kernel.Reserved, c.keyBytes, l.valueBytes, c.slotBytes(), c.valueOffset(), c.window, c.hash, l.header())
+}
+
+// sizeCode is a bucket's size as its word has it: the twin of code_of.
+func sizeCode(n uint32, up bool) uint64 {
+	h := max(0, bits.Len32(n)-listMantissa)
+	m := uint64(n) >> h
+	if up && m<<h != uint64(n) {
+		m++
+	}
+	if m == 1<<listMantissa {
+		m, h = m>>1, h+1
+	}
+	return uint64(h)<<listMantissa | m
+}
+
+// bucket is a bucket's word.
+type bucket uint64
+
+func (b bucket) state() uint64 { return uint64(b) & 3 }
+func (b bucket) some() bool    { return b|3 != ^bucket(0) }
+func (b bucket) more() bool    { return b>>listMoreBit&1 == 1 }
+func (b bucket) place() uint64 { return uint64(b) >> listPlaceShift }
+func (b bucket) size() uint64 {
+	code := uint64(b) >> listSizeShift & (1<<(listPlaceShift-listSizeShift) - 1)
+	return code & (1<<listMantissa - 1) << (code >> listMantissa)
+}
+
+// The states of a list, of Figure 3.
+const (
+	listReady = iota
+	listBlocked
+	listFull
+	listNone // no bucket yet: all other bits are ones, too
+)
+
+// Lists is a BucketList as kernels take it, by value.
+type Lists struct {
+	Keys     Table  // from key to list
+	Pool     uint64 // address of the places that buckets are made of, each as large as a value
+	Room     uint64 // places
+	Counters uint64 // address of ListCounters
+	First    uint64 // s₀
+	Growth   uint64 // λ, in units of 1/growthOne
+}
+
+// ListCounters lie in device memory; kernels add to them.
+type ListCounters struct {
+	Added   uint64 // values
+	Removed uint64 // values, with their keys
+	Used    uint64 // places given out. Where it is more than Room, those from the first bucket on that did not fit were not given:
+	Unused  uint64 // they are so many
+	Garbage uint64 // of the places given out, those of lists that were removed
+
+	Failed     uint64 // positions that found no room
+	KeysFailed uint64 // of these, for want of a slot
+	Short      uint64 // places of the buckets that did not fit
+	Overfull   uint64 // lists that have as many values as can be
+	Exported   uint64
+	Absent     uint64 // rows whose key is not there
+	Long       uint64 // not 0: a key of the batch has a long list
+	Packed     uint64 // places given out in a new pool
+}
+
+func (k *ListCounters) live() int64 { return int64(k.Added - k.Removed) }
+
+// used is how many places of the pool are given out.
+func (k *ListCounters) used(room int64) int64 {
+	if int64(k.Used) > room {
+		return room - int64(k.Unused)
+	}
+	return int64(k.Used)
+}
+
+// listInsertParams are the parameters of the kernels of a bulk insert.
+type listInsertParams struct {
+	Lists    Lists
+	Rows     table.Placing
+	Limit    uint64 // windows a search may read
+	Where    uint64 // u64 a row: the address of its list's slot, until its value is written
+	Ordinals uint64 // u32 a row: the number of its value in the list
+	Span     uint64 // rows of a block, of the kernels that go through them in order
+	Mode     uint64
+}
+
+// listFindParams are the parameters of find, erase and count_absent. Found may be 0.
+type listFindParams struct {
+	Lists Lists
+	Keys  uint64
+	Found uint64
+	N     uint64
+}
+
+// listAllParams are the parameters of count_all and the other kernels of FindAll.
+type listAllParams struct {
+	Lists Lists
+	Rows  table.FindAll
+}
+
+// listSlotsParams are the parameters of the kernels that go over all slots.
+type listSlotsParams struct {
+	Lists     Lists
+	Pool      uint64 // of pack: the new one
+	Long      uint64 // address of longEntry, those whose values are still to be copied
+	LongCount uint64 // address of their number
+	Keys      uint64 // of export_keys
+	Limit     uint64
+	Histogram uint64 // of probe_lengths
+}
+
+// longEntry is a list that many warps copy.
+type longEntry struct {
+	Last  uint64
+	Place uint64 // in the new pool
+	Count uint64
+}
+
+// listCallbackParams are the parameters of for_each and for_all of a BucketList.
+type listCallbackParams struct {
+	Lists Lists
+	Keys  uint64
+	N     uint64
+	Args  [table.MaxArgs]uint64
+}
+
+func listLayouts() []any {
+	return append(layouts(), Lists{}, ListCounters{}, listInsertParams{}, listFindParams{}, listAllParams{}, listSlotsParams{}, longEntry{})
+}
+
+func listDefines() []device.Define {
+	return append(defines(false), []device.Define{
+		{Name: "LIST_MORE_BIT", Value: listMoreBit},
+		{Name: "LIST_SIZE_SHIFT", Value: listSizeShift},
+		{Name: "LIST_MANTISSA", Value: listMantissa},
+		{Name: "LIST_PLACE_SHIFT", Value: listPlaceShift},
+		{Name: "LIST_MOST", Value: fmt.Sprintf("%du", uint32(listMost))},
+		{Name: "LIST_LARGEST", Value: largestBucket},
+		{Name: "LIST_LEAST_SHARE", Value: leastShare},
+		{Name: "LIST_GROWTH_ONE", Value: growthOne},
+		{Name: "LIST_LONG", Value: longList},
+		{Name: "LIST_PACK_LONG", Value: packLong},
+		{Name: "LIST_LINK_ROWS", Value: linkRows},
+		{Name: "LIST_ALONE", Value: aloneRounds},
+		{Name: "LIST_WAITS", Value: listWaits},
+		{Name: "LIST_LONGEST_WAIT", Value: longestWait},
+		{Name: "LIST_LINKS_BIT", Value: linksBit},
+		{Name: "LIST_READY", Value: listReady},
+		{Name: "LIST_BLOCKED", Value: listBlocked},
+		{Name: "LIST_FULL", Value: listFull},
+		{Name: "LIST_NONE", Value: listNone},
+		{Name: "LIST_GROW", Value: bucketsGrow},
+		{Name: "LIST_EXACT", Value: bucketsExact},
+		{Name: "LIST_FIT", Value: bucketsFit},
 	}...)
 }

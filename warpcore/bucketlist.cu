@@ -1,0 +1,432 @@
+// The bulk operations of a BucketList: one entry point each. An insert is four kernels, in none of which a lane waits for another:
+//
+//   find_slots    finds or puts each row's key
+//   take_places   gives each row the number of its value in the key's list; where the last bucket has room, writes it
+//   link_buckets  the row whose number is the first without room links one bucket for all of them
+//   write_values  the other rows write their values, or are refused
+#include "config.h" // struct config: what this table holds
+#include "bucketlist.cuh"
+#include "drive.cuh"
+#include "findall.cuh"
+#include "layout.h"
+#include "partition.cuh"
+#include "refused.cuh"
+
+using namespace warpcore;
+
+typedef config C;
+typedef KeySlots<C> K;
+typedef config::key key;
+typedef config::value value;
+typedef tile<WARPCORE_INSERT_GROUP, true> InsertTile;
+typedef tile<WARPCORE_FIND_GROUP, true> FindTile;
+typedef tile<32, true> Warp;
+
+static constexpr u64 LINKS = 1ull << LIST_LINKS_BIT;
+
+__device__ __forceinline__ u64 position_of(const listInsertParams& p, u64 i) { return p.rows.positions ? at<u32>(p.rows.positions)[i] : i; }
+__device__ __forceinline__ void refuse(const listInsertParams& p, u64 i) {
+    settle(p.rows.refused, p.rows.attempt, position_of(p, i), true, &list::counters(p.lists)->failed);
+}
+__device__ __forceinline__ void accept(const listInsertParams& p, u64 i) { settle_bit(p.rows.refused, p.rows.attempt, position_of(p, i), false); }
+
+struct SlotJob {
+    struct Item {
+        key k;
+    };
+    const listInsertParams& p;
+    Insert<K, Look, true, false> s;
+    key k;
+    u64 inserted, reused;
+
+    __device__ __forceinline__ SlotJob(const listInsertParams& p) : p(p), k(0), inserted(0), reused(0) {}
+    __device__ __forceinline__ Item load(u64 i) { return Item{input_key<C>(p.rows.keys, i)}; }
+    template <class W> __device__ __forceinline__ Item shuffled(W warp, const Item& x, int from, u64) const { return Item{warp.shuffle(x.k, from)}; }
+    __device__ __forceinline__ bool begin(u64 i, const Item& x) {
+        if (!wanted(p.rows.refused, p.rows.attempt, i)) {
+            at<u64>(p.where)[i] = 0;
+            return false;
+        }
+        k = x.k;
+        s.begin(p.lists.keys, k, 0, p.limit);
+        return true;
+    }
+    __device__ __forceinline__ bool round(InsertTile g, bool active) { return s.round(p.lists.keys, g, active); }
+    __device__ __forceinline__ void done(u64 i) {
+        inserted += s.outcome == ADDED;
+        reused += s.outcome == ADDED && s.reused;
+        at<u64>(p.where)[i] = s.outcome == FULL ? 0 : s.p.slots + s.place * C::SLOT_BYTES;
+        if (s.outcome != FULL) return;
+        refuse(p, i);
+        add(&list::counters(p.lists)->keys_failed, (u64)1);
+        if (C::marks(k)) add(&counters(p.lists.keys)->side_failed, (u64)1);
+    }
+};
+WARPMAP_KERNEL_RESIDENT(find_slots, listInsertParams, 3) {
+    SlotJob job(p);
+    drive_held<InsertTile, u64>(p.rows.n, job, p.rows.span);
+    count_into(&counters(p.lists.keys)->inserted, job.inserted);
+    count_into(&counters(p.lists.keys)->reused, job.reused);
+}
+
+// Lanes with one list share an atomic operation. They are sought one list after the other, as long as lists have several lanes.
+__device__ __forceinline__ u32 take(Warp warp, u64 slot) {
+    u32 lane = (u32)warp.rank(), peers = slot ? 1u << lane : 0, waiting;
+    bool pending = slot;
+    for (u32 alone = 0; alone < LIST_ALONE && (waiting = warp.ballot(pending)) != 0;) {
+        u64 theirs = warp.shuffle(slot, lowest_bit(waiting));
+        u32 same = warp.ballot(pending && slot == theirs);
+        if (pending && slot == theirs) {
+            peers = same;
+            pending = false;
+        }
+        alone += popcount(same) == 1;
+    }
+    int leader = lowest_bit(peers | 1u << 31);
+    u32 first = 0;
+    if (slot && (int)lane == leader) first = ~add(list::left_at<C>(slot), 0u - (u32)popcount(peers));
+    return warp.shuffle(first, leader) + (u32)popcount(peers & (1u << lane) - 1);
+}
+
+WARPMAP_KERNEL(take_places, listInsertParams) {
+    Warp warp;
+    u64 added = 0;
+    FOR_EACH_ITEM_IN_ORDER(i, p.rows.n, p.span) {
+        u64 slot = i < p.rows.n ? at<u64>(p.where)[i] : 0;
+        u32 number = take(warp, slot);
+        if (slot) {
+            list::Tail<C> tail(p.lists, load_relaxed(list::last_at<C>(slot)));
+            if (number < tail.room) {
+                tail.write(p.lists, number, input_value<C>(p.rows.values, i));
+                at<u64>(p.where)[i] = 0;
+                accept(p, i);
+                added++;
+            } else {
+                at<u32>(p.ordinals)[i] = number;
+                if (number == tail.room) at<u64>(p.where)[i] = slot | LINKS;
+            }
+        }
+    }
+    count_into(&list::counters(p.lists)->added, added);
+}
+
+// What a list wants: a bucket of the size of that code.
+struct Want {
+    u32 code;
+    u64 places; // with the header
+};
+__device__ __forceinline__ Want want_of(const listInsertParams& p, u64 slot) {
+    list::Tail<C> tail(p.lists, load_relaxed(list::last_at<C>(slot)));
+    u32 count = list::count_at<C>(slot);
+    if (count > LIST_MOST) count = LIST_MOST;
+    if (count <= tail.room) return Want{0, 0};
+    u32 code = list::code_of(p.mode == LIST_GROW ? tail.next(p.lists, count) : count - tail.room, true);
+    return Want{code, (u64)list::decoded(code) + tail.header()};
+}
+
+// link gives the list a bucket at `first`; where that does not fit, what there is, or the list stays as it is. It tells whether the
+// list has values; otherwise its key goes, too.
+__device__ __forceinline__ bool link(const listInsertParams& p, u64 slot, Want want, u64 first) {
+    const Lists& t = p.lists;
+    u64 last = load_relaxed(list::last_at<C>(slot));
+    list::Tail<C> tail(t, last);
+    u32 code = want.code, room = tail.room;
+    if (!code) add(&list::counters(t)->overfull, (u64)1);
+    else if (p.mode == LIST_FIT && first < t.room && first + want.places > t.room) {
+        u64 has = t.room - first;
+        code = has > tail.header() ? list::code_of((u32)(has - tail.header()), false) : 0;
+        u64 rest = has - (code ? list::decoded(code) + tail.header() : 0);
+        if (rest) max_of(&list::counters(t)->unused, rest);
+        add(&list::counters(t)->short_, want.places);
+    } else if (!list::fits(t, first, want.places)) {
+        add(&list::counters(t)->short_, want.places);
+        code = 0;
+    }
+    if (code) {
+        if (tail.header()) list::write_header<C>(t, first, list::with_state(last, LIST_READY), room);
+        room += list::decoded(code);
+        store_relaxed(list::last_at<C>(slot), list::bucket(first, code, tail.header()));
+    }
+    if (list::count_at<C>(slot) > room) store_relaxed(list::left_at<C>(slot), ~room);
+    if (room) return true;
+    store_relaxed(list::last_at<C>(slot), ~0ull);
+    store_relaxed(at<key>(slot), C::TOMBSTONE);
+    return false;
+}
+
+WARPMAP_KERNEL(link_buckets, listInsertParams) {
+    constexpr int ROWS = LIST_LINK_ROWS;
+    __shared__ u64 base;
+    u64 slot[ROWS], mine = 0, all, gone = 0;
+    Want want[ROWS];
+#pragma unroll
+    for (int j = 0; j < ROWS; j++) {
+        u64 i = (block_index() * ROWS + j) * block_threads() + thread_index();
+        u64 where = i < p.rows.n ? at<u64>(p.where)[i] : 0;
+        slot[j] = where & LINKS ? where & ~LINKS : 0;
+        want[j] = slot[j] ? want_of(p, slot[j]) : Want{0, 0};
+        mine += want[j].places;
+    }
+    u64 before = block_scan(mine, all);
+    if (thread_index() == 0) base = all ? add(&list::counters(p.lists)->used, all) : 0;
+    block_sync();
+    u64 first = base + before;
+#pragma unroll
+    for (int j = 0; j < ROWS; j++) {
+        if (slot[j]) gone += !link(p, slot[j], want[j], first);
+        first += want[j].places;
+    }
+    count_into(&counters(p.lists.keys)->erased, gone);
+}
+
+WARPMAP_KERNEL(write_values, listInsertParams) {
+    u64 added = 0;
+    FOR_EACH_ITEM_IN_ORDER(i, p.rows.n, p.span) {
+        u64 slot = i < p.rows.n ? at<u64>(p.where)[i] & ~LINKS : 0;
+        if (slot) {
+            u32 number = at<u32>(p.ordinals)[i];
+            list::Tail<C> tail(p.lists, load_relaxed(list::last_at<C>(slot)));
+            if (number < tail.room) {
+                tail.write(p.lists, number, input_value<C>(p.rows.values, i));
+                accept(p, i);
+                added++;
+            } else refuse(p, i);
+        }
+    }
+    count_into(&list::counters(p.lists)->added, added);
+}
+
+// Brings rows in the order of the regions of the keys' slots: see kernels.cu.
+__device__ __forceinline__ auto region_of(const partitionParams& p) {
+    return [&p](key k) { return (u32)((Probe<C>(p.table, k).hash >> 32) * (u32)p.rows.parts >> 32); };
+}
+WARPMAP_KERNEL(partition_count, partitionParams) { partition_count<key>(p.rows, region_of(p)); }
+WARPMAP_KERNEL(partition_scan, partitionParams) { partition_scan(p.rows); }
+WARPMAP_KERNEL_RESIDENT(partition_scatter, partitionParams, 4) { partition_scatter<key, value, u32>(p.rows, region_of(p)); }
+
+// Looks up a batch of keys, and calls end(position, slot) for each: slot is 0 where the key is not there.
+template <class End> struct LookUpJob {
+    struct Item {
+        key k;
+    };
+    const Lists& t;
+    u64 keys;
+    End end;
+    NoVisit none;
+    Search<K, false, true> s;
+
+    __device__ __forceinline__ LookUpJob(const Lists& t, u64 keys, End end) : t(t), keys(keys), end(end) {}
+    __device__ __forceinline__ Item load(u64 i) const { return Item{input_key<C>(keys, i)}; }
+    template <class W> __device__ __forceinline__ Item shuffled(W warp, const Item& x, int from, u64) const { return Item{warp.shuffle(x.k, from)}; }
+    __device__ __forceinline__ bool begin(u64, const Item& x) {
+        s.begin(t.keys, x.k);
+        return true;
+    }
+    __device__ __forceinline__ bool round(FindTile g, bool active) { return s.round(t.keys, g, active, none); }
+    __device__ __forceinline__ void done(u64 i) { end(i, s.hit.found ? s.hit.slots + s.hit.index * C::SLOT_BYTES : 0, s.hit.stored); }
+};
+template <class End> __device__ __forceinline__ void look_up(const Lists& t, u64 keys, u64 n, End end) {
+    LookUpJob<End> job(t, keys, end);
+    drive_held<FindTile, u64>(n, job);
+}
+
+WARPMAP_KERNEL(find, listFindParams) {
+    look_up(p.lists, p.keys, p.n, [&](u64 i, u64 slot, key) {
+        if (p.found) at<u8>(p.found)[i] = slot && list::count_at<C>(slot) > 0;
+    });
+}
+
+WARPMAP_KERNEL(count_absent, listFindParams) {
+    u64 absent = 0;
+    look_up(p.lists, p.keys, p.n, [&](u64, u64 slot, key) { absent += !slot; });
+    count_into(&list::counters(p.lists)->absent, absent);
+}
+
+// Removes keys, each by one lane, which counts what the list's buckets were.
+WARPMAP_KERNEL(erase, listFindParams) {
+    u64 keys = 0, values = 0, places = 0;
+    look_up(p.lists, p.keys, p.n, [&](u64 i, u64 slot, key stored) {
+        u32 count = 0;
+        if (slot && cas(at<key>(slot), stored, C::TOMBSTONE) == stored) {
+            count = list::count_at<C>(slot);
+            u64 b = load_relaxed(list::last_at<C>(slot));
+            while (list::some(b)) {
+                places += list::size_of(b) + (list::more(b) ? C::HEADER : 0);
+                b = list::more(b) ? list::previous<C>(p.lists, b) : ~0ull;
+            }
+            store_relaxed(list::left_at<C>(slot), ~0u);
+            store_relaxed(list::last_at<C>(slot), ~0ull);
+            keys++;
+        }
+        values += count;
+        if (p.found) at<u8>(p.found)[i] = count > 0;
+    });
+    count_into(&counters(p.lists.keys)->erased, keys);
+    count_into(&list::counters(p.lists)->removed, values);
+    count_into(&list::counters(p.lists)->garbage, places);
+}
+
+// FindAll (kernel/findall.cuh): to count the values puts aside each list's last bucket, so that to fill reads no slot again. A warp
+// takes a chunk of keys; the values of long lists are copied by fill_long.
+WARPMAP_KERNEL(count_all, listAllParams) {
+    const auto& r = p.rows;
+    bool any_long = false;
+    look_up(p.lists, r.keys, r.n, [&](u64 i, u64 slot, key) {
+        u32 n = slot ? list::count_at<C>(slot) : 0;
+        at<u32>(r.counts)[i] = n;
+        if (!r.stash) return;
+        at<u64>(r.stash)[i] = n ? load_relaxed(list::last_at<C>(slot)) : 0;
+        any_long |= n > LIST_LONG;
+    });
+    if (any_long) store_relaxed(&list::counters(p.lists)->long_, (u64)1);
+}
+
+WARPMAP_KERNEL(sum_chunks, listAllParams) { sum_chunks(p.rows); }
+WARPMAP_KERNEL(scan_totals, listAllParams) { scan_totals(p.rows); }
+
+WARPMAP_KERNEL(fill_all, listAllParams) {
+    const auto& rows = p.rows;
+    Warp warp;
+    FOR_EACH_CHUNK(c, rows.chunks) {
+        u64 before = at<u64>(rows.totals)[c];
+        for (u64 r = 0; r < rows.chunk; r += 32) {
+            u64 i = c * rows.chunk + r + warp.rank();
+            u32 n = i < rows.n ? at<u32>(rows.counts)[i] : 0;
+            u64 last = n ? at<u64>(rows.stash)[i] : 0, all, offset = before + warp.scan((u64)n, all);
+            before += all;
+            if (i < rows.n) at<u64>(rows.offsets)[i] = offset;
+            list::each_value<C>(p.lists, warp, last, n > LIST_LONG ? 0 : n, [&](bool on, int owner, u32 number, value v) {
+                u64 to = warp.shuffle(offset, owner) + number;
+                if (on) at<value>(rows.values)[to] = v;
+            });
+        }
+    }
+}
+
+// The key whose values have that place in the output.
+__device__ __forceinline__ u64 owner_of(const listAllParams& p, u64 place) {
+    const u64* offsets = at<u64>(p.rows.offsets);
+    u64 low = 0, high = p.rows.n; // offsets[low] <= place < offsets[high]
+    while (low + 1 < high) {
+        u64 mid = low + (high - low) / 2;
+        if (offsets[mid] <= place) low = mid;
+        else high = mid;
+    }
+    return low;
+}
+// A warp takes a stretch of the output. A long list that has a part in it has its first place, or its last.
+WARPMAP_KERNEL(fill_long, listAllParams) {
+    const auto& rows = p.rows;
+    Warp warp;
+    const u64* offsets = at<u64>(rows.offsets);
+    u64 total = offsets[rows.n];
+    FOR_EACH_CHUNK(c, (total + LIST_LONG - 1) / LIST_LONG) {
+        u64 from = c * LIST_LONG, to = from + LIST_LONG < total ? from + LIST_LONG : total;
+        u64 first = owner_of(p, from), last = owner_of(p, to - 1);
+        for (u64 i = first;; i = last) {
+            u64 begin = offsets[i], low = begin > from ? begin : from, high = offsets[i + 1] < to ? offsets[i + 1] : to;
+            if (at<u32>(rows.counts)[i] > LIST_LONG)
+                list::copy<C>(p.lists, warp, at<u64>(rows.stash)[i], low - begin, high - begin, at<value>(rows.values) + low);
+            if (i == last) break;
+        }
+    }
+}
+
+// Every slot of both regions: an item is a slot, those of the side region last. Gives its address, 0 without a list, and the key as
+// users know it.
+struct Place {
+    u64 slot, index;
+    u32 count;
+    key k;
+};
+__device__ __forceinline__ u64 slot_count(const Table& t) { return (t.main.windows + t.side.windows) * C::WINDOW; }
+__device__ __forceinline__ Place place_at(const Table& t, u64 i) {
+    Place s{0, 0, 0, 0};
+    u64 main = t.main.windows * C::WINDOW;
+    if (i >= slot_count(t)) return s;
+    s.index = i < main ? i : i - main;
+    u64 slot = (i < main ? t.main.slots : t.side.slots) + s.index * C::SLOT_BYTES;
+    key k = load_relaxed(at<key>(slot));
+    if (C::marks(k)) return s;
+    s.count = list::count_at<C>(slot);
+    if (!s.count) return s; // a key whose first value found no room
+    s.slot = slot;
+    s.k = C::real(k, i >= main);
+    return s;
+}
+
+// Copies every key with its list into another, larger table.
+WARPMAP_KERNEL(rehash, slotsParams) {
+    InsertTile g;
+    u64 inserted = 0, failed = 0;
+    FOR_EACH_ITEM_IN_ORDER(i, slot_count(p.table), p.span) {
+        Place x = place_at(p.table, i);
+        Insert<K, Keep, false, true> s;
+        s.begin(p.target, x.k, 0, ~0ull);
+        bool active = x.slot;
+        while (g.any_of_all(active)) active = s.round(p.target, g, active);
+        if (x.slot && s.outcome == ADDED) {
+            u64 to = s.p.slots + s.place * C::SLOT_BYTES;
+            store_relaxed(list::left_at<C>(to), ~x.count);
+            store_relaxed(list::last_at<C>(to), load_relaxed(list::last_at<C>(x.slot)));
+            inserted++;
+        } else failed += x.slot != 0;
+    }
+    count_into(&counters(p.target)->inserted, inserted);
+    count_into(&counters(p.target)->failed, failed);
+}
+
+// Lays all lists anew, in another pool, each in one bucket of its size; but the values of the longest are copied by pack_long.
+WARPMAP_KERNEL(pack, listSlotsParams) {
+    Warp warp;
+    Lists to = p.lists;
+    to.pool = p.pool;
+    FOR_EACH_ITEM(i, slot_count(p.lists.keys)) {
+        Place x = place_at(p.lists.keys, i);
+        u64 last = x.slot ? load_relaxed(list::last_at<C>(x.slot)) : ~0ull, all, first = 0;
+        u32 code = list::code_of(x.count, true);
+        u64 before = warp.scan((u64)list::decoded(code), all);
+        if (all && warp.rank() == 0) first = add(&list::counters(p.lists)->packed, all);
+        first = warp.shuffle(first, 0) + before;
+        bool longer = x.count > LIST_PACK_LONG;
+        if (longer) at<longEntry>(p.long_)[add(at<u64>(p.long_count), (u64)1)] = longEntry{last, first, x.count};
+        if (x.slot) store_relaxed(list::last_at<C>(x.slot), list::bucket(first, code, false));
+        list::each_value<C>(p.lists, warp, last, longer ? 0 : x.count, [&](bool on, int owner, u32 number, value v) {
+            u64 place = warp.shuffle(first, owner) + number;
+            if (on) store_relaxed(at<value>(list::place_address<C>(to, place)), v);
+        });
+    }
+}
+WARPMAP_KERNEL(pack_long, listSlotsParams) {
+    Warp warp;
+    Lists to = p.lists;
+    to.pool = p.pool;
+    for (u64 e = 0; e < *at<u64>(p.long_count); e++) {
+        longEntry x = at<longEntry>(p.long_)[e];
+        FOR_EACH_CHUNK(c, (x.count + LIST_PACK_LONG - 1) / LIST_PACK_LONG) {
+            u64 from = c * LIST_PACK_LONG, end = from + LIST_PACK_LONG < x.count ? from + LIST_PACK_LONG : x.count;
+            list::copy<C>(p.lists, warp, x.last, from, end, at<value>(list::place_address<C>(to, x.place + from)));
+        }
+    }
+}
+
+WARPMAP_KERNEL(export_keys, listSlotsParams) {
+    FOR_EACH_ITEM(i, slot_count(p.lists.keys)) {
+        Place x = place_at(p.lists.keys, i);
+        u64 to = append(&list::counters(p.lists)->exported, x.slot != 0);
+        if (x.slot && to < p.limit) at<key>(p.keys)[to] = x.k;
+    }
+}
+
+// How many windows a look-up reads to come to a key, counted for each of its values.
+WARPMAP_KERNEL(probe_lengths, listSlotsParams) {
+    FOR_EACH_ITEM(i, slot_count(p.lists.keys)) {
+        Place x = place_at(p.lists.keys, i);
+        if (!x.slot) continue;
+        Probe<C> q(p.lists.keys, x.k);
+        u64 n = 1;
+        for (; n < q.windows && q.window != x.index / C::WINDOW; n++) q.advance();
+        add(at<u64>(p.histogram) + (n < WARPCORE_HISTOGRAM_BINS ? n - 1 : WARPCORE_HISTOGRAM_BINS - 1), (u64)x.count);
+        add(at<u64>(p.histogram) + WARPCORE_HISTOGRAM_BINS, n * x.count);
+    }
+}

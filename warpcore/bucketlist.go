@@ -1,0 +1,1001 @@
+package warpcore
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+// BucketList is WarpCore's BucketListHashTable (paper, §IV-C): each key is once in a table, with a list of buckets in which its values stand
+// beside one another. For keys with many values, and for little memory; a MultiMap looks faster for keys with one or two.
+//
+// K has 4 or 8 bytes, V 4, 8 or 16. A key has up to 4,026,531,840 values. It implements table.MultiMap, whose comments are the contract of
+// the methods; all are safe for use by several goroutines.
+type BucketList[K, V any] struct{ *lists }
+
+var _ table.MultiMap[uint32, uint32] = (*BucketList[uint32, uint32])(nil)
+
+// ListOptions are what NewBucketList understands beside table.Options, whose Capacity counts pairs. The zero value is good.
+type ListOptions struct {
+	table.Options
+	// Keys is how many distinct keys Capacity's pairs have. Zero means that each has its own.
+	Keys int
+	// InitialBucket is the paper's s₀: how many values a list's first bucket takes, 1 to 2²⁰. Zero means 1. Where a batch brings more for a
+	// key at once, they get one bucket.
+	InitialBucket int
+	// Growth is the paper's λ: each bucket is so many times as large as the one before, 1 to 1024, but never smaller than 1/64 of its list nor,
+	// by λ alone, larger than 2²⁰ values. Zero means 2.
+	Growth float64
+	// InsertGroup and FindGroup are the lanes that look for one key: see Options.
+	InsertGroup, FindGroup int
+}
+
+const (
+	defaultGrowth, mostGrowth = 2, 1024
+	// leastRows is for how many rows of an insert there is always memory.
+	leastRows = 1 << 12
+	rowBytes  = 8 + 4
+	// poolShare: a pool that is used up is laid anew where one place in so many is of lists that were removed; at the table's bound, where one in
+	// boundShare has no value.
+	poolShare, boundShare = 4, 16
+	leastPool             = 16 // places
+)
+
+var (
+	//go:embed bucketlist.cu
+	bucketlistCU string
+	//go:embed bucketlist.cuh
+	bucketlistCUH string
+	//go:embed bucketlist_foreach.cu
+	bucketlistForEachCU string
+)
+
+// lists is the table under a BucketList: keys, whose slots hold lists, and the pool that buckets are made of.
+type lists struct {
+	keys   core // its frame is the table's
+	cfg    listConfig
+	opts   ListOptions
+	kernel struct {
+		slots, take, link, write device.Kernel[listInsertParams]
+		find, erase, absent      device.Kernel[listFindParams]
+		all                      table.Finder[listAllParams]
+		fillLong                 device.Kernel[listAllParams]
+		pack, packLong           device.Kernel[listSlotsParams]
+		export, probes           device.Kernel[listSlotsParams]
+		partition                table.Partitioner[partitionParams]
+	}
+
+	// Guarded by the frame's lock:
+	pool     device.Slice[byte]
+	counters table.Counters[ListCounters]
+	least    device.Slice[byte] // scratch memory for leastRows
+	cleaned  bool               // the keys were laid anew for tombstones, since the last part
+	foreign  bool               // a kernel of the user's may have run since the last reset
+	full     bool               // and has found lists full, which they stay for such kernels until they are laid anew
+}
+
+// NewBucketList makes an empty table on the device.
+//
+// Errors: K or V of another width or with pointers or padding; options out of range; *device.OutOfMemoryError; what device.Compile returns.
+func NewBucketList[K, V any](d *device.Device, o ListOptions) (*BucketList[K, V], error) {
+	l, err := newLists(d, table.WidthsOf[K, V](), o)
+	return table.Made(&BucketList[K, V]{l}, err)
+}
+
+func newLists(d *device.Device, w table.Width, o ListOptions) (*lists, error) {
+	if w.Err != nil {
+		return nil, w.Err
+	}
+	l := &lists{opts: o, cfg: listConfig{w.Value}}
+	l.keys.cfg = keyConfig(w.Key, 0)
+	return table.Made(l, l.frame().Open(family, d, l.begin, l.free))
+}
+
+func (l *lists) frame() *table.Frame { return &l.keys.frame }
+
+// complete checks the options and fills in the defaults.
+func (l *lists) complete(info device.Info) error {
+	o := &l.opts
+	switch {
+	case o.Keys < 0 || o.Keys > 1<<46:
+		return fmt.Errorf("warpcore: %d keys (want 0 to 2⁴⁶)", o.Keys)
+	case o.InitialBucket < 0 || o.InitialBucket > largestBucket:
+		return fmt.Errorf("warpcore: a first bucket of %d values (want 1 to %d; 0 for the default)", o.InitialBucket, largestBucket)
+	case o.Growth != 0 && !(o.Growth >= 1 && o.Growth <= mostGrowth):
+		return fmt.Errorf("warpcore: buckets that grow by %v (want 1 to %d; 0 for the default)", o.Growth, mostGrowth)
+	}
+	keys := Options{Options: o.Options, Layout: AoS, Window: l.keys.cfg.window, InsertGroup: o.InsertGroup, FindGroup: o.FindGroup}
+	if keys.InsertGroup == 0 {
+		keys.InsertGroup = 1
+	}
+	if keys.FindGroup == 0 && info.CUDA() {
+		keys.FindGroup = l.keys.cfg.window // a lane a slot
+	}
+	if err := keys.complete(info, &l.keys.cfg); err != nil {
+		return err
+	}
+	if o.InitialBucket == 0 {
+		o.InitialBucket = 1
+	}
+	if o.Growth == 0 {
+		o.Growth = defaultGrowth
+	}
+	o.Options, l.keys.opts = keys.Options, keys
+	return nil
+}
+
+// begin makes an empty table as the options say.
+func (l *lists) begin() error {
+	info := l.frame().Device.Info()
+	if err := l.complete(info); err != nil {
+		return err
+	}
+	l.keys.regions = table.RegionsFor(info, regionsFrom, regionRows)
+	l.keys.regions.Span /= 2 // as with inserts by lanes alone: see core.begin
+	if err := l.compile(); err != nil {
+		return err
+	}
+	pairs := int64(l.opts.Capacity)
+	side := windowsFor(sideSlots, l.keys.cfg.window)
+	plan := func(pairs int64) (windows, places, bytes int64) {
+		keys := pairs
+		if l.opts.Keys > 0 {
+			keys = min(keys, int64(l.opts.Keys))
+		}
+		windows = l.keys.windowsForPairs(keys)
+		places = max(leastPool, pairs, keys*int64(l.opts.InitialBucket))
+		return windows, places, l.keys.bytes(windows, side) + places*int64(l.cfg.valueBytes)
+	}
+	if limit := l.opts.MaxBytes; limit > 0 {
+		if _, _, least := plan(0); least > limit {
+			return fmt.Errorf("warpcore: MaxBytes of %s leaves no room for a table of %s", device.Bytes(limit), device.Bytes(least))
+		}
+		from, to := int64(0), pairs+1 // from fits; to does not, or is not asked for
+		for from+1 < to {
+			mid := from + (to-from)/2
+			if _, _, bytes := plan(mid); bytes <= limit {
+				from = mid
+			} else {
+				to = mid
+			}
+		}
+		pairs = from
+	}
+	windows, places, _ := plan(pairs)
+	st := l.frame().Device.Stream()
+	if err := l.keys.allocate(st, windows, side); err != nil {
+		return err
+	}
+	var err error
+	if l.least, err = table.Make[byte](l.frame(), leastRows*rowBytes); err == nil {
+		if err = l.counters.Make(l.frame(), st); err == nil {
+			l.pool, err = table.Make[byte](l.frame(), places*int64(l.cfg.valueBytes))
+		}
+	}
+	return err
+}
+
+func (l *lists) free() error {
+	return errors.Join(l.keys.free(), l.frame().Free(&l.counters, l.pool, l.least))
+}
+
+// program is the table's kernels with the given translation unit.
+func (l *lists) program(name, main string, more ...device.File) *device.Program {
+	c := &l.keys
+	return &device.Program{
+		Name: name,
+		Files: append([]device.File{{Name: name + ".cu", Text: main}, {Name: "warpcore.cuh", Text: warpcoreCUH}, {Name: "bucketlist.cuh", Text: bucketlistCUH},
+			{Name: "config.h", Text: c.cfg.listHeader("config", l.cfg)}}, more...),
+		Defines: append(listDefines(), device.Define{Name: "WARPCORE_INSERT_GROUP", Value: c.opts.InsertGroup},
+			device.Define{Name: "WARPCORE_FIND_GROUP", Value: c.opts.FindGroup}),
+		Layouts: listLayouts(),
+	}
+}
+
+func (l *lists) compile() error {
+	d := l.frame().Device
+	m, err := d.Compile(l.program("warpcore-bucketlist", bucketlistCU))
+	if err != nil {
+		return err
+	}
+	k := &l.kernel
+	var wrong error
+	k.partition, err = table.NewPartitioner[partitionParams](d, m)
+	k.all, wrong = table.NewFinder[listAllParams](m, true)
+	return errors.Join(err, wrong,
+		device.Bind(m, "find_slots", &k.slots), device.Bind(m, "take_places", &k.take), device.Bind(m, "link_buckets", &k.link), device.Bind(m, "write_values", &k.write),
+		device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase), device.Bind(m, "count_absent", &k.absent), device.Bind(m, "fill_long", &k.fillLong),
+		device.Bind(m, "pack", &k.pack), device.Bind(m, "pack_long", &k.packLong), device.Bind(m, "export_keys", &k.export), device.Bind(m, "probe_lengths", &k.probes),
+		device.Bind(m, "rehash", &l.keys.kernel.rehash))
+}
+
+// table is the table as kernels take it.
+func (l *lists) table() Lists {
+	return Lists{Keys: l.keys.t, Pool: l.pool.Addr(), Room: uint64(l.room()), Counters: l.counters.Addr(),
+		First: uint64(l.opts.InitialBucket), Growth: uint64(l.opts.Growth * growthOne)}
+}
+
+// Sizes, in places of the pool, each as large as a value.
+
+func (l *lists) room() int64    { return int64(l.pool.Len() / l.cfg.valueBytes) }
+func (l *lists) used() int64    { return l.counters.Seen.used(l.room()) }
+func (l *lists) garbage() int64 { return int64(l.counters.Seen.Garbage) }
+func (l *lists) bytes() int64   { return int64(l.keys.mem.Len() + l.pool.Len()) }
+
+// capacity is how many pairs there are, and how many of new keys there is room for beside.
+func (l *lists) capacity() int64 {
+	keys := max(0, l.keys.limit()-l.keys.live())
+	values := (l.room() - l.used() + l.garbage()) / int64(l.opts.InitialBucket)
+	return max(1, l.counters.Seen.live()+min(keys, values))
+}
+
+// look waits for the stream, reads the counters and gives the number of pairs.
+func (l *lists) look(st *device.Stream) (int64, error) {
+	if _, err := l.keys.look(st); err != nil {
+		return 0, err
+	}
+	err := l.counters.Look(st)
+	return l.counters.Seen.live(), err
+}
+
+// reset sets the counters that are not sums, where they are not 0. It comes behind a look.
+func (l *lists) reset(st *device.Stream) (err error) {
+	k := &l.counters.Seen
+	l.full = l.full || l.foreign && k.Short+k.Overfull > 0
+	l.foreign = false
+	sums := ListCounters{Added: k.Added, Removed: k.Removed, Used: uint64(l.used()), Garbage: k.Garbage}
+	if *k != sums {
+		*k = sums
+		err = l.counters.Set(st)
+	}
+	if l.keys.counters.Seen.SideFailed > 0 || l.keys.counters.Seen.Failed > 0 {
+		err = errors.Join(err, l.keys.reset(st))
+	}
+	return err
+}
+
+// insertion takes batches in.
+func (l *lists) insertion(exact bool) table.Insertion {
+	return table.Insertion{
+		Put:  func(st *device.Stream, b table.Rows) ([]int, error, error) { return l.insert(st, exact, b) },
+		Size: func() (int64, int64) { return l.capacity(), l.counters.Seen.live() },
+	}
+}
+
+// errOverfull is why a list does not grow.
+var errOverfull = fmt.Errorf("warpcore: a key has %d values, as many as can be", int64(listMost))
+
+// insert inserts pairs, growing as it must. The positions that do not fit come back with the reason.
+func (l *lists) insert(st *device.Stream, exact bool, b table.Rows) (refused []int, why, err error) {
+	if _, err := l.look(st); err != nil {
+		return nil, nil, err
+	}
+	sure, err := l.ahead(st, exact, b)
+	if err != nil {
+		return nil, nil, err
+	}
+	mode, settled, short := uint64(bucketsGrow), false, shortage{}
+	if exact {
+		mode = bucketsExact
+	}
+	return table.Inserter{
+		Try: firstBatch,
+		Launch: func(p table.Part) error {
+			if err := l.reset(st); err != nil {
+				return err
+			}
+			q := listInsertParams{Lists: l.table(), Rows: table.Placing{Refused: p.Refused, Attempt: p.Attempt}, Limit: ^uint64(0), Mode: mode}
+			if !sure && l.keys.filled+int64(p.N) > l.keys.fillable() {
+				q.Limit = tightProbes
+			}
+			return l.launchInsert(st, q, b.Part(p, l.keys.cfg.keyBytes, l.cfg.valueBytes))
+		},
+		Look: func() (refused, live int64, err error) {
+			live, err = l.look(st)
+			short = shortage{l.counters.Seen, l.keys.counters.Seen.SideFailed > 0}
+			return int64(short.Failed), live, err
+		},
+		Room: func(want int64, bound bool) (int64, error) {
+			switch room := l.keys.limit() - l.keys.filled; {
+			case sure && want > 0:
+				return want, nil
+			case bound:
+				return l.keys.fillable() - l.keys.filled, nil
+			default:
+				return room, nil
+			}
+		},
+		After: func() error {
+			settled, l.cleaned = false, false
+			return l.reset(st)
+		},
+		Grow: func(refused, _, _ int64) (why, err error) { return l.grow(st, refused, short) },
+		Settle: func(int64) (uint64, error) {
+			if settled {
+				return 0, nil
+			}
+			mode, settled = bucketsFit, true
+			return 1, nil
+		},
+	}.Run(l.frame(), st, b.N, l.counters.Seen.live())
+}
+
+// launchInsert queues an insert of rows, as many at once as there is scratch memory for. That is seen to before they are brought in order, for
+// where memory is short, it is taken from what batches in order lie in.
+func (l *lists) launchInsert(st *device.Stream, p listInsertParams, b table.Rows) error {
+	piece, scratch := min(b.N, listRows), l.least
+	for ; piece > leastRows; piece = piece / 2 &^ 31 {
+		var err error
+		if scratch, err = l.frame().Scratch(table.Align(8*piece) + 4*piece); err == nil {
+			break
+		} else if !device.IsOutOfMemory(err) {
+			return err
+		}
+	}
+	if piece <= leastRows {
+		piece, scratch = leastRows, l.least
+	}
+	return l.kernel.partition.Place(l.frame(), st, table.Placement[partitionParams]{
+		Regions: &l.keys.regions, Bytes: int64(l.keys.mem.Len()), KeyBytes: l.keys.cfg.keyBytes, ValueBytes: l.cfg.valueBytes, Positions: true,
+		Params: func(rows table.Partition) *partitionParams { return &partitionParams{l.keys.t, rows} },
+		Launch: func(_ device.Grid, rows table.Placing) error { return l.launchPieces(st, p, rows, piece, scratch) }, Grid: l.keys.grid,
+	}, p.Rows, b)
+}
+
+// launchPieces queues the kernels of an insert, for piece rows at a time.
+func (l *lists) launchPieces(st *device.Stream, p listInsertParams, rows table.Placing, piece int64, scratch device.Slice[byte]) error {
+	p.Where = scratch.Addr()
+	p.Ordinals = p.Where + uint64(8*piece)
+	p.Span = uint64(l.keys.regions.Span)
+	if !l.frame().Device.Info().CUDA() {
+		p.Span = table.Threads
+	}
+	for first := int64(0); first < int64(rows.N); first += piece {
+		q, n := p, min(piece, int64(rows.N)-first)
+		q.Rows = rows
+		q.Rows.N = uint64(n)
+		q.Rows.Keys += uint64(first) * uint64(l.keys.cfg.keyBytes)
+		q.Rows.Values += uint64(first) * uint64(l.cfg.valueBytes)
+		if rows.Positions != 0 {
+			q.Rows.Positions += 4 * uint64(first)
+		} else {
+			q.Rows.Refused += uint64(first / 8) // a piece is whole words of it
+		}
+		slots := l.keys.grid(n)
+		if rows.Span != 0 {
+			slots = table.Spanned(n, int64(rows.Span))
+		}
+		ordered := table.Spanned(n, int64(p.Span))
+		if err := errors.Join(l.kernel.slots.Launch(st, slots, &q), l.kernel.take.Launch(st, ordered, &q),
+			l.kernel.link.Launch(st, table.Spanned(n, linkRows*table.Threads), &q), l.kernel.write.Launch(st, ordered, &q)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ahead makes room for a large batch, by how many distinct keys it has and how many of its rows have keys that are not there. sure: there is
+// a slot for each of them. It does nothing where MaxBytes may not allow that: then the batch goes in by parts.
+func (l *lists) ahead(st *device.Stream, exact bool, b table.Rows) (sure bool, err error) {
+	keys := l.keys.filled
+	sure = keys+b.N <= l.keys.limit()
+	if b.N <= firstBatch && !exact {
+		return sure, nil
+	}
+	distinct := b.N
+	if !sure || l.used()+b.N*int64(l.opts.InitialBucket+l.cfg.header()) > l.room() {
+		distinct, err = l.frame().Distinct(st, b.Keys, l.keys.cfg.keyBytes, b.N)
+		if device.IsOutOfMemory(err) {
+			return sure, nil
+		} else if err != nil {
+			return false, err
+		}
+		distinct = min(b.N, distinct+distinct/32+8) // it is an estimate
+	}
+	if fresh := distinct; !sure && keys+fresh > l.keys.limit() {
+		if l.keys.live() > 0 {
+			p := listFindParams{Lists: l.table(), Keys: b.Keys, N: uint64(b.N)}
+			if err := l.kernel.absent.Launch(st, l.keys.grid(b.N), &p); err != nil {
+				return false, err
+			}
+			if _, err := l.look(st); err != nil {
+				return false, err
+			}
+			fresh = min(fresh, int64(l.counters.Seen.Absent))
+		}
+		if keys+fresh > l.keys.limit() {
+			why, err := l.growKeys(st, l.keys.live()+fresh, false, true)
+			if why != nil || err != nil {
+				return false, err
+			}
+		}
+	}
+	sure = true
+	need := b.N
+	switch s0 := int64(l.opts.InitialBucket); {
+	case exact:
+		need += need/(1<<(listMantissa-1)) + 1 // sizes are rounded
+	case l.keys.live() == 0:
+		need = min(need*s0, need+distinct*(s0-1))
+	default:
+		need += distinct * (s0 - 1 + int64(l.cfg.header()))
+	}
+	if need = l.used() + need; need > l.room() && (l.opts.MaxBytes == 0 || int64(l.keys.mem.Len())+need*int64(l.cfg.valueBytes) <= l.opts.MaxBytes) {
+		if err := l.movePool(st, need); err != nil && !device.IsOutOfMemory(err) {
+			return false, err
+		}
+	}
+	return sure, nil
+}
+
+// shortage is why rows were refused, as the counters tell after an attempt.
+type shortage struct {
+	ListCounters
+	side bool // keys of the side region were
+}
+
+// grow makes room for the rows that were refused. why says what forbids it: then the table is as it was.
+func (l *lists) grow(st *device.Stream, refused int64, k shortage) (why, err error) {
+	full := l.keys.filled > l.keys.limit()
+	if k.Overfull > 0 && k.KeysFailed == 0 && k.Short == 0 {
+		return errOverfull, nil
+	}
+	grown := false
+	if k.KeysFailed > 0 || full {
+		var w error
+		live := l.keys.live()
+		if w, err = l.growKeys(st, live+min(int64(k.KeysFailed), 4*(live+firstBatch)), k.side, false); err != nil {
+			return nil, err
+		}
+		grown, why = w == nil, w
+	}
+	if k.Short > 0 {
+		w, err := l.growPool(st, int64(k.Short))
+		if err != nil {
+			return nil, err
+		}
+		grown = grown || w == nil
+		if why == nil {
+			why = w
+		}
+	}
+	switch {
+	case grown:
+		return nil, nil
+	case why == nil && refused > 0:
+		return nil, fmt.Errorf("warpcore: %d pairs found no room, though nothing is full: this is a defect of warpmap", refused)
+	}
+	return why, nil
+}
+
+// growKeys makes room for keys in all; only whole, or not at all. Where MaxBytes bounds the table, keys leave the pool its share.
+func (l *lists) growKeys(st *device.Stream, keys int64, side, whole bool) (why, err error) {
+	c := &l.keys
+	windows, sideWindows := int64(c.t.Main.Windows), int64(c.t.Side.Windows)
+	if side {
+		sideWindows = windowsFor(2*sideWindows*int64(c.cfg.window), c.cfg.window)
+	}
+	if keys > c.limit() || c.tombstones() < c.capacity()/4 || l.cleaned {
+		want := c.windowsForPairs(keys)
+		if !whole && (!side || want > windows) {
+			want = max(want, windowsFor(2*windows*int64(c.cfg.window), c.cfg.window))
+		}
+		windows = max(windows, want)
+	}
+	if limit := l.opts.MaxBytes; limit > 0 && c.bytes(windows, sideWindows) > l.keysShare(sideWindows) {
+		c.opts.MaxBytes = l.keysShare(sideWindows)
+		most := c.maxWindows(sideWindows)
+		c.opts.MaxBytes = limit
+		now := int64(c.t.Main.Windows)
+		gains := most >= now+now/boundShare+1 || most >= now && side
+		if !gains && most >= now && !l.cleaned && c.tombstones() > c.capacity()/cleanShare {
+			gains = true
+		}
+		if whole && most < windows || !gains {
+			return table.AtMaxBytes(limit), nil
+		}
+		windows = most
+	}
+	if windows == int64(c.t.Main.Windows) && !side {
+		l.cleaned = true // once: the tombstones that this part leaves are taken again
+	}
+	for now := int64(c.t.Main.Windows); ; {
+		if err = c.rebuild(st, windows, sideWindows); !device.IsOutOfMemory(err) {
+			return nil, err
+		}
+		windows = primeUpTo(now + (windows-now)/2) // less, where memory is short
+		if whole || windows <= now+now/boundShare {
+			return err, nil
+		}
+	}
+}
+
+// keysShare is how many of MaxBytes the keys may take: as many as leave room for lists as long as those that there are, or half of what is left.
+func (l *lists) keysShare(sideWindows int64) int64 {
+	c := &l.keys
+	has, free := int64(c.mem.Len()), l.opts.MaxBytes-int64(l.pool.Len())
+	places := float64(l.opts.InitialBucket)
+	if live := c.live(); live > 0 {
+		places = max(places, float64(l.used()-l.garbage())/float64(live))
+	}
+	least := c.bytes(1, sideWindows)
+	key := float64(c.cfg.pairBytes()) / c.opts.LoadFactor
+	share := least + int64(float64(max(0, l.opts.MaxBytes-least))*key/(key+places*float64(l.cfg.valueBytes)))
+	return min(free, max(share, has+(free-has)/2))
+}
+
+// growPool makes room for so many more places.
+func (l *lists) growPool(st *device.Stream, more int64) (why, err error) {
+	room, used, packed := l.room(), l.used(), l.packedPlaces()
+	need := used + more
+	want, bound := max(need+need/8, room+room/2), int64(math.MaxInt64)
+	if limit := l.opts.MaxBytes; limit > 0 {
+		want = need + need/8
+		bound = (limit - int64(l.keys.mem.Len())) / int64(l.cfg.valueBytes)
+	}
+	if l.garbage() > used/poolShare || want > bound && packed < used-used/boundShare {
+		if err = l.pack(st, min(bound, max(room, packed+more))); !device.IsOutOfMemory(err) {
+			return nil, err
+		}
+	}
+	if want = min(want, bound); want < need && want <= room+room/boundShare {
+		return table.AtMaxBytes(l.opts.MaxBytes), nil
+	}
+	for {
+		if err = l.movePool(st, want); !device.IsOutOfMemory(err) {
+			return nil, err
+		}
+		if want = room + (want-room)/2; want <= room+room/boundShare {
+			return err, nil
+		}
+	}
+}
+
+// movePool makes the pool larger. Buckets keep their places.
+func (l *lists) movePool(st *device.Stream, places int64) error {
+	if err := l.frame().Spare(); err != nil { // the new pool may need the memory more
+		return err
+	}
+	if err := l.reset(st); err != nil { // places beyond the old room were not given
+		return err
+	}
+	pool, err := table.Make[byte](l.frame(), places*int64(l.cfg.valueBytes))
+	if err != nil {
+		return err
+	}
+	used := int(l.used()) * l.cfg.valueBytes
+	if used > 0 {
+		if err := pool.Slice(0, used).CopyFrom(st, l.pool.Slice(0, used)); err != nil {
+			return errors.Join(err, l.frame().Free(pool))
+		}
+	}
+	old := l.pool
+	l.pool = pool
+	return l.frame().Free(old)
+}
+
+// packedPlaces is how many places all lists take at most, each in one bucket of its size.
+func (l *lists) packedPlaces() int64 {
+	live := l.counters.Seen.live()
+	return live + live/(1<<(listMantissa-1)) + 1
+}
+
+// pack lays all lists anew in a pool of so many places, which must be no fewer than packedPlaces, or than are in use.
+func (l *lists) pack(st *device.Stream, places int64) (err error) {
+	if err := l.frame().Spare(); err != nil {
+		return err
+	}
+	if _, err := l.look(st); err != nil {
+		return err
+	}
+	if err := l.reset(st); err != nil {
+		return err
+	}
+	entries := l.counters.Seen.live()/packLong + 1
+	long, err := table.Make[longEntry](l.frame(), entries)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.frame().Free(long)) }()
+	count, err := l.frame().Scratch(8)
+	if err != nil {
+		return err
+	}
+	pool, err := table.Make[byte](l.frame(), max(leastPool, places)*int64(l.cfg.valueBytes))
+	if err != nil {
+		return err
+	}
+	p := listSlotsParams{Lists: l.table(), Pool: pool.Addr(), Long: long.Addr(), LongCount: count.Addr()}
+	err = errors.Join(count.Slice(0, 8).Fill(st, 0), l.kernel.pack.Launch(st, l.keys.grid(l.keys.slots()), &p))
+	if err == nil && l.counters.Seen.live() > packLong {
+		err = l.kernel.packLong.Launch(st, l.keys.grid(32*entries), &p)
+	}
+	if err != nil {
+		return errors.Join(err, l.frame().Free(pool))
+	}
+	old := l.pool
+	l.pool = pool
+	if _, err = l.look(st); err == nil {
+		n := &l.counters.Seen
+		*n = ListCounters{Added: n.Added, Removed: n.Removed, Used: n.Packed}
+		err = l.counters.Set(st)
+		if int64(n.Used) > l.room() {
+			err = errors.Join(err, fmt.Errorf("warpcore: %d places for a pool of %d: this is a defect of warpmap", n.Used, l.room()))
+		}
+	}
+	l.full = false
+	return errors.Join(err, l.frame().Free(old))
+}
+
+// Grow makes room for at least n pairs in all, each further one of a new key, and rids the table of what deletions left. Needs memory for the old
+// table and the new at once.
+func (l *lists) Grow(n int) error {
+	return l.frame().GrowTo(n, func(st *device.Stream) error {
+		live, err := l.look(st)
+		if err != nil {
+			return err
+		}
+		c := &l.keys
+		more := max(0, int64(n)-live)
+		windows, side := max(int64(c.t.Main.Windows), c.windowsForPairs(c.live()+more)), int64(c.t.Side.Windows)
+		used := l.used()
+		if l.garbage() > 0 {
+			used = min(used, l.packedPlaces())
+		}
+		places := max(l.room(), used+more*int64(l.opts.InitialBucket))
+		if limit, bytes := l.opts.MaxBytes, c.bytes(windows, side)+places*int64(l.cfg.valueBytes); limit > 0 && bytes > limit {
+			return l.frame().NoRoomFor(n, bytes, limit)
+		}
+		if l.garbage() > 0 {
+			err = l.pack(st, places)
+		} else if places > l.room() {
+			err = l.movePool(st, places)
+		}
+		if err == nil && (windows > int64(c.t.Main.Windows) || c.tombstones() > 0) {
+			err = c.rebuild(st, windows, side)
+		}
+		return err
+	})
+}
+
+// Shrink lays the table anew for no more than what is in it: each key's values beside one another, in a bucket of just their number, as Build
+// does. Later inserts link further buckets. Needs memory for the old table and the new at once.
+func (l *lists) Shrink() error {
+	return l.frame().Writing(nil, func(st *device.Stream) error {
+		if _, err := l.look(st); err != nil {
+			return err
+		}
+		if err := l.pack(st, l.packedPlaces()); err != nil {
+			return err
+		}
+		c := &l.keys
+		return c.rebuild(st, c.windowsForPairs(c.live()), int64(c.t.Side.Windows))
+	})
+}
+
+// Density is the paper's storage density ρ (§IV-C): the bytes of all keys, each once, and of all values, to those of the table.
+func (l *lists) Density() (density float64, err error) {
+	err = l.frame().Reading(nil, func(st *device.Stream) error {
+		live, err := l.look(st)
+		density = float64(l.keys.live()*int64(l.keys.cfg.keyBytes)+live*int64(l.cfg.valueBytes)) / float64(l.bytes())
+		return err
+	})
+	return density, err
+}
+
+// Len counts the pairs.
+func (l *lists) Len() (int, error) { return l.frame().Count(l.look) }
+
+// Clear removes all pairs and keeps the capacity. It queues and returns.
+func (l *lists) Clear() error {
+	return l.frame().Writing(nil, func(st *device.Stream) error {
+		l.keys.filled, l.foreign, l.full = 0, false, false
+		return errors.Join(l.keys.mem.Fill(st, 0xff), l.keys.counters.Clear(st), l.counters.Clear(st))
+	})
+}
+
+// Stats measures the table. Capacity is the pairs that are in and those of new keys that there is room for; Probes are those to a pair's key.
+func (l *lists) Stats() (table.Stats, error) {
+	s, err := l.frame().Measure(l.look, func(st *device.Stream, histogram uint64) error {
+		return l.kernel.probes.Launch(st, l.keys.grid(l.keys.slots()), &listSlotsParams{Lists: l.table(), Histogram: histogram})
+	}, func(live int64) table.Stats {
+		c := &l.keys
+		return table.Stats{Len: int(live), Capacity: int(l.capacity()), Tombstones: int(c.tombstones()), Bytes: l.bytes(),
+			MaxProbes: int(min(max(c.counters.Seen.MaxProbes, probesUntold), c.t.Main.Windows))}
+	})
+	s.ScratchBytes += leastRows * rowBytes
+	return s, err
+}
+
+// Close frees the table's memory; idempotent.
+func (l *lists) Close() error { return l.frame().Close() }
+
+// Insert adds n pairs, equal ones too. The table grows as it must; where it may not, *table.FullError names exactly the positions that are
+// not in. Cost of a pair: its key's window read, and its value written.
+func (m *BucketList[K, V]) Insert(keys []K, values []V) error {
+	return table.Insert(m.frame(), keys, values, m.insertion(false))
+}
+
+// InsertOn is Insert on the device. It waits for the stream, to know that every pair found its place.
+func (m *BucketList[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
+	return table.InsertOn(m.frame(), st, keys, values, device.Slice[bool]{}, m.insertion(false))
+}
+
+// Build is Insert into an empty table, which then holds each key's values in one bucket of just their number. The batch must fit the device's
+// memory beside the table. Errors: those of Insert; a table that is not empty.
+func (m *BucketList[K, V]) Build(keys []K, values []V) error {
+	if err := m.frame().Family.CheckLens(len(keys), len(values)); err != nil {
+		return err
+	}
+	d := m.frame().Device
+	k, err := device.From(d, keys)
+	if err != nil {
+		return err
+	}
+	v, err := device.From(d, values)
+	if err != nil {
+		return errors.Join(err, k.Free())
+	}
+	return table.OneLine(errors.Join(m.BuildOn(nil, k, v), k.Free(), v.Free()))
+}
+
+// BuildOn is Build on the device. It waits for the stream.
+func (m *BucketList[K, V]) BuildOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
+	x := m.insertion(true)
+	put := x.Put
+	x.Put = func(st *device.Stream, b table.Rows) (refused []int, why, err error) {
+		if live, err := m.look(st); err != nil {
+			return nil, nil, err
+		} else if live > 0 {
+			return nil, nil, fmt.Errorf("warpcore: Build of a table with %d pairs: it must be empty", live)
+		}
+		used := m.used()
+		if refused, why, err = put(st, b); err != nil {
+			return refused, why, err
+		}
+		if _, err := m.look(st); err != nil {
+			return refused, why, err
+		}
+		if m.used() > used+m.packedPlaces() && why == nil { // it went in by pieces
+			if err = m.pack(st, m.packedPlaces()); device.IsOutOfMemory(err) {
+				err = nil // it is as good as any
+			}
+		}
+		return refused, why, err
+	}
+	return table.InsertOn(m.frame(), st, keys, values, device.Slice[bool]{}, x)
+}
+
+func (l *lists) search(st *device.Stream, k device.Kernel[listFindParams], b table.Rows) error {
+	p := listFindParams{Lists: l.table(), Keys: b.Keys, Found: b.Flags, N: uint64(b.N)}
+	return k.Launch(st, l.keys.grid(b.N), &p)
+}
+
+func (l *lists) find(st *device.Stream, b table.Rows) error { return l.search(st, l.kernel.find, b) }
+
+func (l *lists) erase(st *device.Stream, b table.Rows) error { return l.search(st, l.kernel.erase, b) }
+
+func (l *lists) count(st *device.Stream, b table.Rows) error {
+	p := listAllParams{Lists: l.table(), Rows: table.FindAll{Keys: b.Keys, Counts: b.Flags, N: uint64(b.N)}}
+	return l.kernel.all.Count(st, l.keys.grid, &p.Rows, &p)
+}
+
+// findAll is what table.FindValues and the like run.
+func (l *lists) findAll(st *device.Stream, rows table.FindAll, offsets device.Slice[uint64], values func(n int) (uint64, error)) (int, error) {
+	if _, err := l.look(st); err != nil {
+		return 0, err
+	}
+	if err := l.reset(st); err != nil {
+		return 0, err
+	}
+	p := listAllParams{Lists: l.table(), Rows: rows}
+	n, err := l.kernel.all.Run(l.frame(), st, l.keys.grid, &p.Rows, &p, 8, offsets, values)
+	if err != nil {
+		return n, err
+	}
+	if _, err := l.look(st); err != nil || l.counters.Seen.Long == 0 {
+		return n, err
+	}
+	segments := (int64(n) + longList - 1) / longList
+	return n, errors.Join(l.kernel.fillLong.Launch(st, l.keys.grid(32*segments), &p), st.SyncOf(l.frame().Device))
+}
+
+// Contains tells of each key whether it has a value.
+func (m *BucketList[K, V]) Contains(keys []K, found []bool) error {
+	return table.Find[K, V](m.frame(), keys, nil, found, m.find)
+}
+
+// ContainsOn is Contains on the device.
+func (m *BucketList[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
+	return table.FindOn(m.frame(), st, keys, device.Slice[V]{}, found, m.find)
+}
+
+// Count writes how many values each key has. Cost of a key: one window read at low load.
+func (m *BucketList[K, V]) Count(keys []K, counts []uint32) error {
+	return table.CountValues(m.frame(), keys, counts, m.count)
+}
+
+// CountOn is Count on the device.
+func (m *BucketList[K, V]) CountOn(st *device.Stream, keys device.Slice[K], counts device.Slice[uint32]) error {
+	return table.CountValuesOn(m.frame(), st, keys, counts, m.count)
+}
+
+// FindAll gives all values of each key: those of keys[i] are values[offsets[i]:offsets[i+1]], in the order of the batches that brought them.
+func (m *BucketList[K, V]) FindAll(keys []K) (offsets []uint64, values []V, err error) {
+	return table.FindValues[K, V](m.frame(), keys, m.findAll)
+}
+
+// FindAllOn is FindAll on the device, in slices of its own making, which the caller frees. It waits for the stream.
+func (m *BucketList[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
+	return table.FindValuesOn[K, V](m.frame(), st, keys, m.findAll)
+}
+
+// FindAllInto is FindAllOn into memory of the caller's: see MultiMap.FindAllInto.
+func (m *BucketList[K, V]) FindAllInto(st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64],
+	values func(n int) (device.Slice[V], error)) (int, error) {
+	return table.FindValuesInto(m.frame(), st, keys, offsets, values, m.findAll)
+}
+
+// Delete removes all values of each key. deleted[i] tells whether position i removed any; it may be nil. The count is of pairs. The places of
+// their buckets are used again when the pool is laid anew.
+func (m *BucketList[K, V]) Delete(keys []K, deleted []bool) (int, error) {
+	return table.DeletePairs(m.frame(), keys, deleted, m.erase, func(st *device.Stream) (uint64, error) {
+		_, err := m.look(st)
+		return m.counters.Seen.Removed, err
+	})
+}
+
+// DeleteOn is Delete on the device.
+func (m *BucketList[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
+	return table.DeleteOn(m.frame(), st, keys, deleted, m.erase)
+}
+
+// exportKeys writes each key once to new device memory. The caller is in Writing.
+func exportKeys[K any](l *lists, st *device.Stream) (keys device.Slice[K], err error) {
+	if _, err := l.look(st); err != nil {
+		return keys, err
+	}
+	if err := l.reset(st); err != nil {
+		return keys, err
+	}
+	if keys, err = table.Make[K](l.frame(), l.keys.live()); err != nil {
+		return keys, err
+	}
+	p := listSlotsParams{Lists: l.table(), Keys: keys.Addr(), Limit: uint64(keys.Len())}
+	if err = l.kernel.export.Launch(st, l.keys.grid(l.keys.slots()), &p); err == nil {
+		_, err = l.look(st)
+	}
+	n := int64(l.counters.Seen.Exported)
+	if err == nil && n > int64(keys.Len()) {
+		err = family.Exported(n, int64(keys.Len()))
+	}
+	if err != nil {
+		return device.Slice[K]{}, errors.Join(err, l.frame().Free(keys))
+	}
+	return keys.Slice(0, int(n)), nil
+}
+
+// Keys exports each key once, in no order.
+func (m *BucketList[K, V]) Keys() (keys []K, err error) {
+	err = m.frame().Writing(nil, func(st *device.Stream) error {
+		k, err := exportKeys[K](m.lists, st)
+		if err != nil {
+			return err
+		}
+		defer m.frame().Free(k)
+		keys, err = k.Host(st)
+		return err
+	})
+	return keys, err
+}
+
+// All exports every pair, in no order. Needs memory for all keys and values on the device beside the table.
+func (m *BucketList[K, V]) All() (keys []K, values []V, err error) {
+	l := m.lists
+	err = l.frame().Writing(nil, func(st *device.Stream) error {
+		k, err := exportKeys[K](l, st)
+		if err != nil {
+			return err
+		}
+		defer func() { l.frame().Free(k) }()
+		o, err := table.Make[uint64](l.frame(), int64(k.Len())+1)
+		if err != nil {
+			return err
+		}
+		defer func() { l.frame().Free(o) }()
+		var v device.Slice[V]
+		n, err := l.findAll(st, table.FindAll{Keys: k.Addr(), N: uint64(k.Len())}, o, func(n int) (uint64, error) {
+			var err error
+			v, err = table.Make[V](l.frame(), int64(n))
+			return v.Addr(), err
+		})
+		defer func() { l.frame().Free(v) }()
+		if err == nil {
+			err = family.Exported(int64(n), l.counters.Seen.live())
+		}
+		if err != nil {
+			return err
+		}
+		distinct, e1 := k.Host(st)
+		offsets, e2 := o.Host(st)
+		if values, err = v.Host(st); errors.Join(err, e1, e2) != nil {
+			return errors.Join(err, e1, e2)
+		}
+		keys = make([]K, len(values))
+		for i, key := range distinct {
+			for j := offsets[i]; j < offsets[i+1]; j++ {
+				keys[j] = key
+			}
+		}
+		return nil
+	})
+	return keys, values, err
+}
+
+// ForEach calls body for every pair of the given keys: see Map.ForEach.
+func (m *BucketList[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
+	return table.CallEach[K, V](m.frame(), st, keys, body, args, m.caller())
+}
+
+// ForAll calls body for every pair of the table: see Map.ForEach. index is the key's slot.
+func (m *BucketList[K, V]) ForAll(st *device.Stream, body string, args Args) error {
+	return table.CallAll[K, V](m.frame(), st, body, args, m.caller())
+}
+
+func (l *lists) caller() table.Caller[listCallbackParams] {
+	return table.Caller[listCallbackParams]{
+		Program: func(header device.File) *device.Program {
+			return l.program("bucketlist-foreach", bucketlistForEachCU, header)
+		},
+		Params: func(keys, n uint64, words [table.MaxArgs]uint64) *listCallbackParams {
+			return &listCallbackParams{l.table(), keys, n, words}
+		},
+		Grid: l.keys.grid, Slots: l.keys.slots,
+	}
+}
+
+// Program is a program with a kernel of your own that works on this table: main includes "config.h" and "bucketlist.cuh". See Map.Program.
+// Its parameters hold a Lists.
+func (m *BucketList[K, V]) Program(name, main string) *device.Program { return m.program(name, main) }
+
+// Use orders a kernel of yours with the table's own operations: see Map.Use. room is how many pairs it inserts at most; there is room for as
+// many, each of a key and in a bucket of its own, but of keys with many values as far as λ does not want more places than that.
+func (m *BucketList[K, V]) Use(st *device.Stream, room int, queue func(Lists) error) error {
+	l := m.lists
+	return l.frame().Using(st, room, l.look, func(st *device.Stream) error {
+		if err := l.makeRoom(st, int64(room)); err != nil {
+			return err
+		}
+		l.foreign = true
+		return queue(l.table())
+	})
+}
+
+// makeRoom grows the table, if it must, for so many more pairs.
+func (l *lists) makeRoom(st *device.Stream, pairs int64) error {
+	if err := l.reset(st); err != nil || pairs == 0 {
+		return err
+	}
+	if l.full {
+		if err := l.pack(st, max(l.room(), l.packedPlaces())); err != nil {
+			return err
+		}
+	}
+	var why, err error
+	if l.keys.filled+pairs > l.keys.limit() {
+		why, err = l.growKeys(st, l.keys.live()+pairs, false, true)
+	}
+	if places := pairs * int64(l.opts.InitialBucket+l.cfg.header()); err == nil && why == nil && l.used()+places > l.room() {
+		if why, err = l.growPool(st, places); err == nil && why == nil && l.used()+places > l.room() {
+			why = table.AtMaxBytes(l.opts.MaxBytes)
+		}
+	}
+	if err == nil && why != nil {
+		err = fmt.Errorf("warpcore: no room for %d more pairs: %w", pairs, why)
+	}
+	return err
+}
