@@ -25,9 +25,7 @@ typedef tile<32, true> Warp;
 static constexpr u64 LINKS = 1ull << LIST_LINKS_BIT;
 
 __device__ __forceinline__ u64 position_of(const listInsertParams& p, u64 i) { return p.rows.positions ? at<u32>(p.rows.positions)[i] : i; }
-__device__ __forceinline__ void refuse(const listInsertParams& p, u64 i) {
-    settle(p.rows.refused, p.rows.attempt, position_of(p, i), true, &list::counters(p.lists)->failed);
-}
+__device__ __forceinline__ void refuse(const listInsertParams& p, u64 i) { settle_bit(p.rows.refused, p.rows.attempt, position_of(p, i), true); }
 __device__ __forceinline__ void accept(const listInsertParams& p, u64 i) { settle_bit(p.rows.refused, p.rows.attempt, position_of(p, i), false); }
 
 struct SlotJob {
@@ -37,9 +35,9 @@ struct SlotJob {
     const listInsertParams& p;
     Insert<K, Look, true, false> s;
     key k;
-    u64 inserted, reused;
+    u64 inserted, reused, failed;
 
-    __device__ __forceinline__ SlotJob(const listInsertParams& p) : p(p), k(0), inserted(0), reused(0) {}
+    __device__ __forceinline__ SlotJob(const listInsertParams& p) : p(p), k(0), inserted(0), reused(0), failed(0) {}
     __device__ __forceinline__ Item load(u64 i) { return Item{input_key<C>(p.rows.keys, i)}; }
     template <class W> __device__ __forceinline__ Item shuffled(W warp, const Item& x, int from, u64) const { return Item{warp.shuffle(x.k, from)}; }
     __device__ __forceinline__ bool begin(u64 i, const Item& x) {
@@ -58,7 +56,7 @@ struct SlotJob {
         at<u64>(p.where)[i] = s.outcome == FULL ? 0 : s.p.slots + s.place * C::SLOT_BYTES;
         if (s.outcome != FULL) return;
         refuse(p, i);
-        add(&list::counters(p.lists)->keys_failed, (u64)1);
+        failed++;
         if (C::marks(k)) add(&counters(p.lists.keys)->side_failed, (u64)1);
     }
 };
@@ -67,6 +65,8 @@ WARPMAP_KERNEL_RESIDENT(find_slots, listInsertParams, 3) {
     drive_held<InsertTile, u64>(p.rows.n, job, p.rows.span);
     count_into(&counters(p.lists.keys)->inserted, job.inserted);
     count_into(&counters(p.lists.keys)->reused, job.reused);
+    count_into(&list::counters(p.lists)->failed, job.failed);
+    count_into(&list::counters(p.lists)->keys_failed, job.failed);
 }
 
 // Lanes with one list share an atomic operation. They are sought one list after the other, as long as lists have several lanes.
@@ -124,9 +124,9 @@ __device__ __forceinline__ Want want_of(const listInsertParams& p, u64 slot) {
     return Want{code, (u64)list::decoded(code) + tail.header()};
 }
 
-// link gives the list a bucket at `first`; where that does not fit, what there is, or the list stays as it is. It tells whether the
-// list has values; otherwise its key goes, too.
-__device__ __forceinline__ bool link(const listInsertParams& p, u64 slot, Want want, u64 first) {
+// link gives the list a bucket at `first`; where that does not fit, what there is, or the list stays as it is: then it adds to
+// `missing`. It tells whether the list has values; otherwise its key goes, too.
+__device__ __forceinline__ bool link(const listInsertParams& p, u64 slot, Want want, u64 first, u64& missing) {
     const Lists& t = p.lists;
     u64 last = load_relaxed(list::last_at<C>(slot));
     list::Tail<C> tail(t, last);
@@ -137,9 +137,9 @@ __device__ __forceinline__ bool link(const listInsertParams& p, u64 slot, Want w
         code = has > tail.header() ? list::code_of((u32)(has - tail.header()), false) : 0;
         u64 rest = has - (code ? list::decoded(code) + tail.header() : 0);
         if (rest) max_of(&list::counters(t)->unused, rest);
-        add(&list::counters(t)->short_, want.places);
+        missing += want.places;
     } else if (!list::fits(t, first, want.places)) {
-        add(&list::counters(t)->short_, want.places);
+        missing += want.places;
         code = 0;
     }
     if (code) {
@@ -157,7 +157,7 @@ __device__ __forceinline__ bool link(const listInsertParams& p, u64 slot, Want w
 WARPMAP_KERNEL(link_buckets, listInsertParams) {
     constexpr int ROWS = LIST_LINK_ROWS;
     __shared__ u64 base;
-    u64 slot[ROWS], mine = 0, all, gone = 0;
+    u64 slot[ROWS], mine = 0, all, gone = 0, missing = 0;
     Want want[ROWS];
 #pragma unroll
     for (int j = 0; j < ROWS; j++) {
@@ -173,14 +173,15 @@ WARPMAP_KERNEL(link_buckets, listInsertParams) {
     u64 first = base + before;
 #pragma unroll
     for (int j = 0; j < ROWS; j++) {
-        if (slot[j]) gone += !link(p, slot[j], want[j], first);
+        if (slot[j]) gone += !link(p, slot[j], want[j], first, missing);
         first += want[j].places;
     }
     count_into(&counters(p.lists.keys)->erased, gone);
+    count_into(&list::counters(p.lists)->short_, missing);
 }
 
 WARPMAP_KERNEL(write_values, listInsertParams) {
-    u64 added = 0;
+    u64 added = 0, failed = 0;
     FOR_EACH_ITEM_IN_ORDER(i, p.rows.n, p.span) {
         u64 slot = i < p.rows.n ? at<u64>(p.where)[i] & ~LINKS : 0;
         if (slot) {
@@ -190,10 +191,14 @@ WARPMAP_KERNEL(write_values, listInsertParams) {
                 tail.write(p.lists, number, input_value<C>(p.rows.values, i));
                 accept(p, i);
                 added++;
-            } else refuse(p, i);
+            } else {
+                refuse(p, i);
+                failed++;
+            }
         }
     }
     count_into(&list::counters(p.lists)->added, added);
+    count_into(&list::counters(p.lists)->failed, failed);
 }
 
 // Brings rows in the order of the regions of the keys' slots: see kernels.cu.
