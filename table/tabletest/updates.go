@@ -297,6 +297,9 @@ func updateBad[V number](t testing.TB, d *device.Device, open opener[V]) {
 	if err := s.m.Update(one, v, "old +* value;"); !errors.As(err, &compile) {
 		t.Errorf("code that does not compile: %v", err)
 	}
+	if err := s.m.Update(one, v, ""); err == nil {
+		t.Error("no operation: no error")
+	}
 	if _, float := operations[V]()[table.And]; !float {
 		if err := s.m.Update(one, v, table.And); err == nil {
 			t.Error("the bits of floats: no error")
