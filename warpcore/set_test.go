@@ -229,4 +229,12 @@ func TestSetOperationsBesideOneAnother(t *testing.T) {
 		t.Errorf("a closed set: %v", err)
 	}
 	must(t, errors.Join(a.Close(), b.Close(), far.Close()))
+	for _, op := range []func(*Set[uint32]) error{a.Union, a.Intersect, a.Subtract} {
+		if err := op(a); !errors.Is(err, table.ErrClosed) {
+			t.Errorf("a closed set and itself: %v", err)
+		}
+		if err := op(nil); err == nil {
+			t.Error("no set: no error")
+		}
+	}
 }
