@@ -93,3 +93,26 @@ func TestHistogramOfCounts(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A count that is too large is told though the table grows for other keys of the batch, or refuses them; and not where its key is refused.
+func TestOverflowBesideGrowth(t *testing.T) {
+	most := ^uint32(0)
+	for _, maxBytes := range []int64{0, 4 << 10} {
+		for _, group := range []int{1, 4} {
+			c, err := NewCounter[uint32, uint32](openCPU(t), CounterOptions{Options: Options{InsertGroup: group, Options: table.Options{MaxBytes: maxBytes}}})
+			must(t, err)
+			must(t, c.AddCounts([]uint32{1}, []uint32{most}))
+			expect := func(what string, err error, full, over bool) {
+				t.Helper()
+				if errors.As(err, new(*table.FullError)) != full || errors.Is(err, table.ErrOverflow) != over {
+					t.Errorf("%s, MaxBytes %d, %d lanes: %v", what, maxBytes, group, err)
+				}
+			}
+			expect("many keys", c.Add(sequence(1, 3000)), maxBytes > 0, true)
+			expect("one key", c.Add([]uint32{2}), false, false)
+			keys, times := slices.Repeat([]uint32{5000}, 64), slices.Repeat([]uint32{1 << 30}, 64)
+			expect("a new key", c.AddCounts(keys, times), maxBytes > 0, maxBytes == 0)
+			must(t, c.Close())
+		}
+	}
+}
