@@ -320,7 +320,8 @@ type exactly struct {
 
 func (c *core) insertAs(st *device.Stream, k device.Kernel[insertParams], b table.Rows, exact *exactly) (refused []int, why, err error) {
 	// A pair more than a kernel of the user's said would be lost; of a multimap, the side region may be full.
-	if !c.foreign && !c.multi() && c.filled+b.N <= c.limit() {
+	bounded := exact != nil && exact.bounded
+	if !c.foreign && !c.multi() && !bounded && c.filled+b.N <= c.limit() {
 		c.filled += b.N
 		return nil, nil, c.launchInsert(st, k, insertParams{Table: c.t, Limit: ^uint64(0)}, b)
 	}
