@@ -25,9 +25,6 @@ const (
 	Or  Combine = "old | value"
 )
 
-// byCount is the operation of counters, which kernel/combine.cuh knows alone.
-const byCount Combine = ""
-
 // Updater is a Map that combines values: see Map for what holds of all batches.
 type Updater[K, V any] interface {
 	Map[K, V]
@@ -51,6 +48,22 @@ type Updater[K, V any] interface {
 
 // Header is the file combine.h of an operation on values of a type: see kernel/combine.cuh.
 func (c Combine) Header(v reflect.Type) (device.File, error) {
+	if c == "" {
+		return device.File{}, errors.New("table: values are to be combined by no operation")
+	}
+	which, ok := map[Combine]string{Add: "BY_ADD", Min: "BY_MIN", Max: "BY_MAX", And: "BY_AND", Or: "BY_OR"}[c]
+	if !ok {
+		which = "BY_CODE"
+	}
+	return c.header(which, v)
+}
+
+// CountHeader is the file combine.h of a counter.
+func CountHeader[C uint32 | uint64]() (device.File, error) {
+	return Add.header("BY_COUNT", reflect.TypeFor[C]())
+}
+
+func (c Combine) header(which string, v reflect.Type) (device.File, error) {
 	number, ok := scalar(v)
 	size, float := v.Size(), v.Kind() == reflect.Float32 || v.Kind() == reflect.Float64
 	if !ok || size != 4 && size != 8 || v.Kind() == reflect.Bool {
@@ -63,14 +76,6 @@ func (c Combine) Header(v reflect.Type) (device.File, error) {
 	if float {
 		atomic = number
 	}
-	which, ok := map[Combine]string{Add: "BY_ADD", Min: "BY_MIN", Max: "BY_MAX", And: "BY_AND", Or: "BY_OR", byCount: "BY_COUNT"}[c]
-	code := string(c)
-	switch {
-	case !ok:
-		which = "BY_CODE"
-	case c == byCount:
-		code = string(Add)
-	}
 	return device.File{Name: "combine.h", Text: fmt.Sprintf(`#pragma once
 #define WARPMAP_COMBINE %s
 typedef %s number;
@@ -81,12 +86,7 @@ __device__ __forceinline__ number merge(number old, number value) {
 %s
     );
 }
-`, which, number, atomic, code)}, nil
-}
-
-// CountHeader is the file combine.h of a counter.
-func CountHeader[C uint32 | uint64]() (device.File, error) {
-	return byCount.Header(reflect.TypeFor[C]())
+`, which, number, atomic, string(c))}, nil
 }
 
 // Updating runs Update of a map: with has the operation's header, and gives how a batch goes in.

@@ -61,9 +61,11 @@ type core struct {
 		partition                        table.Partitioner[partitionParams]
 	}
 	regions table.Regions
-	updates map[string]device.Kernel[insertParams] // by the text of their combine.h; guarded by the frame's lock
 
-	memory // guarded by the frame's lock
+	// Guarded by the frame's lock.
+	updates map[string]device.Kernel[insertParams] // by the text of their combine.h
+	over    bool                                   // counts that are too large were seen: a rebuild and a reset forget them
+	memory
 }
 
 // memory is what a rebuild replaces.
@@ -277,6 +279,7 @@ func (c *core) look(st *device.Stream) (int64, error) {
 		return 0, err
 	}
 	c.filled, c.foreign = c.counters.Seen.filled(), false
+	c.over = c.over || c.counters.Seen.Over > 0
 	return c.live(), nil
 }
 
@@ -317,7 +320,8 @@ type exactly struct {
 
 func (c *core) insertAs(st *device.Stream, k device.Kernel[insertParams], b table.Rows, exact *exactly) (refused []int, why, err error) {
 	// A pair more than a kernel of the user's said would be lost; of a multimap, the side region may be full.
-	if !c.foreign && !c.multi() && c.filled+b.N <= c.limit() {
+	bounded := exact != nil && exact.bounded
+	if !c.foreign && !c.multi() && !bounded && c.filled+b.N <= c.limit() {
 		c.filled += b.N
 		return nil, nil, c.launchInsert(st, k, insertParams{Table: c.t, Limit: ^uint64(0)}, b)
 	}

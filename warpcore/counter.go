@@ -47,6 +47,7 @@ func (c *Counter[K, C]) counting(over *bool) table.Insertion {
 	x := c.updating(c.header)
 	put := x.Put
 	x.Put = func(st *device.Stream, b table.Rows) (refused []int, why, err error) {
+		c.over = false
 		err = b.InPieces(mostCounted, c.cfg.keyBytes, c.cfg.valueBytes, func(piece table.Rows) error {
 			lost, w, err := put(st, piece)
 			for _, i := range lost {
@@ -60,7 +61,7 @@ func (c *Counter[K, C]) counting(over *bool) table.Insertion {
 		if err != nil {
 			return nil, nil, err
 		}
-		if _, err := c.look(st); err != nil || c.counters.Seen.Over == 0 {
+		if _, err := c.look(st); err != nil || !c.over {
 			return refused, why, err
 		}
 		*over = true

@@ -40,13 +40,21 @@ func TestCounters(t *testing.T) {
 		run("4+4", func(t *testing.T, d *device.Device) {
 			counters[uint32, uint32](Options{}).Run(t, tabletest.Whole, d, openCPU(t))
 		})
+		// In short runs of the CPU, lanes that work together get few batches: each vote costs them as many switches.
 		run("8+8 in soa, by 8 lanes", func(t *testing.T, d *device.Device) {
-			counters[uint64, uint64](Options{Layout: SoA, InsertGroup: 8}).Run(t, tabletest.Widths, d, openCPU(t))
+			together(t, d, counters[uint64, uint64](Options{Layout: SoA, InsertGroup: 8}))
 		})
 		run("4+8 by 2 lanes", func(t *testing.T, d *device.Device) {
-			counters[uint32, uint64](Options{InsertGroup: 2}).Run(t, tabletest.Widths, d, openCPU(t))
+			together(t, d, counters[uint32, uint64](Options{InsertGroup: 2}))
 		})
 		run("one chain", func(t *testing.T, d *device.Device) { counters[uint32, uint32](Options{}).Degenerate(t, d) })
+	}
+}
+
+func together(t *testing.T, d *device.Device, s *tabletest.Suite) {
+	s.Run(t, tabletest.Types, d, openCPU(t))
+	for i, o := range []table.Options{{}, {LoadFactor: 1, Capacity: 200}, {MaxBytes: 4 << 10, LoadFactor: 1}} {
+		s.Churn(t, d, o, uint64(i), testenv.Seeds(60), 1000)
 	}
 }
 
@@ -91,5 +99,28 @@ func TestHistogramOfCounts(t *testing.T) {
 	}
 	if err := c.Add([]uint32{1}); !errors.Is(err, table.ErrOverflow) {
 		t.Error(err)
+	}
+}
+
+// A count that is too large is told though the table grows for other keys of the batch, or refuses them; and not where its key is refused.
+func TestOverflowBesideGrowth(t *testing.T) {
+	most := ^uint32(0)
+	for _, maxBytes := range []int64{0, 4 << 10} {
+		for _, group := range []int{1, 4} {
+			c, err := NewCounter[uint32, uint32](openCPU(t), CounterOptions{Options: Options{InsertGroup: group, Options: table.Options{MaxBytes: maxBytes}}})
+			must(t, err)
+			must(t, c.AddCounts([]uint32{1}, []uint32{most}))
+			expect := func(what string, err error, full, over bool) {
+				t.Helper()
+				if errors.As(err, new(*table.FullError)) != full || errors.Is(err, table.ErrOverflow) != over {
+					t.Errorf("%s, MaxBytes %d, %d lanes: %v", what, maxBytes, group, err)
+				}
+			}
+			expect("many keys", c.Add(sequence(1, 3000)), maxBytes > 0, true)
+			expect("one key", c.Add([]uint32{2}), false, false)
+			keys, times := slices.Repeat([]uint32{5000}, 64), slices.Repeat([]uint32{1 << 30}, 64)
+			expect("a new key", c.AddCounts(keys, times), maxBytes > 0, maxBytes == 0)
+			must(t, c.Close())
+		}
 	}
 }

@@ -66,10 +66,7 @@ func (s *Set[K]) All() ([]K, error) {
 //
 // Errors: table.ErrMaxBytes or *device.OutOfMemoryError, where not all keys are in, with how many are not.
 func (s *Set[K]) Union(other *Set[K]) error {
-	if s.core == other.core {
-		return nil
-	}
-	return s.beside(other.core, func(x *exchange) error {
+	return s.beside(other, func(x *exchange) error {
 		var lost int
 		var why error
 		err := x.pieces(other.core, func(b table.Rows) error {
@@ -89,10 +86,7 @@ func (s *Set[K]) Union(other *Set[K]) error {
 // Intersect removes the keys that another set does not have: see Union. Cost: a pass over this set, a look-up of its keys in the other, and a
 // deletion.
 func (s *Set[K]) Intersect(other *Set[K]) error {
-	if s.core == other.core {
-		return nil
-	}
-	return s.beside(other.core, func(x *exchange) error {
+	return s.beside(other, func(x *exchange) error {
 		return x.pieces(s.core, func(b table.Rows) error {
 			b.Flags = x.found.Addr()
 			if err := other.find(x.st, b); err != nil {
@@ -112,10 +106,10 @@ func (s *Set[K]) Intersect(other *Set[K]) error {
 
 // Subtract removes the keys that another set has: see Union. Cost: a pass over the other set, and a deletion of its keys.
 func (s *Set[K]) Subtract(other *Set[K]) error {
-	if s.core == other.core {
+	if other != nil && s.core == other.core {
 		return s.Clear()
 	}
-	return s.beside(other.core, func(x *exchange) error {
+	return s.beside(other, func(x *exchange) error {
 		return x.pieces(other.core, func(b table.Rows) error { return s.erase(x.st, b) })
 	})
 }
@@ -133,8 +127,15 @@ const (
 	leastExchange = 1 << 10
 )
 
-// beside runs do with both sets held, and memory for the keys of some slots.
-func (c *core) beside(other *core, do func(x *exchange) error) error {
+// beside runs do with both sets held, and memory for the keys of some slots; not for a set and itself, which is its own union and intersection.
+func (s *Set[K]) beside(o *Set[K], do func(x *exchange) error) error {
+	if o == nil || o.core == nil {
+		return errors.New("warpcore: a set operation with no set")
+	}
+	c, other := s.core, o.core
+	if c == other {
+		return c.frame.Locked(func() error { return nil })
+	}
 	return c.frame.WritingBoth(&other.frame, nil, func(st *device.Stream) (err error) {
 		x := &exchange{st: st}
 		defer func() { err = errors.Join(err, c.frame.Free(x.keys, x.left, x.found)) }()

@@ -34,6 +34,12 @@ func TestSets(t *testing.T) {
 		})
 		run("16 bytes", func(t *testing.T, d *device.Device) { wide.Run(t, tabletest.Widths, d, openCPU(t)) })
 		run("16 bytes, one chain", func(t *testing.T, d *device.Device) { wide.Degenerate(t, d) })
+		run("16 bytes by 4 lanes", func(t *testing.T, d *device.Device) {
+			s := tabletest.Set(func(d *device.Device, base table.Options) (table.Set[[2]uint64], error) {
+				return orNil(NewSet[[2]uint64](d, Options{Options: base, InsertGroup: 4, FindGroup: 2}))
+			})
+			s.Churn(t, d, table.Options{LoadFactor: 1}, 1, testenv.Seeds(60), 600)
+		})
 		for i, o := range []Options{{Window: 1, InsertGroup: 4, FindGroup: 1}, {Window: 32, InsertGroup: 2, FindGroup: 32}, {Window: 8, InsertGroup: 8, FindGroup: 2}} {
 			run(fmt.Sprintf("window %d", o.Window), func(t *testing.T, d *device.Device) {
 				s := tabletest.Set(func(d *device.Device, base table.Options) (table.Set[uint32], error) {
@@ -229,4 +235,12 @@ func TestSetOperationsBesideOneAnother(t *testing.T) {
 		t.Errorf("a closed set: %v", err)
 	}
 	must(t, errors.Join(a.Close(), b.Close(), far.Close()))
+	for _, op := range []func(*Set[uint32]) error{a.Union, a.Intersect, a.Subtract} {
+		if err := op(a); !errors.Is(err, table.ErrClosed) {
+			t.Errorf("a closed set and itself: %v", err)
+		}
+		if err := op(nil); err == nil {
+			t.Error("no set: no error")
+		}
+	}
 }

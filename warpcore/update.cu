@@ -116,20 +116,19 @@ struct UpdateJob : LookingJob {
             bool mine = same >> warp.rank() & 1;
             if constexpr (MERGES) {
                 value one = warp.shuffle(x.v, first), v = mine ? x.v : TWICE_AS_ONCE ? one : value{};
+                bool more = false;
 #pragma unroll
-                for (int d = 16; d > 0; d /= 2) v = both(v, warp.shuffle(v, warp.rank() ^ d));
+                for (int d = 16; d > 0; d /= 2) v = both(v, warp.shuffle(v, warp.rank() ^ d), more);
+                // A count that is too large is told once its key is in, so these go one by one. Ones make none.
+                if (WARPMAP_COMBINE == BY_COUNT && p.rows.values && warp.any(more)) continue;
                 if (mine) x.v = v;
             }
             if (mine) x.group = warp.rank() == first ? same : 0;
         }
     }
-    __device__ __forceinline__ value both(value a, value b) {
-        if constexpr (WARPMAP_COMBINE == BY_COUNT) {
-            bool more = false;
-            a = counted_with(a, b, more);
-            over += more;
-            return a;
-        } else return merged(a, b);
+    static __device__ __forceinline__ value both(value a, value b, bool& more) {
+        if constexpr (WARPMAP_COMBINE == BY_COUNT) return counted_with(a, b, more);
+        else return merged(a, b);
     }
     __device__ __forceinline__ bool begin(u64 i, const Item& x) {
         group = x.group;
