@@ -79,9 +79,9 @@ template <class Tile, class I, class Job> __device__ __forceinline__ void drive(
     }
 }
 
-// gathers tells whether a job has gather, and GATHERS.
-template <class Job> constexpr auto gathers(int) -> decltype(Job::GATHERS) { return Job::GATHERS; }
-template <class Job> constexpr bool gathers(long) { return false; }
+// Whether a job has gather, and GATHERS.
+template <class Job, class = void> struct Gathers { static constexpr bool yes = false; };
+template <class Job> struct Gathers<Job, decltype((void)Job::GATHERS)> { static constexpr bool yes = Job::GATHERS; };
 
 // drive_held keeps two rows in registers, and gives items by shuffles: for items of few registers, and jobs that shuffle for their
 // tiles anyway, and use no shared memory. The job's shuffled(warp, x, from, i) is lane from's x, which is item i. A job with GATHERS sees
@@ -97,7 +97,7 @@ template <class Tile, class I, class Job> __device__ __forceinline__ void drive_
         feed.stride = (I)s.stride;
         auto load = [&](I i) { return i < feed.n ? job.load(i) : Item{}; };
         Item now = load(feed.item()), next = load(feed.ahead());
-        if constexpr (gathers<Job>(0)) job.gather(warp, now);
+        if constexpr (Gathers<Job>::yes) job.gather(warp, now);
         I item = 0; // this lane's: give changes it only with a new one
         bool busy = false;
         for (;;) {
@@ -107,7 +107,7 @@ template <class Tile, class I, class Job> __device__ __forceinline__ void drive_
                 bool got = feed.give(!busy, item, from, later, turned);
                 Item x = job.shuffled(warp, now, from, item);
                 if (turned) {
-                    if constexpr (gathers<Job>(0)) job.gather(warp, next);
+                    if constexpr (Gathers<Job>::yes) job.gather(warp, next);
                     Item y = job.shuffled(warp, next, from, item);
                     if (later) x = y; // by value: a choice between two places would have both in memory
                 }

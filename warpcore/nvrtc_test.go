@@ -2,10 +2,12 @@ package warpcore
 
 import (
 	"errors"
+	"reflect"
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/table"
 )
 
 // All kernels compile for GPUs, on machines that have none: a variant that compiles fast; in long runs a layout and a width of words
@@ -28,7 +30,13 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 		if i == 0 {
 			probe := c.program("probe", probeKernel)
 			probe.Layouts = append(probe.Layouts, probeTestParams{}, probeStep{})
-			programs = append(programs, c.mixed(4), probe)
+			count, err := table.CountHeader[uint32]()
+			must(t, err)
+			least, err := table.Min.Header(reflect.TypeFor[float32]())
+			must(t, err)
+			code, err := table.Combine("old + 2 * value").Header(reflect.TypeFor[int32]())
+			must(t, err)
+			programs = append(programs, c.mixed(4), probe, c.updateProgram(count), c.updateProgram(least), c.updateProgram(code), c.updateProgram(device.File{}))
 		}
 		for _, p := range programs {
 			t.Run(p.Name+" "+v.String()+" "+arch, func(t *testing.T) {
