@@ -60,8 +60,9 @@ type core struct {
 		all                              table.Finder[findAllParams]
 		partition                        table.Partitioner[partitionParams]
 	}
-	regions table.Regions
-	updates map[string]device.Kernel[insertParams] // by the text of their combine.h; guarded by the frame's lock
+	regions  table.Regions
+	updates  map[string]device.Kernel[insertParams] // by the text of their combine.h; guarded by the frame's lock
+	choosing                                        // guarded by it, too
 
 	memory // guarded by the frame's lock
 }
@@ -377,6 +378,7 @@ func (c *core) insertAs(st *device.Stream, k device.Kernel[insertParams], b tabl
 
 // launchInsert queues an insert of rows.
 func (c *core) launchInsert(st *device.Stream, k device.Kernel[insertParams], p insertParams, b table.Rows) error {
+	p.When = b.When
 	return c.kernel.partition.Place(&c.frame, st, c.placement(p.Rows.Refused != 0, func(g device.Grid, rows table.Placing) error {
 		p.Rows = rows
 		return k.Launch(st, g, &p)
@@ -486,7 +488,7 @@ func (c *core) erase(st *device.Stream, b table.Rows) error {
 }
 
 func (c *core) search(st *device.Stream, k device.Kernel[findParams], b table.Rows) error {
-	p := findParams{Table: c.t, Keys: b.Keys, Values: b.Values, Found: b.Flags, N: uint64(b.N)}
+	p := findParams{Table: c.t, Keys: b.Keys, Values: b.Values, Found: b.Flags, N: uint64(b.N), When: b.When}
 	return k.Launch(st, c.grid(b.N), &p)
 }
 
