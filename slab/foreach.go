@@ -48,13 +48,10 @@ func (s *Set[K]) ForAll(st *device.Stream, body string, args Args) error {
 	return table.CallAll[K, table.NoValue](&s.frame, st, body, args, s.caller())
 }
 
-func (c *core) caller() table.Caller[forEachParams] {
-	return table.Caller[forEachParams]{
-		Program: func(header device.File) *device.Program { return c.program("foreach", foreachCU, header) },
-		Params: func(keys, n uint64, words [table.MaxArgs]uint64) *forEachParams {
-			return &forEachParams{c.table(), keys, n, words}
-		},
-		Grid:  func(n int64) device.Grid { return c.frame.Grid(n, findBlocks) },
-		Slots: func() int64 { return buckets0(&c.memory) },
-	}
+func (c *core) caller() (by table.Caller[forEachParams]) {
+	by.Program = func(header device.File) *device.Program { return c.program("foreach", foreachCU, header) }
+	by.Params = func(keys, n uint64, words [table.MaxArgs]uint64) *forEachParams { return &forEachParams{c.table(), keys, n, words} }
+	by.Grid = func(n int64) device.Grid { return c.frame.Grid(n, findBlocks) }
+	by.Slots = func() int64 { return buckets0(&c.memory) }
+	return by
 }
