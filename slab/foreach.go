@@ -50,7 +50,9 @@ func (s *Set[K]) ForAll(st *device.Stream, body string, args Args) error {
 
 func (c *core) caller() (by table.Caller[forEachParams]) {
 	by.Program = func(header device.File) *device.Program { return c.program("foreach", foreachCU, header) }
-	by.Params = func(keys, n uint64, words [table.MaxArgs]uint64) *forEachParams { return &forEachParams{c.table(), keys, n, words} }
+	by.Params = func(keys, n uint64, words [table.MaxArgs]uint64) *forEachParams {
+		return &forEachParams{c.table(), keys, n, words}
+	}
 	by.Grid = func(n int64) device.Grid { return c.frame.Grid(n, findBlocks) }
 	by.Slots = func() int64 { return buckets0(&c.memory) }
 	return by

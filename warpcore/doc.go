@@ -125,5 +125,6 @@
 // # Your own kernels
 //
 // ForEach and ForAll run a piece of CUDA C++ for pairs of a table, for the keys of a Set, and for those of a Counter with their counts.
-// A kernel of your own includes "warpcore.cuh" and takes a table by value: see Map.Program and Map.Use. For a filter it includes "filter.cuh": see Filter.Program and Filter.Use.
+// A kernel of your own includes "warpcore.cuh" and takes a table by value: see Map.Program and Map.Use. For a filter
+// it includes "filter.cuh": see Filter.Program and Filter.Use.
 package warpcore
