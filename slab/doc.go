@@ -87,4 +87,9 @@
 // more, by a copy. With MaxBytes it takes all of that, two slabs in three as base slabs; when the others run out it halves the
 // buckets, down to one slab in sixteen, so that the memory fills while lists get longer; then it refuses. It flushes when
 // one slot in eight holds a deleted pair.
+//
+// # Your own kernels
+//
+// ForEach and ForAll run a piece of CUDA C++ for pairs of a table, or for the keys of a Set. A kernel of your own includes "slab.cuh" and takes
+// a table by value: see Map.Program and Map.Use.
 package slab

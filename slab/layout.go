@@ -172,6 +172,14 @@ type slabsParams struct {
 	Share, Most, Flushed, Freed uint64
 }
 
+// forEachParams are the parameters of for_each and for_all.
+type forEachParams struct {
+	Table Table
+	Keys  uint64
+	N     uint64
+	Args  [table.MaxArgs]uint64 // the bits of the arguments, by name
+}
+
 // histogramBins counts pairs found in slab 1, 2, … of their chain and, in the last, all that are further.
 const histogramBins = len(table.Stats{}.Probes)
 

@@ -31,6 +31,10 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 		c.cfg.packed = c.cfg.canPack(info.CAS128)
 		programs := []*device.Program{c.program("slab", kernelsCU)}
 		if i < 2 {
+			each := c.program("foreach", foreachCU, device.File{Name: "callback.h",
+				Text: "__device__ void callback(const forEachParams& p, C::key k, C::value v, u64 i) { if (i == p.n) add(at<u32>(p.args[0]) + k, (u32)(sizeof v)); }"})
+			each.Layouts = append(each.Layouts, forEachParams{})
+			programs = append(programs, each)
 			programs = append(programs, allocatorProgram(i == 1, "allocate", allocateKernels, allocateParams{}))
 		}
 		for _, p := range programs {

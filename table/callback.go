@@ -53,6 +53,9 @@ func CallAll[K, V, P any](f *Frame, st *device.Stream, body string, args Args, c
 	})
 }
 
+// NoValue stands for the type of a set's values: a body sees none.
+type NoValue struct{}
+
 // callback is a compiled body.
 type callback[P any] struct{ each, all device.Kernel[P] }
 
@@ -96,7 +99,7 @@ func call[K, V, P any](f *Frame, st *device.Stream, body string, args Args, by C
 //
 //	callback(const forEachParams& p, C::key key_bits, C::value value_bits, u64 index)
 //
-// The body sees key and value as their Go types, index, and the arguments by their names. args are the bits of the
+// The body sees key and value as their Go types, where V is NoValue no value, index, and the arguments by their names. args are the bits of the
 // arguments, which the function takes from p.args.
 func writeCallback[K, V any](d *device.Device, body string, named Args) (header string, args [MaxArgs]uint64, err error) {
 	if len(named) > MaxArgs {
@@ -105,7 +108,10 @@ func writeCallback[K, V any](d *device.Device, body string, named Args) (header 
 	var b strings.Builder
 	b.WriteString("#pragma once\n__device__ __forceinline__ void callback(const forEachParams& p, C::key key_bits, C::value value_bits, u64 index) {\n")
 	writeBits(&b, "key", reflect.TypeFor[K]())
-	writeBits(&b, "value", reflect.TypeFor[V]())
+	if value := reflect.TypeFor[V](); value != reflect.TypeFor[NoValue]() {
+		writeBits(&b, "value", value)
+		b.WriteString("    (void)value;\n")
+	}
 	for i, name := range slices.Sorted(maps.Keys(named)) {
 		if !identifier.MatchString(name) || name == "key" || name == "value" || name == "index" || name == "p" {
 			return "", args, fmt.Errorf("callback: an argument cannot be named %q", name)
@@ -117,7 +123,7 @@ func writeCallback[K, V any](d *device.Device, body string, named Args) (header 
 		args[i] = bits
 		fmt.Fprintf(&b, "    %s %s; memcpy(&%s, &p.args[%d], sizeof %s); (void)%s;\n", c, name, name, i, name, name)
 	}
-	fmt.Fprintf(&b, "    (void)key; (void)value; (void)index;\n#line 1 \"callback\"\n%s\n}\n", body)
+	fmt.Fprintf(&b, "    (void)key; (void)index;\n#line 1 \"callback\"\n%s\n}\n", body)
 	return b.String(), args, nil
 }
 

@@ -244,6 +244,7 @@ type Rows struct {
 	Flags        uint64 // bytes: added, found or deleted
 	N            int64
 	Out          uint64 // values, of FindOrInsert
+	When         uint64 // bytes: those rows alone are done whose byte is not 0; see Chooser
 }
 
 // Part gives the rows of a part.
@@ -254,7 +255,7 @@ func (b Rows) Part(p Part, keyBytes, valueBytes int) Rows {
 		}
 		return column + p.First*uint64(bytes)
 	}
-	return Rows{at(b.Keys, keyBytes), at(b.Values, valueBytes), at(b.Flags, 1), int64(p.N), at(b.Out, valueBytes)}
+	return Rows{at(b.Keys, keyBytes), at(b.Values, valueBytes), at(b.Flags, 1), int64(p.N), at(b.Out, valueBytes), at(b.When, 1)}
 }
 
 // InPieces calls do with no more than so many rows at a time: kernels number the rows of a launch with 32 bits.

@@ -65,6 +65,7 @@ type core struct {
 	// Guarded by the frame's lock.
 	updates map[string]device.Kernel[insertParams] // by the text of their combine.h
 	over    bool                                   // counts that are too large were seen: a rebuild and a reset forget them
+	choosing
 	memory
 }
 
@@ -381,6 +382,7 @@ func (c *core) insertAs(st *device.Stream, k device.Kernel[insertParams], b tabl
 
 // launchInsert queues an insert of rows.
 func (c *core) launchInsert(st *device.Stream, k device.Kernel[insertParams], p insertParams, b table.Rows) error {
+	p.When = b.When
 	return c.kernel.partition.Place(&c.frame, st, c.placement(p.Rows.Refused != 0, func(g device.Grid, rows table.Placing) error {
 		p.Rows = rows
 		return k.Launch(st, g, &p)
@@ -490,7 +492,7 @@ func (c *core) erase(st *device.Stream, b table.Rows) error {
 }
 
 func (c *core) search(st *device.Stream, k device.Kernel[findParams], b table.Rows) error {
-	p := findParams{Table: c.t, Keys: b.Keys, Values: b.Values, Found: b.Flags, N: uint64(b.N)}
+	p := findParams{Table: c.t, Keys: b.Keys, Values: b.Values, Found: b.Flags, N: uint64(b.N), When: b.When}
 	return k.Launch(st, c.grid(b.N), &p)
 }
 

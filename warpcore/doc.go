@@ -37,7 +37,7 @@
 // into a table much larger than the cache first brings them in the order of the table's regions, which are stretches of
 // windows that the cache holds, by the first windows of their keys: two passes over the batch, in streams
 // (partition.cuh). Then blocks that begin in order go through the pairs in order. The numbers are in layout.go. Where
-// positions are told, as the flags of InsertNew are, or where the batch may not fit, it goes in as it is. The memory for
+// positions are told, as the flags of InsertNew are, or chosen, as in InsertIf, or where the batch may not fit, it goes in as it is. The memory for
 // the pairs in order, the size of the batch and no more than an eighth of what the device has free, is kept for the next
 // batch, until the table grows or is closed; without it the batch goes in as it is. A table that grows is
 // gone through in order, too, so both the old and the new are touched stretch by stretch.
@@ -178,10 +178,15 @@
 // of few lists, and leaves holes; copying what is left is a stream, and makes lists whole. It needs memory for both pools at once.
 // A list has up to 0xf0000000 values.
 //
+// # Batches with a condition
+//
+// InsertIf, FindIf and ContainsIf of Map and Set do those positions of a batch alone whose bool is true. Their kernels are those of the bulk
+// operations, compiled a second time when one is first called: there each item has a bit more, which the others need not carry. A lane
+// whose position is not chosen takes its next item at once, so a batch costs what its chosen rows cost, and a stream over the others.
+//
 // # Your own kernels
 //
-// ForEach and ForAll run a piece of CUDA C++ for pairs of a table. A kernel of your own includes "warpcore.cuh" and
-// takes a table by value: see Map.Program and Map.Use. For a filter it includes "filter.cuh": see Filter.Program and Filter.Use.
-//
-// takes a table by value: see Map.Program and Map.Use. For a BucketList it includes "bucketlist.cuh": see BucketList.Program.
+// ForEach and ForAll run a piece of CUDA C++ for pairs of a table, for the keys of a Set, and for those of a Counter with their counts. A kernel
+// of your own includes "warpcore.cuh" and takes a table by value: see Map.Program and Map.Use. For a filter it includes "filter.cuh", for a
+// BucketList "bucketlist.cuh": see their Program and Use.
 package warpcore

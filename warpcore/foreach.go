@@ -43,6 +43,26 @@ func (m *MultiMap[K, V]) ForAll(st *device.Stream, body string, args Args) error
 	return table.CallAll[K, V](&m.frame, st, body, args, m.caller())
 }
 
+// ForEach calls body for every one of the given keys that is in: see Map.ForEach. A set's body sees no value.
+func (s *Set[K]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
+	return table.CallEach[K, table.NoValue](&s.frame, st, keys, body, args, s.caller())
+}
+
+// ForAll calls body for every key of the set: see ForEach. index is the slot.
+func (s *Set[K]) ForAll(st *device.Stream, body string, args Args) error {
+	return table.CallAll[K, table.NoValue](&s.frame, st, body, args, s.caller())
+}
+
+// ForEach calls body for every one of the given keys that is in, with its count as value: see Map.ForEach.
+func (c *Counter[K, C]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
+	return table.CallEach[K, C](&c.frame, st, keys, body, args, c.caller())
+}
+
+// ForAll calls body for every key and its count: see ForEach. index is the slot.
+func (c *Counter[K, C]) ForAll(st *device.Stream, body string, args Args) error {
+	return table.CallAll[K, C](&c.frame, st, body, args, c.caller())
+}
+
 func (c *core) caller() table.Caller[forEachParams] {
 	return table.Caller[forEachParams]{
 		Program: func(header device.File) *device.Program { return c.program("foreach", foreachCU, header) },

@@ -16,11 +16,16 @@ typedef config::value value;
 typedef tile<WARPCORE_INSERT_GROUP, true> InsertTile;
 typedef tile<WARPCORE_FIND_GROUP, true> FindTile;
 
+// In the program of batches with a condition (WARPCORE_CHOOSES) an item says whether it is to be done; in the other that is known.
+__device__ __forceinline__ bool chosen(u64 when, u64 i) { return !WARPCORE_CHOOSES || at<u8>(when)[i]; }
+template <class Warp> __device__ __forceinline__ bool chosen_of(Warp warp, bool on, int from) { return !WARPCORE_CHOOSES || warp.shuffle((u32)on, from); }
+
 template <class MEETS, bool MULTI> struct InsertJob {
     // One pair of the batch.
     struct Item {
         key k;
         value v;
+        bool on;
     };
     const insertParams& p;
     Insert<C, MEETS, true, MULTI> s;
@@ -28,12 +33,20 @@ template <class MEETS, bool MULTI> struct InsertJob {
     u64 inserted, reused;
 
     __device__ __forceinline__ InsertJob(const insertParams& p) : p(p), k{}, inserted(0), reused(0) {}
-    __device__ __forceinline__ Item load(u64 i) { return Item{input_key<C>(p.rows.keys, i), input_value<C>(p.rows.values, i)}; }
+    // A later attempt is at those that were refused, all of them chosen: it does not ask again, for their flags may stand where the condition did.
+    __device__ __forceinline__ Item load(u64 i) {
+        return Item{input_key<C>(p.rows.keys, i), input_value<C>(p.rows.values, i), p.rows.attempt || chosen(p.when, i)};
+    }
     template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64) const {
-        if constexpr (C::VALUE_BYTES == 0) return Item{warp.shuffle(x.k, from), value{}};
-        else return Item{warp.shuffle(x.k, from), warp.shuffle(x.v, from)};
+        bool on = chosen_of(warp, x.on, from);
+        if constexpr (C::VALUE_BYTES == 0) return Item{warp.shuffle(x.k, from), value{}, on};
+        else return Item{warp.shuffle(x.k, from), warp.shuffle(x.v, from), on};
     }
     __device__ __forceinline__ bool begin(u64 i, const Item& x) {
+        if (WARPCORE_CHOOSES && !x.on) {
+            if (p.rows.added) at<u8>(p.rows.added)[i] = 0;
+            return false;
+        }
         if (!wanted(p.rows.refused, p.rows.attempt, i)) return false;
         k = x.k;
         s.begin(p.table, x.k, x.v, p.limit);
@@ -56,12 +69,17 @@ template <class MEETS, bool MULTI> __device__ __forceinline__ void insert_batch(
     count_into(&counters(p.table)->reused, job.reused);
 }
 
+#if WARPCORE_SET || !WARPCORE_CHOOSES
 WARPMAP_KERNEL_RESIDENT(insert_new, insertParams, 3) { insert_batch<Keep, false>(p); }
+#endif
 #if !WARPCORE_SET
 WARPMAP_KERNEL_RESIDENT(insert, insertParams, 3) { insert_batch<Replace, false>(p); }
+#endif
+#if !WARPCORE_SET && !WARPCORE_CHOOSES
 WARPMAP_KERNEL_RESIDENT(insert_multi, insertParams, 3) { insert_batch<Keep, true>(p); }
 #endif
 
+#if !WARPCORE_CHOOSES
 // Brings pairs in the order of the regions that their first windows lie in. The region is of the hash's high bits, as the
 // window is, so regions are stretches of windows. Pairs of the side region, which are few, are of any.
 __device__ __forceinline__ auto region_of(const partitionParams& p) {
@@ -70,32 +88,35 @@ __device__ __forceinline__ auto region_of(const partitionParams& p) {
 WARPMAP_KERNEL(partition_count, partitionParams) { partition_count<key>(p.rows, region_of(p)); }
 WARPMAP_KERNEL(partition_scan, partitionParams) { partition_scan(p.rows); }
 WARPMAP_KERNEL_RESIDENT(partition_scatter, partitionParams, 4) { partition_scatter<key, value, u32>(p.rows, region_of(p)); }
+#endif
 
-// Looks up a batch of keys, and calls end(position, hit) for each. PLACE: end needs to know the pair's slot.
+// Looks up a batch of keys, and calls end(position, hit) for each, that is not chosen too. PLACE: end needs to know the pair's slot.
 template <bool ALL, bool PLACE, class End> struct LookUpJob {
     struct Item {
         key k;
+        bool on;
     };
     const Table& t;
-    u64 keys;
+    u64 keys, when;
     End end;
     NoVisit none;
     Search<C, ALL, PLACE || !C::PACKED> s;
 
-    __device__ __forceinline__ LookUpJob(const Table& t, u64 keys, End end) : t(t), keys(keys), end(end) {}
-    __device__ __forceinline__ Item load(u64 i) const { return Item{input_key<C>(keys, i)}; }
+    __device__ __forceinline__ LookUpJob(const Table& t, u64 keys, u64 when, End end) : t(t), keys(keys), when(when), end(end) {}
+    __device__ __forceinline__ Item load(u64 i) const { return Item{input_key<C>(keys, i), chosen(when, i)}; }
     template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64) const {
-        return Item{warp.shuffle(x.k, from)};
+        return Item{warp.shuffle(x.k, from), chosen_of(warp, x.on, from)};
     }
-    __device__ __forceinline__ bool begin(u64, const Item& x) {
+    __device__ __forceinline__ bool begin(u64 i, const Item& x) {
         s.begin(t, x.k);
-        return true;
+        if (WARPCORE_CHOOSES && !x.on) end(i, s.hit);
+        return !WARPCORE_CHOOSES || x.on;
     }
     __device__ __forceinline__ bool round(FindTile g, bool active) { return s.round(t, g, active, none); }
     __device__ __forceinline__ void done(u64 i) { end(i, s.hit); }
 };
-template <bool ALL, bool PLACE, class End> __device__ __forceinline__ void look_up(const Table& t, u64 keys, u64 n, End end) {
-    LookUpJob<ALL, PLACE, End> job(t, keys, end);
+template <bool ALL, bool PLACE, class End> __device__ __forceinline__ void look_up(const Table& t, u64 keys, u64 n, End end, u64 when = 0) {
+    LookUpJob<ALL, PLACE, End> job(t, keys, when, end);
     drive_held<FindTile, u64>(n, job);
 }
 
@@ -103,9 +124,10 @@ WARPMAP_KERNEL(find, findParams) {
     look_up<false, false>(p.table, p.keys, p.n, [&](u64 i, const Hit<C>& hit) {
         output_value<C>(p.values, i, hit.found ? hit.value() : value{});
         if (p.found) at<u8>(p.found)[i] = hit.found;
-    });
+    }, p.when);
 }
 
+#if !WARPCORE_CHOOSES
 WARPMAP_KERNEL(erase, findParams) {
     u64 erased = 0;
     look_up<false, true>(p.table, p.keys, p.n, [&](u64 i, const Hit<C>& hit) {
@@ -278,4 +300,5 @@ WARPMAP_KERNEL(absent, selectParams) {
         if (there) at<key>(p.out)[to] = load_readonly(at<key>(p.keys) + i);
     }
 }
+#endif
 #endif

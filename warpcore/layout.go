@@ -137,6 +137,7 @@ type insertParams struct {
 	Table Table
 	Rows  table.Placing
 	Limit uint64 // windows an insert may read
+	When  uint64 // of the program of batches with a condition: bytes
 }
 
 // partitionParams are the parameters of the kernels that bring pairs in the order of the table's regions.
@@ -158,6 +159,7 @@ type findParams struct {
 	Values uint64
 	Found  uint64
 	N      uint64
+	When   uint64 // of find in the program of batches with a condition: bytes
 }
 
 // slotsParams are the parameters of the kernels that go over all slots, or, export, over Slots of them from First on.
@@ -248,6 +250,7 @@ func defines(set bool) []device.Define {
 		{Name: "WARPCORE_SHARED_BINS", Value: sharedBins},
 		{Name: "WARPCORE_SET", Value: set},
 		{Name: "WARPCORE_COMBINES", Value: false},
+		{Name: "WARPCORE_CHOOSES", Value: false},
 	}...)
 }
 

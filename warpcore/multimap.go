@@ -11,7 +11,7 @@ import (
 // The pairs of one key stand on one probe sequence, so a key with v values costs v/Window windows to look up, and
 // inserting them costs the square of that: for keys with thousands of values it is the wrong table.
 //
-// It implements table.MultiMap; FindAllInto and Keys are its own.
+// It implements table.MultiMap; FindAllInto, FindAllIn, FindPages and Keys are its own.
 type MultiMap[K, V any] struct{ *core }
 
 var _ table.MultiMap[uint32, uint32] = (*MultiMap[uint32, uint32])(nil)
@@ -85,6 +85,24 @@ func (m *MultiMap[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (off
 // values must not use the table.
 func (m *MultiMap[K, V]) FindAllInto(st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64], values func(n int) (device.Slice[V], error)) (int, error) {
 	return table.FindValuesInto(&m.frame, st, keys, offsets, values, m.findAll)
+}
+
+// FindAllIn is FindAllInto into memory of the caller's for as many values as it has room for, and returns their number. *table.RoomError tells
+// how many there are if they are more: nothing is written to values then. The offsets of a key without values are equal, and so tell an outer join
+// which rows have no partner.
+func (m *MultiMap[K, V]) FindAllIn(st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64], values device.Slice[V]) (int, error) {
+	return table.FindValuesIn(&m.frame, st, keys, offsets, values, m.findAll)
+}
+
+// FindPages is FindAllOn for results larger than memory: page is called with the values of some keys after the others, of whole keys, and no more
+// than `most` values at once. They are those of the keys from first on, at offsets, one more than there are of them; both slices
+// are good until page returns, which may use the table. What other calls change between two pages, the later page sees. Memory: one page.
+//
+// Errors: *table.RoomError where one key has more values than most; page's own, which ends it. Cost: that of FindAllInto, and a counting pass
+// again for a page that was tried with too many keys.
+func (m *MultiMap[K, V]) FindPages(st *device.Stream, keys device.Slice[K], most int,
+	page func(first int, offsets device.Slice[uint64], values device.Slice[V]) error) error {
+	return table.FindPages(&m.frame, st, keys, most, page, m.findAll)
 }
 
 // Delete removes all values of each key. deleted[i] tells whether position i removed any; it may be nil. The count is

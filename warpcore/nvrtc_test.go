@@ -36,7 +36,7 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 			must(t, err)
 			code, err := table.Combine("old + 2 * value").Header(reflect.TypeFor[int32]())
 			must(t, err)
-			programs = append(programs, c.mixed(4), probe, c.updateProgram(count), c.updateProgram(least), c.updateProgram(code), c.updateProgram(device.File{}))
+			programs = append(programs, c.mixed(4), probe, c.updateProgram(count), c.updateProgram(least), c.updateProgram(code), c.updateProgram(device.File{}), c.choosingProgram())
 		}
 		for _, p := range programs {
 			t.Run(p.Name+" "+v.String()+" "+arch, func(t *testing.T) {

@@ -74,9 +74,13 @@ func (c *core) updateProgram(header device.File) *device.Program {
 	if header.Name == "" {
 		return c.program("find_or_insert", updateCU)
 	}
-	p := c.program("update", updateCU, header)
+	return defining("WARPCORE_COMBINES", c.program("update", updateCU, header))
+}
+
+// defining makes a program in which one of the switches is on.
+func defining(name string, p *device.Program) *device.Program {
 	for i := range p.Defines {
-		if p.Defines[i].Name == "WARPCORE_COMBINES" {
+		if p.Defines[i].Name == name {
 			p.Defines[i].Value = true
 		}
 	}

@@ -44,8 +44,11 @@ func UpdatesOf[V number](newMap Maker[uint32, V]) *Updates {
 }
 
 // Run runs the suite.
-func (u *Updates) Run(t *testing.T, part Part, d *device.Device) {
-	for _, c := range u.tests {
+func (u *Updates) Run(t *testing.T, part Part, d *device.Device) { runTests(t, u.tests, part, d) }
+
+// runTests runs those of a part, or in long runs all.
+func runTests(t *testing.T, tests []test, part Part, d *device.Device) {
+	for _, c := range tests {
 		if c.part <= part || testenv.Long() {
 			t.Run(c.name, func(t *testing.T) { c.run(t, d) })
 		}

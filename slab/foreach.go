@@ -1,0 +1,59 @@
+package slab
+
+import (
+	_ "embed"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+//go:embed foreach.cu
+var foreachCU string
+
+// Args are the named device arguments of a callback: see table.Args.
+type Args = table.Args
+
+// ForEach calls body, a piece of CUDA C++, on the device for the pair of each of the given keys that is in, in any order and in parallel.
+// It sees key and value, of their Go types where these are integers or floats, else as u32, u64 or u128; index, the key's position, u64; the
+// arguments by their names; and the vocabulary of package kernel. It must not change the table. ForEach queues and returns; args must stay
+// allocated until the stream has passed it.
+//
+// Errors: *device.CompileError with the compiler's words; arguments of other types. Cost: compiling a body once; of a key, all slabs of its chain.
+func (m *Map[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
+	return table.CallEach[K, V](&m.frame, st, keys, body, args, m.caller())
+}
+
+// ForAll calls body for every pair of the table: see ForEach. index is the bucket.
+func (m *Map[K, V]) ForAll(st *device.Stream, body string, args Args) error {
+	return table.CallAll[K, V](&m.frame, st, body, args, m.caller())
+}
+
+// ForEach calls body for every pair of each given key: see Map.ForEach.
+func (m *MultiMap[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
+	return table.CallEach[K, V](&m.frame, st, keys, body, args, m.caller())
+}
+
+// ForAll is as Map.ForAll.
+func (m *MultiMap[K, V]) ForAll(st *device.Stream, body string, args Args) error {
+	return table.CallAll[K, V](&m.frame, st, body, args, m.caller())
+}
+
+// ForEach calls body for each given key that is in: see Map.ForEach. A set's body sees no value.
+func (s *Set[K]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
+	return table.CallEach[K, table.NoValue](&s.frame, st, keys, body, args, s.caller())
+}
+
+// ForAll calls body for every key of the set. index is the bucket.
+func (s *Set[K]) ForAll(st *device.Stream, body string, args Args) error {
+	return table.CallAll[K, table.NoValue](&s.frame, st, body, args, s.caller())
+}
+
+func (c *core) caller() (by table.Caller[forEachParams]) {
+	by.Program = func(header device.File) *device.Program { return c.program("foreach", foreachCU, header) }
+	by.Params = func(keys, n uint64, words [table.MaxArgs]uint64) *forEachParams {
+		return &forEachParams{c.table(), keys, n, words}
+	}
+	by.Grid = func(n int64) device.Grid { return c.frame.Grid(n, findBlocks) }
+	by.Slots = func() int64 { return buckets0(&c.memory) }
+	return by
+}

@@ -1,0 +1,107 @@
+package table
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/warpmap/warpmap/device"
+)
+
+// Chooser is a Map whose batches may have a bool for each position: those alone are done where it is true, such as rows that passed a
+// filter, or that are for this table. See Map for what holds of all batches; the whole batch is read and goes in as it comes, in no order of
+// regions.
+type Chooser[K, V any] interface {
+	Map[K, V]
+
+	// InsertIf is Insert of the pairs with when[i]. *FullError names none of the others.
+	InsertIf(keys []K, values []V, when []bool) error
+	InsertIfOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], when device.Slice[bool]) error
+
+	// FindIf is Find of the keys with when[i]; the others are as absent keys are: their value is zero, and found is false. values or found
+	// may be nil, and found may be when.
+	FindIf(keys []K, when []bool, values []V, found []bool) error
+	FindIfOn(st *device.Stream, keys device.Slice[K], when device.Slice[bool], values device.Slice[V], found device.Slice[bool]) error
+
+	// ContainsIf is FindIf without values.
+	ContainsIf(keys []K, when, found []bool) error
+	ContainsIfOn(st *device.Stream, keys device.Slice[K], when, found device.Slice[bool]) error
+}
+
+// KeyChooser is a Set that does what a Chooser does.
+type KeyChooser[K any] interface {
+	Set[K]
+
+	// InsertIf is Insert of the keys with when[i]; of the others added[i] is false. added may be nil, and must not be when.
+	InsertIf(keys []K, when, added []bool) (int, error)
+	InsertIfOn(st *device.Stream, keys device.Slice[K], when, added device.Slice[bool]) error
+
+	// ContainsIf tells of each key with when[i] whether it is in; of the others found[i] is false. found may be when.
+	ContainsIf(keys []K, when, found []bool) error
+	ContainsIfOn(st *device.Stream, keys device.Slice[K], when, found device.Slice[bool]) error
+}
+
+// InsertIf is InsertIf of a map: Put of the insertion has rows with When.
+func InsertIf[K, V any](f *Frame, keys []K, values []V, when []bool, x Insertion) error {
+	return insertIf(f, keys, In(values), len(values), when, nil, x)
+}
+
+// InsertKeysIf is InsertIf of a set.
+func InsertKeysIf[K any](f *Frame, keys []K, when, added []bool, x Insertion) (int, error) {
+	return counted(len(keys), added, func(added []bool) error { return insertIf(f, keys, In[byte](nil), -1, when, added, x) })
+}
+
+func insertIf[K any](f *Frame, keys []K, values Column, valuesLen int, when, added []bool, x Insertion) error {
+	if err := f.Family.CheckLens(len(keys), valuesLen, len(when), OptionalLen(added)); err != nil {
+		return err
+	}
+	err := InsertColumns(f, keys, []Column{In(keys), values, Out(added), In(when)}, func(st *device.Stream, n int64, addr []uint64) ([]int, error, error) {
+		return x.Put(st, Rows{Keys: addr[0], Values: addr[1], Flags: addr[2], When: addr[3], N: n})
+	}, x)
+	full := (*FullError)(nil)
+	if !errors.As(err, &full) || len(full.Positions) < len(keys) {
+		return err
+	}
+	clear(added) // perhaps no kernel has seen any
+	full.Positions = slices.DeleteFunc(full.Positions, func(i int) bool { return !when[i] })
+	if len(full.Positions) == 0 {
+		return nil
+	}
+	return err
+}
+
+// InsertIfOn is InsertIf on the device, of a map or, without values, of a set. added may be the zero Slice.
+func InsertIfOn[K any](f *Frame, st *device.Stream, keys device.Slice[K], values DeviceSlice, when, added device.Slice[bool], x Insertion) error {
+	if err := f.Family.CheckOn(f.Device, st, keys, when); err != nil {
+		return err
+	}
+	put := x.Put
+	x.Put = func(st *device.Stream, b Rows) ([]int, error, error) {
+		b.When = when.Addr()
+		return put(st, b)
+	}
+	return InsertOn(f, st, keys, values, added, x)
+}
+
+// FindIf is FindIf of a table: find looks those keys up whose row has When.
+func FindIf[K, V any](f *Frame, keys []K, when []bool, values []V, found []bool, find func(st *device.Stream, b Rows) error) error {
+	if err := f.Family.CheckLens(len(keys), len(when), OptionalLen(values), OptionalLen(found)); err != nil {
+		return err
+	}
+	return f.Batch(len(keys), []Column{In(keys), In(when), Out(values), Out(found)}, func(st *device.Stream, _, n int, addr []uint64) error {
+		return f.Reading(st, func(st *device.Stream) error {
+			return find(st, Rows{Keys: addr[0], When: addr[1], Values: addr[2], Flags: addr[3], N: int64(n)})
+		})
+	})
+}
+
+// FindIfOn is FindIf on the device; values and found may be zero Slices.
+func FindIfOn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], when device.Slice[bool], values device.Slice[V], found device.Slice[bool],
+	find func(st *device.Stream, b Rows) error) error {
+	if err := f.Family.CheckOn(f.Device, st, keys, when); err != nil {
+		return err
+	}
+	return FindOn(f, st, keys, values, found, func(st *device.Stream, b Rows) error {
+		b.When = when.Addr()
+		return find(st, b)
+	})
+}
