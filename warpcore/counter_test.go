@@ -109,7 +109,7 @@ func TestOverflowBesideGrowth(t *testing.T) {
 		for _, group := range []int{1, 4} {
 			c, err := NewCounter[uint32, uint32](openCPU(t), CounterOptions{Options: Options{InsertGroup: group, Options: table.Options{MaxBytes: maxBytes}}})
 			must(t, err)
-			must(t, c.AddCounts([]uint32{1}, []uint32{most}))
+			must(t, c.AddCounts([]uint32{1, 2}, []uint32{most, 1}))
 			expect := func(what string, err error, full, over bool) {
 				t.Helper()
 				if errors.As(err, new(*table.FullError)) != full || errors.Is(err, table.ErrOverflow) != over {
