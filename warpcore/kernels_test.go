@@ -291,7 +291,7 @@ func TestStressFindsRaces(t *testing.T) {
 		},
 		{
 			"an insert beside an erase takes a tombstone", mixers[0], 4,
-			"insert_each<C, REPLACE, false, MULTI>(t, g, g.rank() == 0", "insert_each<C, REPLACE, true, MULTI>(t, g, g.rank() == 0",
+			"insert_each<C, MEETS, false, MULTI>(t, g, g.rank() == 0", "insert_each<C, MEETS, true, MULTI>(t, g, g.rank() == 0",
 		},
 		{
 			"the key is there before its value", mixers[3], 1,

@@ -44,7 +44,8 @@ struct LookingJob {
 
 // Keys that come often among a block's rows. The place of the value is known once the key is in; what comes from then on is brought together here,
 // and goes there when the block ends. A key gets an entry when nothing else of that entry's keys came between two of its rows, so that keys
-// which come seldom get none; it keeps the entry.
+// which come seldom get none; it keeps the entry. state and last are read beside those who write them: a key is read once its state is OPEN, and does
+// not change from then on; what is read of last may be anybody's.
 struct Often {
     static constexpr u32 ENTRIES = WARPCORE_OFTEN;
     enum : u32 { FREE, TAKEN, OPEN };

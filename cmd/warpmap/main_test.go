@@ -180,7 +180,7 @@ func TestErrors(t *testing.T) {
 		"cannot be a":  {"bench", "--key-bytes", "16", "--table", "gph", "--n", "10"},
 		"scale factor": {"gen", "tpch", "--sf", "-1", "--out", dir},
 		"nothing":      {"bench", "--n", "0"},
-		"no set":       {"bench", "--kind", "set", "--table", "warpcore", "--n", "10"},
+		"no set":       {"bench", "--kind", "set", "--table", "gph", "--n", "10"},
 		"want map (":   {"bench", "--kind", "nosuch", "--n", "10"},
 		"--each is not for a map: want --kind multimap":                           {"bench", "--each", "2", "--n", "10"},
 		"--build is not for a set: want --kind map":                               {"bench", "--build", "--kind", "set", "--n", "10"},
