@@ -33,8 +33,8 @@ constexpr bool MERGES = WARPMAP_COMBINE != BY_CODE;
 // What other lanes bring to a sum of values over lanes: for these operations a value twice is as good as once.
 constexpr bool TWICE_AS_ONCE = WARPMAP_COMBINE == BY_MIN || WARPMAP_COMBINE == BY_MAX || WARPMAP_COMBINE == BY_AND || WARPMAP_COMBINE == BY_OR;
 
-// merge_into combines the value at p, last seen as `seen`, with one that comes, as many lanes as may do the same at once. now(old) is what
-// is to be there.
+// merge_by_swaps makes of the value at p, last seen as `seen`, what now(old) says, however many lanes do the same at once. merge_into combines it
+// with one that comes.
 template <class Now> __device__ __forceinline__ void merge_by_swaps(number_bits* p, number_bits seen, Now now) {
     for (;;) {
         number_bits x = now(seen);

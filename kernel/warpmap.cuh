@@ -13,6 +13,8 @@
 //   slots.cuh      slots that hold a pair
 //   keys.cuh       keys that mark slots, and the aliases of those that are keys too
 //   outcome.cuh    what became of an operation
+//   refused.cuh    the positions of a batch that found no room
+//   combine.cuh    what Update makes of a value that is there
 //   lock.cuh       locks that a tile takes
 //   slaballoc.cuh  slabs of memory that lanes take and give back
 //   findall.cuh    where the values of each key of a batch go
@@ -32,7 +34,7 @@
 //   load_relaxed  load_acquire  store_relaxed  store_release  load_readonly (never beside a writer)
 //   load_kept (relaxed, of what should stay in the L2 cache: up to u32)
 //   cas (returns what was there)  exchange  add  max_of  and_of  or_of  or_acquire  fence  fence_system  pause
-//   (with u128 only cas and exchange, and only where WARPMAP_CAS128)
+//   (with u128 only cas and exchange, and only where WARPMAP_CAS128; add of floats and doubles, too)
 //   load_memory  store_memory  prefetch  add_to_memory  or_of_memory  max_of_memory (global memory in every program: see WARPMAP_SHARED in cuda.cuh)
 #pragma once
 #include "types.cuh"

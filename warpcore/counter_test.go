@@ -25,18 +25,7 @@ func counters[K any, C uint32 | uint64](o Options) *tabletest.Suite {
 
 func TestCounters(t *testing.T) {
 	for _, name := range []string{"cpu", "cuda:0"} {
-		run := func(what string, suite func(t *testing.T, d *device.Device)) {
-			t.Run(name+"/"+what, func(t *testing.T) {
-				t.Parallel()
-				d, err := device.Open(name)
-				if name == "cpu" {
-					must(t, err)
-				}
-				testenv.Require(t, "cuda", err)
-				t.Cleanup(func() { must(t, d.Close()) })
-				suite(t, d)
-			})
-		}
+		run := func(what string, suite func(t *testing.T, d *device.Device)) { parallel(t, name, what, suite) }
 		run("4+4", func(t *testing.T, d *device.Device) {
 			counters[uint32, uint32](Options{}).Run(t, tabletest.Whole, d, openCPU(t))
 		})

@@ -189,6 +189,11 @@ type countsParams struct {
 // sharedBins are the bins of a histogram of counts that a block keeps in shared memory: most keys come seldom.
 const sharedBins = 1024
 
+const (
+	leastTogether = 4 // rows of one key in a row of 32 that Update makes one of: fewer are no trouble to one another
+	keysTogether  = 4 // keys that it looks for in such a row
+)
+
 // often is how many keys a block of Update brings together that come often.
 const often = 512
 
@@ -246,6 +251,8 @@ func defines(set bool) []device.Define {
 		{Name: "WARPCORE_OVERFLOW_SHIFT", Value: overflowShift},
 		{Name: "WARPCORE_SECTOR_BYTES", Value: sectorBytes},
 		{Name: "WARPCORE_HISTOGRAM_BINS", Value: histogramBins},
+		{Name: "WARPCORE_LEAST_TOGETHER", Value: leastTogether},
+		{Name: "WARPCORE_KEYS_TOGETHER", Value: keysTogether},
 		{Name: "WARPCORE_OFTEN", Value: often},
 		{Name: "WARPCORE_SHARED_BINS", Value: sharedBins},
 		{Name: "WARPCORE_SET", Value: set},

@@ -9,7 +9,7 @@ import (
 // own. All methods take whole batches and are safe for use by several goroutines.
 //
 // The pairs of one key stand on one probe sequence, so a key with v values costs v/Window windows to look up, and
-// inserting them costs the square of that: for keys with thousands of values it is the wrong table.
+// inserting them costs the square of that: for keys with many values take BucketList.
 //
 // It implements table.MultiMap; FindAllInto, FindAllIn, FindPages and Keys are its own.
 type MultiMap[K, V any] struct{ *core }

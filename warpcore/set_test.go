@@ -17,18 +17,7 @@ import (
 // Sets of keys of 16 bytes, which no other family has, and of windows and groups that are not the default.
 func TestSets(t *testing.T) {
 	for _, name := range []string{"cpu", "cuda:0"} {
-		run := func(what string, suite func(t *testing.T, d *device.Device)) {
-			t.Run(name+"/"+what, func(t *testing.T) {
-				t.Parallel()
-				d, err := device.Open(name)
-				if name == "cpu" {
-					must(t, err)
-				}
-				testenv.Require(t, "cuda", err)
-				t.Cleanup(func() { must(t, d.Close()) })
-				suite(t, d)
-			})
-		}
+		run := func(what string, suite func(t *testing.T, d *device.Device)) { parallel(t, name, what, suite) }
 		wide := tabletest.Set(func(d *device.Device, o table.Options) (table.Set[[2]uint64], error) {
 			return orNil(NewSet[[2]uint64](d, Options{Options: o}))
 		})
@@ -243,4 +232,18 @@ func TestSetOperationsBesideOneAnother(t *testing.T) {
 			t.Error("no set: no error")
 		}
 	}
+}
+
+// parallel runs a suite on a device of its own, where there is one, beside others.
+func parallel(t *testing.T, name, what string, suite func(t *testing.T, d *device.Device)) {
+	t.Run(name+"/"+what, func(t *testing.T) {
+		t.Parallel()
+		d, err := device.Open(name)
+		if name == "cpu" {
+			must(t, err)
+		}
+		testenv.Require(t, "cuda", err)
+		t.Cleanup(func() { must(t, d.Close()) })
+		suite(t, d)
+	})
 }

@@ -82,8 +82,7 @@ struct Often {
 // A row of the batch, or several of a row of 32 with one key: its group, a bit for each, is in or refused together. No bit: nothing to do.
 struct UpdateJob : LookingJob {
     static constexpr bool GATHERS = true;
-    // Fewer rows of one key are no trouble to one another. Of so many keys a row of 32 is asked for more.
-    static constexpr int LEAST = 4, KEYS = 4;
+    static constexpr int LEAST = WARPCORE_LEAST_TOGETHER, KEYS = WARPCORE_KEYS_TOGETHER;
     struct Item {
         key k;
         value v;
