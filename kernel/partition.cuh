@@ -11,7 +11,8 @@
 // A tile reserves room in a part with one atomic operation, and the rows that it has of a part are neighbours in the
 // output: so the memory sees streams, one for each part, and not single rows.
 //
-// Two more, partition_within_count and partition_within_scatter, make many parts of rows that come in the order of fewer.
+// Two more, partition_within_count and partition_within_scatter, make many parts of rows that come in the order of fewer. After them
+// partition_group brings rows with equal keys beside one another.
 //
 // Rows is table::Partition. part_of(key) gives 0 … parts-1; the families know what it is.
 #pragma once
@@ -127,7 +128,7 @@ template <class Tile> struct PartitionShared {
 };
 
 // partition_tile brings those rows of a tile in order whose part is below `parts`, and writes them out; part_of gives `parts` for
-// others, of which there are none but with OTHERS. I is the type of positions, u32 or u64.
+// others, of which there are none but with OTHERS. Without cursors they stay where the tile is. I is the type of positions, u32 or u64.
 template <bool OTHERS, class I, class V, class K, class Rows, class Tile, class Part>
 __device__ __forceinline__ void partition_tile(PartitionShared<Tile>& shared, const Rows& r, const Tile& tile, const K (&k)[Tile::EACH], u32 parts,
                                                u64* cursors, Part part_of) {
@@ -153,7 +154,7 @@ __device__ __forceinline__ void partition_tile(PartitionShared<Tile>& shared, co
     for (u32 j = 0; j < PartitionScan::PER; j++) {
         if (!s.has(j)) continue;
         shared.count[s.part(j)] = start;
-        if (x[j]) shared.base[s.part(j)] = add(cursors + s.part(j), (u64)x[j]) - start;
+        if (x[j]) shared.base[s.part(j)] = cursors ? add(cursors + s.part(j), (u64)x[j]) - start : tile.first;
         start += x[j];
     }
     if (thread_index() == 0) shared.count[parts] = rows;
@@ -178,8 +179,10 @@ __device__ __forceinline__ void partition_tile(PartitionShared<Tile>& shared, co
     }
     if (r.out_positions) {
         I position[EACH];
+        if (r.positions) tile.load(r.positions, position);
+        else
 #pragma unroll
-        for (int i = 0; i < EACH; i++) position[i] = (I)(r.first + tile.first + Tile::row(i));
+            for (int i = 0; i < EACH; i++) position[i] = (I)(r.first + tile.first + Tile::row(i));
         block_sync();
         shared.put(position, place);
         block_sync();
@@ -241,9 +244,14 @@ template <class K, class Rows, class Part> __device__ __forceinline__ void parti
     }
 }
 
-template <class K, class V, class Rows, class Part> __device__ __forceinline__ void partition_within_scatter(const Rows& r, Part part_of) {
-    constexpr int WIDEST = sizeof(K) > sizeof(V) ? sizeof(K) : sizeof(V);
+// The tiles that columns of these widths are brought in order by.
+template <class K, class V> struct PartitionColumns {
+    static constexpr int VI = sizeof(V) > sizeof(u32) ? sizeof(V) : sizeof(u32), WIDEST = (int)sizeof(K) > VI ? (int)sizeof(K) : VI;
     typedef PartitionTile<sizeof(K), WIDEST> Tile;
+};
+
+template <class K, class V, class Rows, class Part> __device__ __forceinline__ void partition_within_scatter(const Rows& r, Part part_of) {
+    typedef typename PartitionColumns<K, V>::Tile Tile;
     __shared__ PartitionShared<Tile> shared;
     for (u64 first = block_index() * Tile::ROWS; first < r.n; first += grid_blocks() * Tile::ROWS) {
         Tile tile(first, r.n);
@@ -258,5 +266,25 @@ template <class K, class V, class Rows, class Part> __device__ __forceinline__ v
             });
             w.base += parts;
         }
+    }
+}
+
+// partition_group takes rows in the order of small parts, and brings those of a tile in the order of yet smaller ones: then of rows with one key
+// most are beside one another, but for those of its other tile, where a part lies in two. place_of(key, n) gives the place of a key among n
+// in the order of parts, however many these are.
+template <class K, class V, class Rows, class Place> __device__ __forceinline__ void partition_group(const Rows& r, Place place_of) {
+    typedef typename PartitionColumns<K, V>::Tile Tile;
+    __shared__ PartitionShared<Tile> shared;
+    for (u64 first = block_index() * Tile::ROWS; first < r.n; first += grid_blocks() * Tile::ROWS) {
+        Tile tile(first, r.n);
+        const K* keys = at<K>(r.keys) + first;
+        K k[Tile::EACH];
+        tile.load(r.keys, k);
+        u64 base = place_of(keys[0], r.parts), parts = place_of(keys[tile.rows - 1], r.parts) - base + 1, each = WARPMAP_MAX_PARTS / parts;
+        u32 most = WARPMAP_MAX_PARTS - 1;
+        partition_tile<false, u32, V>(shared, r, tile, k, most + 1, (u64*)nullptr, [&](K key) {
+            u64 place = each ? place_of(key, r.parts * each) - base * each : (place_of(key, r.parts) - base) * WARPMAP_MAX_PARTS / parts;
+            return place < most ? (u32)place : most;
+        });
     }
 }

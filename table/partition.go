@@ -13,6 +13,7 @@ type Partition struct {
 	Keys, Values uint64 // columns; Values may be 0
 	N            uint64
 	First        uint64 // the position of row 0: rows know where they come from
+	Positions    uint64 // u32, those of rows that are not in the batch's order; or 0
 	// OutKeys, OutValues and OutPositions are columns of N rows, apart from the input. OutPositions may be 0.
 	OutKeys, OutValues, OutPositions uint64
 	Parts                            uint64
@@ -68,6 +69,18 @@ func NewWithin[P any](m *device.Module) (w Within[P], err error) {
 	return w, err // not at once: Go may take w before the calls
 }
 
+// Grouper launches the kernels that bring rows with equal keys beside one another.
+type Grouper[P any] struct {
+	within Within[P]
+	group  device.Kernel[P]
+}
+
+// NewGrouper finds the kernels of NewWithin and partition_group in a module.
+func NewGrouper[P any](m *device.Module) (g Grouper[P], err error) {
+	g.within, err = NewWithin[P](m)
+	return g, errors.Join(err, device.Bind(m, "partition_group", &g.group))
+}
+
 // PartitionWords is the number of counters that Run needs.
 func PartitionWords(parts int) int { return 2*parts + 1 }
 
@@ -81,9 +94,9 @@ func (k Partitioner[P]) Run(st *device.Stream, counters device.Slice[uint64], ro
 	return k.run(st, counters, rows, params, k.count, k.scatter)
 }
 
-// RunWithin is Run for rows that come in the order of larger parts, of rows.Within parts each. It tells no positions.
+// RunWithin is Run for rows that come in the order of larger parts, of rows.Within parts each.
 func (k Partitioner[P]) RunWithin(st *device.Stream, w Within[P], counters device.Slice[uint64], rows Partition, params func(rows Partition) *P) error {
-	if rows.Within < 1 || rows.Within > MaxParts || rows.Parts < 1 || rows.Parts%rows.Within != 0 || rows.OutPositions != 0 {
+	if rows.Within < 1 || rows.Within > MaxParts || rows.Parts < 1 || rows.Parts%rows.Within != 0 || rows.OutPositions != 0 && rows.Positions == 0 {
 		return fmt.Errorf("table: a partition into %d parts, within parts of %d (want 1 to %d)", rows.Parts, rows.Within, MaxParts)
 	}
 	return k.run(st, counters, rows, params, w.count, w.scatter)
@@ -98,10 +111,7 @@ func (k Partitioner[P]) run(st *device.Stream, counters device.Slice[uint64], ro
 	if err := counters.Slice(0, int(rows.Parts)).Fill(st, 0); err != nil {
 		return err
 	}
-	p := params(rows)
-	grid := device.Grid{Blocks: max(1, int64((rows.N+partitionRows-1)/partitionRows)), Threads: partitionThreads}
-	// So many blocks as are resident, each with many tiles; but a block counts in 32 bits.
-	grid.Blocks = min(grid.Blocks, max(8*int64(k.d.Info().Multiprocessors), int64(rows.N>>31)+1))
+	p, grid := params(rows), k.grid(rows)
 	if err := count.Launch(st, grid, p); err != nil {
 		return err
 	}
@@ -109,4 +119,10 @@ func (k Partitioner[P]) run(st *device.Stream, counters device.Slice[uint64], ro
 		return err
 	}
 	return scatter.Launch(st, grid, p)
+}
+
+// grid is so many blocks as are resident, each with many tiles; but a block counts in 32 bits.
+func (k Partitioner[P]) grid(rows Partition) device.Grid {
+	blocks := max(1, int64((rows.N+partitionRows-1)/partitionRows))
+	return device.Grid{Blocks: min(blocks, max(8*int64(k.d.Info().Multiprocessors), int64(rows.N>>31)+1)), Threads: partitionThreads}
 }

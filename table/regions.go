@@ -219,3 +219,80 @@ func (k Partitioner[P]) InFineOrder(f *Frame, st *device.Stream, w Within[P], x 
 	}
 	return b.N, nil
 }
+
+// groupRows is how many rows a part has whose tiles are brought in the order of keys, on average: far fewer than a tile, so that few parts lie in two.
+const groupRows = 512
+
+// Grouped is Place for rows that are first brought in an order in which most with equal keys are beside one another, and all are in the order of the
+// table's regions, piece by piece; done is false if there is too little memory: then nothing was queued. It does not wait. The caller is in Writing.
+// Cost: rows are read and written three times, in streams.
+func (k Partitioner[P]) Grouped(f *Frame, st *device.Stream, g Grouper[P], x Placement[P], p Placing, b Rows) (done bool, err error) {
+	columns := [3]int64{int64(x.KeyBytes), int64(x.ValueBytes), 0}
+	if x.Positions {
+		columns[2] = 4
+	}
+	if b.Values == 0 {
+		columns[1] = 0
+	}
+	parts := func(rows int64) (large, within int64) {
+		each := int64(math.Ceil(math.Sqrt(float64(rows) / groupRows)))
+		each = min(max(each, 1), MaxParts)
+		return each, each
+	}
+	place := func(piece int64) (at [2][3]uint64, words [2]int, end int64) {
+		large, within := parts(piece)
+		words = [2]int{PartitionWords(int(large)), PartitionWords(int(large * within))}
+		end = Align(8*int64(words[0])) + Align(8*int64(words[1]))
+		for side := range at {
+			for i, bytes := range columns {
+				at[side][i] = uint64(end)
+				end += Align(piece * bytes)
+			}
+		}
+		return at, words, end
+	}
+	piece, ok := f.reserveOrdered(x.Regions, b.N, 1, 2*(columns[0]+columns[1]+columns[2])+1, func(piece int64) int64 { _, _, end := place(piece); return end })
+	if !ok {
+		return false, nil
+	}
+	at, words, _ := place(piece)
+	for side := range at {
+		for i := range at[side] {
+			at[side][i] += f.ordered.Addr()
+		}
+	}
+	few := device.View[uint64](f.ordered, 0, words[0])
+	many := device.View[uint64](f.ordered, int(Align(8*int64(words[0]))), words[1])
+	large, within := parts(piece)
+	for first := int64(0); first < b.N; first += piece {
+		part := b.Part(Part{First: uint64(first), N: uint64(min(piece, b.N-first))}, x.KeyBytes, x.ValueBytes)
+		from := Partition{Keys: part.Keys, Values: part.Values, N: uint64(part.N), First: uint64(first), Parts: uint64(large)}
+		to := func(side int) Partition {
+			r := from
+			r.OutKeys = at[side][0]
+			if b.Values != 0 {
+				r.OutValues = at[side][1]
+			}
+			if x.Positions {
+				r.OutPositions = at[side][2]
+			}
+			from = Partition{Keys: r.OutKeys, Values: r.OutValues, Positions: r.OutPositions, N: r.N, Parts: uint64(large * within), Within: uint64(within)}
+			return r
+		}
+		if err := k.Run(st, few, to(0), x.Params); err != nil {
+			return true, err
+		}
+		if err := k.RunWithin(st, g.within, many, to(1), x.Params); err != nil {
+			return true, err
+		}
+		rows := to(0)
+		if err := g.group.Launch(st, k.grid(rows), x.Params(rows)); err != nil {
+			return true, err
+		}
+		o := Ordered{Rows: Rows{Keys: rows.OutKeys, Values: rows.OutValues, N: part.N}, Positions: rows.OutPositions, Span: x.Regions.Span}
+		if err := x.Launch(Spanned(o.Rows.N, o.Span), p.Of(o)); err != nil {
+			return true, err
+		}
+	}
+	return true, nil
+}

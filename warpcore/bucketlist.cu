@@ -11,6 +11,7 @@
 #include "layout.h"
 #include "partition.cuh"
 #include "refused.cuh"
+#include "runs.cuh"
 
 using namespace warpcore;
 
@@ -22,29 +23,48 @@ typedef tile<WARPCORE_INSERT_GROUP, true> InsertTile;
 typedef tile<WARPCORE_FIND_GROUP, true> FindTile;
 typedef tile<32, true> Warp;
 
-static constexpr u64 LINKS = 1ull << LIST_LINKS_BIT;
+// What stands in p.where beside a slot's address: the row links a bucket; or, alone, the row's key is that of the row before, which is in the same
+// row of 32.
+static constexpr u64 LINKS = 1ull << LIST_LINKS_BIT, SAME = 2;
 
 __device__ __forceinline__ u64 position_of(const listInsertParams& p, u64 i) { return p.rows.positions ? at<u32>(p.rows.positions)[i] : i; }
 __device__ __forceinline__ void refuse(const listInsertParams& p, u64 i) { settle_bit(p.rows.refused, p.rows.attempt, position_of(p, i), true); }
 __device__ __forceinline__ void accept(const listInsertParams& p, u64 i) { settle_bit(p.rows.refused, p.rows.attempt, position_of(p, i), false); }
 
-struct SlotJob {
+// RUNS: rows with one key are beside one another, and the first of a run looks for all.
+template <bool RUNS> struct SlotJob {
+    static constexpr bool GATHERS = RUNS;
     struct Item {
         key k;
+        u32 run; // with RUNS: bits of the row of 32; 0 but for the first
     };
     const listInsertParams& p;
     Insert<K, Look, true, false> s;
     key k;
+    u32 run;
     u64 inserted, reused, failed;
 
-    __device__ __forceinline__ SlotJob(const listInsertParams& p) : p(p), k(0), inserted(0), reused(0), failed(0) {}
-    __device__ __forceinline__ Item load(u64 i) { return Item{input_key<C>(p.rows.keys, i)}; }
-    template <class W> __device__ __forceinline__ Item shuffled(W warp, const Item& x, int from, u64) const { return Item{warp.shuffle(x.k, from)}; }
+    __device__ __forceinline__ SlotJob(const listInsertParams& p) : p(p), k(0), run(0), inserted(0), reused(0), failed(0) {}
+    // All rows of a batch in runs are wanted.
+    __device__ __forceinline__ Item load(u64 i) { return Item{input_key<C>(p.rows.keys, i), RUNS}; }
+    template <class W> __device__ __forceinline__ Item shuffled(W warp, const Item& x, int from, u64) const {
+        return Item{warp.shuffle(x.k, from), RUNS ? warp.shuffle(x.run, from) : 0};
+    }
+    template <class W> __device__ __forceinline__ void gather(W warp, Item& x) {
+        u32 lane = (u32)warp.rank();
+        Runs runs(warp, x.k, x.run);
+        x.run = runs.heads >> lane & 1 ? runs.of(lane) : 0;
+    }
     __device__ __forceinline__ bool begin(u64 i, const Item& x) {
+        if (RUNS && !x.run) {
+            at<u64>(p.where)[i] = SAME;
+            return false;
+        }
         if (!wanted(p.rows.refused, p.rows.attempt, i)) {
             at<u64>(p.where)[i] = 0;
             return false;
         }
+        run = x.run;
         k = x.k;
         s.begin(p.lists.keys, k, 0, p.limit);
         return true;
@@ -55,19 +75,24 @@ struct SlotJob {
         reused += s.outcome == ADDED && s.reused;
         at<u64>(p.where)[i] = s.outcome == FULL ? 0 : s.p.slots + s.place * C::SLOT_BYTES;
         if (s.outcome != FULL) return;
+        u32 rows = 1;
+        if (RUNS)
+            for (rows = (u32)popcount(run); --rows;) refuse(p, i + rows);
         refuse(p, i);
-        failed++;
+        failed += RUNS ? popcount(run) : 1;
         if (C::marks(k)) add(&counters(p.lists.keys)->side_failed, (u64)1);
     }
 };
-WARPMAP_KERNEL_RESIDENT(find_slots, listInsertParams, 3) {
-    SlotJob job(p);
+template <bool RUNS> __device__ __forceinline__ void find_slots_of(const listInsertParams& p) {
+    SlotJob<RUNS> job(p);
     drive_held<InsertTile, u64>(p.rows.n, job, p.rows.span);
     count_into(&counters(p.lists.keys)->inserted, job.inserted);
     count_into(&counters(p.lists.keys)->reused, job.reused);
     count_into(&list::counters(p.lists)->failed, job.failed);
     count_into(&list::counters(p.lists)->keys_failed, job.failed);
 }
+WARPMAP_KERNEL_RESIDENT(find_slots, listInsertParams, 3) { find_slots_of<false>(p); }
+WARPMAP_KERNEL_RESIDENT(find_slots_of_runs, listInsertParams, 3) { find_slots_of<true>(p); }
 
 // Lanes with one list share an atomic operation. They are sought one list after the other, as long as lists have several lanes.
 __device__ __forceinline__ u32 take(Warp warp, u64 slot) {
@@ -93,6 +118,12 @@ WARPMAP_KERNEL(take_places, listInsertParams) {
     u64 added = 0;
     FOR_EACH_ITEM_IN_ORDER(i, p.rows.n, p.span) {
         u64 slot = i < p.rows.n ? at<u64>(p.where)[i] : 0;
+        bool same = slot == SAME;
+        u32 own = warp.ballot(!same);
+        if (warp.any(same)) {
+            slot = warp.shuffle(slot, highest_bit(own & (2u << warp.rank()) - 1));
+            if (same && !slot) at<u64>(p.where)[i] = 0;
+        }
         u32 number = take(warp, slot);
         if (slot) {
             list::Tail<C> tail(p.lists, load_relaxed(list::last_at<C>(slot)));
@@ -103,7 +134,7 @@ WARPMAP_KERNEL(take_places, listInsertParams) {
                 added++;
             } else {
                 at<u32>(p.ordinals)[i] = number;
-                if (number == tail.room) at<u64>(p.where)[i] = slot | LINKS;
+                if (same || number == tail.room) at<u64>(p.where)[i] = slot | (number == tail.room ? LINKS : 0);
             }
         }
     }
@@ -201,13 +232,7 @@ WARPMAP_KERNEL(write_values, listInsertParams) {
     count_into(&list::counters(p.lists)->failed, failed);
 }
 
-// Brings rows in the order of the regions of the keys' slots: see kernels.cu.
-__device__ __forceinline__ auto region_of(const partitionParams& p) {
-    return [&p](key k) { return (u32)((Probe<C>(p.table, k).hash >> 32) * (u32)p.rows.parts >> 32); };
-}
-WARPMAP_KERNEL(partition_count, partitionParams) { partition_count<key>(p.rows, region_of(p)); }
-WARPMAP_KERNEL(partition_scan, partitionParams) { partition_scan(p.rows); }
-WARPMAP_KERNEL_RESIDENT(partition_scatter, partitionParams, 4) { partition_scatter<key, value, u32>(p.rows, region_of(p)); }
+#include "regions.cuh"
 
 // Looks up a batch of keys, and calls end(position, slot) for each: slot is 0 where the key is not there.
 template <class End> struct LookUpJob {

@@ -60,13 +60,15 @@ type lists struct {
 	cfg    listConfig
 	opts   ListOptions
 	kernel struct {
-		slots, take, link, write device.Kernel[listInsertParams]
-		find, erase, absent      device.Kernel[listFindParams]
-		all                      table.Finder[listAllParams]
-		fillLong                 device.Kernel[listAllParams]
-		pack, packLong           device.Kernel[listSlotsParams]
-		export, probes           device.Kernel[listSlotsParams]
-		partition                table.Partitioner[partitionParams]
+		slots, slotsOfRuns  device.Kernel[listInsertParams]
+		take, link, write   device.Kernel[listInsertParams]
+		find, erase, absent device.Kernel[listFindParams]
+		all                 table.Finder[listAllParams]
+		fillLong            device.Kernel[listAllParams]
+		pack, packLong      device.Kernel[listSlotsParams]
+		export, probes      device.Kernel[listSlotsParams]
+		partition           table.Partitioner[partitionParams]
+		group               table.Grouper[partitionParams]
 	}
 
 	// Guarded by the frame's lock:
@@ -188,7 +190,7 @@ func (l *lists) program(name, main string, more ...device.File) *device.Program 
 	c := &l.keys
 	return &device.Program{
 		Name: name,
-		Files: append([]device.File{{Name: name + ".cu", Text: main}, {Name: "warpcore.cuh", Text: warpcoreCUH}, {Name: "bucketlist.cuh", Text: bucketlistCUH},
+		Files: append([]device.File{{Name: name + ".cu", Text: main}, {Name: "warpcore.cuh", Text: warpcoreCUH}, {Name: "regions.cuh", Text: regionsCUH}, {Name: "bucketlist.cuh", Text: bucketlistCUH},
 			{Name: "config.h", Text: c.cfg.listHeader("config", l.cfg)}}, more...),
 		Defines: append(listDefines(), device.Define{Name: "WARPCORE_INSERT_GROUP", Value: c.opts.InsertGroup},
 			device.Define{Name: "WARPCORE_FIND_GROUP", Value: c.opts.FindGroup}),
@@ -206,8 +208,10 @@ func (l *lists) compile() error {
 	var wrong error
 	k.partition, err = table.NewPartitioner[partitionParams](d, m)
 	k.all, wrong = table.NewFinder[listAllParams](m, true)
+	err = errors.Join(err, wrong)
+	k.group, wrong = table.NewGrouper[partitionParams](m)
 	return errors.Join(err, wrong,
-		device.Bind(m, "find_slots", &k.slots), device.Bind(m, "take_places", &k.take), device.Bind(m, "link_buckets", &k.link), device.Bind(m, "write_values", &k.write),
+		device.Bind(m, "find_slots", &k.slots), device.Bind(m, "find_slots_of_runs", &k.slotsOfRuns), device.Bind(m, "take_places", &k.take), device.Bind(m, "link_buckets", &k.link), device.Bind(m, "write_values", &k.write),
 		device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase), device.Bind(m, "count_absent", &k.absent), device.Bind(m, "fill_long", &k.fillLong),
 		device.Bind(m, "pack", &k.pack), device.Bind(m, "pack_long", &k.packLong), device.Bind(m, "export_keys", &k.export), device.Bind(m, "probe_lengths", &k.probes),
 		device.Bind(m, "rehash", &l.keys.kernel.rehash))
@@ -339,15 +343,25 @@ func (l *lists) launchInsert(st *device.Stream, p listInsertParams, b table.Rows
 	if piece <= leastRows {
 		piece, scratch = leastRows, l.least
 	}
-	return l.kernel.partition.Place(l.frame(), st, table.Placement[partitionParams]{
-		Regions: &l.keys.regions, Bytes: int64(l.keys.mem.Len()), KeyBytes: l.keys.cfg.keyBytes, ValueBytes: l.cfg.valueBytes, Positions: true,
-		Params: func(rows table.Partition) *partitionParams { return &partitionParams{l.keys.t, rows} },
-		Launch: func(_ device.Grid, rows table.Placing) error { return l.launchPieces(st, p, rows, piece, scratch) }, Grid: l.keys.grid,
-	}, p.Rows, b)
+	place := func(slots device.Kernel[listInsertParams]) table.Placement[partitionParams] {
+		return table.Placement[partitionParams]{
+			Regions: &l.keys.regions, Bytes: int64(l.keys.mem.Len()), KeyBytes: l.keys.cfg.keyBytes, ValueBytes: l.cfg.valueBytes, Positions: true,
+			Params: func(rows table.Partition) *partitionParams { return &partitionParams{l.keys.t, rows} },
+			Launch: func(_ device.Grid, rows table.Placing) error {
+				return l.launchPieces(st, slots, p, rows, piece, scratch)
+			}, Grid: l.keys.grid,
+		}
+	}
+	if p.Rows.Attempt == 0 && l.keys.regions.Count(b.N, int64(l.keys.mem.Len()+l.pool.Len())) > 0 {
+		if done, err := l.kernel.partition.Grouped(l.frame(), st, l.kernel.group, place(l.kernel.slotsOfRuns), p.Rows, b); done || err != nil {
+			return err
+		}
+	}
+	return l.kernel.partition.Place(l.frame(), st, place(l.kernel.slots), p.Rows, b)
 }
 
 // launchPieces queues the kernels of an insert, for piece rows at a time.
-func (l *lists) launchPieces(st *device.Stream, p listInsertParams, rows table.Placing, piece int64, scratch device.Slice[byte]) error {
+func (l *lists) launchPieces(st *device.Stream, find device.Kernel[listInsertParams], p listInsertParams, rows table.Placing, piece int64, scratch device.Slice[byte]) error {
 	p.Where = scratch.Addr()
 	p.Ordinals = p.Where + uint64(8*piece)
 	p.Span = uint64(l.keys.regions.Span)
@@ -370,7 +384,7 @@ func (l *lists) launchPieces(st *device.Stream, p listInsertParams, rows table.P
 			slots = table.Spanned(n, int64(rows.Span))
 		}
 		ordered := table.Spanned(n, int64(p.Span))
-		if err := errors.Join(l.kernel.slots.Launch(st, slots, &q), l.kernel.take.Launch(st, ordered, &q),
+		if err := errors.Join(find.Launch(st, slots, &q), l.kernel.take.Launch(st, ordered, &q),
 			l.kernel.link.Launch(st, table.Spanned(n, linkRows*table.Threads), &q), l.kernel.write.Launch(st, ordered, &q)); err != nil {
 			return err
 		}

@@ -15,7 +15,7 @@ var (
 // choosing are the kernels of batches with a condition, of the bulk program compiled for it when one is first needed.
 type choosing struct {
 	ready bool
-	put   device.Kernel[insertParams]
+	put   inserts
 	seek  device.Kernel[findParams]
 }
 
@@ -71,7 +71,7 @@ func (s *Set[K]) ContainsIfOn(st *device.Stream, keys device.Slice[K], when, fou
 }
 
 func (c *core) insertionIf() table.Insertion {
-	x := c.insertion(device.Kernel[insertParams]{})
+	x := c.insertion(inserts{})
 	x.Put = func(st *device.Stream, b table.Rows) ([]int, error, error) {
 		if err := c.choose(); err != nil {
 			return nil, nil, err
@@ -102,7 +102,7 @@ func (c *core) choose() error {
 	if c.cfg.set() {
 		insert = "insert_new"
 	}
-	err = errors.Join(device.Bind(m, insert, &c.put), device.Bind(m, "find", &c.seek))
+	err = errors.Join(device.Bind(m, insert, &c.put.rows), device.Bind(m, "find", &c.seek))
 	c.ready = err == nil
 	return err
 }

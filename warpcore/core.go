@@ -44,6 +44,8 @@ var (
 	kernelsCU string
 	//go:embed warpcore.cuh
 	warpcoreCUH string
+	//go:embed regions.cuh
+	regionsCUH string
 )
 
 // core is the table under Map, MultiMap and Set: it owns the memory, and works in addresses and bits.
@@ -53,18 +55,19 @@ type core struct {
 	opts   Options
 	kind   table.Kind
 	kernel struct {
-		insert, insertNew, insertMulti   device.Kernel[insertParams]
+		insert, insertNew, insertMulti   inserts
 		find, erase, eraseMulti          device.Kernel[findParams]
 		rehash, export, probes, distinct device.Kernel[slotsParams]
 		absent                           device.Kernel[selectParams]
 		all                              table.Finder[findAllParams]
 		partition                        table.Partitioner[partitionParams]
+		group                            table.Grouper[partitionParams]
 	}
 	regions table.Regions
 
 	// Guarded by the frame's lock.
-	updates map[string]device.Kernel[insertParams] // by the text of their combine.h
-	over    bool                                   // counts that are too large were seen: a rebuild and a reset forget them
+	updates map[string]inserts // by the text of their combine.h
+	over    bool               // counts that are too large were seen: a rebuild and a reset forget them
 	choosing
 	memory
 }
@@ -89,8 +92,9 @@ func (c *core) multi() bool { return c.kind == table.KindMultiMap }
 // program is the table's kernels with the given translation unit.
 func (c *core) program(name, main string, more ...device.File) *device.Program {
 	return &device.Program{
-		Name:  name,
-		Files: append([]device.File{{Name: name + ".cu", Text: main}, {Name: "warpcore.cuh", Text: warpcoreCUH}, {Name: "config.h", Text: c.cfg.header("config")}}, more...),
+		Name: name,
+		Files: append([]device.File{{Name: name + ".cu", Text: main}, {Name: "warpcore.cuh", Text: warpcoreCUH},
+			{Name: "regions.cuh", Text: regionsCUH}, {Name: "config.h", Text: c.cfg.header("config")}}, more...),
 		Defines: append(defines(c.cfg.set()), device.Define{Name: "WARPCORE_INSERT_GROUP", Value: c.opts.InsertGroup},
 			device.Define{Name: "WARPCORE_FIND_GROUP", Value: c.opts.FindGroup}),
 		Layouts: layouts(),
@@ -184,7 +188,7 @@ func (c *core) compile() error {
 	}
 	k := &c.kernel
 	k.partition, err = table.NewPartitioner[partitionParams](c.frame.Device, m)
-	err = errors.Join(err, device.Bind(m, "insert_new", &k.insertNew), device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase),
+	err = errors.Join(err, device.Bind(m, "insert_new", &k.insertNew.rows), device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase),
 		device.Bind(m, "rehash", &k.rehash), device.Bind(m, "export_pairs", &k.export), device.Bind(m, "probe_lengths", &k.probes))
 	if c.cfg.set() {
 		return errors.Join(err, device.Bind(m, "absent", &k.absent))
@@ -192,8 +196,10 @@ func (c *core) compile() error {
 	if err != nil {
 		return err
 	}
+	var wrong error
 	k.all, err = table.NewFinder[findAllParams](m, true)
-	return errors.Join(err, device.Bind(m, "insert", &k.insert), device.Bind(m, "insert_multi", &k.insertMulti),
+	k.group, wrong = table.NewGrouper[partitionParams](m)
+	return errors.Join(err, wrong, device.Bind(m, "insert", &k.insert.rows), device.Bind(m, "insert_multi", &k.insertMulti.rows), device.Bind(m, "insert_runs", &k.insertMulti.runs),
 		device.Bind(m, "erase_multi", &k.eraseMulti), device.Bind(m, "distinct", &k.distinct))
 }
 
@@ -295,7 +301,7 @@ func (c *core) reset(st *device.Stream) error {
 func (c *core) grid(n int64) device.Grid { return c.frame.Grid(n, 8*waves) }
 
 // insertion takes batches in with the kernel.
-func (c *core) insertion(k device.Kernel[insertParams]) table.Insertion {
+func (c *core) insertion(k inserts) table.Insertion {
 	x := table.Insertion{
 		Put:  func(st *device.Stream, b table.Rows) ([]int, error, error) { return c.insert(st, k, b) },
 		Find: c.find,
@@ -309,7 +315,7 @@ func (c *core) insertion(k device.Kernel[insertParams]) table.Insertion {
 
 // insert inserts pairs, growing as it must. It returns at once where the table is known to have room. The positions that do not
 // fit come back with the reason.
-func (c *core) insert(st *device.Stream, k device.Kernel[insertParams], b table.Rows) (refused []int, why, err error) {
+func (c *core) insert(st *device.Stream, k inserts, b table.Rows) (refused []int, why, err error) {
 	return c.insertAs(st, k, b, nil)
 }
 
@@ -319,7 +325,7 @@ type exactly struct {
 	bounded bool // searches are, once the table may not grow: so that a key that found no room finds none later
 }
 
-func (c *core) insertAs(st *device.Stream, k device.Kernel[insertParams], b table.Rows, exact *exactly) (refused []int, why, err error) {
+func (c *core) insertAs(st *device.Stream, k inserts, b table.Rows, exact *exactly) (refused []int, why, err error) {
 	// A pair more than a kernel of the user's said would be lost; of a multimap, the side region may be full.
 	bounded := exact != nil && exact.bounded
 	if !c.foreign && !c.multi() && !bounded && c.filled+b.N <= c.limit() {
@@ -330,6 +336,12 @@ func (c *core) insertAs(st *device.Stream, k device.Kernel[insertParams], b tabl
 		return nil, nil, err
 	}
 	var settle func(int64) (uint64, error)
+	sure := false // that all new keys have room
+	if exact != nil && b.N > firstBatch && c.filled+b.N > c.limit() {
+		if sure, err = c.ahead(st, b); err != nil {
+			return nil, nil, err
+		}
+	}
 	if exact != nil { // keys that got in meanwhile have room for all their rows
 		last := int64(-1)
 		settle = func(left int64) (attempt uint64, err error) {
@@ -357,7 +369,10 @@ func (c *core) insertAs(st *device.Stream, k device.Kernel[insertParams], b tabl
 			live, err = c.look(st)
 			return int64(c.counters.Seen.Failed), live, err
 		},
-		Room: func(_ int64, bound bool) (int64, error) {
+		Room: func(want int64, bound bool) (int64, error) {
+			if sure {
+				return want, nil
+			}
 			if bound {
 				return c.fillable() - c.filled, nil
 			}
@@ -380,13 +395,64 @@ func (c *core) insertAs(st *device.Stream, k device.Kernel[insertParams], b tabl
 	}.Run(&c.frame, st, b.N, c.live())
 }
 
+// ahead makes room for a large batch in which keys may come again and again, by an estimate of how many distinct keys it has, and tells whether all
+// of them have room.
+func (c *core) ahead(st *device.Stream, b table.Rows) (sure bool, err error) {
+	distinct, err := c.frame.Distinct(st, b.Keys, c.cfg.keyBytes, b.N)
+	if device.IsOutOfMemory(err) || distinct == 0 {
+		return false, nil
+	} else if err != nil {
+		return false, err
+	}
+	slack := distinct/32 + 8
+	if distinct-slack > c.limit() {
+		if _, err := c.grow(st, min(b.N, distinct), false); err != nil {
+			return false, err
+		}
+	}
+	return c.filled+min(b.N, distinct+slack) <= c.fillable(), nil
+}
+
+// inserts are the kernels of an operation that takes batches in.
+type inserts struct {
+	rows device.Kernel[insertParams]
+	runs device.Kernel[insertParams] // for rows with equal keys beside one another; of a multimap, in a table that has a slot for each. Some have none
+}
+
 // launchInsert queues an insert of rows.
-func (c *core) launchInsert(st *device.Stream, k device.Kernel[insertParams], p insertParams, b table.Rows) error {
+func (c *core) launchInsert(st *device.Stream, k inserts, p insertParams, b table.Rows) error {
 	p.When = b.When
-	return c.kernel.partition.Place(&c.frame, st, c.placement(p.Rows.Refused != 0, func(g device.Grid, rows table.Placing) error {
-		p.Rows = rows
-		return k.Launch(st, g, &p)
-	}), p.Rows, b)
+	place := func(k device.Kernel[insertParams], positions bool) table.Placement[partitionParams] {
+		return c.placement(positions, func(g device.Grid, rows table.Placing) error {
+			p.Rows = rows
+			return k.Launch(st, g, &p)
+		})
+	}
+	groups := k.runs != (device.Kernel[insertParams]{}) && p.Rows.Attempt == 0 && b.Flags == 0 && b.Out == 0 && b.When == 0 && c.regions.Count(b.N, int64(c.mem.Len())) > 0
+	switch multi := c.multi(); {
+	case groups && multi && p.Limit == ^uint64(0) && c.filled+b.N <= c.limit():
+		all := p
+		done, err := c.kernel.partition.Grouped(&c.frame, st, c.kernel.group, place(k.runs, false), table.Placing{}, b)
+		if !done || err != nil {
+			if err == nil {
+				break
+			}
+			return err
+		}
+		if _, err := c.look(st); err != nil || c.counters.Seen.Failed == 0 {
+			return err
+		}
+		if err := c.reset(st); err != nil { // rows with reserved keys, which are left
+			return err
+		}
+		all.Rows, all.Reserved = all.Rows.Of(table.Ordered{Rows: b}), 1
+		return k.rows.Launch(st, c.grid(b.N), &all)
+	case groups && !multi:
+		if done, err := c.kernel.partition.Grouped(&c.frame, st, c.kernel.group, place(k.runs, p.Rows.Refused != 0), p.Rows, b); done || err != nil {
+			return err
+		}
+	}
+	return c.kernel.partition.Place(&c.frame, st, place(k.rows, p.Rows.Refused != 0), p.Rows, b)
 }
 
 func (c *core) placement(positions bool, launch func(g device.Grid, rows table.Placing) error) table.Placement[partitionParams] {

@@ -5,6 +5,7 @@
 #include "layout.h"
 #include "partition.cuh"
 #include "refused.cuh"
+#include "runs.cuh"
 #include "warpcore.cuh"
 
 using namespace warpcore;
@@ -15,6 +16,7 @@ typedef config::value value;
 // All lanes of a warp stay in a kernel's loops to the end, so its tiles vote together.
 typedef tile<WARPCORE_INSERT_GROUP, true> InsertTile;
 typedef tile<WARPCORE_FIND_GROUP, true> FindTile;
+typedef tile<32, true> Warp;
 
 // In the program of batches with a condition (WARPCORE_CHOOSES) an item says whether it is to be done; in the other that is known.
 __device__ __forceinline__ bool chosen(u64 when, u64 i) { return !WARPCORE_CHOOSES || at<u8>(when)[i]; }
@@ -48,6 +50,7 @@ template <class MEETS, bool MULTI> struct InsertJob {
             return false;
         }
         if (!wanted(p.rows.refused, p.rows.attempt, i)) return false;
+        if (MULTI && p.reserved && !C::marks(x.k)) return false;
         k = x.k;
         s.begin(p.table, x.k, x.v, p.limit);
         return true;
@@ -77,17 +80,38 @@ WARPMAP_KERNEL_RESIDENT(insert, insertParams, 3) { insert_batch<Replace, false>(
 #endif
 #if !WARPCORE_SET && !WARPCORE_CHOOSES
 WARPMAP_KERNEL_RESIDENT(insert_multi, insertParams, 3) { insert_batch<Keep, true>(p); }
+
+// Rows whose equal keys are beside one another, in a table that has a slot for each of them. Reserved keys, for which the side region may have
+// none, are only counted.
+WARPMAP_KERNEL_RESIDENT(insert_runs, insertParams, 4) {
+    Warp warp;
+    u64 inserted = 0, reused = 0, failed = 0;
+    FOR_EACH_ITEM_IN_ORDER(i, p.rows.n, p.rows.span) {
+        bool in = i < p.rows.n;
+        key k = in ? input_key<C>(p.rows.keys, i) : 0;
+        value v = in ? input_value<C>(p.rows.values, i) : value{};
+        bool active = in && !C::marks(k);
+        Runs runs(warp, k, active);
+        u32 run = active ? runs.of(runs.head(warp.rank())) : 0;
+        InsertRun<C> s;
+        s.begin(p.table, k, v, p.limit);
+        failed += in && !active;
+        bool mine = active;
+        while (warp.any(active)) active = s.round(p.table, warp, run, active);
+        inserted += mine && s.outcome == ADDED;
+        reused += mine && s.outcome == ADDED && s.reused;
+        failed += mine && s.outcome == FULL;
+    }
+    count_into(&counters(p.table)->inserted, inserted);
+    count_into(&counters(p.table)->reused, reused);
+    count_into(&counters(p.table)->failed, failed);
+}
 #endif
 
 #if !WARPCORE_CHOOSES
 // Brings pairs in the order of the regions that their first windows lie in. The region is of the hash's high bits, as the
 // window is, so regions are stretches of windows. Pairs of the side region, which are few, are of any.
-__device__ __forceinline__ auto region_of(const partitionParams& p) {
-    return [&p](key k) { return (u32)((Probe<C>(p.table, k).hash >> 32) * (u32)p.rows.parts >> 32); };
-}
-WARPMAP_KERNEL(partition_count, partitionParams) { partition_count<key>(p.rows, region_of(p)); }
-WARPMAP_KERNEL(partition_scan, partitionParams) { partition_scan(p.rows); }
-WARPMAP_KERNEL_RESIDENT(partition_scatter, partitionParams, 4) { partition_scatter<key, value, u32>(p.rows, region_of(p)); }
+#include "regions.cuh"
 #endif
 
 // Looks up a batch of keys, and calls end(position, hit) for each, that is not chosen too. PLACE: end needs to know the pair's slot.

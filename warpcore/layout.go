@@ -138,6 +138,8 @@ type insertParams struct {
 	Rows  table.Placing
 	Limit uint64 // windows an insert may read
 	When  uint64 // of the program of batches with a condition: bytes
+	// Reserved, of insert_multi: only rows with reserved keys are inserted.
+	Reserved uint64
 }
 
 // partitionParams are the parameters of the kernels that bring pairs in the order of the table's regions.

@@ -3,6 +3,7 @@
 #include "drive.cuh"
 #include "layout.h"
 #include "refused.cuh"
+#include "runs.cuh"
 #include "warpcore.cuh"
 
 using namespace warpcore;
@@ -80,7 +81,8 @@ struct Often {
 };
 
 // A row of the batch, or several of a row of 32 with one key: its group, a bit for each, is in or refused together. No bit: nothing to do.
-struct UpdateJob : LookingJob {
+// RUNS: rows with one key are beside one another.
+template <bool RUNS> struct UpdateJob : LookingJob {
     static constexpr bool GATHERS = true;
     static constexpr int LEAST = WARPCORE_LEAST_TOGETHER, KEYS = WARPCORE_KEYS_TOGETHER;
     struct Item {
@@ -88,13 +90,13 @@ struct UpdateJob : LookingJob {
         value v;
         u32 group;
     };
-    Often& often;
+    Often* often;
     bool brings; // sums of rows that are not near may be made
     u32 group, entry;
     u64 over; // counts that would have been larger than there are
 
-    __device__ __forceinline__ UpdateJob(const insertParams& p, Often& often)
-        : LookingJob(p), often(often), brings(MERGES && (WARPMAP_COMBINE != BY_COUNT || !p.rows.values)), group(0), entry(0), over(0) {}
+    __device__ __forceinline__ UpdateJob(const insertParams& p, Often* often)
+        : LookingJob(p), often(often), brings(!RUNS && MERGES && (WARPMAP_COMBINE != BY_COUNT || !p.rows.values)), group(0), entry(0), over(0) {}
     __device__ __forceinline__ value value_of(u64 i) const {
         if (WARPMAP_COMBINE == BY_COUNT && !p.rows.values) return 1;
         return load_readonly(at<value>(p.rows.values) + i);
@@ -106,6 +108,29 @@ struct UpdateJob : LookingJob {
         return Item{warp.shuffle(x.k, from), warp.shuffle(x.v, from), warp.shuffle(x.group, from)};
     }
     template <class Warp> __device__ __forceinline__ void gather(Warp warp, Item& x) {
+        if constexpr (RUNS) gather_runs(warp, x);
+        else gather_often(warp, x);
+    }
+    template <class Warp> __device__ __forceinline__ void gather_runs(Warp warp, Item& x) {
+        u32 lane = (u32)warp.rank();
+        Runs runs(warp, x.k, x.group);
+        u32 run = x.group ? runs.of(runs.head(lane)) : 0;
+        if constexpr (MERGES) {
+            value v = x.v;
+            bool more = false;
+            if (WARPMAP_COMBINE == BY_COUNT && !p.rows.values) v = (value)popcount(run);
+            else
+#pragma unroll
+                for (u32 d = 1; d < 32; d *= 2) { // of the lanes behind that are in the run, twice as many each time
+                    value w = warp.shuffle(v, lane + d & 31);
+                    if (lane + d < 32 && run >> (lane + d) & 1) v = both(v, w, more);
+                }
+            if (WARPMAP_COMBINE == BY_COUNT && warp.any(more)) return; // see gather_often
+            x.v = v;
+        }
+        if (x.group) x.group = runs.heads >> lane & 1 ? run : 0;
+    }
+    template <class Warp> __device__ __forceinline__ void gather_often(Warp warp, Item& x) {
         u32 left = warp.ballot(x.group);
         for (int i = 0; i < KEYS && left; i++) {
             int first = lowest_bit(left);
@@ -135,8 +160,8 @@ struct UpdateJob : LookingJob {
         if (!group) return false;
         if (brings) {
             entry = Often::entry_of(x.k);
-            if (often.has(entry, x.k)) {
-                often.bring(entry, x.v);
+            if (often->has(entry, x.k)) {
+                often->bring(entry, x.v);
                 if (p.rows.attempt) settle_group(i, false);
                 return false;
             }
@@ -148,7 +173,7 @@ struct UpdateJob : LookingJob {
     __device__ __forceinline__ void done(u64 i) {
         count();
         if (s.outcome == FULL || p.rows.attempt) settle_group(i, s.outcome == FULL);
-        if (brings && s.outcome != FULL) often.note(entry, k, place(), s.v);
+        if (brings && s.outcome != FULL) often->note(entry, k, place(), s.v);
         if (s.outcome == PRESENT) combine(i, s.value_there(), group);
         else if (!MERGES && s.outcome == ADDED && group != own(i)) combine(i, s.v, group & ~own(i));
     }
@@ -157,12 +182,12 @@ struct UpdateJob : LookingJob {
     }
     // end brings what was put together to where it belongs.
     __device__ __forceinline__ void end() {
-        block_sync();
+        if constexpr (!RUNS) block_sync();
         for (u32 e = thread_index(); brings && e < Often::ENTRIES; e += block_threads()) {
-            if (often.state[e] != Often::OPEN) continue;
-            number_bits* to = at<number_bits>(often.place[e]);
-            if constexpr (WARPMAP_COMBINE == BY_COUNT) over += count_into_place(to, load_relaxed(to), often.sum[e], true);
-            else merge_into(to, load_relaxed(to), often.sum[e]);
+            if (often->state[e] != Often::OPEN) continue;
+            number_bits* to = at<number_bits>(often->place[e]);
+            if constexpr (WARPMAP_COMBINE == BY_COUNT) over += count_into_place(to, load_relaxed(to), often->sum[e], true);
+            else merge_into(to, load_relaxed(to), often->sum[e]);
         }
         LookingJob::end();
         if constexpr (WARPMAP_COMBINE == BY_COUNT) count_into(&counters(p.table)->over, over);
@@ -182,7 +207,12 @@ struct UpdateJob : LookingJob {
 WARPMAP_KERNEL(update, insertParams) {
     __shared__ Often often;
     often.clear();
-    UpdateJob job(p, often);
+    UpdateJob<false> job(p, &often);
+    drive_held<InsertTile, u64>(p.rows.n, job, p.rows.span);
+    job.end();
+}
+WARPMAP_KERNEL(update_runs, insertParams) {
+    UpdateJob<true> job(p, nullptr);
     drive_held<InsertTile, u64>(p.rows.n, job, p.rows.span);
     job.end();
 }

@@ -2,6 +2,7 @@ package warpcore
 
 import (
 	_ "embed"
+	"errors"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
@@ -34,7 +35,7 @@ func (m *Map[K, V]) FindOrInsertOn(st *device.Stream, keys device.Slice[K], valu
 
 // updating takes a batch in with the operation of a header combine.h; without one, it is FindOrInsert's. It serves one call.
 func (c *core) updating(header device.File) table.Insertion {
-	x, exact := c.insertion(device.Kernel[insertParams]{}), new(exactly)
+	x, exact := c.insertion(inserts{}), new(exactly)
 	x.Find = nil
 	x.Put = func(st *device.Stream, b table.Rows) (refused []int, why, err error) {
 		k, err := c.update(header)
@@ -46,25 +47,25 @@ func (c *core) updating(header device.File) table.Insertion {
 	return x
 }
 
-// update is the kernel of an operation. The caller holds the lock.
-func (c *core) update(header device.File) (device.Kernel[insertParams], error) {
+// update is the kernels of an operation. The caller holds the lock.
+func (c *core) update(header device.File) (k inserts, err error) {
 	if k, ok := c.updates[header.Text]; ok {
 		return k, nil
 	}
-	name := "update"
-	if header.Name == "" {
-		name = "find_or_insert"
-	}
 	m, err := c.frame.Device.Compile(c.updateProgram(header))
 	if err != nil {
-		return device.Kernel[insertParams]{}, err
+		return k, err
 	}
-	k, err := device.KernelOf[insertParams](m, name)
+	if header.Name == "" {
+		err = device.Bind(m, "find_or_insert", &k.rows)
+	} else {
+		err = errors.Join(device.Bind(m, "update", &k.rows), device.Bind(m, "update_runs", &k.runs))
+	}
 	if err != nil {
 		return k, err
 	}
 	if c.updates == nil {
-		c.updates = map[string]device.Kernel[insertParams]{}
+		c.updates = map[string]inserts{}
 	}
 	c.updates[header.Text] = k
 	return k, nil

@@ -226,6 +226,67 @@ template <class C, class MEETS, bool REUSE, bool MULTI> struct Insert {
     }
 };
 
+// InsertRun is the insertion of a multimap's pair that is one of a run: the lanes of a warp that have one key go along its chain together, and take
+// the free slots of a window as one of them has read it, each another, so that they do not all try the same. All lanes of the warp stay.
+template <class C> struct InsertRun {
+    typedef Access<C> A;
+    typedef View<C, 1> V;
+    Probe<C> p;
+    typename C::value v;
+    u64 probes, limit;
+    Outcome outcome;
+    bool reused;
+
+    __device__ __forceinline__ void begin(const Table& t, typename C::key k, typename C::value value, u64 windows) {
+        p = Probe<C>(t, k);
+        v = value;
+        probes = 1;
+        limit = p.windows;
+        if (windows < limit) {
+            limit = probes_bound(t, limit);
+            if (limit < windows) limit = windows;
+        }
+        outcome = FULL;
+        reused = false;
+    }
+    // round reads a window, and tells whether the insertion is still to be done. run: the lanes that have the key.
+    template <class Warp> __device__ __forceinline__ bool round(const Table& t, Warp warp, u32 run, bool active) {
+        u32 here = warp.ballot(active) & run, lane = (u32)warp.rank();
+        int first = lowest_bit(here | 1u << 31);
+        V s;
+        s.load(active && (int)lane == first, p.window_address(), 0);
+        u32 free = 0, tombstones = 0; // in the order of the chain
+#pragma unroll
+        for (int i = 0; i < V::WORDS; i++) {
+            u32 bit = 1u << (V::slot(i, 0) ^ p.first_slot());
+            typename C::key k = A::key_of(s.w[i]);
+            if (k == C::TOMBSTONE) tombstones |= bit;
+            if (k == C::EMPTY || k == C::TOMBSTONE) free |= bit;
+        }
+        free = warp.shuffle(free, first);
+        tombstones = warp.shuffle(tombstones, first);
+        u32 n = (u32)popcount(free), rank = (u32)popcount(here & (1u << lane) - 1);
+        if (!active) return false;
+        if (rank < n) {
+            for (u32 i = 0; i < rank; i++) free &= free - 1;
+            u32 order = (u32)lowest_bit(free);
+            tell_probes(t, probes);
+            if (A::claim(p.slots, p.values, p.slot_index(order ^ p.first_slot()), tombstones >> order & 1, p.stored, v)) {
+                reused = tombstones >> order & 1;
+                outcome = ADDED;
+                return false;
+            }
+        }
+        if ((u32)popcount(here) < n) return true; // others came before, but there is more
+        // Now no slot of those is free: the run took them, or others did.
+        if (probes == limit) return false; // FULL
+        p.pass_by(false);
+        probes++;
+        p.advance();
+        return true;
+    }
+};
+
 // insert_each inserts a pair that each active lane brings of its own.
 template <class C, class MEETS, bool REUSE, bool MULTI, class Tile>
 __device__ __forceinline__ Outcome insert_each(const Table& t, Tile g, bool active, typename C::key k, typename C::value v, u64 limit) {

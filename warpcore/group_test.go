@@ -1,0 +1,124 @@
+package warpcore
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/kernel"
+	"github.com/warpmap/warpmap/table"
+)
+
+// manyOf is a batch in which keys come again and again, some much more often than others; reserved ones among them, one row in so many.
+func manyOf(rng *rand.Rand, n, keys, reserved int) (k, v []uint32) {
+	k, v = make([]uint32, n), make([]uint32, n)
+	for i := range k {
+		x := uint32(rng.IntN(keys))
+		if rng.IntN(3) == 0 {
+			x %= 7
+		}
+		k[i], v[i] = kernel.Fmix32(x+9), uint32(i)
+		if reserved > 0 && rng.IntN(reserved) == 0 {
+			k[i] = ^uint32(rng.IntN(3))
+		}
+	}
+	return k, v
+}
+
+func pairsOf(k, v []uint32) []uint64 {
+	p := make([]uint64, len(k))
+	for i := range k {
+		p[i] = uint64(k[i])<<32 | uint64(v[i])
+	}
+	slices.Sort(p)
+	return p
+}
+
+// grouping is a table that rows with equal keys beside one another go into.
+type grouping interface {
+	Insert(keys, values []uint32) error
+	All() (keys, values []uint32, err error)
+	Stats() (table.Stats, error)
+	Check() error
+	Close() error
+}
+
+// adding is a map that adds.
+type adding struct{ *Map[uint32, uint32] }
+
+func (m adding) Insert(keys, values []uint32) error { return m.Update(keys, values, table.Add) }
+
+// Rows whose equal keys were brought together go in as others do, none lost, none twice, and the table is sound.
+func TestGroupedInserts(t *testing.T) {
+	rule := tinyRegions
+	rule.PieceRows = 507
+	makers := map[string]func(d *device.Device, o table.Options) (grouping, error){
+		"packed": func(d *device.Device, o table.Options) (grouping, error) {
+			m, err := NewMultiMap[uint32, uint32](d, Options{Options: o, Layout: Packed})
+			m.regions = rule
+			return m, err
+		},
+		"aos": func(d *device.Device, o table.Options) (grouping, error) {
+			o.LoadFactor = 1
+			m, err := NewMultiMap[uint32, uint32](d, Options{Options: o, Layout: AoS})
+			m.regions = rule
+			return m, err
+		},
+		"bucketlist": func(d *device.Device, o table.Options) (grouping, error) {
+			m, err := NewBucketList[uint32, uint32](d, ListOptions{Options: o})
+			m.keys.regions = rule
+			return m, err
+		},
+		"update": func(d *device.Device, o table.Options) (grouping, error) {
+			m, err := New[uint32, uint32](d, Options{Options: o})
+			m.regions = rule
+			return adding{m}, err
+		},
+	}
+	for name, maker := range makers {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for stress := range uint64(testenv.Seeds(12)) {
+				var with []device.Option
+				n := 1500
+				if stress > 0 {
+					with = append(with, device.WithStress(stress))
+				}
+				d, err := device.Open("cpu", with...)
+				must(t, err)
+				rng := rand.New(rand.NewPCG(stress, 1))
+				m, err := maker(d, table.Options{Capacity: 3 * n, Seed: stress})
+				must(t, err)
+				var k, v []uint32
+				for i := range 3 {
+					a, b := manyOf(rng, n, []int{n, n / 8, 5}[i], []int{0, 0, 200}[i])
+					must(t, m.Insert(a, b))
+					if s, err := m.Stats(); err != nil || i < 2 && s.ScratchBytes < 500*16 {
+						t.Errorf("batch %d was not brought together: %+v, %v", i, s, err)
+					}
+					k, v = append(k, a...), append(v, b...)
+					must(t, m.Check())
+				}
+				if name == "update" {
+					sums := map[uint32]uint32{}
+					for i := range k {
+						sums[k[i]] += v[i]
+					}
+					k, v = k[:0], v[:0]
+					for key, sum := range sums {
+						k, v = append(k, key), append(v, sum)
+					}
+				}
+				a, b, err := m.All()
+				must(t, err)
+				if !slices.Equal(pairsOf(a, b), pairsOf(k, v)) {
+					t.Errorf("%d pairs are in of %d, or others", len(a), len(k))
+				}
+				must(t, errors.Join(m.Close(), d.Close()))
+			}
+		})
+	}
+}
