@@ -72,3 +72,16 @@ __device__ __forceinline__ bool count_into_place(number_bits* p, number_bits see
         seen = was;
     }
 }
+// count_if_it_fits adds to a count, last seen as `seen`, and tells whether it did, or that would have been larger than there is.
+__device__ __forceinline__ bool count_if_it_fits(number_bits* p, number_bits seen, number_bits more, bool ones) {
+    if (ones) {
+        add(p, more);
+        return true;
+    }
+    for (;;) {
+        bool over = false;
+        number_bits x = counted_with(seen, more, over), was = over || x == seen ? seen : cas(p, seen, x);
+        if (was == seen) return !over;
+        seen = was;
+    }
+}

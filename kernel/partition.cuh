@@ -43,7 +43,7 @@ template <int KEY, int WIDEST> struct PartitionTile {
         constexpr int TOGETHER = GROUP * (int)sizeof(T), LOAD = TOGETHER < 16 ? TOGETHER : 16, LOADS = TOGETHER / LOAD;
         typedef typename bits_of<LOAD>::type word;
         const T* from = at<T>(column) + first;
-        if (rows == ROWS && column % LOAD == 0) {
+        if (rows == ROWS && (u64)from % LOAD == 0) {
             union {
                 word w[EACH / GROUP * LOADS];
                 T x[EACH];
@@ -269,22 +269,21 @@ template <class K, class V, class Rows, class Part> __device__ __forceinline__ v
     }
 }
 
-// partition_group takes rows in the order of small parts, and brings those of a tile in the order of yet smaller ones: then of rows with one key
-// most are beside one another, but for those of its other tile, where a part lies in two. place_of(key, n) gives the place of a key among n
-// in the order of parts, however many these are.
+// partition_group takes rows in the order of small parts, and brings those of a part in the order of yet smaller ones, a tile at a time: then of rows
+// with one key most are beside one another. place_of(key, n) gives the place of a key among n in the order of parts, however many these are.
 template <class K, class V, class Rows, class Place> __device__ __forceinline__ void partition_group(const Rows& r, Place place_of) {
     typedef typename PartitionColumns<K, V>::Tile Tile;
     __shared__ PartitionShared<Tile> shared;
-    for (u64 first = block_index() * Tile::ROWS; first < r.n; first += grid_blocks() * Tile::ROWS) {
-        Tile tile(first, r.n);
-        const K* keys = at<K>(r.keys) + first;
-        K k[Tile::EACH];
-        tile.load(r.keys, k);
-        u64 base = place_of(keys[0], r.parts), parts = place_of(keys[tile.rows - 1], r.parts) - base + 1, each = WARPMAP_MAX_PARTS / parts;
-        u32 most = WARPMAP_MAX_PARTS - 1;
-        partition_tile<false, u32, V>(shared, r, tile, k, most + 1, (u64*)nullptr, [&](K key) {
-            u64 place = each ? place_of(key, r.parts * each) - base * each : (place_of(key, r.parts) - base) * WARPMAP_MAX_PARTS / parts;
-            return place < most ? (u32)place : most;
-        });
+    const u64* starts = at<u64>(r.starts);
+    for (u64 part = block_index(); part < r.parts; part += grid_blocks()) {
+        u64 end = starts[part + 1], base = part * WARPMAP_MAX_PARTS;
+        for (u64 first = starts[part]; first < end; first += Tile::ROWS) {
+            Tile tile(first, end);
+            K k[Tile::EACH];
+            tile.load(r.keys, k);
+            partition_tile<false, u32, V>(shared, r, tile, k, WARPMAP_MAX_PARTS, (u64*)nullptr,
+                                          [&](K key) { return (u32)(place_of(key, r.parts * WARPMAP_MAX_PARTS) - base); });
+            block_sync();
+        }
     }
 }

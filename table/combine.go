@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 
 	"github.com/warpmap/warpmap/device"
 )
@@ -88,6 +89,9 @@ __device__ __forceinline__ number merge(number old, number value) {
 }
 `, which, number, atomic, string(c))}, nil
 }
+
+// Merges tells of an operation's header whether values that come may be combined with one another first: those of code of the user's may not.
+func Merges(header device.File) bool { return !strings.Contains(header.Text, "#define WARPMAP_COMBINE BY_CODE\n") }
 
 // Updating runs Update of a map: with has the operation's header, and gives how a batch goes in.
 func Updating[K, V any](f *Frame, keys []K, values []V, with Combine, x func(header device.File) Insertion) error {

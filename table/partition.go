@@ -71,13 +71,13 @@ func NewWithin[P any](m *device.Module) (w Within[P], err error) {
 
 // Grouper launches the kernels that bring rows with equal keys beside one another.
 type Grouper[P any] struct {
-	within Within[P]
-	group  device.Kernel[P]
+	Within[P]
+	group device.Kernel[P]
 }
 
 // NewGrouper finds the kernels of NewWithin and partition_group in a module.
 func NewGrouper[P any](m *device.Module) (g Grouper[P], err error) {
-	g.within, err = NewWithin[P](m)
+	g.Within, err = NewWithin[P](m)
 	return g, errors.Join(err, device.Bind(m, "partition_group", &g.group))
 }
 

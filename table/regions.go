@@ -220,79 +220,86 @@ func (k Partitioner[P]) InFineOrder(f *Frame, st *device.Stream, w Within[P], x 
 	return b.N, nil
 }
 
-// groupRows is how many rows a part has whose tiles are brought in the order of keys, on average: far fewer than a tile, so that few parts lie in two.
-const groupRows = 512
-
-// Grouped is Place for rows that are first brought in an order in which most with equal keys are beside one another, and all are in the order of the
-// table's regions, piece by piece; done is false if there is too little memory: then nothing was queued. It does not wait. The caller is in Writing.
-// Cost: rows are read and written three times, in streams.
-func (k Partitioner[P]) Grouped(f *Frame, st *device.Stream, g Grouper[P], x Placement[P], p Placing, b Rows) (done bool, err error) {
-	columns := [3]int64{int64(x.KeyBytes), int64(x.ValueBytes), 0}
+// InSmallParts brings a batch in the order of many small parts of the table, of partRows rows on average, piece by piece, in two passes: then all rows
+// of a key are in one part. It calls last for each piece, with the rows in that order, Starts, and other columns to write to; that of values is there
+// for values of outBytes, even if the batch has none. done is false if there is too little memory: then nothing was queued. It does not wait. The
+// caller is in Writing. Cost: keys are read four times, and all columns read and written twice, in streams.
+func (k Partitioner[P]) InSmallParts(f *Frame, st *device.Stream, w Within[P], x Placement[P], b Rows, outBytes, partRows int64, last func(rows Partition) error) (done bool, err error) {
+	columns := [3]int64{int64(x.KeyBytes), max(int64(x.ValueBytes), outBytes), 0}
 	if x.Positions {
 		columns[2] = 4
 	}
-	if b.Values == 0 {
-		columns[1] = 0
+	parts := func(rows int64) int64 { // in each pass
+		return min(max(int64(math.Ceil(math.Sqrt(float64(rows)/float64(partRows)))), 1), MaxParts)
 	}
-	parts := func(rows int64) (large, within int64) {
-		each := int64(math.Ceil(math.Sqrt(float64(rows) / groupRows)))
-		each = min(max(each, 1), MaxParts)
-		return each, each
-	}
-	place := func(piece int64) (at [2][3]uint64, words [2]int, end int64) {
-		large, within := parts(piece)
-		words = [2]int{PartitionWords(int(large)), PartitionWords(int(large * within))}
-		end = Align(8*int64(words[0])) + Align(8*int64(words[1]))
+	place := func(piece int64) (at [2][3]uint64, few, many int, end int64) {
+		n := int(parts(piece))
+		few, many = PartitionWords(n), PartitionWords(n*n)
+		end = Align(8*int64(few)) + Align(8*int64(many))
 		for side := range at {
 			for i, bytes := range columns {
 				at[side][i] = uint64(end)
 				end += Align(piece * bytes)
 			}
 		}
-		return at, words, end
+		return at, few, many, end
 	}
-	piece, ok := f.reserveOrdered(x.Regions, b.N, 1, 2*(columns[0]+columns[1]+columns[2])+1, func(piece int64) int64 { _, _, end := place(piece); return end })
+	piece, ok := f.reserveOrdered(x.Regions, b.N, 1, 2*(columns[0]+columns[1]+columns[2])+1, func(piece int64) int64 { _, _, _, end := place(piece); return end })
 	if !ok {
 		return false, nil
 	}
-	at, words, _ := place(piece)
-	for side := range at {
-		for i := range at[side] {
-			at[side][i] += f.ordered.Addr()
-		}
-	}
-	few := device.View[uint64](f.ordered, 0, words[0])
-	many := device.View[uint64](f.ordered, int(Align(8*int64(words[0]))), words[1])
-	large, within := parts(piece)
+	at, few, many, _ := place(piece)
+	large := device.View[uint64](f.ordered, 0, few)
+	small := device.View[uint64](f.ordered, int(Align(8*int64(few))), many)
 	for first := int64(0); first < b.N; first += piece {
 		part := b.Part(Part{First: uint64(first), N: uint64(min(piece, b.N-first))}, x.KeyBytes, x.ValueBytes)
-		from := Partition{Keys: part.Keys, Values: part.Values, N: uint64(part.N), First: uint64(first), Parts: uint64(large)}
-		to := func(side int) Partition {
-			r := from
-			r.OutKeys = at[side][0]
-			if b.Values != 0 {
-				r.OutValues = at[side][1]
+		n := uint64(parts(piece))
+		r := Partition{Keys: part.Keys, Values: part.Values, N: uint64(part.N), First: uint64(first), Parts: n}
+		to := func(side int) {
+			r.OutKeys = f.ordered.Addr() + at[side][0]
+			if r.OutValues = 0; columns[1] > 0 {
+				r.OutValues = f.ordered.Addr() + at[side][1]
 			}
 			if x.Positions {
-				r.OutPositions = at[side][2]
+				r.OutPositions = f.ordered.Addr() + at[side][2]
 			}
-			from = Partition{Keys: r.OutKeys, Values: r.OutValues, Positions: r.OutPositions, N: r.N, Parts: uint64(large * within), Within: uint64(within)}
-			return r
 		}
-		if err := k.Run(st, few, to(0), x.Params); err != nil {
+		from := func() {
+			r.Keys, r.Positions, r.Parts, r.Within = r.OutKeys, r.OutPositions, n*n, n
+			if r.Values != 0 {
+				r.Values = r.OutValues
+			}
+		}
+		to(0)
+		if err := k.Run(st, large, r, x.Params); err != nil {
 			return true, err
 		}
-		if err := k.RunWithin(st, g.within, many, to(1), x.Params); err != nil {
+		from()
+		to(1)
+		if err := k.RunWithin(st, w, small, r, x.Params); err != nil {
 			return true, err
 		}
-		rows := to(0)
-		if err := g.group.Launch(st, k.grid(rows), x.Params(rows)); err != nil {
-			return true, err
-		}
-		o := Ordered{Rows: Rows{Keys: rows.OutKeys, Values: rows.OutValues, N: part.N}, Positions: rows.OutPositions, Span: x.Regions.Span}
-		if err := x.Launch(Spanned(o.Rows.N, o.Span), p.Of(o)); err != nil {
+		from()
+		to(0)
+		r.Starts = small.Addr() + 8*r.Parts
+		if err := last(r); err != nil {
 			return true, err
 		}
 	}
 	return true, nil
+}
+
+// groupRows is how many rows the parts have whose rows Grouped orders by keys, on average: so that few parts are more than a tile.
+const groupRows = 1400
+
+// Grouped is Place for rows that are first brought in an order in which most with equal keys are beside one another, and all are in the order of the
+// table's regions: see InSmallParts. Cost beside: all columns are read and written once more.
+func (k Partitioner[P]) Grouped(f *Frame, st *device.Stream, g Grouper[P], x Placement[P], p Placing, b Rows) (done bool, err error) {
+	return k.InSmallParts(f, st, g.Within, x, b, int64(x.ValueBytes), groupRows, func(r Partition) error {
+		if err := g.group.Launch(st, k.grid(r), x.Params(r)); err != nil {
+			return err
+		}
+		o := Ordered{Rows: Rows{Keys: r.OutKeys, Values: r.OutValues, N: int64(r.N)}, Positions: r.OutPositions, Span: x.Regions.Span}
+		return x.Launch(Spanned(o.Rows.N, o.Span), p.Of(o))
+	})
 }

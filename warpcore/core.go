@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
@@ -59,6 +60,7 @@ type core struct {
 		find, erase, eraseMulti          device.Kernel[findParams]
 		rehash, export, probes, distinct device.Kernel[slotsParams]
 		absent                           device.Kernel[selectParams]
+		refuse                           device.Kernel[insertParams]
 		all                              table.Finder[findAllParams]
 		partition                        table.Partitioner[partitionParams]
 		group                            table.Grouper[partitionParams]
@@ -199,7 +201,7 @@ func (c *core) compile() error {
 	var wrong error
 	k.all, err = table.NewFinder[findAllParams](m, true)
 	k.group, wrong = table.NewGrouper[partitionParams](m)
-	return errors.Join(err, wrong, device.Bind(m, "insert", &k.insert.rows), device.Bind(m, "insert_multi", &k.insertMulti.rows), device.Bind(m, "insert_runs", &k.insertMulti.runs),
+	return errors.Join(err, wrong, device.Bind(m, "insert", &k.insert.rows), device.Bind(m, "insert_multi", &k.insertMulti.rows), device.Bind(m, "insert_runs", &k.insertMulti.runs), device.Bind(m, "refuse_absent", &k.refuse),
 		device.Bind(m, "erase_multi", &k.eraseMulti), device.Bind(m, "distinct", &k.distinct))
 }
 
@@ -357,6 +359,9 @@ func (c *core) insertAs(st *device.Stream, k inserts, b table.Rows, exact *exact
 			q := insertParams{Table: c.t, Rows: table.Placing{Refused: p.Refused, Attempt: p.Attempt}, Limit: ^uint64(0)}
 			if c.filled+int64(p.N) > c.fillable() || exact != nil && exact.bounded {
 				q.Limit = tightProbes // some may not fit: to know soon is better than to search on
+				if exact != nil {
+					q.Limit = max(q.Limit, c.counters.Seen.MaxProbes)
+				}
 			}
 			if p.Attempt > 0 {
 				if err := c.reset(st); err != nil {
@@ -413,46 +418,95 @@ func (c *core) ahead(st *device.Stream, b table.Rows) (sure bool, err error) {
 	return c.filled+min(b.N, distinct+slack) <= c.fillable(), nil
 }
 
-// inserts are the kernels of an operation that takes batches in.
+// inserts are the kernels of an operation that takes batches in. Some have rows alone.
 type inserts struct {
 	rows device.Kernel[insertParams]
-	runs device.Kernel[insertParams] // for rows with equal keys beside one another; of a multimap, in a table that has a slot for each. Some have none
+	runs device.Kernel[insertParams] // of a multimap, which has a slot for each: for rows with equal keys beside one another
+
+	combine device.Kernel[combineParams] // rows of a key become one, which sums takes
+	sums    device.Kernel[insertParams]
 }
+
+func (k *inserts) groups() bool   { return k.runs != (device.Kernel[insertParams]{}) }
+func (k *inserts) combines() bool { return k.combine != (device.Kernel[combineParams]{}) }
 
 // launchInsert queues an insert of rows.
 func (c *core) launchInsert(st *device.Stream, k inserts, p insertParams, b table.Rows) error {
 	p.When = b.When
-	place := func(k device.Kernel[insertParams], positions bool) table.Placement[partitionParams] {
-		return c.placement(positions, func(g device.Grid, rows table.Placing) error {
-			p.Rows = rows
-			return k.Launch(st, g, &p)
-		})
-	}
-	groups := k.runs != (device.Kernel[insertParams]{}) && p.Rows.Attempt == 0 && b.Flags == 0 && b.Out == 0 && b.When == 0 && c.regions.Count(b.N, int64(c.mem.Len())) > 0
-	switch multi := c.multi(); {
-	case groups && multi && p.Limit == ^uint64(0) && c.filled+b.N <= c.limit():
-		all := p
-		done, err := c.kernel.partition.Grouped(&c.frame, st, c.kernel.group, place(k.runs, false), table.Placing{}, b)
-		if !done || err != nil {
-			if err == nil {
-				break
+	if p.Rows.Attempt == 0 && b.Flags == 0 && b.Out == 0 && b.When == 0 && c.regions.Count(b.N, int64(c.mem.Len())) > 0 {
+		together := c.insertCombined
+		switch {
+		case k.groups() && p.Limit == ^uint64(0) && c.filled+b.N <= c.limit():
+			together = c.insertRuns
+		case !k.combines():
+			together = nil
+		}
+		if together != nil {
+			if done, err := together(st, k, p, b); done || err != nil {
+				return err
 			}
-			return err
-		}
-		if _, err := c.look(st); err != nil || c.counters.Seen.Failed == 0 {
-			return err
-		}
-		if err := c.reset(st); err != nil { // rows with reserved keys, which are left
-			return err
-		}
-		all.Rows, all.Reserved = all.Rows.Of(table.Ordered{Rows: b}), 1
-		return k.rows.Launch(st, c.grid(b.N), &all)
-	case groups && !multi:
-		if done, err := c.kernel.partition.Grouped(&c.frame, st, c.kernel.group, place(k.runs, p.Rows.Refused != 0), p.Rows, b); done || err != nil {
-			return err
 		}
 	}
-	return c.kernel.partition.Place(&c.frame, st, place(k.rows, p.Rows.Refused != 0), p.Rows, b)
+	return c.kernel.partition.Place(&c.frame, st, c.placement(p.Rows.Refused != 0, func(g device.Grid, rows table.Placing) error {
+		p.Rows = rows
+		return k.rows.Launch(st, g, &p)
+	}), p.Rows, b)
+}
+
+// manyValues is with how many rows a key, on average, a multimap's are brought together.
+const manyValues = 3
+
+// insertRuns inserts rows of a multimap, which has a slot for each, with those of a key together, if keys have many: done tells whether it did. It waits.
+func (c *core) insertRuns(st *device.Stream, k inserts, p insertParams, b table.Rows) (done bool, err error) {
+	distinct, err := c.frame.Distinct(st, b.Keys, c.cfg.keyBytes, b.N)
+	if err != nil && !device.IsOutOfMemory(err) {
+		return false, err
+	}
+	if distinct == 0 || distinct > b.N/manyValues {
+		return false, nil
+	}
+	done, err = c.kernel.partition.Grouped(&c.frame, st, c.kernel.group, c.placement(false, func(g device.Grid, rows table.Placing) error {
+		return k.runs.Launch(st, g, &insertParams{Table: c.t, Rows: rows, Limit: p.Limit})
+	}), table.Placing{}, b)
+	if !done || err != nil {
+		return done, err
+	}
+	if _, err := c.look(st); err != nil || c.counters.Seen.Failed == 0 {
+		return true, err
+	}
+	if err := c.reset(st); err != nil { // rows with reserved keys, which are left
+		return true, err
+	}
+	p.Rows, p.Reserved = p.Rows.Of(table.Ordered{Rows: b}), 1
+	return true, k.rows.Launch(st, c.grid(b.N), &p)
+}
+
+// insertCombined inserts rows that are combined with those of the same key first: done tells whether it did. It waits only where positions may be
+// refused: these are then those whose keys are not in, for a key that found no room within a limit that stays finds none later.
+func (c *core) insertCombined(st *device.Stream, k inserts, p insertParams, b table.Rows) (done bool, err error) {
+	x := c.placement(false, nil)
+	q := insertParams{Table: c.t, Limit: p.Limit}
+	if b.Values == 0 {
+		x.ValueBytes, q.Ones = 0, 1
+	}
+	rows := int64(combinedShare * float64(c.cfg.combinedRows()))
+	sums := int64(c.cfg.valueBytes)
+	done, err = c.kernel.partition.InSmallParts(&c.frame, st, c.kernel.group.Within, x, b, sums, rows, func(r table.Partition) error {
+		q.Rows = table.Placing{Keys: r.OutKeys, Values: r.OutValues, N: r.N, Span: uint64(c.regions.Span)}
+		return errors.Join(c.counters.ClearFrom(st, unsafe.Offsetof(Counters{}.Exported)), k.combine.Launch(st, c.frame.Grid(int64(r.N), 8), &combineParams{c.t, r}),
+			k.sums.Launch(st, table.Spanned(int64(r.N), c.regions.Span), &q))
+	})
+	if !done || err != nil || p.Rows.Refused == 0 {
+		return done, err
+	}
+	if _, err := c.look(st); err != nil || c.counters.Seen.Failed == 0 {
+		return true, err
+	}
+	if err := c.reset(st); err != nil {
+		return true, err
+	}
+	p.Rows = p.Rows.Of(table.Ordered{Rows: b})
+	return true, c.kernel.refuse.Launch(st, c.grid(b.N), &p)
 }
 
 func (c *core) placement(positions bool, launch func(g device.Grid, rows table.Placing) error) table.Placement[partitionParams] {

@@ -152,6 +152,15 @@ WARPMAP_KERNEL(find, findParams) {
 }
 
 #if !WARPCORE_CHOOSES
+#if !WARPCORE_SET
+// Refuses the rows whose keys are not in.
+WARPMAP_KERNEL(refuse_absent, insertParams) {
+    look_up<false, false>(p.table, p.rows.keys, p.rows.n, [&](u64 i, const Hit<C>& hit) {
+        if (!hit.found) settle(p.rows.refused, 0, i, true, &counters(p.table)->failed);
+    });
+}
+#endif
+
 WARPMAP_KERNEL(erase, findParams) {
     u64 erased = 0;
     look_up<false, true>(p.table, p.keys, p.n, [&](u64 i, const Hit<C>& hit) {

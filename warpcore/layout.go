@@ -140,7 +140,23 @@ type insertParams struct {
 	When  uint64 // of the program of batches with a condition: bytes
 	// Reserved, of insert_multi: only rows with reserved keys are inserted.
 	Reserved uint64
+	Ones     uint64 // of update_sums: the values are numbers of rows, in all no more than mostCounted
 }
+
+// combineParams are the parameters of combine_rows: Rows in the order of small parts, with Starts. Counters.Exported becomes how many rows are left.
+type combineParams struct {
+	Table Table
+	Rows  table.Partition
+}
+
+const (
+	combinedBytes = 40 << 10 // of shared memory, of a block that combines rows
+	// combinedRows is how many rows there are of a part on average, of so many as fit, so that few parts have more.
+	combinedShare = 0.75
+)
+
+// combinedRows is how many rows a block combines at once.
+func (c config) combinedRows() int { return combinedBytes / (c.keyBytes + c.valueBytes + 8) }
 
 // partitionParams are the parameters of the kernels that bring pairs in the order of the table's regions.
 type partitionParams struct {
@@ -243,7 +259,7 @@ type forEachParams struct {
 }
 
 func layouts() []any {
-	return []any{Region{}, Table{}, Counters{}, insertParams{}, partitionParams{}, findParams{}, slotsParams{}, selectParams{}, countsParams{}, findAllParams{}}
+	return []any{Region{}, Table{}, Counters{}, insertParams{}, partitionParams{}, findParams{}, slotsParams{}, selectParams{}, countsParams{}, combineParams{}, findAllParams{}}
 }
 
 func defines(set bool) []device.Define {
@@ -257,6 +273,7 @@ func defines(set bool) []device.Define {
 		{Name: "WARPCORE_KEYS_TOGETHER", Value: keysTogether},
 		{Name: "WARPCORE_OFTEN", Value: often},
 		{Name: "WARPCORE_SHARED_BINS", Value: sharedBins},
+		{Name: "WARPCORE_COMBINED_BYTES", Value: combinedBytes},
 		{Name: "WARPCORE_SET", Value: set},
 		{Name: "WARPCORE_COMBINES", Value: false},
 		{Name: "WARPCORE_CHOOSES", Value: false},

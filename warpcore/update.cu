@@ -3,7 +3,6 @@
 #include "drive.cuh"
 #include "layout.h"
 #include "refused.cuh"
-#include "runs.cuh"
 #include "warpcore.cuh"
 
 using namespace warpcore;
@@ -81,9 +80,9 @@ struct Often {
 };
 
 // A row of the batch, or several of a row of 32 with one key: its group, a bit for each, is in or refused together. No bit: nothing to do.
-// RUNS: rows with one key are beside one another.
-template <bool RUNS> struct UpdateJob : LookingJob {
-    static constexpr bool GATHERS = true;
+// SUMS: rows of one key were combined before.
+template <bool SUMS> struct UpdateJob : LookingJob {
+    static constexpr bool GATHERS = !SUMS;
     static constexpr int LEAST = WARPCORE_LEAST_TOGETHER, KEYS = WARPCORE_KEYS_TOGETHER;
     struct Item {
         key k;
@@ -96,7 +95,7 @@ template <bool RUNS> struct UpdateJob : LookingJob {
     u64 over; // counts that would have been larger than there are
 
     __device__ __forceinline__ UpdateJob(const insertParams& p, Often* often)
-        : LookingJob(p), often(often), brings(!RUNS && MERGES && (WARPMAP_COMBINE != BY_COUNT || !p.rows.values)), group(0), entry(0), over(0) {}
+        : LookingJob(p), often(often), brings(!SUMS && MERGES && (WARPMAP_COMBINE != BY_COUNT || !p.rows.values)), group(0), entry(0), over(0) {}
     __device__ __forceinline__ value value_of(u64 i) const {
         if (WARPMAP_COMBINE == BY_COUNT && !p.rows.values) return 1;
         return load_readonly(at<value>(p.rows.values) + i);
@@ -108,29 +107,6 @@ template <bool RUNS> struct UpdateJob : LookingJob {
         return Item{warp.shuffle(x.k, from), warp.shuffle(x.v, from), warp.shuffle(x.group, from)};
     }
     template <class Warp> __device__ __forceinline__ void gather(Warp warp, Item& x) {
-        if constexpr (RUNS) gather_runs(warp, x);
-        else gather_often(warp, x);
-    }
-    template <class Warp> __device__ __forceinline__ void gather_runs(Warp warp, Item& x) {
-        u32 lane = (u32)warp.rank();
-        Runs runs(warp, x.k, x.group);
-        u32 run = x.group ? runs.of(runs.head(lane)) : 0;
-        if constexpr (MERGES) {
-            value v = x.v;
-            bool more = false;
-            if (WARPMAP_COMBINE == BY_COUNT && !p.rows.values) v = (value)popcount(run);
-            else
-#pragma unroll
-                for (u32 d = 1; d < 32; d *= 2) { // of the lanes behind that are in the run, twice as many each time
-                    value w = warp.shuffle(v, lane + d & 31);
-                    if (lane + d < 32 && run >> (lane + d) & 1) v = both(v, w, more);
-                }
-            if (WARPMAP_COMBINE == BY_COUNT && warp.any(more)) return; // see gather_often
-            x.v = v;
-        }
-        if (x.group) x.group = runs.heads >> lane & 1 ? run : 0;
-    }
-    template <class Warp> __device__ __forceinline__ void gather_often(Warp warp, Item& x) {
         u32 left = warp.ballot(x.group);
         for (int i = 0; i < KEYS && left; i++) {
             int first = lowest_bit(left);
@@ -172,7 +148,8 @@ template <bool RUNS> struct UpdateJob : LookingJob {
     }
     __device__ __forceinline__ void done(u64 i) {
         count();
-        if (s.outcome == FULL || p.rows.attempt) settle_group(i, s.outcome == FULL);
+        if (SUMS && s.outcome == FULL) add(&counters(p.table)->failed, (u64)1);
+        if (!SUMS && (s.outcome == FULL || p.rows.attempt)) settle_group(i, s.outcome == FULL);
         if (brings && s.outcome != FULL) often->note(entry, k, place(), s.v);
         if (s.outcome == PRESENT) combine(i, s.value_there(), group);
         else if (!MERGES && s.outcome == ADDED && group != own(i)) combine(i, s.v, group & ~own(i));
@@ -182,7 +159,7 @@ template <bool RUNS> struct UpdateJob : LookingJob {
     }
     // end brings what was put together to where it belongs.
     __device__ __forceinline__ void end() {
-        if constexpr (!RUNS) block_sync();
+        if constexpr (!SUMS) block_sync();
         for (u32 e = thread_index(); brings && e < Often::ENTRIES; e += block_threads()) {
             if (often->state[e] != Often::OPEN) continue;
             number_bits* to = at<number_bits>(often->place[e]);
@@ -195,7 +172,7 @@ template <bool RUNS> struct UpdateJob : LookingJob {
     static __device__ __forceinline__ u32 own(u64 i) { return 1u << (i & 31); }
     __device__ __forceinline__ number_bits* place() const { return Access<C>::value_at(s.p.slots, s.p.values, s.place); }
     __device__ __forceinline__ void combine(u64 i, number_bits seen, u32 rows) {
-        if constexpr (WARPMAP_COMBINE == BY_COUNT) over += count_into_place(place(), seen, s.v, !p.rows.values);
+        if constexpr (WARPMAP_COMBINE == BY_COUNT) over += count_into_place(place(), seen, s.v, SUMS ? p.ones : !p.rows.values);
         else if constexpr (MERGES) merge_into(place(), seen, s.v);
         else merge_by_swaps(place(), seen, [&](number_bits x) {
             for (u32 g = rows; g; g &= g - 1) x = merged(x, load_readonly(at<value>(p.rows.values) + (i & ~31ull) + lowest_bit(g)));
@@ -211,12 +188,65 @@ WARPMAP_KERNEL(update, insertParams) {
     drive_held<InsertTile, u64>(p.rows.n, job, p.rows.span);
     job.end();
 }
-WARPMAP_KERNEL(update_runs, insertParams) {
+WARPMAP_KERNEL(update_sums, insertParams) {
     UpdateJob<true> job(p, nullptr);
-    drive_held<InsertTile, u64>(p.rows.n, job, p.rows.span);
+    drive_held<InsertTile, u64>(load_relaxed(&counters(p.table)->exported), job, p.rows.span);
     job.end();
 }
 
+// Rows of a batch that lie in the order of small parts of the table, so that those of one key are in one, are combined in shared memory, a part, or
+// so much of it as fits there, at a time. The first row of a key is the one that the others are combined with.
+struct Combined {
+    static constexpr u32 ROWS = WARPCORE_COMBINED_BYTES / (sizeof(key) + sizeof(number_bits) + 8), SLOTS = 2 * ROWS;
+    static constexpr u32 EACH = (ROWS + WARPMAP_MAX_THREADS - 1) / WARPMAP_MAX_THREADS;
+    key k[ROWS];
+    number_bits sum[ROWS];
+    u32 first[SLOTS]; // number of a key's first row, plus one; 0: free
+    u64 base;
+};
+WARPMAP_KERNEL(combine_rows, combineParams) {
+    __shared__ Combined shared;
+    const auto& r = p.rows;
+    const u64* starts = at<u64>(r.starts);
+    for (u64 part = block_index(); part < r.parts; part += grid_blocks()) {
+        u64 end = starts[part + 1];
+        for (u64 from = starts[part]; from < end; from += Combined::ROWS) {
+            u32 n = end - from < Combined::ROWS ? (u32)(end - from) : Combined::ROWS, firsts = 0;
+            for (u32 i = thread_index(); i < Combined::SLOTS; i += block_threads()) shared.first[i] = 0;
+            for (u32 i = thread_index(); i < n; i += block_threads()) {
+                shared.k[i] = at<key>(r.keys)[from + i];
+                shared.sum[i] = r.values ? at<value>(r.values)[from + i] : 1;
+            }
+            block_sync();
+            u32 j = 0;
+            for (u32 i = thread_index(); i < n; i += block_threads(), j++) {
+                key k = shared.k[i];
+                u32 slot = (u32)Probe<C>(p.table, k).hash % Combined::SLOTS, was;
+                while ((was = cas(&shared.first[slot], 0u, i + 1)) != 0 && !(shared.k[was - 1] == k)) slot = slot + 1 < Combined::SLOTS ? slot + 1 : 0;
+                bool on = was == 0;
+                if (!on) {
+                    // Nobody else changes this row's own sum, for it is no key's first.
+                    number_bits v = r.values ? at<value>(r.values)[from + i] : 1;
+                    number_bits *sum = &shared.sum[was - 1], seen = *(volatile number_bits*)sum;
+                    if constexpr (WARPMAP_COMBINE == BY_COUNT) on = !count_if_it_fits(sum, seen, v, !r.values);
+                    else merge_into(sum, seen, v);
+                }
+                firsts |= (u32)on << j;
+            }
+            block_sync();
+            u64 all, to = block_scan((u64)popcount(firsts), all);
+            if (thread_index() == 0) shared.base = add(&counters(p.table)->exported, all);
+            block_sync();
+            to += shared.base;
+            for (u32 i = thread_index(), j = 0; i < n; i += block_threads(), j++) {
+                if (!(firsts >> j & 1)) continue;
+                at<key>(r.out_keys)[to] = shared.k[i];
+                at<value>(r.out_values)[to++] = shared.sum[i];
+            }
+            block_sync();
+        }
+    }
+}
 // Keys with counts in a range: how many there are, and which, some of them.
 __device__ __forceinline__ bool in_range(const countsParams& p, const Slot<C>& s) { return s.live && s.load() >= p.least && s.load() <= p.most; }
 WARPMAP_KERNEL(number_of_counts, countsParams) {

@@ -59,7 +59,10 @@ func (c *core) update(header device.File) (k inserts, err error) {
 	if header.Name == "" {
 		err = device.Bind(m, "find_or_insert", &k.rows)
 	} else {
-		err = errors.Join(device.Bind(m, "update", &k.rows), device.Bind(m, "update_runs", &k.runs))
+		err = device.Bind(m, "update", &k.rows)
+	}
+	if header.Name != "" && table.Merges(header) {
+		err = errors.Join(err, device.Bind(m, "combine_rows", &k.combine), device.Bind(m, "update_sums", &k.sums))
 	}
 	if err != nil {
 		return k, err
