@@ -86,21 +86,25 @@ WARPMAP_KERNEL_RESIDENT(insert_multi, insertParams, 3) { insert_batch<Keep, true
 WARPMAP_KERNEL_RESIDENT(insert_runs, insertParams, 4) {
     Warp warp;
     u64 inserted = 0, reused = 0, failed = 0;
-    FOR_EACH_ITEM_IN_ORDER(i, p.rows.n, p.rows.span) {
-        bool in = i < p.rows.n;
-        key k = in ? input_key<C>(p.rows.keys, i) : 0;
-        value v = in ? input_value<C>(p.rows.values, i) : value{};
-        bool active = in && !C::marks(k);
+    Stretch rows(p.rows.n, p.rows.span);
+    key next = rows.start < rows.n ? input_key<C>(p.rows.keys, rows.start) : 0;
+    value coming = rows.start < rows.n ? input_value<C>(p.rows.values, rows.start) : value{};
+    for (u64 i = rows.start; (i & ~31ull) < rows.n; i += rows.stride) {
+        bool in = i < rows.n, active = in && !C::marks(next);
+        key k = next;
         Runs runs(warp, k, active);
-        u32 run = active ? runs.of(runs.head(warp.rank())) : 0;
         InsertRun<C> s;
-        s.begin(p.table, k, v, p.limit);
-        failed += in && !active;
+        s.begin(p.table, k, coming, p.limit, active ? runs.of(runs.head(warp.rank())) : 0);
+        u64 ahead = i + rows.stride;
+        if (ahead < rows.n) {
+            next = input_key<C>(p.rows.keys, ahead);
+            coming = input_value<C>(p.rows.values, ahead);
+        }
         bool mine = active;
-        while (warp.any(active)) active = s.round(p.table, warp, run, active);
+        while (warp.any(active)) active = s.round(p.table, warp, active);
         inserted += mine && s.outcome == ADDED;
-        reused += mine && s.outcome == ADDED && s.reused;
-        failed += mine && s.outcome == FULL;
+        reused += s.reused;
+        failed += in && s.outcome == FULL;
     }
     count_into(&counters(p.table)->inserted, inserted);
     count_into(&counters(p.table)->reused, reused);

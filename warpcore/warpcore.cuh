@@ -38,6 +38,15 @@ template <class C> struct Probe {
         window += 1 + reduce(seeded64(hash, seed), windows - 1);
         if (window >= windows) window -= windows;
     }
+    // ahead gives the window that comes after so many others.
+    __device__ __forceinline__ u64 ahead(u32 probes) const {
+        u64 w = window, step = windows == 1 ? 0 : 1 + reduce(seeded64(hash, seed), windows - 1);
+        for (; probes; probes /= 2) {
+            if (probes & 1) w = w + step >= windows ? w + step - windows : w + step;
+            step = step + step >= windows ? step + step - windows : step + step;
+        }
+        return w;
+    }
     __device__ __forceinline__ u32 first_slot() const { return (u32)hash & (C::WINDOW - 1); }
     __device__ __forceinline__ u64 window_address() const { return slots + window * (C::WINDOW * C::SLOT_BYTES); }
     __device__ __forceinline__ u64 slot_index(u32 slot) const { return window * C::WINDOW + slot; }
@@ -226,18 +235,22 @@ template <class C, class MEETS, bool REUSE, bool MULTI> struct Insert {
     }
 };
 
-// InsertRun is the insertion of a multimap's pair that is one of a run: the lanes of a warp that have one key go along its chain together, and take
-// the free slots of a window as one of them has read it, each another, so that they do not all try the same. All lanes of the warp stay.
+// InsertRun is the insertion of a multimap's pair that is one of a run: the lanes of a warp that have one key read so many parts of its chain as they
+// are, a part each, and take the free slots there, each another. They stay until all are done, and read on for one another; all lanes of the warp stay.
 template <class C> struct InsertRun {
     typedef Access<C> A;
-    typedef View<C, 1> V;
-    Probe<C> p;
+    typedef Part<C, 1> Parts;
+    Probe<C> p; // at the first window that may have a free slot
     typename C::value v;
     u64 probes, limit;
+    u32 part; // of that window
+    int head, lanes;
+    u32 run;
     Outcome outcome;
     bool reused;
 
-    __device__ __forceinline__ void begin(const Table& t, typename C::key k, typename C::value value, u64 windows) {
+    // run: the lanes that have the key, neighbours; 0 for a lane that has none.
+    __device__ __forceinline__ void begin(const Table& t, typename C::key k, typename C::value value, u64 windows, u32 lanes_of_run) {
         p = Probe<C>(t, k);
         v = value;
         probes = 1;
@@ -246,44 +259,76 @@ template <class C> struct InsertRun {
             limit = probes_bound(t, limit);
             if (limit < windows) limit = windows;
         }
+        part = 0;
+        run = lanes_of_run;
+        head = lowest_bit(run | 1u << 31);
+        lanes = popcount(run);
         outcome = FULL;
         reused = false;
     }
-    // round reads a window, and tells whether the insertion is still to be done. run: the lanes that have the key.
-    template <class Warp> __device__ __forceinline__ bool round(const Table& t, Warp warp, u32 run, bool active) {
-        u32 here = warp.ballot(active) & run, lane = (u32)warp.rank();
-        int first = lowest_bit(here | 1u << 31);
+    static __device__ __forceinline__ u32 first_of(u32 part, u32 first_slot) {
+        return Parts::PARTS > 1 ? (part ^ first_slot / Parts::SLOTS) * Parts::SLOTS : 0;
+    }
+    // round reads on, and tells whether the insertion is still to be done.
+    template <class Warp> __device__ __forceinline__ bool round(const Table& t, Warp warp, bool active) {
+        typedef typename Parts::View_ V;
+        int lane = warp.rank(), place = lane - head;
+        u32 here = warp.ballot(active) & run, left = (u32)popcount(here), rank = (u32)popcount(here & (1u << lane) - 1), low = p.first_slot() & (Parts::SLOTS - 1);
+        // What this lane reads.
+        u32 mine = part + (u32)place;
+        bool reads = run && left && probes + mine / Parts::PARTS <= limit;
+        Probe<C> q = p;
+        if (reads) q.window = p.ahead(mine / Parts::PARTS);
         V s;
-        s.load(active && (int)lane == first, p.window_address(), 0);
+        s.load(reads, q.slots + q.slot_index(first_of(mine % Parts::PARTS, p.first_slot())) * C::SLOT_BYTES, 0);
         u32 free = 0, tombstones = 0; // in the order of the chain
 #pragma unroll
         for (int i = 0; i < V::WORDS; i++) {
-            u32 bit = 1u << (V::slot(i, 0) ^ p.first_slot());
+            u32 bit = 1u << (V::slot(i, 0) ^ low);
             typename C::key k = A::key_of(s.w[i]);
             if (k == C::TOMBSTONE) tombstones |= bit;
             if (k == C::EMPTY || k == C::TOMBSTONE) free |= bit;
         }
-        free = warp.shuffle(free, first);
-        tombstones = warp.shuffle(tombstones, first);
-        u32 n = (u32)popcount(free), rank = (u32)popcount(here & (1u << lane) - 1);
-        if (!active) return false;
-        if (rank < n) {
-            for (u32 i = 0; i < rank; i++) free &= free - 1;
-            u32 order = (u32)lowest_bit(free);
-            tell_probes(t, probes);
-            if (A::claim(p.slots, p.values, p.slot_index(order ^ p.first_slot()), tombstones >> order & 1, p.stored, v)) {
-                reused = tombstones >> order & 1;
+        if (!reads) free = 0;
+        u32 up_to = (u32)popcount(free); // of all parts up to this
+#pragma unroll
+        for (int d = 1; d < 32; d *= 2) {
+            u32 x = warp.shuffle(up_to, lane - d & 31);
+            if (place >= d) up_to += x;
+        }
+        u32 before = up_to - (u32)popcount(free), all = warp.shuffle(up_to, head + lanes - 1 & 31);
+        // Where the slot is that is this lane's: the last part before which there are no more than rank.
+        int from = head;
+#pragma unroll
+        for (int d = 16; d > 0; d /= 2) {
+            u32 x = warp.shuffle(before, from + d & 31);
+            if (from + d < head + lanes && x <= rank) from += d;
+        }
+        u32 theirs = warp.shuffle(free, from), some = warp.shuffle(tombstones, from), first = warp.shuffle(before, from);
+        u64 window = warp.shuffle(q.window, from);
+        if (active && rank < all) {
+            u32 number = part + (u32)(from - head);
+            for (u32 i = first; i < rank; i++) theirs &= theirs - 1;
+            u32 order = (u32)lowest_bit(theirs);
+            if (rank + 1 == left || rank + 1 == all) tell_probes(t, probes + number / Parts::PARTS);
+            u64 index = window * C::WINDOW + first_of(number % Parts::PARTS, p.first_slot()) + (order ^ low);
+            if (A::claim(p.slots, p.values, index, some >> order & 1, p.stored, v)) {
+                reused = some >> order & 1;
                 outcome = ADDED;
-                return false;
+                active = false;
             }
         }
-        if ((u32)popcount(here) < n) return true; // others came before, but there is more
-        // Now no slot of those is free: the run took them, or others did.
-        if (probes == limit) return false; // FULL
-        p.pass_by(false);
-        probes++;
-        p.advance();
-        return true;
+        // The last part of a window that rows go past.
+        bool on_from_all = (warp.ballot(active) & run) && left >= all;
+        if (reads && mine % Parts::PARTS == Parts::PARTS - 1 && (left > up_to || on_from_all)) and_of(at<u32>(q.overflow) + q.overflow_bit() / 32, ~(1u << (q.overflow_bit() & 31)));
+        if (left >= all) { // then none of these slots is free now: the run took them, or others did
+            u32 on = part + (u32)lanes;
+            p.window = p.ahead(on / Parts::PARTS);
+            probes += on / Parts::PARTS;
+            part = on % Parts::PARTS;
+            if (probes > limit) active = false; // it is FULL
+        }
+        return active;
     }
 };
 
