@@ -12,6 +12,7 @@ type FindAll struct {
 	Keys    uint64
 	Counts  uint64 // u32, one a key
 	Stash   uint64 // the first value of each key, where the family's count_all puts it aside; else 0
+	Each    uint64 // so many of each key's values are in Stash, at most
 	Totals  uint64 // u64, one a chunk; after scan_totals, where the chunk's values begin
 	Offsets uint64 // u64, N+1
 	Values  uint64
@@ -23,8 +24,12 @@ type FindAll struct {
 // Finder launches the kernels of a FindAll. P is the family's parameter struct, with a FindAll in it.
 type Finder[P any] struct {
 	count, sum, scan, offsets, fill device.Kernel[P]
+	aside                           device.Kernel[P] // count_all_aside, in a few families
 	fused                           bool
 }
+
+// Aside finds the kernel count_all_aside, which is count_all for keys that have several values on average: it puts as many aside as FindAll.Each says.
+func (k *Finder[P]) Aside(m *device.Module) error { return device.Bind(m, "count_all_aside", &k.aside) }
 
 // NewFinder finds the kernels count_all, sum_chunks, scan_totals, write_offsets and fill_all in a module. fused: there is no
 // write_offsets, because fill_all writes the offsets, and has a chunk to a warp where otherwise it has a key to a lane.
@@ -62,19 +67,37 @@ func (k Finder[P]) Run(f *Frame, st *device.Stream, grid func(items int64) devic
 	chunk := min(max(n/(1<<15)&^127, 128), 2048)
 	chunks := (n + chunk - 1) / chunk
 	counts, totals := Align(4*n), Align(8*chunks)
-	mem, err := f.Scratch(counts + totals + int64(stash)*n + 256)
-	if err != nil {
+	reserve := func(each int64) error {
+		mem, err := f.Scratch(counts + totals + each*int64(stash)*n + 256)
+		if err != nil {
+			return err
+		}
+		base := mem.Addr()
+		rows.Counts, rows.Totals, rows.Each = base, base+uint64(counts), uint64(each)
+		if stash > 0 {
+			rows.Stash = rows.Totals + uint64(totals)
+		}
+		return nil
+	}
+	if err := reserve(1); err != nil {
 		return 0, err
 	}
-	base := mem.Addr()
-	rows.Counts, rows.Totals, rows.Offsets = base, base+uint64(counts), offsets.Addr()
-	rows.Chunk, rows.Chunks = uint64(chunk), uint64(chunks)
-	if stash > 0 {
-		rows.Stash = rows.Totals + uint64(totals)
+	count := k.count
+	if stash > 0 && k.aside != (device.Kernel[P]{}) && n >= askAside {
+		each, err := k.valuesAside(f, st, grid, rows, p, n*int64(stash))
+		if err != nil {
+			return 0, err
+		}
+		if each > 1 && reserve(each) == nil {
+			count = k.aside
+		} else if err := reserve(1); err != nil {
+			return 0, err
+		}
 	}
+	rows.Offsets, rows.Chunk, rows.Chunks = offsets.Addr(), uint64(chunk), uint64(chunks)
 	warps := grid(32 * max(1, chunks))
 	if n > 0 {
-		if err := errors.Join(k.Count(st, grid, rows, p), k.sum.Launch(st, warps, p)); err != nil {
+		if err := errors.Join(count.Launch(st, grid(n), p), k.sum.Launch(st, warps, p)); err != nil {
 			return 0, err
 		}
 	}
@@ -85,6 +108,7 @@ func (k Finder[P]) Run(f *Frame, st *device.Stream, grid func(items int64) devic
 	if err := offsets.Slice(int(n), int(n)+1).Read(st, total[:]); err != nil {
 		return 0, err
 	}
+	var err error
 	if rows.Values, err = values(int(total[0])); err != nil || n == 0 {
 		return int(total[0]), err
 	}
@@ -94,6 +118,39 @@ func (k Finder[P]) Run(f *Frame, st *device.Stream, grid func(items int64) devic
 		err = errors.Join(k.offsets.Launch(st, warps, p), k.fill.Launch(st, grid(n), p))
 	}
 	return int(total[0]), errors.Join(err, st.SyncOf(f.Device))
+}
+
+const (
+	// askAside is for how many keys it pays to see how many values some have, before all are counted: so many.
+	askAside, askedAside = 1 << 14, 1 << 11
+	// Of those that have several, half as many more are put aside as they have on average, or stashShare of the free memory allows.
+	leastAside, stashShare = 1.5, 8
+)
+
+// valuesAside is how many values of each key are to be put aside, where those of all keys, one each, take so many bytes. It waits for the stream.
+func (k Finder[P]) valuesAside(f *Frame, st *device.Stream, grid func(items int64) device.Grid, rows *FindAll, p *P, bytes int64) (int64, error) {
+	n := rows.N
+	rows.N = askedAside
+	err := k.count.Launch(st, grid(askedAside), p)
+	rows.N = n
+	if err != nil {
+		return 0, err
+	}
+	counts, err := device.View[uint32](f.scratch, int(rows.Counts-f.scratch.Addr()), askedAside).Host(st)
+	if err != nil {
+		return 0, err
+	}
+	sum := 0.0
+	for _, c := range counts {
+		sum += float64(c)
+	}
+	mean := sum / askedAside
+	free, _, err := f.Device.Memory()
+	if err != nil || mean < leastAside {
+		return 1, err
+	}
+	each := int64(min(mean*1.5, 1<<20)+7) &^ 3
+	return max(1, min(each, max(free, int64(f.scratch.Len()))/stashShare/bytes)), nil
 }
 
 // findAll runs a family's Finder: rows has Keys and N.

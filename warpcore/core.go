@@ -200,6 +200,7 @@ func (c *core) compile() error {
 	}
 	var wrong error
 	k.all, err = table.NewFinder[findAllParams](m, true)
+	err = errors.Join(err, k.all.Aside(m))
 	k.group, wrong = table.NewGrouper[partitionParams](m)
 	return errors.Join(err, wrong, device.Bind(m, "insert", &k.insert.rows), device.Bind(m, "insert_multi", &k.insertMulti.rows), device.Bind(m, "insert_runs", &k.insertMulti.runs), device.Bind(m, "refuse_absent", &k.refuse),
 		device.Bind(m, "erase_multi", &k.eraseMulti), device.Bind(m, "distinct", &k.distinct))

@@ -122,3 +122,40 @@ func TestGroupedInserts(t *testing.T) {
 		})
 	}
 }
+
+// Where keys have several values on average, FindAll puts so many aside while it counts; some keys have more, and others none.
+func TestFindAllPutsValuesAside(t *testing.T) {
+	d := openCPU(t)
+	for name, o := range map[string]Options{"packed": {}, "soa by 8 lanes": {Layout: SoA, FindGroup: 8}} {
+		t.Run(name, func(t *testing.T) {
+			m, err := NewMultiMap[uint32, uint32](d, o)
+			must(t, err)
+			defer m.Close()
+			rng := rand.New(rand.NewPCG(1, 1))
+			k, v := manyOf(rng, 60_000, 12_000, 3000)
+			must(t, m.Insert(k, v))
+			want := map[uint32][]uint32{}
+			for i := range k {
+				want[k[i]] = append(want[k[i]], v[i])
+			}
+			asked := make([]uint32, 20_000)
+			for i := range asked {
+				asked[i] = kernel.Fmix32(uint32(rng.IntN(16_000)) + 9)
+			}
+			asked[7], asked[19_999] = ^uint32(0), ^uint32(1)
+			offsets, values, err := m.FindAll(asked)
+			must(t, err)
+			most := 0
+			for i, key := range asked {
+				got := slices.Sorted(slices.Values(values[offsets[i]:offsets[i+1]]))
+				if !slices.Equal(got, want[key]) {
+					t.Fatalf("key %#x: %d values %v, want %d %v", key, len(got), got[:min(9, len(got))], len(want[key]), want[key][:min(9, len(want[key]))])
+				}
+				most = max(most, len(got))
+			}
+			if s, err := m.Stats(); err != nil || most < 1000 || s.ScratchBytes < int64(len(asked)*4*(1+5)) {
+				t.Errorf("nothing was put aside: %+v, %v; at most %d values", s, err, most)
+			}
+		})
+	}
+}

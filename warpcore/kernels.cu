@@ -119,7 +119,7 @@ WARPMAP_KERNEL_RESIDENT(insert_runs, insertParams, 4) {
 #endif
 
 // Looks up a batch of keys, and calls end(position, hit) for each, that is not chosen too. PLACE: end needs to know the pair's slot.
-template <bool ALL, bool PLACE, class End> struct LookUpJob {
+template <bool ALL, bool PLACE, class End, class Visit> struct LookUpJob {
     struct Item {
         key k;
         bool on;
@@ -127,24 +127,26 @@ template <bool ALL, bool PLACE, class End> struct LookUpJob {
     const Table& t;
     u64 keys, when;
     End end;
-    NoVisit none;
+    Visit visit;
     Search<C, ALL, PLACE || !C::PACKED> s;
 
-    __device__ __forceinline__ LookUpJob(const Table& t, u64 keys, u64 when, End end) : t(t), keys(keys), when(when), end(end) {}
+    __device__ __forceinline__ LookUpJob(const Table& t, u64 keys, u64 when, End end, Visit visit) : t(t), keys(keys), when(when), end(end), visit(visit) {}
     __device__ __forceinline__ Item load(u64 i) const { return Item{input_key<C>(keys, i), chosen(when, i)}; }
     template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64) const {
         return Item{warp.shuffle(x.k, from), chosen_of(warp, x.on, from)};
     }
     __device__ __forceinline__ bool begin(u64 i, const Item& x) {
         s.begin(t, x.k);
+        visit.begin(i);
         if (WARPCORE_CHOOSES && !x.on) end(i, s.hit);
         return !WARPCORE_CHOOSES || x.on;
     }
-    __device__ __forceinline__ bool round(FindTile g, bool active) { return s.round(t, g, active, none); }
+    __device__ __forceinline__ bool round(FindTile g, bool active) { return s.round(t, g, active, visit); }
     __device__ __forceinline__ void done(u64 i) { end(i, s.hit); }
 };
-template <bool ALL, bool PLACE, class End> __device__ __forceinline__ void look_up(const Table& t, u64 keys, u64 n, End end, u64 when = 0) {
-    LookUpJob<ALL, PLACE, End> job(t, keys, when, end);
+template <bool ALL, bool PLACE, class End, class Visit = NoVisit>
+__device__ __forceinline__ void look_up(const Table& t, u64 keys, u64 n, End end, u64 when = 0, Visit visit = Visit{}) {
+    LookUpJob<ALL, PLACE, End, Visit> job(t, keys, when, end, visit);
     drive_held<FindTile, u64>(n, job);
 }
 
@@ -179,7 +181,7 @@ WARPMAP_KERNEL(erase, findParams) {
 #if !WARPCORE_SET
 // Removes all pairs of each key.
 struct Erase {
-    static constexpr bool VISITS = true;
+    static constexpr bool VISITS = true, PLACES = true;
     u32 erased; // by this lane, for the keys of its tile: a bit each
     u64 pairs;
     int owner;
@@ -274,8 +276,8 @@ WARPMAP_KERNEL(distinct, slotsParams) {
     }
 }
 
-// FindAll (kernel/findall.cuh): to count the values remembers each key's first; to fill writes offsets and values, and reads the
-// table again only for keys with several. A warp takes a chunk of keys.
+// FindAll (kernel/findall.cuh): to count the values puts the first of each key aside, or its first r.each; to fill writes offsets and values, and
+// reads the table again only for keys that have more. A warp takes a chunk of keys.
 WARPMAP_KERNEL(count_all, findAllParams) {
     const auto& r = p.rows;
     look_up<true, false>(p.table, r.keys, r.n, [&](u64 i, const Hit<C>& hit) {
@@ -284,11 +286,26 @@ WARPMAP_KERNEL(count_all, findAllParams) {
     });
 }
 
+struct PutAside {
+    static constexpr bool VISITS = true, PLACES = !C::PACKED;
+    u64 stash, each;
+    u64 item, to;
+    __device__ __forceinline__ void begin(u64 i) { item = stash + i * each * sizeof(value); }
+    template <class Tile> __device__ __forceinline__ void turn(Tile g, int rank) { to = g.shuffle(item, rank); }
+    template <class W> __device__ __forceinline__ void operator()(u64 slots, u64 from, u64 index, W w, u32 number) {
+        if (number < each) at<value>(to)[number] = Access<C>::load_value(slots, from, index, w);
+    }
+};
+WARPMAP_KERNEL(count_all_aside, findAllParams) {
+    const auto& r = p.rows;
+    look_up<true, false>(p.table, r.keys, r.n, [&](u64 i, const Hit<C>& hit) { at<u32>(r.counts)[i] = hit.count; }, 0, PutAside{r.stash, r.each, 0, 0});
+}
+
 WARPMAP_KERNEL(sum_chunks, findAllParams) { sum_chunks(p.rows); }
 WARPMAP_KERNEL(scan_totals, findAllParams) { scan_totals(p.rows); }
 
 struct Fill {
-    static constexpr bool VISITS = true;
+    static constexpr bool VISITS = true, PLACES = !C::PACKED;
     u64 values, offset; // of this lane's key
     u64 to;             // of the key whose turn it is
     template <class Tile> __device__ __forceinline__ void turn(Tile g, int rank) { to = g.shuffle(offset, rank); }
@@ -296,11 +313,26 @@ struct Fill {
         at<value>(values)[to + number] = Access<C>::load_value(slots, from, index, w);
     }
 };
+// The values that were put aside of the keys from `base` on, n of this lane's, by all lanes in turn.
+template <class Rows> __device__ __forceinline__ void fill_from_aside(const Rows& rows, Warp warp, u64 base, u32 n, u64 offset) {
+    u64 sum;
+    u32 before = (u32)warp.scan((u64)n, sum), all = (u32)sum; // each is no more than FindAll.Each, which is small
+    for (u32 first = 0; first < all; first += 32) {
+        u32 x = first + warp.rank();
+        int owner = 0; // the last lane before whose values there are no more than x
+#pragma unroll
+        for (int d = 16; d > 0; d /= 2)
+            if (warp.shuffle(before, owner + d) <= x) owner += d;
+        u32 number = x - warp.shuffle(before, owner);
+        u64 to = warp.shuffle(offset, owner) + number;
+        if (x < all) at<value>(rows.values)[to] = at<value>(rows.stash)[(base + owner) * rows.each + number];
+    }
+}
 WARPMAP_KERNEL(fill_all, findAllParams) {
     const auto& rows = p.rows;
     constexpr int ROWS = 4; // loaded at once
     FindTile g;
-    tile<32, true> warp;
+    Warp warp;
     FOR_EACH_CHUNK(c, rows.chunks) {
         u64 before = at<u64>(rows.totals)[c];
         for (u64 r = 0; r < rows.chunk; r += 32 * ROWS) {
@@ -310,7 +342,7 @@ WARPMAP_KERNEL(fill_all, findAllParams) {
             for (int j = 0; j < ROWS; j++) {
                 u64 i = c * rows.chunk + r + 32 * j + warp.rank();
                 n[j] = i < rows.n && r + 32 * j < rows.chunk ? at<u32>(rows.counts)[i] : 0;
-                first[j] = i < rows.n && r + 32 * j < rows.chunk ? at<value>(rows.stash)[i] : value{};
+                first[j] = rows.each == 1 && i < rows.n && r + 32 * j < rows.chunk ? at<value>(rows.stash)[i] : value{};
             }
 #pragma unroll
             for (int j = 0; j < ROWS; j++) {
@@ -319,10 +351,11 @@ WARPMAP_KERNEL(fill_all, findAllParams) {
                 u64 all, offset = before + warp.scan((u64)n[j], all);
                 before += all;
                 if (i < rows.n) at<u64>(rows.offsets)[i] = offset;
-                if (n[j] == 1) at<value>(rows.values)[offset] = first[j];
-                if (!warp.any(n[j] > 1)) continue;
+                if (rows.each > 1) fill_from_aside(rows, warp, i - warp.rank(), n[j] <= rows.each ? n[j] : 0, offset);
+                else if (n[j] == 1) at<value>(rows.values)[offset] = first[j];
+                if (!warp.any(n[j] > rows.each)) continue;
                 Fill fill{rows.values, offset, 0};
-                search_each<C, true>(p.table, g, n[j] > 1, n[j] > 1 ? input_key<C>(rows.keys, i) : 0, fill);
+                search_each<C, true>(p.table, g, n[j] > rows.each, n[j] > rows.each ? input_key<C>(rows.keys, i) : 0, fill);
             }
         }
     }

@@ -358,7 +358,8 @@ template <class C> struct Hit {
 };
 
 struct NoVisit {
-    static constexpr bool VISITS = false;
+    static constexpr bool VISITS = false, PLACES = false;
+    __device__ __forceinline__ void begin(u64) {}
     template <class Tile> __device__ __forceinline__ void turn(Tile, int) {}
     template <class W> __device__ __forceinline__ void operator()(u64, u64, u64, W, u32) {}
 };
@@ -367,7 +368,8 @@ struct NoVisit {
 //
 // With ALL it goes to the end of the chain and counts the key's pairs. It calls visit.turn(tile, rank) when it comes to the
 // key of the lane with that rank, in all lanes; then the lanes that hold pairs of it call visit(slots, values, index,
-// word, number of the pair). With PLACE the hit says where the pair stands; without, only what it is.
+// word, number of the pair); those that do not say PLACES get slots, values and index as 0. With PLACE the hit says where the pair stands; without,
+// only what it is.
 template <class C, bool ALL, bool PLACE> struct Search {
     static_assert(PLACE || C::PACKED, "the value of a pair that is not packed is found by its place");
     Probe<C> p;
@@ -419,12 +421,12 @@ template <class C, bool ALL, bool PLACE> struct Search {
                 if constexpr (ALL) {
                     u32 n = Visit::VISITS ? g.shuffle(hit.count, first + j) : hit.count;
                     u64 slots = 0, values = 0, index = 0;
-                    if constexpr (Visit::VISITS) {
+                    if constexpr (Visit::PLACES) {
                         slots = g.shuffle(p.slots, first + j);
                         values = g.shuffle(p.values, first + j);
                         index = g.shuffle(p.slot_index(from), first + j);
-                        visit.turn(g, first + j);
                     }
+                    if constexpr (Visit::VISITS) visit.turn(g, first + j);
 #pragma unroll
                     for (int i = 0; i < V::WORDS; i++) {
                         u32 holders = g.ballot(match >> i & 1);
