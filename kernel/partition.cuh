@@ -269,20 +269,38 @@ template <class K, class V, class Rows, class Part> __device__ __forceinline__ v
     }
 }
 
-// partition_group takes rows in the order of small parts, and brings those of a part in the order of yet smaller ones, a tile at a time: then of rows
-// with one key most are beside one another. place_of(key, n) gives the place of a key among n in the order of parts, however many these are.
+// Rows in the order of small parts are dealt out so that blocks have about as many each, and those of a part are together if no more than `most`:
+// piece_begins gives where a block's rows begin that are from `row` on, and piece_ends where so many rows end that are from there.
+template <class K, class Rows, class Part> __device__ __forceinline__ u64 piece_begins(const Rows& r, u64 row, u64 most, Part part_of, K) {
+    if (row >= r.n) return r.n;
+    const u64* starts = at<u64>(r.starts) + part_of(at<K>(r.keys)[row]);
+    u64 start = starts[0], end = starts[1];
+    return start == row || end - start > most ? row : end;
+}
+template <class K, class Rows, class Part> __device__ __forceinline__ u64 piece_ends(const Rows& r, u64 from, u64 end, u64 most, Part part_of, K) {
+    u64 to = from + most;
+    if (to >= end) return end;
+    u64 start = at<u64>(r.starts)[part_of(at<K>(r.keys)[to])];
+    return start > from ? start : to;
+}
+
+// partition_group takes rows in the order of small parts, and brings those of a few parts in the order of yet smaller ones, a tile at a time: then of
+// rows with one key most are beside one another. place_of(key, n) gives the place of a key among n in the order of parts, however many these are.
 template <class K, class V, class Rows, class Place> __device__ __forceinline__ void partition_group(const Rows& r, Place place_of) {
     typedef typename PartitionColumns<K, V>::Tile Tile;
     __shared__ PartitionShared<Tile> shared;
-    const u64* starts = at<u64>(r.starts);
-    for (u64 part = block_index(); part < r.parts; part += grid_blocks()) {
-        u64 end = starts[part + 1], base = part * WARPMAP_MAX_PARTS;
-        for (u64 first = starts[part]; first < end; first += Tile::ROWS) {
-            Tile tile(first, end);
+    auto part_of = [&](K key) { return place_of(key, r.parts); };
+    for (u64 row = block_index() * Tile::ROWS; row < r.n; row += grid_blocks() * Tile::ROWS) {
+        u64 end = piece_begins(r, row + Tile::ROWS, Tile::ROWS, part_of, K{});
+        for (u64 first = piece_begins(r, row, Tile::ROWS, part_of, K{}), to; first < end; first = to) {
+            to = piece_ends(r, first, end, Tile::ROWS, part_of, K{});
+            Tile tile(first, to);
             K k[Tile::EACH];
             tile.load(r.keys, k);
-            partition_tile<false, u32, V>(shared, r, tile, k, WARPMAP_MAX_PARTS, (u64*)nullptr,
-                                          [&](K key) { return (u32)(place_of(key, r.parts * WARPMAP_MAX_PARTS) - base); });
+            u64 base = part_of(at<K>(r.keys)[first]), parts = part_of(at<K>(r.keys)[to - 1]) - base + 1, each = WARPMAP_MAX_PARTS / parts;
+            partition_tile<false, u32, V>(shared, r, tile, k, WARPMAP_MAX_PARTS, (u64*)nullptr, [&](K key) {
+                return (u32)(each ? place_of(key, r.parts * each) - base * each : (part_of(key) - base) * WARPMAP_MAX_PARTS / parts);
+            });
             block_sync();
         }
     }

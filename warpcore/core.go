@@ -202,7 +202,7 @@ func (c *core) compile() error {
 	k.all, err = table.NewFinder[findAllParams](m, true)
 	err = errors.Join(err, k.all.Aside(m))
 	k.group, wrong = table.NewGrouper[partitionParams](m)
-	return errors.Join(err, wrong, device.Bind(m, "insert", &k.insert.rows), device.Bind(m, "insert_multi", &k.insertMulti.rows), device.Bind(m, "insert_runs", &k.insertMulti.runs), device.Bind(m, "refuse_absent", &k.refuse),
+	return errors.Join(err, wrong, device.Bind(m, "insert", &k.insert.rows), device.Bind(m, "insert_multi", &k.insertMulti.rows), device.Bind(m, "insert_groups", &k.insertMulti.groups), device.Bind(m, "refuse_absent", &k.refuse),
 		device.Bind(m, "erase_multi", &k.eraseMulti), device.Bind(m, "distinct", &k.distinct))
 }
 
@@ -421,31 +421,27 @@ func (c *core) ahead(st *device.Stream, b table.Rows) (sure bool, err error) {
 
 // inserts are the kernels of an operation that takes batches in. Some have rows alone.
 type inserts struct {
-	rows device.Kernel[insertParams]
-	runs device.Kernel[insertParams] // of a multimap, which has a slot for each: for rows with equal keys beside one another
+	rows   device.Kernel[insertParams]
+	groups device.Kernel[groupParams] // of a multimap, which has a slot for each: all rows of a key at once
 
 	combine device.Kernel[combineParams] // rows of a key become one, which sums takes
 	sums    device.Kernel[insertParams]
 }
 
-func (k *inserts) groups() bool   { return k.runs != (device.Kernel[insertParams]{}) }
-func (k *inserts) combines() bool { return k.combine != (device.Kernel[combineParams]{}) }
-
 // launchInsert queues an insert of rows.
 func (c *core) launchInsert(st *device.Stream, k inserts, p insertParams, b table.Rows) error {
 	p.When = b.When
 	if p.Rows.Attempt == 0 && b.Flags == 0 && b.Out == 0 && b.When == 0 && c.regions.Count(b.N, int64(c.mem.Len())) > 0 {
-		together := c.insertCombined
+		var done bool
+		var err error
 		switch {
-		case k.groups() && p.Limit == ^uint64(0) && c.filled+b.N <= c.limit():
-			together = c.insertRuns
-		case !k.combines():
-			together = nil
+		case k.combine != device.Kernel[combineParams]{}:
+			done, err = c.insertCombined(st, k, p, b)
+		case k.groups != device.Kernel[groupParams]{} && p.Limit == ^uint64(0) && c.filled+b.N <= c.limit():
+			done, err = c.insertGroups(st, k, p, b)
 		}
-		if together != nil {
-			if done, err := together(st, k, p, b); done || err != nil {
-				return err
-			}
+		if done || err != nil {
+			return err
 		}
 	}
 	return c.kernel.partition.Place(&c.frame, st, c.placement(p.Rows.Refused != 0, func(g device.Grid, rows table.Placing) error {
@@ -454,11 +450,11 @@ func (c *core) launchInsert(st *device.Stream, k inserts, p insertParams, b tabl
 	}), p.Rows, b)
 }
 
-// manyValues is with how many rows a key, on average, a multimap's are brought together.
+// manyValues is from how many rows a key on, on average, a multimap's are brought together.
 const manyValues = 3
 
-// insertRuns inserts rows of a multimap, which has a slot for each, with those of a key together, if keys have many: done tells whether it did. It waits.
-func (c *core) insertRuns(st *device.Stream, k inserts, p insertParams, b table.Rows) (done bool, err error) {
+// insertGroups inserts rows of a multimap, which has a slot for each, those of a key at once, if keys have many: done tells whether it did. It waits.
+func (c *core) insertGroups(st *device.Stream, k inserts, p insertParams, b table.Rows) (done bool, err error) {
 	distinct, err := c.frame.Distinct(st, b.Keys, c.cfg.keyBytes, b.N)
 	if err != nil && !device.IsOutOfMemory(err) {
 		return false, err
@@ -466,16 +462,28 @@ func (c *core) insertRuns(st *device.Stream, k inserts, p insertParams, b table.
 	if distinct == 0 || distinct > b.N/manyValues {
 		return false, nil
 	}
-	done, err = c.kernel.partition.Grouped(&c.frame, st, c.kernel.group, c.placement(false, func(g device.Grid, rows table.Placing) error {
-		return k.runs.Launch(st, g, &insertParams{Table: c.t, Rows: rows, Limit: p.Limit})
-	}), table.Placing{}, b)
+	live, err := c.look(st)
+	if err != nil {
+		return false, err
+	}
+	done, err = c.kernel.partition.InSmallParts(&c.frame, st, c.kernel.group.Within, c.placement(false, nil), b, 0, c.cfg.togetherRows(12), func(r table.Partition) error {
+		return k.groups.Launch(st, c.frame.Grid(int64(r.N), 8), &groupParams{c.t, r})
+	})
 	if !done || err != nil {
 		return done, err
 	}
-	if _, err := c.look(st); err != nil || c.counters.Seen.Failed == 0 {
+	now, err := c.look(st)
+	if err != nil {
 		return true, err
 	}
-	if err := c.reset(st); err != nil { // rows with reserved keys, which are left
+	reserved := int64(c.counters.Seen.Failed)
+	if now-live+reserved != b.N {
+		return true, fmt.Errorf("warpcore: %d of %d pairs found no slot where all have one: this is a defect of warpmap", b.N-now+live-reserved, b.N)
+	}
+	if reserved == 0 {
+		return true, nil
+	}
+	if err := c.reset(st); err != nil {
 		return true, err
 	}
 	p.Rows, p.Reserved = p.Rows.Of(table.Ordered{Rows: b}), 1
@@ -490,9 +498,7 @@ func (c *core) insertCombined(st *device.Stream, k inserts, p insertParams, b ta
 	if b.Values == 0 {
 		x.ValueBytes, q.Ones = 0, 1
 	}
-	rows := int64(combinedShare * float64(c.cfg.combinedRows()))
-	sums := int64(c.cfg.valueBytes)
-	done, err = c.kernel.partition.InSmallParts(&c.frame, st, c.kernel.group.Within, x, b, sums, rows, func(r table.Partition) error {
+	done, err = c.kernel.partition.InSmallParts(&c.frame, st, c.kernel.group.Within, x, b, int64(c.cfg.valueBytes), c.cfg.togetherRows(8), func(r table.Partition) error {
 		q.Rows = table.Placing{Keys: r.OutKeys, Values: r.OutValues, N: r.N, Span: uint64(c.regions.Span)}
 		return errors.Join(c.counters.ClearFrom(st, unsafe.Offsetof(Counters{}.Exported)), k.combine.Launch(st, c.frame.Grid(int64(r.N), 8), &combineParams{c.t, r}),
 			k.sums.Launch(st, table.Spanned(int64(r.N), c.regions.Span), &q))

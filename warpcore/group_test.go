@@ -58,22 +58,26 @@ func TestGroupedInserts(t *testing.T) {
 	makers := map[string]func(d *device.Device, o table.Options) (grouping, error){
 		"packed": func(d *device.Device, o table.Options) (grouping, error) {
 			m, err := NewMultiMap[uint32, uint32](d, Options{Options: o, Layout: Packed})
+			must(t, err)
 			m.regions = rule
 			return m, err
 		},
 		"aos": func(d *device.Device, o table.Options) (grouping, error) {
 			o.LoadFactor = 1
 			m, err := NewMultiMap[uint32, uint32](d, Options{Options: o, Layout: AoS})
+			must(t, err)
 			m.regions = rule
 			return m, err
 		},
 		"bucketlist": func(d *device.Device, o table.Options) (grouping, error) {
 			m, err := NewBucketList[uint32, uint32](d, ListOptions{Options: o})
+			must(t, err)
 			m.keys.regions = rule
 			return m, err
 		},
 		"update": func(d *device.Device, o table.Options) (grouping, error) {
 			m, err := New[uint32, uint32](d, Options{Options: o})
+			must(t, err)
 			m.regions = rule
 			return adding{m}, err
 		},

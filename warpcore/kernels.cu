@@ -5,7 +5,7 @@
 #include "layout.h"
 #include "partition.cuh"
 #include "refused.cuh"
-#include "runs.cuh"
+#include "together.cuh"
 #include "warpcore.cuh"
 
 using namespace warpcore;
@@ -81,41 +81,91 @@ WARPMAP_KERNEL_RESIDENT(insert, insertParams, 3) { insert_batch<Replace, false>(
 #if !WARPCORE_SET && !WARPCORE_CHOOSES
 WARPMAP_KERNEL_RESIDENT(insert_multi, insertParams, 3) { insert_batch<Keep, true>(p); }
 
-// Rows whose equal keys are beside one another, in a table that has a slot for each of them. Reserved keys, for which the side region may have
-// none, are only counted.
-WARPMAP_KERNEL_RESIDENT(insert_runs, insertParams, 4) {
-    Warp warp;
-    u64 inserted = 0, reused = 0, failed = 0;
-    Stretch rows(p.rows.n, p.rows.span);
-    key next = rows.start < rows.n ? input_key<C>(p.rows.keys, rows.start) : 0;
-    value coming = rows.start < rows.n ? input_value<C>(p.rows.values, rows.start) : value{};
-    for (u64 i = rows.start; (i & ~31ull) < rows.n; i += rows.stride) {
-        bool in = i < rows.n, active = in && !C::marks(next);
-        key k = next;
-        Runs runs(warp, k, active);
-        InsertRun<C> s;
-        s.begin(p.table, k, coming, p.limit, active ? runs.of(runs.head(warp.rank())) : 0);
-        u64 ahead = i + rows.stride;
-        if (ahead < rows.n) {
-            next = input_key<C>(p.rows.keys, ahead);
-            coming = input_value<C>(p.rows.values, ahead);
-        }
-        bool mine = active;
-        while (warp.any(active)) active = s.round(p.table, warp, active);
-        inserted += mine && s.outcome == ADDED;
-        reused += s.reused;
-        failed += in && s.outcome == FULL;
-    }
-    count_into(&counters(p.table)->inserted, inserted);
-    count_into(&counters(p.table)->reused, reused);
-    count_into(&counters(p.table)->failed, failed);
-}
 #endif
 
 #if !WARPCORE_CHOOSES
 // Brings pairs in the order of the regions that their first windows lie in. The region is of the hash's high bits, as the
 // window is, so regions are stretches of windows. Pairs of the side region, which are few, are of any.
 #include "regions.cuh"
+#endif
+
+#if !WARPCORE_SET && !WARPCORE_CHOOSES
+// Rows in the order of small parts of the table, which has a slot for each. Those of a key are brought together in shared memory, as many rows at a
+// time as fit there, and inserted by a tile. Rows with reserved keys, for which the side region may have no room, are only counted.
+struct Grouped : Together<key, WARPCORE_TOGETHER_BYTES / (sizeof(key) + sizeof(value) + 12)> {
+    value v[ROWS];   // those of a key beside one another
+    u32 count[ROWS]; // of a first row: its key's values; then where they begin
+    // first, when all rows are with others: the first rows, those of each thread beside one another
+};
+WARPMAP_KERNEL(insert_groups, groupParams) {
+    __shared__ Grouped shared;
+    constexpr u32 EACH = (Grouped::ROWS + WARPMAP_MAX_THREADS - 1) / WARPMAP_MAX_THREADS;
+    const auto& r = p.rows;
+    auto part_of = region_of(p);
+    FindTile g;
+    InsertGroup<C, FindTile> s;
+    s.added = s.reused = 0;
+    u64 failed = 0;
+    for (u64 row = block_index() * Grouped::ROWS; row < r.n; row += grid_blocks() * Grouped::ROWS) {
+        u64 end = piece_begins(r, row + Grouped::ROWS, Grouped::ROWS, part_of, key{});
+        for (u64 from = piece_begins(r, row, Grouped::ROWS, part_of, key{}), to; from < end; from = to) {
+            to = piece_ends(r, from, end, Grouped::ROWS, part_of, key{});
+            u32 n = (u32)(to - from), with[EACH], firsts = 0;
+            shared.clear();
+            shared.load(at<key>(r.keys) + from, n);
+            for (u32 i = thread_index(); i < n; i += block_threads()) shared.count[i] = 0;
+            block_sync();
+#pragma unroll
+            for (u32 j = 0; j < EACH; j++) { // a row's first row, and above it the row's number among its key's
+                u32 i = j * block_threads() + thread_index();
+                with[j] = ~0u;
+                if (i >= n) continue;
+                if (C::marks(shared.k[i])) {
+                    failed++;
+                    continue;
+                }
+                u32 first = shared.first_of(i, (u32)Probe<C>(p.table, shared.k[i]).hash);
+                with[j] = first | add(&shared.count[first], 1u) << 16;
+                firsts |= (u32)(first == i) << j;
+            }
+            block_sync();
+            u32 values = 0;
+#pragma unroll
+            for (u32 j = 0; j < EACH; j++)
+                if (firsts >> j & 1) values += shared.count[j * block_threads() + thread_index()];
+            u64 all, before = block_scan((u64)values << 32 | (u32)popcount(firsts), all);
+            u32 begin = (u32)(before >> 32), place = (u32)before, groups = (u32)all;
+#pragma unroll
+            for (u32 j = 0; j < EACH; j++) {
+                if (!(firsts >> j & 1)) continue;
+                u32 i = j * block_threads() + thread_index(), m = shared.count[i];
+                shared.count[i] = begin;
+                shared.first[place++] = i | m << 16;
+                begin += m;
+            }
+            block_sync();
+#pragma unroll
+            for (u32 j = 0; j < EACH; j++)
+                if (with[j] != ~0u) shared.v[shared.count[with[j] & 0xffff] + (with[j] >> 16)] = at<value>(r.values)[from + j * block_threads() + thread_index()];
+            block_sync();
+            bool busy = false;
+            for (u32 group = thread_index() / FindTile::LANES;;) {
+                if (!busy && group < groups) {
+                    u32 i = shared.first[group] & 0xffff;
+                    s.begin(p.table, shared.k[i], shared.count[i], shared.first[group] >> 16);
+                    group += block_threads() / FindTile::LANES;
+                    busy = true;
+                }
+                if (!g.any_of_all(busy)) break;
+                busy = s.round(p.table, g, busy, shared.v);
+            }
+            block_sync();
+        }
+    }
+    count_into(&counters(p.table)->inserted, (u64)s.added);
+    count_into(&counters(p.table)->reused, (u64)s.reused);
+    count_into(&counters(p.table)->failed, failed);
+}
 #endif
 
 // Looks up a batch of keys, and calls end(position, hit) for each, that is not chosen too. PLACE: end needs to know the pair's slot.

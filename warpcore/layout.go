@@ -149,14 +149,22 @@ type combineParams struct {
 	Rows  table.Partition
 }
 
+// groupParams are the parameters of insert_groups: Rows in the order of small parts, with Starts.
+type groupParams struct {
+	Table Table
+	Rows  table.Partition
+}
+
 const (
-	combinedBytes = 40 << 10 // of shared memory, of a block that combines rows
-	// combinedRows is how many rows there are of a part on average, of so many as fit, so that few parts have more.
-	combinedShare = 0.75
+	togetherBytes = 40 << 10 // of shared memory, of a block that brings rows of a key together
+	// togetherShare is how many rows there are of a part on average, of so many as fit, so that few parts have more.
+	togetherShare = 0.75
 )
 
-// combinedRows is how many rows a block combines at once.
-func (c config) combinedRows() int { return combinedBytes / (c.keyBytes + c.valueBytes + 8) }
+// togetherRows is how many rows a part has, on average, where a block needs so many bytes for a row beside the key and value.
+func (c config) togetherRows(more int) int64 {
+	return int64(togetherShare * togetherBytes / float64(c.keyBytes+c.valueBytes+more))
+}
 
 // partitionParams are the parameters of the kernels that bring pairs in the order of the table's regions.
 type partitionParams struct {
@@ -259,7 +267,7 @@ type forEachParams struct {
 }
 
 func layouts() []any {
-	return []any{Region{}, Table{}, Counters{}, insertParams{}, partitionParams{}, findParams{}, slotsParams{}, selectParams{}, countsParams{}, combineParams{}, findAllParams{}}
+	return []any{Region{}, Table{}, Counters{}, insertParams{}, partitionParams{}, findParams{}, slotsParams{}, selectParams{}, countsParams{}, combineParams{}, groupParams{}, findAllParams{}}
 }
 
 func defines(set bool) []device.Define {
@@ -273,7 +281,7 @@ func defines(set bool) []device.Define {
 		{Name: "WARPCORE_KEYS_TOGETHER", Value: keysTogether},
 		{Name: "WARPCORE_OFTEN", Value: often},
 		{Name: "WARPCORE_SHARED_BINS", Value: sharedBins},
-		{Name: "WARPCORE_COMBINED_BYTES", Value: combinedBytes},
+		{Name: "WARPCORE_TOGETHER_BYTES", Value: togetherBytes},
 		{Name: "WARPCORE_SET", Value: set},
 		{Name: "WARPCORE_COMBINES", Value: false},
 		{Name: "WARPCORE_CHOOSES", Value: false},

@@ -6,7 +6,7 @@
 __device__ __forceinline__ auto place_of(const partitionParams& p) {
     return [&p](key k, u64 parts) { return (Probe<C>(p.table, k).hash >> 32) * parts >> 32; };
 }
-__device__ __forceinline__ auto region_of(const partitionParams& p) {
+template <class P> __device__ __forceinline__ auto region_of(const P& p) {
     return [&p](key k) { return (u32)((Probe<C>(p.table, k).hash >> 32) * (u32)p.rows.parts >> 32); };
 }
 WARPMAP_KERNEL(partition_count, partitionParams) { partition_count<key>(p.rows, region_of(p)); }

@@ -41,6 +41,8 @@ struct LookingJob {
 
 #if WARPCORE_COMBINES
 #include "combine.cuh"
+#include "partition.cuh"
+#include "together.cuh"
 
 // Keys that come often among a block's rows. The place of the value is known once the key is in; what comes from then on is brought together here,
 // and goes there when the block ends. A key gets an entry when nothing else of that entry's keys came between two of its rows, so that keys
@@ -194,59 +196,54 @@ WARPMAP_KERNEL(update_sums, insertParams) {
     job.end();
 }
 
-// Rows of a batch that lie in the order of small parts of the table, so that those of one key are in one, are combined in shared memory, a part, or
-// so much of it as fits there, at a time. The first row of a key is the one that the others are combined with.
-struct Combined {
-    static constexpr u32 ROWS = WARPCORE_COMBINED_BYTES / (sizeof(key) + sizeof(number_bits) + 8), SLOTS = 2 * ROWS;
-    static constexpr u32 EACH = (ROWS + WARPMAP_MAX_THREADS - 1) / WARPMAP_MAX_THREADS;
-    key k[ROWS];
+// Rows of a batch that lie in the order of small parts of the table, so that those of one key are in one, are combined in shared memory, as many at a
+// time as fit there. The first row of a key is the one that the others are combined with.
+__device__ __forceinline__ auto region_of(const combineParams& p) {
+    return [&p](key k) { return (Probe<C>(p.table, k).hash >> 32) * (u32)p.rows.parts >> 32; };
+}
+struct Combined : Together<key, WARPCORE_TOGETHER_BYTES / (sizeof(key) + sizeof(number_bits) + 8)> {
     number_bits sum[ROWS];
-    u32 first[SLOTS]; // number of a key's first row, plus one; 0: free
     u64 base;
 };
 WARPMAP_KERNEL(combine_rows, combineParams) {
     __shared__ Combined shared;
     const auto& r = p.rows;
-    const u64* starts = at<u64>(r.starts);
-    for (u64 part = block_index(); part < r.parts; part += grid_blocks()) {
-        u64 end = starts[part + 1];
-        for (u64 from = starts[part]; from < end; from += Combined::ROWS) {
-            u32 n = end - from < Combined::ROWS ? (u32)(end - from) : Combined::ROWS, firsts = 0;
-            for (u32 i = thread_index(); i < Combined::SLOTS; i += block_threads()) shared.first[i] = 0;
-            for (u32 i = thread_index(); i < n; i += block_threads()) {
-                shared.k[i] = at<key>(r.keys)[from + i];
-                shared.sum[i] = r.values ? at<value>(r.values)[from + i] : 1;
-            }
+    auto part_of = region_of(p);
+    for (u64 row = block_index() * Combined::ROWS; row < r.n; row += grid_blocks() * Combined::ROWS) {
+        u64 end = piece_begins(r, row + Combined::ROWS, Combined::ROWS, part_of, key{});
+        for (u64 from = piece_begins(r, row, Combined::ROWS, part_of, key{}), to; from < end; from = to) {
+            to = piece_ends(r, from, end, Combined::ROWS, part_of, key{});
+            u32 n = (u32)(to - from), firsts = 0, j = 0;
+            shared.clear();
+            shared.load(at<key>(r.keys) + from, n);
+            for (u32 i = thread_index(); i < n; i += block_threads()) shared.sum[i] = r.values ? at<value>(r.values)[from + i] : 1;
             block_sync();
-            u32 j = 0;
             for (u32 i = thread_index(); i < n; i += block_threads(), j++) {
-                key k = shared.k[i];
-                u32 slot = (u32)Probe<C>(p.table, k).hash % Combined::SLOTS, was;
-                while ((was = cas(&shared.first[slot], 0u, i + 1)) != 0 && !(shared.k[was - 1] == k)) slot = slot + 1 < Combined::SLOTS ? slot + 1 : 0;
-                bool on = was == 0;
+                u32 first = shared.first_of(i, (u32)Probe<C>(p.table, shared.k[i]).hash);
+                bool on = first == i;
                 if (!on) {
-                    // Nobody else changes this row's own sum, for it is no key's first.
-                    number_bits v = r.values ? at<value>(r.values)[from + i] : 1;
-                    number_bits *sum = &shared.sum[was - 1], seen = *(volatile number_bits*)sum;
+                    // Nobody else changes this row's own sum.
+                    number_bits v = shared.sum[i], *sum = &shared.sum[first], seen = *(volatile number_bits*)sum;
                     if constexpr (WARPMAP_COMBINE == BY_COUNT) on = !count_if_it_fits(sum, seen, v, !r.values);
                     else merge_into(sum, seen, v);
                 }
                 firsts |= (u32)on << j;
             }
             block_sync();
-            u64 all, to = block_scan((u64)popcount(firsts), all);
+            u64 all, place = block_scan((u64)popcount(firsts), all);
             if (thread_index() == 0) shared.base = add(&counters(p.table)->exported, all);
             block_sync();
-            to += shared.base;
+            place += shared.base;
             for (u32 i = thread_index(), j = 0; i < n; i += block_threads(), j++) {
                 if (!(firsts >> j & 1)) continue;
-                at<key>(r.out_keys)[to] = shared.k[i];
-                at<value>(r.out_values)[to++] = shared.sum[i];
+                at<key>(r.out_keys)[place] = shared.k[i];
+                at<value>(r.out_values)[place++] = shared.sum[i];
             }
             block_sync();
         }
     }
 }
+
 // Keys with counts in a range: how many there are, and which, some of them.
 __device__ __forceinline__ bool in_range(const countsParams& p, const Slot<C>& s) { return s.live && s.load() >= p.least && s.load() <= p.most; }
 WARPMAP_KERNEL(number_of_counts, countsParams) {

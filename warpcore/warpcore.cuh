@@ -38,15 +38,6 @@ template <class C> struct Probe {
         window += 1 + reduce(seeded64(hash, seed), windows - 1);
         if (window >= windows) window -= windows;
     }
-    // ahead gives the window that comes after so many others.
-    __device__ __forceinline__ u64 ahead(u32 probes) const {
-        u64 w = window, step = windows == 1 ? 0 : 1 + reduce(seeded64(hash, seed), windows - 1);
-        for (; probes; probes /= 2) {
-            if (probes & 1) w = w + step >= windows ? w + step - windows : w + step;
-            step = step + step >= windows ? step + step - windows : step + step;
-        }
-        return w;
-    }
     __device__ __forceinline__ u32 first_slot() const { return (u32)hash & (C::WINDOW - 1); }
     __device__ __forceinline__ u64 window_address() const { return slots + window * (C::WINDOW * C::SLOT_BYTES); }
     __device__ __forceinline__ u64 slot_index(u32 slot) const { return window * C::WINDOW + slot; }
@@ -235,100 +226,78 @@ template <class C, class MEETS, bool REUSE, bool MULTI> struct Insert {
     }
 };
 
-// InsertRun is the insertion of a multimap's pair that is one of a run: the lanes of a warp that have one key read so many parts of its chain as they
-// are, a part each, and take the free slots there, each another. They stay until all are done, and read on for one another; all lanes of the warp stay.
-template <class C> struct InsertRun {
+// InsertGroup is the insertion of many values of one key into a multimap: a tile goes along its chain, and takes the free slots of each window.
+// The values lie in shared memory, where their order changes.
+template <class C, class Tile> struct InsertGroup {
     typedef Access<C> A;
-    typedef Part<C, 1> Parts;
-    Probe<C> p; // at the first window that may have a free slot
-    typename C::value v;
-    u64 probes, limit;
-    u32 part; // of that window
-    int head, lanes;
-    u32 run;
-    Outcome outcome;
-    bool reused;
+    typedef View<C, Tile::LANES> V;
+    Probe<C> p;
+    u64 probes;
+    u32 next, end; // values
+    u32 added, reused; // by this lane
 
-    // run: the lanes that have the key, neighbours; 0 for a lane that has none.
-    __device__ __forceinline__ void begin(const Table& t, typename C::key k, typename C::value value, u64 windows, u32 lanes_of_run) {
+    __device__ __forceinline__ void begin(const Table& t, typename C::key k, u32 first, u32 n) {
         p = Probe<C>(t, k);
-        v = value;
         probes = 1;
-        limit = p.windows;
-        if (windows < limit) {
-            limit = probes_bound(t, limit);
-            if (limit < windows) limit = windows;
-        }
-        part = 0;
-        run = lanes_of_run;
-        head = lowest_bit(run | 1u << 31);
-        lanes = popcount(run);
-        outcome = FULL;
-        reused = false;
+        next = first;
+        end = first + n;
     }
-    static __device__ __forceinline__ u32 first_of(u32 part, u32 first_slot) {
-        return Parts::PARTS > 1 ? (part ^ first_slot / Parts::SLOTS) * Parts::SLOTS : 0;
-    }
-    // round reads on, and tells whether the insertion is still to be done.
-    template <class Warp> __device__ __forceinline__ bool round(const Table& t, Warp warp, bool active) {
-        typedef typename Parts::View_ V;
-        int lane = warp.rank(), place = lane - head;
-        u32 here = warp.ballot(active) & run, left = (u32)popcount(here), rank = (u32)popcount(here & (1u << lane) - 1), low = p.first_slot() & (Parts::SLOTS - 1);
-        // What this lane reads.
-        u32 mine = part + (u32)place;
-        bool reads = run && left && probes + mine / Parts::PARTS <= limit;
-        Probe<C> q = p;
-        if (reads) q.window = p.ahead(mine / Parts::PARTS);
+    // round fills a window, and tells whether there are more values. What is left of them when the chain ends is next … end-1.
+    __device__ __forceinline__ bool round(const Table& t, Tile g, bool busy, typename C::value* values) {
         V s;
-        s.load(reads, q.slots + q.slot_index(first_of(mine % Parts::PARTS, p.first_slot())) * C::SLOT_BYTES, 0);
-        u32 free = 0, tombstones = 0; // in the order of the chain
+        s.load(busy, p.window_address(), g.rank());
+        bool on = busy && V::holds(g.rank());
+        u32 free = 0, first = p.first_slot(); // slots in the order of the chain
 #pragma unroll
         for (int i = 0; i < V::WORDS; i++) {
-            u32 bit = 1u << (V::slot(i, 0) ^ low);
             typename C::key k = A::key_of(s.w[i]);
-            if (k == C::TOMBSTONE) tombstones |= bit;
-            if (k == C::EMPTY || k == C::TOMBSTONE) free |= bit;
+            if (on && (k == C::EMPTY || k == C::TOMBSTONE)) free |= 1u << (V::slot(i, g.rank()) ^ first);
         }
-        if (!reads) free = 0;
-        u32 up_to = (u32)popcount(free); // of all parts up to this
+        u32 mine = free;
 #pragma unroll
-        for (int d = 1; d < 32; d *= 2) {
-            u32 x = warp.shuffle(up_to, lane - d & 31);
-            if (place >= d) up_to += x;
-        }
-        u32 before = up_to - (u32)popcount(free), all = warp.shuffle(up_to, head + lanes - 1 & 31);
-        // Where the slot is that is this lane's: the last part before which there are no more than rank.
-        int from = head;
+        for (int d = 1; d < Tile::LANES; d *= 2) free |= g.shuffle(free, g.rank() ^ d);
+        u32 n = (u32)popcount(free), left = end - next, lost = 0;
+        if (busy && n && g.rank() == 0) tell_probes(t, probes);
 #pragma unroll
-        for (int d = 16; d > 0; d /= 2) {
-            u32 x = warp.shuffle(before, from + d & 31);
-            if (from + d < head + lanes && x <= rank) from += d;
+        for (int i = 0; i < V::WORDS; i++) {
+            u32 order = V::slot(i, g.rank()) ^ first, number = (u32)popcount(free & (1u << order) - 1);
+            if (!(mine >> order & 1) || number >= left) continue;
+            bool tombstone = A::key_of(s.w[i]) == C::TOMBSTONE;
+            if (A::claim(p.slots, p.values, p.slot_index(V::slot(i, g.rank())), tombstone, p.stored, values[next + number])) {
+                added++;
+                reused += tombstone;
+            } else lost |= 1u << order;
         }
-        u32 theirs = warp.shuffle(free, from), some = warp.shuffle(tombstones, from), first = warp.shuffle(before, from);
-        u64 window = warp.shuffle(q.window, from);
-        if (active && rank < all) {
-            u32 number = part + (u32)(from - head);
-            for (u32 i = first; i < rank; i++) theirs &= theirs - 1;
-            u32 order = (u32)lowest_bit(theirs);
-            if (rank + 1 == left || rank + 1 == all) tell_probes(t, probes + number / Parts::PARTS);
-            u64 index = window * C::WINDOW + first_of(number % Parts::PARTS, p.first_slot()) + (order ^ low);
-            if (A::claim(p.slots, p.values, index, some >> order & 1, p.stored, v)) {
-                reused = some >> order & 1;
-                outcome = ADDED;
-                active = false;
+        bool more = left < n; // slots than values
+        if (more) n = left;
+        if (g.any_of_all(lost != 0)) { // others took slots: their values come again, behind those that are in
+#pragma unroll
+            for (int d = 1; d < Tile::LANES; d *= 2) lost |= g.shuffle(lost, g.rank() ^ d);
+            typename C::value v[V::WORDS];
+            u32 again = (u32)popcount(lost);
+#pragma unroll
+            for (int i = 0; i < V::WORDS; i++) {
+                u32 order = V::slot(i, g.rank()) ^ first;
+                if (on && lost >> order & 1) v[i] = values[next + popcount(free & (1u << order) - 1)];
             }
+            g.sync();
+#pragma unroll
+            for (int i = 0; i < V::WORDS; i++) {
+                u32 order = V::slot(i, g.rank()) ^ first;
+                if (on && lost >> order & 1) values[next + n - again + popcount(lost & (1u << order) - 1)] = v[i];
+            }
+            g.sync();
+            n -= again;
         }
-        // The last part of a window that rows go past.
-        bool on_from_all = (warp.ballot(active) & run) && left >= all;
-        if (reads && mine % Parts::PARTS == Parts::PARTS - 1 && (left > up_to || on_from_all)) and_of(at<u32>(q.overflow) + q.overflow_bit() / 32, ~(1u << (q.overflow_bit() & 31)));
-        if (left >= all) { // then none of these slots is free now: the run took them, or others did
-            u32 on = part + (u32)lanes;
-            p.window = p.ahead(on / Parts::PARTS);
-            probes += on / Parts::PARTS;
-            part = on % Parts::PARTS;
-            if (probes > limit) active = false; // it is FULL
-        }
-        return active;
+        if (!busy) return false;
+        next += n;
+        if (next == end) return false;
+        if (more) return true;
+        if (probes == p.windows) return false;
+        if (g.rank() == 0) p.pass_by(false);
+        probes++;
+        p.advance();
+        return true;
     }
 };
 
