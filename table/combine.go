@@ -1,6 +1,7 @@
 package table
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"reflect"
@@ -87,6 +88,34 @@ __device__ __forceinline__ number merge(number old, number value) {
     );
 }
 `, which, number, atomic, string(c))}, nil
+}
+
+//go:embed gather.cuh
+var gatherCUH string
+
+// Gathering is the file gather.cuh, for programs of operations that bring rows of one key together.
+func Gathering() device.File { return device.File{Name: "gather.cuh", Text: gatherCUH} }
+
+// Operations are the kernels of a table's operations, a program for each, compiled when it is first asked for: P is their parameters.
+type Operations[P any] map[string]device.Kernel[P] // by the text of their combine.h
+
+// Of is the kernel of that name in the program of an operation. The caller holds the table's lock.
+func (o *Operations[P]) Of(d *device.Device, header device.File, name string, program func(header device.File) *device.Program) (k device.Kernel[P], err error) {
+	if k, ok := (*o)[header.Text]; ok {
+		return k, nil
+	}
+	m, err := d.Compile(program(header))
+	if err == nil {
+		err = device.Bind(m, name, &k)
+	}
+	if err != nil {
+		return k, err
+	}
+	if *o == nil {
+		*o = Operations[P]{}
+	}
+	(*o)[header.Text] = k
+	return k, nil
 }
 
 // Updating runs Update of a map: with has the operation's header, and gives how a batch goes in.

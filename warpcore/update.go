@@ -48,26 +48,11 @@ func (c *core) updating(header device.File) table.Insertion {
 
 // update is the kernel of an operation. The caller holds the lock.
 func (c *core) update(header device.File) (device.Kernel[insertParams], error) {
-	if k, ok := c.updates[header.Text]; ok {
-		return k, nil
-	}
 	name := "update"
 	if header.Name == "" {
 		name = "find_or_insert"
 	}
-	m, err := c.frame.Device.Compile(c.updateProgram(header))
-	if err != nil {
-		return device.Kernel[insertParams]{}, err
-	}
-	k, err := device.KernelOf[insertParams](m, name)
-	if err != nil {
-		return k, err
-	}
-	if c.updates == nil {
-		c.updates = map[string]device.Kernel[insertParams]{}
-	}
-	c.updates[header.Text] = k
-	return k, nil
+	return c.updates.Of(c.frame.Device, header, name, c.updateProgram)
 }
 
 func (c *core) updateProgram(header device.File) *device.Program {

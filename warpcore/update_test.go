@@ -71,7 +71,7 @@ func TestUpdatesUnderStress(t *testing.T) {
 			keys[i], ones[i] = uint32(i*i%(5+int(seed)*3)), 1
 			want[keys[i]]++
 		}
-		for i, with := range []table.Combine{table.Add, "old + value"} {
+		for i, with := range []table.Combine{table.Add, "value + old"} {
 			must(t, m.Clear())
 			must(t, m.Update(keys, ones, with))
 			must(t, m.Check())
