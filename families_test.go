@@ -213,7 +213,7 @@ func updatesOf[V uint32 | int64 | float64](t *testing.T, name string, family tab
 
 // Which families combine values and choose rows is told here, so that none is left out by mistake: GPH's keys are fixed.
 func TestUpdatesAndChoices(t *testing.T) {
-	able := map[table.Family]bool{warpmap.DyCuckoo: true, warpmap.Slab: true, warpmap.WarpCore: true}
+	able := map[table.Family]bool{warpmap.DyCuckoo: true, warpmap.Slab: true, warpmap.Stadium: true, warpmap.WarpCore: true}
 	for _, name := range []string{"cpu", "cuda:0"} {
 		t.Run(name, func(t *testing.T) {
 			d := open(t, name)

@@ -28,11 +28,11 @@ func updates[V uint32 | int32 | float32 | uint64 | int64 | float64](o Options) *
 func TestUpdates(t *testing.T) {
 	few := map[string]bool{"double, wide": true, "i32, one chain": true} // those of short runs on the CPU: each operation is compiled
 	for what, suite := range map[string]*tabletest.Updates{
-		"double, wide":                  updates[float64](Options{Layout: Wide}),
+		"double, wide":                  updates[float64](Options{Layout: Wide, Subtables: 2}),
 		"i32, one chain":                updates[int32](Options{Options: table.Options{Hash: kernel.HashConstant}}),
 		"float by 4 lanes, theorem 1":   updates[float32](Options{FindGroup: 4, InsertGroup: 2, Balance: Theorem1, Subtables: 3}),
 		"i64 under locks":               updates[int64](Options{Layout: PackedLocked, Subtables: 2}),
-		"u32 by 16 lanes, large bucket": updates[uint32](Options{FindGroup: 16, Bucket: 128}),
+		"u32 by 16 lanes, large bucket": updates[uint32](Options{FindGroup: 16, Bucket: 128, Subtables: 2}),
 	} {
 		for _, name := range devices {
 			t.Run(what+"/"+name, func(t *testing.T) {
