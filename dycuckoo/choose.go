@@ -15,7 +15,7 @@ var _ table.Chooser[uint32, uint32] = (*Map[uint32, uint32])(nil)
 
 // choosing are the kernels of batches with a condition, of FindOrInsert, and of the inserts that it and Update make: compiled when one is first needed.
 type choosing struct {
-	ready      bool
+	needed     table.Needed
 	keeping    insertKernels // of InsertNew; rows whose key is there stay marked
 	tell, mark device.Kernel[insertParams]
 	seek       device.Kernel[findParams]
@@ -56,9 +56,6 @@ func (m *Map[K, V]) ContainsIfOn(st *device.Stream, keys device.Slice[K], when, 
 func (c *core) insertionIf() table.Insertion {
 	x := c.insertion(nil)
 	x.Put = func(st *device.Stream, b table.Rows) ([]int, error, error) {
-		if err := c.loadChoosing(); err != nil {
-			return nil, nil, err
-		}
 		return c.take(st, b.N, 1, 0, nil, func(part table.Part) error {
 			rows, p := b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes), c.insertParams(part)
 			if part.Attempt == 0 {
@@ -72,7 +69,7 @@ func (c *core) insertionIf() table.Insertion {
 			return c.launchInsert(st, &c.kernel.replacing, p, rows)
 		})
 	}
-	return x
+	return x.Loading(c.loadChoosing)
 }
 
 // findIf queues a look-up of the rows that have When.
@@ -85,16 +82,9 @@ func (c *core) findIf(st *device.Stream, b table.Rows) error {
 
 // loadChoosing compiles the kernels, once. The caller holds the lock.
 func (c *core) loadChoosing() error {
-	if c.ready {
-		return nil
-	}
-	m, err := c.frame.Device.Compile(c.chooseProgram())
-	if err != nil {
-		return err
-	}
-	err = errors.Join(c.keeping.bind(m, "_new"), device.Bind(m, "tell_values", &c.tell), device.Bind(m, "mark_chosen", &c.mark), device.Bind(m, "find_if", &c.seek))
-	c.ready = err == nil
-	return err
+	return c.needed.Load(c.frame.Device, c.chooseProgram, func(m *device.Module) error {
+		return errors.Join(c.keeping.bind(m, "_new"), device.Bind(m, "tell_values", &c.tell), device.Bind(m, "mark_chosen", &c.mark), device.Bind(m, "find_if", &c.seek))
+	})
 }
 
 func (c *core) chooseProgram() *device.Program {

@@ -524,9 +524,9 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 }
 
 // take brings in n rows by launches, growing and shrinking as it must. One row in `share` is expected to add a pair. Positions that
-// are refused when no more room is to be had get a last attempt. keys are those of a batch of inserts, else 0; exact may be nil. The caller is
+// are refused when no more room is to be had get a last attempt, unless exact is over. keys are those of a batch of inserts, else 0. The caller is
 // in Writing.
-func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *exactly, launch func(part table.Part) error) (refused []int, why, err error) {
+func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *table.Exactly, launch func(part table.Part) error) (refused []int, why, err error) {
 	if c.refreshIsDue() {
 		if err := c.refreshFilters(st); err != nil {
 			return nil, nil, err
@@ -554,7 +554,7 @@ func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *exact
 	refused, why, err = table.Inserter{
 		Try: firstBatch, Share: share, Keys: keys, KeyBytes: c.cfg.keyBytes,
 		Settle: func(int64) (uint64, error) {
-			if last || exact.over() {
+			if last || exact.Over() {
 				return 0, nil
 			}
 			return lastAttempt, nil
@@ -582,18 +582,10 @@ func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *exact
 			return int64(float64(c.capacity())*max(brim, c.opts.LoadFactor)) - c.live(), nil
 		},
 		Grow: func(refused, need, pairs int64) (why, err error) {
-			if exact.over() {
-				return exact.why, nil
-			}
-			if why, err = c.grow(st, refused > 0, pairs); exact != nil {
-				exact.why = why
-			}
-			return why, err
+			return exact.Grow(func() (why, err error) { return c.grow(st, refused > 0, pairs) })
 		},
 		After: func() error {
-			if exact != nil && c.counters.Seen.Failed > 0 {
-				exact.refused = true
-			}
+			exact.Refused(c.counters.Seen.Failed > 0)
 			return nil
 		},
 	}.Run(&c.frame, st, n, c.live())

@@ -35,67 +35,50 @@ func (m *Map[K, V]) FindOrInsertOn(st *device.Stream, keys device.Slice[K], valu
 
 // updating takes a batch in with the operation of a header combine.h. It serves one call.
 func (c *core) updating(header device.File) table.Insertion {
-	return c.meeting(func() (device.Kernel[insertParams], error) {
+	return table.ExactInsertion(c.size, func() (device.Kernel[insertParams], error) {
 		return c.updates.Of(c.frame.Device, header, "combine", c.updateProgram)
-	})
+	}, c.meet).Loading(c.loadChoosing)
 }
 
 func (c *core) findingOrInserting() table.Insertion {
-	return c.meeting(func() (device.Kernel[insertParams], error) { err := c.loadChoosing(); return c.tell, err })
+	return table.ExactInsertion(c.size, func() (device.Kernel[insertParams], error) { return c.tell, nil }, c.meet).Loading(c.loadChoosing)
 }
 
-// exactly makes several inserts of one operation say exactly which positions had no effect. A key that was refused once might find another path of pairs
-// later: so from then on none is put that is not there.
-type exactly struct {
-	refused bool
-	why     error // what forbids more room
-}
-
-func (x *exactly) over() bool { return x != nil && x.refused }
-
-// meeting takes batches in of which a kernel does those rows whose keys are there, and marks the others. Pairs are moved while others are put, and
-// what was combined with one that is just being moved would be lost: so each is a kernel of its own. First rows meet what is there; then those that are
-// marked are put, and of equal keys one gets in and the others stay marked; then these meet it.
-func (c *core) meeting(kernel func() (device.Kernel[insertParams], error)) table.Insertion {
-	exact := new(exactly)
-	return table.Insertion{Size: c.size, Put: func(st *device.Stream, b table.Rows) (refused []int, why, err error) {
-		k, err := kernel()
-		if err == nil {
-			err = c.loadChoosing()
-		}
-		if err != nil {
-			return nil, nil, err
-		}
-		return c.take(st, b.N, 1, b.Keys, exact, func(part table.Part) error {
-			rows := b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes)
-			meet := func(attempt uint64) error {
-				p := c.insertParams(part)
-				p.Rows.Attempt = attempt
-				p.Rows = p.Rows.Of(table.Ordered{Rows: rows})
-				return k.Launch(st, c.grid(rows.N), &p)
-			}
-			if part.Attempt == 0 {
-				if err := meet(0); err != nil || exact.over() {
-					return err
-				}
-				if _, err := c.look(st); err != nil || c.counters.Seen.Failed == 0 {
-					return err
-				}
-				if err := c.reset(st); err != nil {
-					return err
-				}
-			}
+// meet takes rows in of which a kernel does those whose keys are there, and marks the others. Pairs are moved while others are put, and what was
+// combined with one that is just being moved would be lost: so each is a kernel of its own. First rows meet what is there; then those that are marked are
+// put, and of equal keys one gets in and the others stay marked; then these meet it.
+//
+// A key that was refused might find another path of pairs later: so once exact is over, nothing is put.
+func (c *core) meet(st *device.Stream, k device.Kernel[insertParams], b table.Rows, exact *table.Exactly) (refused []int, why, err error) {
+	return c.take(st, b.N, 1, b.Keys, exact, func(part table.Part) error {
+		rows := b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes)
+		there := func(attempt uint64) error {
 			p := c.insertParams(part)
-			p.Rows.Attempt = max(1, part.Attempt)
-			if err := c.launchInsert(st, &c.keeping, p, rows); err != nil {
+			p.Rows.Attempt = attempt
+			p.Rows = p.Rows.Of(table.Ordered{Rows: rows})
+			return k.Launch(st, c.grid(rows.N), &p)
+		}
+		if part.Attempt == 0 {
+			if err := there(0); err != nil || exact.Over() {
+				return err
+			}
+			if _, err := c.look(st); err != nil || c.counters.Seen.Failed == 0 {
 				return err
 			}
 			if err := c.reset(st); err != nil {
 				return err
 			}
-			return meet(1)
-		})
-	}}
+		}
+		p := c.insertParams(part)
+		p.Rows.Attempt = max(1, part.Attempt)
+		if err := c.launchInsert(st, &c.keeping, p, rows); err != nil {
+			return err
+		}
+		if err := c.reset(st); err != nil {
+			return err
+		}
+		return there(1)
+	})
 }
 
 func (c *core) updateProgram(header device.File) *device.Program {

@@ -319,30 +319,21 @@ func (c *core) insertion(k device.Kernel[insertParams]) table.Insertion {
 }
 
 // insertAs inserts rows with a kernel.
-func (c *core) insertAs(st *device.Stream, k device.Kernel[insertParams], b table.Rows, exact *exactly) (refused []int, why, err error) {
+func (c *core) insertAs(st *device.Stream, k device.Kernel[insertParams], b table.Rows, exact *table.Exactly) (refused []int, why, err error) {
 	return c.take(st, b.N, 1, exact, func(part table.Part) error {
 		p := insertParams{Table: c.table(), Rows: table.Placing{Refused: part.Refused, Attempt: part.Attempt}}
-		if part.Attempt >= lastAttempt || exact.over() {
+		if part.Attempt >= lastAttempt || exact.Over() {
 			p.NoSlabs = 1
 		}
 		return c.launchInsert(st, k, p, b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes))
 	})
 }
 
-// exactly makes an insert, or several of one operation, say exactly which positions had no effect: a key that was refused finds no room later, for
-// from then on no chain gets longer, and nothing in it is freed. Others are content where the key is in: it has one of the values then.
-type exactly struct {
-	refused bool
-	why     error // what forbids more room
-}
-
-func (x *exactly) over() bool { return x != nil && x.refused }
-
 func (c *core) size() (capacity, live int64) { return c.capacity(), c.live() }
 
 // take runs a batch of n operations that may want room. One in `share` is expected to add a pair. Those that find no room come
-// back with the reason. exact may be nil. It waits for the stream.
-func (c *core) take(st *device.Stream, n, share int64, exact *exactly, launch func(table.Part) error) (refused []int, why, err error) {
+// back with the reason. Where exact is over, no chain gets longer, and nothing in it is freed: so a key that was refused finds no room. It waits for the stream.
+func (c *core) take(st *device.Stream, n, share int64, exact *table.Exactly, launch func(table.Part) error) (refused []int, why, err error) {
 	if c.foreign {
 		if _, err := c.look(st); err != nil {
 			return nil, nil, err
@@ -353,7 +344,7 @@ func (c *core) take(st *device.Stream, n, share int64, exact *exactly, launch fu
 	return table.Inserter{
 		Try: max(share, 1) * max(c.limit()/4, firstBatch), Share: share, Furthest: furthestGuess,
 		Room: func(want int64, _ bool) (int64, error) {
-			if c.bound || exact.over() {
+			if c.bound || exact.Over() {
 				return math.MaxInt64, nil
 			}
 			if want > c.limit()-c.live() { // pairs may have been deleted since
@@ -367,7 +358,7 @@ func (c *core) take(st *device.Stream, n, share int64, exact *exactly, launch fu
 			if p.Attempt > 0 {
 				return errors.Join(c.reset(st), launch(p))
 			}
-			if !exact.over() {
+			if !exact.Over() {
 				if err := c.prepare(st, int64(p.N)/max(share, 1)); err != nil {
 					return err
 				}
@@ -381,14 +372,8 @@ func (c *core) take(st *device.Stream, n, share int64, exact *exactly, launch fu
 			return int64(c.counters.Seen.Failed), live, err
 		},
 		Grow: func(refused, need, pairs int64) (why, err error) {
-			if exact.over() {
-				return exact.why, nil
-			}
 			if refused > 0 {
-				if why, err = c.makeRoom(st, refused); exact != nil {
-					exact.why = why
-				}
-				return why, err
+				return exact.Grow(func() (why, err error) { return c.makeRoom(st, refused) })
 			}
 			if why, err = c.grow(st, pairs); device.IsOutOfMemory(why) && pairs > need {
 				return why, err
@@ -398,7 +383,7 @@ func (c *core) take(st *device.Stream, n, share int64, exact *exactly, launch fu
 		// Without more room, only slabs that others gave back are left; and at last none are taken, so that of equal keys all
 		// are refused or none.
 		Settle: func(refused int64) (attempt uint64, err error) {
-			if settled == lastAttempt || exact.over() {
+			if settled == lastAttempt || exact.Over() {
 				return 0, nil
 			}
 			freed := false
@@ -419,14 +404,12 @@ func (c *core) take(st *device.Stream, n, share int64, exact *exactly, launch fu
 		},
 		After: func() error {
 			if c.counters.Seen.Failed > 0 {
-				if exact != nil {
-					exact.refused = true
-				}
+				exact.Refused(true)
 				if err := c.reset(st); err != nil {
 					return err
 				}
 			}
-			if exact.over() {
+			if exact.Over() {
 				return nil
 			}
 			linked := int64(c.counters.Seen.Linked - before.Linked)

@@ -3,8 +3,8 @@
 #include "jobs.cuh"
 #include "refused.cuh"
 
-// A row of the batch, or several of a row of 32 with one key: its group, which is in or refused together. Nothing is erased beside it, so a pair stays
-// where it was seen, and its value is combined by an operation on the value's own word, also where another one holds the pair whole.
+// A row of the batch, or several of a row of 32 with one key: its group, which is in or refused together. Nothing is erased beside it, so a pair
+// stays where it was seen, and its value is combined by an operation on the value's own word, also where another one holds the pair whole.
 struct UpdateJob : InsertJob<INSERT_NEW> {
     static constexpr bool GATHERS = true;
     struct Item {
@@ -43,7 +43,10 @@ struct UpdateJob : InsertJob<INSERT_NEW> {
     }
     __device__ __forceinline__ void done(u64 i) {
         tally.note(op);
-        if (op.outcome == PRESENT) combine_rows(Access<C>::value_at(op.slab, values_of<C>(op.slab), op.slot), op.found_value(true), op.v, p.rows.values, i, rows);
+        if (op.outcome == PRESENT) {
+            value* place = Access<C>::value_at(op.slab, values_of<C>(op.slab), op.slot);
+            combine_rows(place, op.found_value(true), op.v, p.rows.values, i, rows);
+        }
         bool full = op.outcome == FULL;
         for (u32 g = full || p.rows.attempt ? group : 0; g; g &= g - 1) {
             u64 row = (i & ~31ull) + lowest_bit(g);

@@ -35,25 +35,16 @@ func (m *Map[K, V]) FindOrInsertOn(st *device.Stream, keys device.Slice[K], valu
 
 // updating takes a batch in with the operation of a header combine.h. It serves one call.
 func (c *core) updating(header device.File) table.Insertion {
-	return c.exactInsertion(func() (device.Kernel[insertParams], error) {
+	return table.ExactInsertion(c.size, func() (device.Kernel[insertParams], error) {
 		return c.updates.Of(c.frame.Device, header, "update", c.updateProgram)
-	})
+	}, c.insertAs)
 }
 
 func (c *core) findingOrInserting() table.Insertion {
-	return c.exactInsertion(func() (device.Kernel[insertParams], error) { err := c.choose(); return c.choosing.findOrInsert, err })
-}
-
-// exactInsertion is an insertion that says exactly which positions had no effect, with a kernel that is asked for with the lock held.
-func (c *core) exactInsertion(kernel func() (device.Kernel[insertParams], error)) table.Insertion {
-	exact := new(exactly)
-	return table.Insertion{Size: c.size, Put: func(st *device.Stream, b table.Rows) (refused []int, why, err error) {
-		k, err := kernel()
-		if err != nil {
-			return nil, nil, err
-		}
-		return c.insertAs(st, k, b, exact)
-	}}
+	return table.ExactInsertion(c.size, func() (device.Kernel[insertParams], error) {
+		err := c.choose()
+		return c.findOrInsert, err
+	}, c.insertAs)
 }
 
 func (c *core) updateProgram(header device.File) *device.Program {

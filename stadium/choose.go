@@ -15,7 +15,7 @@ var _ table.Chooser[uint32, uint32] = (*Map[uint32, uint32])(nil)
 
 // choosing are the kernels of batches with a condition, and of FindOrInsert: compiled when one is first needed.
 type choosing struct {
-	ready             bool
+	needed            table.Needed
 	put, findOrInsert device.Kernel[insertParams]
 	seek              device.Kernel[findParams]
 }
@@ -54,13 +54,8 @@ func (m *Map[K, V]) ContainsIfOn(st *device.Stream, keys device.Slice[K], when, 
 
 func (c *core) insertionIf() table.Insertion {
 	x := c.insertion(nil)
-	x.Put = func(st *device.Stream, b table.Rows) ([]int, error, error) {
-		if err := c.choose(); err != nil {
-			return nil, nil, err
-		}
-		return c.insert(st, &insertKernels{insert: c.put}, b, nil)
-	}
-	return x
+	x.Put = func(st *device.Stream, b table.Rows) ([]int, error, error) { return c.insertEach(st, c.put, b, nil) }
+	return x.Loading(c.choose)
 }
 
 // findIf queues a look-up of the rows that have When.
@@ -76,16 +71,9 @@ func (c *core) findIf(st *device.Stream, b table.Rows) error {
 
 // choose compiles the kernels, once. The caller holds the lock.
 func (c *core) choose() error {
-	if c.ready {
-		return nil
-	}
-	m, err := c.frame.Device.Compile(c.chooseProgram())
-	if err != nil {
-		return err
-	}
-	err = errors.Join(device.Bind(m, "insert_if", &c.put), device.Bind(m, "find_if", &c.seek), device.Bind(m, "find_or_insert", &c.findOrInsert))
-	c.ready = err == nil
-	return err
+	return c.needed.Load(c.frame.Device, c.chooseProgram, func(m *device.Module) error {
+		return errors.Join(device.Bind(m, "insert_if", &c.put), device.Bind(m, "find_if", &c.seek), device.Bind(m, "find_or_insert", &c.findOrInsert))
+	})
 }
 
 func (c *core) chooseProgram() *device.Program { return c.program("stadium-choose", chooseCU) }

@@ -318,8 +318,8 @@ func (c *core) insertion(k *insertKernels) table.Insertion {
 	return table.Insertion{Size: c.size, Find: c.find, Put: func(st *device.Stream, b table.Rows) ([]int, error, error) { return c.insert(st, k, b, nil) }}
 }
 
-// insert takes a batch in; exact may be nil.
-func (c *core) insert(st *device.Stream, k *insertKernels, b table.Rows, exact *exactly) (refused []int, why, err error) {
+// insert takes a batch in.
+func (c *core) insert(st *device.Stream, k *insertKernels, b table.Rows, exact *table.Exactly) (refused []int, why, err error) {
 	if !c.foreign && c.most+b.N <= c.limit() {
 		c.most += b.N
 		return nil, nil, c.launchInsert(st, k, insertParams{Limit: math.MaxUint64}, b)
@@ -331,13 +331,6 @@ func (c *core) insert(st *device.Stream, k *insertKernels, b table.Rows, exact *
 		}
 		return c.launchInsert(st, k, q, b.Part(p, c.cfg.keyBytes, c.cfg.valueBytes))
 	})
-}
-
-// exactly makes several inserts of one operation say exactly which positions had no effect: once a position was refused, which is when all slots
-// are taken, the table does not grow for others.
-type exactly struct {
-	refused bool
-	why     error // what forbids more room
 }
 
 // searched is how many buckets an insert searches for room. The last attempt goes through the whole table: all that finds room gets it.
@@ -404,8 +397,8 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 }
 
 // take runs a batch of n operations that may want room. One in `share` is expected to add a pair. Those that find no room come back with the
-// reason. exact may be nil. It waits for the stream.
-func (c *core) take(st *device.Stream, n, share int64, exact *exactly, launch func(table.Part) error) (refused []int, why, err error) {
+// reason: all slots are taken then, so where exact is over, a key that was refused finds no room. It waits for the stream.
+func (c *core) take(st *device.Stream, n, share int64, exact *table.Exactly, launch func(table.Part) error) (refused []int, why, err error) {
 	if _, err := c.look(st); err != nil {
 		return nil, nil, err
 	}
@@ -432,13 +425,7 @@ func (c *core) take(st *device.Stream, n, share int64, exact *exactly, launch fu
 			return c.limit() - c.live(), nil
 		},
 		Grow: func(_, _, pairs int64) (why, err error) {
-			if exact == nil {
-				return c.grow(st, pairs)
-			}
-			if !exact.refused {
-				exact.why, err = c.grow(st, pairs)
-			}
-			return exact.why, err
+			return exact.Grow(func() (why, err error) { return c.grow(st, pairs) })
 		},
 		Settle: func(int64) (attempt uint64, err error) {
 			if !last {
@@ -448,9 +435,7 @@ func (c *core) take(st *device.Stream, n, share int64, exact *exactly, launch fu
 		},
 		After: func() (err error) {
 			if c.counters.Seen.Failed > 0 {
-				if exact != nil {
-					exact.refused = true
-				}
+				exact.Refused(true)
 				err = c.reset(st)
 			}
 			return err

@@ -35,25 +35,21 @@ func (m *Map[K, V]) FindOrInsertOn(st *device.Stream, keys device.Slice[K], valu
 
 // updating takes a batch in with the operation of a header combine.h. It serves one call.
 func (c *core) updating(header device.File) table.Insertion {
-	return c.exactInsertion(func() (device.Kernel[insertParams], error) {
+	return table.ExactInsertion(c.size, func() (device.Kernel[insertParams], error) {
 		return c.updates.Of(c.frame.Device, header, "update", c.updateProgram)
-	})
+	}, c.insertEach)
 }
 
 func (c *core) findingOrInserting() table.Insertion {
-	return c.exactInsertion(func() (device.Kernel[insertParams], error) { err := c.choose(); return c.findOrInsert, err })
+	return table.ExactInsertion(c.size, func() (device.Kernel[insertParams], error) {
+		err := c.choose()
+		return c.findOrInsert, err
+	}, c.insertEach)
 }
 
-// exactInsertion is an insertion that says exactly which positions had no effect, with a kernel that is asked for with the lock held.
-func (c *core) exactInsertion(kernel func() (device.Kernel[insertParams], error)) table.Insertion {
-	exact := new(exactly)
-	return table.Insertion{Size: c.size, Put: func(st *device.Stream, b table.Rows) (refused []int, why, err error) {
-		k, err := kernel()
-		if err != nil {
-			return nil, nil, err
-		}
-		return c.insert(st, &insertKernels{insert: k}, b, exact)
-	}}
+// insertEach takes rows in one by one, wherever the table lies.
+func (c *core) insertEach(st *device.Stream, k device.Kernel[insertParams], b table.Rows, exact *table.Exactly) (refused []int, why, err error) {
+	return c.insert(st, &insertKernels{insert: k}, b, exact)
 }
 
 func (c *core) updateProgram(header device.File) *device.Program {

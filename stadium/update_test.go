@@ -49,6 +49,22 @@ func TestUpdates(t *testing.T) {
 	}
 }
 
+// Batches that go in in the order of regions, by positions of their own, tell the same.
+func TestUpdatesInOrder(t *testing.T) {
+	for _, name := range devices {
+		t.Run(name, func(t *testing.T) {
+			suite := tabletest.UpdatesOf(func(d *device.Device, o table.Options) (table.Map[uint32, uint32], error) {
+				m, err := New[uint32, uint32](d, Options{Options: o})
+				if err == nil {
+					m.regions = earlyRegions(m.core)
+				}
+				return m, err
+			})
+			suite.Degenerate(t, open(t, name))
+		})
+	}
+}
+
 // added puts batches of old and new keys, some of which come again and again, into a table that gets full; the programs are as edit leaves them. It tells
 // what went wrong.
 func added[K comparable](t *testing.T, d *device.Device, seed uint64, o Options, keyOf func(i int) K, edit func(*device.Program) *device.Program) error {
