@@ -40,7 +40,7 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 			programs = append(programs, c.stagedProgram())
 		}
 		if i == 0 || v.w.Value == 4 {
-			programs = append(programs, c.chooseProgram())
+			programs = append(programs, c.chooseProgram(), c.program("add_ones", addOnes))
 			ofs := map[table.Combine]reflect.Type{table.Add: reflect.TypeFor[float64](), "old * value": reflect.TypeFor[int64](), table.Min: reflect.TypeFor[uint64]()}
 			if v.w.Value == 4 {
 				ofs = map[table.Combine]reflect.Type{"old * value": reflect.TypeFor[float32]()}

@@ -191,9 +191,8 @@ func TestStressFindsLostUpdates(t *testing.T) {
 	}
 }
 
-// A kernel of the user's adds with the device-side update, beside erasing lanes; and puts what is absent, of which one lane's value stands.
-func TestDeviceSideUpdate(t *testing.T) {
-	const kernelText = `
+// addOnes adds with the device-side update, and puts what is absent.
+const addOnes = `
 #include "config.h"
 #include "dycuckoo.cuh"
 #include "layout.h"
@@ -208,13 +207,16 @@ WARPMAP_KERNEL(add_ones, dycuckoo::findParams) {
         if (o == FULL || o2 == FULL || v % 37 != k || (o2 == ADDED && v != i)) add(&counters(p.table)->left, (u64)1);
     }
 }`
+
+// A kernel of the user's adds with the device-side update, beside erasing lanes; and puts what is absent, of which one lane's value stands.
+func TestDeviceSideUpdate(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			d := open(t, "cpu", device.WithStress(seed))
 			m, err := New[uint32, uint32](d, Options{Options: table.Options{Capacity: 4000}, Layout: []Layout{Packed, Wide}[seed%2]})
 			must(t, err)
 			defer m.Close()
-			mod, err := d.Compile(m.Program("add_ones", kernelText))
+			mod, err := d.Compile(m.Program("add_ones", addOnes))
 			must(t, err)
 			k, err := device.KernelOf[findParams](mod, "add_ones")
 			must(t, err)

@@ -78,6 +78,6 @@ func TestUpdatesCompileForGPUs(t *testing.T) {
 		c.cfg.packed = c.cfg.canPack(info.CAS128)
 		header, err := v.with.Header(v.of)
 		must(t, err)
-		compiles(t, v.arch, fmt.Sprintf("%+v", v), c.updateProgram(header))
+		compiles(t, v.arch, fmt.Sprintf("%d+%d %v %s %s", v.key, v.value, v.of, v.with, v.arch), c.updateProgram(header), c.program("add_ones", addOnes))
 	}
 }

@@ -34,6 +34,9 @@ func TestCompileForGPUs(t *testing.T) {
 			header, err := []table.Combine{table.Add, "old * value"}[i].Header(v)
 			must(t, err)
 			programs = append(programs, c.updateProgram(header))
+			if i == 0 && cfg.keyBytes <= 8 {
+				programs = append(programs, c.program("add_ones", addOnes))
+			}
 		}
 		if cfg.staged() {
 			programs = append(programs, c.stagedProgram())

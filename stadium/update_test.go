@@ -212,9 +212,8 @@ func TestStressFindsLostUpdates(t *testing.T) {
 	}
 }
 
-// A kernel of the user's adds with the device-side update, beside erasing lanes; and puts what is absent, of which one lane's value stands.
-func TestDeviceSideUpdate(t *testing.T) {
-	const kernelText = `
+// addOnes adds with the device-side update, and puts what is absent.
+const addOnes = `
 #include "config.h"
 #include "layout.h"
 #include "stadium.cuh"
@@ -229,6 +228,9 @@ WARPMAP_KERNEL(add_ones, stadium::findParams) {
         if (o == FULL || o2 == FULL || v % 37 != k || (o2 == ADDED && v != i)) add(&counters(p.table)->failed, (u64)1);
     }
 }`
+
+// A kernel of the user's adds with the device-side update, beside erasing lanes; and puts what is absent, of which one lane's value stands.
+func TestDeviceSideUpdate(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			d := open(t, "cpu", device.WithStress(seed))
@@ -237,7 +239,7 @@ WARPMAP_KERNEL(add_ones, stadium::findParams) {
 			m, err := New[uint32, uint64](d, o)
 			must(t, err)
 			defer m.Close()
-			mod, err := d.Compile(m.Program("add_ones", kernelText))
+			mod, err := d.Compile(m.Program("add_ones", addOnes))
 			must(t, err)
 			k, err := device.KernelOf[findParams](mod, "add_ones")
 			must(t, err)

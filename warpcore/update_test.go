@@ -107,9 +107,8 @@ func TestUpdateRefusesTypes(t *testing.T) {
 	}
 }
 
-// A kernel of the user's adds with the device-side update, beside erasing lanes; and puts what is absent, of which one lane's value stands.
-func TestDeviceSideUpdate(t *testing.T) {
-	const kernelText = `
+// addOnes adds with the device-side update, and puts what is absent.
+const addOnes = `
 #include "config.h"
 #include "layout.h"
 #include "warpcore.cuh"
@@ -124,6 +123,9 @@ WARPMAP_KERNEL(add_ones, warpcore::probeTestParams) {
         if (g.rank() == 0 && (o == FULL || v % 37 != i % 37 || (o == ADDED && v != i))) add(&counters(p.table)->failed, (u64)1);
     }
 }`
+
+// A kernel of the user's adds with the device-side update, beside erasing lanes; and puts what is absent, of which one lane's value stands.
+func TestDeviceSideUpdate(t *testing.T) {
 	for seed := range uint64(6) {
 		for _, layout := range []Layout{Packed, SoA} {
 			t.Run(fmt.Sprintf("%v/%d", layout, seed), func(t *testing.T) {
@@ -131,7 +133,7 @@ WARPMAP_KERNEL(add_ones, warpcore::probeTestParams) {
 				m, err := New[uint32, uint32](d, Options{Options: table.Options{Capacity: 4000}, Layout: layout})
 				must(t, err)
 				defer m.Close()
-				p := m.Program("add_ones", kernelText)
+				p := m.Program("add_ones", addOnes)
 				p.Layouts = append(p.Layouts, probeTestParams{})
 				mod, err := d.Compile(p)
 				must(t, err)
