@@ -199,3 +199,60 @@ func TestFamiliesOfKinds(t *testing.T) {
 		}
 	}
 }
+
+// updatesOf runs the suite of Update and FindOrInsert with a family's maps.
+func updatesOf[V uint32 | int64 | float64](t *testing.T, name string, family table.Family, part tabletest.Part) {
+	suite := tabletest.UpdatesOf(func(d *device.Device, o table.Options) (table.Map[uint32, V], error) {
+		return warpmap.New[uint32, V](d, family, o)
+	})
+	t.Run(fmt.Sprintf("%s/%T", family, *new(V)), func(t *testing.T) {
+		t.Parallel()
+		suite.Run(t, part, open(t, name))
+	})
+}
+
+// Which families combine values and choose rows is told here, so that none is left out by mistake: GPH's keys are fixed.
+func TestUpdatesAndChoices(t *testing.T) {
+	able := map[table.Family]bool{warpmap.DyCuckoo: true, warpmap.Slab: true, warpmap.Stadium: true, warpmap.WarpCore: true}
+	for _, name := range []string{"cpu", "cuda:0"} {
+		t.Run(name, func(t *testing.T) {
+			d := open(t, name)
+			for _, family := range warpmap.Families(table.KindMap) {
+				m, err := warpmap.New[uint32, uint32](d, family, table.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, updates := m.(table.Updater[uint32, uint32])
+				_, chooses := m.(table.Chooser[uint32, uint32])
+				if err := m.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if updates != able[family] || chooses != able[family] {
+					t.Errorf("%s: combines values %t, chooses rows %t, want %t", family, updates, chooses, able[family])
+				}
+				if !able[family] {
+					continue
+				}
+				updatesOf[uint32](t, name, family, tabletest.Whole)
+				updatesOf[float64](t, name, family, tabletest.Types)
+				updatesOf[int64](t, name, family, tabletest.Types)
+				choices := tabletest.ChoicesOf(func(d *device.Device, o table.Options) (table.Map[uint32, uint32], error) {
+					return warpmap.New[uint32, uint32](d, family, o)
+				})
+				t.Run(fmt.Sprintf("%s/choices", family), func(t *testing.T) {
+					t.Parallel()
+					choices.Run(t, tabletest.Whole, open(t, name))
+				})
+			}
+			for _, family := range warpmap.Families(table.KindSet) {
+				choices := tabletest.KeyChoicesOf(func(d *device.Device, o table.Options) (table.Set[uint32], error) {
+					return warpmap.NewSet[uint32](d, family, o)
+				})
+				t.Run(fmt.Sprintf("%s/choices of keys", family), func(t *testing.T) {
+					t.Parallel()
+					choices.Run(t, tabletest.Whole, open(t, name))
+				})
+			}
+		})
+	}
+}

@@ -66,3 +66,79 @@ func TestNextToNoMemory(t *testing.T) {
 		}
 	}
 }
+
+// So does an update: each key comes twice, some rows behind the other, and is combined twice or not there.
+func TestUpdateWithNextToNoMemory(t *testing.T) {
+	for _, name := range []string{"cpu", "cuda:0"} {
+		for _, family := range warpmap.Families(table.KindMap) {
+			t.Run(name+"/"+string(family), func(t *testing.T) {
+				memory := int64(64 << 10)
+				if name != "cpu" {
+					memory = 4 << 20
+				}
+				d := open(t, name, device.WithMemory(memory))
+				m, err := warpmap.New[uint32, uint32](d, family, table.Options{Seed: 1})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer m.Close()
+				u, ok := m.(table.Updater[uint32, uint32])
+				if !ok {
+					t.Skip("combines no values")
+				}
+				counts := map[uint32]uint32{}
+				for _, n := range []int{1_000, 20_000, 60_000} {
+					keys, ones := make([]uint32, n), make([]uint32, n)
+					for i := range keys {
+						keys[i], ones[i] = uint32(i%(n/2))*2654435761, 1
+					}
+					err := u.Update(keys, ones, table.Add)
+					var full *table.FullError
+					if err != nil && !errors.As(err, &full) {
+						t.Fatalf("%d rows: %v", n, err)
+					}
+					refused := map[int]bool{}
+					if full != nil {
+						for _, p := range full.Positions {
+							refused[p] = true
+						}
+					}
+					for i, k := range keys {
+						if !refused[i] {
+							counts[k]++
+						}
+					}
+					t.Logf("%d rows: %d refused: %.100v", n, len(refused), err)
+					found := make([]bool, n)
+					if err := m.Contains(keys, found); err != nil {
+						t.Fatal(err)
+					}
+					for i := range keys {
+						if found[i] == refused[i] {
+							t.Fatalf("%d rows: position %d is in %t, and refused %t", n, i, found[i], refused[i])
+						}
+					}
+				}
+				if err := m.Check(); err != nil {
+					t.Error(err)
+				}
+				if n, err := m.Len(); err != nil || n != len(counts) {
+					t.Errorf("%d keys, %v, want %d", n, err, len(counts))
+				}
+				var keys []uint32
+				for k := range counts {
+					keys = append(keys, k)
+				}
+				values := make([]uint32, len(keys))
+				if err := m.Find(keys, values, nil); err != nil {
+					t.Fatal(err)
+				}
+				for i, k := range keys {
+					if values[i] != counts[k] {
+						t.Fatalf("key %d has %d, want %d", k, values[i], counts[k])
+					}
+				}
+			})
+		}
+	}
+}

@@ -64,6 +64,8 @@ var (
 	kernelsCU string
 	//go:embed dycuckoo.cuh
 	dycuckooCUH string
+	//go:embed jobs.cuh
+	jobsCUH string
 )
 
 // core is the table under Map: it owns the memory, and works in addresses and bits.
@@ -87,6 +89,8 @@ type core struct {
 	rangedFrom int64 // see the constant
 	mostListed int64 // by a batch: bounded in tests alone
 	mostRows   int64 // see the constant
+	updates    table.Operations[device.Kernel[insertParams]]
+	choosing
 
 	memory // guarded by the frame's lock
 }
@@ -123,9 +127,10 @@ func (m *memory) free(f *table.Frame) error {
 // program is the table's kernels with the given translation unit.
 func (c *core) program(name, main string, more ...device.File) *device.Program {
 	return &device.Program{
-		Name:  name,
-		Files: append([]device.File{{Name: name + ".cu", Text: main}, {Name: "dycuckoo.cuh", Text: dycuckooCUH}, {Name: "config.h", Text: c.cfg.header("config", false)}}, more...),
-		Defines: append(defines(), device.Define{Name: "DYCUCKOO_INSERT_GROUP", Value: c.opts.InsertGroup},
+		Name: name,
+		Files: append([]device.File{{Name: name + ".cu", Text: main}, {Name: "dycuckoo.cuh", Text: dycuckooCUH}, {Name: "config.h", Text: c.cfg.header("config", false)},
+			{Name: "jobs.cuh", Text: jobsCUH}}, more...),
+		Defines: append(defines(), device.Define{Name: "DYCUCKOO_KEEPS", Value: false}, device.Define{Name: "DYCUCKOO_INSERT_GROUP", Value: c.opts.InsertGroup},
 			device.Define{Name: "DYCUCKOO_FIND_GROUP", Value: c.opts.FindGroup}),
 		Layouts: layouts(),
 	}
@@ -429,11 +434,14 @@ func (k *insertKernels) bind(m *device.Module, which string) error {
 // insertion takes batches in with the kernels.
 func (c *core) insertion(k *insertKernels) table.Insertion {
 	return table.Insertion{Size: c.size, Find: c.find, Put: func(st *device.Stream, b table.Rows) ([]int, error, error) {
-		return c.take(st, b.N, 1, b.Keys, func(part table.Part) error {
-			p := insertParams{Table: c.table(), Rows: table.Placing{Refused: part.Refused, Attempt: part.Attempt}, Choose: c.choose()}
-			return c.launchInsert(st, k, p, b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes))
+		return c.take(st, b.N, 1, b.Keys, nil, func(part table.Part) error {
+			return c.launchInsert(st, k, c.insertParams(part), b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes))
 		})
 	}}
+}
+
+func (c *core) insertParams(part table.Part) insertParams {
+	return insertParams{Table: c.table(), Rows: table.Placing{Refused: part.Refused, Attempt: part.Attempt}, Choose: c.choose()}
 }
 
 // listed is how many rows of a batch of n can be listed as finding both buckets full.
@@ -516,8 +524,9 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 }
 
 // take brings in n rows by launches, growing and shrinking as it must. One row in `share` is expected to add a pair. Positions that
-// are refused when no more room is to be had get a last attempt. keys are those of a batch of inserts, else 0. The caller is in Writing.
-func (c *core) take(st *device.Stream, n, share int64, keys uint64, launch func(part table.Part) error) (refused []int, why, err error) {
+// are refused when no more room is to be had get a last attempt, unless exact is over. keys are those of a batch of inserts, else 0. The caller is
+// in Writing.
+func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *table.Exactly, launch func(part table.Part) error) (refused []int, why, err error) {
 	if c.refreshIsDue() {
 		if err := c.refreshFilters(st); err != nil {
 			return nil, nil, err
@@ -545,7 +554,7 @@ func (c *core) take(st *device.Stream, n, share int64, keys uint64, launch func(
 	refused, why, err = table.Inserter{
 		Try: firstBatch, Share: share, Keys: keys, KeyBytes: c.cfg.keyBytes,
 		Settle: func(int64) (uint64, error) {
-			if last {
+			if last || exact.Over() {
 				return 0, nil
 			}
 			return lastAttempt, nil
@@ -572,7 +581,13 @@ func (c *core) take(st *device.Stream, n, share int64, keys uint64, launch func(
 			}
 			return int64(float64(c.capacity())*max(brim, c.opts.LoadFactor)) - c.live(), nil
 		},
-		Grow: func(refused, need, pairs int64) (why, err error) { return c.grow(st, refused > 0, pairs) },
+		Grow: func(refused, need, pairs int64) (why, err error) {
+			return exact.Grow(func() (why, err error) { return c.grow(st, refused > 0, pairs) })
+		},
+		After: func() error {
+			exact.Refused(c.counters.Seen.Failed > 0)
+			return nil
+		},
 	}.Run(&c.frame, st, n, c.live())
 	if err == nil {
 		err = c.afterInserts(st)
@@ -868,7 +883,7 @@ func (c *core) erase(st *device.Stream, b table.Rows) error {
 
 func (c *core) search(st *device.Stream, k device.Kernel[findParams], b table.Rows) error {
 	return b.InPieces(c.mostRows, c.cfg.keyBytes, c.cfg.valueBytes, func(x table.Rows) error {
-		return k.Launch(st, c.grid(x.N), &findParams{Table: c.table(), Keys: x.Keys, Values: x.Values, Found: x.Flags, N: uint64(x.N)})
+		return k.Launch(st, c.grid(x.N), &findParams{Table: c.table(), Keys: x.Keys, Values: x.Values, Found: x.Flags, N: uint64(x.N), When: x.When})
 	})
 }
 

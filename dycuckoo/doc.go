@@ -99,6 +99,19 @@
 // find and erase of dycuckoo.cuh: each holds the locks of both buckets of its key, and pairs are only moved under the locks of
 // both of theirs, so every key is in sight whenever its locks are held. Nobody waits for a lock while it holds one.
 //
+// # Updates and choices
+//
+// What is combined with a value while its pair is being moved on would be lost. So Update is three kernels: one looks all keys up, combines the values of
+// those that are there by atomic operations, and marks the rows of the others; these are inserted as by InsertNew, and of equal keys one gets in, the
+// others stay marked; then the first kernel does what is marked once more. Where all keys are there, the first is the only one. FindOrInsert goes the
+// same way. Rows of a batch that are in one row of 32 and have one key are combined together, where there are four or more.
+//
+// What is still marked is refused: its key is absent. Once the table may grow no more and a key was refused, no new keys are put for the rest of the
+// batch, because a key that was refused might find another path: so the rows of a key are all in or all refused.
+//
+// InsertIf marks the rows that are chosen as if they had been refused, and has these tried again. FindIf and ContainsIf have a kernel of their own
+// (choose.cu). On the device, update and find_or_insert hold the locks of their key's buckets, as all do.
+//
 // # Your own kernels
 //
 // ForEach and ForAll run a piece of CUDA C++ for pairs of a table. A kernel of your own includes "dycuckoo.cuh" and takes a

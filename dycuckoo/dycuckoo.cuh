@@ -142,6 +142,7 @@ template <class C> struct Cells<C, true> {
         k = A::key_of(load_relaxed(A::word_at(b.slots, s)));
         return !C::marks(k);
     }
+    static __device__ __forceinline__ value* value_place(const Bucket& b, u32 s) { return A::value_at(b.slots, 0, s); }
     static __device__ __forceinline__ value value_at(const Bucket& b, u32 s) { return A::value_in(load_relaxed(A::word_at(b.slots, s))); }
     static __device__ __forceinline__ void put(const Bucket& b, u32 s, key k, value v) { A::put(b.slots, s, k, v); }
     static __device__ __forceinline__ void replace(const Bucket& b, u32 s, key k, value v) { A::put(b.slots, s, k, v); }
@@ -817,6 +818,25 @@ template <class C> __device__ bool find(const Table& t, typename C::key k, typen
         if (!h.may_be_away(t)) return false;
     }
     return at_key(t, h, [&](const Bucket& b, u32 slot) { v = Cells<C>::value_at(b, slot); });
+}
+
+// find_or_insert puts the pair, or where the key is PRESENT gives the value that is there.
+template <class C> __device__ Outcome find_or_insert(const Table& t, typename C::key k, typename C::value& v) {
+    for (typename C::value there;;) { // again if the key has been put, or erased, in between
+        Outcome o = PRESENT;
+        if (find<C>(t, k, there)) v = there;
+        else if ((o = insert_new<C>(t, k, v)) == PRESENT) continue;
+        return o;
+    }
+}
+// update puts the pair, or where the key is PRESENT makes of its value and v what now(value, v) says: all of them bits.
+template <class C, class Now> __device__ Outcome update(const Table& t, typename C::key k, typename C::value v, Now now) {
+    Home<C> h(t, k);
+    for (;;) {
+        if (at_key(t, h, [&](const Bucket& b, u32 slot) { Cells<C>::replace(b, slot, h.stored, now(Cells<C>::value_at(b, slot), v)); })) return PRESENT;
+        Outcome o = insert_new<C>(t, k, v);
+        if (o != PRESENT) return o;
+    }
 }
 
 // erase removes a key, and tells whether this call did.

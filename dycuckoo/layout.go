@@ -218,7 +218,7 @@ func (k *Counters) live() (n int64) {
 	return n
 }
 
-// insertParams are the parameters of insert, move, refine, and their like for InsertNew.
+// insertParams are the parameters of insert, move, refine, and their like for InsertNew; and of the kernels of update.cu and choose.cu.
 type insertParams struct {
 	Table Table
 	Rows  table.Placing
@@ -229,6 +229,7 @@ type insertParams struct {
 	Capacity uint64
 	// Choose[i·8+j], of Theorem1, is the probability that a key of the subtables i and j begins in i, times 2³².
 	Choose [maxSubtables * maxSubtables]uint32
+	When   uint64 // of mark_chosen: bytes
 }
 
 // partitionParams are the parameters of the kernels that bring pairs in the order of the table's regions.
@@ -258,13 +259,14 @@ const (
 	regionRows  = 1 << 18
 )
 
-// findParams are the parameters of find and erase. Values and Found may be 0.
+// findParams are the parameters of find and erase, and of find_if. Values and Found may be 0.
 type findParams struct {
 	Table  Table
 	Keys   uint64
 	Values uint64
 	Found  uint64
 	N      uint64
+	When   uint64 // of find_if: bytes
 }
 
 // mixedParams are the parameters of mixed. Values, Results and Status may be 0.

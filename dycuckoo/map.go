@@ -109,7 +109,7 @@ const mixedInserts = 4
 // mix runs a mixed batch; results and status may be 0. Results may take the place of values: so those of inserts that are refused are
 // written only when they are refused for good.
 func (c *core) mix(st *device.Stream, b table.MixedRows) (refused []int, why, err error) {
-	return c.take(st, b.N, mixedInserts, 0, func(part table.Part) error {
+	return c.take(st, b.N, mixedInserts, 0, nil, func(part table.Part) error {
 		b := b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes)
 		c.unseen = true
 		return c.kernel.mixed.Launch(st, c.lockedGrid(b.N), &mixedParams{Table: c.table(), Ops: b.Ops, Keys: b.Keys, Values: b.Values, Results: b.Results, Status: b.Status,

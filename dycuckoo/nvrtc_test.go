@@ -2,6 +2,7 @@ package dycuckoo
 
 import (
 	"errors"
+	"reflect"
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
@@ -37,6 +38,18 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 		programs := []*device.Program{c.program("dycuckoo", kernelsCU)}
 		if c.cfg.layout == Packed {
 			programs = append(programs, c.stagedProgram())
+		}
+		if i == 0 || v.w.Value == 4 {
+			programs = append(programs, c.chooseProgram(), c.program("add_ones", addOnes))
+			ofs := map[table.Combine]reflect.Type{table.Add: reflect.TypeFor[float64](), "old * value": reflect.TypeFor[int64](), table.Min: reflect.TypeFor[uint64]()}
+			if v.w.Value == 4 {
+				ofs = map[table.Combine]reflect.Type{"old * value": reflect.TypeFor[float32]()}
+			}
+			for with, of := range ofs {
+				header, err := with.Header(of)
+				must(t, err)
+				programs = append(programs, c.updateProgram(header))
+			}
 		}
 		if i == 0 || v.w.Key == 32 {
 			each := c.program("foreach", foreachCU, device.File{Name: "callback.h",

@@ -94,6 +94,9 @@
 //     slots hold a pair.
 //   - Bulk construction.
 //
+// A GPH map is no table.Updater and no table.Chooser: it is for tables that are looked up far more often than they change. Whoever combines values in a
+// batch finds them, combines them, and inserts them again.
+//
 // # Your own kernels
 //
 // ForEach and ForAll run a piece of CUDA C++ for pairs of a table. A kernel of your own includes "gph.cuh" and takes a

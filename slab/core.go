@@ -58,6 +58,8 @@ var (
 	slabCUH string
 	//go:embed alloc.cuh
 	allocCUH string
+	//go:embed jobs.cuh
+	jobsCUH string
 )
 
 // core is the table under Map, Set and MultiMap: it owns the memory, and works in addresses and bits.
@@ -74,6 +76,8 @@ type core struct {
 		partition                      table.Partitioner[partitionParams]
 	}
 	regions table.Regions
+	updates table.Operations[device.Kernel[insertParams]]
+	choosing
 
 	memory // guarded by the frame's lock
 }
@@ -104,7 +108,7 @@ func (c *core) program(name, main string, more ...device.File) *device.Program {
 	return &device.Program{
 		Name: name,
 		Files: append([]device.File{{Name: name + ".cu", Text: main}, {Name: "slab.cuh", Text: slabCUH}, {Name: "alloc.cuh", Text: allocCUH},
-			{Name: "config.h", Text: c.cfg.header("config")}}, more...),
+			{Name: "jobs.cuh", Text: jobsCUH}, {Name: "config.h", Text: c.cfg.header("config")}}, more...),
 		Defines: append(defines(), device.Define{Name: "SLAB_GROUP", Value: c.opts.Group}, device.Define{Name: "SLAB_MULTI", Value: multi}),
 		Layouts: layouts(),
 	}
@@ -306,10 +310,7 @@ const (
 // insertion takes batches in with the kernel.
 func (c *core) insertion(k device.Kernel[insertParams]) table.Insertion {
 	x := table.Insertion{Size: c.size, Find: c.find, Put: func(st *device.Stream, b table.Rows) ([]int, error, error) {
-		return c.take(st, b.N, 1, func(part table.Part) error {
-			p := insertParams{Table: c.table(), Rows: table.Placing{Refused: part.Refused, Attempt: part.Attempt}}
-			return c.launchInsert(st, k, p, b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes))
-		})
+		return c.insertAs(st, k, b, nil)
 	}}
 	if c.cfg.multi {
 		x.Find = nil
@@ -317,11 +318,22 @@ func (c *core) insertion(k device.Kernel[insertParams]) table.Insertion {
 	return x
 }
 
+// insertAs inserts rows with a kernel.
+func (c *core) insertAs(st *device.Stream, k device.Kernel[insertParams], b table.Rows, exact *table.Exactly) (refused []int, why, err error) {
+	return c.take(st, b.N, 1, exact, func(part table.Part) error {
+		p := insertParams{Table: c.table(), Rows: table.Placing{Refused: part.Refused, Attempt: part.Attempt}}
+		if part.Attempt >= lastAttempt || exact.Over() {
+			p.NoSlabs = 1
+		}
+		return c.launchInsert(st, k, p, b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes))
+	})
+}
+
 func (c *core) size() (capacity, live int64) { return c.capacity(), c.live() }
 
 // take runs a batch of n operations that may want room. One in `share` is expected to add a pair. Those that find no room come
-// back with the reason. It waits for the stream.
-func (c *core) take(st *device.Stream, n, share int64, launch func(table.Part) error) (refused []int, why, err error) {
+// back with the reason. Where exact is over, no chain gets longer, and nothing in it is freed: so a key that was refused finds no room. It waits for the stream.
+func (c *core) take(st *device.Stream, n, share int64, exact *table.Exactly, launch func(table.Part) error) (refused []int, why, err error) {
 	if c.foreign {
 		if _, err := c.look(st); err != nil {
 			return nil, nil, err
@@ -332,7 +344,7 @@ func (c *core) take(st *device.Stream, n, share int64, launch func(table.Part) e
 	return table.Inserter{
 		Try: max(share, 1) * max(c.limit()/4, firstBatch), Share: share, Furthest: furthestGuess,
 		Room: func(want int64, _ bool) (int64, error) {
-			if c.bound {
+			if c.bound || exact.Over() {
 				return math.MaxInt64, nil
 			}
 			if want > c.limit()-c.live() { // pairs may have been deleted since
@@ -346,8 +358,10 @@ func (c *core) take(st *device.Stream, n, share int64, launch func(table.Part) e
 			if p.Attempt > 0 {
 				return errors.Join(c.reset(st), launch(p))
 			}
-			if err := c.prepare(st, int64(p.N)/max(share, 1)); err != nil {
-				return err
+			if !exact.Over() {
+				if err := c.prepare(st, int64(p.N)/max(share, 1)); err != nil {
+					return err
+				}
 			}
 			before = c.counters.Seen
 			settled, left = 0, -1
@@ -359,7 +373,7 @@ func (c *core) take(st *device.Stream, n, share int64, launch func(table.Part) e
 		},
 		Grow: func(refused, need, pairs int64) (why, err error) {
 			if refused > 0 {
-				return c.makeRoom(st, refused)
+				return exact.Grow(func() (why, err error) { return c.makeRoom(st, refused) })
 			}
 			if why, err = c.grow(st, pairs); device.IsOutOfMemory(why) && pairs > need {
 				return why, err
@@ -369,7 +383,7 @@ func (c *core) take(st *device.Stream, n, share int64, launch func(table.Part) e
 		// Without more room, only slabs that others gave back are left; and at last none are taken, so that of equal keys all
 		// are refused or none.
 		Settle: func(refused int64) (attempt uint64, err error) {
-			if settled == lastAttempt {
+			if settled == lastAttempt || exact.Over() {
 				return 0, nil
 			}
 			freed := false
@@ -390,9 +404,13 @@ func (c *core) take(st *device.Stream, n, share int64, launch func(table.Part) e
 		},
 		After: func() error {
 			if c.counters.Seen.Failed > 0 {
+				exact.Refused(true)
 				if err := c.reset(st); err != nil {
 					return err
 				}
+			}
+			if exact.Over() {
+				return nil
 			}
 			linked := int64(c.counters.Seen.Linked - before.Linked)
 			if crowded := int64(c.counters.Seen.Changes - before.Changes); linked > 0 && crowded > crowdedChanges+linked && !c.bound {
@@ -411,6 +429,7 @@ func (c *core) take(st *device.Stream, n, share int64, launch func(table.Part) e
 
 // launchInsert queues an insert of rows.
 func (c *core) launchInsert(st *device.Stream, k device.Kernel[insertParams], p insertParams, b table.Rows) error {
+	p.When = b.When
 	return c.kernel.partition.Place(&c.frame, st, table.Placement[partitionParams]{
 		Regions: &c.regions, Bytes: int64(c.base.Len()), KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Positions: true,
 		Params: func(rows table.Partition) *partitionParams { return &partitionParams{Table: p.Table, Rows: rows} },
@@ -584,7 +603,7 @@ func (c *core) search(st *device.Stream, k device.Kernel[findParams], b table.Ro
 	for first := int64(0); first < b.N; first += largestBatch {
 		n := min(b.N-first, largestBatch)
 		part := b.Part(table.Part{First: uint64(first), N: uint64(n)}, c.cfg.keyBytes, c.cfg.valueBytes)
-		p := findParams{Table: c.table(), Keys: part.Keys, Values: part.Values, Found: part.Flags, N: uint64(n)}
+		p := findParams{Table: c.table(), Keys: part.Keys, Values: part.Values, Found: part.Flags, N: uint64(n), When: part.When}
 		if err := k.Launch(st, c.frame.Grid(n, findBlocks), &p); err != nil {
 			return err
 		}

@@ -68,6 +68,17 @@
 // So find, insert, insert_new and erase of slab.cuh may run in one kernel in any mixture, and each key is linearizable; Mixed
 // does just that. The tests record histories under stress and judge them, and those of broken copies, too.
 //
+// # Updates and choices
+//
+// Update is an insert that changes the value of a key that is there, where it stands, by an atomic operation on the value's own word, or for code of the
+// user's by compare-and-swap: in its kernel nothing is erased, so that nobody else changes a pair that is in, though inserts write pairs whole. Rows of
+// a batch that are in one row of 32 and have one key become one, where there are four or more. On the device, beside erases, update swaps a pair whole,
+// key and value; of pairs whose values stand apart it swaps the value, and one whose key is erased meanwhile counts as having come before.
+//
+// Where a table may grow no more, what is left is tried without new slabs at last, and so is what follows in the batch: so the rows of a key are all
+// in or all refused. FindOrInsert is an insert that tells the value. InsertIf, FindIf and ContainsIf of Map and Set do those positions of a batch alone
+// whose bool is true, by kernels of their own (choose.cu).
+//
 // # SlabAlloc (§V), and where we differ
 //
 // A warp's resident block is a hash of its number. In the paper all lanes of the warp hold one word of the bitmap each, and

@@ -71,12 +71,12 @@ func (c config) header(name string) string {
 	return fmt.Sprintf(`#pragma once
 #include "keys.cuh"
 struct %s : Marks<%d, %d> {
-    static constexpr int KEY_BYTES = %d, VALUE_BYTES = %d, SLOT_BYTES = %d, VALUE_OFFSET = 0, VALUES_OFFSET = %d, LINK_OFFSET = %d, HASH = %d;
+    static constexpr int KEY_BYTES = %d, VALUE_BYTES = %d, SLOT_BYTES = %d, VALUE_OFFSET = %d, VALUES_OFFSET = %d, LINK_OFFSET = %d, HASH = %d;
     static constexpr u32 SLOTS = %d;
     static constexpr bool PACKED = %t, SOA = true, LIGHT = %t;
     typedef bits_of<%d>::type value;
 };
-`, name, c.keyBytes, kernel.Reserved, c.keyBytes, c.valueBytes, c.wordBytes(), c.valuesAt(c.slots()), c.linkOffset(), c.hash, c.slots(),
+`, name, c.keyBytes, kernel.Reserved, c.keyBytes, c.valueBytes, c.wordBytes(), c.wordBytes()/2, c.valuesAt(c.slots()), c.linkOffset(), c.hash, c.slots(),
 		c.packed || c.valueBytes == 0, c.light, value)
 }
 
@@ -111,10 +111,12 @@ func (k *Counters) live() int64       { return int64(k.Inserted - k.Erased) }
 func (k *Counters) tombstones() int64 { return int64(k.Erased - k.Reused - k.Flushed) }
 func (k *Counters) slabs() int64      { return int64(k.Linked - k.Freed) }
 
-// insertParams are the parameters of insert and insert_new.
+// insertParams are the parameters of insert and insert_new, and of the kernels of update.cu and choose.cu.
 type insertParams struct {
-	Table Table
-	Rows  table.Placing // from Attempt lastAttempt on, no new slabs are taken
+	Table   Table
+	Rows    table.Placing
+	When    uint64 // of insert_if: bytes
+	NoSlabs uint64 // 1: no new slabs are taken
 }
 
 // partitionParams are the parameters of the kernels that bring pairs in the order of the table's regions.
@@ -144,13 +146,14 @@ type mixedParams struct {
 	Clock, Calls, Returns uint64
 }
 
-// findParams are the parameters of find and erase. Values and Found may be 0.
+// findParams are the parameters of find and erase, and of find_if. Values and Found may be 0.
 type findParams struct {
 	Table  Table
 	Keys   uint64
 	Values uint64
 	Found  uint64
 	N      uint64
+	When   uint64 // of find_if: bytes
 }
 
 // findAllParams are the parameters of count_all and the other kernels of FindAll.

@@ -81,7 +81,7 @@ func (m *Map[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted de
 
 // mix runs a mixed batch; results and status may be 0.
 func (c *core) mix(st *device.Stream, b table.MixedRows) (refused []int, why, err error) {
-	return c.take(st, b.N, mixedInserts, func(part table.Part) error {
+	return c.take(st, b.N, mixedInserts, nil, func(part table.Part) error {
 		b := b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes)
 		p := mixedParams{Table: c.table(), Ops: b.Ops, Keys: b.Keys, Values: b.Values, Results: b.Results, Status: b.Status,
 			Refused: part.Refused, N: part.N, Attempt: part.Attempt}

@@ -3,10 +3,12 @@ package slab
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/table"
 )
 
 // All kernels compile for GPUs, on machines that have none: each variant for one architecture, in short runs two of them.
@@ -30,6 +32,9 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 		c := &core{cfg: config{keyBytes: v.key, valueBytes: v.value, light: v.light, multi: v.multi}, opts: Options{Group: v.group}}
 		c.cfg.packed = c.cfg.canPack(info.CAS128)
 		programs := []*device.Program{c.program("slab", kernelsCU)}
+		if !v.multi {
+			programs = append(programs, c.chooseProgram())
+		}
 		if i < 2 {
 			each := c.program("foreach", foreachCU, device.File{Name: "callback.h",
 				Text: "__device__ void callback(const forEachParams& p, C::key k, C::value v, u64 i) { if (i == p.n) add(at<u32>(p.args[0]) + k, (u32)(sizeof v)); }"})
@@ -37,15 +42,42 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 			programs = append(programs, each)
 			programs = append(programs, allocatorProgram(i == 1, "allocate", allocateKernels, allocateParams{}))
 		}
-		for _, p := range programs {
-			t.Run(fmt.Sprintf("%s %+v", p.Name, v), func(t *testing.T) {
-				t.Parallel()
-				_, err := device.CompileFor(v.arch, p)
-				if errors.Is(err, device.ErrNoNVRTC) {
-					testenv.RequireNVRTC(t, err)
-				}
-				must(t, err)
-			})
-		}
+		compiles(t, v.arch, fmt.Sprintf("%+v", v), programs...)
+	}
+}
+
+func compiles(t *testing.T, arch, what string, programs ...*device.Program) {
+	for _, p := range programs {
+		t.Run(p.Name+" "+what, func(t *testing.T) {
+			t.Parallel()
+			_, err := device.CompileFor(arch, p)
+			if errors.Is(err, device.ErrNoNVRTC) {
+				testenv.RequireNVRTC(t, err)
+			}
+			must(t, err)
+		})
+	}
+}
+
+func TestUpdatesCompileForGPUs(t *testing.T) {
+	for _, v := range []struct {
+		key, value int
+		of         reflect.Type
+		with       table.Combine
+		arch       string
+	}{
+		{4, 4, reflect.TypeFor[uint32](), table.Add, "sm_90"},
+		{8, 8, reflect.TypeFor[float64](), table.Min, "sm_90"},
+		{4, 8, reflect.TypeFor[int64](), "old * value", "sm_70"},
+		{8, 4, reflect.TypeFor[float32](), table.Add, "sm_80"},
+		{4, 4, reflect.TypeFor[int32](), "old * value", "sm_90"},
+		{8, 8, reflect.TypeFor[uint64](), table.Or, "sm_80"},
+	} {
+		info, _ := device.InfoFor(v.arch) // an error comes again below
+		c := &core{cfg: config{keyBytes: v.key, valueBytes: v.value}, opts: Options{Group: 8}}
+		c.cfg.packed = c.cfg.canPack(info.CAS128)
+		header, err := v.with.Header(v.of)
+		must(t, err)
+		compiles(t, v.arch, fmt.Sprintf("%d+%d %v %s %s", v.key, v.value, v.of, v.with, v.arch), c.updateProgram(header), c.program("add_ones", addOnes))
 	}
 }

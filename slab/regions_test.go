@@ -9,16 +9,17 @@ import (
 	"github.com/warpmap/warpmap/table/tabletest"
 )
 
+var earlyRegions = table.Regions{MinBytes: 2 * slabBytes, RegionBytes: 3 * slabBytes, MinRows: 40, RegionRows: 1, PieceRows: 128, MemoryShare: 8, Span: table.Threads}
+
 // Batches that are brought in order, by a table that does it early: it holds the same, and tells the same positions.
 func TestOrderedInserts(t *testing.T) { onEach(t, testOrderedInserts) }
 
 func testOrderedInserts(t *testing.T, d *device.Device) {
-	early := table.Regions{MinBytes: 2 * slabBytes, RegionBytes: 3 * slabBytes, MinRows: 40, RegionRows: 1, PieceRows: 128, MemoryShare: 8, Span: table.Threads}
 	for _, group := range []int{1, 8} {
 		newMap := func(d *device.Device, to table.Options) (table.Map[uint32, uint32], error) {
 			m, err := New[uint32, uint32](d, Options{Options: to, Group: group})
 			if err == nil {
-				m.regions = early
+				m.regions = earlyRegions
 			}
 			return m, err
 		}

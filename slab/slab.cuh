@@ -481,42 +481,72 @@ template <class C> struct Sweep {
 // The operations below are for one key that all lanes of the tile bring, and may run beside one another in a kernel, in
 // any mixture. They keep the table's counts.
 
-template <class C, u32 KIND, class Tile>
-__device__ __forceinline__ Outcome run_one(const Table& t, Tile g, Resident& r, typename C::key k, typename C::value v, typename C::value* out) {
+// found(op) is called in the first lane where the key is there, and tells whether that will do; otherwise the operation begins again.
+template <class C, u32 KIND, class Tile, class Found>
+__device__ __forceinline__ Outcome run_one(const Table& t, Tile g, Resident& r, typename C::key k, typename C::value v, Found found) {
     Op<C, KIND, false> o;
     o.begin(t, KIND, k, v);
+    u32 linked = 0;
     bool active = g.rank() == 0;
-    typename C::value found{};
     while (g.any_of_all(active)) {
         bool was = active;
         active = o.round(t, g, active, r);
-        if (was && !active) found = o.found_value(true);
+        if (!was || active) continue;
+        linked += o.linked;
+        if (o.outcome != PRESENT || found(o)) continue;
+        o.begin(t, KIND, k, v);
+        active = true;
     }
     if (g.rank() == 0) {
         if (o.outcome == ADDED) add(&counters(t)->inserted, (u64)1);
-        if (o.linked) add(&counters(t)->linked, (u64)o.linked);
+        if (linked) add(&counters(t)->linked, (u64)linked);
         if ((KIND == ERASE || KIND == ERASE_ONE) && o.outcome == PRESENT) add(&counters(t)->erased, (u64)1);
     }
-    if (out) *out = g.shuffle(found, 0);
     return (Outcome)g.shuffle((u32)o.outcome, 0);
 }
+struct Anything {
+    template <class O> __device__ __forceinline__ bool operator()(const O&) const { return true; }
+};
 // insert puts or replaces. FULL: no slab could be had.
 template <class C, class Tile> __device__ Outcome insert(const Table& t, Tile g, Resident& r, typename C::key k, typename C::value v) {
-    return run_one<C, INSERT>(t, g, r, k, v, nullptr);
+    return run_one<C, INSERT>(t, g, r, k, v, Anything());
 }
 // insert_new is insert, but leaves the value of a key that is PRESENT.
 template <class C, class Tile> __device__ Outcome insert_new(const Table& t, Tile g, Resident& r, typename C::key k, typename C::value v) {
-    return run_one<C, INSERT_NEW>(t, g, r, k, v, nullptr);
+    return run_one<C, INSERT_NEW>(t, g, r, k, v, Anything());
+}
+// find_or_insert puts the pair, or where the key is PRESENT gives every lane the value that is there.
+template <class C, class Tile> __device__ Outcome find_or_insert(const Table& t, Tile g, Resident& r, typename C::key k, typename C::value& v) {
+    typename C::value there = v;
+    Outcome o = run_one<C, INSERT_NEW>(t, g, r, k, v, [&](const Op<C, INSERT_NEW, false>& op) {
+        there = op.found_value(true);
+        return true;
+    });
+    v = g.shuffle(there, 0);
+    return o;
+}
+// update puts the pair, or where the key is PRESENT makes of its value and v what now(value, v) says: all of them bits.
+template <class C, class Tile, class Now>
+__device__ Outcome update(const Table& t, Tile g, Resident& r, typename C::key k, typename C::value v, Now now) {
+    return run_one<C, INSERT_NEW>(t, g, r, k, v, [&](const Op<C, INSERT_NEW, false>& op) {
+        return Access<C>::merge(op.slab, values_of<C>(op.slab), op.slot, op.seen(), op.stored, v, now); // otherwise it has been erased
+    });
 }
 // find gives every lane whether the key is there, and its value.
 template <class C, class Tile> __device__ bool find(const Table& t, Tile g, typename C::key k, typename C::value& v) {
     Resident none;
-    return run_one<C, FIND>(t, g, none, k, v, &v) == PRESENT;
+    typename C::value there{};
+    Outcome o = run_one<C, FIND>(t, g, none, k, v, [&](const Op<C, FIND, false>& op) {
+        there = op.found_value(true);
+        return true;
+    });
+    v = g.shuffle(there, 0);
+    return o == PRESENT;
 }
 // erase removes a key, and tells every lane whether this call did.
 template <class C, class Tile> __device__ bool erase(const Table& t, Tile g, typename C::key k) {
     Resident none;
-    return run_one<C, ERASE>(t, g, none, k, typename C::value{}, nullptr) == PRESENT;
+    return run_one<C, ERASE>(t, g, none, k, typename C::value{}, Anything()) == PRESENT;
 }
 
 // fill writes a pair into a slot that nobody else looks at.

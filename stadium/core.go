@@ -70,6 +70,8 @@ type core struct {
 	regions table.Regions
 	far     far
 	room    room
+	updates table.Operations[device.Kernel[insertParams]]
+	choosing
 
 	memory // guarded by the frame's lock
 }
@@ -304,7 +306,7 @@ func (c *core) grid(n int64) device.Grid { return c.frame.Grid(n, blocks) }
 
 func (c *core) size() (capacity, live int64) { return c.capacity(), c.live() }
 
-// insertKernels are those of Insert or of InsertNew.
+// insertKernels are those of Insert or of InsertNew. Without `left` they put all rows in one by one: there are none for stages and panes.
 type insertKernels struct{ insert, left device.Kernel[insertParams] }
 
 func (k *insertKernels) bind(m *device.Module, which string) error {
@@ -313,19 +315,22 @@ func (k *insertKernels) bind(m *device.Module, which string) error {
 
 // insertion takes batches in with the kernels.
 func (c *core) insertion(k *insertKernels) table.Insertion {
-	return table.Insertion{Size: c.size, Find: c.find, Put: func(st *device.Stream, b table.Rows) ([]int, error, error) {
-		if !c.foreign && c.most+b.N <= c.limit() {
-			c.most += b.N
-			return nil, nil, c.launchInsert(st, k, insertParams{Limit: math.MaxUint64}, b)
+	return table.Insertion{Size: c.size, Find: c.find, Put: func(st *device.Stream, b table.Rows) ([]int, error, error) { return c.insert(st, k, b, nil) }}
+}
+
+// insert takes a batch in.
+func (c *core) insert(st *device.Stream, k *insertKernels, b table.Rows, exact *table.Exactly) (refused []int, why, err error) {
+	if !c.foreign && c.most+b.N <= c.limit() {
+		c.most += b.N
+		return nil, nil, c.launchInsert(st, k, insertParams{Limit: math.MaxUint64}, b)
+	}
+	return c.take(st, b.N, 1, exact, func(p table.Part) error {
+		q := insertParams{Rows: table.Placing{Refused: p.Refused, Attempt: p.Attempt}, Limit: c.searched(int64(p.N), p.Attempt)}
+		if p.Attempt == lastAttempt {
+			q.Exact = 1
 		}
-		return c.take(st, b.N, 1, func(p table.Part) error {
-			q := insertParams{Rows: table.Placing{Refused: p.Refused, Attempt: p.Attempt}, Limit: c.searched(int64(p.N), p.Attempt)}
-			if p.Attempt == lastAttempt {
-				q.Exact = 1
-			}
-			return c.launchInsert(st, k, q, b.Part(p, c.cfg.keyBytes, c.cfg.valueBytes))
-		})
-	}}
+		return c.launchInsert(st, k, q, b.Part(p, c.cfg.keyBytes, c.cfg.valueBytes))
+	})
 }
 
 // searched is how many buckets an insert searches for room. The last attempt goes through the whole table: all that finds room gets it.
@@ -343,9 +348,14 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 			return err
 		}
 	}
-	taken, err := c.stage(st, k, p, b)
-	if err == nil && taken < b.N {
-		taken, err = c.insertFar(st, k, p, b, taken)
+	p.When = b.When
+	var taken int64
+	var err error
+	if k.left != (device.Kernel[insertParams]{}) {
+		taken, err = c.stage(st, k, p, b)
+		if err == nil && taken < b.N {
+			taken, err = c.insertFar(st, k, p, b, taken)
+		}
 	}
 	if err != nil || taken == b.N {
 		return err
@@ -387,8 +397,8 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 }
 
 // take runs a batch of n operations that may want room. One in `share` is expected to add a pair. Those that find no room come back with the
-// reason. It waits for the stream.
-func (c *core) take(st *device.Stream, n, share int64, launch func(table.Part) error) (refused []int, why, err error) {
+// reason: all slots are taken then, so where exact is over, a key that was refused finds no room. It waits for the stream.
+func (c *core) take(st *device.Stream, n, share int64, exact *table.Exactly, launch func(table.Part) error) (refused []int, why, err error) {
 	if _, err := c.look(st); err != nil {
 		return nil, nil, err
 	}
@@ -414,7 +424,9 @@ func (c *core) take(st *device.Stream, n, share int64, launch func(table.Part) e
 			}
 			return c.limit() - c.live(), nil
 		},
-		Grow: func(_, _, pairs int64) (why, err error) { return c.grow(st, pairs) },
+		Grow: func(_, _, pairs int64) (why, err error) {
+			return exact.Grow(func() (why, err error) { return c.grow(st, pairs) })
+		},
 		Settle: func(int64) (attempt uint64, err error) {
 			if !last {
 				attempt = lastAttempt
@@ -423,6 +435,7 @@ func (c *core) take(st *device.Stream, n, share int64, launch func(table.Part) e
 		},
 		After: func() (err error) {
 			if c.counters.Seen.Failed > 0 {
+				exact.Refused(true)
 				err = c.reset(st)
 			}
 			return err
@@ -541,7 +554,7 @@ func (c *core) mix(st *device.Stream, b table.MixedRows) (refused []int, why, er
 		c.most += b.N
 		return nil, nil, launch(table.Part{N: uint64(b.N)}, math.MaxUint64)
 	}
-	return c.take(st, b.N, mixedInserts, func(part table.Part) error { return launch(part, c.searched(int64(part.N), part.Attempt)) })
+	return c.take(st, b.N, mixedInserts, nil, func(part table.Part) error { return launch(part, c.searched(int64(part.N), part.Attempt)) })
 }
 
 // Len counts the pairs.

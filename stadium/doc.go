@@ -84,6 +84,16 @@
 // and erase of stadium.cuh. Nobody waits for an access bit while holding one. Where slots are in host memory, what comes before the end of an operation
 // is fenced for the host, too.
 //
+// # Updates and choices
+//
+// Update is an insert that reads the value of a key that is there, combines it and writes it back while it holds the access bit: so values of 8 bytes may
+// lie at any multiple of 4, in host memory too. Rows of a batch that are in one row of 32 and have one key go in together, where there are four or more;
+// others of one key wait for one another, as in Insert. FindOrInsert is an insert that tells the value.
+//
+// A position is refused once all slots are taken; from then on the table does not grow for the rest of the batch. So the rows of a key are all in or
+// all refused. InsertIf, FindIf and ContainsIf do those positions of a batch alone whose bool is true, by kernels of their own (choose.cu). All of
+// these reach slots in host memory across the bus, where they lie: they have no lists by panes, nor do they go through shared memory.
+//
 // # Your own kernels
 //
 // ForEach and ForAll run a piece of CUDA C++ for pairs of a table. A kernel of your own includes "stadium.cuh" and takes a table by value: see

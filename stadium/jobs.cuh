@@ -39,9 +39,12 @@ template <bool REPLACE, bool LEFT = false> struct InsertJob : Job {
     __device__ __forceinline__ bool begin(u64 i, const Item& k) {
         if (!wanted(p.rows.refused, p.rows.attempt, i)) return false;
         v = Value<C>::of_row(value_at(i));
+        find_place(k);
+        return true;
+    }
+    __device__ __forceinline__ void find_place(const Key<C>& k) {
         x.begin(p.table, k, p.limit);
         if (p.exact && load_relaxed(&counters(p.table)->pairs) >= slot_count<C>(p.table)) x.limit = 0;
-        return true;
     }
     __device__ __forceinline__ bool round(Lane, bool active) {
         return active && x.round(p.table, REPLACE ? Operation<C>::INSERT : Operation<C>::INSERT_NEW, [&](u64 slot, bool free) {
@@ -50,13 +53,15 @@ template <bool REPLACE, bool LEFT = false> struct InsertJob : Job {
         });
     }
     __device__ __forceinline__ void done(u64 i) {
-        if (x.outcome == ADDED) {
-            if (p.exact) add(&counters(p.table)->pairs, (u64)1);
-            else added++;
-        }
+        count_added();
         if (p.rows.added) at<u8>(p.rows.added)[i] = x.outcome == ADDED;
         failed += (x.outcome == FULL) != LEFT;
         if (x.outcome == FULL || p.rows.attempt) settle_bit(p.rows.refused, p.rows.attempt, position(i), x.outcome == FULL);
+    }
+    __device__ __forceinline__ void count_added() {
+        if (x.outcome != ADDED) return;
+        if (p.exact) add(&counters(p.table)->pairs, (u64)1);
+        else added++;
     }
     __device__ __forceinline__ void end() {
         u64 *pairs = &counters(p.table)->pairs, *others = &counters(p.table)->failed;

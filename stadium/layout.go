@@ -146,7 +146,7 @@ type Counters struct {
 // not tell.
 const probesUntold = 4
 
-// insertParams are the parameters of insert and insert_new.
+// insertParams are the parameters of insert and insert_new, and of the kernels of update.cu and choose.cu.
 type insertParams struct {
 	Table Table
 	Rows  table.Placing
@@ -155,6 +155,7 @@ type insertParams struct {
 	ByPosition uint64
 	// Exact, where not 0: pairs are counted at once, and none is tried where all slots are taken.
 	Exact uint64
+	When  uint64 // of insert_if: bytes
 }
 
 // partitionParams are the parameters of the kernels that bring pairs in the order of the table's regions.
@@ -205,13 +206,14 @@ const (
 	stagedFixed = 4 << 10
 )
 
-// findParams are the parameters of find and erase. Values and Found may be 0.
+// findParams are the parameters of find and erase, and of find_if. Values and Found may be 0.
 type findParams struct {
 	Table  Table
 	Keys   uint64
 	Values uint64
 	Found  uint64
 	N      uint64
+	When   uint64 // of find_if: bytes
 }
 
 // mixedParams are the parameters of mixed: see table.MixedRows. Where Clock is not 0, each operation notes there when it began and ended.

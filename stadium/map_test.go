@@ -118,6 +118,10 @@ func TestNoValues(t *testing.T) {
 	}
 }
 
+func earlyRegions(c *core) table.Regions {
+	return table.Regions{MinBytes: 1, RegionBytes: max(1, c.bytes(c.shape)/5), MinRows: 1, RegionRows: 1, PieceRows: 700, MemoryShare: 8, Span: 2 * table.Threads}
+}
+
 // orderedSuite brings all batches in the order of regions, in pieces.
 func orderedSuite[K, V any]() *tabletest.Suite {
 	return tabletest.Map(func(d *device.Device, o table.Options) (table.Map[K, V], error) {
@@ -125,7 +129,7 @@ func orderedSuite[K, V any]() *tabletest.Suite {
 		if err != nil {
 			return nil, err
 		}
-		m.regions = table.Regions{MinBytes: 1, RegionBytes: max(1, m.bytes(m.shape)/5), MinRows: 1, RegionRows: 1, PieceRows: 700, MemoryShare: 8, Span: 2 * table.Threads}
+		m.regions = earlyRegions(m.core)
 		return m, nil
 	})
 }

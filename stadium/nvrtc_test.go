@@ -3,10 +3,12 @@ package stadium
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/table"
 )
 
 const emptyCallback = "__device__ void callback(const forEachParams& p, C::key, C::value, u64 i) { at<u64>(p.args[0])[0] = i; }"
@@ -15,6 +17,7 @@ const emptyCallback = "__device__ void callback(const forEachParams& p, C::key, 
 func TestCompileForGPUs(t *testing.T) {
 	variants := map[config]string{{8, 8, 8, 0}: "sm_90"}
 	if testenv.Long() {
+		variants[config{256, 8, 8, 0}], variants[config{4, 8, 16, 0}] = "sm_80", "sm_90"
 		for i, ticket := range []int{1, 2, 4, 8, 16} {
 			variants[config{4, 4, ticket, 0}] = []string{"sm_70", "sm_80", "sm_90"}[i%3]
 			variants[config{[]int{12, 16, 20, 32, 256}[i], []int{0, 64, 100, 8, 4096}[i], ticket, 0}] = []string{"sm_90", "sm_70", "sm_80"}[i%3]
@@ -25,6 +28,16 @@ func TestCompileForGPUs(t *testing.T) {
 		each := c.program("foreach", foreachCU, device.File{Name: "callback.h", Text: emptyCallback})
 		each.Layouts = append(each.Layouts, forEachParams{})
 		programs := []*device.Program{c.program("stadium", kernelsCU), c.program("stadium-panes", panesCU), each}
+		programs = append(programs, c.chooseProgram())
+		of := map[int][]reflect.Type{4: {reflect.TypeFor[float32]()}, 8: {reflect.TypeFor[float64](), reflect.TypeFor[int64]()}}[cfg.valueBytes]
+		for i, v := range of {
+			header, err := []table.Combine{table.Add, "old * value"}[i].Header(v)
+			must(t, err)
+			programs = append(programs, c.updateProgram(header))
+			if i == 0 && cfg.keyBytes <= 8 {
+				programs = append(programs, c.program("add_ones", addOnes))
+			}
+		}
 		if cfg.staged() {
 			programs = append(programs, c.stagedProgram())
 		}

@@ -71,6 +71,13 @@ template <class C> struct Key<C, true> {
         for (int i = 0; i < UNITS; i++) k.u[i] = warp.shuffle(u[i], from);
         return k;
     }
+    // is_of tells whether it is that of another lane: all of them come.
+    template <class Warp> __device__ __forceinline__ bool is_of(Warp warp, int from) const {
+        bool equal = true;
+#pragma unroll
+        for (int i = 0; i < UNITS; i++) equal &= warp.shuffle(u[i], from) == u[i];
+        return equal;
+    }
     __device__ __forceinline__ unit get(int i) const { return u[i]; }
 };
 template <class C> struct Key<C, false> {
@@ -80,6 +87,12 @@ template <class C> struct Key<C, false> {
     __device__ __forceinline__ static Key of(u64 address) { return Key{address}; }
     __device__ __forceinline__ static Key of_batch(u64 keys, u64 i) { return Key{keys + i * C::KEY_BYTES}; }
     template <class Warp> __device__ __forceinline__ Key shuffled(Warp, int, u64 keys, u64 i) const { return of_batch(keys, i); }
+    template <class Warp> __device__ __forceinline__ bool is_of(Warp warp, int from) const {
+        Key other{warp.shuffle(address, from)};
+        bool equal = address && other.address; // a lane may have none
+        for (int i = 0; i < UNITS && equal; i++) equal = other.get(i) == get(i);
+        return equal;
+    }
     __device__ __forceinline__ unit get(int i) const { return load_memory(at<unit>(address) + i); }
 };
 
@@ -627,6 +640,23 @@ template <class C> __device__ Outcome insert_new(const Table& t, typename C::key
     return operate<C>(t, Operation<C>::INSERT_NEW, k, [&](u64 slot, bool free) {
         if (free) put_key<C>(KeySeen<C>::template key<C>(k), slot);
         ValueSeen<C>::store(slot + C::VALUE_OFFSET, v);
+    });
+}
+// find_or_insert puts the pair, or where the key is PRESENT gives the value that is there.
+template <class C> __device__ Outcome find_or_insert(const Table& t, typename C::key k, typename ValueSeen<C>::bare& v) {
+    return operate<C>(t, Operation<C>::INSERT, k, [&](u64 slot, bool free) {
+        if (!free) v = ValueSeen<C>::load(slot + C::VALUE_OFFSET);
+        else {
+            put_key<C>(KeySeen<C>::template key<C>(k), slot);
+            ValueSeen<C>::store(slot + C::VALUE_OFFSET, v);
+        }
+    });
+}
+// update puts the pair, or where the key is PRESENT makes of its value and v what now(value, v) says: all of them bits.
+template <class C, class Now> __device__ Outcome update(const Table& t, typename C::key k, typename C::value v, Now now) {
+    return operate<C>(t, Operation<C>::INSERT, k, [&](u64 slot, bool free) {
+        if (free) put_key<C>(KeySeen<C>::template key<C>(k), slot);
+        ValueSeen<C>::store(slot + C::VALUE_OFFSET, free ? v : now(ValueSeen<C>::load(slot + C::VALUE_OFFSET), v));
     });
 }
 // find tells whether the key is there, and its value.

@@ -1,6 +1,7 @@
 package table
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"reflect"
@@ -92,6 +93,39 @@ __device__ __forceinline__ number merge(number old, number value) {
 
 // Merges tells of an operation's header whether values that come may be combined with one another first: those of code of the user's may not.
 func Merges(header device.File) bool { return !strings.Contains(header.Text, "#define WARPMAP_COMBINE BY_CODE\n") }
+
+//go:embed gather.cuh
+var gatherCUH string
+
+// Gathering is the file gather.cuh, for programs of operations that bring rows of one key together.
+func Gathering() device.File { return device.File{Name: "gather.cuh", Text: gatherCUH} }
+
+// Operations are the kernels of a table's operations, K for each, compiled when they are first asked for.
+type Operations[K any] map[string]K // by the text of their combine.h
+
+// Of is the kernels that bind finds in the program of an operation. The caller holds the table's lock.
+func (o *Operations[K]) Of(d *device.Device, header device.File, program func(header device.File) *device.Program, bind func(m *device.Module, k *K) error) (k K, err error) {
+	if k, ok := (*o)[header.Text]; ok {
+		return k, nil
+	}
+	m, err := d.Compile(program(header))
+	if err == nil {
+		err = bind(m, &k)
+	}
+	if err != nil {
+		return k, err
+	}
+	if *o == nil {
+		*o = Operations[K]{}
+	}
+	(*o)[header.Text] = k
+	return k, nil
+}
+
+// Named finds a kernel by its name, for Operations of one each.
+func Named[P any](name string) func(m *device.Module, k *device.Kernel[P]) error {
+	return func(m *device.Module, k *device.Kernel[P]) error { return device.Bind(m, name, k) }
+}
 
 // Updating runs Update of a map: with has the operation's header, and gives how a batch goes in.
 func Updating[K, V any](f *Frame, keys []K, values []V, with Combine, x func(header device.File) Insertion) error {

@@ -481,3 +481,19 @@ func (l *Late) Load(d *device.Device, program func() *device.Program, bind func(
 	}
 	return l.loaded
 }
+
+// Needed are kernels that are compiled when they are first needed.
+type Needed struct{ ready bool }
+
+// Load sees to them.
+func (n *Needed) Load(d *device.Device, program func() *device.Program, bind func(m *device.Module) error) error {
+	if n.ready {
+		return nil
+	}
+	m, err := d.Compile(program())
+	if err == nil {
+		err = bind(m)
+	}
+	n.ready = err == nil
+	return err
+}

@@ -302,6 +302,60 @@ type Insertion struct {
 	Size func() (capacity, live int64)
 }
 
+// Loading is the insertion with kernels that are loaded first.
+func (x Insertion) Loading(load func() error) Insertion {
+	put := x.Put
+	x.Put = func(st *device.Stream, b Rows) ([]int, error, error) {
+		if err := load(); err != nil {
+			return nil, nil, err
+		}
+		return put(st, b)
+	}
+	return x
+}
+
+// Exactly makes one or several inserts of an operation say exactly which positions had no effect. Others are content where the key is in: it has one of
+// the values then. A position may be refused, and later, when there is more room, another of its key be let in: so the family sees to it that once the
+// operation is over, which is when a position was refused for good, none gets in whose key was refused. nil: it is an insert like others.
+type Exactly struct {
+	refused bool
+	why     error // what forbids more room
+}
+
+// Over tells whether a position was refused for good.
+func (x *Exactly) Over() bool { return x != nil && x.refused }
+
+// Refused notes that positions were refused for good, if any were.
+func (x *Exactly) Refused(any bool) {
+	if x != nil {
+		x.refused = x.refused || any
+	}
+}
+
+// Grow is Grow of an Inserter: once the operation is over, the table does not grow for it.
+func (x *Exactly) Grow(grow func() (why, err error)) (why, err error) {
+	if x.Over() {
+		return x.why, nil
+	}
+	if why, err = grow(); x != nil {
+		x.why = why
+	}
+	return why, err
+}
+
+// ExactInsertion is an insertion by a kernel that is asked for with the lock held. It serves one call.
+func ExactInsertion[P any](size func() (capacity, live int64), kernel func() (device.Kernel[P], error),
+	put func(st *device.Stream, k device.Kernel[P], b Rows, exact *Exactly) (refused []int, why, err error)) Insertion {
+	exact := new(Exactly)
+	return Insertion{Size: size, Put: func(st *device.Stream, b Rows) (refused []int, why, err error) {
+		k, err := kernel()
+		if err != nil {
+			return nil, nil, err
+		}
+		return put(st, k, b, exact)
+	}}
+}
+
 // full is the error for the positions that are not in; nil if there are none. The caller holds the lock.
 func (x Insertion) full(refused []int, why error) error {
 	capacity, live := x.Size()

@@ -14,9 +14,9 @@ var (
 
 // choosing are the kernels of batches with a condition, of the bulk program compiled for it when one is first needed.
 type choosing struct {
-	ready bool
-	put   inserts
-	seek  device.Kernel[findParams]
+	needed table.Needed
+	put    inserts
+	seek   device.Kernel[findParams]
 }
 
 // InsertIf is Insert of the pairs with when[i]: see table.Chooser. Cost as Insert's of so many pairs, and the reading of the whole batch. The first
@@ -72,13 +72,8 @@ func (s *Set[K]) ContainsIfOn(st *device.Stream, keys device.Slice[K], when, fou
 
 func (c *core) insertionIf() table.Insertion {
 	x := c.insertion(inserts{})
-	x.Put = func(st *device.Stream, b table.Rows) ([]int, error, error) {
-		if err := c.choose(); err != nil {
-			return nil, nil, err
-		}
-		return c.insert(st, c.put, b)
-	}
-	return x
+	x.Put = func(st *device.Stream, b table.Rows) ([]int, error, error) { return c.insert(st, c.put, b) }
+	return x.Loading(c.choose)
 }
 
 // findIf queues a look-up of the rows that have When.
@@ -91,20 +86,13 @@ func (c *core) findIf(st *device.Stream, b table.Rows) error {
 
 // choose compiles the kernels of batches with a condition, once. The caller holds the lock.
 func (c *core) choose() error {
-	if c.ready {
-		return nil
-	}
-	m, err := c.frame.Device.Compile(c.choosingProgram())
-	if err != nil {
-		return err
-	}
 	insert := "insert"
 	if c.cfg.set() {
 		insert = "insert_new"
 	}
-	err = errors.Join(device.Bind(m, insert, &c.put.rows), device.Bind(m, "find", &c.seek))
-	c.ready = err == nil
-	return err
+	return c.needed.Load(c.frame.Device, c.choosingProgram, func(m *device.Module) error {
+		return errors.Join(device.Bind(m, insert, &c.put.rows), device.Bind(m, "find", &c.seek))
+	})
 }
 
 func (c *core) choosingProgram() *device.Program {

@@ -68,8 +68,8 @@ type core struct {
 	regions table.Regions
 
 	// Guarded by the frame's lock.
-	updates map[string]inserts // by the text of their combine.h
-	over    bool               // counts that are too large were seen: a rebuild and a reset forget them
+	updates table.Operations[inserts]
+	over    bool // counts that are too large were seen: a rebuild and a reset forget them
 	choosing
 	memory
 }

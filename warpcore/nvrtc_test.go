@@ -30,13 +30,15 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 		if i == 0 {
 			probe := c.program("probe", probeKernel)
 			probe.Layouts = append(probe.Layouts, probeTestParams{}, probeStep{})
+			ones := c.program("add_ones", addOnes)
+			ones.Layouts = append(ones.Layouts, probeTestParams{})
 			count, err := table.CountHeader[uint32]()
 			must(t, err)
 			least, err := table.Min.Header(reflect.TypeFor[float32]())
 			must(t, err)
 			code, err := table.Combine("old + 2 * value").Header(reflect.TypeFor[int32]())
 			must(t, err)
-			programs = append(programs, c.mixed(4), probe, c.updateProgram(count), c.updateProgram(least), c.updateProgram(code), c.updateProgram(device.File{}), c.choosingProgram())
+			programs = append(programs, c.mixed(4), probe, ones, c.updateProgram(count), c.updateProgram(least), c.updateProgram(code), c.updateProgram(device.File{}), c.choosingProgram())
 		}
 		for _, p := range programs {
 			t.Run(p.Name+" "+v.String()+" "+arch, func(t *testing.T) {

@@ -48,30 +48,16 @@ func (c *core) updating(header device.File) table.Insertion {
 }
 
 // update is the kernels of an operation. The caller holds the lock.
-func (c *core) update(header device.File) (k inserts, err error) {
-	if k, ok := c.updates[header.Text]; ok {
-		return k, nil
-	}
-	m, err := c.frame.Device.Compile(c.updateProgram(header))
-	if err != nil {
-		return k, err
-	}
-	if header.Name == "" {
-		err = device.Bind(m, "find_or_insert", &k.rows)
-	} else {
-		err = device.Bind(m, "update", &k.rows)
-	}
-	if header.Name != "" && table.Merges(header) {
-		err = errors.Join(err, device.Bind(m, "combine_rows", &k.combine), device.Bind(m, "update_sums", &k.sums))
-	}
-	if err != nil {
-		return k, err
-	}
-	if c.updates == nil {
-		c.updates = map[string]inserts{}
-	}
-	c.updates[header.Text] = k
-	return k, nil
+func (c *core) update(header device.File) (inserts, error) {
+	return c.updates.Of(c.frame.Device, header, c.updateProgram, func(m *device.Module, k *inserts) error {
+		switch {
+		case header.Name == "":
+			return device.Bind(m, "find_or_insert", &k.rows)
+		case !table.Merges(header):
+			return device.Bind(m, "update", &k.rows)
+		}
+		return errors.Join(device.Bind(m, "update", &k.rows), device.Bind(m, "combine_rows", &k.combine), device.Bind(m, "update_sums", &k.sums))
+	})
 }
 
 func (c *core) updateProgram(header device.File) *device.Program {

@@ -71,7 +71,7 @@ func TestUpdatesUnderStress(t *testing.T) {
 			keys[i], ones[i] = uint32(i*i%(5+int(seed)*3)), 1
 			want[keys[i]]++
 		}
-		for i, with := range []table.Combine{table.Add, "old + value"} {
+		for i, with := range []table.Combine{table.Add, "value + old"} {
 			must(t, m.Clear())
 			must(t, m.Update(keys, ones, with))
 			must(t, m.Check())
@@ -107,9 +107,8 @@ func TestUpdateRefusesTypes(t *testing.T) {
 	}
 }
 
-// A kernel of the user's adds with the device-side update, beside erasing lanes.
-func TestDeviceSideUpdate(t *testing.T) {
-	const kernelText = `
+// addOnes adds with the device-side update, and puts what is absent.
+const addOnes = `
 #include "config.h"
 #include "layout.h"
 #include "warpcore.cuh"
@@ -119,8 +118,14 @@ WARPMAP_KERNEL(add_ones, warpcore::probeTestParams) {
     for (u64 i = grid_thread() / 4; i < p.n; i += grid_threads() / 4) {
         if (p.steps && i % 16 == 0) erase<config>(p.table, g, (config::key)(i % 37));
         update<config>(p.table, g, (config::key)(i % 37), (config::value)1, [](config::value a, config::value b) { return a + b; });
+        config::value v = (config::value)i;
+        Outcome o = find_or_insert<config>(p.table, g, (config::key)(i % 37 + 1000), v);
+        if (g.rank() == 0 && (o == FULL || v % 37 != i % 37 || (o == ADDED && v != i))) add(&counters(p.table)->failed, (u64)1);
     }
 }`
+
+// A kernel of the user's adds with the device-side update, beside erasing lanes; and puts what is absent, of which one lane's value stands.
+func TestDeviceSideUpdate(t *testing.T) {
 	for seed := range uint64(6) {
 		for _, layout := range []Layout{Packed, SoA} {
 			t.Run(fmt.Sprintf("%v/%d", layout, seed), func(t *testing.T) {
@@ -128,7 +133,7 @@ WARPMAP_KERNEL(add_ones, warpcore::probeTestParams) {
 				m, err := New[uint32, uint32](d, Options{Options: table.Options{Capacity: 4000}, Layout: layout})
 				must(t, err)
 				defer m.Close()
-				p := m.Program("add_ones", kernelText)
+				p := m.Program("add_ones", addOnes)
 				p.Layouts = append(p.Layouts, probeTestParams{})
 				mod, err := d.Compile(p)
 				must(t, err)
@@ -141,13 +146,20 @@ WARPMAP_KERNEL(add_ones, warpcore::probeTestParams) {
 						return k.Launch(nil, device.Grid{Blocks: 2, Threads: 64}, &probeTestParams{Table: tb, N: n, Steps: erases})
 					}))
 					must(t, m.Check())
-					_, v, err := m.All()
+					if failed := m.counters.Seen.Failed; failed > 0 {
+						t.Errorf("%d keys were put twice, or have others' values", failed)
+					}
+					keys, v, err := m.All()
 					must(t, err)
 					sum := uint32(0)
-					for _, x := range v {
-						sum += x
+					for i, x := range v {
+						if keys[i] < 1000 {
+							sum += x
+						} else if x%37 != keys[i]-1000 {
+							t.Errorf("key %d has %d", keys[i], x)
+						}
 					}
-					if erases == 0 && (sum != n || len(v) != 37) || sum > n {
+					if erases == 0 && (sum != n || len(v) != 2*37) || sum > n {
 						t.Fatalf("%d keys, %d in all", len(v), sum)
 					}
 				}

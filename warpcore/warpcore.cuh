@@ -479,6 +479,16 @@ template <class C, class Tile, class Now> __device__ Outcome update(const Table&
     } while (g.any_of_all(again)); // the key was erased
     return (Outcome)g.shuffle(o, 0);
 }
+// find_or_insert puts the pair, or where the key is PRESENT gives every lane the value that is there.
+template <class C, class Tile> __device__ Outcome find_or_insert(const Table& t, Tile g, typename C::key k, typename C::value& v) {
+    Insert<C, Look, false, false> s;
+    s.begin(t, k, v, ~0ull);
+    for (bool active = g.rank() == 0; g.any_of_all(active);) active = s.round(t, g, active);
+    if (g.rank() == 0 && s.outcome == ADDED) add(&counters(t)->inserted, (u64)1);
+    if (g.rank() == 0 && s.outcome == PRESENT) v = s.value_there();
+    v = g.shuffle(v, 0);
+    return (Outcome)g.shuffle((u32)s.outcome, 0);
+}
 // insert_multi adds a pair whether or not its key is there: for a MultiMap.
 template <class C, class Tile> __device__ Outcome insert_multi(const Table& t, Tile g, typename C::key k, typename C::value v) {
     return insert_one<C, Keep, true>(t, g, k, v);

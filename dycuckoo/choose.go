@@ -1,0 +1,98 @@
+package dycuckoo
+
+import (
+	_ "embed"
+	"errors"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+//go:embed choose.cu
+var chooseCU string
+
+var _ table.Chooser[uint32, uint32] = (*Map[uint32, uint32])(nil)
+
+// choosing are the kernels of batches with a condition, of FindOrInsert, and of the inserts that it and Update make: compiled when one is first needed.
+type choosing struct {
+	needed     table.Needed
+	keeping    insertKernels // of InsertNew; rows whose key is there stay marked
+	tell, mark device.Kernel[insertParams]
+	seek       device.Kernel[findParams]
+}
+
+// InsertIf is Insert of the pairs with when[i]: see table.Chooser. Cost as Insert's of so many pairs, and the reading of the whole batch. The first
+// call of InsertIf, FindIf or ContainsIf compiles kernels.
+func (m *Map[K, V]) InsertIf(keys []K, values []V, when []bool) error {
+	return table.InsertIf(&m.frame, keys, values, when, m.insertionIf())
+}
+
+// InsertIfOn is InsertIf on the device. It waits for the stream, as InsertOn does.
+func (m *Map[K, V]) InsertIfOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], when device.Slice[bool]) error {
+	return table.InsertIfOn(&m.frame, st, keys, values, when, device.Slice[bool]{}, m.insertionIf())
+}
+
+// FindIf is Find of the keys with when[i]: see table.Chooser.
+func (m *Map[K, V]) FindIf(keys []K, when []bool, values []V, found []bool) error {
+	return table.FindIf(&m.frame, keys, when, values, found, m.findIf)
+}
+
+// FindIfOn is FindIf on the device.
+func (m *Map[K, V]) FindIfOn(st *device.Stream, keys device.Slice[K], when device.Slice[bool], values device.Slice[V], found device.Slice[bool]) error {
+	return table.FindIfOn(&m.frame, st, keys, when, values, found, m.findIf)
+}
+
+// ContainsIf is FindIf without values.
+func (m *Map[K, V]) ContainsIf(keys []K, when, found []bool) error {
+	return m.FindIf(keys, when, nil, found)
+}
+
+// ContainsIfOn is ContainsIf on the device.
+func (m *Map[K, V]) ContainsIfOn(st *device.Stream, keys device.Slice[K], when, found device.Slice[bool]) error {
+	return m.FindIfOn(st, keys, when, device.Slice[V]{}, found)
+}
+
+// insertionIf marks the rows that are chosen as if they had been refused, and has these tried again.
+func (c *core) insertionIf() table.Insertion {
+	x := c.insertion(nil)
+	x.Put = func(st *device.Stream, b table.Rows) ([]int, error, error) {
+		return c.take(st, b.N, 1, 0, nil, func(part table.Part) error {
+			rows, p := b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes), c.insertParams(part)
+			if part.Attempt == 0 {
+				q := p
+				q.Rows, q.When = q.Rows.Of(table.Ordered{Rows: rows}), rows.When
+				if err := c.mark.Launch(st, c.grid(rows.N), &q); err != nil {
+					return err
+				}
+				p.Rows.Attempt = 1
+			}
+			return c.launchInsert(st, &c.kernel.replacing, p, rows)
+		})
+	}
+	return x.Loading(c.loadChoosing)
+}
+
+// findIf queues a look-up of the rows that have When.
+func (c *core) findIf(st *device.Stream, b table.Rows) error {
+	if err := c.loadChoosing(); err != nil {
+		return err
+	}
+	return c.search(st, c.seek, b)
+}
+
+// loadChoosing compiles the kernels, once. The caller holds the lock.
+func (c *core) loadChoosing() error {
+	return c.needed.Load(c.frame.Device, c.chooseProgram, func(m *device.Module) error {
+		return errors.Join(c.keeping.bind(m, "_new"), device.Bind(m, "tell_values", &c.tell), device.Bind(m, "mark_chosen", &c.mark), device.Bind(m, "find_if", &c.seek))
+	})
+}
+
+func (c *core) chooseProgram() *device.Program {
+	p := c.program("choose", chooseCU)
+	for i := range p.Defines {
+		if p.Defines[i].Name == "DYCUCKOO_KEEPS" {
+			p.Defines[i].Value = true
+		}
+	}
+	return p
+}

@@ -1,0 +1,86 @@
+package dycuckoo
+
+import (
+	_ "embed"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+//go:embed update.cu
+var updateCU string
+
+var _ table.Updater[uint32, uint32] = (*Map[uint32, uint32])(nil)
+
+// Update combines values: see table.Updater. Cost of a pair whose key is there: a look-up, and an atomic operation in the bucket that it has read. Where
+// keys of a batch are absent it waits once more, and theirs cost a look-up and an insert more.
+func (m *Map[K, V]) Update(keys []K, values []V, with table.Combine) error {
+	return table.Updating(&m.frame, keys, values, with, m.updating)
+}
+
+// UpdateOn is Update on the device. It waits for the stream, as InsertOn does.
+func (m *Map[K, V]) UpdateOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], with table.Combine) error {
+	return table.UpdatingOn(&m.frame, st, keys, values, with, m.updating)
+}
+
+// FindOrInsert gives the values that are there, and puts the others: see table.Updater.
+func (m *Map[K, V]) FindOrInsert(keys []K, values, out []V, added []bool) (int, error) {
+	return table.FindOrInsert(&m.frame, keys, values, out, added, m.findingOrInserting())
+}
+
+// FindOrInsertOn is FindOrInsert on the device. It waits for the stream, as InsertOn does.
+func (m *Map[K, V]) FindOrInsertOn(st *device.Stream, keys device.Slice[K], values, out device.Slice[V], added device.Slice[bool]) error {
+	return table.FindOrInsertOn(&m.frame, st, keys, values, out, added, m.findingOrInserting())
+}
+
+// updating takes a batch in with the operation of a header combine.h. It serves one call.
+func (c *core) updating(header device.File) table.Insertion {
+	return table.ExactInsertion(c.size, func() (device.Kernel[insertParams], error) {
+		return c.updates.Of(c.frame.Device, header, c.updateProgram, table.Named[insertParams]("combine"))
+	}, c.meet).Loading(c.loadChoosing)
+}
+
+func (c *core) findingOrInserting() table.Insertion {
+	return table.ExactInsertion(c.size, func() (device.Kernel[insertParams], error) { return c.tell, nil }, c.meet).Loading(c.loadChoosing)
+}
+
+// meet takes rows in of which a kernel does those whose keys are there, and marks the others. Pairs are moved while others are put, and what was
+// combined with one that is just being moved would be lost: so each is a kernel of its own. First rows meet what is there; then those that are marked are
+// put, and of equal keys one gets in and the others stay marked; then these meet it.
+//
+// A key that was refused might find another path of pairs later: so once exact is over, nothing is put.
+func (c *core) meet(st *device.Stream, k device.Kernel[insertParams], b table.Rows, exact *table.Exactly) (refused []int, why, err error) {
+	return c.take(st, b.N, 1, b.Keys, exact, func(part table.Part) error {
+		rows := b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes)
+		there := func(attempt uint64) error {
+			p := c.insertParams(part)
+			p.Rows.Attempt = attempt
+			p.Rows = p.Rows.Of(table.Ordered{Rows: rows})
+			return k.Launch(st, c.grid(rows.N), &p)
+		}
+		if part.Attempt == 0 {
+			if err := there(0); err != nil || exact.Over() {
+				return err
+			}
+			if _, err := c.look(st); err != nil || c.counters.Seen.Failed == 0 {
+				return err
+			}
+			if err := c.reset(st); err != nil {
+				return err
+			}
+		}
+		p := c.insertParams(part)
+		p.Rows.Attempt = max(1, part.Attempt)
+		if err := c.launchInsert(st, &c.keeping, p, rows); err != nil {
+			return err
+		}
+		if err := c.reset(st); err != nil {
+			return err
+		}
+		return there(1)
+	})
+}
+
+func (c *core) updateProgram(header device.File) *device.Program {
+	return c.program("update", updateCU, header, table.Gathering())
+}

@@ -1,0 +1,99 @@
+package slab
+
+import (
+	_ "embed"
+	"errors"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+//go:embed choose.cu
+var chooseCU string
+
+var (
+	_ table.Chooser[uint32, uint32] = (*Map[uint32, uint32])(nil)
+	_ table.KeyChooser[uint32]      = (*Set[uint32])(nil)
+)
+
+// choosing are the kernels of batches with a condition, and of FindOrInsert: compiled when one is first needed.
+type choosing struct {
+	needed            table.Needed
+	put, findOrInsert device.Kernel[insertParams]
+	seek              device.Kernel[findParams]
+}
+
+// InsertIf is Insert of the pairs with when[i]: see table.Chooser. Cost as Insert's of so many pairs, and the reading of the whole batch. The first
+// call of InsertIf, FindIf or ContainsIf compiles kernels.
+func (m *Map[K, V]) InsertIf(keys []K, values []V, when []bool) error {
+	return table.InsertIf(&m.frame, keys, values, when, m.insertionIf())
+}
+
+// InsertIfOn is InsertIf on the device. It waits for the stream, as InsertOn does.
+func (m *Map[K, V]) InsertIfOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], when device.Slice[bool]) error {
+	return table.InsertIfOn(&m.frame, st, keys, values, when, device.Slice[bool]{}, m.insertionIf())
+}
+
+// FindIf is Find of the keys with when[i]: see table.Chooser.
+func (m *Map[K, V]) FindIf(keys []K, when []bool, values []V, found []bool) error {
+	return table.FindIf(&m.frame, keys, when, values, found, m.findIf)
+}
+
+// FindIfOn is FindIf on the device.
+func (m *Map[K, V]) FindIfOn(st *device.Stream, keys device.Slice[K], when device.Slice[bool], values device.Slice[V], found device.Slice[bool]) error {
+	return table.FindIfOn(&m.frame, st, keys, when, values, found, m.findIf)
+}
+
+// ContainsIf is FindIf without values.
+func (m *Map[K, V]) ContainsIf(keys []K, when, found []bool) error {
+	return m.FindIf(keys, when, nil, found)
+}
+
+// ContainsIfOn is ContainsIf on the device.
+func (m *Map[K, V]) ContainsIfOn(st *device.Stream, keys device.Slice[K], when, found device.Slice[bool]) error {
+	return m.FindIfOn(st, keys, when, device.Slice[V]{}, found)
+}
+
+// InsertIf is Insert of the keys with when[i]: see table.KeyChooser.
+func (s *Set[K]) InsertIf(keys []K, when, added []bool) (int, error) {
+	return table.InsertKeysIf(&s.frame, keys, when, added, s.insertionIf())
+}
+
+// InsertIfOn is InsertIf on the device. It waits for the stream, as InsertOn does.
+func (s *Set[K]) InsertIfOn(st *device.Stream, keys device.Slice[K], when, added device.Slice[bool]) error {
+	return table.InsertIfOn(&s.frame, st, keys, table.NoValues(), when, added, s.insertionIf())
+}
+
+// ContainsIf tells of each key with when[i] whether it is in: see table.KeyChooser.
+func (s *Set[K]) ContainsIf(keys []K, when, found []bool) error {
+	return table.FindIf[K, byte](&s.frame, keys, when, nil, found, s.findIf)
+}
+
+// ContainsIfOn is ContainsIf on the device.
+func (s *Set[K]) ContainsIfOn(st *device.Stream, keys device.Slice[K], when, found device.Slice[bool]) error {
+	return table.FindIfOn(&s.frame, st, keys, when, device.Slice[byte]{}, found, s.findIf)
+}
+
+func (c *core) insertionIf() table.Insertion {
+	x := c.insertion(device.Kernel[insertParams]{})
+	x.Put = func(st *device.Stream, b table.Rows) ([]int, error, error) { return c.insertAs(st, c.put, b, nil) }
+	return x.Loading(c.choose)
+}
+
+// findIf queues a look-up of the rows that have When.
+func (c *core) findIf(st *device.Stream, b table.Rows) error {
+	err := c.choose()
+	if err == nil {
+		err = c.search(st, c.seek, b)
+	}
+	return err
+}
+
+// choose compiles the kernels, once. The caller holds the lock.
+func (c *core) choose() error {
+	return c.needed.Load(c.frame.Device, c.chooseProgram, func(m *device.Module) error {
+		return errors.Join(device.Bind(m, "insert_if", &c.put), device.Bind(m, "find_if", &c.seek), device.Bind(m, "find_or_insert", &c.findOrInsert))
+	})
+}
+
+func (c *core) chooseProgram() *device.Program { return c.program("choose", chooseCU) }
