@@ -13,7 +13,7 @@ const manyValues = 64
 // MultiMap is a multimap with all pairs inserted. A look-up gives all values of its key. Counting them is measured too, and where the multimap
 // has BuildOn, how fast it is made from all pairs at once: after that it must answer as before.
 func (w *Work[K, V]) MultiMap(m table.MultiMap[K, V]) Subject {
-	s := w.multiMap(m)
+	s := w.InsertedMultiMap(m)
 	if b, ok := m.(Builder[K, V]); ok {
 		counting := s.More
 		s.More = func(row *Row) (err error) {
@@ -36,7 +36,7 @@ func (w *Work[K, V]) MultiMap(m table.MultiMap[K, V]) Subject {
 
 // BuiltMultiMap is MultiMap made by BuildOn, whose rate is Row.Insert.
 func (w *Work[K, V]) BuiltMultiMap(m table.MultiMap[K, V]) (Subject, error) {
-	s := w.multiMap(m)
+	s := w.InsertedMultiMap(m)
 	b, ok := m.(Builder[K, V])
 	if !ok {
 		return s, ErrNoBuild
@@ -45,7 +45,8 @@ func (w *Work[K, V]) BuiltMultiMap(m table.MultiMap[K, V]) (Subject, error) {
 	return s, nil
 }
 
-func (w *Work[K, V]) multiMap(m table.MultiMap[K, V]) Subject {
+// InsertedMultiMap is MultiMap without BuildOn.
+func (w *Work[K, V]) InsertedMultiMap(m table.MultiMap[K, V]) Subject {
 	return Subject{
 		Table: m,
 		Fill:  w.pairs(m),
