@@ -687,6 +687,25 @@ func (l *lists) Density() (density float64, err error) {
 	return density, err
 }
 
+// PoolStats says how the pool that a BucketList's buckets are made of is used, in bytes.
+type PoolStats struct {
+	Bytes   int64 `json:"bytes"`   // of the pool
+	Buckets int64 `json:"buckets"` // of these, in buckets of lists, with their headers: Values fill them, or will
+	Values  int64 `json:"values"`  // of these, values
+	Garbage int64 `json:"garbage"` // in buckets of lists that were removed, until the pool is laid anew
+}
+
+// Pool tells how the pool is used: what s₀ and λ cost is what Buckets are more than Values. It waits for what is queued.
+func (l *lists) Pool() (s PoolStats, err error) {
+	err = l.frame().Reading(nil, func(st *device.Stream) error {
+		live, err := l.look(st)
+		value := int64(l.cfg.valueBytes)
+		s = PoolStats{Bytes: l.room() * value, Buckets: (l.used() - l.garbage()) * value, Values: live * value, Garbage: l.garbage() * value}
+		return err
+	})
+	return s, err
+}
+
 // Len counts the pairs.
 func (l *lists) Len() (int, error) { return l.frame().Count(l.look) }
 
