@@ -107,6 +107,15 @@ type MultiMap[K, V any] interface {
 	All() ([]K, []V, error)
 }
 
+// OuterFinder is a MultiMap that gives a value for keys that have none, as outer joins want.
+type OuterFinder[K, V any] interface {
+	MultiMap[K, V]
+
+	// FindAllOuter is FindAll, in which a key without values gets one, none. found[i] tells whether key i has values of its own; found may be nil.
+	FindAllOuter(keys []K, none V, found []bool) (offsets []uint64, values []V, err error)
+	FindAllOuterOn(st *device.Stream, keys device.Slice[K], none V, found device.Slice[bool]) (offsets device.Slice[uint64], values device.Slice[V], err error)
+}
+
 // MultiMapOptions are what every MultiMap understands.
 type MultiMapOptions struct {
 	Options

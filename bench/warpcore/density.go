@@ -35,7 +35,7 @@ func figureDensity(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 		Columns: []string{"values a key", "pairs come", "table", "density", "density of buckets", "density after Shrink", "bytes a pair", "insert G/s", "keys",
 			"wrong", "note"},
 		Notes: []string{"density: bytes of the keys, each once, and of the values, to bytes of the table; of buckets: without the part of a bucket list's pool that no " +
-			"bucket has yet, so that of s₀ and λ alone; after Shrink: each list in one bucket of its size"},
+			"bucket has yet, so that of s₀ and λ alone; after Shrink: each list in one bucket of its size; r: the values a key"},
 		Plots: []bench.Plot{
 			{Name: "all", Title: "WarpCore: storage density", X: "values a key", Y: "density", Series: "table", Facet: "pairs come", LogX: true},
 			{Name: "buckets", Title: "WarpCore: storage density of growth strategies", X: "values a key", Y: "density of buckets", Series: "table", Facet: "pairs come", LogX: true},
@@ -75,7 +75,7 @@ func growth(d *device.Device, r int) (out []growing) {
 		lists(fmt.Sprintf("lists, s₀ = %d, λ = %v", s.first, s.growth), s.first, s.growth)
 	}
 	if r > 1 {
-		lists("lists, s₀ = values a key, λ = 1", r, 1)
+		lists("lists, s₀ = r, λ = 1", r, 1)
 	}
 	for _, kind := range table.MultiMapKinds() {
 		if kind == table.KindBucketList {

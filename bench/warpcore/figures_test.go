@@ -23,7 +23,7 @@ func TestFigure5(t *testing.T) {
 // A bucket list is as dense as its buckets at most, and densest after Shrink; in many batches, the more so the less its buckets grow.
 func TestDensity(t *testing.T) {
 	of := map[string]float64{}
-	fig := benchtest.Rows(t, Studies, "warpcore/density", 3000, 8*3*6, func(at func(string) any) {
+	fig := benchtest.Rows(t, Studies, "warpcore/density", 1500, 8*3*6, func(at func(string) any) {
 		name, r, come := at("table").(string), at("values a key").(int), at("pairs come").(string)
 		density, _ := bench.Number(at("density"))
 		benchtest.AtLeast(t, "density of "+name, density, 0.05)
@@ -38,7 +38,7 @@ func TestDensity(t *testing.T) {
 		}
 	})
 	for _, r := range []int{16, 64} {
-		if even, doubled := of[fmt.Sprint(r, "in 64 batches", "lists, s₀ = values a key, λ = 1")], of[fmt.Sprint(r, "in 64 batches", "lists, s₀ = 1, λ = 2")]; doubled <= 0 || even <= doubled {
+		if even, doubled := of[fmt.Sprint(r, "in 64 batches", "lists, s₀ = r, λ = 1")], of[fmt.Sprint(r, "in 64 batches", "lists, s₀ = 1, λ = 2")]; doubled <= 0 || even <= doubled {
 			t.Errorf("%d values a key: densities %v and %v", r, even, doubled)
 		}
 	}

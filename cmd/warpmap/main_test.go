@@ -217,7 +217,7 @@ func TestErrors(t *testing.T) {
 		"--chosen 1.5: want over 0, to 1":                                         {"bench", "--chosen", "1.5", "--n", "10"},
 		"if any flags in the group [build update chosen] are set":                 {"bench", "--chosen", "0.5", "--update", "--n", "10"},
 		"no Update for values":                                                    {"bench", "--update", "--table", "gph", "--n", "10"},
-		"no InsertIf":                                                             {"bench", "--chosen", "0.5", "--table", "slab", "--n", "10"},
+		"no InsertIf":                                                             {"bench", "--chosen", "0.5", "--table", "gph", "--n", "10"},
 		"--values-per-key is not for a counter: want --kind multimap, bucketlist": {"bench", "--values-per-key", "8", "--kind", "counter"},
 		"--load is not for a filter: want --kind map, set, multimap, bucketlist":  {"bench", "--load", "0.5", "--kind", "filter"},
 		"--bytes is not for a map: want --kind filter":                            {"bench", "--bytes", "1MB"},
