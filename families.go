@@ -2,6 +2,7 @@ package warpmap
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/warpmap/warpmap/device"
@@ -27,13 +28,16 @@ type maker[T any] func(*device.Device, table.Options) (T, error)
 
 // family is a family's makers, one for each kind that it has.
 type family[K, V any] struct {
-	name     table.Family
-	newMap   maker[table.Map[K, V]]
-	set      maker[table.Set[K]]
-	multiMap maker[table.MultiMap[K, V]]
-	counter  counterMakers[K]
-	filter   func(*device.Device, table.FilterOptions) (table.Filter[K], error)
+	name      table.Family
+	newMap    maker[table.Map[K, V]]
+	set       maker[table.Set[K]]
+	multiMaps multiMapMakers[K, V]
+	counter   counterMakers[K]
+	filter    func(*device.Device, table.FilterOptions) (table.Filter[K], error)
 }
+
+// multiMapMakers make a family's multimaps, one for each of table.MultiMapKinds that it has.
+type multiMapMakers[K, V any] map[table.Kind]func(*device.Device, table.MultiMapOptions) (table.MultiMap[K, V], error)
 
 // counterMakers make a family's counters, one for each type of the counts.
 type counterMakers[K any] struct {
@@ -66,8 +70,10 @@ func families[K, V any]() []family[K, V] {
 			set: func(d *device.Device, o table.Options) (table.Set[K], error) {
 				return made[table.Set[K]](slab.NewSet[K](d, slab.Options{Options: o}))
 			},
-			multiMap: func(d *device.Device, o table.Options) (table.MultiMap[K, V], error) {
-				return made[table.MultiMap[K, V]](slab.NewMultiMap[K, V](d, slab.Options{Options: o}))
+			multiMaps: multiMapMakers[K, V]{
+				table.KindMultiMap: func(d *device.Device, o table.MultiMapOptions) (table.MultiMap[K, V], error) {
+					return made[table.MultiMap[K, V]](slab.NewMultiMap[K, V](d, slab.Options{Options: o.Options}))
+				},
 			},
 		},
 		{
@@ -84,8 +90,13 @@ func families[K, V any]() []family[K, V] {
 			set: func(d *device.Device, o table.Options) (table.Set[K], error) {
 				return made[table.Set[K]](warpcore.NewSet[K](d, warpcore.Options{Options: o}))
 			},
-			multiMap: func(d *device.Device, o table.Options) (table.MultiMap[K, V], error) {
-				return made[table.MultiMap[K, V]](warpcore.NewMultiMap[K, V](d, warpcore.Options{Options: o}))
+			multiMaps: multiMapMakers[K, V]{
+				table.KindMultiMap: func(d *device.Device, o table.MultiMapOptions) (table.MultiMap[K, V], error) {
+					return made[table.MultiMap[K, V]](warpcore.NewMultiMap[K, V](d, warpcore.Options{Options: o.Options}))
+				},
+				table.KindBucketList: func(d *device.Device, o table.MultiMapOptions) (table.MultiMap[K, V], error) {
+					return made[table.MultiMap[K, V]](warpcore.NewBucketList[K, V](d, warpcore.ListOptions{Options: o.Options, Keys: o.Keys}))
+				},
 			},
 			counter: counterMakers[K]{warpcoreCounter[K, uint32], warpcoreCounter[K, uint64]},
 			filter: func(d *device.Device, o table.FilterOptions) (table.Filter[K], error) {
@@ -115,14 +126,12 @@ func (f *family[K, V]) has(kind table.Kind) bool {
 		return f.newMap != nil
 	case table.KindSet:
 		return f.set != nil
-	case table.KindMultiMap:
-		return f.multiMap != nil
 	case table.KindCounter:
 		return f.counter.u32 != nil
 	case table.KindFilter:
 		return f.filter != nil
 	}
-	return false
+	return f.multiMaps[kind] != nil
 }
 
 // Families are the families that have tables of the kind, sorted: what New and its like take.
@@ -173,11 +182,19 @@ func NewSet[K any](d *device.Device, name table.Family, o table.Options) (table.
 
 // NewMultiMap makes an empty multimap; see New.
 func NewMultiMap[K, V any](d *device.Device, name table.Family, o table.Options) (table.MultiMap[K, V], error) {
-	f, err := find[K, V](name, table.KindMultiMap)
+	return NewMultiMapOf[K, V](d, table.KindMultiMap, name, table.MultiMapOptions{Options: o})
+}
+
+// NewMultiMapOf makes an empty multimap of the given kind, which is one of table.MultiMapKinds; see New.
+func NewMultiMapOf[K, V any](d *device.Device, kind table.Kind, name table.Family, o table.MultiMapOptions) (table.MultiMap[K, V], error) {
+	if !slices.Contains(table.MultiMapKinds(), kind) {
+		return nil, fmt.Errorf("warpmap: a %v is no multimap (want one of: %v)", kind, table.MultiMapKinds())
+	}
+	f, err := find[K, V](name, kind)
 	if err != nil {
 		return nil, err
 	}
-	return f.multiMap(d, o)
+	return f.multiMaps[kind](d, o)
 }
 
 // NewCounter makes an empty counter; see New.

@@ -52,11 +52,13 @@ func sets[K any](t *testing.T, run func(*testing.T, *tabletest.Suite)) {
 }
 
 func multiMaps[K, V any](t *testing.T, run func(*testing.T, *tabletest.Suite)) {
-	each(t, table.KindMultiMap, fmt.Sprintf("%T,%T", *new(K), *new(V)), run, func(family table.Family) *tabletest.Suite {
-		return tabletest.MultiMap(func(d *device.Device, o table.Options) (table.MultiMap[K, V], error) {
-			return warpmap.NewMultiMap[K, V](d, family, o)
+	for _, kind := range table.MultiMapKinds() {
+		each(t, kind, fmt.Sprintf("%T,%T", *new(K), *new(V)), run, func(family table.Family) *tabletest.Suite {
+			return tabletest.MultiMap(func(d *device.Device, o table.Options) (table.MultiMap[K, V], error) {
+				return warpmap.NewMultiMapOf[K, V](d, kind, family, table.MultiMapOptions{Options: o})
+			})
 		})
-	})
+	}
 }
 
 func counters[K any, C uint32 | uint64](t *testing.T, run func(*testing.T, *tabletest.Suite)) {
@@ -177,7 +179,9 @@ func TestNewRefusesFamiliesWithoutTheKind(t *testing.T) {
 	_, err3 := warpmap.NewMultiMap[uint32, uint32](d, warpmap.GPH, table.Options{})
 	_, err4 := warpmap.NewCounter[uint32, uint64](d, warpmap.GPH, table.CounterOptions{})
 	_, err5 := warpmap.NewFilter[uint32](d, warpmap.GPH, table.FilterOptions{Capacity: 1})
-	for _, err := range []error{err, err2, err3, err4, err5} {
+	_, err6 := warpmap.NewMultiMapOf[uint32, uint32](d, table.KindBucketList, warpmap.Slab, table.MultiMapOptions{})
+	_, err7 := warpmap.NewMultiMapOf[uint32, uint32](d, table.KindMap, warpmap.WarpCore, table.MultiMapOptions{})
+	for _, err := range []error{err, err2, err3, err4, err5, err6, err7} {
 		if err == nil || !strings.Contains(err.Error(), "want one of: ") {
 			t.Error(err)
 		}
@@ -187,12 +191,13 @@ func TestNewRefusesFamiliesWithoutTheKind(t *testing.T) {
 // Every family has maps, and each kind but those to come has a family.
 func TestFamiliesOfKinds(t *testing.T) {
 	for kind, want := range map[table.Kind][]table.Family{
-		table.KindMap:      {warpmap.DyCuckoo, warpmap.GPH, warpmap.Slab, warpmap.Stadium, warpmap.WarpCore},
-		table.KindSet:      {warpmap.Slab, warpmap.WarpCore},
-		table.KindMultiMap: {warpmap.Slab, warpmap.WarpCore},
-		table.KindCounter:  {warpmap.WarpCore},
-		table.KindFilter:   {warpmap.WarpCore},
-		table.Kind(-1):     nil,
+		table.KindMap:        {warpmap.DyCuckoo, warpmap.GPH, warpmap.Slab, warpmap.Stadium, warpmap.WarpCore},
+		table.KindSet:        {warpmap.Slab, warpmap.WarpCore},
+		table.KindMultiMap:   {warpmap.Slab, warpmap.WarpCore},
+		table.KindBucketList: {warpmap.WarpCore},
+		table.KindCounter:    {warpmap.WarpCore},
+		table.KindFilter:     {warpmap.WarpCore},
+		table.Kind(-1):       nil,
 	} {
 		if got := warpmap.Families(kind); !slices.Equal(got, want) || !slices.IsSorted(got) {
 			t.Errorf("%v: %v", kind, got)

@@ -69,7 +69,7 @@ WARPMAP_KERNEL(read_swap, limitParams) {
 __device__ __forceinline__ u64 number(u32 x) { return x; }
 __device__ __forceinline__ u64 number(u64 x) { return x; }
 __device__ __forceinline__ u64 number(u128 x) { return x.lo; }
-__device__ __forceinline__ u64 number(u256 x) { return x.lo.lo; }
+__device__ __forceinline__ u64 number(const u256& x) { return x.lo.lo; }
 template <class T> struct Widened {
     static __device__ __forceinline__ T of(u64 x) { return (T)x; }
 };
@@ -94,10 +94,14 @@ template <> struct Widened<Wide64> {
 };
 __device__ __forceinline__ bool operator==(const Wide64& a, const Wide64& b) { return a.lo == b.lo && a.hi == b.hi; }
 __device__ __forceinline__ Wide64 load_readonly(const Wide64* p) { return Wide64{load_readonly(&p->lo), load_readonly(&p->hi)}; }
+__device__ __forceinline__ u64 number(const Wide64& x) { return x.lo.lo.lo; }
 template <int BYTES> struct verified { typedef typename bits_of<BYTES>::type type; };
 template <> struct verified<64> { typedef Wide64 type; };
 
-// Counts answers that are not as they must be: see workload.Queries.
+// The first value of a key: workload.Value. Where keys were drawn, the others of a key are the next numbers.
+__device__ __forceinline__ u64 first_value(u64 key) { return fmix64(key ^ 0x5bd1e995); }
+
+// Counts answers that are not as they must be: see workload.Queries. Where keys were drawn, any of a key's values will do.
 template <class K, class V> __device__ __forceinline__ void verify(const verifyParams& p) {
     u64 wrong = 0;
     for (u64 i = grid_thread(); (i & ~31ull) < p.n; i += grid_threads()) {
@@ -105,7 +109,21 @@ template <class K, class V> __device__ __forceinline__ void verify(const verifyP
         u64 key = number(load_readonly(at<K>(p.keys) + i));
         V value = load_readonly(at<V>(p.values) + i);
         u8 found = at<u8>(p.found)[i], expect = at<u8>(p.expect)[i];
-        wrong += (expect != 2 && found != expect) || !(value == (found ? Widened<V>::of(fmix64(key ^ 0x5bd1e995)) : V{}));
+        u64 first = first_value(key), which = 0;
+        if (found && p.came) which = sizeof(V) == 4 ? (u32)(number(value) - first) : number(value) - first;
+        wrong += (expect != 2 && found != expect) || (which && which >= at<u32>(p.came)[i]) || !(value == (found ? Widened<V>::of(first + which) : V{}));
+    }
+    count_into(at<u64>(p.wrong), wrong);
+}
+// Counts look-ups that do not give the sum of all values that came with their key.
+template <class K, class V> __device__ __forceinline__ void verify_sums(const verifyParams& p) {
+    u64 wrong = 0;
+    for (u64 i = grid_thread(); (i & ~31ull) < p.n; i += grid_threads()) {
+        if (i >= p.n) continue;
+        u8 found = at<u8>(p.found)[i];
+        u64 n = !found ? 0 : p.came ? at<u32>(p.came)[i] : 1;
+        u64 sum = n ? first_value(load_readonly(at<K>(p.keys) + i)) * n + n * (n - 1) / 2 : 0;
+        wrong += found != at<u8>(p.expect)[i] || at<V>(p.values)[i] != (V)sum;
     }
     count_into(at<u64>(p.wrong), wrong);
 }
@@ -132,7 +150,7 @@ template <class K, class V, int LANES> __device__ __forceinline__ void verify_al
             most = at<u32>(p.came)[i];
             each = most ? most : 1;
         }
-        u64 n = to - from, times = n / each, first = fmix64(key ^ 0x5bd1e995), sum = 0;
+        u64 n = to - from, times = n / each, first = first_value(key), sum = 0;
         for (u64 j = from + g.rank(); j < to; j += LANES) sum += at<V>(p.values)[j];
         if (LANES > 1) sum = g.sum(sum);
         wrong += g.rank() == 0 && ((expect != 2 && (n > 0) != expect) || n % each != 0 || (most && n > most) ||
@@ -142,7 +160,8 @@ template <class K, class V, int LANES> __device__ __forceinline__ void verify_al
 }
 #define VERIFY_VALUES(KEY, VALUE)                                                                                             \
     WARPMAP_KERNEL(verify_all##KEY##VALUE, verifyParams) { verify_all<bits_of<KEY>::type, bits_of<VALUE>::type, 1>(p); }       \
-    WARPMAP_KERNEL(verify_many##KEY##VALUE, verifyParams) { verify_all<bits_of<KEY>::type, bits_of<VALUE>::type, 32>(p); }
+    WARPMAP_KERNEL(verify_many##KEY##VALUE, verifyParams) { verify_all<bits_of<KEY>::type, bits_of<VALUE>::type, 32>(p); }   \
+    WARPMAP_KERNEL(verify_sums##KEY##VALUE, verifyParams) { verify_sums<bits_of<KEY>::type, bits_of<VALUE>::type>(p); }
 VERIFY_VALUES(4, 4)
 VERIFY_VALUES(4, 8)
 VERIFY_VALUES(8, 4)

@@ -21,7 +21,7 @@ func Counter[K workload.Wide, C uint32 | uint64](w *Work[K, C], c table.Counter[
 		Wrong: func() (int, error) {
 			return w.count(fmt.Sprintf("verify_counts%d", w.Options.ValueBytes), verifyParams{Values: w.Results.Addr(), Found: w.Found.Addr()})
 		},
-		Bytes: w.Options.KeyBytes + w.Options.ValueBytes,
+		Bytes: w.Options.pairBytes(),
 	}
 	if w.times == nil {
 		return s, ErrNotDrawn

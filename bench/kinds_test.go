@@ -1,6 +1,7 @@
 package bench_test
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"math"
@@ -13,6 +14,7 @@ import (
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/warpcore"
 )
 
 // goCounter counts in Go, and every lose-th addition not; 0: none is lost.
@@ -189,17 +191,167 @@ func TestSetsAndMultiMaps(t *testing.T) {
 				t.Errorf("set of %s, %+v: %+v", family, o, row)
 			}
 		}
-		for _, family := range warpmap.Families(table.KindMultiMap) {
-			row := measured(t, o, func(w *bench.Work[uint32, uint32], load float64) (bench.Subject, error) {
-				m, err := warpmap.NewMultiMap[uint32, uint32](w.Device, family, table.Options{Capacity: o.N, LoadFactor: load})
-				return w.MultiMap(m), err
-			})
-			if row.Wrong != 0 || row.Insert <= 0 || row.Find <= 0 || row.Count <= 0 || o.Distinct > 0 && o.Queries == 0 && row.Asked > o.Distinct {
-				t.Errorf("multimap of %s, %+v: %+v", family, o, row)
+		for _, kind := range table.MultiMapKinds() {
+			for _, family := range warpmap.Families(kind) {
+				row := measured(t, o, func(w *bench.Work[uint32, uint32], load float64) (bench.Subject, error) {
+					base := table.Options{Capacity: o.N, LoadFactor: load}
+					m, err := warpmap.NewMultiMapOf[uint32, uint32](w.Device, kind, family, table.MultiMapOptions{Options: base, Keys: w.Different()})
+					return w.MultiMap(m), err
+				})
+				if row.Wrong != 0 || row.Insert <= 0 || row.Find <= 0 || row.Count <= 0 || o.Distinct > 0 && o.Queries == 0 && row.Asked > o.Distinct {
+					t.Errorf("%v of %s, %+v: %+v", kind, family, o, row)
+				}
+				if (row.Build > 0) != (kind == table.KindBucketList) {
+					t.Errorf("%v of %s is built at %v G/s", kind, family, row.Build)
+				}
+				if each := row.Values / row.Find; o.Queries == 0 && o.Keys != "line" && math.Abs(each-2000/float64(row.Asked)) > 1e-6 {
+					t.Errorf("%v of %s, %+v: %v values a key", kind, family, o, each)
+				}
 			}
-			if each := row.Values / row.Find; o.Queries == 0 && o.Keys != "line" && math.Abs(each-2000/float64(row.Asked)) > 1e-6 {
-				t.Errorf("multimap of %s, %+v: %v values a key", family, o, each)
+		}
+	}
+}
+
+// forgetful is a bucket list that, made from all its pairs at once, lacks one.
+type forgetful struct {
+	*warpcore.BucketList[uint32, uint32]
+}
+
+func (f forgetful) BuildOn(st *device.Stream, keys, values device.Slice[uint32]) error {
+	return f.BucketList.BuildOn(st, keys.Slice(1, keys.Len()), values.Slice(1, keys.Len()))
+}
+
+func TestBuiltMultiMapsAreVerified(t *testing.T) {
+	o := bench.TableOptions{Keys: "rand", ValueBytes: 4, N: 500, Distinct: 50}
+	list := func(w *bench.Work[uint32, uint32]) forgetful {
+		m, err := warpcore.NewBucketList[uint32, uint32](w.Device, warpcore.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return forgetful{m}
+	}
+	for what, make := range map[string]bench.Make[uint32, uint32]{
+		"built beside":   func(w *bench.Work[uint32, uint32], _ float64) (bench.Subject, error) { return w.MultiMap(list(w)), nil },
+		"built in place": func(w *bench.Work[uint32, uint32], _ float64) (bench.Subject, error) { return w.BuiltMultiMap(list(w)) },
+	} {
+		if row := measured(t, o, make); row.Wrong != 1 || row.Insert <= 0 {
+			t.Errorf("%s: %d wrong answers of one", what, row.Wrong)
+		}
+	}
+}
+
+// Where keys are drawn, any value that came with a key is right, and no other.
+func TestMapsOfDrawnKeys(t *testing.T) {
+	for _, o := range []bench.TableOptions{{Distinct: 1}, {Distinct: 300, Batch: 200}, {Distinct: 2000, Keys: "zipf:1"}} {
+		o.N, o.Queries, o.Hits, o.ValueBytes, o.Keys = 2000, 2000, 0.5, 4, cmp.Or(o.Keys, "rand")
+		for _, family := range warpmap.Families(table.KindMap) {
+			for off := range uint32(2) {
+				row := measured(t, o, func(w *bench.Work[uint32, uint32], load float64) (bench.Subject, error) {
+					m, err := warpmap.New[uint32, uint32](w.Device, family, table.Options{Capacity: w.Options.Room(), LoadFactor: load})
+					return w.Map(inexact{m, off * 2000}), err
+				})
+				if (row.Wrong > 0) != (off > 0) || row.Insert <= 0 {
+					t.Errorf("%s, %+v, values off by %d: %+v", family, o, off*2000, row)
+				}
 			}
+		}
+	}
+}
+
+// inexact is a map whose values are off by something.
+type inexact struct {
+	table.Map[uint32, uint32]
+	by uint32
+}
+
+func (m inexact) FindOn(st *device.Stream, keys, values device.Slice[uint32], found device.Slice[bool]) error {
+	if err := m.Map.FindOn(st, keys, values, found); err != nil || m.by == 0 {
+		return err
+	}
+	v, e1 := values.Host(st)
+	f, e2 := found.Host(st)
+	for i := range v {
+		if f[i] {
+			v[i] += m.by
+		}
+	}
+	return errors.Join(e1, e2, values.Write(st, v))
+}
+
+// careless is a map that forgets the first value it is to add, or does not look at conditions.
+type careless struct {
+	*warpcore.Map[uint32, uint32]
+	about string
+}
+
+func (m careless) UpdateOn(st *device.Stream, keys, values device.Slice[uint32], with table.Combine) error {
+	if m.about == "a sum" {
+		keys, values = keys.Slice(1, keys.Len()), values.Slice(1, keys.Len())
+	}
+	return m.Map.UpdateOn(st, keys, values, with)
+}
+
+func (m careless) InsertIfOn(st *device.Stream, keys, values device.Slice[uint32], when device.Slice[bool]) error {
+	if m.about == "an insert" {
+		return m.InsertOn(st, keys, values)
+	}
+	return m.Map.InsertIfOn(st, keys, values, when)
+}
+
+func (m careless) FindIfOn(st *device.Stream, keys device.Slice[uint32], when device.Slice[bool], values device.Slice[uint32], found device.Slice[bool]) error {
+	if m.about == "a look-up" {
+		return m.FindOn(st, keys, values, found)
+	}
+	return m.Map.FindIfOn(st, keys, when, values, found)
+}
+
+func TestUpdatesAndChoicesAreVerified(t *testing.T) {
+	for _, c := range []struct {
+		about   string
+		update  bool
+		options []bench.TableOptions
+	}{
+		{"a sum", true, []bench.TableOptions{{Distinct: 1}, {Distinct: 300}, {Distinct: 300, Batch: 70, Keys: "zipf:1.5"}, {Queries: 20_000}}},
+		{"an insert", false, []bench.TableOptions{{}, {Distinct: 300}, {Keys: "line"}}},
+		{"a look-up", false, []bench.TableOptions{{}, {Distinct: 300}, {Keys: "line"}}},
+	} {
+		for _, o := range c.options {
+			o.N, o.Queries, o.Hits, o.ValueBytes, o.Keys = 2000, cmp.Or(o.Queries, 3000), 0.7, 4, cmp.Or(o.Keys, "rand")
+			if o.Update = c.update; !c.update {
+				o.Chosen = 0.5
+			}
+			for _, about := range []string{"", c.about} {
+				row := measured(t, o, func(w *bench.Work[uint32, uint32], load float64) (bench.Subject, error) {
+					m, err := warpcore.New[uint32, uint32](w.Device, warpcore.Options{Options: table.Options{Capacity: o.N, LoadFactor: load}})
+					if err != nil {
+						return bench.Subject{}, err
+					}
+					if c.update {
+						return w.Updated(careless{m, about})
+					}
+					return w.Choosing(careless{m, about})
+				})
+				if (row.Wrong > 0) != (about != "") || (row.Update > 0) != c.update || row.Filling() <= 0 || row.InsertShare <= 0 || row.Find <= 0 {
+					t.Errorf("%+v, careless about %q: %+v", o, about, row)
+				}
+			}
+		}
+	}
+	for want, o := range map[error]bench.TableOptions{bench.ErrNoUpdate: {Update: true}, bench.ErrNoChoice: {Chosen: 0.5}} {
+		o.Keys, o.KeyBytes, o.ValueBytes, o.N, o.Queries, o.Loads = "rand", 4, 4, 9, 9, []float64{1}
+		_, err := bench.Table(benchtest.CPU(t), o, func(w *bench.Work[uint32, uint32], _ float64) (s bench.Subject, err error) {
+			m, err := warpmap.New[uint32, uint32](w.Device, warpmap.Stadium, table.Options{})
+			if err != nil {
+				return s, err
+			}
+			defer m.Close()
+			if o.Update {
+				return w.Updated(m)
+			}
+			return w.Choosing(m)
+		})
+		if !errors.Is(err, want) {
+			t.Errorf("%v, want %v", err, want)
 		}
 	}
 }

@@ -16,8 +16,8 @@ type limitParams struct {
 }
 
 // verifyParams are the parameters of the kernels that count wrong answers, for the bytes of key and value: verify4_4 … verify32_32
-// of maps, verify_set of sets and filters, verify_all44 … verify_all88, or where keys have many values, verify_many44 …
-// verify_many88, and verify_count of multimaps, verify_counts4 and verify_counts8 of counters.
+// of maps, verify_sums44 … verify_sums88 of maps that add up, verify_set of sets and filters, verify_all44 … verify_all88, or where keys
+// have many values, verify_many44 … verify_many88, and verify_count of multimaps, verify_counts4 and verify_counts8 of counters.
 type verifyParams struct {
 	Keys, Expect  uint64 // of sets, Expect may be 0: no key is to be there
 	Values, Found uint64 // not of sets, and not of multimaps; Values of verify_count and verify_counts are counts

@@ -10,8 +10,43 @@ import (
 // manyValues are so many that a warp adds up those of a key.
 const manyValues = 64
 
-// MultiMap is a multimap with all pairs inserted. A look-up gives all values of its key. Counting them is measured too.
+// MultiMap is a multimap with all pairs inserted. A look-up gives all values of its key. Counting them is measured too, and where the multimap
+// has BuildOn, how fast it is made from all pairs at once: after that it must answer as before.
 func (w *Work[K, V]) MultiMap(m table.MultiMap[K, V]) Subject {
+	s := w.InsertedMultiMap(m)
+	if b, ok := m.(Builder[K, V]); ok {
+		counting := s.More
+		s.More = func(row *Row) (err error) {
+			if err := counting(row); err != nil {
+				return err
+			}
+			if row.Build, err = w.rate("build", w.Options.N, m.Clear, w.build(b)); err != nil {
+				return err
+			}
+			if err := s.Find(); err != nil {
+				return err
+			}
+			wrong, err := s.Wrong()
+			row.Wrong += wrong
+			return err
+		}
+	}
+	return s
+}
+
+// BuiltMultiMap is MultiMap made by BuildOn, whose rate is Row.Insert.
+func (w *Work[K, V]) BuiltMultiMap(m table.MultiMap[K, V]) (Subject, error) {
+	s := w.InsertedMultiMap(m)
+	b, ok := m.(Builder[K, V])
+	if !ok {
+		return s, ErrNoBuild
+	}
+	s.Fill = w.build(b)
+	return s, nil
+}
+
+// InsertedMultiMap is MultiMap without BuildOn.
+func (w *Work[K, V]) InsertedMultiMap(m table.MultiMap[K, V]) Subject {
 	return Subject{
 		Table: m,
 		Fill:  w.pairs(m),
@@ -27,7 +62,7 @@ func (w *Work[K, V]) MultiMap(m table.MultiMap[K, V]) Subject {
 			}
 			return w.countBy(fmt.Sprintf("%s%d%d", kernel, w.Options.KeyBytes, w.Options.ValueBytes), lanes, p)
 		},
-		Bytes: w.Options.KeyBytes + w.Options.ValueBytes,
+		Bytes: w.Options.pairBytes(),
 		More: func(row *Row) error {
 			n := w.Options.Queries
 			row.Asked, row.Values = n, row.Find*float64(w.given)/float64(n)

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -21,7 +22,8 @@ type TableOptions struct {
 	Seed       uint64
 	Each       int `json:",omitempty"` // pairs with one key, of multimaps; 0: one
 	Batch      int `json:",omitempty"` // pairs of an InsertOn; 0: all in one
-	// Distinct is how many keys those of the pairs are drawn from, each as likely, or as Keys says of look-ups. 0: all keys are different.
+	// Distinct is how many keys those of the pairs are drawn from, each as likely, or as Keys says of look-ups. 0: all keys are different. A map
+	// then has any of a key's values.
 	Distinct int `json:",omitempty"`
 	// FalsePositives and FilterBytes are table.FilterOptions.FalsePositives and Bytes.
 	FalsePositives float64 `json:",omitempty"`
@@ -29,8 +31,15 @@ type TableOptions struct {
 	// DeviceBytes is stadium.Options.DeviceBytes, of tables that may lie in host memory.
 	DeviceBytes int64               `json:",omitempty"`
 	Build       bool                `json:",omitempty"` // by BuildOn, where the table has it, in place of InsertOn
+	Update      bool                `json:",omitempty"` // by UpdateOn, where the table has it, which adds the values of a key up
+	Chosen      float64             `json:",omitempty"` // share of the rows, of pairs and of look-ups, that InsertIfOn and FindIfOn do; 0: all
 	Step        func(done, all int) `json:"-"`          // progress; may be nil
 }
+
+func (o TableOptions) pairBytes() int { return o.KeyBytes + o.ValueBytes }
+
+// Room is how many pairs a table has to have room for in which a key stands once.
+func (o TableOptions) Room() int { return cmp.Or(o.Distinct, o.N) }
 
 // Row is one line of Table: rates are billions a second of device time, medians of Runs: pairs that are inserted (of a set, a counter and
 // a filter, keys), and keys that are looked up, however many values they have. Columns that a kind does not have are 0.
@@ -38,8 +47,9 @@ type Row struct {
 	Load        float64 `json:"load"`             // as wanted
 	Filled      float64 `json:"filled,omitempty"` // as measured, of the slots that the table came to have
 	Insert      float64 `json:"insert"`
-	Build       float64 `json:"build,omitempty"` // in place of Insert
-	InsertShare float64 `json:"insert_share"`    // of random compare-and-swaps of the pair's size; of Build too
+	Build       float64 `json:"build,omitempty"`  // in place of Insert; of multimaps, beside it
+	Update      float64 `json:"update,omitempty"` // in place of Insert
+	InsertShare float64 `json:"insert_share"`     // of random compare-and-swaps of the pair's size; of what is in its place too
 	Find        float64 `json:"find"`
 	FindShare   float64 `json:"find_share"`           // of random look-ups of 64 bytes, of filters 32
 	Bytes       int64   `json:"bytes"`                // of the table
@@ -56,6 +66,9 @@ type Row struct {
 	Filter      *FilterRow `json:"filter,omitempty"`
 }
 
+// Filling is Insert, or what is measured in its place.
+func (r Row) Filling() float64 { return cmp.Or(r.Insert, r.Update, r.Build) }
+
 // Make makes a table of any kind, of that load factor, for the Work's pairs. It closes what it made before an error.
 type Make[K, V workload.Wide] func(w *Work[K, V], load float64) (Subject, error)
 
@@ -65,6 +78,9 @@ func Table[K, V workload.Wide](d *device.Device, o TableOptions, make Make[K, V]
 	if o.N < 1 || o.Queries < 0 || o.Batch < 0 || o.Each < 0 || o.Each > o.N || o.Hits < 0 || o.Hits > 1 || len(o.Loads) == 0 {
 		return nil, fmt.Errorf("bench: %d pairs, %d with one key, in batches of %d, %d look-ups, %v of them hits, %d load factors: nothing to measure",
 			o.N, o.Each, o.Batch, o.Queries, o.Hits, len(o.Loads))
+	}
+	if o.Chosen < 0 || o.Chosen > 1 {
+		return nil, fmt.Errorf("bench: a share of %v of the rows: want 0 to 1", o.Chosen)
 	}
 	if o.Distinct < 0 || o.Distinct > o.N || o.Distinct > 0 && (o.Each > 1 || o.N > math.MaxUint32) {
 		return nil, fmt.Errorf("bench: keys of %d pairs, drawn from %d, or %d pairs with each: want one of both, no more keys than pairs, and to draw, fewer than 2³²",
@@ -97,9 +113,9 @@ func Table[K, V workload.Wide](d *device.Device, o TableOptions, make Make[K, V]
 		if s.Reads == 32 {
 			row.FindShare = row.Find / row.Limits.Lookup32
 		}
-		row.InsertShare = (row.Insert + row.Build) / row.Limits.Swap64
+		row.InsertShare = row.Filling() / row.Limits.Swap64
 		if s.Bytes > 8 && row.Limits.Swap128 > 0 {
-			row.InsertShare = (row.Insert + row.Build) / row.Limits.Swap128
+			row.InsertShare = row.Filling() / row.Limits.Swap128
 		}
 		rows = append(rows, row)
 	}

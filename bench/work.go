@@ -29,6 +29,8 @@ type Work[K, V workload.Wide] struct {
 	keys    int                  // different ones, the first of kinds
 	times   []uint32             // how often each of them came, where they were drawn
 	came    device.Slice[uint32] // how often the key of each look-up did
+	chosen  device.Slice[bool]   // rows of the pairs, where a share of them is
+	asks    device.Slice[bool]   // and look-ups
 	module  *device.Module
 }
 
@@ -90,6 +92,9 @@ func NewWorkOf[K, V workload.Wide](d *device.Device, o TableOptions, kinds workl
 	return w, cmp.Or(errs[:]...)
 }
 
+// Different is how many different keys the pairs have, or where hashes may meet, at most.
+func (w *Work[K, V]) Different() int { return w.keys }
+
 // Ask makes other look-ups for the same pairs, from look-up number first on.
 func (w *Work[K, V]) Ask(hits float64, first int) error {
 	w.Options.Hits = hits
@@ -103,7 +108,7 @@ func (w *Work[K, V]) Ask(hits float64, first int) error {
 
 // Free frees what NewWork took.
 func (w *Work[K, V]) Free() {
-	Free(w.Keys, w.Values, w.Queries, w.Expect, w.Results, w.Found, w.wrong, w.offsets, w.all, w.came)
+	Free(w.Keys, w.Values, w.Queries, w.Expect, w.Results, w.Found, w.wrong, w.offsets, w.all, w.came, w.chosen, w.asks)
 }
 
 // Freer is a device.Slice of any type.
@@ -154,7 +159,7 @@ func (w *Work[K, V]) Map(m Store[K, V]) Subject {
 		Fill:  w.pairs(m),
 		Find:  func() error { return m.FindOn(st, w.Queries, w.Results, w.Found) },
 		Wrong: w.Count,
-		Bytes: w.Options.KeyBytes + w.Options.ValueBytes,
+		Bytes: w.Options.pairBytes(),
 	}
 }
 
@@ -184,9 +189,14 @@ func (w *Work[K, V]) batches(insert func(first, end int) error) func() error {
 	}
 }
 
-// Builder is a map that can be made from all its pairs at once, while it is empty.
+// Builder is a map, or a multimap, that can be made from all its pairs at once, while it is empty.
 type Builder[K, V any] interface {
 	BuildOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error
+}
+
+// build makes it so.
+func (w *Work[K, V]) build(b Builder[K, V]) func() error {
+	return func() error { return b.BuildOn(w.Device.Stream(), w.Keys, w.Values) }
 }
 
 // ErrNoBuild is what a map without BuildOn is refused with.
@@ -199,7 +209,7 @@ func (w *Work[K, V]) Built(m table.Map[K, V]) (Subject, error) {
 	if !ok {
 		return s, ErrNoBuild
 	}
-	s.Fill = func() error { return b.BuildOn(w.Device.Stream(), w.Keys, w.Values) }
+	s.Fill = w.build(b)
 	return s, nil
 }
 
@@ -209,8 +219,11 @@ func (w *Work[K, V]) Measure(s Subject) (row Row, err error) {
 	if row.Insert, err = w.rate("insert", w.Options.N, s.Table.Clear, s.Fill); err != nil {
 		return row, err
 	}
-	if w.Options.Build {
+	switch {
+	case w.Options.Build:
 		row.Insert, row.Build = 0, row.Insert
+	case w.Options.Update:
+		row.Insert, row.Update = 0, row.Insert
 	}
 	if row.Find, row.Wrong, err = w.Find(s); err != nil {
 		return row, err

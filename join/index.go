@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
@@ -15,6 +16,16 @@ type makers struct {
 	k4r4 func(d *device.Device, family table.Family, o table.Options) (table.Map[uint32, uint32], error)
 	k8r4 func(d *device.Device, family table.Family, o table.Options) (table.Map[uint64, uint32], error)
 	k8r8 func(d *device.Device, family table.Family, o table.Options) (table.Map[uint64, uint64], error)
+	f4   func(d *device.Device, o table.FilterOptions) (table.Filter[uint32], error)
+	f8   func(d *device.Device, o table.FilterOptions) (table.Filter[uint64], error)
+}
+
+// opener opens the tables of one join.
+type opener struct {
+	*makers
+	device *device.Device
+	family table.Family
+	filter Filter
 }
 
 // chunkRows is how many keys go to a table in one call.
@@ -25,12 +36,16 @@ const chunkRows = 1 << 20
 type level[R uint32 | uint64] interface {
 	insertNew(words []uint64, rows []R) (int, error)
 	find(words []uint64, rows []R, found []bool) error
+	filtered() int64 // words that a filter kept from being looked up
 	close() error
 }
 
 type mapLevel[K, R uint32 | uint64] struct {
-	m   table.Map[K, R]
-	buf []K
+	m     table.Map[K, R]
+	front front[K]
+	buf   []K
+	rows  []R // for find behind the filter
+	found []bool
 }
 
 func (l *mapLevel[K, R]) keys(words []uint64) []K {
@@ -48,30 +63,66 @@ func (l *mapLevel[K, R]) insertNew(words []uint64, rows []R) (int, error) {
 	return l.m.InsertNew(l.keys(words), rows, nil)
 }
 
+// find comes after all inserts.
 func (l *mapLevel[K, R]) find(words []uint64, rows []R, found []bool) error {
-	return l.m.Find(l.keys(words), rows, found)
+	keys := l.keys(words)
+	ask, err := l.front.ready(func() ([]K, error) { keys, _, err := l.m.All(); return keys, err })
+	if err != nil {
+		return err
+	}
+	if ask {
+		err = l.findBehind(keys, rows, found)
+	} else {
+		err = l.m.Find(keys, rows, found)
+	}
+	l.front.note(len(keys), table.Count(found))
+	return err
 }
 
-func (l *mapLevel[K, R]) close() error { return l.m.Close() }
+// findBehind is find of the keys that the filter lets through.
+func (l *mapLevel[K, R]) findBehind(keys []K, rows []R, found []bool) error {
+	pass, at, err := l.front.pass(keys, found)
+	if err != nil {
+		return err
+	}
+	if n := len(pass); cap(l.rows) < n {
+		l.rows, l.found = make([]R, n), make([]bool, n)
+	}
+	some, in := l.rows[:len(pass)], l.found[:len(pass)]
+	if err := l.m.Find(pass, some, in); err != nil {
+		return err
+	}
+	clear(rows)
+	clear(found)
+	for j, i := range at {
+		rows[i], found[i] = some[j], in[j]
+	}
+	return nil
+}
+
+func (l *mapLevel[K, R]) filtered() int64 { return l.front.kept }
+
+func (l *mapLevel[K, R]) close() error { return errors.Join(l.front.close(), l.m.Close()) }
 
 // openLevel opens a table for n words of so many bytes.
-func openLevel[R uint32 | uint64](mk *makers, d *device.Device, family table.Family, bytes, n int) (level[R], error) {
-	o := table.Options{Capacity: n}
+func openLevel[R uint32 | uint64](by opener, bytes, n int) (level[R], error) {
+	d, family, o := by.device, by.family, table.Options{Capacity: n}
+	front4, front8 := front[uint32]{use: by.filter, rows: n, make: by.f4, device: d}, front[uint64]{use: by.filter, rows: n, make: by.f8, device: d}
 	var l any
 	var err error
 	var row R
 	if _, wide := any(row).(uint64); wide {
 		var m table.Map[uint64, uint64]
-		m, err = mk.k8r8(d, family, o)
-		l = &mapLevel[uint64, uint64]{m: m}
+		m, err = by.k8r8(d, family, o)
+		l = &mapLevel[uint64, uint64]{m: m, front: front8}
 	} else if bytes <= 4 {
 		var m table.Map[uint32, uint32]
-		m, err = mk.k4r4(d, family, o)
-		l = &mapLevel[uint32, uint32]{m: m}
+		m, err = by.k4r4(d, family, o)
+		l = &mapLevel[uint32, uint32]{m: m, front: front4}
 	} else {
 		var m table.Map[uint64, uint32]
-		m, err = mk.k8r4(d, family, o)
-		l = &mapLevel[uint64, uint32]{m: m}
+		m, err = by.k8r4(d, family, o)
+		l = &mapLevel[uint64, uint32]{m: m, front: front8}
 	}
 	if err != nil {
 		return nil, full(err)
@@ -114,20 +165,22 @@ type matcher interface {
 	matches(rep int64) int
 	// match is the k-th of them, in build order.
 	match(rep int64, k int) int64
+	// filtered tells how many words a filter kept from being looked up.
+	filtered() int64
 	close() error
 }
 
-func newIndex(ctx context.Context, mk *makers, d *device.Device, family table.Family, p *keyPlan, keys *packed, progress func(int)) (matcher, error) {
+func newIndex(ctx context.Context, by opener, p *keyPlan, keys *packed, progress func(int)) (matcher, error) {
 	if len(keys.ok) < 1<<32-1 {
-		return buildIndex[uint32](ctx, mk, d, family, p, keys, progress)
+		return buildIndex[uint32](ctx, by, p, keys, progress)
 	}
 	if p.two() {
 		return nil, fmt.Errorf("a build side of %d rows with keys over 8 bytes: at most 2³² - 2 rows are possible", len(keys.ok))
 	}
-	return buildIndex[uint64](ctx, mk, d, family, p, keys, progress)
+	return buildIndex[uint64](ctx, by, p, keys, progress)
 }
 
-func buildIndex[R uint32 | uint64](ctx context.Context, mk *makers, d *device.Device, family table.Family, p *keyPlan, keys *packed, progress func(int)) (_ matcher, err error) {
+func buildIndex[R uint32 | uint64](ctx context.Context, by opener, p *keyPlan, keys *packed, progress func(int)) (_ matcher, err error) {
 	n := len(keys.ok)
 	x := &index[R]{bytes: p.bytes, unique: true}
 	defer func() {
@@ -137,7 +190,7 @@ func buildIndex[R uint32 | uint64](ctx context.Context, mk *makers, d *device.De
 	}()
 	words, bytes := keys.words[0], p.bytes[0]
 	if p.two() {
-		if x.words[0], err = openLevel[R](mk, d, family, p.bytes[0], n); err != nil {
+		if x.words[0], err = openLevel[R](by, p.bytes[0], n); err != nil {
 			return nil, err
 		}
 		_, first, err := fill(ctx, x.words[0], keys.words[0], keys.ok, true, nil)
@@ -150,7 +203,7 @@ func buildIndex[R uint32 | uint64](ctx context.Context, mk *makers, d *device.De
 				words[i] = uint64(r)<<32 | keys.words[1][i]
 			}
 		} else {
-			if x.words[1], err = openLevel[R](mk, d, family, p.bytes[1], n); err != nil {
+			if x.words[1], err = openLevel[R](by, p.bytes[1], n); err != nil {
 				return nil, err
 			}
 			_, second, err := fill(ctx, x.words[1], keys.words[1], keys.ok, true, nil)
@@ -162,7 +215,7 @@ func buildIndex[R uint32 | uint64](ctx context.Context, mk *makers, d *device.De
 			}
 		}
 	}
-	if x.last, err = openLevel[R](mk, d, family, bytes, n); err != nil {
+	if x.last, err = openLevel[R](by, bytes, n); err != nil {
 		return nil, err
 	}
 	unique, reps, err := fill(ctx, x.last, words, keys.ok, false, progress)
@@ -312,11 +365,20 @@ func (x *index[R]) match(rep int64, k int) int64 {
 	return int64(x.rows[int(x.start[rep])+k])
 }
 
+func (x *index[R]) levels() []level[R] {
+	return slices.DeleteFunc([]level[R]{x.words[0], x.words[1], x.last}, func(l level[R]) bool { return l == nil })
+}
+
+func (x *index[R]) filtered() (n int64) {
+	for _, l := range x.levels() {
+		n += l.filtered()
+	}
+	return n
+}
+
 func (x *index[R]) close() (err error) {
-	for _, l := range []level[R]{x.words[0], x.words[1], x.last} {
-		if l != nil {
-			err = cmp.Or(err, l.close())
-		}
+	for _, l := range x.levels() {
+		err = cmp.Or(err, l.close())
 	}
 	return err
 }

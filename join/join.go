@@ -13,6 +13,12 @@
 // may take 16 bytes together, each counting what the narrower of its two types takes. A null in any key column matches
 // nothing, another null included.
 //
+// # A filter in front
+//
+// On the CPU device, where most probe rows have no match, a filter of a few bits a key stands before the table (Options.Filter): there a look-up is
+// most of the work of such a join, and a bit of a filter is much less. On a GPU it is of no use: to look up a block of keys takes no time beside
+// reading and packing them.
+//
 // # Order and duplicates
 //
 // Rows come in probe order, and the matches of one probe row in build order, whatever the device. Each pair of matching
@@ -79,6 +85,8 @@ type Options struct {
 	On    []Pair // the key columns, at least one pair
 	How   How
 	Table table.Family // of the maps that hold the keys: one of warpmap.Families; empty for DefaultTable
+	// Filter says whether a filter tells most keys that have no match, before they are looked up.
+	Filter Filter
 
 	// Progress, if set, is called now and then, from one goroutine at a time.
 	Progress func(Progress)
@@ -103,6 +111,7 @@ type Summary struct {
 	BuildRows int64        `json:"build_rows"`
 	ProbeRows int64        `json:"probe_rows"`
 	OutRows   int64        `json:"out_rows"`
+	Filtered  int64        `json:"filtered"` // keys of the probe side, or words of keys, that a filter kept from being looked up
 	Reading   float64      `json:"reading_s"`
 	Building  float64      `json:"building_s"`
 	Probing   float64      `json:"probing_s"`
@@ -250,6 +259,9 @@ func Join(ctx context.Context, d *device.Device, build, probe array.RecordReader
 	if o.batch == 0 {
 		o.batch = batchRows
 	}
+	if o.Filter == FilterAuto && (d == nil || d.Info().CUDA() || o.Table == warpmap.Stadium) {
+		o.Filter = FilterOff
+	}
 	if o.makers == nil {
 		o.makers = &ownMakers
 	}
@@ -343,7 +355,7 @@ func (j *joiner) build(ctx context.Context, build array.RecordReader) error {
 		j.takers = append(j.takers, t)
 	}
 	var err error
-	j.index, err = newIndex(ctx, j.makers, j.device, j.Table, j.plan, keys, func(done int) {
+	j.index, err = newIndex(ctx, opener{j.makers, j.device, j.Table, j.Filter}, j.plan, keys, func(done int) {
 		j.Progress(Progress{"build", int64(done), j.sum.BuildRows})
 	})
 	return err
@@ -414,7 +426,7 @@ func (j *joiner) probe(ctx context.Context, probe array.RecordReader) error {
 	}
 	close(outs)
 	both.Wait()
-	j.sum.ProbeRows = done
+	j.sum.ProbeRows, j.sum.Filtered = done, j.index.filtered()
 	j.sum.Reading += reading
 	j.sum.Writing += writing
 	if ctx.Err() != nil {

@@ -677,7 +677,7 @@ func TestWideRows(t *testing.T) {
 	r.Next()
 	keys := &packed{}
 	p.pack(keys, r.RecordBatch(), true)
-	x, err := buildIndex[uint64](context.Background(), fakeMakers, nil, "", p, keys, nil)
+	x, err := buildIndex[uint64](context.Background(), opener{makers: fakeMakers, filter: FilterOff}, p, keys, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

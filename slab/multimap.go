@@ -12,10 +12,10 @@ import (
 // The pairs of one key are in one bucket, so a key with v values costs v/M slabs to go through, M being 15 for pairs of 4+4
 // bytes, and inserting them costs the square of that: for keys with thousands of values it is the wrong table.
 //
-// It implements table.MultiMap; that FindAll keeps an order, Find and DeleteOldest are its own.
+// It implements table.OuterFinder; that FindAll keeps an order, Find and DeleteOldest are its own.
 type MultiMap[K, V any] struct{ *core }
 
-var _ table.MultiMap[uint32, uint32] = (*MultiMap[uint32, uint32])(nil)
+var _ table.OuterFinder[uint32, uint32] = (*MultiMap[uint32, uint32])(nil)
 
 // NewMultiMap makes an empty multimap on the device; see New.
 func NewMultiMap[K, V any](d *device.Device, o Options) (*MultiMap[K, V], error) {
@@ -91,6 +91,17 @@ func (m *MultiMap[K, V]) FindAll(keys []K) (offsets []uint64, values []V, err er
 // passes over the keys' chains.
 func (m *MultiMap[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
 	return table.FindValuesOn[K, V](&m.frame, st, keys, m.findAll)
+}
+
+// FindAllOuter is FindAll, in which a key without values gets one, none, as an outer join wants; found[i] tells whether key i has values, and may be
+// nil: see table.OuterFinder. Cost: FindAll's, and three passes over the keys' counts. The first call compiles kernels.
+func (m *MultiMap[K, V]) FindAllOuter(keys []K, none V, found []bool) (offsets []uint64, values []V, err error) {
+	return table.FindOuter(&m.frame, keys, none, found, m.findAll)
+}
+
+// FindAllOuterOn is FindAllOuter on the device, in slices of its own making, which the caller frees. It waits for the stream.
+func (m *MultiMap[K, V]) FindAllOuterOn(st *device.Stream, keys device.Slice[K], none V, found device.Slice[bool]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
+	return table.FindOuterOn(&m.frame, st, keys, none, found, m.findAll)
 }
 
 // DeleteOldest removes the least recent pair of each key (DELETE): a key that is twice in the batch loses two. deleted[i]

@@ -92,7 +92,9 @@ __device__ __forceinline__ number merge(number old, number value) {
 }
 
 // Merges tells of an operation's header whether values that come may be combined with one another first: those of code of the user's may not.
-func Merges(header device.File) bool { return !strings.Contains(header.Text, "#define WARPMAP_COMBINE BY_CODE\n") }
+func Merges(header device.File) bool {
+	return !strings.Contains(header.Text, "#define WARPMAP_COMBINE BY_CODE\n")
+}
 
 //go:embed gather.cuh
 var gatherCUH string

@@ -55,4 +55,7 @@ func StagingHungry(d *device.Device) int {
 	return p.hungry
 }
 
-var DistinctProgram = distinctProgram
+var (
+	DistinctProgram = distinctProgram
+	OuterProgram    = outerProgram
+)

@@ -8,17 +8,25 @@ import (
 
 // FindAll is what the kernels of kernel/findall.cuh work on: N keys, and all values that a table has of them. It is a field of a
 // family's own parameter struct. Addresses are of device memory. A warp works on Chunk keys in a row.
+//
+// In the outer form a key without values borrows what another key put aside, and has a count of 1: fill_all writes that key's first value, or
+// nothing, which is then written over. So fill_all must do with a row's count and stash alone, and a search for its key may find nothing.
 type FindAll struct {
 	Keys    uint64
 	Counts  uint64 // u32, one a key
-	Stash   uint64 // the first value of each key, where the family's count_all puts it aside; else 0
-	Each    uint64 // so many of each key's values are in Stash, at most
+	Stash   uint64 // what the family's count_all puts aside of each key, such as its first value; else 0
+	Each    uint64 // so many of each key's values are in Stash, at most, where those are put aside
 	Totals  uint64 // u64, one a chunk; after scan_totals, where the chunk's values begin
 	Offsets uint64 // u64, N+1
 	Values  uint64
 	N       uint64
 	Chunk   uint64 // a multiple of 32
 	Chunks  uint64
+
+	// Of the outer form, which kernels of families need not know:
+	Outer uint64    // bytes of a value; 0: a key without values gets none
+	Found uint64    // u8, one a key: whether it has values
+	None  [2]uint64 // the value of a key that has none
 }
 
 // Finder launches the kernels of a FindAll. P is the family's parameter struct, with a FindAll in it.
@@ -67,9 +75,10 @@ func (k Finder[P]) Run(f *Frame, st *device.Stream, grid func(items int64) devic
 	chunk := min(max(n/(1<<15)&^127, 128), 2048)
 	chunks := (n + chunk - 1) / chunk
 	counts, totals := Align(4*n), Align(8*chunks)
+	var mem device.Slice[byte]
+	var err error
 	reserve := func(each int64) error {
-		mem, err := f.Scratch(counts + totals + each*int64(stash)*n + 256)
-		if err != nil {
+		if mem, err = f.Scratch(counts + totals + Align(each*int64(stash)*n) + outerScratch(rows)); err != nil {
 			return err
 		}
 		base := mem.Addr()
@@ -83,7 +92,7 @@ func (k Finder[P]) Run(f *Frame, st *device.Stream, grid func(items int64) devic
 		return 0, err
 	}
 	count := k.count
-	if stash > 0 && k.aside != (device.Kernel[P]{}) && n >= askAside {
+	if stash > 0 && k.aside != (device.Kernel[P]{}) && n >= askAside && rows.Outer == 0 {
 		each, err := k.valuesAside(f, st, grid, rows, p, n*int64(stash))
 		if err != nil {
 			return 0, err
@@ -96,8 +105,17 @@ func (k Finder[P]) Run(f *Frame, st *device.Stream, grid func(items int64) devic
 	}
 	rows.Offsets, rows.Chunk, rows.Chunks = offsets.Addr(), uint64(chunk), uint64(chunks)
 	warps := grid(32 * max(1, chunks))
+	var outer outerForm
 	if n > 0 {
-		if err := errors.Join(count.Launch(st, grid(n), p), k.sum.Launch(st, warps, p)); err != nil {
+		if err := count.Launch(st, grid(n), p); err != nil {
+			return 0, err
+		}
+		if rows.Outer > 0 {
+			if outer, err = f.newOuter(st, rows, stash, mem.Slice(int(counts+totals+Align(int64(stash)*n)), mem.Len())); err != nil {
+				return 0, err
+			}
+		}
+		if err := k.sum.Launch(st, warps, p); err != nil {
 			return 0, err
 		}
 	}
@@ -108,14 +126,18 @@ func (k Finder[P]) Run(f *Frame, st *device.Stream, grid func(items int64) devic
 	if err := offsets.Slice(int(n), int(n)+1).Read(st, total[:]); err != nil {
 		return 0, err
 	}
-	var err error
 	if rows.Values, err = values(int(total[0])); err != nil || n == 0 {
 		return int(total[0]), err
 	}
-	if k.fused {
+	switch {
+	case outer.empty: // there is nothing to fill in
+	case k.fused:
 		err = k.fill.Launch(st, warps, p)
-	} else {
+	default:
 		err = errors.Join(k.offsets.Launch(st, warps, p), k.fill.Launch(st, grid(n), p))
+	}
+	if err == nil && rows.Outer > 0 {
+		err = outer.fill(st, rows)
 	}
 	return int(total[0]), errors.Join(err, st.SyncOf(f.Device))
 }

@@ -12,14 +12,18 @@ type Kind int
 
 // The kinds of tables, each an interface of this package, with a suite in tabletest.
 const (
-	KindMap      Kind = iota // Map: one value a key
-	KindSet                  // Set: keys alone
-	KindMultiMap             // MultiMap: any number of values a key
-	KindCounter              // Counter: how often a key came
-	KindFilter               // Filter: keys, of which it may say wrongly that they are in, never that they are not
+	KindMap        Kind = iota // Map: one value a key
+	KindSet                    // Set: keys alone
+	KindMultiMap               // MultiMap: any number of values a key
+	KindBucketList             // MultiMap, in which each key stands once, with a list of its values
+	KindCounter                // Counter: how often a key came
+	KindFilter                 // Filter: keys, of which it may say wrongly that they are in, never that they are not
 )
 
-var kindNames = [...]string{"map", "set", "multimap", "counter", "filter"}
+var kindNames = [...]string{"map", "set", "multimap", "bucketlist", "counter", "filter"}
+
+// MultiMapKinds are the kinds that are a MultiMap, each with a structure of its own.
+func MultiMapKinds() []Kind { return []Kind{KindMultiMap, KindBucketList} }
 
 func (k Kind) String() string {
 	if k >= 0 && int(k) < len(kindNames) {
@@ -101,6 +105,23 @@ type MultiMap[K, V any] interface {
 
 	// All exports every pair, in no order.
 	All() ([]K, []V, error)
+}
+
+// OuterFinder is a MultiMap that gives a value for keys that have none, as outer joins want.
+type OuterFinder[K, V any] interface {
+	MultiMap[K, V]
+
+	// FindAllOuter is FindAll, in which a key without values gets one, none. found[i] tells whether key i has values of its own; found may be nil.
+	FindAllOuter(keys []K, none V, found []bool) (offsets []uint64, values []V, err error)
+	FindAllOuterOn(st *device.Stream, keys device.Slice[K], none V, found device.Slice[bool]) (offsets device.Slice[uint64], values device.Slice[V], err error)
+}
+
+// MultiMapOptions are what every MultiMap understands.
+type MultiMapOptions struct {
+	Options
+	// Keys is how many distinct keys Capacity's pairs have, for tables in which each key stands once; the others do not ask. Zero means that
+	// each pair has its own.
+	Keys int
 }
 
 // Counter is every table that counts how often keys came. Len, Grow and Stats count distinct keys.

@@ -34,7 +34,8 @@ func FindValuesIn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], o
 }
 
 // FindPages is FindAll of a multimap page by page, each of whole keys in a row and of no more than `most` values: page gets those of keys first,
-// first+1, … at offsets, of which there is one more than keys. It may use the table; the slices are good until it returns.
+// first+1, … at offsets, of which there is one more than keys. It may use the table; the slices are good until it returns. The values of a key
+// that has more than `most` come in several pages of this key alone.
 func FindPages[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], most int, page func(first int, offsets device.Slice[uint64], values device.Slice[V]) error,
 	find findAll) (err error) {
 	if most < 1 {
@@ -63,8 +64,15 @@ func FindPages[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], most
 		run = min(run, keys.Len()-first)
 		at := offsets.Slice(0, run+1)
 		n, err := FindValuesIn(f, st, keys.Slice(first, first+run), at, values, find)
-		if full := (*RoomError)(nil); errors.As(err, &full) && run > 1 {
-			run = max(1, min(run/2, int(float64(run)*float64(most)/float64(full.Values)*0.9)))
+		if full := (*RoomError)(nil); errors.As(err, &full) {
+			if run > 1 {
+				run = max(1, min(run/2, int(float64(run)*float64(most)/float64(full.Values)*0.9)))
+				continue
+			}
+			if err := findLong(f, st, keys.Slice(first, first+1), first, most, page, find); err != nil {
+				return err
+			}
+			first++
 			continue
 		}
 		if err != nil {
@@ -76,6 +84,26 @@ func FindPages[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], most
 		first += run
 		if n < most/2 {
 			run = min(2*run, longest)
+		}
+	}
+	return nil
+}
+
+// findLong gives page the values of one key, number first, no more than `most` at once. They are found once, so that none of them changes with the table.
+func findLong[K, V any](f *Frame, st *device.Stream, key device.Slice[K], first, most int,
+	page func(first int, offsets device.Slice[uint64], values device.Slice[V]) error, find findAll) (err error) {
+	offsets, all, err := FindValuesOn[K, V](f, st, key, find)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, offsets.Free(), all.Free()) }()
+	for from := 0; from == 0 || from < all.Len(); from += most {
+		to := min(from+most, all.Len())
+		if err := errors.Join(offsets.Write(st, []uint64{0, uint64(to - from)}), st.SyncOf(f.Device)); err != nil {
+			return err
+		}
+		if err := page(first, offsets, all.Slice(from, to)); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -161,8 +161,9 @@ func TestPartitionWithinRefuses(t *testing.T) {
 }
 
 // What table compiles itself compiles for GPUs.
-func TestDistinctCompilesForGPUs(t *testing.T) {
-	for i, p := range []*device.Program{withinProgram(32), withinProgram(64), table.DistinctProgram(4), table.DistinctProgram(32)} {
+func TestOwnProgramsCompileForGPUs(t *testing.T) {
+	for i, p := range []*device.Program{withinProgram(32), withinProgram(64), table.DistinctProgram(4), table.DistinctProgram(32),
+		table.OuterProgram(), table.OuterProgram()} {
 		_, err := device.CompileFor([]string{"sm_70", "sm_90"}[i%2], p)
 		if errors.Is(err, device.ErrNoNVRTC) {
 			testenv.RequireNVRTC(t, err)

@@ -13,11 +13,11 @@ import (
 // BucketList is WarpCore's BucketListHashTable (paper, §IV-C): each key is once in a table, with a list of buckets in which its values stand
 // beside one another. For keys with many values, and for little memory; a MultiMap looks faster for keys with one or two.
 //
-// K has 4 or 8 bytes, V 4, 8 or 16. A key has up to 4,026,531,840 values. It implements table.MultiMap, whose comments are the contract of
+// K has 4 or 8 bytes, V 4, 8 or 16. A key has up to 4,026,531,840 values. It implements table.OuterFinder, whose comments are the contract of
 // the methods; all are safe for use by several goroutines.
 type BucketList[K, V any] struct{ *lists }
 
-var _ table.MultiMap[uint32, uint32] = (*BucketList[uint32, uint32])(nil)
+var _ table.OuterFinder[uint32, uint32] = (*BucketList[uint32, uint32])(nil)
 
 // ListOptions are what NewBucketList understands beside table.Options, whose Capacity counts pairs. The zero value is good.
 type ListOptions struct {
@@ -701,6 +701,25 @@ func (l *lists) Density() (density float64, err error) {
 	return density, err
 }
 
+// PoolStats says how the pool that a BucketList's buckets are made of is used, in bytes.
+type PoolStats struct {
+	Bytes   int64 `json:"bytes"`   // of the pool
+	Buckets int64 `json:"buckets"` // of these, in buckets of lists, with their headers: Values fill them, or will
+	Values  int64 `json:"values"`  // of these, values
+	Garbage int64 `json:"garbage"` // in buckets of lists that were removed, until the pool is laid anew
+}
+
+// Pool tells how the pool is used: what s₀ and λ cost is what Buckets are more than Values. It waits for what is queued.
+func (l *lists) Pool() (s PoolStats, err error) {
+	err = l.frame().Reading(nil, func(st *device.Stream) error {
+		live, err := l.look(st)
+		value := int64(l.cfg.valueBytes)
+		s = PoolStats{Bytes: l.room() * value, Buckets: (l.used() - l.garbage()) * value, Values: live * value, Garbage: l.garbage() * value}
+		return err
+	})
+	return s, err
+}
+
 // Len counts the pairs.
 func (l *lists) Len() (int, error) { return l.frame().Count(l.look) }
 
@@ -852,6 +871,28 @@ func (m *BucketList[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (o
 func (m *BucketList[K, V]) FindAllInto(st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64],
 	values func(n int) (device.Slice[V], error)) (int, error) {
 	return table.FindValuesInto(m.frame(), st, keys, offsets, values, m.findAll)
+}
+
+// FindAllIn is FindAllInto into memory of the caller's for as many values as it has room for: see MultiMap.FindAllIn.
+func (m *BucketList[K, V]) FindAllIn(st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64], values device.Slice[V]) (int, error) {
+	return table.FindValuesIn(m.frame(), st, keys, offsets, values, m.findAll)
+}
+
+// FindPages is FindAllOn for results larger than memory: see MultiMap.FindPages.
+func (m *BucketList[K, V]) FindPages(st *device.Stream, keys device.Slice[K], most int,
+	page func(first int, offsets device.Slice[uint64], values device.Slice[V]) error) error {
+	return table.FindPages(m.frame(), st, keys, most, page, m.findAll)
+}
+
+// FindAllOuter is FindAll, in which a key without values gets one, none, as an outer join wants; found[i] tells whether key i has values, and may be
+// nil: see table.OuterFinder. Cost: FindAll's, and three passes over the keys' counts. The first call compiles kernels.
+func (m *BucketList[K, V]) FindAllOuter(keys []K, none V, found []bool) (offsets []uint64, values []V, err error) {
+	return table.FindOuter(m.frame(), keys, none, found, m.findAll)
+}
+
+// FindAllOuterOn is FindAllOuter on the device, in slices of its own making, which the caller frees. It waits for the stream.
+func (m *BucketList[K, V]) FindAllOuterOn(st *device.Stream, keys device.Slice[K], none V, found device.Slice[bool]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
+	return table.FindOuterOn(m.frame(), st, keys, none, found, m.findAll)
 }
 
 // Delete removes all values of each key. deleted[i] tells whether position i removed any; it may be nil. The count is of pairs. The places of

@@ -2,8 +2,10 @@ package warpcore_test
 
 import (
 	"fmt"
+	"hash/fnv"
 	"log"
 	"slices"
+	"strings"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
@@ -149,6 +151,85 @@ func ExampleFilter() {
 	err = filters[0].Contains([]uint64{0, 1, 10, 11, 12}, found)
 	fmt.Println(found, err)
 	// Output: [true true true true false] <nil>
+}
+
+// An outer join: a key without values gets one that is given.
+func ExampleMultiMap_FindAllOuter() {
+	d, err := device.Open("cpu")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer d.Close()
+	orders, err := warpcore.NewMultiMap[uint32, int32](d, warpcore.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer orders.Close()
+	if err := orders.Insert([]uint32{7, 9, 7}, []int32{100, 300, 200}); err != nil {
+		log.Fatal(err)
+	}
+	customers, found := []uint32{7, 8, 9}, make([]bool, 3)
+	offsets, values, err := orders.FindAllOuter(customers, -1, found)
+	for i, c := range customers {
+		of := values[offsets[i]:offsets[i+1]]
+		slices.Sort(of)
+		fmt.Println(c, of, found[i])
+	}
+	fmt.Println(err)
+	// Output:
+	// 7 [100 200] true
+	// 8 [-1] false
+	// 9 [300] true
+	// <nil>
+}
+
+// An inverted index: in which documents a word is. Built at once, each word's documents lie beside one another; more may come later.
+func ExampleBucketList_Build() {
+	d, err := device.Open("cpu")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer d.Close()
+	index, err := warpcore.NewBucketList[uint64, uint32](d, warpcore.ListOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer index.Close()
+	postings := func(first uint32, documents ...string) (words []uint64, in []uint32) {
+		for i, text := range documents {
+			seen := map[uint64]bool{}
+			for word := range strings.FieldsSeq(text) {
+				h := fnv.New64a()
+				h.Write([]byte(word))
+				if w := h.Sum64(); !seen[w] {
+					seen[w] = true
+					words, in = append(words, w), append(in, first+uint32(i))
+				}
+			}
+		}
+		return words, in
+	}
+	words, in := postings(0, "the cat sat", "the dog sat", "a cat and a dog")
+	if err := index.Build(words, in); err != nil {
+		log.Fatal(err)
+	}
+	words, in = postings(3, "the end")
+	if err := index.Insert(words, in); err != nil {
+		log.Fatal(err)
+	}
+	asked, _ := postings(0, "the cat bird")
+	offsets, documents, err := index.FindAll(asked)
+	for i, word := range []string{"the", "cat", "bird"} {
+		of := documents[offsets[i]:offsets[i+1]]
+		slices.Sort(of)
+		fmt.Println(word, of)
+	}
+	fmt.Println(err)
+	// Output:
+	// the [0 1 3]
+	// cat [0 2]
+	// bird []
+	// <nil>
 }
 
 // A bucket list keeps the values of a key beside one another.

@@ -324,6 +324,15 @@ func (f *Filter[K]) Union(other *Filter[K]) error {
 	})
 }
 
+// Hashes is the number of bits of a key.
+func (f *filter) Hashes() int { return f.cfg.hashes }
+
+// Expected is the share of absent keys that are told to be in once so many distinct keys are, by the formula that the filter was made by: see the
+// package's comment. Stats has that of the filter as it is.
+func (f *filter) Expected(keys int) float64 {
+	return f.cfg.rate().of(float64(keys) / float64(f.t.Blocks))
+}
+
 func (f *filter) String() string {
 	return fmt.Sprintf("%d blocks of %d bytes with %d bits a key, hash function %d", f.t.Blocks, f.cfg.block, f.cfg.hashes, f.cfg.hash)
 }

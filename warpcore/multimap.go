@@ -11,10 +11,10 @@ import (
 // The pairs of one key stand on one probe sequence, so a key with v values costs v/Window windows to look up, and
 // inserting them costs the square of that: for keys with many values take BucketList.
 //
-// It implements table.MultiMap; FindAllInto, FindAllIn, FindPages and Keys are its own.
+// It implements table.OuterFinder; FindAllInto, FindAllIn, FindPages and Keys are its own.
 type MultiMap[K, V any] struct{ *core }
 
-var _ table.MultiMap[uint32, uint32] = (*MultiMap[uint32, uint32])(nil)
+var _ table.OuterFinder[uint32, uint32] = (*MultiMap[uint32, uint32])(nil)
 
 // NewMultiMap makes an empty multimap on the device; see New.
 func NewMultiMap[K, V any](d *device.Device, o Options) (*MultiMap[K, V], error) {
@@ -96,13 +96,26 @@ func (m *MultiMap[K, V]) FindAllIn(st *device.Stream, keys device.Slice[K], offs
 
 // FindPages is FindAllOn for results larger than memory: page is called with the values of some keys after the others, of whole keys, and no more
 // than `most` values at once. They are those of the keys from first on, at offsets, one more than there are of them; both slices
-// are good until page returns, which may use the table. What other calls change between two pages, the later page sees. Memory: one page.
+// are good until page returns, which may use the table. What other calls change between two pages, the later page sees. The values of a key that has
+// more than `most` come in several pages in a row, each of this key alone, and all as they were at the first. Memory: one page, and the values of
+// such a key.
 //
-// Errors: *table.RoomError where one key has more values than most; page's own, which ends it. Cost: that of FindAllInto, and a counting pass
-// again for a page that was tried with too many keys.
+// Errors: *device.OutOfMemoryError; page's own, which ends it. Cost: that of FindAllInto, and a counting pass again for a page that was tried with
+// too many keys.
 func (m *MultiMap[K, V]) FindPages(st *device.Stream, keys device.Slice[K], most int,
 	page func(first int, offsets device.Slice[uint64], values device.Slice[V]) error) error {
 	return table.FindPages(&m.frame, st, keys, most, page, m.findAll)
+}
+
+// FindAllOuter is FindAll, in which a key without values gets one, none, as an outer join wants; found[i] tells whether key i has values, and may be
+// nil: see table.OuterFinder. Cost: FindAll's, and three passes over the keys' counts. The first call compiles kernels.
+func (m *MultiMap[K, V]) FindAllOuter(keys []K, none V, found []bool) (offsets []uint64, values []V, err error) {
+	return table.FindOuter(&m.frame, keys, none, found, m.findAll)
+}
+
+// FindAllOuterOn is FindAllOuter on the device, in slices of its own making, which the caller frees. It waits for the stream.
+func (m *MultiMap[K, V]) FindAllOuterOn(st *device.Stream, keys device.Slice[K], none V, found device.Slice[bool]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
+	return table.FindOuterOn(&m.frame, st, keys, none, found, m.findAll)
 }
 
 // Delete removes all values of each key. deleted[i] tells whether position i removed any; it may be nil. The count is

@@ -133,6 +133,14 @@ func Widen[T Wide](x uint64) (t T) {
 	return t
 }
 
+// Number is what Widen made t of; of 4 bytes, its lower half.
+func Number[T Wide](t T) uint64 {
+	if unsafe.Sizeof(t) == 4 {
+		return uint64(*(*uint32)(unsafe.Pointer(&t)))
+	}
+	return *(*uint64)(unsafe.Pointer(&t))
+}
+
 // Pairs fills keys and values with the keys of index 0 … len(keys)-1.
 func Pairs[K, V Wide](k Keys, keys []K, values []V) {
 	parallel(len(keys), func(from, to int) {

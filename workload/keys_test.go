@@ -145,6 +145,9 @@ func TestWiden(t *testing.T) {
 		if Widen[uint32](x) != uint32(x) || Widen[uint64](x) != x || Widen[[2]uint64](x) != [2]uint64{x, kernel.Fmix64(x + 1)} {
 			t.Errorf("%#x is made %#x, %#x, %#x", x, Widen[uint32](x), Widen[uint64](x), Widen[[2]uint64](x))
 		}
+		if Number(Widen[uint32](x)) != uint64(uint32(x)) || Number(Widen[uint64](x)) != x || Number(Widen[[4]uint64](x)) != x {
+			t.Errorf("%#x is not what it was made to", x)
+		}
 		a, b := Widen[[4]uint64](x), Widen[[4]uint64](x^1<<63)
 		for i := range a {
 			if a[i] == b[i] {

@@ -12,23 +12,25 @@ import (
 	"github.com/warpmap/warpmap/warpcore"
 )
 
-// work and made are those of pairs of 4+4 bytes.
+// work, made and multiMap are those of pairs of 4+4 bytes.
 type (
-	work = bench.Work[uint32, uint32]
-	made = bench.Make[uint32, uint32]
+	work     = bench.Work[uint32, uint32]
+	made     = bench.Make[uint32, uint32]
+	multiMap = table.MultiMap[uint32, uint32]
 )
 
 // subject is a table to measure, with room for the work's pairs.
 type subject struct {
 	name   string
 	make   made
-	single made // of a multimap: the map that is made like it
+	single made // of a multimap: the map that is made like it; may be nil
+	varied bool // one of several that differ in a number alone
 }
 
 // maps are warpcore with groups of so many lanes, all families with their defaults, and CUDPP's cuckoo hashing.
 func maps(groups []int) (out []subject) {
 	for _, g := range groups {
-		out = append(out, subject{name: grouped(g), make: groupedMap(g, g)})
+		out = append(out, subject{name: grouped(g), make: groupedMap(g, g), varied: true})
 	}
 	for _, f := range warpmap.Families(table.KindMap) {
 		out = append(out, subject{name: string(f), make: familyMap(f)})
@@ -42,18 +44,29 @@ func maps(groups []int) (out []subject) {
 	}})
 }
 
-// multiMaps are warpcore's with groups of so many lanes that insert, and all families with their defaults.
+// multiMaps are warpcore's MultiMap with groups of so many lanes that insert, all kinds of multimaps of all families with their defaults, and those
+// of them that can be made from all pairs at once, so made.
 func multiMaps(groups []int) (out []subject) {
 	for _, g := range groups {
 		find := min(g, 4)
-		out = append(out, subject{grouped(g), ofMultiMap(func(d *device.Device, o table.Options) (table.MultiMap[uint32, uint32], error) {
-			return warpcore.NewMultiMap[uint32, uint32](d, warpcore.Options{Options: o, InsertGroup: g, FindGroup: find})
-		}), groupedMap(g, find)})
+		out = append(out, subject{grouped(g), ofMultiMap(func(d *device.Device, o table.MultiMapOptions) (multiMap, error) {
+			return warpcore.NewMultiMap[uint32, uint32](d, warpcore.Options{Options: o.Options, InsertGroup: g, FindGroup: find})
+		}, false), groupedMap(g, find), true})
 	}
-	for _, f := range warpmap.Families(table.KindMultiMap) {
-		out = append(out, subject{string(f), ofMultiMap(func(d *device.Device, o table.Options) (table.MultiMap[uint32, uint32], error) {
-			return warpmap.NewMultiMap[uint32, uint32](d, f, o)
-		}), familyMap(f)})
+	for _, kind := range table.MultiMapKinds() {
+		for _, f := range warpmap.Families(kind) {
+			newMultiMap := func(d *device.Device, o table.MultiMapOptions) (multiMap, error) {
+				return warpmap.NewMultiMapOf[uint32, uint32](d, kind, f, o)
+			}
+			x := subject{name: fmt.Sprintf("%s %v", f, kind), make: ofMultiMap(newMultiMap, false)}
+			if kind == table.KindMultiMap {
+				x.name, x.single = string(f), familyMap(f)
+			}
+			out = append(out, x)
+			if kind == table.KindBucketList {
+				out = append(out, subject{name: x.name + ", built", make: ofMultiMap(newMultiMap, true)})
+			}
+		}
 	}
 	return out
 }
@@ -84,13 +97,21 @@ func ofMap(newMap func(*device.Device, table.Options) (table.Map[uint32, uint32]
 	}
 }
 
-func ofMultiMap(newMultiMap func(*device.Device, table.Options) (table.MultiMap[uint32, uint32], error)) made {
+// ofMultiMap measures a multimap; built: made from all pairs at once, or else not made so.
+func ofMultiMap(newMultiMap func(*device.Device, table.MultiMapOptions) (multiMap, error), built bool) made {
 	return func(w *work, load float64) (s bench.Subject, err error) {
-		m, err := newMultiMap(w.Device, table.Options{Capacity: w.Options.N, LoadFactor: load})
+		base := table.Options{Capacity: w.Options.N, LoadFactor: load}
+		m, err := newMultiMap(w.Device, table.MultiMapOptions{Options: base, Keys: w.Different()})
 		if err != nil {
 			return s, err
 		}
-		return w.MultiMap(m), nil
+		if !built {
+			return w.InsertedMultiMap(m), nil
+		}
+		if s, err = w.BuiltMultiMap(m); err != nil {
+			m.Close()
+		}
+		return s, err
 	}
 }
 

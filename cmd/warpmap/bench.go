@@ -30,16 +30,20 @@ Load is the load factor that is asked for; filled, the share of the slots that h
 
 The limit of find is random look-ups of 64 bytes (a 4-byte key read, 64 bytes at random, a 4-byte value written); that of
 insert, random compare-and-swaps of the pair's size. With --build, a table that can be made from all its pairs at once
-is, in place of inserting them.
+is, in place of inserting them. With --update, values are added up (table.Updater) as the pairs come into an empty map, and a look-up gives the
+sum of a key's values. With --chosen, pairs and look-ups have a bool each, true for that share of them, and those alone are done
+(table.Chooser); rates are of all rows.
+
+--distinct draws the keys from so many, each as likely, or with --keys zipf:S by Zipf's law: with 1, all are the same. A look-up may give any
+value that came with its key.
 
 --kind measures other kinds of tables, a look-up being one key of each, beside the same limits:
 
   set       inserts without and with telling which keys were new, look-ups, and deletions of all keys
-  multimap  inserts, look-ups of all values of a key, and their count: of each key that is there, once, unless --queries or
-            --hits is given. --each has as many pairs with each key; --values-per-key draws the keys of the pairs from so many
-            that each has as many on average, and --distinct from a given number
-  counter   additions of keys drawn from --distinct (default a tenth of them), each as likely, or with --keys zipf:S by Zipf's law;
-            look-ups of counts of --value-bytes
+  multimap, inserts, look-ups of all values of a key, and their count: of each key that is there, once, unless --queries or
+  bucketlist  --hits is given. --each has as many pairs with each key; --values-per-key draws the keys of the pairs from so many
+            that each has as many on average. A bucketlist is also built from all pairs at once
+  counter   additions of keys drawn from --distinct (default a tenth of them); look-ups of counts of --value-bytes
   filter    inserts, look-ups of keys that are in, none of which may be missed, and of as many others: the share of these that is
             told to be in is false positives, beside the filter's own estimate, and the ideal rate of a Bloom filter of its size
             that is not blocked. Its limit is random look-ups of 32 bytes`,
@@ -50,6 +54,9 @@ is, in place of inserting them.
   warpmap bench --table stadium --n 10000000 --key-bytes 8 --value-bytes 8 --load 0.8 --device-bytes 100MB
   warpmap bench --table slab --kind set --n 10000000
   warpmap bench --table warpcore --kind multimap --values-per-key 8 --n 80000000 --load 0.8
+  warpmap bench --table warpcore --kind bucketlist --values-per-key 64 --n 100000000 --load 0.8
+  warpmap bench --table warpcore --update --distinct 10000000 --n 100000000 --keys zipf:1 --load 0.8
+  warpmap bench --table warpcore --chosen 0.5 --n 100000000 --load 0.8
   warpmap bench --table warpcore --kind counter --distinct 10000000 --n 100000000 --keys zipf:1 --load 0.8
   warpmap bench --table warpcore --kind filter --n 100000000 --bytes 100MB
   warpmap bench limits --bytes 1500000000
@@ -110,7 +117,7 @@ is, in place of inserting them.
 	f.StringVar(&kind, "kind", tables.KindMap.String(), "kind of table: "+kindList())
 	f.IntVar(&o.Each, "each", 0, "pairs with one key, of a multimap (default 1)")
 	f.IntVar(&perKey, "values-per-key", 0, "of a multimap: values that a key has on average, of keys that are drawn")
-	f.IntVar(&o.Distinct, "distinct", 0, "of a multimap or counter: how many keys there are to draw from")
+	f.IntVar(&o.Distinct, "distinct", 0, "how many keys there are to draw from (default: all keys are different; of --update and counters: a tenth)")
 	f.Float64Var(&o.FalsePositives, "false-positives", 0, "of a filter: share of the absent keys that may be told to be in (default 0.01)")
 	f.Var(&size{&o.FilterBytes}, "bytes", "of a filter: its memory, in place of --false-positives, such as 100MB")
 	f.IntVar(&o.N, "n", 10_000_000, "pairs to insert")
@@ -124,9 +131,12 @@ is, in place of inserting them.
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of the workload")
 	f.IntVar(&o.Batch, "batch", 0, "pairs of an insert (default all at once)")
 	f.BoolVar(&o.Build, "build", false, "make the map from all pairs at once, where its family can")
+	f.BoolVar(&o.Update, "update", false, "add up the values of each key, where the map's family can")
+	f.Float64Var(&o.Chosen, "chosen", 0, "share of the rows of a map's batches that are done, where its family can (default all)")
 	cmd.PersistentFlags().StringVar(&keep, "keep", "", "also write the result as JSON to this file")
 	cmd.MarkFlagsMutuallyExclusive("each", "values-per-key", "distinct")
 	cmd.MarkFlagsMutuallyExclusive("false-positives", "bytes")
+	cmd.MarkFlagsMutuallyExclusive("build", "update", "chosen")
 	cmd.RegisterFlagCompletionFunc("table", cobra.FixedCompletions(families(), cobra.ShellCompDirectiveNoFileComp))
 	cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(kindNames(), cobra.ShellCompDirectiveNoFileComp))
 	cmd.AddCommand(limitsCommand(&keep), figCommand(&keep), findOnceCommand(), insertOnceCommand())

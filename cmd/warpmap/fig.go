@@ -35,7 +35,7 @@ func figureNames() (names []string) {
 func figureList() string {
 	var b strings.Builder
 	for _, s := range studies {
-		fmt.Fprintf(&b, "  %-13s  %s\n", s.Name, s.About)
+		fmt.Fprintf(&b, "  %-16s  %s\n", s.Name, s.About)
 	}
 	return strings.TrimRight(b.String(), "\n")
 }
@@ -63,6 +63,7 @@ CSV, with its plots as SVG and PNG. What a table could not do is an empty cell, 
   warpmap bench fig gph/theorem --device cpu --out plots
   warpmap bench fig gph/12 --keep results/gph-12.json --out plots
   warpmap bench fig warpcore/7 --n 10000000
+  warpmap bench fig warpcore/density --n 10000000 --out plots
   warpmap bench fig dycuckoo/12 --device cpu --n 100000 --batches 20 --out plots
   warpmap bench fig stadium/17 --n 16777216 --out plots`,
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),

@@ -14,7 +14,7 @@ import (
 
 func joinCommand() *cobra.Command {
 	var on []string
-	var how string
+	var how, filter string
 	o := join.Options{}
 	cmd := &cobra.Command{
 		Use:   "join BUILD PROBE --on build_col=probe_col[,…]",
@@ -31,12 +31,16 @@ taken; rows in probe order, the matches of one row in build order. How:
   semi    the probe rows that have a match, once each
   anti    the probe rows that have none
 
+On the CPU a filter tells most keys without a match, where most have none, before they are looked up: --filter on has it from the first
+key on, on a GPU too, and off never.
+
 Formats go by file name: ` + strings.Join(join.Suffixes(), ", ") + `, or - for CSV on standard output. An output
 file appears under its name when it is whole. A summary goes to stderr; with --json it is JSON, on stdout unless the rows
 go there.`,
 		Example: `  warpmap join orders.parquet lineitem.parquet --on o_orderkey=l_orderkey --out joined.parquet
   warpmap join customers.csv sales.csv --on id=customer --how left
-  warpmap join days.parquet events.arrow --on region,day --how anti --out missing.csv --device cpu`,
+  warpmap join days.parquet events.arrow --on region,day --how anti --out missing.csv --device cpu
+  warpmap join vip.csv events.parquet --on user --how semi --filter on --out theirs.parquet`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			o.Build, o.Probe = args[0], args[1]
@@ -49,6 +53,9 @@ go there.`,
 			}
 			if o.How, err = join.ParseHow(how); err != nil {
 				return fmt.Errorf("--how: %w", err)
+			}
+			if o.Filter, err = join.ParseFilter(filter); err != nil {
+				return fmt.Errorf("--filter: %w", err)
 			}
 			d, err := openDevice(cmd)
 			if err != nil {
@@ -77,7 +84,9 @@ go there.`,
 	f.StringVar(&how, "how", "inner", "rows to keep: "+strings.Join(join.Hows(), ", "))
 	f.StringVarP(&o.Out, "out", "o", "-", "output file; - is CSV on standard output")
 	f.StringVar((*string)(&o.Table), "table", string(join.DefaultTable), "family of tables: "+strings.Join(families(), ", "))
+	f.StringVar(&filter, "filter", "auto", "tell most keys without a match by a filter: "+strings.Join(join.Filters(), ", ")+"; auto: on the CPU, where most have none")
 	cmd.MarkFlagRequired("on")
+	cmd.RegisterFlagCompletionFunc("filter", cobra.FixedCompletions(join.Filters(), cobra.ShellCompDirectiveNoFileComp))
 	cmd.RegisterFlagCompletionFunc("how", cobra.FixedCompletions(join.Hows(), cobra.ShellCompDirectiveNoFileComp))
 	cmd.RegisterFlagCompletionFunc("table", cobra.FixedCompletions(families(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd

@@ -15,7 +15,10 @@ import (
 )
 
 // kinds are those that bench measures: all.
-var kinds = []tables.Kind{tables.KindMap, tables.KindSet, tables.KindMultiMap, tables.KindCounter, tables.KindFilter}
+var (
+	kinds     = slices.Concat([]tables.Kind{tables.KindMap, tables.KindSet}, multiMaps, []tables.Kind{tables.KindCounter, tables.KindFilter})
+	multiMaps = tables.MultiMapKinds()
+)
 
 func kindNames() []string { return namesOf(kinds) }
 
@@ -43,6 +46,11 @@ func kindOf(name string) (tables.Kind, error) {
 	return kinds[at], nil
 }
 
+// kindsBut are all kinds but one.
+func kindsBut(not tables.Kind) []tables.Kind {
+	return slices.DeleteFunc(slices.Clone(kinds), func(k tables.Kind) bool { return k == not })
+}
+
 // flagKinds are the flags that some kinds alone take.
 var flagKinds = []struct {
 	flag  string
@@ -50,12 +58,13 @@ var flagKinds = []struct {
 }{
 	{"build", []tables.Kind{tables.KindMap}},
 	{"device-bytes", []tables.Kind{tables.KindMap}},
-	{"each", []tables.Kind{tables.KindMultiMap}},
-	{"values-per-key", []tables.Kind{tables.KindMultiMap}},
-	{"distinct", []tables.Kind{tables.KindMultiMap, tables.KindCounter}},
-	{"value-bytes", []tables.Kind{tables.KindMap, tables.KindMultiMap, tables.KindCounter}},
-	{"load", []tables.Kind{tables.KindMap, tables.KindSet, tables.KindMultiMap, tables.KindCounter}},
-	{"hits", []tables.Kind{tables.KindMap, tables.KindSet, tables.KindMultiMap, tables.KindCounter}},
+	{"update", []tables.Kind{tables.KindMap}},
+	{"chosen", []tables.Kind{tables.KindMap}},
+	{"each", multiMaps},
+	{"values-per-key", multiMaps},
+	{"value-bytes", slices.Concat([]tables.Kind{tables.KindMap}, multiMaps, []tables.Kind{tables.KindCounter})},
+	{"load", kindsBut(tables.KindFilter)},
+	{"hits", kindsBut(tables.KindFilter)},
 	{"false-positives", []tables.Kind{tables.KindFilter}},
 	{"bytes", []tables.Kind{tables.KindFilter}},
 }
@@ -73,15 +82,21 @@ func settle(cmd *cobra.Command, kind tables.Kind, perKey int, o *bench.TableOpti
 		return fmt.Errorf("--values-per-key %d: want 1 to the number of pairs, %d", perKey, o.N)
 	case given("distinct") && (o.Distinct < 1 || o.Distinct > o.N):
 		return fmt.Errorf("--distinct %d: want 1 to the number of pairs, %d", o.Distinct, o.N)
+	case given("chosen") && !(o.Chosen > 0 && o.Chosen <= 1):
+		return fmt.Errorf("--chosen %v: want over 0, to 1", o.Chosen)
 	}
-	once := kind == tables.KindMultiMap && o.Queries == 0 && !given("hits")
+	many := slices.Contains(multiMaps, kind)
+	once := many && o.Queries == 0 && !given("hits")
+	if perKey > 0 {
+		o.Distinct = o.N / perKey
+	}
+	if once {
+		o.Hits = 1
+	}
 	switch kind {
-	case tables.KindMultiMap:
-		if perKey > 0 {
-			o.Distinct = o.N / perKey
-		}
-		if once {
-			o.Hits = 1
+	case tables.KindMap:
+		if o.Update && o.Distinct == 0 && o.N > 0 {
+			o.Distinct = max(1, o.N/10)
 		}
 	case tables.KindCounter:
 		if o.Distinct == 0 && o.N > 0 {
@@ -100,7 +115,7 @@ func benchTable(d *device.Device, family tables.Family, kind tables.Kind, o benc
 	switch {
 	case o.DeviceBytes != 0 && family != warpmap.Stadium:
 		return nil, fmt.Errorf("--device-bytes is for maps of %s: no other table lies in host memory", warpmap.Stadium)
-	case kind == tables.KindMultiMap && max(o.KeyBytes, o.ValueBytes) > 8:
+	case slices.Contains(multiMaps, kind) && max(o.KeyBytes, o.ValueBytes) > 8:
 		return nil, fmt.Errorf("multimaps of %d+%d bytes: want 4 or 8 each, whose answers can be counted", o.KeyBytes, o.ValueBytes)
 	case kind == tables.KindCounter && o.ValueBytes != 4 && o.ValueBytes != 8:
 		return nil, fmt.Errorf("counts of %d bytes: want 4 or 8", o.ValueBytes)
@@ -142,34 +157,44 @@ func benchKeyed[K workload.Wide](d *device.Device, family tables.Family, kind ta
 
 func benchTyped[K, V workload.Wide](d *device.Device, family tables.Family, kind tables.Kind, o bench.TableOptions) ([]bench.Row, error) {
 	return bench.Table(d, o, func(w *bench.Work[K, V], load float64) (s bench.Subject, err error) {
-		options := tables.Options{Capacity: o.N, LoadFactor: load}
+		options := tables.Options{Capacity: o.Room(), LoadFactor: load}
 		switch kind {
+		case tables.KindMap:
+			m, err := newMap[K, V](d, family, options, o.DeviceBytes)
+			if err != nil {
+				return s, err
+			}
+			switch {
+			case o.Build:
+				s, err = w.Built(m)
+			case o.Update:
+				s, err = w.Updated(m)
+			case o.Chosen > 0:
+				s, err = w.Choosing(m)
+			default:
+				s = w.Map(m)
+			}
+			return orClosed(s, err, m)
 		case tables.KindSet:
 			t, err := warpmap.NewSet[K](d, family, options)
 			if err != nil {
 				return s, err
 			}
 			return w.Set(t), nil
-		case tables.KindMultiMap:
-			t, err := warpmap.NewMultiMap[K, V](d, family, options)
-			if err != nil {
-				return s, err
-			}
-			return w.MultiMap(t), nil
 		case tables.KindFilter:
-			f, err := warpmap.NewFilter[K](d, family, tables.FilterOptions{Capacity: o.N, FalsePositives: o.FalsePositives, Bytes: o.FilterBytes})
+			f, err := warpmap.NewFilter[K](d, family, tables.FilterOptions{Capacity: o.Room(), FalsePositives: o.FalsePositives, Bytes: o.FilterBytes})
 			if err != nil {
 				return s, err
 			}
 			s, err = w.Filter(f)
 			return orClosed(s, err, f)
 		}
-		m, err := newMap[K, V](d, family, options, o.DeviceBytes)
-		if err != nil || !o.Build {
-			return w.Map(m), err
+		options.Capacity = o.N
+		t, err := warpmap.NewMultiMapOf[K, V](d, kind, family, tables.MultiMapOptions{Options: options, Keys: w.Different()})
+		if err != nil {
+			return s, err
 		}
-		s, err = w.Built(m)
-		return orClosed(s, err, m)
+		return w.MultiMap(t), nil
 	})
 }
 
@@ -195,11 +220,14 @@ func orClosed(s bench.Subject, err error, table interface{ Close() error }) (ben
 // about says what was measured, for people.
 func about(kind tables.Kind, o bench.TableOptions) string {
 	what := fmt.Sprintf("keys (%d bytes, %s)", o.KeyBytes, o.Keys)
-	if kind == tables.KindMap || kind == tables.KindMultiMap {
+	if kind == tables.KindMap || slices.Contains(multiMaps, kind) {
 		what = fmt.Sprintf("pairs (%d+%d bytes, %s)", o.KeyBytes, o.ValueBytes, o.Keys)
 	}
 	if o.Distinct > 0 {
 		what += fmt.Sprintf(" drawn from %d", o.Distinct)
+	}
+	if o.Chosen > 0 {
+		what += fmt.Sprintf(", %.0f%% of the rows chosen", 100*o.Chosen)
 	}
 	switch {
 	case kind == tables.KindFilter:
@@ -219,13 +247,16 @@ type column struct {
 // columns are those of a kind, which has the map's where it does the same.
 func columns(kind tables.Kind, o bench.TableOptions) []column {
 	fill := "insert G/s"
-	if o.Build {
+	switch {
+	case o.Build:
 		fill = "build G/s"
+	case o.Update:
+		fill = "update G/s"
 	}
 	load := column{"load", func(r bench.Row) any { return r.Load }}
 	filled := column{"filled", func(r bench.Row) any { return fmt.Sprintf("%.3f", r.Filled) }}
 	inserted := []column{
-		{fill, func(r bench.Row) any { return rate(r.Insert + r.Build) }},
+		{fill, func(r bench.Row) any { return rate(r.Filling()) }},
 		{"of limit", func(r bench.Row) any { return share(r.InsertShare) }},
 	}
 	found := []column{
@@ -239,15 +270,19 @@ func columns(kind tables.Kind, o bench.TableOptions) []column {
 	case tables.KindSet:
 		found = append(found, column{"delete G/s", func(r bench.Row) any { return rate(r.Delete) }})
 		inserted = append(inserted, column{"with added G/s", func(r bench.Row) any { return rate(r.InsertAdded) }})
-	case tables.KindMultiMap:
-		found = append(found, column{"values G/s", func(r bench.Row) any { return rate(r.Values) }},
-			column{"count G/s", func(r bench.Row) any { return rate(r.Count) }})
 	case tables.KindFilter:
 		load = column{"bits a key", func(r bench.Row) any { return fmt.Sprintf("%.2f", r.Filter.BitsPerKey) }}
 		found = append(found, column{"absent G/s", func(r bench.Row) any { return rate(r.Filter.Absent) }})
 		probes = column{"false positives", func(r bench.Row) any {
 			return fmt.Sprintf("%.4f%%, estimate %.4f%%, ideal %.4f%%", 100*r.Filter.FalsePositives, 100*r.Filter.Estimate, 100*r.Filter.Ideal)
 		}}
+	}
+	if slices.Contains(multiMaps, kind) {
+		found = append(found, column{"values G/s", func(r bench.Row) any { return rate(r.Values) }},
+			column{"count G/s", func(r bench.Row) any { return rate(r.Count) }})
+	}
+	if kind == tables.KindBucketList {
+		inserted = append(inserted, column{"build G/s", func(r bench.Row) any { return rate(r.Build) }})
 	}
 	return slices.Concat([]column{load, filled}, inserted, found, []column{bytes, probes, wrong})
 }

@@ -118,11 +118,12 @@ func TestBenchKinds(t *testing.T) {
 	for _, kind := range kinds[1:] {
 		for _, family := range familiesOf(kind) {
 			for _, own := range map[tables.Kind][][]string{
-				tables.KindSet: {{"--load", "0.7"}, {"--keys", "lineitem", "--batch", "700", "--load", "0.7"}},
+				tables.KindSet: {{"--load", "0.7"}, {"--keys", "lineitem", "--batch", "700", "--load", "0.7"}, {"--distinct", "1", "--load", "0.7"}},
 				tables.KindMultiMap: {{"--each", "4", "--load", "0.7"}, {"--values-per-key", "8", "--load", "0.7"}, {"--distinct", "25", "--key-bytes", "8"}, {"--keys", "lineitem"},
-					{"--distinct", "100", "--hits", "0.5", "--keys", "zipf:1", "--value-bytes", "8"}},
-				tables.KindCounter: {{"--load", "0.7"}, {"--distinct", "1", "--value-bytes", "8"}, {"--keys", "zipf:1", "--key-bytes", "8"}},
-				tables.KindFilter:  {{"--false-positives", "0.05"}, {"--bytes", "4KiB", "--key-bytes", "8"}},
+					{"--distinct", "100", "--hits", "0.5", "--keys", "zipf:1", "--value-bytes", "8"}, {"--distinct", "1", "--load", "0.7"}},
+				tables.KindBucketList: {{"--each", "4", "--load", "0.7"}, {"--values-per-key", "64", "--load", "0.7"}, {"--distinct", "1", "--load", "0.7"}},
+				tables.KindCounter:    {{"--load", "0.7"}, {"--distinct", "1", "--value-bytes", "8"}, {"--keys", "zipf:1", "--key-bytes", "8"}},
+				tables.KindFilter:     {{"--false-positives", "0.05"}, {"--bytes", "4KiB", "--key-bytes", "8"}, {"--distinct", "1"}},
 			}[kind] {
 				args := slices.Concat([]string{"bench", "--table", family, "--kind", kind.String(), "--n", "3000", "--json"}, own)
 				var got benchResult
@@ -146,11 +147,37 @@ func TestBenchKinds(t *testing.T) {
 	}
 }
 
+// A map is measured with one key alone, with sums, and with conditions.
+func TestBenchMaps(t *testing.T) {
+	var all [][]string
+	for _, family := range families() {
+		all = append(all, []string{"--table", family, "--distinct", "1"})
+	}
+	for _, args := range append(all, []string{"--update", "--distinct", "1"}, []string{"--update", "--keys", "zipf:1", "--key-bytes", "8", "--value-bytes", "8"},
+		[]string{"--chosen", "0.5"}, []string{"--chosen", "0.1", "--distinct", "50"}) {
+		args := slices.Concat([]string{"bench", "--n", "3000", "--load", "0.7", "--json"}, args)
+		var got benchResult
+		if err := json.Unmarshal([]byte(must(t, args...)), &got); err != nil {
+			t.Fatal(err)
+		}
+		if r := got.Rows[0]; r.Wrong != 0 || r.Find <= 0 || r.Filling() <= 0 || (r.Update > 0) != got.Options.Update || r.InsertShare <= 0 {
+			t.Errorf("%v: %+v", args, got)
+		}
+	}
+	for want, args := range map[string][]string{
+		"UPDATE G/S": {"--update"}, "drawn from 100,": {"--update"}, "50% of the rows chosen": {"--chosen", "0.5"},
+	} {
+		if out := must(t, append([]string{"bench", "--n", "1000", "--load", "0.7"}, args...)...); !strings.Contains(out, want) {
+			t.Errorf("%q is not in\n%s", want, out)
+		}
+	}
+}
+
 // Each kind of table has its own columns, beside the map's, and an example.
 func TestBenchColumns(t *testing.T) {
 	r := bench.Row{Filter: &bench.FilterRow{BitsPerKey: 8}}
 	for kind, want := range map[tables.Kind]string{
-		tables.KindMap: "find G/s", tables.KindSet: "with added G/s", tables.KindMultiMap: "values G/s", tables.KindCounter: "find G/s",
+		tables.KindMap: "find G/s", tables.KindSet: "with added G/s", tables.KindMultiMap: "values G/s", tables.KindBucketList: "build G/s", tables.KindCounter: "find G/s",
 		tables.KindFilter: "false positives",
 	} {
 		var names []string
@@ -182,12 +209,17 @@ func TestErrors(t *testing.T) {
 		"nothing":      {"bench", "--n", "0"},
 		"no set":       {"bench", "--kind", "set", "--table", "gph", "--n", "10"},
 		"want map (":   {"bench", "--kind", "nosuch", "--n", "10"},
-		"--each is not for a map: want --kind multimap":                           {"bench", "--each", "2", "--n", "10"},
+		"--each is not for a map: want --kind multimap, bucketlist":               {"bench", "--each", "2", "--n", "10"},
 		"--build is not for a set: want --kind map":                               {"bench", "--build", "--kind", "set", "--n", "10"},
-		"--value-bytes is not for a set: want --kind map, multimap, counter":      {"bench", "--value-bytes", "8", "--kind", "set", "--table", "slab"},
-		"--distinct is not for a set: want --kind multimap, counter":              {"bench", "--distinct", "8", "--kind", "set", "--table", "slab"},
-		"--values-per-key is not for a counter: want --kind multimap":             {"bench", "--values-per-key", "8", "--kind", "counter"},
-		"--load is not for a filter: want --kind map, set, multimap, counter":     {"bench", "--load", "0.5", "--kind", "filter"},
+		"--value-bytes is not for a set: want --kind map, multimap, bucketlist":   {"bench", "--value-bytes", "8", "--kind", "set", "--table", "slab"},
+		"--distinct 11: want 1 to the number of pairs":                            {"bench", "--distinct", "11", "--kind", "set", "--table", "slab", "--n", "10"},
+		"--update is not for a set: want --kind map":                              {"bench", "--update", "--kind", "set"},
+		"--chosen 1.5: want over 0, to 1":                                         {"bench", "--chosen", "1.5", "--n", "10"},
+		"if any flags in the group [build update chosen] are set":                 {"bench", "--chosen", "0.5", "--update", "--n", "10"},
+		"no Update for values":                                                    {"bench", "--update", "--table", "gph", "--n", "10"},
+		"no InsertIf":                                                             {"bench", "--chosen", "0.5", "--table", "gph", "--n", "10"},
+		"--values-per-key is not for a counter: want --kind multimap, bucketlist": {"bench", "--values-per-key", "8", "--kind", "counter"},
+		"--load is not for a filter: want --kind map, set, multimap, bucketlist":  {"bench", "--load", "0.5", "--kind", "filter"},
 		"--bytes is not for a map: want --kind filter":                            {"bench", "--bytes", "1MB"},
 		"--false-positives is not for a counter: want --kind filter":              {"bench", "--false-positives", "0.1", "--kind", "counter"},
 		"--distinct 11: want 1 to the number of pairs, 10":                        {"bench", "--kind", "multimap", "--distinct", "11", "--n", "10"},

@@ -102,6 +102,7 @@ func (s *multiSubject[K, V]) ask(keys []uint64) {
 		s.Fatalf("%d keys, %d offsets that end at %v, %d values", len(keys), len(offsets), offsets[len(offsets)-1:], len(values))
 	}
 	numbers := NumbersOf(s.TB, values)
+	s.askOuter(keys)
 	for i, key := range keys {
 		want := sorted(s.model[key])
 		if offsets[i] > offsets[i+1] || int(counts[i]) != len(want) {
@@ -109,6 +110,58 @@ func (s *multiSubject[K, V]) ask(keys []uint64) {
 		}
 		if got := sorted(numbers[offsets[i]:offsets[i+1]]); !slices.Equal(got, want) {
 			s.Fatalf("values of key %#x (-want +got):\n%s", key, cmp.Diff(want, got))
+		}
+	}
+}
+
+// askOuter asks in the outer form, where there is one.
+func (s *multiSubject[K, V]) askOuter(keys []uint64) {
+	s.Helper()
+	m, ok := s.m.(table.OuterFinder[K, V])
+	if !ok {
+		return
+	}
+	none := s.rng.Uint32()
+	k, def, found := KeysOf[K](keys), ValuesOf[V]([]uint32{none})[0], make([]bool, len(keys))
+	if s.coin() {
+		found = nil
+	}
+	var offsets []uint64
+	var values []V
+	var err error
+	if s.coin() {
+		offsets, values, err = m.FindAllOuter(k, def, found)
+		must(s, err)
+	} else {
+		dk, df, st := onDevice(s.TB, s.d, k), device.Slice[bool]{}, s.stream()
+		if found != nil {
+			df = onDevice(s.TB, s.d, found)
+		}
+		o, v, err := m.FindAllOuterOn(st, dk, def, df)
+		must(s, err)
+		offsets, values = host(s.TB, st, o), host(s.TB, st, v)
+		if found != nil {
+			found = host(s.TB, st, df)
+			free(s.TB, df)
+		}
+		free(s.TB, dk)
+		free(s.TB, o)
+		free(s.TB, v)
+	}
+	if len(offsets) != len(keys)+1 || offsets[0] != 0 || offsets[len(keys)] != uint64(len(values)) {
+		s.Fatalf("outer form: %d keys, %d offsets that end at %v, %d values", len(keys), len(offsets), offsets[len(offsets)-1:], len(values))
+	}
+	numbers := NumbersOf(s.TB, values)
+	for i, key := range keys {
+		want := sorted(s.model[key])
+		if found != nil && found[i] != (len(want) > 0) {
+			s.Fatalf("outer form of key %#x with %d values: found %t", key, len(want), found[i])
+		}
+		if len(want) == 0 {
+			want = []uint32{none}
+		}
+		if offsets[i] > offsets[i+1] || !slices.Equal(sorted(numbers[offsets[i]:offsets[i+1]]), want) {
+			s.Fatalf("outer form of key %#x: values %v, want %v", key, numbers[offsets[i]:max(offsets[i], offsets[i+1])], want)
 		}
 	}
 }
@@ -191,7 +244,19 @@ func manyKeysTest(x subject) {
 
 func multiCalls[K, V any](m table.MultiMap[K, V]) []call[K, V] {
 	type b = *batch[K, V]
-	return []call[K, V]{
+	var more []call[K, V]
+	if m, ok := m.(table.OuterFinder[K, V]); ok {
+		more = append(more, call[K, V]{"FindAllOuter", keysIn, flagsOut,
+			func(b b) error { _, _, err := m.FindAllOuter(b.keys.host, *new(V), b.flags.host); return err },
+			func(b b) error {
+				o, v, err := m.FindAllOuterOn(b.st, b.keys.on, *new(V), b.flags.on)
+				if err == nil {
+					err = errors.Join(o.Free(), v.Free())
+				}
+				return err
+			}})
+	}
+	return append([]call[K, V]{
 		{"Insert", keysIn | valuesIn, 0,
 			func(b b) error { return m.Insert(b.keys.host, b.values.host) },
 			func(b b) error { return m.InsertOn(b.st, b.keys.on, b.values.on) }},
@@ -214,5 +279,5 @@ func multiCalls[K, V any](m table.MultiMap[K, V]) []call[K, V] {
 			func(b b) error { _, err := m.Delete(b.keys.host, b.flags.host); return err },
 			func(b b) error { return m.DeleteOn(b.st, b.keys.on, b.flags.on) }},
 		{"All", 0, 0, func(b) error { _, _, err := m.All(); return err }, nil},
-	}
+	}, more...)
 }

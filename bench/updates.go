@@ -1,0 +1,32 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/warpmap/warpmap/table"
+)
+
+// ErrNoUpdate is what a map is refused with that cannot combine values.
+var ErrNoUpdate = errors.New("this table has no Update for values of 4 or 8 bytes: measure its inserts, without update")
+
+// Updated is a map whose values are added up: Fill is UpdateOn with table.Add into the empty map, and a look-up gives the sum of all values that
+// came with its key. Errors: a map that cannot; keys of which it is not known how often they come.
+func (w *Work[K, V]) Updated(m table.Map[K, V]) (Subject, error) {
+	s := w.Map(m)
+	u, ok := m.(table.Updater[K, V])
+	if !ok || max(w.Options.KeyBytes, w.Options.ValueBytes) > 8 {
+		return s, ErrNoUpdate
+	}
+	if !w.kinds.Unique() {
+		return s, fmt.Errorf("keys %q are hashes that meet: how often each comes cannot be told; want others", w.kinds.Kind)
+	}
+	st := w.Device.Stream()
+	s.Fill = w.batches(func(first, end int) error {
+		return u.UpdateOn(st, w.Keys.Slice(first, end), w.Values.Slice(first, end), table.Add)
+	})
+	s.Wrong = func() (int, error) {
+		return w.count(fmt.Sprintf("verify_sums%d%d", w.Options.KeyBytes, w.Options.ValueBytes), verifyParams{Values: w.Results.Addr(), Found: w.Found.Addr()})
+	}
+	return s, nil
+}
