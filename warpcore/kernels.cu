@@ -1,24 +1,16 @@
 // The bulk operations: one entry point each. A grid's threads go over the batch in strides, a key to a lane.
 #include "config.h" // struct config: what this table holds
-#include "drive.cuh"
+#include "bulk.cuh"
 #include "findall.cuh"
 #include "layout.h"
 #include "partition.cuh"
 #include "refused.cuh"
-#include "warpcore.cuh"
 
 using namespace warpcore;
 
 typedef config C;
 typedef config::key key;
 typedef config::value value;
-// All lanes of a warp stay in a kernel's loops to the end, so its tiles vote together.
-typedef tile<WARPCORE_INSERT_GROUP, true> InsertTile;
-typedef tile<WARPCORE_FIND_GROUP, true> FindTile;
-
-// In the program of batches with a condition (WARPCORE_CHOOSES) an item says whether it is to be done; in the other that is known.
-__device__ __forceinline__ bool chosen(u64 when, u64 i) { return !WARPCORE_CHOOSES || at<u8>(when)[i]; }
-template <class Warp> __device__ __forceinline__ bool chosen_of(Warp warp, bool on, int from) { return !WARPCORE_CHOOSES || warp.shuffle((u32)on, from); }
 
 template <class MEETS, bool MULTI> struct InsertJob {
     // One pair of the batch.
@@ -80,48 +72,13 @@ WARPMAP_KERNEL_RESIDENT(insert_multi, insertParams, 3) { insert_batch<Keep, true
 #endif
 
 #if !WARPCORE_CHOOSES
-// Brings pairs in the order of the regions that their first windows lie in. The region is of the hash's high bits, as the
-// window is, so regions are stretches of windows. Pairs of the side region, which are few, are of any.
-__device__ __forceinline__ auto region_of(const partitionParams& p) {
-    return [&p](key k) { return (u32)((Probe<C>(p.table, k).hash >> 32) * (u32)p.rows.parts >> 32); };
-}
-WARPMAP_KERNEL(partition_count, partitionParams) { partition_count<key>(p.rows, region_of(p)); }
+WARPMAP_KERNEL(partition_count, partitionParams) { partition_count<key>(p.rows, region_of<C>(p)); }
 WARPMAP_KERNEL(partition_scan, partitionParams) { partition_scan(p.rows); }
-WARPMAP_KERNEL_RESIDENT(partition_scatter, partitionParams, 4) { partition_scatter<key, value, u32>(p.rows, region_of(p)); }
+WARPMAP_KERNEL_RESIDENT(partition_scatter, partitionParams, 4) { partition_scatter<key, value, u32>(p.rows, region_of<C>(p)); }
 #endif
 
-// Looks up a batch of keys, and calls end(position, hit) for each, that is not chosen too. PLACE: end needs to know the pair's slot.
-template <bool ALL, bool PLACE, class End> struct LookUpJob {
-    struct Item {
-        key k;
-        bool on;
-    };
-    const Table& t;
-    u64 keys, when;
-    End end;
-    NoVisit none;
-    Search<C, ALL, PLACE || !C::PACKED> s;
-
-    __device__ __forceinline__ LookUpJob(const Table& t, u64 keys, u64 when, End end) : t(t), keys(keys), when(when), end(end) {}
-    __device__ __forceinline__ Item load(u64 i) const { return Item{input_key<C>(keys, i), chosen(when, i)}; }
-    template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64) const {
-        return Item{warp.shuffle(x.k, from), chosen_of(warp, x.on, from)};
-    }
-    __device__ __forceinline__ bool begin(u64 i, const Item& x) {
-        s.begin(t, x.k);
-        if (WARPCORE_CHOOSES && !x.on) end(i, s.hit);
-        return !WARPCORE_CHOOSES || x.on;
-    }
-    __device__ __forceinline__ bool round(FindTile g, bool active) { return s.round(t, g, active, none); }
-    __device__ __forceinline__ void done(u64 i) { end(i, s.hit); }
-};
-template <bool ALL, bool PLACE, class End> __device__ __forceinline__ void look_up(const Table& t, u64 keys, u64 n, End end, u64 when = 0) {
-    LookUpJob<ALL, PLACE, End> job(t, keys, when, end);
-    drive_held<FindTile, u64>(n, job);
-}
-
 WARPMAP_KERNEL(find, findParams) {
-    look_up<false, false>(p.table, p.keys, p.n, [&](u64 i, const Hit<C>& hit) {
+    look_up<C, false, false>(p.table, p.keys, p.n, [&](u64 i, const Hit<C>& hit) {
         output_value<C>(p.values, i, hit.found ? hit.value() : value{});
         if (p.found) at<u8>(p.found)[i] = hit.found;
     }, p.when);
@@ -130,7 +87,7 @@ WARPMAP_KERNEL(find, findParams) {
 #if !WARPCORE_CHOOSES
 WARPMAP_KERNEL(erase, findParams) {
     u64 erased = 0;
-    look_up<false, true>(p.table, p.keys, p.n, [&](u64 i, const Hit<C>& hit) {
+    look_up<C, false, true>(p.table, p.keys, p.n, [&](u64 i, const Hit<C>& hit) {
         // Nothing is inserted beside this kernel, so a key that another lane erased is gone.
         bool removed = hit.found && Access<C>::remove(hit.slots, hit.index, hit.word, hit.stored);
         erased += removed;
@@ -140,37 +97,7 @@ WARPMAP_KERNEL(erase, findParams) {
 }
 
 #if !WARPCORE_SET
-// Removes all pairs of each key.
-struct Erase {
-    static constexpr bool VISITS = true;
-    u32 erased; // by this lane, for the keys of its tile: a bit each
-    u64 pairs;
-    int owner;
-    template <class Tile> __device__ __forceinline__ void turn(Tile, int rank) { owner = rank; }
-    template <class W> __device__ __forceinline__ void operator()(u64 slots, u64, u64 index, W w, u32) {
-        bool removed = Access<C>::remove(slots, index, w, Access<C>::key_of(w));
-        erased |= (u32)removed << owner;
-        pairs += removed;
-    }
-};
-WARPMAP_KERNEL(erase_multi, findParams) {
-    FindTile g;
-    u64 erased = 0;
-    FOR_EACH_ITEM(i, p.n) {
-        bool active = i < p.n;
-        Erase e{0, 0, 0};
-        search_each<C, true>(p.table, g, active, active ? input_key<C>(p.keys, i) : 0, e);
-        erased += e.pairs;
-        u32 mine = 0;
-        for (int j = 0; j < FindTile::LANES; j++) {
-            bool removed = g.any(e.erased >> j & 1);
-            if (g.rank() == j) mine = removed;
-        }
-        if (p.found && active) at<u8>(p.found)[i] = mine;
-    }
-    count_into(&counters(p.table)->erased, erased);
-}
-
+WARPMAP_KERNEL(erase_multi, findParams) { erase_all<C>(p); }
 #endif
 
 // Copies every pair into another, larger table whose keys are known to differ. Windows that are neighbours here are
@@ -200,48 +127,16 @@ WARPMAP_KERNEL(export_pairs, slotsParams) {
     }
 }
 
-// How many windows a look-up reads to come to the slot; with FIRST_ONLY, 0 if the slot's key stands before it.
-template <bool FIRST_ONLY> __device__ __forceinline__ u64 probes_to(const Table& t, const Slot<C>& s) {
-    Probe<C> q(t, s.k);
-    for (u64 probes = 1; probes <= q.windows; probes++) {
-        for (u32 slot = 0; slot < C::WINDOW; slot++) {
-            u64 index = q.slot_index(slot);
-            if (index == s.index) return probes;
-            if (FIRST_ONLY && Access<C>::key_of(load_relaxed(Access<C>::word_at(q.slots, index))) == q.stored) return 0;
-        }
-        q.advance();
-    }
-    return 0;
-}
-
-WARPMAP_KERNEL(probe_lengths, slotsParams) {
-    FOR_EACH_ITEM(i, slot_count<C>(p.table)) {
-        Slot<C> s = slot_at<C>(p.table, i);
-        if (!s.live) continue;
-        u64 n = probes_to<false>(p.table, s);
-        if (n == 0) continue; // no look-up comes to it: see Check
-        add(at<u64>(p.histogram) + (n < WARPCORE_HISTOGRAM_BINS ? n - 1 : WARPCORE_HISTOGRAM_BINS - 1), (u64)1);
-        add(at<u64>(p.histogram) + WARPCORE_HISTOGRAM_BINS, n);
-    }
-}
+WARPMAP_KERNEL(probe_lengths, slotsParams) { probe_lengths<C>(p); }
 
 #if !WARPCORE_SET
-// Each key once.
-WARPMAP_KERNEL(distinct, slotsParams) {
-    FOR_EACH_ITEM(i, slot_count<C>(p.table)) {
-        Slot<C> s = slot_at<C>(p.table, i);
-        if (!s.live) continue;
-        if (!probes_to<true>(p.table, s)) continue;
-        u64 to = add(&counters(p.table)->exported, (u64)1);
-        if (to < p.limit) at<key>(p.keys)[to] = s.k;
-    }
-}
+WARPMAP_KERNEL(distinct, slotsParams) { distinct_keys<C>(p); }
 
 // FindAll (kernel/findall.cuh): to count the values remembers each key's first; to fill writes offsets and values, and reads the
 // table again only for keys with several. A warp takes a chunk of keys.
 WARPMAP_KERNEL(count_all, findAllParams) {
     const auto& r = p.rows;
-    look_up<true, false>(p.table, r.keys, r.n, [&](u64 i, const Hit<C>& hit) {
+    look_up<C, true, false>(p.table, r.keys, r.n, [&](u64 i, const Hit<C>& hit) {
         at<u32>(r.counts)[i] = hit.count;
         if (r.stash && hit.found) at<value>(r.stash)[i] = hit.value();
     });
