@@ -361,9 +361,9 @@ func (c *core) insertAs(st *device.Stream, k device.Kernel[insertParams], b tabl
 	if _, err := c.look(st); err != nil {
 		return nil, nil, err
 	}
-	sure := false
+	sure, tight := false, uint64(tightProbes)
 	if c.cfg.bucket > 0 {
-		if sure, err = c.ahead(st, b); err != nil {
+		if sure, tight, err = c.ahead(st, b); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -382,7 +382,7 @@ func (c *core) insertAs(st *device.Stream, k device.Kernel[insertParams], b tabl
 		Launch: func(p table.Part) error {
 			q := insertParams{Table: c.t, Rows: table.Placing{Refused: p.Refused, Attempt: p.Attempt}, Limit: ^uint64(0)}
 			if !sure && c.filled+int64(p.N) > c.fillable() || exact != nil && exact.bounded {
-				q.Limit = tightProbes // some may not fit: to know soon is better than to search on
+				q.Limit = tight // some may not fit: to know soon is better than to search on
 			}
 			if p.Attempt > 0 {
 				if err := c.reset(st); err != nil {

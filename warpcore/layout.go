@@ -99,12 +99,12 @@ func (c config) header(name string) string {
 #include "keys.cuh"
 struct %s : Marks<%d, %d> {
     static constexpr int KEY_BYTES = %d, VALUE_BYTES = %d, SLOT_BYTES = %d, VALUE_OFFSET = %d, WINDOW = %d, HASH = %d;
-    static constexpr u32 BUCKET = %d;
+    static constexpr u32 BUCKET = %d, STASH_BYTES = %d;
     static constexpr bool PACKED = %t, SOA = %t;
     typedef bits_of<%d>::type value;
 };
-`, name, c.keyBytes, kernel.Reserved, c.keyBytes, c.valueBytes, c.slotBytes(), c.valueOffset(), c.window, c.hash, c.bucket, c.layout == Packed,
-		c.layout == SoA, max(4, c.valueBytes)) // a set's is never read
+`, name, c.keyBytes, kernel.Reserved, c.keyBytes, c.valueBytes, c.slotBytes(), c.valueOffset(), c.window, c.hash, c.bucket, c.stashBytes(),
+		c.layout == Packed, c.layout == SoA, max(4, c.valueBytes)) // a set's is never read
 }
 
 // Region is one array of windows: c = windows × window slots, windows a prime (or 1), so that double hashing visits
@@ -513,10 +513,10 @@ func bucketConfig(keyBytes, valueBytes, bucket int) config {
 	return c
 }
 
-// stashBytes is what FindAll puts aside for each key: its first value, or the address of its first slot.
+// stashBytes is what FindAll puts aside for each key: its first value, or of a MultiBucket the address of its first slot.
 func (c config) stashBytes() int {
 	if c.bucket > 0 {
-		return 8
+		return max(8, c.valueBytes)
 	}
 	return c.valueBytes
 }

@@ -119,15 +119,23 @@ WARPMAP_KERNEL(export_pairs, slotsParams) {
 WARPMAP_KERNEL(probe_lengths, slotsParams) { probe_lengths<S>(p); }
 WARPMAP_KERNEL(distinct, slotsParams) { distinct_keys<S>(p); }
 
-// FindAll (kernel/findall.cuh): to count the values puts aside the address of each key's first slot, and whether its values are in others, too;
-// only then does it read the table again to fill. A warp takes a chunk of keys.
+// FindAll (kernel/findall.cuh): to count the values puts aside a key's only value; or of several the address of its first slot, and whether there
+// are others in other slots: only then is the table searched again to fill. A warp takes a chunk of keys.
+typedef bits_of<C::STASH_BYTES>::type Stash;
 static constexpr u64 MORE = 1; // no bit of an address of a slot
+
+__device__ __forceinline__ u64 stash_of(u64 address, u64) { return address; }
+__device__ __forceinline__ u128 stash_of(u64 address, u128) { return u128{address, 0}; }
+__device__ __forceinline__ u64 address_in(u64 stash) { return stash; }
+__device__ __forceinline__ u64 address_in(u128 stash) { return stash.lo; }
 
 WARPMAP_KERNEL(count_all, findAllParams) {
     const auto& r = p.rows;
     look_up<S, true, true>(p.table, r.keys, r.n, [&](u64 i, const Hit<S>& hit) {
         at<u32>(r.counts)[i] = hit.count;
-        if (r.stash) at<u64>(r.stash)[i] = (hit.slots + hit.index * C::SLOT_BYTES) | (hit.found && hit.count > Held<S>::count(hit.word) ? MORE : 0);
+        if (!r.stash || !hit.found) return;
+        u64 slot = hit.slots + hit.index * C::SLOT_BYTES;
+        at<Stash>(r.stash)[i] = hit.count == 1 ? (Stash)load_relaxed(values_at<C>(slot)) : stash_of(slot | (hit.count > Held<S>::count(hit.word) ? MORE : 0), Stash());
     });
 }
 
@@ -146,24 +154,38 @@ struct Fill {
 };
 WARPMAP_KERNEL(fill_all, findAllParams) {
     const auto& rows = p.rows;
+    constexpr int ROWS = 4; // loaded at once
     FindTile g;
     Warp warp;
     FOR_EACH_CHUNK(c, rows.chunks) {
         u64 before = at<u64>(rows.totals)[c];
-        for (u64 r = 0; r < rows.chunk; r += 32) {
-            u64 i = c * rows.chunk + r + warp.rank();
-            u32 n = i < rows.n ? at<u32>(rows.counts)[i] : 0;
-            u64 slot = n ? at<u64>(rows.stash)[i] : 0, all, offset = before + warp.scan((u64)n, all);
-            before += all;
-            if (i < rows.n) at<u64>(rows.offsets)[i] = offset;
-            bool more = slot & MORE;
-            deal(warp, more ? 0 : n, [&](bool on, int owner, u32 number) {
-                u64 to = warp.shuffle(offset, owner) + number, from = warp.shuffle(slot, owner);
-                if (on) at<value>(rows.values)[to] = load_relaxed(values_at<C>(from) + number);
-            });
-            if (!warp.any(more)) continue;
-            Fill fill{rows.values, offset, 0};
-            search_each<S, true>(p.table, g, more, more ? input_key<C>(rows.keys, i) : 0, fill);
+        for (u64 r = c * rows.chunk + warp.rank(), end = (c + 1) * rows.chunk; r < end; r += 32 * ROWS) {
+            u32 n[ROWS];
+            Stash stash[ROWS];
+#pragma unroll
+            for (int j = 0; j < ROWS; j++) {
+                u64 i = r + 32 * j;
+                bool on = i < rows.n && i < end;
+                n[j] = on ? at<u32>(rows.counts)[i] : 0;
+                stash[j] = on ? at<Stash>(rows.stash)[i] : Stash{};
+            }
+#pragma unroll
+            for (int j = 0; j < ROWS; j++) {
+                u64 i = r + 32 * j, all, offset = before + warp.scan((u64)n[j], all);
+                before += all;
+                if (i < rows.n && i < end) at<u64>(rows.offsets)[i] = offset;
+                if (n[j] == 1) at<value>(rows.values)[offset] = (value)stash[j];
+                if (!warp.any(n[j] > 1)) continue;
+                u64 slot = address_in(stash[j]);
+                bool more = n[j] > 1 && (slot & MORE);
+                deal(warp, n[j] == 1 || more ? 0 : n[j], [&](bool on, int owner, u32 number) {
+                    u64 to = warp.shuffle(offset, owner) + number, from = warp.shuffle(slot, owner);
+                    if (on) at<value>(rows.values)[to] = load_relaxed(values_at<C>(from) + number);
+                });
+                if (!warp.any(more)) continue;
+                Fill fill{rows.values, offset, 0};
+                search_each<S, true>(p.table, g, more, more ? input_key<C>(rows.keys, i) : 0, fill);
+            }
         }
     }
 }

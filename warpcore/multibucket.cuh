@@ -26,7 +26,7 @@ template <class C, bool ROOM> struct Access<warpcore::BucketSlots<C, ROOM>, WHOL
     static __device__ __forceinline__ key bits_of_key(u64 w) { return (key)w; }
     static __device__ __forceinline__ key bits_of_key(u128 w) { return (key)w.lo; }
     static __device__ __forceinline__ u32 count(word w) { return ~left_of(w); }
-    static __device__ __forceinline__ key key_of(word w) { return ROOM && count(w) == C::BUCKET ? C::BUSY : bits_of_key(w); }
+    static __device__ __forceinline__ key key_of(word w) { return ROOM && count(w) >= C::BUCKET ? C::BUSY : bits_of_key(w); }
 
     static __device__ __forceinline__ word* word_at(u64 slots, u64 index) { return at<word>(slots + index * C::SLOT_BYTES); }
     static __device__ __forceinline__ u32* left_at(u64 slot) { return at<u32>(slot + C::KEY_BYTES); }

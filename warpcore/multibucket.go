@@ -49,15 +49,25 @@ func NewMultiBucket[K, V any](d *device.Device, o MultiBucketOptions) (*MultiBuc
 }
 
 func newBuckets(d *device.Device, w table.Width, o MultiBucketOptions) (*core, error) {
-	switch {
-	case w.Err != nil:
+	if w.Err != nil {
 		return nil, w.Err
-	case o.Bucket < 0 || o.Bucket > mostBucket:
-		return nil, fmt.Errorf("warpcore: slots of %d values (want 1 to %d; 0 for the default)", o.Bucket, mostBucket)
-	case o.Keys < 0:
-		return nil, fmt.Errorf("warpcore: %d keys (want 0 or more)", o.Keys)
 	}
-	c := &core{cfg: bucketConfig(w.Key, w.Value, o.Bucket), kind: table.KindMultiMap}
+	c := &core{kind: table.KindMultiMap}
+	if err := c.bucketOptions(w, o); err != nil {
+		return nil, err
+	}
+	return table.Made(c, c.frame.Open(family, d, c.begin, c.free))
+}
+
+// bucketOptions are those of a core, which checks what they have in common with a MultiMap's.
+func (c *core) bucketOptions(w table.Width, o MultiBucketOptions) error {
+	switch {
+	case o.Bucket < 0 || o.Bucket > mostBucket:
+		return fmt.Errorf("warpcore: slots of %d values (want 1 to %d; 0 for the default)", o.Bucket, mostBucket)
+	case o.Keys < 0:
+		return fmt.Errorf("warpcore: %d keys (want 0 or more)", o.Keys)
+	}
+	c.cfg = bucketConfig(w.Key, w.Value, o.Bucket)
 	if o.Window == 0 {
 		o.Window = leastBucketWindow
 		for 2*o.Window*c.cfg.slotBytes() <= windowBytes {
@@ -68,7 +78,7 @@ func newBuckets(d *device.Device, w table.Width, o MultiBucketOptions) (*core, e
 		o.Capacity = int(c.slotsFor(int64(o.Capacity), int64(o.Keys)))
 	}
 	c.opts = Options{Options: o.Options, Layout: AoS, Window: o.Window, InsertGroup: o.InsertGroup, FindGroup: o.FindGroup}
-	return table.Made(c, c.frame.Open(family, d, c.begin, c.free))
+	return nil
 }
 
 // slotsFor is how many slots pairs of so many distinct keys take at most: all slots of a key but one are full.
@@ -77,27 +87,31 @@ func (c *core) slotsFor(pairs, keys int64) int64 {
 	return keys + (pairs-keys+b-1)/b
 }
 
-// ahead makes room for a batch, by how many distinct keys it has. sure: there is a slot for all that it needs. Otherwise the batch goes in by parts.
-func (c *core) ahead(st *device.Stream, b table.Rows) (sure bool, err error) {
+// ahead makes room for a batch, by how many distinct keys it has. sure: there is a slot for all that it needs. Otherwise the batch goes in by parts,
+// and limit bounds the windows that an insert reads where there may be no room: by what the values of a key take on average, so that it costs no
+// more to refuse them than to put them in.
+func (c *core) ahead(st *device.Stream, b table.Rows) (sure bool, limit uint64, err error) {
+	limit = tightProbes
 	if c.filled+b.N <= c.limit() {
-		return true, nil
+		return true, limit, nil
 	}
 	keys, err := c.frame.Distinct(st, b.Keys, c.cfg.keyBytes, b.N)
 	if device.IsOutOfMemory(err) {
-		return false, nil
+		return false, limit, nil
 	} else if err != nil {
-		return false, err
+		return false, limit, err
 	}
 	if keys == 0 {
 		keys = b.N // it cannot tell
 	}
+	limit += uint64(2 * b.N / (keys * int64(c.cfg.bucket*c.cfg.window)))
 	slots := c.slotsFor(b.N, min(b.N, keys+keys/16+8)) // it is an estimate
 	if c.filled+slots > c.limit() {
 		if why, err := c.grow(st, c.live()+slots, false); why != nil || err != nil {
-			return false, err
+			return false, limit, err
 		}
 	}
-	return c.filled+slots <= c.limit(), nil
+	return c.filled+slots <= c.limit(), limit, nil
 }
 
 // Density is the paper's storage density ρ (§IV-C): the bytes of all keys, each once, and of all values, to those of the table. Cost: a walk from
