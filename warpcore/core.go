@@ -215,7 +215,8 @@ func (c *core) compile() error {
 	if c.cfg.bucket == 0 {
 		err = errors.Join(err, device.Bind(m, "insert", &k.insert))
 	}
-	return errors.Join(err, device.Bind(m, "insert_multi", &k.insertMulti), device.Bind(m, "erase_multi", &k.eraseMulti), device.Bind(m, "distinct", &k.distinct))
+	return errors.Join(err, device.Bind(m, "insert_multi", &k.insertMulti), device.Bind(m, "erase_multi", &k.eraseMulti),
+		device.Bind(m, "distinct", &k.distinct))
 }
 
 // Sizes. A table has windows of cfg.window slots, and a side region beside.

@@ -1,6 +1,6 @@
 // Package warpcore implements the tables of WarpCore: by open addressing Map (SingleValueHashTable), Set (HashSet), Counter (CountingHashTable),
-// MultiMap (MultiValueHashTable) and MultiBucket (MultiBucketHashTable), whose slots hold several values of a key; BucketList (BucketListHashTable), in which a key stands once, with a list of its values; and Filter
-// (BloomFilter).
+// MultiMap (MultiValueHashTable) and MultiBucket (MultiBucketHashTable), whose slots hold several values of a key; BucketList
+// (BucketListHashTable), in which a key stands once, with a list of its values; and Filter (BloomFilter).
 //
 // Source: D. Jünger, R. Kobus, A. Müller, C. Hundt, K. Xu, W. Liu, B. Schmidt, "WarpCore: A Library for fast Hash Tables
 // on GPUs", HiPC 2020, §IV.
@@ -180,8 +180,8 @@
 //
 // # MultiBucket
 //
-// The paper names this table as one of its library's. A slot is a key, a count, and places for B values, which is Options.Bucket; with keys and
-// values of 4 bytes and B = 6
+// The paper does not have this table; the library of its authors does (MultiBucketHashTable). A slot is a key, a count, and places for B values
+// (MultiBucketOptions.Bucket); with keys and values of 4 bytes, and B = 6:
 //
 //	|       window 0        |       window 1        |  …
 //	     |

@@ -49,7 +49,8 @@ struct PutJob {
     }
     __device__ __forceinline__ void done(u64 i) {
         bool full = s.want > 0;
-        if (p.rows.refused) settle(p.rows.refused, p.rows.attempt, p.rows.positions ? at<u32>(p.rows.positions)[i] : i, full, &counters(p.table)->failed);
+        u64 position = p.rows.positions ? at<u32>(p.rows.positions)[i] : i;
+        if (p.rows.refused) settle(p.rows.refused, p.rows.attempt, position, full, &counters(p.table)->failed);
         if (full && C::marks(k)) add(&counters(p.table)->side_failed, (u64)1);
     }
 };
@@ -135,7 +136,8 @@ WARPMAP_KERNEL(count_all, findAllParams) {
         at<u32>(r.counts)[i] = hit.count;
         if (!r.stash || !hit.found) return;
         u64 slot = hit.slots + hit.index * C::SLOT_BYTES;
-        at<Stash>(r.stash)[i] = hit.count == 1 ? (Stash)load_relaxed(values_at<C>(slot)) : stash_of(slot | (hit.count > Held<S>::count(hit.word) ? MORE : 0), Stash());
+        if (hit.count > Held<S>::count(hit.word)) slot |= MORE;
+        at<Stash>(r.stash)[i] = hit.count == 1 ? (Stash)load_relaxed(values_at<C>(slot)) : stash_of(slot, Stash());
     });
 }
 

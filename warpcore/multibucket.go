@@ -8,12 +8,13 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// MultiBucket is WarpCore's MultiBucketHashTable (paper, §IV: "slots of one key and a few values"): a MultiMap whose slots hold several values,
-// so that a key with v values takes v/Bucket slots. For keys with a few values each, which it looks up faster than a BucketList, and in less
-// memory than a MultiMap where most slots are full.
+// MultiBucket is WarpCore's MultiBucketHashTable, of its library and not of the paper: a MultiMap whose slots hold a few values of one key, so that
+// one with v values takes v/Bucket slots. For keys with some values each: fewer slots to insert into and to read than in a MultiMap, and less
+// memory where most of their places are taken; no second place to read as in a BucketList.
 //
-// K has 4 or 8 bytes, V 4, 8 or 16. It has the methods of MultiMap, whose comments hold for it, but that Stats counts pairs, and takes a slot for
-// each that is not there yet. Cost of an insert or a look-up: v/(Bucket·Window) windows for a key with v values.
+// K has 4 or 8 bytes, V 4, 8 or 16. It has the methods of MultiMap, whose comments hold for it; where these count slots, they mean those of pairs
+// that would have a slot each. Cost of an insert or a look-up: v/(Bucket·Window) windows for a key with v values. A kernel of your own includes
+// "multibucket.cuh": see Program and Use.
 type MultiBucket[K, V any] struct{ MultiMap[K, V] }
 
 var _ table.MultiMap[uint32, uint32] = (*MultiBucket[uint32, uint32])(nil)
@@ -24,7 +25,7 @@ type MultiBucketOptions struct {
 	// Keys is how many distinct keys Capacity's pairs have. Zero means that each has its own, and so its own slot.
 	Keys int
 	// Bucket is how many values a slot holds, 1 to 256. Zero means as many as make a slot of 32 bytes, or of 64 with values of 16: 6 with keys and
-	// values of 4. Slots of 32, 64 or 128 bytes are the fastest on a GPU: 6, 14 or 30 such values.
+	// values of 4. Slots of 32, 64 or 128 bytes, of 6, 14 or 30 such values, begin with a sector of a GPU's memory.
 	Bucket int
 	// Window is the number of slots that are probed together, 1 to 32. Zero means 64 bytes' worth, two at least.
 	Window int

@@ -111,8 +111,8 @@ type putParams struct {
 
 // putting is the program of a bucket list's kernels, as they are for a MultiBucket.
 func putting(c *core) *device.Program {
-	text := strings.NewReplacer("bucketlist.cuh", "multibucket.cuh", "list::", "buckets::", "p.lists", "p.table", "appendParams", "putParams").Replace(appendKernels)
-	p := c.program("multibucket-put", text)
+	renamed := strings.NewReplacer("bucketlist.cuh", "multibucket.cuh", "list::", "buckets::", "p.lists", "p.table", "appendParams", "putParams")
+	p := c.program("multibucket-put", renamed.Replace(appendKernels))
 	p.Layouts = append(p.Layouts, putParams{})
 	p.Defines = append(p.Defines, device.Define{Name: "APPEND_TILE", Value: c.opts.InsertGroup})
 	return p
@@ -257,13 +257,16 @@ func TestMultiBucketFindsDefects(t *testing.T) {
 		text     *string
 		old, now string
 	}{
-		{"a place is taken without compare-and-swap", &multibucketCUH, "u32 was = ~cas(left_at(slot), ~has, ~(has + got));", "u32 was = has;\n            store_relaxed(left_at(slot), ~(has + got));"},
-		{"a slot is claimed without compare-and-swap", &multibucketCUH, "return cas(word_at(slots, index), whole(free, 0), now) == whole(free, 0);", "return store_relaxed(word_at(slots, index), now), true;"},
+		{"a place is taken without compare-and-swap", &multibucketCUH, "u32 was = ~cas(left_at(slot), ~has, ~(has + got));",
+			"u32 was = has;\n            store_relaxed(left_at(slot), ~(has + got));"},
+		{"a slot is claimed without compare-and-swap", &multibucketCUH, "return cas(word_at(slots, index), whole(free, 0), now) == whole(free, 0);",
+			"return store_relaxed(word_at(slots, index), now), true;"},
 		{"a slot that is full is taken for one with room", &multibucketCUH, "u32 room = C::BUCKET - has,", "u32 room = C::BUCKET + 1 - has,"},
-		{"a value is written to the next place", &multibucketCU, "store_relaxed(values_at<C>(s.slot) + s.first, v);", "store_relaxed(values_at<C>(s.slot) + (s.first ^ 1), v);"},
+		{"a value is written to the next place", &multibucketCU, "store_relaxed(values_at<C>(s.slot) + s.first, v);",
+			"store_relaxed(values_at<C>(s.slot) + (s.first ^ 1), v);"},
 		{"a search ends at a slot that others have filled", &multibucketCUH, "if (want == 0) return false;", "if (want == 0 || got == 0) return false;"},
 		{"look-ups see a full slot as nobody's", &multibucketCUH, "return ROOM && count(w) >= C::BUCKET ?", "return count(w) >= C::BUCKET ?"},
-		{"values in other slots are not copied", &multibucketCU, "? MORE : 0)", "? 0 : 0)"},
+		{"values in other slots are not copied", &multibucketCU, "slot |= MORE;", ";"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			multibucketCU, multibucketCUH = bulk, header
@@ -562,7 +565,9 @@ func TestMultiBucketCheckFindsDamage(t *testing.T) {
 			slot := find(mem, func(slot, key uint64) bool { return live(slot, key) && count(slot) < 5 })
 			binary.LittleEndian.PutUint32(mem[at(slot)+4:], ^uint32(count(slot)+1))
 		}, "the counters say"},
-		{"a count that is too high", func(mem []byte, _ *Counters) { binary.LittleEndian.PutUint32(mem[at(find(mem, live))+4:], ^uint32(7)) }, "has 7 values"},
+		{"a count that is too high", func(mem []byte, _ *Counters) {
+			binary.LittleEndian.PutUint32(mem[at(find(mem, live))+4:], ^uint32(7))
+		}, "has 7 values"},
 		{"a slot without values", func(mem []byte, _ *Counters) {
 			binary.LittleEndian.PutUint32(mem[at(find(mem, live))+4:], ^uint32(0))
 		}, "has 0 values"},
@@ -667,7 +672,9 @@ func BenchmarkMultiBucket(b *testing.B) {
 			offsets, e4 := device.Make[uint64](d, distinct+1)
 			out, e5 := device.Make[uint32](d, n)
 			must(b, errors.Join(e1, e2, e3, e4, e5))
-			for _, o := range []MultiBucketOptions{{}, {FindGroup: 1}, {Window: 4}, {Window: 4, FindGroup: 1}, {Bucket: 14}, {Bucket: 14, FindGroup: 1}, {Bucket: 1}} {
+			for _, o := range []MultiBucketOptions{
+				{}, {FindGroup: 1}, {Window: 4}, {Window: 4, FindGroup: 1}, {Bucket: 14}, {Bucket: 14, FindGroup: 1}, {Bucket: 1},
+			} {
 				o.Capacity, o.Keys = n, distinct
 				m, err := NewMultiBucket[uint32, uint32](d, o)
 				must(b, err)
@@ -678,7 +685,8 @@ func BenchmarkMultiBucket(b *testing.B) {
 						return err
 					},
 				} {
-					b.Run(fmt.Sprintf("%s/%d/bucket=%d,window=%d,group=%d/%s", name, distinct, m.cfg.bucket, m.cfg.window, m.opts.FindGroup, what), func(b *testing.B) {
+					which := fmt.Sprintf("bucket=%d,window=%d,group=%d", m.cfg.bucket, m.cfg.window, m.opts.FindGroup)
+					b.Run(fmt.Sprintf("%s/%d/%s/%s", name, distinct, which, what), func(b *testing.B) {
 						if what == "find" {
 							must(b, errors.Join(m.Clear(), m.InsertOn(nil, k, v)))
 						}
