@@ -262,6 +262,9 @@ func (c *core) place(base, windows, side int64) (t Table, end int64) {
 	for _, r := range []*Region{&t.Main, &t.Side} {
 		r.Overflow = take(overflowBytes(int64(r.Windows)))
 	}
+	if n := c.cfg.hints(windows); n > 0 {
+		t.Hints, t.HintMask = take(n*int64(c.cfg.hintBytes())), uint64(n-1)
+	}
 	t.Seed = c.opts.Seed
 	return t, base
 }
@@ -533,7 +536,7 @@ func (c *core) find(st *device.Stream, b table.Rows) error { return c.search(st,
 // erase queues a deletion.
 func (c *core) erase(st *device.Stream, b table.Rows) error {
 	if c.multi() {
-		return c.search(st, c.kernel.eraseMulti, b)
+		return errors.Join(c.search(st, c.kernel.eraseMulti, b), c.forgetHints(st))
 	}
 	return c.search(st, c.kernel.erase, b)
 }

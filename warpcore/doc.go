@@ -198,6 +198,11 @@
 // does (with keys of 4 bytes, key and left in one swap). It sees a full slot as nobody's, so one state machine does for both (Insert of
 // warpcore.cuh); Put of multibucket.cuh takes all the places of a slot that it can use, for several values of a key.
 //
+// A key with very many values has a long chain, whose beginning is full. So a table of a thousand windows or more has hints: behind the slots, up
+// to 16,384 words of a key and how many windows of its chain are full. An insert that has gone 32 windows far leaves one, at a place by its key's
+// hash, and later inserts of the key begin where it says; otherwise v values would cost v² steps. A delete, which makes slots free, clears the
+// hints; look-ups go through the whole chain.
+//
 // FindAll remembers of each key its only value, or its first slot; only for keys with several slots it reads the table again. Delete makes
 // tombstones of all slots of a key. All else, the regions and windows, growth, the order of large batches, is as in a MultiMap; how far the
 // table grows for a batch is by how many distinct keys that has, for pairs of k keys take k + pairs/B slots at most.
@@ -207,7 +212,8 @@
 //  1. The invariants 1, 3, 5 and 6 of a Map. A free slot has no values: left is ones.
 //  2. A slot with a key has 1 to B values, and of the slots of a key one at most has fewer than B. (Inserts that find no slot with room come to the
 //     same free slot, because free slots only become fewer while they run; who loses it finds the other's.)
-//  3. Counters: the slots have Added - Removed values.
+//  3. The windows that a hint tells of have no free slot, and none of its key with room.
+//  4. Counters: the slots have Added - Removed values.
 //
 // Look-ups may not run beside inserts from the device (buckets::insert of multibucket.cuh): a value is written after its place was taken.
 //

@@ -121,6 +121,8 @@ type Table struct {
 	Main, Side Region
 	Seed       uint64
 	Counters   uint64 // address of Counters
+	Hints      uint64 // of a MultiBucket: address of words of a key and how many windows of its chain are full; 0 without
+	HintMask   uint64 // how many there are, less one
 }
 
 // Counters lie in device memory; kernels add to them.
@@ -272,6 +274,9 @@ func defines(set bool) []device.Define {
 		{Name: "WARPCORE_SET", Value: set},
 		{Name: "WARPCORE_COMBINES", Value: false},
 		{Name: "WARPCORE_CHOOSES", Value: false},
+		{Name: "WARPCORE_HINT_FROM", Value: hintFrom},
+		{Name: "WARPCORE_HINT_STEP", Value: hintStep},
+		{Name: "WARPCORE_MOST_HINTED", Value: mostHinted},
 	}...)
 }
 
@@ -497,7 +502,24 @@ const (
 	bucketSlot, wideBucketSlot = sectorBytes, 2 * sectorBytes
 	mostBucket                 = 256 // values of a slot
 	leastBucketWindow          = 2   // slots, by default
+	// A table has a hint for so many windows, if that makes so many of them, and no more than so many.
+	hintShare, leastHints, mostHints = 16, 64, 1 << 14
+	// hintFrom is how many windows of a chain must be full before there is a hint of it, and each hintStep further ones make another. mostHinted
+	// is the most windows that one tells of.
+	hintFrom, hintStep, mostHinted = 32, 16, 1 << 24
 )
+
+// hints is how many hints a table has, a power of two, or 0.
+func (c config) hints(windows int64) int64 {
+	n := min(mostHints, windows/hintShare)
+	if c.bucket == 0 || n < leastHints {
+		return 0
+	}
+	return 1 << (bits.Len64(uint64(n)) - 1)
+}
+
+// hintBytes is the size of one: a word as look-ups read it of a slot.
+func (c config) hintBytes() int { return 2 * c.keyBytes }
 
 // bucketConfig is the table under a MultiBucket: slots of a key, how many values the slot can still get (u32, right behind the key, counting
 // down from all ones), and so many values. 0 is the default.

@@ -6,6 +6,12 @@ import (
 	"github.com/warpmap/warpmap/kernel"
 )
 
+// count is the number of values of a MultiBucket's slot.
+func (m *image) count(side bool, slot uint64) uint64 {
+	at := m.region(side).Slots - m.base + slot*uint64(m.cfg.slotBytes())
+	return uint64(^uint32(kernel.Pattern(m.mem[at+uint64(m.cfg.keyBytes):], 4)))
+}
+
 // checkBuckets walks what a MultiBucket's slots hold: its own invariants.
 func (c *core) checkBuckets(mem []byte, k Counters) error {
 	m := &image{c.cfg, c.t, c.mem.Addr(), mem}
@@ -14,9 +20,7 @@ func (c *core) checkBuckets(mem []byte, k Counters) error {
 	room := make(map[keyBits]uint64) // by key, its slot with room
 	for _, side := range []bool{false, true} {
 		for slot := range m.region(side).Windows * uint64(m.cfg.window) {
-			at := m.region(side).Slots - m.base + slot*uint64(m.cfg.slotBytes())
-			count := uint64(^uint32(kernel.Pattern(mem[at+uint64(m.cfg.keyBytes):], 4)))
-			key := m.key(side, slot)
+			count, key := m.count(side, slot), m.key(side, slot)
 			if m.cfg.mark(key) != none {
 				if count != 0 {
 					return fmt.Errorf("warpcore: check: free slot %d (side %t) has %d values, which a new key would get", slot, side, count)
@@ -38,6 +42,31 @@ func (c *core) checkBuckets(mem []byte, k Counters) error {
 	}
 	if values != k.Added-k.Removed {
 		return fmt.Errorf("warpcore: check: the slots have %d values, the counters say %d", values, k.Added-k.Removed)
+	}
+	return m.checkHints()
+}
+
+// checkHints follows the chains of keys that have a hint: all the windows that it tells of are full, and no slot of the key there has room.
+func (m *image) checkHints() error {
+	for i := range m.cfg.hints(int64(m.t.Main.Windows)) {
+		at := m.mem[m.t.Hints-m.base+uint64(i)*uint64(m.cfg.hintBytes()):]
+		key := keyBits{lo: kernel.Pattern(at, m.cfg.keyBytes)}
+		if m.cfg.mark(key) != none {
+			continue
+		}
+		p := m.cfg.probe(&m.t, key)
+		for n := range kernel.Pattern(at[m.cfg.keyBytes:], 4) {
+			for s := range uint64(m.cfg.window) {
+				slot := p.window*uint64(m.cfg.window) + s
+				switch its := m.key(false, slot); {
+				case m.cfg.mark(its) != none:
+					return fmt.Errorf("warpcore: check: key %v has a hint of full windows, of which window %d, of number %d, has a free slot", key, p.window, n)
+				case its == key && m.count(false, slot) < uint64(m.cfg.bucket):
+					return fmt.Errorf("warpcore: check: key %v has a hint of full windows, of which window %d, of number %d, has its slot with room", key, p.window, n)
+				}
+			}
+			p.advance()
+		}
 	}
 	return nil
 }

@@ -215,7 +215,11 @@ func putStories(seed uint64, open func(...device.Option) *device.Device) error {
 
 func bulkBucketStory(d *device.Device, seed uint64) error {
 	defer d.Close()
-	m, err := NewMultiBucket[uint32, uint32](d, MultiBucketOptions{Options: table.Options{Seed: seed + 1}, Bucket: []int{0, 1, 2}[seed%3]})
+	o := MultiBucketOptions{Options: table.Options{Seed: seed + 1}, Bucket: []int{0, 1, 2}[seed%3]}
+	if seed%3 == 1 { // chains so long, in a table so large, that there are hints
+		o.Capacity, o.Window = 3000, 1
+	}
+	m, err := NewMultiBucket[uint32, uint32](d, o)
 	if err != nil {
 		return err
 	}
@@ -266,6 +270,7 @@ func TestMultiBucketFindsDefects(t *testing.T) {
 			"store_relaxed(values_at<C>(s.slot) + (s.first ^ 1), v);"},
 		{"a search ends at a slot that others have filled", &multibucketCUH, "if (want == 0) return false;", "if (want == 0 || got == 0) return false;"},
 		{"look-ups see a full slot as nobody's", &multibucketCUH, "return ROOM && count(w) >= C::BUCKET ?", "return count(w) >= C::BUCKET ?"},
+		{"a hint tells of a window too many", &multibucketCUH, "(claimed ? s.candidate_probes : s.probes) - 1;", "claimed ? s.candidate_probes : s.probes;"},
 		{"values in other slots are not copied", &multibucketCU, "slot |= MORE;", ";"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -342,6 +347,62 @@ func testManyValues(t *testing.T, d *device.Device) {
 		s.insert(s.batch(1000, 9))
 		s.verify()
 	}
+}
+
+// Keys with very many values have hints of where their chains have room, which go when that may change.
+func TestMultiBucketHints(t *testing.T) {
+	onDevices(t, func(t *testing.T, d *device.Device) {
+		testHints[uint32](t, d)
+		testHints[uint64](t, d)
+	})
+}
+
+func testHints[K any](t *testing.T, d *device.Device) {
+	m, err := NewMultiBucket[K, uint32](d, MultiBucketOptions{Options: table.Options{Capacity: 8000}, Bucket: 3})
+	must(t, err)
+	defer m.Close()
+	s := &multiSubject[K, uint32]{t, d, &m.MultiMap, rand.New(rand.NewPCG(1, 5)), map[uint64][]uint32{}}
+	hints := func() (n int) {
+		im := imageOf(t, m.core)
+		for i := range m.t.HintMask + 1 {
+			if at := im.mem[m.t.Hints-im.base+i*uint64(m.cfg.hintBytes()):]; m.cfg.mark(keyBits{lo: kernel.Pattern(at, m.cfg.keyBytes)}) == none {
+				n++
+			}
+		}
+		return n
+	}
+	batch := func(n int) []uint64 {
+		k := s.batch(n, 8)
+		for i := range k {
+			k[i] -= 3 // none of the side
+		}
+		return k
+	}
+	for range 3 {
+		s.insert(batch(2500))
+		s.insert(s.batch(200, 2000))
+	}
+	s.verify()
+	if n := hints(); n < 3 {
+		t.Errorf("%d hints for 8 keys", n)
+	}
+	s.delete(s.batch(4, 5))
+	if n := hints(); n != 0 {
+		t.Errorf("%d hints after a delete", n)
+	}
+	s.insert(batch(2500))
+	s.verify()
+	s.find(s.all())
+	must(t, m.Grow(40_000))
+	s.insert(batch(2500))
+	s.verify()
+	must(t, m.Clear())
+	clear(s.model)
+	if n := hints(); n != 0 {
+		t.Errorf("%d hints in an empty table", n)
+	}
+	s.insert(batch(100))
+	s.verify()
 }
 
 // At MaxBytes a batch goes in as far as there is room, whatever its keys, in few steps, and says exactly what is not in. What was deleted leaves its

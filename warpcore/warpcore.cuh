@@ -38,6 +38,10 @@ template <class C> struct Probe {
         window += 1 + reduce(seeded64(hash, seed), windows - 1);
         if (window >= windows) window -= windows;
     }
+    // skip advances n times, no more than WARPCORE_MOST_HINTED.
+    __device__ __forceinline__ void skip(u64 n) {
+        if (windows > 1) window = (window + n * (1 + reduce(seeded64(hash, seed), windows - 1))) % windows;
+    }
     __device__ __forceinline__ u32 first_slot() const { return (u32)hash & (C::WINDOW - 1); }
     __device__ __forceinline__ u64 window_address() const { return slots + window * (C::WINDOW * C::SLOT_BYTES); }
     __device__ __forceinline__ u64 slot_index(u32 slot) const { return window * C::WINDOW + slot; }
