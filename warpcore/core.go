@@ -498,6 +498,9 @@ func (c *core) rebuild(st *device.Stream, windows, side int64) error {
 	p := slotsParams{Table: old.t, Target: c.t, Span: uint64(span)}
 	err := c.kernel.rehash.Launch(st, table.Spanned(slots, span), &p)
 	if err == nil {
+		err = c.forgetHints(st)
+	}
+	if err == nil {
 		_, err = c.look(st)
 	}
 	if failed := c.counters.Seen.Failed; err == nil && failed > 0 {

@@ -277,6 +277,7 @@ func defines(set bool) []device.Define {
 		{Name: "WARPCORE_HINT_FROM", Value: hintFrom},
 		{Name: "WARPCORE_HINT_STEP", Value: hintStep},
 		{Name: "WARPCORE_MOST_HINTED", Value: mostHinted},
+		{Name: "WARPCORE_HINT_SIDE_BIT", Value: hintSideBit},
 	}...)
 }
 
@@ -507,6 +508,8 @@ const (
 	// hintFrom is how many windows of a chain must be full before there is a hint of it, and each hintStep further ones make another. mostHinted
 	// is the most windows that one tells of.
 	hintFrom, hintStep, mostHinted = 32, 16, 1 << 24
+	// hintSideBit of a hint's number tells that the key is one of the side region.
+	hintSideBit = 31
 )
 
 // hints is how many hints a table has, a power of two, or 0.

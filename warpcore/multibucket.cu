@@ -74,7 +74,8 @@ WARPMAP_KERNEL(find, findParams) {
 
 WARPMAP_KERNEL(erase_multi, findParams) { erase_all<S>(p); }
 
-// Copies every slot into another table. Windows that are neighbours here are neighbours there: see kernels.cu.
+// Copies every slot into another table. Windows that are neighbours here are neighbours there: see kernels.cu. The hints that it leaves must go
+// behind it: they do not ask whether a key has room.
 WARPMAP_KERNEL(rehash, slotsParams) {
     constexpr int WORD = 2 * C::KEY_BYTES;
     InsertTile g;
@@ -84,9 +85,12 @@ WARPMAP_KERNEL(rehash, slotsParams) {
         u32 n = x.live ? Held<S>::count(x.word) : 0;
         Insert<S, Keep, false, true> s;
         s.begin(p.target, x.k, n, ~0ull);
+        buckets::Hint<C> hint;
+        hint.follow(p.target, s, C::marks(x.k));
         bool active = x.live;
         while (g.any_of_all(active)) active = s.round(p.target, g, active);
         if (x.live && s.outcome == ADDED) {
+            hint.leave(s.p.stored, s.candidate_probes - 1);
             u64 from = x.slots + x.index * C::SLOT_BYTES, to = s.p.slots + s.place * C::SLOT_BYTES;
             for (int b = C::KEY_BYTES; b < WORD; b += 4) store_relaxed(at<u32>(to + b), load_relaxed(at<u32>(from + b)));
             for (int b = WORD; b < C::SLOT_BYTES; b += 8) store_relaxed(at<u64>(to + b), load_relaxed(at<u64>(from + b)));

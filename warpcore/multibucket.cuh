@@ -30,10 +30,10 @@ template <class C, bool ROOM> struct Access<warpcore::BucketSlots<C, ROOM>, WHOL
 
     static __device__ __forceinline__ word* word_at(u64 slots, u64 index) { return at<word>(slots + index * C::SLOT_BYTES); }
     static __device__ __forceinline__ u32* left_at(u64 slot) { return at<u32>(slot + C::KEY_BYTES); }
-    // A hint is a key, and a number where a slot has its count.
-    static __device__ __forceinline__ u64 make_hint(key k, u32 n, u64) { return (u64)n << 32 | k; }
-    static __device__ __forceinline__ u128 make_hint(key k, u32 n, u128) { return u128{k, n}; }
-    static __device__ __forceinline__ u64 whole(key k, u32 n) { return (u64)~n << 32 | k; }
+    // A word of a key and a number.
+    static __device__ __forceinline__ u64 make(key k, u32 left, u64) { return (u64)left << 32 | k; }
+    static __device__ __forceinline__ u128 make(key k, u32 left, u128) { return u128{k, left}; }
+    static __device__ __forceinline__ u64 whole(key k, u32 n) { return make(k, ~n, word()); }
     static __device__ __forceinline__ key free_key(bool tombstone) { return tombstone ? C::TOMBSTONE : C::EMPTY; }
 
     // claim takes a free slot for the key, where words are claimed whole with places for n values, or as many as there are.
@@ -92,6 +92,36 @@ template <class C, bool ROOM> struct Held<BucketSlots<C, ROOM>> {
 
 namespace buckets {
 
+// Hint is what is noted of a key with a long chain: how many windows at its beginning are full. They are not gone through again, so that a key
+// with very many values does not cost the square of that.
+template <class C> struct Hint {
+    typedef Access<BucketSlots<C>> A;
+    typedef typename A::word word;
+    u64 address; // 0 without
+    u64 skipped; // windows
+    u32 side;    // set for a key of the side region
+
+    // follow makes an insertion of the key that was just begun skip them.
+    template <class S> __device__ __forceinline__ void follow(const Table& t, S& s, bool reserved) {
+        side = (u32)reserved << WARPCORE_HINT_SIDE_BIT;
+        skipped = 0;
+        address = t.hints ? t.hints + (s.p.hash >> 32 & t.hint_mask) * sizeof(word) : 0;
+        if (!address || load_relaxed(&counters(t)->max_probes) <= WARPCORE_HINT_FROM) return;
+        word x = load_relaxed(at<word>(address));
+        u32 n = A::left_of(x) ^ side;
+        if (A::bits_of_key(x) != s.p.stored || n > WARPCORE_MOST_HINTED) return;
+        skipped = n < s.limit ? n : s.limit - 1;
+        s.p.skip(skipped);
+        s.probes += skipped;
+    }
+    // leave notes how many are full.
+    __device__ __forceinline__ void leave(typename C::key stored, u64 full) {
+        if (!address || full < WARPCORE_HINT_FROM || full < skipped + WARPCORE_HINT_STEP || full > WARPCORE_MOST_HINTED) return;
+        skipped = full;
+        store_relaxed(at<word>(address), A::make(stored, (u32)full | side, word()));
+    }
+};
+
 // Put is the insertion of several values of one key: what its lane knows between two reads. It goes from one slot of the key with room to the
 // next, and takes all the places of each that it can use. A slot's values are written by the caller, after their places were taken: no look-up
 // may run beside.
@@ -99,9 +129,7 @@ namespace buckets {
 // At any time one slot of a key has room, at most: inserts of one key that find none come to the same free slot, for while they run free slots
 // only become fewer, and whoever loses it finds the slot of the other.
 //
-// For keys with long chains there are hints of how many windows at its beginning are full, of other keys' slots or its own. They are not searched
-// again, so that a key with very many values does not cost the square of that. A delete forgets all hints. Only inserts that would take
-// tombstones leave some.
+// Only where tombstones are taken, too, does it leave a hint: the windows before have no free slot.
 template <class C, bool REUSE> struct Put {
     typedef BucketSlots<C, true> S;
     typedef Access<S> A;
@@ -111,30 +139,12 @@ template <class C, bool REUSE> struct Put {
     u32 first; // those from this number on,
     u64 slot;  // of the slot at this address,
     bool claimed, reused; // which was free before, or a tombstone
-    u64 hint;             // address of the key's; 0 without
-    u64 skipped;          // windows, because of it
+    Hint<C> hint;
 
     __device__ __forceinline__ void begin(const Table& t, typename C::key k, u32 n, u64 windows) {
         want = n;
         s.begin(t, k, n, windows);
-        skipped = 0;
-        hint = t.hints && !C::marks(k) ? t.hints + (s.p.hash >> 32 & t.hint_mask) * sizeof(typename A::word) : 0;
-        if (!hint || load_relaxed(&counters(t)->max_probes) <= WARPCORE_HINT_FROM) return;
-        typename A::word x = load_relaxed(at<typename A::word>(hint));
-        if (A::bits_of_key(x) != s.p.stored) return;
-        skipped = A::left_of(x);
-        if (skipped >= s.limit) skipped = s.limit - 1;
-        s.p.skip(skipped);
-        s.probes += skipped;
-    }
-
-    // leave_hint notes how many windows before the slot that was found or claimed are full: there was no free slot before.
-    __device__ __forceinline__ void leave_hint() {
-        if (!REUSE || !hint || (!claimed && s.free != ~0u)) return;
-        u64 full = (claimed ? s.candidate_probes : s.probes) - 1;
-        if (full < WARPCORE_HINT_FROM || full < skipped + WARPCORE_HINT_STEP || full > WARPCORE_MOST_HINTED) return;
-        skipped = full;
-        store_relaxed(at<typename A::word>(hint), A::make_hint(s.p.stored, (u32)full, typename A::word()));
+        hint.follow(t, s, C::marks(k));
     }
 
     // round is one of the insertion's, and tells whether this lane's is still to be done. It is done without all its places where no slot that
@@ -151,7 +161,7 @@ template <class C, bool REUSE> struct Put {
         if (claimed && A::WHOLE) got = want < C::BUCKET ? want : C::BUCKET;
         else got = A::take(slot, claimed ? 0 : A::count(s.was), want, first);
         want -= got;
-        leave_hint();
+        if (REUSE && (claimed || s.free == ~0u)) hint.leave(s.p.stored, (claimed ? s.candidate_probes : s.probes) - 1);
         if (want == 0) return false;
         s.v = want;
         s.outcome = FULL;

@@ -54,15 +54,19 @@ func (m *image) checkHints() error {
 		if m.cfg.mark(key) != none {
 			continue
 		}
-		p := m.cfg.probe(&m.t, key)
-		for n := range kernel.Pattern(at[m.cfg.keyBytes:], 4) {
+		full := kernel.Pattern(at[m.cfg.keyBytes:], 4)
+		side := full>>hintSideBit == 1
+		p := m.cfg.probe(&m.t, m.cfg.real(key, side))
+		for n := range full &^ (1 << hintSideBit) {
 			for s := range uint64(m.cfg.window) {
 				slot := p.window*uint64(m.cfg.window) + s
-				switch its := m.key(false, slot); {
+				switch its := m.key(side, slot); {
 				case m.cfg.mark(its) != none:
-					return fmt.Errorf("warpcore: check: key %v has a hint of full windows, of which window %d, of number %d, has a free slot", key, p.window, n)
-				case its == key && m.count(false, slot) < uint64(m.cfg.bucket):
-					return fmt.Errorf("warpcore: check: key %v has a hint of full windows, of which window %d, of number %d, has its slot with room", key, p.window, n)
+					return fmt.Errorf("warpcore: check: key %v has a hint of full windows (side %t), of which window %d, its number %d, has a free slot",
+						key, side, p.window, n)
+				case its == key && m.count(side, slot) < uint64(m.cfg.bucket):
+					return fmt.Errorf("warpcore: check: key %v has a hint of full windows (side %t), of which window %d, its number %d, has its slot with room",
+						key, side, p.window, n)
 				}
 			}
 			p.advance()
