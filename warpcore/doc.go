@@ -200,7 +200,7 @@
 //
 // A key with very many values has a long chain, whose beginning is full. So a table of a thousand windows or more has hints: behind the slots, up
 // to 16,384 words of a key and how many windows of its chain are full. An insert that has gone 32 windows far leaves one, at a place by its key's
-// hash, and later inserts of the key begin where it says; otherwise v values would cost v² steps. A delete, which makes slots free, clears the
+// hash, and later inserts of the key, at their ninth window, go on where it says; otherwise v values would cost v² steps. A delete, which makes slots free, clears the
 // hints, as does a new table, into which slots are copied with hints, too; look-ups go through the whole chain.
 //
 // FindAll remembers of each key its only value, or its first slot; only for keys with several slots it reads the table again. Delete makes

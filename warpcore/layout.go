@@ -274,6 +274,7 @@ func defines(set bool) []device.Define {
 		{Name: "WARPCORE_SET", Value: set},
 		{Name: "WARPCORE_COMBINES", Value: false},
 		{Name: "WARPCORE_CHOOSES", Value: false},
+		{Name: "WARPCORE_HINT_ASK", Value: hintAsk},
 		{Name: "WARPCORE_HINT_FROM", Value: hintFrom},
 		{Name: "WARPCORE_HINT_STEP", Value: hintStep},
 		{Name: "WARPCORE_MOST_HINTED", Value: mostHinted},
@@ -508,6 +509,7 @@ const (
 	// hintFrom is how many windows of a chain must be full before there is a hint of it, and each hintStep further ones make another. mostHinted
 	// is the most windows that one tells of.
 	hintFrom, hintStep, mostHinted = 32, 16, 1 << 24
+	hintAsk                        = 9 // the number of the window at which an insert asks whether there is one
 	// hintSideBit of a hint's number tells that the key is one of the side region.
 	hintSideBit = 31
 )

@@ -86,9 +86,11 @@ WARPMAP_KERNEL(rehash, slotsParams) {
         Insert<S, Keep, false, true> s;
         s.begin(p.target, x.k, n, ~0ull);
         buckets::Hint<C> hint;
-        hint.follow(p.target, s, C::marks(x.k));
-        bool active = x.live;
-        while (g.any_of_all(active)) active = s.round(p.target, g, active);
+        hint.begin();
+        for (bool active = x.live; g.any_of_all(active);) {
+            hint.ask(p.target, s);
+            active = s.round(p.target, g, active);
+        }
         if (x.live && s.outcome == ADDED) {
             hint.leave(s.p.stored, s.candidate_probes - 1);
             u64 from = x.slots + x.index * C::SLOT_BYTES, to = s.p.slots + s.place * C::SLOT_BYTES;

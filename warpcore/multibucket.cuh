@@ -97,22 +97,25 @@ namespace buckets {
 template <class C> struct Hint {
     typedef Access<BucketSlots<C>> A;
     typedef typename A::word word;
-    u64 address; // 0 without
+    u64 address; // 0 before it was asked
     u64 skipped; // windows
     u32 side;    // set for a key of the side region
 
-    // follow makes an insertion of the key that was just begun skip them.
-    template <class S> __device__ __forceinline__ void follow(const Table& t, S& s, bool reserved) {
-        side = (u32)reserved << WARPCORE_HINT_SIDE_BIT;
-        skipped = 0;
-        address = t.hints ? t.hints + (s.p.hash >> 32 & t.hint_mask) * sizeof(word) : 0;
-        if (!address || load_relaxed(&counters(t)->max_probes) <= WARPCORE_HINT_FROM) return;
+    __device__ __forceinline__ void begin() {
+        address = skipped = 0;
+        side = 0;
+    }
+    // ask comes before each round of an insertion, which skips them once it has gone so far that there may be a hint.
+    template <class S> __device__ __forceinline__ void ask(const Table& t, S& s) {
+        if (s.probes != WARPCORE_HINT_ASK || s.part || !t.hints) return;
+        side = (u32)(s.p.slots == t.side.slots) << WARPCORE_HINT_SIDE_BIT;
+        address = t.hints + (s.p.hash >> 32 & t.hint_mask) * sizeof(word);
         word x = load_relaxed(at<word>(address));
         u32 n = A::left_of(x) ^ side;
-        if (A::bits_of_key(x) != s.p.stored || n > WARPCORE_MOST_HINTED) return;
+        if (A::bits_of_key(x) != s.p.stored || n < WARPCORE_HINT_FROM || n > WARPCORE_MOST_HINTED) return;
         skipped = n < s.limit ? n : s.limit - 1;
-        s.p.skip(skipped);
-        s.probes += skipped;
+        s.p.skip((u32)(skipped - (s.probes - 1)));
+        s.probes = skipped + 1;
     }
     // leave notes how many are full.
     __device__ __forceinline__ void leave(typename C::key stored, u64 full) {
@@ -144,12 +147,13 @@ template <class C, bool REUSE> struct Put {
     __device__ __forceinline__ void begin(const Table& t, typename C::key k, u32 n, u64 windows) {
         want = n;
         s.begin(t, k, n, windows);
-        hint.follow(t, s, C::marks(k));
+        hint.begin();
     }
 
     // round is one of the insertion's, and tells whether this lane's is still to be done. It is done without all its places where no slot that
     // may be read has room.
     template <class Tile> __device__ __forceinline__ bool round(const Table& t, Tile g, bool active) {
+        hint.ask(t, s);
         bool on = s.round(t, g, active);
         got = 0;
         claimed = reused = false;

@@ -38,9 +38,16 @@ template <class C> struct Probe {
         window += 1 + reduce(seeded64(hash, seed), windows - 1);
         if (window >= windows) window -= windows;
     }
-    // skip advances n times, no more than WARPCORE_MOST_HINTED.
-    __device__ __forceinline__ void skip(u64 n) {
-        if (windows > 1) window = (window + n * (1 + reduce(seeded64(hash, seed), windows - 1))) % windows;
+    // skip advances n times.
+    __device__ __forceinline__ void skip(u32 n) {
+        if (windows == 1) return;
+        u64 step = 1 + reduce(seeded64(hash, seed), windows - 1), by = 0;
+        auto on = [this](u64 at, u64 more) { return at + more < windows ? at + more : at + more - windows; };
+        for (int b = highest_bit(n); b >= 0; b--) {
+            by = on(by, by);
+            if (n >> b & 1) by = on(by, step);
+        }
+        window = on(window, by);
     }
     __device__ __forceinline__ u32 first_slot() const { return (u32)hash & (C::WINDOW - 1); }
     __device__ __forceinline__ u64 window_address() const { return slots + window * (C::WINDOW * C::SLOT_BYTES); }
