@@ -88,7 +88,7 @@ WARPMAP_KERNEL(rehash, slotsParams) {
         buckets::Hint<C> hint;
         hint.begin();
         for (bool active = x.live; g.any_of_all(active);) {
-            hint.ask(p.target, s);
+            if (active) hint.ask(p.target, s);
             active = s.round(p.target, g, active);
         }
         if (x.live && s.outcome == ADDED) {

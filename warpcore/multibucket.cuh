@@ -153,7 +153,7 @@ template <class C, bool REUSE> struct Put {
     // round is one of the insertion's, and tells whether this lane's is still to be done. It is done without all its places where no slot that
     // may be read has room.
     template <class Tile> __device__ __forceinline__ bool round(const Table& t, Tile g, bool active) {
-        hint.ask(t, s);
+        if (active) hint.ask(t, s);
         bool on = s.round(t, g, active);
         got = 0;
         claimed = reused = false;
