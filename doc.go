@@ -11,8 +11,8 @@
 //
 //   - warpcore: open addressing with cooperative probing (package warpcore). The one to begin with: fast inserts and
 //     look-ups up to high load factors, any mixture of 4- and 8-byte keys with 4-, 8- and 16-byte values. Its
-//     package has a Set, a Counter, a MultiMap, a BucketList for keys with many values, and a Filter, which is a blocked Bloom filter; your
-//     own kernels may use its tables from the device.
+//     package has a Set, a Counter, a MultiMap, a MultiBucket whose slots hold a few values, a BucketList for keys with many, and a Filter, which
+//     is a blocked Bloom filter; your own kernels may use its tables from the device.
 //   - gph: perfect hashing (package gph). Every look-up, hit or miss, reads one bucket; an insert may have to move other
 //     pairs. For tables that are looked up far more often than they change.
 //   - slab: lists of slabs from an allocator on the device (package slab). Look-ups, inserts and deletions may be mixed in one

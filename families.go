@@ -94,6 +94,9 @@ func families[K, V any]() []family[K, V] {
 				table.KindMultiMap: func(d *device.Device, o table.MultiMapOptions) (table.MultiMap[K, V], error) {
 					return made[table.MultiMap[K, V]](warpcore.NewMultiMap[K, V](d, warpcore.Options{Options: o.Options}))
 				},
+				table.KindMultiBucket: func(d *device.Device, o table.MultiMapOptions) (table.MultiMap[K, V], error) {
+					return made[table.MultiMap[K, V]](warpcore.NewMultiBucket[K, V](d, warpcore.MultiBucketOptions{Options: o.Options, Keys: o.Keys}))
+				},
 				table.KindBucketList: func(d *device.Device, o table.MultiMapOptions) (table.MultiMap[K, V], error) {
 					return made[table.MultiMap[K, V]](warpcore.NewBucketList[K, V](d, warpcore.ListOptions{Options: o.Options, Keys: o.Keys}))
 				},

@@ -191,13 +191,14 @@ func TestNewRefusesFamiliesWithoutTheKind(t *testing.T) {
 // Every family has maps, and each kind but those to come has a family.
 func TestFamiliesOfKinds(t *testing.T) {
 	for kind, want := range map[table.Kind][]table.Family{
-		table.KindMap:        {warpmap.DyCuckoo, warpmap.GPH, warpmap.Slab, warpmap.Stadium, warpmap.WarpCore},
-		table.KindSet:        {warpmap.Slab, warpmap.WarpCore},
-		table.KindMultiMap:   {warpmap.Slab, warpmap.WarpCore},
-		table.KindBucketList: {warpmap.WarpCore},
-		table.KindCounter:    {warpmap.WarpCore},
-		table.KindFilter:     {warpmap.WarpCore},
-		table.Kind(-1):       nil,
+		table.KindMap:         {warpmap.DyCuckoo, warpmap.GPH, warpmap.Slab, warpmap.Stadium, warpmap.WarpCore},
+		table.KindSet:         {warpmap.Slab, warpmap.WarpCore},
+		table.KindMultiMap:    {warpmap.Slab, warpmap.WarpCore},
+		table.KindBucketList:  {warpmap.WarpCore},
+		table.KindMultiBucket: {warpmap.WarpCore},
+		table.KindCounter:     {warpmap.WarpCore},
+		table.KindFilter:      {warpmap.WarpCore},
+		table.Kind(-1):        nil,
 	} {
 		if got := warpmap.Families(kind); !slices.Equal(got, want) || !slices.IsSorted(got) {
 			t.Errorf("%v: %v", kind, got)

@@ -12,18 +12,19 @@ type Kind int
 
 // The kinds of tables, each an interface of this package, with a suite in tabletest.
 const (
-	KindMap        Kind = iota // Map: one value a key
-	KindSet                    // Set: keys alone
-	KindMultiMap               // MultiMap: any number of values a key
-	KindBucketList             // MultiMap, in which each key stands once, with a list of its values
-	KindCounter                // Counter: how often a key came
-	KindFilter                 // Filter: keys, of which it may say wrongly that they are in, never that they are not
+	KindMap         Kind = iota // Map: one value a key
+	KindSet                     // Set: keys alone
+	KindMultiMap                // MultiMap: any number of values a key
+	KindBucketList              // MultiMap, in which each key stands once, with a list of its values
+	KindMultiBucket             // MultiMap, in which a slot holds several values of a key
+	KindCounter                 // Counter: how often a key came
+	KindFilter                  // Filter: keys, of which it may say wrongly that they are in, never that they are not
 )
 
-var kindNames = [...]string{"map", "set", "multimap", "bucketlist", "counter", "filter"}
+var kindNames = [...]string{"map", "set", "multimap", "bucketlist", "multibucket", "counter", "filter"}
 
 // MultiMapKinds are the kinds that are a MultiMap, each with a structure of its own.
-func MultiMapKinds() []Kind { return []Kind{KindMultiMap, KindBucketList} }
+func MultiMapKinds() []Kind { return []Kind{KindMultiMap, KindBucketList, KindMultiBucket} }
 
 func (k Kind) String() string {
 	if k >= 0 && int(k) < len(kindNames) {

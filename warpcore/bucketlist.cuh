@@ -206,19 +206,12 @@ template <class C, class Tile, class Visit> __device__ u32 for_values(const List
 // emit(on, owner, number, value), where `on` says whether there is one, of the list of lane `owner`. All lanes must come.
 template <class C, class Warp, class Emit> __device__ __forceinline__ void each_value(const Lists& t, Warp warp, u64 last, u32 n, Emit emit) {
     u32 start = n ? start_of<C>(t, last) : 0;
-    u64 all, before = warp.scan((u64)n, all);
-    for (u64 first = 0; first < all; first += 32) {
-        u64 x = first + warp.rank();
-        int owner = 0; // the last lane before whose values there are no more than x
-#pragma unroll
-        for (int d = 16; d > 0; d /= 2)
-            if (warp.shuffle(before, owner + d) <= x) owner += d;
-        u32 number = (u32)(x - warp.shuffle(before, owner));
+    deal(warp, n, [&](bool on, int owner, u32 number) {
         Cursor<C> c(warp.shuffle(last, owner), warp.shuffle(start, owner));
         typename C::value v{};
-        if (x < all) v = load_relaxed(c.value_at(t, number));
-        emit(x < all, owner, number, v);
-    }
+        if (on) v = load_relaxed(c.value_at(t, number));
+        emit(on, owner, number, v);
+    });
 }
 
 // copy copies the values from … to-1 of a list, with all lanes of a warp.

@@ -283,13 +283,8 @@ func TestBucketListFromTheDevice(t *testing.T) {
 	})
 }
 
-// bulkStory inserts batches, some keys in them again and again, and says what is wrong with the table then.
-func bulkStory(d *device.Device, seed uint64) error {
-	defer d.Close()
-	m, err := NewBucketList[uint32, uint32](d, ListOptions{Options: table.Options{Seed: seed + 1}, Growth: 1 + float64(seed%3)/2})
-	if err != nil {
-		return err
-	}
+// bulkStory inserts batches into a table of so many values a key, some keys in them again and again, and says what is wrong with it then.
+func bulkStory(m table.MultiMap[uint32, uint32], seed uint64) error {
 	defer m.Close()
 	rng := rand.New(rand.NewPCG(seed, 3))
 	model := map[uint32][]uint32{}
@@ -313,6 +308,15 @@ func bulkStory(d *device.Device, seed uint64) error {
 		}
 	}
 	return nil
+}
+
+func bulkListStory(d *device.Device, seed uint64) error {
+	defer d.Close()
+	m, err := NewBucketList[uint32, uint32](d, ListOptions{Options: table.Options{Seed: seed + 1}, Growth: 1 + float64(seed%3)/2})
+	if err != nil {
+		return err
+	}
+	return bulkStory(m, seed)
 }
 
 // Defects that are planted in a copy must be found.
@@ -347,7 +351,7 @@ func TestBucketListFindsDefects(t *testing.T) {
 			for seed := range uint64(300) {
 				var err error
 				if c.text == &bucketlistCU {
-					err = bulkStory(open(device.WithStress(seed)), seed)
+					err = bulkListStory(open(device.WithStress(seed)), seed)
 				} else {
 					err = appendStories(seed, open)
 				}
@@ -361,7 +365,7 @@ func TestBucketListFindsDefects(t *testing.T) {
 	}
 	bucketlistCU, bucketlistCUH = bulk, header
 	for seed := range uint64(testenv.Seeds(40)) {
-		if err := bulkStory(open(device.WithStress(seed)), seed); err != nil {
+		if err := bulkListStory(open(device.WithStress(seed)), seed); err != nil {
 			t.Fatalf("without a defect, seed %d: %v", seed, err)
 		}
 	}

@@ -34,6 +34,8 @@ const (
 	// aloneLoad: up to this load factor, a lane that inserts alone, sector by sector, is faster than lanes that read a window
 	// together.
 	aloneLoad = 0.85
+	// lastShare: at its bound, a MultiBucket takes what is left of a batch in one part once one slot in so many is free, at most.
+	lastShare = 32
 	// cleanShare: at its bound, a table is laid anew only for as many tombstones as one slot in so many.
 	cleanShare = 16
 	// waves is how many times over a grid fills a GPU whose multiprocessors hold 8 blocks.
@@ -47,9 +49,11 @@ var (
 	warpcoreCUH string
 	//go:embed regions.cuh
 	regionsCUH string
+	//go:embed bulk.cuh
+	bulkCUH string
 )
 
-// core is the table under Map, MultiMap and Set: it owns the memory, and works in addresses and bits.
+// core is the table under Map, MultiMap, MultiBucket and Set: it owns the memory, and works in addresses and bits.
 type core struct {
 	frame  table.Frame
 	cfg    config
@@ -93,12 +97,17 @@ func (c *core) multi() bool { return c.kind == table.KindMultiMap }
 
 // program is the table's kernels with the given translation unit.
 func (c *core) program(name, main string, more ...device.File) *device.Program {
+	files := []device.File{{Name: name + ".cu", Text: main}, {Name: "warpcore.cuh", Text: warpcoreCUH}, {Name: "bulk.cuh", Text: bulkCUH},
+		{Name: "regions.cuh", Text: regionsCUH},
+		{Name: "config.h", Text: c.cfg.header("config")}}
+	if c.cfg.bucket > 0 {
+		files = append(files, device.File{Name: "multibucket.cuh", Text: multibucketCUH})
+	}
 	return &device.Program{
-		Name: name,
-		Files: append([]device.File{{Name: name + ".cu", Text: main}, {Name: "warpcore.cuh", Text: warpcoreCUH},
-			{Name: "regions.cuh", Text: regionsCUH}, {Name: "config.h", Text: c.cfg.header("config")}}, more...),
+		Name:  name,
+		Files: append(files, more...),
 		Defines: append(defines(c.cfg.set()), device.Define{Name: "WARPCORE_INSERT_GROUP", Value: c.opts.InsertGroup},
-			device.Define{Name: "WARPCORE_FIND_GROUP", Value: c.opts.FindGroup}),
+			device.Define{Name: "WARPCORE_FIND_GROUP", Value: c.opts.FindGroup}, device.Define{Name: "WARPCORE_BUCKETS", Value: c.cfg.bucket > 0}),
 		Layouts: layouts(),
 	}
 }
@@ -134,6 +143,9 @@ func (o *Options) complete(info device.Info, cfg *config) error {
 		}
 		if cfg.layout == Packed && o.Window == 0 && o.LoadFactor <= aloneLoad {
 			insert = 1
+		}
+		if cfg.bucket > 0 { // a lane a slot
+			insert, find = 1, cfg.window
 		}
 	}
 	if o.InsertGroup == 0 {
@@ -184,14 +196,21 @@ func (c *core) begin() (err error) {
 }
 
 func (c *core) compile() error {
-	m, err := c.frame.Device.Compile(c.program("warpcore", kernelsCU))
+	name, text := "warpcore", kernelsCU
+	if c.cfg.bucket > 0 {
+		name, text = "warpcore-multibucket", multibucketCU
+	}
+	m, err := c.frame.Device.Compile(c.program(name, text))
 	if err != nil {
 		return err
 	}
 	k := &c.kernel
 	k.partition, err = table.NewPartitioner[partitionParams](c.frame.Device, m)
-	err = errors.Join(err, device.Bind(m, "insert_new", &k.insertNew.rows), device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase),
-		device.Bind(m, "rehash", &k.rehash), device.Bind(m, "export_pairs", &k.export), device.Bind(m, "probe_lengths", &k.probes))
+	err = errors.Join(err, device.Bind(m, "find", &k.find), device.Bind(m, "rehash", &k.rehash), device.Bind(m, "export_pairs", &k.export),
+		device.Bind(m, "probe_lengths", &k.probes))
+	if c.cfg.bucket == 0 {
+		err = errors.Join(err, device.Bind(m, "insert_new", &k.insertNew.rows), device.Bind(m, "erase", &k.erase))
+	}
 	if c.cfg.set() {
 		return errors.Join(err, device.Bind(m, "absent", &k.absent))
 	}
@@ -200,10 +219,13 @@ func (c *core) compile() error {
 	}
 	var wrong error
 	k.all, err = table.NewFinder[findAllParams](m, true)
-	err = errors.Join(err, k.all.Aside(m))
-	k.group, wrong = table.NewGrouper[partitionParams](m)
-	return errors.Join(err, wrong, device.Bind(m, "insert", &k.insert.rows), device.Bind(m, "insert_multi", &k.insertMulti.rows), device.Bind(m, "insert_groups", &k.insertMulti.groups), device.Bind(m, "refuse_absent", &k.refuse),
-		device.Bind(m, "erase_multi", &k.eraseMulti), device.Bind(m, "distinct", &k.distinct))
+	if c.cfg.bucket == 0 {
+		k.group, wrong = table.NewGrouper[partitionParams](m)
+		err = errors.Join(err, wrong, k.all.Aside(m), device.Bind(m, "insert", &k.insert.rows), device.Bind(m, "insert_groups", &k.insertMulti.groups),
+			device.Bind(m, "refuse_absent", &k.refuse))
+	}
+	return errors.Join(err, device.Bind(m, "insert_multi", &k.insertMulti.rows), device.Bind(m, "erase_multi", &k.eraseMulti),
+		device.Bind(m, "distinct", &k.distinct))
 }
 
 // Sizes. A table has windows of cfg.window slots, and a side region beside.
@@ -213,10 +235,21 @@ func (c *core) windowsForPairs(pairs int64) int64 {
 	return windowsFor(max(slots, 2*int64(c.cfg.window)), c.cfg.window)
 }
 
+// capacity, and filled and live, count slots.
 func (c *core) capacity() int64 { return int64(c.t.Main.Windows) * int64(c.cfg.window) }
 
 // limit is how many slots may be filled before the table grows.
 func (c *core) limit() int64 { return int64(float64(c.capacity()) * c.opts.LoadFactor) }
+
+// pairs is how many pairs are in, a slot each but in a MultiBucket, and pairCapacity how many there could be, if the others had a slot each.
+func (c *core) pairs() int64 {
+	if c.cfg.bucket > 0 {
+		return int64(c.counters.Seen.Added - c.counters.Seen.Removed)
+	}
+	return c.live()
+}
+
+func (c *core) pairCapacity() int64 { return c.capacity() - c.live() + c.pairs() }
 
 // place lays out a table from an address on, and says where it ends.
 func (c *core) place(base, windows, side int64) (t Table, end int64) {
@@ -237,6 +270,9 @@ func (c *core) place(base, windows, side int64) (t Table, end int64) {
 	}
 	for _, r := range []*Region{&t.Main, &t.Side} {
 		r.Overflow = take(overflowBytes(int64(r.Windows)))
+	}
+	if n := c.cfg.hints(windows); n > 0 {
+		t.Hints, t.HintMask = take(n*int64(c.cfg.hintBytes())), uint64(n-1)
 	}
 	t.Seed = c.opts.Seed
 	return t, base
@@ -290,7 +326,7 @@ func (c *core) look(st *device.Stream) (int64, error) {
 	}
 	c.filled, c.foreign = c.counters.Seen.filled(), false
 	c.over = c.over || c.counters.Seen.Over > 0
-	return c.live(), nil
+	return c.pairs(), nil
 }
 
 // reset sets the counters that are not sums.
@@ -308,7 +344,7 @@ func (c *core) insertion(k inserts) table.Insertion {
 	x := table.Insertion{
 		Put:  func(st *device.Stream, b table.Rows) ([]int, error, error) { return c.insert(st, k, b) },
 		Find: c.find,
-		Size: func() (int64, int64) { return c.capacity(), c.live() },
+		Size: func() (int64, int64) { return c.pairCapacity(), c.pairs() },
 	}
 	if c.multi() {
 		x.Find = nil
@@ -338,13 +374,17 @@ func (c *core) insertAs(st *device.Stream, k inserts, b table.Rows, exact *exact
 	if _, err := c.look(st); err != nil {
 		return nil, nil, err
 	}
-	var settle func(int64) (uint64, error)
-	sure := false // that all new keys have room
-	if exact != nil && b.N > firstBatch && c.filled+b.N > c.limit() {
-		if sure, err = c.ahead(st, b); err != nil {
-			return nil, nil, err
-		}
+	sure, tight := false, uint64(tightProbes)
+	switch {
+	case c.cfg.bucket > 0:
+		sure, tight, err = c.ahead(st, b)
+	case exact != nil && b.N > firstBatch && c.filled+b.N > c.limit():
+		sure, err = c.aheadOfKeys(st, b)
 	}
+	if err != nil {
+		return nil, nil, err
+	}
+	var settle func(int64) (uint64, error)
 	if exact != nil { // keys that got in meanwhile have room for all their rows
 		last := int64(-1)
 		settle = func(left int64) (attempt uint64, err error) {
@@ -358,8 +398,8 @@ func (c *core) insertAs(st *device.Stream, k inserts, b table.Rows, exact *exact
 		Try: firstBatch,
 		Launch: func(p table.Part) error {
 			q := insertParams{Table: c.t, Rows: table.Placing{Refused: p.Refused, Attempt: p.Attempt}, Limit: ^uint64(0)}
-			if c.filled+int64(p.N) > c.fillable() || exact != nil && exact.bounded {
-				q.Limit = tightProbes // some may not fit: to know soon is better than to search on
+			if c.filled+int64(p.N) > c.fillable() && (!sure || exact != nil) || exact != nil && exact.bounded {
+				q.Limit = tight // some may not fit: to know soon is better than to search on
 				if exact != nil {
 					q.Limit = max(q.Limit, c.counters.Seen.MaxProbes)
 				}
@@ -372,17 +412,21 @@ func (c *core) insertAs(st *device.Stream, k inserts, b table.Rows, exact *exact
 			return c.launchInsert(st, k, q, b.Part(p, c.cfg.keyBytes, c.cfg.valueBytes))
 		},
 		Look: func() (refused, live int64, err error) {
-			live, err = c.look(st)
-			return int64(c.counters.Seen.Failed), live, err
+			_, err = c.look(st)
+			return int64(c.counters.Seen.Failed), c.live(), err
 		},
 		Room: func(want int64, bound bool) (int64, error) {
-			if sure {
-				return want, nil
-			}
+			room := c.limit() - c.filled
 			if bound {
-				return c.fillable() - c.filled, nil
+				room = c.fillable() - c.filled
 			}
-			return c.limit() - c.filled, nil
+			switch {
+			case sure && want > 0:
+				return want, nil
+			case bound && c.cfg.bucket > 0 && room < c.capacity()/lastShare: // a part leaves more room than it has rows less: not forever
+				return 0, nil
+			}
+			return room, nil
 		},
 		After: func() error {
 			if c.counters.Seen.Failed == 0 {
@@ -401,9 +445,9 @@ func (c *core) insertAs(st *device.Stream, k inserts, b table.Rows, exact *exact
 	}.Run(&c.frame, st, b.N, c.live())
 }
 
-// ahead makes room for a large batch in which keys may come again and again, by an estimate of how many distinct keys it has, and tells whether all
+// aheadOfKeys makes room for a large batch in which keys may come again and again, by an estimate of how many distinct keys it has, and tells whether all
 // of them have room.
-func (c *core) ahead(st *device.Stream, b table.Rows) (sure bool, err error) {
+func (c *core) aheadOfKeys(st *device.Stream, b table.Rows) (sure bool, err error) {
 	distinct, err := c.frame.Distinct(st, b.Keys, c.cfg.keyBytes, b.N)
 	if device.IsOutOfMemory(err) || distinct == 0 {
 		return false, nil
@@ -576,6 +620,9 @@ func (c *core) rebuild(st *device.Stream, windows, side int64) error {
 	p := slotsParams{Table: old.t, Target: c.t, Span: uint64(span)}
 	err := c.kernel.rehash.Launch(st, table.Spanned(slots, span), &p)
 	if err == nil {
+		err = c.forgetHints(st)
+	}
+	if err == nil {
 		_, err = c.look(st)
 	}
 	if failed := c.counters.Seen.Failed; err == nil && failed > 0 {
@@ -596,7 +643,8 @@ func (c *core) Grow(n int) error {
 		if _, err := c.look(st); err != nil {
 			return err
 		}
-		windows, side := max(int64(c.t.Main.Windows), c.windowsForPairs(int64(n))), int64(c.t.Side.Windows)
+		slots := int64(n) - c.pairs() + c.live()
+		windows, side := max(int64(c.t.Main.Windows), c.windowsForPairs(slots)), int64(c.t.Side.Windows)
 		if windows == int64(c.t.Main.Windows) && c.tombstones() == 0 {
 			return nil
 		}
@@ -613,7 +661,7 @@ func (c *core) find(st *device.Stream, b table.Rows) error { return c.search(st,
 // erase queues a deletion.
 func (c *core) erase(st *device.Stream, b table.Rows) error {
 	if c.multi() {
-		return c.search(st, c.kernel.eraseMulti, b)
+		return errors.Join(c.search(st, c.kernel.eraseMulti, b), c.forgetHints(st))
 	}
 	return c.search(st, c.kernel.erase, b)
 }
@@ -651,7 +699,7 @@ func (c *core) exporting(st *device.Stream, k device.Kernel[slotsParams], p slot
 
 // export writes all pairs.
 func (c *core) export(st *device.Stream, keys, values uint64) error {
-	live := c.live()
+	live := c.pairs()
 	n, err := c.exporting(st, c.kernel.export, slotsParams{Keys: keys, Values: values, Limit: uint64(live), Slots: uint64(c.slots())})
 	if err == nil {
 		err = family.Exported(n, live)
@@ -664,7 +712,7 @@ func (c *core) Stats() (table.Stats, error) {
 	return c.frame.Measure(c.look, func(st *device.Stream, histogram uint64) error {
 		return c.kernel.probes.Launch(st, c.grid(c.slots()), &slotsParams{Table: c.t, Histogram: histogram})
 	}, func(live int64) table.Stats {
-		return table.Stats{Len: int(live), Capacity: int(c.capacity()), Tombstones: int(c.tombstones()), Bytes: int64(c.mem.Len()),
+		return table.Stats{Len: int(live), Capacity: int(c.pairCapacity()), Tombstones: int(c.tombstones()), Bytes: int64(c.mem.Len()),
 			MaxProbes: int(min(max(c.counters.Seen.MaxProbes, probesUntold), c.t.Main.Windows))}
 	})
 }
@@ -676,5 +724,11 @@ func (c *core) free() error { return c.memory.free(&c.frame) }
 
 // Check downloads the table and walks its invariants: for tests and for the suspicious. Slow.
 func (c *core) Check() error {
-	return c.frame.Inspect(c.look, func() device.Slice[byte] { return c.mem }, func(mem []byte) error { return c.checkImage(mem, c.counters.Seen) })
+	return c.frame.Inspect(c.look, func() device.Slice[byte] { return c.mem }, func(mem []byte) error {
+		err := c.checkImage(mem, c.counters.Seen)
+		if err == nil && c.cfg.bucket > 0 {
+			err = c.checkBuckets(mem, c.counters.Seen)
+		}
+		return err
+	})
 }

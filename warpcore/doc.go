@@ -1,6 +1,6 @@
-// Package warpcore implements the tables of WarpCore: by open addressing Map (SingleValueHashTable), Set (HashSet), Counter (CountingHashTable)
-// and MultiMap (MultiValueHashTable); BucketList (BucketListHashTable), in which a key stands once, with a list of its values; and Filter
-// (BloomFilter).
+// Package warpcore implements the tables of WarpCore: by open addressing Map (SingleValueHashTable), Set (HashSet), Counter (CountingHashTable),
+// MultiMap (MultiValueHashTable) and MultiBucket (MultiBucketHashTable), whose slots hold several values of a key; BucketList
+// (BucketListHashTable), in which a key stands once, with a list of its values; and Filter (BloomFilter).
 //
 // Source: D. Jünger, R. Kobus, A. Müller, C. Hundt, K. Xu, W. Liu, B. Schmidt, "WarpCore: A Library for fast Hash Tables
 // on GPUs", HiPC 2020, §IV.
@@ -178,6 +178,45 @@
 // of few lists, and leaves holes; copying what is left is a stream, and makes lists whole. It needs memory for both pools at once.
 // A list has up to 0xf0000000 values.
 //
+// # MultiBucket
+//
+// The paper does not have this table; the library of its authors does (MultiBucketHashTable). A slot is a key, a count, and places for B values
+// (MultiBucketOptions.Bucket); with keys and values of 4 bytes, and B = 6:
+//
+//	|       window 0        |       window 1        |  …
+//	     |
+//	     | 2 × ┌ key │ left u32 │ value 0 │ value 1 │ … │ value 5 ┐   32 bytes: a sector of a GPU's memory
+//
+//	left    2³²-1 less the number of values, so that a table is cleared by filling it with 0xff
+//
+// key and left begin at a multiple of their size, 8 bytes or with keys of 8 bytes 16, of which a look-up reads them at once. The values follow,
+// from the next multiple of their size on. A key has slots along its chain, all full but the last that it got; a look-up goes through the chain to
+// its end, as that of a MultiMap.
+//
+// An insert goes along the chain. At a slot of its key with room it takes a place by compare-and-swap of left, and writes its value there; where
+// others were faster, it looks again. Where there is no such slot, it takes the chain's first free slot, a tombstone too, as an insert into a Map
+// does (with keys of 4 bytes, key and left in one swap). It sees a full slot as nobody's, so one state machine does for both (Insert of
+// warpcore.cuh); Put of multibucket.cuh takes all the places of a slot that it can use, for several values of a key.
+//
+// A key with very many values has a long chain, whose beginning is full. So a table of a thousand windows or more has hints: behind the slots, up
+// to 16,384 words of a key and how many windows of its chain are full. An insert that has gone 32 windows far leaves one, at a place by its key's
+// hash, and later inserts of the key, at their ninth window, go on where it says; otherwise v values would cost v² steps. A delete, which makes slots free, clears the
+// hints, as does a new table, into which slots are copied with hints, too; look-ups go through the whole chain.
+//
+// FindAll remembers of each key its only value, or its first slot; only for keys with several slots it reads the table again. Delete makes
+// tombstones of all slots of a key. All else, the regions and windows, growth, the order of large batches, is as in a MultiMap; how far the
+// table grows for a batch is by how many distinct keys that has, for pairs of k keys take k + pairs/B slots at most.
+//
+// Between operations:
+//
+//  1. The invariants 1, 3, 5 and 6 of a Map. A free slot has no values: left is ones.
+//  2. A slot with a key has 1 to B values, and of the slots of a key one at most has fewer than B. (Inserts that find no slot with room come to the
+//     same free slot, because free slots only become fewer while they run; who loses it finds the other's.)
+//  3. The windows that a hint tells of have no free slot, and none of its key with room.
+//  4. Counters: the slots have Added - Removed values.
+//
+// Look-ups may not run beside inserts from the device (buckets::insert of multibucket.cuh): a value is written after its place was taken.
+//
 // # Batches with a condition
 //
 // InsertIf, FindIf and ContainsIf of Map and Set do those positions of a batch alone whose bool is true. Their kernels are those of the bulk
@@ -188,5 +227,5 @@
 //
 // ForEach and ForAll run a piece of CUDA C++ for pairs of a table, for the keys of a Set, and for those of a Counter with their counts. A kernel
 // of your own includes "warpcore.cuh" and takes a table by value: see Map.Program and Map.Use. For a filter it includes "filter.cuh", for a
-// BucketList "bucketlist.cuh": see their Program and Use.
+// BucketList "bucketlist.cuh", for a MultiBucket "multibucket.cuh": see their Program and Use.
 package warpcore

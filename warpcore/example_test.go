@@ -255,3 +255,58 @@ func ExampleBucketList() {
 	fmt.Println(counts, err)
 	// Output: [2 1 0] <nil>
 }
+
+// SpreadParams are the parameters of the kernel in ExampleMultiBucket.
+type SpreadParams struct {
+	Table warpcore.Table
+	Sums  uint64 // address of u32, one a key
+	Keys  uint64 // how many
+}
+
+// A kernel of your own goes through the few values of each key.
+func ExampleMultiBucket() {
+	d, err := device.Open("cpu")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer d.Close()
+	m, err := warpcore.NewMultiBucket[uint32, uint32](d, warpcore.MultiBucketOptions{Bucket: 2})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	if err := m.Insert([]uint32{0, 2, 0, 0, 2}, []uint32{1, 10, 2, 3, 20}); err != nil {
+		log.Fatal(err)
+	}
+
+	program := m.Program("spread", `
+		#include "config.h"
+		#include "multibucket.cuh"
+		WARPMAP_KERNEL(spread, warpcore_test::SpreadParams) {
+			tile<2> g;
+			for (u64 k = grid_thread() / 2; k < p.keys; k += grid_threads() / 2)
+				warpcore::buckets::for_values<config>(p.table, g, k, [&](u32 value) { add(at<u32>(p.sums) + k, value); });
+		}`)
+	program.Layouts = append(program.Layouts, SpreadParams{})
+	module, err := d.Compile(program)
+	if err != nil {
+		log.Fatal(err)
+	}
+	kernel, err := device.KernelOf[SpreadParams](module, "spread")
+	if err != nil {
+		log.Fatal(err)
+	}
+	sums, err := device.From(d, make([]uint32, 3))
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = m.Use(nil, 0, func(t warpcore.Table) error {
+		return kernel.Launch(nil, device.GridFor(6, 256), &SpreadParams{Table: t, Sums: sums.Addr(), Keys: 3})
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	got, err := sums.Host(nil)
+	fmt.Println(got, err)
+	// Output: [6 0 30] <nil>
+}

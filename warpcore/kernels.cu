@@ -1,26 +1,17 @@
 // The bulk operations: one entry point each. A grid's threads go over the batch in strides, a key to a lane.
 #include "config.h" // struct config: what this table holds
-#include "drive.cuh"
+#include "bulk.cuh"
 #include "findall.cuh"
 #include "layout.h"
-#include "partition.cuh"
 #include "refused.cuh"
 #include "together.cuh"
-#include "warpcore.cuh"
 
 using namespace warpcore;
 
 typedef config C;
 typedef config::key key;
 typedef config::value value;
-// All lanes of a warp stay in a kernel's loops to the end, so its tiles vote together.
-typedef tile<WARPCORE_INSERT_GROUP, true> InsertTile;
-typedef tile<WARPCORE_FIND_GROUP, true> FindTile;
 typedef tile<32, true> Warp;
-
-// In the program of batches with a condition (WARPCORE_CHOOSES) an item says whether it is to be done; in the other that is known.
-__device__ __forceinline__ bool chosen(u64 when, u64 i) { return !WARPCORE_CHOOSES || at<u8>(when)[i]; }
-template <class Warp> __device__ __forceinline__ bool chosen_of(Warp warp, bool on, int from) { return !WARPCORE_CHOOSES || warp.shuffle((u32)on, from); }
 
 template <class MEETS, bool MULTI> struct InsertJob {
     // One pair of the batch.
@@ -168,40 +159,8 @@ WARPMAP_KERNEL(insert_groups, groupParams) {
 }
 #endif
 
-// Looks up a batch of keys, and calls end(position, hit) for each, that is not chosen too. PLACE: end needs to know the pair's slot.
-template <bool ALL, bool PLACE, class End, class Visit> struct LookUpJob {
-    struct Item {
-        key k;
-        bool on;
-    };
-    const Table& t;
-    u64 keys, when;
-    End end;
-    Visit visit;
-    Search<C, ALL, PLACE || !C::PACKED> s;
-
-    __device__ __forceinline__ LookUpJob(const Table& t, u64 keys, u64 when, End end, Visit visit) : t(t), keys(keys), when(when), end(end), visit(visit) {}
-    __device__ __forceinline__ Item load(u64 i) const { return Item{input_key<C>(keys, i), chosen(when, i)}; }
-    template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64) const {
-        return Item{warp.shuffle(x.k, from), chosen_of(warp, x.on, from)};
-    }
-    __device__ __forceinline__ bool begin(u64 i, const Item& x) {
-        s.begin(t, x.k);
-        visit.begin(i);
-        if (WARPCORE_CHOOSES && !x.on) end(i, s.hit);
-        return !WARPCORE_CHOOSES || x.on;
-    }
-    __device__ __forceinline__ bool round(FindTile g, bool active) { return s.round(t, g, active, visit); }
-    __device__ __forceinline__ void done(u64 i) { end(i, s.hit); }
-};
-template <bool ALL, bool PLACE, class End, class Visit = NoVisit>
-__device__ __forceinline__ void look_up(const Table& t, u64 keys, u64 n, End end, u64 when = 0, Visit visit = Visit{}) {
-    LookUpJob<ALL, PLACE, End, Visit> job(t, keys, when, end, visit);
-    drive_held<FindTile, u64>(n, job);
-}
-
 WARPMAP_KERNEL(find, findParams) {
-    look_up<false, false>(p.table, p.keys, p.n, [&](u64 i, const Hit<C>& hit) {
+    look_up<C, false, false>(p.table, p.keys, p.n, [&](u64 i, const Hit<C>& hit) {
         output_value<C>(p.values, i, hit.found ? hit.value() : value{});
         if (p.found) at<u8>(p.found)[i] = hit.found;
     }, p.when);
@@ -211,7 +170,7 @@ WARPMAP_KERNEL(find, findParams) {
 #if !WARPCORE_SET
 // Refuses the rows whose keys are not in.
 WARPMAP_KERNEL(refuse_absent, insertParams) {
-    look_up<false, false>(p.table, p.rows.keys, p.rows.n, [&](u64 i, const Hit<C>& hit) {
+    look_up<C, false, false>(p.table, p.rows.keys, p.rows.n, [&](u64 i, const Hit<C>& hit) {
         if (!hit.found) settle(p.rows.refused, 0, i, true, &counters(p.table)->failed);
     });
 }
@@ -219,7 +178,7 @@ WARPMAP_KERNEL(refuse_absent, insertParams) {
 
 WARPMAP_KERNEL(erase, findParams) {
     u64 erased = 0;
-    look_up<false, true>(p.table, p.keys, p.n, [&](u64 i, const Hit<C>& hit) {
+    look_up<C, false, true>(p.table, p.keys, p.n, [&](u64 i, const Hit<C>& hit) {
         // Nothing is inserted beside this kernel, so a key that another lane erased is gone.
         bool removed = hit.found && Access<C>::remove(hit.slots, hit.index, hit.word, hit.stored);
         erased += removed;
@@ -229,37 +188,7 @@ WARPMAP_KERNEL(erase, findParams) {
 }
 
 #if !WARPCORE_SET
-// Removes all pairs of each key.
-struct Erase {
-    static constexpr bool VISITS = true, PLACES = true;
-    u32 erased; // by this lane, for the keys of its tile: a bit each
-    u64 pairs;
-    int owner;
-    template <class Tile> __device__ __forceinline__ void turn(Tile, int rank) { owner = rank; }
-    template <class W> __device__ __forceinline__ void operator()(u64 slots, u64, u64 index, W w, u32) {
-        bool removed = Access<C>::remove(slots, index, w, Access<C>::key_of(w));
-        erased |= (u32)removed << owner;
-        pairs += removed;
-    }
-};
-WARPMAP_KERNEL(erase_multi, findParams) {
-    FindTile g;
-    u64 erased = 0;
-    FOR_EACH_ITEM(i, p.n) {
-        bool active = i < p.n;
-        Erase e{0, 0, 0};
-        search_each<C, true>(p.table, g, active, active ? input_key<C>(p.keys, i) : 0, e);
-        erased += e.pairs;
-        u32 mine = 0;
-        for (int j = 0; j < FindTile::LANES; j++) {
-            bool removed = g.any(e.erased >> j & 1);
-            if (g.rank() == j) mine = removed;
-        }
-        if (p.found && active) at<u8>(p.found)[i] = mine;
-    }
-    count_into(&counters(p.table)->erased, erased);
-}
-
+WARPMAP_KERNEL(erase_multi, findParams) { erase_all<C>(p); }
 #endif
 
 // Copies every pair into another, larger table whose keys are known to differ. Windows that are neighbours here are
@@ -289,48 +218,16 @@ WARPMAP_KERNEL(export_pairs, slotsParams) {
     }
 }
 
-// How many windows a look-up reads to come to the slot; with FIRST_ONLY, 0 if the slot's key stands before it.
-template <bool FIRST_ONLY> __device__ __forceinline__ u64 probes_to(const Table& t, const Slot<C>& s) {
-    Probe<C> q(t, s.k);
-    for (u64 probes = 1; probes <= q.windows; probes++) {
-        for (u32 slot = 0; slot < C::WINDOW; slot++) {
-            u64 index = q.slot_index(slot);
-            if (index == s.index) return probes;
-            if (FIRST_ONLY && Access<C>::key_of(load_relaxed(Access<C>::word_at(q.slots, index))) == q.stored) return 0;
-        }
-        q.advance();
-    }
-    return 0;
-}
-
-WARPMAP_KERNEL(probe_lengths, slotsParams) {
-    FOR_EACH_ITEM(i, slot_count<C>(p.table)) {
-        Slot<C> s = slot_at<C>(p.table, i);
-        if (!s.live) continue;
-        u64 n = probes_to<false>(p.table, s);
-        if (n == 0) continue; // no look-up comes to it: see Check
-        add(at<u64>(p.histogram) + (n < WARPCORE_HISTOGRAM_BINS ? n - 1 : WARPCORE_HISTOGRAM_BINS - 1), (u64)1);
-        add(at<u64>(p.histogram) + WARPCORE_HISTOGRAM_BINS, n);
-    }
-}
+WARPMAP_KERNEL(probe_lengths, slotsParams) { probe_lengths<C>(p); }
 
 #if !WARPCORE_SET
-// Each key once.
-WARPMAP_KERNEL(distinct, slotsParams) {
-    FOR_EACH_ITEM(i, slot_count<C>(p.table)) {
-        Slot<C> s = slot_at<C>(p.table, i);
-        if (!s.live) continue;
-        if (!probes_to<true>(p.table, s)) continue;
-        u64 to = add(&counters(p.table)->exported, (u64)1);
-        if (to < p.limit) at<key>(p.keys)[to] = s.k;
-    }
-}
+WARPMAP_KERNEL(distinct, slotsParams) { distinct_keys<C>(p); }
 
 // FindAll (kernel/findall.cuh): to count the values puts the first of each key aside, or its first r.each; to fill writes offsets and values, and
 // reads the table again only for keys that have more. A warp takes a chunk of keys.
 WARPMAP_KERNEL(count_all, findAllParams) {
     const auto& r = p.rows;
-    look_up<true, false>(p.table, r.keys, r.n, [&](u64 i, const Hit<C>& hit) {
+    look_up<C, true, false>(p.table, r.keys, r.n, [&](u64 i, const Hit<C>& hit) {
         at<u32>(r.counts)[i] = hit.count;
         if (r.stash && hit.found) at<value>(r.stash)[i] = hit.value();
     });
@@ -348,7 +245,7 @@ struct PutAside {
 };
 WARPMAP_KERNEL(count_all_aside, findAllParams) {
     const auto& r = p.rows;
-    look_up<true, false>(p.table, r.keys, r.n, [&](u64 i, const Hit<C>& hit) { at<u32>(r.counts)[i] = hit.count; }, 0, PutAside{r.stash, r.each, 0, 0});
+    look_up<C, true, false>(p.table, r.keys, r.n, [&](u64 i, const Hit<C>& hit) { at<u32>(r.counts)[i] = hit.count; }, 0, PutAside{r.stash, r.each, 0, 0});
 }
 
 WARPMAP_KERNEL(sum_chunks, findAllParams) { sum_chunks(p.rows); }

@@ -34,6 +34,7 @@ type config struct {
 	layout               Layout
 	window               int // slots
 	hash                 int
+	bucket               int // values of a slot of a MultiBucket; 0 in other tables
 }
 
 // set tells whether slots hold keys alone, each a word.
@@ -45,6 +46,8 @@ const sideSlots = 4
 // slotBytes is the distance of slots in the array that look-ups read.
 func (c config) slotBytes() int {
 	switch {
+	case c.bucket > 0:
+		return align(c.valueOffset()+c.bucket*c.valueBytes, max(2*c.keyBytes, c.valueBytes))
 	case c.layout == SoA || c.set():
 		return c.keyBytes
 	case c.keyBytes+c.valueBytes <= 8:
@@ -55,8 +58,16 @@ func (c config) slotBytes() int {
 	return 32
 }
 
-// valueOffset is where the value stands in a slot of Packed or AoS.
-func (c config) valueOffset() int { return c.slotBytes() / 2 }
+// valueOffset is where the value stands in a slot of Packed or AoS, or the first of several: behind the key and the number of them (u32).
+func (c config) valueOffset() int {
+	if c.bucket > 0 {
+		return align(c.keyBytes+4, c.valueBytes)
+	}
+	return c.slotBytes() / 2
+}
+
+// align is the next multiple of a width.
+func align(bytes, width int) int { return (bytes + width - 1) / width * width }
 
 // pairBytes is the memory of one slot, keys and values.
 func (c config) pairBytes() int {
@@ -88,11 +99,12 @@ func (c config) header(name string) string {
 #include "keys.cuh"
 struct %s : Marks<%d, %d> {
     static constexpr int KEY_BYTES = %d, VALUE_BYTES = %d, SLOT_BYTES = %d, VALUE_OFFSET = %d, WINDOW = %d, HASH = %d;
+    static constexpr u32 BUCKET = %d, STASH_BYTES = %d;
     static constexpr bool PACKED = %t, SOA = %t;
     typedef bits_of<%d>::type value;
 };
-`, name, c.keyBytes, kernel.Reserved, c.keyBytes, c.valueBytes, c.slotBytes(), c.valueOffset(), c.window, c.hash, c.layout == Packed, c.layout == SoA,
-		max(4, c.valueBytes)) // a set's is never read
+`, name, c.keyBytes, kernel.Reserved, c.keyBytes, c.valueBytes, c.slotBytes(), c.valueOffset(), c.window, c.hash, c.bucket, c.stashBytes(),
+		c.layout == Packed, c.layout == SoA, max(4, c.valueBytes)) // a set's is never read
 }
 
 // Region is one array of windows: c = windows × window slots, windows a prime (or 1), so that double hashing visits
@@ -109,6 +121,8 @@ type Table struct {
 	Main, Side Region
 	Seed       uint64
 	Counters   uint64 // address of Counters
+	Hints      uint64 // of a MultiBucket: address of words of a key and how many windows of its chain are full; 0 without
+	HintMask   uint64 // how many there are, less one
 }
 
 // Counters lie in device memory; kernels add to them.
@@ -120,7 +134,9 @@ type Counters struct {
 	SideFailed uint64 // of these, with a reserved key
 	MaxProbes  uint64 // most windows that an insert went through, if over probesUntold
 	Over       uint64 // not 0: counts would have been larger than there are
-	Exported   uint64
+	Added      uint64 // values that were put in, in a MultiBucket
+	Removed    uint64 // values that were taken out
+	Exported   uint64 // the last: it is set to 0 alone
 }
 
 func (k *Counters) live() int64 { return int64(k.Inserted - k.Erased) }
@@ -285,6 +301,11 @@ func defines(set bool) []device.Define {
 		{Name: "WARPCORE_SET", Value: set},
 		{Name: "WARPCORE_COMBINES", Value: false},
 		{Name: "WARPCORE_CHOOSES", Value: false},
+		{Name: "WARPCORE_HINT_ASK", Value: hintAsk},
+		{Name: "WARPCORE_HINT_FROM", Value: hintFrom},
+		{Name: "WARPCORE_HINT_STEP", Value: hintStep},
+		{Name: "WARPCORE_MOST_HINTED", Value: mostHinted},
+		{Name: "WARPCORE_HINT_SIDE_BIT", Value: hintSideBit},
 	}...)
 }
 
@@ -502,6 +523,56 @@ func filterDefines() []device.Define {
 		{Name: "WARPCORE_FILTER_NEXT", Value: filterNext},
 		{Name: "WARPCORE_FILTER_EACH", Value: filterEach},
 	}...)
+}
+
+// Numbers of a MultiBucket.
+const (
+	// bucketSlot is how large its slots are by default: a sector of a GPU's memory; and wideBucketSlot, with values of 16 bytes.
+	bucketSlot, wideBucketSlot = sectorBytes, 2 * sectorBytes
+	mostBucket                 = 256 // values of a slot
+	leastBucketWindow          = 2   // slots, by default
+	// A table has a hint for so many windows, if that makes so many of them, and no more than so many.
+	hintShare, leastHints, mostHints = 16, 64, 1 << 14
+	// hintFrom is how many windows of a chain must be full before there is a hint of it, and each hintStep further ones make another. mostHinted
+	// is the most windows that one tells of.
+	hintFrom, hintStep, mostHinted = 32, 16, 1 << 24
+	hintAsk                        = 9 // the number of the window at which an insert asks whether there is one
+	// hintSideBit of a hint's number tells that the key is one of the side region.
+	hintSideBit = 31
+)
+
+// hints is how many hints a table has, a power of two, or 0.
+func (c config) hints(windows int64) int64 {
+	n := min(mostHints, windows/hintShare)
+	if c.bucket == 0 || n < leastHints {
+		return 0
+	}
+	return 1 << (bits.Len64(uint64(n)) - 1)
+}
+
+// hintBytes is the size of one: a word as look-ups read it of a slot.
+func (c config) hintBytes() int { return 2 * c.keyBytes }
+
+// bucketConfig is the table under a MultiBucket: slots of a key, how many values the slot can still get (u32, right behind the key, counting
+// down from all ones), and so many values. 0 is the default.
+func bucketConfig(keyBytes, valueBytes, bucket int) config {
+	c := config{keyBytes: keyBytes, valueBytes: valueBytes, layout: AoS, bucket: max(1, bucket)}
+	if bucket == 0 {
+		slot := bucketSlot
+		if valueBytes == 16 {
+			slot = wideBucketSlot
+		}
+		c.bucket = (slot - c.valueOffset()) / valueBytes
+	}
+	return c
+}
+
+// stashBytes is what FindAll puts aside for each key: its first value, or of a MultiBucket the address of its first slot.
+func (c config) stashBytes() int {
+	if c.bucket > 0 {
+		return max(8, c.valueBytes)
+	}
+	return c.valueBytes
 }
 
 // Numbers of a BucketList: see bucketlist.cuh.

@@ -61,11 +61,14 @@ func (c *core) count(st *device.Stream, b table.Rows) error {
 // findAll is what table.FindValues and the like run.
 func (c *core) findAll(st *device.Stream, rows table.FindAll, offsets device.Slice[uint64], values func(n int) (uint64, error)) (int, error) {
 	p := findAllParams{Table: c.t, Rows: rows}
-	return c.kernel.all.Run(&c.frame, st, c.grid, &p.Rows, &p, c.cfg.valueBytes, offsets, values)
+	return c.kernel.all.Run(&c.frame, st, c.grid, &p.Rows, &p, c.cfg.stashBytes(), offsets, values)
 }
 
 func (c *core) lookErased(st *device.Stream) (uint64, error) {
 	_, err := c.look(st)
+	if c.cfg.bucket > 0 {
+		return c.counters.Seen.Removed, err
+	}
 	return c.counters.Seen.Erased, err
 }
 
@@ -133,16 +136,15 @@ func (m *MultiMap[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], delet
 func (m *MultiMap[K, V]) Keys() (keys []K, err error) {
 	c := m.core
 	err = c.frame.Writing(nil, func(st *device.Stream) error {
-		live, err := c.look(st)
-		if err != nil {
+		if _, err := c.look(st); err != nil {
 			return err
 		}
-		k, err := table.Make[K](&c.frame, live)
+		k, err := table.Make[K](&c.frame, c.live())
 		if err != nil {
 			return err
 		}
 		defer c.frame.Free(k)
-		n, err := c.exporting(st, c.kernel.distinct, slotsParams{Keys: k.Addr(), Limit: uint64(live)})
+		n, err := c.exporting(st, c.kernel.distinct, slotsParams{Keys: k.Addr(), Limit: uint64(k.Len())})
 		if err != nil {
 			return err
 		}

@@ -38,6 +38,17 @@ template <class C> struct Probe {
         window += 1 + reduce(seeded64(hash, seed), windows - 1);
         if (window >= windows) window -= windows;
     }
+    // skip advances n times.
+    __device__ __forceinline__ void skip(u32 n) {
+        if (windows == 1) return;
+        u64 step = 1 + reduce(seeded64(hash, seed), windows - 1), by = 0;
+        auto on = [this](u64 at, u64 more) { return at + more < windows ? at + more : at + more - windows; };
+        for (int b = highest_bit(n); b >= 0; b--) {
+            by = on(by, by);
+            if (n >> b & 1) by = on(by, step);
+        }
+        window = on(window, by);
+    }
     __device__ __forceinline__ u32 first_slot() const { return (u32)hash & (C::WINDOW - 1); }
     __device__ __forceinline__ u64 window_address() const { return slots + window * (C::WINDOW * C::SLOT_BYTES); }
     __device__ __forceinline__ u64 slot_index(u32 slot) const { return window * C::WINDOW + slot; }
@@ -218,11 +229,16 @@ template <class C, class MEETS, bool REUSE, bool MULTI> struct Insert {
             reused = free & 1;
             return false;
         }
-        p.window = candidate; // another took the slot: it may hold our key now
+        again(); // another took the slot: it may hold our key now
+        return true;
+    }
+
+    // again goes on from where the last free slot was, which is taken.
+    __device__ __forceinline__ void again() {
+        p.window = candidate;
         probes = candidate_probes;
         part = 0;
         free = ~0u;
-        return true;
     }
 };
 
@@ -310,6 +326,23 @@ __device__ __forceinline__ Outcome insert_each(const Table& t, Tile g, bool acti
     return s.outcome;
 }
 
+// Held is what a slot with a key holds: one pair. (Those of a MultiBucket hold several.)
+template <class C> struct Held {
+    typedef typename Access<C>::word word;
+    static constexpr bool SEVERAL = false;
+    static __device__ __forceinline__ u32 count(word) { return 1; }
+    // tally gives how many pairs there are in the slots with `match`, of one for each lane of a tile, and before this lane's.
+    template <class Tile> static __device__ __forceinline__ u32 tally(Tile g, bool match, word, u32& before) {
+        u32 holders = g.ballot(match);
+        before = (u32)popcount(holders & (1u << g.rank()) - 1);
+        return (u32)popcount(holders);
+    }
+    // each calls visit(value) for every pair.
+    template <class Visit> static __device__ __forceinline__ void each(u64 slots, u64 values, u64 index, word w, Visit visit) {
+        visit(Access<C>::load_value(slots, values, index, w));
+    }
+};
+
 // Where a key was found: its first pair, and with ALL how many pairs it has.
 template <class C> struct Hit {
     bool found;
@@ -336,9 +369,9 @@ struct NoVisit {
 // Search is the look-up of one key: what its lane knows between two reads.
 //
 // With ALL it goes to the end of the chain and counts the key's pairs. It calls visit.turn(tile, rank) when it comes to the
-// key of the lane with that rank, in all lanes; then the lanes that hold pairs of it call visit(slots, values, index,
-// word, number of the pair); those that do not say PLACES get slots, values and index as 0. With PLACE the hit says where the pair stands; without,
-// only what it is.
+// key of the lane with that rank, in all lanes; then the lanes that hold slots of it call visit(slots, values, index,
+// word, number of the slot's first pair); those that do not say PLACES get slots, values and index as 0. With PLACE the hit says where the pair
+// stands; without, only what it is.
 template <class C, bool ALL, bool PLACE> struct Search {
     static_assert(PLACE || C::PACKED, "the value of a pair that is not packed is found by its place");
     Probe<C> p;
@@ -398,10 +431,9 @@ template <class C, bool ALL, bool PLACE> struct Search {
                     if constexpr (Visit::VISITS) visit.turn(g, first + j);
 #pragma unroll
                     for (int i = 0; i < V::WORDS; i++) {
-                        u32 holders = g.ballot(match >> i & 1);
-                        if (Visit::VISITS && (match >> i & 1))
-                            visit(slots, values, index + V::slot(i, g.rank()), s[j].w[i], n + popcount(holders & (1u << g.rank()) - 1));
-                        n += popcount(holders);
+                        u32 before, all = Held<C>::tally(g, match >> i & 1, s[j].w[i], before);
+                        if (Visit::VISITS && (match >> i & 1)) visit(slots, values, index + V::slot(i, g.rank()), s[j].w[i], n + before);
+                        n += all;
                     }
                     if (mine) hit.count = n;
                 }
@@ -537,6 +569,20 @@ template <class C> __device__ __forceinline__ Slot<C> slot_at(const Table& t, u6
     s.live = !C::marks(s.k);
     s.k = C::real(s.k, i >= main);
     return s;
+}
+
+// deal goes over items that the lanes of a warp bring, n each: all lanes take neighbouring items, and call emit(on, owner, number), where `on`
+// says whether there is one, of lane `owner`. All lanes must come.
+template <class Warp, class Emit> __device__ __forceinline__ void deal(Warp warp, u32 n, Emit emit) {
+    u64 all, before = warp.scan((u64)n, all);
+    for (u64 first = 0; first < all; first += 32) {
+        u64 x = first + warp.rank();
+        int owner = 0; // the last lane before whose items there are no more than x
+#pragma unroll
+        for (int d = 16; d > 0; d /= 2)
+            if (warp.shuffle(before, owner + d) <= x) owner += d;
+        emit(x < all, owner, (u32)(x - warp.shuffle(before, owner)));
+    }
 }
 
 } // namespace warpcore

@@ -1,0 +1,215 @@
+// WarpCore's multi-bucket table on the device. A kernel of your own includes this file, takes a warpcore::Table by value, and calls
+// buckets::insert, buckets::count and buckets::for_values with a tile of any size; see doc.go for the layout and the invariants.
+//
+// C is the struct that says what the table holds, `config` in a program of MultiBucket.Program. k and v are the bits of a key and a value.
+#pragma once
+#include "warpcore.cuh"
+
+namespace warpcore {
+// BucketSlots is the config of the slots as look-ups see them: a word of the key and how many values its slot can still get, which counts down
+// from all ones. With ROOM it is as inserts see them: a slot without room has no key.
+template <class C, bool ROOM = false> struct BucketSlots : C {
+    static constexpr bool PACKED = true;
+    typedef u32 value; // how many values are to be put
+};
+} // namespace warpcore
+
+template <class C, bool ROOM> struct Access<warpcore::BucketSlots<C, ROOM>, WHOLE_PAIRS> {
+    typedef typename C::key key;
+    typedef u32 value;
+    typedef typename bits_of<2 * C::KEY_BYTES>::type word;
+    // Words of 8 bytes are claimed whole, with the first values; of 16, which not every GPU can swap, the key alone.
+    static constexpr bool WHOLE = sizeof(word) == 8;
+
+    static __device__ __forceinline__ u32 left_of(u64 w) { return (u32)(w >> 32); }
+    static __device__ __forceinline__ u32 left_of(u128 w) { return (u32)w.hi; }
+    static __device__ __forceinline__ key bits_of_key(u64 w) { return (key)w; }
+    static __device__ __forceinline__ key bits_of_key(u128 w) { return (key)w.lo; }
+    static __device__ __forceinline__ u32 count(word w) { return ~left_of(w); }
+    static __device__ __forceinline__ key key_of(word w) { return ROOM && count(w) >= C::BUCKET ? C::BUSY : bits_of_key(w); }
+
+    static __device__ __forceinline__ word* word_at(u64 slots, u64 index) { return at<word>(slots + index * C::SLOT_BYTES); }
+    static __device__ __forceinline__ u32* left_at(u64 slot) { return at<u32>(slot + C::KEY_BYTES); }
+    // A word of a key and a number.
+    static __device__ __forceinline__ u64 make(key k, u32 left, u64) { return (u64)left << 32 | k; }
+    static __device__ __forceinline__ u128 make(key k, u32 left, u128) { return u128{k, left}; }
+    static __device__ __forceinline__ u64 whole(key k, u32 n) { return make(k, ~n, word()); }
+    static __device__ __forceinline__ key free_key(bool tombstone) { return tombstone ? C::TOMBSTONE : C::EMPTY; }
+
+    // claim takes a free slot for the key, where words are claimed whole with places for n values, or as many as there are.
+    static __device__ __forceinline__ bool claim(u64 slots, u64, u64 index, bool tombstone, key k, u32 n) {
+        key free = free_key(tombstone);
+        if constexpr (WHOLE) {
+            u64 now = whole(k, n < C::BUCKET ? n : C::BUCKET);
+            return cas(word_at(slots, index), whole(free, 0), now) == whole(free, 0);
+        } else return cas(at<key>(slots + index * C::SLOT_BYTES), free, k) == free;
+    }
+    // remove makes of a slot a tombstone, and tells whether it still held the key. Nothing is inserted beside.
+    static __device__ __forceinline__ bool remove(u64 slots, u64 index, word seen, key k) {
+        if constexpr (WHOLE) return cas(word_at(slots, index), seen, whole(C::TOMBSTONE, 0)) == seen;
+        else {
+            u64 slot = slots + index * C::SLOT_BYTES;
+            if (cas(at<key>(slot), k, C::TOMBSTONE) != k) return false;
+            store_relaxed(left_at(slot), ~0u);
+            return true;
+        }
+    }
+    // take takes places for n values, or as many as there are, of a slot that had so many; first is the number of the first. At most C::BUCKET
+    // others can come between.
+    static __device__ __forceinline__ u32 take(u64 slot, u32 has, u32 n, u32& first) {
+        for (;;) {
+            u32 room = C::BUCKET - has, got = n < room ? n : room;
+            if (got == 0) return 0;
+            u32 was = ~cas(left_at(slot), ~has, ~(has + got));
+            if (was == has) {
+                first = has;
+                return got;
+            }
+            has = was;
+        }
+    }
+};
+
+namespace warpcore {
+
+template <class C> __device__ __forceinline__ typename C::value* values_at(u64 slot) { return at<typename C::value>(slot + C::VALUE_OFFSET); }
+
+template <class C, bool ROOM> struct Held<BucketSlots<C, ROOM>> {
+    typedef BucketSlots<C, ROOM> S;
+    typedef typename Access<S>::word word;
+    static constexpr bool SEVERAL = true;
+    static __device__ __forceinline__ u32 count(word w) { return Access<S>::count(w); }
+    template <class Tile> static __device__ __forceinline__ u32 tally(Tile g, bool match, word w, u32& before) {
+        u64 all, first = g.scan((u64)(match ? count(w) : 0), all);
+        before = (u32)first;
+        return (u32)all;
+    }
+    template <class Visit> static __device__ __forceinline__ void each(u64 slots, u64, u64 index, word w, Visit visit) {
+        const typename C::value* v = values_at<C>(slots + index * C::SLOT_BYTES);
+        for (u32 i = 0, n = count(w); i < n; i++) visit(load_relaxed(v + i));
+    }
+};
+
+namespace buckets {
+
+// Hint is what is noted of a key with a long chain: how many windows at its beginning are full. They are not gone through again, so that a key
+// with very many values does not cost the square of that.
+template <class C> struct Hint {
+    typedef Access<BucketSlots<C>> A;
+    typedef typename A::word word;
+    u64 address; // 0 before it was asked
+    u64 skipped; // windows
+    u32 side;    // set for a key of the side region
+
+    __device__ __forceinline__ void begin() {
+        address = skipped = 0;
+        side = 0;
+    }
+    // ask comes before each round of an insertion, which skips them once it has gone so far that there may be a hint.
+    template <class S> __device__ __forceinline__ void ask(const Table& t, S& s) {
+        if (s.probes != WARPCORE_HINT_ASK || s.part || !t.hints) return;
+        side = (u32)(s.p.slots == t.side.slots) << WARPCORE_HINT_SIDE_BIT;
+        address = t.hints + (s.p.hash >> 32 & t.hint_mask) * sizeof(word);
+        word x = load_relaxed(at<word>(address));
+        u32 n = A::left_of(x) ^ side;
+        if (A::bits_of_key(x) != s.p.stored || n < WARPCORE_HINT_FROM || n > WARPCORE_MOST_HINTED) return;
+        skipped = n < s.limit ? n : s.limit - 1;
+        s.p.skip((u32)(skipped - (s.probes - 1)));
+        s.probes = skipped + 1;
+    }
+    // leave notes how many are full.
+    __device__ __forceinline__ void leave(typename C::key stored, u64 full) {
+        if (!address || full < WARPCORE_HINT_FROM || full < skipped + WARPCORE_HINT_STEP || full > WARPCORE_MOST_HINTED) return;
+        skipped = full;
+        store_relaxed(at<word>(address), A::make(stored, (u32)full | side, word()));
+    }
+};
+
+// Put is the insertion of several values of one key: what its lane knows between two reads. It goes from one slot of the key with room to the
+// next, and takes all the places of each that it can use. A slot's values are written by the caller, after their places were taken: no look-up
+// may run beside.
+//
+// At any time one slot of a key has room, at most: inserts of one key that find none come to the same free slot, for while they run free slots
+// only become fewer, and whoever loses it finds the slot of the other.
+//
+// Only where tombstones are taken, too, does it leave a hint: the windows before have no free slot.
+template <class C, bool REUSE> struct Put {
+    typedef BucketSlots<C, true> S;
+    typedef Access<S> A;
+    Insert<S, Look, REUSE, false> s;
+    u32 want;  // values that have no place yet
+    u32 got;   // places that the last round took:
+    u32 first; // those from this number on,
+    u64 slot;  // of the slot at this address,
+    bool claimed, reused; // which was free before, or a tombstone
+    Hint<C> hint;
+
+    __device__ __forceinline__ void begin(const Table& t, typename C::key k, u32 n, u64 windows) {
+        want = n;
+        s.begin(t, k, n, windows);
+        hint.begin();
+    }
+
+    // round is one of the insertion's, and tells whether this lane's is still to be done. It is done without all its places where no slot that
+    // may be read has room.
+    template <class Tile> __device__ __forceinline__ bool round(const Table& t, Tile g, bool active) {
+        if (active) hint.ask(t, s);
+        bool on = s.round(t, g, active);
+        got = 0;
+        claimed = reused = false;
+        if (!active || on || s.outcome == FULL) return on;
+        slot = s.p.slots + s.place * C::SLOT_BYTES;
+        claimed = s.outcome == ADDED;
+        reused = claimed && s.reused;
+        first = 0;
+        if (claimed && A::WHOLE) got = want < C::BUCKET ? want : C::BUCKET;
+        else got = A::take(slot, claimed ? 0 : A::count(s.was), want, first);
+        want -= got;
+        if (REUSE && (claimed || s.free == ~0u)) hint.leave(s.p.stored, (claimed ? s.candidate_probes : s.probes) - 1);
+        if (want == 0) return false;
+        s.v = want;
+        s.outcome = FULL;
+        if (claimed) s.again();
+        return true;
+    }
+};
+
+// insert adds a pair that all lanes of the tile bring: ADDED, or FULL where no window of the chain has room. Inserts may run beside one another
+// in a kernel; look-ups may not run beside them.
+template <class C, class Tile> __device__ Outcome insert(const Table& t, Tile g, typename C::key k, typename C::value v) {
+    Put<C, false> s;
+    s.begin(t, k, 1, ~0ull);
+    for (bool active = g.rank() == 0; g.any_of_all(active);) {
+        bool on = s.round(t, g, active);
+        if (active && s.claimed) add(&counters(t)->inserted, (u64)1);
+        if (active && s.got) {
+            store_relaxed(values_at<C>(s.slot) + s.first, v);
+            add(&counters(t)->added, (u64)1);
+        }
+        active = on;
+    }
+    return (Outcome)g.shuffle((u32)(s.want ? FULL : ADDED), 0);
+}
+
+// count gives every lane how many values the key has.
+template <class C, class Tile> __device__ u32 count(const Table& t, Tile g, typename C::key k) {
+    return g.shuffle(count_each<BucketSlots<C>>(t, g, g.rank() == 0, k).count, 0);
+}
+
+// Visits calls visit(value) for the values of slots, each lane for those of the slots that it has read.
+template <class C, class Visit> struct Visits {
+    static constexpr bool VISITS = true, PLACES = true;
+    Visit& visit;
+    template <class Tile> __device__ __forceinline__ void turn(Tile, int) {}
+    template <class W> __device__ __forceinline__ void operator()(u64 slots, u64, u64 index, W w, u32) {
+        Held<BucketSlots<C>>::each(slots, 0, index, w, visit);
+    }
+};
+// for_values calls visit(value) for each value of the key, the lanes of the tile each for some; it gives their number.
+template <class C, class Tile, class Visit> __device__ u32 for_values(const Table& t, Tile g, typename C::key k, Visit visit) {
+    Visits<C, Visit> v{visit};
+    return g.shuffle(search_each<BucketSlots<C>, true>(t, g, g.rank() == 0, k, v).count, 0);
+}
+
+} // namespace buckets
+} // namespace warpcore
