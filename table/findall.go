@@ -32,12 +32,15 @@ type FindAll struct {
 // Finder launches the kernels of a FindAll. P is the family's parameter struct, with a FindAll in it.
 type Finder[P any] struct {
 	count, sum, scan, offsets, fill device.Kernel[P]
-	aside                           device.Kernel[P] // count_all_aside, in a few families
+	aside, fillAside, fillRest      device.Kernel[P] // in a few families: see Aside
 	fused                           bool
 }
 
-// Aside finds the kernel count_all_aside, which is count_all for keys that have several values on average: it puts as many aside as FindAll.Each says.
-func (k *Finder[P]) Aside(m *device.Module) error { return device.Bind(m, "count_all_aside", &k.aside) }
+// Aside finds the kernels for keys that have several values on average: count_all_aside is count_all, but puts as many values aside as FindAll.Each
+// says; fill_aside writes the offsets and those values, and fill_rest the values of keys that have more.
+func (k *Finder[P]) Aside(m *device.Module) error {
+	return errors.Join(device.Bind(m, "count_all_aside", &k.aside), device.Bind(m, "fill_aside", &k.fillAside), device.Bind(m, "fill_rest", &k.fillRest))
+}
 
 // NewFinder finds the kernels count_all, sum_chunks, scan_totals, write_offsets and fill_all in a module. fused: there is no
 // write_offsets, because fill_all writes the offsets, and has a chunk to a warp where otherwise it has a key to a lane.
@@ -131,6 +134,8 @@ func (k Finder[P]) Run(f *Frame, st *device.Stream, grid func(items int64) devic
 	}
 	switch {
 	case outer.empty: // there is nothing to fill in
+	case rows.Each > 1:
+		err = errors.Join(k.fillAside.Launch(st, warps, p), k.fillRest.Launch(st, grid(n), p))
 	case k.fused:
 		err = k.fill.Launch(st, warps, p)
 	default:

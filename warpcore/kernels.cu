@@ -88,7 +88,7 @@ struct Grouped : Together<key, WARPCORE_TOGETHER_BYTES / (sizeof(key) + sizeof(v
     u32 count[ROWS]; // of a first row: its key's values; then where they begin
     // first, when all rows are with others: the first rows, those of each thread beside one another
 };
-WARPMAP_KERNEL(insert_groups, groupParams) {
+WARPMAP_KERNEL_RESIDENT(insert_groups, groupParams, 4) {
     __shared__ Grouped shared;
     constexpr u32 EACH = (Grouped::ROWS + WARPMAP_MAX_THREADS - 1) / WARPMAP_MAX_THREADS;
     const auto& r = p.rows;
@@ -143,7 +143,7 @@ WARPMAP_KERNEL(insert_groups, groupParams) {
             for (u32 group = thread_index() / FindTile::LANES;;) {
                 if (!busy && group < groups) {
                     u32 i = shared.first[group] & 0xffff;
-                    s.begin(p.table, shared.k[i], shared.count[i], shared.first[group] >> 16);
+                    s.begin(p.table, shared.k[i], shared.count[i], shared.first[group] >> 16, g.rank());
                     group += block_threads() / FindTile::LANES;
                     busy = true;
                 }
@@ -260,20 +260,62 @@ struct Fill {
         at<value>(values)[to + number] = Access<C>::load_value(slots, from, index, w);
     }
 };
-// The values that were put aside of the keys from `base` on, n of this lane's, by all lanes in turn.
-template <class Rows> __device__ __forceinline__ void fill_from_aside(const Rows& rows, Warp warp, u64 base, u32 n, u64 offset) {
-    u64 sum;
-    u32 before = (u32)warp.scan((u64)n, sum), all = (u32)sum; // each is no more than FindAll.Each, which is small
-    for (u32 first = 0; first < all; first += 32) {
-        u32 x = first + warp.rank();
-        int owner = 0; // the last lane before whose values there are no more than x
+// Where several values of each key were put aside: offsets, and the values of keys that have no more, by all lanes of a warp in turn; then the others'.
+WARPMAP_KERNEL(fill_aside, findAllParams) {
+    const auto& rows = p.rows;
+    Warp warp;
+    FOR_EACH_CHUNK(c, rows.chunks) {
+        u64 before = at<u64>(rows.totals)[c];
+        for (u64 r = 0; r < rows.chunk; r += 32) {
+            u64 i = c * rows.chunk + r + warp.rank(), all, base = i - warp.rank();
+            u32 n = i < rows.n ? at<u32>(rows.counts)[i] : 0;
+            u64 offset = before + warp.scan((u64)n, all);
+            before += all;
+            if (i < rows.n) at<u64>(rows.offsets)[i] = offset;
+            if (n > rows.each) n = 0;
+            u64 sum;
+            u32 begin = (u32)warp.scan((u64)n, sum); // each is no more than FindAll.Each, which is small
+            for (u32 first = 0; first < (u32)sum; first += 32) {
+                u32 x = first + warp.rank();
+                int owner = 0; // the last lane before whose values there are no more than x
 #pragma unroll
-        for (int d = 16; d > 0; d /= 2)
-            if (warp.shuffle(before, owner + d) <= x) owner += d;
-        u32 number = x - warp.shuffle(before, owner);
-        u64 to = warp.shuffle(offset, owner) + number;
-        if (x < all) at<value>(rows.values)[to] = at<value>(rows.stash)[(base + owner) * rows.each + number];
+                for (int d = 16; d > 0; d /= 2)
+                    if (warp.shuffle(begin, owner + d) <= x) owner += d;
+                u32 number = x - warp.shuffle(begin, owner);
+                u64 to = warp.shuffle(offset, owner) + number;
+                if (x < (u32)sum) at<value>(rows.values)[to] = at<value>(rows.stash)[(base + owner) * rows.each + number];
+            }
+        }
     }
+}
+struct FillRestJob {
+    struct Item {
+        key k;
+        u64 offset; // ~0: it is filled
+    };
+    const findAllParams& p;
+    Fill fill;
+    Search<C, true, !C::PACKED> s;
+    __device__ __forceinline__ FillRestJob(const findAllParams& p) : p(p), fill{p.rows.values, 0, 0} {}
+    __device__ __forceinline__ Item load(u64 i) const {
+        bool on = at<u32>(p.rows.counts)[i] > p.rows.each;
+        return Item{on ? input_key<C>(p.rows.keys, i) : 0, on ? at<u64>(p.rows.offsets)[i] : ~0ull};
+    }
+    template <class W> __device__ __forceinline__ Item shuffled(W warp, const Item& x, int from, u64) const {
+        return Item{warp.shuffle(x.k, from), warp.shuffle(x.offset, from)};
+    }
+    __device__ __forceinline__ bool begin(u64, const Item& x) {
+        if (x.offset == ~0ull) return false;
+        s.begin(p.table, x.k);
+        fill.offset = x.offset;
+        return true;
+    }
+    __device__ __forceinline__ bool round(FindTile g, bool active) { return s.round(p.table, g, active, fill); }
+    __device__ __forceinline__ void done(u64) {}
+};
+WARPMAP_KERNEL(fill_rest, findAllParams) {
+    FillRestJob job(p);
+    drive_held<FindTile, u64>(p.rows.n, job);
 }
 WARPMAP_KERNEL(fill_all, findAllParams) {
     const auto& rows = p.rows;
@@ -289,7 +331,7 @@ WARPMAP_KERNEL(fill_all, findAllParams) {
             for (int j = 0; j < ROWS; j++) {
                 u64 i = c * rows.chunk + r + 32 * j + warp.rank();
                 n[j] = i < rows.n && r + 32 * j < rows.chunk ? at<u32>(rows.counts)[i] : 0;
-                first[j] = rows.each == 1 && i < rows.n && r + 32 * j < rows.chunk ? at<value>(rows.stash)[i] : value{};
+                first[j] = i < rows.n && r + 32 * j < rows.chunk ? at<value>(rows.stash)[i] : value{};
             }
 #pragma unroll
             for (int j = 0; j < ROWS; j++) {
@@ -298,11 +340,10 @@ WARPMAP_KERNEL(fill_all, findAllParams) {
                 u64 all, offset = before + warp.scan((u64)n[j], all);
                 before += all;
                 if (i < rows.n) at<u64>(rows.offsets)[i] = offset;
-                if (rows.each > 1) fill_from_aside(rows, warp, i - warp.rank(), n[j] <= rows.each ? n[j] : 0, offset);
-                else if (n[j] == 1) at<value>(rows.values)[offset] = first[j];
-                if (!warp.any(n[j] > rows.each)) continue;
+                if (n[j] == 1) at<value>(rows.values)[offset] = first[j];
+                if (!warp.any(n[j] > 1)) continue;
                 Fill fill{rows.values, offset, 0};
-                search_each<C, true>(p.table, g, n[j] > rows.each, n[j] > rows.each ? input_key<C>(rows.keys, i) : 0, fill);
+                search_each<C, true>(p.table, g, n[j] > 1, n[j] > 1 ? input_key<C>(rows.keys, i) : 0, fill);
             }
         }
     }

@@ -46,8 +46,8 @@ struct LookingJob {
 
 // Keys that come often among a block's rows. The place of the value is known once the key is in; what comes from then on is brought together here,
 // and goes there when the block ends. A key gets an entry when nothing else of that entry's keys came between two of its rows, so that keys
-// which come seldom get none; it keeps the entry. state and last are read beside those who write them: a key is read once its state is OPEN, and does
-// not change from then on; what is read of last may be anybody's.
+// which come seldom get none; it keeps the entry. What others may write meanwhile is read by atomic operations. A key is read once its state is OPEN,
+// and does not change from then on.
 struct Often {
     static constexpr u32 ENTRIES = WARPCORE_OFTEN;
     enum : u32 { FREE, TAKEN, OPEN };
@@ -62,22 +62,20 @@ struct Often {
         block_sync();
     }
     static __device__ __forceinline__ u32 entry_of(key k) { return (u32)((u64)k * 0x9e3779b97f4a7c15ull >> 40) % ENTRIES; }
-    __device__ __forceinline__ bool has(u32 e, key x) const { return *(volatile const u32*)&state[e] == OPEN && *(volatile const key*)&k[e] == x; }
+    __device__ __forceinline__ bool has(u32 e, key x) { return cas(&state[e], (u32)OPEN, (u32)OPEN) == OPEN && cas(&k[e], x, x) == x; }
     // note tells that a key came whose value is at a place, and was combined with v.
     __device__ __forceinline__ void note(u32 e, key x, number_bits* at, number_bits v) {
         u32 tag = (u32)x ^ (u32)((u64)x >> 32) ^ 0x5bd1e995u;
-        if (last[e] != tag) last[e] = tag;
-        else if (*(volatile u32*)&state[e] == FREE && cas(&state[e], (u32)FREE, (u32)TAKEN) == FREE) {
-            k[e] = x;
-            place[e] = (u64)at;
-            sum[e] = TWICE_AS_ONCE ? v : number_bits{};
-            fence();
-            *(volatile u32*)&state[e] = OPEN;
-        }
+        if (exchange(&last[e], tag) != tag || cas(&state[e], (u32)FREE, (u32)TAKEN) != FREE) return;
+        exchange(&k[e], x);
+        exchange(&sum[e], TWICE_AS_ONCE ? v : number_bits{});
+        place[e] = (u64)at;
+        fence();
+        exchange(&state[e], (u32)OPEN);
     }
     __device__ __forceinline__ void bring(u32 e, number_bits v) {
         if constexpr (WARPMAP_COMBINE == BY_COUNT) add(&sum[e], v);
-        else merge_into(&sum[e], *(volatile number_bits*)&sum[e], v);
+        else merge_into(&sum[e], cas(&sum[e], v, v), v);
     }
 };
 
@@ -223,7 +221,7 @@ WARPMAP_KERNEL(combine_rows, combineParams) {
                 bool on = first == i;
                 if (!on) {
                     // Nobody else changes this row's own sum.
-                    number_bits v = shared.sum[i], *sum = &shared.sum[first], seen = *(volatile number_bits*)sum;
+                    number_bits v = shared.sum[i], *sum = &shared.sum[first], seen = cas(sum, v, v);
                     if constexpr (WARPMAP_COMBINE == BY_COUNT) on = !count_if_it_fits(sum, seen, v, !r.values);
                     else merge_into(sum, seen, v);
                 }

@@ -242,50 +242,56 @@ template <class C, class MEETS, bool REUSE, bool MULTI> struct Insert {
     }
 };
 
-// InsertGroup is the insertion of many values of one key into a multimap: a tile goes along its chain, and takes the free slots of each window.
-// The values lie in shared memory, where their order changes.
+// InsertGroup is the insertion of many values of one key into a multimap: a tile goes along its chain, and takes the free slots of each window. The
+// values lie in shared memory, where their order changes.
 template <class C, class Tile> struct InsertGroup {
     typedef Access<C> A;
     typedef View<C, Tile::LANES> V;
     Probe<C> p;
+    V s; // the window of p
     u64 probes;
     u32 next, end; // values
     u32 added, reused; // by this lane
 
-    __device__ __forceinline__ void begin(const Table& t, typename C::key k, u32 first, u32 n) {
+    __device__ __forceinline__ void begin(const Table& t, typename C::key k, u32 first, u32 n, int rank) {
         p = Probe<C>(t, k);
         probes = 1;
         next = first;
         end = first + n;
+        s.load(true, p.window_address(), rank);
     }
     // round fills a window, and tells whether there are more values. What is left of them when the chain ends is next … end-1.
     __device__ __forceinline__ bool round(const Table& t, Tile g, bool busy, typename C::value* values) {
-        V s;
-        s.load(busy, p.window_address(), g.rank());
+        Probe<C> here = p;
         bool on = busy && V::holds(g.rank());
-        u32 free = 0, first = p.first_slot(); // slots in the order of the chain
+        u32 mine = 0, tombstones = 0, first = p.first_slot(); // slots in the order of the chain
 #pragma unroll
         for (int i = 0; i < V::WORDS; i++) {
             typename C::key k = A::key_of(s.w[i]);
-            if (on && (k == C::EMPTY || k == C::TOMBSTONE)) free |= 1u << (V::slot(i, g.rank()) ^ first);
+            u32 bit = 1u << (V::slot(i, g.rank()) ^ first);
+            if (on && (k == C::EMPTY || k == C::TOMBSTONE)) mine |= bit;
+            if (k == C::TOMBSTONE) tombstones |= bit;
         }
-        u32 mine = free;
+        u32 free = mine, left = end - next, lost = 0;
 #pragma unroll
         for (int d = 1; d < Tile::LANES; d *= 2) free |= g.shuffle(free, g.rank() ^ d);
-        u32 n = (u32)popcount(free), left = end - next, lost = 0;
-        if (busy && n && g.rank() == 0) tell_probes(t, probes);
+        u32 n = (u32)popcount(free);
+        bool stays = left < n, goes = busy && left > n && probes < p.windows;
+        if (stays) n = left;
+        if (goes) { // the next window comes while this is filled
+            if (g.rank() == 0) and_of(at<u32>(p.overflow) + p.overflow_bit() / 32, ~(1u << (p.overflow_bit() & 31)));
+            p.advance();
+            s.load(true, p.window_address(), g.rank());
+        }
 #pragma unroll
         for (int i = 0; i < V::WORDS; i++) {
             u32 order = V::slot(i, g.rank()) ^ first, number = (u32)popcount(free & (1u << order) - 1);
             if (!(mine >> order & 1) || number >= left) continue;
-            bool tombstone = A::key_of(s.w[i]) == C::TOMBSTONE;
-            if (A::claim(p.slots, p.values, p.slot_index(V::slot(i, g.rank())), tombstone, p.stored, values[next + number])) {
+            if (A::claim(here.slots, here.values, here.slot_index(V::slot(i, g.rank())), tombstones >> order & 1, here.stored, values[next + number])) {
                 added++;
-                reused += tombstone;
+                reused += tombstones >> order & 1;
             } else lost |= 1u << order;
         }
-        bool more = left < n; // slots than values
-        if (more) n = left;
         if (g.any_of_all(lost != 0)) { // others took slots: their values come again, behind those that are in
 #pragma unroll
             for (int d = 1; d < Tile::LANES; d *= 2) lost |= g.shuffle(lost, g.rank() ^ d);
@@ -307,12 +313,21 @@ template <class C, class Tile> struct InsertGroup {
         }
         if (!busy) return false;
         next += n;
-        if (next == end) return false;
-        if (more) return true;
-        if (probes == p.windows) return false;
-        if (g.rank() == 0) p.pass_by(false);
+        if (next == end) {
+            if (g.rank() == 0) tell_probes(t, probes);
+            return false;
+        }
+        if (!goes) { // some of its last values were lost
+            if (!stays) {
+                if (probes == p.windows) return false;
+                if (g.rank() == 0) p.pass_by(false);
+                p.advance();
+                probes++;
+            }
+            s.load(true, p.window_address(), g.rank());
+            return true;
+        }
         probes++;
-        p.advance();
         return true;
     }
 };
