@@ -71,7 +71,6 @@ WARPMAP_KERNEL_RESIDENT(insert, insertParams, 3) { insert_batch<Replace, false>(
 #endif
 #if !WARPCORE_SET && !WARPCORE_CHOOSES
 WARPMAP_KERNEL_RESIDENT(insert_multi, insertParams, 3) { insert_batch<Keep, true>(p); }
-
 #endif
 
 #if !WARPCORE_CHOOSES
