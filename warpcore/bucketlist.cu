@@ -134,7 +134,7 @@ WARPMAP_KERNEL(take_places, listInsertParams) {
                 added++;
             } else {
                 at<u32>(p.ordinals)[i] = number;
-                if (same || number == tail.room) at<u64>(p.where)[i] = slot | (number == tail.room ? LINKS : 0);
+                at<u64>(p.where)[i] = slot | (number == tail.room ? LINKS : 0);
             }
         }
     }

@@ -95,8 +95,8 @@ func (c *Counter[K, C]) AddOn(st *device.Stream, keys device.Slice[K]) error {
 	return c.told(err, over)
 }
 
-// AddCounts counts keys[i] counts[i] times more: see table.Counter. Where many rows that are not near in the batch have one key it is slower than
-// Add, because its sums may be too large.
+// AddCounts counts keys[i] counts[i] times more: see table.Counter. In a small table, where many rows that are not near in the batch have one key, it
+// is slower than Add, because its sums may be too large.
 func (c *Counter[K, C]) AddCounts(keys []K, counts []C) error {
 	var over bool
 	err := table.Insert(&c.frame, keys, counts, c.counting(&over))

@@ -42,6 +42,10 @@
 // batch, until the table grows or is closed; without it the batch goes in as it is. A table that grows is
 // gone through in order, too, so both the old and the new are touched stretch by stretch.
 //
+// Where rows of one key are best together, for updates and for multimaps with several rows a key, a batch is brought in the order of far smaller
+// parts, of one or two thousand rows, in two such passes. A block takes as much of that as fits its shared memory, finds the rows of each key
+// (together.cuh), and combines them into one row, or puts all their values along the key's chain, window by window.
+//
 // # Sets, updates and counters
 //
 // A Set's slots are keys, of 4, 8 or 16 bytes, each written by one compare-and-swap: 16, 8 or 4 of them in a window.

@@ -287,34 +287,16 @@ WARPMAP_KERNEL(fill_aside, findAllParams) {
         }
     }
 }
-struct FillRestJob {
-    struct Item {
-        key k;
-        u64 offset; // ~0: it is filled
-    };
-    const findAllParams& p;
-    Fill fill;
-    Search<C, true, !C::PACKED> s;
-    __device__ __forceinline__ FillRestJob(const findAllParams& p) : p(p), fill{p.rows.values, 0, 0} {}
-    __device__ __forceinline__ Item load(u64 i) const {
-        bool on = at<u32>(p.rows.counts)[i] > p.rows.each;
-        return Item{on ? input_key<C>(p.rows.keys, i) : 0, on ? at<u64>(p.rows.offsets)[i] : ~0ull};
-    }
-    template <class W> __device__ __forceinline__ Item shuffled(W warp, const Item& x, int from, u64) const {
-        return Item{warp.shuffle(x.k, from), warp.shuffle(x.offset, from)};
-    }
-    __device__ __forceinline__ bool begin(u64, const Item& x) {
-        if (x.offset == ~0ull) return false;
-        s.begin(p.table, x.k);
-        fill.offset = x.offset;
-        return true;
-    }
-    __device__ __forceinline__ bool round(FindTile g, bool active) { return s.round(p.table, g, active, fill); }
-    __device__ __forceinline__ void done(u64) {}
-};
 WARPMAP_KERNEL(fill_rest, findAllParams) {
-    FillRestJob job(p);
-    drive_held<FindTile, u64>(p.rows.n, job);
+    const auto& rows = p.rows;
+    FindTile g;
+    Warp warp;
+    FOR_EACH_ITEM(i, rows.n) {
+        bool on = i < rows.n && at<u32>(rows.counts)[i] > rows.each;
+        if (!warp.any(on)) continue;
+        Fill fill{rows.values, on ? at<u64>(rows.offsets)[i] : 0, 0};
+        search_each<C, true>(p.table, g, on, on ? input_key<C>(rows.keys, i) : 0, fill);
+    }
 }
 WARPMAP_KERNEL(fill_all, findAllParams) {
     const auto& rows = p.rows;

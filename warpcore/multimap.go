@@ -9,7 +9,8 @@ import (
 // own. All methods take whole batches and are safe for use by several goroutines.
 //
 // The pairs of one key stand on one probe sequence, so a key with v values costs v/Window windows to look up, and
-// inserting them costs the square of that: for keys with many values take BucketList.
+// inserting them one by one costs the square of that. On a GPU, a batch that is large, and has several rows a key, goes in
+// by keys: then a key's chain is gone through once for thousands of its rows. For keys with many values take BucketList.
 //
 // It implements table.OuterFinder; FindAllInto, FindAllIn, FindPages and Keys are its own.
 type MultiMap[K, V any] struct{ *core }
