@@ -340,7 +340,7 @@ func TestUpdatesAndChoicesAreVerified(t *testing.T) {
 	for want, o := range map[error]bench.TableOptions{bench.ErrNoUpdate: {Update: true}, bench.ErrNoChoice: {Chosen: 0.5}} {
 		o.Keys, o.KeyBytes, o.ValueBytes, o.N, o.Queries, o.Loads = "rand", 4, 4, 9, 9, []float64{1}
 		_, err := bench.Table(benchtest.CPU(t), o, func(w *bench.Work[uint32, uint32], _ float64) (s bench.Subject, err error) {
-			m, err := warpmap.New[uint32, uint32](w.Device, warpmap.Stadium, table.Options{})
+			m, err := warpmap.New[uint32, uint32](w.Device, warpmap.GPH, table.Options{})
 			if err != nil {
 				return s, err
 			}
