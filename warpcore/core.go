@@ -107,7 +107,8 @@ func (c *core) program(name, main string, more ...device.File) *device.Program {
 		Name:  name,
 		Files: append(files, more...),
 		Defines: append(defines(c.cfg.set()), device.Define{Name: "WARPCORE_INSERT_GROUP", Value: c.opts.InsertGroup},
-			device.Define{Name: "WARPCORE_FIND_GROUP", Value: c.opts.FindGroup}, device.Define{Name: "WARPCORE_BUCKETS", Value: c.cfg.bucket > 0}),
+			device.Define{Name: "WARPCORE_FIND_GROUP", Value: c.opts.FindGroup}, device.Define{Name: "WARPCORE_BUCKETS", Value: c.cfg.bucket > 0},
+			device.Define{Name: "WARPCORE_COMBINED_ROWS", Value: c.cfg.combinedRows()}, device.Define{Name: "WARPCORE_GROUPED_ROWS", Value: c.cfg.groupedRows()}),
 		Layouts: layouts(),
 	}
 }
@@ -510,7 +511,7 @@ func (c *core) insertGroups(st *device.Stream, k inserts, p insertParams, b tabl
 	if err != nil {
 		return false, err
 	}
-	done, err = c.kernel.partition.InSmallParts(&c.frame, st, c.kernel.group.Within, c.placement(false, nil), b, 0, c.cfg.togetherRows(12), func(r table.Partition) error {
+	done, err = c.kernel.partition.InSmallParts(&c.frame, st, c.kernel.group.Within, c.placement(false, nil), b, 0, int64(togetherShare*float64(c.cfg.groupedRows())), func(r table.Partition) error {
 		return k.groups.Launch(st, c.frame.Grid(int64(r.N), 8), &groupParams{c.t, r})
 	})
 	if !done || err != nil {
@@ -542,7 +543,7 @@ func (c *core) insertCombined(st *device.Stream, k inserts, p insertParams, b ta
 	if b.Values == 0 {
 		x.ValueBytes, q.Ones = 0, 1
 	}
-	done, err = c.kernel.partition.InSmallParts(&c.frame, st, c.kernel.group.Within, x, b, int64(c.cfg.valueBytes), c.cfg.togetherRows(8), func(r table.Partition) error {
+	done, err = c.kernel.partition.InSmallParts(&c.frame, st, c.kernel.group.Within, x, b, int64(c.cfg.valueBytes), int64(togetherShare*float64(c.cfg.combinedRows())), func(r table.Partition) error {
 		q.Rows = table.Placing{Keys: r.OutKeys, Values: r.OutValues, N: r.N, Span: uint64(c.regions.Span)}
 		return errors.Join(c.counters.ClearFrom(st, unsafe.Offsetof(Counters{}.Exported)), k.combine.Launch(st, c.frame.Grid(int64(r.N), 8), &combineParams{c.t, r}),
 			k.sums.Launch(st, table.Spanned(int64(r.N), c.regions.Span), &q))

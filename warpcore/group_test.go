@@ -127,6 +127,70 @@ func TestGroupedInserts(t *testing.T) {
 	}
 }
 
+// Where there is no room for all, the positions that are told are exactly those that are not in.
+func TestGroupedInsertsWithoutRoom(t *testing.T) {
+	for seed := range uint64(4) {
+		d := openCPU(t, device.WithStress(seed))
+		rng := rand.New(rand.NewPCG(seed, 2))
+		keys, values := manyOf(rng, 1500, 900, 200)
+		rule := tinyRegions
+		rule.PieceRows, rule.RegionBytes = 507, 512
+		o := table.Options{Capacity: 400, MaxBytes: 3 << 10, Seed: seed}
+		m, err := New[uint32, uint32](d, Options{Options: o})
+		must(t, err)
+		m.regions = rule
+		l, err := NewBucketList[uint32, uint32](d, ListOptions{Options: o, Keys: 200})
+		must(t, err)
+		l.keys.regions = rule
+		lost := func(err error) map[int]bool {
+			full := (*table.FullError)(nil)
+			if !errors.As(err, &full) || len(full.Positions) == len(keys) {
+				t.Fatalf("want some of the rows refused, not %v", err)
+			}
+			at := map[int]bool{}
+			for _, i := range full.Positions {
+				at[i] = true
+			}
+			return at
+		}
+		refused := lost(m.Update(keys, values, table.Add))
+		if s, err := m.Stats(); err != nil || s.ScratchBytes < 500*8 {
+			t.Errorf("update, seed %d: no rows were combined: %+v, %v", seed, s, err)
+		}
+		sums := map[uint32]uint32{}
+		for i, k := range keys {
+			if !refused[i] {
+				sums[k] += values[i]
+			}
+		}
+		for i, k := range keys {
+			if _, in := sums[k]; in && refused[i] {
+				t.Fatalf("row %d of key %#x is refused, and others are not", i, k)
+			}
+		}
+		var k, v []uint32
+		for key, sum := range sums {
+			k, v = append(k, key), append(v, sum)
+		}
+		a, b, err := m.All()
+		if must(t, err); !slices.Equal(pairsOf(a, b), pairsOf(k, v)) {
+			t.Errorf("update, seed %d: %d keys are in, want %d, or other sums", seed, len(a), len(k))
+		}
+		refused = lost(l.Insert(keys, values))
+		k, v = nil, nil
+		for i := range keys {
+			if !refused[i] {
+				k, v = append(k, keys[i]), append(v, values[i])
+			}
+		}
+		a, b, err = l.All()
+		if must(t, err); !slices.Equal(pairsOf(a, b), pairsOf(k, v)) {
+			t.Errorf("bucket list, seed %d: %d pairs are in, want %d, or others", seed, len(a), len(k))
+		}
+		must(t, errors.Join(m.Check(), l.Check(), m.Close(), l.Close()))
+	}
+}
+
 // Where keys have several values on average, FindAll puts so many aside while it counts; some keys have more, and others none.
 func TestFindAllPutsValuesAside(t *testing.T) {
 	d := openCPU(t)

@@ -82,7 +82,7 @@ WARPMAP_KERNEL_RESIDENT(insert_multi, insertParams, 3) { insert_batch<Keep, true
 #if !WARPCORE_SET && !WARPCORE_CHOOSES
 // Rows in the order of small parts of the table, which has a slot for each. Those of a key are brought together in shared memory, as many rows at a
 // time as fit there, and inserted by a tile. Rows with reserved keys, for which the side region may have no room, are only counted.
-struct Grouped : Together<key, WARPCORE_TOGETHER_BYTES / (sizeof(key) + sizeof(value) + 12)> {
+struct Grouped : Together<key, WARPCORE_GROUPED_ROWS> {
     value v[ROWS];   // those of a key beside one another
     u32 count[ROWS]; // of a first row: its key's values; then where they begin
     // first, when all rows are with others: the first rows, those of each thread beside one another

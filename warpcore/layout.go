@@ -177,10 +177,10 @@ const (
 	togetherShare = 0.75
 )
 
-// togetherRows is how many rows a part has, on average, where a block needs so many bytes for a row beside the key and value.
-func (c config) togetherRows(more int) int64 {
-	return int64(togetherShare * togetherBytes / float64(c.keyBytes+c.valueBytes+more))
-}
+// combinedRows and groupedRows are how many rows fit a block's shared memory, with 2 words each for finding the first of a key; and where they are
+// grouped, a count.
+func (c config) combinedRows() int { return togetherBytes / (c.keyBytes + c.valueBytes + 2*4) }
+func (c config) groupedRows() int  { return togetherBytes / (c.keyBytes + c.valueBytes + 3*4) }
 
 // partitionParams are the parameters of the kernels that bring pairs in the order of the table's regions.
 type partitionParams struct {
@@ -297,7 +297,6 @@ func defines(set bool) []device.Define {
 		{Name: "WARPCORE_KEYS_TOGETHER", Value: keysTogether},
 		{Name: "WARPCORE_OFTEN", Value: often},
 		{Name: "WARPCORE_SHARED_BINS", Value: sharedBins},
-		{Name: "WARPCORE_TOGETHER_BYTES", Value: togetherBytes},
 		{Name: "WARPCORE_SET", Value: set},
 		{Name: "WARPCORE_COMBINES", Value: false},
 		{Name: "WARPCORE_CHOOSES", Value: false},

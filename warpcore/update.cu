@@ -199,7 +199,7 @@ WARPMAP_KERNEL(update_sums, insertParams) {
 __device__ __forceinline__ auto region_of(const combineParams& p) {
     return [&p](key k) { return (Probe<C>(p.table, k).hash >> 32) * (u32)p.rows.parts >> 32; };
 }
-struct Combined : Together<key, WARPCORE_TOGETHER_BYTES / (sizeof(key) + sizeof(number_bits) + 8)> {
+struct Combined : Together<key, WARPCORE_COMBINED_ROWS> {
     number_bits sum[ROWS];
     u64 base;
 };
