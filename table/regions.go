@@ -289,6 +289,16 @@ func (k Partitioner[P]) InSmallParts(f *Frame, st *device.Stream, w Within[P], x
 	return true, nil
 }
 
+// InOnePart is a batch as it is, for kernels that take rows in the order of parts. The caller is in Writing.
+func (f *Frame) InOnePart(st *device.Stream, b Rows) (Partition, error) {
+	mem, err := f.Scratch(16)
+	if err != nil {
+		return Partition{}, err
+	}
+	starts := device.View[uint64](mem, 0, 2)
+	return Partition{Keys: b.Keys, Values: b.Values, N: uint64(b.N), Parts: 1, Starts: starts.Addr()}, starts.Write(st, []uint64{0, uint64(b.N)})
+}
+
 // groupRows is how many rows the parts have whose rows Grouped orders by keys, on average: so that few parts are more than a tile.
 const groupRows = 1400
 

@@ -42,7 +42,7 @@ func (c *core) checkImage(mem []byte, k Counters) error {
 	m := &image{c.cfg, c.t, c.mem.Addr(), mem}
 	window := uint64(c.cfg.window)
 	var live, tombstones uint64
-	seen := make(map[keyBits]int64)
+	seen, chains := make(map[keyBits]int64), make(map[keyBits]chain)
 	for _, side := range []bool{false, true} {
 		slots := m.region(side).Windows * window
 		for slot := range slots {
@@ -69,7 +69,17 @@ func (c *core) checkImage(mem []byte, k Counters) error {
 				return fmt.Errorf("warpcore: check: key %v is twice in the table, at slots %d and %d", real, before, slot)
 			}
 			seen[real] = int64(slot)
-			if err := m.reachable(real, side, slot, max(k.MaxProbes, probesUntold)); err != nil {
+			if p := m.cfg.probe(&m.t, real); p.side != side {
+				return fmt.Errorf("warpcore: check: key %v is in the wrong region (side %t)", real, side)
+			}
+			its, ok := chains[real]
+			if !ok {
+				its = m.chain(real, side)
+				if c.multi() {
+					chains[real] = its
+				}
+			}
+			if err := m.reachable(its, real, side, slot, max(k.MaxProbes, probesUntold)); err != nil {
 				return err
 			}
 		}
@@ -81,6 +91,41 @@ func (c *core) checkImage(mem []byte, k Counters) error {
 	if k.Failed != 0 {
 		return fmt.Errorf("warpcore: check: %d failed positions were not told", k.Failed)
 	}
+	return m.checkHints()
+}
+
+// checkHints follows the chains of keys that have a hint: all the windows that it tells of are full, and no slot of the key there has room.
+func (m *image) checkHints() error {
+	if m.t.Hints == 0 {
+		return nil
+	}
+	for i := range m.t.HintMask + 1 + sideHints {
+		at := m.mem[m.t.Hints-m.base+i*hintBytes:]
+		key := keyBits{lo: kernel.Pattern(at, 8)}
+		if key.lo == ^uint64(0) {
+			continue
+		}
+		side := i > m.t.HintMask
+		p := m.cfg.probe(&m.t, m.cfg.real(key, side))
+		full := ^kernel.Pattern(at[8:], 8)
+		if full > p.windows {
+			return fmt.Errorf("warpcore: check: key %v has a hint of %d full windows (side %t), which are more than there are", key, full, side)
+		}
+		for n := range full {
+			for s := range uint64(m.cfg.window) {
+				slot := p.window*uint64(m.cfg.window) + s
+				switch its := m.key(side, slot); {
+				case m.cfg.mark(its) != none:
+					return fmt.Errorf("warpcore: check: key %v has a hint of %d full windows (side %t), of which window %d, its number %d, has a free slot",
+						key, full, side, p.window, n)
+				case m.cfg.bucket > 0 && its == key && m.count(side, slot) < uint64(m.cfg.bucket):
+					return fmt.Errorf("warpcore: check: key %v has a hint of %d full windows (side %t), of which window %d, its number %d, has its slot with room",
+						key, full, side, p.window, n)
+				}
+			}
+			p.advance()
+		}
+	}
 	return nil
 }
 
@@ -91,36 +136,49 @@ func (m *image) overflowed(side bool, window, bit uint64) bool {
 	return kernel.Pattern(m.mem[at:], 4)>>(bit%32)&1 == 0
 }
 
-// reachable follows the key's probe sequence to its slot: every window before it must be marked as overflowed and have
-// no empty slot, nor may an empty slot in its own window come first in the key's order; and look-ups, which read told
-// windows, must come to it.
-func (m *image) reachable(key keyBits, side bool, slot, told uint64) error {
+// chain is what look-ups for a key go through: its windows, as far as none before has an empty slot, or is not marked as overflowed.
+type chain struct {
+	first  uint64            // of a window's slots, that which comes first
+	number map[uint64]uint64 // of a window, the first is 1
+	ends   string            // why no window comes behind
+}
+
+func (m *image) chain(key keyBits, side bool) chain {
 	p := m.cfg.probe(&m.t, key)
-	if p.side != side {
-		return fmt.Errorf("warpcore: check: key %v is in the wrong region (side %t)", key, side)
-	}
 	window := uint64(m.cfg.window)
+	c := chain{first: p.first, number: map[uint64]uint64{}, ends: "it has all windows"}
 	for probes := uint64(1); probes <= p.windows; probes++ {
-		if p.window == slot/window {
-			for s := range window {
-				if s^p.first < slot%window^p.first && m.cfg.mark(m.key(side, p.window*window+s)) == empty {
-					return fmt.Errorf("warpcore: check: key %v at slot %d lies behind an empty slot of its window", key, slot)
-				}
-			}
-			if probes > told {
-				return fmt.Errorf("warpcore: check: key %v at slot %d is in window %d of its chain, and look-ups read no more than %d", key, slot, probes, told)
-			}
-			return nil
-		}
+		c.number[p.window] = probes
 		for s := range window {
 			if m.cfg.mark(m.key(side, p.window*window+s)) == empty {
-				return fmt.Errorf("warpcore: check: key %v at slot %d cannot be found: window %d, probed before its own, has an empty slot", key, slot, p.window)
+				c.ends = fmt.Sprintf("window %d, probed before its own, has an empty slot", p.window)
+				return c
 			}
 		}
 		if !m.overflowed(side, p.window, p.overflow) {
-			return fmt.Errorf("warpcore: check: key %v at slot %d cannot be found: window %d, probed before its own, is not marked as overflowed", key, slot, p.window)
+			c.ends = fmt.Sprintf("window %d, probed before its own, is not marked as overflowed", p.window)
+			return c
 		}
 		p.advance()
 	}
-	return fmt.Errorf("warpcore: check: key %v at slot %d is not on its own probe sequence", key, slot)
+	return c
+}
+
+// reachable tells why a key is not found in a slot, if so: that must be in its chain, with no empty slot in its own window that comes first in the
+// key's order; and look-ups, which read told windows, must come to it.
+func (m *image) reachable(c chain, key keyBits, side bool, slot, told uint64) error {
+	window := uint64(m.cfg.window)
+	probes, ok := c.number[slot/window]
+	if !ok {
+		return fmt.Errorf("warpcore: check: key %v at slot %d cannot be found: %s", key, slot, c.ends)
+	}
+	if probes > told {
+		return fmt.Errorf("warpcore: check: key %v at slot %d is in window %d of its chain, and look-ups read no more than %d", key, slot, probes, told)
+	}
+	for s := range window {
+		if s^c.first < slot%window^c.first && m.cfg.mark(m.key(side, slot/window*window+s)) == empty {
+			return fmt.Errorf("warpcore: check: key %v at slot %d lies behind an empty slot of its window", key, slot)
+		}
+	}
+	return nil
 }

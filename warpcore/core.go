@@ -63,6 +63,7 @@ type core struct {
 		insert, insertNew, insertMulti   inserts
 		find, erase, eraseMulti          device.Kernel[findParams]
 		rehash, export, probes, distinct device.Kernel[slotsParams]
+		rehashGroups                     device.Kernel[slotsParams] // of a multimap with long chains
 		absent                           device.Kernel[selectParams]
 		refuse                           device.Kernel[insertParams]
 		all                              table.Finder[findAllParams]
@@ -223,6 +224,7 @@ func (c *core) compile() error {
 	if c.cfg.bucket == 0 {
 		k.group, wrong = table.NewGrouper[partitionParams](m)
 		err = errors.Join(err, wrong, k.all.Aside(m), device.Bind(m, "insert", &k.insert.rows), device.Bind(m, "insert_groups", &k.insertMulti.groups),
+			device.Bind(m, "rehash_groups", &k.rehashGroups),
 			device.Bind(m, "refuse_absent", &k.refuse))
 	}
 	return errors.Join(err, device.Bind(m, "insert_multi", &k.insertMulti.rows), device.Bind(m, "erase_multi", &k.eraseMulti),
@@ -272,8 +274,8 @@ func (c *core) place(base, windows, side int64) (t Table, end int64) {
 	for _, r := range []*Region{&t.Main, &t.Side} {
 		r.Overflow = take(overflowBytes(int64(r.Windows)))
 	}
-	if n := c.cfg.hints(windows); n > 0 {
-		t.Hints, t.HintMask = take(n*int64(c.cfg.hintBytes())), uint64(n-1)
+	if n := hints(windows); n > 0 && c.multi() {
+		t.Hints, t.HintMask = take((n+sideHints)*hintBytes), uint64(n-1)
 	}
 	t.Seed = c.opts.Seed
 	return t, base
@@ -476,11 +478,11 @@ type inserts struct {
 // launchInsert queues an insert of rows.
 func (c *core) launchInsert(st *device.Stream, k inserts, p insertParams, b table.Rows) error {
 	p.When = b.When
-	if p.Rows.Attempt == 0 && b.Flags == 0 && b.Out == 0 && b.When == 0 && c.regions.Count(b.N, int64(c.mem.Len())) > 0 {
+	if p.Rows.Attempt == 0 && b.Flags == 0 && b.Out == 0 && b.When == 0 {
 		var done bool
 		var err error
 		switch {
-		case k.combine != device.Kernel[combineParams]{}:
+		case k.combine != device.Kernel[combineParams]{} && c.ordered(b):
 			done, err = c.insertCombined(st, k, p, b)
 		case k.groups != device.Kernel[groupParams]{} && p.Limit == ^uint64(0) && c.filled+b.N <= c.limit():
 			done, err = c.insertGroups(st, k, p, b)
@@ -495,11 +497,22 @@ func (c *core) launchInsert(st *device.Stream, k inserts, p insertParams, b tabl
 	}), p.Rows, b)
 }
 
-// manyValues is from how many rows a key on, on average, a multimap's are brought together.
-const manyValues = 3
+// ordered tells whether a batch is so large that it is brought in the order of the table.
+func (c *core) ordered(b table.Rows) bool { return c.regions.Count(b.N, int64(c.mem.Len())) > 0 }
+
+const (
+	// manyValues is from how many rows a key on, on average, a multimap's are brought together.
+	manyValues = 3
+	// Smaller batches than unasked are not asked for that, and those of less than contended rows only if chains are long: fewer rows of a key are not
+	// in one another's way.
+	unasked, contended = 1 << 12, 1 << 17
+)
 
 // insertGroups inserts rows of a multimap, which has a slot for each, those of a key at once, if keys have many: done tells whether it did. It waits.
 func (c *core) insertGroups(st *device.Stream, k inserts, p insertParams, b table.Rows) (done bool, err error) {
+	if b.N < unasked || b.N < contended && c.counters.Seen.MaxProbes <= longWindows {
+		return false, nil
+	}
 	distinct, err := c.frame.Distinct(st, b.Keys, c.cfg.keyBytes, b.N)
 	if err != nil && !device.IsOutOfMemory(err) {
 		return false, err
@@ -511,11 +524,20 @@ func (c *core) insertGroups(st *device.Stream, k inserts, p insertParams, b tabl
 	if err != nil {
 		return false, err
 	}
-	done, err = c.kernel.partition.InSmallParts(&c.frame, st, c.kernel.group.Within, c.placement(false, nil), b, 0, int64(togetherShare*float64(c.cfg.groupedRows())), func(r table.Partition) error {
-		return k.groups.Launch(st, c.frame.Grid(int64(r.N), 8), &groupParams{c.t, r})
-	})
-	if !done || err != nil {
-		return done, err
+	insert := func(r table.Partition) error {
+		return k.groups.Launch(st, c.frame.Grid(int64(r.N), 8), &groupParams{Table: c.t, Rows: r})
+	}
+	if c.ordered(b) {
+		done, err = c.kernel.partition.InSmallParts(&c.frame, st, c.kernel.group.Within, c.placement(false, nil), b, 0, int64(togetherShare*float64(c.cfg.groupedRows())), insert)
+	}
+	if !done && err == nil {
+		var r table.Partition
+		if r, err = c.frame.InOnePart(st, b); err == nil {
+			err = insert(r)
+		}
+	}
+	if err != nil {
+		return true, err
 	}
 	now, err := c.look(st)
 	if err != nil {
@@ -528,12 +550,41 @@ func (c *core) insertGroups(st *device.Stream, k inserts, p insertParams, b tabl
 	if reserved == 0 {
 		return true, nil
 	}
+	return true, c.insertReserved(st, k, p, b, reserved)
+}
+
+// insertReserved inserts those rows that have reserved keys, so many.
+func (c *core) insertReserved(st *device.Stream, k inserts, p insertParams, b table.Rows, rows int64) error {
 	if err := c.reset(st); err != nil {
-		return true, err
+		return err
+	}
+	if rows >= unasked {
+		main, side := int64(c.t.Main.Windows)*int64(c.cfg.window), int64(c.t.Side.Windows)*int64(c.cfg.window)
+		live, err := c.exporting(st, c.kernel.export, slotsParams{First: uint64(main), Slots: uint64(side)})
+		if err != nil {
+			return err
+		}
+		if need := live + rows; need > c.sideLimit(side) {
+			if _, err := c.growTo(st, int64(c.t.Main.Windows), windowsFor(2*need, c.cfg.window)); err != nil {
+				return err
+			}
+			p.Table = c.t
+			side = int64(c.t.Side.Windows) * int64(c.cfg.window)
+		}
+		if live+rows <= c.sideLimit(side) {
+			r, err := c.frame.InOnePart(st, b)
+			if err != nil {
+				return err
+			}
+			return k.groups.Launch(st, c.frame.Grid(b.N, 8), &groupParams{Table: c.t, Rows: r, Reserved: 1})
+		}
 	}
 	p.Rows, p.Reserved = p.Rows.Of(table.Ordered{Rows: b}), 1
-	return true, k.rows.Launch(st, c.grid(b.N), &p)
+	return k.rows.Launch(st, c.grid(b.N), &p)
 }
+
+// sideLimit is up to how many of its slots the side region takes rows that are sure to find one.
+func (c *core) sideLimit(slots int64) int64 { return int64(float64(slots) * c.opts.LoadFactor) }
 
 // insertCombined inserts rows that are combined with those of the same key first: done tells whether it did. It waits only where positions may be
 // refused: these are then those whose keys are not in, for a key that found no room within a limit that stays finds none later.
@@ -591,14 +642,19 @@ func (c *core) grow(st *device.Stream, pairs int64, side bool) (why, err error) 
 		}
 		windows = max(windows, want)
 	}
-	if limit := c.opts.MaxBytes; limit > 0 && c.bytes(windows, sideWindows) > limit {
-		windows = c.maxWindows(sideWindows)
-		gains := windows > int64(c.t.Main.Windows) || side || c.tombstones() > c.capacity()/cleanShare
+	return c.growTo(st, windows, sideWindows)
+}
+
+// growTo is grow to so many windows, or as many as there may be.
+func (c *core) growTo(st *device.Stream, windows, side int64) (why, err error) {
+	if limit := c.opts.MaxBytes; limit > 0 && c.bytes(windows, side) > limit {
+		windows = c.maxWindows(side)
+		gains := windows > int64(c.t.Main.Windows) || side > int64(c.t.Side.Windows) || c.tombstones() > c.capacity()/cleanShare
 		if windows < int64(c.t.Main.Windows) || !gains {
 			return table.AtMaxBytes(limit), nil
 		}
 	}
-	if err = c.rebuild(st, windows, sideWindows); device.IsOutOfMemory(err) {
+	if err = c.rebuild(st, windows, side); device.IsOutOfMemory(err) {
 		return err, nil
 	}
 	return nil, err
@@ -619,8 +675,13 @@ func (c *core) rebuild(st *device.Stream, windows, side int64) error {
 		span = c.regions.Span
 	}
 	p := slotsParams{Table: old.t, Target: c.t, Span: uint64(span)}
-	err := c.kernel.rehash.Launch(st, table.Spanned(slots, span), &p)
-	if err == nil {
+	var err error
+	if long := old.counters.Seen.MaxProbes > longWindows; long && c.kernel.rehashGroups != (device.Kernel[slotsParams]{}) {
+		err = c.kernel.rehashGroups.Launch(st, c.frame.Grid(slots, 8), &p)
+	} else {
+		err = c.kernel.rehash.Launch(st, table.Spanned(slots, span), &p)
+	}
+	if err == nil && c.cfg.bucket > 0 { // they do not ask whether a slot has room
 		err = c.forgetHints(st)
 	}
 	if err == nil {
@@ -658,6 +719,15 @@ func (c *core) Grow(n int) error {
 
 // find queues a look-up.
 func (c *core) find(st *device.Stream, b table.Rows) error { return c.search(st, c.kernel.find, b) }
+
+// forgetHints is for windows that may have got free slots.
+func (c *core) forgetHints(st *device.Stream) error {
+	if c.t.Hints == 0 {
+		return nil
+	}
+	from := int(c.t.Hints - c.mem.Addr())
+	return c.mem.Slice(from, from+int(c.t.HintMask+1+sideHints)*hintBytes).Fill(st, 0xff)
+}
 
 // erase queues a deletion.
 func (c *core) erase(st *device.Stream, b table.Rows) error {

@@ -22,6 +22,7 @@ template <class MEETS, bool MULTI> struct InsertJob {
     };
     const insertParams& p;
     Insert<C, MEETS, true, MULTI> s;
+    Skip<C> skip; // MULTI: a key has one slot otherwise
     key k;
     u64 inserted, reused;
 
@@ -44,11 +45,16 @@ template <class MEETS, bool MULTI> struct InsertJob {
         if (MULTI && p.reserved && !C::marks(x.k)) return false;
         k = x.k;
         s.begin(p.table, x.k, x.v, p.limit);
+        if (MULTI) skip.begin();
         return true;
     }
-    __device__ __forceinline__ bool round(InsertTile g, bool active) { return s.round(p.table, g, active); }
+    __device__ __forceinline__ bool round(InsertTile g, bool active) {
+        if (MULTI && active) skip.ask(p.table, s);
+        return s.round(p.table, g, active);
+    }
     __device__ __forceinline__ void done(u64 i) {
         Outcome o = s.outcome;
+        if (MULTI && o == ADDED) skip.leave(p.table, s.p, s.candidate_probes - 1);
         inserted += o == ADDED;
         reused += s.reused;
         if (p.rows.added) at<u8>(p.rows.added)[i] = o == ADDED;
@@ -80,81 +86,168 @@ WARPMAP_KERNEL_RESIDENT(insert_multi, insertParams, 3) { insert_batch<Keep, true
 #endif
 
 #if !WARPCORE_SET && !WARPCORE_CHOOSES
-// Rows in the order of small parts of the table, which has a slot for each. Those of a key are brought together in shared memory, as many rows at a
-// time as fit there, and inserted by a tile. Rows with reserved keys, for which the side region may have no room, are only counted.
+// Rows of a multimap that has a slot for each. Those of a key are brought together in shared memory, as many rows at a time as fit there, and inserted
+// by a tile; if they are many, or the key's chain is long, by all tiles that have nothing else to do.
 struct Grouped : Together<key, WARPCORE_GROUPED_ROWS> {
     value v[ROWS];   // those of a key beside one another
-    u32 count[ROWS]; // of a first row: its key's values; then where they begin
-    // first, when all rows are with others: the first rows, those of each thread beside one another
+    u32 count[ROWS]; // of a first row: its key's values; then where those begin that nobody has taken
+    // first, when all rows are with others: the first rows, those of each thread beside one another; from ROWS on, those of keys with long chains
+    u32 longs;       // how many these are
+    static_assert(ROWS < 1 << 16, "a row's number, and where the values of its key end, are a word");
 };
+
+// insert_together inserts n rows: load gives a row's key, value its value; a row without key is left out.
+template <class Load, class Value> __device__ __forceinline__ void insert_together(const Table& t, Grouped& shared, u32 n, u32& added, u32& reused, Load load, Value value_of) {
+    constexpr u32 EACH = (Grouped::ROWS + WARPMAP_MAX_THREADS - 1) / WARPMAP_MAX_THREADS, TILES = WARPMAP_MAX_THREADS / FindTile::LANES;
+    constexpr u32 MANY = WARPCORE_LONG_WINDOWS * C::WINDOW, PIECE = WARPCORE_PIECE_WINDOWS * C::WINDOW;
+    FindTile g;
+    u32 with[EACH], firsts = 0;
+    shared.clear();
+#pragma unroll
+    for (u32 j = 0; j < EACH; j++) {
+        u32 i = j * WARPMAP_MAX_THREADS + thread_index();
+        with[j] = ~0u;
+        if (i < n && load(i, shared.k[i])) with[j] = 0;
+        if (i < n) shared.count[i] = 0;
+    }
+    if (thread_index() == 0) shared.longs = 0;
+    block_sync();
+#pragma unroll
+    for (u32 j = 0; j < EACH; j++) { // a row's first row, and above it the row's number among its key's
+        u32 i = j * WARPMAP_MAX_THREADS + thread_index();
+        if (with[j] == ~0u) continue;
+        u32 first = shared.first_of(i, (u32)Probe<C>(t, shared.k[i]).hash);
+        with[j] = first | add(&shared.count[first], 1u) << 16;
+        firsts |= (u32)(first == i) << j;
+    }
+    block_sync();
+    u32 values = 0;
+#pragma unroll
+    for (u32 j = 0; j < EACH; j++)
+        if (firsts >> j & 1) values += shared.count[j * WARPMAP_MAX_THREADS + thread_index()];
+    u64 all, before = block_scan((u64)values << 32 | (u32)popcount(firsts), all);
+    u32 begin = (u32)(before >> 32), place = (u32)before, groups = (u32)all;
+#pragma unroll
+    for (u32 j = 0; j < EACH; j++) {
+        if (!(firsts >> j & 1)) continue;
+        u32 i = j * WARPMAP_MAX_THREADS + thread_index(), m = shared.count[i];
+        shared.count[i] = begin;
+        shared.first[place++] = i | m << 16;
+        begin += m;
+    }
+    block_sync();
+#pragma unroll
+    for (u32 j = 0; j < EACH; j++)
+        if (with[j] != ~0u) shared.v[shared.count[with[j] & 0xffff] + (with[j] >> 16)] = value_of(j * WARPMAP_MAX_THREADS + thread_index());
+    block_sync();
+
+    InsertGroup<C, FindTile, false> s;
+    s.added = s.reused = 0;
+    auto longer = [&](u32 i, u32 from, u32 end) { // leaves a key to all tiles
+        if (g.rank()) return;
+        shared.count[i] = from;
+        shared.first[Grouped::ROWS + add(&shared.longs, 1u)] = i | end << 16;
+    };
+    bool busy = false;
+    for (u32 group = thread_index() / FindTile::LANES;;) {
+        bool begins = false;
+        u32 i = 0, from = 0, m = 0;
+        while (!busy && !begins && group < groups) {
+            i = shared.first[group] & 0xffff;
+            m = shared.first[group] >> 16;
+            from = shared.count[i];
+            group += TILES;
+            if (m >= MANY && t.hints) longer(i, from, from + m);
+            else begins = true;
+        }
+        s.begin(t, g, begins, begins ? shared.k[i] : key{}, from, m);
+        busy = busy || begins;
+        if (!g.any_of_all(busy)) break;
+        busy = s.round(t, g, busy, shared.v);
+        if (busy && s.probes == WARPCORE_LONG_WINDOWS && t.hints) {
+            longer(shared.first[group - TILES] & 0xffff, s.next, s.end);
+            busy = false;
+        }
+    }
+    block_sync();
+    added += s.added;
+    reused += s.reused;
+
+    if (u32 longs = shared.longs) {
+        InsertGroup<C, FindTile, true> s;
+        s.added = s.reused = 0;
+        bool busy = false;
+        for (u32 seen = 0, at = thread_index() / FindTile::LANES % longs;;) {
+            u32 i = 0, from = 0, to = 0;
+            bool begins = false;
+            while (!busy && !begins && seen < longs) {
+                u32 end = shared.first[Grouped::ROWS + at] >> 16;
+                i = shared.first[Grouped::ROWS + at] & 0xffff;
+                if (g.rank() == 0) from = add(&shared.count[i], PIECE);
+                from = g.shuffle(from, 0);
+                to = end - from < PIECE ? end : from + PIECE;
+                if (from < end) begins = true;
+                else {
+                    seen++;
+                    at = at + 1 < longs ? at + 1 : 0;
+                }
+            }
+            s.begin(t, g, begins, begins ? shared.k[i] : key{}, from, to - from);
+            busy = busy || begins;
+            if (!g.any_of_all(busy)) break;
+            busy = s.round(t, g, busy, shared.v);
+        }
+        block_sync();
+        added += s.added;
+        reused += s.reused;
+    }
+}
+
+// Rows in the order of small parts of the table. Those with reserved keys, for which the side region may have no room, are only counted; or only
+// they are inserted.
 WARPMAP_KERNEL_RESIDENT(insert_groups, groupParams, 4) {
     __shared__ Grouped shared;
-    constexpr u32 EACH = (Grouped::ROWS + WARPMAP_MAX_THREADS - 1) / WARPMAP_MAX_THREADS;
     const auto& r = p.rows;
     auto part_of = region_of(p);
-    FindTile g;
-    InsertGroup<C, FindTile> s;
-    s.added = s.reused = 0;
+    u32 added = 0, reused = 0;
     u64 failed = 0;
     for (u64 row = block_index() * Grouped::ROWS; row < r.n; row += grid_blocks() * Grouped::ROWS) {
         u64 end = piece_begins(r, row + Grouped::ROWS, Grouped::ROWS, part_of, key{});
         for (u64 from = piece_begins(r, row, Grouped::ROWS, part_of, key{}), to; from < end; from = to) {
             to = piece_ends(r, from, end, Grouped::ROWS, part_of, key{});
-            u32 n = (u32)(to - from), with[EACH], firsts = 0;
-            shared.clear();
-            shared.load(at<key>(r.keys) + from, n);
-            for (u32 i = thread_index(); i < n; i += block_threads()) shared.count[i] = 0;
-            block_sync();
-#pragma unroll
-            for (u32 j = 0; j < EACH; j++) { // a row's first row, and above it the row's number among its key's
-                u32 i = j * block_threads() + thread_index();
-                with[j] = ~0u;
-                if (i >= n) continue;
-                if (C::marks(shared.k[i])) {
-                    failed++;
-                    continue;
-                }
-                u32 first = shared.first_of(i, (u32)Probe<C>(p.table, shared.k[i]).hash);
-                with[j] = first | add(&shared.count[first], 1u) << 16;
-                firsts |= (u32)(first == i) << j;
-            }
-            block_sync();
-            u32 values = 0;
-#pragma unroll
-            for (u32 j = 0; j < EACH; j++)
-                if (firsts >> j & 1) values += shared.count[j * block_threads() + thread_index()];
-            u64 all, before = block_scan((u64)values << 32 | (u32)popcount(firsts), all);
-            u32 begin = (u32)(before >> 32), place = (u32)before, groups = (u32)all;
-#pragma unroll
-            for (u32 j = 0; j < EACH; j++) {
-                if (!(firsts >> j & 1)) continue;
-                u32 i = j * block_threads() + thread_index(), m = shared.count[i];
-                shared.count[i] = begin;
-                shared.first[place++] = i | m << 16;
-                begin += m;
-            }
-            block_sync();
-#pragma unroll
-            for (u32 j = 0; j < EACH; j++)
-                if (with[j] != ~0u) shared.v[shared.count[with[j] & 0xffff] + (with[j] >> 16)] = at<value>(r.values)[from + j * block_threads() + thread_index()];
-            block_sync();
-            bool busy = false;
-            for (u32 group = thread_index() / FindTile::LANES;;) {
-                if (!busy && group < groups) {
-                    u32 i = shared.first[group] & 0xffff;
-                    s.begin(p.table, shared.k[i], shared.count[i], shared.first[group] >> 16, g.rank());
-                    group += block_threads() / FindTile::LANES;
-                    busy = true;
-                }
-                if (!g.any_of_all(busy)) break;
-                busy = s.round(p.table, g, busy, shared.v);
-            }
-            block_sync();
+            const key* keys = at<key>(r.keys) + from;
+            const value* values = at<value>(r.values) + from;
+            auto load = [&](u32 i, key& k) {
+                k = keys[i];
+                if (p.reserved) return C::marks(k);
+                failed += C::marks(k);
+                return !C::marks(k);
+            };
+            insert_together(p.table, shared, (u32)(to - from), added, reused, load, [&](u32 i) { return values[i]; });
         }
     }
-    count_into(&counters(p.table)->inserted, (u64)s.added);
-    count_into(&counters(p.table)->reused, (u64)s.reused);
+    count_into(&counters(p.table)->inserted, (u64)added);
+    count_into(&counters(p.table)->reused, (u64)reused);
     count_into(&counters(p.table)->failed, failed);
+}
+
+// Copies every pair of a multimap into another, larger table, a stretch of slots at a time. Pairs of a key with very many lie everywhere.
+WARPMAP_KERNEL_RESIDENT(rehash_groups, slotsParams, 4) {
+    __shared__ Grouped shared;
+    u32 added = 0, reused = 0;
+    u64 live = 0;
+    for (u64 first = block_index() * Grouped::ROWS, slots = slot_count<C>(p.table); first < slots; first += grid_blocks() * Grouped::ROWS) {
+        u32 n = (u32)(slots - first < Grouped::ROWS ? slots - first : Grouped::ROWS);
+        auto load = [&](u32 i, key& k) {
+            Slot<C> s = slot_at<C>(p.table, first + i);
+            k = s.k;
+            live += s.live;
+            return s.live;
+        };
+        insert_together(p.target, shared, n, added, reused, load, [&](u32 i) { return slot_at<C>(p.table, first + i).load(); });
+    }
+    count_into(&counters(p.target)->inserted, (u64)added);
+    count_into(&counters(p.target)->failed, live - added);
 }
 #endif
 

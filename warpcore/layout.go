@@ -121,8 +121,14 @@ type Table struct {
 	Main, Side Region
 	Seed       uint64
 	Counters   uint64 // address of Counters
-	Hints      uint64 // of a MultiBucket: address of words of a key and how many windows of its chain are full; 0 without
-	HintMask   uint64 // how many there are, less one
+	Hints      uint64 // of a multimap: address of hint, those of the main region, a power of two, then those of the side region; 0 without
+	HintMask   uint64 // how many the former are, less one
+}
+
+// hint is what is noted of a key with a long chain: all ones, if it is free.
+type hint struct {
+	Key  uint64 // as it stands in slots
+	Left uint64 // how many windows at the chain's beginning are full, counted down from all ones
 }
 
 // Counters lie in device memory; kernels add to them.
@@ -167,8 +173,9 @@ type combineParams struct {
 
 // groupParams are the parameters of insert_groups: Rows in the order of small parts, with Starts.
 type groupParams struct {
-	Table Table
-	Rows  table.Partition
+	Table    Table
+	Rows     table.Partition
+	Reserved uint64 // only rows with reserved keys are inserted, for all of which there is a slot
 }
 
 const (
@@ -283,7 +290,7 @@ type forEachParams struct {
 }
 
 func layouts() []any {
-	return []any{Region{}, Table{}, Counters{}, insertParams{}, partitionParams{}, findParams{}, slotsParams{}, selectParams{}, countsParams{}, combineParams{}, groupParams{}, findAllParams{}}
+	return []any{Region{}, Table{}, hint{}, Counters{}, insertParams{}, partitionParams{}, findParams{}, slotsParams{}, selectParams{}, countsParams{}, combineParams{}, groupParams{}, findAllParams{}}
 }
 
 func defines(set bool) []device.Define {
@@ -303,8 +310,10 @@ func defines(set bool) []device.Define {
 		{Name: "WARPCORE_HINT_ASK", Value: hintAsk},
 		{Name: "WARPCORE_HINT_FROM", Value: hintFrom},
 		{Name: "WARPCORE_HINT_STEP", Value: hintStep},
-		{Name: "WARPCORE_MOST_HINTED", Value: mostHinted},
-		{Name: "WARPCORE_HINT_SIDE_BIT", Value: hintSideBit},
+		{Name: "WARPCORE_HINT_PLACES", Value: hintPlaces},
+		{Name: "WARPCORE_SIDE_HINTS", Value: sideHints},
+		{Name: "WARPCORE_LONG_WINDOWS", Value: longWindows},
+		{Name: "WARPCORE_PIECE_WINDOWS", Value: pieceWindows},
 	}...)
 }
 
@@ -530,27 +539,31 @@ const (
 	bucketSlot, wideBucketSlot = sectorBytes, 2 * sectorBytes
 	mostBucket                 = 256 // values of a slot
 	leastBucketWindow          = 2   // slots, by default
-	// A table has a hint for so many windows, if that makes so many of them, and no more than so many.
-	hintShare, leastHints, mostHints = 16, 64, 1 << 14
-	// hintFrom is how many windows of a chain must be full before there is a hint of it, and each hintStep further ones make another. mostHinted
-	// is the most windows that one tells of.
-	hintFrom, hintStep, mostHinted = 32, 16, 1 << 24
-	hintAsk                        = 9 // the number of the window at which an insert asks whether there is one
-	// hintSideBit of a hint's number tells that the key is one of the side region.
-	hintSideBit = 31
 )
 
-// hints is how many hints a table has, a power of two, or 0.
-func (c config) hints(windows int64) int64 {
+// Hints are of keys with many values.
+const (
+	hintBytes = 16 // of a hint
+	// A table has one for so many windows, if that makes so many of them, and no more than so many.
+	hintShare, leastHints, mostHints = 16, 64, 1 << 14
+	sideHints                        = sideSlots // those of the side region: more than there are reserved keys
+	hintPlaces                       = 4         // where a key's may be, one behind the other
+	// hintFrom is how many windows of a chain must be full before a row that is inserted leaves a hint of it, and each hintStep further ones move it.
+	hintFrom, hintStep = 32, 16
+	hintAsk            = 9 // the number of the window at which a row asks whether there is one
+	// Where rows of a key come together, those of keys with longWindows windows full of values, or a longer chain, are inserted by several tiles,
+	// pieceWindows windows full at a time.
+	longWindows, pieceWindows = 32, 8
+)
+
+// hints is how many hints a multimap has of keys of its main region, a power of two, or 0.
+func hints(windows int64) int64 {
 	n := min(mostHints, windows/hintShare)
-	if c.bucket == 0 || n < leastHints {
+	if n < leastHints {
 		return 0
 	}
 	return 1 << (bits.Len64(uint64(n)) - 1)
 }
-
-// hintBytes is the size of one: a word as look-ups read it of a slot.
-func (c config) hintBytes() int { return 2 * c.keyBytes }
 
 // bucketConfig is the table under a MultiBucket: slots of a key, how many values the slot can still get (u32, right behind the key, counting
 // down from all ones), and so many values. 0 is the default.

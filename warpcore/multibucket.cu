@@ -82,14 +82,14 @@ WARPMAP_KERNEL(rehash, slotsParams) {
         u32 n = x.live ? Held<S>::count(x.word) : 0;
         Insert<S, Keep, false, true> s;
         s.begin(p.target, x.k, n, ~0ull);
-        buckets::Hint<C> hint;
-        hint.begin();
+        Skip<S> skip;
+        skip.begin();
         for (bool active = x.live; g.any_of_all(active);) {
-            if (active) hint.ask(p.target, s);
+            if (active) skip.ask(p.target, s);
             active = s.round(p.target, g, active);
         }
         if (x.live && s.outcome == ADDED) {
-            hint.leave(s.p.stored, s.candidate_probes - 1);
+            skip.leave(p.target, s.p, s.candidate_probes - 1);
             u64 from = x.slots + x.index * C::SLOT_BYTES, to = s.p.slots + s.place * C::SLOT_BYTES;
             for (int b = C::KEY_BYTES; b < WORD; b += 4) store_relaxed(at<u32>(to + b), load_relaxed(at<u32>(from + b)));
             for (int b = WORD; b < C::SLOT_BYTES; b += 8) store_relaxed(at<u64>(to + b), load_relaxed(at<u64>(from + b)));

@@ -92,39 +92,6 @@ template <class C, bool ROOM> struct Held<BucketSlots<C, ROOM>> {
 
 namespace buckets {
 
-// Hint is what is noted of a key with a long chain: how many windows at its beginning are full. They are not gone through again, so that a key
-// with very many values does not cost the square of that.
-template <class C> struct Hint {
-    typedef Access<BucketSlots<C>> A;
-    typedef typename A::word word;
-    u64 address; // 0 before it was asked
-    u64 skipped; // windows
-    u32 side;    // set for a key of the side region
-
-    __device__ __forceinline__ void begin() {
-        address = skipped = 0;
-        side = 0;
-    }
-    // ask comes before each round of an insertion, which skips them once it has gone so far that there may be a hint.
-    template <class S> __device__ __forceinline__ void ask(const Table& t, S& s) {
-        if (s.probes != WARPCORE_HINT_ASK || s.part || !t.hints) return;
-        side = (u32)(s.p.slots == t.side.slots) << WARPCORE_HINT_SIDE_BIT;
-        address = t.hints + (s.p.hash >> 32 & t.hint_mask) * sizeof(word);
-        word x = load_relaxed(at<word>(address));
-        u32 n = A::left_of(x) ^ side;
-        if (A::bits_of_key(x) != s.p.stored || n < WARPCORE_HINT_FROM || n > WARPCORE_MOST_HINTED) return;
-        skipped = n < s.limit ? n : s.limit - 1;
-        s.p.skip((u32)(skipped - (s.probes - 1)));
-        s.probes = skipped + 1;
-    }
-    // leave notes how many are full.
-    __device__ __forceinline__ void leave(typename C::key stored, u64 full) {
-        if (!address || full < WARPCORE_HINT_FROM || full < skipped + WARPCORE_HINT_STEP || full > WARPCORE_MOST_HINTED) return;
-        skipped = full;
-        store_relaxed(at<word>(address), A::make(stored, (u32)full | side, word()));
-    }
-};
-
 // Put is the insertion of several values of one key: what its lane knows between two reads. It goes from one slot of the key with room to the
 // next, and takes all the places of each that it can use. A slot's values are written by the caller, after their places were taken: no look-up
 // may run beside.
@@ -142,18 +109,18 @@ template <class C, bool REUSE> struct Put {
     u32 first; // those from this number on,
     u64 slot;  // of the slot at this address,
     bool claimed, reused; // which was free before, or a tombstone
-    Hint<C> hint;
+    Skip<S> skip;
 
     __device__ __forceinline__ void begin(const Table& t, typename C::key k, u32 n, u64 windows) {
         want = n;
         s.begin(t, k, n, windows);
-        hint.begin();
+        skip.begin();
     }
 
     // round is one of the insertion's, and tells whether this lane's is still to be done. It is done without all its places where no slot that
     // may be read has room.
     template <class Tile> __device__ __forceinline__ bool round(const Table& t, Tile g, bool active) {
-        if (active) hint.ask(t, s);
+        if (active) skip.ask(t, s);
         bool on = s.round(t, g, active);
         got = 0;
         claimed = reused = false;
@@ -165,7 +132,7 @@ template <class C, bool REUSE> struct Put {
         if (claimed && A::WHOLE) got = want < C::BUCKET ? want : C::BUCKET;
         else got = A::take(slot, claimed ? 0 : A::count(s.was), want, first);
         want -= got;
-        if (REUSE && (claimed || s.free == ~0u)) hint.leave(s.p.stored, (claimed ? s.candidate_probes : s.probes) - 1);
+        if (REUSE && (claimed || s.free == ~0u)) skip.leave(t, s.p, (claimed ? s.candidate_probes : s.probes) - 1);
         if (want == 0) return false;
         s.v = want;
         s.outcome = FULL;

@@ -115,15 +115,6 @@ func (c *core) ahead(st *device.Stream, b table.Rows) (sure bool, limit uint64, 
 	return c.filled+slots <= c.limit(), limit, nil
 }
 
-// forgetHints is for windows that may have got free slots.
-func (c *core) forgetHints(st *device.Stream) error {
-	if c.t.Hints == 0 {
-		return nil
-	}
-	from := int(c.t.Hints - c.mem.Addr())
-	return c.mem.Slice(from, from+int(c.t.HintMask+1)*c.cfg.hintBytes()).Fill(st, 0xff)
-}
-
 // Density is the paper's storage density ρ (§IV-C): the bytes of all keys, each once, and of all values, to those of the table. Cost: a walk from
 // every slot to its key's first.
 func (m *MultiBucket[K, V]) Density() (density float64, err error) {

@@ -43,34 +43,5 @@ func (c *core) checkBuckets(mem []byte, k Counters) error {
 	if values != k.Added-k.Removed {
 		return fmt.Errorf("warpcore: check: the slots have %d values, the counters say %d", values, k.Added-k.Removed)
 	}
-	return m.checkHints()
-}
-
-// checkHints follows the chains of keys that have a hint: all the windows that it tells of are full, and no slot of the key there has room.
-func (m *image) checkHints() error {
-	for i := range m.cfg.hints(int64(m.t.Main.Windows)) {
-		at := m.mem[m.t.Hints-m.base+uint64(i)*uint64(m.cfg.hintBytes()):]
-		key := keyBits{lo: kernel.Pattern(at, m.cfg.keyBytes)}
-		if m.cfg.mark(key) != none {
-			continue
-		}
-		full := kernel.Pattern(at[m.cfg.keyBytes:], 4)
-		side := full>>hintSideBit == 1
-		p := m.cfg.probe(&m.t, m.cfg.real(key, side))
-		for n := range full &^ (1 << hintSideBit) {
-			for s := range uint64(m.cfg.window) {
-				slot := p.window*uint64(m.cfg.window) + s
-				switch its := m.key(side, slot); {
-				case m.cfg.mark(its) != none:
-					return fmt.Errorf("warpcore: check: key %v has a hint of full windows (side %t), of which window %d, its number %d, has a free slot",
-						key, side, p.window, n)
-				case its == key && m.count(side, slot) < uint64(m.cfg.bucket):
-					return fmt.Errorf("warpcore: check: key %v has a hint of full windows (side %t), of which window %d, its number %d, has its slot with room",
-						key, side, p.window, n)
-				}
-			}
-			p.advance()
-		}
-	}
 	return nil
 }

@@ -363,15 +363,7 @@ func testHints[K any](t *testing.T, d *device.Device) {
 	must(t, err)
 	defer m.Close()
 	s := &multiSubject[K, uint32]{t, d, &m.MultiMap, rand.New(rand.NewPCG(1, 5)), map[uint64][]uint32{}}
-	hints := func() (n int) {
-		im := imageOf(t, m.core)
-		for i := range m.t.HintMask + 1 {
-			if at := im.mem[m.t.Hints-im.base+i*uint64(m.cfg.hintBytes()):]; m.cfg.mark(keyBits{lo: kernel.Pattern(at, m.cfg.keyBytes)}) == none {
-				n++
-			}
-		}
-		return n
-	}
+	hints := func() int { return hintsOf(t, m.core) }
 	for range 3 {
 		s.insert(s.batch(2500, 9))
 		s.insert(s.batch(200, 2000))

@@ -38,17 +38,18 @@ template <class C> struct Probe {
         window += 1 + reduce(seeded64(hash, seed), windows - 1);
         if (window >= windows) window -= windows;
     }
-    // skip advances n times.
-    __device__ __forceinline__ void skip(u32 n) {
-        if (windows == 1) return;
+    __device__ __forceinline__ u64 on(u64 window, u64 more) const { return window + more < windows ? window + more : window + more - windows; }
+    // stride is how far on n advances are, and skip makes them.
+    __device__ __forceinline__ u64 stride(u64 n) const {
+        if (windows == 1) return 0;
         u64 step = 1 + reduce(seeded64(hash, seed), windows - 1), by = 0;
-        auto on = [this](u64 at, u64 more) { return at + more < windows ? at + more : at + more - windows; };
-        for (int b = highest_bit(n); b >= 0; b--) {
+        for (int b = n ? 63 - (int)leading_zeros(n) : -1; b >= 0; b--) {
             by = on(by, by);
             if (n >> b & 1) by = on(by, step);
         }
-        window = on(window, by);
+        return by;
     }
+    __device__ __forceinline__ void skip(u64 n) { window = on(window, stride(n)); }
     __device__ __forceinline__ u32 first_slot() const { return (u32)hash & (C::WINDOW - 1); }
     __device__ __forceinline__ u64 window_address() const { return slots + window * (C::WINDOW * C::SLOT_BYTES); }
     __device__ __forceinline__ u64 slot_index(u32 slot) const { return window * C::WINDOW + slot; }
@@ -63,10 +64,13 @@ template <class C> struct Probe {
     }
     // pass_by marks the window before the key is put in a later one. Beside look-ups the order counts.
     __device__ __forceinline__ void pass_by(bool ordered) const {
-        u64 bit = overflow_bit();
         if (overflowed()) return;
-        and_of(at<u32>(overflow) + bit / 32, ~(1u << (bit & 31)));
+        overflow_now();
         if (ordered) fence();
+    }
+    __device__ __forceinline__ void overflow_now() const {
+        u64 bit = overflow_bit();
+        and_of(at<u32>(overflow) + bit / 32, ~(1u << (bit & 31)));
     }
 };
 
@@ -79,6 +83,62 @@ __device__ __forceinline__ u64 probes_bound(const Table& t, u64 windows) {
     if (told < WARPCORE_PROBES_UNTOLD) told = WARPCORE_PROBES_UNTOLD;
     return told < windows ? told : windows;
 }
+
+// A hint is what is noted of a key with a long chain: how many windows at its beginning are full, or will be when the kernel ends, because a tile that
+// has values enough reserved them. Inserts begin behind them, so that a key with very many values does not cost the square of that.
+//
+// hint_of gives the address of a key's, 0 without; with MAKE it makes one of no windows, if there is a place for it.
+template <bool MAKE, class C> __device__ __forceinline__ u64 hint_of(const Table& t, const Probe<C>& p) {
+    if (!t.hints) return 0;
+    u64 first = t.hints, mask = t.hint_mask;
+    if (p.slots == t.side.slots) { // the side region's are behind the others
+        first += (mask + 1) * sizeof(hint);
+        mask = WARPCORE_SIDE_HINTS - 1;
+    }
+    for (u32 i = 0; i < WARPCORE_HINT_PLACES; i++) {
+        hint* h = at<hint>(first) + ((p.hash >> 32) + i & mask);
+        u64 seen = load_relaxed(&h->key), own = (u64)p.stored;
+        if (seen == ~0ull) {
+            if (!MAKE) return 0;
+            seen = cas(&h->key, ~0ull, own);
+            if (seen == ~0ull) seen = own;
+        }
+        if (seen == own) return (u64)h;
+    }
+    return 0;
+}
+// Those windows are counted down from all ones, as a clear table has.
+__device__ __forceinline__ u64 hinted(u64 h) { return ~load_relaxed(&at<hint>(h)->left); }
+__device__ __forceinline__ void hint_full(u64 h, u64 windows) {
+    u64 left = load_relaxed(&at<hint>(h)->left);
+    if (~left < windows) cas(&at<hint>(h)->left, left, ~windows); // if another came between, it knows as much
+}
+__device__ __forceinline__ u64 hint_reserve(u64 h, u64 windows) { return ~add(&at<hint>(h)->left, 0 - windows); }
+
+// Skip is the use that the insertion of one row makes of its key's hint.
+template <class C> struct Skip {
+    u64 address; // of the hint, if there is one
+    u64 skipped; // windows
+
+    __device__ __forceinline__ void begin() { address = skipped = 0; }
+    // ask comes before each round of an insertion s, which skips full windows once it has gone so far that there may be a hint.
+    template <class S> __device__ __forceinline__ void ask(const Table& t, S& s) {
+        if (s.probes != WARPCORE_HINT_ASK || s.part) return;
+        address = hint_of<false>(t, s.p);
+        u64 n = address ? hinted(address) : 0;
+        if (n < s.probes) return;
+        skipped = n < s.limit ? n : s.limit - 1;
+        s.p.skip(skipped - (s.probes - 1));
+        s.probes = skipped + 1;
+    }
+    // leave notes that the first windows of the chain of p are full.
+    template <class P> __device__ __forceinline__ void leave(const Table& t, const P& p, u64 full) {
+        if (full < WARPCORE_HINT_FROM || full < skipped + WARPCORE_HINT_STEP) return;
+        if (!address) address = hint_of<true>(t, p);
+        if (address) hint_full(address, full);
+        skipped = full;
+    }
+};
 
 // What a tile reads at once: the whole window; a lane on its own, the sector around its key's first slot, then the
 // next. PARTS of them are a window, in the order of part ^ first_part.
@@ -244,7 +304,11 @@ template <class C, class MEETS, bool REUSE, bool MULTI> struct Insert {
 
 // InsertGroup is the insertion of many values of one key into a multimap: a tile goes along its chain, and takes the free slots of each window. The
 // values lie in shared memory, where their order changes.
-template <class C, class Tile> struct InsertGroup {
+//
+// LONG is for keys with long chains, in a table that has a slot for every value that is inserted: the tile reserves windows, no more than its values
+// fill for sure, and fills them whole. Others do so beside it, each in its own windows. The last values, fewer than a window's, go where they find
+// room, from the first window on that nobody has reserved.
+template <class C, class Tile, bool LONG> struct InsertGroup {
     typedef Access<C> A;
     typedef View<C, Tile::LANES> V;
     Probe<C> p;
@@ -252,13 +316,45 @@ template <class C, class Tile> struct InsertGroup {
     u64 probes;
     u32 next, end; // values
     u32 added, reused; // by this lane
+    u64 address;  // LONG: of the hint
+    u32 reserved; // windows, that of p and those behind it
 
-    __device__ __forceinline__ void begin(const Table& t, typename C::key k, u32 first, u32 n, int rank) {
-        p = Probe<C>(t, k);
-        probes = 1;
-        next = first;
-        end = first + n;
-        s.load(true, p.window_address(), rank);
+    __device__ __forceinline__ void begin(const Table& t, Tile g, bool on, typename C::key k, u32 first, u32 n) {
+        if (on) {
+            p = Probe<C>(t, k);
+            probes = 1;
+            next = first;
+            end = first + n;
+            if constexpr (LONG) {
+                address = hint_of<true>(t, p);
+                reserved = 0;
+            } else s.load(true, p.window_address(), g.rank());
+        }
+        if constexpr (LONG) arrive(t, g, on, on && address, 0, n);
+    }
+    // arrive goes on to the next window, of which a tile that asks the hint learns which that is. `full` windows of the chain are, and `left`
+    // values are to be inserted.
+    __device__ __forceinline__ void arrive(const Table& t, Tile g, bool on, bool asks, u64 full, u32 left) {
+        if constexpr (LONG) {
+            if (g.any_of_all(asks)) {
+                u64 to = 0;
+                u32 whole = left / C::WINDOW;
+                if (asks && g.rank() == 0) {
+                    if (full) hint_full(address, full);
+                    to = whole ? hint_reserve(address, whole) : hinted(address);
+                }
+                to = g.shuffle(to, 0);
+                if (asks) {
+                    u64 at = probes - 1;
+                    p.skip(to >= at ? to - at : to + p.windows - at);
+                    probes = to + 1;
+                    reserved = whole;
+                }
+            }
+            // Whoever fills a window whole that others have reserved windows behind cuts no chain.
+            if (on && reserved && g.rank() == 0) p.pass_by(false);
+        }
+        if (on) s.load(true, p.window_address(), g.rank());
     }
     // round fills a window, and tells whether there are more values. What is left of them when the chain ends is next … end-1.
     __device__ __forceinline__ bool round(const Table& t, Tile g, bool busy, typename C::value* values) {
@@ -276,13 +372,16 @@ template <class C, class Tile> struct InsertGroup {
 #pragma unroll
         for (int d = 1; d < Tile::LANES; d *= 2) free |= g.shuffle(free, g.rank() ^ d);
         u32 n = (u32)popcount(free);
-        bool stays = left < n, goes = busy && left > n && probes < p.windows;
+        bool stays = left < n, goes = busy && left > n && (LONG || probes < p.windows);
         if (stays) n = left;
-        if (goes) { // the next window comes while this is filled
-            if (g.rank() == 0) and_of(at<u32>(p.overflow) + p.overflow_bit() / 32, ~(1u << (p.overflow_bit() & 31)));
-            p.advance();
-            s.load(true, p.window_address(), g.rank());
-        }
+        if constexpr (!LONG) {
+            if (goes) { // the next window comes while this is filled
+                if (g.rank() == 0) p.overflow_now();
+                p.advance();
+                probes++;
+                s.load(true, p.window_address(), g.rank());
+            }
+        } else leave(t, g, goes, left - n);
 #pragma unroll
         for (int i = 0; i < V::WORDS; i++) {
             u32 order = V::slot(i, g.rank()) ^ first, number = (u32)popcount(free & (1u << order) - 1);
@@ -311,24 +410,42 @@ template <class C, class Tile> struct InsertGroup {
             g.sync();
             n -= again;
         }
+        if (busy) next += n;
+        if constexpr (LONG) {
+            bool more = busy && !goes && next < end; // some of its last values were lost
+            if (more && stays) s.load(true, p.window_address(), g.rank());
+            leave(t, g, more && !stays, end - next);
+        }
         if (!busy) return false;
-        next += n;
         if (next == end) {
             if (g.rank() == 0) tell_probes(t, probes);
             return false;
         }
-        if (!goes) { // some of its last values were lost
-            if (!stays) {
-                if (probes == p.windows) return false;
-                if (g.rank() == 0) p.pass_by(false);
-                p.advance();
-                probes++;
-            }
-            s.load(true, p.window_address(), g.rank());
-            return true;
+        if constexpr (LONG) return probes <= p.windows;
+        if (goes) return true;
+        if (!stays) { // some of its last values were lost
+            if (probes == p.windows) return false;
+            if (g.rank() == 0) p.pass_by(false);
+            p.advance();
+            probes++;
         }
-        probes++;
+        s.load(true, p.window_address(), g.rank());
         return true;
+    }
+    // leave goes on from a window that is full now.
+    __device__ __forceinline__ void leave(const Table& t, Tile g, bool goes, u32 left) {
+        if constexpr (LONG) {
+            u64 full = probes;
+            if (goes) {
+                if (reserved) reserved--;
+                else if (g.rank() == 0) p.pass_by(false);
+                if (reserved || !address) {
+                    p.advance();
+                    probes++;
+                }
+            }
+            arrive(t, g, goes, goes && !reserved && address, full, left);
+        }
     }
 };
 
