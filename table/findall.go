@@ -34,6 +34,27 @@ type Finder[P any] struct {
 	count, sum, scan, offsets, fill device.Kernel[P]
 	aside, fillAside, fillRest      device.Kernel[P] // in a few families: see Aside
 	fused                           bool
+
+	// Where look-ups leave some keys to kernels of the family's, these are queued around a count, and behind a fill; or nil.
+	Counting, Counted, Filled func() error
+}
+
+// launchCount queues a count of rows with the kernel.
+func (k *Finder[P]) launchCount(st *device.Stream, count device.Kernel[P], g device.Grid, p *P) error {
+	return queued(k.Counting, func() error { return count.Launch(st, g, p) }, k.Counted)
+}
+
+// queued calls functions one after the other, if there are such.
+func queued(functions ...func() error) error {
+	for _, f := range functions {
+		if f == nil {
+			continue
+		}
+		if err := f(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Aside finds the kernels for keys that have several values on average: count_all_aside is count_all, but puts as many values aside as FindAll.Each
@@ -63,7 +84,7 @@ func (k Finder[P]) Count(st *device.Stream, grid func(items int64) device.Grid, 
 	if rows.N == 0 {
 		return nil
 	}
-	return k.count.Launch(st, grid(int64(rows.N)), p)
+	return k.launchCount(st, k.count, grid(int64(rows.N)), p)
 }
 
 // Run finds all values. rows is the FindAll in p, with Keys and N; offsets has one element more than there are keys. values is
@@ -110,7 +131,7 @@ func (k Finder[P]) Run(f *Frame, st *device.Stream, grid func(items int64) devic
 	warps := grid(32 * max(1, chunks))
 	var outer outerForm
 	if n > 0 {
-		if err := count.Launch(st, grid(n), p); err != nil {
+		if err := k.launchCount(st, count, grid(n), p); err != nil {
 			return 0, err
 		}
 		if rows.Outer > 0 {
@@ -141,6 +162,9 @@ func (k Finder[P]) Run(f *Frame, st *device.Stream, grid func(items int64) devic
 	default:
 		err = errors.Join(k.offsets.Launch(st, warps, p), k.fill.Launch(st, grid(n), p))
 	}
+	if err == nil && !outer.empty {
+		err = queued(k.Filled)
+	}
 	if err == nil && rows.Outer > 0 {
 		err = outer.fill(st, rows)
 	}
@@ -158,7 +182,7 @@ const (
 func (k Finder[P]) valuesAside(f *Frame, st *device.Stream, grid func(items int64) device.Grid, rows *FindAll, p *P, bytes int64) (int64, error) {
 	n := rows.N
 	rows.N = askedAside
-	err := k.count.Launch(st, grid(askedAside), p)
+	err := k.launchCount(st, k.count, grid(askedAside), p)
 	rows.N = n
 	if err != nil {
 		return 0, err

@@ -3,6 +3,7 @@
 #pragma once
 #include "drive.cuh"
 #include "layout.h"
+#include "long.cuh"
 #include "warpcore.cuh"
 
 namespace warpcore {
@@ -15,7 +16,8 @@ typedef tile<WARPCORE_FIND_GROUP, true> FindTile;
 __device__ __forceinline__ bool chosen(u64 when, u64 i) { return !WARPCORE_CHOOSES || at<u8>(when)[i]; }
 template <class Warp> __device__ __forceinline__ bool chosen_of(Warp warp, bool on, int from) { return !WARPCORE_CHOOSES || warp.shuffle((u32)on, from); }
 
-// Looks up a batch of keys, and calls end(position, hit) for each, that is not chosen too. PLACE: end needs to know the pair's slot.
+// Looks up a batch of keys, and calls end(position, hit) for each, that is not chosen too. PLACE: end needs to know the pair's slot. With ALL, keys
+// that have more than `least` values, and long chains, get counts for settle_long.
 template <class C, bool ALL, bool PLACE, class End, class Visit> struct LookUpJob {
     typedef typename C::key key;
     struct Item {
@@ -26,10 +28,12 @@ template <class C, bool ALL, bool PLACE, class End, class Visit> struct LookUpJo
     u64 keys, when;
     End end;
     Visit visit;
+    const longParams* longs;
+    u64 least;
     Search<C, ALL, PLACE || !C::PACKED> s;
 
-    __device__ __forceinline__ LookUpJob(const Table& t, u64 keys, u64 when, End end, Visit visit)
-        : t(t), keys(keys), when(when), end(end), visit(visit) {}
+    __device__ __forceinline__ LookUpJob(const Table& t, u64 keys, u64 when, End end, Visit visit, const longParams* longs, u64 least)
+        : t(t), keys(keys), when(when), end(end), visit(visit), longs(longs), least(least) {}
     __device__ __forceinline__ Item load(u64 i) const { return Item{input_key<C>(keys, i), chosen(when, i)}; }
     template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64) const {
         return Item{warp.shuffle(x.k, from), chosen_of(warp, x.on, from)};
@@ -40,21 +44,36 @@ template <class C, bool ALL, bool PLACE, class End, class Visit> struct LookUpJo
         if (WARPCORE_CHOOSES && !x.on) end(i, s.hit);
         return !WARPCORE_CHOOSES || x.on;
     }
-    __device__ __forceinline__ bool round(FindTile g, bool active) { return s.round(t, g, active, visit); }
+    __device__ __forceinline__ bool round(FindTile g, bool active) {
+        bool on = s.round(t, g, active, visit);
+        if constexpr (ALL) {
+            if (on && far(s) && longs->keys && s.hit.count > least) {
+                u64 number = LongChains{t, *longs}.ask(s.p, 0);
+                if (number != ~0ull) {
+                    s.hit.count = LongChains::mark(number);
+                    return false;
+                }
+            }
+        }
+        return on;
+    }
     __device__ __forceinline__ void done(u64 i) { end(i, s.hit); }
 };
 template <class C, bool ALL, bool PLACE, class End, class Visit = NoVisit>
-__device__ __forceinline__ void look_up(const Table& t, u64 keys, u64 n, End end, u64 when = 0, Visit visit = Visit{}) {
-    LookUpJob<C, ALL, PLACE, End, Visit> job(t, keys, when, end, visit);
+__device__ __forceinline__ void look_up(const Table& t, u64 keys, u64 n, End end, u64 when = 0, Visit visit = Visit{}, const longParams* longs = nullptr, u64 least = 1) {
+    LookUpJob<C, ALL, PLACE, End, Visit> job(t, keys, when, end, visit, longs, least);
     drive_held<FindTile, u64>(n, job);
 }
 
 // Removes all pairs of each key.
 template <class C> struct Erase {
     static constexpr bool VISITS = true, PLACES = true;
+    const Table& t;
     u32 erased; // by this lane, for the keys of its tile: a bit each
     u64 slots, pairs;
     int owner;
+    __device__ __forceinline__ Erase(const Table& t) : t(t), erased(0), slots(0), pairs(0), owner(0) {}
+    __device__ __forceinline__ void begin() { erased = 0; }
     template <class Tile> __device__ __forceinline__ void turn(Tile, int rank) { owner = rank; }
     template <class W> __device__ __forceinline__ void operator()(u64 in, u64, u64 index, W w, u32) {
         bool removed = Access<C>::remove(in, index, w, Access<C>::key_of(w));
@@ -62,31 +81,46 @@ template <class C> struct Erase {
         slots += removed;
         pairs += removed ? Held<C>::count(w) : 0;
     }
+    __device__ __forceinline__ void count() const {
+        count_into(&counters(t)->erased, slots);
+        if constexpr (Held<C>::SEVERAL) count_into(&counters(t)->removed, pairs);
+    }
 };
 template <class C> __device__ __forceinline__ void erase_all(const findParams& p) {
     FindTile g;
-    u64 slots = 0, pairs = 0;
+    LongChains longs{p.table, p.longs};
+    Erase<C> e(p.table);
     FOR_EACH_ITEM(i, p.n) {
-        bool active = i < p.n;
-        Erase<C> e{0, 0, 0, 0};
-        search_each<C, true>(p.table, g, active, active ? input_key<C>(p.keys, i) : 0, e);
-        slots += e.slots;
-        pairs += e.pairs;
+        bool own = i < p.n, left = false;
+        Search<C, true, true> s;
+        s.begin(p.table, own ? input_key<C>(p.keys, i) : 0);
+        e.begin();
+        for (bool active = own; g.any_of_all(active);) {
+            active = s.round(p.table, g, active, e);
+            if (active && far(s) && longs.ask(s.p, i) != ~0ull) {
+                left = true;
+                active = false;
+            }
+        }
+        if (own && !left && s.probes >= WARPCORE_HINT_FROM) { // the chain begins anew
+            u64 h = hint_of<false>(p.table, s.p);
+            if (h) store_relaxed(&at<hint>(h)->left, ~0ull);
+        }
         u32 mine = 0;
         for (int j = 0; j < FindTile::LANES; j++) {
             bool removed = g.any(e.erased >> j & 1);
             if (g.rank() == j) mine = removed;
         }
-        if (p.found && active) at<u8>(p.found)[i] = mine;
+        if (p.found && own) at<u8>(p.found)[i] = mine;
     }
-    count_into(&counters(p.table)->erased, slots);
-    if constexpr (Held<C>::SEVERAL) count_into(&counters(p.table)->removed, pairs);
+    e.count();
 }
 
 // How many windows a look-up reads to come to the slot; with FIRST_ONLY, 0 if the slot's key stands before it.
 template <bool FIRST_ONLY, class C> __device__ __forceinline__ u64 probes_to(const Table& t, const Slot<C>& s) {
     Probe<C> q(t, s.k);
     for (u64 probes = 1; probes <= q.windows; probes++) {
+        if (!FIRST_ONLY && probes > WARPCORE_LONG_WINDOWS) return probes + q.advances_to(s.index / C::WINDOW);
         for (u32 slot = 0; slot < C::WINDOW; slot++) {
             u64 index = q.slot_index(slot);
             if (index == s.index) return probes;

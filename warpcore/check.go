@@ -37,12 +37,15 @@ func (m *image) cleared(side bool, slot uint64) bool {
 	return kernel.Ones(m.mem[at+uint64(m.cfg.keyBytes) : at+uint64(m.cfg.slotBytes())])
 }
 
+// keptFrom is from how many slots on a key's chain is kept: those of all keys may take too much memory.
+const keptFrom = 64
+
 // checkImage walks the invariants that doc.go lists.
 func (c *core) checkImage(mem []byte, k Counters) error {
 	m := &image{c.cfg, c.t, c.mem.Addr(), mem}
 	window := uint64(c.cfg.window)
 	var live, tombstones uint64
-	seen, chains := make(map[keyBits]int64), make(map[keyBits]chain)
+	seen, values, chains := make(map[keyBits]int64), make(map[keyBits]int), make(map[keyBits]chain)
 	for _, side := range []bool{false, true} {
 		slots := m.region(side).Windows * window
 		for slot := range slots {
@@ -74,8 +77,10 @@ func (c *core) checkImage(mem []byte, k Counters) error {
 			}
 			its, ok := chains[real]
 			if !ok {
-				its = m.chain(real, side)
-				if c.multi() {
+				if values[real]++; values[real] < keptFrom {
+					its = m.chain(real, side, slot/window)
+				} else {
+					its = m.chain(real, side)
 					chains[real] = its
 				}
 			}
@@ -94,7 +99,8 @@ func (c *core) checkImage(mem []byte, k Counters) error {
 	return m.checkHints()
 }
 
-// checkHints follows the chains of keys that have a hint: all the windows that it tells of are full, and no slot of the key there has room.
+// checkHints follows the chains of keys that have a hint: no window that it tells of has an empty slot, and none of the
+// key's there has room.
 func (m *image) checkHints() error {
 	if m.t.Hints == 0 {
 		return nil
@@ -115,8 +121,8 @@ func (m *image) checkHints() error {
 			for s := range uint64(m.cfg.window) {
 				slot := p.window*uint64(m.cfg.window) + s
 				switch its := m.key(side, slot); {
-				case m.cfg.mark(its) != none:
-					return fmt.Errorf("warpcore: check: key %v has a hint of %d full windows (side %t), of which window %d, its number %d, has a free slot",
+				case m.cfg.mark(its) == empty:
+					return fmt.Errorf("warpcore: check: key %v has a hint of %d full windows (side %t), of which window %d, its number %d, has an empty slot",
 						key, full, side, p.window, n)
 				case m.cfg.bucket > 0 && its == key && m.count(side, slot) < uint64(m.cfg.bucket):
 					return fmt.Errorf("warpcore: check: key %v has a hint of %d full windows (side %t), of which window %d, its number %d, has its slot with room",
@@ -136,19 +142,25 @@ func (m *image) overflowed(side bool, window, bit uint64) bool {
 	return kernel.Pattern(m.mem[at:], 4)>>(bit%32)&1 == 0
 }
 
-// chain is what look-ups for a key go through: its windows, as far as none before has an empty slot, or is not marked as overflowed.
+// chain is what look-ups for a key go through: its windows, as far as none before has an empty slot, or is not marked as overflowed. With `only`, no more
+// than up to that window is asked for.
 type chain struct {
 	first  uint64            // of a window's slots, that which comes first
 	number map[uint64]uint64 // of a window, the first is 1
 	ends   string            // why no window comes behind
 }
 
-func (m *image) chain(key keyBits, side bool) chain {
+func (m *image) chain(key keyBits, side bool, only ...uint64) chain {
 	p := m.cfg.probe(&m.t, key)
 	window := uint64(m.cfg.window)
 	c := chain{first: p.first, number: map[uint64]uint64{}, ends: "it has all windows"}
 	for probes := uint64(1); probes <= p.windows; probes++ {
-		c.number[p.window] = probes
+		if only == nil {
+			c.number[p.window] = probes
+		} else if p.window == only[0] {
+			c.number[p.window] = probes
+			return c
+		}
 		for s := range window {
 			if m.cfg.mark(m.key(side, p.window*window+s)) == empty {
 				c.ends = fmt.Sprintf("window %d, probed before its own, has an empty slot", p.window)

@@ -64,6 +64,7 @@ type core struct {
 		find, erase, eraseMulti          device.Kernel[findParams]
 		rehash, export, probes, distinct device.Kernel[slotsParams]
 		rehashGroups                     device.Kernel[slotsParams] // of a multimap with long chains
+		long                             longKernels
 		absent                           device.Kernel[selectParams]
 		refuse                           device.Kernel[insertParams]
 		all                              table.Finder[findAllParams]
@@ -85,21 +86,23 @@ type memory struct {
 	mem      device.Slice[byte]
 	counters table.Counters[Counters]
 	filled   int64 // no more than this many slots hold a pair or a tombstone
-	foreign  bool  // a kernel of the user's may have inserted since the last look: filled is what it said it would at most
+	unseen   bool  // rows were inserted since the last look
+	long     device.Slice[byte]
+	foreign  bool // a kernel of the user's may have inserted since the last look: filled is what it said it would at most
 }
 
 func (m *memory) live() int64 { return m.counters.Seen.live() }
 
 func (m *memory) tombstones() int64 { return m.filled - m.live() }
 
-func (m *memory) free(f *table.Frame) error { return f.Free(&m.counters, m.mem) }
+func (m *memory) free(f *table.Frame) error { return f.Free(&m.counters, m.mem, m.long) }
 
 func (c *core) multi() bool { return c.kind == table.KindMultiMap }
 
 // program is the table's kernels with the given translation unit.
 func (c *core) program(name, main string, more ...device.File) *device.Program {
 	files := []device.File{{Name: name + ".cu", Text: main}, {Name: "warpcore.cuh", Text: warpcoreCUH}, {Name: "bulk.cuh", Text: bulkCUH},
-		{Name: "regions.cuh", Text: regionsCUH},
+		{Name: "regions.cuh", Text: regionsCUH}, {Name: "long.cuh", Text: longCUH}, {Name: "long_kernels.cuh", Text: longKernelsCUH},
 		{Name: "config.h", Text: c.cfg.header("config")}}
 	if c.cfg.bucket > 0 {
 		files = append(files, device.File{Name: "multibucket.cuh", Text: multibucketCUH})
@@ -227,7 +230,7 @@ func (c *core) compile() error {
 			device.Bind(m, "rehash_groups", &k.rehashGroups),
 			device.Bind(m, "refuse_absent", &k.refuse))
 	}
-	return errors.Join(err, device.Bind(m, "insert_multi", &k.insertMulti.rows), device.Bind(m, "erase_multi", &k.eraseMulti),
+	return errors.Join(err, k.long.bind(m), device.Bind(m, "insert_multi", &k.insertMulti.rows), device.Bind(m, "erase_multi", &k.eraseMulti),
 		device.Bind(m, "distinct", &k.distinct))
 }
 
@@ -327,7 +330,7 @@ func (c *core) look(st *device.Stream) (int64, error) {
 	if err := c.counters.Look(st); err != nil {
 		return 0, err
 	}
-	c.filled, c.foreign = c.counters.Seen.filled(), false
+	c.filled, c.foreign, c.unseen = c.counters.Seen.filled(), false, false
 	c.over = c.over || c.counters.Seen.Over > 0
 	return c.pairs(), nil
 }
@@ -477,7 +480,7 @@ type inserts struct {
 
 // launchInsert queues an insert of rows.
 func (c *core) launchInsert(st *device.Stream, k inserts, p insertParams, b table.Rows) error {
-	p.When = b.When
+	p.When, c.unseen = b.When, true
 	if p.Rows.Attempt == 0 && b.Flags == 0 && b.Out == 0 && b.When == 0 {
 		var done bool
 		var err error
@@ -720,7 +723,7 @@ func (c *core) Grow(n int) error {
 // find queues a look-up.
 func (c *core) find(st *device.Stream, b table.Rows) error { return c.search(st, c.kernel.find, b) }
 
-// forgetHints is for windows that may have got free slots.
+// forgetHints clears all hints.
 func (c *core) forgetHints(st *device.Stream) error {
 	if c.t.Hints == 0 {
 		return nil
@@ -732,7 +735,7 @@ func (c *core) forgetHints(st *device.Stream) error {
 // erase queues a deletion.
 func (c *core) erase(st *device.Stream, b table.Rows) error {
 	if c.multi() {
-		return errors.Join(c.search(st, c.kernel.eraseMulti, b), c.forgetHints(st))
+		return c.eraseMulti(st, b)
 	}
 	return c.search(st, c.kernel.erase, b)
 }

@@ -319,10 +319,11 @@ WARPMAP_KERNEL(distinct, slotsParams) { distinct_keys<C>(p); }
 // reads the table again only for keys that have more. A warp takes a chunk of keys.
 WARPMAP_KERNEL(count_all, findAllParams) {
     const auto& r = p.rows;
-    look_up<C, true, false>(p.table, r.keys, r.n, [&](u64 i, const Hit<C>& hit) {
+    auto end = [&](u64 i, const Hit<C>& hit) {
         at<u32>(r.counts)[i] = hit.count;
         if (r.stash && hit.found) at<value>(r.stash)[i] = hit.value();
-    });
+    };
+    look_up<C, true, false>(p.table, r.keys, r.n, end, 0, NoVisit{}, &p.longs);
 }
 
 struct PutAside {
@@ -337,7 +338,8 @@ struct PutAside {
 };
 WARPMAP_KERNEL(count_all_aside, findAllParams) {
     const auto& r = p.rows;
-    look_up<C, true, false>(p.table, r.keys, r.n, [&](u64 i, const Hit<C>& hit) { at<u32>(r.counts)[i] = hit.count; }, 0, PutAside{r.stash, r.each, 0, 0});
+    auto end = [&](u64 i, const Hit<C>& hit) { at<u32>(r.counts)[i] = hit.count; };
+    look_up<C, true, false>(p.table, r.keys, r.n, end, 0, PutAside{r.stash, r.each, 0, 0}, &p.longs, r.each);
 }
 
 WARPMAP_KERNEL(sum_chunks, findAllParams) { sum_chunks(p.rows); }
@@ -385,10 +387,14 @@ WARPMAP_KERNEL(fill_rest, findAllParams) {
     FindTile g;
     Warp warp;
     FOR_EACH_ITEM(i, rows.n) {
-        bool on = i < rows.n && at<u32>(rows.counts)[i] > rows.each;
+        u32 n = i < rows.n ? at<u32>(rows.counts)[i] : 0;
+        bool on = n > rows.each;
         if (!warp.any(on)) continue;
-        Fill fill{rows.values, on ? at<u64>(rows.offsets)[i] : 0, 0};
-        search_each<C, true>(p.table, g, on, on ? input_key<C>(rows.keys, i) : 0, fill);
+        u64 offset = on ? at<u64>(rows.offsets)[i] : 0;
+        key k = on ? input_key<C>(rows.keys, i) : 0;
+        if (on && n >= WARPCORE_LONG_VALUES && LongChains{p.table, p.longs}.fill(Probe<C>(p.table, k), offset)) on = false;
+        Fill fill{rows.values, offset, 0};
+        search_each<C, true>(p.table, g, on, k, fill);
     }
 }
 WARPMAP_KERNEL(fill_all, findAllParams) {
@@ -415,13 +421,19 @@ WARPMAP_KERNEL(fill_all, findAllParams) {
                 before += all;
                 if (i < rows.n) at<u64>(rows.offsets)[i] = offset;
                 if (n[j] == 1) at<value>(rows.values)[offset] = first[j];
-                if (!warp.any(n[j] > 1)) continue;
+                bool on = n[j] > 1;
+                if (!warp.any(on)) continue;
+                key k = on ? input_key<C>(rows.keys, i) : 0;
+                if (n[j] >= WARPCORE_LONG_VALUES && LongChains{p.table, p.longs}.fill(Probe<C>(p.table, k), offset)) on = false;
                 Fill fill{rows.values, offset, 0};
-                search_each<C, true>(p.table, g, n[j] > 1, n[j] > 1 ? input_key<C>(rows.keys, i) : 0, fill);
+                search_each<C, true>(p.table, g, on, k, fill);
             }
         }
     }
 }
+
+typedef C Slots;
+#include "long_kernels.cuh"
 #endif
 
 #if WARPCORE_SET

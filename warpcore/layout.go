@@ -209,6 +209,7 @@ type findParams struct {
 	Found  uint64
 	N      uint64
 	When   uint64 // of find in the program of batches with a condition: bytes
+	Longs  longParams
 }
 
 // slotsParams are the parameters of the kernels that go over all slots, or, export, over Slots of them from First on.
@@ -262,7 +263,40 @@ type selectParams struct {
 type findAllParams struct {
 	Table Table
 	Rows  table.FindAll
+	Longs longParams
 }
+
+// longParams are what look-ups through long chains are dealt out by: see long.go. Addresses; all 0: each goes through its chain alone.
+type longParams struct {
+	Keys    uint64 // of longKey, one a hint
+	List    uint64 // of u32, the numbers of the hints that were asked for
+	Rows    uint64 // of longRow
+	Lengths uint64 // of u64: how many there are in List, and in Rows, which has room for longRows
+}
+
+// longKey is what is asked of a hint's key.
+type longKey struct {
+	Count uint64 // of its values, and longAsked
+	Row   uint64 // that asked first
+}
+
+// longRow is a row whose values are to be written.
+type longRow struct {
+	Number uint64 // of the hint
+	To     uint64 // where they go among all values
+	Taken  uint64 // of these places
+}
+
+const (
+	// A chain of longChain full windows is long. Look-ups ask for that every longAsk windows.
+	longChain, longAsk = 256, 32
+	longPart           = 128 // windows of a warp
+	longTurn           = 61  // the parts of the next chain begin with so many warps further on
+	longValues         = 512 // values that a key has at least, if its chain is asked for when they are written
+	longRows           = 1 << 14
+	longAsked          = 1 << 63
+	longMark           = 0xffff0000 // above the number of a hint, in the place of a count
+)
 
 // overflowBits is the width of a window's overflow filter, a power of two up to 32. A key that goes past the window
 // clears one of the bits, so a look-up whose bit is set need not go on. Wider filters are asked in vain less often, and
@@ -290,7 +324,7 @@ type forEachParams struct {
 }
 
 func layouts() []any {
-	return []any{Region{}, Table{}, hint{}, Counters{}, insertParams{}, partitionParams{}, findParams{}, slotsParams{}, selectParams{}, countsParams{}, combineParams{}, groupParams{}, findAllParams{}}
+	return []any{Region{}, Table{}, hint{}, Counters{}, insertParams{}, partitionParams{}, findParams{}, slotsParams{}, selectParams{}, countsParams{}, combineParams{}, groupParams{}, findAllParams{}, longParams{}, longKey{}, longRow{}}
 }
 
 func defines(set bool) []device.Define {
@@ -314,6 +348,14 @@ func defines(set bool) []device.Define {
 		{Name: "WARPCORE_SIDE_HINTS", Value: sideHints},
 		{Name: "WARPCORE_LONG_WINDOWS", Value: longWindows},
 		{Name: "WARPCORE_PIECE_WINDOWS", Value: pieceWindows},
+		{Name: "WARPCORE_LONG_CHAIN", Value: longChain},
+		{Name: "WARPCORE_LONG_ASK", Value: longAsk},
+		{Name: "WARPCORE_LONG_PART", Value: longPart},
+		{Name: "WARPCORE_LONG_TURN", Value: longTurn},
+		{Name: "WARPCORE_LONG_VALUES", Value: longValues},
+		{Name: "WARPCORE_LONG_ROWS", Value: longRows},
+		{Name: "WARPCORE_LONG_ASKED", Value: fmt.Sprintf("%#xull", uint64(longAsked))},
+		{Name: "WARPCORE_LONG_MARK", Value: fmt.Sprintf("%#xu", uint32(longMark))},
 	}...)
 }
 

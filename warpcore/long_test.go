@@ -2,6 +2,7 @@ package warpcore
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -19,6 +20,34 @@ func hintsOf(t *testing.T, c *core) (n int) {
 		}
 	}
 	return n
+}
+
+// probes compares the probe lengths that Stats computes with those that Check's walks give.
+func (s *multiSubject[K, V]) probes() {
+	s.Helper()
+	stats, err := s.m.Stats()
+	must(s, err)
+	im := imageOf(s, s.m.core)
+	sum, n, chains := uint64(0), 0, map[keyBits]chain{}
+	for _, side := range []bool{false, true} {
+		for slot := range im.region(side).Windows * uint64(im.cfg.window) {
+			key := im.key(side, slot)
+			if im.cfg.mark(key) != none {
+				continue
+			}
+			key = im.cfg.real(key, side)
+			its, ok := chains[key]
+			if !ok {
+				its = im.chain(key, side)
+				chains[key] = its
+			}
+			sum += its.number[slot/uint64(im.cfg.window)]
+			n++
+		}
+	}
+	if want := float64(sum) / float64(n); math.Abs(stats.MeanProbes-want) > 1e-9*want {
+		s.Errorf("a look-up reads %g windows, want %g", stats.MeanProbes, want)
+	}
 }
 
 // longChains inserts, finds and deletes keys with so many values that their chains are most of the table's windows.
@@ -47,14 +76,16 @@ func longChains[K, V any](t *testing.T, d *device.Device, o Options, keys, rows 
 		t.Errorf("no hints of %d keys with %d values", keys, 2*rows)
 	}
 	s.find(s.all())
+	if long := m.counters.Seen.MaxProbes >= longChain; long != (m.long.Len() > 0) {
+		t.Errorf("the longest chain has %d windows, and long ones have %d bytes of their own", m.counters.Seen.MaxProbes, m.long.Len())
+	}
+	s.probes()
 	must(t, m.Grow(8*rows))
 	s.verify()
 	s.insert(batch(rows))
 	s.verify()
 	s.delete(batch(1))
-	if n := hintsOf(t, m.core); n != 0 {
-		t.Errorf("%d hints after a delete", n)
-	}
+	s.verify()
 	s.insert(batch(rows))
 	s.verify()
 	s.find(s.all())

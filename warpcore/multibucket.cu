@@ -135,13 +135,14 @@ __device__ __forceinline__ u64 address_in(u128 stash) { return stash.lo; }
 
 WARPMAP_KERNEL(count_all, findAllParams) {
     const auto& r = p.rows;
-    look_up<S, true, true>(p.table, r.keys, r.n, [&](u64 i, const Hit<S>& hit) {
+    auto end = [&](u64 i, const Hit<S>& hit) {
         at<u32>(r.counts)[i] = hit.count;
         if (!r.stash || !hit.found) return;
         u64 slot = hit.slots + hit.index * C::SLOT_BYTES;
         if (hit.count > Held<S>::count(hit.word)) slot |= MORE;
         at<Stash>(r.stash)[i] = hit.count == 1 ? (Stash)load_relaxed(values_at<C>(slot)) : stash_of(slot, Stash());
-    });
+    };
+    look_up<S, true, true>(p.table, r.keys, r.n, end, 0, NoVisit{}, &p.longs);
 }
 
 WARPMAP_KERNEL(sum_chunks, findAllParams) { sum_chunks(p.rows); }
@@ -188,9 +189,14 @@ WARPMAP_KERNEL(fill_all, findAllParams) {
                     if (on) at<value>(rows.values)[to] = load_relaxed(values_at<C>(from) + number);
                 });
                 if (!warp.any(more)) continue;
+                key k = more ? input_key<C>(rows.keys, i) : 0;
+                if (more && n[j] >= WARPCORE_LONG_VALUES && LongChains{p.table, p.longs}.fill(Probe<S>(p.table, k), offset)) more = false;
                 Fill fill{rows.values, offset, 0};
-                search_each<S, true>(p.table, g, more, more ? input_key<C>(rows.keys, i) : 0, fill);
+                search_each<S, true>(p.table, g, more, k, fill);
             }
         }
     }
 }
+
+typedef S Slots;
+#include "long_kernels.cuh"

@@ -54,17 +54,6 @@ func (m *MultiMap[K, V]) CountOn(st *device.Stream, keys device.Slice[K], counts
 	return table.CountValuesOn(&m.frame, st, keys, counts, m.count)
 }
 
-func (c *core) count(st *device.Stream, b table.Rows) error {
-	p := findAllParams{Table: c.t, Rows: table.FindAll{Keys: b.Keys, Counts: b.Flags, N: uint64(b.N)}}
-	return c.kernel.all.Count(st, c.grid, &p.Rows, &p)
-}
-
-// findAll is what table.FindValues and the like run.
-func (c *core) findAll(st *device.Stream, rows table.FindAll, offsets device.Slice[uint64], values func(n int) (uint64, error)) (int, error) {
-	p := findAllParams{Table: c.t, Rows: rows}
-	return c.kernel.all.Run(&c.frame, st, c.grid, &p.Rows, &p, c.cfg.stashBytes(), offsets, values)
-}
-
 func (c *core) lookErased(st *device.Stream) (uint64, error) {
 	_, err := c.look(st)
 	if c.cfg.bucket > 0 {

@@ -50,6 +50,25 @@ template <class C> struct Probe {
         return by;
     }
     __device__ __forceinline__ void skip(u64 n) { window = on(window, stride(n)); }
+    // advances_to gives how many lead to another window: (other - window) / step, of which there is one, modulo the prime number of windows.
+    __device__ __forceinline__ u64 advances_to(u64 other) const {
+        long long inverse = 0, next = 1;
+        for (u64 r = windows, n = stride(1); n;) { // Euclid
+            u64 q = r / n, rest = r % n;
+            long long before = inverse - (long long)q * next;
+            inverse = next;
+            next = before;
+            r = n;
+            n = rest;
+        }
+        u64 distance = other >= window ? other - window : other + windows - window, product = 0;
+        u64 factor = inverse < 0 ? (u64)(inverse + (long long)windows) : (u64)inverse;
+        for (int b = distance ? 63 - (int)leading_zeros(distance) : -1; b >= 0; b--) {
+            product = on(product, product);
+            if (distance >> b & 1) product = on(product, factor);
+        }
+        return product;
+    }
     __device__ __forceinline__ u32 first_slot() const { return (u32)hash & (C::WINDOW - 1); }
     __device__ __forceinline__ u64 window_address() const { return slots + window * (C::WINDOW * C::SLOT_BYTES); }
     __device__ __forceinline__ u64 slot_index(u32 slot) const { return window * C::WINDOW + slot; }
