@@ -45,16 +45,18 @@ template <class MEETS, bool MULTI> struct InsertJob {
         if (MULTI && p.reserved && !C::marks(x.k)) return false;
         k = x.k;
         s.begin(p.table, x.k, x.v, p.limit);
-        if (MULTI) skip.begin();
+        if constexpr (MULTI) skip.begin();
         return true;
     }
     __device__ __forceinline__ bool round(InsertTile g, bool active) {
-        if (MULTI && active) skip.ask(p.table, s);
+        if constexpr (MULTI)
+            if (active) skip.ask(p.table, s);
         return s.round(p.table, g, active);
     }
     __device__ __forceinline__ void done(u64 i) {
         Outcome o = s.outcome;
-        if (MULTI && o == ADDED) skip.leave(p.table, s.p, s.candidate_probes - 1);
+        if constexpr (MULTI)
+            if (o == ADDED) skip.leave(p.table, s.p, s.candidate_probes - 1);
         inserted += o == ADDED;
         reused += s.reused;
         if (p.rows.added) at<u8>(p.rows.added)[i] = o == ADDED;

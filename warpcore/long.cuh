@@ -150,7 +150,7 @@ template <class C, class Value> struct FillLong {
         write(row->to + add(&row->taken, (u64)Held<C>::count(w)), slots, values, index, w);
     }
     template <class W> __device__ __forceinline__ void write(u64 to, u64 slots, u64 values, u64 index, W w) const {
-        Held<C>::each(slots, values, index, w, [&](auto v) { out[to++] = v; });
+        Held<C>::each(slots, values, index, w, [&](Value v) { out[to++] = v; });
     }
 };
 template <class C, class Tile, class Value> __device__ __forceinline__ void fill_long(const Table& t, const longParams& p, Value* out) {

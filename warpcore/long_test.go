@@ -11,11 +11,11 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// hintsOf counts the hints that are taken.
+// hintsOf counts the hints that tell of windows.
 func hintsOf(t *testing.T, c *core) (n int) {
 	im := imageOf(t, c)
 	for i := range c.t.HintMask + 1 + sideHints {
-		if kernel.Pattern(im.mem[c.t.Hints-im.base+i*hintBytes:], 8) != ^uint64(0) {
+		if kernel.Pattern(im.mem[c.t.Hints-im.base+i*hintBytes+8:], 8) != ^uint64(0) {
 			n++
 		}
 	}
@@ -86,6 +86,9 @@ func longChains[K, V any](t *testing.T, d *device.Device, o Options, keys, rows 
 	s.verify()
 	s.delete(batch(1))
 	s.verify()
+	if s.delete(s.all()); hintsOf(t, m.core) != 0 {
+		t.Errorf("%d hints of no keys", hintsOf(t, m.core))
+	}
 	s.insert(batch(rows))
 	s.verify()
 	s.find(s.all())
