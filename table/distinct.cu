@@ -9,13 +9,20 @@ __device__ __forceinline__ u64 hash(u64 seed, u32 k) { return hash64<0>(k, seed)
 __device__ __forceinline__ u64 hash(u64 seed, u128 k) { return hash(seed, k.lo ^ hash(seed, k.hi)); }
 __device__ __forceinline__ u64 hash(u64 seed, u256 k) { return hash(seed, u128{k.lo.lo, k.lo.hi ^ hash(seed, k.hi)}); }
 
+// One row in DISTINCT_ASKED is compared with another: the register behind the others counts those that have the same key.
+//
 // A block's registers are in shared memory: the most leading zeros, and one, of the hashes that name the register.
 WARPMAP_KERNEL(distinct, table::distinctParams) {
     __shared__ u32 registers[1 << DISTINCT_BITS];
     for (u32 i = thread_index(); i < 1u << DISTINCT_BITS; i += block_threads()) registers[i] = 0;
     block_sync();
     for (u64 i = grid_thread(); i < p.n; i += grid_threads()) {
-        u64 h = hash(p.seed, load_readonly(at<key>(p.keys) + i));
+        key k = load_readonly(at<key>(p.keys) + i);
+        u64 h = hash(p.seed, k);
+        if (i / 32 % DISTINCT_ASKED == 0) {
+            u64 other = reduce(hash(p.seed, i), p.n); // any: equal keys may lie together
+            if (other != i && load_readonly(at<key>(p.keys) + other) == k) add(at<u32>(p.registers) + (1 << DISTINCT_BITS), 1u);
+        }
         u32* to = registers + (h >> (64 - DISTINCT_BITS));
         u32 rank = leading_zeros(h << DISTINCT_BITS | 1ull << (DISTINCT_BITS - 1)) + 1;
         if (*to < rank) max_of(to, rank);

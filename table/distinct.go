@@ -14,6 +14,9 @@ var distinctCU string
 // distinctBits: a sketch has 2^distinctBits registers of 32 bits. Its standard error is 1.04/√2^distinctBits, 1.6%.
 const distinctBits = 12
 
+// distinctAsked: one row in so many is compared with another; fewer than leastSame that have the same key tell nothing.
+const distinctAsked, leastSame = 64, 16
+
 // distinctParams are the parameters of the kernel distinct.
 type distinctParams struct {
 	Keys, N   uint64
@@ -23,44 +26,50 @@ type distinctParams struct {
 
 func distinctProgram(keyBytes int) *device.Program {
 	return &device.Program{
-		Name:    "distinct",
-		Files:   []device.File{{Name: "distinct.cu", Text: distinctCU}},
-		Defines: []device.Define{{Name: "DISTINCT_BITS", Value: distinctBits}, {Name: "DISTINCT_KEY_BYTES", Value: keyBytes}},
+		Name:  "distinct",
+		Files: []device.File{{Name: "distinct.cu", Text: distinctCU}},
+		Defines: []device.Define{{Name: "DISTINCT_BITS", Value: distinctBits}, {Name: "DISTINCT_KEY_BYTES", Value: keyBytes},
+			{Name: "DISTINCT_ASKED", Value: distinctAsked}},
 		Layouts: []any{distinctParams{}},
 	}
 }
 
 // Distinct estimates how many distinct keys there are among n at a device address, of 4, 8, 16 or 32 bytes: HyperLogLog's estimate, mostly
-// within 3%; 0 where its kernel cannot be compiled. It waits for the stream. Cost: the keys are read once. The caller is in Writing.
-func (f *Frame) Distinct(st *device.Stream, keys uint64, keyBytes int, n int64) (int64, error) {
+// within 3%; 0 where its kernel cannot be compiled. crowd is about how many rows have the key of a row, on average over all rows, where that is many:
+// one key that half of the rows have makes it large, however many keys there are; else 0. It waits for the stream. Cost: the keys are read once. The
+// caller is in Writing.
+func (f *Frame) Distinct(st *device.Stream, keys uint64, keyBytes int, n int64) (distinct, crowd int64, err error) {
 	m, err := f.Device.Compile(distinctProgram(keyBytes))
 	if err != nil {
-		return 0, nil // who inserts can do without
+		return 0, 0, nil // who inserts can do without
 	}
 	k, err := device.KernelOf[distinctParams](m, "distinct")
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	mem, err := f.Scratch(4 << distinctBits)
+	mem, err := f.Scratch(4<<distinctBits + 4)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	registers := device.View[uint32](mem, 0, 1<<distinctBits)
+	registers := device.View[uint32](mem, 0, 1<<distinctBits+1)
 	if err := registers.Fill(st, 0); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	grid := f.Grid(n, 8)
 	if !f.Device.Info().CUDA() { // each block goes over its registers twice
 		grid.Blocks = min(grid.Blocks, int64(f.Device.Info().Multiprocessors))
 	}
 	if err := k.Launch(st, grid, &distinctParams{keys, uint64(n), registers.Addr(), rand.Uint64()}); err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	ranks, err := registers.Host(st)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
-	return min(n, estimate(ranks)), nil
+	if same := ranks[1<<distinctBits]; same >= leastSame {
+		crowd = int64(same) * distinctAsked
+	}
+	return min(n, estimate(ranks[:1<<distinctBits])), crowd, nil
 }
 
 // estimate is HyperLogLog's, from the registers.

@@ -128,7 +128,7 @@ func (x Inserter) ahead(f *Frame, st *device.Stream, n, live int64) (why, err er
 	if err != nil || n <= live+room {
 		return nil, err
 	}
-	distinct, err := f.Distinct(st, x.Keys, x.KeyBytes, n)
+	distinct, _, err := f.Distinct(st, x.Keys, x.KeyBytes, n)
 	if device.IsOutOfMemory(err) {
 		return nil, nil
 	} else if err != nil || distinct <= live+room {

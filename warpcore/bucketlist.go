@@ -402,7 +402,7 @@ func (l *lists) ahead(st *device.Stream, exact bool, b table.Rows) (sure bool, e
 	}
 	distinct := b.N
 	if !sure || l.used()+b.N*int64(l.opts.InitialBucket+l.cfg.header()) > l.room() {
-		distinct, err = l.frame().Distinct(st, b.Keys, l.keys.cfg.keyBytes, b.N)
+		distinct, _, err = l.frame().Distinct(st, b.Keys, l.keys.cfg.keyBytes, b.N)
 		if device.IsOutOfMemory(err) {
 			return sure, nil
 		} else if err != nil {

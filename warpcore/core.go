@@ -454,7 +454,7 @@ func (c *core) insertAs(st *device.Stream, k inserts, b table.Rows, exact *exact
 // aheadOfKeys makes room for a large batch in which keys may come again and again, by an estimate of how many distinct keys it has, and tells whether all
 // of them have room.
 func (c *core) aheadOfKeys(st *device.Stream, b table.Rows) (sure bool, err error) {
-	distinct, err := c.frame.Distinct(st, b.Keys, c.cfg.keyBytes, b.N)
+	distinct, _, err := c.frame.Distinct(st, b.Keys, c.cfg.keyBytes, b.N)
 	if device.IsOutOfMemory(err) || distinct == 0 {
 		return false, nil
 	} else if err != nil {
@@ -504,7 +504,7 @@ func (c *core) launchInsert(st *device.Stream, k inserts, p insertParams, b tabl
 func (c *core) ordered(b table.Rows) bool { return c.regions.Count(b.N, int64(c.mem.Len())) > 0 }
 
 const (
-	// manyValues is from how many rows a key on, on average, a multimap's are brought together.
+	// manyValues is from how many rows a key on, on average, a multimap's are brought together; or if most rows have a key that has very many.
 	manyValues = 3
 	// Smaller batches than unasked are not asked for that, and those of less than contended rows only if chains are long: fewer rows of a key are not
 	// in one another's way.
@@ -516,11 +516,11 @@ func (c *core) insertGroups(st *device.Stream, k inserts, p insertParams, b tabl
 	if b.N < unasked || b.N < contended && c.counters.Seen.MaxProbes <= longWindows {
 		return false, nil
 	}
-	distinct, err := c.frame.Distinct(st, b.Keys, c.cfg.keyBytes, b.N)
+	distinct, crowd, err := c.frame.Distinct(st, b.Keys, c.cfg.keyBytes, b.N)
 	if err != nil && !device.IsOutOfMemory(err) {
 		return false, err
 	}
-	if distinct == 0 || distinct > b.N/manyValues {
+	if distinct == 0 || distinct > b.N/manyValues && crowd < int64(longWindows*c.cfg.window) {
 		return false, nil
 	}
 	live, err := c.look(st)

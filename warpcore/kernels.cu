@@ -112,8 +112,8 @@ template <class Load, class Value> __device__ __forceinline__ void insert_togeth
         if (i < n && load(i, shared.k[i])) with[j] = 0;
         if (i < n) shared.count[i] = 0;
     }
-    if (thread_index() == 0) shared.longs = 0;
     block_sync();
+    if (thread_index() == 0) shared.longs = 0;
 #pragma unroll
     for (u32 j = 0; j < EACH; j++) { // a row's first row, and above it the row's number among its key's
         u32 i = j * WARPMAP_MAX_THREADS + thread_index();
@@ -175,28 +175,23 @@ template <class Load, class Value> __device__ __forceinline__ void insert_togeth
     added += s.added;
     reused += s.reused;
 
-    if (u32 longs = shared.longs) {
+    if (u32 longs = shared.longs) { // all lanes of a warp stay in the loop: they vote together
         InsertGroup<C, FindTile, true> s;
         s.added = s.reused = 0;
         bool busy = false;
         for (u32 seen = 0, at = thread_index() / FindTile::LANES % longs;;) {
-            u32 i = 0, from = 0, to = 0;
-            bool begins = false;
-            while (!busy && !begins && seen < longs) {
-                u32 end = shared.first[Grouped::ROWS + at] >> 16;
-                i = shared.first[Grouped::ROWS + at] & 0xffff;
-                if (g.rank() == 0) from = add(&shared.count[i], PIECE);
-                from = g.shuffle(from, 0);
-                to = end - from < PIECE ? end : from + PIECE;
-                if (from < end) begins = true;
-                else {
-                    seen++;
-                    at = at + 1 < longs ? at + 1 : 0;
-                }
+            bool asks = !busy && seen < longs;
+            u32 key_row = asks ? shared.first[Grouped::ROWS + at] : 0, i = key_row & 0xffff, end = key_row >> 16, from = 0;
+            if (asks && g.rank() == 0) from = add(&shared.count[i], PIECE);
+            from = g.shuffle(from, 0);
+            bool begins = asks && from < end;
+            if (asks && !begins) { // others have taken all of them
+                seen++;
+                at = at + 1 < longs ? at + 1 : 0;
             }
-            s.begin(t, g, begins, begins ? shared.k[i] : key{}, from, to - from);
+            s.begin(t, g, begins, begins ? shared.k[i] : key{}, from, begins && end - from > PIECE ? PIECE : end - from);
             busy = busy || begins;
-            if (!g.any_of_all(busy)) break;
+            if (!g.any_of_all(busy || seen < longs)) break;
             busy = s.round(t, g, busy, shared.v);
         }
         block_sync();

@@ -118,3 +118,26 @@ func TestManyValues(t *testing.T) {
 		})
 	})
 }
+
+// A batch in which one key has half of all rows goes in by keys, though most keys have one value.
+func TestCrowdedKey(t *testing.T) {
+	onDevices(t, func(t *testing.T, d *device.Device) {
+		rows := contended
+		s := newMultiSubject[uint32, uint32](t, d, Options{Options: table.Options{Capacity: 2 * rows}}, 4)
+		keys := s.keys(rows, 1<<30)
+		for i := range keys {
+			if i%2 == 0 {
+				keys[i] = 7
+			}
+		}
+		s.insert(keys)
+		if most := s.m.counters.Seen.MaxProbes; most < longChain {
+			t.Fatalf("chains of %d windows", most)
+		}
+		if hintsOf(t, s.m.core) == 0 {
+			t.Error("the rows were not brought together")
+		}
+		s.find([]uint64{7, 8})
+		s.verify()
+	})
+}

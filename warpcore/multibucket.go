@@ -96,7 +96,7 @@ func (c *core) ahead(st *device.Stream, b table.Rows) (sure bool, limit uint64, 
 	if c.filled+b.N <= c.limit() {
 		return true, limit, nil
 	}
-	keys, err := c.frame.Distinct(st, b.Keys, c.cfg.keyBytes, b.N)
+	keys, _, err := c.frame.Distinct(st, b.Keys, c.cfg.keyBytes, b.N)
 	if device.IsOutOfMemory(err) {
 		return false, limit, nil
 	} else if err != nil {
