@@ -2,7 +2,9 @@ package device
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"io"
@@ -11,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // key names a program: a hash of its sources, its target and its options. Whichever compiler has made code of them, the
@@ -109,6 +112,30 @@ func (c cache) list(prefix, suffix string) (files []string) {
 
 // holds tells whether there are programs at all.
 func (c cache) holds(extension string) bool { return c != "" && len(c.list("", "."+extension)) > 0 }
+
+// lockLimit is how long a process waits for another that compiles: one that is stopped must not hold others up for ever.
+var lockLimit = compileLimit
+
+// lock waits until no other process compiles the program for this cache, and returns what ends that for others. It is a lock on one byte of a file that
+// all programs share, which goes with the process. Where there is no lock to be had, the program may be compiled twice.
+func (c cache) lock(ctx context.Context, key string) (unlock func()) {
+	if c == "" {
+		return func() {}
+	}
+	f, err := os.OpenFile(filepath.Join(string(c), "lock"), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	if err != nil {
+		return func() {}
+	}
+	sum := sha256.Sum256([]byte(key))
+	at := syscall.Flock_t{Type: syscall.F_WRLCK, Whence: io.SeekStart, Start: int64(binary.LittleEndian.Uint64(sum[:]) >> 2), Len: 1}
+	const setOpenFileLock = 37 // F_OFD_SETLK: unlike others, it is not lost when this process closes the file elsewhere
+	for end := time.Now().Add(lockLimit); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
+		if err := syscall.FcntlFlock(f.Fd(), setOpenFileLock, &at); err != syscall.EAGAIN && err != syscall.EACCES && err != syscall.EINTR {
+			break
+		}
+	}
+	return func() { f.Close() }
+}
 
 // keep writes the program, and returns its file, or "" where it cannot be kept.
 func (c cache) keep(key string, comp compiler, image []byte) string {

@@ -3,10 +3,13 @@ package device
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -86,6 +89,7 @@ func place(t *testing.T, dir string) string {
 func cached(t *testing.T, dir string) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	files = slices.DeleteFunc(files, func(file string) bool { return filepath.Base(file) == "lock" })
 	if err != nil || len(files) != 1 || filepath.Ext(files[0]) != ".so" {
 		t.Fatalf("the cache holds %v, %v", files, err)
 	}
@@ -383,4 +387,42 @@ func TestCacheKilled(t *testing.T) {
 			t.Errorf("round %d: no file, though one was written before", round)
 		}
 	}
+}
+
+// Of several processes that want one program at a time, one compiles it; those that want others do not wait.
+func TestProcessesCompileOnce(t *testing.T) {
+	const env = "WARPMAP_TEST_COMPILE_IN"
+	if dir := os.Getenv(env); dir != "" {
+		runCached(t, dir)
+		return
+	}
+	dir, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
+	cxx := script(t, filepath.Join(t.TempDir(), "cxx"), fmt.Sprintf(`if [ "$1" != --version ]; then echo run >> %q; sleep 1; fi; exec c++ "$@"`, log))
+	var children [3]*exec.Cmd
+	for i := range children {
+		children[i] = exec.Command(os.Args[0], "-test.run=^TestProcessesCompileOnce$")
+		children[i].Env = append(os.Environ(), env+"="+dir, "CXX="+cxx)
+		if err := children[i].Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range children {
+		if err := c.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+	if runs, err := os.ReadFile(log); string(runs) != "run\n" {
+		t.Errorf("%d processes ran the compiler so: %q, %v", len(children), runs, err)
+	}
+	c := cache(dir)
+	unlock := c.lock(t.Context(), "a")
+	c.lock(t.Context(), "b")()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	c.lock(ctx, "a")()
+	if ctx.Err() == nil {
+		t.Error("the lock of a program was had twice")
+	}
+	unlock()
+	c.lock(t.Context(), "a")()
 }

@@ -125,22 +125,19 @@ func (d *Device) Compile(p *Program) (*Module, error) {
 
 var compiling sync.Map // a *sync.Mutex for each key: another device of this process may be compiling the same
 
-// build loads the program from the cache, else compiles it, and keeps it there.
+// build loads the program from the cache, else compiles it, and keeps it there. Of several who want one program at a time, in this process or others,
+// one compiles it.
 func (d *Device) build(src *source, c compiler, key string) (uintptr, error) {
 	mu, _ := compiling.LoadOrStore(key, &sync.Mutex{})
 	mu.(*sync.Mutex).Lock()
 	defer mu.(*sync.Mutex).Unlock()
-	var unloadable error
-	for _, file := range d.cfg.cache.files(key, c) {
-		image, ok := readCached(file)
-		if !ok {
-			continue
-		}
-		h, err := d.b.load(src.program, image, file)
-		if err == nil || errors.As(err, new(*FaultError)) {
-			return h, err
-		}
-		unloadable = err
+	h, unloadable, err := d.cached(src, c, key)
+	if h != 0 || err != nil {
+		return h, err
+	}
+	defer d.cfg.cache.lock(d.cfg.ctx, key)()
+	if h, unloadable, err = d.cached(src, c, key); h != 0 || err != nil {
+		return h, err
 	}
 	image, err := c.compile(src)
 	if err != nil {
@@ -150,6 +147,22 @@ func (d *Device) build(src *source, c compiler, key string) (uintptr, error) {
 		return 0, err
 	}
 	return d.b.load(src.program, image, d.cfg.cache.keep(key, c, image))
+}
+
+// cached loads the program from the cache, or gives 0; unloadable is what is wrong with one that is there.
+func (d *Device) cached(src *source, c compiler, key string) (h uintptr, unloadable, err error) {
+	for _, file := range d.cfg.cache.files(key, c) {
+		image, ok := readCached(file)
+		if !ok {
+			continue
+		}
+		h, err := d.b.load(src.program, image, file)
+		if err == nil || errors.As(err, new(*FaultError)) {
+			return h, nil, err
+		}
+		unloadable = err
+	}
+	return 0, unloadable, nil
 }
 
 // CompileFor compiles a program for a CUDA architecture such as "sm_80" with NVRTC, without a GPU, and returns the
