@@ -3,9 +3,7 @@ package dycuckoo
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
@@ -26,12 +24,12 @@ func updates[V uint32 | int32 | float32 | uint64 | int64 | float64](o Options) *
 }
 
 func TestUpdates(t *testing.T) {
-	few := map[string]bool{"double, wide": true, "i32, one chain": true} // those of short runs on the CPU: each operation is compiled
+	few := map[string]bool{"i64, wide": true, "i32, one chain": true} // those of short runs on the CPU: each operation is compiled
 	for what, suite := range map[string]*tabletest.Updates{
-		"double, wide":                  updates[float64](Options{Layout: Wide, Subtables: 2}),
+		"i64, wide":                     updates[int64](Options{Layout: Wide, Subtables: 2}),
 		"i32, one chain":                updates[int32](Options{Options: table.Options{Hash: kernel.HashConstant}}),
 		"float by 4 lanes, theorem 1":   updates[float32](Options{FindGroup: 4, InsertGroup: 2, Balance: Theorem1, Subtables: 3}),
-		"i64 under locks":               updates[int64](Options{Layout: PackedLocked, Subtables: 2}),
+		"double under locks":            updates[float64](Options{Layout: PackedLocked, Subtables: 2}),
 		"u32 by 16 lanes, large bucket": updates[uint32](Options{FindGroup: 16, Bucket: 128, Subtables: 2}),
 	} {
 		for _, name := range devices {
@@ -71,64 +69,8 @@ func added(t testing.TB, seed uint64, edit func(*device.Program) *device.Program
 	must(t, err)
 	must(t, m.loadChoosing())
 	must(t, errors.Join(m.keeping.bind(choose, "_new"), device.Bind(choose, "tell_values", &m.tell)))
-	rng, model := rand.New(rand.NewPCG(seed, 1)), map[uint32]uint32{}
-	for round := range 6 {
-		keys, values := make([]uint32, 300), make([]uint32, 300)
-		for i := range keys {
-			keys[i], values[i] = uint32(rng.IntN(120+100*round)), uint32(1+rng.IntN(9))
-			if rng.IntN(3) == 0 {
-				keys[i] = uint32(round * 100)
-			}
-		}
-		out, news := slices.Clone(values), make([]bool, len(keys))
-		switch round % 3 {
-		case 0:
-			err = m.Update(keys, values, table.Add)
-		case 1:
-			err = m.Update(keys, values, "value + old")
-		case 2:
-			_, err = m.FindOrInsert(keys, values, out, news)
-		}
-		var full *table.FullError
-		if err != nil && !errors.As(err, &full) {
-			return err
-		}
-		refused := map[int]bool{}
-		if full != nil {
-			for _, i := range full.Positions {
-				refused[i] = true
-			}
-		}
-		for i, k := range keys {
-			_, there := model[k]
-			switch {
-			case refused[i]:
-			case round%3 != 2:
-				model[k] += values[i]
-			case news[i] && there:
-				return fmt.Errorf("round %d: key %d is added again", round, k)
-			case news[i]:
-				model[k] = values[i]
-			}
-		}
-		for i, k := range keys {
-			if v, there := model[k]; there == refused[i] || round%3 == 2 && out[i] != v {
-				return fmt.Errorf("round %d, position %d, key %d: there %t, refused %t, told %d, want %d", round, i, k, there, refused[i], out[i], v)
-			}
-		}
-		if err := m.Check(); err != nil {
-			return err
-		}
-		k, v, err := m.All()
-		must(t, err)
-		if len(k) != len(model) {
-			return fmt.Errorf("round %d: %d keys, want %d", round, len(k), len(model))
-		}
-		for i := range k {
-			if v[i] != model[k[i]] {
-				return fmt.Errorf("round %d: key %d has %d, want %d", round, k[i], v[i], model[k[i]])
-			}
-		}
+	if err := tabletest.AddedUnderStress(m, seed, 100, func(i int) uint32 { return uint32(i) }, func(n int) uint32 { return uint32(n) }); err != nil {
+		return err
 	}
 	if m.counters.Seen.Moved == 0 && m.cfg.locked() {
 		t.Errorf("seed %d: no pair was moved", seed)
@@ -146,49 +88,22 @@ func TestUpdatesUnderStress(t *testing.T) {
 
 // Defects that are planted in a copy must be found.
 func TestStressFindsLostUpdates(t *testing.T) {
-	combine := ""
-	for _, f := range kernel.Files() {
-		if f.Name == "combine.cuh" {
-			combine = f.Text
-		}
-	}
-	for _, c := range []struct{ name, file, old, now string }{
-		{"a sum by a load and a store", "gather.cuh", "add((number_atomic*)p, (number_atomic)number_of(value));", "store_relaxed(p, merged(load_relaxed(p), value));"},
-		{"a swap that failed is not tried again", "gather.cuh", "if (was == seen) return;\n        seen = was;", "return;"},
-		{"rows whose key is put meanwhile are forgotten", "jobs.cuh", "return o == FULL || (KEEPS && o == PRESENT);", "return o == FULL;"},
-		{"rows whose key is moved in meanwhile are forgotten", "jobs.cuh", "if (p.rows.refused && !(KEEPS && !added))", "if (p.rows.refused)"},
-		{"rows of a group stay marked", "update.cu", "if (s.found && p.rows.attempt) and_of(refused, ~group);", "if (s.found && p.rows.attempt) and_of(refused, ~own_row(i));"},
-		{"a value that went in is not told", "jobs.cuh", "if (p.rows.out) at<value>(p.rows.out)[i] = v;", "if (p.rows.out) at<value>(p.rows.out)[i] = v + 1;"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			edited := false
-			edit := func(p *device.Program) *device.Program {
-				for i := range p.Files {
-					f := &p.Files[i]
-					if f.Name == "gather.cuh" {
-						f.Text = strings.Replace(f.Text, "#include \"combine.cuh\"\n", combine, 1)
-					}
-					if f.Name == c.file && strings.Contains(f.Text, c.old) {
-						f.Text, edited = strings.Replace(f.Text, c.old, c.now, 1), true
-					}
-				}
-				return p
-			}
-			const seeds = 60
-			for seed := range uint64(seeds) {
-				err := added(t, seed, edit)
-				if !edited {
-					t.Fatalf("%s has not\n%s", c.file, c.old)
-				}
-				if err != nil {
-					t.Logf("seed %d: %.200v", seed, err)
-					return
-				}
-			}
-			t.Fatalf("none of %d seeds finds the defect", seeds)
-		})
-	}
+	tabletest.FindsDefects(t, []tabletest.Defect{
+		{Name: "a sum by a load and a store", File: "gather.cuh", Old: "add((number_atomic*)p, (number_atomic)number_of(value));",
+			New: "store_relaxed(p, merged(load_relaxed(p), value));"},
+		{Name: "a swap that failed is not tried again", File: "gather.cuh", Old: "if (was == seen) return;\n        seen = was;",
+			New: "return;"},
+		{Name: "rows whose key is put meanwhile are forgotten", File: "jobs.cuh", Old: "return o == FULL || (KEEPS && o == PRESENT);",
+			New: "return o == FULL;"},
+		{Name: "rows whose key is moved in meanwhile are forgotten", File: "jobs.cuh", Old: "if (p.rows.refused && !(KEEPS && !added))",
+			New: "if (p.rows.refused)"},
+		{Name: "rows of a group stay marked", File: "update.cu", Old: "if (s.found && p.rows.attempt) and_of(refused, ~group);",
+			New: "if (s.found && p.rows.attempt) and_of(refused, ~own_row(i));"},
+		{Name: "a value that went in is not told", File: "jobs.cuh", Old: "if (p.rows.out) at<value>(p.rows.out)[i] = v;",
+			New: "if (p.rows.out) at<value>(p.rows.out)[i] = v + 1;"},
+	}, 60, func(t *testing.T, seed uint64, edit func(*device.Program) *device.Program) error {
+		return added(t, seed, edit)
+	})
 }
 
 // addOnes adds with the device-side update, and puts what is absent.
@@ -221,29 +136,11 @@ func TestDeviceSideUpdate(t *testing.T) {
 			k, err := device.KernelOf[findParams](mod, "add_ones")
 			must(t, err)
 			const n = 400
-			for _, erases := range []uint64{0, 1} {
-				must(t, m.Clear())
-				must(t, m.Use(nil, 2*n, func(tb Table) error {
+			tabletest.DeviceSideUpdate(t, m, n, func(erases uint64) error {
+				return m.Use(nil, 2*n, func(tb Table) error {
 					return k.Launch(nil, device.Grid{Blocks: 2, Threads: 64}, &findParams{Table: tb, N: n, When: erases})
-				}))
-				must(t, m.Check())
-				if left := m.counters.Seen.Left; left > 0 {
-					t.Errorf("%d operations went wrong", left)
-				}
-				keys, v, err := m.All()
-				must(t, err)
-				sum := uint32(0)
-				for i, x := range v {
-					if keys[i] < 1000 {
-						sum += x
-					} else if x%37 != keys[i]-1000 {
-						t.Errorf("key %d has %d", keys[i], x)
-					}
-				}
-				if erases == 0 && (sum != n || len(v) != 2*37) || sum > n {
-					t.Fatalf("%d keys, %d in all", len(v), sum)
-				}
-			}
+				})
+			}, func() uint64 { return m.counters.Seen.Left })
 		})
 	}
 }
@@ -253,35 +150,13 @@ func TestDeviceSideUpdate(t *testing.T) {
 func TestRefusedKeysStayOut(t *testing.T) {
 	add, err := table.Add.Header(reflect.TypeFor[uint32]())
 	must(t, err)
-	for what, insertion := range map[string]func(m *Map[uint32, uint32]) table.Insertion{
-		"update":         func(m *Map[uint32, uint32]) table.Insertion { return m.updating(add) },
-		"find or insert": func(m *Map[uint32, uint32]) table.Insertion { return m.findingOrInserting() },
+	for _, insertion := range []func(m *Map[uint32, uint32]) table.Insertion{
+		func(m *Map[uint32, uint32]) table.Insertion { return m.updating(add) },
+		func(m *Map[uint32, uint32]) table.Insertion { return m.findingOrInserting() },
 	} {
 		m, err := New[uint32, uint32](open(t, "cpu"), Options{Options: table.Options{MaxBytes: 8 << 10}})
 		must(t, err)
-		x := insertion(m)
-		put := func(keys []uint32) (refused []int) {
-			k, err := device.From(m.frame.Device, keys)
-			must(t, err)
-			must(t, m.frame.Writing(nil, func(st *device.Stream) (err error) {
-				refused, _, err = x.Put(st, table.Rows{Keys: k.Addr(), Values: k.Addr(), Out: k.Addr(), N: int64(len(keys))})
-				return err
-			}))
-			must(t, k.Free())
-			return refused
-		}
-		keys := make([]uint32, 2000)
-		for i := range keys {
-			keys[i] = uint32(i)
-		}
-		refused := put(keys)
-		if len(refused) == 0 {
-			t.Fatal("a table of 8 KiB takes 2,000 keys")
-		}
-		m.opts.MaxBytes = 0 // so that there is room
-		if again := put([]uint32{keys[refused[0]], keys[refused[1]]}); len(again) != 2 {
-			t.Errorf("%s: keys that were refused are in, later in the batch: positions %v are refused", what, again)
-		}
+		tabletest.RefusedStayOut(t, &m.frame, insertion(m), 2000, func() { m.opts.MaxBytes = 0 })
 		must(t, m.Check())
 		must(t, m.Close())
 	}

@@ -24,11 +24,11 @@ func updates[V uint32 | int32 | float32 | uint64 | int64 | float64](o Options) *
 
 func TestUpdates(t *testing.T) {
 	constant := table.Options{Hash: kernel.HashConstant}
-	few := map[string]bool{"double apart, by 2 lanes": true, "i32, one chain": true} // those of short runs on the CPU: each operation is compiled
+	few := map[string]bool{"i64 apart, by 2 lanes": true, "i32, one chain": true} // those of short runs on the CPU: each operation is compiled
 	for what, suite := range map[string]*tabletest.Updates{
 		"float by 4 lanes":           updates[float32](Options{Group: 4}),
-		"double apart, by 2 lanes":   updates[float64](Options{Group: 2, unpacked: true}),
-		"i64, light":                 updates[int64](Options{Light: true}),
+		"i64 apart, by 2 lanes":      updates[int64](Options{Group: 2, unpacked: true}),
+		"double, light":              updates[float64](Options{Light: true}),
 		"i32, one chain":             updates[int32](Options{Options: constant}),
 		"i32, one chain by 8 lanes":  updates[int32](Options{Options: constant, Group: 8}),
 		"u32 apart, by a whole warp": updates[uint32](Options{Group: 32, unpacked: true}),
@@ -68,40 +68,21 @@ func sums(t testing.TB, seed uint64, o Options, edit func(*device.Program) *devi
 	m, err := New[uint32, uint32](d, o)
 	must(t, err)
 	defer m.Close()
-	keys, ones, want := make([]uint32, 600), make([]uint32, 600), map[uint32]uint32{}
-	for i := range keys {
-		keys[i], ones[i] = uint32(i*i%(5+int(seed)*3)), 1
-		if seed%4 == 3 {
-			keys[i] = 7
-		}
-		want[keys[i]]++
-	}
 	for _, with := range []table.Combine{table.Add, "value + old"} {
 		header, err := with.Header(reflect.TypeFor[uint32]())
 		must(t, err)
-		must(t, m.Clear())
 		must(t, m.frame.Locked(func() error {
 			_, err := m.updates.Of(d, header, func(header device.File) *device.Program { return edit(m.updateProgram(header)) }, table.Named[insertParams]("update"))
 			return err
 		}))
-		if err := m.Update(keys, ones, with); err != nil {
-			return err
-		}
-		if err := m.Check(); err != nil {
-			return err
-		}
-		k, v, err := m.All()
-		must(t, err)
-		if len(k) != len(want) {
-			return fmt.Errorf("%s: %d keys, want %d", with, len(k), len(want))
-		}
-		for i := range k {
-			if v[i] != want[k[i]] {
-				return fmt.Errorf("%s: key %d has %d, want %d", with, k[i], v[i], want[k[i]])
-			}
+	}
+	keys := make([]uint32, 600)
+	for i := range keys {
+		if keys[i] = uint32(i * i % (5 + int(seed)*3)); seed%4 == 3 {
+			keys[i] = 7
 		}
 	}
-	return nil
+	return tabletest.OnesUnderStress(m, keys)
 }
 
 func stressed(seed uint64) Options {
@@ -118,40 +99,18 @@ func TestUpdatesUnderStress(t *testing.T) {
 
 // Defects that are planted in a copy must be found.
 func TestStressFindsLostUpdates(t *testing.T) {
-	combine := ""
-	for _, f := range kernel.Files() {
-		if f.Name == "combine.cuh" {
-			combine = f.Text
-		}
-	}
-	for _, c := range []struct{ name, file, old, now string }{
-		{"a sum by a load and a store", "combine.cuh", "add((number_atomic*)p, (number_atomic)number_of(value));",
-			"store_relaxed(p, merged(load_relaxed(p), value));"},
-		{"a swap that failed is not tried again", "combine.cuh", "if (was == seen) return;\n        seen = was;", "return;"},
-		{"rows of a group are forgotten", "gather.cuh", "& 1;\n        if constexpr (MERGES) {", "& 1;\n        if constexpr (false) {"},
-		{"the others of a new key are forgotten", "update.cu", "(rows & rows - 1)", "false"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			edit := func(p *device.Program) *device.Program {
-				for i := range p.Files {
-					f := &p.Files[i]
-					if c.file == "combine.cuh" {
-						f.Text = strings.Replace(f.Text, "#include \"combine.cuh\"\n", combine, 1)
-					}
-					f.Text = strings.Replace(f.Text, c.old, c.now, 1)
-				}
-				return p
-			}
-			for seed := range uint64(48) {
-				if err := sums(t, seed, stressed(seed), edit); err != nil {
-					t.Logf("seed %d: %.200v", seed, err)
-					return
-				}
-			}
-			t.Fatal("none of 48 seeds finds the defect")
-		})
-	}
+	tabletest.FindsDefects(t, []tabletest.Defect{
+		{Name: "a sum by a load and a store", File: "gather.cuh", Old: "add((number_atomic*)p, (number_atomic)number_of(value));",
+			New: "store_relaxed(p, merged(load_relaxed(p), value));"},
+		{Name: "a swap that failed is not tried again", File: "gather.cuh", Old: "if (was == seen) return;\n        seen = was;",
+			New: "return;"},
+		{Name: "rows of a group are forgotten", File: "gather.cuh", Old: "& 1;\n        if constexpr (MERGES) {",
+			New: "& 1;\n        if constexpr (false) {"},
+		{Name: "the others of a new key are forgotten", File: "update.cu", Old: "(rows & rows - 1)",
+			New: "false"},
+	}, 48, func(t *testing.T, seed uint64, edit func(*device.Program) *device.Program) error {
+		return sums(t, seed, stressed(seed), edit)
+	})
 }
 
 func TestUpdateRefusesTypes(t *testing.T) {
@@ -200,29 +159,11 @@ func TestDeviceSideUpdate(t *testing.T) {
 			k, err := device.KernelOf[insertParams](mod, "add_ones")
 			must(t, err)
 			const n = 400
-			for _, erases := range []uint64{0, 1} {
-				must(t, m.Clear())
-				must(t, m.Use(nil, 2*n, func(tb Table) error {
+			tabletest.DeviceSideUpdate(t, m, n, func(erases uint64) error {
+				return m.Use(nil, 2*n, func(tb Table) error {
 					return k.Launch(nil, device.Grid{Blocks: 2, Threads: 64}, &insertParams{Table: tb, Rows: table.Placing{N: n}, When: erases})
-				}))
-				must(t, m.Check())
-				keys, v, err := m.All()
-				must(t, err)
-				if failed := m.counters.Seen.Failed; failed > 0 {
-					t.Errorf("%d operations went wrong", failed)
-				}
-				sum := uint32(0)
-				for i, x := range v {
-					if keys[i] < 1000 {
-						sum += x
-					} else if x%37 != keys[i]-1000 {
-						t.Errorf("key %d has %d", keys[i], x)
-					}
-				}
-				if erases == 0 && (sum != n || len(v) != 2*37) || sum > n {
-					t.Fatalf("%d keys, %d in all", len(v), sum)
-				}
-			}
+				})
+			}, func() uint64 { return m.counters.Seen.Failed })
 		})
 	}
 }
@@ -232,35 +173,13 @@ func TestDeviceSideUpdate(t *testing.T) {
 func TestRefusedKeysStayOut(t *testing.T) {
 	add, err := table.Add.Header(reflect.TypeFor[uint32]())
 	must(t, err)
-	for what, insertion := range map[string]func(m *Map[uint32, uint32]) table.Insertion{
-		"update":         func(m *Map[uint32, uint32]) table.Insertion { return m.updating(add) },
-		"find or insert": func(m *Map[uint32, uint32]) table.Insertion { return m.findingOrInserting() },
+	for _, insertion := range []func(m *Map[uint32, uint32]) table.Insertion{
+		func(m *Map[uint32, uint32]) table.Insertion { return m.updating(add) },
+		func(m *Map[uint32, uint32]) table.Insertion { return m.findingOrInserting() },
 	} {
 		m, err := New[uint32, uint32](openCPU(t), Options{Options: table.Options{Hash: kernel.HashConstant, MaxBytes: 8 << 10}})
 		must(t, err)
-		x := insertion(m)
-		put := func(keys []uint32) (refused []int) {
-			k, err := device.From(m.frame.Device, keys)
-			must(t, err)
-			must(t, m.frame.Writing(nil, func(st *device.Stream) (err error) {
-				refused, _, err = x.Put(st, table.Rows{Keys: k.Addr(), Values: k.Addr(), Out: k.Addr(), N: int64(len(keys))})
-				return err
-			}))
-			must(t, k.Free())
-			return refused
-		}
-		keys := make([]uint32, 2000)
-		for i := range keys {
-			keys[i] = uint32(i)
-		}
-		refused := put(keys)
-		if len(refused) == 0 {
-			t.Fatal("a table of 8 KiB takes 2,000 keys")
-		}
-		m.opts.MaxBytes = 0 // so that there is room
-		if again := put([]uint32{keys[refused[0]], keys[refused[1]]}); len(again) != 2 {
-			t.Errorf("%s: keys that were refused are in, later in the batch: positions %v are refused", what, again)
-		}
+		tabletest.RefusedStayOut(t, &m.frame, insertion(m), 2000, func() { m.opts.MaxBytes = 0 })
 		must(t, m.Check())
 		must(t, m.Close())
 	}

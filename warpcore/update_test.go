@@ -36,8 +36,9 @@ func TestUpdates(t *testing.T) {
 			"i32, one long chain":       updates[int32](Options{Options: table.Options{Hash: kernel.HashConstant}, Window: 1, InsertGroup: 1}),
 			"i32, one chain by 8 lanes": updates[int32](Options{Options: table.Options{Hash: kernel.HashConstant}, InsertGroup: 8}),
 		} {
-			if what == "i32, one chain by 8 lanes" && name == "cpu" && !testenv.Long() {
-				continue // minutes
+			// The one takes minutes; the other is what the suite of all families runs.
+			if (what == "i32, one chain by 8 lanes" || what == "u32") && name == "cpu" && !testenv.Long() {
+				continue
 			}
 			t.Run(name+"/"+what, func(t *testing.T) {
 				t.Parallel()
@@ -66,22 +67,12 @@ func TestUpdatesUnderStress(t *testing.T) {
 		d := openCPU(t, device.WithStress(seed))
 		m, err := New[uint32, uint32](d, o)
 		must(t, err)
-		keys, ones, want := make([]uint32, 600), make([]uint32, 600), map[uint32]uint32{}
+		keys := make([]uint32, 600)
 		for i := range keys {
-			keys[i], ones[i] = uint32(i*i%(5+int(seed)*3)), 1
-			want[keys[i]]++
+			keys[i] = uint32(i * i % (5 + int(seed)*3))
 		}
-		for i, with := range []table.Combine{table.Add, "value + old"} {
-			must(t, m.Clear())
-			must(t, m.Update(keys, ones, with))
-			must(t, m.Check())
-			k, v, err := m.All()
-			must(t, err)
-			for j := range k {
-				if v[j] != want[k[j]] || len(k) != len(want) {
-					t.Fatalf("seed %d, operation %d: key %d has %d, want %d; %d keys, want %d", seed, i, k[j], v[j], want[k[j]], len(k), len(want))
-				}
-			}
+		if err := tabletest.OnesUnderStress(m, keys); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
 		}
 		must(t, m.Close())
 	}
@@ -140,29 +131,11 @@ func TestDeviceSideUpdate(t *testing.T) {
 				k, err := device.KernelOf[probeTestParams](mod, "add_ones")
 				must(t, err)
 				const n = 400
-				for _, erases := range []uint64{0, 1} {
-					must(t, m.Clear())
-					must(t, m.Use(nil, 2*n, func(tb Table) error {
+				tabletest.DeviceSideUpdate(t, m, n, func(erases uint64) error {
+					return m.Use(nil, 2*n, func(tb Table) error {
 						return k.Launch(nil, device.Grid{Blocks: 2, Threads: 64}, &probeTestParams{Table: tb, N: n, Steps: erases})
-					}))
-					must(t, m.Check())
-					if failed := m.counters.Seen.Failed; failed > 0 {
-						t.Errorf("%d keys were put twice, or have others' values", failed)
-					}
-					keys, v, err := m.All()
-					must(t, err)
-					sum := uint32(0)
-					for i, x := range v {
-						if keys[i] < 1000 {
-							sum += x
-						} else if x%37 != keys[i]-1000 {
-							t.Errorf("key %d has %d", keys[i], x)
-						}
-					}
-					if erases == 0 && (sum != n || len(v) != 2*37) || sum > n {
-						t.Fatalf("%d keys, %d in all", len(v), sum)
-					}
-				}
+					})
+				}, func() uint64 { return m.counters.Seen.Failed })
 			})
 		}
 	}
@@ -176,25 +149,7 @@ func TestRefusedKeysStayOut(t *testing.T) {
 	for _, header := range []device.File{add, {}} {
 		m, err := New[uint32, uint32](openCPU(t), Options{Window: 2, Options: table.Options{Hash: kernel.HashConstant, MaxBytes: 24 << 10}})
 		must(t, err)
-		x := m.updating(header)
-		put := func(keys []uint32) (refused []int) {
-			k, err := device.From(m.frame.Device, keys)
-			must(t, err)
-			must(t, m.frame.Writing(nil, func(st *device.Stream) (err error) {
-				refused, _, err = x.Put(st, table.Rows{Keys: k.Addr(), Values: k.Addr(), Out: k.Addr(), N: int64(len(keys))})
-				return err
-			}))
-			must(t, k.Free())
-			return refused
-		}
-		keys := sequence(0, 4000)
-		refused := put(keys)
-		if len(refused) == 0 {
-			t.Fatal("a table of 24 KiB takes 4,000 keys")
-		}
-		if again := put([]uint32{keys[refused[0]], keys[refused[1]]}); len(again) != 2 {
-			t.Errorf("keys that were refused are in, later in the batch: positions %v are refused", again)
-		}
+		tabletest.RefusedStayOut(t, &m.frame, m.updating(header), 4000, func() {})
 		must(t, m.Check())
 		must(t, m.Close())
 	}
