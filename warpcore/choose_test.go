@@ -31,7 +31,6 @@ func setChoices(o Options) *tabletest.Choices {
 func TestChoices(t *testing.T) {
 	for _, name := range []string{"cpu", "cuda:0"} {
 		for what, suite := range map[string]*tabletest.Choices{
-			"map":                  mapChoices(Options{}),
 			"map in soa, by lanes": mapChoices(Options{Layout: SoA, InsertGroup: 4, FindGroup: 8}),
 			"set":                  setChoices(Options{InsertGroup: 2, FindGroup: 4}),
 			"set, one chain":       setChoices(Options{Options: table.Options{Hash: kernel.HashConstant}}),

@@ -23,12 +23,10 @@ func counters[K any, C uint32 | uint64](o Options) *tabletest.Suite {
 	})
 }
 
+// What is not the default: that has the suite of all families.
 func TestCounters(t *testing.T) {
 	for _, name := range []string{"cpu", "cuda:0"} {
 		run := func(what string, suite func(t *testing.T, d *device.Device)) { parallel(t, name, what, suite) }
-		run("4+4", func(t *testing.T, d *device.Device) {
-			counters[uint32, uint32](Options{}).Run(t, tabletest.Whole, d, openCPU(t))
-		})
 		// In short runs of the CPU, lanes that work together get few batches: each vote costs them as many switches.
 		run("8+8 in soa, by 8 lanes", func(t *testing.T, d *device.Device) {
 			together(t, d, counters[uint64, uint64](Options{Layout: SoA, InsertGroup: 8}))
@@ -36,7 +34,6 @@ func TestCounters(t *testing.T) {
 		run("4+8 by 2 lanes", func(t *testing.T, d *device.Device) {
 			together(t, d, counters[uint32, uint64](Options{InsertGroup: 2}))
 		})
-		run("one chain", func(t *testing.T, d *device.Device) { counters[uint32, uint32](Options{}).Degenerate(t, d) })
 	}
 }
 

@@ -501,7 +501,7 @@ func TestCheckOfFilterFindsDamage(t *testing.T) {
 func TestFilterKernelsCompileForGPUs(t *testing.T) {
 	archs := []string{"sm_90", "sm_70", "sm_80"}
 	for i, g := range filterGeometries {
-		if i > 3 && !testenv.Long() {
+		if i > 1 && !testenv.Long() {
 			break
 		}
 		arch := archs[i%len(archs)]

@@ -54,6 +54,7 @@ type Suite struct {
 	own    []test // of the kind
 	unique bool   // a key is there once
 	light  bool   // the run is of less than the whole suite: each test with fewer options and seeds
+	pairs  bool   // of a map: other kinds of a family probe as it does
 	skip   map[string]bool
 }
 
@@ -131,11 +132,11 @@ func (s *Suite) Run(t *testing.T, part Part, d, other *device.Device) {
 	}
 }
 
-// Degenerate runs a smaller suite with the hash functions that put keys on few probe sequences; in long runs also with Mueller's, which
-// is a good one. Each costs a compilation.
+// Degenerate runs a smaller suite with the hash functions that put keys on few probe sequences: other kinds than maps with the one that puts all
+// on one; in long runs and on a GPU with both, and with Mueller's, which is a good one. Each costs a compilation.
 func (s *Suite) Degenerate(t *testing.T, d *device.Device) {
 	for name, hash := range map[string]int{"mueller": kernel.HashMueller, "identity": kernel.HashIdentity, "constant": kernel.HashConstant} {
-		if hash == kernel.HashMueller && !testenv.Long() {
+		if hash == kernel.HashMueller && !testenv.Long() || hash == kernel.HashIdentity && !s.pairs && !testenv.Long() && !d.Info().CUDA() {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {

@@ -96,11 +96,12 @@ func operations[V number]() map[table.Combine]func(old, v V) V {
 	return ops
 }
 
-// few leaves, of operations that are alike, to values of 4 bytes the one and to those of 8 the other: each costs a compilation.
+// few leaves, of operations that are alike, to values of 4 bytes the one and to those of 8 the other: each costs a compilation. Code of one's own
+// is in updateSkew, too.
 func few[V number](ops map[table.Combine]func(old, v V) V) map[table.Combine]func(old, v V) V {
-	out := []table.Combine{table.Max, table.Or}
+	out := []table.Combine{table.Min, table.Or}
 	if unsafe.Sizeof(V(0)) == 8 {
-		out = []table.Combine{table.Min, table.And}
+		out = []table.Combine{table.Max, table.And, doubles}
 	}
 	for _, with := range append(out, "old < value ? value : old + (number)0") {
 		delete(ops, with)
