@@ -92,6 +92,29 @@
 // 128 slower; the overflow filter; a group has look-ups of several keys under way at once, and a lane whose key is done
 // gets the next at once (Feed in memory.cuh); all groups of a warp vote together; a table grows.
 //
+// # MultiMap (§IV-B), and keys with very many values
+//
+// A MultiMap is the same table in which a key may be any number of times: an insert takes the first free slot of the chain. A key with v values has a
+// chain of v/Window windows, so that to insert them one by one would cost the square of v, and to find them a walk of one group. So a multimap of a
+// thousand windows or more has hints behind the slots: up to 16,384 of them, and a few of reserved keys.
+//
+//	hint: 16 bytes ┌ key u64 │ left u64 ┐   at one of four places by the key's hash
+//
+//	left    2⁶⁴-1 less the number of windows at the beginning of the key's chain that are full
+//
+// A row that goes over 32 windows makes one, and moves it on; a row that comes to its ninth window goes on where the hint tells. In large batches, and in
+// smaller ones once there are long chains, rows of a key are brought together in shared memory (kernel/together.cuh). A group of lanes that has many
+// values of one key reserves as many windows as its values fill for sure, by one addition to the hint, and fills every free slot of them: groups of all
+// blocks fill windows of one chain beside one another, and none waits. Whether keys have many values on average is estimated before (HyperLogLog), and
+// whether one key has a large share, by comparing some rows with others.
+//
+// Where the windows of a chain are can be computed: the n-th is first + n·step. So FindAll, Count and Delete of a key whose hint tells of 256
+// windows or more leave it to kernels in which all warps deal the windows out among them (long.cuh); what is behind the hint is walked. Stats computes the
+// number of a window in its chain by the inverse of step, modulo the prime number of windows. Device-side inserts and look-ups use no hints.
+//
+// Between operations, beside the invariants 1 and 3 to 6: the windows that a hint tells of have no empty slot, and are marked. A delete
+// leaves tombstones there, which other keys' inserts take; the deleted key's own hint begins anew.
+//
 // # Filter
 //
 // A Filter is blocks of 8, 16, 32 or 64 bytes. A key has k bits, in two words of one block. With blocks of 32 bytes, the default, and
@@ -202,10 +225,7 @@
 // does (with keys of 4 bytes, key and left in one swap). It sees a full slot as nobody's, so one state machine does for both (Insert of
 // warpcore.cuh); Put of multibucket.cuh takes all the places of a slot that it can use, for several values of a key.
 //
-// A key with very many values has a long chain, whose beginning is full. So a table of a thousand windows or more has hints: behind the slots, up
-// to 16,384 words of a key and how many windows of its chain are full. An insert that has gone 32 windows far leaves one, at a place by its key's
-// hash, and later inserts of the key, at their ninth window, go on where it says; otherwise v values would cost v² steps. A delete, which makes slots free, clears the
-// hints, as does a new table, into which slots are copied with hints, too; look-ups go through the whole chain.
+// A row leaves a hint of a long chain and skips what one tells of, as in a MultiMap (see there); the slots of its key with room are behind.
 //
 // FindAll remembers of each key its only value, or its first slot; only for keys with several slots it reads the table again. Delete makes
 // tombstones of all slots of a key. All else, the regions and windows, growth, the order of large batches, is as in a MultiMap; how far the
@@ -216,7 +236,7 @@
 //  1. The invariants 1, 3, 5 and 6 of a Map. A free slot has no values: left is ones.
 //  2. A slot with a key has 1 to B values, and of the slots of a key one at most has fewer than B. (Inserts that find no slot with room come to the
 //     same free slot, because free slots only become fewer while they run; who loses it finds the other's.)
-//  3. The windows that a hint tells of have no free slot, and none of its key with room.
+//  3. The windows that a hint tells of have no empty slot, and none of its key with room.
 //  4. Counters: the slots have Added - Removed values.
 //
 // Look-ups may not run beside inserts from the device (buckets::insert of multibucket.cuh): a value is written after its place was taken.

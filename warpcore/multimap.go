@@ -8,9 +8,9 @@ import (
 // MultiMap is WarpCore's MultiValueHashTable (paper, §IV-B): a key may have any number of values, each in a slot of its
 // own. All methods take whole batches and are safe for use by several goroutines.
 //
-// The pairs of one key stand on one probe sequence, so a key with v values costs v/Window windows to look up, and
-// inserting them one by one costs the square of that. On a GPU, a batch that is large, and has several rows a key, goes in
-// by keys: then a key's chain is gone through once for thousands of its rows. For keys with many values take BucketList.
+// The pairs of one key stand on one probe sequence, so a key with v values costs v/Window windows to look up: by all of the GPU, where these are many.
+// A batch that is large, and has several rows a key, goes in by keys: then a key's chain is gone through once for thousands of its rows; and a chain
+// that is long is not gone through again. For keys with many values BucketList is faster still, and takes no slot a value.
 //
 // It implements table.OuterFinder; FindAllInto, FindAllIn, FindPages and Keys are its own.
 type MultiMap[K, V any] struct{ *core }
