@@ -22,6 +22,9 @@ typedef long long i64;
 #endif
 #define __restrict__ __restrict
 #define WARPMAP_HOST 1
+#define WARPMAP_NOINLINE
+#else
+#define WARPMAP_NOINLINE __noinline__
 #endif
 
 // 16 bytes that one load, store or compare-and-swap moves whole.

@@ -513,7 +513,7 @@ const (
 
 // insertGroups inserts rows of a multimap, which has a slot for each, those of a key at once, if keys have many: done tells whether it did. It waits.
 func (c *core) insertGroups(st *device.Stream, k inserts, p insertParams, b table.Rows) (done bool, err error) {
-	if b.N < unasked || b.N < contended && c.counters.Seen.MaxProbes <= longWindows {
+	if !c.ordered(b) && (b.N < unasked || b.N < contended && c.counters.Seen.MaxProbes <= longWindows) {
 		return false, nil
 	}
 	distinct, crowd, err := c.frame.Distinct(st, b.Keys, c.cfg.keyBytes, b.N)

@@ -96,7 +96,7 @@
 //
 // A MultiMap is the same table in which a key may be any number of times: an insert takes the first free slot of the chain. A key with v values has a
 // chain of v/Window windows, so that to insert them one by one would cost the square of v, and to find them a walk of one group. So a multimap of a
-// thousand windows or more has hints behind the slots: up to 16,384 of them, and a few of reserved keys.
+// thousand windows or more has hints behind the slots: one for 16 to 32 windows, up to a million, and a few of reserved keys.
 //
 //	hint: 16 bytes ┌ key u64 │ left u64 ┐   at one of four places by the key's hash
 //

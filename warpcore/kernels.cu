@@ -98,10 +98,38 @@ struct Grouped : Together<key, WARPCORE_GROUPED_ROWS> {
     static_assert(ROWS < 1 << 16, "a row's number, and where the values of its key end, are a word");
 };
 
+// insert_long inserts the values of the keys that are left to all tiles. It is a function of its own because the registers that it wants are others'.
+__device__ WARPMAP_NOINLINE void insert_long(const Table& t, Grouped& shared, u32& added, u32& reused) {
+    constexpr u32 PIECE = WARPCORE_PIECE_WINDOWS * C::WINDOW;
+    FindTile g;
+    InsertGroup<C, FindTile, true> s;
+    s.added = s.reused = 0;
+    u32 longs = shared.longs;
+    bool busy = false;
+    for (u32 seen = 0, at = thread_index() / FindTile::LANES % longs;;) { // all lanes of a warp stay in the loop: they vote together
+        bool asks = !busy && seen < longs;
+        u32 key_row = asks ? shared.first[Grouped::ROWS + at] : 0, i = key_row & 0xffff, end = key_row >> 16, from = 0;
+        if (asks && g.rank() == 0) from = add(&shared.count[i], PIECE);
+        from = g.shuffle(from, 0);
+        bool begins = asks && from < end;
+        if (asks && !begins) { // others have taken all of them
+            seen++;
+            at = at + 1 < longs ? at + 1 : 0;
+        }
+        s.begin(t, g, begins, begins ? shared.k[i] : key{}, from, begins && end - from > PIECE ? PIECE : end - from);
+        busy = busy || begins;
+        if (!g.any_of_all(busy || seen < longs)) break;
+        busy = s.round(t, g, busy, shared.v);
+    }
+    block_sync();
+    added += s.added;
+    reused += s.reused;
+}
+
 // insert_together inserts n rows: load gives a row's key, value its value; a row without key is left out.
 template <class Load, class Value> __device__ __forceinline__ void insert_together(const Table& t, Grouped& shared, u32 n, u32& added, u32& reused, Load load, Value value_of) {
     constexpr u32 EACH = (Grouped::ROWS + WARPMAP_MAX_THREADS - 1) / WARPMAP_MAX_THREADS, TILES = WARPMAP_MAX_THREADS / FindTile::LANES;
-    constexpr u32 MANY = WARPCORE_LONG_WINDOWS * C::WINDOW, PIECE = WARPCORE_PIECE_WINDOWS * C::WINDOW;
+    constexpr u32 MANY = WARPCORE_LONG_WINDOWS * C::WINDOW;
     FindTile g;
     u32 with[EACH], firsts = 0;
     shared.clear();
@@ -145,59 +173,36 @@ template <class Load, class Value> __device__ __forceinline__ void insert_togeth
 
     InsertGroup<C, FindTile, false> s;
     s.added = s.reused = 0;
-    auto longer = [&](u32 i, u32 from, u32 end) { // leaves a key to all tiles
-        if (g.rank()) return;
-        shared.count[i] = from;
-        shared.first[Grouped::ROWS + add(&shared.longs, 1u)] = i | end << 16;
+    auto longer = [&](u32 i, const Probe<C>& p, u32 from, u32 end) { // leaves a key that has a hint to all tiles
+        if (!hint_of<true>(t, p)) return false;
+        if (g.rank() == 0) {
+            shared.count[i] = from;
+            shared.first[Grouped::ROWS + add(&shared.longs, 1u)] = i | end << 16;
+        }
+        return true;
     };
     bool busy = false;
     for (u32 group = thread_index() / FindTile::LANES;;) {
-        bool begins = false;
+        bool begins = !busy && group < groups;
         u32 i = 0, from = 0, m = 0;
-        while (!busy && !begins && group < groups) {
+        if (begins) {
             i = shared.first[group] & 0xffff;
             m = shared.first[group] >> 16;
             from = shared.count[i];
             group += TILES;
-            if (m >= MANY && t.hints) longer(i, from, from + m);
-            else begins = true;
+            if (m >= MANY && longer(i, Probe<C>(t, shared.k[i]), from, from + m)) begins = false;
         }
         s.begin(t, g, begins, begins ? shared.k[i] : key{}, from, m);
         busy = busy || begins;
-        if (!g.any_of_all(busy)) break;
+        if (!g.any_of_all(busy || group < groups)) break;
         busy = s.round(t, g, busy, shared.v);
-        if (busy && s.probes == WARPCORE_LONG_WINDOWS && t.hints) {
-            longer(shared.first[group - TILES] & 0xffff, s.next, s.end);
-            busy = false;
-        }
+        if (busy && s.probes == WARPCORE_LONG_WINDOWS && longer(shared.first[group - TILES] & 0xffff, s.p, s.next, s.end)) busy = false;
     }
     block_sync();
     added += s.added;
     reused += s.reused;
 
-    if (u32 longs = shared.longs) { // all lanes of a warp stay in the loop: they vote together
-        InsertGroup<C, FindTile, true> s;
-        s.added = s.reused = 0;
-        bool busy = false;
-        for (u32 seen = 0, at = thread_index() / FindTile::LANES % longs;;) {
-            bool asks = !busy && seen < longs;
-            u32 key_row = asks ? shared.first[Grouped::ROWS + at] : 0, i = key_row & 0xffff, end = key_row >> 16, from = 0;
-            if (asks && g.rank() == 0) from = add(&shared.count[i], PIECE);
-            from = g.shuffle(from, 0);
-            bool begins = asks && from < end;
-            if (asks && !begins) { // others have taken all of them
-                seen++;
-                at = at + 1 < longs ? at + 1 : 0;
-            }
-            s.begin(t, g, begins, begins ? shared.k[i] : key{}, from, begins && end - from > PIECE ? PIECE : end - from);
-            busy = busy || begins;
-            if (!g.any_of_all(busy || seen < longs)) break;
-            busy = s.round(t, g, busy, shared.v);
-        }
-        block_sync();
-        added += s.added;
-        reused += s.reused;
-    }
+    if (shared.longs) insert_long(t, shared, added, reused);
 }
 
 // Rows in the order of small parts of the table. Those with reserved keys, for which the side region may have no room, are only counted; or only

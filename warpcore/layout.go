@@ -295,7 +295,7 @@ const (
 	longValues         = 512 // values that a key has at least, if its chain is asked for when they are written
 	longRows           = 1 << 14
 	longAsked          = 1 << 63
-	longMark           = 0xffff0000 // above the number of a hint, in the place of a count
+	longMark           = 0xff000000 // above the number of a hint, in the place of a count
 )
 
 // overflowBits is the width of a window's overflow filter, a power of two up to 32. A key that goes past the window
@@ -587,7 +587,7 @@ const (
 const (
 	hintBytes = 16 // of a hint
 	// A table has one for so many windows, if that makes so many of them, and no more than so many.
-	hintShare, leastHints, mostHints = 16, 64, 1 << 14
+	hintShare, leastHints, mostHints = 16, 64, 1 << 20
 	sideHints                        = sideSlots // those of the side region: more than there are reserved keys
 	hintPlaces                       = 4         // where a key's may be, one behind the other
 	// hintFrom is how many windows of a chain must be full before a row that is inserted leaves a hint of it, and each hintStep further ones move it.

@@ -31,8 +31,8 @@ struct LongChains {
     // A count of this kind stands for that of a hint's key.
     static __device__ __forceinline__ u32 mark(u64 number) { return WARPCORE_LONG_MARK | (u32)number; }
     __device__ __forceinline__ bool marked(u32 count, u64& values) const {
-        u64 number = count & 0xffff;
-        if ((count & 0xffff0000) != WARPCORE_LONG_MARK || number > t.hint_mask + WARPCORE_SIDE_HINTS) return false;
+        u64 number = count & ~WARPCORE_LONG_MARK;
+        if ((count & WARPCORE_LONG_MARK) != WARPCORE_LONG_MARK || number > t.hint_mask + WARPCORE_SIDE_HINTS) return false;
         values = load_relaxed(&key_at(number)->count);
         if (!(values & WARPCORE_LONG_ASKED)) return false;
         values &= ~WARPCORE_LONG_ASKED;
@@ -62,7 +62,9 @@ template <class C> struct LongChain {
         full = hinted((u64)h);
         if (full > p.windows) full = p.windows;
     }
-    // stretch calls visit(probe, view, matches) for windows from first on, in all lanes of a warp, each of them for some slots.
+    // stretch calls visit(indexes, views, matches) for EACH windows at a time, from first on, in all lanes of a warp, each of them for some slots: index
+    // is that of a window's first slot.
+    static constexpr int EACH = 4;
     template <class Tile, class Visit> __device__ __forceinline__ void stretch(Tile g, u64 first, u64 end, Visit visit) const {
         constexpr u32 TILES = 32 / Tile::LANES;
         typedef View<C, Tile::LANES> V;
@@ -70,13 +72,30 @@ template <class C> struct LongChain {
         u64 window = first + (u32)warp.rank() / Tile::LANES, by = p.stride(TILES);
         Probe<C> q = p;
         q.skip(window);
-        for (; warp.any(window < end); window += TILES) {
-            bool on = window < end;
-            V s;
-            s.load(on, q.window_address(), g.rank());
-            visit(q, s, on && V::holds(g.rank()) ? s.matches(p.stored) : 0);
-            q.window = q.on(q.window, by);
+        while (warp.any(window < end)) {
+            V s[EACH];
+            u64 index[EACH];
+            u32 match[EACH];
+#pragma unroll
+            for (int j = 0; j < EACH; j++, window += TILES) {
+                bool on = window < end;
+                index[j] = q.slot_index(0);
+                match[j] = on && V::holds(g.rank());
+                s[j].load(on, q.window_address(), g.rank());
+                q.window = q.on(q.window, by);
+            }
+#pragma unroll
+            for (int j = 0; j < EACH; j++) match[j] = match[j] ? s[j].matches(p.stored) : 0;
+            visit(index, s, match);
         }
+    }
+    // each calls visit(index, word) for the slots of this lane that match.
+    template <class V, class Visit> static __device__ __forceinline__ void each(const u64 (&index)[EACH], const V (&s)[EACH], const u32 (&match)[EACH], int rank, Visit visit) {
+#pragma unroll
+        for (int j = 0; j < EACH; j++)
+#pragma unroll
+            for (int i = 0; i < V::WORDS; i++)
+                if (match[j] >> i & 1) visit(index[j] + V::slot(i, rank), s[j].w[i]);
     }
     // tail goes through the windows behind, as a look-up does, and gives lane 0 how many values they have.
     template <class Tile, class Visit> __device__ __forceinline__ u32 tail(const Table& t, Tile g, Visit& visit) const {
@@ -115,14 +134,15 @@ template <class C, class Number, class Part> __device__ __forceinline__ void dea
 // count_long counts the values of the keys that were asked for.
 template <class C, class Tile> __device__ __forceinline__ void count_long(const Table& t, const longParams& p) {
     typedef View<C, Tile::LANES> V;
+    typedef typename V::word Word;
+    typedef LongChain<C> Chain;
     LongChains longs{t, p};
     Tile g;
     auto number_of = [&](u64 i) { return (u64)at<u32>(p.list)[i]; };
     deal_chains<C>(t, *longs.length(), number_of, [&](u64 i, const LongChain<C>& chain, u64 first, u64 end, bool last) {
         u64 n = 0;
-        chain.stretch(g, first, end, [&](const Probe<C>&, const V& s, u32 match) {
-#pragma unroll
-            for (int j = 0; j < V::WORDS; j++) n += match >> j & 1 ? Held<C>::count(s.w[j]) : 0;
+        chain.stretch(g, first, end, [&](const u64 (&index)[Chain::EACH], const V (&s)[Chain::EACH], const u32 (&match)[Chain::EACH]) {
+            Chain::each(index, s, match, g.rank(), [&](u64, Word w) { n += Held<C>::count(w); });
         });
         NoVisit none;
         if (last) n += chain.tail(t, g, none);
@@ -155,6 +175,8 @@ template <class C, class Value> struct FillLong {
 };
 template <class C, class Tile, class Value> __device__ __forceinline__ void fill_long(const Table& t, const longParams& p, Value* out) {
     typedef View<C, Tile::LANES> V;
+    typedef typename V::word Word;
+    typedef LongChain<C> Chain;
     LongChains longs{t, p};
     Tile g;
     tile<32, true> warp;
@@ -162,19 +184,16 @@ template <class C, class Tile, class Value> __device__ __forceinline__ void fill
     if (rows > WARPCORE_LONG_ROWS) rows = WARPCORE_LONG_ROWS;
     deal_chains<C>(t, rows, [&](u64 i) { return at<longRow>(p.rows)[i].number; }, [&](u64 i, const LongChain<C>& chain, u64 first, u64 end, bool last) {
         FillLong<C, Value> fill{at<longRow>(p.rows) + i, out};
-        chain.stretch(g, first, end, [&](const Probe<C>& q, const V& s, u32 match) {
+        chain.stretch(g, first, end, [&](const u64 (&index)[Chain::EACH], const V (&s)[Chain::EACH], const u32 (&match)[Chain::EACH]) {
             u32 n = 0;
-#pragma unroll
-            for (int j = 0; j < V::WORDS; j++) n += match >> j & 1 ? Held<C>::count(s.w[j]) : 0;
+            Chain::each(index, s, match, g.rank(), [&](u64, Word w) { n += Held<C>::count(w); });
             u64 all, to = warp.scan((u64)n, all), begin = 0;
             if (warp.rank() == 0 && all) begin = fill.row->to + add(&fill.row->taken, all);
             to += warp.shuffle(begin, 0);
-#pragma unroll
-            for (int j = 0; j < V::WORDS; j++) {
-                if (!(match >> j & 1)) continue;
-                fill.write(to, q.slots, q.values, q.slot_index(V::slot(j, g.rank())), s.w[j]);
-                to += Held<C>::count(s.w[j]);
-            }
+            Chain::each(index, s, match, g.rank(), [&](u64 slot, Word w) {
+                fill.write(to, chain.p.slots, chain.p.values, slot, w);
+                to += Held<C>::count(w);
+            });
         });
         if (last) chain.tail(t, g, fill);
     });
@@ -183,15 +202,15 @@ template <class C, class Tile, class Value> __device__ __forceinline__ void fill
 // erase_long removes all pairs of the keys that were asked for, but those that are gone.
 template <class C, class Tile, class Erase> __device__ __forceinline__ void erase_long(const Table& t, const longParams& p) {
     typedef View<C, Tile::LANES> V;
+    typedef typename V::word Word;
+    typedef LongChain<C> Chain;
     LongChains longs{t, p};
     Tile g;
     auto number_of = [&](u64 i) { return (u64)at<u32>(p.list)[i]; };
     deal_chains<C>(t, *longs.length(), number_of, [&](u64 i, const LongChain<C>& chain, u64 first, u64 end, bool last) {
         Erase e(t);
-        chain.stretch(g, first, end, [&](const Probe<C>& q, const V& s, u32 match) {
-#pragma unroll
-            for (int j = 0; j < V::WORDS; j++)
-                if (match >> j & 1) e(q.slots, q.values, q.slot_index(V::slot(j, g.rank())), s.w[j], 0);
+        chain.stretch(g, first, end, [&](const u64 (&index)[Chain::EACH], const V (&s)[Chain::EACH], const u32 (&match)[Chain::EACH]) {
+            Chain::each(index, s, match, g.rank(), [&](u64 slot, Word w) { e(chain.p.slots, chain.p.values, slot, w, 0); });
         });
         if (last) chain.tail(t, g, e);
         count_into(&longs.key_at(number_of(i))->count, e.slots);

@@ -1,12 +1,17 @@
 package warpcore
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
 )
@@ -103,7 +108,7 @@ func TestManyValues(t *testing.T) {
 	onDevices(t, func(t *testing.T, d *device.Device) {
 		rows := 10_000
 		if d.Info().CUDA() {
-			rows = 300_000
+			rows = 60_000
 		}
 		for _, keys := range []int{1, 5, 60} {
 			for _, o := range []Options{{Options: table.Options{Capacity: 2 * rows}}, {Options: table.Options{Capacity: 2 * rows, LoadFactor: 0.97}, Window: 4}} {
@@ -140,4 +145,113 @@ func TestCrowdedKey(t *testing.T) {
 		s.find([]uint64{7, 8})
 		s.verify()
 	})
+}
+
+// longStory inserts keys with many values, and others, by keys and row by row, and asks for all.
+func longStory(seed uint64) error {
+	d, err := device.Open("cpu", device.WithStress(seed))
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	m, err := NewMultiMap[uint32, uint32](d, Options{Options: table.Options{Capacity: 4000, Seed: seed}, Window: 2})
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	rng := rand.New(rand.NewPCG(seed, 6))
+	own, want := m.regions, map[uint32][]uint32{}
+	for i, n := range []int{200, 1100, 900} {
+		if m.regions = tinyRegions; i == 0 {
+			m.regions = own // these come row by row
+		}
+		k, v := manyOf(rng, n, []int{500, 9, 2}[i], 0)
+		if err := m.Insert(k, v); err != nil {
+			return err
+		}
+		for i, k := range k {
+			want[k] = append(want[k], v[i])
+		}
+		if err := m.Check(); err != nil {
+			return err
+		}
+	}
+	keys := append(slices.Sorted(maps.Keys(want)), kernel.Fmix32(9), kernel.Fmix32(9)) // several rows ask for one
+	ask := func(what string) error {
+		counts := make([]uint32, len(keys))
+		offsets, values, err := m.FindAll(keys)
+		if err := errors.Join(err, m.Count(keys, counts)); err != nil {
+			return err
+		}
+		for i, k := range keys {
+			got := slices.Sorted(slices.Values(values[offsets[i]:offsets[i+1]]))
+			if !slices.Equal(got, slices.Sorted(slices.Values(want[k]))) || int(counts[i]) != len(got) {
+				return fmt.Errorf("%s: key %#x: %d values are found and %d counted, want %d", what, k, len(got), counts[i], len(want[k]))
+			}
+		}
+		return nil
+	}
+	if err := ask("at first"); err != nil {
+		return err
+	}
+	gone := []uint32{keys[0], keys[len(keys)/2], kernel.Fmix32(9), kernel.Fmix32(10), kernel.Fmix32(9)}
+	n := 0
+	for _, k := range gone {
+		n += len(want[k])
+		delete(want, k)
+	}
+	deleted := make([]bool, len(gone))
+	got, err := m.Delete(gone, deleted)
+	if err != nil || got != n || !deleted[0] || !deleted[1] || !(deleted[2] || deleted[4]) || !deleted[3] {
+		return fmt.Errorf("Delete takes %d pairs away, want %d, and tells of %v: %v", got, n, deleted, err)
+	}
+	return errors.Join(ask("after a delete"), m.Check())
+}
+
+// Long chains under stress; and defects that are planted in a copy are found.
+func TestManyValuesFindsDefects(t *testing.T) {
+	texts := []*string{&warpcoreCUH, &longCUH, &kernelsCU}
+	var before []string
+	for _, text := range texts {
+		before = append(before, *text)
+	}
+	restore := func() {
+		for i, text := range texts {
+			*text = before[i]
+		}
+	}
+	defer restore()
+	for _, c := range []struct {
+		name     string
+		text     *string
+		old, now string
+	}{
+		{"a window is reserved that is not filled", &warpcoreCUH, "u32 whole = left / C::WINDOW;", "u32 whole = (left + C::WINDOW - 1) / C::WINDOW;"},
+		{"reserved windows are not marked", &warpcoreCUH, "if (on && reserved && g.rank() == 0) p.pass_by(false);", ""},
+		{"a hint tells of a window too many", &warpcoreCUH, "u64 full = probes;", "u64 full = probes + 1;"},
+		{"two groups get the same values", &kernelsCU, "from = add(&shared.count[i], PIECE);", "from = shared.count[i], shared.count[i] += PIECE - 1;"},
+		{"the windows behind the hint are left out", &longCUH, "if (last) n += chain.tail(t, g, none);", ""},
+		{"two rows ask for one key", &longCUH, "WARPCORE_LONG_ASKED) & WARPCORE_LONG_ASKED) return number;", "WARPCORE_LONG_ASKED) == ~0ull) return number;"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			restore()
+			if n := strings.Count(*c.text, c.old); n != 1 {
+				t.Fatalf("the kernels have %d times\n%s", n, c.old)
+			}
+			*c.text = strings.Replace(*c.text, c.old, c.now, 1)
+			for seed := range uint64(100) {
+				if err := longStory(seed); err != nil {
+					t.Logf("seed %d: %.200v", seed, err)
+					return
+				}
+			}
+			t.Fatal("none of 100 seeds finds the defect")
+		})
+	}
+	restore()
+	for seed := range uint64(testenv.Seeds(8)) {
+		if err := longStory(seed); err != nil {
+			t.Fatalf("without a defect, seed %d: %v", seed, err)
+		}
+	}
 }
