@@ -16,10 +16,11 @@ WARPMAP_KERNEL(distinct, table::distinctParams) {
     __shared__ u32 registers[1 << DISTINCT_BITS];
     for (u32 i = thread_index(); i < 1u << DISTINCT_BITS; i += block_threads()) registers[i] = 0;
     block_sync();
-    for (u64 i = grid_thread(); i < p.n; i += grid_threads()) {
+    u64 turn = grid_thread() / 32; // now one warp compares, now another
+    for (u64 i = grid_thread(); i < p.n; i += grid_threads(), turn++) {
         key k = load_readonly(at<key>(p.keys) + i);
         u64 h = hash(p.seed, k);
-        if (i / 32 % DISTINCT_ASKED == 0) {
+        if (turn % DISTINCT_ASKED == 0) {
             u64 other = reduce(hash(p.seed, i), p.n); // any: equal keys may lie together
             if (other != i && load_readonly(at<key>(p.keys) + other) == k) add(at<u32>(p.registers) + (1 << DISTINCT_BITS), 1u);
         }

@@ -15,7 +15,7 @@ var distinctCU string
 const distinctBits = 12
 
 // distinctAsked: one row in so many is compared with another; fewer than leastSame that have the same key tell nothing.
-const distinctAsked, leastSame = 64, 16
+const distinctAsked, leastSame = 256, 16
 
 // distinctParams are the parameters of the kernel distinct.
 type distinctParams struct {

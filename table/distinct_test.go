@@ -66,7 +66,7 @@ func estimated(d *device.Device, width, n, each int) (err error) {
 			err = fmt.Errorf("the estimate is %d", got)
 		}
 		// A quarter of the rows have a quarter of the rows at their side, the others few.
-		if want := float64(n*each) / 16; err == nil && n*each >= 1<<16 && (float64(crowd) < want/2 || float64(crowd) > want*2) {
+		if want := float64(n*each) / 16; err == nil && n*each >= 1<<18 && (float64(crowd) < want/2 || float64(crowd) > want*2) {
 			err = errors.Join(err, fmt.Errorf("%d rows have the key of a row, want about %.0f", crowd, want))
 		}
 		return err

@@ -98,8 +98,9 @@ struct Grouped : Together<key, WARPCORE_GROUPED_ROWS> {
     static_assert(ROWS < 1 << 16, "a row's number, and where the values of its key end, are a word");
 };
 
-// insert_long inserts the values of the keys that are left to all tiles. It is a function of its own because the registers that it wants are others'.
-__device__ WARPMAP_NOINLINE void insert_long(const Table& t, Grouped& shared, u32& added, u32& reused) {
+// insert_long inserts the values of the keys that are left to all tiles, and gives how many slots this lane filled, and above that how many of them were
+// tombstones. It and make_hint are functions of their own, which take copies, because the registers that they want are others'.
+__device__ WARPMAP_NOINLINE u64 insert_long(Table t, Grouped& shared) {
     constexpr u32 PIECE = WARPCORE_PIECE_WINDOWS * C::WINDOW;
     FindTile g;
     InsertGroup<C, FindTile, true> s;
@@ -122,9 +123,9 @@ __device__ WARPMAP_NOINLINE void insert_long(const Table& t, Grouped& shared, u3
         busy = s.round(t, g, busy, shared.v);
     }
     block_sync();
-    added += s.added;
-    reused += s.reused;
+    return (u64)s.reused << 32 | s.added;
 }
+__device__ WARPMAP_NOINLINE u64 make_hint(Table t, key k) { return hint_of<true>(t, Probe<C>(t, k)); }
 
 // insert_together inserts n rows: load gives a row's key, value its value; a row without key is left out.
 template <class Load, class Value> __device__ __forceinline__ void insert_together(const Table& t, Grouped& shared, u32 n, u32& added, u32& reused, Load load, Value value_of) {
@@ -173,8 +174,8 @@ template <class Load, class Value> __device__ __forceinline__ void insert_togeth
 
     InsertGroup<C, FindTile, false> s;
     s.added = s.reused = 0;
-    auto longer = [&](u32 i, const Probe<C>& p, u32 from, u32 end) { // leaves a key that has a hint to all tiles
-        if (!hint_of<true>(t, p)) return false;
+    auto longer = [&](u32 i, u32 from, u32 end) { // leaves a key that has a hint to all tiles
+        if (!make_hint(t, shared.k[i])) return false;
         if (g.rank() == 0) {
             shared.count[i] = from;
             shared.first[Grouped::ROWS + add(&shared.longs, 1u)] = i | end << 16;
@@ -190,19 +191,23 @@ template <class Load, class Value> __device__ __forceinline__ void insert_togeth
             m = shared.first[group] >> 16;
             from = shared.count[i];
             group += TILES;
-            if (m >= MANY && longer(i, Probe<C>(t, shared.k[i]), from, from + m)) begins = false;
+            if (m >= MANY && longer(i, from, from + m)) begins = false;
         }
         s.begin(t, g, begins, begins ? shared.k[i] : key{}, from, m);
         busy = busy || begins;
         if (!g.any_of_all(busy || group < groups)) break;
         busy = s.round(t, g, busy, shared.v);
-        if (busy && s.probes == WARPCORE_LONG_WINDOWS && longer(shared.first[group - TILES] & 0xffff, s.p, s.next, s.end)) busy = false;
+        if (busy && s.probes == WARPCORE_LONG_WINDOWS && longer(shared.first[group - TILES] & 0xffff, s.next, s.end)) busy = false;
     }
     block_sync();
     added += s.added;
     reused += s.reused;
 
-    if (shared.longs) insert_long(t, shared, added, reused);
+    if (shared.longs) {
+        u64 both = insert_long(t, shared);
+        added += (u32)both;
+        reused += (u32)(both >> 32);
+    }
 }
 
 // Rows in the order of small parts of the table. Those with reserved keys, for which the side region may have no room, are only counted; or only
