@@ -227,6 +227,7 @@ func (c *core) compile() error {
 	if c.cfg.bucket == 0 {
 		k.group, wrong = table.NewGrouper[partitionParams](m)
 		err = errors.Join(err, wrong, k.all.Aside(m), device.Bind(m, "insert", &k.insert.rows), device.Bind(m, "insert_groups", &k.insertMulti.groups),
+			device.Bind(m, "insert_long_groups", &k.insertMulti.longs),
 			device.Bind(m, "rehash_groups", &k.rehashGroups),
 			device.Bind(m, "refuse_absent", &k.refuse))
 	}
@@ -473,6 +474,7 @@ func (c *core) aheadOfKeys(st *device.Stream, b table.Rows) (sure bool, err erro
 type inserts struct {
 	rows   device.Kernel[insertParams]
 	groups device.Kernel[groupParams] // of a multimap, which has a slot for each: all rows of a key at once
+	longs  device.Kernel[groupParams] // the same where some keys have very many
 
 	combine device.Kernel[combineParams] // rows of a key become one, which sums takes
 	sums    device.Kernel[insertParams]
@@ -520,15 +522,20 @@ func (c *core) insertGroups(st *device.Stream, k inserts, p insertParams, b tabl
 	if err != nil && !device.IsOutOfMemory(err) {
 		return false, err
 	}
-	if distinct == 0 || distinct > b.N/manyValues && crowd < int64(longWindows*c.cfg.window) {
+	crowded := crowd >= int64(longWindows*c.cfg.window)
+	if distinct == 0 || distinct > b.N/manyValues && !crowded {
 		return false, nil
 	}
 	live, err := c.look(st)
 	if err != nil {
 		return false, err
 	}
+	kernel := k.groups
+	if crowded || c.counters.Seen.MaxProbes > longWindows || b.N/distinct >= int64(longWindows*c.cfg.window) {
+		kernel = k.longs
+	}
 	insert := func(r table.Partition) error {
-		return k.groups.Launch(st, c.frame.Grid(int64(r.N), 8), &groupParams{Table: c.t, Rows: r})
+		return kernel.Launch(st, c.frame.Grid(int64(r.N), 8), &groupParams{Table: c.t, Rows: r})
 	}
 	if c.ordered(b) {
 		done, err = c.kernel.partition.InSmallParts(&c.frame, st, c.kernel.group.Within, c.placement(false, nil), b, 0, int64(togetherShare*float64(c.cfg.groupedRows())), insert)
@@ -579,7 +586,7 @@ func (c *core) insertReserved(st *device.Stream, k inserts, p insertParams, b ta
 			if err != nil {
 				return err
 			}
-			return k.groups.Launch(st, c.frame.Grid(b.N, 8), &groupParams{Table: c.t, Rows: r, Reserved: 1})
+			return k.longs.Launch(st, c.frame.Grid(b.N, 8), &groupParams{Table: c.t, Rows: r, Reserved: 1})
 		}
 	}
 	p.Rows, p.Reserved = p.Rows.Of(table.Ordered{Rows: b}), 1

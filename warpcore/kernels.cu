@@ -127,8 +127,9 @@ __device__ WARPMAP_NOINLINE u64 insert_long(Table t, Grouped& shared) {
 }
 __device__ WARPMAP_NOINLINE u64 make_hint(Table t, key k) { return hint_of<true>(t, Probe<C>(t, k)); }
 
-// insert_together inserts n rows: load gives a row's key, value its value; a row without key is left out.
-template <class Load, class Value> __device__ __forceinline__ void insert_together(const Table& t, Grouped& shared, u32 n, u32& added, u32& reused, Load load, Value value_of) {
+// insert_together inserts n rows: load gives a row's key, value its value; a row without key is left out. Only with LONG keys are left to all tiles: that
+// makes it slower for others.
+template <bool LONG, class Load, class Value> __device__ __forceinline__ void insert_together(const Table& t, Grouped& shared, u32 n, u32& added, u32& reused, Load load, Value value_of) {
     constexpr u32 EACH = (Grouped::ROWS + WARPMAP_MAX_THREADS - 1) / WARPMAP_MAX_THREADS, TILES = WARPMAP_MAX_THREADS / FindTile::LANES;
     constexpr u32 MANY = WARPCORE_LONG_WINDOWS * C::WINDOW;
     FindTile g;
@@ -191,19 +192,19 @@ template <class Load, class Value> __device__ __forceinline__ void insert_togeth
             m = shared.first[group] >> 16;
             from = shared.count[i];
             group += TILES;
-            if (m >= MANY && longer(i, from, from + m)) begins = false;
+            if (LONG && m >= MANY && longer(i, from, from + m)) begins = false;
         }
         s.begin(t, g, begins, begins ? shared.k[i] : key{}, from, m);
         busy = busy || begins;
         if (!g.any_of_all(busy || group < groups)) break;
         busy = s.round(t, g, busy, shared.v);
-        if (busy && s.probes == WARPCORE_LONG_WINDOWS && longer(shared.first[group - TILES] & 0xffff, s.next, s.end)) busy = false;
+        if (LONG && busy && s.probes == WARPCORE_LONG_WINDOWS && longer(shared.first[group - TILES] & 0xffff, s.next, s.end)) busy = false;
     }
     block_sync();
     added += s.added;
     reused += s.reused;
 
-    if (shared.longs) {
+    if (LONG && shared.longs) {
         u64 both = insert_long(t, shared);
         added += (u32)both;
         reused += (u32)(both >> 32);
@@ -212,8 +213,7 @@ template <class Load, class Value> __device__ __forceinline__ void insert_togeth
 
 // Rows in the order of small parts of the table. Those with reserved keys, for which the side region may have no room, are only counted; or only
 // they are inserted.
-WARPMAP_KERNEL_RESIDENT(insert_groups, groupParams, 4) {
-    __shared__ Grouped shared;
+template <bool LONG> __device__ __forceinline__ void insert_groups(const groupParams& p, Grouped& shared) {
     const auto& r = p.rows;
     auto part_of = region_of(p);
     u32 added = 0, reused = 0;
@@ -230,12 +230,20 @@ WARPMAP_KERNEL_RESIDENT(insert_groups, groupParams, 4) {
                 failed += C::marks(k);
                 return !C::marks(k);
             };
-            insert_together(p.table, shared, (u32)(to - from), added, reused, load, [&](u32 i) { return values[i]; });
+            insert_together<LONG>(p.table, shared, (u32)(to - from), added, reused, load, [&](u32 i) { return values[i]; });
         }
     }
     count_into(&counters(p.table)->inserted, (u64)added);
     count_into(&counters(p.table)->reused, (u64)reused);
     count_into(&counters(p.table)->failed, failed);
+}
+WARPMAP_KERNEL_RESIDENT(insert_groups, groupParams, 4) {
+    __shared__ Grouped shared;
+    insert_groups<false>(p, shared);
+}
+WARPMAP_KERNEL_RESIDENT(insert_long_groups, groupParams, 4) {
+    __shared__ Grouped shared;
+    insert_groups<true>(p, shared);
 }
 
 // Copies every pair of a multimap into another, larger table, a stretch of slots at a time. Pairs of a key with very many lie everywhere.
@@ -251,7 +259,7 @@ WARPMAP_KERNEL_RESIDENT(rehash_groups, slotsParams, 4) {
             live += s.live;
             return s.live;
         };
-        insert_together(p.target, shared, n, added, reused, load, [&](u32 i) { return slot_at<C>(p.table, first + i).load(); });
+        insert_together<true>(p.target, shared, n, added, reused, load, [&](u32 i) { return slot_at<C>(p.table, first + i).load(); });
     }
     count_into(&counters(p.target)->inserted, (u64)added);
     count_into(&counters(p.target)->failed, live - added);
