@@ -2,10 +2,7 @@ package join
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
-	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -23,10 +20,6 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
-	"github.com/apache/arrow-go/v18/parquet"
-	"github.com/apache/arrow-go/v18/parquet/compress"
-	"github.com/apache/arrow-go/v18/parquet/file"
-	"github.com/apache/arrow-go/v18/parquet/pqarrow"
 )
 
 // Suffixes lists the file name endings that Open and Create know.
@@ -171,137 +164,6 @@ func (b bounded) Allocate(size int) []byte {
 func (b bounded) Reallocate(size int, old []byte) []byte {
 	b.check(size)
 	return b.Allocator.Reallocate(size, old)
-}
-
-func (r *Reader) parquet(f *os.File) error {
-	props := parquet.NewReaderProperties(allocator)
-	props.MaxCompressedPageSize, props.MaxUncompressedPageSize = math.MaxInt32, math.MaxInt32 // what the format can say
-	pf, err := file.NewParquetReader(f, file.WithReadProps(props))
-	if err != nil {
-		return fmt.Errorf("not a readable Parquet file: %w", err)
-	}
-	if err := checkChunks(pf, f); err != nil {
-		return err
-	}
-	if v := pf.MetaData().KeyValueMetadata().FindValue("ARROW:schema"); v != nil {
-		if b, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(*v, "=")); err == nil {
-			if err := checkArrowStream(bytes.NewReader(b), int64(len(b))); err != nil {
-				return fmt.Errorf("%s: its Arrow schema: %w", broken, err)
-			}
-		}
-	}
-	pr, err := pqarrow.NewFileReader(pf, pqarrow.ArrowReadProperties{BatchSize: batchRows}, allocator)
-	if err != nil {
-		return err
-	}
-	s, err := pr.Schema()
-	if err != nil {
-		return err
-	}
-	if s.NumFields() == 0 {
-		return errors.New("a Parquet file without columns")
-	}
-	r.schema = arrow.NewSchema(s.Fields(), nil)
-	if r.rows = pf.NumRows(); r.rows < 0 {
-		return fmt.Errorf("the file is broken: %d rows", r.rows)
-	}
-	leaves := make([][]int, s.NumFields())
-	for i := range pf.MetaData().Schema.NumColumns() {
-		at, err := pr.Manifest.GetFieldIndices([]int{i})
-		if err != nil {
-			return err
-		}
-		leaves[at[0]] = append(leaves[at[0]], i)
-	}
-	if c := slices.IndexFunc(leaves, func(l []int) bool { return len(l) == 0 }); c >= 0 {
-		return fmt.Errorf("column %q is a group without columns", s.Field(c).Name)
-	}
-	r.pick = func(columns []int) {
-		var some [][]int
-		for _, c := range columns {
-			some = append(some, leaves[c])
-		}
-		leaves = some
-	}
-	// Each column has a reader of its own, so that it is decoded on a goroutine of ours: on one of the library's
-	// nobody could catch a panic.
-	var columns []pqarrow.RecordReader
-	read := int64(0)
-	r.next = func() (arrow.RecordBatch, error) {
-		for i := len(columns); i < len(leaves); i++ {
-			c, err := pr.GetRecordReader(context.Background(), leaves[i], nil)
-			if err != nil {
-				return nil, err
-			}
-			columns = append(columns, c)
-		}
-		arrays := make([]arrow.Array, len(columns))
-		rows := int64(0)
-		errs := each(len(columns), func(i int) error {
-			if columns[i].Next() {
-				arrays[i] = columns[i].RecordBatch().Column(0)
-				arrays[i].Retain()
-			}
-			return columns[i].Err()
-		})
-		for i, err := range errs {
-			if err != nil {
-				return nil, fmt.Errorf("column %q: %w", r.schema.Field(i).Name, err)
-			}
-			if n := length(arrays[i]); i == 0 {
-				rows = n
-			} else if n != rows {
-				return nil, fmt.Errorf("the file is broken: columns %q and %q have different numbers of rows", r.schema.Field(0).Name, r.schema.Field(i).Name)
-			}
-		}
-		if read += rows; rows == 0 && read != r.rows || read > r.rows {
-			return nil, fmt.Errorf("the file is broken: it says that it has %d rows, and has %d", r.rows, read)
-		}
-		if rows == 0 {
-			return nil, io.EOF
-		}
-		return array.NewRecordBatch(r.schema, arrays, rows), nil
-	}
-	r.close = func() error {
-		for _, c := range columns {
-			c.Release()
-		}
-		return cmp.Or(pf.Close(), ignoreClosed(f.Close()))
-	}
-	return nil
-}
-
-// checkChunks checks that all columns lie in the file. The library opens those of a struct on goroutines of its own, with
-// buffers as long as their chunks are said to be.
-func checkChunks(pf *file.Reader, f *os.File) error {
-	s, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	for g := range pf.NumRowGroups() {
-		rows := pf.MetaData().RowGroup(g)
-		for i := range pf.MetaData().Schema.NumColumns() {
-			c, err := rows.ColumnChunk(i)
-			if err != nil {
-				return fmt.Errorf("%s: row group %d: %w", broken, g, err)
-			}
-			from, n := c.DataPageOffset(), c.TotalCompressedSize()
-			if c.HasDictionaryPage() && c.DictionaryPageOffset() > 0 {
-				from = min(from, c.DictionaryPageOffset())
-			}
-			if from < 0 || n < 0 || n > s.Size() || from > s.Size()-n {
-				return fmt.Errorf("%s: row group %d: a column of %d bytes at %d, in a file of %d", broken, g, n, from, s.Size())
-			}
-		}
-	}
-	return nil
-}
-
-func length(a arrow.Array) int64 {
-	if a == nil {
-		return 0
-	}
-	return int64(a.Len())
 }
 
 func ignoreClosed(err error) error {
@@ -681,27 +543,6 @@ func RemoveHidden() {
 		os.Remove(name)
 	}
 }
-
-type parquetEncoder struct{ w *pqarrow.FileWriter }
-
-func newParquetEncoder(w io.Writer, schema *arrow.Schema) (encoder, error) {
-	pw, err := pqarrow.NewFileWriter(schema, w, parquet.NewWriterProperties(
-		parquet.WithCompression(compress.Codecs.Snappy), parquet.WithMaxRowGroupLength(1<<20), parquet.WithVersion(parquet.V2_LATEST), parquet.WithStoreDecimalAsInteger(true)),
-		pqarrow.NewArrowWriterProperties(pqarrow.WithStoreSchema()))
-	if err != nil {
-		return nil, fmt.Errorf("as Parquet: %w (an .arrow file holds every type)", err)
-	}
-	return parquetEncoder{pw}, nil
-}
-
-func (e parquetEncoder) write(rec arrow.RecordBatch) error {
-	if err := e.w.WriteBuffered(rec); err != nil {
-		return fmt.Errorf("as Parquet: %w (an .arrow file holds every type)", err)
-	}
-	return nil
-}
-
-func (e parquetEncoder) finish() error { return e.w.Close() }
 
 type ipcEncoder struct{ w *ipc.FileWriter }
 
