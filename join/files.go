@@ -20,6 +20,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
+	"github.com/apache/arrow-go/v18/parquet/compress"
 )
 
 // Suffixes lists the file name endings that Open and Create know.
@@ -27,7 +28,7 @@ func Suffixes() []string { return []string{".parquet", ".csv", ".arrow", ".ipc",
 
 // checkName says why a name tells no format; "-" is standard output.
 func checkName(path string, out bool) error {
-	if path == "-" && out {
+	if (path == "-" || path == os.DevNull) && out {
 		return nil
 	}
 	if !slices.Contains(Suffixes(), strings.ToLower(filepath.Ext(path))) {
@@ -48,8 +49,9 @@ type Reader struct {
 	next   func() (arrow.RecordBatch, error) // a batch that the reader owns; io.EOF at the end
 	pick   func(columns []int)               // reads these columns only; nil where that saves nothing
 	close  func() error
-	made   []witness // of a CSV file, by column
-	cols   []int     // where set: these columns, of batches that have more
+	made   []witness    // of a CSV file, by column
+	pq     *parquetFile // where it is one
+	cols   []int        // where set: these columns, of batches that have more
 	cur    arrow.RecordBatch
 	err    error
 }
@@ -262,14 +264,11 @@ func buffered(d arrow.ArrayData) arrow.ArrayData {
 	return out
 }
 
-// only restricts a reader that has not started to columns of its schema.
-func (r *Reader) only(names []string) {
-	var cols []int
+// only restricts a reader that has not started to columns of its schema, by their numbers in rising order.
+func (r *Reader) only(cols []int) {
 	var fields []arrow.Field
-	for i, f := range r.schema.Fields() {
-		if slices.Contains(names, f.Name) {
-			cols, fields = append(cols, i), append(fields, f)
-		}
+	for _, c := range cols {
+		fields = append(fields, r.schema.Field(c))
 	}
 	r.schema = arrow.NewSchema(fields, nil)
 	if r.pick != nil {
@@ -370,10 +369,21 @@ type Writer struct {
 // (it becomes date32), no time32 in seconds (milliseconds) and dictionaries of text only (others become their values);
 // CSV is text, with nested values as JSON and binary ones as base64.
 func Create(path string, schema *arrow.Schema) (*Writer, error) {
+	return create(path, schema, parquetOptions{compression: compress.Codecs.Snappy})
+}
+
+// create is Create with options for Parquet.
+func create(path string, schema *arrow.Schema, o parquetOptions) (*Writer, error) {
 	if err := checkName(path, true); err != nil {
 		return nil, err
 	}
 	w := &Writer{name: path, path: path}
+	if path == os.DevNull {
+		o.null = true
+		e, err := newParquetEncoder(nil, schema, o)
+		w.enc, w.buf = e, bufio.NewWriter(io.Discard)
+		return w, err
+	}
 	if path == "-" {
 		w.name = "standard output"
 		w.buf = bufio.NewWriterSize(os.Stdout, 1<<16)
@@ -410,7 +420,10 @@ func Create(path string, schema *arrow.Schema) (*Writer, error) {
 	w.buf = bufio.NewWriterSize(w.f, 1<<20)
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".parquet":
-		w.enc, err = newParquetEncoder(w.buf, schema)
+		var e *parquetEncoder
+		if e, err = newParquetEncoder(w.buf, schema, o); err == nil {
+			w.enc = e
+		}
 	case ".csv":
 		w.enc = newCSVEncoder(w.buf, schema)
 	default:
@@ -421,6 +434,12 @@ func Create(path string, schema *arrow.Schema) (*Writer, error) {
 		return nil, w.fail(err)
 	}
 	return w, nil
+}
+
+// columns is the encoder of row groups of columns, nil for the other formats.
+func (w *Writer) columns() *parquetEncoder {
+	e, _ := w.enc.(*parquetEncoder)
+	return e
 }
 
 // Write appends a batch of the writer's schema.
@@ -485,6 +504,9 @@ func (w *Writer) Abort() {
 		return
 	}
 	w.done = true
+	if e, ok := w.enc.(*parquetEncoder); ok {
+		e.stop()
+	}
 	if w.f != nil {
 		w.f.Close()
 		hidden.remove(w.f.Name())

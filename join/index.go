@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
@@ -26,6 +27,7 @@ type opener struct {
 	device *device.Device
 	family table.Family
 	filter Filter
+	near   bool // keys that lie close together get no table, but a row number each
 }
 
 // chunkRows is how many keys go to a table in one call.
@@ -41,6 +43,7 @@ type level[R uint32 | uint64] interface {
 }
 
 type mapLevel[K, R uint32 | uint64] struct {
+	mu    sync.Mutex // look-ups come from several goroutines, and each has the device's threads for itself
 	m     table.Map[K, R]
 	front front[K]
 	buf   []K
@@ -63,8 +66,39 @@ func (l *mapLevel[K, R]) insertNew(words []uint64, rows []R) (int, error) {
 	return l.m.InsertNew(l.keys(words), rows, nil)
 }
 
-// find comes after all inserts.
+// find comes after all inserts. Keys that stand one behind the other several times are looked up once.
 func (l *mapLevel[K, R]) find(words []uint64, rows []R, found []bool) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	runs := 0
+	for i, w := range words {
+		if i == 0 || w != words[i-1] {
+			runs++
+		}
+	}
+	if runs > len(words)*3/4 {
+		return l.findEach(words, rows, found)
+	}
+	heads := make([]uint64, 0, runs)
+	for i, w := range words {
+		if i == 0 || w != words[i-1] {
+			heads = append(heads, w)
+		}
+	}
+	if err := l.findEach(heads, rows[:runs], found[:runs]); err != nil {
+		return err
+	}
+	at := runs // from the last on, so that none is written over before it was read
+	for i := len(words) - 1; i >= 0; i-- {
+		if i == len(words)-1 || words[i] != words[i+1] {
+			at--
+		}
+		rows[i], found[i] = rows[at], found[at]
+	}
+	return nil
+}
+
+func (l *mapLevel[K, R]) findEach(words []uint64, rows []R, found []bool) error {
 	keys := l.keys(words)
 	ask, err := l.front.ready(func() ([]K, error) { keys, _, err := l.m.All(); return keys, err })
 	if err != nil {
@@ -104,10 +138,16 @@ func (l *mapLevel[K, R]) filtered() int64 { return l.front.kept }
 
 func (l *mapLevel[K, R]) close() error { return errors.Join(l.front.close(), l.m.Close()) }
 
-// openLevel opens a table for n words of so many bytes.
-func openLevel[R uint32 | uint64](by opener, bytes, n int) (level[R], error) {
+// openLevel opens a table for words of so many bytes, of which those count that are ok.
+func openLevel[R uint32 | uint64](by opener, bytes int, words []uint64, ok []bool) (level[R], error) {
+	n := len(words)
 	d, family, o := by.device, by.family, table.Options{Capacity: n}
 	front4, front8 := front[uint32]{use: by.filter, rows: n, make: by.f4, device: d}, front[uint64]{use: by.filter, rows: n, make: by.f8, device: d}
+	if by.near {
+		if l := openNear[R](words, ok, bytes); l != nil {
+			return l, nil
+		}
+	}
 	var l any
 	var err error
 	var row R
@@ -150,17 +190,22 @@ type index[R uint32 | uint64] struct {
 	start  []R
 	rows   []R
 
-	buf   []R // for find
-	other []R
-	found []bool
-	hit   []bool
-	comb  []uint64
+	scratch sync.Pool // of *scratch[R]
+}
+
+// scratch is what one look-up of a stretch of keys needs.
+type scratch[R uint32 | uint64] struct {
+	buf, other []R
+	found, hit []bool
+	comb       []uint64
 }
 
 // matcher is an index, whatever its row numbers.
 type matcher interface {
-	// find sets reps[i] to the representative of key i, or -1.
+	// find sets reps[i] to the representative of key i, or -1. Several goroutines may call it.
 	find(keys *packed, reps []int64) error
+	// distinct tells that no two build rows have the same key.
+	distinct() bool
 	// matches tells how many build rows a representative stands for.
 	matches(rep int64) int
 	// match is the k-th of them, in build order.
@@ -190,7 +235,7 @@ func buildIndex[R uint32 | uint64](ctx context.Context, by opener, p *keyPlan, k
 	}()
 	words, bytes := keys.words[0], p.bytes[0]
 	if p.two() {
-		if x.words[0], err = openLevel[R](by, p.bytes[0], n); err != nil {
+		if x.words[0], err = openLevel[R](by, p.bytes[0], keys.words[0], keys.ok); err != nil {
 			return nil, err
 		}
 		_, first, err := fill(ctx, x.words[0], keys.words[0], keys.ok, true, nil)
@@ -203,7 +248,7 @@ func buildIndex[R uint32 | uint64](ctx context.Context, by opener, p *keyPlan, k
 				words[i] = uint64(r)<<32 | keys.words[1][i]
 			}
 		} else {
-			if x.words[1], err = openLevel[R](by, p.bytes[1], n); err != nil {
+			if x.words[1], err = openLevel[R](by, p.bytes[1], keys.words[1], keys.ok); err != nil {
 				return nil, err
 			}
 			_, second, err := fill(ctx, x.words[1], keys.words[1], keys.ok, true, nil)
@@ -215,7 +260,7 @@ func buildIndex[R uint32 | uint64](ctx context.Context, by opener, p *keyPlan, k
 			}
 		}
 	}
-	if x.last, err = openLevel[R](by, bytes, n); err != nil {
+	if x.last, err = openLevel[R](by, bytes, words, keys.ok); err != nil {
 		return nil, err
 	}
 	unique, reps, err := fill(ctx, x.last, words, keys.ok, false, progress)
@@ -302,12 +347,15 @@ func fill[R uint32 | uint64](ctx context.Context, l level[R], words []uint64, ok
 
 func (x *index[R]) find(keys *packed, reps []int64) error {
 	n := len(keys.ok)
-	if cap(x.buf) < n {
-		x.buf, x.other = make([]R, n), make([]R, n)
-		x.found, x.hit = make([]bool, n), make([]bool, n)
-		x.comb = make([]uint64, n)
+	s, _ := x.scratch.Get().(*scratch[R])
+	if s == nil || cap(s.buf) < n {
+		s = &scratch[R]{buf: make([]R, n), found: make([]bool, n), hit: make([]bool, n)}
+		if x.words[0] != nil {
+			s.other, s.comb = make([]R, n), make([]uint64, n)
+		}
 	}
-	buf, other, found, hit := x.buf[:n], x.other[:n], x.found[:n], x.hit[:n]
+	defer x.scratch.Put(s)
+	buf, found, hit := s.buf[:n], s.found[:n], s.hit[:n]
 	copy(hit, keys.ok)
 	words := keys.words[0]
 	if x.words[0] != nil {
@@ -315,7 +363,7 @@ func (x *index[R]) find(keys *packed, reps []int64) error {
 			return err
 		}
 		and(hit, found)
-		words = x.comb[:n]
+		words = s.comb[:n]
 		for i, r := range buf {
 			words[i] = uint64(r) << 32
 		}
@@ -324,6 +372,7 @@ func (x *index[R]) find(keys *packed, reps []int64) error {
 				words[i] |= w
 			}
 		} else {
+			other := s.other[:n]
 			if err := x.words[1].find(keys.words[1], other, found); err != nil {
 				return err
 			}
@@ -350,6 +399,8 @@ func and(a, b []bool) {
 		a[i] = a[i] && b[i]
 	}
 }
+
+func (x *index[R]) distinct() bool { return x.unique }
 
 func (x *index[R]) matches(rep int64) int {
 	if x.unique {

@@ -88,6 +88,14 @@ type Options struct {
 	// Filter says whether a filter tells most keys that have no match, before they are looked up.
 	Filter Filter
 
+	Select []string // the output's columns, by their names in it, in this order; empty for all
+	Count  bool     // count the output's rows only: Run writes no file, and Join calls no sink
+	Limit  int64    // write no more rows than this; 0 for all
+
+	Threads     int    // work at a time at most; 0 for as many as GOMAXPROCS
+	Memory      int64  // bytes of the columns under way at most, about, beside the build side; 0 for no bound
+	Compression string // of a Parquet output: one of Compressions; empty for snappy
+
 	// Progress, if set, is called now and then, from one goroutine at a time.
 	Progress func(Progress)
 
@@ -102,8 +110,8 @@ type Progress struct {
 	Total int64  // -1 where unknown
 }
 
-// Summary is what a join did. Seconds are those in which a stage was busy; reading, probing and writing the
-// probe side overlap, so that the sum can exceed Total.
+// Summary is what a join did. Seconds are those in which a stage was busy, on all goroutines together; the stages overlap, so that
+// each can exceed Total.
 type Summary struct {
 	How       string       `json:"how"`
 	Device    string       `json:"device"`
@@ -112,6 +120,7 @@ type Summary struct {
 	ProbeRows int64        `json:"probe_rows"`
 	OutRows   int64        `json:"out_rows"`
 	Filtered  int64        `json:"filtered"` // keys of the probe side, or words of keys, that a filter kept from being looked up
+	Skipped   int64        `json:"skipped"`  // row groups of the probe side whose keys were not read, because none can match
 	Reading   float64      `json:"reading_s"`
 	Building  float64      `json:"building_s"`
 	Probing   float64      `json:"probing_s"`
@@ -148,32 +157,54 @@ func Run(ctx context.Context, d *device.Device, o Options) (Summary, error) {
 	if _, err := planKeys(build.Schema(), probe.Schema(), o.On); err != nil {
 		return Summary{}, because(err, build, probe)
 	}
-	if o.How == Semi || o.How == Anti {
-		var keys []string
-		for _, p := range o.On {
-			keys = append(keys, p.Build)
-		}
-		build.only(keys)
-	}
-	schema, err := OutputSchema(build.Schema(), probe.Schema(), o)
+	plan, err := planOutput(build.Schema(), probe.Schema(), o)
 	if err != nil {
 		return Summary{}, err
 	}
-	out, err := Create(o.Out, schema)
+	j := newJoiner(d, o)
+	if o.Count {
+		err = j.files(ctx, build, probe, plan, nil)
+	} else {
+		err = j.toFile(ctx, build, probe, plan)
+	}
+	j.sum.Total = time.Since(start).Seconds()
+	return j.sum, err
+}
+
+// toFile joins into o.Out.
+func (j *joiner) toFile(ctx context.Context, build, probe *Reader, plan *output) error {
+	kind, err := parseCompression(j.Compression)
 	if err != nil {
-		return Summary{}, err
+		return err
+	}
+	as := parquetOptions{compression: kind, chosen: j.Compression != "", threads: j.Threads, memory: j.Memory}
+	if probe.pq != nil {
+		as.columns = plan.nodes(build, probe, j.How)
+	}
+	out, err := create(j.Out, plan.schema, as)
+	if err != nil {
+		return err
 	}
 	defer out.Abort()
-	opened := time.Since(start)
-	s, err := Join(ctx, d, build, probe, o, out.Write)
-	if err == nil {
-		closing := time.Now()
-		err = out.Close()
-		s.Writing += time.Since(closing).Seconds()
+	if err := j.files(ctx, build, probe, plan, out); err != nil {
+		return err
 	}
-	s.Reading += opened.Seconds() // a CSV file is read once to find its types
-	s.Total = time.Since(start).Seconds()
-	return s, err
+	closing := time.Now()
+	err = out.Close()
+	j.sum.Writing += time.Since(closing).Seconds()
+	return err
+}
+
+// files joins into a writer, or counts where there is none. From Parquet to Parquet columns go as their files have them.
+func (j *joiner) files(ctx context.Context, build, probe *Reader, plan *output, out *Writer) error {
+	if probe.pq != nil && (out == nil || out.columns() != nil) {
+		return catch("the join broke off", func() error { return j.columns(ctx, build, probe, plan, out) })
+	}
+	j.out = plan.only(build, probe, j.On)
+	if out != nil {
+		j.sink = out.Write
+	}
+	return catch("the join broke off", func() error { return j.run(ctx, build, probe) })
 }
 
 // because adds to an error of a key column in a CSV file which field made it so.
@@ -194,12 +225,37 @@ func because(err error, build, probe *Reader) error {
 }
 
 // OutputSchema is the schema of a join's output: the probe's columns, then for inner and left joins the build's
-// without its key columns. A build column whose name is taken gets the suffix "_build", more than once if it must.
+// without its key columns; of these, the ones that Options.Select names. A build column whose name is taken gets the suffix "_build", more
+// than once if it must.
 func OutputSchema(build, probe *arrow.Schema, o Options) (*arrow.Schema, error) {
+	p, err := planOutput(build, probe, o)
+	if err != nil {
+		return nil, err
+	}
+	return p.schema, nil
+}
+
+// output says where a join's columns come from.
+type output struct {
+	schema  *arrow.Schema
+	columns []source
+}
+
+// source is a column of one side.
+type source struct {
+	build bool
+	at    int
+}
+
+func planOutput(build, probe *arrow.Schema, o Options) (*output, error) {
 	if _, err := planKeys(build, probe, o.On); err != nil {
 		return nil, err
 	}
 	fields := slices.Clone(probe.Fields())
+	var from []source
+	for i := range fields {
+		from = append(from, source{at: i})
+	}
 	if o.How == Inner || o.How == Left {
 		used := map[string]bool{}
 		for _, f := range fields {
@@ -222,7 +278,7 @@ func OutputSchema(build, probe *arrow.Schema, o Options) (*arrow.Schema, error) 
 			}
 			used[f.Name] = true
 			f.Nullable = f.Nullable || o.How == Left
-			fields = append(fields, f)
+			fields, from = append(fields, f), append(from, source{true, i})
 		}
 	}
 	for i := range fields {
@@ -232,7 +288,73 @@ func OutputSchema(build, probe *arrow.Schema, o Options) (*arrow.Schema, error) 
 			fields[i].Metadata = arrow.NewMetadata(slices.Delete(slices.Clone(m.Keys()), k, k+1), slices.Delete(slices.Clone(m.Values()), k, k+1))
 		}
 	}
-	return arrow.NewSchema(fields, nil), nil
+	p := &output{arrow.NewSchema(fields, nil), from}
+	return p, p.choose(o.Select)
+}
+
+// choose leaves the columns of the given names, in their order.
+func (p *output) choose(names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	var fields []arrow.Field
+	var from []source
+	for i, name := range names {
+		at := p.schema.FieldIndices(name)
+		switch {
+		case len(at) == 0:
+			return fmt.Errorf("the output has no column %q to select; its columns: %s", name, columnNames(p.schema))
+		case len(at) > 1:
+			return fmt.Errorf("the output has %d columns named %q: rename all but one", len(at), name)
+		case slices.Contains(names[:i], name):
+			return fmt.Errorf("column %q is selected twice", name)
+		}
+		fields, from = append(fields, p.schema.Field(at[0])), append(from, p.columns[at[0]])
+	}
+	p.schema, p.columns = arrow.NewSchema(fields, nil), from
+	return nil
+}
+
+// only lets readers leave out the columns that are no keys and do not come out, and gives the plan for what they then have.
+func (p *output) only(build, probe *Reader, on []Pair) *output {
+	out := &output{schema: p.schema, columns: slices.Clone(p.columns)}
+	for _, side := range []bool{true, false} {
+		r := probe
+		if side {
+			r = build
+		}
+		var keep []int
+		for i, f := range r.schema.Fields() {
+			key := slices.ContainsFunc(on, func(o Pair) bool { return side && o.Build == f.Name || !side && o.Probe == f.Name })
+			if key || slices.Contains(p.columns, source{side, i}) {
+				keep = append(keep, i)
+			}
+		}
+		r.only(keep)
+		for i, c := range out.columns {
+			if c.build == side {
+				out.columns[i].at = slices.Index(keep, c.at)
+			}
+		}
+	}
+	return out
+}
+
+// nodes are the types of the flat columns of Parquet files, which stay.
+func (p *output) nodes(build, probe *Reader, how How) []*parquetNode {
+	nodes := make([]*parquetNode, len(p.columns))
+	for i, c := range p.columns {
+		r := probe
+		if c.build {
+			r = build
+		}
+		if r.pq != nil {
+			if col := r.pq.flat(c.at); col != nil {
+				nodes[i] = &parquetNode{col, col.MaxDefinitionLevel() == 1 || c.build && how == Left}
+			}
+		}
+	}
+	return nodes
 }
 
 func payloadColumns(build *arrow.Schema, on []Pair) []int {
@@ -253,11 +375,29 @@ func payloadColumns(build *arrow.Schema, on []Pair) []int {
 // Build rows are kept in host memory, keys in the device's: 4 or 8 bytes for the key and 4 for the row number, divided
 // by the table's load factor.
 func Join(ctx context.Context, d *device.Device, build, probe array.RecordReader, o Options, sink func(arrow.RecordBatch) error) (Summary, error) {
+	j := newJoiner(d, o)
+	j.sink = sink
+	err := catch("the join broke off", func() (err error) {
+		if j.out, err = planOutput(build.Schema(), probe.Schema(), o); err != nil {
+			return err
+		}
+		return j.run(ctx, build, probe)
+	})
+	j.sum.Total = time.Since(j.start).Seconds()
+	return j.sum, err
+}
+
+// newJoiner fills in what the options leave open.
+func newJoiner(d *device.Device, o Options) *joiner {
+	near := o.Table == "" && o.Filter != FilterOn && d != nil && !d.Info().CUDA()
 	if o.Table == "" {
 		o.Table = DefaultTable
 	}
 	if o.batch == 0 {
 		o.batch = batchRows
+	}
+	if o.Threads <= 0 {
+		o.Threads = runtime.GOMAXPROCS(0)
 	}
 	if o.Filter == FilterAuto && (d == nil || d.Info().CUDA() || o.Table == warpmap.Stadium) {
 		o.Filter = FilterOff
@@ -268,14 +408,12 @@ func Join(ctx context.Context, d *device.Device, build, probe array.RecordReader
 	if o.Progress == nil {
 		o.Progress = func(Progress) {}
 	}
-	j := &joiner{Options: o, start: time.Now(), device: d, sink: sink}
+	j := &joiner{Options: o, start: time.Now(), device: d, near: near}
 	j.sum = Summary{How: o.How.String(), Table: o.Table}
 	if d != nil {
 		j.sum.Device = d.Info().Name + " (" + d.Info().Model + ")"
 	}
-	err := catch("the join broke off", func() error { return j.run(ctx, build, probe) })
-	j.sum.Total = time.Since(j.start).Seconds()
-	return j.sum, err
+	return j
 }
 
 type joiner struct {
@@ -285,19 +423,18 @@ type joiner struct {
 	sink   func(arrow.RecordBatch) error
 	sum    Summary
 
+	near    bool // keys that lie close together need no table
 	plan    *keyPlan
-	schema  *arrow.Schema
+	out     *output
 	payload []int    // build columns of the output
 	takers  []*taker // theirs
 	starts  []int64  // the first row of each build chunk, and the end
 	index   matcher
+	taken   int64 // rows that came out, where there is a limit
 }
 
 func (j *joiner) run(ctx context.Context, build, probe array.RecordReader) (err error) {
 	if j.plan, err = planKeys(build.Schema(), probe.Schema(), j.On); err != nil {
-		return err
-	}
-	if j.schema, err = OutputSchema(build.Schema(), probe.Schema(), j.Options); err != nil {
 		return err
 	}
 	if err := j.build(ctx, build); err != nil {
@@ -309,8 +446,10 @@ func (j *joiner) run(ctx context.Context, build, probe array.RecordReader) (err 
 
 // build reads the build side and indexes its keys.
 func (j *joiner) build(ctx context.Context, build array.RecordReader) error {
-	if j.How == Inner || j.How == Left {
-		j.payload = payloadColumns(build.Schema(), j.On)
+	for _, c := range j.out.columns {
+		if c.build && !j.Count {
+			j.payload = append(j.payload, c.at)
+		}
 	}
 	keys := &packed{}
 	chunks := make([][]arrow.ArrayData, len(j.payload))
@@ -355,11 +494,13 @@ func (j *joiner) build(ctx context.Context, build array.RecordReader) error {
 		j.takers = append(j.takers, t)
 	}
 	var err error
-	j.index, err = newIndex(ctx, opener{j.makers, j.device, j.Table, j.Filter}, j.plan, keys, func(done int) {
+	j.index, err = newIndex(ctx, j.opener(), j.plan, keys, func(done int) {
 		j.Progress(Progress{"build", int64(done), j.sum.BuildRows})
 	})
 	return err
 }
+
+func (j *joiner) opener() opener { return opener{j.makers, j.device, j.Table, j.Filter, j.near} }
 
 func rowsOf(r array.RecordReader) int64 {
 	if r, ok := r.(interface{ Rows() int64 }); ok {
@@ -384,13 +525,15 @@ func (b *block) release() {
 func (j *joiner) probe(ctx context.Context, probe array.RecordReader) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	more, stop := context.WithCancel(ctx) // until there are enough rows
+	defer stop()
 	blocks, outs := make(chan *block, 1), make(chan arrow.RecordBatch, 1)
 	var reading, writing float64
 	var both sync.WaitGroup
 	both.Go(func() {
 		defer close(blocks)
-		err := catch("reading the probe side broke off", func() (err error) { reading, err = j.read(ctx, probe, blocks); return err })
-		if err != nil {
+		err := catch("reading the probe side broke off", func() (err error) { reading, err = j.read(more, probe, blocks); return err })
+		if err != nil && (more.Err() == nil || ctx.Err() != nil) {
 			cancel(err)
 		}
 	})
@@ -408,8 +551,9 @@ func (j *joiner) probe(ctx context.Context, probe array.RecordReader) error {
 		}
 	})
 	total, done := rowsOf(probe), int64(0)
+	enough := false
 	for b := range blocks {
-		if ctx.Err() == nil {
+		if !enough && ctx.Err() == nil {
 			err := catch("the join broke off", func() error {
 				clock := time.Now()
 				waiting, err := j.block(ctx, b, outs)
@@ -418,7 +562,10 @@ func (j *joiner) probe(ctx context.Context, probe array.RecordReader) error {
 				j.Progress(Progress{"probe", done, total})
 				return err
 			})
-			if err != nil {
+			if err == errEnough {
+				enough = true
+				stop()
+			} else if err != nil {
 				cancel(err)
 			}
 		}
@@ -488,19 +635,19 @@ func (j *joiner) block(ctx context.Context, b *block, outs chan<- arrow.RecordBa
 	if err := j.index.find(keys, reps); err != nil {
 		return 0, err
 	}
-	probe := make([]*taker, b.recs[0].NumCols())
-	for c := range probe {
-		chunks := make([]arrow.ArrayData, len(b.recs))
-		for i, r := range b.recs {
-			chunks[i] = r.Column(c).Data()
+	if j.Count {
+		for _, rep := range reps {
+			j.sum.OutRows += int64(j.times(rep))
 		}
-		if probe[c], err = newTaker(j.schema.Field(c).Type, chunks); err != nil {
-			return 0, fmt.Errorf("probe column %q: %w", j.schema.Field(c).Name, err)
-		}
+		return 0, nil
+	}
+	takers, err := j.blockTakers(b)
+	if err != nil {
+		return 0, err
 	}
 	left, right := make([]loc, 0, j.batch), make([]loc, 0, j.batch)
 	flush := func() error {
-		w, err := j.emit(ctx, b, probe, left, right, outs)
+		w, err := j.emit(ctx, b, takers, left, right, outs)
 		waiting += w
 		left, right = left[:0], right[:0]
 		return err
@@ -510,14 +657,11 @@ func (j *joiner) block(ctx context.Context, b *block, outs chan<- arrow.RecordBa
 		for row := range int(r.NumRows()) {
 			rep := reps[i]
 			i++
-			n := 0 // rows to come out
-			switch {
-			case j.How == Inner && rep >= 0, j.How == Left && rep >= 0:
-				n = j.index.matches(rep)
-			case j.How == Left, j.How == Semi && rep >= 0, j.How == Anti && rep < 0:
-				n = 1
-			}
-			for k := range n {
+			for k := range j.times(rep) {
+				if j.Limit > 0 && j.taken == j.Limit {
+					return waiting, cmp.Or(flush(), errEnough)
+				}
+				j.taken++
 				left = append(left, loc{c, row})
 				if len(j.payload) > 0 {
 					if rep >= 0 {
@@ -537,6 +681,43 @@ func (j *joiner) block(ctx context.Context, b *block, outs chan<- arrow.RecordBa
 	return waiting, flush()
 }
 
+// errEnough ends a join that has as many rows as were asked for.
+var errEnough = errors.New("enough rows")
+
+// times is how often a probe row comes out whose keys have the given representative.
+func (j *joiner) times(rep int64) int {
+	switch {
+	case rep >= 0 && (j.How == Inner || j.How == Left):
+		return j.index.matches(rep)
+	case j.How == Left, j.How == Semi && rep >= 0, j.How == Anti && rep < 0:
+		return 1
+	}
+	return 0
+}
+
+// blockTakers makes a taker for each column of the output, over a block for the probe's.
+func (j *joiner) blockTakers(b *block) ([]*taker, error) {
+	var all []*taker
+	next := 0
+	for i, c := range j.out.columns {
+		if c.build {
+			all = append(all, j.takers[next])
+			next++
+			continue
+		}
+		chunks := make([]arrow.ArrayData, len(b.recs))
+		for i, r := range b.recs {
+			chunks[i] = r.Column(c.at).Data()
+		}
+		t, err := newTaker(j.out.schema.Field(i).Type, chunks)
+		if err != nil {
+			return nil, fmt.Errorf("probe column %q: %w", j.out.schema.Field(i).Name, err)
+		}
+		all = append(all, t)
+	}
+	return all, nil
+}
+
 // buildLoc finds the chunk of a build row.
 func (j *joiner) buildLoc(row int64) loc {
 	if len(j.starts) == 2 {
@@ -547,11 +728,11 @@ func (j *joiner) buildLoc(row int64) loc {
 }
 
 // emit takes the rows of one output batch and sends it, in halves if their text does not fit one array.
-func (j *joiner) emit(ctx context.Context, b *block, probe []*taker, left, right []loc, outs chan<- arrow.RecordBatch) (waiting time.Duration, err error) {
+func (j *joiner) emit(ctx context.Context, b *block, takers []*taker, left, right []loc, outs chan<- arrow.RecordBatch) (waiting time.Duration, err error) {
 	if len(left) == 0 {
 		return 0, nil
 	}
-	cols := make([]arrow.Array, len(probe)+len(j.takers))
+	cols := make([]arrow.Array, len(takers))
 	// A block that is one batch, and comes out whole, need not be copied.
 	whole := len(b.recs) == 1 && len(left) == b.rows
 	for i := 0; whole && i < len(left); i++ {
@@ -559,15 +740,16 @@ func (j *joiner) emit(ctx context.Context, b *block, probe []*taker, left, right
 	}
 	errs := each(len(cols), func(c int) (err error) {
 		var data arrow.ArrayData
+		from := j.out.columns[c]
 		switch {
-		case c >= len(probe):
-			data, err = j.takers[c-len(probe)].take(right)
+		case from.build:
+			data, err = takers[c].take(right)
 		case whole:
-			cols[c] = b.recs[0].Column(c)
+			cols[c] = b.recs[0].Column(from.at)
 			cols[c].Retain()
 			return nil
 		default:
-			data, err = probe[c].take(left)
+			data, err = takers[c].take(left)
 		}
 		if err == nil {
 			cols[c] = array.MakeFromData(data)
@@ -582,18 +764,18 @@ func (j *joiner) emit(ctx context.Context, b *block, probe []*taker, left, right
 			if len(right) > 0 {
 				first, second = right[:h], right[h:]
 			}
-			w1, err := j.emit(ctx, b, probe, left[:h], first, outs)
+			w1, err := j.emit(ctx, b, takers, left[:h], first, outs)
 			if err != nil {
 				return w1, err
 			}
-			w2, err := j.emit(ctx, b, probe, left[h:], second, outs)
+			w2, err := j.emit(ctx, b, takers, left[h:], second, outs)
 			return w1 + w2, err
 		}
 		if err != nil {
-			return 0, fmt.Errorf("column %q: %w", j.schema.Field(c).Name, err)
+			return 0, fmt.Errorf("column %q: %w", j.out.schema.Field(c).Name, err)
 		}
 	}
-	rec := array.NewRecordBatch(j.schema, cols, int64(len(left)))
+	rec := array.NewRecordBatch(j.out.schema, cols, int64(len(left)))
 	for _, c := range cols {
 		c.Release()
 	}

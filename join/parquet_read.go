@@ -15,54 +15,78 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/bitutil"
 	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/apache/arrow-go/v18/parquet/file"
+	pqmeta "github.com/apache/arrow-go/v18/parquet/metadata"
 	"github.com/apache/arrow-go/v18/parquet/pqarrow"
+	"github.com/apache/arrow-go/v18/parquet/schema"
 )
 
-func (r *Reader) parquet(f *os.File) error {
+// parquetFile is a Parquet file that is open: its row groups' columns can be read in any order, by several goroutines.
+type parquetFile struct {
+	path   string
+	f      *os.File
+	pf     *file.Reader
+	pr     *pqarrow.FileReader
+	schema *arrow.Schema
+	leaves [][]int // of each field
+	rows   int64
+}
+
+func openParquet(f *os.File, path string) (*parquetFile, error) {
 	props := parquet.NewReaderProperties(allocator)
 	props.MaxCompressedPageSize, props.MaxUncompressedPageSize = math.MaxInt32, math.MaxInt32 // what the format can say
 	pf, err := file.NewParquetReader(f, file.WithReadProps(props))
 	if err != nil {
-		return fmt.Errorf("not a readable Parquet file: %w", err)
+		return nil, fmt.Errorf("not a readable Parquet file: %w", err)
 	}
 	if err := checkChunks(pf, f); err != nil {
-		return err
+		return nil, err
 	}
 	if v := pf.MetaData().KeyValueMetadata().FindValue("ARROW:schema"); v != nil {
 		if b, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(*v, "=")); err == nil {
 			if err := checkArrowStream(bytes.NewReader(b), int64(len(b))); err != nil {
-				return fmt.Errorf("%s: its Arrow schema: %w", broken, err)
+				return nil, fmt.Errorf("%s: its Arrow schema: %w", broken, err)
 			}
 		}
 	}
 	pr, err := pqarrow.NewFileReader(pf, pqarrow.ArrowReadProperties{BatchSize: batchRows}, allocator)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s, err := pr.Schema()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if s.NumFields() == 0 {
-		return errors.New("a Parquet file without columns")
+		return nil, errors.New("a Parquet file without columns")
 	}
-	r.schema = arrow.NewSchema(s.Fields(), nil)
-	if r.rows = pf.NumRows(); r.rows < 0 {
-		return fmt.Errorf("the file is broken: %d rows", r.rows)
+	p := &parquetFile{path: path, f: f, pf: pf, pr: pr, schema: arrow.NewSchema(s.Fields(), nil), rows: pf.NumRows()}
+	if p.rows < 0 {
+		return nil, fmt.Errorf("the file is broken: %d rows", p.rows)
 	}
-	leaves := make([][]int, s.NumFields())
+	p.leaves = make([][]int, s.NumFields())
 	for i := range pf.MetaData().Schema.NumColumns() {
 		at, err := pr.Manifest.GetFieldIndices([]int{i})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		leaves[at[0]] = append(leaves[at[0]], i)
+		p.leaves[at[0]] = append(p.leaves[at[0]], i)
 	}
-	if c := slices.IndexFunc(leaves, func(l []int) bool { return len(l) == 0 }); c >= 0 {
-		return fmt.Errorf("column %q is a group without columns", s.Field(c).Name)
+	if c := slices.IndexFunc(p.leaves, func(l []int) bool { return len(l) == 0 }); c >= 0 {
+		return nil, fmt.Errorf("column %q is a group without columns", s.Field(c).Name)
 	}
+	return p, nil
+}
+
+func (r *Reader) parquet(f *os.File) error {
+	p, err := openParquet(f, r.path)
+	if err != nil {
+		return err
+	}
+	pf, pr, leaves := p.pf, p.pr, p.leaves
+	r.pq, r.schema, r.rows = p, p.schema, p.rows
 	r.pick = func(columns []int) {
 		var some [][]int
 		for _, c := range columns {
@@ -149,4 +173,178 @@ func length(a arrow.Array) int64 {
 		return 0
 	}
 	return int64(a.Len())
+}
+
+// flat gives the column of a field that is one, and can be read into a vec; else nil.
+func (p *parquetFile) flat(field int) *schema.Column {
+	if len(p.leaves[field]) != 1 {
+		return nil
+	}
+	if c := p.pf.MetaData().Schema.Column(p.leaves[field][0]); flat(c) {
+		return c
+	}
+	return nil
+}
+
+// groupRows is how many rows a row group has, or says that it has.
+func (p *parquetFile) groupRows(group int) int64 { return p.pf.MetaData().RowGroup(group).NumRows() }
+
+// bytes is how many bytes a field's values take in a row group before they are compressed.
+func (p *parquetFile) bytes(group, field int) (n int64) {
+	for _, leaf := range p.leaves[field] {
+		if c, err := p.pf.MetaData().RowGroup(group).ColumnChunk(leaf); err == nil {
+			n += c.TotalUncompressedSize()
+		}
+	}
+	return n
+}
+
+// wrong says where in the file something was wrong.
+func (p *parquetFile) wrong(field int, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", p.path, oneLine(fmt.Errorf("column %q: %w", p.schema.Field(field).Name, err)))
+}
+
+// vec reads a flat field of a row group.
+func (p *parquetFile) vec(group, field int) (*vec, error) { return p.decode(group, field, false) }
+
+// sound reads a field of a row group for the sake of its errors.
+func (p *parquetFile) sound(group, field int) error {
+	if p.flat(field) != nil {
+		_, err := p.decode(group, field, true)
+		return err
+	}
+	arrays, err := p.arrays(group, field)
+	release(arrays)
+	return err
+}
+
+func (p *parquetFile) decode(group, field int, forget bool) (v *vec, err error) {
+	err = catch(broken, func() error {
+		col := p.flat(field)
+		rg := p.pf.RowGroup(group)
+		rows := rg.NumRows()
+		if rows < 0 || rows > math.MaxInt32 {
+			return fmt.Errorf("%s: a row group of %d rows", broken, rows)
+		}
+		pages, err := rg.GetColumnPageReader(p.leaves[field][0])
+		if err != nil {
+			return err
+		}
+		defer pages.Close()
+		if v, err = decodeChunk(pages, col, int(rows), forget); !errors.Is(err, errRare) {
+			return err
+		}
+		r, err := rg.Column(p.leaves[field][0])
+		if err != nil {
+			return err
+		}
+		v, err = decodeByLibrary(r, col, int(rows))
+		return err
+	})
+	return v, p.wrong(field, err)
+}
+
+// arrays reads any field of a row group as Arrow arrays, which the caller releases.
+func (p *parquetFile) arrays(group, field int) (arrays []arrow.Array, err error) {
+	err = catch(broken, func() error {
+		r, err := p.pr.GetRecordReader(context.Background(), p.leaves[field], []int{group})
+		if err != nil {
+			return err
+		}
+		defer r.Release()
+		rows := int64(0)
+		for r.Next() {
+			a := r.RecordBatch().Column(0)
+			a.Retain()
+			arrays = append(arrays, a)
+			rows += int64(a.Len())
+		}
+		if err := r.Err(); err != nil && err != io.EOF {
+			return err
+		}
+		if want := p.groupRows(group); rows != want {
+			return fmt.Errorf("%s: a row group of %d rows with a column of %d", broken, want, rows)
+		}
+		return nil
+	})
+	if err != nil {
+		for _, a := range arrays {
+			a.Release()
+		}
+		return nil, p.wrong(field, err)
+	}
+	return arrays, nil
+}
+
+// key reads a key column of a row group. Numbers are taken as they stand in the file where Arrow has them alike.
+func (p *parquetFile) key(group, field int) ([]arrow.Array, error) {
+	col, t := p.flat(field), p.schema.Field(field).Type
+	if col == nil || !sameBytes(col, t) {
+		return p.arrays(group, field)
+	}
+	v, err := p.vec(group, field)
+	if err != nil {
+		return nil, err
+	}
+	v = v.plain()
+	var bitmap []byte
+	nulls := 0
+	if v.valid != nil {
+		bitmap = make([]byte, bitutil.BytesForBits(int64(v.n)))
+		for i, ok := range v.valid {
+			if ok {
+				bitutil.SetBit(bitmap, i)
+			} else {
+				nulls++
+			}
+		}
+	}
+	data := array.NewData(t, v.n, buffers(bitmap, v.aligned()), nil, nulls, 0)
+	defer data.Release()
+	return []arrow.Array{array.MakeFromData(data)}, nil
+}
+
+// sameBytes tells whether Arrow's values of a key type are the file's numbers.
+func sameBytes(col *schema.Column, t arrow.DataType) bool {
+	switch t := t.(type) {
+	case *arrow.Int32Type, *arrow.Uint32Type, *arrow.Date32Type:
+		return col.PhysicalType() == parquet.Types.Int32
+	case *arrow.Int64Type, *arrow.Uint64Type:
+		return col.PhysicalType() == parquet.Types.Int64
+	case *arrow.TimestampType:
+		l, ok := col.LogicalType().(schema.TimestampLogicalType)
+		units := map[arrow.TimeUnit]schema.TimeUnitType{arrow.Millisecond: schema.TimeUnitMillis, arrow.Microsecond: schema.TimeUnitMicros, arrow.Nanosecond: schema.TimeUnitNanos}
+		unit, known := units[t.Unit]
+		return ok && known && l.TimeUnit() == unit && col.PhysicalType() == parquet.Types.Int64
+	}
+	return false
+}
+
+// bounds are the least and the largest value of a key column in a row group, where the file tells and they are signed numbers.
+func (p *parquetFile) bounds(group, field int) (lo, hi int64, ok bool) {
+	col := p.flat(field)
+	if col == nil || !sameBytes(col, p.schema.Field(field).Type) || col.SortOrder() != schema.SortSIGNED {
+		return 0, 0, false
+	}
+	c, err := p.pf.MetaData().RowGroup(group).ColumnChunk(p.leaves[field][0])
+	if err != nil {
+		return 0, 0, false
+	}
+	if set, err := c.StatsSet(); err != nil || !set {
+		return 0, 0, false
+	}
+	s, err := c.Statistics()
+	if err != nil || !s.HasMinMax() {
+		return 0, 0, false
+	}
+	switch s := s.(type) {
+	case *pqmeta.Int32Statistics:
+		return int64(s.Min()), int64(s.Max()), s.Min() <= s.Max()
+	case *pqmeta.Int64Statistics:
+		return s.Min(), s.Max(), s.Min() <= s.Max()
+	}
+	return 0, 0, false
 }
