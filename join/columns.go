@@ -96,7 +96,7 @@ func (j *joiner) columns(ctx context.Context, build, probe *Reader, plan *output
 			err = e
 		}
 	}()
-	return c.run(ctx)
+	return c.run(ctx, out)
 }
 
 func (c *columnJoin) addTimes() {
@@ -228,6 +228,9 @@ func (c *columnJoin) readBuild(ctx context.Context, p *parquetFile) error {
 	c.index, err = newIndex(ctx, c.opener(), c.joiner.plan, packed, func(done int) {
 		c.Progress(Progress{"build", int64(done), c.sum.BuildRows})
 	})
+	if err == nil {
+		c.sum.Near = c.index.near()
+	}
 	return err
 }
 
@@ -303,7 +306,7 @@ func (p *keyPlan) ranges(keys *packed) (low, high []int64, known []bool) {
 }
 
 // run looks the row groups up, and submits what comes out.
-func (c *columnJoin) run(ctx context.Context) error {
+func (c *columnJoin) run(ctx context.Context, out *Writer) error {
 	c.ctx = ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	groups := c.probe.pf.NumRowGroups()
@@ -337,11 +340,22 @@ func (c *columnJoin) run(ctx context.Context) error {
 			}
 		})
 	}
-	if err := c.sequence(ctx, units, ahead); err != nil || c.enc == nil {
-		return err
+	err := c.sequence(ctx, units, ahead)
+	if err == nil && c.enc != nil {
+		err = c.enc.wait()
 	}
-	return c.enc.wait()
+	var ours *columnError
+	if errors.As(err, &ours) {
+		return ours.error
+	}
+	if err != nil {
+		return out.fail(err)
+	}
+	return nil
 }
+
+// columnError is an error of a column that was to be written, not of the writing.
+type columnError struct{ error }
 
 // sequence takes the units in order and cuts what comes out of them into row groups.
 func (c *columnJoin) sequence(ctx context.Context, units []*unit, ahead <-chan struct{}) error {
@@ -359,12 +373,12 @@ func (c *columnJoin) sequence(ctx context.Context, units []*unit, ahead <-chan s
 		select {
 		case <-u.done:
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return &columnError{context.Cause(ctx)}
 		}
 		<-ahead
 		units[i] = nil
 		if u.err != nil {
-			return u.err
+			return &columnError{u.err}
 		}
 		c.sum.ProbeRows += int64(u.rows)
 		left := u.out
@@ -373,21 +387,21 @@ func (c *columnJoin) sequence(ctx context.Context, units []*unit, ahead <-chan s
 		}
 		c.sum.OutRows += left
 		if c.enc != nil {
-			if u.whole && left == u.out && n >= enoughRows/8 {
+			if u.whole && left == u.out && n >= c.groups[0]/8 {
 				if err := flush(); err != nil {
 					return err
 				}
 			}
 			at := piece{unit: u}
 			for left > 0 {
-				at.n = int(min(left, int64(groupRows-n)))
+				at.n = int(min(left, int64(c.groups[1]-n)))
 				if u.whole && n == 0 {
 					at.n = int(left)
 				}
 				parts = append(parts, at)
 				n += at.n
 				left -= int64(at.n)
-				if n >= enoughRows {
+				if n >= c.groups[0] {
 					if err := flush(); err != nil {
 						return err
 					}
@@ -403,7 +417,7 @@ func (c *columnJoin) sequence(ctx context.Context, units []*unit, ahead <-chan s
 		}
 	}
 	if c.sum.ProbeRows != c.probe.rows && !(c.Limit > 0 && c.sum.OutRows == c.Limit) {
-		return fmt.Errorf("reading the probe side: %s: the file is broken: it says that it has %d rows, and has %d", c.probe.path, c.probe.rows, c.sum.ProbeRows)
+		return &columnError{fmt.Errorf("reading the probe side: %s: the file is broken: it says that it has %d rows, and has %d", c.probe.path, c.probe.rows, c.sum.ProbeRows)}
 	}
 	c.sum.Filtered = c.index.filtered()
 	return flush()
@@ -593,7 +607,12 @@ func (c *columnJoin) emit(parts []piece, n int) error {
 		})
 	})
 	whole := len(parts) == 1 && parts[0].whole && parts[0].n == parts[0].unit.rows
-	load := func(field int) (columnData, error) {
+	load := func(field int) (d columnData, err error) {
+		defer func() {
+			if err != nil {
+				err = &columnError{err}
+			}
+		}()
 		if c.ctx.Err() != nil {
 			return columnData{}, context.Cause(c.ctx)
 		}
@@ -610,7 +629,7 @@ func (c *columnJoin) emit(parts []piece, n int) error {
 		if from.build {
 			return c.takeBuild(c.build[field], build)
 		}
-		d, err := c.takeProbe(field, from.at, parts, probe)
+		d, err = c.takeProbe(field, from.at, parts, probe)
 		if err != nil {
 			return d, fmt.Errorf("reading the probe side: %w", err)
 		}

@@ -206,6 +206,8 @@ type matcher interface {
 	find(keys *packed, reps []int64) error
 	// distinct tells that no two build rows have the same key.
 	distinct() bool
+	// near tells that no key needed a table.
+	near() bool
 	// matches tells how many build rows a representative stands for.
 	matches(rep int64) int
 	// match is the k-th of them, in build order.
@@ -401,6 +403,11 @@ func and(a, b []bool) {
 }
 
 func (x *index[R]) distinct() bool { return x.unique }
+
+func (x *index[R]) near() bool {
+	_, all := x.last.(*near[R])
+	return all && x.words[0] == nil
+}
 
 func (x *index[R]) matches(rep int64) int {
 	if x.unique {

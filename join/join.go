@@ -13,16 +13,29 @@
 // may take 16 bytes together, each counting what the narrower of its two types takes. A null in any key column matches
 // nothing, another null included.
 //
+// # Keys that lie close together
+//
+// On the CPU device, where no family of tables is named and keys of up to 8 bytes are on average at most 16 apart, as numbers are that were
+// given out one after the other, they get no table: row numbers stand by key (Summary.Near). On a GPU they do: what has to go there and
+// back is the same.
+//
 // # A filter in front
 //
 // On the CPU device, where most probe rows have no match, a filter of a few bits a key stands before the table (Options.Filter): there a look-up is
 // most of the work of such a join, and a bit of a filter is much less. On a GPU it is of no use: to look up a block of keys takes no time beside
 // reading and packing them.
 //
+// # From Parquet to Parquet
+//
+// Run reads the keys of the probe side's row groups, looks them up, and reads each other column where rows of it come out, all row groups and
+// columns side by side. Row groups whose least and largest key say that no row can match are not read; one whose rows all come out once,
+// in order, is copied as its encoded pages. Dictionaries stay dictionaries. An output's row groups have 131,072 to 1,048,576 rows (the
+// last fewer; one that is copied, as many as it has).
+//
 // # Order and duplicates
 //
 // Rows come in probe order, and the matches of one probe row in build order, whatever the device. Each pair of matching
-// rows comes out once, and memory does not depend on how often a key repeats.
+// rows comes out once, and memory does not depend on how often a key repeats. How many threads there are changes nothing of it.
 package join
 
 import (
@@ -84,7 +97,7 @@ type Options struct {
 
 	On    []Pair // the key columns, at least one pair
 	How   How
-	Table table.Family // of the maps that hold the keys: one of warpmap.Families; empty for DefaultTable
+	Table table.Family // of the maps that hold the keys: one of warpmap.Families; empty for DefaultTable, or for none where keys lie close together
 	// Filter says whether a filter tells most keys that have no match, before they are looked up.
 	Filter Filter
 
@@ -100,6 +113,7 @@ type Options struct {
 	Progress func(Progress)
 
 	batch  int     // rows of an output batch at most, and of a probed block at least; 0 for batchRows
+	groups [2]int  // rows of an output's row group at least and at most, from Parquet to Parquet; 0 for enoughRows and groupRows
 	makers *makers // opens tables; nil for the module's own
 }
 
@@ -120,6 +134,7 @@ type Summary struct {
 	ProbeRows int64        `json:"probe_rows"`
 	OutRows   int64        `json:"out_rows"`
 	Filtered  int64        `json:"filtered"` // keys of the probe side, or words of keys, that a filter kept from being looked up
+	Near      bool         `json:"near"`     // the keys lie so close together that they needed no table
 	Skipped   int64        `json:"skipped"`  // row groups of the probe side whose keys were not read, because none can match
 	Reading   float64      `json:"reading_s"`
 	Building  float64      `json:"building_s"`
@@ -186,6 +201,9 @@ func (j *joiner) toFile(ctx context.Context, build, probe *Reader, plan *output)
 		return err
 	}
 	defer out.Abort()
+	if j.Compression != "" && out.columns() == nil {
+		return fmt.Errorf("compression %q of %s: only Parquet outputs take one", j.Compression, out.name)
+	}
 	if err := j.files(ctx, build, probe, plan, out); err != nil {
 		return err
 	}
@@ -396,6 +414,9 @@ func newJoiner(d *device.Device, o Options) *joiner {
 	if o.batch == 0 {
 		o.batch = batchRows
 	}
+	if o.groups[1] == 0 {
+		o.groups = [2]int{enoughRows, groupRows}
+	}
 	if o.Threads <= 0 {
 		o.Threads = runtime.GOMAXPROCS(0)
 	}
@@ -497,6 +518,9 @@ func (j *joiner) build(ctx context.Context, build array.RecordReader) error {
 	j.index, err = newIndex(ctx, j.opener(), j.plan, keys, func(done int) {
 		j.Progress(Progress{"build", int64(done), j.sum.BuildRows})
 	})
+	if err == nil {
+		j.sum.Near = j.index.near()
+	}
 	return err
 }
 

@@ -366,7 +366,7 @@ func TestJoinAgainstSQLite(t *testing.T) {
 						t.Fatal(err)
 					}
 					out := filepath.Join(dir, hows[how]+".csv")
-					s, err := Run(context.Background(), d, Options{Build: files[0], Probe: files[1], Out: out, On: on, How: How(how), makers: mk})
+					s, err := Run(context.Background(), d, Options{Build: files[0], Probe: files[1], Out: out, On: on, How: How(how), makers: mk, Table: []table.Family{"", DefaultTable}[(ci+how)%2]})
 					if err != nil {
 						t.Fatal(err)
 					}

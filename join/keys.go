@@ -67,6 +67,36 @@ func FormatOn(pairs []Pair) string {
 	return strings.Join(s, ",")
 }
 
+// ParseNames reads a list of columns as the command's --select takes it: separated by commas, with a backslash before ',' or '\' that
+// is part of a name.
+func ParseNames(s string) ([]string, error) {
+	var names []string
+	var name strings.Builder
+	escaped := false
+	for _, c := range []byte(s + ",") {
+		switch {
+		case escaped && c != ',' && c != '\\':
+			return nil, fmt.Errorf("columns %q: a backslash stands before ',' or '\\' only", s)
+		case escaped:
+			name.WriteByte(c)
+			escaped = false
+		case c == '\\':
+			escaped = true
+		case c == ',' && name.Len() == 0:
+			return nil, fmt.Errorf("columns %q: want names, separated by commas", s)
+		case c == ',':
+			names = append(names, name.String())
+			name.Reset()
+		default:
+			name.WriteByte(c)
+		}
+	}
+	if escaped || name.Len() > 0 {
+		return nil, fmt.Errorf("columns %q: a backslash at the end", s)
+	}
+	return names, nil
+}
+
 // domain is what the values of a key column mean. Only columns of one kind can be equal.
 type domain struct {
 	kind   string // "integer", "date", "time", "timestamp", "timestamp with time zone", "duration", "null"

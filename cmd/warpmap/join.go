@@ -3,18 +3,21 @@ package main
 import (
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
+	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/join"
 )
 
 func joinCommand() *cobra.Command {
-	var on []string
+	var on, columns []string
 	var how, filter string
+	var quiet bool
 	o := join.Options{}
 	cmd := &cobra.Command{
 		Use:   "join BUILD PROBE --on build_col=probe_col[,…]",
@@ -35,11 +38,14 @@ On the CPU a filter tells most keys without a match, where most have none, befor
 key on, on a GPU too, and off never.
 
 Formats go by file name: ` + strings.Join(join.Suffixes(), ", ") + `, or - for CSV on standard output. An output
-file appears under its name when it is whole. A summary goes to stderr; with --json it is JSON, on stdout unless the rows
+file appears under its name when it is whole. Rows for /dev/null are made and go nowhere. From Parquet to Parquet, columns are read where
+rows of them come out, and row groups that stay whole are copied as they stand; --count reads keys only. A summary goes to stderr; with --json it is JSON, on stdout unless the rows
 go there.`,
 		Example: `  warpmap join orders.parquet lineitem.parquet --on o_orderkey=l_orderkey --out joined.parquet
   warpmap join customers.csv sales.csv --on id=customer --how left
   warpmap join days.parquet events.arrow --on region,day --how anti --out missing.csv --device cpu
+  warpmap join orders.parquet lineitem.parquet --on o_orderkey=l_orderkey --count
+  warpmap join orders.parquet lineitem.parquet --on o_orderkey=l_orderkey --select l_partkey,o_orderdate --limit 100
   warpmap join vip.csv events.parquet --on user --how semi --filter on --out theirs.parquet`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
@@ -57,7 +63,27 @@ go there.`,
 			if o.Filter, err = join.ParseFilter(filter); err != nil {
 				return fmt.Errorf("--filter: %w", err)
 			}
-			d, err := openDevice(cmd)
+			for _, s := range columns {
+				names, err := join.ParseNames(s)
+				if err != nil {
+					return fmt.Errorf("--select: %w", err)
+				}
+				o.Select = append(o.Select, names...)
+			}
+			if o.Threads < 0 || o.Limit < 0 || o.Memory < 0 {
+				return fmt.Errorf("--threads %d, --limit %d, --memory %d: want numbers that are not negative", o.Threads, o.Limit, o.Memory)
+			}
+			if o.Count && cmd.Flags().Changed("out") {
+				return fmt.Errorf("--count and --out %s: a count is written nowhere but on standard output", o.Out)
+			}
+			if o.Threads > 0 {
+				defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(o.Threads))
+			}
+			errs := cmd.ErrOrStderr()
+			if quiet {
+				cmd.SetErr(io.Discard)
+			}
+			d, err := openDevice(cmd, device.WithWorkers(o.Threads))
 			if err != nil {
 				return err
 			}
@@ -66,14 +92,16 @@ go there.`,
 			o.Progress = bar.show
 			s, err := join.Run(cmd.Context(), d, o)
 			bar.clear()
-			if err != nil {
+			switch {
+			case err != nil:
 				return err
-			}
-			if jsonFlag(cmd) {
-				if o.Out == "-" {
-					return printJSON(cmd.ErrOrStderr(), s)
-				}
+			case jsonFlag(cmd) && o.Out == "-" && !o.Count:
+				return printJSON(errs, s)
+			case jsonFlag(cmd):
 				return printJSON(cmd.OutOrStdout(), s)
+			case o.Count:
+				fmt.Fprintln(cmd.OutOrStdout(), s.OutRows)
+				return nil
 			}
 			joinSummary(cmd.ErrOrStderr(), s)
 			return nil
@@ -83,9 +111,17 @@ go there.`,
 	f.StringArrayVar(&on, "on", nil, `key columns, build_col=probe_col, separated by commas; a name alone is both; \ before , = \ in a name`)
 	f.StringVar(&how, "how", "inner", "rows to keep: "+strings.Join(join.Hows(), ", "))
 	f.StringVarP(&o.Out, "out", "o", "-", "output file; - is CSV on standard output")
-	f.StringVar((*string)(&o.Table), "table", string(join.DefaultTable), "family of tables: "+strings.Join(families(), ", "))
+	f.StringVar((*string)(&o.Table), "table", "", "family of tables: "+strings.Join(families(), ", ")+"; left out, "+string(join.DefaultTable)+", and on the CPU none for keys that lie close together")
 	f.StringVar(&filter, "filter", "auto", "tell most keys without a match by a filter: "+strings.Join(join.Filters(), ", ")+"; auto: on the CPU, where most have none")
+	f.StringArrayVar(&columns, "select", nil, `columns of the output, by their names there, separated by commas; \ before , \ in a name`)
+	f.BoolVar(&o.Count, "count", false, "print how many rows come out, and write none")
+	f.Int64Var(&o.Limit, "limit", 0, "write no more rows than this; 0 for all")
+	f.IntVar(&o.Threads, "threads", 0, "work on so many at a time; 0 for one for each core")
+	f.Var(&size{&o.Memory}, "memory", "columns under way take no more than about this, beside the build side, such as 2GB")
+	f.BoolVarP(&quiet, "quiet", "q", false, "no progress, no summary")
+	f.StringVar(&o.Compression, "compression", "", "of a Parquet output: "+strings.Join(join.Compressions(), ", ")+"; left out, snappy, and row groups that stay whole keep theirs")
 	cmd.MarkFlagRequired("on")
+	cmd.RegisterFlagCompletionFunc("compression", cobra.FixedCompletions(join.Compressions(), cobra.ShellCompDirectiveNoFileComp))
 	cmd.RegisterFlagCompletionFunc("filter", cobra.FixedCompletions(join.Filters(), cobra.ShellCompDirectiveNoFileComp))
 	cmd.RegisterFlagCompletionFunc("how", cobra.FixedCompletions(join.Hows(), cobra.ShellCompDirectiveNoFileComp))
 	cmd.RegisterFlagCompletionFunc("table", cobra.FixedCompletions(families(), cobra.ShellCompDirectiveNoFileComp))
@@ -103,6 +139,9 @@ func joinSummary(w io.Writer, s join.Summary) {
 	t.AppendRow(table.Row{"", "", "writing", seconds(s.Writing)})
 	t.AppendRow(table.Row{"", "", "total", seconds(s.Total)})
 	t.SetCaption("%s table on %s", s.Table, s.Device)
+	if s.Near {
+		t.SetCaption("no table: keys that lie close together, on %s", s.Device)
+	}
 	t.Render()
 }
 

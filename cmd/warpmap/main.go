@@ -70,7 +70,7 @@ func root() *cobra.Command {
 }
 
 // openDevice opens what --device names, and tells on stderr which it is where the choice was left to us.
-func openDevice(cmd *cobra.Command) (*device.Device, error) {
+func openDevice(cmd *cobra.Command, with ...device.Option) (*device.Device, error) {
 	name, err := cmd.Flags().GetString("device")
 	if err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func openDevice(cmd *cobra.Command) (*device.Device, error) {
 	if most < 0 {
 		return nil, fmt.Errorf("--device-memory %d: want a size, such as 2GB", most)
 	}
-	d, err := device.Open(name, device.WithContext(cmd.Context()), device.WithMemory(most))
+	d, err := device.Open(name, append(with, device.WithContext(cmd.Context()), device.WithMemory(most))...)
 	if err == nil && name == "auto" {
 		fmt.Fprintln(cmd.ErrOrStderr(), "device:", d)
 	}
