@@ -57,6 +57,8 @@ type columnJoin struct {
 	low   []int64 // of the build's keys, where known
 	high  []int64
 	known []bool
+
+	scratch sync.Pool // of *matchScratch
 }
 
 // columnTimes are nanoseconds of stages, which many goroutines add to.
@@ -223,8 +225,10 @@ func (c *columnJoin) readBuild(ctx context.Context, p *parquetFile) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	packed := c.packBuild(keys)
-	var err error
+	packed, err := c.packBuild(keys)
+	if err != nil {
+		return err
+	}
 	c.index, err = newIndex(ctx, c.opener(), c.joiner.plan, packed, func(done int) {
 		c.Progress(Progress{"build", int64(done), c.sum.BuildRows})
 	})
@@ -269,20 +273,48 @@ func (c *columnJoin) countBuild(p *parquetFile, keys [][][]arrow.Array) error {
 }
 
 // packBuild packs the keys, and notes the least and the largest of each column.
-func (c *columnJoin) packBuild(keys [][][]arrow.Array) *packed {
+func (c *columnJoin) packBuild(keys [][][]arrow.Array) (*packed, error) {
 	p := c.joiner.plan
-	out := &packed{}
-	p.grow(out, int(c.sum.BuildRows))
-	for k := range p.keys {
-		at := 0
-		for _, arrays := range keys[k] {
-			for _, a := range arrays {
-				p.keys[k].column(a, p.keys[k].buildDiv, out.words[p.keys[k].word][at:at+a.Len()], out.ok[at:at+a.Len()])
+	n := int(c.sum.BuildRows)
+	out := &packed{ok: make([]bool, n)}
+	out.words[0] = make([]uint64, n)
+	if p.two() {
+		out.words[1] = make([]uint64, n)
+	}
+	starts := []int{0}
+	for _, arrays := range keys[0] {
+		rows := 0
+		for _, a := range arrays {
+			rows += a.Len()
+		}
+		starts = append(starts, starts[len(starts)-1]+rows)
+	}
+	errs := each(len(keys[0]), func(g int) error {
+		part := out.slice(starts[g], starts[g+1])
+		for i := range part.ok {
+			part.ok[i] = true
+		}
+		for k := range p.keys {
+			at := 0
+			for _, a := range keys[k][g] {
+				p.keys[k].column(a, p.keys[k].buildDiv, part.words[p.keys[k].word][at:at+a.Len()], part.ok[at:at+a.Len()])
 				at += a.Len()
 			}
 		}
-	}
+		return nil
+	})
 	c.low, c.high, c.known = p.ranges(out)
+	return out, errors.Join(errs...)
+}
+
+// slice is the keys of some of the rows, in the same memory.
+func (p *packed) slice(from, to int) *packed {
+	out := &packed{ok: p.ok[from:to]}
+	for i, w := range p.words {
+		if w != nil {
+			out.words[i] = w[from:to]
+		}
+	}
 	return out
 }
 
@@ -293,11 +325,20 @@ func (p *keyPlan) ranges(keys *packed) (low, high []int64, known []bool) {
 		simple := !k.none && !k.u64 && k.buildDiv == 1 && k.probeDiv == 1 && k.lo < 0
 		if simple {
 			shift := uint(64 - 8*k.bytes)
-			for i, w := range keys.words[k.word] {
-				if keys.ok[i] {
-					v := int64(w>>k.shift<<shift) >> shift
-					lo, hi = min(lo, v), max(hi, v)
+			words := keys.words[k.word]
+			spans := make([]span, pieces(len(words)))
+			inPieces(len(words), func(i, from, to int) {
+				part := span{least: lo, most: hi}
+				for r, w := range words[from:to] {
+					if keys.ok[from+r] {
+						v := int64(w>>k.shift<<shift) >> shift
+						part.least, part.most = min(part.least, v), max(part.most, v)
+					}
 				}
+				spans[i] = part
+			})
+			for _, part := range spans {
+				lo, hi = min(lo, part.least), max(hi, part.most)
 			}
 		}
 		low, high, known = append(low, lo), append(high, hi), append(known, simple)
@@ -448,7 +489,6 @@ func (c *columnJoin) match(ctx context.Context, u *unit) error {
 		defer c.room.Release(cost)
 	}
 	start := time.Now()
-	keys := &packed{}
 	var columns [][]arrow.Array
 	defer func() {
 		for _, arrays := range columns {
@@ -465,6 +505,16 @@ func (c *columnJoin) match(ctx context.Context, u *unit) error {
 	since(&c.stats.reading, start)
 	start = time.Now()
 	defer since(&c.stats.probing, start)
+	w, _ := c.scratch.Get().(*matchScratch)
+	if w == nil {
+		w = &matchScratch{}
+	}
+	defer c.scratch.Put(w)
+	keys := &w.keys
+	for i := range keys.words {
+		keys.words[i] = keys.words[i][:0]
+	}
+	keys.ok = keys.ok[:0]
 	c.joiner.plan.grow(keys, u.rows)
 	for k := range c.joiner.plan.keys {
 		key, at := &c.joiner.plan.keys[k], 0
@@ -473,12 +523,18 @@ func (c *columnJoin) match(ctx context.Context, u *unit) error {
 			at += a.Len()
 		}
 	}
-	reps := make([]int64, u.rows)
-	if err := c.index.find(keys, reps); err != nil {
+	w.reps = slices.Grow(w.reps[:0], u.rows)[:u.rows]
+	if err := c.index.find(keys, w.reps); err != nil {
 		return err
 	}
-	c.count(u, reps)
+	c.count(u, w.reps)
 	return nil
+}
+
+// matchScratch is the memory of one look-up, for the next.
+type matchScratch struct {
+	keys packed
+	reps []int64
 }
 
 // count notes what comes out of a unit.

@@ -422,6 +422,7 @@ func create(path string, schema *arrow.Schema, o parquetOptions) (*Writer, error
 	case ".parquet":
 		var e *parquetEncoder
 		if e, err = newParquetEncoder(w.buf, schema, o); err == nil {
+			e.file = w.f
 			w.enc = e
 		}
 	case ".csv":

@@ -294,6 +294,13 @@ func buildIndex[R uint32 | uint64](ctx context.Context, by opener, p *keyPlan, k
 // fill puts the words of all rows that can match into a table, and finds each row's representative, if always is set
 // or not all words differ.
 func fill[R uint32 | uint64](ctx context.Context, l level[R], words []uint64, ok []bool, always bool, progress func(int)) (unique bool, reps []R, err error) {
+	if n, is := l.(*near[R]); is {
+		unique, reps = n.fill(words, ok, always)
+		if progress != nil {
+			progress(len(words))
+		}
+		return unique, reps, ctx.Err()
+	}
 	keys, rows, found := make([]uint64, 0, chunkRows), make([]R, 0, chunkRows), make([]bool, chunkRows)
 	// each calls f with chunks of the rows that can match.
 	each := func(f func() error, progress func(int)) error {

@@ -293,12 +293,18 @@ func (p *keyPlan) two() bool { return p.bytes[1] > 0 }
 
 // grow adds room for n rows, all zero and able to match.
 func (p *keyPlan) grow(out *packed, n int) {
-	out.words[0] = append(out.words[0], make([]uint64, n)...)
+	add := func(words []uint64) []uint64 {
+		from := len(words)
+		words = slices.Grow(words, n)[:from+n]
+		clear(words[from:])
+		return words
+	}
+	out.words[0] = add(out.words[0])
 	if p.two() {
-		out.words[1] = append(out.words[1], make([]uint64, n)...)
+		out.words[1] = add(out.words[1])
 	}
 	from := len(out.ok)
-	out.ok = append(out.ok, make([]bool, n)...)
+	out.ok = slices.Grow(out.ok, n)[:from+n]
 	for i := range out.ok[from:] {
 		out.ok[from+i] = true
 	}

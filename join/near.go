@@ -1,6 +1,10 @@
 package join
 
-import "math"
+import (
+	"math"
+	"sync/atomic"
+	"unsafe"
+)
 
 // nearest is how many numbers there may be for each key where a row number for each of them takes the place of a table.
 const nearest = 16
@@ -13,35 +17,109 @@ type near[R uint32 | uint64] struct {
 	rows []R // plus 1; 0 for keys that are not there
 }
 
+// span is how far some words are apart, as signed numbers and as others.
+type span struct {
+	n           int
+	least, most int64
+	low, high   uint64
+}
+
+func spanOf(words []uint64, ok []bool, shift uint) span {
+	s := span{least: math.MaxInt64, most: math.MinInt64, low: math.MaxUint64}
+	for i, w := range words {
+		if ok[i] {
+			v := int64(w<<shift) >> shift
+			s.n++
+			s.least, s.most = min(s.least, v), max(s.most, v)
+			s.low, s.high = min(s.low, w), max(s.high, w)
+		}
+	}
+	return s
+}
+
 // openNear makes a level for the words that are ok, or nil where they lie too far apart.
 func openNear[R uint32 | uint64](words []uint64, ok []bool, bytes int) level[R] {
-	n := 0
-	least, most := int64(math.MaxInt64), int64(math.MinInt64) // as signed numbers
-	uleast, umost := uint64(math.MaxUint64), uint64(0)
 	shift := uint(64 - 8*bytes)
-	for i, w := range words {
-		if !ok[i] {
-			continue
-		}
-		n++
-		s := int64(w<<shift) >> shift
-		least, most = min(least, s), max(most, s)
-		uleast, umost = min(uleast, w), max(umost, w)
+	spans := make([]span, pieces(len(words)))
+	inPieces(len(words), func(k, from, to int) { spans[k] = spanOf(words[from:to], ok[from:to], shift) })
+	all := spanOf(nil, nil, shift)
+	for _, s := range spans {
+		all.n += s.n
+		all.least, all.most = min(all.least, s.least), max(all.most, s.most)
+		all.low, all.high = min(all.low, s.low), max(all.high, s.high)
 	}
 	l := &near[R]{mask: math.MaxUint64 >> shift}
-	if n == 0 {
+	if all.n == 0 {
 		return l
 	}
-	span := umost - uleast
-	l.low = uleast
-	if signed := uint64(most) - uint64(least); signed < span {
-		l.low, span = uint64(least)&l.mask, signed
+	width := all.high - all.low
+	l.low = all.low
+	if signed := uint64(all.most) - uint64(all.least); signed < width {
+		l.low, width = uint64(all.least)&l.mask, signed
 	}
-	if span >= uint64(nearest)*uint64(n)+1024 {
+	if width >= uint64(nearest)*uint64(all.n)+1024 {
 		return nil
 	}
-	l.rows = make([]R, span+1)
+	l.rows = make([]R, width+1)
 	return l
+}
+
+// fill is the function of that name for keys that lie close together, in pieces side by side: of equal keys any may be the representative.
+func (l *near[R]) fill(words []uint64, ok []bool, always bool) (unique bool, reps []R) {
+	added, all := make([]int, pieces(len(words))), make([]int, pieces(len(words)))
+	inPieces(len(words), func(k, from, to int) {
+		for i := from; i < to; i++ {
+			if ok[i] {
+				all[k]++
+				if claim(&l.rows[(words[i]-l.low)&l.mask], R(i)+1) {
+					added[k]++
+				}
+			}
+		}
+	})
+	unique = true
+	for k := range all {
+		unique = unique && added[k] == all[k]
+	}
+	if unique && !always {
+		return true, nil
+	}
+	reps = make([]R, len(words))
+	inPieces(len(words), func(_, from, to int) {
+		for i := from; i < to; i++ {
+			if ok[i] {
+				reps[i] = l.rows[(words[i]-l.low)&l.mask] - 1
+			}
+		}
+	})
+	return unique, reps
+}
+
+// claim sets a row number that nobody else has set.
+func claim[R uint32 | uint64](at *R, to R) bool {
+	if unsafe.Sizeof(to) == 4 {
+		p := (*uint32)(unsafe.Pointer(at))
+		return atomic.LoadUint32(p) == 0 && atomic.CompareAndSwapUint32(p, 0, uint32(to))
+	}
+	p := (*uint64)(unsafe.Pointer(at))
+	return atomic.LoadUint64(p) == 0 && atomic.CompareAndSwapUint64(p, 0, uint64(to))
+}
+
+// pieceRows is how many rows one goroutine takes at a time where several share a loop.
+const pieceRows = 1 << 17
+
+func pieces(n int) int { return (n + pieceRows - 1) / pieceRows }
+
+// inPieces calls f for all pieces of n rows, side by side. f does not panic.
+func inPieces(n int, f func(k, from, to int)) {
+	if pieces(n) == 1 {
+		f(0, 0, n)
+		return
+	}
+	each(pieces(n), func(k int) error {
+		f(k, k*pieceRows, min(n, (k+1)*pieceRows))
+		return nil
+	})
 }
 
 func (l *near[R]) insertNew(words []uint64, rows []R) (added int, err error) {

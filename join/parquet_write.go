@@ -8,11 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -69,6 +71,7 @@ type parquetNode struct {
 // parquetEncoder writes row groups in parallel: each column of each group is a task of its own, and the groups go to the file in their order.
 type parquetEncoder struct {
 	w      *bufio.Writer
+	file   *os.File // what w writes to, if it is one
 	at     int64
 	arrow  *arrow.Schema
 	pq     *schema.Schema
@@ -420,7 +423,21 @@ func (e *parquetEncoder) append(g *outGroup) error {
 		}
 		g.chunks[f] = nil
 	}
-	return rows.Finish(0, int16(len(e.starts)-1))
+	if err := rows.Finish(0, int16(len(e.starts)-1)); err != nil {
+		return err
+	}
+	return e.send()
+}
+
+// send lets the system begin to write the group to the disk, so that less is left for the end, when all has to be there.
+func (e *parquetEncoder) send() error {
+	if err := e.w.Flush(); err != nil || e.file == nil {
+		return err
+	}
+	const start = 2 // SYNC_FILE_RANGE_WRITE
+	from := e.starts[len(e.starts)-1]
+	syscall.SyncFileRange(int(e.file.Fd()), from, e.at-from, start) // where it cannot be done, nothing is lost
+	return nil
 }
 
 // write takes a batch into the next group.
