@@ -93,6 +93,7 @@ func (j *joiner) columns(ctx context.Context, build, probe *Reader, plan *output
 	if err != nil {
 		return err
 	}
+	j.watch()
 	defer func() {
 		if e := j.index.close(); err == nil {
 			err = e
@@ -461,7 +462,55 @@ func (c *columnJoin) sequence(ctx context.Context, units []*unit, ahead <-chan s
 		return &columnError{fmt.Errorf("reading the probe side: %s: the file is broken: it says that it has %d rows, and has %d", c.probe.path, c.probe.rows, c.sum.ProbeRows)}
 	}
 	c.sum.Filtered = c.index.filtered()
-	return flush()
+	if err := flush(); err != nil || !c.How.keepsBuild() {
+		return err
+	}
+	return c.rest()
+}
+
+// rest submits the build rows without a match.
+func (c *columnJoin) rest() error {
+	var rows []uint32
+	for _, row := range c.unmatched() {
+		if c.Limit == 0 || c.sum.OutRows < c.Limit {
+			rows = append(rows, uint32(row))
+			c.sum.OutRows++
+		}
+	}
+	if c.enc == nil {
+		return nil
+	}
+	for group := range slices.Chunk(rows, c.groups[1]) {
+		load := func(field int) (columnData, error) {
+			from := c.plan.columns[field]
+			if from.build {
+				return c.takeBuild(c.build[field], group)
+			}
+			return c.nulls(field, from.at, len(group))
+		}
+		if err := c.enc.submit(len(group), load, func(int) int64 { return 16 * int64(len(group)) }, func() {}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nulls is a probe column of so many nulls.
+func (c *columnJoin) nulls(field, at, n int) (columnData, error) {
+	if col := c.probe.flat(at); col != nil {
+		v := &vec{n: n, width: widthOf(col), valid: make([]bool, n)}
+		if v.width > 0 {
+			v.fixed = make([]byte, n*v.width)
+		} else {
+			v.ends = make([]int, n+1)
+		}
+		return columnData{v: v}, nil
+	}
+	t, err := newTaker(c.plan.schema.Field(field).Type, nil)
+	if err != nil {
+		return columnData{}, err
+	}
+	return takeArrays(t, slices.Repeat([]loc{null}, n))
 }
 
 // match reads a row group's keys and looks them up.
@@ -476,7 +525,7 @@ func (c *columnJoin) match(ctx context.Context, u *unit) error {
 	u.rows = int(rows)
 	if c.apart(u.group) {
 		atomic.AddInt64(&c.sum.Skipped, 1)
-		if c.How == Left || c.How == Anti {
+		if c.How.keepsProbe() || c.How == Anti {
 			u.out, u.whole = rows, true
 		}
 		return nil
@@ -527,6 +576,7 @@ func (c *columnJoin) match(ctx context.Context, u *unit) error {
 	if err := c.index.find(keys, w.reps); err != nil {
 		return err
 	}
+	c.notice(w.reps)
 	c.count(u, w.reps)
 	return nil
 }
@@ -552,7 +602,7 @@ func (c *columnJoin) count(u *unit, reps []int64) {
 		u.out = int64(hits)
 	case c.How == Anti:
 		u.out = int64(len(reps) - hits)
-	case distinct && c.How == Inner:
+	case distinct && !c.How.keepsProbe():
 		u.out = int64(hits)
 	case distinct:
 		u.out = int64(len(reps))
@@ -716,7 +766,7 @@ func (c *columnJoin) sound(group, field int) error {
 // takeBuild takes rows of a build column.
 func (c *columnJoin) takeBuild(b *buildColumn, rows []uint32) (columnData, error) {
 	if b.v != nil {
-		return columnData{v: b.v.gather(rows, c.How == Left)}, nil
+		return columnData{v: b.v.gather(rows, c.How.keepsProbe())}, nil
 	}
 	at := make([]loc, len(rows))
 	for i, r := range rows {

@@ -163,23 +163,42 @@ func expected(t testing.TB, build, probe arrow.RecordBatch, how How) (rows [][]s
 			at[bk.Value(i)] = append(at[bk.Value(i)], i)
 		}
 	}
+	matched := map[int]bool{}
+	defer func() {
+		for b := range bk.Len() {
+			if how.keepsBuild() && !matched[b] {
+				out := make([]string, probe.NumCols())
+				for i := range out {
+					out[i] = "null"
+				}
+				rows = append(rows, append(out, row(build, b, 0)...))
+			}
+		}
+	}()
+	keys := 1 // of the build side, which come out where its rows do
+	if how.keepsBuild() {
+		keys = 0
+	}
 	for i := range pk.Len() {
 		var found []int
 		if pk.IsValid(i) {
 			found = at[pk.Value(i)]
 		}
+		for _, b := range found {
+			matched[b] = true
+		}
 		left := row(probe, i, 0)
 		switch {
 		case how == Semi && len(found) > 0, how == Anti && len(found) == 0:
 			rows = append(rows, left)
-		case how == Left && len(found) == 0:
-			for range build.NumCols() - 1 {
+		case how.keepsProbe() && len(found) == 0:
+			for range int(build.NumCols()) - keys {
 				left = append(left, "null")
 			}
 			rows = append(rows, left)
-		case how == Inner || how == Left:
+		case how.pairs():
 			for _, b := range found {
-				rows = append(rows, append(append([]string(nil), left...), row(build, b, 1)...))
+				rows = append(rows, append(append([]string(nil), left...), row(build, b, keys)...))
 			}
 		}
 	}
@@ -216,7 +235,7 @@ func TestColumns(t *testing.T) {
 		bf, pf := filepath.Join(dir, "b.parquet"), filepath.Join(dir, "p.parquet")
 		writeAnyhow(t, r, bf, build, int64(1+r.IntN(200)))
 		writeAnyhow(t, r, pf, probe, int64(1+r.IntN(400)))
-		how := How(seed % 4)
+		how := How(seed % len(hows))
 		o := Options{Build: bf, Probe: pf, Out: filepath.Join(dir, "o.parquet"), On: []Pair{{"bk", "pk"}}, How: how, groups: [2]int{1 + r.IntN(60), 100 + r.IntN(300)}}
 		what := fmt.Sprintf("seed %d, %v of %s and %s", seed, how, build.Schema(), probe.Schema())
 		want := expected(t, build, probe, how)
@@ -242,6 +261,18 @@ func TestColumns(t *testing.T) {
 				t.Fatalf("%s: other bytes with %d threads", what, threads)
 			}
 		}
+		mixed := o // from a file of another format, and to one
+		mixed.Build, mixed.Out = filepath.Join(dir, "b.arrow"), filepath.Join(dir, "mixed"+[]string{".parquet", ".arrow"}[seed/6%2])
+		rr, err := array.NewRecordReader(build.Schema(), []arrow.RecordBatch{build})
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, mixed.Build, rr)
+		if _, err := Run(t.Context(), d, mixed); err != nil {
+			t.Fatal(what, err)
+		}
+		_, got := read(t, mixed.Out)
+		sameRows(t, what+", from Arrow", got, want)
 		count := o
 		count.Count, count.Out = true, ""
 		if s, err := Run(t.Context(), d, count); err != nil || s.OutRows != int64(len(want)) {

@@ -43,11 +43,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"runtime"
 	"slices"
 	"sort"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -66,14 +68,16 @@ const (
 	Left             // these, and the probe rows without a match, with nulls for the build columns
 	Semi             // the probe rows that have a match, once each
 	Anti             // the probe rows that have none
+	Right            // every pair of matching rows, then the build rows without a match, with nulls for the probe columns
+	Full             // the rows of Left, then those that Right has beside the pairs
 )
 
-var hows = []string{"inner", "left", "semi", "anti"}
+var hows = []string{"inner", "left", "semi", "anti", "right", "full"}
 
 // Hows lists the names that ParseHow takes.
 func Hows() []string { return slices.Clone(hows) }
 
-// ParseHow reads "inner", "left", "semi" or "anti".
+// ParseHow reads "inner", "left", "semi", "anti", "right" or "full".
 func ParseHow(s string) (How, error) {
 	if i := slices.Index(hows, s); i >= 0 {
 		return How(i), nil
@@ -87,6 +91,15 @@ func (h How) String() string {
 	}
 	return hows[h]
 }
+
+// pairs tells that pairs of matching rows come out.
+func (h How) pairs() bool { return h != Semi && h != Anti }
+
+// keepsProbe tells that probe rows without a match come out beside them.
+func (h How) keepsProbe() bool { return h == Left || h == Full }
+
+// keepsBuild tells that build rows without a match come out behind them.
+func (h How) keepsBuild() bool { return h == Right || h == Full }
 
 // DefaultTable is the family of the tables that hold the keys where Options name none.
 const DefaultTable = warpmap.WarpCore
@@ -243,7 +256,7 @@ func because(err error, build, probe *Reader) error {
 }
 
 // OutputSchema is the schema of a join's output: the probe's columns, then for inner and left joins the build's
-// without its key columns; of these, the ones that Options.Select names. A build column whose name is taken gets the suffix "_build", more
+// without its key columns, and for right and full joins with them; of these, the ones that Options.Select names. A build column whose name is taken gets the suffix "_build", more
 // than once if it must.
 func OutputSchema(build, probe *arrow.Schema, o Options) (*arrow.Schema, error) {
 	p, err := planOutput(build, probe, o)
@@ -274,12 +287,15 @@ func planOutput(build, probe *arrow.Schema, o Options) (*output, error) {
 	for i := range fields {
 		from = append(from, source{at: i})
 	}
-	if o.How == Inner || o.How == Left {
+	for i := range fields {
+		fields[i].Nullable = fields[i].Nullable || o.How.keepsBuild()
+	}
+	if o.How.pairs() {
 		used := map[string]bool{}
 		for _, f := range fields {
 			used[f.Name] = true
 		}
-		payload := payloadColumns(build, o.On)
+		payload := payloadColumns(build, o)
 		// Names that clash with no probe column stay, so they are taken before any suffix is tried.
 		clash := map[int]bool{}
 		for _, i := range payload {
@@ -295,7 +311,7 @@ func planOutput(build, probe *arrow.Schema, o Options) (*output, error) {
 				f.Name += "_build"
 			}
 			used[f.Name] = true
-			f.Nullable = f.Nullable || o.How == Left
+			f.Nullable = f.Nullable || o.How.keepsProbe()
 			fields, from = append(fields, f), append(from, source{true, i})
 		}
 	}
@@ -333,13 +349,17 @@ func (p *output) choose(names []string) error {
 	return nil
 }
 
-// only lets readers leave out the columns that are no keys and do not come out, and gives the plan for what they then have.
+// only lets readers leave out the columns that are no keys and do not come out, and gives the plan for what they then have. A
+// reader that is nil is left alone.
 func (p *output) only(build, probe *Reader, on []Pair) *output {
 	out := &output{schema: p.schema, columns: slices.Clone(p.columns)}
 	for _, side := range []bool{true, false} {
 		r := probe
 		if side {
 			r = build
+		}
+		if r == nil {
+			continue
 		}
 		var keep []int
 		for i, f := range r.schema.Fields() {
@@ -368,17 +388,18 @@ func (p *output) nodes(build, probe *Reader, how How) []*parquetNode {
 		}
 		if r.pq != nil {
 			if col := r.pq.flat(c.at); col != nil {
-				nodes[i] = &parquetNode{col, col.MaxDefinitionLevel() == 1 || c.build && how == Left}
+				nodes[i] = &parquetNode{col, col.MaxDefinitionLevel() == 1 || c.build && how.keepsProbe() || !c.build && how.keepsBuild()}
 			}
 		}
 	}
 	return nodes
 }
 
-func payloadColumns(build *arrow.Schema, on []Pair) []int {
+// payloadColumns are the build's columns that come out: the keys only where rows do that have no probe row to show theirs.
+func payloadColumns(build *arrow.Schema, o Options) []int {
 	var out []int
 	for i, f := range build.Fields() {
-		if !slices.ContainsFunc(on, func(p Pair) bool { return p.Build == f.Name }) {
+		if o.How.keepsBuild() || !slices.ContainsFunc(o.On, func(p Pair) bool { return p.Build == f.Name }) {
 			out = append(out, i)
 		}
 	}
@@ -451,7 +472,8 @@ type joiner struct {
 	takers  []*taker // theirs
 	starts  []int64  // the first row of each build chunk, and the end
 	index   matcher
-	taken   int64 // rows that came out, where there is a limit
+	taken   int64    // rows that came out, where there is a limit
+	seen    []uint32 // a bit for each representative that was found, where build rows without a match come out
 }
 
 func (j *joiner) run(ctx context.Context, build, probe array.RecordReader) (err error) {
@@ -461,8 +483,16 @@ func (j *joiner) run(ctx context.Context, build, probe array.RecordReader) (err 
 	if err := j.build(ctx, build); err != nil {
 		return err
 	}
+	j.watch()
 	defer func() { err = cmp.Or(err, j.index.close()) }()
 	return j.probe(ctx, probe)
+}
+
+// watch makes room for notice.
+func (j *joiner) watch() {
+	if j.How.keepsBuild() {
+		j.seen = make([]uint32, (j.sum.BuildRows+31)/32)
+	}
 }
 
 // build reads the build side and indexes its keys.
@@ -595,6 +625,11 @@ func (j *joiner) probe(ctx context.Context, probe array.RecordReader) error {
 		}
 		b.release()
 	}
+	if j.How.keepsBuild() && !enough && ctx.Err() == nil {
+		if err := catch("the join broke off", func() error { return j.rest(ctx, outs) }); err != nil && err != errEnough {
+			cancel(err)
+		}
+	}
 	close(outs)
 	both.Wait()
 	j.sum.ProbeRows, j.sum.Filtered = done, j.index.filtered()
@@ -659,6 +694,7 @@ func (j *joiner) block(ctx context.Context, b *block, outs chan<- arrow.RecordBa
 	if err := j.index.find(keys, reps); err != nil {
 		return 0, err
 	}
+	j.notice(reps)
 	if j.Count {
 		for _, rep := range reps {
 			j.sum.OutRows += int64(j.times(rep))
@@ -705,15 +741,79 @@ func (j *joiner) block(ctx context.Context, b *block, outs chan<- arrow.RecordBa
 	return waiting, flush()
 }
 
+// notice marks the representatives that were found, where build rows without a match come out.
+func (j *joiner) notice(reps []int64) {
+	if !j.How.keepsBuild() {
+		return
+	}
+	last := int64(-1)
+	for _, rep := range reps {
+		if rep < 0 || rep == last {
+			continue
+		}
+		last = rep
+		if word, bit := &j.seen[rep/32], uint32(1)<<(rep%32); atomic.LoadUint32(word)&bit == 0 {
+			atomic.OrUint32(word, bit)
+		}
+	}
+}
+
+// unmatched lists the build rows without a match.
+func (j *joiner) unmatched() []int64 {
+	matched := make([]bool, j.sum.BuildRows)
+	for i, word := range j.seen {
+		for ; word != 0; word &= word - 1 {
+			rep := int64(32*i + bits.TrailingZeros32(word))
+			for k := range j.index.matches(rep) {
+				matched[j.index.match(rep, k)] = true
+			}
+		}
+	}
+	var rows []int64
+	for row, m := range matched {
+		if !m {
+			rows = append(rows, int64(row))
+		}
+	}
+	return rows
+}
+
+// rest sends the build rows without a match.
+func (j *joiner) rest(ctx context.Context, outs chan<- arrow.RecordBatch) error {
+	rows := j.unmatched()
+	if j.Limit > 0 {
+		rows = rows[:min(int64(len(rows)), j.Limit-j.taken)]
+	}
+	if j.Count {
+		j.sum.OutRows += int64(len(rows))
+		return nil
+	}
+	none := &block{}
+	takers, err := j.blockTakers(none)
+	if err != nil {
+		return err
+	}
+	for batch := range slices.Chunk(rows, j.batch) {
+		left, right := make([]loc, len(batch)), make([]loc, len(batch))
+		for i, row := range batch {
+			left[i], right[i] = null, j.buildLoc(row)
+		}
+		if _, err := j.emit(ctx, none, takers, left, right, outs); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // errEnough ends a join that has as many rows as were asked for.
 var errEnough = errors.New("enough rows")
 
 // times is how often a probe row comes out whose keys have the given representative.
 func (j *joiner) times(rep int64) int {
 	switch {
-	case rep >= 0 && (j.How == Inner || j.How == Left):
+	case rep >= 0 && j.How.pairs():
 		return j.index.matches(rep)
-	case j.How == Left, j.How == Semi && rep >= 0, j.How == Anti && rep < 0:
+	case j.How.keepsProbe(), j.How == Semi && rep >= 0, j.How == Anti && rep < 0:
 		return 1
 	}
 	return 0

@@ -130,6 +130,11 @@ func batchCells(rec arrow.RecordBatch) (rows [][]string) {
 // payload follows.
 func nested(build, probe []column, nkeys int, how How) (rows [][]string) {
 	nb, np := len(build[0].values), len(probe[0].values)
+	matched := make([]bool, nb)
+	from := nkeys // the build's columns that come out
+	if how.keepsBuild() {
+		from = 0
+	}
 	for p := range np {
 		var row []string
 		for _, c := range probe {
@@ -146,21 +151,31 @@ func nested(build, probe []column, nkeys int, how How) (rows [][]string) {
 				continue
 			}
 			n++
-			if how == Inner || how == Left {
+			matched[b] = true
+			if how.pairs() {
 				out := slices.Clone(row)
-				for _, c := range build[nkeys:] {
+				for _, c := range build[from:] {
 					out = append(out, text(c.values[b]))
 				}
 				rows = append(rows, out)
 			}
 		}
 		switch {
-		case how == Left && n == 0:
-			for range build[nkeys:] {
+		case how.keepsProbe() && n == 0:
+			for range build[from:] {
 				row = append(row, "")
 			}
 			rows = append(rows, row)
 		case how == Semi && n > 0, how == Anti && n == 0:
+			rows = append(rows, row)
+		}
+	}
+	for b := range nb {
+		if how.keepsBuild() && !matched[b] {
+			row := make([]string, len(probe))
+			for _, c := range build {
+				row = append(row, text(c.values[b]))
+			}
 			rows = append(rows, row)
 		}
 	}
@@ -181,7 +196,7 @@ func fits(v any, t arrow.DataType) bool {
 func TestJoinAgainstLoops(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		nkeys := rapid.IntRange(1, 4).Draw(rt, "keys")
-		how := How(rapid.IntRange(0, 3).Draw(rt, "how"))
+		how := How(rapid.IntRange(0, len(hows)-1).Draw(rt, "how"))
 		nb, np := rapid.IntRange(0, 40).Draw(rt, "build"), rapid.IntRange(0, 60).Draw(rt, "probe")
 		seed := rapid.Uint64().Draw(rt, "seed")
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -351,12 +366,19 @@ func TestJoinAgainstSQLite(t *testing.T) {
 				for _, c := range sides[1] {
 					pcols = append(pcols, "p."+c.name)
 				}
+				var bkeys []string
+				for k := range c.keys {
+					bkeys = append(bkeys, fmt.Sprint("b.bkey", k))
+				}
 				cols, match := strings.Join(pcols, ", "), strings.Join(equal, " AND ")
+				both := cols + ", " + strings.Join(bkeys, ", ")
 				queries := []string{
 					fmt.Sprintf("SELECT %s, b.value AS value_build, b.bonly FROM p JOIN b ON %s ORDER BY p.id, b.id;", cols, match),
 					fmt.Sprintf("SELECT %s, b.value AS value_build, b.bonly FROM p LEFT JOIN b ON %s ORDER BY p.id, b.id;", cols, match),
 					fmt.Sprintf("SELECT %s FROM p WHERE EXISTS (SELECT 1 FROM b WHERE %s) ORDER BY p.id;", cols, match),
 					fmt.Sprintf("SELECT %s FROM p WHERE NOT EXISTS (SELECT 1 FROM b WHERE %s) ORDER BY p.id;", cols, match),
+					fmt.Sprintf("SELECT %s, b.value AS value_build, b.bonly FROM p RIGHT JOIN b ON %s ORDER BY p.id IS NULL, p.id, b.id;", both, match),
+					fmt.Sprintf("SELECT %s, b.value AS value_build, b.bonly FROM p FULL JOIN b ON %s ORDER BY p.id IS NULL, p.id, b.id;", both, match),
 				}
 				for how, query := range queries {
 					cmd := exec.Command(sqlite, "-batch", "-csv", ":memory:")

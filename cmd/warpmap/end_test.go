@@ -52,7 +52,7 @@ func start(t *testing.T, out string, stdout *os.File, env ...string) *started {
 	if out != "-" {
 		out = filepath.Join(s.dir, out)
 	}
-	s.Cmd = exec.Command(os.Args[0], "join", in, in, "--on", "k", "--out", out, "--device", "cpu")
+	s.Cmd = exec.Command(os.Args[0], "join", in, in, "--on", "k", "--out", out, "--device", "cpu", "--table", "warpcore")
 	s.Env = append(append(os.Environ(), "WARPMAP_TEST_COMMAND=1"), env...)
 	s.Stderr = &s.stderr
 	if stdout != nil {

@@ -33,6 +33,8 @@ taken; rows in probe order, the matches of one row in build order. How:
   left    these, and the probe rows without a match, with nulls for the build's columns
   semi    the probe rows that have a match, once each
   anti    the probe rows that have none
+  right   every pair, then the build rows without a match, with nulls for the probe's columns; the build's keys come out too
+  full    the rows of left, then those
 
 On the CPU a filter tells most keys without a match, where most have none, before they are looked up: --filter on has it from the first
 key on, on a GPU too, and off never.
