@@ -81,7 +81,7 @@ func (j *joiner) columns(ctx context.Context, build, probe *Reader, plan *output
 	if j.Memory > 0 {
 		c.room = semaphore.NewWeighted(j.Memory)
 	}
-	if j.plan, err = planKeys(build.Schema(), probe.Schema(), j.On); err != nil {
+	if j.plan, err = planKeys(build.Schema(), probe.Schema(), j.On, j.NullsEqual); err != nil {
 		return err
 	}
 	defer c.addTimes()
@@ -118,7 +118,7 @@ func (c *columnJoin) addTimes() {
 func (c *columnJoin) streamBuild(ctx context.Context, build *Reader) error {
 	c.out = c.plan.only(build, nil, c.On)
 	var err error
-	if c.joiner.plan, err = planKeys(build.Schema(), c.probe.schema, c.On); err != nil {
+	if c.joiner.plan, err = planKeys(build.Schema(), c.probe.schema, c.On, c.NullsEqual); err != nil {
 		return err
 	}
 	if err := c.joiner.build(ctx, build); err != nil {
@@ -145,16 +145,19 @@ func (c *columnJoin) small() error {
 // readBuild reads the build side's columns, all row groups of all columns side by side.
 func (c *columnJoin) readBuild(ctx context.Context, p *parquetFile) error {
 	groups := p.pf.NumRowGroups()
-	keys := make([][][]arrow.Array, len(c.joiner.plan.keys))
+	keys := make([][]keyData, p.pf.NumRowGroups()) // by row group and column
 	values := make([][]*vec, len(c.plan.columns))
 	others := make([][][]arrow.Array, len(c.plan.columns))
 	defer func() {
 		for _, k := range keys {
-			for _, arrays := range k {
-				release(arrays)
+			for _, d := range k {
+				release(d.arrays)
 			}
 		}
 	}()
+	for g := range keys {
+		keys[g] = make([]keyData, len(c.joiner.plan.keys))
+	}
 	work, going := errgroup.WithContext(ctx)
 	work.SetLimit(c.Threads)
 	task := func(f func() error) {
@@ -167,9 +170,11 @@ func (c *columnJoin) readBuild(ctx context.Context, p *parquetFile) error {
 		})
 	}
 	for k, key := range c.joiner.plan.keys {
-		keys[k] = make([][]arrow.Array, groups)
 		for g := range groups {
-			task(func() (err error) { keys[k][g], err = p.key(g, key.build); return err })
+			task(func() (err error) {
+				keys[g][k], err = p.key(g, key.build, c.joiner.plan.wide)
+				return err
+			})
 		}
 	}
 	for i, col := range c.plan.columns {
@@ -254,12 +259,10 @@ func readError(err error, side string) error {
 }
 
 // countBuild counts the rows that were read, and where each stretch of a taker's begins.
-func (c *columnJoin) countBuild(p *parquetFile, keys [][][]arrow.Array) error {
+func (c *columnJoin) countBuild(p *parquetFile, keys [][]keyData) error {
 	c.starts = []int64{0}
-	for _, arrays := range keys[0] {
-		for _, a := range arrays {
-			c.sum.BuildRows += int64(a.Len())
-		}
+	for _, k := range keys {
+		c.sum.BuildRows += int64(k[0].rows())
 	}
 	if c.sum.BuildRows != p.rows {
 		return fmt.Errorf("reading the build side: %s: the file is broken: it says that it has %d rows, and has %d", p.path, p.rows, c.sum.BuildRows)
@@ -274,7 +277,7 @@ func (c *columnJoin) countBuild(p *parquetFile, keys [][][]arrow.Array) error {
 }
 
 // packBuild packs the keys, and notes the least and the largest of each column.
-func (c *columnJoin) packBuild(keys [][][]arrow.Array) (*packed, error) {
+func (c *columnJoin) packBuild(keys [][]keyData) (*packed, error) {
 	p := c.joiner.plan
 	n := int(c.sum.BuildRows)
 	out := &packed{ok: make([]bool, n)}
@@ -282,30 +285,31 @@ func (c *columnJoin) packBuild(keys [][][]arrow.Array) (*packed, error) {
 	if p.two() {
 		out.words[1] = make([]uint64, n)
 	}
-	starts := []int{0}
-	for _, arrays := range keys[0] {
-		rows := 0
-		for _, a := range arrays {
-			rows += a.Len()
-		}
-		starts = append(starts, starts[len(starts)-1]+rows)
+	parts, from := make([]*packed, len(keys)), 0
+	for g, k := range keys {
+		parts[g] = out.slice(from, from+k[0].rows())
+		from += k[0].rows()
 	}
-	errs := each(len(keys[0]), func(g int) error {
-		part := out.slice(starts[g], starts[g+1])
-		for i := range part.ok {
-			part.ok[i] = true
+	errs := each(len(keys), func(g int) error {
+		for i := range parts[g].ok {
+			parts[g].ok[i] = true
 		}
-		for k := range p.keys {
-			at := 0
-			for _, a := range keys[k][g] {
-				p.keys[k].column(a, p.keys[k].buildDiv, part.words[p.keys[k].word][at:at+a.Len()], part.ok[at:at+a.Len()])
-				at += a.Len()
+		return p.packColumns(parts[g], keys[g], true)
+	})
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	if p.wide {
+		out.parts = make([][]*vec, len(p.keys))
+		for _, part := range parts {
+			for k, v := range part.wide {
+				out.parts[k] = append(out.parts[k], v)
 			}
 		}
-		return nil
-	})
+	}
+	out.settle()
 	c.low, c.high, c.known = p.ranges(out)
-	return out, errors.Join(errs...)
+	return out, nil
 }
 
 // slice is the keys of some of the rows, in the same memory.
@@ -323,7 +327,7 @@ func (p *packed) slice(from, to int) *packed {
 func (p *keyPlan) ranges(keys *packed) (low, high []int64, known []bool) {
 	for _, k := range p.keys {
 		lo, hi := int64(math.MaxInt64), int64(math.MinInt64)
-		simple := !k.none && !k.u64 && k.buildDiv == 1 && k.probeDiv == 1 && k.lo < 0
+		simple := !p.wide && !k.none && !k.u64 && k.buildDiv == 1 && k.probeDiv == 1 && k.lo < 0
 		if simple {
 			shift := uint(64 - 8*k.bytes)
 			words := keys.words[k.word]
@@ -538,18 +542,18 @@ func (c *columnJoin) match(ctx context.Context, u *unit) error {
 		defer c.room.Release(cost)
 	}
 	start := time.Now()
-	var columns [][]arrow.Array
+	var columns []keyData
 	defer func() {
-		for _, arrays := range columns {
-			release(arrays)
+		for _, d := range columns {
+			release(d.arrays)
 		}
 	}()
 	for _, k := range c.joiner.plan.keys {
-		arrays, err := c.probe.key(u.group, k.probe)
+		d, err := c.probe.key(u.group, k.probe, c.joiner.plan.wide)
 		if err != nil {
 			return fmt.Errorf("reading the probe side: %w", err)
 		}
-		columns = append(columns, arrays)
+		columns = append(columns, d)
 	}
 	since(&c.stats.reading, start)
 	start = time.Now()
@@ -565,12 +569,9 @@ func (c *columnJoin) match(ctx context.Context, u *unit) error {
 	}
 	keys.ok = keys.ok[:0]
 	c.joiner.plan.grow(keys, u.rows)
-	for k := range c.joiner.plan.keys {
-		key, at := &c.joiner.plan.keys[k], 0
-		for _, a := range columns[k] {
-			key.column(a, key.probeDiv, keys.words[key.word][at:at+a.Len()], keys.ok[at:at+a.Len()])
-			at += a.Len()
-		}
+	keys.wide = nil
+	if err := c.joiner.plan.packColumns(keys, columns, false); err != nil {
+		return fmt.Errorf("reading the probe side: %w", err)
 	}
 	w.reps = slices.Grow(w.reps[:0], u.rows)[:u.rows]
 	if err := c.index.find(keys, w.reps); err != nil {

@@ -501,8 +501,8 @@ func TestErrorSaysWhatMadeAKeyText(t *testing.T) {
 		os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666)
 	}
 	for _, c := range []struct{ build, probe, want string }{
-		{"text.csv", "good.csv", `of the build side is utf8: not yet a key type (integers, dates, times, timestamps and durations are); line 5 of ` + dir + `/text.csv made it so, with "n/a"`},
-		{"good.csv", "text.csv", `of the probe side is utf8: not yet a key type (integers, dates, times, timestamps and durations are); line 5 of ` + dir + `/text.csv made it so, with "n/a"`},
+		{"text.csv", "good.csv", `hold different things, text and an integer: cast one of them; line 5 of ` + dir + `/text.csv made it so, with "n/a"`},
+		{"good.csv", "text.csv", `hold different things, an integer and text: cast one of them; line 5 of ` + dir + `/text.csv made it so, with "n/a"`},
 		{"mixed.csv", "good.csv", `line 5 of ` + dir + `/mixed.csv made it so, with "7"`},
 		{"real.csv", "good.csv", `line 6 of ` + dir + `/real.csv made it so, with "x"`},
 	} {

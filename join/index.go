@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"sync"
 
@@ -189,6 +190,7 @@ type index[R uint32 | uint64] struct {
 	unique bool
 	start  []R
 	rows   []R
+	wide   []*vec // the build's wide keys
 
 	scratch sync.Pool // of *scratch[R]
 }
@@ -218,6 +220,20 @@ type matcher interface {
 }
 
 func newIndex(ctx context.Context, by opener, p *keyPlan, keys *packed, progress func(int)) (matcher, error) {
+	keys.settle()
+	if p.wide && keys.wide == nil { // no row came
+		keys.wide = slices.Repeat([]*vec{{width: 8}}, len(p.keys))
+	}
+	x, err := anyIndex(ctx, by, p, keys, progress)
+	for tries := 0; err == errSameHash && tries < 8; tries++ {
+		p.seed = maphash.MakeSeed()
+		p.hash(keys.wide, keys.words[0])
+		x, err = anyIndex(ctx, by, p, keys, progress)
+	}
+	return x, err
+}
+
+func anyIndex(ctx context.Context, by opener, p *keyPlan, keys *packed, progress func(int)) (matcher, error) {
 	if len(keys.ok) < 1<<32-1 {
 		return buildIndex[uint32](ctx, by, p, keys, progress)
 	}
@@ -229,7 +245,7 @@ func newIndex(ctx context.Context, by opener, p *keyPlan, keys *packed, progress
 
 func buildIndex[R uint32 | uint64](ctx context.Context, by opener, p *keyPlan, keys *packed, progress func(int)) (_ matcher, err error) {
 	n := len(keys.ok)
-	x := &index[R]{bytes: p.bytes, unique: true}
+	x := &index[R]{bytes: p.bytes, unique: true, wide: keys.wide}
 	defer func() {
 		if err != nil {
 			x.close()
@@ -268,6 +284,13 @@ func buildIndex[R uint32 | uint64](ctx context.Context, by opener, p *keyPlan, k
 	unique, reps, err := fill(ctx, x.last, words, keys.ok, false, progress)
 	if err != nil || unique {
 		return x, err
+	}
+	if p.wide {
+		same := slices.Clone(keys.ok)
+		verify(keys.wide, keys.wide, reps, same)
+		if !slices.Equal(same, keys.ok) {
+			return nil, errSameHash
+		}
 	}
 	// A counting sort by representative; rows that cannot match stay out.
 	x.unique = false
@@ -395,6 +418,9 @@ func (x *index[R]) find(keys *packed, reps []int64) error {
 		return err
 	}
 	and(hit, found)
+	if keys.wide != nil && x.wide != nil {
+		verify(x.wide, keys.wide, buf, hit)
+	}
 	for i, r := range buf {
 		if reps[i] = -1; hit[i] {
 			reps[i] = int64(r)

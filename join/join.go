@@ -6,12 +6,16 @@
 //
 // # Keys
 //
-// Integers of all widths, dates, times, timestamps and durations can be keys. Values are compared, not bytes: an int32
+// Numbers, text, binary values, booleans, dates, times, timestamps and durations can be keys. Values are compared, not bytes: an int32
 // -1 equals an int64 -1, and equals no uint64. Times, timestamps and durations of different units are compared exactly,
 // and so are date32 and date64. Timestamps with a time zone are instants, whatever the zone; they do not join with
-// timestamps without one, nor integers with dates, nor dates with timestamps: such pairs are errors. The key columns
-// may take 16 bytes together, each counting what the narrower of its two types takes. A null in any key column matches
-// nothing, another null included.
+// timestamps without one, nor integers with dates, nor dates with timestamps, nor decimals of different scales: such pairs are errors. Of
+// floats -0 equals 0 and NaN equals NaN, as in DuckDB. Text is compared by its bytes, in a dictionary or not. A null in any key column
+// matches nothing, another null included, unless Options.NullsEqual is set.
+//
+// Integers, dates and times of up to 16 bytes together, each pair of columns counting what the narrower of its two types takes, go to the
+// table as they are. Other keys are hashed to 8 bytes, and what the table finds is compared on the host with the build side's keys, which
+// stay in its memory: the join is exact.
 //
 // # Keys that lie close together
 //
@@ -108,8 +112,11 @@ const DefaultTable = warpmap.WarpCore
 type Options struct {
 	Build, Probe, Out string // files, for Run; Out "-" (or empty) is standard output as CSV
 
-	On    []Pair // the key columns, at least one pair
-	How   How
+	On  []Pair // the key columns, at least one pair
+	How How
+	// NullsEqual lets a null in a key column match a null.
+	NullsEqual bool
+
 	Table table.Family // of the maps that hold the keys: one of warpmap.Families; empty for DefaultTable, or for none where keys lie close together
 	// Filter says whether a filter tells most keys that have no match, before they are looked up.
 	Filter Filter
@@ -182,7 +189,7 @@ func Run(ctx context.Context, d *device.Device, o Options) (Summary, error) {
 		return Summary{}, err
 	}
 	defer probe.Close()
-	if _, err := planKeys(build.Schema(), probe.Schema(), o.On); err != nil {
+	if _, err := planKeys(build.Schema(), probe.Schema(), o.On, o.NullsEqual); err != nil {
 		return Summary{}, because(err, build, probe)
 	}
 	plan, err := planOutput(build.Schema(), probe.Schema(), o)
@@ -279,7 +286,7 @@ type source struct {
 }
 
 func planOutput(build, probe *arrow.Schema, o Options) (*output, error) {
-	if _, err := planKeys(build, probe, o.On); err != nil {
+	if _, err := planKeys(build, probe, o.On, o.NullsEqual); err != nil {
 		return nil, err
 	}
 	fields := slices.Clone(probe.Fields())
@@ -477,7 +484,7 @@ type joiner struct {
 }
 
 func (j *joiner) run(ctx context.Context, build, probe array.RecordReader) (err error) {
-	if j.plan, err = planKeys(build.Schema(), probe.Schema(), j.On); err != nil {
+	if j.plan, err = planKeys(build.Schema(), probe.Schema(), j.On, j.NullsEqual); err != nil {
 		return err
 	}
 	if err := j.build(ctx, build); err != nil {
@@ -523,7 +530,9 @@ func (j *joiner) build(ctx context.Context, build array.RecordReader) error {
 			data.Retain()
 			chunks[i] = append(chunks[i], data)
 		}
-		j.plan.pack(keys, rec, true)
+		if err := j.plan.pack(keys, rec, true); err != nil {
+			return err
+		}
 		j.sum.Building += time.Since(clock).Seconds()
 		j.sum.BuildRows += rec.NumRows()
 		j.starts = append(j.starts, j.sum.BuildRows)
@@ -688,8 +697,11 @@ func (j *joiner) read(ctx context.Context, probe array.RecordReader, blocks chan
 func (j *joiner) block(ctx context.Context, b *block, outs chan<- arrow.RecordBatch) (waiting time.Duration, err error) {
 	keys := &packed{}
 	for _, r := range b.recs {
-		j.plan.pack(keys, r, false)
+		if err := j.plan.pack(keys, r, false); err != nil {
+			return 0, err
+		}
 	}
+	keys.settle()
 	reps := make([]int64, b.rows)
 	if err := j.index.find(keys, reps); err != nil {
 		return 0, err

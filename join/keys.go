@@ -2,6 +2,7 @@ package join
 
 import (
 	"fmt"
+	"hash/maphash"
 	"math"
 	"slices"
 	"strings"
@@ -146,7 +147,7 @@ func domainOf(t arrow.DataType) (domain, bool) {
 	case *arrow.NullType:
 		return as(domain{}, "null", 1)
 	}
-	return domain{}, false
+	return wideDomain(t)
 }
 
 // key is one pair of key columns: how either side's values become the same few bytes. A value that the other side's
@@ -158,6 +159,7 @@ type key struct {
 	lo, hi             int64 // of the values after division
 	u64                bool  // both sides are uint64: all values count
 	none               bool  // one side's column is of the null type: nothing matches
+	kind               string
 	bytes              int
 	word               int  // which word of the packed key
 	shift              uint // and where in it
@@ -167,14 +169,18 @@ type key struct {
 type keyPlan struct {
 	keys  []key
 	bytes [2]int // used in each word
+
+	wide       bool // keys are hashed, see wide.go
+	seed       maphash.Seed
+	nullsEqual bool // a null equals a null; such keys are wide
 }
 
 // planKeys finds the key columns on both sides and lays out the packed key.
-func planKeys(build, probe *arrow.Schema, on []Pair) (*keyPlan, error) {
+func planKeys(build, probe *arrow.Schema, on []Pair, nullsEqual bool) (*keyPlan, error) {
 	if len(on) == 0 {
 		return nil, fmt.Errorf("no key columns: name at least one pair, build_col=probe_col")
 	}
-	p := &keyPlan{}
+	p := &keyPlan{wide: nullsEqual, nullsEqual: nullsEqual}
 	total := 0
 	for _, o := range on {
 		b, bd, err := keyColumn("build", build, o.Build)
@@ -185,13 +191,21 @@ func planKeys(build, probe *arrow.Schema, on []Pair) (*keyPlan, error) {
 		if err != nil {
 			return nil, err
 		}
-		k := key{build: b, probe: r, buildDiv: 1, probeDiv: 1, lo: max(bd.lo, rd.lo), hi: min(bd.hi, rd.hi), u64: bd.u64 && rd.u64}
+		k := key{build: b, probe: r, buildDiv: 1, probeDiv: 1, lo: max(bd.lo, rd.lo), hi: min(bd.hi, rd.hi), u64: bd.u64 && rd.u64, kind: bd.kind}
+		p.wide = p.wide || wideKinds[bd.kind]
 		switch {
 		case bd.kind == "null" || rd.kind == "null":
 			k.none, k.bytes = true, 1
 		case bd.kind != rd.kind:
-			return nil, fmt.Errorf("key columns %s (build, %s) and %s (probe, %s) hold different things, a %s and a %s: cast one of them",
-				o.Build, build.Field(b).Type, o.Probe, probe.Field(r).Type, bd.kind, rd.kind)
+			text := fmt.Sprintf("key columns %s (build, %s) and %s (probe, %s) hold different things, %s and %s: cast one of them",
+				o.Build, build.Field(b).Type, o.Probe, probe.Field(r).Type, kindNames[bd.kind], kindNames[rd.kind])
+			if rd.kind == "string" {
+				return nil, &keyTypeError{"probe", r, text}
+			}
+			return nil, &keyTypeError{"build", b, text}
+		case bd.kind == "decimal" && bd.unit != rd.unit:
+			return nil, fmt.Errorf("key columns %s (build, %s) and %s (probe, %s) have different scales: cast one of them",
+				o.Build, build.Field(b).Type, o.Probe, probe.Field(r).Type)
 		case bd.unit != rd.unit:
 			// The finer side is divided; what leaves a remainder has no equal on the other.
 			unit := max(bd.unit, rd.unit)
@@ -209,8 +223,9 @@ func planKeys(build, probe *arrow.Schema, on []Pair) (*keyPlan, error) {
 		total += k.bytes
 		p.keys = append(p.keys, k)
 	}
-	if total > 16 {
-		return nil, fmt.Errorf("the key columns %s take %d bytes together; at most 16 are possible: leave out a column or make one narrower", FormatOn(on), total)
+	if p.wide = p.wide || total > 16; p.wide {
+		p.bytes[0], p.seed = 8, maphash.MakeSeed()
+		return p, nil
 	}
 	// Widths are powers of two, so the widest first fill words without a gap.
 	order := make([]int, len(p.keys))
@@ -256,21 +271,25 @@ func keyColumn(side string, s *arrow.Schema, name string) (int, domain, error) {
 	t := s.Field(at[0]).Type
 	d, ok := domainOf(t)
 	if !ok {
-		return 0, domain{}, &keyTypeError{side, name, at[0], t}
+		return 0, domain{}, &keyTypeError{side, at[0], fmt.Sprintf(
+			"key column %q of the %s side is %s: not a key type (numbers, text, binary values, booleans, dates, times, timestamps and durations are)", name, side, t)}
 	}
 	return at[0], d, nil
 }
 
-// keyTypeError names a key column whose type cannot be a key.
+// keyTypeError is of a key column whose type cannot be a key, or not one with the other side's.
 type keyTypeError struct {
-	side, name string
-	column     int
-	typ        arrow.DataType
+	side   string
+	column int
+	text   string
 }
 
-func (e *keyTypeError) Error() string {
-	return fmt.Sprintf("key column %q of the %s side is %s: not yet a key type (integers, dates, times, timestamps and durations are)", e.name, e.side, e.typ)
-}
+func (e *keyTypeError) Error() string { return e.text }
+
+// kindNames are the kinds of key columns as an error says them.
+var kindNames = map[string]string{"integer": "an integer", "date": "a date", "time": "a time", "timestamp with time zone": "a timestamp with time zone",
+	"timestamp without time zone": "a timestamp without time zone", "duration": "a duration", "string": "text", "binary": "a binary value", "float": "a float",
+	"boolean": "a boolean", "decimal": "a decimal"}
 
 func columnNames(s *arrow.Schema) string {
 	if s.NumFields() == 0 {
@@ -287,6 +306,8 @@ func columnNames(s *arrow.Schema) string {
 type packed struct {
 	words [2][]uint64 // the second is nil for keys of up to 8 bytes
 	ok    []bool
+	wide  []*vec   // the columns of a wide key
+	parts [][]*vec // and, until settle, what they are made of
 }
 
 func (p *keyPlan) two() bool { return p.bytes[1] > 0 }
@@ -311,18 +332,67 @@ func (p *keyPlan) grow(out *packed, n int) {
 }
 
 // pack appends the keys of a record batch's rows.
-func (p *keyPlan) pack(out *packed, rec arrow.RecordBatch, build bool) {
-	from, n := len(out.ok), int(rec.NumRows())
-	p.grow(out, n)
-	ok := out.ok[from:]
-	for i := range p.keys {
-		k := &p.keys[i]
-		col, div := k.probe, k.probeDiv
+func (p *keyPlan) pack(out *packed, rec arrow.RecordBatch, build bool) error {
+	columns := make([]keyData, len(p.keys))
+	for i, k := range p.keys {
+		at := k.probe
 		if build {
-			col, div = k.build, k.buildDiv
+			at = k.build
 		}
-		k.column(rec.Column(col), div, out.words[k.word][from:], ok)
+		columns[i] = keyData{arrays: []arrow.Array{rec.Column(at)}}
 	}
+	from := len(out.ok)
+	p.grow(out, int(rec.NumRows()))
+	part := out.slice(from, len(out.ok))
+	if err := p.packColumns(part, columns, build); err != nil || !p.wide {
+		return err
+	}
+	if out.parts == nil {
+		out.parts = make([][]*vec, len(p.keys))
+	}
+	for i, v := range part.wide {
+		out.parts[i] = append(out.parts[i], v)
+	}
+	return nil
+}
+
+// settle puts the columns of wide keys together that came in parts.
+func (p *packed) settle() {
+	for i, vecs := range p.parts {
+		vecs = slices.DeleteFunc(vecs, func(v *vec) bool { return v.n == 0 })
+		if len(vecs) == 0 {
+			vecs = []*vec{{width: 8}}
+		}
+		p.wide = append(p.wide[:i], concat(vecs))
+	}
+	p.parts = nil
+}
+
+// packColumns fills in the keys of rows that grow has made room for.
+func (p *keyPlan) packColumns(out *packed, columns []keyData, build bool) error {
+	for i := range p.keys {
+		k, div := &p.keys[i], p.keys[i].probeDiv
+		if build {
+			div = k.buildDiv
+		}
+		if p.wide {
+			v, err := p.wideColumn(k, columns[i], div, out.ok)
+			if err != nil {
+				return err
+			}
+			out.wide = append(out.wide, v)
+			continue
+		}
+		at := 0
+		for _, a := range columns[i].arrays {
+			k.column(a, div, out.words[k.word][at:at+a.Len()], out.ok[at:at+a.Len()])
+			at += a.Len()
+		}
+	}
+	if p.wide {
+		p.hash(out.wide, out.words[0])
+	}
+	return nil
 }
 
 func (k *key) column(a arrow.Array, div int64, words []uint64, ok []bool) {

@@ -279,15 +279,21 @@ func (p *parquetFile) arrays(group, field int) (arrays []arrow.Array, err error)
 	return arrays, nil
 }
 
-// key reads a key column of a row group. Numbers are taken as they stand in the file where Arrow has them alike.
-func (p *parquetFile) key(group, field int) ([]arrow.Array, error) {
+// key reads a key column of a row group. Numbers are taken as they stand in the file where Arrow has them alike, and the text of wide
+// keys.
+func (p *parquetFile) key(group, field int, wide bool) (keyData, error) {
 	col, t := p.flat(field), p.schema.Field(field).Type
+	if d, ok := wideDomain(t); wide && ok && col != nil && (d.kind == "string" || d.kind == "binary") && col.PhysicalType() == parquet.Types.ByteArray {
+		v, err := p.vec(group, field)
+		return keyData{v: v}, err
+	}
 	if col == nil || !sameBytes(col, t) {
-		return p.arrays(group, field)
+		arrays, err := p.arrays(group, field)
+		return keyData{arrays: arrays}, err
 	}
 	v, err := p.vec(group, field)
 	if err != nil {
-		return nil, err
+		return keyData{}, err
 	}
 	v = v.plain()
 	var bitmap []byte
@@ -304,7 +310,7 @@ func (p *parquetFile) key(group, field int) ([]arrow.Array, error) {
 	}
 	data := array.NewData(t, v.n, buffers(bitmap, v.aligned()), nil, nulls, 0)
 	defer data.Release()
-	return []arrow.Array{array.MakeFromData(data)}, nil
+	return keyData{arrays: []arrow.Array{array.MakeFromData(data)}}, nil
 }
 
 // sameBytes tells whether Arrow's values of a key type are the file's numbers.

@@ -22,10 +22,10 @@ func joinCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "join BUILD PROBE --on build_col=probe_col[,…]",
 		Short: "Join two files on key columns",
-		Long: `join joins two files on one or more columns of integers, dates, times or timestamps, of up to 16 bytes together.
+		Long: `join joins two files on one or more columns of numbers, text, binary values, booleans, dates, times or timestamps.
 
 BUILD is read whole and its keys go into a hash table on the device; PROBE streams past it, so it may be larger than
-memory. Make the smaller file BUILD. Nulls match nothing, and duplicates on both sides come out in every pairing.
+memory. Make the smaller file BUILD. Nulls match nothing (with --nulls-equal, nulls), and duplicates on both sides come out in every pairing.
 
 The output has the probe's columns, then (inner, left) the build's without its keys, with _build behind a name that is
 taken; rows in probe order, the matches of one row in build order. How:
@@ -115,6 +115,7 @@ go there.`,
 	f.StringVarP(&o.Out, "out", "o", "-", "output file; - is CSV on standard output")
 	f.StringVar((*string)(&o.Table), "table", "", "family of tables: "+strings.Join(families(), ", ")+"; left out, "+string(join.DefaultTable)+", and on the CPU none for keys that lie close together")
 	f.StringVar(&filter, "filter", "auto", "tell most keys without a match by a filter: "+strings.Join(join.Filters(), ", ")+"; auto: on the CPU, where most have none")
+	f.BoolVar(&o.NullsEqual, "nulls-equal", false, "let a null in a key column match a null")
 	f.StringArrayVar(&columns, "select", nil, `columns of the output, by their names there, separated by commas; \ before , \ in a name`)
 	f.BoolVar(&o.Count, "count", false, "print how many rows come out, and write none")
 	f.Int64Var(&o.Limit, "limit", 0, "write no more rows than this; 0 for all")

@@ -1,0 +1,255 @@
+package join
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"math"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/decimal256"
+)
+
+// Keys that are no numbers of up to 16 bytes together are hashed to 8 bytes, which the table has; and what it finds is compared byte by
+// byte. On the build side no two keys may have the same hash, so that each has rows of its own: where two do, all are hashed anew.
+
+// wideKinds are kinds of key columns whose values are compared as bytes.
+var wideKinds = map[string]bool{"string": true, "binary": true, "float": true, "boolean": true, "decimal": true}
+
+// wideDomain is domainOf for these.
+func wideDomain(t arrow.DataType) (domain, bool) {
+	switch t := t.(type) {
+	case *arrow.StringType, *arrow.LargeStringType, *arrow.StringViewType:
+		return domain{kind: "string"}, true
+	case *arrow.BinaryType, *arrow.LargeBinaryType, *arrow.BinaryViewType, *arrow.FixedSizeBinaryType:
+		return domain{kind: "binary"}, true
+	case *arrow.Float16Type:
+		return domain{}, false
+	case *arrow.Float32Type, *arrow.Float64Type:
+		return domain{kind: "float"}, true
+	case *arrow.BooleanType:
+		return domain{kind: "boolean"}, true
+	case arrow.DecimalType:
+		return domain{kind: "decimal", unit: int64(t.GetScale())}, true
+	case *arrow.DictionaryType:
+		d, ok := wideDomain(t.ValueType)
+		return d, ok && (d.kind == "string" || d.kind == "binary")
+	}
+	return domain{}, false
+}
+
+// canonical gives a key column's values in a form in which equal ones have equal bytes.
+func (k *key) canonical(a arrow.Array, div int64) (*vec, error) {
+	v := &vec{n: a.Len()}
+	switch a := a.(type) {
+	case *array.String:
+		texts(v, a.ValueOffsets(), a.ValueBytes())
+	case *array.LargeString:
+		texts(v, a.ValueOffsets(), a.ValueBytes())
+	case *array.Binary:
+		texts(v, a.ValueOffsets(), a.ValueBytes())
+	case *array.LargeBinary:
+		texts(v, a.ValueOffsets(), a.ValueBytes())
+	case *array.StringView:
+		v.strings(func(i int) []byte { return []byte(a.Value(i)) }, a)
+	case *array.BinaryView:
+		v.strings(a.Value, a)
+	case *array.FixedSizeBinary:
+		v.strings(a.Value, a)
+	case *array.Dictionary:
+		dict, err := k.canonical(a.Dictionary(), div)
+		if err != nil || dict.valid != nil {
+			return nil, errors.Join(err, errors.New("a dictionary with a null in it"))
+		}
+		v.dict, v.codes = dict, make([]int32, v.n)
+		for i := range v.codes {
+			if a.IsValid(i) {
+				v.codes[i] = int32(a.GetValueIndex(i))
+			}
+		}
+	case *array.Float32:
+		v.number(func(i int) uint64 { return floatBits(float64(a.Value(i))) })
+	case *array.Float64:
+		v.number(func(i int) uint64 { return floatBits(a.Value(i)) })
+	case *array.Boolean:
+		v.number(func(i int) uint64 {
+			if a.Value(i) {
+				return 1
+			}
+			return 0
+		})
+	case *array.Decimal32:
+		v.decimal(func(i int) decimal256.Num { return decimal256.FromI64(int64(a.Value(i))) })
+	case *array.Decimal64:
+		v.decimal(func(i int) decimal256.Num { return decimal256.FromI64(int64(a.Value(i))) })
+	case *array.Decimal128:
+		v.decimal(func(i int) decimal256.Num { return decimal256.FromDecimal128(a.Value(i)) })
+	case *array.Decimal256:
+		v.decimal(a.Value)
+	default:
+		return nil, fmt.Errorf("a key column of type %s", a.DataType()) // keyColumn lets none in
+	}
+	v.nulls(a)
+	return v, nil
+}
+
+// floatBits are the same for equal floats, and for all that are none.
+func floatBits(f float64) uint64 {
+	switch {
+	case f == 0:
+		return 0 // -0 too
+	case f != f:
+		return math.Float64bits(math.NaN())
+	}
+	return math.Float64bits(f)
+}
+
+func (v *vec) number(at func(i int) uint64) {
+	w := make([]uint64, v.n)
+	for i := range w {
+		w[i] = at(i)
+	}
+	v.width, v.fixed = 8, raw(w)
+}
+
+func (v *vec) decimal(at func(i int) decimal256.Num) {
+	v.width = 32
+	for i := range v.n {
+		for _, w := range at(i).Array() {
+			v.fixed = binary.LittleEndian.AppendUint64(v.fixed, w)
+		}
+	}
+}
+
+func (v *vec) strings(at func(i int) []byte, a arrow.Array) {
+	v.ends = make([]int, 1, v.n+1)
+	for i := range v.n {
+		if a.IsValid(i) {
+			v.text = append(v.text, at(i)...)
+		}
+		v.ends = append(v.ends, len(v.text))
+	}
+}
+
+// wideColumn is a key column's values of some rows, for a wide key, and clears those rows that can match nothing.
+func (p *keyPlan) wideColumn(k *key, d keyData, div int64, ok []bool) (*vec, error) {
+	v := d.v
+	if v == nil {
+		var vecs []*vec
+		at := 0
+		for _, a := range d.arrays {
+			part := ok[at : at+a.Len()]
+			at += a.Len()
+			if wideKinds[k.kind] {
+				c, err := k.canonical(a, div)
+				if err != nil {
+					return nil, err
+				}
+				vecs = append(vecs, c)
+				continue
+			}
+			words, fits := make([]uint64, a.Len()), make([]bool, a.Len())
+			for i := range fits {
+				fits[i] = true
+			}
+			k.column(a, div, words, fits)
+			c := &vec{n: a.Len(), width: 8, fixed: raw(words)}
+			c.nulls(a)
+			for i, fit := range fits {
+				part[i] = part[i] && (fit || a.IsNull(i))
+			}
+			vecs = append(vecs, c)
+		}
+		if len(vecs) == 0 {
+			return &vec{width: 8}, nil
+		}
+		v = concat(vecs)
+	}
+	if v.valid != nil && !p.nullsEqual {
+		for i, there := range v.valid {
+			ok[i] = ok[i] && there
+		}
+	}
+	return v, nil
+}
+
+// hash gives each row a word of all its values.
+func (p *keyPlan) hash(columns []*vec, words []uint64) {
+	clear(words)
+	for _, v := range columns {
+		one := func(x []byte) uint64 { return maphash.Bytes(p.seed, x) }
+		var codes []uint64
+		if v.dict != nil {
+			codes = make([]uint64, v.dict.n)
+			for i := range codes {
+				codes[i] = one(v.dict.entry(i))
+			}
+		}
+		for i := range words {
+			h := uint64(0x6e756c6c)
+			switch {
+			case v.valid != nil && !v.valid[i]:
+			case codes != nil:
+				h = codes[v.codes[i]]
+			default:
+				h = one(v.entry(i))
+			}
+			words[i] = (words[i]^h)*0x9e3779b97f4a7c15 ^ h>>29
+		}
+	}
+}
+
+// value is the i-th value's bytes, and whether it is one.
+func (v *vec) value(i int) ([]byte, bool) {
+	switch {
+	case v.valid != nil && !v.valid[i]:
+		return nil, false
+	case v.dict != nil:
+		return v.dict.entry(int(v.codes[i])), true
+	}
+	return v.entry(i), true
+}
+
+// equal tells whether two rows have the same key.
+func equalKeys(a []*vec, i int, b []*vec, j int) bool {
+	for c := range a {
+		x, there := a[c].value(i)
+		y, also := b[c].value(j)
+		if there != also || !bytes.Equal(x, y) {
+			return false
+		}
+	}
+	return true
+}
+
+// verify takes those rows out of hit whose keys are others than their representatives'.
+func verify[R uint32 | uint64](build, probe []*vec, reps []R, hit []bool) {
+	inPieces(len(hit), func(_, from, to int) {
+		for i := from; i < to; i++ {
+			hit[i] = hit[i] && equalKeys(build, int(reps[i]), probe, i)
+		}
+	})
+}
+
+// errSameHash says that two keys of the build side have the same hash.
+var errSameHash = errors.New("two keys with the same hash")
+
+// keyData is a key column of some rows: as a vec of canonical values, or as arrays.
+type keyData struct {
+	v      *vec
+	arrays []arrow.Array
+}
+
+// rows is how many rows it has.
+func (d keyData) rows() (n int) {
+	if d.v != nil {
+		return d.v.n
+	}
+	for _, a := range d.arrays {
+		n += a.Len()
+	}
+	return n
+}
