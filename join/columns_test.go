@@ -1,10 +1,12 @@
 package join
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -686,5 +688,20 @@ func TestSelectErrors(t *testing.T) {
 		if got := fmt.Sprint(names); got != want && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%q: %v, %v; want %s", text, names, err, want)
 		}
+	}
+}
+
+// The footer's bounds are of their own, and keep no column in memory.
+func TestBoundsAreCopies(t *testing.T) {
+	v := &vec{n: 3, width: 8, fixed: raw([]uint64{7, 3, 9})}
+	s := arrow.NewSchema([]arrow.Field{{Name: "k", Type: arrow.PrimitiveTypes.Int64}}, nil)
+	e, err := newParquetEncoder(bufio.NewWriter(io.Discard), s, parquetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bounds := v.statistics(e.pq.Column(0))
+	clear(v.fixed)
+	if bounds.Min[0] != 3 || bounds.Max[0] != 9 {
+		t.Errorf("%v to %v", bounds.Min, bounds.Max)
 	}
 }

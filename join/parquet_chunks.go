@@ -380,8 +380,9 @@ func (v *vec) statistics(col *schema.Column) pqmeta.EncodedStatistics {
 		}
 	}
 	if lo >= 0 && len(values.entry(lo)) <= longestBound && len(values.entry(hi)) <= longestBound {
-		s.SetMin(values.entry(lo))
-		s.SetMax(values.entry(hi))
+		// Copies: the footer keeps them to the end, and would keep the column with them.
+		s.SetMin(bytes.Clone(values.entry(lo)))
+		s.SetMax(bytes.Clone(values.entry(hi)))
 	}
 	return s
 }
