@@ -3,6 +3,8 @@ package workload
 import (
 	"fmt"
 	"math"
+	"runtime"
+	"strconv"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -11,12 +13,13 @@ import (
 )
 
 // TPCH makes TPC-H's two large tables, orders and lineitem, by the rules of the specification's section 4.2.3: all key
-// columns, and the payload columns that follow from rules or short lists (no comments and no names). Every order has a
+// columns, the payload columns that follow from rules or short lists, and comments where they are asked for. Every order has a
 // random generator of its own, so rows depend on SF, Seed and their place alone, and the two tables agree with each
-// other.
+// other. Batches of rows are made on all cores, the same ones whatever their number.
 type TPCH struct {
-	SF   float64 // scale factor: 1 makes 1,500,000 orders with 6,000,000 lines or so; 0.0001 to 100,000
-	Seed uint64
+	SF       float64 // scale factor: 1 makes 1,500,000 orders with 6,000,000 lines or so; 0.0001 to 100,000
+	Seed     uint64
+	Comments bool // o_comment and l_comment too, as last columns; the others stay the same
 }
 
 // The days of the specification, since 1970-01-01.
@@ -53,18 +56,19 @@ func (t TPCH) scaled(n float64) int64 { return max(1, int64(math.Round(t.SF*n)))
 type tpchOrder struct {
 	key, customer int64
 	date          int32
-	status        string
+	status        byte
 	total         int64
-	priority      string
+	priority      int // its place in the list
 	clerk         int64
 	lines         []tpchLine
 }
 
 type tpchLine struct {
-	part, supplier                   int64
-	quantity, price, discount, tax   int64 // quantity in hundredths as all decimals are
-	ship, commit, receipt            int32
-	returned, status, instruct, mode string
+	part, supplier                 int64
+	quantity, price, discount, tax int64 // quantity in hundredths as all decimals are
+	ship, commit, receipt          int32
+	returned, status               byte
+	instruct, mode                 int // places in their lists
 }
 
 // tpchRand is splitmix64.
@@ -81,13 +85,19 @@ func (r *tpchRand) next() uint64 {
 // in draws from lo to hi, both included. The ranges are far below 2⁶⁴, so the bias of a remainder is nothing.
 func (r *tpchRand) in(lo, hi int64) int64 { return lo + int64(r.next()%uint64(hi-lo+1)) }
 
-func (r *tpchRand) of(list []string) string { return list[r.in(0, int64(len(list)-1))] }
+func (r *tpchRand) of(list []string) int { return int(r.in(0, int64(len(list)-1))) }
+
+// rand is the generator of the i-th order; what differs in salt is drawn apart.
+func (t TPCH) rand(i int64, salt uint64) tpchRand {
+	seed := tpchRand(t.Seed + salt)
+	r := tpchRand(seed.next() ^ uint64(i)*0xd1342543de82ef95)
+	r.next()
+	return r
+}
 
 // order makes the i-th order, from 0; o's memory is used again.
 func (t TPCH) order(i int64, o *tpchOrder) {
-	seed := tpchRand(t.Seed)
-	r := tpchRand(seed.next() ^ uint64(i)*0xd1342543de82ef95)
-	r.next()
+	r := t.rand(i, 0)
 	customers, parts, suppliers := t.scaled(150_000), t.scaled(200_000), t.scaled(10_000)
 	o.key = i/8*32 + i%8 + 1 // the first 8 of every 32 keys
 	for {                    // a third of the customers order nothing
@@ -111,13 +121,13 @@ func (t TPCH) order(i int64, o *tpchOrder) {
 		l.ship = o.date + int32(r.in(1, 121))
 		l.commit = o.date + int32(r.in(30, 90))
 		l.receipt = l.ship + int32(r.in(1, 30))
-		l.returned = "N"
+		l.returned = 'N'
 		if back := r.in(0, 1); l.receipt <= tpchCurrent {
-			l.returned = [2]string{"R", "A"}[back]
+			l.returned = "RA"[back]
 		}
-		l.status = "F"
+		l.status = 'F'
 		if l.ship > tpchCurrent {
-			l.status = "O"
+			l.status = 'O'
 			open++
 		}
 		l.instruct, l.mode = r.of(tpchInstruct), r.of(tpchModes)
@@ -127,11 +137,11 @@ func (t TPCH) order(i int64, o *tpchOrder) {
 	o.total = (total + 5000) / 10_000
 	switch open {
 	case 0:
-		o.status = "F"
+		o.status = 'F'
 	case len(o.lines):
-		o.status = "O"
+		o.status = 'O'
 	default:
-		o.status = "P"
+		o.status = 'P'
 	}
 }
 
@@ -147,96 +157,207 @@ func tpchFields(fields ...any) *arrow.Schema {
 }
 
 // OrdersSchema is that of orders: o_orderkey int64, o_custkey int64, o_orderstatus string, o_totalprice decimal(15, 2),
-// o_orderdate date32, o_orderpriority string, o_clerk string, o_shippriority int32.
-func (TPCH) OrdersSchema() *arrow.Schema {
+// o_orderdate date32, o_orderpriority string, o_clerk string, o_shippriority int32, and o_comment string with Comments.
+func (t TPCH) OrdersSchema() *arrow.Schema {
 	i64, s := arrow.PrimitiveTypes.Int64, arrow.BinaryTypes.String
-	return tpchFields("o_orderkey", i64, "o_custkey", i64, "o_orderstatus", s, "o_totalprice", tpchMoney, "o_orderdate", arrow.FixedWidthTypes.Date32,
-		"o_orderpriority", s, "o_clerk", s, "o_shippriority", arrow.PrimitiveTypes.Int32)
+	fields := []any{"o_orderkey", i64, "o_custkey", i64, "o_orderstatus", s, "o_totalprice", tpchMoney, "o_orderdate", arrow.FixedWidthTypes.Date32,
+		"o_orderpriority", s, "o_clerk", s, "o_shippriority", arrow.PrimitiveTypes.Int32}
+	if t.Comments {
+		fields = append(fields, "o_comment", s)
+	}
+	return tpchFields(fields...)
 }
 
 // LineitemSchema is that of lineitem: l_orderkey, l_partkey, l_suppkey int64, l_linenumber int32, l_quantity,
 // l_extendedprice, l_discount, l_tax decimal(15, 2), l_returnflag, l_linestatus string, l_shipdate, l_commitdate,
-// l_receiptdate date32, l_shipinstruct, l_shipmode string.
-func (TPCH) LineitemSchema() *arrow.Schema {
+// l_receiptdate date32, l_shipinstruct, l_shipmode string, and l_comment string with Comments.
+func (t TPCH) LineitemSchema() *arrow.Schema {
 	i64, s, d := arrow.PrimitiveTypes.Int64, arrow.BinaryTypes.String, arrow.FixedWidthTypes.Date32
-	return tpchFields("l_orderkey", i64, "l_partkey", i64, "l_suppkey", i64, "l_linenumber", arrow.PrimitiveTypes.Int32,
+	fields := []any{"l_orderkey", i64, "l_partkey", i64, "l_suppkey", i64, "l_linenumber", arrow.PrimitiveTypes.Int32,
 		"l_quantity", tpchMoney, "l_extendedprice", tpchMoney, "l_discount", tpchMoney, "l_tax", tpchMoney, "l_returnflag", s, "l_linestatus", s,
-		"l_shipdate", d, "l_commitdate", d, "l_receiptdate", d, "l_shipinstruct", s, "l_shipmode", s)
+		"l_shipdate", d, "l_commitdate", d, "l_receiptdate", d, "l_shipinstruct", s, "l_shipmode", s}
+	if t.Comments {
+		fields = append(fields, "l_comment", s)
+	}
+	return tpchFields(fields...)
 }
 
-// Orders streams the rows of orders, in key order.
-func (t TPCH) Orders() array.RecordReader { return t.stream(t.OrdersSchema(), t.appendOrder) }
+// Orders streams the rows of orders, in key order. Release ends the work of a stream that is not read to its end.
+func (t TPCH) Orders() array.RecordReader { return t.stream(t.OrdersSchema(), t.orders) }
 
-// Lineitem streams the rows of lineitem, in the order of their orders.
-func (t TPCH) Lineitem() array.RecordReader { return t.stream(t.LineitemSchema(), t.appendLines) }
+// Lineitem streams the rows of lineitem, in the order of their orders. Release ends the work of a stream that is not read to its end.
+func (t TPCH) Lineitem() array.RecordReader { return t.stream(t.LineitemSchema(), t.lineitem) }
 
-func (t TPCH) stream(schema *arrow.Schema, row func(b *array.RecordBuilder, o *tpchOrder)) array.RecordReader {
+// stream gives batches of rows in order. As many are made beside one another as there are cores, and as many may wait to be read.
+func (t TPCH) stream(schema *arrow.Schema, rows func(from, to int64) []arrow.Array) array.RecordReader {
 	return array.ReaderFromIter(schema, func(yield func(arrow.RecordBatch, error) bool) {
 		if err := t.Check(); err != nil {
 			yield(nil, err)
 			return
 		}
-		b := array.NewRecordBuilder(memory.DefaultAllocator, schema)
-		defer b.Release()
-		var o tpchOrder
-		n := t.NumOrders()
-		for i := int64(0); i < n; i++ {
-			t.order(i, &o)
-			row(b, &o)
-			if (i+1)%tpchBatch == 0 || i == n-1 {
-				if !yield(b.NewRecordBatch(), nil) {
-					return
+		n, cores := t.NumOrders(), runtime.GOMAXPROCS(0)
+		made := make(chan chan arrow.RecordBatch, cores) // in order
+		turns := make(chan struct{}, cores)
+		done := make(chan struct{})
+		defer close(done)
+		go func() {
+			defer close(made)
+			for from := int64(0); from < n; from += tpchBatch {
+				batch := make(chan arrow.RecordBatch, 1)
+				for _, wait := range []func() bool{
+					func() bool { return sent(made, batch, done) },
+					func() bool { return sent(turns, struct{}{}, done) },
+				} {
+					if !wait() {
+						return
+					}
 				}
+				go func() {
+					columns := rows(from, min(n, from+tpchBatch))
+					batch <- array.NewRecordBatch(schema, columns, int64(columns[0].Len()))
+					<-turns
+				}()
+			}
+		}()
+		for batch := range made {
+			if !yield(<-batch, nil) {
+				return
 			}
 		}
 	})
 }
 
-// columns gives a record builder's columns one after the other.
-type columns struct {
-	b *array.RecordBuilder
-	i int
-}
-
-func (c *columns) next() array.Builder { c.i++; return c.b.Field(c.i - 1) }
-func (c *columns) i64(v int64)         { c.next().(*array.Int64Builder).Append(v) }
-func (c *columns) i32(v int32)         { c.next().(*array.Int32Builder).Append(v) }
-func (c *columns) text(v string)       { c.next().(*array.StringBuilder).Append(v) }
-func (c *columns) day(v int32)         { c.next().(*array.Date32Builder).Append(arrow.Date32(v)) }
-func (c *columns) money(cents int64) {
-	c.next().(*array.Decimal128Builder).Append(decimal128.FromI64(cents))
-}
-
-func (t TPCH) appendOrder(b *array.RecordBuilder, o *tpchOrder) {
-	c := columns{b: b}
-	c.i64(o.key)
-	c.i64(o.customer)
-	c.text(o.status)
-	c.money(o.total)
-	c.day(o.date)
-	c.text(o.priority)
-	c.text(fmt.Sprintf("Clerk#%09d", o.clerk))
-	c.i32(0)
-}
-
-func (t TPCH) appendLines(b *array.RecordBuilder, o *tpchOrder) {
-	for i := range o.lines {
-		l := &o.lines[i]
-		c := columns{b: b}
-		c.i64(o.key)
-		c.i64(l.part)
-		c.i64(l.supplier)
-		c.i32(int32(i + 1))
-		c.money(l.quantity)
-		c.money(l.price)
-		c.money(l.discount)
-		c.money(l.tax)
-		c.text(l.returned)
-		c.text(l.status)
-		c.day(l.ship)
-		c.day(l.commit)
-		c.day(l.receipt)
-		c.text(l.instruct)
-		c.text(l.mode)
+// sent puts v into a channel, unless done is closed first.
+func sent[T any](to chan<- T, v T, done <-chan struct{}) bool {
+	select {
+	case to <- v:
+		return true
+	case <-done:
+		return false
 	}
+}
+
+// orders makes the columns of orders from..to-1.
+func (t TPCH) orders(from, to int64) []arrow.Array {
+	n := int(to - from)
+	keys, customers, totals := make([]int64, n), make([]int64, n), make([]decimal128.Num, n)
+	dates, status, priority := make([]int32, n), newTexts(n, 1), newTexts(n, 9)
+	clerks, comments := newTexts(n, 15), newTexts(n, 50)
+	pool := t.pool()
+	var o tpchOrder
+	for i := range n {
+		t.order(from+int64(i), &o)
+		keys[i], customers[i], totals[i], dates[i] = o.key, o.customer, decimal128.New(0, uint64(o.total)), o.date
+		status.letter(o.status)
+		priority.add(tpchPriorities[o.priority])
+		clerks.clerk(o.clerk)
+		if t.Comments {
+			r := t.rand(from+int64(i), tpchOrderComments)
+			comments.add(pool.draw(&r, 19, 78))
+		}
+	}
+	columns := []arrow.Array{fixed(arrow.PrimitiveTypes.Int64, keys), fixed(arrow.PrimitiveTypes.Int64, customers), status.array(), fixed(tpchMoney, totals),
+		fixed(arrow.FixedWidthTypes.Date32, dates), priority.array(), clerks.array(), fixed(arrow.PrimitiveTypes.Int32, make([]int32, n))}
+	if t.Comments {
+		columns = append(columns, comments.array())
+	}
+	return columns
+}
+
+// lineitem makes the columns of the lines of orders from..to-1.
+func (t TPCH) lineitem(from, to int64) []arrow.Array {
+	most := min(int(to-from)*7, int(to-from)*17/4+64) // four lines an order, and what chance may add to that
+	var integers [3][]int64
+	for i := range integers {
+		integers[i] = make([]int64, 0, most)
+	}
+	var money [4][]decimal128.Num
+	for i := range money {
+		money[i] = make([]decimal128.Num, 0, most)
+	}
+	var days [3][]int32
+	for i := range days {
+		days[i] = make([]int32, 0, most)
+	}
+	numbers := make([]int32, 0, most)
+	returned, status, instruct, mode, comments := newTexts(most, 1), newTexts(most, 1), newTexts(most, 12), newTexts(most, 5), newTexts(0, 0)
+	pool := t.pool()
+	var o tpchOrder
+	for i := from; i < to; i++ {
+		t.order(i, &o)
+		r := t.rand(i, tpchLineComments)
+		for j := range o.lines {
+			l := &o.lines[j]
+			for c, v := range [3]int64{o.key, l.part, l.supplier} {
+				integers[c] = append(integers[c], v)
+			}
+			for c, v := range [4]int64{l.quantity, l.price, l.discount, l.tax} {
+				money[c] = append(money[c], decimal128.New(0, uint64(v)))
+			}
+			for c, v := range [3]int32{l.ship, l.commit, l.receipt} {
+				days[c] = append(days[c], v)
+			}
+			numbers = append(numbers, int32(j+1))
+			returned.letter(l.returned)
+			status.letter(l.status)
+			instruct.add(tpchInstruct[l.instruct])
+			mode.add(tpchModes[l.mode])
+			if t.Comments {
+				comments.add(pool.draw(&r, 10, 43))
+			}
+		}
+	}
+	var columns []arrow.Array
+	for _, v := range integers {
+		columns = append(columns, fixed(arrow.PrimitiveTypes.Int64, v))
+	}
+	columns = append(columns, fixed(arrow.PrimitiveTypes.Int32, numbers))
+	for _, v := range money {
+		columns = append(columns, fixed(tpchMoney, v))
+	}
+	columns = append(columns, returned.array(), status.array())
+	for _, v := range days {
+		columns = append(columns, fixed(arrow.FixedWidthTypes.Date32, v))
+	}
+	columns = append(columns, instruct.array(), mode.array())
+	if t.Comments {
+		columns = append(columns, comments.array())
+	}
+	return columns
+}
+
+// fixed makes a column of values without nulls.
+func fixed[T arrow.FixedWidthType](typ arrow.DataType, values []T) arrow.Array {
+	data := array.NewData(typ, len(values), []*memory.Buffer{nil, memory.NewBufferBytes(arrow.GetBytes(values))}, nil, 0, 0)
+	defer data.Release()
+	return array.MakeFromData(data)
+}
+
+// texts is a column of strings in the making.
+type texts struct {
+	offsets []int32
+	bytes   []byte
+}
+
+// newTexts makes room for n strings of so many bytes.
+func newTexts(n, bytes int) *texts {
+	return &texts{append(make([]int32, 0, n+1), 0), make([]byte, 0, n*bytes)}
+}
+
+func (t *texts) end()          { t.offsets = append(t.offsets, int32(len(t.bytes))) }
+func (t *texts) add(s string)  { t.bytes = append(t.bytes, s...); t.end() }
+func (t *texts) letter(c byte) { t.bytes = append(t.bytes, c); t.end() }
+
+func (t *texts) clerk(n int64) {
+	digits := strconv.AppendInt(nil, n, 10)
+	t.bytes = append(t.bytes, "Clerk#000000000"[:15-len(digits)]...)
+	t.bytes = append(t.bytes, digits...)
+	t.end()
+}
+
+func (t *texts) array() arrow.Array {
+	data := array.NewData(arrow.BinaryTypes.String, len(t.offsets)-1,
+		[]*memory.Buffer{nil, memory.NewBufferBytes(arrow.GetBytes(t.offsets)), memory.NewBufferBytes(t.bytes)}, nil, 0, 0)
+	defer data.Release()
+	return array.MakeFromData(data)
 }

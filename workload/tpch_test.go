@@ -9,6 +9,7 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+	"go.uber.org/goleak"
 )
 
 func tpchHash(t *testing.T, r array.RecordReader) (rows int64, hash uint64) {
@@ -44,6 +45,72 @@ func TestTPCHIsDeterministic(t *testing.T) {
 			t.Errorf("scale factor %v is taken", sf)
 		}
 	}
+}
+
+// A seed's rows stay what they are from one version to the next.
+func TestTPCHStaysTheSame(t *testing.T) {
+	g := TPCH{SF: 0.002, Seed: 5}
+	for _, c := range []struct {
+		rows array.RecordReader
+		n    int64
+		hash uint64
+	}{{g.Orders(), 3000, 0xbffe5ea2e8ef52b9}, {g.Lineitem(), 12075, 0x466f660efcb59137}} {
+		if n, hash := tpchHash(t, c.rows); n != c.n || hash != c.hash {
+			t.Errorf("%d rows with the hash %#x, want %d with %#x", n, hash, c.n, c.hash)
+		}
+	}
+}
+
+// Comments come as a last column, of the specification's lengths, and change no other.
+func TestTPCHComments(t *testing.T) {
+	plain := TPCH{SF: 0.02, Seed: 3}
+	g := plain
+	g.Comments = true
+	for _, c := range []struct {
+		name         string
+		plain, rows  array.RecordReader
+		least, most  int
+		distinct, of int
+	}{
+		{"o_comment", plain.Orders(), g.Orders(), 19, 78, 29_000, 30_000},
+		{"l_comment", plain.Lineitem(), g.Lineitem(), 10, 43, 100_000, 120_000},
+	} {
+		lengths, seen, rows := map[int]int{}, map[string]bool{}, 0
+		for c.rows.Next() {
+			rec := c.rows.RecordBatch()
+			last := int(rec.NumCols()) - 1
+			if !c.plain.Next() || rec.ColumnName(last) != c.name {
+				t.Fatalf("%s: %s", c.name, rec.Schema())
+			}
+			for i, col := range c.plain.RecordBatch().Columns() {
+				if !array.Equal(col, rec.Column(i)) {
+					t.Errorf("%s: column %s is another", c.name, rec.ColumnName(i))
+				}
+			}
+			for i := range int(rec.NumRows()) {
+				text := rec.Column(last).ValueStr(i)
+				lengths[len(text)]++
+				seen[text] = true
+				rows++
+			}
+		}
+		if c.plain.Next() || rows < c.of-1500 || len(seen) < c.distinct || len(lengths) != c.most-c.least+1 || lengths[c.least] == 0 || lengths[c.most] == 0 {
+			t.Errorf("%s: %d rows, %d texts, lengths %v", c.name, rows, len(seen), lengths)
+		}
+	}
+	if text := string(tpchText()); strings.Contains(text, " .") || strings.Contains(text, "  ") || !strings.Contains(text, " pinto beans ") {
+		t.Errorf("no text: %s", text[:200])
+	}
+}
+
+// A stream that is given up ends its work.
+func TestTPCHReleased(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	r := TPCH{SF: 1, Seed: 1}.Lineitem()
+	if !r.Next() {
+		t.Fatal(r.Err())
+	}
+	r.Release()
 }
 
 // TestTPCHRules checks every row against the specification's rules, and the two tables against each other.

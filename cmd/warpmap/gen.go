@@ -30,9 +30,9 @@ func genTPCH() *cobra.Command {
 		Use:   "tpch --sf SCALE --out DIR",
 		Short: "Make TPC-H's orders and lineitem",
 		Long: `tpch makes the tables orders and lineitem by TPC-H's rules for their columns: sparse order keys, one to seven lines an
-order, prices and dates that agree. Scale factor 1 is 1,500,000 orders and about 6,000,000 lines. The same seed makes the
-same rows on any machine.`,
-		Example: "  warpmap gen tpch --sf 0.1 --out t",
+order, prices and dates that agree. Scale factor 1 is 1,500,000 orders and about 6,000,000 lines. Rows are made on all
+cores; the same seed makes the same files on any machine. With --comments both tables have their column of random text, too.`,
+		Example: "  warpmap gen tpch --sf 0.1 --out t\n  warpmap gen tpch --sf 10 --comments --seed 7 --out big",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := t.Check(); err != nil {
@@ -82,6 +82,7 @@ same rows on any machine.`,
 	f.Float64Var(&t.SF, "sf", 0.1, "scale factor")
 	f.StringVar(&out, "out", "", "directory to write to; made where it is missing")
 	f.Uint64Var(&t.Seed, "seed", 1, "seed of the random numbers")
+	f.BoolVar(&t.Comments, "comments", false, "write o_comment and l_comment, too")
 	f.StringVar(&format, "format", "parquet", "file format: "+strings.Join(formats, ", "))
 	cmd.MarkFlagRequired("out")
 	cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))

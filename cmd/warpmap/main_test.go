@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -68,6 +69,34 @@ func TestGenAndJoin(t *testing.T) {
 			if err := json.Unmarshal([]byte(out), &s); err != nil || how == "inner" && (s.Out != s.Probe || s.Out == 0) {
 				t.Errorf("join of %s: %+v, %v", format, s, err)
 			}
+		}
+	}
+}
+
+// The files of a seed are the same whatever the number of threads.
+func TestGenIsTheSameOnAnyMachine(t *testing.T) {
+	for _, format := range []string{"parquet", "csv", "arrow"} {
+		var first map[string][]byte
+		for _, threads := range []int{1, 2, 7} {
+			before := runtime.GOMAXPROCS(threads)
+			dir := t.TempDir()
+			must(t, "gen", "tpch", "--sf", "0.01", "--seed", "9", fmt.Sprintf("--comments=%t", format == "csv"), "--out", dir, "--format", format)
+			runtime.GOMAXPROCS(before)
+			files := map[string][]byte{}
+			for _, name := range []string{"orders", "lineitem"} {
+				data, err := os.ReadFile(filepath.Join(dir, name+"."+format))
+				if err != nil {
+					t.Fatal(err)
+				}
+				files[name] = data
+				if first != nil && !bytes.Equal(data, first[name]) {
+					t.Errorf("%s as %s differs with %d threads", name, format, threads)
+				}
+			}
+			first = files
+		}
+		if format == "csv" && !bytes.Contains(first["lineitem"], []byte(",l_comment\n")) {
+			t.Errorf("no comments: %.300s", first["lineitem"])
 		}
 	}
 }
