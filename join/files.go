@@ -20,26 +20,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
-	"github.com/apache/arrow-go/v18/parquet/compress"
 )
-
-// Suffixes lists the file name endings that Open and Create know.
-func Suffixes() []string { return []string{".parquet", ".csv", ".arrow", ".ipc", ".feather"} }
-
-// checkName says why a name tells no format; "-" is standard output.
-func checkName(path string, out bool) error {
-	if (path == "-" || path == os.DevNull) && out {
-		return nil
-	}
-	if !slices.Contains(Suffixes(), strings.ToLower(filepath.Ext(path))) {
-		or := ""
-		if out {
-			or = "; or - for CSV on standard output"
-		}
-		return fmt.Errorf("%s: no known file format (the name should end in one of %s%s)", path, strings.Join(Suffixes(), ", "), or)
-	}
-	return nil
-}
 
 // Reader reads the rows of a file, in order, as record batches. It is an array.RecordReader. Close it after use.
 type Reader struct {
@@ -49,52 +30,12 @@ type Reader struct {
 	next   func() (arrow.RecordBatch, error) // a batch that the reader owns; io.EOF at the end
 	pick   func(columns []int)               // reads these columns only; nil where that saves nothing
 	close  func() error
-	made   []witness    // of a CSV file, by column
+	made   []witness    // of text, by column
+	text   *textFile    // where it is one
 	pq     *parquetFile // where it is one
 	cols   []int        // where set: these columns, of batches that have more
 	cur    arrow.RecordBatch
 	err    error
-}
-
-// Open opens a Parquet, CSV or Arrow IPC file for reading, by its name's suffix. An Arrow file may be in the file or
-// the stream format.
-//
-// A CSV file has a header line and is read twice, first to find the columns' types: int64 (uint64 where that does not
-// do), float64, bool (true, false), date32 (2006-01-02) and timestamps (2006-01-02 15:04:05.999, with Z behind it in
-// UTC), where every value of the column comes through exactly, else string. Empty fields are nulls, "" is an empty
-// string; a column without values is of the null type.
-func Open(path string) (r *Reader, err error) {
-	if err := checkName(path, false); err != nil {
-		return nil, err
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			err = fmt.Errorf("%s: %w", path, err)
-		}
-	}()
-	if s, err := f.Stat(); err != nil {
-		return nil, err
-	} else if !s.Mode().IsRegular() {
-		return nil, errors.New("not a regular file; inputs are read more than once")
-	}
-	r = &Reader{path: path, rows: -1, close: f.Close}
-	switch strings.ToLower(filepath.Ext(path)) {
-	case ".parquet":
-		err = catch(broken, func() error { return r.parquet(f) })
-	case ".csv":
-		err = r.csv(f)
-	default:
-		err = catch(broken, func() error { return r.ipc(f) })
-	}
-	if err != nil {
-		return nil, oneLine(err)
-	}
-	return r, nil
 }
 
 // broken is what catch says of a decoder's panic.
@@ -297,7 +238,7 @@ func (r *Reader) Next() bool {
 	if err != nil {
 		r.cur = nil
 		if r.err = io.EOF; err != io.EOF {
-			r.err = fmt.Errorf("%s: %w", r.path, oneLine(err))
+			r.err = r.fail(err)
 		}
 		return false
 	}
@@ -312,6 +253,14 @@ func (r *Reader) Next() bool {
 	r.cur.Release()
 	r.cur = rec
 	return true
+}
+
+// fail says which file an error is of. Where there are several, they say so themselves.
+func (r *Reader) fail(err error) error {
+	if r.path == "" {
+		return err
+	}
+	return fmt.Errorf("%s: %w", r.path, oneLine(err))
 }
 
 // RecordBatch is the present batch.
@@ -361,80 +310,9 @@ type Writer struct {
 	done bool
 
 	spool *os.File // beside f, while an encoder needs one
-}
+	parts *parts   // where path is a folder
 
-// Create makes a writer for a Parquet, CSV or Arrow IPC file, by its name's suffix; "-" is standard output as CSV.
-// Parquet files are compressed with Snappy and keep the Arrow schema. Arrow files hold every type. Parquet has no
-// unions, run-end encoding, views, intervals, 32- and 64-bit decimals and null fixed-size lists (an error), no date64
-// (it becomes date32), no time32 in seconds (milliseconds) and dictionaries of text only (others become their values);
-// CSV is text, with nested values as JSON and binary ones as base64.
-func Create(path string, schema *arrow.Schema) (*Writer, error) {
-	return create(path, schema, parquetOptions{compression: compress.Codecs.Snappy})
-}
-
-// create is Create with options for Parquet.
-func create(path string, schema *arrow.Schema, o parquetOptions) (*Writer, error) {
-	if err := checkName(path, true); err != nil {
-		return nil, err
-	}
-	w := &Writer{name: path, path: path}
-	if path == os.DevNull {
-		o.null = true
-		e, err := newParquetEncoder(nil, schema, o)
-		w.enc, w.buf = e, bufio.NewWriter(io.Discard)
-		return w, err
-	}
-	if path == "-" {
-		w.name = "standard output"
-		w.buf = bufio.NewWriterSize(os.Stdout, 1<<16)
-		w.enc = newCSVEncoder(w.buf, schema)
-		return w, nil
-	}
-	mode := os.FileMode(0)
-	if to, err := filepath.EvalSymlinks(path); err == nil {
-		w.path = to // through a link, not over it
-		s, err := os.Stat(to)
-		if err != nil {
-			return nil, err
-		}
-		if !s.Mode().IsRegular() {
-			return nil, fmt.Errorf("%s: not a regular file", path)
-		}
-		mode = s.Mode().Perm()
-	}
-	dir, base := filepath.Split(w.path)
-	base = base[:min(len(base), 200)] // names have at most 255 bytes
-	var err error
-	for {
-		w.f, err = hide(fmt.Sprintf("%s.%s.%08x.tmp", dir, base, rand.Uint32()), 0o666)
-		if !errors.Is(err, os.ErrExist) {
-			break
-		}
-	}
-	if err != nil {
-		return nil, &os.PathError{Op: "create", Path: path, Err: cause(err)}
-	}
-	if mode != 0 {
-		w.f.Chmod(mode)
-	}
-	w.buf = bufio.NewWriterSize(w.f, 1<<20)
-	switch strings.ToLower(filepath.Ext(path)) {
-	case ".parquet":
-		var e *parquetEncoder
-		if e, err = newParquetEncoder(w.buf, schema, o); err == nil {
-			e.file = w.f
-			w.enc = e
-		}
-	case ".csv":
-		w.enc = newCSVEncoder(w.buf, schema)
-	default:
-		w.enc, err = newIPCEncoder(w, schema)
-	}
-	if err != nil {
-		w.Abort()
-		return nil, w.fail(err)
-	}
-	return w, nil
+	device *os.File // where path is no file
 }
 
 // columns is the encoder of row groups of columns, nil for the other formats.
@@ -481,7 +359,17 @@ func (w *Writer) Close() error {
 	if err := catch("cannot be written", w.enc.finish); err != nil {
 		return w.fail(err)
 	}
+	if w.parts != nil {
+		if err := w.parts.keep(w.path); err != nil {
+			return w.fail(err)
+		}
+		w.done = true
+		return nil
+	}
 	if err := w.buf.Flush(); err != nil || w.f == nil {
+		if w.device != nil {
+			err = cmp.Or(err, w.device.Close())
+		}
 		return w.fail(err)
 	}
 	w.unspool()
@@ -505,12 +393,15 @@ func (w *Writer) Abort() {
 		return
 	}
 	w.done = true
-	if e, ok := w.enc.(*parquetEncoder); ok {
-		e.stop()
+	if e, ok := w.enc.(interface{ stop() }); ok {
+		e.stop() // what is under way
 	}
 	if w.f != nil {
 		w.f.Close()
 		hidden.remove(w.f.Name())
+	}
+	if w.device != nil {
+		w.device.Close()
 	}
 	w.unspool()
 }
@@ -532,17 +423,26 @@ type hiddenFiles struct {
 var hidden = hiddenFiles{names: map[string]bool{}}
 
 // hide creates a file that is removed when the process ends early.
-func hide(name string, mode os.FileMode) (*os.File, error) {
-	hidden.mu.Lock()
-	defer hidden.mu.Unlock()
-	if hidden.ended {
-		return nil, errors.New("the process is ending")
-	}
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
-	if err == nil {
-		hidden.names[name] = true
-	}
+func hide(name string, mode os.FileMode) (f *os.File, err error) {
+	err = hidden.make(name, func() error {
+		f, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
+		return err
+	})
 	return f, err
+}
+
+// make makes what is removed when the process ends early.
+func (h *hiddenFiles) make(name string, create func() error) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.ended {
+		return errors.New("the process is ending")
+	}
+	err := create()
+	if err == nil {
+		h.names[name] = true
+	}
+	return err
 }
 
 func (h *hiddenFiles) forget(name string) {
@@ -552,7 +452,7 @@ func (h *hiddenFiles) forget(name string) {
 }
 
 func (h *hiddenFiles) remove(name string) {
-	os.Remove(name)
+	os.RemoveAll(name)
 	h.forget(name)
 }
 
@@ -563,14 +463,21 @@ func RemoveHidden() {
 	defer hidden.mu.Unlock()
 	hidden.ended = true
 	for name := range hidden.names {
-		os.Remove(name)
+		os.RemoveAll(name)
 	}
 }
 
 type ipcEncoder struct{ w *ipc.FileWriter }
 
-func newIPCEncoder(w *Writer, schema *arrow.Schema) (encoder, error) {
-	fw, err := ipc.NewFileWriter(w.buf, ipc.WithSchema(schema))
+func newIPCEncoder(w *Writer, schema *arrow.Schema, packing string) (encoder, error) {
+	options := []ipc.Option{ipc.WithSchema(schema)}
+	switch packing {
+	case "zstd":
+		options = append(options, ipc.WithZstd())
+	case "lz4":
+		options = append(options, ipc.WithLZ4())
+	}
+	fw, err := ipc.NewFileWriter(w.buf, options...)
 	if err != nil {
 		return nil, fmt.Errorf("as an Arrow file: %w", err)
 	}
@@ -578,7 +485,11 @@ func newIPCEncoder(w *Writer, schema *arrow.Schema) (encoder, error) {
 		return ipcEncoder{fw}, nil
 	}
 	e := &spoolEncoder{out: fw, schema: schema}
-	if e.spool, err = hide(w.f.Name()+".spool", 0o600); err != nil {
+	beside := filepath.Join(os.TempDir(), fmt.Sprintf("warpmap.%08x", rand.Uint32()))
+	if w.f != nil {
+		beside = w.f.Name()
+	}
+	if e.spool, err = hide(beside+".spool", 0o600); err != nil {
 		return nil, err
 	}
 	e.w = ipc.NewWriter(e.spool, ipc.WithSchema(schema))

@@ -110,7 +110,10 @@ const DefaultTable = warpmap.WarpCore
 
 // Options describe a join.
 type Options struct {
-	Build, Probe, Out string // files, for Run; Out "-" (or empty) is standard output as CSV
+	// For Run: names of inputs, as OpenAll takes them, and of the output, as CreateAs does; Out "-" (or empty) is standard output as CSV.
+	Build, Probe, Out        string
+	MoreBuild, MoreProbe     []string // inputs beside the first of each side
+	BuildFormat, ProbeFormat Format   // where names do not tell
 
 	On  []Pair // the key columns, at least one pair
 	How How
@@ -127,7 +130,9 @@ type Options struct {
 
 	Threads     int    // work at a time at most; 0 for as many as GOMAXPROCS
 	Memory      int64  // bytes of the columns under way at most, about, beside the build side; 0 for no bound
-	Compression string // of a Parquet output: one of Compressions; empty for snappy
+	OutFormat   Format // as in WriteOptions
+	Compression string
+	RowsPerFile int64
 
 	// Progress, if set, is called now and then, from one goroutine at a time.
 	Progress func(Progress)
@@ -166,7 +171,11 @@ type Summary struct {
 // batchRows is the size of batches where nothing else decides it.
 const batchRows = 1 << 16
 
-// Run joins two files into a third. Formats go by the names' suffixes: .parquet, .csv, and .arrow, .ipc or .feather.
+func (o Options) writeOptions() WriteOptions {
+	return WriteOptions{Format: o.OutFormat, Compression: o.Compression, RowsPerFile: o.RowsPerFile}
+}
+
+// Run joins files, one or several a side, into one, or a folder of them. Formats go by the names' suffixes (Suffixes) where none are given.
 // The output is written under a temporary name beside its own and renamed when it is whole.
 //
 // Errors: a file that cannot be read, a key column that is missing (the error lists those there are) or of a type
@@ -176,15 +185,15 @@ func Run(ctx context.Context, d *device.Device, o Options) (Summary, error) {
 	if o.Out == "" {
 		o.Out = "-"
 	}
-	if err := checkName(o.Out, true); err != nil {
+	if err := o.writeOptions().check(o.Out); err != nil {
 		return Summary{}, err
 	}
-	build, err := Open(o.Build)
+	build, err := OpenAll(o.BuildFormat, append([]string{o.Build}, o.MoreBuild...)...)
 	if err != nil {
 		return Summary{}, err
 	}
 	defer build.Close()
-	probe, err := Open(o.Probe)
+	probe, err := OpenAll(o.ProbeFormat, append([]string{o.Probe}, o.MoreProbe...)...)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -208,22 +217,15 @@ func Run(ctx context.Context, d *device.Device, o Options) (Summary, error) {
 
 // toFile joins into o.Out.
 func (j *joiner) toFile(ctx context.Context, build, probe *Reader, plan *output) error {
-	kind, err := parseCompression(j.Compression)
-	if err != nil {
-		return err
-	}
-	as := parquetOptions{compression: kind, chosen: j.Compression != "", threads: j.Threads, memory: j.Memory}
+	as := parquetOptions{chosen: j.Compression != "", threads: j.Threads, memory: j.Memory}
 	if probe.pq != nil {
 		as.columns = plan.nodes(build, probe, j.How)
 	}
-	out, err := create(j.Out, plan.schema, as)
+	out, err := create(j.Out, plan.schema, j.writeOptions(), as)
 	if err != nil {
 		return err
 	}
 	defer out.Abort()
-	if j.Compression != "" && out.columns() == nil {
-		return fmt.Errorf("compression %q of %s: only Parquet outputs take one", j.Compression, out.name)
-	}
 	if err := j.files(ctx, build, probe, plan, out); err != nil {
 		return err
 	}
@@ -259,7 +261,7 @@ func because(err error, build, probe *Reader) error {
 		return err
 	}
 	w := r.made[k.column]
-	return fmt.Errorf("%w; line %d of %s made it so, with %q", err, w.line, r.path, w.value)
+	return fmt.Errorf("%w; line %d of %s made it so, with %q", err, w.line, w.path, w.value)
 }
 
 // OutputSchema is the schema of a join's output: the probe's columns, then for inner and left joins the build's

@@ -80,7 +80,7 @@ func TestGenIsTheSameOnAnyMachine(t *testing.T) {
 		for _, threads := range []int{1, 2, 7} {
 			before := runtime.GOMAXPROCS(threads)
 			dir := t.TempDir()
-			must(t, "gen", "tpch", "--sf", "0.01", "--seed", "9", fmt.Sprintf("--comments=%t", format == "csv"), "--out", dir, "--format", format)
+			must(t, "gen", "tpch", "--sf", "0.02", "--seed", "9", fmt.Sprintf("--comments=%t", format == "csv"), "--out", dir, "--format", format)
 			runtime.GOMAXPROCS(before)
 			files := map[string][]byte{}
 			for _, name := range []string{"orders", "lineitem"} {

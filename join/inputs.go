@@ -1,0 +1,314 @@
+package join
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/ipc"
+	"github.com/klauspost/compress/zstd"
+)
+
+// Format is how a file holds its rows.
+type Format string
+
+// The formats. An Arrow file may be in the file or the stream format.
+const (
+	Parquet Format = "parquet"
+	CSV     Format = "csv"
+	TSV     Format = "tsv"   // as CSV, with tabs for commas
+	JSONL   Format = "jsonl" // a JSON object a line
+	Arrow   Format = "arrow"
+)
+
+// suffixes are the file name endings that tell a format.
+var suffixes = []struct {
+	suffix string
+	format Format
+}{
+	{".parquet", Parquet}, {".csv", CSV}, {".arrow", Arrow}, {".ipc", Arrow}, {".feather", Arrow}, {".tsv", TSV}, {".jsonl", JSONL}, {".ndjson", JSONL},
+}
+
+// packed are the endings of compressed text, behind its own.
+var packings = map[string]string{".gz": "gzip", ".gzip": "gzip", ".zst": "zstd", ".zstd": "zstd"}
+
+// Suffixes lists the file name endings that Open and Create know. Those of text may have .gz or .zst behind them.
+func Suffixes() (out []string) {
+	for _, s := range suffixes {
+		out = append(out, s.suffix)
+	}
+	return out
+}
+
+// Formats lists the names that ParseFormat takes.
+func Formats() []string {
+	return []string{string(Parquet), string(CSV), string(TSV), string(JSONL), string(Arrow)}
+}
+
+// ParseFormat reads "parquet", "csv", "tsv", "jsonl" or "arrow".
+func ParseFormat(s string) (Format, error) {
+	if slices.Contains(Formats(), s) {
+		return Format(s), nil
+	}
+	return "", fmt.Errorf("a format %q: want one of %s", s, strings.Join(Formats(), ", "))
+}
+
+// text tells whether a format is text, which may be compressed as a whole.
+func (f Format) text() bool { return f == CSV || f == TSV || f == JSONL }
+
+// named is the format and the compression that a file's name tells, empty where it tells none.
+func named(path string) (f Format, packing string) {
+	name := strings.ToLower(path)
+	packing = packings[filepath.Ext(name)]
+	if packing != "" {
+		name = strings.TrimSuffix(name, filepath.Ext(name))
+	}
+	for _, s := range suffixes {
+		if strings.HasSuffix(name, s.suffix) && (packing == "" || s.format.text()) {
+			return s.format, packing
+		}
+	}
+	return "", packing
+}
+
+// errNoFormat says why a name tells no format.
+func errNoFormat(or string) error {
+	return fmt.Errorf("no known file format (the name should end in one of %s%s)", strings.Join(Suffixes(), ", "), or)
+}
+
+// Open opens a Parquet, CSV, TSV, JSON lines or Arrow IPC file for reading: OpenAs, with the format by the name's suffix.
+func Open(path string) (*Reader, error) { return OpenAs(path, "") }
+
+// OpenAs opens a file of a format for reading; an empty one goes by the name's suffix, or else by the file's first bytes. "-" is standard
+// input. Text may be compressed with gzip or zstd, whatever its name. What can be read once alone, as a pipe, is copied to a temporary file first.
+//
+// Text is read twice, first to find the columns' types: int64 (uint64 where that does not do), float64, bool (true, false), date32 (2006-01-02)
+// and timestamps (2006-01-02 15:04:05.999, with Z behind it in UTC), where every value of the column comes through exactly, else string.
+// In CSV and TSV, which have a header line, empty fields are nulls, "" is an empty string. JSON lines are objects, whose members are columns; nested
+// values are strings of JSON. A column without values is of the null type.
+func OpenAs(path string, format Format) (*Reader, error) {
+	if format == "" {
+		if format, _ = named(path); format == "" && strings.Contains(filepath.Base(path), ".") {
+			return nil, fmt.Errorf("%s: %w", path, errNoFormat(""))
+		}
+	}
+	r, f := &Reader{path: path, rows: -1}, os.Stdin
+	if path == "-" {
+		r.path = "standard input"
+	} else {
+		var err error
+		if f, err = os.Open(path); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.open(f, format); err != nil {
+		return nil, r.fail(err)
+	}
+	return r, nil
+}
+
+// open reads a file's columns. It takes care of the file.
+func (r *Reader) open(f *os.File, format Format) (err error) {
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
+	s, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if s.IsDir() {
+		return errors.New("not a regular file but a folder")
+	}
+	if !s.Mode().IsRegular() {
+		spooled, err := spool(f)
+		if err != nil {
+			return err
+		}
+		f.Close()
+		f = spooled
+	}
+	if format == "" {
+		if format, err = told(f); err != nil {
+			return err
+		}
+	}
+	r.close = f.Close
+	return catch(broken, func() error {
+		switch format {
+		case Parquet:
+			return r.parquet(f)
+		case Arrow:
+			return r.ipc(f)
+		}
+		return r.openText(f, format)
+	})
+}
+
+// spool copies what can be read once to a file without a name.
+func spool(from io.Reader) (*os.File, error) {
+	f, err := hide(filepath.Join(os.TempDir(), fmt.Sprintf("warpmap.%08x.tmp", rand.Uint32())), 0o600)
+	if err != nil {
+		return nil, err
+	}
+	hidden.remove(f.Name()) // the open file stays until it is closed
+	if _, err := io.Copy(f, from); err != nil {
+		f.Close()
+		return nil, err
+	}
+	_, err = f.Seek(0, io.SeekStart)
+	return f, err
+}
+
+// told is the format that a file's first bytes tell.
+func told(f *os.File) (Format, error) {
+	first := make([]byte, 8)
+	n, err := f.ReadAt(first, 0)
+	if err != nil && err != io.EOF {
+		return "", err
+	}
+	switch first = first[:n]; {
+	case bytes.HasPrefix(first, []byte("PAR1")):
+		return Parquet, nil
+	case bytes.HasPrefix(first, ipc.Magic), bytes.HasPrefix(first, []byte{0xff, 0xff, 0xff, 0xff}):
+		return Arrow, nil
+	}
+	return "", errNoFormat("; or say which it is")
+}
+
+// unpacked is the text of a file, whatever it is compressed with.
+func unpacked(f *os.File) (textSource, error) {
+	s, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	first := make([]byte, 4)
+	n, err := f.ReadAt(first, 0)
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	whole := func() *io.SectionReader { return io.NewSectionReader(f, 0, s.Size()) }
+	switch first = first[:n]; {
+	case bytes.HasPrefix(first, []byte{0x1f, 0x8b}):
+		return func() (io.ReadCloser, error) { return gzip.NewReader(bufio.NewReaderSize(whole(), 1<<18)) }, nil
+	case bytes.Equal(first, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		return func() (io.ReadCloser, error) {
+			z, err := zstd.NewReader(whole())
+			if err != nil {
+				return nil, err
+			}
+			return z.IOReadCloser(), nil
+		}, nil
+	}
+	return func() (io.ReadCloser, error) { return plain{whole()}, nil }, nil
+}
+
+// plain is a file's bytes as they are.
+type plain struct{ *io.SectionReader }
+
+func (plain) Close() error { return nil }
+
+// textFile is a file of text whose columns are known.
+type textFile struct {
+	columns []textColumn
+	rows    int64
+	// read reads the columns that have a type.
+	read func(types []arrow.DataType, schema *arrow.Schema) (next func() (arrow.RecordBatch, error), stop func(), err error)
+}
+
+// textColumn is what was seen of a column.
+type textColumn struct {
+	name string
+	seen int
+	made witness // of what made it its type
+}
+
+// witness is a value that made its column's type what it is.
+type witness struct {
+	path  string
+	line  int64
+	value string
+}
+
+// sighting is the first value of its class in a block's column.
+type sighting struct {
+	column, class int
+	line          int64
+	value         string
+}
+
+// see adds a sighting in a block that so many lines were before.
+func (c *textColumn) see(s sighting, lines int64) {
+	old := c.typ()
+	if c.seen |= s.class; !arrow.TypeEqual(old, c.typ()) {
+		c.made = witness{"", lines + s.line, s.value}
+	}
+}
+
+func (c textColumn) typ() arrow.DataType { return csvType(c.seen) }
+
+func (r *Reader) openText(f *os.File, format Format) error {
+	src, err := unpacked(f)
+	if err != nil {
+		return err
+	}
+	switch format {
+	case CSV:
+		r.text, err = openCSV(src, ',')
+	case TSV:
+		r.text, err = openCSV(src, '\t')
+	default:
+		r.text, err = openJSON(src)
+	}
+	if err != nil {
+		return err
+	}
+	for i := range r.text.columns {
+		r.text.columns[i].made.path = r.path
+	}
+	r.rows = r.text.rows
+	r.typed(r.text.columns)
+	return nil
+}
+
+// typed makes a reader of text read its columns as what was seen in these.
+func (r *Reader) typed(columns []textColumn) {
+	fields, types := make([]arrow.Field, len(columns)), make([]arrow.DataType, len(columns))
+	r.made = make([]witness, len(columns))
+	for i, c := range columns {
+		types[i], r.made[i] = c.typ(), c.made
+		fields[i] = arrow.Field{Name: c.name, Type: types[i], Nullable: true}
+	}
+	r.schema = arrow.NewSchema(fields, nil)
+	r.pick = func(wanted []int) {
+		for i := range types {
+			if !slices.Contains(wanted, i) {
+				types[i] = nil
+			}
+		}
+	}
+	closeFile, stop := r.close, func() {}
+	var next func() (arrow.RecordBatch, error)
+	r.next = func() (rec arrow.RecordBatch, err error) {
+		if next == nil {
+			if next, stop, err = r.text.read(types, r.schema); err != nil {
+				return nil, err
+			}
+		}
+		return next()
+	}
+	r.close = func() error {
+		stop()
+		return closeFile()
+	}
+}

@@ -1,0 +1,303 @@
+package join
+
+import (
+	"bufio"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/apache/arrow-go/v18/arrow"
+)
+
+// WriteOptions say how an output is written.
+type WriteOptions struct {
+	Format Format // empty: by the name's suffix; CSV on standard output, Parquet in a folder
+	// Compression is one of Compressions; empty for Snappy in Parquet, what the name says of text (.csv.gz, .csv.zst), and none in Arrow.
+	Compression string
+	// RowsPerFile makes the output a folder of files of so many rows, but the last; 0 for one file.
+	RowsPerFile int64
+}
+
+// nowhere is where nothing is kept.
+const nowhere = "/dev/null"
+
+// folder tells whether an output is a folder: by a slash behind its name, by RowsPerFile, or as it is there.
+func (o WriteOptions) folder(path string) bool {
+	if path == "-" {
+		return false
+	}
+	if f, _ := named(path); o.RowsPerFile > 0 || strings.HasSuffix(path, "/") {
+		return true
+	} else if f != "" {
+		return false
+	}
+	s, err := os.Stat(path)
+	return err == nil && s.IsDir()
+}
+
+// format is how an output is written: its format, empty for none, and its compression.
+func (o WriteOptions) format(path string) (Format, string) {
+	f, packing := named(path)
+	switch {
+	case o.Format != "":
+		f = o.Format
+	case o.folder(path):
+		f = Parquet
+	case path == "-":
+		f = CSV
+	}
+	if packing == "" || !f.text() || o.Compression != "" {
+		packing = o.Compression
+	}
+	return f, packing
+}
+
+// check says what is wrong with an output before anything is read.
+func (o WriteOptions) check(path string) error {
+	f, packing := o.format(path)
+	if f == "" && path != nowhere {
+		return fmt.Errorf("%s: %w", path, errNoFormat("; or - for CSV on standard output"))
+	}
+	if o.RowsPerFile < 0 || o.RowsPerFile > 0 && path == "-" {
+		return fmt.Errorf("%s: %d rows a file: want a number above 0, and a folder", path, o.RowsPerFile)
+	}
+	if can := compressionsOf(f); packing != "" && f != "" && !slices.Contains(can, packing) {
+		return fmt.Errorf("%s: %s compressed with %s: want one of %s", path, f, packing, strings.Join(can, ", "))
+	}
+	return nil
+}
+
+// compressionsOf lists how a format can be compressed.
+func compressionsOf(f Format) []string {
+	switch f {
+	case Parquet:
+		return Compressions()
+	case Arrow:
+		return []string{"none", "zstd", "lz4"}
+	}
+	return []string{"none", "gzip", "zstd"}
+}
+
+// Create makes a writer for a file: CreateAs, with all by the name.
+func Create(path string, schema *arrow.Schema) (*Writer, error) {
+	return CreateAs(path, schema, WriteOptions{})
+}
+
+// CreateAs makes a writer for a Parquet, CSV, TSV, JSON lines or Arrow IPC file; "-" is standard output. A name with a slash behind it, or RowsPerFile,
+// makes a folder, of files part-00000 and on; one that is there must be empty. What is no file, as a pipe or a device, is written as
+// it is, and to /dev/null rows go unencoded unless a format is given.
+//
+// Parquet keeps the Arrow schema. Arrow files hold every type. Parquet has no unions, run-end encoding, views, intervals, 32- and 64-bit decimals
+// and null fixed-size lists (an error), no date64 (it becomes date32), no time32 in seconds (milliseconds) and dictionaries of text only (others become
+// their values). CSV and TSV are text, with nested values as JSON and binary ones as base64. A row of JSON lines is an object
+// of all columns; dates and times are strings as in CSV.
+func CreateAs(path string, schema *arrow.Schema, o WriteOptions) (*Writer, error) {
+	return create(path, schema, o, parquetOptions{})
+}
+
+// create is CreateAs with options for Parquet.
+func create(path string, schema *arrow.Schema, o WriteOptions, pq parquetOptions) (*Writer, error) {
+	if err := o.check(path); err != nil {
+		return nil, err
+	}
+	w := &Writer{name: path, path: path}
+	if o.folder(path) {
+		var err error
+		if w.parts, err = newParts(filepath.Clean(path), schema, o, pq); err != nil {
+			return nil, w.fail(err)
+		}
+		w.path, w.enc = filepath.Clean(path), w.parts
+		return w, nil
+	}
+	if path == "-" {
+		w.name = "standard output"
+		w.buf = bufio.NewWriterSize(os.Stdout, 1<<16)
+		return w.begin(schema, o, pq)
+	}
+	mode := os.FileMode(0)
+	if to, err := filepath.EvalSymlinks(path); err == nil {
+		w.path = to // through a link, not over it
+		s, err := os.Stat(to)
+		if err != nil {
+			return nil, err
+		}
+		if s.IsDir() {
+			return nil, fmt.Errorf("%s: not a regular file", path)
+		}
+		if !s.Mode().IsRegular() {
+			return w.straight(schema, o, pq)
+		}
+		mode = s.Mode().Perm()
+	}
+	dir, base := filepath.Split(w.path)
+	err := tryNames(dir, base, func(name string) (err error) {
+		w.f, err = hide(name, 0o666)
+		return err
+	})
+	if err != nil {
+		return nil, &os.PathError{Op: "create", Path: path, Err: cause(err)}
+	}
+	if mode != 0 {
+		w.f.Chmod(mode)
+	}
+	w.buf = bufio.NewWriterSize(w.f, 1<<20)
+	return w.begin(schema, o, pq)
+}
+
+// tryNames calls make with names beside another until one is free.
+func tryNames(dir, base string, make func(name string) error) (err error) {
+	base = base[:min(len(base), 200)] // names have at most 255 bytes
+	for {
+		if err = make(fmt.Sprintf("%s.%s.%08x.tmp", dir, base, rand.Uint32())); !errors.Is(err, os.ErrExist) {
+			return err
+		}
+	}
+}
+
+// straight writes to what is no file, under its own name.
+func (w *Writer) straight(schema *arrow.Schema, o WriteOptions, pq parquetOptions) (*Writer, error) {
+	if f, _ := o.format(w.name); f == "" {
+		pq.null = true
+		e, err := newParquetEncoder(nil, schema, pq)
+		w.buf, w.enc = bufio.NewWriter(io.Discard), e
+		return w, w.fail(err)
+	}
+	f, err := os.OpenFile(w.path, os.O_WRONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	w.device, w.buf = f, bufio.NewWriterSize(f, 1<<16)
+	return w.begin(schema, o, pq)
+}
+
+// begin makes the encoder of a file that is open.
+func (w *Writer) begin(schema *arrow.Schema, o WriteOptions, pq parquetOptions) (_ *Writer, err error) {
+	format, packing := o.format(w.name)
+	switch format {
+	case Parquet:
+		if pq.compression, err = parseCompression(packing); err == nil {
+			var e *parquetEncoder
+			if e, err = newParquetEncoder(w.buf, schema, pq); err == nil {
+				e.file = w.f
+				w.enc = e
+			}
+		}
+	case Arrow:
+		w.enc, err = newIPCEncoder(w, schema, packing)
+	case JSONL:
+		w.enc, err = newTextEncoder(w.buf, schema, jsonRows{}, packing)
+	case TSV:
+		w.enc, err = newTextEncoder(w.buf, schema, csvRows{'\t'}, packing)
+	default:
+		w.enc, err = newTextEncoder(w.buf, schema, csvRows{','}, packing)
+	}
+	if err != nil {
+		w.enc = nil
+		w.Abort()
+		return nil, w.fail(err)
+	}
+	return w, nil
+}
+
+// parts writes a folder of files, which are in a hidden one beside it until all are whole.
+type parts struct {
+	dir    string // the hidden one
+	schema *arrow.Schema
+	o      WriteOptions // of a file
+	pq     parquetOptions
+	suffix string
+	most   int64 // rows of a file
+	n      int   // files so far
+	w      *Writer
+	rows   int64 // in the present file
+}
+
+func newParts(path string, schema *arrow.Schema, o WriteOptions, pq parquetOptions) (*parts, error) {
+	if entries, err := os.ReadDir(path); err == nil && len(entries) > 0 {
+		return nil, errors.New("the folder is not empty")
+	} else if err != nil && !os.IsNotExist(err) {
+		return nil, errors.New("not a folder")
+	}
+	pq.columns = nil // batches go by their types
+	p := &parts{schema: schema, pq: pq, most: cmp.Or(o.RowsPerFile, math.MaxInt64)}
+	p.o.Format, p.o.Compression = o.format(path + "/")
+	p.suffix = "." + string(p.o.Format)
+	if p.o.Format.text() {
+		p.suffix += map[string]string{"gzip": ".gz", "zstd": ".zst"}[p.o.Compression]
+	}
+	dir, base := filepath.Split(path)
+	err := tryNames(dir, base, func(name string) error {
+		p.dir = name
+		return hidden.make(name, func() error { return os.Mkdir(name, 0o777) })
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := p.next(); err != nil {
+		p.stop()
+		return nil, err
+	}
+	return p, nil
+}
+
+// next begins a file.
+func (p *parts) next() (err error) {
+	if p.w != nil {
+		if err := p.w.Close(); err != nil {
+			return err
+		}
+	}
+	p.w, err = create(filepath.Join(p.dir, fmt.Sprintf("part-%05d%s", p.n, p.suffix)), p.schema, p.o, p.pq)
+	p.n, p.rows = p.n+1, 0
+	return err
+}
+
+func (p *parts) write(rec arrow.RecordBatch) error {
+	for from := int64(0); from < rec.NumRows(); {
+		if p.rows == p.most {
+			if err := p.next(); err != nil {
+				return err
+			}
+		}
+		to := min(rec.NumRows(), from+p.most-p.rows)
+		some := rec.NewSlice(from, to)
+		err := p.w.Write(some)
+		some.Release()
+		if err != nil {
+			return err
+		}
+		p.rows += to - from
+		from = to
+	}
+	return nil
+}
+
+func (p *parts) finish() error { return p.w.Close() }
+
+// keep gives the folder its name.
+func (p *parts) keep(path string) error {
+	if err := syscall.Rename(p.dir, path); err != nil { // os.Rename refuses an empty folder that is there
+		return err
+	}
+	hidden.forget(p.dir)
+	p.dir = ""
+	return nil
+}
+
+// stop removes what is not whole.
+func (p *parts) stop() {
+	if p.w != nil {
+		p.w.Abort()
+	}
+	if p.dir != "" {
+		hidden.remove(p.dir)
+	}
+}

@@ -1,0 +1,360 @@
+package join
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"github.com/apache/arrow-go/v18/arrow/scalar"
+	"github.com/bmatcuk/doublestar/v4"
+)
+
+// OpenAll opens one or several inputs as one: their rows follow one another in the order of the names. A name is that of a file, or a pattern (*, ?,
+// [a-z], {a,b}, and ** for folders within folders), or a folder, whose files of a known suffix are read, those in folders below it too, in the order of their
+// names; or several of these separated by commas, where no file has the commas in its name. Files whose names begin with . or _ are passed
+// over in folders. A format, unless empty, is that of all files; else each goes by its own name (OpenAs).
+//
+// Parts key=value of the way below a folder or of what a pattern matched are columns, behind the file's own: int64 or date32 where all values
+// are, else string; __HIVE_DEFAULT_PARTITION__ is a null. All files must have the same columns, in any order. A column of text files has the type that
+// holds the values of all of them.
+func OpenAll(format Format, names ...string) (*Reader, error) {
+	var files []inputFile
+	for _, name := range names {
+		some, err := expand(format, name)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, some...)
+	}
+	if len(files) == 1 && len(files[0].keys) == 0 {
+		return OpenAs(files[0].path, format)
+	}
+	s := &several{}
+	for _, f := range files {
+		r, err := OpenAs(f.path, format)
+		if err != nil {
+			s.close()
+			return nil, err
+		}
+		s.readers = append(s.readers, r)
+	}
+	r, err := s.reader(files)
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// inputFile is a file, and what the names of its folders say.
+type inputFile struct {
+	path string
+	keys []pathKey
+}
+
+// pathKey is a part key=value of a path.
+type pathKey struct{ name, value string }
+
+const nullPartition = "__HIVE_DEFAULT_PARTITION__"
+
+// expand finds the files that a name stands for.
+func expand(format Format, name string) ([]inputFile, error) {
+	if name == "-" {
+		return []inputFile{{path: name}}, nil
+	}
+	if s, err := os.Stat(name); err == nil {
+		if !s.IsDir() {
+			return []inputFile{{path: name}}, nil
+		}
+		return inFolder(format, name)
+	}
+	if strings.ContainsAny(name, "*?[{") {
+		found, err := doublestar.FilepathGlob(name, doublestar.WithFailOnIOErrors(), doublestar.WithFilesOnly(), doublestar.WithNoHidden())
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		if len(found) == 0 {
+			return nil, fmt.Errorf("%s: no file matches", name)
+		}
+		slices.Sort(found)
+		files := make([]inputFile, len(found))
+		for i, path := range found {
+			files[i] = inputFile{path, keysOf(path)}
+		}
+		return files, nil
+	}
+	if strings.Contains(name, ",") {
+		var files []inputFile
+		for part := range strings.SplitSeq(name, ",") {
+			some, err := expand(format, part)
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, some...)
+		}
+		return files, nil
+	}
+	return []inputFile{{path: name}}, nil // opening it says what is wrong
+}
+
+// inFolder finds the files of a folder and of those below it.
+func inFolder(format Format, dir string) (files []inputFile, err error) {
+	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if name := e.Name(); path != dir && (strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")) {
+			if e.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if known, _ := named(path); e.IsDir() || known == "" && format == "" {
+			return nil
+		}
+		below, err := filepath.Rel(dir, path)
+		files = append(files, inputFile{path, keysOf(below)})
+		return err
+	})
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("%s: no file in this folder has a name that ends in one of %s", dir, strings.Join(Suffixes(), ", "))
+	}
+	return files, err
+}
+
+// keysOf are the keys of a path's folders.
+func keysOf(path string) (keys []pathKey) {
+	for part := range strings.SplitSeq(filepath.ToSlash(filepath.Dir(path)), "/") {
+		if name, value, ok := strings.Cut(part, "="); ok && name != "" {
+			if plain, err := url.PathUnescape(value); err == nil {
+				value = plain
+			}
+			keys = append(keys, pathKey{name, value})
+		}
+	}
+	return keys
+}
+
+// several are readers whose rows follow one another.
+type several struct {
+	readers []*Reader
+	at      int
+}
+
+func (s *several) close() (err error) {
+	for _, r := range s.readers {
+		err = cmp.Or(err, r.Close())
+	}
+	return err
+}
+
+// reader makes one of all.
+func (s *several) reader(files []inputFile) (*Reader, error) {
+	if err := s.unify(); err != nil {
+		return nil, err
+	}
+	first := s.readers[0]
+	places := make([][]int, len(s.readers)) // of the first file's columns, in each
+	rows := int64(0)
+	for i, r := range s.readers {
+		p, err := placesIn(first, r)
+		if err != nil {
+			return nil, err
+		}
+		places[i] = p
+		if r.rows < 0 || rows < 0 {
+			rows = -1
+		} else {
+			rows += r.rows
+		}
+	}
+	keys, err := partitions(files)
+	if err != nil {
+		return nil, err
+	}
+	fields := slices.Clone(first.schema.Fields())
+	var values [][]scalar.Scalar // of each key, by file
+	at := make([]int, len(keys)) // where it stands
+	for i, k := range keys {
+		at[i] = slices.IndexFunc(fields, func(f arrow.Field) bool { return f.Name == k.field.Name })
+		if at[i] < 0 {
+			at[i] = len(fields)
+			fields = append(fields, k.field)
+		} else {
+			fields[at[i]] = k.field // a folder's name is what tools go by where files have the column, too
+		}
+		values = append(values, k.values)
+	}
+	for i := range fields {
+		for _, r := range s.readers {
+			if i < first.schema.NumFields() {
+				fields[i].Nullable = fields[i].Nullable || r.schema.Field(places[slices.Index(s.readers, r)][i]).Nullable
+			}
+		}
+		fields[i].Metadata = arrow.Metadata{}
+	}
+	out := &Reader{schema: arrow.NewSchema(fields, nil), rows: rows, made: first.made, close: s.close}
+	all := out.schema
+	wanted := make([]int, all.NumFields())
+	for i := range wanted {
+		wanted[i] = i
+	}
+	out.pick = func(columns []int) {
+		wanted = columns
+		for i, r := range s.readers {
+			var own []int
+			for _, c := range columns {
+				if !slices.Contains(at, c) {
+					own = append(own, places[i][c])
+				}
+			}
+			if len(own) == 0 { // where folders' columns are all that is wanted, the rows still count
+				own = append(own, 0)
+			}
+			slices.Sort(own)
+			r.only(own)
+		}
+	}
+	out.next = func() (arrow.RecordBatch, error) {
+		for ; s.at < len(s.readers); s.at++ {
+			r := s.readers[s.at]
+			if !r.Next() {
+				if err := r.Err(); err != nil {
+					return nil, err
+				}
+				continue
+			}
+			rec := r.RecordBatch()
+			columns := make([]arrow.Array, len(wanted))
+			for i, c := range wanted {
+				if k := slices.Index(at, c); k >= 0 {
+					a, err := scalar.MakeArrayFromScalar(values[k][s.at], int(rec.NumRows()), allocator)
+					if err != nil {
+						return nil, err
+					}
+					columns[i] = a
+					continue
+				}
+				columns[i] = rec.Column(rec.Schema().FieldIndices(all.Field(c).Name)[0])
+				columns[i].Retain()
+			}
+			return array.NewRecordBatch(out.schema, columns, rec.NumRows()), nil
+		}
+		return nil, io.EOF
+	}
+	return out, nil
+}
+
+// unify gives the columns of text files types that hold the values of all files.
+func (s *several) unify() error {
+	var columns []textColumn
+	for i, r := range s.readers {
+		if r.text == nil {
+			return nil
+		}
+		for _, c := range r.text.columns {
+			k := slices.IndexFunc(columns, func(k textColumn) bool { return k.name == c.name })
+			if k < 0 && i == 0 {
+				columns = append(columns, c)
+				continue
+			}
+			if k < 0 {
+				return nil // placesIn says it
+			}
+			old := columns[k].typ()
+			if columns[k].seen |= c.seen; !arrow.TypeEqual(old, columns[k].typ()) {
+				columns[k].made = c.made
+			}
+		}
+	}
+	for _, r := range s.readers {
+		own := slices.Clone(r.text.columns)
+		for i := range own {
+			if k := slices.IndexFunc(columns, func(k textColumn) bool { return k.name == own[i].name }); k >= 0 {
+				own[i] = columns[k]
+			}
+		}
+		r.typed(own)
+	}
+	return nil
+}
+
+// placesIn finds one file's columns in another.
+func placesIn(first, r *Reader) ([]int, error) {
+	places := make([]int, first.schema.NumFields())
+	for i, f := range first.schema.Fields() {
+		own := r.schema.FieldIndices(f.Name)
+		if len(own) == 0 {
+			return nil, fmt.Errorf("%s: no column %q, which %s has: files of one side must have the same columns", r.path, f.Name, first.path)
+		}
+		if len(own) > 1 {
+			return nil, fmt.Errorf("%s: %d columns %q: of several files each must have a name of its own", r.path, len(own), f.Name)
+		}
+		if t := r.schema.Field(own[0]).Type; !arrow.TypeEqual(t, f.Type) {
+			return nil, fmt.Errorf("%s: column %q is %s, and %s in %s: files of one side must have the same types", r.path, f.Name, t, f.Type, first.path)
+		}
+		places[i] = own[0]
+	}
+	for _, f := range r.schema.Fields() {
+		if !first.schema.HasField(f.Name) {
+			return nil, fmt.Errorf("%s: a column %q, which %s does not have: files of one side must have the same columns", r.path, f.Name, first.path)
+		}
+	}
+	return places, nil
+}
+
+// partition is a column of the folders' names.
+type partition struct {
+	field  arrow.Field
+	values []scalar.Scalar // by file
+}
+
+// partitions are the columns that the files' folders tell.
+func partitions(files []inputFile) (out []partition, err error) {
+	for _, k := range files[0].keys {
+		seen := 0
+		texts := make([]string, len(files))
+		for i, f := range files {
+			at := slices.IndexFunc(f.keys, func(o pathKey) bool { return o.name == k.name })
+			if at < 0 || len(f.keys) != len(files[0].keys) {
+				return nil, fmt.Errorf("%s: its folders are not named as those of %s: want %s=… in both", f.path, files[0].path, k.name)
+			}
+			if texts[i] = f.keys[at].value; texts[i] != nullPartition {
+				seen |= classify([]byte(texts[i]))
+			}
+		}
+		p := partition{field: arrow.Field{Name: k.name, Type: csvType(seen), Nullable: true}}
+		switch p.field.Type.ID() {
+		case arrow.INT64, arrow.DATE32:
+		default:
+			p.field.Type = arrow.BinaryTypes.String
+		}
+		for _, text := range texts {
+			v := scalar.MakeNullScalar(p.field.Type)
+			if text != nullPartition {
+				if v, err = scalar.ParseScalar(p.field.Type, text); err != nil {
+					return nil, err
+				}
+			}
+			p.values = append(p.values, v)
+		}
+		if slices.ContainsFunc(out, func(o partition) bool { return o.field.Name == k.name }) {
+			return nil, fmt.Errorf("%s: two folders that say %s=…", files[0].path, k.name)
+		}
+		out = append(out, p)
+	}
+	for _, f := range files {
+		if len(f.keys) > 0 && len(files[0].keys) == 0 {
+			return nil, fmt.Errorf("%s: its folders are not named as those of %s", f.path, files[0].path)
+		}
+	}
+	return out, nil
+}
