@@ -72,9 +72,9 @@ func (f *csvFile) header(in io.Reader) (rest io.Reader, err error) {
 	var b []byte
 	for whole := false; !whole; {
 		part := make([]byte, max(1<<16, len(b)))
-		n, err := io.ReadFull(in, part)
+		n, err := readTo(in, part)
 		b = append(b, part[:n]...)
-		if whole = err == io.EOF || err == io.ErrUnexpectedEOF; !whole && err != nil {
+		if whole = err == io.EOF; !whole && err != nil {
 			return nil, err
 		}
 		if f.body == 0 && bytes.HasPrefix(b, bom) {

@@ -260,7 +260,21 @@ func (r *Reader) fail(err error) error {
 	if r.path == "" {
 		return err
 	}
-	return fmt.Errorf("%s: %w", r.path, oneLine(err))
+	return &InputError{fmt.Errorf("%s: %w", r.path, oneLine(err))}
+}
+
+// InputError is an error of an input: it cannot be read, or not be joined as was asked for.
+type InputError struct{ err error }
+
+func (e *InputError) Error() string { return e.err.Error() }
+func (e *InputError) Unwrap() error { return e.err }
+
+// ofInput makes an error one of an input, nil none.
+func ofInput(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &InputError{err}
 }
 
 // RecordBatch is the present batch.

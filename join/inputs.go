@@ -96,18 +96,18 @@ func Open(path string) (*Reader, error) { return OpenAs(path, "") }
 // In CSV and TSV, which have a header line, empty fields are nulls, "" is an empty string. JSON lines are objects, whose members are columns; nested
 // values are strings of JSON. A column without values is of the null type.
 func OpenAs(path string, format Format) (*Reader, error) {
+	r, f := &Reader{path: path, rows: -1}, os.Stdin
 	if format == "" {
 		if format, _ = named(path); format == "" && strings.Contains(filepath.Base(path), ".") {
-			return nil, fmt.Errorf("%s: %w", path, errNoFormat(""))
+			return nil, r.fail(errNoFormat(""))
 		}
 	}
-	r, f := &Reader{path: path, rows: -1}, os.Stdin
 	if path == "-" {
 		r.path = "standard input"
 	} else {
 		var err error
 		if f, err = os.Open(path); err != nil {
-			return nil, err
+			return nil, ofInput(err)
 		}
 	}
 	if err := r.open(f, format); err != nil {

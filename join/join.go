@@ -199,7 +199,7 @@ func Run(ctx context.Context, d *device.Device, o Options) (Summary, error) {
 	}
 	defer probe.Close()
 	if _, err := planKeys(build.Schema(), probe.Schema(), o.On, o.NullsEqual); err != nil {
-		return Summary{}, because(err, build, probe)
+		return Summary{}, ofInput(because(err, build, probe))
 	}
 	plan, err := planOutput(build.Schema(), probe.Schema(), o)
 	if err != nil {

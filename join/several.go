@@ -30,7 +30,7 @@ func OpenAll(format Format, names ...string) (*Reader, error) {
 	for _, name := range names {
 		some, err := expand(format, name)
 		if err != nil {
-			return nil, err
+			return nil, ofInput(err)
 		}
 		files = append(files, some...)
 	}
@@ -49,7 +49,7 @@ func OpenAll(format Format, names ...string) (*Reader, error) {
 	r, err := s.reader(files)
 	if err != nil {
 		s.close()
-		return nil, err
+		return nil, ofInput(err)
 	}
 	return r, nil
 }

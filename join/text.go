@@ -104,9 +104,9 @@ func blocks(in io.Reader, end func(b []byte) int, send func(b []byte) bool) erro
 	var rest []byte
 	for size := textBlock; ; {
 		b := append(make([]byte, 0, max(size, len(rest)+size/2)), rest...)
-		n, err := io.ReadFull(in, b[len(b):cap(b)])
+		n, err := readTo(in, b[len(b):cap(b)])
 		b = b[:len(b)+n]
-		if err == io.EOF || err == io.ErrUnexpectedEOF {
+		if err == io.EOF {
 			if len(b) > 0 {
 				send(b)
 			}
@@ -128,6 +128,20 @@ func blocks(in io.Reader, end func(b []byte) int, send func(b []byte) bool) erro
 			return nil
 		}
 	}
+}
+
+// readTo reads until b is full, or gives io.EOF where the input ends before. io.ReadFull's error for that is also what a decompressor says of
+// an input that was cut.
+func readTo(in io.Reader, b []byte) (n int, err error) {
+	for n < len(b) && err == nil {
+		var m int
+		m, err = in.Read(b[n:])
+		n += m
+	}
+	if n == len(b) {
+		err = nil
+	}
+	return n, err
 }
 
 // lastLine is the end of the last line in b that is known to be whole. Lines end in a line feed, a carriage return, or both.

@@ -108,7 +108,7 @@ value that came with its key.
 				}
 				t.AppendRow(line)
 			}
-			t.Render()
+			render(t, cmd.OutOrStdout())
 			return nil
 		},
 	}
@@ -215,7 +215,7 @@ func limitsCommand(keep *string) *cobra.Command {
 				t.AppendRow(table.Row{x.what, fmt.Sprintf("%.3f", x.g)})
 			}
 			t.AppendFooter(table.Row{"copy, read + write", fmt.Sprintf("%.0f GB/s", l.CopyGB)})
-			t.Render()
+			render(t, cmd.OutOrStdout())
 			return nil
 		},
 	}

@@ -117,7 +117,7 @@ func demoData(ctx context.Context, dir string, sf float64) (made demoRows, err e
 		rows array.RecordReader
 		n    *int64
 	}{{"orders", t.Orders(), &made.orders}, {"lineitem", t.Lineitem(), &made.lines}} {
-		*x.n, err = writeFile(ctx, filepath.Join(dir, x.name+".parquet"), x.rows, func(int64) {})
+		*x.n, err = writeFile(ctx, filepath.Join(dir, x.name+".parquet"), join.WriteOptions{}, x.rows, func(int64) {})
 		x.rows.Release()
 		if err != nil {
 			return made, err

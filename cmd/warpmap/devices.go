@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
@@ -33,7 +34,7 @@ func devicesCommand() *cobra.Command {
 			for _, i := range found {
 				t.AppendRow(table.Row{i.Name, i.Model, i.Arch, i.Multiprocessors, device.Bytes(i.Memory), i.CAS128, orDash(i.Compiler), orDash(i.Driver)})
 			}
-			t.Render()
+			render(t, cmd.OutOrStdout())
 			for _, p := range problems {
 				fmt.Fprintln(cmd.OutOrStdout(), "not usable:", p)
 			}
@@ -47,6 +48,15 @@ func newTable(cmd *cobra.Command) table.Writer {
 	t.SetOutputMirror(cmd.OutOrStdout())
 	t.SetStyle(table.StyleLight)
 	return t
+}
+
+// render draws a table for people, and writes it as TSV to what is no terminal.
+func render(t table.Writer, w io.Writer) {
+	if terminal(w) {
+		t.Render()
+	} else {
+		t.RenderTSV()
+	}
 }
 
 func orDash(s string) string {

@@ -137,7 +137,7 @@ func printFigure(cmd *cobra.Command, fig *bench.Fig) {
 		}
 		t.AppendRow(row)
 	}
-	t.Render()
+	render(t, cmd.OutOrStdout())
 	for _, note := range fig.Notes {
 		fmt.Fprintln(cmd.OutOrStdout(), note)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"runtime"
@@ -15,14 +16,15 @@ import (
 )
 
 func joinCommand() *cobra.Command {
-	var on, columns []string
+	var on, columns, builds, probes []string
+	var format, buildFormat, probeFormat, outFormat string
 	var how, filter string
 	var quiet bool
 	o := join.Options{}
 	cmd := &cobra.Command{
 		Use:   "join BUILD PROBE --on build_col=probe_col[,…]",
-		Short: "Join two files on key columns",
-		Long: `join joins two files on one or more columns of numbers, text, binary values, booleans, dates, times or timestamps.
+		Short: "Join files on key columns",
+		Long: `join joins files on one or more columns of numbers, text, binary values, booleans, dates, times or timestamps.
 
 BUILD is read whole and its keys go into a hash table on the device; PROBE streams past it, so it may be larger than
 memory. Make the smaller file BUILD. Nulls match nothing (with --nulls-equal, nulls), and duplicates on both sides come out in every pairing.
@@ -39,8 +41,14 @@ taken; rows in probe order, the matches of one row in build order. How:
 On the CPU a filter tells most keys without a match, where most have none, before they are looked up: --filter on has it from the first
 key on, on a GPU too, and off never.
 
-Formats go by file name: ` + strings.Join(join.Suffixes(), ", ") + `, or - for CSV on standard output. An output
-file appears under its name when it is whole. Rows for /dev/null are made and go nowhere. From Parquet to Parquet, columns are read where
+Each side is a file, - for standard input, a pattern ('day=*/*.parquet', with ** for folders within folders), a folder, with those below it,
+or several of these separated by commas or given with --build and --probe, one after the other. Parts key=value of their folders' names
+are columns. All files of a side must have the same columns.
+
+Formats go by file name: ` + strings.Join(join.Suffixes(), ", ") + `, for text with .gz or .zst behind it; --format, or
+one for each, says it where names do not. Compressed text is known by its content. --out - is CSV on standard output. An output
+file appears under its name when it is whole. A name with a slash behind it, or --rows-per-file, makes a folder, which appears when all of its files are
+whole. Rows for /dev/null are made and go nowhere. From Parquet to Parquet, columns are read where
 rows of them come out, and row groups that stay whole are copied as they stand; --count reads keys only. A summary goes to stderr; with --json it is JSON, on stdout unless the rows
 go there.`,
 		Example: `  warpmap join orders.parquet lineitem.parquet --on o_orderkey=l_orderkey --out joined.parquet
@@ -48,10 +56,35 @@ go there.`,
   warpmap join days.parquet events.arrow --on region,day --how anti --out missing.csv --device cpu
   warpmap join orders.parquet lineitem.parquet --on o_orderkey=l_orderkey --count
   warpmap join orders.parquet lineitem.parquet --on o_orderkey=l_orderkey --select l_partkey,o_orderdate --limit 100
-  warpmap join vip.csv events.parquet --on user --how semi --filter on --out theirs.parquet`,
-		Args: cobra.ExactArgs(2),
+  warpmap join vip.csv events.parquet --on user --how semi --filter on --out theirs.parquet
+  warpmap join users.csv 'events/day=*/*.parquet' --on user --rows-per-file 1000000 --out joined/
+  zcat events.csv.gz | warpmap join users.jsonl - --on user --probe-format csv --out-format jsonl
+
+` + exitCodes,
+		Args: func(_ *cobra.Command, args []string) error {
+			if more := len(builds) + len(probes); len(args) != 2 && (len(args) != 0 || len(builds) == 0 || len(probes) == 0) {
+				return fmt.Errorf("%d inputs, and %d of --build and --probe: want BUILD and PROBE, or both flags", len(args), more)
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			o.Build, o.Probe = args[0], args[1]
+			if len(args) == 2 {
+				builds, probes = append(args[:1:1], builds...), append(args[1:2:2], probes...)
+			}
+			o.Build, o.MoreBuild = builds[0], builds[1:]
+			o.Probe, o.MoreProbe = probes[0], probes[1:]
+			for _, f := range []struct {
+				flag, text string
+				to         *join.Format
+			}{{"build-format", cmp.Or(buildFormat, format), &o.BuildFormat}, {"probe-format", cmp.Or(probeFormat, format), &o.ProbeFormat},
+				{"out-format", outFormat, &o.OutFormat}} {
+				if f.text == "" {
+					continue
+				}
+				if *f.to, err = join.ParseFormat(f.text); err != nil {
+					return fmt.Errorf("--%s: %w", f.flag, err)
+				}
+			}
 			for _, s := range on {
 				pairs, err := join.ParseOn(s)
 				if err != nil {
@@ -112,7 +145,14 @@ go there.`,
 	f := cmd.Flags()
 	f.StringArrayVar(&on, "on", nil, `key columns, build_col=probe_col, separated by commas; a name alone is both; \ before , = \ in a name`)
 	f.StringVar(&how, "how", "inner", "rows to keep: "+strings.Join(join.Hows(), ", "))
-	f.StringVarP(&o.Out, "out", "o", "-", "output file; - is CSV on standard output")
+	f.StringVarP(&o.Out, "out", "o", "-", "output file or folder; - is standard output, as CSV unless --out-format says else")
+	f.StringArrayVar(&builds, "build", nil, "one more input of the build side")
+	f.StringArrayVar(&probes, "probe", nil, "one more input of the probe side")
+	f.StringVar(&format, "format", "", "format of both sides' inputs: "+strings.Join(join.Formats(), ", ")+"; left out, by names and first bytes")
+	f.StringVar(&buildFormat, "build-format", "", "format of the build side's inputs")
+	f.StringVar(&probeFormat, "probe-format", "", "format of the probe side's inputs")
+	f.StringVar(&outFormat, "out-format", "", "format of the output")
+	f.Int64Var(&o.RowsPerFile, "rows-per-file", 0, "make a folder of files of so many rows")
 	f.StringVar((*string)(&o.Table), "table", "", "family of tables: "+strings.Join(families(), ", ")+"; left out, "+string(join.DefaultTable)+", and on the CPU none for keys that lie close together")
 	f.StringVar(&filter, "filter", "auto", "tell most keys without a match by a filter: "+strings.Join(join.Filters(), ", ")+"; auto: on the CPU, where most have none")
 	f.BoolVar(&o.NullsEqual, "nulls-equal", false, "let a null in a key column match a null")
@@ -122,9 +162,12 @@ go there.`,
 	f.IntVar(&o.Threads, "threads", 0, "work on so many at a time; 0 for one for each core")
 	f.Var(&size{&o.Memory}, "memory", "columns under way take no more than about this, beside the build side, such as 2GB")
 	f.BoolVarP(&quiet, "quiet", "q", false, "no progress, no summary")
-	f.StringVar(&o.Compression, "compression", "", "of a Parquet output: "+strings.Join(join.Compressions(), ", ")+"; left out, snappy, and row groups that stay whole keep theirs")
+	f.StringVar(&o.Compression, "compression", "", "of the output: "+strings.Join(join.Compressions(), ", ")+" in Parquet, gzip, zstd, none for text, zstd, lz4, none in Arrow; left out, snappy in Parquet, where row groups that stay whole keep theirs, and as the name says for text")
 	cmd.MarkFlagRequired("on")
 	cmd.RegisterFlagCompletionFunc("compression", cobra.FixedCompletions(join.Compressions(), cobra.ShellCompDirectiveNoFileComp))
+	for _, name := range []string{"format", "build-format", "probe-format", "out-format"} {
+		cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(join.Formats(), cobra.ShellCompDirectiveNoFileComp))
+	}
 	cmd.RegisterFlagCompletionFunc("filter", cobra.FixedCompletions(join.Filters(), cobra.ShellCompDirectiveNoFileComp))
 	cmd.RegisterFlagCompletionFunc("how", cobra.FixedCompletions(join.Hows(), cobra.ShellCompDirectiveNoFileComp))
 	cmd.RegisterFlagCompletionFunc("table", cobra.FixedCompletions(families(), cobra.ShellCompDirectiveNoFileComp))
@@ -141,11 +184,11 @@ func joinSummary(w io.Writer, s join.Summary) {
 	t.AppendRow(table.Row{"out (" + s.How + ")", s.OutRows, "probing", seconds(s.Probing)})
 	t.AppendRow(table.Row{"", "", "writing", seconds(s.Writing)})
 	t.AppendRow(table.Row{"", "", "total", seconds(s.Total)})
-	t.SetCaption("%s table on %s", s.Table, s.Device)
+	t.SetCaption("%s table", s.Table)
 	if s.Near {
-		t.SetCaption("no table: keys that lie close together, on %s", s.Device)
+		t.SetCaption("no table: the keys lie close together")
 	}
-	t.Render()
+	render(t, w)
 }
 
 func seconds(s float64) string { return fmt.Sprintf("%.3f", s) }

@@ -46,18 +46,19 @@ var temporary sync.Map
 func fail(ctx context.Context, err error) {
 	join.RemoveHidden()
 	temporary.Range(func(dir, _ any) bool { os.RemoveAll(dir.(string)); return true })
+	code := exitCode(err)
 	if ctx.Err() != nil {
-		err = context.Cause(ctx)
+		err, code = context.Cause(ctx), exitOther
 	}
 	fmt.Fprintln(os.Stderr, "warpmap:", table.OneLine(err))
-	os.Exit(1)
+	os.Exit(code)
 }
 
 func root() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:           "warpmap",
 		Short:         "GPU hash tables: join files, make data, measure, tune",
-		Long:          "warpmap joins files with GPU hash tables, makes data to join, and measures the tables.\nWhere there is no GPU, the same kernels run on the CPU.",
+		Long:          "warpmap joins files with GPU hash tables, makes data to join, and measures the tables.\nWhere there is no GPU, the same kernels run on the CPU.\n\n" + exitCodes,
 		Example:       "  warpmap demo\n  warpmap gen tpch --sf 0.1 --out t\n  warpmap join t/orders.parquet t/lineitem.parquet --on o_orderkey=l_orderkey --out t/j.parquet\n  warpmap bench --table warpcore --n 10000000 --load 0.533,0.8,0.9",
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -65,7 +66,8 @@ func root() *cobra.Command {
 	cmd.PersistentFlags().String("device", "auto", "where to run: auto, cpu, or cuda:N")
 	cmd.PersistentFlags().Var(&size{new(int64)}, "device-memory", "take no more of the device's memory than this, such as 2GB")
 	cmd.PersistentFlags().Bool("json", false, "print figures as JSON")
-	cmd.AddCommand(devicesCommand(), benchCommand(), tuneCommand(), demoCommand(), genCommand(), joinCommand())
+	cmd.AddCommand(devicesCommand(), benchCommand(), tuneCommand(), demoCommand(), genCommand(), joinCommand(), versionCommand())
+	ranErrors(cmd)
 	return cmd
 }
 
@@ -80,10 +82,15 @@ func openDevice(cmd *cobra.Command, with ...device.Option) (*device.Device, erro
 		return nil, fmt.Errorf("--device-memory %d: want a size, such as 2GB", most)
 	}
 	d, err := device.Open(name, append(with, device.WithContext(cmd.Context()), device.WithMemory(most))...)
-	if err == nil && name == "auto" {
-		fmt.Fprintln(cmd.ErrOrStderr(), "device:", d)
+	if err != nil {
+		return nil, &deviceError{err}
 	}
-	return d, err
+	if i := d.Info(); name == "auto" && i.CUDA() {
+		fmt.Fprintf(cmd.ErrOrStderr(), "device: %s (%s)\n", i.Name, i.Model)
+	} else if name == "auto" {
+		fmt.Fprintf(cmd.ErrOrStderr(), "device: %s (%s), for want of a GPU; warpmap devices says why\n", i.Name, i.Model)
+	}
+	return d, nil
 }
 
 // size is a flag of bytes: 2GB, 512MiB, 1000; or -1.

@@ -157,7 +157,7 @@ func printTuning(cmd *cobra.Command, t *gphbench.Tuning, file string) {
 		w.AppendRow(table.Row{x.Bucket, x.VirtualBuckets, x.CellBytes, x.KeysPerCell, x.InsertGroup, x.FindGroup, rate(x.Insert), rate(x.Find), rate(x.Score),
 			fmt.Sprintf("%.3f", x.LoadFactor), device.Bytes(x.Bytes), note})
 	}
-	w.Render()
+	render(w, cmd.OutOrStdout())
 	to := cmd.OutOrStdout()
 	fmt.Fprintln(to, "measured again, in turns:")
 	for _, f := range t.Finals {

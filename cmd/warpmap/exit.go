@@ -1,0 +1,74 @@
+package main
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/join"
+	"github.com/warpmap/warpmap/table"
+)
+
+// The codes that the process ends with.
+const (
+	exitOther  = 1
+	exitUsage  = 2
+	exitInput  = 3
+	exitDevice = 4
+	exitMemory = 5
+)
+
+const exitCodes = `Exit codes: 0 all is well, 1 any other failure and signals, 2 wrong usage, 3 an input that cannot be read or joined,
+4 a device that cannot be used or was lost, 5 too little memory.`
+
+// deviceError is an error of a device that cannot be opened.
+type deviceError struct{ err error }
+
+func (e *deviceError) Error() string { return e.err.Error() }
+func (e *deviceError) Unwrap() error { return e.err }
+
+// ranError is an error of a command that ran. What else goes wrong is the command line.
+type ranError struct{ err error }
+
+func (e *ranError) Error() string { return e.err.Error() }
+func (e *ranError) Unwrap() error { return e.err }
+
+// ranErrors marks the errors of all commands below one.
+func ranErrors(cmd *cobra.Command) {
+	if run := cmd.RunE; run != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			if err := run(cmd, args); err != nil {
+				return &ranError{err}
+			}
+			return nil
+		}
+	}
+	for _, c := range cmd.Commands() {
+		ranErrors(c)
+	}
+}
+
+// exitCode tells what kind of error ends the process. Errors of a flag's value begin with the flag.
+func exitCode(err error) int {
+	var (
+		ran   *ranError
+		full  *table.FullError
+		own   *deviceError
+		fault *device.FaultError
+		build *device.CompileError
+		input *join.InputError
+	)
+	switch {
+	case !errors.As(err, &ran) || strings.HasPrefix(err.Error(), "--"):
+		return exitUsage
+	case device.IsOutOfMemory(err) || errors.As(err, &full):
+		return exitMemory
+	case errors.As(err, &own) || errors.As(err, &fault) || errors.As(err, &build):
+		return exitDevice
+	case errors.As(err, &input):
+		return exitInput
+	}
+	return exitOther
+}

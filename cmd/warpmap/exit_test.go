@@ -1,0 +1,133 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/join"
+	"github.com/warpmap/warpmap/table"
+)
+
+// Each kind of failure has its exit code, and a message of one line.
+func TestExitCodes(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"a.csv": "k,v\n1,a\n", "words.csv": "k\nx\n", "bad.csv": "k\n\"1\n", "bad.parquet": "PAR1", "bad.jsonl": "[1]\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		code int
+		args string
+	}{
+		{0, "join a.csv a.csv --on k --device cpu"},
+		{0, "version"},
+		{0, "--help"},
+		{exitUsage, "jion"},
+		{exitUsage, "join a.csv --on k"},
+		{exitUsage, "join a.csv a.csv"},
+		{exitUsage, "join a.csv a.csv --build a.csv"},
+		{exitUsage, "join a.csv a.csv --on k --how sideways"},
+		{exitUsage, "join a.csv a.csv --on k --format xml"},
+		{exitUsage, "join a.csv a.csv --on k --nosuch"},
+		{exitUsage, "gen tpch --sf -1 --out x"},
+		{exitInput, "join absent.csv a.csv --on k --device cpu"},
+		{exitInput, "join a.csv bad.csv --on k --device cpu"},
+		{exitInput, "join a.csv bad.parquet --on k --device cpu"},
+		{exitInput, "join a.csv bad.jsonl --on k --device cpu"},
+		{exitInput, "join a.csv *.nothing --on k --device cpu"},
+		{exitInput, "join a.csv words.csv --on k --device cpu"},
+		{exitInput, "join a.csv a.csv --on nosuch --device cpu"},
+		{exitDevice, "join a.csv a.csv --on k --device cuda:99"},
+		{exitDevice, "join a.csv a.csv --on k --device abacus"},
+		{exitOther, "join a.csv a.csv --on k --device cpu --out no/where.csv"},
+	} {
+		cmd := exec.Command(os.Args[0], strings.Fields(c.args)...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "WARPMAP_TEST_COMMAND=1")
+		var said strings.Builder
+		cmd.Stderr = &said
+		err := cmd.Run()
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		if got := cmd.ProcessState.ExitCode(); got != c.code || got != 0 && !strings.HasPrefix(said.String(), "warpmap: ") || got > exitUsage && strings.Count(said.String(), "\n") != 1 {
+			t.Errorf("warpmap %s ends with %d, want %d: %s", c.args, got, c.code, &said)
+		}
+	}
+	_, absent := join.Open(filepath.Join(dir, "absent.csv"))
+	for code, err := range map[int]error{
+		exitMemory: &ranError{&table.FullError{}},
+		exitDevice: &ranError{&device.FaultError{}},
+		exitInput:  &ranError{errors.Join(errors.New("x"), absent)},
+		exitOther:  &ranError{errors.New("x")},
+		exitUsage:  errors.New("unknown command"),
+	} {
+		if got := exitCode(err); got != code {
+			t.Errorf("%T: %d, want %d", err, got, code)
+		}
+	}
+	if got := exitCode(&ranError{&deviceError{&device.OutOfMemoryError{}}}); got != exitMemory {
+		t.Errorf("a device without memory: %d", got)
+	}
+	if help := must(t, "join", "--help"); !strings.Contains(help, exitCodes) || !strings.Contains(root().Long, exitCodes) {
+		t.Errorf("no exit codes in\n%s", help)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	var v version
+	if err := json.Unmarshal([]byte(must(t, "version", "--json")), &v); err != nil {
+		t.Fatal(err)
+	}
+	if v.Version == "" || !strings.HasPrefix(v.Go, "go1.") || !strings.Contains(v.Platform, "linux/") || len(v.Devices) == 0 || !strings.HasPrefix(v.Devices[len(v.Devices)-1], "cpu (") {
+		t.Errorf("%+v", v)
+	}
+	if out := must(t, "version"); !strings.HasPrefix(out, "warpmap ") || !strings.Contains(out, "\ndevice: cpu (") {
+		t.Errorf("%s", out)
+	}
+}
+
+// Inputs and outputs as the command's help says.
+func TestJoinInputsAndOutputs(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for name, text := range map[string]string{
+		"users.jsonl": `{"user":1,"name":"Ann"}` + "\n" + `{"user":2,"name":"Bo"}` + "\n", "more.txt": "user,name\n3,Cy\n",
+		"events/day=2024-01-01/a.csv": "user,what\n1,x\n2,y\n", "events/day=2024-01-02/b.tsv": "user\twhat\n1\tz\n",
+	} {
+		if err := os.MkdirAll(filepath.Dir(name), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(t, "join", "users.jsonl", "events", "--on", "user", "--out", "o.csv")
+	must(t, "join", "users.jsonl", "events/*/*", "--on", "user", "--out", "o.tsv", "--select", "name,day")
+	must(t, "join", "--build", "users.jsonl", "--probe", "events/day=2024-01-01", "--probe", "events/day=2024-01-02", "--on", "user", "--out", "o.jsonl")
+	must(t, "join", "users.jsonl", "more.txt", "--probe-format", "csv", "--on", "user", "--how", "anti", "--out", "o.txt", "--out-format", "csv")
+	must(t, "join", "users.jsonl", "events", "--on", "user", "--out", "o", "--rows-per-file", "2", "--out-format", "csv", "--compression", "gzip")
+	must(t, "join", "users.jsonl", "o", "--on", "user", "--how", "semi", "--out", "again.csv")
+	for name, want := range map[string]string{
+		"o.csv":     "user,what,day,name\n1,x,2024-01-01,Ann\n2,y,2024-01-01,Bo\n1,z,2024-01-02,Ann\n",
+		"o.tsv":     "name\tday\nAnn\t2024-01-01\nBo\t2024-01-01\nAnn\t2024-01-02\n",
+		"o.jsonl":   `{"user":1,"what":"x","name":"Ann"}` + "\n" + `{"user":2,"what":"y","name":"Bo"}` + "\n" + `{"user":1,"what":"z","name":"Ann"}` + "\n",
+		"o.txt":     "user,name\n3,Cy\n",
+		"again.csv": "user,what,day,name\n1,x,2024-01-01,Ann\n2,y,2024-01-01,Bo\n1,z,2024-01-02,Ann\n",
+	} {
+		if got, err := os.ReadFile(name); err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v, want %q", name, got, err, want)
+		}
+	}
+	if names, _ := filepath.Glob("o/*"); len(names) != 2 || names[1] != "o/part-00001.csv.gz" {
+		t.Errorf("%s", names)
+	}
+}
