@@ -170,7 +170,7 @@ func TestBenchKinds(t *testing.T) {
 		t.Errorf("as a table:\n%s", out)
 	}
 	out := must(t, "bench", "--kind", "multimap", "--n", "1000", "--values-per-key", "10", "--load", "0.7")
-	for _, want := range []string{"1000 pairs (4+4 bytes, rand) drawn from 100, each key looked up once", "VALUES G/S", "COUNT G/S"} {
+	for _, want := range []string{"1000 pairs (4+4 bytes, rand) drawn from 100, each key looked up once", "values G/s", "count G/s"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)
 		}
@@ -195,7 +195,7 @@ func TestBenchMaps(t *testing.T) {
 		}
 	}
 	for want, args := range map[string][]string{
-		"UPDATE G/S": {"--update"}, "drawn from 100,": {"--update"}, "50% of the rows chosen": {"--chosen", "0.5"},
+		"update G/s": {"--update"}, "drawn from 100,": {"--update"}, "50% of the rows chosen": {"--chosen", "0.5"},
 	} {
 		if out := must(t, append([]string{"bench", "--n", "1000", "--load", "0.7"}, args...)...); !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)

@@ -1,12 +1,52 @@
 package main
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/testenv"
 )
+
+// README's commands that make data and join it do as they stand there, one after the other.
+func TestReadmeJoinsRun(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	if os.IsNotExist(err) {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	d, err := device.Open("auto")
+	testenv.Require(t, "cpu", err)
+	d.Close()
+	tools, dir, found := t.TempDir(), t.TempDir(), 0
+	script := fmt.Sprintf("#!/bin/sh\nWARPMAP_TEST_COMMAND=1 exec %q \"$@\"\n", os.Args[0])
+	if err := os.WriteFile(filepath.Join(tools, "warpmap"), []byte(script), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, block := range regexp.MustCompile("(?ms)^```\\w*\n(.*?)^```").FindAllStringSubmatch(string(readme), -1) {
+		for line := range strings.Lines(block[1]) {
+			if !regexp.MustCompile(`warpmap (gen|join|devices|version)\b`).MatchString(line) {
+				continue
+			}
+			found++
+			cmd := exec.Command("sh", "-ec", line)
+			cmd.Dir, cmd.Env = dir, append(os.Environ(), "PATH="+tools+":"+os.Getenv("PATH"))
+			if out, err := cmd.CombinedOutput(); err != nil {
+				t.Errorf("README.md's %s: %v: %s", line, err, out)
+			}
+		}
+	}
+	if found < 6 {
+		t.Errorf("README.md has %d commands that make or join data", found)
+	}
+}
 
 // The commands in README's fences exist, with the flags that they are given there.
 func TestReadmeCommandsExist(t *testing.T) {
