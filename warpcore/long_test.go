@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/testenv"
@@ -253,5 +254,30 @@ func TestManyValuesFindsDefects(t *testing.T) {
 		if err := longStory(seed); err != nil {
 			t.Fatalf("without a defect, seed %d: %v", seed, err)
 		}
+	}
+}
+
+// In a full table one chain of which is very long, each row is refused in constant time.
+func TestLongChainRefusesSoon(t *testing.T) {
+	m, err := NewMultiMap[uint32, uint32](openCPU(t), Options{Options: table.Options{Capacity: 1 << 20, MaxBytes: 4 << 20}})
+	must(t, err)
+	defer m.Close()
+	n := int(m.capacity())
+	keys := make([]uint32, n)
+	if err := m.Insert(keys[:n*4/5], keys[:n*4/5]); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	var full *table.FullError
+	if err := m.Insert(sequence(1, n/2), keys[:n/2]); !errors.As(err, &full) {
+		t.Fatal(err)
+	}
+	length, err := m.Len()
+	must(t, err)
+	if length+len(full.Positions) != n*4/5+n/2 || float64(length) < 0.95*float64(full.Capacity) {
+		t.Errorf("%d pairs are in, %d are not, of %d; %d slots", length, len(full.Positions), n*4/5+n/2, full.Capacity)
+	}
+	if took := time.Since(start); took > 15*time.Second {
+		t.Errorf("took %v, with a chain of %d windows", took, m.counters.Seen.MaxProbes)
 	}
 }

@@ -219,8 +219,8 @@ template <class C, class MEETS, bool REUSE, bool MULTI> struct Insert {
         v = value;
         probes = 1;
         limit = p.windows;
-        if (windows < limit) { // however short the limit, the key may be as far as any chain goes
-            limit = probes_bound(t, limit);
+        if (windows < limit) { // however short the limit, the key may be as far as any chain goes; but who does not look for it need not go there
+            limit = MULTI ? 0 : probes_bound(t, limit);
             if (limit < windows) limit = windows;
         }
         part = 0;
