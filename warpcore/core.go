@@ -49,6 +49,8 @@ var (
 	warpcoreCUH string
 	//go:embed regions.cuh
 	regionsCUH string
+	//go:embed grouped.cuh
+	groupedCUH string
 	//go:embed bulk.cuh
 	bulkCUH string
 )
@@ -102,7 +104,7 @@ func (c *core) multi() bool { return c.kind == table.KindMultiMap }
 // program is the table's kernels with the given translation unit.
 func (c *core) program(name, main string, more ...device.File) *device.Program {
 	files := []device.File{{Name: name + ".cu", Text: main}, {Name: "warpcore.cuh", Text: warpcoreCUH}, {Name: "bulk.cuh", Text: bulkCUH},
-		{Name: "regions.cuh", Text: regionsCUH}, {Name: "long.cuh", Text: longCUH}, {Name: "long_kernels.cuh", Text: longKernelsCUH},
+		{Name: "regions.cuh", Text: regionsCUH}, {Name: "grouped.cuh", Text: groupedCUH}, {Name: "long.cuh", Text: longCUH}, {Name: "long_kernels.cuh", Text: longKernelsCUH},
 		{Name: "config.h", Text: c.cfg.header("config")}}
 	if c.cfg.bucket > 0 {
 		files = append(files, device.File{Name: "multibucket.cuh", Text: multibucketCUH})
@@ -112,7 +114,8 @@ func (c *core) program(name, main string, more ...device.File) *device.Program {
 		Files: append(files, more...),
 		Defines: append(defines(c.cfg.set()), device.Define{Name: "WARPCORE_INSERT_GROUP", Value: c.opts.InsertGroup},
 			device.Define{Name: "WARPCORE_FIND_GROUP", Value: c.opts.FindGroup}, device.Define{Name: "WARPCORE_BUCKETS", Value: c.cfg.bucket > 0},
-			device.Define{Name: "WARPCORE_COMBINED_ROWS", Value: c.cfg.combinedRows()}, device.Define{Name: "WARPCORE_GROUPED_ROWS", Value: c.cfg.groupedRows()}),
+			device.Define{Name: "WARPCORE_COMBINED_ROWS", Value: c.cfg.combinedRows()}, device.Define{Name: "WARPCORE_GROUPED_ROWS", Value: c.cfg.groupedRows()},
+			device.Define{Name: "WARPCORE_MOVED_ROWS", Value: c.cfg.movedRows()}),
 		Layouts: layouts(),
 	}
 }
@@ -224,11 +227,10 @@ func (c *core) compile() error {
 	}
 	var wrong error
 	k.all, err = table.NewFinder[findAllParams](m, true)
-	if c.cfg.bucket == 0 {
-		k.group, wrong = table.NewGrouper[partitionParams](m)
-		err = errors.Join(err, wrong, k.all.Aside(m), device.Bind(m, "insert", &k.insert.rows), device.Bind(m, "insert_groups", &k.insertMulti.groups),
-			device.Bind(m, "insert_long_groups", &k.insertMulti.longs),
-			device.Bind(m, "rehash_groups", &k.rehashGroups),
+	k.group, wrong = table.NewGrouper[partitionParams](m)
+	err = errors.Join(err, wrong, device.Bind(m, "insert_groups", &k.insertMulti.groups), device.Bind(m, "rehash_groups", &k.rehashGroups))
+	if k.insertMulti.longs = k.insertMulti.groups; c.cfg.bucket == 0 {
+		err = errors.Join(err, k.all.Aside(m), device.Bind(m, "insert", &k.insert.rows), device.Bind(m, "insert_long_groups", &k.insertMulti.longs),
 			device.Bind(m, "refuse_absent", &k.refuse))
 	}
 	return errors.Join(err, k.long.bind(m), device.Bind(m, "insert_multi", &k.insertMulti.rows), device.Bind(m, "erase_multi", &k.eraseMulti),
@@ -489,7 +491,7 @@ func (c *core) launchInsert(st *device.Stream, k inserts, p insertParams, b tabl
 		switch {
 		case k.combine != device.Kernel[combineParams]{} && c.ordered(b):
 			done, err = c.insertCombined(st, k, p, b)
-		case k.groups != device.Kernel[groupParams]{} && p.Limit == ^uint64(0) && c.filled+b.N <= c.limit():
+		case k.groups != device.Kernel[groupParams]{} && (c.cfg.bucket > 0 || p.Limit == ^uint64(0) && c.filled+b.N <= c.limit()):
 			done, err = c.insertGroups(st, k, p, b)
 		}
 		if done || err != nil {
@@ -513,7 +515,8 @@ const (
 	unasked, contended = 1 << 12, 1 << 17
 )
 
-// insertGroups inserts rows of a multimap, which has a slot for each, those of a key at once, if keys have many: done tells whether it did. It waits.
+// insertGroups inserts rows of a multimap, which has a slot for each, those of a key at once, if keys have many: done tells whether it did. It waits. A
+// MultiBucket, whose room is an estimate, says which rows found none.
 func (c *core) insertGroups(st *device.Stream, k inserts, p insertParams, b table.Rows) (done bool, err error) {
 	if !c.ordered(b) && (b.N < unasked || b.N < contended && c.counters.Seen.MaxProbes <= longWindows) {
 		return false, nil
@@ -530,15 +533,17 @@ func (c *core) insertGroups(st *device.Stream, k inserts, p insertParams, b tabl
 	if err != nil {
 		return false, err
 	}
-	kernel := k.groups
+	kernel, q := k.groups, groupParams{Table: c.t, Refused: p.Rows.Refused, Limit: p.Limit}
 	if crowded || c.counters.Seen.MaxProbes > longWindows || b.N/distinct >= int64(longWindows*c.cfg.window) {
-		kernel = k.longs
+		kernel, q.Longs = k.longs, 1
 	}
 	insert := func(r table.Partition) error {
-		return kernel.Launch(st, c.frame.Grid(int64(r.N), 8), &groupParams{Table: c.t, Rows: r})
+		q.Rows = r
+		return kernel.Launch(st, c.frame.Grid(int64(r.N), 8), &q)
 	}
 	if c.ordered(b) {
-		done, err = c.kernel.partition.InSmallParts(&c.frame, st, c.kernel.group.Within, c.placement(false, nil), b, 0, int64(togetherShare*float64(c.cfg.groupedRows())), insert)
+		x := c.placement(c.cfg.bucket > 0, nil)
+		done, err = c.kernel.partition.InSmallParts(&c.frame, st, c.kernel.group.Within, x, b, 0, int64(togetherShare*float64(c.cfg.groupedRows())), insert)
 	}
 	if !done && err == nil {
 		var r table.Partition
@@ -553,9 +558,9 @@ func (c *core) insertGroups(st *device.Stream, k inserts, p insertParams, b tabl
 	if err != nil {
 		return true, err
 	}
-	reserved := int64(c.counters.Seen.Failed)
-	if now-live+reserved != b.N {
-		return true, fmt.Errorf("warpcore: %d of %d pairs found no slot where all have one: this is a defect of warpmap", b.N-now+live-reserved, b.N)
+	reserved := int64(c.counters.Seen.SideFailed)
+	if missing := b.N - (now - live) - reserved; missing != 0 && (c.cfg.bucket == 0 || missing != int64(c.counters.Seen.Failed)) {
+		return true, fmt.Errorf("warpcore: %d of %d pairs found no slot where all have one: this is a defect of warpmap", missing, b.N)
 	}
 	if reserved == 0 {
 		return true, nil
@@ -565,28 +570,35 @@ func (c *core) insertGroups(st *device.Stream, k inserts, p insertParams, b tabl
 
 // insertReserved inserts those rows that have reserved keys, so many.
 func (c *core) insertReserved(st *device.Stream, k inserts, p insertParams, b table.Rows, rows int64) error {
-	if err := c.reset(st); err != nil {
-		return err
+	refused := c.counters.Seen.Failed > 0 // rows that are counted
+	if !refused {
+		if err := c.reset(st); err != nil {
+			return err
+		}
 	}
-	if rows >= unasked {
+	if rows >= unasked && !refused {
 		main, side := int64(c.t.Main.Windows)*int64(c.cfg.window), int64(c.t.Side.Windows)*int64(c.cfg.window)
 		live, err := c.exporting(st, c.kernel.export, slotsParams{First: uint64(main), Slots: uint64(side)})
 		if err != nil {
 			return err
 		}
-		if need := live + rows; need > c.sideLimit(side) {
+		need := live + rows
+		if c.cfg.bucket > 0 {
+			need = c.slotsFor(need, sideSlots)
+		}
+		if need > c.sideLimit(side) {
 			if _, err := c.growTo(st, int64(c.t.Main.Windows), windowsFor(2*need, c.cfg.window)); err != nil {
 				return err
 			}
 			p.Table = c.t
 			side = int64(c.t.Side.Windows) * int64(c.cfg.window)
 		}
-		if live+rows <= c.sideLimit(side) {
+		if need <= c.sideLimit(side) {
 			r, err := c.frame.InOnePart(st, b)
 			if err != nil {
 				return err
 			}
-			return k.longs.Launch(st, c.frame.Grid(b.N, 8), &groupParams{Table: c.t, Rows: r, Reserved: 1})
+			return k.longs.Launch(st, c.frame.Grid(b.N, 8), &groupParams{Table: c.t, Rows: r, Reserved: 1, Refused: p.Rows.Refused, Limit: ^uint64(0), Longs: 1})
 		}
 	}
 	p.Rows, p.Reserved = p.Rows.Of(table.Ordered{Rows: b}), 1
@@ -686,12 +698,15 @@ func (c *core) rebuild(st *device.Stream, windows, side int64) error {
 	}
 	p := slotsParams{Table: old.t, Target: c.t, Span: uint64(span)}
 	var err error
-	if long := old.counters.Seen.MaxProbes > longWindows; long && c.kernel.rehashGroups != (device.Kernel[slotsParams]{}) {
+	rest := true
+	if long := old.counters.Seen.MaxProbes > longWindows; long && c.multi() {
 		err = c.kernel.rehashGroups.Launch(st, c.frame.Grid(slots, 8), &p)
-	} else {
+		p.Room, rest = 1, c.cfg.bucket > 0
+	}
+	if err == nil && rest {
 		err = c.kernel.rehash.Launch(st, table.Spanned(slots, span), &p)
 	}
-	if err == nil && c.cfg.bucket > 0 { // they do not ask whether a slot has room
+	if err == nil && c.cfg.bucket > 0 && p.Room == 0 { // that kernel does not ask whether a slot has room
 		err = c.forgetHints(st)
 	}
 	if err == nil {

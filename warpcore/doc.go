@@ -112,6 +112,9 @@
 // windows or more leave it to kernels in which all warps deal the windows out among them (long.cuh); what is behind the hint is walked. Stats computes the
 // number of a window in its chain by the inverse of step, modulo the prime number of windows. Device-side inserts and look-ups use no hints.
 //
+// In a MultiBucket a group reserves windows in the same way, and fills each free slot with a full bucket, and what room the key's own slot has; the last
+// values, fewer than a window's, go in as one from the hint on. When it grows, full slots are moved first, so that one with room is behind the hint.
+//
 // Between operations, beside the invariants 1 and 3 to 6: the windows that a hint tells of have no empty slot, and are marked. A delete
 // leaves tombstones there, which other keys' inserts take; the deleted key's own hint begins anew.
 //

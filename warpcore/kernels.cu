@@ -4,7 +4,6 @@
 #include "findall.cuh"
 #include "layout.h"
 #include "refused.cuh"
-#include "together.cuh"
 
 using namespace warpcore;
 
@@ -88,140 +87,20 @@ WARPMAP_KERNEL_RESIDENT(insert_multi, insertParams, 3) { insert_batch<Keep, true
 #endif
 
 #if !WARPCORE_SET && !WARPCORE_CHOOSES
-// Rows of a multimap that has a slot for each. Those of a key are brought together in shared memory, as many rows at a time as fit there, and inserted
-// by a tile; if they are many, or the key's chain is long, by all tiles that have nothing else to do.
-struct Grouped : Together<key, WARPCORE_GROUPED_ROWS> {
-    value v[ROWS];   // those of a key beside one another
-    u32 count[ROWS]; // of a first row: its key's values; then where those begin that nobody has taken
-    // first, when all rows are with others: the first rows, those of each thread beside one another; from ROWS on, those of keys with long chains
-    u32 longs;       // how many these are
-    static_assert(ROWS < 1 << 16, "a row's number, and where the values of its key end, are a word");
-};
-
-// insert_long inserts the values of the keys that are left to all tiles, and gives how many slots this lane filled, and above that how many of them were
-// tombstones. It and make_hint are functions of their own, which take copies, because the registers that they want are others'.
-__device__ WARPMAP_NOINLINE u64 insert_long(Table t, Grouped& shared) {
-    constexpr u32 PIECE = WARPCORE_PIECE_WINDOWS * C::WINDOW;
-    FindTile g;
-    InsertGroup<C, FindTile, true> s;
-    s.added = s.reused = 0;
-    u32 longs = shared.longs;
-    bool busy = false;
-    for (u32 seen = 0, at = thread_index() / FindTile::LANES % longs;;) { // all lanes of a warp stay in the loop: they vote together
-        bool asks = !busy && seen < longs;
-        u32 key_row = asks ? shared.first[Grouped::ROWS + at] : 0, i = key_row & 0xffff, end = key_row >> 16, from = 0;
-        if (asks && g.rank() == 0) from = add(&shared.count[i], PIECE);
-        from = g.shuffle(from, 0);
-        bool begins = asks && from < end;
-        if (asks && !begins) { // others have taken all of them
-            seen++;
-            at = at + 1 < longs ? at + 1 : 0;
-        }
-        s.begin(t, g, begins, begins ? shared.k[i] : key{}, from, begins && end - from > PIECE ? PIECE : end - from);
-        busy = busy || begins;
-        if (!g.any_of_all(busy || seen < longs)) break;
-        busy = s.round(t, g, busy, shared.v);
-    }
-    block_sync();
-    return (u64)s.reused << 32 | s.added;
-}
-__device__ WARPMAP_NOINLINE u64 make_hint(Table t, key k) { return hint_of<true>(t, Probe<C>(t, k)); }
-
-// insert_together inserts n rows: load gives a row's key, value its value; a row without key is left out. Only with LONG keys are left to all tiles: that
-// makes it slower for others.
-template <bool LONG, class Load, class Value> __device__ __forceinline__ void insert_together(const Table& t, Grouped& shared, u32 n, u32& added, u32& reused, Load load, Value value_of) {
-    constexpr u32 EACH = (Grouped::ROWS + WARPMAP_MAX_THREADS - 1) / WARPMAP_MAX_THREADS, TILES = WARPMAP_MAX_THREADS / FindTile::LANES;
-    constexpr u32 MANY = WARPCORE_LONG_WINDOWS * C::WINDOW;
-    FindTile g;
-    u32 with[EACH], firsts = 0;
-    shared.clear();
-#pragma unroll
-    for (u32 j = 0; j < EACH; j++) {
-        u32 i = j * WARPMAP_MAX_THREADS + thread_index();
-        with[j] = ~0u;
-        if (i < n && load(i, shared.k[i])) with[j] = 0;
-        if (i < n) shared.count[i] = 0;
-    }
-    block_sync();
-    if (thread_index() == 0) shared.longs = 0;
-#pragma unroll
-    for (u32 j = 0; j < EACH; j++) { // a row's first row, and above it the row's number among its key's
-        u32 i = j * WARPMAP_MAX_THREADS + thread_index();
-        if (with[j] == ~0u) continue;
-        u32 first = shared.first_of(i, (u32)Probe<C>(t, shared.k[i]).hash);
-        with[j] = first | add(&shared.count[first], 1u) << 16;
-        firsts |= (u32)(first == i) << j;
-    }
-    block_sync();
-    u32 values = 0;
-#pragma unroll
-    for (u32 j = 0; j < EACH; j++)
-        if (firsts >> j & 1) values += shared.count[j * WARPMAP_MAX_THREADS + thread_index()];
-    u64 all, before = block_scan((u64)values << 32 | (u32)popcount(firsts), all);
-    u32 begin = (u32)(before >> 32), place = (u32)before, groups = (u32)all;
-#pragma unroll
-    for (u32 j = 0; j < EACH; j++) {
-        if (!(firsts >> j & 1)) continue;
-        u32 i = j * WARPMAP_MAX_THREADS + thread_index(), m = shared.count[i];
-        shared.count[i] = begin;
-        shared.first[place++] = i | m << 16;
-        begin += m;
-    }
-    block_sync();
-#pragma unroll
-    for (u32 j = 0; j < EACH; j++)
-        if (with[j] != ~0u) shared.v[shared.count[with[j] & 0xffff] + (with[j] >> 16)] = value_of(j * WARPMAP_MAX_THREADS + thread_index());
-    block_sync();
-
-    InsertGroup<C, FindTile, false> s;
-    s.added = s.reused = 0;
-    auto longer = [&](u32 i, u32 from, u32 end) { // leaves a key that has a hint to all tiles
-        if (!make_hint(t, shared.k[i])) return false;
-        if (g.rank() == 0) {
-            shared.count[i] = from;
-            shared.first[Grouped::ROWS + add(&shared.longs, 1u)] = i | end << 16;
-        }
-        return true;
-    };
-    bool busy = false;
-    for (u32 group = thread_index() / FindTile::LANES;;) {
-        bool begins = !busy && group < groups;
-        u32 i = 0, from = 0, m = 0;
-        if (begins) {
-            i = shared.first[group] & 0xffff;
-            m = shared.first[group] >> 16;
-            from = shared.count[i];
-            group += TILES;
-            if (LONG && m >= MANY && longer(i, from, from + m)) begins = false;
-        }
-        s.begin(t, g, begins, begins ? shared.k[i] : key{}, from, m);
-        busy = busy || begins;
-        if (!g.any_of_all(busy || group < groups)) break;
-        busy = s.round(t, g, busy, shared.v);
-        if (LONG && busy && s.probes == WARPCORE_LONG_WINDOWS && longer(shared.first[group - TILES] & 0xffff, s.next, s.end)) busy = false;
-    }
-    block_sync();
-    added += s.added;
-    reused += s.reused;
-
-    if (LONG && shared.longs) {
-        u64 both = insert_long(t, shared);
-        added += (u32)both;
-        reused += (u32)(both >> 32);
-    }
-}
+#include "grouped.cuh"
+typedef Grouped<C, WARPCORE_GROUPED_ROWS> GroupedRows;
 
 // Rows in the order of small parts of the table. Those with reserved keys, for which the side region may have no room, are only counted; or only
 // they are inserted.
-template <bool LONG> __device__ __forceinline__ void insert_groups(const groupParams& p, Grouped& shared) {
+template <bool LONG> __device__ __forceinline__ void insert_groups(const groupParams& p, GroupedRows& shared) {
     const auto& r = p.rows;
     auto part_of = region_of(p);
     u32 added = 0, reused = 0;
     u64 failed = 0;
-    for (u64 row = block_index() * Grouped::ROWS; row < r.n; row += grid_blocks() * Grouped::ROWS) {
-        u64 end = piece_begins(r, row + Grouped::ROWS, Grouped::ROWS, part_of, key{});
-        for (u64 from = piece_begins(r, row, Grouped::ROWS, part_of, key{}), to; from < end; from = to) {
-            to = piece_ends(r, from, end, Grouped::ROWS, part_of, key{});
+    for (u64 row = block_index() * GroupedRows::ROWS; row < r.n; row += grid_blocks() * GroupedRows::ROWS) {
+        u64 end = piece_begins(r, row + GroupedRows::ROWS, GroupedRows::ROWS, part_of, key{});
+        for (u64 from = piece_begins(r, row, GroupedRows::ROWS, part_of, key{}), to; from < end; from = to) {
+            to = piece_ends(r, from, end, GroupedRows::ROWS, part_of, key{});
             const key* keys = at<key>(r.keys) + from;
             const value* values = at<value>(r.values) + from;
             auto load = [&](u32 i, key& k) {
@@ -230,37 +109,30 @@ template <bool LONG> __device__ __forceinline__ void insert_groups(const groupPa
                 failed += C::marks(k);
                 return !C::marks(k);
             };
-            insert_together<LONG>(p.table, shared, (u32)(to - from), added, reused, load, [&](u32 i) { return values[i]; });
+            insert_together<C, LONG>(p.table, shared, (u32)(to - from), added, reused, load, [&](u32 i) { return values[i]; });
         }
     }
     count_into(&counters(p.table)->inserted, (u64)added);
     count_into(&counters(p.table)->reused, (u64)reused);
-    count_into(&counters(p.table)->failed, failed);
+    count_into(&counters(p.table)->side_failed, failed);
 }
 WARPMAP_KERNEL_RESIDENT(insert_groups, groupParams, 4) {
-    __shared__ Grouped shared;
+    __shared__ GroupedRows shared;
     insert_groups<false>(p, shared);
 }
 WARPMAP_KERNEL_RESIDENT(insert_long_groups, groupParams, 4) {
-    __shared__ Grouped shared;
+    __shared__ GroupedRows shared;
     insert_groups<true>(p, shared);
 }
 
-// Copies every pair of a multimap into another, larger table, a stretch of slots at a time. Pairs of a key with very many lie everywhere.
+// Copies every pair of a multimap into another, larger table.
 WARPMAP_KERNEL_RESIDENT(rehash_groups, slotsParams, 4) {
-    __shared__ Grouped shared;
-    u32 added = 0, reused = 0;
+    __shared__ GroupedRows shared;
     u64 live = 0;
-    for (u64 first = block_index() * Grouped::ROWS, slots = slot_count<C>(p.table); first < slots; first += grid_blocks() * Grouped::ROWS) {
-        u32 n = (u32)(slots - first < Grouped::ROWS ? slots - first : Grouped::ROWS);
-        auto load = [&](u32 i, key& k) {
-            Slot<C> s = slot_at<C>(p.table, first + i);
-            k = s.k;
-            live += s.live;
-            return s.live;
-        };
-        insert_together<true>(p.target, shared, n, added, reused, load, [&](u32 i) { return slot_at<C>(p.table, first + i).load(); });
-    }
+    u32 added = move_together<C, C>(p, shared, [&](const Slot<C>& s) {
+        live += s.live;
+        return s.live;
+    }, [](const Slot<C>& s) { return s.load(); });
     count_into(&counters(p.target)->inserted, (u64)added);
     count_into(&counters(p.target)->failed, live - added);
 }

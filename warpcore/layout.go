@@ -176,6 +176,10 @@ type groupParams struct {
 	Table    Table
 	Rows     table.Partition
 	Reserved uint64 // only rows with reserved keys are inserted, for all of which there is a slot
+	// Of a MultiBucket, where rows may find no room:
+	Refused uint64 // bitmap of positions, see table.Placing
+	Limit   uint64 // windows an insert may read
+	Longs   uint64 // some keys have very many values
 }
 
 const (
@@ -187,7 +191,16 @@ const (
 // combinedRows and groupedRows are how many rows fit a block's shared memory, with 2 words each for finding the first of a key; and where they are
 // grouped, a count.
 func (c config) combinedRows() int { return togetherBytes / (c.keyBytes + c.valueBytes + 2*4) }
-func (c config) groupedRows() int  { return togetherBytes / (c.keyBytes + c.valueBytes + 3*4) }
+func (c config) groupedRows() int {
+	row := c.keyBytes + c.valueBytes + 3*4
+	if c.bucket > 0 {
+		row += 2 // where it came from
+	}
+	return togetherBytes / row
+}
+
+// movedRows is groupedRows for the addresses of slots.
+func (c config) movedRows() int { return togetherBytes / (c.keyBytes + 8 + 3*4) }
 
 // partitionParams are the parameters of the kernels that bring pairs in the order of the table's regions.
 type partitionParams struct {
@@ -223,6 +236,7 @@ type slotsParams struct {
 	Histogram uint64 // of probe_lengths: histogramBins counters, then the sum
 	Limit     uint64
 	Span      uint64 // of rehash: see table.Placing
+	Room      uint64 // of rehash of a MultiBucket: only slots with room are copied
 }
 
 // countsParams are the parameters of a counter's kernels over all slots. Keys with counts of Least to Most are meant.

@@ -172,10 +172,38 @@ template <class C, class Value> struct FillLong {
     template <class W> __device__ __forceinline__ void write(u64 to, u64 slots, u64 values, u64 index, W w) const {
         Held<C>::each(slots, values, index, w, [&](Value v) { out[to++] = v; });
     }
+    // take takes places for the values of a stretch, and gives the first.
+    template <class Warp> __device__ __forceinline__ u64 take(Warp warp, u64 all) {
+        u64 to = 0;
+        if (warp.rank() == 0 && all) to = row->to + add(&row->taken, all);
+        return warp.shuffle(to, 0);
+    }
+    // each and together write the values of a stretch: each lane its own, one behind the other; or, where a slot has one value, the lanes beside one another.
+    template <class Warp, class V, int N> __device__ __forceinline__ void each(const LongChain<C>& c, Warp warp, int rank, const u64 (&index)[N], const V (&s)[N], const u32 (&match)[N]) {
+        u32 n = 0;
+        c.each(index, s, match, rank, [&](u64, typename V::word w) { n += Held<C>::count(w); });
+        u64 all, to = warp.scan((u64)n, all);
+        to += take(warp, all);
+        c.each(index, s, match, rank, [&](u64 slot, typename V::word w) {
+            write(to, c.p.slots, c.p.values, slot, w);
+            to += Held<C>::count(w);
+        });
+    }
+    template <class Warp, class V, int N> __device__ __forceinline__ void together(const LongChain<C>& c, Warp warp, int rank, const u64 (&index)[N], const V (&s)[N], const u32 (&match)[N]) {
+        u32 holders[N * V::WORDS], all = 0, below = (1u << warp.rank()) - 1;
+#pragma unroll
+        for (int x = 0; x < N * V::WORDS; x++) all += (u32)popcount(holders[x] = warp.ballot(match[x / V::WORDS] >> x % V::WORDS & 1));
+        u64 to = take(warp, all);
+#pragma unroll
+        for (int x = 0; x < N * V::WORDS; x++) {
+            int j = x / V::WORDS, i = x % V::WORDS;
+            if (match[j] >> i & 1) write(to + popcount(holders[x] & below), c.p.slots, c.p.values, index[j] + V::slot(i, rank), s[j].w[i]);
+            to += (u32)popcount(holders[x]);
+        }
+    }
 };
 template <class C, class Tile, class Value> __device__ __forceinline__ void fill_long(const Table& t, const longParams& p, Value* out) {
     typedef View<C, Tile::LANES> V;
-    typedef typename V::word Word;
     typedef LongChain<C> Chain;
     LongChains longs{t, p};
     Tile g;
@@ -185,15 +213,8 @@ template <class C, class Tile, class Value> __device__ __forceinline__ void fill
     deal_chains<C>(t, rows, [&](u64 i) { return at<longRow>(p.rows)[i].number; }, [&](u64 i, const LongChain<C>& chain, u64 first, u64 end, bool last) {
         FillLong<C, Value> fill{at<longRow>(p.rows) + i, out};
         chain.stretch(g, first, end, [&](const u64 (&index)[Chain::EACH], const V (&s)[Chain::EACH], const u32 (&match)[Chain::EACH]) {
-            u32 n = 0;
-            Chain::each(index, s, match, g.rank(), [&](u64, Word w) { n += Held<C>::count(w); });
-            u64 all, to = warp.scan((u64)n, all), begin = 0;
-            if (warp.rank() == 0 && all) begin = fill.row->to + add(&fill.row->taken, all);
-            to += warp.shuffle(begin, 0);
-            Chain::each(index, s, match, g.rank(), [&](u64 slot, Word w) {
-                fill.write(to, chain.p.slots, chain.p.values, slot, w);
-                to += Held<C>::count(w);
-            });
+            if constexpr (Held<C>::SEVERAL) fill.each(chain, warp, g.rank(), index, s, match);
+            else fill.together(chain, warp, g.rank(), index, s, match);
         });
         if (last) chain.tail(t, g, fill);
     });

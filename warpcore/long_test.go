@@ -34,7 +34,7 @@ func (s *multiSubject[K, V]) probes() {
 	stats, err := s.m.Stats()
 	must(s, err)
 	im := imageOf(s, s.m.core)
-	sum, n, chains := uint64(0), 0, map[keyBits]chain{}
+	sum, n, chains := uint64(0), uint64(0), map[keyBits]chain{}
 	for _, side := range []bool{false, true} {
 		for slot := range im.region(side).Windows * uint64(im.cfg.window) {
 			key := im.key(side, slot)
@@ -47,8 +47,12 @@ func (s *multiSubject[K, V]) probes() {
 				its = im.chain(key, side)
 				chains[key] = its
 			}
-			sum += its.number[slot/uint64(im.cfg.window)]
-			n++
+			pairs := uint64(1)
+			if im.cfg.bucket > 0 {
+				pairs = im.count(side, slot)
+			}
+			sum += pairs * its.number[slot/uint64(im.cfg.window)]
+			n += pairs
 		}
 	}
 	if want := float64(sum) / float64(n); math.Abs(stats.MeanProbes-want) > 1e-9*want {
@@ -57,9 +61,8 @@ func (s *multiSubject[K, V]) probes() {
 }
 
 // longChains inserts, finds and deletes keys with so many values that their chains are most of the table's windows.
-func longChains[K, V any](t *testing.T, d *device.Device, o Options, keys, rows int, reserved bool) {
-	m, err := NewMultiMap[K, V](d, o)
-	must(t, err)
+func longChains[K, V any](t *testing.T, m *MultiMap[K, V], keys, rows int, reserved bool) {
+	d := m.frame.Device
 	defer m.Close()
 	rng := rand.New(rand.NewPCG(3, uint64(keys)))
 	s := &multiSubject[K, V]{t, d, m, rng, map[uint64][]uint32{}}
@@ -111,16 +114,40 @@ func TestManyValues(t *testing.T) {
 		if d.Info().CUDA() {
 			rows = 60_000
 		}
+		multimap := func(t *testing.T, o Options) *MultiMap[uint32, uint32] {
+			m, err := NewMultiMap[uint32, uint32](d, o)
+			must(t, err)
+			return m
+		}
 		for _, keys := range []int{1, 5, 60} {
 			for _, o := range []Options{{Options: table.Options{Capacity: 2 * rows}}, {Options: table.Options{Capacity: 2 * rows, LoadFactor: 0.97}, Window: 4}} {
-				t.Run(fmt.Sprintf("%d keys, window %d", keys, o.Window), func(t *testing.T) { longChains[uint32, uint32](t, d, o, keys, rows, false) })
+				t.Run(fmt.Sprintf("%d keys, window %d", keys, o.Window), func(t *testing.T) { longChains(t, multimap(t, o), keys, rows, false) })
 			}
 		}
 		t.Run("reserved keys", func(t *testing.T) {
-			longChains[uint32, uint32](t, d, Options{Options: table.Options{Capacity: 2 * rows}}, 1, rows, true)
+			longChains(t, multimap(t, Options{Options: table.Options{Capacity: 2 * rows}}), 1, rows, true)
 		})
 		t.Run("16-byte values", func(t *testing.T) {
-			longChains[uint64, [2]uint64](t, d, Options{Options: table.Options{Capacity: 2 * rows}}, 3, rows, false)
+			m, err := NewMultiMap[uint64, [2]uint64](d, Options{Options: table.Options{Capacity: 2 * rows}})
+			must(t, err)
+			longChains(t, m, 3, rows, false)
+		})
+		t.Run("buckets", func(t *testing.T) {
+			for _, o := range []MultiBucketOptions{{}, {Bucket: 3, Window: 4}, {Bucket: 1, Options: table.Options{LoadFactor: 0.97}}} {
+				o.Capacity = 2 * rows
+				for i, keys := range []int{1, 4} {
+					t.Run(fmt.Sprintf("%d keys, %d values", keys, o.Bucket), func(t *testing.T) {
+						m, err := NewMultiBucket[uint32, uint32](d, o)
+						must(t, err)
+						longChains(t, &m.MultiMap, keys, rows, i == 0 && o.Bucket == 0)
+					})
+				}
+			}
+			t.Run("16-byte values", func(t *testing.T) {
+				m, err := NewMultiBucket[uint64, [2]uint64](d, MultiBucketOptions{Options: table.Options{Capacity: 2 * rows}, Bucket: 2})
+				must(t, err)
+				longChains(t, &m.MultiMap, 2, rows, false)
+			})
 		})
 	})
 }
@@ -159,14 +186,45 @@ func longStory(seed uint64) error {
 	if err != nil {
 		return err
 	}
+	return longStoryOf(m, seed)
+}
+
+// longBucketStory is that of a table whose slots get full, and which grows.
+func longBucketStory(seed uint64) error {
+	d, err := device.Open("cpu", device.WithStress(seed))
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	window := 1 + int(seed%2)
+	o := MultiBucketOptions{Options: table.Options{Capacity: 1600 * window, Seed: seed}, Window: window, Bucket: 2}
+	if seed%4 == 3 { // words of 16 bytes, claimed in two steps
+		m, err := NewMultiBucket[uint64, uint32](d, o)
+		if err != nil {
+			return err
+		}
+		return longStoryOf(&m.MultiMap, seed)
+	}
+	m, err := NewMultiBucket[uint32, uint32](d, o)
+	if err != nil {
+		return err
+	}
+	return longStoryOf(&m.MultiMap, seed)
+}
+
+func longStoryOf[K uint32 | uint64](m *MultiMap[K, uint32], seed uint64) error {
 	defer m.Close()
 	rng := rand.New(rand.NewPCG(seed, 6))
-	own, want := m.regions, map[uint32][]uint32{}
+	own, want := m.regions, map[K][]uint32{}
 	for i, n := range []int{200, 1100, 900} {
 		if m.regions = tinyRegions; i == 0 {
 			m.regions = own // these come row by row
 		}
-		k, v := manyOf(rng, n, []int{500, 9, 2}[i], 0)
+		narrow, v := manyOf(rng, n, []int{500, 9, 1 + int(seed/2%2)}[i], 0)
+		k := make([]K, n)
+		for i := range k {
+			k[i] = K(narrow[i])
+		}
 		if err := m.Insert(k, v); err != nil {
 			return err
 		}
@@ -177,7 +235,13 @@ func longStory(seed uint64) error {
 			return err
 		}
 	}
-	keys := append(slices.Sorted(maps.Keys(want)), kernel.Fmix32(9), kernel.Fmix32(9)) // several rows ask for one
+	if seed%3 > 0 {
+		if err := errors.Join(m.Grow(6000), m.Check()); err != nil {
+			return err
+		}
+	}
+	few := func(i uint32) K { return K(kernel.Fmix32(i)) }
+	keys := append(slices.Sorted(maps.Keys(want)), few(9), few(9)) // several rows ask for one
 	ask := func(what string) error {
 		counts := make([]uint32, len(keys))
 		offsets, values, err := m.FindAll(keys)
@@ -195,7 +259,7 @@ func longStory(seed uint64) error {
 	if err := ask("at first"); err != nil {
 		return err
 	}
-	gone := []uint32{keys[0], keys[len(keys)/2], kernel.Fmix32(9), kernel.Fmix32(10), kernel.Fmix32(9)}
+	gone := []K{keys[0], keys[len(keys)/2], few(9), few(10), few(9)}
 	n := 0
 	for _, k := range gone {
 		n += len(want[k])
@@ -211,7 +275,7 @@ func longStory(seed uint64) error {
 
 // Long chains under stress; and defects that are planted in a copy are found.
 func TestManyValuesFindsDefects(t *testing.T) {
-	texts := []*string{&warpcoreCUH, &longCUH, &kernelsCU}
+	texts := []*string{&warpcoreCUH, &longCUH, &groupedCUH, &multibucketCUH, &multibucketCU}
 	var before []string
 	for _, text := range texts {
 		before = append(before, *text)
@@ -230,9 +294,15 @@ func TestManyValuesFindsDefects(t *testing.T) {
 		{"a window is reserved that is not filled", &warpcoreCUH, "u32 whole = left / C::WINDOW;", "u32 whole = (left + C::WINDOW - 1) / C::WINDOW;"},
 		{"reserved windows are not marked", &warpcoreCUH, "if (on && reserved && g.rank() == 0) p.pass_by(false);", ""},
 		{"a hint tells of a window too many", &warpcoreCUH, "u64 full = probes;", "u64 full = probes + 1;"},
-		{"two groups get the same values", &kernelsCU, "from = add(&shared.count[i], PIECE);", "from = shared.count[i], shared.count[i] += PIECE - 1;"},
+		{"two groups get the same values", &groupedCUH, "from = add(&shared.count[i], PIECE);", "from = shared.count[i], shared.count[i] += PIECE - 1;"},
 		{"the windows behind the hint are left out", &longCUH, "if (last) n += chain.tail(t, g, none);", ""},
 		{"two rows ask for one key", &longCUH, "WARPCORE_LONG_ASKED) & WARPCORE_LONG_ASKED) return number;", "WARPCORE_LONG_ASKED) == ~0ull) return number;"},
+		{"a bucket with room is left behind", &multibucketCUH, "} else if (on && k == p.stored) got[i]", "} else if (false) got[i]"},
+		{"filled windows are not marked", &multibucketCUH, "if (g.rank() == 0) {\n                p.pass_by(false);", "if (g.rank() == 0) {"},
+		{"a value is written to two places", &multibucketCUH, "            from += got[i];", "            from += got[i] - (i == 0 && got[i] == C::BUCKET);"},
+		{"what a window did not take is left out", &multibucketCU, "*own = i | (s.end - s.next) << 16;", "*own = i;"},
+		{"a slot with room moves among full ones", &multibucketCU, "bool moves = s.live && Held<S>::count(s.word) == C::BUCKET;", "bool moves = s.live;"},
+		{"a slot's values stay behind", &multibucketCUH, "for (int b = WORD; b < C::SLOT_BYTES; b += 8)", "for (int b = WORD + 8; b < C::SLOT_BYTES; b += 8)"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			restore()
@@ -241,7 +311,7 @@ func TestManyValuesFindsDefects(t *testing.T) {
 			}
 			*c.text = strings.Replace(*c.text, c.old, c.now, 1)
 			for seed := range uint64(100) {
-				if err := longStory(seed); err != nil {
+				if err := errors.Join(longStory(seed), longBucketStory(seed)); err != nil {
 					t.Logf("seed %d: %.200v", seed, err)
 					return
 				}
@@ -251,7 +321,7 @@ func TestManyValuesFindsDefects(t *testing.T) {
 	}
 	restore()
 	for seed := range uint64(testenv.Seeds(8)) {
-		if err := longStory(seed); err != nil {
+		if err := errors.Join(longStory(seed), longBucketStory(seed)); err != nil {
 			t.Fatalf("without a defect, seed %d: %v", seed, err)
 		}
 	}

@@ -2,6 +2,7 @@
 #include "config.h" // struct config: what this table holds
 #include "bulk.cuh"
 #include "findall.cuh"
+#include "grouped.cuh"
 #include "layout.h"
 #include "multibucket.cuh"
 #include "refused.cuh"
@@ -32,7 +33,7 @@ struct PutJob {
         return Item{warp.shuffle(x.k, from), warp.shuffle(x.v, from)};
     }
     __device__ __forceinline__ bool begin(u64 i, const Item& x) {
-        if (!wanted(p.rows.refused, p.rows.attempt, i)) return false;
+        if (!wanted(p.rows.refused, p.rows.attempt, i) || (p.reserved && !C::marks(x.k))) return false;
         k = x.k;
         v = x.v;
         s.begin(p.table, k, 1, p.limit);
@@ -63,6 +64,122 @@ WARPMAP_KERNEL_RESIDENT(insert_multi, insertParams, 3) {
 
 #include "regions.cuh"
 
+// Rows in the order of small parts of the table. Those of a key are brought together in shared memory. If they are very many, a tile first fills windows
+// with them; the rest of each key's go in as one. Those with reserved keys are only counted; or only they are inserted.
+struct GroupedRows : Grouped<C, WARPCORE_GROUPED_ROWS> {
+    u16 row[ROWS]; // of each value: where it came from
+};
+
+// put_windows is a function of its own: the registers that it wants are others'. It gives how many slots this lane filled, how many of them were tombstones,
+// and how many values it put in.
+__device__ WARPMAP_NOINLINE u128 put_windows(Table t, GroupedRows& shared, u32 groups, u64 limit) {
+    constexpr u32 TILES = WARPMAP_MAX_THREADS / FindTile::LANES, MANY = WARPCORE_LONG_WINDOWS * C::WINDOW * C::BUCKET;
+    FindTile g;
+    buckets::PutWindows<C, FindTile> s;
+    s.inserted = s.reused = s.added = 0;
+    u32 group = thread_index() / FindTile::LANES;
+    auto write = [&](u64 slot, u32 first, u32 from, u32 n) {
+        for (u32 j = 0; j < n; j++) store_relaxed(values_at<C>(slot) + first + j, shared.v[from + j]);
+    };
+    for (bool busy = false;;) { // all lanes of a warp stay in the loop: they vote together
+        bool begins = !busy && group < groups;
+        u32 i = 0, m = 0;
+        if (begins) {
+            i = shared.first[group] & 0xffff;
+            m = shared.first[group] >> 16;
+            group += TILES;
+            begins = m >= MANY;
+        }
+        bool began = s.begin(t, g, begins, begins ? shared.k[i] : key{}, begins ? shared.count[i] : 0, m, limit);
+        busy = busy || began;
+        if (!g.any_of_all(busy || group < groups)) break;
+        bool on = s.round(t, g, busy, write);
+        if (busy && !on && g.rank() == 0) { // what is left
+            u32* own = &shared.first[group - TILES];
+            i = *own & 0xffff;
+            *own = i | (s.end - s.next) << 16;
+            shared.count[i] = s.next;
+        }
+        busy = on;
+    }
+    block_sync();
+    return u128{(u64)s.reused << 32 | s.inserted, s.added};
+}
+
+// All values of one key in shared memory, and the batch that they are of, from row `first` on.
+struct PutGroupJob {
+    struct Item {
+        u32 row, from; // above the key's first row, how many values; which of all is the first
+    };
+    const groupParams& p;
+    GroupedRows& shared;
+    u64 first;
+    buckets::Put<C, true> s;
+    u32 next;
+    u64 inserted, reused, added;
+
+    __device__ __forceinline__ PutGroupJob(const groupParams& p, GroupedRows& shared) : p(p), shared(shared), first(0), next(0), inserted(0), reused(0), added(0) {}
+    __device__ __forceinline__ Item load(u32 i) { return Item{shared.first[i], shared.count[shared.first[i] & 0xffff]}; }
+    template <class W> __device__ __forceinline__ Item shuffled(W warp, const Item& x, int from, u32) const {
+        return Item{warp.shuffle(x.row, from), warp.shuffle(x.from, from)};
+    }
+    __device__ __forceinline__ bool begin(u32, const Item& x) {
+        next = x.from;
+        s.begin(p.table, shared.k[x.row & 0xffff], x.row >> 16, p.limit);
+        return x.row >> 16 != 0;
+    }
+    __device__ __forceinline__ bool round(InsertTile g, bool active) {
+        bool on = s.round(p.table, g, active);
+        inserted += s.claimed;
+        reused += s.reused;
+        added += s.got;
+        for (u32 j = 0; j < s.got; j++) store_relaxed(values_at<C>(s.slot) + s.first + j, shared.v[next + j]);
+        next += s.got;
+        return on;
+    }
+    __device__ __forceinline__ void done(u32) {
+        for (u32 end = next + s.want; next < end; next++) {
+            u64 i = first + shared.row[next];
+            settle(p.refused, 0, p.rows.positions ? at<u32>(p.rows.positions)[i] : i, true, &counters(p.table)->failed);
+        }
+    }
+};
+WARPMAP_KERNEL_RESIDENT(insert_groups, groupParams, 4) {
+    __shared__ GroupedRows shared;
+    const auto& r = p.rows;
+    auto part_of = region_of(p);
+    u64 reserved = 0;
+    PutGroupJob job(p, shared);
+    for (u64 row = block_index() * GroupedRows::ROWS; row < r.n; row += grid_blocks() * GroupedRows::ROWS) {
+        u64 end = piece_begins(r, row + GroupedRows::ROWS, GroupedRows::ROWS, part_of, key{});
+        for (u64 from = piece_begins(r, row, GroupedRows::ROWS, part_of, key{}), to; from < end; from = to) {
+            to = piece_ends(r, from, end, GroupedRows::ROWS, part_of, key{});
+            const key* keys = at<key>(r.keys) + from;
+            auto load = [&](u32 i, key& k) {
+                k = keys[i];
+                if (p.reserved) return C::marks(k);
+                reserved += C::marks(k);
+                return !C::marks(k);
+            };
+            u32 groups = shared.bring(p.table, (u32)(to - from), load, [&](u32 i) { return input_value<C>(r.values, from + i); },
+                                      [&](u32 place, u32 i) { shared.row[place] = (u16)i; });
+            if (p.longs) {
+                u128 all = put_windows(p.table, shared, groups, p.limit);
+                job.inserted += (u32)all.lo;
+                job.reused += all.lo >> 32;
+                job.added += all.hi;
+            }
+            job.first = from;
+            drive_held<InsertTile, u32>(Stretch::of_block(groups), job);
+            block_sync();
+        }
+    }
+    count_into(&counters(p.table)->inserted, job.inserted);
+    count_into(&counters(p.table)->reused, job.reused);
+    count_into(&counters(p.table)->added, job.added);
+    count_into(&counters(p.table)->side_failed, reserved);
+}
+
 WARPMAP_KERNEL(find, findParams) {
     look_up<S, false, false>(p.table, p.keys, p.n, [&](u64 i, const Hit<S>& hit) {
         if (p.found) at<u8>(p.found)[i] = hit.found;
@@ -71,35 +188,46 @@ WARPMAP_KERNEL(find, findParams) {
 
 WARPMAP_KERNEL(erase_multi, findParams) { erase_all<S>(p); }
 
-// Copies every slot into another table. Windows that are neighbours here are neighbours there: see kernels.cu. The hints that it leaves must go
-// behind it: they do not ask whether a key has room.
+// Copies every slot into another table, or those alone that have room. Windows that are neighbours here are neighbours there: see kernels.cu.
 WARPMAP_KERNEL(rehash, slotsParams) {
-    constexpr int WORD = 2 * C::KEY_BYTES;
     InsertTile g;
     u64 inserted = 0, added = 0, failed = 0;
     FOR_EACH_ITEM_IN_ORDER(i, slot_count<S>(p.table), p.span) {
         Slot<S> x = slot_at<S>(p.table, i);
         u32 n = x.live ? Held<S>::count(x.word) : 0;
+        bool moves = x.live && !(p.room && n == C::BUCKET);
         Insert<S, Keep, false, true> s;
         s.begin(p.target, x.k, n, ~0ull);
         Skip<S> skip;
         skip.begin();
-        for (bool active = x.live; g.any_of_all(active);) {
+        for (bool active = moves; g.any_of_all(active);) {
             if (active) skip.ask(p.target, s);
             active = s.round(p.target, g, active);
         }
-        if (x.live && s.outcome == ADDED) {
+        if (moves && s.outcome == ADDED) {
             skip.leave(p.target, s.p, s.candidate_probes - 1);
-            u64 from = x.slots + x.index * C::SLOT_BYTES, to = s.p.slots + s.place * C::SLOT_BYTES;
-            for (int b = C::KEY_BYTES; b < WORD; b += 4) store_relaxed(at<u32>(to + b), load_relaxed(at<u32>(from + b)));
-            for (int b = WORD; b < C::SLOT_BYTES; b += 8) store_relaxed(at<u64>(to + b), load_relaxed(at<u64>(from + b)));
+            copy_slot<C>(x.slots + x.index * C::SLOT_BYTES, s.p.slots + s.place * C::SLOT_BYTES);
             inserted++;
             added += n;
-        } else failed += x.live;
+        } else failed += moves;
     }
     count_into(&counters(p.target)->inserted, inserted);
     count_into(&counters(p.target)->added, added);
     count_into(&counters(p.target)->failed, failed);
+}
+
+// Copies every full slot. Those with room come behind, so that none is in a window that a hint tells of.
+WARPMAP_KERNEL_RESIDENT(rehash_groups, slotsParams, 4) {
+    __shared__ Grouped<MovedSlots<C>, WARPCORE_MOVED_ROWS> shared;
+    u64 full = 0;
+    u32 inserted = move_together<S, MovedSlots<C>>(p, shared, [&](const Slot<S>& s) {
+        bool moves = s.live && Held<S>::count(s.word) == C::BUCKET;
+        full += moves;
+        return moves;
+    }, [](const Slot<S>& s) { return s.slots + s.index * C::SLOT_BYTES; });
+    count_into(&counters(p.target)->inserted, (u64)inserted);
+    count_into(&counters(p.target)->added, (u64)inserted * C::BUCKET);
+    count_into(&counters(p.target)->failed, full - inserted);
 }
 
 WARPMAP_KERNEL(export_pairs, slotsParams) {

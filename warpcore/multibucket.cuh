@@ -71,6 +71,28 @@ template <class C, bool ROOM> struct Access<warpcore::BucketSlots<C, ROOM>, WHOL
 };
 
 namespace warpcore {
+// MovedSlots is the config of slots into which those of another table are copied whole: a value is the address of one of these.
+template <class C> struct MovedSlots : BucketSlots<C> { typedef u64 value; };
+
+// copy_slot copies what a slot holds behind its key.
+template <class C> __device__ __forceinline__ void copy_slot(u64 from, u64 to) {
+    constexpr int WORD = 2 * C::KEY_BYTES;
+    for (int b = C::KEY_BYTES; b < WORD; b += 4) store_relaxed(at<u32>(to + b), load_relaxed(at<u32>(from + b)));
+    for (int b = WORD; b < C::SLOT_BYTES; b += 8) store_relaxed(at<u64>(to + b), load_relaxed(at<u64>(from + b)));
+}
+} // namespace warpcore
+
+template <class C> struct Access<warpcore::MovedSlots<C>, WHOLE_PAIRS> : Access<warpcore::BucketSlots<C>> {
+    typedef Access<warpcore::BucketSlots<C>> Slots;
+    typedef u64 value;
+    static __device__ __forceinline__ bool claim(u64 slots, u64 values, u64 index, bool tombstone, typename C::key k, u64 from) {
+        if (!Slots::claim(slots, values, index, tombstone, k, Slots::count(load_relaxed(at<typename Slots::word>(from))))) return false;
+        warpcore::copy_slot<C>(from, slots + index * C::SLOT_BYTES);
+        return true;
+    }
+};
+
+namespace warpcore {
 
 template <class C> __device__ __forceinline__ typename C::value* values_at(u64 slot) { return at<typename C::value>(slot + C::VALUE_OFFSET); }
 
@@ -138,6 +160,97 @@ template <class C, bool REUSE> struct Put {
         s.outcome = FULL;
         if (claimed) s.again();
         return true;
+    }
+};
+
+// PutWindows is the insertion of very many values of one key: a tile reserves windows of the chain (see hint_of), no more than its values fill for
+// sure, and fills every slot there that is free, or has room for the key. Others do so beside it, each in its own windows. It is over when its values are
+// fewer than a window's, or the chain, as far as it may be read, is all reserved.
+template <class C, class Tile> struct PutWindows {
+    typedef BucketSlots<C, true> S;
+    typedef Access<S> A;
+    typedef View<S, Tile::LANES> V;
+    static constexpr u32 WHOLE = C::WINDOW * C::BUCKET; // values of an empty window
+    Probe<S> p;
+    u64 probes, limit;
+    u64 address; // of the hint
+    u64 reserved; // windows, that of p and those behind it
+    u32 next, end; // values
+    u32 inserted, reused, added; // by this lane
+
+    // begin begins with those values, and tells whether there is a window for them.
+    __device__ __forceinline__ bool begin(const Table& t, Tile g, bool on, typename C::key k, u32 first, u32 n, u64 windows) {
+        if (on) {
+            p = Probe<S>(t, k);
+            limit = windows < p.windows ? windows : p.windows;
+            probes = 1;
+            address = hint_of<true>(t, p);
+            next = first;
+            end = first + n;
+        }
+        bool asks = on && address;
+        return arrive(g, asks, asks);
+    }
+    // arrive goes on to windows that it reserves, if it asks for some.
+    __device__ __forceinline__ bool arrive(Tile g, bool on, bool asks) {
+        if (!g.any_of_all(asks)) return on;
+        u64 to = 0, n = 0;
+        if (asks && g.rank() == 0) n = hint_reserve_within(address, (end - next) / WHOLE, limit, to);
+        to = g.shuffle(to, 0);
+        n = g.shuffle(n, 0);
+        if (!asks) return on;
+        reserved = n;
+        if (n == 0) return false;
+        u64 at = probes - 1;
+        p.skip(to >= at ? to - at : to + p.windows - at);
+        probes = to + 1;
+        return true;
+    }
+    // round fills what is free of a window, and tells whether there is more to do. write(slot, first, from, n) is called by each lane for n values from
+    // `from` on, which go to a slot's places from first on.
+    template <class Write> __device__ __forceinline__ bool round(const Table& t, Tile g, bool busy, Write write) {
+        V s;
+        s.load(busy, p.window_address(), g.rank());
+        u32 got[V::WORDS], first[V::WORDS], mine = 0;
+        bool lost = false, on = busy && V::holds(g.rank());
+#pragma unroll
+        for (int i = 0; i < V::WORDS; i++) {
+            typename C::key k = A::key_of(s.w[i]);
+            u64 index = p.slot_index(V::slot(i, g.rank())), slot = p.slots + index * C::SLOT_BYTES;
+            bool tombstone = k == C::TOMBSTONE;
+            got[i] = first[i] = 0;
+            if (on && (k == C::EMPTY || tombstone)) {
+                if (A::claim(p.slots, 0, index, tombstone, p.stored, C::BUCKET)) {
+                    inserted++;
+                    reused += tombstone;
+                    got[i] = A::WHOLE ? C::BUCKET : A::take(slot, 0, C::BUCKET, first[i]);
+                } else lost = true;
+            } else if (on && k == p.stored) got[i] = A::take(slot, A::count(s.w[i]), C::BUCKET, first[i]);
+            mine += got[i];
+        }
+        u64 all, from = g.scan((u64)mine, all);
+        from += next;
+#pragma unroll
+        for (int i = 0; i < V::WORDS; i++) {
+            if (got[i]) write(p.slots + p.slot_index(V::slot(i, g.rank())) * C::SLOT_BYTES, first[i], (u32)from, got[i]);
+            from += got[i];
+        }
+        added += mine;
+        bool leaves = !g.any(lost) && busy; // who lost a slot looks at it again: it may hold the key
+        if (busy) next += (u32)all;
+        bool asks = leaves && reserved == 1;
+        if (leaves) {
+            if (g.rank() == 0) {
+                p.pass_by(false);
+                if (asks) tell_probes(t, probes);
+            }
+            reserved--;
+        }
+        if (leaves && !asks) {
+            p.advance();
+            probes++;
+        }
+        return arrive(g, busy, asks);
     }
 };
 

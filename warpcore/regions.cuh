@@ -13,7 +13,7 @@ WARPMAP_KERNEL(partition_count, partitionParams) { partition_count<key>(p.rows, 
 WARPMAP_KERNEL(partition_scan, partitionParams) { partition_scan(p.rows); }
 WARPMAP_KERNEL_RESIDENT(partition_scatter, partitionParams, 4) { partition_scatter<key, value, u32>(p.rows, region_of(p)); }
 
-#if !WARPCORE_SET && !WARPCORE_BUCKETS
+#if !WARPCORE_SET
 WARPMAP_KERNEL(partition_within_count, partitionParams) { partition_within_count<key>(p.rows, region_of(p)); }
 WARPMAP_KERNEL_RESIDENT(partition_within_scatter, partitionParams, 4) { partition_within_scatter<key, value>(p.rows, region_of(p)); }
 WARPMAP_KERNEL_RESIDENT(partition_group, partitionParams, 4) { partition_group<key, value>(p.rows, place_of(p)); }

@@ -1,0 +1,162 @@
+// Rows of a multimap that has a slot for each. Those of a key are brought together in shared memory, as many rows at a time as fit there, and inserted
+// by a tile; if they are many, or the key's chain is long, by all tiles that have nothing else to do.
+#pragma once
+#include "bulk.cuh"
+#include "layout.h"
+#include "together.cuh"
+
+namespace warpcore {
+
+template <class C, u32 MOST> struct Grouped : Together<typename C::key, MOST> {
+    typedef typename C::key key;
+    typename C::value v[MOST]; // those of a key beside one another
+    u32 count[MOST];           // of a first row: its key's values; then where those begin that nobody has taken
+    // first, when all rows are with others: the first rows, those of each thread beside one another, and above them how many values their keys have;
+    // from ROWS on, of keys with long chains, where their values end
+    u32 longs; // how many these are
+    static_assert(MOST < 1 << 16, "a row's number, and where the values of its key end, are a word");
+
+    // bring brings n rows together: load gives a row's key, value_of its value; a row without key is left out. It calls placed(place, row) for each, and
+    // gives how many keys there are. All threads of a block call it, and have met when it returns.
+    template <class Load, class Value, class Placed> __device__ __forceinline__ u32 bring(const Table& t, u32 n, Load load, Value value_of, Placed placed) {
+        constexpr u32 EACH = (MOST + WARPMAP_MAX_THREADS - 1) / WARPMAP_MAX_THREADS;
+        u32 with[EACH], firsts = 0;
+        this->clear();
+#pragma unroll
+        for (u32 j = 0; j < EACH; j++) {
+            u32 i = j * WARPMAP_MAX_THREADS + thread_index();
+            with[j] = ~0u;
+            if (i < n && load(i, this->k[i])) with[j] = 0;
+            if (i < n) count[i] = 0;
+        }
+        block_sync();
+        if (thread_index() == 0) longs = 0;
+#pragma unroll
+        for (u32 j = 0; j < EACH; j++) { // a row's first row, and above it the row's number among its key's
+            u32 i = j * WARPMAP_MAX_THREADS + thread_index();
+            if (with[j] == ~0u) continue;
+            u32 own = this->first_of(i, (u32)Probe<C>(t, this->k[i]).hash);
+            with[j] = own | add(&count[own], 1u) << 16;
+            firsts |= (u32)(own == i) << j;
+        }
+        block_sync();
+        u32 values = 0;
+#pragma unroll
+        for (u32 j = 0; j < EACH; j++)
+            if (firsts >> j & 1) values += count[j * WARPMAP_MAX_THREADS + thread_index()];
+        u64 all, before = block_scan((u64)values << 32 | (u32)popcount(firsts), all);
+        u32 begin = (u32)(before >> 32), place = (u32)before;
+#pragma unroll
+        for (u32 j = 0; j < EACH; j++) {
+            if (!(firsts >> j & 1)) continue;
+            u32 i = j * WARPMAP_MAX_THREADS + thread_index(), m = count[i];
+            count[i] = begin;
+            this->first[place++] = i | m << 16;
+            begin += m;
+        }
+        block_sync();
+#pragma unroll
+        for (u32 j = 0; j < EACH; j++) {
+            if (with[j] == ~0u) continue;
+            u32 i = j * WARPMAP_MAX_THREADS + thread_index(), to = count[with[j] & 0xffff] + (with[j] >> 16);
+            v[to] = value_of(i);
+            placed(to, i);
+        }
+        block_sync();
+        return (u32)all;
+    }
+};
+
+// insert_long inserts the values of the keys that are left to all tiles, and gives how many slots this lane filled, and above that how many of them were
+// tombstones. It and make_hint are functions of their own, which take copies, because the registers that they want are others'.
+template <class C, class Shared> __device__ WARPMAP_NOINLINE u64 insert_long(Table t, Shared& shared) {
+    constexpr u32 PIECE = WARPCORE_PIECE_WINDOWS * C::WINDOW;
+    typedef typename C::key key;
+    FindTile g;
+    InsertGroup<C, FindTile, true> s;
+    s.added = s.reused = 0;
+    u32 longs = shared.longs;
+    bool busy = false;
+    for (u32 seen = 0, at = thread_index() / FindTile::LANES % longs;;) { // all lanes of a warp stay in the loop: they vote together
+        bool asks = !busy && seen < longs;
+        u32 key_row = asks ? shared.first[Shared::ROWS + at] : 0, i = key_row & 0xffff, end = key_row >> 16, from = 0;
+        if (asks && g.rank() == 0) from = add(&shared.count[i], PIECE);
+        from = g.shuffle(from, 0);
+        bool begins = asks && from < end;
+        if (asks && !begins) { // others have taken all of them
+            seen++;
+            at = at + 1 < longs ? at + 1 : 0;
+        }
+        s.begin(t, g, begins, begins ? shared.k[i] : key{}, from, begins && end - from > PIECE ? PIECE : end - from);
+        busy = busy || begins;
+        if (!g.any_of_all(busy || seen < longs)) break;
+        busy = s.round(t, g, busy, shared.v);
+    }
+    block_sync();
+    return (u64)s.reused << 32 | s.added;
+}
+template <class C> __device__ WARPMAP_NOINLINE u64 make_hint(Table t, typename C::key k) { return hint_of<true>(t, Probe<C>(t, k)); }
+
+// insert_together inserts n rows: see Grouped::bring. Only with LONG keys are left to all tiles: that makes it slower for others.
+template <class C, bool LONG, class Shared, class Load, class Value>
+__device__ __forceinline__ void insert_together(const Table& t, Shared& shared, u32 n, u32& added, u32& reused, Load load, Value value_of) {
+    constexpr u32 TILES = WARPMAP_MAX_THREADS / FindTile::LANES, MANY = WARPCORE_LONG_WINDOWS * C::WINDOW;
+    typedef typename C::key key;
+    FindTile g;
+    u32 groups = shared.bring(t, n, load, value_of, [](u32, u32) {});
+    InsertGroup<C, FindTile, false> s;
+    s.added = s.reused = 0;
+    auto longer = [&](u32 i, u32 from, u32 end) { // leaves a key that has a hint to all tiles
+        if (!make_hint<C>(t, shared.k[i])) return false;
+        if (g.rank() == 0) {
+            shared.count[i] = from;
+            shared.first[Shared::ROWS + add(&shared.longs, 1u)] = i | end << 16;
+        }
+        return true;
+    };
+    bool busy = false;
+    for (u32 group = thread_index() / FindTile::LANES;;) {
+        bool begins = !busy && group < groups;
+        u32 i = 0, from = 0, m = 0;
+        if (begins) {
+            i = shared.first[group] & 0xffff;
+            m = shared.first[group] >> 16;
+            from = shared.count[i];
+            group += TILES;
+            if (LONG && m >= MANY && longer(i, from, from + m)) begins = false;
+        }
+        s.begin(t, g, begins, begins ? shared.k[i] : key{}, from, m);
+        busy = busy || begins;
+        if (!g.any_of_all(busy || group < groups)) break;
+        busy = s.round(t, g, busy, shared.v);
+        if (LONG && busy && s.probes == WARPCORE_LONG_WINDOWS && longer(shared.first[group - TILES] & 0xffff, s.next, s.end)) busy = false;
+    }
+    block_sync();
+    added += s.added;
+    reused += s.reused;
+
+    if (LONG && shared.longs) {
+        u64 both = insert_long<C>(t, shared);
+        added += (u32)both;
+        reused += (u32)(both >> 32);
+    }
+}
+
+// move_together copies slots of one table into another, larger one, a stretch at a time: those that moves(slot) tells, of which value_of(slot) is what
+// To has in a slot. It gives how many this lane copied. Those of a key with very many lie everywhere.
+template <class From, class To, class Shared, class Moves, class Value>
+__device__ __forceinline__ u32 move_together(const slotsParams& p, Shared& shared, Moves moves, Value value_of) {
+    u32 added = 0, reused = 0;
+    for (u64 first = block_index() * Shared::ROWS, slots = slot_count<From>(p.table); first < slots; first += grid_blocks() * Shared::ROWS) {
+        u32 n = (u32)(slots - first < Shared::ROWS ? slots - first : Shared::ROWS);
+        auto load = [&](u32 i, typename From::key& k) {
+            Slot<From> s = slot_at<From>(p.table, first + i);
+            k = s.k;
+            return moves(s);
+        };
+        insert_together<To, true>(p.target, shared, n, added, reused, load, [&](u32 i) { return value_of(slot_at<From>(p.table, first + i)); });
+    }
+    return added;
+}
+
+} // namespace warpcore
