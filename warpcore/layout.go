@@ -285,26 +285,29 @@ type longParams struct {
 	Keys    uint64 // of longKey, one a hint
 	List    uint64 // of u32, the numbers of the hints that were asked for
 	Rows    uint64 // of longRow
-	Lengths uint64 // of u64: how many there are in List, and in Rows, which has room for longRows
+	Lengths uint64 // of u64: how many there are in List, in Rows, which has room for longRows, and in Parts
+	Parts   uint64 // of u64, one for each part of a chain that is asked for: how many values of the key come before its
+	Room    uint64 // of Parts
 }
 
 // longKey is what is asked of a hint's key.
 type longKey struct {
 	Count uint64 // of its values, and longAsked
 	Row   uint64 // that asked first
+	Parts uint64 // the number of its chain's first, and one; 0 if there is no room for them
 }
 
 // longRow is a row whose values are to be written.
 type longRow struct {
 	Number uint64 // of the hint
 	To     uint64 // where they go among all values
-	Taken  uint64 // of these places
 }
 
 const (
 	// A chain of longChain full windows is long. Look-ups ask for that every longAsk windows.
 	longChain, longAsk = 256, 32
 	longPart           = 128 // windows of a warp
+	longParts          = 16  // windows of the table for each part of a chain that there is room for
 	longTurn           = 61  // the parts of the next chain begin with so many warps further on
 	longValues         = 512 // values that a key has at least, if its chain is asked for when they are written
 	longRows           = 1 << 14
@@ -356,6 +359,7 @@ func defines(set bool) []device.Define {
 		{Name: "WARPCORE_COMBINES", Value: false},
 		{Name: "WARPCORE_CHOOSES", Value: false},
 		{Name: "WARPCORE_HINT_ASK", Value: hintAsk},
+		{Name: "WARPCORE_HINT_AGAIN", Value: hintAgain},
 		{Name: "WARPCORE_HINT_FROM", Value: hintFrom},
 		{Name: "WARPCORE_HINT_STEP", Value: hintStep},
 		{Name: "WARPCORE_HINT_PLACES", Value: hintPlaces},
@@ -606,7 +610,8 @@ const (
 	hintPlaces                       = 4         // where a key's may be, one behind the other
 	// hintFrom is how many windows of a chain must be full before a row that is inserted leaves a hint of it, and each hintStep further ones move it.
 	hintFrom, hintStep = 32, 16
-	hintAsk            = 9 // the number of the window at which a row asks whether there is one
+	// The number of the window at which a row asks whether there is one, and after how many it asks again.
+	hintAsk, hintAgain = 9, 16
 	// Where rows of a key come together, those of keys with longWindows windows full of values, or a longer chain, are inserted by several tiles,
 	// pieceWindows windows full at a time.
 	longWindows, pieceWindows = 32, 8

@@ -25,6 +25,9 @@ struct LongChains {
         u64 number = number_of(q);
         if (number == ~0ull || or_of(&key_at(number)->count, WARPCORE_LONG_ASKED) & WARPCORE_LONG_ASKED) return number;
         key_at(number)->row = row;
+        u64 full = hinted((u64)(at<hint>(t.hints) + number)), n = (full < q.windows ? full : q.windows) / WARPCORE_LONG_PART + 1;
+        u64 first = add(length() + 2, n);
+        if (first + n <= p.room) key_at(number)->parts = first + 1;
         at<u32>(p.list)[add(length(), (u64)1)] = (u32)number;
         return number;
     }
@@ -38,13 +41,15 @@ struct LongChains {
         values &= ~WARPCORE_LONG_ASKED;
         return true;
     }
-    // fill leaves the values of a row to fill_long, where there is room to note that.
+    // fill leaves the values of a row to fill_long, where there is room to note that, and its key was counted by count_long.
     template <class C> __device__ __forceinline__ bool fill(const Probe<C>& q, u64 to) const {
         u64 number = number_of(q), row;
-        if (number == ~0ull || (row = add(length() + 1, (u64)1)) >= WARPCORE_LONG_ROWS) return false;
-        at<longRow>(p.rows)[row] = longRow{number, to, 0};
+        if (number == ~0ull || !key_at(number)->parts || (row = add(length() + 1, (u64)1)) >= WARPCORE_LONG_ROWS) return false;
+        at<longRow>(p.rows)[row] = longRow{number, to};
         return true;
     }
+    // before is where a part of a chain has how many values of the key come before its.
+    __device__ __forceinline__ u64* before(u64 number, u64 window) const { return at<u64>(p.parts) + key_at(number)->parts - 1 + window / WARPCORE_LONG_PART; }
 };
 
 // far tells from time to time that a search has gone through windows enough to ask whether its key's chain is long.
@@ -131,13 +136,14 @@ template <class C, class Number, class Part> __device__ __forceinline__ void dea
     }
 }
 
-// count_long counts the values of the keys that were asked for.
+// count_long counts the values of the keys that were asked for, and says for each part of their chains where its values begin among them.
 template <class C, class Tile> __device__ __forceinline__ void count_long(const Table& t, const longParams& p) {
     typedef View<C, Tile::LANES> V;
     typedef typename V::word Word;
     typedef LongChain<C> Chain;
     LongChains longs{t, p};
     Tile g;
+    tile<32, true> warp;
     auto number_of = [&](u64 i) { return (u64)at<u32>(p.list)[i]; };
     deal_chains<C>(t, *longs.length(), number_of, [&](u64 i, const LongChain<C>& chain, u64 first, u64 end, bool last) {
         u64 n = 0;
@@ -146,7 +152,11 @@ template <class C, class Tile> __device__ __forceinline__ void count_long(const 
         });
         NoVisit none;
         if (last) n += chain.tail(t, g, none);
-        count_into(&longs.key_at(number_of(i))->count, n);
+        longKey* its = longs.key_at(number_of(i));
+        n = warp.sum(n);
+        if (warp.rank() != 0) return;
+        u64 before = add(&its->count, n) & ~WARPCORE_LONG_ASKED;
+        if (its->parts) *longs.before(number_of(i), first) = before;
     });
 }
 // settle_long writes these counts where they were left open, of n rows.
@@ -159,46 +169,36 @@ __device__ __forceinline__ void settle_long(const Table& t, const longParams& p,
     }
 }
 
-// fill_long writes the values of the rows that were left to it, those of a row in any order.
+// fill_long writes the values of the rows that were left to it, those of a row in the order of the parts that were counted.
 template <class C, class Value> struct FillLong {
     static constexpr bool VISITS = true, PLACES = true;
-    longRow* row;
-    Value* out;
+    Value* out; // where the next values go
     __device__ __forceinline__ void begin(u64) {}
     template <class Tile> __device__ __forceinline__ void turn(Tile, int) {}
-    template <class W> __device__ __forceinline__ void operator()(u64 slots, u64 values, u64 index, W w, u32) {
-        write(row->to + add(&row->taken, (u64)Held<C>::count(w)), slots, values, index, w);
+    template <class W> __device__ __forceinline__ void operator()(u64 slots, u64 values, u64 index, W w, u32 number) {
+        write(number, slots, values, index, w);
     }
     template <class W> __device__ __forceinline__ void write(u64 to, u64 slots, u64 values, u64 index, W w) const {
         Held<C>::each(slots, values, index, w, [&](Value v) { out[to++] = v; });
-    }
-    // take takes places for the values of a stretch, and gives the first.
-    template <class Warp> __device__ __forceinline__ u64 take(Warp warp, u64 all) {
-        u64 to = 0;
-        if (warp.rank() == 0 && all) to = row->to + add(&row->taken, all);
-        return warp.shuffle(to, 0);
     }
     // each and together write the values of a stretch: each lane its own, one behind the other; or, where a slot has one value, the lanes beside one another.
     template <class Warp, class V, int N> __device__ __forceinline__ void each(const LongChain<C>& c, Warp warp, int rank, const u64 (&index)[N], const V (&s)[N], const u32 (&match)[N]) {
         u32 n = 0;
         c.each(index, s, match, rank, [&](u64, typename V::word w) { n += Held<C>::count(w); });
         u64 all, to = warp.scan((u64)n, all);
-        to += take(warp, all);
         c.each(index, s, match, rank, [&](u64 slot, typename V::word w) {
             write(to, c.p.slots, c.p.values, slot, w);
             to += Held<C>::count(w);
         });
+        out += all;
     }
     template <class Warp, class V, int N> __device__ __forceinline__ void together(const LongChain<C>& c, Warp warp, int rank, const u64 (&index)[N], const V (&s)[N], const u32 (&match)[N]) {
-        u32 holders[N * V::WORDS], all = 0, below = (1u << warp.rank()) - 1;
-#pragma unroll
-        for (int x = 0; x < N * V::WORDS; x++) all += (u32)popcount(holders[x] = warp.ballot(match[x / V::WORDS] >> x % V::WORDS & 1));
-        u64 to = take(warp, all);
 #pragma unroll
         for (int x = 0; x < N * V::WORDS; x++) {
             int j = x / V::WORDS, i = x % V::WORDS;
-            if (match[j] >> i & 1) write(to + popcount(holders[x] & below), c.p.slots, c.p.values, index[j] + V::slot(i, rank), s[j].w[i]);
-            to += (u32)popcount(holders[x]);
+            u32 holders = warp.ballot(match[j] >> i & 1);
+            if (match[j] >> i & 1) write((u32)popcount(holders & (1u << warp.rank()) - 1), c.p.slots, c.p.values, index[j] + V::slot(i, rank), s[j].w[i]);
+            out += (u32)popcount(holders);
         }
     }
 };
@@ -211,7 +211,8 @@ template <class C, class Tile, class Value> __device__ __forceinline__ void fill
     u64 rows = longs.length()[1];
     if (rows > WARPCORE_LONG_ROWS) rows = WARPCORE_LONG_ROWS;
     deal_chains<C>(t, rows, [&](u64 i) { return at<longRow>(p.rows)[i].number; }, [&](u64 i, const LongChain<C>& chain, u64 first, u64 end, bool last) {
-        FillLong<C, Value> fill{at<longRow>(p.rows) + i, out};
+        const longRow& row = at<longRow>(p.rows)[i];
+        FillLong<C, Value> fill{out + row.to + *longs.before(row.number, first)};
         chain.stretch(g, first, end, [&](const u64 (&index)[Chain::EACH], const V (&s)[Chain::EACH], const u32 (&match)[Chain::EACH]) {
             if constexpr (Held<C>::SEVERAL) fill.each(chain, warp, g.rank(), index, s, match);
             else fill.together(chain, warp, g.rank(), index, s, match);

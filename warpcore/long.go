@@ -47,9 +47,11 @@ func (c *core) longs(st *device.Stream) (p longParams, err error) {
 	}
 	place := func(base int64) (p longParams, end int64) {
 		hints := int64(c.t.HintMask + 1 + sideHints)
-		p.Keys, p.Lengths = uint64(base), uint64(base+16*hints) // both are cleared at once
-		p.Rows = p.Lengths + 16
-		p.List = p.Rows + 24*longRows
+		p.Keys, p.Lengths = uint64(base), uint64(base+24*hints) // both are cleared at once
+		p.Rows = p.Lengths + 24
+		p.Parts = p.Rows + 16*longRows
+		p.Room = c.t.Main.Windows/longParts + uint64(hints)
+		p.List = p.Parts + 8*p.Room
 		return p, int64(p.List) + 4*hints
 	}
 	if c.long.Len() == 0 {

@@ -64,43 +64,48 @@ WARPMAP_KERNEL_RESIDENT(insert_multi, insertParams, 3) {
 
 #include "regions.cuh"
 
-// Rows in the order of small parts of the table. Those of a key are brought together in shared memory. If they are very many, a tile first fills windows
+// Rows in the order of small parts of the table. Those of a key are brought together in shared memory. If they are very many, all tiles first fill windows
 // with them; the rest of each key's go in as one. Those with reserved keys are only counted; or only they are inserted.
 struct GroupedRows : Grouped<C, WARPCORE_GROUPED_ROWS> {
-    u16 row[ROWS]; // of each value: where it came from
+    static constexpr u32 MANY = WARPCORE_LONG_WINDOWS * C::WINDOW * C::BUCKET;
+    u16 row[ROWS];                         // of each value: where it came from
+    buckets::Many many[ROWS / MANY + 1];   // longs of them
 };
 
-// put_windows is a function of its own: the registers that it wants are others'. It gives how many slots this lane filled, how many of them were tombstones,
-// and how many values it put in.
+// put_windows is a function of its own: the registers that it wants are others'. It gives how many slots this lane filled, above that how many of them were
+// tombstones; and how many values it put in.
 __device__ WARPMAP_NOINLINE u128 put_windows(Table t, GroupedRows& shared, u32 groups, u64 limit) {
-    constexpr u32 TILES = WARPMAP_MAX_THREADS / FindTile::LANES, MANY = WARPCORE_LONG_WINDOWS * C::WINDOW * C::BUCKET;
+    for (u32 group = thread_index(); group < groups; group += WARPMAP_MAX_THREADS) {
+        u32 i = shared.first[group] & 0xffff, m = shared.first[group] >> 16;
+        if (m >= GroupedRows::MANY) shared.many[add(&shared.longs, 1u)] = buckets::Many{group, shared.count[i] + m, m};
+    }
+    block_sync();
+    u32 longs = shared.longs;
+    if (longs == 0) return u128{0, 0};
     FindTile g;
     buckets::PutWindows<C, FindTile> s;
     s.inserted = s.reused = s.added = 0;
-    u32 group = thread_index() / FindTile::LANES;
     auto write = [&](u64 slot, u32 first, u32 from, u32 n) {
         for (u32 j = 0; j < n; j++) store_relaxed(values_at<C>(slot) + first + j, shared.v[from + j]);
     };
-    for (bool busy = false;;) { // all lanes of a warp stay in the loop: they vote together
-        bool begins = !busy && group < groups;
-        u32 i = 0, m = 0;
-        if (begins) {
-            i = shared.first[group] & 0xffff;
-            m = shared.first[group] >> 16;
-            group += TILES;
-            begins = m >= MANY;
+    bool busy = false;
+    for (u32 seen = 0, at = thread_index() / FindTile::LANES % longs;;) { // all lanes of a warp stay in the loop: they vote together
+        bool asks = !busy && seen < longs;
+        u32 i = shared.first[shared.many[at].group] & 0xffff;
+        bool begins = s.begin(t, g, asks, shared.k[i], &shared.many[at], &shared.count[i], limit);
+        if (asks && !begins) { // no values are left, or no windows
+            seen++;
+            at = at + 1 < longs ? at + 1 : 0;
         }
-        bool began = s.begin(t, g, begins, begins ? shared.k[i] : key{}, begins ? shared.count[i] : 0, m, limit);
-        busy = busy || began;
-        if (!g.any_of_all(busy || group < groups)) break;
-        bool on = s.round(t, g, busy, write);
-        if (busy && !on && g.rank() == 0) { // what is left
-            u32* own = &shared.first[group - TILES];
-            i = *own & 0xffff;
-            *own = i | (s.end - s.next) << 16;
-            shared.count[i] = s.next;
-        }
-        busy = on;
+        busy = begins || busy;
+        if (!g.any_of_all(busy || seen < longs)) break;
+        busy = s.round(t, g, busy, write);
+    }
+    block_sync();
+    for (u32 j = thread_index(); j < longs; j += WARPMAP_MAX_THREADS) { // what is left
+        const buckets::Many& many = shared.many[j];
+        u32 i = shared.first[many.group] & 0xffff;
+        shared.first[many.group] = i | (many.end - shared.count[i]) << 16;
     }
     block_sync();
     return u128{(u64)s.reused << 32 | s.inserted, s.added};

@@ -163,43 +163,68 @@ template <class C, bool REUSE> struct Put {
     }
 };
 
-// PutWindows is the insertion of very many values of one key: a tile reserves windows of the chain (see hint_of), no more than its values fill for
-// sure, and fills every slot there that is free, or has room for the key. Others do so beside it, each in its own windows. It is over when its values are
-// fewer than a window's, or the chain, as far as it may be read, is all reserved.
+// Many is what the tiles of a block know of a key with very many values, in shared memory.
+struct Many {
+    u32 group;   // its number
+    u32 end;     // its values end there
+    u32 credit;  // of those that are left, how many no tile has reserved windows for
+};
+
+// PutWindows is the insertion of very many values of one key: a tile reserves windows of the chain (see hint_of), no more than the values that are left fill
+// for sure, and fills every slot there that is free, or has room for the key. Other tiles and blocks do so beside it, each in their own windows. It is
+// over when fewer values are left than a window's, or the chain is reserved as far as it may be read.
 template <class C, class Tile> struct PutWindows {
     typedef BucketSlots<C, true> S;
     typedef Access<S> A;
     typedef View<S, Tile::LANES> V;
     static constexpr u32 WHOLE = C::WINDOW * C::BUCKET; // values of an empty window
     Probe<S> p;
+    Many* many;
+    u32* cursor;  // the first value that is left, which all tiles share
     u64 probes, limit;
-    u64 address; // of the hint
-    u64 reserved; // windows, that of p and those behind it
-    u32 next, end; // values
+    u64 address;  // of the hint
+    u32 reserved; // windows, that of p and those behind it
+    u32 filled;   // values that this tile put into the window of p
     u32 inserted, reused, added; // by this lane
 
-    // begin begins with those values, and tells whether there is a window for them.
-    __device__ __forceinline__ bool begin(const Table& t, Tile g, bool on, typename C::key k, u32 first, u32 n, u64 windows) {
+    // begin begins with a key, and tells whether there is a window for its values.
+    __device__ __forceinline__ bool begin(const Table& t, Tile g, bool on, typename C::key k, Many* its, u32* next, u64 windows) {
         if (on) {
             p = Probe<S>(t, k);
+            many = its;
+            cursor = next;
             limit = windows < p.windows ? windows : p.windows;
             probes = 1;
             address = hint_of<true>(t, p);
-            next = first;
-            end = first + n;
         }
         bool asks = on && address;
         return arrive(g, asks, asks);
     }
+    // reserve gives how many windows it has reserved, from window number `to` on.
+    __device__ __forceinline__ u32 reserve(u64& to) const {
+        u32 credit = load_relaxed(&many->credit), n;
+        for (;;) {
+            n = credit / WHOLE < WARPCORE_PIECE_WINDOWS ? credit / WHOLE : WARPCORE_PIECE_WINDOWS;
+            if (n == 0) return 0;
+            u32 was = cas(&many->credit, credit, credit - n * WHOLE);
+            if (was == credit) break;
+            credit = was;
+        }
+        u32 got = (u32)hint_reserve_within(address, n, limit, to);
+        if (got < n) add(&many->credit, (n - got) * WHOLE);
+        return got;
+    }
     // arrive goes on to windows that it reserves, if it asks for some.
     __device__ __forceinline__ bool arrive(Tile g, bool on, bool asks) {
         if (!g.any_of_all(asks)) return on;
-        u64 to = 0, n = 0;
-        if (asks && g.rank() == 0) n = hint_reserve_within(address, (end - next) / WHOLE, limit, to);
+        u64 to = 0;
+        u32 n = 0;
+        if (asks && g.rank() == 0) n = reserve(to);
         to = g.shuffle(to, 0);
         n = g.shuffle(n, 0);
         if (!asks) return on;
         reserved = n;
+        filled = 0;
         if (n == 0) return false;
         u64 at = probes - 1;
         p.skip(to >= at ? to - at : to + p.windows - at);
@@ -229,7 +254,9 @@ template <class C, class Tile> struct PutWindows {
             mine += got[i];
         }
         u64 all, from = g.scan((u64)mine, all);
-        from += next;
+        u32 begin = 0;
+        if (all && g.rank() == 0) begin = add(cursor, (u32)all);
+        from += g.shuffle(begin, 0);
 #pragma unroll
         for (int i = 0; i < V::WORDS; i++) {
             if (got[i]) write(p.slots + p.slot_index(V::slot(i, g.rank())) * C::SLOT_BYTES, first[i], (u32)from, got[i]);
@@ -237,14 +264,16 @@ template <class C, class Tile> struct PutWindows {
         }
         added += mine;
         bool leaves = !g.any(lost) && busy; // who lost a slot looks at it again: it may hold the key
-        if (busy) next += (u32)all;
+        if (busy) filled += (u32)all;
         bool asks = leaves && reserved == 1;
         if (leaves) {
             if (g.rank() == 0) {
                 p.pass_by(false);
+                if (filled < WHOLE) add(&many->credit, WHOLE - filled);
                 if (asks) tell_probes(t, probes);
             }
             reserved--;
+            filled = 0;
         }
         if (leaves && !asks) {
             p.advance();

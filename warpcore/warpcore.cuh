@@ -152,9 +152,10 @@ template <class C> struct Skip {
     u64 skipped; // windows
 
     __device__ __forceinline__ void begin() { address = skipped = 0; }
-    // ask comes before each round of an insertion s, which skips full windows once it has gone so far that there may be a hint.
+    // ask comes before each round of an insertion s, which skips full windows once it has gone so far that there may be a hint; and again from time to
+    // time, for others may fill windows faster than it goes through them.
     template <class S> __device__ __forceinline__ void ask(const Table& t, S& s) {
-        if (s.probes != WARPCORE_HINT_ASK || s.part) return;
+        if (s.probes % WARPCORE_HINT_AGAIN != WARPCORE_HINT_ASK || s.part) return;
         address = hint_of<false>(t, s.p);
         u64 n = address ? hinted(address) : 0;
         if (n < s.probes) return;
