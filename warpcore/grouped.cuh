@@ -109,7 +109,7 @@ __device__ __forceinline__ void insert_together(const Table& t, Shared& shared, 
     auto longer = [&](u32 i, u32 from, u32 end) { // leaves a key that has a hint to all tiles
         if (!make_hint<C>(t, shared.k[i])) return false;
         if (g.rank() == 0) {
-            shared.count[i] = from;
+            if (shared.count[i] != from) shared.count[i] = from; // others of the tile may just read it
             shared.first[Shared::ROWS + add(&shared.longs, 1u)] = i | end << 16;
         }
         return true;

@@ -202,7 +202,7 @@ template <class C, class Tile> struct PutWindows {
     }
     // reserve gives how many windows it has reserved, from window number `to` on.
     __device__ __forceinline__ u32 reserve(u64& to) const {
-        u32 credit = load_relaxed(&many->credit), n;
+        u32 credit = cas(&many->credit, 0u, 0u), n; // as it is: a plain load may be of a register
         for (;;) {
             n = credit / WHOLE < WARPCORE_PIECE_WINDOWS ? credit / WHOLE : WARPCORE_PIECE_WINDOWS;
             if (n == 0) return 0;
