@@ -350,3 +350,35 @@ func TestLongChainRefusesSoon(t *testing.T) {
 		t.Errorf("took %v, with a chain of %d windows", took, m.counters.Seen.MaxProbes)
 	}
 }
+
+// The same in a MultiBucket that one key fills, and others come behind.
+func TestLongChainOfBucketsRefusesSoon(t *testing.T) {
+	m, err := NewMultiBucket[uint32, uint32](openCPU(t), MultiBucketOptions{Options: table.Options{MaxBytes: 2 << 20}})
+	must(t, err)
+	defer m.Close()
+	rows := 2 * (2 << 20) / m.cfg.slotBytes() * m.cfg.bucket // twice what fits
+	keys := make([]uint32, rows)
+	start := time.Now()
+	var full *table.FullError
+	if err := m.Insert(keys, sequence(0, rows)); !errors.As(err, &full) {
+		t.Fatal(err)
+	}
+	length, err := m.Len()
+	must(t, err)
+	if most := int(m.capacity()) * m.cfg.bucket; length+len(full.Positions) != rows || float64(length) < 0.9*float64(most) {
+		t.Errorf("%d pairs are in, %d are not, of %d; room for %d", length, len(full.Positions), rows, most)
+	}
+	in := len(full.Positions)
+	if err := m.Insert(sequence(1, 10_000), keys[:10_000]); !errors.As(err, &full) {
+		t.Fatal(err)
+	}
+	now, err := m.Len()
+	must(t, err)
+	if now-length+len(full.Positions) != 10_000 {
+		t.Errorf("%d pairs are in, %d are not, of 10000", now-length, len(full.Positions))
+	}
+	must(t, m.Check())
+	if took := time.Since(start); took > 30*time.Second {
+		t.Errorf("took %v, with a chain of %d windows and %d rows refused", took, m.counters.Seen.MaxProbes, in)
+	}
+}

@@ -74,7 +74,7 @@ struct GroupedRows : Grouped<C, WARPCORE_GROUPED_ROWS> {
 
 // put_windows is a function of its own: the registers that it wants are others'. It gives how many slots this lane filled, above that how many of them were
 // tombstones; and how many values it put in.
-__device__ WARPMAP_NOINLINE u128 put_windows(Table t, GroupedRows& shared, u32 groups, u64 limit) {
+__device__ WARPMAP_NOINLINE u128 put_windows(Table t, GroupedRows& shared, u32 groups) {
     for (u32 group = thread_index(); group < groups; group += WARPMAP_MAX_THREADS) {
         u32 i = shared.first[group] & 0xffff, m = shared.first[group] >> 16;
         if (m >= GroupedRows::MANY) shared.many[add(&shared.longs, 1u)] = buckets::Many{group, shared.count[i] + m, m};
@@ -92,7 +92,7 @@ __device__ WARPMAP_NOINLINE u128 put_windows(Table t, GroupedRows& shared, u32 g
     for (u32 seen = 0, at = thread_index() / FindTile::LANES % longs;;) { // all lanes of a warp stay in the loop: they vote together
         bool asks = !busy && seen < longs;
         u32 i = shared.first[shared.many[at].group] & 0xffff;
-        bool begins = s.begin(t, g, asks, shared.k[i], &shared.many[at], &shared.count[i], limit);
+        bool begins = s.begin(t, g, asks, shared.k[i], &shared.many[at], &shared.count[i]);
         if (asks && !begins) { // no values are left, or no windows
             seen++;
             at = at + 1 < longs ? at + 1 : 0;
@@ -169,7 +169,7 @@ WARPMAP_KERNEL_RESIDENT(insert_groups, groupParams, 4) {
             u32 groups = shared.bring(p.table, (u32)(to - from), load, [&](u32 i) { return input_value<C>(r.values, from + i); },
                                       [&](u32 place, u32 i) { shared.row[place] = (u16)i; });
             if (p.longs) {
-                u128 all = put_windows(p.table, shared, groups, p.limit);
+                u128 all = put_windows(p.table, shared, groups);
                 job.inserted += (u32)all.lo;
                 job.reused += all.lo >> 32;
                 job.added += all.hi;

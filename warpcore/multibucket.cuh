@@ -172,7 +172,7 @@ struct Many {
 
 // PutWindows is the insertion of very many values of one key: a tile reserves windows of the chain (see hint_of), no more than the values that are left fill
 // for sure, and fills every slot there that is free, or has room for the key. Other tiles and blocks do so beside it, each in their own windows. It is
-// over when fewer values are left than a window's, or the chain is reserved as far as it may be read.
+// over when fewer values are left than a window's, or the whole chain is reserved: no limit holds, for a window is read for a key once, and not again.
 template <class C, class Tile> struct PutWindows {
     typedef BucketSlots<C, true> S;
     typedef Access<S> A;
@@ -181,19 +181,18 @@ template <class C, class Tile> struct PutWindows {
     Probe<S> p;
     Many* many;
     u32* cursor;  // the first value that is left, which all tiles share
-    u64 probes, limit;
+    u64 probes;
     u64 address;  // of the hint
     u32 reserved; // windows, that of p and those behind it
     u32 filled;   // values that this tile put into the window of p
     u32 inserted, reused, added; // by this lane
 
     // begin begins with a key, and tells whether there is a window for its values.
-    __device__ __forceinline__ bool begin(const Table& t, Tile g, bool on, typename C::key k, Many* its, u32* next, u64 windows) {
+    __device__ __forceinline__ bool begin(const Table& t, Tile g, bool on, typename C::key k, Many* its, u32* next) {
         if (on) {
             p = Probe<S>(t, k);
             many = its;
             cursor = next;
-            limit = windows < p.windows ? windows : p.windows;
             probes = 1;
             address = hint_of<true>(t, p);
         }
@@ -210,7 +209,7 @@ template <class C, class Tile> struct PutWindows {
             if (was == credit) break;
             credit = was;
         }
-        u32 got = (u32)hint_reserve_within(address, n, limit, to);
+        u32 got = (u32)hint_reserve_within(address, n, p.windows, to);
         if (got < n) add(&many->credit, (n - got) * WHOLE);
         return got;
     }

@@ -133,17 +133,15 @@ __device__ __forceinline__ void hint_full(u64 h, u64 windows) {
     if (~left < windows) cas(&at<hint>(h)->left, left, ~windows); // if another came between, it knows as much
 }
 __device__ __forceinline__ u64 hint_reserve(u64 h, u64 windows) { return ~add(&at<hint>(h)->left, 0 - windows); }
-// hint_reserve_within reserves no windows from limit on: it gives how many, from window number `to` on.
-__device__ __forceinline__ u64 hint_reserve_within(u64 h, u64 windows, u64 limit, u64& to) {
-    u64 left = load_relaxed(&at<hint>(h)->left);
-    for (;;) {
-        to = ~left;
-        u64 n = to >= limit ? 0 : windows < limit - to ? windows : limit - to;
-        if (n == 0) return 0;
-        u64 was = cas(&at<hint>(h)->left, left, left - n);
-        if (was == left) return n;
-        left = was;
-    }
+// hint_reserve_within reserves no windows from number `end` on: it gives how many, from window number `to` on. What is too many goes back, by additions
+// alone: thousands of tiles that swapped one word would wait for one another.
+__device__ __forceinline__ u64 hint_reserve_within(u64 h, u64 windows, u64 end, u64& to) {
+    to = hinted(h);
+    if (to >= end) return 0;
+    to = hint_reserve(h, windows);
+    u64 got = to >= end ? 0 : windows < end - to ? windows : end - to;
+    if (got < windows) add(&at<hint>(h)->left, windows - got);
+    return got;
 }
 
 // Skip is the use that the insertion of one row makes of its key's hint.
