@@ -16,11 +16,11 @@ WARPMAP_KERNEL(distinct, table::distinctParams) {
     __shared__ u32 registers[1 << DISTINCT_BITS];
     for (u32 i = thread_index(); i < 1u << DISTINCT_BITS; i += block_threads()) registers[i] = 0;
     block_sync();
-    u64 turn = grid_thread() / 32; // now one warp compares, now another
-    for (u64 i = grid_thread(); i < p.n; i += grid_threads(), turn++) {
+    for (u64 i = grid_thread(); i < p.n; i += grid_threads()) {
         key k = load_readonly(at<key>(p.keys) + i);
         u64 h = hash(p.seed, k);
-        if (turn % DISTINCT_ASKED == 0) {
+        u32 turn = (u32)(i / 32 + p.seed) * 0x9e3779b1u; // rows of 32 that are asked lie evenly over the batch and over warps
+        if (turn <= ~0u / DISTINCT_ASKED) {
             u64 other = reduce(hash(p.seed, i), p.n); // any: equal keys may lie together
             if (other != i && load_readonly(at<key>(p.keys) + other) == k) add(at<u32>(p.registers) + (1 << DISTINCT_BITS), 1u);
         }
