@@ -1,0 +1,360 @@
+package warpmap_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	gomaps "maps"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/warpmap/warpmap"
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/table"
+)
+
+// batchers runs a test with a Batcher over a map of each family.
+func batchers(t *testing.T, o table.Options, b table.BatcherOptions, run func(*testing.T, *table.Batcher[uint32, uint64], table.Map[uint32, uint64])) {
+	for _, name := range []string{"cpu", "cuda:0"} {
+		for _, family := range warpmap.Families(table.KindMap) {
+			t.Run(name+"/"+string(family), func(t *testing.T) {
+				d := open(t, name)
+				defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+				m, err := warpmap.New[uint32, uint64](d, family, o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer m.Close()
+				x, err := table.NewBatcher(m, b)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer x.Close()
+				run(t, x, m)
+			})
+		}
+	}
+}
+
+// Goroutines with keys of their own see their own changes, whatever others do meanwhile.
+func TestBatcher(t *testing.T) {
+	batchers(t, table.Options{}, table.BatcherOptions{Keys: 64}, func(t *testing.T, b *table.Batcher[uint32, uint64], m table.Map[uint32, uint64]) {
+		const goroutines = 24
+		models := make([]map[uint32]uint64, goroutines)
+		var all sync.WaitGroup
+		for g := range goroutines {
+			models[g] = map[uint32]uint64{}
+			all.Go(func() {
+				if err := batcherStory(t.Context(), b, uint32(g), models[g]); err != nil {
+					t.Errorf("goroutine %d: %v", g, err)
+				}
+			})
+		}
+		all.Wait()
+		keys, values, err := m.All()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, want := map[uint32]uint64{}, map[uint32]uint64{}
+		for i, k := range keys {
+			got[k] = values[i]
+		}
+		for _, model := range models {
+			gomaps.Copy(want, model)
+		}
+		if !gomaps.Equal(got, want) {
+			t.Errorf("the table has %d pairs, and not the %d that were put", len(got), len(want))
+		}
+	})
+}
+
+// batcherStory does requests of one key to more than a batch's, of keys that are the goroutine's own.
+func batcherStory(ctx context.Context, b *table.Batcher[uint32, uint64], own uint32, model map[uint32]uint64) error {
+	rng := rand.New(rand.NewPCG(uint64(own), 1))
+	for step := range 40 {
+		n := []int{0, 1, 1, 2, 9, 40, 150}[rng.IntN(7)]
+		keys, values, flags := make([]uint32, n), make([]uint64, n), make([]bool, n)
+		for i := range keys {
+			keys[i] = uint32(rng.IntN(60))<<8 | own
+			if rng.IntN(20) == 0 {
+				keys[i] = ^keys[i] // those that layouts reserve are among them
+			}
+			values[i] = rng.Uint64()
+		}
+		switch rng.IntN(4) {
+		case 0, 1:
+			if n == 1 {
+				if err := b.Put(ctx, keys[0], values[0]); err != nil {
+					return err
+				}
+				model[keys[0]] = values[0]
+				continue
+			}
+			for i, k := range keys { // equal keys have one value
+				values[i] = uint64(k) * uint64(step+1)
+				model[k] = values[i]
+			}
+			if err := b.Insert(ctx, keys, values); err != nil {
+				return err
+			}
+		case 2:
+			want := map[uint32]bool{}
+			for _, k := range keys {
+				if _, in := model[k]; in {
+					want[k] = true
+				}
+				delete(model, k)
+			}
+			if rng.IntN(2) == 0 {
+				flags = nil
+			}
+			got, err := b.Delete(ctx, keys, flags)
+			if err != nil || got != len(want) || flags != nil && table.Count(flags) != got {
+				return fmt.Errorf("step %d: Delete of %d keys takes %d away, want %d: %v", step, n, got, len(want), err)
+			}
+		case 3:
+			if n == 1 {
+				v, found, err := b.Get(ctx, keys[0])
+				if want, in := model[keys[0]]; err != nil || found != in || v != want {
+					return fmt.Errorf("step %d: key %#x has %d (%t), want %d (%t): %v", step, keys[0], v, found, want, in, err)
+				}
+				continue
+			}
+			if err := b.Find(ctx, keys, values, flags); err != nil {
+				return err
+			}
+			for i, k := range keys {
+				if want, in := model[k]; flags[i] != in || in && values[i] != want {
+					return fmt.Errorf("step %d: key %#x has %d (%t), want %d (%t)", step, k, values[i], flags[i], want, in)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// A full table names to each request its own positions that are not in.
+func TestBatcherFull(t *testing.T) {
+	batchers(t, table.Options{MaxBytes: 32 << 10}, table.BatcherOptions{Keys: 500, Launches: 3}, func(t *testing.T, b *table.Batcher[uint32, uint64], m table.Map[uint32, uint64]) {
+		var all sync.WaitGroup
+		var refused atomic.Int64
+		for g := range 20 {
+			all.Go(func() {
+				for step := range 3 {
+					keys, found := make([]uint32, 50), make([]bool, 50)
+					for i := range keys {
+						keys[i] = uint32(g*1000 + step*50 + i)
+					}
+					err := b.Insert(t.Context(), keys, make([]uint64, 50))
+					full := &table.FullError{}
+					if err != nil && !errors.As(err, &full) {
+						t.Error(err)
+						return
+					}
+					refused.Add(int64(len(full.Positions)))
+					if err := b.Find(t.Context(), keys, nil, found); err != nil {
+						t.Error(err)
+					}
+					for i, in := range found {
+						if in == slices.Contains(full.Positions, i) {
+							t.Errorf("goroutine %d: position %d is in: %t; refused are %v", g, i, in, full.Positions)
+						}
+					}
+				}
+			})
+		}
+		all.Wait()
+		n, err := m.Len()
+		if err != nil || n+int(refused.Load()) != 20*3*50 || refused.Load() == 0 {
+			t.Errorf("%d pairs are in and %d are not, of %d: %v", n, refused.Load(), 20*3*50, err)
+		}
+	})
+}
+
+// slowMap is a map whose look-ups wait, fail or panic.
+type slowMap struct {
+	table.Map[uint32, uint64]
+	find func(keys []uint32) error
+}
+
+func (m slowMap) Find(keys []uint32, values []uint64, found []bool) error { return m.find(keys) }
+
+// Whoever waits is woken when the look-up fails or panics, when his context ends, and when the Batcher is closed.
+func TestBatcherWakesAll(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	broken := errors.New("broken")
+	entered, leave := make(chan int, 100), make(chan func() error, 100)
+	b, err := table.NewBatcher(slowMap{find: func(keys []uint32) error { entered <- len(keys); return (<-leave)() }}, table.BatcherOptions{Launches: 1, Wait: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	outcome := make(chan error, 100)
+	ask := func(ctx context.Context, n int) {
+		for range n {
+			go func() { _, _, err := b.Get(ctx, 7); outcome <- err }()
+		}
+	}
+	gather := func(n int, ok func(error) bool) {
+		t.Helper()
+		for range n {
+			select {
+			case err := <-outcome:
+				if !ok(err) {
+					t.Errorf("got %v", err)
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatal("somebody waits for ever")
+			}
+		}
+	}
+	ask(t.Context(), 20)
+	for got := 0; got < 20; got += <-entered {
+		leave <- func() error { return broken }
+	}
+	gather(20, func(err error) bool { return errors.Is(err, broken) })
+
+	ask(t.Context(), 5)
+	for got := 0; got < 5; got += <-entered {
+		leave <- func() error { panic("torn") }
+	}
+	gather(5, func(err error) bool { return err != nil && err.Error() == "table: a batch broke off: torn" })
+
+	ctx, cancel := context.WithCancelCause(t.Context())
+	ask(ctx, 5)
+	<-entered
+	cancel(broken)
+	gather(5, func(err error) bool { return errors.Is(err, broken) })
+	if _, _, err := b.Get(ctx, 1); !errors.Is(err, broken) {
+		t.Errorf("after its context, Get gives %v", err)
+	}
+
+	ask(t.Context(), 5) // behind the one that is under way
+	time.Sleep(10 * time.Millisecond)
+	go func() { outcome <- b.Close() }()
+	time.Sleep(10 * time.Millisecond)
+	for range 10 {
+		leave <- func() error { return nil }
+	}
+	gather(6, func(err error) bool { return err == nil || errors.Is(err, table.ErrClosed) })
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	for what, err := range map[string]error{
+		"Insert": b.Insert(t.Context(), []uint32{1}, []uint64{1}), "Find of nothing": b.Find(t.Context(), nil, nil, nil),
+		"many": b.Find(t.Context(), make([]uint32, 1<<16), nil, nil),
+	} {
+		if !errors.Is(err, table.ErrClosed) {
+			t.Errorf("after Close %s gives %v", what, err)
+		}
+	}
+	if _, err := table.NewBatcher[uint32, uint64](nil, table.BatcherOptions{Keys: -1}); err == nil {
+		t.Error("a batcher of -1 keys")
+	}
+	if err := b.Find(t.Context(), make([]uint32, 2), make([]uint64, 1), nil); err == nil {
+		t.Error("two keys, one value")
+	}
+}
+
+// Look-ups of one key from a thousand goroutines: how many a second, and how long the slowest hundredth takes.
+func BenchmarkBatcher(b *testing.B) {
+	for _, name := range []string{"cpu", "cuda:0"} {
+		b.Run(name, func(b *testing.B) {
+			d, err := device.Open(name)
+			testenv.Require(b, "cuda", err)
+			defer d.Close()
+			m, err := warpmap.New[uint64, uint64](d, warpmap.WarpCore, table.Options{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer m.Close()
+			keys := make([]uint64, 1<<20)
+			for i := range keys {
+				keys[i] = uint64(i)
+			}
+			x, err := table.NewBatcher[uint64, uint64](m, table.BatcherOptions{})
+			if err := errors.Join(err, m.Insert(keys, keys)); err != nil {
+				b.Fatal(err)
+			}
+			defer x.Close()
+			const goroutines = 1000
+			took := make([][]time.Duration, goroutines)
+			b.ResetTimer()
+			var all sync.WaitGroup
+			for g := range goroutines {
+				all.Go(func() {
+					for range b.N/goroutines + 1 {
+						k, since := rand.Uint64N(2<<20), time.Now()
+						v, found, err := x.Get(context.Background(), k)
+						took[g] = append(took[g], time.Since(since))
+						if err != nil || found != (k < 1<<20) || found && v != k {
+							b.Errorf("key %d has %d (%t): %v", k, v, found, err)
+						}
+					}
+				})
+			}
+			all.Wait()
+			b.StopTimer()
+			every := slices.Concat(took...)
+			slices.Sort(every)
+			b.ReportMetric(float64(len(every))/b.Elapsed().Seconds(), "look-ups/s")
+			b.ReportMetric(float64(every[len(every)*99/100].Microseconds()), "p99-µs")
+		})
+	}
+}
+
+// A server whose requests look up a key each: those that come at the same time go to the device together.
+func Example_server() {
+	check := func(err error) {
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	d, err := device.Open("cpu") // "auto" takes a GPU where there is one
+	check(err)
+	defer d.Close()
+	stock, err := warpmap.New[uint64, uint32](d, warpmap.WarpCore, table.Options{})
+	check(err)
+	defer stock.Close()
+	check(stock.Insert([]uint64{7, 8}, []uint32{120, 5}))
+	b, err := table.NewBatcher(stock, table.BatcherOptions{})
+	check(err)
+	defer b.Close()
+
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		item, err := strconv.ParseUint(r.FormValue("item"), 10, 64)
+		if err != nil {
+			http.Error(w, "which item?", http.StatusBadRequest)
+			return
+		}
+		pieces, found, err := b.Get(r.Context(), item)
+		switch {
+		case err != nil:
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		case !found:
+			http.NotFound(w, r)
+		default:
+			fmt.Fprintln(w, pieces)
+		}
+	}))
+	defer server.Close()
+
+	answer, err := http.Get(server.URL + "?item=7")
+	check(err)
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	check(err)
+	fmt.Print(string(body))
+	// Output: 120
+}

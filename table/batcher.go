@@ -1,0 +1,355 @@
+package table
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// Batcher puts the small batches of many goroutines together, so that they cost a launch between them and not one each: a server whose requests look up a
+// few keys asks a Batcher, and not the table. Larger batches go to the table as they are.
+//
+// Requests that come while others are under way wait for one another, no longer than these take; see BatcherOptions.Wait for more. A request's results are
+// those of the table's own methods. Requests that are under way at the same time happen in any order, key by key; one that begins when another has returned
+// comes behind it. The table can be used beside.
+//
+// Cost of a request, beside its share of the batch: two copies of its keys and values, and waking its goroutine. All methods are safe for use by several
+// goroutines.
+type Batcher[K, V any] struct {
+	m       Map[K, V]
+	o       BatcherOptions
+	shards  []batcherShard[K, V]
+	wake    chan struct{}
+	stop    chan struct{}
+	runners sync.WaitGroup
+	closing sync.Once
+}
+
+// BatcherOptions are how batches form. The zero value is good.
+type BatcherOptions struct {
+	// Keys is how many keys are looked up, inserted or deleted at once, at most. A request of a quarter of that goes to the table as it is. Zero means 65,536.
+	Keys int
+	// Wait is how long the first request waits for others where none is under way. Zero means not at all: then a request on its own is as fast as the table's.
+	Wait time.Duration
+	// Launches is how many batches are under way at once, at most. Zero means 2: while the results of one are handed out, the next is at work.
+	Launches int
+}
+
+const (
+	batcherKeys     = 1 << 16
+	batcherDirect   = 4 // a request of Keys/batcherDirect keys has a batch of its own
+	batcherLaunches = 2
+)
+
+// batcherOp is what a request wants.
+type batcherOp int
+
+const (
+	batchInsert batcherOp = iota
+	batchDelete
+	batchFind
+	batcherOps
+)
+
+// lot is requests of one operation that go together.
+type lot[K, V any] struct {
+	keys   []K
+	values []V    // to insert, or found
+	flags  []bool // deleted or found
+	err    error
+	done   chan struct{} // closed when all above is there
+}
+
+// batcherShard is where some goroutines put their requests. There are several, so that they are seldom in one another's way.
+type batcherShard[K, V any] struct {
+	mu     sync.Mutex
+	closed bool
+	lots   [batcherOps]*lot[K, V]
+	_      [64]byte
+}
+
+// NewBatcher makes a Batcher over a table, which stays the caller's to close, after the Batcher. Errors: options out of range.
+func NewBatcher[K, V any](m Map[K, V], o BatcherOptions) (*Batcher[K, V], error) {
+	if o.Keys < 0 || o.Wait < 0 || o.Launches < 0 {
+		return nil, fmt.Errorf("table: a batcher of %d keys that waits %v, with %d launches at once (want 0 or more of each)", o.Keys, o.Wait, o.Launches)
+	}
+	if o.Keys == 0 {
+		o.Keys = batcherKeys
+	}
+	if o.Launches == 0 {
+		o.Launches = batcherLaunches
+	}
+	b := &Batcher[K, V]{m: m, o: o, shards: make([]batcherShard[K, V], runtime.GOMAXPROCS(0)), wake: make(chan struct{}, 1), stop: make(chan struct{})}
+	for range o.Launches {
+		b.runners.Go(b.run)
+	}
+	return b, nil
+}
+
+// Find is Find of the table: values or found may be nil. Errors: those of the table; the context's, and nothing is written then; ErrClosed.
+func (b *Batcher[K, V]) Find(ctx context.Context, keys []K, values []V, found []bool) error {
+	if err := Family("table").CheckLens(len(keys), OptionalLen(values), OptionalLen(found)); err != nil {
+		return err
+	}
+	if b.direct(len(keys)) {
+		return b.directly(ctx, func() error { return b.m.Find(keys, values, found) })
+	}
+	l, at, err := b.ask(ctx, batchFind, keys, nil)
+	if err != nil {
+		return err
+	}
+	if l.err == nil {
+		copy(values, l.values[at:])
+		copy(found, l.flags[at:])
+	}
+	return l.err
+}
+
+// Get is Find of one key.
+func (b *Batcher[K, V]) Get(ctx context.Context, key K) (value V, found bool, err error) {
+	l, at, err := b.ask(ctx, batchFind, []K{key}, nil)
+	if err != nil {
+		return value, false, err
+	}
+	if l.err != nil {
+		return value, false, l.err
+	}
+	return l.values[at], l.flags[at], nil
+}
+
+// Insert is Insert of the table. Errors: those of the table, *FullError with positions of this batch; ErrClosed; and the context's: then the pairs may get in
+// all the same.
+func (b *Batcher[K, V]) Insert(ctx context.Context, keys []K, values []V) error {
+	if err := Family("table").CheckLens(len(keys), len(values)); err != nil {
+		return err
+	}
+	if b.direct(len(keys)) {
+		return b.directly(ctx, func() error { return b.m.Insert(keys, values) })
+	}
+	l, at, err := b.ask(ctx, batchInsert, keys, values)
+	if err != nil {
+		return err
+	}
+	if full := (*FullError)(nil); errors.As(l.err, &full) {
+		return full.of(at, len(keys))
+	}
+	return l.err
+}
+
+// Put is Insert of one pair.
+func (b *Batcher[K, V]) Put(ctx context.Context, key K, value V) error {
+	return b.Insert(ctx, []K{key}, []V{value})
+}
+
+// Delete is Delete of the table: deleted may be nil. Errors: as Insert.
+func (b *Batcher[K, V]) Delete(ctx context.Context, keys []K, deleted []bool) (n int, err error) {
+	if err := Family("table").CheckLens(len(keys), OptionalLen(deleted)); err != nil {
+		return 0, err
+	}
+	if b.direct(len(keys)) {
+		err = b.directly(ctx, func() (err error) { n, err = b.m.Delete(keys, deleted); return err })
+		return n, err
+	}
+	l, at, err := b.ask(ctx, batchDelete, keys, nil)
+	if err == nil {
+		err = l.err
+	}
+	if err != nil {
+		return 0, err
+	}
+	own := l.flags[at : at+len(keys)]
+	copy(deleted, own)
+	return Count(own), nil
+}
+
+// direct tells whether a request has a batch of its own.
+func (b *Batcher[K, V]) direct(n int) bool { return n == 0 || n >= max(1, b.o.Keys/batcherDirect) }
+
+func (b *Batcher[K, V]) directly(ctx context.Context, do func() error) error {
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	select {
+	case <-b.stop:
+		return ErrClosed
+	default:
+		return do()
+	}
+}
+
+// ask puts a request into a lot, and waits for it: its keys are from number `at` on.
+func (b *Batcher[K, V]) ask(ctx context.Context, op batcherOp, keys []K, values []V) (l *lot[K, V], at int, err error) {
+	if ctx.Err() != nil {
+		return nil, 0, context.Cause(ctx)
+	}
+	s := &b.shards[rand.N(len(b.shards))]
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil, 0, ErrClosed
+	}
+	first := s.lots[op] == nil
+	if first {
+		s.lots[op] = &lot[K, V]{done: make(chan struct{})}
+	}
+	l = s.lots[op]
+	at = len(l.keys)
+	l.keys, l.values = append(l.keys, keys...), append(l.values, values...)
+	s.mu.Unlock()
+	if first {
+		select {
+		case b.wake <- struct{}{}:
+		default: // somebody comes already
+		}
+	}
+	select {
+	case <-l.done:
+		return l, at, nil
+	case <-ctx.Done():
+		return nil, 0, context.Cause(ctx)
+	}
+}
+
+// run does what is asked for, until the Batcher is closed.
+func (b *Batcher[K, V]) run() {
+	for {
+		select {
+		case <-b.stop:
+			return
+		case <-b.wake:
+		}
+		if b.o.Wait > 0 {
+			time.Sleep(b.o.Wait)
+		}
+		for op := range batcherOps {
+			if lots := b.take(op); len(lots) > 0 {
+				b.do(op, lots)
+			}
+		}
+	}
+}
+
+// take takes what all shards have of an operation.
+func (b *Batcher[K, V]) take(op batcherOp) (lots []*lot[K, V]) {
+	for i := range b.shards {
+		s := &b.shards[i]
+		s.mu.Lock()
+		if s.lots[op] != nil {
+			lots = append(lots, s.lots[op])
+			s.lots[op] = nil
+		}
+		s.mu.Unlock()
+	}
+	return lots
+}
+
+// do does lots of an operation, and wakes who waits for them, however it ends.
+func (b *Batcher[K, V]) do(op batcherOp, lots []*lot[K, V]) {
+	all := lot[K, V]{}
+	for _, l := range lots {
+		all.keys, all.values = append(all.keys, l.keys...), append(all.values, l.values...)
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			all.err = fmt.Errorf("table: a batch broke off: %v", r)
+		}
+		at := 0
+		for _, l := range lots {
+			n := len(l.keys)
+			l.err = all.err
+			if all.err == nil && op != batchInsert {
+				l.values, l.flags = all.part(at, n)
+			}
+			if full := (*FullError)(nil); errors.As(all.err, &full) {
+				l.err = full.of(at, n)
+			}
+			at += n
+			go close(l.done) // who wakes many takes time: the next batch need not wait for that
+		}
+	}()
+	all.err = b.pieces(op, &all)
+}
+
+// part is what a lot of n keys gets of all, from `at` on.
+func (l *lot[K, V]) part(at, n int) (values []V, flags []bool) {
+	if l.values != nil {
+		values = l.values[at : at+n]
+	}
+	return values, l.flags[at : at+n]
+}
+
+// of is the error for n positions from `at` on; nil if all of these are in.
+func (e *FullError) of(at, n int) error {
+	var own []int
+	for _, p := range e.Positions {
+		if p >= at && p < at+n {
+			own = append(own, p-at)
+		}
+	}
+	return Full(own, e.Capacity, e.Len, e.Why)
+}
+
+// pieces does an operation on no more than Keys keys at a time.
+func (b *Batcher[K, V]) pieces(op batcherOp, all *lot[K, V]) error {
+	n := len(all.keys)
+	if op != batchInsert {
+		all.flags = make([]bool, n)
+	}
+	if op == batchFind {
+		all.values = make([]V, n)
+	}
+	var full *FullError
+	for from := 0; from < n; from += b.o.Keys {
+		to := min(n, from+b.o.Keys)
+		var err error
+		switch op {
+		case batchFind:
+			err = b.m.Find(all.keys[from:to], all.values[from:to], all.flags[from:to])
+		case batchDelete:
+			_, err = b.m.Delete(all.keys[from:to], all.flags[from:to])
+		case batchInsert:
+			err = b.m.Insert(all.keys[from:to], all.values[from:to])
+		}
+		if some := (*FullError)(nil); errors.As(err, &some) {
+			if full == nil {
+				full = &FullError{Capacity: some.Capacity, Len: some.Len, Why: some.Why}
+			}
+			for _, p := range some.Positions {
+				full.Positions = append(full.Positions, from+p)
+			}
+			full.Capacity, full.Len = some.Capacity, some.Len
+		} else if err != nil {
+			return err
+		}
+	}
+	if full != nil {
+		return full
+	}
+	return nil
+}
+
+// Close lets batches that are under way end, and refuses all others, those that wait among them, with ErrClosed; idempotent. The table stays open.
+func (b *Batcher[K, V]) Close() error {
+	b.closing.Do(func() {
+		close(b.stop)
+		b.runners.Wait()
+		for i := range b.shards {
+			s := &b.shards[i]
+			s.mu.Lock()
+			s.closed = true
+			for _, l := range s.lots {
+				if l != nil {
+					l.err = ErrClosed
+					close(l.done)
+				}
+			}
+			s.lots = [batcherOps]*lot[K, V]{}
+			s.mu.Unlock()
+		}
+	})
+	return nil
+}
