@@ -28,16 +28,17 @@ const enoughRows = 1 << 17
 
 // unit is a row group of the probe side.
 type unit struct {
-	group int
-	rows  int
-	reps  []uint32 // of each row, noRow for none; nil where no row has a match
-	out   int64    // rows that come out
-	whole bool     // every row comes out once, in order
-	err   error
-	done  chan struct{}
+	group  int
+	rows   int
+	reps   []uint32 // of each row, noRow for none; nil where no row has a match, or chosen tells all
+	chosen []uint32 // the rows that come out, of a semi or anti join that does not keep all
+	out    int64    // rows that come out
+	whole  bool     // every row comes out once, in order
+	err    error
+	done   chan struct{}
 }
 
-// piece is a stretch of what comes out of a unit: n rows from the k-th match of a row on.
+// piece is a stretch of what comes out of a unit: n rows from the k-th match of a row on, or from a chosen row on.
 type piece struct {
 	*unit
 	row, k int
@@ -57,6 +58,7 @@ type columnJoin struct {
 	low   []int64 // of the build's keys, where known
 	high  []int64
 	known []bool
+	bits  *bitKeys // where set, they take the place of the index
 
 	scratch sync.Pool // of *matchScratch
 }
@@ -85,6 +87,16 @@ func (j *joiner) columns(ctx context.Context, build, probe *Reader, plan *output
 		return err
 	}
 	defer c.addTimes()
+	if build.pq != nil && j.near {
+		if low, high, ok := c.rangeOf(build.pq); ok {
+			if c.bits, err = c.readBits(ctx, build.pq, low, high); err != nil {
+				return err
+			}
+		}
+	}
+	if c.bits != nil {
+		return c.run(ctx, out)
+	}
 	if build.pq != nil {
 		err = c.readBuild(ctx, build.pq)
 	} else {
@@ -465,7 +477,9 @@ func (c *columnJoin) sequence(ctx context.Context, units []*unit, ahead <-chan s
 	if c.sum.ProbeRows != c.probe.rows && !(c.Limit > 0 && c.sum.OutRows == c.Limit) {
 		return &columnError{fmt.Errorf("reading the probe side: %s: the file is broken: it says that it has %d rows, and has %d", c.probe.path, c.probe.rows, c.sum.ProbeRows)}
 	}
-	c.sum.Filtered = c.index.filtered()
+	if c.bits == nil {
+		c.sum.Filtered = c.index.filtered()
+	}
 	if err := flush(); err != nil || !c.How.keepsBuild() {
 		return err
 	}
@@ -541,6 +555,9 @@ func (c *columnJoin) match(ctx context.Context, u *unit) error {
 		}
 		defer c.room.Release(cost)
 	}
+	if c.bits != nil {
+		return c.matchBits(u)
+	}
 	start := time.Now()
 	var columns []keyData
 	defer func() {
@@ -586,6 +603,8 @@ func (c *columnJoin) match(ctx context.Context, u *unit) error {
 type matchScratch struct {
 	keys packed
 	reps []int64
+	room []int64
+	rows []uint32
 }
 
 // count notes what comes out of a unit.
@@ -616,6 +635,18 @@ func (c *columnJoin) count(u *unit, reps []int64) {
 	}
 	u.whole = u.whole && u.out == int64(len(reps))
 	if c.enc == nil || u.out == 0 {
+		return
+	}
+	if !c.How.pairs() {
+		if u.whole {
+			return
+		}
+		u.chosen = make([]uint32, 0, u.out)
+		for i, r := range reps {
+			if (r >= 0) == (c.How == Semi) {
+				u.chosen = append(u.chosen, uint32(i))
+			}
+		}
 		return
 	}
 	u.reps = make([]uint32, len(reps))
@@ -650,6 +681,10 @@ func (u *unit) rep(row int) int64 {
 
 // skip moves a piece to where it ends.
 func (c *columnJoin) skip(p *piece) {
+	if !c.How.pairs() { // row counts those that come out
+		p.row += p.n
+		return
+	}
 	for n := p.n; n > 0; {
 		here := c.times(p.rep(p.row)) - p.k
 		if here > n {
@@ -664,13 +699,24 @@ func (c *columnJoin) skip(p *piece) {
 // rows lists a piece's rows: those of the probe's row group, nil for all, and those of the build side, where they are wanted.
 func (c *columnJoin) rows(p piece, right bool) (probe, build []uint32) {
 	all := p.whole && p.n == p.unit.rows
+	switch {
+	case all && !right:
+		return nil, nil
+	case p.chosen != nil:
+		return p.chosen[p.row : p.row+p.n], nil
+	case !c.How.pairs():
+		for i := range p.n {
+			probe = append(probe, uint32(p.row+i))
+		}
+		return probe, nil
+	}
 	if !all {
 		probe = make([]uint32, 0, p.n)
 	}
 	if right {
 		build = make([]uint32, 0, p.n)
 	}
-	distinct := c.index.distinct()
+	distinct := right && c.index.distinct()
 	if all && right && distinct && p.reps != nil {
 		return nil, p.reps
 	}

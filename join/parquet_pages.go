@@ -42,21 +42,22 @@ var errRare = errors.New("pages of a rare encoding")
 // chunkDecoder puts a column chunk together from its pages.
 type chunkDecoder struct {
 	rows     int
-	forget   bool // pages are read and checked, and not kept
+	each     func(v *vec, from int) error // where set, gets each page's rows, which stay no longer, and the number of the first
 	optional bool
-	out      *vec // the rows so far
+	passed   int  // rows that each has got
+	out      *vec // the rows since
 	dict     *vec
 	coded    bool // all pages so far hold codes
 	levels   []int32
 }
 
-// decodeChunk decodes the pages of a flat column's chunk of so many rows. With forget it only tells whether they can be decoded.
-func decodeChunk(pages file.PageReader, c *schema.Column, rows int, forget bool) (*vec, error) {
+// decodeChunk decodes the pages of a flat column's chunk of so many rows. With a function for each page the result has no rows.
+func decodeChunk(pages file.PageReader, c *schema.Column, rows int, each func(v *vec, from int) error) (*vec, error) {
 	room := min(rows, 1<<20) // more only as pages come: a broken file may say anything
-	if forget {
+	if each != nil {
 		room = 0
 	}
-	d := &chunkDecoder{rows: rows, forget: forget, optional: c.MaxDefinitionLevel() == 1, coded: true}
+	d := &chunkDecoder{rows: rows, each: each, optional: c.MaxDefinitionLevel() == 1, coded: true}
 	d.out = &vec{width: widthOf(c)}
 	if d.out.width == 0 {
 		d.out.ends = make([]int, 1, 2)
@@ -81,15 +82,17 @@ func decodeChunk(pages file.PageReader, c *schema.Column, rows int, forget bool)
 		if err != nil {
 			return nil, err
 		}
-		if forget {
-			d.drop()
+		if d.each != nil && d.out.n > 0 {
+			if err := d.pass(); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if err := pages.Err(); err != nil {
 		return nil, err
 	}
-	if d.out.n != rows {
-		return nil, fmt.Errorf("the file is broken: a row group of %d rows with a column of %d", rows, d.out.n)
+	if n := d.passed + d.out.n; n != rows {
+		return nil, fmt.Errorf("the file is broken: a row group of %d rows with a column of %d", rows, n)
 	}
 	if d.out.codes == nil {
 		d.out.dict = nil
@@ -97,10 +100,18 @@ func decodeChunk(pages file.PageReader, c *schema.Column, rows int, forget bool)
 	return d.out, nil
 }
 
-// drop forgets the values so far, and keeps their memory and number.
-func (d *chunkDecoder) drop() {
-	d.out.codes, d.out.fixed, d.out.text, d.out.valid = d.out.codes[:0], d.out.fixed[:0], d.out.text[:0], nil
+// pass hands the rows on, and keeps their memory for the next.
+func (d *chunkDecoder) pass() error {
+	page := *d.out
+	if !d.coded {
+		page.dict = nil
+	}
+	err := d.each(&page, d.passed)
+	d.passed += d.out.n
+	d.out.n, d.out.valid = 0, nil
+	d.out.codes, d.out.fixed, d.out.text = d.out.codes[:0], d.out.fixed[:0], d.out.text[:0]
 	d.out.ends = d.out.ends[:min(1, len(d.out.ends))]
+	return err
 }
 
 func (d *chunkDecoder) dictionary(p *file.DictionaryPage) error {
@@ -131,7 +142,7 @@ func (d *chunkDecoder) pageV1(data []byte, n int, e parquet.Encoding, room int) 
 
 // page appends a page of n rows.
 func (d *chunkDecoder) page(levels, data []byte, n int, e parquet.Encoding, room int) error {
-	if n > d.rows-d.out.n {
+	if n > d.rows-d.passed-d.out.n {
 		return fmt.Errorf("the file is broken: a column with more than its row group's %d rows", d.rows)
 	}
 	there := n
@@ -166,9 +177,6 @@ func (d *chunkDecoder) page(levels, data []byte, n int, e parquet.Encoding, room
 		if err := d.out.appendPage(data, there, n-there); err != nil {
 			return err
 		}
-		if d.forget {
-			return nil
-		}
 		d.out.spread(from, valid)
 		return nil
 	}
@@ -177,7 +185,7 @@ func (d *chunkDecoder) page(levels, data []byte, n int, e parquet.Encoding, room
 
 // mark appends to the rows that are there.
 func (d *chunkDecoder) mark(valid []bool, n int) {
-	if valid == nil && d.out.valid == nil || d.forget {
+	if valid == nil && d.out.valid == nil {
 		return
 	}
 	for len(d.out.valid) < d.out.n {

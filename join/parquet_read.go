@@ -208,20 +208,26 @@ func (p *parquetFile) wrong(field int, err error) error {
 }
 
 // vec reads a flat field of a row group.
-func (p *parquetFile) vec(group, field int) (*vec, error) { return p.decode(group, field, false) }
+func (p *parquetFile) vec(group, field int) (*vec, error) { return p.decode(group, field, nil) }
+
+// pages reads a flat field of a row group by stretches, whose memory the next one has; from is the number of a stretch's first row. A chunk of a rare
+// encoding begins anew with row 0, when some of it has come.
+func (p *parquetFile) pages(group, field int, each func(v *vec, from int) error) error {
+	_, err := p.decode(group, field, each)
+	return err
+}
 
 // sound reads a field of a row group for the sake of its errors.
 func (p *parquetFile) sound(group, field int) error {
 	if p.flat(field) != nil {
-		_, err := p.decode(group, field, true)
-		return err
+		return p.pages(group, field, func(*vec, int) error { return nil })
 	}
 	arrays, err := p.arrays(group, field)
 	release(arrays)
 	return err
 }
 
-func (p *parquetFile) decode(group, field int, forget bool) (v *vec, err error) {
+func (p *parquetFile) decode(group, field int, each func(v *vec, from int) error) (v *vec, err error) {
 	err = catch(broken, func() error {
 		col := p.flat(field)
 		rg := p.pf.RowGroup(group)
@@ -234,14 +240,16 @@ func (p *parquetFile) decode(group, field int, forget bool) (v *vec, err error) 
 			return err
 		}
 		defer pages.Close()
-		if v, err = decodeChunk(pages, col, int(rows), forget); !errors.Is(err, errRare) {
+		if v, err = decodeChunk(pages, col, int(rows), each); !errors.Is(err, errRare) {
 			return err
 		}
 		r, err := rg.Column(p.leaves[field][0])
 		if err != nil {
 			return err
 		}
-		v, err = decodeByLibrary(r, col, int(rows))
+		if v, err = decodeByLibrary(r, col, int(rows)); err == nil && each != nil {
+			err = each(v, 0)
+		}
 		return err
 	})
 	return v, p.wrong(field, err)
