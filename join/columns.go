@@ -163,7 +163,7 @@ func (c *columnJoin) readBuild(ctx context.Context, p *parquetFile) error {
 	defer func() {
 		for _, k := range keys {
 			for _, d := range k {
-				release(d.arrays)
+				d.release()
 			}
 		}
 	}()
@@ -562,7 +562,7 @@ func (c *columnJoin) match(ctx context.Context, u *unit) error {
 	var columns []keyData
 	defer func() {
 		for _, d := range columns {
-			release(d.arrays)
+			d.release()
 		}
 	}()
 	for _, k := range c.joiner.plan.keys {
@@ -813,7 +813,7 @@ func (c *columnJoin) sound(group, field int) error {
 // takeBuild takes rows of a build column.
 func (c *columnJoin) takeBuild(b *buildColumn, rows []uint32) (columnData, error) {
 	if b.v != nil {
-		return columnData{v: b.v.gather(rows, c.How.keepsProbe())}, nil
+		return columnData{v: b.v.gather(rows, c.How.keepsProbe()), own: true}, nil
 	}
 	at := make([]loc, len(rows))
 	for i, r := range rows {
@@ -852,11 +852,19 @@ func (c *columnJoin) takeProbe(field, at int, parts []piece, rows [][]uint32) (c
 				return columnData{}, err
 			}
 			if rows[i] != nil {
-				v = v.gather(rows[i], false)
+				some := v.gather(rows[i], false)
+				v.spare()
+				v = some
 			}
 			vecs = append(vecs, v)
 		}
-		return columnData{v: concat(vecs)}, nil
+		all := concat(vecs)
+		for _, v := range vecs {
+			if v != all {
+				v.spare()
+			}
+		}
+		return columnData{v: all, own: true}, nil
 	}
 	var chunks []arrow.ArrayData
 	var where []loc

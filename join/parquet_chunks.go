@@ -30,6 +30,7 @@ const longestBound = 128
 // chunk is an encoded column chunk. Its metadata says that its bytes begin at chunkBase.
 type chunk struct {
 	data []byte
+	own  bool // nobody else has its memory
 	meta *pqmeta.ColumnChunkMetaDataBuilder
 }
 
@@ -45,7 +46,8 @@ func (c codec) compress(dst, page []byte) ([]byte, error) {
 	if c.kind == compress.Codecs.Snappy {
 		// The library takes the encoder that finds more, for several times the work.
 		if n := s2.MaxEncodedLen(len(page)); cap(dst) < n {
-			dst = make([]byte, n)
+			spare(dst)
+			dst = grab[byte](n)
 		}
 		return s2.EncodeSnappy(dst[:cap(dst)], page), nil
 	}
@@ -60,7 +62,7 @@ func (c codec) compress(dst, page []byte) ([]byte, error) {
 }
 
 // tell is a buffer that knows how far it is, in a file that begins with magic.
-type tell struct{ bytes.Buffer }
+type tell struct{ *bytes.Buffer }
 
 func (t *tell) Tell() int64 { return chunkBase + int64(t.Len()) }
 
@@ -87,12 +89,22 @@ func encodeChunk(v *vec, col *schema.Column, by codec) (*chunk, error) {
 		return nil, fmt.Errorf("column %q has nulls, and its file says that it has none", col.Name())
 	}
 	if v.dict != nil {
-		v = v.shrink()
+		less := v.shrink()
+		if less != v {
+			less.valid = slices.Clone(v.valid)
+			defer less.spare()
+		}
+		v = less
 	}
-	e := &chunkEncoder{codec: by, col: col, v: v, out: &tell{}, squeeze: by.kind != compress.Codecs.Uncompressed}
+	e := &chunkEncoder{codec: by, col: col, v: v, out: &tell{&bytes.Buffer{}}, squeeze: by.kind != compress.Codecs.Uncompressed}
 	if v.dict != nil {
 		e.bits = bitsFor(v.dict.n)
 	}
+	defer func() {
+		spare(e.buf)
+		spare(e.small)
+		spare(e.left)
+	}()
 	if e.squeeze {
 		// Packed codes are mostly as dense as they can be: then compressing them again is no use, here and where they are read.
 		first, err := e.page(0, min(v.n, pageRows))
@@ -114,12 +126,16 @@ func encodeChunk(v *vec, col *schema.Column, by codec) (*chunk, error) {
 	if err != nil {
 		return nil, err
 	}
+	size := e.size()
+	if v.dict != nil {
+		size += v.dict.bytes()
+	}
+	e.out.Buffer = bytes.NewBuffer(grab[byte](size)[:0])
 	if v.dict != nil {
 		if err := e.dictionary(); err != nil {
 			return nil, err
 		}
 	}
-	e.out.Grow(e.size())
 	for from := 0; from < v.n; {
 		to := e.pageEnd(from)
 		if err := e.write(from, to); err != nil {
@@ -133,7 +149,7 @@ func encodeChunk(v *vec, col *schema.Column, by codec) (*chunk, error) {
 		return nil, err
 	}
 	// Close writes the chunk's metadata behind its pages, where no reader looks.
-	return &chunk{data: e.out.Bytes()[:n], meta: meta}, nil
+	return &chunk{data: e.out.Bytes()[:n], own: true, meta: meta}, nil
 }
 
 // size is about how many bytes the chunk will have, by its first page.
@@ -185,7 +201,7 @@ func (e *chunkEncoder) page(from, to int) ([]byte, error) {
 		}
 		b = packRuns(append(b, byte(e.bits)), codes, e.bits)
 	case v.width > 0 && v.valid == nil:
-		b = append(b, v.fixed...)
+		b = append(widen(b, len(v.fixed)), v.fixed...)
 	default:
 		for i := range v.n {
 			if v.valid != nil && !v.valid[i] {
@@ -291,7 +307,7 @@ func (v *vec) shrink() *vec {
 			rows = append(rows, uint32(i))
 		}
 	}
-	out := &vec{n: v.n, width: v.width, dict: v.dict.gather(rows, false), codes: make([]int32, v.n), valid: v.valid}
+	out := &vec{n: v.n, width: v.width, dict: v.dict.gather(rows, false), codes: grab[int32](v.n), valid: v.valid}
 	for i, c := range v.codes {
 		out.codes[i] = to[c]
 	}

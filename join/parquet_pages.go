@@ -97,6 +97,9 @@ func decodeChunk(pages file.PageReader, c *schema.Column, rows int, each func(v 
 	if d.out.codes == nil {
 		d.out.dict = nil
 	}
+	if d.each != nil {
+		d.out.spare()
+	}
 	return d.out, nil
 }
 
@@ -172,7 +175,7 @@ func (d *chunkDecoder) page(levels, data []byte, n int, e parquet.Encoding, room
 	case parquet.Encodings.Plain:
 		d.decode()
 		if d.out.fixed == nil && d.out.width > 0 {
-			d.out.fixed = make([]byte, 0, room*d.out.width)
+			d.out.fixed = grab[byte](room * d.out.width)[:0]
 		}
 		if err := d.out.appendPage(data, there, n-there); err != nil {
 			return err
@@ -219,7 +222,7 @@ func (d *chunkDecoder) codes(data []byte, n, there int, valid []bool, room int) 
 	if !d.coded {
 		out = nil
 	} else if out == nil {
-		out = make([]int32, 0, room)
+		out = grab[int32](room)[:0]
 	}
 	at := len(out)
 	out, err := unpackRuns(out, data, there, width)
@@ -266,15 +269,15 @@ func (v *vec) appendPage(data []byte, n, nulls int) error {
 		if size > len(data) {
 			return fmt.Errorf("a page of %d bytes for %d values of %d", len(data), n, v.width)
 		}
-		v.fixed = append(v.fixed, data[:size]...)
+		v.fixed = append(widen(v.fixed, size+nulls*v.width), data[:size]...)
 		v.fixed = append(v.fixed, make([]byte, nulls*v.width)...)
 		return nil
 	}
 	if n > len(data)/4 {
 		return fmt.Errorf("a page of %d bytes for %d strings", len(data), n)
 	}
-	v.text = slices.Grow(v.text, len(data)-4*n)
-	v.ends = slices.Grow(v.ends, n+nulls)
+	v.text = widen(v.text, len(data)-4*n)
+	v.ends = widen(v.ends, n+nulls)
 	for range n {
 		if len(data) < 4 {
 			return errors.New("a page that ends in the middle of a string")

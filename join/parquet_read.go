@@ -28,6 +28,7 @@ type parquetFile struct {
 	path   string
 	f      *os.File
 	pf     *file.Reader
+	raw    *file.Reader // the same, for pages
 	pr     *pqarrow.FileReader
 	schema *arrow.Schema
 	leaves [][]int // of each field
@@ -62,7 +63,14 @@ func openParquet(f *os.File, path string) (*parquetFile, error) {
 	if s.NumFields() == 0 {
 		return nil, errors.New("a Parquet file without columns")
 	}
-	p := &parquetFile{path: path, f: f, pf: pf, pr: pr, schema: arrow.NewSchema(s.Fields(), nil), rows: pf.NumRows()}
+	props = parquet.NewReaderProperties(pageAllocator)
+	props.MaxCompressedPageSize, props.MaxUncompressedPageSize = math.MaxInt32, math.MaxInt32
+	props.BufferedStreamEnabled = true // or each chunk is read whole first
+	raw, err := file.NewParquetReader(f, file.WithReadProps(props), file.WithMetadata(pf.MetaData()))
+	if err != nil {
+		return nil, err
+	}
+	p := &parquetFile{path: path, f: f, pf: pf, raw: raw, pr: pr, schema: arrow.NewSchema(s.Fields(), nil), rows: pf.NumRows()}
 	if p.rows < 0 {
 		return nil, fmt.Errorf("the file is broken: %d rows", p.rows)
 	}
@@ -235,7 +243,7 @@ func (p *parquetFile) decode(group, field int, each func(v *vec, from int) error
 		if rows < 0 || rows > math.MaxInt32 {
 			return fmt.Errorf("%s: a row group of %d rows", broken, rows)
 		}
-		pages, err := rg.GetColumnPageReader(p.leaves[field][0])
+		pages, err := p.raw.RowGroup(group).GetColumnPageReader(p.leaves[field][0])
 		if err != nil {
 			return err
 		}
@@ -303,7 +311,13 @@ func (p *parquetFile) key(group, field int, wide bool) (keyData, error) {
 	if err != nil {
 		return keyData{}, err
 	}
-	v = v.plain()
+	if plain := v.plain(); plain != v {
+		valid := v.valid
+		v.valid = nil
+		v.spare()
+		plain.valid = valid
+		v = plain
+	}
 	var bitmap []byte
 	nulls := 0
 	if v.valid != nil {
@@ -318,7 +332,7 @@ func (p *parquetFile) key(group, field int, wide bool) (keyData, error) {
 	}
 	data := array.NewData(t, v.n, buffers(bitmap, v.aligned()), nil, nulls, 0)
 	defer data.Release()
-	return keyData{arrays: []arrow.Array{array.MakeFromData(data)}}, nil
+	return keyData{arrays: []arrow.Array{array.MakeFromData(data)}, under: v}, nil
 }
 
 // sameBytes tells whether Arrow's values of a key type are the file's numbers.

@@ -185,6 +185,7 @@ func (p *parquetNode) named(name string) (schema.Node, error) {
 // columnData is one column of a row group, in one of three forms.
 type columnData struct {
 	v      *vec          // a flat column's values
+	own    bool          // and nobody else has its memory
 	arrays []arrow.Array // Arrow's, which the encoder releases
 	copied *copied       // chunks of a file, as they stand
 }
@@ -309,6 +310,9 @@ func (e *parquetEncoder) field(g *outGroup, f int, load func(field int) (columnD
 	if err != nil {
 		return fmt.Errorf("as Parquet: column %q: %w (an .arrow file holds every type)", e.arrow.Field(f).Name, err)
 	}
+	if data.own {
+		data.v.spare()
+	}
 	return nil
 }
 
@@ -343,7 +347,7 @@ func (e *parquetEncoder) byLibrary(f int, arrays []arrow.Array) ([]*chunk, error
 			return nil, err
 		}
 		e.shift(meta, chunkBase-at)
-		chunks = append(chunks, &chunk{out.Bytes()[at : at+size], meta})
+		chunks = append(chunks, &chunk{data: out.Bytes()[at : at+size], meta: meta})
 	}
 	return chunks, nil
 }
@@ -419,6 +423,9 @@ func (e *parquetEncoder) append(g *outGroup) error {
 			e.at += int64(n)
 			if err != nil {
 				return err
+			}
+			if c.own {
+				spare(c.data)
 			}
 		}
 		g.chunks[f] = nil

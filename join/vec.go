@@ -69,11 +69,12 @@ func raw[T uint32 | uint64](w []T) []byte {
 func (v *vec) gather(rows []uint32, nulls bool) *vec {
 	out := &vec{n: len(rows), width: v.width, dict: v.dict}
 	if nulls || v.valid != nil {
-		out.valid = make([]bool, len(rows))
+		out.valid = grab[bool](len(rows))
 		for i, r := range rows {
 			out.valid[i] = r != noRow && (v.valid == nil || v.valid[r])
 		}
 		if !slices.Contains(out.valid, false) {
+			spare(out.valid)
 			out.valid = nil
 		}
 	}
@@ -82,14 +83,14 @@ func (v *vec) gather(rows []uint32, nulls bool) *vec {
 	}
 	switch {
 	case v.dict != nil:
-		out.codes = make([]int32, len(rows))
+		out.codes = grab[int32](len(rows))
 		pick(out.codes, v.codes, rows)
 	case v.width == 4:
-		w := make([]uint32, len(rows))
+		w := grab[uint32](len(rows))
 		pick(w, words[uint32](v.fixed), rows)
 		out.fixed = raw(w)
 	case v.width == 8:
-		w := make([]uint64, len(rows))
+		w := grab[uint64](len(rows))
 		pick(w, words[uint64](v.fixed), rows)
 		out.fixed = raw(w)
 	default:
@@ -123,7 +124,8 @@ func (v *vec) gatherSome(out *vec, rows []uint32) *vec {
 			}
 		}
 	default:
-		out.ends = make([]int, len(rows)+1)
+		out.ends = grab[int](len(rows) + 1)
+		out.ends[0] = 0
 		total := 0
 		for i, r := range rows {
 			if r != noRow {
@@ -131,7 +133,7 @@ func (v *vec) gatherSome(out *vec, rows []uint32) *vec {
 			}
 			out.ends[i+1] = total
 		}
-		out.text = make([]byte, 0, total)
+		out.text = grab[byte](total)[:0]
 		for _, r := range rows {
 			if r != noRow {
 				out.text = append(out.text, v.string(int(r))...)

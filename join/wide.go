@@ -241,6 +241,15 @@ var errSameHash = errors.New("two keys with the same hash")
 type keyData struct {
 	v      *vec
 	arrays []arrow.Array
+	under  *vec // where set, the arrays' memory
+}
+
+// release is for keys that nothing refers to any more.
+func (d keyData) release() {
+	release(d.arrays)
+	if d.under != nil {
+		d.under.spare()
+	}
 }
 
 // rows is how many rows it has.
