@@ -30,8 +30,7 @@ type bitKeys struct {
 
 // rangeOf tells what the build file says of its keys, and whether a bit for each number will do.
 func (c *columnJoin) rangeOf(build *parquetFile) (low, high int64, ok bool) {
-	asks := c.How == Semi || c.How == Anti || c.Count && c.How == Inner
-	if !asks || !c.joiner.plan.signed(build, c.probe) {
+	if !c.asks() || !c.joiner.plan.signed(build, c.probe) {
 		return 0, 0, false
 	}
 	return build.near(c.joiner.plan.keys[0].build, nearestBits)

@@ -89,7 +89,10 @@ func (j *joiner) columns(ctx context.Context, build, probe *Reader, plan *output
 	defer c.addTimes()
 	if build.pq != nil && j.near {
 		if low, high, ok := c.rangeOf(build.pq); ok {
-			if c.bits, err = c.readBits(ctx, build.pq, low, high); err != nil {
+			if c.bits, err = c.readBits(ctx, build.pq, low, high); err == nil {
+				err = j.ready()
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -247,13 +250,7 @@ func (c *columnJoin) readBuild(ctx context.Context, p *parquetFile) error {
 	if err != nil {
 		return err
 	}
-	c.index, err = newIndex(ctx, c.opener(), c.joiner.plan, packed, func(done int) {
-		c.Progress(Progress{"build", int64(done), c.sum.BuildRows})
-	})
-	if err == nil {
-		c.sum.Near = c.index.near()
-	}
-	return err
+	return c.makeIndex(ctx, packed)
 }
 
 func release(arrays []arrow.Array) {

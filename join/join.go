@@ -134,6 +134,12 @@ type Options struct {
 	Compression string
 	RowsPerFile int64
 
+	// Device names the device for Run, as device.Open takes it, where Run gets none; and Open opens it. It is called once, on a goroutine of its own while
+	// files are read, and Run closes what it gives. With "auto" (or "") the name that Open gets is "cpu" where that is faster than to open a GPU,
+	// with the reason why; else "auto", and no reason.
+	Device string
+	Open   func(name, why string) (*device.Device, error)
+
 	// Progress, if set, is called now and then, from one goroutine at a time.
 	Progress func(Progress)
 
@@ -178,6 +184,8 @@ func (o Options) writeOptions() WriteOptions {
 // Run joins files, one or several a side, into one, or a folder of them. Formats go by the names' suffixes (Suffixes) where none are given.
 // The output is written under a temporary name beside its own and renamed when it is whole.
 //
+// Without a device, Options.Open opens one.
+//
 // Errors: a file that cannot be read, a key column that is missing (the error lists those there are) or of a type
 // that cannot be a key, a build side whose keys do not fit into the device's memory, ctx's own.
 func Run(ctx context.Context, d *device.Device, o Options) (Summary, error) {
@@ -206,10 +214,16 @@ func Run(ctx context.Context, d *device.Device, o Options) (Summary, error) {
 		return Summary{}, err
 	}
 	j := newJoiner(d, o)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	j.choose(build, probe, cancel)
 	if o.Count {
 		err = j.files(ctx, build, probe, plan, nil)
 	} else {
 		err = j.toFile(ctx, build, probe, plan)
+	}
+	if e := j.closeDevice(); e != nil && (err == nil || errors.Is(err, context.Canceled)) {
+		err = e
 	}
 	j.sum.Total = time.Since(start).Seconds()
 	return j.sum, err
@@ -431,16 +445,12 @@ func Join(ctx context.Context, d *device.Device, build, probe array.RecordReader
 		}
 		return j.run(ctx, build, probe)
 	})
-	j.sum.Total = time.Since(j.start).Seconds()
+	j.sum.Total = time.Since(j.began).Seconds()
 	return j.sum, err
 }
 
 // newJoiner fills in what the options leave open.
 func newJoiner(d *device.Device, o Options) *joiner {
-	near := o.Table == "" && o.Filter != FilterOn && d != nil && !d.Info().CUDA()
-	if o.Table == "" {
-		o.Table = DefaultTable
-	}
 	if o.batch == 0 {
 		o.batch = batchRows
 	}
@@ -450,29 +460,30 @@ func newJoiner(d *device.Device, o Options) *joiner {
 	if o.Threads <= 0 {
 		o.Threads = runtime.GOMAXPROCS(0)
 	}
-	if o.Filter == FilterAuto && (d == nil || d.Info().CUDA() || o.Table == warpmap.Stadium) {
-		o.Filter = FilterOff
-	}
 	if o.makers == nil {
 		o.makers = &ownMakers
 	}
 	if o.Progress == nil {
 		o.Progress = func(Progress) {}
 	}
-	j := &joiner{Options: o, start: time.Now(), device: d, near: near}
-	j.sum = Summary{How: o.How.String(), Table: o.Table}
+	j := &joiner{Options: o, began: time.Now(), device: d, family: cmp.Or(o.Table, DefaultTable)}
+	j.sum = Summary{How: o.How.String(), Table: j.family}
+	j.use(d != nil && !d.Info().CUDA())
 	if d != nil {
-		j.sum.Device = d.Info().Name + " (" + d.Info().Model + ")"
+		j.sum.Device = describe(d)
 	}
 	return j
 }
 
 type joiner struct {
 	Options
-	start  time.Time
-	device *device.Device
-	sink   func(arrow.RecordBatch) error
-	sum    Summary
+	began   time.Time
+	device  *device.Device
+	opening *opening // where set, the device comes from there
+	family  table.Family
+	filter  Filter
+	sink    func(arrow.RecordBatch) error
+	sum     Summary
 
 	near    bool // keys that lie close together need no table
 	plan    *keyPlan
@@ -555,7 +566,14 @@ func (j *joiner) build(ctx context.Context, build array.RecordReader) error {
 		}
 		j.takers = append(j.takers, t)
 	}
-	var err error
+	return j.makeIndex(ctx, keys)
+}
+
+// makeIndex makes the index of the build side's keys, when the device is open.
+func (j *joiner) makeIndex(ctx context.Context, keys *packed) (err error) {
+	if err := j.ready(); err != nil {
+		return err
+	}
 	j.index, err = newIndex(ctx, j.opener(), j.plan, keys, func(done int) {
 		j.Progress(Progress{"build", int64(done), j.sum.BuildRows})
 	})
@@ -565,7 +583,7 @@ func (j *joiner) build(ctx context.Context, build array.RecordReader) error {
 	return err
 }
 
-func (j *joiner) opener() opener { return opener{j.makers, j.device, j.Table, j.Filter, j.near} }
+func (j *joiner) opener() opener { return opener{j.makers, j.device, j.family, j.filter, j.near} }
 
 func rowsOf(r array.RecordReader) int64 {
 	if r, ok := r.(interface{ Rows() int64 }); ok {

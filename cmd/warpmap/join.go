@@ -6,6 +6,7 @@ import (
 	"io"
 	"runtime"
 	"strings"
+	"sync/atomic"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/schollz/progressbar/v3"
@@ -118,14 +119,19 @@ go there.`,
 			if quiet {
 				cmd.SetErr(io.Discard)
 			}
-			d, err := openDevice(cmd, device.WithWorkers(o.Threads))
-			if err != nil {
+			if o.Device, err = cmd.Flags().GetString("device"); err != nil {
 				return err
 			}
-			defer d.Close()
 			bar := newProgress(cmd.ErrOrStderr())
+			o.Open = func(name, why string) (*device.Device, error) {
+				d, err := openNamed(cmd, name, device.WithWorkers(o.Threads))
+				if err == nil && o.Device == "auto" {
+					bar.say(chosen(d, why))
+				}
+				return d, err
+			}
 			o.Progress = bar.show
-			s, err := join.Run(cmd.Context(), d, o)
+			s, err := join.Run(cmd.Context(), nil, o)
 			bar.clear()
 			switch {
 			case err != nil:
@@ -195,23 +201,35 @@ func seconds(s float64) string { return fmt.Sprintf("%.3f", s) }
 
 // progress draws a bar for each stage, on a terminal only.
 type progress struct {
-	w     io.Writer
+	to    io.Writer
+	w     io.Writer // nil where no one is watching
+	said  atomic.Pointer[string]
 	stage string
 	bar   *progressbar.ProgressBar
 }
 
 func newProgress(w io.Writer) *progress {
-	if !terminal(w) {
-		w = nil
+	p := &progress{to: w}
+	if terminal(w) {
+		p.w = w
 	}
-	return &progress{w: w}
+	return p
+}
+
+// say prints a line beside the bar, from any goroutine: where there is a bar, when it moves.
+func (p *progress) say(line string) {
+	if p.w == nil {
+		fmt.Fprintln(p.to, line)
+		return
+	}
+	p.said.Store(&line)
 }
 
 func (p *progress) show(at join.Progress) {
 	if p.w == nil {
 		return
 	}
-	if at.Stage != p.stage {
+	if at.Stage != p.stage || p.said.Load() != nil {
 		p.clear()
 		p.stage = at.Stage
 		p.bar = progressbar.NewOptions64(at.Total, progressbar.OptionSetWriter(p.w), progressbar.OptionSetDescription(fmt.Sprintf("%-5s", at.Stage)),
@@ -225,5 +243,8 @@ func (p *progress) clear() {
 	if p.bar != nil {
 		p.bar.Clear()
 		p.bar = nil
+	}
+	if line := p.said.Swap(nil); line != nil {
+		fmt.Fprintln(p.to, *line)
 	}
 }

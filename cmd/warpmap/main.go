@@ -77,6 +77,26 @@ func openDevice(cmd *cobra.Command, with ...device.Option) (*device.Device, erro
 	if err != nil {
 		return nil, err
 	}
+	d, err := openNamed(cmd, name, with...)
+	if err == nil && name == "auto" {
+		fmt.Fprintln(cmd.ErrOrStderr(), chosen(d, ""))
+	}
+	return d, err
+}
+
+// chosen says which device it is where the choice was ours, and what made it.
+func chosen(d *device.Device, why string) string {
+	i := d.Info()
+	switch {
+	case i.CUDA():
+		return fmt.Sprintf("device: %s (%s)", i.Name, i.Model)
+	case why != "":
+		return fmt.Sprintf("device: %s (%s): %s", i.Name, i.Model, why)
+	}
+	return fmt.Sprintf("device: %s (%s), for want of a GPU; warpmap devices says why", i.Name, i.Model)
+}
+
+func openNamed(cmd *cobra.Command, name string, with ...device.Option) (*device.Device, error) {
 	most := *cmd.Flags().Lookup("device-memory").Value.(*size).bytes
 	if most < 0 {
 		return nil, fmt.Errorf("--device-memory %d: want a size, such as 2GB", most)
@@ -84,11 +104,6 @@ func openDevice(cmd *cobra.Command, with ...device.Option) (*device.Device, erro
 	d, err := device.Open(name, append(with, device.WithContext(cmd.Context()), device.WithMemory(most))...)
 	if err != nil {
 		return nil, &deviceError{err}
-	}
-	if i := d.Info(); name == "auto" && i.CUDA() {
-		fmt.Fprintf(cmd.ErrOrStderr(), "device: %s (%s)\n", i.Name, i.Model)
-	} else if name == "auto" {
-		fmt.Fprintf(cmd.ErrOrStderr(), "device: %s (%s), for want of a GPU; warpmap devices says why\n", i.Name, i.Model)
 	}
 	return d, nil
 }
