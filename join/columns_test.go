@@ -238,7 +238,7 @@ func TestColumns(t *testing.T) {
 		writeAnyhow(t, r, bf, build, int64(1+r.IntN(200)))
 		writeAnyhow(t, r, pf, probe, int64(1+r.IntN(400)))
 		how := How(seed % len(hows))
-		o := Options{Build: bf, Probe: pf, Out: filepath.Join(dir, "o.parquet"), On: []Pair{{"bk", "pk"}}, How: how, groups: [2]int{1 + r.IntN(60), 100 + r.IntN(300)}}
+		o := Options{Build: bf, Probe: pf, Out: filepath.Join(dir, "o.parquet"), On: []Pair{{"bk", "pk"}}, How: how, groups: [2]int{1 + r.IntN(60), 100 + r.IntN(300)}, part: -1}
 		what := fmt.Sprintf("seed %d, %v of %s and %s", seed, how, build.Schema(), probe.Schema())
 		want := expected(t, build, probe, how)
 		var first []byte

@@ -27,6 +27,7 @@ type Reader struct {
 	path   string
 	schema *arrow.Schema
 	rows   int64
+	size   int64                             // about, of its text or file
 	next   func() (arrow.RecordBatch, error) // a batch that the reader owns; io.EOF at the end
 	pick   func(columns []int)               // reads these columns only; nil where that saves nothing
 	close  func() error

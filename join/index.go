@@ -322,7 +322,7 @@ func fill[R uint32 | uint64](ctx context.Context, l level[R], words []uint64, ok
 		if progress != nil {
 			progress(len(words))
 		}
-		return unique, reps, ctx.Err()
+		return unique, reps, context.Cause(ctx)
 	}
 	keys, rows, found := make([]uint64, 0, chunkRows), make([]R, 0, chunkRows), make([]bool, chunkRows)
 	// each calls f with chunks of the rows that can match.
@@ -334,8 +334,8 @@ func fill[R uint32 | uint64](ctx context.Context, l level[R], words []uint64, ok
 					keys, rows = append(keys, words[i]), append(rows, R(i))
 				}
 			}
-			if err := ctx.Err(); err != nil {
-				return err
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
 			}
 			if len(keys) > 0 {
 				if err := f(); err != nil {

@@ -143,6 +143,10 @@ func (r *Reader) open(f *os.File, format Format) (err error) {
 			return err
 		}
 	}
+	if s, err = f.Stat(); err != nil {
+		return err
+	}
+	r.size = s.Size()
 	r.close = f.Close
 	return catch(broken, func() error {
 		switch format {

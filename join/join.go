@@ -128,8 +128,11 @@ type Options struct {
 	Count  bool     // count the output's rows only: Run writes no file, and Join calls no sink
 	Limit  int64    // write no more rows than this; 0 for all
 
-	Threads     int    // work at a time at most; 0 for as many as GOMAXPROCS
-	Memory      int64  // bytes of the columns under way at most, about, beside the build side; 0 for no bound
+	Threads int // work at a time at most; 0 for as many as GOMAXPROCS
+	// Memory is about how many bytes of columns are in memory at a time; 0 for no bound. A build side that would take more, or without a bound half of the
+	// machine's memory, goes to temporary files with the probe side, in the folder that TMPDIR names, and is joined part by part: the same rows
+	// come in the same order. The rows of one key are in memory together.
+	Memory      int64
 	OutFormat   Format // as in WriteOptions
 	Compression string
 	RowsPerFile int64
@@ -144,6 +147,7 @@ type Options struct {
 	Progress func(Progress)
 
 	batch  int     // rows of an output batch at most, and of a probed block at least; 0 for batchRows
+	part   int64   // bytes of a part of the build side where there are several; 0 where memory says it, below for one part
 	groups [2]int  // rows of an output's row group at least and at most, from Parquet to Parquet; 0 for enoughRows and groupRows
 	makers *makers // opens tables; nil for the module's own
 }
@@ -232,7 +236,7 @@ func Run(ctx context.Context, d *device.Device, o Options) (Summary, error) {
 // toFile joins into o.Out.
 func (j *joiner) toFile(ctx context.Context, build, probe *Reader, plan *output) error {
 	as := parquetOptions{chosen: j.Compression != "", threads: j.Threads, memory: j.Memory}
-	if probe.pq != nil {
+	if n, _ := j.parts(build, plan); probe.pq != nil && n == 1 {
 		as.columns = plan.nodes(build, probe, j.How)
 	}
 	out, err := create(j.Out, plan.schema, j.writeOptions(), as)
@@ -251,6 +255,9 @@ func (j *joiner) toFile(ctx context.Context, build, probe *Reader, plan *output)
 
 // files joins into a writer, or counts where there is none. From Parquet to Parquet columns go as their files have them.
 func (j *joiner) files(ctx context.Context, build, probe *Reader, plan *output, out *Writer) error {
+	if n, most := j.parts(build, plan); n > 1 {
+		return catch("the join broke off", func() error { return j.parted(ctx, build, probe, plan, out, n, most) })
+	}
 	if probe.pq != nil && (out == nil || out.columns() != nil) {
 		return catch("the join broke off", func() error { return j.columns(ctx, build, probe, plan, out) })
 	}
@@ -550,8 +557,8 @@ func (j *joiner) build(ctx context.Context, build array.RecordReader) error {
 		j.sum.BuildRows += rec.NumRows()
 		j.starts = append(j.starts, j.sum.BuildRows)
 		j.Progress(Progress{"read", j.sum.BuildRows, total})
-		if err := ctx.Err(); err != nil {
-			return err
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
 	}
 	if err := build.Err(); err != nil {

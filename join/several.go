@@ -163,13 +163,14 @@ func (s *several) reader(files []inputFile) (*Reader, error) {
 	}
 	first := s.readers[0]
 	places := make([][]int, len(s.readers)) // of the first file's columns, in each
-	rows := int64(0)
+	rows, size := int64(0), int64(0)
 	for i, r := range s.readers {
 		p, err := placesIn(first, r)
 		if err != nil {
 			return nil, err
 		}
 		places[i] = p
+		size += r.size
 		if r.rows < 0 || rows < 0 {
 			rows = -1
 		} else {
@@ -201,7 +202,7 @@ func (s *several) reader(files []inputFile) (*Reader, error) {
 		}
 		fields[i].Metadata = arrow.Metadata{}
 	}
-	out := &Reader{schema: arrow.NewSchema(fields, nil), rows: rows, made: first.made, close: s.close}
+	out := &Reader{schema: arrow.NewSchema(fields, nil), rows: rows, size: size, made: first.made, close: s.close}
 	all := out.schema
 	wanted := make([]int, all.NumFields())
 	for i := range wanted {
