@@ -39,7 +39,7 @@ func (c *columnJoin) rangeOf(build *parquetFile) (low, high int64, ok bool) {
 // near tells the least and the largest value of a column, and whether there are at most so many numbers between them for each row, by what the file says.
 func (p *parquetFile) near(field int, most uint64) (low, high int64, ok bool) {
 	low, high = math.MaxInt64, math.MinInt64
-	for g := range p.pf.NumRowGroups() {
+	for g := range p.groups() {
 		if p.groupRows(g) == 0 {
 			continue
 		}
@@ -70,7 +70,7 @@ func (c *columnJoin) readBits(ctx context.Context, p *parquetFile, low, high int
 	b := &bitKeys{low: low, high: high, bits: make([]uint64, (uint64(high)-uint64(low))/64+1)}
 	work, going := errgroup.WithContext(ctx)
 	work.SetLimit(c.Threads)
-	for g := range p.pf.NumRowGroups() {
+	for g := range p.groups() {
 		work.Go(func() error {
 			if going.Err() != nil {
 				return context.Cause(going)

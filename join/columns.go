@@ -159,8 +159,8 @@ func (c *columnJoin) small() error {
 
 // readBuild reads the build side's columns, all row groups of all columns side by side.
 func (c *columnJoin) readBuild(ctx context.Context, p *parquetFile) error {
-	groups := p.pf.NumRowGroups()
-	keys := make([][]keyData, p.pf.NumRowGroups()) // by row group and column
+	groups := p.groups()
+	keys := make([][]keyData, p.groups()) // by row group and column
 	values := make([][]*vec, len(c.plan.columns))
 	others := make([][][]arrow.Array, len(c.plan.columns))
 	defer func() {
@@ -276,7 +276,7 @@ func (c *columnJoin) countBuild(p *parquetFile, keys [][]keyData) error {
 	if c.sum.BuildRows != p.rows {
 		return fmt.Errorf("reading the build side: %s: the file is broken: it says that it has %d rows, and has %d", p.path, p.rows, c.sum.BuildRows)
 	}
-	for g := range p.pf.NumRowGroups() {
+	for g := range p.groups() {
 		// As arrays reads them: in batches of batchRows.
 		for n := p.groupRows(g); n > 0; n -= batchRows {
 			c.starts = append(c.starts, c.starts[len(c.starts)-1]+min(n, batchRows))
@@ -364,7 +364,7 @@ func (p *keyPlan) ranges(keys *packed) (low, high []int64, known []bool) {
 func (c *columnJoin) run(ctx context.Context, out *Writer) error {
 	c.ctx = ctx
 	ctx, cancel := context.WithCancelCause(ctx)
-	groups := c.probe.pf.NumRowGroups()
+	groups := c.probe.groups()
 	units := make([]*unit, groups)
 	for g := range units {
 		units[g] = &unit{group: g, done: make(chan struct{})}

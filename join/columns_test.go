@@ -228,6 +228,8 @@ func TestColumns(t *testing.T) {
 	seeds := 60
 	if testing.Short() {
 		seeds = 10
+	} else if testenv.Long() {
+		seeds = 200
 	}
 	for seed := range seeds {
 		r := rand.New(rand.NewPCG(uint64(seed), 21))
@@ -275,6 +277,21 @@ func TestColumns(t *testing.T) {
 		}
 		_, got := read(t, mixed.Out)
 		sameRows(t, what+", from Arrow", got, want)
+		folders := o // several files a side
+		folders.Build, folders.Probe, folders.Out = filepath.Join(dir, "bs"), filepath.Join(dir, "ps"), filepath.Join(dir, "folders.parquet")
+		for path, rec := range map[string]arrow.RecordBatch{folders.Build: build, folders.Probe: probe} {
+			if err := os.Mkdir(path, 0o777); err != nil {
+				t.Fatal(err)
+			}
+			cut := int64(r.IntN(int(rec.NumRows()) + 1))
+			writeAnyhow(t, r, filepath.Join(path, "1.parquet"), rec.NewSlice(0, cut), int64(1+r.IntN(200)))
+			writeAnyhow(t, r, filepath.Join(path, "2.parquet"), rec.NewSlice(cut, rec.NumRows()), int64(1+r.IntN(200)))
+		}
+		if s, err := Run(t.Context(), d, folders); err != nil || s.OutRows != int64(len(want)) {
+			t.Fatalf("%s: %+v, %v, of several files; want %d rows", what, s, err, len(want))
+		}
+		_, several := read(t, folders.Out)
+		sameRows(t, what+", of several files", several, want)
 		count := o
 		count.Count, count.Out = true, ""
 		if s, err := Run(t.Context(), d, count); err != nil || s.OutRows != int64(len(want)) {

@@ -23,8 +23,10 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/schema"
 )
 
-// parquetFile is a Parquet file that is open: its row groups' columns can be read in any order, by several goroutines.
+// parquetFile is a Parquet file that is open, or several of the same columns, whose row groups follow one another: row groups' columns can
+// be read in any order, by several goroutines.
 type parquetFile struct {
+	parts  []*parquetFile // of several; what follows but for schema and rows is the first's
 	path   string
 	f      *os.File
 	pf     *file.Reader
@@ -194,11 +196,64 @@ func (p *parquetFile) flat(field int) *schema.Column {
 	return nil
 }
 
+// severalParquet makes one of files, or nil where their columns differ in more than their values.
+func severalParquet(files []*parquetFile) *parquetFile {
+	all := *files[0]
+	all.parts, all.path, all.rows = files, fmt.Sprintf("%s and %d more", files[0].path, len(files)-1), 0
+	for _, p := range files {
+		all.rows += p.rows
+		if len(p.leaves) != len(all.leaves) {
+			return nil
+		}
+		for i := range p.leaves {
+			if p.schema.Field(i).Name != all.schema.Field(i).Name || !slices.EqualFunc(p.leaves[i], all.leaves[i], func(a, b int) bool {
+				return sameColumn(p.pf.MetaData().Schema.Column(a), all.pf.MetaData().Schema.Column(b))
+			}) {
+				return nil
+			}
+		}
+	}
+	return &all
+}
+
+// sameColumn tells whether two columns' chunks mean the same.
+func sameColumn(a, b *schema.Column) bool {
+	return a.PhysicalType() == b.PhysicalType() && a.TypeLength() == b.TypeLength() && a.MaxDefinitionLevel() == b.MaxDefinitionLevel() &&
+		a.MaxRepetitionLevel() == b.MaxRepetitionLevel() && a.LogicalType().Equals(b.LogicalType()) && a.ConvertedType() == b.ConvertedType()
+}
+
+// in finds the file that has a row group, and which of its own it is.
+func (p *parquetFile) in(group int) (*parquetFile, int) {
+	for _, part := range p.parts {
+		if n := part.groups(); group >= n {
+			group -= n
+			continue
+		}
+		return part, group
+	}
+	return p, group
+}
+
+// groups is the number of row groups.
+func (p *parquetFile) groups() (n int) {
+	if p.parts == nil {
+		return p.pf.NumRowGroups()
+	}
+	for _, part := range p.parts {
+		n += part.groups()
+	}
+	return n
+}
+
 // groupRows is how many rows a row group has, or says that it has.
-func (p *parquetFile) groupRows(group int) int64 { return p.pf.MetaData().RowGroup(group).NumRows() }
+func (p *parquetFile) groupRows(group int) int64 {
+	p, group = p.in(group)
+	return p.pf.MetaData().RowGroup(group).NumRows()
+}
 
 // bytes is how many bytes a field's values take in a row group before they are compressed.
 func (p *parquetFile) bytes(group, field int) (n int64) {
+	p, group = p.in(group)
 	for _, leaf := range p.leaves[field] {
 		if c, err := p.pf.MetaData().RowGroup(group).ColumnChunk(leaf); err == nil {
 			n += c.TotalUncompressedSize()
@@ -236,6 +291,7 @@ func (p *parquetFile) sound(group, field int) error {
 }
 
 func (p *parquetFile) decode(group, field int, each func(v *vec, from int) error) (v *vec, err error) {
+	p, group = p.in(group)
 	err = catch(broken, func() error {
 		col := p.flat(field)
 		rg := p.pf.RowGroup(group)
@@ -265,6 +321,7 @@ func (p *parquetFile) decode(group, field int, each func(v *vec, from int) error
 
 // arrays reads any field of a row group as Arrow arrays, which the caller releases.
 func (p *parquetFile) arrays(group, field int) (arrays []arrow.Array, err error) {
+	p, group = p.in(group)
 	err = catch(broken, func() error {
 		r, err := p.pr.GetRecordReader(context.Background(), p.leaves[field], []int{group})
 		if err != nil {
@@ -353,6 +410,7 @@ func sameBytes(col *schema.Column, t arrow.DataType) bool {
 
 // bounds are the least and the largest value of a key column in a row group, where the file tells and they are signed numbers.
 func (p *parquetFile) bounds(group, field int) (lo, hi int64, ok bool) {
+	p, group = p.in(group)
 	col := p.flat(field)
 	if col == nil || !sameBytes(col, p.schema.Field(field).Type) || col.SortOrder() != schema.SortSIGNED {
 		return 0, 0, false

@@ -537,6 +537,7 @@ func (e *parquetEncoder) copy(p *parquetFile, group, from, field int) (columnDat
 	if e.null {
 		return columnData{}, true
 	}
+	p, group = p.in(group)
 	leaves := p.leaves[from]
 	if len(leaves) != len(e.leaves[field]) {
 		return columnData{}, false
@@ -544,8 +545,7 @@ func (e *parquetEncoder) copy(p *parquetFile, group, from, field int) (columnDat
 	c := &copied{from: p.f}
 	for i, leaf := range leaves {
 		have, want := p.pf.MetaData().Schema.Column(leaf), e.pq.Column(e.leaves[field][i])
-		if have.PhysicalType() != want.PhysicalType() || have.TypeLength() != want.TypeLength() || have.MaxDefinitionLevel() != want.MaxDefinitionLevel() ||
-			have.MaxRepetitionLevel() != want.MaxRepetitionLevel() || !have.LogicalType().Equals(want.LogicalType()) || have.ConvertedType() != want.ConvertedType() {
+		if !sameColumn(have, want) {
 			return columnData{}, false
 		}
 		meta, at, size, err := e.adopt(p.pf.MetaData(), group, leaf, e.leaves[field][i])

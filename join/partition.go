@@ -55,7 +55,7 @@ func (j *joiner) needed(build *Reader, plan *output) int64 {
 			continue
 		}
 		bytes := int64(0)
-		for g := range build.pq.pf.NumRowGroups() {
+		for g := range build.pq.groups() {
 			bytes += build.pq.bytes(g, i)
 		}
 		n += max(bytes, 4*rows)

@@ -203,6 +203,9 @@ func (s *several) reader(files []inputFile) (*Reader, error) {
 		fields[i].Metadata = arrow.Metadata{}
 	}
 	out := &Reader{schema: arrow.NewSchema(fields, nil), rows: rows, size: size, made: first.made, close: s.close}
+	if files := s.parquets(); files != nil && len(keys) == 0 {
+		out.pq = severalParquet(files)
+	}
 	all := out.schema
 	wanted := make([]int, all.NumFields())
 	for i := range wanted {
@@ -252,6 +255,17 @@ func (s *several) reader(files []inputFile) (*Reader, error) {
 		return nil, io.EOF
 	}
 	return out, nil
+}
+
+// parquets are the readers' Parquet files, nil unless all are.
+func (s *several) parquets() (files []*parquetFile) {
+	for _, r := range s.readers {
+		if r.pq == nil {
+			return nil
+		}
+		files = append(files, r.pq)
+	}
+	return files
 }
 
 // unify gives the columns of text files types that hold the values of all files.
