@@ -18,6 +18,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
+	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/testenv"
 )
 
@@ -74,7 +75,14 @@ func joinBroken(t testing.TB, dir, suffix string, b []byte) error {
 	if len(b) > 0 && b[len(b)/2]&1 == 0 {
 		how = Semi // all rows, so that they are copied
 	}
-	_, err := Run(context.Background(), nil, Options{Build: in, Probe: in, Out: out, On: []Pair{{"k", "k"}}, How: how, makers: fakeMakers})
+	o := Options{Build: in, Probe: in, Out: out, On: []Pair{{"k", "k"}}, How: how, makers: fakeMakers}
+	if len(b) > 0 && b[len(b)/3]&1 == 0 { // keys that lie close together, by what the file says
+		o.Device, o.Open = "cpu", func(name, _ string) (*device.Device, error) { return device.Open(name) }
+	}
+	if len(b) > 0 && b[len(b)/4]&3 == 0 {
+		o.part = 3000
+	}
+	_, err := Run(context.Background(), nil, o)
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
 		if e.Name() != "in"+suffix && (err != nil || e.Name() != "out"+suffix) {

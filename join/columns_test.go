@@ -221,10 +221,9 @@ func sameRows(t testing.TB, what string, got, want [][]string) {
 
 // TestColumns joins Parquet files written in all the library's ways, of random columns, and compares with the definition: all kinds, with one
 // thread and with many, which write the same bytes; counts, limits, selections and what goes nowhere.
-func TestColumns(t *testing.T) {
-	d, err := device.Open("cpu")
-	testenv.Require(t, "cpu", err)
-	defer d.Close()
+func TestColumns(t *testing.T) { everyDevice(t, columnJoins) }
+
+func columnJoins(t *testing.T, d *device.Device) {
 	seeds := 60
 	if testing.Short() {
 		seeds = 10

@@ -223,6 +223,9 @@ func Run(ctx context.Context, d *device.Device, o Options) (Summary, error) {
 	j.choose(build, probe, cancel)
 	if o.Count {
 		err = j.files(ctx, build, probe, plan, nil)
+		if o.Limit > 0 {
+			j.sum.OutRows = min(j.sum.OutRows, o.Limit)
+		}
 	} else {
 		err = j.toFile(ctx, build, probe, plan)
 	}

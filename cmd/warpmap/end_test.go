@@ -111,6 +111,91 @@ func TestSignalWhileRowsAreWritten(t *testing.T) {
 	}
 }
 
+// A signal at any time, in joins of all ways (by columns, by bits, of text, by parts): nothing is left but the inputs and, where the join was done,
+// its output.
+func TestSignalAtAnyTime(t *testing.T) {
+	d, err := device.Open("cpu")
+	testenv.Require(t, "cpu", err)
+	d.Close()
+	sf, steps := "0.01", 4
+	if testenv.Long() {
+		sf, steps = "0.05", 40
+	}
+	dir, spills := t.TempDir(), t.TempDir()
+	if _, errs, err := run(t, "gen", "tpch", "--sf", sf, "--out", dir); err != nil {
+		t.Fatal(err, errs)
+	}
+	for _, f := range []string{"orders", "lineitem"} {
+		if _, errs, err := run(t, "join", dir+"/"+f+".parquet", dir+"/"+f+".parquet", "--on", f[:1]+"_orderkey", "--how", "semi", "--device", "cpu", "--out", dir+"/"+f+".csv"); err != nil {
+			t.Fatal(err, errs)
+		}
+	}
+	for i, args := range [][]string{
+		{"orders.parquet", "lineitem.parquet", "--out", "out.parquet"},
+		{"orders.parquet", "lineitem.parquet", "--how", "anti", "--out", "out.parquet"},
+		{"orders.parquet", "lineitem.parquet", "--table", "warpcore", "--how", "full", "--out", "out.parquet"},
+		{"orders.csv", "lineitem.csv", "--out", "out.csv.gz"},
+		{"orders.parquet", "lineitem.parquet", "--rows-per-file", "1000", "--out", "out/"},
+		{"orders.parquet", "lineitem.parquet", "--memory", "200kB", "--how", "full", "--out", "out.parquet"},
+		{"orders.csv", "lineitem.csv", "--memory", "1MB", "--out", "out.arrow"},
+	} {
+		join := func(after time.Duration, sig syscall.Signal) (took time.Duration, ended error) {
+			cmd := exec.Command(os.Args[0], append([]string{"join", "--device", "cpu", "--on", "o_orderkey=l_orderkey", "--quiet"}, args...)...)
+			cmd.Dir, cmd.Env = dir, append(os.Environ(), "WARPMAP_TEST_COMMAND=1", "TMPDIR="+spills)
+			var said bytes.Buffer
+			cmd.Stderr = &said
+			start := time.Now()
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if sig != 0 {
+				time.Sleep(after)
+				cmd.Process.Signal(sig)
+			}
+			ended = cmd.Wait()
+			took = time.Since(start)
+			want := 0 // lines
+			if ended != nil {
+				want = 1
+			}
+			if got := strings.Count(said.String(), "\n"); got != want && !(ended != nil && got == 0 && after < 100*time.Millisecond) { // before the signals are ours
+				t.Errorf("%v ended by %v after %v: %v, %q", args, sig, after, ended, &said)
+			}
+			entries, err := os.ReadDir(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range entries {
+				switch name := e.Name(); {
+				case strings.HasPrefix(name, "orders.") || strings.HasPrefix(name, "lineitem."):
+				case strings.HasPrefix(name, "out") && ended == nil:
+					os.RemoveAll(filepath.Join(dir, name))
+				default:
+					t.Errorf("%v ended by %v after %v: %s is left", args, sig, after, name)
+					os.RemoveAll(filepath.Join(dir, name))
+				}
+			}
+			if left, _ := os.ReadDir(spills); len(left) > 0 {
+				t.Errorf("%v ended by %v after %v: %v are left", args, sig, after, left)
+			}
+			return took, ended
+		}
+		whole, err := join(0, 0)
+		if err != nil {
+			t.Fatal(args, err)
+		}
+		stopped := 0
+		for k := range steps {
+			if _, err := join(whole*time.Duration(k+1)/time.Duration(steps+1), []syscall.Signal{syscall.SIGINT, syscall.SIGTERM}[(i+k)%2]); err != nil {
+				stopped++
+			}
+		}
+		if stopped == 0 {
+			t.Errorf("%v, which takes %v, was never stopped", args, whole)
+		}
+	}
+}
+
 // A compiler cannot be interrupted: the command ends without it.
 func TestSignalWhileKernelsAreCompiled(t *testing.T) {
 	tools := t.TempDir()
