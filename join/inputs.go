@@ -226,6 +226,7 @@ func (plain) Close() error { return nil }
 type textFile struct {
 	columns []textColumn
 	rows    int64
+	fields  bool // values stand in it as they do in CSV
 	// read reads the columns that have a type.
 	read func(types []arrow.DataType, schema *arrow.Schema) (next func() (arrow.RecordBatch, error), stop func(), err error)
 }
@@ -277,12 +278,27 @@ func (r *Reader) openText(f *os.File, format Format) error {
 	if err != nil {
 		return err
 	}
+	r.text.fields = format == CSV || format == TSV
 	for i := range r.text.columns {
 		r.text.columns[i].made.path = r.path
 	}
 	r.rows = r.text.rows
 	r.typed(r.text.columns)
 	return nil
+}
+
+// asText makes a reader of CSV leave all columns text but the keys, whose values need not be read only to be written again.
+func (r *Reader) asText(key func(name string) bool) {
+	if r.text == nil || !r.text.fields {
+		return
+	}
+	columns := slices.Clone(r.text.columns)
+	for i, c := range columns {
+		if c.seen != 0 && !key(c.name) {
+			columns[i].seen |= csvText
+		}
+	}
+	r.typed(columns)
 }
 
 // typed makes a reader of text read its columns as what was seen in these.

@@ -317,3 +317,25 @@ func TestSeveralSayWhichFileMadeAType(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// From CSV to CSV values stand as they stood, but for keys, which are compared as what they are; other outputs have types.
+func TestValuesPassThrough(t *testing.T) {
+	dir := t.TempDir()
+	o := Options{Build: put(t, dir+"/b.csv", "k,v,none\n1.50,\"a,\"\"b\",\n2,,\n"), Probe: put(t, dir+"/p.tsv", "k\tx\ty\n1.5\t1e3\tTRUE\n2.0\t-0\t\"\"\n3\t1\t\n"),
+		On: []Pair{{"k", "k"}}, How: Left, makers: fakeMakers}
+	for name, want := range map[string]string{
+		"o.csv": "k,x,y,v,none\n1.5,1e3,TRUE,\"a,\"\"b\",\n2.0,-0,\"\",,\n3.0,1,,,\n",
+		"o.jsonl": `{"k":1.5,"x":1000.0,"y":"TRUE","v":"a,\"b","none":null}
+{"k":2.0,"x":-0.0,"y":"","v":null,"none":null}
+{"k":3.0,"x":1.0,"y":null,"v":null,"none":null}
+`,
+	} {
+		o.Out = filepath.Join(dir, name)
+		if _, err := Run(t.Context(), nil, o); err != nil {
+			t.Fatal(err)
+		}
+		if got, _ := os.ReadFile(o.Out); string(got) != want {
+			t.Errorf("%s:\n%s\nwant\n%s", name, got, want)
+		}
+	}
+}

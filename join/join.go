@@ -186,7 +186,8 @@ func (o Options) writeOptions() WriteOptions {
 }
 
 // Run joins files, one or several a side, into one, or a folder of them. Formats go by the names' suffixes (Suffixes) where none are given.
-// The output is written under a temporary name beside its own and renamed when it is whole.
+// The output is written under a temporary name beside its own and renamed when it is whole. From CSV to CSV values that are no keys are
+// written as they were read.
 //
 // Without a device, Options.Open opens one.
 //
@@ -212,6 +213,10 @@ func Run(ctx context.Context, d *device.Device, o Options) (Summary, error) {
 	defer probe.Close()
 	if _, err := planKeys(build.Schema(), probe.Schema(), o.On, o.NullsEqual); err != nil {
 		return Summary{}, ofInput(because(err, build, probe))
+	}
+	if f, _ := o.writeOptions().format(o.Out); (f == CSV || f == TSV) && !o.Count {
+		build.asText(func(name string) bool { return slices.ContainsFunc(o.On, func(p Pair) bool { return p.Build == name }) })
+		probe.asText(func(name string) bool { return slices.ContainsFunc(o.On, func(p Pair) bool { return p.Probe == name }) })
 	}
 	plan, err := planOutput(build.Schema(), probe.Schema(), o)
 	if err != nil {

@@ -45,7 +45,7 @@ type partedJoin struct {
 
 // needed is about how many bytes of memory the build side will take.
 func (j *joiner) needed(build *Reader, plan *output) int64 {
-	rows := max(0, build.Rows())
+	rows := min(max(0, build.Rows()), 1<<40) // a broken file may say anything
 	if build.pq == nil {
 		return max(build.size, 8*rows*int64(build.schema.NumFields())) + 16*rows // compressed text is larger than its file
 	}

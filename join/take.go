@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -300,10 +301,15 @@ func (t *taker) absolute(at []loc) []loc {
 // validity is the result's bitmap, nil without nulls, and the rows as absolute ones with every null made null.
 func (t *taker) validity(at []loc) (bitmap []byte, nulls int, out []loc) {
 	maps := make([][]byte, len(t.chunks))
+	simple := true // rows are absolute as they are, and none is null
 	for c, d := range t.chunks {
 		if b := d.Buffers()[0]; b != nil && d.NullN() != 0 {
-			maps[c] = b.Bytes()
+			maps[c], simple = b.Bytes(), false
 		}
+		simple = simple && d.Offset() == 0
+	}
+	if simple && !slices.ContainsFunc(at, func(l loc) bool { return l.chunk < 0 }) {
+		return nil, 0, at
 	}
 	out = t.absolute(at)
 	for i, l := range out {
@@ -406,6 +412,13 @@ func (t *taker) variable(at []loc, w int) (arrow.ArrayData, error) {
 	n := len(at)
 	valid, nulls, at := t.validity(at)
 	offsets, bytes := t.values(1), t.values(2)
+	if w == 4 {
+		ends, out, err := shortTexts(at, offsets, bytes)
+		if err != nil {
+			return nil, err
+		}
+		return t.data(n, nulls, nil, valid, ends, out), nil
+	}
 	ends, total := make([]byte, (n+1)*w), 0
 	for i, l := range at {
 		if l.chunk >= 0 {
@@ -414,9 +427,6 @@ func (t *taker) variable(at []loc, w int) (arrow.ArrayData, error) {
 				return nil, err
 			}
 			total += to - from
-		}
-		if w == 4 && total > math.MaxInt32 {
-			return nil, errTooBig
 		}
 		putInt(ends[(i+1)*w:(i+2)*w], total)
 	}
@@ -427,6 +437,37 @@ func (t *taker) variable(at []loc, w int) (arrow.ArrayData, error) {
 		}
 	}
 	return t.data(n, nulls, nil, valid, ends, out), nil
+}
+
+// shortTexts is variable's work for offsets of 4 bytes, which nearly all have.
+func shortTexts(at []loc, offsets, bytes [][]byte) (ends, out []byte, err error) {
+	chunks := make([][]uint32, len(offsets))
+	for c, o := range offsets {
+		chunks[c] = words[uint32](o)
+	}
+	to, total := make([]uint32, len(at)+1), 0
+	for i, l := range at {
+		if l.chunk >= 0 {
+			o := chunks[l.chunk]
+			from, end := int(int32(o[l.row])), int(int32(o[l.row+1]))
+			if from < 0 || from > end || end > len(bytes[l.chunk]) {
+				return nil, nil, within(from, end, len(bytes[l.chunk]))
+			}
+			total += end - from
+		}
+		if total > math.MaxInt32 {
+			return nil, nil, errTooBig
+		}
+		to[i+1] = uint32(total)
+	}
+	out = make([]byte, 0, total)
+	for _, l := range at {
+		if l.chunk >= 0 {
+			o := chunks[l.chunk]
+			out = append(out, bytes[l.chunk][o[l.row]:o[l.row+1]]...)
+		}
+	}
+	return raw(to), out, nil
 }
 
 // views copies string and binary views. A view is a length, then 12 bytes of text, or 4 bytes of it, the buffer's

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -126,7 +128,7 @@ func measure(o options, j join) (r result) {
 	theirs, ours := filepath.Join(o.work, "out-duckdb"+j.out), filepath.Join(o.work, "out-warpmap"+j.out)
 	statement := "WITH b AS (FROM " + scan(j.build.path(o)) + "), p AS (FROM " + scan(j.probe.path(o)) + ") " +
 		strings.NewReplacer("$on", "b."+j.on[0]+" = p."+j.on[1], "$key", j.on[0]).Replace(j.sql)
-	args := append([]string{"join", j.build.path(o), j.probe.path(o), "--on", j.on[0] + "=" + j.on[1]}, j.args...)
+	args := append([]string{"join", "--json", j.build.path(o), j.probe.path(o), "--on", j.on[0] + "=" + j.on[1]}, j.args...)
 	if j.out != "" {
 		defer os.Remove(theirs)
 		defer os.Remove(ours)
@@ -134,7 +136,8 @@ func measure(o options, j join) (r result) {
 		args = append(args, "--out", ours)
 	}
 	var a, b []cost
-	var said, answered string
+	var said string
+	phases := map[cost]string{}
 	var failed error
 	for range o.runs {
 		c, out, err := duckdb(o, statement)
@@ -145,8 +148,10 @@ func measure(o options, j join) (r result) {
 		a, said = append(a, c), out
 		os.Remove(ours) // a file that is written over costs more
 		if failed == nil {
-			if c, answered, failed = warpmap(o, args...); failed == nil {
+			var did string
+			if c, did, failed = warpmap(o, args...); failed == nil {
 				b = append(b, c)
+				phases[c] = did
 			}
 		}
 		if len(a) < o.runs {
@@ -159,6 +164,15 @@ func measure(o options, j join) (r result) {
 		return r
 	}
 	r.Warpmap = median(b)
+	r.Phases = json.RawMessage(phases[*r.Warpmap])
+	var counted struct {
+		Rows int64 `json:"out_rows"`
+	}
+	if err := json.Unmarshal(r.Phases, &counted); err != nil {
+		r.Error = err.Error()
+		return r
+	}
+	answered := strconv.FormatInt(counted.Rows, 10)
 	r.Speed = r.DuckDB.Wall / r.Warpmap.Wall
 	if j.out != "" {
 		var err error

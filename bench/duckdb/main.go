@@ -2,7 +2,9 @@
 // DuckDB's library comes with cgo, which nothing else here has.
 //
 //	go build -ldflags '-s -w -linkmode external -extldflags -static' -o duckdb-bench .
-//	duckdb-bench --warpmap warpmap --orders t/orders.parquet --lineitem t/lineitem.parquet --work w --threads 2
+//	duckdb-bench --warpmap warpmap --orders t/orders.parquet --lineitem t/lineitem.parquet --work w --threads 2 --keep ../results/h200/join.json
+//
+// Without the two files it makes them with warpmap gen tpch, of the size that --sf says, in the folder --work.
 //
 // Built like this it runs on any Linux of its architecture. What it joins besides the two files (half of the orders, files with keys of strings,
 // CSV) it makes from them with DuckDB, and keeps in the folder --work for the next time. Each join runs --runs times, DuckDB's and
@@ -15,6 +17,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -32,6 +35,8 @@ type options struct {
 	only             string
 	unordered, json  bool
 	args             string
+	sf               float64
+	keep, commit     string
 }
 
 func main() {
@@ -54,6 +59,9 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "joins to run, separated by commas: "+strings.Join(names(), ", ")+"; all where empty")
 	flag.BoolVar(&o.unordered, "unordered", false, "let DuckDB write rows in any order, which warpmap never does")
 	flag.BoolVar(&o.json, "json", false, "print JSON")
+	flag.StringVar(&o.keep, "keep", "", "write the JSON to this file, too")
+	flag.StringVar(&o.commit, "commit", "", "the commit that warpmap was built from, where it does not say it itself")
+	flag.Float64Var(&o.sf, "sf", 1, "scale of TPC-H, where --orders and --lineitem are not given")
 	flag.Parse()
 	if err := run(o); err != nil {
 		fmt.Fprintln(os.Stderr, "duckdb-bench:", err)
@@ -66,6 +74,8 @@ type result struct {
 	Join    string `json:"join"`
 	DuckDB  *cost  `json:"duckdb,omitempty"`
 	Warpmap *cost  `json:"warpmap,omitempty"`
+	// Phases are warpmap's seconds by stage, on all threads together, and what else it said of that run.
+	Phases json.RawMessage `json:"phases,omitempty"`
 	// Speed is DuckDB's seconds by warpmap's.
 	Speed float64 `json:"speed,omitempty"`
 	Error string  `json:"error,omitempty"`
@@ -73,18 +83,51 @@ type result struct {
 
 // report is all that was measured, with where.
 type report struct {
-	Date    string   `json:"date"`
-	Machine string   `json:"machine"`
+	Where   where    `json:"where"`
+	Rows    int64    `json:"lineitem_rows"`
 	Threads int      `json:"threads"`
 	Runs    int      `json:"runs"`
-	Device  string   `json:"device"`
 	DuckDB  string   `json:"duckdb"`
 	Results []result `json:"results"`
 }
 
+// where it was measured, as the other results have it.
+type where struct {
+	Device  string   `json:"device"` // what --device said
+	Model   string   `json:"model"`
+	Devices []string `json:"devices"` // that warpmap can use
+	Commit  string   `json:"commit"`
+	Date    string   `json:"date"`
+}
+
+// here asks warpmap for what it was built from and can use.
+func here(o options) (where, error) {
+	w := where{Device: o.device, Model: machine(), Commit: o.commit, Date: time.Now().UTC().Format(time.RFC3339)}
+	_, said, err := spawn(nil, o.warpmap, "version", "--json")
+	if err != nil {
+		return w, err
+	}
+	var v struct {
+		Commit   string
+		Modified bool
+		Devices  []string
+	}
+	if err := json.Unmarshal([]byte(said), &v); err != nil {
+		return w, fmt.Errorf("warpmap version: %w", err)
+	}
+	w.Devices = v.Devices
+	if w.Commit == "" {
+		w.Commit = v.Commit
+		if v.Modified {
+			w.Commit += " and changes"
+		}
+	}
+	return w, nil
+}
+
 func run(o options) error {
-	if o.orders == "" || o.lineitem == "" || o.work == "" || o.runs < 1 || o.threads < 1 {
-		return fmt.Errorf("want --orders, --lineitem and --work, and at least one run and one thread (see --help)")
+	if (o.orders == "") != (o.lineitem == "") || o.work == "" || o.runs < 1 || o.threads < 1 {
+		return fmt.Errorf("want --work, both of --orders and --lineitem or none, and at least one run and one thread (see --help)")
 	}
 	if _, err := exec.LookPath(o.warpmap); err != nil {
 		return fmt.Errorf("--warpmap: %w", err)
@@ -101,11 +144,30 @@ func run(o options) error {
 	if err := os.MkdirAll(o.work, 0o777); err != nil {
 		return err
 	}
-	version, err := query(o, "SELECT version()")
+	if o.orders == "" {
+		dir := filepath.Join(o.work, "tpch")
+		o.orders, o.lineitem = filepath.Join(dir, "orders.parquet"), filepath.Join(dir, "lineitem.parquet")
+		if _, err := os.Stat(o.lineitem); os.IsNotExist(err) {
+			if _, _, err := spawn(nil, o.warpmap, "gen", "tpch", "--sf", fmt.Sprint(o.sf), "--out", dir); err != nil {
+				return err
+			}
+		}
+	}
+	rep := report{Threads: o.threads, Runs: o.runs}
+	var err error
+	if rep.Where, err = here(o); err != nil {
+		return err
+	}
+	if rep.DuckDB, err = query(o, "SELECT version()"); err != nil {
+		return err
+	}
+	rows, err := query(o, "SELECT count(*) FROM "+quote(o.lineitem))
 	if err != nil {
 		return err
 	}
-	rep := report{Date: time.Now().UTC().Format(time.DateOnly), Machine: machine(), Threads: o.threads, Runs: o.runs, Device: o.device, DuckDB: version}
+	if rep.Rows, err = strconv.ParseInt(rows, 10, 64); err != nil {
+		return err
+	}
 	for _, j := range joins {
 		if len(only) > 0 && !slices.Contains(only, j.name) {
 			continue
@@ -116,6 +178,18 @@ func run(o options) error {
 			fmt.Fprintf(os.Stderr, "%s: %s\n", j.name, r.Error)
 		}
 		rep.Results = append(rep.Results, r)
+	}
+	if o.keep != "" {
+		text, err := json.MarshalIndent(rep, "", "  ")
+		if err != nil {
+			return err
+		}
+		if err := os.MkdirAll(filepath.Dir(o.keep), 0o777); err != nil {
+			return err
+		}
+		if err := os.WriteFile(o.keep, append(text, '\n'), 0o666); err != nil {
+			return err
+		}
 	}
 	if o.json {
 		e := json.NewEncoder(os.Stdout)
@@ -140,7 +214,8 @@ func machine() string {
 }
 
 func printTable(rep report) {
-	fmt.Printf("DuckDB %s and warpmap on %s, with %d threads, device %s; medians of %d runs\n\n", rep.DuckDB, rep.Machine, rep.Threads, rep.Device, rep.Runs)
+	fmt.Printf("DuckDB %s and warpmap on %s, with %d threads, device %s; %d rows of lineitem; medians of %d runs\n\n", rep.DuckDB, rep.Where.Model, rep.Threads,
+		rep.Where.Device, rep.Rows, rep.Runs)
 	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "join\tDuckDB s\tCPU s\tMiB\twarpmap s\tCPU s\tMiB\ttimes as fast\t")
 	for _, r := range rep.Results {
