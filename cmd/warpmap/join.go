@@ -27,8 +27,9 @@ func joinCommand() *cobra.Command {
 		Short: "Join files on key columns",
 		Long: `join joins files on one or more columns of numbers, text, binary values, booleans, dates, times or timestamps.
 
-BUILD is read whole and its keys go into a hash table on the device; PROBE streams past it, so it may be larger than
-memory. Make the smaller file BUILD. Nulls match nothing (with --nulls-equal, nulls), and duplicates on both sides come out in every pairing.
+BUILD is read whole and its keys go into a hash table on the device; PROBE streams past it. Make the smaller file BUILD. Where BUILD takes more
+than --memory (left out: half of the machine's) both go to temporary files, in the folder that TMPDIR names, and are joined part by part, to the same
+rows in the same order. Nulls match nothing (with --nulls-equal, nulls), and duplicates on both sides come out in every pairing.
 
 The output has the probe's columns, then (inner, left) the build's without its keys, with _build behind a name that is
 taken; rows in probe order, the matches of one row in build order. How:
@@ -38,6 +39,9 @@ taken; rows in probe order, the matches of one row in build order. How:
   anti    the probe rows that have none
   right   every pair, then the build rows without a match, with nulls for the probe's columns; the build's keys come out too
   full    the rows of left, then those
+
+With --device auto the CPU has keys that lie close together, which need no table there, and few keys, which are found before a GPU is open; the line
+"device:" says so.
 
 On the CPU a filter tells most keys without a match, where most have none, before they are looked up: --filter on has it from the first
 key on, on a GPU too, and off never.
@@ -50,7 +54,8 @@ Formats go by file name: ` + strings.Join(join.Suffixes(), ", ") + `, for text w
 one for each, says it where names do not. Compressed text is known by its content. --out - is CSV on standard output. An output
 file appears under its name when it is whole. A name with a slash behind it, or --rows-per-file, makes a folder, which appears when all of its files are
 whole. Rows for /dev/null are made and go nowhere. From Parquet to Parquet, columns are read where
-rows of them come out, and row groups that stay whole are copied as they stand; --count reads keys only. A summary goes to stderr; with --json it is JSON, on stdout unless the rows
+rows of them come out, and row groups that stay whole are copied as they stand; --count reads keys only. From CSV to CSV values that are no keys stand
+as they stood. A summary goes to stderr; with --json it is JSON, on stdout unless the rows
 go there.`,
 		Example: `  warpmap join orders.parquet lineitem.parquet --on o_orderkey=l_orderkey --out joined.parquet
   warpmap join customers.csv sales.csv --on id=customer --how left
@@ -166,7 +171,7 @@ go there.`,
 	f.BoolVar(&o.Count, "count", false, "print how many rows come out, and write none")
 	f.Int64Var(&o.Limit, "limit", 0, "write no more rows than this; 0 for all")
 	f.IntVar(&o.Threads, "threads", 0, "work on so many at a time; 0 for one for each core")
-	f.Var(&size{&o.Memory}, "memory", "columns under way take no more than about this, beside the build side, such as 2GB")
+	f.Var(&size{&o.Memory}, "memory", "columns take no more than about this at a time, such as 2GB; a build side that takes more is joined by parts")
 	f.BoolVarP(&quiet, "quiet", "q", false, "no progress, no summary")
 	f.StringVar(&o.Compression, "compression", "", "of the output: "+strings.Join(join.Compressions(), ", ")+" in Parquet, gzip, zstd, none for text, zstd, lz4, none in Arrow; left out, snappy in Parquet, where row groups that stay whole keep theirs, and as the name says for text")
 	cmd.MarkFlagRequired("on")
