@@ -14,8 +14,12 @@ import (
 // kept is memory by size: that in kept[k] has 2^k bytes or more.
 var kept [48]sync.Pool
 
-// leastKept is how small memory may be that is kept.
-const leastKept = 1 << 15
+// leastKept is how small memory may be that is kept, and spoiled whether what is given back is written over: tests change them, to see that nobody
+// goes on reading it.
+var (
+	leastKept = 1 << 15
+	spoiled   = false
+)
 
 type plainData interface {
 	~uint8 | ~bool | ~int32 | ~uint32 | ~uint64 | ~int64 | ~int
@@ -28,7 +32,7 @@ func grab[T plainData](n int) []T {
 	if size < leastKept {
 		return make([]T, n)
 	}
-	k := bits.Len(uint(size - 1))
+	k := max(3, bits.Len(uint(size-1)))
 	if at, _ := kept[k].Get().(*uint64); at != nil {
 		return unsafe.Slice((*T)(unsafe.Pointer(at)), 1<<k/int(unsafe.Sizeof(zero)))[:n]
 	}
@@ -42,6 +46,12 @@ func spare[T plainData](s []T) {
 	size := cap(s) * int(unsafe.Sizeof(zero))
 	if size < leastKept || uintptr(unsafe.Pointer(unsafe.SliceData(s)))%8 != 0 {
 		return
+	}
+	if spoiled {
+		b := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), size)
+		for i := range b {
+			b[i] = 0xa5
+		}
 	}
 	kept[bits.Len(uint(size))-1].Put((*uint64)(unsafe.Pointer(unsafe.SliceData(s))))
 }
