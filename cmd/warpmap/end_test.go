@@ -119,7 +119,7 @@ func TestSignalAtAnyTime(t *testing.T) {
 	d.Close()
 	sf, steps := "0.01", 4
 	if testenv.Long() {
-		sf, steps = "0.05", 40
+		sf, steps = "0.02", 16
 	}
 	dir, spills := t.TempDir(), t.TempDir()
 	if _, errs, err := run(t, "gen", "tpch", "--sf", sf, "--out", dir); err != nil {
@@ -190,6 +190,7 @@ func TestSignalAtAnyTime(t *testing.T) {
 				stopped++
 			}
 		}
+		t.Logf("%v takes %v, and was stopped %d times of %d", args, whole, stopped, steps)
 		if stopped == 0 {
 			t.Errorf("%v, which takes %v, was never stopped", args, whole)
 		}
