@@ -97,12 +97,15 @@ type where struct {
 	Model   string   `json:"model"`
 	Devices []string `json:"devices"` // that warpmap can use
 	Commit  string   `json:"commit"`
+	Load    string   `json:"load"` // of the machine before, in processes that run: medians of a busy one are too long
 	Date    string   `json:"date"`
 }
 
 // here asks warpmap for what it was built from and can use.
 func here(o options) (where, error) {
-	w := where{Device: o.device, Model: machine(), Commit: o.commit, Date: time.Now().UTC().Format(time.RFC3339)}
+	load, _ := os.ReadFile("/proc/loadavg")
+	first, _, _ := strings.Cut(string(load), " ")
+	w := where{Device: o.device, Model: machine(), Load: first, Commit: o.commit, Date: time.Now().UTC().Format(time.RFC3339)}
 	_, said, err := spawn(nil, o.warpmap, "version", "--json")
 	if err != nil {
 		return w, err
