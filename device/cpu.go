@@ -50,7 +50,8 @@ type HostLaunch struct {
 	Message [480]uint8
 }
 
-func openCPU(cfg *config) (backend, error) {
+// openCPU opens the CPU as the device of that name.
+func openCPU(name string, cfg *config) (backend, error) {
 	c, err := findCXX(cfg)
 	if err != nil {
 		return nil, err
@@ -59,7 +60,7 @@ func openCPU(cfg *config) (backend, error) {
 	b := &cpuBackend{cfg: cfg, cxx: c, blocks: map[uint64]int64{}}
 	b.seed.Store(cfg.seed)
 	b.inf = Info{
-		Name: "cpu", Model: cpuModel(), Arch: runtime.GOARCH, Compiler: c.String(),
+		Name: name, NUMA: -1, Model: cpuModel(), Arch: runtime.GOARCH, Compiler: c.String(),
 		Multiprocessors: runtime.NumCPU(), Memory: total, Shared: hostSharedBytes, CAS128: true,
 	}
 	return b, nil
@@ -84,7 +85,7 @@ func (b *cpuBackend) claim(n int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if free = min(free, b.inf.Memory-b.used); b.inf.Memory > 0 && n > free {
-		return &OutOfMemoryError{"cpu", n, max(0, free)}
+		return &OutOfMemoryError{b.inf.Name, n, max(0, free)}
 	}
 	b.used += n
 	return nil
@@ -103,7 +104,7 @@ func (b *cpuBackend) alloc(n int64) (uint64, error) {
 	mem, err := mmap(n, syscall.PROT_READ|syscall.PROT_WRITE)
 	if err != nil {
 		b.unclaim(n)
-		return 0, &OutOfMemoryError{"cpu", n, 0}
+		return 0, &OutOfMemoryError{b.inf.Name, n, 0}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -139,7 +140,7 @@ func (b *cpuBackend) freeAfter(addr uint64, _ bool, streams []uintptr, _ uintptr
 func (b *cpuBackend) reserve(n int64) (addr uint64, granule int64, err error) {
 	mem, err := mmap(n, syscall.PROT_NONE)
 	if err != nil {
-		return 0, 0, &OutOfMemoryError{"addresses of cpu", n, 0}
+		return 0, 0, &OutOfMemoryError{"addresses of " + b.inf.Name, n, 0}
 	}
 	return uint64(mem), int64(os.Getpagesize()), nil
 }
@@ -150,7 +151,7 @@ func (b *cpuBackend) back(addr uint64, n int64) (uintptr, error) {
 	}
 	if err := mprotect(uintptr(addr), uintptr(n)); err != nil {
 		b.unclaim(n)
-		return 0, &OutOfMemoryError{"cpu", n, 0}
+		return 0, &OutOfMemoryError{b.inf.Name, n, 0}
 	}
 	return 0, nil
 }
@@ -276,6 +277,16 @@ func (b *cpuBackend) copyWithin(st uintptr, dst, src uint64, n int64) error {
 	return b.copyIn(st, dst, pointer(src), n)
 }
 
+// peer lets CPU devices use one another's memory: it is this process's.
+func (b *cpuBackend) peer(other backend) (bool, error) {
+	_, ok := other.(*cpuBackend)
+	return ok, nil
+}
+
+func (b *cpuBackend) copyAcross(st uintptr, dst uint64, _ backend, src uint64, _ backend, n int64) error {
+	return b.copyWithin(st, dst, src, n)
+}
+
 func (b *cpuBackend) fill(st uintptr, dst uint64, v byte, n int64) error {
 	return b.on(st, func() error {
 		s := unsafe.Slice((*byte)(pointer(dst)), n)
@@ -390,7 +401,7 @@ func (b *cpuBackend) run(kernel uintptr, g Grid, params unsafe.Pointer, n int64)
 	for _, r := range regions {
 		if l := r.launch(); l.Fault != 0 {
 			text, _, _ := bytes.Cut(l.Message[:], []byte{0})
-			return &FaultError{Device: "cpu", Kernel: k.name, What: string(bytes.TrimRight(text, ";"))}
+			return &FaultError{Device: b.inf.Name, Kernel: k.name, What: string(bytes.TrimRight(text, ";"))}
 		}
 	}
 	return nil

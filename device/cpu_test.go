@@ -55,7 +55,7 @@ func TestCPUInfo(t *testing.T) {
 }
 
 func TestOpenUnknown(t *testing.T) {
-	for _, name := range []string{"gpu", "cpu:0", "cuda:x", "cuda:-1", "CPU"} {
+	for _, name := range []string{"gpu", "cpu:", "cpu:-1", "cuda:x", "cuda:-1", "CPU"} {
 		if _, err := device.Open(name); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%q: %v", name, err)
 		}

@@ -117,6 +117,14 @@ func (g *gpu) describe(name string, index int) (capability int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	id, err := g.drv.DeviceGetUUID(g.dev)
+	if err != nil {
+		return 0, err
+	}
+	place, err := g.drv.DeviceGetPCIBusID(g.dev)
+	if err != nil {
+		return 0, err
+	}
 	var major, minor, sms, l2, shared int
 	for a, v := range map[int]*int{cu.AttributeMajor: &major, cu.AttributeMinor: &minor, cu.AttributeMultiprocessors: &sms, cu.AttributeL2Bytes: &l2,
 		cu.AttributeSharedBytes: &shared} {
@@ -133,11 +141,27 @@ func (g *gpu) describe(name string, index int) (capability int, err error) {
 		Memory:          int64(memory),
 		L2:              int64(l2),
 		Shared:          int64(shared),
+		UUID:            fmt.Sprintf("GPU-%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:]),
+		PCI:             strings.ToLower(place),
+		NUMA:            numaOf(strings.ToLower(place)),
 	}
 	if v, err := os.ReadFile("/sys/module/nvidia/version"); err == nil {
 		g.about.Driver += ", driver " + strings.TrimSpace(string(v))
 	}
 	return major*10 + minor, nil
+}
+
+// numaOf is the NUMA node of a PCI device; -1 where the system does not tell.
+func numaOf(pci string) int {
+	text, err := os.ReadFile("/sys/bus/pci/devices/" + pci + "/numa_node")
+	if err != nil {
+		return -1
+	}
+	node, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return -1
+	}
+	return node
 }
 
 func (g *gpu) info() Info { return g.about }
@@ -443,6 +467,32 @@ func (g *gpu) copyOut(stream uintptr, dst unsafe.Pointer, src uint64, bytes int6
 
 func (g *gpu) copyWithin(stream uintptr, dst, src uint64, bytes int64) error {
 	return g.in(func() error { return g.drv.MemcpyDtoDAsync(dst, src, uint64(bytes), stream) })
+}
+
+// peer enables access once for the process: the context is the primary one, and others may have asked before.
+func (g *gpu) peer(other backend) (bool, error) {
+	o, ok := other.(*gpu)
+	if !ok {
+		return false, nil
+	}
+	if o.dev == g.dev {
+		return true, nil
+	}
+	can, err := g.drv.DeviceCanAccessPeer(g.dev, o.dev)
+	if err != nil || !can {
+		return false, g.explain(err)
+	}
+	err = g.in(func() error { return g.drv.CtxEnablePeerAccess(o.ctx) })
+	if e := (*cu.Error)(nil); errors.As(err, &e) && e.Code == cu.ErrorPeerEnabled {
+		err = nil
+	}
+	return err == nil, err
+}
+
+func (g *gpu) copyAcross(stream uintptr, dst uint64, to backend, src uint64, from backend, bytes int64) error {
+	return g.in(func() error {
+		return g.drv.MemcpyPeerAsync(dst, to.(*gpu).ctx, src, from.(*gpu).ctx, uint64(bytes), stream)
+	})
 }
 
 func (g *gpu) fill(stream uintptr, dst uint64, value byte, bytes int64) error {

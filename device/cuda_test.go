@@ -83,7 +83,8 @@ func TestCUDAInfo(t *testing.T) {
 		t.Errorf("driver %q", got.Driver)
 	}
 	got.Driver = ""
-	want := device.Info{Name: "cuda:1", Model: "Fake GPU 1", Arch: "sm_90", Compiler: "NVRTC 12.4", Multiprocessors: 3, Memory: 1 << 20, L2: 4096, Shared: 227 << 10, CAS128: true}
+	want := device.Info{Name: "cuda:1", Model: "Fake GPU 1", Arch: "sm_90", Compiler: "NVRTC 12.4", Multiprocessors: 3, Memory: 1 << 20, L2: 4096, Shared: 227 << 10, CAS128: true,
+		UUID: "GPU-02020202-0202-0202-0202-020202020202", PCI: "00fa:02:00.0", NUMA: -1}
 	if got != want || !got.CUDA() {
 		t.Errorf("%+v, want %+v", got, want)
 	}

@@ -59,7 +59,7 @@ func (e *FaultError) Error() string {
 		k = "kernel " + e.Kernel + ": "
 	}
 	again := "close it and open it again"
-	if e.Device != "cpu" {
+	if strings.HasPrefix(e.Device, "cuda") {
 		again = "CUDA forgives no fault, so start the process again"
 	}
 	return fmt.Sprintf("%s: %s%s (the device is lost: %s)", e.Device, k, e.What, again)
@@ -88,6 +88,9 @@ type Info struct {
 	L2              int64  // bytes of last-level cache; 0 where unknown
 	Shared          int64  // bytes of shared memory that a block can have
 	CAS128          bool   // has a 128-bit compare-and-swap, and a compiler that knows it
+	UUID            string // of a GPU: tells it apart in every process, as "GPU-…" in CUDA_VISIBLE_DEVICES
+	PCI             string // of a GPU, its place on the bus: "0000:1b:00.0"
+	NUMA            int    // the node whose memory and cores are near a GPU; -1 where the system does not tell
 }
 
 // CUDA tells whether the device is a GPU.
@@ -118,6 +121,10 @@ type backend interface {
 	copyIn(stream uintptr, dst uint64, src unsafe.Pointer, bytes int64) error
 	copyOut(stream uintptr, dst unsafe.Pointer, src uint64, bytes int64) error
 	copyWithin(stream uintptr, dst, src uint64, bytes int64) error
+	// peer lets kernels and copies here use the other's memory of alloc, and tells whether they can.
+	peer(other backend) (bool, error)
+	// copyAcross copies between two devices of this kind; the stream is this one's.
+	copyAcross(stream uintptr, dst uint64, to backend, src uint64, from backend, bytes int64) error
 	fill(stream uintptr, dst uint64, value byte, bytes int64) error
 
 	newStream() (uintptr, error)
@@ -146,6 +153,7 @@ type Device struct {
 	why    string
 	cfg    config
 	b      backend
+	number uint64  // of all that this process opened: the order in which several are locked
 	stream *Stream // used where the caller gives none
 
 	mu     sync.RWMutex // held for reading during every call, for writing by Close
@@ -220,8 +228,8 @@ func WithMemory(bytes int64) Option { return func(c *config) { c.memory = bytes 
 // processes cannot have it.
 func WithKept(bytes int64) Option { return func(c *config) { c.kept = bytes } }
 
-// Open opens a device by name: "cuda:N" is the GPU with index N, "cuda" the first, "cpu" the CPU, and "auto" (or "")
-// the first GPU that works, else the CPU; String then says which and why. A GPU without an NVRTC that compiles for it does
+// Open opens a device by name: "cuda:N" is the GPU with index N, "cuda" the first, "cpu" the CPU, "cpu:N" the CPU as a device that shares
+// nothing with those of other names, as one of several GPUs does, and "auto" (or "") the first GPU that works, else the CPU; String then says which and why. A GPU without an NVRTC that compiles for it does
 // not work. The CPU works without a compiler as long as the cache holds kernels: the first that is missing is an error.
 //
 // Each Device is closed by itself, has its own options, and frees what was made through it. Devices of one name are one piece of
@@ -246,13 +254,18 @@ func Open(name string, opts ...Option) (*Device, error) {
 				break
 			}
 		}
-		c, err := openCPU(&cfg)
+		c, err := openCPU("cpu", &cfg)
 		if err != nil {
 			return nil, fmt.Errorf("no device: no GPU (%v), and no CPU device either: %w", gpu, err)
 		}
 		return finish(c, cfg, fmt.Sprintf("the CPU, because no GPU can be used: %v", gpu))
-	case name == "cpu":
-		b, err := openCPU(&cfg)
+	case name == "cpu" || strings.HasPrefix(name, "cpu:"):
+		if _, s, ok := strings.Cut(name, ":"); ok {
+			if n, err := strconv.Atoi(s); err != nil || n < 0 {
+				return nil, fmt.Errorf("device %q: want cpu, or cpu:N with N = 0, 1, …", name)
+			}
+		}
+		b, err := openCPU(name, &cfg)
 		if err != nil {
 			return nil, err
 		}
@@ -271,7 +284,7 @@ func Open(name string, opts ...Option) (*Device, error) {
 		}
 		return finish(b, cfg, "")
 	}
-	return nil, fmt.Errorf("device %q: want auto, cpu, or cuda:N", name)
+	return nil, fmt.Errorf("device %q: want auto, cpu, cpu:N, or cuda:N", name)
 }
 
 func newConfig(opts []Option) config {
@@ -290,8 +303,10 @@ func newConfig(opts []Option) config {
 	return cfg
 }
 
+var openings atomic.Uint64
+
 func finish(b backend, cfg config, why string) (*Device, error) {
-	d := &Device{infos: b.info(), why: why, cfg: cfg, b: b, live: map[*allocation]struct{}{}, pinned: map[*allocation]struct{}{},
+	d := &Device{infos: b.info(), number: openings.Add(1), why: why, cfg: cfg, b: b, live: map[*allocation]struct{}{}, pinned: map[*allocation]struct{}{},
 		handles: map[*handle]struct{}{}, modules: map[string]*Module{}, carried: map[reflect.Type]interface{ Close() }{}}
 	s, err := d.NewStream()
 	if err != nil {
@@ -323,7 +338,7 @@ func List() (found []Info, problems []error) {
 		found = append(found, b.info())
 		b.close()
 	}
-	b, err := openCPU(&cfg)
+	b, err := openCPU("cpu", &cfg)
 	if err != nil {
 		return found, append(problems, err)
 	}
@@ -438,6 +453,18 @@ func (d *Device) Close() error {
 
 // do runs one call of the back end: not after Close, not on a lost device, and a fault marks the device lost.
 func (d *Device) do(call func() error) error {
+	return d.alive(func() error {
+		err := call()
+		if f := (*FaultError)(nil); errors.As(err, &f) && f.Device == d.infos.Name { // not that of another device
+			lost := err
+			d.lost.CompareAndSwap(nil, &lost)
+		}
+		return err
+	})
+}
+
+// alive runs a call that Close waits for: not after it, and not on a lost device.
+func (d *Device) alive(call func() error) error {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	if d.closed {
@@ -446,12 +473,7 @@ func (d *Device) do(call func() error) error {
 	if lost := d.lost.Load(); lost != nil {
 		return *lost
 	}
-	err := call()
-	if err != nil && errors.As(err, new(*FaultError)) {
-		lost := err
-		d.lost.CompareAndSwap(nil, &lost)
-	}
-	return err
+	return call()
 }
 
 // Bytes writes a number of bytes for people: 1536 is "1.5 KiB".

@@ -203,11 +203,15 @@ func (s Slice[T]) checkAsync(what string, st *Stream, host Host[T], n int) error
 	return s.check(what, st)
 }
 
-// CopyFrom queues a copy of src, of the same device, to the start of s.
+// CopyFrom queues a copy of src to the start of s. src may be of another device, of the same kind: then the stream may be of either, nil is s's
+// own, and the memory goes straight from one GPU to the other where they have peer access (see PeerAccess), else by way of the host.
 func (s Slice[T]) CopyFrom(st *Stream, src Slice[T]) error {
 	const what = "device.Slice.CopyFrom"
 	if src.n > s.n {
 		return fmt.Errorf("%s: %d elements into %d", what, src.n, s.n)
+	}
+	if s.a != nil && src.a != nil && !src.a.d.same(s.a.d) {
+		return s.copyAcross(what, st, src)
 	}
 	if err := s.check(what, st); err != nil || src.n == 0 {
 		return err
@@ -216,11 +220,31 @@ func (s Slice[T]) CopyFrom(st *Stream, src Slice[T]) error {
 		return err
 	}
 	d := s.a.d
-	if !src.a.d.same(d) {
-		return fmt.Errorf("%s: a slice of device %s given to device %s", what, src.a.d.infos.Name, d.infos.Name)
-	}
 	h := st.handleOn(d)
 	return d.use(func() error { return d.b.copyWithin(h.h, s.addr, src.addr, src.Bytes()) }, h)
+}
+
+func (s Slice[T]) copyAcross(what string, st *Stream, src Slice[T]) error {
+	d, other := s.a.d, src.a.d
+	on, wanted := s, src // what must be of the stream's device
+	if st != nil && st.On(other) == nil {
+		d, other = other, d
+		on, wanted = src, s
+	}
+	if err := on.check(what, st); err != nil {
+		return err
+	}
+	if err := wanted.check(what, nil); err != nil || src.n == 0 {
+		return err
+	}
+	if d.infos.CUDA() != other.infos.CUDA() {
+		return fmt.Errorf("%s: from device %s to device %s: only devices of one kind copy to one another (Read and Write go by way of Go slices)",
+			what, src.a.d.infos.Name, s.a.d.infos.Name)
+	}
+	h := st.handleOn(d)
+	return d.with(other, func() error {
+		return d.hold([]*handle{h}, func() error { return d.b.copyAcross(h.h, s.addr, s.a.d.b, src.addr, src.a.d.b, src.Bytes()) })
+	})
 }
 
 // Fill queues setting every byte of s to value.

@@ -142,11 +142,21 @@ func (st *Stream) SyncOf(d *Device) error {
 // Close waits for the stream's work and frees it.
 func (st *Stream) Close() error { return st.x.close() }
 
-// Wait holds back the stream's later work until the event has passed.
+// Wait holds back the stream's later work until the event has passed. The event may be of another device of the same kind; a nil stream is
+// the event's device's own.
 func (st *Stream) Wait(e *Event) error {
 	d := e.x.d
-	h := st.handleOn(d)
-	return d.use(func() error { return d.b.wait(h.h, e.x.h) }, h, &e.x)
+	if st == nil || st.x.d.same(d) {
+		h := st.handleOn(d)
+		return d.use(func() error { return d.b.wait(h.h, e.x.h) }, h, &e.x)
+	}
+	on := st.x.d
+	if on.infos.CUDA() != d.infos.CUDA() {
+		return fmt.Errorf("event of device %s given to device %s", d.infos.Name, on.infos.Name)
+	}
+	return on.with(d, func() error {
+		return on.hold([]*handle{&st.x}, func() error { return d.hold([]*handle{&e.x}, func() error { return on.b.wait(st.x.h, e.x.h) }) })
+	})
 }
 
 // Event marks a point in a stream.

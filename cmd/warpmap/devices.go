@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strconv"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
@@ -30,9 +31,9 @@ func devicesCommand() *cobra.Command {
 				return printJSON(cmd.OutOrStdout(), out)
 			}
 			t := newTable(cmd)
-			t.AppendHeader(table.Row{"device", "model", "arch", "units", "memory", "128-bit swap", "compiler", "driver"})
+			t.AppendHeader(table.Row{"device", "model", "arch", "units", "memory", "PCI", "NUMA", "128-bit swap", "compiler", "driver"})
 			for _, i := range found {
-				t.AppendRow(table.Row{i.Name, i.Model, i.Arch, i.Multiprocessors, device.Bytes(i.Memory), i.CAS128, orDash(i.Compiler), orDash(i.Driver)})
+				t.AppendRow(table.Row{i.Name, i.Model, i.Arch, i.Multiprocessors, device.Bytes(i.Memory), orDash(i.PCI), numa(i.NUMA), i.CAS128, orDash(i.Compiler), orDash(i.Driver)})
 			}
 			render(t, cmd.OutOrStdout())
 			for _, p := range problems {
@@ -64,4 +65,12 @@ func orDash(s string) string {
 		return "-"
 	}
 	return s
+}
+
+// numa is the number of a node; the system may not tell it.
+func numa(node int) string {
+	if node < 0 {
+		return "-"
+	}
+	return strconv.Itoa(node)
 }

@@ -39,6 +39,7 @@ const (
 	ErrorNotReady          Result = 600
 	ErrorIllegalAddress    Result = 700
 	ErrorLaunchTimeout     Result = 702
+	ErrorPeerEnabled       Result = 704
 	ErrorContextDestroyed  Result = 709
 	ErrorAssert            Result = 710
 	ErrorHardwareStack     Result = 714
@@ -119,6 +120,8 @@ const (
 	fnDeviceGet
 	fnDeviceGetName
 	fnDeviceGetUUID
+	fnDeviceGetPCIBusID
+	fnDeviceCanAccessPeer
 	fnDeviceGetAttribute
 	fnDeviceTotalMem
 	fnPrimaryCtxRetain
@@ -126,6 +129,7 @@ const (
 	fnCtxSetCurrent
 	fnCtxSynchronize
 	fnCtxSetLimit
+	fnCtxEnablePeerAccess
 	fnMemGetInfo
 	fnMemAlloc
 	fnMemFree
@@ -149,6 +153,7 @@ const (
 	fnMemcpyHtoDAsync
 	fnMemcpyDtoHAsync
 	fnMemcpyDtoDAsync
+	fnMemcpyPeerAsync
 	fnMemsetD8Async
 	fnMemsetD32Async
 	fnStreamCreate
@@ -180,6 +185,8 @@ var symbols = [functions]string{
 	fnDeviceGet:                   "cuDeviceGet",
 	fnDeviceGetName:               "cuDeviceGetName",
 	fnDeviceGetUUID:               "cuDeviceGetUuid_v2 cuDeviceGetUuid",
+	fnDeviceGetPCIBusID:           "cuDeviceGetPCIBusId",
+	fnDeviceCanAccessPeer:         "cuDeviceCanAccessPeer",
 	fnDeviceGetAttribute:          "cuDeviceGetAttribute",
 	fnDeviceTotalMem:              "cuDeviceTotalMem_v2",
 	fnPrimaryCtxRetain:            "cuDevicePrimaryCtxRetain",
@@ -187,6 +194,7 @@ var symbols = [functions]string{
 	fnCtxSetCurrent:               "cuCtxSetCurrent",
 	fnCtxSynchronize:              "cuCtxSynchronize",
 	fnCtxSetLimit:                 "cuCtxSetLimit",
+	fnCtxEnablePeerAccess:         "cuCtxEnablePeerAccess",
 	fnMemGetInfo:                  "cuMemGetInfo_v2",
 	fnMemAlloc:                    "cuMemAlloc_v2",
 	fnMemFree:                     "cuMemFree_v2",
@@ -210,6 +218,7 @@ var symbols = [functions]string{
 	fnMemcpyHtoDAsync:             "cuMemcpyHtoDAsync_v2",
 	fnMemcpyDtoHAsync:             "cuMemcpyDtoHAsync_v2",
 	fnMemcpyDtoDAsync:             "cuMemcpyDtoDAsync_v2",
+	fnMemcpyPeerAsync:             "cuMemcpyPeerAsync",
 	fnMemsetD8Async:               "cuMemsetD8Async",
 	fnMemsetD32Async:              "cuMemsetD32Async",
 	fnStreamCreate:                "cuStreamCreate",

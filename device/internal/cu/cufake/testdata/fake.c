@@ -11,19 +11,19 @@ typedef int CUresult;
 typedef uint64_t CUdeviceptr;
 
 enum { OOM = 2, NOT_READY = 600, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500,
-       ILLEGAL_ADDRESS = 700 };
+       ILLEGAL_ADDRESS = 700, PEER_ENABLED = 704 };
 
 // What tests set and read, by name.
 enum { DEVICES, CAPABILITY, INIT, MEMORY, FAULT, LAUNCHES, CONTEXTS, ALLOCS, USED, HOST, STREAMS, EVENTS, MODULES,
        NVRTC_VERSION, NVRTC_OLDEST, NVRTC_NEWEST, NVRTC_FAIL, PROGRAMS, DYNAMIC, SHARED, HEAP, PARAMS,
-       POOLS, HAS_POOLS, HOLD, WAITS, FREES, PEAK, KEPT, VALUES };
+       POOLS, HAS_POOLS, HOLD, WAITS, FREES, PEAK, KEPT, PEERS, ENABLED, ACROSS, VALUES };
 static const char *names[VALUES] = { "devices", "capability", "init", "memory", "fault", "launches", "contexts",
     "allocs", "used", "host", "streams", "events", "modules", "nvrtc version", "nvrtc oldest", "nvrtc newest",
     "nvrtc fail", "programs", "dynamic", "shared", "heap", "params", "pools",
-    "has pools", "hold", "waits", "frees", "peak", "kept" };
+    "has pools", "hold", "waits", "frees", "peak", "kept", "peers", "enabled", "across" };
 static int64_t v[VALUES] = { [DEVICES] = 2, [CAPABILITY] = 90, [MEMORY] = 1 << 20, [FAULT] = ILLEGAL_ADDRESS,
     [NVRTC_VERSION] = 12040, [NVRTC_OLDEST] = 50, [NVRTC_NEWEST] = 90, [DYNAMIC] = 48 << 10,
-    [PARAMS] = 24, [HAS_POOLS] = 1 };
+    [PARAMS] = 24, [HAS_POOLS] = 1, [PEERS] = 1 };
 
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
 static CUresult sticky;            // what every call returns once a kernel has crashed
@@ -73,6 +73,7 @@ CUresult cuDeviceGetCount(int *p) { *p = v[DEVICES]; return 0; }
 CUresult cuDeviceGet(int *p, int i) { *p = i; return i < v[DEVICES] ? 0 : INVALID_DEVICE; }
 CUresult cuDeviceGetName(char *p, int n, int d) { snprintf(p, n, "Fake GPU %d", d); return 0; }
 CUresult cuDeviceGetUuid(char *p, int d) { memset(p, d + 1, 16); return 0; }
+CUresult cuDeviceGetPCIBusId(char *p, int n, int d) { snprintf(p, n, "00FA:%02X:00.0", d + 1); return 0; }
 CUresult cuDeviceTotalMem_v2(size_t *p, int d) { *p = v[MEMORY]; return 0; }
 CUresult cuDeviceGetAttribute(int *p, int a, int d) {
     switch (a) {
@@ -103,6 +104,26 @@ CUresult cuDevicePrimaryCtxRelease_v2(int d) {
     return r;
 }
 CUresult cuCtxSetCurrent(void *c) { current = c; return 0; }
+
+// GPUs use one another's memory where "peers" is set. "enabled" has bit 4·GPU+peer for each pair that was allowed to, and "across" counts copies.
+static int gpu_of(void *context) { return (int)(intptr_t)context - 0xc0; }
+CUresult cuDeviceCanAccessPeer(int *can, int d, int peer) { *can = v[PEERS] && d != peer; return 0; }
+CUresult cuCtxEnablePeerAccess(void *peer, unsigned flags) {
+    NEED_CONTEXT;
+    int64_t bit = 1ll << (4 * gpu_of(current) + gpu_of(peer));
+    LOCK;
+    CUresult r = !v[PEERS] ? 217 : v[ENABLED] & bit ? PEER_ENABLED : 0;
+    v[ENABLED] |= bit;
+    UNLOCK;
+    return r;
+}
+CUresult cuMemcpyPeerAsync(CUdeviceptr d, void *to, CUdeviceptr s, void *from, size_t n, void *st) {
+    NEED_CONTEXT;
+    if (!to || !from) return INVALID_CONTEXT;
+    LOCK; v[ACROSS]++; UNLOCK;
+    memcpy((void *)d, (void *)s, n);
+    return 0;
+}
 
 // While "hold" is set, streams stand still: events do not pass, and frees that are queued are not done. Any wait for what stands still, or
 // for the context ("waits" counts those), sets them going.
