@@ -106,6 +106,9 @@ func (d *Device) NewStream() (*Stream, error) {
 	return s, nil
 }
 
+// Device is where the stream is.
+func (st *Stream) Device() *Device { return st.x.d }
+
 // Stream is the device's own stream: the one that a nil *Stream stands for.
 func (d *Device) Stream() *Stream { return d.stream }
 

@@ -136,7 +136,7 @@ func rank(pkg string, families []string) int {
 		return 6
 	case pkg == "":
 		return 5
-	case slices.Contains(families, top), pkg == "table/tabletest":
+	case slices.Contains(families, top), pkg == "shard", pkg == "table/tabletest":
 		return 4
 	case top == "table" || top == "workload":
 		return 3

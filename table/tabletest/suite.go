@@ -101,6 +101,17 @@ func newSuite[K, V any, T table.Table](make func(*device.Device, table.Options) 
 	}
 }
 
+// Larger is the suite with so many times the memory for its tables that have a bound: for tables that are made of several, each of which takes some
+// KiB at least.
+func (s *Suite) Larger(times int64) *Suite {
+	own := *s
+	own.open = func(t testing.TB, d *device.Device, o table.Options, seed uint64) subject {
+		o.MaxBytes *= times
+		return s.open(t, d, o, seed)
+	}
+	return &own
+}
+
 // Run runs a part of the suite, or on a GPU, and in long runs, the whole. other is a second device: where it has
 // another name, what lies on it is refused.
 func (s *Suite) Run(t *testing.T, part Part, d, other *device.Device) {

@@ -1,0 +1,47 @@
+// Package shard makes one table of tables on several devices, of any family (WarpCore, §IV-E: the distributed mode). Each key belongs to one device, its
+// owner, by a hash of its own. What the paper does step by step goes on at once here: while one piece of a batch goes into the tables, the next is
+// split and sent, and the results of the one before come back.
+//
+//	device 0                              device 1                              a device, as a source and as an owner
+//	┌───────────────────────┐             ┌───────────────────────┐
+//	│ its part of the batch │             │ its part of the batch │
+//	└──────────┬────────────┘             └──────────┬────────────┘
+//	           │ count: rows of each chunk for each owner; the host plans rounds from these
+//	           │ split: tile by tile, in the order of owners, straight into the inboxes
+//	           ├───────────────╮ ╭─────────────────┤
+//	┌──────────▼───┬───────────▼─┼──┐  ┌───────────▼─┬─────────▼─────────┐
+//	│ from 0       │ from 1      │  │  │ from 0      │ from 1            │   two inboxes each: a round fills one, and the tables
+//	└──────────────┴─────────────┼──┘  └─────────────┴───────────────────┘   work on the other
+//	           │ insert, find, … │                 │
+//	        table 0              │              table 1
+//	           │ values and flags, in the inbox's order
+//	           ╰─────────────────┴─ gather: each source reads its segments, and writes them in the batch's order
+//
+// A source keeps of a round the place of each row in its tile, 2 bytes, and for each tile and owner where the rows went: that is all that results need to
+// find their way back. No positions travel.
+//
+// # Invariants
+//
+//   - A key is in the table of its owner alone: owner_of(key) of exchange.cu, ownerOf in Go. Its hash is of another kind than those that tables use, so a
+//     device's keys are spread over all of its table.
+//   - Equal keys of a batch go to one owner in one round or in several, in the order of rounds, so what a table promises of duplicates holds for all.
+//   - Rows arrive behind one another, without gaps: source after source. The counts say where each segment begins before anything is sent.
+//   - An owner gets no more rows in a round than its inbox holds, whatever keys come. Memory for exchanges is bounded by the size of a piece, not by that of a batch:
+//     two inboxes of about a piece each, though all keys belong to one owner. Then there are more rounds.
+//   - An inbox is written when its owner is done with the round before the last, and all sources have fetched from it.
+//   - Operations see one another in the order of the calls: each is queued at all tables before the next begins, and a caller's stream goes on when all
+//     devices are done with its batch.
+//   - The host waits for the counts, once a batch, and where a table waits. Device slices never pass through it.
+//   - Whatever fails on one device, all others end their part before the call returns. A device that is lost is named by that call and by all later ones.
+//   - FullError names the positions whose keys are not in: that is what looking them up tells.
+//
+// # Transport
+//
+// Kernels write into other devices' memory, and read results there, where both have peer access: NVLink, mostly. Otherwise, or with Options.Copies, a source
+// splits into an outbox, and segments are copied. Both do the same.
+//
+// # Limits
+//
+// At most MaxDevices devices in a process. Keys of 4 and 8 bytes. All devices are GPUs, or CPU devices (cpu:0, cpu:1, …), which stand for GPUs in tests. Grow
+// and Capacity make room on each device for its share of that many keys and some more, for shares differ by chance.
+package shard

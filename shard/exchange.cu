@@ -1,0 +1,176 @@
+// How the rows of a batch go to the devices that own their keys, and how what is found there comes back. The picture is in doc.go.
+//
+// A source takes its rows tile by tile. A tile is brought in the order of owners in shared memory, so that the rows it has for one owner are written as a
+// stream: straight into the owner's memory, over whatever joins the two. The source keeps each row's place in its tile, 2 bytes, and for each tile and
+// owner where the rows went. With these the results are fetched as streams, too, and put in the batch's order in shared memory.
+#include "layout.h"
+#include "warpmap.cuh"
+#include "partition.cuh"
+
+using namespace shard;
+
+typedef bits_of<SHARD_KEY_BYTES>::type key;
+typedef bits_of<SHARD_VALUE_BYTES>::type value;
+typedef PartitionTile<SHARD_KEY_BYTES, (SHARD_KEY_BYTES > SHARD_VALUE_BYTES ? SHARD_KEY_BYTES : SHARD_VALUE_BYTES)> Tile;
+
+// owner_of is Go's ownerOf. Its hash is none that tables use, so an owner's keys are spread over all of its table.
+__device__ __forceinline__ u32 owner_of(key k, u64 seed, u64 owners) {
+    if constexpr (SHARD_KEY_BYTES == 4) return (u32)((u64)fmix32(k ^ (u32)seed) * owners >> 32);
+    else return (u32)reduce(fmix64(k ^ seed), owners);
+}
+
+// How many rows of each chunk each owner gets. A block takes tiles in a row.
+WARPMAP_KERNEL(shard_count, countRows) {
+    typedef PartitionTile<SHARD_KEY_BYTES, SHARD_KEY_BYTES> Keys;
+    __shared__ u32 count[WARPMAP_MAX_PARTS + 1];
+    u32 owners = (u32)p.owners;
+    u64 tiles = (p.n + Keys::ROWS - 1) / Keys::ROWS, each = (tiles + grid_blocks() - 1) / grid_blocks();
+    u64 from = block_index() * each, end = from + each < tiles ? from + each : tiles;
+    if (thread_index() <= owners) count[thread_index()] = 0;
+    for (u64 t = from; t < end; t++) {
+        block_sync();
+        Keys tile(t * Keys::ROWS, p.n);
+        key k[Keys::EACH];
+        tile.load(p.keys, k);
+#pragma unroll
+        for (int i = 0; i < Keys::EACH; i++) add(&count[Keys::row(i) < tile.rows ? owner_of(k[i], p.seed, owners) : owners], 1u);
+        u64 chunk = t * Keys::ROWS / p.chunk;
+        if (t + 1 < end && (t + 1) * Keys::ROWS / p.chunk == chunk) continue;
+        block_sync();
+        if (thread_index() < owners) {
+            if (count[thread_index()]) add(at<u64>(p.counts) + chunk * owners + thread_index(), (u64)count[thread_index()]);
+            count[thread_index()] = 0;
+        }
+    }
+}
+
+struct SplitShared {
+    u128 column[Tile::BYTES / 16]; // of the tile, in the order of owners
+    u64 keys[WARPMAP_MAX_PARTS], values[WARPMAP_MAX_PARTS]; // where each owner's segment is
+    u64 skip[WARPMAP_MAX_PARTS]; // where the tile's rows of an owner go in the segment, less where they are in the tile
+    u32 count[WARPMAP_MAX_PARTS + 1]; // the tile's rows of an owner; then where they begin in it
+    u8 owner[Tile::ROWS]; // of each row of the tile, in order
+
+    template <class T> __device__ __forceinline__ void send(const T (&x)[Tile::EACH], const u32 (&place)[Tile::EACH], u32 rows, const u64* to) {
+#pragma unroll
+        for (int i = 0; i < Tile::EACH; i++) ((T*)column)[place[i]] = x[i];
+        block_sync();
+#pragma unroll
+        for (int i = 0; i < Tile::EACH; i++) {
+            u32 j = (u32)i * Tile::THREADS + thread_index();
+            if (j < rows) at<T>(to[owner[j]])[skip[owner[j]] + j] = ((const T*)column)[j];
+        }
+    }
+};
+
+WARPMAP_KERNEL(shard_split, splitRows) {
+    __shared__ SplitShared shared;
+    u32 owners = (u32)p.owners, t = thread_index();
+    if (t < owners) {
+        shared.keys[t] = p.out_keys[t];
+        shared.values[t] = p.out_values[t];
+    }
+    for (u64 number = block_index(); number * Tile::ROWS < p.n; number += grid_blocks()) {
+        Tile tile(number * Tile::ROWS, p.n);
+        key k[Tile::EACH];
+        tile.load(p.keys, k);
+        if (t <= owners) shared.count[t] = 0;
+        block_sync();
+        u32 place[Tile::EACH]; // the owner, and above it the rank among the tile's rows of that owner; then the place in the tile
+#pragma unroll
+        for (int i = 0; i < Tile::EACH; i++) {
+            u32 o = Tile::row(i) < tile.rows ? owner_of(k[i], p.seed, owners) : owners;
+            place[i] = o | add(&shared.count[o], 1u) << 16;
+        }
+        block_sync();
+        u32 mine = t < owners ? shared.count[t] : 0;
+        u64 all;
+        u32 start = (u32)block_scan(mine, all);
+        if (t < owners) {
+            u64 at_segment = mine ? add(at<u64>(p.cursors) + t, (u64)mine) : 0;
+            shared.skip[t] = at_segment - start;
+            shared.count[t] = start;
+            if (p.bases) at<u64>(p.bases)[number * owners + t] = at_segment << 16 | mine;
+        }
+        if (t == owners) shared.count[t] = tile.rows;
+        block_sync();
+#pragma unroll
+        for (int i = 0; i < Tile::EACH; i++) {
+            u32 o = place[i] & 0xffff;
+            place[i] = shared.count[o] + (place[i] >> 16);
+            shared.owner[place[i]] = (u8)o;
+            if (p.places && Tile::row(i) < tile.rows) at<u16>(p.places)[tile.first + Tile::row(i)] = (u16)place[i];
+        }
+        value v[Tile::EACH]; // asked for before the keys are written, used after
+        if (p.values) tile.load(p.values, v);
+        shared.send(k, place, tile.rows, shared.keys);
+        if (p.values) {
+            block_sync();
+            shared.send(v, place, tile.rows, shared.values);
+        }
+        block_sync();
+    }
+}
+
+struct GatherShared {
+    u128 column[Tile::BYTES / 16];
+    u64 skip[WARPMAP_MAX_PARTS];
+    u32 start[WARPMAP_MAX_PARTS];
+};
+
+// fetch reads a tile's rows of one column from their owners, and writes them in the batch's order.
+template <class T>
+__device__ __forceinline__ void fetch(GatherShared& shared, const Tile& tile, u32 owners, const u16 (&place)[Tile::EACH], const u64* from, u64 out) {
+    T x[Tile::EACH];
+#pragma unroll
+    for (int i = 0; i < Tile::EACH; i++) {
+        u32 j = (u32)i * Tile::THREADS + thread_index(), o = 0;
+        if (j >= tile.rows) continue;
+        for (u32 next = 1; next < owners; next++) o = j >= shared.start[next] ? next : o;
+        x[i] = at<T>(from[o])[shared.skip[o] + j];
+    }
+#pragma unroll
+    for (int i = 0; i < Tile::EACH; i++) {
+        u32 j = (u32)i * Tile::THREADS + thread_index();
+        if (j < tile.rows) ((T*)shared.column)[j] = x[i];
+    }
+    block_sync();
+#pragma unroll
+    for (int i = 0; i < Tile::EACH; i++) {
+        u32 j = (u32)i * Tile::THREADS + thread_index();
+        if (j < tile.rows) at<T>(out)[tile.first + j] = ((const T*)shared.column)[place[i]];
+    }
+    block_sync();
+}
+
+// The results come back. Counts are values of 4 bytes.
+WARPMAP_KERNEL(shard_gather, gatherRows) {
+    __shared__ GatherShared shared;
+    __shared__ u64 values[WARPMAP_MAX_PARTS], flags[WARPMAP_MAX_PARTS];
+    u32 owners = (u32)p.owners, t = thread_index();
+    if (t < owners) {
+        values[t] = p.values[t];
+        flags[t] = p.flags[t];
+    }
+    for (u64 number = block_index(); number * Tile::ROWS < p.n; number += grid_blocks()) {
+        Tile tile(number * Tile::ROWS, p.n);
+        u64 base = t < owners ? at<u64>(p.bases)[number * owners + t] : 0, all;
+        u32 start = (u32)block_scan(base & 0xffff, all);
+        if (t < owners) {
+            shared.start[t] = start;
+            shared.skip[t] = (base >> 16) - start;
+        }
+        u16 place[Tile::EACH];
+#pragma unroll
+        for (int i = 0; i < Tile::EACH; i++) {
+            u32 j = (u32)i * Tile::THREADS + t;
+            place[i] = j < tile.rows ? at<u16>(p.places)[tile.first + j] : 0;
+        }
+        block_sync();
+        if (p.out_values) {
+            if (p.counts) fetch<u32>(shared, tile, owners, place, values, p.out_values);
+            else fetch<value>(shared, tile, owners, place, values, p.out_values);
+        }
+        if (p.out_flags) fetch<u8>(shared, tile, owners, place, flags, p.out_flags);
+    }
+}

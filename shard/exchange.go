@@ -1,0 +1,540 @@
+package shard
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+// columnUse is what becomes of a column of values or flags.
+type columnUse int
+
+const (
+	none     columnUse = iota
+	sent               // it goes to the owners, with the keys
+	returned           // it comes back from them
+)
+
+// job is one operation on a batch of which each device may bring a part.
+type job struct {
+	sources []source // one a member
+	values  columnUse
+	counts  bool // values are u32, and come back
+	flags   bool // come back
+	// run does the operation on rows that are an owner's. It is called for several owners at once.
+	run func(owner int, st *device.Stream, r received) error
+	// full is called, one at a time, when run found no room.
+	full func(owner int, e *table.FullError, r received) error
+}
+
+// source is the part of a batch that is on one device. Its columns are addresses there; those that come back may be 0.
+type source struct {
+	n                   int
+	keys, values, flags uint64
+	st                  *device.Stream
+	slices              *received // the same as slices, where the caller gave such
+}
+
+// received are rows that an owner got, by columns.
+type received struct {
+	n                   int
+	keys, values, flags device.Slice[byte]
+}
+
+// defaultPiece is the rows of a piece where Options do not say: enough for a table to order them by its regions, few enough that the first and the last,
+// beside which nothing else runs, are a small part of a large batch.
+const defaultPiece = 1 << 25
+
+// inboxShare: the two inboxes take one part in so many of a device's memory at most, together.
+const inboxShare = 16
+
+// exchange does a job: rows go to their owners, round by round, which do the operation, and results come back. It waits for the counts, and for what the tables wait
+// for; the rest is queued, and the callers' streams come behind it. The caller holds the lock.
+func (c *cluster) exchange(j *job) error {
+	if len(c.members) == 1 && j.sources[0].slices != nil {
+		return c.alone(j)
+	}
+	piece := c.opts.Piece
+	if piece == 0 {
+		piece = defaultPiece
+	}
+	largest := 0
+	for _, s := range j.sources {
+		largest = max(largest, s.n)
+	}
+	if largest == 0 {
+		return nil
+	}
+	piece = min(piece, largest)
+	counted := chunkOf(piece)
+	counts, err := c.countRows(j, counted)
+	if err != nil {
+		return err
+	}
+	sizes := make([]int, len(j.sources))
+	for i, s := range j.sources {
+		sizes[i] = s.n
+	}
+	for {
+		p := newPlan(sizes, counts, counted, piece, max(counted, min(piece+piece/8+tileMost, c.inboxRows())))
+		err := c.makeRoom(j, p)
+		if err == nil {
+			return c.rounds(j, p)
+		}
+		if !device.IsOutOfMemory(err) || piece <= tileMost {
+			return err
+		}
+		piece /= 4 // counted anew, for a chunk must fit an inbox
+		counted = chunkOf(piece)
+		if counts, err = c.countRows(j, counted); err != nil {
+			return err
+		}
+	}
+}
+
+// alone does a job on the only member, with the caller's own slices.
+func (c *cluster) alone(j *job) error {
+	s := j.sources[0]
+	if s.n == 0 {
+		return nil
+	}
+	err := j.run(0, s.st, *s.slices)
+	if full := (*table.FullError)(nil); errors.As(err, &full) {
+		c.members[0].capacity = full.Capacity
+		return j.full(0, full, *s.slices)
+	}
+	return err
+}
+
+// inboxRows is how many rows the memory of the smallest device allows an inbox.
+func (c *cluster) inboxRows() int {
+	rows := defaultPiece * 2
+	for _, m := range c.members {
+		if mem := m.d.Info().Memory; mem > 0 {
+			rows = min(rows, int(mem/inboxShare/2)/(c.keyBytes+max(c.valueBytes, 4)+1))
+		}
+	}
+	return rows
+}
+
+// countRows counts for every chunk of each source how many rows each owner gets. It waits for that.
+func (c *cluster) countRows(j *job, chunk int) ([][]uint64, error) {
+	owners := len(c.members)
+	words := func(i int) int { return (j.sources[i].n + chunk - 1) / chunk * owners }
+	for i, m := range c.members {
+		s := j.sources[i]
+		if s.n == 0 {
+			continue
+		}
+		if err := m.roomToCount(words(i)); err != nil {
+			return nil, err
+		}
+		counts := m.counts.Slice(0, words(i))
+		grid := device.GridFor(int64(s.n), tileMost)
+		grid.Threads = threads
+		grid.Blocks = min(grid.Blocks, max(8*int64(m.d.Info().Multiprocessors), int64(s.n>>31)+1))
+		err := errors.Join(m.came.Record(s.st), m.ahead.Wait(m.came), counts.Fill(m.ahead, 0),
+			m.count.Launch(m.ahead, grid, &countRows{Keys: s.keys, N: uint64(s.n), Seed: c.seed, Owners: uint64(owners), Chunk: uint64(chunk), Counts: counts.Addr()}),
+			counts.ReadAsync(m.ahead, m.landing, counts.Len()))
+		if err != nil {
+			return nil, table.OneLine(err)
+		}
+	}
+	out := make([][]uint64, owners)
+	for i, m := range c.members {
+		if j.sources[i].n == 0 {
+			continue
+		}
+		if err := m.ahead.Sync(); err != nil {
+			return nil, err
+		}
+		out[i] = append(out[i], m.landing.Slice()[:words(i)]...)
+	}
+	return out, nil
+}
+
+// roomToCount makes the counters, so many words. Nothing that is queued uses them: whoever counted has waited.
+func (m *member) roomToCount(words int) (err error) {
+	if m.counts.Len() >= words {
+		return nil
+	}
+	if err := errors.Join(release(&m.counts), m.landing.Free()); err != nil {
+		return err
+	}
+	m.landing = device.Host[uint64]{}
+	words = max(words, 256)
+	if m.landing, err = device.MakeHost[uint64](m.d, words); err == nil {
+		m.counts, err = device.Make[uint64](m.d, words)
+	}
+	return err
+}
+
+// makeRoom makes inboxes, notes and outboxes as large as the plan needs them. Where they are too small it waits for all that is queued, for others write there.
+func (c *cluster) makeRoom(j *job, p plan) error {
+	settled := false
+	fit := func(m *member, s *device.Slice[byte], bytes int) (err error) {
+		if s.Len() >= bytes {
+			return nil
+		}
+		if !settled {
+			c.settle()
+			settled = true
+		}
+		if err = release(s); err == nil {
+			*s, err = device.Make[byte](m.d, bytes) // not pooled: others use it
+		}
+		return err
+	}
+	for i, m := range c.members {
+		for half := range min(2, len(p.rounds)) {
+			at := (c.round + half) % 2
+			if err := fit(m, &m.inbox[at], c.columns(p.rows[i]).bytes); err != nil {
+				return err
+			}
+			if j.sources[i].n == 0 {
+				continue
+			}
+			if err := fit(m, &m.notes[at], c.notesOf(p.sent).bytes); err != nil {
+				return err
+			}
+			if m.needsOutbox() {
+				if err := fit(m, &m.outbox[at], c.columns(p.sent).bytes); err != nil {
+					return err
+				}
+			}
+		}
+		if words := len(p.rounds) * len(c.members); m.cursors.Len() < words {
+			if !settled {
+				c.settle()
+				settled = true
+			}
+			if err := release(&m.cursors); err != nil {
+				return err
+			}
+			var err error
+			if m.cursors, err = device.Make[uint64](m.d, max(256, words)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (m *member) needsOutbox() bool {
+	for _, direct := range m.peers {
+		if !direct {
+			return true
+		}
+	}
+	return false
+}
+
+// gate opens for one round after the other. Whoever opens it is one goroutine.
+type gate struct {
+	rounds []chan struct{}
+	next   int
+}
+
+func newGates(members, rounds int) []*gate {
+	gates := make([]*gate, members)
+	for i := range gates {
+		gates[i] = &gate{rounds: make([]chan struct{}, rounds)}
+		for r := range gates[i].rounds {
+			gates[i].rounds[r] = make(chan struct{})
+		}
+	}
+	return gates
+}
+
+func (g *gate) open()      { close(g.rounds[g.next]); g.next++ }
+func (g *gate) wait(r int) { <-g.rounds[r] }
+func (g *gate) openAll() {
+	for g.next < len(g.rounds) {
+		g.open()
+	}
+}
+
+// flight is a job under way. Each member has two goroutines, one as a source and one as an owner. The gates say how far they have queued work: a stream
+// can wait for an event only once that is recorded.
+type flight struct {
+	*cluster
+	job                 *job
+	plan                plan
+	first               int // the number of round 0 of the plan
+	sent, done, fetched []*gate
+	failed              atomic.Bool
+	mu                  sync.Mutex // of job.full
+}
+
+func (f *flight) half(r int) int  { return (f.first + r) % 2 }
+func (f *flight) comesBack() bool { return f.job.values == returned || f.job.flags }
+
+func (f *flight) fail(e error) error {
+	if e != nil {
+		f.failed.Store(true)
+	}
+	return e
+}
+
+// end opens the gates that a panic has left closed, so that nobody waits for ever.
+func (f *flight) end(gates ...*gate) {
+	for _, g := range gates {
+		if g.next < len(g.rounds) {
+			f.failed.Store(true)
+		}
+		g.openAll()
+	}
+}
+
+// rounds queues all rounds of a plan, for which there is room, and makes the callers' streams wait for them.
+func (c *cluster) rounds(j *job, p plan) error {
+	n := len(c.members)
+	f := &flight{cluster: c, job: j, plan: p, first: c.round, sent: newGates(n, len(p.rounds)), done: newGates(n, len(p.rounds)), fetched: newGates(n, len(p.rounds))}
+	c.round = (c.round + len(p.rounds)) % 2
+	err := together(2*n, func(i int) error {
+		if i < n {
+			return f.fail(f.source(i))
+		}
+		return f.fail(f.owner(i - n))
+	})
+	if err == nil {
+		err = f.join()
+	}
+	if err != nil {
+		c.settle()
+	}
+	return err
+}
+
+// join holds back the callers' streams until the job is done.
+func (f *flight) join() error {
+	last := f.half(len(f.plan.rounds) - 1)
+	for i, s := range f.job.sources {
+		if s.n == 0 {
+			continue
+		}
+		for _, m := range f.members {
+			if err := f.members[i].following(s.st).Wait(m.done[last]); err != nil {
+				return err
+			}
+		}
+		m := f.members[i]
+		if err := errors.Join(m.came.Record(m.split), m.following(s.st).Wait(m.came)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// following is the stream that comes behind a job.
+func (m *member) following(st *device.Stream) *device.Stream {
+	if st == nil {
+		return m.d.Stream()
+	}
+	return st
+}
+
+// source sends a member's rows, and fetches what comes back of the round before while the owners work.
+func (f *flight) source(i int) (err error) {
+	defer f.end(f.sent[i], f.fetched[i])
+	m, s := f.members[i], f.job.sources[i]
+	if s.n > 0 {
+		err = m.cursors.Fill(m.split, 0)
+	}
+	for r := range f.plan.rounds {
+		if r >= 2 {
+			for k := range f.members {
+				f.done[k].wait(r - 2)
+				f.fetched[k].wait(r - 2)
+			}
+		}
+		if err == nil && !f.failed.Load() {
+			err = f.fail(f.send(i, r))
+		}
+		f.sent[i].open()
+		if r > 0 {
+			err = f.fetchBack(i, r-1, err)
+		}
+	}
+	return f.fetchBack(i, len(f.plan.rounds)-1, err)
+}
+
+func (f *flight) fetchBack(i, r int, err error) error {
+	if f.comesBack() {
+		for k := range f.members {
+			f.done[k].wait(r)
+		}
+		if err == nil && !f.failed.Load() {
+			err = f.fail(f.fetch(i, r))
+		}
+	}
+	f.fetched[i].open()
+	return err
+}
+
+// send queues the splitting of a round's rows of a source, into the owners' inboxes when these are free.
+func (f *flight) send(i, r int) error {
+	m, s, rd, half := f.members[i], f.job.sources[i], f.plan.rounds[r], f.half(r)
+	rows := rd.to[i] - rd.from[i]
+	if rows == 0 {
+		return nil
+	}
+	for _, other := range f.members {
+		if err := errors.Join(m.split.Wait(other.done[half]), m.split.Wait(other.fetched[half])); err != nil {
+			return err
+		}
+	}
+	owners := len(f.members)
+	p := splitRows{Keys: s.keys + uint64(rd.from[i]*f.keyBytes), N: uint64(rows), Seed: f.seed, Owners: uint64(owners), Cursors: m.cursors.Addr() + uint64(8*r*owners)}
+	if f.job.values == sent {
+		p.Values = s.values + uint64(rd.from[i]*f.valueBytes)
+	}
+	if f.comesBack() {
+		p.Places = m.notes[half].Addr()
+		p.Bases = p.Places + uint64(f.notesOf(rows).bases)
+	}
+	for j, to := range f.segments(i, r) {
+		p.OutKeys[j], p.OutValues[j] = to.keys.Addr(), to.values.Addr()
+	}
+	err := m.splits.Launch(m.split, f.grid(m, rows), &p)
+	for j, other := range f.members {
+		if m.peers[j] || rd.n[i][j] == 0 {
+			continue
+		}
+		from, to := f.outgoing(i, j, r), other.segment(f.cluster, rd, i, j, half)
+		err = errors.Join(err, to.keys.CopyFrom(m.split, from.keys))
+		if f.job.values == sent {
+			err = errors.Join(err, to.values.CopyFrom(m.split, from.values))
+		}
+	}
+	return table.OneLine(errors.Join(err, m.sent[half].Record(m.split)))
+}
+
+func (f *flight) grid(m *member, rows int) device.Grid {
+	tile := int64(tileRows(f.keyBytes, max(f.valueBytes, 4)))
+	return device.Grid{Blocks: min((int64(rows)+tile-1)/tile, 8*int64(m.d.Info().Multiprocessors)), Threads: threads}
+}
+
+// segment is the part of a member's inbox that is for source i.
+func (m *member) segment(c *cluster, rd round, i, j, half int) received {
+	return cut(m.inbox[half], c.columns(rd.gets[j]), c, rd.at[i][j], rd.n[i][j])
+}
+
+// cut is n rows of an inbox or an outbox, from one on.
+func cut(mem device.Slice[byte], at columns, c *cluster, from, n int) received {
+	value := max(c.valueBytes, 4)
+	return received{n,
+		mem.Slice(from*c.keyBytes, (from+n)*c.keyBytes),
+		mem.Slice(at.values+from*value, at.values+(from+n)*value),
+		mem.Slice(at.flags+from, at.flags+from+n),
+	}
+}
+
+// outgoing is the part of a source's outbox for an owner whose memory it cannot write.
+func (f *flight) outgoing(i, j, r int) received {
+	rd, at := f.plan.rounds[r], 0
+	for k := range j {
+		at += rd.n[i][k]
+	}
+	return cut(f.members[i].outbox[f.half(r)], f.columns(rd.to[i]-rd.from[i]), f.cluster, at, rd.n[i][j])
+}
+
+// segments is where a source's kernels write the rows of each owner, and read the results.
+func (f *flight) segments(i, r int) []received {
+	out := make([]received, len(f.members))
+	for j, other := range f.members {
+		if f.members[i].peers[j] {
+			out[j] = other.segment(f.cluster, f.plan.rounds[r], i, j, f.half(r))
+		} else {
+			out[j] = f.outgoing(i, j, r)
+		}
+	}
+	return out
+}
+
+// fetch queues bringing back the results of a round.
+func (f *flight) fetch(i, r int) error {
+	m, s, rd, half := f.members[i], f.job.sources[i], f.plan.rounds[r], f.half(r)
+	rows := rd.to[i] - rd.from[i]
+	if rows == 0 {
+		return nil
+	}
+	p := gatherRows{N: uint64(rows), Owners: uint64(len(f.members)), Places: m.notes[half].Addr()}
+	p.Bases = p.Places + uint64(f.notesOf(rows).bases)
+	if s.flags != 0 && f.job.flags {
+		p.OutFlags = s.flags + uint64(rd.from[i])
+	}
+	if s.values != 0 && f.job.values == returned {
+		width := f.valueBytes
+		if f.job.counts {
+			p.Counts, width = 1, 4
+		}
+		p.OutValues = s.values + uint64(rd.from[i]*width)
+	}
+	for j, from := range f.segments(i, r) {
+		other := f.members[j]
+		if err := m.split.Wait(other.done[half]); err != nil {
+			return err
+		}
+		p.Values[j], p.Flags[j] = from.values.Addr(), from.flags.Addr()
+		if m.peers[j] || rd.n[i][j] == 0 {
+			continue
+		}
+		there := other.segment(f.cluster, rd, i, j, half)
+		if f.job.values == returned {
+			if err := from.values.CopyFrom(m.split, there.values); err != nil {
+				return err
+			}
+		}
+		if f.job.flags {
+			if err := from.flags.CopyFrom(m.split, there.flags); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.Join(m.gather.Launch(m.split, f.grid(m, rows), &p), m.fetched[half].Record(m.split))
+}
+
+// owner does the operation on what a member gets, round by round.
+func (f *flight) owner(j int) (err error) {
+	defer f.end(f.done[j])
+	m := f.members[j]
+	for r, rd := range f.plan.rounds {
+		for i := range f.members {
+			f.sent[i].wait(r)
+		}
+		if err == nil && !f.failed.Load() {
+			err = f.fail(f.work(m, j, r, rd))
+		}
+		f.done[j].open()
+	}
+	return err
+}
+
+func (f *flight) work(m *member, j, r int, rd round) error {
+	half := f.half(r)
+	for i, other := range f.members {
+		if rd.n[i][j] > 0 {
+			if err := m.work.Wait(other.sent[half]); err != nil {
+				return err
+			}
+		}
+	}
+	if n := rd.gets[j]; n > 0 {
+		got := cut(m.inbox[half], f.columns(n), f.cluster, 0, n)
+		err := f.job.run(j, m.work, got)
+		if full := (*table.FullError)(nil); errors.As(err, &full) {
+			f.mu.Lock()
+			m.capacity = full.Capacity
+			err = f.job.full(j, full, got)
+			f.mu.Unlock()
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return m.done[half].Record(m.work)
+}

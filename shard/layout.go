@@ -1,0 +1,83 @@
+package shard
+
+import (
+	_ "embed"
+	"fmt"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/kernel"
+)
+
+//go:embed exchange.cu
+var exchangeCU string
+
+// MaxDevices is the most devices of a table in one process.
+const MaxDevices = 32
+
+const (
+	tileBytes = 1 << 14 // of shared memory: the widest column of a tile
+	tileEach  = 8       // rows of a tile that are a thread's, at most
+	tileMost  = tileEach * threads
+	threads   = 256
+)
+
+// tileRows is the rows of a tile, for keys and values of such widths: it is Tile::ROWS of exchange.cu.
+func tileRows(keyBytes, valueBytes int) int {
+	return min(tileEach, tileBytes/threads/max(keyBytes, valueBytes)) * threads
+}
+
+// countRows are the parameters of shard_count.
+type countRows struct {
+	Keys, N uint64
+	Seed    uint64 // of the owner's hash
+	Owners  uint64
+	Chunk   uint64 // rows, a multiple of tileMost
+	Counts  uint64 // u64, Owners for each chunk; they begin as 0
+}
+
+// splitRows are the parameters of shard_split.
+type splitRows struct {
+	Keys, Values, N uint64 // columns; Values may be 0
+	Seed            uint64
+	Owners          uint64
+	Cursors         uint64 // u64, one an owner: how many rows of its segment are taken; they begin as 0
+	Places          uint64 // u16, one a row: its place in its tile, in the order of owners; 0 where nothing comes back
+	// Bases are u64, Owners for each tile: where its rows of an owner begin in the segment, and in the low 16 bits how many they are; or 0.
+	Bases     uint64
+	OutKeys   [MaxDevices]uint64 // the segment of each owner that is this source's
+	OutValues [MaxDevices]uint64
+}
+
+// gatherRows are the parameters of shard_gather. Places and Bases are shard_split's.
+type gatherRows struct {
+	N, Owners           uint64
+	Places, Bases       uint64
+	Counts              uint64             // 1: values are u32
+	Values, Flags       [MaxDevices]uint64 // the results of each owner's segment
+	OutValues, OutFlags uint64             // columns of the batch; may be 0
+}
+
+// program has the kernels for keys and values of these widths. Without values theirs is 4, that of counts.
+func program(keyBytes, valueBytes int) *device.Program {
+	return &device.Program{
+		Name:  fmt.Sprintf("shard %d+%d", keyBytes, valueBytes),
+		Files: []device.File{{Name: "exchange.cu", Text: exchangeCU}},
+		Defines: []device.Define{
+			{Name: "SHARD_KEY_BYTES", Value: keyBytes},
+			{Name: "SHARD_VALUE_BYTES", Value: max(valueBytes, 4)},
+			{Name: "WARPMAP_MAX_PARTS", Value: MaxDevices},
+			{Name: "WARPMAP_PARTITION_TILE_BYTES", Value: tileBytes},
+			{Name: "WARPMAP_PARTITION_EACH", Value: tileEach},
+		},
+		Layouts: []any{countRows{}, splitRows{}, gatherRows{}},
+		Threads: threads,
+	}
+}
+
+// ownerOf is the member that owns a key, of which the low bits of its width count: the Go twin of owner_of.
+func ownerOf(key uint64, keyBytes int, seed uint64, owners int) int {
+	if keyBytes == 4 {
+		return int(uint64(kernel.Fmix32(uint32(key)^uint32(seed))) * uint64(owners) >> 32)
+	}
+	return int(kernel.Reduce(kernel.Fmix64(key^seed), uint64(owners)))
+}

@@ -1,0 +1,208 @@
+package shard
+
+import (
+	"unsafe"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+// Map is a map over several devices: see table.Map, whose comments are the contract of the methods. A batch comes as Go slices, as device
+// slices on one of the devices, or, to the methods with Each, as device slices on several.
+type Map[K, V any] struct {
+	*cluster
+	tables []table.Map[K, V]
+}
+
+var _ table.Map[uint32, uint32] = (*Map[uint32, uint32])(nil)
+
+// NewMap makes an empty map over the devices, each of which gets a table that newTable makes: any family's. Its options are those of its part.
+//
+// Errors: no device, or one that is there twice; K or V of a width that no table has; options out of range; newTable's; what device.Compile returns.
+func NewMap[K, V any](devices []*device.Device, o Options, newTable func(d *device.Device, o table.Options) (table.Map[K, V], error)) (*Map[K, V], error) {
+	m := &Map[K, V]{tables: make([]table.Map[K, V], len(devices))}
+	var err error
+	m.cluster, err = newCluster(devices, table.WidthsOf[K, V](), o, func(i int, d *device.Device, o table.Options) (table.Table, error) {
+		t, err := newTable(d, o)
+		m.tables[i] = t
+		return t, err
+	})
+	return table.Made(m, err)
+}
+
+// mapJob is a job whose run is one of these operations.
+func (m *Map[K, V]) inserting(added bool, why *error) job {
+	return job{values: sent, flags: added, full: fullFor(why), run: func(j int, st *device.Stream, r received) error {
+		keys, values := device.View[K](r.keys, 0, r.n), device.View[V](r.values, 0, r.n)
+		if added {
+			return m.tables[j].InsertNewOn(st, keys, values, flagsOf(r))
+		}
+		return m.tables[j].InsertOn(st, keys, values)
+	}}
+}
+
+func (m *Map[K, V]) finding(values, found bool) job {
+	j := job{flags: found, run: func(j int, st *device.Stream, r received) error {
+		var v device.Slice[V]
+		var f device.Slice[bool]
+		if values {
+			v = device.View[V](r.values, 0, r.n)
+		}
+		if found {
+			f = flagsOf(r)
+		}
+		return m.tables[j].FindOn(st, device.View[K](r.keys, 0, r.n), v, f)
+	}}
+	if values {
+		j.values = returned
+	}
+	return j
+}
+
+func (m *Map[K, V]) deleting(deleted bool) job {
+	return job{flags: deleted, run: func(j int, st *device.Stream, r received) error {
+		var f device.Slice[bool]
+		if deleted {
+			f = flagsOf(r)
+		}
+		return m.tables[j].DeleteOn(st, device.View[K](r.keys, 0, r.n), f)
+	}}
+}
+
+// flagsOf are the flags of rows; the zero Slice where a caller left them out.
+func flagsOf(r received) device.Slice[bool] {
+	if r.flags.Addr() == 0 {
+		return device.Slice[bool]{}
+	}
+	return device.View[bool](r.flags, 0, r.n)
+}
+
+// fullFor notes why a table is full; which keys are not in is asked later.
+func fullFor(why *error) func(int, *table.FullError, received) error {
+	return func(_ int, e *table.FullError, _ received) error {
+		*why = e.Why
+		return nil
+	}
+}
+
+// absence is the job that tells which keys are in.
+func (m *Map[K, V]) absence() job { return m.finding(false, true) }
+
+// Insert puts or replaces pairs: see table.Map.
+func (m *Map[K, V]) Insert(keys []K, values []V) error {
+	if err := family.CheckLens(len(keys), len(values)); err != nil {
+		return err
+	}
+	return insertKeyed(m.cluster, keys, values, nil, m.Contains, m.absence, m.inserting)
+}
+
+// InsertNew puts the pairs whose keys are absent: see table.Map.
+func (m *Map[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
+	if err := family.CheckLens(len(keys), len(values), table.OptionalLen(added)); err != nil {
+		return 0, err
+	}
+	return counted(len(keys), added, func(added []bool) error {
+		return insertKeyed(m.cluster, keys, values, added, m.Contains, m.absence, m.inserting)
+	})
+}
+
+// InsertOn is Insert on the device of the slices: see table.Map.
+func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
+	return m.InsertEach([]Part[K, V]{{Stream: st, Keys: keys, Values: values}})
+}
+
+// InsertEach is InsertOn of a batch that is on several devices. FullError counts positions from the first part on.
+func (m *Map[K, V]) InsertEach(parts []Part[K, V]) error {
+	return insertParts(m.cluster, parts, false, true, m.absence, m.inserting)
+}
+
+// InsertNewOn is InsertNew on the device of the slices: see table.Map.
+func (m *Map[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], added device.Slice[bool]) error {
+	return m.InsertNewEach([]Part[K, V]{{st, keys, values, added}})
+}
+
+// InsertNewEach is InsertNewOn of a batch that is on several devices.
+func (m *Map[K, V]) InsertNewEach(parts []Part[K, V]) error {
+	return insertParts(m.cluster, parts, true, true, m.absence, m.inserting)
+}
+
+// Find writes each key's value, and whether it was found: see table.Map.
+func (m *Map[K, V]) Find(keys []K, values []V, found []bool) error {
+	if err := family.CheckLens(len(keys), table.OptionalLen(values), table.OptionalLen(found)); err != nil {
+		return err
+	}
+	return look(m.cluster, keys, values, found, m.finding(values != nil, found != nil))
+}
+
+// FindOn is Find on the device of the slices: see table.Map.
+func (m *Map[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
+	return m.FindEach([]Part[K, V]{{st, keys, values, found}})
+}
+
+// FindEach is FindOn of a batch that is on several devices.
+func (m *Map[K, V]) FindEach(parts []Part[K, V]) error {
+	values, found := wanted(parts)
+	return lookParts(m.cluster, parts, false, m.finding(values, found))
+}
+
+// Contains is Find without values: see table.Map.
+func (m *Map[K, V]) Contains(keys []K, found []bool) error {
+	if err := family.CheckLens(len(keys), len(found)); err != nil {
+		return err
+	}
+	return look[K, V](m.cluster, keys, nil, found, m.finding(false, true))
+}
+
+// ContainsOn is Contains on the device of the slices: see table.Map.
+func (m *Map[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
+	return lookParts(m.cluster, []Part[K, V]{{Stream: st, Keys: keys, Flags: found}}, true, m.finding(false, true))
+}
+
+// Delete removes keys: see table.Map.
+func (m *Map[K, V]) Delete(keys []K, deleted []bool) (int, error) {
+	if err := family.CheckLens(len(keys), table.OptionalLen(deleted)); err != nil {
+		return 0, err
+	}
+	return counted(len(keys), deleted, func(deleted []bool) error { return look[K, V](m.cluster, keys, nil, deleted, m.deleting(true)) })
+}
+
+// DeleteOn is Delete on the device of the slices: see table.Map.
+func (m *Map[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
+	return m.DeleteEach([]Part[K, V]{{Stream: st, Keys: keys, Flags: deleted}})
+}
+
+// DeleteEach is DeleteOn of a batch that is on several devices.
+func (m *Map[K, V]) DeleteEach(parts []Part[K, V]) error {
+	_, deleted := wanted(parts)
+	return lookParts(m.cluster, parts, false, m.deleting(deleted))
+}
+
+// All exports every pair, in no order.
+func (m *Map[K, V]) All() (keys []K, values []V, err error) {
+	err = m.locked(func() (err error) {
+		keys, values, err = allPairs(m.cluster, func(i int) ([]K, []V, error) { return m.tables[i].All() })
+		return err
+	})
+	return keys, values, err
+}
+
+// Check walks the invariants of every device's table, and sees that each key is where it belongs: for tests and for the suspicious. Slow.
+func (m *Map[K, V]) Check() error {
+	return m.check(func(i int) ([]uint64, error) {
+		keys, _, err := m.tables[i].All()
+		return patterns(keys), err
+	})
+}
+
+// patterns are keys as numbers.
+func patterns[K any](keys []K) []uint64 {
+	out := make([]uint64, len(keys))
+	for i := range keys {
+		if unsafe.Sizeof(keys[i]) == 4 {
+			out[i] = uint64(*(*uint32)(unsafe.Pointer(&keys[i])))
+		} else {
+			copy((*[8]byte)(unsafe.Pointer(&out[i]))[:], unsafe.Slice((*byte)(unsafe.Pointer(&keys[i])), 8))
+		}
+	}
+	return out
+}

@@ -1,0 +1,106 @@
+package shard
+
+import "github.com/warpmap/warpmap/table"
+
+// plan is how a batch goes: round by round, in each of which every source sends some rows, and no owner gets more than its inbox holds.
+type plan struct {
+	rounds []round
+	rows   []int // the most that an owner gets in a round
+	sent   int   // the most that a source sends in a round
+}
+
+// round is the rows from[i] to to[i] of each source i. Those of source i that owner j gets are to stand in j's inbox from at[i][j] on, n[i][j] of them.
+type round struct {
+	from, to []int
+	at, n    [][]int
+	gets     []int // rows of each owner
+}
+
+// chunkOf is the rows of a chunk: a piece has several, so that rounds can be cut where an owner gets much.
+func chunkOf(piece int) int { return max(1, piece/16/tileMost) * tileMost }
+
+// newPlan deals out chunks: counts[i] has for each chunk of source i, of which the last may be shorter, how many rows each owner gets. A source sends no
+// more than piece rows in a round, and an owner gets no more than most, which is at least a chunk.
+func newPlan(sizes []int, counts [][]uint64, chunk, piece, most int) plan {
+	owners := len(sizes)
+	p := plan{rows: make([]int, owners)}
+	next := make([]int, owners) // chunk of each source
+	for {
+		r := newRound(sizes, next, chunk)
+		for took := true; took; {
+			took = false
+			for i := range sizes {
+				if next[i]*chunk >= sizes[i] || (r.to[i]-r.from[i])+chunk > max(piece, chunk) || !r.take(i, counts[i][next[i]*owners:][:owners], most) {
+					continue
+				}
+				next[i]++
+				r.to[i] = min(next[i]*chunk, sizes[i])
+				took = true
+			}
+		}
+		if !r.place(&p) {
+			return p
+		}
+		p.rounds = append(p.rounds, r)
+	}
+}
+
+func newRound(sizes, next []int, chunk int) round {
+	r := round{gets: make([]int, len(sizes))}
+	for i := range sizes {
+		at := min(next[i]*chunk, sizes[i])
+		r.from, r.to = append(r.from, at), append(r.to, at)
+		r.at, r.n = append(r.at, make([]int, len(sizes))), append(r.n, make([]int, len(sizes)))
+	}
+	return r
+}
+
+// take adds a chunk of source i, if no owner gets more than most.
+func (r *round) take(i int, counts []uint64, most int) bool {
+	for j, n := range counts {
+		if r.gets[j]+int(n) > most {
+			return false
+		}
+	}
+	for j, n := range counts {
+		r.gets[j] += int(n)
+		r.n[i][j] += int(n)
+	}
+	return true
+}
+
+// place says where each segment stands, and tells whether there is any.
+func (r *round) place(p *plan) bool {
+	any := false
+	for j := range r.gets {
+		at := 0
+		for i := range r.at {
+			r.at[i][j] = at
+			at += r.n[i][j]
+		}
+		p.rows[j] = max(p.rows[j], at)
+	}
+	for i := range r.from {
+		p.sent = max(p.sent, r.to[i]-r.from[i])
+		any = any || r.to[i] > r.from[i]
+	}
+	return any
+}
+
+// columns are where the columns of so many rows stand in an inbox or an outbox.
+type columns struct{ values, flags, bytes int }
+
+func (c *cluster) columns(rows int) columns {
+	values := int(table.Align(int64(rows * c.keyBytes)))
+	flags := values + int(table.Align(int64(rows*max(c.valueBytes, 4))))
+	return columns{values, flags, flags + int(table.Align(int64(rows)))}
+}
+
+// notes are where a round's places and bases stand.
+type notes struct{ bases, bytes int }
+
+func (c *cluster) notesOf(rows int) notes {
+	tile := tileRows(c.keyBytes, max(c.valueBytes, 4))
+	bases := int(table.Align(int64(2 * rows)))
+	return notes{bases, bases + (rows+tile-1)/tile*8*len(c.members)}
+}

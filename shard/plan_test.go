@@ -1,0 +1,90 @@
+package shard
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/testenv"
+)
+
+// A plan sends every row once, in order, and no owner gets more in a round than its inbox holds.
+func TestPlan(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		owners, chunk := 1+rng.IntN(5), tileMost
+		piece := 1 + rng.IntN(8*chunk)
+		most := chunk + rng.IntN(4*chunk)
+		sizes, counts, all := make([]int, owners), make([][]uint64, owners), make([][]int, owners)
+		for i := range sizes {
+			sizes[i], all[i] = rng.IntN(10*chunk)*rng.IntN(2), make([]int, owners)
+			for from := 0; from < sizes[i]; from += chunk {
+				left := min(chunk, sizes[i]-from)
+				row := make([]uint64, owners)
+				for j := range row {
+					n := rng.IntN(left + 1)
+					if j == owners-1 {
+						n = left
+					}
+					row[j], left = uint64(n), left-n
+					all[i][j] += n
+				}
+				counts[i] = append(counts[i], row...)
+			}
+		}
+		p := newPlan(sizes, counts, chunk, piece, most)
+		at := make([]int, owners)
+		for r, rd := range p.rounds {
+			for j := range owners {
+				next := 0
+				for i := range owners {
+					if rd.at[i][j] != next {
+						t.Fatalf("round %d: source %d begins at %d of owner %d, want %d", r, i, rd.at[i][j], j, next)
+					}
+					next += rd.n[i][j]
+					all[i][j] -= rd.n[i][j]
+				}
+				if next != rd.gets[j] || next > most || next > p.rows[j] {
+					t.Fatalf("round %d: owner %d gets %d rows, of %d at most", r, j, next, most)
+				}
+			}
+			for i := range owners {
+				if rd.from[i] != at[i] || rd.to[i]-rd.from[i] > max(piece, chunk) || rd.to[i]-rd.from[i] > p.sent {
+					t.Fatalf("round %d: source %d sends %d to %d, after %d", r, i, rd.from[i], rd.to[i], at[i])
+				}
+				at[i] = rd.to[i]
+			}
+		}
+		for i := range owners {
+			if at[i] != sizes[i] {
+				t.Fatalf("source %d sends %d of %d rows", i, at[i], sizes[i])
+			}
+			for j, n := range all[i] {
+				if n != 0 {
+					t.Fatalf("%d rows of source %d do not come to %d", n, i, j)
+				}
+			}
+		}
+	}
+}
+
+// All kernels compile for GPUs, on machines that have none.
+func TestKernelsCompileForGPUs(t *testing.T) {
+	for _, v := range []struct {
+		key, value int
+		arch       string
+	}{{4, 4, "sm_90"}, {8, 16, "sm_70"}, {4, 0, "sm_80"}, {8, 8, "sm_90"}, {4, 16, "sm_80"}} {
+		t.Run(fmt.Sprintf("%+v", v), func(t *testing.T) {
+			t.Parallel()
+			_, err := device.CompileFor(v.arch, program(v.key, v.value))
+			if errors.Is(err, device.ErrNoNVRTC) {
+				testenv.RequireNVRTC(t, err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
