@@ -13,14 +13,35 @@ import (
 
 const family table.Family = "shard"
 
+// Mode is where keys go.
+type Mode int
+
+const (
+	// Distributed gives each key one owner.
+	Distributed Mode = iota
+	// Independent puts device slices into the table of the device that they are on, and asks all tables for keys. See doc.go.
+	Independent
+)
+
+func (m Mode) String() string {
+	if m == Independent {
+		return "independent"
+	}
+	return "distributed"
+}
+
 // Options are those of a table over several devices. Capacity and MaxBytes are of all devices together, and divided among them.
 type Options struct {
 	table.Options
+	Mode Mode
 	// Copies sends rows by copies between devices where kernels could write to the other's memory themselves. Where there is no peer access, it is always so.
 	Copies bool
 	// Piece is how many rows of each device's batch are under way at once, at most: while one piece goes in, the next is split and sent. Zero means as many as
 	// serve a GPU well, or less where memory is short.
 	Piece int
+	// AskAll is how many keys a look-up may have to be asked of all devices: nothing is counted or waited for then, and each device looks up all. More go to
+	// their owners. Zero means 4096 on GPUs, and none on CPU devices; less than 0 means none.
+	AskAll int
 }
 
 // member is one of a table's devices, with what it has for exchanges. Of what there are two, successive rounds take one each in turn.
@@ -35,7 +56,9 @@ type member struct {
 	sent, done, fetched [2]*device.Event // the ends of a round's splitting, operations and fetching
 	count               device.Kernel[countRows]
 	splits              device.Kernel[splitRows]
-	gather              device.Kernel[gatherRows]
+	gather, merge       device.Kernel[gatherRows]
+	spread              device.Kernel[spreadRows]
+	lists               [4]device.Kernel[listRows] // shard_sum, shard_scan, shard_offsets, shard_lists
 
 	counts  device.Slice[uint64] // one a chunk and owner
 	landing device.Host[uint64]  // where they come to
@@ -74,6 +97,8 @@ func newCluster(devices []*device.Device, w table.Width, o Options, each func(i 
 		return nil, fmt.Errorf("%s: no device (see device.OpenAll)", family)
 	case len(devices) > MaxDevices:
 		return nil, fmt.Errorf("%s: %d devices (%d at most in one process)", family, len(devices), MaxDevices)
+	case o.Mode != Distributed && o.Mode != Independent:
+		return nil, fmt.Errorf("%s: mode %d (want Distributed or Independent)", family, o.Mode)
 	case o.Piece < 0:
 		return nil, fmt.Errorf("%s: pieces of %d rows (want 1 or more; 0 for the default)", family, o.Piece)
 	}
@@ -115,8 +140,14 @@ func newCluster(devices []*device.Device, w table.Width, o Options, each func(i 
 	if err != nil {
 		return nil, err
 	}
+	if c.opts.AskAll == 0 && devices[0].Info().CUDA() {
+		c.opts.AskAll = askAll
+	}
 	return c, c.befriend()
 }
+
+// askAll is how many keys are asked of all GPUs, unless Options say.
+const askAll = 4096
 
 // open makes what the member has from the beginning.
 func (m *member) open(p *device.Program) error {
@@ -125,7 +156,12 @@ func (m *member) open(p *device.Program) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(device.Bind(module, "shard_count", &m.count), device.Bind(module, "shard_split", &m.splits), device.Bind(module, "shard_gather", &m.gather)); err != nil {
+	err = errors.Join(device.Bind(module, "shard_count", &m.count), device.Bind(module, "shard_split", &m.splits), device.Bind(module, "shard_gather", &m.gather),
+		device.Bind(module, "shard_merge", &m.merge), device.Bind(module, "shard_spread", &m.spread))
+	for i, name := range []string{"shard_sum", "shard_scan", "shard_offsets", "shard_lists"} {
+		err = errors.Join(err, device.Bind(module, name, &m.lists[i]))
+	}
+	if err != nil {
 		return err
 	}
 	for _, st := range []**device.Stream{&m.ahead, &m.split, &m.work} {
@@ -313,6 +349,9 @@ func (c *cluster) check(exported func(i int) ([]uint64, error)) error {
 				return err
 			}
 			for _, k := range keys {
+				if c.opts.Mode == Independent {
+					break // keys may be anywhere
+				}
 				if owner := ownerOf(k, c.keyBytes, c.seed, len(c.members)); owner != i {
 					return fmt.Errorf("%s: key %#x is on %s, and belongs to %s", family, k, m.d.Info().Name, c.members[owner].d.Info().Name)
 				}

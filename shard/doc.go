@@ -1,5 +1,5 @@
-// Package shard makes one table of tables on several devices, of any family (WarpCore, §IV-E: the distributed mode). Each key belongs to one device, its
-// owner, by a hash of its own. What the paper does step by step goes on at once here: while one piece of a batch goes into the tables, the next is
+// Package shard makes one table of tables on several devices, of any family (WarpCore, §IV-E): maps, sets, multimaps and counters. In the distributed mode
+// each key belongs to one device, its owner, by a hash of its own. What the paper does step by step goes on at once here: while one piece of a batch goes into the tables, the next is
 // split and sent, and the results of the one before come back.
 //
 //	device 0                              device 1                              a device, as a source and as an owner
@@ -34,6 +34,15 @@
 //   - The host waits for the counts, once a batch, and where a table waits. Device slices never pass through it.
 //   - Whatever fails on one device, all others end their part before the call returns. A device that is lost is named by that call and by all later ones.
 //   - FullError names the positions whose keys are not in: that is what looking them up tells.
+//
+// # The independent mode
+//
+// Each device has a table of its own. Device slices go in where they are, and nothing is sent. Look-ups and deletions ask all devices: every one gets all keys, and
+// what they find is merged: the first value that is found (maps), all values (multimaps), the sum (counters). A map, a set or a counter wants a key brought
+// to one device only: on two it is there twice, Len counts both, and of two values any may be found. Go slices go to the owners of their
+// keys, as in the distributed mode, so whoever brings Go slices alone has a table like any other. InsertNew looks on the device where it inserts.
+//
+// Small look-ups of the distributed mode (Options.AskAll) go the same way: each device looks up all keys, but nobody waits for counts.
 //
 // # Transport
 //

@@ -6,6 +6,7 @@
 #include "layout.h"
 #include "warpmap.cuh"
 #include "partition.cuh"
+#include "findall.cuh"
 
 using namespace shard;
 
@@ -172,5 +173,71 @@ WARPMAP_KERNEL(shard_gather, gatherRows) {
             else fetch<value>(shared, tile, owners, place, values, p.out_values);
         }
         if (p.out_flags) fetch<u8>(shared, tile, owners, place, flags, p.out_flags);
+    }
+}
+
+// What is asked of all owners: every owner gets all rows of a source, in their order.
+WARPMAP_KERNEL(shard_spread, spreadRows) {
+    u32 owners = (u32)p.owners;
+    for (u64 i = grid_thread(); i < p.n; i += grid_threads()) {
+        key k = at<key>(p.keys)[i];
+        for (u32 o = 0; o < owners; o++) at<key>(p.out_keys[o])[i] = k;
+    }
+}
+
+// merged adds up the values that owners have of a row, up to the largest there is, or gives the first that was found.
+template <class T> __device__ __forceinline__ T merged(const gatherRows& p, u64 i, u32 found) {
+    if (!p.sum) return found < p.owners ? at<T>(p.values[found])[i] : T{};
+    if constexpr (sizeof(T) > 8) return T{};
+    else {
+        T sum = 0;
+        for (u32 o = 0; o < (u32)p.owners; o++) {
+            T x = at<T>(p.values[o])[i];
+            sum = sum + x < x ? ~(T)0 : sum + x;
+        }
+        return sum;
+    }
+}
+
+// The results of all owners come back, and become one.
+WARPMAP_KERNEL(shard_merge, gatherRows) {
+    u32 owners = (u32)p.owners;
+    for (u64 i = grid_thread(); i < p.n; i += grid_threads()) {
+        u32 found = owners;
+        if (!p.sum || p.out_flags)
+            for (u32 o = owners; o-- > 0;) found = at<u8>(p.flags[o])[i] ? o : found;
+        if (p.out_values) {
+            if (p.counts) at<u32>(p.out_values)[i] = merged<u32>(p, i, found);
+            else at<value>(p.out_values)[i] = merged<value>(p, i, found);
+        }
+        if (p.out_flags) at<u8>(p.out_flags)[i] = found < owners;
+    }
+}
+
+// Where the values of each key of a multimap's batch begin, from how many it has.
+WARPMAP_KERNEL(shard_sum, listRows) { sum_chunks(p); }
+WARPMAP_KERNEL(shard_scan, listRows) { scan_totals(p); }
+WARPMAP_KERNEL(shard_offsets, listRows) { write_offsets(p); }
+
+__device__ __forceinline__ void copy_list(const listRows& p, u64& to, u32 owner, u64 row, u32 lane) {
+    const u64* offsets = at<u64>(p.lists[owner]) + row;
+    u64 from = offsets[0], n = offsets[1] - from;
+    for (u64 k = lane; k < n; k += SHARD_LIST_LANES) at<value>(p.out_values)[to + k] = at<value>(p.values[owner])[from + k];
+    to += n;
+}
+
+// The values of each key come from its owner, or from all that have some, one after the other. A few lanes take a row.
+WARPMAP_KERNEL(shard_lists, listRows) {
+    u32 owners = (u32)p.owners, lane = thread_index() % SHARD_LIST_LANES;
+    for (u64 i = grid_thread() / SHARD_LIST_LANES; i < p.n; i += grid_threads() / SHARD_LIST_LANES) {
+        u64 to = at<u64>(p.offsets)[i];
+        if (!p.bases) {
+            for (u32 o = 0; o < owners; o++) copy_list(p, to, o, i, lane);
+            continue;
+        }
+        const u64* bases = at<u64>(p.bases) + i / Tile::ROWS * owners;
+        u32 place = at<u16>(p.places)[i], o = 0, start = 0;
+        while (place >= start + (u32)(bases[o] & 0xffff)) start += (u32)(bases[o++] & 0xffff);
+        copy_list(p, to, o, (bases[o] >> 16) + place - start, lane);
     }
 }

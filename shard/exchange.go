@@ -2,6 +2,7 @@ package shard
 
 import (
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -24,6 +25,14 @@ type job struct {
 	values  columnUse
 	counts  bool // values are u32, and come back
 	flags   bool // come back
+	asks    bool // it can be asked of all devices: it changes nothing, or erases
+	erases  bool
+	all     bool // every device gets all rows, and what comes back is merged: the first that is found, or with sum the sum
+	sum     bool
+	// lists, of which run has nothing then, finds all values of keys: rows' offsets, one more than there are, and values, in memory that others can read.
+	// What the source does with them is taken.
+	lists func(owner int, st *device.Stream, r received) (list, error)
+	taken func(m *member, p *listRows, first int)
 	// run does the operation on rows that are an owner's. It is called for several owners at once.
 	run func(owner int, st *device.Stream, r received) error
 	// full is called, one at a time, when run found no room.
@@ -44,6 +53,12 @@ type received struct {
 	keys, values, flags device.Slice[byte]
 }
 
+// list is what an owner finds of a multimap's keys.
+type list struct {
+	offsets device.Slice[uint64]
+	values  device.Slice[byte]
+}
+
 // defaultPiece is the rows of a piece where Options do not say: enough for a table to order them by its regions, few enough that the first and the last,
 // beside which nothing else runs, are a small part of a large batch.
 const defaultPiece = 1 << 25
@@ -54,7 +69,7 @@ const inboxShare = 16
 // exchange does a job: rows go to their owners, round by round, which do the operation, and results come back. It waits for the counts, and for what the tables wait
 // for; the rest is queued, and the callers' streams come behind it. The caller holds the lock.
 func (c *cluster) exchange(j *job) error {
-	if len(c.members) == 1 && j.sources[0].slices != nil {
+	if len(c.members) == 1 && j.sources[0].slices != nil && j.lists == nil {
 		return c.alone(j)
 	}
 	piece := c.opts.Piece
@@ -69,6 +84,13 @@ func (c *cluster) exchange(j *job) error {
 		return nil
 	}
 	piece = min(piece, largest)
+	if rows := 0; j.asks {
+		for _, s := range j.sources {
+			rows += s.n
+		}
+		j.all = c.opts.Mode == Independent || !j.erases && rows <= c.opts.AskAll
+		j.flags = j.flags || j.all && j.values == returned && !j.sum // to know whose value it is
+	}
 	counted := chunkOf(piece)
 	counts, err := c.countRows(j, counted)
 	if err != nil {
@@ -109,6 +131,25 @@ func (c *cluster) alone(j *job) error {
 	return err
 }
 
+// local does an insert of device slices where they are. The caller holds the lock.
+func (c *cluster) local(j *job) error {
+	var mu sync.Mutex
+	return c.together(func(i int) error {
+		s := j.sources[i]
+		if s.n == 0 {
+			return nil
+		}
+		err := j.run(i, s.st, *s.slices)
+		if full := (*table.FullError)(nil); errors.As(err, &full) {
+			mu.Lock()
+			defer mu.Unlock()
+			c.members[i].capacity = full.Capacity
+			return j.full(i, full, *s.slices)
+		}
+		return err
+	})
+}
+
 // inboxRows is how many rows the memory of the smallest device allows an inbox.
 func (c *cluster) inboxRows() int {
 	rows := defaultPiece * 2
@@ -123,6 +164,9 @@ func (c *cluster) inboxRows() int {
 // countRows counts for every chunk of each source how many rows each owner gets. It waits for that.
 func (c *cluster) countRows(j *job, chunk int) ([][]uint64, error) {
 	owners := len(c.members)
+	if j.all {
+		return c.countAll(j, chunk)
+	}
 	words := func(i int) int { return (j.sources[i].n + chunk - 1) / chunk * owners }
 	for i, m := range c.members {
 		s := j.sources[i]
@@ -152,6 +196,24 @@ func (c *cluster) countRows(j *job, chunk int) ([][]uint64, error) {
 			return nil, err
 		}
 		out[i] = append(out[i], m.landing.Slice()[:words(i)]...)
+	}
+	return out, nil
+}
+
+// countAll gives every owner all rows. Nothing is waited for.
+func (c *cluster) countAll(j *job, chunk int) ([][]uint64, error) {
+	out := make([][]uint64, len(c.members))
+	for i, s := range j.sources {
+		for from := 0; from < s.n; from += chunk {
+			for range c.members {
+				out[i] = append(out[i], uint64(min(chunk, s.n-from)))
+			}
+		}
+		if m := c.members[i]; s.n > 0 {
+			if err := errors.Join(m.came.Record(s.st), m.split.Wait(m.came)); err != nil {
+				return nil, err
+			}
+		}
 	}
 	return out, nil
 }
@@ -201,7 +263,7 @@ func (c *cluster) makeRoom(j *job, p plan) error {
 				return err
 			}
 			if m.needsOutbox() {
-				if err := fit(m, &m.outbox[at], c.columns(p.sent).bytes); err != nil {
+				if err := fit(m, &m.outbox[at], c.columns(c.boxed(j, p.sent)).bytes); err != nil {
 					return err
 				}
 			}
@@ -221,6 +283,14 @@ func (c *cluster) makeRoom(j *job, p plan) error {
 		}
 	}
 	return nil
+}
+
+// boxed is how many rows of an outbox so many of a source take: of a job for all, the results of each owner.
+func (c *cluster) boxed(j *job, rows int) int {
+	if j.all {
+		rows *= len(c.members)
+	}
+	return rows
 }
 
 func (m *member) needsOutbox() bool {
@@ -267,10 +337,13 @@ type flight struct {
 	sent, done, fetched []*gate
 	failed              atomic.Bool
 	mu                  sync.Mutex // of job.full
+	lists               [][]list   // of each owner, a round's
 }
 
-func (f *flight) half(r int) int  { return (f.first + r) % 2 }
-func (f *flight) comesBack() bool { return f.job.values == returned || f.job.flags }
+func (f *flight) half(r int) int { return (f.first + r) % 2 }
+func (f *flight) comesBack() bool {
+	return f.job.values == returned || f.job.flags || f.job.lists != nil
+}
 
 func (f *flight) fail(e error) error {
 	if e != nil {
@@ -294,6 +367,18 @@ func (c *cluster) rounds(j *job, p plan) error {
 	n := len(c.members)
 	f := &flight{cluster: c, job: j, plan: p, first: c.round, sent: newGates(n, len(p.rounds)), done: newGates(n, len(p.rounds)), fetched: newGates(n, len(p.rounds))}
 	c.round = (c.round + len(p.rounds)) % 2
+	if j.lists != nil {
+		for range n {
+			f.lists = append(f.lists, make([]list, len(p.rounds)))
+		}
+		defer func() {
+			c.settle()
+			for _, l := range slices.Concat(f.lists...) {
+				l.offsets.Free()
+				l.values.Free()
+			}
+		}()
+	}
 	err := together(2*n, func(i int) error {
 		if i < n {
 			return f.fail(f.source(i))
@@ -387,6 +472,9 @@ func (f *flight) send(i, r int) error {
 			return err
 		}
 	}
+	if f.job.all {
+		return f.sendAll(i, r)
+	}
 	owners := len(f.members)
 	p := splitRows{Keys: s.keys + uint64(rd.from[i]*f.keyBytes), N: uint64(rows), Seed: f.seed, Owners: uint64(owners), Cursors: m.cursors.Addr() + uint64(8*r*owners)}
 	if f.job.values == sent {
@@ -411,6 +499,42 @@ func (f *flight) send(i, r int) error {
 		}
 	}
 	return table.OneLine(errors.Join(err, m.sent[half].Record(m.split)))
+}
+
+// sendAll sends a round's rows to all owners: what goes by way of the outbox stands there once.
+func (f *flight) sendAll(i, r int) error {
+	m, s, rd, half := f.members[i], f.job.sources[i], f.plan.rounds[r], f.half(r)
+	rows := rd.to[i] - rd.from[i]
+	p := spreadRows{Keys: s.keys + uint64(rd.from[i]*f.keyBytes), N: uint64(rows)}
+	var box device.Slice[byte]
+	for j, other := range f.members {
+		if m.peers[j] {
+			p.OutKeys[p.Owners] = other.segment(f.cluster, rd, i, j, half).keys.Addr()
+			p.Owners++
+		} else {
+			box = m.outbox[half].Slice(0, rows*f.keyBytes)
+		}
+	}
+	if box.Len() > 0 {
+		p.OutKeys[p.Owners] = box.Addr()
+		p.Owners++
+	}
+	err := m.spread.Launch(m.split, f.plain(m, rows), &p)
+	for j, other := range f.members {
+		if !m.peers[j] {
+			err = errors.Join(err, other.segment(f.cluster, rd, i, j, half).keys.CopyFrom(m.split, box))
+		}
+	}
+	return table.OneLine(errors.Join(err, m.sent[half].Record(m.split)))
+}
+
+// plain is a grid of a thread a row, in strides.
+func (f *flight) plain(m *member, rows int) device.Grid {
+	g := device.GridFor(int64(rows), threads)
+	if info := m.d.Info(); info.CUDA() {
+		g.Blocks = min(g.Blocks, 16*int64(info.Multiprocessors))
+	}
+	return g
 }
 
 func (f *flight) grid(m *member, rows int) device.Grid {
@@ -439,7 +563,7 @@ func (f *flight) outgoing(i, j, r int) received {
 	for k := range j {
 		at += rd.n[i][k]
 	}
-	return cut(f.members[i].outbox[f.half(r)], f.columns(rd.to[i]-rd.from[i]), f.cluster, at, rd.n[i][j])
+	return cut(f.members[i].outbox[f.half(r)], f.columns(f.boxed(f.job, rd.to[i]-rd.from[i])), f.cluster, at, rd.n[i][j])
 }
 
 // segments is where a source's kernels write the rows of each owner, and read the results.
@@ -462,6 +586,14 @@ func (f *flight) fetch(i, r int) error {
 	if rows == 0 {
 		return nil
 	}
+	for _, other := range f.members {
+		if err := m.split.Wait(other.done[half]); err != nil {
+			return err
+		}
+	}
+	if f.job.lists != nil {
+		return f.fetchLists(i, r)
+	}
 	p := gatherRows{N: uint64(rows), Owners: uint64(len(f.members)), Places: m.notes[half].Addr()}
 	p.Bases = p.Places + uint64(f.notesOf(rows).bases)
 	if s.flags != 0 && f.job.flags {
@@ -474,16 +606,15 @@ func (f *flight) fetch(i, r int) error {
 		}
 		p.OutValues = s.values + uint64(rd.from[i]*width)
 	}
+	if f.job.sum {
+		p.Sum = 1
+	}
 	for j, from := range f.segments(i, r) {
-		other := f.members[j]
-		if err := m.split.Wait(other.done[half]); err != nil {
-			return err
-		}
 		p.Values[j], p.Flags[j] = from.values.Addr(), from.flags.Addr()
 		if m.peers[j] || rd.n[i][j] == 0 {
 			continue
 		}
-		there := other.segment(f.cluster, rd, i, j, half)
+		there := f.members[j].segment(f.cluster, rd, i, j, half)
 		if f.job.values == returned {
 			if err := from.values.CopyFrom(m.split, there.values); err != nil {
 				return err
@@ -495,7 +626,64 @@ func (f *flight) fetch(i, r int) error {
 			}
 		}
 	}
-	return errors.Join(m.gather.Launch(m.split, f.grid(m, rows), &p), m.fetched[half].Record(m.split))
+	var err error
+	if f.job.all {
+		err = m.merge.Launch(m.split, f.plain(m, rows), &p)
+	} else {
+		err = m.gather.Launch(m.split, f.grid(m, rows), &p)
+	}
+	return errors.Join(err, m.fetched[half].Record(m.split))
+}
+
+// fetchLists queues bringing back the values of a round's keys. Without peer access it waits: how many there are is known then.
+func (f *flight) fetchLists(i, r int) error {
+	m, rd, half := f.members[i], f.plan.rounds[r], f.half(r)
+	rows := rd.to[i] - rd.from[i]
+	p := listRows{N: uint64(rows), Owners: uint64(len(f.members))}
+	if !f.job.all {
+		p.Places = m.notes[half].Addr()
+		p.Bases = p.Places + uint64(f.notesOf(rows).bases)
+	}
+	var brought []list
+	for j := range f.members {
+		if rd.n[i][j] == 0 {
+			continue
+		}
+		l := f.lists[j][r]
+		l.offsets = l.offsets.Slice(rd.at[i][j], rd.at[i][j]+rd.n[i][j]+1)
+		if !m.peers[j] {
+			var err error
+			if l, err = m.bring(l); err != nil {
+				return err
+			}
+			brought = append(brought, l)
+		}
+		p.Lists[j], p.Values[j] = l.offsets.Addr(), l.values.Addr()
+	}
+	f.job.taken(m, &p, rd.from[i])
+	grid := device.GridFor(int64(rows)*listLanes, threads)
+	if info := m.d.Info(); info.CUDA() {
+		grid.Blocks = min(grid.Blocks, 16*int64(info.Multiprocessors))
+	}
+	err := errors.Join(m.lists[3].Launch(m.split, grid, &p), m.fetched[half].Record(m.split))
+	if len(brought) > 0 {
+		err = errors.Join(err, m.split.Sync())
+	}
+	for _, l := range brought {
+		err = errors.Join(err, l.offsets.Free(), l.values.Free())
+	}
+	return err
+}
+
+// bring copies a list to the member. The offsets stay those of the owner.
+func (m *member) bring(l list) (own list, err error) {
+	if own.offsets, err = device.Make[uint64](m.d, l.offsets.Len()); err != nil {
+		return own, err
+	}
+	if own.values, err = device.Make[byte](m.d, l.values.Len()); err != nil {
+		return own, errors.Join(err, own.offsets.Free())
+	}
+	return own, errors.Join(own.offsets.CopyFrom(m.split, l.offsets), own.values.CopyFrom(m.split, l.values))
 }
 
 // owner does the operation on what a member gets, round by round.
@@ -525,7 +713,18 @@ func (f *flight) work(m *member, j, r int, rd round) error {
 	}
 	if n := rd.gets[j]; n > 0 {
 		got := cut(m.inbox[half], f.columns(n), f.cluster, 0, n)
-		err := f.job.run(j, m.work, got)
+		if f.job.values == none {
+			got.values = device.Slice[byte]{}
+		}
+		if !f.job.flags {
+			got.flags = device.Slice[byte]{}
+		}
+		var err error
+		if f.job.lists != nil {
+			f.lists[j][r], err = f.job.lists(j, m.work, got)
+		} else {
+			err = f.job.run(j, m.work, got)
+		}
 		if full := (*table.FullError)(nil); errors.As(err, &full) {
 			f.mu.Lock()
 			m.capacity = full.Capacity

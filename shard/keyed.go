@@ -67,6 +67,9 @@ func insertParts[K, V any](c *cluster, parts []Part[K, V], added, values bool, a
 		j := insert(added, &why)
 		j.flags = j.flags && told
 		j.sources = sources
+		if c.opts.Mode == Independent {
+			return c.insertLocal(&j, members, before)
+		}
 		if err := c.exchange(&j); err != nil || why == nil {
 			return err
 		}
@@ -80,6 +83,19 @@ func insertParts[K, V any](c *cluster, parts []Part[K, V], added, values bool, a
 		}
 		return c.fullError(&lost)
 	})
+}
+
+// insertLocal inserts the parts of a batch each on its own device. before are the rows before those of each of the members.
+func (c *cluster) insertLocal(j *job, members, before []int) error {
+	var lost refusals
+	j.full = func(i int, e *table.FullError, _ received) error {
+		lost.add(e.Positions, before[slices.Index(members, i)], e.Why)
+		return nil
+	}
+	if err := c.local(j); err != nil {
+		return err
+	}
+	return c.fullError(&lost)
 }
 
 // absentAtOnce is how many keys are asked for at once which of them are absent.

@@ -19,6 +19,7 @@ const (
 	tileEach  = 8       // rows of a tile that are a thread's, at most
 	tileMost  = tileEach * threads
 	threads   = 256
+	listLanes = 8 // take a key's values
 )
 
 // tileRows is the rows of a tile, for keys and values of such widths: it is Tile::ROWS of exchange.cu.
@@ -48,13 +49,35 @@ type splitRows struct {
 	OutValues [MaxDevices]uint64
 }
 
-// gatherRows are the parameters of shard_gather. Places and Bases are shard_split's.
+// spreadRows are the parameters of shard_spread.
+type spreadRows struct {
+	Keys, N, Owners uint64
+	OutKeys         [MaxDevices]uint64
+}
+
+// gatherRows are the parameters of shard_gather and of shard_merge. Places and Bases are shard_split's.
 type gatherRows struct {
 	N, Owners           uint64
-	Places, Bases       uint64
+	Places, Bases       uint64             // of shard_gather
+	Sum                 uint64             // of shard_merge: 1: values are added up; 0: the first is taken
 	Counts              uint64             // 1: values are u32
 	Values, Flags       [MaxDevices]uint64 // the results of each owner's segment
 	OutValues, OutFlags uint64             // columns of the batch; may be 0
+}
+
+// listRows are the parameters of the kernels that bring back the values of multimaps: shard_sum, shard_scan, shard_offsets and shard_lists. Fields
+// that the first three share with kernel/findall.cuh have its names.
+type listRows struct {
+	N             uint64
+	Chunk, Chunks uint64
+	Counts        uint64 // u32, a key's number of values
+	Totals        uint64 // u64, one a chunk
+	Offsets       uint64 // u64, N+1 of the batch
+	Owners        uint64
+	Places, Bases uint64             // shard_split's; without Bases every owner has values of each key
+	Lists         [MaxDevices]uint64 // of each owner, u64: where the values of the segment's rows begin in Values
+	Values        [MaxDevices]uint64
+	OutValues     uint64
 }
 
 // program has the kernels for keys and values of these widths. Without values theirs is 4, that of counts.
@@ -65,11 +88,12 @@ func program(keyBytes, valueBytes int) *device.Program {
 		Defines: []device.Define{
 			{Name: "SHARD_KEY_BYTES", Value: keyBytes},
 			{Name: "SHARD_VALUE_BYTES", Value: max(valueBytes, 4)},
+			{Name: "SHARD_LIST_LANES", Value: listLanes},
 			{Name: "WARPMAP_MAX_PARTS", Value: MaxDevices},
 			{Name: "WARPMAP_PARTITION_TILE_BYTES", Value: tileBytes},
 			{Name: "WARPMAP_PARTITION_EACH", Value: tileEach},
 		},
-		Layouts: []any{countRows{}, splitRows{}, gatherRows{}},
+		Layouts: []any{countRows{}, splitRows{}, gatherRows{}, spreadRows{}, listRows{}},
 		Threads: threads,
 	}
 }

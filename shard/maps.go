@@ -30,7 +30,6 @@ func NewMap[K, V any](devices []*device.Device, o Options, newTable func(d *devi
 	return table.Made(m, err)
 }
 
-// mapJob is a job whose run is one of these operations.
 func (m *Map[K, V]) inserting(added bool, why *error) job {
 	return job{values: sent, flags: added, full: fullFor(why), run: func(j int, st *device.Stream, r received) error {
 		keys, values := device.View[K](r.keys, 0, r.n), device.View[V](r.values, 0, r.n)
@@ -42,16 +41,8 @@ func (m *Map[K, V]) inserting(added bool, why *error) job {
 }
 
 func (m *Map[K, V]) finding(values, found bool) job {
-	j := job{flags: found, run: func(j int, st *device.Stream, r received) error {
-		var v device.Slice[V]
-		var f device.Slice[bool]
-		if values {
-			v = device.View[V](r.values, 0, r.n)
-		}
-		if found {
-			f = flagsOf(r)
-		}
-		return m.tables[j].FindOn(st, device.View[K](r.keys, 0, r.n), v, f)
+	j := job{asks: true, flags: found, run: func(j int, st *device.Stream, r received) error {
+		return m.tables[j].FindOn(st, device.View[K](r.keys, 0, r.n), valuesOf[V](r), flagsOf(r))
 	}}
 	if values {
 		j.values = returned
@@ -60,16 +51,20 @@ func (m *Map[K, V]) finding(values, found bool) job {
 }
 
 func (m *Map[K, V]) deleting(deleted bool) job {
-	return job{flags: deleted, run: func(j int, st *device.Stream, r received) error {
-		var f device.Slice[bool]
-		if deleted {
-			f = flagsOf(r)
-		}
-		return m.tables[j].DeleteOn(st, device.View[K](r.keys, 0, r.n), f)
+	return job{asks: true, erases: true, flags: deleted, run: func(j int, st *device.Stream, r received) error {
+		return m.tables[j].DeleteOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
 	}}
 }
 
-// flagsOf are the flags of rows; the zero Slice where a caller left them out.
+// valuesOf are the values of rows; the zero Slice where there are none.
+func valuesOf[V any](r received) device.Slice[V] {
+	if r.values.Addr() == 0 {
+		return device.Slice[V]{}
+	}
+	return device.View[V](r.values, 0, r.n)
+}
+
+// flagsOf are the flags of rows; the zero Slice where there are none.
 func flagsOf(r received) device.Slice[bool] {
 	if r.flags.Addr() == 0 {
 		return device.Slice[bool]{}
@@ -186,7 +181,7 @@ func (m *Map[K, V]) All() (keys []K, values []V, err error) {
 	return keys, values, err
 }
 
-// Check walks the invariants of every device's table, and sees that each key is where it belongs: for tests and for the suspicious. Slow.
+// Check walks the invariants of every device's table, and in the distributed mode sees that each key is where it belongs: for tests and for the suspicious. Slow.
 func (m *Map[K, V]) Check() error {
 	return m.check(func(i int) ([]uint64, error) {
 		keys, _, err := m.tables[i].All()

@@ -1,0 +1,197 @@
+package shard
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"sync/atomic"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+// Counter is a counter over several devices: see table.Counter, whose comments are the contract of the methods, and Map. In the independent mode
+// counts of a key on several devices are added up, and one that would be too large is the largest there is.
+type Counter[K any, C uint32 | uint64] struct {
+	*cluster
+	tables []table.Counter[K, C]
+}
+
+var _ table.Counter[uint32, uint32] = (*Counter[uint32, uint32])(nil)
+
+// NewCounter makes an empty counter over the devices: see NewMap.
+func NewCounter[K any, C uint32 | uint64](devices []*device.Device, o Options, newTable func(d *device.Device, o table.Options) (table.Counter[K, C], error)) (*Counter[K, C], error) {
+	c := &Counter[K, C]{tables: make([]table.Counter[K, C], len(devices))}
+	var err error
+	c.cluster, err = newCluster(devices, table.WidthsOf[K, C](), o, func(i int, d *device.Device, o table.Options) (table.Table, error) {
+		t, err := newTable(d, o)
+		c.tables[i] = t
+		return t, err
+	})
+	return table.Made(c, err)
+}
+
+// adding counts keys once more, or with counts so many times; over notes counts that are too large.
+func (c *Counter[K, C]) adding(counts bool, over *atomic.Bool) inserts {
+	return func(_ bool, why *error) job {
+		j := job{full: fullFor(why), run: func(j int, st *device.Stream, r received) error {
+			keys := device.View[K](r.keys, 0, r.n)
+			var err error
+			if counts {
+				err = c.tables[j].AddCountsOn(st, keys, valuesOf[C](r))
+			} else {
+				err = c.tables[j].AddOn(st, keys)
+			}
+			if errors.Is(err, table.ErrOverflow) {
+				over.Store(true)
+				if !errors.As(err, new(*table.FullError)) {
+					return nil
+				}
+			}
+			return err
+		}}
+		if counts {
+			j.values = sent
+		}
+		return j
+	}
+}
+
+func (c *Counter[K, C]) finding(counts, found bool) job {
+	j := job{asks: true, flags: found, sum: c.opts.Mode == Independent, run: func(j int, st *device.Stream, r received) error {
+		return c.tables[j].FindOn(st, device.View[K](r.keys, 0, r.n), valuesOf[C](r), flagsOf(r))
+	}}
+	if counts {
+		j.values = returned
+	}
+	return j
+}
+
+func (c *Counter[K, C]) absence() job { return c.finding(false, true) }
+
+// told adds to an error that counts were too large.
+func told(err error, over *atomic.Bool) error {
+	switch {
+	case !over.Load():
+		return err
+	case err == nil:
+		return table.ErrOverflow
+	}
+	return table.OneLine(errors.Join(err, table.ErrOverflow))
+}
+
+// Add counts each key once more: see table.Counter.
+func (c *Counter[K, C]) Add(keys []K) error {
+	var over atomic.Bool
+	return told(insertKeyed[K, C](c.cluster, keys, nil, nil, c.contains, c.absence, c.adding(false, &over)), &over)
+}
+
+// AddOn is Add on the device of the slices: see table.Counter.
+func (c *Counter[K, C]) AddOn(st *device.Stream, keys device.Slice[K]) error {
+	return c.AddEach([]Part[K, C]{{Stream: st, Keys: keys}})
+}
+
+// AddEach is AddOn of a batch that is on several devices. FullError counts positions from the first part on.
+func (c *Counter[K, C]) AddEach(parts []Part[K, C]) error {
+	var over atomic.Bool
+	return told(insertParts(c.cluster, parts, false, false, c.absence, c.adding(false, &over)), &over)
+}
+
+// AddCounts is Add of keys that came so many times: see table.Counter.
+func (c *Counter[K, C]) AddCounts(keys []K, counts []C) error {
+	if err := family.CheckLens(len(keys), len(counts)); err != nil {
+		return err
+	}
+	var over atomic.Bool
+	return told(insertKeyed(c.cluster, keys, counts, nil, c.contains, c.absence, c.adding(true, &over)), &over)
+}
+
+// AddCountsOn is AddCounts on the device of the slices: see table.Counter.
+func (c *Counter[K, C]) AddCountsOn(st *device.Stream, keys device.Slice[K], counts device.Slice[C]) error {
+	var over atomic.Bool
+	return told(insertParts(c.cluster, []Part[K, C]{{Stream: st, Keys: keys, Values: counts}}, false, true, c.absence, c.adding(true, &over)), &over)
+}
+
+func (c *Counter[K, C]) contains(keys []K, found []bool) error { return c.Find(keys, nil, found) }
+
+// Find writes how often each key came, and whether it is in: see table.Counter.
+func (c *Counter[K, C]) Find(keys []K, counts []C, found []bool) error {
+	if err := family.CheckLens(len(keys), table.OptionalLen(counts), table.OptionalLen(found)); err != nil {
+		return err
+	}
+	return look(c.cluster, keys, counts, found, c.finding(counts != nil, found != nil))
+}
+
+// FindOn is Find on the device of the slices: see table.Counter.
+func (c *Counter[K, C]) FindOn(st *device.Stream, keys device.Slice[K], counts device.Slice[C], found device.Slice[bool]) error {
+	return c.FindEach([]Part[K, C]{{st, keys, counts, found}})
+}
+
+// FindEach is FindOn of a batch that is on several devices.
+func (c *Counter[K, C]) FindEach(parts []Part[K, C]) error {
+	counts, found := wanted(parts)
+	return lookParts(c.cluster, parts, false, c.finding(counts, found))
+}
+
+// Top gives the n keys that came most often: see table.Counter. Cost in the independent mode: every key is exported, for none alone need be frequent anywhere.
+func (c *Counter[K, C]) Top(n int) (keys []K, counts []C, err error) {
+	export := func(i int) ([]K, []C, error) { return c.tables[i].Top(n) }
+	if c.opts.Mode == Independent {
+		export = func(i int) ([]K, []C, error) { return c.tables[i].All() }
+	}
+	err = c.locked(func() (err error) {
+		keys, counts, err = allPairs(c.cluster, export)
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	if c.opts.Mode == Independent {
+		keys, counts = addedUp(keys, counts)
+	}
+	order := make([]int, len(keys))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(counts[b], counts[a]) })
+	order = order[:min(n, len(order))]
+	top, often := make([]K, len(order)), make([]C, len(order))
+	for i, at := range order {
+		top[i], often[i] = keys[at], counts[at]
+	}
+	return top, often, nil
+}
+
+// addedUp are the keys, each once, and the sums of their counts.
+func addedUp[K any, C uint32 | uint64](keys []K, counts []C) (once []K, sums []C) {
+	at := map[uint64]int{}
+	for i, p := range patterns(keys) {
+		k, there := at[p]
+		if !there {
+			k = len(once)
+			at[p] = k
+			once, sums = append(once, keys[i]), append(sums, 0)
+		}
+		if sums[k] += counts[i]; sums[k] < counts[i] {
+			sums[k] = ^C(0)
+		}
+	}
+	return once, sums
+}
+
+// All exports every key and its count, in no order. In the independent mode a key that is on several devices is there several times, with a count each.
+func (c *Counter[K, C]) All() (keys []K, counts []C, err error) {
+	err = c.locked(func() (err error) {
+		keys, counts, err = allPairs(c.cluster, func(i int) ([]K, []C, error) { return c.tables[i].All() })
+		return err
+	})
+	return keys, counts, err
+}
+
+// Check walks the invariants of every device's counter, and in the distributed mode sees that each key is where it belongs. Slow.
+func (c *Counter[K, C]) Check() error {
+	return c.check(func(i int) ([]uint64, error) {
+		keys, _, err := c.tables[i].All()
+		return patterns(keys), err
+	})
+}

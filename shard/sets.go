@@ -1,0 +1,112 @@
+package shard
+
+import (
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+// Set is a set over several devices: see table.Set, whose comments are the contract of the methods, and Map.
+type Set[K any] struct {
+	*cluster
+	tables []table.Set[K]
+}
+
+var _ table.Set[uint32] = (*Set[uint32])(nil)
+
+// NewSet makes an empty set over the devices: see NewMap.
+func NewSet[K any](devices []*device.Device, o Options, newTable func(d *device.Device, o table.Options) (table.Set[K], error)) (*Set[K], error) {
+	s := &Set[K]{tables: make([]table.Set[K], len(devices))}
+	var err error
+	s.cluster, err = newCluster(devices, table.WidthOfKeys[K](), o, func(i int, d *device.Device, o table.Options) (table.Table, error) {
+		t, err := newTable(d, o)
+		s.tables[i] = t
+		return t, err
+	})
+	return table.Made(s, err)
+}
+
+func (s *Set[K]) inserting(added bool, why *error) job {
+	return job{flags: added, full: fullFor(why), run: func(j int, st *device.Stream, r received) error {
+		return s.tables[j].InsertOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
+	}}
+}
+
+func (s *Set[K]) finding() job {
+	return job{asks: true, flags: true, run: func(j int, st *device.Stream, r received) error {
+		return s.tables[j].ContainsOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
+	}}
+}
+
+func (s *Set[K]) deleting(deleted bool) job {
+	return job{asks: true, erases: true, flags: deleted, run: func(j int, st *device.Stream, r received) error {
+		return s.tables[j].DeleteOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
+	}}
+}
+
+// Insert puts the keys that are absent: see table.Set.
+func (s *Set[K]) Insert(keys []K, added []bool) (int, error) {
+	if err := family.CheckLens(len(keys), table.OptionalLen(added)); err != nil {
+		return 0, err
+	}
+	return counted(len(keys), added, func(added []bool) error {
+		return insertKeyed[K, byte](s.cluster, keys, nil, added, s.Contains, s.finding, s.inserting)
+	})
+}
+
+// InsertOn is Insert on the device of the slices: see table.Set.
+func (s *Set[K]) InsertOn(st *device.Stream, keys device.Slice[K], added device.Slice[bool]) error {
+	return s.InsertEach([]Part[K, byte]{{Stream: st, Keys: keys, Flags: added}})
+}
+
+// InsertEach is InsertOn of a batch that is on several devices. FullError counts positions from the first part on.
+func (s *Set[K]) InsertEach(parts []Part[K, byte]) error {
+	return insertParts(s.cluster, parts, true, false, s.finding, s.inserting)
+}
+
+// Contains tells of each key whether it is in: see table.Set.
+func (s *Set[K]) Contains(keys []K, found []bool) error {
+	if err := family.CheckLens(len(keys), len(found)); err != nil {
+		return err
+	}
+	return look[K, byte](s.cluster, keys, nil, found, s.finding())
+}
+
+// ContainsOn is Contains on the device of the slices: see table.Set.
+func (s *Set[K]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
+	return s.ContainsEach([]Part[K, byte]{{Stream: st, Keys: keys, Flags: found}})
+}
+
+// ContainsEach is ContainsOn of a batch that is on several devices.
+func (s *Set[K]) ContainsEach(parts []Part[K, byte]) error {
+	return lookParts(s.cluster, parts, true, s.finding())
+}
+
+// Delete removes keys: see table.Set.
+func (s *Set[K]) Delete(keys []K, deleted []bool) (int, error) {
+	if err := family.CheckLens(len(keys), table.OptionalLen(deleted)); err != nil {
+		return 0, err
+	}
+	return counted(len(keys), deleted, func(deleted []bool) error { return look[K, byte](s.cluster, keys, nil, deleted, s.deleting(true)) })
+}
+
+// DeleteOn is Delete on the device of the slices: see table.Set.
+func (s *Set[K]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
+	return lookParts(s.cluster, []Part[K, byte]{{Stream: st, Keys: keys, Flags: deleted}}, false, s.deleting(deleted.Addr() != 0))
+}
+
+// All exports every key, in no order.
+func (s *Set[K]) All() (keys []K, err error) {
+	err = s.locked(func() (err error) {
+		keys, _, err = allPairs(s.cluster, func(i int) ([]K, []byte, error) { k, err := s.tables[i].All(); return k, nil, err })
+		return err
+	})
+	return keys, err
+}
+
+// Check walks the invariants of every device's set, and in the distributed mode sees that each key is where it belongs. Slow.
+func (s *Set[K]) Check() error {
+	return s.check(func(i int) ([]uint64, error) {
+		keys, err := s.tables[i].All()
+		return patterns(keys), err
+	})
+}
