@@ -31,6 +31,7 @@ type FigOptions struct {
 	N       int               // pairs; 0: the study's number for a GPU, or its small one for the CPU
 	Batches int               // of slab/churn; 0: 1,000 on a GPU, and 50 on the CPU. Of RAND in dycuckoo's; 0: 100 and 8
 	Step    func(what string) // progress; a study need not look whether it is nil
+	Devices []*device.Device  // of figures over several; nil: the study's own choice
 	// Self is a command line that runs this program on the device again, for figures that watch it from outside. Behind it come find-once and a
 	// gph.Batches as JSON, for gph.FindOnce, or insert-once and a stadium.Batch, for stadium.InsertOnce.
 	Self []string

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"time"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/kernel"
@@ -42,7 +43,30 @@ type Options struct {
 	// AskAll is how many keys a look-up may have to be asked of all devices: nothing is counted or waited for then, and each device looks up all. More go to
 	// their owners. Zero means 4096 on GPUs, and none on CPU devices; less than 0 means none.
 	AskAll int
+	// Apart does one step of an exchange after the other and waits for each, so that Steps tells how long they take: for measuring.
+	Apart bool
 }
+
+// Steps is how long the steps of exchanges took, with Options.Apart: each as long as on the device where it took longest.
+type Steps struct {
+	Count time.Duration `json:"count"`
+	Split time.Duration `json:"split"` // with remote writes, sending too
+	Send  time.Duration `json:"send"`  // copies from outboxes
+	Work  time.Duration `json:"work"`  // the tables' own
+	Fetch time.Duration `json:"fetch"`
+}
+
+// step is one of Steps.
+type step int
+
+const (
+	countStep step = iota
+	splitStep
+	sendStep
+	workStep
+	fetchStep
+	steps
+)
 
 // member is one of a table's devices, with what it has for exchanges. Of what there are two, successive rounds take one each in turn.
 type member struct {
@@ -81,6 +105,7 @@ type cluster struct {
 	closed bool
 	lost   error
 	round  int // all that were, so far as it is even or odd
+	took   [steps]time.Duration
 }
 
 // newCluster makes the devices' part; each makes the table of one device.
@@ -261,6 +286,15 @@ func (c *cluster) Devices() (devices []*device.Device) {
 		devices = append(devices, m.d)
 	}
 	return devices
+}
+
+// Steps gives how long the steps of all exchanges took since it was asked last. All are 0 without Options.Apart.
+func (c *cluster) Steps() (s Steps) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s = Steps{c.took[countStep], c.took[splitStep], c.took[sendStep], c.took[workStep], c.took[fetchStep]}
+	clear(c.took[:])
+	return s
 }
 
 // Len counts what the table holds, on all devices. It waits for what is queued.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
@@ -166,6 +167,9 @@ func (c *cluster) countRows(j *job, chunk int) ([][]uint64, error) {
 	owners := len(c.members)
 	if j.all {
 		return c.countAll(j, chunk)
+	}
+	if since := time.Now(); c.opts.Apart {
+		defer func() { c.took[countStep] += time.Since(since) }()
 	}
 	words := func(i int) int { return (j.sources[i].n + chunk - 1) / chunk * owners }
 	for i, m := range c.members {
@@ -336,8 +340,24 @@ type flight struct {
 	first               int // the number of round 0 of the plan
 	sent, done, fetched []*gate
 	failed              atomic.Bool
-	mu                  sync.Mutex // of job.full
-	lists               [][]list   // of each owner, a round's
+	mu                  sync.Mutex             // of job.full
+	lists               [][]list               // of each owner, a round's
+	took                [][steps]time.Duration // of each round, with Options.Apart
+}
+
+// clock waits for a stream, if steps are apart, and notes how long a step of a round took. Step after step begins at *since.
+func (f *flight) clock(r int, which step, st *device.Stream, since *time.Time) error {
+	if !f.opts.Apart {
+		return nil
+	}
+	if err := st.Sync(); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.took[r][which] = max(f.took[r][which], time.Since(*since))
+	*since = time.Now()
+	return nil
 }
 
 func (f *flight) half(r int) int { return (f.first + r) % 2 }
@@ -367,6 +387,14 @@ func (c *cluster) rounds(j *job, p plan) error {
 	n := len(c.members)
 	f := &flight{cluster: c, job: j, plan: p, first: c.round, sent: newGates(n, len(p.rounds)), done: newGates(n, len(p.rounds)), fetched: newGates(n, len(p.rounds))}
 	c.round = (c.round + len(p.rounds)) % 2
+	f.took = make([][steps]time.Duration, len(p.rounds))
+	defer func() {
+		for _, round := range f.took {
+			for i, t := range round {
+				c.took[i] += t
+			}
+		}
+	}()
 	if j.lists != nil {
 		for range n {
 			f.lists = append(f.lists, make([]list, len(p.rounds)))
@@ -429,11 +457,17 @@ func (f *flight) source(i int) (err error) {
 	if s.n > 0 {
 		err = m.cursors.Fill(m.split, 0)
 	}
+	ahead := 2
+	if f.opts.Apart {
+		ahead = 1
+	}
 	for r := range f.plan.rounds {
-		if r >= 2 {
+		if r >= ahead {
 			for k := range f.members {
-				f.done[k].wait(r - 2)
-				f.fetched[k].wait(r - 2)
+				f.done[k].wait(r - ahead)
+				if ahead == 2 {
+					f.fetched[k].wait(r - ahead)
+				}
 			}
 		}
 		if err == nil && !f.failed.Load() {
@@ -487,7 +521,8 @@ func (f *flight) send(i, r int) error {
 	for j, to := range f.segments(i, r) {
 		p.OutKeys[j], p.OutValues[j] = to.keys.Addr(), to.values.Addr()
 	}
-	err := m.splits.Launch(m.split, f.grid(m, rows), &p)
+	since := time.Now()
+	err := errors.Join(m.splits.Launch(m.split, f.grid(m, rows), &p), f.clock(r, splitStep, m.split, &since))
 	for j, other := range f.members {
 		if m.peers[j] || rd.n[i][j] == 0 {
 			continue
@@ -498,7 +533,7 @@ func (f *flight) send(i, r int) error {
 			err = errors.Join(err, to.values.CopyFrom(m.split, from.values))
 		}
 	}
-	return table.OneLine(errors.Join(err, m.sent[half].Record(m.split)))
+	return table.OneLine(errors.Join(err, f.clock(r, sendStep, m.split, &since), m.sent[half].Record(m.split)))
 }
 
 // sendAll sends a round's rows to all owners: what goes by way of the outbox stands there once.
@@ -609,6 +644,7 @@ func (f *flight) fetch(i, r int) error {
 	if f.job.sum {
 		p.Sum = 1
 	}
+	since := time.Now()
 	for j, from := range f.segments(i, r) {
 		p.Values[j], p.Flags[j] = from.values.Addr(), from.flags.Addr()
 		if m.peers[j] || rd.n[i][j] == 0 {
@@ -632,7 +668,7 @@ func (f *flight) fetch(i, r int) error {
 	} else {
 		err = m.gather.Launch(m.split, f.grid(m, rows), &p)
 	}
-	return errors.Join(err, m.fetched[half].Record(m.split))
+	return errors.Join(err, f.clock(r, fetchStep, m.split, &since), m.fetched[half].Record(m.split))
 }
 
 // fetchLists queues bringing back the values of a round's keys. Without peer access it waits: how many there are is known then.
@@ -711,6 +747,7 @@ func (f *flight) work(m *member, j, r int, rd round) error {
 			}
 		}
 	}
+	since := time.Now()
 	if n := rd.gets[j]; n > 0 {
 		got := cut(m.inbox[half], f.columns(n), f.cluster, 0, n)
 		if f.job.values == none {
@@ -734,6 +771,9 @@ func (f *flight) work(m *member, j, r int, rd round) error {
 		if err != nil {
 			return err
 		}
+	}
+	if err := f.clock(r, workStep, m.work, &since); err != nil {
+		return err
 	}
 	return m.done[half].Record(m.work)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/bench"
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/shard"
 	"github.com/warpmap/warpmap/stadium"
 	tables "github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/workload"
@@ -19,6 +21,7 @@ func benchCommand() *cobra.Command {
 	var o bench.TableOptions
 	var kind, family, keep string
 	var perKey int
+	var over several
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure a table beside the machine's limits",
@@ -46,7 +49,10 @@ value that came with its key.
   counter   additions of keys drawn from --distinct (default a tenth of them); look-ups of counts of --value-bytes
   filter    inserts, look-ups of keys that are in, none of which may be missed, and of as many others: the share of these that is
             told to be in is false positives, beside the filter's own estimate, and the ideal rate of a Bloom filter of its size
-            that is not blocked. Its limit is random look-ups of 32 bytes`,
+            that is not blocked. Its limit is random look-ups of 32 bytes
+
+--devices measures one map over several devices, each of which brings n pairs and as many look-ups: rates are those of all together, by the wall
+clock. With --mode independent each device has a table of its own.`,
 		Example: `  warpmap bench --table warpcore --n 100000000 --queries 200000000 --load 0.533,0.8,0.9 --hits 0.5 --keys rand
   warpmap bench --table warpcore --n 10000000 --keys zipf:0.99 --key-bytes 8 --value-bytes 8 --json
   warpmap bench --table warpcore --n 10000000 --keys tao --load 0.66
@@ -59,10 +65,17 @@ value that came with its key.
   warpmap bench --table warpcore --chosen 0.5 --n 100000000 --load 0.8
   warpmap bench --table warpcore --kind counter --distinct 10000000 --n 100000000 --keys zipf:1 --load 0.8
   warpmap bench --table warpcore --kind filter --n 100000000 --bytes 100MB
+  warpmap bench --devices all --n 250000000 --load 0.8
   warpmap bench limits --bytes 1500000000
   warpmap bench fig gph/9 --n 10000000 --out plots`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if over.list != "" {
+				return over.bench(cmd, family, o, keep)
+			}
+			if cmd.Flags().Changed("mode") {
+				return errors.New("--mode without --devices: want several devices")
+			}
 			d, err := openDevice(cmd)
 			if err != nil {
 				return err
@@ -112,7 +125,9 @@ value that came with its key.
 			return nil
 		},
 	}
+	over.flags(cmd)
 	f := cmd.Flags()
+	f.StringVar(&over.mode, "mode", shard.Distributed.String(), "over several devices: distributed (each key has one device) or independent")
 	f.StringVar(&family, "table", string(warpmap.WarpCore), "family of tables: "+strings.Join(families(), ", "))
 	f.StringVar(&kind, "kind", tables.KindMap.String(), "kind of table: "+kindList())
 	f.IntVar(&o.Each, "each", 0, "pairs with one key, of a multimap (default 1)")

@@ -15,6 +15,7 @@ import (
 	"github.com/warpmap/warpmap/bench/dycuckoo"
 	gphbench "github.com/warpmap/warpmap/bench/gph"
 	"github.com/warpmap/warpmap/bench/host"
+	shardbench "github.com/warpmap/warpmap/bench/shard"
 	"github.com/warpmap/warpmap/bench/slabhash"
 	stadiumbench "github.com/warpmap/warpmap/bench/stadium"
 	"github.com/warpmap/warpmap/bench/warpcore"
@@ -23,7 +24,7 @@ import (
 )
 
 // studies is the only list of figures.
-var studies = slices.Concat(dycuckoo.Studies, gphbench.Studies, host.Studies, slabhash.Studies, stadiumbench.Studies, warpcore.Studies)
+var studies = slices.Concat(dycuckoo.Studies, gphbench.Studies, host.Studies, shardbench.Studies, slabhash.Studies, stadiumbench.Studies, warpcore.Studies)
 
 func figureNames() (names []string) {
 	for _, s := range studies {
@@ -52,6 +53,7 @@ func measure(d *device.Device, name string, o bench.FigOptions) (*bench.Fig, err
 func figCommand(keep *string) *cobra.Command {
 	var o bench.FigOptions
 	var out string
+	var over several
 	cmd := &cobra.Command{
 		Use:   "fig FIGURE",
 		Short: "Measure a figure of a paper, and plot it",
@@ -62,6 +64,7 @@ CSV, with its plots as SVG and PNG. What a table could not do is an empty cell, 
 		Example: `  warpmap bench fig gph/9 --n 1000000 --out plots
   warpmap bench fig gph/theorem --device cpu --out plots
   warpmap bench fig gph/12 --keep results/gph-12.json --out plots
+  warpmap bench fig shard/6 --devices all --out plots
   warpmap bench fig warpcore/7 --n 10000000
   warpmap bench fig warpcore/density --n 10000000 --out plots
   warpmap bench fig dycuckoo/12 --device cpu --n 100000 --batches 20 --out plots
@@ -74,11 +77,22 @@ CSV, with its plots as SVG and PNG. What a table could not do is an empty cell, 
 					return err
 				}
 			}
-			d, err := openDevice(cmd)
-			if err != nil {
-				return err
+			var d *device.Device
+			if over.list != "" {
+				var closeAll func()
+				var err error
+				if o.Devices, closeAll, err = over.open(cmd); err != nil {
+					return err
+				}
+				defer closeAll()
+				d = o.Devices[0]
+			} else {
+				var err error
+				if d, err = openDevice(cmd); err != nil {
+					return err
+				}
+				defer d.Close()
 			}
-			defer d.Close()
 			exe, err := os.Executable()
 			if err != nil {
 				return err
@@ -113,6 +127,7 @@ CSV, with its plots as SVG and PNG. What a table could not do is an empty cell, 
 			return nil
 		},
 	}
+	over.flags(cmd)
 	cmd.Flags().IntVar(&o.N, "n", 0, "pairs (0: as the paper has, or what suits the CPU); gph, dycuckoo and stadium figures scale all sizes with it")
 	cmd.Flags().IntVar(&o.Batches, "batches", 0, "batches of slab/churn (0: 1000, or 50 on the CPU), or of RAND in dycuckoo figures (0: 100, or 8 on the CPU)")
 	cmd.Flags().StringVar(&out, "out", "", "write CSV, SVG and PNG to this folder, and print their names")
