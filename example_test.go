@@ -6,6 +6,7 @@ import (
 
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/shard"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -27,4 +28,28 @@ func Example() {
 	check(m.Find([]uint64{3, 4}, values, found))
 	fmt.Println(values, found) // [0.3 0] [true false]
 	// Output: [0.3 0] [true false]
+}
+
+// This is the code of README.md for several GPUs.
+func Example_severalDevices() {
+	check := func(err error) {
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	devices, err := device.OpenAll("cpu:0,cpu:1") // "all" is every GPU
+	check(err)
+	m, err := shard.NewMap(devices, shard.Options{}, func(d *device.Device, o table.Options) (table.Map[uint32, uint32], error) {
+		return warpmap.New[uint32, uint32](d, warpmap.WarpCore, o)
+	})
+	check(err)
+	check(m.Insert([]uint32{1, 2, 3}, []uint32{10, 20, 30}))
+	n, err := m.Len()
+	check(err)
+	fmt.Println(n, "pairs on", len(m.Devices()), "devices")
+	check(m.Close())
+	for _, d := range devices {
+		check(d.Close())
+	}
+	// Output: 3 pairs on 2 devices
 }
