@@ -304,6 +304,12 @@ func (b *cpuBackend) fill(st uintptr, dst uint64, v byte, n int64) error {
 	})
 }
 
+func (b *cpuBackend) current(call func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	return call()
+}
+
 func (b *cpuBackend) compiler() compiler { return b.cxx }
 
 func (b *cpuBackend) load(program string, image []byte, file string) (uintptr, error) {

@@ -547,6 +547,8 @@ func (g *gpu) elapsed(from, to uintptr) (t time.Duration, err error) {
 	return t, err
 }
 
+func (g *gpu) current(call func() error) error { return g.in(call) }
+
 func (g *gpu) compiler() compiler { return g.comp }
 
 func (g *gpu) load(program string, image []byte, file string) (m uintptr, err error) {

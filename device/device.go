@@ -139,6 +139,8 @@ type backend interface {
 	passed(event uintptr) (bool, error)
 	elapsed(from, to uintptr) (time.Duration, error)
 
+	current(call func() error) error // with the device as CUDA's current one
+
 	compiler() compiler
 	load(program string, image []byte, file string) (module uintptr, err error)
 	kernel(module uintptr, name string) (kernel uintptr, params int64, err error) // params: bytes that it takes

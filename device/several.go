@@ -76,3 +76,13 @@ func (d *Device) with(other *Device, call func() error) error {
 	}
 	return d.do(func() error { return other.alive(call) })
 }
+
+// Current runs a call on a thread on which the device is CUDA's current one, for libraries that use CUDA themselves. On the CPU it just runs it.
+// Close waits for it.
+func (d *Device) Current(call func() error) error {
+	return d.do(func() error { return d.b.current(call) })
+}
+
+// Handle is CUDA's own name for a stream, a CUstream, for libraries that put work on it; of the CPU it is a number. It is good until the stream is
+// closed.
+func (st *Stream) Handle() uintptr { return st.x.h }

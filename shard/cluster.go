@@ -96,10 +96,10 @@ type member struct {
 
 // cluster is what tables of all kinds over several devices have.
 type cluster struct {
-	members              []*member
-	opts                 Options
-	keyBytes, valueBytes int
-	seed                 uint64 // of the owner's hash
+	widths
+	members []*member
+	opts    Options
+	seed    uint64 // of the owner's hash
 
 	mu     sync.Mutex // held while a call decides and queues
 	closed bool
@@ -127,17 +127,13 @@ func newCluster(devices []*device.Device, w table.Width, o Options, each func(i 
 	case o.Piece < 0:
 		return nil, fmt.Errorf("%s: pieces of %d rows (want 1 or more; 0 for the default)", family, o.Piece)
 	}
-	c = &cluster{opts: o, keyBytes: w.Key, valueBytes: w.Value, seed: kernel.Fmix64(all.Seed ^ 0x5ead0f5ead0f)}
+	c = &cluster{widths: widths{w.Key, w.Value}, opts: o, seed: ownersSeed(all.Seed)}
 	defer func(made *cluster) {
 		if err != nil {
 			made.Close()
 		}
 	}(c)
-	o.Seed = kernel.Fmix64(all.Seed+1) | 1
-	o.Capacity = c.share(o.Capacity, len(devices))
-	if o.MaxBytes > 0 {
-		o.MaxBytes = max(1, o.MaxBytes/int64(len(devices)))
-	}
+	part := partOf(o.Options, all.Seed, len(devices))
 	seen := map[string]bool{}
 	for _, d := range devices {
 		if d == nil {
@@ -156,7 +152,7 @@ func newCluster(devices []*device.Device, w table.Width, o Options, each func(i 
 		if err := m.open(program(w.Key, w.Value)); err != nil {
 			return err
 		}
-		t, err := each(i, m.d, o.Options)
+		t, err := each(i, m.d, part)
 		if err == nil {
 			m.table = t
 		}
@@ -226,8 +222,21 @@ func (c *cluster) befriend() error {
 	return nil
 }
 
+// ownersSeed is the seed of the owner's hash.
+func ownersSeed(seed uint64) uint64 { return kernel.Fmix64(seed ^ 0x5ead0f5ead0f) }
+
+// partOf are the options of the table of one of several members.
+func partOf(o table.Options, seed uint64, members int) table.Options {
+	o.Seed = kernel.Fmix64(seed+1) | 1
+	o.Capacity = share(o.Capacity, members)
+	if o.MaxBytes > 0 {
+		o.MaxBytes = max(1, o.MaxBytes/int64(members))
+	}
+	return o
+}
+
 // share is how many of n keys one of several members gets, but for one case in a thousand millions.
-func (c *cluster) share(n, members int) int {
+func share(n, members int) int {
 	if members == 1 {
 		return n
 	}
@@ -320,7 +329,11 @@ func (c *cluster) Clear() error {
 // Stats measures the table over all devices: sums, and of MaxProbes the largest. Cost: all of it is read.
 func (c *cluster) Stats() (table.Stats, error) {
 	each, err := c.StatsEach()
-	var s table.Stats
+	return added(each), err
+}
+
+// added are the sums of what several tables tell.
+func added(each []table.Stats) (s table.Stats) {
 	probes := 0.0
 	for _, x := range each {
 		s.Len += x.Len
@@ -342,7 +355,7 @@ func (c *cluster) Stats() (table.Stats, error) {
 	if s.Len > 0 {
 		s.MeanProbes = probes / float64(s.Len)
 	}
-	return s, err
+	return s
 }
 
 // StatsEach measures the part of the table on each device, in the order of Devices. What exchanges keep there is among its ScratchBytes.
@@ -401,7 +414,7 @@ func (c *cluster) Grow(n int) error {
 		return fmt.Errorf("%s: grow to %d pairs (want 0 to 2⁴⁶)", family, n)
 	}
 	return c.locked(func() error {
-		return c.together(func(i int) error { return c.members[i].table.Grow(c.share(n, len(c.members))) })
+		return c.together(func(i int) error { return c.members[i].table.Grow(share(n, len(c.members))) })
 	})
 }
 

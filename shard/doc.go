@@ -49,8 +49,18 @@
 // Kernels write into other devices' memory, and read results there, where both have peer access: NVLink, mostly. Otherwise, or with Options.Copies, a source
 // splits into an outbox, and segments are copied. Both do the same.
 //
+// # Many processes and hosts
+//
+// Join makes a process a member of a job, with one device, and NewMemberMap a map over all members. Members meet at rank 0 over TCP, stay connected, and agree there
+// on each call: which it is, how many rows go where, and who has an error. Rows and results go by NCCL. All calls are collective: every member makes the same
+// calls in the same order, each with its own batch, which may be empty. A member that is gone, or gives up, is named to all others at once; what waits for it
+// is aborted. `warpmap launch` starts such processes on one host; torchrun, mpirun and srun do on many.
+//
+//	rank 0 ── split ──▶ outbox ══ NCCL: rows to owners ══▶ inbox ── insert, find ──▶ inbox ══ NCCL: results back ══▶ outbox ── gather ──▶ batch
+//	   ▲ counts of all, by TCP: everybody plans the same rounds
+//
 // # Limits
 //
-// At most MaxDevices devices in a process. Keys of 4 and 8 bytes. All devices are GPUs, or CPU devices (cpu:0, cpu:1, …), which stand for GPUs in tests. Grow
+// At most MaxDevices devices in a process, and members in a job. Keys of 4 and 8 bytes. All devices are GPUs, or CPU devices (cpu:0, cpu:1, …), which stand for GPUs in tests. Grow
 // and Capacity make room on each device for its share of that many keys and some more, for shares differ by chance.
 package shard

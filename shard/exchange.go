@@ -155,11 +155,16 @@ func (c *cluster) local(j *job) error {
 func (c *cluster) inboxRows() int {
 	rows := defaultPiece * 2
 	for _, m := range c.members {
-		if mem := m.d.Info().Memory; mem > 0 {
-			rows = min(rows, int(mem/inboxShare/2)/(c.keyBytes+max(c.valueBytes, 4)+1))
-		}
+		rows = min(rows, inboxRows(c.widths, m.d))
 	}
 	return rows
+}
+
+func inboxRows(w widths, d *device.Device) int {
+	if mem := d.Info().Memory; mem > 0 {
+		return int(mem/inboxShare/2) / (w.keyBytes + w.value() + 1)
+	}
+	return defaultPiece * 2
 }
 
 // countRows counts for every chunk of each source how many rows each owner gets. It waits for that.
@@ -177,18 +182,8 @@ func (c *cluster) countRows(j *job, chunk int) ([][]uint64, error) {
 		if s.n == 0 {
 			continue
 		}
-		if err := m.roomToCount(words(i)); err != nil {
+		if err := m.startCount(s, c.seed, owners, chunk, words(i)); err != nil {
 			return nil, err
-		}
-		counts := m.counts.Slice(0, words(i))
-		grid := device.GridFor(int64(s.n), tileMost)
-		grid.Threads = threads
-		grid.Blocks = min(grid.Blocks, max(8*int64(m.d.Info().Multiprocessors), int64(s.n>>31)+1))
-		err := errors.Join(m.came.Record(s.st), m.ahead.Wait(m.came), counts.Fill(m.ahead, 0),
-			m.count.Launch(m.ahead, grid, &countRows{Keys: s.keys, N: uint64(s.n), Seed: c.seed, Owners: uint64(owners), Chunk: uint64(chunk), Counts: counts.Addr()}),
-			counts.ReadAsync(m.ahead, m.landing, counts.Len()))
-		if err != nil {
-			return nil, table.OneLine(err)
 		}
 	}
 	out := make([][]uint64, owners)
@@ -202,6 +197,20 @@ func (c *cluster) countRows(j *job, chunk int) ([][]uint64, error) {
 		out[i] = append(out[i], m.landing.Slice()[:words(i)]...)
 	}
 	return out, nil
+}
+
+// startCount queues counting a source's rows by chunk and owner, in so many words; they come to m.landing.
+func (m *member) startCount(s source, seed uint64, owners, chunk, words int) error {
+	if err := m.roomToCount(words); err != nil {
+		return err
+	}
+	counts := m.counts.Slice(0, words)
+	grid := device.GridFor(int64(s.n), tileMost)
+	grid.Threads = threads
+	grid.Blocks = min(grid.Blocks, max(8*int64(m.d.Info().Multiprocessors), int64(s.n>>31)+1))
+	return table.OneLine(errors.Join(m.came.Record(s.st), m.ahead.Wait(m.came), counts.Fill(m.ahead, 0),
+		m.count.Launch(m.ahead, grid, &countRows{Keys: s.keys, N: uint64(s.n), Seed: seed, Owners: uint64(owners), Chunk: uint64(chunk), Counts: counts.Addr()}),
+		counts.ReadAsync(m.ahead, m.landing, counts.Len())))
 }
 
 // countAll gives every owner all rows. Nothing is waited for.
@@ -263,7 +272,7 @@ func (c *cluster) makeRoom(j *job, p plan) error {
 			if j.sources[i].n == 0 {
 				continue
 			}
-			if err := fit(m, &m.notes[at], c.notesOf(p.sent).bytes); err != nil {
+			if err := fit(m, &m.notes[at], c.notesOf(p.sent, len(c.members)).bytes); err != nil {
 				return err
 			}
 			if m.needsOutbox() {
@@ -516,13 +525,13 @@ func (f *flight) send(i, r int) error {
 	}
 	if f.comesBack() {
 		p.Places = m.notes[half].Addr()
-		p.Bases = p.Places + uint64(f.notesOf(rows).bases)
+		p.Bases = p.Places + uint64(f.notesOf(rows, len(f.members)).bases)
 	}
 	for j, to := range f.segments(i, r) {
 		p.OutKeys[j], p.OutValues[j] = to.keys.Addr(), to.values.Addr()
 	}
 	since := time.Now()
-	err := errors.Join(m.splits.Launch(m.split, f.grid(m, rows), &p), f.clock(r, splitStep, m.split, &since))
+	err := errors.Join(m.splits.Launch(m.split, f.tiles(m, rows), &p), f.clock(r, splitStep, m.split, &since))
 	for j, other := range f.members {
 		if m.peers[j] || rd.n[i][j] == 0 {
 			continue
@@ -572,24 +581,9 @@ func (f *flight) plain(m *member, rows int) device.Grid {
 	return g
 }
 
-func (f *flight) grid(m *member, rows int) device.Grid {
-	tile := int64(tileRows(f.keyBytes, max(f.valueBytes, 4)))
-	return device.Grid{Blocks: min((int64(rows)+tile-1)/tile, 8*int64(m.d.Info().Multiprocessors)), Threads: threads}
-}
-
 // segment is the part of a member's inbox that is for source i.
 func (m *member) segment(c *cluster, rd round, i, j, half int) received {
-	return cut(m.inbox[half], c.columns(rd.gets[j]), c, rd.at[i][j], rd.n[i][j])
-}
-
-// cut is n rows of an inbox or an outbox, from one on.
-func cut(mem device.Slice[byte], at columns, c *cluster, from, n int) received {
-	value := max(c.valueBytes, 4)
-	return received{n,
-		mem.Slice(from*c.keyBytes, (from+n)*c.keyBytes),
-		mem.Slice(at.values+from*value, at.values+(from+n)*value),
-		mem.Slice(at.flags+from, at.flags+from+n),
-	}
+	return c.cut(m.inbox[half], c.columns(rd.gets[j]), rd.at[i][j], rd.n[i][j])
 }
 
 // outgoing is the part of a source's outbox for an owner whose memory it cannot write.
@@ -598,7 +592,7 @@ func (f *flight) outgoing(i, j, r int) received {
 	for k := range j {
 		at += rd.n[i][k]
 	}
-	return cut(f.members[i].outbox[f.half(r)], f.columns(f.boxed(f.job, rd.to[i]-rd.from[i])), f.cluster, at, rd.n[i][j])
+	return f.cut(f.members[i].outbox[f.half(r)], f.columns(f.boxed(f.job, rd.to[i]-rd.from[i])), at, rd.n[i][j])
 }
 
 // segments is where a source's kernels write the rows of each owner, and read the results.
@@ -630,7 +624,7 @@ func (f *flight) fetch(i, r int) error {
 		return f.fetchLists(i, r)
 	}
 	p := gatherRows{N: uint64(rows), Owners: uint64(len(f.members)), Places: m.notes[half].Addr()}
-	p.Bases = p.Places + uint64(f.notesOf(rows).bases)
+	p.Bases = p.Places + uint64(f.notesOf(rows, len(f.members)).bases)
 	if s.flags != 0 && f.job.flags {
 		p.OutFlags = s.flags + uint64(rd.from[i])
 	}
@@ -666,7 +660,7 @@ func (f *flight) fetch(i, r int) error {
 	if f.job.all {
 		err = m.merge.Launch(m.split, f.plain(m, rows), &p)
 	} else {
-		err = m.gather.Launch(m.split, f.grid(m, rows), &p)
+		err = m.gather.Launch(m.split, f.tiles(m, rows), &p)
 	}
 	return errors.Join(err, f.clock(r, fetchStep, m.split, &since), m.fetched[half].Record(m.split))
 }
@@ -678,7 +672,7 @@ func (f *flight) fetchLists(i, r int) error {
 	p := listRows{N: uint64(rows), Owners: uint64(len(f.members))}
 	if !f.job.all {
 		p.Places = m.notes[half].Addr()
-		p.Bases = p.Places + uint64(f.notesOf(rows).bases)
+		p.Bases = p.Places + uint64(f.notesOf(rows, len(f.members)).bases)
 	}
 	var brought []list
 	for j := range f.members {
@@ -749,7 +743,7 @@ func (f *flight) work(m *member, j, r int, rd round) error {
 	}
 	since := time.Now()
 	if n := rd.gets[j]; n > 0 {
-		got := cut(m.inbox[half], f.columns(n), f.cluster, 0, n)
+		got := f.cut(m.inbox[half], f.columns(n), 0, n)
 		if f.job.values == none {
 			got.values = device.Slice[byte]{}
 		}

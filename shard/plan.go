@@ -1,6 +1,9 @@
 package shard
 
-import "github.com/warpmap/warpmap/table"
+import (
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
 
 // plan is how a batch goes: round by round, in each of which every source sends some rows, and no owner gets more than its inbox holds.
 type plan struct {
@@ -87,20 +90,41 @@ func (r *round) place(p *plan) bool {
 	return any
 }
 
+// widths are the bytes of a table's keys and values; a set has no values.
+type widths struct{ keyBytes, valueBytes int }
+
+// value is the width of the column of values: of sets that of counts.
+func (w widths) value() int { return max(w.valueBytes, 4) }
+
 // columns are where the columns of so many rows stand in an inbox or an outbox.
 type columns struct{ values, flags, bytes int }
 
-func (c *cluster) columns(rows int) columns {
-	values := int(table.Align(int64(rows * c.keyBytes)))
-	flags := values + int(table.Align(int64(rows*max(c.valueBytes, 4))))
+func (w widths) columns(rows int) columns {
+	values := int(table.Align(int64(rows * w.keyBytes)))
+	flags := values + int(table.Align(int64(rows*w.value())))
 	return columns{values, flags, flags + int(table.Align(int64(rows)))}
+}
+
+// cut is n rows of an inbox or an outbox, from one on.
+func (w widths) cut(mem device.Slice[byte], at columns, from, n int) received {
+	return received{n,
+		mem.Slice(from*w.keyBytes, (from+n)*w.keyBytes),
+		mem.Slice(at.values+from*w.value(), at.values+(from+n)*w.value()),
+		mem.Slice(at.flags+from, at.flags+from+n),
+	}
 }
 
 // notes are where a round's places and bases stand.
 type notes struct{ bases, bytes int }
 
-func (c *cluster) notesOf(rows int) notes {
-	tile := tileRows(c.keyBytes, max(c.valueBytes, 4))
+func (w widths) notesOf(rows, owners int) notes {
+	tile := tileRows(w.keyBytes, w.value())
 	bases := int(table.Align(int64(2 * rows)))
-	return notes{bases, bases + (rows+tile-1)/tile*8*len(c.members)}
+	return notes{bases, bases + (rows+tile-1)/tile*8*owners}
+}
+
+// tiles is a grid for kernels that take tiles.
+func (w widths) tiles(m *member, rows int) device.Grid {
+	tile := int64(tileRows(w.keyBytes, w.value()))
+	return device.Grid{Blocks: min((int64(rows)+tile-1)/tile, 8*int64(m.d.Info().Multiprocessors)), Threads: threads}
 }

@@ -3,6 +3,7 @@ package shard_test
 import (
 	"errors"
 	"fmt"
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -26,7 +27,12 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(scenarioEnv) != "" {
+		os.Exit(member())
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // families make a map of one device.
 func families[K, V any]() map[string]func(d *device.Device, o table.Options) (table.Map[K, V], error) {

@@ -1,0 +1,280 @@
+// Package nccl is a thin binding of NCCL, libnccl.so.2, without cgo. Each method is the function of that name. A communicator is made so that no call waits for
+// other members (config.blocking 0, from NCCL 2.14 on): Wait does, and can be given up.
+package nccl
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+)
+
+// Env names the library to use in place of Library.
+const Env = "WARPMAP_LIBNCCL"
+
+// Library is NCCL's name in the loader's path.
+const Library = "libnccl.so.2"
+
+// IDBytes is the size of a unique id.
+const IDBytes = 128
+
+// ID is what all members of a communicator know.
+type ID [IDBytes]byte
+
+// Result is an ncclResult_t.
+type Result int32
+
+// The results that callers tell apart.
+const (
+	success     Result = 0
+	RemoteError Result = 6 // another member or the network failed
+	inProgress  Result = 7
+)
+
+// Error is a call that failed.
+type Error struct {
+	Call string
+	Code Result
+	Text string
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s: %s (ncclResult %d)", e.Call, e.Text, e.Code) }
+
+// config is ncclConfig_t as of NCCL 2.18; later ones take the rest as unset.
+type config struct {
+	size, version uint64 // size_t size; unsigned magic, version
+	blocking      int32
+	cgaCluster    int32
+	minCTAs       int32
+	maxCTAs       int32
+	netName       uintptr
+	splitShare    int32
+	_             int32
+}
+
+const (
+	magic         = 0xcafebeef
+	configVersion = 21800
+	unset         = -1 << 31
+	least         = 21800 // of libraries
+	scalable      = 22300 // that have ncclCommInitRankScalable
+)
+
+// NCCL is the loaded library. It is never unloaded.
+type NCCL struct {
+	version int
+	fn      map[string]uintptr
+}
+
+var (
+	mu     sync.Mutex
+	opened = map[string]*NCCL{}
+)
+
+// Open loads the library that the environment's WARPMAP_LIBNCCL names, else libnccl.so.2. Errors: the loader's; one older than 2.18.
+func Open() (*NCCL, error) {
+	path := os.Getenv(Env)
+	if path == "" {
+		path = Library
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if n := opened[path]; n != nil {
+		return n, nil
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	keepNVLSOff()
+	lib, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_GLOBAL)
+	if err != nil {
+		return nil, fmt.Errorf("no NCCL: %w: install it (Debian: libnccl2; Python: pip install nvidia-nccl-cu12), or name the library in %s", err, Env)
+	}
+	n := &NCCL{fn: map[string]uintptr{}}
+	for _, name := range []string{"ncclGetVersion", "ncclGetErrorString", "ncclGetUniqueId", "ncclCommInitRankConfig", "ncclCommInitRankScalable", "ncclCommAbort",
+		"ncclCommDestroy", "ncclCommFinalize", "ncclCommGetAsyncError", "ncclGroupStart", "ncclGroupEnd", "ncclSend", "ncclRecv"} {
+		if n.fn[name], err = purego.Dlsym(lib, name); err != nil && name != "ncclCommInitRankScalable" {
+			return nil, fmt.Errorf("%s is no NCCL, or too old a one: %w", path, err)
+		}
+	}
+	var version int32
+	if err := call(n, "ncclGetVersion", uintptr(unsafe.Pointer(&version))); err != nil {
+		return nil, err
+	}
+	if n.version = int(version); n.version < least {
+		return nil, fmt.Errorf("%s is NCCL %s: want 2.18 or newer", path, n.Version())
+	}
+	opened[path] = n
+	return n, nil
+}
+
+// keepNVLSOff leaves NVLink multicast off, unless the environment says otherwise: NCCL reads C's environment, which Go's Setenv does not change.
+func keepNVLSOff() {
+	const name = "NCCL_NVLS_ENABLE"
+	if _, set := os.LookupEnv(name); set {
+		return
+	}
+	if setenv, err := purego.Dlsym(purego.RTLD_DEFAULT, "setenv"); err == nil {
+		key, off := []byte(name+"\x00"), []byte("0\x00")
+		purego.SyscallN(setenv, uintptr(unsafe.Pointer(&key[0])), uintptr(unsafe.Pointer(&off[0])), 0)
+	}
+}
+
+// Version is the library's: "2.28.3".
+func (n *NCCL) Version() string {
+	return fmt.Sprintf("%d.%d.%d", n.version/10000, n.version/100%100, n.version%100)
+}
+
+// call calls a function. A Go pointer among the arguments must be converted to uintptr in the call itself.
+//
+//go:uintptrescapes
+func call(n *NCCL, name string, args ...uintptr) error {
+	r, _, _ := purego.SyscallN(n.fn[name], args...)
+	if code := Result(int32(r)); code != success && code != inProgress {
+		return n.failure(name, code)
+	}
+	return nil
+}
+
+func (n *NCCL) failure(name string, code Result) error {
+	e := &Error{Call: name, Code: code, Text: "unknown error"}
+	if p, _, _ := purego.SyscallN(n.fn["ncclGetErrorString"], uintptr(code)); p != 0 {
+		text := *(**byte)(unsafe.Pointer(&p))
+		length := 0
+		for *(*byte)(unsafe.Add(unsafe.Pointer(text), length)) != 0 {
+			length++
+		}
+		e.Text = string(unsafe.Slice(text, length))
+	}
+	return e
+}
+
+// GetUniqueID makes an id: one member does, and the others get it from there.
+func (n *NCCL) GetUniqueID() (id ID, err error) {
+	err = call(n, "ncclGetUniqueId", uintptr(unsafe.Pointer(&id)))
+	return id, err
+}
+
+// Comm is a communicator.
+type Comm struct {
+	n      *NCCL
+	mu     sync.Mutex // of h: against Abort
+	h      uintptr
+	broken bool
+}
+
+// ErrAborted is what calls return after Abort.
+var ErrAborted = errors.New("the communicator was aborted")
+
+// Init begins to make the communicator of a rank; Wait says when it is made. The thread's current CUDA device is the rank's.
+func (n *NCCL) Init(size, rank int, id ID) (*Comm, error) {
+	cfg := config{size: uint64(unsafe.Sizeof(config{})), version: magic | configVersion<<32, cgaCluster: unset, minCTAs: unset, maxCTAs: unset, splitShare: unset}
+	c := &Comm{n: n}
+	var err error
+	switch {
+	case n.fn["ncclCommInitRankScalable"] != 0 && n.version >= scalable:
+		err = call(n, "ncclCommInitRankScalable", uintptr(unsafe.Pointer(&c.h)), uintptr(size), uintptr(rank), 1, uintptr(unsafe.Pointer(&id)), uintptr(unsafe.Pointer(&cfg)))
+	case runtime.GOARCH == "arm64": // a struct of 128 bytes goes by a pointer to a copy
+		err = call(n, "ncclCommInitRankConfig", uintptr(unsafe.Pointer(&c.h)), uintptr(size), uintptr(unsafe.Pointer(&id)), uintptr(rank), uintptr(unsafe.Pointer(&cfg)))
+	default: // or on the stack, behind those in registers, of which two are left over
+		w := (*[IDBytes / 8]uintptr)(unsafe.Pointer(&id))
+		err = call(n, "ncclCommInitRankConfig", uintptr(unsafe.Pointer(&c.h)), uintptr(size), uintptr(rank), uintptr(unsafe.Pointer(&cfg)), 0, 0,
+			w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13], w[14], w[15])
+	}
+	return c, err
+}
+
+// handle is the communicator, if it was not aborted.
+func (c *Comm) handle() (uintptr, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.h == 0 || c.broken {
+		return 0, ErrAborted
+	}
+	return c.h, nil
+}
+
+// Wait waits until what was begun is under way on the stream, or until give closes. Errors: the communicator's; ErrAborted.
+func (c *Comm) Wait(give <-chan struct{}) error {
+	for pause := time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
+		code := inProgress
+		c.mu.Lock()
+		if c.h == 0 || c.broken {
+			c.mu.Unlock()
+			return ErrAborted
+		}
+		err := call(c.n, "ncclCommGetAsyncError", c.h, uintptr(unsafe.Pointer(&code)))
+		c.mu.Unlock()
+		switch {
+		case err != nil:
+			return err
+		case code == success:
+			return nil
+		case code != inProgress:
+			return c.n.failure("ncclCommGetAsyncError", code)
+		}
+		select {
+		case <-give:
+			return ErrAborted
+		case <-time.After(pause):
+		}
+	}
+}
+
+// Piece is bytes that go to a member, or come from it.
+type Piece struct {
+	Addr  uint64
+	Bytes int
+	Peer  int
+}
+
+// Exchange begins to send and receive on the stream, all at once; Wait says when that is under way. The goroutine is locked to its thread.
+func (c *Comm) Exchange(send, receive []Piece, stream uintptr) error {
+	h, err := c.handle()
+	if err != nil {
+		return err
+	}
+	if err := call(c.n, "ncclGroupStart"); err != nil {
+		return err
+	}
+	const bytes = 1 // ncclUint8
+	for _, p := range send {
+		err = errors.Join(err, call(c.n, "ncclSend", uintptr(p.Addr), uintptr(p.Bytes), bytes, uintptr(p.Peer), h, stream))
+	}
+	for _, p := range receive {
+		err = errors.Join(err, call(c.n, "ncclRecv", uintptr(p.Addr), uintptr(p.Bytes), bytes, uintptr(p.Peer), h, stream))
+	}
+	return errors.Join(err, call(c.n, "ncclGroupEnd"))
+}
+
+// Abort ends all that the communicator does, here. A second call does nothing.
+func (c *Comm) Abort() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.h == 0 || c.broken {
+		return nil
+	}
+	c.broken = true
+	return call(c.n, "ncclCommAbort", c.h)
+}
+
+// Destroy frees a communicator on which nothing is under way. After Abort it does nothing.
+func (c *Comm) Destroy() error {
+	if h, err := c.handle(); err == nil {
+		if err := call(c.n, "ncclCommFinalize", h); err != nil {
+			return err
+		}
+		if err := c.Wait(nil); err != nil {
+			return err
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.broken = true
+		return call(c.n, "ncclCommDestroy", h)
+	}
+	return nil
+}

@@ -1,0 +1,266 @@
+package shard
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/shard/internal/nccl"
+	"github.com/warpmap/warpmap/shard/internal/rendezvous"
+)
+
+// JoinOptions say which member of a job this process is. What is not set comes from the environment: of `warpmap launch` and torchrun (RANK, WORLD_SIZE, LOCAL_RANK,
+// MASTER_ADDR, MASTER_PORT), of Open MPI (OMPI_COMM_WORLD_RANK, _SIZE and _LOCAL_RANK) or of Slurm (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID).
+type JoinOptions struct {
+	Rank, Size int    // Size 0: rank, size and local rank are the environment's
+	Local      int    // the rank among the processes of this host
+	Meet       string // host:port, where rank 0 listens for the others
+	Token      string // the job's, which keeps others out: WARPMAP_TOKEN, or the number that torchrun or Slurm gave the job
+	// Device is this member's; nil: it opens cuda:Local, and closes it with the member.
+	Device *device.Device
+	// Timeout is how long to wait for all to come; 0: two minutes.
+	Timeout time.Duration
+}
+
+// Member is this process as one of a job's. Its tables are collective: see MemberMap.
+type Member struct {
+	rank, size int
+	d          *device.Device
+	opened     bool // the device, by Join
+	meeting    *rendezvous.Meeting
+	comm       *nccl.Comm
+	stop       chan struct{}
+	wg         sync.WaitGroup
+	over       sync.Once
+}
+
+// Join makes this process a member of its job: it meets the others at rank 0 over TCP, and makes a communicator of NCCL with them.
+//
+// Errors: an environment that says too little; no NCCL; a rank that did not come in time, which is named; ctx's; a member that is gone meanwhile, by its rank. NCCL
+// is libnccl.so.2, 2.18 or newer, or what WARPMAP_LIBNCCL names. NVLink multicast stays off unless NCCL_NVLS_ENABLE says otherwise.
+func Join(ctx context.Context, o JoinOptions) (m *Member, err error) {
+	if err := o.complete(os.Getenv); err != nil {
+		return nil, err
+	}
+	lib, err := nccl.Open()
+	if err != nil {
+		return nil, err
+	}
+	m = &Member{rank: o.Rank, size: o.Size, d: o.Device, stop: make(chan struct{})}
+	if m.d == nil {
+		if m.d, err = device.Open(fmt.Sprintf("cuda:%d", o.Local)); err != nil {
+			return nil, err
+		}
+		m.opened = true
+	}
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(o.Timeout, 2*time.Minute))
+	defer cancel()
+	if m.meeting, err = rendezvous.Meet(ctx, rendezvous.Options{Rank: o.Rank, Size: o.Size, Addr: o.Meet, Token: o.Token}); err == nil {
+		err = m.connect(ctx, lib)
+	}
+	if err != nil {
+		return nil, errors.Join(m.named(err), m.leave(err))
+	}
+	m.wg.Add(1)
+	go m.watch()
+	return m, nil
+}
+
+// connect makes the communicator.
+func (m *Member) connect(ctx context.Context, lib *nccl.NCCL) error {
+	var id nccl.ID
+	var own []byte
+	if m.rank == 0 {
+		var err error
+		if id, err = lib.GetUniqueID(); err != nil {
+			return err
+		}
+		own = id[:]
+	}
+	all, err := m.meeting.Agree(own)
+	if err != nil {
+		return err
+	}
+	if copy(id[:], all[0]) != len(id) {
+		return fmt.Errorf("rank 0 gave an id of %d bytes (want %d): do all run the same program?", len(all[0]), len(id))
+	}
+	if err := m.d.Current(func() (err error) { m.comm, err = lib.Init(m.size, m.rank, id); return err }); err != nil {
+		return err
+	}
+	give := make(chan struct{})
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		select {
+		case <-m.meeting.Broken():
+		case <-ctx.Done():
+		case <-done:
+			return
+		}
+		close(give)
+	}()
+	if err := m.comm.Wait(give); err != nil {
+		return errors.Join(err, context.Cause(ctx))
+	}
+	_, err = m.meeting.Agree(nil) // all have it
+	return err
+}
+
+// watch ends all that waits for a member that is gone.
+func (m *Member) watch() {
+	defer m.wg.Done()
+	select {
+	case <-m.meeting.Broken():
+		m.comm.Abort()
+	case <-m.stop:
+	}
+}
+
+// named puts who is gone in place of an error that comes of it: the communicator may notice first, and does not know names.
+func (m *Member) named(err error) error {
+	if err == nil || m.meeting == nil || errors.As(err, new(*rendezvous.GoneError)) {
+		return err
+	}
+	if errors.Is(err, nccl.ErrAborted) || errors.As(err, new(*nccl.Error)) {
+		select {
+		case <-m.meeting.Broken():
+		case <-time.After(rendezvous.Silence + time.Second):
+		}
+	}
+	if gone := m.meeting.Err(); gone != nil {
+		return fmt.Errorf("%s: %w", family, gone)
+	}
+	return err
+}
+
+// leave ends the membership, after an error so that the others hear of it.
+func (m *Member) leave(why error) (err error) {
+	m.over.Do(func() {
+		if m.meeting != nil && why != nil {
+			m.meeting.Fail(why.Error())
+		}
+		close(m.stop)
+		m.wg.Wait()
+		if m.comm != nil {
+			if why != nil || m.meeting.Err() != nil {
+				err = m.comm.Abort()
+			} else {
+				err = m.d.Current(m.comm.Destroy)
+			}
+		}
+		if m.meeting != nil {
+			m.meeting.Close()
+		}
+		if m.opened {
+			err = errors.Join(err, m.d.Close())
+		}
+	})
+	return err
+}
+
+// Rank is this member's number, from 0 on.
+func (m *Member) Rank() int { return m.rank }
+
+// Size is how many members there are.
+func (m *Member) Size() int { return m.size }
+
+// Device is this member's.
+func (m *Member) Device() *device.Device { return m.d }
+
+// Close leaves the job, when all its tables are closed; others that still want this member hear that it has left. A second call does nothing.
+func (m *Member) Close() error { return m.leave(nil) }
+
+// agree gives everybody's x, in the order of ranks.
+func agree[T any](m *Member, x T) ([]T, error) {
+	var body bytes.Buffer
+	if err := gob.NewEncoder(&body).Encode(x); err != nil {
+		return nil, err
+	}
+	all, err := m.meeting.Agree(body.Bytes())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", family, err)
+	}
+	out := make([]T, len(all))
+	for rank, b := range all {
+		if err := gob.NewDecoder(bytes.NewReader(b)).Decode(&out[rank]); err != nil {
+			return nil, fmt.Errorf("%s: rank %d says what this one cannot read (do all run the same program, and make the same calls?): %w", family, rank, err)
+		}
+	}
+	return out, nil
+}
+
+// launchers are where the environment has rank, size and local rank, by whoever started the process.
+var launchers = [][3]string{
+	{"RANK", "WORLD_SIZE", "LOCAL_RANK"},
+	{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
+	{"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"},
+}
+
+// complete takes what is not set from the environment.
+func (o *JoinOptions) complete(env func(string) string) error {
+	if o.Size == 0 {
+		for _, names := range launchers {
+			if env(names[0]) == "" || env(names[1]) == "" {
+				continue
+			}
+			for i, to := range []*int{&o.Rank, &o.Size, &o.Local} {
+				text := cmp.Or(env(names[i]), "0")
+				n, err := strconv.Atoi(text)
+				if err != nil || n < 0 {
+					return fmt.Errorf("%s: the environment's %s is %q: want a number", family, names[i], text)
+				}
+				*to = n
+			}
+			break
+		}
+	}
+	if o.Size == 0 {
+		return fmt.Errorf("%s: which member this process is is not known: set JoinOptions.Rank and Size, or start it by `warpmap launch`, torchrun, mpirun or srun (RANK and WORLD_SIZE)", family)
+	}
+	if o.Size > MaxDevices {
+		return fmt.Errorf("%s: %d members (want %d at most)", family, o.Size, MaxDevices)
+	}
+	o.Token = cmp.Or(o.Token, env("WARPMAP_TOKEN"), env("TORCHELASTIC_RUN_ID"), env("SLURM_JOB_ID"))
+	if o.Meet == "" {
+		return o.meet(env)
+	}
+	return nil
+}
+
+// meet finds where rank 0 listens.
+func (o *JoinOptions) meet(env func(string) string) error {
+	host, port := env("MASTER_ADDR"), env("MASTER_PORT")
+	if host == "" {
+		host, _, _ = strings.Cut(env("SLURM_LAUNCH_NODE_IPADDR"), ",")
+	}
+	if port == "" && env("SLURM_JOB_ID") != "" {
+		if id, err := strconv.Atoi(env("SLURM_JOB_ID")); err == nil {
+			port = strconv.Itoa(20000 + id%20000)
+		}
+	}
+	if o.Size == 1 && (host == "" || port == "") {
+		host, port = "127.0.0.1", "0" // nobody comes
+	}
+	if host == "" || port == "" {
+		return fmt.Errorf("%s: where rank 0 listens is not known: set JoinOptions.Meet, or MASTER_ADDR and MASTER_PORT", family)
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil || n < 0 || n > 65534 {
+		return fmt.Errorf("%s: MASTER_PORT %q: want a port", family, port)
+	}
+	if env("TORCHELASTIC_USE_AGENT_STORE") == "True" {
+		n++ // torchrun itself listens at its port
+	}
+	o.Meet = net.JoinHostPort(host, strconv.Itoa(n))
+	return nil
+}

@@ -1,0 +1,625 @@
+package shard
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/shard/internal/nccl"
+	"github.com/warpmap/warpmap/table"
+)
+
+// joint is what a table over the members of a job has in this process: one device, and what it has for exchanges, which NCCL carries.
+type joint struct {
+	widths
+	*Member
+	m     *member
+	opts  Options
+	seed  uint64
+	piece int // rows, everybody's
+	most  int // rows of an inbox, everybody's
+
+	wire          *device.Stream   // what NCCL carries
+	arrived, back [2]*device.Event // rows, and results
+	round         int
+
+	mu     sync.Mutex
+	closed bool
+	broken error
+}
+
+// common is what members must agree on when they make a table.
+type common struct {
+	Seed, Key, Value, Most, Piece int64
+	Err                           string
+}
+
+// newJoint makes this member's part.
+func newJoint(mem *Member, w table.Width, o Options, each func(d *device.Device, o table.Options) (table.Table, error)) (j *joint, err error) {
+	all := o.Options
+	err = errors.Join(w.Err, all.Complete(1))
+	if err == nil && (o.Piece < 0 || o.Mode != Distributed) {
+		err = fmt.Errorf("%s: a table of members with pieces of %d rows, %v (want 0 or more, distributed)", family, o.Piece, o.Mode)
+	}
+	j = &joint{Member: mem, opts: o, widths: widths{w.Key, w.Value}}
+	own := common{Seed: int64(all.Seed), Key: int64(w.Key), Value: int64(w.Value), Piece: int64(o.Piece)}
+	if err == nil {
+		if own.Piece == 0 {
+			own.Piece = defaultPiece
+		}
+		own.Most = int64(inboxRows(j.widths, mem.d))
+	} else {
+		own.Err = err.Error()
+	}
+	said, e := agree(mem, own)
+	if e != nil {
+		return nil, e
+	}
+	for rank, x := range said {
+		switch {
+		case x.Err != "":
+			return nil, fmt.Errorf("%s: rank %d: %s", family, rank, x.Err)
+		case x.Key != said[0].Key || x.Value != said[0].Value || x.Piece != said[0].Piece:
+			return nil, fmt.Errorf("%s: rank %d makes a table of %d+%d bytes with pieces of %d rows, and rank 0 one of %d+%d with %d: want the same everywhere",
+				family, rank, x.Key, x.Value, x.Piece, said[0].Key, said[0].Value, said[0].Piece)
+		}
+		own.Most = min(own.Most, x.Most)
+	}
+	seed := uint64(said[0].Seed)
+	j.seed, j.piece = ownersSeed(seed), int(own.Piece)
+	j.most = max(chunkOf(j.piece), min(j.piece+j.piece/8+tileMost, int(own.Most)))
+	j.m = &member{d: mem.d}
+	if err = j.open(); err == nil {
+		j.m.table, err = each(mem.d, partOf(o.Options, seed, mem.size))
+	}
+	if err = j.together("making a table", err); err != nil {
+		j.Close()
+		return nil, err
+	}
+	return j, nil
+}
+
+// open makes streams and events.
+func (j *joint) open() (err error) {
+	if err := j.m.open(program(j.keyBytes, j.valueBytes)); err != nil {
+		return err
+	}
+	if j.wire, err = j.d.NewStream(); err != nil {
+		return err
+	}
+	for _, ev := range []**device.Event{&j.arrived[0], &j.arrived[1], &j.back[0], &j.back[1]} {
+		if *ev, err = j.d.NewEvent(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// together says whether a step worked, and gives the first rank's error if any has one.
+func (j *joint) together(what string, err error) error {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	said, e := agree(j.Member, text)
+	if e != nil {
+		return errors.Join(e, err)
+	}
+	if err != nil {
+		return err
+	}
+	for rank, why := range said {
+		if why != "" {
+			return fmt.Errorf("%s: %s: rank %d: %s", family, what, rank, why)
+		}
+	}
+	return nil
+}
+
+// locked runs a collective call, unless the table is closed or broken. An error of an exchange breaks it: no rank knows how far others came.
+func (j *joint) locked(do func() error) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch {
+	case j.closed:
+		return fmt.Errorf("%s: %w", family, table.ErrClosed)
+	case j.broken != nil:
+		return j.broken
+	}
+	return do()
+}
+
+// request is what a member brings to an operation: which, so that all do the same, and how many rows of each chunk are whose.
+type request struct {
+	What   string
+	N      int
+	Counts []uint64
+	Err    string
+}
+
+// exchange does a job of all members; s is what this one brings, and err what is wrong with it. It waits until all is done here.
+func (j *joint) exchange(what string, jb *job, s source, err error) error {
+	chunk := chunkOf(j.piece)
+	own := request{What: what, N: s.n}
+	if err == nil && s.n > 0 {
+		words := (s.n + chunk - 1) / chunk * j.size
+		if err = j.m.startCount(s, j.seed, j.size, chunk, words); err == nil {
+			err = j.m.ahead.Sync()
+		}
+		if err == nil {
+			own.Counts = slices.Clone(j.m.landing.Slice()[:words])
+		}
+	}
+	if err != nil {
+		own.Err = err.Error()
+	}
+	said, e := agree(j.Member, own)
+	if e != nil {
+		j.broken = e
+		return e
+	}
+	if err != nil {
+		return err // the others hear of it
+	}
+	sizes, counts := make([]int, j.size), make([][]uint64, j.size)
+	for rank, x := range said {
+		switch {
+		case x.Err != "":
+			return fmt.Errorf("%s: %s: rank %d: %s", family, what, rank, x.Err)
+		case x.What != what:
+			return fmt.Errorf("%s: rank %d calls %s while this one calls %s: all members make the same calls", family, rank, x.What, what)
+		}
+		sizes[rank], counts[rank] = x.N, x.Counts
+	}
+	p := newPlan(sizes, counts, chunk, j.piece, j.most)
+	if err = j.rounds(jb, p, s); err != nil {
+		err = j.named(err)
+		j.broken = err
+		if j.meeting.Err() == nil {
+			j.meeting.Fail(err.Error())
+		}
+	}
+	return err
+}
+
+// rounds does all rounds of a plan: while the table works on one, the next is split and on its way.
+func (j *joint) rounds(jb *job, p plan, s source) error {
+	if err := j.makeRoom(p); err != nil {
+		return err
+	}
+	if len(p.rounds) == 0 {
+		return nil
+	}
+	first := j.round
+	j.round = (j.round + len(p.rounds)) % 2
+	half := func(r int) int { return (first + r) % 2 }
+	if err := j.m.cursors.Fill(j.m.split, 0); err != nil {
+		return err
+	}
+	for r := range len(p.rounds) + 1 {
+		if r < len(p.rounds) {
+			if err := errors.Join(j.send(jb, p.rounds[r], r, half(r), s), j.carry(jb, p.rounds[r], half(r), false)); err != nil {
+				return err
+			}
+		}
+		if r == 0 {
+			continue
+		}
+		if err := j.work(jb, p.rounds[r-1], half(r-1)); err != nil {
+			return err
+		}
+		if jb.values == returned || jb.flags {
+			if err := errors.Join(j.carry(jb, p.rounds[r-1], half(r-1), true), j.fetch(jb, p.rounds[r-1], half(r-1), s)); err != nil {
+				return err
+			}
+		}
+	}
+	// What others carry may still wait for this one, and for those that are gone.
+	err := errors.Join(j.wire.Sync(), j.m.split.Sync(), j.m.work.Sync())
+	return errors.Join(err, j.meeting.Err())
+}
+
+// makeRoom makes inboxes, outboxes and notes as large as the plan needs them. Nothing is under way.
+func (j *joint) makeRoom(p plan) error {
+	fit := func(s *device.Slice[byte], bytes int) (err error) {
+		if s.Len() < bytes {
+			if err = release(s); err == nil {
+				*s, err = device.Make[byte](j.d, bytes)
+			}
+		}
+		return err
+	}
+	for half := range 2 {
+		err := errors.Join(fit(&j.m.inbox[half], j.columns(p.rows[j.rank]).bytes), fit(&j.m.outbox[half], j.columns(p.sent).bytes), fit(&j.m.notes[half], j.notesOf(p.sent, j.size).bytes))
+		if err != nil {
+			return err
+		}
+	}
+	if words := max(256, len(p.rounds)*j.size); j.m.cursors.Len() < words {
+		if err := release(&j.m.cursors); err != nil {
+			return err
+		}
+		var err error
+		if j.m.cursors, err = device.Make[uint64](j.d, words); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// outgoing is the part of the outbox that is for a rank, or comes back from it.
+func (j *joint) outgoing(rd round, half, to int) received {
+	at := 0
+	for k := range to {
+		at += rd.n[j.rank][k]
+	}
+	return j.cut(j.m.outbox[half], j.columns(rd.to[j.rank]-rd.from[j.rank]), at, rd.n[j.rank][to])
+}
+
+// incoming is the part of the inbox that is a rank's.
+func (j *joint) incoming(rd round, half, from int) received {
+	return j.cut(j.m.inbox[half], j.columns(rd.gets[j.rank]), rd.at[from][j.rank], rd.n[from][j.rank])
+}
+
+// send queues splitting this member's rows of a round into its outbox.
+func (j *joint) send(jb *job, rd round, r, half int, s source) error {
+	rows := rd.to[j.rank] - rd.from[j.rank]
+	if rows == 0 {
+		return nil
+	}
+	p := splitRows{Keys: s.keys + uint64(rd.from[j.rank]*j.keyBytes), N: uint64(rows), Seed: j.seed, Owners: uint64(j.size),
+		Cursors: j.m.cursors.Addr() + uint64(8*r*j.size), Places: j.m.notes[half].Addr()}
+	p.Bases = p.Places + uint64(j.notesOf(rows, j.size).bases)
+	if jb.values == sent {
+		p.Values = s.values + uint64(rd.from[j.rank]*j.valueBytes)
+	}
+	for to := range j.size {
+		out := j.outgoing(rd, half, to)
+		p.OutKeys[to], p.OutValues[to] = out.keys.Addr(), out.values.Addr()
+	}
+	return errors.Join(j.m.split.Wait(j.arrived[half]), j.m.splits.Launch(j.m.split, j.tiles(j.m, rows), &p), j.m.sent[half].Record(j.m.split))
+}
+
+// carry queues what goes between members in a round: rows to their owners, or results back.
+func (j *joint) carry(jb *job, rd round, half int, results bool) error {
+	keys, values, flags := true, jb.values == sent, false
+	if results {
+		keys, values, flags = false, jb.values == returned, jb.flags
+	}
+	var out, in []nccl.Piece
+	var err error
+	for peer := range j.size {
+		o, i := j.outgoing(rd, half, peer), j.incoming(rd, half, peer)
+		if results {
+			o, i = i, o
+		}
+		for _, column := range []struct {
+			wanted   bool
+			from, to device.Slice[byte]
+		}{{keys, o.keys, i.keys}, {values, o.values, i.values}, {flags, o.flags, i.flags}} {
+			if !column.wanted {
+				continue
+			}
+			if peer == j.rank {
+				err = errors.Join(err, j.waits(half, results), column.to.CopyFrom(j.wire, column.from))
+				continue
+			}
+			if column.from.Len() > 0 {
+				out = append(out, nccl.Piece{Addr: column.from.Addr(), Bytes: column.from.Len(), Peer: peer})
+			}
+			if column.to.Len() > 0 {
+				in = append(in, nccl.Piece{Addr: column.to.Addr(), Bytes: column.to.Len(), Peer: peer})
+			}
+		}
+	}
+	if err = errors.Join(err, j.waits(half, results)); err != nil {
+		return err
+	}
+	if len(out)+len(in) > 0 {
+		if err := j.d.Current(func() error { return j.comm.Exchange(out, in, j.wire.Handle()) }); err != nil {
+			return err
+		}
+		if err := j.comm.Wait(j.meeting.Broken()); err != nil {
+			return err
+		}
+	}
+	if results {
+		return j.back[half].Record(j.wire)
+	}
+	return j.arrived[half].Record(j.wire)
+}
+
+// waits holds back the wire until what it takes is there, and what it writes to is free.
+func (j *joint) waits(half int, results bool) error {
+	if results {
+		return j.wire.Wait(j.m.done[half])
+	}
+	return errors.Join(j.wire.Wait(j.m.sent[half]), j.wire.Wait(j.m.done[half]))
+}
+
+// work does the operation on what this member got in a round.
+func (j *joint) work(jb *job, rd round, half int) error {
+	if err := j.m.work.Wait(j.arrived[half]); err != nil {
+		return err
+	}
+	if n := rd.gets[j.rank]; n > 0 {
+		got := j.cut(j.m.inbox[half], j.columns(n), 0, n)
+		if jb.values == none {
+			got.values = device.Slice[byte]{}
+		}
+		if !jb.flags {
+			got.flags = device.Slice[byte]{}
+		}
+		err := jb.run(j.rank, j.m.work, got)
+		if full := (*table.FullError)(nil); errors.As(err, &full) {
+			err = jb.full(j.rank, full, got)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return j.m.done[half].Record(j.m.work)
+}
+
+// fetch queues putting a round's results where they belong.
+func (j *joint) fetch(jb *job, rd round, half int, s source) error {
+	rows := rd.to[j.rank] - rd.from[j.rank]
+	if rows == 0 {
+		return nil
+	}
+	p := gatherRows{N: uint64(rows), Owners: uint64(j.size), Places: j.m.notes[half].Addr()}
+	p.Bases = p.Places + uint64(j.notesOf(rows, j.size).bases)
+	if s.flags != 0 && jb.flags {
+		p.OutFlags = s.flags + uint64(rd.from[j.rank])
+	}
+	if s.values != 0 && jb.values == returned {
+		p.OutValues = s.values + uint64(rd.from[j.rank]*j.valueBytes)
+	}
+	for from := range j.size {
+		x := j.outgoing(rd, half, from)
+		p.Values[from], p.Flags[from] = x.values.Addr(), x.flags.Addr()
+	}
+	return errors.Join(j.m.split.Wait(j.back[half]), j.m.gather.Launch(j.m.split, j.tiles(j.m, rows), &p))
+}
+
+// Close frees this member's part. It is not collective. A second call does nothing.
+func (j *joint) Close() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.closed {
+		return nil
+	}
+	j.closed = true
+	for _, st := range []*device.Stream{j.m.ahead, j.m.split, j.m.work, j.wire} {
+		if st != nil {
+			st.Sync()
+		}
+	}
+	var err error
+	for _, ev := range []*device.Event{j.arrived[0], j.arrived[1], j.back[0], j.back[1]} {
+		if ev != nil {
+			err = errors.Join(err, ev.Close())
+		}
+	}
+	if j.wire != nil {
+		err = errors.Join(err, j.wire.Close())
+	}
+	if err = table.OneLine(errors.Join(err, j.m.close())); errors.Is(err, device.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// MemberMap is a map over the members of a job, each with one device. Its methods but Close are collective: every member calls the same, in the same order, each with
+// its own batch, which may be empty. They return when this member's part is done.
+//
+// A member that is gone, or whose memory does not suffice, ends the call for all, with an error that names it, and the map is of no use from then on. Bad arguments
+// of one member are an error of that call at all of them, and nothing changes.
+type MemberMap[K, V any] struct {
+	*joint
+	inner table.Map[K, V]
+}
+
+// NewMemberMap makes an empty map over the members: see NewMap. It is collective; all bring the same options, but for the seed, which is rank 0's.
+func NewMemberMap[K, V any](m *Member, o Options, newTable func(d *device.Device, o table.Options) (table.Map[K, V], error)) (*MemberMap[K, V], error) {
+	x := &MemberMap[K, V]{}
+	var err error
+	x.joint, err = newJoint(m, table.WidthsOf[K, V](), o, func(d *device.Device, o table.Options) (table.Table, error) {
+		t, err := newTable(d, o)
+		x.inner = t
+		return t, err
+	})
+	return table.Made(x, err)
+}
+
+// do runs a collective operation on a part of a batch.
+func (m *MemberMap[K, V]) do(what string, p Part[K, V], values, flags bool, jb *job) error {
+	return m.locked(func() error {
+		v, g := table.DeviceSlice(p.Values), table.DeviceSlice(p.Flags)
+		if !values {
+			v = table.Optional(p.Values)
+		}
+		if !flags {
+			g = table.Optional(p.Flags)
+		}
+		err := family.CheckOn(m.d, p.Stream, p.Keys, v, g)
+		return m.exchange(what, jb, source{n: p.Keys.Len(), keys: p.Keys.Addr(), values: p.Values.Addr(), flags: p.Flags.Addr(), st: p.Stream}, err)
+	})
+}
+
+func (m *MemberMap[K, V]) finding() *job {
+	return &job{values: returned, flags: true, run: func(_ int, st *device.Stream, r received) error {
+		return m.inner.FindOn(st, device.View[K](r.keys, 0, r.n), valuesOf[V](r), flagsOf(r))
+	}}
+}
+
+// InsertOn puts or replaces this member's pairs. Where a member's table may not grow, *table.FullError names the positions of this member's batch that are not
+// in; its Capacity and Len are those of all members.
+func (m *MemberMap[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
+	full := ""
+	var why error
+	jb := &job{values: sent,
+		run: func(_ int, st *device.Stream, r received) error {
+			return m.inner.InsertOn(st, device.View[K](r.keys, 0, r.n), device.View[V](r.values, 0, r.n))
+		},
+		full: func(_ int, e *table.FullError, _ received) error { full, why = e.Why.Error(), e.Why; return nil }}
+	if err := m.do("InsertOn", Part[K, V]{Stream: st, Keys: keys, Values: values}, true, false, jb); err != nil {
+		return err
+	}
+	var said []string
+	err := m.locked(func() (err error) { said, err = agree(m.Member, full); return err })
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(said, func(s string) bool { return s != "" })
+	if at < 0 {
+		return nil
+	}
+	if why == nil {
+		why = fmt.Errorf("%w (rank %d: %s)", table.ErrMaxBytes, at, said[at])
+	}
+	return m.absent(st, keys, why)
+}
+
+// absent makes the FullError of this member's keys that are not in. It is collective.
+func (m *MemberMap[K, V]) absent(st *device.Stream, keys device.Slice[K], why error) (err error) {
+	flags, err := device.Make[bool](m.d, keys.Len())
+	if err != nil {
+		m.meeting.Fail(err.Error()) // the others wait
+		return err
+	}
+	defer func() {
+		if e := flags.Free(); e != nil {
+			err = errors.Join(err, e)
+		}
+	}()
+	jb := m.finding()
+	jb.values = none
+	if err := m.do("look up what is full", Part[K, V]{Stream: st, Keys: keys, Flags: flags}, false, true, jb); err != nil {
+		return err
+	}
+	in, err := flags.Host(nil)
+	if err != nil {
+		return err
+	}
+	s, err := m.Stats()
+	if err != nil {
+		return err
+	}
+	var positions []int
+	for i, there := range in {
+		if !there {
+			positions = append(positions, i)
+		}
+	}
+	return table.Full(positions, s.Capacity, s.Len, why)
+}
+
+// FindOn writes the values of this member's keys, and which were found; either may be the zero Slice.
+func (m *MemberMap[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
+	return m.do("FindOn", Part[K, V]{st, keys, values, found}, false, false, m.finding())
+}
+
+// DeleteOn removes this member's keys, and tells which were there; deleted may be the zero Slice.
+func (m *MemberMap[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
+	return m.do("DeleteOn", Part[K, V]{Stream: st, Keys: keys, Flags: deleted}, false, false, &job{flags: true, run: func(_ int, st *device.Stream, r received) error {
+		return m.inner.DeleteOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
+	}})
+}
+
+// Insert is InsertOn of Go slices.
+func (m *MemberMap[K, V]) Insert(keys []K, values []V) error {
+	if len(keys) != len(values) { // the others must hear of it, so on
+		values = values[:0]
+	}
+	return m.fromHost(keys, values, 0, func(p Part[K, V]) error { return m.InsertOn(nil, p.Keys, p.Values) })
+}
+
+// Find is FindOn of Go slices, which must be as long as keys.
+func (m *MemberMap[K, V]) Find(keys []K, values []V, found []bool) error {
+	return m.fromHost(keys, values, len(found), func(p Part[K, V]) error {
+		if err := m.FindOn(nil, p.Keys, p.Values, p.Flags); err != nil {
+			return err
+		}
+		return errors.Join(p.Values.Read(nil, values), p.Flags.Read(nil, found))
+	})
+}
+
+// fromHost brings Go slices to the device for a collective call. What fails before it tells the others.
+func (m *MemberMap[K, V]) fromHost(keys []K, values []V, flags int, call func(p Part[K, V]) error) (err error) {
+	var p Part[K, V]
+	defer func() {
+		for _, free := range []func() error{p.Keys.Free, p.Values.Free, p.Flags.Free} {
+			if e := free(); e != nil {
+				err = errors.Join(err, e)
+			}
+		}
+	}()
+	if p.Keys, err = device.From(m.d, keys); err == nil {
+		if p.Values, err = device.From(m.d, values); err == nil {
+			p.Flags, err = device.Make[bool](m.d, flags)
+		}
+	}
+	if err != nil {
+		m.meeting.Fail(err.Error())
+		return err
+	}
+	return call(p)
+}
+
+// Stats adds up the statistics of all members' tables; MaxProbes is the largest.
+func (m *MemberMap[K, V]) Stats() (sum table.Stats, err error) {
+	err = m.locked(func() error {
+		own, err := m.inner.Stats()
+		if err != nil {
+			m.meeting.Fail(err.Error())
+			return err
+		}
+		all, err := agree(m.Member, own)
+		sum = added(all)
+		return err
+	})
+	return sum, err
+}
+
+// Len counts the pairs of all members.
+func (m *MemberMap[K, V]) Len() (n int, err error) {
+	err = m.locked(func() error {
+		own, err := m.inner.Len()
+		if err != nil {
+			m.meeting.Fail(err.Error())
+			return err
+		}
+		all, err := agree(m.Member, own)
+		for _, x := range all {
+			n += x
+		}
+		return err
+	})
+	return n, err
+}
+
+// Clear empties the map, at all members.
+func (m *MemberMap[K, V]) Clear() error {
+	return m.locked(func() error { return m.together("Clear", m.inner.Clear()) })
+}
+
+// Check walks the invariants of this member's table, and sees that its keys belong to it. Slow. All members call it.
+func (m *MemberMap[K, V]) Check() error {
+	return m.locked(func() error {
+		err := m.inner.Check()
+		if err == nil {
+			var keys []K
+			if keys, _, err = m.inner.All(); err == nil {
+				for _, k := range patterns(keys) {
+					if owner := ownerOf(k, m.keyBytes, m.seed, m.size); owner != m.rank {
+						err = fmt.Errorf("%s: key %#x is with rank %d, and belongs to rank %d", family, k, m.rank, owner)
+					}
+				}
+			}
+		}
+		return m.together("Check", err)
+	})
+}

@@ -1,0 +1,253 @@
+package shard_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/shard"
+	"github.com/warpmap/warpmap/shard/internal/nccl"
+	"github.com/warpmap/warpmap/shard/internal/nccl/standin"
+	"github.com/warpmap/warpmap/table"
+)
+
+// scenarioEnv makes the test binary a member of a job: what it is to do, and where it is to be killed.
+const (
+	scenarioEnv = "WARPMAP_TEST_SCENARIO"
+	deviceEnv   = "WARPMAP_TEST_DEVICE" // cpu, or cuda
+)
+
+// die kills the process if this is where it is to be killed.
+func die(where string) {
+	if os.Getenv(scenarioEnv) == "die "+where {
+		syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+}
+
+// member is the process of a member. Its exit code is 0 where all is well.
+func member() int {
+	if err := play(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 3
+	}
+	return 0
+}
+
+// deadly is a table that may kill the process in an operation.
+type deadly struct{ table.Map[uint32, uint32] }
+
+func (d deadly) InsertOn(st *device.Stream, keys, values device.Slice[uint32]) error {
+	die("in the table")
+	return d.Map.InsertOn(st, keys, values)
+}
+
+func play() (err error) {
+	rank, _ := strconv.Atoi(os.Getenv("RANK"))
+	d, err := device.Open(fmt.Sprintf("%s:%d", os.Getenv(deviceEnv), rank))
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	die("before it comes")
+	m, err := shard.Join(context.Background(), shard.JoinOptions{Device: d, Timeout: 4 * time.Second})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, m.Close()) }()
+	die("when it has come")
+	x, err := shard.NewMemberMap(m, shard.Options{Piece: 5000}, func(d *device.Device, o table.Options) (table.Map[uint32, uint32], error) {
+		die("making the table")
+		inner, err := families[uint32, uint32]()["warpcore"](d, o)
+		return deadly{inner}, err
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, x.Close()) }()
+	size := m.Size()
+	sizes := make([]int, size)
+	total := 0
+	for i := range sizes {
+		sizes[i] = 20_000 + 7001*i
+		if i == 1 && size > 2 {
+			sizes[i] = 0 // brings nothing
+		}
+		total += sizes[i]
+	}
+	keys, values := batches(sizes, 1)
+	die("between operations")
+	if err := x.Insert(keys[rank], values[rank]); err != nil {
+		return err
+	}
+	if n, err := x.Len(); n != total || err != nil {
+		return errors.Join(err, fmt.Errorf("%d pairs of %d", n, total))
+	}
+	others := append([]uint32{1, 2, 3}, keys[(rank+1)%size]...)
+	got, found := make([]uint32, len(others)), make([]bool, len(others))
+	if err := x.Find(others, got, found); err != nil {
+		return err
+	}
+	for i, k := range others {
+		if found[i] != (i >= 3) || i >= 3 && got[i] != k^0x55aa {
+			return fmt.Errorf("rank %d: key %#x found %t with %#x", rank, k, found[i], got[i])
+		}
+	}
+	if err := x.Check(); err != nil {
+		return err
+	}
+	return rest(x, m, d, keys[(rank+1)%size])
+}
+
+// rest deletes, calls what is wrong, and overfills a map.
+func rest(x *shard.MemberMap[uint32, uint32], m *shard.Member, d *device.Device, keys []uint32) error {
+	k, err := device.From(d, keys)
+	if err != nil {
+		return err
+	}
+	if err := x.DeleteOn(nil, k, device.Slice[bool]{}); err != nil {
+		return err
+	}
+	if n, err := x.Len(); n != 0 || err != nil {
+		return errors.Join(err, fmt.Errorf("%d pairs are left", n))
+	}
+	// Bad arguments of one are an error everywhere, and the map goes on.
+	bad := keys
+	if m.Rank() == 0 {
+		bad = append(keys, 1)
+	}
+	if err := x.Insert(bad, keys); err == nil || m.Rank() > 0 && !strings.Contains(err.Error(), "rank 0: ") {
+		return fmt.Errorf("rank %d, bad arguments of rank 0: %v", m.Rank(), err)
+	}
+	if err := x.Insert(keys, keys); err != nil {
+		return err
+	}
+	if err := x.Clear(); err != nil {
+		return err
+	}
+	small, err := shard.NewMemberMap(m, shard.Options{Options: table.Options{MaxBytes: 64 << 10}}, families[uint32, uint32]()["slab"])
+	if err != nil {
+		return err
+	}
+	err = small.Insert(keys, keys)
+	var full *table.FullError
+	if len(keys) > 0 && (!errors.As(err, &full) || !errors.Is(err, table.ErrMaxBytes)) {
+		return fmt.Errorf("a map that is too small: %v", err)
+	}
+	found := make([]bool, len(keys))
+	if err := small.Find(keys, make([]uint32, len(keys)), found); err != nil {
+		return err
+	}
+	if full != nil && len(full.Positions) != len(keys)-table.Count(found) {
+		return fmt.Errorf("%d positions are not in, and %d are named", len(keys)-table.Count(found), len(full.Positions))
+	}
+	return small.Close()
+}
+
+// job starts n members, of which env may change the environment, and gives what each of them wrote and when and how it ended.
+type ended struct {
+	text string
+	err  error
+	at   time.Time
+}
+
+func job(t *testing.T, n int, kind string, env func(rank int) []string) []ended {
+	t.Helper()
+	lib := os.Getenv(nccl.Env)
+	if kind == "cpu" {
+		lib = standin.Build(t)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	must(t, err)
+	must(t, l.Close())
+	exe, err := os.Executable()
+	must(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+	defer cancel()
+	out := make([]ended, n)
+	var wg sync.WaitGroup
+	for rank := range n {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			cmd := exec.CommandContext(ctx, exe)
+			cmd.Env = append(os.Environ(), fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("WORLD_SIZE=%d", n), fmt.Sprintf("LOCAL_RANK=%d", rank), "MASTER_ADDR=127.0.0.1",
+				"MASTER_PORT="+port, "WARPMAP_TOKEN=secret", scenarioEnv+"=play", deviceEnv+"="+kind)
+			if lib != "" {
+				cmd.Env = append(cmd.Env, nccl.Env+"="+lib)
+			}
+			cmd.Env = append(cmd.Env, env(rank)...)
+			var text bytes.Buffer
+			cmd.Stdout, cmd.Stderr = &text, &text
+			err := cmd.Run()
+			out[rank] = ended{text.String(), err, time.Now()}
+		}()
+	}
+	wg.Wait()
+	return out
+}
+
+func TestMembers(t *testing.T) {
+	for _, kind := range []string{"cpu", "cuda"} {
+		for n := 1; n <= 4; n++ {
+			t.Run(fmt.Sprintf("%s/%d", kind, n), func(t *testing.T) {
+				several(t, kind, n)
+				for rank, e := range job(t, n, kind, func(int) []string { return nil }) {
+					if e.err != nil {
+						t.Errorf("rank %d: %v\n%s", rank, e.err, e.text)
+					}
+				}
+			})
+		}
+	}
+}
+
+// Wherever a member is killed, the others end within 10 seconds, and name it.
+func TestMemberKilled(t *testing.T) {
+	phases := map[string]string{
+		"before it comes": scenarioEnv + "=die before it comes", "when it has come": scenarioEnv + "=die when it has come", "making the table": scenarioEnv + "=die making the table",
+		"between operations": scenarioEnv + "=die between operations", "in the table": scenarioEnv + "=die in the table",
+		"making the communicator": "STANDIN_KILL_INIT=1", "sending": "STANDIN_KILL=1", "sending, later": "STANDIN_KILL=9", "late": "STANDIN_KILL=40",
+	}
+	for phase, how := range phases {
+		for victim := range 3 {
+			if victim != len(phase)%3 && !testenv.Long() {
+				continue // each phase with one victim, and each victim in some
+			}
+			t.Run(fmt.Sprintf("%s/%d", phase, victim), func(t *testing.T) {
+				t.Parallel()
+				all := job(t, 3, "cpu", func(rank int) []string {
+					if rank == victim {
+						return []string{how}
+					}
+					return nil
+				})
+				for rank, e := range all {
+					switch {
+					case rank == victim:
+						if e.err == nil || !strings.Contains(e.err.Error(), "killed") {
+							t.Errorf("rank %d was not killed: %v\n%s", rank, e.err, e.text)
+						}
+					case e.err == nil || e.at.Sub(all[victim].at) > 10*time.Second:
+						t.Errorf("rank %d ended after %v, %v\n%s", rank, e.at.Sub(all[victim].at), e.err, e.text)
+					case !strings.Contains(e.text, fmt.Sprintf("rank %d is gone", victim)) && !strings.Contains(e.text, fmt.Sprintf("did not come: rank %d", victim)):
+						t.Errorf("rank %d does not name rank %d:\n%s", rank, victim, e.text)
+					}
+				}
+			})
+		}
+	}
+}
