@@ -71,34 +71,39 @@ func newWork(devices []*device.Device, o Options) (w *work, err error) {
 	if err != nil {
 		return w, err
 	}
-	w.pairs, w.ask, w.expected = make([]shard.Part[uint32, uint32], len(devices)), make([]shard.Part[uint32, uint32], len(devices)), make([][]bool, len(devices))
-	for i, d := range devices {
-		keys, values := make([]uint32, o.N), make([]uint32, o.N)
-		for k := range keys {
-			keys[k] = keyOf(i*o.N + k)
-			values[k] = valueOf(keys[k])
-		}
-		if err := errors.Join(bring(w, d, keys, &w.pairs[i].Keys), bring(w, d, values, &w.pairs[i].Values)); err != nil {
-			return w, err
-		}
-		w.expected[i] = make([]bool, o.N)
-		for k := range keys {
-			at := uint64(kernel.Fmix64(uint64(i*o.N+k) + 1<<40)) // both at random: whether it hits, and what
-			hit := float64(at>>40)/(1<<24) < o.Hits
-			w.expected[i][k] = hit
-			index := int(kernel.Reduce(at<<24, uint64(total)))
-			if !hit {
-				index = total + index%min(total, 1<<32-total) // never inserted
-			}
-			keys[k] = keyOf(index)
-		}
-		clear(values)
-		err := errors.Join(bring(w, d, keys, &w.ask[i].Keys), bring(w, d, values, &w.ask[i].Values), bring(w, d, make([]bool, o.N), &w.ask[i].Flags))
-		if err != nil {
+	for i := range devices {
+		if err := w.bringPart(i, i, o.N, total, o.Hits); err != nil {
 			return w, err
 		}
 	}
 	return w, nil
+}
+
+// bringPart brings the pairs and look-ups of one of several parts, n of a total each, to a device.
+func (w *work) bringPart(at, part, n, total int, hits float64) error {
+	d := w.devices[at]
+	var pairs, ask shard.Part[uint32, uint32]
+	keys, values, expected := make([]uint32, n), make([]uint32, n), make([]bool, n)
+	for k := range keys {
+		keys[k] = keyOf(part*n + k)
+		values[k] = valueOf(keys[k])
+	}
+	if err := errors.Join(bring(w, d, keys, &pairs.Keys), bring(w, d, values, &pairs.Values)); err != nil {
+		return err
+	}
+	for k := range keys {
+		draw := kernel.Fmix64(uint64(part*n+k) + 1<<40) // both at random: whether it hits, and what
+		expected[k] = float64(draw>>40)/(1<<24) < hits
+		index := int(kernel.Reduce(draw<<24, uint64(total)))
+		if !expected[k] {
+			index = total + index%min(total, 1<<32-total) // never inserted
+		}
+		keys[k] = keyOf(index)
+	}
+	clear(values)
+	err := errors.Join(bring(w, d, keys, &ask.Keys), bring(w, d, values, &ask.Values), bring(w, d, make([]bool, n), &ask.Flags))
+	w.pairs, w.ask, w.expected = append(w.pairs, pairs), append(w.ask, ask), append(w.expected, expected)
+	return err
 }
 
 func bring[T any](w *work, d *device.Device, x []T, to *device.Slice[T]) error {
@@ -132,7 +137,7 @@ func (w *work) clocked(runs int, before, f func() error) (time.Duration, error) 
 		if err := w.sync(); err != nil {
 			return 0, err
 		}
-		if run == 1 {
+		if run == 1 && w.m != nil {
 			w.m.Steps() // of the warm-up
 		}
 		start := time.Now()

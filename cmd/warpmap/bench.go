@@ -52,7 +52,8 @@ value that came with its key.
             that is not blocked. Its limit is random look-ups of 32 bytes
 
 --devices measures one map over several devices, each of which brings n pairs and as many look-ups: rates are those of all together, by the wall
-clock. With --mode independent each device has a table of its own.`,
+clock. With --mode independent each device has a table of its own. --devices joined measures a map over the processes of a job, with a GPU each, through
+NCCL: see warpmap launch.`,
 		Example: `  warpmap bench --table warpcore --n 100000000 --queries 200000000 --load 0.533,0.8,0.9 --hits 0.5 --keys rand
   warpmap bench --table warpcore --n 10000000 --keys zipf:0.99 --key-bytes 8 --value-bytes 8 --json
   warpmap bench --table warpcore --n 10000000 --keys tao --load 0.66

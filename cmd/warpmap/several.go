@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"os"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
@@ -17,7 +19,7 @@ import (
 type several struct{ list, mode string }
 
 func (s *several) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&s.list, "devices", "", "run over several devices: all (every GPU), or a list such as 0,1 or cpu:0,cpu:1; goes before --device")
+	cmd.Flags().StringVar(&s.list, "devices", "", "run over several devices: all (every GPU), or a list such as 0,1 or cpu:0,cpu:1; of bench also joined: this process is a member of a job; goes before --device")
 }
 
 // open opens what --devices names.
@@ -67,6 +69,9 @@ func (s *several) bench(cmd *cobra.Command, family string, o bench.TableOptions,
 	if err != nil {
 		return err
 	}
+	if s.list == joined {
+		return s.joined(cmd, family, o, keep)
+	}
 	devices, closeAll, err := s.open(cmd)
 	if err != nil {
 		return err
@@ -86,6 +91,65 @@ func (s *several) bench(cmd *cobra.Command, family string, o bench.TableOptions,
 		}
 		out.Rows = append(out.Rows, row)
 	}
+	return out.print(cmd, keep)
+}
+
+// joined is what --devices says where this process is one of a job's, of which each has a device.
+const joined = "joined"
+
+// joined measures a map over the members of the job that this process is one of; rank 0 prints.
+func (s *several) joined(cmd *cobra.Command, family string, o bench.TableOptions, keep string) error {
+	if s.mode != shard.Distributed.String() {
+		return fmt.Errorf("--mode %s beside --devices joined: want distributed", s.mode)
+	}
+	d, err := memberDevice(cmd)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	m, err := shard.Join(cmd.Context(), shard.JoinOptions{Device: d})
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	out := severalResult{Where: bench.Here(d), Devices: []device.Info{d.Info()}, Table: family, Mode: joined, N: o.N}
+	wrong := 0
+	for _, load := range o.Loads {
+		row, err := shardbench.MeasureJoined(m, shardbench.Options{Family: tables.Family(family), N: o.N, Load: load, Hits: o.Hits})
+		if err != nil {
+			return err
+		}
+		wrong += row.Wrong
+		out.Rows = append(out.Rows, row)
+	}
+	if wrong > 0 {
+		return fmt.Errorf("rank %d: %d wrong answers", m.Rank(), wrong)
+	}
+	if m.Rank() > 0 {
+		return nil
+	}
+	return out.print(cmd, keep)
+}
+
+// memberDevice is the GPU with this process's number on its host, or with --device cpu a CPU device.
+func memberDevice(cmd *cobra.Command) (*device.Device, error) {
+	name, err := cmd.Flags().GetString("device")
+	if err != nil {
+		return nil, err
+	}
+	kind := "cuda"
+	if name == "cpu" {
+		kind = name
+	}
+	d, err := device.Open(kind+":"+cmp.Or(os.Getenv("LOCAL_RANK"), os.Getenv("OMPI_COMM_WORLD_LOCAL_RANK"), os.Getenv("SLURM_LOCALID"), "0"), device.WithContext(cmd.Context()))
+	if err != nil {
+		return nil, &deviceError{err}
+	}
+	return d, nil
+}
+
+// print keeps and prints what was measured.
+func (out severalResult) print(cmd *cobra.Command, keep string) error {
 	if keep != "" {
 		if err := bench.Keep(keep, out); err != nil {
 			return err
@@ -95,7 +159,7 @@ func (s *several) bench(cmd *cobra.Command, family string, o bench.TableOptions,
 		return printJSON(cmd.OutOrStdout(), out)
 	}
 	t := newTable(cmd)
-	t.SetTitle("%s", fmt.Sprintf("%s, %s over %d devices (%s): %d pairs on each", family, s.mode, len(devices), out.Where.Model, o.N))
+	t.SetTitle("%s", fmt.Sprintf("%s, %s over %d devices (%s): %d pairs on each", out.Table, out.Mode, out.Rows[0].Devices, out.Where.Model, out.N))
 	t.AppendHeader(table.Row{"load", "filled", "insert G/s", "find G/s", "bytes", "scratch", "wrong"})
 	for _, r := range out.Rows {
 		t.AppendRow(table.Row{r.Load, fmt.Sprintf("%.3f", r.Filled), fmt.Sprintf("%.3f", r.Insert), fmt.Sprintf("%.3f", r.Find), device.Bytes(r.Bytes), device.Bytes(r.Scratch), r.Wrong})

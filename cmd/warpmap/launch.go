@@ -1,0 +1,165 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// launched is a job on this host.
+type launched struct {
+	n     int
+	grace time.Duration // how long the others may take to end by themselves when one failed
+}
+
+func launchCommand() *cobra.Command {
+	var l launched
+	cmd := &cobra.Command{
+		Use:   "launch -n N -- COMMAND [ARGUMENT …]",
+		Short: "Start a process for each GPU of this host, as members of one job",
+		Long: `Start a command N times, with the variables of torchrun set: RANK and LOCAL_RANK from 0 on, WORLD_SIZE, and MASTER_ADDR and MASTER_PORT,
+where rank 0 is to listen; and a token in WARPMAP_TOKEN that keeps others out. Go programs join by shard.Join.
+
+Signals go to all. When one process fails, the others may end by themselves, for they say which rank is gone; those that have not after --grace
+are ended. The exit code is 0 if all processes end with 0.`,
+		Example: "  warpmap launch -n 4 -- warpmap bench --devices joined --n 250000000 --load 0.8\n  warpmap launch -n 2 -- env",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if l.n < 1 || l.n > 1024 {
+				return fmt.Errorf("-n %d: want 1 to 1024 processes", l.n)
+			}
+			if l.grace < 0 {
+				return fmt.Errorf("--grace %v: want 0s or more", l.grace)
+			}
+			return l.run(cmd, args)
+		},
+	}
+	cmd.Flags().SetInterspersed(false)
+	cmd.Flags().IntVarP(&l.n, "processes", "n", 1, "how many processes to start")
+	cmd.Flags().DurationVar(&l.grace, "grace", 10*time.Second, "how long processes may go on when one has failed")
+	return cmd
+}
+
+// lastWord is how long a process has to end after a signal, before it is killed: less than the command's own patience.
+const lastWord = patience * 3 / 4
+
+// run starts the processes, and returns when all have ended, with the error of the one that failed first.
+func (l *launched) run(cmd *cobra.Command, args []string) error {
+	env, err := l.environment()
+	if err != nil {
+		return err
+	}
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGQUIT)
+	defer signal.Stop(signals)
+
+	out, errs := shared(cmd.OutOrStdout()), shared(cmd.ErrOrStderr())
+	var processes []*exec.Cmd
+	type end struct {
+		rank int
+		err  error
+	}
+	ends := make(chan end, l.n)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for rank := range l.n {
+		p := exec.Command(args[0], args[1:]...)
+		p.Env = append(env, "RANK="+strconv.Itoa(rank), "LOCAL_RANK="+strconv.Itoa(rank))
+		p.Stdout, p.Stderr = out, errs
+		p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // signals of the terminal come through here, once
+		if rank == 0 {
+			p.Stdin = cmd.InOrStdin()
+		}
+		if err := p.Start(); err != nil {
+			tell(processes, syscall.SIGKILL)
+			return fmt.Errorf("starting rank %d: %w", rank, err)
+		}
+		processes = append(processes, p)
+		wg.Add(1)
+		go func() { defer wg.Done(); ends <- end{rank, p.Wait()} }()
+	}
+
+	var first error
+	var grace, last <-chan time.Time
+	interrupted := cmd.Context().Done()
+	for running := l.n; running > 0; {
+		select {
+		case e := <-ends:
+			running--
+			if e.err != nil && first == nil {
+				first = fmt.Errorf("rank %d: %s: %w", e.rank, args[0], e.err)
+				grace = time.After(l.grace)
+			}
+		case s := <-signals:
+			tell(processes, s.(syscall.Signal))
+		case <-interrupted: // the signal has come to all by now, or the command was ended otherwise
+			interrupted = nil
+			first = cmp.Or(first, context.Cause(cmd.Context()))
+			tell(processes, syscall.SIGTERM)
+			last = time.After(lastWord)
+		case <-grace:
+			tell(processes, syscall.SIGTERM)
+			last = time.After(lastWord)
+		case <-last:
+			tell(processes, syscall.SIGKILL)
+		}
+	}
+	return first
+}
+
+// turns lets several write to one writer.
+type turns struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (t *turns) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.w.Write(p)
+}
+
+// shared is a writer for several processes; they write to a file themselves.
+func shared(w io.Writer) io.Writer {
+	if f, ok := w.(*os.File); ok {
+		return f
+	}
+	return &turns{w: w}
+}
+
+// tell sends a signal to the processes and all that they started.
+func tell(processes []*exec.Cmd, s syscall.Signal) {
+	for _, p := range processes {
+		syscall.Kill(-p.Process.Pid, s) // one that has ended is no harm
+	}
+}
+
+// environment is what all processes have.
+func (l *launched) environment() ([]string, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // a port that is free
+	if err != nil {
+		return nil, err
+	}
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	if err = errors.Join(err, listener.Close()); err != nil {
+		return nil, err
+	}
+	env := append(os.Environ(), "WORLD_SIZE="+strconv.Itoa(l.n), "LOCAL_WORLD_SIZE="+strconv.Itoa(l.n), "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+port, "WARPMAP_TOKEN="+rand.Text())
+	if _, set := os.LookupEnv("NCCL_NVLS_ENABLE"); !set {
+		env = append(env, "NCCL_NVLS_ENABLE=0")
+	}
+	return env, nil
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// launch runs a script in so many processes.
+func launch(ctx context.Context, script string, flags ...string) (out string, err error) {
+	cmd := root()
+	var text bytes.Buffer
+	cmd.SetOut(&text)
+	cmd.SetErr(&text)
+	cmd.SetArgs(append(append([]string{"launch"}, flags...), "--", "sh", "-c", script))
+	err = cmd.ExecuteContext(ctx)
+	return text.String(), err
+}
+
+func TestLaunch(t *testing.T) {
+	dir := t.TempDir()
+	_, err := launch(t.Context(), `echo "$RANK $LOCAL_RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT $WARPMAP_TOKEN" >`+dir+`/$RANK`, "-n", "3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rest []string
+	for _, rank := range []string{"0", "1", "2"} {
+		text, err := os.ReadFile(filepath.Join(dir, rank))
+		own, all, _ := strings.Cut(string(text), " of ")
+		if err != nil || own != rank+" "+rank || !strings.HasPrefix(all, "3 at 127.0.0.1:") || len(strings.Fields(all)) != 4 {
+			t.Errorf("rank %s: %q, %v", rank, text, err)
+		}
+		rest = append(rest, all)
+	}
+	if rest[0] != rest[1] || rest[0] != rest[2] {
+		t.Errorf("they are not of one job: %q", rest)
+	}
+}
+
+// When one fails, those that do not end are ended, with all that they started, and the error says which it was.
+func TestLaunchFails(t *testing.T) {
+	start := time.Now()
+	_, err := launch(t.Context(), `test $RANK = 1 && exit 7; trap "" TERM; sleep 60 & wait; sleep 60`, "-n", "3", "--grace", "100ms")
+	if err == nil || !strings.Contains(err.Error(), "rank 1: sh: exit status 7") || time.Since(start) > 20*time.Second {
+		t.Errorf("after %v: %v", time.Since(start), err)
+	}
+	if _, err := launch(t.Context(), "", "-n", "0"); err == nil || !strings.Contains(err.Error(), "want 1 to 1024") {
+		t.Error(err)
+	}
+	cmd := root()
+	cmd.SetArgs([]string{"launch", "-n", "2", "--", "/nowhere/command"})
+	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "starting rank 0") {
+		t.Error(err)
+	}
+}
+
+// A command that is interrupted ends all processes.
+func TestLaunchInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	dir := t.TempDir()
+	time.AfterFunc(300*time.Millisecond, cancel)
+	start := time.Now()
+	_, err := launch(ctx, `trap 'echo >`+dir+`/$RANK; exit 1' TERM; while :; do sleep 0.05; done`, "-n", "2")
+	if err == nil || time.Since(start) > 10*time.Second {
+		t.Errorf("after %v: %v", time.Since(start), err)
+	}
+	if told, err := os.ReadDir(dir); len(told) != 2 || err != nil {
+		t.Errorf("%d processes were told, %v", len(told), err)
+	}
+}
+
+// The members of a job measure a map over all of them, through the stand-in for NCCL.
+func TestBenchJoined(t *testing.T) {
+	lib := filepath.Join(t.TempDir(), "libnccl.so")
+	source := filepath.Join("..", "..", "shard", "internal", "nccl", "standin", "testdata", "standin.c")
+	if _, err := os.Stat(source); err != nil {
+		t.Skip("needs a checkout: ", err)
+	}
+	if out, err := exec.Command("cc", "-D_GNU_SOURCE", "-shared", "-fPIC", "-pthread", "-o", lib, source).CombinedOutput(); err != nil {
+		t.Skipf("needs a C compiler: %v %s", err, out)
+	}
+	t.Setenv("WARPMAP_LIBNCCL", lib)
+	t.Setenv("WARPMAP_TEST_COMMAND", "1")
+	out, err := launch(t.Context(), os.Args[0]+` bench --devices joined --device cpu --n 3000 --load 0.8 --json`, "-n", "3", "--grace", "20s")
+	var got severalResult
+	if err != nil || json.Unmarshal([]byte(out), &got) != nil || len(got.Rows) != 1 || got.Rows[0].Devices != 3 || got.Rows[0].Wrong != 0 || got.Rows[0].Find <= 0 {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
