@@ -205,6 +205,10 @@ func TestMembers(t *testing.T) {
 		for n := 1; n <= 4; n++ {
 			t.Run(fmt.Sprintf("%s/%d", kind, n), func(t *testing.T) {
 				several(t, kind, n)
+				if kind == "cuda" {
+					_, err := nccl.Open()
+					testenv.Require(t, "nccl", err)
+				}
 				for rank, e := range job(t, n, kind, func(int) []string { return nil }) {
 					if e.err != nil {
 						t.Errorf("rank %d: %v\n%s", rank, e.err, e.text)
