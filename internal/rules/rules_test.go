@@ -132,9 +132,9 @@ func rank(pkg string, families []string) int {
 		return 8
 	case top == "bench" && rest != "" && rest != "baseline": // a paper's studies
 		return 7
-	case top == "bench" || top == "join":
+	case top == "bench" || top == "join" || top == "genome" && rest != "":
 		return 6
-	case pkg == "":
+	case pkg == "" || pkg == "genome":
 		return 5
 	case slices.Contains(families, top), pkg == "shard", pkg == "table/tabletest":
 		return 4

@@ -1,0 +1,13 @@
+// Package genome reads FASTA and FASTQ: sequences of letters with names, by blocks of whole records.
+//
+// What a file holds is told by its content, never by its name: plain, gzip (of several members, too) or zstd, FASTA where the first byte
+// that is not blank is >, FASTQ where it is @. Lines end in \n or \r\n, letters stand as they are, of either case, and any byte may be one: what
+// a letter means, and that k-mers do not go over an N, is up to those who count or sketch.
+//
+//	FASTA   >name, then lines of letters up to the next line that begins with >; blank lines are left out
+//	FASTQ   @name, a line of letters, a line that begins with +, a line of as many qualities; blank lines may stand between records
+//
+// A reader cuts the text of an input between two records about every Options.BlockBytes, without parsing it, so that blocks are parsed beside one
+// another, and inputs are unpacked beside one another. The letters of a block are moved together in the memory that they were read to: a letter is copied once.
+// What is held at a time is about two blocks a thread, and the longest record.
+package genome

@@ -1,0 +1,163 @@
+package genome
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/bmatcuk/doublestar/v4"
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+)
+
+// InputError is what is wrong with an input, and where.
+type InputError struct {
+	Input string
+	Line  int64 // the first is 1; 0 where it is of the whole input
+	Err   error
+}
+
+func (e *InputError) Error() string {
+	if e.Line == 0 {
+		return fmt.Sprintf("%s: %v", e.Input, e.Err)
+	}
+	return fmt.Sprintf("%s:%d: %v", e.Input, e.Line, e.Err)
+}
+
+func (e *InputError) Unwrap() error { return e.Err }
+
+// suffixes are the endings of the files that are read of a folder, with or without one of packings behind.
+var (
+	suffixes = []string{".fa", ".fasta", ".fna", ".ffn", ".frn", ".fas", ".fsa", ".fq", ".fastq"}
+	packings = []string{".gz", ".gzip", ".bgz", ".zst", ".zstd"}
+)
+
+// Expand gives the files that inputs name: each is a file, "-" for standard input, a pattern (with ** for folders within folders), or a folder,
+// which stands for the files below it whose names end as those of sequences do (.fa, .fasta, .fna, .fq, .fastq and the like, also with .gz or .zst behind).
+// Those of a pattern or folder come in the order of their names. Errors: *InputError for an input that names nothing.
+func Expand(inputs []string) (files []string, err error) {
+	for _, input := range inputs {
+		found, err := expand(input)
+		if err != nil {
+			return nil, &InputError{Input: input, Err: plainError(err)}
+		}
+		files = append(files, found...)
+	}
+	return files, nil
+}
+
+// plainError is an error of a file without the file's name, which stands before it.
+func plainError(err error) error {
+	var of *fs.PathError
+	if errors.As(err, &of) {
+		return of.Err
+	}
+	return err
+}
+
+func expand(input string) (found []string, err error) {
+	if input == "-" {
+		return []string{input}, nil
+	}
+	s, err := os.Stat(input)
+	switch {
+	case err == nil && !s.IsDir():
+		return []string{input}, nil
+	case err == nil:
+		err = filepath.WalkDir(input, func(path string, e fs.DirEntry, err error) error {
+			if err == nil && !e.IsDir() && ofSequences(path) {
+				found = append(found, path)
+			}
+			return err
+		})
+		if err == nil && found == nil {
+			err = fmt.Errorf("a folder without files whose names end in one of %s: name the files", strings.Join(suffixes, ", "))
+		}
+		return found, err
+	case !strings.ContainsAny(input, "*?[{"):
+		return nil, err
+	}
+	found, err = doublestar.FilepathGlob(input, doublestar.WithFilesOnly())
+	if err == nil && found == nil {
+		err = errors.New("a pattern that no file matches")
+	}
+	slices.Sort(found)
+	return found, err
+}
+
+func ofSequences(path string) bool {
+	name := strings.ToLower(filepath.Base(path))
+	for _, p := range packings {
+		name = strings.TrimSuffix(name, p)
+	}
+	return slices.ContainsFunc(suffixes, func(s string) bool { return strings.HasSuffix(name, s) })
+}
+
+// open opens an input, and gives its text unpacked.
+func open(input string) (text io.Reader, stop func(), err error) {
+	if input == "-" {
+		return unpack(os.Stdin)
+	}
+	f, err := os.Open(input)
+	if err != nil {
+		return nil, nil, err
+	}
+	text, end, err := unpack(f)
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return text, func() { end(); f.Close() }, nil
+}
+
+// unpack gives the text of what may be packed. The first bytes tell.
+func unpack(from io.Reader) (text io.Reader, stop func(), err error) {
+	b := bufio.NewReaderSize(from, 1<<18)
+	first, err := b.Peek(4)
+	if err != nil && err != io.EOF {
+		return nil, nil, err
+	}
+	switch {
+	case bytes.HasPrefix(first, []byte{0x1f, 0x8b}):
+		z, err := gzip.NewReader(b)
+		if err != nil {
+			return nil, nil, packingError("gzip", err)
+		}
+		return packed{z, "gzip"}, func() {}, nil
+	case bytes.Equal(first, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		z, err := zstd.NewReader(b, zstd.WithDecoderConcurrency(1))
+		if err != nil {
+			return nil, nil, packingError("zstd", err)
+		}
+		return packed{z, "zstd"}, z.Close, nil
+	}
+	return b, func() {}, nil
+}
+
+// packed is text that is unpacked while it is read.
+type packed struct {
+	text io.Reader
+	how  string
+}
+
+func (p packed) Read(to []byte) (int, error) {
+	n, err := p.text.Read(to)
+	if err != nil && err != io.EOF {
+		err = packingError(p.how, err)
+	}
+	return n, err
+}
+
+func packingError(how string, err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) || err == io.EOF {
+		return fmt.Errorf("the %s data ends too early: the file is not whole", how)
+	}
+	return fmt.Errorf("%s data that cannot be unpacked: %w", how, err)
+}

@@ -1,0 +1,281 @@
+package genome
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+)
+
+// format is what a text holds.
+type format byte
+
+const (
+	unknown format = 0
+	fasta   format = '>'
+	fastq   format = '@'
+)
+
+var (
+	errEmpty   = errors.New("no records: the input is empty (want FASTA or FASTQ)")
+	errNeither = errors.New("neither FASTA, which begins with >, nor FASTQ, which begins with @")
+	errZero    = errors.New("a zero byte: the file is damaged, or is no text")
+)
+
+// formatOf tells the format of a text by its first byte that is not blank; ok is false where all are.
+func formatOf(text []byte) (f format, ok bool) {
+	for _, b := range text {
+		switch b {
+		case '\n', '\r', ' ', '\t':
+		case '>', '@':
+			return format(b), true
+		default:
+			return unknown, true
+		}
+	}
+	return unknown, false
+}
+
+// cut is where the last record of a text begins, which may not be whole: what is before it is whole records. 0: there is one record at most.
+func (f format) cut(text []byte) int {
+	last := lastHeader
+	if f == fastq {
+		last = lastRead
+	}
+	for width := 1 << 14; ; width *= 4 {
+		start := max(len(text)-width, 0)
+		if at := last(text, start); at > 0 || start == 0 {
+			return at
+		}
+	}
+}
+
+// lastHeader is where the last line from start on begins that is a header of FASTA.
+func lastHeader(text []byte, start int) (last int) {
+	for at := start; ; at++ {
+		next := bytes.IndexByte(text[at:], '>')
+		if next < 0 {
+			return last
+		}
+		if at += next; at > 0 && text[at-1] == '\n' {
+			last = at
+		}
+	}
+}
+
+// lastRead is where the last line from start on begins that is a header of FASTQ: it begins with @, and the second behind it with +. Qualities may
+// begin with @, but the second line behind them are letters, or what stands before them.
+func lastRead(text []byte, start int) (last int) {
+	before, header := -1, -1 // the lines before this one, where they begin with @
+	at := start
+	if start > 0 {
+		next := bytes.IndexByte(text[start-1:], '\n')
+		if next < 0 {
+			return 0
+		}
+		at = start + next
+	}
+	for at < len(text) {
+		if text[at] == '+' && before > 0 {
+			last = before
+		}
+		before, header = header, -1
+		if text[at] == '@' {
+			header = at
+		}
+		next := bytes.IndexByte(text[at:], '\n')
+		if next < 0 {
+			break
+		}
+		at += next + 1
+	}
+	return last
+}
+
+// parser makes a block of a text, in the text's own memory: its letters are moved to the front.
+type parser struct {
+	text    []byte
+	at      int // of the next line
+	to      int // of the next letter
+	line    int64
+	names   []byte
+	records []Record
+	skip    bool
+	broken  int64
+	zeros   bool // there are zero bytes
+}
+
+// next is the next line without its end, and false behind the last.
+func (p *parser) next() ([]byte, bool) {
+	if p.at >= len(p.text) {
+		return nil, false
+	}
+	line := p.text[p.at:]
+	if end := bytes.IndexByte(line, '\n'); end >= 0 {
+		line = line[:end]
+	}
+	p.at += len(line) + 1
+	p.line++
+	for len(line) > 0 && line[len(line)-1] <= ' ' && line[len(line)-1] != 0 {
+		line = line[:len(line)-1]
+	}
+	return line, true
+}
+
+// begin begins a record.
+func (p *parser) begin(name []byte) {
+	from := len(p.names)
+	p.names = append(p.names, name...)
+	p.records = append(p.records, Record{Name: p.names[from:len(p.names):len(p.names)], Start: p.to})
+}
+
+func (p *parser) letters(line []byte) { p.to += copy(p.text[p.to:], line) }
+
+func (p *parser) end() {
+	p.records[len(p.records)-1].End = p.to
+	p.text[p.to] = '\n' // a record's header has a byte for it
+	p.to++
+}
+
+// parse makes records of the whole text. The line of an error is counted from the text's first.
+func (p *parser) parse(f format) error {
+	p.zeros = bytes.IndexByte(p.text, 0) >= 0
+	if f == fasta {
+		return p.fasta()
+	}
+	return p.fastq()
+}
+
+// fault notes a broken record, which is an error unless such are skipped.
+func (p *parser) fault(line int64, err error) error {
+	if !p.skip {
+		return &InputError{Line: line, Err: err}
+	}
+	p.broken++
+	return nil
+}
+
+func (p *parser) fasta() error {
+	in, bad, from := false, false, 0
+	end := func() {
+		if bad {
+			p.records, p.to = p.records[:len(p.records)-1], from
+		} else if in {
+			p.end()
+		}
+	}
+	for {
+		line, more := p.next()
+		if !more {
+			end()
+			return nil
+		}
+		if len(line) == 0 {
+			continue
+		}
+		var wrong error
+		if p.zeros && bytes.IndexByte(line, 0) >= 0 {
+			wrong = errZero
+		}
+		switch header := line[0] == '>'; {
+		case header:
+			end()
+			in, bad, from = true, wrong != nil, p.to
+			p.begin(line[1:])
+		case !in:
+			wrong = fmt.Errorf("%q before the first line that begins with >", clip(line))
+		case bad:
+			continue
+		case wrong != nil:
+			bad = true
+		default:
+			p.letters(line)
+		}
+		if wrong != nil {
+			if err := p.fault(p.line, wrong); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (p *parser) fastq() error {
+	for {
+		line, more := p.next()
+		if !more {
+			return nil
+		}
+		if len(line) == 0 {
+			continue
+		}
+		header, at := p.line, p.at
+		if err := p.read(line); err != nil {
+			if err := p.fault(err.Line, err.Err); err != nil {
+				return err
+			}
+			// The next line that is a header begins the next record: it may be one of those that were taken for this one's.
+			p.at, p.line = at, header
+			p.seek()
+		}
+	}
+}
+
+// read takes the three lines behind a header.
+func (p *parser) read(header []byte) *InputError {
+	first := p.line
+	at := func(line int64, text string, with ...any) *InputError {
+		return &InputError{Line: line, Err: fmt.Errorf(text, with...)}
+	}
+	if header[0] != '@' {
+		return at(first, "a record of FASTQ begins with %q, not with @", clip(header))
+	}
+	letters, more := p.next()
+	if !more {
+		return at(first, "the input ends within a record of FASTQ")
+	}
+	plus, more := p.next()
+	switch {
+	case !more:
+		return at(first, "the input ends within a record of FASTQ")
+	case len(letters) > 0 && letters[0] == '+':
+		return at(p.line-1, "a line %q where FASTQ has letters", clip(letters))
+	case len(plus) == 0 || plus[0] != '+':
+		return at(p.line, "a line %q where FASTQ has one that begins with +: records of FASTQ have four lines each", clip(plus))
+	}
+	quality, _ := p.next() // a record without letters may lack the line
+	switch {
+	case len(quality) != len(letters):
+		return at(p.line, "%d qualities for %d letters", len(quality), len(letters))
+	case p.zeros && (bytes.IndexByte(letters, 0) >= 0 || bytes.IndexByte(header, 0) >= 0):
+		return at(first, "%w", errZero)
+	}
+	p.begin(header[1:])
+	p.letters(letters)
+	p.end()
+	return nil
+}
+
+// seek goes to the next line that begins a record.
+func (p *parser) seek() {
+	for p.at < len(p.text) {
+		rest := p.text[p.at:]
+		if rest[0] == '@' {
+			if second := behind(behind(rest)); len(second) > 0 && second[0] == '+' {
+				return
+			}
+		}
+		p.at = len(p.text) - len(behind(rest))
+		p.line++
+	}
+}
+
+// behind is the text behind its first line.
+func behind(text []byte) []byte {
+	end := bytes.IndexByte(text, '\n')
+	if end < 0 {
+		return nil
+	}
+	return text[end+1:]
+}
+
+// clip is the beginning of a line, for an error.
+func clip(line []byte) []byte { return line[:min(len(line), 40)] }

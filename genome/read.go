@@ -1,0 +1,369 @@
+package genome
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+)
+
+// Record is one sequence of a Block.
+type Record struct {
+	Name       []byte // the header without > or @, up to the end of the line
+	Start, End int    // its letters are Text[Start:End]
+}
+
+// Block is whole records in a row of one input. Text holds their letters as they stand in the file (any case, any letter), without line ends, with one
+// byte '\n' behind each record. Names and Text are good until Release.
+type Block struct {
+	Input   string
+	First   int64 // number of the first record in its input, from 0
+	Text    []byte
+	Records []Record
+	memory  *memory
+}
+
+// Release gives the block's memory to blocks to come. A block that is not released is left to the garbage collector.
+func (b *Block) Release() {
+	if b.memory != nil {
+		b.memory.release()
+		b.memory = nil
+	}
+}
+
+// memory is what the texts of one block, or of parts of it, lie in.
+type memory struct {
+	mu    sync.Mutex
+	users int
+	raw   []byte
+	from  *sync.Pool
+}
+
+func (m *memory) share() *memory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.users++
+	return m
+}
+
+func (m *memory) release() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.users--; m.users == 0 {
+		raw := m.raw
+		m.raw = nil
+		m.from.Put(&raw)
+	}
+}
+
+// Options say how inputs are read. The zero value is good.
+type Options struct {
+	BlockBytes int  // letters of a block, about (a longer record is whole in one); 0: 8 MiB
+	Threads    int  // inputs and blocks of one that are unpacked and parsed beside one another; 0: GOMAXPROCS
+	SkipBroken bool // broken records, and inputs without any, are left out and counted
+}
+
+const defaultBlockBytes = 8 << 20
+
+func (o Options) complete() Options {
+	if o.BlockBytes <= 0 {
+		o.BlockBytes = defaultBlockBytes
+	}
+	if o.Threads <= 0 {
+		o.Threads = runtime.GOMAXPROCS(0)
+	}
+	return o
+}
+
+// Counts is what was read.
+type Counts struct{ Inputs, Records, Letters, Broken int64 }
+
+func (c *Counts) add(b *Block) {
+	c.Records += int64(len(b.Records))
+	c.Letters += int64(len(b.Text) - len(b.Records))
+}
+
+// Read reads inputs (see Expand) and calls each for its blocks, in the order of the inputs and their records, from one goroutine. Blocks without records
+// do not come. What is read is counted also where it ends by an error.
+//
+// Errors: *InputError for what cannot be read, with the line of a record that is broken; those of each, and ctx's. Blocks before the one
+// with the broken record have come by then.
+func Read(ctx context.Context, inputs []string, o Options, each func(*Block) error) (Counts, error) {
+	s, err := newStream(ctx, inputs, o)
+	if err != nil {
+		return Counts{}, err
+	}
+	defer s.stop()
+	for {
+		b, err := s.next()
+		if b == nil || err != nil {
+			return s.counts, err
+		}
+		if err := each(b); err != nil {
+			return s.counts, err
+		}
+	}
+}
+
+// stream gives the blocks of inputs, in order.
+type stream struct {
+	ctx    context.Context
+	stop   context.CancelFunc
+	o      Options
+	texts  *sync.Pool
+	ahead  int // jobs of an input that wait
+	parse  chan struct{}
+	inputs []string
+	opened []chan *job // of inputs[at:], those that are being read
+	at     int
+	lines  int64 // of the input, before the job that comes next
+	first  int64
+	counts Counts
+}
+
+// job is a text that is parsed, in one of the stream's goroutines.
+type job struct {
+	parser
+	format format
+	memory *memory
+	err    error
+	done   chan struct{}
+}
+
+func newStream(ctx context.Context, inputs []string, o Options) (*stream, error) {
+	files, err := Expand(inputs)
+	if err != nil {
+		return nil, err
+	}
+	s := &stream{o: o.complete(), inputs: files, texts: &sync.Pool{}}
+	s.ctx, s.stop = context.WithCancel(ctx)
+	s.parse = make(chan struct{}, s.o.Threads)
+	s.ahead = s.o.Threads/max(1, min(s.o.Threads, len(files))) + 1
+	return s, nil
+}
+
+// next is the next block, or nil behind the last.
+func (s *stream) next() (*Block, error) {
+	for s.at < len(s.inputs) {
+		for len(s.opened) < s.o.Threads && s.at+len(s.opened) < len(s.inputs) {
+			jobs := make(chan *job, s.ahead)
+			go s.read(s.inputs[s.at+len(s.opened)], jobs)
+			s.opened = append(s.opened, jobs)
+		}
+		var j *job
+		more := false
+		select {
+		case j, more = <-s.opened[0]:
+		case <-s.ctx.Done():
+			return nil, s.ctx.Err()
+		}
+		if !more {
+			s.opened, s.at = s.opened[1:], s.at+1
+			s.lines, s.first = 0, 0
+			s.counts.Inputs++
+			continue
+		}
+		<-j.done
+		b, err := s.take(j)
+		if err != nil || b != nil {
+			return b, err
+		}
+	}
+	return nil, s.ctx.Err()
+}
+
+// take makes a block of a job that is done; nil where there are no records.
+func (s *stream) take(j *job) (*Block, error) {
+	input := s.inputs[s.at]
+	if input == "-" {
+		input = "standard input"
+	}
+	var of *InputError
+	switch {
+	case errors.As(j.err, &of):
+		return nil, &InputError{input, s.lines + of.Line, of.Err}
+	case j.err != nil && j.err == s.ctx.Err():
+		return nil, j.err
+	case j.err != nil && !(s.o.SkipBroken && (j.err == errEmpty || j.err == errNeither)):
+		return nil, &InputError{Input: input, Err: j.err}
+	case j.err != nil:
+		s.counts.Broken++
+		return nil, nil
+	}
+	b := &Block{Input: input, First: s.first, Text: j.text[:j.to], Records: j.records, memory: j.memory}
+	s.lines += j.line
+	s.first += int64(len(b.Records))
+	s.counts.Broken += j.broken
+	s.counts.add(b)
+	if len(b.Records) == 0 {
+		b.Release()
+		return nil, nil
+	}
+	return b, nil
+}
+
+// text is memory for so many bytes.
+func (s *stream) text(n int) []byte {
+	if m, ok := s.texts.Get().(*[]byte); ok && cap(*m) >= n {
+		return (*m)[:n]
+	}
+	return make([]byte, n)
+}
+
+// read cuts an input into texts, and has each parsed.
+func (s *stream) read(input string, jobs chan<- *job) {
+	defer close(jobs)
+	send := func(j *job) bool {
+		select {
+		case jobs <- j:
+			return true
+		case <-s.ctx.Done():
+			return false
+		}
+	}
+	fail := func(err error) {
+		done := make(chan struct{})
+		close(done)
+		send(&job{err: err, done: done})
+	}
+	from, stop, err := open(input)
+	if err != nil {
+		fail(plainError(err))
+		return
+	}
+	defer stop()
+	f, want := unknown, s.o.BlockBytes
+	text, n := s.text(want), 0
+	for end := false; !end; {
+		for n < len(text) && !end {
+			var got int
+			if got, err = from.Read(text[n:]); err != nil && err != io.EOF {
+				fail(plainError(err))
+				return
+			}
+			n, end = n+got, err == io.EOF
+			if s.ctx.Err() != nil {
+				return
+			}
+		}
+		if f == unknown {
+			var known bool
+			switch f, known = formatOf(text[:n]); {
+			case known && f == unknown:
+				fail(errNeither)
+				return
+			case !known && end:
+				fail(errEmpty)
+				return
+			case f == fastq: // half of it is letters
+				want *= 2
+			}
+		}
+		cut := n
+		if !end {
+			if cut = 0; f != unknown {
+				cut = f.cut(text[:n])
+			}
+			if cut == 0 { // a record that is longer than the text
+				if len(text) == cap(text) {
+					text = append(make([]byte, 0, 2*len(text)), text...)
+				}
+				text = text[:min(cap(text), 2*len(text))]
+				continue
+			}
+		}
+		rest := text[cut:n]
+		next := s.text(max(want, len(rest)+want/2+1))
+		n = copy(next, rest)
+		j := &job{parser: parser{text: text[:cut], skip: s.o.SkipBroken}, format: f, done: make(chan struct{})}
+		j.memory = &memory{users: 1, raw: text, from: s.texts}
+		text = next
+		go func() {
+			s.parse <- struct{}{}
+			j.err = j.parser.parse(j.format)
+			<-s.parse
+			close(j.done)
+		}()
+		if !send(j) {
+			return
+		}
+	}
+}
+
+// ReadPaired is Read of mates: the n-th record of first with the n-th of second, in blocks with equal numbers of records. Which inputs the records of
+// either side come from does not matter. Counts are of both sides. Errors as of Read; *InputError where one side has fewer records.
+func ReadPaired(ctx context.Context, first, second []string, o Options, each func(a, b *Block) error) (Counts, error) {
+	var sides [2]*side
+	for i, inputs := range [][]string{first, second} {
+		s, err := newStream(ctx, inputs, o)
+		if err != nil {
+			return Counts{}, err
+		}
+		defer s.stop()
+		sides[i] = &side{stream: s}
+	}
+	counts := func() Counts {
+		a, b := sides[0].counts, sides[1].counts
+		return Counts{a.Inputs + b.Inputs, a.Records + b.Records, a.Letters + b.Letters, a.Broken + b.Broken}
+	}
+	for {
+		if err := errors.Join(sides[0].fill(), sides[1].fill()); err != nil {
+			return counts(), err
+		}
+		switch short := sides[0]; {
+		case sides[0].block == nil && sides[1].block == nil:
+			return counts(), nil
+		case sides[1].block == nil:
+			short = sides[1]
+			fallthrough
+		case sides[0].block == nil:
+			return counts(), &InputError{Input: short.inputs[len(short.inputs)-1],
+				Err: fmt.Errorf("ends after %d records of its side, and there are more mates: paired inputs have equal numbers of records", short.seen)}
+		}
+		n := min(sides[0].left(), sides[1].left())
+		if err := each(sides[0].take(n), sides[1].take(n)); err != nil {
+			return counts(), err
+		}
+	}
+}
+
+// side is the blocks of one side of pairs, of which parts are taken.
+type side struct {
+	*stream
+	block *Block // with records that were not taken; nil behind the last
+	from  int    // the first of them
+	seen  int64  // records that were taken
+}
+
+func (s *side) left() int { return len(s.block.Records) - s.from }
+
+// fill gets a block where there is none.
+func (s *side) fill() (err error) {
+	if s.block == nil {
+		s.from = 0
+		s.block, err = s.next()
+	}
+	return err
+}
+
+// take gives the next n records as a block.
+func (s *side) take(n int) *Block {
+	b := s.block
+	records := b.Records[s.from : s.from+n]
+	base, end := records[0].Start, records[n-1].End+1
+	part := &Block{Input: b.Input, First: b.First + int64(s.from), Text: b.Text[base:end:end], Records: records, memory: b.memory.share()}
+	if base > 0 {
+		for i := range records {
+			records[i].Start -= base
+			records[i].End -= base
+		}
+	}
+	s.seen += int64(n)
+	if s.from += n; s.from == len(b.Records) {
+		b.Release()
+		s.block = nil
+	}
+	return part
+}

@@ -1,0 +1,375 @@
+package genome
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+)
+
+// read is what Read gives, as text: a line of name, tab and letters for each record.
+func read(inputs []string, o Options) (string, Counts, error) {
+	var out strings.Builder
+	n := map[string]int64{}
+	counts, err := Read(context.Background(), inputs, o, func(b *Block) error {
+		if b.First != n[b.Input] {
+			return fmt.Errorf("a block of %s begins with record %d, want %d", b.Input, b.First, n[b.Input])
+		}
+		n[b.Input] += int64(len(b.Records))
+		end := 0
+		for _, r := range b.Records {
+			if r.Start != end || b.Text[r.End] != '\n' {
+				return fmt.Errorf("record %s has letters %d to %d, where the one before ends at %d", r.Name, r.Start, r.End, end)
+			}
+			end = r.End + 1
+			fmt.Fprintf(&out, "%s\t%s\n", r.Name, b.Text[r.Start:r.End])
+		}
+		if end != len(b.Text) {
+			return fmt.Errorf("a block of %d bytes, of which records take %d", len(b.Text), end)
+		}
+		b.Release()
+		return nil
+	})
+	return out.String(), counts, err
+}
+
+func put(t testing.TB, name, text string) string {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func gzipped(texts ...string) string {
+	var b bytes.Buffer
+	for _, text := range texts {
+		z := gzip.NewWriter(&b)
+		z.Write([]byte(text))
+		z.Close()
+	}
+	return b.String()
+}
+
+func zstded(text string) string {
+	z, _ := zstd.NewWriter(nil)
+	return string(z.EncodeAll([]byte(text), nil))
+}
+
+// sample makes records, how they stand in FASTA and FASTQ, and what is to be read of them.
+func sample(seed uint64, n int) (fasta, fastq, want string) {
+	r := rand.New(rand.NewPCG(seed, 1))
+	var a, q, w strings.Builder
+	for i := range n {
+		letters := make([]byte, r.IntN(300))
+		quality := make([]byte, len(letters))
+		for j := range letters {
+			letters[j], quality[j] = "ACGTacgtNUu*-"[r.IntN(13)], byte('!'+r.IntN(94))
+		}
+		if i%3 == 0 && len(quality) > 0 {
+			quality[0] = "@+>"[r.IntN(3)]
+		}
+		name := fmt.Sprintf("read %d @+>", i)
+		fmt.Fprintf(&a, ">%s\n", name)
+		for rest := letters; len(rest) > 0; {
+			k := min(len(rest), 1+r.IntN(80))
+			fmt.Fprintf(&a, "%s\n", rest[:k])
+			rest = rest[k:]
+			if r.IntN(8) == 0 {
+				a.WriteString("\n")
+			}
+		}
+		fmt.Fprintf(&q, "@%s\n%s\n+\n%s\n%s", name, letters, quality, strings.Repeat("\n", r.IntN(8)/7))
+		fmt.Fprintf(&w, "%s\t%s\n", name, letters)
+	}
+	return a.String(), q.String(), w.String()
+}
+
+func TestFormats(t *testing.T) {
+	dir := t.TempDir()
+	a, q, want := sample(1, 300)
+	for kind, text := range map[string]string{"fasta": a, "fastq": q} {
+		crlf := strings.ReplaceAll(text, "\n", "\r\n")
+		for name, content := range map[string]string{"plain": text, "crlf": crlf, "unended": strings.TrimRight(text, "\n"), "blank": "\n \r\n" + text + "\n\n",
+			"gzip": gzipped(text), "members": gzipped(text[:len(text)/3], text[len(text)/3:]), "zstd": zstded(text)} {
+			file := put(t, filepath.Join(dir, kind+name), content)
+			for _, o := range []Options{{}, {BlockBytes: 1}, {BlockBytes: 100, Threads: 1}, {BlockBytes: 1000, Threads: 3}, {BlockBytes: 20000, Threads: 2, SkipBroken: true}} {
+				got, counts, err := read([]string{file}, o)
+				if err != nil {
+					t.Fatalf("%s, %s, %+v: %v", kind, name, o, err)
+				}
+				if d := cmp.Diff(want, got); d != "" {
+					t.Fatalf("%s, %s, %+v: %s", kind, name, o, d)
+				}
+				if letters := int64(len(want) - strings.Count(want, "\t")*2 - len(names(want))); counts != (Counts{1, 300, letters, 0}) {
+					t.Fatalf("%s, %s, %+v: counted %+v, want %d letters", kind, name, o, counts, letters)
+				}
+			}
+		}
+	}
+}
+
+func names(text string) (all string) {
+	for line := range strings.Lines(text) {
+		name, _, _ := strings.Cut(line, "\t")
+		all += name
+	}
+	return all
+}
+
+func TestInputs(t *testing.T) {
+	dir := t.TempDir()
+	os.Mkdir(filepath.Join(dir, "below"), 0o700)
+	put(t, filepath.Join(dir, "b.fa"), ">b\nC\n")
+	put(t, filepath.Join(dir, "a.FASTQ.gz"), gzipped("@a\nA\n+\n!\n"))
+	put(t, filepath.Join(dir, "below", "c.fna.zst"), zstded(">c\nG\n"))
+	put(t, filepath.Join(dir, "notes.txt"), "no sequences")
+	stdin := os.Stdin
+	defer func() { os.Stdin = stdin }()
+	for _, c := range []struct {
+		inputs []string
+		want   string
+	}{
+		{[]string{dir}, "a\tA\nb\tC\nc\tG\n"},
+		{[]string{dir + "/b.fa", dir + "/a*"}, "b\tC\na\tA\n"},
+		{[]string{dir + "/**/*.fna.zst", "-"}, "c\tG\nin\tT\n"},
+	} {
+		var err error
+		if os.Stdin, err = os.Open(put(t, filepath.Join(dir, "stdin"), ">in\nT\n")); err != nil {
+			t.Fatal(err)
+		}
+		got, _, err := read(c.inputs, Options{Threads: 2})
+		if err != nil || got != c.want {
+			t.Errorf("%q: %q, %v; want %q", c.inputs, got, err, c.want)
+		}
+		os.Stdin.Close()
+	}
+}
+
+func TestBroken(t *testing.T) {
+	dir := t.TempDir()
+	random := make([]byte, 1<<16) // does not pack
+	for i := range random {
+		random[i] = "ACGT"[rand.IntN(4)]
+	}
+	whole := ">a\n" + string(random) + "\n"
+	for name, c := range map[string]struct {
+		text, says, rest string
+		broken           int64
+	}{
+		"empty":         {"", "no records", "", 1},
+		"blank":         {"\n\n", "no records", "", 1},
+		"text":          {"\nhello", "neither FASTA", "", 1},
+		"short":         {"@a\nACGT\n+\n!!!\n@b\nC\n+\n!\n", ":4: 3 qualities for 4 letters", "b\tC\n", 1},
+		"long":          {"@b\nC\n+\n!\n\n@a\nACGT\n+\n!!!!!\n", ":9: 5 qualities for 4 letters", "b\tC\n", 1},
+		"no quality":    {"@a\nAC\n+\n@b\nC\n+\n!\n", ":6: ", "", 1},
+		"no plus":       {"@a\nACGT\n!!!!\n@b\nC\n+\n!\n", ":3: a line \"!!!!\"", "b\tC\n", 1},
+		"no letters":    {"@a\n+\n!!!!\n@b\nC\n+\n!\n", ":2: a line \"+\"", "b\tC\n", 1},
+		"wrapped":       {"@a\nACGT\nACGT\n+\n!!!!\n!!!!\n@b\nC\n+\n!\n", ":3: a line \"ACGT\"", "b\tC\n", 1},
+		"ends":          {"@b\nC\n+\n!\n@a\nACGT\n", ":5: the input ends within", "b\tC\n", 1},
+		"no header":     {"@b\nC\n+\n!\nACGT\n@c\nC\n+\n!\n", ":5: a record of FASTQ begins with \"ACGT\"", "b\tC\nc\tC\n", 1},
+		"zeros":         {">a\nAC\x00\nAC\n>b\nC\n", ":2: a zero byte", "b\tC\n", 1},
+		"zeros in name": {">b\nC\n>a\x00\nAC\n", ":3: a zero byte", "b\tC\n", 1},
+		"zeros in read": {"@a\nA\x00\n+\n!!\n@b\nC\n+\n!\n", ":1: a zero byte", "b\tC\n", 1},
+		"before":        {" >a\nAC\n>b\nC\n", ":1: \" >a\" before the first line", "b\tC\n", 2},
+		"cut gzip":      {gzipped(whole)[:10000], "the gzip data ends too early", "", -1},
+		"cut header":    {gzipped(whole)[:6], "the gzip data ends too early", "", -1},
+		"bad gzip":      {"\x1f\x8b>a\nACGT\nCGTACGTACGT", "cannot be unpacked", "", -1},
+		"cut zstd":      {zstded(whole)[:10000], "the zstd data ends too early", "", -1},
+		"bad sum":       {gzipped(whole)[:len(gzipped(whole))-5] + "x2345", "cannot be unpacked", "", -1},
+	} {
+		file := put(t, filepath.Join(dir, name), c.text)
+		_, _, err := read([]string{file}, Options{})
+		var of *InputError
+		if !errors.As(err, &of) || !strings.Contains(err.Error(), c.says) || !strings.HasPrefix(err.Error(), file) {
+			if name != "no quality" {
+				t.Errorf("%s: %v; want %s", name, err, c.says)
+			}
+		}
+		got, counts, err := read([]string{file}, Options{SkipBroken: true})
+		switch {
+		case c.broken < 0:
+			if !errors.As(err, &of) {
+				t.Errorf("%s, skipping broken records: %v; want the same error", name, err)
+			}
+		case name == "no quality": // the header of the next is as long as the qualities should be
+		case err != nil || got != c.rest || counts.Broken != c.broken:
+			t.Errorf("%s, skipping broken records: %q, %+v, %v; want %q and %d broken", name, got, counts, err, c.rest, c.broken)
+		}
+	}
+	for _, input := range []string{dir + "/none", dir + "/none*", t.TempDir()} {
+		if _, _, err := read([]string{input}, Options{}); err == nil || !strings.HasPrefix(err.Error(), input) {
+			t.Errorf("%s: %v", input, err)
+		}
+	}
+}
+
+// Lines of errors are those of the file, in whichever block they are.
+func TestLineOfError(t *testing.T) {
+	_, q, _ := sample(2, 200)
+	file := put(t, filepath.Join(t.TempDir(), "x"), q+"@last\nACGT\n+\n!\n")
+	for _, size := range []int{1, 50, 1000, 1 << 20} {
+		_, counts, err := read([]string{file}, Options{BlockBytes: size})
+		if want := fmt.Sprintf("%s:%d: 1 qualities for 4 letters", file, strings.Count(q, "\n")+4); err == nil || err.Error() != want {
+			t.Errorf("blocks of %d: %v; want %s", size, err, want)
+		}
+		if size < 1000 && counts.Records < 180 {
+			t.Errorf("blocks of %d: %d records before the error, want most of 200", size, counts.Records)
+		}
+	}
+}
+
+func TestPaired(t *testing.T) {
+	dir := t.TempDir()
+	a, _, want := sample(3, 200)
+	_, q, other := sample(4, 200)
+	fa, fq := put(t, dir+"/a.fa", a), put(t, dir+"/b.fq", q)
+	one := put(t, dir+"/c.fa", ">one\nA\n")
+	pairs := func(first, second []string, o Options) (x, y string, c Counts, err error) {
+		c, err = ReadPaired(t.Context(), first, second, o, func(a, b *Block) error {
+			if len(a.Records) != len(b.Records) {
+				return fmt.Errorf("%d records and %d mates", len(a.Records), len(b.Records))
+			}
+			for i, r := range a.Records {
+				s := b.Records[i]
+				x += fmt.Sprintf("%s\t%s\n", r.Name, a.Text[r.Start:r.End])
+				y += fmt.Sprintf("%s\t%s\n", s.Name, b.Text[s.Start:s.End])
+			}
+			if a.Text[len(a.Text)-1] != '\n' || b.Text[len(b.Text)-1] != '\n' {
+				return errors.New("a block does not end behind a record")
+			}
+			a.Release()
+			b.Release()
+			return nil
+		})
+		return x, y, c, err
+	}
+	for _, size := range []int{1, 300, 5000, 1 << 20} {
+		x, y, c, err := pairs([]string{fa}, []string{fq}, Options{BlockBytes: size})
+		if err != nil || x != want || y != other || c.Records != 400 || c.Inputs != 2 {
+			t.Errorf("blocks of %d: %+v, %v\n%s%s", size, c, err, cmp.Diff(want, x), cmp.Diff(other, y))
+		}
+		for _, c := range []struct{ first, second []string }{{[]string{fa, one}, []string{fq}}, {[]string{fa}, []string{fq, one}}} {
+			_, _, _, err := pairs(c.first, c.second, Options{BlockBytes: size})
+			short := c.first[0]
+			if len(c.second) == 1 {
+				short = c.second[0]
+			}
+			if err == nil || !strings.HasPrefix(err.Error(), short+": ends after 200 records") {
+				t.Errorf("one mate too few: %v", err)
+			}
+		}
+	}
+}
+
+func TestEnds(t *testing.T) {
+	a, _, _ := sample(5, 100)
+	file := put(t, filepath.Join(t.TempDir(), "x"), a)
+	ctx, cancel := context.WithCancel(t.Context())
+	calls := 0
+	_, err := Read(ctx, []string{file, file}, Options{BlockBytes: 50}, func(*Block) error {
+		calls++
+		cancel()
+		return nil
+	})
+	if !errors.Is(err, context.Canceled) || calls > 2 {
+		t.Errorf("%d calls, %v", calls, err)
+	}
+	stop := errors.New("stop")
+	if _, err = Read(t.Context(), []string{file}, Options{BlockBytes: 50}, func(*Block) error { return stop }); err != stop {
+		t.Error(err)
+	}
+}
+
+// FuzzRead: what is read does not depend on how the text is cut, and is what a plain reading of the lines gives.
+func FuzzRead(f *testing.F) {
+	a, q, _ := sample(6, 5)
+	for _, text := range []string{a, q, "", "\n", ">", "@", ">a", ">\n>\n", "@\n\n+\n", "@a\r\nA\r\n+\r\n@\r\n", "@a\nA\n+\n@\n@b\nA\n+\n@\n", gzipped(a), zstded(q), ">a\x00\nA\n>b\nC\x00"} {
+		f.Add([]byte(text), uint16(7), false)
+	}
+	file := filepath.Join(f.TempDir(), "x")
+	f.Fuzz(func(t *testing.T, text []byte, size uint16, skip bool) {
+		file := fmt.Sprintf("%s%d", file, os.Getpid())
+		if len(text) > 1<<20 {
+			return
+		}
+		put(t, file, string(text))
+		whole, counts, err := read([]string{file}, Options{Threads: 1, SkipBroken: skip})
+		cut, other, also := read([]string{file}, Options{BlockBytes: int(size), Threads: 2, SkipBroken: skip})
+		if err == nil && counts.Broken == 0 && (also != nil || cut != whole || other != counts) {
+			t.Fatalf("in blocks of %d: %v, %+v\n%q\nwhole: %+v\n%q", size, also, other, cut, counts, whole)
+		}
+		if skip && (err == nil) != (also == nil) {
+			t.Fatalf("in blocks of %d: %v; whole: %v", size, also, err)
+		}
+		if err == nil && counts.Broken == 0 && len(text) > 4 && text[0] != 0x1f && text[0] != 0x28 {
+			if want := plainly(string(text)); whole != want {
+				t.Fatalf("read %q, want %q", whole, want)
+			}
+		}
+	})
+}
+
+// plainly reads whole records line by line.
+func plainly(text string) (out string) {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		lines[i] = strings.TrimRightFunc(lines[i], func(r rune) bool { return r <= ' ' && r != 0 })
+	}
+	for i := 0; i < len(lines); i++ {
+		switch line := lines[i]; {
+		case strings.HasPrefix(line, ">"):
+			out += line[1:] + "\t"
+			for ; i+1 < len(lines) && !strings.HasPrefix(lines[i+1], ">"); i++ {
+				out += lines[i+1]
+			}
+			out += "\n"
+		case strings.HasPrefix(line, "@"):
+			out += line[1:] + "\t" + lines[i+1] + "\n"
+			i += 3
+		}
+	}
+	return out
+}
+
+func BenchmarkRead(b *testing.B) {
+	dir := b.TempDir()
+	r := rand.New(rand.NewPCG(1, 2))
+	letters := make([]byte, 64<<20)
+	for i := range letters {
+		letters[i] = "ACGT"[r.IntN(4)]
+	}
+	var a, q bytes.Buffer
+	for i := 0; i < len(letters); i += 80 {
+		if i%(4<<20) == 0 {
+			fmt.Fprintf(&a, ">contig %d\n", i)
+		}
+		a.Write(letters[i:min(i+80, len(letters))])
+		a.WriteByte('\n')
+	}
+	for i := 0; i+150 <= len(letters); i += 150 {
+		fmt.Fprintf(&q, "@read.%d/1\n%s\n+\n%s\n", i, letters[i:i+150], strings.Repeat("F", 150))
+	}
+	for name, text := range map[string]string{"fasta": a.String(), "fastq": q.String(), "chromosome": ">" + strings.ReplaceAll(a.String(), ">", "")} {
+		for _, threads := range []int{1, 2} {
+			b.Run(fmt.Sprintf("%s/%d", name, threads), func(b *testing.B) {
+				file := put(b, filepath.Join(dir, name), text)
+				b.SetBytes(int64(len(text)))
+				for b.Loop() {
+					if _, err := Read(b.Context(), []string{file}, Options{Threads: threads}, func(x *Block) error { x.Release(); return nil }); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
