@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/genome"
 	"github.com/warpmap/warpmap/join"
 	"github.com/warpmap/warpmap/table"
 )
@@ -59,6 +60,7 @@ func exitCode(err error) int {
 		fault *device.FaultError
 		build *device.CompileError
 		input *join.InputError
+		reads *genome.InputError
 	)
 	switch {
 	case !errors.As(err, &ran) || strings.HasPrefix(err.Error(), "--"):
@@ -67,7 +69,7 @@ func exitCode(err error) int {
 		return exitMemory
 	case errors.As(err, &own) || errors.As(err, &fault) || errors.As(err, &build):
 		return exitDevice
-	case errors.As(err, &input):
+	case errors.As(err, &input) || errors.As(err, &reads):
 		return exitInput
 	}
 	return exitOther
