@@ -8,6 +8,7 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
+	"github.com/warpmap/warpmap/genome/kmers"
 	"github.com/warpmap/warpmap/join"
 	"github.com/warpmap/warpmap/table"
 )
@@ -61,6 +62,7 @@ func exitCode(err error) int {
 		build *device.CompileError
 		input *join.InputError
 		reads *genome.InputError
+		wk    *kmers.FileError
 	)
 	switch {
 	case !errors.As(err, &ran) || strings.HasPrefix(err.Error(), "--"):
@@ -69,7 +71,7 @@ func exitCode(err error) int {
 		return exitMemory
 	case errors.As(err, &own) || errors.As(err, &fault) || errors.As(err, &build):
 		return exitDevice
-	case errors.As(err, &input) || errors.As(err, &reads):
+	case errors.As(err, &input) || errors.As(err, &reads) || errors.As(err, &wk):
 		return exitInput
 	}
 	return exitOther

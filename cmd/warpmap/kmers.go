@@ -1,0 +1,296 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/genome"
+	"github.com/warpmap/warpmap/genome/kmers"
+)
+
+func kmersCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "kmers",
+		Short: "Count the k-mers of FASTA and FASTQ files",
+		Long: `kmers counts the k-mers of sequences: each run of k letters A, C, G, T (or U), of either case. K-mers over other letters are left out.
+
+count makes a file of counts, and the other commands print what is in one, in Jellyfish's columns.`,
+		Example: `  warpmap kmers count genomes/*.fa.gz -k 21 --canonical --out genomes.wk
+  warpmap kmers stats genomes.wk
+  warpmap kmers histo genomes.wk
+  warpmap kmers dump -c genomes.wk | sort -k2nr | head
+  warpmap kmers query genomes.wk ACGTACGTACGTACGTACGTA
+
+` + exitCodes,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(kmersCountCommand(), kmersDumpCommand(), kmersHistoCommand(), kmersStatsCommand(), kmersQueryCommand())
+	return cmd
+}
+
+func kmersCountCommand() *cobra.Command {
+	var out string
+	var quiet bool
+	o := kmers.Options{}
+	cmd := &cobra.Command{
+		Use:   "count READS… -k K",
+		Short: "Count k-mers, into a file",
+		Long: `count counts the k-mers of READS: files, patterns ('run*/*.fq.gz'), folders, or - for standard input, in FASTA or FASTQ, plain or packed with gzip
+or zstd, which their content tells. The file of counts appears under its name when it is whole. A summary goes to stderr; with --json, it is JSON on stdout.
+
+K-mers take 8 to 20 bytes each. With --max-memory, or where memory is short, inputs are read several times, each time for a part of the k-mers;
+the result is the same.`,
+		Example: `  warpmap kmers count genome.fa -k 31 --out genome.wk
+  warpmap kmers count reads_1.fq.gz reads_2.fq.gz -k 21 --canonical --min 2 --out reads.wk
+  zcat *.fa.gz | warpmap kmers count - -k 16 --json
+  warpmap kmers count runs/ -k 25 -C --max-memory 8GB --skip-broken
+
+` + exitCodes,
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.K < 1 || o.K > kmers.MaxK {
+				return fmt.Errorf("--k %d: want 1 to %d", o.K, kmers.MaxK)
+			}
+			if o.Read.Threads < 0 || o.MaxMemory < 0 {
+				return fmt.Errorf("--threads %d, --max-memory %d: want numbers that are not negative", o.Read.Threads, o.MaxMemory)
+			}
+			if quiet {
+				cmd.SetErr(io.Discard)
+			}
+			d, err := openDevice(cmd, device.WithWorkers(o.Read.Threads))
+			if err != nil {
+				return err
+			}
+			defer d.Close()
+			bar := &kmersProgress{w: cmd.ErrOrStderr()}
+			if terminal(bar.w) {
+				o.Progress = bar.show
+			}
+			s, err := kmers.Count(cmd.Context(), d, args, o, out)
+			bar.clear()
+			if err != nil {
+				return err
+			}
+			if jsonFlag(cmd) {
+				return printJSON(cmd.OutOrStdout(), s)
+			}
+			kmersSummary(cmd.ErrOrStderr(), out, s)
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.IntVarP(&o.K, "k", "k", 0, fmt.Sprintf("letters of a k-mer, 1 to %d", kmers.MaxK))
+	f.BoolVarP(&o.Canonical, "canonical", "C", false, "count a k-mer and its reverse complement as one, the smaller")
+	f.Uint32Var(&o.Min, "min", 1, "leave out k-mers that come less often")
+	f.StringVarP(&out, "out", "o", "counts.wk", "the file of counts")
+	f.Var(&size{&o.MaxMemory}, "max-memory", "k-mers take no more than about this, such as 2GB; left out, half of what the device has free")
+	f.IntVar(&o.Read.Threads, "threads", 0, "work on so many at a time; 0 for one for each core")
+	f.BoolVar(&o.Read.SkipBroken, "skip-broken", false, "leave out broken records, and count them")
+	f.BoolVarP(&quiet, "quiet", "q", false, "no progress, no summary")
+	cmd.MarkFlagRequired("k")
+	return cmd
+}
+
+func kmersSummary(w io.Writer, out string, s kmers.Summary) {
+	broken := ""
+	if s.Read.Broken > 0 {
+		broken = fmt.Sprintf(", and %d broken ones left out", s.Read.Broken)
+	}
+	passes := ""
+	if s.Passes > 1 {
+		passes = fmt.Sprintf(", in %d passes", s.Passes)
+	}
+	fmt.Fprintf(w, "%s: %d distinct k-mers, %d in all, of %d records with %d letters%s%s\n", out, s.Distinct, s.Total, s.Read.Records, s.Read.Letters, broken, passes)
+}
+
+// kmersProgress draws a bar of letters that are read, and one of parts that are counted.
+type kmersProgress struct {
+	w    io.Writer
+	at   kmers.Progress
+	bar  *progressbar.ProgressBar
+	what string
+}
+
+func (p *kmersProgress) show(at kmers.Progress) {
+	what, total, done, unit := fmt.Sprintf("reading (pass %d)", at.Pass), int64(-1), at.Letters, "letters"
+	if at.Letters == p.at.Letters && at.Pass == p.at.Pass {
+		what, total, done, unit = "counting", int64(at.Parts), int64(at.Part), "parts"
+	}
+	p.at = at
+	if what != p.what {
+		p.clear()
+		p.what = what
+		p.bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(p.w), progressbar.OptionSetDescription(what), progressbar.OptionShowCount(),
+			progressbar.OptionShowIts(), progressbar.OptionSetItsString(unit), progressbar.OptionThrottle(100e6), progressbar.OptionClearOnFinish())
+	}
+	p.bar.Set64(done)
+}
+
+func (p *kmersProgress) clear() {
+	if p.bar != nil {
+		p.bar.Clear()
+		p.bar = nil
+	}
+}
+
+// ofCounts is a command that opens a file of counts, its first argument, and prints what is in it to a buffer of standard output.
+func ofCounts(cmd *cobra.Command, print func(f *kmers.File, w *bufio.Writer, args []string) error) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		f, err := kmers.Open(args[0])
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		w := bufio.NewWriterSize(cmd.OutOrStdout(), 1<<18)
+		if err := print(f, w, args[1:]); err != nil {
+			return err
+		}
+		return w.Flush()
+	}
+	return cmd
+}
+
+func kmersDumpCommand() *cobra.Command {
+	var columns bool
+	var lower, upper uint32
+	cmd := ofCounts(&cobra.Command{
+		Use:   "dump COUNTS",
+		Short: "Print all k-mers with their counts",
+		Long: `dump prints the k-mers of a file of counts as FASTA, with the count for a name, or in columns. They come in an order of hashes, which is
+the same for the same k-mers.`,
+		Example: `  warpmap kmers dump counts.wk > counts.fa
+  warpmap kmers dump -c --lower 10 counts.wk`,
+		Args: cobra.ExactArgs(1),
+	}, func(f *kmers.File, w *bufio.Writer, _ []string) error {
+		var line []byte
+		return f.Each(func(kmer uint64, count uint32) error {
+			if count < lower || count > upper {
+				return nil
+			}
+			if columns {
+				line = append(kmers.Append(line[:0], kmer, f.K), ' ')
+				line = strconv.AppendUint(line, uint64(count), 10)
+			} else {
+				line = append(strconv.AppendUint(append(line[:0], '>'), uint64(count), 10), '\n')
+				line = kmers.Append(line, kmer, f.K)
+			}
+			_, err := w.Write(append(line, '\n'))
+			return err
+		})
+	})
+	cmd.Flags().BoolVarP(&columns, "columns", "c", false, "in columns: the k-mer, a space, its count")
+	cmd.Flags().Uint32VarP(&lower, "lower", "L", 0, "leave out k-mers that came less often")
+	cmd.Flags().Uint32VarP(&upper, "upper", "U", ^uint32(0), "leave out k-mers that came more often")
+	return cmd
+}
+
+func kmersHistoCommand() *cobra.Command {
+	var high int
+	return withFlags(ofCounts(&cobra.Command{
+		Use:   "histo COUNTS",
+		Short: "Print how many k-mers came how often",
+		Long: `histo prints a line for each count that k-mers have: the count, a space, and how many k-mers have it. The last line is of all that have more
+than --high.`,
+		Example: "  warpmap kmers histo counts.wk",
+		Args:    cobra.ExactArgs(1),
+	}, func(f *kmers.File, w *bufio.Writer, _ []string) error {
+		if high < 1 || high > 1<<30 {
+			return fmt.Errorf("--high %d: want 1 to 2³⁰", high)
+		}
+		n, err := f.Histogram(high + 2)
+		if err != nil {
+			return err
+		}
+		for count, kmers := range n {
+			if kmers > 0 {
+				fmt.Fprintln(w, count, kmers)
+			}
+		}
+		return nil
+	}), func(cmd *cobra.Command) {
+		cmd.Flags().IntVar(&high, "high", 10000, "the highest count with a line of its own")
+	})
+}
+
+// withFlags gives a command flags.
+func withFlags(cmd *cobra.Command, add func(cmd *cobra.Command)) *cobra.Command {
+	add(cmd)
+	return cmd
+}
+
+func kmersStatsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "stats COUNTS",
+		Short:   "Print how many k-mers there are",
+		Long:    "stats prints how many k-mers came once, how many there are, the sum of their counts, and the largest count.",
+		Example: "  warpmap kmers stats counts.wk\n  warpmap kmers stats --json counts.wk",
+		Args:    cobra.ExactArgs(1),
+	}
+	return ofCounts(cmd, func(f *kmers.File, w *bufio.Writer, _ []string) error {
+		if jsonFlag(cmd) {
+			return printJSON(w, f.Stats)
+		}
+		_, err := fmt.Fprintf(w, "Unique:    %d\nDistinct:  %d\nTotal:     %d\nMax_count: %d\n", f.Stats.Unique, f.Stats.Distinct, f.Stats.Total, f.Stats.MaxCount)
+		return err
+	})
+}
+
+func kmersQueryCommand() *cobra.Command {
+	return ofCounts(&cobra.Command{
+		Use:   "query COUNTS KMERS…",
+		Short: "Print how often k-mers came",
+		Long: `query prints each k-mer and its count, 0 where it did not come or is left out. Where k-mers were counted with --canonical, the smaller of it and its
+reverse complement is printed. - is k-mers on standard input, a line each.`,
+		Example: "  warpmap kmers query counts.wk ACGTACGTACGTACGTACGTA\n  warpmap kmers query counts.wk - < kmers.txt",
+		Args:    cobra.MinimumNArgs(2),
+	}, func(f *kmers.File, w *bufio.Writer, args []string) error {
+		var packed []uint64
+		take := func(letters string) error {
+			x, err := kmers.Pack(letters)
+			if err == nil && len(letters) != f.K {
+				err = fmt.Errorf("a k-mer %q of %d letters: the file has those of %d", letters, len(letters), f.K)
+			}
+			if err == nil && f.Canonical {
+				x = kmers.Canonical(x, f.K)
+			}
+			packed = append(packed, x)
+			return err
+		}
+		for _, a := range args {
+			if a != "-" {
+				if err := take(a); err != nil {
+					return err
+				}
+				continue
+			}
+			lines := bufio.NewScanner(os.Stdin)
+			for n := int64(1); lines.Scan(); n++ {
+				if text := strings.TrimSpace(lines.Text()); text != "" {
+					if err := take(text); err != nil {
+						return &genome.InputError{Input: "standard input", Line: n, Err: err}
+					}
+				}
+			}
+			if err := lines.Err(); err != nil {
+				return err
+			}
+		}
+		counts, err := f.Find(packed)
+		if err != nil {
+			return err
+		}
+		for i, n := range counts {
+			fmt.Fprintf(w, "%s %d\n", kmers.Append(nil, packed[i], f.K), n)
+		}
+		return nil
+	})
+}

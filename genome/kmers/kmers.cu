@@ -1,0 +1,155 @@
+// k-mers of text, packed: the first letter highest, A, C, G, T = 0, 1, 2, 3. What is no letter of these, U aside, breaks k-mers.
+//
+// A k-mer is held as its mix, fmix64 of the packed letters, which is undone when it is written for people: so parts by the highest bits are of
+// equal size, whatever the letters are.
+#include "layout.h"
+#include "warpmap.cuh"
+
+// 0 to 3, or 4 for what is no such letter.
+__device__ __forceinline__ u32 code_of(u8 letter) {
+    u32 x = letter & 0xdf; // upper case
+    bool is = x == 'A' || x == 'C' || x == 'G' || x == 'T' || x == 'U';
+    return is ? (x >> 1 ^ x >> 2) & 3 : 4;
+}
+
+// The k-mers of some text, letter by letter.
+struct Rolling {
+    u64 mask, forward, reverse;
+    u32 k, top, length;
+    bool canonical;
+
+    __device__ __forceinline__ Rolling(u64 k, u64 canonical)
+        : mask(~0ull >> (64 - 2 * k)), forward(0), reverse(0), k((u32)k), top((u32)(2 * k - 2)), length(0), canonical(canonical != 0) {}
+    // take takes the next letter, and tells whether it ends a k-mer.
+    __device__ __forceinline__ bool take(u32 code) {
+        forward = (forward << 2 | (code & 3)) & mask;
+        reverse = reverse >> 2 | (u64)(3 - (code & 3)) << top;
+        length = code > 3 ? 0 : length + 1;
+        return length >= k;
+    }
+    __device__ __forceinline__ u64 kmer() const { return canonical && reverse < forward ? reverse : forward; }
+};
+
+// for_each_kmer calls f for the mix of each k-mer that ends in letters from … to-1 of the text.
+template <class F> __device__ __forceinline__ void for_each_kmer(const kmers::textParams& p, const u8* codes, u64 from, u64 to, F f) {
+    Rolling r(p.k, p.canonical);
+    const u8* text = at<u8>(p.text);
+    for (u64 i = from < p.k - 1 ? 0 : from - (p.k - 1); i < from; i++) r.take(codes[text[i]]);
+    for (u64 i = from; i < to; i++)
+        if (r.take(codes[text[i]])) f(fmix64(r.kmer()));
+}
+
+// Each block's first lane takes one segment of the text alone: on the CPU device, where lanes of a warp follow one another. segment_counts says how many
+// k-mers it has of each part, and segment_scatter brings them where the part's are.
+struct Segment {
+    u64 from, to;
+    u64* cursors;
+    u8 codes[256];
+    __device__ __forceinline__ Segment(const kmers::textParams& p)
+        : from(block_index() * p.segment), to(from + p.segment < p.n ? from + p.segment : p.n), cursors(at<u64>(p.cursors) + block_index() * KMERS_PARTS) {
+        for (u32 i = 0; i < 256; i++) codes[i] = (u8)code_of((u8)i);
+    }
+};
+WARPMAP_KERNEL(segment_counts, kmers::textParams) {
+    if (thread_index()) return;
+    Segment s(p);
+    for (u32 i = 0; i < KMERS_PARTS; i++) s.cursors[i] = 0;
+    for_each_kmer(p, s.codes, s.from, s.to, [&](u64 mix) { s.cursors[mix >> (64 - KMERS_PART_BITS)]++; });
+    for (u64 i = 0; i < KMERS_PARTS; i++)
+        if (i < p.first || i >= p.end) s.cursors[i] = 0;
+}
+WARPMAP_KERNEL(segment_scatter, kmers::textParams) {
+    if (thread_index()) return;
+    Segment s(p);
+    u64* out = at<u64>(p.mixes);
+    if (p.end - p.first == KMERS_PARTS) {
+        for_each_kmer(p, s.codes, s.from, s.to, [&](u64 mix) { out[s.cursors[mix >> (64 - KMERS_PART_BITS)]++] = mix; });
+        return;
+    }
+    for_each_kmer(p, s.codes, s.from, s.to, [&](u64 mix) {
+        u64 part = mix >> (64 - KMERS_PART_BITS);
+        if (part >= p.first && part < p.end) out[s.cursors[part]++] = mix;
+    });
+}
+
+// sift brings x down to its place in a heap of n, whose place i is free.
+__device__ __forceinline__ void sift(u64* a, u32 i, u32 n, u64 x) {
+    for (u32 child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && a[child + 1] > a[child]) child++;
+        if (a[child] <= x) break;
+        a[i] = a[child];
+    }
+    a[i] = x;
+}
+__device__ __forceinline__ void sort_few(u64* a, u32 n) {
+    if (n > KMERS_FEW) {
+        for (u32 i = n / 2; i-- > 0;) sift(a, i, n, a[i]);
+        for (u32 i = n - 1; i > 0; i--) {
+            u64 x = a[i];
+            a[i] = a[0];
+            sift(a, 0, i, x);
+        }
+        return;
+    }
+    for (u32 i = 1; i < n; i++) {
+        u64 x = a[i];
+        u32 j = i;
+        for (; j > 0 && a[j - 1] > x; j--) a[j] = a[j - 1];
+        a[j] = x;
+    }
+}
+
+// sort_parts takes the k-mers of a part from all runs, a block's first lane one part: in the order of their mixes, each once, with how often it came. They
+// are dealt out by the bits behind the part's first, and so few each are sorted in place.
+WARPMAP_KERNEL(sort_parts, kmers::sortParams) {
+    if (thread_index()) return;
+    __shared__ u32 ends[KMERS_BUCKETS];
+    u64 part = p.first + block_index(), begin = at<u64>(p.offsets)[block_index()];
+    u64* out = at<u64>(p.mixes) + begin;
+    u32* counts = at<u32>(p.counts) + begin;
+    const kmers::run* runs = at<kmers::run>(p.runs);
+    auto bucket = [](u64 mix) { return (u32)(mix << KMERS_PART_BITS >> (64 - KMERS_BUCKET_BITS)); };
+    auto each = [&](auto f) {
+        for (u64 r = 0; r < p.n; r++) {
+            const u64* mixes = at<u64>(runs[r].mixes);
+            for (u64 i = at<u64>(runs[r].starts)[part], end = at<u64>(runs[r].starts)[part + 1]; i < end; i++) f(mixes[i]);
+        }
+    };
+    for (u32 i = 0; i < KMERS_BUCKETS; i++) ends[i] = 0;
+    each([&](u64 mix) { ends[bucket(mix)]++; });
+    u32 all = 0;
+    for (u32 i = 0; i < KMERS_BUCKETS; i++) {
+        u32 n = ends[i];
+        ends[i] = all;
+        all += n;
+    }
+    each([&](u64 mix) { out[ends[bucket(mix)]++] = mix; });
+    u32 to = 0;
+    for (u32 b = 0, from = 0; b < KMERS_BUCKETS; from = ends[b++]) {
+        sort_few(out + from, ends[b] - from);
+        for (u32 i = from, next; i < ends[b]; i = next) {
+            u64 mix = out[i];
+            for (next = i + 1; next < ends[b] && out[next] == mix; next++) {}
+            out[to] = mix;
+            counts[to++] = next - i;
+        }
+    }
+    at<u64>(p.numbers)[block_index()] = to;
+}
+
+// all_kmers appends the mixes of the text's k-mers to a list, for a table that counts them. A lane takes KMERS_EACH letters in a row.
+WARPMAP_KERNEL(all_kmers, kmers::textParams) {
+    for (u64 first = grid_thread() & ~31ull; first * KMERS_EACH < p.n; first += grid_threads()) {
+        u64 from = (first + (thread_index() & 31)) * KMERS_EACH;
+        Rolling r(p.k, p.canonical);
+        const u8* text = at<u8>(p.text);
+        for (u64 i = from < p.k - 1 ? 0 : from - (p.k - 1); i < from && i < p.n; i++) r.take(code_of(load_readonly(text + i)));
+        for (u64 i = from; i < from + KMERS_EACH; i++) {
+            bool on = i < p.n && r.take(code_of(load_readonly(text + i)));
+            u64 mix = fmix64(r.kmer()), part = mix >> (64 - KMERS_PART_BITS);
+            on = on && part >= p.first && part < p.end;
+            u64 to = append(at<u64>(p.cursors), on);
+            if (on) at<u64>(p.mixes)[to] = mix;
+        }
+    }
+}

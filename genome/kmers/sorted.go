@@ -1,0 +1,265 @@
+package kmers
+
+import (
+	"errors"
+	"runtime"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/warpmap/warpmap/device"
+)
+
+// group is how many parts are counted at a time.
+const group = 128
+
+// sorted counts on the CPU device: k-mers are kept in the order of their parts until the memory is full, then each part is sorted.
+type sorted struct {
+	texts
+	counts, scatter device.Kernel[textParams]
+	sort            device.Kernel[sortParams]
+	most            int64 // bytes
+	runs            []keptRun
+	raw             int64 // k-mers in runs
+	kept            [parts]counted
+	distinct        int64 // k-mers in kept
+}
+
+type keptRun struct {
+	mixes  device.Slice[uint64]
+	starts device.Slice[uint64] // of each part, and the end
+	at     []uint64             // the same
+}
+
+// counted is the k-mers of a part, by their mixes.
+type counted struct {
+	mixes  []uint64
+	counts []uint32
+}
+
+// The bytes of a k-mer in a run, and of one that is counted.
+const rawBytes, countedBytes = 8, 12
+
+func newSorted(m *device.Module, t texts, o Options) (counter, error) {
+	s := &sorted{texts: t, most: o.MaxMemory}
+	return s, errors.Join(device.Bind(m, "segment_counts", &s.counts), device.Bind(m, "segment_scatter", &s.scatter), device.Bind(m, "sort_parts", &s.sort))
+}
+
+func (s *sorted) add(text []byte) error { return s.fill(text, s.flush) }
+
+// flush makes a run of the text.
+func (s *sorted) flush() error {
+	if s.n == 0 {
+		return nil
+	}
+	segments := 4 * s.d.Info().Multiprocessors
+	s.p.Segment = uint64((s.n + segments - 1) / segments)
+	s.p.N = uint64(s.n)
+	s.n = 0
+	cursors, err := device.Make[uint64](s.d, segments*parts)
+	if err != nil {
+		return err
+	}
+	defer cursors.Free()
+	s.p.Cursors = cursors.Addr()
+	grid, st := device.Grid{Blocks: int64(segments), Threads: 32}, s.d.Stream()
+	if err := s.counts.Launch(st, grid, &s.p); err != nil {
+		return err
+	}
+	at, err := cursors.Host(st)
+	if err != nil {
+		return err
+	}
+	r := keptRun{at: make([]uint64, parts+1)}
+	all := uint64(0)
+	for part := range parts {
+		r.at[part] = all
+		for i := part; i < len(at); i += parts {
+			at[i], all = all, all+at[i]
+		}
+	}
+	r.at[parts] = all
+	if all == 0 {
+		return nil
+	}
+	if err := s.room(int64(all)); err != nil {
+		return err
+	}
+	if r.mixes, err = device.Make[uint64](s.d, int(all)); err != nil {
+		return err
+	}
+	if r.starts, err = device.Make[uint64](s.d, parts+1); err != nil {
+		return errors.Join(err, r.mixes.Free())
+	}
+	s.runs = append(s.runs, r)
+	s.raw += int64(all)
+	s.p.Mixes = r.mixes.Addr()
+	return errors.Join(r.starts.Write(st, r.at), cursors.Write(st, at), s.scatter.Launch(st, grid, &s.p))
+}
+
+// room counts what there is where so many more k-mers would be too many to wait. Sorting takes memory for a group of parts beside.
+func (s *sorted) room(more int64) error {
+	if (s.raw+more)*rawBytes+s.distinct*countedBytes <= s.most {
+		return nil
+	}
+	if s.raw == 0 {
+		return errNarrow
+	}
+	s.distinct = 0
+	err := s.sortRuns(func(part int, x counted) error {
+		s.kept[part] = counted{append([]uint64(nil), x.mixes...), append([]uint32(nil), x.counts...)}
+		s.distinct += int64(len(x.mixes))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	// With less than a quarter for what is to come, most time would go into counting what was counted before.
+	if s.distinct*countedBytes > s.most/4*3 || more*rawBytes > s.most/4 {
+		return errNarrow
+	}
+	return nil
+}
+
+func (s *sorted) finish(emit func(part int, mixes []uint64, counts []uint32) error) error {
+	if err := s.flush(); err != nil {
+		return err
+	}
+	return s.sortRuns(func(part int, x counted) error {
+		s.kept[part] = counted{}
+		return emit(part, x.mixes, x.counts)
+	})
+}
+
+// sortRuns counts all parts, together with what was counted before, and frees the runs.
+func (s *sorted) sortRuns(each func(part int, x counted) error) error {
+	runs := make([]run, len(s.runs))
+	for i, r := range s.runs {
+		runs[i] = run{r.mixes.Addr(), r.starts.Addr()}
+	}
+	list, err := device.From(s.d, runs)
+	if err != nil {
+		return err
+	}
+	defer list.Free()
+	// While a group is given to each, the next is sorted.
+	var before errgroup.Group
+	for first := int(s.p.First); first < int(s.p.End); first += group {
+		end := min(first+group, int(s.p.End))
+		sums, err := s.sortGroup(list, first, end)
+		if err := errors.Join(err, before.Wait()); err != nil {
+			return err
+		}
+		before = errgroup.Group{}
+		before.Go(func() error {
+			for i, x := range sums {
+				if err := each(first+i, x); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return errors.Join(before.Wait(), s.forget())
+}
+
+// sortGroup counts the parts first … end-1.
+func (s *sorted) sortGroup(list device.Slice[run], first, end int) (sums []counted, err error) {
+	offsets, all := make([]uint64, end-first), uint64(0)
+	for i := range offsets {
+		offsets[i] = all
+		for _, r := range s.runs {
+			all += r.at[first+i+1] - r.at[first+i]
+		}
+	}
+	var memory []interface{ Free() error }
+	defer func() {
+		for _, m := range memory {
+			err = errors.Join(err, m.Free())
+		}
+	}()
+	at, err := device.From(s.d, offsets)
+	if err != nil {
+		return nil, err
+	}
+	memory = append(memory, at)
+	numbers, err := device.Make[uint64](s.d, len(offsets))
+	if err != nil {
+		return nil, err
+	}
+	memory = append(memory, numbers)
+	mixes, err := device.Make[uint64](s.d, int(all))
+	if err != nil {
+		return nil, err
+	}
+	memory = append(memory, mixes)
+	counts, err := device.Make[uint32](s.d, int(all))
+	if err != nil {
+		return nil, err
+	}
+	memory = append(memory, counts)
+	p := sortParams{Runs: list.Addr(), N: uint64(len(s.runs)), First: uint64(first), Offsets: at.Addr(), Mixes: mixes.Addr(), Counts: counts.Addr(), Numbers: numbers.Addr()}
+	st := s.d.Stream()
+	if err := s.sort.Launch(st, device.Grid{Blocks: int64(len(offsets)), Threads: 32}, &p); err != nil {
+		return nil, err
+	}
+	n, err := numbers.Host(st)
+	if err != nil {
+		return nil, err
+	}
+	sums = make([]counted, len(offsets))
+	var work errgroup.Group
+	work.SetLimit(runtime.GOMAXPROCS(0))
+	for i := range sums {
+		work.Go(func() error {
+			from, to := int(offsets[i]), int(offsets[i]+n[i])
+			x := counted{make([]uint64, n[i]), make([]uint32, n[i])}
+			if err := errors.Join(mixes.Slice(from, to).Read(st, x.mixes), counts.Slice(from, to).Read(st, x.counts)); err != nil {
+				return err
+			}
+			sums[i] = sum(s.kept[first+i], x)
+			return nil
+		})
+	}
+	return sums, work.Wait()
+}
+
+// forget frees the runs.
+func (s *sorted) forget() (err error) {
+	for _, r := range s.runs {
+		err = errors.Join(err, r.mixes.Free(), r.starts.Free())
+	}
+	s.runs, s.raw = nil, 0
+	return err
+}
+
+func (s *sorted) close() error { return errors.Join(s.forget(), s.memory.Free()) }
+
+// sum adds the counts of two.
+func sum(a, b counted) (out counted) {
+	switch {
+	case len(a.mixes) == 0:
+		return b
+	case len(b.mixes) == 0:
+		return a
+	}
+	out = counted{make([]uint64, 0, len(a.mixes)+len(b.mixes)), make([]uint32, 0, len(a.mixes)+len(b.mixes))}
+	i, j := 0, 0
+	for i < len(a.mixes) || j < len(b.mixes) {
+		switch {
+		case j == len(b.mixes) || i < len(a.mixes) && a.mixes[i] < b.mixes[j]:
+			out.mixes, out.counts = append(out.mixes, a.mixes[i]), append(out.counts, a.counts[i])
+			i++
+		case i == len(a.mixes) || b.mixes[j] < a.mixes[i]:
+			out.mixes, out.counts = append(out.mixes, b.mixes[j]), append(out.counts, b.counts[j])
+			j++
+		default:
+			n := a.counts[i] + b.counts[j]
+			if n < a.counts[i] {
+				n = ^uint32(0)
+			}
+			out.mixes, out.counts = append(out.mixes, a.mixes[i]), append(out.counts, n)
+			i, j = i+1, j+1
+		}
+	}
+	return out
+}
