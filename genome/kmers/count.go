@@ -25,10 +25,9 @@ const (
 	few = 32
 	// each is how many letters a lane takes that appends k-mers to a list.
 	each = 64
-	// textBytes is how much text is brought to the device at a time.
-	textBytes = 16 << 20
-	// leastMemory is what counting takes beside the k-mers.
-	leastMemory = 64 << 20
+	// textBytes is how much text is brought to the device at a time: or less, so that its k-mers are a share of the memory.
+	textBytes, textShare = 16 << 20, 32
+	leastMemory          = 8 << 20
 )
 
 // textParams are the parameters of the kernels that make k-mers of text.
@@ -193,7 +192,7 @@ func newCounter(d *device.Device, o Options, first, end int) (counter, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := texts{d: d, k: o.K, p: textParams{K: uint64(o.K), First: uint64(first), End: uint64(end)}}
+	t := texts{d: d, k: o.K, room: int(min(textBytes, o.MaxMemory/textShare)), p: textParams{K: uint64(o.K), First: uint64(first), End: uint64(end)}}
 	if o.Canonical {
 		t.p.Canonical = 1
 	}
@@ -207,6 +206,7 @@ func newCounter(d *device.Device, o Options, first, end int) (counter, error) {
 type texts struct {
 	d      *device.Device
 	k      int
+	room   int // bytes of text at a time
 	p      textParams
 	memory device.Slice[byte]
 	n      int // bytes that are there
@@ -216,19 +216,19 @@ type texts struct {
 func (t *texts) fill(text []byte, flush func() error) error {
 	if t.memory.Len() == 0 {
 		var err error
-		if t.memory, err = device.Make[byte](t.d, textBytes); err != nil {
+		if t.memory, err = device.Make[byte](t.d, t.room); err != nil {
 			return err
 		}
 		t.p.Text = t.memory.Addr()
 	}
 	for from := 0; from < len(text); {
-		n := min(textBytes-t.n, len(text)-from)
+		n := min(t.room-t.n, len(text)-from)
 		if err := t.memory.Slice(t.n, t.n+n).Write(t.d.Stream(), text[from:from+n]); err != nil {
 			return err
 		}
 		t.n += n
 		from += n
-		if t.n == textBytes {
+		if t.n == t.room {
 			if err := flush(); err != nil {
 				return err
 			}

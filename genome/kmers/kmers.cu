@@ -99,6 +99,14 @@ __device__ __forceinline__ void sort_few(u64* a, u32 n) {
     }
 }
 
+template <class F> __device__ __forceinline__ void for_each_of_part(const kmers::sortParams& p, u64 part, F f) {
+    const kmers::run* runs = at<kmers::run>(p.runs);
+    for (u64 r = 0; r < p.n; r++) {
+        const u64* mixes = at<u64>(runs[r].mixes);
+        for (u64 i = at<u64>(runs[r].starts)[part], end = at<u64>(runs[r].starts)[part + 1]; i < end; i++) f(mixes[i]);
+    }
+}
+
 // sort_parts takes the k-mers of a part from all runs, a block's first lane one part: in the order of their mixes, each once, with how often it came. They
 // are dealt out by the bits behind the part's first, and so few each are sorted in place.
 WARPMAP_KERNEL(sort_parts, kmers::sortParams) {
@@ -107,23 +115,16 @@ WARPMAP_KERNEL(sort_parts, kmers::sortParams) {
     u64 part = p.first + block_index(), begin = at<u64>(p.offsets)[block_index()];
     u64* out = at<u64>(p.mixes) + begin;
     u32* counts = at<u32>(p.counts) + begin;
-    const kmers::run* runs = at<kmers::run>(p.runs);
     auto bucket = [](u64 mix) { return (u32)(mix << KMERS_PART_BITS >> (64 - KMERS_BUCKET_BITS)); };
-    auto each = [&](auto f) {
-        for (u64 r = 0; r < p.n; r++) {
-            const u64* mixes = at<u64>(runs[r].mixes);
-            for (u64 i = at<u64>(runs[r].starts)[part], end = at<u64>(runs[r].starts)[part + 1]; i < end; i++) f(mixes[i]);
-        }
-    };
     for (u32 i = 0; i < KMERS_BUCKETS; i++) ends[i] = 0;
-    each([&](u64 mix) { ends[bucket(mix)]++; });
+    for_each_of_part(p, part, [&](u64 mix) { ends[bucket(mix)]++; });
     u32 all = 0;
     for (u32 i = 0; i < KMERS_BUCKETS; i++) {
         u32 n = ends[i];
         ends[i] = all;
         all += n;
     }
-    each([&](u64 mix) { out[ends[bucket(mix)]++] = mix; });
+    for_each_of_part(p, part, [&](u64 mix) { out[ends[bucket(mix)]++] = mix; });
     u32 to = 0;
     for (u32 b = 0, from = 0; b < KMERS_BUCKETS; from = ends[b++]) {
         sort_few(out + from, ends[b] - from);

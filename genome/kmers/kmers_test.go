@@ -168,7 +168,7 @@ func TestParts(t *testing.T) {
 		for _, memory := range []int64{1 << 30, 4 * 12 * int64(len(want)) / 2} {
 			got := map[string]uint32{}
 			for first := 0; first < parts; first += parts / 4 {
-				c, err := make(m, texts{d: d, k: k, p: textParams{K: k, Canonical: 1, First: uint64(first), End: uint64(first + parts/4)}}, Options{K: k, MaxMemory: memory})
+				c, err := make(m, texts{d: d, k: k, room: 5000, p: textParams{K: k, Canonical: 1, First: uint64(first), End: uint64(first + parts/4)}}, Options{K: k, MaxMemory: memory})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -215,7 +215,8 @@ func TestLongText(t *testing.T) {
 	d := open(t, "cpu")
 	dir := t.TempDir()
 	r := rand.New(rand.NewPCG(3, 3))
-	letters := make([]byte, textBytes+textBytes/8)
+	const piece = leastMemory / textShare
+	letters := make([]byte, 6*piece)
 	for i := range letters {
 		letters[i] = "ACGT"[r.IntN(4)]
 	}
@@ -224,7 +225,7 @@ func TestLongText(t *testing.T) {
 		t.Fatal(err)
 	}
 	const k = 30
-	s, err := Count(t.Context(), d, []string{in}, Options{K: k}, out)
+	s, err := Count(t.Context(), d, []string{in}, Options{K: k, MaxMemory: 4 * leastMemory}, out)
 	if want := uint64(len(letters) - k + 1); err != nil || s.Total != want || s.Distinct != want {
 		t.Fatalf("%+v, %v; want %d", s, err, want)
 	}
@@ -234,7 +235,7 @@ func TestLongText(t *testing.T) {
 	}
 	defer f.Close()
 	var kmers []uint64
-	for i := textBytes - 60; i < textBytes+10; i++ {
+	for i := 4*piece - 60; i < 4*piece+10; i++ {
 		x, _ := Pack(string(letters[i : i+k]))
 		kmers = append(kmers, x)
 	}
@@ -349,6 +350,19 @@ func TestDamagedFile(t *testing.T) {
 	for _, o := range []Options{{}, {K: 33}, {K: -1}, {K: 21, MaxMemory: 1000}, {K: 21, MaxMemory: -1}} {
 		if _, err := Count(t.Context(), d, []string{in}, o, out); err == nil {
 			t.Errorf("%+v was taken", o)
+		}
+	}
+}
+
+// Kernels compile for GPUs.
+func TestNVRTC(t *testing.T) {
+	for _, arch := range []string{"sm_70", "sm_90"} {
+		_, err := device.CompileFor(arch, program())
+		if errors.Is(err, device.ErrNoNVRTC) {
+			testenv.RequireNVRTC(t, err)
+		}
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
 }

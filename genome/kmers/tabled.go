@@ -32,7 +32,7 @@ func newTabled(m *device.Module, t texts, o Options) (counter, error) {
 	if x.table, err = warpcore.NewCounter[uint64, uint32](t.d, warpcore.CounterOptions{Options: options, Saturate: true}); err != nil {
 		return nil, err
 	}
-	if x.mixes, err = device.Make[uint64](t.d, textBytes); err == nil {
+	if x.mixes, err = device.Make[uint64](t.d, t.room); err == nil {
 		x.length, err = device.Make[uint64](t.d, 1)
 	}
 	if err != nil {
