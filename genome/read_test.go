@@ -299,11 +299,11 @@ func FuzzRead(f *testing.F) {
 	file := filepath.Join(f.TempDir(), "x")
 	f.Fuzz(func(t *testing.T, text []byte, size uint16, skip bool) {
 		file := fmt.Sprintf("%s%d", file, os.Getpid())
-		if len(text) > 1<<20 {
+		if len(text) > 1<<16 {
 			return
 		}
 		put(t, file, string(text))
-		whole, counts, err := read([]string{file}, Options{Threads: 1, SkipBroken: skip})
+		whole, counts, err := read([]string{file}, Options{BlockBytes: 1 << 17, Threads: 1, SkipBroken: skip})
 		cut, other, also := read([]string{file}, Options{BlockBytes: int(size), Threads: 2, SkipBroken: skip})
 		if err == nil && counts.Broken == 0 && (also != nil || cut != whole || other != counts) {
 			t.Fatalf("in blocks of %d: %v, %+v\n%q\nwhole: %+v\n%q", size, also, other, cut, counts, whole)

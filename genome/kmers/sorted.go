@@ -36,8 +36,8 @@ type counted struct {
 	counts []uint32
 }
 
-// The bytes of a k-mer in a run, and of one that is counted.
-const rawBytes, countedBytes = 8, 12
+// The bytes of a k-mer in a run, and of one that is counted; Go's heap takes up to twice what is in it.
+const rawBytes, countedBytes, keptBytes = 8, 12, 2 * countedBytes
 
 func newSorted(m *device.Module, t texts, o Options) (counter, error) {
 	s := &sorted{texts: t, most: o.MaxMemory}
@@ -98,7 +98,7 @@ func (s *sorted) flush() error {
 
 // room counts what there is where so many more k-mers would be too many to wait. Sorting takes memory for a group of parts beside.
 func (s *sorted) room(more int64) error {
-	if (s.raw+more)*rawBytes+s.distinct*countedBytes <= s.most {
+	if (s.raw+more)*rawBytes+s.distinct*keptBytes <= s.most {
 		return nil
 	}
 	if s.raw == 0 {
@@ -106,7 +106,7 @@ func (s *sorted) room(more int64) error {
 	}
 	s.distinct = 0
 	err := s.sortRuns(func(part int, x counted) error {
-		s.kept[part] = counted{append([]uint64(nil), x.mixes...), append([]uint32(nil), x.counts...)}
+		s.kept[part] = x
 		s.distinct += int64(len(x.mixes))
 		return nil
 	})
@@ -114,7 +114,7 @@ func (s *sorted) room(more int64) error {
 		return err
 	}
 	// With less than a quarter for what is to come, most time would go into counting what was counted before.
-	if s.distinct*countedBytes > s.most/4*3 || more*rawBytes > s.most/4 {
+	if s.distinct*keptBytes > s.most/4*3 || more*rawBytes > s.most/4 {
 		return errNarrow
 	}
 	return nil
@@ -242,8 +242,22 @@ func sum(a, b counted) (out counted) {
 	case len(b.mixes) == 0:
 		return a
 	}
-	out = counted{make([]uint64, 0, len(a.mixes)+len(b.mixes)), make([]uint32, 0, len(a.mixes)+len(b.mixes))}
-	i, j := 0, 0
+	both, i, j := 0, 0, 0 // how many are in both
+	for i < len(a.mixes) && j < len(b.mixes) {
+		x, y := a.mixes[i], b.mixes[j]
+		if x == y {
+			both++
+		}
+		if x <= y {
+			i++
+		}
+		if y <= x {
+			j++
+		}
+	}
+	n := len(a.mixes) + len(b.mixes) - both
+	out = counted{make([]uint64, 0, n), make([]uint32, 0, n)}
+	i, j = 0, 0
 	for i < len(a.mixes) || j < len(b.mixes) {
 		switch {
 		case j == len(b.mixes) || i < len(a.mixes) && a.mixes[i] < b.mixes[j]:
