@@ -10,8 +10,8 @@
 //	the CPU   k-mers of a block of text are brought in the order of their parts; when the memory for them is full, or the input ends,
 //	          each part is sorted and counted in the cache of a core
 //
-// On the CPU, the table took 78 ns a k-mer on two cores where it fits the cache and 188 ns where it does not; counting by parts takes a quarter of that. Both
-// give the same file: parts in order, and in a part the k-mers by their mixes.
+// On the CPU a table of all k-mers is larger than the cache, and each k-mer waits for memory; parts are read and written as streams. Both give the
+// same file: parts in order, and in a part the k-mers by their mixes.
 //
 // Where Options.MaxMemory is too little for all k-mers, the inputs are read several times, each time for some of the parts.
 package kmers
