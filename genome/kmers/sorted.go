@@ -15,13 +15,16 @@ const group = 128
 // sorted counts on the CPU device: k-mers are kept in the order of their parts until the memory is full, then each part is sorted.
 type sorted struct {
 	texts
-	counts, scatter device.Kernel[textParams]
-	sort            device.Kernel[sortParams]
-	most            int64 // bytes
-	runs            []keptRun
-	raw             int64 // k-mers in runs
-	kept            [parts]counted
-	distinct        int64 // k-mers in kept
+	count, scatter device.Kernel[textParams]
+	sort           device.Kernel[sortParams]
+	most           int64 // bytes
+	runs           []keptRun
+	raw            int64 // k-mers in runs
+	kept           [parts]counted
+	distinct       int64 // k-mers in kept
+	// Where a group is counted: new memory for each would cost a fault a page.
+	mixes  device.Slice[uint64]
+	counts device.Slice[uint32]
 }
 
 type keptRun struct {
@@ -41,7 +44,7 @@ const rawBytes, countedBytes, keptBytes = 8, 12, 2 * countedBytes
 
 func newSorted(m *device.Module, t texts, o Options) (counter, error) {
 	s := &sorted{texts: t, most: o.MaxMemory}
-	return s, errors.Join(device.Bind(m, "segment_counts", &s.counts), device.Bind(m, "segment_scatter", &s.scatter), device.Bind(m, "sort_parts", &s.sort))
+	return s, errors.Join(device.Bind(m, "segment_counts", &s.count), device.Bind(m, "segment_scatter", &s.scatter), device.Bind(m, "sort_parts", &s.sort))
 }
 
 func (s *sorted) add(text []byte) error { return s.fill(text, s.flush) }
@@ -62,7 +65,7 @@ func (s *sorted) flush() error {
 	defer cursors.Free()
 	s.p.Cursors = cursors.Addr()
 	grid, st := device.Grid{Blocks: int64(segments), Threads: 32}, s.d.Stream()
-	if err := s.counts.Launch(st, grid, &s.p); err != nil {
+	if err := s.count.Launch(st, grid, &s.p); err != nil {
 		return err
 	}
 	at, err := cursors.Host(st)
@@ -187,17 +190,10 @@ func (s *sorted) sortGroup(list device.Slice[run], first, end int) (sums []count
 		return nil, err
 	}
 	memory = append(memory, numbers)
-	mixes, err := device.Make[uint64](s.d, int(all))
-	if err != nil {
+	if err := s.reserve(int(all)); err != nil {
 		return nil, err
 	}
-	memory = append(memory, mixes)
-	counts, err := device.Make[uint32](s.d, int(all))
-	if err != nil {
-		return nil, err
-	}
-	memory = append(memory, counts)
-	p := sortParams{Runs: list.Addr(), N: uint64(len(s.runs)), First: uint64(first), Offsets: at.Addr(), Mixes: mixes.Addr(), Counts: counts.Addr(), Numbers: numbers.Addr()}
+	p := sortParams{Runs: list.Addr(), N: uint64(len(s.runs)), First: uint64(first), Offsets: at.Addr(), Mixes: s.mixes.Addr(), Counts: s.counts.Addr(), Numbers: numbers.Addr()}
 	st := s.d.Stream()
 	if err := s.sort.Launch(st, device.Grid{Blocks: int64(len(offsets)), Threads: 32}, &p); err != nil {
 		return nil, err
@@ -213,7 +209,7 @@ func (s *sorted) sortGroup(list device.Slice[run], first, end int) (sums []count
 		work.Go(func() error {
 			from, to := int(offsets[i]), int(offsets[i]+n[i])
 			x := counted{make([]uint64, n[i]), make([]uint32, n[i])}
-			if err := errors.Join(mixes.Slice(from, to).Read(st, x.mixes), counts.Slice(from, to).Read(st, x.counts)); err != nil {
+			if err := errors.Join(s.mixes.Slice(from, to).Read(st, x.mixes), s.counts.Slice(from, to).Read(st, x.counts)); err != nil {
 				return err
 			}
 			sums[i] = sum(s.kept[first+i], x)
@@ -221,6 +217,27 @@ func (s *sorted) sortGroup(list device.Slice[run], first, end int) (sums []count
 		})
 	}
 	return sums, work.Wait()
+}
+
+// reserve has memory for a group of so many k-mers.
+func (s *sorted) reserve(n int) (err error) {
+	if n <= s.mixes.Len() {
+		return nil
+	}
+	if err := s.unreserve(); err != nil {
+		return err
+	}
+	n += n / 8 // groups differ a little
+	if s.mixes, err = device.Make[uint64](s.d, n); err == nil {
+		s.counts, err = device.Make[uint32](s.d, n)
+	}
+	return err
+}
+
+func (s *sorted) unreserve() error {
+	err := errors.Join(s.mixes.Free(), s.counts.Free())
+	s.mixes, s.counts = device.Slice[uint64]{}, device.Slice[uint32]{}
+	return err
 }
 
 // forget frees the runs.
@@ -232,7 +249,7 @@ func (s *sorted) forget() (err error) {
 	return err
 }
 
-func (s *sorted) close() error { return errors.Join(s.forget(), s.memory.Free()) }
+func (s *sorted) close() error { return errors.Join(s.forget(), s.unreserve(), s.memory.Free()) }
 
 // sum adds the counts of two.
 func sum(a, b counted) (out counted) {
