@@ -1,0 +1,339 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/spf13/cobra"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/genome"
+	"github.com/warpmap/warpmap/genome/classify"
+)
+
+func classifyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "classify",
+		Short: "Tell of reads which genomes they come from",
+		Long: `classify tells of reads which genomes they come from, by the features that they share, as MetaCache does.
+
+A database is one file, made once of genomes and a taxonomy; it opens on any device.`,
+		Example: `  warpmap classify build refs.db genomes/ --taxonomy taxonomy/
+  warpmap classify query refs.db reads.fastq.gz --report report.txt --out verdicts.tsv
+  warpmap classify info refs.db
+
+` + exitCodes,
+	}
+	cmd.AddCommand(classifyBuildCommand(), classifyQueryCommand(), classifyInfoCommand())
+	return cmd
+}
+
+func classifyBuildCommand() *cobra.Command {
+	var taxonomy string
+	var add, quiet, skip bool
+	o := classify.Options{}
+	cmd := &cobra.Command{
+		Use:   "build DB GENOMES… --taxonomy DIR",
+		Short: "Make a database of genomes, or add to one",
+		Long: `build makes a database of genomes: FASTA files, plain or packed with gzip or zstd, patterns, folders, or - for standard input.
+
+DIR has a taxonomy in NCBI's format: nodes.dmp, names.dmp, merged.dmp. Of which taxon a sequence is tell, in this order: taxid|N in its header;
+assembly_summary*.txt in DIR, by the file's name; *.accession2taxid in DIR, by the sequence's accession. What none tells hangs on the root.
+
+With --add the genomes join those that DB has; then DIR, if given, is for assembly_summary*.txt and *.accession2taxid alone: the taxonomy is DB's.
+The file appears, or is replaced, when it is whole.`,
+		Example: `  warpmap classify build refs.db genomes/ --taxonomy taxonomy/
+  warpmap classify build refs.db 'more/*.fa.gz' --add --taxonomy taxonomy/
+  warpmap classify build small.db genome.fa --taxonomy taxonomy/ --max-locations 100
+
+` + exitCodes,
+		Args: cobra.MinimumNArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if taxonomy == "" && !add {
+				return fmt.Errorf("--taxonomy: want a folder with nodes.dmp")
+			}
+			if quiet {
+				cmd.SetErr(io.Discard)
+			}
+			d, err := openDevice(cmd)
+			if err != nil {
+				return err
+			}
+			defer d.Close()
+			begin := time.Now()
+			b, err := classifyBuilder(d, args[0], taxonomy, add, o)
+			if err != nil {
+				return err
+			}
+			defer b.Close()
+			if _, err := b.Add(cmd.Context(), args[1:], genome.Options{SkipBroken: skip}); err != nil {
+				return err
+			}
+			db, err := b.Database()
+			if err != nil {
+				return err
+			}
+			if err := cmd.Context().Err(); err != nil {
+				return err
+			}
+			if err := db.Save(args[0]); err != nil {
+				return err
+			}
+			if n := b.Unknown(); n > 0 {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%d sequences hang on the root, for nothing tells a taxon of theirs that the taxonomy has\n", n)
+			}
+			return classifyStats(cmd, cmd.ErrOrStderr(), db, time.Since(begin))
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&taxonomy, "taxonomy", "", "folder with nodes.dmp, names.dmp, merged.dmp")
+	f.BoolVar(&add, "add", false, "add to the database that is there")
+	f.IntVarP(&o.K, "kmer", "k", 16, "letters of a k-mer, 4 to 16")
+	f.IntVarP(&o.Sketch, "sketch", "s", 16, "features of a window, 1 to 64")
+	f.IntVarP(&o.Window, "window", "w", 127, "letters of a window")
+	f.IntVar(&o.Stride, "stride", 0, "letters from one window to the next; left out, window - k + 1")
+	f.IntVar(&o.MaxLocations, "max-locations", 254, "keep no more locations of a feature than the first so many")
+	f.BoolVar(&skip, "skip-broken", false, "leave out broken records")
+	f.BoolVarP(&quiet, "quiet", "q", false, "no summary")
+	return cmd
+}
+
+// classifyBuilder is an empty one, or with --add one that has what the database has. The database's options are then those of the file.
+func classifyBuilder(d *device.Device, name, taxonomy string, add bool, o classify.Options) (*classify.Builder, error) {
+	if !add {
+		return classify.NewBuilder(d, taxonomy, o)
+	}
+	db, err := classify.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	return classify.Extend(d, db, taxonomy) // the mapping stays until the process ends: the builder has views of it
+}
+
+func classifyInfoCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "info DB",
+		Short:   "Check a database, and tell what is in it",
+		Long:    "info reads a whole database, checks it, and tells how it was made and what is in it.",
+		Example: "  warpmap classify info refs.db\n  warpmap classify info refs.db --json\n\n" + exitCodes,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			db, err := classify.Open(args[0])
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			return classifyStats(cmd, cmd.OutOrStdout(), db, 0)
+		},
+	}
+}
+
+func classifyStats(cmd *cobra.Command, w io.Writer, db *classify.Database, took time.Duration) error {
+	s := db.Stats()
+	if jsonFlag(cmd) {
+		return printJSON(cmd.OutOrStdout(), struct {
+			classify.Options
+			classify.Stats
+			Seconds float64 `json:"seconds,omitempty"`
+		}{db.Options, s, took.Seconds()})
+	}
+	t := table.NewWriter()
+	t.SetOutputMirror(w)
+	t.SetStyle(table.StyleLight)
+	o := db.Options
+	t.AppendRow(table.Row{"sketches", fmt.Sprintf("%d of %d-mers in windows of %d letters, one every %d", o.Sketch, o.K, o.Window, o.Stride)})
+	t.AppendRow(table.Row{"sequences", humanize.Comma(int64(s.Targets))})
+	t.AppendRow(table.Row{"letters", humanize.Comma(s.Letters)})
+	t.AppendRow(table.Row{"windows", humanize.Comma(s.Windows)})
+	t.AppendRow(table.Row{"taxa", humanize.Comma(int64(s.Taxa))})
+	t.AppendRow(table.Row{"features", humanize.Comma(int64(s.Features))})
+	t.AppendRow(table.Row{"locations", humanize.Comma(s.Locations)})
+	t.AppendRow(table.Row{"a feature", fmt.Sprintf("%.5f, deviation %.5f, most %d of %d", s.Mean, s.Deviation, s.Most, o.MaxLocations)})
+	if took > 0 {
+		t.AppendRow(table.Row{"seconds", seconds(took.Seconds())})
+	}
+	render(t, w)
+	return nil
+}
+
+// classifyFlags are those of a query.
+type classifyFlags struct {
+	lowest, highest, format       string
+	out, report, abundances       string
+	paired, truth, quiet, skipped bool
+	o                             classify.QueryOptions
+}
+
+func classifyQueryCommand() *cobra.Command {
+	var q classifyFlags
+	cmd := &cobra.Command{
+		Use:   "query DB READS…",
+		Short: "Tell of reads which taxa they come from",
+		Long: `query classifies reads: FASTA or FASTQ files, plain or packed with gzip or zstd, patterns, folders, or - for standard input.
+With --paired files of mates come in turns: first, second, first, second.
+
+A read's candidates are the two references, or taxa of the rank --lowest, that share most features with it in so many windows as it may span.
+With fewer than --hit-min hits it is unclassified. If the next candidate has more than (hits of the best - hit-min) · hit-diff, the
+verdict is the lowest common ancestor of both; above --highest, none.
+
+Lines are Kraken's: C or U, name, taxon, length, taxon:hits of the candidates; with --format metacache: name, |, taxon. A summary goes to stderr; with --json it
+is JSON, on stdout unless the lines go there.`,
+		Example: `  warpmap classify query refs.db reads.fastq.gz --report report.txt --out verdicts.tsv
+  warpmap classify query refs.db sample_1.fq.gz sample_2.fq.gz --paired --lowest species --abundances species.tsv --out /dev/null
+  zcat reads.fa.gz | warpmap classify query refs.db - --format metacache
+  warpmap classify query refs.db simulated.fa --ground-truth --out /dev/null
+
+` + exitCodes,
+		Args: cobra.MinimumNArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error { return q.run(cmd, args[0], args[1:]) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&q.lowest, "lowest", "sequence", "lowest rank of candidates")
+	f.StringVar(&q.highest, "highest", "domain", "highest rank of verdicts")
+	f.IntVar(&q.o.HitMin, "hit-min", 0, "hits that a verdict needs; 0 for a third of a sketch")
+	f.Float64Var(&q.o.HitDiff, "hit-diff", 1, "how close the next candidate must come to count, as a share")
+	f.IntVar(&q.o.Insert, "insert", 0, "letters from the begin of a read to the end of its mate; 0 for those of both")
+	f.BoolVar(&q.paired, "paired", false, "files of mates come in turns")
+	f.StringVarP(&q.out, "out", "o", "-", "file for the lines; - is standard output")
+	f.StringVar(&q.format, "format", "kraken", "lines of kraken or metacache")
+	f.StringVar(&q.report, "report", "", "file for a report in Kraken's format")
+	f.StringVar(&q.abundances, "abundances", "", "file for the reads of each taxon, by rank")
+	f.BoolVar(&q.truth, "ground-truth", false, "headers have taxid|N: tell precision and sensitivity by rank")
+	f.BoolVar(&q.skipped, "skip-broken", false, "leave out broken records")
+	f.BoolVarP(&q.quiet, "quiet", "q", false, "no summary")
+	return cmd
+}
+
+func (q *classifyFlags) run(cmd *cobra.Command, name string, inputs []string) (err error) {
+	if q.o.Lowest, err = classify.ParseRank(q.lowest); err != nil {
+		return fmt.Errorf("--lowest: %w", err)
+	}
+	if q.o.Highest, err = classify.ParseRank(q.highest); err != nil {
+		return fmt.Errorf("--highest: %w", err)
+	}
+	format, err := classify.ParseFormat(q.format)
+	if err != nil {
+		return fmt.Errorf("--format: %w", err)
+	}
+	var mates []string
+	if q.paired {
+		if len(inputs)%2 != 0 {
+			return fmt.Errorf("--paired: %d files: want an even number, mates in turns", len(inputs))
+		}
+		var first []string
+		for i, input := range inputs {
+			if i%2 == 0 {
+				first = append(first, input)
+			} else {
+				mates = append(mates, input)
+			}
+		}
+		inputs = first
+	}
+	if q.quiet {
+		cmd.SetErr(io.Discard)
+	}
+	d, err := openDevice(cmd)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	begin := time.Now()
+	db, err := classify.Open(name)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	c, err := classify.NewClassifier(d, db, q.o)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	s := classifySummary{Loading: time.Since(begin).Seconds()}
+	begin = time.Now()
+	tally := c.NewTally(q.truth)
+	lines := func(to io.Writer) error {
+		counts, err := c.Run(cmd.Context(), inputs, mates, genome.Options{SkipBroken: q.skipped}, func(r *classify.Result) error {
+			r.Text = c.AppendLines(nil, r, format)
+			return nil
+		}, func(r *classify.Result) error {
+			tally.Add(r)
+			_, err := to.Write(r.Text)
+			return err
+		})
+		s.Broken = counts.Broken
+		return err
+	}
+	if q.out == "-" {
+		err = lines(cmd.OutOrStdout())
+	} else {
+		err = classify.WriteFile(q.out, func(f *os.File) error { return lines(f) })
+	}
+	if err != nil {
+		return err
+	}
+	s.Querying = time.Since(begin).Seconds()
+	if q.report != "" {
+		if err := classify.WriteFile(q.report, func(f *os.File) error { return tally.Report(f) }); err != nil {
+			return err
+		}
+	}
+	if q.abundances != "" {
+		if err := classify.WriteFile(q.abundances, func(f *os.File) error { return tally.Abundances(f) }); err != nil {
+			return err
+		}
+	}
+	s.Reads, s.Letters, s.Classified, s.Ranks = tally.Reads, tally.Letters, tally.Classified(), tally.Summary()
+	s.Rate = float64(s.Reads) / s.Querying * 60
+	switch {
+	case jsonFlag(cmd) && q.out == "-":
+		return printJSON(cmd.ErrOrStderr(), s)
+	case jsonFlag(cmd):
+		return printJSON(cmd.OutOrStdout(), s)
+	}
+	s.print(cmd.ErrOrStderr(), q.truth)
+	return nil
+}
+
+// classifySummary is what a query tells at its end.
+type classifySummary struct {
+	Reads      int64                  `json:"reads"` // or pairs
+	Letters    int64                  `json:"letters"`
+	Broken     int64                  `json:"broken,omitempty"`
+	Classified int64                  `json:"classified"`
+	Rate       float64                `json:"reads_per_minute"`
+	Loading    float64                `json:"loading_seconds"`
+	Querying   float64                `json:"querying_seconds"`
+	Ranks      []classify.RankSummary `json:"ranks"`
+}
+
+func (s *classifySummary) print(w io.Writer, truth bool) {
+	t := table.NewWriter()
+	t.SetOutputMirror(w)
+	t.SetStyle(table.StyleLight)
+	share := func(x float64) string { return fmt.Sprintf("%.2f%%", 100*x) }
+	head := table.Row{"at or below", "reads", ""}
+	if truth {
+		head = append(head, "precision", "sensitivity")
+	}
+	t.AppendHeader(head)
+	for _, r := range s.Ranks {
+		row := table.Row{r.Rank, r.Reads, share(r.Share)}
+		if truth {
+			row = append(row, share(r.Precision), share(r.Sensitivity))
+		}
+		t.AppendRow(row)
+	}
+	unclassified := 0.0
+	if s.Reads > 0 {
+		unclassified = float64(s.Reads-s.Classified) / float64(s.Reads)
+	}
+	t.AppendRow(table.Row{"unclassified", s.Reads - s.Classified, share(unclassified)})
+	t.SetCaption("%s reads, %s letters; loading %.3f s, querying %.3f s: %s reads a minute", humanize.Comma(s.Reads), humanize.Comma(s.Letters), s.Loading,
+		s.Querying, humanize.Comma(int64(s.Rate)))
+	render(t, w)
+}

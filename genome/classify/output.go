@@ -1,0 +1,344 @@
+package classify
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Format is how verdicts are written.
+type Format string
+
+// Kraken's lines: C or U, the read's name, the taxon, its length, and as hits those of the candidates, taxon:hits. Pairs have the lengths of both
+// mates, and the hits of each. MetaCache's: name, |, taxon. Unclassified reads have taxon 0.
+const (
+	KrakenLines    Format = "kraken"
+	MetaCacheLines Format = "metacache"
+)
+
+// ParseFormat reads the name of a Format. Errors: a name that is none.
+func ParseFormat(name string) (Format, error) {
+	if f := Format(name); f == KrakenLines || f == MetaCacheLines {
+		return f, nil
+	}
+	return "", fmt.Errorf("%q: want %s or %s", name, KrakenLines, MetaCacheLines)
+}
+
+// AppendLines appends a line for each read, or pair, of a batch.
+func (c *Classifier) AppendLines(to []byte, r *Result, f Format) []byte {
+	for i, v := range r.Verdicts {
+		read := r.Reads.Records[i]
+		name := read.Name
+		if n := bytes.IndexAny(name, " \t"); n >= 0 {
+			name = name[:n]
+		}
+		if f == MetaCacheLines {
+			to = append(append(to, name...), "\t|\t"...)
+			to = append(strconv.AppendUint(to, uint64(c.id(v)), 10), '\n')
+			continue
+		}
+		if v.Taxon == 0 {
+			to = append(to, "U\t"...)
+		} else {
+			to = append(to, "C\t"...)
+		}
+		if r.Mates != nil {
+			name = bytes.TrimSuffix(name, []byte("/1"))
+		}
+		to = append(append(to, name...), '\t')
+		to = append(strconv.AppendUint(to, uint64(c.id(v)), 10), '\t')
+		to = strconv.AppendInt(to, int64(read.End-read.Start), 10)
+		if r.Mates == nil {
+			to = append(c.appendHits(append(to, '\t'), v, false), '\n')
+			continue
+		}
+		mate := r.Mates.Records[i]
+		to = strconv.AppendInt(append(to, '|'), int64(mate.End-mate.Start), 10)
+		to = c.appendHits(append(to, '\t'), v, false)
+		to = append(c.appendHits(append(to, " |:| "...), v, true), '\n')
+	}
+	return to
+}
+
+// appendHits appends the candidates with the hits of the first mate, or the second.
+func (c *Classifier) appendHits(to []byte, v Verdict, second bool) []byte {
+	begin := len(to)
+	for _, b := range v.Best {
+		hits := b.Hits - b.Second
+		if second {
+			hits = b.Second
+		}
+		if hits == 0 {
+			continue
+		}
+		if len(to) > begin {
+			to = append(to, ' ')
+		}
+		to = strconv.AppendUint(to, uint64(c.db.taxonomy.ids[c.candidateTaxon(b.Target)]), 10)
+		to = strconv.AppendUint(append(to, ':'), uint64(hits), 10)
+	}
+	if len(to) == begin {
+		to = append(to, "0:0"...)
+	}
+	return to
+}
+
+// candidateTaxon is the taxon of a target, or its ancestor of the lowest rank that candidates have.
+func (c *Classifier) candidateTaxon(target uint32) uint32 { return c.named[target] }
+
+// id is the number of a verdict's taxon, 0 for none.
+func (c *Classifier) id(v Verdict) uint32 {
+	if v.Taxon == 0 {
+		return 0
+	}
+	return c.db.taxonomy.ids[v.Taxon-1]
+}
+
+// Tally counts verdicts. It is for one goroutine.
+type Tally struct {
+	c       *Classifier
+	Reads   int64 // or pairs
+	Letters int64
+	direct  []int64 // by taxon
+	lines   map[uint32]*[ranks]uint32
+	truth   bool
+	known   [ranks]int64
+	told    [ranks]int64
+	right   [ranks]int64
+}
+
+// NewTally makes a Tally of nothing. With truth, reads whose header has taxid|N are compared with that.
+func (c *Classifier) NewTally(truth bool) *Tally {
+	return &Tally{c: c, direct: make([]int64, len(c.db.taxonomy.ids)), lines: map[uint32]*[ranks]uint32{}, truth: truth}
+}
+
+// Add counts a batch.
+func (t *Tally) Add(r *Result) {
+	t.Reads += int64(len(r.Verdicts))
+	for i, v := range r.Verdicts {
+		read := r.Reads.Records[i]
+		t.Letters += int64(read.End - read.Start)
+		if r.Mates != nil {
+			t.Letters += int64(r.Mates.Records[i].End - r.Mates.Records[i].Start)
+		}
+		if v.Taxon != 0 {
+			t.direct[v.Taxon-1]++
+		}
+		if t.truth {
+			t.compare(v, headerID(read.Name))
+		}
+	}
+}
+
+func (t *Tally) lineage(taxon uint32) *[ranks]uint32 {
+	l := t.lines[taxon]
+	if l == nil {
+		line := t.c.db.taxonomy.lineage(taxon)
+		l = &line
+		t.lines[taxon] = l
+	}
+	return l
+}
+
+func (t *Tally) compare(v Verdict, truth uint32) {
+	taxon, known := t.c.db.taxonomy.find(truth)
+	if !known {
+		return
+	}
+	want := t.lineage(taxon)
+	var got [ranks]uint32
+	if v.Taxon != 0 {
+		got = *t.lineage(v.Taxon - 1)
+	}
+	for r := range want {
+		if want[r] == 0 {
+			continue
+		}
+		t.known[r]++
+		if got[r] != 0 {
+			t.told[r]++
+		}
+		if got[r] == want[r] {
+			t.right[r]++
+		}
+	}
+}
+
+// RankSummary is what was told at a rank or below it.
+type RankSummary struct {
+	Rank        string  `json:"rank"`
+	Reads       int64   `json:"reads"`
+	Share       float64 `json:"share"`                 // of all reads
+	Precision   float64 `json:"precision,omitempty"`   // of those told, that are right; with a ground truth
+	Sensitivity float64 `json:"sensitivity,omitempty"` // of those whose truth is known, that are right
+}
+
+// main are the ranks of summaries.
+var mainRanks = []Rank{Species, Genus, Family, Order, Class, Phylum, Kingdom, Domain, Root}
+
+// Summary tells how many reads are classified at each main rank or below.
+func (t *Tally) Summary() (out []RankSummary) {
+	var at [ranks]int64
+	for taxon, n := range t.direct {
+		if n == 0 {
+			continue
+		}
+		lowest := t.c.db.taxonomy.effective(uint32(taxon))
+		for r := int(lowest); r < ranks; r++ {
+			at[r] += n
+		}
+	}
+	for _, r := range mainRanks {
+		s := RankSummary{Rank: r.String(), Reads: at[r], Share: ratio(at[r], t.Reads)}
+		if t.truth {
+			s.Precision, s.Sensitivity = ratio(t.right[r], t.told[r]), ratio(t.right[r], t.known[r])
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// Classified is how many reads have a verdict.
+func (t *Tally) Classified() (n int64) {
+	for _, d := range t.direct {
+		n += d
+	}
+	return n
+}
+
+func ratio(a, b int64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return float64(a) / float64(b)
+}
+
+// effective is a taxon's rank, or that of the next ancestor that has one, just below which it then counts.
+func (t *Taxonomy) effective(taxon uint32) Rank {
+	for at := taxon; at != 0; at = t.parents[at] {
+		if t.ranks[at] < Root {
+			return t.ranks[at]
+		}
+	}
+	return Root
+}
+
+// clades adds up each taxon's reads and those of all below it, of taxa that have any.
+func (t *Tally) clades() (clade map[uint32]int64, children map[uint32][]uint32) {
+	clade, children = map[uint32]int64{}, map[uint32][]uint32{}
+	tree := t.c.db.taxonomy
+	for taxon, n := range t.direct {
+		if n == 0 {
+			continue
+		}
+		for at := uint32(taxon); ; at = tree.parents[at] {
+			if clade[at] == 0 && at != 0 {
+				children[tree.parents[at]] = append(children[tree.parents[at]], at)
+			}
+			clade[at] += n
+			if at == 0 {
+				break
+			}
+		}
+	}
+	for _, c := range children {
+		slices.SortFunc(c, func(a, b uint32) int {
+			return cmp.Or(cmp.Compare(clade[b], clade[a]), cmp.Compare(tree.ids[a], tree.ids[b]))
+		})
+	}
+	return clade, children
+}
+
+// Report writes Kraken's report, which Bracken reads: percent, reads of the clade, reads of the taxon itself, code of its rank, taxon, and its name
+// behind two blanks a level.
+func (t *Tally) Report(to io.Writer) error {
+	w := bufio.NewWriter(to)
+	clade, children := t.clades()
+	tree := t.c.db.taxonomy
+	line := func(n, own int64, code string, id uint32, depth int, name string) {
+		fmt.Fprintf(w, "%6.2f\t%d\t%d\t%s\t%d\t%s%s\n", 100*ratio(n, t.Reads), n, own, code, id, strings.Repeat("  ", depth), name)
+	}
+	if n := t.Reads - clade[0]; n > 0 {
+		line(n, n, "U", 0, 0, "unclassified")
+	}
+	var walk func(taxon uint32, code byte, below, depth int)
+	walk = func(taxon uint32, code byte, below, depth int) {
+		if own := rankCodes[tree.ranks[taxon]]; own != 0 {
+			code, below = own, 0
+		} else {
+			below++
+		}
+		text := string(code)
+		if below > 0 {
+			text += strconv.Itoa(below)
+		}
+		line(clade[taxon], t.direct[taxon], text, tree.ids[taxon], depth, tree.names[taxon])
+		for _, c := range children[taxon] {
+			walk(c, code, below, depth+1)
+		}
+	}
+	if clade[0] > 0 {
+		walk(0, 'R', 0, 0)
+	}
+	return w.Flush()
+}
+
+var rankCodes = [Unranked + 1]byte{Root: 'R', Domain: 'D', Kingdom: 'K', Phylum: 'P', Class: 'C', Order: 'O', Family: 'F', Genus: 'G', Species: 'S'}
+
+// Abundances writes for each main rank the taxa with their reads, those of all below them included: rank, taxon, name, reads, percent of all.
+func (t *Tally) Abundances(to io.Writer) error {
+	w := bufio.NewWriter(to)
+	clade, _ := t.clades()
+	tree := t.c.db.taxonomy
+	fmt.Fprintln(w, "rank\ttaxid\tname\treads\tpercent")
+	for _, r := range mainRanks[:len(mainRanks)-1] {
+		var taxa []uint32
+		for taxon := range clade {
+			if tree.ranks[taxon] == r {
+				taxa = append(taxa, taxon)
+			}
+		}
+		slices.SortFunc(taxa, func(a, b uint32) int {
+			return cmp.Or(cmp.Compare(clade[b], clade[a]), cmp.Compare(tree.ids[a], tree.ids[b]))
+		})
+		for _, x := range taxa {
+			fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%.4f\n", r, tree.ids[x], tree.names[x], clade[x], 100*ratio(clade[x], t.Reads))
+		}
+	}
+	return w.Flush()
+}
+
+// WriteFile makes a file of what write writes; it appears under its name when it is whole. Pipes and devices are written to as they are.
+func WriteFile(name string, write func(*os.File) error) (err error) {
+	if i, err := os.Stat(name); err == nil && !i.Mode().IsRegular() {
+		f, err := os.OpenFile(name, os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		return errors.Join(write(f), f.Close())
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*")
+	if err != nil {
+		return err
+	}
+	unfinished.Store(f.Name(), true)
+	defer unfinished.Delete(f.Name())
+	if err = errors.Join(write(f), f.Chmod(0o644), f.Close()); err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return err
+}
