@@ -18,6 +18,12 @@ type target struct {
 	windows uint32
 }
 
+// pair is a feature and a location of it.
+type pair struct {
+	feature  uint32
+	location uint64
+}
+
 // Builder makes a database of references. It is for one goroutine.
 type Builder struct {
 	sketcher
@@ -26,7 +32,8 @@ type Builder struct {
 	targets  []target
 	letters  int64
 	unknown  int
-	table    *warpcore.MultiBucket[uint32, uint64]
+	table    *warpcore.MultiBucket[uint32, uint64] // on a GPU
+	pairs    []pair                                // on the CPU, where sorting them takes a tenth of a table's time
 	places   memory[uint64]
 	keys     memory[uint32]
 	values   memory[uint64]
@@ -49,10 +56,10 @@ func NewBuilder(d *device.Device, taxonomy string, o Options) (*Builder, error) 
 	if err != nil {
 		return nil, err
 	}
-	return newBuilder(d, t, a, o)
+	return newBuilder(d, t, a, o, d.Info().CUDA())
 }
 
-func newBuilder(d *device.Device, t *Taxonomy, a *assigner, o Options) (b *Builder, err error) {
+func newBuilder(d *device.Device, t *Taxonomy, a *assigner, o Options, table bool) (b *Builder, err error) {
 	b = &Builder{sketcher: sketcher{d: d, o: o}, taxonomy: t, assigner: a}
 	defer func() {
 		if err != nil {
@@ -64,6 +71,9 @@ func newBuilder(d *device.Device, t *Taxonomy, a *assigner, o Options) (b *Build
 	}
 	if b.next, err = device.Make[uint64](d, 1); err != nil {
 		return nil, err
+	}
+	if !table {
+		return b, nil
 	}
 	b.table, err = warpcore.NewMultiBucket[uint32, uint64](d, warpcore.MultiBucketOptions{Bucket: 2})
 	return b, err
@@ -127,14 +137,35 @@ func (b *Builder) add(block *genome.Block) error {
 		return err
 	}
 	p := pairParams{features.Addr(), at.Addr(), uint64(len(windows)), keys.Addr(), values.Addr(), b.next.Addr()}
-	if err := b.k.pairs.Launch(b.st, device.GridFor(int64(len(windows)), threads), &p); err != nil {
+	if err := b.k.pair.Launch(b.st, device.GridFor(int64(len(windows)), threads), &p); err != nil {
 		return err
 	}
 	n, err := b.next.Host(b.st)
 	if err != nil {
 		return err
 	}
-	return b.table.InsertOn(b.st, keys.Slice(0, int(n[0])), values.Slice(0, int(n[0])))
+	keys, values = keys.Slice(0, int(n[0])), values.Slice(0, int(n[0]))
+	if b.table != nil {
+		return b.table.InsertOn(b.st, keys, values)
+	}
+	return b.collect(keys, values)
+}
+
+// collect takes pairs to the host.
+func (b *Builder) collect(keys device.Slice[uint32], values device.Slice[uint64]) error {
+	features, err := keys.Host(b.st)
+	if err != nil {
+		return err
+	}
+	locations, err := values.Host(b.st)
+	if err != nil {
+		return err
+	}
+	b.pairs = slices.Grow(b.pairs, len(features))
+	for i, f := range features {
+		b.pairs = append(b.pairs, pair{f, locations[i]})
+	}
+	return nil
 }
 
 func (b *Builder) taxonOf(header, file string) uint32 {
@@ -152,15 +183,20 @@ func (b *Builder) Unknown() int { return b.unknown }
 const listed = 1 << 22
 
 // Database is what the references make, in host memory. Of a feature with more locations than Options.MaxLocations, the first in the order of
-// targets and windows are kept. Cost: a walk over the table, and a sort of its features.
+// targets and windows are kept. Cost: a sort of the features; on a GPU, a walk over the table.
 func (b *Builder) Database() (*Database, error) {
+	db := &Database{Options: b.o, taxonomy: b.taxonomy, targets: slices.Clone(b.targets), letters: b.letters}
+	if b.table == nil {
+		b.pairs = radixSorted(b.pairs, func(p pair) uint32 { return p.feature })
+		b.group(db)
+		return db, nil
+	}
 	features, err := b.table.Keys()
 	if err != nil {
 		return nil, err
 	}
-	features = radixSorted(features)
-	db := &Database{Options: b.o, taxonomy: b.taxonomy, targets: b.targets, letters: b.letters, features: features}
-	db.entries = make([]uint64, 0, len(features))
+	features = radixSorted(features, func(f uint32) uint32 { return f })
+	db.features, db.entries = features, make([]uint64, 0, len(features))
 	for part := range slices.Chunk(features, listed) {
 		if err := b.list(db, part); err != nil {
 			return nil, err
@@ -200,6 +236,24 @@ func (b *Builder) list(db *Database, features []uint32) error {
 	return nil
 }
 
+// group appends the features, entries and locations of sorted pairs.
+func (b *Builder) group(db *Database) {
+	db.features, db.entries = make([]uint32, 0, len(b.pairs)), make([]uint64, 0, len(b.pairs))
+	var locations []uint64
+	for i, end := 0, 0; i < len(b.pairs); i = end {
+		f := b.pairs[i].feature
+		locations = locations[:0]
+		for end = i; end < len(b.pairs) && b.pairs[end].feature == f; end++ {
+			locations = append(locations, b.pairs[end].location)
+		}
+		if len(locations) > 1 {
+			slices.Sort(locations)
+		}
+		db.features = append(db.features, f)
+		db.append(locations[:min(len(locations), b.o.MaxLocations)])
+	}
+}
+
 // append adds the entry of a feature with these locations.
 func (db *Database) append(locations []uint64) {
 	if len(locations) == 1 {
@@ -211,19 +265,19 @@ func (db *Database) append(locations []uint64) {
 }
 
 // radixSorted sorts by parts of 11 bits, the low ones first: features are hashes, so all parts are about as large.
-func radixSorted(a []uint32) []uint32 {
+func radixSorted[T any](a []T, feature func(T) uint32) []T {
 	const bits = 11
-	to := make([]uint32, len(a))
+	to := make([]T, len(a))
 	for shift := 0; shift < 32; shift += bits {
 		var begins [1<<bits + 1]int
 		for _, x := range a {
-			begins[x>>shift&(1<<bits-1)+1]++
+			begins[feature(x)>>shift&(1<<bits-1)+1]++
 		}
 		for i := range 1 << bits {
 			begins[i+1] += begins[i]
 		}
 		for _, x := range a {
-			digit := x >> shift & (1<<bits - 1)
+			digit := feature(x) >> shift & (1<<bits - 1)
 			to[begins[digit]] = x
 			begins[digit]++
 		}
@@ -242,11 +296,15 @@ func Extend(d *device.Device, db *Database, assignments string) (*Builder, error
 			return nil, err
 		}
 	}
-	b, err := newBuilder(d, db.taxonomy, a, db.Options)
+	b, err := newBuilder(d, db.taxonomy, a, db.Options, d.Info().CUDA())
 	if err != nil {
 		return nil, err
 	}
 	b.targets, b.letters = slices.Clone(db.targets), db.letters
+	if b.table == nil {
+		b.unpack(db)
+		return b, nil
+	}
 	var keys []uint32
 	var values []uint64
 	flush := func() error {
@@ -267,6 +325,16 @@ func Extend(d *device.Device, db *Database, assignments string) (*Builder, error
 		return nil, err
 	}
 	return b, nil
+}
+
+// unpack makes pairs of what a database has.
+func (b *Builder) unpack(db *Database) {
+	b.pairs = make([]pair, 0, len(db.features)+len(db.locations))
+	for i, f := range db.features {
+		for _, at := range db.locationsOf(i) {
+			b.pairs = append(b.pairs, pair{f, at})
+		}
+	}
 }
 
 // Stats are figures of a database.

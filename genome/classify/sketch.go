@@ -15,7 +15,7 @@ var classifyCU string
 // kernels are those of classify.cu, for one k and one size of sketches.
 type kernels struct {
 	sketch device.Kernel[sketchParams]
-	pairs  device.Kernel[pairParams]
+	pair   device.Kernel[pairParams]
 	sort   device.Kernel[sortParams]
 	decide device.Kernel[decideParams]
 }
@@ -37,7 +37,7 @@ func compile(d *device.Device, o Options) (k kernels, err error) {
 	if k.sketch, err = device.KernelOf[sketchParams](m, "sketch"); err != nil {
 		return k, err
 	}
-	if k.pairs, err = device.KernelOf[pairParams](m, "pairs"); err != nil {
+	if k.pair, err = device.KernelOf[pairParams](m, "pairs"); err != nil {
 		return k, err
 	}
 	if k.sort, err = device.KernelOf[sortParams](m, "sort_lists"); err != nil {

@@ -124,7 +124,7 @@ func LoadTaxonomy(dir string) (*Taxonomy, error) {
 	}
 	err = eachRow(filepath.Join(dir, "names.dmp"), "\t|\t", 4, func(f []string) error {
 		id, err := parseID(f[0])
-		if i, known := t.index[id]; err == nil && known && strings.HasPrefix(f[3], "scientific name") {
+		if i, known := t.index[id]; err == nil && known && f[3] == "scientific name" {
 			t.names[i] = f[1]
 		}
 		return err
@@ -137,7 +137,7 @@ func LoadTaxonomy(dir string) (*Taxonomy, error) {
 		if err != nil {
 			return err
 		}
-		id, err := parseID(strings.TrimRight(f[1], "\t|"))
+		id, err := parseID(f[1])
 		t.merged[old] = id
 		return err
 	})
@@ -212,7 +212,7 @@ func eachRow(name, separator string, fields int, row func([]string) error) error
 	line := int64(0)
 	for in.Scan() {
 		line++
-		text := bytes.TrimRight(in.Bytes(), "\r")
+		text := bytes.TrimSuffix(bytes.TrimRight(in.Bytes(), "\r"), []byte("\t|")) // NCBI's lines end as their fields do
 		if len(text) == 0 || text[0] == '#' {
 			continue
 		}
