@@ -17,6 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/genome/classify"
 	"github.com/warpmap/warpmap/gph"
 	"github.com/warpmap/warpmap/join"
 	"github.com/warpmap/warpmap/table"
@@ -45,6 +46,7 @@ var temporary sync.Map
 // fail ends the process with a message, and leaves no file that is not whole.
 func fail(ctx context.Context, err error) {
 	join.RemoveHidden()
+	classify.RemoveHidden()
 	temporary.Range(func(dir, _ any) bool { os.RemoveAll(dir.(string)); return true })
 	code := exitCode(err)
 	if ctx.Err() != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
+	"github.com/warpmap/warpmap/internal/testenv"
 )
 
 // A taxonomy of two families, three genera, four species, and a strain without a rank.
@@ -528,5 +529,16 @@ func TestErrors(t *testing.T) {
 	cancel()
 	if _, err := c.Run(ctx, []string{name}, nil, genome.Options{}, nothing, nothing); !errors.Is(err, context.Canceled) {
 		t.Error(err)
+	}
+}
+
+// The kernels compile for GPUs, on machines that have none.
+func TestKernelsCompileForGPUs(t *testing.T) {
+	for arch, o := range map[string]Options{"sm_70": {}, "sm_90": {K: 11, Sketch: 40}} {
+		if err := o.complete(); err != nil {
+			t.Fatal(err)
+		}
+		_, err := device.CompileFor(arch, program(o))
+		testenv.RequireNVRTC(t, err)
 	}
 }

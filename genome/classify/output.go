@@ -182,10 +182,10 @@ type RankSummary struct {
 	Sensitivity float64 `json:"sensitivity,omitempty"` // of those whose truth is known, that are right
 }
 
-// main are the ranks of summaries.
+// mainRanks are those of summaries.
 var mainRanks = []Rank{Species, Genus, Family, Order, Class, Phylum, Kingdom, Domain, Root}
 
-// Summary tells how many reads are classified at each main rank or below.
+// Summary tells how many reads are classified at each main rank or below; with a ground truth, at ranks that some truth has.
 func (t *Tally) Summary() (out []RankSummary) {
 	var at [ranks]int64
 	for taxon, n := range t.direct {
@@ -198,6 +198,9 @@ func (t *Tally) Summary() (out []RankSummary) {
 		}
 	}
 	for _, r := range mainRanks {
+		if t.truth && t.known[r] == 0 {
+			continue
+		}
 		s := RankSummary{Rank: r.String(), Reads: at[r], Share: ratio(at[r], t.Reads)}
 		if t.truth {
 			s.Precision, s.Sensitivity = ratio(t.right[r], t.told[r]), ratio(t.right[r], t.known[r])

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/warpmap/warpmap/genome"
+)
+
+// genomes makes a taxonomy of two species, a genome of each, and reads from them; it gives the folder.
+func genomes(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	r := rand.New(rand.NewPCG(1, 2))
+	put := func(name, text string) {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o777), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("tax/nodes.dmp", "1\t|\t1\t|\tno rank\t|\n5\t|\t1\t|\tgenus\t|\n6\t|\t5\t|\tspecies\t|\n7\t|\t5\t|\tspecies\t|\n")
+	put("tax/names.dmp", "6\t|\tPrimus primus\t|\t\t|\tscientific name\t|\n")
+	var reads, mates strings.Builder
+	for i, taxon := range []int{6, 7} {
+		text := make([]byte, 3000)
+		for j := range text {
+			text[j] = "ACGT"[r.IntN(4)]
+		}
+		put(fmt.Sprintf("refs/%d.fa", taxon), fmt.Sprintf(">g%d taxid|%d\n%s\n", taxon, taxon, text))
+		fmt.Fprintf(&reads, ">r%d taxid|%d\n%s\n", i, taxon, text[500:650])
+		fmt.Fprintf(&mates, ">r%d taxid|%d\n%s\n", i, taxon, text[700:820])
+	}
+	put("1.fa", reads.String()+">r2 taxid|6\n"+strings.Repeat("AC", 60)+"\n")
+	put("2.fa", mates.String()+">r2 taxid|6\n"+strings.Repeat("GA", 60)+"\n")
+	return dir
+}
+
+func TestClassify(t *testing.T) {
+	dir := genomes(t)
+	in := func(name string) string { return filepath.Join(dir, name) }
+	must(t, "classify", "build", in("whole.db"), in("refs"), "--taxonomy", in("tax"))
+	must(t, "classify", "build", in("added.db"), in("refs/6.fa"), "--taxonomy", in("tax"))
+	must(t, "classify", "build", in("added.db"), in("refs/7.fa"), "--add")
+	whole, _ := os.ReadFile(in("whole.db"))
+	added, _ := os.ReadFile(in("added.db"))
+	if len(whole) == 0 || !bytes.Equal(whole, added) {
+		t.Errorf("a database of %d bytes, and one that was added to of %d: want them equal", len(whole), len(added))
+	}
+	var info struct {
+		Targets, Features int
+		Window            int
+	}
+	if err := json.Unmarshal([]byte(must(t, "classify", "info", in("whole.db"), "--json")), &info); err != nil || info.Targets != 2 || info.Features < 500 || info.Window != 127 {
+		t.Errorf("%+v, %v", info, err)
+	}
+
+	got := must(t, "classify", "query", in("whole.db"), in("1.fa"), "--format", "metacache", "--report", in("report"), "--abundances", in("abundances"))
+	if want := "r0\t|\t6\nr1\t|\t7\nr2\t|\t0\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	report, _ := os.ReadFile(in("report"))
+	if !strings.Contains(string(report), " 33.33\t1\t1\tS\t6\t    Primus primus\n") {
+		t.Errorf("%s", report)
+	}
+	abundances, _ := os.ReadFile(in("abundances"))
+	if !strings.Contains(string(abundances), "species\t6\tPrimus primus\t1\t33.3333\n") {
+		t.Errorf("%s", abundances)
+	}
+
+	var s classifySummary
+	text := must(t, "classify", "query", in("whole.db"), in("1.fa"), in("2.fa"), "--paired", "--lowest", "species", "--ground-truth", "--out", in("lines"), "--json")
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		t.Fatal(err)
+	}
+	if s.Reads != 3 || s.Classified != 2 || s.Ranks[0].Reads != 2 || s.Ranks[0].Precision != 1 || s.Ranks[0].Sensitivity != 2.0/3 {
+		t.Errorf("%+v", s)
+	}
+	lines, _ := os.ReadFile(in("lines"))
+	if !strings.HasPrefix(string(lines), "C\tr0\t6\t150|120\t6:") || !strings.Contains(string(lines), " |:| 6:") || !strings.Contains(string(lines), "U\tr2\t0\t120|120\t0:0 |:| 0:0\n") {
+		t.Errorf("%s", lines)
+	}
+}
+
+func TestClassifyErrors(t *testing.T) {
+	dir := genomes(t)
+	in := func(name string) string { return filepath.Join(dir, name) }
+	must(t, "classify", "build", in("x.db"), in("refs"), "--taxonomy", in("tax"))
+	if err := os.WriteFile(in("flipped.db"), flipped(t, in("x.db")), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		code int
+		args string
+		says string
+	}{
+		{exitUsage, "classify build y.db refs", "--taxonomy"},
+		{exitUsage, "classify query x.db 1.fa --lowest tribes", "want a rank"},
+		{exitUsage, "classify query x.db 1.fa --format xml", "want kraken or metacache"},
+		{exitUsage, "classify query x.db 1.fa --paired", "even number"},
+		{exitInput, "classify build y.db refs --taxonomy refs", "nodes.dmp"},
+		{exitInput, "classify build y.db absent.fa --taxonomy tax", "absent.fa"},
+		{exitInput, "classify query flipped.db 1.fa", "damaged"},
+		{exitInput, "classify info 1.fa", "not a database"},
+		{exitInput, "classify query x.db x.db", "x.db"},
+	} {
+		args := strings.Fields(c.args)
+		for i, a := range args[2:] {
+			if strings.Contains(a, ".") || a == "refs" || a == "tax" {
+				args[i+2] = in(a)
+			}
+		}
+		_, _, err := run(t, args...)
+		if err == nil || exitCode(err) != c.code || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: exit code %d, %v; want %d, %s", c.args, exitCode(err), err, c.code, c.says)
+		}
+	}
+	var input *genome.InputError
+	if _, _, err := run(t, "classify", "query", in("x.db"), in("nowhere.fa"), "--out", in("lines")); !errors.As(err, &input) {
+		t.Error(err)
+	}
+	left, _ := filepath.Glob(filepath.Join(dir, ".*-*"))
+	if _, err := os.Stat(in("lines")); err == nil || len(left) > 0 {
+		t.Errorf("a query that failed left lines, or %v", left)
+	}
+}
+
+func flipped(t *testing.T, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)/2] ^= 1
+	return data
+}
