@@ -87,6 +87,9 @@ func NewClassifier(d *device.Device, db *Database, o QueryOptions) (c *Classifie
 	}
 	wo := warpcore.Options{}
 	wo.Capacity = len(db.features)
+	if !d.Info().CUDA() {
+		wo.LoadFactor = 0.5 // a second window read costs the CPU more than memory does
+	}
 	if c.table, err = warpcore.New[uint32, uint64](d, wo); err != nil {
 		return c, err
 	}
