@@ -232,8 +232,10 @@ type Piece struct {
 	Peer  int
 }
 
-// Exchange begins to send and receive on the stream, all at once; Wait says when that is under way. The goroutine is locked to its thread.
+// Exchange begins to send and receive on the stream, all at once; Wait says when that is under way.
 func (c *Comm) Exchange(send, receive []Piece, stream uintptr) error {
+	runtime.LockOSThread() // a group is its thread's
+	defer runtime.UnlockOSThread()
 	h, err := c.handle()
 	if err != nil {
 		return err

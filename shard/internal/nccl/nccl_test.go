@@ -3,6 +3,7 @@ package nccl_test
 import (
 	"bytes"
 	"os"
+	"runtime"
 	"testing"
 	"time"
 	"unsafe"
@@ -53,6 +54,7 @@ func TestExchange(t *testing.T) {
 					return []nccl.Piece{{Addr: uint64(uintptr(unsafe.Pointer(&b[0]))), Bytes: len(b), Peer: peer}}
 				}
 				err := c.Exchange(piece(out, (rank+1)%3), piece(in, (rank+2)%3), 0)
+				runtime.KeepAlive(out)
 				for i := range in {
 					if in[i] != byte(i*((rank+2)%3+1)) {
 						t.Errorf("rank %d, byte %d: %d", rank, i, in[i])
