@@ -141,7 +141,7 @@ func TestSignalAtAnyTime(t *testing.T) {
 	} {
 		join := func(after time.Duration, sig syscall.Signal) (took time.Duration, ended error) {
 			cmd := exec.Command(os.Args[0], append([]string{"join", "--device", "cpu", "--on", "o_orderkey=l_orderkey", "--quiet"}, args...)...)
-			cmd.Dir, cmd.Env = dir, append(os.Environ(), "WARPMAP_TEST_COMMAND=1", "TMPDIR="+spills)
+			cmd.Dir, cmd.Env = dir, append(os.Environ(), "WARPMAP_TEST_COMMAND=1", "TMPDIR="+spills, "GORACE=atexit_sleep_ms=0")
 			var said bytes.Buffer
 			cmd.Stderr = &said
 			start := time.Now()
