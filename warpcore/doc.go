@@ -102,7 +102,7 @@
 //
 //	left    2⁶⁴-1 less the number of windows at the beginning of the key's chain that are full
 //
-// A row that goes over 32 windows makes one, and moves it on; a row that comes to its ninth window goes on where the hint tells. In large batches, and in
+// A row that goes over 32 windows makes one, and moves it on; a row that comes to its ninth window, and every 16 further on, goes on where the hint tells. In large batches, and in
 // smaller ones once there are long chains, rows of a key are brought together in shared memory (kernel/together.cuh). A group of lanes that has many
 // values of one key reserves as many windows as its values fill for sure, by one addition to the hint, and fills every free slot of them: groups of all
 // blocks fill windows of one chain beside one another, and none waits. Whether keys have many values on average is estimated before (HyperLogLog), and

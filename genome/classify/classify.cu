@@ -119,8 +119,9 @@ __device__ __forceinline__ u64 marked(u64 location, u64 mate) {
 __device__ __forceinline__ u32 target_of(u64 mark) { return (u32)(mark >> 33); }
 __device__ __forceinline__ u32 window_of(u64 mark) { return (u32)(mark >> 1); }
 
-__device__ __forceinline__ u32 locations_of(u64 entry) { return entry >> 63 ? (u32)(entry >> 48 & 0x7fff) : (u32)(entry != 0); }
-static constexpr u64 PLACE = (1ull << 48) - 1, ONE = (1ull << 62) - 1;
+__device__ __forceinline__ bool many(u64 entry) { return entry >> CLASSIFY_MANY_BIT; }
+__device__ __forceinline__ u32 locations_of(u64 entry) { return many(entry) ? (u32)(entry >> CLASSIFY_COUNT_SHIFT & CLASSIFY_MOST_LOCATIONS) : (u32)(entry != 0); }
+static constexpr u64 PLACE = (1ull << CLASSIFY_COUNT_SHIFT) - 1, ONE = (1ull << CLASSIFY_ONE_BIT) - 1;
 
 // What is known of a read: its best two targets, or the best of its best two taxa.
 struct Best {
@@ -203,7 +204,7 @@ WARPMAP_KERNEL(decide, decideParams) {
         for (u64 f = begin; f < end; f++) {
             u64 entry = entries[f], second = f >= mate;
             u32 m = locations_of(entry);
-            if (!(entry >> 63)) {
+            if (!many(entry)) {
                 if (m) a[to++] = marked(entry & ONE, second);
                 continue;
             }

@@ -22,9 +22,11 @@ type kernels struct {
 
 func program(o Options) *device.Program {
 	return &device.Program{
-		Name:    "classify",
-		Files:   []device.File{{Name: "classify.cu", Text: classifyCU}},
-		Defines: []device.Define{{Name: "CLASSIFY_K", Value: o.K}, {Name: "CLASSIFY_SKETCH", Value: o.Sketch}, {Name: "CLASSIFY_RANKS", Value: ranks}},
+		Name:  "classify",
+		Files: []device.File{{Name: "classify.cu", Text: classifyCU}},
+		Defines: []device.Define{{Name: "CLASSIFY_K", Value: o.K}, {Name: "CLASSIFY_SKETCH", Value: o.Sketch}, {Name: "CLASSIFY_RANKS", Value: ranks},
+			{Name: "CLASSIFY_ONE_BIT", Value: oneBit}, {Name: "CLASSIFY_MANY_BIT", Value: manyBit}, {Name: "CLASSIFY_COUNT_SHIFT", Value: countShift},
+			{Name: "CLASSIFY_MOST_LOCATIONS", Value: mostLocations}},
 		Layouts: []any{sketchParams{}, pairParams{}, sortParams{}, decideParams{}, window{}, query{}, candidate{}, verdict{}},
 	}
 }

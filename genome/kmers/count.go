@@ -2,7 +2,6 @@ package kmers
 
 import (
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,58 +9,6 @@ import (
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
 )
-
-//go:embed kmers.cu
-var kmersCU string
-
-const (
-	// MaxK is the longest k-mer, one word of packed letters.
-	MaxK = 32
-	// partBits: the k-mers of a part lie together in the file, and are counted at once. 50 million k-mers have parts of 200 KB, which a core's cache holds.
-	partBits, parts = 11, 1 << partBits
-	// bucketBits: a part is dealt out to so many buckets before it is sorted.
-	bucketBits = 12
-	// few is how many k-mers of a bucket are sorted by insertion.
-	few = 32
-	// each is how many letters a lane takes that appends k-mers to a list.
-	each = 64
-	// textBytes is how much text is brought to the device at a time: or less, so that its k-mers are a share of the memory.
-	textBytes, textShare = 16 << 20, 32
-	leastMemory          = 8 << 20
-)
-
-// textParams are the parameters of the kernels that make k-mers of text.
-type textParams struct {
-	Text, N    uint64
-	K          uint64
-	Canonical  uint64
-	First, End uint64 // parts that are wanted
-	Segment    uint64 // letters of a block
-	Cursors    uint64 // address of u64: of each segment and part; of a list, its length
-	Mixes      uint64 // address of u64
-}
-
-// run is the k-mers of some text in the order of their parts.
-type run struct{ Mixes, Starts uint64 }
-
-// sortParams are those of the kernel that counts parts.
-type sortParams struct {
-	Runs, N       uint64
-	First         uint64 // part of the first block
-	Offsets       uint64 // of each block's part in Mixes and Counts
-	Mixes, Counts uint64
-	Numbers       uint64 // how many k-mers a part has
-}
-
-func program() *device.Program {
-	return &device.Program{
-		Name:  "kmers",
-		Files: []device.File{{Name: "kmers.cu", Text: kmersCU}},
-		Defines: []device.Define{{Name: "KMERS_PART_BITS", Value: partBits}, {Name: "KMERS_PARTS", Value: parts}, {Name: "KMERS_BUCKET_BITS", Value: bucketBits},
-			{Name: "KMERS_BUCKETS", Value: 1 << bucketBits}, {Name: "KMERS_FEW", Value: few}, {Name: "KMERS_EACH", Value: each}},
-		Layouts: []any{textParams{}, run{}, sortParams{}},
-	}
-}
 
 // Options say what is counted, and with how much memory.
 type Options struct {

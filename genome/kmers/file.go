@@ -34,11 +34,6 @@ type partHeader struct {
 	_   uint32
 }
 
-const (
-	fileVersion = 1
-	headerBytes = 64 << 10
-)
-
 var (
 	fileMagic  = [8]byte{'w', 'k', 'm', 'e', 'r', 's', '\r', '\n'}
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
