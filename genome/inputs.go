@@ -101,15 +101,24 @@ func ofSequences(path string) bool {
 }
 
 // open opens an input, and gives its text unpacked.
-func open(input string) (text io.Reader, stop func(), err error) {
-	if input == "-" {
-		return unpack(os.Stdin)
+func (o Options) open(input string) (text io.Reader, stop func(), err error) {
+	var window uint64 // zstd's own bound
+	if o.MaxLetters > 0 {
+		window = windowBytes
 	}
-	f, err := os.Open(input)
+	var f io.ReadCloser
+	switch {
+	case o.Open != nil:
+		f, err = o.Open(input)
+	case input == "-":
+		return unpack(os.Stdin, window)
+	default:
+		f, err = os.Open(input)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
-	text, end, err := unpack(f)
+	text, end, err := unpack(f, window)
 	if err != nil {
 		f.Close()
 		return nil, nil, err
@@ -117,8 +126,8 @@ func open(input string) (text io.Reader, stop func(), err error) {
 	return text, func() { end(); f.Close() }, nil
 }
 
-// unpack gives the text of what may be packed. The first bytes tell.
-func unpack(from io.Reader) (text io.Reader, stop func(), err error) {
+// unpack gives the text of what may be packed. The first bytes tell. window bounds those of zstd, if it is not 0.
+func unpack(from io.Reader, window uint64) (text io.Reader, stop func(), err error) {
 	b := bufio.NewReaderSize(from, 1<<18)
 	first, err := b.Peek(4)
 	if err != nil && err != io.EOF {
@@ -132,7 +141,11 @@ func unpack(from io.Reader) (text io.Reader, stop func(), err error) {
 		}
 		return packed{z, "gzip"}, func() {}, nil
 	case bytes.Equal(first, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		z, err := zstd.NewReader(b, zstd.WithDecoderConcurrency(1))
+		o := []zstd.DOption{zstd.WithDecoderConcurrency(1)}
+		if window > 0 {
+			o = append(o, zstd.WithDecoderMaxWindow(window), zstd.WithDecoderLowmem(true))
+		}
+		z, err := zstd.NewReader(b, o...)
 		if err != nil {
 			return nil, nil, packingError("zstd", err)
 		}

@@ -1,11 +1,13 @@
 package genome
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"sync"
 )
 
@@ -63,9 +65,25 @@ type Options struct {
 	BlockBytes int  // letters of a block, about (a longer record is whole in one); 0: 8 MiB
 	Threads    int  // inputs and blocks of one that are unpacked and parsed beside one another; 0: GOMAXPROCS
 	SkipBroken bool // broken records, and inputs without any, are left out and counted
+
+	// MaxLetters bounds the letters of a record, for inputs that nobody vouches for: a longer one is an error, and so is zstd with windows of
+	// more than 8 MiB. 0: no bound.
+	MaxLetters int
+	// Open, if not nil, opens the inputs, whose names then stand for themselves. The first block of each is smaller, so that it comes soon.
+	Open func(input string) (io.ReadCloser, error)
 }
 
-const defaultBlockBytes = 8 << 20
+const (
+	defaultBlockBytes = 8 << 20
+	openedBlockBytes  = 1 << 16
+	windowBytes       = 8 << 20 // zstd's, where records are bounded
+)
+
+// ErrTooLong is a record with more than Options.MaxLetters.
+var ErrTooLong = errors.New("a record that is too long")
+
+// textBytes is how long the text of a record may be: lines may be of one letter, and qualities are letters once more.
+func (o Options) textBytes() int { return max(o.BlockBytes, 1<<16+4*o.MaxLetters) }
 
 func (o Options) complete() Options {
 	if o.BlockBytes <= 0 {
@@ -133,9 +151,12 @@ type job struct {
 }
 
 func newStream(ctx context.Context, inputs []string, o Options) (*stream, error) {
-	files, err := Expand(inputs)
-	if err != nil {
-		return nil, err
+	files := inputs
+	if o.Open == nil {
+		var err error
+		if files, err = Expand(inputs); err != nil {
+			return nil, err
+		}
 	}
 	s := &stream{o: o.complete(), inputs: files, texts: &sync.Pool{}}
 	s.ctx, s.stop = context.WithCancel(ctx)
@@ -146,7 +167,7 @@ func newStream(ctx context.Context, inputs []string, o Options) (*stream, error)
 
 // next is the next block, or nil behind the last.
 func (s *stream) next() (*Block, error) {
-	for s.at < len(s.inputs) {
+	for s.at < len(s.inputs) && s.ctx.Err() == nil {
 		for len(s.opened) < s.o.Threads && s.at+len(s.opened) < len(s.inputs) {
 			jobs := make(chan *job, s.ahead)
 			go s.read(s.inputs[s.at+len(s.opened)], jobs)
@@ -192,6 +213,10 @@ func (s *stream) take(j *job) (*Block, error) {
 		s.counts.Broken++
 		return nil, nil
 	}
+	if i := s.tooLong(j.records); i >= 0 {
+		r := j.records[i]
+		return nil, &InputError{Input: input, Err: fmt.Errorf("%w: %q has %d letters, want %d at most", ErrTooLong, clip(r.Name), r.End-r.Start, s.o.MaxLetters)}
+	}
 	b := &Block{Input: input, First: s.first, Text: j.text[:j.to], Records: j.records, memory: j.memory}
 	s.lines += j.line
 	s.first += int64(len(b.Records))
@@ -202,6 +227,14 @@ func (s *stream) take(j *job) (*Block, error) {
 		return nil, nil
 	}
 	return b, nil
+}
+
+// tooLong is the first record that is longer than it may be, or -1.
+func (s *stream) tooLong(records []Record) int {
+	if s.o.MaxLetters == 0 {
+		return -1
+	}
+	return slices.IndexFunc(records, func(r Record) bool { return r.End-r.Start > s.o.MaxLetters })
 }
 
 // text is memory for so many bytes.
@@ -228,13 +261,16 @@ func (s *stream) read(input string, jobs chan<- *job) {
 		close(done)
 		send(&job{err: err, done: done})
 	}
-	from, stop, err := open(input)
+	from, stop, err := s.o.open(input)
 	if err != nil {
 		fail(plainError(err))
 		return
 	}
 	defer stop()
 	f, want := unknown, s.o.BlockBytes
+	if s.o.Open != nil {
+		want = min(want, openedBlockBytes)
+	}
 	text, n := s.text(want), 0
 	for end := false; !end; {
 		for n < len(text) && !end {
@@ -257,14 +293,16 @@ func (s *stream) read(input string, jobs chan<- *job) {
 			case !known && end:
 				fail(errEmpty)
 				return
-			case f == fastq: // half of it is letters
-				want *= 2
 			}
 		}
 		cut := n
 		if !end {
 			if cut = 0; f != unknown {
 				cut = f.cut(text[:n])
+			}
+			if cut == 0 && s.o.MaxLetters > 0 && n > s.o.textBytes() {
+				fail(&InputError{Line: 1, Err: fmt.Errorf("%w: more than %d bytes of text, want %d letters at most", ErrTooLong, n, s.o.MaxLetters)})
+				return
 			}
 			if cut == 0 { // a record that is longer than the text
 				if len(text) == cap(text) {
@@ -274,6 +312,11 @@ func (s *stream) read(input string, jobs chan<- *job) {
 				continue
 			}
 		}
+		most := s.o.BlockBytes
+		if f == fastq { // half of it is letters
+			most *= 2
+		}
+		want = min(2*want, most)
 		rest := text[cut:n]
 		next := s.text(max(want, len(rest)+want/2+1))
 		n = copy(next, rest)
@@ -327,6 +370,46 @@ func ReadPaired(ctx context.Context, first, second []string, o Options, each fun
 			return counts(), err
 		}
 	}
+}
+
+// ReadInterleaved is Read of mates that take turns in their inputs: first, second, first, second. The blocks of both sides may have one Text. Errors as of
+// Read; *InputError where the last has no mate.
+func ReadInterleaved(ctx context.Context, inputs []string, o Options, each func(a, b *Block) error) (Counts, error) {
+	var odd *Block // the last of a block, whose mate is in the next
+	counts, err := Read(ctx, inputs, o, func(b *Block) error {
+		defer b.Release()
+		records := b.Records
+		if odd != nil {
+			if err := each(odd, b.single(records[0])); err != nil {
+				return err
+			}
+			odd, records = nil, records[1:]
+		}
+		if n := len(records); n%2 == 1 {
+			odd, records = b.single(records[n-1]), records[:n-1]
+		}
+		if len(records) == 0 {
+			return nil
+		}
+		sides := [2]*Block{}
+		for i := range sides {
+			sides[i] = &Block{Input: b.Input, First: b.First, Text: b.Text, memory: b.memory.share()}
+			for j := i; j < len(records); j += 2 {
+				sides[i].Records = append(sides[i].Records, records[j])
+			}
+		}
+		return each(sides[0], sides[1])
+	})
+	if err == nil && odd != nil {
+		err = &InputError{Input: odd.Input, Err: fmt.Errorf("%q, the last record, has no mate: want them in turns", clip(odd.Records[0].Name))}
+	}
+	return counts, err
+}
+
+// single is a copy of one record, as a block.
+func (b *Block) single(r Record) *Block {
+	text := bytes.Clone(b.Text[r.Start : r.End+1])
+	return &Block{Input: b.Input, First: b.First, Text: text, Records: []Record{{Name: bytes.Clone(r.Name), End: len(text) - 1}}}
 }
 
 // side is the blocks of one side of pairs, of which parts are taken.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -371,5 +372,70 @@ func BenchmarkRead(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// opened gives texts for inputs, by their names.
+func opened(texts map[string]string) func(string) (io.ReadCloser, error) {
+	return func(name string) (io.ReadCloser, error) { return io.NopCloser(strings.NewReader(texts[name])), nil }
+}
+
+func TestInterleaved(t *testing.T) {
+	fasta, fastq, want := sample(3, 600)
+	lines := strings.SplitAfter(strings.TrimSuffix(want, "\n"), "\n")
+	for _, text := range []string{fasta, fastq, zstded(fasta)} {
+		for _, o := range []Options{{}, {BlockBytes: 1}, {BlockBytes: 300}, {BlockBytes: 7000, Threads: 3}} {
+			o.Open = opened(map[string]string{"in": text})
+			var got []string
+			counts, err := ReadInterleaved(t.Context(), []string{"in"}, o, func(a, b *Block) error {
+				if len(a.Records) != len(b.Records) || len(a.Records) == 0 {
+					return fmt.Errorf("%d reads and %d mates", len(a.Records), len(b.Records))
+				}
+				for i, r := range a.Records {
+					m := b.Records[i]
+					got = append(got, fmt.Sprintf("%s\t%s\n", r.Name, a.Text[r.Start:r.End]), fmt.Sprintf("%s\t%s\n", m.Name, b.Text[m.Start:m.End]))
+				}
+				a.Release()
+				b.Release()
+				return nil
+			})
+			if err != nil || counts.Records != 600 {
+				t.Fatal(counts, err)
+			}
+			if d := cmp.Diff(strings.Join(lines, ""), strings.TrimSuffix(strings.Join(got, ""), "\n")); d != "" {
+				t.Fatal(d)
+			}
+		}
+	}
+	o := Options{Open: opened(map[string]string{"in": ">a\nA\n>b\nC\n>c\nG\n"})}
+	if _, err := ReadInterleaved(t.Context(), []string{"in"}, o, func(a, b *Block) error { return nil }); err == nil || !strings.Contains(err.Error(), `in: "c", the last record, has no mate`) {
+		t.Error(err)
+	}
+}
+
+func TestBounds(t *testing.T) {
+	long := ">a\nAC\n>b\n" + strings.Repeat("A", 1000) + "\n"
+	for name, c := range map[string]struct {
+		text string
+		most int
+		says string
+	}{
+		"as long as it may be": {long, 1000, ""},
+		"longer by one":        {long, 999, `in: a record that is too long: "b" has 1000 letters, want 999 at most`},
+		"lines of a letter":    {">a\n" + strings.Repeat("A\r\n", 1<<15), 1 << 15, ""},
+		"much longer":          {">a\nAC\n>b\n" + strings.Repeat("A", 1<<20) + "\n", 100, "in:3: a record that is too long: more than"},
+		"blank":                {strings.Repeat("\n", 1<<20), 100, "too long"},
+		"name":                 {">" + strings.Repeat("A", 1<<20), 100, "too long"},
+	} {
+		_, _, err := read([]string{"in"}, Options{BlockBytes: 1 << 12, MaxLetters: c.most, Open: opened(map[string]string{"in": c.text})})
+		switch {
+		case c.says == "" && err != nil:
+			t.Errorf("%s: %v", name, err)
+		case c.says != "" && (!errors.Is(err, ErrTooLong) || !strings.Contains(err.Error(), c.says)):
+			t.Errorf("%s: %v, want %s", name, err, c.says)
+		}
+	}
+	if _, _, err := read([]string{"in"}, Options{Open: func(string) (io.ReadCloser, error) { return nil, io.ErrClosedPipe }}); !errors.Is(err, io.ErrClosedPipe) {
+		t.Error(err)
 	}
 }

@@ -24,11 +24,12 @@ func classifyCommand() *cobra.Command {
 A database is one file, made once of genomes and a taxonomy; it opens on any device.`,
 		Example: `  warpmap classify build refs.db genomes/ --taxonomy taxonomy/
   warpmap classify query refs.db reads.fastq.gz --report report.txt --out verdicts.tsv
+  warpmap classify serve refs.db
   warpmap classify info refs.db
 
 ` + exitCodes,
 	}
-	cmd.AddCommand(classifyBuildCommand(), classifyQueryCommand(), classifyInfoCommand())
+	cmd.AddCommand(classifyBuildCommand(), classifyQueryCommand(), classifyServeCommand(), classifyInfoCommand())
 	return cmd
 }
 
@@ -160,12 +161,37 @@ func classifyStats(cmd *cobra.Command, w io.Writer, db *classify.Database, took 
 	return nil
 }
 
+// verdictFlags say how reads are told from one another.
+type verdictFlags struct {
+	lowest, highest string
+	o               classify.QueryOptions
+}
+
+func (v *verdictFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&v.lowest, "lowest", "sequence", "lowest rank of candidates")
+	f.StringVar(&v.highest, "highest", "domain", "highest rank of verdicts")
+	f.IntVar(&v.o.HitMin, "hit-min", 0, "hits that a verdict needs; 0 for a third of a sketch")
+	f.Float64Var(&v.o.HitDiff, "hit-diff", 1, "how close the next candidate must come to count, as a share")
+	f.IntVar(&v.o.Insert, "insert", 0, "letters from the begin of a read to the end of its mate; 0 for those of both")
+}
+
+func (v *verdictFlags) options() (_ classify.QueryOptions, err error) {
+	if v.o.Lowest, err = classify.ParseRank(v.lowest); err != nil {
+		return v.o, fmt.Errorf("--lowest: %w", err)
+	}
+	if v.o.Highest, err = classify.ParseRank(v.highest); err != nil {
+		return v.o, fmt.Errorf("--highest: %w", err)
+	}
+	return v.o, nil
+}
+
 // classifyFlags are those of a query.
 type classifyFlags struct {
-	lowest, highest, format       string
+	verdictFlags
+	format                        string
 	out, report, abundances       string
 	paired, truth, quiet, skipped bool
-	o                             classify.QueryOptions
 }
 
 func classifyQueryCommand() *cobra.Command {
@@ -192,11 +218,7 @@ is JSON, on stdout unless the lines go there.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return q.run(cmd, args[0], args[1:]) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&q.lowest, "lowest", "sequence", "lowest rank of candidates")
-	f.StringVar(&q.highest, "highest", "domain", "highest rank of verdicts")
-	f.IntVar(&q.o.HitMin, "hit-min", 0, "hits that a verdict needs; 0 for a third of a sketch")
-	f.Float64Var(&q.o.HitDiff, "hit-diff", 1, "how close the next candidate must come to count, as a share")
-	f.IntVar(&q.o.Insert, "insert", 0, "letters from the begin of a read to the end of its mate; 0 for those of both")
+	q.add(cmd)
 	f.BoolVar(&q.paired, "paired", false, "files of mates come in turns")
 	f.StringVarP(&q.out, "out", "o", "-", "file for the lines; - is standard output")
 	f.StringVar(&q.format, "format", "kraken", "lines of kraken or metacache")
@@ -209,11 +231,9 @@ is JSON, on stdout unless the lines go there.`,
 }
 
 func (q *classifyFlags) run(cmd *cobra.Command, name string, inputs []string) (err error) {
-	if q.o.Lowest, err = classify.ParseRank(q.lowest); err != nil {
-		return fmt.Errorf("--lowest: %w", err)
-	}
-	if q.o.Highest, err = classify.ParseRank(q.highest); err != nil {
-		return fmt.Errorf("--highest: %w", err)
+	o, err := q.options()
+	if err != nil {
+		return err
 	}
 	format, err := classify.ParseFormat(q.format)
 	if err != nil {
@@ -248,7 +268,7 @@ func (q *classifyFlags) run(cmd *cobra.Command, name string, inputs []string) (e
 		return err
 	}
 	defer db.Close()
-	c, err := classify.NewClassifier(d, db, q.o)
+	c, err := classify.NewClassifier(d, db, o)
 	if err != nil {
 		return err
 	}

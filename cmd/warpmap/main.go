@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -29,6 +30,10 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	context.AfterFunc(ctx, func() {
+		if finishes.Load() {
+			stop() // a second signal ends the process
+			return
+		}
 		time.Sleep(patience)
 		fail(ctx, ctx.Err())
 	})
@@ -39,6 +44,9 @@ func main() {
 
 // patience is how long a command may take to end after a signal. A compiler, a device or a full pipe cannot be interrupted.
 const patience = 2 * time.Second
+
+// finishes tells that the command finishes what has begun when a signal comes, however long that takes, and that this is no failure.
+var finishes atomic.Bool
 
 // temporary holds the folders that go when the process ends, whatever still runs.
 var temporary sync.Map

@@ -109,7 +109,7 @@ func (b *Builder) add(block *genome.Block) error {
 	var places []uint64
 	for _, r := range block.Records {
 		first := len(windows)
-		windows = b.o.windowsOf(windows, r)
+		windows = b.o.windowsOf(windows, r, 0)
 		number := uint64(len(b.targets)) << 32
 		for i := range windows[first:] {
 			places = append(places, number|uint64(i))

@@ -108,7 +108,7 @@ type Tally struct {
 	c       *Classifier
 	Reads   int64 // or pairs
 	Letters int64
-	direct  []int64 // by taxon
+	direct  map[uint32]int64 // by taxon
 	lines   map[uint32]*[ranks]uint32
 	truth   bool
 	known   [ranks]int64
@@ -118,23 +118,19 @@ type Tally struct {
 
 // NewTally makes a Tally of nothing. With truth, reads whose header has taxid|N are compared with that.
 func (c *Classifier) NewTally(truth bool) *Tally {
-	return &Tally{c: c, direct: make([]int64, len(c.db.taxonomy.ids)), lines: map[uint32]*[ranks]uint32{}, truth: truth}
+	return &Tally{c: c, direct: map[uint32]int64{}, lines: map[uint32]*[ranks]uint32{}, truth: truth}
 }
 
 // Add counts a batch.
 func (t *Tally) Add(r *Result) {
 	t.Reads += int64(len(r.Verdicts))
+	t.Letters += r.Letters()
 	for i, v := range r.Verdicts {
-		read := r.Reads.Records[i]
-		t.Letters += int64(read.End - read.Start)
-		if r.Mates != nil {
-			t.Letters += int64(r.Mates.Records[i].End - r.Mates.Records[i].Start)
-		}
 		if v.Taxon != 0 {
 			t.direct[v.Taxon-1]++
 		}
 		if t.truth {
-			t.compare(v, headerID(read.Name))
+			t.compare(v, headerID(r.Reads.Records[i].Name))
 		}
 	}
 }
@@ -189,10 +185,7 @@ var mainRanks = []Rank{Species, Genus, Family, Order, Class, Phylum, Kingdom, Do
 func (t *Tally) Summary() (out []RankSummary) {
 	var at [ranks]int64
 	for taxon, n := range t.direct {
-		if n == 0 {
-			continue
-		}
-		lowest := t.c.db.taxonomy.effective(uint32(taxon))
+		lowest := t.c.db.taxonomy.effective(taxon)
 		for r := int(lowest); r < ranks; r++ {
 			at[r] += n
 		}
@@ -240,10 +233,7 @@ func (t *Tally) clades() (clade map[uint32]int64, children map[uint32][]uint32) 
 	clade, children = map[uint32]int64{}, map[uint32][]uint32{}
 	tree := t.c.db.taxonomy
 	for taxon, n := range t.direct {
-		if n == 0 {
-			continue
-		}
-		for at := uint32(taxon); ; at = tree.parents[at] {
+		for at := taxon; ; at = tree.parents[at] {
 			if clade[at] == 0 && at != 0 {
 				children[tree.parents[at]] = append(children[tree.parents[at]], at)
 			}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
+	"unsafe"
 
 	"golang.org/x/sync/errgroup"
 
@@ -139,8 +141,8 @@ func (c *Classifier) Close() error {
 	return nil
 }
 
-// worker classifies a batch at a time.
-type worker struct {
+// Worker classifies a batch at a time. It is for one goroutine.
+type Worker struct {
 	sketcher
 	c        *Classifier
 	queries  memory[query]
@@ -152,8 +154,9 @@ type worker struct {
 	q        []query
 }
 
-func (c *Classifier) newWorker() (*worker, error) {
-	w := &worker{sketcher: sketcher{d: c.d, o: c.db.Options, k: c.k}, c: c}
+// NewWorker makes a Worker, with a stream and memory of its own on the device, which grows with its batches. The caller closes it, before the Classifier.
+func (c *Classifier) NewWorker() (*Worker, error) {
+	w := &Worker{sketcher: sketcher{d: c.d, o: c.db.Options, k: c.k}, c: c}
 	var err error
 	if w.next, err = device.Make[uint64](c.d, 1); err != nil {
 		return nil, err
@@ -165,7 +168,8 @@ func (c *Classifier) newWorker() (*worker, error) {
 	return w, err
 }
 
-func (w *worker) close() {
+// Close frees the device's memory.
+func (w *Worker) Close() {
 	w.free()
 	w.queries.free(w.st)
 	w.entries.free(w.st)
@@ -175,19 +179,32 @@ func (w *worker) close() {
 	w.st.Close()
 }
 
-// classify tells of each record of a block, with its mate in the other, if that is not nil.
-func (w *worker) classify(a, b *genome.Block) ([]verdict, error) {
-	n := len(a.Records)
+// Classify appends to the verdicts of each batch those of its reads, or pairs. All batches are put together: small ones cost a launch between them.
+//
+// Errors: batches of 4 GiB in all; *device.OutOfMemoryError. No batch has verdicts then.
+func (w *Worker) Classify(batches ...*Result) error {
+	verdicts, err := w.classify(batches)
+	if err != nil {
+		return err
+	}
+	for _, r := range batches {
+		r.Verdicts = slices.Grow(r.Verdicts, len(r.Reads.Records))
+		for _, v := range verdicts[:len(r.Reads.Records)] {
+			r.Verdicts = append(r.Verdicts, Verdict{v})
+		}
+		verdicts = verdicts[len(r.Reads.Records):]
+	}
+	return nil
+}
+
+func (w *Worker) classify(batches []*Result) ([]verdict, error) {
+	texts := w.cut(batches)
+	n := len(w.q) - 1
 	if n == 0 {
 		return nil, nil
 	}
-	w.cut(a, b)
 	if len(w.w) > math.MaxUint32/w.o.Sketch {
 		return nil, fmt.Errorf("%d windows in one batch: want shorter reads, or smaller blocks", len(w.w))
-	}
-	texts := [][]byte{a.Text}
-	if b != nil {
-		texts = append(texts, b.Text)
 	}
 	features, err := w.run(w.w, texts...)
 	if err != nil {
@@ -214,27 +231,47 @@ func (w *worker) classify(a, b *genome.Block) ([]verdict, error) {
 	return verdicts.Host(w.st)
 }
 
-// cut makes windows and queries of records and their mates.
-func (w *worker) cut(a, b *genome.Block) {
+// cut makes windows and queries of records and their mates, in texts that lie one after the other.
+func (w *Worker) cut(batches []*Result) (texts [][]byte) {
 	w.w, w.q = w.w[:0], w.q[:0]
-	for i, r := range a.Records {
-		q := query{First: uint32(len(w.w))}
-		w.w = w.o.windowsOf(w.w, r)
-		q.Mate = uint32(len(w.w))
-		letters := r.End - r.Start
-		if b != nil {
-			m := b.Records[i]
-			letters += m.End - m.Start
-			w.w = w.o.windowsOf(w.w, genome.Record{Start: m.Start + len(a.Text), End: m.End + len(a.Text)})
+	at := 0 // of the next text
+	put := func(b *genome.Block) (from int) {
+		from = at
+		texts = append(texts, b.Text)
+		at += len(b.Text)
+		return from
+	}
+	for _, batch := range batches {
+		first := put(batch.Reads)
+		second := first
+		if batch.apart() {
+			second = put(batch.Mates)
 		}
-		q.Range = uint32(2 + max(letters, w.c.o.Insert)/w.o.Stride)
-		w.q = append(w.q, q)
+		for i, r := range batch.Reads.Records {
+			q := query{First: uint32(len(w.w))}
+			w.w = w.o.windowsOf(w.w, r, first)
+			q.Mate = uint32(len(w.w))
+			letters := r.End - r.Start
+			if batch.Mates != nil {
+				m := batch.Mates.Records[i]
+				letters += m.End - m.Start
+				w.w = w.o.windowsOf(w.w, m, second)
+			}
+			q.Range = uint32(2 + max(letters, w.c.o.Insert)/w.o.Stride)
+			w.q = append(w.q, q)
+		}
 	}
 	w.q = append(w.q, query{First: uint32(len(w.w))})
+	return texts
+}
+
+// apart tells whether the mates have a text of their own.
+func (r *Result) apart() bool {
+	return r.Mates != nil && unsafe.SliceData(r.Mates.Text) != unsafe.SliceData(r.Reads.Text)
 }
 
 // decide runs the kernel, twice where the reads have more locations than there is room for.
-func (w *worker) decide(n int, queries device.Slice[query], entries device.Slice[uint64], verdicts device.Slice[verdict]) error {
+func (w *Worker) decide(n int, queries device.Slice[query], entries device.Slice[uint64], verdicts device.Slice[verdict]) error {
 	c, o := w.c, w.c.o
 	need := max(w.scratch.s.Len(), 2*entries.Len())
 	for {
@@ -268,6 +305,19 @@ type Result struct {
 
 	err  error
 	done chan struct{}
+}
+
+// Letters are those of the reads and their mates.
+func (r *Result) Letters() (n int64) {
+	for _, b := range []*genome.Block{r.Reads, r.Mates} {
+		if b == nil {
+			continue
+		}
+		for _, x := range b.Records {
+			n += int64(x.End - x.Start)
+		}
+	}
+	return n
 }
 
 // Run classifies all reads of inputs, or pairs of them where mates is not empty. work is called for each batch, from several goroutines; each, from
@@ -334,16 +384,13 @@ func (c *Classifier) Run(ctx context.Context, reads, mates []string, o genome.Op
 
 // serve classifies batches, until there are no more.
 func (c *Classifier) serve(jobs <-chan *Result, work func(*Result) error) error {
-	w, err := c.newWorker()
+	w, err := c.NewWorker()
 	if err != nil {
 		return err
 	}
-	defer w.close()
+	defer w.Close()
 	for r := range jobs {
-		verdicts, err := w.classify(r.Reads, r.Mates)
-		for _, v := range verdicts {
-			r.Verdicts = append(r.Verdicts, Verdict{v})
-		}
+		err := w.Classify(r)
 		if err == nil {
 			err = work(r)
 		}

@@ -52,9 +52,10 @@ func compile(d *device.Device, o Options) (k kernels, err error) {
 // threads of a block. A thread has a window or a read.
 const threads = 128
 
-// windowsOf appends the windows of a record: one, if it is no longer than a window; else full ones by stride, then the rest if it has a k-mer.
-func (o Options) windowsOf(to []window, r genome.Record) []window {
-	at, end := r.Start, r.End
+// windowsOf appends the windows of a record whose block's text begins at base: one, if it is no longer than a window; else full ones by stride, then the
+// rest if it has a k-mer.
+func (o Options) windowsOf(to []window, r genome.Record, base int) []window {
+	at, end := base+r.Start, base+r.End
 	if end-at <= o.Window {
 		return append(to, window{uint32(at), uint32(end - at)})
 	}

@@ -130,7 +130,7 @@ func rank(pkg string, families []string) int {
 	switch {
 	case top == "cmd":
 		return 8
-	case top == "bench" && rest != "" && rest != "baseline": // a paper's studies
+	case top == "bench" && rest != "" && rest != "baseline" || strings.HasPrefix(rest, "classify/"): // a paper's studies; what serves
 		return 7
 	case top == "bench" || top == "join" || top == "genome" && rest != "":
 		return 6

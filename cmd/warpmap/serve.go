@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/warpmap/warpmap/genome/classify"
+	"github.com/warpmap/warpmap/genome/classify/serve"
+)
+
+func classifyServeCommand() *cobra.Command {
+	var v verdictFlags
+	var o serve.Options
+	var listen, socket string
+	var most = size{&o.MaxBytes}
+	var quiet bool
+	cmd := &cobra.Command{
+		Use:   "serve DB",
+		Short: "Classify reads for clients, over HTTP or a Unix socket",
+		Long: `serve loads a database once, and classifies what clients send: FASTA or FASTQ, plain or packed with gzip or zstd.
+
+POST /classify answers with lines, as of query, while reads are still coming; with ?format=metacache with those of MetaCache, with ?format=report with a report in
+Kraken's format. With ?paired=true mates take turns; a form with two files is reads and their mates. GET /healthz says whether it serves, GET /metrics
+has figures for Prometheus. Reads of many requests go to the device together.
+
+Status 400 is for what is no FASTA or FASTQ, 408 for clients that stop sending, 413 for what is too large, 503 with Retry-After where too many requests
+wait. After a signal, what has begun is finished; a second signal ends that.`,
+		Example: `  warpmap classify serve refs.db
+  warpmap classify serve refs.db --listen '' --socket /run/warpmap.sock --lowest species
+  curl --data-binary @reads.fastq.gz localhost:8080/classify > verdicts.tsv
+  curl -F reads=@sample_1.fq.gz -F mates=@sample_2.fq.gz 'localhost:8080/classify?format=report'
+  curl --unix-socket /run/warpmap.sock --data-binary @reads.fa http://warpmap/classify
+
+` + exitCodes,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			q, err := v.options()
+			if err != nil {
+				return err
+			}
+			if listen == "" && socket == "" {
+				return fmt.Errorf("--listen '' without --socket: want one to listen on")
+			}
+			if quiet {
+				cmd.SetErr(io.Discard)
+			}
+			if o.Queue == 0 {
+				o.Queue = -1
+			}
+			o.Log = cmd.ErrOrStderr()
+			d, err := openDevice(cmd)
+			if err != nil {
+				return err
+			}
+			defer d.Close()
+			begin := time.Now()
+			db, err := classify.Open(args[0])
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			c, err := classify.NewClassifier(d, db, q)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			s, err := serve.New(c, d, o)
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			fmt.Fprintf(cmd.ErrOrStderr(), "loaded in %v\n", time.Since(begin).Round(time.Millisecond))
+			var listeners []net.Listener
+			defer func() {
+				for _, l := range listeners {
+					l.Close()
+				}
+			}()
+			if listen != "" {
+				l, err := net.Listen("tcp", listen)
+				if err != nil {
+					return fmt.Errorf("--listen: %w", err)
+				}
+				listeners = append(listeners, l)
+				fmt.Fprintf(cmd.ErrOrStderr(), "listening on http://%s/classify\n", l.Addr())
+			}
+			if socket != "" {
+				l, err := serve.ListenUnix(socket)
+				if err != nil {
+					return fmt.Errorf("--socket: %w", err)
+				}
+				listeners = append(listeners, l)
+				fmt.Fprintf(cmd.ErrOrStderr(), "listening on %s\n", socket)
+			}
+			finishes.Store(true)
+			return s.Serve(cmd.Context(), listeners...)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&listen, "listen", "127.0.0.1:8080", "address for HTTP; empty for none, :8080 for all the machine's")
+	f.StringVar(&socket, "socket", "", "name for a Unix socket, with mode 0600")
+	f.IntVar(&o.Requests, "requests", 64, "requests that are read at once")
+	f.IntVar(&o.Queue, "queue", 1024, "requests that wait for a place; more are refused")
+	f.Var(&most, "max-request", "most bytes of a request, such as 500MB; left out, 1 GiB")
+	f.IntVar(&o.MaxLetters, "max-read", 4<<20, "most letters of a read")
+	f.DurationVar(&o.Timeout, "timeout", 30*time.Second, "give up a client that takes and sends nothing for so long")
+	f.DurationVar(&o.MaxTime, "max-time", 10*time.Minute, "give up a request that takes so long")
+	f.DurationVar(&o.Grace, "grace", 30*time.Second, "time for what has begun, after a signal")
+	f.BoolVarP(&quiet, "quiet", "q", false, "no messages")
+	v.add(cmd)
+	return cmd
+}

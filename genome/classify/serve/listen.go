@@ -1,0 +1,47 @@
+package serve
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+)
+
+var umask sync.Mutex
+
+// ListenUnix makes a Unix socket that only this user can reach, with mode 0600, and that goes when it is closed. One that a server left behind that is
+// gone is replaced. Errors: a socket that somebody listens on; a file that is none.
+func ListenUnix(name string) (net.Listener, error) {
+	if err := clear(name); err != nil {
+		return nil, err
+	}
+	umask.Lock()
+	defer umask.Unlock()
+	defer syscall.Umask(syscall.Umask(0o177)) // there is no moment in which others could connect
+	return net.Listen("unix", name)
+}
+
+// clear removes a socket that nobody listens on.
+func clear(name string) error {
+	i, err := os.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	if i.Mode().Type() != fs.ModeSocket {
+		return fmt.Errorf("%s is there, and is no socket: want a name that is free", name)
+	}
+	c, err := net.Dial("unix", name)
+	if err == nil {
+		c.Close()
+		return fmt.Errorf("%s: another server listens there", name)
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return err
+	}
+	return os.Remove(name)
+}

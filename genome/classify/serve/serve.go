@@ -1,0 +1,148 @@
+package serve
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/genome/classify"
+)
+
+// Options bound what clients can ask for. The zero value is good.
+type Options struct {
+	Requests   int           // that are read at once; 0: 64
+	Queue      int           // that wait for a place; 0: 1024, −1: none. More are refused.
+	MaxBytes   int64         // of a request's body as it is sent, and of the letters and names in it; 0: 1 GiB
+	MaxLetters int           // of a read; 0: 4 Mi
+	Timeout    time.Duration // a client that takes and sends nothing for so long is given up; 0: 30 s
+	MaxTime    time.Duration // of a request, its waiting for a place included; 0: 10 min
+	Grace      time.Duration // for requests that have begun when the server ends; 0: 30 s
+	Log        io.Writer     // gets a line for each request that the server could not finish; nil: nothing does
+}
+
+func (o *Options) complete() error {
+	if o.Requests < 0 || o.Queue < -1 || o.MaxBytes < 0 || o.MaxLetters < 0 || o.Timeout < 0 || o.MaxTime < 0 || o.Grace < 0 {
+		return fmt.Errorf("%d requests, %d that wait, %d bytes, reads of %d letters, times of %v, %v and %v: want none to be negative",
+			o.Requests, o.Queue, o.MaxBytes, o.MaxLetters, o.Timeout, o.MaxTime, o.Grace)
+	}
+	o.Requests = cmp.Or(o.Requests, 64)
+	o.Queue = max(0, cmp.Or(o.Queue, 1024))
+	o.MaxBytes = cmp.Or(o.MaxBytes, 1<<30)
+	o.MaxLetters = cmp.Or(o.MaxLetters, 4<<20)
+	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
+	o.MaxTime = cmp.Or(o.MaxTime, 10*time.Minute)
+	o.Grace = cmp.Or(o.Grace, 30*time.Second)
+	if o.Log == nil {
+		o.Log = io.Discard
+	}
+	return nil
+}
+
+// Server answers requests with a Classifier.
+type Server struct {
+	c          *classify.Classifier
+	o          Options
+	log        *log.Logger
+	blockBytes int
+	batcher    *batcher
+	places     chan struct{}
+	metrics    metrics
+	ending     atomic.Bool
+	going      context.Context // done when nothing can go on: the device is lost, or the time for the end is over
+	stop       context.CancelCauseFunc
+}
+
+var errEnded = refused(http.StatusServiceUnavailable, "the server ends")
+
+// Bytes of a request's blocks, and of the device's batches.
+const (
+	cpuBlockBytes, cpuBatchBytes = 1 << 18, 1 << 21
+	gpuBlockBytes, gpuBatchBytes = 1 << 20, 1 << 25
+)
+
+// New makes a Server, which starts no request before Serve. The classifier stays the caller's to close, after Close. Errors: options out of range; the
+// device's.
+func New(c *classify.Classifier, d *device.Device, o Options) (*Server, error) {
+	if err := o.complete(); err != nil {
+		return nil, err
+	}
+	s := &Server{c: c, o: o, log: log.New(o.Log, "", log.LstdFlags), blockBytes: cpuBlockBytes, places: make(chan struct{}, o.Requests)}
+	batch := cpuBatchBytes
+	if d.Info().CUDA() {
+		s.blockBytes, batch = gpuBlockBytes, gpuBatchBytes
+	}
+	s.going, s.stop = context.WithCancelCause(context.Background())
+	var err error
+	s.batcher, err = newBatcher(c, batch, &s.metrics, s.stop)
+	return s, err
+}
+
+// Close frees the device's memory. No request may be under way.
+func (s *Server) Close() {
+	s.stop(errEnded)
+	s.batcher.close()
+}
+
+// Serve answers on all listeners, until ctx is done: then it takes no new requests, and lets those that have begun end, for Options.Grace. It closes the
+// listeners. Errors: a listener's; the device's, where it cannot go on.
+func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
+	h := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: s.o.Timeout, WriteTimeout: s.o.Timeout, IdleTimeout: 2 * s.o.Timeout,
+		MaxHeaderBytes: 64 << 10, ErrorLog: s.log}
+	g, serving := errgroup.WithContext(ctx)
+	for _, l := range listeners {
+		g.Go(func() error {
+			if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+				return err
+			}
+			return nil
+		})
+	}
+	g.Go(func() error {
+		select {
+		case <-serving.Done():
+		case <-s.going.Done():
+		}
+		s.ending.Store(true)
+		grace, cancel := context.WithTimeout(context.Background(), s.o.Grace)
+		defer cancel()
+		if err := h.Shutdown(grace); err != nil {
+			s.log.Printf("requests that were not done in %v are broken off", s.o.Grace)
+			s.stop(errEnded)
+			h.Close()
+		}
+		if err := context.Cause(s.going); err != errEnded {
+			return err
+		}
+		return nil
+	})
+	err := g.Wait()
+	for range s.o.Requests { // those that were broken off are on their way out
+		s.places <- struct{}{}
+	}
+	return err
+}
+
+// Handler is what Serve answers with, for a server of one's own. That bounds the time in which heads of requests come.
+func (s *Server) Handler() http.Handler {
+	m := http.NewServeMux()
+	m.HandleFunc("/classify", s.classify)
+	m.Handle("GET /metrics", &s.metrics)
+	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		if s.ending.Load() || s.going.Err() != nil {
+			http.Error(w, "ending", http.StatusServiceUnavailable)
+			return
+		}
+		io.WriteString(w, "ok\n")
+	})
+	return m
+}
