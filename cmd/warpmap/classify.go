@@ -71,9 +71,13 @@ The file appears, or is replaced, when it is whole.`,
 				return err
 			}
 			defer b.Close()
+			bar := newSpinner(cmd)
+			defer bar.clear()
+			b.Progress = func(letters int64) { bar.set("sketching", letters, -1, "letters") }
 			if _, err := b.Add(cmd.Context(), args[1:], genome.Options{SkipBroken: skip}); err != nil {
 				return err
 			}
+			bar.set("sorting", 0, -1, "")
 			db, err := b.Database()
 			if err != nil {
 				return err
@@ -81,9 +85,11 @@ The file appears, or is replaced, when it is whole.`,
 			if err := cmd.Context().Err(); err != nil {
 				return err
 			}
+			bar.set("writing", 0, -1, "")
 			if err := db.Save(args[0]); err != nil {
 				return err
 			}
+			bar.clear()
 			if n := b.Unknown(); n > 0 {
 				fmt.Fprintf(cmd.ErrOrStderr(), "%d sequences hang on the root, for nothing tells a taxon of theirs that the taxonomy has\n", n)
 			}
@@ -99,7 +105,7 @@ The file appears, or is replaced, when it is whole.`,
 	f.IntVar(&o.Stride, "stride", 0, "letters from one window to the next; left out, window - k + 1")
 	f.IntVar(&o.MaxLocations, "max-locations", 254, "keep no more locations of a feature than the first so many")
 	f.BoolVar(&skip, "skip-broken", false, "leave out broken records")
-	f.BoolVarP(&quiet, "quiet", "q", false, "no summary")
+	f.BoolVarP(&quiet, "quiet", "q", false, "no progress, no summary")
 	return cmd
 }
 
@@ -226,7 +232,7 @@ is JSON, on stdout unless the lines go there.`,
 	f.StringVar(&q.abundances, "abundances", "", "file for the reads of each taxon, by rank")
 	f.BoolVar(&q.truth, "ground-truth", false, "headers have taxid|N: tell precision and sensitivity by rank")
 	f.BoolVar(&q.skipped, "skip-broken", false, "leave out broken records")
-	f.BoolVarP(&q.quiet, "quiet", "q", false, "no summary")
+	f.BoolVarP(&q.quiet, "quiet", "q", false, "no progress, no summary")
 	return cmd
 }
 
@@ -273,6 +279,8 @@ func (q *classifyFlags) run(cmd *cobra.Command, name string, inputs []string) (e
 		return err
 	}
 	defer c.Close()
+	bar := newSpinner(cmd)
+	defer bar.clear()
 	s := classifySummary{Loading: time.Since(begin).Seconds()}
 	begin = time.Now()
 	tally := c.NewTally(q.truth)
@@ -282,6 +290,7 @@ func (q *classifyFlags) run(cmd *cobra.Command, name string, inputs []string) (e
 			return nil
 		}, func(r *classify.Result) error {
 			tally.Add(r)
+			bar.set("classifying", tally.Reads, -1, "reads")
 			_, err := to.Write(r.Text)
 			return err
 		})
@@ -296,6 +305,7 @@ func (q *classifyFlags) run(cmd *cobra.Command, name string, inputs []string) (e
 	if err != nil {
 		return err
 	}
+	bar.clear()
 	s.Querying = time.Since(begin).Seconds()
 	if q.report != "" {
 		if err := classify.WriteFile(q.report, func(f *os.File) error { return tally.Report(f) }); err != nil {

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
 	"github.com/warpmap/warpmap/device"
@@ -71,9 +70,9 @@ the result is the same.`,
 				return err
 			}
 			defer d.Close()
-			bar := &kmersProgress{w: cmd.ErrOrStderr()}
-			if terminal(bar.w) {
-				o.Progress = bar.show
+			bar := newSpinner(cmd)
+			if bar.on {
+				o.Progress = (&kmersProgress{spinner: bar}).show
 			}
 			s, err := kmers.Count(cmd.Context(), d, args, o, out)
 			bar.clear()
@@ -114,10 +113,8 @@ func kmersSummary(w io.Writer, out string, s kmers.Summary) {
 
 // kmersProgress draws a bar of letters that are read, and one of parts that are counted.
 type kmersProgress struct {
-	w    io.Writer
-	at   kmers.Progress
-	bar  *progressbar.ProgressBar
-	what string
+	*spinner
+	at kmers.Progress
 }
 
 func (p *kmersProgress) show(at kmers.Progress) {
@@ -126,20 +123,7 @@ func (p *kmersProgress) show(at kmers.Progress) {
 		what, total, done, unit = "counting", int64(at.Parts), int64(at.Part), "parts"
 	}
 	p.at = at
-	if what != p.what {
-		p.clear()
-		p.what = what
-		p.bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(p.w), progressbar.OptionSetDescription(what), progressbar.OptionShowCount(),
-			progressbar.OptionShowIts(), progressbar.OptionSetItsString(unit), progressbar.OptionThrottle(100e6), progressbar.OptionClearOnFinish())
-	}
-	p.bar.Set64(done)
-}
-
-func (p *kmersProgress) clear() {
-	if p.bar != nil {
-		p.bar.Clear()
-		p.bar = nil
-	}
+	p.set(what, done, total, unit)
 }
 
 // ofCounts is a command that opens a file of counts, its first argument, and prints what is in it to a buffer of standard output.

@@ -26,6 +26,9 @@ type pair struct {
 
 // Builder makes a database of references. It is for one goroutine.
 type Builder struct {
+	// Progress, if not nil, is told after each block of Add how many letters there are.
+	Progress func(letters int64)
+
 	sketcher
 	taxonomy *Taxonomy
 	assigner *assigner
@@ -97,7 +100,13 @@ func (b *Builder) Close() error {
 // Add reads references: files, globs, folders or "-". Those whose taxon nothing tells, or that is not in the taxonomy, are of the root.
 // Errors: what genome.Read returns; *device.OutOfMemoryError; *table.FullError.
 func (b *Builder) Add(ctx context.Context, inputs []string, o genome.Options) (genome.Counts, error) {
-	return genome.Read(ctx, inputs, o, b.add)
+	return genome.Read(ctx, inputs, o, func(block *genome.Block) error {
+		err := b.add(block)
+		if err == nil && b.Progress != nil {
+			b.Progress(b.letters)
+		}
+		return err
+	})
 }
 
 func (b *Builder) add(block *genome.Block) error {
