@@ -55,6 +55,11 @@ func TestServeEndsWell(t *testing.T) {
 		got <- string(text)
 	}()
 	to.Write(reads[:10])
+	for end := time.Now().Add(time.Minute); !active(t, strings.Replace(url, "classify", "metrics", 1)); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the request does not come")
+		}
+	}
 	cmd.Process.Signal(syscall.SIGTERM)
 	time.Sleep(patience + patience/2) // longer than other commands have
 	to.Write(reads[10:])
@@ -68,6 +73,21 @@ func TestServeEndsWell(t *testing.T) {
 	if _, err := os.Stat(in("s")); !os.IsNotExist(err) {
 		t.Errorf("the socket stays: %v", err)
 	}
+}
+
+// active tells whether a server has a request.
+func active(t *testing.T, metrics string) bool {
+	t.Helper()
+	a, err := http.Get(metrics)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Body.Close()
+	text, err := io.ReadAll(a.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Contains(string(text), "\nwarpmap_requests_active 1\n")
 }
 
 func TestServeErrors(t *testing.T) {
