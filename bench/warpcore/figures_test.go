@@ -20,6 +20,14 @@ func TestFigure5(t *testing.T) {
 	}))
 }
 
+// Each size has six rows, and reads are told what they are of.
+func TestFigure8(t *testing.T) {
+	benchtest.Draw(t, benchtest.Rows(t, Studies, "warpcore/8", 64_000, 5*6, func(at func(string) any) {
+		benchtest.AtLeast(t, at("what").(string), at("M/s"), 1e-9)
+		benchtest.AtLeast(t, at("what").(string), at("seconds"), 1e-9)
+	}))
+}
+
 // A bucket list is as dense as its buckets at most, and densest after Shrink; in many batches, the more so the less its buckets grow.
 func TestDensity(t *testing.T) {
 	of := map[string]float64{}

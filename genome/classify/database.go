@@ -266,7 +266,7 @@ func (db *Database) read(n uint64) error {
 		if s.Bytes == 0 {
 			return setBytes(column, nil)
 		}
-		if s.Offset < 0 || s.Bytes < 0 || from < last || from+s.Bytes > int64(len(db.file)) || !zero(db.file[last:from]) {
+		if s.Offset < 0 || s.Offset%sectionAlign != 0 || from < last || s.Bytes < 0 || s.Bytes > int64(len(db.file))-from || !zero(db.file[last:from]) {
 			return errDamaged("the section")
 		}
 		last = from + s.Bytes
@@ -283,7 +283,13 @@ func (db *Database) read(n uint64) error {
 		return errDamaged("the end")
 	}
 	db.Options, db.letters = d.Options, d.Letters
-	return db.take(c)
+	if err := db.Options.complete(); err != nil || db.Options != d.Options || d.Letters < 0 {
+		return errDamaged("the description")
+	}
+	if err := db.take(c); err != nil {
+		return err
+	}
+	return db.check()
 }
 
 // zero tells whether what lies between sections is as it was written.
@@ -304,24 +310,89 @@ func (db *Database) take(c *columns) error {
 		return errDamaged("the length of a section")
 	}
 	db.features, db.entries, db.locations = c.Features, c.Entries, c.Locations
-	from := uint64(0)
-	for i, end := range c.TargetNameEnds {
-		db.targets = append(db.targets, target{string(c.TargetNames[from:end]), c.TargetTaxa[i], c.TargetWindows[i]})
-		from = end
+	names, err := named(c.TargetNames, c.TargetNameEnds)
+	if err != nil {
+		return err
+	}
+	for i, name := range names {
+		db.targets = append(db.targets, target{name, c.TargetTaxa[i], c.TargetWindows[i]})
 	}
 	t := &Taxonomy{ids: c.TaxonIDs, parents: c.TaxonParents, merged: map[uint32]uint32{}, index: make(map[uint32]uint32, len(c.TaxonIDs))}
-	from = 0
-	for i, end := range c.TaxonNameEnds {
-		t.index[c.TaxonIDs[i]] = uint32(i)
+	if t.names, err = named(c.TaxonNames, c.TaxonNameEnds); err != nil {
+		return err
+	}
+	for i, id := range c.TaxonIDs {
+		t.index[id] = uint32(i)
 		t.ranks = append(t.ranks, Rank(c.TaxonRanks[i]))
-		t.names = append(t.names, string(c.TaxonNames[from:end]))
-		from = end
 	}
 	for i, from := range c.MergedFrom {
 		t.merged[from] = c.MergedTo[i]
 	}
 	db.taxonomy = t
 	return nil
+}
+
+// named cuts a text into names.
+func named(text []byte, ends []uint64) (names []string, err error) {
+	from := uint64(0)
+	for _, end := range ends {
+		if end < from || end > uint64(len(text)) {
+			return nil, errDamaged("a name")
+		}
+		names = append(names, string(text[from:end]))
+		from = end
+	}
+	return names, nil
+}
+
+// check tells whether all numbers are of something: kernels do not look. Sums are right also where a program wrote nonsense.
+func (db *Database) check() error {
+	t := db.taxonomy
+	if len(t.ids) == 0 || t.ids[0] != rootID || len(t.index) != len(t.ids) || len(db.targets) > mostTargets {
+		return errDamaged("the taxonomy")
+	}
+	for i, parent := range t.parents {
+		if int(parent) >= len(t.ids) || t.ranks[i] > Unranked {
+			return errDamaged("the taxonomy")
+		}
+	}
+	if t.parents[0] != 0 || t.acyclic() != nil {
+		return errDamaged("the taxonomy")
+	}
+	for _, x := range db.targets {
+		if int(x.taxon) >= len(t.ids) {
+			return errDamaged("a target")
+		}
+	}
+	for i, f := range db.features {
+		if i > 0 && f <= db.features[i-1] {
+			return errDamaged("the order of features")
+		}
+		if !db.sound(db.entries[i]) {
+			return errDamaged("an entry")
+		}
+	}
+	for _, at := range db.locations {
+		if !db.of(at) {
+			return errDamaged("a location")
+		}
+	}
+	return nil
+}
+
+// sound tells whether an entry has locations that are there.
+func (db *Database) sound(e uint64) bool {
+	if e>>manyBit == 0 {
+		return e>>oneBit == 1 && db.of(e&^(1<<oneBit))
+	}
+	n, from := e>>countShift&mostLocations, e&(1<<countShift-1)
+	return n > 1 && n <= uint64(db.Options.MaxLocations) && from <= uint64(len(db.locations)) && n <= uint64(len(db.locations))-from
+}
+
+// of tells whether a location is of a target, and of a window that it has.
+func (db *Database) of(location uint64) bool {
+	target := location >> 32
+	return target < uint64(len(db.targets)) && uint32(location) < db.targets[target].windows
 }
 
 // Close unmaps the file. Nothing of the database may be used any more.
@@ -341,6 +412,13 @@ func (db *Database) locationsOf(i int) []uint64 {
 	}
 	from := e & (1<<countShift - 1)
 	return db.locations[from : from+e>>countShift&mostLocations]
+}
+
+// Each calls visit for all features, in order, with their locations in order.
+func (db *Database) Each(visit func(feature uint32, locations []uint64)) {
+	for i, f := range db.features {
+		visit(f, db.locationsOf(i))
+	}
 }
 
 // Stats counts.
