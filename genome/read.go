@@ -305,10 +305,14 @@ func (s *stream) read(input string, jobs chan<- *job) {
 				return
 			}
 			if cut == 0 { // a record that is longer than the text
-				if len(text) == cap(text) {
-					text = append(make([]byte, 0, 2*len(text)), text...)
+				size := 2 * len(text)
+				if s.o.MaxLetters > 0 {
+					size = min(size, s.o.textBytes()+1)
 				}
-				text = text[:min(cap(text), 2*len(text))]
+				if size > cap(text) {
+					text = append(make([]byte, 0, size), text...)
+				}
+				text = text[:size]
 				continue
 			}
 		}

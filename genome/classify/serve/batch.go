@@ -19,11 +19,13 @@ type job struct {
 	done    chan struct{} // closed when verdicts are there, or err is
 }
 
-// batcher puts blocks of requests together. Those that come while others are under way wait for one another, no longer than these take.
+// batcher puts blocks of requests together. Those that come while others are under way wait for one another, no longer than these take. Small ones go first: a
+// client with a few reads does not wait for those with millions.
 type batcher struct {
 	c       *classify.Classifier
-	letters int // of a batch, about
-	jobs    chan *job
+	letters int       // of a batch, about
+	small   chan *job // of smallLetters at most
+	large   chan *job
 	metrics *metrics
 	stop    context.CancelCauseFunc
 	workers errgroup.Group
@@ -31,9 +33,11 @@ type batcher struct {
 	once    sync.Once
 }
 
+const smallLetters = 1 << 14
+
 // newBatcher calls stop with an error that the device does not recover from.
 func newBatcher(c *classify.Classifier, letters int, m *metrics, stop context.CancelCauseFunc) (*batcher, error) {
-	b := &batcher{c: c, letters: letters, jobs: make(chan *job), metrics: m, stop: stop, ended: make(chan struct{})}
+	b := &batcher{c: c, letters: letters, small: make(chan *job), large: make(chan *job), metrics: m, stop: stop, ended: make(chan struct{})}
 	for range max(2, min(4, runtime.GOMAXPROCS(0))) {
 		w, err := c.NewWorker()
 		if err != nil {
@@ -57,8 +61,12 @@ func (b *batcher) close() {
 
 // submit hands a job to a worker. It is done later. Errors: ctx's.
 func (b *batcher) submit(ctx context.Context, j *job) error {
+	to := b.large
+	if j.letters <= smallLetters {
+		to = b.small
+	}
 	select {
-	case b.jobs <- j:
+	case to <- j:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -68,7 +76,9 @@ func (b *batcher) submit(ctx context.Context, j *job) error {
 func (b *batcher) run(w *classify.Worker) {
 	for {
 		select {
-		case j := <-b.jobs:
+		case j := <-b.small:
+			b.classify(w, b.gather(j))
+		case j := <-b.large: // small ones go with it
 			b.classify(w, b.gather(j))
 		case <-b.ended:
 			return
@@ -79,12 +89,14 @@ func (b *batcher) run(w *classify.Worker) {
 // gather takes what else waits, as far as it fits.
 func (b *batcher) gather(j *job) []*job {
 	batch, letters := []*job{j}, j.letters
-	for letters < b.letters {
-		select {
-		case j := <-b.jobs:
-			batch, letters = append(batch, j), letters+j.letters
-		default:
-			return batch
+	for _, from := range []chan *job{b.small, b.large} {
+		for more := true; more && letters < b.letters; {
+			select {
+			case j := <-from:
+				batch, letters = append(batch, j), letters+j.letters
+			default:
+				more = false
+			}
 		}
 	}
 	return batch

@@ -16,5 +16,5 @@
 // It waits for one of Options.Requests places; Options.Queue may wait. A goroutine reads it by blocks, and hands each to the batcher, which puts what waits
 // together for the device. A second one turns verdicts into lines, in order. The third writes them to the client. Lines that the client does not take go to a
 // temporary file, for many clients send all before they read: so neither reading nor the device waits for a client, and memory is bounded, by about
-// Options.Requests · (16·Options.MaxLetters + 8 MiB) at the worst.
+// Options.Requests · (32·Options.MaxLetters + 4 MiB) at the worst.
 package serve

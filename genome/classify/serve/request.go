@@ -203,7 +203,7 @@ func (a *answer) run(ctx context.Context) error {
 	}
 	inner, stop := context.WithCancel(ctx)
 	var both sync.WaitGroup
-	order := make(chan *job, 2)
+	order := make(chan *job, 1)
 	var reading error
 	both.Go(func() {
 		defer close(order)

@@ -20,10 +20,10 @@ import (
 
 // Options bound what clients can ask for. The zero value is good.
 type Options struct {
-	Requests   int           // that are read at once; 0: 64
+	Requests   int           // that are read at once; 0: 128
 	Queue      int           // that wait for a place; 0: 1024, −1: none. More are refused.
 	MaxBytes   int64         // of a request's body as it is sent, and of the letters and names in it; 0: 1 GiB
-	MaxLetters int           // of a read; 0: 4 Mi
+	MaxLetters int           // of a read; 0: 1 Mi
 	Timeout    time.Duration // a client that takes and sends nothing for so long is given up; 0: 30 s
 	MaxTime    time.Duration // of a request, its waiting for a place included; 0: 10 min
 	Grace      time.Duration // for requests that have begun when the server ends; 0: 30 s
@@ -35,10 +35,10 @@ func (o *Options) complete() error {
 		return fmt.Errorf("%d requests, %d that wait, %d bytes, reads of %d letters, times of %v, %v and %v: want none to be negative",
 			o.Requests, o.Queue, o.MaxBytes, o.MaxLetters, o.Timeout, o.MaxTime, o.Grace)
 	}
-	o.Requests = cmp.Or(o.Requests, 64)
+	o.Requests = cmp.Or(o.Requests, 128)
 	o.Queue = max(0, cmp.Or(o.Queue, 1024))
 	o.MaxBytes = cmp.Or(o.MaxBytes, 1<<30)
-	o.MaxLetters = cmp.Or(o.MaxLetters, 4<<20)
+	o.MaxLetters = cmp.Or(o.MaxLetters, 1<<20)
 	o.Timeout = cmp.Or(o.Timeout, 30*time.Second)
 	o.MaxTime = cmp.Or(o.MaxTime, 10*time.Minute)
 	o.Grace = cmp.Or(o.Grace, 30*time.Second)
@@ -66,7 +66,7 @@ var errEnded = refused(http.StatusServiceUnavailable, "the server ends")
 
 // Bytes of a request's blocks, and of the device's batches.
 const (
-	cpuBlockBytes, cpuBatchBytes = 1 << 18, 1 << 21
+	cpuBlockBytes, cpuBatchBytes = 1 << 17, 1 << 21
 	gpuBlockBytes, gpuBatchBytes = 1 << 20, 1 << 25
 )
 
