@@ -28,7 +28,7 @@ func figure8(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 	fig := &bench.Fig{
 		Title:   fmt.Sprintf("WarpCore, Figure 8: databases of up to %d letters of genomes", o.N),
 		Columns: []string{"M letters", "what", "seconds", "M/s", "of", "wrong", "note"},
-		Notes: []string{"build: from FASTA files to a database's file; load: from that onto the device; query: 150-letter reads with 1% errors, from a file to lines; insert: " +
+		Notes: []string{"build: from FASTA files to a database's file; load: from that onto the device; query: as many 150-letter reads of each, with 1% errors, from a file to lines; insert: " +
 			"the database's pairs of feature and location, in the order of locations, from Go slices into a multimap that grows; wrong: reads that are told to be of " +
 			"another species, pairs that are lost"},
 		Plots: []bench.Plot{
@@ -42,7 +42,7 @@ func figure8(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 	}
 	defer os.RemoveAll(dir)
 	for _, part := range []int{16, 8, 4, 2, 1} {
-		w, err := newGenomes(d, dir, max(o.N/part, fewestLetters))
+		w, err := newGenomes(d, dir, max(o.N/part, fewestLetters), max(o.N/64, strains))
 		if err != nil {
 			return nil, err
 		}
@@ -68,10 +68,11 @@ type genomes struct {
 
 func (w *genomes) file(name string) string { return filepath.Join(w.dir, name) }
 
-// newGenomes writes references of so many letters, about, reads of them, and a taxonomy to a folder.
-func newGenomes(d *device.Device, dir string, letters int) (*genomes, error) {
+// newGenomes writes references of so many letters, so many reads of them, about, and a taxonomy to a folder.
+func newGenomes(d *device.Device, dir string, letters, reads int) (*genomes, error) {
 	w, species := &genomes{d: d, dir: dir}, max(1, letters>>24)
-	size, reads := letters/species/strains, max(500, letters/500/species/strains)
+	size := letters / species / strains
+	reads = max(1, reads/species/strains) // of a strain
 	var files [3]*bufio.Writer
 	for i, name := range []string{"nodes.dmp", "refs.fa", "reads.fa"} {
 		f, err := os.Create(w.file(name))
