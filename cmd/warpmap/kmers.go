@@ -12,6 +12,7 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
+	"github.com/warpmap/warpmap/genome/classify"
 	"github.com/warpmap/warpmap/genome/kmers"
 )
 
@@ -145,16 +146,27 @@ func ofCounts(cmd *cobra.Command, print func(f *kmers.File, w *bufio.Writer, arg
 
 func kmersDumpCommand() *cobra.Command {
 	var columns bool
+	var parquet string
 	var lower, upper uint32
 	cmd := ofCounts(&cobra.Command{
 		Use:   "dump COUNTS",
 		Short: "Print all k-mers with their counts",
-		Long: `dump prints the k-mers of a file of counts as FASTA, with the count for a name, or in columns. They come in an order of hashes, which is
-the same for the same k-mers.`,
+		Long: `dump prints the k-mers of a file of counts as FASTA, with the count for a name, or in columns, or makes a Parquet file with the columns kmer and count.
+They come in an order of hashes, which is the same for the same k-mers.`,
 		Example: `  warpmap kmers dump counts.wk > counts.fa
+  warpmap kmers dump counts.wk --parquet counts.parquet
   warpmap kmers dump -c --lower 10 counts.wk`,
 		Args: cobra.ExactArgs(1),
 	}, func(f *kmers.File, w *bufio.Writer, _ []string) error {
+		if parquet != "" {
+			return classify.WriteFile(parquet, func(to *os.File) error {
+				w := bufio.NewWriterSize(to, 1<<18)
+				if err := f.WriteParquet(w, lower, upper); err != nil {
+					return err
+				}
+				return w.Flush()
+			})
+		}
 		var line []byte
 		return f.Each(func(kmer uint64, count uint32) error {
 			if count < lower || count > upper {
@@ -172,6 +184,8 @@ the same for the same k-mers.`,
 		})
 	})
 	cmd.Flags().BoolVarP(&columns, "columns", "c", false, "in columns: the k-mer, a space, its count")
+	cmd.Flags().StringVar(&parquet, "parquet", "", "make this Parquet file, and print nothing")
+	cmd.MarkFlagsMutuallyExclusive("columns", "parquet")
 	cmd.Flags().Uint32VarP(&lower, "lower", "L", 0, "leave out k-mers that came less often")
 	cmd.Flags().Uint32VarP(&upper, "upper", "U", ^uint32(0), "leave out k-mers that came more often")
 	return cmd

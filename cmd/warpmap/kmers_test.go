@@ -46,6 +46,14 @@ func TestKmers(t *testing.T) {
 	if got := must(t, "kmers", "dump", "--upper", "1", out); got != ">1\nACC\n" {
 		t.Errorf("dump: %q", got)
 	}
+	must(t, "kmers", "dump", "--upper", "2", out, "--parquet", filepath.Join(dir, "k.parquet"))
+	must(t, "join", filepath.Join(dir, "k.parquet"), filepath.Join(dir, "k.parquet"), "--on", "kmer", "--how", "semi", "--out", filepath.Join(dir, "k.csv"), "--quiet")
+	rows, _ := os.ReadFile(filepath.Join(dir, "k.csv"))
+	lines = strings.Split(strings.TrimSpace(string(rows)), "\n")
+	slices.Sort(lines)
+	if want := []string{"AAC,2", "ACC,1", "CCC,2", "kmer,count"}; !slices.Equal(lines, want) {
+		t.Errorf("dump --parquet: %q, want %q", lines, want)
+	}
 	broken := filepath.Join(dir, "broken.fq")
 	if err := os.WriteFile(broken, []byte("@a\nAACCCC\n+\n!!!!\n@b\nAAA\n+\n!!!\n"), 0o600); err != nil {
 		t.Fatal(err)
