@@ -109,10 +109,10 @@ func (f *csvFile) header(in io.Reader) (rest io.Reader, err error) {
 var bom = []byte("\ufeff")
 
 // inBlocks brings the blocks of what is behind a header to work, as fields.
-func (f *csvFile) inBlocks(in io.Reader, work func(t *csvTokens) (*csvBlock, error)) (next func() (*csvBlock, error), stop func()) {
+func (f *csvFile) inBlocks(in io.Reader, work func(t *csvTokens) (*textBatch, error)) (next func() (*textBatch, error), stop func()) {
 	return inOrder(broken, func(send func([]byte) bool) error {
 		return blocks(in, func(b []byte) int { return lastRecord(b, f.delimiter) }, send)
-	}, func(b []byte) (*csvBlock, error) {
+	}, func(b []byte) (*textBatch, error) {
 		t := tokens.Get().(*csvTokens)
 		defer tokens.Put(t)
 		if _, err := t.scan(b, f.delimiter, len(f.names)); err != nil {
@@ -127,17 +127,9 @@ func (f *csvFile) inBlocks(in io.Reader, work func(t *csvTokens) (*csvBlock, err
 	})
 }
 
-// csvBlock is what came of a block.
-type csvBlock struct {
-	rows      int
-	lines     int64
-	sightings []sighting // in the block's order for each column
-	columns   []arrow.Array
-}
-
 // classes finds what the fields of a block are that was not seen in blocks before it.
-func (f *csvFile) classes(t *csvTokens) (*csvBlock, error) {
-	out := &csvBlock{}
+func (f *csvFile) classes(t *csvTokens) (*textBatch, error) {
+	out := &textBatch{}
 	if !utf8.Valid(t.b) {
 		return nil, f.notText(t)
 	}
@@ -186,8 +178,8 @@ func (f *csvFile) read(types []arrow.DataType, schema *arrow.Schema) (next func(
 		in.Close()
 		return nil, nil, err
 	}
-	block, end := f.inBlocks(in, func(t *csvTokens) (*csvBlock, error) {
-		out := &csvBlock{}
+	block, end := f.inBlocks(in, func(t *csvTokens) (*textBatch, error) {
+		out := &textBatch{}
 		for c, typ := range types {
 			if typ == nil {
 				continue
@@ -200,20 +192,7 @@ func (f *csvFile) read(types []arrow.DataType, schema *arrow.Schema) (next func(
 		}
 		return out, nil
 	})
-	lines := f.lines
-	next = func() (arrow.RecordBatch, error) {
-		for {
-			b, err := block()
-			if err != nil {
-				return nil, after(err, lines)
-			}
-			lines += b.lines
-			if b.rows > 0 {
-				return array.NewRecordBatch(schema, b.columns, int64(b.rows)), nil
-			}
-		}
-	}
-	return next, func() { end(); in.Close() }, nil
+	return records(schema, f.lines, block), func() { end(); in.Close() }, nil
 }
 
 // csvColumn makes a column of a block.

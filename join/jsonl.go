@@ -14,15 +14,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// jsonBlock is what came of a block of JSON lines.
-type jsonBlock struct {
-	names     []string // the columns, as they came
-	rows      int
-	lines     int64
-	sightings []sighting
-	columns   []arrow.Array
-}
-
 // openJSON reads JSON lines to their end and finds the columns, what made each its type, and the number of rows.
 func openJSON(src textSource) (*textFile, error) {
 	in, err := src()
@@ -66,29 +57,16 @@ func openJSON(src textSource) (*textFile, error) {
 		if err != nil {
 			return nil, nil, err
 		}
-		block, end := jsonBlocks(in, func(b []byte) (*jsonBlock, error) { return jsonColumns(b, names, types) })
-		lines := int64(0)
-		next = func() (arrow.RecordBatch, error) {
-			for {
-				b, err := block()
-				if err != nil {
-					return nil, after(err, lines)
-				}
-				lines += b.lines
-				if b.rows > 0 {
-					return array.NewRecordBatch(schema, b.columns, int64(b.rows)), nil
-				}
-			}
-		}
-		return next, func() { end(); in.Close() }, nil
+		block, end := jsonBlocks(in, func(b []byte) (*textBatch, error) { return jsonColumns(b, names, types) })
+		return records(schema, 0, block), func() { end(); in.Close() }, nil
 	}
 	return f, nil
 }
 
-func jsonBlocks(in io.Reader, work func(b []byte) (*jsonBlock, error)) (next func() (*jsonBlock, error), stop func()) {
+func jsonBlocks(in io.Reader, work func(b []byte) (*textBatch, error)) (next func() (*textBatch, error), stop func()) {
 	return inOrder(broken, func(send func([]byte) bool) error {
 		return blocks(in, func(b []byte) int { return bytes.LastIndexByte(b, '\n') + 1 }, send)
-	}, func(b []byte) (*jsonBlock, error) {
+	}, func(b []byte) (*textBatch, error) {
 		out, err := work(b)
 		if err == nil {
 			out.lines = int64(bytes.Count(b, []byte{'\n'}))
@@ -209,8 +187,8 @@ func parsesSpecial(f []byte) bool {
 }
 
 // jsonClasses finds the columns of a block, and what their values are.
-func jsonClasses(b []byte) (*jsonBlock, error) {
-	out := &jsonBlock{}
+func jsonClasses(b []byte) (*textBatch, error) {
+	out := &textBatch{}
 	var seen []int
 	at := &members{map[string]int{}, nil}
 	places := map[string]int{}
@@ -250,7 +228,7 @@ func textOf(to, value []byte) ([]byte, error) {
 }
 
 // jsonColumns makes columns of a block's values, as if they were the fields of CSV.
-func jsonColumns(b []byte, names []string, types []arrow.DataType) (*jsonBlock, error) {
+func jsonColumns(b []byte, names []string, types []arrow.DataType) (*textBatch, error) {
 	known := map[string]int{}
 	for i, name := range names {
 		known[name] = i
@@ -290,7 +268,7 @@ func jsonColumns(b []byte, names []string, types []arrow.DataType) (*jsonBlock, 
 	if err != nil {
 		return nil, err
 	}
-	out := &jsonBlock{rows: rows}
+	out := &textBatch{rows: rows}
 	t.upTo(rows) // the last objects may have no members
 	for c, typ := range types {
 		if typ == nil {

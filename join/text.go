@@ -6,6 +6,9 @@ import (
 	"io"
 	"runtime"
 	"sync"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
 )
 
 // Text is read and written by blocks of whole records, on all cores: one goroutine reads and cuts, as many as there are cores take the
@@ -126,6 +129,30 @@ func blocks(in io.Reader, end func(b []byte) int, send func(b []byte) bool) erro
 		rest, size = b[at:], textBlock
 		if !send(b[:at:at]) {
 			return nil
+		}
+	}
+}
+
+// textBatch is what came of a block.
+type textBatch struct {
+	names     []string // of JSON: the columns, as they came
+	rows      int
+	lines     int64
+	sightings []sighting // in the block's order for each column
+	columns   []arrow.Array
+}
+
+// records makes record batches of blocks that have rows; so many lines were before the first.
+func records(schema *arrow.Schema, lines int64, block func() (*textBatch, error)) func() (arrow.RecordBatch, error) {
+	return func() (arrow.RecordBatch, error) {
+		for {
+			b, err := block()
+			if err != nil {
+				return nil, after(err, lines)
+			}
+			if lines += b.lines; b.rows > 0 {
+				return array.NewRecordBatch(schema, b.columns, int64(b.rows)), nil
+			}
 		}
 	}
 }
