@@ -34,6 +34,9 @@ const (
 	groupBytes = 256 << 20
 )
 
+// aheadColumns is how many encoded columns may wait for others of their groups, for each thread, about.
+const aheadColumns = 6
+
 var compressions = []string{"snappy", "zstd", "lz4", "gzip", "none"}
 
 // Compressions lists how Parquet files can be compressed.
@@ -71,7 +74,7 @@ type parquetNode struct {
 // parquetEncoder writes row groups in parallel: each column of each group is a task of its own, and the groups go to the file in their order.
 type parquetEncoder struct {
 	w      *bufio.Writer
-	file   *os.File // what w writes to, if it is one
+	file   *os.File // what w writes to, if it is one: then groups are written at their places, and w has what is before and behind them
 	at     int64
 	arrow  *arrow.Schema
 	pq     *schema.Schema
@@ -105,8 +108,8 @@ func newParquetEncoder(w *bufio.Writer, s *arrow.Schema, o parquetOptions) (*par
 	}
 	e.codec = codec{o.compression, writerProperties(o.compression), writerProperties(compress.Codecs.Uncompressed)}
 	e.slots = make(chan struct{}, o.threads)
-	// Groups of few columns go several at a time, so that all threads have one.
-	e.ahead = make(chan struct{}, 1+max(1, (2*o.threads+s.NumFields()-1)/max(1, s.NumFields())))
+	// So many that all threads have a column while one that takes long is waited for.
+	e.ahead = make(chan struct{}, 1+max(1, (aheadColumns*o.threads+s.NumFields()-1)/max(1, s.NumFields())))
 	if o.memory > 0 {
 		e.room, e.memory = semaphore.NewWeighted(o.memory), o.memory
 	}
@@ -201,6 +204,8 @@ type copied struct {
 // group is a row group on its way to the file.
 type outGroup struct {
 	rows   int
+	at     int64 // where it begins in the file
+	end    int64
 	fields []columnData // the copied ones
 	chunks [][]*chunk   // of the others
 }
@@ -234,16 +239,25 @@ func (e *parquetEncoder) submit(rows int, load func(field int) (columnData, erro
 	before, last := e.last, make(chan struct{})
 	e.last = last
 	e.under.Go(func() {
+		defer func() { <-e.ahead }()
 		fields.Wait()
 		done()
 		<-before
-		if e.failed() == nil {
-			start := time.Now()
-			e.fail(catch("cannot be written", func() error { return e.append(g) }))
-			since(&e.busy, start)
+		next := sync.OnceFunc(func() { close(last) })
+		defer next()
+		if e.failed() != nil {
+			return
 		}
-		close(last)
-		<-e.ahead
+		defer since(&e.busy, time.Now())
+		e.fail(catch("cannot be written", func() error {
+			if err := e.place(g); err != nil {
+				return err
+			}
+			if e.file != nil {
+				next() // its place is known: groups are written beside one another
+			}
+			return e.append(g)
+		}))
 	})
 	return nil
 }
@@ -391,37 +405,51 @@ func (e *parquetEncoder) shift(b *pqmeta.ColumnChunkMetaDataBuilder, by int64) {
 	c.OffsetIndexOffset, c.OffsetIndexLength, c.ColumnIndexOffset, c.ColumnIndexLength, c.FilePath = nil, nil, nil, nil, nil
 }
 
-// append writes a group's chunks one behind the other.
-func (e *parquetEncoder) append(g *outGroup) error {
+// place gives a group's chunks their places, behind those of the groups before it.
+func (e *parquetEncoder) place(g *outGroup) error {
 	if e.null {
 		return nil
 	}
+	g.at = e.at
 	e.starts = append(e.starts, e.at)
 	rows := e.meta.AppendRowGroup()
 	rows.SetNumRows(g.rows)
-	place := func(b *pqmeta.ColumnChunkMetaDataBuilder, base int64) {
+	add := func(b *pqmeta.ColumnChunkMetaDataBuilder, base, size int64) {
 		e.shift(b, e.at-base)
 		*rows.NextColumnChunk().Contents() = *b.Contents()
+		e.at += size
 	}
 	for f := range e.leaves {
 		if c := g.fields[f].copied; c != nil {
 			for i, b := range c.meta {
-				place(b, c.at[i])
-				n, err := io.Copy(e.w, io.NewSectionReader(c.from, c.at[i], c.size[i]))
-				if err != nil {
-					return err
-				}
-				if n != c.size[i] {
-					return fmt.Errorf("the file changed while it was read: %w", io.ErrUnexpectedEOF)
-				}
-				e.at += n
+				add(b, c.at[i], c.size[i])
 			}
 		}
 		for _, c := range g.chunks[f] {
-			place(c.meta, chunkBase)
-			n, err := e.w.Write(c.data)
-			e.at += int64(n)
-			if err != nil {
+			add(c.meta, chunkBase, int64(len(c.data)))
+		}
+	}
+	g.end = e.at
+	return rows.Finish(0, int16(len(e.starts)-1))
+}
+
+// append writes a group's chunks one behind the other: in a file at their place, else behind what was written before.
+func (e *parquetEncoder) append(g *outGroup) error {
+	if e.null {
+		return nil
+	}
+	to := io.Writer(e.w)
+	if e.file != nil {
+		to = io.NewOffsetWriter(e.file, g.at)
+	}
+	for f := range e.leaves {
+		if c := g.fields[f].copied; c != nil {
+			if err := c.write(to); err != nil {
+				return err
+			}
+		}
+		for _, c := range g.chunks[f] {
+			if _, err := to.Write(c.data); err != nil {
 				return err
 			}
 			if c.own {
@@ -430,20 +458,28 @@ func (e *parquetEncoder) append(g *outGroup) error {
 		}
 		g.chunks[f] = nil
 	}
-	if err := rows.Finish(0, int16(len(e.starts)-1)); err != nil {
-		return err
+	if e.file == nil {
+		return e.w.Flush()
 	}
-	return e.send()
+	// The system may begin to write it to the disk, so that less is left for the end, when all has to be there.
+	const start = 2                                                  // SYNC_FILE_RANGE_WRITE
+	syscall.SyncFileRange(int(e.file.Fd()), g.at, g.end-g.at, start) // where it cannot be done, nothing is lost
+	return nil
 }
 
-// send lets the system begin to write the group to the disk, so that less is left for the end, when all has to be there.
-func (e *parquetEncoder) send() error {
-	if err := e.w.Flush(); err != nil || e.file == nil {
-		return err
+// write copies the chunks.
+func (c *copied) write(to io.Writer) error {
+	room := grab[byte](1 << 20)
+	defer spare(room)
+	for i, size := range c.size {
+		n, err := io.CopyBuffer(to, io.NewSectionReader(c.from, c.at[i], size), room)
+		if err != nil {
+			return err
+		}
+		if n != size {
+			return fmt.Errorf("the file changed while it was read: %w", io.ErrUnexpectedEOF)
+		}
 	}
-	const start = 2 // SYNC_FILE_RANGE_WRITE
-	from := e.starts[len(e.starts)-1]
-	syscall.SyncFileRange(int(e.file.Fd()), from, e.at-from, start) // where it cannot be done, nothing is lost
 	return nil
 }
 
@@ -498,6 +534,14 @@ func (e *parquetEncoder) finish() error {
 	}
 	if err := e.wait(); err != nil || e.null {
 		return err
+	}
+	if e.file != nil {
+		if err := e.w.Flush(); err != nil {
+			return err
+		}
+		if _, err := e.file.Seek(e.at, io.SeekStart); err != nil {
+			return err
+		}
 	}
 	m, err := e.meta.Finish()
 	if err != nil {
