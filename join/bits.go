@@ -78,7 +78,7 @@ func (c *columnJoin) readBits(ctx context.Context, p *parquetFile, low, high int
 			}
 			defer since(&c.stats.building, time.Now())
 			var room []int64
-			return p.pages(g, c.joiner.plan.keys[0].build, func(v *vec, _ int) error { b.add(v, &room); return nil })
+			return p.pages(g, c.joiner.plan.keys[0].build, nil, func(v *vec, _ int) error { b.add(v, &room); return nil })
 		})
 	}
 	if err := work.Wait(); err != nil {
@@ -181,7 +181,7 @@ func (c *columnJoin) matchBits(u *unit) error {
 	defer c.scratch.Put(w)
 	out := int64(0)
 	w.rows = w.rows[:0]
-	err := c.probe.pages(u.group, c.joiner.plan.keys[0].probe, func(v *vec, from int) error {
+	err := c.probe.pages(u.group, c.joiner.plan.keys[0].probe, c.inReach(0), func(v *vec, from int) error {
 		if from == 0 {
 			out, w.rows = 0, w.rows[:0]
 		}

@@ -187,7 +187,7 @@ func (c *columnJoin) readBuild(ctx context.Context, p *parquetFile) error {
 	for k, key := range c.joiner.plan.keys {
 		for g := range groups {
 			task(func() (err error) {
-				keys[g][k], err = p.key(g, key.build, c.joiner.plan.wide)
+				keys[g][k], err = p.key(g, key.build, c.joiner.plan.wide, nil)
 				return err
 			})
 		}
@@ -200,7 +200,7 @@ func (c *columnJoin) readBuild(ctx context.Context, p *parquetFile) error {
 		for g := range groups {
 			task(func() (err error) {
 				if p.flat(col.at) != nil {
-					values[i][g], err = p.vec(g, col.at)
+					values[i][g], err = p.vec(g, col.at, nil)
 				} else {
 					others[i][g], err = p.arrays(g, col.at)
 				}
@@ -562,8 +562,8 @@ func (c *columnJoin) match(ctx context.Context, u *unit) error {
 			d.release()
 		}
 	}()
-	for _, k := range c.joiner.plan.keys {
-		d, err := c.probe.key(u.group, k.probe, c.joiner.plan.wide)
+	for i, k := range c.joiner.plan.keys {
+		d, err := c.probe.key(u.group, k.probe, c.joiner.plan.wide, c.inReach(i))
 		if err != nil {
 			return fmt.Errorf("reading the probe side: %w", err)
 		}
@@ -666,6 +666,22 @@ func (c *columnJoin) apart(group int) bool {
 		}
 	}
 	return false
+}
+
+// inReach wants the pages of a key column that have values between the least and the largest of the build's.
+func (c *columnJoin) inReach(key int) *wanted {
+	if c.known == nil || !c.known[key] {
+		return nil
+	}
+	return &wanted{low: c.low[key], high: c.high[key], skipped: &c.sum.Pages}
+}
+
+// withRows wants the pages that have some of these rows; nil wants all.
+func (c *columnJoin) withRows(rows []uint32) *wanted {
+	if rows == nil {
+		return nil
+	}
+	return &wanted{rows: rows, skipped: &c.sum.Pages}
 }
 
 // rep is a row's representative as the index has it.
@@ -844,7 +860,7 @@ func (c *columnJoin) takeProbe(field, at int, parts []piece, rows [][]uint32) (c
 	if c.probe.flat(at) != nil {
 		var vecs []*vec
 		for i, p := range parts {
-			v, err := c.probe.vec(p.group, at)
+			v, err := c.probe.vec(p.group, at, c.withRows(rows[i]))
 			if err != nil {
 				return columnData{}, err
 			}

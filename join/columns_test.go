@@ -79,7 +79,7 @@ func writeAnyhow(t testing.TB, r *rand.Rand, path string, rec arrow.RecordBatch,
 		parquet.WithVersion(parquet.V2_LATEST), parquet.WithMaxRowGroupLength(rows), parquet.WithStoreDecimalAsInteger(r.IntN(2) == 0),
 		parquet.WithCompression([]compress.Compression{compress.Codecs.Uncompressed, compress.Codecs.Snappy, compress.Codecs.Zstd, compress.Codecs.Gzip}[r.IntN(4)]),
 		parquet.WithDataPageSize(int64(1 + r.IntN(2000))), parquet.WithBatchSize(int64(1 + r.IntN(64))), parquet.WithDictionaryDefault(r.IntN(4) > 0),
-		parquet.WithDictionaryPageSizeLimit(int64(1 + r.IntN(400))),
+		parquet.WithDictionaryPageSizeLimit(int64(1 + r.IntN(400))), parquet.WithPageIndexEnabled(r.IntN(2) == 0),
 	}
 	if r.IntN(2) == 0 {
 		options = append(options, parquet.WithDataPageVersion(parquet.DataPageV2))

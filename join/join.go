@@ -39,7 +39,8 @@
 // # From Parquet to Parquet
 //
 // Run reads the keys of the probe side's row groups, looks them up, and reads each other column where rows of it come out, all row groups and
-// columns side by side. Row groups whose least and largest key say that no row can match are not read; one whose rows all come out once,
+// columns side by side. Row groups whose least and largest key say that no row can match are not read, nor, where a file has an index of its
+// pages, are pages of keys that cannot match, and pages of other columns without a row that comes out. A row group whose rows all come out once,
 // in order, is copied as its encoded pages. Dictionaries stay dictionaries. An output's row groups have 131,072 to 1,048,576 rows (the
 // last fewer; one that is copied, as many as it has).
 //
@@ -175,9 +176,10 @@ type Summary struct {
 	BuildRows int64        `json:"build_rows"`
 	ProbeRows int64        `json:"probe_rows"`
 	OutRows   int64        `json:"out_rows"`
-	Filtered  int64        `json:"filtered"` // keys of the probe side, or words of keys, that a filter kept from being looked up
-	Near      bool         `json:"near"`     // the keys lie so close together that they needed no table
-	Skipped   int64        `json:"skipped"`  // row groups of the probe side whose keys were not read, because none can match
+	Filtered  int64        `json:"filtered"`      // keys of the probe side, or words of keys, that a filter kept from being looked up
+	Near      bool         `json:"near"`          // the keys lie so close together that they needed no table
+	Skipped   int64        `json:"skipped"`       // row groups of the probe side whose keys were not read, because none can match
+	Pages     int64        `json:"skipped_pages"` // pages of the other row groups that were not read, because none of their rows matches, by the file's index
 	Reading   float64      `json:"reading_s"`
 	Building  float64      `json:"building_s"`
 	Probing   float64      `json:"probing_s"`

@@ -43,6 +43,7 @@ var errRare = errors.New("pages of a rare encoding")
 type chunkDecoder struct {
 	rows     int
 	each     func(v *vec, from int) error // where set, gets each page's rows, which stay no longer, and the number of the first
+	room     int                          // rows that memory is made for at first
 	optional bool
 	passed   int  // rows that each has got
 	out      *vec // the rows since
@@ -53,33 +54,9 @@ type chunkDecoder struct {
 
 // decodeChunk decodes the pages of a flat column's chunk of so many rows. With a function for each page the result has no rows.
 func decodeChunk(pages file.PageReader, c *schema.Column, rows int, each func(v *vec, from int) error) (*vec, error) {
-	room := min(rows, 1<<20) // more only as pages come: a broken file may say anything
-	if each != nil {
-		room = 0
-	}
-	d := &chunkDecoder{rows: rows, each: each, optional: c.MaxDefinitionLevel() == 1, coded: true}
-	d.out = &vec{width: widthOf(c)}
-	if d.out.width == 0 {
-		d.out.ends = make([]int, 1, 2)
-	}
+	d := newChunkDecoder(c, rows, each)
 	for pages.Next() {
-		var err error
-		switch p := pages.Page().(type) {
-		case *file.DictionaryPage:
-			err = d.dictionary(p)
-		case *file.DataPageV1:
-			if d.optional && p.DefinitionLevelEncoding() != parquet.Encodings.RLE {
-				return nil, errRare
-			}
-			err = d.pageV1(p.Data(), int(p.NumValues()), parquet.Encoding(p.Encoding()), room)
-		case *file.DataPageV2:
-			from := int(p.DefinitionLevelByteLen())
-			if p.RepetitionLevelByteLen() != 0 || from < 0 || from > len(p.Data()) {
-				return nil, errors.New("levels that no flat column has")
-			}
-			err = d.page(p.Data()[:from], p.Data()[from:], int(p.NumValues()), parquet.Encoding(p.Encoding()), room)
-		}
-		if err != nil {
+		if err := d.take(pages.Page()); err != nil {
 			return nil, err
 		}
 		if d.each != nil && d.out.n > 0 {
@@ -91,8 +68,45 @@ func decodeChunk(pages file.PageReader, c *schema.Column, rows int, each func(v 
 	if err := pages.Err(); err != nil {
 		return nil, err
 	}
-	if n := d.passed + d.out.n; n != rows {
-		return nil, fmt.Errorf("the file is broken: a row group of %d rows with a column of %d", rows, n)
+	return d.end()
+}
+
+func newChunkDecoder(c *schema.Column, rows int, each func(v *vec, from int) error) *chunkDecoder {
+	d := &chunkDecoder{rows: rows, each: each, optional: c.MaxDefinitionLevel() == 1, coded: true}
+	if each == nil {
+		d.room = min(rows, 1<<20) // more only as pages come: a broken file may say anything
+	}
+	d.out = &vec{width: widthOf(c)}
+	if d.out.width == 0 {
+		d.out.ends = make([]int, 1, 2)
+	}
+	return d
+}
+
+// take decodes a page.
+func (d *chunkDecoder) take(p file.Page) error {
+	switch p := p.(type) {
+	case *file.DictionaryPage:
+		return d.dictionary(p)
+	case *file.DataPageV1:
+		if d.optional && p.DefinitionLevelEncoding() != parquet.Encodings.RLE {
+			return errRare
+		}
+		return d.pageV1(p.Data(), int(p.NumValues()), parquet.Encoding(p.Encoding()))
+	case *file.DataPageV2:
+		from := int(p.DefinitionLevelByteLen())
+		if p.RepetitionLevelByteLen() != 0 || from < 0 || from > len(p.Data()) {
+			return errors.New("levels that no flat column has")
+		}
+		return d.page(p.Data()[:from], p.Data()[from:], int(p.NumValues()), parquet.Encoding(p.Encoding()))
+	}
+	return nil
+}
+
+// end gives what came of all pages.
+func (d *chunkDecoder) end() (*vec, error) {
+	if n := d.passed + d.out.n; n != d.rows {
+		return nil, fmt.Errorf("the file is broken: a row group of %d rows with a column of %d", d.rows, n)
 	}
 	if d.out.codes == nil {
 		d.out.dict = nil
@@ -129,9 +143,9 @@ func (d *chunkDecoder) dictionary(p *file.DictionaryPage) error {
 }
 
 // pageV1 finds the levels at a page's beginning.
-func (d *chunkDecoder) pageV1(data []byte, n int, e parquet.Encoding, room int) error {
+func (d *chunkDecoder) pageV1(data []byte, n int, e parquet.Encoding) error {
 	if !d.optional {
-		return d.page(nil, data, n, e, room)
+		return d.page(nil, data, n, e)
 	}
 	if len(data) < 4 {
 		return errors.New("a page too short for its levels")
@@ -140,11 +154,11 @@ func (d *chunkDecoder) pageV1(data []byte, n int, e parquet.Encoding, room int) 
 	if data = data[4:]; size > len(data) {
 		return errors.New("a page too short for its levels")
 	}
-	return d.page(data[:size], data[size:], n, e, room)
+	return d.page(data[:size], data[size:], n, e)
 }
 
 // page appends a page of n rows.
-func (d *chunkDecoder) page(levels, data []byte, n int, e parquet.Encoding, room int) error {
+func (d *chunkDecoder) page(levels, data []byte, n int, e parquet.Encoding) error {
 	if n > d.rows-d.passed-d.out.n {
 		return fmt.Errorf("the file is broken: a column with more than its row group's %d rows", d.rows)
 	}
@@ -171,11 +185,11 @@ func (d *chunkDecoder) page(levels, data []byte, n int, e parquet.Encoding, room
 	switch e {
 	case parquet.Encodings.PlainDict, parquet.Encodings.RLEDict:
 		d.out.n += n
-		return d.codes(data, n, there, valid, room)
+		return d.codes(data, n, there, valid)
 	case parquet.Encodings.Plain:
 		d.decode()
 		if d.out.fixed == nil && d.out.width > 0 {
-			d.out.fixed = grab[byte](room * d.out.width)[:0]
+			d.out.fixed = grab[byte](d.room * d.out.width)[:0]
 		}
 		if err := d.out.appendPage(data, there, n-there); err != nil {
 			return err
@@ -204,7 +218,7 @@ func (d *chunkDecoder) mark(valid []bool, n int) {
 }
 
 // codes appends a page of codes, of which there are as many as rows that are no nulls.
-func (d *chunkDecoder) codes(data []byte, n, there int, valid []bool, room int) error {
+func (d *chunkDecoder) codes(data []byte, n, there int, valid []bool) error {
 	if there > 0 && (d.dict == nil || len(data) == 0) {
 		return errors.New("codes without a dictionary")
 	}
@@ -222,7 +236,7 @@ func (d *chunkDecoder) codes(data []byte, n, there int, valid []bool, room int) 
 	if !d.coded {
 		out = nil
 	} else if out == nil {
-		out = grab[int32](room)[:0]
+		out = grab[int32](d.room)[:0]
 	}
 	at := len(out)
 	out, err := unpackRuns(out, data, there, width)

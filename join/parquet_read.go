@@ -270,27 +270,29 @@ func (p *parquetFile) wrong(field int, err error) error {
 	return fmt.Errorf("%s: %w", p.path, oneLine(fmt.Errorf("column %q: %w", p.schema.Field(field).Name, err)))
 }
 
-// vec reads a flat field of a row group.
-func (p *parquetFile) vec(group, field int) (*vec, error) { return p.decode(group, field, nil) }
+// vec reads a flat field of a row group, or those pages of it that are wanted; the rows of others are nulls then.
+func (p *parquetFile) vec(group, field int, want *wanted) (*vec, error) {
+	return p.decode(group, field, want, nil)
+}
 
 // pages reads a flat field of a row group by stretches, whose memory the next one has; from is the number of a stretch's first row. A chunk of a rare
-// encoding begins anew with row 0, when some of it has come.
-func (p *parquetFile) pages(group, field int, each func(v *vec, from int) error) error {
-	_, err := p.decode(group, field, each)
+// encoding, or with a wrong index, begins anew with row 0, when some of it has come.
+func (p *parquetFile) pages(group, field int, want *wanted, each func(v *vec, from int) error) error {
+	_, err := p.decode(group, field, want, each)
 	return err
 }
 
 // sound reads a field of a row group for the sake of its errors.
 func (p *parquetFile) sound(group, field int) error {
 	if p.flat(field) != nil {
-		return p.pages(group, field, func(*vec, int) error { return nil })
+		return p.pages(group, field, nil, func(*vec, int) error { return nil })
 	}
 	arrays, err := p.arrays(group, field)
 	release(arrays)
 	return err
 }
 
-func (p *parquetFile) decode(group, field int, each func(v *vec, from int) error) (v *vec, err error) {
+func (p *parquetFile) decode(group, field int, want *wanted, each func(v *vec, from int) error) (v *vec, err error) {
 	p, group = p.in(group)
 	err = catch(broken, func() error {
 		col := p.flat(field)
@@ -298,6 +300,9 @@ func (p *parquetFile) decode(group, field int, each func(v *vec, from int) error
 		rows := rg.NumRows()
 		if rows < 0 || rows > math.MaxInt32 {
 			return fmt.Errorf("%s: a row group of %d rows", broken, rows)
+		}
+		if v = p.some(group, field, want, each); v != nil {
+			return nil
 		}
 		pages, err := p.raw.RowGroup(group).GetColumnPageReader(p.leaves[field][0])
 		if err != nil {
@@ -352,19 +357,19 @@ func (p *parquetFile) arrays(group, field int) (arrays []arrow.Array, err error)
 	return arrays, nil
 }
 
-// key reads a key column of a row group. Numbers are taken as they stand in the file where Arrow has them alike, and the text of wide
+// key reads a key column of a row group, or the pages of it that are wanted. Numbers are taken as they stand in the file where Arrow has them alike, and the text of wide
 // keys.
-func (p *parquetFile) key(group, field int, wide bool) (keyData, error) {
+func (p *parquetFile) key(group, field int, wide bool, want *wanted) (keyData, error) {
 	col, t := p.flat(field), p.schema.Field(field).Type
 	if d, ok := wideDomain(t); wide && ok && col != nil && (d.kind == "string" || d.kind == "binary") && col.PhysicalType() == parquet.Types.ByteArray {
-		v, err := p.vec(group, field)
+		v, err := p.vec(group, field, nil)
 		return keyData{v: v}, err
 	}
 	if col == nil || !sameBytes(col, t) {
 		arrays, err := p.arrays(group, field)
 		return keyData{arrays: arrays}, err
 	}
-	v, err := p.vec(group, field)
+	v, err := p.vec(group, field, want)
 	if err != nil {
 		return keyData{}, err
 	}
