@@ -77,7 +77,7 @@ func joinBroken(t testing.TB, dir, suffix string, b []byte) error {
 	}
 	o := Options{Build: in, Probe: in, Out: out, On: []Pair{{"k", "k"}}, How: how, makers: fakeMakers}
 	if len(b) > 0 && b[len(b)/3]&1 == 0 { // keys that lie close together, by what the file says
-		o.Device, o.Open = "cpu", func(name, _ string) (*device.Device, error) { return device.Open(name) }
+		o.Device, o.Open = "cpu", func(name, _ string) ([]*device.Device, error) { return device.OpenAll(name) }
 	}
 	if len(b) > 0 && b[len(b)/4]&3 == 0 {
 		o.part = 3000

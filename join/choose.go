@@ -2,7 +2,9 @@ package join
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
@@ -47,11 +49,11 @@ func compiles() bool {
 // asks tells that all that a join wants of a key is whether it is there, as long as none of the build side's comes twice.
 func (o *Options) asks() bool { return o.How == Semi || o.How == Anti || o.Count && o.How == Inner }
 
-// opening is a device that is being opened.
+// opening is devices that are being opened.
 type opening struct {
-	device *device.Device
-	err    error
-	done   chan struct{}
+	devices []*device.Device
+	err     error
+	done    chan struct{}
 }
 
 // start begins to open a device, and calls failed if it cannot be.
@@ -62,7 +64,9 @@ func (j *joiner) start(name, why string, failed func()) {
 	go func() {
 		defer close(o.done)
 		o.err = catch("opening the device broke off", func() (err error) {
-			o.device, err = j.Open(name, why)
+			if o.devices, err = j.Open(name, why); err == nil && len(o.devices) == 0 {
+				err = fmt.Errorf("no device was opened for %s", name)
+			}
 			return err
 		})
 		if o.err != nil {
@@ -73,7 +77,7 @@ func (j *joiner) start(name, why string, failed func()) {
 
 // choose begins to open the device that Options name, or the one that suits, and calls failed if it cannot be.
 func (j *joiner) choose(build, probe *Reader, failed func()) {
-	if j.Open == nil || j.device != nil {
+	if j.Open == nil || len(j.devices) > 0 {
 		return
 	}
 	name, why := cmp.Or(j.Device, "auto"), ""
@@ -85,14 +89,12 @@ func (j *joiner) choose(build, probe *Reader, failed func()) {
 
 // ready waits for the device.
 func (j *joiner) ready() error {
-	if j.opening == nil || j.device != nil {
+	if j.opening == nil || len(j.devices) > 0 {
 		return nil
 	}
 	<-j.opening.done
 	if j.opening.err == nil {
-		j.device = j.opening.device
-		j.use(!j.device.Info().CUDA())
-		j.sum.Device = describe(j.device)
+		j.have(j.opening.devices)
 	}
 	return j.opening.err
 }
@@ -102,18 +104,36 @@ func (j *joiner) closeDevice() error {
 	if j.opening == nil {
 		return nil
 	}
-	if err := j.ready(); err != nil {
-		return err
+	err := j.ready()
+	for _, d := range j.opening.devices {
+		err = errors.Join(err, d.Close())
 	}
-	return j.device.Close()
+	return err
+}
+
+// have notes which devices they are.
+func (j *joiner) have(devices []*device.Device) {
+	j.devices, j.sum.Device = devices, describe(devices)
+	j.use(!devices[0].Info().CUDA())
 }
 
 // use notes what kind of a device it is.
 func (j *joiner) use(cpu bool) {
-	j.near = j.Table == "" && j.Filter != FilterOn && cpu
+	j.byBits = j.Table == "" && j.Filter != FilterOn
+	j.near = j.byBits && cpu
 	if j.filter = j.Filter; j.Filter == FilterAuto && (!cpu || j.family == warpmap.Stadium) {
 		j.filter = FilterOff
 	}
+	if j.pinned = j.Options.pinned; j.pinned == 0 && !cpu {
+		j.pinned = pinnedKeys
+	}
 }
 
-func describe(d *device.Device) string { return d.Info().Name + " (" + d.Info().Model + ")" }
+// describe names devices, and the model of the first.
+func describe(devices []*device.Device) string {
+	names := make([]string, len(devices))
+	for i, d := range devices {
+		names[i] = d.Info().Name
+	}
+	return strings.Join(names, ", ") + " (" + devices[0].Info().Model + ")"
+}

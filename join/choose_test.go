@@ -71,16 +71,16 @@ func TestChoice(t *testing.T) {
 	o := Options{Build: filepath.Join(dir, "far.parquet"), Probe: filepath.Join(dir, "close.csv"), Out: filepath.Join(dir, "o.csv"), On: []Pair{{"k", "k"}}, Device: "cuda:7"}
 	no := errors.New("no such device")
 	asked := ""
-	o.Open = func(name, _ string) (*device.Device, error) { asked = name; return nil, no }
+	o.Open = func(name, _ string) ([]*device.Device, error) { asked = name; return nil, no }
 	if _, err := Run(t.Context(), nil, o); !errors.Is(err, no) || asked != "cuda:7" {
 		t.Errorf("asked for %q: %v", asked, err)
 	}
 	o.Device = ""
 	var opened *device.Device
-	o.Open = func(name, _ string) (*device.Device, error) {
+	o.Open = func(name, _ string) ([]*device.Device, error) {
 		d, err := device.Open("cpu")
 		opened = d
-		return d, err
+		return []*device.Device{d}, err
 	}
 	s, err := Run(t.Context(), nil, o)
 	if err != nil || s.OutRows != 1 || !strings.HasPrefix(s.Device, "cpu (") {
@@ -89,7 +89,7 @@ func TestChoice(t *testing.T) {
 	if _, err := device.Make[byte](opened, 8); !errors.Is(err, device.ErrClosed) {
 		t.Errorf("the device is still open: %v", err)
 	}
-	o.Open = func(string, string) (*device.Device, error) { panic("broken") }
+	o.Open = func(string, string) ([]*device.Device, error) { panic("broken") }
 	if _, err := Run(t.Context(), nil, o); err == nil || !strings.Contains(err.Error(), "opening the device broke off") {
 		t.Error(err)
 	}

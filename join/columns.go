@@ -87,7 +87,7 @@ func (j *joiner) columns(ctx context.Context, build, probe *Reader, plan *output
 		return err
 	}
 	defer c.addTimes()
-	if build.pq != nil && j.near {
+	if build.pq != nil && j.byBits {
 		if low, high, ok := c.rangeOf(build.pq); ok {
 			if c.bits, err = c.readBits(ctx, build.pq, low, high); err == nil {
 				err = j.ready()

@@ -25,10 +25,11 @@ type makers struct {
 // opener opens the tables of one join.
 type opener struct {
 	*makers
-	device *device.Device
-	family table.Family
-	filter Filter
-	near   bool // keys that lie close together get no table, but a row number each
+	devices []*device.Device // none for makers that need none
+	family  table.Family
+	filter  Filter
+	near    bool // keys that lie close together get no table, but a row number each
+	pinned  int  // keys that a buffer of pinned memory holds; 0 for no such buffers
 }
 
 // chunkRows is how many keys go to a table in one call.
@@ -43,107 +44,8 @@ type level[R uint32 | uint64] interface {
 	close() error
 }
 
-type mapLevel[K, R uint32 | uint64] struct {
-	mu    sync.Mutex // look-ups come from several goroutines, and each has the device's threads for itself
-	m     table.Map[K, R]
-	front front[K]
-	buf   []K
-	rows  []R // for find behind the filter
-	found []bool
-}
-
-func (l *mapLevel[K, R]) keys(words []uint64) []K {
-	if same, ok := any(words).([]K); ok {
-		return same
-	}
-	l.buf = l.buf[:0]
-	for _, w := range words {
-		l.buf = append(l.buf, K(w))
-	}
-	return l.buf
-}
-
-func (l *mapLevel[K, R]) insertNew(words []uint64, rows []R) (int, error) {
-	return l.m.InsertNew(l.keys(words), rows, nil)
-}
-
-// find comes after all inserts. Keys that stand one behind the other several times are looked up once.
-func (l *mapLevel[K, R]) find(words []uint64, rows []R, found []bool) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	runs := 0
-	for i, w := range words {
-		if i == 0 || w != words[i-1] {
-			runs++
-		}
-	}
-	if runs > len(words)*3/4 {
-		return l.findEach(words, rows, found)
-	}
-	heads := make([]uint64, 0, runs)
-	for i, w := range words {
-		if i == 0 || w != words[i-1] {
-			heads = append(heads, w)
-		}
-	}
-	if err := l.findEach(heads, rows[:runs], found[:runs]); err != nil {
-		return err
-	}
-	at := runs // from the last on, so that none is written over before it was read
-	for i := len(words) - 1; i >= 0; i-- {
-		if i == len(words)-1 || words[i] != words[i+1] {
-			at--
-		}
-		rows[i], found[i] = rows[at], found[at]
-	}
-	return nil
-}
-
-func (l *mapLevel[K, R]) findEach(words []uint64, rows []R, found []bool) error {
-	keys := l.keys(words)
-	ask, err := l.front.ready(func() ([]K, error) { keys, _, err := l.m.All(); return keys, err })
-	if err != nil {
-		return err
-	}
-	if ask {
-		err = l.findBehind(keys, rows, found)
-	} else {
-		err = l.m.Find(keys, rows, found)
-	}
-	l.front.note(len(keys), table.Count(found))
-	return err
-}
-
-// findBehind is find of the keys that the filter lets through.
-func (l *mapLevel[K, R]) findBehind(keys []K, rows []R, found []bool) error {
-	pass, at, err := l.front.pass(keys, found)
-	if err != nil {
-		return err
-	}
-	if n := len(pass); cap(l.rows) < n {
-		l.rows, l.found = make([]R, n), make([]bool, n)
-	}
-	some, in := l.rows[:len(pass)], l.found[:len(pass)]
-	if err := l.m.Find(pass, some, in); err != nil {
-		return err
-	}
-	clear(rows)
-	clear(found)
-	for j, i := range at {
-		rows[i], found[i] = some[j], in[j]
-	}
-	return nil
-}
-
-func (l *mapLevel[K, R]) filtered() int64 { return l.front.kept }
-
-func (l *mapLevel[K, R]) close() error { return errors.Join(l.front.close(), l.m.Close()) }
-
 // openLevel opens a table for words of so many bytes, of which those count that are ok.
 func openLevel[R uint32 | uint64](by opener, bytes int, words []uint64, ok []bool) (level[R], error) {
-	n := len(words)
-	d, family, o := by.device, by.family, table.Options{Capacity: n}
-	front4, front8 := front[uint32]{use: by.filter, rows: n, make: by.f4, device: d}, front[uint64]{use: by.filter, rows: n, make: by.f8, device: d}
 	if by.near {
 		if l := openNear[R](words, ok, bytes); l != nil {
 			return l, nil
@@ -153,17 +55,11 @@ func openLevel[R uint32 | uint64](by opener, bytes int, words []uint64, ok []boo
 	var err error
 	var row R
 	if _, wide := any(row).(uint64); wide {
-		var m table.Map[uint64, uint64]
-		m, err = by.k8r8(d, family, o)
-		l = &mapLevel[uint64, uint64]{m: m, front: front8}
+		l, err = openMaps(by, len(words), by.k8r8, by.f8)
 	} else if bytes <= 4 {
-		var m table.Map[uint32, uint32]
-		m, err = by.k4r4(d, family, o)
-		l = &mapLevel[uint32, uint32]{m: m, front: front4}
+		l, err = openMaps(by, len(words), by.k4r4, by.f4)
 	} else {
-		var m table.Map[uint64, uint32]
-		m, err = by.k8r4(d, family, o)
-		l = &mapLevel[uint64, uint32]{m: m, front: front8}
+		l, err = openMaps(by, len(words), by.k8r4, by.f8)
 	}
 	if err != nil {
 		return nil, full(err)

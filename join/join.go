@@ -28,7 +28,13 @@
 // On the CPU device, where no family of tables is named and keys of up to 8 bytes are on average at most 16 apart, as numbers are that were
 // given out one after the other, they get no table: row numbers stand by key (Summary.Near). On a GPU they do: what has to go there and
 // back is the same. Where Parquet files say that such keys are at most 64 apart on average, semi and anti joins, and counts of inner joins whose build side has no
-// key twice, have a bit for each number alone, and look keys up as their pages are decoded.
+// key twice, have a bit for each number alone, whatever the device, and look keys up as their pages are decoded: that is less than to pack
+// them for a table.
+//
+// # Several devices
+//
+// Where there are several (Options.Beside, or what Options.Open gives), each has a copy of the keys' table, and look-ups take turns at them: a build side
+// that fits the host's memory fits a GPU's, and no key has to go from one to another. Rows and their order are the same.
 //
 // # A filter in front
 //
@@ -145,11 +151,13 @@ type Options struct {
 	Compression string
 	RowsPerFile int64
 
-	// Device names the device for Run, as device.Open takes it, where Run gets none; and Open opens it. It is called once, on a goroutine of its own while
-	// files are read, and Run closes what it gives. With "auto" (or "") the name that Open gets is "cpu" where that is faster than to open a GPU,
+	// Beside are more devices than the one that Run and Join get: each has a copy of the keys' table, and a part of the look-ups.
+	Beside []*device.Device
+	// Device names the device for Run, as device.Open takes it, where Run gets none; and Open opens it, or several. It is called once, on a goroutine of
+	// its own while files are read, and Run closes what it gives. With "auto" (or "") the name that Open gets is "cpu" where that is faster than to open a GPU,
 	// with the reason why; else "auto", and no reason.
 	Device string
-	Open   func(name, why string) (*device.Device, error)
+	Open   func(name, why string) ([]*device.Device, error)
 
 	// Progress, if set, is called now and then, from one goroutine at a time.
 	Progress func(Progress)
@@ -158,6 +166,7 @@ type Options struct {
 	part   int64   // bytes of a part of the build side where there are several; 0 where memory says it, below for one part
 	groups [2]int  // rows of an output's row group at least and at most, from Parquet to Parquet; 0 for enoughRows and groupRows
 	makers *makers // opens tables; nil for the module's own
+	pinned int     // as opener's; 0 where the device says it
 }
 
 // Progress tells how far a join is.
@@ -231,7 +240,7 @@ func Run(ctx context.Context, d *device.Device, o Options) (Summary, error) {
 	if err != nil {
 		return Summary{}, err
 	}
-	j := newJoiner(d, o)
+	j := newJoiner(devicesOf(d, o), o)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	j.choose(build, probe, cancel)
@@ -461,7 +470,7 @@ func payloadColumns(build *arrow.Schema, o Options) []int {
 // Build rows are kept in host memory, keys in the device's: 4 or 8 bytes for the key and 4 for the row number, divided
 // by the table's load factor.
 func Join(ctx context.Context, d *device.Device, build, probe array.RecordReader, o Options, sink func(arrow.RecordBatch) error) (Summary, error) {
-	j := newJoiner(d, o)
+	j := newJoiner(devicesOf(d, o), o)
 	j.sink = sink
 	err := catch("the join broke off", func() (err error) {
 		if j.out, err = planOutput(build.Schema(), probe.Schema(), o); err != nil {
@@ -473,8 +482,16 @@ func Join(ctx context.Context, d *device.Device, build, probe array.RecordReader
 	return j.sum, err
 }
 
+// devicesOf are the devices of a join that gets one, or none.
+func devicesOf(d *device.Device, o Options) []*device.Device {
+	if d == nil {
+		return nil
+	}
+	return append([]*device.Device{d}, o.Beside...)
+}
+
 // newJoiner fills in what the options leave open.
-func newJoiner(d *device.Device, o Options) *joiner {
+func newJoiner(devices []*device.Device, o Options) *joiner {
 	if o.batch == 0 {
 		o.batch = batchRows
 	}
@@ -490,26 +507,30 @@ func newJoiner(d *device.Device, o Options) *joiner {
 	if o.Progress == nil {
 		o.Progress = func(Progress) {}
 	}
-	j := &joiner{Options: o, began: time.Now(), device: d, family: cmp.Or(o.Table, DefaultTable)}
+	j := &joiner{Options: o, began: time.Now(), family: cmp.Or(o.Table, DefaultTable)}
 	j.sum = Summary{How: o.How.String(), Table: j.family}
-	j.use(d != nil && !d.Info().CUDA())
-	if d != nil {
-		j.sum.Device = describe(d)
+	if len(devices) > 0 {
+		j.have(devices)
+		return j
 	}
+	j.use(false)
+	j.byBits, j.pinned = false, o.pinned
 	return j
 }
 
 type joiner struct {
 	Options
 	began   time.Time
-	device  *device.Device
-	opening *opening // where set, the device comes from there
+	devices []*device.Device
+	opening *opening // where set, the devices come from there
 	family  table.Family
 	filter  Filter
 	sink    func(arrow.RecordBatch) error
 	sum     Summary
 
 	near    bool // keys that lie close together need no table
+	byBits  bool // and where only asked for, none on any device
+	pinned  int  // as opener's
 	plan    *keyPlan
 	out     *output
 	payload []int    // build columns of the output
@@ -607,7 +628,9 @@ func (j *joiner) makeIndex(ctx context.Context, keys *packed) (err error) {
 	return err
 }
 
-func (j *joiner) opener() opener { return opener{j.makers, j.device, j.family, j.filter, j.near} }
+func (j *joiner) opener() opener {
+	return opener{j.makers, j.devices, j.family, j.filter, j.near, j.pinned}
+}
 
 func rowsOf(r array.RecordReader) int64 {
 	if r, ok := r.(interface{ Rows() int64 }); ok {

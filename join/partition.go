@@ -369,7 +369,7 @@ func (g *partedJoin) part(ctx context.Context, build, probe *spill, depth int) (
 	}
 	o := g.Options
 	o.Progress, o.Select, o.batch = nil, nil, g.rows
-	j := newJoiner(g.device, o)
+	j := newJoiner(g.devices, o)
 	j.out = &output{schema: g.out, columns: slices.Clone(g.plan.columns)}
 	j.out.columns = append(j.out.columns, source{false, g.probe.NumFields() - 1})
 	if g.How.keepsBuild() {

@@ -46,6 +46,8 @@ func TestExitCodes(t *testing.T) {
 		{exitInput, "join a.csv a.csv --on nosuch --device cpu"},
 		{exitDevice, "join a.csv a.csv --on k --device cuda:99"},
 		{exitDevice, "join a.csv a.csv --on k --device abacus"},
+		{exitDevice, "join a.csv a.csv --on k --devices cpu:0,cpu:0"},
+		{exitUsage, "join a.csv a.csv --on k --devices joined"},
 		{exitOther, "join a.csv a.csv --on k --device cpu --out no/where.csv"},
 	} {
 		cmd := exec.Command(os.Args[0], strings.Fields(c.args)...)

@@ -20,6 +20,7 @@ func joinCommand() *cobra.Command {
 	var on, columns, builds, probes []string
 	var format, buildFormat, probeFormat, outFormat string
 	var how, filter string
+	var over several
 	var quiet bool
 	o := join.Options{}
 	cmd := &cobra.Command{
@@ -42,6 +43,8 @@ taken; rows in probe order, the matches of one row in build order. How:
 
 With --device auto the CPU has keys that lie close together, which need no table there, and few keys, which are found before a GPU is open; the line
 "device:" says so.
+
+With --devices each of several GPUs has a copy of the table and a part of the look-ups; the rows and their order are the same.
 
 On the CPU a filter tells most keys without a match, where most have none, before they are looked up: --filter on has it from the first
 key on, on a GPU too, and off never.
@@ -128,12 +131,25 @@ go there.`,
 				return err
 			}
 			bar := newProgress(cmd.ErrOrStderr())
-			o.Open = func(name, why string) (*device.Device, error) {
+			o.Open = func(name, why string) ([]*device.Device, error) {
 				d, err := openNamed(cmd, name, device.WithWorkers(o.Threads))
-				if err == nil && o.Device == "auto" {
+				if err != nil {
+					return nil, err
+				}
+				if o.Device == "auto" {
 					bar.say(chosen(d, why))
 				}
-				return d, err
+				return []*device.Device{d}, nil
+			}
+			switch over.list {
+			case "":
+			case joined:
+				return fmt.Errorf("--devices %s: a join has the devices of one process; want all, or a list such as 0,1", joined)
+			default:
+				o.Device, o.Open = over.list, func(string, string) ([]*device.Device, error) {
+					devices, _, err := over.open(cmd, device.WithWorkers(o.Threads))
+					return devices, err
+				}
 			}
 			o.Progress = bar.show
 			s, err := join.Run(cmd.Context(), nil, o)
@@ -155,6 +171,7 @@ go there.`,
 	}
 	f := cmd.Flags()
 	f.StringArrayVar(&on, "on", nil, `key columns, build_col=probe_col, separated by commas; a name alone is both; \ before , = \ in a name`)
+	over.flags(cmd)
 	f.StringVar(&how, "how", "inner", "rows to keep: "+strings.Join(join.Hows(), ", "))
 	f.StringVarP(&o.Out, "out", "o", "-", "output file or folder; - is standard output, as CSV unless --out-format says else")
 	f.StringArrayVar(&builds, "build", nil, "one more input of the build side")

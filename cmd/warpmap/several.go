@@ -23,12 +23,12 @@ func (s *several) flags(cmd *cobra.Command) {
 }
 
 // open opens what --devices names.
-func (s *several) open(cmd *cobra.Command) (devices []*device.Device, close func(), err error) {
+func (s *several) open(cmd *cobra.Command, with ...device.Option) (devices []*device.Device, close func(), err error) {
 	most := *cmd.Flags().Lookup("device-memory").Value.(*size).bytes
 	if most < 0 {
 		return nil, nil, fmt.Errorf("--device-memory %d: want a size, such as 2GB", most)
 	}
-	devices, err = device.OpenAll(s.list, device.WithContext(cmd.Context()), device.WithMemory(most))
+	devices, err = device.OpenAll(s.list, append(with, device.WithContext(cmd.Context()), device.WithMemory(most))...)
 	if err != nil {
 		return nil, nil, &deviceError{err}
 	}

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -39,6 +42,27 @@ func TestBenchOverSeveral(t *testing.T) {
 	} {
 		if _, _, err := run(t, args...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", args, err, want)
+		}
+	}
+}
+
+func TestJoinOverSeveral(t *testing.T) {
+	dir := t.TempDir()
+	must(t, "gen", "tpch", "--sf", "0.002", "--out", dir)
+	var first []byte
+	path := filepath.Join(dir, "joined.csv")
+	for _, devices := range []string{"cpu:0", "cpu:0,cpu:1", "cpu:0,cpu:1,cpu:2"} {
+		must(t, "join", filepath.Join(dir, "orders.parquet"), filepath.Join(dir, "lineitem.parquet"), "--on", "o_orderkey=l_orderkey",
+			"--out", path, "--table", "warpcore", "--devices", devices)
+		out, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first == nil {
+			first = out
+		}
+		if n := bytes.Count(out, []byte("\n")); !bytes.Equal(out, first) || n < 10_000 {
+			t.Errorf("over %s other rows, %d of them", devices, n)
 		}
 	}
 }
