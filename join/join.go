@@ -15,7 +15,7 @@
 // Numbers, text, binary values, booleans, dates, times, timestamps and durations can be keys. Values are compared, not bytes: an int32
 // -1 equals an int64 -1, and equals no uint64. Times, timestamps and durations of different units are compared exactly,
 // and so are date32 and date64. Timestamps with a time zone are instants, whatever the zone; they do not join with
-// timestamps without one, nor integers with dates, nor dates with timestamps, nor decimals of different scales: such pairs are errors. Of
+// timestamps without one, nor integers with dates, nor dates with timestamps: such pairs are errors. Decimals are compared as numbers, whatever their scales. Of
 // floats -0 equals 0 and NaN equals NaN, as in DuckDB. Text is compared by its bytes, in a dictionary or not. A null in any key column
 // matches nothing, another null included, unless Options.NullsEqual is set.
 //

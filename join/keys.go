@@ -101,7 +101,7 @@ func ParseNames(s string) ([]string, error) {
 // domain is what the values of a key column mean. Only columns of one kind can be equal.
 type domain struct {
 	kind   string // "integer", "date", "time", "timestamp", "timestamp with time zone", "duration", "null"
-	unit   int64  // the column's unit, in nanoseconds or (date) milliseconds; 1 for integers
+	unit   int64  // the column's unit, in nanoseconds or (date) milliseconds; 1 for integers; of decimals their scale
 	lo, hi int64  // range of the values; of uint64, hi stands for 2⁶⁴-1
 	u64    bool
 }
@@ -157,8 +157,10 @@ type key struct {
 	build, probe       int // column indices
 	buildDiv, probeDiv int64
 	lo, hi             int64 // of the values after division
-	u64                bool  // both sides are uint64: all values count
-	none               bool  // one side's column is of the null type: nothing matches
+	buildDrop          int   // digits behind the point of decimals that the other side does not have
+	probeDrop          int
+	u64                bool // both sides are uint64: all values count
+	none               bool // one side's column is of the null type: nothing matches
 	kind               string
 	bytes              int
 	word               int  // which word of the packed key
@@ -203,9 +205,9 @@ func planKeys(build, probe *arrow.Schema, on []Pair, nullsEqual bool) (*keyPlan,
 				return nil, &keyTypeError{"probe", r, text}
 			}
 			return nil, &keyTypeError{"build", b, text}
-		case bd.kind == "decimal" && bd.unit != rd.unit:
-			return nil, fmt.Errorf("key columns %s (build, %s) and %s (probe, %s) have different scales: cast one of them",
-				o.Build, build.Field(b).Type, o.Probe, probe.Field(r).Type)
+		case bd.kind == "decimal":
+			// Here, too, the finer side is divided: no number is too large for that.
+			k.buildDrop, k.probeDrop = int(max(0, bd.unit-rd.unit)), int(max(0, rd.unit-bd.unit))
 		case bd.unit != rd.unit:
 			// The finer side is divided; what leaves a remainder has no equal on the other.
 			unit := max(bd.unit, rd.unit)
@@ -371,12 +373,12 @@ func (p *packed) settle() {
 // packColumns fills in the keys of rows that grow has made room for.
 func (p *keyPlan) packColumns(out *packed, columns []keyData, build bool) error {
 	for i := range p.keys {
-		k, div := &p.keys[i], p.keys[i].probeDiv
+		k, div, drop := &p.keys[i], p.keys[i].probeDiv, p.keys[i].probeDrop
 		if build {
-			div = k.buildDiv
+			div, drop = k.buildDiv, k.buildDrop
 		}
 		if p.wide {
-			v, err := p.wideColumn(k, columns[i], div, out.ok)
+			v, err := p.wideColumn(k, columns[i], div, drop, out.ok)
 			if err != nil {
 				return err
 			}

@@ -41,8 +41,9 @@ func wideDomain(t arrow.DataType) (domain, bool) {
 	return domain{}, false
 }
 
-// canonical gives a key column's values in a form in which equal ones have equal bytes.
-func (k *key) canonical(a arrow.Array, div int64) (*vec, error) {
+// canonical gives a key column's values in a form in which equal ones have equal bytes, decimals without so many digits behind the point; it clears
+// in ok the rows of decimals that have more.
+func (k *key) canonical(a arrow.Array, drop int, ok []bool) (*vec, error) {
 	v := &vec{n: a.Len()}
 	switch a := a.(type) {
 	case *array.String:
@@ -60,7 +61,7 @@ func (k *key) canonical(a arrow.Array, div int64) (*vec, error) {
 	case *array.FixedSizeBinary:
 		v.strings(a.Value, a)
 	case *array.Dictionary:
-		dict, err := k.canonical(a.Dictionary(), div)
+		dict, err := k.canonical(a.Dictionary(), 0, nil)
 		if err != nil || dict.valid != nil {
 			return nil, errors.Join(err, errors.New("a dictionary with a null in it"))
 		}
@@ -82,13 +83,13 @@ func (k *key) canonical(a arrow.Array, div int64) (*vec, error) {
 			return 0
 		})
 	case *array.Decimal32:
-		v.decimal(func(i int) decimal256.Num { return decimal256.FromI64(int64(a.Value(i))) })
+		v.decimal(drop, ok, a, func(i int) decimal256.Num { return decimal256.FromI64(int64(a.Value(i))) })
 	case *array.Decimal64:
-		v.decimal(func(i int) decimal256.Num { return decimal256.FromI64(int64(a.Value(i))) })
+		v.decimal(drop, ok, a, func(i int) decimal256.Num { return decimal256.FromI64(int64(a.Value(i))) })
 	case *array.Decimal128:
-		v.decimal(func(i int) decimal256.Num { return decimal256.FromDecimal128(a.Value(i)) })
+		v.decimal(drop, ok, a, func(i int) decimal256.Num { return decimal256.FromDecimal128(a.Value(i)) })
 	case *array.Decimal256:
-		v.decimal(a.Value)
+		v.decimal(drop, ok, a, a.Value)
 	default:
 		return nil, fmt.Errorf("a key column of type %s", a.DataType()) // keyColumn lets none in
 	}
@@ -115,13 +116,34 @@ func (v *vec) number(at func(i int) uint64) {
 	v.width, v.fixed = 8, raw(w)
 }
 
-func (v *vec) decimal(at func(i int) decimal256.Num) {
+func (v *vec) decimal(drop int, ok []bool, a arrow.Array, at func(i int) decimal256.Num) {
 	v.width = 32
 	for i := range v.n {
-		for _, w := range at(i).Array() {
+		x := at(i)
+		if drop > 0 {
+			var fits bool
+			if x, fits = dropDigits(x, drop); !fits && a.IsValid(i) {
+				ok[i] = false
+			}
+		}
+		for _, w := range x.Array() {
 			v.fixed = binary.LittleEndian.AppendUint64(v.fixed, w)
 		}
 	}
+}
+
+// dropDigits divides by a power of ten, and tells whether nothing is left.
+func dropDigits(x decimal256.Num, digits int) (decimal256.Num, bool) {
+	if digits > 76 { // more than any decimal has
+		return decimal256.Num{}, x == decimal256.Num{}
+	}
+	by := decimal256.GetScaleMultiplier(digits)
+	if small := int64(x.LowBits()); digits <= 18 && decimal256.FromI64(small) == x {
+		d := int64(by.LowBits())
+		return decimal256.FromI64(small / d), small%d == 0
+	}
+	x, rest := x.Div(by)
+	return x, rest == decimal256.Num{}
 }
 
 func (v *vec) strings(at func(i int) []byte, a arrow.Array) {
@@ -135,7 +157,7 @@ func (v *vec) strings(at func(i int) []byte, a arrow.Array) {
 }
 
 // wideColumn is a key column's values of some rows, for a wide key, and clears those rows that can match nothing.
-func (p *keyPlan) wideColumn(k *key, d keyData, div int64, ok []bool) (*vec, error) {
+func (p *keyPlan) wideColumn(k *key, d keyData, div int64, drop int, ok []bool) (*vec, error) {
 	v := d.v
 	if v == nil {
 		var vecs []*vec
@@ -144,7 +166,7 @@ func (p *keyPlan) wideColumn(k *key, d keyData, div int64, ok []bool) (*vec, err
 			part := ok[at : at+a.Len()]
 			at += a.Len()
 			if wideKinds[k.kind] {
-				c, err := k.canonical(a, div)
+				c, err := k.canonical(a, drop, part)
 				if err != nil {
 					return nil, err
 				}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,7 +26,7 @@ var same = []struct {
 	{[]arrow.DataType{arrow.BinaryTypes.Binary, &arrow.FixedSizeBinaryType{ByteWidth: 4}, arrow.BinaryTypes.LargeBinary}, []string{"abcd", "abce", "\x00\x00\x00\x00", "zzzz"}},
 	{[]arrow.DataType{arrow.PrimitiveTypes.Float64, arrow.PrimitiveTypes.Float32}, []string{"0", "1.5", "NaN", "-Inf", "3"}},
 	{[]arrow.DataType{arrow.FixedWidthTypes.Boolean}, []string{"true", "false"}},
-	{[]arrow.DataType{&arrow.Decimal128Type{Precision: 9, Scale: 2}, &arrow.Decimal128Type{Precision: 17, Scale: 2}, &arrow.Decimal256Type{Precision: 40, Scale: 2}}, []string{"0.00", "-1.25", "99.99"}},
+	{[]arrow.DataType{&arrow.Decimal128Type{Precision: 9, Scale: 2}, &arrow.Decimal128Type{Precision: 17, Scale: 4}, &arrow.Decimal256Type{Precision: 40, Scale: 20}}, []string{"0.00", "-1.25", "99.99"}},
 	{[]arrow.DataType{arrow.PrimitiveTypes.Int64, arrow.PrimitiveTypes.Int8, arrow.PrimitiveTypes.Uint32}, []string{"0", "1", "77"}},
 	{[]arrow.DataType{arrow.FixedWidthTypes.Timestamp_us, arrow.FixedWidthTypes.Timestamp_ms}, []string{"2020-01-01T00:00:00Z", "2020-01-01T00:00:01Z"}},
 }
@@ -188,5 +189,63 @@ func TestSameHash(t *testing.T) {
 	reps := make([]int64, 3)
 	if err := x.find(probe, reps); err != nil || reps[0] != 1 || reps[1] != -1 || reps[2] < 0 || x.matches(reps[2]) != 2 || x.matches(reps[0]) != 1 {
 		t.Errorf("%v, %v", reps, err)
+	}
+}
+
+// Decimals of different scales are compared as numbers: those with more digits than the other side can have match nothing, and none is too large.
+func TestDecimalScales(t *testing.T) {
+	dec := func(precision, scale int32) arrow.DataType {
+		if precision > 38 {
+			return &arrow.Decimal256Type{Precision: precision, Scale: scale}
+		}
+		return &arrow.Decimal128Type{Precision: precision, Scale: scale}
+	}
+	long := strings.Repeat("9", 37)
+	for i, c := range []struct {
+		build, probe arrow.DataType
+		left, right  []string
+		want         [][2]int
+	}{
+		{dec(9, 2), dec(9, 4), []string{"1.00", "-2.50", "0", "0.01"}, []string{"1.0001", "1.0000", "-2.5000", "-2.5001", "0", "0.0099", "0.0100"}, [][2]int{{0, 1}, {1, 2}, {2, 4}, {3, 6}}},
+		{dec(38, 10), dec(38, 0), []string{"7.0000000001", "7", "0.5"}, []string{"7", long, "0"}, [][2]int{{1, 0}}},
+		{dec(38, 0), dec(76, 38), []string{long, "-" + long, "5"}, []string{long + ".0", "-" + long + ".0", "-" + long + ".5", "5.00000000000000000000000000000000000001"}, [][2]int{{0, 0}, {1, 1}}},
+		{dec(76, 76), dec(38, 0), []string{"0", "0.5"}, []string{"0", "1"}, [][2]int{{0, 0}}},
+	} {
+		numbers := func(n int) (at []int) {
+			for i := range n {
+				at = append(at, i)
+			}
+			return append(at, -1)
+		}
+		side := func(name string, typ arrow.DataType, values []string) array.RecordReader {
+			at := numbers(len(values))
+			rows := array.NewInt64Builder(mem)
+			for i := range at {
+				rows.Append(int64(i))
+			}
+			s := arrow.NewSchema([]arrow.Field{{Name: "k", Type: typ, Nullable: true}, {Name: name, Type: arrow.PrimitiveTypes.Int64}}, nil)
+			rec := array.NewRecordBatch(s, []arrow.Array{wideArray(t, typ, values, at), rows.NewArray()}, int64(len(at)))
+			r, err := array.NewRecordReader(s, []arrow.RecordBatch{rec})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		for _, nullsEqual := range []bool{false, true} {
+			want := c.want
+			if nullsEqual {
+				want = append(want[:len(want):len(want)], [2]int{len(c.left), len(c.right)})
+			}
+			var got [][2]int
+			_, err := Join(t.Context(), nil, side("b", c.build, c.left), side("p", c.probe, c.right), Options{On: []Pair{{"k", "k"}}, NullsEqual: nullsEqual, makers: fakeMakers}, func(r arrow.RecordBatch) error {
+				for i := range int(r.NumRows()) {
+					got = append(got, [2]int{int(r.Column(2).(*array.Int64).Value(i)), int(r.Column(1).(*array.Int64).Value(i))})
+				}
+				return nil
+			})
+			if err != nil || !slices.Equal(got, want) {
+				t.Errorf("case %d, nulls equal %v: %v, %v; want %v", i, nullsEqual, got, err, want)
+			}
+		}
 	}
 }
