@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/warpmap/warpmap/device"
 )
 
 // put writes a file, and the folders that it needs.
@@ -305,6 +308,64 @@ func TestHiveFolders(t *testing.T) {
 	}
 	if b, _ := os.ReadFile(out); string(b) != "k,day,w\n4,2024-02-29,leap\n" {
 		t.Errorf("%q", b)
+	}
+}
+
+// TestFoldersByColumns joins Parquet files in folders that tell columns, to Parquet, column by column, and to Arrow, by batches: the same rows come out,
+// whatever is a key. Files whose folder says that nothing matches are not read.
+func TestFoldersByColumns(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	dir := t.TempDir()
+	city := []string{"K%C3%B6ln", nullPartition, "Bonn"}
+	for y := range 3 {
+		for c := range 3 {
+			path := fmt.Sprintf("%s/p/year=%d/day=2024-0%d-01/city=%s", dir, 2020+y, 1+c, city[(y+c)%3])
+			if err := os.MkdirAll(path, 0o777); err != nil {
+				t.Fatal(err)
+			}
+			n := 10 + r.IntN(90)
+			var k, year []any
+			var text []any
+			for i := range n {
+				k, year, text = append(k, r.IntN(50)), append(year, 7), append(text, fmt.Sprint("text ", i%5))
+			}
+			columns := []column{{"k", arrow.PrimitiveTypes.Int64, k}, {"year", arrow.PrimitiveTypes.Int64, year}, {"text", arrow.BinaryTypes.String, text}}
+			if c == 1 { // in another order
+				columns[0], columns[2] = columns[2], columns[0]
+			}
+			write(t, path+"/a.parquet", reader(t, columns))
+		}
+	}
+	if err := os.MkdirAll(dir+"/b/side=1", 0o777); err != nil {
+		t.Fatal(err)
+	}
+	i64 := arrow.PrimitiveTypes.Int64
+	write(t, dir+"/b/side=1/b.parquet", reader(t, []column{{"k", i64, []any{1, 2, 3, 3}}, {"y", i64, []any{2021, 2021, 2021, 2021}},
+		{"d", arrow.FixedWidthTypes.Date32, []any{"2024-01-01", "2024-02-01", "2024-02-01", "2030-01-01"}}, {"c", arrow.BinaryTypes.String, []any{"Köln", "Bonn", "x", nil}}}))
+	for _, on := range [][]Pair{{{"k", "k"}}, {{"y", "year"}}, {{"d", "day"}}, {{"c", "city"}}, {{"k", "k"}, {"y", "year"}, {"c", "city"}}, {{"side", "k"}}, {{"side", "year"}}} {
+		for how := range hows {
+			o := Options{Build: dir + "/b", Probe: dir + "/p", On: on, How: How(how), makers: fakeMakers, Filter: FilterOff, NullsEqual: how%2 == 1}
+			o.Open = func(string, string) ([]*device.Device, error) { return device.OpenAll("cpu") }
+			join := func(name string) (Summary, [][]string) {
+				o.Out = filepath.Join(dir, name)
+				s, err := Run(t.Context(), nil, o)
+				if err != nil {
+					t.Fatal(on, How(how), err)
+				}
+				_, rows := read(t, o.Out)
+				return s, rows
+			}
+			_, want := join("o.arrow")
+			s, got := join("o.parquet")
+			sameRows(t, fmt.Sprint(on, How(how)), got, want)
+			if on[0].Probe == "year" && on[0].Build == "y" && !o.NullsEqual && s.Skipped != 6 {
+				t.Errorf("%v %v: %d row groups were skipped, want 6", on, How(how), s.Skipped)
+			}
+			o.Count = true
+			if s, err := Run(t.Context(), nil, o); err != nil || s.OutRows != int64(len(want)) {
+				t.Errorf("%v %v: a count of %d, %v; want %d", on, How(how), s.OutRows, err, len(want))
+			}
+		}
 	}
 }
 

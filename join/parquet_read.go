@@ -35,6 +35,8 @@ type parquetFile struct {
 	schema *arrow.Schema
 	leaves [][]int // of each field
 	rows   int64
+
+	folders []*folderColumn // where set: the fields that folders' names tell; nil ones stand in the file
 }
 
 func openParquet(f *os.File, path string) (*parquetFile, error) {
@@ -187,6 +189,9 @@ func length(a arrow.Array) int64 {
 
 // flat gives the column of a field that is one, and can be read into a vec; else nil.
 func (p *parquetFile) flat(field int) *schema.Column {
+	if k := p.folder(field); k != nil {
+		return k.col
+	}
 	if len(p.leaves[field]) != 1 {
 		return nil
 	}
@@ -199,7 +204,10 @@ func (p *parquetFile) flat(field int) *schema.Column {
 // severalParquet makes one of files, or nil where their columns differ in more than their values.
 func severalParquet(files []*parquetFile) *parquetFile {
 	all := *files[0]
-	all.parts, all.path, all.rows = files, fmt.Sprintf("%s and %d more", files[0].path, len(files)-1), 0
+	all.parts, all.rows = files, 0
+	if len(files) > 1 {
+		all.path = fmt.Sprintf("%s and %d more", files[0].path, len(files)-1)
+	}
 	for _, p := range files {
 		all.rows += p.rows
 		if len(p.leaves) != len(all.leaves) {
@@ -300,6 +308,10 @@ func (p *parquetFile) decode(group, field int, want *wanted, each func(v *vec, f
 		rows := rg.NumRows()
 		if rows < 0 || rows > math.MaxInt32 {
 			return fmt.Errorf("%s: a row group of %d rows", broken, rows)
+		}
+		if k := p.folder(field); k != nil {
+			v, err = k.read(int(rows), each)
+			return err
 		}
 		if v = p.some(group, field, want, each); v != nil {
 			return nil
@@ -417,6 +429,9 @@ func sameBytes(col *schema.Column, t arrow.DataType) bool {
 func (p *parquetFile) bounds(group, field int) (lo, hi int64, ok bool) {
 	p, group = p.in(group)
 	col := p.flat(field)
+	if k := p.folder(field); k != nil {
+		return k.number, k.number, k.signed
+	}
 	if col == nil || !sameBytes(col, p.schema.Field(field).Type) || col.SortOrder() != schema.SortSIGNED {
 		return 0, 0, false
 	}

@@ -203,7 +203,19 @@ func (s *several) reader(files []inputFile) (*Reader, error) {
 		fields[i].Metadata = arrow.Metadata{}
 	}
 	out := &Reader{schema: arrow.NewSchema(fields, nil), rows: rows, size: size, made: first.made, close: s.close}
-	if files := s.parquets(); files != nil && len(keys) == 0 {
+	if files := s.parquets(); files != nil {
+		for i, f := range files {
+			if len(keys) == 0 {
+				break
+			}
+			own := make([]scalar.Scalar, len(keys))
+			for k := range keys {
+				own[k] = values[k][i]
+			}
+			if files[i], err = f.inFolders(out.schema, places[i], at, own); err != nil {
+				return nil, err
+			}
+		}
 		out.pq = severalParquet(files)
 	}
 	all := out.schema
