@@ -53,11 +53,22 @@ func TestSeveralDevices(t *testing.T) {
 		want := expected(t, build, probe, how)
 		var first []byte
 		for i, list := range lists {
-			o := Options{Build: bf, Probe: pf, Out: filepath.Join(dir, "o"+suffix), On: []Pair{{"bk", "pk"}}, How: how, Table: DefaultTable, NullsEqual: false,
+			o := Options{Build: bf, Probe: pf, Out: filepath.Join(dir, "o"+suffix), On: []Pair{{"bk", "pk"}}, How: how, Table: DefaultTable,
 				Filter: Filter(seed % 3), Threads: 4, batch: 100, pinned: []int{0, 64, 5}[(seed/3+i)%3], part: -1, Device: list}
 			o.Open = func(name, _ string) ([]*device.Device, error) { return device.OpenAll(name) }
+			var own *device.Device
+			if seed%4 == 0 { // devices that are open
+				devices, err := device.OpenAll(list)
+				if err != nil {
+					t.Fatal(err)
+				}
+				own, o.Beside, o.Open = devices[0], devices[1:], nil
+				for _, d := range devices {
+					defer d.Close()
+				}
+			}
 			what := fmt.Sprintf("seed %d, %v on %s, %d pinned, filter %v", seed, how, list, o.pinned, o.Filter)
-			s, err := Run(t.Context(), nil, o)
+			s, err := Run(t.Context(), own, o)
 			if err != nil {
 				t.Fatal(what, err)
 			}
