@@ -352,6 +352,31 @@ func TestLongChainRefusesSoon(t *testing.T) {
 }
 
 // The same in a MultiBucket that one key fills, and others come behind.
+// Values of a reserved key, more than an insert reads windows for when the main region may be too full for the batch: the side region grows by what
+// they take.
+func TestLongChainOfReservedKey(t *testing.T) {
+	const rows, reserved = 16_000, 4_000
+	m, err := NewMultiMap[uint32, uint32](openCPU(t), Options{Options: table.Options{Capacity: 2 * rows, LoadFactor: 0.97}, Window: 4})
+	must(t, err)
+	defer m.Close()
+	for batch := range 2 {
+		keys := sequence(1+batch*rows, rows)
+		for i := range keys {
+			if i*reserved/rows != (i+1)*reserved/rows {
+				keys[i] = ^uint32(0)
+			}
+		}
+		must(t, m.Insert(keys, sequence(batch*rows, rows)))
+	}
+	must(t, m.Check())
+	if n, err := m.Len(); err != nil || n != 2*rows {
+		t.Errorf("%d pairs (%v), want %d", n, err, 2*rows)
+	}
+	if slots := int(m.t.Side.Windows) * 4; slots > 8*reserved {
+		t.Errorf("the side region has %d slots for %d values", slots, 2*reserved)
+	}
+}
+
 func TestLongChainOfBucketsRefusesSoon(t *testing.T) {
 	m, err := NewMultiBucket[uint32, uint32](openCPU(t), MultiBucketOptions{Options: table.Options{MaxBytes: 2 << 20}})
 	must(t, err)

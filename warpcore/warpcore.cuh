@@ -151,12 +151,14 @@ template <class C> struct Skip {
 
     __device__ __forceinline__ void begin() { address = skipped = 0; }
     // ask comes before each round of an insertion s, which skips full windows once it has gone so far that there may be a hint; and again from time to
-    // time, for others may fill windows faster than it goes through them.
+    // time, for others may fill windows faster than it goes through them. The limit is of windows that are read: what is skipped does not count.
     template <class S> __device__ __forceinline__ void ask(const Table& t, S& s) {
         if (s.probes % WARPCORE_HINT_AGAIN != WARPCORE_HINT_ASK || s.part) return;
         address = hint_of<false>(t, s.p);
         u64 n = address ? hinted(address) : 0;
         if (n < s.probes) return;
+        s.limit += n - (s.probes - 1);
+        if (s.limit > s.p.windows) s.limit = s.p.windows;
         skipped = n < s.limit ? n : s.limit - 1;
         s.p.skip(skipped - (s.probes - 1));
         s.probes = skipped + 1;
