@@ -114,10 +114,13 @@ func maps[K, V any](t *testing.T, kind, family string, n int, o shard.Options, p
 	})
 }
 
-// withOthers are all but the first of several devices behind another. Without that there are none.
+// withOthers are all but the first of several devices behind another. Without that there are none; behind a CPU device there are no GPUs.
 func withOthers(d *device.Device, all []*device.Device) []*device.Device {
-	if d == nil {
+	switch {
+	case d == nil:
 		return nil
+	case d.Info().CUDA() != all[0].Info().CUDA():
+		return []*device.Device{d}
 	}
 	return append([]*device.Device{d}, all[1:]...)
 }

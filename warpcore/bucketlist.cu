@@ -4,7 +4,10 @@
 //   take_places   gives each row the number of its value in the key's list; where the last bucket has room, writes it
 //   link_buckets  the row whose number is the first without room links one bucket for all of them
 //   write_values  the other rows write their values, or are refused
+//
+// Large batches are brought in the order of small parts of the table first, and insert_groups does all four for the rows of a part, in one block.
 #include "config.h" // struct config: what this table holds
+#include "bring.cuh"
 #include "bucketlist.cuh"
 #include "drive.cuh"
 #include "findall.cuh"
@@ -27,9 +30,16 @@ typedef tile<32, true> Warp;
 // row of 32.
 static constexpr u64 LINKS = 1ull << LIST_LINKS_BIT, SAME = 2;
 
-__device__ __forceinline__ u64 position_of(const listInsertParams& p, u64 i) { return p.rows.positions ? at<u32>(p.rows.positions)[i] : i; }
+__device__ __forceinline__ u64 position_of(const listInsertParams& p, u64 i) { return p.rows.positions ? at<u32>(p.rows.positions)[i] : p.first + i; }
 __device__ __forceinline__ void refuse(const listInsertParams& p, u64 i) { settle_bit(p.rows.refused, p.rows.attempt, position_of(p, i), true); }
 __device__ __forceinline__ void accept(const listInsertParams& p, u64 i) { settle_bit(p.rows.refused, p.rows.attempt, position_of(p, i), false); }
+
+// Of parts with more rows than a block takes insert_groups leaves all. Such an insert of the others may have nothing to do.
+__device__ __forceinline__ bool idle(const listInsertParams& p) { return p.starts && !list::counters(p.lists)->left; }
+__device__ __forceinline__ bool left_out(const listInsertParams& p, key k) {
+    const u64* start = at<u64>(p.starts) + ((Probe<C>(p.lists.keys, k).hash >> 32) * (u32)p.parts >> 32);
+    return start[1] - start[0] > LIST_ROWS;
+}
 
 // RUNS: rows with one key are beside one another, and the first of a run looks for all.
 template <bool RUNS> struct SlotJob {
@@ -60,7 +70,7 @@ template <bool RUNS> struct SlotJob {
             at<u64>(p.where)[i] = SAME;
             return false;
         }
-        if (!wanted(p.rows.refused, p.rows.attempt, i)) {
+        if (!wanted(p.rows.refused, p.rows.attempt, i) || (p.starts && !left_out(p, x.k))) {
             at<u64>(p.where)[i] = 0;
             return false;
         }
@@ -84,6 +94,7 @@ template <bool RUNS> struct SlotJob {
     }
 };
 template <bool RUNS> __device__ __forceinline__ void find_slots_of(const listInsertParams& p) {
+    if (idle(p)) return;
     SlotJob<RUNS> job(p);
     drive_held<InsertTile, u64>(p.rows.n, job, p.rows.span);
     count_into(&counters(p.lists.keys)->inserted, job.inserted);
@@ -114,6 +125,7 @@ __device__ __forceinline__ u32 take(Warp warp, u64 slot) {
 }
 
 WARPMAP_KERNEL(take_places, listInsertParams) {
+    if (idle(p)) return;
     Warp warp;
     u64 added = 0;
     FOR_EACH_ITEM_IN_ORDER(i, p.rows.n, p.span) {
@@ -186,6 +198,7 @@ __device__ __forceinline__ bool link(const listInsertParams& p, u64 slot, Want w
 }
 
 WARPMAP_KERNEL(link_buckets, listInsertParams) {
+    if (idle(p)) return;
     constexpr int ROWS = LIST_LINK_ROWS;
     __shared__ u64 base;
     u64 slot[ROWS], mine = 0, all, gone = 0, missing = 0;
@@ -212,6 +225,7 @@ WARPMAP_KERNEL(link_buckets, listInsertParams) {
 }
 
 WARPMAP_KERNEL(write_values, listInsertParams) {
+    if (idle(p)) return;
     u64 added = 0, failed = 0;
     FOR_EACH_ITEM_IN_ORDER(i, p.rows.n, p.span) {
         u64 slot = i < p.rows.n ? at<u64>(p.where)[i] & ~LINKS : 0;
@@ -233,6 +247,164 @@ WARPMAP_KERNEL(write_values, listInsertParams) {
 }
 
 #include "regions.cuh"
+
+// Rows of a part in shared memory.
+struct ListRows : Grouped<C, LIST_ROWS> {
+    u64 slot[LIST_ROWS]; // of a first row: its list's slot, 0 without; then where its key's values would begin that go to one bucket
+    u16 own[LIST_ROWS];  // of a value: its key's first row
+    u64 base;
+    // first, from ROWS on, of a first row: how many of its key's values have room in the list's last bucket
+};
+
+// Finds or puts each key.
+struct GroupJob {
+    struct Item {
+        u32 row;
+    };
+    const listGroupParams& p;
+    ListRows& shared;
+    Insert<K, Look, true, false> s;
+    u32 row;
+    u64 inserted, reused, failed;
+
+    __device__ __forceinline__ GroupJob(const listGroupParams& p, ListRows& shared) : p(p), shared(shared), row(0), inserted(0), reused(0), failed(0) {}
+    __device__ __forceinline__ Item load(u32 i) { return Item{shared.first[i]}; }
+    template <class W> __device__ __forceinline__ Item shuffled(W warp, const Item& x, int from, u32) const { return Item{warp.shuffle(x.row, from)}; }
+    __device__ __forceinline__ bool begin(u32, const Item& x) {
+        row = x.row;
+        s.begin(p.lists.keys, shared.k[row & 0xffff], 0, p.limit);
+        return true;
+    }
+    __device__ __forceinline__ bool round(InsertTile g, bool active) { return s.round(p.lists.keys, g, active); }
+    __device__ __forceinline__ void done(u32) {
+        inserted += s.outcome == ADDED;
+        reused += s.outcome == ADDED && s.reused;
+        shared.slot[row & 0xffff] = s.outcome == FULL ? 0 : s.p.slots + s.place * C::SLOT_BYTES;
+        if (s.outcome != FULL) return;
+        failed += row >> 16;
+        if (C::marks(shared.k[row & 0xffff])) add(&counters(p.lists.keys)->side_failed, (u64)1);
+    }
+};
+
+// What m more values of a list want: `take` of them have room in its last bucket, the others get a bucket. A list that would have more than can be gets
+// none.
+struct GroupWant {
+    u64 last;
+    u32 code, places, take;
+};
+__device__ __forceinline__ GroupWant group_want(const listGroupParams& p, u64 slot, u32 m) {
+    list::Tail<C> tail(p.lists, load_relaxed(list::last_at<C>(slot)));
+    u32 count = list::count_at<C>(slot);
+    GroupWant w{tail.word, 0, 0, tail.room - count < m ? tail.room - count : m};
+    if (w.take == m || (u64)count + m > LIST_MOST) return w;
+    w.code = list::code_of(p.mode == LIST_GROW ? tail.next(p.lists, count + m) : count + m - tail.room, true);
+    w.places = list::decoded(w.code) + tail.header();
+    return w;
+}
+
+// group_link gives a list its values, with a bucket at `first` if it wants one. Those that have room in the last bucket are written here. It tells
+// whether there was room for all; if not, the list gets none, and is blocked if it has others.
+__device__ __forceinline__ bool group_link(const listGroupParams& p, ListRows& shared, u32 row, u32 m, GroupWant w, u64 first, u64& missing) {
+    const Lists& t = p.lists;
+    u64 slot = shared.slot[row];
+    list::Tail<C> tail(t, w.last);
+    u32 count = list::count_at<C>(slot), begin = shared.count[row];
+    if (w.take < m) {
+        bool fits = w.code && list::fits(t, first, w.places);
+        if (!fits) {
+            if (w.code) missing += w.places;
+            else add(&list::counters(t)->overfull, (u64)1);
+            if (list::some(w.last)) store_relaxed(list::last_at<C>(slot), list::with_state(w.last, LIST_BLOCKED));
+            shared.slot[row] = 0;
+            return false;
+        }
+        if (tail.header()) list::write_header<C>(t, first, list::with_state(w.last, LIST_READY), tail.room);
+        store_relaxed(list::last_at<C>(slot), list::bucket(first, w.code, tail.header()));
+    }
+    for (u32 i = 0; i < w.take; i++) tail.write(t, count + i, shared.v[begin + i]);
+    store_relaxed(list::left_at<C>(slot), ~(count + m));
+    shared.first[ListRows::ROWS + row] = w.take;
+    shared.slot[row] = list::place_address<C>(t, first + tail.header()) - (u64)w.take * sizeof(value);
+    return true;
+}
+
+// Inserts rows that come in the order of small parts of the table, so that all rows of a key are one block's: no other looks at its list. A key that
+// finds no room gets none of its values: it is not put, or has an empty list, or a blocked one, and refuse_rows tells which rows those are. Rows of
+// parts that are too large are left.
+WARPMAP_KERNEL_RESIDENT(insert_groups, listGroupParams, 4) {
+    constexpr u32 EACH = (LIST_ROWS + WARPMAP_MAX_THREADS - 1) / WARPMAP_MAX_THREADS;
+    __shared__ ListRows shared;
+    const auto& r = p.rows;
+    const partitionParams by{p.lists.keys, r};
+    auto part_of = region_of(by);
+    const key* keys = at<key>(r.keys);
+    const value* values = at<value>(r.values);
+    const u64* starts = at<u64>(r.starts);
+    u64 added = 0, failed = 0, left = 0, missing = 0;
+    GroupJob job(p, shared);
+    for (u64 row = block_index() * LIST_ROWS; row < r.n; row += grid_blocks() * LIST_ROWS) {
+        u64 end = piece_begins(r, row + LIST_ROWS, LIST_ROWS, part_of, key{});
+        for (u64 from = piece_begins(r, row, LIST_ROWS, part_of, key{}), to; from < end; from = to) {
+            to = piece_ends(r, from, end, LIST_ROWS, part_of, key{});
+            // A part that is too large has no more than the first rows of these, or the last.
+            u64 low = from, high = to;
+            u32 one = part_of(keys[from]), other = part_of(keys[to - 1]);
+            if (starts[one + 1] - starts[one] > LIST_ROWS) low = starts[one + 1] < to ? starts[one + 1] : to;
+            if (starts[other + 1] - starts[other] > LIST_ROWS) high = starts[other] > low ? starts[other] : low;
+            if (thread_index() == 0) left += to - from - (high - low);
+            if (low == high) continue;
+
+            u32 n = (u32)(high - low);
+            u32 groups = shared.bring(p.lists.keys, n, [&](u32 i, key& k) {
+                k = keys[low + i];
+                return true;
+            }, [&](u32 i) { return values[low + i]; }, [&](u32 place, u32, u32 first) { shared.own[place] = (u16)first; });
+            drive_held<InsertTile, u32>(Stretch::of_block(groups), job);
+            block_sync();
+
+            u32 each = (groups + WARPMAP_MAX_THREADS - 1) / WARPMAP_MAX_THREADS, group = thread_index() * each;
+            u64 mine = 0, all;
+            GroupWant want[EACH];
+#pragma unroll
+            for (u32 j = 0; j < EACH; j++) {
+                want[j] = GroupWant{0, 0, 0, 0};
+                if (j >= each || group + j >= groups) continue;
+                u32 x = shared.first[group + j];
+                u64 slot = shared.slot[x & 0xffff];
+                if (slot) want[j] = group_want(p, slot, x >> 16);
+                mine += want[j].places;
+            }
+            u64 before = block_scan(mine, all);
+            if (thread_index() == 0) shared.base = all ? add(&list::counters(p.lists)->used, all) : 0;
+            block_sync();
+            u64 place = shared.base + before;
+#pragma unroll
+            for (u32 j = 0; j < EACH; j++) {
+                if (j >= each || group + j >= groups) continue;
+                u32 x = shared.first[group + j];
+                if (shared.slot[x & 0xffff]) {
+                    bool in = group_link(p, shared, x & 0xffff, x >> 16, want[j], place, missing);
+                    (in ? added : failed) += x >> 16;
+                }
+                place += want[j].places;
+            }
+            block_sync();
+            for (u32 i = thread_index(); i < n; i += WARPMAP_MAX_THREADS) { // new buckets are beside one another
+                u32 first = shared.own[i], number = i - shared.count[first];
+                u64 to_first = shared.slot[first];
+                if (to_first && number >= shared.first[ListRows::ROWS + first]) store_relaxed(at<value>(to_first) + number, shared.v[i]);
+            }
+            block_sync();
+        }
+    }
+    count_into(&counters(p.lists.keys)->inserted, job.inserted);
+    count_into(&counters(p.lists.keys)->reused, job.reused);
+    count_into(&list::counters(p.lists)->added, added);
+    count_into(&list::counters(p.lists)->failed, failed + job.failed);
+    count_into(&list::counters(p.lists)->keys_failed, job.failed);
+    count_into(&list::counters(p.lists)->short_, missing);
+    count_into(&list::counters(p.lists)->left, left);
+}
 
 // Looks up a batch of keys, and calls end(position, slot) for each: slot is 0 where the key is not there.
 template <class End> struct LookUpJob {
@@ -258,6 +430,27 @@ template <class End> struct LookUpJob {
 template <class End> __device__ __forceinline__ void look_up(const Lists& t, u64 keys, u64 n, End end) {
     LookUpJob<End> job(t, keys, end);
     drive_held<FindTile, u64>(n, job);
+}
+
+// Behind insert_groups, refuse_rows refuses the rows whose keys found no room, and release_lists makes as they were before the lists that those keys have.
+template <class End> __device__ __forceinline__ void of_failed(const listInsertParams& p, End end) {
+    if (!list::counters(p.lists)->failed) return;
+    look_up(p.lists, p.rows.keys, p.rows.n, [&](u64 i, u64 slot, key stored) {
+        bool has = slot && list::count_at<C>(slot) > 0;
+        if (has && list::state_of(load_relaxed(list::last_at<C>(slot))) != LIST_BLOCKED) return;
+        if (!left_out(p, at<key>(p.rows.keys)[i])) end(i, slot, has, stored);
+    });
+}
+WARPMAP_KERNEL(refuse_rows, listInsertParams) {
+    of_failed(p, [&](u64 i, u64, bool, key) { refuse(p, i); });
+}
+WARPMAP_KERNEL(release_lists, listInsertParams) {
+    u64 gone = 0;
+    of_failed(p, [&](u64, u64 slot, bool has, key stored) {
+        if (has) store_relaxed(list::last_at<C>(slot), list::with_state(load_relaxed(list::last_at<C>(slot)), LIST_READY));
+        else if (slot) gone += cas(at<key>(slot), stored, C::TOMBSTONE) == stored;
+    });
+    count_into(&counters(p.lists.keys)->erased, gone);
 }
 
 WARPMAP_KERNEL(find, listFindParams) {

@@ -62,6 +62,8 @@ type lists struct {
 	kernel struct {
 		slots, slotsOfRuns  device.Kernel[listInsertParams]
 		take, link, write   device.Kernel[listInsertParams]
+		groups              device.Kernel[listGroupParams]
+		refuse, release     device.Kernel[listInsertParams]
 		find, erase, absent device.Kernel[listFindParams]
 		all                 table.Finder[listAllParams]
 		fillLong            device.Kernel[listAllParams]
@@ -190,10 +192,10 @@ func (l *lists) program(name, main string, more ...device.File) *device.Program 
 	c := &l.keys
 	return &device.Program{
 		Name: name,
-		Files: append([]device.File{{Name: name + ".cu", Text: main}, {Name: "warpcore.cuh", Text: warpcoreCUH}, {Name: "regions.cuh", Text: regionsCUH}, {Name: "bucketlist.cuh", Text: bucketlistCUH},
+		Files: append([]device.File{{Name: name + ".cu", Text: main}, {Name: "warpcore.cuh", Text: warpcoreCUH}, {Name: "regions.cuh", Text: regionsCUH}, {Name: "bring.cuh", Text: bringCUH}, {Name: "bucketlist.cuh", Text: bucketlistCUH},
 			{Name: "config.h", Text: c.cfg.listHeader("config", l.cfg)}}, more...),
 		Defines: append(listDefines(), device.Define{Name: "WARPCORE_INSERT_GROUP", Value: c.opts.InsertGroup},
-			device.Define{Name: "WARPCORE_FIND_GROUP", Value: c.opts.FindGroup}),
+			device.Define{Name: "WARPCORE_FIND_GROUP", Value: c.opts.FindGroup}, device.Define{Name: "LIST_ROWS", Value: c.cfg.listRows(l.cfg)}),
 		Layouts: listLayouts(),
 	}
 }
@@ -212,6 +214,7 @@ func (l *lists) compile() error {
 	k.group, wrong = table.NewGrouper[partitionParams](m)
 	return errors.Join(err, wrong,
 		device.Bind(m, "find_slots", &k.slots), device.Bind(m, "find_slots_of_runs", &k.slotsOfRuns), device.Bind(m, "take_places", &k.take), device.Bind(m, "link_buckets", &k.link), device.Bind(m, "write_values", &k.write),
+		device.Bind(m, "insert_groups", &k.groups), device.Bind(m, "refuse_rows", &k.refuse), device.Bind(m, "release_lists", &k.release),
 		device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase), device.Bind(m, "count_absent", &k.absent), device.Bind(m, "fill_long", &k.fillLong),
 		device.Bind(m, "pack", &k.pack), device.Bind(m, "pack_long", &k.packLong), device.Bind(m, "export_keys", &k.export), device.Bind(m, "probe_lengths", &k.probes),
 		device.Bind(m, "rehash", &l.keys.kernel.rehash))
@@ -343,9 +346,9 @@ func (l *lists) launchInsert(st *device.Stream, p listInsertParams, b table.Rows
 	if piece <= leastRows {
 		piece, scratch = leastRows, l.least
 	}
-	place := func(slots device.Kernel[listInsertParams]) table.Placement[partitionParams] {
+	place := func(positions bool, slots device.Kernel[listInsertParams]) table.Placement[partitionParams] {
 		return table.Placement[partitionParams]{
-			Regions: &l.keys.regions, Bytes: int64(l.keys.mem.Len()), KeyBytes: l.keys.cfg.keyBytes, ValueBytes: l.cfg.valueBytes, Positions: true,
+			Regions: &l.keys.regions, Bytes: int64(l.keys.mem.Len()), KeyBytes: l.keys.cfg.keyBytes, ValueBytes: l.cfg.valueBytes, Positions: positions,
 			Params: func(rows table.Partition) *partitionParams { return &partitionParams{l.keys.t, rows} },
 			Launch: func(_ device.Grid, rows table.Placing) error {
 				return l.launchPieces(st, slots, p, rows, piece, scratch)
@@ -353,11 +356,59 @@ func (l *lists) launchInsert(st *device.Stream, p listInsertParams, b table.Rows
 		}
 	}
 	if p.Rows.Attempt == 0 && l.keys.regions.Count(b.N, int64(l.keys.mem.Len()+l.pool.Len())) > 0 {
-		if done, err := l.kernel.partition.Grouped(l.frame(), st, l.kernel.group, place(l.kernel.slotsOfRuns), p.Rows, b); done || err != nil {
+		few, err := l.rowsOfPart(st, b)
+		if err != nil {
+			return err
+		}
+		done := false
+		if few > 0 {
+			done, err = l.insertGroups(st, place(false, l.kernel.slots), p, b, few, piece, scratch)
+		} else {
+			done, err = l.kernel.partition.Grouped(l.frame(), st, l.kernel.group, place(true, l.kernel.slotsOfRuns), p.Rows, b)
+		}
+		if done || err != nil {
 			return err
 		}
 	}
-	return l.kernel.partition.Place(l.frame(), st, place(l.kernel.slots), p.Rows, b)
+	return l.kernel.partition.Place(l.frame(), st, place(true, l.kernel.slots), p.Rows, b)
+}
+
+// manyRows is from how many rows a key, of those that a block takes, parts differ too much in size.
+const manyRows = 16
+
+// rowsOfPart is how many rows a part should have on average, so that hardly one has more than a block takes; 0 if keys have too many rows for that. A
+// part's rows vary as those of its keys do, which are about as many as on average.
+func (l *lists) rowsOfPart(st *device.Stream, b table.Rows) (int64, error) {
+	most := int64(l.keys.cfg.listRows(l.cfg))
+	distinct, crowd, err := l.frame().Distinct(st, b.Keys, l.keys.cfg.keyBytes, b.N)
+	if device.IsOutOfMemory(err) || distinct == 0 {
+		return 0, nil
+	} else if err != nil {
+		return 0, err
+	}
+	each := b.N/distinct + 1
+	if each > most/manyRows || crowd > most/manyRows {
+		return 0, nil
+	}
+	const deviations = 5
+	root := (math.Sqrt(deviations*deviations*float64(each)+4*float64(most)) - deviations*math.Sqrt(float64(each))) / 2
+	return int64(root * root), nil // root² + 5·√each·root = most
+}
+
+// insertGroups queues an insert of rows in the order of small parts, all rows of a key at once. What it leaves, rows of parts that are too large, goes
+// in row by row; and where keys found no room, all rows are asked once more which those are. Both end at once where there are none.
+func (l *lists) insertGroups(st *device.Stream, x table.Placement[partitionParams], p listInsertParams, b table.Rows, partRows, piece int64, scratch device.Slice[byte]) (done bool, err error) {
+	k := &l.kernel
+	return k.partition.InSmallParts(l.frame(), st, k.group.Within, x, b, 0, partRows, func(r table.Partition) error {
+		rows := b.Part(table.Part{First: r.First, N: r.N}, l.keys.cfg.keyBytes, l.cfg.valueBytes)
+		q := p
+		q.Rows, q.First, q.Starts, q.Parts = p.Rows.Of(table.Ordered{Rows: rows}), r.First, r.Starts, r.Parts
+		if err := errors.Join(k.groups.Launch(st, l.frame().Grid(rows.N, 8), &listGroupParams{Lists: p.Lists, Rows: r, Limit: p.Limit, Mode: p.Mode}),
+			k.refuse.Launch(st, l.keys.grid(rows.N), &q), k.release.Launch(st, l.keys.grid(rows.N), &q)); err != nil {
+			return err
+		}
+		return l.launchPieces(st, k.slots, q, q.Rows, piece, scratch)
+	})
 }
 
 // launchPieces queues the kernels of an insert, for piece rows at a time.

@@ -305,9 +305,16 @@ func bulkStory(m table.MultiMap[uint32, uint32], seed uint64) error {
 
 func bulkListStory(d *device.Device, seed uint64) error {
 	defer d.Close()
-	m, err := NewBucketList[uint32, uint32](d, ListOptions{Options: table.Options{Seed: seed + 1}, Growth: 1 + float64(seed%3)/2})
+	o := ListOptions{Options: table.Options{Seed: seed + 1}, Growth: 1 + float64(seed%3)/2}
+	if seed%2 == 1 { // there is too little room at first
+		o.Capacity = 16
+	}
+	m, err := NewBucketList[uint32, uint32](d, o)
 	if err != nil {
 		return err
+	}
+	if seed%4 > 1 {
+		m.keys.regions.MinRows, m.keys.regions.MinBytes, m.keys.regions.RegionBytes, m.keys.regions.RegionRows = 1, 0, 64, 1
 	}
 	return bulkStory(m, seed)
 }
@@ -330,6 +337,8 @@ func TestBucketListFindsDefects(t *testing.T) {
 		{"an ordinal is given twice", &bucketlistCU, "0u - (u32)popcount(peers));", "0u - 1u);"},
 		{"a key that got no value stays", &bucketlistCU, "    store_relaxed(at<key>(slot), C::TOMBSTONE);\n    return false;", "    return false;"},
 		{"a header tells of no values before", &bucketlistCU, "list::write_header<C>(t, first, list::with_state(last, LIST_READY), room);", "list::write_header<C>(t, first, list::with_state(last, LIST_READY), room - 1);"},
+		{"values begin where a bucket does, though some have room before", &bucketlistCU, " - (u64)w.take * sizeof(value);", ";"},
+		{"rows are in and refused", &bucketlistCU, "if (has && list::state_of(load_relaxed(list::last_at<C>(slot))) != LIST_BLOCKED) return;", ""},
 		{"a list is ready before its bucket is", &bucketlistCUH, "            if (tail.header()) write_header<C>(t, first, with_state(last, LIST_READY), tail.room);\n            store_release(last_at<C>(slot), bucket(first, code, tail.header()));",
 			"            store_release(last_at<C>(slot), bucket(first, code, tail.header()));\n            if (tail.header()) write_header<C>(t, first, with_state(last, LIST_READY), tail.room);"},
 		{"two lanes block a list", &bucketlistCUH, "cas(last_at<C>(slot), last, with_state(last, LIST_BLOCKED)) == last)", "(store_relaxed(last_at<C>(slot), with_state(last, LIST_BLOCKED)), true))"},
@@ -507,19 +516,31 @@ func testBuild(t *testing.T, d *device.Device) {
 func TestBucketListPartitioned(t *testing.T) { onDevices(t, testPartitioned) }
 
 func testPartitioned(t *testing.T, d *device.Device) {
-	for i, o := range []ListOptions{{}, {Options: table.Options{Capacity: 20_000}}, {Options: table.Options{MaxBytes: 128 << 10}}} {
+	for i, o := range []ListOptions{{}, {Options: table.Options{Capacity: 20_000}, InitialBucket: 5, Growth: 1.5}, {Options: table.Options{MaxBytes: 128 << 10}}} {
 		x := newListModel(t, d, o)
 		rule := tinyRegions
 		rule.RegionBytes, rule.PieceRows = 4<<10, 3000
 		x.m.keys.regions = rule
 		for round := range 4 {
-			k, v := x.batch(10_000, []int{9000, 300}[round%2])
+			k, v := x.batch(10_000, []int{9000, 300, 40}[round%3])
 			full := x.put(k, v, x.m.Insert(k, v))
 			if i < 2 && len(full.Positions) > 0 {
 				t.Fatal(full)
 			}
 			x.verify()
 		}
+	}
+	// Some keys have more rows than a block takes, too few to tell.
+	x := newListModel(t, d, ListOptions{})
+	x.m.keys.regions = tinyRegions
+	x.m.keys.regions.PieceRows = 1 << 20
+	for range 2 {
+		k, v := x.batch(150_000, 140_000)
+		for i := range 6_000 {
+			k[i*20] = uint32(i % 4)
+		}
+		x.put(k, v, x.m.Insert(k, v))
+		x.verify()
 	}
 }
 

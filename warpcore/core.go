@@ -49,6 +49,8 @@ var (
 	warpcoreCUH string
 	//go:embed regions.cuh
 	regionsCUH string
+	//go:embed bring.cuh
+	bringCUH string
 	//go:embed grouped.cuh
 	groupedCUH string
 	//go:embed bulk.cuh
@@ -104,7 +106,7 @@ func (c *core) multi() bool { return c.kind == table.KindMultiMap }
 // program is the table's kernels with the given translation unit.
 func (c *core) program(name, main string, more ...device.File) *device.Program {
 	files := []device.File{{Name: name + ".cu", Text: main}, {Name: "warpcore.cuh", Text: warpcoreCUH}, {Name: "bulk.cuh", Text: bulkCUH},
-		{Name: "regions.cuh", Text: regionsCUH}, {Name: "grouped.cuh", Text: groupedCUH}, {Name: "long.cuh", Text: longCUH}, {Name: "long_kernels.cuh", Text: longKernelsCUH},
+		{Name: "regions.cuh", Text: regionsCUH}, {Name: "bring.cuh", Text: bringCUH}, {Name: "grouped.cuh", Text: groupedCUH}, {Name: "long.cuh", Text: longCUH}, {Name: "long_kernels.cuh", Text: longKernelsCUH},
 		{Name: "config.h", Text: c.cfg.header("config")}}
 	if c.cfg.bucket > 0 {
 		files = append(files, device.File{Name: "multibucket.cuh", Text: multibucketCUH})

@@ -199,6 +199,11 @@ func (c config) groupedRows() int {
 	return togetherBytes / row
 }
 
+// listRows is groupedRows for lists: a row has its key's first row beside, and that its list's slot.
+func (c config) listRows(l listConfig) int {
+	return togetherBytes / (c.keyBytes + l.valueBytes + 3*4 + 2 + 8)
+}
+
 // movedRows is groupedRows for the addresses of slots.
 func (c config) movedRows() int { return togetherBytes / (c.keyBytes + 8 + 3*4) }
 
@@ -776,6 +781,7 @@ type ListCounters struct {
 	Absent     uint64 // rows whose key is not there
 	Long       uint64 // not 0: a key of the batch has a long list
 	Packed     uint64 // places given out in a new pool
+	Left       uint64 // rows that insert_groups left
 }
 
 func (k *ListCounters) live() int64 { return int64(k.Added - k.Removed) }
@@ -797,6 +803,17 @@ type listInsertParams struct {
 	Ordinals uint64 // u32 a row: the number of its value in the list
 	Span     uint64 // rows of a block, of the kernels that go through them in order
 	Mode     uint64
+	First    uint64 // number of the first row: positions begin there
+	Starts   uint64 // not 0: only the rows that insert_groups left of these parts are inserted,
+	Parts    uint64 // of which there are so many
+}
+
+// listGroupParams are the parameters of insert_groups.
+type listGroupParams struct {
+	Lists Lists
+	Rows  table.Partition
+	Limit uint64
+	Mode  uint64
 }
 
 // listFindParams are the parameters of find, erase and count_absent. Found may be 0.
@@ -840,7 +857,7 @@ type listCallbackParams struct {
 }
 
 func listLayouts() []any {
-	return append(layouts(), Lists{}, ListCounters{}, listInsertParams{}, listFindParams{}, listAllParams{}, listSlotsParams{}, longEntry{})
+	return append(layouts(), Lists{}, ListCounters{}, listInsertParams{}, listGroupParams{}, listFindParams{}, listAllParams{}, listSlotsParams{}, longEntry{})
 }
 
 func listDefines() []device.Define {

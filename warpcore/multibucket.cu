@@ -167,7 +167,7 @@ WARPMAP_KERNEL_RESIDENT(insert_groups, groupParams, 4) {
                 return !C::marks(k);
             };
             u32 groups = shared.bring(p.table, (u32)(to - from), load, [&](u32 i) { return input_value<C>(r.values, from + i); },
-                                      [&](u32 place, u32 i) { shared.row[place] = (u16)i; });
+                                      [&](u32 place, u32 i, u32) { shared.row[place] = (u16)i; });
             if (p.longs) {
                 u128 all = put_windows(p.table, shared, groups);
                 job.inserted += (u32)all.lo;
