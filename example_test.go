@@ -1,13 +1,17 @@
 package warpmap_test
 
 import (
+	"context"
 	"fmt"
 	"log"
+	"os"
+	"path/filepath"
 
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/shard"
 	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/table/snapshot"
 )
 
 // This is the code of README.md; internal/rules holds the two equal.
@@ -28,6 +32,63 @@ func Example() {
 	check(m.Find([]uint64{3, 4}, values, found))
 	fmt.Println(values, found) // [0.3 0] [true false]
 	// Output: [0.3 0] [true false]
+}
+
+// A table goes into a file, and comes back as one of another family.
+func ExampleLoadMap() {
+	check := func(err error) {
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	d, err := device.Open("cpu")
+	check(err)
+	defer d.Close()
+	m, err := warpmap.New[uint32, uint32](d, warpmap.Slab, table.Options{})
+	check(err)
+	defer m.Close()
+	check(m.Insert([]uint32{1, 2, 3}, []uint32{10, 20, 30}))
+
+	dir, err := os.MkdirTemp("", "warpmap")
+	check(err)
+	defer os.RemoveAll(dir)
+	ctx, path := context.Background(), filepath.Join(dir, "numbers")
+	check(snapshot.Map(m).SaveFile(ctx, path))
+
+	file, err := os.Open(path)
+	check(err)
+	defer file.Close()
+	loaded, err := warpmap.LoadMap[uint32, uint32](ctx, file, d, warpmap.GPH, table.Options{})
+	check(err)
+	defer loaded.Close()
+	value, found, err := table.Get(loaded, 2)
+	check(err)
+	fmt.Println(value, found, loaded.Family())
+	// Output: 20 true gph
+}
+
+// A loop over a table's pairs.
+func ExampleNew_pairs() {
+	check := func(err error) {
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	d, err := device.Open("cpu")
+	check(err)
+	defer d.Close()
+	m, err := warpmap.New[uint32, uint32](d, warpmap.WarpCore, table.Options{})
+	check(err)
+	defer m.Close()
+	check(m.Insert([]uint32{1, 2, 3}, []uint32{10, 20, 30}))
+	sum := uint32(0)
+	pairs, failed := table.Pairs(context.Background(), m)
+	for _, value := range pairs {
+		sum += value
+	}
+	check(failed())
+	fmt.Println(sum)
+	// Output: 60
 }
 
 // This is the code of README.md for several GPUs.

@@ -34,6 +34,7 @@ type family[K, V any] struct {
 	multiMaps multiMapMakers[K, V]
 	counter   counterMakers[K]
 	filter    func(*device.Device, table.FilterOptions) (table.Filter[K], error)
+	filterOf  func(*device.Device, table.FilterForm) (table.Filter[K], error)
 }
 
 // multiMapMakers make a family's multimaps, one for each of table.MultiMapKinds that it has.
@@ -104,6 +105,9 @@ func families[K, V any]() []family[K, V] {
 			counter: counterMakers[K]{warpcoreCounter[K, uint32], warpcoreCounter[K, uint64]},
 			filter: func(d *device.Device, o table.FilterOptions) (table.Filter[K], error) {
 				return made[table.Filter[K]](warpcore.NewFilter[K](d, warpcore.FilterOptions{FilterOptions: o}))
+			},
+			filterOf: func(d *device.Device, form table.FilterForm) (table.Filter[K], error) {
+				return made[table.Filter[K]](warpcore.NewFilterOf[K](d, form))
 			},
 		},
 	}

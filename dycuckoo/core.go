@@ -774,7 +774,7 @@ func (c *core) rebuild(st *device.Stream, s step, otherHash bool) error {
 	}
 	defer c.frame.Free(rows)
 	b := table.Rows{Keys: rows.Addr(), Values: rows.Addr() + uint64(keys), N: live}
-	if err := c.export(st, b.Keys, b.Values); err != nil {
+	if err := c.exporter().All(family, st, b.Keys, b.Values); err != nil {
 		return err
 	}
 	bitmap := rows.Slice(int(keys+values), rows.Len())
@@ -915,6 +915,9 @@ func (c *core) refreshIsDue() bool {
 	return away > firstBatch && away > c.live()/stale
 }
 
+// Family is the family's name.
+func (*core) Family() table.Family { return family }
+
 // Len counts the pairs.
 func (c *core) Len() (int, error) { return c.frame.Count(c.look) }
 
@@ -940,11 +943,18 @@ func (c *core) slots() int64 {
 	return n
 }
 
-// export writes all pairs. The counters are as last seen.
-func (c *core) export(st *device.Stream, keys, values uint64) error {
-	p := slotsParams{Table: c.table(), Keys: keys, Values: values, Limit: uint64(c.live())}
-	queued := errors.Join(c.reset(st), c.kernel.export.Launch(st, c.grid(c.slots()), &p))
-	return family.Exporting(c.live(), queued, func() (uint64, error) { _, err := c.look(st); return c.counters.Seen.Exported, err })
+// exporter is how the pairs are given out. The counters are as last seen.
+func (c *core) exporter() table.Exporter {
+	return table.Exporter{Slots: c.slots(), Live: c.live(), Export: func(st *device.Stream, r table.Range) (int64, error) {
+		p := slotsParams{Table: c.table(), First: uint64(r.First), Slots: uint64(r.Slots), Keys: r.Keys, Values: r.Values, Limit: uint64(r.Limit)}
+		queued := errors.Join(c.reset(st), c.kernel.export.Launch(st, c.grid(r.Slots), &p))
+		return table.Exported(queued, func() (uint64, error) { _, err := c.look(st); return c.counters.Seen.Exported, err })
+	}}
+}
+
+func (c *core) exporting(st *device.Stream) (table.Exporter, error) {
+	_, err := c.look(st)
+	return c.exporter(), err
 }
 
 // Stats measures the table. Cost: all slots are read.

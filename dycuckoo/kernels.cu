@@ -70,9 +70,9 @@ WARPMAP_KERNEL(mixed, mixedParams) {
 }
 
 WARPMAP_KERNEL(export_pairs, slotsParams) {
-    FOR_EACH_ITEM(i, slot_count<C>(p.table)) {
-        if (i >= slot_count<C>(p.table)) continue;
-        Slot<C> s = slot_at<C>(p.table, i);
+    FOR_EACH_ITEM(i, p.slots) {
+        if (i >= p.slots) continue;
+        Slot<C> s = slot_at<C>(p.table, p.first + i);
         if (!s.live) continue;
         u64 to = add(&counters(p.table)->exported, (u64)1);
         if (to >= p.limit) continue;

@@ -287,7 +287,9 @@ type mixedParams struct {
 // slotsParams are the parameters of the kernels that go over all slots, or over those of one subtable.
 type slotsParams struct {
 	Table     Table
-	Keys      uint64 // of export_pairs
+	First     uint64 // of export_pairs: it goes over Slots of them from First on
+	Slots     uint64
+	Keys      uint64
 	Values    uint64
 	Limit     uint64
 	Histogram uint64 // of probe_lengths: histogramBins counters, then the sum

@@ -602,7 +602,7 @@ func (c *core) refill(st *device.Stream, old memory) error {
 		if err == nil {
 			defer c.frame.Free(mem)
 			in := table.Rows{Keys: mem.Addr(), Values: mem.Addr() + uint64(keyBytes), N: n}
-			if err := old.export(st, c, in.Keys, in.Values); err != nil {
+			if err := old.exporter(c).All(family, st, in.Keys, in.Values); err != nil {
 				return err
 			}
 			return c.construct(st, in, false, func(x table.Rows) error { return c.placeAll(st, &c.kernel.fresh, insertParams{}, x) })
@@ -663,6 +663,9 @@ func (c *core) search(st *device.Stream, k device.Kernel[findParams], b table.Ro
 	return k.Launch(st, c.grid(b.N), &p)
 }
 
+// Family is the family's name.
+func (*core) Family() table.Family { return family }
+
 // Len counts the pairs.
 func (c *core) Len() (int, error) { return c.frame.Count(c.look) }
 
@@ -675,18 +678,25 @@ func (c *core) Clear() error {
 	})
 }
 
-// export copies every pair to memory for m.live() of them.
-func (m *memory) export(st *device.Stream, c *core, keys, values uint64) error {
-	m.counters.Seen.Exported = 0
-	p := slotsParams{Table: m.t, Keys: keys, Values: values, Limit: uint64(m.live())}
-	err := errors.Join(m.counters.Set(st), c.kernel.export.Launch(st, c.grid(int64(m.t.Main+m.t.Reserve+1)*int64(c.cfg.bucket)), &p))
-	if err == nil {
-		err = m.counters.Look(st)
-	}
-	if err == nil {
-		err = family.Exported(int64(m.counters.Seen.Exported), m.live())
-	}
-	return err
+// slots is how many slots there are in all.
+func (m *memory) slots(c *core) int64 { return int64(m.t.Main+m.t.Reserve+1) * int64(c.cfg.bucket) }
+
+// exporter is how the pairs are given out.
+func (m *memory) exporter(c *core) table.Exporter {
+	return table.Exporter{Slots: m.slots(c), Live: m.live(), Export: func(st *device.Stream, r table.Range) (int64, error) {
+		m.counters.Seen.Exported = 0
+		p := slotsParams{Table: m.t, First: uint64(r.First), Slots: uint64(r.Slots), Keys: r.Keys, Values: r.Values, Limit: uint64(r.Limit)}
+		err := errors.Join(m.counters.Set(st), c.kernel.export.Launch(st, c.grid(r.Slots), &p))
+		if err == nil {
+			err = m.counters.Look(st)
+		}
+		return int64(m.counters.Seen.Exported), err
+	}}
+}
+
+func (c *core) exporting(st *device.Stream) (table.Exporter, error) {
+	_, err := c.look(st)
+	return c.memory.exporter(c), err
 }
 
 // Stats are table.Stats and what the paper measures of the cell index.

@@ -201,10 +201,11 @@ WARPMAP_KERNEL(refine_new, insertParams) { refine<false>(p, Batch{p}); }
 WARPMAP_KERNEL(refine_old, insertParams) { refine<false>(p, OldTable{p}); }
 
 WARPMAP_KERNEL(export_pairs, slotsParams) {
-    FOR_EACH_ITEM(i, slot_count(p.table)) {
-        Slot s = slot_at(p.table, i);
-        u64 to = append(&counters(p.table)->exported, s.live);
-        if (!s.live || to >= p.limit) continue;
+    FOR_EACH_ITEM(i, p.slots) {
+        Slot s = slot_at(p.table, p.first + i);
+        bool on = s.live && i < p.slots;
+        u64 to = append(&counters(p.table)->exported, on);
+        if (!on || to >= p.limit) continue;
         at<key>(p.keys)[to] = s.k;
         if (p.values) at<value>(p.values)[to] = s.load(p.table);
     }

@@ -153,9 +153,11 @@ type findParams struct {
 	N      uint64
 }
 
-// slotsParams are the parameters of export_pairs.
+// slotsParams are the parameters of export_pairs, which goes over Slots slots from First on.
 type slotsParams struct {
 	Table  Table
+	First  uint64
+	Slots  uint64
 	Keys   uint64
 	Values uint64
 	Limit  uint64

@@ -1,6 +1,8 @@
 package gph
 
 import (
+	"context"
+
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
 )
@@ -111,5 +113,10 @@ func (m *Map[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted de
 
 // All exports every pair, in no order.
 func (m *Map[K, V]) All() (keys []K, values []V, err error) {
-	return table.All[K, V](&m.frame, false, m.look, func(st *device.Stream, k, v uint64) error { return m.export(st, m.core, k, v) })
+	return table.All[K, V](&m.frame, false, m.exporting)
+}
+
+// Chunks gives every pair to do, in chunks: see table.Map.
+func (m *Map[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
+	return table.Chunks(ctx, &m.frame, m.exporting, do)
 }

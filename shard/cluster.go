@@ -306,6 +306,9 @@ func (c *cluster) Steps() (s Steps) {
 	return s
 }
 
+// Family is that of the members' tables.
+func (c *cluster) Family() table.Family { return c.members[0].table.Family() }
+
 // Len counts what the table holds, on all devices. It waits for what is queued.
 func (c *cluster) Len() (n int, err error) {
 	err = c.locked(func() error { n, err = c.len(); return err })

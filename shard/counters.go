@@ -2,6 +2,7 @@ package shard
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"slices"
 	"sync/atomic"
@@ -186,6 +187,11 @@ func (c *Counter[K, C]) All() (keys []K, counts []C, err error) {
 		return err
 	})
 	return keys, counts, err
+}
+
+// Chunks gives every key and its count to do, in chunks, one device's after the other's: see table.Map. What another device holds may change meanwhile. In the independent mode a key may come once for each device.
+func (c *Counter[K, C]) Chunks(ctx context.Context, do func(keys []K, counts []C) error) error {
+	return c.oneByOne(func(i int) error { return c.tables[i].Chunks(ctx, do) })
 }
 
 // Check walks the invariants of every device's counter, and in the distributed mode sees that each key is where it belongs. Slow.

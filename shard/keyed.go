@@ -187,3 +187,16 @@ func allPairs[K, V any](c *cluster, export func(i int) ([]K, []V, error)) (keys 
 	}
 	return slices.Concat(k...), slices.Concat(v...), nil
 }
+
+// oneByOne does something with each member's table, without the lock.
+func (c *cluster) oneByOne(do func(i int) error) error {
+	for i := range c.members {
+		if err := c.locked(func() error { return nil }); err != nil {
+			return err
+		}
+		if err := do(i); err != nil {
+			return c.locked(func() error { return err })
+		}
+	}
+	return nil
+}

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"context"
 	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
@@ -179,6 +180,11 @@ func (m *Map[K, V]) All() (keys []K, values []V, err error) {
 		return err
 	})
 	return keys, values, err
+}
+
+// Chunks gives every pair to do, in chunks, one device's after the other's: see table.Map. What another device holds may change meanwhile.
+func (m *Map[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
+	return m.oneByOne(func(i int) error { return m.tables[i].Chunks(ctx, do) })
 }
 
 // Check walks the invariants of every device's table, and in the distributed mode sees that each key is where it belongs: for tests and for the suspicious. Slow.

@@ -1,6 +1,8 @@
 package shard
 
 import (
+	"context"
+
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
 )
@@ -101,6 +103,11 @@ func (s *Set[K]) All() (keys []K, err error) {
 		return err
 	})
 	return keys, err
+}
+
+// Chunks gives every key to do, in chunks, one device's after the other's: see table.Map. What another device holds may change meanwhile. In the independent mode a key may come once for each device.
+func (s *Set[K]) Chunks(ctx context.Context, do func(keys []K) error) error {
+	return s.oneByOne(func(i int) error { return s.tables[i].Chunks(ctx, do) })
 }
 
 // Check walks the invariants of every device's set, and in the distributed mode sees that each key is where it belongs. Slow.

@@ -641,6 +641,9 @@ func (c *core) Grow(n int) error {
 	})
 }
 
+// Family is the family's name.
+func (*core) Family() table.Family { return family }
+
 // Len counts the pairs.
 func (c *core) Len() (int, error) { return c.frame.Count(c.look) }
 
@@ -655,20 +658,14 @@ func (c *core) Clear() error {
 // slabs are read, those with deleted pairs are written. It waits. The pairs of a key in a MultiMap keep their order.
 func (c *core) Flush() error { return c.frame.Writing(nil, c.flush) }
 
-// export writes all pairs; values may be 0.
-func (c *core) export(st *device.Stream, keys, values uint64) error {
-	live := c.live()
-	if err := c.reset(st); err != nil {
-		return err
-	}
-	p := slabsParams{Table: c.table(), Keys: keys, Values: values, Limit: uint64(live)}
-	if err := c.kernel.export.Launch(st, c.frame.Grid(buckets0(&c.memory), walkBlocks), &p); err != nil {
-		return err
-	}
-	if _, err := c.look(st); err != nil {
-		return err
-	}
-	return family.Exported(int64(c.counters.Seen.Exported), live)
+// exporting is how the pairs are given out, bucket by bucket.
+func (c *core) exporting(st *device.Stream) (table.Exporter, error) {
+	live, err := c.look(st)
+	return table.Exporter{Slots: buckets0(&c.memory), Live: live, Export: func(st *device.Stream, r table.Range) (int64, error) {
+		p := slabsParams{Table: c.table(), First: uint64(r.First), Buckets: uint64(r.Slots), Keys: r.Keys, Values: r.Values, Limit: uint64(r.Limit)}
+		queued := errors.Join(c.reset(st), c.kernel.export.Launch(st, c.frame.Grid(r.Slots, walkBlocks), &p))
+		return table.Exported(queued, func() (uint64, error) { _, err := c.look(st); return c.counters.Seen.Exported, err })
+	}}, err
 }
 
 // Stats is what a table of this family measures of itself.
@@ -689,7 +686,7 @@ type Stats struct {
 
 // SlabStats are Stats, with what is particular to this family: memory utilization and slabs a bucket (paper, §III-C).
 func (c *core) SlabStats() (s Stats, err error) {
-	err = c.frame.Writing(nil, func(st *device.Stream) error { // the histogram is scratch memory
+	err = c.frame.Alone(nil, func(st *device.Stream) error { // the histogram is scratch memory
 		live, err := c.look(st)
 		if err != nil {
 			return err

@@ -259,8 +259,9 @@ WARPMAP_KERNEL(rehash, slabsParams) {
 }
 
 WARPMAP_KERNEL(export_pairs, slabsParams) {
-    FOR_EACH_ITEM(b, bucket_count(p.table)) {
-        if (b >= bucket_count(p.table)) continue;
+    FOR_EACH_ITEM(i, p.buckets) {
+        if (i >= p.buckets) continue;
+        u64 b = p.first + i;
         for (Walk<C> w(p.table, b); w.next(p.table);) {
             u64 to = add(&counters(p.table)->exported, (u64)1);
             if (to >= p.limit) continue;

@@ -166,7 +166,9 @@ type findAllParams struct {
 type slabsParams struct {
 	Table     Table
 	Target    Table  // of rehash
-	Keys      uint64 // of export
+	First     uint64 // of export: it goes over Buckets of them from First on
+	Buckets   uint64
+	Keys      uint64
 	Values    uint64
 	Histogram uint64 // of chain_lengths: histogramBins counters, the sum, and the longest chain
 	Limit     uint64

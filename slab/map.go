@@ -1,6 +1,7 @@
 package slab
 
 import (
+	"context"
 	"errors"
 
 	"github.com/warpmap/warpmap/device"
@@ -110,5 +111,10 @@ func (m *Map[K, V]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys 
 
 // All exports every pair, in no order.
 func (m *Map[K, V]) All() ([]K, []V, error) {
-	return table.All[K, V](&m.frame, false, m.look, m.export)
+	return table.All[K, V](&m.frame, false, m.exporting)
+}
+
+// Chunks gives every pair to do, in chunks: see table.Map.
+func (m *Map[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
+	return table.Chunks(ctx, &m.frame, m.exporting, do)
 }

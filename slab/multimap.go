@@ -1,6 +1,8 @@
 package slab
 
 import (
+	"context"
+
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
 )
@@ -132,5 +134,10 @@ func (c *core) eraseAll(st *device.Stream, b table.Rows) error {
 
 // All exports every pair, in no order.
 func (m *MultiMap[K, V]) All() ([]K, []V, error) {
-	return table.All[K, V](&m.frame, false, m.look, m.export)
+	return table.All[K, V](&m.frame, false, m.exporting)
+}
+
+// Chunks gives every pair to do, in chunks: see table.Map.
+func (m *MultiMap[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
+	return table.Chunks(ctx, &m.frame, m.exporting, do)
 }

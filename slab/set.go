@@ -1,6 +1,8 @@
 package slab
 
 import (
+	"context"
+
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
 )
@@ -63,6 +65,11 @@ func (s *Set[K]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys dev
 
 // All exports every key, in no order.
 func (s *Set[K]) All() ([]K, error) {
-	keys, _, err := table.All[K, byte](&s.frame, true, s.look, s.export)
+	keys, _, err := table.All[K, byte](&s.frame, true, s.exporting)
 	return keys, err
+}
+
+// Chunks gives every key to do, in chunks: see table.Set.
+func (s *Set[K]) Chunks(ctx context.Context, do func(keys []K) error) error {
+	return table.KeyChunks(ctx, &s.frame, s.exporting, do)
 }

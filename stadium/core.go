@@ -557,6 +557,9 @@ func (c *core) mix(st *device.Stream, b table.MixedRows) (refused []int, why, er
 	return c.take(st, b.N, mixedInserts, nil, func(part table.Part) error { return launch(part, c.searched(int64(part.N), part.Attempt)) })
 }
 
+// Family is the family's name.
+func (*core) Family() table.Family { return family }
+
 // Len counts the pairs.
 func (c *core) Len() (int, error) { return c.frame.Count(c.look) }
 
@@ -568,11 +571,14 @@ func (c *core) Clear() error {
 	})
 }
 
-// export writes all pairs. The counters are as last seen.
-func (c *core) export(st *device.Stream, keys, values uint64) error {
-	p := slotsParams{Table: c.table(), Keys: keys, Values: values, Limit: uint64(c.live())}
-	queued := errors.Join(c.reset(st), c.kernel.export.Launch(st, c.grid(c.capacity()), &p))
-	return family.Exporting(c.live(), queued, func() (uint64, error) { _, err := c.look(st); return c.counters.Seen.Exported, err })
+// exporting is how the pairs are given out.
+func (c *core) exporting(st *device.Stream) (table.Exporter, error) {
+	live, err := c.look(st)
+	return table.Exporter{Slots: c.capacity(), Live: live, Export: func(st *device.Stream, r table.Range) (int64, error) {
+		p := slotsParams{Table: c.table(), First: uint64(r.First), Slots: uint64(r.Slots), Keys: r.Keys, Values: r.Values, Limit: uint64(r.Limit)}
+		queued := errors.Join(c.reset(st), c.kernel.export.Launch(st, c.grid(r.Slots), &p))
+		return table.Exported(queued, func() (uint64, error) { _, err := c.look(st); return c.counters.Seen.Exported, err })
+	}}, err
 }
 
 // Stats measures the table. Cost: a walk from every pair's first bucket to its slot.

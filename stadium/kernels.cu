@@ -118,7 +118,8 @@ WARPMAP_KERNEL(rehash, slotsParams) {
 }
 
 WARPMAP_KERNEL(export_pairs, slotsParams) {
-    for (u64 i = grid_thread(); i < slot_count<C>(p.table); i += grid_threads()) {
+    for (u64 n = grid_thread(); n < p.slots; n += grid_threads()) {
+        u64 i = p.first + n;
         if (!is_taken<C>(p.table, i)) continue;
         u64 to = add(&counters(p.table)->exported, (u64)1);
         if (to >= p.limit) continue;

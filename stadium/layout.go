@@ -273,7 +273,9 @@ type spreadParams struct {
 type slotsParams struct {
 	Table     Table
 	Target    Table  // of rehash
-	Keys      uint64 // of export
+	First     uint64 // of export: it goes over Slots of them from First on
+	Slots     uint64
+	Keys      uint64
 	Values    uint64
 	Histogram uint64 // of probe_lengths: histogramBins counters, then the sum
 	Limit     uint64

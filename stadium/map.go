@@ -1,6 +1,8 @@
 package stadium
 
 import (
+	"context"
+
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
 )
@@ -86,7 +88,12 @@ func (m *Map[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted de
 
 // All exports every pair, in no order.
 func (m *Map[K, V]) All() ([]K, []V, error) {
-	return table.All[K, V](&m.frame, false, m.look, m.export)
+	return table.All[K, V](&m.frame, false, m.exporting)
+}
+
+// Chunks gives every pair to do, in chunks: see table.Map.
+func (m *Map[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
+	return table.Chunks(ctx, &m.frame, m.exporting, do)
 }
 
 // Mixed runs operations of all kinds side by side in one kernel: see table.Mixed. Each holds the access bits of its key's buckets (§III-B,

@@ -255,7 +255,7 @@ func FindValuesInto[K, V any](f *Frame, st *device.Stream, keys device.Slice[K],
 	if err := errors.Join(f.Family.CheckLens(keys.Len()+1, offsets.Len()), f.Family.CheckOn(f.Device, st, keys), f.Family.CheckOn(f.Device, st, offsets)); err != nil {
 		return 0, err
 	}
-	err = f.Writing(st, func(st *device.Stream) (err error) { // it uses the table's scratch memory
+	err = f.Alone(st, func(st *device.Stream) (err error) { // it uses the table's scratch memory
 		total, err = find(st, FindAll{Keys: keys.Addr(), N: uint64(keys.Len())}, offsets, func(n int) (uint64, error) {
 			out, err := values(n)
 			if err != nil {

@@ -24,6 +24,7 @@ type Frame struct {
 	order   Order
 	Stage   Stage // carries Go slices
 	closed  bool
+	changes uint64              // calls that may have changed the table: see Chunks
 	free    func() error        // see Open
 	opened  uint64              // its number among the open tables
 	scratch device.Slice[byte]  // see Scratch
@@ -85,9 +86,16 @@ func (f *Frame) Reading(st *device.Stream, queue func(st *device.Stream) error) 
 	})
 }
 
-// Writing runs queue with the lock held: it puts work on the stream (nil: the device's own) that changes the table, or uses
-// its scratch memory or its counters.
+// Writing runs queue with the lock held: it puts work on the stream (nil: the device's own) that changes the table.
 func (f *Frame) Writing(st *device.Stream, queue func(st *device.Stream) error) error {
+	return f.Alone(st, func(st *device.Stream) error {
+		f.changes++
+		return queue(st)
+	})
+}
+
+// Alone is Writing for work that leaves the table as it is, but uses its scratch memory or its counters.
+func (f *Frame) Alone(st *device.Stream, queue func(st *device.Stream) error) error {
 	return f.Locked(func() error {
 		return f.order.Write(st, func() error {
 			st := f.order.stream(st)
@@ -244,22 +252,10 @@ func (f Family) Exported(n, live int64) error {
 	return nil
 }
 
-// Exporting is Exported of an export that was queued, or why it was not; look waits for it, and tells how many pairs it wrote.
-func (f Family) Exporting(live int64, queued error, look func() (uint64, error)) error {
-	if queued != nil {
-		return queued
-	}
-	n, err := look()
-	if err != nil {
-		return err
-	}
-	return f.Exported(int64(n), live)
-}
-
 // Measure is a table's Stats: look waits for the stream and counts, probes runs a kernel that adds to a histogram of
 // len(Stats.Probes) bins and the sum, and tell says what the family knows.
 func (f *Frame) Measure(look func(*device.Stream) (int64, error), probes func(st *device.Stream, histogram uint64) error, tell func(live int64) Stats) (s Stats, err error) {
-	err = f.Writing(nil, func(st *device.Stream) error { // the histogram is scratch memory
+	err = f.Alone(nil, func(st *device.Stream) error { // the histogram is scratch memory
 		live, err := look(st)
 		if err != nil {
 			return err

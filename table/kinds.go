@@ -1,6 +1,7 @@
 package table
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -36,6 +37,8 @@ func (k Kind) String() string {
 // Table is what every kind but Filter shares. What Map says of batches, streams, the order of calls, keys and errors holds for
 // all kinds. All methods are safe for use by several goroutines.
 type Table interface {
+	// Family is the family's name, by which package warpmap makes its tables.
+	Family() Family
 	// Len counts what the table holds: pairs, or keys. It waits for what is queued.
 	Len() (int, error)
 	// Clear empties the table and keeps the capacity. It queues.
@@ -71,6 +74,9 @@ type Set[K any] interface {
 
 	// All exports every key, in no order.
 	All() ([]K, error)
+
+	// Chunks gives every key to do, in chunks: see Map and Keys.
+	Chunks(ctx context.Context, do func(keys []K) error) error
 }
 
 // MultiMap is every table of pairs in which a key may have any number of values below 2³², equal ones too. Len, Grow and Stats
@@ -106,6 +112,9 @@ type MultiMap[K, V any] interface {
 
 	// All exports every pair, in no order.
 	All() ([]K, []V, error)
+
+	// Chunks gives every pair to do, in chunks: see Map. Pairs of one key may be in several.
+	Chunks(ctx context.Context, do func(keys []K, values []V) error) error
 }
 
 // OuterFinder is a MultiMap that gives a value for keys that have none, as outer joins want.
@@ -152,6 +161,9 @@ type Counter[K any, C uint32 | uint64] interface {
 
 	// All exports every key and its count, in no order.
 	All() ([]K, []C, error)
+
+	// Chunks gives every key and its count to do, in chunks: see Map.
+	Chunks(ctx context.Context, do func(keys []K, counts []C) error) error
 }
 
 // CounterOptions are what every Counter understands.
@@ -168,6 +180,9 @@ var ErrOverflow = errors.New("a count is larger than its type can hold, and stay
 // that is not in, it says at times that it is. It takes a few bits a key, all of them from the beginning: it neither grows nor
 // refuses, and with more keys than it was made for it errs more often.
 type Filter[K any] interface {
+	// Family is as Table's.
+	Family() Family
+
 	// Insert puts keys in.
 	Insert(keys []K) error
 	InsertOn(st *device.Stream, keys device.Slice[K]) error
@@ -175,6 +190,13 @@ type Filter[K any] interface {
 	// Contains tells of each key whether it may be in.
 	Contains(keys []K, found []bool) error
 	ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error
+
+	// Form says which bits a key sets. Filters of one Form can take each other's words.
+	Form() FilterForm
+	// Words gives all words of the filter to do, in order, in chunks: see Map's Chunks.
+	Words(ctx context.Context, do func(words []uint64) error) error
+	// SetWords puts words of a filter of the same Form in the place of this one's, from word number first on. Errors: words that it does not have.
+	SetWords(first int64, words []uint64) error
 
 	// Clear takes all keys out. It queues.
 	Clear() error
@@ -216,6 +238,12 @@ func (o *FilterOptions) Complete() error {
 	err := base.Complete(1)
 	o.Seed = base.Seed
 	return err
+}
+
+// FilterForm is what makes a filter's words mean something.
+type FilterForm struct {
+	Words int64  `json:"words"` // that it has
+	Make  string `json:"make"`  // the family's own words for all else: its seed is among them
 }
 
 // FilterStats is what a filter measures of itself.

@@ -3,6 +3,7 @@
 package table
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -52,6 +53,13 @@ type Map[K, V any] interface {
 
 	// All exports every pair, in no order.
 	All() ([]K, []V, error)
+
+	// Chunks gives every pair to do, in no order, by chunks of a million at most, or of 16,384 on the CPU device: while do has one, the next is
+	// brought from the device, and no more is copied than these two. The slices are do's until it returns. An error of do's ends it, and is returned.
+	//
+	// do, and others meanwhile, may call what reads the table. A call that may change it, be it by no more than Grow does, ends Chunks with
+	// ErrChanged: what do has had until then was in the table when Chunks began. Errors: the context's too, and *device.OutOfMemoryError. See Pairs.
+	Chunks(ctx context.Context, do func(keys []K, values []V) error) error
 }
 
 // Options are what every family understands. The zero value is good.

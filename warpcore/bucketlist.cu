@@ -641,6 +641,25 @@ WARPMAP_KERNEL(export_keys, listSlotsParams) {
     }
 }
 
+// The pairs of some slots. A warp copies the values of its lanes' lists, one list after the other.
+WARPMAP_KERNEL(export_pairs, listSlotsParams) {
+    Warp warp;
+    FOR_EACH_ITEM(i, p.slots) {
+        Place x = place_at(p.lists.keys, p.first + i);
+        u32 n = i < p.slots ? x.count : 0;
+        u64 last = n ? load_relaxed(list::last_at<C>(x.slot)) : ~0ull, all, before = warp.scan((u64)n, all), first = 0;
+        if (all && warp.rank() == 0) first = add(&list::counters(p.lists)->exported, all);
+        first = warp.shuffle(first, 0) + before;
+        list::each_value<C>(p.lists, warp, last, n, [&](bool on, int owner, u32 number, value v) {
+            key k = warp.shuffle(x.k, owner);
+            u64 to = warp.shuffle(first, owner) + number;
+            if (!on || to >= p.limit) return;
+            at<key>(p.keys)[to] = k;
+            at<value>(p.values)[to] = v;
+        });
+    }
+}
+
 // How many windows a look-up reads to come to a key, counted for each of its values.
 WARPMAP_KERNEL(probe_lengths, listSlotsParams) {
     FOR_EACH_ITEM(i, slot_count(p.lists.keys)) {

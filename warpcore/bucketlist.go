@@ -1,6 +1,7 @@
 package warpcore
 
 import (
+	"context"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -69,6 +70,7 @@ type lists struct {
 		fillLong            device.Kernel[listAllParams]
 		pack, packLong      device.Kernel[listSlotsParams]
 		export, probes      device.Kernel[listSlotsParams]
+		exportPairs         device.Kernel[listSlotsParams]
 		partition           table.Partitioner[partitionParams]
 		group               table.Grouper[partitionParams]
 	}
@@ -216,7 +218,7 @@ func (l *lists) compile() error {
 		device.Bind(m, "find_slots", &k.slots), device.Bind(m, "find_slots_of_runs", &k.slotsOfRuns), device.Bind(m, "take_places", &k.take), device.Bind(m, "link_buckets", &k.link), device.Bind(m, "write_values", &k.write),
 		device.Bind(m, "insert_groups", &k.groups), device.Bind(m, "refuse_rows", &k.refuse), device.Bind(m, "release_lists", &k.release),
 		device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase), device.Bind(m, "count_absent", &k.absent), device.Bind(m, "fill_long", &k.fillLong),
-		device.Bind(m, "pack", &k.pack), device.Bind(m, "pack_long", &k.packLong), device.Bind(m, "export_keys", &k.export), device.Bind(m, "probe_lengths", &k.probes),
+		device.Bind(m, "pack", &k.pack), device.Bind(m, "pack_long", &k.packLong), device.Bind(m, "export_keys", &k.export), device.Bind(m, "export_pairs", &k.exportPairs), device.Bind(m, "probe_lengths", &k.probes),
 		device.Bind(m, "rehash", &l.keys.kernel.rehash))
 }
 
@@ -771,6 +773,9 @@ func (l *lists) Pool() (s PoolStats, err error) {
 	return s, err
 }
 
+// Family is the family's name.
+func (*lists) Family() table.Family { return family }
+
 // Len counts the pairs.
 func (l *lists) Len() (int, error) { return l.frame().Count(l.look) }
 
@@ -987,7 +992,7 @@ func exportKeys[K any](l *lists, st *device.Stream) (keys device.Slice[K], err e
 
 // Keys exports each key once, in no order.
 func (m *BucketList[K, V]) Keys() (keys []K, err error) {
-	err = m.frame().Writing(nil, func(st *device.Stream) error {
+	err = m.frame().Alone(nil, func(st *device.Stream) error {
 		k, err := exportKeys[K](m.lists, st)
 		if err != nil {
 			return err
@@ -1002,7 +1007,7 @@ func (m *BucketList[K, V]) Keys() (keys []K, err error) {
 // All exports every pair, in no order. Needs memory for all keys and values on the device beside the table.
 func (m *BucketList[K, V]) All() (keys []K, values []V, err error) {
 	l := m.lists
-	err = l.frame().Writing(nil, func(st *device.Stream) error {
+	err = l.frame().Alone(nil, func(st *device.Stream) error {
 		k, err := exportKeys[K](l, st)
 		if err != nil {
 			return err
@@ -1040,6 +1045,21 @@ func (m *BucketList[K, V]) All() (keys []K, values []V, err error) {
 		return nil
 	})
 	return keys, values, err
+}
+
+// exporter is how the pairs are given out, slot by slot.
+func (l *lists) exporter(st *device.Stream) (table.Exporter, error) {
+	live, err := l.look(st)
+	return table.Exporter{Slots: l.keys.slots(), Live: live, Export: func(st *device.Stream, r table.Range) (int64, error) {
+		p := listSlotsParams{Lists: l.table(), Keys: r.Keys, Values: r.Values, First: uint64(r.First), Slots: uint64(r.Slots), Limit: uint64(r.Limit)}
+		queued := errors.Join(l.reset(st), l.kernel.exportPairs.Launch(st, l.keys.grid(r.Slots), &p))
+		return table.Exported(queued, func() (uint64, error) { _, err := l.look(st); return l.counters.Seen.Exported, err })
+	}}, err
+}
+
+// Chunks gives every pair to do, in chunks: see table.Map.
+func (m *BucketList[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
+	return table.Chunks(ctx, m.frame(), m.exporter, do)
 }
 
 // ForEach calls body for every pair of the given keys: see Map.ForEach.

@@ -769,6 +769,9 @@ func (c *core) search(st *device.Stream, k device.Kernel[findParams], b table.Ro
 	return k.Launch(st, c.grid(b.N), &p)
 }
 
+// Family is the family's name.
+func (*core) Family() table.Family { return family }
+
 // Len counts the pairs.
 func (c *core) Len() (int, error) { return c.frame.Count(c.look) }
 
@@ -795,14 +798,12 @@ func (c *core) exporting(st *device.Stream, k device.Kernel[slotsParams], p slot
 	return int64(c.counters.Seen.Exported), err
 }
 
-// export writes all pairs.
-func (c *core) export(st *device.Stream, keys, values uint64) error {
-	live := c.pairs()
-	n, err := c.exporting(st, c.kernel.export, slotsParams{Keys: keys, Values: values, Limit: uint64(live), Slots: uint64(c.slots())})
-	if err == nil {
-		err = family.Exported(n, live)
-	}
-	return err
+// exporter is how the pairs are given out.
+func (c *core) exporter(st *device.Stream) (table.Exporter, error) {
+	_, err := c.look(st)
+	return table.Exporter{Slots: c.slots(), Live: c.pairs(), Export: func(st *device.Stream, r table.Range) (int64, error) {
+		return c.exporting(st, c.kernel.export, slotsParams{Keys: r.Keys, Values: r.Values, Limit: uint64(r.Limit), First: uint64(r.First), Slots: uint64(r.Slots)})
+	}}, err
 }
 
 // Stats measures the table. Cost: a walk from every pair's first window to its slot.

@@ -2,6 +2,7 @@ package warpcore
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -122,12 +123,17 @@ func (c *Counter[K, C]) FindOn(st *device.Stream, keys device.Slice[K], counts d
 
 // All exports every key and its count, in no order.
 func (c *Counter[K, C]) All() ([]K, []C, error) {
-	return table.All[K, C](&c.frame, false, c.look, c.export)
+	return table.All[K, C](&c.frame, false, c.exporter)
+}
+
+// Chunks gives every key and its count to do, in chunks: see table.Map.
+func (c *Counter[K, C]) Chunks(ctx context.Context, do func(keys []K, counts []C) error) error {
+	return table.Chunks(ctx, &c.frame, c.exporter, do)
 }
 
 // overCounts runs do, which launches kernels over all slots, with the lock held; live is the number of keys.
 func (c *Counter[K, C]) overCounts(do func(st *device.Stream, live int64) error) error {
-	return c.frame.Writing(nil, func(st *device.Stream) error {
+	return c.frame.Alone(nil, func(st *device.Stream) error {
 		if c.counts.number == (device.Kernel[countsParams]{}) {
 			m, err := c.frame.Device.Compile(c.updateProgram(c.header))
 			if err != nil {

@@ -1,11 +1,14 @@
 package warpcore
 
 import (
+	"context"
 	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"math/bits"
+	"strings"
 	"sync/atomic"
 
 	"github.com/warpmap/warpmap/device"
@@ -382,6 +385,68 @@ func (f *filter) contains(st *device.Stream, b table.Rows) error {
 	return f.kernel.contains.Launch(st, f.tiles(b.N), &filterParams{Filter: f.t, Keys: b.Keys, Found: b.Flags, N: uint64(b.N)})
 }
 
+// Family is the family's name.
+func (*filter) Family() table.Family { return family }
+
+// filterForm is FilterForm.Make of a filter.
+type filterForm struct {
+	KeyBytes int    `json:"key_bytes"`
+	Block    int    `json:"block"`
+	Hashes   int    `json:"hashes"`
+	Hash     int    `json:"hash"`
+	Seed     uint64 `json:"seed"`
+}
+
+// Form says which bits a key sets: see table.Filter.
+func (f *filter) Form() table.FilterForm {
+	text, err := json.Marshal(filterForm{f.cfg.keyBytes, f.cfg.block, f.cfg.hashes, f.cfg.hash, f.t.Seed})
+	if err != nil {
+		panic(err) // numbers
+	}
+	return table.FilterForm{Words: int64(f.t.Blocks) * int64(f.cfg.words()), Make: string(text)}
+}
+
+// NewFilterOf makes an empty filter of the Form of another. Errors: a Form that no filter of such keys has; those of NewFilter.
+func NewFilterOf[K any](d *device.Device, form table.FilterForm) (*Filter[K], error) {
+	var m filterForm
+	text := json.NewDecoder(strings.NewReader(form.Make))
+	text.DisallowUnknownFields()
+	if err := text.Decode(&m); err != nil {
+		return nil, fmt.Errorf("warpcore: a filter of form %q: %w", form.Make, err)
+	}
+	if form.Words <= 0 || form.Words > 1<<43 || m.Block == 0 || m.Hashes == 0 || m.Seed == 0 {
+		return nil, fmt.Errorf("warpcore: a filter of %d words and form %q (want what Form gives)", form.Words, form.Make)
+	}
+	f, err := NewFilter[K](d, FilterOptions{FilterOptions: table.FilterOptions{Bytes: filterWord * form.Words, Hash: m.Hash, Seed: m.Seed}, Block: m.Block, Hashes: m.Hashes})
+	if err == nil && f.Form() != form {
+		err = errors.Join(fmt.Errorf("warpcore: a filter of form %v has form %v", form, f.Form()), f.Close())
+		f = nil
+	}
+	return f, err
+}
+
+// words is the filter's memory.
+func (f *filter) words() device.Slice[uint64] {
+	return device.View[uint64](f.mem, 0, f.mem.Len()/filterWord)
+}
+
+// Words gives all words of the filter to do, in chunks: see table.Filter.
+func (f *filter) Words(ctx context.Context, do func(words []uint64) error) error {
+	return table.Words(ctx, &f.frame, f.words(), do)
+}
+
+// SetWords puts another filter's words in: see table.Filter. It waits.
+func (f *filter) SetWords(first int64, words []uint64) error {
+	return f.frame.Writing(nil, func(st *device.Stream) error {
+		all := f.words()
+		if first < 0 || first > int64(all.Len()) || int64(len(words)) > int64(all.Len())-first {
+			return fmt.Errorf("warpcore: words %d to %d of a filter that has %d", first, first+int64(len(words)), all.Len())
+		}
+		f.foreign = true
+		return all.Slice(int(first), int(first)+len(words)).Write(st, words)
+	})
+}
+
 // Clear takes all keys out. It queues.
 func (f *filter) Clear() error {
 	return f.frame.Writing(nil, func(st *device.Stream) error {
@@ -396,7 +461,7 @@ func (f *filter) Close() error { return f.frame.Close() }
 // Stats measures the filter. The rate is exact for keys that were not chosen by what is in the filter: the mean of the blocks' rates.
 // Cost: all of it is read.
 func (f *filter) Stats() (s table.FilterStats, err error) {
-	err = f.frame.Writing(nil, func(st *device.Stream) error {
+	err = f.frame.Alone(nil, func(st *device.Stream) error {
 		s, err = f.measure(st)
 		return err
 	})
@@ -423,7 +488,7 @@ func (f *filter) measure(st *device.Stream) (table.FilterStats, error) {
 
 // Check downloads the filter and walks its invariants, which doc.go lists: for tests and for the suspicious. Slow.
 func (f *filter) Check() error {
-	return f.frame.Writing(nil, func(st *device.Stream) error { // so that what is measured is what is downloaded
+	return f.frame.Alone(nil, func(st *device.Stream) error { // so that what is measured is what is downloaded
 		s, err := f.measure(st)
 		if err != nil {
 			return err

@@ -836,7 +836,10 @@ type listSlotsParams struct {
 	Pool      uint64 // of pack: the new one
 	Long      uint64 // address of longEntry, those whose values are still to be copied
 	LongCount uint64 // address of their number
-	Keys      uint64 // of export_keys
+	Keys      uint64 // of export_keys and export_pairs
+	Values    uint64 // of export_pairs, which goes over Slots slots from First on
+	First     uint64
+	Slots     uint64
 	Limit     uint64
 	Histogram uint64 // of probe_lengths
 }

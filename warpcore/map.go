@@ -1,6 +1,8 @@
 package warpcore
 
 import (
+	"context"
+
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
 )
@@ -72,5 +74,10 @@ func (m *Map[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted de
 
 // All exports every pair, in no order.
 func (m *Map[K, V]) All() ([]K, []V, error) {
-	return table.All[K, V](&m.frame, false, m.look, m.export)
+	return table.All[K, V](&m.frame, false, m.exporter)
+}
+
+// Chunks gives every pair to do, in chunks: see table.Map.
+func (m *Map[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
+	return table.Chunks(ctx, &m.frame, m.exporter, do)
 }

@@ -119,7 +119,7 @@ func (c *core) ahead(st *device.Stream, b table.Rows) (sure bool, limit uint64, 
 // every slot to its key's first.
 func (m *MultiBucket[K, V]) Density() (density float64, err error) {
 	c := m.core
-	err = c.frame.Writing(nil, func(st *device.Stream) error {
+	err = c.frame.Alone(nil, func(st *device.Stream) error {
 		pairs, err := c.look(st)
 		if err != nil {
 			return err

@@ -1,6 +1,8 @@
 package warpcore
 
 import (
+	"context"
+
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
 )
@@ -125,7 +127,7 @@ func (m *MultiMap[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], delet
 // Keys exports each key once, in no order.
 func (m *MultiMap[K, V]) Keys() (keys []K, err error) {
 	c := m.core
-	err = c.frame.Writing(nil, func(st *device.Stream) error {
+	err = c.frame.Alone(nil, func(st *device.Stream) error {
 		if _, err := c.look(st); err != nil {
 			return err
 		}
@@ -146,5 +148,10 @@ func (m *MultiMap[K, V]) Keys() (keys []K, err error) {
 
 // All exports every pair, in no order.
 func (m *MultiMap[K, V]) All() ([]K, []V, error) {
-	return table.All[K, V](&m.frame, false, m.look, m.export)
+	return table.All[K, V](&m.frame, false, m.exporter)
+}
+
+// Chunks gives every pair to do, in chunks: see table.Map.
+func (m *MultiMap[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
+	return table.Chunks(ctx, &m.frame, m.exporter, do)
 }

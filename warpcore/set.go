@@ -1,6 +1,7 @@
 package warpcore
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -57,8 +58,13 @@ func (s *Set[K]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted devic
 
 // All exports every key, in no order.
 func (s *Set[K]) All() ([]K, error) {
-	keys, _, err := table.All[K, byte](&s.frame, true, s.look, s.export)
+	keys, _, err := table.All[K, byte](&s.frame, true, s.exporter)
 	return keys, err
+}
+
+// Chunks gives every key to do, in chunks: see table.Set.
+func (s *Set[K]) Chunks(ctx context.Context, do func(keys []K) error) error {
+	return table.KeyChunks(ctx, &s.frame, s.exporter, do)
 }
 
 // Union puts all keys of another set in. The sets may differ in their options, not in their device. It waits; other calls on either set

@@ -134,9 +134,9 @@ func rank(pkg string, families []string) int {
 		return 7
 	case top == "bench" || top == "join" || top == "genome" && rest != "":
 		return 6
-	case pkg == "" || pkg == "genome":
+	case pkg == "" || pkg == "genome" || pkg == "table/tabletest":
 		return 5
-	case slices.Contains(families, top), pkg == "shard", pkg == "table/tabletest":
+	case slices.Contains(families, top), pkg == "shard", pkg == "table/snapshot":
 		return 4
 	case top == "table" || top == "workload":
 		return 3

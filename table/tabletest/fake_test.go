@@ -2,6 +2,7 @@ package tabletest_test
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -25,6 +26,7 @@ type fake[K any] struct {
 	mu     sync.Mutex
 	mem    device.Slice[uint64]
 	closed bool
+	writes int // how often it was changed
 }
 
 func (f *fake[K]) open(d *device.Device, words int) (err error) {
@@ -48,6 +50,8 @@ func (f *fake[K]) run(st *device.Stream, wrong error, op func() error) error {
 	}
 	return errors.Join(st.SyncOf(f.d), op())
 }
+
+func (f *fake[K]) Family() table.Family { return fakes }
 
 func (f *fake[K]) Close() error {
 	f.mu.Lock()
@@ -85,6 +89,7 @@ func newCounter[K any, C uint32 | uint64](defect string) tabletest.CounterMaker[
 }
 
 func (c *counter[K, C]) add(keys []K, counts []C) error {
+	c.writes++
 	var lost []int
 	over := false
 	for i, k := range tabletest.BitsOf(keys) {
@@ -175,6 +180,25 @@ func (c *counter[K, C]) FindOn(st *device.Stream, keys device.Slice[K], counts d
 
 func (c *counter[K, C]) All() ([]K, []C, error) { return c.Top(math.MaxInt) }
 
+// Chunks gives out a fourth at a time.
+func (c *counter[K, C]) Chunks(ctx context.Context, do func(keys []K, counts []C) error) error {
+	keys, counts, err := c.All()
+	writes, step := c.writes, len(keys)/4+1
+	for first := 0; err == nil && first < len(keys); first += step {
+		end := min(first+step, len(keys))
+		err = c.run(nil, nil, func() error {
+			if writes != c.writes {
+				return table.ErrChanged
+			}
+			return context.Cause(ctx)
+		})
+		if err == nil {
+			err = do(keys[first:end], counts[first:end])
+		}
+	}
+	return err
+}
+
 func (c *counter[K, C]) Top(n int) (keys []K, counts []C, err error) {
 	err = c.run(nil, nil, func() error {
 		var bits []uint64
@@ -221,6 +245,7 @@ func (c *counter[K, C]) Check() error { return c.run(nil, nil, func() error { re
 
 func (c *counter[K, C]) Grow(n int) error {
 	return c.run(nil, nil, func() error {
+		c.writes++
 		switch {
 		case n < 0 || n > 1<<46:
 			return fmt.Errorf("fake: room for %d keys", n)
@@ -310,6 +335,38 @@ func (f *filter[K]) ContainsOn(st *device.Stream, keys device.Slice[K], found de
 			return err
 		}
 		return errors.Join(err, found.Write(st, f.look(k)))
+	})
+}
+
+func (f *filter[K]) Form() table.FilterForm {
+	return table.FilterForm{Words: int64(len(f.bits)+63) / 64, Make: fmt.Sprint(f.hashes, f.o.Hash, f.o.Seed)}
+}
+
+func (f *filter[K]) Words(ctx context.Context, do func(words []uint64) error) error {
+	words := make([]uint64, f.Form().Words)
+	err := f.run(nil, context.Cause(ctx), func() error {
+		for i, on := range f.bits {
+			if on {
+				words[i/64] |= 1 << (i % 64)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return do(words)
+}
+
+func (f *filter[K]) SetWords(first int64, words []uint64) error {
+	return f.run(nil, nil, func() error {
+		if first+int64(len(words)) > f.Form().Words {
+			return errors.New("fake: more words than there are")
+		}
+		for i := range min(len(f.bits)-64*int(first), 64*len(words)) {
+			f.bits[64*int(first)+i] = words[i/64]>>(i%64)&1 == 1
+		}
+		return nil
 	})
 }
 

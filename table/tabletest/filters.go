@@ -1,6 +1,7 @@
 package tabletest
 
 import (
+	"context"
 	"errors"
 	"math"
 	"testing"
@@ -24,6 +25,7 @@ func Filter[K any](newFilter FilterMaker[K]) *Suite {
 		must(t, err)
 		return &filterSubject[K]{newRig[K](t, d, f, o, seed), f}
 	}, func(f filterTable[K]) []call[K, uint32] { return filterCalls(f.Filter) })
+	s.filter = true
 	s.skip = map[string]bool{"growth": true, "full": true, "full duplicates": true, "bad options": true, "refused": true, "seeds": true}
 	s.own = []test{
 		{"false positives", Types, func(t *testing.T, d *device.Device) { rateTest(t, d, newFilter) }},
@@ -171,6 +173,9 @@ func filterOptions[K any](t testing.TB, d *device.Device, newFilter FilterMaker[
 	if st.Bytes > 4<<10 || st.Bytes < 4<<9 {
 		t.Errorf("4 KiB wanted: %+v", st)
 	}
+	if err := f.SetWords(f.Form().Words, make([]uint64, 1)); err == nil {
+		t.Error("a word more than a filter has was set")
+	}
 	must(t, f.Close())
 }
 
@@ -183,5 +188,7 @@ func filterCalls[K any](f table.Filter[K]) []call[K, uint32] {
 		{"Contains", keysIn, flagsOut,
 			func(b b) error { return f.Contains(b.keys.host, b.flags.host) },
 			func(b b) error { return f.ContainsOn(b.st, b.keys.on, b.flags.on) }},
+		{"Words", 0, 0, func(b) error { return f.Words(context.Background(), func([]uint64) error { return nil }) }, nil},
+		{"SetWords", 0, 0, func(b) error { return f.SetWords(0, nil) }, nil},
 	}
 }

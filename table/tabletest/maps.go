@@ -1,6 +1,7 @@
 package tabletest
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"testing"
@@ -208,8 +209,7 @@ func (s *mapSubject[K, V]) find(keys []uint64) {
 // verify compares the whole table.
 func (s *mapSubject[K, V]) verify() {
 	s.Helper()
-	keys, values, err := s.m.All()
-	must(s, err)
+	keys, values := exported(s.rig, s.m)
 	if len(keys) != len(values) {
 		s.Fatalf("All gives %d keys, %d values", len(keys), len(values))
 	}
@@ -253,5 +253,6 @@ func mapCalls[K, V any](m table.Map[K, V]) []call[K, V] {
 			func(b b) error { _, err := m.Delete(b.keys.host, b.flags.host); return err },
 			func(b b) error { return m.DeleteOn(b.st, b.keys.on, b.flags.on) }},
 		{"All", 0, 0, func(b) error { _, _, err := m.All(); return err }, nil},
+		{"Chunks", 0, 0, func(b) error { return m.Chunks(context.Background(), func([]K, []V) error { return nil }) }, nil},
 	}
 }

@@ -1,6 +1,7 @@
 package tabletest
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -176,8 +177,7 @@ func (s *multiSubject[K, V]) order() []uint64 {
 
 func (s *multiSubject[K, V]) verify() {
 	s.Helper()
-	keys, values, err := s.m.All()
-	must(s, err)
+	keys, values := exported(s.rig, s.m)
 	if len(keys) != len(values) {
 		s.Fatalf("All gives %d keys, %d values", len(keys), len(values))
 	}
@@ -279,5 +279,6 @@ func multiCalls[K, V any](m table.MultiMap[K, V]) []call[K, V] {
 			func(b b) error { _, err := m.Delete(b.keys.host, b.flags.host); return err },
 			func(b b) error { return m.DeleteOn(b.st, b.keys.on, b.flags.on) }},
 		{"All", 0, 0, func(b) error { _, _, err := m.All(); return err }, nil},
+		{"Chunks", 0, 0, func(b) error { return m.Chunks(context.Background(), func([]K, []V) error { return nil }) }, nil},
 	}, more...)
 }

@@ -1,6 +1,7 @@
 package tabletest
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/table/snapshot"
 )
 
 // subject is a table of some kind beside a Go map that holds the same. Its operations choose at random among the ways to call
@@ -18,8 +20,11 @@ type subject interface {
 	put(keys []uint64) error // with values of its own choice; the error is a FullError
 	drop(keys []uint64)      // where the kind has deletions; else it asks
 	ask(keys []uint64)
-	verify()         // compares the whole table
-	order() []uint64 // the keys as the table exports them; nil if it does not
+	verify() // compares the whole table
+	// chunks calls Chunks, or what the kind has for it, and do with the number of each one's elements.
+	chunks(ctx context.Context, do func(n int) error) error
+	file() *snapshot.Table // to save the table, or to load it
+	order() []uint64       // the keys as the table exports them; nil if it does not
 	// share is another subject of the same table, whose keys are its own.
 	share(seed uint64) subject
 	// queue prepares rounds of operations on the keys that are queued and not waited for.

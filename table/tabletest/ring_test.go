@@ -1,6 +1,7 @@
 package tabletest_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -34,7 +35,7 @@ const (
 
 type (
 	ringTable  struct{ Slots, N, Seed, Counts uint64 }
-	ringCounts struct{ Full, Gone, Failed uint64 }
+	ringCounts struct{ Full, Gone, Failed, Out uint64 }
 	ringParams struct {
 		Table            ringTable
 		Old              uint64 // where not 0, N slots of another table, whose pairs are put
@@ -43,6 +44,7 @@ type (
 		N                uint64
 		Refused, Attempt uint64
 		OnlyNew, Erase   uint64
+		First, Limit     uint64 // of out: N slots from the first on, and the most pairs to write
 	}
 )
 
@@ -106,12 +108,14 @@ WARPMAP_KERNEL(find, ringParams) {
 
 WARPMAP_KERNEL(out, ringParams) {
     if (grid_thread() != 0) return;
-    for (u64 i = 0, to = 0; i < p.table.n; i++) {
+    u64 to = 0;
+    for (u64 i = p.first; i < p.first + p.n; i++) {
         const slot& s = at<slot>(p.table.slots)[i];
-        if (s.state != FULL) continue;
-        at<key>(p.keys)[to] = s.k;
-        at<value>(p.values)[to++] = s.v;
+        if (s.state != FULL || to++ >= p.limit) continue;
+        at<key>(p.keys)[to - 1] = s.k;
+        at<value>(p.values)[to - 1] = s.v;
     }
+    at<ringCounts>(p.table.counts)->out = to;
 }
 `
 
@@ -247,9 +251,18 @@ func (c *ringCore) finding(erase uint64) func(*device.Stream, table.Rows) error 
 	}
 }
 
-func (c *ringCore) export(st *device.Stream, keys, values uint64) error {
-	return c.out.Launch(st, oneThread, c.params(table.Rows{Keys: keys, Values: values}))
+// exporting is how the pairs are given out, by ranges of slots.
+func (c *ringCore) exporting(st *device.Stream) (table.Exporter, error) {
+	live, err := c.look(st)
+	return table.Exporter{Slots: int64(c.t.N), Live: live, Export: func(st *device.Stream, r table.Range) (int64, error) {
+		p := c.params(table.Rows{Keys: r.Keys, Values: r.Values, N: r.Slots})
+		p.First, p.Limit = uint64(r.First), uint64(r.Limit)
+		err := errors.Join(c.out.Launch(st, oneThread, p), c.counts.Look(st))
+		return int64(c.counts.Seen.Out), err
+	}}, err
 }
+
+func (c *ringCore) Family() table.Family { return "ring" }
 
 func (c *ringCore) Len() (int, error) { return c.frame.Count(c.look) }
 
@@ -339,5 +352,8 @@ func (m *ring[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted d
 	return table.DeleteOn(&m.frame, st, keys, deleted, m.finding(1))
 }
 func (m *ring[K, V]) All() ([]K, []V, error) {
-	return table.All[K, V](&m.frame, false, m.look, m.export)
+	return table.All[K, V](&m.frame, false, m.exporting)
+}
+func (m *ring[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
+	return table.Chunks(ctx, &m.frame, m.exporting, do)
 }

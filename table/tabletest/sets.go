@@ -1,6 +1,7 @@
 package tabletest
 
 import (
+	"context"
 	"slices"
 	"testing"
 
@@ -79,9 +80,7 @@ func (s *setSubject[K]) order() []uint64 {
 
 func (s *setSubject[K]) verify() {
 	s.Helper()
-	keys, err := s.s.All()
-	must(s, err)
-	got := BitsOf(keys)
+	got := BitsOf(exportedKeys(s.rig, s.s))
 	slices.Sort(got)
 	s.sameKeys(got)
 	s.verifyStats(len(s.model))
@@ -111,5 +110,6 @@ func setCalls[K any](s table.Set[K]) []call[K, uint32] {
 			func(b b) error { _, err := s.Delete(b.keys.host, b.flags.host); return err },
 			func(b b) error { return s.DeleteOn(b.st, b.keys.on, b.flags.on) }},
 		{"All", 0, 0, func(b) error { _, err := s.All(); return err }, nil},
+		{"Chunks", 0, 0, func(b) error { return s.Chunks(context.Background(), func([]K) error { return nil }) }, nil},
 	}
 }

@@ -55,6 +55,7 @@ type Suite struct {
 	unique bool   // a key is there once
 	light  bool   // the run is of less than the whole suite: each test with fewer options and seeds
 	pairs  bool   // of a map: other kinds of a family probe as it does
+	filter bool   // it does not refuse, and only one of the same options and seed takes what is saved
 	skip   map[string]bool
 }
 
@@ -128,6 +129,8 @@ func (s *Suite) Run(t *testing.T, part Part, d, other *device.Device) {
 		{"full duplicates", Widths, func(t *testing.T, d *device.Device) { s.fullDuplicates(t, d) }},
 		{"refused", Whole, func(t *testing.T, d *device.Device) { s.refused(t, d) }},
 		{"seeds", Whole, func(t *testing.T, d *device.Device) { s.seeds(t, d) }},
+		{"chunks", Whole, func(t *testing.T, d *device.Device) { s.chunks(t, d) }},
+		{"saved and loaded", Widths, func(t *testing.T, d *device.Device) { s.saved(t, d) }},
 		{"reserved patterns", Types, func(t *testing.T, d *device.Device) { s.patterns(t, d) }},
 		{"order of streams", Whole, func(t *testing.T, d *device.Device) { s.order(t, d) }},
 		{"goroutines", Whole, func(t *testing.T, d *device.Device) { s.goroutines(t, d) }},

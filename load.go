@@ -1,0 +1,72 @@
+package warpmap
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/table/snapshot"
+)
+
+// LoadMap makes a map of what snapshot.Map(m).Save wrote, on any device, of any family: "" is that of the map that was saved. o are the
+// new map's own options; it is made large enough whatever its Capacity. Errors: those of New, and of snapshot.Reader.Load.
+func LoadMap[K, V any](ctx context.Context, r io.Reader, d *device.Device, name table.Family, o table.Options) (table.Map[K, V], error) {
+	return loaded(ctx, r, snapshot.Map[K, V], func(h *snapshot.Header) (table.Map[K, V], error) {
+		return New[K, V](d, cmp.Or(name, h.Family), o)
+	})
+}
+
+// LoadSet is LoadMap for a set.
+func LoadSet[K any](ctx context.Context, r io.Reader, d *device.Device, name table.Family, o table.Options) (table.Set[K], error) {
+	return loaded(ctx, r, snapshot.Set[K], func(h *snapshot.Header) (table.Set[K], error) {
+		return NewSet[K](d, cmp.Or(name, h.Family), o)
+	})
+}
+
+// LoadMultiMap is LoadMap for a multimap of any kind, which need not be that of the one that was saved. It grows as it is loaded: o.Capacity, and where
+// each key stands once o.Keys, save the time.
+func LoadMultiMap[K, V any](ctx context.Context, r io.Reader, d *device.Device, kind table.Kind, name table.Family, o table.MultiMapOptions) (table.MultiMap[K, V], error) {
+	return loaded(ctx, r, snapshot.MultiMap[K, V], func(h *snapshot.Header) (table.MultiMap[K, V], error) {
+		return NewMultiMapOf[K, V](d, kind, cmp.Or(name, h.Family), o)
+	})
+}
+
+// LoadCounter is LoadMap for a counter.
+func LoadCounter[K any, C uint32 | uint64](ctx context.Context, r io.Reader, d *device.Device, name table.Family, o table.CounterOptions) (table.Counter[K, C], error) {
+	return loaded(ctx, r, snapshot.Counter[K, C], func(h *snapshot.Header) (table.Counter[K, C], error) {
+		return NewCounter[K, C](d, cmp.Or(name, h.Family), o)
+	})
+}
+
+// LoadFilter makes a filter of what snapshot.Filter(f).Save wrote, with all that makes it say what that one said: its family, size and seed.
+func LoadFilter[K any](ctx context.Context, r io.Reader, d *device.Device) (table.Filter[K], error) {
+	return loaded(ctx, r, snapshot.Filter[K], func(h *snapshot.Header) (table.Filter[K], error) {
+		if h.Form == nil {
+			return nil, errors.New("warpmap: the file is of a " + h.Kind + ", and not of a filter: load it as what it is")
+		}
+		f, err := find[K, uint32](h.Family, table.KindFilter)
+		if err != nil {
+			return nil, err
+		}
+		return f.filterOf(d, *h.Form)
+	})
+}
+
+// loaded makes a table by what a file's header says, and loads it.
+func loaded[T io.Closer](ctx context.Context, r io.Reader, as func(T) *snapshot.Table, make func(h *snapshot.Header) (T, error)) (t T, err error) {
+	var none T
+	file, err := snapshot.NewReader(r)
+	if err != nil {
+		return none, err
+	}
+	if t, err = make(&file.Header); err != nil {
+		return none, err
+	}
+	if err := file.Load(ctx, as(t)); err != nil {
+		return none, errors.Join(err, t.Close())
+	}
+	return t, nil
+}

@@ -1,0 +1,348 @@
+package table
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/warpmap/warpmap/device"
+)
+
+// ErrChanged is why chunks of a table break off.
+var ErrChanged = errors.New("the table was changed while its chunks were given out (let those who change it wait, or begin anew)")
+
+// Exporter is how a family gives out what it holds: by ranges of its slots, or of its buckets.
+type Exporter struct {
+	Slots, Live int64 // the slots there are, and the pairs in them
+	// Export writes the pairs of a range to memory, waits, and tells how many there are.
+	Export func(st *device.Stream, r Range) (int64, error)
+}
+
+// Range is slots in a row, and the addresses where their keys and values go, Limit of them at most. Values is 0 for a set.
+type Range struct {
+	First, Slots int64
+	Keys, Values uint64
+	Limit        int64
+}
+
+// Exported is how many pairs an export wrote: queued is why it was not queued, look waits and counts.
+func Exported(queued error, look func() (uint64, error)) (int64, error) {
+	if queued != nil {
+		return 0, queued
+	}
+	n, err := look()
+	return int64(n), err
+}
+
+// All writes all pairs to memory for Live of them.
+func (x Exporter) All(f Family, st *device.Stream, keys, values uint64) error {
+	n, err := x.Export(st, Range{Slots: x.Slots, Keys: keys, Values: values, Limit: x.Live})
+	if err == nil {
+		err = f.Exported(n, x.Live)
+	}
+	return err
+}
+
+// All is All of a table: look waits for the stream, and tells how pairs are given out. A set has no values: then noValues, and address 0.
+func All[K, V any](f *Frame, noValues bool, look func(*device.Stream) (Exporter, error)) (keys []K, values []V, err error) {
+	err = f.Alone(nil, func(st *device.Stream) error { // it counts in the table's counters
+		x, err := look(st)
+		if err != nil {
+			return err
+		}
+		k, err := Make[K](f, x.Live)
+		if err != nil {
+			return err
+		}
+		defer f.Free(k)
+		var v device.Slice[V]
+		if !noValues {
+			if v, err = Make[V](f, x.Live); err != nil {
+				return err
+			}
+			defer f.Free(v)
+		}
+		if err := x.All(f.Family, st, k.Addr(), v.Addr()); err != nil {
+			return err
+		}
+		if keys, err = k.Host(st); err != nil || noValues {
+			return err
+		}
+		values, err = v.Host(st)
+		return err
+	})
+	return keys, values, err
+}
+
+// Rows of a chunk, at most: of a GPU as many as make its copies worth their while. The CPU device has nothing to wait for.
+const (
+	chunkOnGPU = 1 << 20
+	chunkOnCPU = 1 << 14
+	leastChunk = 1 << 10 // before memory is refused
+)
+
+// Chunks is Chunks of a table. While do has one chunk, the next is brought from the device: so there are two in memory, there and here.
+func Chunks[K, V any](ctx context.Context, f *Frame, look func(*device.Stream) (Exporter, error), do func(keys []K, values []V) error) error {
+	return chunks(ctx, f, false, look, do)
+}
+
+// KeyChunks is Chunks of a set.
+func KeyChunks[K any](ctx context.Context, f *Frame, look func(*device.Stream) (Exporter, error), do func(keys []K) error) error {
+	return chunks(ctx, f, true, look, func(keys []K, _ []byte) error { return do(keys) })
+}
+
+func chunks[K, V any](ctx context.Context, f *Frame, noValues bool, look func(*device.Stream) (Exporter, error), do func(keys []K, values []V) error) (err error) {
+	w := &chunkWalk[K, V]{f: f, look: look, noValues: noValues}
+	come := make(chan error, 1)
+	fetch := func(c *chunk[K, V]) { go func() { come <- w.fetch(c) }() }
+	fetch(&w.chunk[0])
+	coming := true
+	defer func() { // of a panic of do, too
+		if coming {
+			<-come
+		}
+		err = OneLine(errors.Join(err, w.free()))
+	}()
+	for i := 0; ; i++ {
+		err := <-come
+		coming = false
+		if err == nil && ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		c, last := &w.chunk[i%2], w.first == w.slots
+		if !last {
+			coming = true
+			fetch(&w.chunk[(i+1)%2])
+		}
+		if c.n > 0 {
+			if err := do(c.hostKeys.Slice()[:c.n:c.n], c.hostValues.Slice()[:min(c.n, c.hostValues.Len())]); err != nil {
+				return err
+			}
+		}
+		if last {
+			return nil
+		}
+	}
+}
+
+// Words is Words of a filter with that memory.
+func Words(ctx context.Context, f *Frame, mem device.Slice[uint64], do func(words []uint64) error) error {
+	words, changes := make([]uint64, min(chunkOnGPU, mem.Len())), uint64(0)
+	for first := 0; first < mem.Len(); first += len(words) {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		words = words[:min(len(words), mem.Len()-first)]
+		err := f.Alone(nil, func(st *device.Stream) error {
+			if first == 0 {
+				changes = f.changes
+			} else if changes != f.changes {
+				return fmt.Errorf("%s: %w", f.Family, ErrChanged)
+			}
+			return mem.Slice(first, first+len(words)).Read(st, words)
+		})
+		if err == nil {
+			err = do(words)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// chunk is memory for some pairs, on the device and here.
+type chunk[K, V any] struct {
+	keys       device.Slice[K]
+	values     device.Slice[V]
+	hostKeys   device.Host[K]
+	hostValues device.Host[V]
+	n          int // pairs in it
+}
+
+// chunkWalk goes over a table's slots.
+type chunkWalk[K, V any] struct {
+	f            *Frame
+	look         func(*device.Stream) (Exporter, error)
+	noValues     bool
+	begun        bool
+	changes      uint64 // of the frame when it began
+	first, slots int64  // the next slot, and how many there are
+	step         int64  // slots at once
+	chunk        [2]chunk[K, V]
+}
+
+// fetch brings the pairs of the next slots.
+func (w *chunkWalk[K, V]) fetch(c *chunk[K, V]) error {
+	return w.f.Alone(nil, func(st *device.Stream) error {
+		x, err := w.look(st)
+		if err != nil {
+			return err
+		}
+		if !w.begun {
+			if w.begun, w.changes, w.slots = true, w.f.changes, x.Slots; x.Live == 0 {
+				w.first = w.slots
+				return nil
+			}
+		}
+		if w.changes != w.f.changes {
+			return fmt.Errorf("%s: %w", w.f.Family, ErrChanged)
+		}
+		if c.keys.Addr() == 0 {
+			rows := int64(chunkOnCPU)
+			if w.f.Device.Info().CUDA() {
+				rows = chunkOnGPU
+			}
+			if err := w.makeLess(c, min(rows, x.Live)); err != nil {
+				return err
+			}
+		}
+		return w.fill(st, x, c)
+	})
+}
+
+// fill takes as many slots as their pairs have room, by how full all are; a slot that holds more than that gets the room.
+func (w *chunkWalk[K, V]) fill(st *device.Stream, x Exporter, c *chunk[K, V]) error {
+	room := int64(c.keys.Len())
+	if w.step == 0 {
+		w.step = x.Slots
+		if room < x.Live {
+			w.step = max(1, int64(float64(x.Slots)*float64(room)/float64(x.Live)*15/16))
+		}
+	}
+	for {
+		slots := min(w.step, w.slots-w.first)
+		n, err := x.Export(st, Range{First: w.first, Slots: slots, Keys: c.keys.Addr(), Values: c.values.Addr(), Limit: room})
+		switch {
+		case err != nil:
+			return err
+		case n <= room:
+			w.first += slots
+			return w.download(st, c, int(n))
+		case slots > 1:
+			w.step = max(1, min(slots-1, int64(float64(slots)*float64(room)/float64(n)*15/16)))
+		default:
+			if err := errors.Join(w.release(c), w.make(c, n)); err != nil {
+				return err
+			}
+			room = n
+		}
+	}
+}
+
+func (w *chunkWalk[K, V]) download(st *device.Stream, c *chunk[K, V], n int) error {
+	c.n = n
+	err := c.keys.ReadAsync(st, c.hostKeys, n)
+	if !w.noValues {
+		err = errors.Join(err, c.values.ReadAsync(st, c.hostValues, n))
+	}
+	return errors.Join(err, st.SyncOf(w.f.Device))
+}
+
+// makeLess makes room for rows, or for fewer where memory is short.
+func (w *chunkWalk[K, V]) makeLess(c *chunk[K, V], rows int64) error {
+	for {
+		err := w.make(c, rows)
+		if !device.IsOutOfMemory(err) || rows <= leastChunk {
+			return err
+		}
+		if err := w.release(c); err != nil {
+			return err
+		}
+		rows /= 2
+	}
+}
+
+// make makes room for rows. What there is of it after an error is for release.
+func (w *chunkWalk[K, V]) make(c *chunk[K, V], rows int64) (err error) {
+	if c.keys, err = Make[K](w.f, rows); err != nil {
+		return err
+	}
+	if c.hostKeys, err = device.MakeHost[K](w.f.Device, int(rows)); err != nil || w.noValues {
+		return err
+	}
+	if c.values, err = Make[V](w.f, rows); err == nil {
+		c.hostValues, err = device.MakeHost[V](w.f.Device, int(rows))
+	}
+	return err
+}
+
+// release gives a chunk's memory back. The caller is in Alone.
+func (w *chunkWalk[K, V]) release(c *chunk[K, V]) error {
+	old := *c
+	*c = chunk[K, V]{}
+	return errors.Join(w.f.Free(old.keys, old.values), old.hostKeys.Free(), old.hostValues.Free())
+}
+
+// free gives all memory back; of a table that was closed meanwhile the device's may be gone.
+func (w *chunkWalk[K, V]) free() (err error) {
+	w.f.Guard(func() {
+		for i := range w.chunk {
+			err = errors.Join(err, w.release(&w.chunk[i]))
+		}
+	})
+	if errors.Is(err, device.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// Chunker is every kind of table that holds pairs: Map, MultiMap and Counter.
+type Chunker[K, V any] interface {
+	Chunks(ctx context.Context, do func(keys []K, values []V) error) error
+}
+
+// errEnough ends chunks early.
+var errEnough = errors.New("enough")
+
+// Pairs goes over a table's pairs, in no order, by Chunks: what is said there of memory and of those who change the table meanwhile holds. When the
+// loop is over, err tells what broke it off, or nil: a loop that did not come to the table's end looks like any other.
+//
+//	pairs, err := table.Pairs(ctx, m)
+//	for k, v := range pairs {
+//		…
+//	}
+//	if err() != nil {
+//
+// A loop may stop early; nothing stays behind. Each range over pairs begins anew.
+func Pairs[K, V any](ctx context.Context, t Chunker[K, V]) (pairs iter.Seq2[K, V], err func() error) {
+	var failed error
+	pairs = func(yield func(K, V) bool) {
+		failed = enough(t.Chunks(ctx, func(keys []K, values []V) error {
+			for i, k := range keys {
+				if !yield(k, values[i]) {
+					return errEnough
+				}
+			}
+			return nil
+		}))
+	}
+	return pairs, func() error { return failed }
+}
+
+// Keys is Pairs of a set.
+func Keys[K any](ctx context.Context, s Set[K]) (keys iter.Seq[K], err func() error) {
+	var failed error
+	keys = func(yield func(K) bool) {
+		failed = enough(s.Chunks(ctx, func(keys []K) error {
+			for _, k := range keys {
+				if !yield(k) {
+					return errEnough
+				}
+			}
+			return nil
+		}))
+	}
+	return keys, func() error { return failed }
+}
+
+func enough(err error) error {
+	if errors.Is(err, errEnough) {
+		return nil
+	}
+	return err
+}

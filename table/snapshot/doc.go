@@ -1,0 +1,29 @@
+// Package snapshot writes tables of every kind and family to files, or to any io.Writer, and reads them back: on another device, into a table of
+// another family, seed or capacity.
+//
+//	err := snapshot.Map(m).SaveFile(ctx, "users.warpmap")
+//	…
+//	err = snapshot.Map(other).LoadFile(ctx, "users.warpmap")
+//
+// What is saved is the pairs, and of a filter its words. So a file says nothing of a table's layout or its seed, and loading inserts: package
+// warpmap's LoadMap and its like make the table too.
+//
+// # The format
+//
+// All numbers are little endian. A file begins with
+//
+//	8 bytes  "warpmap\n"
+//	u32      1, the version of the format
+//	u32      n, at most 65,536
+//	n bytes  Header as JSON
+//	u32      checksum
+//
+// Then come blocks, until all entries are written, and the end:
+//
+//	"rows"   u64 entries, of which there are 1 to 1,048,576; u32 checksum
+//	         all their keys, then all their values; u32 checksum
+//	"end\n"  u64 all entries; u32 checksum
+//
+// Keys and values stand as in memory. The entries of a set are keys alone; those of a filter are its words of 8 bytes, in order. A checksum is
+// CRC-32C (Castagnoli's polynomial) of all bytes of the file before it but for the checksums: so blocks cannot be missed out, or change places.
+package snapshot

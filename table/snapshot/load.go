@@ -1,0 +1,214 @@
+package snapshot
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+// Load puts what Save wrote into the table, which must be empty, and of the same kind and types: whatever its family, device and capacity.
+// While one part goes in, the next is read. Memory: 2 MiB of entries at most, besides what Insert says. r is read to its end.
+//
+// Nothing is believed that is not checked, and no part goes in before. Errors: what is wrong with the file, *table.FullError, the context's,
+// which is looked at once a block. After any, the table is empty; one that was not before is left as it was.
+func (t *Table) Load(ctx context.Context, r io.Reader) error {
+	in, err := NewReader(r)
+	if err != nil {
+		return err
+	}
+	return in.Load(ctx, t)
+}
+
+// LoadFile is Load of a file.
+func (t *Table) LoadFile(ctx context.Context, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("snapshot: %w", err)
+	}
+	defer f.Close()
+	if err := t.Load(ctx, f); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// Reader is a file whose header is read, for programs that make the table by what it says.
+type Reader struct {
+	Header Header
+	in     reader
+	known  bool // the file is as long as the header says
+}
+
+// NewReader reads the header. Errors: what is wrong with it.
+func NewReader(r io.Reader) (*Reader, error) {
+	size := int64(-1)
+	switch r := r.(type) {
+	case *os.File:
+		if s, err := r.Stat(); err == nil && s.Mode().IsRegular() {
+			size = s.Size()
+		}
+	case *bytes.Reader:
+		size = int64(r.Len())
+	case *bytes.Buffer:
+		size = int64(r.Len())
+	}
+	x := &Reader{in: reader{r: bufio.NewReaderSize(r, 1<<16)}}
+	h, err := x.in.header()
+	if err != nil {
+		return nil, err
+	}
+	x.Header = h
+	if size >= 0 {
+		if size/h.rowBytes() < h.Len {
+			return nil, fmt.Errorf("snapshot: %d bytes cannot hold %d entries of %d: the file was cut off, or saving it did not end: %w", size, h.Len, h.rowBytes(), io.ErrUnexpectedEOF)
+		}
+		x.known = true
+	}
+	return x, nil
+}
+
+// Where the length of a file is not known, what its header says of it is believed so far: a table is made as large as for so many entries, or so many times as
+// many as came.
+const (
+	believed = 1 << 22
+	tenfold  = 8
+)
+
+// loading is a table on its way in. One goroutine reads and checks, and another puts what was read into the table.
+type loading struct {
+	t    *Table
+	rows [2]rows
+	room int
+	came chan error // of the put that is under way
+	busy bool
+
+	put, reserved int64 // entries
+	x             *Reader
+}
+
+// Load is Load of the rest of the file.
+func (x *Reader) Load(ctx context.Context, t *Table) (err error) {
+	if err := t.takes(&x.Header); err != nil {
+		return err
+	}
+	l := &loading{t: t, x: x, came: make(chan error, 1), room: int(max(1, min(mostRows, x.Header.Len)))}
+	defer func() { // of a panic, too
+		if e := l.wait(); err == nil {
+			err = e
+		}
+		if err != nil {
+			if e := t.clear(); e != nil && !errors.Is(e, table.ErrClosed) {
+				err = fmt.Errorf("%w; and the table cannot be cleared: %w", err, e)
+			}
+		}
+	}()
+	return l.run(ctx)
+}
+
+func (l *loading) run(ctx context.Context) error {
+	filled, total := 0, int64(0)
+	for which := 0; ; {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		tag, n, err := l.x.in.part()
+		switch {
+		case err != nil:
+			return err
+		case tag == tagEnd:
+			if n != uint64(total) {
+				return fmt.Errorf("snapshot: the file says that it has %d entries, and has %d: it is damaged", n, total)
+			}
+			if form := l.t.form; form != nil && total != form.Words {
+				return fmt.Errorf("snapshot: the file has %d words of a filter of %d: it is damaged", total, form.Words)
+			}
+			if err := l.x.in.over(); err != nil {
+				return err
+			}
+			return errors.Join(l.begin(which, filled), l.wait())
+		case tag != tagRows || n == 0 || n > mostRows:
+			return fmt.Errorf("snapshot: a block %q of %d entries at byte %d (want %q of 1 to %d, or %q): the file is damaged", tag, n, l.x.in.at, tagRows, mostRows, tagEnd)
+		}
+		rows := int(n)
+		if filled+rows > l.room {
+			if err := l.begin(which, filled); err != nil {
+				return err
+			}
+			filled, which = 0, 1-which
+			l.room = max(l.room, rows) // a block may be larger than the header has it
+		}
+		if err := l.read(&l.rows[which], filled, rows); err != nil {
+			return err
+		}
+		filled += rows
+		total += int64(rows)
+		l.t.tell(total, l.x.Header.Len)
+	}
+}
+
+// read reads a block of n entries behind those that are there already, and checks it.
+func (l *loading) read(r *rows, filled, n int) error {
+	if filled == 0 && (r.put == nil || len(r.columns[0].bytes) < l.room*r.columns[0].size) {
+		*r = l.t.room(l.room)
+	}
+	for _, c := range r.columns {
+		if err := l.x.in.read(c.bytes[filled*c.size:(filled+n)*c.size], "a block"); err != nil {
+			return err
+		}
+	}
+	return l.x.in.seal("a block")
+}
+
+// begin begins to put entries into the table, once those before are in.
+func (l *loading) begin(which, n int) error {
+	if err := l.wait(); err != nil || n == 0 {
+		return err
+	}
+	l.busy = true
+	first, r := l.put, l.rows[which]
+	l.put += int64(n)
+	go func() {
+		err := l.reserve(first + int64(n))
+		if err == nil {
+			err = r.put(first, n)
+		}
+		l.came <- err
+	}()
+	return nil
+}
+
+func (l *loading) wait() error {
+	if !l.busy {
+		return nil
+	}
+	l.busy = false
+	if err := <-l.came; err != nil {
+		return fmt.Errorf("snapshot: loading: %w", err)
+	}
+	return nil
+}
+
+// reserve makes the table as large as all entries need, as far as it is known how many these are. A table that may not be so large tells later
+// what does not fit.
+func (l *loading) reserve(n int64) error {
+	all := l.x.Header.Len
+	if l.t.reserve == nil || l.reserved >= all || l.reserved > 0 && n <= l.reserved {
+		return nil
+	}
+	l.reserved = all
+	if !l.x.known {
+		l.reserved = min(all, max(believed, tenfold*n))
+	}
+	err := l.t.reserve(int(l.reserved))
+	if errors.Is(err, table.ErrMaxBytes) || device.IsOutOfMemory(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,372 @@
+package snapshot_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/table/snapshot"
+)
+
+// goMap is a Go map as far as files need one: what is tested here is files, and not tables, which tabletest's suites save and load.
+type goMap struct {
+	table.Map[uint32, uint64]
+	in    map[uint32]uint64
+	room  int // made by Grow
+	chunk int // 0: all at once
+	slow  time.Duration
+	most  int // pairs that have room; 0: any
+}
+
+func newGoMap(n int, seed uint64) *goMap {
+	m := &goMap{in: map[uint32]uint64{}}
+	rng := rand.New(rand.NewPCG(seed, 1))
+	for len(m.in) < n {
+		m.in[rng.Uint32()] = rng.Uint64()
+	}
+	return m
+}
+
+func (m *goMap) Family() table.Family { return "go" }
+func (m *goMap) Len() (int, error)    { return len(m.in), nil }
+func (m *goMap) Clear() error         { clear(m.in); return nil }
+func (m *goMap) Grow(n int) error     { m.room = n; return nil }
+
+func (m *goMap) Insert(keys []uint32, values []uint64) error {
+	for i, k := range keys {
+		if m.most > 0 && len(m.in) == m.most {
+			return table.Full([]int{i}, m.most, m.most, table.ErrMaxBytes)
+		}
+		m.in[k] = values[i]
+	}
+	return nil
+}
+
+func (m *goMap) Chunks(ctx context.Context, do func(keys []uint32, values []uint64) error) error {
+	var keys []uint32
+	var values []uint64
+	for k, v := range m.in {
+		keys, values = append(keys, k), append(values, v)
+	}
+	for step := max(1, min(len(keys), m.chunk)); len(keys) > 0; {
+		if m.chunk == 0 {
+			step = len(keys)
+		}
+		step = min(step, len(keys))
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := do(keys[:step], values[:step]); err != nil {
+			return err
+		}
+		keys, values = keys[step:], values[step:]
+		time.Sleep(m.slow)
+	}
+	return nil
+}
+
+func saved(t testing.TB, m *goMap) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	if err := snapshot.Map(m).Save(context.Background(), &b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// load loads a file into an empty map: on an error it is empty again.
+func load(t testing.TB, r io.Reader) (*goMap, error) {
+	t.Helper()
+	m := newGoMap(0, 0)
+	err := snapshot.Map(m).Load(context.Background(), r)
+	if err != nil && len(m.in) > 0 {
+		t.Fatalf("%d pairs are left after %v", len(m.in), err)
+	}
+	return m, err
+}
+
+// Whatever the chunks, and whether or not the length of the file is known, all comes back, and the table is made large enough at once.
+func TestRoundTrips(t *testing.T) {
+	for _, n := range []int{0, 1, 1000, 1<<20 + 5} {
+		for _, chunk := range []int{0, 7, 65_536} {
+			if n > 1000 && chunk > 0 {
+				continue
+			}
+			m := newGoMap(n, 1)
+			m.chunk = chunk
+			file := saved(t, m)
+			for what, r := range map[string]io.Reader{"a file": bytes.NewReader(file), "a pipe": io.MultiReader(bytes.NewReader(file))} {
+				got, err := load(t, r)
+				if err != nil || !maps.Equal(got.in, m.in) || got.room < n {
+					t.Errorf("%d pairs in chunks of %d from %s: %v, %d pairs, room for %d", n, chunk, what, err, len(got.in), got.room)
+				}
+			}
+		}
+	}
+}
+
+// A header is believed as far as the file's length bears it out.
+func TestHeadersAreNotBelieved(t *testing.T) {
+	big := &lying{goMap: newGoMap(10, 1)}
+	var file bytes.Buffer
+	if err := snapshot.Map(big).Save(context.Background(), &file); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := load(t, bytes.NewReader(file.Bytes())); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("a short file of 2⁴⁰ entries: %v", err)
+	}
+	m, err := load(t, io.MultiReader(&file))
+	if err != nil || !maps.Equal(m.in, big.in) || m.room > 1<<23 {
+		t.Errorf("2⁴⁰ entries from a pipe, of which 10 came: %v, room for %d", err, m.room)
+	}
+}
+
+// lying says that it has more than it has.
+type lying struct{ *goMap }
+
+func (l *lying) Len() (int, error) { return 1 << 40, nil }
+
+// No byte may change, and none be missing.
+func TestDamage(t *testing.T) {
+	m := newGoMap(20, 1)
+	m.chunk = 8
+	file := saved(t, m)
+	for i := range file {
+		for bit := range 8 {
+			damaged := bytes.Clone(file)
+			damaged[i] ^= 1 << bit
+			if _, err := load(t, bytes.NewReader(damaged)); err == nil {
+				t.Errorf("bit %d of byte %d of %d was changed, and the file was loaded", bit, i, len(file))
+			}
+		}
+		for _, r := range []io.Reader{bytes.NewReader(file[:i]), io.MultiReader(bytes.NewReader(file[:i]))} {
+			if _, err := load(t, r); !errors.Is(err, io.ErrUnexpectedEOF) {
+				t.Errorf("a file that ends after %d of %d bytes: %v", i, len(file), err)
+			}
+		}
+	}
+	for what, bad := range map[string][]byte{
+		"more follows":         append(bytes.Clone(file), 0),
+		"not with \"warpmap\\": append([]byte("SQLite format 3\x00"), file...),
+		"ends after 0 bytes":   nil,
+	} {
+		if _, err := load(t, bytes.NewReader(bad)); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%q: %v", what, err)
+		}
+	}
+	// A block that is missing, and one that is twice.
+	const block = 4 + 8 + 4 + 8*(4+8) + 4
+	first := len(file) - (4 + 8 + 4) - (block - 4*12) - 2*block
+	missing := append(bytes.Clone(file[:first]), file[first+block:]...)
+	twice := append(append(bytes.Clone(file[:first+block]), file[first:first+block]...), file[first+block:]...)
+	for _, bad := range [][]byte{missing, twice} {
+		if _, err := load(t, bytes.NewReader(bad)); err == nil || !strings.Contains(err.Error(), "checksum") {
+			t.Errorf("a block is missing, or twice: %v", err)
+		}
+	}
+}
+
+// A file goes into a table of its kind and types that is empty, and has room.
+func TestRefusals(t *testing.T) {
+	file := saved(t, newGoMap(10, 1))
+	full := newGoMap(1, 1)
+	small := newGoMap(0, 1)
+	small.most = 5
+	var set table.Set[uint32] = fakeSet[uint32]{}
+	for want, into := range map[string]*snapshot.Table{
+		"the table holds 1 entries already": snapshot.Map(full),
+		"the table is a set":                snapshot.Set(set),
+		"the table of int32":                snapshot.Map(fakeMap[int32, uint64]{}),
+		"and the table of \"[2]uint32\"":    snapshot.Map(fakeMap[uint32, [2]uint32]{}),
+		"table is full":                     snapshot.Map(small),
+	} {
+		if err := into.Load(context.Background(), bytes.NewReader(file)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", want, err)
+		}
+	}
+	if len(full.in) != 1 || len(small.in) != 0 {
+		t.Errorf("%d and %d pairs, want 1 and 0", len(full.in), len(small.in))
+	}
+}
+
+type fakeMap[K, V any] struct{ table.Map[K, V] }
+
+func (fakeMap[K, V]) Family() table.Family { return "fake" }
+func (fakeMap[K, V]) Len() (int, error)    { return 0, nil }
+
+type fakeSet[K any] struct{ table.Set[K] }
+
+func (fakeSet[K]) Family() table.Family { return "fake" }
+func (fakeSet[K]) Len() (int, error)    { return 0, nil }
+
+// Saving and loading stop when they are told to, and tell how far they are.
+func TestProgressAndCancel(t *testing.T) {
+	m := newGoMap(1000, 1)
+	m.chunk = 100
+	for _, stop := range []int64{0, 300} {
+		ctx, cancel := context.WithCancel(context.Background())
+		var told []int64
+		progress := func(done, total int64) {
+			if told = append(told, done); total != 1000 {
+				t.Errorf("%d entries in all, want 1000", total)
+			}
+			if done == stop {
+				cancel()
+			}
+		}
+		var file bytes.Buffer
+		x := snapshot.Map(m)
+		x.Progress = progress
+		if err := x.Save(ctx, &file); (stop > 0) != errors.Is(err, context.Canceled) || len(told) != 10 && stop == 0 || stop > 0 && len(told) != 3 {
+			t.Errorf("saving, stopped at %d: %v, told %v", stop, err, told)
+		}
+		told = nil
+		y := newGoMap(0, 1)
+		x = snapshot.Map(y)
+		x.Progress = progress
+		ctx, cancel = context.WithCancel(context.Background())
+		if err := x.Load(ctx, bytes.NewReader(saved(t, m))); (stop > 0) != errors.Is(err, context.Canceled) || stop > 0 && (len(told) != 3 || len(y.in) > 0) || stop == 0 && len(y.in) != 1000 {
+			t.Errorf("loading, stopped at %d: %v, told %v, %d pairs", stop, err, told, len(y.in))
+		}
+		cancel()
+	}
+}
+
+// A writer that fails leaves the file that was there, and nothing beside it.
+func TestSaveFileThatFails(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "m")
+	old := newGoMap(100, 1)
+	if err := snapshot.Map(old).SaveFile(context.Background(), path); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	x := snapshot.Map(newGoMap(100, 2))
+	x.Progress = func(int64, int64) { panic("killed") }
+	func() {
+		defer func() { recover() }()
+		x.SaveFile(ctx, path)
+	}()
+	cancel()
+	if err := snapshot.Map(newGoMap(100, 2)).SaveFile(ctx, path); !errors.Is(err, context.Canceled) {
+		t.Errorf("canceled: %v", err)
+	}
+	if err := snapshot.Map(old).SaveFile(context.Background(), filepath.Join(dir, "none", "m")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no such folder: %v", err)
+	}
+	m := newGoMap(0, 0)
+	if err := snapshot.Map(m).LoadFile(context.Background(), path); err != nil || !maps.Equal(m.in, old.in) {
+		t.Errorf("the old file: %v", err)
+	}
+	if files, err := os.ReadDir(dir); err != nil || len(files) != 1 {
+		t.Errorf("%d files, %v: want the old one alone", len(files), err)
+	}
+	if err := snapshot.Map(newGoMap(0, 0)).LoadFile(context.Background(), path+"x"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no such file: %v", err)
+	}
+}
+
+const childFile = "WARPMAP_TEST_SNAPSHOT"
+
+// TestChild is the process that TestKilled kills: it saves one table, then another, over and over.
+func TestChild(t *testing.T) {
+	path := os.Getenv(childFile)
+	if path == "" {
+		t.Skip("only for TestKilled")
+	}
+	for i := uint64(0); ; i++ {
+		m := newGoMap(2000, 1+i%2)
+		m.chunk, m.slow = 100, 100*time.Microsecond
+		if err := snapshot.Map(m).SaveFile(context.Background(), path); err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			fmt.Println("saved")
+		}
+	}
+}
+
+// A process that is killed while it saves leaves the old file or the new, and whole.
+func TestKilled(t *testing.T) {
+	rounds := 15
+	if testenv.Long() {
+		rounds = 300
+	}
+	path := filepath.Join(t.TempDir(), "m")
+	models := []*goMap{newGoMap(2000, 1), newGoMap(2000, 2)}
+	left := 0
+	for range rounds {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestChild$")
+		cmd.Env = append(os.Environ(), childFile+"="+path)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(out, make([]byte, len("saved"))); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Duration(rand.IntN(20_000)) * time.Microsecond)
+		if err := cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		cmd.Wait() // it was killed
+		m := newGoMap(0, 0)
+		if err := snapshot.Map(m).LoadFile(context.Background(), path); err != nil {
+			t.Fatal(err)
+		}
+		if !maps.Equal(m.in, models[0].in) && !maps.Equal(m.in, models[1].in) {
+			t.Fatalf("%d pairs, of neither table", len(m.in))
+		}
+		files, err := filepath.Glob(path + ".*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		left += min(1, len(files))
+		for _, f := range files {
+			if err := os.Remove(f); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if left == 0 {
+		t.Errorf("none of %d processes was killed while it saved: the test tests nothing", rounds)
+	}
+	t.Logf("%d of %d processes were killed while they saved", left, rounds)
+}
+
+// Whatever a file holds, it is loaded as what it says, or not at all.
+func FuzzLoad(f *testing.F) {
+	for _, n := range []int{0, 1, 20} {
+		m := newGoMap(n, 1)
+		m.chunk = 8
+		f.Add(saved(f, m))
+	}
+	f.Fuzz(func(t *testing.T, file []byte) {
+		m, err := load(t, bytes.NewReader(file))
+		if err != nil {
+			return
+		}
+		again, err := load(t, bytes.NewReader(saved(t, m)))
+		if err != nil || !maps.Equal(again.in, m.in) {
+			t.Errorf("what was loaded is not what is saved: %v", err)
+		}
+		if 12*len(m.in) > len(file) {
+			t.Errorf("%d pairs of %d bytes", len(m.in), len(file))
+		}
+	})
+}

@@ -1,0 +1,151 @@
+package snapshot
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"unsafe"
+
+	"github.com/warpmap/warpmap/table"
+)
+
+// Table is a table of some kind, to be saved or loaded: see Map and its like.
+type Table struct {
+	// Progress, where it is not nil, is told now and then how many entries are done, of how many. It is called by the goroutine that saves or loads.
+	Progress func(done, total int64)
+
+	kind       table.Kind
+	family     table.Family
+	key, value reflect.Type // value is nil where there are none
+	form       *table.FilterForm
+
+	length  func() (int, error)
+	reserve func(n int) error // nil where nobody knows what so many entries need
+	clear   func() error
+	chunks  func(ctx context.Context, do func(n int, columns ...[]byte) error) error
+	room    func(n int) rows
+}
+
+// rows is memory for entries that are loaded.
+type rows struct {
+	columns []column
+	put     func(first int64, n int) error // puts n of them into the table, which has had first before
+}
+
+// column is a Go slice as bytes, of which an entry has so many.
+type column struct {
+	bytes []byte
+	size  int
+}
+
+// Map is a map, to be saved or loaded.
+func Map[K, V any](m table.Map[K, V]) *Table {
+	t := pairs(m, m.Chunks, m.Insert)
+	t.kind, t.reserve = table.KindMap, m.Grow
+	return t
+}
+
+// MultiMap is a multimap of any kind, to be saved or loaded. Pairs come back with the values of a key in another order. The table is not made
+// larger before it is loaded, for nobody knows how many keys there are: where all have few values, Grow saves the time to grow.
+func MultiMap[K, V any](m table.MultiMap[K, V]) *Table {
+	t := pairs(m, m.Chunks, m.Insert)
+	t.kind = table.KindMultiMap
+	return t
+}
+
+// Counter is a counter, to be saved or loaded.
+func Counter[K any, C uint32 | uint64](c table.Counter[K, C]) *Table {
+	t := pairs(c, c.Chunks, c.AddCounts)
+	t.kind, t.reserve = table.KindCounter, c.Grow
+	return t
+}
+
+// Set is a set, to be saved or loaded.
+func Set[K any](s table.Set[K]) *Table {
+	t := newTable(s)
+	t.kind, t.reserve, t.key = table.KindSet, s.Grow, reflect.TypeFor[K]()
+	t.chunks = func(ctx context.Context, do func(n int, columns ...[]byte) error) error {
+		return s.Chunks(ctx, func(keys []K) error { return do(len(keys), bytesOf(keys)) })
+	}
+	t.room = func(n int) rows {
+		keys := make([]K, n)
+		return rows{[]column{columnOf(keys)}, func(_ int64, n int) error { _, err := s.Insert(keys[:n], nil); return err }}
+	}
+	return t
+}
+
+// Filter is a filter, to be saved or loaded. What is loaded must be of a filter of the same Form: package warpmap's LoadFilter makes one.
+func Filter[K any](f table.Filter[K]) *Table {
+	form := f.Form()
+	t := &Table{kind: table.KindFilter, family: f.Family(), key: reflect.TypeFor[K](), form: &form}
+	t.length = func() (int, error) { return int(form.Words), nil }
+	t.clear = f.Clear
+	t.chunks = func(ctx context.Context, do func(n int, columns ...[]byte) error) error {
+		return f.Words(ctx, func(words []uint64) error { return do(len(words), bytesOf(words)) })
+	}
+	t.room = func(n int) rows {
+		words := make([]uint64, n)
+		return rows{[]column{columnOf(words)}, func(first int64, n int) error { return f.SetWords(first, words[:n]) }}
+	}
+	return t
+}
+
+// newTable has what all kinds but filters share.
+func newTable(of table.Table) *Table {
+	return &Table{family: of.Family(), length: of.Len, clear: of.Clear}
+}
+
+// pairs is a table of keys and values.
+func pairs[K, V any](of table.Table, chunks func(context.Context, func([]K, []V) error) error, insert func([]K, []V) error) *Table {
+	t := newTable(of)
+	t.key, t.value = reflect.TypeFor[K](), reflect.TypeFor[V]()
+	t.chunks = func(ctx context.Context, do func(n int, columns ...[]byte) error) error {
+		return chunks(ctx, func(keys []K, values []V) error { return do(len(keys), bytesOf(keys), bytesOf(values)) })
+	}
+	t.room = func(n int) rows {
+		keys, values := make([]K, n), make([]V, n)
+		return rows{[]column{columnOf(keys), columnOf(values)}, func(_ int64, n int) error { return insert(keys[:n], values[:n]) }}
+	}
+	return t
+}
+
+func bytesOf[T any](s []T) []byte {
+	var zero T
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(zero)))
+}
+
+func columnOf[T any](s []T) column {
+	var zero T
+	return column{bytesOf(s), int(unsafe.Sizeof(zero))}
+}
+
+// header is what the file says of the table.
+func (t *Table) header() (Header, error) {
+	n, err := t.length()
+	h := Header{Kind: t.kind.String(), Family: t.family, Key: typeName(t.key), KeyBytes: int(t.key.Size()), Len: int64(n), Form: t.form}
+	if t.value != nil {
+		h.Value, h.ValueBytes = typeName(t.value), int(t.value.Size())
+	}
+	return h, err
+}
+
+// takes tells why the table cannot take what a file holds.
+func (t *Table) takes(h *Header) error {
+	own, err := t.header()
+	if err != nil {
+		return err
+	}
+	switch {
+	case h.Kind != own.Kind:
+		return fmt.Errorf("snapshot: the file is of a %s, and the table is a %s: load it into a %s", h.Kind, own.Kind, h.Kind)
+	case h.Key != own.Key || h.KeyBytes != own.KeyBytes:
+		return fmt.Errorf("snapshot: the file has keys of %s, and the table of %s: load it into a table of the same types", h.Key, own.Key)
+	case h.Value != own.Value || h.ValueBytes != own.ValueBytes:
+		return fmt.Errorf("snapshot: the file has values of %q, and the table of %q: load it into a table of the same types", h.Value, own.Value)
+	case (h.Form == nil) != (own.Form == nil) || h.Form != nil && *h.Form != *own.Form:
+		return fmt.Errorf("snapshot: the file is of a filter of form %v, and this has %v: make the filter by warpmap.LoadFilter", h.Form, own.Form)
+	case own.Form == nil && own.Len > 0:
+		return fmt.Errorf("snapshot: the table holds %d entries already (want an empty one: Clear it, or make a new one)", own.Len)
+	}
+	return nil
+}
