@@ -33,6 +33,7 @@ func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
 	if wrong != nil {
 		return nil, wrong
 	}
+	c.frame.Why = o.Why
 	return table.Made(&Map[K, V]{c}, c.frame.Open(family, d, c.begin, c.free))
 }
 

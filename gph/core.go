@@ -185,6 +185,7 @@ func newCore(d *device.Device, w table.Width, o Options) (*core, error) {
 		return nil, w.Err
 	}
 	c := &core{cfg: config{keyBytes: w.Key, valueBytes: w.Value}, opts: o}
+	c.frame.Why = o.Why
 	return table.Made(c, c.frame.Open(family, d, c.begin, c.free))
 }
 

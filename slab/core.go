@@ -138,6 +138,7 @@ func newCore(d *device.Device, w table.Width, o Options, multi bool) (*core, err
 		return nil, w.Err
 	}
 	c := &core{cfg: config{keyBytes: w.Key, valueBytes: w.Value, multi: multi}, opts: o}
+	c.frame.Why = o.Why
 	return table.Made(c, c.frame.Open(family, d, c.begin, c.free))
 }
 

@@ -33,6 +33,7 @@ func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
 		return nil, wrong
 	}
 	c := &core{opts: o, cfg: config{keyBytes: key, valueBytes: value}}
+	c.frame.Why = o.Why
 	return table.Made(&Map[K, V]{c}, c.frame.Open(family, d, c.begin, c.free))
 }
 

@@ -20,6 +20,7 @@ import (
 type Frame struct {
 	Device *device.Device
 	Family Family
+	Why    string // see Options
 
 	order   Order
 	Stage   Stage // carries Go slices
@@ -228,6 +229,7 @@ func (f *Frame) Spare() error {
 // Tell completes Stats that have Len and Capacity: the load factor, memory in passing, and probe lengths by a histogram of
 // len(Stats.Probes) bins with the sum of all behind them. nil: every look-up that hits reads once.
 func (f *Frame) Tell(s *Stats, histogram []uint64) {
+	s.Family, s.Why = f.Family, f.Why
 	s.LoadFactor = float64(s.Len) / float64(s.Capacity)
 	s.ScratchBytes = int64(f.scratch.Len() + f.ordered.Len() + f.refused.Len())
 	onDevice, pinned := StagingBytes(f.Device)

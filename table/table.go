@@ -5,6 +5,7 @@ package table
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -77,6 +78,35 @@ type Options struct {
 	Hash int
 	// Seed chooses the hash function. Zero means a random one, so that nobody can choose keys that collide.
 	Seed uint64
+	// Work is what the table is for, where package warpmap is to choose a family by it. The families do not ask.
+	Work Work
+	// Why is told by Stats: why the table is of its family. Who lets package warpmap choose leaves it empty.
+	Why string
+}
+
+// Work is what a table is for. The zero value says nothing.
+type Work struct {
+	// Inserts, Finds and Deletes are how many keys are inserted, looked up and deleted, in any unit: 1 and 100 are a hundred look-ups for each insert.
+	Inserts, Finds, Deletes float64
+	// Misses is the share of look-ups whose keys are not in, 0 to 1.
+	Misses float64
+	// Once says that all inserts are one batch, which comes first.
+	Once bool
+	// Values is how many values a key has, on average: of multimaps. Zero means that nobody knows.
+	Values float64
+}
+
+// check tells what no work is.
+func (w Work) check() error {
+	for _, x := range []float64{w.Inserts, w.Finds, w.Deletes, w.Misses, w.Values} {
+		if !(x >= 0) || math.IsInf(x, 1) {
+			return fmt.Errorf("table: work %+v (want numbers from 0 on)", w)
+		}
+	}
+	if w.Misses > 1 {
+		return fmt.Errorf("table: a share of misses of %v (want 0 to 1)", w.Misses)
+	}
+	return nil
 }
 
 // leastLoadFactor is the least that is a load factor, and not a mistake.
@@ -95,6 +125,9 @@ func (o *Options) Complete(load float64) error {
 	case o.Hash < 0 || o.Hash > 3:
 		return fmt.Errorf("table: hash function %d (see package kernel)", o.Hash)
 	}
+	if err := o.Work.check(); err != nil {
+		return err
+	}
 	if o.LoadFactor == 0 {
 		o.LoadFactor = load
 	}
@@ -106,6 +139,8 @@ func (o *Options) Complete(load float64) error {
 
 // Stats is what a table measures of itself.
 type Stats struct {
+	Family     Family  `json:"family,omitempty"`
+	Why        string  `json:"why,omitempty"`        // the table is of its family: see Options
 	Len        int     `json:"len"`                  // pairs
 	Capacity   int     `json:"capacity"`             // slots; a few more, for single keys, do not count
 	Tombstones int     `json:"tombstones"`           // slots of deleted pairs that are not yet used again

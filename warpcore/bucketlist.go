@@ -98,6 +98,7 @@ func newLists(d *device.Device, w table.Width, o ListOptions) (*lists, error) {
 	}
 	l := &lists{opts: o, cfg: listConfig{w.Value}}
 	l.keys.cfg = keyConfig(w.Key, 0)
+	l.frame().Why = o.Why
 	return table.Made(l, l.frame().Open(family, d, l.begin, l.free))
 }
 

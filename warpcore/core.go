@@ -177,6 +177,7 @@ func newCore(d *device.Device, w table.Width, o Options, kind table.Kind) (*core
 		return nil, w.Err
 	}
 	c := &core{cfg: config{keyBytes: w.Key, valueBytes: w.Value}, opts: o, kind: kind}
+	c.frame.Why = o.Why
 	return table.Made(c, c.frame.Open(family, d, c.begin, c.free))
 }
 

@@ -57,6 +57,7 @@ func newBuckets(d *device.Device, w table.Width, o MultiBucketOptions) (*core, e
 	if err := c.bucketOptions(w, o); err != nil {
 		return nil, err
 	}
+	c.frame.Why = o.Why
 	return table.Made(c, c.frame.Open(family, d, c.begin, c.free))
 }
 
