@@ -208,7 +208,7 @@ func KernelOf[P any](m *Module, name string) (Kernel[P], error) {
 	if err := m.d.do(func() (err error) { k.h, takes, err = m.d.b.kernel(m.h, name); return err }); err != nil {
 		return k, err
 	}
-	if p := reflect.TypeFor[P](); takes != int64(p.Size()) {
+	if p := reflect.TypeFor[P](); takes != int64(p.Size()) && takes != anyBytes {
 		return Kernel[P]{name: k.name}, fmt.Errorf("kernel %s takes %d bytes of parameters, not the %d of %v", k.name, takes, p.Size(), p)
 	}
 	return k, nil

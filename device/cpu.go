@@ -56,14 +56,20 @@ func openCPU(name string, cfg *config) (backend, error) {
 	if err != nil {
 		return nil, err
 	}
+	b := newCPU(name, cfg, c)
+	b.inf.Compiler = c.String()
+	return b, nil
+}
+
+func newCPU(name string, cfg *config, c *cxx) *cpuBackend {
 	_, total := hostMemory("/")
 	b := &cpuBackend{cfg: cfg, cxx: c, blocks: map[uint64]int64{}}
 	b.seed.Store(cfg.seed)
 	b.inf = Info{
-		Name: name, NUMA: -1, Model: cpuModel(), Arch: runtime.GOARCH, Compiler: c.String(),
+		Name: name, NUMA: -1, Model: cpuModel(), Arch: runtime.GOARCH,
 		Multiprocessors: runtime.NumCPU(), Memory: total, Shared: hostSharedBytes, CAS128: true,
 	}
-	return b, nil
+	return b
 }
 
 func (b *cpuBackend) info() Info { return b.inf }

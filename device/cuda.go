@@ -90,9 +90,12 @@ func openCUDA(index int, cfg *config) (backend, error) {
 			name, g.about.Model, capability/10, capability%10, oldest/10, oldest%10)
 	}
 	if g.comp, err = openNVRTC(cfg.toolchain, g.about.Arch); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		if !cfg.cache.holds(g.comp.extension()) {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		g.comp = &rtc{arch: g.about.Arch, missing: err} // what is compiled already will do
 	}
-	g.about.Compiler = g.comp.lib.String()
+	g.about.Compiler = g.comp.ident()
 	g.about.CAS128 = g.comp.swap128(g.about.Arch)
 	if g.ctx, err = drv.DevicePrimaryCtxRetain(g.dev); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -632,8 +635,9 @@ func (g *gpu) close() error {
 
 // rtc compiles with NVRTC for one architecture.
 type rtc struct {
-	lib  *nvrtc.Library
-	arch string
+	lib     *nvrtc.Library
+	arch    string
+	missing error // why there is no lib
 }
 
 var rtcOptions = []string{"--std=c++17"}
@@ -645,17 +649,30 @@ func openNVRTC(path, arch string) (*rtc, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w for %s: %v: %s", ErrNoNVRTC, arch, err, installNVRTC)
 	}
-	return &rtc{lib, target}, nil
+	return &rtc{lib: lib, arch: target}, nil
 }
 
-func (c *rtc) swap128(arch string) bool { return nvrtc.Swaps(arch) && c.lib.Swap128() }
-func (c *rtc) target() string           { return c.arch }
-func (c *rtc) options(bool) []string    { return rtcOptions }
-func (c *rtc) ident() string            { return c.lib.String() }
+// swap128 tells whether kernels have a 128-bit compare-and-swap. Those in the cache are taken to be of an NVRTC that knows it, as all from 12.3 on do.
+func (c *rtc) swap128(arch string) bool {
+	return nvrtc.Swaps(arch) && (c.lib == nil || c.lib.Swap128())
+}
+
+func (c *rtc) target() string        { return c.arch }
+func (c *rtc) options(bool) []string { return rtcOptions }
+
+func (c *rtc) ident() string {
+	if c.lib == nil {
+		return ""
+	}
+	return c.lib.String()
+}
 
 func (c *rtc) extension() string { return "cubin" }
 
 func (c *rtc) compile(src *source) ([]byte, error) {
+	if c.lib == nil {
+		return nil, fmt.Errorf("%s is not in the cache of compiled kernels, and cannot be compiled: %w", src.program, c.missing)
+	}
 	headers := make([]nvrtc.Header, len(src.files)-1)
 	for i, f := range src.files[1:] {
 		headers[i] = nvrtc.Header(f)

@@ -384,6 +384,7 @@ func TestCUDANoDevice(t *testing.T) {
 // A GPU for which nothing can be compiled is refused when it is opened, with what to install; auto takes the CPU.
 func TestGPUWithoutNVRTC(t *testing.T) {
 	f, opt := fake(t)
+	t.Setenv("WARPMAP_CACHE", t.TempDir()) // for List
 	missing := filepath.Join(t.TempDir(), "libnvrtc.so")
 	t.Setenv(nvrtc.Env, missing)
 	_, err := device.Open("cuda:0", opt)
@@ -416,6 +417,48 @@ func TestGPUWithoutNVRTC(t *testing.T) {
 	}
 	_, err = device.CompileFor("sm_9", fakeProgram)
 	contains(t, err, `architecture "sm_9"`)
+}
+
+// What was compiled ahead, where no GPU is, a GPU takes from the cache where no NVRTC is.
+func TestAhead(t *testing.T) {
+	f, _ := fake(t)
+	cache := device.WithCache(t.TempDir())
+	a, err := device.OpenAhead("sm_90", cache)
+	must(t, err)
+	if i := a.Info(); !i.CUDA() || !i.CAS128 || i.Arch != "sm_90" {
+		t.Errorf("%+v", i)
+	}
+	roundTrip(t, a)
+	mem, err := device.From(a, []uint32{7})
+	must(t, err)
+	must(t, kernelOf(t, a, fakeProgram, "add").Launch(nil, device.GridFor(1, 32), &addParams{Addr: mem.Addr(), N: 1, Value: 1}))
+	if got, err := mem.Host(nil); err != nil || got[0] != 7 {
+		t.Errorf("a kernel ran: %v, %v", got, err)
+	}
+	must(t, a.Close())
+	_, err = device.OpenAhead("sm_90", device.WithCache(""))
+	contains(t, err, "no cache to compile into")
+
+	missing := filepath.Join(t.TempDir(), "libnvrtc.so")
+	t.Setenv(nvrtc.Env, missing)
+	if _, err = device.OpenAhead("sm_90", cache); !errors.Is(err, device.ErrNoNVRTC) {
+		t.Errorf("%v", err)
+	}
+	d, err := device.Open("cuda:0", cache)
+	must(t, err)
+	if i := d.Info(); i.Compiler != "" || !i.CAS128 {
+		t.Errorf("%+v", i)
+	}
+	kernelOf(t, d, fakeProgram, "add")
+	other := *fakeProgram
+	other.Name = "other"
+	_, err = d.Compile(&other)
+	if !errors.Is(err, device.ErrNoNVRTC) {
+		t.Errorf("%v", err)
+	}
+	contains(t, err, "other is not in the cache", missing, "libnvrtc12")
+	must(t, d.Close())
+	f.NoLeaks()
 }
 
 // An NVRTC below the minimum is refused by its name; one that does not know 16 bytes as one value leaves out their swap.

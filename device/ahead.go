@@ -1,0 +1,53 @@
+package device
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// OpenAhead opens, where no GPU is, a device that compiles for GPUs of an architecture such as "sm_90", and runs nothing: the kernels of whatever is made
+// on it and called are compiled by NVRTC into the cache (see WithCache), and a GPU of that architecture takes them from there, on a machine that may be
+// without NVRTC. Its memory is the host's, and no kernel changes it: what tables say on it means nothing, and may be an error.
+//
+// Errors: ErrNoNVRTC; an architecture that this NVRTC makes no machine code for; a cache that cannot be had.
+func OpenAhead(arch string, opts ...Option) (*Device, error) {
+	cfg := newConfig(opts)
+	comp, err := openNVRTC(cfg.toolchain, arch)
+	switch {
+	case err != nil:
+		return nil, err
+	case comp.arch != arch:
+		return nil, fmt.Errorf("%v compiles for %s in the place of %s, which a machine without NVRTC would not find: take a newer NVRTC", comp.lib, comp.arch, arch)
+	case cfg.cache == "":
+		return nil, fmt.Errorf("no cache to compile into: name one that is yours alone to write in (%v)", cfg.uncached)
+	}
+	host := newCPU("cpu", &cfg, nil) // for its memory alone
+	b := &aheadBackend{host, comp}
+	// As H100s have. Grids follow from it, and no kernel does.
+	b.inf = Info{Name: "cuda:ahead-" + arch, Model: "none, compiling for " + arch, Arch: arch, Compiler: comp.ident(), Multiprocessors: 132, Memory: b.inf.Memory,
+		L2: 50 << 20, Shared: 227 << 10, CAS128: comp.swap128(arch), NUMA: -1}
+	return finish(b, cfg, "")
+}
+
+// aheadBackend has memory, streams and events as the CPU device, and a compiler as a GPU. Its kernels do nothing.
+type aheadBackend struct {
+	*cpuBackend
+	comp *rtc
+}
+
+func (b *aheadBackend) compiler() compiler         { return b.comp }
+func (b *aheadBackend) peer(backend) (bool, error) { return false, nil }
+
+func (b *aheadBackend) load(program string, _ []byte, file string) (uintptr, error) {
+	if file == "" {
+		return 0, fmt.Errorf("%s is compiled, and cannot be written to the cache: is there room, and may you write there?", program)
+	}
+	return 1, nil
+}
+
+// anyBytes is the parameters of a kernel that nobody has loaded.
+const anyBytes = -1
+
+func (b *aheadBackend) kernel(uintptr, string) (uintptr, int64, error) { return 1, anyBytes, nil }
+
+func (b *aheadBackend) launch(uintptr, uintptr, Grid, unsafe.Pointer, int64) error { return nil }
