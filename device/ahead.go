@@ -23,9 +23,9 @@ func OpenAhead(arch string, opts ...Option) (*Device, error) {
 	}
 	host := newCPU("cpu", &cfg, nil) // for its memory alone
 	b := &aheadBackend{host, comp}
-	// As H100s have. Grids follow from it, and no kernel does.
+	// As H100s have, but for a small L2 cache, so that tables need not be large to need the kernels of large ones. Grids follow from it, and no code.
 	b.inf = Info{Name: "cuda:ahead-" + arch, Model: "none, compiling for " + arch, Arch: arch, Compiler: comp.ident(), Multiprocessors: 132, Memory: b.inf.Memory,
-		L2: 50 << 20, Shared: 227 << 10, CAS128: comp.swap128(arch), NUMA: -1}
+		L2: 4 << 20, Shared: 227 << 10, CAS128: comp.swap128(arch), NUMA: -1}
 	return finish(b, cfg, "")
 }
 

@@ -76,7 +76,7 @@ func root() *cobra.Command {
 	cmd.PersistentFlags().String("device", "auto", "where to run: auto, cpu, or cuda:N")
 	cmd.PersistentFlags().Var(&size{new(int64)}, "device-memory", "take no more of the device's memory than this, such as 2GB")
 	cmd.PersistentFlags().Bool("json", false, "print figures as JSON")
-	cmd.AddCommand(devicesCommand(), benchCommand(), tuneCommand(), demoCommand(), genCommand(), joinCommand(), launchCommand(), kmersCommand(), classifyCommand(), versionCommand())
+	cmd.AddCommand(devicesCommand(), benchCommand(), tuneCommand(), demoCommand(), genCommand(), joinCommand(), launchCommand(), kmersCommand(), classifyCommand(), compileCommand(), versionCommand())
 	ranErrors(cmd)
 	return cmd
 }

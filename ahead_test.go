@@ -1,0 +1,67 @@
+package warpmap_test
+
+import (
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/warpmap/warpmap"
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/table"
+)
+
+// compiled are the programs in a cache.
+func compiled(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if f.Name() != "lock" {
+			names = append(names, f.Name())
+		}
+	}
+	return names
+}
+
+// Whatever is called, no table hangs on a device that runs nothing, and several programs come of a family.
+func TestCompileAhead(t *testing.T) {
+	dir := t.TempDir()
+	d, err := device.OpenAhead("sm_90", device.WithCache(dir))
+	testenv.Require(t, "nvrtc", err)
+	defer d.Close()
+	some := map[table.Kind][]table.Family{table.KindSet: {warpmap.Slab}} // seconds each
+	if testenv.Long() {
+		for _, kind := range []table.Kind{table.KindMap, table.KindSet, table.KindFilter} {
+			some[kind] = warpmap.Families(kind)
+		}
+	}
+	for kind, families := range some {
+		for _, family := range families {
+			before := len(compiled(t, dir))
+			if err := warpmap.CompileAhead[uint32, uint32](d, kind, family); err != nil {
+				t.Errorf("%v of %s: %v", kind, family, err)
+			}
+			if n := len(compiled(t, dir)) - before; n < 1 {
+				t.Errorf("%v of %s: %d programs", kind, family, n)
+			}
+		}
+	}
+	if !testenv.Long() {
+		return
+	}
+	for _, kind := range append(table.MultiMapKinds(), table.KindCounter) {
+		for _, family := range warpmap.Families(kind) {
+			if err := warpmap.CompileAhead[uint32, uint32](d, kind, family); err != nil {
+				t.Errorf("%v of %s: %v", kind, family, err)
+			}
+		}
+	}
+	// All is there: the same again compiles nothing.
+	before := compiled(t, dir)
+	if err := warpmap.CompileAhead[uint32, uint32](d, table.KindMap, warpmap.WarpCore); err != nil || !slices.Equal(before, compiled(t, dir)) {
+		t.Errorf("compiled again: %v", err)
+	}
+}

@@ -1,0 +1,162 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/warpmap/warpmap"
+	"github.com/warpmap/warpmap/device"
+	tables "github.com/warpmap/warpmap/table"
+)
+
+// compileWork is what is to be compiled.
+type compileWork struct {
+	arch, table, kind  []string
+	keyBytes, valBytes []int
+	out                string
+}
+
+func compileCommand() *cobra.Command {
+	var w compileWork
+	cmd := &cobra.Command{
+		Use:   "compile",
+		Short: "Compile kernels ahead, for machines without a compiler",
+		Long: `Compile the kernels of tables for GPUs of some architectures into a folder, where no GPU need be: for images that are to have no NVRTC. There a
+program finds the kernels by WARPMAP_CACHE, or by device.WithCache; the folder must belong to its user or to root, and nobody else may write in
+it. The program must be of the same version of warpmap.
+
+Kernels are those of tables with their default options, and do not depend on the types of keys and values but by their widths; Update is compiled for
+unsigned integers, by Add. For what else a program has, make it run once on a machine with NVRTC and a GPU of that architecture, and take its cache; or call
+warpmap.CompileAhead with its own types.`,
+		Example: `  warpmap compile --arch sm_90 --out kernels
+  warpmap compile --arch sm_80,sm_90 --table warpcore,gph --kind map,set --key-bytes 8 --value-bytes 8 --out kernels`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return w.run(cmd) },
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&w.arch, "arch", nil, "architectures, such as sm_90 (of H100 and H200)")
+	f.StringVar(&w.out, "out", "", "the folder to compile into")
+	f.StringSliceVar(&w.table, "table", nil, "families of tables (default all)")
+	f.StringSliceVar(&w.kind, "kind", []string{tables.KindMap.String()}, "kinds of tables: "+strings.Join(kindNames(), ", "))
+	f.IntSliceVar(&w.keyBytes, "key-bytes", []int{4, 8}, "widths of keys: 4, 8")
+	f.IntSliceVar(&w.valBytes, "value-bytes", []int{4, 8}, "widths of values: 4, 8, 16")
+	cmd.MarkFlagRequired("arch")
+	cmd.MarkFlagRequired("out")
+	return cmd
+}
+
+// aheadOf are the widths that there are, and what compiles tables of them.
+var aheadOf = map[[2]int]func(*device.Device, tables.Kind, tables.Family) error{
+	{4, 4}:  warpmap.CompileAhead[uint32, uint32],
+	{4, 8}:  warpmap.CompileAhead[uint32, uint64],
+	{4, 16}: warpmap.CompileAhead[uint32, [2]uint64],
+	{8, 4}:  warpmap.CompileAhead[uint64, uint32],
+	{8, 8}:  warpmap.CompileAhead[uint64, uint64],
+	{8, 16}: warpmap.CompileAhead[uint64, [2]uint64],
+}
+
+func (w *compileWork) run(cmd *cobra.Command) error {
+	var wanted []tables.Kind
+	for _, name := range w.kind {
+		kind, err := kindOf(name)
+		if err != nil {
+			return fmt.Errorf("--kind: %w", err)
+		}
+		wanted = append(wanted, kind)
+	}
+	some := false
+	for _, kind := range wanted {
+		for _, family := range warpmap.Families(kind) {
+			some = some || w.wants(family)
+		}
+	}
+	if !some {
+		return fmt.Errorf("--table %s: want some of %s", strings.Join(w.table, ","), kindList())
+	}
+	for _, key := range w.keyBytes {
+		for _, value := range w.valBytes {
+			if aheadOf[[2]int{key, value}] == nil {
+				return fmt.Errorf("--key-bytes %d, --value-bytes %d: want keys of 4 or 8 bytes, and values of 4, 8 or 16", key, value)
+			}
+		}
+	}
+	if err := os.MkdirAll(w.out, 0o755); err != nil {
+		return err
+	}
+	for _, arch := range w.arch {
+		if err := w.compile(cmd, arch, wanted); err != nil {
+			return err
+		}
+	}
+	return w.tell(cmd)
+}
+
+func (w *compileWork) wants(family tables.Family) bool {
+	return len(w.table) == 0 || slices.Contains(w.table, string(family))
+}
+
+// compile compiles all for an architecture.
+func (w *compileWork) compile(cmd *cobra.Command, arch string, kinds []tables.Kind) (err error) {
+	d, err := device.OpenAhead(arch, device.WithCache(w.out), device.WithContext(cmd.Context()))
+	if err != nil {
+		return &deviceError{err}
+	}
+	defer func() { err = errors.Join(err, d.Close()) }()
+	for _, kind := range kinds {
+		for _, family := range warpmap.Families(kind) {
+			if !w.wants(family) {
+				continue
+			}
+			for _, key := range w.keyBytes {
+				for _, value := range w.valuesOf(kind) {
+					if err := cmd.Context().Err(); err != nil {
+						return err
+					}
+					fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v of %s, keys of %d bytes%s\n", arch, kind, family, key, valueNote(kind, value))
+					if err := aheadOf[[2]int{key, value}](d, kind, family); err != nil {
+						return err
+					}
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// valuesOf are the widths of values of a kind; for one without values, or with counts, one that stands for none.
+func (w *compileWork) valuesOf(kind tables.Kind) []int {
+	if valueNote(kind, 1) == "" {
+		return w.valBytes[:min(1, len(w.valBytes))]
+	}
+	return w.valBytes
+}
+
+func valueNote(kind tables.Kind, value int) string {
+	switch kind {
+	case tables.KindSet, tables.KindCounter, tables.KindFilter:
+		return ""
+	}
+	return fmt.Sprintf(" and values of %d", value)
+}
+
+// tell says what lies in the folder.
+func (w *compileWork) tell(cmd *cobra.Command) error {
+	files, err := os.ReadDir(w.out)
+	if err != nil {
+		return err
+	}
+	n, bytes := 0, int64(0)
+	for _, f := range files {
+		if info, err := f.Info(); err == nil && strings.HasSuffix(f.Name(), ".cubin") {
+			n++
+			bytes += info.Size()
+		}
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s has %d programs, %s; set WARPMAP_CACHE to it\n", w.out, n, device.Bytes(bytes))
+	return err
+}

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/testenv"
+)
+
+func TestCompile(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "kernels")
+	for want, args := range map[string][]string{
+		"no kind of table":              {"--arch", "sm_90", "--kind", "heap"},
+		"want some of":                  {"--arch", "sm_90", "--table", "gph", "--kind", "set"},
+		"want keys of 4 or 8 bytes":     {"--arch", "sm_90", "--key-bytes", "5"},
+		"required flag(s) \"arch\" not": {"--out", dir},
+	} {
+		if _, _, err := run(t, append([]string{"compile", "--out", dir}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", args, err, want)
+		}
+	}
+	_, err := device.InfoFor("sm_90")
+	testenv.Require(t, "nvrtc", err)
+	out, progress, err := run(t, "compile", "--arch", "sm_90", "--table", "slab", "--kind", "set", "--key-bytes", "4", "--out", dir)
+	if err != nil || !strings.Contains(out, "programs, ") || strings.Contains(out, " 0 programs") || !strings.Contains(progress, "sm_90: set of slab, keys of 4 bytes\n") {
+		t.Errorf("%q, %q, %v", out, progress, err)
+	}
+	if _, _, err := run(t, "compile", "--arch", "sm_9", "--out", dir); err == nil || !strings.Contains(err.Error(), "sm_9") {
+		t.Errorf("no such architecture: %v", err)
+	}
+}
