@@ -792,7 +792,11 @@ func (c *core) slots() int64 {
 // exporting runs a kernel that counts what it writes in Counters.Exported, and returns that count. It waits.
 func (c *core) exporting(st *device.Stream, k device.Kernel[slotsParams], p slotsParams) (n int64, err error) {
 	p.Table = c.t
-	if err := errors.Join(c.reset(st), k.Launch(st, c.grid(c.slots()), &p)); err != nil {
+	slots := c.slots()
+	if p.Slots > 0 {
+		slots = int64(p.Slots)
+	}
+	if err := errors.Join(c.reset(st), k.Launch(st, c.grid(slots), &p)); err != nil {
 		return 0, err
 	}
 	_, err = c.look(st)
