@@ -250,11 +250,12 @@ WARPMAP_KERNEL(write_values, listInsertParams) {
 
 // Rows of a part in shared memory.
 struct ListRows : Grouped<C, LIST_ROWS> {
-    u64 slot[LIST_ROWS]; // of a first row: its list's slot, 0 without; then where its key's values would begin that go to one bucket
+    u64 slot[LIST_ROWS]; // of a first row: its list's slot, with FRESH if the list is new, 0 without; then where its key's values would begin that go to one bucket
     u16 own[LIST_ROWS];  // of a value: its key's first row
     u64 base;
-    // first, from ROWS on, of a first row: how many of its key's values have room in the list's last bucket
+    // first, from ROWS on, of a first row: how many of its key's values have room in the list's last bucket, and above that the code of another's size
 };
+static constexpr u64 FRESH = 1;
 
 // Finds or puts each key.
 struct GroupJob {
@@ -264,8 +265,7 @@ struct GroupJob {
     const listGroupParams& p;
     ListRows& shared;
     Insert<K, Look, true, false> s;
-    u32 row;
-    u64 inserted, reused, failed;
+    u32 row, inserted, reused, failed;
 
     __device__ __forceinline__ GroupJob(const listGroupParams& p, ListRows& shared) : p(p), shared(shared), row(0), inserted(0), reused(0), failed(0) {}
     __device__ __forceinline__ Item load(u32 i) { return Item{shared.first[i]}; }
@@ -277,54 +277,59 @@ struct GroupJob {
     }
     __device__ __forceinline__ bool round(InsertTile g, bool active) { return s.round(p.lists.keys, g, active); }
     __device__ __forceinline__ void done(u32) {
-        inserted += s.outcome == ADDED;
-        reused += s.outcome == ADDED && s.reused;
-        shared.slot[row & 0xffff] = s.outcome == FULL ? 0 : s.p.slots + s.place * C::SLOT_BYTES;
+        bool fresh = s.outcome == ADDED;
+        inserted += fresh;
+        reused += fresh && s.reused;
+        shared.slot[row & 0xffff] = s.outcome == FULL ? 0 : s.p.slots + s.place * C::SLOT_BYTES + (fresh ? FRESH : 0);
         if (s.outcome != FULL) return;
         failed += row >> 16;
         if (C::marks(shared.k[row & 0xffff])) add(&counters(p.lists.keys)->side_failed, (u64)1);
     }
 };
 
-// What m more values of a list want: `take` of them have room in its last bucket, the others get a bucket. A list that would have more than can be gets
-// none.
-struct GroupWant {
-    u64 last;
-    u32 code, places, take;
+// A list that a block has to itself.
+struct OwnList {
+    u64 slot;
+    list::Tail<C> tail;
+    u32 count;
+    __device__ __forceinline__ OwnList(const Lists& t, u64 x)
+        : slot(x & ~FRESH), tail(t, x & FRESH ? ~0ull : load_relaxed(list::last_at<C>(slot))), count(x & FRESH ? 0 : list::count_at<C>(slot)) {}
+    __device__ __forceinline__ u32 room(u32 m) const { return tail.room - count < m ? tail.room - count : m; }
 };
-__device__ __forceinline__ GroupWant group_want(const listGroupParams& p, u64 slot, u32 m) {
-    list::Tail<C> tail(p.lists, load_relaxed(list::last_at<C>(slot)));
-    u32 count = list::count_at<C>(slot);
-    GroupWant w{tail.word, 0, 0, tail.room - count < m ? tail.room - count : m};
-    if (w.take == m || (u64)count + m > LIST_MOST) return w;
-    w.code = list::code_of(p.mode == LIST_GROW ? tail.next(p.lists, count + m) : count + m - tail.room, true);
-    w.places = list::decoded(w.code) + tail.header();
-    return w;
+
+// group_wants notes what m more values want: those for which the last bucket has no room get one more; a list that would have more than can be gets none.
+// It gives how many places that has, with the header.
+__device__ __forceinline__ u32 group_wants(const listGroupParams& p, ListRows& shared, u32 row, u32 m) {
+    OwnList l(p.lists, shared.slot[row]);
+    u32 take = l.room(m), code = 0;
+    if (take < m && (u64)l.count + m <= LIST_MOST) code = list::code_of(p.mode == LIST_GROW ? l.tail.next(p.lists, l.count + m) : l.count + m - l.tail.room, true);
+    shared.first[ListRows::ROWS + row] = take | code << 16;
+    return code ? list::decoded(code) + l.tail.header() : 0;
 }
 
-// group_link gives a list its values, with a bucket at `first` if it wants one. Those that have room in the last bucket are written here. It tells
-// whether there was room for all; if not, the list gets none, and is blocked if it has others.
-__device__ __forceinline__ bool group_link(const listGroupParams& p, ListRows& shared, u32 row, u32 m, GroupWant w, u64 first, u64& missing) {
+// group_link gives a list its values, with the bucket that it wants at `first`, which then is where the next begins. Those that have room in the last
+// bucket are written here. It tells whether there was room for all; if not, the list gets none, and is blocked if it has others.
+__device__ __forceinline__ bool group_link(const listGroupParams& p, ListRows& shared, u32 row, u32 m, u64& first, u64& missing) {
     const Lists& t = p.lists;
-    u64 slot = shared.slot[row];
-    list::Tail<C> tail(t, w.last);
-    u32 count = list::count_at<C>(slot), begin = shared.count[row];
-    if (w.take < m) {
-        bool fits = w.code && list::fits(t, first, w.places);
-        if (!fits) {
-            if (w.code) missing += w.places;
+    OwnList l(t, shared.slot[row]);
+    u32 take = shared.first[ListRows::ROWS + row] & 0xffff, code = shared.first[ListRows::ROWS + row] >> 16, header = l.tail.header();
+    u64 place = first;
+    if (take < m) {
+        u32 places = code ? list::decoded(code) + header : 0;
+        first += places;
+        if (!code || !list::fits(t, place, places)) {
+            if (code) missing += places;
             else add(&list::counters(t)->overfull, (u64)1);
-            if (list::some(w.last)) store_relaxed(list::last_at<C>(slot), list::with_state(w.last, LIST_BLOCKED));
+            if (list::some(l.tail.word)) store_relaxed(list::last_at<C>(l.slot), list::with_state(l.tail.word, LIST_BLOCKED));
             shared.slot[row] = 0;
             return false;
         }
-        if (tail.header()) list::write_header<C>(t, first, list::with_state(w.last, LIST_READY), tail.room);
-        store_relaxed(list::last_at<C>(slot), list::bucket(first, w.code, tail.header()));
+        if (header) list::write_header<C>(t, place, list::with_state(l.tail.word, LIST_READY), l.tail.room);
+        store_relaxed(list::last_at<C>(l.slot), list::bucket(place, code, header));
     }
-    for (u32 i = 0; i < w.take; i++) tail.write(t, count + i, shared.v[begin + i]);
-    store_relaxed(list::left_at<C>(slot), ~(count + m));
-    shared.first[ListRows::ROWS + row] = w.take;
-    shared.slot[row] = list::place_address<C>(t, first + tail.header()) - (u64)w.take * sizeof(value);
+    for (u32 i = 0; i < take; i++) l.tail.write(t, l.count + i, shared.v[shared.count[row] + i]);
+    store_relaxed(list::left_at<C>(l.slot), ~(l.count + m));
+    shared.slot[row] = list::place_address<C>(t, place + header) - (u64)take * sizeof(value);
     return true;
 }
 
@@ -332,7 +337,6 @@ __device__ __forceinline__ bool group_link(const listGroupParams& p, ListRows& s
 // finds no room gets none of its values: it is not put, or has an empty list, or a blocked one, and refuse_rows tells which rows those are. Rows of
 // parts that are too large are left.
 WARPMAP_KERNEL_RESIDENT(insert_groups, listGroupParams, 4) {
-    constexpr u32 EACH = (LIST_ROWS + WARPMAP_MAX_THREADS - 1) / WARPMAP_MAX_THREADS;
     __shared__ ListRows shared;
     const auto& r = p.rows;
     const partitionParams by{p.lists.keys, r};
@@ -340,8 +344,8 @@ WARPMAP_KERNEL_RESIDENT(insert_groups, listGroupParams, 4) {
     const key* keys = at<key>(r.keys);
     const value* values = at<value>(r.values);
     const u64* starts = at<u64>(r.starts);
-    u64 added = 0, failed = 0, left = 0, missing = 0;
-    GroupJob job(p, shared);
+    u64 missing = 0;
+    u32 added = 0, failed = 0, left = 0, inserted = 0, reused = 0, absent = 0;
     for (u64 row = block_index() * LIST_ROWS; row < r.n; row += grid_blocks() * LIST_ROWS) {
         u64 end = piece_begins(r, row + LIST_ROWS, LIST_ROWS, part_of, key{});
         for (u64 from = piece_begins(r, row, LIST_ROWS, part_of, key{}), to; from < end; from = to) {
@@ -351,7 +355,7 @@ WARPMAP_KERNEL_RESIDENT(insert_groups, listGroupParams, 4) {
             u32 one = part_of(keys[from]), other = part_of(keys[to - 1]);
             if (starts[one + 1] - starts[one] > LIST_ROWS) low = starts[one + 1] < to ? starts[one + 1] : to;
             if (starts[other + 1] - starts[other] > LIST_ROWS) high = starts[other] > low ? starts[other] : low;
-            if (thread_index() == 0) left += to - from - (high - low);
+            if (thread_index() == 0) left += (u32)(to - from - (high - low));
             if (low == high) continue;
 
             u32 n = (u32)(high - low);
@@ -359,51 +363,47 @@ WARPMAP_KERNEL_RESIDENT(insert_groups, listGroupParams, 4) {
                 k = keys[low + i];
                 return true;
             }, [&](u32 i) { return values[low + i]; }, [&](u32 place, u32, u32 first) { shared.own[place] = (u16)first; });
-            drive_held<InsertTile, u32>(Stretch::of_block(groups), job);
+            {
+                GroupJob job(p, shared);
+                drive_held<InsertTile, u32>(Stretch::of_block(groups), job);
+                inserted += job.inserted;
+                reused += job.reused;
+                absent += job.failed;
+            }
             block_sync();
 
-            u32 each = (groups + WARPMAP_MAX_THREADS - 1) / WARPMAP_MAX_THREADS, group = thread_index() * each;
+            u32 each = (groups + WARPMAP_MAX_THREADS - 1) / WARPMAP_MAX_THREADS, first = thread_index() * each, last = first + each < groups ? first + each : groups;
             u64 mine = 0, all;
-            GroupWant want[EACH];
-#pragma unroll
-            for (u32 j = 0; j < EACH; j++) {
-                want[j] = GroupWant{0, 0, 0, 0};
-                if (j >= each || group + j >= groups) continue;
-                u32 x = shared.first[group + j];
-                u64 slot = shared.slot[x & 0xffff];
-                if (slot) want[j] = group_want(p, slot, x >> 16);
-                mine += want[j].places;
+            for (u32 g = first; g < last; g++) {
+                u32 x = shared.first[g];
+                if (shared.slot[x & 0xffff]) mine += group_wants(p, shared, x & 0xffff, x >> 16);
             }
-            u64 before = block_scan(mine, all);
+            u64 place = block_scan(mine, all);
             if (thread_index() == 0) shared.base = all ? add(&list::counters(p.lists)->used, all) : 0;
             block_sync();
-            u64 place = shared.base + before;
-#pragma unroll
-            for (u32 j = 0; j < EACH; j++) {
-                if (j >= each || group + j >= groups) continue;
-                u32 x = shared.first[group + j];
-                if (shared.slot[x & 0xffff]) {
-                    bool in = group_link(p, shared, x & 0xffff, x >> 16, want[j], place, missing);
-                    (in ? added : failed) += x >> 16;
-                }
-                place += want[j].places;
+            place += shared.base;
+            for (u32 g = first; g < last; g++) {
+                u32 x = shared.first[g];
+                if (!shared.slot[x & 0xffff]) continue;
+                bool in = group_link(p, shared, x & 0xffff, x >> 16, place, missing);
+                (in ? added : failed) += x >> 16;
             }
             block_sync();
             for (u32 i = thread_index(); i < n; i += WARPMAP_MAX_THREADS) { // new buckets are beside one another
-                u32 first = shared.own[i], number = i - shared.count[first];
-                u64 to_first = shared.slot[first];
-                if (to_first && number >= shared.first[ListRows::ROWS + first]) store_relaxed(at<value>(to_first) + number, shared.v[i]);
+                u32 row = shared.own[i], number = i - shared.count[row];
+                u64 to_first = shared.slot[row];
+                if (to_first && number >= (shared.first[ListRows::ROWS + row] & 0xffff)) store_relaxed(at<value>(to_first) + number, shared.v[i]);
             }
             block_sync();
         }
     }
-    count_into(&counters(p.lists.keys)->inserted, job.inserted);
-    count_into(&counters(p.lists.keys)->reused, job.reused);
-    count_into(&list::counters(p.lists)->added, added);
-    count_into(&list::counters(p.lists)->failed, failed + job.failed);
-    count_into(&list::counters(p.lists)->keys_failed, job.failed);
+    count_into(&counters(p.lists.keys)->inserted, (u64)inserted);
+    count_into(&counters(p.lists.keys)->reused, (u64)reused);
+    count_into(&list::counters(p.lists)->added, (u64)added);
+    count_into(&list::counters(p.lists)->failed, (u64)failed + absent);
+    count_into(&list::counters(p.lists)->keys_failed, (u64)absent);
     count_into(&list::counters(p.lists)->short_, missing);
-    count_into(&list::counters(p.lists)->left, left);
+    count_into(&list::counters(p.lists)->left, (u64)left);
 }
 
 // Looks up a batch of keys, and calls end(position, slot) for each: slot is 0 where the key is not there.

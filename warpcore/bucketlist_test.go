@@ -337,7 +337,7 @@ func TestBucketListFindsDefects(t *testing.T) {
 		{"an ordinal is given twice", &bucketlistCU, "0u - (u32)popcount(peers));", "0u - 1u);"},
 		{"a key that got no value stays", &bucketlistCU, "    store_relaxed(at<key>(slot), C::TOMBSTONE);\n    return false;", "    return false;"},
 		{"a header tells of no values before", &bucketlistCU, "list::write_header<C>(t, first, list::with_state(last, LIST_READY), room);", "list::write_header<C>(t, first, list::with_state(last, LIST_READY), room - 1);"},
-		{"values begin where a bucket does, though some have room before", &bucketlistCU, " - (u64)w.take * sizeof(value);", ";"},
+		{"values begin where a bucket does, though some have room before", &bucketlistCU, " - (u64)take * sizeof(value);", ";"},
 		{"rows are in and refused", &bucketlistCU, "if (has && list::state_of(load_relaxed(list::last_at<C>(slot))) != LIST_BLOCKED) return;", ""},
 		{"a list is ready before its bucket is", &bucketlistCUH, "            if (tail.header()) write_header<C>(t, first, with_state(last, LIST_READY), tail.room);\n            store_release(last_at<C>(slot), bucket(first, code, tail.header()));",
 			"            store_release(last_at<C>(slot), bucket(first, code, tail.header()));\n            if (tail.header()) write_header<C>(t, first, with_state(last, LIST_READY), tail.room);"},
