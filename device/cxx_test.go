@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/warpmap/warpmap/internal/quick"
 )
 
 // script writes an executable, and returns its path.
@@ -165,6 +167,33 @@ func TestCacheKnowsTheCompilersFile(t *testing.T) {
 		runCached(t, dir)
 		if files, _ := filepath.Glob(filepath.Join(dir, "*.so")); len(files) != want {
 			t.Errorf("%d programs, want %d", len(files), want)
+		}
+	}
+}
+
+// Kernels that compile sooner are other programs to the cache, and Clang does not get what it does not know.
+func TestQuickKernels(t *testing.T) {
+	was := quick.Kernels
+	t.Cleanup(func() { quick.Kernels = was })
+	for version, gcc := range map[string]bool{"c++ 12.2.0": true, "Debian clang version 14.0.6": false} {
+		dir, bin := t.TempDir(), t.TempDir()
+		log := filepath.Join(bin, "log")
+		t.Setenv("CXX", script(t, filepath.Join(bin, "cxx"), fmt.Sprintf(`[ "$1" = --version ] && echo %s && exit; echo "$@" >> %q; exec c++ "$@"`, version, log)))
+		for i, sooner := range []bool{false, true} {
+			os.Remove(log)
+			quick.Kernels = sooner
+			runCached(t, dir)
+			args, err := os.ReadFile(log)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defined, options := strings.Contains(string(args), "-DWARPMAP_QUICK"), strings.Contains(string(args), strings.Join(gccFlags, " "))
+			if defined != sooner || options != (sooner && gcc) || !gcc && strings.Contains(string(args), "-fno-tree") {
+				t.Errorf("%s, sooner %t: was run with %s", version, sooner, args)
+			}
+			if files, _ := filepath.Glob(filepath.Join(dir, "*.so")); len(files) != i+1 {
+				t.Errorf("%s, sooner %t: %d programs, want %d", version, sooner, len(files), i+1)
+			}
 		}
 	}
 }

@@ -6,7 +6,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/warpmap/warpmap/internal/quick"
 )
+
+// Long runs have the kernels that users run. So have bench/stadium and bench/warpcore, whose tests do not import this package.
+func init() { quick.Kernels = !Long() }
 
 // Require skips the test where err says that what it needs ("cuda", "nvrtc") is missing here. On a machine that is
 // there to test it, the environment's WARPMAP_REQUIRE lists it ("cuda,nvrtc"), and then the test fails instead.
