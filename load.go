@@ -47,11 +47,7 @@ func LoadFilter[K any](ctx context.Context, r io.Reader, d *device.Device) (tabl
 		if h.Form == nil {
 			return nil, errors.New("warpmap: the file is of a " + h.Kind + ", and not of a filter: load it as what it is")
 		}
-		f, err := find[K, uint32](h.Family, table.KindFilter)
-		if err != nil {
-			return nil, err
-		}
-		return f.filterOf(d, *h.Form)
+		return from(filterFormMakers[K](), table.KindFilter, h.Family, d, *h.Form)
 	})
 }
 
