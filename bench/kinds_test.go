@@ -247,7 +247,7 @@ func TestMapsOfDrawnKeys(t *testing.T) {
 		for _, family := range warpmap.Families(table.KindMap) {
 			for off := range uint32(2) {
 				row := measured(t, o, func(w *bench.Work[uint32, uint32], load float64) (bench.Subject, error) {
-					m, err := warpmap.New[uint32, uint32](w.Device, family, table.Options{Capacity: w.Options.Room(), LoadFactor: load})
+					m, err := bench.NewMap(w.Device, family, table.Options{Capacity: w.Options.Room(), LoadFactor: load})
 					return w.Map(inexact{m, off * 2000}), err
 				})
 				if (row.Wrong > 0) != (off > 0) || row.Insert <= 0 {
@@ -340,7 +340,7 @@ func TestUpdatesAndChoicesAreVerified(t *testing.T) {
 	for want, o := range map[error]bench.TableOptions{bench.ErrNoUpdate: {Update: true}, bench.ErrNoChoice: {Chosen: 0.5}} {
 		o.Keys, o.KeyBytes, o.ValueBytes, o.N, o.Queries, o.Loads = "rand", 4, 4, 9, 9, []float64{1}
 		_, err := bench.Table(benchtest.CPU(t), o, func(w *bench.Work[uint32, uint32], _ float64) (s bench.Subject, err error) {
-			m, err := warpmap.New[uint32, uint32](w.Device, warpmap.GPH, table.Options{})
+			m, err := bench.NewMap(w.Device, warpmap.GPH, table.Options{})
 			if err != nil {
 				return s, err
 			}

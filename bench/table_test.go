@@ -30,7 +30,7 @@ func TestTableBuild(t *testing.T) {
 	o := bench.TableOptions{Keys: "lineitem", KeyBytes: 4, ValueBytes: 4, N: 1000, Queries: 1000, Hits: 0.5, Loads: []float64{0.5}, Build: true}
 	var b *buildable
 	rows, err := bench.Table(d, o, func(w *bench.Work[uint32, uint32], load float64) (bench.Subject, error) {
-		m, err := warpmap.New[uint32, uint32](d, warpmap.WarpCore, table.Options{Capacity: o.N, LoadFactor: load})
+		m, err := bench.NewMap(d, warpmap.WarpCore, table.Options{Capacity: o.N, LoadFactor: load})
 		if err != nil {
 			return bench.Subject{}, err
 		}

@@ -90,7 +90,7 @@ func subjects() []subject {
 	for _, f := range warpmap.Families(table.KindMap) {
 		if f != warpmap.DyCuckoo {
 			list = append(list, subject{string(f), false, func(d *device.Device, s settings) (store, error) {
-				return warpmap.New[uint32, uint32](d, f, table.Options{Capacity: s.pairs, LoadFactor: s.high})
+				return bench.NewMap(d, f, table.Options{Capacity: s.pairs, LoadFactor: s.high})
 			}})
 		}
 	}

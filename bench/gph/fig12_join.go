@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/bench"
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
@@ -108,7 +107,7 @@ func (j *joined) keep(err error) error {
 
 // buildOf makes the table of R and times it.
 func (j *joined) buildOf(w *bench.Work[uint32, uint32]) (err error) {
-	if j.m, err = warpmap.New[uint32, uint32](w.Device, j.family, table.Options{Capacity: w.Options.N, LoadFactor: 0.5}); err != nil {
+	if j.m, err = bench.NewMap(w.Device, j.family, table.Options{Capacity: w.Options.N, LoadFactor: 0.5}); err != nil {
 		return err
 	}
 	s, err := j.fill(w, j.m)

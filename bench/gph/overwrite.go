@@ -64,7 +64,7 @@ func overwrite(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 
 func overwrites(w *bench.Work[uint32, uint32], family table.Family, load float64, others device.Slice[uint32], added device.Slice[bool]) (row []any, err error) {
 	st, n := w.Device.Stream(), w.Options.N
-	m, err := warpmap.New[uint32, uint32](w.Device, family, table.Options{Capacity: n, LoadFactor: load})
+	m, err := bench.NewMap(w.Device, family, table.Options{Capacity: n, LoadFactor: load})
 	if err != nil {
 		return nil, err
 	}

@@ -65,7 +65,7 @@ func subjects(d *device.Device, builds bool) (out []subject, err error) {
 		if !builds {
 			continue
 		}
-		m, err := warpmap.New[uint32, uint32](d, family, table.Options{})
+		m, err := bench.NewMap(d, family, table.Options{})
 		if err != nil {
 			return nil, err
 		}
@@ -95,7 +95,7 @@ type tried struct {
 
 // try makes one table and measures it: its inserts, or else its look-ups.
 func try(w *bench.Work[uint32, uint32], x subject, load float64, inserts bool) (r tried, err error) {
-	m, err := warpmap.New[uint32, uint32](w.Device, x.family, table.Options{Capacity: w.Options.N, LoadFactor: load})
+	m, err := bench.NewMap(w.Device, x.family, table.Options{Capacity: w.Options.N, LoadFactor: load})
 	if err != nil {
 		return r, err
 	}

@@ -128,7 +128,7 @@ func FindOnce(d *device.Device, b Batches) error {
 }
 
 func once(w *bench.Work[uint32, uint32], family table.Family, load float64) (err error) {
-	m, err := warpmap.New[uint32, uint32](w.Device, family, table.Options{Capacity: w.Options.N, LoadFactor: load})
+	m, err := bench.NewMap(w.Device, family, table.Options{Capacity: w.Options.N, LoadFactor: load})
 	if err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ func MeasureJoined(m *shard.Member, o Options) (row Row, err error) {
 	all := o.Shard
 	all.Capacity, all.LoadFactor, all.Seed = total, o.Load, 1
 	x, err := shard.NewMemberMap(m, all, func(d *device.Device, each table.Options) (table.Map[uint32, uint32], error) {
-		return warpmap.New[uint32, uint32](d, cmp.Or(o.Family, warpmap.WarpCore), each)
+		return bench.NewMap(d, cmp.Or(o.Family, warpmap.WarpCore), each)
 	})
 	if err != nil {
 		return row, err

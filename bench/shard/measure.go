@@ -66,7 +66,7 @@ func newWork(devices []*device.Device, o Options) (w *work, err error) {
 	all := o.Shard
 	all.Capacity, all.LoadFactor, all.Seed = total, o.Load, 1
 	w.m, err = shard.NewMap(devices, all, func(d *device.Device, o2 table.Options) (table.Map[uint32, uint32], error) {
-		return warpmap.New[uint32, uint32](d, o.Family, o2)
+		return bench.NewMap(d, o.Family, o2)
 	})
 	if err != nil {
 		return w, err

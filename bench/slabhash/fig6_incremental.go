@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/bench"
 	"github.com/warpmap/warpmap/bench/baseline"
 	"github.com/warpmap/warpmap/device"
@@ -77,7 +76,7 @@ func newBatched(d *device.Device, kind string, n int, load float64) (batched, er
 	if kind == "cuckoo" {
 		return baseline.NewCuckoo(d, n, load)
 	}
-	return warpmap.New[uint32, uint32](d, table.Family(kind), table.Options{Capacity: n, LoadFactor: load})
+	return bench.NewMap(d, table.Family(kind), table.Options{Capacity: n, LoadFactor: load})
 }
 
 // incremental times all batches, of the run of median time: the time until each was in. slab gets each batch; other

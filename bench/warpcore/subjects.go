@@ -83,7 +83,7 @@ func groupedMap(insert, find int) made {
 // familyMap is a family's map with its defaults.
 func familyMap(f table.Family) made {
 	return ofMap(func(d *device.Device, o table.Options) (table.Map[uint32, uint32], error) {
-		return warpmap.New[uint32, uint32](d, f, o)
+		return bench.NewMap(d, f, o)
 	})
 }
 
