@@ -337,6 +337,13 @@ func (l *lists) insert(st *device.Stream, exact bool, b table.Rows) (refused []i
 // launchInsert queues an insert of rows, as many at once as there is scratch memory for. That is seen to before they are brought in order, for
 // where memory is short, it is taken from what batches in order lie in.
 func (l *lists) launchInsert(st *device.Stream, p listInsertParams, b table.Rows) error {
+	ordered, few := p.Rows.Attempt == 0 && l.keys.regions.Count(b.N, int64(l.keys.mem.Len()+l.pool.Len())) > 0, int64(0)
+	if ordered {
+		var err error
+		if few, err = l.rowsOfPart(st, b); err != nil {
+			return err
+		}
+	}
 	piece, scratch := min(b.N, listRows), l.least
 	for ; piece > leastRows; piece = piece / 2 &^ 31 {
 		var err error
@@ -358,12 +365,9 @@ func (l *lists) launchInsert(st *device.Stream, p listInsertParams, b table.Rows
 			}, Grid: l.keys.grid,
 		}
 	}
-	if p.Rows.Attempt == 0 && l.keys.regions.Count(b.N, int64(l.keys.mem.Len()+l.pool.Len())) > 0 {
-		few, err := l.rowsOfPart(st, b)
-		if err != nil {
-			return err
-		}
-		done := false
+	if ordered {
+		var done bool
+		var err error
 		if few > 0 {
 			done, err = l.insertGroups(st, place(false, l.kernel.slots), p, b, few, piece, scratch)
 		} else {
