@@ -397,7 +397,7 @@ func (l *lists) rowsOfPart(st *device.Stream, b table.Rows) (int64, error) {
 	if each > most/manyRows || crowd > most/manyRows {
 		return 0, nil
 	}
-	const deviations = 5
+	const deviations = 7 // for the rows of one part that is too large all rows are read again
 	root := (math.Sqrt(deviations*deviations*float64(each)+4*float64(most)) - deviations*math.Sqrt(float64(each))) / 2
 	return int64(root * root), nil // root² + 5·√each·root = most
 }

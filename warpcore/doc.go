@@ -186,6 +186,11 @@
 // hands out what is left in buckets of just the batch's size. Cost: 12 bytes a row of scratch memory, 36 bytes a row read and written in
 // streams, and a few words of the key's slot and its bucket, which in the order of regions are in the cache.
 //
+// A large batch on a GPU is brought in the order of small parts of the table, so that a block has all rows of a key, in shared memory, and one kernel does
+// all of that: it puts each key, links one bucket for its values where the last has no room, and writes them, those of new buckets beside one another. A key
+// for which there is no room gets none of its values: if there are such, all rows are asked once more whether they are of one. Where keys have more rows
+// than a block takes, rows of a key are only brought beside one another, and the four kernels take them.
+//
 // FindAll reads each key's slot once; to copy, lanes in a row take values in a row, whosever they are, and lists of over 4,096 values are
 // copied by many warps. Delete makes the slot a tombstone; the places of the buckets are garbage, which is counted. When the pool is used
 // up and a quarter of it is garbage, all lists are copied to a new pool, each in one bucket of its size; at MaxBytes, too, where a
