@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/warpmap/warpmap/device"
@@ -106,6 +107,8 @@ type cluster struct {
 	lost   error
 	round  int // all that were, so far as it is even or odd
 	took   [steps]time.Duration
+
+	changes atomic.Uint64 // calls that may have changed the table
 }
 
 // newCluster makes the devices' part; each makes the table of one device.
@@ -326,7 +329,10 @@ func (c *cluster) len() (n int, err error) {
 
 // Clear empties the table on every device and keeps the capacity. It queues.
 func (c *cluster) Clear() error {
-	return c.locked(func() error { return c.together(func(i int) error { return c.members[i].table.Clear() }) })
+	return c.locked(func() error {
+		c.changes.Add(1)
+		return c.together(func(i int) error { return c.members[i].table.Clear() })
+	})
 }
 
 // Stats measures the table over all devices: sums, and of MaxProbes the largest. Cost: all of it is read.
@@ -417,6 +423,7 @@ func (c *cluster) Grow(n int) error {
 		return fmt.Errorf("%s: grow to %d pairs (want 0 to 2⁴⁶)", family, n)
 	}
 	return c.locked(func() error {
+		c.changes.Add(1)
 		return c.together(func(i int) error { return c.members[i].table.Grow(share(n, len(c.members))) })
 	})
 }

@@ -189,9 +189,16 @@ func (c *Counter[K, C]) All() (keys []K, counts []C, err error) {
 	return keys, counts, err
 }
 
-// Chunks gives every key and its count to do, in chunks, one device's after the other's: see table.Map. What another device holds may change meanwhile. In the independent mode a key may come once for each device.
+// Chunks gives every key and its count to do, in chunks, one device's after the other's: see table.Map. In the independent mode a key may come once for each device.
 func (c *Counter[K, C]) Chunks(ctx context.Context, do func(keys []K, counts []C) error) error {
-	return c.oneByOne(func(i int) error { return c.tables[i].Chunks(ctx, do) })
+	return c.chunks(func(i int, unchanged func() error) error {
+		return c.tables[i].Chunks(ctx, func(keys []K, counts []C) error {
+			if err := unchanged(); err != nil {
+				return err
+			}
+			return do(keys, counts)
+		})
+	})
 }
 
 // Check walks the invariants of every device's counter, and in the distributed mode sees that each key is where it belongs. Slow.

@@ -70,6 +70,9 @@ const inboxShare = 16
 // exchange does a job: rows go to their owners, round by round, which do the operation, and results come back. It waits for the counts, and for what the tables wait
 // for; the rest is queued, and the callers' streams come behind it. The caller holds the lock.
 func (c *cluster) exchange(j *job) error {
+	if !j.asks || j.erases {
+		c.changes.Add(1)
+	}
 	if len(c.members) == 1 && j.sources[0].slices != nil && j.lists == nil {
 		return c.alone(j)
 	}
@@ -134,6 +137,7 @@ func (c *cluster) alone(j *job) error {
 
 // local does an insert of device slices where they are. The caller holds the lock.
 func (c *cluster) local(j *job) error {
+	c.changes.Add(1)
 	var mu sync.Mutex
 	return c.together(func(i int) error {
 		s := j.sources[i]

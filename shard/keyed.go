@@ -2,6 +2,7 @@ package shard
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/warpmap/warpmap/device"
@@ -186,6 +187,19 @@ func allPairs[K, V any](c *cluster, export func(i int) ([]K, []V, error)) (keys 
 		return nil, nil, err
 	}
 	return slices.Concat(k...), slices.Concat(v...), nil
+}
+
+// chunks goes over each member's table. unchanged comes before each chunk that is given out: an error ends that, for a call changed one of the tables.
+func (c *cluster) chunks(over func(i int, unchanged func() error) error) error {
+	before := c.changes.Load()
+	return c.oneByOne(func(i int) error {
+		return over(i, func() error {
+			if c.changes.Load() != before {
+				return fmt.Errorf("%s: %w", family, table.ErrChanged)
+			}
+			return nil
+		})
+	})
 }
 
 // oneByOne does something with each member's table, without the lock.

@@ -182,9 +182,16 @@ func (m *Map[K, V]) All() (keys []K, values []V, err error) {
 	return keys, values, err
 }
 
-// Chunks gives every pair to do, in chunks, one device's after the other's: see table.Map. What another device holds may change meanwhile.
+// Chunks gives every pair to do, in chunks, one device's after the other's: see table.Map.
 func (m *Map[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
-	return m.oneByOne(func(i int) error { return m.tables[i].Chunks(ctx, do) })
+	return m.chunks(func(i int, unchanged func() error) error {
+		return m.tables[i].Chunks(ctx, func(keys []K, values []V) error {
+			if err := unchanged(); err != nil {
+				return err
+			}
+			return do(keys, values)
+		})
+	})
 }
 
 // Check walks the invariants of every device's table, and in the distributed mode sees that each key is where it belongs: for tests and for the suspicious. Slow.

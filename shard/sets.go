@@ -105,9 +105,16 @@ func (s *Set[K]) All() (keys []K, err error) {
 	return keys, err
 }
 
-// Chunks gives every key to do, in chunks, one device's after the other's: see table.Map. What another device holds may change meanwhile. In the independent mode a key may come once for each device.
+// Chunks gives every key to do, in chunks, one device's after the other's: see table.Map. In the independent mode a key may come once for each device.
 func (s *Set[K]) Chunks(ctx context.Context, do func(keys []K) error) error {
-	return s.oneByOne(func(i int) error { return s.tables[i].Chunks(ctx, do) })
+	return s.chunks(func(i int, unchanged func() error) error {
+		return s.tables[i].Chunks(ctx, func(keys []K) error {
+			if err := unchanged(); err != nil {
+				return err
+			}
+			return do(keys)
+		})
+	})
 }
 
 // Check walks the invariants of every device's set, and in the distributed mode sees that each key is where it belongs. Slow.
