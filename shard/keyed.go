@@ -189,16 +189,24 @@ func allPairs[K, V any](c *cluster, export func(i int) ([]K, []V, error)) (keys 
 	return slices.Concat(k...), slices.Concat(v...), nil
 }
 
-// chunks goes over each member's table. unchanged comes before each chunk that is given out: an error ends that, for a call changed one of the tables.
+// chunks goes over each member's table. unchanged comes before each chunk that is given out, and behind each table: an error ends that, for a call changed
+// one of the tables. A call that is under way comes before.
 func (c *cluster) chunks(over func(i int, unchanged func() error) error) error {
-	before := c.changes.Load()
+	var before uint64
+	if err := c.locked(func() error { before = c.changes.Load(); return nil }); err != nil {
+		return err
+	}
+	unchanged := func() error {
+		if c.changes.Load() != before {
+			return fmt.Errorf("%s: %w", family, table.ErrChanged)
+		}
+		return nil
+	}
 	return c.oneByOne(func(i int) error {
-		return over(i, func() error {
-			if c.changes.Load() != before {
-				return fmt.Errorf("%s: %w", family, table.ErrChanged)
-			}
-			return nil
-		})
+		if err := over(i, unchanged); err != nil || i+1 == len(c.members) {
+			return err
+		}
+		return unchanged()
 	})
 }
 

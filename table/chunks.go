@@ -222,6 +222,9 @@ func (w *chunkWalk[K, V]) fill(st *device.Stream, x Exporter, c *chunk[K, V]) er
 			return err
 		case n <= room:
 			w.first += slots
+			if n < room/4 { // behind a place that is more crowded than others
+				w.step *= 2
+			}
 			return w.download(st, c, int(n))
 		case slots > 1:
 			w.step = max(1, min(slots-1, int64(float64(slots)*float64(room)/float64(n)*15/16)))

@@ -253,9 +253,11 @@ struct ListRows : Grouped<C, LIST_ROWS> {
     u64 slot[LIST_ROWS]; // of a first row: its list's slot, with FRESH if the list is new, 0 without; then where its key's values would begin that go to one bucket
     u16 own[LIST_ROWS];  // of a value: its key's first row
     u64 base;
-    // first, from ROWS on, of a first row: how many of its key's values have room in the list's last bucket, and above that the code of another's size
+    // first, from ROWS on, of a first row: how many of its key's values have room in the list's last bucket, and above TAKE_BITS the code of another's size
 };
 static constexpr u64 FRESH = 1;
+static constexpr u32 TAKE_BITS = 32 - (LIST_PLACE_SHIFT - LIST_SIZE_SHIFT), TAKE = (1u << TAKE_BITS) - 1;
+static_assert(LIST_ROWS <= TAKE, "the values of a block have room beside a code");
 
 // Finds or puts each key.
 struct GroupJob {
@@ -303,7 +305,7 @@ __device__ __forceinline__ u32 group_wants(const listGroupParams& p, ListRows& s
     OwnList l(p.lists, shared.slot[row]);
     u32 take = l.room(m), code = 0;
     if (take < m && (u64)l.count + m <= LIST_MOST) code = list::code_of(p.mode == LIST_GROW ? l.tail.next(p.lists, l.count + m) : l.count + m - l.tail.room, true);
-    shared.first[ListRows::ROWS + row] = take | code << 16;
+    shared.first[ListRows::ROWS + row] = take | code << TAKE_BITS;
     return code ? list::decoded(code) + l.tail.header() : 0;
 }
 
@@ -312,7 +314,7 @@ __device__ __forceinline__ u32 group_wants(const listGroupParams& p, ListRows& s
 __device__ __forceinline__ bool group_link(const listGroupParams& p, ListRows& shared, u32 row, u32 m, u64& first, u64& missing) {
     const Lists& t = p.lists;
     OwnList l(t, shared.slot[row]);
-    u32 take = shared.first[ListRows::ROWS + row] & 0xffff, code = shared.first[ListRows::ROWS + row] >> 16, header = l.tail.header();
+    u32 take = shared.first[ListRows::ROWS + row] & TAKE, code = shared.first[ListRows::ROWS + row] >> TAKE_BITS, header = l.tail.header();
     u64 place = first;
     if (take < m) {
         u32 places = code ? list::decoded(code) + header : 0;
@@ -392,7 +394,7 @@ WARPMAP_KERNEL_RESIDENT(insert_groups, listGroupParams, 4) {
             for (u32 i = thread_index(); i < n; i += WARPMAP_MAX_THREADS) { // new buckets are beside one another
                 u32 row = shared.own[i], number = i - shared.count[row];
                 u64 to_first = shared.slot[row];
-                if (to_first && number >= (shared.first[ListRows::ROWS + row] & 0xffff)) store_relaxed(at<value>(to_first) + number, shared.v[i]);
+                if (to_first && number >= (shared.first[ListRows::ROWS + row] & TAKE)) store_relaxed(at<value>(to_first) + number, shared.v[i]);
             }
             block_sync();
         }
@@ -448,7 +450,10 @@ WARPMAP_KERNEL(release_lists, listInsertParams) {
     u64 gone = 0;
     of_failed(p, [&](u64, u64 slot, bool has, key stored) {
         if (has) store_relaxed(list::last_at<C>(slot), list::with_state(load_relaxed(list::last_at<C>(slot)), LIST_READY));
-        else if (slot) gone += cas(at<key>(slot), stored, C::TOMBSTONE) == stored;
+        else if (slot) {
+            store_relaxed(list::last_at<C>(slot), ~0ull); // a user's kernel may have found it full
+            gone += cas(at<key>(slot), stored, C::TOMBSTONE) == stored;
+        }
     });
     count_into(&counters(p.lists.keys)->erased, gone);
 }

@@ -388,10 +388,11 @@ const manyRows = 16
 func (l *lists) rowsOfPart(st *device.Stream, b table.Rows) (int64, error) {
 	most := int64(l.keys.cfg.listRows(l.cfg))
 	distinct, crowd, err := l.frame().Distinct(st, b.Keys, l.keys.cfg.keyBytes, b.N)
-	if device.IsOutOfMemory(err) || distinct == 0 {
-		return 0, nil
-	} else if err != nil {
+	if err != nil && !device.IsOutOfMemory(err) {
 		return 0, err
+	}
+	if distinct == 0 {
+		return 0, nil
 	}
 	each := b.N/distinct + 1
 	if each > most/manyRows || crowd > most/manyRows {

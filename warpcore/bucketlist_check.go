@@ -57,7 +57,7 @@ func (l *lists) checkLists(m *image, pool []byte) error {
 		}
 		places, end = places+b.to-b.from, b
 	}
-	if used := uint64(l.used()); end.to > used || places+k.Garbage > used {
+	if used := uint64(l.used()); end.to > used || places+k.Garbage != used {
 		return fmt.Errorf("warpcore: check: lists have %d places up to %d, and lists that were removed had %d; of %d that were given out", places, end.to, k.Garbage, used)
 	}
 	if values != k.Added-k.Removed {

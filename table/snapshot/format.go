@@ -52,6 +52,8 @@ func (h *Header) check() error {
 		return fmt.Errorf("snapshot: a file of %d entries (want 0 to 2⁴⁶): it is damaged, or none of ours", h.Len)
 	case h.KeyBytes <= 0 || h.KeyBytes > 1<<10 || h.ValueBytes < 0 || h.ValueBytes > 1<<10:
 		return fmt.Errorf("snapshot: a file of keys of %d bytes and values of %d: it is damaged, or none of ours", h.KeyBytes, h.ValueBytes)
+	case h.Form != nil && h.Form.Words != h.Len:
+		return fmt.Errorf("snapshot: a file of %d words of a filter of %d: it is damaged, or none of ours", h.Len, h.Form.Words)
 	}
 	return nil
 }

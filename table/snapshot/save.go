@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
+	"github.com/warpmap/warpmap/table"
 )
 
 // Save writes the table to w: while one part of it is written, the next is brought from the device. Memory: see table.Map's Chunks; what is
@@ -35,6 +37,9 @@ func (t *Table) Save(ctx context.Context, w io.Writer) error {
 		}
 		return nil
 	})
+	if err == nil && done != h.Len { // who loads it believes the header
+		err = fmt.Errorf("snapshot: %w", table.ErrChanged)
+	}
 	if err == nil {
 		if err = errors.Join(out.part(tagEnd, done), buffered.Flush()); err != nil {
 			err = fmt.Errorf("snapshot: writing: %w", err)

@@ -121,14 +121,14 @@ func TestRoundTrips(t *testing.T) {
 func TestHeadersAreNotBelieved(t *testing.T) {
 	big := &lying{goMap: newGoMap(10, 1)}
 	var file bytes.Buffer
-	if err := snapshot.Map(big).Save(context.Background(), &file); err != nil {
-		t.Fatal(err)
+	if err := snapshot.Map(big).Save(context.Background(), &file); !errors.Is(err, table.ErrChanged) {
+		t.Fatalf("10 of 2⁴⁰ entries are saved: %v", err)
 	}
 	if _, err := load(t, bytes.NewReader(file.Bytes())); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("a short file of 2⁴⁰ entries: %v", err)
 	}
 	m, err := load(t, io.MultiReader(&file))
-	if err != nil || !maps.Equal(m.in, big.in) || m.room > 1<<23 {
+	if !errors.Is(err, io.ErrUnexpectedEOF) || m.room > 1<<23 {
 		t.Errorf("2⁴⁰ entries from a pipe, of which 10 came: %v, room for %d", err, m.room)
 	}
 }

@@ -132,7 +132,7 @@ func (s *Server) admit(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		return nil, err
 	}
 	a.rc.EnableFullDuplex() // lines come while reads are sent
-	a.body = &body{ctx: ctx, from: http.MaxBytesReader(w, r.Body, s.o.MaxBytes), rc: a.rc, timeout: s.o.Timeout}
+	a.body = &body{ctx: ctx, from: http.MaxBytesReader(nil, r.Body, s.o.MaxBytes), rc: a.rc, timeout: s.o.Timeout}
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind == "multipart/form-data" {
 		own := r.WithContext(ctx) // net/http looks at its own request's body, to tell whether it was read
 		own.Body = io.NopCloser(a.body)
@@ -315,6 +315,9 @@ func (p *lastPart) Read(to []byte) (int, error) {
 	return n, err
 }
 
+// recordCost is what a record counts beside its letters: it gets a line, however short it is.
+const recordCost = 16
+
 // hand gives a block and its mates to the batcher.
 func (a *answer) hand(ctx context.Context, order chan<- *job, x, y *genome.Block) error {
 	j := &job{Result: &classify.Result{Reads: x, Mates: y}, letters: len(x.Text), done: make(chan struct{})}
@@ -323,7 +326,7 @@ func (a *answer) hand(ctx context.Context, order chan<- *job, x, y *genome.Block
 			continue
 		}
 		for _, r := range b.Records {
-			a.bytes += int64(len(r.Name) + r.End - r.Start)
+			a.bytes += int64(len(r.Name)+r.End-r.Start) + recordCost
 		}
 	}
 	if a.bytes > a.s.o.MaxBytes {

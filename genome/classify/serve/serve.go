@@ -96,7 +96,7 @@ func (s *Server) Close() {
 // Serve answers on all listeners, until ctx is done: then it takes no new requests, and lets those that have begun end, for Options.Grace. It closes the
 // listeners. Errors: a listener's; the device's, where it cannot go on.
 func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
-	h := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: s.o.Timeout, WriteTimeout: s.o.Timeout, IdleTimeout: 2 * s.o.Timeout,
+	h := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: s.o.Timeout, ReadTimeout: s.o.Timeout, WriteTimeout: s.o.Timeout, IdleTimeout: 2 * s.o.Timeout,
 		MaxHeaderBytes: 64 << 10, ErrorLog: s.log}
 	g, serving := errgroup.WithContext(ctx)
 	for _, l := range listeners {
