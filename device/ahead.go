@@ -48,6 +48,8 @@ func (b *aheadBackend) load(program string, _ []byte, file string) (uintptr, err
 // anyBytes is the parameters of a kernel that nobody has loaded.
 const anyBytes = -1
 
-func (b *aheadBackend) kernel(uintptr, string) (uintptr, int64, error) { return 1, anyBytes, nil }
+func (b *aheadBackend) kernel(uintptr, string) (entry, error) {
+	return entry{handle: 1, takes: anyBytes}, nil
+}
 
 func (b *aheadBackend) launch(uintptr, uintptr, Grid, unsafe.Pointer, int64) error { return nil }

@@ -195,6 +195,7 @@ type Kernel[P any] struct {
 	name string
 	h    uintptr
 	most int // threads of a block
+	own  int // bytes of dynamic shared memory, at least
 }
 
 // KernelOf finds a kernel by its name in the source. A P of another size than the kernel's parameter is an error.
@@ -204,15 +205,30 @@ func KernelOf[P any](m *Module, name string) (Kernel[P], error) {
 	if err != nil {
 		return k, err
 	}
-	var takes int64
-	if err := m.d.do(func() (err error) { k.h, takes, err = m.d.b.kernel(m.h, name); return err }); err != nil {
+	var e entry
+	if err := m.d.do(func() (err error) { e, err = m.d.b.kernel(m.h, name); return err }); err != nil {
 		return k, err
 	}
-	if p := reflect.TypeFor[P](); takes != int64(p.Size()) && takes != anyBytes {
-		return Kernel[P]{name: k.name}, fmt.Errorf("kernel %s takes %d bytes of parameters, not the %d of %v", k.name, takes, p.Size(), p)
+	if p := reflect.TypeFor[P](); e.takes != int64(p.Size()) && e.takes != anyBytes {
+		return Kernel[P]{name: k.name}, fmt.Errorf("kernel %s takes %d bytes of parameters, not the %d of %v", k.name, e.takes, p.Size(), p)
+	}
+	k.h = e.handle
+	if e.threads > 0 {
+		k.most, k.own = e.threads, e.shared
 	}
 	return k, nil
 }
+
+// entry is what a back end knows of a kernel.
+type entry struct {
+	handle  uintptr
+	takes   int64 // bytes of parameters
+	threads int   // of a block, at most; 0: as its program says
+	shared  int   // bytes of dynamic shared memory that a block always has
+}
+
+// Threads is the most threads that a block of the kernel has.
+func (k Kernel[P]) Threads() int { return k.most }
 
 // maxThreads is the most threads of a block, unless a program says: kernels are compiled for no more, to leave each the registers it
 // wants.
@@ -223,7 +239,7 @@ type Grid struct {
 	Blocks  int64
 	Threads int
 	// Shared is the bytes of dynamic shared memory of a block, which kernels see as dynamic_shared(): up to Info.Shared, less
-	// what the kernel has of __shared__ variables.
+	// what the kernel has of __shared__ variables. A WARPMAP_KERNEL_WIDE has what it wants of itself.
 	Shared int
 }
 
@@ -244,9 +260,10 @@ func (k Kernel[P]) Launch(st *Stream, grid Grid, p *P) error {
 	if grid.Blocks < 1 || grid.Blocks > 1<<31-1 || grid.Threads < 32 || grid.Threads > k.most || grid.Threads%32 != 0 {
 		return fmt.Errorf("kernel %s: a grid of %d blocks of %d threads (want 1 to 2³¹-1 blocks of 32, 64, … %d)", k.name, grid.Blocks, grid.Threads, k.most)
 	}
-	if most := k.d.infos.Shared; grid.Shared < 0 || int64(grid.Shared) > most {
+	if most := k.d.infos.Shared; grid.Shared < 0 || int64(max(grid.Shared, k.own)) > most {
 		return fmt.Errorf("kernel %s: %d bytes of shared memory (want 0 to %d)", k.name, grid.Shared, most)
 	}
+	grid.Shared = max(grid.Shared, k.own)
 	h := st.handleOn(k.d)
 	err := k.d.use(func() error {
 		return k.d.b.launch(h.h, k.h, grid, unsafe.Pointer(p), int64(unsafe.Sizeof(*p)))

@@ -344,24 +344,24 @@ func (b *cpuBackend) load(program string, image []byte, file string) (uintptr, e
 	return uintptr(len(b.modules)), nil
 }
 
-func (b *cpuBackend) kernel(module uintptr, name string) (handle uintptr, takes int64, err error) {
+func (b *cpuBackend) kernel(module uintptr, name string) (entry, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h := b.modules[module-1]
-	entry, err := dl.Sym(h, name)
+	code, err := dl.Sym(h, name)
 	if err != nil {
-		return 0, 0, fmt.Errorf("no kernel %s in the program: %w", name, err)
+		return entry{}, fmt.Errorf("no kernel %s in the program: %w", name, err)
 	}
 	watch, err := dl.Sym(h, "warpmap_watch")
 	if err != nil {
-		return 0, 0, err
+		return entry{}, err
 	}
 	params, err := dl.Sym(h, name+"_params")
 	if err != nil {
-		return 0, 0, err
+		return entry{}, err
 	}
-	b.kernels = append(b.kernels, &cpuKernel{name, entry, watch})
-	return uintptr(len(b.kernels)), *(*int64)(pointer(uint64(params))), nil
+	b.kernels = append(b.kernels, &cpuKernel{name, code, watch})
+	return entry{handle: uintptr(len(b.kernels)), takes: *(*int64)(pointer(uint64(params)))}, nil
 }
 
 func (b *cpuBackend) launch(stream, kernel uintptr, g Grid, params unsafe.Pointer, n int64) error {

@@ -565,19 +565,26 @@ func (g *gpu) load(program string, image []byte, file string) (m uintptr, err er
 	return m, nil
 }
 
-// kernel finds a kernel, and beside it the variable that WARPMAP_KERNEL makes as large as the parameter: the driver itself tells the
-// size from 12.4 on only.
-func (g *gpu) kernel(module uintptr, name string) (k uintptr, takes int64, err error) {
+// kernel finds a kernel, and beside it the variables whose sizes tell of it: the driver itself tells the size of a parameter from 12.4 on only, and
+// not of dynamic shared memory.
+func (g *gpu) kernel(module uintptr, name string) (e entry, err error) {
+	var warps, shared int64
 	err = g.in(func() (err error) {
-		if k, err = g.drv.ModuleGetFunction(module, name); err == nil {
-			takes, err = g.drv.ModuleGetGlobal(module, name+"_params")
+		if e.handle, err = g.drv.ModuleGetFunction(module, name); err != nil {
+			return err
 		}
-		return err
+		for beside, size := range map[string]*int64{"_params": &e.takes, "_warps": &warps, "_shared": &shared} {
+			if *size, err = g.drv.ModuleGetGlobal(module, name+beside); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if err != nil {
-		return 0, 0, fmt.Errorf("kernel %s: %w", name, err)
+		return entry{}, fmt.Errorf("kernel %s: %w", name, err)
 	}
-	return k, takes, nil
+	e.threads, e.shared = int(32*warps), int(16*(shared-1))
+	return e, nil
 }
 
 // launch needs no size: the driver knows each kernel's own, which KernelOf has compared with Go's.

@@ -143,7 +143,7 @@ type backend interface {
 
 	compiler() compiler
 	load(program string, image []byte, file string) (module uintptr, err error)
-	kernel(module uintptr, name string) (kernel uintptr, params int64, err error) // params: bytes that it takes
+	kernel(module uintptr, name string) (entry, error)
 	launch(stream, kernel uintptr, grid Grid, params unsafe.Pointer, bytes int64) error
 
 	close() error

@@ -13,11 +13,8 @@ WARPMAP_KERNEL(refine_new, insertParams) { refine_batch<false>(p); }
 __device__ __forceinline__ auto region_of(const partitionParams& p) {
     return [&p](key k) { return (Home<C>(p.table, k).hi & (u32)p.mask) >> (u32)p.shift; };
 }
-WARPMAP_KERNEL(partition_count, partitionParams) { partition_count<key>(p.rows, region_of(p)); }
-WARPMAP_KERNEL(partition_scan, partitionParams) { partition_scan(p.rows); }
-WARPMAP_KERNEL_RESIDENT(partition_scatter, partitionParams, 4) { partition_scatter<key, value, u32>(p.rows, region_of(p)); }
-WARPMAP_KERNEL(partition_within_count, partitionParams) { partition_within_count<key>(p.rows, region_of(p)); }
-WARPMAP_KERNEL_RESIDENT(partition_within_scatter, partitionParams, 4) { partition_within_scatter<key, value>(p.rows, region_of(p)); }
+WARPMAP_PARTITION(partitionParams, key, value, u32, region_of)
+WARPMAP_PARTITION_WITHIN(partitionParams, key, value, region_of)
 
 WARPMAP_KERNEL(find, findParams) { look_up<false>(p.table, p.keys, p.n, Answer{p}); }
 

@@ -27,9 +27,7 @@ __device__ __forceinline__ auto stretch_of(const buildParams& p) {
         return (u32)((h >> 32) * p.rows.parts >> 32);
     };
 }
-WARPMAP_KERNEL(partition_count, buildParams) { partition_count<key>(p.rows, stretch_of(p)); }
-WARPMAP_KERNEL(partition_scan, buildParams) { partition_scan(p.rows); }
-WARPMAP_KERNEL(partition_scatter, buildParams) { partition_scatter<key, value, u32>(p.rows, stretch_of(p)); }
+WARPMAP_PARTITION(buildParams, key, value, u32, stretch_of)
 
 // leave puts pairs on the list of those that are inserted afterwards. All lanes of the warp come.
 __device__ __forceinline__ void leave(const buildParams& p, bool wanted, key k, value v) {

@@ -15,9 +15,7 @@ typedef tile<GPH_FIND_GROUP, true> FindTile;
 __device__ __forceinline__ auto part_of(const sharedParams& p) {
     return [&p](key k) { return Home<C>(p.table, k).cell / p.part_cells; };
 }
-WARPMAP_KERNEL(partition_count, sharedParams) { partition_count<key>(p.rows, part_of(p)); }
-WARPMAP_KERNEL(partition_scan, sharedParams) { partition_scan(p.rows); }
-WARPMAP_KERNEL_RESIDENT(partition_scatter, sharedParams, 4) { partition_scatter<key, u32, u32>(p.rows, part_of(p)); }
+WARPMAP_PARTITION(sharedParams, key, u32, u32, part_of)
 
 // The part of a row: the last that begins at it or before.
 __device__ __forceinline__ u32 part_with(const u64* starts, u32 parts, u64 row) {

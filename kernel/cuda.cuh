@@ -10,8 +10,13 @@
 #endif
 #define WARPMAP_CAS128 (__CUDA_ARCH__ >= 900 && WARPMAP_B128)
 
-// A kernel's parameter is as large as a variable beside it, which nothing reads: see device.KernelOf.
-#define WARPMAP_PARAMS(name, P) extern "C" __device__ char name##_params[sizeof(P)];
+// Beside a kernel are variables, which nothing reads, as large as its parameter, as a block has warps at most, and one more than 16 bytes of dynamic
+// shared memory that a block always has: see device.KernelOf.
+#define WARPMAP_BESIDE(name, P, threads, shared)                \
+    extern "C" __device__ char name##_params[sizeof(P)];        \
+    extern "C" __device__ char name##_warps[(threads) / 32];    \
+    extern "C" __device__ char name##_shared[((shared) + 15) / 16 + 1];
+#define WARPMAP_PARAMS(name, P) WARPMAP_BESIDE(name, P, WARPMAP_MAX_THREADS, 0)
 #define WARPMAP_KERNEL(name, P) \
     WARPMAP_PARAMS(name, P)     \
     extern "C" __global__ void __launch_bounds__(WARPMAP_MAX_THREADS) name(const __grid_constant__ P p)
@@ -19,6 +24,10 @@
 #define WARPMAP_KERNEL_RESIDENT(name, P, blocks) \
     WARPMAP_PARAMS(name, P)                      \
     extern "C" __global__ void __launch_bounds__(WARPMAP_MAX_THREADS, blocks) name(const __grid_constant__ P p)
+// The same, for blocks of up to so many threads, each with the type that comes last in dynamic shared memory, of which a launch need not tell.
+#define WARPMAP_KERNEL_WIDE(name, P, threads, ...)            \
+    WARPMAP_BESIDE(name, P, threads, sizeof(__VA_ARGS__))     \
+    extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ P p)
 
 __device__ __forceinline__ u32 thread_index() { return threadIdx.x; }
 __device__ __forceinline__ u32 block_threads() { return blockDim.x; }

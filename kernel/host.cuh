@@ -461,6 +461,10 @@ __attribute__((always_inline)) inline void stress_point() {
 
 #define WARPMAP_KERNEL_RESIDENT(name, P, blocks) WARPMAP_KERNEL(name, P)
 
+#define WARPMAP_KERNEL_WIDE(name, P, threads, ...)                                                                                     \
+    static_assert((threads) <= WARPMAP_MAX_THREADS && sizeof(__VA_ARGS__) <= HOST_SHARED_BYTES, "a block of the CPU device has no more"); \
+    WARPMAP_KERNEL(name, P)
+
 inline u32 thread_index() { return host::self()->current; }
 inline u32 block_threads() { return host::self()->threads; }
 inline u64 block_index() { return host::self()->block; }

@@ -68,9 +68,9 @@ template <class T> __device__ __forceinline__ T append(T* counter, bool wanted) 
 template <class T> __device__ __forceinline__ T* at(u64 address) { return reinterpret_cast<T*>(address); }
 
 // block_scan gives the sum of x over the threads of the block before this one, and the sum over all. Every thread of
-// the block must reach it; a block has WARPMAP_MAX_THREADS threads or less.
+// the block must reach it; a block has 1024 threads or less.
 __device__ __forceinline__ u64 block_scan(u64 x, u64& all) {
-    __shared__ u64 sums[WARPMAP_MAX_THREADS / 32];
+    __shared__ u64 sums[1024 / 32];
     tile<32> warp;
     u64 warp_all, before = warp.scan(x, warp_all);
     if (warp.rank() == 31) sums[thread_index() / 32] = warp_all;

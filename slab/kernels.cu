@@ -38,9 +38,7 @@ template <u32 KIND> __device__ __forceinline__ void insert_batch(const insertPar
 __device__ __forceinline__ auto region_of(const partitionParams& p) {
     return [&p](key k) { return (u32)((hash64<C::HASH>(k, p.table.seed) >> 32) * (u32)p.rows.parts >> 32); };
 }
-WARPMAP_KERNEL(partition_count, partitionParams) { partition_count<key>(p.rows, region_of(p)); }
-WARPMAP_KERNEL(partition_scan, partitionParams) { partition_scan(p.rows); }
-WARPMAP_KERNEL_RESIDENT(partition_scatter, partitionParams, 4) { partition_scatter<key, value, u32>(p.rows, region_of(p)); }
+WARPMAP_PARTITION(partitionParams, key, value, u32, region_of)
 
 #if !SLAB_MULTI
 WARPMAP_KERNEL_RESIDENT(insert, insertParams, 3) { insert_batch<INSERT>(p); }

@@ -21,11 +21,8 @@ __device__ __forceinline__ auto part_of(const partitionParams& p) {
     return [&p](C::key k) { return (u32)reduce(hash_key<C>(p.table, Key<C>::from(k)), p.table.regions) / (u32)p.each; };
 }
 typedef bits_of<STADIUM_VALUE_CARRIED>::type carried;
-WARPMAP_KERNEL(partition_count, partitionParams) { partition_count<C::key>(p.rows, part_of(p)); }
-WARPMAP_KERNEL(partition_scan, partitionParams) { partition_scan(p.rows); }
-WARPMAP_KERNEL_RESIDENT(partition_scatter, partitionParams, 4) { partition_scatter<C::key, carried, u32>(p.rows, part_of(p)); }
-WARPMAP_KERNEL(partition_within_count, partitionParams) { partition_within_count<C::key>(p.rows, part_of(p)); }
-WARPMAP_KERNEL_RESIDENT(partition_within_scatter, partitionParams, 4) { partition_within_scatter<C::key, carried>(p.rows, part_of(p)); }
+WARPMAP_PARTITION(partitionParams, C::key, carried, u32, part_of)
+WARPMAP_PARTITION_WITHIN(partitionParams, C::key, carried, part_of)
 #endif
 
 // The rows that staged inserts have left, if there are any.

@@ -16,8 +16,7 @@ WARPMAP_KERNEL(distinct, table::distinctParams) {
     __shared__ u32 registers[1 << DISTINCT_BITS];
     for (u32 i = thread_index(); i < 1u << DISTINCT_BITS; i += block_threads()) registers[i] = 0;
     block_sync();
-    for (u64 i = grid_thread(); i < p.n; i += grid_threads()) {
-        key k = load_readonly(at<key>(p.keys) + i);
+    auto count = [&](u64 i, key k) {
         u64 h = hash(p.seed, k);
         u32 turn = (u32)(i / 32 + p.seed) * 0x9e3779b1u; // rows of 32 that are asked lie evenly over the batch and over warps
         if (turn <= ~0u / DISTINCT_ASKED) {
@@ -27,6 +26,22 @@ WARPMAP_KERNEL(distinct, table::distinctParams) {
         u32* to = registers + (h >> (64 - DISTINCT_BITS));
         u32 rank = leading_zeros(h << DISTINCT_BITS | 1ull << (DISTINCT_BITS - 1)) + 1;
         if (*to < rank) max_of(to, rank);
+    };
+    constexpr u32 EACH = sizeof(key) < 16 ? 16 / sizeof(key) : 1; // of a load
+    typedef bits_of<EACH * sizeof(key)>::type word;
+    bool aligned = p.keys % sizeof(word) == 0;
+    for (u64 i = grid_thread() * EACH; i < p.n; i += grid_threads() * EACH) {
+        union {
+            word bits;
+            key k[EACH];
+        } x;
+        if (aligned && i + EACH <= p.n) {
+            x.bits = load_readonly((const word*)(at<key>(p.keys) + i));
+#pragma unroll
+            for (u32 j = 0; j < EACH; j++) count(i + j, x.k[j]);
+        } else {
+            for (u64 j = i; j < i + EACH && j < p.n; j++) count(j, load_readonly(at<key>(p.keys) + j));
+        }
     }
     block_sync();
     for (u32 i = thread_index(); i < 1u << DISTINCT_BITS; i += block_threads())

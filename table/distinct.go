@@ -55,7 +55,7 @@ func (f *Frame) Distinct(st *device.Stream, keys uint64, keyBytes int, n int64) 
 	if err := registers.Fill(st, 0); err != nil {
 		return 0, 0, err
 	}
-	grid := f.Grid(n, 8)
+	grid := f.Grid(n/int64(max(1, 16/keyBytes))+1, 8)
 	if !f.Device.Info().CUDA() { // each block goes over its registers twice
 		grid.Blocks = min(grid.Blocks, int64(f.Device.Info().Multiprocessors))
 	}

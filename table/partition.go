@@ -17,10 +17,10 @@ type Partition struct {
 	// OutKeys, OutValues and OutPositions are columns of N rows, apart from the input. OutPositions may be 0.
 	OutKeys, OutValues, OutPositions uint64
 	Parts                            uint64
-	// Within, of rows that come in the order of larger parts, is how many parts such a one has.
-	Within  uint64
-	Cursors uint64 // u64, one a part: its rows; then where it begins; then where its next row goes
-	Starts  uint64 // u64, Parts+1: where each part begins in the output, and N
+	// Within, of rows that come in the order of larger parts, is how many parts such a one has, and Larger, u64, where each of those begins.
+	Within, Larger uint64
+	Cursors        uint64 // u64, one a part: its rows; then where it begins; then where its next row goes
+	Starts         uint64 // u64, Parts+1: where each part begins in the output, and N
 }
 
 // MaxParts is the most parts that rows are brought in the order of at once: as many counters fit a block's shared memory. More take
@@ -28,10 +28,11 @@ type Partition struct {
 const MaxParts = 1024
 
 const (
-	partitionThreads   = 256     // of a block; the kernels are written for no other number
-	partitionTileBytes = 1 << 14 // of shared memory, at most: one column of the rows that a block brings in order at once
+	partitionThreads   = 1024    // of a block on a GPU, where a tile is as large as can be
+	partitionTileBytes = 1 << 15 // of shared memory, at most: one column of the rows that a block brings in order at once
 	partitionEach      = 8       // of these rows, a thread's, at most: more make longer streams, and take more registers
 	partitionRows      = 1 << 10 // of these rows, at least
+	partitionResident  = 2048    // threads of a multiprocessor
 )
 
 // PartitionDefines are the constants that kernel/partition.cuh needs among a program's Defines.
@@ -40,6 +41,7 @@ func PartitionDefines() []device.Define {
 		{Name: "WARPMAP_MAX_PARTS", Value: MaxParts},
 		{Name: "WARPMAP_PARTITION_TILE_BYTES", Value: partitionTileBytes},
 		{Name: "WARPMAP_PARTITION_EACH", Value: partitionEach},
+		{Name: "WARPMAP_PARTITION_THREADS", Value: partitionThreads},
 	}
 }
 
@@ -94,10 +96,10 @@ func (k Partitioner[P]) Run(st *device.Stream, counters device.Slice[uint64], ro
 	return k.run(st, counters, rows, params, k.count, k.scatter)
 }
 
-// RunWithin is Run for rows that come in the order of larger parts, of rows.Within parts each.
+// RunWithin is Run for rows that come in the order of larger parts, of rows.Within parts each, which begin at rows.Larger.
 func (k Partitioner[P]) RunWithin(st *device.Stream, w Within[P], counters device.Slice[uint64], rows Partition, params func(rows Partition) *P) error {
-	if rows.Within < 1 || rows.Within > MaxParts || rows.Parts < 1 || rows.Parts%rows.Within != 0 || rows.OutPositions != 0 && rows.Positions == 0 {
-		return fmt.Errorf("table: a partition into %d parts, within parts of %d (want 1 to %d)", rows.Parts, rows.Within, MaxParts)
+	if rows.Within < 1 || rows.Within > MaxParts || rows.Parts < 1 || rows.Parts%rows.Within != 0 || rows.Larger == 0 || rows.OutPositions != 0 && rows.Positions == 0 {
+		return fmt.Errorf("table: a partition into %d parts, within parts of %d (want 1 to %d, and where these begin)", rows.Parts, rows.Within, MaxParts)
 	}
 	return k.run(st, counters, rows, params, w.count, w.scatter)
 }
@@ -111,18 +113,17 @@ func (k Partitioner[P]) run(st *device.Stream, counters device.Slice[uint64], ro
 	if err := counters.Slice(0, int(rows.Parts)).Fill(st, 0); err != nil {
 		return err
 	}
+	larger := int64(1)
+	if rows.Larger != 0 {
+		larger = int64(rows.Parts / rows.Within)
+	}
 	p, grid := params(rows), k.grid(rows)
-	if err := count.Launch(st, grid, p); err != nil {
-		return err
-	}
-	if err := k.scan.Launch(st, device.Grid{Blocks: 1, Threads: partitionThreads}, p); err != nil {
-		return err
-	}
-	return scatter.Launch(st, grid, p)
+	return errors.Join(count.Launch(st, grid, p), k.scan.Launch(st, device.Grid{Blocks: larger, Threads: Threads}, p), scatter.Launch(st, grid, p))
 }
 
 // grid is so many blocks as are resident, each with many tiles; but a block counts in 32 bits.
 func (k Partitioner[P]) grid(rows Partition) device.Grid {
-	blocks := max(1, int64((rows.N+partitionRows-1)/partitionRows))
-	return device.Grid{Blocks: min(blocks, max(8*int64(k.d.Info().Multiprocessors), int64(rows.N>>31)+1)), Threads: partitionThreads}
+	blocks, threads := max(1, int64((rows.N+partitionRows-1)/partitionRows)), k.scatter.Threads()
+	resident := int64(partitionResident / threads * k.d.Info().Multiprocessors)
+	return device.Grid{Blocks: min(blocks, max(resident, int64(rows.N>>31)+1)), Threads: threads}
 }

@@ -40,9 +40,7 @@ typedef %s key;
 __device__ __forceinline__ auto part_of(const P& p) {
     return [&p](key k) { return (u32)(((u64)k * p.factor >> 32) %% p.rows.parts); };
 }
-WARPMAP_KERNEL(partition_count, P) { partition_count<key>(p.rows, part_of(p)); }
-WARPMAP_KERNEL(partition_scan, P) { partition_scan(p.rows); }
-WARPMAP_KERNEL(partition_scatter, P) { partition_scatter<key, %s, %s>(p.rows, part_of(p)); }
+WARPMAP_PARTITION(P, key, %s, %s, part_of)
 `, types[key], types[value], types[position])}},
 		Defines: table.PartitionDefines(),
 		Layouts: []any{partitionParams{}},

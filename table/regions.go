@@ -208,7 +208,7 @@ func (k Partitioner[P]) InFineOrder(f *Frame, st *device.Stream, w Within[P], x 
 				return taken, nil
 			}
 		}
-		rows = Partition{Keys: at[0], Values: at[1], N: rows.N, OutKeys: at[2], OutValues: at[3], Parts: uint64(regions * within), Within: uint64(within)}
+		rows = Partition{Keys: at[0], Values: at[1], N: rows.N, OutKeys: at[2], OutValues: at[3], Parts: uint64(regions * within), Within: uint64(within), Larger: large.Addr() + uint64(8*regions)}
 		if err := k.RunWithin(st, w, small, rows, x.Params); err != nil {
 			return taken, err
 		}
@@ -265,7 +265,7 @@ func (k Partitioner[P]) InSmallParts(f *Frame, st *device.Stream, w Within[P], x
 			}
 		}
 		from := func() {
-			r.Keys, r.Positions, r.Parts, r.Within = r.OutKeys, r.OutPositions, n*n, n
+			r.Keys, r.Positions, r.Parts, r.Within, r.Larger = r.OutKeys, r.OutPositions, n*n, n, large.Addr()+8*n
 			if r.Values != 0 {
 				r.Values = r.OutValues
 			}

@@ -28,11 +28,8 @@ typedef u%d key;
 __device__ __forceinline__ auto part_of(const P& p) {
     return [&p](key k) { return (u32)(((u64)k * p.factor >> 32) %% p.total / p.each); };
 }
-WARPMAP_KERNEL(partition_count, P) { partition_count<key>(p.rows, part_of(p)); }
-WARPMAP_KERNEL(partition_scan, P) { partition_scan(p.rows); }
-WARPMAP_KERNEL(partition_scatter, P) { partition_scatter<key, key, u32>(p.rows, part_of(p)); }
-WARPMAP_KERNEL(partition_within_count, P) { partition_within_count<key>(p.rows, part_of(p)); }
-WARPMAP_KERNEL(partition_within_scatter, P) { partition_within_scatter<key, key>(p.rows, part_of(p)); }
+WARPMAP_PARTITION(P, key, key, u32, part_of)
+WARPMAP_PARTITION_WITHIN(P, key, key, part_of)
 `, bits)}},
 		Defines: table.PartitionDefines(),
 		Layouts: []any{withinParams{}},
@@ -76,7 +73,7 @@ func inTwoPasses[K uint32 | uint64](t *testing.T, d *device.Device, m *device.Mo
 	rows := table.Partition{Keys: columns[0].Addr(), Values: columns[1].Addr(), N: uint64(n), OutKeys: columns[2].Addr(), OutValues: columns[3].Addr(), Parts: uint64(regions)}
 	must(t, k.Run(nil, counters, rows, params))
 	p.Each = 1
-	rows = table.Partition{Keys: columns[2].Addr(), Values: columns[3].Addr(), N: uint64(n), OutKeys: columns[4].Addr(), OutValues: columns[5].Addr(), Parts: uint64(parts), Within: uint64(within)}
+	rows = table.Partition{Keys: columns[2].Addr(), Values: columns[3].Addr(), N: uint64(n), OutKeys: columns[4].Addr(), OutValues: columns[5].Addr(), Parts: uint64(parts), Within: uint64(within), Larger: counters.Addr() + uint64(8*regions)}
 	small := counters.Slice(table.PartitionWords(regions), counters.Len())
 	must(t, k.RunWithin(nil, w, small, rows, params))
 	got, err := columns[4].Host(nil)
@@ -152,7 +149,8 @@ func TestPartitionWithinRefuses(t *testing.T) {
 	must(t, err)
 	defer counters.Free()
 	for _, rows := range []table.Partition{
-		{Parts: 12}, {Parts: 12, Within: 5}, {Parts: 2 * (table.MaxParts + 1), Within: table.MaxParts + 1}, {Parts: 24, Within: 2}, {Parts: 12, Within: 2, OutPositions: 4}, {Within: 2},
+		{Parts: 12, Larger: 8}, {Parts: 12, Within: 5, Larger: 8}, {Parts: 2 * (table.MaxParts + 1), Within: table.MaxParts + 1, Larger: 8}, {Parts: 24, Within: 2, Larger: 8},
+		{Parts: 12, Within: 2, Larger: 8, OutPositions: 4}, {Within: 2, Larger: 8}, {Parts: 12, Within: 2},
 	} {
 		if k.RunWithin(nil, w, counters, rows, func(table.Partition) *withinParams { return &withinParams{} }) == nil {
 			t.Errorf("%+v: no error", rows)

@@ -284,7 +284,7 @@ func (l *lists) insert(st *device.Stream, exact bool, b table.Rows) (refused []i
 	if _, err := l.look(st); err != nil {
 		return nil, nil, err
 	}
-	sure, err := l.ahead(st, exact, b)
+	sure, guess, err := l.ahead(st, exact, b)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -302,7 +302,7 @@ func (l *lists) insert(st *device.Stream, exact bool, b table.Rows) (refused []i
 			if !sure && l.keys.filled+int64(p.N) > l.keys.fillable() {
 				q.Limit = tightProbes
 			}
-			return l.launchInsert(st, q, b.Part(p, l.keys.cfg.keyBytes, l.cfg.valueBytes))
+			return l.launchInsert(st, q, b.Part(p, l.keys.cfg.keyBytes, l.cfg.valueBytes), guess)
 		},
 		Look: func() (refused, live int64, err error) {
 			live, err = l.look(st)
@@ -335,14 +335,17 @@ func (l *lists) insert(st *device.Stream, exact bool, b table.Rows) (refused []i
 }
 
 // launchInsert queues an insert of rows, as many at once as there is scratch memory for. That is seen to before they are brought in order, for
-// where memory is short, it is taken from what batches in order lie in.
-func (l *lists) launchInsert(st *device.Stream, p listInsertParams, b table.Rows) error {
+// where memory is short, it is taken from what batches in order lie in. guess may be of all rows, of which these are a part.
+func (l *lists) launchInsert(st *device.Stream, p listInsertParams, b table.Rows, guess estimate) error {
 	ordered, few := p.Rows.Attempt == 0 && l.keys.regions.Count(b.N, int64(l.keys.mem.Len()+l.pool.Len())) > 0, int64(0)
 	if ordered {
 		var err error
-		if few, err = l.rowsOfPart(st, b); err != nil {
-			return err
+		if guess.n != b.N {
+			if guess, err = l.estimate(st, b); err != nil && !device.IsOutOfMemory(err) {
+				return err
+			}
 		}
+		few = l.rowsOfPart(guess)
 	}
 	piece, scratch := min(b.N, listRows), l.least
 	for ; piece > leastRows; piece = piece / 2 &^ 31 {
@@ -380,27 +383,35 @@ func (l *lists) launchInsert(st *device.Stream, p listInsertParams, b table.Rows
 	return l.kernel.partition.Place(l.frame(), st, place(true, l.kernel.slots), p.Rows, b)
 }
 
+// estimateShare: an estimate of distinct keys is mostly within one in so many.
+const estimateShare = 32
+
 // manyRows is from how many rows a key, of those that a block takes, parts differ too much in size.
 const manyRows = 16
 
+// estimate is what table.Distinct tells of so many rows; n is 0 where it was not asked.
+type estimate struct{ n, distinct, crowd int64 }
+
+func (l *lists) estimate(st *device.Stream, b table.Rows) (e estimate, err error) {
+	e.n = b.N
+	e.distinct, e.crowd, err = l.frame().Distinct(st, b.Keys, l.keys.cfg.keyBytes, b.N)
+	return e, err
+}
+
 // rowsOfPart is how many rows a part should have on average, so that hardly one has more than a block takes; 0 if keys have too many rows for that. A
 // part's rows vary as those of its keys do, which are about as many as on average.
-func (l *lists) rowsOfPart(st *device.Stream, b table.Rows) (int64, error) {
+func (l *lists) rowsOfPart(e estimate) int64 {
 	most := int64(l.keys.cfg.listRows(l.cfg))
-	distinct, crowd, err := l.frame().Distinct(st, b.Keys, l.keys.cfg.keyBytes, b.N)
-	if err != nil && !device.IsOutOfMemory(err) {
-		return 0, err
+	if e.distinct == 0 {
+		return 0
 	}
-	if distinct == 0 {
-		return 0, nil
-	}
-	each := b.N/distinct + 1
-	if each > most/manyRows || crowd > most/manyRows {
-		return 0, nil
+	each := e.n/e.distinct + 1
+	if each > most/manyRows || e.crowd > most/manyRows {
+		return 0
 	}
 	const deviations = 7 // for the rows of one part that is too large all rows are read again
 	root := (math.Sqrt(deviations*deviations*float64(each)+4*float64(most)) - deviations*math.Sqrt(float64(each))) / 2
-	return int64(root * root), nil // root² + 5·√each·root = most
+	return int64(root * root) // root² + 5·√each·root = most
 }
 
 // insertGroups queues an insert of rows in the order of small parts, all rows of a key at once. What it leaves, rows of parts that are too large, goes
@@ -452,38 +463,44 @@ func (l *lists) launchPieces(st *device.Stream, find device.Kernel[listInsertPar
 }
 
 // ahead makes room for a large batch, by how many distinct keys it has and how many of its rows have keys that are not there. sure: there is
-// a slot for each of them. It does nothing where MaxBytes may not allow that: then the batch goes in by parts.
-func (l *lists) ahead(st *device.Stream, exact bool, b table.Rows) (sure bool, err error) {
+// a slot for each of them. guess is of the batch, if it was asked for. It does nothing where MaxBytes may not allow that: then the batch goes in by parts.
+func (l *lists) ahead(st *device.Stream, exact bool, b table.Rows) (sure bool, guess estimate, err error) {
 	keys := l.keys.filled
 	sure = keys+b.N <= l.keys.limit()
 	if b.N <= firstBatch && !exact {
-		return sure, nil
+		return sure, guess, nil
 	}
 	distinct := b.N
 	if !sure || l.used()+b.N*int64(l.opts.InitialBucket+l.cfg.header()) > l.room() {
-		distinct, _, err = l.frame().Distinct(st, b.Keys, l.keys.cfg.keyBytes, b.N)
+		guess, err = l.estimate(st, b)
 		if device.IsOutOfMemory(err) {
-			return sure, nil
+			return sure, estimate{}, nil
 		} else if err != nil {
-			return false, err
+			return false, guess, err
 		}
-		distinct = min(b.N, distinct+distinct/32+8) // it is an estimate
+		if guess.distinct == 0 {
+			return sure, guess, nil
+		}
+		slack := guess.distinct/estimateShare + 8
+		distinct = min(b.N, guess.distinct+slack)
+		// A table that was made for these keys stays as it is, however the estimate errs.
+		sure = sure || keys+guess.distinct-slack <= l.keys.limit() && keys+distinct <= l.keys.fillable()
 	}
 	if fresh := distinct; !sure && keys+fresh > l.keys.limit() {
 		if l.keys.live() > 0 {
 			p := listFindParams{Lists: l.table(), Keys: b.Keys, N: uint64(b.N)}
 			if err := l.kernel.absent.Launch(st, l.keys.grid(b.N), &p); err != nil {
-				return false, err
+				return false, guess, err
 			}
 			if _, err := l.look(st); err != nil {
-				return false, err
+				return false, guess, err
 			}
 			fresh = min(fresh, int64(l.counters.Seen.Absent))
 		}
 		if keys+fresh > l.keys.limit() {
 			why, err := l.growKeys(st, l.keys.live()+fresh, false, true)
 			if why != nil || err != nil {
-				return false, err
+				return false, guess, err
 			}
 		}
 	}
@@ -499,10 +516,10 @@ func (l *lists) ahead(st *device.Stream, exact bool, b table.Rows) (sure bool, e
 	}
 	if need = l.used() + need; need > l.room() && (l.opts.MaxBytes == 0 || int64(l.keys.mem.Len())+need*int64(l.cfg.valueBytes) <= l.opts.MaxBytes) {
 		if err := l.movePool(st, need); err != nil && !device.IsOutOfMemory(err) {
-			return false, err
+			return false, guess, err
 		}
 	}
-	return sure, nil
+	return sure, guess, nil
 }
 
 // shortage is why rows were refused, as the counters tell after an attempt.

@@ -67,9 +67,7 @@ WARPMAP_KERNEL(filter_contains, filterParams) {
 __device__ __forceinline__ auto region_of(const filterPartitionParams& p) {
     return [&p](key k) { return (u32)((filter_hash<C>(k, p.filter.seed) >> 32) * (u32)p.rows.parts >> 32); };
 }
-WARPMAP_KERNEL(partition_count, filterPartitionParams) { partition_count<key>(p.rows, region_of(p)); }
-WARPMAP_KERNEL(partition_scan, filterPartitionParams) { partition_scan(p.rows); }
-WARPMAP_KERNEL_RESIDENT(partition_scatter, filterPartitionParams, 4) { partition_scatter<key, u32, u32>(p.rows, region_of(p)); }
+WARPMAP_PARTITION(filterPartitionParams, key, u32, u32, region_of)
 
 // Counts the bits, and sums what rate of false positives each block has: the mean, over all choices of words that a key may have, of the
 // product of the words' shares of set bits, each to the number of the key's bits there.

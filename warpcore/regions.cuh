@@ -9,12 +9,9 @@ __device__ __forceinline__ auto place_of(const partitionParams& p) {
 template <class P> __device__ __forceinline__ auto region_of(const P& p) {
     return [&p](key k) { return (u32)((Probe<C>(p.table, k).hash >> 32) * (u32)p.rows.parts >> 32); };
 }
-WARPMAP_KERNEL(partition_count, partitionParams) { partition_count<key>(p.rows, region_of(p)); }
-WARPMAP_KERNEL(partition_scan, partitionParams) { partition_scan(p.rows); }
-WARPMAP_KERNEL_RESIDENT(partition_scatter, partitionParams, 4) { partition_scatter<key, value, u32>(p.rows, region_of(p)); }
+WARPMAP_PARTITION(partitionParams, key, value, u32, region_of)
 
 #if !WARPCORE_SET
-WARPMAP_KERNEL(partition_within_count, partitionParams) { partition_within_count<key>(p.rows, region_of(p)); }
-WARPMAP_KERNEL_RESIDENT(partition_within_scatter, partitionParams, 4) { partition_within_scatter<key, value>(p.rows, region_of(p)); }
-WARPMAP_KERNEL_RESIDENT(partition_group, partitionParams, 4) { partition_group<key, value>(p.rows, place_of(p)); }
+WARPMAP_PARTITION_WITHIN(partitionParams, key, value, region_of)
+WARPMAP_PARTITION_GROUP(partitionParams, key, value, place_of)
 #endif

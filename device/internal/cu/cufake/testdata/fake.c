@@ -279,13 +279,16 @@ CUresult cuModuleGetFunction(void **p, Handle *m, const char *name) {
     *p = strstr(m->text, name);
     return *p ? 0 : NOT_FOUND;
 }
-// Beside a kernel stands a variable as large as its parameter.
+// Beside a kernel stand variables: as large as its parameter, as a block's warps, and as its dynamic shared memory.
 CUresult cuModuleGetGlobal_v2(CUdeviceptr *p, size_t *n, Handle *m, const char *name) {
     NEED(m, MODULES);
-    const char *end = strstr(name, "_params");
+    const char *end = strrchr(name, '_');
     char kernel[64] = "";
     if (end) memcpy(kernel, name, end - name);
-    *n = v[PARAMS];
+    if (end && !strcmp(end, "_params")) *n = v[PARAMS];
+    else if (end && !strcmp(end, "_warps")) *n = 8;
+    else if (end && !strcmp(end, "_shared")) *n = 1;
+    else return NOT_FOUND;
     return end && strstr(m->text, kernel) ? 0 : NOT_FOUND;
 }
 // The dynamic shared memory that a launch may ask for is one for all kernels; SHARED is what the last one asked for.
