@@ -101,12 +101,35 @@ func checked[K, V any](c *cluster, parts []Part[K, V], values, flags bool) (sour
 		if err := family.CheckOn(c.members[i].d, p.Stream, p.Keys, v, g); err != nil {
 			return nil, nil, nil, err
 		}
-		sources[i] = source{n: p.Keys.Len(), keys: p.Keys.Addr(), values: p.Values.Addr(), flags: p.Flags.Addr(), st: p.Stream,
-			slices: &received{p.Keys.Len(), p.Keys.Raw(), p.Values.Raw(), p.Flags.Raw()}}
+		sources[i] = part(p)
 		members, before = append(members, i), append(before, rows)
 		rows += p.Keys.Len()
 	}
 	return sources, members, before, nil
+}
+
+// keysOn is every device.Slice of keys.
+type keysOn interface {
+	table.DeviceSlice
+	Device() *device.Device
+	Raw() device.Slice[byte]
+}
+
+// onDevice is a batch on one device as a source that has its keys alone, and the member that it is on. Others are the batch's other slices, which are checked.
+func (c *cluster) onDevice(st *device.Stream, keys keysOn, others ...table.DeviceSlice) (s source, member int, err error) {
+	if member, err = c.sourceOf(st, keys.Device()); err != nil {
+		return s, 0, err
+	}
+	if err := family.CheckOn(c.members[member].d, st, append([]table.DeviceSlice{keys}, others...)...); err != nil {
+		return s, 0, err
+	}
+	return source{n: keys.Len(), keys: keys.Addr(), st: st, slices: &received{n: keys.Len(), keys: keys.Raw()}}, member, nil
+}
+
+// part is a part of a batch as a source.
+func part[K, V any](p Part[K, V]) source {
+	return source{n: p.Keys.Len(), keys: p.Keys.Addr(), values: p.Values.Addr(), out: p.Values.Addr(), flags: p.Flags.Addr(), st: p.Stream,
+		slices: &received{n: p.Keys.Len(), keys: p.Keys.Raw(), values: p.Values.Raw(), out: p.Values.Raw(), flags: p.Flags.Raw()}}
 }
 
 // refusals are the positions of a batch that are not in, and why.

@@ -107,6 +107,8 @@ type cluster struct {
 	lost   error
 	round  int // all that were, so far as it is even or odd
 	took   [steps]time.Duration
+	// scattered: keys came to devices that do not own them, in the independent mode.
+	scattered bool
 
 	changes atomic.Uint64 // calls that may have changed the table
 }
@@ -331,7 +333,9 @@ func (c *cluster) len() (n int, err error) {
 func (c *cluster) Clear() error {
 	return c.locked(func() error {
 		c.changes.Add(1)
-		return c.together(func(i int) error { return c.members[i].table.Clear() })
+		err := c.together(func(i int) error { return c.members[i].table.Clear() })
+		c.scattered = c.scattered && err != nil
+		return err
 	})
 }
 

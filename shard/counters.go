@@ -15,14 +15,14 @@ import (
 // counts of a key on several devices are added up, and one that would be too large is the largest there is.
 type Counter[K any, C uint32 | uint64] struct {
 	*cluster
-	tables []table.Counter[K, C]
+	tables counterTables[K, C]
 }
 
 var _ table.Counter[uint32, uint32] = (*Counter[uint32, uint32])(nil)
 
 // NewCounter makes an empty counter over the devices: see NewMap.
 func NewCounter[K any, C uint32 | uint64](devices []*device.Device, o Options, newTable func(d *device.Device, o table.Options) (table.Counter[K, C], error)) (*Counter[K, C], error) {
-	c := &Counter[K, C]{tables: make([]table.Counter[K, C], len(devices))}
+	c := &Counter[K, C]{tables: make(counterTables[K, C], len(devices))}
 	var err error
 	c.cluster, err = newCluster(devices, table.WidthsOf[K, C](), o, func(i int, d *device.Device, o table.Options) (table.Table, error) {
 		t, err := newTable(d, o)
@@ -32,48 +32,76 @@ func NewCounter[K any, C uint32 | uint64](devices []*device.Device, o Options, n
 	return table.Made(c, err)
 }
 
-// adding counts keys once more, or with counts so many times; over notes counts that are too large.
-func (c *Counter[K, C]) adding(counts bool, over *atomic.Bool) inserts {
-	return func(_ bool, why *error) job {
-		j := job{full: fullFor(why), run: func(j int, st *device.Stream, r received) error {
-			keys := device.View[K](r.keys, 0, r.n)
-			var err error
-			if counts {
-				err = c.tables[j].AddCountsOn(st, keys, valuesOf[C](r))
-			} else {
-				err = c.tables[j].AddOn(st, keys)
-			}
-			if errors.Is(err, table.ErrOverflow) {
-				over.Store(true)
-				if !errors.As(err, new(*table.FullError)) {
-					return nil
-				}
-			}
-			return err
-		}}
-		if counts {
-			j.values = sent
-		}
-		return j
-	}
+// counterTables are the tables of a counter, one a device, and the operations on them as jobs.
+type counterTables[K any, C uint32 | uint64] []table.Counter[K, C]
+
+// adds is how an Add of a counter goes.
+type adds[K any, C uint32 | uint64] struct {
+	tables counterTables[K, C]
+	counts bool        // they come with the keys
+	over   atomic.Bool // counts were too large
+	rest   rest[K, C]
 }
 
-func (c *Counter[K, C]) finding(counts, found bool) job {
-	j := job{asks: true, flags: found, sum: c.opts.Mode == Independent, run: func(j int, st *device.Stream, r received) error {
-		return c.tables[j].FindOn(st, device.View[K](r.keys, 0, r.n), valuesOf[C](r), flagsOf(r))
+func (a *adds[K, C]) job(_ bool, why *error) job {
+	j := job{full: a.rest.noting(why), run: func(j int, st *device.Stream, r received) error {
+		keys := device.View[K](r.keys, 0, r.n)
+		if a.counts {
+			return a.within(a.tables[j].AddCountsOn(st, keys, valuesOf[C](r)))
+		}
+		return a.within(a.tables[j].AddOn(st, keys))
 	}}
-	if counts {
-		j.values = returned
+	if a.counts {
+		j.values = sent
 	}
 	return j
 }
 
-func (c *Counter[K, C]) absence() job { return c.finding(false, true) }
+// within notes that counts were too large, which ends nothing.
+func (a *adds[K, C]) within(err error) error {
+	if errors.Is(err, table.ErrOverflow) {
+		a.over.Store(true)
+		if !errors.As(err, new(*table.FullError)) {
+			return nil
+		}
+	}
+	return err
+}
+
+// again counts rows that were refused, of keys that are in after all.
+func (a *adds[K, C]) again() (int, error) {
+	return a.rest.again(func(owner int, keys []K, in []bool) error { return a.tables[owner].Find(keys, nil, in) }, func(owner int, keys []K, counts []C) error {
+		if a.counts {
+			return a.within(a.tables[owner].AddCounts(keys, counts))
+		}
+		return a.within(a.tables[owner].Add(keys))
+	})
+}
+
+// finding gives counts; with sum those of all tables are added up.
+func (t counterTables[K, C]) finding(counts, found, sum bool) job {
+	j := job{asks: true, flags: found, sum: sum, run: func(j int, st *device.Stream, r received) error {
+		return t[j].FindOn(st, device.View[K](r.keys, 0, r.n), outOf[C](r), flagsOf(r))
+	}}
+	if counts {
+		j.values = back
+	}
+	return j
+}
+
+func (c *Counter[K, C]) finding(counts, found bool) job {
+	return c.tables.finding(counts, found, c.opts.Mode == Independent)
+}
+
+// keyed is how a counter takes batches in.
+func (c *Counter[K, C]) keyed(a *adds[K, C]) keyed[K] {
+	return keyed[K]{insert: a.job, absence: func() job { return c.finding(false, true) }, contains: func(keys []K, in []bool) error { return c.Find(keys, nil, in) }, again: a.again}
+}
 
 // told adds to an error that counts were too large.
-func told(err error, over *atomic.Bool) error {
+func (a *adds[K, C]) told(err error) error {
 	switch {
-	case !over.Load():
+	case !a.over.Load():
 		return err
 	case err == nil:
 		return table.ErrOverflow
@@ -83,8 +111,8 @@ func told(err error, over *atomic.Bool) error {
 
 // Add counts each key once more: see table.Counter.
 func (c *Counter[K, C]) Add(keys []K) error {
-	var over atomic.Bool
-	return told(insertKeyed[K, C](c.cluster, keys, nil, nil, c.contains, c.absence, c.adding(false, &over)), &over)
+	a := &adds[K, C]{tables: c.tables}
+	return a.told(insertKeyed(c.cluster, hostBatch[K, C]{keys: keys}, c.keyed(a)))
 }
 
 // AddOn is Add on the device of the slices: see table.Counter.
@@ -94,8 +122,8 @@ func (c *Counter[K, C]) AddOn(st *device.Stream, keys device.Slice[K]) error {
 
 // AddEach is AddOn of a batch that is on several devices. FullError counts positions from the first part on.
 func (c *Counter[K, C]) AddEach(parts []Part[K, C]) error {
-	var over atomic.Bool
-	return told(insertParts(c.cluster, parts, false, false, c.absence, c.adding(false, &over)), &over)
+	a := &adds[K, C]{tables: c.tables}
+	return a.told(insertParts(c.cluster, parts, false, false, c.keyed(a)))
 }
 
 // AddCounts is Add of keys that came so many times: see table.Counter.
@@ -103,29 +131,27 @@ func (c *Counter[K, C]) AddCounts(keys []K, counts []C) error {
 	if err := family.CheckLens(len(keys), len(counts)); err != nil {
 		return err
 	}
-	var over atomic.Bool
-	return told(insertKeyed(c.cluster, keys, counts, nil, c.contains, c.absence, c.adding(true, &over)), &over)
+	a := &adds[K, C]{tables: c.tables, counts: true}
+	return a.told(insertKeyed(c.cluster, hostBatch[K, C]{keys: keys, values: counts}, c.keyed(a)))
 }
 
 // AddCountsOn is AddCounts on the device of the slices: see table.Counter.
 func (c *Counter[K, C]) AddCountsOn(st *device.Stream, keys device.Slice[K], counts device.Slice[C]) error {
-	var over atomic.Bool
-	return told(insertParts(c.cluster, []Part[K, C]{{Stream: st, Keys: keys, Values: counts}}, false, true, c.absence, c.adding(true, &over)), &over)
+	a := &adds[K, C]{tables: c.tables, counts: true}
+	return a.told(insertParts(c.cluster, []Part[K, C]{{Stream: st, Keys: keys, Values: counts}}, false, true, c.keyed(a)))
 }
-
-func (c *Counter[K, C]) contains(keys []K, found []bool) error { return c.Find(keys, nil, found) }
 
 // Find writes how often each key came, and whether it is in: see table.Counter.
 func (c *Counter[K, C]) Find(keys []K, counts []C, found []bool) error {
 	if err := family.CheckLens(len(keys), table.OptionalLen(counts), table.OptionalLen(found)); err != nil {
 		return err
 	}
-	return look(c.cluster, keys, counts, found, c.finding(counts != nil, found != nil))
+	return look(c.cluster, hostBatch[K, C]{keys: keys, out: counts, flags: found}, c.finding(counts != nil, found != nil))
 }
 
 // FindOn is Find on the device of the slices: see table.Counter.
 func (c *Counter[K, C]) FindOn(st *device.Stream, keys device.Slice[K], counts device.Slice[C], found device.Slice[bool]) error {
-	return c.FindEach([]Part[K, C]{{st, keys, counts, found}})
+	return c.FindEach([]Part[K, C]{{Stream: st, Keys: keys, Values: counts, Flags: found}})
 }
 
 // FindEach is FindOn of a batch that is on several devices.

@@ -20,6 +20,9 @@ __device__ __forceinline__ u32 owner_of(key k, u64 seed, u64 owners) {
     else return (u32)reduce(fmix64(k ^ seed), owners);
 }
 
+// goes tells whether a row goes to an owner: those that are not chosen stay behind.
+__device__ __forceinline__ bool goes(u64 when, u64 row) { return !when || at<u8>(when)[row]; }
+
 // How many rows of each chunk each owner gets. A block takes tiles in a row.
 WARPMAP_KERNEL(shard_count, countRows) {
     typedef PartitionTile<SHARD_KEY_BYTES, SHARD_KEY_BYTES> Keys;
@@ -34,7 +37,7 @@ WARPMAP_KERNEL(shard_count, countRows) {
         key k[Keys::EACH];
         tile.load(p.keys, k);
 #pragma unroll
-        for (int i = 0; i < Keys::EACH; i++) add(&count[Keys::row(i) < tile.rows ? owner_of(k[i], p.seed, owners) : owners], 1u);
+        for (int i = 0; i < Keys::EACH; i++) add(&count[Keys::row(i) < tile.rows && goes(p.when, tile.first + Keys::row(i)) ? owner_of(k[i], p.seed, owners) : owners], 1u);
         u64 chunk = t * Keys::ROWS / p.chunk;
         if (t + 1 < end && (t + 1) * Keys::ROWS / p.chunk == chunk) continue;
         block_sync();
@@ -47,7 +50,7 @@ WARPMAP_KERNEL(shard_count, countRows) {
 
 struct SplitShared {
     u128 column[Tile::BYTES / 16]; // of the tile, in the order of owners
-    u64 keys[WARPMAP_MAX_PARTS], values[WARPMAP_MAX_PARTS]; // where each owner's segment is
+    u64 keys[WARPMAP_MAX_PARTS], values[WARPMAP_MAX_PARTS], marks[WARPMAP_MAX_PARTS]; // where each owner's segment is
     u64 skip[WARPMAP_MAX_PARTS]; // where the tile's rows of an owner go in the segment, less where they are in the tile
     u32 count[WARPMAP_MAX_PARTS + 1]; // the tile's rows of an owner; then where they begin in it
     u8 owner[Tile::ROWS]; // of each row of the tile, in order
@@ -70,6 +73,7 @@ WARPMAP_KERNEL(shard_split, splitRows) {
     if (t < owners) {
         shared.keys[t] = p.out_keys[t];
         shared.values[t] = p.out_values[t];
+        shared.marks[t] = p.out_marks[t];
     }
     for (u64 number = block_index(); number * Tile::ROWS < p.n; number += grid_blocks()) {
         Tile tile(number * Tile::ROWS, p.n);
@@ -80,12 +84,12 @@ WARPMAP_KERNEL(shard_split, splitRows) {
         u32 place[Tile::EACH]; // the owner, and above it the rank among the tile's rows of that owner; then the place in the tile
 #pragma unroll
         for (int i = 0; i < Tile::EACH; i++) {
-            u32 o = Tile::row(i) < tile.rows ? owner_of(k[i], p.seed, owners) : owners;
+            u32 o = Tile::row(i) < tile.rows && goes(p.when, tile.first + Tile::row(i)) ? owner_of(k[i], p.seed, owners) : owners;
             place[i] = o | add(&shared.count[o], 1u) << 16;
         }
         block_sync();
         u32 mine = t < owners ? shared.count[t] : 0;
-        u64 all;
+        u64 all; // rows that go; the places behind are of the others
         u32 start = (u32)block_scan(mine, all);
         if (t < owners) {
             u64 at_segment = mine ? add(at<u64>(p.cursors) + t, (u64)mine) : 0;
@@ -93,7 +97,7 @@ WARPMAP_KERNEL(shard_split, splitRows) {
             shared.count[t] = start;
             if (p.bases) at<u64>(p.bases)[number * owners + t] = at_segment << 16 | mine;
         }
-        if (t == owners) shared.count[t] = tile.rows;
+        if (t == owners) shared.count[t] = (u32)all;
         block_sync();
 #pragma unroll
         for (int i = 0; i < Tile::EACH; i++) {
@@ -104,10 +108,16 @@ WARPMAP_KERNEL(shard_split, splitRows) {
         }
         value v[Tile::EACH]; // asked for before the keys are written, used after
         if (p.values) tile.load(p.values, v);
-        shared.send(k, place, tile.rows, shared.keys);
+        shared.send(k, place, (u32)all, shared.keys);
         if (p.values) {
             block_sync();
-            shared.send(v, place, tile.rows, shared.values);
+            shared.send(v, place, (u32)all, shared.values);
+        }
+        if (p.marks) {
+            u8 mark[Tile::EACH];
+            tile.load(p.marks, mark);
+            block_sync();
+            shared.send(mark, place, (u32)all, shared.marks);
         }
         block_sync();
     }
@@ -117,6 +127,7 @@ struct GatherShared {
     u128 column[Tile::BYTES / 16];
     u64 skip[WARPMAP_MAX_PARTS];
     u32 start[WARPMAP_MAX_PARTS];
+    u32 rows; // of the tile that owners have; the others were not chosen, and get zeros
 };
 
 // fetch reads a tile's rows of one column from their owners, and writes them in the batch's order.
@@ -126,20 +137,20 @@ __device__ __forceinline__ void fetch(GatherShared& shared, const Tile& tile, u3
 #pragma unroll
     for (int i = 0; i < Tile::EACH; i++) {
         u32 j = (u32)i * Tile::THREADS + thread_index(), o = 0;
-        if (j >= tile.rows) continue;
+        if (j >= shared.rows) continue;
         for (u32 next = 1; next < owners; next++) o = j >= shared.start[next] ? next : o;
         x[i] = at<T>(from[o])[shared.skip[o] + j];
     }
 #pragma unroll
     for (int i = 0; i < Tile::EACH; i++) {
         u32 j = (u32)i * Tile::THREADS + thread_index();
-        if (j < tile.rows) ((T*)shared.column)[j] = x[i];
+        if (j < shared.rows) ((T*)shared.column)[j] = x[i];
     }
     block_sync();
 #pragma unroll
     for (int i = 0; i < Tile::EACH; i++) {
         u32 j = (u32)i * Tile::THREADS + thread_index();
-        if (j < tile.rows) at<T>(out)[tile.first + j] = ((const T*)shared.column)[place[i]];
+        if (j < tile.rows) at<T>(out)[tile.first + j] = place[i] < shared.rows ? ((const T*)shared.column)[place[i]] : T{};
     }
     block_sync();
 }
@@ -161,6 +172,7 @@ WARPMAP_KERNEL(shard_gather, gatherRows) {
             shared.start[t] = start;
             shared.skip[t] = (base >> 16) - start;
         }
+        if (t == 0) shared.rows = (u32)all;
         u16 place[Tile::EACH];
 #pragma unroll
         for (int i = 0; i < Tile::EACH; i++) {
@@ -204,6 +216,11 @@ WARPMAP_KERNEL(shard_merge, gatherRows) {
     u32 owners = (u32)p.owners;
     for (u64 i = grid_thread(); i < p.n; i += grid_threads()) {
         u32 found = owners;
+        if (!goes(p.when, i)) {
+            if (p.out_values) at<value>(p.out_values)[i] = value{};
+            if (p.out_flags) at<u8>(p.out_flags)[i] = 0;
+            continue;
+        }
         if (!p.sum || p.out_flags)
             for (u32 o = owners; o-- > 0;) found = at<u8>(p.flags[o])[i] ? o : found;
         if (p.out_values) {

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -11,13 +12,13 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// columnUse is what becomes of a column of values or flags.
+// columnUse is what becomes of a column of values: bits.
 type columnUse int
 
 const (
-	none     columnUse = iota
-	sent               // it goes to the owners, with the keys
-	returned           // it comes back from them
+	none columnUse = 0
+	sent columnUse = 1 << (iota - 1) // it goes to the owners, with the keys
+	back                             // it comes back from them
 )
 
 // job is one operation on a batch of which each device may bring a part.
@@ -26,8 +27,10 @@ type job struct {
 	values  columnUse
 	counts  bool // values are u32, and come back
 	flags   bool // come back
+	mixed   bool // marks, the operations, go to the owners, too, and what comes back has room of its own there
 	asks    bool // it can be asked of all devices: it changes nothing, or erases
 	erases  bool
+	owned   bool // its rows go to the owners of their keys in the independent mode, too
 	all     bool // every device gets all rows, and what comes back is merged: the first that is found, or with sum the sum
 	sum     bool
 	// lists, of which run has nothing then, finds all values of keys: rows' offsets, one more than there are, and values, in memory that others can read.
@@ -40,18 +43,22 @@ type job struct {
 	full func(owner int, e *table.FullError, r received) error
 }
 
-// source is the part of a batch that is on one device. Its columns are addresses there; those that come back may be 0.
+// source is the part of a batch that is on one device. Its columns are addresses there; those that come back may be 0, and so may when: the rows of which
+// it is 0 go nowhere, and zeros come back.
 type source struct {
 	n                   int
-	keys, values, flags uint64
+	keys, values, marks uint64 // these go to the owners
+	out, flags          uint64 // these come back
+	when                uint64
 	st                  *device.Stream
 	slices              *received // the same as slices, where the caller gave such
 }
 
 // received are rows that an owner got, by columns.
 type received struct {
-	n                   int
-	keys, values, flags device.Slice[byte]
+	n                               int
+	keys, values, marks, out, flags device.Slice[byte]
+	when                            device.Slice[byte] // of rows that stay where they are
 }
 
 // list is what an owner finds of a multimap's keys.
@@ -67,13 +74,20 @@ const defaultPiece = 1 << 25
 // inboxShare: the two inboxes take one part in so many of a device's memory at most, together.
 const inboxShare = 16
 
+// errScattered says that a key may be on another device than its owner.
+var errScattered = fmt.Errorf("%s: Update, FindOrInsert and Mixed send keys to their owners, and in the independent mode device slices have brought keys to other devices: "+
+	"bring Go slices alone, or choose the distributed mode", family)
+
 // exchange does a job: rows go to their owners, round by round, which do the operation, and results come back. It waits for the counts, and for what the tables wait
 // for; the rest is queued, and the callers' streams come behind it. The caller holds the lock.
 func (c *cluster) exchange(j *job) error {
+	if j.owned && c.scattered {
+		return errScattered
+	}
 	if !j.asks || j.erases {
 		c.changes.Add(1)
 	}
-	if len(c.members) == 1 && j.sources[0].slices != nil && j.lists == nil {
+	if len(c.members) == 1 && j.sources[0].slices != nil && j.sources[0].when == 0 && j.lists == nil {
 		return c.alone(j)
 	}
 	piece := c.opts.Piece
@@ -93,7 +107,7 @@ func (c *cluster) exchange(j *job) error {
 			rows += s.n
 		}
 		j.all = c.opts.Mode == Independent || !j.erases && rows <= c.opts.AskAll
-		j.flags = j.flags || j.all && j.values == returned && !j.sum // to know whose value it is
+		j.flags = j.flags || j.all && j.values&back != 0 && !j.sum // to know whose value it is
 	}
 	counted := chunkOf(piece)
 	counts, err := c.countRows(j, counted)
@@ -138,6 +152,7 @@ func (c *cluster) alone(j *job) error {
 // local does an insert of device slices where they are. The caller holds the lock.
 func (c *cluster) local(j *job) error {
 	c.changes.Add(1)
+	c.scattered = c.scattered || len(c.members) > 1
 	var mu sync.Mutex
 	return c.together(func(i int) error {
 		s := j.sources[i]
@@ -213,7 +228,7 @@ func (m *member) startCount(s source, seed uint64, owners, chunk, words int) err
 	grid.Threads = threads
 	grid.Blocks = min(grid.Blocks, max(8*int64(m.d.Info().Multiprocessors), int64(s.n>>31)+1))
 	return table.OneLine(errors.Join(m.came.Record(s.st), m.ahead.Wait(m.came), counts.Fill(m.ahead, 0),
-		m.count.Launch(m.ahead, grid, &countRows{Keys: s.keys, N: uint64(s.n), Seed: seed, Owners: uint64(owners), Chunk: uint64(chunk), Counts: counts.Addr()}),
+		m.count.Launch(m.ahead, grid, &countRows{Keys: s.keys, N: uint64(s.n), When: s.when, Seed: seed, Owners: uint64(owners), Chunk: uint64(chunk), Counts: counts.Addr()}),
 		counts.ReadAsync(m.ahead, m.landing, counts.Len())))
 }
 
@@ -270,7 +285,7 @@ func (c *cluster) makeRoom(j *job, p plan) error {
 	for i, m := range c.members {
 		for half := range min(2, len(p.rounds)) {
 			at := (c.round + half) % 2
-			if err := fit(m, &m.inbox[at], c.columns(p.rows[i]).bytes); err != nil {
+			if err := fit(m, &m.inbox[at], c.columns(p.rows[i], j.mixed).bytes); err != nil {
 				return err
 			}
 			if j.sources[i].n == 0 {
@@ -280,7 +295,7 @@ func (c *cluster) makeRoom(j *job, p plan) error {
 				return err
 			}
 			if m.needsOutbox() {
-				if err := fit(m, &m.outbox[at], c.columns(c.boxed(j, p.sent)).bytes); err != nil {
+				if err := fit(m, &m.outbox[at], c.columns(c.boxed(j, p.sent), j.mixed).bytes); err != nil {
 					return err
 				}
 			}
@@ -375,7 +390,7 @@ func (f *flight) clock(r int, which step, st *device.Stream, since *time.Time) e
 
 func (f *flight) half(r int) int { return (f.first + r) % 2 }
 func (f *flight) comesBack() bool {
-	return f.job.values == returned || f.job.flags || f.job.lists != nil
+	return f.job.values&back != 0 || f.job.flags || f.job.lists != nil
 }
 
 func (f *flight) fail(e error) error {
@@ -522,17 +537,14 @@ func (f *flight) send(i, r int) error {
 	if f.job.all {
 		return f.sendAll(i, r)
 	}
-	owners := len(f.members)
-	p := splitRows{Keys: s.keys + uint64(rd.from[i]*f.keyBytes), N: uint64(rows), Seed: f.seed, Owners: uint64(owners), Cursors: m.cursors.Addr() + uint64(8*r*owners)}
-	if f.job.values == sent {
-		p.Values = s.values + uint64(rd.from[i]*f.valueBytes)
-	}
+	p := f.split(f.job, s, rd.from[i], rows)
+	p.Seed, p.Owners, p.Cursors = f.seed, uint64(len(f.members)), m.cursors.Addr()+uint64(8*r*len(f.members))
 	if f.comesBack() {
 		p.Places = m.notes[half].Addr()
 		p.Bases = p.Places + uint64(f.notesOf(rows, len(f.members)).bases)
 	}
 	for j, to := range f.segments(i, r) {
-		p.OutKeys[j], p.OutValues[j] = to.keys.Addr(), to.values.Addr()
+		p.to(j, to)
 	}
 	since := time.Now()
 	err := errors.Join(m.splits.Launch(m.split, f.tiles(m, rows), &p), f.clock(r, splitStep, m.split, &since))
@@ -540,13 +552,90 @@ func (f *flight) send(i, r int) error {
 		if m.peers[j] || rd.n[i][j] == 0 {
 			continue
 		}
-		from, to := f.outgoing(i, j, r), other.segment(f.cluster, rd, i, j, half)
-		err = errors.Join(err, to.keys.CopyFrom(m.split, from.keys))
-		if f.job.values == sent {
-			err = errors.Join(err, to.values.CopyFrom(m.split, from.values))
+		from, to := f.outgoing(i, j, r), f.segment(other, rd, i, j, half)
+		for _, c := range f.job.going(from, to) {
+			err = errors.Join(err, c.to.CopyFrom(m.split, c.from))
 		}
 	}
 	return table.OneLine(errors.Join(err, f.clock(r, sendStep, m.split, &since), m.sent[half].Record(m.split)))
+}
+
+// split are the parameters of splitting rows of a source, as far as the source tells.
+func (w widths) split(j *job, s source, from, rows int) (p splitRows) {
+	p.Keys, p.N = s.keys+uint64(from*w.keyBytes), uint64(rows)
+	if j.values&sent != 0 {
+		p.Values = s.values + uint64(from*w.valueBytes)
+	}
+	if j.mixed {
+		p.Marks = s.marks + uint64(from)
+	}
+	if s.when != 0 {
+		p.When = s.when + uint64(from)
+	}
+	return p
+}
+
+// to says where the rows of an owner go.
+func (p *splitRows) to(owner int, r received) {
+	p.OutKeys[owner], p.OutValues[owner], p.OutMarks[owner] = r.keys.Addr(), r.values.Addr(), r.marks.Addr()
+}
+
+// gathered are the parameters of bringing results back to rows of a source, as far as the source tells.
+func (w widths) gathered(j *job, s source, from, rows int) (p gatherRows) {
+	p.N = uint64(rows)
+	if s.flags != 0 && j.flags {
+		p.OutFlags = s.flags + uint64(from)
+	}
+	if s.out != 0 && j.values&back != 0 {
+		width := w.valueBytes
+		if j.counts {
+			p.Counts, width = 1, 4
+		}
+		p.OutValues = s.out + uint64(from*width)
+	}
+	if s.when != 0 {
+		p.When = s.when + uint64(from)
+	}
+	return p
+}
+
+// carried is a column on its way.
+type carried struct{ from, to device.Slice[byte] }
+
+// going are the columns that a job sends to the owners, and coming those that it brings back.
+func (j *job) going(from, to received) []carried {
+	out := []carried{{from.keys, to.keys}}
+	if j.values&sent != 0 {
+		out = append(out, carried{from.values, to.values})
+	}
+	if j.mixed {
+		out = append(out, carried{from.marks, to.marks})
+	}
+	return out
+}
+
+func (j *job) coming(from, to received) (out []carried) {
+	if j.values&back != 0 {
+		out = append(out, carried{from.out, to.out})
+	}
+	if j.flags {
+		out = append(out, carried{from.flags, to.flags})
+	}
+	return out
+}
+
+// wanted leaves of rows that an owner got the columns that the job has.
+func (j *job) wanted(r received) received {
+	if j.values == none {
+		r.values = device.Slice[byte]{}
+	}
+	if j.values&back == 0 {
+		r.out = device.Slice[byte]{}
+	}
+	if !j.flags {
+		r.flags = device.Slice[byte]{}
+	}
+	return r
 }
 
 // sendAll sends a round's rows to all owners: what goes by way of the outbox stands there once.
@@ -557,7 +646,7 @@ func (f *flight) sendAll(i, r int) error {
 	var box device.Slice[byte]
 	for j, other := range f.members {
 		if m.peers[j] {
-			p.OutKeys[p.Owners] = other.segment(f.cluster, rd, i, j, half).keys.Addr()
+			p.OutKeys[p.Owners] = f.segment(other, rd, i, j, half).keys.Addr()
 			p.Owners++
 		} else {
 			box = m.outbox[half].Slice(0, rows*f.keyBytes)
@@ -570,7 +659,7 @@ func (f *flight) sendAll(i, r int) error {
 	err := m.spread.Launch(m.split, f.plain(m, rows), &p)
 	for j, other := range f.members {
 		if !m.peers[j] {
-			err = errors.Join(err, other.segment(f.cluster, rd, i, j, half).keys.CopyFrom(m.split, box))
+			err = errors.Join(err, f.segment(other, rd, i, j, half).keys.CopyFrom(m.split, box))
 		}
 	}
 	return table.OneLine(errors.Join(err, m.sent[half].Record(m.split)))
@@ -586,8 +675,8 @@ func (f *flight) plain(m *member, rows int) device.Grid {
 }
 
 // segment is the part of a member's inbox that is for source i.
-func (m *member) segment(c *cluster, rd round, i, j, half int) received {
-	return c.cut(m.inbox[half], c.columns(rd.gets[j]), rd.at[i][j], rd.n[i][j])
+func (f *flight) segment(m *member, rd round, i, j, half int) received {
+	return f.cut(m.inbox[half], f.columns(rd.gets[j], f.job.mixed), rd.at[i][j], rd.n[i][j])
 }
 
 // outgoing is the part of a source's outbox for an owner whose memory it cannot write.
@@ -596,7 +685,7 @@ func (f *flight) outgoing(i, j, r int) received {
 	for k := range j {
 		at += rd.n[i][k]
 	}
-	return f.cut(f.members[i].outbox[f.half(r)], f.columns(f.boxed(f.job, rd.to[i]-rd.from[i])), at, rd.n[i][j])
+	return f.cut(f.members[i].outbox[f.half(r)], f.columns(f.boxed(f.job, rd.to[i]-rd.from[i]), f.job.mixed), at, rd.n[i][j])
 }
 
 // segments is where a source's kernels write the rows of each owner, and read the results.
@@ -604,7 +693,7 @@ func (f *flight) segments(i, r int) []received {
 	out := make([]received, len(f.members))
 	for j, other := range f.members {
 		if f.members[i].peers[j] {
-			out[j] = other.segment(f.cluster, f.plan.rounds[r], i, j, f.half(r))
+			out[j] = f.segment(other, f.plan.rounds[r], i, j, f.half(r))
 		} else {
 			out[j] = f.outgoing(i, j, r)
 		}
@@ -627,35 +716,20 @@ func (f *flight) fetch(i, r int) error {
 	if f.job.lists != nil {
 		return f.fetchLists(i, r)
 	}
-	p := gatherRows{N: uint64(rows), Owners: uint64(len(f.members)), Places: m.notes[half].Addr()}
+	p := f.gathered(f.job, s, rd.from[i], rows)
+	p.Owners, p.Places = uint64(len(f.members)), m.notes[half].Addr()
 	p.Bases = p.Places + uint64(f.notesOf(rows, len(f.members)).bases)
-	if s.flags != 0 && f.job.flags {
-		p.OutFlags = s.flags + uint64(rd.from[i])
-	}
-	if s.values != 0 && f.job.values == returned {
-		width := f.valueBytes
-		if f.job.counts {
-			p.Counts, width = 1, 4
-		}
-		p.OutValues = s.values + uint64(rd.from[i]*width)
-	}
 	if f.job.sum {
 		p.Sum = 1
 	}
 	since := time.Now()
 	for j, from := range f.segments(i, r) {
-		p.Values[j], p.Flags[j] = from.values.Addr(), from.flags.Addr()
+		p.Values[j], p.Flags[j] = from.out.Addr(), from.flags.Addr()
 		if m.peers[j] || rd.n[i][j] == 0 {
 			continue
 		}
-		there := f.members[j].segment(f.cluster, rd, i, j, half)
-		if f.job.values == returned {
-			if err := from.values.CopyFrom(m.split, there.values); err != nil {
-				return err
-			}
-		}
-		if f.job.flags {
-			if err := from.flags.CopyFrom(m.split, there.flags); err != nil {
+		for _, c := range f.job.coming(f.segment(f.members[j], rd, i, j, half), from) {
+			if err := c.to.CopyFrom(m.split, c.from); err != nil {
 				return err
 			}
 		}
@@ -747,13 +821,7 @@ func (f *flight) work(m *member, j, r int, rd round) error {
 	}
 	since := time.Now()
 	if n := rd.gets[j]; n > 0 {
-		got := f.cut(m.inbox[half], f.columns(n), 0, n)
-		if f.job.values == none {
-			got.values = device.Slice[byte]{}
-		}
-		if !f.job.flags {
-			got.flags = device.Slice[byte]{}
-		}
+		got := f.job.wanted(f.cut(m.inbox[half], f.columns(n, f.job.mixed), 0, n))
 		var err error
 		if f.job.lists != nil {
 			f.lists[j][r], err = f.job.lists(j, m.work, got)

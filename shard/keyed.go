@@ -14,37 +14,70 @@ import (
 // inserts makes the job of an insert, which tells what was added if asked to, and notes why a table was full.
 type inserts func(added bool, why *error) job
 
-// insertKeyed takes a batch of Go slices in. values and added may be nil.
-func insertKeyed[K, V any](c *cluster, keys []K, values []V, added []bool, contains func([]K, []bool) error, absence func() job, insert inserts) error {
+// keyed is how a table in which a key is there once takes batches in.
+type keyed[K any] struct {
+	insert   inserts
+	absence  func() job // tells which keys are in
+	contains func(keys []K, in []bool) error
+	// again, which may be nil, does what was refused of rows whose keys are in after all, and tells of how many it was so. The caller holds the lock.
+	again func() (int, error)
+}
+
+// hostBatch is a batch of Go slices. All but keys may be nil.
+type hostBatch[K, V any] struct {
+	keys        []K
+	values, out []V
+	flags, when []bool
+}
+
+func (b hostBatch[K, V]) columns(from, to int) []table.Column {
+	return []table.Column{table.In(b.keys[from:to]), table.In(within(b.values, from, to)), table.Out(within(b.out, from, to)),
+		table.Out(within(b.flags, from, to)), table.In(within(b.when, from, to))}
+}
+
+// source is a chunk of the batch on a device, where its columns are.
+func (b hostBatch[K, V]) source(st *device.Stream, n int, addr []uint64) source {
+	return source{n: n, keys: addr[0], values: addr[1], out: addr[2], flags: addr[3], when: addr[4], st: st}
+}
+
+// chosen tells whether a position is one that is done.
+func (b hostBatch[K, V]) chosen(i int) bool { return b.when == nil || b.when[i] }
+
+// insertKeyed takes a batch of Go slices in.
+func insertKeyed[K, V any](c *cluster, b hostBatch[K, V], x keyed[K]) error {
 	var lost refusals
-	err := c.batch(len(keys), func(from, to int) []table.Column {
-		return []table.Column{table.In(keys[from:to]), table.In(within(values, from, to)), table.Out(within(added, from, to))}
-	}, func(member int, st *device.Stream, first, n int, addr []uint64) error {
+	err := c.batch(len(b.keys), b.columns, func(member int, st *device.Stream, first, n int, addr []uint64) error {
 		return c.locked(func() error {
-			s := source{n: n, keys: addr[0], values: addr[1], flags: addr[2], st: st}
+			s := b.source(st, n, addr)
 			var why error
-			j := insert(added != nil, &why)
+			j := x.insert(b.flags != nil, &why)
 			j.sources = c.from(member, s)
 			err := c.exchange(&j)
 			if err != nil || why == nil {
 				return err
 			}
-			positions, err := c.absent(member, s, absence())
-			lost.add(positions, first, why)
+			positions, err := c.absent(member, s, x.absence())
+			lost.add(slices.DeleteFunc(positions, func(i int) bool { return !b.chosen(first + i) }), first, why)
 			return err
 		})
 	})
-	if err != nil || len(lost.positions) == 0 {
+	if err != nil || lost.why == nil {
 		return err
 	}
 	// Another chunk may have found room for the same key.
 	slices.Sort(lost.positions)
-	asked, in := make([]K, len(lost.positions)), make([]bool, len(lost.positions))
+	asked := make([]K, len(lost.positions))
 	for i, p := range lost.positions {
-		asked[i] = keys[p]
+		asked[i] = b.keys[p]
 	}
-	if err := contains(asked, in); err != nil {
-		return err
+	in := make([]bool, len(asked))
+	for more := true; more; {
+		if err := x.contains(asked, in); err != nil {
+			return err
+		}
+		if more, err = x.retried(c); err != nil {
+			return err
+		}
 	}
 	kept := lost.positions[:0]
 	for i, p := range lost.positions {
@@ -56,34 +89,70 @@ func insertKeyed[K, V any](c *cluster, keys []K, values []V, added []bool, conta
 	return c.locked(func() error { return c.fullError(&lost) })
 }
 
+// retried is again with the lock taken; it tells whether any row was done.
+func (x keyed[K]) retried(c *cluster) (any bool, err error) {
+	if x.again == nil {
+		return false, nil
+	}
+	err = c.locked(func() error {
+		n, err := x.again()
+		any = n > 0
+		return err
+	})
+	return any, err
+}
+
 // insertParts takes in a batch that is on devices.
-func insertParts[K, V any](c *cluster, parts []Part[K, V], added, values bool, absence func() job, insert inserts) error {
+func insertParts[K, V any](c *cluster, parts []Part[K, V], added, values bool, x keyed[K]) error {
 	return c.locked(func() error {
 		sources, members, before, err := checked(c, parts, values, false)
 		if err != nil {
 			return err
 		}
-		var why error
 		_, told := wanted(parts)
-		j := insert(added, &why)
-		j.flags = j.flags && told
-		j.sources = sources
-		if c.opts.Mode == Independent {
-			return c.insertLocal(&j, members, before)
-		}
-		if err := c.exchange(&j); err != nil || why == nil {
+		return insertSources(c, sources, members, before, added, told, x)
+	})
+}
+
+// insertSources takes in a batch of which the members have the sources, with so many rows before each. The caller holds the lock.
+func insertSources[K any](c *cluster, sources []source, members, before []int, added, told bool, x keyed[K]) error {
+	var why error
+	j := x.insert(added, &why)
+	j.flags = j.flags && told
+	j.sources = sources
+	if c.opts.Mode == Independent && !j.owned {
+		return c.insertLocal(&j, members, before)
+	}
+	err := c.exchange(&j)
+	if err != nil || why == nil {
+		return err
+	}
+	if x.again != nil {
+		if _, err := x.again(); err != nil {
 			return err
 		}
-		var lost refusals
-		for k, i := range members {
-			positions, err := c.absent(i, sources[i], absence())
-			if err != nil {
-				return err
-			}
-			lost.add(positions, before[k], why)
+	}
+	var lost refusals
+	for k, i := range members {
+		positions, err := c.absent(i, sources[i], x.absence())
+		if err == nil {
+			positions, err = sources[i].chosen(positions)
 		}
-		return c.fullError(&lost)
-	})
+		if err != nil {
+			return err
+		}
+		lost.add(positions, before[k], why)
+	}
+	return c.fullError(&lost)
+}
+
+// chosen leaves of positions those that the source does.
+func (s source) chosen(positions []int) ([]int, error) {
+	if s.when == 0 {
+		return positions, nil
+	}
+	when, err := s.slices.when.Host(s.st)
+	return slices.DeleteFunc(positions, func(i int) bool { return when[i] == 0 }), err
 }
 
 // insertLocal inserts the parts of a batch each on its own device. before are the rows before those of each of the members.
@@ -116,7 +185,7 @@ func (c *cluster) absent(member int, s source, j job) (positions []int, err erro
 	for first := 0; first < s.n; first += absentAtOnce {
 		part := source{n: min(s.n-first, absentAtOnce), keys: s.keys + uint64(first*c.keyBytes), flags: flags.Addr(), st: s.st}
 		if s.slices != nil {
-			part.slices = &received{part.n, s.slices.keys.Slice(first*c.keyBytes, (first+part.n)*c.keyBytes), device.Slice[byte]{}, flags.Raw().Slice(0, part.n)}
+			part.slices = &received{n: part.n, keys: s.slices.keys.Slice(first*c.keyBytes, (first+part.n)*c.keyBytes), flags: flags.Raw().Slice(0, part.n)}
 		}
 		j.sources = c.from(member, part)
 		if err := c.exchange(&j); err != nil {
@@ -135,14 +204,12 @@ func (c *cluster) absent(member int, s source, j job) (positions []int, err erro
 	return positions, nil
 }
 
-// look does a job on Go slices: look-ups and deletions. values and flags may be nil.
-func look[K, V any](c *cluster, keys []K, values []V, flags []bool, j job) error {
-	return c.batch(len(keys), func(from, to int) []table.Column {
-		return []table.Column{table.In(keys[from:to]), table.Out(within(values, from, to)), table.Out(within(flags, from, to))}
-	}, func(member int, st *device.Stream, _, n int, addr []uint64) error {
+// look does a job on Go slices: look-ups and deletions.
+func look[K, V any](c *cluster, b hostBatch[K, V], j job) error {
+	return c.batch(len(b.keys), b.columns, func(member int, st *device.Stream, _, n int, addr []uint64) error {
 		return c.locked(func() error {
 			own := j
-			own.sources = c.from(member, source{n: n, keys: addr[0], values: addr[1], flags: addr[2], st: st})
+			own.sources = c.from(member, b.source(st, n, addr))
 			return c.exchange(&own)
 		})
 	})

@@ -30,6 +30,7 @@ func tileRows(keyBytes, valueBytes int) int {
 // countRows are the parameters of shard_count.
 type countRows struct {
 	Keys, N uint64
+	When    uint64 // bytes: rows of which it is 0 go nowhere; or 0
 	Seed    uint64 // of the owner's hash
 	Owners  uint64
 	Chunk   uint64 // rows, a multiple of tileMost
@@ -39,6 +40,8 @@ type countRows struct {
 // splitRows are the parameters of shard_split.
 type splitRows struct {
 	Keys, Values, N uint64 // columns; Values may be 0
+	Marks           uint64 // bytes that go with the keys; or 0
+	When            uint64 // countRows'
 	Seed            uint64
 	Owners          uint64
 	Cursors         uint64 // u64, one an owner: how many rows of its segment are taken; they begin as 0
@@ -47,6 +50,7 @@ type splitRows struct {
 	Bases     uint64
 	OutKeys   [MaxDevices]uint64 // the segment of each owner that is this source's
 	OutValues [MaxDevices]uint64
+	OutMarks  [MaxDevices]uint64
 }
 
 // spreadRows are the parameters of shard_spread.
@@ -61,6 +65,7 @@ type gatherRows struct {
 	Places, Bases       uint64             // of shard_gather
 	Sum                 uint64             // of shard_merge: 1: values are added up; 0: the first is taken
 	Counts              uint64             // 1: values are u32
+	When                uint64             // of shard_merge: countRows'
 	Values, Flags       [MaxDevices]uint64 // the results of each owner's segment
 	OutValues, OutFlags uint64             // columns of the batch; may be 0
 }

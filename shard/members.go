@@ -186,7 +186,7 @@ func (j *joint) exchange(what string, jb *job, s source, err error) error {
 
 // rounds does all rounds of a plan: while the table works on one, the next is split and on its way.
 func (j *joint) rounds(jb *job, p plan, s source) error {
-	if err := j.makeRoom(p); err != nil {
+	if err := j.makeRoom(jb, p); err != nil {
 		return err
 	}
 	if len(p.rounds) == 0 {
@@ -210,7 +210,7 @@ func (j *joint) rounds(jb *job, p plan, s source) error {
 		if err := j.work(jb, p.rounds[r-1], half(r-1)); err != nil {
 			return err
 		}
-		if jb.values == returned || jb.flags {
+		if jb.values&back != 0 || jb.flags {
 			if err := errors.Join(j.carry(jb, p.rounds[r-1], half(r-1), true), j.fetch(jb, p.rounds[r-1], half(r-1), s)); err != nil {
 				return err
 			}
@@ -222,7 +222,7 @@ func (j *joint) rounds(jb *job, p plan, s source) error {
 }
 
 // makeRoom makes inboxes, outboxes and notes as large as the plan needs them. Nothing is under way.
-func (j *joint) makeRoom(p plan) error {
+func (j *joint) makeRoom(jb *job, p plan) error {
 	fit := func(s *device.Slice[byte], bytes int) (err error) {
 		if s.Len() < bytes {
 			if err = release(s); err == nil {
@@ -232,7 +232,7 @@ func (j *joint) makeRoom(p plan) error {
 		return err
 	}
 	for half := range 2 {
-		err := errors.Join(fit(&j.m.inbox[half], j.columns(p.rows[j.rank]).bytes), fit(&j.m.outbox[half], j.columns(p.sent).bytes), fit(&j.m.notes[half], j.notesOf(p.sent, j.size).bytes))
+		err := errors.Join(fit(&j.m.inbox[half], j.columns(p.rows[j.rank], jb.mixed).bytes), fit(&j.m.outbox[half], j.columns(p.sent, jb.mixed).bytes), fit(&j.m.notes[half], j.notesOf(p.sent, j.size).bytes))
 		if err != nil {
 			return err
 		}
@@ -250,17 +250,17 @@ func (j *joint) makeRoom(p plan) error {
 }
 
 // outgoing is the part of the outbox that is for a rank, or comes back from it.
-func (j *joint) outgoing(rd round, half, to int) received {
+func (j *joint) outgoing(jb *job, rd round, half, to int) received {
 	at := 0
 	for k := range to {
 		at += rd.n[j.rank][k]
 	}
-	return j.cut(j.m.outbox[half], j.columns(rd.to[j.rank]-rd.from[j.rank]), at, rd.n[j.rank][to])
+	return j.cut(j.m.outbox[half], j.columns(rd.to[j.rank]-rd.from[j.rank], jb.mixed), at, rd.n[j.rank][to])
 }
 
 // incoming is the part of the inbox that is a rank's.
-func (j *joint) incoming(rd round, half, from int) received {
-	return j.cut(j.m.inbox[half], j.columns(rd.gets[j.rank]), rd.at[from][j.rank], rd.n[from][j.rank])
+func (j *joint) incoming(jb *job, rd round, half, from int) received {
+	return j.cut(j.m.inbox[half], j.columns(rd.gets[j.rank], jb.mixed), rd.at[from][j.rank], rd.n[from][j.rank])
 }
 
 // send queues splitting this member's rows of a round into its outbox.
@@ -269,39 +269,26 @@ func (j *joint) send(jb *job, rd round, r, half int, s source) error {
 	if rows == 0 {
 		return nil
 	}
-	p := splitRows{Keys: s.keys + uint64(rd.from[j.rank]*j.keyBytes), N: uint64(rows), Seed: j.seed, Owners: uint64(j.size),
-		Cursors: j.m.cursors.Addr() + uint64(8*r*j.size), Places: j.m.notes[half].Addr()}
+	p := j.split(jb, s, rd.from[j.rank], rows)
+	p.Seed, p.Owners, p.Cursors, p.Places = j.seed, uint64(j.size), j.m.cursors.Addr()+uint64(8*r*j.size), j.m.notes[half].Addr()
 	p.Bases = p.Places + uint64(j.notesOf(rows, j.size).bases)
-	if jb.values == sent {
-		p.Values = s.values + uint64(rd.from[j.rank]*j.valueBytes)
-	}
 	for to := range j.size {
-		out := j.outgoing(rd, half, to)
-		p.OutKeys[to], p.OutValues[to] = out.keys.Addr(), out.values.Addr()
+		p.to(to, j.outgoing(jb, rd, half, to))
 	}
 	return errors.Join(j.m.split.Wait(j.arrived[half]), j.m.splits.Launch(j.m.split, j.tiles(j.m, rows), &p), j.m.sent[half].Record(j.m.split))
 }
 
 // carry queues what goes between members in a round: rows to their owners, or results back.
 func (j *joint) carry(jb *job, rd round, half int, results bool) error {
-	keys, values, flags := true, jb.values == sent, false
-	if results {
-		keys, values, flags = false, jb.values == returned, jb.flags
-	}
 	var out, in []nccl.Piece
 	var err error
 	for peer := range j.size {
-		o, i := j.outgoing(rd, half, peer), j.incoming(rd, half, peer)
+		o, i := j.outgoing(jb, rd, half, peer), j.incoming(jb, rd, half, peer)
+		columns := jb.going(o, i)
 		if results {
-			o, i = i, o
+			columns = jb.coming(i, o)
 		}
-		for _, column := range []struct {
-			wanted   bool
-			from, to device.Slice[byte]
-		}{{keys, o.keys, i.keys}, {values, o.values, i.values}, {flags, o.flags, i.flags}} {
-			if !column.wanted {
-				continue
-			}
+		for _, column := range columns {
 			if peer == j.rank {
 				err = errors.Join(err, j.waits(half, results), column.to.CopyFrom(j.wire, column.from))
 				continue
@@ -345,16 +332,10 @@ func (j *joint) work(jb *job, rd round, half int) error {
 		return err
 	}
 	if n := rd.gets[j.rank]; n > 0 {
-		got := j.cut(j.m.inbox[half], j.columns(n), 0, n)
-		if jb.values == none {
-			got.values = device.Slice[byte]{}
-		}
-		if !jb.flags {
-			got.flags = device.Slice[byte]{}
-		}
-		err := jb.run(j.rank, j.m.work, got)
+		got := jb.wanted(j.cut(j.m.inbox[half], j.columns(n, jb.mixed), 0, n))
+		err := jb.run(0, j.m.work, got) // the job has this member's table alone
 		if full := (*table.FullError)(nil); errors.As(err, &full) {
-			err = jb.full(j.rank, full, got)
+			err = jb.full(0, full, got)
 		}
 		if err != nil {
 			return err
@@ -369,17 +350,12 @@ func (j *joint) fetch(jb *job, rd round, half int, s source) error {
 	if rows == 0 {
 		return nil
 	}
-	p := gatherRows{N: uint64(rows), Owners: uint64(j.size), Places: j.m.notes[half].Addr()}
+	p := j.gathered(jb, s, rd.from[j.rank], rows)
+	p.Owners, p.Places = uint64(j.size), j.m.notes[half].Addr()
 	p.Bases = p.Places + uint64(j.notesOf(rows, j.size).bases)
-	if s.flags != 0 && jb.flags {
-		p.OutFlags = s.flags + uint64(rd.from[j.rank])
-	}
-	if s.values != 0 && jb.values == returned {
-		p.OutValues = s.values + uint64(rd.from[j.rank]*j.valueBytes)
-	}
 	for from := range j.size {
-		x := j.outgoing(rd, half, from)
-		p.Values[from], p.Flags[from] = x.values.Addr(), x.flags.Addr()
+		x := j.outgoing(jb, rd, half, from)
+		p.Values[from], p.Flags[from] = x.out.Addr(), x.flags.Addr()
 	}
 	return errors.Join(j.m.split.Wait(j.back[half]), j.m.gather.Launch(j.m.split, j.tiles(j.m, rows), &p))
 }
@@ -450,8 +426,8 @@ func (m *MemberMap[K, V]) do(what string, p Part[K, V], values, flags bool, jb *
 }
 
 func (m *MemberMap[K, V]) finding() *job {
-	return &job{values: returned, flags: true, run: func(_ int, st *device.Stream, r received) error {
-		return m.inner.FindOn(st, device.View[K](r.keys, 0, r.n), valuesOf[V](r), flagsOf(r))
+	return &job{values: back, flags: true, run: func(_ int, st *device.Stream, r received) error {
+		return m.inner.FindOn(st, device.View[K](r.keys, 0, r.n), outOf[V](r), flagsOf(r))
 	}}
 }
 

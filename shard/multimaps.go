@@ -12,14 +12,17 @@ import (
 // MultiMap is a multimap over several devices: see table.MultiMap, whose comments are the contract of the methods, and Map.
 type MultiMap[K, V any] struct {
 	*cluster
-	tables []table.MultiMap[K, V]
+	tables multiTables[K, V]
 }
 
 var _ table.MultiMap[uint32, uint32] = (*MultiMap[uint32, uint32])(nil)
 
+// multiTables are the tables of a multimap, one a device, and the operations on them as jobs.
+type multiTables[K, V any] []table.MultiMap[K, V]
+
 // NewMultiMap makes an empty multimap over the devices: see NewMap.
 func NewMultiMap[K, V any](devices []*device.Device, o Options, newTable func(d *device.Device, o table.Options) (table.MultiMap[K, V], error)) (*MultiMap[K, V], error) {
-	m := &MultiMap[K, V]{tables: make([]table.MultiMap[K, V], len(devices))}
+	m := &MultiMap[K, V]{tables: make(multiTables[K, V], len(devices))}
 	var err error
 	m.cluster, err = newCluster(devices, table.WidthsOf[K, V](), o, func(i int, d *device.Device, o table.Options) (table.Table, error) {
 		t, err := newTable(d, o)
@@ -138,21 +141,21 @@ func (m *MultiMap[K, V]) InsertEach(parts []Part[K, V]) error {
 	})
 }
 
-func (m *MultiMap[K, V]) finding() job {
+func (t multiTables[K, V]) finding() job {
 	return job{asks: true, flags: true, run: func(j int, st *device.Stream, r received) error {
-		return m.tables[j].ContainsOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
+		return t[j].ContainsOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
 	}}
 }
 
-func (m *MultiMap[K, V]) counting() job {
-	return job{asks: true, values: returned, counts: true, sum: true, run: func(j int, st *device.Stream, r received) error {
-		return m.tables[j].CountOn(st, device.View[K](r.keys, 0, r.n), valuesOf[uint32](r))
+func (t multiTables[K, V]) counting() job {
+	return job{asks: true, values: back, counts: true, sum: true, run: func(j int, st *device.Stream, r received) error {
+		return t[j].CountOn(st, device.View[K](r.keys, 0, r.n), outOf[uint32](r))
 	}}
 }
 
-func (m *MultiMap[K, V]) deleting(deleted bool) job {
+func (t multiTables[K, V]) deleting(deleted bool) job {
 	return job{asks: true, erases: true, flags: deleted, run: func(j int, st *device.Stream, r received) error {
-		return m.tables[j].DeleteOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
+		return t[j].DeleteOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
 	}}
 }
 
@@ -161,7 +164,7 @@ func (m *MultiMap[K, V]) Contains(keys []K, found []bool) error {
 	if err := family.CheckLens(len(keys), len(found)); err != nil {
 		return err
 	}
-	return look[K, V](m.cluster, keys, nil, found, m.finding())
+	return look(m.cluster, hostBatch[K, V]{keys: keys, flags: found}, m.tables.finding())
 }
 
 // ContainsOn is Contains on the device of the slices: see table.MultiMap.
@@ -171,7 +174,7 @@ func (m *MultiMap[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], fou
 
 // ContainsEach is ContainsOn of a batch that is on several devices.
 func (m *MultiMap[K, V]) ContainsEach(parts []Part[K, V]) error {
-	return lookParts(m.cluster, parts, true, m.finding())
+	return lookParts(m.cluster, parts, true, m.tables.finding())
 }
 
 // Count writes how many values each key has: see table.MultiMap.
@@ -179,13 +182,13 @@ func (m *MultiMap[K, V]) Count(keys []K, counts []uint32) error {
 	if err := family.CheckLens(len(keys), len(counts)); err != nil {
 		return err
 	}
-	return look(m.cluster, keys, counts, nil, m.counting())
+	return look(m.cluster, hostBatch[K, uint32]{keys: keys, out: counts}, m.tables.counting())
 }
 
 // CountOn is Count on the device of the slices: see table.MultiMap.
 func (m *MultiMap[K, V]) CountOn(st *device.Stream, keys device.Slice[K], counts device.Slice[uint32]) error {
 	return m.locked(func() (err error) {
-		j := m.counting()
+		j := m.tables.counting()
 		if j.sources, _, _, err = checked(m.cluster, []Part[K, uint32]{{Stream: st, Keys: keys, Values: counts}}, true, false); err != nil {
 			return err
 		}
@@ -277,10 +280,10 @@ func (m *MultiMap[K, V]) findAll(st *device.Stream, keys device.Slice[K]) (offse
 	if totals, err = device.Make[uint64](own.d, chunks); err != nil {
 		return offsets, values, err
 	}
-	count := m.counting()
+	count := m.tables.counting()
 	count.sources = make([]source, len(m.members))
-	count.sources[members[0]] = source{n: n, keys: keys.Addr(), values: counts.Addr(), st: st,
-		slices: &received{n: n, keys: keys.Raw(), values: counts.Raw()}}
+	count.sources[members[0]] = source{n: n, keys: keys.Addr(), out: counts.Addr(), st: st,
+		slices: &received{n: n, keys: keys.Raw(), out: counts.Raw()}}
 	if err = m.exchange(&count); err != nil {
 		return offsets, values, err
 	}
@@ -331,7 +334,7 @@ func (m *MultiMap[K, V]) Delete(keys []K, deleted []bool) (n int, err error) {
 			if err != nil {
 				return err
 			}
-			j := m.deleting(deleted != nil)
+			j := m.tables.deleting(deleted != nil)
 			j.sources = m.from(member, source{n: rows, keys: addr[0], flags: addr[1], st: st})
 			if err := m.exchange(&j); err != nil {
 				return err
@@ -346,7 +349,7 @@ func (m *MultiMap[K, V]) Delete(keys []K, deleted []bool) (n int, err error) {
 
 // DeleteOn is Delete on the device of the slices: see table.MultiMap.
 func (m *MultiMap[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return lookParts(m.cluster, []Part[K, V]{{Stream: st, Keys: keys, Flags: deleted}}, false, m.deleting(deleted.Addr() != 0))
+	return lookParts(m.cluster, []Part[K, V]{{Stream: st, Keys: keys, Flags: deleted}}, false, m.tables.deleting(deleted.Addr() != 0))
 }
 
 // All exports every pair, in no order.

@@ -97,21 +97,36 @@ type widths struct{ keyBytes, valueBytes int }
 func (w widths) value() int { return max(w.valueBytes, 4) }
 
 // columns are where the columns of so many rows stand in an inbox or an outbox.
-type columns struct{ values, flags, bytes int }
+type columns struct{ values, out, flags, marks, bytes int }
 
-func (w widths) columns(rows int) columns {
-	values := int(table.Align(int64(rows * w.keyBytes)))
-	flags := values + int(table.Align(int64(rows*w.value())))
-	return columns{values, flags, flags + int(table.Align(int64(rows)))}
+// columns lays out rows of a job: keys, values, those that come back, flags and marks. But of mixed batches, what comes back stands where the values came, and
+// there are no marks.
+func (w widths) columns(rows int, mixed bool) (at columns) {
+	next := func(width int) (from int) {
+		from, at.bytes = at.bytes, at.bytes+int(table.Align(int64(rows*width)))
+		return from
+	}
+	next(w.keyBytes)
+	at.values = next(w.value())
+	at.out = at.values
+	if mixed {
+		at.out = next(w.value())
+		at.marks = next(1)
+	}
+	at.flags = next(1)
+	return at
 }
 
 // cut is n rows of an inbox or an outbox, from one on.
 func (w widths) cut(mem device.Slice[byte], at columns, from, n int) received {
-	return received{n,
-		mem.Slice(from*w.keyBytes, (from+n)*w.keyBytes),
-		mem.Slice(at.values+from*w.value(), at.values+(from+n)*w.value()),
-		mem.Slice(at.flags+from, at.flags+from+n),
+	column := func(first, width int) device.Slice[byte] {
+		return mem.Slice(first+from*width, first+(from+n)*width)
 	}
+	r := received{n: n, keys: column(0, w.keyBytes), values: column(at.values, w.value()), out: column(at.out, w.value()), flags: column(at.flags, 1)}
+	if at.marks != 0 {
+		r.marks = column(at.marks, 1)
+	}
+	return r
 }
 
 // notes are where a round's places and bases stand.

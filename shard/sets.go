@@ -10,14 +10,17 @@ import (
 // Set is a set over several devices: see table.Set, whose comments are the contract of the methods, and Map.
 type Set[K any] struct {
 	*cluster
-	tables []table.Set[K]
+	tables setTables[K]
 }
 
 var _ table.Set[uint32] = (*Set[uint32])(nil)
 
+// setTables are the tables of a set, one a device, and the operations on them as jobs.
+type setTables[K any] []table.Set[K]
+
 // NewSet makes an empty set over the devices: see NewMap.
 func NewSet[K any](devices []*device.Device, o Options, newTable func(d *device.Device, o table.Options) (table.Set[K], error)) (*Set[K], error) {
-	s := &Set[K]{tables: make([]table.Set[K], len(devices))}
+	s := &Set[K]{tables: make(setTables[K], len(devices))}
 	var err error
 	s.cluster, err = newCluster(devices, table.WidthOfKeys[K](), o, func(i int, d *device.Device, o table.Options) (table.Table, error) {
 		t, err := newTable(d, o)
@@ -27,22 +30,31 @@ func NewSet[K any](devices []*device.Device, o Options, newTable func(d *device.
 	return table.Made(s, err)
 }
 
-func (s *Set[K]) inserting(added bool, why *error) job {
+func (t setTables[K]) inserting(added bool, why *error) job {
 	return job{flags: added, full: fullFor(why), run: func(j int, st *device.Stream, r received) error {
-		return s.tables[j].InsertOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
+		keys := device.View[K](r.keys, 0, r.n)
+		if r.when.Addr() != 0 {
+			return t.insertIf(j, st, keys, device.View[bool](r.when, 0, r.n), flagsOf(r))
+		}
+		return t[j].InsertOn(st, keys, flagsOf(r))
 	}}
 }
 
-func (s *Set[K]) finding() job {
+func (t setTables[K]) finding() job {
 	return job{asks: true, flags: true, run: func(j int, st *device.Stream, r received) error {
-		return s.tables[j].ContainsOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
+		return t[j].ContainsOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
 	}}
 }
 
-func (s *Set[K]) deleting(deleted bool) job {
+func (t setTables[K]) deleting(deleted bool) job {
 	return job{asks: true, erases: true, flags: deleted, run: func(j int, st *device.Stream, r received) error {
-		return s.tables[j].DeleteOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
+		return t[j].DeleteOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
 	}}
+}
+
+// keyed is how a set takes batches in.
+func (s *Set[K]) keyed() keyed[K] {
+	return keyed[K]{insert: s.tables.inserting, absence: s.tables.finding, contains: s.Contains}
 }
 
 // Insert puts the keys that are absent: see table.Set.
@@ -51,7 +63,7 @@ func (s *Set[K]) Insert(keys []K, added []bool) (int, error) {
 		return 0, err
 	}
 	return counted(len(keys), added, func(added []bool) error {
-		return insertKeyed[K, byte](s.cluster, keys, nil, added, s.Contains, s.finding, s.inserting)
+		return insertKeyed(s.cluster, hostBatch[K, byte]{keys: keys, flags: added}, s.keyed())
 	})
 }
 
@@ -62,7 +74,7 @@ func (s *Set[K]) InsertOn(st *device.Stream, keys device.Slice[K], added device.
 
 // InsertEach is InsertOn of a batch that is on several devices. FullError counts positions from the first part on.
 func (s *Set[K]) InsertEach(parts []Part[K, byte]) error {
-	return insertParts(s.cluster, parts, true, false, s.finding, s.inserting)
+	return insertParts(s.cluster, parts, true, false, s.keyed())
 }
 
 // Contains tells of each key whether it is in: see table.Set.
@@ -70,7 +82,7 @@ func (s *Set[K]) Contains(keys []K, found []bool) error {
 	if err := family.CheckLens(len(keys), len(found)); err != nil {
 		return err
 	}
-	return look[K, byte](s.cluster, keys, nil, found, s.finding())
+	return look(s.cluster, hostBatch[K, byte]{keys: keys, flags: found}, s.tables.finding())
 }
 
 // ContainsOn is Contains on the device of the slices: see table.Set.
@@ -80,7 +92,7 @@ func (s *Set[K]) ContainsOn(st *device.Stream, keys device.Slice[K], found devic
 
 // ContainsEach is ContainsOn of a batch that is on several devices.
 func (s *Set[K]) ContainsEach(parts []Part[K, byte]) error {
-	return lookParts(s.cluster, parts, true, s.finding())
+	return lookParts(s.cluster, parts, true, s.tables.finding())
 }
 
 // Delete removes keys: see table.Set.
@@ -88,12 +100,14 @@ func (s *Set[K]) Delete(keys []K, deleted []bool) (int, error) {
 	if err := family.CheckLens(len(keys), table.OptionalLen(deleted)); err != nil {
 		return 0, err
 	}
-	return counted(len(keys), deleted, func(deleted []bool) error { return look[K, byte](s.cluster, keys, nil, deleted, s.deleting(true)) })
+	return counted(len(keys), deleted, func(deleted []bool) error {
+		return look(s.cluster, hostBatch[K, byte]{keys: keys, flags: deleted}, s.tables.deleting(true))
+	})
 }
 
 // DeleteOn is Delete on the device of the slices: see table.Set.
 func (s *Set[K]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return lookParts(s.cluster, []Part[K, byte]{{Stream: st, Keys: keys, Flags: deleted}}, false, s.deleting(deleted.Addr() != 0))
+	return lookParts(s.cluster, []Part[K, byte]{{Stream: st, Keys: keys, Flags: deleted}}, false, s.tables.deleting(deleted.Addr() != 0))
 }
 
 // All exports every key, in no order.
