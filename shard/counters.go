@@ -176,6 +176,12 @@ func (c *Counter[K, C]) Top(n int) (keys []K, counts []C, err error) {
 	if c.opts.Mode == Independent {
 		keys, counts = addedUp(keys, counts)
 	}
+	keys, counts = mostOf(keys, counts, n)
+	return keys, counts, nil
+}
+
+// mostOf are the n keys with the largest counts, the largest first.
+func mostOf[K any, C uint32 | uint64](keys []K, counts []C, n int) ([]K, []C) {
 	order := make([]int, len(keys))
 	for i := range order {
 		order[i] = i
@@ -186,7 +192,7 @@ func (c *Counter[K, C]) Top(n int) (keys []K, counts []C, err error) {
 	for i, at := range order {
 		top[i], often[i] = keys[at], counts[at]
 	}
-	return top, often, nil
+	return top, often
 }
 
 // addedUp are the keys, each once, and the sums of their counts.

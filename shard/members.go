@@ -388,99 +388,213 @@ func (j *joint) Close() error {
 	return err
 }
 
-// MemberMap is a map over the members of a job, each with one device. Its methods but Close are collective: every member calls the same, in the same order, each with
-// its own batch, which may be empty. They return when this member's part is done.
-//
-// A member that is gone, or whose memory does not suffice, ends the call for all, with an error that names it, and the map is of no use from then on. Bad arguments
-// of one member are an error of that call at all of them, and nothing changes.
-type MemberMap[K, V any] struct {
-	*joint
-	inner table.Map[K, V]
-}
-
-// NewMemberMap makes an empty map over the members: see NewMap. It is collective; all bring the same options, but for the seed, which is rank 0's.
-func NewMemberMap[K, V any](m *Member, o Options, newTable func(d *device.Device, o table.Options) (table.Map[K, V], error)) (*MemberMap[K, V], error) {
-	x := &MemberMap[K, V]{}
-	var err error
-	x.joint, err = newJoint(m, table.WidthsOf[K, V](), o, func(d *device.Device, o table.Options) (table.Table, error) {
-		t, err := newTable(d, o)
-		x.inner = t
-		return t, err
-	})
-	return table.Made(x, err)
-}
-
-// do runs a collective operation on a part of a batch.
-func (m *MemberMap[K, V]) do(what string, p Part[K, V], values, flags bool, jb *job) error {
-	return m.locked(func() error {
-		v, g := table.DeviceSlice(p.Values), table.DeviceSlice(p.Flags)
-		if !values {
-			v = table.Optional(p.Values)
-		}
-		if !flags {
-			g = table.Optional(p.Flags)
-		}
-		err := family.CheckOn(m.d, p.Stream, p.Keys, v, g)
-		return m.exchange(what, jb, source{n: p.Keys.Len(), keys: p.Keys.Addr(), values: p.Values.Addr(), flags: p.Flags.Addr(), st: p.Stream}, err)
-	})
-}
-
-func (m *MemberMap[K, V]) finding() *job {
-	return &job{values: back, flags: true, run: func(_ int, st *device.Stream, r received) error {
-		return m.inner.FindOn(st, device.View[K](r.keys, 0, r.n), outOf[V](r), flagsOf(r))
-	}}
-}
-
-// InsertOn puts or replaces this member's pairs. Where a member's table may not grow, *table.FullError names the positions of this member's batch that are not
-// in; its Capacity and Len are those of all members.
-func (m *MemberMap[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	full := ""
-	var why error
-	jb := &job{values: sent,
-		run: func(_ int, st *device.Stream, r received) error {
-			return m.inner.InsertOn(st, device.View[K](r.keys, 0, r.n), device.View[V](r.values, 0, r.n))
-		},
-		full: func(_ int, e *table.FullError, _ received) error { full, why = e.Why.Error(), e.Why; return nil }}
-	if err := m.do("InsertOn", Part[K, V]{Stream: st, Keys: keys, Values: values}, true, false, jb); err != nil {
-		return err
+// agreed gives what each member says, in the order of ranks, or the error of the first that has one: then all have it.
+func agreed[T any](j *joint, what string, own T, err error) ([]T, error) {
+	type word struct {
+		Said T
+		Err  string
 	}
-	var said []string
-	err := m.locked(func() (err error) { said, err = agree(m.Member, full); return err })
+	w := word{Said: own}
 	if err != nil {
-		return err
+		w.Err = err.Error()
 	}
-	at := slices.IndexFunc(said, func(s string) bool { return s != "" })
-	if at < 0 {
-		return nil
+	words, e := agree(j.Member, w)
+	if e != nil {
+		j.broken = e
+		return nil, e
 	}
-	if why == nil {
-		why = fmt.Errorf("%w (rank %d: %s)", table.ErrMaxBytes, at, said[at])
+	if err != nil {
+		return nil, err
 	}
-	return m.absent(st, keys, why)
+	all := make([]T, len(words))
+	for rank, x := range words {
+		if x.Err != "" {
+			return nil, fmt.Errorf("%s: %s: rank %d: %s", family, what, rank, x.Err)
+		}
+		all[rank] = x.Said
+	}
+	return all, nil
 }
 
-// absent makes the FullError of this member's keys that are not in. It is collective.
-func (m *MemberMap[K, V]) absent(st *device.Stream, keys device.Slice[K], why error) (err error) {
-	flags, err := device.Make[bool](m.d, keys.Len())
-	if err != nil {
-		m.meeting.Fail(err.Error()) // the others wait
+// Family is that of the members' tables.
+func (j *joint) Family() table.Family { return j.m.table.Family() }
+
+// Len counts what the members' tables hold, together. It is collective.
+func (j *joint) Len() (n int, err error) {
+	err = j.locked(func() error { n, err = j.len(); return err })
+	return n, err
+}
+
+func (j *joint) len() (n int, err error) {
+	own, err := j.m.table.Len()
+	all, err := agreed(j, "Len", own, err)
+	for _, x := range all {
+		n += x
+	}
+	return n, err
+}
+
+// Stats adds up the statistics of all members' tables; MaxProbes is the largest. It is collective.
+func (j *joint) Stats() (sum table.Stats, err error) {
+	err = j.locked(func() error { sum, err = j.stats(); return err })
+	return sum, err
+}
+
+func (j *joint) stats() (sum table.Stats, err error) {
+	own, err := j.m.table.Stats()
+	own.ScratchBytes += j.m.kept()
+	all, err := agreed(j, "Stats", own, err)
+	return added(all), err
+}
+
+// Clear empties the tables of all members. It is collective.
+func (j *joint) Clear() error {
+	return j.locked(func() error { return j.together("Clear", j.m.table.Clear()) })
+}
+
+// Grow makes room for at least n pairs or keys of all members. It is collective.
+func (j *joint) Grow(n int) error {
+	return j.locked(func() error {
+		own := n
+		if n > 0 {
+			own = share(n, j.size)
+		}
+		return j.together("Grow", j.m.table.Grow(own))
+	})
+}
+
+// check walks the invariants of this member's table, and sees that the keys that exported gives belong to it. It is collective.
+func (j *joint) check(exported func() ([]uint64, error)) error {
+	return j.locked(func() error {
+		err := j.m.table.Check()
+		if err == nil {
+			var keys []uint64
+			keys, err = exported()
+			for _, k := range keys {
+				if owner := ownerOf(k, j.keyBytes, j.seed, j.size); owner != j.rank {
+					err = fmt.Errorf("%s: key %#x is with rank %d, and belongs to rank %d", family, k, j.rank, owner)
+				}
+			}
+		}
+		return j.together("Check", err)
+	})
+}
+
+// bringing is what a member brings to a collective call, on its device; err is what is wrong with it, of which the others hear.
+type bringing[K, V any] struct {
+	st          *device.Stream
+	keys        device.Slice[K]
+	values, out device.Slice[V]
+	flags       device.Slice[bool]
+	err         error
+}
+
+// checked sees that others, which the operation asks for, go with the keys.
+func (b bringing[K, V]) checked(j *joint, others ...table.DeviceSlice) bringing[K, V] {
+	if b.err == nil {
+		b.err = family.CheckOn(j.d, b.st, append([]table.DeviceSlice{b.keys}, others...)...)
+	}
+	return b
+}
+
+func (b bringing[K, V]) source() source {
+	if b.err != nil {
+		return source{}
+	}
+	return source{n: b.keys.Len(), keys: b.keys.Addr(), values: b.values.Addr(), out: b.out.Addr(), flags: b.flags.Addr(), st: b.st}
+}
+
+// fromHost brings Go slices to the device for a collective call, and what comes back from it. All but keys may be nil. lens is what is wrong with their lengths.
+func fromHost[K, V any](j *joint, h hostBatch[K, V], lens error, call func(b bringing[K, V]) error) (err error) {
+	b := bringing[K, V]{err: lens}
+	defer func() {
+		for _, free := range []func() error{b.keys.Free, b.values.Free, b.out.Free, b.flags.Free} {
+			if e := free(); e != nil {
+				err = errors.Join(err, e)
+			}
+		}
+	}()
+	bring := func(wanted bool, do func() error) {
+		if b.err == nil && wanted {
+			b.err = do()
+		}
+	}
+	bring(true, func() (err error) { b.keys, err = device.From(j.d, h.keys); return err })
+	bring(h.values != nil, func() (err error) { b.values, err = device.From(j.d, h.values); return err })
+	bring(h.out != nil, func() (err error) { b.out, err = device.Make[V](j.d, len(h.out)); return err })
+	bring(h.flags != nil, func() (err error) { b.flags, err = device.Make[bool](j.d, len(h.flags)); return err })
+	err = call(b)
+	if full := (*table.FullError)(nil); b.err != nil || err != nil && !errors.As(err, &full) {
 		return err
+	}
+	if h.out != nil {
+		if e := b.out.Read(nil, h.out); e != nil {
+			return e
+		}
+	}
+	if h.flags != nil {
+		if e := b.flags.Read(nil, h.flags); e != nil {
+			return e
+		}
+	}
+	return err
+}
+
+// asking does a collective call that all have the same job for.
+func asking[K, V any](j *joint, what string, b bringing[K, V], jb job) error {
+	return j.locked(func() error { return j.exchange(what, &jb, b.source(), b.err) })
+}
+
+// putting takes batches in, of keys that are there once. Where a member's table may not grow, each hears which of its own rows are not in.
+func putting[K, V any](j *joint, what string, b bringing[K, V], added bool, x keyed[K]) error {
+	return j.locked(func() error {
+		var why error
+		jb := x.insert(added, &why)
+		if err := j.exchange(what, &jb, b.source(), b.err); err != nil {
+			return err
+		}
+		text := ""
+		if why != nil {
+			text = why.Error()
+		}
+		said, err := agreed(j, what, text, nil)
+		if err != nil {
+			return err
+		}
+		at := slices.IndexFunc(said, func(s string) bool { return s != "" })
+		if at < 0 {
+			return nil
+		}
+		if why == nil {
+			why = fmt.Errorf("%w (rank %d: %s)", table.ErrMaxBytes, at, said[at])
+		}
+		if x.again != nil {
+			_, err = x.again()
+		}
+		return fullOf(j, b, x.absence(), why, err)
+	})
+}
+
+// fullOf makes the FullError of this member's keys that are not in. It is collective; wrong is what went wrong here before.
+func fullOf[K, V any](j *joint, b bringing[K, V], absence job, why, wrong error) (err error) {
+	var flags device.Slice[bool]
+	if wrong == nil {
+		flags, wrong = device.Make[bool](j.d, b.keys.Len())
 	}
 	defer func() {
 		if e := flags.Free(); e != nil {
 			err = errors.Join(err, e)
 		}
 	}()
-	jb := m.finding()
-	jb.values = none
-	if err := m.do("look up what is full", Part[K, V]{Stream: st, Keys: keys, Flags: flags}, false, true, jb); err != nil {
+	ask := bringing[K, V]{st: b.st, keys: b.keys, flags: flags, err: wrong}
+	if err := j.exchange("look up what is full", &absence, ask.source(), wrong); err != nil {
 		return err
 	}
-	in, err := flags.Host(nil)
+	s, err := j.stats()
 	if err != nil {
 		return err
 	}
-	s, err := m.Stats()
+	in, err := flags.Host(nil)
 	if err != nil {
 		return err
 	}
@@ -493,109 +607,10 @@ func (m *MemberMap[K, V]) absent(st *device.Stream, keys device.Slice[K], why er
 	return table.Full(positions, s.Capacity, s.Len, why)
 }
 
-// FindOn writes the values of this member's keys, and which were found; either may be the zero Slice.
-func (m *MemberMap[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
-	return m.do("FindOn", Part[K, V]{st, keys, values, found}, false, false, m.finding())
-}
-
-// DeleteOn removes this member's keys, and tells which were there; deleted may be the zero Slice.
-func (m *MemberMap[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return m.do("DeleteOn", Part[K, V]{Stream: st, Keys: keys, Flags: deleted}, false, false, &job{flags: true, run: func(_ int, st *device.Stream, r received) error {
-		return m.inner.DeleteOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
-	}})
-}
-
-// Insert is InsertOn of Go slices.
-func (m *MemberMap[K, V]) Insert(keys []K, values []V) error {
-	if len(keys) != len(values) { // the others must hear of it, so on
-		values = values[:0]
-	}
-	return m.fromHost(keys, values, 0, func(p Part[K, V]) error { return m.InsertOn(nil, p.Keys, p.Values) })
-}
-
-// Find is FindOn of Go slices, which must be as long as keys.
-func (m *MemberMap[K, V]) Find(keys []K, values []V, found []bool) error {
-	return m.fromHost(keys, values, len(found), func(p Part[K, V]) error {
-		if err := m.FindOn(nil, p.Keys, p.Values, p.Flags); err != nil {
-			return err
-		}
-		return errors.Join(p.Values.Read(nil, values), p.Flags.Read(nil, found))
-	})
-}
-
-// fromHost brings Go slices to the device for a collective call. What fails before it tells the others.
-func (m *MemberMap[K, V]) fromHost(keys []K, values []V, flags int, call func(p Part[K, V]) error) (err error) {
-	var p Part[K, V]
-	defer func() {
-		for _, free := range []func() error{p.Keys.Free, p.Values.Free, p.Flags.Free} {
-			if e := free(); e != nil {
-				err = errors.Join(err, e)
-			}
-		}
-	}()
-	if p.Keys, err = device.From(m.d, keys); err == nil {
-		if p.Values, err = device.From(m.d, values); err == nil {
-			p.Flags, err = device.Make[bool](m.d, flags)
-		}
-	}
-	if err != nil {
-		m.meeting.Fail(err.Error())
+// part does something with this member's own table: it is not collective, and without the lock.
+func (j *joint) part(do func() error) error {
+	if err := j.locked(func() error { return nil }); err != nil {
 		return err
 	}
-	return call(p)
-}
-
-// Stats adds up the statistics of all members' tables; MaxProbes is the largest.
-func (m *MemberMap[K, V]) Stats() (sum table.Stats, err error) {
-	err = m.locked(func() error {
-		own, err := m.inner.Stats()
-		if err != nil {
-			m.meeting.Fail(err.Error())
-			return err
-		}
-		all, err := agree(m.Member, own)
-		sum = added(all)
-		return err
-	})
-	return sum, err
-}
-
-// Len counts the pairs of all members.
-func (m *MemberMap[K, V]) Len() (n int, err error) {
-	err = m.locked(func() error {
-		own, err := m.inner.Len()
-		if err != nil {
-			m.meeting.Fail(err.Error())
-			return err
-		}
-		all, err := agree(m.Member, own)
-		for _, x := range all {
-			n += x
-		}
-		return err
-	})
-	return n, err
-}
-
-// Clear empties the map, at all members.
-func (m *MemberMap[K, V]) Clear() error {
-	return m.locked(func() error { return m.together("Clear", m.inner.Clear()) })
-}
-
-// Check walks the invariants of this member's table, and sees that its keys belong to it. Slow. All members call it.
-func (m *MemberMap[K, V]) Check() error {
-	return m.locked(func() error {
-		err := m.inner.Check()
-		if err == nil {
-			var keys []K
-			if keys, _, err = m.inner.All(); err == nil {
-				for _, k := range patterns(keys) {
-					if owner := ownerOf(k, m.keyBytes, m.seed, m.size); owner != m.rank {
-						err = fmt.Errorf("%s: key %#x is with rank %d, and belongs to rank %d", family, k, m.rank, owner)
-					}
-				}
-			}
-		}
-		return m.together("Check", err)
-	})
+	return do()
 }

@@ -27,6 +27,8 @@ import (
 const (
 	scenarioEnv = "WARPMAP_TEST_SCENARIO"
 	deviceEnv   = "WARPMAP_TEST_DEVICE" // cpu, or cuda
+	// operationsEnv makes the members go through all operations of all kinds.
+	operationsEnv = "WARPMAP_TEST_OPERATIONS"
 )
 
 // die kills the process if this is where it is to be killed.
@@ -67,6 +69,9 @@ func play() (err error) {
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
 	die("when it has come")
+	if os.Getenv(operationsEnv) != "" {
+		return playOperations(m)
+	}
 	x, err := shard.NewMemberMap(m, shard.Options{Piece: 5000}, func(d *device.Device, o table.Options) (table.Map[uint32, uint32], error) {
 		die("making the table")
 		inner, err := families[uint32, uint32]()["warpcore"](d, o)
@@ -210,6 +215,26 @@ func TestMembers(t *testing.T) {
 					testenv.Require(t, "nccl", err)
 				}
 				for rank, e := range job(t, n, kind, func(int) []string { return nil }) {
+					if e.err != nil {
+						t.Errorf("rank %d: %v\n%s", rank, e.err, e.text)
+					}
+				}
+			})
+		}
+	}
+}
+
+// All operations of all kinds of tables, each member with its own batches, of which some are empty.
+func TestMembersOperations(t *testing.T) {
+	for _, kind := range []string{"cpu", "cuda"} {
+		for n := 1; n <= 4; n++ {
+			t.Run(fmt.Sprintf("%s/%d", kind, n), func(t *testing.T) {
+				several(t, kind, n)
+				if kind == "cuda" {
+					_, err := nccl.Open()
+					testenv.Require(t, "nccl", err)
+				}
+				for rank, e := range job(t, n, kind, func(int) []string { return []string{operationsEnv + "=1"} }) {
 					if e.err != nil {
 						t.Errorf("rank %d: %v\n%s", rank, e.err, e.text)
 					}

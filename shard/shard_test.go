@@ -109,6 +109,9 @@ func maps[K, V any](t *testing.T, kind, family string, n int, o shard.Options, p
 		tabletest.Map(func(d *device.Device, each table.Options) (table.Map[K, V], error) {
 			o := o
 			o.Options = each
+			if family == "dycuckoo" && each.MaxBytes > 0 {
+				o.MaxBytes = max(o.MaxBytes, int64(n)<<12) // or it is no table
+			}
 			m, err := made[table.Map[K, V]](shard.NewMap(withOthers(d, all), o, families[K, V]()[family]))
 			if err == nil && (family == "warpcore" || family == "gph") {
 				m = unmixed[K, V]{m}

@@ -1,0 +1,394 @@
+package shard_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/shard"
+	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/warpcore"
+)
+
+// What members do in TestMembersOperations. Each knows what all bring, and so what all tables hold.
+
+// brought are the batches of all members in a round: keys of a few thousand, and in some rounds all of one owner, or one key again and again.
+func brought(size, round int, owner func(key uint64) int) [][]uint32 {
+	all := make([][]uint32, size)
+	for rank := range all {
+		rng := rand.New(rand.NewPCG(uint64(rank), uint64(round)))
+		n := []int{3000, 0, 1, 2500}[(rank+round)%4]
+		for len(all[rank]) < n {
+			k := uint32(rng.IntN(4000)) * 0x9e3779b1
+			switch round % 4 {
+			case 1:
+				if owner(uint64(k)) != round%size {
+					continue
+				}
+			case 2:
+				k = ^uint32(0)
+			}
+			all[rank] = append(all[rank], k)
+		}
+	}
+	return all
+}
+
+func valueIn(round int, key uint32) uint32 { return key ^ uint32(round)*0x01010101 }
+
+func valuesIn(round int, keys []uint32) []uint32 {
+	out := make([]uint32, len(keys))
+	for i, k := range keys {
+		out[i] = valueIn(round, k)
+	}
+	return out
+}
+
+// onOwn does a call with slices on the member's device, and frees them.
+func onOwn(d *device.Device, keys, values []uint32, flags []bool, call func(k, v device.Slice[uint32], f device.Slice[bool]) error) (err error) {
+	k, e1 := device.From(d, keys)
+	v, e2 := device.From(d, values)
+	f, e3 := device.From(d, flags)
+	if err := errors.Join(e1, e2, e3); err != nil {
+		return err
+	}
+	err = call(k, v, f)
+	if flags != nil {
+		err = errors.Join(err, f.Read(nil, flags))
+	}
+	return errors.Join(err, v.Read(nil, values), k.Free(), v.Free(), f.Free())
+}
+
+func playOperations(m *shard.Member) (err error) {
+	for _, family := range []string{"warpcore", "slab", "dycuckoo", "stadium", "gph"} {
+		x, err := shard.NewMemberMap(m, shard.Options{Piece: 1, Options: table.Options{Seed: 5}}, families[uint32, uint32]()[family])
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(playMap(m, x, family), x.Close()); err != nil {
+			return fmt.Errorf("rank %d, %s: %w", m.Rank(), family, err)
+		}
+	}
+	if err := errors.Join(playFull(m), playSet(m), playCounter(m)); err != nil {
+		return fmt.Errorf("rank %d: %w", m.Rank(), err)
+	}
+	return nil
+}
+
+func playMap(m *shard.Member, x *shard.MemberMap[uint32, uint32], family string) error {
+	model, d := map[uint32]uint32{}, m.Device()
+	for round := range 8 {
+		all := brought(m.Size(), round, x.OwnerOf)
+		own := all[m.Rank()]
+		values := valuesIn(round, own)
+		var err error
+		switch {
+		case round%4 == 3:
+			err = playNew(x, d, model, all, m.Rank(), round)
+		case round < 2 || family == "gph":
+			for _, keys := range all {
+				for _, k := range keys {
+					model[k] = valueIn(round, k)
+				}
+			}
+			if round%2 == 0 {
+				err = x.Insert(own, values)
+			} else {
+				err = onOwn(d, own, values, nil, func(k, v device.Slice[uint32], _ device.Slice[bool]) error { return x.InsertOn(nil, k, v) })
+			}
+		default:
+			for _, keys := range all {
+				for _, k := range keys {
+					model[k] += valueIn(round, k)
+				}
+			}
+			if round%2 == 0 {
+				err = x.Update(own, values, table.Add)
+			} else {
+				err = onOwn(d, own, values, nil, func(k, v device.Slice[uint32], _ device.Slice[bool]) error { return x.UpdateOn(nil, k, v, table.Add) })
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("round %d: %w", round, err)
+		}
+		if round == 5 {
+			if err := playDelete(x, model, all, m.Rank()); err != nil {
+				return err
+			}
+		}
+		if err := errors.Join(lookedUp(x, model, all[(m.Rank()+1)%m.Size()]), ownPart(x, model, m.Rank()), x.Check()); err != nil {
+			return fmt.Errorf("round %d: %w", round, err)
+		}
+	}
+	if err := x.Update([]uint32{1}, nil, table.Add); err == nil {
+		return errors.New("a batch without values was combined")
+	}
+	if family == "gph" {
+		if err := x.Update(nil, nil, table.Add); err == nil {
+			return errors.New("gph has Update")
+		}
+	}
+	return nil
+}
+
+// playNew is a round of InsertNew. Of a key that several bring one is added; which member hears of it is not told.
+func playNew(x *shard.MemberMap[uint32, uint32], d *device.Device, model map[uint32]uint32, all [][]uint32, rank, round int) error {
+	added := make([]bool, len(all[rank]))
+	values := valuesIn(round, all[rank])
+	if round == 3 {
+		if n, err := x.InsertNew(all[rank], values, added); err != nil || n != table.Count(added) {
+			return fmt.Errorf("%d of %d added, %w", n, table.Count(added), err)
+		}
+	} else if err := onOwn(d, all[rank], values, added, func(k, v device.Slice[uint32], f device.Slice[bool]) error { return x.InsertNewOn(nil, k, v, f) }); err != nil {
+		return err
+	}
+	alone := map[uint32]int{} // how many of the members bring a key
+	for _, keys := range all {
+		seen := map[uint32]bool{}
+		for _, k := range keys {
+			if !seen[k] {
+				alone[k]++
+			}
+			seen[k] = true
+		}
+	}
+	mine, times := map[uint32]bool{}, map[uint32]int{}
+	for i, k := range all[rank] {
+		mine[k] = true
+		if added[i] {
+			times[k]++
+		}
+	}
+	for k := range mine {
+		_, in := model[k]
+		if in && times[k] > 0 || times[k] > 1 || !in && alone[k] == 1 && times[k] != 1 {
+			return fmt.Errorf("key %#x, in before: %t, was added %d times", k, in, times[k])
+		}
+	}
+	for _, keys := range all {
+		for _, k := range keys {
+			if _, in := model[k]; !in {
+				model[k] = valueIn(round, k)
+			}
+		}
+	}
+	return nil
+}
+
+func playDelete(x *shard.MemberMap[uint32, uint32], model map[uint32]uint32, all [][]uint32, rank int) error {
+	before := len(model)
+	for _, keys := range all {
+		for _, k := range keys {
+			delete(model, k)
+		}
+	}
+	deleted := make([]bool, len(all[rank]))
+	if n, err := x.Delete(all[rank], deleted); err != nil || n != table.Count(deleted) || n > before-len(model) {
+		return fmt.Errorf("%d deleted of %d: %w", n, before-len(model), err)
+	}
+	if len(all) == 1 && table.Count(deleted) != before-len(model) {
+		return fmt.Errorf("%d deleted of %d", table.Count(deleted), before-len(model))
+	}
+	return nil
+}
+
+func lookedUp(x *shard.MemberMap[uint32, uint32], model map[uint32]uint32, keys []uint32) error {
+	keys = append([]uint32{1, 2, 3}, keys...)
+	values, found, in := make([]uint32, len(keys)), make([]bool, len(keys)), make([]bool, len(keys))
+	if err := errors.Join(x.Find(keys, values, found), x.Contains(keys, in)); err != nil {
+		return err
+	}
+	if err := x.Find(keys, nil, nil); err != nil {
+		return err
+	}
+	for i, k := range keys {
+		if v, there := model[k]; found[i] != there || in[i] != there || values[i] != v {
+			return fmt.Errorf("key %#x: found %t and %t with %#x, want %t with %#x", k, found[i], in[i], values[i], there, v)
+		}
+	}
+	return nil
+}
+
+// ownPart looks at the pairs that this member owns.
+func ownPart(x *shard.MemberMap[uint32, uint32], model map[uint32]uint32, rank int) error {
+	want := map[uint32]uint32{}
+	for k, v := range model {
+		if x.OwnerOf(uint64(k)) == rank {
+			want[k] = v
+		}
+	}
+	chunked := 0
+	err := x.Chunks(context.Background(), func(keys, values []uint32) error {
+		for i, k := range keys {
+			if v, in := want[k]; !in || v != values[i] {
+				return fmt.Errorf("key %#x with %#x is in this part, want %#x, %t", k, values[i], v, in)
+			}
+		}
+		chunked += len(keys)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	keys, _, err := x.All()
+	if err != nil {
+		return err
+	}
+	n, err := x.Len()
+	if len(keys) != len(want) || chunked != len(want) || n != len(model) || err != nil {
+		return fmt.Errorf("a part of %d and %d pairs of %d, want %d of %d: %w", len(keys), chunked, n, len(want), len(model), err)
+	}
+	return nil
+}
+
+// playFull overfills a map by Update: what is named is what was not combined.
+func playFull(m *shard.Member) error {
+	x, err := shard.NewMemberMap(m, shard.Options{Piece: 1, Options: table.Options{MaxBytes: int64(m.Size()) << 14, Seed: 9}}, families[uint32, uint32]()["warpcore"])
+	if err != nil {
+		return err
+	}
+	rng := rand.New(rand.NewPCG(3, uint64(m.Rank())))
+	var keys, values []uint32
+	for range 12_000 {
+		keys = append(keys, uint32(rng.IntN(6000))*64+uint32(m.Rank())) // this member's own
+		values = append(values, uint32(rng.IntN(100)))
+	}
+	var full *table.FullError
+	if err := x.Update(keys, values, table.Add); !errors.As(err, &full) {
+		return fmt.Errorf("a map that is too small: %w", err)
+	}
+	sums, named := map[uint32]uint32{}, map[int]bool{}
+	for _, p := range full.Positions {
+		named[p] = true
+	}
+	for i, k := range keys {
+		if !named[i] {
+			sums[k] += values[i]
+		}
+	}
+	got, found := make([]uint32, len(keys)), make([]bool, len(keys))
+	if err := x.Find(keys, got, found); err != nil {
+		return err
+	}
+	for i, k := range keys {
+		if found[i] == named[i] || found[i] && got[i] != sums[k] {
+			return fmt.Errorf("key %d, named: %t, is found: %t, with %d, want %d", k, named[i], found[i], got[i], sums[k])
+		}
+	}
+	return x.Close()
+}
+
+func playSet(m *shard.Member) error {
+	s, err := shard.NewMemberSet(m, shard.Options{}, func(d *device.Device, o table.Options) (table.Set[uint32], error) {
+		return made[table.Set[uint32]](warpcore.NewSet[uint32](d, warpcore.Options{Options: o}))
+	})
+	if err != nil {
+		return err
+	}
+	model := map[uint32]bool{}
+	for round := range 5 {
+		all := brought(m.Size(), round, s.OwnerOf)
+		for _, keys := range all {
+			for _, k := range keys {
+				model[k] = round != 3
+				if round == 3 {
+					delete(model, k)
+				}
+			}
+		}
+		if round == 3 {
+			_, err = s.Delete(all[m.Rank()], nil)
+		} else {
+			_, err = s.Insert(all[m.Rank()], nil)
+		}
+		n, e := s.Len()
+		if err = errors.Join(err, e); err != nil || n != len(model) {
+			return fmt.Errorf("a set of %d keys, want %d: %w", n, len(model), err)
+		}
+		asked := append(slices.Clone(all[0]), 1, 2, 3)
+		found := make([]bool, len(asked))
+		if err := s.Contains(asked, found); err != nil {
+			return err
+		}
+		for i, k := range asked {
+			if found[i] != model[k] {
+				return fmt.Errorf("a set: key %#x is found: %t", k, found[i])
+			}
+		}
+	}
+	own, err := s.All()
+	for _, k := range own {
+		if s.OwnerOf(uint64(k)) != m.Rank() || !model[k] {
+			return fmt.Errorf("a set: key %#x is not of this part", k)
+		}
+	}
+	return errors.Join(err, s.Check(), s.Close())
+}
+
+func playCounter(m *shard.Member) error {
+	c, err := shard.NewMemberCounter(m, shard.Options{Piece: 1}, func(d *device.Device, o table.Options) (table.Counter[uint32, uint32], error) {
+		return made[table.Counter[uint32, uint32]](warpcore.NewCounter[uint32, uint32](d, warpcore.CounterOptions{Options: warpcore.Options{Options: o}}))
+	})
+	if err != nil {
+		return err
+	}
+	model := map[uint32]uint32{}
+	for round := range 4 {
+		all := brought(m.Size(), round, c.OwnerOf)
+		times := uint32(1)
+		if round%2 == 1 {
+			times = 7
+		}
+		for _, keys := range all {
+			for _, k := range keys {
+				model[k] += times
+			}
+		}
+		own := all[m.Rank()]
+		if times == 1 {
+			err = c.Add(own)
+		} else {
+			err = c.AddCounts(own, slices.Repeat([]uint32{times}, len(own)))
+		}
+		asked := append(slices.Clone(all[m.Size()-1]), 1, 2, 3)
+		counts, found := make([]uint32, len(asked)), make([]bool, len(asked))
+		if err := errors.Join(err, c.Find(asked, counts, found)); err != nil {
+			return err
+		}
+		for i, k := range asked {
+			if n, in := model[k]; found[i] != in || counts[i] != n {
+				return fmt.Errorf("a counter: key %#x came %d times, %t, want %d", k, counts[i], found[i], n)
+			}
+		}
+	}
+	keys, often, err := c.Top(3)
+	if err != nil || len(keys) != min(3, len(model)) {
+		return fmt.Errorf("%d keys came most often: %w", len(keys), err)
+	}
+	for i, k := range keys {
+		if often[i] != model[k] {
+			return fmt.Errorf("key %#x came %d times, want %d", k, often[i], model[k])
+		}
+		delete(model, k)
+	}
+	for k, n := range model {
+		if n > often[len(often)-1] {
+			return fmt.Errorf("key %#x came %d times, and is not among those that came most often", k, n)
+		}
+	}
+	// One member's count is too large: all hear of it.
+	var big []uint32
+	if m.Rank() == 0 {
+		big = []uint32{5}
+	}
+	if err := errors.Join(c.AddCounts(big, slices.Repeat([]uint32{^uint32(0)}, len(big)))); err != nil {
+		return err
+	}
+	if err := c.Add(big); !errors.Is(err, table.ErrOverflow) {
+		return fmt.Errorf("a count that is too large: %w", err)
+	}
+	return errors.Join(c.Check(), c.Close())
+}
