@@ -32,9 +32,20 @@ type FigOptions struct {
 	Batches int               // of slab/churn; 0: 1,000 on a GPU, and 50 on the CPU. Of RAND in dycuckoo's; 0: 100 and 8
 	Step    func(what string) // progress; a study need not look whether it is nil
 	Devices []*device.Device  // of figures over several; nil: the study's own choice
+	// Point is called when a point is measured, with the figure so far, by studies of points that take long; an error ends the study. It may be nil, and a study
+	// calls Done.
+	Point func(fig *Fig) error
 	// Self is a command line that runs this program on the device again, for figures that watch it from outside. Behind it come find-once and a
-	// gph.Batches as JSON, for gph.FindOnce, or insert-once and a stadium.Batch, for stadium.InsertOnce.
+	// gph.Batches as JSON, for gph.FindOnce, or insert-once and a stadium.Batch, for stadium.InsertOnce. Its first word alone is the program.
 	Self []string
+}
+
+// Done tells of a point that is measured.
+func (o FigOptions) Done(fig *Fig) error {
+	if o.Point == nil {
+		return nil
+	}
+	return o.Point(fig)
 }
 
 // Study is what measures a figure. A package of studies lists its own, in Studies, and the command lists the packages.
@@ -62,6 +73,13 @@ func (s Study) Measure(d *device.Device, o FigOptions) (*Fig, error) {
 	}
 	if o.Step == nil {
 		o.Step = func(string) {}
+	}
+	if point := o.Point; point != nil {
+		where := Here(d)
+		o.Point = func(fig *Fig) error {
+			fig.Name, fig.Where = s.Name, where
+			return point(fig)
+		}
 	}
 	fig, err := s.Run(d, o)
 	if err == nil {

@@ -44,7 +44,7 @@ type Options struct {
 	// AskAll is how many keys a look-up may have to be asked of all devices: nothing is counted or waited for then, and each device looks up all. More go to
 	// their owners. Zero means 4096 on GPUs, and none on CPU devices; less than 0 means none.
 	AskAll int
-	// Apart does one step of an exchange after the other and waits for each, so that Steps tells how long they take: for measuring.
+	// Apart does one step of an exchange after the other and waits for each, so that Steps tells how long they take, by events: for measuring.
 	Apart bool
 }
 
@@ -77,6 +77,7 @@ type member struct {
 	peers []bool // may kernels here use the memory of the others, and theirs this device's
 
 	ahead, split, work  *device.Stream   // counting; splitting and fetching; the table's own operations
+	splitting, working  *watch           // with Options.Apart: steps on the first two, and on the last
 	came                *device.Event    // the end of a caller's stream
 	sent, done, fetched [2]*device.Event // the ends of a round's splitting, operations and fetching
 	count               device.Kernel[countRows]
@@ -154,7 +155,7 @@ func newCluster(devices []*device.Device, w table.Width, o Options, each func(i 
 	}
 	err = c.together(func(i int) error {
 		m := c.members[i]
-		if err := m.open(program(w.Key, w.Value)); err != nil {
+		if err := m.open(program(w.Key, w.Value), o.Apart); err != nil {
 			return err
 		}
 		t, err := each(i, m.d, part)
@@ -176,7 +177,7 @@ func newCluster(devices []*device.Device, w table.Width, o Options, each func(i 
 const askAll = 4096
 
 // open makes what the member has from the beginning.
-func (m *member) open(p *device.Program) error {
+func (m *member) open(p *device.Program, apart bool) error {
 	m.stage.Init(m.d)
 	module, err := m.d.Compile(p)
 	if err != nil {
@@ -200,7 +201,12 @@ func (m *member) open(p *device.Program) error {
 			return err
 		}
 	}
-	return nil
+	if apart {
+		if m.splitting, err = newWatch(m.d); err == nil {
+			m.working, err = newWatch(m.d)
+		}
+	}
+	return err
 }
 
 func (m *member) events() []**device.Event {
@@ -474,6 +480,7 @@ func (m *member) close() (err error) {
 		err = errors.Join(err, release(&m.inbox[i]), release(&m.notes[i]), release(&m.outbox[i]))
 	}
 	err = errors.Join(err, release(&m.counts), release(&m.cursors), m.landing.Free())
+	err = errors.Join(err, m.splitting.close(), m.working.close())
 	for _, ev := range m.events() {
 		if *ev != nil {
 			err = errors.Join(err, (*ev).Close())

@@ -192,19 +192,18 @@ func (c *cluster) countRows(j *job, chunk int) ([][]uint64, error) {
 	if j.all {
 		return c.countAll(j, chunk)
 	}
-	if since := time.Now(); c.opts.Apart {
-		defer func() { c.took[countStep] += time.Since(since) }()
-	}
 	words := func(i int) int { return (j.sources[i].n + chunk - 1) / chunk * owners }
 	for i, m := range c.members {
 		s := j.sources[i]
 		if s.n == 0 {
 			continue
 		}
-		if err := m.startCount(s, c.seed, owners, chunk, words(i)); err != nil {
-			return nil, err
+		if err := errors.Join(m.splitting.begin(m.ahead), m.startCount(s, c.seed, owners, chunk, words(i)), m.splitting.end(m.ahead)); err != nil {
+			return nil, table.OneLine(err)
 		}
 	}
+	var longest time.Duration
+	defer func() { c.took[countStep] += longest }()
 	out := make([][]uint64, owners)
 	for i, m := range c.members {
 		if j.sources[i].n == 0 {
@@ -214,6 +213,11 @@ func (c *cluster) countRows(j *job, chunk int) ([][]uint64, error) {
 			return nil, err
 		}
 		out[i] = append(out[i], m.landing.Slice()[:words(i)]...)
+		t, err := m.splitting.took()
+		if err != nil {
+			return nil, err
+		}
+		longest = max(longest, t)
 	}
 	return out, nil
 }
@@ -373,19 +377,71 @@ type flight struct {
 	took                [][steps]time.Duration // of each round, with Options.Apart
 }
 
-// clock waits for a stream, if steps are apart, and notes how long a step of a round took. Step after step begins at *since.
-func (f *flight) clock(r int, which step, st *device.Stream, since *time.Time) error {
-	if !f.opts.Apart {
+// watch measures steps on a stream by events, if steps are apart; nil does nothing.
+type watch struct{ from, to *device.Event }
+
+func newWatch(d *device.Device) (w *watch, err error) {
+	w = &watch{}
+	if w.from, err = d.NewEvent(); err == nil {
+		w.to, err = d.NewEvent()
+	}
+	return w, err
+}
+
+func (w *watch) begin(st *device.Stream) error {
+	if w == nil {
 		return nil
 	}
-	if err := st.Sync(); err != nil {
+	return w.from.Record(st)
+}
+
+func (w *watch) end(st *device.Stream) error {
+	if w == nil {
+		return nil
+	}
+	return w.to.Record(st)
+}
+
+// took waits for the end, and gives the time since the beginning.
+func (w *watch) took() (time.Duration, error) {
+	if w == nil {
+		return 0, nil
+	}
+	if err := w.to.Sync(); err != nil {
+		return 0, err
+	}
+	return w.to.Since(w.from)
+}
+
+func (w *watch) close() error {
+	if w == nil {
+		return nil
+	}
+	var err error
+	for _, ev := range []*device.Event{w.from, w.to} {
+		if ev != nil {
+			err = errors.Join(err, ev.Close())
+		}
+	}
+	return err
+}
+
+// clock waits for a stream, if steps are apart, and notes how long a step of a round took. The next begins there.
+func (f *flight) clock(r int, which step, st *device.Stream, w *watch) error {
+	if w == nil {
+		return nil
+	}
+	if err := w.end(st); err != nil {
+		return err
+	}
+	t, err := w.took()
+	if err != nil {
 		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.took[r][which] = max(f.took[r][which], time.Since(*since))
-	*since = time.Now()
-	return nil
+	f.took[r][which] = max(f.took[r][which], t)
+	return w.begin(st)
 }
 
 func (f *flight) half(r int) int { return (f.first + r) % 2 }
@@ -546,8 +602,7 @@ func (f *flight) send(i, r int) error {
 	for j, to := range f.segments(i, r) {
 		p.to(j, to)
 	}
-	since := time.Now()
-	err := errors.Join(m.splits.Launch(m.split, f.tiles(m, rows), &p), f.clock(r, splitStep, m.split, &since))
+	err := errors.Join(m.splitting.begin(m.split), m.splits.Launch(m.split, f.tiles(m, rows), &p), f.clock(r, splitStep, m.split, m.splitting))
 	for j, other := range f.members {
 		if m.peers[j] || rd.n[i][j] == 0 {
 			continue
@@ -557,7 +612,7 @@ func (f *flight) send(i, r int) error {
 			err = errors.Join(err, c.to.CopyFrom(m.split, c.from))
 		}
 	}
-	return table.OneLine(errors.Join(err, f.clock(r, sendStep, m.split, &since), m.sent[half].Record(m.split)))
+	return table.OneLine(errors.Join(err, f.clock(r, sendStep, m.split, m.splitting), m.sent[half].Record(m.split)))
 }
 
 // split are the parameters of splitting rows of a source, as far as the source tells.
@@ -722,7 +777,9 @@ func (f *flight) fetch(i, r int) error {
 	if f.job.sum {
 		p.Sum = 1
 	}
-	since := time.Now()
+	if err := m.splitting.begin(m.split); err != nil {
+		return err
+	}
 	for j, from := range f.segments(i, r) {
 		p.Values[j], p.Flags[j] = from.out.Addr(), from.flags.Addr()
 		if m.peers[j] || rd.n[i][j] == 0 {
@@ -740,7 +797,7 @@ func (f *flight) fetch(i, r int) error {
 	} else {
 		err = m.gather.Launch(m.split, f.tiles(m, rows), &p)
 	}
-	return errors.Join(err, f.clock(r, fetchStep, m.split, &since), m.fetched[half].Record(m.split))
+	return errors.Join(err, f.clock(r, fetchStep, m.split, m.splitting), m.fetched[half].Record(m.split))
 }
 
 // fetchLists queues bringing back the values of a round's keys. Without peer access it waits: how many there are is known then.
@@ -819,7 +876,9 @@ func (f *flight) work(m *member, j, r int, rd round) error {
 			}
 		}
 	}
-	since := time.Now()
+	if err := m.working.begin(m.work); err != nil {
+		return err
+	}
 	if n := rd.gets[j]; n > 0 {
 		got := f.job.wanted(f.cut(m.inbox[half], f.columns(n, f.job.mixed), 0, n))
 		var err error
@@ -838,7 +897,7 @@ func (f *flight) work(m *member, j, r int, rd round) error {
 			return err
 		}
 	}
-	if err := f.clock(r, workStep, m.work, &since); err != nil {
+	if err := f.clock(r, workStep, m.work, m.working); err != nil {
 		return err
 	}
 	return m.done[half].Record(m.work)

@@ -83,7 +83,7 @@ func newJoint(mem *Member, w table.Width, o Options, each func(d *device.Device,
 
 // open makes streams and events.
 func (j *joint) open() (err error) {
-	if err := j.m.open(program(j.keyBytes, j.valueBytes)); err != nil {
+	if err := j.m.open(program(j.keyBytes, j.valueBytes), false); err != nil {
 		return err
 	}
 	if j.wire, err = j.d.NewStream(); err != nil {

@@ -24,7 +24,7 @@ func figureAsk(d *device.Device, o bench.FigOptions) (fig *bench.Fig, err error)
 	}
 	defer func() { err = errors.Join(err, closeAll()) }()
 	for _, n := range counts(len(devices)) {
-		for _, w := range []way{{"to owners", shard.Options{AskAll: -1}}, {"of all", shard.Options{AskAll: 1 << 40}}} {
+		for _, w := range []way{{name: "to owners", o: shard.Options{AskAll: -1}}, {name: "of all", o: shard.Options{AskAll: 1 << 40}}} {
 			if n == 1 && w.o.AskAll > 0 {
 				continue
 			}
@@ -54,15 +54,9 @@ func ask(fig *bench.Fig, devices []*device.Device, n int, way way) (err error) {
 		if err != nil {
 			return err
 		}
-		found, err := part.Flags.Host(nil)
+		wrong, err := w.drawn[0].check(part)
 		if err != nil {
 			return err
-		}
-		wrong := 0
-		for i, there := range found {
-			if there != w.expected[0][i] {
-				wrong++
-			}
 		}
 		fig.Add(len(devices), batch, way.name, bench.Round(float64(t)/1e3), bench.Round(1e3*bench.Rate(batch, t)), wrong, "")
 	}

@@ -9,12 +9,12 @@ import (
 
 // Rates are there, and steps where they are apart.
 func TestFigure6(t *testing.T) {
-	benchtest.Draw(t, benchtest.Rows(t, Studies, "shard/6", 3000, 2*(1+2*len(ways)), func(at func(string) any) {
+	benchtest.Draw(t, benchtest.Rows(t, Studies, "shard/6", 3000, 1+2*len(ways)+1+2*2, func(at func(string) any) {
 		for _, c := range []string{"insert G/s", "find G/s", "insert efficiency", "find efficiency"} {
 			benchtest.AtLeast(t, c, at(c), 1e-9)
 		}
 		if way := at("way").(string); way == "step by step, copies" {
-			for _, c := range []string{"count ms", "split ms", "send ms", "insert ms", "find: count ms", "find: look up ms", "find: fetch ms"} {
+			for _, c := range []string{"count ms", "split ms", "send ms", "insert ms", "splitting share", "insertion share", "find: count ms", "find: look up ms", "find: fetch ms"} {
 				benchtest.AtLeast(t, c, at(c), 1e-6)
 			}
 		} else if way == "overlapped, copies" && at("insert ms") != nil {
@@ -24,6 +24,20 @@ func TestFigure6(t *testing.T) {
 			t.Errorf("%v filled", filled)
 		}
 	}))
+}
+
+// What is measured is told after each point, with all that was before.
+func TestPointsAreTold(t *testing.T) {
+	told := 0
+	fig, err := benchtest.Study(t, Studies, "shard/6").Measure(benchtest.CPU(t), bench.FigOptions{N: 100, Point: func(fig *bench.Fig) error {
+		if told++; len(fig.Rows) != told || fig.Name != "shard/6" || fig.Where.Model == "" {
+			t.Errorf("%d rows of %q after %d points", len(fig.Rows), fig.Name, told)
+		}
+		return nil
+	}})
+	if err != nil || told != len(fig.Rows) {
+		t.Errorf("%d points of %d are told, %v", told, len(fig.Rows), err)
+	}
 }
 
 func TestAsk(t *testing.T) {

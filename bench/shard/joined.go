@@ -20,7 +20,7 @@ func MeasureJoined(m *shard.Member, o Options) (row Row, err error) {
 	if o.N < 1 || total > 1<<31 {
 		return row, fmt.Errorf("bench: %d pairs on each of %d members: want 1 to 2³¹ pairs in all", o.N, m.Size())
 	}
-	w := &work{devices: []*device.Device{m.Device()}}
+	w := &work{devices: []*device.Device{m.Device()}, runs: cmp.Or(o.Runs, bench.Runs)}
 	defer func() { err = errors.Join(err, w.close()) }()
 	all := o.Shard
 	all.Capacity, all.LoadFactor, all.Seed = total, o.Load, 1
@@ -36,7 +36,7 @@ func MeasureJoined(m *shard.Member, o Options) (row Row, err error) {
 	}
 	ready := func() error { _, err := x.Len(); return err } // all are there
 	timed := func(before, f func() error) (time.Duration, error) {
-		return w.clocked(bench.Runs, func() error { return errors.Join(before(), ready()) }, f)
+		return w.clocked(w.runs, func() error { return errors.Join(before(), ready()) }, f)
 	}
 	pairs, ask := w.pairs[0], w.ask[0]
 	t, err := timed(x.Clear, func() error { return x.InsertOn(nil, pairs.Keys, pairs.Values) })

@@ -10,7 +10,6 @@ import (
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/bench"
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/shard"
 	"github.com/warpmap/warpmap/table"
 )
@@ -21,10 +20,11 @@ type Options struct {
 	N      int     // pairs that each device brings
 	Load   float64 // load factor
 	Hits   float64 // share of the look-ups, as many as pairs, that hit
+	Runs   int     // of which the median counts, after one to warm up; 0: bench.Runs
 	Shard  shard.Options
 }
 
-// Row is what came of it. Rates are billions a second over all devices, by the wall clock, medians of bench.Runs.
+// Row is what came of it. Rates are billions a second over all devices, by the wall clock, medians of Options.Runs.
 type Row struct {
 	Devices     int         `json:"devices"`
 	Load        float64     `json:"load"`
@@ -43,13 +43,18 @@ type work struct {
 	m          *shard.Map[uint32, uint32]
 	devices    []*device.Device
 	pairs, ask []shard.Part[uint32, uint32]
-	expected   [][]bool
+	drawn      []drawn
+	runs       int
 	free       []func() error
 }
 
-// keyOf gives each index a key of its own, and no two the same; valueOf is the value that comes with a key.
-func keyOf(index int) uint32    { return kernel.Fmix32(uint32(index)) }
-func valueOf(key uint32) uint32 { return key*3 + 1 }
+// drawn makes a device's part of the batches, and counts what is wrong with the answers.
+type drawn struct {
+	d                  *device.Device
+	params             drawParams // what all kernels share
+	pairs, asks, wrong device.Kernel[drawParams]
+	count              device.Slice[uint64]
+}
 
 // newWork brings n pairs and as many look-ups to each device: those that hit are spread over the pairs of all devices, for independent tables too.
 func newWork(devices []*device.Device, o Options) (w *work, err error) {
@@ -57,7 +62,7 @@ func newWork(devices []*device.Device, o Options) (w *work, err error) {
 	if o.N < 1 || total > 1<<31 || o.Hits < 0 || o.Hits > 1 {
 		return nil, fmt.Errorf("bench: %d pairs on each of %d devices, %v of the look-ups hits: want 1 to 2³¹ pairs in all, and 0 to 1", o.N, len(devices), o.Hits)
 	}
-	w = &work{devices: devices}
+	w = &work{devices: devices, runs: cmp.Or(o.Runs, bench.Runs)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, w.close())
@@ -79,35 +84,37 @@ func newWork(devices []*device.Device, o Options) (w *work, err error) {
 	return w, nil
 }
 
-// bringPart brings the pairs and look-ups of one of several parts, n of a total each, to a device.
+// bringPart makes the pairs and look-ups of one of several parts, n of a total each, on a device.
 func (w *work) bringPart(at, part, n, total int, hits float64) error {
 	d := w.devices[at]
-	var pairs, ask shard.Part[uint32, uint32]
-	keys, values, expected := make([]uint32, n), make([]uint32, n), make([]bool, n)
-	for k := range keys {
-		keys[k] = keyOf(part*n + k)
-		values[k] = valueOf(keys[k])
-	}
-	if err := errors.Join(bring(w, d, keys, &pairs.Keys), bring(w, d, values, &pairs.Values)); err != nil {
+	x := drawn{d: d, params: drawParams{First: uint64(part * n), N: uint64(n), Total: uint64(total), Misses: uint64(min(total, 1<<32-total)), Hits: uint64(hits * (1 << 24))}}
+	module, err := d.Compile(program())
+	if err != nil {
 		return err
 	}
-	for k := range keys {
-		draw := kernel.Fmix64(uint64(part*n+k) + 1<<40) // both at random: whether it hits, and what
-		expected[k] = float64(draw>>40)/(1<<24) < hits
-		index := int(kernel.Reduce(draw<<24, uint64(total)))
-		if !expected[k] {
-			index = total + index%min(total, 1<<32-total) // never inserted
-		}
-		keys[k] = keyOf(index)
+	var pairs, ask shard.Part[uint32, uint32]
+	err = errors.Join(device.Bind(module, "draw_pairs", &x.pairs), device.Bind(module, "draw_look_ups", &x.asks), device.Bind(module, "count_wrong", &x.wrong),
+		room(w, d, n, &pairs.Keys), room(w, d, n, &pairs.Values), room(w, d, n, &ask.Keys), room(w, d, n, &ask.Values), room(w, d, n, &ask.Flags), room(w, d, 1, &x.count))
+	if err != nil {
+		return table.OneLine(err)
 	}
-	clear(values)
-	err := errors.Join(bring(w, d, keys, &ask.Keys), bring(w, d, values, &ask.Values), bring(w, d, make([]bool, n), &ask.Flags))
-	w.pairs, w.ask, w.expected = append(w.pairs, pairs), append(w.ask, ask), append(w.expected, expected)
-	return err
+	p, q := x.params, x.params
+	p.Keys, p.Values, q.Keys = pairs.Keys.Addr(), pairs.Values.Addr(), ask.Keys.Addr()
+	w.pairs, w.ask, w.drawn = append(w.pairs, pairs), append(w.ask, ask), append(w.drawn, x)
+	return errors.Join(x.pairs.Launch(nil, x.grid(n), &p), x.asks.Launch(nil, x.grid(n), &q), d.Stream().Sync())
 }
 
-func bring[T any](w *work, d *device.Device, x []T, to *device.Slice[T]) error {
-	s, err := device.From(d, x)
+func (x *drawn) grid(n int) device.Grid {
+	g := device.GridFor(int64(n), 256)
+	if info := x.d.Info(); info.CUDA() {
+		g.Blocks = min(g.Blocks, 16*int64(info.Multiprocessors))
+	}
+	return g
+}
+
+// room makes a column of n rows.
+func room[T any](w *work, d *device.Device, n int, to *device.Slice[T]) error {
+	s, err := device.Make[T](d, n)
 	if err == nil {
 		*to = s
 		w.free = append(w.free, s.Free)
@@ -165,25 +172,27 @@ func (w *work) sync() error {
 // wrong counts wrong answers to the look-ups.
 func (w *work) wrong() (n int, err error) {
 	for i, p := range w.ask {
-		keys, err := p.Keys.Host(nil)
+		here, err := w.drawn[i].check(p)
 		if err != nil {
 			return n, err
 		}
-		values, err := p.Values.Host(nil)
-		if err != nil {
-			return n, err
-		}
-		found, err := p.Flags.Host(nil)
-		if err != nil {
-			return n, err
-		}
-		for k, key := range keys {
-			if found[k] != w.expected[i][k] || found[k] && values[k] != valueOf(key) || !found[k] && values[k] != 0 {
-				n++
-			}
-		}
+		n += here
 	}
 	return n, nil
+}
+
+// check counts wrong answers to the first look-ups of a device.
+func (x *drawn) check(ask shard.Part[uint32, uint32]) (int, error) {
+	p := x.params
+	p.Keys, p.Values, p.Found, p.Wrong, p.N = ask.Keys.Addr(), ask.Values.Addr(), ask.Flags.Addr(), x.count.Addr(), uint64(ask.Keys.Len())
+	if err := errors.Join(x.count.Fill(nil, 0), x.wrong.Launch(nil, x.grid(ask.Keys.Len()), &p)); err != nil {
+		return 0, err
+	}
+	n, err := x.count.Host(nil)
+	if err != nil {
+		return 0, err
+	}
+	return int(n[0]), nil
 }
 
 // Measure inserts what each device brings into an empty table over all of them, and looks up as much.
@@ -203,15 +212,15 @@ func Measure(devices []*device.Device, o Options) (row Row, err error) {
 		_, err := w.m.Len() // waits
 		return err
 	}
-	t, err := w.clocked(bench.Runs, clear, func() error { return w.m.InsertEach(w.pairs) })
+	t, err := w.clocked(w.runs, clear, func() error { return w.m.InsertEach(w.pairs) })
 	if err != nil {
 		return row, fmt.Errorf("insert: %w", err)
 	}
-	row.Insert, row.InsertSteps = bench.Rate(total, t), averaged(w.m.Steps())
-	if t, err = w.clocked(bench.Runs, nil, func() error { return w.m.FindEach(w.ask) }); err != nil {
+	row.Insert, row.InsertSteps = bench.Rate(total, t), averaged(w.m.Steps(), w.runs)
+	if t, err = w.clocked(w.runs, nil, func() error { return w.m.FindEach(w.ask) }); err != nil {
 		return row, fmt.Errorf("find: %w", err)
 	}
-	row.Find, row.FindSteps = bench.Rate(total, t), averaged(w.m.Steps())
+	row.Find, row.FindSteps = bench.Rate(total, t), averaged(w.m.Steps(), w.runs)
 	if row.Wrong, err = w.wrong(); err != nil {
 		return row, err
 	}
@@ -223,6 +232,7 @@ func Measure(devices []*device.Device, o Options) (row Row, err error) {
 	return row, err
 }
 
-func averaged(s shard.Steps) shard.Steps {
-	return shard.Steps{Count: s.Count / bench.Runs, Split: s.Split / bench.Runs, Send: s.Send / bench.Runs, Work: s.Work / bench.Runs, Fetch: s.Fetch / bench.Runs}
+func averaged(s shard.Steps, runs int) shard.Steps {
+	n := time.Duration(runs)
+	return shard.Steps{Count: s.Count / n, Split: s.Split / n, Send: s.Send / n, Work: s.Work / n, Fetch: s.Fetch / n}
 }

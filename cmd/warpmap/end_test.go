@@ -19,6 +19,7 @@ import (
 // TestMain is the command itself where a test below has started it.
 func TestMain(m *testing.M) {
 	if os.Getenv("WARPMAP_TEST_COMMAND") == "" {
+		os.Setenv("WARPMAP_TEST_COMMAND", "1") // what the command starts is the command, not its tests
 		os.Exit(m.Run())
 	}
 	if os.Getenv("WARPMAP_TEST_SMALL_FILES") != "" {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
@@ -58,7 +59,8 @@ func figCommand(keep *string) *cobra.Command {
 		Use:   "fig FIGURE",
 		Short: "Measure a figure of a paper, and plot it",
 		Long: `Measure a figure of a paper over all kinds of tables, and print it as a table; or, with --out, write it to that folder as
-CSV, with its plots as SVG and PNG. What a table could not do is an empty cell, with the reason beside it.
+CSV, with its plots as SVG and PNG. What a table could not do is an empty cell, with the reason beside it. With --keep it says what it does, and
+figures over several devices are kept after each point.
 
 ` + figureList(),
 		Example: `  warpmap bench fig gph/9 --n 1000000 --out plots
@@ -98,8 +100,12 @@ CSV, with its plots as SVG and PNG. What a table could not do is an empty cell, 
 				return err
 			}
 			o.Self = []string{exe, "bench", "--device", d.Info().Name}
-			if terminal(cmd.ErrOrStderr()) {
-				o.Step = func(what string) { fmt.Fprintln(cmd.ErrOrStderr(), what) }
+			if terminal(cmd.ErrOrStderr()) || *keep != "" {
+				start := time.Now()
+				o.Step = func(what string) { fmt.Fprintf(cmd.ErrOrStderr(), "%6.1f s  %s\n", time.Since(start).Seconds(), what) }
+			}
+			if *keep != "" { // points of a run that is cut off are kept
+				o.Point = func(fig *bench.Fig) error { return bench.Keep(*keep, fig) }
 			}
 			fig, err := measure(d, args[0], o)
 			if err != nil {

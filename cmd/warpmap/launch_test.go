@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/warpmap/warpmap/bench"
 )
 
 // launch runs a script in so many processes.
@@ -91,5 +94,20 @@ func TestBenchJoined(t *testing.T) {
 	var got severalResult
 	if err != nil || json.Unmarshal([]byte(out), &got) != nil || len(got.Rows) != 1 || got.Rows[0].Devices != 3 || got.Rows[0].Wrong != 0 || got.Rows[0].Find <= 0 {
 		t.Errorf("%v\n%s", err, out)
+	}
+	// A figure sets one process beside them, and is kept after each point.
+	keep := filepath.Join(t.TempDir(), "six.json")
+	_, said, err := run(t, "bench", "fig", "shard/6", "--devices", "cpu:0,cpu:1", "--n", "2000", "--keep", keep)
+	var fig bench.Fig
+	data, e := os.ReadFile(keep)
+	if err = errors.Join(err, e); err != nil || json.Unmarshal(data, &fig) != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	last := fig.Rows[len(fig.Rows)-1]
+	if last[fig.Column("way")] != "a process a device, NCCL" || last[fig.Column("note")] != "" || last[fig.Column("wrong")] != 0.0 {
+		t.Errorf("%v", last)
+	}
+	if !strings.Contains(said, "s  strong scaling, 2 devices") {
+		t.Errorf("it says %q", said)
 	}
 }
