@@ -41,6 +41,10 @@ type Options struct {
 	// Piece is how many rows of each device's batch are under way at once, at most: while one piece goes in, the next is split and sent. Zero means as many as
 	// serve a GPU well, or less where memory is short.
 	Piece int
+	// Regions is by how many regions of each device's table an insert of pairs is split beside by devices, so that the tables need not bring what they get in
+	// order themselves: up to table.MaxParts in all. Zero means as many as the tables would order rows by, which is none on CPU devices; less than 0 none. It is
+	// for families whose maps are a table.Orderer, and where there is peer access.
+	Regions int
 	// AskAll is how many keys a look-up may have to be asked of all devices: nothing is counted or waited for then, and each device looks up all. More go to
 	// their owners. Zero means 4096 on GPUs, and none on CPU devices; less than 0 means none.
 	AskAll int
@@ -84,6 +88,7 @@ type member struct {
 	splits              device.Kernel[splitRows]
 	gather, merge       device.Kernel[gatherRows]
 	spread              device.Kernel[spreadRows]
+	regional            *regional                  // made when first asked for
 	lists               [4]device.Kernel[listRows] // shard_sum, shard_scan, shard_offsets, shard_lists
 
 	counts  device.Slice[uint64] // one a chunk and owner
@@ -130,6 +135,8 @@ func newCluster(devices []*device.Device, w table.Width, o Options, each func(i 
 		return nil, fmt.Errorf("%s: %d devices (%d at most in one process)", family, len(devices), MaxDevices)
 	case o.Mode != Distributed && o.Mode != Independent:
 		return nil, fmt.Errorf("%s: mode %d (want Distributed or Independent)", family, o.Mode)
+	case o.Regions > 0 && o.Regions*len(devices) > table.MaxParts:
+		return nil, fmt.Errorf("%s: %d regions on each of %d devices (%d at most in all)", family, o.Regions, len(devices), table.MaxParts)
 	case o.Piece < 0:
 		return nil, fmt.Errorf("%s: pieces of %d rows (want 1 or more; 0 for the default)", family, o.Piece)
 	}

@@ -35,8 +35,11 @@ type job struct {
 	sum     bool
 	// lists, of which run has nothing then, finds all values of keys: rows' offsets, one more than there are, and values, in memory that others can read.
 	// What the source does with them is taken.
-	lists func(owner int, st *device.Stream, r received) (list, error)
-	taken func(m *member, p *listRows, first int)
+	//
+	// ordering is how an owner's table wants so many rows, if it takes them in order: run has ordered rows then.
+	ordering func(owner, rows int) (table.Ordering, bool)
+	lists    func(owner int, st *device.Stream, r received) (list, error)
+	taken    func(m *member, p *listRows, first int)
 	// run does the operation on rows that are an owner's. It is called for several owners at once.
 	run func(owner int, st *device.Stream, r received) error
 	// full is called, one at a time, when run found no room.
@@ -59,6 +62,7 @@ type received struct {
 	n                               int
 	keys, values, marks, out, flags device.Slice[byte]
 	when                            device.Slice[byte] // of rows that stay where they are
+	ordered                         bool               // they come in the order of the table's regions
 }
 
 // list is what an owner finds of a multimap's keys.
@@ -109,29 +113,39 @@ func (c *cluster) exchange(j *job) error {
 		j.all = c.opts.Mode == Independent || !j.erases && rows <= c.opts.AskAll
 		j.flags = j.flags || j.all && j.values&back != 0 && !j.sum // to know whose value it is
 	}
-	counted := chunkOf(piece)
-	counts, err := c.countRows(j, counted)
+	sizes, total := make([]int, len(j.sources)), 0
+	for i, s := range j.sources {
+		sizes[i] = s.n
+		total += s.n
+	}
+	o, err := c.orderOf(j, min(piece, total/len(c.members)))
 	if err != nil {
 		return err
 	}
-	sizes := make([]int, len(j.sources))
-	for i, s := range j.sources {
-		sizes[i] = s.n
-	}
 	for {
-		p := newPlan(sizes, counts, counted, piece, max(counted, min(piece+piece/8+tileMost, c.inboxRows())))
-		err := c.makeRoom(j, p)
-		if err == nil {
+		chunk := o.chunk(piece)
+		counts, err := c.countRows(j, o, chunk)
+		if err != nil {
+			return err
+		}
+		owned := counts
+		if o.regions > 0 {
+			owned = make([][]uint64, len(counts))
+			for i := range counts {
+				owned[i] = o.ownersOf(counts[i])
+			}
+		}
+		p := newPlan(sizes, owned, chunk, piece, max(chunk, min(piece+piece/8+tileMost, c.inboxRows())))
+		if o.regions > 0 {
+			p.order, p.starts = o, o.starts(p, counts, chunk)
+		}
+		if err = c.makeRoom(j, p); err == nil {
 			return c.rounds(j, p)
 		}
 		if !device.IsOutOfMemory(err) || piece <= tileMost {
 			return err
 		}
 		piece /= 4 // counted anew, for a chunk must fit an inbox
-		counted = chunkOf(piece)
-		if counts, err = c.countRows(j, counted); err != nil {
-			return err
-		}
 	}
 }
 
@@ -187,18 +201,23 @@ func inboxRows(w widths, d *device.Device) int {
 }
 
 // countRows counts for every chunk of each source how many rows each owner gets. It waits for that.
-func (c *cluster) countRows(j *job, chunk int) ([][]uint64, error) {
+func (c *cluster) countRows(j *job, o order, chunk int) ([][]uint64, error) {
 	owners := len(c.members)
 	if j.all {
 		return c.countAll(j, chunk)
 	}
-	words := func(i int) int { return (j.sources[i].n + chunk - 1) / chunk * owners }
+	words := func(i int) int { return (j.sources[i].n + chunk - 1) / chunk * owners * max(1, o.regions) }
+	start := func(i int) error {
+		if o.regions > 0 {
+			return c.members[i].startCountRegions(j.sources[i], c.seed, owners, o, chunk, words(i))
+		}
+		return c.members[i].startCount(j.sources[i], c.seed, owners, chunk, words(i))
+	}
 	for i, m := range c.members {
-		s := j.sources[i]
-		if s.n == 0 {
+		if j.sources[i].n == 0 {
 			continue
 		}
-		if err := errors.Join(m.splitting.begin(m.ahead), m.startCount(s, c.seed, owners, chunk, words(i)), m.splitting.end(m.ahead)); err != nil {
+		if err := errors.Join(m.splitting.begin(m.ahead), start(i), m.splitting.end(m.ahead)); err != nil {
 			return nil, table.OneLine(err)
 		}
 	}
@@ -304,7 +323,7 @@ func (c *cluster) makeRoom(j *job, p plan) error {
 				}
 			}
 		}
-		if words := len(p.rounds) * len(c.members); m.cursors.Len() < words {
+		if words := len(p.rounds) * len(c.members) * max(1, p.order.regions); m.cursors.Len() < words {
 			if !settled {
 				c.settle()
 				settled = true
@@ -538,8 +557,10 @@ func (m *member) following(st *device.Stream) *device.Stream {
 func (f *flight) source(i int) (err error) {
 	defer f.end(f.sent[i], f.fetched[i])
 	m, s := f.members[i], f.job.sources[i]
-	if s.n > 0 {
-		err = m.cursors.Fill(m.split, 0)
+	if s.n > 0 && f.plan.order.regions > 0 {
+		err = f.fail(m.cursors.Slice(0, len(f.plan.starts[i])).Write(m.split, f.plan.starts[i]))
+	} else if s.n > 0 {
+		err = f.fail(m.cursors.Fill(m.split, 0))
 	}
 	ahead := 2
 	if f.opts.Apart {
@@ -592,6 +613,9 @@ func (f *flight) send(i, r int) error {
 	}
 	if f.job.all {
 		return f.sendAll(i, r)
+	}
+	if f.plan.order.regions > 0 {
+		return f.sendOrdered(i, r)
 	}
 	p := f.split(f.job, s, rd.from[i], rows)
 	p.Seed, p.Owners, p.Cursors = f.seed, uint64(len(f.members)), m.cursors.Addr()+uint64(8*r*len(f.members))
@@ -881,6 +905,7 @@ func (f *flight) work(m *member, j, r int, rd round) error {
 	}
 	if n := rd.gets[j]; n > 0 {
 		got := f.job.wanted(f.cut(m.inbox[half], f.columns(n, f.job.mixed), 0, n))
+		got.ordered = f.plan.order.regions > 0
 		var err error
 		if f.job.lists != nil {
 			f.lists[j][r], err = f.job.lists(j, m.work, got)

@@ -6,10 +6,17 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/kernel"
+	"github.com/warpmap/warpmap/table"
 )
 
 //go:embed exchange.cu
 var exchangeCU string
+
+//go:embed owners.cuh
+var ownersCUH string
+
+//go:embed regions.cu
+var regionsCU string
 
 // MaxDevices is the most devices of a table in one process.
 const MaxDevices = 32
@@ -20,6 +27,10 @@ const (
 	tileMost  = tileEach * threads
 	threads   = 256
 	listLanes = 8 // take a key's values
+
+	// A tile that is split by regions, too, has more rows: of a part it has few.
+	regionEach = 16
+	regionMost = regionEach * threads
 )
 
 // tileRows is the rows of a tile, for keys and values of such widths: it is Tile::ROWS of exchange.cu.
@@ -89,7 +100,7 @@ type listRows struct {
 func program(keyBytes, valueBytes int) *device.Program {
 	return &device.Program{
 		Name:  fmt.Sprintf("shard %d+%d", keyBytes, valueBytes),
-		Files: []device.File{{Name: "exchange.cu", Text: exchangeCU}},
+		Files: []device.File{{Name: "exchange.cu", Text: exchangeCU}, {Name: "owners.cuh", Text: ownersCUH}},
 		Defines: []device.Define{
 			{Name: "SHARD_KEY_BYTES", Value: keyBytes},
 			{Name: "SHARD_VALUE_BYTES", Value: max(valueBytes, 4)},
@@ -99,6 +110,45 @@ func program(keyBytes, valueBytes int) *device.Program {
 			{Name: "WARPMAP_PARTITION_EACH", Value: tileEach},
 		},
 		Layouts: []any{countRows{}, splitRows{}, gatherRows{}, spreadRows{}, listRows{}},
+		Threads: threads,
+	}
+}
+
+// countRegions are the parameters of shard_count_regions.
+type countRegions struct {
+	Keys, N uint64
+	Seed    uint64 // of the owner's hash
+	Order   uint64 // the seed of the order of regions
+	Owners  uint64
+	Regions uint64 // of each owner
+	Chunk   uint64 // rows, a multiple of regionMost
+	Counts  uint64 // u64, Owners·Regions for each chunk; they begin as 0
+}
+
+// splitRegions are the parameters of shard_split_regions.
+type splitRegions struct {
+	Keys, Values, N uint64 // columns; Values may be 0
+	Seed, Order     uint64
+	Owners, Regions uint64
+	Cursors         uint64             // u64, one a part: where its next row goes in the owner's memory
+	OutKeys         [MaxDevices]uint64 // each owner's memory
+	OutValues       [MaxDevices]uint64
+}
+
+// regionsProgram has the kernels that split by regions, too.
+func regionsProgram(keyBytes, valueBytes int) *device.Program {
+	return &device.Program{
+		Name:  fmt.Sprintf("shard regions %d+%d", keyBytes, valueBytes),
+		Files: []device.File{{Name: "regions.cu", Text: regionsCU}, {Name: "owners.cuh", Text: ownersCUH}},
+		Defines: []device.Define{
+			{Name: "SHARD_KEY_BYTES", Value: keyBytes},
+			{Name: "SHARD_VALUE_BYTES", Value: max(valueBytes, 4)},
+			{Name: "SHARD_MAX_DEVICES", Value: MaxDevices},
+			{Name: "WARPMAP_MAX_PARTS", Value: table.MaxParts},
+			{Name: "WARPMAP_PARTITION_TILE_BYTES", Value: tileBytes},
+			{Name: "WARPMAP_PARTITION_EACH", Value: regionEach},
+		},
+		Layouts: []any{countRegions{}, splitRegions{}},
 		Threads: threads,
 	}
 }

@@ -38,9 +38,11 @@ func NewMap[K, V any](devices []*device.Device, o Options, newTable func(d *devi
 }
 
 func (t mapTables[K, V]) inserting(added bool, why *error) job {
-	return job{values: sent, flags: added, full: fullFor(why), run: func(j int, st *device.Stream, r received) error {
+	return job{values: sent, flags: added, ordering: t.ordering, full: fullFor(why), run: func(j int, st *device.Stream, r received) error {
 		keys, values := device.View[K](r.keys, 0, r.n), device.View[V](r.values, 0, r.n)
 		switch {
+		case r.ordered:
+			return t[j].(table.Orderer[K, V]).InsertOrderedOn(st, keys, values)
 		case r.when.Addr() != 0:
 			return t.insertIf(j, st, keys, values, device.View[bool](r.when, 0, r.n))
 		case added:

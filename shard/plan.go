@@ -10,6 +10,9 @@ type plan struct {
 	rounds []round
 	rows   []int // the most that an owner gets in a round
 	sent   int   // the most that a source sends in a round
+	// order is that in which owners get rows; starts are, of each source, where a round's rows of each part begin at their owner.
+	order  order
+	starts [][]uint64
 }
 
 // round is the rows from[i] to to[i] of each source i. Those of source i that owner j gets are to stand in j's inbox from at[i][j] on, n[i][j] of them.
@@ -21,6 +24,14 @@ type round struct {
 
 // chunkOf is the rows of a chunk: a piece has several, so that rounds can be cut where an owner gets much.
 func chunkOf(piece int) int { return max(1, piece/16/tileMost) * tileMost }
+
+// chunk is chunkOf for rows that go in that order.
+func (o order) chunk(piece int) int {
+	if o.regions == 0 {
+		return chunkOf(piece)
+	}
+	return max(1, piece/16/regionMost) * regionMost
+}
 
 // newPlan deals out chunks: counts[i] has for each chunk of source i, of which the last may be shorter, how many rows each owner gets. A source sends no
 // more than piece rows in a round, and an owner gets no more than most, which is at least a chunk.

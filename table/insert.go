@@ -245,6 +245,7 @@ type Rows struct {
 	N            int64
 	Out          uint64 // values, of FindOrInsert
 	When         uint64 // bytes: those rows alone are done whose byte is not 0; see Chooser
+	Ordered      bool   // they are in the order of the table's regions: see Orderer
 }
 
 // Part gives the rows of a part.
@@ -255,7 +256,7 @@ func (b Rows) Part(p Part, keyBytes, valueBytes int) Rows {
 		}
 		return column + p.First*uint64(bytes)
 	}
-	return Rows{at(b.Keys, keyBytes), at(b.Values, valueBytes), at(b.Flags, 1), int64(p.N), at(b.Out, valueBytes), at(b.When, 1)}
+	return Rows{at(b.Keys, keyBytes), at(b.Values, valueBytes), at(b.Flags, 1), int64(p.N), at(b.Out, valueBytes), at(b.When, 1), b.Ordered}
 }
 
 // InPieces calls do with no more than so many rows at a time: kernels number the rows of a launch with 32 bits.

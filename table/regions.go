@@ -71,6 +71,9 @@ type Placement[P any] struct {
 // Place queues an insert of rows. Where that is faster, it first brings them in the order of the table's regions; not where each
 // position is told what became of it, or some are left out. It does not wait. The caller is in Writing.
 func (k Partitioner[P]) Place(f *Frame, st *device.Stream, x Placement[P], p Placing, b Rows) error {
+	if b.Ordered {
+		return x.Launch(Spanned(b.N, x.Regions.Span), p.Of(Ordered{Rows: b, Span: x.Regions.Span}))
+	}
 	if regions := x.Regions.Count(b.N, x.Bytes); regions > 0 && b.Flags == 0 && b.Out == 0 && b.When == 0 && p.Attempt == 0 {
 		done, err := k.InOrder(f, st, x, b, regions, func(o Ordered) error { return x.Launch(Spanned(o.Rows.N, o.Span), p.Of(o)) })
 		if done || err != nil {

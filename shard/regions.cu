@@ -1,0 +1,111 @@
+// Rows are split by owner and by the region of the owner's table at once, so that the owner need not bring them in the order of regions again.
+//
+// It is what exchange.cu does, with a part for each owner and region, and tiles that are longer, so that a tile has a few rows of each part beside one
+// another. Where the parts begin is counted before, by chunks: what all sources have for a region stands together at its owner. Nothing comes back.
+#include "partition.cuh"
+#include "owners.cuh"
+
+typedef bits_of<SHARD_VALUE_BYTES>::type value;
+typedef PartitionTile<SHARD_KEY_BYTES, (SHARD_KEY_BYTES > SHARD_VALUE_BYTES ? SHARD_KEY_BYTES : SHARD_VALUE_BYTES)> Tile;
+
+// The part of a key, and above it its owner: a part has 11 bits, for there is one more than WARPMAP_MAX_PARTS.
+__device__ __forceinline__ u32 part_of(key k, u64 seed, u64 owners, u64 regions, u64 order) {
+    u32 owner = owner_of(k, seed, owners), region = (u32)((hash64<0>((u64)k, order) >> 32) * (u32)regions >> 32);
+    return owner * (u32)regions + region | owner << 11;
+}
+constexpr u32 PART = (1 << 11) - 1;
+
+// How many rows of each chunk each part gets. A block takes tiles in a row.
+WARPMAP_KERNEL(shard_count_regions, countRegions) {
+    __shared__ u32 count[WARPMAP_MAX_PARTS + 1];
+    u32 parts = (u32)(p.owners * p.regions);
+    u64 tiles = (p.n + Tile::ROWS - 1) / Tile::ROWS, each = (tiles + grid_blocks() - 1) / grid_blocks();
+    u64 from = block_index() * each, end = from + each < tiles ? from + each : tiles;
+    for (u32 i = thread_index(); i <= parts; i += Tile::THREADS) count[i] = 0;
+    for (u64 t = from; t < end; t++) {
+        block_sync();
+        Tile tile(t * Tile::ROWS, p.n);
+        key k[Tile::EACH];
+        tile.load(p.keys, k);
+#pragma unroll
+        for (int i = 0; i < Tile::EACH; i++) add(&count[Tile::row(i) < tile.rows ? part_of(k[i], p.seed, p.owners, p.regions, p.order) & PART : parts], 1u);
+        u64 chunk = t * Tile::ROWS / p.chunk;
+        if (t + 1 < end && (t + 1) * Tile::ROWS / p.chunk == chunk) continue;
+        block_sync();
+        for (u32 i = thread_index(); i < parts; i += Tile::THREADS) {
+            if (count[i]) add(at<u64>(p.counts) + chunk * parts + i, (u64)count[i]);
+            count[i] = 0;
+        }
+    }
+}
+
+struct RegionsShared {
+    u128 column[Tile::BYTES / 16]; // of the tile, in the order of parts
+    u64 skip[WARPMAP_MAX_PARTS]; // where the tile's rows of a part go in the owner's memory, less where they are in the tile
+    u64 keys[SHARD_MAX_DEVICES], values[SHARD_MAX_DEVICES]; // each owner's memory
+    u32 count[WARPMAP_MAX_PARTS + 1]; // the tile's rows of a part; then where they begin in it
+    u16 part[Tile::ROWS]; // of each row of the tile, in order, with its owner
+
+    template <class T> __device__ __forceinline__ void send(const T (&x)[Tile::EACH], const u32 (&place)[Tile::EACH], u32 rows, const u64* to) {
+#pragma unroll
+        for (int i = 0; i < Tile::EACH; i++) ((T*)column)[place[i]] = x[i];
+        block_sync();
+#pragma unroll 4
+        for (int i = 0; i < Tile::EACH; i++) {
+            u32 j = (u32)i * Tile::THREADS + thread_index();
+            if (j < rows) at<T>(to[part[j] >> 11])[skip[part[j] & PART] + j] = ((const T*)column)[j];
+        }
+    }
+};
+
+WARPMAP_KERNEL(shard_split_regions, splitRegions) {
+    __shared__ RegionsShared shared;
+    u32 parts = (u32)(p.owners * p.regions), t = thread_index();
+    if (t < p.owners) {
+        shared.keys[t] = p.out_keys[t];
+        shared.values[t] = p.out_values[t];
+    }
+    PartitionScan s(parts);
+    for (u64 first = block_index() * Tile::ROWS; first < p.n; first += grid_blocks() * Tile::ROWS) {
+        Tile tile(first, p.n);
+        key k[Tile::EACH];
+        tile.load(p.keys, k);
+        for (u32 i = t; i <= parts; i += Tile::THREADS) shared.count[i] = 0;
+        block_sync();
+        u32 place[Tile::EACH]; // the part and its owner, and above them the rank among the tile's rows of that part; then the place in the tile
+#pragma unroll
+        for (int i = 0; i < Tile::EACH; i++) {
+            u32 part = Tile::row(i) < tile.rows ? part_of(k[i], p.seed, p.owners, p.regions, p.order) : parts;
+            place[i] = part | add(&shared.count[part & PART], 1u) << 16;
+        }
+        block_sync();
+        u32 x[PartitionScan::PER], mine = 0;
+#pragma unroll
+        for (u32 j = 0; j < PartitionScan::PER; j++) mine += x[j] = s.has(j) ? shared.count[s.part(j)] : 0;
+        u64 all;
+        u32 start = (u32)block_scan(mine, all);
+#pragma unroll
+        for (u32 j = 0; j < PartitionScan::PER; j++) {
+            if (!s.has(j)) continue;
+            shared.count[s.part(j)] = start;
+            if (x[j]) shared.skip[s.part(j)] = add(at<u64>(p.cursors) + s.part(j), (u64)x[j]) - start;
+            start += x[j];
+        }
+        if (t == 0) shared.count[parts] = tile.rows;
+        block_sync();
+#pragma unroll
+        for (int i = 0; i < Tile::EACH; i++) {
+            u32 part = place[i] & 0xffff;
+            place[i] = shared.count[part & PART] + (place[i] >> 16);
+            shared.part[place[i]] = (u16)part;
+        }
+        value v[Tile::EACH]; // asked for before the keys are written, used after
+        if (p.values) tile.load(p.values, v);
+        shared.send(k, place, tile.rows, shared.keys);
+        if (p.values) {
+            block_sync();
+            shared.send(v, place, tile.rows, shared.values);
+        }
+        block_sync();
+    }
+}

@@ -1,0 +1,148 @@
+package shard
+
+import (
+	"errors"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+// Large inserts into tables that want rows in the order of their regions are split by owner and region at once.
+//
+//	inbox of an owner   ┌──────────────┬──────────────┬──────────────┐
+//	                    │ region 0     │ region 1     │ …            │
+//	                    │ from 0, 1, … │ from 0, 1, … │              │
+//	                    └──────────────┴──────────────┴──────────────┘
+//
+// Rows arrive by remote writes alone: copies would be one for each region.
+
+// order is the regions of each owner that rows are split by; 0: they are split by owners alone.
+type order struct {
+	regions int
+	seed    uint64
+}
+
+// regional are the kernels that split by regions, too.
+type regional struct {
+	count device.Kernel[countRegions]
+	split device.Kernel[splitRegions]
+}
+
+// orderOf is the order in which an owner's table wants so many rows of a job.
+func (c *cluster) orderOf(j *job, rows int) (o order, err error) {
+	if j.ordering == nil || j.flags || j.values != sent || c.opts.Regions < 0 || len(c.members) == 1 {
+		return order{}, nil
+	}
+	for i, m := range c.members {
+		if j.sources[i].when != 0 || m.needsOutbox() {
+			return order{}, nil
+		}
+		own, ok := j.ordering(i, rows)
+		if !ok || i > 0 && own.Seed != o.seed {
+			return order{}, nil
+		}
+		o.regions, o.seed = max(o.regions, own.Regions), own.Seed
+	}
+	if c.opts.Regions > 0 {
+		o.regions = c.opts.Regions
+	}
+	if o.regions < 2 || o.regions*len(c.members) > table.MaxParts {
+		return order{}, nil
+	}
+	for _, m := range c.members {
+		if m.regional != nil {
+			continue
+		}
+		module, err := m.d.Compile(regionsProgram(c.keyBytes, c.valueBytes))
+		if err != nil {
+			return o, err
+		}
+		k := &regional{}
+		if err := errors.Join(device.Bind(module, "shard_count_regions", &k.count), device.Bind(module, "shard_split_regions", &k.split)); err != nil {
+			return o, err
+		}
+		m.regional = k
+	}
+	return o, nil
+}
+
+// ordering is how tables want rows.
+func (t mapTables[K, V]) ordering(j, rows int) (table.Ordering, bool) {
+	if x, ok := t[j].(table.Orderer[K, V]); ok {
+		return x.Ordering(rows), true
+	}
+	return table.Ordering{}, false
+}
+
+// startCountRegions queues counting a source's rows by chunk, owner and region.
+func (m *member) startCountRegions(s source, seed uint64, owners int, o order, chunk, words int) error {
+	if err := m.roomToCount(words); err != nil {
+		return err
+	}
+	counts := m.counts.Slice(0, words)
+	grid := device.GridFor(int64(s.n), regionMost)
+	grid.Threads = threads
+	grid.Blocks = min(grid.Blocks, max(8*int64(m.d.Info().Multiprocessors), int64(s.n>>31)+1))
+	return table.OneLine(errors.Join(m.came.Record(s.st), m.ahead.Wait(m.came), counts.Fill(m.ahead, 0),
+		m.regional.count.Launch(m.ahead, grid, &countRegions{Keys: s.keys, N: uint64(s.n), Seed: seed, Order: o.seed, Owners: uint64(owners), Regions: uint64(o.regions),
+			Chunk: uint64(chunk), Counts: counts.Addr()}),
+		counts.ReadAsync(m.ahead, m.landing, counts.Len())))
+}
+
+// ownersOf adds up the counts of an owner's regions.
+func (o order) ownersOf(counts []uint64) (out []uint64) {
+	for from := 0; from < len(counts); from += o.regions {
+		n := uint64(0)
+		for _, x := range counts[from : from+o.regions] {
+			n += x
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+// starts says where the rows of each source begin in the owners' inboxes, of every round, owner and region: region after region, and in it source after source.
+// counts[i] has for each chunk of source i the rows of each part.
+func (o order) starts(p plan, counts [][]uint64, chunk int) (starts [][]uint64) {
+	owners := len(counts)
+	parts := owners * o.regions
+	starts = make([][]uint64, owners)
+	for _, rd := range p.rounds {
+		next := make([]uint64, owners) // row of each owner's inbox
+		round := make([][]uint64, owners)
+		rows := make([][]uint64, owners)
+		for i := range owners {
+			round[i], rows[i] = make([]uint64, parts), make([]uint64, parts)
+			for at := rd.from[i]; at < rd.to[i]; at += chunk {
+				for g, n := range counts[i][at/chunk*parts:][:parts] {
+					rows[i][g] += n
+				}
+			}
+		}
+		for g := range parts {
+			for i := range owners {
+				round[i][g] = next[g/o.regions]
+				next[g/o.regions] += rows[i][g]
+			}
+		}
+		for i := range owners {
+			starts[i] = append(starts[i], round[i]...)
+		}
+	}
+	return starts
+}
+
+// sendOrdered queues the splitting of a round's rows of a source by owners and regions.
+func (f *flight) sendOrdered(i, r int) error {
+	m, s, rd, half := f.members[i], f.job.sources[i], f.plan.rounds[r], f.half(r)
+	rows, parts := rd.to[i]-rd.from[i], len(f.members)*f.plan.order.regions
+	p := splitRegions{Keys: s.keys + uint64(rd.from[i]*f.keyBytes), Values: s.values + uint64(rd.from[i]*f.valueBytes), N: uint64(rows), Seed: f.seed, Order: f.plan.order.seed,
+		Owners: uint64(len(f.members)), Regions: uint64(f.plan.order.regions), Cursors: m.cursors.Addr() + uint64(8*r*parts)}
+	for j, other := range f.members {
+		to := f.cut(other.inbox[half], f.columns(rd.gets[j], false), 0, rd.gets[j])
+		p.OutKeys[j], p.OutValues[j] = to.keys.Addr(), to.values.Addr()
+	}
+	tile := int64(min(regionEach, tileBytes/threads/max(f.keyBytes, f.value())) * threads)
+	grid := device.Grid{Blocks: min((int64(rows)+tile-1)/tile, 8*int64(m.d.Info().Multiprocessors)), Threads: threads}
+	return table.OneLine(errors.Join(m.splitting.begin(m.split), m.regional.split.Launch(m.split, grid, &p), f.clock(r, splitStep, m.split, m.splitting), m.sent[half].Record(m.split)))
+}

@@ -1,0 +1,139 @@
+package shard_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/kernel"
+	"github.com/warpmap/warpmap/shard"
+	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/warpcore"
+)
+
+// orderly is a map that sees that what it gets is in the order of its regions, and counts the rows that are.
+type orderly[K uint32 | uint64, V any] struct {
+	*warpcore.Map[K, V]
+	regions int
+	rows    *atomic.Int64
+}
+
+func (o orderly[K, V]) InsertOrderedOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
+	k, err := keys.Host(st)
+	if err != nil {
+		return err
+	}
+	region := func(key K) uint64 {
+		return kernel.Hash64(kernel.HashMurmur, uint64(key), o.Ordering(0).Seed) >> 32 * uint64(o.regions) >> 32
+	}
+	if !slices.IsSortedFunc(k, func(a, b K) int { return int(region(a)) - int(region(b)) }) {
+		return fmt.Errorf("%d rows are not in the order of %d regions", len(k), o.regions)
+	}
+	o.rows.Add(int64(len(k)))
+	return o.Map.InsertOrderedOn(st, keys, values)
+}
+
+// inRegions inserts batches by way of regions, in which each key comes with a value of its own, and looks all up.
+func inRegions[K uint32 | uint64, V comparable](t *testing.T, devices []*device.Device, o shard.Options, sizes []int, keyOf func(i int) K, valueOf func(k K) V) {
+	t.Helper()
+	var rows atomic.Int64
+	m, err := shard.NewMap(devices, o, func(d *device.Device, each table.Options) (table.Map[K, V], error) {
+		inner, err := warpcore.New[K, V](d, warpcore.Options{Options: each})
+		return orderly[K, V]{inner, o.Regions, &rows}, err
+	})
+	must(t, err)
+	defer func() { must(t, m.Close()) }()
+	model := map[K]V{}
+	var parts []shard.Part[K, V]
+	total, next := 0, 0
+	for i, n := range sizes {
+		keys, values := make([]K, n), make([]V, n)
+		for j := range keys {
+			keys[j] = keyOf(next)
+			values[j] = valueOf(keys[j])
+			model[keys[j]] = values[j]
+			next++
+		}
+		total += n
+		parts = append(parts, shard.Part[K, V]{Keys: on(t, devices[i], keys), Values: on(t, devices[i], values)})
+	}
+	must(t, m.InsertEach(parts))
+	if rows.Load() != int64(total) {
+		t.Errorf("%d rows of %d came in order", rows.Load(), total)
+	}
+	var keys []K
+	for k := range model {
+		keys = append(keys, k)
+	}
+	values, found := make([]V, len(keys)), make([]bool, len(keys))
+	must(t, m.Find(keys, values, found))
+	for i, k := range keys {
+		if !found[i] || values[i] != model[k] {
+			t.Fatalf("key %#x: found %t with %v, want %v", k, found[i], values[i], model[k])
+		}
+	}
+	if n, err := m.Len(); n != len(model) || err != nil {
+		t.Errorf("%d pairs of %d, %v", n, len(model), err)
+	}
+	must(t, m.Insert(keys, values)) // as Go slices
+	if n, err := m.Len(); n != len(model) || err != nil || rows.Load() != int64(total+len(keys)) {
+		t.Errorf("%d pairs of %d, %v", n, len(model), err)
+	}
+	must(t, m.Check())
+}
+
+// Rows that are split by owner and region at once come to the tables in order, none is lost, and none twice.
+func TestRegions(t *testing.T) {
+	for n := 2; n <= 4; n++ {
+		for _, regions := range []int{2, 37, table.MaxParts / n} {
+			for _, piece := range []int{0, 9000} {
+				onEach(t, n, func(t *testing.T, devices []*device.Device) {
+					o := shard.Options{Options: table.Options{Seed: uint64(regions)}, Regions: regions, Piece: piece}
+					rng := rand.New(rand.NewPCG(1, uint64(n)))
+					inRegions(t, devices, o, []int{20_011, 0, 9000, 4096}[:n], func(i int) uint32 { return uint32(i) * 0x9e3779b1 }, func(k uint32) uint32 { return k ^ 77 })
+					if regions == 37 {
+						inRegions(t, devices, o, []int{3000, 10_000, 1, 0}[:n], func(int) uint32 { return ^uint32(0) - uint32(rng.IntN(3)) }, func(k uint32) uint32 { return k })
+						inRegions(t, devices, o, []int{7000, 1, 5000, 0}[:n], func(i int) uint64 { return kernel.Fmix64(uint64(i)) }, func(k uint64) [2]uint64 { return [2]uint64{k, k + 1} })
+					}
+				})
+			}
+		}
+	}
+}
+
+// Tables that may not grow name what is not in, whatever way rows came; and where rows cannot come in order, they come without.
+func TestRegionsRefused(t *testing.T) {
+	devices := several(t, "cpu", 3)
+	o := shard.Options{Options: table.Options{MaxBytes: 48 << 10}, Regions: 20}
+	m := pairs(t, devices, o)
+	keys, values := batches([]int{9000, 9000, 100}, 4)
+	err := m.InsertEach(parts(t, devices, keys, values))
+	full, ok := err.(*table.FullError)
+	if !ok {
+		t.Fatal(err)
+	}
+	all := slices.Concat(keys...)
+	found := make([]bool, len(all))
+	must(t, m.Contains(all, found))
+	if len(full.Positions) != len(all)-table.Count(found) {
+		t.Errorf("%d positions are named, %d keys are not in", len(full.Positions), len(all)-table.Count(found))
+	}
+	for _, p := range full.Positions {
+		if found[p] {
+			t.Fatalf("position %d is named, and its key is in", p)
+		}
+	}
+	o = shard.Options{Regions: 20, Copies: true}
+	copied := pairs(t, devices, o)
+	must(t, copied.InsertEach(parts(t, devices, keys, values)))
+	if n, err := copied.Len(); n != len(all) || err != nil {
+		t.Errorf("%d pairs, %v", n, err)
+	}
+	if _, err := shard.NewMap(devices, shard.Options{Regions: 400}, families[uint32, uint32]()["warpcore"]); err == nil || !strings.Contains(err.Error(), "400 regions on each of 3 devices") {
+		t.Error(err)
+	}
+}
