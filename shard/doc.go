@@ -24,16 +24,36 @@
 //
 //   - A key is in the table of its owner alone: owner_of(key) of exchange.cu, ownerOf in Go. Its hash is of another kind than those that tables use, so a
 //     device's keys are spread over all of its table.
+//
 //   - Equal keys of a batch go to one owner in one round or in several, in the order of rounds, so what a table promises of duplicates holds for all.
+//
 //   - Rows arrive behind one another, without gaps: source after source. The counts say where each segment begins before anything is sent.
+//
 //   - An owner gets no more rows in a round than its inbox holds, whatever keys come. Memory for exchanges is bounded by the size of a piece, not by that of a batch:
 //     two inboxes of about a piece each, though all keys belong to one owner. Then there are more rounds.
+//
 //   - An inbox is written when its owner is done with the round before the last, and all sources have fetched from it.
+//
 //   - Operations see one another in the order of the calls: each is queued at all tables before the next begins, and a caller's stream goes on when all
 //     devices are done with its batch.
+//
 //   - The host waits for the counts, once a batch, and where a table waits. Device slices never pass through it.
+//
 //   - Whatever fails on one device, all others end their part before the call returns. A device that is lost is named by that call and by all later ones.
+//
 //   - FullError names the positions whose keys are not in: that is what looking them up tells.
+//
+//   - Rows that are not chosen (InsertIf, FindIf) have no owner: a tile has them behind all others, they are not sent, and zeros come back for them.
+//
+//   - What an owner refuses of an Update or of a counter's Add is done in the end if its key is in by then, for a later round may have found room for the key. So what
+//     FullError names, which look-ups tell, is what was not done.
+//
+// # Regions
+//
+// A large table of a family brings a batch in the order of its regions, which the L2 cache holds, before it inserts it (table.Regions). A pair of 4+4 bytes is
+// then counted, read and written by the split, 20 bytes, and again by the table, 20 more, and read by the insert. Where all tables tell their order (table.Orderer), and
+// kernels write into the owners' memory, inserts of pairs are split by owner and region at once: regions.cu. Then the second 20 bytes are saved, and what is
+// sent goes in shorter streams: of a tile of 4096 rows, 2 owners and 64 regions 32 rows each, 128 bytes.
 //
 // # The independent mode
 //
@@ -41,6 +61,10 @@
 // what they find is merged: the first value that is found (maps), all values (multimaps), the sum (counters). A map, a set or a counter wants a key brought
 // to one device only: on two it is there twice, Len counts both, and of two values any may be found. Go slices go to the owners of their
 // keys, as in the distributed mode, so whoever brings Go slices alone has a table like any other. InsertNew looks on the device where it inserts.
+//
+// Update, FindOrInsert and Mixed want to know all of a key at one place, so their rows, of device slices too, go to the owners of their keys. Once device
+// slices have brought keys to other devices they are an error, until the table is cleared: two devices with a key would each have a part of what was combined,
+// and nothing at look-up knows how to combine the parts.
 //
 // Small look-ups of the distributed mode (Options.AskAll) go the same way: each device looks up all keys, but nobody waits for counts.
 //
@@ -51,10 +75,10 @@
 //
 // # Many processes and hosts
 //
-// Join makes a process a member of a job, with one device, and NewMemberMap a map over all members. Members meet at rank 0 over TCP, stay connected, and agree there
+// Join makes a process a member of a job, with one device, and NewMemberMap, NewMemberSet and NewMemberCounter tables over all members. Members meet at rank 0 over TCP, stay connected, and agree there
 // on each call: which it is, how many rows go where, and who has an error. Rows and results go by NCCL. All calls are collective: every member makes the same
 // calls in the same order, each with its own batch, which may be empty. A member that is gone, or gives up, is named to all others at once; what waits for it
-// is aborted. `warpmap launch` starts such processes on one host; torchrun, mpirun and srun do on many.
+// is aborted. All and Chunks alone are not collective: they give a member's own part. `warpmap launch` starts such processes on one host; torchrun, mpirun and srun do on many.
 //
 //	rank 0 ── split ──▶ outbox ══ NCCL: rows to owners ══▶ inbox ── insert, find ──▶ inbox ══ NCCL: results back ══▶ outbox ── gather ──▶ batch
 //	   ▲ counts of all, by TCP: everybody plans the same rounds

@@ -78,13 +78,60 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 	}{{4, 4, "sm_90"}, {8, 16, "sm_70"}, {4, 0, "sm_80"}, {8, 8, "sm_90"}, {4, 16, "sm_80"}} {
 		t.Run(fmt.Sprintf("%+v", v), func(t *testing.T) {
 			t.Parallel()
-			_, err := device.CompileFor(v.arch, program(v.key, v.value))
-			if errors.Is(err, device.ErrNoNVRTC) {
-				testenv.RequireNVRTC(t, err)
+			programs := []*device.Program{program(v.key, v.value)}
+			if v.value > 0 {
+				programs = append(programs, regionsProgram(v.key, v.value))
 			}
-			if err != nil {
-				t.Fatal(err)
+			for _, p := range programs {
+				_, err := device.CompileFor(v.arch, p)
+				if errors.Is(err, device.ErrNoNVRTC) {
+					testenv.RequireNVRTC(t, err)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
 			}
 		})
+	}
+}
+
+// Rows of all sources stand in an owner's inbox region after region, without gaps, in every round.
+func TestStarts(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 50 {
+		owners, o := 1+rng.IntN(4), order{regions: 1 + rng.IntN(9)}
+		sizes, counts, owned := make([]int, owners), make([][]uint64, owners), make([][]uint64, owners)
+		for i := range sizes {
+			sizes[i] = rng.IntN(5 * regionMost)
+			for from := 0; from < sizes[i]; from += regionMost {
+				chunk := make([]uint64, owners*o.regions)
+				for range min(regionMost, sizes[i]-from) {
+					chunk[rng.IntN(len(chunk))]++
+				}
+				counts[i] = append(counts[i], chunk...)
+			}
+			owned[i] = o.ownersOf(counts[i])
+		}
+		p := newPlan(sizes, owned, regionMost, regionMost, 2*regionMost)
+		starts := o.starts(p, counts, regionMost)
+		parts := owners * o.regions
+		for r, rd := range p.rounds {
+			next := make([]uint64, owners)
+			for g := range parts {
+				for i := range owners {
+					if got := starts[i][r*parts+g]; got != next[g/o.regions] {
+						t.Fatalf("round %d, part %d: source %d begins at %d, want %d", r, g, i, got, next[g/o.regions])
+					}
+					for at := rd.from[i]; at < rd.to[i]; at += regionMost {
+						next[g/o.regions] += counts[i][at/regionMost*parts+g]
+					}
+				}
+			}
+			for j, n := range next {
+				if int(n) != rd.gets[j] {
+					t.Fatalf("round %d: owner %d gets %d rows in its regions, and %d in all", r, j, n, rd.gets[j])
+				}
+			}
+		}
 	}
 }

@@ -23,9 +23,11 @@ type way struct {
 
 var ways = []way{
 	{"step by step, copies", shard.Options{Apart: true, Copies: true}, false},
-	{"step by step, remote writes", shard.Options{Apart: true}, false},
+	{"step by step, remote writes", shard.Options{Apart: true, Regions: -1}, false},
+	{"step by step, in regions", shard.Options{Apart: true}, false},
 	{"overlapped, copies", shard.Options{Copies: true}, false},
-	{"overlapped, remote writes", shard.Options{}, true},
+	{"overlapped, remote writes", shard.Options{Regions: -1}, true},
+	{"overlapped, in regions", shard.Options{}, true},
 	{"independent", shard.Options{Mode: shard.Independent}, true},
 }
 
@@ -104,7 +106,8 @@ func figure6(d *device.Device, o bench.FigOptions) (fig *bench.Fig, err error) {
 		Columns: []string{"scaling", "way", "devices", "pairs a device", "insert G/s", "insert efficiency", "find G/s", "find efficiency",
 			"count ms", "split ms", "send ms", "insert ms", "splitting share", "exchange share", "insertion share",
 			"find: count ms", "find: split ms", "find: send ms", "find: look up ms", "find: fetch ms", "filled", "wrong", "note"},
-		Notes: []string{"rates are of all devices together, by the wall clock; efficiency is against one device without splitting, of as many pairs (weak) or all (strong)",
+		Notes: []string{"in regions: by remote writes, split by device and by the region of the device's table at once, where tables want that; CPU devices do not",
+			"rates are of all devices together, by the wall clock; efficiency is against one device without splitting, of as many pairs (weak) or all (strong)",
 			"steps are apart, and clocked by events, only where the way says so: of each the longest of the devices; counting is a part of splitting, which with remote writes sends, too"},
 		Plots: []bench.Plot{
 			{Name: "insert", Title: "Scaling of insertion", X: "devices", Y: "insert efficiency", Series: "way", Facet: "scaling"},

@@ -1,15 +1,29 @@
 package shard
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/warpmap/warpmap/bench"
 	"github.com/warpmap/warpmap/bench/benchtest"
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/testenv"
 )
+
+// What makes and checks batches compiles for GPUs, on machines that have none.
+func TestDrawnCompilesForGPUs(t *testing.T) {
+	_, err := device.CompileFor("sm_90", program())
+	if errors.Is(err, device.ErrNoNVRTC) {
+		testenv.RequireNVRTC(t, err)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
 
 // Rates are there, and steps where they are apart.
 func TestFigure6(t *testing.T) {
-	benchtest.Draw(t, benchtest.Rows(t, Studies, "shard/6", 3000, 1+2*len(ways)+1+2*2, func(at func(string) any) {
+	benchtest.Draw(t, benchtest.Rows(t, Studies, "shard/6", 3000, 1+2*len(ways)+1+2*3, func(at func(string) any) {
 		for _, c := range []string{"insert G/s", "find G/s", "insert efficiency", "find efficiency"} {
 			benchtest.AtLeast(t, c, at(c), 1e-9)
 		}

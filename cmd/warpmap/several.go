@@ -16,7 +16,10 @@ import (
 )
 
 // several are the flags of a command that can run over several devices.
-type several struct{ list, mode string }
+type several struct {
+	list, mode string
+	regions    int
+}
 
 func (s *several) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&s.list, "devices", "", "run over several devices: all (every GPU), or a list such as 0,1 or cpu:0,cpu:1; of bench also joined: this process is a member of a job; goes before --device")
@@ -85,7 +88,7 @@ func (s *several) bench(cmd *cobra.Command, family string, o bench.TableOptions,
 		if terminal(cmd.ErrOrStderr()) {
 			fmt.Fprintf(cmd.ErrOrStderr(), "setting %d of %d\n", i+1, len(o.Loads))
 		}
-		row, err := shardbench.Measure(devices, shardbench.Options{Family: tables.Family(family), N: o.N, Load: load, Hits: o.Hits, Shard: shard.Options{Mode: mode}})
+		row, err := shardbench.Measure(devices, shardbench.Options{Family: tables.Family(family), N: o.N, Load: load, Hits: o.Hits, Shard: shard.Options{Mode: mode, Regions: s.regions}})
 		if err != nil {
 			return err
 		}
