@@ -20,8 +20,11 @@ type allocation struct {
 	bytes  int64
 	pooled bool    // can be given back in the order of a stream
 	ranged *ranged // of a Range
-	freed  atomic.Bool
-	by     [12]uintptr // who made it: see Live
+	others bool    // not made here: it counts for nothing
+	// release gives back what the back end's alloc did not make, once nothing uses it; nil for all else.
+	release func() error
+	freed   atomic.Bool
+	by      [12]uintptr // who made it: see Live
 }
 
 // newAllocation describes n elements of a size, which are yet to be allocated.
@@ -98,17 +101,29 @@ func (d *Device) unclaim(bytes int64, a *allocation, change int64) {
 	a.bytes += change
 }
 
+// origin is where device memory comes from.
+type origin int
+
+const (
+	plain  origin = iota
+	pooled        // see MakePooled
+	shared        // see MakeShared
+)
+
 // take allocates device memory.
-func (a *allocation) take(pooled bool) error {
+func (a *allocation) take(from origin) error {
 	d := a.d
 	return d.do(func() error {
 		err := d.claim(a.bytes)
 		if err != nil {
 			return err
 		}
-		if size := max(a.bytes, 16); pooled {
+		switch size := max(a.bytes, 16); from {
+		case pooled:
 			a.addr, a.pooled, err = d.b.allocPooled(size)
-		} else {
+		case shared:
+			a.addr, err = d.b.allocShared(size)
+		default:
 			a.addr, err = d.b.alloc(size)
 		}
 		d.liveMu.Lock()
@@ -132,7 +147,7 @@ func (a *allocation) forget(passed uintptr) {
 	switch {
 	case passed != 0:
 		d.leaving = append(d.leaving, leaving{passed, a.bytes})
-	case a.host == nil:
+	case a.host == nil && !a.others:
 		d.used -= a.bytes
 	}
 }
@@ -149,8 +164,8 @@ func (a *allocation) free() error {
 		switch {
 		case a.host != nil:
 			err = a.d.b.freeHost(a.host)
-		case a.ranged != nil:
-			err = firstErr(a.d.b.syncAll(), a.giveBack())
+		case a.release != nil:
+			err = firstErr(a.d.b.syncAll(), a.release())
 		default:
 			err = a.d.b.free(a.addr)
 		}
@@ -171,15 +186,15 @@ func (a *allocation) freeAfter(streams []*Stream) error {
 			of, raw = append(of, h), append(raw, h.h)
 		}
 	}
-	return d.use(func() (err error) {
+	return d.waiting(func() (err error) {
 		if a.freed.Swap(true) {
 			return fmt.Errorf("free: %w", ErrFreed)
 		}
-		if a.ranged != nil {
+		if a.release != nil {
 			for _, st := range raw {
 				err = firstErr(err, d.b.syncStream(st))
 			}
-			err = firstErr(err, a.giveBack())
+			err = firstErr(err, a.release())
 			a.forget(0)
 			return err
 		}

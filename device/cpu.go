@@ -27,9 +27,10 @@ type cpuBackend struct {
 
 	mu      sync.Mutex
 	blocks  map[uint64]int64 // allocations and their sizes
-	used    int64            // their sum
-	kernels []*cpuKernel     // handles are indices + 1
-	modules []uintptr        // dlopen handles; a module's handle is its index + 1
+	shared  map[uint64]sharedMemory
+	used    int64        // the sum of both, less what is of other processes
+	kernels []*cpuKernel // handles are indices + 1
+	modules []uintptr    // dlopen handles; a module's handle is its index + 1
 }
 
 type cpuKernel struct {
@@ -63,7 +64,7 @@ func openCPU(name string, cfg *config) (backend, error) {
 
 func newCPU(name string, cfg *config, c *cxx) *cpuBackend {
 	_, total := hostMemory("/")
-	b := &cpuBackend{cfg: cfg, cxx: c, blocks: map[uint64]int64{}}
+	b := &cpuBackend{cfg: cfg, cxx: c, blocks: map[uint64]int64{}, shared: map[uint64]sharedMemory{}}
 	b.seed.Store(cfg.seed)
 	b.inf = Info{
 		Name: name, NUMA: -1, Model: cpuModel(), Arch: runtime.GOARCH,
@@ -120,11 +121,15 @@ func (b *cpuBackend) alloc(n int64) (uint64, error) {
 
 func (b *cpuBackend) free(addr uint64) error {
 	b.mu.Lock()
+	is, err := b.unmapShared(addr)
 	n, ok := b.blocks[addr]
 	delete(b.blocks, addr)
 	b.used -= n
 	b.mu.Unlock()
-	if !ok {
+	switch {
+	case is:
+		return err
+	case !ok:
 		return fmt.Errorf("cpu: free of %#x, which is not allocated", addr)
 	}
 	return munmap(uintptr(addr), n)
@@ -204,6 +209,9 @@ func (b *cpuBackend) on(stream uintptr, work func() error) error {
 	cpuHandles.RLock()
 	mu := cpuHandles.streams[stream]
 	cpuHandles.RUnlock()
+	if mu == nil { // its owner has closed what StreamOf was given
+		return fmt.Errorf("stream: %w", ErrClosed)
+	}
 	mu.Lock()
 	defer mu.Unlock()
 	return work()
@@ -424,6 +432,9 @@ func (b *cpuBackend) close() error {
 	defer b.mu.Unlock()
 	for addr, n := range b.blocks {
 		munmap(uintptr(addr), n)
+	}
+	for addr := range b.shared {
+		b.unmapShared(addr)
 	}
 	b.blocks = nil
 	return nil // modules stay loaded: their signal handler may stand in a chain

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -42,6 +43,8 @@ type gpu struct {
 	modules []uintptr       // which close has to free: others may hold the primary context too
 	most    map[uintptr]int // dynamic shared memory that each kernel may be launched with, where that was set
 	pool    pool
+
+	lent atomic.Bool // see lend
 }
 
 // pool is memory that the driver gives and takes in the order of streams. What is free in it goes back to the GPU at the next wait.
@@ -174,7 +177,11 @@ func (g *gpu) in(calls func() error) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err := g.drv.CtxSetCurrent(g.ctx)
-	if err == nil {
+	switch {
+	case err != nil:
+	case g.lent.Load():
+		err = g.relaxed(calls)
+	default:
 		err = calls()
 	}
 	return g.explain(err)

@@ -114,6 +114,13 @@ type backend interface {
 	back(addr uint64, bytes int64) (memory uintptr, err error)
 	unback(addr uint64, p part) error
 	unreserve(addr uint64, bytes int64) error
+	// Memory of others and for others: wrap says why bytes at an address are none of the device's. share names the allocation of allocShared, or
+	// another that can be shared, by which another process opens it; closeShared closes that, and free what allocShared made.
+	wrap(addr uint64, bytes int64) error
+	allocShared(bytes int64) (uint64, error)
+	share(addr uint64) (base uint64, memory []byte, err error)
+	openShared(memory []byte, bytes int64) (base uint64, err error)
+	closeShared(base uint64) error
 	syncAll() error
 	allocHost(bytes int64, mapped bool) (host unsafe.Pointer, dev uint64, err error)
 	freeHost(host unsafe.Pointer) error
@@ -130,6 +137,9 @@ type backend interface {
 	newStream() (uintptr, error)
 	freeStream(stream uintptr) error
 	syncStream(stream uintptr) error
+	lend()                      // before others get a stream's handle
+	adopt(stream uintptr) error // says why a stream of others cannot be used
+	capturing(stream uintptr) (bool, error)
 
 	newEvent() (uintptr, error)
 	freeEvent(event uintptr) error
@@ -436,9 +446,9 @@ func (d *Device) Close() error {
 		switch {
 		case a.host != nil:
 			d.b.freeHost(a.host)
-		case a.ranged != nil:
+		case a.release != nil:
 			d.b.syncAll()
-			a.giveBack()
+			a.release()
 		default:
 			d.b.free(a.addr)
 		}

@@ -16,17 +16,17 @@ type Slice[T any] struct {
 
 // Make allocates n elements of device memory, aligned to 256 bytes, with undefined content. T holds no Go pointers.
 // Errors: *OutOfMemoryError; ErrClosed.
-func Make[T any](d *Device, n int) (Slice[T], error) { return makeSlice[T](d, n, false) }
+func Make[T any](d *Device, n int) (Slice[T], error) { return makeSlice[T](d, n, plain) }
 
 // MakePooled is Make for memory that comes and goes while other work runs, such as scratch: FreeAfter gives it back in the order of
 // streams, and neither call waits for work on others. Where the driver has no memory pools it is Make.
-func MakePooled[T any](d *Device, n int) (Slice[T], error) { return makeSlice[T](d, n, true) }
+func MakePooled[T any](d *Device, n int) (Slice[T], error) { return makeSlice[T](d, n, pooled) }
 
-func makeSlice[T any](d *Device, n int, pooled bool) (Slice[T], error) {
+func makeSlice[T any](d *Device, n int, from origin) (Slice[T], error) {
 	var zero T
 	a, err := newAllocation(d, "Make", n, unsafe.Sizeof(zero))
 	if err == nil {
-		err = a.take(pooled)
+		err = a.take(from)
 	}
 	if err != nil {
 		return Slice[T]{}, err
@@ -131,7 +131,7 @@ func (s Slice[T]) Write(st *Stream, src []T) error {
 	}
 	d := s.a.d
 	h := st.handleOn(d)
-	err := d.use(func() error {
+	err := d.waiting(func() error {
 		if err := d.b.copyIn(h.h, s.addr, unsafe.Pointer(unsafe.SliceData(src)), bytesOf(src)); err != nil {
 			return err
 		}
@@ -151,7 +151,7 @@ func (s Slice[T]) Read(st *Stream, dst []T) error {
 	}
 	d := s.a.d
 	h := st.handleOn(d)
-	err := d.use(func() error {
+	err := d.waiting(func() error {
 		if err := d.b.copyOut(h.h, unsafe.Pointer(unsafe.SliceData(dst)), s.addr, bytesOf(dst)); err != nil {
 			return err
 		}

@@ -31,7 +31,7 @@ func Reserve(d *Device, bytes int64) (*Range, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.ranged = &ranged{}
+	a.ranged, a.release = &ranged{}, a.giveBack
 	err = d.do(func() (err error) {
 		if a.addr, a.ranged.granule, err = d.b.reserve(bytes); err != nil {
 			return err

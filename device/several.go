@@ -82,7 +82,3 @@ func (d *Device) with(other *Device, call func() error) error {
 func (d *Device) Current(call func() error) error {
 	return d.do(func() error { return d.b.current(call) })
 }
-
-// Handle is CUDA's own name for a stream, a CUstream, for libraries that put work on it; of the CPU it is a number. It is good until the stream is
-// closed.
-func (st *Stream) Handle() uintptr { return st.x.h }

@@ -16,6 +16,8 @@ type handle struct {
 	free   func(uintptr) error
 	mu     sync.RWMutex // held for reading during every call that uses h, for writing by shut
 	closed atomic.Bool
+
+	outside atomic.Bool // others may be capturing it: see Stream.Capturing
 }
 
 // open makes x what create creates.
@@ -54,6 +56,13 @@ func (x *handle) shut() error {
 	delete(x.d.handles, x)
 	x.d.liveMu.Unlock()
 	return x.free(x.h)
+}
+
+// follow tells that x may become part of a capture that y is part of.
+func (x *handle) follow(y *handle) {
+	if y.outside.Load() {
+		x.outside.Store(true)
+	}
 }
 
 func (x *handle) close() error {
@@ -131,7 +140,7 @@ func (st *Stream) On(d *Device) error {
 // Sync waits until all work on the stream is done, and returns the error that any of it met.
 func (st *Stream) Sync() error {
 	d := st.x.d
-	return d.use(func() error { return d.b.syncStream(st.x.h) }, &st.x)
+	return d.waiting(func() error { return d.b.syncStream(st.x.h) }, &st.x)
 }
 
 // SyncOf is Sync, also for a nil stream: then of the device's own.
@@ -151,12 +160,14 @@ func (st *Stream) Wait(e *Event) error {
 	d := e.x.d
 	if st == nil || st.x.d.same(d) {
 		h := st.handleOn(d)
+		h.follow(&e.x)
 		return d.use(func() error { return d.b.wait(h.h, e.x.h) }, h, &e.x)
 	}
 	on := st.x.d
 	if on.infos.CUDA() != d.infos.CUDA() {
 		return fmt.Errorf("event of device %s given to device %s", d.infos.Name, on.infos.Name)
 	}
+	st.x.follow(&e.x)
 	return on.with(d, func() error {
 		return on.hold([]*handle{&st.x}, func() error { return d.hold([]*handle{&e.x}, func() error { return on.b.wait(st.x.h, e.x.h) }) })
 	})
@@ -178,6 +189,7 @@ func (d *Device) NewEvent() (*Event, error) {
 func (e *Event) Record(st *Stream) error {
 	d := e.x.d
 	h := st.handleOn(d)
+	e.x.follow(h)
 	return d.use(func() error { return d.b.record(e.x.h, h.h) }, h, &e.x)
 }
 

@@ -651,7 +651,11 @@ func (c *core) Grow(n int) error {
 // find queues a look-up.
 func (c *core) find(st *device.Stream, b table.Rows) error {
 	if c.opts.Index == Shared {
-		return c.findShared(st, b)
+		if captured, err := st.Capturing(); err != nil {
+			return err
+		} else if !captured { // a graph takes no turns at scratch memory
+			return c.findShared(st, b)
+		}
 	}
 	return c.search(st, c.kernel.find, b)
 }

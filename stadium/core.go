@@ -527,11 +527,15 @@ func (c *core) erase(st *device.Stream, b table.Rows) error {
 	return c.search(st, c.kernel.erase, &c.far.erase, b)
 }
 
-// search queues look-ups. Large ones in a table that is partly in host memory it waits for.
+// search queues look-ups. Large ones in a table that is partly in host memory it waits for, unless they go into a graph.
 func (c *core) search(st *device.Stream, k device.Kernel[findParams], far *farSearch, b table.Rows) error {
+	captured, err := st.Capturing()
+	if err != nil {
+		return err
+	}
 	return b.InPieces(mostRows, c.cfg.keyBytes, c.cfg.valueBytes, func(x table.Rows) error {
 		p := findParams{Table: c.table(), Keys: x.Keys, Values: x.Values, Found: x.Flags, N: uint64(x.N)}
-		if c.far.orders(c, x.N) {
+		if !captured && c.far.orders(c, x.N) {
 			return c.searchFar(st, k, far, p)
 		}
 		return k.Launch(st, device.GridFor(x.N, table.Threads), &p)

@@ -1,6 +1,7 @@
 package table
 
 import (
+	"fmt"
 	"sync"
 
 	"github.com/warpmap/warpmap/device"
@@ -24,9 +25,20 @@ type mark struct {
 // Init names the device. Without it an Order must not be used.
 func (o *Order) Init(d *device.Device) { o.d = d }
 
-// Read runs queue, which puts work on the stream that only reads the table.
+// Read runs queue, which puts work on the stream that only reads the table. What goes into a CUDA graph can be behind nothing that is outside, and
+// runs who knows when: the host waits for the last change, and no later one for the graph.
 func (o *Order) Read(st *device.Stream, queue func() error) (err error) {
 	st = o.stream(st)
+	if captured, err := st.Capturing(); err != nil {
+		return err
+	} else if captured {
+		if o.write.ev != nil {
+			if err := o.write.ev.Sync(); err != nil {
+				return err
+			}
+		}
+		return queue()
+	}
 	if err := o.after(st, &o.write); err != nil {
 		return err
 	}
@@ -75,6 +87,11 @@ const maxReads = 32
 // Write runs queue, which puts work on the stream that changes the table.
 func (o *Order) Write(st *device.Stream, queue func() error) (err error) {
 	st = o.stream(st)
+	if captured, err := st.Capturing(); err != nil {
+		return err
+	} else if captured {
+		return fmt.Errorf("%w: what changes a table, or needs memory of its own, cannot be part of one", device.ErrCapturing)
+	}
 	if err := o.after(st, &o.write); err != nil {
 		return err
 	}

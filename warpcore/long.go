@@ -78,8 +78,13 @@ func (c *core) longGrid() device.Grid {
 
 // count is Count of a multimap. The caller is in Reading.
 func (c *core) count(st *device.Stream, b table.Rows) error {
-	c.frame.ReadingAlone(st)
 	p := findAllParams{Table: c.t, Rows: table.FindAll{Keys: b.Keys, Counts: b.Flags, N: uint64(b.N)}}
+	if captured, err := st.Capturing(); err != nil {
+		return err
+	} else if captured { // a graph has no memory of its own for what long chains leave
+		return c.kernel.all.Count(st, c.grid, &p.Rows, &p)
+	}
+	c.frame.ReadingAlone(st)
 	all, err := c.finder(st, &p)
 	if err != nil {
 		return err

@@ -11,19 +11,21 @@ typedef int CUresult;
 typedef uint64_t CUdeviceptr;
 
 enum { OOM = 2, NOT_READY = 600, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500,
-       ILLEGAL_ADDRESS = 700, PEER_ENABLED = 704 };
+       ILLEGAL_ADDRESS = 700, PEER_ENABLED = 704, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901,
+       CAPTURE_ISOLATION = 905 };
 
 // What tests set and read, by name.
 enum { DEVICES, CAPABILITY, INIT, MEMORY, FAULT, LAUNCHES, CONTEXTS, ALLOCS, USED, HOST, STREAMS, EVENTS, MODULES,
        NVRTC_VERSION, NVRTC_OLDEST, NVRTC_NEWEST, NVRTC_FAIL, PROGRAMS, DYNAMIC, SHARED, HEAP, PARAMS,
-       POOLS, HAS_POOLS, HOLD, WAITS, FREES, PEAK, KEPT, PEERS, ENABLED, ACROSS, VALUES };
+       POOLS, HAS_POOLS, HOLD, WAITS, FREES, PEAK, KEPT, PEERS, ENABLED, ACROSS, IPC, STRICT, VALUES };
 static const char *names[VALUES] = { "devices", "capability", "init", "memory", "fault", "launches", "contexts",
     "allocs", "used", "host", "streams", "events", "modules", "nvrtc version", "nvrtc oldest", "nvrtc newest",
     "nvrtc fail", "programs", "dynamic", "shared", "heap", "params", "pools",
-    "has pools", "hold", "waits", "frees", "peak", "kept", "peers", "enabled", "across" };
+    "has pools", "hold", "waits", "frees", "peak", "kept", "peers", "enabled", "across",
+    "ipc", "strict" };
 static int64_t v[VALUES] = { [DEVICES] = 2, [CAPABILITY] = 90, [MEMORY] = 1 << 20, [FAULT] = ILLEGAL_ADDRESS,
     [NVRTC_VERSION] = 12040, [NVRTC_OLDEST] = 50, [NVRTC_NEWEST] = 90, [DYNAMIC] = 48 << 10,
-    [PARAMS] = 24, [HAS_POOLS] = 1, [PEERS] = 1 };
+    [PARAMS] = 24, [HAS_POOLS] = 1, [PEERS] = 1, [IPC] = 1 };
 
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
 static CUresult sticky;            // what every call returns once a kernel has crashed
@@ -91,6 +93,17 @@ CUresult cuDeviceGetAttribute(int *p, int a, int d) {
 #define UNLOCK pthread_mutex_unlock(&mu)
 #define NEED_CONTEXT do { if (!current) return INVALID_CONTEXT; if (sticky) return sticky; } while (0)
 
+// Threads begin so that what may disturb a capture is forbidden them while there is one, and ends it; 2 is relaxed.
+static int captures, disturbed;
+static __thread int mode;
+static CUresult unsafe(void) {
+    if (!captures || mode == 2) return 0;
+    disturbed = 1;
+    return CAPTURE_UNSUPPORTED;
+}
+CUresult cuThreadExchangeStreamCaptureMode(int *m) { int was = mode; mode = *m; *m = was; return 0; }
+#define SAFE do { CUresult r_ = unsafe(); if (r_) return r_; } while (0)
+
 CUresult cuDevicePrimaryCtxRetain(void **p, int d) {
     *p = (void *)(intptr_t)(0xc0 + d);
     LOCK; v[CONTEXTS]++; UNLOCK;
@@ -132,6 +145,7 @@ static int holds;
 static void move_on(void);
 CUresult cuCtxSynchronize(void) {
     NEED_CONTEXT;
+    if (captures) { disturbed = 1; return CAPTURE_UNSUPPORTED; } // whatever the thread's mode is
     LOCK; v[WAITS]++; UNLOCK;
     move_on();
     return 0;
@@ -143,12 +157,27 @@ CUresult cuCtxSetLimit(int limit, size_t n) {
     return 0;
 }
 
-// An allocation's size stands 256 bytes before it.
+// An allocation's size stands 256 bytes before it, and behind that the GPU it is of, or -1. All are in a list.
+typedef struct Piece { size_t n; int gpu, pooled; struct Piece *next; } Piece;
+static Piece *pieces;
 static void *take(size_t n) {
     char *p = aligned_alloc(256, (n + 511) / 256 * 256);
-    *(size_t *)p = n;
+    *(Piece *)p = (Piece){ n, -1, 0, pieces };
+    pieces = (Piece *)p;
     memset(p + 256, 0xa5, n);
     return p + 256;
+}
+static void give(void *p) {
+    Piece *x = (Piece *)((char *)p - 256);
+    Piece **at = &pieces;
+    while (*at != x) at = &(*at)->next;
+    *at = x->next;
+    free(x);
+}
+static Piece *piece_of(CUdeviceptr a) {
+    for (Piece *x = pieces; x; x = x->next)
+        if (a >= (CUdeviceptr)x + 256 && a - (CUdeviceptr)x - 256 < x->n) return x;
+    return 0;
 }
 
 CUresult cuMemGetInfo_v2(size_t *f, size_t *t) {
@@ -159,17 +188,17 @@ CUresult cuMemGetInfo_v2(size_t *f, size_t *t) {
 }
 CUresult cuMemAlloc_v2(CUdeviceptr *p, size_t n) {
     NEED_CONTEXT;
+    SAFE;
     LOCK;
     CUresult r = n > (size_t)(v[MEMORY] - v[USED]) ? OOM : 0;
-    if (!r) { *p = (CUdeviceptr)take(n); v[USED] += n; v[ALLOCS]++; }
+    if (!r) { *p = (CUdeviceptr)take(n); ((Piece *)(*p - 256))->gpu = gpu_of(current); v[USED] += n; v[ALLOCS]++; }
     if (v[USED] > v[PEAK]) v[PEAK] = v[USED];
     UNLOCK;
     return r;
 }
 static CUresult give_back(CUdeviceptr p) {
     NEED_CONTEXT;
-    LOCK; v[USED] -= *(size_t *)(p - 256); v[ALLOCS]--; UNLOCK;
-    free((void *)(p - 256));
+    LOCK; v[USED] -= *(size_t *)(p - 256); v[ALLOCS]--; give((void *)p); UNLOCK;
     return 0;
 }
 // Those on which a driver may wait for all work are counted as "frees".
@@ -187,14 +216,12 @@ static void move_on(void) {
 CUresult cuMemHostAlloc(void **p, size_t n, unsigned flags) {
     NEED_CONTEXT;
     if (n > (size_t)1 << 40) return OOM;
-    *p = take(n);
-    LOCK; v[HOST]++; UNLOCK;
+    LOCK; *p = take(n); v[HOST]++; UNLOCK;
     return 0;
 }
 CUresult cuMemFreeHost(void *p) {
     NEED_CONTEXT;
-    LOCK; v[HOST]--; v[FREES]++; UNLOCK;
-    free((char *)p - 256);
+    LOCK; v[HOST]--; v[FREES]++; give(p); UNLOCK;
     return 0;
 }
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *p, void *h, unsigned flags) { NEED_CONTEXT; *p = (CUdeviceptr)h; return 0; }
@@ -210,12 +237,13 @@ CUresult cuMemsetD32Async(CUdeviceptr d, unsigned x, size_t n, void *st) {
 }
 
 // Streams, events and modules are counted pieces of memory that begin with their kind.
-typedef struct { int kind, held; struct timespec at; char text[]; } Handle;
+typedef struct { int kind, held; struct timespec at; void *ctx; struct Graph *graph; char text[]; } Handle;
 
 static CUresult make(int kind, void **p, const char *text) {
     NEED_CONTEXT;
     Handle *h = calloc(1, sizeof *h + strlen(text) + 1);
     h->kind = kind;
+    h->ctx = current;
     strcpy(h->text, text);
     *p = h;
     LOCK; v[kind]++; UNLOCK;
@@ -233,8 +261,27 @@ static CUresult drop(int kind, Handle *h) {
 
 CUresult cuStreamCreate(void **p, unsigned flags) { return flags == 1 ? make(STREAMS, p, "") : 1; }
 CUresult cuStreamDestroy_v2(void *s) { return drop(STREAMS, s); }
-CUresult cuStreamSynchronize(Handle *s) { NEED(s, STREAMS); if (s->held) move_on(); s->held = 0; return 0; }
-CUresult cuStreamWaitEvent(Handle *s, Handle *e, unsigned flags) { NEED(s, STREAMS); NEED(e, EVENTS); s->held |= e->held; return flags; }
+CUresult cuStreamGetCtx(Handle *s, void **c) { if (s) NEED(s, STREAMS); *c = s ? s->ctx : current; return 0; }
+
+// A stream that is captured puts launches into its graph; what it cannot have ends the capture, as what disturbs it does.
+typedef struct { const char *f; unsigned gx, bx; char params[24]; } Node;
+typedef struct Graph { int nodes, broken; Node node[16]; } Graph;
+CUresult cuStreamIsCapturing(Handle *s, int *status) { if (s) NEED(s, STREAMS); *status = s && s->graph ? 1 : 0; return 0; }
+CUresult cuStreamBeginCapture_v2(Handle *s, int m) { NEED(s, STREAMS); s->graph = calloc(1, sizeof *s->graph); captures++; disturbed = 0; return 0; }
+CUresult cuStreamEndCapture(Handle *s, Graph **g) {
+    NEED(s, STREAMS);
+    *g = s->graph;
+    s->graph = 0;
+    captures--;
+    return (*g)->broken || disturbed ? CAPTURE_INVALIDATED : 0;
+}
+CUresult cuGraphInstantiateWithFlags(Graph **x, Graph *g, unsigned long long flags) { *x = malloc(sizeof **x); **x = *g; return 0; }
+CUresult cuGraphDestroy(Graph *g) { free(g); return 0; }
+CUresult cuGraphExecDestroy(Graph *g) { free(g); return 0; }
+static CUresult broken(Handle *s, CUresult r) { s->graph->broken = 1; return r; }
+
+CUresult cuStreamSynchronize(Handle *s) { if (!s) return 0; NEED(s, STREAMS); if (s->graph) return broken(s, CAPTURE_UNSUPPORTED); SAFE; if (s->held) move_on(); s->held = 0; return 0; }
+CUresult cuStreamWaitEvent(Handle *s, Handle *e, unsigned flags) { NEED(s, STREAMS); NEED(e, EVENTS); if (s->graph) return broken(s, CAPTURE_ISOLATION); s->held |= e->held; return flags; }
 CUresult cuEventCreate(void **p, unsigned flags) { return flags == 0 || flags == 2 ? make(EVENTS, p, "") : 1; }
 CUresult cuEventDestroy_v2(void *e) { return drop(EVENTS, e); }
 CUresult cuEventRecord(Handle *e, Handle *s) {
@@ -244,7 +291,7 @@ CUresult cuEventRecord(Handle *e, Handle *s) {
     e->held = s->held = v[HOLD];
     return 0;
 }
-CUresult cuEventSynchronize(Handle *e) { NEED(e, EVENTS); if (e->held) move_on(); e->held = 0; return 0; }
+CUresult cuEventSynchronize(Handle *e) { NEED(e, EVENTS); SAFE; if (e->held) move_on(); e->held = 0; return 0; }
 CUresult cuEventQuery(Handle *e) { NEED(e, EVENTS); return e->held && v[HOLD] ? NOT_READY : 0; }
 
 // A pool is a stream's kind of handle; its memory is like any other.
@@ -256,7 +303,13 @@ CUresult cuMemPoolSetAttribute(void *p, int a, void *x) {
     return a == 4 || (a == 3 && *(int *)x == 0) ? 0 : 1;
 }
 CUresult cuMemPoolTrimTo(void *p, size_t n) { NEED(p, POOLS); return 0; }
-CUresult cuMemAllocFromPoolAsync(CUdeviceptr *a, size_t n, void *p, void *s) { NEED(p, POOLS); NEED(s, STREAMS); return cuMemAlloc_v2(a, n); }
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *a, size_t n, void *p, void *s) {
+    NEED(p, POOLS);
+    NEED(s, STREAMS);
+    CUresult r = cuMemAlloc_v2(a, n);
+    if (!r) ((Piece *)(*a - 256))->pooled = 1;
+    return r;
+}
 CUresult cuMemFreeAsync(CUdeviceptr a, Handle *s) {
     NEED(s, STREAMS);
     if (!v[HOLD]) return give_back(a);
@@ -300,21 +353,75 @@ CUresult cuFuncSetAttribute(void *f, int a, int x) {
 }
 
 // Kernels: "add" takes { u64 addr, n; u32 value }, and adds value to n words; "crash" breaks the context.
-CUresult cuLaunchKernel(const char *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                        unsigned shared, void *stream, void **params, void **extra) {
-    NEED(stream, STREAMS);
-    if (gy != 1 || gz != 1 || by != 1 || bz != 1 || shared > v[DYNAMIC] || extra) return 1;
+static void run(const char *f, uint64_t threads, const void *params) {
     LOCK;
     v[LAUNCHES]++;
-    v[SHARED] = shared;
     if (*f == 'c') sticky = v[FAULT];
     if (*f == 'a') {
-        struct { uint64_t addr, n; uint32_t value; } *p = params[0];
-        for (uint64_t i = 0; i < p->n && i < (uint64_t)gx * bx; i++) ((uint32_t *)p->addr)[i] += p->value;
+        const struct { uint64_t addr, n; uint32_t value; } *p = params;
+        for (uint64_t i = 0; i < p->n && i < threads; i++) ((uint32_t *)p->addr)[i] += p->value;
     }
     UNLOCK;
+}
+CUresult cuGraphLaunch(Graph *g, Handle *s) {
+    NEED(s, STREAMS);
+    for (int i = 0; i < g->nodes; i++) run(g->node[i].f, (uint64_t)g->node[i].gx * g->node[i].bx, g->node[i].params);
     return 0;
 }
+CUresult cuLaunchKernel(const char *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                        unsigned shared, Handle *stream, void **params, void **extra) {
+    if (stream) NEED(stream, STREAMS);
+    if (gy != 1 || gz != 1 || by != 1 || bz != 1 || shared > v[DYNAMIC] || extra) return 1;
+    v[SHARED] = shared;
+    if (!stream || !stream->graph) {
+        run(f, (uint64_t)gx * bx, params[0]);
+        return 0;
+    }
+    Node *n = &stream->graph->node[stream->graph->nodes++];
+    *n = (Node){ f, gx, bx };
+    memcpy(n->params, params[0], sizeof n->params);
+    return 0;
+}
+
+// Memory of others. Where "strict" is set, an address that was not allocated here is none; else it is of GPU 1, as from cudaMalloc.
+CUresult cuPointerGetAttribute(int *x, int a, CUdeviceptr at) {
+    NEED_CONTEXT;
+    LOCK; Piece *p = piece_of(at); int gpu = p ? p->gpu : 1, pooled = p && p->pooled; UNLOCK;
+    if (!p && v[STRICT]) return 1;
+    switch (a) {
+    case 2: *x = gpu < 0 ? 1 : 2; return 0;
+    case 8: *(char *)x = 0; return 0;
+    case 9: *x = gpu; return 0;
+    case 10: *(char *)x = gpu >= 0 && !pooled; return 0;
+    }
+    return 1;
+}
+CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *n, CUdeviceptr at) {
+    NEED_CONTEXT;
+    LOCK; Piece *p = piece_of(at); UNLOCK;
+    if (!p) return 1;
+    *base = (CUdeviceptr)p + 256;
+    *n = p->n;
+    return 0;
+}
+// A handle says where the memory is, and has a sum over all its words, so that a test sees how it was passed. "ipc" is 1 and what is open; 0: the memory is of this process.
+typedef struct { uint64_t w[8]; } CUipcMemHandle;
+CUresult cuIpcGetMemHandle(CUipcMemHandle *h, CUdeviceptr at) {
+    NEED_CONTEXT;
+    *h = (CUipcMemHandle){ { at, 1, 2, 3, 4, 5, 6, at + 21 } };
+    return 0;
+}
+CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *at, CUipcMemHandle h, unsigned flags) {
+    NEED_CONTEXT;
+    if (!v[IPC]) return INVALID_CONTEXT;
+    uint64_t sum = 0;
+    for (int i = 0; i < 7; i++) sum += h.w[i];
+    if (sum != h.w[7] || flags != 1) return 1;
+    *at = h.w[0];
+    LOCK; v[IPC]++; UNLOCK;
+    return 0;
+}
+CUresult cuIpcCloseMemHandle(CUdeviceptr at) { NEED_CONTEXT; LOCK; v[IPC]--; UNLOCK; return 0; }
 
 // NVRTC: the cubin is "\177ELF", the options and the source. A source that has "#error" does not compile.
 typedef struct { char *text; int bad; char log[200]; } Program;
