@@ -28,7 +28,9 @@ type Plot struct {
 	LogX   bool
 	LogY   bool
 	Bound  string // column drawn beside each of the series, as a dashed line; may be empty
-	Fit    bool   // markers alone, and the line through 0 that fits all of them
+	Least  string // columns of the least and the most of the runs, in Y's unit, drawn as a bar across each point; may be empty
+	Most   string
+	Fit    bool // markers alone, and the line through 0 that fits all of them
 }
 
 // File is a file to write, whole.

@@ -16,6 +16,7 @@ import (
 	"github.com/warpmap/warpmap/bench/dycuckoo"
 	gphbench "github.com/warpmap/warpmap/bench/gph"
 	"github.com/warpmap/warpmap/bench/host"
+	"github.com/warpmap/warpmap/bench/library"
 	shardbench "github.com/warpmap/warpmap/bench/shard"
 	"github.com/warpmap/warpmap/bench/slabhash"
 	stadiumbench "github.com/warpmap/warpmap/bench/stadium"
@@ -25,7 +26,7 @@ import (
 )
 
 // studies is the only list of figures.
-var studies = slices.Concat(dycuckoo.Studies, gphbench.Studies, host.Studies, shardbench.Studies, slabhash.Studies, stadiumbench.Studies, warpcore.Studies)
+var studies = slices.Concat(dycuckoo.Studies, gphbench.Studies, host.Studies, library.Studies, shardbench.Studies, slabhash.Studies, stadiumbench.Studies, warpcore.Studies)
 
 func figureNames() (names []string) {
 	for _, s := range studies {

@@ -128,7 +128,7 @@ func families(t *testing.T) (out []string) {
 func rank(pkg string, families []string) int {
 	top, rest, _ := strings.Cut(pkg, "/")
 	switch {
-	case top == "cmd":
+	case top == "cmd" || top == "examples":
 		return 8
 	case top == "bench" && rest != "" && rest != "baseline" || strings.HasPrefix(rest, "classify/"): // a paper's studies; what serves
 		return 7
