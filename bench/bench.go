@@ -97,7 +97,7 @@ func Timed(d *device.Device, st *device.Stream, runs int, before, queue func() e
 		}
 	}
 	slices.Sort(times)
-	return times[len(times)/2], nil
+	return spreads(d).add(times), nil
 }
 
 // Rate is billions a second.
@@ -122,7 +122,7 @@ func Clocked(st *device.Stream, f func() error) (time.Duration, error) {
 		}
 	}
 	slices.Sort(times)
-	return times[len(times)/2], nil
+	return spreads(st.Device()).add(times), nil
 }
 
 // Mean is a geometric mean.

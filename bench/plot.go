@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"image/color"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gonum.org/v1/plot"
@@ -19,18 +20,19 @@ import (
 // Plot says what to draw of a figure's rows. Columns are named as the figure has them, with their units. Where X holds
 // numbers, it is lines with markers; where it holds words, grouped bars.
 type Plot struct {
-	Name   string // end of the file's name; empty where a figure has one plot
-	Title  string
-	X, Y   string         // columns
-	Series string         // column with a line or colour for each of its values; may be empty
-	Facet  string         // column with a picture for each of its values; may be empty
-	Only   map[string]any // shows the rows that have these values in these columns
-	LogX   bool
-	LogY   bool
-	Bound  string // column drawn beside each of the series, as a dashed line; may be empty
-	Least  string // columns of the least and the most of the runs, in Y's unit, drawn as a bar across each point; may be empty
-	Most   string
-	Fit    bool // markers alone, and the line through 0 that fits all of them
+	Name   string         `json:"name,omitempty"` // end of the file's name; empty where a figure has one plot
+	Title  string         `json:"title"`
+	X      string         `json:"x"` // columns
+	Y      string         `json:"y"`
+	Series string         `json:"series,omitempty"` // column with a line or colour for each of its values; may be empty
+	Facet  string         `json:"facet,omitempty"`  // column with a picture for each of its values; may be empty
+	Only   map[string]any `json:"only,omitempty"`   // shows the rows that have these values in these columns
+	LogX   bool           `json:"log_x,omitempty"`
+	LogY   bool           `json:"log_y,omitempty"`
+	Bound  string         `json:"bound,omitempty"` // column drawn beside each of the series, as a dashed line; may be empty
+	Least  string         `json:"least,omitempty"` // columns of the least and the most of the runs, in Y's unit, drawn as a bar across each point; may be empty
+	Most   string         `json:"most,omitempty"`
+	Fit    bool           `json:"fit,omitempty"` // markers alone, and the line through 0 that fits all of them
 }
 
 // File is a file to write, whole.
@@ -64,7 +66,7 @@ func (f *Fig) Files() ([]File, error) {
 				title += ", " + told(p.Facet, facet)
 				rows = f.pick(rows, map[string]any{p.Facet: facet})
 			}
-			title += fmt.Sprintf("\n%s, %s", f.Where.Model, f.Where.Date.Format("2006-01-02"))
+			title += "\n" + f.subtitle(p, rows)
 			for _, format := range []string{"svg", "png"} {
 				data, err := f.draw(p, title, rows, format)
 				if err != nil {
@@ -94,8 +96,11 @@ func (f *Fig) csv() ([]byte, error) {
 
 // Cell is a cell of a figure as text: empty for nil.
 func Cell(x any) string {
-	if x == nil {
+	switch x := x.(type) {
+	case nil:
 		return ""
+	case float64:
+		return strconv.FormatFloat(x, 'f', -1, 64)
 	}
 	return fmt.Sprint(x)
 }
@@ -126,13 +131,20 @@ func (f *Fig) pick(rows [][]any, only map[string]any) (out [][]any) {
 	for _, r := range rows {
 		ok := true
 		for column, want := range only {
-			ok = ok && r[f.Column(column)] == want
+			ok = ok && equal(r[f.Column(column)], want)
 		}
 		if ok {
 			out = append(out, r)
 		}
 	}
 	return out
+}
+
+// equal compares cells: a figure that was kept has floats for whole numbers.
+func equal(a, b any) bool {
+	x, isX := Number(a)
+	y, isY := Number(b)
+	return isX && isY && x == y || a == b
 }
 
 // Number is a cell of a figure as a number, if it is one.
@@ -160,9 +172,12 @@ func (f *Fig) draw(p Plot, title string, rows [][]any, format string) ([]byte, e
 		}
 	}
 	pic, legend := plot.New(), plot.NewLegend()
-	pic.Title.Text = title
-	pic.Title.Padding = vg.Points(6)
-	pic.X.Label.Text, pic.Y.Label.Text = p.X, p.Y
+	title, below, _ := strings.Cut(title, "\n")
+	pic.Title.Text = below
+	pic.Title.TextStyle.Font.Size, pic.Title.TextStyle.XAlign = vg.Points(8), draw.XCenter
+	pic.Title.Padding = vg.Points(8)
+	pic.X.Label.Text, pic.Y.Label.Text = axis(p.X), axis(p.Y)
+	pic.X.Label.Padding, pic.Y.Label.Padding = vg.Points(4), vg.Points(4)
 	legend.Top, legend.Left = true, true
 	height := plotHeight
 	words := slices.ContainsFunc(rows, func(r []any) bool { _, ok := r[f.Column(p.X)].(string); return ok })
@@ -186,8 +201,11 @@ func (f *Fig) draw(p Plot, title string, rows [][]any, format string) ([]byte, e
 	all := draw.New(c)
 	all.SetColor(color.White)
 	all.Fill(all.Rectangle.Path())
-	pic.Draw(draw.Crop(all, vg.Points(4), -legendWidth, vg.Points(4), -vg.Points(4)))
-	legend.Draw(draw.Crop(all, plotWidth-legendWidth+vg.Points(8), 0, 0, -vg.Points(40)))
+	head := pic.Title.TextStyle
+	head.Font.Size, head.YAlign, head.XAlign = vg.Points(12), draw.YTop, draw.XCenter
+	all.FillText(head, vg.Point{X: plotWidth / 2, Y: height - vg.Points(6)}, title)
+	pic.Draw(draw.Crop(all, vg.Points(4), -legendWidth, vg.Points(4), -vg.Points(24)))
+	legend.Draw(draw.Crop(all, plotWidth-legendWidth+vg.Points(8), 0, 0, -vg.Points(70)))
 	var b bytes.Buffer
 	_, err = c.WriteTo(&b)
 	return b.Bytes(), err
@@ -207,8 +225,8 @@ func (f *Fig) series(p Plot, rows [][]any) (names []string, parts [][][]any) {
 
 // told is a cell as text. A number alone says nothing.
 func told(column string, x any) string {
-	if _, ok := Number(x); ok {
-		return column + " " + Cell(x)
+	if n, ok := Number(x); ok {
+		return column + " " + amount(n)
 	}
 	return Cell(x)
 }
@@ -256,6 +274,9 @@ func (f *Fig) lines(p Plot, rows [][]any, pic *plot.Plot, legend *plot.Legend) e
 			pic.Add(line, marks)
 			legend.Add(names[i], line, marks)
 		}
+		if whiskers := f.whiskers(p, part, colour(i)); whiskers != nil {
+			pic.Add(whiskers)
+		}
 		if bound := p.points(part, x, f.Column(p.Bound)); len(bound) > 0 {
 			line, err := plotter.NewLine(bound)
 			if err != nil {
@@ -271,11 +292,12 @@ func (f *Fig) lines(p Plot, rows [][]any, pic *plot.Plot, legend *plot.Legend) e
 	pic.Add(plotter.NewGrid())
 	if p.LogY {
 		if pic.Y.Min < pic.Y.Max {
-			pic.Y.Scale, pic.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{}
+			pic.Y.Scale, pic.Y.Tick.Marker = plot.LogScale{}, ticker{plot.LogTicks{Prec: -1}}
 		}
 	} else {
-		pic.Y.Min = min(pic.Y.Min, 0)
+		pic.Y.Min, pic.Y.Tick.Marker = min(pic.Y.Min, 0), ticker{plot.DefaultTicks{}}
 	}
+	pic.X.Tick.Marker = ticker{plot.DefaultTicks{}}
 	if p.Fit && f.Fit != nil {
 		pic.X.Min = min(pic.X.Min, 0)
 		fit, err := plotter.NewLine(plotter.XYs{{X: 0, Y: 0}, {X: pic.X.Max, Y: f.Fit.Slope * pic.X.Max}})
@@ -284,11 +306,39 @@ func (f *Fig) lines(p Plot, rows [][]any, pic *plot.Plot, legend *plot.Legend) e
 		}
 		fit.Dashes = []vg.Length{vg.Points(4), vg.Points(3)}
 		pic.Add(fit)
-		legend.Add(fmt.Sprintf("fit, r = %.4f", f.Fit.R), fit)
+		legend.Add(fmt.Sprintf("fit: r = %.4f, %d clusters", f.Fit.R, f.Fit.Clusters), fit)
 		return nil
 	}
 	f.ticks(p, all, pic)
 	return nil
+}
+
+// whiskers are bars from the least to the most of the runs.
+func (f *Fig) whiskers(p Plot, rows [][]any, c color.Color) *plotter.YErrorBars {
+	if p.Least == "" {
+		return nil
+	}
+	var at struct {
+		plotter.XYs
+		plotter.YErrors
+	}
+	x, y, least, most := f.Column(p.X), f.Column(p.Y), f.Column(p.Least), f.Column(p.Most)
+	for _, r := range rows {
+		px, okX := Number(r[x])
+		py, okY := Number(r[y])
+		low, okLow := Number(r[least])
+		high, okHigh := Number(r[most])
+		if okX && okY && okLow && okHigh && !(p.LogX && px <= 0) && !(p.LogY && low <= 0) {
+			at.XYs = append(at.XYs, plotter.XY{X: px, Y: py})
+			at.YErrors = append(at.YErrors, struct{ Low, High float64 }{py - low, high - py})
+		}
+	}
+	bars, err := plotter.NewYErrorBars(at)
+	if err != nil {
+		return nil // no row has all numbers
+	}
+	bars.Color = c
+	return bars
 }
 
 // ticks marks the values that were measured, where they are few.
@@ -298,14 +348,14 @@ func (f *Fig) ticks(p Plot, all plotter.XYs, pic *plot.Plot) {
 	for _, xy := range all {
 		if !seen[xy.X] {
 			seen[xy.X] = true
-			at = append(at, plot.Tick{Value: xy.X, Label: Cell(xy.X)})
+			at = append(at, plot.Tick{Value: xy.X, Label: amount(xy.X)})
 		}
+	}
+	if p.LogX && pic.X.Min < pic.X.Max {
+		pic.X.Scale, pic.X.Tick.Marker = plot.LogScale{}, ticker{plot.LogTicks{Prec: -1}}
 	}
 	if len(at) <= 8 {
 		pic.X.Tick.Marker = at
-	}
-	if p.LogX && pic.X.Min < pic.X.Max {
-		pic.X.Scale = plot.LogScale{}
 	}
 }
 
@@ -337,10 +387,10 @@ func (f *Fig) bars(p Plot, rows [][]any, pic *plot.Plot, legend *plot.Legend) er
 		text[i] = Cell(l)
 	}
 	pic.NominalY(text...)
-	pic.X.Label.Text, pic.Y.Label.Text = p.Y, ""
+	pic.X.Label.Text, pic.Y.Label.Text = axis(p.Y), ""
 	if p.Facet == "unit" && len(rows) > 0 {
 		pic.X.Label.Text = Cell(rows[0][f.Column(p.Facet)])
 	}
-	pic.X.Min = min(pic.X.Min, 0)
+	pic.X.Min, pic.X.Tick.Marker = min(pic.X.Min, 0), ticker{plot.DefaultTicks{}}
 	return nil
 }

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"encoding/json"
 	"image/png"
 	"slices"
 	"strings"
@@ -48,7 +49,7 @@ func TestFiles(t *testing.T) {
 		t.Errorf("CSV:\n%s", csv)
 	}
 	// Axes, legend and title are there to read.
-	for _, text := range []string{"Look-ups, Random", "find G/s", "GB", ">a<", ">b<", "1.25"} {
+	for _, text := range []string{"Look-ups, Random", "keys looked up, billions a second (G/s)", "GB", ">a<", ">b<", "1.25"} {
 		if !bytes.Contains(files[1].Data, []byte(text)) {
 			t.Errorf("%s does not say %q", files[1].Name, text)
 		}
@@ -60,6 +61,67 @@ func TestFiles(t *testing.T) {
 }
 
 // Every figure's plots name columns that it has: found by the command's tests, which draw them all.
+// Numbers are written alike, and short.
+func TestAmounts(t *testing.T) {
+	for x, want := range map[float64]string{0: "0", 0.25: "0.25", 1.0 / 3: "0.3333", 12: "12", 999.5: "999.5", 1024: "1,024", 131072: "131,072", 999_600: "1 M",
+		67108864: "67.1 M", 100_000_000: "100 M", 1.5e9: "1.5 G", 0.00002: "2e-05", -3: "-3"} {
+		if got := amount(x); got != want {
+			t.Errorf("%v is %q, want %q", x, got, want)
+		}
+	}
+	if got := grouped("of 67108864 pairs of 4+4 bytes at 0.853, 1000, sm_90"); got != "of 67,108,864 pairs of 4+4 bytes at 0.853, 1,000, sm_90" {
+		t.Error(got)
+	}
+}
+
+// What is measured on a CPU is drawn in millions, and every axis names its unit.
+func TestMillions(t *testing.T) {
+	fig := &Fig{Columns: []string{"load", "find G/s", "note"}, Rows: [][]any{{0.5, 0.0015, ""}, {0.6, nil, "no"}}, Plots: []Plot{{X: "load", Y: "find G/s"}}}
+	fig.inMillions()
+	if fig.Columns[1] != "find M/s" || fig.Rows[0][1] != 1.5 || fig.Rows[1][1] != nil || fig.Plots[0].Y != "find M/s" {
+		t.Errorf("%+v", fig)
+	}
+	if got := axis("find M/s"); got != "keys looked up, millions a second (M/s)" {
+		t.Error(got)
+	}
+}
+
+// A figure that was kept is drawn as it was when it was measured.
+func TestKeptFigureIsDrawnAlike(t *testing.T) {
+	fig := &Fig{
+		Name: "kept/1", Title: "look-ups of 1000000 pairs", Columns: []string{"n", "way", "K/s", "least", "most"},
+		Rows:   [][]any{{1000000, "a", 5.0, 4.0, 6.5}, {2000000, "a", 7.5, 7.0, 8.0}, {1000000, "b", 1.0, 1.0, 1.0}, {2000000, "b", nil, nil, nil}},
+		Spread: &Spread{0.02, 0.3, 4},
+		Plots:  []Plot{{X: "n", Y: "K/s", Series: "way", Least: "least", Most: "most", LogX: true, LogY: true}, {Name: "one", X: "way", Y: "K/s", Facet: "n", Only: map[string]any{"n": 1000000}}},
+	}
+	before, err := fig.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(fig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kept Fig
+	if err := json.Unmarshal(text, &kept); err != nil {
+		t.Fatal(err)
+	}
+	after, err := kept.Files()
+	if err != nil || len(after) != len(before) || len(before) != 5 {
+		t.Fatalf("%d files, and %d, %v", len(before), len(after), err)
+	}
+	for i := range before {
+		if before[i].Name != after[i].Name || strings.HasSuffix(before[i].Name, "csv") && !bytes.Equal(before[i].Data, after[i].Data) {
+			t.Errorf("%s is not %s:\n%s\n%s", after[i].Name, before[i].Name, after[i].Data, before[i].Data)
+		}
+	}
+	for _, said := range []string{"1 M", "2 M", "look-ups of 1,000,000 pairs", "2.0 % apart", "30 % at most"} {
+		if !bytes.Contains(after[1].Data, []byte(said)) {
+			t.Errorf("the plot does not say %q", said)
+		}
+	}
+}
+
 func TestSlug(t *testing.T) {
 	for in, want := range map[string]string{"gph/10": "gph-10", "µs a call": "s-a-call", "GB/s": "gb-s", "../x": "x"} {
 		if got := slug(in); got != want {

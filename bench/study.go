@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/warpmap/warpmap/device"
 )
@@ -17,7 +18,8 @@ type Fig struct {
 	Rows    [][]any  `json:"rows"` // numbers and strings; nil where there is nothing to report
 	Notes   []string `json:"notes,omitempty"`
 	Fit     *Fit     `json:"fit,omitempty"`
-	Plots   []Plot   `json:"-"`
+	Spread  *Spread  `json:"spread,omitempty"`
+	Plots   []Plot   `json:"plots,omitempty"`
 }
 
 // Add adds a row.
@@ -81,11 +83,38 @@ func (s Study) Measure(d *device.Device, o FigOptions) (*Fig, error) {
 			return point(fig)
 		}
 	}
+	spreads(d).take()
 	fig, err := s.Run(d, o)
 	if err == nil {
-		fig.Name, fig.Where = s.Name, Here(d)
+		fig.Name, fig.Where, fig.Spread = s.Name, Here(d), spreads(d).take()
+		if !d.Info().CUDA() {
+			fig.inMillions()
+		}
 	}
 	return fig, err
+}
+
+// inMillions gives rates in millions a second: those of a CPU are too small in billions.
+func (f *Fig) inMillions() {
+	for c, name := range f.Columns {
+		short := strings.Replace(name, "G/s", "M/s", 1)
+		if short == name || f.Column(short) >= 0 {
+			continue
+		}
+		f.Columns[c] = short
+		for _, r := range f.Rows {
+			if x, ok := Number(r[c]); ok {
+				r[c] = Round(1e3 * x)
+			}
+		}
+		for i := range f.Plots {
+			for _, column := range []*string{&f.Plots[i].X, &f.Plots[i].Y, &f.Plots[i].Bound} {
+				if *column == name {
+					*column = short
+				}
+			}
+		}
+	}
 }
 
 // Refusal is why a table has no figure: any error that leaves the device working. Those that do not, it passes on.

@@ -148,7 +148,7 @@ func figure11(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 }
 
 func figure13(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
-	return vary(d, o, "13: by the size of batches", "batch, millions", subjects(), varied([]float64{0.2, 0.4, 0.6, 0.8, 1}, func(x *one, v float64) { x.millions = v }))
+	return vary(d, o, "13: by the size of batches", "inserts a batch", subjects(), varied([]float64{0.2, 0.4, 0.6, 0.8, 1}, func(x *one, v float64) { x.millions, x.cell = v, float64(batchOf(d, o, v)) }))
 }
 
 func figure14(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
@@ -168,7 +168,7 @@ func dynamicNotes(n int) []string {
 // vary measures all tables on all data sets. A workload serves all settings that differ in the tables alone.
 func vary(d *device.Device, o bench.FigOptions, title, column string, tables []subject, list []one) (*bench.Fig, error) {
 	title = "DyCuckoo, Figure " + title
-	fig := &bench.Fig{Title: title, Notes: dynamicNotes(o.N), Columns: []string{"data", column, "table", "batches", "operations", "G/s", "wrong", "note"},
+	fig := &bench.Fig{Title: title + ", pairs of 4+4 bytes", Notes: dynamicNotes(o.N), Columns: []string{"data", column, "table", "batches", "operations", "G/s", "wrong", "note"},
 		Plots: []bench.Plot{{Title: title, X: column, Y: "G/s", Series: "table", Facet: "data"}}}
 	sets, err := sets(o.N)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 // figure12 is filled factor and memory after each batch.
 func figure12(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 	fig := &bench.Fig{
-		Title:   "DyCuckoo, Figure 12: filled factor and memory after each batch",
+		Title:   "DyCuckoo, Figure 12: filled factor and memory after each batch, pairs of 4+4 bytes",
 		Columns: []string{"data", "table", "batch", "pairs", "filled", "bytes a pair", "wrong", "note"},
 		Notes: append(dynamicNotes(o.N), fmt.Sprintf("r = %v, α = %v, β = %v; bytes a pair: the memory of the table itself over its pairs; wrong: pairs too many or too few, and look-ups in the last row",
 			ratio, low, high)),

@@ -36,7 +36,7 @@ func figure7(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 }
 
 func varySubtables(d *device.Device, o bench.FigOptions, counts []int) (*bench.Fig, error) {
-	fig := &bench.Fig{Title: "DyCuckoo, Figure 7: by the number of subtables", Notes: staticNotes(o.N), Columns: append([]string{"data", "subtables"}, staticColumns...),
+	fig := &bench.Fig{Title: "DyCuckoo, Figure 7: by the number of subtables, pairs of 4+4 bytes", Notes: staticNotes(o.N), Columns: append([]string{"data", "subtables"}, staticColumns...),
 		Plots: plotsOf("DyCuckoo, Figure 7", "subtables", "data", "")}
 	sets, err := sets(o.N)
 	if err != nil {
@@ -55,7 +55,7 @@ func varySubtables(d *device.Device, o bench.FigOptions, counts []int) (*bench.F
 
 // figure9 is inserts and look-ups over all data sets.
 func figure9(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
-	fig := &bench.Fig{Title: "DyCuckoo, Figure 9: static tables, filled to 0.85", Notes: append(staticNotes(o.N), baseline.CuckooNote+"; it gets each key once", goNote),
+	fig := &bench.Fig{Title: "DyCuckoo, Figure 9: static tables, filled to 0.85, pairs of 4+4 bytes", Notes: append(staticNotes(o.N), baseline.CuckooNote+"; it gets each key once", goNote),
 		Columns: append([]string{"data"}, staticColumns...), Plots: plotsOf("DyCuckoo, Figure 9", "data", "table", "")}
 	sets, err := sets(o.N)
 	if err != nil {
@@ -78,7 +78,7 @@ func figure9(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 
 // figure10 varies the filled factor.
 func figure10(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
-	fig := &bench.Fig{Title: "DyCuckoo, Figure 10: static tables by the filled factor, RAND", Notes: append(staticNotes(o.N), baseline.CuckooNote),
+	fig := &bench.Fig{Title: "DyCuckoo, Figure 10: static tables by the filled factor, RAND, pairs of 4+4 bytes", Notes: append(staticNotes(o.N), baseline.CuckooNote),
 		Columns: append([]string{"filled factor"}, staticColumns...), Plots: plotsOf("DyCuckoo, Figure 10", "filled factor", "table", "")}
 	sets, err := sets(o.N)
 	if err != nil {

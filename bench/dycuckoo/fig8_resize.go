@@ -14,7 +14,7 @@ import (
 // figure8 is Figure 8 and Table 4.
 func figure8(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 	fig := &bench.Fig{
-		Title:   "DyCuckoo, Figure 8 and Table 4: resizing one subtable beside rehashing all",
+		Title:   "DyCuckoo, Figure 8 and Table 4: resizing one subtable beside rehashing all, pairs of 4+4 bytes",
 		Columns: []string{"data", "resize", "way", "filled before", "filled after", "moved", "ms", "moved G/s", "buckets, thousands", "wrong", "note"},
 		Notes: append(scaleNotes(o.N), "up: from a filled factor of 0.85, down: from 0.30, by one step: one of four subtables doubles or halves",
 			"one subtable: Grow and Shrink; moved are the pairs of that subtable. rehash: all pairs are inserted into a new table of the same size as after the step; they lie ready, as an export would leave them",

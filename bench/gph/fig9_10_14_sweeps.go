@@ -9,21 +9,22 @@ import (
 
 // figure9 is look-ups by the table's size.
 func figure9(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
-	fig := &bench.Fig{Title: "GPH, Figure 9: look-ups by the table's size, half of them hits", Plots: []bench.Plot{
+	fig := &bench.Fig{Title: "GPH, Figure 9: look-ups by the table's size, half of them hits, pairs of 4+4 bytes", Plots: []bench.Plot{
 		{Title: "Look-ups, 50% hits", X: "table GB", Y: "find G/s", Series: "table", Facet: "data"}}}
 	return fig, sweep(d, o, fig, bySize, false)
 }
 
 // figure10 is look-ups by the share of hits.
 func figure10(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
-	fig := &bench.Fig{Title: "GPH, Figure 10: look-ups by the share of hits, in 1.5 GB", Plots: []bench.Plot{
-		{Title: "Look-ups in 1.5 GB", X: "hits %", Y: "find G/s", Series: "table", Facet: "data"}}}
+	gb := sized(byHits[0].GB, o.N)
+	fig := &bench.Fig{Title: fmt.Sprintf("GPH, Figure 10: look-ups by the share of hits, in %g GB, pairs of 4+4 bytes", gb), Plots: []bench.Plot{
+		{Title: fmt.Sprintf("Look-ups in %g GB", gb), X: "hits %", Y: "find G/s", Series: "table", Facet: "data"}}}
 	return fig, sweep(d, o, fig, byHits, false)
 }
 
 // figure14 is inserts by the table's size.
 func figure14(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
-	fig := &bench.Fig{Title: "GPH, Figure 14: inserts into an empty table by its size", Plots: []bench.Plot{
+	fig := &bench.Fig{Title: "GPH, Figure 14: inserts into an empty table by its size, pairs of 4+4 bytes", Plots: []bench.Plot{
 		{Title: "Inserts into an empty table", X: "table GB", Y: "insert G/s", Series: "table", Facet: "data"}}}
 	return fig, sweep(d, o, fig, bySize, true)
 }
@@ -55,7 +56,7 @@ func sweep(d *device.Device, o bench.FigOptions, fig *bench.Fig, settings []sett
 						return err
 					}
 				}
-				fig.Add(set.name, t.N, s.GB, bench.Round(load), 100*s.Hits, x.String(), r.rate, r.mib, r.wrong, note)
+				fig.Add(set.name, t.N, sized(s.GB, o.N), bench.Round(load), 100*s.Hits, x.String(), r.rate, r.mib, r.wrong, note)
 			}
 			return nil
 		})

@@ -3,6 +3,7 @@ package gph
 import (
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/bench"
@@ -38,11 +39,17 @@ func loadOf(pairs int, gb float64) float64 { return float64(pairs) * 8 / (gb * 1
 // scaled is the paper's number for n pairs in Random.
 func scaled(paper, n int) int { return max(1, int(float64(paper)*float64(n)/random+0.5)) }
 
+// sized is the size of a table with n pairs in Random, which the paper has as so many GB: to three digits.
+func sized(gb float64, n int) float64 {
+	x, _ := strconv.ParseFloat(strconv.FormatFloat(gb*float64(n)/random, 'g', 3, 64), 64)
+	return x
+}
+
 func scaleNote(n int) []string {
 	if n == random {
 		return nil
 	}
-	return []string{fmt.Sprintf("pairs, look-ups and tables are %.6g times as many and as large as the paper's; table GB are the paper's", float64(n)/random)}
+	return []string{fmt.Sprintf("pairs, look-ups and tables are %.6g times as many and as large as the paper's", float64(n)/random)}
 }
 
 // subject is a family's map, and how pairs get into it.

@@ -50,6 +50,7 @@ func table2(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 
 // modelFig makes the figure of what ncu counted: a list for each family, in the order of the settings.
 func modelFig(n int, settings []setting, runs map[table.Family][]bench.Counters, notes map[table.Family]string) (*bench.Fig, error) {
+	gb := sized(byHits[0].GB, n)
 	fig := &bench.Fig{
 		Title: fmt.Sprintf("GPH, Table 2, Figures 3 and 11: %d look-ups of Random, as Time ∝ EI · CPI / AO", 2*n),
 		Columns: []string{"table GB", "hits %", "table", "AO %", "EI billions", "CPI", "time ms", "EI · CPI billions", "time · AO ms",
@@ -58,9 +59,9 @@ func modelFig(n int, settings []setting, runs map[table.Family][]bench.Counters,
 		Plots: []bench.Plot{
 			{Name: "model", Title: "Time · AO against EI · CPI", X: "EI · CPI billions", Y: "time · AO ms", Series: "table", Fit: true},
 			{Name: "ao-size", Title: "Achieved occupancy, 50% hits", X: "table GB", Y: "AO %", Series: "table", Only: map[string]any{"hits %": 50.0}},
-			{Name: "ao-hits", Title: "Achieved occupancy in 1.5 GB", X: "hits %", Y: "AO %", Series: "table", Only: map[string]any{"table GB": 1.5}},
+			{Name: "ao-hits", Title: fmt.Sprintf("Achieved occupancy in %g GB", gb), X: "hits %", Y: "AO %", Series: "table", Only: map[string]any{"table GB": gb}},
 			{Name: "cycles-size", Title: "Cycles of all warps, 50% hits", X: "table GB", Y: "EI · CPI billions", Series: "table", Only: map[string]any{"hits %": 50.0}},
-			{Name: "cycles-hits", Title: "Cycles of all warps in 1.5 GB", X: "hits %", Y: "EI · CPI billions", Series: "table", Only: map[string]any{"table GB": 1.5}},
+			{Name: "cycles-hits", Title: fmt.Sprintf("Cycles of all warps in %g GB", gb), X: "hits %", Y: "EI · CPI billions", Series: "table", Only: map[string]any{"table GB": gb}},
 		},
 	}
 	var x, y []float64
@@ -68,7 +69,7 @@ func modelFig(n int, settings []setting, runs map[table.Family][]bench.Counters,
 	for i, s := range settings {
 		for _, family := range warpmap.Families(table.KindMap) {
 			if i >= len(runs[family]) {
-				fig.Add(s.GB, 100*s.Hits, string(family), nil, nil, nil, nil, nil, nil, nil, notes[family])
+				fig.Add(sized(s.GB, n), 100*s.Hits, string(family), nil, nil, nil, nil, nil, nil, nil, notes[family])
 				if i == 0 {
 					problems = append(problems, fmt.Errorf("%s: %s", family, notes[family]))
 				}
@@ -77,7 +78,7 @@ func modelFig(n int, settings []setting, runs map[table.Family][]bench.Counters,
 			c := runs[family][i]
 			cycles, busy := c.Instructions*c.CPI/1e9, c.Milliseconds*c.Occupancy/100
 			x, y = append(x, cycles), append(y, busy)
-			fig.Add(s.GB, 100*s.Hits, string(family), bench.Round(c.Occupancy), bench.Round(c.Instructions/1e9), bench.Round(c.CPI), bench.Round(c.Milliseconds),
+			fig.Add(sized(s.GB, n), 100*s.Hits, string(family), bench.Round(c.Occupancy), bench.Round(c.Instructions/1e9), bench.Round(c.CPI), bench.Round(c.Milliseconds),
 				bench.Round(cycles), bench.Round(busy), c.Kernels, "")
 		}
 	}
@@ -89,8 +90,32 @@ func modelFig(n int, settings []setting, runs map[table.Family][]bench.Counters,
 		return nil, err
 	}
 	fig.Notes = append(fig.Notes, fmt.Sprintf("%d points: Pearson's r of time · AO and EI · CPI is %.4f; time · AO is %.5f ms for each 10⁹ cycles of EI · CPI",
-		fig.Fit.N, fig.Fit.R, fig.Fit.Slope))
+		fig.Fit.N, fig.Fit.R, fig.Fit.Slope), clusterNote(fig))
 	return fig, nil
+}
+
+// fewClusters: with no more heaps of points than this, r says little.
+const fewClusters = 3
+
+// clusterNote says how much the fit rests on.
+func clusterNote(fig *bench.Fig) string {
+	note := fmt.Sprintf("the points lie in %d clusters by EI · CPI", fig.Fit.Clusters)
+	if fig.Fit.Clusters <= fewClusters {
+		note += ": r says that these lie on a line, not that the model holds within one"
+	}
+	for _, family := range warpmap.Families(table.KindMap) {
+		var x, y []float64
+		for _, r := range fig.Rows {
+			if cycles, ok := bench.Number(r[fig.Column("EI · CPI billions")]); ok && r[fig.Column("table")] == string(family) {
+				busy, _ := bench.Number(r[fig.Column("time · AO ms")])
+				x, y = append(x, cycles), append(y, busy)
+			}
+		}
+		if fit, err := bench.FitLine(x, y); err == nil {
+			note += fmt.Sprintf("; %s alone: %.4g to %.4g, r = %.2f", family, slices.Min(x), slices.Max(x), fit.R)
+		}
+	}
+	return note
 }
 
 // Batches say what FindOnce does: for each load factor and share of hits, one batch.

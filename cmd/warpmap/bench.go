@@ -159,7 +159,7 @@ NCCL: see warpmap launch.`,
 	cmd.MarkFlagsMutuallyExclusive("build", "update", "chosen")
 	cmd.RegisterFlagCompletionFunc("table", cobra.FixedCompletions(families(), cobra.ShellCompDirectiveNoFileComp))
 	cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(kindNames(), cobra.ShellCompDirectiveNoFileComp))
-	cmd.AddCommand(limitsCommand(&keep), figCommand(&keep), findOnceCommand(), insertOnceCommand())
+	cmd.AddCommand(limitsCommand(&keep), figCommand(&keep), drawCommand(), findOnceCommand(), insertOnceCommand())
 	return cmd
 }
 

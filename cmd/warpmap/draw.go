@@ -1,0 +1,47 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/warpmap/warpmap/bench"
+)
+
+func drawCommand() *cobra.Command {
+	var out string
+	cmd := &cobra.Command{
+		Use:   "draw FILE...",
+		Short: "Draw figures that were kept",
+		Long: `Draw figures that bench fig has kept with --keep: write each as CSV, with its plots as SVG and PNG, to the folder of --out. Nothing is
+measured.`,
+		Example: "  warpmap bench draw bench/results/h200/fig-gph-9.json --out plots",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := os.MkdirAll(out, 0o755); err != nil {
+				return err
+			}
+			for _, name := range args {
+				data, err := os.ReadFile(name)
+				if err != nil {
+					return err
+				}
+				var fig bench.Fig
+				if err := json.Unmarshal(data, &fig); err != nil || len(fig.Columns) == 0 {
+					return fmt.Errorf("%s is no figure that bench fig --keep wrote: %v", name, err)
+				}
+				written, err := writeFigure(&fig, out)
+				if err != nil {
+					return fmt.Errorf("%s: %w", name, err)
+				}
+				fmt.Fprintln(cmd.OutOrStdout(), strings.Join(written, "\n"))
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&out, "out", "plots", "folder to write to")
+	return cmd
+}
