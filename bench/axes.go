@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -12,7 +13,7 @@ import (
 
 // axes say what columns are that name themselves briefly, for plots: with what is counted, and its unit. Those with G/s serve for M/s, too.
 var axes = map[string]string{
-	"insert G/s":              "pairs inserted, G/s",
+	"insert G/s":              "inserts, G/s",
 	"find G/s":                "keys looked up, G/s",
 	"find G/s, no hits":       "keys looked up, none there, G/s",
 	"find G/s, half hits":     "keys looked up, half of them there, G/s",
@@ -26,7 +27,7 @@ var axes = map[string]string{
 	"release G/s":             "slabs given back, G/s",
 	"moved G/s":               "pairs moved, G/s",
 	"probe G/s":               "rows of S probed, G/s",
-	"mean G/s":                "pairs inserted, mean of four load factors, G/s",
+	"mean G/s":                "inserts, G/s",
 	"rows G/s":                "rows counted or added up, G/s",
 	"contains G/s":            "keys looked up, G/s",
 	"G/s":                     "operations, G/s",
@@ -129,7 +130,7 @@ type ticker struct{ plot.Ticker }
 
 // Ticks are those of the other one.
 func (t ticker) Ticks(least, most float64) []plot.Tick {
-	ticks := t.Ticker.Ticks(least, most)
+	ticks := slices.DeleteFunc(t.Ticker.Ticks(least, most), func(x plot.Tick) bool { return x.Value < least*(1-1e-9) || x.Value > most*(1+1e-9) })
 	labels := 0
 	for i, x := range ticks {
 		if x.Label != "" {
@@ -139,7 +140,7 @@ func (t ticker) Ticks(least, most float64) []plot.Tick {
 	}
 	if labels < 2 { // a logarithmic axis within a decade or so has the names of its fine ticks, too
 		for i, x := range ticks {
-			if lead := x.Value / math.Pow(10, math.Floor(math.Log10(x.Value))); x.Value >= least && x.Value <= most && (math.Abs(lead-2) < 0.01 || math.Abs(lead-5) < 0.01 || math.Abs(lead-1) < 0.01) {
+			if lead := x.Value / math.Pow(10, math.Floor(math.Log10(x.Value))); math.Abs(lead-2) < 0.01 || math.Abs(lead-5) < 0.01 || math.Abs(lead-1) < 0.01 {
 				ticks[i].Label = amount(x.Value)
 			}
 		}
@@ -147,15 +148,51 @@ func (t ticker) Ticks(least, most float64) []plot.Tick {
 	return ticks
 }
 
+// even are the ticks of an axis that is not logarithmic, all in the unit of the largest.
+type even struct{}
+
+// Ticks are the usual ones.
+func (even) Ticks(least, most float64) []plot.Tick {
+	ticks := plot.DefaultTicks{}.Ticks(least, most)
+	unit, name := 1.0, ""
+	switch largest := max(math.Abs(least), math.Abs(most)); {
+	case largest >= 1e9:
+		unit, name = 1e9, " G"
+	case largest >= 1e6:
+		unit, name = 1e6, " M"
+	}
+	for i, x := range ticks {
+		switch {
+		case x.Label == "":
+		case unit == 1 || x.Value == 0:
+			ticks[i].Label = amount(x.Value)
+		default:
+			ticks[i].Label = strconv.FormatFloat(x.Value/unit, 'g', 4, 64) + name
+		}
+	}
+	return ticks
+}
+
+// beside are columns of which the subtitle tells the least and the most, unless the title told them.
+var beside = []struct {
+	column, text string
+	told         *regexp.Regexp
+}{
+	{"pairs", "%s pairs", regexp.MustCompile(`\d{3,} (\S+ )*pairs|pairs of (\S+ )+\d{3,}`)},
+	{"operations", "%s operations", regexp.MustCompile(`\d{3,} (\S+ )*operations`)},
+	{"load", "load factor %s", regexp.MustCompile(`load factor \d`)},
+	{"filled", "filled factor %s", regexp.MustCompile(`filled to \d`)},
+}
+
 // subtitle says what was measured, on what, and when; the parts that the title has are left out.
 func (f *Fig) subtitle(p Plot, rows [][]any) string {
 	var told []string
-	for _, c := range []string{"pairs", "load", "filled"} {
-		if text := f.span(c, rows); text != "" && c != p.X && c != p.Y && c != p.Series && c != p.Facet && !strings.Contains(f.Title, c) {
-			told = append(told, map[string]string{"pairs": text + " pairs", "load": "load factor " + text, "filled": "filled to " + text}[c])
+	for _, x := range beside {
+		if text := f.span(x.column, rows); text != "" && !slices.Contains([]string{p.X, p.Y, p.Series, p.Facet}, x.column) && !x.told.MatchString(f.Title) {
+			told = append(told, fmt.Sprintf(x.text, text))
 		}
 	}
-	what := grouped(f.Title)
+	what := strings.ReplaceAll(grouped(f.Title), "∝", "~") // which the font lacks
 	if len(told) > 0 {
 		what += "; " + strings.Join(told, ", ")
 	}
@@ -166,10 +203,8 @@ func (f *Fig) subtitle(p Plot, rows [][]any) string {
 	where := fmt.Sprintf("%s, commit %s, %s", f.Where.Model, commit, f.Where.Date.Format("2006-01-02"))
 	if s := f.Spread; s != nil {
 		where += fmt.Sprintf("; medians of %d runs, which lie %.1f %% apart (half of them), %.0f %% at most", Runs, 100*s.Median, 100*s.Most)
-	} else {
-		where += fmt.Sprintf("; medians of %d runs", Runs)
 	}
-	return wrapped(what, 105) + "\n" + where
+	return wrapped(what, 125) + "\n" + where
 }
 
 // span is the least and the most of a column; empty where it has no numbers.

@@ -6,6 +6,7 @@ import (
 	"encoding/csv"
 	"fmt"
 	"image/color"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -159,9 +160,10 @@ func Number(x any) (float64, bool) {
 }
 
 const (
-	plotWidth   = 20 * vg.Centimeter
-	plotHeight  = 11 * vg.Centimeter
-	legendWidth = 4.5 * vg.Centimeter
+	plotWidth     = 20 * vg.Centimeter
+	plotHeight    = 11 * vg.Centimeter
+	legendWidth   = 4.5 * vg.Centimeter
+	legendLetters = 24 // that have room in a line
 )
 
 // draw renders the rows as one picture. The legend stands beside the axes, so that it hides nothing.
@@ -173,11 +175,11 @@ func (f *Fig) draw(p Plot, title string, rows [][]any, format string) ([]byte, e
 	}
 	pic, legend := plot.New(), plot.NewLegend()
 	title, below, _ := strings.Cut(title, "\n")
-	pic.Title.Text = below
-	pic.Title.TextStyle.Font.Size, pic.Title.TextStyle.XAlign = vg.Points(8), draw.XCenter
-	pic.Title.Padding = vg.Points(8)
 	pic.X.Label.Text, pic.Y.Label.Text = axis(p.X), axis(p.Y)
-	pic.X.Label.Padding, pic.Y.Label.Padding = vg.Points(4), vg.Points(4)
+	for _, a := range []*plot.Axis{&pic.X, &pic.Y} {
+		a.Label.Padding, a.Label.TextStyle.Font.Size = vg.Points(4), vg.Points(10)
+	}
+	legend.Padding, legend.TextStyle.Font.Size = vg.Points(2), vg.Points(9)
 	legend.Top, legend.Left = true, true
 	height := plotHeight
 	words := slices.ContainsFunc(rows, func(r []any) bool { _, ok := r[f.Column(p.X)].(string); return ok })
@@ -201,11 +203,30 @@ func (f *Fig) draw(p Plot, title string, rows [][]any, format string) ([]byte, e
 	all := draw.New(c)
 	all.SetColor(color.White)
 	all.Fill(all.Rectangle.Path())
-	head := pic.Title.TextStyle
-	head.Font.Size, head.YAlign, head.XAlign = vg.Points(12), draw.YTop, draw.XCenter
-	all.FillText(head, vg.Point{X: plotWidth / 2, Y: height - vg.Points(6)}, title)
-	pic.Draw(draw.Crop(all, vg.Points(4), -legendWidth, vg.Points(4), -vg.Points(24)))
-	legend.Draw(draw.Crop(all, plotWidth-legendWidth+vg.Points(8), 0, 0, -vg.Points(70)))
+	top := height - vg.Points(6)
+	style := pic.Title.TextStyle
+	style.YAlign, style.XAlign = draw.YTop, draw.XCenter
+	for i, line := range strings.Split(title+"\n"+below, "\n") {
+		style.Font.Size = vg.Points(9)
+		if i == 0 {
+			style.Font.Size = vg.Points(13)
+		}
+		all.FillText(style, vg.Point{X: plotWidth / 2, Y: top}, line)
+		top -= style.Font.Size * 1.3
+	}
+	top -= vg.Points(6)
+	beside := pic.Y.Label.TextStyle // gonum takes the middle of a logarithmic axis for its top
+	beside.Rotation, beside.XAlign, beside.YAlign = math.Pi/2, draw.XCenter, draw.YTop
+	text := pic.Y.Label.Text
+	pic.Y.Label.Text = ""
+	axes := draw.Crop(all, vg.Points(4), -legendWidth, vg.Points(4), top-height)
+	if text != "" {
+		axes = draw.Crop(axes, vg.Points(14), 0, 0, 0)
+	}
+	pic.Draw(axes)
+	inner := pic.DataCanvas(axes)
+	all.FillText(beside, vg.Point{X: vg.Points(2), Y: (inner.Min.Y + inner.Max.Y) / 2}, text)
+	legend.Draw(draw.Crop(all, plotWidth-legendWidth+vg.Points(8), 0, 0, top-height))
 	var b bytes.Buffer
 	_, err = c.WriteTo(&b)
 	return b.Bytes(), err
@@ -217,7 +238,7 @@ func (f *Fig) series(p Plot, rows [][]any) (names []string, parts [][][]any) {
 		return []string{p.Y}, [][][]any{rows}
 	}
 	for _, v := range f.values(rows, p.Series) {
-		names = append(names, told(p.Series, v))
+		names = append(names, wrapped(told(p.Series, v), legendLetters))
 		parts = append(parts, f.pick(rows, map[string]any{p.Series: v}))
 	}
 	return names, parts
@@ -249,7 +270,7 @@ func (p Plot) points(rows [][]any, x, y int) (points plotter.XYs) {
 func colour(i int) color.Color { return plotutil.DarkColors[i%len(plotutil.DarkColors)] }
 
 // mark is another where colours come again.
-func mark(i int) draw.GlyphDrawer { return plotutil.Shape(i + i/len(plotutil.DarkColors)) }
+func mark(i int) draw.GlyphDrawer { return plotutil.Shape(i + 3*(i/len(plotutil.DarkColors))) }
 
 func (f *Fig) lines(p Plot, rows [][]any, pic *plot.Plot, legend *plot.Legend) error {
 	x, y := f.Column(p.X), f.Column(p.Y)
@@ -272,7 +293,9 @@ func (f *Fig) lines(p Plot, rows [][]any, pic *plot.Plot, legend *plot.Legend) e
 			legend.Add(names[i], marks)
 		} else {
 			pic.Add(line, marks)
-			legend.Add(names[i], line, marks)
+			if p.Series != "" {
+				legend.Add(names[i], line, marks)
+			}
 		}
 		if whiskers := f.whiskers(p, part, colour(i)); whiskers != nil {
 			pic.Add(whiskers)
@@ -295,9 +318,9 @@ func (f *Fig) lines(p Plot, rows [][]any, pic *plot.Plot, legend *plot.Legend) e
 			pic.Y.Scale, pic.Y.Tick.Marker = plot.LogScale{}, ticker{plot.LogTicks{Prec: -1}}
 		}
 	} else {
-		pic.Y.Min, pic.Y.Tick.Marker = min(pic.Y.Min, 0), ticker{plot.DefaultTicks{}}
+		pic.Y.Min, pic.Y.Tick.Marker = min(pic.Y.Min, 0), even{}
 	}
-	pic.X.Tick.Marker = ticker{plot.DefaultTicks{}}
+	pic.X.Tick.Marker = even{}
 	if p.Fit && f.Fit != nil {
 		pic.X.Min = min(pic.X.Min, 0)
 		fit, err := plotter.NewLine(plotter.XYs{{X: 0, Y: 0}, {X: pic.X.Max, Y: f.Fit.Slope * pic.X.Max}})
@@ -306,7 +329,8 @@ func (f *Fig) lines(p Plot, rows [][]any, pic *plot.Plot, legend *plot.Legend) e
 		}
 		fit.Dashes = []vg.Length{vg.Points(4), vg.Points(3)}
 		pic.Add(fit)
-		legend.Add(fmt.Sprintf("fit: r = %.4f, %d clusters", f.Fit.R, f.Fit.Clusters), fit)
+		legend.Add(fmt.Sprintf("fit, r = %.4f,", f.Fit.R), fit)
+		legend.Add(fmt.Sprintf("of %d clusters", f.Fit.Clusters))
 		return nil
 	}
 	f.ticks(p, all, pic)
@@ -391,6 +415,6 @@ func (f *Fig) bars(p Plot, rows [][]any, pic *plot.Plot, legend *plot.Legend) er
 	if p.Facet == "unit" && len(rows) > 0 {
 		pic.X.Label.Text = Cell(rows[0][f.Column(p.Facet)])
 	}
-	pic.X.Min, pic.X.Tick.Marker = min(pic.X.Min, 0), ticker{plot.DefaultTicks{}}
+	pic.X.Min, pic.X.Tick.Marker = min(pic.X.Min, 0), even{}
 	return nil
 }

@@ -53,12 +53,12 @@ func TestModelFig(t *testing.T) {
 	}
 	fig.Name = "gph/2"
 	files, err := fig.Files()
-	if err != nil || len(files) != 11 || !bytes.Contains(files[1].Data, []byte("fit: r = 1.0000, 2 clusters")) {
+	if err != nil || len(files) != 11 || !bytes.Contains(files[1].Data, []byte("fit, r = 1.0000,")) {
 		t.Errorf("%d files, %v", len(files), err)
 	}
 	// A family that could not be watched has a note, and no points.
 	fig.Add(1.5, 50.0, "other", nil, nil, nil, nil, nil, nil, nil, "not seen")
-	if more, err := fig.Files(); err != nil || !bytes.Contains(more[1].Data, []byte("fit: r = 1.0000, 2 clusters")) {
+	if more, err := fig.Files(); err != nil || !bytes.Contains(more[1].Data, []byte("fit, r = 1.0000,")) {
 		t.Errorf("with empty cells: %v", err)
 	}
 	notes := map[table.Family]string{}
