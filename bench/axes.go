@@ -138,11 +138,9 @@ func (t ticker) Ticks(least, most float64) []plot.Tick {
 			labels++
 		}
 	}
-	if labels < 2 { // a logarithmic axis within a decade or so has the names of its fine ticks, too
+	if labels < 2 { // where there is no decade, fine ticks have names, too
 		for i, x := range ticks {
-			if lead := x.Value / math.Pow(10, math.Floor(math.Log10(x.Value))); math.Abs(lead-2) < 0.01 || math.Abs(lead-5) < 0.01 || math.Abs(lead-1) < 0.01 {
-				ticks[i].Label = amount(x.Value)
-			}
+			ticks[i].Label = amount(x.Value)
 		}
 	}
 	return ticks

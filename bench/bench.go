@@ -125,6 +125,28 @@ func Clocked(st *device.Stream, f func() error) (time.Duration, error) {
 	return spreads(st.Device()).add(times), nil
 }
 
+// Runtimes are the times of Runs runs after one to warm up, by the wall clock, the shortest first. after, which may be nil, is done behind each and not
+// measured.
+func Runtimes(d *device.Device, do, after func() error) (times []time.Duration, err error) {
+	for run := range Runs + 1 {
+		start := time.Now()
+		if err := do(); err != nil {
+			return nil, err
+		}
+		if run > 0 {
+			times = append(times, time.Since(start))
+		}
+		if after != nil {
+			if err := after(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	slices.Sort(times)
+	spreads(d).add(times)
+	return times, nil
+}
+
 // Mean is a geometric mean.
 type Mean struct {
 	logs float64

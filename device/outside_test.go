@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -204,6 +205,8 @@ func (x *driver) ok(name string, args ...uintptr) {
 func (x *driver) capture(st *device.Stream, queue func()) (graph uintptr, result int32) {
 	x.t.Helper()
 	const global = 0
+	runtime.LockOSThread() // a capture of this mode is ended by the thread that began it
+	defer runtime.UnlockOSThread()
 	x.ok("cuStreamBeginCapture_v2", st.Handle(), global)
 	queue()
 	var g uintptr

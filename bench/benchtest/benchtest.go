@@ -46,18 +46,23 @@ func Rows(t testing.TB, studies []bench.Study, name string, n, want int, check f
 		if len(r) != len(fig.Columns) {
 			t.Fatalf("%s: %d cells beside %d columns: %v", name, len(r), len(fig.Columns), r)
 		}
-		at := func(c string) any {
-			if fig.Column(c) < 0 { // rates of a CPU are in millions
-				c = strings.Replace(c, "G/s", "M/s", 1)
-			}
-			return r[fig.Column(c)]
-		}
+		at := At(fig, r)
 		if c := fig.Column("wrong"); c >= 0 && r[c] != 0 || fig.Column("note") >= 0 && at("note") != "" {
 			t.Errorf("%s: %v", name, r)
 		}
 		check(at)
 	}
 	return fig
+}
+
+// At gives a row's cells by column. Rates of a CPU are in millions, whatever the study calls them.
+func At(fig *bench.Fig, row []any) func(column string) any {
+	return func(c string) any {
+		if fig.Column(c) < 0 {
+			c = strings.Replace(c, "G/s", "M/s", 1)
+		}
+		return row[fig.Column(c)]
+	}
 }
 
 // Draw wants a CSV file, and each of the figure's plots twice at least: as SVG and PNG.

@@ -14,7 +14,7 @@ func TestFigure12(t *testing.T) {
 	}
 	before := 0.0
 	for _, r := range fig.Rows {
-		at := func(c string) any { return r[fig.Column(c)] }
+		at := benchtest.At(fig, r)
 		if at("table") != "warpcore" {
 			continue
 		}

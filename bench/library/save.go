@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/warpmap/warpmap"
@@ -32,7 +31,7 @@ func save(d *device.Device, o bench.FigOptions) (fig *bench.Fig, err error) {
 		Columns: []string{"table", "what", "GB/s", "least", "most", "M/s", "MB", "wrong"},
 		Notes: []string{"to and from the host's memory, by the wall clock; bytes are the file's; Load makes the table, too, and brings it to its size; " +
 			"the median of 5 runs, and the least and the most"},
-		Plots: []bench.Plot{{Title: "Save and Load", X: "table", Y: "GB/s", Series: "what", Least: "least", Most: "most"}},
+		Plots: []bench.Plot{{Title: "Save and Load", X: "table", Y: "GB/s", Series: "what"}},
 	}
 	keys, values := make([]uint64, o.N), make([]uint64, o.N)
 	kinds, err := workload.NewKeys("rand", 8, 1)
@@ -48,7 +47,7 @@ func save(d *device.Device, o bench.FigOptions) (fig *bench.Fig, err error) {
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
 			}
-			err = s.measure(fig, name, o.N)
+			err = s.measure(d, fig, name, o.N)
 			if err := errors.Join(err, s.of.Close()); err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
 			}
@@ -58,9 +57,9 @@ func save(d *device.Device, o bench.FigOptions) (fig *bench.Fig, err error) {
 }
 
 // measure adds two rows.
-func (s *saved) measure(fig *bench.Fig, name string, n int) error {
+func (s *saved) measure(d *device.Device, fig *bench.Fig, name string, n int) error {
 	var file bytes.Buffer
-	out, err := timed(func() error {
+	out, err := bench.Runtimes(d, func() error {
 		file.Reset()
 		return s.as.Save(context.Background(), &file)
 	}, nil)
@@ -69,7 +68,7 @@ func (s *saved) measure(fig *bench.Fig, name string, n int) error {
 	}
 	var back io.Closer
 	wrong := 0
-	in, err := timed(func() (err error) {
+	in, err := bench.Runtimes(d, func() (err error) {
 		back, err = s.load(bytes.NewReader(file.Bytes()))
 		return err
 	}, func() error {
@@ -86,26 +85,6 @@ func (s *saved) measure(fig *bench.Fig, name string, n int) error {
 			bench.Round(float64(file.Len())/1e6), wrong*i)
 	}
 	return nil
-}
-
-// timed is the times of bench.Runs runs after one to warm up, the shortest first. after, which may be nil, is done behind each and not measured.
-func timed(do, after func() error) (times []time.Duration, err error) {
-	for run := range bench.Runs + 1 {
-		start := time.Now()
-		if err := do(); err != nil {
-			return nil, err
-		}
-		if run > 0 {
-			times = append(times, time.Since(start))
-		}
-		if after != nil {
-			if err := after(); err != nil {
-				return nil, err
-			}
-		}
-	}
-	slices.Sort(times)
-	return times, nil
 }
 
 // filled makes a table of that kind and family of the pairs, or of their keys.

@@ -17,7 +17,7 @@ func TestChurn(t *testing.T) {
 		t.Fatalf("%d rows, notes %q", len(fig.Rows), fig.Notes)
 	}
 	for _, r := range fig.Rows {
-		at := func(c string) any { return r[fig.Column(c)] }
+		at := benchtest.At(fig, r)
 		if at("wrong") != 0 || at("note") != "" || at("pairs") != 4001 {
 			t.Errorf("%v", r)
 		}

@@ -26,7 +26,7 @@ func TestDraw(t *testing.T) {
 	if err := os.WriteFile(kept, []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := run(t, "bench", "draw", kept); err == nil || !strings.Contains(err.Error(), "no figure") {
+	if _, _, err := run(t, "bench", "draw", kept, "--out", dir); err == nil || !strings.Contains(err.Error(), "no figure") {
 		t.Errorf("an empty file: %v", err)
 	}
 }
