@@ -466,3 +466,41 @@ func answer(t *testing.T, name string, text []byte) {
 	must(t, d.Stream().Sync())
 	must(t, rows.Free())
 }
+
+// On the CPU device a process can import its own memory, which lasts as long as any mapping of it.
+func TestImportOnCPU(t *testing.T) {
+	d := openCPU(t, device.WithMemory(1<<20))
+	s, err := device.MakeShared[uint32](d, 1000)
+	must(t, err)
+	free, _, err := d.Memory()
+	must(t, err)
+	text, err := device.Export(s.Slice(100, 300))
+	must(t, err)
+	in, err := device.Import[uint64](d, text)
+	must(t, err)
+	if in.Len() != 100 || in.Addr() == s.Addr()+400 {
+		t.Errorf("%d elements at %#x of %#x", in.Len(), in.Addr(), s.Addr())
+	}
+	must(t, s.Slice(102, 104).Write(nil, []uint32{7, 1}))
+	if got, err := in.Slice(1, 2).Host(nil); err != nil || got[0] != 1<<32+7 {
+		t.Errorf("%v, %v", got, err)
+	}
+	if now, _, err := d.Memory(); err != nil || now != free {
+		t.Errorf("%d bytes free, and with an import %d, %v", free, now, err)
+	}
+	if n := len(d.Live()); n != 2 {
+		t.Errorf("%v", d.Live())
+	}
+	must(t, s.Free())
+	if got, err := in.Slice(1, 2).Host(nil); err != nil || got[0] != 1<<32+7 {
+		t.Errorf("after the other is freed: %v, %v", got, err)
+	}
+	if now, _, err := d.Memory(); err != nil || now != free+4000 {
+		t.Errorf("%d bytes free, and then %d, %v", free, now, err)
+	}
+	must(t, in.FreeAfter(nil))
+	_, err = device.MakeShared[uint32](d, 1<<20)
+	if !device.IsOutOfMemory(err) {
+		t.Errorf("more than WithMemory allows: %v", err)
+	}
+}
