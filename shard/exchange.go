@@ -75,6 +75,9 @@ type list struct {
 // beside which nothing else runs, are a small part of a large batch.
 const defaultPiece = 1 << 25
 
+// mostPiece is the most rows that an inbox has room for.
+const mostPiece = 1 << 28
+
 // inboxShare: the two inboxes take one part in so many of a device's memory at most, together.
 const inboxShare = 16
 
@@ -186,7 +189,7 @@ func (c *cluster) local(j *job) error {
 
 // inboxRows is how many rows the memory of the smallest device allows an inbox.
 func (c *cluster) inboxRows() int {
-	rows := defaultPiece * 2
+	rows := mostPiece
 	for _, m := range c.members {
 		rows = min(rows, inboxRows(c.widths, m.d))
 	}
@@ -197,7 +200,7 @@ func inboxRows(w widths, d *device.Device) int {
 	if mem := d.Info().Memory; mem > 0 {
 		return int(mem/inboxShare/2) / (w.keyBytes + w.value() + 1)
 	}
-	return defaultPiece * 2
+	return mostPiece
 }
 
 // countRows counts for every chunk of each source how many rows each owner gets. It waits for that.

@@ -74,8 +74,10 @@ NCCL: see warpmap launch.`,
 			if over.list != "" {
 				return over.bench(cmd, family, o, keep)
 			}
-			if cmd.Flags().Changed("regions") {
-				return errors.New("--regions without --devices: it is for tables over several devices")
+			for _, flag := range []string{"regions", "piece"} {
+				if cmd.Flags().Changed(flag) {
+					return fmt.Errorf("--%s without --devices: it is for tables over several devices", flag)
+				}
 			}
 			if cmd.Flags().Changed("mode") {
 				return errors.New("--mode without --devices: want several devices")
@@ -132,6 +134,7 @@ NCCL: see warpmap launch.`,
 	over.flags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&over.mode, "mode", shard.Distributed.String(), "over several devices: distributed (each key has one device) or independent")
+	f.IntVar(&over.piece, "piece", 0, "over several devices: rows of each that are under way at once (0: the default)")
 	f.IntVar(&over.regions, "regions", 0, "over several devices: by how many regions of each table inserts are split at once (0: as the tables want; -1: none)")
 	f.StringVar(&family, "table", string(warpmap.WarpCore), "family of tables: "+strings.Join(families(), ", "))
 	f.StringVar(&kind, "kind", tables.KindMap.String(), "kind of table: "+kindList())

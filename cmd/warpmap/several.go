@@ -19,6 +19,7 @@ import (
 type several struct {
 	list, mode string
 	regions    int
+	piece      int
 }
 
 func (s *several) flags(cmd *cobra.Command) {
@@ -88,7 +89,7 @@ func (s *several) bench(cmd *cobra.Command, family string, o bench.TableOptions,
 		if terminal(cmd.ErrOrStderr()) {
 			fmt.Fprintf(cmd.ErrOrStderr(), "setting %d of %d\n", i+1, len(o.Loads))
 		}
-		row, err := shardbench.Measure(devices, shardbench.Options{Family: tables.Family(family), N: o.N, Load: load, Hits: o.Hits, Shard: shard.Options{Mode: mode, Regions: s.regions}})
+		row, err := shardbench.Measure(devices, shardbench.Options{Family: tables.Family(family), N: o.N, Load: load, Hits: o.Hits, Shard: shard.Options{Mode: mode, Regions: s.regions, Piece: s.piece}})
 		if err != nil {
 			return err
 		}
