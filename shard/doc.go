@@ -75,7 +75,7 @@
 //
 // # Many processes and hosts
 //
-// Join makes a process a member of a job, with one device, and NewMemberMap, NewMemberSet and NewMemberCounter tables over all members. Members meet at rank 0 over TCP, stay connected, and agree there
+// Join makes a process a member of a job, with one device, and NewMemberMap, NewMemberSet, NewMemberCounter and NewMemberMultiMap tables over all members. Members meet at rank 0 over TCP, stay connected, and agree there
 // on each call: which it is, how many rows go where, and who has an error. Rows and results go by NCCL. All calls are collective: every member makes the same
 // calls in the same order, each with its own batch, which may be empty. A member that is gone, or gives up, is named to all others at once; what waits for it
 // is aborted. All and Chunks alone are not collective: they give a member's own part. `warpmap launch` starts such processes on one host; torchrun, mpirun and srun do on many.

@@ -311,7 +311,7 @@ func (c *cluster) makeRoom(j *job, p plan) error {
 	for i, m := range c.members {
 		for half := range min(2, len(p.rounds)) {
 			at := (c.round + half) % 2
-			if err := fit(m, &m.inbox[at], c.columns(p.rows[i], j.mixed).bytes); err != nil {
+			if err := fit(m, &m.inbox[at], c.columns(p.rows[i], j).bytes); err != nil {
 				return err
 			}
 			if j.sources[i].n == 0 {
@@ -321,7 +321,7 @@ func (c *cluster) makeRoom(j *job, p plan) error {
 				return err
 			}
 			if m.needsOutbox() {
-				if err := fit(m, &m.outbox[at], c.columns(c.boxed(j, p.sent), j.mixed).bytes); err != nil {
+				if err := fit(m, &m.outbox[at], c.columns(c.boxed(j, p.sent), j).bytes); err != nil {
 					return err
 				}
 			}
@@ -758,7 +758,7 @@ func (f *flight) plain(m *member, rows int) device.Grid {
 
 // segment is the part of a member's inbox that is for source i.
 func (f *flight) segment(m *member, rd round, i, j, half int) received {
-	return f.cut(m.inbox[half], f.columns(rd.gets[j], f.job.mixed), rd.at[i][j], rd.n[i][j])
+	return f.cut(m.inbox[half], f.columns(rd.gets[j], f.job), rd.at[i][j], rd.n[i][j])
 }
 
 // outgoing is the part of a source's outbox for an owner whose memory it cannot write.
@@ -767,7 +767,7 @@ func (f *flight) outgoing(i, j, r int) received {
 	for k := range j {
 		at += rd.n[i][k]
 	}
-	return f.cut(f.members[i].outbox[f.half(r)], f.columns(f.boxed(f.job, rd.to[i]-rd.from[i]), f.job.mixed), at, rd.n[i][j])
+	return f.cut(f.members[i].outbox[f.half(r)], f.columns(f.boxed(f.job, rd.to[i]-rd.from[i]), f.job), at, rd.n[i][j])
 }
 
 // segments is where a source's kernels write the rows of each owner, and read the results.
@@ -907,7 +907,7 @@ func (f *flight) work(m *member, j, r int, rd round) error {
 		return err
 	}
 	if n := rd.gets[j]; n > 0 {
-		got := f.job.wanted(f.cut(m.inbox[half], f.columns(n, f.job.mixed), 0, n))
+		got := f.job.wanted(f.cut(m.inbox[half], f.columns(n, f.job), 0, n))
 		got.ordered = f.plan.order.regions > 0
 		var err error
 		if f.job.lists != nil {

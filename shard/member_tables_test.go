@@ -72,7 +72,7 @@ func playOperations(m *shard.Member) (err error) {
 			return fmt.Errorf("rank %d, %s: %w", m.Rank(), family, err)
 		}
 	}
-	if err := errors.Join(playFull(m), playSet(m), playCounter(m)); err != nil {
+	if err := errors.Join(playFull(m), playSet(m), playCounter(m), playMultiMap[uint32](m, "warpcore"), playMultiMap[uint64](m, "slab"), playFullMultiMap(m)); err != nil {
 		return fmt.Errorf("rank %d: %w", m.Rank(), err)
 	}
 	return nil
@@ -391,4 +391,98 @@ func playCounter(m *shard.Member) error {
 		return fmt.Errorf("a count that is too large: %w", err)
 	}
 	return errors.Join(c.Check(), c.Close())
+}
+
+func playMultiMap[V uint32 | uint64](m *shard.Member, family string) error {
+	x, err := shard.NewMemberMultiMap(m, shard.Options{Piece: 1}, multiMaps[uint32, V]()[family])
+	if err != nil {
+		return err
+	}
+	model := map[uint32][]V{}
+	for round := range 5 {
+		all := brought(m.Size(), round, x.OwnerOf)
+		if round%4 == 2 {
+			for rank, keys := range all {
+				all[rank] = keys[:min(len(keys), 90)] // one key
+			}
+		}
+		own := all[m.Rank()]
+		if round == 3 {
+			before := 0
+			for _, keys := range all {
+				for _, k := range keys {
+					before += len(model[k])
+					delete(model, k)
+				}
+			}
+			if n, err := x.Delete(own, nil); n != before || err != nil {
+				return fmt.Errorf("a multimap: %d pairs deleted of %d: %w", n, before, err)
+			}
+		} else {
+			values := make([]V, len(own))
+			for rank, keys := range all {
+				for i, k := range keys {
+					v := V(round*100_000 + rank*10_000 + i)
+					model[k] = append(model[k], v)
+					if rank == m.Rank() {
+						values[i] = v
+					}
+				}
+			}
+			if err := x.Insert(own, values); err != nil {
+				return err
+			}
+		}
+		asked := append([]uint32{1, 2}, all[(m.Rank()+1)%m.Size()]...)
+		if m.Rank() == 1 && round == 4 {
+			asked = nil
+		}
+		counts, found := make([]uint32, len(asked)), make([]bool, len(asked))
+		if err := errors.Join(x.Count(asked, counts), x.Contains(asked, found)); err != nil {
+			return err
+		}
+		offsets, values, err := x.FindAll(asked)
+		if err != nil {
+			return err
+		}
+		for i, k := range asked {
+			got, want := slices.Sorted(slices.Values(values[offsets[i]:offsets[i+1]])), slices.Sorted(slices.Values(model[k]))
+			if !slices.Equal(got, want) || int(counts[i]) != len(want) || found[i] != (len(want) > 0) {
+				return fmt.Errorf("a multimap: key %#x has %d values, %d by their count, found: %t, want %d", k, len(got), counts[i], found[i], len(want))
+			}
+		}
+	}
+	return errors.Join(x.Check(), x.Close())
+}
+
+// playFullMultiMap overfills a multimap: of each pair it is told whether it is in.
+func playFullMultiMap(m *shard.Member) error {
+	x, err := shard.NewMemberMultiMap(m, shard.Options{Piece: 1, Options: table.Options{MaxBytes: int64(m.Size()) << 15}}, multiMaps[uint32, uint32]()["slab"])
+	if err != nil {
+		return err
+	}
+	var keys, values []uint32
+	for i := range uint32(12_000) {
+		keys, values = append(keys, i%5000*64+uint32(m.Rank())), append(values, i)
+	}
+	var full *table.FullError
+	if err := x.Insert(keys, values); !errors.As(err, &full) {
+		return fmt.Errorf("a multimap that is too small: %w", err)
+	}
+	in := map[uint32]bool{}
+	offsets, got, err := x.FindAll(keys[:5000])
+	if err != nil {
+		return err
+	}
+	for i := range keys[:5000] {
+		for _, v := range got[offsets[i]:offsets[i+1]] {
+			in[v] = true
+		}
+	}
+	for i := range keys {
+		if _, named := slices.BinarySearch(full.Positions, i); in[values[i]] == named {
+			return fmt.Errorf("a multimap: pair %d is named: %t, and is in: %t", i, named, in[values[i]])
+		}
+	}
+	return x.Close()
 }

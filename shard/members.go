@@ -174,7 +174,11 @@ func (j *joint) exchange(what string, jb *job, s source, err error) error {
 		sizes[rank], counts[rank] = x.N, x.Counts
 	}
 	p := newPlan(sizes, counts, chunk, j.piece, j.most)
-	if err = j.rounds(jb, p, s); err != nil {
+	rounds := j.rounds
+	if jb.lists != nil {
+		rounds = j.roundsOfLists
+	}
+	if err = rounds(jb, p, s); err != nil {
 		err = j.named(err)
 		j.broken = err
 		if j.meeting.Err() == nil {
@@ -232,7 +236,7 @@ func (j *joint) makeRoom(jb *job, p plan) error {
 		return err
 	}
 	for half := range 2 {
-		err := errors.Join(fit(&j.m.inbox[half], j.columns(p.rows[j.rank], jb.mixed).bytes), fit(&j.m.outbox[half], j.columns(p.sent, jb.mixed).bytes), fit(&j.m.notes[half], j.notesOf(p.sent, j.size).bytes))
+		err := errors.Join(fit(&j.m.inbox[half], j.columns(p.rows[j.rank], jb).bytes), fit(&j.m.outbox[half], j.columns(p.sent, jb).bytes), fit(&j.m.notes[half], j.notesOf(p.sent, j.size).bytes))
 		if err != nil {
 			return err
 		}
@@ -255,12 +259,12 @@ func (j *joint) outgoing(jb *job, rd round, half, to int) received {
 	for k := range to {
 		at += rd.n[j.rank][k]
 	}
-	return j.cut(j.m.outbox[half], j.columns(rd.to[j.rank]-rd.from[j.rank], jb.mixed), at, rd.n[j.rank][to])
+	return j.cut(j.m.outbox[half], j.columns(rd.to[j.rank]-rd.from[j.rank], jb), at, rd.n[j.rank][to])
 }
 
 // incoming is the part of the inbox that is a rank's.
 func (j *joint) incoming(jb *job, rd round, half, from int) received {
-	return j.cut(j.m.inbox[half], j.columns(rd.gets[j.rank], jb.mixed), rd.at[from][j.rank], rd.n[from][j.rank])
+	return j.cut(j.m.inbox[half], j.columns(rd.gets[j.rank], jb), rd.at[from][j.rank], rd.n[from][j.rank])
 }
 
 // send queues splitting this member's rows of a round into its outbox.
@@ -332,7 +336,7 @@ func (j *joint) work(jb *job, rd round, half int) error {
 		return err
 	}
 	if n := rd.gets[j.rank]; n > 0 {
-		got := jb.wanted(j.cut(j.m.inbox[half], j.columns(n, jb.mixed), 0, n))
+		got := jb.wanted(j.cut(j.m.inbox[half], j.columns(n, jb), 0, n))
 		err := jb.run(0, j.m.work, got) // the job has this member's table alone
 		if full := (*table.FullError)(nil); errors.As(err, &full) {
 			err = jb.full(0, full, got)

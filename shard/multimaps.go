@@ -248,6 +248,22 @@ func (m *MultiMap[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (off
 // listChunk is how many counts a warp adds up.
 const listChunk = 256
 
+// offsets adds up counts, one fewer than there are offsets, and tells how many there are in all. It waits for the stream.
+func (m *member) offsets(st *device.Stream, counts device.Slice[uint32], offsets device.Slice[uint64]) (total int, err error) {
+	n := counts.Len()
+	chunks := (n + listChunk - 1) / listChunk
+	totals, err := device.Make[uint64](m.d, chunks)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, totals.Free()) }()
+	p := listRows{N: uint64(n), Chunk: listChunk, Chunks: uint64(chunks), Counts: counts.Addr(), Totals: totals.Addr(), Offsets: offsets.Addr()}
+	warps, last := device.GridFor(int64(chunks)*32, threads), make([]uint64, 1)
+	err = errors.Join(m.lists[0].Launch(st, warps, &p), m.lists[1].Launch(st, device.Grid{Blocks: 1, Threads: threads}, &p),
+		m.lists[2].Launch(st, warps, &p), offsets.Slice(n, n+1).Read(st, last))
+	return int(last[0]), err
+}
+
 func (m *MultiMap[K, V]) findAll(st *device.Stream, keys device.Slice[K]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
 	sources, members, _, err := checked(m.cluster, []Part[K, V]{{Stream: st, Keys: keys}}, false, false)
 	if err != nil {
@@ -256,10 +272,9 @@ func (m *MultiMap[K, V]) findAll(st *device.Stream, keys device.Slice[K]) (offse
 	own := m.members[members[0]]
 	n := keys.Len()
 	var counts device.Slice[uint32]
-	var totals device.Slice[uint64]
 	defer func() {
 		m.settle()
-		err = errors.Join(err, counts.Free(), totals.Free())
+		err = errors.Join(err, counts.Free())
 		if err != nil {
 			offsets.Free()
 			values.Free()
@@ -273,11 +288,7 @@ func (m *MultiMap[K, V]) findAll(st *device.Stream, keys device.Slice[K]) (offse
 		values, err = device.Make[V](own.d, 0)
 		return offsets, values, errors.Join(err, offsets.Fill(nil, 0), own.d.Stream().Sync())
 	}
-	chunks := (n + listChunk - 1) / listChunk
 	if counts, err = device.Make[uint32](own.d, n); err != nil {
-		return offsets, values, err
-	}
-	if totals, err = device.Make[uint64](own.d, chunks); err != nil {
 		return offsets, values, err
 	}
 	count := m.tables.counting()
@@ -287,31 +298,26 @@ func (m *MultiMap[K, V]) findAll(st *device.Stream, keys device.Slice[K]) (offse
 	if err = m.exchange(&count); err != nil {
 		return offsets, values, err
 	}
-	p := listRows{N: uint64(n), Chunk: listChunk, Chunks: uint64(chunks), Counts: counts.Addr(), Totals: totals.Addr(), Offsets: offsets.Addr()}
-	behind := own.following(st)
-	warps := device.GridFor(int64(chunks)*32, threads)
-	total := make([]uint64, 1)
-	err = errors.Join(own.lists[0].Launch(behind, warps, &p), own.lists[1].Launch(behind, device.Grid{Blocks: 1, Threads: threads}, &p),
-		own.lists[2].Launch(behind, warps, &p), offsets.Slice(n, n+1).Read(behind, total))
+	total, err := own.offsets(own.following(st), counts, offsets)
 	if err != nil {
 		return offsets, values, err
 	}
-	if values, err = device.Make[V](own.d, int(total[0])); err != nil || total[0] == 0 {
+	if values, err = device.Make[V](own.d, total); err != nil || total == 0 {
 		return offsets, values, err
 	}
-	j := job{asks: true, sources: sources, lists: m.listing, taken: func(_ *member, p *listRows, first int) {
+	j := job{asks: true, sources: sources, lists: m.tables.listing, taken: func(_ *member, p *listRows, first int) {
 		p.Offsets, p.OutValues = offsets.Addr()+8*uint64(first), values.Addr()
 	}}
 	return offsets, values, m.exchange(&j)
 }
 
 // listing finds all values of rows that an owner got, and puts them into memory that other devices can read.
-func (m *MultiMap[K, V]) listing(owner int, st *device.Stream, r received) (l list, err error) {
-	offsets, values, err := m.tables[owner].FindAllOn(st, device.View[K](r.keys, 0, r.n))
+func (t multiTables[K, V]) listing(owner int, st *device.Stream, r received) (l list, err error) {
+	offsets, values, err := t[owner].FindAllOn(st, device.View[K](r.keys, 0, r.n))
 	if err != nil {
 		return l, err
 	}
-	d := m.members[owner].d
+	d := st.Device()
 	if l.offsets, err = device.Make[uint64](d, offsets.Len()); err == nil {
 		l.values, err = device.Make[byte](d, int(values.Bytes()))
 	}

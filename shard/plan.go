@@ -108,11 +108,11 @@ type widths struct{ keyBytes, valueBytes int }
 func (w widths) value() int { return max(w.valueBytes, 4) }
 
 // columns are where the columns of so many rows stand in an inbox or an outbox.
-type columns struct{ values, out, flags, marks, bytes int }
+type columns struct{ values, out, flags, marks, bytes, outBytes int }
 
 // columns lays out rows of a job: keys, values, those that come back, flags and marks. But of mixed batches, what comes back stands where the values came, and
-// there are no marks.
-func (w widths) columns(rows int, mixed bool) (at columns) {
+// there are no marks. What comes back has outBytes a row.
+func (w widths) columns(rows int, j *job) (at columns) {
 	next := func(width int) (from int) {
 		from, at.bytes = at.bytes, at.bytes+int(table.Align(int64(rows*width)))
 		return from
@@ -120,7 +120,11 @@ func (w widths) columns(rows int, mixed bool) (at columns) {
 	next(w.keyBytes)
 	at.values = next(w.value())
 	at.out = at.values
-	if mixed {
+	at.outBytes = w.value()
+	if j.counts {
+		at.outBytes = 4
+	}
+	if j.mixed {
 		at.out = next(w.value())
 		at.marks = next(1)
 	}
@@ -133,7 +137,7 @@ func (w widths) cut(mem device.Slice[byte], at columns, from, n int) received {
 	column := func(first, width int) device.Slice[byte] {
 		return mem.Slice(first+from*width, first+(from+n)*width)
 	}
-	r := received{n: n, keys: column(0, w.keyBytes), values: column(at.values, w.value()), out: column(at.out, w.value()), flags: column(at.flags, 1)}
+	r := received{n: n, keys: column(0, w.keyBytes), values: column(at.values, w.value()), out: column(at.out, at.outBytes), flags: column(at.flags, 1)}
 	if at.marks != 0 {
 		r.marks = column(at.marks, 1)
 	}

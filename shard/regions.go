@@ -139,7 +139,7 @@ func (f *flight) sendOrdered(i, r int) error {
 	p := splitRegions{Keys: s.keys + uint64(rd.from[i]*f.keyBytes), Values: s.values + uint64(rd.from[i]*f.valueBytes), N: uint64(rows), Seed: f.seed, Order: f.plan.order.seed,
 		Owners: uint64(len(f.members)), Regions: uint64(f.plan.order.regions), Cursors: m.cursors.Addr() + uint64(8*r*parts)}
 	for j, other := range f.members {
-		to := f.cut(other.inbox[half], f.columns(rd.gets[j], false), 0, rd.gets[j])
+		to := f.cut(other.inbox[half], f.columns(rd.gets[j], f.job), 0, rd.gets[j])
 		p.OutKeys[j], p.OutValues[j] = to.keys.Addr(), to.values.Addr()
 	}
 	tile := int64(min(regionEach, tileBytes/threads/max(f.keyBytes, f.value())) * threads)
