@@ -180,7 +180,7 @@ func job(t *testing.T, n int, kind string, env func(rank int) []string) []ended 
 	must(t, l.Close())
 	exe, err := os.Executable()
 	must(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // kernels may have to be compiled
 	defer cancel()
 	out := make([]ended, n)
 	var wg sync.WaitGroup
