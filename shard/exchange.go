@@ -71,9 +71,9 @@ type list struct {
 	values  device.Slice[byte]
 }
 
-// defaultPiece is the rows of a piece where Options do not say: enough for a table to order them by its regions, few enough that the first and the last,
-// beside which nothing else runs, are a small part of a large batch.
-const defaultPiece = 1 << 25
+// defaultPiece is the rows of a piece where Options do not say and memory allows it. For each piece a table goes through the L2 cache once, by regions: of 250 M
+// pairs a device, pieces of 2²⁵ rows were a seventh slower than two of half of them on two H200s.
+const defaultPiece = 1 << 27
 
 // mostPiece is the most rows that an inbox has room for.
 const mostPiece = 1 << 28

@@ -29,8 +29,9 @@ const (
 	listLanes = 8 // take a key's values
 
 	// A tile that is split by regions, too, has more rows: of a part it has few.
-	regionEach = 16
-	regionMost = regionEach * threads
+	regionTileBytes = 1 << 15
+	regionThreads   = 1024 // on a GPU
+	regionMost      = tileEach * regionThreads
 )
 
 // tileRows is the rows of a tile, for keys and values of such widths: it is Tile::ROWS of exchange.cu.
@@ -145,8 +146,9 @@ func regionsProgram(keyBytes, valueBytes int) *device.Program {
 			{Name: "SHARD_VALUE_BYTES", Value: max(valueBytes, 4)},
 			{Name: "SHARD_MAX_DEVICES", Value: MaxDevices},
 			{Name: "WARPMAP_MAX_PARTS", Value: table.MaxParts},
-			{Name: "WARPMAP_PARTITION_TILE_BYTES", Value: tileBytes},
-			{Name: "WARPMAP_PARTITION_EACH", Value: regionEach},
+			{Name: "WARPMAP_PARTITION_TILE_BYTES", Value: regionTileBytes},
+			{Name: "WARPMAP_PARTITION_EACH", Value: tileEach},
+			{Name: "WARPMAP_PARTITION_THREADS", Value: regionThreads},
 		},
 		Layouts: []any{countRegions{}, splitRegions{}},
 		Threads: threads,

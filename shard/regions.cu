@@ -16,8 +16,8 @@ __device__ __forceinline__ u32 part_of(key k, u64 seed, u64 owners, u64 regions,
 constexpr u32 PART = (1 << 11) - 1;
 
 // How many rows of each chunk each part gets. A block takes tiles in a row.
-WARPMAP_KERNEL(shard_count_regions, countRegions) {
-    __shared__ u32 count[WARPMAP_MAX_PARTS + 1];
+WARPMAP_KERNEL_WIDE(shard_count_regions, countRegions, PARTITION_THREADS, PartitionCounts) {
+    u32* count = ((PartitionCounts*)dynamic_shared())->count;
     u32 parts = (u32)(p.owners * p.regions);
     u64 tiles = (p.n + Tile::ROWS - 1) / Tile::ROWS, each = (tiles + grid_blocks() - 1) / grid_blocks();
     u64 from = block_index() * each, end = from + each < tiles ? from + each : tiles;
@@ -58,8 +58,8 @@ struct RegionsShared {
     }
 };
 
-WARPMAP_KERNEL(shard_split_regions, splitRegions) {
-    __shared__ RegionsShared shared;
+WARPMAP_KERNEL_WIDE(shard_split_regions, splitRegions, PARTITION_THREADS, RegionsShared) {
+    auto& shared = *(RegionsShared*)dynamic_shared();
     u32 parts = (u32)(p.owners * p.regions), t = thread_index();
     if (t < p.owners) {
         shared.keys[t] = p.out_keys[t];

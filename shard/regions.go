@@ -80,13 +80,18 @@ func (m *member) startCountRegions(s source, seed uint64, owners int, o order, c
 		return err
 	}
 	counts := m.counts.Slice(0, words)
-	grid := device.GridFor(int64(s.n), regionMost)
-	grid.Threads = threads
-	grid.Blocks = min(grid.Blocks, max(8*int64(m.d.Info().Multiprocessors), int64(s.n>>31)+1))
+	grid := m.regionGrid(m.regional.count.Threads(), s.n)
 	return table.OneLine(errors.Join(m.came.Record(s.st), m.ahead.Wait(m.came), counts.Fill(m.ahead, 0),
 		m.regional.count.Launch(m.ahead, grid, &countRegions{Keys: s.keys, N: uint64(s.n), Seed: seed, Order: o.seed, Owners: uint64(owners), Regions: uint64(o.regions),
 			Chunk: uint64(chunk), Counts: counts.Addr()}),
 		counts.ReadAsync(m.ahead, m.landing, counts.Len())))
+}
+
+// regionGrid is so many blocks as are resident, each with many tiles; but a block counts in 32 bits.
+func (m *member) regionGrid(blockThreads, rows int) device.Grid {
+	grid := device.GridFor(int64(rows), blockThreads)
+	grid.Blocks = min(grid.Blocks, max(2048/int64(blockThreads)*int64(m.d.Info().Multiprocessors), int64(rows>>31)+1))
+	return grid
 }
 
 // ownersOf adds up the counts of an owner's regions.
@@ -142,7 +147,6 @@ func (f *flight) sendOrdered(i, r int) error {
 		to := f.cut(other.inbox[half], f.columns(rd.gets[j], f.job), 0, rd.gets[j])
 		p.OutKeys[j], p.OutValues[j] = to.keys.Addr(), to.values.Addr()
 	}
-	tile := int64(min(regionEach, tileBytes/threads/max(f.keyBytes, f.value())) * threads)
-	grid := device.Grid{Blocks: min((int64(rows)+tile-1)/tile, 8*int64(m.d.Info().Multiprocessors)), Threads: threads}
+	grid := m.regionGrid(m.regional.split.Threads(), rows)
 	return table.OneLine(errors.Join(m.splitting.begin(m.split), m.regional.split.Launch(m.split, grid, &p), f.clock(r, splitStep, m.split, m.splitting), m.sent[half].Record(m.split)))
 }
