@@ -321,53 +321,22 @@ func bulkListStory(d *device.Device, seed uint64) error {
 
 // Defects that are planted in a copy must be found.
 func TestBucketListFindsDefects(t *testing.T) {
-	bulk, header := bucketlistCU, bucketlistCUH
-	defer func() { bucketlistCU, bucketlistCUH = bulk, header }()
-	open := func(o ...device.Option) *device.Device {
-		d, err := device.Open("cpu", o...)
-		must(t, err)
-		return d
-	}
-	for _, c := range []struct {
-		name     string
-		text     *string
-		old, now string
-	}{
-		{"a bucket is linked twice", &bucketlistCU, "slot | (number == tail.room ? LINKS : 0)", "slot | (number == tail.room || number == tail.room + 1 ? LINKS : 0)"},
-		{"an ordinal is given twice", &bucketlistCU, "0u - (u32)popcount(peers));", "0u - 1u);"},
-		{"a key that got no value stays", &bucketlistCU, "    store_relaxed(at<key>(slot), C::TOMBSTONE);\n    return false;", "    return false;"},
-		{"a header tells of no values before", &bucketlistCU, "list::write_header<C>(t, first, list::with_state(last, LIST_READY), room);", "list::write_header<C>(t, first, list::with_state(last, LIST_READY), room - 1);"},
-		{"values begin where a bucket does, though some have room before", &bucketlistCU, " - (u64)take * sizeof(value);", ";"},
-		{"rows are in and refused", &bucketlistCU, "if (has && list::state_of(load_relaxed(list::last_at<C>(slot))) != LIST_BLOCKED) return;", ""},
-		{"a list is ready before its bucket is", &bucketlistCUH, "            if (tail.header()) write_header<C>(t, first, with_state(last, LIST_READY), tail.room);\n            store_release(last_at<C>(slot), bucket(first, code, tail.header()));",
-			"            store_release(last_at<C>(slot), bucket(first, code, tail.header()));\n            if (tail.header()) write_header<C>(t, first, with_state(last, LIST_READY), tail.room);"},
-		{"two lanes block a list", &bucketlistCUH, "cas(last_at<C>(slot), last, with_state(last, LIST_BLOCKED)) == last)", "(store_relaxed(last_at<C>(slot), with_state(last, LIST_BLOCKED)), true))"},
-		{"a number is taken without compare-and-swap", &bucketlistCUH, "if (cas(left_at<C>(slot), ~count, ~(count + 1)) == ~count) {", "if (store_relaxed(left_at<C>(slot), ~(count + 1)), true) {"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			bucketlistCU, bucketlistCUH = bulk, header
-			if n := strings.Count(*c.text, c.old); n != 1 {
-				t.Fatalf("the kernels have %d times\n%s", n, c.old)
-			}
-			*c.text = strings.Replace(*c.text, c.old, c.now, 1)
-			for seed := range uint64(300) {
-				var err error
-				if c.text == &bucketlistCU {
-					err = bulkListStory(open(device.WithStress(seed)), seed)
-				} else {
-					err = appendStories(seed, open)
-				}
-				if err != nil {
-					t.Logf("seed %d: %.200v", seed, err)
-					return
-				}
-			}
-			t.Fatal("none of 300 seeds finds the defect")
-		})
-	}
-	bucketlistCU, bucketlistCUH = bulk, header
+	bulk := func(seed uint64) error { return bulkListStory(openBy(t)(device.WithStress(seed)), seed) }
+	put := func(seed uint64) error { return appendStories(seed, openBy(t)) }
+	findDefects(t, 300, []defect{
+		{"a bucket is linked twice", true, &bucketlistCU, "slot | (number == tail.room ? LINKS : 0)", "slot | (number == tail.room || number == tail.room + 1 ? LINKS : 0)", bulk},
+		{"an ordinal is given twice", false, &bucketlistCU, "0u - (u32)popcount(peers));", "0u - 1u);", bulk},
+		{"a key that got no value stays", false, &bucketlistCU, "    store_relaxed(at<key>(slot), C::TOMBSTONE);\n    return false;", "    return false;", bulk},
+		{"a header tells of no values before", true, &bucketlistCU, "list::write_header<C>(t, first, list::with_state(last, LIST_READY), room);", "list::write_header<C>(t, first, list::with_state(last, LIST_READY), room - 1);", bulk},
+		{"values begin where a bucket does, though some have room before", true, &bucketlistCU, " - (u64)take * sizeof(value);", ";", bulk},
+		{"rows are in and refused", false, &bucketlistCU, "if (has && list::state_of(load_relaxed(list::last_at<C>(slot))) != LIST_BLOCKED) return;", "", bulk},
+		{"a list is ready before its bucket is", false, &bucketlistCUH, "            if (tail.header()) write_header<C>(t, first, with_state(last, LIST_READY), tail.room);\n            store_release(last_at<C>(slot), bucket(first, code, tail.header()));",
+			"            store_release(last_at<C>(slot), bucket(first, code, tail.header()));\n            if (tail.header()) write_header<C>(t, first, with_state(last, LIST_READY), tail.room);", put},
+		{"two lanes block a list", true, &bucketlistCUH, "cas(last_at<C>(slot), last, with_state(last, LIST_BLOCKED)) == last)", "(store_relaxed(last_at<C>(slot), with_state(last, LIST_BLOCKED)), true))", put},
+		{"a number is taken without compare-and-swap", false, &bucketlistCUH, "if (cas(left_at<C>(slot), ~count, ~(count + 1)) == ~count) {", "if (store_relaxed(left_at<C>(slot), ~(count + 1)), true) {", put},
+	})
 	for seed := range uint64(testenv.Seeds(40)) {
-		if err := bulkListStory(open(device.WithStress(seed)), seed); err != nil {
+		if err := bulk(seed); err != nil {
 			t.Fatalf("without a defect, seed %d: %v", seed, err)
 		}
 	}

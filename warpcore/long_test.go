@@ -7,7 +7,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -273,52 +272,21 @@ func longStoryOf[K uint32 | uint64](m *MultiMap[K, uint32], seed uint64) error {
 
 // Long chains under stress; and defects that are planted in a copy are found.
 func TestManyValuesFindsDefects(t *testing.T) {
-	texts := []*string{&warpcoreCUH, &longCUH, &groupedCUH, &multibucketCUH, &multibucketCU}
-	var before []string
-	for _, text := range texts {
-		before = append(before, *text)
-	}
-	restore := func() {
-		for i, text := range texts {
-			*text = before[i]
-		}
-	}
-	defer restore()
-	for _, c := range []struct {
-		name     string
-		text     *string
-		old, now string
-	}{
-		{"a window is reserved that is not filled", &warpcoreCUH, "u32 whole = left / C::WINDOW;", "u32 whole = (left + C::WINDOW - 1) / C::WINDOW;"},
-		{"reserved windows are not marked", &warpcoreCUH, "if (on && reserved && g.rank() == 0) p.pass_by(false);", ""},
-		{"a hint tells of a window too many", &warpcoreCUH, "u64 full = probes;", "u64 full = probes + 1;"},
-		{"two groups get the same values", &groupedCUH, "from = add(&shared.count[i], PIECE);", "from = shared.count[i], shared.count[i] += PIECE - 1;"},
-		{"the windows behind the hint are left out", &longCUH, "if (last) n += chain.tail(t, g, none);", ""},
-		{"two rows ask for one key", &longCUH, "WARPCORE_LONG_ASKED) & WARPCORE_LONG_ASKED) return number;", "WARPCORE_LONG_ASKED) == ~0ull) return number;"},
-		{"a bucket with room is left behind", &multibucketCUH, "} else if (on && k == p.stored) got[i]", "} else if (false) got[i]"},
-		{"more windows are reserved than filled", &multibucketCUH, "cas(&many->credit, credit, credit - n * WHOLE)", "cas(&many->credit, credit, credit - n)"},
-		{"filled windows are not marked", &multibucketCUH, "if (g.rank() == 0) {\n                p.pass_by(false);", "if (g.rank() == 0) {"},
-		{"a value is written to two places", &multibucketCUH, "            from += got[i];", "            from += got[i] - (i == 0 && got[i] == C::BUCKET);"},
-		{"what a window did not take is left out", &multibucketCU, "i | (many.end - shared.count[i]) << 16;", "i;"},
-		{"a slot with room moves among full ones", &multibucketCU, "bool moves = s.live && Held<S>::count(s.word) == C::BUCKET;", "bool moves = s.live;"},
-		{"a slot's values stay behind", &multibucketCUH, "for (int b = WORD; b < C::SLOT_BYTES; b += 8)", "for (int b = WORD + 8; b < C::SLOT_BYTES; b += 8)"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			restore()
-			if n := strings.Count(*c.text, c.old); n != 1 {
-				t.Fatalf("the kernels have %d times\n%s", n, c.old)
-			}
-			*c.text = strings.Replace(*c.text, c.old, c.now, 1)
-			for seed := range uint64(100) {
-				if err := errors.Join(longStory(seed), longBucketStory(seed)); err != nil {
-					t.Logf("seed %d: %.200v", seed, err)
-					return
-				}
-			}
-			t.Fatal("none of 100 seeds finds the defect")
-		})
-	}
-	restore()
+	findDefects(t, 100, []defect{
+		{"a window is reserved that is not filled", false, &warpcoreCUH, "u32 whole = left / C::WINDOW;", "u32 whole = (left + C::WINDOW - 1) / C::WINDOW;", longStory},
+		{"reserved windows are not marked", true, &warpcoreCUH, "if (on && reserved && g.rank() == 0) p.pass_by(false);", "", longStory},
+		{"a hint tells of a window too many", true, &warpcoreCUH, "u64 full = probes;", "u64 full = probes + 1;", longStory},
+		{"two groups get the same values", false, &groupedCUH, "from = add(&shared.count[i], PIECE);", "from = shared.count[i], shared.count[i] += PIECE - 1;", longStory},
+		{"the windows behind the hint are left out", false, &longCUH, "if (last) n += chain.tail(t, g, none);", "", longStory},
+		{"two rows ask for one key", false, &longCUH, "WARPCORE_LONG_ASKED) & WARPCORE_LONG_ASKED) return number;", "WARPCORE_LONG_ASKED) == ~0ull) return number;", longStory},
+		{"a bucket with room is left behind", true, &multibucketCUH, "} else if (on && k == p.stored) got[i]", "} else if (false) got[i]", longBucketStory},
+		{"more windows are reserved than filled", true, &multibucketCUH, "cas(&many->credit, credit, credit - n * WHOLE)", "cas(&many->credit, credit, credit - n)", longBucketStory},
+		{"filled windows are not marked", true, &multibucketCUH, "if (g.rank() == 0) {\n                p.pass_by(false);", "if (g.rank() == 0) {", longBucketStory},
+		{"a value is written to two places", false, &multibucketCUH, "            from += got[i];", "            from += got[i] - (i == 0 && got[i] == C::BUCKET);", longBucketStory},
+		{"what a window did not take is left out", true, &multibucketCU, "i | (many.end - shared.count[i]) << 16;", "i;", longBucketStory},
+		{"a slot with room moves among full ones", false, &multibucketCU, "bool moves = s.live && Held<S>::count(s.word) == C::BUCKET;", "bool moves = s.live;", longBucketStory},
+		{"a slot's values stay behind", true, &multibucketCUH, "for (int b = WORD; b < C::SLOT_BYTES; b += 8)", "for (int b = WORD + 8; b < C::SLOT_BYTES; b += 8)", longBucketStory},
+	})
 	for seed := range uint64(testenv.Seeds(8)) {
 		if err := errors.Join(longStory(seed), longBucketStory(seed)); err != nil {
 			t.Fatalf("without a defect, seed %d: %v", seed, err)

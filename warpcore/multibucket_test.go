@@ -244,47 +244,24 @@ func TestMultiBucketFromTheDevice(t *testing.T) {
 
 // Defects that are planted in a copy must be found.
 func TestMultiBucketFindsDefects(t *testing.T) {
-	bulk, header := multibucketCU, multibucketCUH
-	defer func() { multibucketCU, multibucketCUH = bulk, header }()
-	stories := func(seed uint64) error {
-		return errors.Join(bulkBucketStory(openBy(t)(device.WithStress(seed)), seed), putStories(seed, openBy(t)))
-	}
-	for _, c := range []struct {
-		name     string
-		text     *string
-		old, now string
-	}{
-		{"a place is taken without compare-and-swap", &multibucketCUH, "u32 was = ~cas(left_at(slot), ~has, ~(has + got));",
-			"u32 was = has;\n            store_relaxed(left_at(slot), ~(has + got));"},
-		{"a slot is claimed without compare-and-swap", &multibucketCUH, "return cas(word_at(slots, index), whole(free, 0), now) == whole(free, 0);",
-			"return store_relaxed(word_at(slots, index), now), true;"},
-		{"a slot that is full is taken for one with room", &multibucketCUH, "u32 room = C::BUCKET - has,", "u32 room = C::BUCKET + 1 - has,"},
-		{"a value is written to the next place", &multibucketCU, "store_relaxed(values_at<C>(s.slot) + s.first, v);",
-			"store_relaxed(values_at<C>(s.slot) + (s.first ^ 1), v);"},
-		{"a search ends at a slot that others have filled", &multibucketCUH, "if (want == 0) return false;", "if (want == 0 || got == 0) return false;"},
-		{"look-ups see a full slot as nobody's", &multibucketCUH, "return ROOM && count(w) >= C::BUCKET ?", "return count(w) >= C::BUCKET ?"},
-		{"a hint tells of a window too many", &multibucketCUH, "(claimed ? s.candidate_probes : s.probes) - 1);",
-			"(claimed ? s.candidate_probes : s.probes));"},
-		{"values in other slots are not copied", &multibucketCU, "slot |= MORE;", ";"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			multibucketCU, multibucketCUH = bulk, header
-			if n := strings.Count(*c.text, c.old); n != 1 {
-				t.Fatalf("the kernels have %d times\n%s", n, c.old)
-			}
-			*c.text = strings.Replace(*c.text, c.old, c.now, 1)
-			for seed := range uint64(300) {
-				if err := stories(seed); err != nil {
-					t.Logf("seed %d: %.200v", seed, err)
-					return
-				}
-			}
-			t.Fatal("none of 300 seeds finds the defect")
-		})
-	}
-	multibucketCU, multibucketCUH = bulk, header
+	bulk := func(seed uint64) error { return bulkBucketStory(openBy(t)(device.WithStress(seed)), seed) }
+	put := func(seed uint64) error { return putStories(seed, openBy(t)) }
+	findDefects(t, 300, []defect{
+		{"a place is taken without compare-and-swap", false, &multibucketCUH, "u32 was = ~cas(left_at(slot), ~has, ~(has + got));",
+			"u32 was = has;\n            store_relaxed(left_at(slot), ~(has + got));", bulk},
+		{"a slot is claimed without compare-and-swap", true, &multibucketCUH, "return cas(word_at(slots, index), whole(free, 0), now) == whole(free, 0);",
+			"return store_relaxed(word_at(slots, index), now), true;", bulk},
+		{"a slot that is full is taken for one with room", false, &multibucketCUH, "u32 room = C::BUCKET - has,", "u32 room = C::BUCKET + 1 - has,", bulk},
+		{"a value is written to the next place", false, &multibucketCU, "store_relaxed(values_at<C>(s.slot) + s.first, v);",
+			"store_relaxed(values_at<C>(s.slot) + (s.first ^ 1), v);", bulk},
+		{"a search ends at a slot that others have filled", false, &multibucketCUH, "if (want == 0) return false;", "if (want == 0 || got == 0) return false;", put},
+		{"look-ups see a full slot as nobody's", true, &multibucketCUH, "return ROOM && count(w) >= C::BUCKET ?", "return count(w) >= C::BUCKET ?", bulk},
+		{"a hint tells of a window too many", false, &multibucketCUH, "(claimed ? s.candidate_probes : s.probes) - 1);",
+			"(claimed ? s.candidate_probes : s.probes));", bulk},
+		{"values in other slots are not copied", true, &multibucketCU, "slot |= MORE;", ";", bulk},
+	})
 	for seed := range uint64(testenv.Seeds(40)) {
-		if err := stories(seed); err != nil {
+		if err := errors.Join(bulk(seed), put(seed)); err != nil {
 			t.Fatalf("without a defect, seed %d: %v", seed, err)
 		}
 	}

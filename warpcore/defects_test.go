@@ -1,0 +1,42 @@
+package warpcore
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/warpmap/warpmap/internal/testenv"
+)
+
+// defect is a change of a source, old to now, and the story that tells of it. Each costs the compilation of all kernels that its story needs, so a
+// story is of one table. Those that are long are of a sort that others of their list are of, too: short runs leave them out.
+type defect struct {
+	name     string
+	long     bool
+	text     *string
+	old, now string
+	story    func(seed uint64) error
+}
+
+// findDefects plants each defect alone, and wants one of so many seeds to tell of it.
+func findDefects(t *testing.T, seeds uint64, defects []defect) {
+	for _, c := range defects {
+		if c.long && !testenv.Long() {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			text := *c.text
+			defer func() { *c.text = text }()
+			if n := strings.Count(text, c.old); n != 1 {
+				t.Fatalf("the kernels have %d times\n%s", n, c.old)
+			}
+			*c.text = strings.Replace(text, c.old, c.now, 1)
+			for seed := range seeds {
+				if err := c.story(seed); err != nil {
+					t.Logf("seed %d: %.200v", seed, err)
+					return
+				}
+			}
+			t.Fatalf("none of %d seeds finds the defect", seeds)
+		})
+	}
+}
