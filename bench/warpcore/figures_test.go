@@ -9,10 +9,13 @@ import (
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/bench"
 	"github.com/warpmap/warpmap/bench/benchtest"
+	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
 )
 
+// Every family's map is measured, with the kernels that users run.
 func TestFigure5(t *testing.T) {
+	testenv.UsersKernels(t)
 	subjects := 2 + len(warpmap.Families(table.KindMap)) + 1
 	benchtest.Draw(t, benchtest.Rows(t, Studies, "warpcore/5", 1500, 6*subjects, func(at func(string) any) {
 		benchtest.AtLeast(t, "insert", at("insert G/s"), 1e-9)

@@ -10,8 +10,16 @@ import (
 	"github.com/warpmap/warpmap/internal/quick"
 )
 
-// Long runs have the kernels that users run. So have bench/stadium and bench/warpcore, whose tests do not import this package.
+// Long runs have the kernels that users run. So have bench/host and bench/shard, whose tests do not import this package.
 func init() { quick.Kernels = !Long() }
+
+// UsersKernels has devices compile the kernels that users run until the test ends, in short runs too. It is for tests that run alone: one beside it would
+// get them, too.
+func UsersKernels(t testing.TB) {
+	was := quick.Kernels
+	quick.Kernels = false
+	t.Cleanup(func() { quick.Kernels = was })
+}
 
 // Require skips the test where err says that what it needs ("cuda", "nvrtc") is missing here. On a machine that is
 // there to test it, the environment's WARPMAP_REQUIRE lists it ("cuda,nvrtc"), and then the test fails instead.

@@ -3,6 +3,8 @@ package testenv
 import (
 	"errors"
 	"testing"
+
+	"github.com/warpmap/warpmap/internal/quick"
 )
 
 // spy stands for a test, and notes how it ends.
@@ -38,5 +40,18 @@ func TestRequire(t *testing.T) {
 		if s.end != c.want {
 			t.Errorf("WARPMAP_REQUIRE=%q, error %v: %q, want %q", c.list, c.err, s.end, c.want)
 		}
+	}
+}
+
+func TestUsersKernels(t *testing.T) {
+	before := quick.Kernels
+	t.Run("while it runs", func(t *testing.T) {
+		UsersKernels(t)
+		if quick.Kernels {
+			t.Error("kernels are compiled sooner, and less well than users'")
+		}
+	})
+	if quick.Kernels != before {
+		t.Errorf("kernels compiled sooner: %t became %t", before, quick.Kernels)
 	}
 }
