@@ -40,6 +40,7 @@ count makes a file of counts, and the other commands print what is in one, in Je
 func kmersCountCommand() *cobra.Command {
 	var out string
 	var quiet bool
+	var over several
 	o := kmers.Options{}
 	cmd := &cobra.Command{
 		Use:   "count READS… -k K",
@@ -47,8 +48,11 @@ func kmersCountCommand() *cobra.Command {
 		Long: `count counts the k-mers of READS: files, patterns ('run*/*.fq.gz'), folders, or - for standard input, in FASTA or FASTQ, plain or packed with gzip
 or zstd, which their content tells. The file of counts appears under its name when it is whole. A summary goes to stderr; with --json, it is JSON on stdout.
 
-K-mers take 8 to 20 bytes each. With --max-memory, or where memory is short, inputs are read several times, each time for a part of the k-mers;
-the result is the same.`,
+K-mers take 8 to 20 bytes each, and those of more than 32 letters twice that. With --max-memory, or where memory is short, they go to temporary files, in the
+folder that TMPDIR names, and are counted a part at a time; the result is the same. Temporary files take about 1.5 bytes a k-mer, and then 12, or
+20, for each that is kept.
+
+With --devices each of several devices counts a part of the k-mers.`,
 		Example: `  warpmap kmers count genome.fa -k 31 --out genome.wk
   warpmap kmers count reads_1.fq.gz reads_2.fq.gz -k 21 --canonical --min 2 --out reads.wk
   zcat *.fa.gz | warpmap kmers count - -k 16 --json
@@ -66,16 +70,17 @@ the result is the same.`,
 			if quiet {
 				cmd.SetErr(io.Discard)
 			}
-			d, err := openDevice(cmd, device.WithWorkers(o.Read.Threads))
+			devices, closeAll, err := over.openOr(cmd, device.WithWorkers(o.Read.Threads))
 			if err != nil {
 				return err
 			}
-			defer d.Close()
+			defer closeAll()
+			o.Beside = devices[1:]
 			bar := newSpinner(cmd)
 			if bar.on {
-				o.Progress = (&kmersProgress{spinner: bar}).show
+				o.Progress = func(at kmers.Progress) { kmersProgress(bar, at) }
 			}
-			s, err := kmers.Count(cmd.Context(), d, args, o, out)
+			s, err := kmers.Count(cmd.Context(), devices[0], args, o, out)
 			bar.clear()
 			if err != nil {
 				return err
@@ -88,11 +93,12 @@ the result is the same.`,
 		},
 	}
 	f := cmd.Flags()
+	over.flags(cmd)
 	f.IntVarP(&o.K, "k", "k", 0, fmt.Sprintf("letters of a k-mer, 1 to %d", kmers.MaxK))
 	f.BoolVarP(&o.Canonical, "canonical", "C", false, "count a k-mer and its reverse complement as one, the smaller")
 	f.Uint32Var(&o.Min, "min", 1, "leave out k-mers that come less often")
 	f.StringVarP(&out, "out", "o", "counts.wk", "the file of counts")
-	f.Var(&size{&o.MaxMemory}, "max-memory", "k-mers take no more than about this, such as 2GB; left out, half of what the device has free")
+	f.Var(&size{&o.MaxMemory}, "max-memory", "k-mers take no more than about this, of all devices together, such as 2GB; left out, half of what is free")
 	f.IntVar(&o.Read.Threads, "threads", 0, "work on so many at a time; 0 for one for each core")
 	f.BoolVar(&o.Read.SkipBroken, "skip-broken", false, "leave out broken records, and count them")
 	f.BoolVarP(&quiet, "quiet", "q", false, "no progress, no summary")
@@ -105,26 +111,23 @@ func kmersSummary(w io.Writer, out string, s kmers.Summary) {
 	if s.Read.Broken > 0 {
 		broken = fmt.Sprintf(", and %d broken ones left out", s.Read.Broken)
 	}
-	passes := ""
-	if s.Passes > 1 {
-		passes = fmt.Sprintf(", in %d passes", s.Passes)
+	stored := ""
+	if s.Stored > 0 {
+		stored = fmt.Sprintf(", in %d rounds, with %s of temporary files", s.Rounds, device.Bytes(s.Stored))
 	}
-	fmt.Fprintf(w, "%s: %d distinct k-mers, %d in all, of %d records with %d letters%s%s\n", out, s.Distinct, s.Total, s.Read.Records, s.Read.Letters, broken, passes)
+	fmt.Fprintf(w, "%s: %d distinct k-mers, %d in all, of %d records with %d letters%s%s\n", out, s.Distinct, s.Total, s.Read.Records, s.Read.Letters, broken, stored)
 }
 
-// kmersProgress draws a bar of letters that are read, and one of parts that are counted.
-type kmersProgress struct {
-	*spinner
-	at kmers.Progress
-}
-
-func (p *kmersProgress) show(at kmers.Progress) {
-	what, total, done, unit := fmt.Sprintf("reading (pass %d)", at.Pass), int64(-1), at.Letters, "letters"
-	if at.Letters == p.at.Letters && at.Pass == p.at.Pass {
-		what, total, done, unit = "counting", int64(at.Parts), int64(at.Part), "parts"
+// kmersProgress draws a bar of letters that are read, or of parts that are counted.
+func kmersProgress(bar *spinner, at kmers.Progress) {
+	what, unit := string(at.Step), "parts"
+	if at.Total < 0 {
+		unit = "letters"
 	}
-	p.at = at
-	p.set(what, done, total, unit)
+	if at.Round > 0 {
+		what = fmt.Sprintf("%s (round %d)", what, at.Round)
+	}
+	bar.set(what, at.Done, at.Total, unit)
 }
 
 // ofCounts is a command that opens a file of counts, its first argument, and prints what is in it to a buffer of standard output.
@@ -168,7 +171,7 @@ They come in an order of hashes, which is the same for the same k-mers.`,
 			})
 		}
 		var line []byte
-		return f.Each(func(kmer uint64, count uint32) error {
+		return f.Each(func(kmer kmers.Kmer, count uint32) error {
 			if count < lower || count > upper {
 				return nil
 			}
@@ -251,7 +254,7 @@ reverse complement is printed. - is k-mers on standard input, a line each.`,
 		Example: "  warpmap kmers query counts.wk ACGTACGTACGTACGTACGTA\n  warpmap kmers query counts.wk - < kmers.txt",
 		Args:    cobra.MinimumNArgs(2),
 	}, func(f *kmers.File, w *bufio.Writer, args []string) error {
-		var packed []uint64
+		var packed []kmers.Kmer
 		take := func(letters string) error {
 			x, err := kmers.Pack(letters)
 			if err == nil && len(letters) != f.K {

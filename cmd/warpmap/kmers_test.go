@@ -1,15 +1,23 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
+	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
+	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
 	"github.com/warpmap/warpmap/genome/kmers"
+	"github.com/warpmap/warpmap/internal/testenv"
 )
 
 func TestKmers(t *testing.T) {
@@ -23,7 +31,7 @@ func TestKmers(t *testing.T) {
 		t.Fatal(err)
 	}
 	// AAC ACC CCC CCC, and GTT, which is AAC's.
-	if want := (kmers.Summary{Read: genome.Counts{Inputs: 1, Records: 2, Letters: 12}, Passes: 1, Stats: kmers.Stats{Unique: 1, Distinct: 3, Total: 5, MaxCount: 2}}); s != want {
+	if want := (kmers.Summary{Read: genome.Counts{Inputs: 1, Records: 2, Letters: 12}, Rounds: 1, Stats: kmers.Stats{Unique: 1, Distinct: 3, Total: 5, MaxCount: 2}}); s != want {
 		t.Errorf("%+v, want %+v", s, want)
 	}
 	for _, c := range []struct{ args, want string }{
@@ -65,7 +73,7 @@ func TestKmers(t *testing.T) {
 		code int
 		args string
 	}{
-		{exitUsage, "count in.fq"}, {exitUsage, "count in.fq -k 33"}, {exitUsage, "count -k 3"}, {exitInput, "count absent.fq -k 3"}, {exitInput, "count " + broken + " -k 3"},
+		{exitUsage, "count in.fq"}, {exitUsage, "count in.fq -k 65"}, {exitUsage, "count -k 3"}, {exitInput, "count absent.fq -k 3"}, {exitInput, "count " + broken + " -k 3"},
 		{exitInput, "stats " + in}, {exitInput, "query " + filepath.Join(dir, "absent.wk") + " AAA"}, {exitOther, "query " + out + " AAAA"},
 	} {
 		if _, _, err := run(t, append([]string{"kmers"}, strings.Fields(c.args)...)...); exitCode(err) != c.code {
@@ -74,5 +82,91 @@ func TestKmers(t *testing.T) {
 	}
 	if left, err := os.ReadDir("."); err != nil || slices.ContainsFunc(left, func(e os.DirEntry) bool { return strings.HasSuffix(e.Name(), ".wk") }) {
 		t.Errorf("files of counts are left: %v", err)
+	}
+}
+
+// Counting with little memory, ended by a signal at any time or by a file that may not grow, leaves nothing: no file of counts, and no temporary one.
+func TestKmersEnd(t *testing.T) {
+	d, err := device.Open("cpu")
+	testenv.Require(t, "cpu", err)
+	d.Close()
+	dir, spills := t.TempDir(), t.TempDir()
+	text := []byte(">a\n")
+	r := rand.New(rand.NewPCG(1, 9))
+	for range 8 << 20 {
+		text = append(text, "ACGT"[r.IntN(4)])
+	}
+	in, out := filepath.Join(dir, "in.fa"), filepath.Join(dir, "out.wk")
+	if err := os.WriteFile(in, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	count := func(after time.Duration, env ...string) (took time.Duration, said string, ended error) {
+		cmd := exec.Command(os.Args[0], "kmers", "count", in, "-k", "25", "--device", "cpu", "--max-memory", "30MB", "--out", out, "--quiet")
+		cmd.Env = append(append(os.Environ(), "WARPMAP_TEST_COMMAND=1", "TMPDIR="+spills, "GORACE=atexit_sleep_ms=0"), env...)
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		start := time.Now()
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if after > 0 {
+			time.AfterFunc(after, func() { cmd.Process.Signal(syscall.SIGTERM) })
+		}
+		ended = cmd.Wait()
+		took = time.Since(start)
+		for _, folder := range []string{dir, spills} {
+			entries, err := os.ReadDir(folder)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range entries {
+				if name := e.Name(); name != "in.fa" && (name != "out.wk" || ended != nil) {
+					t.Errorf("ended by %v after %v: %s is left", ended, after, name)
+				}
+			}
+		}
+		os.Remove(out)
+		return took, errs.String(), ended
+	}
+	whole, said, err := count(0)
+	if err != nil {
+		t.Fatal(err, said)
+	}
+	stopped := 0
+	for k := range 5 {
+		if _, _, err := count(whole * time.Duration(k+1) / 6); err != nil {
+			stopped++
+		}
+	}
+	if stopped == 0 {
+		t.Errorf("counting, which takes %v, was never stopped", whole)
+	}
+	if _, said, err := count(0, "WARPMAP_TEST_SMALL_FILES=1"); err == nil || !strings.Contains(said, "temporary files in "+spills+": file too large: make room there") {
+		t.Errorf("%v, %q", err, said)
+	}
+}
+
+func TestKmersOverDevices(t *testing.T) {
+	dir := t.TempDir()
+	in := filepath.Join(dir, "in.fa")
+	if err := os.WriteFile(in, []byte(">a\nACGTNACGGTTTACGT\n>b\nGGGGACGT\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var want []byte
+	for i, over := range []string{"cpu", "cpu:0,cpu:1", "cpu:0,cpu:1,cpu:2"} {
+		out := filepath.Join(dir, fmt.Sprint(i))
+		must(t, "kmers", "count", in, "-k", "4", "-C", "--devices", over, "--out", out, "--quiet")
+		got, err := os.ReadFile(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			want = got
+		} else if !bytes.Equal(got, want) {
+			t.Errorf("--devices %s makes another file", over)
+		}
+	}
+	if _, _, err := run(t, "kmers", "count", in, "-k", "4", "--devices", "joined"); exitCode(err) != exitUsage {
+		t.Errorf("--devices joined: %v", err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome/classify"
+	"github.com/warpmap/warpmap/genome/kmers"
 	"github.com/warpmap/warpmap/gph"
 	"github.com/warpmap/warpmap/join"
 	"github.com/warpmap/warpmap/table"
@@ -55,6 +56,7 @@ var temporary sync.Map
 func fail(ctx context.Context, err error) {
 	join.RemoveHidden()
 	classify.RemoveHidden()
+	kmers.RemoveHidden()
 	temporary.Range(func(dir, _ any) bool { os.RemoveAll(dir.(string)); return true })
 	code := exitCode(err)
 	if ctx.Err() != nil {

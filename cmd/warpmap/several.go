@@ -43,6 +43,18 @@ func (s *several) open(cmd *cobra.Command, with ...device.Option) (devices []*de
 	}, nil
 }
 
+// openOr opens what --devices names, or without it what --device does.
+func (s *several) openOr(cmd *cobra.Command, with ...device.Option) (devices []*device.Device, close func(), err error) {
+	switch s.list {
+	case "":
+		d, err := openDevice(cmd, with...)
+		return []*device.Device{d}, func() { d.Close() }, err
+	case joined:
+		return nil, nil, fmt.Errorf("--devices %s: want the devices of one process: all, or a list such as 0,1", joined)
+	}
+	return s.open(cmd, with...)
+}
+
 func (s *several) modeOf() (shard.Mode, error) {
 	for _, m := range []shard.Mode{shard.Distributed, shard.Independent} {
 		if s.mode == m.String() {

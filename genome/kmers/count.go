@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"os"
 	"slices"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
@@ -15,42 +19,70 @@ type Options struct {
 	K         int    // letters of a k-mer, 1 to MaxK
 	Canonical bool   // a k-mer and its reverse complement count as one
 	Min       uint32 // k-mers that come less often are left out; 0 and 1: none are
-	// MaxMemory bounds the memory for k-mers, in bytes; 0 is half of what the device has free. It is not the whole process's: blocks of text come on top, about
-	// 32 MiB a thread. With less than all k-mers take, inputs are read several times, so standard input cannot be among them.
+	// MaxMemory bounds the memory for k-mers, in bytes, of all devices together; 0 is half of what they have free, and of what the host has. It is not the whole
+	// process's: blocks of text come on top, about 32 MiB a thread, or less with little memory. What all k-mers take beyond it goes to temporary files.
 	MaxMemory int64
+	Temporary string           // folder for those; empty: the system's
+	Beside    []*device.Device // more devices, each of which counts its share of the k-mers
 	Read      genome.Options
-	Progress  func(Progress) // called from time to time, from one goroutine; may be nil
+	Progress  func(Progress) // called from time to time, from one goroutine at a time; may be nil
 }
 
 // Progress is how far counting has come.
 type Progress struct {
-	Pass    int   // times that the inputs are read, this one included
-	Letters int64 // read in this pass
-	Part    int   // parts that are done
-	Parts   int
+	Step  Step
+	Round int   // of the rounds that k-mers in temporary files are counted in, from 1; 0: they are counted as they are read
+	Done  int64 // letters of Reading and Storing, parts of Counting and Merging
+	Total int64 // -1 where nobody knows it
 }
+
+// Step is what is being done.
+type Step string
+
+// The steps: where memory is enough, Reading and Counting; else Storing in temporary files, then Counting round by round, and Merging what the rounds gave.
+const (
+	Reading  Step = "reading"
+	Storing  Step = "storing"
+	Counting Step = "counting"
+	Merging  Step = "merging"
+)
 
 // Summary is what was read and counted.
 type Summary struct {
 	Read   genome.Counts `json:"read"`
-	Passes int           `json:"passes"`
+	Rounds int           `json:"rounds"` // in which k-mers were counted; 1: all at once
+	Stored int64         `json:"stored"` // bytes that went to temporary files
 	Stats
 }
 
 // complete checks the options.
-func (o *Options) complete(d *device.Device) error {
+func (o *Options) complete(devices []*device.Device) error {
 	if o.K < 1 || o.K > MaxK {
 		return fmt.Errorf("k-mers of %d letters: want 1 to %d", o.K, MaxK)
 	}
-	if o.MaxMemory < 0 || o.MaxMemory > 0 && o.MaxMemory < leastMemory {
-		return fmt.Errorf("memory of %s: want %s or more, or 0 for half of what is free", device.Bytes(o.MaxMemory), device.Bytes(leastMemory))
+	least := leastMemory * int64(len(devices))
+	if o.MaxMemory < 0 || o.MaxMemory > 0 && o.MaxMemory < least {
+		return fmt.Errorf("memory of %s: want %s or more, or 0 for half of what is free", device.Bytes(o.MaxMemory), device.Bytes(least))
 	}
-	if o.MaxMemory == 0 {
+	room := int64(0) // of GPUs; CPU devices have one memory
+	for _, d := range devices {
 		free, _, err := d.Memory()
 		if err != nil {
 			return err
 		}
-		o.MaxMemory = max(free/2, leastMemory)
+		if room = max(room, free); d.Info().CUDA() {
+			room = max(room, free*int64(len(devices)))
+		}
+	}
+	if host, _ := device.HostMemory(); host > 0 {
+		room = min(room, host)
+	}
+	if o.MaxMemory == 0 {
+		o.MaxMemory = room / 2
+	}
+	o.MaxMemory = max(min(o.MaxMemory, room/4*3), least)
+	if o.Read.BlockBytes == 0 && o.MaxMemory < 1<<30 {
+		o.Read.BlockBytes = int(max(1<<16, o.MaxMemory/textShare/4))
 	}
 	if o.Progress == nil {
 		o.Progress = func(Progress) {}
@@ -66,93 +98,164 @@ type counter interface {
 	// add takes text, whose records end in '\n'.
 	add(text []byte) error
 	// finish gives the k-mers of each part, in the order of parts, and in each by their mixes. They are good until emit returns.
-	finish(emit func(part int, mixes []uint64, counts []uint32) error) error
+	finish(emit func(part int, x counted) error) error
 	close() error
 }
 
-// Count counts the k-mers of inputs (see genome.Expand) and writes them to the file out, which appears when it is whole.
+// job is one Count.
+type job struct {
+	ctx     context.Context
+	devices []*device.Device
+	inputs  []string
+	o       Options
+	s       Summary
+}
+
+// Count counts the k-mers of inputs (see genome.Expand) and writes them to the file out, which appears when it is whole. Where MaxMemory does not hold them,
+// what was counted by then is dropped, and the inputs are read once more, into temporary files; those that can be read once only, such as standard
+// input and pipes, go there at once. The file is the same. Temporary files have no names: none is left, however the process ends. They take about
+// 1.5 bytes a k-mer, and then 12, or 20 of more than 32 letters, for each that comes Min times.
 //
-// Errors: *genome.InputError; those of the device, and ctx's.
+// Errors: *genome.InputError; those of the devices, of temporary files, and ctx's.
 func Count(ctx context.Context, d *device.Device, inputs []string, o Options, out string) (s Summary, err error) {
-	if err := o.complete(d); err != nil {
+	j := &job{ctx: ctx, devices: append([]*device.Device{d}, o.Beside...), o: o}
+	if err := j.o.complete(j.devices); err != nil {
 		return s, err
 	}
-	w, err := create(out, o)
+	if j.inputs, err = genome.Expand(inputs); err != nil {
+		return s, err
+	}
+	w, err := create(out, j.o)
 	if err != nil {
 		return s, err
 	}
 	defer func() { err = errors.Join(err, w.close(err == nil)) }()
-	width := parts
-	for first := 0; first < parts; {
-		end := min(first+width, parts)
-		s.Passes++
-		s.Read, err = pass(ctx, d, inputs, o, first, end, func(read genome.Counts, part int) {
-			o.Progress(Progress{s.Passes, read.Letters, part, parts})
-		}, w.put)
-		switch {
-		case errors.Is(err, errNarrow) && width == 1:
-			return s, fmt.Errorf("one part in %d of the k-mers takes more than %s of memory: allow more", parts, device.Bytes(o.MaxMemory))
-		case errors.Is(err, errNarrow) && slices.Contains(inputs, "-"):
-			return s, fmt.Errorf("the k-mers of standard input, which can be read once only, take more than %s of memory: allow more, or read a file", device.Bytes(o.MaxMemory))
-		case errors.Is(err, errNarrow):
-			width /= 2
-			continue
-		case err != nil:
-			return s, err
-		}
-		first = end
+	err = errNarrow
+	if !slices.ContainsFunc(j.inputs, onceOnly) {
+		err = j.whole(w)
 	}
-	s.Stats = w.stats
-	return s, nil
+	if errors.Is(err, errNarrow) {
+		err = j.stored(w)
+	}
+	j.s.Stats = w.stats
+	return j.s, err
 }
 
-// pass reads the inputs, and writes the k-mers of some parts.
-func pass(ctx context.Context, d *device.Device, inputs []string, o Options, first, end int, progress func(read genome.Counts, part int),
-	put func(part int, mixes []uint64, counts []uint32) error) (read genome.Counts, err error) {
-	c, err := newCounter(d, o, first, end)
+// onceOnly tells whether an input cannot be read a second time.
+func onceOnly(input string) bool {
+	i, err := os.Stat(input)
+	return input == "-" || err == nil && !i.Mode().IsRegular()
+}
+
+// whole counts all k-mers at once, in memory.
+func (j *job) whole(w *writer) error {
+	j.s.Rounds = 1
+	return j.count(0, parts, 0, func(add func(text []byte) error) error {
+		return j.read(Reading, func(b *genome.Block) error {
+			defer b.Release()
+			return add(b.Text)
+		})
+	}, w.put)
+}
+
+// read reads the inputs.
+func (j *job) read(step Step, each func(b *genome.Block) error) (err error) {
+	letters := int64(0)
+	j.s.Read, err = genome.Read(j.ctx, j.inputs, j.o.Read, func(b *genome.Block) error {
+		letters += int64(len(b.Text) - len(b.Records))
+		j.o.Progress(Progress{Step: step, Done: letters, Total: -1})
+		return each(b)
+	})
+	return err
+}
+
+// count counts the k-mers of some parts of the text that source gives.
+func (j *job) count(first, end, round int, source func(add func(text []byte) error) error, put func(part int, x counted) error) (err error) {
+	c, err := j.counter(first, end)
 	if err != nil {
-		return read, err
+		return err
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
-	var done genome.Counts
-	read, err = genome.Read(ctx, inputs, o.Read, func(b *genome.Block) error {
-		defer b.Release()
-		done.Letters += int64(len(b.Text) - len(b.Records))
-		progress(done, first)
-		return c.add(b.Text)
-	})
-	if err != nil {
-		return read, err
+	if err := source(c.add); err != nil {
+		return err
 	}
-	err = c.finish(func(part int, mixes []uint64, counts []uint32) error {
-		if err := ctx.Err(); err != nil {
+	return c.finish(func(part int, x counted) error {
+		if err := j.ctx.Err(); err != nil {
 			return err
 		}
-		progress(done, part+1)
-		return put(part, mixes, counts)
+		j.o.Progress(Progress{Counting, round, int64(part + 1), parts})
+		return put(part, x)
 	})
-	return read, err
 }
 
-func newCounter(d *device.Device, o Options, first, end int) (counter, error) {
-	m, err := d.Compile(program())
+// counter makes one for each device, of a share of the parts.
+func (j *job) counter(first, end int) (counter, error) {
+	all := shared{}
+	n := len(j.devices)
+	for i, d := range j.devices {
+		from, to := first+(end-first)*i/n, first+(end-first)*(i+1)/n
+		c, err := newCounter(d, j.o, j.o.MaxMemory/int64(n), from, to)
+		if err != nil {
+			return nil, errors.Join(err, all.close())
+		}
+		all = append(all, c)
+	}
+	if n == 1 {
+		return all[0], nil
+	}
+	return all, nil
+}
+
+// shared counters each take all text, and count the k-mers of their own parts.
+type shared []counter
+
+func (s shared) add(text []byte) error {
+	var work errgroup.Group
+	for _, c := range s {
+		work.Go(func() error { return c.add(text) })
+	}
+	return work.Wait()
+}
+
+func (s shared) finish(emit func(part int, x counted) error) error {
+	for _, c := range s {
+		if err := c.finish(emit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s shared) close() (err error) {
+	for _, c := range s {
+		err = errors.Join(err, c.close())
+	}
+	return err
+}
+
+func newCounter(d *device.Device, o Options, memory int64, first, end int) (counter, error) {
+	m, err := d.Compile(program(wordsOf(o.K)))
 	if err != nil {
 		return nil, err
 	}
-	t := texts{d: d, k: o.K, room: int(min(textBytes, o.MaxMemory/textShare)), p: textParams{K: uint64(o.K), First: uint64(first), End: uint64(end)}}
+	t := texts{d: d, k: o.K, words: wordsOf(o.K), room: roomFor(memory), p: textParams{K: uint64(o.K), First: uint64(first), End: uint64(end)}}
 	if o.Canonical {
 		t.p.Canonical = 1
 	}
 	if d.Info().CUDA() {
-		return newTabled(m, t, o)
+		return newTabled(m, t, memory)
 	}
-	return newSorted(m, t, o)
+	return newSorted(m, t, memory)
 }
+
+// roomFor is how much text is brought to a device at a time.
+func roomFor(memory int64) int { return int(min(textBytes, memory/textShare)) }
 
 // texts brings text to the device, and has its k-mers made piece by piece.
 type texts struct {
 	d      *device.Device
 	k      int
+	words  int
 	room   int // bytes of text at a time
 	p      textParams
 	memory device.Slice[byte]
@@ -185,4 +288,18 @@ func (t *texts) fill(text []byte, flush func() error) error {
 		}
 	}
 	return nil
+}
+
+// rawRoom is how many k-mers a device takes for certain, however few of them are equal.
+func rawRoom(devices []*device.Device, memory int64, words int) uint64 {
+	share := memory / int64(len(devices))
+	least := int64(math.MaxInt64)
+	for _, d := range devices {
+		n := share / 4 * 3 / rawBytes(words)
+		if d.Info().CUDA() { // half of it is a table's, which may be filled to 40% after it has grown
+			n = share / 2 / (5 * rawBytes(words))
+		}
+		least = min(least, n)
+	}
+	return uint64(least) * uint64(len(devices))
 }

@@ -2,7 +2,6 @@ package kmers
 
 import (
 	"bufio"
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -12,15 +11,15 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
+	"sync"
 	"unsafe"
-
-	"github.com/warpmap/warpmap/kernel"
 )
 
 // A file of counts is a header and parts. All numbers are little-endian.
 //
 //	header   fileHeader, then for each part partHeader, then the CRC-32C of what is before it, padded to headerBytes
-//	part     n mixes of 8 bytes, ascending, then n counts of 4
+//	part     n mixes of 8 bytes, or 16 in version 2, whose k-mers have more than 32 letters (the high word first), ascending; then n counts of 4
 type fileHeader struct {
 	Magic          [8]byte
 	Version, K     uint32
@@ -62,7 +61,8 @@ func create(path string, o Options) (*writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &writer{path: path, file: f, w: bufio.NewWriterSize(f, 1<<20), header: fileHeader{Magic: fileMagic, Version: fileVersion, K: uint32(o.K), Min: o.Min}}
+	unfinished.Store(f.Name(), true)
+	w := &writer{path: path, file: f, w: bufio.NewWriterSize(f, 1<<20), header: fileHeader{Magic: fileMagic, Version: versionOf(o.K), K: uint32(o.K), Min: o.Min}}
 	if o.Canonical {
 		w.header.Canonical = 1
 	}
@@ -72,44 +72,70 @@ func create(path string, o Options) (*writer, error) {
 	return w, nil
 }
 
+func versionOf(k int) uint32 {
+	if wordsOf(k) > 1 {
+		return wideVersion
+	}
+	return fileVersion
+}
+
 // bytesOf is the memory of a slice.
 func bytesOf[T uint32 | uint64](x []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(unsafe.Sizeof(*new(T))))
 }
 
-// put writes the next part. It may change both slices.
-func (w *writer) put(part int, mixes []uint64, counts []uint32) error {
-	if w.header.Min > 1 {
-		n := 0
-		for i, c := range counts {
-			if c >= w.header.Min {
-				mixes[n], counts[n] = mixes[i], c
-				n++
-			}
-		}
-		mixes, counts = mixes[:n], counts[:n]
-	}
+// put writes the next part. It may change what it is given.
+func (w *writer) put(part int, x counted) error {
+	x = x.atLeast(w.header.Min)
 	most := uint32(0)
-	for _, c := range counts {
+	for _, c := range x.counts {
 		w.stats.Total += uint64(c)
 		if c == 1 {
 			w.stats.Unique++
 		}
 		most = max(most, c)
 	}
-	w.stats.Distinct += uint64(len(counts))
+	w.stats.Distinct += uint64(len(x.counts))
 	w.stats.MaxCount = max(w.stats.MaxCount, uint64(most))
-	a, b := bytesOf(mixes), bytesOf(counts)
-	w.parts[part] = partHeader{N: uint64(len(mixes)), Sum: crc32.Update(crc32.Checksum(a, castagnoli), castagnoli, b)}
-	_, err := w.w.Write(a)
+	w.parts[part] = partHeader{N: uint64(len(x.counts)), Sum: x.checksum()}
+	return x.write(w.w)
+}
+
+// write writes mixes, then counts.
+func (x counted) write(w io.Writer) error {
+	_, err := w.Write(bytesOf(x.mixes))
 	if err == nil {
-		_, err = w.w.Write(b)
+		_, err = w.Write(bytesOf(x.counts))
 	}
 	return err
 }
 
+// readCounted reads n k-mers that write wrote.
+func readCounted(r io.ReaderAt, at int64, words, n int) (counted, error) {
+	x := newCounted(words, n)
+	mixes := bytesOf(x.mixes)
+	_, err := r.ReadAt(mixes, at)
+	if err == nil {
+		_, err = r.ReadAt(bytesOf(x.counts), at+int64(len(mixes)))
+	}
+	return x, err
+}
+
+func (x counted) checksum() uint32 {
+	return crc32.Update(crc32.Checksum(bytesOf(x.mixes), castagnoli), castagnoli, bytesOf(x.counts))
+}
+
+// unfinished are the files that are being written.
+var unfinished sync.Map
+
+// RemoveHidden removes the files of counts that are not whole: for a process that ends before Count does.
+func RemoveHidden() {
+	unfinished.Range(func(name, _ any) bool { os.Remove(name.(string)); return true })
+}
+
 // close ends the file; whole says that all parts are in.
 func (w *writer) close(whole bool) (err error) {
+	defer unfinished.Delete(w.file.Name())
 	if whole {
 		w.header.Stats = w.stats
 		head, err := binary.Append(nil, binary.LittleEndian, w.header)
@@ -186,10 +212,10 @@ func (f *File) head() error {
 	if _, err := binary.Decode(head, binary.LittleEndian, &h); err != nil {
 		return err
 	}
-	if h.Version != fileVersion {
-		return fmt.Errorf("is of version %d, and this program reads version %d: count again", h.Version, fileVersion)
+	if h.Version != fileVersion && h.Version != wideVersion {
+		return fmt.Errorf("is of version %d, and this program reads versions %d and %d: count again", h.Version, fileVersion, wideVersion)
 	}
-	if binary.LittleEndian.Uint32(head[size:]) != crc32.Checksum(head[:size], castagnoli) || h.K < 1 || h.K > MaxK {
+	if binary.LittleEndian.Uint32(head[size:]) != crc32.Checksum(head[:size], castagnoli) || h.K < 1 || h.K > MaxK || h.Version != versionOf(int(h.K)) {
 		return errors.New("the checksum of its header is wrong: the file is damaged")
 	}
 	if _, err := binary.Decode(head[binary.Size(h):], binary.LittleEndian, f.parts[:]); err != nil {
@@ -198,7 +224,7 @@ func (f *File) head() error {
 	f.K, f.Canonical, f.Min, f.Stats = int(h.K), h.Canonical != 0, h.Min, h.Stats
 	f.at[0] = headerBytes
 	for i, p := range f.parts {
-		f.at[i+1] = f.at[i] + int64(p.N)*countedBytes
+		f.at[i+1] = f.at[i] + int64(p.N)*countedBytes(wordsOf(f.K))
 	}
 	s, err := f.file.Stat()
 	if err == nil && f.Stats.Distinct > 0 && s.Size() != f.at[parts] {
@@ -212,13 +238,8 @@ func (f *File) Close() error { return f.file.Close() }
 
 // part reads a part.
 func (f *File) part(i int) (x counted, err error) {
-	n := f.parts[i].N
-	x = counted{make([]uint64, n), make([]uint32, n)}
-	a, b := bytesOf(x.mixes), bytesOf(x.counts)
-	if _, err = f.file.ReadAt(a, f.at[i]); err == nil {
-		_, err = f.file.ReadAt(b, f.at[i]+int64(len(a)))
-	}
-	if err == nil && f.parts[i].Sum != crc32.Update(crc32.Checksum(a, castagnoli), castagnoli, b) {
+	x, err = readCounted(f.file, f.at[i], wordsOf(f.K), int(f.parts[i].N))
+	if err == nil && f.parts[i].Sum != x.checksum() {
 		err = fmt.Errorf("the checksum of part %d is wrong: the file is damaged", i)
 	}
 	if err != nil {
@@ -228,14 +249,14 @@ func (f *File) part(i int) (x counted, err error) {
 }
 
 // Each calls do for all k-mers, packed, with their counts, in the order of the file, which is the same for the same k-mers.
-func (f *File) Each(do func(kmer uint64, count uint32) error) error {
+func (f *File) Each(do func(kmer Kmer, count uint32) error) error {
 	for i := range parts {
 		x, err := f.part(i)
 		if err != nil {
 			return err
 		}
-		for j, m := range x.mixes {
-			if err := do(unmix(m), x.counts[j]); err != nil {
+		for j, n := range x.counts {
+			if err := do(unmix(x.mix(j)), n); err != nil {
 				return err
 			}
 		}
@@ -245,26 +266,30 @@ func (f *File) Each(do func(kmer uint64, count uint32) error) error {
 
 // Find gives how often each packed k-mer came, 0 for those that are not in; where the file is of canonical k-mers, how often it and its
 // reverse complement did. Cost: each part that has one of them is read.
-func (f *File) Find(kmers []uint64) ([]uint32, error) {
+func (f *File) Find(kmers []Kmer) ([]uint32, error) {
+	words := wordsOf(f.K)
 	order, out := make([]int, len(kmers)), make([]uint32, len(kmers))
-	mixes := make([]uint64, len(kmers))
+	wanted := newCounted(words, len(kmers))
 	for i, x := range kmers {
 		if f.Canonical {
 			x = Canonical(x, f.K)
 		}
-		order[i], mixes[i] = i, kernel.Fmix64(x)
+		m := mix(x, words)
+		order[i] = i
+		copy(wanted.mix(i), m[:words])
 	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(mixes[a], mixes[b]) })
+	slices.SortFunc(order, func(a, b int) int { return wanted.compare(a, wanted, b) })
 	last, x := -1, counted{}
 	for _, i := range order {
-		if part := int(mixes[i] >> (64 - partBits)); part != last {
+		if part := wanted.part(i); part != last {
 			var err error
 			if x, err = f.part(part); err != nil {
 				return nil, err
 			}
 			last = part
 		}
-		if at, found := slices.BinarySearch(x.mixes, mixes[i]); found {
+		at := sort.Search(len(x.counts), func(j int) bool { return x.compare(j, wanted, i) >= 0 })
+		if at < len(x.counts) && x.compare(at, wanted, i) == 0 {
 			out[i] = x.counts[at]
 		}
 	}

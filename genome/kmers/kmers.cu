@@ -1,34 +1,58 @@
 // k-mers of text, packed: the first letter highest, A, C, G, T = 0, 1, 2, 3. What is no letter of these, U aside, breaks k-mers.
 //
-// A k-mer is held as its mix, fmix64 of the packed letters, which is undone when it is written for people: so parts by the highest bits are of
+// A k-mer is held as its mix, a bijection of the packed letters, which is undone when it is written for people: so parts by the highest bits are of
 // equal size, whatever the letters are.
 #include "layout.h"
-#include "warpmap.cuh"
+#include "letters.cuh"
 
-// 0 to 3, or 4 for what is no such letter.
-__device__ __forceinline__ u32 code_of(u8 letter) {
-    u32 x = letter & 0xdf; // upper case
-    bool is = x == 'A' || x == 'C' || x == 'G' || x == 'T' || x == 'U';
-    return is ? (x >> 1 ^ x >> 2) & 3 : 4;
+// A packed k-mer, or its mix: a word, or two with the high one first.
+#if KMERS_WORDS == 1
+typedef u64 kmer;
+__device__ __forceinline__ u64 high(kmer x) { return x; }
+__device__ __forceinline__ kmer mixed(kmer x) { return fmix64(x); }
+#else
+struct kmer {
+    u64 hi, lo;
+};
+__device__ __forceinline__ bool operator<(const kmer& a, const kmer& b) { return a.hi < b.hi || (a.hi == b.hi && a.lo < b.lo); }
+__device__ __forceinline__ bool operator==(const kmer& a, const kmer& b) { return a.hi == b.hi && a.lo == b.lo; }
+__device__ __forceinline__ u64 high(const kmer& x) { return x.hi; }
+// Each step can be undone, and after the three of them all bits depend on all.
+__device__ __forceinline__ kmer mixed(kmer x) {
+    x.hi ^= fmix64(x.lo);
+    x.lo ^= fmix64(x.hi);
+    x.hi ^= fmix64(x.lo);
+    return x;
 }
+#endif
 
 // The k-mers of some text, letter by letter.
 struct Rolling {
-    u64 mask, forward, reverse;
+    kmer forward, reverse;
+    u64 mask; // of the high word
     u32 k, top, length;
     bool canonical;
 
     __device__ __forceinline__ Rolling(u64 k, u64 canonical)
-        : mask(~0ull >> (64 - 2 * k)), forward(0), reverse(0), k((u32)k), top((u32)(2 * k - 2)), length(0), canonical(canonical != 0) {}
+        : forward{}, reverse{}, mask(~0ull >> (64 * KMERS_WORDS - 2 * k)), k((u32)k), top((u32)(2 * k - 2 - 64 * (KMERS_WORDS - 1))), length(0),
+          canonical(canonical != 0) {}
     // take takes the next letter, and tells whether it ends a k-mer.
     __device__ __forceinline__ bool take(u32 code) {
-        forward = (forward << 2 | (code & 3)) & mask;
-        reverse = reverse >> 2 | (u64)(3 - (code & 3)) << top;
+        u64 letter = code & 3, other = (u64)(3 - letter) << top;
+#if KMERS_WORDS == 1
+        forward = (forward << 2 | letter) & mask;
+        reverse = reverse >> 2 | other;
+#else
+        forward = kmer{(forward.hi << 2 | forward.lo >> 62) & mask, forward.lo << 2 | letter};
+        reverse = kmer{reverse.hi >> 2 | other, reverse.lo >> 2 | reverse.hi << 62};
+#endif
         length = code > 3 ? 0 : length + 1;
         return length >= k;
     }
-    __device__ __forceinline__ u64 kmer() const { return canonical && reverse < forward ? reverse : forward; }
+    __device__ __forceinline__ kmer mix() const { return mixed(canonical && reverse < forward ? reverse : forward); }
 };
+
+__device__ __forceinline__ u64 part_of(const kmer& mix) { return high(mix) >> (64 - KMERS_PART_BITS); }
 
 // for_each_kmer calls f for the mix of each k-mer that ends in letters from … to-1 of the text.
 template <class F> __device__ __forceinline__ void for_each_kmer(const kmers::textParams& p, const u8* codes, u64 from, u64 to, F f) {
@@ -36,7 +60,7 @@ template <class F> __device__ __forceinline__ void for_each_kmer(const kmers::te
     const u8* text = at<u8>(p.text);
     for (u64 i = from < p.k - 1 ? 0 : from - (p.k - 1); i < from; i++) r.take(codes[text[i]]);
     for (u64 i = from; i < to; i++)
-        if (r.take(codes[text[i]])) f(fmix64(r.kmer()));
+        if (r.take(codes[text[i]])) f(r.mix());
 }
 
 // Each block's first lane takes one segment of the text alone: on the CPU device, where lanes of a warp follow one another. segment_counts says how many
@@ -54,47 +78,47 @@ WARPMAP_KERNEL(segment_counts, kmers::textParams) {
     if (thread_index()) return;
     Segment s(p);
     for (u32 i = 0; i < KMERS_PARTS; i++) s.cursors[i] = 0;
-    for_each_kmer(p, s.codes, s.from, s.to, [&](u64 mix) { s.cursors[mix >> (64 - KMERS_PART_BITS)]++; });
+    for_each_kmer(p, s.codes, s.from, s.to, [&](const kmer& mix) { s.cursors[part_of(mix)]++; });
     for (u64 i = 0; i < KMERS_PARTS; i++)
         if (i < p.first || i >= p.end) s.cursors[i] = 0;
 }
 WARPMAP_KERNEL(segment_scatter, kmers::textParams) {
     if (thread_index()) return;
     Segment s(p);
-    u64* out = at<u64>(p.mixes);
+    kmer* out = at<kmer>(p.mixes);
     if (p.end - p.first == KMERS_PARTS) {
-        for_each_kmer(p, s.codes, s.from, s.to, [&](u64 mix) { out[s.cursors[mix >> (64 - KMERS_PART_BITS)]++] = mix; });
+        for_each_kmer(p, s.codes, s.from, s.to, [&](const kmer& mix) { out[s.cursors[part_of(mix)]++] = mix; });
         return;
     }
-    for_each_kmer(p, s.codes, s.from, s.to, [&](u64 mix) {
-        u64 part = mix >> (64 - KMERS_PART_BITS);
+    for_each_kmer(p, s.codes, s.from, s.to, [&](const kmer& mix) {
+        u64 part = part_of(mix);
         if (part >= p.first && part < p.end) out[s.cursors[part]++] = mix;
     });
 }
 
 // sift brings x down to its place in a heap of n, whose place i is free.
-__device__ __forceinline__ void sift(u64* a, u32 i, u32 n, u64 x) {
+__device__ __forceinline__ void sift(kmer* a, u32 i, u32 n, kmer x) {
     for (u32 child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && a[child + 1] > a[child]) child++;
-        if (a[child] <= x) break;
+        if (child + 1 < n && a[child] < a[child + 1]) child++;
+        if (!(x < a[child])) break;
         a[i] = a[child];
     }
     a[i] = x;
 }
-__device__ __forceinline__ void sort_few(u64* a, u32 n) {
+__device__ __forceinline__ void sort_few(kmer* a, u32 n) {
     if (n > KMERS_FEW) {
         for (u32 i = n / 2; i-- > 0;) sift(a, i, n, a[i]);
         for (u32 i = n - 1; i > 0; i--) {
-            u64 x = a[i];
+            kmer x = a[i];
             a[i] = a[0];
             sift(a, 0, i, x);
         }
         return;
     }
     for (u32 i = 1; i < n; i++) {
-        u64 x = a[i];
+        kmer x = a[i];
         u32 j = i;
-        for (; j > 0 && a[j - 1] > x; j--) a[j] = a[j - 1];
+        for (; j > 0 && x < a[j - 1]; j--) a[j] = a[j - 1];
         a[j] = x;
     }
 }
@@ -102,7 +126,7 @@ __device__ __forceinline__ void sort_few(u64* a, u32 n) {
 template <class F> __device__ __forceinline__ void for_each_of_part(const kmers::sortParams& p, u64 part, F f) {
     const kmers::run* runs = at<kmers::run>(p.runs);
     for (u64 r = 0; r < p.n; r++) {
-        const u64* mixes = at<u64>(runs[r].mixes);
+        const kmer* mixes = at<kmer>(runs[r].mixes);
         for (u64 i = at<u64>(runs[r].starts)[part], end = at<u64>(runs[r].starts)[part + 1]; i < end; i++) f(mixes[i]);
     }
 }
@@ -113,23 +137,23 @@ WARPMAP_KERNEL(sort_parts, kmers::sortParams) {
     if (thread_index()) return;
     __shared__ u32 ends[KMERS_BUCKETS];
     u64 part = p.first + block_index(), begin = at<u64>(p.offsets)[block_index()];
-    u64* out = at<u64>(p.mixes) + begin;
+    kmer* out = at<kmer>(p.mixes) + begin;
     u32* counts = at<u32>(p.counts) + begin;
-    auto bucket = [](u64 mix) { return (u32)(mix << KMERS_PART_BITS >> (64 - KMERS_BUCKET_BITS)); };
+    auto bucket = [](const kmer& mix) { return (u32)(high(mix) << KMERS_PART_BITS >> (64 - KMERS_BUCKET_BITS)); };
     for (u32 i = 0; i < KMERS_BUCKETS; i++) ends[i] = 0;
-    for_each_of_part(p, part, [&](u64 mix) { ends[bucket(mix)]++; });
+    for_each_of_part(p, part, [&](const kmer& mix) { ends[bucket(mix)]++; });
     u32 all = 0;
     for (u32 i = 0; i < KMERS_BUCKETS; i++) {
         u32 n = ends[i];
         ends[i] = all;
         all += n;
     }
-    for_each_of_part(p, part, [&](u64 mix) { out[ends[bucket(mix)]++] = mix; });
+    for_each_of_part(p, part, [&](const kmer& mix) { out[ends[bucket(mix)]++] = mix; });
     u32 to = 0;
     for (u32 b = 0, from = 0; b < KMERS_BUCKETS; from = ends[b++]) {
         sort_few(out + from, ends[b] - from);
         for (u32 i = from, next; i < ends[b]; i = next) {
-            u64 mix = out[i];
+            kmer mix = out[i];
             for (next = i + 1; next < ends[b] && out[next] == mix; next++) {}
             out[to] = mix;
             counts[to++] = next - i;
@@ -147,10 +171,11 @@ WARPMAP_KERNEL(all_kmers, kmers::textParams) {
         for (u64 i = from < p.k - 1 ? 0 : from - (p.k - 1); i < from && i < p.n; i++) r.take(code_of(load_readonly(text + i)));
         for (u64 i = from; i < from + KMERS_EACH; i++) {
             bool on = i < p.n && r.take(code_of(load_readonly(text + i)));
-            u64 mix = fmix64(r.kmer()), part = mix >> (64 - KMERS_PART_BITS);
+            kmer mix = r.mix();
+            u64 part = part_of(mix);
             on = on && part >= p.first && part < p.end;
             u64 to = append(at<u64>(p.cursors), on);
-            if (on) at<u64>(p.mixes)[to] = mix;
+            if (on) at<kmer>(p.mixes)[to] = mix;
         }
     }
 }

@@ -9,9 +9,15 @@ import (
 //go:embed kmers.cu
 var kmersCU string
 
+//go:embed bins.cu
+var binsCU string
+
+//go:embed letters.cuh
+var lettersCUH string
+
 const (
-	// MaxK is the longest k-mer, one word of packed letters.
-	MaxK = 32
+	// MaxK is the longest k-mer, two words of packed letters; up to wordK it is one.
+	MaxK, wordK = 64, 32
 	// partBits: the k-mers of a part lie together in the file, and are counted at once. 50 million k-mers have parts of 200 KB, which a core's cache holds.
 	partBits, parts = 11, 1 << partBits
 	// bucketBits: a part is dealt out to so many buckets before it is sorted.
@@ -23,7 +29,16 @@ const (
 	// textBytes is how much text is brought to the device at a time: or less, so that its k-mers are a share of the memory.
 	textBytes, textShare = 16 << 20, 32
 	leastMemory          = 8 << 20
+	// Stretches of text whose k-mers have one minimizer, a word of so many letters or of a k-mer's, go to the minimizer's bin together.
+	minimizerLetters, bins = 9, 1 << 9
+	// mostOfStretch is how many k-mers a packed stretch has at most: a byte says it.
+	mostOfStretch = 255
+	// stretchLetters is how many letters a lane takes that packs stretches: each begins anew there.
+	stretchLetters = 1 << 9
 )
+
+// wordsOf is how many words of 64 bits a packed k-mer takes.
+func wordsOf(k int) int { return (k + wordK - 1) / wordK }
 
 // textParams are the parameters of the kernels that make k-mers of text.
 type textParams struct {
@@ -33,7 +48,7 @@ type textParams struct {
 	First, End uint64 // parts that are wanted
 	Segment    uint64 // letters of a block
 	Cursors    uint64 // address of u64: of each segment and part; of a list, its length
-	Mixes      uint64 // address of u64
+	Mixes      uint64 // address of mixes
 }
 
 // run is the k-mers of some text in the order of their parts.
@@ -48,18 +63,40 @@ type sortParams struct {
 	Numbers       uint64 // how many k-mers a part has
 }
 
-func program() *device.Program {
+// binParams are those of the kernels that pack stretches.
+type binParams struct {
+	Text, N   uint64
+	K         uint64
+	Minimizer uint64 // its letters
+	Bytes     uint64 // address of u64: of each bin, its bytes, then where they go
+	Kmers     uint64 // address of u64: of each bin
+	Out       uint64
+}
+
+// program has the kernels that count k-mers of so many words.
+func program(words int) *device.Program {
 	return &device.Program{
 		Name:  "kmers",
-		Files: []device.File{{Name: "kmers.cu", Text: kmersCU}},
-		Defines: []device.Define{{Name: "KMERS_PART_BITS", Value: partBits}, {Name: "KMERS_PARTS", Value: parts}, {Name: "KMERS_BUCKET_BITS", Value: bucketBits},
-			{Name: "KMERS_BUCKETS", Value: 1 << bucketBits}, {Name: "KMERS_FEW", Value: few}, {Name: "KMERS_EACH", Value: each}},
+		Files: []device.File{{Name: "kmers.cu", Text: kmersCU}, {Name: "letters.cuh", Text: lettersCUH}},
+		Defines: []device.Define{{Name: "KMERS_WORDS", Value: words}, {Name: "KMERS_PART_BITS", Value: partBits}, {Name: "KMERS_PARTS", Value: parts},
+			{Name: "KMERS_BUCKET_BITS", Value: bucketBits}, {Name: "KMERS_BUCKETS", Value: 1 << bucketBits}, {Name: "KMERS_FEW", Value: few}, {Name: "KMERS_EACH", Value: each}},
 		Layouts: []any{textParams{}, run{}, sortParams{}},
 	}
 }
 
-// The file: see file.go.
+// binProgram has those that pack stretches into bins.
+func binProgram() *device.Program {
+	return &device.Program{
+		Name:  "kmers-bins",
+		Files: []device.File{{Name: "bins.cu", Text: binsCU}, {Name: "letters.cuh", Text: lettersCUH}},
+		Defines: []device.Define{{Name: "KMERS_BINS", Value: bins}, {Name: "KMERS_MOST", Value: mostOfStretch}, {Name: "KMERS_STRETCH", Value: stretchLetters},
+			{Name: "KMERS_LONGEST", Value: MaxK}},
+		Layouts: []any{binParams{}},
+	}
+}
+
+// The file: see file.go. Two words are of version 2, so that programs that know one word refuse them.
 const (
-	fileVersion = 1
-	headerBytes = 64 << 10
+	fileVersion, wideVersion = 1, 2
+	headerBytes              = 64 << 10
 )

@@ -33,7 +33,7 @@ func (f *File) WriteParquet(w io.Writer, lower, upper uint32) error {
 		text, counts = text[:0], counts[:0]
 		return err
 	}
-	err = f.Each(func(kmer uint64, count uint32) error {
+	err = f.Each(func(kmer Kmer, count uint32) error {
 		if count < lower || count > upper {
 			return nil
 		}

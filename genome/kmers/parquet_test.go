@@ -81,7 +81,7 @@ func TestParquet(t *testing.T) {
 		kmers, counts = append(kmers, k...), append(counts, c...)
 	}
 	i := 0
-	f.Each(func(kmer uint64, count uint32) error {
+	f.Each(func(kmer Kmer, count uint32) error {
 		if want := Append(nil, kmer, f.K); !bytes.Equal(kmers[i], want) || counts[i] != int32(count) {
 			t.Fatalf("row %d: %s %d, want %s %d", i, kmers[i], counts[i], want, count)
 		}

@@ -33,17 +33,13 @@ type keptRun struct {
 	at     []uint64             // the same
 }
 
-// counted is the k-mers of a part, by their mixes.
-type counted struct {
-	mixes  []uint64
-	counts []uint32
-}
+// The bytes of a k-mer in a run, of one that is counted, and of one that is kept: Go's heap takes up to twice what is in it.
+func rawBytes(words int) int64     { return 8 * int64(words) }
+func countedBytes(words int) int64 { return rawBytes(words) + 4 }
+func keptBytes(words int) int64    { return 2 * countedBytes(words) }
 
-// The bytes of a k-mer in a run, and of one that is counted; Go's heap takes up to twice what is in it.
-const rawBytes, countedBytes, keptBytes = 8, 12, 2 * countedBytes
-
-func newSorted(m *device.Module, t texts, o Options) (counter, error) {
-	s := &sorted{texts: t, most: o.MaxMemory}
+func newSorted(m *device.Module, t texts, memory int64) (counter, error) {
+	s := &sorted{texts: t, most: memory}
 	return s, errors.Join(device.Bind(m, "segment_counts", &s.count), device.Bind(m, "segment_scatter", &s.scatter), device.Bind(m, "sort_parts", &s.sort))
 }
 
@@ -87,7 +83,7 @@ func (s *sorted) flush() error {
 	if err := s.room(int64(all)); err != nil {
 		return err
 	}
-	if r.mixes, err = device.Make[uint64](s.d, int(all)); err != nil {
+	if r.mixes, err = device.Make[uint64](s.d, int(all)*s.words); err != nil {
 		return err
 	}
 	if r.starts, err = device.Make[uint64](s.d, parts+1); err != nil {
@@ -101,7 +97,8 @@ func (s *sorted) flush() error {
 
 // room counts what there is where so many more k-mers would be too many to wait. Sorting takes memory for a group of parts beside.
 func (s *sorted) room(more int64) error {
-	if (s.raw+more)*rawBytes+s.distinct*keptBytes <= s.most {
+	raw, kept := rawBytes(s.words), keptBytes(s.words)
+	if (s.raw+more)*raw+s.distinct*kept <= s.most {
 		return nil
 	}
 	if s.raw == 0 {
@@ -110,26 +107,26 @@ func (s *sorted) room(more int64) error {
 	s.distinct = 0
 	err := s.sortRuns(func(part int, x counted) error {
 		s.kept[part] = x
-		s.distinct += int64(len(x.mixes))
+		s.distinct += int64(len(x.counts))
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	// With less than a quarter for what is to come, most time would go into counting what was counted before.
-	if s.distinct*keptBytes > s.most/4*3 || more*rawBytes > s.most/4 {
+	if s.distinct*kept > s.most/4*3 || more*raw > s.most/4 {
 		return errNarrow
 	}
 	return nil
 }
 
-func (s *sorted) finish(emit func(part int, mixes []uint64, counts []uint32) error) error {
+func (s *sorted) finish(emit func(part int, x counted) error) error {
 	if err := s.flush(); err != nil {
 		return err
 	}
 	return s.sortRuns(func(part int, x counted) error {
 		s.kept[part] = counted{}
-		return emit(part, x.mixes, x.counts)
+		return emit(part, x)
 	})
 }
 
@@ -208,8 +205,8 @@ func (s *sorted) sortGroup(list device.Slice[run], first, end int) (sums []count
 	for i := range sums {
 		work.Go(func() error {
 			from, to := int(offsets[i]), int(offsets[i]+n[i])
-			x := counted{make([]uint64, n[i]), make([]uint32, n[i])}
-			if err := errors.Join(s.mixes.Slice(from, to).Read(st, x.mixes), s.counts.Slice(from, to).Read(st, x.counts)); err != nil {
+			x := newCounted(s.words, to-from)
+			if err := errors.Join(s.mixes.Slice(from*s.words, to*s.words).Read(st, x.mixes), s.counts.Slice(from, to).Read(st, x.counts)); err != nil {
 				return err
 			}
 			sums[i] = sum(s.kept[first+i], x)
@@ -221,14 +218,14 @@ func (s *sorted) sortGroup(list device.Slice[run], first, end int) (sums []count
 
 // reserve has memory for a group of so many k-mers.
 func (s *sorted) reserve(n int) (err error) {
-	if n <= s.mixes.Len() {
+	if n <= s.counts.Len() {
 		return nil
 	}
 	if err := s.unreserve(); err != nil {
 		return err
 	}
 	n += n / 8 // groups differ a little
-	if s.mixes, err = device.Make[uint64](s.d, n); err == nil {
+	if s.mixes, err = device.Make[uint64](s.d, n*s.words); err == nil {
 		s.counts, err = device.Make[uint32](s.d, n)
 	}
 	return err
@@ -250,47 +247,3 @@ func (s *sorted) forget() (err error) {
 }
 
 func (s *sorted) close() error { return errors.Join(s.forget(), s.unreserve(), s.memory.Free()) }
-
-// sum adds the counts of two.
-func sum(a, b counted) (out counted) {
-	switch {
-	case len(a.mixes) == 0:
-		return b
-	case len(b.mixes) == 0:
-		return a
-	}
-	both, i, j := 0, 0, 0 // how many are in both
-	for i < len(a.mixes) && j < len(b.mixes) {
-		x, y := a.mixes[i], b.mixes[j]
-		if x == y {
-			both++
-		}
-		if x <= y {
-			i++
-		}
-		if y <= x {
-			j++
-		}
-	}
-	n := len(a.mixes) + len(b.mixes) - both
-	out = counted{make([]uint64, 0, n), make([]uint32, 0, n)}
-	i, j = 0, 0
-	for i < len(a.mixes) || j < len(b.mixes) {
-		switch {
-		case j == len(b.mixes) || i < len(a.mixes) && a.mixes[i] < b.mixes[j]:
-			out.mixes, out.counts = append(out.mixes, a.mixes[i]), append(out.counts, a.counts[i])
-			i++
-		case i == len(a.mixes) || b.mixes[j] < a.mixes[i]:
-			out.mixes, out.counts = append(out.mixes, b.mixes[j]), append(out.counts, b.counts[j])
-			j++
-		default:
-			n := a.counts[i] + b.counts[j]
-			if n < a.counts[i] {
-				n = ^uint32(0)
-			}
-			out.mixes, out.counts = append(out.mixes, a.mixes[i]), append(out.counts, n)
-			i, j = i+1, j+1
-		}
-	}
-	return out
-}

@@ -2,12 +2,14 @@ package kmers
 
 import (
 	"errors"
+	"math"
 	"runtime"
-	"slices"
+	"unsafe"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/dycuckoo"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/warpcore"
 )
@@ -16,31 +18,105 @@ import (
 type tabled struct {
 	texts
 	list   device.Kernel[textParams]
-	table  *warpcore.Counter[uint64, uint32]
-	mixes  device.Slice[uint64]
+	table  tallies
 	length device.Slice[uint64]
 }
 
-func newTabled(m *device.Module, t texts, o Options) (counter, error) {
+// tallies are a table, and memory for the list of k-mers that go into it.
+type tallies interface {
+	list() uint64 // its address
+	add(st *device.Stream, n int) error
+	all() ([]uint64, []uint32, error)
+	close() error
+}
+
+func newTabled(m *device.Module, t texts, memory int64) (counter, error) {
 	x := &tabled{texts: t}
 	if err := device.Bind(m, "all_kmers", &x.list); err != nil {
 		return nil, err
 	}
 	// A table that grows is there twice, and is brought out beside itself.
-	options := warpcore.Options{Options: table.Options{MaxBytes: o.MaxMemory / 2}}
+	o := table.Options{MaxBytes: memory / 2}
+	make := newNarrow
+	if t.words > 1 {
+		make = newWide
+	}
 	var err error
-	if x.table, err = warpcore.NewCounter[uint64, uint32](t.d, warpcore.CounterOptions{Options: options, Saturate: true}); err != nil {
+	if x.table, err = make(t.d, o, t.room); err != nil {
 		return nil, err
 	}
-	if x.mixes, err = device.Make[uint64](t.d, t.room); err == nil {
-		x.length, err = device.Make[uint64](t.d, 1)
-	}
-	if err != nil {
+	if x.length, err = device.Make[uint64](t.d, 1); err != nil {
 		return nil, errors.Join(err, x.close())
 	}
-	x.p.Mixes, x.p.Cursors = x.mixes.Addr(), x.length.Addr()
+	x.p.Mixes, x.p.Cursors = x.table.list(), x.length.Addr()
 	return x, nil
 }
+
+// narrow counts k-mers of one word.
+type narrow struct {
+	table *warpcore.Counter[uint64, uint32]
+	mixes device.Slice[uint64]
+}
+
+func newNarrow(d *device.Device, o table.Options, room int) (tallies, error) {
+	t, err := warpcore.NewCounter[uint64, uint32](d, warpcore.CounterOptions{Options: warpcore.Options{Options: o}, Saturate: true})
+	if err != nil {
+		return nil, err
+	}
+	x := &narrow{table: t}
+	if x.mixes, err = device.Make[uint64](d, room); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return x, nil
+}
+
+func (x *narrow) list() uint64                       { return x.mixes.Addr() }
+func (x *narrow) add(st *device.Stream, n int) error { return x.table.AddOn(st, x.mixes.Slice(0, n)) }
+func (x *narrow) all() ([]uint64, []uint32, error)   { return x.table.All() }
+func (x *narrow) close() error                       { return errors.Join(x.table.Close(), x.mixes.Free()) }
+
+// wide counts k-mers of two words, which WarpCore's counters have not: as values of DyCuckoo's map that are added up. They have 64 bits, so that none overflows.
+type wide struct {
+	table *dycuckoo.Map[[2]uint64, uint64]
+	mixes device.Slice[[2]uint64]
+	ones  device.Slice[uint64]
+}
+
+func newWide(d *device.Device, o table.Options, room int) (tallies, error) {
+	t, err := dycuckoo.New[[2]uint64, uint64](d, dycuckoo.Options{Options: o})
+	if err != nil {
+		return nil, err
+	}
+	x := &wide{table: t}
+	if x.mixes, err = device.Make[[2]uint64](d, room); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	ones := make([]uint64, room)
+	for i := range ones {
+		ones[i] = 1
+	}
+	if x.ones, err = device.From(d, ones); err != nil {
+		return nil, errors.Join(err, x.close())
+	}
+	return x, nil
+}
+
+func (x *wide) list() uint64 { return x.mixes.Addr() }
+
+func (x *wide) add(st *device.Stream, n int) error {
+	return x.table.UpdateOn(st, x.mixes.Slice(0, n), x.ones.Slice(0, n), table.Add)
+}
+
+func (x *wide) all() ([]uint64, []uint32, error) {
+	mixes, long, err := x.table.All()
+	counts := make([]uint32, len(long))
+	for i, n := range long {
+		counts[i] = uint32(min(n, math.MaxUint32))
+	}
+	return unsafe.Slice((*uint64)(unsafe.Pointer(unsafe.SliceData(mixes))), 2*len(mixes)), counts, err
+}
+
+func (x *wide) close() error { return errors.Join(x.table.Close(), x.mixes.Free(), x.ones.Free()) }
 
 func (x *tabled) add(text []byte) error { return x.fill(text, x.flush) }
 
@@ -59,35 +135,35 @@ func (x *tabled) flush() error {
 	if err != nil || n[0] == 0 {
 		return err
 	}
-	err = x.table.AddOn(st, x.mixes.Slice(0, int(n[0])))
+	err = x.table.add(st, int(n[0]))
 	if full := new(table.FullError); errors.Is(err, table.ErrMaxBytes) || device.IsOutOfMemory(err) || errors.As(err, &full) {
 		return errNarrow
 	}
 	return err
 }
 
-func (x *tabled) finish(emit func(part int, mixes []uint64, counts []uint32) error) error {
+func (x *tabled) finish(emit func(part int, x counted) error) error {
 	if err := x.flush(); err != nil {
 		return err
 	}
-	mixes, counts, err := x.table.All()
+	mixes, counts, err := x.table.all()
 	if err != nil {
 		return err
 	}
-	var ends [parts]int
-	for _, m := range mixes {
-		ends[m>>(64-partBits)]++
+	found := counted{x.words, mixes, counts}
+	var sizes [parts]int
+	for i := range counts {
+		sizes[found.part(i)]++
 	}
 	all := make([]counted, x.p.End)
+	for part := range all {
+		all[part] = newCounted(x.words, sizes[part]).first(0)
+	}
+	for i, n := range counts {
+		all[found.part(i)].append(found, i, n)
+	}
 	var work errgroup.Group
 	work.SetLimit(runtime.GOMAXPROCS(0))
-	for part := range all {
-		all[part] = counted{make([]uint64, 0, ends[part]), make([]uint32, 0, ends[part])}
-	}
-	for i, m := range mixes {
-		to := &all[m>>(64-partBits)]
-		to.mixes, to.counts = append(to.mixes, m), append(to.counts, counts[i])
-	}
 	for part := range all {
 		work.Go(func() error {
 			all[part] = all[part].inOrder()
@@ -98,35 +174,14 @@ func (x *tabled) finish(emit func(part int, mixes []uint64, counts []uint32) err
 		return err
 	}
 	for part := int(x.p.First); part < int(x.p.End); part++ {
-		if err := emit(part, all[part].mixes, all[part].counts); err != nil {
+		if err := emit(part, all[part]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// inOrder sorts the k-mers of a part by their mixes.
-func (x counted) inOrder() counted {
-	type pair struct {
-		mix   uint64
-		count uint32
-	}
-	pairs := make([]pair, len(x.mixes))
-	for i, m := range x.mixes {
-		pairs[i] = pair{m, x.counts[i]}
-	}
-	slices.SortFunc(pairs, func(a, b pair) int {
-		if a.mix < b.mix {
-			return -1
-		}
-		return 1
-	})
-	for i, p := range pairs {
-		x.mixes[i], x.counts[i] = p.mix, p.count
-	}
-	return x
-}
+// part is the part of a k-mer.
+func (x counted) part(i int) int { return int(x.mixes[i*x.words] >> (64 - partBits)) }
 
-func (x *tabled) close() error {
-	return errors.Join(x.table.Close(), x.mixes.Free(), x.length.Free(), x.memory.Free())
-}
+func (x *tabled) close() error { return errors.Join(x.table.close(), x.length.Free(), x.memory.Free()) }
