@@ -36,6 +36,7 @@ A database is one file, made once of genomes and a taxonomy; it opens on any dev
 func classifyBuildCommand() *cobra.Command {
 	var taxonomy string
 	var add, quiet, skip bool
+	var over several
 	o := classify.Options{}
 	cmd := &cobra.Command{
 		Use:   "build DB GENOMES… --taxonomy DIR",
@@ -44,6 +45,8 @@ func classifyBuildCommand() *cobra.Command {
 
 DIR has a taxonomy in NCBI's format: nodes.dmp, names.dmp, merged.dmp. Of which taxon a sequence is tell, in this order: taxid|N in its header;
 assembly_summary*.txt in DIR, by the file's name; *.accession2taxid in DIR, by the sequence's accession. What none tells hangs on the root.
+
+With --devices several devices sketch the genomes. What a GPU has no room for goes to the host's memory.
 
 With --add the genomes join those that DB has; then DIR, if given, is for assembly_summary*.txt and *.accession2taxid alone: the taxonomy is DB's.
 The file appears, or is replaced, when it is whole.`,
@@ -60,13 +63,13 @@ The file appears, or is replaced, when it is whole.`,
 			if quiet {
 				cmd.SetErr(io.Discard)
 			}
-			d, err := openDevice(cmd)
+			devices, closeAll, err := over.openOr(cmd)
 			if err != nil {
 				return err
 			}
-			defer d.Close()
+			defer closeAll()
 			begin := time.Now()
-			b, err := classifyBuilder(d, args[0], taxonomy, add, o)
+			b, err := classifyBuilder(devices, args[0], taxonomy, add, o)
 			if err != nil {
 				return err
 			}
@@ -97,6 +100,7 @@ The file appears, or is replaced, when it is whole.`,
 		},
 	}
 	f := cmd.Flags()
+	over.flags(cmd)
 	f.StringVar(&taxonomy, "taxonomy", "", "folder with nodes.dmp, names.dmp, merged.dmp")
 	f.BoolVar(&add, "add", false, "add to the database that is there")
 	f.IntVarP(&o.K, "kmer", "k", 16, "letters of a k-mer, 4 to 16")
@@ -110,15 +114,15 @@ The file appears, or is replaced, when it is whole.`,
 }
 
 // classifyBuilder is an empty one, or with --add one that has what the database has. The database's options are then those of the file.
-func classifyBuilder(d *device.Device, name, taxonomy string, add bool, o classify.Options) (*classify.Builder, error) {
+func classifyBuilder(devices []*device.Device, name, taxonomy string, add bool, o classify.Options) (*classify.Builder, error) {
 	if !add {
-		return classify.NewBuilder(d, taxonomy, o)
+		return classify.NewBuilder(devices[0], taxonomy, o, devices[1:]...)
 	}
 	db, err := classify.Open(name)
 	if err != nil {
 		return nil, err
 	}
-	return classify.Extend(d, db, taxonomy) // the mapping stays until the process ends: the builder has views of it
+	return classify.Extend(devices[0], db, taxonomy, devices[1:]...) // the mapping stays until the process ends: the builder has views of it
 }
 
 func classifyInfoCommand() *cobra.Command {
@@ -195,6 +199,7 @@ func (v *verdictFlags) options() (_ classify.QueryOptions, err error) {
 // classifyFlags are those of a query.
 type classifyFlags struct {
 	verdictFlags
+	several
 	format                        string
 	out, report, abundances       string
 	paired, truth, quiet, skipped bool
@@ -212,6 +217,8 @@ A read's candidates are the two references, or taxa of the rank --lowest, that s
 With fewer than --hit-min hits it is unclassified. If the next candidate has more than (hits of the best - hit-min) · hit-diff, the
 verdict is the lowest common ancestor of both; above --highest, none.
 
+With --devices each of several devices has a part of the references, and looks at all reads: so a database may be larger than the memory of one. The verdicts are the same.
+
 Lines are Kraken's: C or U, name, taxon, length, taxon:hits of the candidates; with --format metacache: name, |, taxon. A summary goes to stderr; with --json it
 is JSON, on stdout unless the lines go there.`,
 		Example: `  warpmap classify query refs.db reads.fastq.gz --report report.txt --out verdicts.tsv
@@ -225,6 +232,7 @@ is JSON, on stdout unless the lines go there.`,
 	}
 	f := cmd.Flags()
 	q.add(cmd)
+	q.several.flags(cmd)
 	f.BoolVar(&q.paired, "paired", false, "files of mates come in turns")
 	f.StringVarP(&q.out, "out", "o", "-", "file for the lines; - is standard output")
 	f.StringVar(&q.format, "format", "kraken", "lines of kraken or metacache")
@@ -263,18 +271,18 @@ func (q *classifyFlags) run(cmd *cobra.Command, name string, inputs []string) (e
 	if q.quiet {
 		cmd.SetErr(io.Discard)
 	}
-	d, err := openDevice(cmd)
+	devices, closeAll, err := q.several.openOr(cmd)
 	if err != nil {
 		return err
 	}
-	defer d.Close()
+	defer closeAll()
 	begin := time.Now()
 	db, err := classify.Open(name)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	c, err := classify.NewClassifier(d, db, o)
+	c, err := classify.NewClassifier(devices[0], db, o, devices[1:]...)
 	if err != nil {
 		return err
 	}

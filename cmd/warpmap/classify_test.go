@@ -41,6 +41,32 @@ func genomes(t *testing.T) string {
 	return dir
 }
 
+func TestClassifyOverDevices(t *testing.T) {
+	dir := genomes(t)
+	in := func(name string) string { return filepath.Join(dir, name) }
+	var db []byte
+	lines := ""
+	for _, over := range []string{"cpu", "cpu:0,cpu:1", "cpu:0,cpu:1,cpu:2"} {
+		must(t, "classify", "build", in("over.db"), in("refs"), "--taxonomy", in("tax"), "--devices", over)
+		made, err := os.ReadFile(in("over.db"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := must(t, "classify", "query", in("over.db"), in("1.fa"), in("2.fa"), "--paired", "--devices", over)
+		if db == nil {
+			db, lines = made, told
+		}
+		if !bytes.Equal(made, db) || told != lines {
+			t.Errorf("--devices %s makes another database, or says %q, not %q", over, told, lines)
+		}
+	}
+	for _, args := range [][]string{{"build", in("x.db"), in("refs"), "--taxonomy", in("tax")}, {"query", in("over.db"), in("1.fa")}, {"serve", in("over.db")}} {
+		if _, _, err := run(t, append([]string{"classify", "--devices", "joined"}, args...)...); exitCode(err) != exitUsage {
+			t.Errorf("%s --devices joined: %v", args[0], err)
+		}
+	}
+}
+
 func TestClassify(t *testing.T) {
 	dir := genomes(t)
 	in := func(name string) string { return filepath.Join(dir, name) }

@@ -14,6 +14,7 @@ import (
 
 func classifyServeCommand() *cobra.Command {
 	var v verdictFlags
+	var over several
 	var o serve.Options
 	var listen, socket string
 	var most = size{&o.MaxBytes}
@@ -52,23 +53,23 @@ wait. After a signal, what has begun is finished; a second signal ends that.`,
 				o.Queue = -1
 			}
 			o.Log = cmd.ErrOrStderr()
-			d, err := openDevice(cmd)
+			devices, closeAll, err := over.openOr(cmd)
 			if err != nil {
 				return err
 			}
-			defer d.Close()
+			defer closeAll()
 			begin := time.Now()
 			db, err := classify.Open(args[0])
 			if err != nil {
 				return err
 			}
 			defer db.Close()
-			c, err := classify.NewClassifier(d, db, q)
+			c, err := classify.NewClassifier(devices[0], db, q, devices[1:]...)
 			if err != nil {
 				return err
 			}
 			defer c.Close()
-			s, err := serve.New(c, d, o)
+			s, err := serve.New(c, devices[0], o)
 			if err != nil {
 				return err
 			}
@@ -112,5 +113,6 @@ wait. After a signal, what has begun is finished; a second signal ends that.`,
 	f.DurationVar(&o.Grace, "grace", 30*time.Second, "time for what has begun, after a signal")
 	f.BoolVarP(&quiet, "quiet", "q", false, "no messages")
 	v.add(cmd)
+	over.flags(cmd)
 	return cmd
 }

@@ -1,10 +1,13 @@
 package classify
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
@@ -24,30 +27,56 @@ type pair struct {
 	location uint64
 }
 
-// Builder makes a database of references. It is for one goroutine.
+// Builder makes a database of references, on one device or several, each of which takes a block of text after the other. It is for one goroutine.
 type Builder struct {
 	// Progress, if not nil, is told after each block of Add how many letters there are.
 	Progress func(letters int64)
 
-	sketcher
+	o        Options
 	taxonomy *Taxonomy
 	assigner *assigner
 	targets  []target
 	letters  int64
 	unknown  int
-	table    *warpcore.MultiBucket[uint32, uint64] // on a GPU
-	pairs    []pair                                // on the CPU, where sorting them takes a tenth of a table's time
-	places   memory[uint64]
-	keys     memory[uint32]
-	values   memory[uint64]
-	next     device.Slice[uint64]
+	shares   []*share
+	mu       sync.Mutex
+	pairs    []pair    // of CPU devices, where sorting them takes a tenth of a table's time
+	full     []*listed // of tables that were full
 }
 
+// share is what one device has of a database that is being made.
+type share struct {
+	d     *device.Device
+	k     kernels
+	mu    sync.Mutex
+	table *warpcore.MultiBucket[uint32, uint64] // on a GPU
+	pairs int64                                 // in the table
+	most  int64                                 // as many as it may have
+	work  []*placer
+}
+
+// placer makes pairs of blocks of text.
+type placer struct {
+	sketcher
+	b      *Builder
+	share  *share
+	places memory[uint64]
+	keys   memory[uint32]
+	values memory[uint64]
+	next   device.Slice[uint64]
+}
+
+// pairRoom is the memory that a pair in a table may take while the table grows: slots of 24 bytes, half of them free, and those of the table before.
+const pairRoom = 96
+
+// placers is how many blocks a device takes at once: one is copied there while another is sketched.
+const placers = 2
+
 // NewBuilder makes a Builder without references, with the taxonomy of a folder: see LoadTaxonomy. There, too, lie assembly_summary*.txt and
-// *.accession2taxid, if any. The caller closes it.
+// *.accession2taxid, if any. More devices are those beside. The caller closes it.
 //
 // Errors: options out of range; *genome.InputError; what device.Compile returns.
-func NewBuilder(d *device.Device, taxonomy string, o Options) (*Builder, error) {
+func NewBuilder(d *device.Device, taxonomy string, o Options, beside ...*device.Device) (*Builder, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
@@ -59,120 +88,214 @@ func NewBuilder(d *device.Device, taxonomy string, o Options) (*Builder, error) 
 	if err != nil {
 		return nil, err
 	}
-	return newBuilder(d, t, a, o, d.Info().CUDA())
+	return newBuilder(append([]*device.Device{d}, beside...), t, a, o, false)
 }
 
-func newBuilder(d *device.Device, t *Taxonomy, a *assigner, o Options, table bool) (b *Builder, err error) {
-	b = &Builder{sketcher: sketcher{d: d, o: o}, taxonomy: t, assigner: a}
+// newBuilder makes tables on all GPUs, or, with tables, on all devices.
+func newBuilder(devices []*device.Device, t *Taxonomy, a *assigner, o Options, tables bool) (b *Builder, err error) {
+	b = &Builder{o: o, taxonomy: t, assigner: a}
 	defer func() {
 		if err != nil {
 			b.Close()
 		}
 	}()
-	if b.k, err = compile(d, o); err != nil {
-		return nil, err
-	}
-	if b.next, err = device.Make[uint64](d, 1); err != nil {
-		return nil, err
-	}
-	if !table {
-		return b, nil
-	}
-	b.table, err = warpcore.NewMultiBucket[uint32, uint64](d, warpcore.MultiBucketOptions{Bucket: 2})
-	return b, err
-}
-
-// Close frees the device's memory.
-func (b *Builder) Close() error {
-	b.free()
-	b.places.free(nil)
-	b.keys.free(nil)
-	b.values.free(nil)
-	if b.next.Len() > 0 {
-		b.next.Free()
-	}
-	if b.table == nil {
-		return nil
-	}
-	return b.table.Close()
-}
-
-// Add reads references: files, globs, folders or "-". Those whose taxon nothing tells, or that is not in the taxonomy, are of the root.
-// Errors: what genome.Read returns; *device.OutOfMemoryError; *table.FullError.
-func (b *Builder) Add(ctx context.Context, inputs []string, o genome.Options) (genome.Counts, error) {
-	return genome.Read(ctx, inputs, o, func(block *genome.Block) error {
-		err := b.add(block)
-		if err == nil && b.Progress != nil {
-			b.Progress(b.letters)
+	for _, d := range devices {
+		s := &share{d: d}
+		b.shares = append(b.shares, s)
+		if s.k, err = compile(d, o); err != nil {
+			return nil, err
 		}
+		if tables || d.Info().CUDA() {
+			free, _, err := d.Memory()
+			if err != nil {
+				return nil, err
+			}
+			s.most = free / pairRoom
+			if s.table, err = warpcore.NewMultiBucket[uint32, uint64](d, warpcore.MultiBucketOptions{Bucket: 2}); err != nil {
+				return nil, err
+			}
+		}
+		for range placers {
+			w := &placer{sketcher: sketcher{d: d, o: o, k: s.k}, b: b, share: s}
+			if w.next, err = device.Make[uint64](d, 1); err != nil {
+				return nil, err
+			}
+			s.work = append(s.work, w)
+			if w.st, err = d.NewStream(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return b, nil
+}
+
+// Close frees the devices' memory.
+func (b *Builder) Close() (err error) {
+	for _, s := range b.shares {
+		for _, w := range s.work {
+			w.free()
+			w.places.free(w.st)
+			w.keys.free(w.st)
+			w.values.free(w.st)
+			err = errors.Join(err, w.next.FreeAfter(w.st))
+			if w.st != nil {
+				err = errors.Join(err, w.st.Close())
+			}
+		}
+		if s.table != nil {
+			err = errors.Join(err, s.table.Close())
+		}
+	}
+	b.shares = nil
+	return err
+}
+
+// references are a block, its windows, and the location of each.
+type references struct {
+	block   *genome.Block
+	windows []window
+	places  []uint64
+}
+
+// Add reads references: files, globs, folders or "-". Those whose taxon nothing tells, or that is not in the taxonomy, are of the root. What a device has no
+// room for goes to the host's memory.
+//
+// Errors: what genome.Read returns; *device.OutOfMemoryError; *table.FullError.
+func (b *Builder) Add(ctx context.Context, inputs []string, o genome.Options) (counts genome.Counts, err error) {
+	if o.BlockBytes == 0 && b.shares[0].table != nil {
+		o.BlockBytes = 1 << 25
+	}
+	work, ctx := errgroup.WithContext(ctx)
+	blocks := make(chan *references)
+	for _, s := range b.shares {
+		for _, w := range s.work {
+			work.Go(func() error {
+				for r := range blocks {
+					if err := w.add(r); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+	}
+	work.Go(func() error {
+		defer close(blocks)
+		var err error
+		counts, err = genome.Read(ctx, inputs, o, func(block *genome.Block) error {
+			r, err := b.cut(block)
+			if err != nil {
+				return err
+			}
+			select {
+			case blocks <- r:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+			if b.Progress != nil {
+				b.Progress(b.letters)
+			}
+			return nil
+		})
 		return err
 	})
+	err = work.Wait()
+	return counts, err
 }
 
-func (b *Builder) add(block *genome.Block) error {
-	defer block.Release()
+// cut makes the targets and windows of a block.
+func (b *Builder) cut(block *genome.Block) (*references, error) {
 	if len(b.targets)+len(block.Records) > mostTargets {
-		return fmt.Errorf("more than %d sequences: make two databases", mostTargets)
+		return nil, fmt.Errorf("more than %d sequences: make two databases", mostTargets)
 	}
-	var windows []window
-	var places []uint64
-	for _, r := range block.Records {
-		first := len(windows)
-		windows = b.o.windowsOf(windows, r, 0)
+	r := &references{block: block}
+	for _, x := range block.Records {
+		first := len(r.windows)
+		r.windows = b.o.windowsOf(r.windows, x, 0)
 		number := uint64(len(b.targets)) << 32
-		for i := range windows[first:] {
-			places = append(places, number|uint64(i))
+		for i := range r.windows[first:] {
+			r.places = append(r.places, number|uint64(i))
 		}
-		b.letters += int64(r.End - r.Start)
-		b.targets = append(b.targets, target{string(r.Name), b.taxonOf(string(r.Name), block.Input), uint32(len(windows) - first)})
+		b.letters += int64(x.End - x.Start)
+		b.targets = append(b.targets, target{string(x.Name), b.taxonOf(string(x.Name), block.Input), uint32(len(r.windows) - first)})
 	}
-	features, err := b.run(windows, block.Text)
-	if err != nil || len(windows) == 0 {
+	return r, nil
+}
+
+// add makes the pairs of a block, and releases it.
+func (w *placer) add(r *references) error {
+	defer r.block.Release()
+	features, err := w.run(r.windows, r.block.Text)
+	if err != nil || len(r.windows) == 0 {
 		return err
 	}
-	at, err := b.places.put(b.d, b.st, places)
+	at, err := w.places.put(w.d, w.st, r.places)
 	if err != nil {
 		return err
 	}
-	keys, err := b.keys.room(b.d, b.st, features.Len())
+	keys, err := w.keys.room(w.d, w.st, features.Len())
 	if err != nil {
 		return err
 	}
-	values, err := b.values.room(b.d, b.st, features.Len())
+	values, err := w.values.room(w.d, w.st, features.Len())
 	if err != nil {
 		return err
 	}
-	if err := b.next.Fill(b.st, 0); err != nil {
+	if err := w.next.Fill(w.st, 0); err != nil {
 		return err
 	}
-	p := pairParams{features.Addr(), at.Addr(), uint64(len(windows)), keys.Addr(), values.Addr(), b.next.Addr()}
-	if err := b.k.pair.Launch(b.st, device.GridFor(int64(len(windows)), threads), &p); err != nil {
+	p := pairParams{features.Addr(), at.Addr(), uint64(len(r.windows)), keys.Addr(), values.Addr(), w.next.Addr()}
+	if err := w.k.pair.Launch(w.st, device.GridFor(int64(len(r.windows)), threads), &p); err != nil {
 		return err
 	}
-	n, err := b.next.Host(b.st)
+	n, err := w.next.Host(w.st)
 	if err != nil {
 		return err
 	}
 	keys, values = keys.Slice(0, int(n[0])), values.Slice(0, int(n[0]))
-	if b.table != nil {
-		return b.table.InsertOn(b.st, keys, values)
+	if w.share.table != nil {
+		return w.insert(keys, values)
 	}
-	return b.collect(keys, values)
+	return w.collect(keys, values)
+}
+
+// insert brings pairs to the device's table, whose pairs go to the host before there are too many.
+func (w *placer) insert(keys device.Slice[uint32], values device.Slice[uint64]) error {
+	s, n := w.share, int64(keys.Len())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pairs > 0 && s.pairs+n > s.most {
+		l, err := s.list(w.st, w.b.o)
+		if err != nil {
+			return err
+		}
+		w.b.mu.Lock()
+		w.b.full = append(w.b.full, l)
+		w.b.mu.Unlock()
+		if err := s.table.Clear(); err != nil {
+			return err
+		}
+		s.pairs = 0
+	}
+	s.pairs += n
+	return s.table.InsertOn(w.st, keys, values)
 }
 
 // collect takes pairs to the host.
-func (b *Builder) collect(keys device.Slice[uint32], values device.Slice[uint64]) error {
-	features, err := keys.Host(b.st)
+func (w *placer) collect(keys device.Slice[uint32], values device.Slice[uint64]) error {
+	features, err := keys.Host(w.st)
 	if err != nil {
 		return err
 	}
-	locations, err := values.Host(b.st)
+	locations, err := values.Host(w.st)
 	if err != nil {
 		return err
 	}
-	b.pairs = slices.Grow(b.pairs, len(features))
+	w.b.mu.Lock()
+	defer w.b.mu.Unlock()
+	w.b.pairs = slices.Grow(w.b.pairs, len(features))
 	for i, f := range features {
-		b.pairs = append(b.pairs, pair{f, locations[i]})
+		w.b.pairs = append(w.b.pairs, pair{f, locations[i]})
 	}
 	return nil
 }
@@ -188,116 +311,9 @@ func (b *Builder) taxonOf(header, file string) uint32 {
 // Unknown is how many references have no taxon but the root, because nothing tells another.
 func (b *Builder) Unknown() int { return b.unknown }
 
-// listed is how many features are brought from the device at once.
-const listed = 1 << 22
-
-// Database is what the references make, in host memory. Of a feature with more locations than Options.MaxLocations, the first in the order of
-// targets and windows are kept. Cost: a sort of the features; on a GPU, a walk over the table.
-func (b *Builder) Database() (*Database, error) {
-	db := &Database{Options: b.o, taxonomy: b.taxonomy, targets: slices.Clone(b.targets), letters: b.letters}
-	if b.table == nil {
-		b.pairs = radixSorted(b.pairs, func(p pair) uint32 { return p.feature })
-		b.group(db)
-		return db, nil
-	}
-	features, err := b.table.Keys()
-	if err != nil {
-		return nil, err
-	}
-	features = radixSorted(features, func(f uint32) uint32 { return f })
-	db.features, db.entries = features, make([]uint64, 0, len(features))
-	for part := range slices.Chunk(features, listed) {
-		if err := b.list(db, part); err != nil {
-			return nil, err
-		}
-	}
-	return db, nil
-}
-
-// list appends the entries and locations of some features.
-func (b *Builder) list(db *Database, features []uint32) error {
-	keys, err := device.From(b.d, features)
-	if err != nil {
-		return err
-	}
-	defer keys.Free()
-	at, values, err := b.table.FindAllOn(b.st, keys)
-	if err != nil {
-		return err
-	}
-	defer at.Free()
-	defer values.Free()
-	p := sortParams{at.Addr(), values.Addr(), uint64(len(features))}
-	if err := b.k.sort.Launch(b.st, device.GridFor(int64(len(features)), threads), &p); err != nil {
-		return err
-	}
-	offsets, err := at.Host(b.st)
-	if err != nil {
-		return err
-	}
-	locations, err := values.Host(b.st)
-	if err != nil {
-		return err
-	}
-	for i := range features {
-		db.append(locations[offsets[i]:min(offsets[i+1], offsets[i]+uint64(b.o.MaxLocations))])
-	}
-	return nil
-}
-
-// group appends the features, entries and locations of sorted pairs.
-func (b *Builder) group(db *Database) {
-	db.features, db.entries = make([]uint32, 0, len(b.pairs)), make([]uint64, 0, len(b.pairs))
-	var locations []uint64
-	for i, end := 0, 0; i < len(b.pairs); i = end {
-		f := b.pairs[i].feature
-		locations = locations[:0]
-		for end = i; end < len(b.pairs) && b.pairs[end].feature == f; end++ {
-			locations = append(locations, b.pairs[end].location)
-		}
-		if len(locations) > 1 {
-			slices.Sort(locations)
-		}
-		db.features = append(db.features, f)
-		db.append(locations[:min(len(locations), b.o.MaxLocations)])
-	}
-}
-
-// append adds the entry of a feature with these locations.
-func (db *Database) append(locations []uint64) {
-	if len(locations) == 1 {
-		db.entries = append(db.entries, 1<<oneBit|locations[0])
-		return
-	}
-	db.entries = append(db.entries, 1<<manyBit|uint64(len(locations))<<countShift|uint64(len(db.locations)))
-	db.locations = append(db.locations, locations...)
-}
-
-// radixSorted sorts by parts of 11 bits, the low ones first: features are hashes, so all parts are about as large.
-func radixSorted[T any](a []T, feature func(T) uint32) []T {
-	const bits = 11
-	to := make([]T, len(a))
-	for shift := 0; shift < 32; shift += bits {
-		var begins [1<<bits + 1]int
-		for _, x := range a {
-			begins[feature(x)>>shift&(1<<bits-1)+1]++
-		}
-		for i := range 1 << bits {
-			begins[i+1] += begins[i]
-		}
-		for _, x := range a {
-			digit := feature(x) >> shift & (1<<bits - 1)
-			to[begins[digit]] = x
-			begins[digit]++
-		}
-		a, to = to, a
-	}
-	return a
-}
-
 // Extend makes a Builder that has what a database has, to add to it. assignments is a folder with assembly_summary*.txt and *.accession2taxid for
 // what is added; empty: headers tell. Features that had more than MaxLocations locations keep the first, which what is added comes behind.
-func Extend(d *device.Device, db *Database, assignments string) (*Builder, error) {
+func Extend(d *device.Device, db *Database, assignments string, beside ...*device.Device) (*Builder, error) {
 	a := &assigner{}
 	if assignments != "" {
 		var err error
@@ -305,45 +321,18 @@ func Extend(d *device.Device, db *Database, assignments string) (*Builder, error
 			return nil, err
 		}
 	}
-	b, err := newBuilder(d, db.taxonomy, a, db.Options, d.Info().CUDA())
+	b, err := newBuilder(append([]*device.Device{d}, beside...), db.taxonomy, a, db.Options, false)
 	if err != nil {
 		return nil, err
 	}
 	b.targets, b.letters = slices.Clone(db.targets), db.letters
-	if b.table == nil {
-		b.unpack(db)
-		return b, nil
+	l := &listed{features: db.features, ends: make([]uint64, len(db.features))}
+	for i := range db.features {
+		l.locations = append(l.locations, db.locationsOf(i)...)
+		l.ends[i] = uint64(len(l.locations))
 	}
-	var keys []uint32
-	var values []uint64
-	flush := func() error {
-		err := b.table.Insert(keys, values)
-		keys, values = keys[:0], values[:0]
-		return err
-	}
-	for i, f := range db.features {
-		for _, at := range db.locationsOf(i) {
-			keys, values = append(keys, f), append(values, at)
-		}
-		if len(keys) >= listed {
-			err = cmp.Or(err, flush())
-		}
-	}
-	if err = cmp.Or(err, flush()); err != nil {
-		b.Close()
-		return nil, err
-	}
+	b.full = append(b.full, l)
 	return b, nil
-}
-
-// unpack makes pairs of what a database has.
-func (b *Builder) unpack(db *Database) {
-	b.pairs = make([]pair, 0, len(db.features)+len(db.locations))
-	for i, f := range db.features {
-		for _, at := range db.locationsOf(i) {
-			b.pairs = append(b.pairs, pair{f, at})
-		}
-	}
 }
 
 // Stats are figures of a database.

@@ -70,6 +70,16 @@ func cpu(t *testing.T, o ...device.Option) *device.Device {
 	return d
 }
 
+func numbered(t *testing.T, n int) *device.Device {
+	t.Helper()
+	d, err := device.Open(fmt.Sprintf("cpu:%d", n))
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
 func letters(r *rand.Rand, n int) []byte {
 	out := make([]byte, n)
 	for i := range out {
@@ -143,7 +153,7 @@ func build(t *testing.T, d *device.Device, o Options, table bool, references []s
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := newBuilder(d, tree, &assigner{}, o, table)
+	b, err := newBuilder([]*device.Device{d}, tree, &assigner{}, o, table)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -258,12 +268,13 @@ func TestVerdictsAreTheTwins(t *testing.T) {
 	references := relatives(r, 7, 3000)
 	first, second := sample(r, references, 240), sample(r, references, 240)
 	d := cpu(t)
+	beside := []*device.Device{numbered(t, 1), numbered(t, 2), numbered(t, 3)}
 	db := build(t, d, Options{}, false, references)
 	index := indexOf(db)
 	told := map[uint32]int{}
 	for _, o := range []QueryOptions{{}, {Lowest: Species}, {Lowest: Genus, Highest: Family}, {Lowest: Species, Highest: Root, HitMin: 2, HitDiff: 0.3, Insert: 600}} {
-		for _, paired := range []bool{false, true} {
-			c, err := NewClassifier(d, db, o)
+		for i, paired := range []bool{false, true, false, true} {
+			c, err := NewClassifier(d, db, o, beside[:i]...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -285,7 +296,7 @@ func TestVerdictsAreTheTwins(t *testing.T) {
 				}
 				told[want.Taxon]++
 				if v.verdict != want {
-					t.Fatalf("%+v, paired %v, read %d: %+v, want %+v of %+v", o, paired, i, v.verdict, want, candidates)
+					t.Fatalf("%+v, paired %v, %d devices, read %d: %+v, want %+v of %+v", o, paired, len(c.parts), i, v.verdict, want, candidates)
 				}
 			}
 			if len(got) != len(first) {
@@ -386,6 +397,78 @@ func TestExtendedIsBuiltAtOnce(t *testing.T) {
 			t.Errorf("%+v: %s\n%+v; want %+v", o, diff, got.Stats(), want.Stats())
 		}
 	}
+}
+
+// However many devices make a database, with tables or without, and also where tables are full long before the end, it is the same.
+func TestSeveralDevicesMakeOneDatabase(t *testing.T) {
+	devices := []*device.Device{cpu(t), numbered(t, 1), numbered(t, 2)}
+	references := relatives(rand.New(rand.NewPCG(3, 9)), 30, 1000)
+	dir := taxonomyDir(t)
+	tree, err := LoadTaxonomy(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(dir, "references.fa")
+	write(t, name, fasta(references, referenceHeader))
+	o := Options{MaxLocations: 7}
+	if err := o.complete(); err != nil {
+		t.Fatal(err)
+	}
+	var want []byte
+	for _, n := range []int{1, 2, 3} {
+		for _, most := range []int64{-1, 1 << 40, 1000} { // pairs in a table; without one
+			b, err := newBuilder(devices[:n], tree, &assigner{}, o, most > 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer b.Close()
+			for _, s := range b.shares {
+				s.most = most
+			}
+			if _, err := b.Add(t.Context(), []string{name}, genome.Options{BlockBytes: 2000}); err != nil {
+				t.Fatal(err)
+			}
+			if (len(b.full) > 0) != (most == 1000) {
+				t.Errorf("tables of %d pairs were full %d times", most, len(b.full))
+			}
+			db, err := b.Database()
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join(dir, "refs.db")
+			if err := db.Save(file); err != nil {
+				t.Fatal(err)
+			}
+			got, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want == nil {
+				want = got
+			}
+			if !bytes.Equal(got, want) {
+				t.Errorf("%d devices with tables of %d pairs make another database", n, most)
+			}
+		}
+	}
+}
+
+// A database that a device has no room for is an error that says how much it takes.
+func TestDatabaseThatDoesNotFit(t *testing.T) {
+	db := build(t, cpu(t), Options{}, false, relatives(rand.New(rand.NewPCG(1, 9)), 20, 20000))
+	d, err := device.Open("cpu:4", device.WithMemory(db.bytes()))
+	if err != nil {
+		t.Skip(err)
+	}
+	defer d.Close()
+	if _, err := NewClassifier(d, db, QueryOptions{}); !device.IsOutOfMemory(err) || !strings.Contains(err.Error(), "want more devices") {
+		t.Errorf("%v, want an error that there is too little memory", err)
+	}
+	c, err := NewClassifier(d, db, QueryOptions{}, cpu(t), numbered(t, 1), numbered(t, 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
 }
 
 func TestTaxaOfReferences(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"runtime"
 	"slices"
+	"sort"
 	"unsafe"
 
 	"golang.org/x/sync/errgroup"
@@ -50,133 +51,228 @@ func (o *QueryOptions) complete(sketch int) error {
 // Verdict is what a read, or a pair, is told to be.
 type Verdict struct{ verdict }
 
-// Classifier has a database on a device. It may be used by several goroutines.
+// Classifier has a database on a device, or on several, each of which then has some of the targets with all that is of them: every device looks at all
+// reads, and what they find is put together. It may be used by several goroutines.
 type Classifier struct {
-	db        *Database
+	db       *Database
+	o        QueryOptions
+	parts    []*part
+	taxa     []uint32 // row of each target
+	lineages []uint32 // rows of ranks
+	indices  []uint32 // taxon of each row
+	named    []uint32 // taxon of each target as a candidate: its own, or its ancestor of the lowest rank
+}
+
+// part is what one device has of a database.
+type part struct {
 	d         *device.Device
-	o         QueryOptions
 	k         kernels
 	table     *warpcore.Map[uint32, uint64]
 	locations device.Slice[uint64]
-	taxa      device.Slice[uint32] // row of each target
-	lineages  device.Slice[uint32] // rows
-	indices   device.Slice[uint32] // taxon of each row
-	named     []uint32             // taxon of each target as a candidate: its own, or its ancestor of the lowest rank
+	taxa      device.Slice[uint32]
+	lineages  device.Slice[uint32]
+	indices   device.Slice[uint32]
 }
 
-// NewClassifier brings a database to a device. Cost: a copy, and an insert of every feature. The caller closes it.
+// NewClassifier brings a database to a device; with others beside, each gets about as many windows. Cost: a copy, and an insert of every feature. The caller
+// closes it.
 //
 // Errors: options out of range; *device.OutOfMemoryError; what device.Compile returns.
-func NewClassifier(d *device.Device, db *Database, o QueryOptions) (c *Classifier, err error) {
+func NewClassifier(d *device.Device, db *Database, o QueryOptions, beside ...*device.Device) (c *Classifier, err error) {
 	if err := o.complete(db.Options.Sketch); err != nil {
 		return nil, err
 	}
-	c = &Classifier{db: db, d: d, o: o}
+	c = &Classifier{db: db, o: o}
+	c.rows()
+	devices := append([]*device.Device{d}, beside...)
+	c.parts = make([]*part, len(devices))
+	bounds := db.bounds(len(devices))
+	var work errgroup.Group
+	for i, d := range devices {
+		work.Go(func() (err error) {
+			features, entries, locations := db.features, db.entries, db.locations
+			if len(devices) > 1 {
+				features, entries, locations = db.within(bounds[i], bounds[i+1])
+			}
+			c.parts[i], err = c.load(d, features, entries, locations)
+			if need := db.bytes() / int64(len(devices)); device.IsOutOfMemory(err) {
+				err = fmt.Errorf("a database that takes about %s on each of %d devices: want more devices, or larger ones, or the CPU: %w", device.Bytes(need), len(devices), err)
+			}
+			return err
+		})
+	}
+	if err := work.Wait(); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// bytes is what a database takes on a device, about: the table's slots of 16 bytes are filled to nine tenths.
+func (db *Database) bytes() int64 { return int64(len(db.features))*18 + int64(len(db.locations))*8 }
+
+// bounds are the first targets of n parts with about as many windows each, and the end.
+func (db *Database) bounds(n int) []uint64 {
+	all, sum := uint64(0), uint64(0)
+	for _, t := range db.targets {
+		all += uint64(t.windows)
+	}
+	out := []uint64{0}
+	for i, t := range db.targets {
+		for len(out) < n && sum >= all*uint64(len(out))/uint64(n) {
+			out = append(out, uint64(i))
+		}
+		sum += uint64(t.windows)
+	}
+	for len(out) <= n {
+		out = append(out, uint64(len(db.targets)))
+	}
+	return out
+}
+
+// within is what a database has of the targets first … end-1.
+func (db *Database) within(first, end uint64) (features []uint32, entries, locations []uint64) {
+	some := &Database{}
+	for i, f := range db.features {
+		l := db.locationsOf(i)
+		from := sort.Search(len(l), func(j int) bool { return l[j]>>32 >= first })
+		l = l[from:]
+		if l = l[:sort.Search(len(l), func(j int) bool { return l[j]>>32 >= end })]; len(l) > 0 {
+			some.features = append(some.features, f)
+			some.append(l)
+		}
+	}
+	return some.features, some.entries, some.locations
+}
+
+// load brings features to a device.
+func (c *Classifier) load(d *device.Device, features []uint32, entries, locations []uint64) (p *part, err error) {
+	p = &part{d: d}
 	defer func() {
 		if err != nil {
-			c.Close()
-			c = nil
+			p.close()
 		}
 	}()
-	if c.k, err = compile(d, db.Options); err != nil {
-		return c, err
+	if p.k, err = compile(d, c.db.Options); err != nil {
+		return p, err
 	}
-	if c.locations, err = device.From(d, db.locations); err != nil {
-		return c, err
+	if p.locations, err = device.From(d, locations); err != nil {
+		return p, err
 	}
-	if err = c.rows(); err != nil {
-		return c, err
+	for _, x := range []struct {
+		to   *device.Slice[uint32]
+		from []uint32
+	}{{&p.taxa, c.taxa}, {&p.lineages, c.lineages}, {&p.indices, c.indices}} {
+		if *x.to, err = device.From(d, x.from); err != nil {
+			return p, err
+		}
 	}
 	wo := warpcore.Options{}
-	wo.Capacity = len(db.features)
+	wo.Capacity = len(features)
 	if !d.Info().CUDA() {
 		wo.LoadFactor = 0.5 // a second window read costs the CPU more than memory does
 	}
-	if c.table, err = warpcore.New[uint32, uint64](d, wo); err != nil {
-		return c, err
+	if p.table, err = warpcore.New[uint32, uint64](d, wo); err != nil {
+		return p, err
 	}
-	return c, c.table.Insert(db.features, db.entries)
+	return p, p.table.Insert(features, entries)
 }
 
-// rows brings the lineages of the targets' taxa to the device.
-func (c *Classifier) rows() (err error) {
+// rows lists the lineages of the targets' taxa.
+func (c *Classifier) rows() {
 	t := c.db.taxonomy
 	row := map[uint32]uint32{}
-	var taxa, lineages, indices []uint32
 	for _, target := range c.db.targets {
 		r, known := row[target.taxon]
 		if !known {
 			r = uint32(len(row))
 			row[target.taxon] = r
 			l := t.lineage(target.taxon)
-			lineages = append(lineages, l[:]...)
-			indices = append(indices, target.taxon)
+			c.lineages = append(c.lineages, l[:]...)
+			c.indices = append(c.indices, target.taxon)
 		}
 		c.named = append(c.named, t.atLeast(target.taxon, c.o.Lowest))
-		taxa = append(taxa, r)
+		c.taxa = append(c.taxa, r)
 	}
-	if c.taxa, err = device.From(c.d, taxa); err != nil {
-		return err
-	}
-	if c.lineages, err = device.From(c.d, lineages); err != nil {
-		return err
-	}
-	c.indices, err = device.From(c.d, indices)
-	return err
 }
 
-// Close frees the device's memory.
+// Close frees the devices' memory.
 func (c *Classifier) Close() error {
-	if c.table != nil {
-		c.table.Close()
+	for _, p := range c.parts {
+		if p != nil {
+			p.close()
+		}
 	}
-	if c.locations.Len() > 0 {
-		c.locations.Free()
+	c.parts = nil
+	return nil
+}
+
+func (p *part) close() {
+	if p.table != nil {
+		p.table.Close()
 	}
-	for _, s := range []device.Slice[uint32]{c.taxa, c.lineages, c.indices} {
+	if p.locations.Len() > 0 {
+		p.locations.Free()
+	}
+	for _, s := range []device.Slice[uint32]{p.taxa, p.lineages, p.indices} {
 		if s.Len() > 0 {
 			s.Free()
 		}
 	}
-	return nil
 }
 
 // Worker classifies a batch at a time. It is for one goroutine.
 type Worker struct {
+	c     *Classifier
+	parts []*partWorker
+	w     []window
+	q     []query
+}
+
+// partWorker does so on one device.
+type partWorker struct {
 	sketcher
 	c        *Classifier
+	p        *part
 	queries  memory[query]
 	entries  memory[uint64]
 	scratch  memory[uint64]
 	verdicts memory[verdict]
 	next     device.Slice[uint64]
-	w        []window
-	q        []query
 }
 
-// NewWorker makes a Worker, with a stream and memory of its own on the device, which grows with its batches. The caller closes it, before the Classifier.
+// NewWorker makes a Worker, with a stream and memory of its own on each device, which grows with its batches. The caller closes it, before the Classifier.
 func (c *Classifier) NewWorker() (*Worker, error) {
-	w := &Worker{sketcher: sketcher{d: c.d, o: c.db.Options, k: c.k}, c: c}
-	var err error
-	if w.next, err = device.Make[uint64](c.d, 1); err != nil {
-		return nil, err
+	w := &Worker{c: c}
+	for _, p := range c.parts {
+		x := &partWorker{sketcher: sketcher{d: p.d, o: c.db.Options, k: p.k}, c: c, p: p}
+		var err error
+		if x.next, err = device.Make[uint64](p.d, 1); err == nil {
+			if x.st, err = p.d.NewStream(); err != nil {
+				x.next.Free()
+			}
+		}
+		if err != nil {
+			w.Close()
+			return nil, err
+		}
+		w.parts = append(w.parts, x)
 	}
-	w.st, err = c.d.NewStream()
-	if err != nil {
-		w.next.Free()
-	}
-	return w, err
+	return w, nil
 }
 
-// Close frees the device's memory.
+// Close frees the devices' memory.
 func (w *Worker) Close() {
-	w.free()
-	w.queries.free(w.st)
-	w.entries.free(w.st)
-	w.scratch.free(w.st)
-	w.verdicts.free(w.st)
-	w.next.FreeAfter(w.st)
-	w.st.Close()
+	for _, x := range w.parts {
+		x.free()
+		x.queries.free(x.st)
+		x.entries.free(x.st)
+		x.scratch.free(x.st)
+		x.verdicts.free(x.st)
+		x.next.FreeAfter(x.st)
+		x.st.Close()
+	}
+	w.parts = nil
 }
 
 // Classify appends to the verdicts of each batch those of its reads, or pairs. All batches are put together: small ones cost a launch between them.
@@ -199,14 +295,42 @@ func (w *Worker) Classify(batches ...*Result) error {
 
 func (w *Worker) classify(batches []*Result) ([]verdict, error) {
 	texts := w.cut(batches)
-	n := len(w.q) - 1
-	if n == 0 {
+	if len(w.q) == 1 {
 		return nil, nil
 	}
-	if len(w.w) > math.MaxUint32/w.o.Sketch {
+	if len(w.w) > math.MaxUint32/w.c.db.Options.Sketch {
 		return nil, fmt.Errorf("%d windows in one batch: want shorter reads, or smaller blocks", len(w.w))
 	}
-	features, err := w.run(w.w, texts...)
+	if len(w.parts) == 1 {
+		return w.parts[0].classify(w.w, w.q, texts)
+	}
+	of := make([][]verdict, len(w.parts))
+	var work errgroup.Group
+	for i, x := range w.parts {
+		work.Go(func() (err error) {
+			of[i], err = x.classify(w.w, w.q, texts)
+			return err
+		})
+	}
+	if err := work.Wait(); err != nil {
+		return nil, err
+	}
+	for i := range of[0] {
+		r := ranking{c: w.c}
+		for _, verdicts := range of {
+			for _, x := range verdicts[i].Best {
+				r.offer(x)
+			}
+		}
+		of[0][i] = verdict{Taxon: r.decide(), Best: r.best}
+	}
+	return of[0], nil
+}
+
+// classify gives the verdicts of queries, whose windows are of texts that lie one after the other.
+func (w *partWorker) classify(windows []window, q []query, texts [][]byte) ([]verdict, error) {
+	n := len(q) - 1
+	features, err := w.run(windows, texts...)
 	if err != nil {
 		return nil, err
 	}
@@ -214,10 +338,10 @@ func (w *Worker) classify(batches []*Result) ([]verdict, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := w.c.table.FindOn(w.st, features, entries, device.Slice[bool]{}); err != nil {
+	if err := w.p.table.FindOn(w.st, features, entries, device.Slice[bool]{}); err != nil {
 		return nil, err
 	}
-	queries, err := w.queries.put(w.d, w.st, w.q)
+	queries, err := w.queries.put(w.d, w.st, q)
 	if err != nil {
 		return nil, err
 	}
@@ -231,9 +355,75 @@ func (w *Worker) classify(batches []*Result) ([]verdict, error) {
 	return verdicts.Host(w.st)
 }
 
+// ranking is what is known of a read: its best two targets, or the best of its best two taxa. It is the Best of classify.cu.
+type ranking struct {
+	c    *Classifier
+	best [2]candidate
+	taxa [2]uint32
+	n    int
+}
+
+// offer takes a candidate of a part. What is best of all is among the best of each part, and in the order of targets, for parts are.
+func (r *ranking) offer(x candidate) {
+	if x.Hits == 0 {
+		return
+	}
+	taxon := x.Target + 1
+	if r.c.o.Lowest > Sequence {
+		lineage := r.c.lineage(x)
+		rank := r.c.o.Lowest
+		for int(rank) < ranks && lineage[rank] == 0 {
+			rank++
+		}
+		taxon = lineage[rank] // a target without any is no candidate
+	}
+	switch {
+	case r.n > 0 && r.taxa[0] == taxon:
+		if x.Hits > r.best[0].Hits {
+			r.best[0] = x
+		}
+	case r.n == 0 || x.Hits > r.best[0].Hits:
+		r.best[1], r.taxa[1] = r.best[0], r.taxa[0]
+		r.best[0], r.taxa[0] = x, taxon
+		r.n = min(2, r.n+1)
+	case r.n == 1 || x.Hits > r.best[1].Hits:
+		r.best[1], r.taxa[1] = x, taxon
+		r.n = 2
+	}
+}
+
+// lineage is a candidate's ancestors by rank, index+1 or 0.
+func (c *Classifier) lineage(x candidate) []uint32 {
+	return c.lineages[int(c.taxa[x.Target])*ranks:][:ranks]
+}
+
+// decide gives the verdict: a taxon's index+1, or 0.
+func (r *ranking) decide() uint32 {
+	o, c := r.c.o, r.c
+	if r.n == 0 || r.best[0].Hits < uint32(o.HitMin) {
+		return 0
+	}
+	both := r.n == 2 && float32(r.best[1].Hits) > float32(r.best[0].Hits-uint32(o.HitMin))*float32(o.HitDiff)
+	if o.Lowest == Sequence && !both {
+		return c.db.targets[r.best[0].Target].taxon + 1
+	}
+	a := c.lineage(r.best[0])
+	b := a
+	if both {
+		b = c.lineage(r.best[1])
+	}
+	for rank := max(o.Lowest, Form); rank <= o.Highest && int(rank) < ranks; rank++ {
+		if a[rank] != 0 && a[rank] == b[rank] {
+			return a[rank]
+		}
+	}
+	return 0
+}
+
 // cut makes windows and queries of records and their mates, in texts that lie one after the other.
 func (w *Worker) cut(batches []*Result) (texts [][]byte) {
 	w.w, w.q = w.w[:0], w.q[:0]
+	o := w.c.db.Options
 	at := 0 // of the next text
 	put := func(b *genome.Block) (from int) {
 		from = at
@@ -249,15 +439,15 @@ func (w *Worker) cut(batches []*Result) (texts [][]byte) {
 		}
 		for i, r := range batch.Reads.Records {
 			q := query{First: uint32(len(w.w))}
-			w.w = w.o.windowsOf(w.w, r, first)
+			w.w = o.windowsOf(w.w, r, first)
 			q.Mate = uint32(len(w.w))
 			letters := r.End - r.Start
 			if batch.Mates != nil {
 				m := batch.Mates.Records[i]
 				letters += m.End - m.Start
-				w.w = w.o.windowsOf(w.w, m, second)
+				w.w = o.windowsOf(w.w, m, second)
 			}
-			q.Range = uint32(2 + max(letters, w.c.o.Insert)/w.o.Stride)
+			q.Range = uint32(2 + max(letters, w.c.o.Insert)/o.Stride)
 			w.q = append(w.q, q)
 		}
 	}
@@ -271,8 +461,8 @@ func (r *Result) apart() bool {
 }
 
 // decide runs the kernel, twice where the reads have more locations than there is room for.
-func (w *Worker) decide(n int, queries device.Slice[query], entries device.Slice[uint64], verdicts device.Slice[verdict]) error {
-	c, o := w.c, w.c.o
+func (w *partWorker) decide(n int, queries device.Slice[query], entries device.Slice[uint64], verdicts device.Slice[verdict]) error {
+	c, o := w.p, w.c.o
 	need := max(w.scratch.s.Len(), 2*entries.Len())
 	for {
 		scratch, err := w.scratch.room(w.d, w.st, need)
@@ -327,7 +517,7 @@ func (r *Result) Letters() (n int64) {
 func (c *Classifier) Run(ctx context.Context, reads, mates []string, o genome.Options, work, each func(*Result) error) (counts genome.Counts, err error) {
 	if o.BlockBytes == 0 {
 		o.BlockBytes = 1 << 21
-		if c.d.Info().CUDA() {
+		if c.parts[0].d.Info().CUDA() {
 			o.BlockBytes = 1 << 25
 		}
 	}

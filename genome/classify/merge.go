@@ -1,0 +1,284 @@
+package classify
+
+import (
+	"math"
+	"runtime"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/warpmap/warpmap/device"
+)
+
+// listed is features in order, with the locations of each in order: those of feature i end at ends[i], and begin where those before end.
+type listed struct {
+	features  []uint32
+	ends      []uint64
+	locations []uint64
+}
+
+// of is the locations of feature i.
+func (l *listed) of(i int) []uint64 {
+	from := uint64(0)
+	if i > 0 {
+		from = l.ends[i-1]
+	}
+	return l.locations[from:l.ends[i]]
+}
+
+// listedAtOnce is how many features are brought from the device at once.
+const listedAtOnce = 1 << 22
+
+// list brings to the host what a table has.
+func (s *share) list(st *device.Stream, o Options) (*listed, error) {
+	features, err := s.table.Keys()
+	if err != nil {
+		return nil, err
+	}
+	l := &listed{features: sorted(features, func(f uint32) uint32 { return f })}
+	n, err := s.table.Len()
+	if err != nil {
+		return nil, err
+	}
+	l.ends, l.locations = make([]uint64, 0, len(features)), make([]uint64, 0, n)
+	for part := range slices.Chunk(l.features, listedAtOnce) {
+		if err := s.listSome(st, l, part); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// listSome appends the locations of some features.
+func (s *share) listSome(st *device.Stream, l *listed, features []uint32) error {
+	keys, err := device.From(s.d, features)
+	if err != nil {
+		return err
+	}
+	defer keys.Free()
+	at, values, err := s.table.FindAllOn(st, keys)
+	if err != nil {
+		return err
+	}
+	defer at.Free()
+	defer values.Free()
+	p := sortParams{at.Addr(), values.Addr(), uint64(len(features))}
+	if err := s.k.sort.Launch(st, device.GridFor(int64(len(features)), threads), &p); err != nil {
+		return err
+	}
+	ends, err := at.Slice(1, len(features)+1).Host(st)
+	if err != nil {
+		return err
+	}
+	before := len(l.locations)
+	l.locations = slices.Grow(l.locations, values.Len())[:before+values.Len()]
+	for _, end := range ends {
+		l.ends = append(l.ends, uint64(before)+end)
+	}
+	return values.Read(st, l.locations[before:])
+}
+
+// Database is what the references make, in host memory. Of a feature with more locations than Options.MaxLocations, the first in the order of
+// targets and windows are kept. Cost: a sort of the features; on a GPU, a walk over its table.
+func (b *Builder) Database() (*Database, error) {
+	db := &Database{Options: b.o, taxonomy: b.taxonomy, targets: slices.Clone(b.targets), letters: b.letters}
+	all := slices.Clone(b.full)
+	for _, s := range b.shares {
+		if s.table == nil {
+			continue
+		}
+		l, err := s.list(s.work[0].st, b.o)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, l)
+	}
+	if len(b.pairs) > 0 {
+		b.pairs = sorted(b.pairs, func(p pair) uint32 { return p.feature })
+		all = append(all, listPairs(b.pairs))
+	}
+	db.merge(all)
+	return db, nil
+}
+
+// listPairs lists pairs, which are in the order of their features.
+func listPairs(pairs []pair) *listed {
+	l := &listed{locations: make([]uint64, len(pairs))}
+	for i, p := range pairs {
+		l.locations[i] = p.location
+		if i > 0 && pairs[i-1].feature == p.feature {
+			l.ends[len(l.ends)-1]++
+			continue
+		}
+		l.features, l.ends = append(l.features, p.feature), append(l.ends, uint64(i+1))
+	}
+	for i := range l.features {
+		if x := l.of(i); len(x) > 1 {
+			slices.Sort(x)
+		}
+	}
+	return l
+}
+
+// merge puts lists together. Ranges of features go beside one another.
+func (db *Database) merge(all []*listed) {
+	threads := runtime.GOMAXPROCS(0)
+	ranges := make([]Database, 4*threads)
+	var work errgroup.Group
+	work.SetLimit(threads)
+	for i := range ranges {
+		first := uint64(i) << 32 / uint64(len(ranges))
+		end := uint64(i+1) << 32 / uint64(len(ranges))
+		r := &ranges[i]
+		r.Options = db.Options
+		work.Go(func() error { r.mergeRange(all, first, end); return nil })
+	}
+	work.Wait()
+	features, locations := 0, 0
+	for _, r := range ranges {
+		features, locations = features+len(r.features), locations+len(r.locations)
+	}
+	db.features, db.entries, db.locations = make([]uint32, features), make([]uint64, features), make([]uint64, locations)
+	features, locations = 0, 0
+	for _, r := range ranges {
+		at, before := features, uint64(locations)
+		features, locations = features+len(r.features), locations+len(r.locations)
+		work.Go(func() error {
+			copy(db.features[at:], r.features)
+			copy(db.locations[before:], r.locations)
+			for i, e := range r.entries {
+				if e>>manyBit != 0 {
+					e += before // the number of a place is in the low bits
+				}
+				db.entries[at+i] = e
+			}
+			return nil
+		})
+	}
+	work.Wait()
+}
+
+// mergeRange makes entries of the features first … end-1.
+func (db *Database) mergeRange(all []*listed, first, end uint64) {
+	at, stop := make([]int, len(all)), make([]int, len(all))
+	n := 0
+	for i, l := range all {
+		at[i] = search(l.features, first)
+		stop[i] = search(l.features, end)
+		n = max(n, stop[i]-at[i])
+	}
+	db.features, db.entries = make([]uint32, 0, n), make([]uint64, 0, n)
+	var locations []uint64
+	for {
+		least := uint64(math.MaxUint64)
+		for i, l := range all {
+			if at[i] < stop[i] {
+				least = min(least, uint64(l.features[at[i]]))
+			}
+		}
+		if least == math.MaxUint64 {
+			return
+		}
+		lists := 0
+		locations = locations[:0]
+		for i, l := range all {
+			if at[i] < stop[i] && uint64(l.features[at[i]]) == least {
+				locations = append(locations, l.of(at[i])...)
+				at[i]++
+				lists++
+			}
+		}
+		if lists > 1 {
+			slices.Sort(locations)
+		}
+		db.features = append(db.features, uint32(least))
+		db.append(locations[:min(len(locations), db.Options.MaxLocations)])
+	}
+}
+
+// search is how many features are below a number.
+func search(features []uint32, below uint64) int {
+	if below > math.MaxUint32 {
+		return len(features)
+	}
+	i, _ := slices.BinarySearch(features, uint32(below))
+	return i
+}
+
+// append adds the entry of a feature with these locations.
+func (db *Database) append(locations []uint64) {
+	if len(locations) == 1 {
+		db.entries = append(db.entries, 1<<oneBit|locations[0])
+		return
+	}
+	db.entries = append(db.entries, 1<<manyBit|uint64(len(locations))<<countShift|uint64(len(db.locations)))
+	db.locations = append(db.locations, locations...)
+}
+
+// sorted sorts by features: it deals out by the highest 8 bits, then sorts what has the same, both on all cores. Features are hashes, so all parts are about
+// as large.
+func sorted[T any](a []T, feature func(T) uint32) []T {
+	const digits = 256
+	threads := runtime.GOMAXPROCS(0)
+	size := max(1<<16, (len(a)+threads-1)/threads)
+	parts := slices.Collect(slices.Chunk(a, size))
+	begins := make([][digits]int, len(parts))
+	var work errgroup.Group
+	work.SetLimit(threads)
+	for i, part := range parts {
+		work.Go(func() error {
+			for _, x := range part {
+				begins[i][feature(x)>>24]++
+			}
+			return nil
+		})
+	}
+	work.Wait()
+	ends, all := [digits]int{}, 0
+	for digit := range digits {
+		for i := range begins {
+			begins[i][digit], all = all, all+begins[i][digit]
+		}
+		ends[digit] = all
+	}
+	to := make([]T, len(a))
+	for i, part := range parts {
+		work.Go(func() error {
+			for _, x := range part {
+				digit := feature(x) >> 24
+				to[begins[i][digit]] = x
+				begins[i][digit]++
+			}
+			return nil
+		})
+	}
+	work.Wait()
+	from := 0
+	for _, end := range ends {
+		sorted, room := to[from:end], a[from:end]
+		from = end
+		work.Go(func() error { radixSort(sorted, room, feature); return nil })
+	}
+	work.Wait()
+	return to
+}
+
+// radixSort sorts by the lower 24 bits of features, in parts of 12 bits, the low ones first. room is as long.
+func radixSort[T any](a, room []T, feature func(T) uint32) {
+	const bits = 12
+	for shift := 0; shift < 24; shift += bits {
+		var begins [1<<bits + 1]int
+		for _, x := range a {
+			begins[feature(x)>>shift&(1<<bits-1)+1]++
+		}
+		for i := range 1 << bits {
+			begins[i+1] += begins[i]
+		}
+		for _, x := range a {
+			digit := feature(x) >> shift & (1<<bits - 1)
+			room[begins[digit]] = x
+			begins[digit]++
+		}
+		a, room = room, a
+	}
+}
