@@ -33,8 +33,12 @@ func ParseFormat(name string) (Format, error) {
 	return "", fmt.Errorf("%q: want %s or %s", name, KrakenLines, MetaCacheLines)
 }
 
+// lineBytes is about what a line takes.
+const lineBytes = 64
+
 // AppendLines appends a line for each read, or pair, of a batch.
 func (c *Classifier) AppendLines(to []byte, r *Result, f Format) []byte {
+	to = slices.Grow(to, lineBytes*len(r.Verdicts))
 	for i, v := range r.Verdicts {
 		read := r.Reads.Records[i]
 		name := read.Name

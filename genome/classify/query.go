@@ -239,6 +239,7 @@ type partWorker struct {
 	scratch  memory[uint64]
 	verdicts memory[verdict]
 	next     device.Slice[uint64]
+	told     []verdict // those of the last batch: new memory for each would cost a fault a page
 }
 
 // NewWorker makes a Worker, with a stream and memory of its own on each device, which grows with its batches. The caller closes it, before the Classifier.
@@ -327,7 +328,7 @@ func (w *Worker) classify(batches []*Result) ([]verdict, error) {
 	return of[0], nil
 }
 
-// classify gives the verdicts of queries, whose windows are of texts that lie one after the other.
+// classify gives the verdicts of queries, whose windows are of texts that lie one after the other. They are good until the next call.
 func (w *partWorker) classify(windows []window, q []query, texts [][]byte) ([]verdict, error) {
 	n := len(q) - 1
 	features, err := w.run(windows, texts...)
@@ -352,7 +353,8 @@ func (w *partWorker) classify(windows []window, q []query, texts [][]byte) ([]ve
 	if err := w.decide(n, queries, entries, verdicts); err != nil {
 		return nil, err
 	}
-	return verdicts.Host(w.st)
+	w.told = slices.Grow(w.told[:0], n)[:n]
+	return w.told, verdicts.Read(w.st, w.told)
 }
 
 // ranking is what is known of a read: its best two targets, or the best of its best two taxa. It is the Best of classify.cu.
@@ -522,7 +524,7 @@ func (c *Classifier) Run(ctx context.Context, reads, mates []string, o genome.Op
 		}
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	workers := max(2, min(4, runtime.GOMAXPROCS(0)))
+	workers := max(2, min(8, runtime.GOMAXPROCS(0)/2)) // the others read, and what Work makes is a half of what a worker does
 	jobs, order := make(chan *Result, workers), make(chan *Result, 2*workers)
 	send := func(r *Result) error {
 		for _, to := range []chan *Result{order, jobs} {

@@ -179,3 +179,28 @@ WARPMAP_KERNEL(all_kmers, kmers::textParams) {
         }
     }
 }
+
+#if KMERS_WORDS == 1
+// The letters of a word in the other order, each as its complement.
+__device__ __forceinline__ u64 complement(u64 x) {
+    x = (x >> 2 & 0x3333333333333333ull) | (x & 0x3333333333333333ull) << 2;
+    x = (x >> 4 & 0x0f0f0f0f0f0f0f0full) | (x & 0x0f0f0f0f0f0f0f0full) << 4;
+    x = (x >> 8 & 0x00ff00ff00ff00ffull) | (x & 0x00ff00ff00ff00ffull) << 8;
+    x = (x >> 16 & 0x0000ffff0000ffffull) | (x & 0x0000ffff0000ffffull) << 16;
+    return ~(x >> 32 | x << 32);
+}
+
+// packed_kmers makes the mixes of k-mers of packed letters, each where its number says: a k-mer is cut out of two words.
+WARPMAP_KERNEL(packed_kmers, kmers::packedParams) {
+    const u64* words = at<u64>(p.letters);
+    u32 unused = 64 - 2 * (u32)p.k;
+    for (u64 i = grid_thread(); i < p.n; i += grid_threads()) {
+        u64 letter = p.first + i, word = letter / 32;
+        u32 shift = (u32)(letter % 32) * 2;
+        u64 x = load_readonly(words + word) << shift;
+        if (shift > unused) x |= load_readonly(words + word + 1) >> (64 - shift);
+        u64 kmer = x >> unused, reverse = complement(x) & (~0ull >> unused);
+        at<u64>(p.mixes)[i] = mixed(p.canonical && reverse < kmer ? reverse : kmer);
+    }
+}
+#endif

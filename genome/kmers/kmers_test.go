@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -424,6 +425,58 @@ func TestFind(t *testing.T) {
 			t.Errorf("%q is packed", s)
 		}
 	}
+}
+
+// A table has the k-mers of letters that come packed.
+func TestTable(t *testing.T) {
+	devices(t, func(t *testing.T, d *device.Device) {
+		r := rand.New(rand.NewPCG(6, 6))
+		letters := make([]byte, 3000)
+		for i := range letters {
+			letters[i] = "ACGT"[r.IntN(4)]
+		}
+		copy(letters[1000:], letters[:500])
+		words := make([]uint64, (len(letters)+31)/32)
+		for i, x := range letters {
+			words[i/32] |= uint64(strings.IndexByte("ACGT", x)) << (62 - 2*(i%32))
+		}
+		packed, err := device.From(d, words)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer packed.Free()
+		for _, k := range []int{1, 2, 15, 21, 31, 32} {
+			for _, canonical := range []bool{false, true} {
+				x, err := NewTable(d, TableOptions{K: k, Canonical: canonical, Batch: 700})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer x.Close()
+				for _, n := range []int{0, k - 1, 2999} {
+					if err := x.Add(d.Stream(), packed, n); err != nil {
+						t.Fatal(err)
+					}
+				}
+				want := plainly([]string{string(letters[:2999])}, k, canonical, 0)
+				var kmers []Kmer
+				var counts []uint32
+				for s, n := range want {
+					m, _ := Pack(s)
+					kmers, counts = append(kmers, m), append(counts, n)
+				}
+				got, err := x.Find(kmers)
+				if n, _ := x.Len(); err != nil || !slices.Equal(got, counts) || n != len(want) {
+					t.Errorf("k %d, canonical %v: %d k-mers, want %d, or other counts, %v", k, canonical, n, len(want), err)
+				}
+				if err := x.Add(d.Stream(), packed, 32*len(words)+1); err == nil {
+					t.Error("more letters than words were counted")
+				}
+			}
+		}
+		if _, err := NewTable(d, TableOptions{K: 33}); err == nil {
+			t.Error("33-mers were taken")
+		}
+	})
 }
 
 func TestUnmix(t *testing.T) {

@@ -51,6 +51,15 @@ type textParams struct {
 	Mixes      uint64 // address of mixes
 }
 
+// packedParams are those of the kernel that makes the k-mers First … First+N-1 of packed letters.
+type packedParams struct {
+	Letters   uint64 // address of u64
+	First, N  uint64
+	K         uint64
+	Canonical uint64
+	Mixes     uint64
+}
+
 // run is the k-mers of some text in the order of their parts.
 type run struct{ Mixes, Starts uint64 }
 
@@ -80,7 +89,7 @@ func program(words int) *device.Program {
 		Files: []device.File{{Name: "kmers.cu", Text: kmersCU}, {Name: "letters.cuh", Text: lettersCUH}},
 		Defines: []device.Define{{Name: "KMERS_WORDS", Value: words}, {Name: "KMERS_PART_BITS", Value: partBits}, {Name: "KMERS_PARTS", Value: parts},
 			{Name: "KMERS_BUCKET_BITS", Value: bucketBits}, {Name: "KMERS_BUCKETS", Value: 1 << bucketBits}, {Name: "KMERS_FEW", Value: few}, {Name: "KMERS_EACH", Value: each}},
-		Layouts: []any{textParams{}, run{}, sortParams{}},
+		Layouts: []any{textParams{}, packedParams{}, run{}, sortParams{}},
 	}
 }
 
