@@ -31,6 +31,14 @@ func TestFigure8(t *testing.T) {
 	}))
 }
 
+// Packed letters are counted three ways, and reads are queried with blocks of three sizes.
+func TestGenomeRates(t *testing.T) {
+	benchtest.Draw(t, benchtest.Rows(t, Studies, "genome/rates", 64_000, 15, func(at func(string) any) {
+		benchtest.AtLeast(t, at("what").(string), at("M/s"), 1e-9)
+		benchtest.AtLeast(t, at("what").(string), at("seconds"), 1e-9)
+	}))
+}
+
 // A bucket list is as dense as its buckets at most, and densest after Shrink; in many batches, the more so the less its buckets grow.
 func TestDensity(t *testing.T) {
 	of := map[string]float64{}

@@ -69,6 +69,7 @@ figures over several devices are kept after each point.
   warpmap bench fig gph/12 --keep results/gph-12.json --out plots
   warpmap bench fig shard/6 --devices all --out plots
   warpmap bench fig warpcore/7 --n 10000000
+  warpmap bench fig genome/rates --keep results/genome-rates.json
   warpmap bench fig warpcore/density --n 10000000 --out plots
   warpmap bench fig dycuckoo/12 --device cpu --n 100000 --batches 20 --out plots
   warpmap bench fig stadium/17 --n 16777216 --out plots`,

@@ -1,6 +1,7 @@
 package kmers
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"runtime"
@@ -14,13 +15,26 @@ import (
 	"github.com/warpmap/warpmap/warpcore"
 )
 
-// tabled counts in a table, whose keys are mixes.
+// tabled counts in a table, whose keys are mixes. While the k-mers of a text are counted, the next text is copied to the device.
 type tabled struct {
 	texts
+	st     *device.Stream // of what is counted
 	list   device.Kernel[textParams]
 	table  tallies
 	length device.Slice[uint64]
+	full   chan text // to countAll
+	free   chan text // and back
 }
+
+// text is memory on the device, and how many bytes of text are in it; or, where it comes back, what went wrong by then.
+type text struct {
+	memory device.Slice[byte]
+	n      int
+	err    error
+}
+
+// textsAtOnce: one is copied while another is counted.
+const textsAtOnce = 2
 
 // tallies are a table, and memory for the list of k-mers that go into it.
 type tallies interface {
@@ -30,25 +44,41 @@ type tallies interface {
 	close() error
 }
 
-func newTabled(m *device.Module, t texts, memory int64) (counter, error) {
-	x := &tabled{texts: t}
+func newTabled(m *device.Module, t texts, memory int64) (_ counter, err error) {
+	x := &tabled{texts: t, full: make(chan text), free: make(chan text, textsAtOnce)}
+	go x.countAll(x.full)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, x.close())
+		}
+	}()
 	if err := device.Bind(m, "all_kmers", &x.list); err != nil {
+		return nil, err
+	}
+	if x.st, err = t.d.NewStream(); err != nil {
 		return nil, err
 	}
 	// A table that grows is there twice, and is brought out beside itself.
 	o := table.Options{MaxBytes: memory / 2}
-	make := newNarrow
 	if t.words > 1 {
-		make = newWide
+		x.table, err = newWide(t.d, o, t.room)
+	} else {
+		x.table, err = newNarrow(t.d, o, t.room)
 	}
-	var err error
-	if x.table, err = make(t.d, o, t.room); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	if x.length, err = device.Make[uint64](t.d, 1); err != nil {
-		return nil, errors.Join(err, x.close())
+		return nil, err
 	}
 	x.p.Mixes, x.p.Cursors = x.table.list(), x.length.Addr()
+	for range textsAtOnce - 1 {
+		more, err := device.Make[byte](t.d, t.room)
+		if err != nil {
+			return nil, err
+		}
+		x.free <- text{memory: more}
+	}
 	return x, nil
 }
 
@@ -120,22 +150,57 @@ func (x *wide) close() error { return errors.Join(x.table.Close(), x.mixes.Free(
 
 func (x *tabled) add(text []byte) error { return x.fill(text, x.flush) }
 
+// flush hands the text over, and takes memory for the next.
 func (x *tabled) flush() error {
 	if x.n == 0 {
 		return nil
 	}
-	st := x.d.Stream()
-	x.p.N = uint64(x.n)
-	x.n = 0
-	grid := device.GridFor(int64(x.p.N/each+1), 128)
-	if err := errors.Join(x.length.Fill(st, 0), x.list.Launch(st, grid, &x.p)); err != nil {
+	if err := x.d.Stream().Sync(); err != nil {
 		return err
 	}
-	n, err := x.length.Host(st)
+	x.full <- text{memory: x.memory, n: x.n}
+	t := <-x.free
+	x.memory, x.n = t.memory, 0
+	return t.err
+}
+
+// countAll counts texts until there are no more. After an error it only gives them back.
+func (x *tabled) countAll(full <-chan text) {
+	var err error
+	for t := range full {
+		if err == nil {
+			err = x.count(t)
+		}
+		x.free <- text{memory: t.memory, err: err}
+	}
+	close(x.free)
+}
+
+// stop waits until all is counted, frees the texts, and gives what went wrong. Nothing is added any more.
+func (x *tabled) stop() (counting, freeing error) {
+	if x.full == nil {
+		return nil, nil
+	}
+	close(x.full)
+	x.full = nil
+	for t := range x.free {
+		counting = cmp.Or(t.err, counting)
+		freeing = errors.Join(freeing, t.memory.Free())
+	}
+	return counting, freeing
+}
+
+func (x *tabled) count(t text) error {
+	x.p.Text, x.p.N = t.memory.Addr(), uint64(t.n)
+	grid := device.GridFor(int64(x.p.N/each+1), 128)
+	if err := errors.Join(x.length.Fill(x.st, 0), x.list.Launch(x.st, grid, &x.p)); err != nil {
+		return err
+	}
+	n, err := x.length.Host(x.st)
 	if err != nil || n[0] == 0 {
 		return err
 	}
-	err = x.table.add(st, int(n[0]))
+	err = x.table.add(x.st, int(n[0]))
 	if full := new(table.FullError); errors.Is(err, table.ErrMaxBytes) || device.IsOutOfMemory(err) || errors.As(err, &full) {
 		return errNarrow
 	}
@@ -145,6 +210,9 @@ func (x *tabled) flush() error {
 func (x *tabled) finish(emit func(part int, x counted) error) error {
 	if err := x.flush(); err != nil {
 		return err
+	}
+	if counting, freeing := x.stop(); cmp.Or(counting, freeing) != nil {
+		return cmp.Or(counting, freeing)
 	}
 	mixes, counts, err := x.table.all()
 	if err != nil {
@@ -184,4 +252,13 @@ func (x *tabled) finish(emit func(part int, x counted) error) error {
 // part is the part of a k-mer.
 func (x counted) part(i int) int { return int(x.mixes[i*x.words] >> (64 - partBits)) }
 
-func (x *tabled) close() error { return errors.Join(x.table.close(), x.length.Free(), x.memory.Free()) }
+func (x *tabled) close() error {
+	_, err := x.stop() // what went wrong in counting was told, or nobody waits for the counts
+	if x.table != nil {
+		err = errors.Join(err, x.table.close())
+	}
+	if x.st != nil {
+		err = errors.Join(err, x.st.Close())
+	}
+	return errors.Join(err, x.length.Free(), x.memory.Free())
+}
