@@ -137,7 +137,7 @@ func (b *Builder) Close() (err error) {
 			w.places.free(w.st)
 			w.keys.free(w.st)
 			w.values.free(w.st)
-			err = errors.Join(err, w.next.FreeAfter(w.st))
+			err = errors.Join(err, w.next.Free())
 			if w.st != nil {
 				err = errors.Join(err, w.st.Close())
 			}
