@@ -1,0 +1,448 @@
+package text
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/kernel"
+	"github.com/warpmap/warpmap/table"
+)
+
+// family begins the errors.
+const family table.Family = "strings"
+
+// Index makes the table that an arena's records are found by.
+type Index = func(d *device.Device, o table.Options) (table.Map[uint64, uint64], error)
+
+// Options are those of a Map. The zero value is good.
+type Options struct {
+	// Options are the index's, but for MaxBytes and Capacity, which are of the whole.
+	table.Options
+	// KeyBytes is how long keys are, on average: by it Capacity and MaxBytes are divided between the index and the arena. Zero means 32.
+	KeyBytes int
+}
+
+const keyBytes = 32
+
+func (o *Options) complete() error {
+	if o.KeyBytes < 0 || o.KeyBytes > 1<<32 {
+		return fmt.Errorf("strings: keys of %d bytes (want 0 to 2³²; 0 for the default)", o.KeyBytes)
+	}
+	if o.KeyBytes == 0 {
+		o.KeyBytes = keyBytes
+	}
+	return o.Options.Complete(1)
+}
+
+// core is a map of any values.
+type core struct {
+	f          table.Frame
+	k          kernels
+	index      table.Map[uint64, uint64]
+	o          Options
+	valueBytes int
+	hash       hasher
+	arena      arena
+	most       int64 // bytes that the arena may have, with its bitmap; 0: as many as there are
+	counts     table.Counters[counts]
+	changes    uint64 // calls that may have changed the map
+	broken     error  // what left the map in no sound state
+}
+
+// together has a warp's lanes work together on long keys: on the CPU device that is for tests.
+func (c *core) open(d *device.Device, o Options, index Index, together bool) error {
+	var err error
+	load := o.LoadFactor
+	if err = o.complete(); err != nil {
+		return err
+	}
+	c.o = o
+	c.hash = hasher{[2]uint64{kernel.Fmix64(o.Seed), kernel.Fmix64(o.Seed ^ 0x9e3779b97f4a7c15)}, ^uint64(0)}
+	switch o.Hash { // those for tests make hashes equal
+	case kernel.HashIdentity:
+		c.hash.mask = 63
+	case kernel.HashConstant:
+		c.hash.mask = 0
+	}
+	record := recordBytes(c.valueBytes, int64(o.KeyBytes))
+	inner := o.Options
+	inner.LoadFactor, inner.Seed, inner.Hash = load, kernel.Fmix64(o.Seed+1), kernel.HashMurmur
+	if o.MaxBytes > 0 {
+		inner.MaxBytes = max(1, int64(float64(o.MaxBytes)*perSlot*1.25/float64(perSlot*1.25+float64(record))))
+		if c.most = o.MaxBytes - inner.MaxBytes; capacityIn(c.most) < grain {
+			return fmt.Errorf("strings: MaxBytes %d leaves %d bytes for keys, which is too little: %w", o.MaxBytes, c.most, table.ErrMaxBytes)
+		}
+	}
+	return c.f.Open(family, d, func() (err error) {
+		c.f.Why = o.Why
+		if c.k, err = loadKernels(d, c.valueBytes, together); err != nil {
+			return err
+		}
+		if err := c.counts.Make(&c.f, d.Stream()); err != nil {
+			return err
+		}
+		if c.index, err = index(d, inner); err != nil {
+			return err
+		}
+		capacity := max(leastArena, roundUp(record*int64(o.Capacity), grain))
+		if c.most > 0 {
+			capacity = min(capacity, capacityIn(c.most))
+		}
+		if c.arena, err = c.makeArena(d.Stream(), capacity); err != nil {
+			return err
+		}
+		return c.reset(d.Stream())
+	}, func() error {
+		err := c.f.Free(c.arena.mem, c.arena.starts, &c.counts)
+		if c.index != nil {
+			err = errors.Join(err, c.index.Close())
+		}
+		return err
+	})
+}
+
+// reset makes the counters those of an empty map. Byte 0 of the arena is no place.
+func (c *core) reset(st *device.Stream) error {
+	c.counts.Seen = counts{Used: unit}
+	return c.counts.Set(st)
+}
+
+// writing is Writing of the frame for calls that may change the map.
+func (c *core) writing(st *device.Stream, do func(st *device.Stream) error) error {
+	return c.f.Writing(st, func(st *device.Stream) error {
+		if c.broken != nil {
+			return c.broken
+		}
+		c.changes++
+		return do(st)
+	})
+}
+
+func (c *core) reading(st *device.Stream, do func(st *device.Stream) error) error {
+	return c.f.Alone(st, func(st *device.Stream) error { // scratch memory is used
+		if c.broken != nil {
+			return c.broken
+		}
+		return do(st)
+	})
+}
+
+// breaks notes an error after which nothing of the map is to be trusted.
+func (c *core) breaks(err error) error {
+	if err != nil {
+		c.broken = fmt.Errorf("strings: a batch broke off in the middle, make a new map: %w", err)
+	}
+	return err
+}
+
+// rows is a batch on the device, or a part of one.
+type rows struct {
+	bytes, offsets, wide, limit uint64
+	n                           int64
+	values, flags               uint64 // 0: left out
+}
+
+func (c *core) part(r rows, first, n int64) rows {
+	r.offsets += uint64(first) * (4 + 4*r.wide)
+	if r.values != 0 {
+		r.values += uint64(first) * uint64(c.valueBytes)
+	}
+	if r.flags != 0 {
+		r.flags += uint64(first)
+	}
+	r.n = n
+	return r
+}
+
+func (c *core) params(r rows) params {
+	return params{Bytes: r.bytes, Offsets: r.offsets, Wide: r.wide, Limit: r.limit, N: uint64(r.n), Values: r.values, Flags: r.flags,
+		Arena: c.arena.mem.Addr(), Starts: c.arena.starts.Addr(), Capacity: uint64(c.arena.capacity), Counters: c.counts.Addr(), Seed: c.hash.seed, Mask: c.hash.mask}
+}
+
+func (c *core) launch(st *device.Stream, k device.Kernel[params], n int64, p *params) error {
+	if n == 0 {
+		return nil
+	}
+	return k.Launch(st, c.f.Grid(n, 16), p)
+}
+
+// begin sets the counts of a piece to 0.
+func (c *core) begin(st *device.Stream) error {
+	var n counts
+	const fresh = 3 * 8 // the offset of Fresh
+	n.Live, n.Used, n.Garbage = c.counts.Seen.Live, c.counts.Seen.Used, c.counts.Seen.Garbage
+	c.counts.Seen = n
+	return c.counts.ClearFrom(st, fresh)
+}
+
+// Rows of a part of a batch, at most and at least, and the scratch memory that one takes.
+const (
+	partOnGPU    = 1 << 22
+	partOnCPU    = 1 << 17
+	leastPart    = 1 << 8
+	scratchFind  = 16
+	scratchWrite = 64
+	scratchSlack = 1 << 12
+)
+
+// scratch is memory that is cut off piece by piece.
+type scratch struct {
+	mem device.Slice[byte]
+	at  int
+}
+
+func cut[T any](s *scratch, n int64) device.Slice[T] {
+	v := device.View[T](s.mem, s.at, int(n))
+	s.at = int(table.Align(int64(s.at) + v.Bytes()))
+	return v
+}
+
+// inParts does a batch in parts that there is scratch memory for, so many bytes for each row. Errors: *device.OutOfMemoryError, of a part for which there is
+// none: it tells which rows are not done.
+func (c *core) inParts(r rows, bytes int64, do func(first int64, r rows, s *scratch) error) (done int64, err error) {
+	most := int64(partOnCPU)
+	if c.f.Device.Info().CUDA() {
+		most = partOnGPU
+	}
+	for done < r.n {
+		n := min(most, r.n-done)
+		mem, err := c.f.Scratch(n*bytes + scratchSlack)
+		if device.IsOutOfMemory(err) && most > leastPart {
+			most = max(leastPart, min(n, most)/4)
+			continue
+		}
+		if err == nil {
+			err = do(done, c.part(r, done, n), &scratch{mem: mem})
+		}
+		if err != nil {
+			return done, err
+		}
+		done += n
+	}
+	return done, nil
+}
+
+// ask hashes a part, and asks the index where the records of each hash begin.
+func (c *core) ask(st *device.Stream, p *params, s *scratch) error {
+	hashes, heads := cut[uint64](s, int64(p.N)), cut[uint64](s, int64(p.N))
+	p.Hashes, p.Heads = hashes.Addr(), heads.Addr()
+	if err := c.launch(st, c.k.hash, int64(p.N), p); err != nil {
+		return err
+	}
+	return c.index.FindOn(st, hashes, heads, device.Slice[bool]{})
+}
+
+// find queues a look-up. The caller is in reading or in writing.
+func (c *core) find(st *device.Stream, r rows) error {
+	_, err := c.inParts(r, scratchFind, func(_ int64, r rows, s *scratch) error {
+		p := c.params(r)
+		if err := c.ask(st, &p, s); err != nil {
+			return err
+		}
+		return c.launch(st, c.k.find, r.n, &p)
+	})
+	return err
+}
+
+// put takes a batch in. Positions that found no room come back, ascending, with the reason.
+func (c *core) put(st *device.Stream, r rows, replace bool) (refused []int, why, err error) {
+	parts := 0
+	done, err := c.inParts(r, scratchWrite, func(first int64, r rows, s *scratch) error {
+		lost, w, err := c.putPart(st, r, replace, s)
+		if parts++; w != nil {
+			why = w
+		}
+		for _, i := range lost {
+			refused = append(refused, int(first)+int(i))
+		}
+		return err
+	})
+	if device.IsOutOfMemory(err) && c.broken == nil { // what is left has not begun
+		for i := done; i < r.n; i++ {
+			refused = append(refused, int(i))
+		}
+		why, err, parts = err, nil, 2
+		if r.flags != 0 {
+			flags := c.part(r, done, r.n-done)
+			err = c.launch(st, c.k.unflag, flags.n, &params{Flags: flags.flags, N: uint64(flags.n)})
+		}
+	}
+	if err == nil && len(refused) > 0 && parts > 1 { // others with the same key may have come in later
+		refused, err = c.absent(st, r, refused)
+	}
+	return refused, why, err
+}
+
+// putPart takes a part in.
+func (c *core) putPart(st *device.Stream, r rows, replace bool, s *scratch) (refused []uint32, why, err error) {
+	p := c.params(r)
+	if replace {
+		p.Replace = 1
+	}
+	if err := errors.Join(c.begin(st), c.ask(st, &p, s)); err != nil {
+		return nil, nil, err
+	}
+	slots := int64(64)
+	for slots < 2*r.n {
+		slots *= 2
+	}
+	list, places, fresh := cut[uint32](s, r.n), cut[uint64](s, r.n), cut[uint64](s, r.n)
+	origins, fates, added := cut[uint32](s, r.n), cut[byte](s, r.n), cut[bool](s, r.n)
+	reps, taken := cut[uint32](s, r.n), cut[uint32](s, slots)
+	p.List, p.NewPlaces, p.NewHashes, p.Origins = list.Addr(), places.Addr(), fresh.Addr(), origins.Addr()
+	p.Fates, p.Added, p.Reps, p.Slots, p.SlotMask = fates.Addr(), added.Addr(), reps.Addr(), taken.Addr(), uint64(slots-1)
+	if err := errors.Join(taken.Fill(st, 0xff), c.launch(st, c.k.match, r.n, &p), c.counts.Look(st)); err != nil {
+		return nil, nil, err
+	}
+	listed := int64(c.counts.Seen.Fresh)
+	if listed == 0 {
+		return nil, nil, nil
+	}
+	if why, err = c.room(st, int64(c.counts.Seen.Bytes)); err != nil {
+		return nil, nil, err
+	}
+	own := c.params(r) // the arena may be another
+	p.Arena, p.Starts, p.Capacity, p.Listed, p.Placed = own.Arena, own.Starts, own.Capacity, uint64(listed), uint64(listed)
+	if why == nil {
+		p.Sure = 1
+	}
+	if err := c.breaks(c.launch(st, c.k.place, listed, &p)); err != nil {
+		return nil, nil, err
+	}
+	if why != nil {
+		if err := c.breaks(c.counts.Look(st)); err != nil {
+			return nil, nil, err
+		}
+		p.Placed = c.counts.Seen.Placed
+	}
+	indexWhy, err := c.enter(st, &p, fresh, places, added, cutHeads(&p, s))
+	if err != nil {
+		return nil, nil, c.breaks(err)
+	}
+	if indexWhy != nil {
+		why = indexWhy
+	}
+	if c.counts.Seen.Refused == 0 {
+		return nil, nil, nil
+	}
+	if err := errors.Join(c.launch(st, c.k.refuse, r.n, &p), c.counts.Look(st)); err != nil {
+		return nil, nil, err
+	}
+	refused, err = list.Slice(0, int(c.counts.Seen.Named)).Host(st)
+	return refused, why, err
+}
+
+// cutHeads is where p has its heads.
+func cutHeads(p *params, s *scratch) device.Slice[uint64] {
+	return device.View[uint64](s.mem, int(p.Heads-s.mem.Addr()), int(p.N))
+}
+
+// enter has the index lead to new records, and chains where it leads to others of the same hash. heads is memory.
+func (c *core) enter(st *device.Stream, p *params, hashes, places device.Slice[uint64], added device.Slice[bool], heads device.Slice[uint64]) (why, err error) {
+	n := int(p.Placed)
+	if n > 0 {
+		if err := added.Slice(0, n).Fill(st, 0); err != nil { // perhaps no kernel writes those that are refused
+			return nil, err
+		}
+		err = c.index.InsertNewOn(st, hashes.Slice(0, n), places.Slice(0, n), added.Slice(0, n))
+	}
+	if full := (*table.FullError)(nil); errors.As(err, &full) {
+		why = full.Why
+	} else if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(c.launch(st, c.k.tally, int64(n), p), c.counts.Look(st)); err != nil {
+		return nil, err
+	}
+	if c.counts.Seen.Linked == uint64(n) {
+		return why, nil
+	}
+	return why, errors.Join(c.index.FindOn(st, hashes.Slice(0, n), heads.Slice(0, n), device.Slice[bool]{}), c.launch(st, c.k.chain, int64(n), p), c.counts.Look(st))
+}
+
+// absent keeps of ascending positions of a batch those whose keys are not in.
+func (c *core) absent(st *device.Stream, r rows, positions []int) (out []int, err error) {
+	const each = 1 << 16
+	r.values = 0
+	for len(positions) > 0 {
+		first := positions[0]
+		n := 0
+		for n < len(positions) && positions[n] < first+each {
+			n++
+		}
+		some := c.part(r, int64(first), int64(positions[n-1]-first+1))
+		_, err := c.inParts(some, scratchFind+1, func(from int64, r rows, s *scratch) error {
+			found := cut[bool](s, r.n)
+			r.flags = found.Addr()
+			p := c.params(r)
+			if err := errors.Join(c.ask(st, &p, s), c.launch(st, c.k.find, r.n, &p)); err != nil {
+				return err
+			}
+			in, err := found.Host(st)
+			if err != nil {
+				return err
+			}
+			for _, i := range positions[:n] {
+				if at := int64(i-first) - from; at >= 0 && at < r.n && !in[at] {
+					out = append(out, i)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		positions = positions[n:]
+	}
+	return out, nil
+}
+
+// erase takes keys out.
+func (c *core) erase(st *device.Stream, r rows) error {
+	_, err := c.inParts(r, scratchWrite, func(_ int64, r rows, s *scratch) error {
+		p := c.params(r)
+		if err := errors.Join(c.begin(st), c.ask(st, &p, s)); err != nil {
+			return err
+		}
+		list, hashes, places := cut[uint32](s, r.n), cut[uint64](s, r.n), cut[uint64](s, r.n)
+		p.List, p.NewHashes, p.NewPlaces = list.Addr(), hashes.Addr(), places.Addr()
+		if err := errors.Join(c.launch(st, c.k.strike, r.n, &p), c.counts.Look(st)); err != nil {
+			return c.breaks(err)
+		}
+		return c.breaks(c.leave(st, &p, hashes, s))
+	})
+	if err != nil {
+		return err
+	}
+	return c.shrink(st)
+}
+
+// leave has the index and the chains lead past the records that were struck out.
+func (c *core) leave(st *device.Stream, p *params, hashes device.Slice[uint64], s *scratch) error {
+	n := int64(c.counts.Seen.Placed)
+	if n == 0 {
+		return nil
+	}
+	c.counts.Seen.Live -= uint64(n)
+	if err := c.counts.Set(st); err != nil {
+		return err
+	}
+	if c.counts.Seen.Chained == 0 {
+		return c.index.DeleteOn(st, hashes.Slice(0, int(n)), device.Slice[bool]{})
+	}
+	gone, moved, to, owner := cut[uint64](s, n), cut[uint64](s, n), cut[uint64](s, n), cut[bool](s, n)
+	p.Placed, p.GoneHashes, p.MovedHashes, p.MovedPlaces, p.Added = uint64(n), gone.Addr(), moved.Addr(), to.Addr(), owner.Addr()
+	if err := errors.Join(c.launch(st, c.k.own, n, p), c.launch(st, c.k.unchain, n, p), c.counts.Look(st)); err != nil {
+		return err
+	}
+	if g := int(c.counts.Seen.Gone); g > 0 {
+		if err := c.index.DeleteOn(st, gone.Slice(0, g), device.Slice[bool]{}); err != nil {
+			return err
+		}
+	}
+	if m := int(c.counts.Seen.Moved); m > 0 {
+		return c.index.InsertOn(st, moved.Slice(0, m), to.Slice(0, m))
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+package text
+
+import (
+	"fmt"
+
+	"github.com/warpmap/warpmap/device"
+)
+
+// Keys are n keys of any bytes in the form of Arrow's string and binary arrays: key i is Bytes[offsets[i]:offsets[i+1]]. The offsets, one more than keys, are
+// Offsets, or where that is nil Offsets32. The zero value has no keys. Keys may be empty, hold NULs, and need not be UTF-8.
+type Keys struct {
+	Bytes     []byte
+	Offsets   []int64
+	Offsets32 []int32
+}
+
+// Of copies keys into that form.
+func Of[S ~string | ~[]byte](keys ...S) Keys {
+	n := 0
+	for _, k := range keys {
+		n += len(k)
+	}
+	out := Keys{make([]byte, 0, n), make([]int64, 1, len(keys)+1), nil}
+	for _, k := range keys {
+		out.Bytes = append(out.Bytes, k...)
+		out.Offsets = append(out.Offsets, int64(len(out.Bytes)))
+	}
+	return out
+}
+
+// Arrow gives the offsets and the bytes of an Arrow array as keys, without a copy: array.String has offsets of 4 bytes, array.LargeString of 8, and so have the
+// arrays of binary values. What ValueBytes gives of an array that is a slice of another begins at its first offset: that is seen by its length. A null
+// is what its offsets say, mostly an empty key: leave such rows out before.
+func Arrow[O int32 | int64](offsets []O, bytes []byte) Keys {
+	if n := len(offsets); n > 0 && offsets[0] > 0 && int64(len(bytes)) < int64(offsets[n-1]) && int64(len(bytes)) == int64(offsets[n-1]-offsets[0]) {
+		own := make([]int64, n)
+		for i, o := range offsets {
+			own[i] = int64(o - offsets[0])
+		}
+		return Keys{Bytes: bytes, Offsets: own}
+	}
+	switch offsets := any(offsets).(type) {
+	case []int32:
+		return Keys{Bytes: bytes, Offsets32: offsets}
+	case []int64:
+		return Keys{Bytes: bytes, Offsets: offsets}
+	}
+	return Keys{}
+}
+
+// Len is how many keys there are.
+func (k Keys) Len() int { return max(0, len(k.Offsets)+len(k.Offsets32)-1) }
+
+// At is key i; it shares the memory of k.
+func (k Keys) At(i int) []byte {
+	from, to := k.offset(i), k.offset(i+1)
+	return k.Bytes[from:to:to]
+}
+
+// Strings copies the keys out.
+func (k Keys) Strings() []string {
+	out := make([]string, k.Len())
+	for i := range out {
+		out[i] = string(k.At(i))
+	}
+	return out
+}
+
+func (k Keys) offset(i int) int64 {
+	if k.Offsets != nil {
+		return k.Offsets[i]
+	}
+	return int64(k.Offsets32[i])
+}
+
+// check says why k is no list of keys.
+func (k Keys) check() error {
+	if k.Offsets != nil && k.Offsets32 != nil {
+		return fmt.Errorf("strings: keys with both Offsets and Offsets32: set one of them")
+	}
+	if k.Offsets != nil {
+		return checkOffsets(k.Offsets, len(k.Bytes))
+	}
+	return checkOffsets(k.Offsets32, len(k.Bytes))
+}
+
+func checkOffsets[O int32 | int64](offsets []O, bytes int) error {
+	if len(offsets) == 0 {
+		return nil
+	}
+	before := offsets[0]
+	for i, o := range offsets {
+		if o < before || o < 0 {
+			return fmt.Errorf("strings: offset %d is %d, behind %d (want them to ascend from 0 on)", i, o, before)
+		}
+		before = o
+	}
+	if int64(before) > int64(bytes) {
+		return fmt.Errorf("strings: the last offset is %d, and there are %d bytes of keys", before, bytes)
+	}
+	return nil
+}
+
+// pick is the keys at some positions.
+func (k Keys) pick(positions []int) Keys {
+	list := make([][]byte, len(positions))
+	for i, p := range positions {
+		list[i] = k.At(p)
+	}
+	return Of(list...)
+}
+
+// KeysOn are keys in device memory: key i is Bytes[Offsets[i]:Offsets[i+1]].
+type KeysOn struct {
+	Bytes   device.Slice[byte]
+	Offsets device.Slice[int64]
+}
+
+// Upload copies keys to the device, in memory that Free gives back.
+func (k Keys) Upload(d *device.Device) (on KeysOn, err error) {
+	if err := k.check(); err != nil {
+		return on, err
+	}
+	offsets := k.Offsets
+	if offsets == nil {
+		offsets = make([]int64, len(k.Offsets32))
+		for i, o := range k.Offsets32 {
+			offsets[i] = int64(o)
+		}
+	}
+	if on.Bytes, err = device.From(d, k.Bytes); err == nil {
+		if on.Offsets, err = device.From(d, offsets); err != nil {
+			on.Bytes.Free()
+		}
+	}
+	return on, err
+}
+
+// Free gives the memory back.
+func (k KeysOn) Free() error {
+	err := k.Bytes.Free()
+	if e := k.Offsets.Free(); err == nil {
+		err = e
+	}
+	return err
+}
+
+// Len is how many keys there are.
+func (k KeysOn) Len() int { return max(0, k.Offsets.Len()-1) }

@@ -1,0 +1,302 @@
+package text
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+// Map is a map whose keys are strings, or bytes of any kind and length up to what the device's memory holds, and whose values are plain data of 4, 8 or 16
+// bytes. What table.Map says of batches, streams, the order of calls, growth, MaxBytes, errors and goroutines holds here, too; but every method waits for the
+// stream, except Find, Contains and Clear.
+//
+// Two keys are equal where all their bytes are. Each operation has a form for Go's memory and one, with On, for the device's; what may be nil there may be
+// the zero slice here.
+type Map[V any] struct{ c core }
+
+// New makes an empty map, over the table that index makes: package warpmap's NewStrings takes a family's name instead.
+//
+// Errors: a V of another width, or with pointers or padding; options out of range; *device.OutOfMemoryError; what device.Compile and index return.
+func New[V any](d *device.Device, o Options, index Index) (*Map[V], error) {
+	return open[V](d, o, index, d != nil && d.Info().CUDA())
+}
+
+func open[V any](d *device.Device, o Options, index Index, together bool) (*Map[V], error) {
+	n, err := table.ValueBytes[V]()
+	if err != nil {
+		return nil, err
+	}
+	m := &Map[V]{core{valueBytes: n}}
+	return table.Made(m, m.c.open(d, o, index, together))
+}
+
+// Insert puts or replaces n pairs. Of equal keys in one batch, one value stays. The map grows as it must; where MaxBytes or the device's memory forbids that,
+// *table.FullError names exactly the positions that are not in.
+func (m *Map[V]) Insert(keys Keys, values []V) error {
+	return m.insert(keys, values, nil, true)
+}
+
+// InsertOn is Insert on the device.
+func (m *Map[V]) InsertOn(st *device.Stream, keys KeysOn, values device.Slice[V]) error {
+	return m.insertOn(st, keys, values, device.Slice[bool]{}, true)
+}
+
+// InsertNew puts the pairs whose keys are absent and leaves the others' values alone. added[i] tells whether position i went in (of equal new keys in one
+// batch, exactly one does); added may be nil. The count is theirs.
+func (m *Map[V]) InsertNew(keys Keys, values []V, added []bool) (int, error) {
+	if added == nil {
+		added = make([]bool, keys.Len())
+	}
+	err := m.insert(keys, values, added, false)
+	if full := (*table.FullError)(nil); err != nil && !errors.As(err, &full) {
+		return 0, err
+	}
+	return table.Count(added), err
+}
+
+// InsertNewOn is InsertNew on the device.
+func (m *Map[V]) InsertNewOn(st *device.Stream, keys KeysOn, values device.Slice[V], added device.Slice[bool]) error {
+	return m.insertOn(st, keys, values, added, false)
+}
+
+func (m *Map[V]) insert(keys Keys, values []V, added []bool, replace bool) error {
+	c := &m.c
+	if err := c.checkKeys(keys, len(values), table.OptionalLen(added)); err != nil {
+		return err
+	}
+	var refused []int
+	var why error
+	pieces := 0
+	err := c.batch(keys, columnOf(values), outOf(added), func(st *device.Stream, first int, r rows) error {
+		pieces++
+		return c.writing(st, func(st *device.Stream) error {
+			lost, w, err := c.put(st, r, replace)
+			for _, i := range lost {
+				refused = append(refused, first+i)
+			}
+			if w != nil {
+				why = w
+			}
+			return err
+		})
+	}, func(first, n int, short error) error { // no memory for them
+		for i := range n {
+			refused = append(refused, first+i)
+		}
+		clear(added[min(first, len(added)):min(first+n, len(added))])
+		why = short
+		pieces += 2
+		return nil
+	})
+	if err == nil && len(refused) > 0 && pieces > 1 {
+		found := make([]bool, len(refused))
+		if err = m.Contains(keys.pick(refused), found); device.IsOutOfMemory(err) {
+			err = nil // then nothing can have come in
+		}
+		still := refused[:0]
+		for i, p := range refused {
+			if !found[i] {
+				still = append(still, p)
+			}
+		}
+		refused = still
+	}
+	if err != nil || len(refused) == 0 {
+		return err
+	}
+	return c.reading(nil, func(st *device.Stream) error { return c.full(refused, why) })
+}
+
+func (m *Map[V]) insertOn(st *device.Stream, keys KeysOn, values device.Slice[V], added device.Slice[bool], replace bool) error {
+	c := &m.c
+	if err := c.checkOn(st, keys, values, table.Optional(added)); err != nil {
+		return err
+	}
+	return c.writing(st, func(st *device.Stream) error {
+		r := c.rowsOn(keys, values.Addr(), added.Addr())
+		if err := c.sound(st, r); err != nil {
+			return err
+		}
+		refused, why, err := c.put(st, r, replace)
+		if err != nil || len(refused) == 0 {
+			return err
+		}
+		return c.full(refused, why)
+	})
+}
+
+// Find writes each key's value, or the zero value, and whether it was found; values or found may be nil.
+func (m *Map[V]) Find(keys Keys, values []V, found []bool) error {
+	c := &m.c
+	if err := c.checkKeys(keys, table.OptionalLen(values), table.OptionalLen(found)); err != nil {
+		return err
+	}
+	return c.batch(keys, outOf(values), outOf(found), func(st *device.Stream, _ int, r rows) error {
+		return c.reading(st, func(st *device.Stream) error { return c.find(st, r) })
+	}, nil)
+}
+
+// FindOn is Find on the device.
+func (m *Map[V]) FindOn(st *device.Stream, keys KeysOn, values device.Slice[V], found device.Slice[bool]) error {
+	c := &m.c
+	if err := c.checkOn(st, keys, table.Optional(values), table.Optional(found)); err != nil {
+		return err
+	}
+	return c.reading(st, func(st *device.Stream) error {
+		r := c.rowsOn(keys, values.Addr(), found.Addr())
+		if err := c.sound(st, r); err != nil {
+			return err
+		}
+		return c.find(st, r)
+	})
+}
+
+// Contains is Find without values.
+func (m *Map[V]) Contains(keys Keys, found []bool) error {
+	if len(found) != keys.Len() {
+		return family.CheckLens(keys.Len(), len(found))
+	}
+	return m.Find(keys, nil, found)
+}
+
+// ContainsOn is Contains on the device.
+func (m *Map[V]) ContainsOn(st *device.Stream, keys KeysOn, found device.Slice[bool]) error {
+	if err := m.c.checkOn(st, keys, found); err != nil {
+		return err
+	}
+	return m.FindOn(st, keys, device.Slice[V]{}, found)
+}
+
+// Delete removes keys. deleted[i] tells whether position i removed one (of equal keys in one batch, exactly one does); deleted may be nil. The count is theirs.
+func (m *Map[V]) Delete(keys Keys, deleted []bool) (int, error) {
+	c := &m.c
+	if err := c.checkKeys(keys, table.OptionalLen(deleted)); err != nil {
+		return 0, err
+	}
+	if deleted == nil {
+		deleted = make([]bool, keys.Len())
+	}
+	err := c.batch(keys, column{}, outOf(deleted), func(st *device.Stream, _ int, r rows) error {
+		return c.writing(st, func(st *device.Stream) error { return c.erase(st, r) })
+	}, nil)
+	if err != nil {
+		return 0, err
+	}
+	return table.Count(deleted), nil
+}
+
+// DeleteOn is Delete on the device.
+func (m *Map[V]) DeleteOn(st *device.Stream, keys KeysOn, deleted device.Slice[bool]) error {
+	c := &m.c
+	if err := c.checkOn(st, keys, table.Optional(deleted)); err != nil {
+		return err
+	}
+	return c.writing(st, func(st *device.Stream) error {
+		r := c.rowsOn(keys, 0, deleted.Addr())
+		if err := c.sound(st, r); err != nil {
+			return err
+		}
+		return c.erase(st, r)
+	})
+}
+
+// Chunks gives every pair to do, in no order, by chunks of some MiB, or of one key that is longer. The slices are do's until it returns. An error of do's ends
+// it, and is returned. do, and others meanwhile, may call what reads the map; a call that may change it ends Chunks with table.ErrChanged. Errors: the
+// context's too, and *device.OutOfMemoryError.
+func (m *Map[V]) Chunks(ctx context.Context, do func(keys Keys, values []V) error) error {
+	return m.c.walk(ctx, func(keys Keys, values []byte) error {
+		return do(keys, valuesOf[V](values, keys.Len()))
+	})
+}
+
+// All exports every pair, in no order.
+func (m *Map[V]) All() (keys Keys, values []V, err error) {
+	keys.Offsets = []int64{0}
+	err = m.Chunks(context.Background(), func(k Keys, v []V) error {
+		for i := range k.Len() {
+			keys.Offsets = append(keys.Offsets, int64(len(keys.Bytes))+k.Offsets[i+1])
+		}
+		keys.Bytes = append(keys.Bytes, k.Bytes...)
+		values = append(values, v...)
+		return nil
+	})
+	if err != nil {
+		return Keys{}, nil, err
+	}
+	return keys, values, nil
+}
+
+// errEnough ends chunks early.
+var errEnough = errors.New("enough")
+
+// Pairs goes over the pairs, in no order, by Chunks. When the loop is over, err tells what broke it off, or nil. See table.Pairs.
+func (m *Map[V]) Pairs(ctx context.Context) (pairs iter.Seq2[string, V], err func() error) {
+	var failed error
+	pairs = func(yield func(string, V) bool) {
+		failed = m.Chunks(ctx, func(keys Keys, values []V) error {
+			for i, v := range values {
+				if !yield(string(keys.At(i)), v) {
+					return errEnough
+				}
+			}
+			return nil
+		})
+		if errors.Is(failed, errEnough) {
+			failed = nil
+		}
+	}
+	return pairs, func() error { return failed }
+}
+
+// Family is the index's.
+func (m *Map[V]) Family() table.Family { return m.c.index.Family() }
+
+// Len counts the pairs.
+func (m *Map[V]) Len() (n int, err error) {
+	err = m.c.reading(nil, func(*device.Stream) error { n = int(m.c.counts.Seen.Live); return nil })
+	return n, err
+}
+
+// Clear empties the map and keeps the capacity.
+func (m *Map[V]) Clear() error {
+	c := &m.c
+	return c.writing(nil, func(st *device.Stream) error {
+		return c.breaks(errors.Join(c.index.Clear(), c.arena.starts.Fill(st, 0), c.reset(st)))
+	})
+}
+
+// Stats is what a Map measures of itself. Of Stats, Capacity is how many keys, as long as these are on average, the index or the arena has room for, whichever
+// are fewer; Bytes are those of both; Probes are of the index, and a key that stands in a chain behind another counts in the last.
+type Stats struct {
+	table.Stats
+	ArenaBytes   int64 `json:"arena_bytes"`   // with its bitmap
+	UsedBytes    int64 `json:"used_bytes"`    // of the arena, by records
+	GarbageBytes int64 `json:"garbage_bytes"` // of these, by records of keys that are gone
+}
+
+// Stats measures the map. Cost: that of the index's.
+func (m *Map[V]) Stats() (s Stats, err error) {
+	err = m.c.reading(nil, func(*device.Stream) error { s, err = m.c.stats(); return err })
+	return s, err
+}
+
+// Grow makes room for at least n pairs in all, whose keys are as long as those that are in, or as Options say, and rids the map of what deletions left
+// behind. Errors: n below 0 or over 2⁴⁶; table.ErrMaxBytes and *device.OutOfMemoryError, and the map is then as it was, but that the index may be larger.
+func (m *Map[V]) Grow(n int) error {
+	if n < 0 || n > 1<<46 {
+		return fmt.Errorf("%s: grow to %d pairs (want 0 to 2⁴⁶)", family, n)
+	}
+	return m.c.writing(nil, func(st *device.Stream) error { return m.c.grow(st, int64(n)) })
+}
+
+// Check downloads the map and walks its invariants, and those of the index: for tests and for the suspicious. Slow.
+func (m *Map[V]) Check() error {
+	return m.c.reading(nil, m.c.check)
+}
+
+// Close frees the map's memory; idempotent.
+func (m *Map[V]) Close() error { return m.c.f.Close() }

@@ -1,0 +1,261 @@
+package text
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+// walkBytes is how much of the arena is brought here at once.
+const walkBytes = 4 << 20
+
+// walk brings the arena here, stretch by stretch, and gives do the keys and values of the records in each.
+func (c *core) walk(ctx context.Context, do func(keys Keys, values []byte) error) error {
+	var changes uint64
+	var mem []byte
+	var starts []uint32
+	for place, begun := int64(unit), false; ; begun = true {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		var keys Keys
+		var values []byte
+		over := false
+		err := c.reading(nil, func(st *device.Stream) (err error) {
+			if !begun {
+				changes = c.changes
+			} else if changes != c.changes {
+				return fmt.Errorf("%s: %w", family, table.ErrChanged)
+			}
+			used := int64(c.counts.Seen.Used)
+			if over = place >= used; over {
+				return nil
+			}
+			from := place / grain * grain
+			if mem, starts, err = c.stretch(st, mem, starts, from, min(used, from+walkBytes)); err != nil {
+				return err
+			}
+			keys, values, place, err = c.records(st, mem, starts, from, place)
+			return err
+		})
+		if err != nil || over {
+			return err
+		}
+		if keys.Len() > 0 {
+			if err := do(keys, values); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// stretch reads the arena's bytes from ... to-1 and the bitmap's words of them. from is a multiple of grain.
+func (c *core) stretch(st *device.Stream, mem []byte, starts []uint32, from, to int64) ([]byte, []uint32, error) {
+	if n := int(to - from); cap(mem) < n {
+		mem = make([]byte, n)
+	}
+	mem = mem[:to-from]
+	words := int((to - from + grain - 1) / grain)
+	if cap(starts) < words {
+		starts = make([]uint32, words)
+	}
+	starts = starts[:words]
+	return mem, starts, errors.Join(c.arena.mem.Slice(int(from), int(to)).Read(st, mem), c.arena.starts.Slice(int(from/grain), int(from/grain)+words).Read(st, starts))
+}
+
+// records are those of a stretch of the arena that begin at place or behind; next is where to go on. One that does not fit the stretch is read alone.
+func (c *core) records(st *device.Stream, mem []byte, starts []uint32, from, place int64) (keys Keys, values []byte, next int64, err error) {
+	keys.Offsets = []int64{0}
+	take := func(record []byte, n int64) {
+		keys.Bytes = append(keys.Bytes, record[c.head():int64(c.head())+n]...)
+		keys.Offsets = append(keys.Offsets, int64(len(keys.Bytes)))
+		values = append(values, record[recordHead:recordHead+c.valueBytes]...)
+	}
+	end := from + int64(len(mem))
+	for w, word := range starts {
+		for ; word != 0; word &= word - 1 {
+			at := from + (int64(w)*wordUnits+int64(bits.TrailingZeros32(word)))*unit
+			if at < place {
+				continue
+			}
+			n := int64(0)
+			if at+recordHead <= end {
+				n = int64(binary.LittleEndian.Uint64(mem[at-from+8:]))
+			}
+			switch size := recordBytes(c.valueBytes, n); {
+			case at+recordHead > end, at+size > end && keys.Len() > 0:
+				return keys, values, at, nil
+			case at+size > end:
+				if at+size > int64(c.counts.Seen.Used) {
+					return keys, nil, 0, fmt.Errorf("%s: a record at %d of %d bytes, and %d are used: this is a defect of warpmap", family, at, size, c.counts.Seen.Used)
+				}
+				record, err := c.arena.mem.Slice(int(at), int(at+size)).Host(st)
+				if err != nil {
+					return keys, nil, 0, err
+				}
+				take(record, n)
+				return keys, values, at + size, nil
+			default:
+				take(mem[at-from:], n)
+				next = at + size
+			}
+		}
+	}
+	return keys, values, max(next, end), nil
+}
+
+func (c *core) head() int { return headBytes(c.valueBytes) }
+
+// stats is Stats. The caller is in reading or writing.
+func (c *core) stats() (s Stats, err error) {
+	index, err := c.index.Stats()
+	if err != nil {
+		return s, err
+	}
+	n := c.counts.Seen
+	behind := int(n.Live) - index.Len
+	histogram := make([]uint64, len(index.Probes)+1)
+	for i, x := range index.Probes {
+		histogram[i] = uint64(x)
+	}
+	last := len(index.Probes)
+	histogram[last-1] += uint64(behind)
+	histogram[last] = uint64(index.MeanProbes*float64(index.Len)+0.5) + uint64(behind*last)
+	s.Stats = index
+	s.Len, s.Capacity, s.MaxProbes = int(n.Live), index.Capacity+behind, index.MaxProbes
+	if behind > 0 {
+		s.MaxProbes += last
+	}
+	if n.Live > 0 {
+		mean := float64(c.live()) / float64(n.Live)
+		s.Capacity = max(s.Len, min(s.Capacity, int(float64(c.arena.capacity)/mean)))
+	}
+	scratch := index.ScratchBytes
+	c.f.Tell(&s.Stats, histogram)
+	s.Family = c.index.Family()
+	s.ScratchBytes += scratch
+	s.ArenaBytes, s.UsedBytes, s.GarbageBytes = c.arena.bytes(), int64(n.Used), int64(n.Garbage)
+	s.Bytes = index.Bytes + s.ArenaBytes
+	return s, nil
+}
+
+// full is the error for the positions that are not in.
+func (c *core) full(refused []int, why error) error {
+	s, err := c.stats()
+	if err != nil {
+		return err
+	}
+	return table.Full(refused, s.Capacity, s.Len, why)
+}
+
+// grow is Grow.
+func (c *core) grow(st *device.Stream, n int64) error {
+	n = max(n, int64(c.counts.Seen.Live))
+	mean := recordBytes(c.valueBytes, int64(c.o.KeyBytes))
+	if c.counts.Seen.Live > 0 {
+		mean = c.live()/int64(c.counts.Seen.Live) + 1
+	}
+	want := roundUp(unit+max(n*mean, c.live()), grain)
+	if n > (1<<50)/mean {
+		want = 1 << 50
+	}
+	if most := c.mostCapacity(); want > most {
+		return c.f.NoRoomFor(int(n), want, c.o.MaxBytes)
+	}
+	if err := c.index.Grow(int(n)); err != nil {
+		return err
+	}
+	if want <= c.arena.capacity && c.counts.Seen.Garbage == 0 {
+		return nil
+	}
+	short, err := c.rebuild(st, max(want, c.arena.capacity))
+	return errors.Join(short, err)
+}
+
+// check is Check.
+func (c *core) check(st *device.Stream) error {
+	if err := c.index.Check(); err != nil {
+		return err
+	}
+	seen := c.counts.Seen
+	if err := c.counts.Look(st); err != nil {
+		return err
+	}
+	if now := c.counts.Seen; now.Live != seen.Live || now.Used != seen.Used || now.Garbage != seen.Garbage {
+		return fmt.Errorf("%s: the device counts %+v, and the host %+v", family, now, seen)
+	}
+	mem, starts, err := c.stretch(st, nil, nil, 0, roundUp(int64(seen.Used), grain))
+	if err != nil {
+		return err
+	}
+	hashes, places, err := c.index.All()
+	if err != nil {
+		return err
+	}
+	first := map[uint64]uint64{}
+	for i, h := range hashes {
+		first[h] = places[i]
+	}
+	live, bytes := map[uint64]bool{}, int64(0)
+	keys := map[string]uint64{}
+	for w, word := range starts {
+		for ; word != 0; word &= word - 1 {
+			place := uint64((w*wordUnits + bits.TrailingZeros32(word)) * unit)
+			key, err := c.keyAt(mem, place)
+			if err != nil {
+				return err
+			}
+			if other, twice := keys[string(key)]; twice {
+				return fmt.Errorf("%s: one key of %d bytes is at %d and at %d", family, len(key), other, place)
+			}
+			keys[string(key)], live[place] = place, true
+			bytes += recordBytes(c.valueBytes, int64(len(key)))
+		}
+	}
+	if uint64(len(live)) != seen.Live || bytes != c.live() {
+		return fmt.Errorf("%s: %d records of %d bytes, and %d keys of %d are counted", family, len(live), bytes, seen.Live, c.live())
+	}
+	return c.checkChains(mem, first, live)
+}
+
+// keyAt is the key of a record.
+func (c *core) keyAt(mem []byte, place uint64) ([]byte, error) {
+	used := c.counts.Seen.Used
+	if place < unit || place%unit != 0 || place+uint64(c.head()) > used {
+		return nil, fmt.Errorf("%s: a record at %d, of %d bytes that are used", family, place, used)
+	}
+	n := binary.LittleEndian.Uint64(mem[place+8:])
+	if n > used || place+uint64(recordBytes(c.valueBytes, int64(n))) > used {
+		return nil, fmt.Errorf("%s: a record at %d of a key of %d bytes, and %d are used", family, place, n, used)
+	}
+	from := place + uint64(c.head())
+	return mem[from : from+n], nil
+}
+
+// checkChains walks all chains: each record that is live must be in that of its hash, and in no other.
+func (c *core) checkChains(mem []byte, first map[uint64]uint64, live map[uint64]bool) error {
+	seen := 0
+	for h, place := range first {
+		for ; place != 0; place = binary.LittleEndian.Uint64(mem[place:]) {
+			key, err := c.keyAt(mem, place)
+			if err != nil {
+				return err
+			}
+			if got := c.hash.of(key); !live[place] || got != h {
+				return fmt.Errorf("%s: the chain of hash %#x leads to the record at %d, whose hash is %#x and which is live: %t", family, h, place, got, live[place])
+			}
+			if seen++; seen > len(live) {
+				return fmt.Errorf("%s: chains lead to more records than there are, %d", family, len(live))
+			}
+		}
+	}
+	if seen != len(live) {
+		return fmt.Errorf("%s: chains lead to %d records of %d", family, seen, len(live))
+	}
+	return nil
+}
