@@ -3,6 +3,7 @@ package text
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/kernel"
@@ -253,6 +254,7 @@ func (c *core) put(st *device.Stream, r rows, replace bool) (refused []int, why,
 		if parts++; w != nil {
 			why = w
 		}
+		slices.Sort(lost) // blocks list them in no order
 		for _, i := range lost {
 			refused = append(refused, int(first)+int(i))
 		}

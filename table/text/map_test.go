@@ -384,20 +384,22 @@ func TestAgainstAGoMap(t *testing.T) {
 // The table below may be of any family.
 func TestEveryFamily(t *testing.T) {
 	for _, name := range []string{"cpu", "cuda:0"} {
-		d := openDevice(t, name)
-		for _, family := range warpmap.Families(table.KindMap) {
-			t.Run(name+"/"+string(family), func(t *testing.T) {
-				for _, o := range []text.Options{{}, {Options: table.Options{MaxBytes: 96 << 10}}} {
-					x := newTwin(t, d, func(d *device.Device, o text.Options) (*text.Map[uint64], error) {
-						return warpmap.NewStrings[uint64](d, family, o)
-					}, o, 1)
-					x.churn(40, 300, 500)
-					if x.m.Family() != family {
-						t.Errorf("the family is %s", x.m.Family())
+		t.Run(name, func(t *testing.T) {
+			d := openDevice(t, name)
+			for _, family := range warpmap.Families(table.KindMap) {
+				t.Run(string(family), func(t *testing.T) {
+					for _, o := range []text.Options{{}, {Options: table.Options{MaxBytes: 96 << 10}}} {
+						x := newTwin(t, d, func(d *device.Device, o text.Options) (*text.Map[uint64], error) {
+							return warpmap.NewStrings[uint64](d, family, o)
+						}, o, 1)
+						x.churn(40, 300, 500)
+						if x.m.Family() != family {
+							t.Errorf("the family is %s", x.m.Family())
+						}
 					}
-				}
-			})
-		}
+				})
+			}
+		})
 	}
 }
 
@@ -482,7 +484,7 @@ func TestLongKeys(t *testing.T) {
 
 // A million keys with one prefix of 60 bytes.
 func TestEqualPrefixes(t *testing.T) {
-	n := 1_000_000
+	const n = 1_000_000
 	everywhere(t, func(t *testing.T, d *device.Device, newMap maker) {
 		x := newTwin(t, d, newMap, text.Options{Options: table.Options{Capacity: n / 4}}, 5)
 		prefix := strings.Repeat("the same for all keys ", 3)[:60]
@@ -513,13 +515,13 @@ func TestFull(t *testing.T) {
 			key := func(i, n int) string { return fmt.Sprint(i, " ") + strings.Repeat("-", n) }
 			next, in := 0, []string{}
 			for round := range 12 {
-				keys := make([]string, 3000)
+				keys := make([]string, 9000)
 				for i := range keys {
-					keys[i] = key(next+x.rng.IntN(2000), 20+round*13)
+					keys[i] = key(next+x.rng.IntN(6000), 20+round*13)
 				}
-				next += 2000
+				next += 6000
 				if round%2 == 0 && x.insert(keys) == 0 || round%2 == 1 && x.insertNew(keys) == 0 {
-					t.Fatalf("round %d: all of 2000 keys have room in 128 KiB", round)
+					t.Fatalf("round %d: all of 6000 keys have room in 128 KiB", round)
 				}
 				x.find(keys)
 				x.verify()
