@@ -12,6 +12,7 @@ import (
 	"github.com/warpmap/warpmap/shard"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/table/snapshot"
+	"github.com/warpmap/warpmap/table/text"
 )
 
 // This is the code of README.md; internal/rules holds the two equal.
@@ -65,6 +66,26 @@ func ExampleLoadMap() {
 	check(err)
 	fmt.Println(value, found, loaded.Family())
 	// Output: 20 true gph
+}
+
+// Keys are strings, which are hashed, kept and compared on the device.
+func ExampleNewStrings() {
+	check := func(err error) {
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	d, err := device.Open("cpu") // "auto" takes a GPU where there is one
+	check(err)
+	defer d.Close()
+	m, err := warpmap.NewStrings[uint32](d, warpmap.WarpCore, text.Options{})
+	check(err)
+	defer m.Close()
+	check(m.Insert(text.Of("Hamburg", "Köln", ""), []uint32{20095, 50667, 0}))
+	values, found := make([]uint32, 3), make([]bool, 3)
+	check(m.Find(text.Of("Köln", "Koln", ""), values, found))
+	fmt.Println(values, found)
+	// Output: [50667 0 0] [true false true]
 }
 
 // A loop over a table's pairs.

@@ -1,10 +1,14 @@
 package warpmap
 
 import (
+	"cmp"
+	"context"
+	"io"
 	"reflect"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/table/snapshot"
 	"github.com/warpmap/warpmap/table/text"
 )
 
@@ -18,5 +22,12 @@ func NewStrings[V any](d *device.Device, name table.Family, o text.Options) (*St
 	}
 	return text.New[V](d, o, func(d *device.Device, o table.Options) (table.Map[uint64, uint64], error) {
 		return New[uint64, uint64](d, name, o)
+	})
+}
+
+// LoadStrings makes a Strings of what snapshot.Strings(m).Save wrote: see LoadMap.
+func LoadStrings[V any](ctx context.Context, r io.Reader, d *device.Device, name table.Family, o text.Options) (*Strings[V], error) {
+	return loaded(ctx, r, snapshot.Strings[V], func(h *snapshot.Header) (*Strings[V], error) {
+		return NewStrings[V](d, cmp.Or(name, h.Family), o)
 	})
 }

@@ -129,14 +129,16 @@ func rank(pkg string, families []string) int {
 	top, rest, _ := strings.Cut(pkg, "/")
 	switch {
 	case top == "cmd" || top == "examples":
-		return 8
+		return 9
 	case top == "bench" && rest != "" && rest != "baseline" || strings.HasPrefix(rest, "classify/"): // a paper's studies; what serves
-		return 7
+		return 8
 	case top == "bench" || top == "join" || top == "genome" && rest != "":
-		return 6
+		return 7
 	case pkg == "" || pkg == "genome" || pkg == "table/tabletest":
+		return 6
+	case pkg == "table/snapshot":
 		return 5
-	case slices.Contains(families, top), pkg == "shard", pkg == "table/snapshot":
+	case slices.Contains(families, top), pkg == "shard", pkg == "table/text":
 		return 4
 	case top == "table" || top == "workload":
 		return 3

@@ -22,8 +22,10 @@
 //
 //	"rows"   u64 entries, of which there are 1 to 1,048,576; u32 checksum
 //	         all their keys, then all their values; u32 checksum
+//	         of strings: their bytes, one after the other; u32 checksum
 //	"end\n"  u64 all entries; u32 checksum
 //
-// Keys and values stand as in memory. The entries of a set are keys alone; those of a filter are its words of 8 bytes, in order. A checksum is
+// Keys and values stand as in memory. The entries of a set are keys alone; those of a filter are its words of 8 bytes, in order; the keys of
+// strings are their lengths, of 8 bytes. A checksum is
 // CRC-32C (Castagnoli's polynomial) of all bytes of the file before it but for the checksums: so blocks cannot be missed out, or change places.
 package snapshot

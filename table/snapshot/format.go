@@ -27,7 +27,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Header is what a file says of its table.
 type Header struct {
-	Kind       string            `json:"kind"`            // map, set, multimap, counter or filter
+	Kind       string            `json:"kind"`            // map, set, multimap, counter, filter or strings
 	Family     table.Family      `json:"family"`          // of the table that was saved
 	Key        string            `json:"key"`             // its type: names of types and fields left out, so that they may change
 	Value      string            `json:"value,omitempty"` // of a counter the counts'

@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
@@ -81,6 +83,9 @@ const (
 	tenfold  = 8
 )
 
+// Of keys that are text, blocks go in together up to so many bytes of it; and so many are read at once.
+const mostText, textPart = 32 << 20, 1 << 20
+
 // loading is a table on its way in. One goroutine reads and checks, and another puts what was read into the table.
 type loading struct {
 	t    *Table
@@ -137,7 +142,7 @@ func (l *loading) run(ctx context.Context) error {
 			return fmt.Errorf("snapshot: a block %q of %d entries at byte %d (want %q of 1 to %d, or %q): the file is damaged", tag, n, l.x.in.at, tagRows, mostRows, tagEnd)
 		}
 		rows := int(n)
-		if filled+rows > l.room {
+		if filled+rows > l.room || filled > 0 && l.rows[which].text != nil && len(*l.rows[which].text) > mostText {
 			if err := l.begin(which, filled); err != nil {
 				return err
 			}
@@ -163,7 +168,34 @@ func (l *loading) read(r *rows, filled, n int) error {
 			return err
 		}
 	}
-	return l.x.in.seal("a block")
+	if err := l.x.in.seal("a block"); err != nil || r.text == nil {
+		return err
+	}
+	return l.readText(r, filled, n)
+}
+
+// readText reads the text of n keys, whose lengths are there: memory is taken as bytes come, for the file may be shorter than it says.
+func (l *loading) readText(r *rows, filled, n int) error {
+	if filled == 0 {
+		*r.text = (*r.text)[:0]
+	}
+	total := uint64(0)
+	for b := r.columns[0].bytes[8*filled : 8*(filled+n)]; len(b) > 0; b = b[8:] {
+		length := binary.LittleEndian.Uint64(b)
+		if length > 1<<46 {
+			return fmt.Errorf("snapshot: a key of %d bytes in the block that ends at byte %d: the file is none that package snapshot wrote", length, l.x.in.at)
+		}
+		total += length
+	}
+	for total > 0 {
+		part, before := int(min(total, textPart)), len(*r.text)
+		*r.text = slices.Grow(*r.text, part)[:before+part]
+		if err := l.x.in.read((*r.text)[before:], "the text of a block"); err != nil {
+			return err
+		}
+		total -= uint64(part)
+	}
+	return l.x.in.seal("the text of a block")
 }
 
 // begin begins to put entries into the table, once those before are in.

@@ -28,8 +28,11 @@ func (t *Table) Save(ctx context.Context, w io.Writer) error {
 	}
 	err = t.chunks(ctx, func(n int, columns ...[]byte) error {
 		for first := 0; first < n; first += mostRows {
-			rows := min(n-first, mostRows)
-			if err := out.block(first, rows, n, columns); err != nil {
+			rows, text := min(n-first, mostRows), []byte(nil)
+			if t.text { // a chunk of strings is a block
+				columns, text = columns[:len(columns)-1], columns[len(columns)-1]
+			}
+			if err := out.block(first, rows, n, columns, t.text, text); err != nil {
 				return fmt.Errorf("snapshot: writing: %w", err)
 			}
 			done += int64(rows)
@@ -48,8 +51,8 @@ func (t *Table) Save(ctx context.Context, w io.Writer) error {
 	return err
 }
 
-// block writes some of n rows.
-func (w *writer) block(first, rows, n int, columns [][]byte) error {
+// block writes some of n rows, and where keys are text that, too.
+func (w *writer) block(first, rows, n int, columns [][]byte, isText bool, text []byte) error {
 	err := w.part(tagRows, int64(rows))
 	for _, c := range columns {
 		size := len(c) / n
@@ -59,6 +62,9 @@ func (w *writer) block(first, rows, n int, columns [][]byte) error {
 	}
 	if err == nil {
 		err = w.seal()
+	}
+	if err == nil && isText {
+		err = errors.Join(w.write(text), w.seal())
 	}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/table/text"
 )
 
 // Table is a table of some kind, to be saved or loaded: see Map and its like.
@@ -14,7 +15,7 @@ type Table struct {
 	// Progress, where it is not nil, is told now and then how many entries are done, of how many. It is called by the goroutine that saves or loads.
 	Progress func(done, total int64)
 
-	kind       table.Kind
+	kind       string
 	family     table.Family
 	key, value reflect.Type // value is nil where there are none
 	form       *table.FilterForm
@@ -24,11 +25,13 @@ type Table struct {
 	clear   func() error
 	chunks  func(ctx context.Context, do func(n int, columns ...[]byte) error) error
 	room    func(n int) rows
+	text    bool // the last of what chunks gives is the bytes of all keys, whose lengths are the first
 }
 
 // rows is memory for entries that are loaded.
 type rows struct {
 	columns []column
+	text    *[]byte                        // of keys whose lengths are the first column; nil where keys are of one width
 	put     func(first int64, n int) error // puts n of them into the table, which has had first before
 }
 
@@ -41,7 +44,7 @@ type column struct {
 // Map is a map, to be saved or loaded.
 func Map[K, V any](m table.Map[K, V]) *Table {
 	t := pairs(m, m.Chunks, m.Insert)
-	t.kind, t.reserve = table.KindMap, m.Grow
+	t.kind, t.reserve = table.KindMap.String(), m.Grow
 	return t
 }
 
@@ -49,27 +52,27 @@ func Map[K, V any](m table.Map[K, V]) *Table {
 // larger before it is loaded, for nobody knows how many keys there are: where all have few values, Grow saves the time to grow.
 func MultiMap[K, V any](m table.MultiMap[K, V]) *Table {
 	t := pairs(m, m.Chunks, m.Insert)
-	t.kind = table.KindMultiMap
+	t.kind = table.KindMultiMap.String()
 	return t
 }
 
 // Counter is a counter, to be saved or loaded.
 func Counter[K any, C uint32 | uint64](c table.Counter[K, C]) *Table {
 	t := pairs(c, c.Chunks, c.AddCounts)
-	t.kind, t.reserve = table.KindCounter, c.Grow
+	t.kind, t.reserve = table.KindCounter.String(), c.Grow
 	return t
 }
 
 // Set is a set, to be saved or loaded.
 func Set[K any](s table.Set[K]) *Table {
 	t := newTable(s)
-	t.kind, t.reserve, t.key = table.KindSet, s.Grow, reflect.TypeFor[K]()
+	t.kind, t.reserve, t.key = table.KindSet.String(), s.Grow, reflect.TypeFor[K]()
 	t.chunks = func(ctx context.Context, do func(n int, columns ...[]byte) error) error {
 		return s.Chunks(ctx, func(keys []K) error { return do(len(keys), bytesOf(keys)) })
 	}
 	t.room = func(n int) rows {
 		keys := make([]K, n)
-		return rows{[]column{columnOf(keys)}, func(_ int64, n int) error { _, err := s.Insert(keys[:n], nil); return err }}
+		return rows{columns: []column{columnOf(keys)}, put: func(_ int64, n int) error { _, err := s.Insert(keys[:n], nil); return err }}
 	}
 	return t
 }
@@ -77,7 +80,7 @@ func Set[K any](s table.Set[K]) *Table {
 // Filter is a filter, to be saved or loaded. What is loaded must be of a filter of the same Form: package warpmap's LoadFilter makes one.
 func Filter[K any](f table.Filter[K]) *Table {
 	form := f.Form()
-	t := &Table{kind: table.KindFilter, family: f.Family(), key: reflect.TypeFor[K](), form: &form}
+	t := &Table{kind: table.KindFilter.String(), family: f.Family(), key: reflect.TypeFor[K](), form: &form}
 	t.length = func() (int, error) { return int(form.Words), nil }
 	t.clear = f.Clear
 	t.chunks = func(ctx context.Context, do func(n int, columns ...[]byte) error) error {
@@ -85,7 +88,33 @@ func Filter[K any](f table.Filter[K]) *Table {
 	}
 	t.room = func(n int) rows {
 		words := make([]uint64, n)
-		return rows{[]column{columnOf(words)}, func(first int64, n int) error { return f.SetWords(first, words[:n]) }}
+		return rows{columns: []column{columnOf(words)}, put: func(first int64, n int) error { return f.SetWords(first, words[:n]) }}
+	}
+	return t
+}
+
+// Strings is a map of strings, to be saved or loaded. The map is made no larger before it is loaded: nobody knows how long its keys are.
+func Strings[V any](m *text.Map[V]) *Table {
+	t := &Table{kind: "strings", family: m.Family(), length: m.Len, clear: m.Clear, text: true}
+	t.key, t.value = reflect.TypeFor[int64](), reflect.TypeFor[V]()
+	t.chunks = func(ctx context.Context, do func(n int, columns ...[]byte) error) error {
+		return m.Chunks(ctx, func(keys text.Keys, values []V) error {
+			lengths := make([]int64, keys.Len())
+			for i := range lengths {
+				lengths[i] = keys.Offsets[i+1] - keys.Offsets[i]
+			}
+			return do(len(lengths), bytesOf(lengths), bytesOf(values), keys.Bytes)
+		})
+	}
+	t.room = func(n int) rows {
+		lengths, values, bytes := make([]int64, n), make([]V, n), new([]byte)
+		return rows{[]column{columnOf(lengths), columnOf(values)}, bytes, func(_ int64, n int) error {
+			keys := text.Keys{Bytes: *bytes, Offsets: make([]int64, n+1)}
+			for i, l := range lengths[:n] {
+				keys.Offsets[i+1] = keys.Offsets[i] + l
+			}
+			return m.Insert(keys, values[:n])
+		}}
 	}
 	return t
 }
@@ -104,7 +133,7 @@ func pairs[K, V any](of table.Table, chunks func(context.Context, func([]K, []V)
 	}
 	t.room = func(n int) rows {
 		keys, values := make([]K, n), make([]V, n)
-		return rows{[]column{columnOf(keys), columnOf(values)}, func(_ int64, n int) error { return insert(keys[:n], values[:n]) }}
+		return rows{columns: []column{columnOf(keys), columnOf(values)}, put: func(_ int64, n int) error { return insert(keys[:n], values[:n]) }}
 	}
 	return t
 }
@@ -122,7 +151,10 @@ func columnOf[T any](s []T) column {
 // header is what the file says of the table.
 func (t *Table) header() (Header, error) {
 	n, err := t.length()
-	h := Header{Kind: t.kind.String(), Family: t.family, Key: typeName(t.key), KeyBytes: int(t.key.Size()), Len: int64(n), Form: t.form}
+	h := Header{Kind: t.kind, Family: t.family, Key: typeName(t.key), KeyBytes: int(t.key.Size()), Len: int64(n), Form: t.form}
+	if t.text {
+		h.Key = "string"
+	}
 	if t.value != nil {
 		h.Value, h.ValueBytes = typeName(t.value), int(t.value.Size())
 	}

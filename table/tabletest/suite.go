@@ -22,6 +22,7 @@ package tabletest
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"testing"
 
@@ -109,6 +110,19 @@ func (s *Suite) Larger(times int64) *Suite {
 	own.open = func(t testing.TB, d *device.Device, o table.Options, seed uint64) subject {
 		o.MaxBytes *= times
 		return s.open(t, d, o, seed)
+	}
+	return &own
+}
+
+// Without is the suite without tests of these names: for what a table does otherwise, and has a test of its own for.
+func (s *Suite) Without(names ...string) *Suite {
+	own := *s
+	own.skip = maps.Clone(s.skip)
+	for _, name := range names {
+		if own.skip == nil {
+			own.skip = map[string]bool{}
+		}
+		own.skip[name] = true
 	}
 	return &own
 }
