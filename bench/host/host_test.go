@@ -10,3 +10,8 @@ import (
 func TestFewPairs(t *testing.T) {
 	benchtest.Rows(t, Studies, "host", 300, 11, func(at func(string) any) { benchtest.AtLeast(t, at("what").(string), at("figure"), 1e-9) })
 }
+
+// Every family has all operations on keys of three lengths, none of which is wrong.
+func TestStrings(t *testing.T) {
+	benchtest.Rows(t, Studies, "strings", 300, 5*3*7, func(at func(string) any) { benchtest.AtLeast(t, at("operation").(string), at("M keys/s"), 1e-9) })
+}
