@@ -231,6 +231,9 @@ func (c *core) ask(st *device.Stream, p *params, s *scratch) error {
 	if err := c.launch(st, c.k.hash, int64(p.N), p); err != nil {
 		return err
 	}
+	if c.counts.Seen.Live == 0 {
+		return heads.Fill(st, 0)
+	}
 	return c.index.FindOn(st, hashes, heads, device.Slice[bool]{})
 }
 

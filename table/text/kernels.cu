@@ -31,6 +31,13 @@ __device__ __forceinline__ Key key_of(const params& p, u64 i) {
 
 // word_at is 8 bytes from any address on, of which `left` are the key's, 1 or more; those behind are 0. It reads whole words that have a byte of the key.
 __device__ __forceinline__ u64 word_at(u64 address, u64 left) {
+#if defined(WARPMAP_HOST) // reads words wherever they lie
+    if (left >= 8) {
+        u64 w;
+        __builtin_memcpy(&w, (const void*)address, 8);
+        return w;
+    }
+#endif
     u64 over = address & 7, w = load_readonly(at<u64>(address - over)) >> (8 * over);
     if (over && left > 8 - over) w |= load_readonly(at<u64>(address - over + 8)) << (64 - 8 * over);
     return left < 8 ? w & ((1ull << 8 * left) - 1) : w;

@@ -1,0 +1,222 @@
+package join
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"unsafe"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/table/text"
+)
+
+// Keys that are no numbers of up to 16 bytes together are looked up as bytes: one column of text as it stands, all else with its values one behind the
+// other, in a form in which different rows have different bytes. The table (package text) hashes, keeps and compares them on the device.
+
+// textMap is what a join needs of a warpmap.Strings.
+type textMap[R uint32 | uint64] interface {
+	InsertNew(keys text.Keys, rows []R, added []bool) (int, error)
+	Find(keys text.Keys, rows []R, found []bool) error
+	Close() error
+}
+
+// keyTable is the table of such keys, with a copy on each device. Look-ups take turns at the devices.
+type keyTable[R uint32 | uint64] struct {
+	copies []textMap[R]
+	turn   chan textMap[R]
+}
+
+// turns is how many look-ups a device has at a time: while one is at work, others bring their keys.
+const turns = 4
+
+func openKeyTable[R uint32 | uint64](by opener, o text.Options) (t *keyTable[R], err error) {
+	t = &keyTable[R]{}
+	for _, d := range by.each() {
+		var m any
+		if _, large := any(R(0)).(uint64); large {
+			m, err = by.t8(d, by.family, o)
+		} else {
+			m, err = by.t4(d, by.family, o)
+		}
+		if err != nil {
+			return nil, errors.Join(full(err), t.close())
+		}
+		t.copies = append(t.copies, m.(textMap[R]))
+	}
+	t.turn = make(chan textMap[R], turns*len(t.copies))
+	for range turns {
+		for _, m := range t.copies {
+			t.turn <- m
+		}
+	}
+	return t, nil
+}
+
+// fillKeyTable enters the keys of all rows that can match, and finds each row's representative, if not all keys differ.
+func fillKeyTable[R uint32 | uint64](ctx context.Context, t *keyTable[R], p *keyPlan, keys *packed, progress func(int)) (unique bool, reps []R, err error) {
+	added, all, n := 0, 0, len(keys.ok)
+	for from := 0; from < n; from += chunkRows {
+		to := min(n, from+chunkRows)
+		if ctx.Err() != nil {
+			return false, nil, context.Cause(ctx)
+		}
+		rows := make([]R, 0, to-from)
+		for i := from; i < to; i++ {
+			if keys.ok[i] {
+				rows = append(rows, R(i))
+			}
+		}
+		more, err := t.insertNew(p.textOf(keys.wide, from, to, keys.ok[from:to]), rows)
+		if err != nil {
+			return false, nil, full(err)
+		}
+		added, all = added+more, all+len(rows)
+		if progress != nil {
+			progress(to)
+		}
+	}
+	if added == all {
+		return true, nil, nil
+	}
+	reps = make([]R, n)
+	found := make([]bool, n)
+	if err := t.find(p, keys.wide, reps, found); err != nil {
+		return false, nil, err
+	}
+	for i, ok := range keys.ok {
+		if ok && !found[i] {
+			return false, nil, fmt.Errorf("the table lost the key of build row %d: this is a bug", i)
+		}
+	}
+	return false, reps, nil
+}
+
+// insertNew enters keys into all copies, with the same rows: of equal keys the first device says which it is.
+func (t *keyTable[R]) insertNew(keys text.Keys, rows []R) (int, error) {
+	if len(t.copies) == 1 {
+		return t.copies[0].InsertNew(keys, rows, nil)
+	}
+	added := make([]bool, len(rows))
+	n, err := t.copies[0].InsertNew(keys, rows, added)
+	if err != nil {
+		return n, err
+	}
+	var some [][]byte
+	var newRows []R
+	for i, in := range added {
+		if in {
+			some, newRows = append(some, keys.At(i)), append(newRows, rows[i])
+		}
+	}
+	newKeys := text.Of(some...)
+	var work errgroup.Group
+	for _, m := range t.copies[1:] {
+		work.Go(func() error {
+			_, err := m.InsertNew(newKeys, newRows, nil)
+			return err
+		})
+	}
+	return n, work.Wait()
+}
+
+// find looks rows up. Of a column that is codes into a dictionary the dictionary's values are, where they are fewer.
+func (t *keyTable[R]) find(p *keyPlan, columns []*vec, rows []R, found []bool) error {
+	m := <-t.turn
+	defer func() { t.turn <- m }()
+	if v := columns[0]; len(columns) == 1 && !p.nullsEqual && v.dict != nil && v.dict.n < v.n/2 {
+		entries, in := make([]R, v.dict.n), make([]bool, v.dict.n)
+		if err := m.Find(p.textOf([]*vec{v.dict}, 0, v.dict.n, nil), entries, in); err != nil {
+			return err
+		}
+		for i, c := range v.codes { // a null's is 0, which there may be none of
+			if found[i] = int(c) < len(in) && in[c]; found[i] {
+				rows[i] = entries[c]
+			}
+		}
+		return nil
+	}
+	return m.Find(p.textOf(columns, 0, len(rows), nil), rows, found)
+}
+
+func (t *keyTable[R]) close() (err error) {
+	for _, m := range t.copies {
+		err = errors.Join(err, m.Close())
+	}
+	return err
+}
+
+// textOf is the keys of rows from ... to-1; with only, of those alone that it has true, by their place among these.
+func (p *keyPlan) textOf(columns []*vec, from, to int, only []bool) text.Keys {
+	all := only == nil || !slices.Contains(only, false)
+	if v := columns[0]; len(columns) == 1 && !p.nullsEqual && v.dict == nil && all {
+		if v.width == 0 {
+			return text.Keys{Bytes: v.text, Offsets: wordsOf(v.ends[from : to+1])}
+		}
+		k := text.Keys{Bytes: v.fixed[from*v.width : to*v.width], Offsets: make([]int64, to-from+1)}
+		for i := range k.Offsets {
+			k.Offsets[i] = int64(i * v.width)
+		}
+		return k
+	}
+	k := text.Keys{Offsets: make([]int64, 1, to-from+1)}
+	for i := from; i < to; i++ {
+		if all || only[i-from] {
+			k.Bytes = p.appendKey(k.Bytes, columns, i)
+			k.Offsets = append(k.Offsets, int64(len(k.Bytes)))
+		}
+	}
+	return k
+}
+
+// textOptions are of a table for the keys of all rows.
+func (p *keyPlan) textOptions(keys *packed) text.Options {
+	n, bytes := max(1, len(keys.ok)), 0
+	for _, v := range keys.wide {
+		values := v
+		if v.dict != nil {
+			values = v.dict
+		}
+		bytes += 2*n + (len(values.text)+len(values.fixed))*n/max(1, values.n)
+	}
+	return text.Options{Options: table.Options{Capacity: len(keys.ok)}, KeyBytes: bytes/n + 1}
+}
+
+// appendKey appends a row's key. The length of a text stands before it, unless it is the last.
+func (p *keyPlan) appendKey(b []byte, columns []*vec, row int) []byte {
+	for c, v := range columns {
+		there := v.valid == nil || v.valid[row]
+		if p.nullsEqual {
+			if b = append(b, 0); !there {
+				continue
+			}
+			b[len(b)-1] = 1
+		}
+		values, i := v, row
+		if v.dict != nil {
+			if values, i = v.dict, int(v.codes[row]); i >= values.n { // a null's, of a dictionary without values
+				continue
+			}
+		}
+		if values.width == 0 && c < len(columns)-1 {
+			b = binary.AppendUvarint(b, uint64(values.ends[i+1]-values.ends[i]))
+		}
+		b = append(b, values.entry(i)...)
+	}
+	return b
+}
+
+// wordsOf sees numbers as the 8 bytes that they are; where an int has 4, it copies them.
+func wordsOf(ends []int) []int64 {
+	if unsafe.Sizeof(int(0)) == 8 {
+		return unsafe.Slice((*int64)(unsafe.Pointer(unsafe.SliceData(ends))), len(ends))
+	}
+	out := make([]int64, len(ends))
+	for i, e := range ends {
+		out[i] = int64(e)
+	}
+	return out
+}
