@@ -180,6 +180,18 @@ __device__ __forceinline__ u64 place_of(const params& p, u64 head, Key k) {
     return place;
 }
 
+// head_of is where the records of position i's hash begin. A thread of the CPU device goes from one lane to the next, and brings nearer what that will need.
+__device__ __forceinline__ u64 head_of(const params& p, u64 i) {
+    if (i >= p.n) return 0;
+#if defined(WARPMAP_HOST)
+    if (u64 later = i + 8 < p.n ? at<u64>(p.heads)[i + 8] : 0; later) {
+        __builtin_prefetch((const void*)(p.arena + later));
+        __builtin_prefetch((const void*)(p.arena + later + 64));
+    }
+#endif
+    return load_readonly(at<u64>(p.heads) + i);
+}
+
 __device__ __forceinline__ counts* counters(const params& p) { return at<counts>(p.counters); }
 __device__ __forceinline__ Key input(const params& p, u64 i) { return i < p.n ? key_of(p, i) : Key{0, 0}; }
 
@@ -202,7 +214,7 @@ WARPMAP_KERNEL(hash, params) {
 WARPMAP_KERNEL(find, params) {
     FOR_EACH_ITEM(i, p.n) {
         bool in = i < p.n;
-        u64 place = place_of(p, in ? load_readonly(at<u64>(p.heads) + i) : 0, input(p, i));
+        u64 place = place_of(p, head_of(p, i), input(p, i));
         if (!in) continue;
         if (p.flags) at<u8>(p.flags)[i] = place != 0;
         if (p.values) at<value>(p.values)[i] = place ? load_readonly(value_at(p.arena, place)) : value{};
@@ -215,7 +227,7 @@ WARPMAP_KERNEL(match, params) {
     FOR_EACH_ITEM(i, p.n) {
         bool in = i < p.n;
         Key k = input(p, i);
-        u64 h = in ? load_readonly(at<u64>(p.hashes) + i) : 0, place = place_of(p, in ? load_readonly(at<u64>(p.heads) + i) : 0, k);
+        u64 h = in ? load_readonly(at<u64>(p.hashes) + i) : 0, place = place_of(p, head_of(p, i), k);
         if (place && p.replace) store_relaxed(value_at(p.arena, place), load_readonly(at<value>(p.values) + i));
         bool busy = in && !place, listed = false;
         u32 rep = OLD;
@@ -347,7 +359,7 @@ WARPMAP_KERNEL(strike, params) {
     FOR_EACH_ITEM(i, p.n) {
         bool in = i < p.n;
         Key k = input(p, i);
-        u64 head = in ? load_readonly(at<u64>(p.heads) + i) : 0, place = place_of(p, head, k);
+        u64 head = head_of(p, i), place = place_of(p, head, k);
         bool mine = place && (and_of(start_word(p.starts, place), ~start_bit(place)) & start_bit(place));
         u64 to = append(&counters(p)->placed, mine);
         if (mine) {
