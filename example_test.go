@@ -84,7 +84,7 @@ func ExampleNewStrings() {
 	check(m.Insert(text.Of("Hamburg", "Köln", ""), []uint32{20095, 50667, 0}))
 	values, found := make([]uint32, 3), make([]bool, 3)
 	check(m.Find(text.Of("Köln", "Koln", ""), values, found))
-	fmt.Println(values, found)
+	fmt.Println(values, found) // [50667 0 0] [true false true]
 	// Output: [50667 0 0] [true false true]
 }
 

@@ -97,7 +97,6 @@ type index[R uint32 | uint64] struct {
 	start  []R
 	rows   []R
 	texts  *keyTable[R] // of wide keys, in the place of all levels
-	plan   *keyPlan
 
 	scratch sync.Pool // of *scratch[R]
 }
@@ -146,17 +145,17 @@ func anyIndex(ctx context.Context, by opener, p *keyPlan, keys *packed, progress
 
 func buildIndex[R uint32 | uint64](ctx context.Context, by opener, p *keyPlan, keys *packed, progress func(int)) (_ matcher, err error) {
 	n := len(keys.ok)
-	x := &index[R]{bytes: p.bytes, unique: true, plan: p}
+	x := &index[R]{bytes: p.bytes, unique: true}
 	defer func() {
 		if err != nil {
 			x.close()
 		}
 	}()
 	if p.wide {
-		if x.texts, err = openKeyTable[R](by, p.textOptions(keys)); err != nil {
+		if x.texts, err = openKeyTable[R](by, p, keys); err != nil {
 			return nil, err
 		}
-		unique, reps, err := fillKeyTable(ctx, x.texts, p, keys, progress)
+		unique, reps, err := x.texts.fill(ctx, progress)
 		if err == nil && !unique {
 			x.list(keys.ok, reps)
 		}
@@ -300,7 +299,7 @@ func (x *index[R]) find(keys *packed, reps []int64) error {
 	buf, found, hit := s.buf[:n], s.found[:n], s.hit[:n]
 	copy(hit, keys.ok)
 	if x.texts != nil {
-		if err := x.texts.find(x.plan, keys.wide, buf, found); err != nil {
+		if err := x.texts.find(keys.wide, buf, found); err != nil {
 			return err
 		}
 		and(hit, found)
@@ -383,6 +382,9 @@ func (x *index[R]) levels() []level[R] {
 func (x *index[R]) filtered() (n int64) {
 	for _, l := range x.levels() {
 		n += l.filtered()
+	}
+	if x.texts != nil {
+		n += x.texts.filtered()
 	}
 	return n
 }

@@ -26,38 +26,51 @@ type textMap[R uint32 | uint64] interface {
 
 // keyTable is the table of such keys, with a copy on each device. Look-ups take turns at the devices.
 type keyTable[R uint32 | uint64] struct {
-	copies []textMap[R]
-	turn   chan textMap[R]
+	plan   *keyPlan
+	keys   *packed // of the build side, for a filter of their words
+	copies []*keyCopy[R]
+	turn   chan *keyCopy[R]
 }
 
-// turns is how many look-ups a device has at a time: while one is at work, others bring their keys.
+// keyCopy is the table on one device, and what may stand before it.
+type keyCopy[R uint32 | uint64] struct {
+	m     textMap[R]
+	front front[uint64]
+}
+
+// turns is how many look-ups a device has at a time: while one is at work, others bring their keys. A filter is asked by one.
 const turns = 4
 
-func openKeyTable[R uint32 | uint64](by opener, o text.Options) (t *keyTable[R], err error) {
-	t = &keyTable[R]{}
+func openKeyTable[R uint32 | uint64](by opener, p *keyPlan, keys *packed) (t *keyTable[R], err error) {
+	t = &keyTable[R]{plan: p, keys: keys}
 	for _, d := range by.each() {
 		var m any
 		if _, large := any(R(0)).(uint64); large {
-			m, err = by.t8(d, by.family, o)
+			m, err = by.t8(d, by.family, p.textOptions(keys))
 		} else {
-			m, err = by.t4(d, by.family, o)
+			m, err = by.t4(d, by.family, p.textOptions(keys))
 		}
 		if err != nil {
 			return nil, errors.Join(full(err), t.close())
 		}
-		t.copies = append(t.copies, m.(textMap[R]))
+		t.copies = append(t.copies, &keyCopy[R]{m.(textMap[R]), front[uint64]{use: by.filter, rows: len(keys.ok), make: by.f8, device: d}})
 	}
-	t.turn = make(chan textMap[R], turns*len(t.copies))
-	for range turns {
-		for _, m := range t.copies {
-			t.turn <- m
+	each := turns
+	if by.filter != FilterOff {
+		each = 1
+	}
+	t.turn = make(chan *keyCopy[R], each*len(t.copies))
+	for range each {
+		for _, c := range t.copies {
+			t.turn <- c
 		}
 	}
 	return t, nil
 }
 
-// fillKeyTable enters the keys of all rows that can match, and finds each row's representative, if not all keys differ.
-func fillKeyTable[R uint32 | uint64](ctx context.Context, t *keyTable[R], p *keyPlan, keys *packed, progress func(int)) (unique bool, reps []R, err error) {
+// fill enters the keys of all rows that can match, and finds each row's representative, if not all keys differ.
+func (t *keyTable[R]) fill(ctx context.Context, progress func(int)) (unique bool, reps []R, err error) {
+	keys := t.keys
 	added, all, n := 0, 0, len(keys.ok)
 	for from := 0; from < n; from += chunkRows {
 		to := min(n, from+chunkRows)
@@ -70,7 +83,7 @@ func fillKeyTable[R uint32 | uint64](ctx context.Context, t *keyTable[R], p *key
 				rows = append(rows, R(i))
 			}
 		}
-		more, err := t.insertNew(p.textOf(keys.wide, from, to, keys.ok[from:to]), rows)
+		more, err := t.insertNew(t.plan.textOf(keys.wide, from, to, keys.ok[from:to]), rows)
 		if err != nil {
 			return false, nil, full(err)
 		}
@@ -84,7 +97,7 @@ func fillKeyTable[R uint32 | uint64](ctx context.Context, t *keyTable[R], p *key
 	}
 	reps = make([]R, n)
 	found := make([]bool, n)
-	if err := t.find(p, keys.wide, reps, found); err != nil {
+	if err := t.find(keys.wide, reps, found); err != nil {
 		return false, nil, err
 	}
 	for i, ok := range keys.ok {
@@ -98,10 +111,10 @@ func fillKeyTable[R uint32 | uint64](ctx context.Context, t *keyTable[R], p *key
 // insertNew enters keys into all copies, with the same rows: of equal keys the first device says which it is.
 func (t *keyTable[R]) insertNew(keys text.Keys, rows []R) (int, error) {
 	if len(t.copies) == 1 {
-		return t.copies[0].InsertNew(keys, rows, nil)
+		return t.copies[0].m.InsertNew(keys, rows, nil)
 	}
 	added := make([]bool, len(rows))
-	n, err := t.copies[0].InsertNew(keys, rows, added)
+	n, err := t.copies[0].m.InsertNew(keys, rows, added)
 	if err != nil {
 		return n, err
 	}
@@ -114,9 +127,9 @@ func (t *keyTable[R]) insertNew(keys text.Keys, rows []R) (int, error) {
 	}
 	newKeys := text.Of(some...)
 	var work errgroup.Group
-	for _, m := range t.copies[1:] {
+	for _, c := range t.copies[1:] {
 		work.Go(func() error {
-			_, err := m.InsertNew(newKeys, newRows, nil)
+			_, err := c.m.InsertNew(newKeys, newRows, nil)
 			return err
 		})
 	}
@@ -124,27 +137,92 @@ func (t *keyTable[R]) insertNew(keys text.Keys, rows []R) (int, error) {
 }
 
 // find looks rows up. Of a column that is codes into a dictionary the dictionary's values are, where they are fewer.
-func (t *keyTable[R]) find(p *keyPlan, columns []*vec, rows []R, found []bool) error {
-	m := <-t.turn
-	defer func() { t.turn <- m }()
-	if v := columns[0]; len(columns) == 1 && !p.nullsEqual && v.dict != nil && v.dict.n < v.n/2 {
+func (t *keyTable[R]) find(columns []*vec, rows []R, found []bool) error {
+	c := <-t.turn
+	defer func() { t.turn <- c }()
+	if v := columns[0]; len(columns) == 1 && !t.plan.nullsEqual && v.dict != nil && v.dict.n < v.n/2 {
 		entries, in := make([]R, v.dict.n), make([]bool, v.dict.n)
-		if err := m.Find(p.textOf([]*vec{v.dict}, 0, v.dict.n, nil), entries, in); err != nil {
+		if err := c.m.Find(t.plan.textOf([]*vec{v.dict}, 0, v.dict.n, nil), entries, in); err != nil {
 			return err
 		}
-		for i, c := range v.codes { // a null's is 0, which there may be none of
-			if found[i] = int(c) < len(in) && in[c]; found[i] {
-				rows[i] = entries[c]
+		for i, code := range v.codes { // a null's is 0, which there may be none of
+			if found[i] = int(code) < len(in) && in[code]; found[i] {
+				rows[i] = entries[code]
 			}
 		}
 		return nil
 	}
-	return m.Find(p.textOf(columns, 0, len(rows), nil), rows, found)
+	ask := false
+	if c.front.use != FilterOff {
+		var err error
+		if ask, err = c.front.ready(t.words); err != nil {
+			return err
+		}
+	}
+	var err error
+	if ask {
+		err = t.findBehind(c, columns, rows, found)
+	} else {
+		err = c.m.Find(t.plan.textOf(columns, 0, len(rows), nil), rows, found)
+	}
+	c.front.note(len(rows), table.Count(found))
+	return err
+}
+
+// findBehind is find of the rows that the filter lets through.
+func (t *keyTable[R]) findBehind(c *keyCopy[R], columns []*vec, rows []R, found []bool) error {
+	_, at, err := c.front.pass(t.plan.hashes(columns, len(rows)), found)
+	if err != nil {
+		return err
+	}
+	clear(found)
+	for _, i := range at {
+		found[i] = true
+	}
+	some, in := make([]R, len(at)), make([]bool, len(at))
+	if err := c.m.Find(t.plan.textOf(columns, 0, len(rows), found), some, in); err != nil {
+		return err
+	}
+	clear(found)
+	for j, i := range at {
+		rows[i], found[i] = some[j], in[j]
+	}
+	return nil
+}
+
+// words are those of the build's keys, for a filter.
+func (t *keyTable[R]) words() (words []uint64, err error) {
+	for i, w := range t.plan.hashes(t.keys.wide, len(t.keys.ok)) {
+		if t.keys.ok[i] {
+			words = append(words, w)
+		}
+	}
+	return words, nil
+}
+
+// hashes gives rows their words, with all threads.
+func (p *keyPlan) hashes(columns []*vec, n int) []uint64 {
+	words := make([]uint64, n)
+	inPieces(n, func(_, from, to int) {
+		part := make([]*vec, len(columns))
+		for i, v := range columns {
+			part[i] = v.slice(from, to)
+		}
+		p.hash(part, words[from:to])
+	})
+	return words
+}
+
+func (t *keyTable[R]) filtered() (n int64) {
+	for _, c := range t.copies {
+		n += c.front.kept
+	}
+	return n
 }
 
 func (t *keyTable[R]) close() (err error) {
-	for _, m := range t.copies {
-		err = errors.Join(err, m.Close())
+	for _, c := range t.copies {
+		err = errors.Join(err, c.front.close(), c.m.Close())
 	}
 	return err
 }

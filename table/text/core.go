@@ -49,6 +49,7 @@ type core struct {
 	counts     table.Counters[counts]
 	changes    uint64 // calls that may have changed the map
 	broken     error  // what left the map in no sound state
+	rows       int64  // of a part, at most: fewer in tests
 }
 
 // together has a warp's lanes work together on long keys: on the CPU device that is for tests.
@@ -58,7 +59,10 @@ func (c *core) open(d *device.Device, o Options, index Index, together bool) err
 	if err = o.complete(); err != nil {
 		return err
 	}
-	c.o = o
+	c.o, c.rows = o, partOnCPU
+	if d != nil && d.Info().CUDA() {
+		c.rows = partOnGPU
+	}
 	c.hash = hasher{[2]uint64{kernel.Fmix64(o.Seed), kernel.Fmix64(o.Seed ^ 0x9e3779b97f4a7c15)}, ^uint64(0)}
 	switch o.Hash { // those for tests make hashes equal
 	case kernel.HashIdentity:
@@ -180,7 +184,7 @@ func (c *core) begin(st *device.Stream) error {
 // Rows of a part of a batch, at most and at least, and the scratch memory that one takes.
 const (
 	partOnGPU    = 1 << 22
-	partOnCPU    = 1 << 17
+	partOnCPU    = 1 << 20
 	leastPart    = 1 << 8
 	scratchFind  = 16
 	scratchWrite = 64
@@ -202,10 +206,7 @@ func cut[T any](s *scratch, n int64) device.Slice[T] {
 // inParts does a batch in parts that there is scratch memory for, so many bytes for each row. Errors: *device.OutOfMemoryError, of a part for which there is
 // none: it tells which rows are not done.
 func (c *core) inParts(r rows, bytes int64, do func(first int64, r rows, s *scratch) error) (done int64, err error) {
-	most := int64(partOnCPU)
-	if c.f.Device.Info().CUDA() {
-		most = partOnGPU
-	}
+	most := c.rows
 	for done < r.n {
 		n := min(most, r.n-done)
 		mem, err := c.f.Scratch(n*bytes + scratchSlack)

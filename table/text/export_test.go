@@ -18,3 +18,6 @@ func SipHash(k0, k1 uint64, key []byte) uint64 {
 	s := newSip(k0, k1)
 	return s.of(key)
 }
+
+// SetPart has batches done in parts of so many rows.
+func (m *Map[V]) SetPart(rows int64) { m.c.rows = rows }

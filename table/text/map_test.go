@@ -374,7 +374,9 @@ func TestAgainstAGoMap(t *testing.T) {
 		} {
 			for seed := range uint64(testenv.Seeds(12)) {
 				t.Run(fmt.Sprint(i, " ", seed), func(t *testing.T) {
-					newTwin(t, d, newMap, o, seed).churn(40, 150, 300)
+					x := newTwin(t, d, newMap, o, seed)
+					x.m.SetPart([]int64{1 << 20, 64}[seed%2])
+					x.churn(40, 150, 300)
 				})
 			}
 		}
@@ -554,6 +556,7 @@ func TestDuplicates(t *testing.T) {
 	everywhere(t, func(t *testing.T, d *device.Device, newMap maker) {
 		for _, o := range []text.Options{{}, {Options: table.Options{MaxBytes: 1 << 20}}} {
 			x := newTwin(t, d, newMap, o, 5)
+			x.m.SetPart(30_000)
 			keys := make([]string, 400_000)
 			for i := range keys {
 				keys[i] = fmt.Sprint("key ", x.rng.IntN(1+x.rng.IntN(40_000)))
