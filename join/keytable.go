@@ -138,9 +138,15 @@ func (t *keyTable[R]) insertNew(keys text.Keys, rows []R) (int, error) {
 
 // find looks rows up. Of a column that is codes into a dictionary the dictionary's values are, where they are fewer.
 func (t *keyTable[R]) find(columns []*vec, rows []R, found []bool) error {
+	v := columns[0]
+	few := len(columns) == 1 && !t.plan.nullsEqual && v.dict != nil && v.dict.n < v.n/2
+	var keys text.Keys
+	if !few { // before it is this look-up's turn: others make theirs meanwhile
+		keys = t.plan.textOf(columns, 0, len(rows), nil)
+	}
 	c := <-t.turn
 	defer func() { t.turn <- c }()
-	if v := columns[0]; len(columns) == 1 && !t.plan.nullsEqual && v.dict != nil && v.dict.n < v.n/2 {
+	if few {
 		entries, in := make([]R, v.dict.n), make([]bool, v.dict.n)
 		if err := c.m.Find(t.plan.textOf([]*vec{v.dict}, 0, v.dict.n, nil), entries, in); err != nil {
 			return err
@@ -161,26 +167,26 @@ func (t *keyTable[R]) find(columns []*vec, rows []R, found []bool) error {
 	}
 	var err error
 	if ask {
-		err = t.findBehind(c, columns, rows, found)
+		err = t.findBehind(c, keys, columns, rows, found)
 	} else {
-		err = c.m.Find(t.plan.textOf(columns, 0, len(rows), nil), rows, found)
+		err = c.m.Find(keys, rows, found)
 	}
 	c.front.note(len(rows), table.Count(found))
 	return err
 }
 
 // findBehind is find of the rows that the filter lets through.
-func (t *keyTable[R]) findBehind(c *keyCopy[R], columns []*vec, rows []R, found []bool) error {
+func (t *keyTable[R]) findBehind(c *keyCopy[R], keys text.Keys, columns []*vec, rows []R, found []bool) error {
 	_, at, err := c.front.pass(t.plan.hashes(columns, len(rows)), found)
 	if err != nil {
 		return err
 	}
-	clear(found)
-	for _, i := range at {
-		found[i] = true
+	pass := make([][]byte, len(at))
+	for j, i := range at {
+		pass[j] = keys.At(i)
 	}
 	some, in := make([]R, len(at)), make([]bool, len(at))
-	if err := c.m.Find(t.plan.textOf(columns, 0, len(rows), found), some, in); err != nil {
+	if err := c.m.Find(text.Of(pass...), some, in); err != nil {
 		return err
 	}
 	clear(found)

@@ -184,7 +184,7 @@ func (c *core) begin(st *device.Stream) error {
 // Rows of a part of a batch, at most and at least, and the scratch memory that one takes.
 const (
 	partOnGPU    = 1 << 22
-	partOnCPU    = 1 << 20
+	partOnCPU    = 1 << 17
 	leastPart    = 1 << 8
 	scratchFind  = 16
 	scratchWrite = 64
