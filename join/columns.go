@@ -290,9 +290,7 @@ func (c *columnJoin) packBuild(keys [][]keyData) (*packed, error) {
 	p := c.joiner.plan
 	n := int(c.sum.BuildRows)
 	out := &packed{ok: make([]bool, n)}
-	if !p.wide {
-		out.words[0] = make([]uint64, n)
-	}
+	out.words[0] = make([]uint64, n)
 	if p.two() {
 		out.words[1] = make([]uint64, n)
 	}

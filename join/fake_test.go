@@ -5,7 +5,6 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
-	"github.com/warpmap/warpmap/table/text"
 )
 
 // fakeMakers open tables that are Go maps, so that tests of joins need no device and no compiler. Of equal keys in one
@@ -14,22 +13,6 @@ var fakeMakers = &makers{
 	k4r4: fakeTable[uint32, uint32],
 	k8r4: fakeTable[uint64, uint32],
 	k8r8: fakeTable[uint64, uint64],
-	t4:   fakeTexts[uint32],
-	t8:   fakeTexts[uint64],
-}
-
-type fakeText[R uint32 | uint64] struct{ fake[string, R] }
-
-func fakeTexts[R uint32 | uint64](*device.Device, table.Family, text.Options) (textMap[R], error) {
-	return &fakeText[R]{fake[string, R]{m: map[string]R{}}}, nil
-}
-
-func (f *fakeText[R]) InsertNew(keys text.Keys, rows []R, added []bool) (int, error) {
-	return f.fake.InsertNew(keys.Strings(), rows, added)
-}
-
-func (f *fakeText[R]) Find(keys text.Keys, rows []R, found []bool) error {
-	return f.fake.Find(keys.Strings(), rows, found)
 }
 
 type fake[K comparable, V any] struct {

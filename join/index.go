@@ -5,12 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"sync"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
-	"github.com/warpmap/warpmap/table/text"
 )
 
 // makers opens the tables that a join needs: keys of 4 or 8 bytes, row numbers of 4 or 8.
@@ -18,8 +18,6 @@ type makers struct {
 	k4r4 func(d *device.Device, family table.Family, o table.Options) (table.Map[uint32, uint32], error)
 	k8r4 func(d *device.Device, family table.Family, o table.Options) (table.Map[uint64, uint32], error)
 	k8r8 func(d *device.Device, family table.Family, o table.Options) (table.Map[uint64, uint64], error)
-	t4   func(d *device.Device, family table.Family, o text.Options) (textMap[uint32], error)
-	t8   func(d *device.Device, family table.Family, o text.Options) (textMap[uint64], error)
 	f4   func(d *device.Device, o table.FilterOptions) (table.Filter[uint32], error)
 	f8   func(d *device.Device, o table.FilterOptions) (table.Filter[uint64], error)
 }
@@ -32,14 +30,6 @@ type opener struct {
 	filter  Filter
 	near    bool // keys that lie close together get no table, but a row number each
 	pinned  int  // keys that a buffer of pinned memory holds; 0 for no such buffers
-}
-
-// each is the devices that have a copy of a table, or nil for makers that need none.
-func (by *opener) each() []*device.Device {
-	if len(by.devices) == 0 {
-		return []*device.Device{nil}
-	}
-	return by.devices
 }
 
 // chunkRows is how many keys go to a table in one call.
@@ -96,7 +86,7 @@ type index[R uint32 | uint64] struct {
 	unique bool
 	start  []R
 	rows   []R
-	texts  *keyTable[R] // of wide keys, in the place of all levels
+	wide   []*vec // the build's wide keys
 
 	scratch sync.Pool // of *scratch[R]
 }
@@ -130,7 +120,13 @@ func newIndex(ctx context.Context, by opener, p *keyPlan, keys *packed, progress
 	if p.wide && keys.wide == nil { // no row came
 		keys.wide = slices.Repeat([]*vec{{width: 8}}, len(p.keys))
 	}
-	return anyIndex(ctx, by, p, keys, progress)
+	x, err := anyIndex(ctx, by, p, keys, progress)
+	for tries := 0; err == errSameHash && tries < 8; tries++ {
+		p.seed = maphash.MakeSeed()
+		p.hash(keys.wide, keys.words[0])
+		x, err = anyIndex(ctx, by, p, keys, progress)
+	}
+	return x, err
 }
 
 func anyIndex(ctx context.Context, by opener, p *keyPlan, keys *packed, progress func(int)) (matcher, error) {
@@ -145,22 +141,12 @@ func anyIndex(ctx context.Context, by opener, p *keyPlan, keys *packed, progress
 
 func buildIndex[R uint32 | uint64](ctx context.Context, by opener, p *keyPlan, keys *packed, progress func(int)) (_ matcher, err error) {
 	n := len(keys.ok)
-	x := &index[R]{bytes: p.bytes, unique: true}
+	x := &index[R]{bytes: p.bytes, unique: true, wide: keys.wide}
 	defer func() {
 		if err != nil {
 			x.close()
 		}
 	}()
-	if p.wide {
-		if x.texts, err = openKeyTable[R](by, p, keys); err != nil {
-			return nil, err
-		}
-		unique, reps, err := x.texts.fill(ctx, progress)
-		if err == nil && !unique {
-			x.list(keys.ok, reps)
-		}
-		return x, err
-	}
 	words, bytes := keys.words[0], p.bytes[0]
 	if p.two() {
 		if x.words[0], err = openLevel[R](by, p.bytes[0], keys.words[0], keys.ok); err != nil {
@@ -195,18 +181,18 @@ func buildIndex[R uint32 | uint64](ctx context.Context, by opener, p *keyPlan, k
 	if err != nil || unique {
 		return x, err
 	}
-	x.list(keys.ok, reps)
-	return x, nil
-}
-
-// list lists the rows of each representative.
-func (x *index[R]) list(can []bool, reps []R) {
+	if p.wide {
+		same := slices.Clone(keys.ok)
+		verify(keys.wide, keys.wide, reps, same)
+		if !slices.Equal(same, keys.ok) {
+			return nil, errSameHash
+		}
+	}
 	// A counting sort by representative; rows that cannot match stay out.
-	n := len(can)
 	x.unique = false
 	x.start = make([]R, n+1)
 	for i, r := range reps {
-		if can[i] {
+		if keys.ok[i] {
 			x.start[r+1]++
 		}
 	}
@@ -216,11 +202,12 @@ func (x *index[R]) list(can []bool, reps []R) {
 	x.rows = make([]R, x.start[n])
 	next := append([]R(nil), x.start[:n]...)
 	for i, r := range reps {
-		if can[i] {
+		if keys.ok[i] {
 			x.rows[next[r]] = R(i)
 			next[r]++
 		}
 	}
+	return x, nil
 }
 
 // fill puts the words of all rows that can match into a table, and finds each row's representative, if always is set
@@ -298,14 +285,6 @@ func (x *index[R]) find(keys *packed, reps []int64) error {
 	defer x.scratch.Put(s)
 	buf, found, hit := s.buf[:n], s.found[:n], s.hit[:n]
 	copy(hit, keys.ok)
-	if x.texts != nil {
-		if err := x.texts.find(keys.wide, buf, found); err != nil {
-			return err
-		}
-		and(hit, found)
-		note(reps, buf, hit)
-		return nil
-	}
 	words := keys.words[0]
 	if x.words[0] != nil {
 		if err := x.words[0].find(keys.words[0], buf, found); err != nil {
@@ -335,17 +314,15 @@ func (x *index[R]) find(keys *packed, reps []int64) error {
 		return err
 	}
 	and(hit, found)
-	note(reps, buf, hit)
-	return nil
-}
-
-// note writes which rows were found.
-func note[R uint32 | uint64](reps []int64, rows []R, hit []bool) {
-	for i, r := range rows {
+	if keys.wide != nil && x.wide != nil {
+		verify(x.wide, keys.wide, buf, hit)
+	}
+	for i, r := range buf {
 		if reps[i] = -1; hit[i] {
 			reps[i] = int64(r)
 		}
 	}
+	return nil
 }
 
 func and(a, b []bool) {
@@ -383,18 +360,12 @@ func (x *index[R]) filtered() (n int64) {
 	for _, l := range x.levels() {
 		n += l.filtered()
 	}
-	if x.texts != nil {
-		n += x.texts.filtered()
-	}
 	return n
 }
 
 func (x *index[R]) close() (err error) {
 	for _, l := range x.levels() {
 		err = cmp.Or(err, l.close())
-	}
-	if x.texts != nil {
-		err = cmp.Or(err, x.texts.close())
 	}
 	return err
 }

@@ -37,8 +37,8 @@ var intTypes = []arrow.DataType{
 	arrow.PrimitiveTypes.Uint8, arrow.PrimitiveTypes.Uint16, arrow.PrimitiveTypes.Uint32, arrow.PrimitiveTypes.Uint64,
 }
 
-// written is a test value as every tool writes it.
-func written(v any) string {
+// text writes a test value as every tool does.
+func text(v any) string {
 	if v == nil {
 		return ""
 	}
@@ -57,7 +57,7 @@ func reader(t testing.TB, cols []column, sizes ...int) array.RecordReader {
 		for _, v := range c.values {
 			if v == nil {
 				b.AppendNull()
-			} else if err := b.AppendValueFromString(written(v)); err != nil {
+			} else if err := b.AppendValueFromString(text(v)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -138,14 +138,14 @@ func nested(build, probe []column, nkeys int, how How) (rows [][]string) {
 	for p := range np {
 		var row []string
 		for _, c := range probe {
-			row = append(row, written(c.values[p]))
+			row = append(row, text(c.values[p]))
 		}
 		n := 0
 		for b := range nb {
 			equal := true
 			for k := range nkeys {
 				x, y := build[k].values[b], probe[k].values[p]
-				equal = equal && x != nil && y != nil && written(x) == written(y)
+				equal = equal && x != nil && y != nil && text(x) == text(y)
 			}
 			if !equal {
 				continue
@@ -155,7 +155,7 @@ func nested(build, probe []column, nkeys int, how How) (rows [][]string) {
 			if how.pairs() {
 				out := slices.Clone(row)
 				for _, c := range build[from:] {
-					out = append(out, written(c.values[b]))
+					out = append(out, text(c.values[b]))
 				}
 				rows = append(rows, out)
 			}
@@ -174,7 +174,7 @@ func nested(build, probe []column, nkeys int, how How) (rows [][]string) {
 		if how.keepsBuild() && !matched[b] {
 			row := make([]string, len(probe))
 			for _, c := range build {
-				row = append(row, written(c.values[b]))
+				row = append(row, text(c.values[b]))
 			}
 			rows = append(rows, row)
 		}
@@ -189,7 +189,7 @@ var extremes = []any{int64(0), int64(-1), int64(1), int64(math.MinInt32), int64(
 func fits(v any, t arrow.DataType) bool {
 	b := array.NewBuilder(mem, t)
 	defer b.Release()
-	return b.AppendValueFromString(written(v)) == nil
+	return b.AppendValueFromString(text(v)) == nil
 }
 
 // TestJoinAgainstLoops compares joins on any integer types, one to four key columns, with nested loops.
@@ -345,7 +345,7 @@ func TestJoinAgainstSQLite(t *testing.T) {
 					for i := range n {
 						row := []string{strconv.Itoa(i)}
 						for _, c := range sides[side] {
-							if v := written(c.values[i]); v == "" {
+							if v := text(c.values[i]); v == "" {
 								row = append(row, "NULL")
 							} else {
 								row = append(row, v)

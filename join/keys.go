@@ -172,7 +172,7 @@ type keyPlan struct {
 	keys  []key
 	bytes [2]int // used in each word
 
-	wide       bool // keys are bytes, see wide.go: there are no words
+	wide       bool // keys are hashed, see wide.go
 	seed       maphash.Seed
 	nullsEqual bool // a null equals a null; such keys are wide
 }
@@ -226,7 +226,7 @@ func planKeys(build, probe *arrow.Schema, on []Pair, nullsEqual bool) (*keyPlan,
 		p.keys = append(p.keys, k)
 	}
 	if p.wide = p.wide || total > 16; p.wide {
-		p.seed = maphash.MakeSeed()
+		p.bytes[0], p.seed = 8, maphash.MakeSeed()
 		return p, nil
 	}
 	// Widths are powers of two, so the widest first fill words without a gap.
@@ -322,9 +322,7 @@ func (p *keyPlan) grow(out *packed, n int) {
 		clear(words[from:])
 		return words
 	}
-	if !p.wide {
-		out.words[0] = add(out.words[0])
-	}
+	out.words[0] = add(out.words[0])
 	if p.two() {
 		out.words[1] = add(out.words[1])
 	}
@@ -392,6 +390,9 @@ func (p *keyPlan) packColumns(out *packed, columns []keyData, build bool) error 
 			k.column(a, div, out.words[k.word][at:at+a.Len()], out.ok[at:at+a.Len()])
 			at += a.Len()
 		}
+	}
+	if p.wide {
+		p.hash(out.wide, out.words[0])
 	}
 	return nil
 }

@@ -48,7 +48,10 @@ type mapSlot[K, R uint32 | uint64] struct {
 // openMaps opens a table on each device.
 func openMaps[K, R uint32 | uint64](by opener, n int, makeMap func(*device.Device, table.Family, table.Options) (table.Map[K, R], error),
 	makeFilter func(*device.Device, table.FilterOptions) (table.Filter[K], error)) (_ *mapLevel[K, R], err error) {
-	devices := by.each()
+	devices := by.devices
+	if len(devices) == 0 {
+		devices = []*device.Device{nil}
+	}
 	each := 1
 	if by.pinned > 0 && by.filter == FilterOff { // a filter is asked by one at a time
 		each = gpuSlots

@@ -237,11 +237,6 @@ func (g *partedJoin) scatter(recs []arrow.RecordBatch, parts []*spill, build boo
 			return err
 		}
 	}
-	if g.keys.wide && len(keys.ok) > 0 {
-		keys.settle()
-		keys.words[0] = make([]uint64, len(keys.ok))
-		g.keys.hash(keys.wide, keys.words[0])
-	}
 	all := g.How.keepsBuild()
 	if !build {
 		all = g.How.keepsProbe() || g.How == Anti

@@ -1,6 +1,7 @@
 package join
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -12,8 +13,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/decimal256"
 )
 
-// Keys that are no numbers of up to 16 bytes together are brought into a form in which equal ones have equal bytes. What is done with them then stands in
-// keytable.go.
+// Keys that are no numbers of up to 16 bytes together are hashed to 8 bytes, which the table has; and what it finds is compared byte by
+// byte. On the build side no two keys may have the same hash, so that each has rows of its own: where two do, all are hashed anew.
 
 // wideKinds are kinds of key columns whose values are compared as bytes.
 var wideKinds = map[string]bool{"string": true, "binary": true, "float": true, "boolean": true, "decimal": true}
@@ -197,7 +198,7 @@ func (p *keyPlan) wideColumn(k *key, d keyData, div int64, drop int, ok []bool) 
 	return v, nil
 }
 
-// hash gives each row a word of all its values: by it rows are divided into parts.
+// hash gives each row a word of all its values.
 func (p *keyPlan) hash(columns []*vec, words []uint64) {
 	clear(words)
 	for _, v := range columns {
@@ -222,6 +223,41 @@ func (p *keyPlan) hash(columns []*vec, words []uint64) {
 		}
 	}
 }
+
+// value is the i-th value's bytes, and whether it is one.
+func (v *vec) value(i int) ([]byte, bool) {
+	switch {
+	case v.valid != nil && !v.valid[i]:
+		return nil, false
+	case v.dict != nil:
+		return v.dict.entry(int(v.codes[i])), true
+	}
+	return v.entry(i), true
+}
+
+// equal tells whether two rows have the same key.
+func equalKeys(a []*vec, i int, b []*vec, j int) bool {
+	for c := range a {
+		x, there := a[c].value(i)
+		y, also := b[c].value(j)
+		if there != also || !bytes.Equal(x, y) {
+			return false
+		}
+	}
+	return true
+}
+
+// verify takes those rows out of hit whose keys are others than their representatives'.
+func verify[R uint32 | uint64](build, probe []*vec, reps []R, hit []bool) {
+	inPieces(len(hit), func(_, from, to int) {
+		for i := from; i < to; i++ {
+			hit[i] = hit[i] && equalKeys(build, int(reps[i]), probe, i)
+		}
+	})
+}
+
+// errSameHash says that two keys of the build side have the same hash.
+var errSameHash = errors.New("two keys with the same hash")
 
 // keyData is a key column of some rows: as a vec of canonical values, or as arrays.
 type keyData struct {
