@@ -104,7 +104,7 @@ func TestMultiMaps(t *testing.T) {
 		onDevices(t, kind, "slab/independent", 3, tabletest.Widths, func(all []*device.Device) *tabletest.Suite {
 			return tabletest.MultiMap(func(d *device.Device, each table.Options) (table.MultiMap[uint32, uint32], error) {
 				m, err := shard.NewMultiMap(withOthers(d, all), with(shard.Options{Mode: shard.Independent}, each), multiMaps[uint32, uint32]()["slab"])
-				return made[table.MultiMap[uint32, uint32]](hostedMulti{m}, err)
+				return made[table.MultiMap[uint32, uint32]](hostedMulti{m, d}, err)
 			}).Larger(2)
 		})
 	}
@@ -113,10 +113,11 @@ func TestMultiMaps(t *testing.T) {
 // hostedMulti is a multimap whose device slices are inserted as Go slices. In the independent mode one device would otherwise get all pairs.
 type hostedMulti struct {
 	*shard.MultiMap[uint32, uint32]
+	d *device.Device // whose slices it takes
 }
 
 func (h hostedMulti) InsertOn(st *device.Stream, keys, values device.Slice[uint32]) error {
-	k, v, err := onHost(st, keys, values)
+	k, v, err := onHost(h.d, st, keys, values)
 	if err != nil {
 		return err
 	}
@@ -124,10 +125,13 @@ func (h hostedMulti) InsertOn(st *device.Stream, keys, values device.Slice[uint3
 }
 
 // hosted is a map whose device slices are inserted as Go slices. In the independent mode one key would otherwise come to several devices, and be several.
-type hosted struct{ *shard.Map[uint32, uint32] }
+type hosted struct {
+	*shard.Map[uint32, uint32]
+	d *device.Device // whose slices it takes
+}
 
 func (h hosted) InsertOn(st *device.Stream, keys, values device.Slice[uint32]) error {
-	k, v, err := onHost(st, keys, values)
+	k, v, err := onHost(h.d, st, keys, values)
 	if err != nil {
 		return err
 	}
@@ -135,7 +139,7 @@ func (h hosted) InsertOn(st *device.Stream, keys, values device.Slice[uint32]) e
 }
 
 func (h hosted) InsertNewOn(st *device.Stream, keys, values device.Slice[uint32], added device.Slice[bool]) error {
-	k, v, err := onHost(st, keys, values)
+	k, v, err := onHost(h.d, st, keys, values)
 	if err != nil {
 		return err
 	}
@@ -147,8 +151,12 @@ func (h hosted) InsertNewOn(st *device.Stream, keys, values device.Slice[uint32]
 	return err
 }
 
-func onHost(st *device.Stream, keys, values device.Slice[uint32]) (k, v []uint32, err error) {
-	if k, err = keys.Host(st); err == nil {
+func onHost(d *device.Device, st *device.Stream, keys, values device.Slice[uint32]) (k, v []uint32, err error) {
+	if err = table.Family("shard").CheckOn(d, st, keys, values); err != nil {
+		return nil, nil, err
+	}
+	k, err = keys.Host(st)
+	if err == nil {
 		v, err = values.Host(st)
 	}
 	return k, v, err
@@ -160,7 +168,7 @@ func TestIndependentMaps(t *testing.T) {
 			onDevices(t, kind, "independent", n, tabletest.Widths, func(all []*device.Device) *tabletest.Suite {
 				return tabletest.Map(func(d *device.Device, each table.Options) (table.Map[uint32, uint32], error) {
 					m, err := shard.NewMap(withOthers(d, all), with(shard.Options{Mode: shard.Independent, Copies: n == 2}, each), families[uint32, uint32]()["slab"])
-					return made[table.Map[uint32, uint32]](hosted{m}, err)
+					return made[table.Map[uint32, uint32]](hosted{m, d}, err)
 				})
 			})
 		}
