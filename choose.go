@@ -93,10 +93,10 @@ func usual(t reflect.Type, sizes ...uintptr) bool {
 	return false
 }
 
-// listsFrom is the number of values a key from which a BucketList is the best multimap. Of 1, 8 and 64 values a key, a MultiMap takes in 14.4, 10.1 and 8.7
-// billion pairs a second and gives back 13.1, 28.3 and 34.6 billion values; a BucketList 7.1, 9.2, 9.6 and 15.3, 72.0, 154.1; a MultiBucket 11.4, 9.2, 5.4 and 20.8,
+// listsFrom is the number of values a key from which a BucketList is the best multimap. Of 1, 8 and 64 values a key, a MultiMap takes in 12.4, 10.4 and 9.4
+// billion pairs a second and gives back 13.0, 27.8 and 34.7 billion values; a BucketList 9.1, 12.7, 15.4 and 15.2, 69.4, 147.0; a MultiBucket 11.4, 9.2, 5.4 and 20.8,
 // 24.3, 35.4, in 5.6, 2.2 and 1.5 GB for 100 million pairs where a BucketList takes 1.7, 0.66 and 0.43 and a MultiMap 1.0 (bench/results/h200, warpcore-multimap-1 and
-// so on). So at 8 a BucketList is ahead once half of the values are asked for, and its memory is less.
+// so on). So at 8 a BucketList is ahead in all, and at 1 it is slower to take in than to give back.
 const listsFrom = 8
 
 // chooseMultiMap chooses a multimap.

@@ -139,7 +139,7 @@ func (h hosted) InsertOn(st *device.Stream, keys, values device.Slice[uint32]) e
 }
 
 func (h hosted) InsertNewOn(st *device.Stream, keys, values device.Slice[uint32], added device.Slice[bool]) error {
-	k, v, err := onHost(h.d, st, keys, values)
+	k, v, err := onHost(h.d, st, keys, values, table.Optional(added))
 	if err != nil {
 		return err
 	}
@@ -151,8 +151,8 @@ func (h hosted) InsertNewOn(st *device.Stream, keys, values device.Slice[uint32]
 	return err
 }
 
-func onHost(d *device.Device, st *device.Stream, keys, values device.Slice[uint32]) (k, v []uint32, err error) {
-	if err = table.Family("shard").CheckOn(d, st, keys, values); err != nil {
+func onHost(d *device.Device, st *device.Stream, keys, values device.Slice[uint32], more ...table.DeviceSlice) (k, v []uint32, err error) {
+	if err = table.Family("shard").CheckOn(d, st, append([]table.DeviceSlice{keys, values}, more...)...); err != nil {
 		return nil, nil, err
 	}
 	k, err = keys.Host(st)

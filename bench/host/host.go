@@ -14,7 +14,7 @@ import (
 // Studies are the figures.
 var Studies = []bench.Study{
 	{Name: "host", About: "what a Go program sees, by the wall clock", Run: batches, CUDA: 1 << 28, CPU: 1 << 18},
-	{Name: "strings", About: "keys that are strings, by their length, over every family", Run: stringRates, CUDA: 1 << 24, CPU: 1 << 16},
+	{Name: "library/strings", About: "keys that are strings, by their length, over every family", Run: stringRates, CUDA: 1 << 24, CPU: 1 << 16},
 }
 
 // batches measures what a Go program sees, by the clock on the wall: operations on Go slices beside the bus's copy

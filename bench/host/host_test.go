@@ -13,5 +13,5 @@ func TestFewPairs(t *testing.T) {
 
 // Every family has all operations on keys of three lengths, none of which is wrong.
 func TestStrings(t *testing.T) {
-	benchtest.Rows(t, Studies, "strings", 300, 5*3*7, func(at func(string) any) { benchtest.AtLeast(t, at("operation").(string), at("M keys/s"), 1e-9) })
+	benchtest.Rows(t, Studies, "library/strings", 300, 5*3*7, func(at func(string) any) { benchtest.AtLeast(t, at("operation").(string), at("M keys/s"), 1e-9) })
 }

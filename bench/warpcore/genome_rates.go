@@ -26,6 +26,7 @@ import (
 // figureRates is what genomes are counted and classified at, of n letters that lie in memory, as in the page cache: k-mers of packed letters on the
 // device, reads from text to counts and to verdicts, and databases from text to tables. Beside them stands what reading alone, and reading and copying, do.
 func figureRates(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
+	o.N = max(o.N, leastLetters)
 	fig := &bench.Fig{
 		Title:   fmt.Sprintf("Genomes: rates with %d letters", o.N),
 		Columns: []string{"what", "setting", "M", "of", "seconds", "M/s", "M/min", "wrong", "note"},
@@ -63,6 +64,7 @@ const (
 	speciesBytes = 4 << 20 // letters of a genome, or fewer where there are few
 	repeats      = 32      // so often a part of the letters is counted
 	inputs       = 16      // that text is in
+	leastLetters = strains * 2 * readLetters
 )
 
 // rates are genomes in memory, and what is made of them.

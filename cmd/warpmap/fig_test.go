@@ -26,7 +26,7 @@ func TestFigOut(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "plots")
 		listed := strings.Fields(must(t, "bench", "fig", fig, "--n", "300", "--out", dir))
 		entries, err := os.ReadDir(dir)
-		if err != nil || len(entries) != len(listed) || len(listed) < 3 || len(listed)%2 != 1 {
+		if err != nil || len(entries) != len(listed) || len(listed) < 3 && fig != "genome/rates" || len(listed)%2 != 1 { // that is a table alone
 			t.Errorf("%s: %q listed, %v there, %v", fig, listed, entries, err)
 		}
 		for _, name := range listed {

@@ -520,7 +520,7 @@ func (c *Classifier) Run(ctx context.Context, reads, mates []string, o genome.Op
 	if o.BlockBytes == 0 {
 		o.BlockBytes = 1 << 21
 		if c.parts[0].d.Info().CUDA() {
-			o.BlockBytes = 1 << 25
+			o.BlockBytes = 1 << 23
 		}
 	}
 	g, ctx := errgroup.WithContext(ctx)
