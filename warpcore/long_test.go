@@ -109,9 +109,12 @@ func longChains[K, V any](t *testing.T, m *MultiMap[K, V], keys, rows int, reser
 // Keys with very many values: a slot of a chain is found by nobody if one before it is left empty.
 func TestManyValues(t *testing.T) {
 	onDevices(t, func(t *testing.T, d *device.Device) {
-		rows := 10_000
-		if d.Info().CUDA() {
+		rows := 6_000
+		switch {
+		case d.Info().CUDA():
 			rows = 60_000
+		case testenv.Long():
+			rows = 10_000
 		}
 		multimap := func(t *testing.T, o Options) *MultiMap[uint32, uint32] {
 			m, err := NewMultiMap[uint32, uint32](d, o)
@@ -346,10 +349,14 @@ func TestLongChainOfReservedKey(t *testing.T) {
 }
 
 func TestLongChainOfBucketsRefusesSoon(t *testing.T) {
-	m, err := NewMultiBucket[uint32, uint32](openCPU(t), MultiBucketOptions{Options: table.Options{MaxBytes: 2 << 20}})
+	bytes := 512 << 10
+	if testenv.Long() {
+		bytes = 2 << 20
+	}
+	m, err := NewMultiBucket[uint32, uint32](openCPU(t), MultiBucketOptions{Options: table.Options{MaxBytes: int64(bytes)}})
 	must(t, err)
 	defer m.Close()
-	rows := 2 * (2 << 20) / m.cfg.slotBytes() * m.cfg.bucket // twice what fits
+	rows := 2 * bytes / m.cfg.slotBytes() * m.cfg.bucket // twice what fits
 	keys := make([]uint32, rows)
 	start := time.Now()
 	var full *table.FullError
