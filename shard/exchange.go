@@ -573,9 +573,11 @@ func (f *flight) source(i int) (err error) {
 		if r >= ahead {
 			for k := range f.members {
 				f.done[k].wait(r - ahead)
-				if ahead == 2 {
-					f.fetched[k].wait(r - ahead)
-				}
+			}
+		}
+		if r >= 2 { // what came back from the inboxes that this round takes is fetched
+			for k := range f.members {
+				f.fetched[k].wait(r - 2)
 			}
 		}
 		if err == nil && !f.failed.Load() {

@@ -33,6 +33,7 @@ type joint struct {
 // common is what members must agree on when they make a table.
 type common struct {
 	Seed, Key, Value, Most, Piece int64
+	Bounded                       bool // rows may find no room
 	Err                           string
 }
 
@@ -44,7 +45,7 @@ func newJoint(mem *Member, w table.Width, o Options, each func(d *device.Device,
 		err = fmt.Errorf("%s: a table of members with pieces of %d rows, %v (want 0 or more, distributed)", family, o.Piece, o.Mode)
 	}
 	j = &joint{Member: mem, opts: o, widths: widths{w.Key, w.Value}}
-	own := common{Seed: int64(all.Seed), Key: int64(w.Key), Value: int64(w.Value), Piece: int64(o.Piece)}
+	own := common{Seed: int64(all.Seed), Key: int64(w.Key), Value: int64(w.Value), Piece: int64(o.Piece), Bounded: all.MaxBytes > 0}
 	if err == nil {
 		if own.Piece == 0 {
 			own.Piece = defaultPiece
@@ -61,6 +62,8 @@ func newJoint(mem *Member, w table.Width, o Options, each func(d *device.Device,
 		switch {
 		case x.Err != "":
 			return nil, fmt.Errorf("%s: rank %d: %s", family, rank, x.Err)
+		case x.Bounded != said[0].Bounded:
+			return nil, fmt.Errorf("%s: of rank %d and rank 0 one has MaxBytes and the other none: want either everywhere", family, rank)
 		case x.Key != said[0].Key || x.Value != said[0].Value || x.Piece != said[0].Piece:
 			return nil, fmt.Errorf("%s: rank %d makes a table of %d+%d bytes with pieces of %d rows, and rank 0 one of %d+%d with %d: want the same everywhere",
 				family, rank, x.Key, x.Value, x.Piece, said[0].Key, said[0].Value, said[0].Piece)

@@ -288,6 +288,8 @@ func (l *lists) insert(st *device.Stream, exact bool, b table.Rows) (refused []i
 	if err != nil {
 		return nil, nil, err
 	}
+	// An estimate may be too low. Then rows for which there is no slot must not go through the whole table.
+	certain := sure && l.keys.filled+min(b.N, guess.distinct+guess.distinct/(estimateShare/2)) <= l.keys.capacity()
 	mode, settled, short := uint64(bucketsGrow), false, shortage{}
 	if exact {
 		mode = bucketsExact
@@ -299,7 +301,7 @@ func (l *lists) insert(st *device.Stream, exact bool, b table.Rows) (refused []i
 				return err
 			}
 			q := listInsertParams{Lists: l.table(), Rows: table.Placing{Refused: p.Refused, Attempt: p.Attempt}, Limit: ^uint64(0), Mode: mode}
-			if !sure && l.keys.filled+int64(p.N) > l.keys.fillable() {
+			if !certain && l.keys.filled+int64(p.N) > l.keys.fillable() {
 				q.Limit = tightProbes
 			}
 			return l.launchInsert(st, q, b.Part(p, l.keys.cfg.keyBytes, l.cfg.valueBytes), guess)
@@ -498,7 +500,15 @@ func (l *lists) ahead(st *device.Stream, exact bool, b table.Rows) (sure bool, g
 			fresh = min(fresh, int64(l.counters.Seen.Absent))
 		}
 		if keys+fresh > l.keys.limit() {
-			why, err := l.growKeys(st, l.keys.live()+fresh, false, true)
+			want, why := l.keys.live()+fresh, error(nil)
+			if twice := 2 * l.keys.limit(); !exact && l.keys.live() > 0 && want < twice { // others may come as this one did
+				if why, err = l.growKeys(st, twice, false, true); err != nil {
+					return false, guess, err
+				}
+			}
+			if l.keys.filled+fresh > l.keys.limit() {
+				why, err = l.growKeys(st, want, false, true)
+			}
 			if why != nil || err != nil {
 				return false, guess, err
 			}
@@ -514,8 +524,17 @@ func (l *lists) ahead(st *device.Stream, exact bool, b table.Rows) (sure bool, g
 	default:
 		need += distinct * (s0 - 1 + int64(l.cfg.header()))
 	}
-	if need = l.used() + need; need > l.room() && (l.opts.MaxBytes == 0 || int64(l.keys.mem.Len())+need*int64(l.cfg.valueBytes) <= l.opts.MaxBytes) {
-		if err := l.movePool(st, need); err != nil && !device.IsOutOfMemory(err) {
+	sizes := []int64{l.used() + need}
+	if more := l.room() + l.room()/2; !exact && l.keys.live() > 0 && sizes[0] < more {
+		sizes = []int64{more, sizes[0]}
+	}
+	for _, places := range sizes {
+		if sizes[len(sizes)-1] <= l.room() || l.opts.MaxBytes > 0 && int64(l.keys.mem.Len())+places*int64(l.cfg.valueBytes) > l.opts.MaxBytes {
+			continue
+		}
+		if err := l.movePool(st, places); err == nil {
+			break
+		} else if !device.IsOutOfMemory(err) {
 			return false, guess, err
 		}
 	}

@@ -97,7 +97,9 @@ var errNarrow = errors.New("more k-mers than memory")
 type counter interface {
 	// add takes text, whose records end in '\n'.
 	add(text []byte) error
-	// finish gives the k-mers of each part, in the order of parts, and in each by their mixes. They are good until emit returns.
+	// settle counts what was added. Until then it may turn out that k-mers take more memory than there is.
+	settle() error
+	// finish settles, and gives the k-mers of each part, in the order of parts, and in each by their mixes. They are good until emit returns.
 	finish(emit func(part int, x counted) error) error
 	close() error
 }
@@ -217,7 +219,18 @@ func (s shared) add(text []byte) error {
 	return work.Wait()
 }
 
+func (s shared) settle() error {
+	var work errgroup.Group
+	for _, c := range s {
+		work.Go(c.settle)
+	}
+	return work.Wait()
+}
+
 func (s shared) finish(emit func(part int, x counted) error) error {
+	if err := s.settle(); err != nil { // before any part is given away
+		return err
+	}
 	for _, c := range s {
 		if err := c.finish(emit); err != nil {
 			return err
@@ -238,7 +251,7 @@ func newCounter(d *device.Device, o Options, memory int64, first, end int) (coun
 	if err != nil {
 		return nil, err
 	}
-	t := texts{d: d, k: o.K, words: wordsOf(o.K), room: roomFor(memory), p: textParams{K: uint64(o.K), First: uint64(first), End: uint64(end)}}
+	t := texts{d: d, k: o.K, words: wordsOf(o.K), room: roomFor(memory / int64(wordsOf(o.K))), p: textParams{K: uint64(o.K), First: uint64(first), End: uint64(end)}}
 	if o.Canonical {
 		t.p.Canonical = 1
 	}

@@ -222,15 +222,22 @@ func (f *File) head() error {
 		return err
 	}
 	f.K, f.Canonical, f.Min, f.Stats = int(h.K), h.Canonical != 0, h.Min, h.Stats
-	f.at[0] = headerBytes
-	for i, p := range f.parts {
-		f.at[i+1] = f.at[i] + int64(p.N)*countedBytes(wordsOf(f.K))
-	}
 	s, err := f.file.Stat()
-	if err == nil && f.Stats.Distinct > 0 && s.Size() != f.at[parts] {
-		err = fmt.Errorf("has %d bytes, and should have %d: the file is damaged", s.Size(), f.at[parts])
+	if err != nil {
+		return err
 	}
-	return err
+	f.at[0] = headerBytes
+	each := countedBytes(wordsOf(f.K))
+	for i, p := range f.parts {
+		if left := s.Size() - f.at[i]; p.N > uint64(max(left, 0)/each) {
+			return fmt.Errorf("has %d bytes, too few for the %d k-mers of part %d: the file is damaged", s.Size(), p.N, i)
+		}
+		f.at[i+1] = f.at[i] + int64(p.N)*each
+	}
+	if f.at[parts] > headerBytes && s.Size() != f.at[parts] { // one without k-mers has a header alone
+		return fmt.Errorf("has %d bytes, and should have %d: the file is damaged", s.Size(), f.at[parts])
+	}
+	return nil
 }
 
 // Close closes the file.

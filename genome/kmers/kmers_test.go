@@ -583,3 +583,60 @@ func BenchmarkCount(b *testing.B) {
 		}
 	}
 }
+
+// A device that finds only at the end that its share takes more memory than there is says so before another gives parts away.
+func TestNarrowAtTheEnd(t *testing.T) {
+	a, err := device.Open("cpu")
+	must(t, err)
+	defer a.Close()
+	b, err := device.Open("cpu")
+	must(t, err)
+	defer b.Close()
+	const letters, k = 1_048_450, 33
+	for _, seed := range []uint64{0, 3} {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		text := []byte(">r\n")
+		for range letters {
+			text = append(text, "ACGT"[rng.IntN(4)])
+		}
+		in, out := filepath.Join(t.TempDir(), "in.fa"), filepath.Join(t.TempDir(), "out.wk")
+		must(t, os.WriteFile(in, append(text, '\n'), 0o600))
+		s, err := Count(t.Context(), a, []string{in}, Options{K: k, MaxMemory: 2 * leastMemory, Beside: []*device.Device{b}, Read: genome.Options{Threads: 1}}, out)
+		must(t, err)
+		if s.Stats.Total != letters-k+1 {
+			t.Errorf("seed %d: %d k-mers of %d letters", seed, s.Stats.Total, letters)
+		}
+		f, err := Open(out)
+		must(t, err)
+		must(t, f.Close())
+	}
+}
+
+// K-mers that are one and the same take memory for one, however long they are.
+func TestLongRepeat(t *testing.T) {
+	d, err := device.Open("cpu")
+	must(t, err)
+	defer d.Close()
+	rng := rand.New(rand.NewPCG(7, 2))
+	text := []byte(">r\n")
+	for range 600_000 {
+		text = append(text, "ACGT"[rng.IntN(4)])
+	}
+	text = append(text, bytes.Repeat([]byte{'A'}, 2_400_000)...)
+	in := filepath.Join(t.TempDir(), "in.fa")
+	must(t, os.WriteFile(in, append(text, '\n'), 0o600))
+	for _, k := range []int{31, 33} {
+		s, err := Count(t.Context(), d, []string{in}, Options{K: k, MaxMemory: 4 * leastMemory}, filepath.Join(t.TempDir(), "out.wk"))
+		must(t, err)
+		if want := uint64(3_000_000 - k + 1); s.Stats.Total != want {
+			t.Errorf("k = %d: %d k-mers, want %d", k, s.Stats.Total, want)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -120,8 +120,10 @@ func (s *sorted) room(more int64) error {
 	return nil
 }
 
+func (s *sorted) settle() error { return s.flush() }
+
 func (s *sorted) finish(emit func(part int, x counted) error) error {
-	if err := s.flush(); err != nil {
+	if err := s.settle(); err != nil {
 		return err
 	}
 	return s.sortRuns(func(part int, x counted) error {

@@ -207,12 +207,16 @@ func (x *tabled) count(t text) error {
 	return err
 }
 
-func (x *tabled) finish(emit func(part int, x counted) error) error {
+func (x *tabled) settle() error {
 	if err := x.flush(); err != nil {
 		return err
 	}
-	if counting, freeing := x.stop(); cmp.Or(counting, freeing) != nil {
-		return cmp.Or(counting, freeing)
+	return cmp.Or(x.stop())
+}
+
+func (x *tabled) finish(emit func(part int, x counted) error) error {
+	if err := x.settle(); err != nil {
+		return err
 	}
 	mixes, counts, err := x.table.all()
 	if err != nil {
