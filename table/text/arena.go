@@ -58,7 +58,7 @@ func (c *core) room(st *device.Stream, bytes int64) (why, err error) {
 		return nil, nil
 	}
 	total := unit + c.live() + bytes
-	sizes := []int64{max(2*c.arena.capacity, roundUp(total+total/8, grain)), roundUp(total, grain)}
+	sizes := []int64{max(2*c.arena.capacity, roundUp(total+total/8, grain)), roundUp(total+total/8, grain), roundUp(total+total/32, grain), roundUp(total, grain)}
 	if total <= c.arena.capacity-c.arena.capacity/4 {
 		sizes = []int64{c.arena.capacity}
 	}

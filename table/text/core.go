@@ -90,7 +90,7 @@ func (c *core) open(d *device.Device, o Options, index Index, together bool) err
 		if c.index, err = index(d, inner); err != nil {
 			return err
 		}
-		capacity := max(leastArena, roundUp(record*int64(o.Capacity), grain))
+		capacity := max(leastArena, roundUp(record*min(int64(o.Capacity), (1<<50)/record), grain))
 		if c.most > 0 {
 			capacity = min(capacity, capacityIn(c.most))
 		}

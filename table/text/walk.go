@@ -144,13 +144,10 @@ func (c *core) stats() (s Stats, err error) {
 	return s, nil
 }
 
-// full is the error for the positions that are not in.
+// full is the error for the positions that are not in. There is room for what is in: Stats, which knows better, goes over all of the index.
 func (c *core) full(refused []int, why error) error {
-	s, err := c.stats()
-	if err != nil {
-		return err
-	}
-	return table.Full(refused, s.Capacity, s.Len, why)
+	live := int(c.counts.Seen.Live)
+	return table.Full(refused, live, live, why)
 }
 
 // grow is Grow.
