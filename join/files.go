@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 	"unicode"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -478,7 +479,12 @@ func RemoveHidden() {
 	defer hidden.mu.Unlock()
 	hidden.ended = true
 	for name := range hidden.names {
-		os.RemoveAll(name)
+		for range 100 { // in a folder others may still create files
+			if os.RemoveAll(name) == nil {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
 	}
 }
 
