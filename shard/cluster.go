@@ -38,7 +38,8 @@ type Options struct {
 	Mode Mode
 	// Copies sends rows by copies between devices where kernels could write to the other's memory themselves. Where there is no peer access, it is always so.
 	Copies bool
-	// Piece is how many rows of each device's batch are under way at once, at most: while one piece goes in, the next is split and sent. Zero means as many as
+	// Piece is how many rows of each device's batch are under way at once, at most: while one piece goes in, the next is split and sent,
+	// but not where rows are split by regions. Zero means as many as
 	// serve a GPU well, or less where memory is short.
 	Piece int
 	// Regions is by how many regions of each device's table an insert of pairs is split beside by devices, so that the tables need not bring what they get in

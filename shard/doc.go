@@ -1,6 +1,6 @@
 // Package shard makes one table of tables on several devices, of any family (WarpCore, §IV-E): maps, sets, multimaps and counters. In the distributed mode
 // each key belongs to one device, its owner, by a hash of its own. What the paper does step by step goes on at once here: while one piece of a batch goes into the tables, the next is
-// split and sent, and the results of the one before come back.
+// split and sent, and the results of the one before come back; but inserts that are split by regions take turns with the tables, which want the L2 cache alone.
 //
 //	device 0                              device 1                              a device, as a source and as an owner
 //	┌───────────────────────┐             ┌───────────────────────┐

@@ -32,6 +32,8 @@ const (
 	regionTileBytes = 1 << 15
 	regionThreads   = 1024 // on a GPU
 	regionMost      = tileEach * regionThreads
+	regionResident  = 2048 // threads of a multiprocessor
+	partBits        = 11   // of a part, one of table.MaxParts or none
 )
 
 // tileRows is the rows of a tile, for keys and values of such widths: it is Tile::ROWS of exchange.cu.
@@ -149,6 +151,7 @@ func regionsProgram(keyBytes, valueBytes int) *device.Program {
 			{Name: "WARPMAP_PARTITION_TILE_BYTES", Value: regionTileBytes},
 			{Name: "WARPMAP_PARTITION_EACH", Value: tileEach},
 			{Name: "WARPMAP_PARTITION_THREADS", Value: regionThreads},
+			{Name: "SHARD_PART_BITS", Value: partBits},
 		},
 		Layouts: []any{countRegions{}, splitRegions{}},
 		Threads: threads,

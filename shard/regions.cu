@@ -8,12 +8,12 @@
 typedef bits_of<SHARD_VALUE_BYTES>::type value;
 typedef PartitionTile<SHARD_KEY_BYTES, (SHARD_KEY_BYTES > SHARD_VALUE_BYTES ? SHARD_KEY_BYTES : SHARD_VALUE_BYTES)> Tile;
 
-// The part of a key, and above it its owner: a part has 11 bits, for there is one more than WARPMAP_MAX_PARTS.
+// The part of a key, and above it its owner: a part has SHARD_PART_BITS, for there is one more than WARPMAP_MAX_PARTS.
 __device__ __forceinline__ u32 part_of(key k, u64 seed, u64 owners, u64 regions, u64 order) {
     u32 owner = owner_of(k, seed, owners), region = (u32)((hash64<0>((u64)k, order) >> 32) * (u32)regions >> 32);
-    return owner * (u32)regions + region | owner << 11;
+    return owner * (u32)regions + region | owner << SHARD_PART_BITS;
 }
-constexpr u32 PART = (1 << 11) - 1;
+constexpr u32 PART = (1 << SHARD_PART_BITS) - 1;
 
 // How many rows of each chunk each part gets. A block takes tiles in a row.
 WARPMAP_KERNEL_WIDE(shard_count_regions, countRegions, PARTITION_THREADS, PartitionCounts) {
@@ -53,7 +53,7 @@ struct RegionsShared {
 #pragma unroll 4
         for (int i = 0; i < Tile::EACH; i++) {
             u32 j = (u32)i * Tile::THREADS + thread_index();
-            if (j < rows) at<T>(to[part[j] >> 11])[skip[part[j] & PART] + j] = ((const T*)column)[j];
+            if (j < rows) at<T>(to[part[j] >> SHARD_PART_BITS])[skip[part[j] & PART] + j] = ((const T*)column)[j];
         }
     }
 };

@@ -90,7 +90,7 @@ func (m *member) startCountRegions(s source, seed uint64, owners int, o order, c
 // regionGrid is so many blocks as are resident, each with many tiles; but a block counts in 32 bits.
 func (m *member) regionGrid(blockThreads, rows int) device.Grid {
 	grid := device.GridFor(int64(rows), blockThreads)
-	grid.Blocks = min(grid.Blocks, max(2048/int64(blockThreads)*int64(m.d.Info().Multiprocessors), int64(rows>>31)+1))
+	grid.Blocks = min(grid.Blocks, max(regionResident/int64(blockThreads)*int64(m.d.Info().Multiprocessors), int64(rows>>31)+1))
 	return grid
 }
 

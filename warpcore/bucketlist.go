@@ -413,7 +413,7 @@ func (l *lists) rowsOfPart(e estimate) int64 {
 	}
 	const deviations = 7 // for the rows of one part that is too large all rows are read again
 	root := (math.Sqrt(deviations*deviations*float64(each)+4*float64(most)) - deviations*math.Sqrt(float64(each))) / 2
-	return int64(root * root) // root² + 5·√each·root = most
+	return int64(root * root) // root² + deviations·√each·root = most
 }
 
 // insertGroups queues an insert of rows in the order of small parts, all rows of a key at once. What it leaves, rows of parts that are too large, goes

@@ -27,7 +27,7 @@ var ways = []way{
 	{"step by step, in regions", shard.Options{Apart: true}, false},
 	{"overlapped, copies", shard.Options{Copies: true}, false},
 	{"overlapped, remote writes", shard.Options{Regions: -1}, true},
-	{"overlapped, in regions", shard.Options{}, true},
+	{"rounds, in regions", shard.Options{}, true},
 	{"independent", shard.Options{Mode: shard.Independent}, true},
 }
 
