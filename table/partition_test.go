@@ -242,7 +242,7 @@ func TestPartition(t *testing.T) {
 			testenv.Require(t, "cuda", err)
 			defer d.Close()
 			most := 50_000
-			if d.Info().CUDA() {
+			if d.Info().CUDA() && !testenv.Small() {
 				most = 10_000_000
 			}
 			seed := rand.Uint64()

@@ -112,7 +112,7 @@ func TestPartitionWithin(t *testing.T) {
 			must(t, err)
 			rng := rand.New(rand.NewPCG(rand.Uint64(), 1))
 			for _, n := range []int{1, 700, 2048, 2049, 30_000} {
-				if d.Info().CUDA() {
+				if d.Info().CUDA() && !testenv.Small() {
 					n *= 300
 				}
 				for _, x := range [][2]int{{1, 1}, {3, 5}, {128, 128}, {2, table.MaxParts}, {table.MaxParts, 2}, {table.MaxParts, 1}, {7, table.MaxParts/2 + 1}} {

@@ -37,6 +37,10 @@ func Require(t testing.TB, what string, err error) {
 // Long tells that there is time: WARPMAP_LONG is set. Other runs leave out what finds little beside the rest.
 func Long() bool { return os.Getenv("WARPMAP_LONG") != "" }
 
+// Small tells that kernels run some hundred times slower, as they do beside compute-sanitizer: WARPMAP_SMALL is set. Tests
+// on a GPU then take as few rows as on the CPU.
+func Small() bool { return os.Getenv("WARPMAP_SMALL") != "" }
+
 // Seeds is how many of so many seeds a test under stress tries: all in long runs, else a quarter.
 func Seeds(all int) int {
 	if Long() {
