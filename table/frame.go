@@ -37,8 +37,8 @@ type Frame struct {
 	callbacks map[string]any // compiled, by their text: see call
 }
 
-// Open makes the frame of a table of that family on the device, and then the family's part: begin makes it, and free, which is
-// called once in the end, frees it, or what there is of it after an error.
+// Open makes the frame of a table of that family on the device, and then the family's part: begin makes it, with work on the device's own stream,
+// and free, which is called once in the end, frees it, or what there is of it after an error.
 func (f *Frame) Open(family Family, d *device.Device, begin, free func() error) (err error) {
 	if d == nil {
 		return fmt.Errorf("%s: no device (see device.Open)", family)
@@ -55,6 +55,9 @@ func (f *Frame) Open(family Family, d *device.Device, begin, free func() error) 
 		if err = f.refused.Fill(nil, 0); err == nil {
 			err = begin()
 		}
+	}
+	if err == nil { // operations on other streams come behind what begin has put on the device's own
+		err = f.order.markWrite(d.Stream())
 	}
 	if err != nil {
 		d.Stream().Sync()

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -61,5 +62,42 @@ func TestOrderOnAClosedDevice(t *testing.T) {
 		if err := run(nil, func() error { return nil }); !errors.Is(err, device.ErrClosed) {
 			t.Error(err)
 		}
+	}
+}
+
+// The first operation is behind what makes the table, whatever stream it is on.
+func TestOrderBeginsWithTheTable(t *testing.T) {
+	for _, name := range []string{"cpu", "cuda:0"} {
+		t.Run(name, func(t *testing.T) {
+			d, err := device.Open(name)
+			testenv.Require(t, "cuda", err)
+			defer d.Close()
+			n, fills := 1<<10, 1
+			if d.Info().CUDA() && !testenv.Small() {
+				n, fills = 1<<26, 64 // some 10 ms
+			}
+			busy, err := device.Make[byte](d, n)
+			must(t, err)
+			word, err := device.From(d, []uint64{1})
+			must(t, err)
+			var f table.Frame
+			must(t, f.Open("order", d, func() error {
+				for range fills {
+					must(t, busy.Fill(nil, 0))
+				}
+				return word.Fill(nil, 0)
+			}, func() error { return nil }))
+			defer f.Close()
+			st, err := d.NewStream()
+			must(t, err)
+			var got []uint64
+			must(t, f.Reading(st, func(st *device.Stream) (err error) {
+				got, err = word.Host(st)
+				return err
+			}))
+			if got[0] != 0 {
+				t.Error("a look-up saw the table as it was before it was made")
+			}
+		})
 	}
 }
