@@ -39,11 +39,10 @@ type Options struct {
 	// Copies sends rows by copies between devices where kernels could write to the other's memory themselves. Where there is no peer access, it is always so.
 	Copies bool
 	// Piece is how many rows of each device's batch are under way at once, at most: while one piece goes in, the next is split and sent,
-	// but not where rows are split by regions. Zero means as many as
-	// serve a GPU well, or less where memory is short.
+	// but not where inserts are split by regions. Zero means as many as serve a GPU well, 2²⁸, or less where memory is short.
 	Piece int
-	// Regions is by how many regions of each device's table an insert of pairs is split beside by devices, so that the tables need not bring what they get in
-	// order themselves: up to table.MaxParts in all. Zero means as many as the tables would order rows by, which is none on CPU devices; less than 0 none. It is
+	// Regions is by how many regions of each device's table inserts of pairs and look-ups are split beside by devices, so that the tables get them in
+	// order, and need not bring them so themselves: up to table.MaxParts in all. Zero means as many as the tables would order rows by, which is none on CPU devices; less than 0 none. It is
 	// for families whose maps are a table.Orderer, and where there is peer access.
 	Regions int
 	// AskAll is how many keys a look-up may have to be asked of all devices: nothing is counted or waited for then, and each device looks up all. More go to

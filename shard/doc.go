@@ -52,8 +52,9 @@
 //
 // A large table of a family brings a batch in the order of its regions, which the L2 cache holds, before it inserts it (table.Regions). A pair of 4+4 bytes is
 // then counted, read and written by the split, 20 bytes, and again by the table, 20 more, and read by the insert. Where all tables tell their order (table.Orderer), and
-// kernels write into the owners' memory, inserts of pairs are split by owner and region at once: regions.cu. Then the second 20 bytes are saved, and what is
-// sent goes in shorter streams: of a tile of 4096 rows, 2 owners and 64 regions 32 rows each, 128 bytes.
+// kernels write into the owners' memory, inserts of pairs and look-ups are split by owner and region at once: regions.cu. Then an insert saves the second 20
+// bytes, and a look-up finds its part of the table in the cache. What is sent goes in shorter streams: of a tile of 16,384 rows, 2 owners and 64 regions 128
+// rows each, 512 bytes. For results to find their way back a row has 4 bytes, its part and its place in the tile, and a tile has for each part where its rows went.
 //
 // # The independent mode
 //

@@ -38,7 +38,7 @@ func NewMap[K, V any](devices []*device.Device, o Options, newTable func(d *devi
 }
 
 func (t mapTables[K, V]) inserting(added bool, why *error) job {
-	return job{values: sent, flags: added, ordering: t.ordering, full: fullFor(why), run: func(j int, st *device.Stream, r received) error {
+	j := job{values: sent, flags: added, full: fullFor(why), run: func(j int, st *device.Stream, r received) error {
 		keys, values := device.View[K](r.keys, 0, r.n), device.View[V](r.values, 0, r.n)
 		switch {
 		case r.ordered:
@@ -50,11 +50,19 @@ func (t mapTables[K, V]) inserting(added bool, why *error) job {
 		}
 		return t[j].InsertOn(st, keys, values)
 	}}
+	if !added {
+		j.ordering = t.ordering
+	}
+	return j
 }
 
 func (t mapTables[K, V]) finding(values, found bool) job {
-	j := job{asks: true, flags: found, run: func(j int, st *device.Stream, r received) error {
-		return t[j].FindOn(st, device.View[K](r.keys, 0, r.n), outOf[V](r), flagsOf(r))
+	j := job{asks: true, flags: found, ordering: t.ordering, run: func(j int, st *device.Stream, r received) error {
+		keys := device.View[K](r.keys, 0, r.n)
+		if r.ordered {
+			return t[j].(table.Orderer[K, V]).FindOrderedOn(st, keys, outOf[V](r), flagsOf(r))
+		}
+		return t[j].FindOn(st, keys, outOf[V](r), flagsOf(r))
 	}}
 	if values {
 		j.values = back

@@ -80,7 +80,7 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 			t.Parallel()
 			programs := []*device.Program{program(v.key, v.value)}
 			if v.value > 0 {
-				programs = append(programs, regionsProgram(v.key, v.value))
+				programs = append(programs, regionsProgram(v.key, v.value, 64<<10), regionsProgram(v.key, v.value, 227<<10))
 			}
 			for _, p := range programs {
 				_, err := device.CompileFor(v.arch, p)

@@ -1,7 +1,8 @@
 // Rows are split by owner and by the region of the owner's table at once, so that the owner need not bring them in the order of regions again.
 //
 // It is what exchange.cu does, with a part for each owner and region, and tiles that are longer, so that a tile has a few rows of each part beside one
-// another. Where the parts begin is counted before, by chunks: what all sources have for a region stands together at its owner. Nothing comes back.
+// another. Where the parts begin is counted before, by chunks: what all sources have for a region stands together at its owner. What comes back is sought
+// where the split noted that a tile's rows of each part went.
 #include "partition.cuh"
 #include "owners.cuh"
 
@@ -22,8 +23,8 @@ WARPMAP_KERNEL_WIDE(shard_count_regions, countRegions, PARTITION_THREADS, Partit
     u64 tiles = (p.n + Tile::ROWS - 1) / Tile::ROWS, each = (tiles + grid_blocks() - 1) / grid_blocks();
     u64 from = block_index() * each, end = from + each < tiles ? from + each : tiles;
     for (u32 i = thread_index(); i <= parts; i += Tile::THREADS) count[i] = 0;
+    block_sync();
     for (u64 t = from; t < end; t++) {
-        block_sync();
         Tile tile(t * Tile::ROWS, p.n);
         key k[Tile::EACH];
         tile.load(p.keys, k);
@@ -36,6 +37,7 @@ WARPMAP_KERNEL_WIDE(shard_count_regions, countRegions, PARTITION_THREADS, Partit
             if (count[i]) add(at<u64>(p.counts) + chunk * parts + i, (u64)count[i]);
             count[i] = 0;
         }
+        block_sync();
     }
 }
 
@@ -46,10 +48,11 @@ struct RegionsShared {
     u32 count[WARPMAP_MAX_PARTS + 1]; // the tile's rows of a part; then where they begin in it
     u16 part[Tile::ROWS]; // of each row of the tile, in order, with its owner
 
-    template <class T> __device__ __forceinline__ void send(const T (&x)[Tile::EACH], const u32 (&place)[Tile::EACH], u32 rows, const u64* to) {
+    template <class T> __device__ __forceinline__ void put(const T (&x)[Tile::EACH], const u32 (&place)[Tile::EACH]) {
 #pragma unroll
         for (int i = 0; i < Tile::EACH; i++) ((T*)column)[place[i]] = x[i];
-        block_sync();
+    }
+    template <class T> __device__ __forceinline__ void send(u32 rows, const u64* to) {
 #pragma unroll 4
         for (int i = 0; i < Tile::EACH; i++) {
             u32 j = (u32)i * Tile::THREADS + thread_index();
@@ -66,10 +69,10 @@ WARPMAP_KERNEL_WIDE(shard_split_regions, splitRegions, PARTITION_THREADS, Region
         shared.values[t] = p.out_values[t];
     }
     PartitionScan s(parts);
-    for (u64 first = block_index() * Tile::ROWS; first < p.n; first += grid_blocks() * Tile::ROWS) {
-        Tile tile(first, p.n);
-        key k[Tile::EACH];
-        tile.load(p.keys, k);
+    key k[Tile::EACH]; // of the next tile, too, which are asked for before this one's are sent
+    if (block_index() * Tile::ROWS < p.n) Tile(block_index() * Tile::ROWS, p.n).load(p.keys, k);
+    for (u64 number = block_index(); number * Tile::ROWS < p.n; number += grid_blocks()) {
+        Tile tile(number * Tile::ROWS, p.n);
         for (u32 i = t; i <= parts; i += Tile::THREADS) shared.count[i] = 0;
         block_sync();
         u32 place[Tile::EACH]; // the part and its owner, and above them the rank among the tile's rows of that part; then the place in the tile
@@ -89,6 +92,7 @@ WARPMAP_KERNEL_WIDE(shard_split_regions, splitRegions, PARTITION_THREADS, Region
             if (!s.has(j)) continue;
             shared.count[s.part(j)] = start;
             if (x[j]) shared.skip[s.part(j)] = add(at<u64>(p.cursors) + s.part(j), (u64)x[j]) - start;
+            if (p.skips) at<u32>(p.skips)[number * parts + s.part(j)] = (u32)shared.skip[s.part(j)];
             start += x[j];
         }
         if (t == 0) shared.count[parts] = tile.rows;
@@ -98,14 +102,76 @@ WARPMAP_KERNEL_WIDE(shard_split_regions, splitRegions, PARTITION_THREADS, Region
             u32 part = place[i] & 0xffff;
             place[i] = shared.count[part & PART] + (place[i] >> 16);
             shared.part[place[i]] = (u16)part;
+            if (p.places && Tile::row(i) < tile.rows) at<u32>(p.places)[tile.first + Tile::row(i)] = part << 16 | place[i];
         }
-        value v[Tile::EACH]; // asked for before the keys are written, used after
+        shared.put(k, place);
+        value v[Tile::EACH];
         if (p.values) tile.load(p.values, v);
-        shared.send(k, place, tile.rows, shared.keys);
+        u64 next = (number + grid_blocks()) * Tile::ROWS;
+        if (next < p.n) Tile(next, p.n).load(p.keys, k);
+        block_sync();
+        shared.send<key>(tile.rows, shared.keys);
         if (p.values) {
             block_sync();
-            shared.send(v, place, tile.rows, shared.values);
+            shared.put(v, place);
+            block_sync();
+            shared.send<value>(tile.rows, shared.values);
         }
         block_sync();
+    }
+}
+
+struct FetchShared {
+    u128 column[Tile::BYTES / 16]; // of the tile, in the order of parts
+    u64 values[SHARD_MAX_DEVICES], flags[SHARD_MAX_DEVICES]; // each owner's results
+    u32 skip[WARPMAP_MAX_PARTS]; // the split's
+    u16 part[Tile::ROWS];
+
+    // fetch reads a tile's rows of one column from their owners, and writes them in the batch's order.
+    template <class T> __device__ __forceinline__ void fetch(const Tile& tile, const u32 (&place)[Tile::EACH], const u64* from, u64 out) {
+        T x[Tile::EACH];
+#pragma unroll
+        for (int i = 0; i < Tile::EACH; i++) {
+            u32 j = (u32)i * Tile::THREADS + thread_index();
+            if (j < tile.rows) x[i] = at<T>(from[part[j] >> SHARD_PART_BITS])[skip[part[j] & PART] + j];
+        }
+#pragma unroll
+        for (int i = 0; i < Tile::EACH; i++) {
+            u32 j = (u32)i * Tile::THREADS + thread_index();
+            if (j < tile.rows) ((T*)column)[j] = x[i];
+        }
+        block_sync();
+#pragma unroll
+        for (int i = 0; i < Tile::EACH; i++) {
+            u32 j = (u32)i * Tile::THREADS + thread_index();
+            if (j < tile.rows) at<T>(out)[tile.first + j] = ((const T*)column)[place[i] & 0xffff];
+        }
+        block_sync();
+    }
+};
+
+// The results come back.
+WARPMAP_KERNEL_WIDE(shard_gather_regions, gatherRegions, PARTITION_THREADS, FetchShared) {
+    auto& shared = *(FetchShared*)dynamic_shared();
+    u32 parts = (u32)(p.owners * p.regions), t = thread_index();
+    if (t < p.owners) {
+        shared.values[t] = p.values[t];
+        shared.flags[t] = p.flags[t];
+    }
+    for (u64 number = block_index(); number * Tile::ROWS < p.n; number += grid_blocks()) {
+        Tile tile(number * Tile::ROWS, p.n);
+        u32 place[Tile::EACH]; // and above it the part
+#pragma unroll
+        for (int i = 0; i < Tile::EACH; i++) {
+            u32 j = (u32)i * Tile::THREADS + t;
+            place[i] = j < tile.rows ? at<u32>(p.places)[tile.first + j] : 0;
+        }
+        for (u32 i = t; i < parts; i += Tile::THREADS) shared.skip[i] = at<u32>(p.skips)[number * parts + i];
+#pragma unroll
+        for (int i = 0; i < Tile::EACH; i++)
+            if ((u32)i * Tile::THREADS + t < tile.rows) shared.part[place[i] & 0xffff] = (u16)(place[i] >> 16);
+        block_sync();
+        if (p.out_values) shared.fetch<value>(tile, place, shared.values, p.out_values);
+        if (p.out_flags) shared.fetch<u8>(tile, place, shared.flags, p.out_flags);
     }
 }

@@ -7,7 +7,8 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// Large inserts into tables that want rows in the order of their regions are split by owner and region at once.
+// Large batches for tables that want rows in the order of their regions are split by owner and region at once. Look-ups gain more by that than inserts: a
+// table on one device asks for no order there, for bringing results back costs it what it gains, and here they must be brought back anyway.
 //
 //	inbox of an owner   ┌──────────────┬──────────────┬──────────────┐
 //	                    │ region 0     │ region 1     │ …            │
@@ -24,13 +25,14 @@ type order struct {
 
 // regional are the kernels that split by regions, too.
 type regional struct {
-	count device.Kernel[countRegions]
-	split device.Kernel[splitRegions]
+	count  device.Kernel[countRegions]
+	split  device.Kernel[splitRegions]
+	gather device.Kernel[gatherRegions]
 }
 
 // orderOf is the order in which an owner's table wants so many rows of a job.
 func (c *cluster) orderOf(j *job, rows int) (o order, err error) {
-	if j.ordering == nil || j.flags || j.values != sent || c.opts.Regions < 0 || len(c.members) == 1 {
+	if j.ordering == nil || j.all || c.opts.Regions < 0 || len(c.members) == 1 {
 		return order{}, nil
 	}
 	for i, m := range c.members {
@@ -53,12 +55,12 @@ func (c *cluster) orderOf(j *job, rows int) (o order, err error) {
 		if m.regional != nil {
 			continue
 		}
-		module, err := m.d.Compile(regionsProgram(c.keyBytes, c.valueBytes))
+		module, err := m.d.Compile(regionsProgram(c.keyBytes, c.valueBytes, m.d.Info().Shared))
 		if err != nil {
 			return o, err
 		}
 		k := &regional{}
-		if err := errors.Join(device.Bind(module, "shard_count_regions", &k.count), device.Bind(module, "shard_split_regions", &k.split)); err != nil {
+		if err := errors.Join(device.Bind(module, "shard_count_regions", &k.count), device.Bind(module, "shard_split_regions", &k.split), device.Bind(module, "shard_gather_regions", &k.gather)); err != nil {
 			return o, err
 		}
 		m.regional = k
@@ -137,16 +139,52 @@ func (o order) starts(p plan, counts [][]uint64, chunk int) (starts [][]uint64) 
 	return starts
 }
 
+// notesOfRegions is notesOf for rows that are split by so many parts.
+func (m *member) notesOfRegions(w widths, rows, parts int) notes {
+	tile := w.regionTile(m.regional.split.Threads(), m.d.Info().Shared)
+	skips := int(table.Align(int64(4 * rows)))
+	return notes{skips, skips + (rows+tile-1)/tile*4*parts}
+}
+
 // sendOrdered queues the splitting of a round's rows of a source by owners and regions.
 func (f *flight) sendOrdered(i, r int) error {
 	m, s, rd, half := f.members[i], f.job.sources[i], f.plan.rounds[r], f.half(r)
 	rows, parts := rd.to[i]-rd.from[i], len(f.members)*f.plan.order.regions
-	p := splitRegions{Keys: s.keys + uint64(rd.from[i]*f.keyBytes), Values: s.values + uint64(rd.from[i]*f.valueBytes), N: uint64(rows), Seed: f.seed, Order: f.plan.order.seed,
+	p := splitRegions{Keys: s.keys + uint64(rd.from[i]*f.keyBytes), N: uint64(rows), Seed: f.seed, Order: f.plan.order.seed,
 		Owners: uint64(len(f.members)), Regions: uint64(f.plan.order.regions), Cursors: m.cursors.Addr() + uint64(8*r*parts)}
-	for j, other := range f.members {
-		to := f.cut(other.inbox[half], f.columns(rd.gets[j], f.job), 0, rd.gets[j])
+	if f.job.values&sent != 0 {
+		p.Values = s.values + uint64(rd.from[i]*f.valueBytes)
+	}
+	if f.comesBack() {
+		p.Places = m.notes[half].Addr()
+		p.Skips = p.Places + uint64(m.notesOfRegions(f.widths, rows, parts).bases)
+	}
+	for j := range f.members {
+		to := f.ordered(j, r)
 		p.OutKeys[j], p.OutValues[j] = to.keys.Addr(), to.values.Addr()
 	}
 	grid := m.regionGrid(m.regional.split.Threads(), rows)
 	return table.OneLine(errors.Join(m.splitting.begin(m.split), m.regional.split.Launch(m.split, grid, &p), f.clock(r, splitStep, m.split, m.splitting), m.sent[half].Record(m.split)))
+}
+
+// ordered are the rows that an owner has in a round.
+func (f *flight) ordered(j, r int) received {
+	n := f.plan.rounds[r].gets[j]
+	return f.cut(f.members[j].inbox[f.half(r)], f.columns(n, f.job), 0, n)
+}
+
+// fetchOrdered queues bringing back the results of a round that was split by regions.
+func (f *flight) fetchOrdered(i, r int) error {
+	m, s, rd, half := f.members[i], f.job.sources[i], f.plan.rounds[r], f.half(r)
+	rows, parts := rd.to[i]-rd.from[i], len(f.members)*f.plan.order.regions
+	p := gatherRegions{N: uint64(rows), Owners: uint64(len(f.members)), Regions: uint64(f.plan.order.regions), Places: m.notes[half].Addr()}
+	p.Skips = p.Places + uint64(m.notesOfRegions(f.widths, rows, parts).bases)
+	back := f.gathered(f.job, s, rd.from[i], rows)
+	p.OutValues, p.OutFlags = back.OutValues, back.OutFlags
+	for j := range f.members {
+		from := f.ordered(j, r)
+		p.Values[j], p.Flags[j] = from.out.Addr(), from.flags.Addr()
+	}
+	grid := m.regionGrid(m.regional.gather.Threads(), rows)
+	return table.OneLine(errors.Join(m.splitting.begin(m.split), m.regional.gather.Launch(m.split, grid, &p), f.clock(r, fetchStep, m.split, m.splitting), m.fetched[half].Record(m.split)))
 }

@@ -15,14 +15,28 @@ import (
 	"github.com/warpmap/warpmap/warpcore"
 )
 
-// orderly is a map that sees that what it gets is in the order of its regions, and counts the rows that are.
+// orderly is a map that sees that what it gets is in the order of its regions, and counts the rows that are: those that it puts, and those it is asked for.
 type orderly[K uint32 | uint64, V any] struct {
 	*warpcore.Map[K, V]
-	regions int
-	rows    *atomic.Int64
+	regions     int
+	rows, asked *atomic.Int64
 }
 
 func (o orderly[K, V]) InsertOrderedOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
+	if err := o.see(st, keys, o.rows); err != nil {
+		return err
+	}
+	return o.Map.InsertOrderedOn(st, keys, values)
+}
+
+func (o orderly[K, V]) FindOrderedOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
+	if err := o.see(st, keys, o.asked); err != nil {
+		return err
+	}
+	return o.Map.FindOrderedOn(st, keys, values, found)
+}
+
+func (o orderly[K, V]) see(st *device.Stream, keys device.Slice[K], rows *atomic.Int64) error {
 	k, err := keys.Host(st)
 	if err != nil {
 		return err
@@ -33,17 +47,17 @@ func (o orderly[K, V]) InsertOrderedOn(st *device.Stream, keys device.Slice[K], 
 	if !slices.IsSortedFunc(k, func(a, b K) int { return int(region(a)) - int(region(b)) }) {
 		return fmt.Errorf("%d rows are not in the order of %d regions", len(k), o.regions)
 	}
-	o.rows.Add(int64(len(k)))
-	return o.Map.InsertOrderedOn(st, keys, values)
+	rows.Add(int64(len(k)))
+	return nil
 }
 
 // inRegions inserts batches by way of regions, in which each key comes with a value of its own, and looks all up.
 func inRegions[K uint32 | uint64, V comparable](t *testing.T, devices []*device.Device, o shard.Options, sizes []int, keyOf func(i int) K, valueOf func(k K) V) {
 	t.Helper()
-	var rows atomic.Int64
+	var rows, asked atomic.Int64
 	m, err := shard.NewMap(devices, o, func(d *device.Device, each table.Options) (table.Map[K, V], error) {
 		inner, err := warpcore.New[K, V](d, warpcore.Options{Options: each})
-		return orderly[K, V]{inner, o.Regions, &rows}, err
+		return orderly[K, V]{inner, o.Regions, &rows, &asked}, err
 	})
 	must(t, err)
 	defer func() { must(t, m.Close()) }()
@@ -76,7 +90,31 @@ func inRegions[K uint32 | uint64, V comparable](t *testing.T, devices []*device.
 			t.Fatalf("key %#x: found %t with %v, want %v", k, found[i], values[i], model[k])
 		}
 	}
-	if n, err := m.Len(); n != len(model) || err != nil {
+	absent := make([]K, 0, len(keys)) // and all that are there, behind
+	for len(absent) < 9001 {
+		if k := keyOf(next); !has(model, k) {
+			absent = append(absent, k)
+		}
+		if next++; next > 2*total+20_000 { // its keys are all there
+			break
+		}
+	}
+	misses := len(absent)
+	absent = append(absent, keys...)
+	in := make([]bool, len(absent))
+	must(t, m.Contains(absent, in))
+	if slices.Contains(in[:misses], true) || slices.Contains(in[misses:], false) {
+		t.Errorf("of %d absent keys and %d others, %d were found", misses, len(keys), table.Count(in))
+	}
+	gone := absent[:misses+len(keys)/2]
+	deleted := make([]bool, len(gone))
+	if n, err := m.Delete(gone, deleted); err != nil || n != len(keys)/2 || slices.Contains(deleted[:misses], true) || slices.Contains(deleted[misses:], false) {
+		t.Errorf("%d of %d keys were deleted, %v", n, len(keys)/2, err)
+	}
+	if want := int64(len(keys) + len(absent)); asked.Load() != want {
+		t.Errorf("%d rows of %d were asked for in order", asked.Load(), want)
+	}
+	if n, err := m.Len(); n != len(model)-len(keys)/2 || err != nil {
 		t.Errorf("%d pairs of %d, %v", n, len(model), err)
 	}
 	must(t, m.Insert(keys, values)) // as Go slices
@@ -86,13 +124,18 @@ func inRegions[K uint32 | uint64, V comparable](t *testing.T, devices []*device.
 	must(t, m.Check())
 }
 
+func has[K comparable, V any](m map[K]V, k K) bool {
+	_, ok := m[k]
+	return ok
+}
+
 // Rows that are split by owner and region at once come to the tables in order, none is lost, and none twice.
 func TestRegions(t *testing.T) {
 	for n := 2; n <= 4; n++ {
 		for _, regions := range []int{2, 37, table.MaxParts / n} {
 			for _, piece := range []int{0, 9000} {
 				onEach(t, n, func(t *testing.T, devices []*device.Device) {
-					o := shard.Options{Options: table.Options{Seed: uint64(regions)}, Regions: regions, Piece: piece}
+					o := shard.Options{Options: table.Options{Seed: uint64(regions)}, Regions: regions, Piece: piece, AskAll: -1}
 					rng := rand.New(rand.NewPCG(1, uint64(n)))
 					inRegions(t, devices, o, []int{20_011, 0, 9000, 4096}[:n], func(i int) uint32 { return uint32(i) * 0x9e3779b1 }, func(k uint32) uint32 { return k ^ 77 })
 					if regions == 37 {

@@ -18,4 +18,6 @@ type Orderer[K, V any] interface {
 	Ordering(n int) Ordering
 	// InsertOrderedOn is InsertOn of rows in that order, of any number of regions. Rows in another order go in, too, and are slower.
 	InsertOrderedOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error
+	// FindOrderedOn is FindOn of rows in that order, the same way.
+	FindOrderedOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error
 }

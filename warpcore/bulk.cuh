@@ -60,9 +60,9 @@ template <class C, bool ALL, bool PLACE, class End, class Visit> struct LookUpJo
     __device__ __forceinline__ void done(u64 i) { end(i, s.hit); }
 };
 template <class C, bool ALL, bool PLACE, class End, class Visit = NoVisit>
-__device__ __forceinline__ void look_up(const Table& t, u64 keys, u64 n, End end, u64 when = 0, Visit visit = Visit{}, const longParams* longs = nullptr, u64 least = 1) {
+__device__ __forceinline__ void look_up(const Table& t, u64 keys, u64 n, End end, u64 when = 0, Visit visit = Visit{}, const longParams* longs = nullptr, u64 least = 1, u64 span = 0) {
     LookUpJob<C, ALL, PLACE, End, Visit> job(t, keys, when, end, visit, longs, least);
-    drive_held<FindTile, u64>(n, job);
+    drive_held<FindTile, u64>(n, job, span);
 }
 
 // Removes all pairs of each key.

@@ -767,7 +767,12 @@ func (c *core) erase(st *device.Stream, b table.Rows) error {
 
 func (c *core) search(st *device.Stream, k device.Kernel[findParams], b table.Rows) error {
 	p := findParams{Table: c.t, Keys: b.Keys, Values: b.Values, Found: b.Flags, N: uint64(b.N), When: b.When}
-	return k.Launch(st, c.grid(b.N), &p)
+	grid := c.grid(b.N)
+	if b.Ordered { // blocks go through the regions in order
+		p.Span = uint64(c.regions.Span)
+		grid = table.Spanned(b.N, c.regions.Span)
+	}
+	return k.Launch(st, grid, &p)
 }
 
 // Family is the family's name.

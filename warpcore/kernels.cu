@@ -142,7 +142,7 @@ WARPMAP_KERNEL(find, findParams) {
     look_up<C, false, false>(p.table, p.keys, p.n, [&](u64 i, const Hit<C>& hit) {
         output_value<C>(p.values, i, hit.found ? hit.value() : value{});
         if (p.found) at<u8>(p.found)[i] = hit.found;
-    }, p.when);
+    }, p.when, NoVisit{}, nullptr, 1, p.span);
 }
 
 #if !WARPCORE_CHOOSES

@@ -227,6 +227,7 @@ type findParams struct {
 	Found  uint64
 	N      uint64
 	When   uint64 // of find in the program of batches with a condition: bytes
+	Span   uint64 // of find: rows in a row of each block; 0: in strides of the grid
 	Longs  longParams
 }
 

@@ -19,6 +19,14 @@ func (m *Map[K, V]) Ordering(n int) (o table.Ordering) {
 	return o
 }
 
+// FindOrderedOn is FindOn of rows that are in the order of regions: see table.Orderer.
+func (m *Map[K, V]) FindOrderedOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
+	return table.FindOn(&m.frame, st, keys, values, found, func(st *device.Stream, b table.Rows) error {
+		b.Ordered = true
+		return m.find(st, b)
+	})
+}
+
 // InsertOrderedOn is InsertOn of rows that are in the order of regions: see table.Orderer.
 func (m *Map[K, V]) InsertOrderedOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
 	x := m.insertion(m.kernel.insert)
