@@ -42,6 +42,8 @@ type Member struct {
 	stop       chan struct{}
 	wg         sync.WaitGroup
 	over       sync.Once
+	turn       sync.Mutex // held through a collective call: others would take what is said in it for theirs
+	tables     int        // that were made
 }
 
 // Join makes this process a member of its job: it meets the others at rank 0 over TCP, and makes a communicator of NCCL with them.
@@ -182,21 +184,34 @@ func (m *Member) Close() error { return m.leave(nil) }
 
 // agree gives everybody's x, in the order of ranks.
 func agree[T any](m *Member, x T) ([]T, error) {
-	var body bytes.Buffer
-	if err := gob.NewEncoder(&body).Encode(x); err != nil {
+	body, err := encoded(x)
+	if err != nil {
 		return nil, err
 	}
-	all, err := m.meeting.Agree(body.Bytes())
+	all, err := m.meeting.Agree(body)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", family, err)
 	}
 	out := make([]T, len(all))
 	for rank, b := range all {
-		if err := gob.NewDecoder(bytes.NewReader(b)).Decode(&out[rank]); err != nil {
-			return nil, fmt.Errorf("%s: rank %d says what this one cannot read (do all run the same program, and make the same calls?): %w", family, rank, err)
+		if out[rank], err = decoded[T](rank, b); err != nil {
+			return nil, err
 		}
 	}
 	return out, nil
+}
+
+func encoded[T any](x T) ([]byte, error) {
+	var body bytes.Buffer
+	err := gob.NewEncoder(&body).Encode(x)
+	return body.Bytes(), err
+}
+
+func decoded[T any](rank int, body []byte) (x T, err error) {
+	if err := gob.NewDecoder(bytes.NewReader(body)).Decode(&x); err != nil {
+		return x, fmt.Errorf("%s: rank %d says what this one cannot read (do all run the same program?): %w", family, rank, err)
+	}
+	return x, nil
 }
 
 // launchers are where the environment has rank, size and local rank, by whoever started the process.

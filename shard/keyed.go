@@ -21,6 +21,8 @@ type keyed[K any] struct {
 	contains func(keys []K, in []bool) error
 	// again, which may be nil, does what was refused of rows whose keys are in after all, and tells of how many it was so. The caller holds the lock.
 	again func() (int, error)
+	// settle, which may be nil, is called by members behind again, whose error it gets: they agree on what else there is to tell.
+	settle func(wrong error) error
 }
 
 // hostBatch is a batch of Go slices. All but keys may be nil.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/shard/internal/nccl"
@@ -53,13 +52,17 @@ func (m *MemberMultiMap[K, V]) insert(b bringing[K, V]) (err error) {
 			}
 		}()
 	}
-	return m.locked(func() error {
+	return m.locked("Insert", func() error {
 		var why error
 		jb := m.inserting(told, &why)
 		if err := m.exchange("Insert", &jb, b.source(), b.err); err != nil || !told {
 			return err
 		}
-		return m.refused(b.flags, why)
+		why, err := m.whyFull("Insert", why)
+		if err != nil || why == nil {
+			return err
+		}
+		return m.fullAt(why, func() ([]int, error) { return flagged(b.flags, func(lost bool) bool { return lost }) })
 	})
 }
 
@@ -87,40 +90,6 @@ func (m *MemberMultiMap[K, V]) inserting(told bool, why *error) job {
 			}
 			return r.flags.Write(st, flags)
 		}}
-}
-
-// refused makes the FullError of the flagged rows, after all members have said whether they had no room. It is collective.
-func (m *MemberMultiMap[K, V]) refused(flags device.Slice[bool], why error) error {
-	text := ""
-	if why != nil {
-		text = why.Error()
-	}
-	said, err := agreed(m.joint, "Insert", text, nil)
-	if err != nil {
-		return err
-	}
-	at := slices.IndexFunc(said, func(s string) bool { return s != "" })
-	if at < 0 {
-		return nil
-	}
-	if why == nil {
-		why = fmt.Errorf("%w (rank %d: %s)", table.ErrMaxBytes, at, said[at])
-	}
-	s, err := m.stats()
-	if err != nil {
-		return err
-	}
-	lost, err := flags.Host(nil)
-	if err != nil {
-		return err
-	}
-	var positions []int
-	for i, l := range lost {
-		if l {
-			positions = append(positions, i)
-		}
-	}
-	return table.Full(positions, s.Capacity, s.Len, why)
 }
 
 // Contains tells of this member's keys which have a value.
@@ -212,7 +181,7 @@ func (m *MemberMultiMap[K, V]) findAll(b bringing[K, V]) (offsets device.Slice[u
 			offsets, b.err = device.Make[uint64](m.d, n+1)
 		}
 	}
-	err = m.locked(func() error {
+	err = m.locked("FindAll", func() error {
 		ask := bringing[K, uint32]{st: b.st, keys: b.keys, out: counts, err: b.err}
 		count := m.tables.counting()
 		if err := m.exchange("FindAll", &count, ask.source(), b.err); err != nil {

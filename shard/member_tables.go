@@ -2,7 +2,7 @@ package shard
 
 import (
 	"context"
-	"errors"
+	"slices"
 	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
@@ -17,7 +17,9 @@ import (
 // and calls that change the map members must agree by themselves who goes first: Len, which is collective, will do.
 //
 // A member that is gone, or whose memory does not suffice, ends the call for all, with an error that names it, and the map is of no use from then on. Bad arguments
-// of one member are an error of that call at all of them, and nothing changes. *table.FullError names the positions of this member's batch that are not in, and its
+// of one member, a table that one has closed, and calls that differ are an error of that call at all of them, and nothing changes. So a call of a closed table is
+// collective, too. Calls of several goroutines take turns, one table after the other; that they come in the same order everywhere is the caller's part.
+// *table.FullError names the positions of this member's batch that are not in, and its
 // Capacity and Len are those of all members; a member all of whose keys are in has none.
 type MemberMap[K, V any] struct {
 	*joint
@@ -286,21 +288,12 @@ func (c *MemberCounter[K, C]) add(b bringing[K, C], counts bool) error {
 	if counts {
 		what = "AddCounts"
 	}
-	err := putting(c.joint, what, b, false, keyed[K]{insert: a.job, absence: c.absence, again: a.again})
-	if full := (*table.FullError)(nil); err != nil && !errors.As(err, &full) {
+	settle := func(wrong error) error {
+		all, err := agreed(c.joint, what, a.over.Load(), wrong)
+		a.over.Store(slices.Contains(all, true))
 		return err
 	}
-	e := c.locked(func() error {
-		all, err := agreed(c.joint, what, a.over.Load(), nil)
-		for _, over := range all {
-			a.over.Store(over || a.over.Load())
-		}
-		return err
-	})
-	if e != nil {
-		return e
-	}
-	return a.told(err)
+	return a.told(putting(c.joint, what, b, false, keyed[K]{insert: a.job, absence: c.absence, again: a.again, settle: settle}))
 }
 
 func (c *MemberCounter[K, C]) absence() job { return c.tables.finding(false, true, false) }
@@ -322,7 +315,7 @@ func (c *MemberCounter[K, C]) find(b bringing[K, C]) error {
 // Top gives the n keys that came most often, of all members, to each of them: see table.Counter. It is collective.
 func (c *MemberCounter[K, C]) Top(n int) (keys []K, counts []C, err error) {
 	type best struct{ Keys, Counts []byte }
-	err = c.locked(func() error {
+	err = c.locked("Top", func() error {
 		k, v, err := c.tables[0].Top(n)
 		all, err := agreed(c.joint, "Top", best{asBytes(k), asBytes(v)}, err)
 		for _, b := range all {

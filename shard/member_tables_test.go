@@ -278,6 +278,12 @@ func playFull(m *shard.Member) error {
 			return fmt.Errorf("key %d, named: %t, is found: %t, with %d, want %d", k, named[i], found[i], got[i], sums[k])
 		}
 	}
+	if m.Rank() == 0 { // brings nothing, so it has no positions to hear of
+		keys, values = nil, nil
+	}
+	if err := x.Insert(keys, values); m.Rank() == 0 && err != nil || m.Rank() > 0 && !errors.As(err, &full) {
+		return fmt.Errorf("a full map, rank 0 brings nothing: %w", err)
+	}
 	return x.Close()
 }
 
@@ -483,6 +489,12 @@ func playFullMultiMap(m *shard.Member) error {
 		if _, named := slices.BinarySearch(full.Positions, i); in[values[i]] == named {
 			return fmt.Errorf("a multimap: pair %d is named: %t, and is in: %t", i, named, in[values[i]])
 		}
+	}
+	if m.Rank() == 0 { // brings nothing, so it has no positions to hear of
+		keys, values = nil, nil
+	}
+	if err := x.Insert(keys, values); m.Rank() == 0 && err != nil || m.Rank() > 0 && !errors.As(err, &full) {
+		return fmt.Errorf("a full multimap, rank 0 brings nothing: %w", err)
 	}
 	return x.Close()
 }

@@ -15,11 +15,12 @@ import (
 type joint struct {
 	widths
 	*Member
-	m     *member
-	opts  Options
-	seed  uint64
-	piece int // rows, everybody's
-	most  int // rows of an inbox, everybody's
+	m      *member
+	number int // of the tables that the member made, so that all mean the same
+	opts   Options
+	seed   uint64
+	piece  int // rows, everybody's
+	most   int // rows of an inbox, everybody's
 
 	wire          *device.Stream   // what NCCL carries
 	arrived, back [2]*device.Event // rows, and results
@@ -34,34 +35,32 @@ type joint struct {
 type common struct {
 	Seed, Key, Value, Most, Piece int64
 	Bounded                       bool // rows may find no room
-	Err                           string
 }
 
 // newJoint makes this member's part.
 func newJoint(mem *Member, w table.Width, o Options, each func(d *device.Device, o table.Options) (table.Table, error)) (j *joint, err error) {
+	mem.turn.Lock()
+	defer mem.turn.Unlock()
+	mem.tables++
 	all := o.Options
 	err = errors.Join(w.Err, all.Complete(1))
 	if err == nil && (o.Piece < 0 || o.Mode != Distributed) {
 		err = fmt.Errorf("%s: a table of members with pieces of %d rows, %v (want 0 or more, distributed)", family, o.Piece, o.Mode)
 	}
-	j = &joint{Member: mem, opts: o, widths: widths{w.Key, w.Value}}
+	j = &joint{Member: mem, number: mem.tables, opts: o, widths: widths{w.Key, w.Value}}
 	own := common{Seed: int64(all.Seed), Key: int64(w.Key), Value: int64(w.Value), Piece: int64(o.Piece), Bounded: all.MaxBytes > 0}
 	if err == nil {
 		if own.Piece == 0 {
 			own.Piece = defaultPiece
 		}
 		own.Most = int64(inboxRows(j.widths, mem.d))
-	} else {
-		own.Err = err.Error()
 	}
-	said, e := agree(mem, own)
-	if e != nil {
-		return nil, e
+	said, err := agreed(j, "making a table", own, err)
+	if err != nil {
+		return nil, err
 	}
 	for rank, x := range said {
 		switch {
-		case x.Err != "":
-			return nil, fmt.Errorf("%s: rank %d: %s", family, rank, x.Err)
 		case x.Bounded != said[0].Bounded:
 			return nil, fmt.Errorf("%s: of rank %d and rank 0 one has MaxBytes and the other none: want either everywhere", family, rank)
 		case x.Key != said[0].Key || x.Value != said[0].Value || x.Piece != said[0].Piece:
@@ -102,50 +101,45 @@ func (j *joint) open() (err error) {
 
 // together says whether a step worked, and gives the first rank's error if any has one.
 func (j *joint) together(what string, err error) error {
-	text := ""
-	if err != nil {
-		text = err.Error()
-	}
-	said, e := agree(j.Member, text)
-	if e != nil {
-		return errors.Join(e, err)
-	}
-	if err != nil {
-		return err
-	}
-	for rank, why := range said {
-		if why != "" {
-			return fmt.Errorf("%s: %s: rank %d: %s", family, what, rank, why)
-		}
-	}
-	return nil
+	_, err = agreed(j, what, true, err)
+	return err
 }
 
-// locked runs a collective call, unless the table is closed or broken. An error of an exchange breaks it: no rank knows how far others came.
-func (j *joint) locked(do func() error) error {
+// locked runs a collective call, one at a time of all tables of the member. A table that is closed says so to the others, which may wait for this member; one that
+// is broken need not, for then nobody waits: no rank knows how far others came.
+func (j *joint) locked(what string, do func() error) error {
+	j.turn.Lock()
+	defer j.turn.Unlock()
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	err := j.usable()
 	switch {
+	case err == nil:
+		return do()
 	case j.closed:
-		return fmt.Errorf("%s: %w", family, table.ErrClosed)
-	case j.broken != nil:
-		return j.broken
+		j.together(what, err)
 	}
-	return do()
+	return err
 }
 
-// request is what a member brings to an operation: which, so that all do the same, and how many rows of each chunk are whose.
+// usable says why the table is of no use.
+func (j *joint) usable() error {
+	if j.closed {
+		return fmt.Errorf("%s: %w", family, table.ErrClosed)
+	}
+	return j.broken
+}
+
+// request is what a member brings to an operation: how many rows, and how many of each chunk are whose.
 type request struct {
-	What   string
 	N      int
 	Counts []uint64
-	Err    string
 }
 
 // exchange does a job of all members; s is what this one brings, and err what is wrong with it. It waits until all is done here.
 func (j *joint) exchange(what string, jb *job, s source, err error) error {
 	chunk := chunkOf(j.piece)
-	own := request{What: what, N: s.n}
+	own := request{N: s.n}
 	if err == nil && s.n > 0 {
 		words := (s.n + chunk - 1) / chunk * j.size
 		if err = j.m.startCount(s, j.seed, j.size, chunk, words); err == nil {
@@ -155,25 +149,12 @@ func (j *joint) exchange(what string, jb *job, s source, err error) error {
 			own.Counts = slices.Clone(j.m.landing.Slice()[:words])
 		}
 	}
+	said, err := agreed(j, what, own, err)
 	if err != nil {
-		own.Err = err.Error()
-	}
-	said, e := agree(j.Member, own)
-	if e != nil {
-		j.broken = e
-		return e
-	}
-	if err != nil {
-		return err // the others hear of it
+		return err
 	}
 	sizes, counts := make([]int, j.size), make([][]uint64, j.size)
 	for rank, x := range said {
-		switch {
-		case x.Err != "":
-			return fmt.Errorf("%s: %s: rank %d: %s", family, what, rank, x.Err)
-		case x.What != what:
-			return fmt.Errorf("%s: rank %d calls %s while this one calls %s: all members make the same calls", family, rank, x.What, what)
-		}
 		sizes[rank], counts[rank] = x.N, x.Counts
 	}
 	p := newPlan(sizes, counts, chunk, j.piece, j.most)
@@ -395,30 +376,46 @@ func (j *joint) Close() error {
 	return err
 }
 
+// word is what a member says of a step of a collective call: what all are to know, and what is wrong here. Which call it is, of which of the member's tables, shows
+// whether all make the same.
+type word struct {
+	Table     int
+	What, Err string
+	Said      []byte
+}
+
 // agreed gives what each member says, in the order of ranks, or the error of the first that has one: then all have it.
 func agreed[T any](j *joint, what string, own T, err error) ([]T, error) {
-	type word struct {
-		Said T
-		Err  string
+	said, e := encoded(own)
+	w := word{Table: j.number, What: what, Said: said}
+	if err == nil {
+		err = e
 	}
-	w := word{Said: own}
 	if err != nil {
 		w.Err = err.Error()
 	}
 	words, e := agree(j.Member, w)
 	if e != nil {
 		j.broken = e
-		return nil, e
+		return nil, table.OneLine(errors.Join(e, err))
 	}
 	if err != nil {
 		return nil, err
 	}
 	all := make([]T, len(words))
 	for rank, x := range words {
-		if x.Err != "" {
+		switch {
+		case x.What != what:
+			return nil, fmt.Errorf("%s: rank %d calls %s while this one calls %s: all members make the same calls in the same order", family, rank, x.What, what)
+		case x.Table != j.number:
+			return nil, fmt.Errorf("%s: %s: rank %d calls it of the table that it made as number %d, and this one of number %d: all members make the same calls in the same order",
+				family, what, rank, x.Table, j.number)
+		case x.Err != "":
 			return nil, fmt.Errorf("%s: %s: rank %d: %s", family, what, rank, x.Err)
 		}
-		all[rank] = x.Said
+		if all[rank], err = decoded[T](rank, x.Said); err != nil {
+			return nil, err
+		}
 	}
 	return all, nil
 }
@@ -428,7 +425,7 @@ func (j *joint) Family() table.Family { return j.m.table.Family() }
 
 // Len counts what the members' tables hold, together. It is collective.
 func (j *joint) Len() (n int, err error) {
-	err = j.locked(func() error { n, err = j.len(); return err })
+	err = j.locked("Len", func() error { n, err = j.len(); return err })
 	return n, err
 }
 
@@ -443,7 +440,7 @@ func (j *joint) len() (n int, err error) {
 
 // Stats adds up the statistics of all members' tables; MaxProbes is the largest. It is collective.
 func (j *joint) Stats() (sum table.Stats, err error) {
-	err = j.locked(func() error { sum, err = j.stats(); return err })
+	err = j.locked("Stats", func() error { sum, err = j.stats(); return err })
 	return sum, err
 }
 
@@ -456,12 +453,12 @@ func (j *joint) stats() (sum table.Stats, err error) {
 
 // Clear empties the tables of all members. It is collective.
 func (j *joint) Clear() error {
-	return j.locked(func() error { return j.together("Clear", j.m.table.Clear()) })
+	return j.locked("Clear", func() error { return j.together("Clear", j.m.table.Clear()) })
 }
 
 // Grow makes room for at least n pairs or keys of all members. It is collective.
 func (j *joint) Grow(n int) error {
-	return j.locked(func() error {
+	return j.locked("Grow", func() error {
 		own := n
 		if n > 0 {
 			own = share(n, j.size)
@@ -472,7 +469,7 @@ func (j *joint) Grow(n int) error {
 
 // check walks the invariants of this member's table, and sees that the keys that exported gives belong to it. It is collective.
 func (j *joint) check(exported func() ([]uint64, error)) error {
-	return j.locked(func() error {
+	return j.locked("Check", func() error {
 		err := j.m.table.Check()
 		if err == nil {
 			var keys []uint64
@@ -549,34 +546,31 @@ func fromHost[K, V any](j *joint, h hostBatch[K, V], lens error, call func(b bri
 
 // asking does a collective call that all have the same job for.
 func asking[K, V any](j *joint, what string, b bringing[K, V], jb job) error {
-	return j.locked(func() error { return j.exchange(what, &jb, b.source(), b.err) })
+	return j.locked(what, func() error { return j.exchange(what, &jb, b.source(), b.err) })
 }
 
 // putting takes batches in, of keys that are there once. Where a member's table may not grow, each hears which of its own rows are not in.
 func putting[K, V any](j *joint, what string, b bringing[K, V], added bool, x keyed[K]) error {
-	return j.locked(func() error {
+	return j.locked(what, func() error {
 		var why error
 		jb := x.insert(added, &why)
 		if err := j.exchange(what, &jb, b.source(), b.err); err != nil {
 			return err
 		}
-		text := ""
-		if why != nil {
-			text = why.Error()
-		}
-		said, err := agreed(j, what, text, nil)
+		why, err := j.whyFull(what, why)
 		if err != nil {
 			return err
 		}
-		at := slices.IndexFunc(said, func(s string) bool { return s != "" })
-		if at < 0 {
-			return nil
+		if why != nil && x.again != nil {
+			_, err = x.again()
+		}
+		if x.settle != nil {
+			if err := x.settle(err); err != nil {
+				return err
+			}
 		}
 		if why == nil {
-			why = fmt.Errorf("%w (rank %d: %s)", table.ErrMaxBytes, at, said[at])
-		}
-		if x.again != nil {
-			_, err = x.again()
+			return nil
 		}
 		return fullOf(j, b, x.absence(), why, err)
 	})
@@ -597,26 +591,56 @@ func fullOf[K, V any](j *joint, b bringing[K, V], absence job, why, wrong error)
 	if err := j.exchange("look up what is full", &absence, ask.source(), wrong); err != nil {
 		return err
 	}
+	return j.fullAt(why, func() ([]int, error) { return flagged(flags, func(in bool) bool { return !in }) })
+}
+
+// whyFull gives why a table found no room: this member's, or else that of the first rank whose table found none; nil where all had room. It is collective.
+func (j *joint) whyFull(what string, why error) (error, error) {
+	text := ""
+	if why != nil {
+		text = why.Error()
+	}
+	said, err := agreed(j, what, text, nil)
+	if err != nil || why != nil {
+		return why, err
+	}
+	at := slices.IndexFunc(said, func(s string) bool { return s != "" })
+	if at < 0 {
+		return nil, nil
+	}
+	return fmt.Errorf("%w (rank %d: %s)", table.ErrMaxBytes, at, said[at]), nil
+}
+
+// fullAt is the FullError of this member's positions that found no room, or nil where it has none. It is collective, but for refused, which gives them.
+func (j *joint) fullAt(why error, refused func() ([]int, error)) error {
 	s, err := j.stats()
 	if err != nil {
 		return err
 	}
-	in, err := flags.Host(nil)
+	positions, err := refused()
 	if err != nil {
 		return err
-	}
-	var positions []int
-	for i, there := range in {
-		if !there {
-			positions = append(positions, i)
-		}
 	}
 	return table.Full(positions, s.Capacity, s.Len, why)
 }
 
+// flagged gives the positions of flags of which says is true, in order. It waits for the device's own stream.
+func flagged[T any](flags device.Slice[T], says func(flag T) bool) (positions []int, err error) {
+	all, err := flags.Host(nil)
+	for i, flag := range all {
+		if says(flag) {
+			positions = append(positions, i)
+		}
+	}
+	return positions, err
+}
+
 // part does something with this member's own table: it is not collective, and without the lock.
 func (j *joint) part(do func() error) error {
-	if err := j.locked(func() error { return nil }); err != nil {
+	j.mu.Lock()
+	err := j.usable()
+	j.mu.Unlock()
+	if err != nil {
 		return err
 	}
 	return do()

@@ -27,7 +27,7 @@ import (
 const (
 	scenarioEnv = "WARPMAP_TEST_SCENARIO"
 	deviceEnv   = "WARPMAP_TEST_DEVICE" // cpu, or cuda
-	// operationsEnv makes the members go through all operations of all kinds.
+	// operationsEnv makes the members go through all operations of all kinds, or with wrong through what one of them does wrong.
 	operationsEnv = "WARPMAP_TEST_OPERATIONS"
 )
 
@@ -69,8 +69,11 @@ func play() (err error) {
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
 	die("when it has come")
-	if os.Getenv(operationsEnv) != "" {
+	switch os.Getenv(operationsEnv) {
+	case "all":
 		return playOperations(m)
+	case "wrong":
+		return playWrong(m)
 	}
 	x, err := shard.NewMemberMap(m, shard.Options{Piece: 5000}, func(d *device.Device, o table.Options) (table.Map[uint32, uint32], error) {
 		die("making the table")
@@ -234,12 +237,23 @@ func TestMembersOperations(t *testing.T) {
 					_, err := nccl.Open()
 					testenv.Require(t, "nccl", err)
 				}
-				for rank, e := range job(t, n, kind, func(int) []string { return []string{operationsEnv + "=1"} }) {
+				for rank, e := range job(t, n, kind, func(int) []string { return []string{operationsEnv + "=all"} }) {
 					if e.err != nil {
 						t.Errorf("rank %d: %v\n%s", rank, e.err, e.text)
 					}
 				}
 			})
+		}
+	}
+}
+
+// What one member does wrong is told to the others, by its rank, and nobody waits for ever.
+func TestMembersWrong(t *testing.T) {
+	for n := 1; n <= 4; n++ {
+		for rank, e := range job(t, n, "cpu", func(int) []string { return []string{operationsEnv + "=wrong"} }) {
+			if e.err != nil {
+				t.Errorf("rank %d of %d: %v\n%s", rank, n, e.err, e.text)
+			}
 		}
 	}
 }

@@ -365,10 +365,18 @@ func (m *Meeting) take(rank int, body [][]byte) {
 	m.agreed <- all
 }
 
-// Agree gives every rank what all ranks say, in the order of ranks. All must call it, in the same order. Errors: *GoneError.
+// ErrLeft says that this process is no longer in the job.
+var ErrLeft = errors.New("this process has left its job")
+
+// Agree gives every rank what all ranks say, in the order of ranks. All must call it, in the same order. Errors: *GoneError; ErrLeft after Close.
 func (m *Meeting) Agree(body []byte) ([][]byte, error) {
 	if err := m.Err(); err != nil {
 		return nil, err
+	}
+	select {
+	case <-m.done:
+		return nil, ErrLeft
+	default:
 	}
 	m.mu.Lock()
 	m.asking = m.o.Rank > 0
@@ -381,6 +389,7 @@ func (m *Meeting) Agree(body []byte) ([][]byte, error) {
 	} else if err := m.peers[0].send(frame{Kind: say, Rank: m.o.Rank, Body: [][]byte{body}}); err != nil {
 		select {
 		case <-m.broken: // it may be known who
+		case <-m.done:
 		case <-time.After(Silence):
 			m.lose(&GoneError{0, err.Error()})
 		}
@@ -390,6 +399,8 @@ func (m *Meeting) Agree(body []byte) ([][]byte, error) {
 		return all, nil
 	case <-m.broken:
 		return nil, m.Err()
+	case <-m.done:
+		return nil, ErrLeft
 	}
 }
 

@@ -170,3 +170,37 @@ func TestGone(t *testing.T) {
 		}
 	}
 }
+
+// Who has left agrees on nothing more, and does not wait; and who waits while its process leaves does not go on waiting.
+func TestAgreeAfterLeaving(t *testing.T) {
+	for rank := range 2 {
+		meetings, errs := meet(t, 2, 0, 1)
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+		m := meetings[rank]
+		waiting := make(chan error)
+		go func() {
+			_, err := m.Agree(nil) // the other does not come
+			waiting <- err
+		}()
+		time.Sleep(50 * time.Millisecond)
+		m.Close()
+		for range 2 {
+			select {
+			case err := <-waiting:
+				if !errors.Is(err, ErrLeft) {
+					t.Errorf("rank %d: %v", rank, err)
+				}
+			case <-time.After(5 * time.Second):
+				t.Fatalf("rank %d waits", rank)
+			}
+			go func() {
+				_, err := m.Agree(nil)
+				waiting <- err
+			}()
+		}
+		<-waiting
+		meetings[1-rank].Close()
+	}
+}
