@@ -78,7 +78,8 @@
 //
 // Join makes a process a member of a job, with one device, and NewMemberMap, NewMemberSet, NewMemberCounter and NewMemberMultiMap tables over all members. Members meet at rank 0 over TCP, stay connected, and agree there
 // on each call: which it is, how many rows go where, and who has an error. Rows and results go by NCCL. All calls are collective: every member makes the same
-// calls in the same order, each with its own batch, which may be empty. A member that is gone, or gives up, is named to all others at once; what waits for it
+// calls in the same order, each with its own batch, which may be empty. Their tables do what those of one process do: Update, FindOrInsert and Mixed where the members' tables have them. Calls
+// that differ, and what is wrong with one member's batch, are an error of all. A member that is gone, or gives up, is named to all others at once; what waits for it
 // is aborted. All and Chunks alone are not collective: they give a member's own part. `warpmap launch` starts such processes on one host; torchrun, mpirun and srun do on many.
 //
 //	rank 0 ── split ──▶ outbox ══ NCCL: rows to owners ══▶ inbox ── insert, find ──▶ inbox ══ NCCL: results back ══▶ outbox ── gather ──▶ batch

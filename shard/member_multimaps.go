@@ -73,11 +73,6 @@ func (m *MemberMultiMap[K, V]) inserting(told bool, why *error) job {
 			return fmt.Errorf("no room, and without MaxBytes it is not told for what: %w", e)
 		},
 		run: func(_ int, st *device.Stream, r received) error {
-			if told {
-				if err := r.flags.Fill(st, 0); err != nil {
-					return err
-				}
-			}
 			err := m.tables[0].InsertOn(st, device.View[K](r.keys, 0, r.n), device.View[V](r.values, 0, r.n))
 			full := (*table.FullError)(nil)
 			if !told || !errors.As(err, &full) {

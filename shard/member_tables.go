@@ -19,6 +19,10 @@ import (
 // A member that is gone, or whose memory does not suffice, ends the call for all, with an error that names it, and the map is of no use from then on. Bad arguments
 // of one member, a table that one has closed, and calls that differ are an error of that call at all of them, and nothing changes. So a call of a closed table is
 // collective, too. Calls of several goroutines take turns, one table after the other; that they come in the same order everywhere is the caller's part.
+//
+// It does chosen rows alone (table.Chooser), whatever its family; Update, FindOrInsert and Mixed (table.Updater, table.Mixed) are for families that have them, and elsewhere
+// an error of all members.
+//
 // *table.FullError names the positions of this member's batch that are not in, and its
 // Capacity and Len are those of all members; a member all of whose keys are in has none.
 type MemberMap[K, V any] struct {
@@ -26,7 +30,7 @@ type MemberMap[K, V any] struct {
 	tables mapTables[K, V] // this member's alone
 }
 
-var _ table.Map[uint32, uint32] = (*MemberMap[uint32, uint32])(nil)
+var _ table.Updater[uint32, uint32] = (*MemberMap[uint32, uint32])(nil)
 
 // NewMemberMap makes an empty map over the members: see NewMap. It is collective; all bring the same options, but for the seed, which is rank 0's.
 func NewMemberMap[K, V any](m *Member, o Options, newTable func(d *device.Device, o table.Options) (table.Map[K, V], error)) (*MemberMap[K, V], error) {
@@ -97,6 +101,31 @@ func (m *MemberMap[K, V]) update(b bringing[K, V], with table.Combine) error {
 	return putting(m.joint, "Update by "+string(with), b, false, x)
 }
 
+// FindOrInsert gives the values that are there, and puts the others: see table.Updater. Of equal new keys, whoever brings them, one is added, and its value is everybody's.
+// After a FullError, device slices, too, have the zero value where a position found no room.
+func (m *MemberMap[K, V]) FindOrInsert(keys []K, values, out []V, added []bool) (int, error) {
+	lens := family.CheckLens(len(keys), len(values), len(out), table.OptionalLen(added))
+	return counted(len(keys), added, func(added []bool) error {
+		return fromHost(m.joint, hostBatch[K, V]{keys: keys, values: values, out: out, flags: added}, lens, m.findOrInsert)
+	})
+}
+
+// FindOrInsertOn is FindOrInsert on this member's device; added may be the zero Slice.
+func (m *MemberMap[K, V]) FindOrInsertOn(st *device.Stream, keys device.Slice[K], values, out device.Slice[V], added device.Slice[bool]) error {
+	return m.findOrInsert(bringing[K, V]{st: st, keys: keys, values: values, out: out, flags: added})
+}
+
+func (m *MemberMap[K, V]) findOrInsert(b bringing[K, V]) error {
+	b = b.checked(m.joint, b.values, b.out, table.Optional(b.flags))
+	tables, err := m.tables.updaters()
+	if err != nil {
+		b.err = err // all hear of it
+	}
+	f := &finder[K, V]{tables: tables}
+	x := keyed[K]{insert: f.job, absence: func() job { return m.tables.finding(true, true) }} // where another row of a key got in, out has nothing yet
+	return putting(m.joint, "FindOrInsert", b, true, x)
+}
+
 // Find writes the values of this member's keys, and which were found; either may be nil.
 func (m *MemberMap[K, V]) Find(keys []K, values []V, found []bool) error {
 	return fromHost(m.joint, hostBatch[K, V]{keys: keys, out: values, flags: found}, family.CheckLens(len(keys), table.OptionalLen(values), table.OptionalLen(found)), m.find)
@@ -158,7 +187,7 @@ func (m *MemberMap[K, V]) Check() error {
 	return m.check(func() ([]uint64, error) { keys, _, err := m.tables[0].All(); return patterns(keys), err })
 }
 
-// MemberSet is a set over the members of a job: see MemberMap.
+// MemberSet is a set over the members of a job: see MemberMap. It does chosen rows alone (table.KeyChooser), whatever its family; Mixed is for families that have it.
 type MemberSet[K any] struct {
 	*joint
 	tables setTables[K] // this member's alone
@@ -192,7 +221,11 @@ func (s *MemberSet[K]) InsertOn(st *device.Stream, keys device.Slice[K], added d
 }
 
 func (s *MemberSet[K]) insert(b bringing[K, byte]) error {
-	return putting(s.joint, "Insert", b.checked(s.joint, table.Optional(b.flags)), true, keyed[K]{insert: s.tables.inserting, absence: s.tables.finding})
+	return putting(s.joint, "Insert", b.checked(s.joint, table.Optional(b.flags)), true, s.keyed())
+}
+
+func (s *MemberSet[K]) keyed() keyed[K] {
+	return keyed[K]{insert: s.tables.inserting, absence: s.tables.finding}
 }
 
 // Contains tells which of this member's keys are in.

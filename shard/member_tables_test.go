@@ -72,7 +72,7 @@ func playOperations(m *shard.Member) (err error) {
 			return fmt.Errorf("rank %d, %s: %w", m.Rank(), family, err)
 		}
 	}
-	if err := errors.Join(playFull(m), playSet(m), playCounter(m), playMultiMap[uint32](m, "warpcore"), playMultiMap[uint64](m, "slab"), playFullMultiMap(m)); err != nil {
+	if err := errors.Join(playChoices(m), playFull(m), playSet(m), playCounter(m), playMultiMap[uint32](m, "warpcore"), playMultiMap[uint64](m, "slab"), playFullMultiMap(m)); err != nil {
 		return fmt.Errorf("rank %d: %w", m.Rank(), err)
 	}
 	return nil
@@ -145,6 +145,11 @@ func playNew(x *shard.MemberMap[uint32, uint32], d *device.Device, model map[uin
 	} else if err := onOwn(d, all[rank], values, added, func(k, v device.Slice[uint32], f device.Slice[bool]) error { return x.InsertNewOn(nil, k, v, f) }); err != nil {
 		return err
 	}
+	return addedOnce(model, all, rank, round, added)
+}
+
+// addedOnce sees that a member was told that new keys are added as they were, and puts the keys of all members into the model.
+func addedOnce(model map[uint32]uint32, all [][]uint32, rank, round int, added []bool) error {
 	alone := map[uint32]int{} // how many of the members bring a key
 	for _, keys := range all {
 		seen := map[uint32]bool{}

@@ -23,13 +23,14 @@ type wrongs struct {
 	keys    *shard.MemberSet[uint32]
 	counts  *shard.MemberCounter[uint32, uint32]
 	many    *shard.MemberMultiMap[uint32, uint32]
+	mixed   *shard.MemberMap[uint32, uint32] // of a family with mixed batches
 	freed   device.Slice[uint32]
 	foreign device.Slice[uint32] // of another device
 }
 
 func playWrong(m *shard.Member) (err error) {
 	w := &wrongs{m: m, last: m.Rank() == m.Size()-1}
-	var e1, e2, e3, e4 error
+	var e1, e2, e3, e4, e5 error
 	w.pairs, e1 = shard.NewMemberMap(m, shard.Options{Options: table.Options{Seed: 1}}, families[uint32, uint32]()["warpcore"])
 	w.keys, e2 = shard.NewMemberSet(m, shard.Options{}, func(d *device.Device, o table.Options) (table.Set[uint32], error) {
 		return made[table.Set[uint32]](warpcore.NewSet[uint32](d, warpcore.Options{Options: o}))
@@ -38,7 +39,8 @@ func playWrong(m *shard.Member) (err error) {
 		return made[table.Counter[uint32, uint32]](warpcore.NewCounter[uint32, uint32](d, warpcore.CounterOptions{Options: warpcore.Options{Options: o}}))
 	})
 	w.many, e4 = shard.NewMemberMultiMap(m, shard.Options{}, multiMaps[uint32, uint32]()["slab"])
-	if err := errors.Join(e1, e2, e3, e4); err != nil {
+	w.mixed, e5 = shard.NewMemberMap(m, shard.Options{}, families[uint32, uint32]()["slab"])
+	if err := errors.Join(e1, e2, e3, e4, e5); err != nil {
 		return err
 	}
 	if w.freed, err = device.From(m.Device(), []uint32{1, 2}); err != nil {
@@ -55,7 +57,7 @@ func playWrong(m *shard.Member) (err error) {
 		return err
 	}
 	err = errors.Join(w.arguments(), w.calls(), w.goroutines(), w.closed(), w.foreign.Free(), other.Close())
-	return errors.Join(err, w.pairs.Close(), w.counts.Close(), w.many.Close(), w.left())
+	return errors.Join(err, w.pairs.Close(), w.mixed.Close(), w.counts.Close(), w.many.Close(), w.left())
 }
 
 // told sees that the member that is wrong gets its own error, and the others one that names it, and that the table goes on.
@@ -118,6 +120,23 @@ func (w *wrongs) arguments() error {
 			}
 			return w.pairs.Grow(n)
 		}),
+		w.told("InsertIf", lens, func() error { return w.pairs.InsertIf(two, two, make([]bool, len(longer))) }),
+		w.told("FindIfOn, freed", freed, func() error { return w.pairs.FindIfOn(nil, gone, flags, k, flags) }),
+		w.told("ContainsIf", lens, func() error { return w.pairs.ContainsIf(two, make([]bool, 2), make([]bool, len(longer))) }),
+		w.told("FindOrInsert", lens, func() error { _, err := w.pairs.FindOrInsert(two, two, longer, nil); return err }),
+		w.told("FindOrInsertOn, foreign", "cpu:77", func() error { return w.pairs.FindOrInsertOn(nil, k, foreign, k, flags) }),
+		w.told("Mixed", "is Op(9)", func() error {
+			ops := []table.Op{table.OpInsert, table.OpInsert}
+			if w.last {
+				ops[1] = 9
+			}
+			return w.mixed.Mixed(ops, two, two, nil, nil)
+		}),
+		w.told("MixedOn, freed", freed, func() error {
+			ops, err := device.Make[table.Op](d, 2)
+			return errors.Join(err, w.mixed.MixedOn(nil, ops, gone, k, k, device.Slice[table.Status]{}), ops.Free())
+		}),
+		w.told("a set's InsertIfOn", freed, func() error { return w.keys.InsertIfOn(nil, gone, flags, flags) }),
 		w.told("a set's InsertOn", freed, func() error { return w.keys.InsertOn(nil, gone, flags) }),
 		w.told("a set's ContainsOn", freed, func() error { return w.keys.ContainsOn(nil, gone, flags) }),
 		w.told("AddOn", freed, func() error { return w.counts.AddOn(nil, gone) }),

@@ -321,6 +321,11 @@ func (j *joint) work(jb *job, rd round, half int) error {
 	}
 	if n := rd.gets[j.rank]; n > 0 {
 		got := jb.wanted(j.cut(j.m.inbox[half], j.columns(n, jb), 0, n))
+		if jb.flags && !jb.asks { // no kernel may see rows that are refused
+			if err := got.flags.Fill(j.m.work, 0); err != nil {
+				return err
+			}
+		}
 		err := jb.run(0, j.m.work, got) // the job has this member's table alone
 		if full := (*table.FullError)(nil); errors.As(err, &full) {
 			err = jb.full(0, full, got)
@@ -489,7 +494,8 @@ type bringing[K, V any] struct {
 	st          *device.Stream
 	keys        device.Slice[K]
 	values, out device.Slice[V]
-	flags       device.Slice[bool]
+	flags, when device.Slice[bool]
+	ops         device.Slice[table.Op]
 	err         error
 }
 
@@ -505,14 +511,15 @@ func (b bringing[K, V]) source() source {
 	if b.err != nil {
 		return source{}
 	}
-	return source{n: b.keys.Len(), keys: b.keys.Addr(), values: b.values.Addr(), out: b.out.Addr(), flags: b.flags.Addr(), st: b.st}
+	return source{n: b.keys.Len(), keys: b.keys.Addr(), values: b.values.Addr(), marks: b.ops.Addr(), out: b.out.Addr(), flags: b.flags.Addr(), when: b.when.Addr(), st: b.st,
+		slices: &received{n: b.keys.Len(), keys: b.keys.Raw(), values: b.values.Raw(), out: b.out.Raw(), flags: b.flags.Raw(), when: b.when.Raw()}}
 }
 
 // fromHost brings Go slices to the device for a collective call, and what comes back from it. All but keys may be nil. lens is what is wrong with their lengths.
 func fromHost[K, V any](j *joint, h hostBatch[K, V], lens error, call func(b bringing[K, V]) error) (err error) {
 	b := bringing[K, V]{err: lens}
 	defer func() {
-		for _, free := range []func() error{b.keys.Free, b.values.Free, b.out.Free, b.flags.Free} {
+		for _, free := range []func() error{b.keys.Free, b.values.Free, b.out.Free, b.flags.Free, b.when.Free} {
 			if e := free(); e != nil {
 				err = errors.Join(err, e)
 			}
@@ -527,6 +534,7 @@ func fromHost[K, V any](j *joint, h hostBatch[K, V], lens error, call func(b bri
 	bring(h.values != nil, func() (err error) { b.values, err = device.From(j.d, h.values); return err })
 	bring(h.out != nil, func() (err error) { b.out, err = device.Make[V](j.d, len(h.out)); return err })
 	bring(h.flags != nil, func() (err error) { b.flags, err = device.Make[bool](j.d, len(h.flags)); return err })
+	bring(h.when != nil, func() (err error) { b.when, err = device.From(j.d, h.when); return err })
 	err = call(b)
 	if full := (*table.FullError)(nil); b.err != nil || err != nil && !errors.As(err, &full) {
 		return err
@@ -576,7 +584,7 @@ func putting[K, V any](j *joint, what string, b bringing[K, V], added bool, x ke
 	})
 }
 
-// fullOf makes the FullError of this member's keys that are not in. It is collective; wrong is what went wrong here before.
+// fullOf makes the FullError of this member's keys that are not in, of chosen rows alone; where absence gives values, they come to the batch's. It is collective; wrong is what went wrong here before.
 func fullOf[K, V any](j *joint, b bringing[K, V], absence job, why, wrong error) (err error) {
 	var flags device.Slice[bool]
 	if wrong == nil {
@@ -587,11 +595,17 @@ func fullOf[K, V any](j *joint, b bringing[K, V], absence job, why, wrong error)
 			err = errors.Join(err, e)
 		}
 	}()
-	ask := bringing[K, V]{st: b.st, keys: b.keys, flags: flags, err: wrong}
+	ask := bringing[K, V]{st: b.st, keys: b.keys, out: b.out, flags: flags, err: wrong}
 	if err := j.exchange("look up what is full", &absence, ask.source(), wrong); err != nil {
 		return err
 	}
-	return j.fullAt(why, func() ([]int, error) { return flagged(flags, func(in bool) bool { return !in }) })
+	return j.fullAt(why, func() ([]int, error) {
+		positions, err := flagged(flags, func(in bool) bool { return !in })
+		if err != nil {
+			return nil, err
+		}
+		return b.source().chosen(positions)
+	})
 }
 
 // whyFull gives why a table found no room: this member's, or else that of the first rank whose table found none; nil where all had room. It is collective.
