@@ -40,7 +40,7 @@ type memory struct {
 	mu    sync.Mutex
 	users int
 	raw   []byte
-	from  *sync.Pool
+	from  *texts
 }
 
 func (m *memory) share() *memory {
@@ -54,10 +54,35 @@ func (m *memory) release() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.users--; m.users == 0 {
-		raw := m.raw
+		m.from.put(m.raw)
 		m.raw = nil
-		m.from.Put(&raw)
 	}
+}
+
+// texts is memory that was released. It is kept, whatever the garbage collector does, as long as the stream: memory that is new is zeroed, and brought in page
+// by page, which takes longer than reading and parsing a text.
+type texts struct {
+	mu   sync.Mutex
+	free [][]byte
+}
+
+func (t *texts) put(raw []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.free = append(t.free, raw)
+}
+
+// get is memory for so many bytes: of what was released, what came last, for it may be in a cache.
+func (t *texts) get(n int) []byte {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, raw := range slices.Backward(t.free) {
+		if cap(raw) >= n {
+			t.free = slices.Delete(t.free, i, i+1)
+			return raw[:n]
+		}
+	}
+	return make([]byte, n, n+n/2)
 }
 
 // Options say how inputs are read. The zero value is good.
@@ -130,7 +155,7 @@ type stream struct {
 	ctx    context.Context
 	stop   context.CancelFunc
 	o      Options
-	texts  *sync.Pool
+	texts  *texts
 	ahead  int // jobs of an input that wait
 	parse  chan struct{}
 	inputs []string
@@ -158,7 +183,7 @@ func newStream(ctx context.Context, inputs []string, o Options) (*stream, error)
 			return nil, err
 		}
 	}
-	s := &stream{o: o.complete(), inputs: files, texts: &sync.Pool{}}
+	s := &stream{o: o.complete(), inputs: files, texts: &texts{}}
 	s.ctx, s.stop = context.WithCancel(ctx)
 	s.parse = make(chan struct{}, s.o.Threads)
 	s.ahead = s.o.Threads/max(1, min(s.o.Threads, len(files))) + 1
@@ -237,14 +262,6 @@ func (s *stream) tooLong(records []Record) int {
 	return slices.IndexFunc(records, func(r Record) bool { return r.End-r.Start > s.o.MaxLetters })
 }
 
-// text is memory for so many bytes.
-func (s *stream) text(n int) []byte {
-	if m, ok := s.texts.Get().(*[]byte); ok && cap(*m) >= n {
-		return (*m)[:n]
-	}
-	return make([]byte, n)
-}
-
 // read cuts an input into texts, and has each parsed.
 func (s *stream) read(input string, jobs chan<- *job) {
 	defer close(jobs)
@@ -271,7 +288,7 @@ func (s *stream) read(input string, jobs chan<- *job) {
 	if s.o.Open != nil {
 		want = min(want, openedBlockBytes)
 	}
-	text, n := s.text(want), 0
+	text, n := s.texts.get(want), 0
 	for end := false; !end; {
 		for n < len(text) && !end {
 			var got int
@@ -322,7 +339,7 @@ func (s *stream) read(input string, jobs chan<- *job) {
 		}
 		want = min(2*want, most)
 		rest := text[cut:n]
-		next := s.text(max(want, len(rest)+want/2+1))
+		next := s.texts.get(max(want, len(rest)+want/2+1))
 		n = copy(next, rest)
 		j := &job{parser: parser{text: text[:cut], skip: s.o.SkipBroken}, format: f, done: make(chan struct{})}
 		j.memory = &memory{users: 1, raw: text, from: s.texts}

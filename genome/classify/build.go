@@ -163,7 +163,7 @@ type references struct {
 // Errors: what genome.Read returns; *device.OutOfMemoryError; *table.FullError.
 func (b *Builder) Add(ctx context.Context, inputs []string, o genome.Options) (counts genome.Counts, err error) {
 	if o.BlockBytes == 0 && b.shares[0].table != nil {
-		o.BlockBytes = 1 << 25
+		o.BlockBytes = 1 << 20 // reading is the bound: on 16 cores 2.0 G letters/s, and 1.6 by blocks of 32 MiB
 	}
 	work, ctx := errgroup.WithContext(ctx)
 	blocks := make(chan *references)
