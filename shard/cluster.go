@@ -21,7 +21,7 @@ type Mode int
 const (
 	// Distributed gives each key one owner.
 	Distributed Mode = iota
-	// Independent puts device slices into the table of the device that they are on, and asks all tables for keys. See doc.go.
+	// Independent puts device slices into the table of the device that they are on, and members' batches into the member's own, and asks all tables for keys. See doc.go.
 	Independent
 )
 

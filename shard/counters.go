@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync/atomic"
 
@@ -162,6 +163,9 @@ func (c *Counter[K, C]) FindEach(parts []Part[K, C]) error {
 
 // Top gives the n keys that came most often: see table.Counter. Cost in the independent mode: every key is exported, for none alone need be frequent anywhere.
 func (c *Counter[K, C]) Top(n int) (keys []K, counts []C, err error) {
+	if n < 0 {
+		return nil, nil, errTop(n)
+	}
 	export := func(i int) ([]K, []C, error) { return c.tables[i].Top(n) }
 	if c.opts.Mode == Independent {
 		export = func(i int) ([]K, []C, error) { return c.tables[i].All() }
@@ -178,6 +182,10 @@ func (c *Counter[K, C]) Top(n int) (keys []K, counts []C, err error) {
 	}
 	keys, counts = mostOf(keys, counts, n)
 	return keys, counts, nil
+}
+
+func errTop(n int) error {
+	return fmt.Errorf("%s: the %d most frequent keys (want 0 or more)", family, n)
 }
 
 // mostOf are the n keys with the largest counts, the largest first.

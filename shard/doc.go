@@ -82,6 +82,10 @@
 // that differ, and what is wrong with one member's batch, are an error of all. A member that is gone, or gives up, is named to all others at once; what waits for it
 // is aborted. All and Chunks alone are not collective: they give a member's own part. `warpmap launch` starts such processes on one host; torchrun, mpirun and srun do on many.
 //
+// In the independent mode each member's inserts stay with it, Go slices, too, and their rows are not sent. Calls are collective all the same, so that all hear of what is wrong.
+// Look-ups and deletions send all keys to all members, and merge what comes back as one process does: of maps the first rank's value. What sends rows to owners (Update,
+// FindOrInsert, Mixed) is an error once an insert has put keys where they are brought, until the table is cleared.
+//
 //	rank 0 ── split ──▶ outbox ══ NCCL: rows to owners ══▶ inbox ── insert, find ──▶ inbox ══ NCCL: results back ══▶ outbox ── gather ──▶ batch
 //	   ▲ counts of all, by TCP: everybody plans the same rounds
 //

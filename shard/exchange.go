@@ -81,8 +81,8 @@ const mostPiece = 1 << 28
 const inboxShare = 16
 
 // errScattered says that a key may be on another device than its owner.
-var errScattered = fmt.Errorf("%s: Update, FindOrInsert and Mixed send keys to their owners, and in the independent mode device slices have brought keys to other devices: "+
-	"bring Go slices alone, or choose the distributed mode", family)
+var errScattered = fmt.Errorf("%s: Update, FindOrInsert and Mixed send keys to their owners, and in the independent mode other calls have put keys elsewhere "+
+	"(members' inserts, and of one process those of device slices): bring Go slices alone, or choose the distributed mode", family)
 
 // exchange does a job: rows go to their owners, round by round, which do the operation, and results come back. It waits for the counts, and for what the tables wait
 // for; the rest is queued, and the callers' streams come behind it. The caller holds the lock.
@@ -261,11 +261,7 @@ func (m *member) startCount(s source, seed uint64, owners, chunk, words int) err
 func (c *cluster) countAll(j *job, chunk int) ([][]uint64, error) {
 	out := make([][]uint64, len(c.members))
 	for i, s := range j.sources {
-		for from := 0; from < s.n; from += chunk {
-			for range c.members {
-				out[i] = append(out[i], uint64(min(chunk, s.n-from)))
-			}
-		}
+		out[i] = toAll(s.n, chunk, len(c.members))
 		if m := c.members[i]; s.n > 0 {
 			if err := errors.Join(m.came.Record(s.st), m.split.Wait(m.came)); err != nil {
 				return nil, err
@@ -273,6 +269,16 @@ func (c *cluster) countAll(j *job, chunk int) ([][]uint64, error) {
 		}
 	}
 	return out, nil
+}
+
+// toAll are the counts of n rows that every owner gets.
+func toAll(n, chunk, owners int) (counts []uint64) {
+	for from := 0; from < n; from += chunk {
+		for range owners {
+			counts = append(counts, uint64(min(chunk, n-from)))
+		}
+	}
+	return counts
 }
 
 // roomToCount makes the counters, so many words. Nothing that is queued uses them: whoever counted has waited.
@@ -324,7 +330,7 @@ func (c *cluster) makeRoom(j *job, p plan) error {
 				return err
 			}
 			if m.needsOutbox() {
-				if err := fit(m, &m.outbox[at], c.columns(c.boxed(j, p.sent), j).bytes); err != nil {
+				if err := fit(m, &m.outbox[at], c.columns(boxed(j, p.sent, len(c.members)), j).bytes); err != nil {
 					return err
 				}
 			}
@@ -347,9 +353,9 @@ func (c *cluster) makeRoom(j *job, p plan) error {
 }
 
 // boxed is how many rows of an outbox so many of a source take: of a job for all, the results of each owner.
-func (c *cluster) boxed(j *job, rows int) int {
+func boxed(j *job, rows, owners int) int {
 	if j.all {
-		rows *= len(c.members)
+		rows *= owners
 	}
 	return rows
 }
@@ -754,7 +760,7 @@ func (f *flight) sendAll(i, r int) error {
 		p.OutKeys[p.Owners] = box.Addr()
 		p.Owners++
 	}
-	err := m.spread.Launch(m.split, f.plain(m, rows), &p)
+	err := m.spread.Launch(m.split, plain(m, rows), &p)
 	for j, other := range f.members {
 		if !m.peers[j] {
 			err = errors.Join(err, f.segment(other, rd, i, j, half).keys.CopyFrom(m.split, box))
@@ -764,7 +770,7 @@ func (f *flight) sendAll(i, r int) error {
 }
 
 // plain is a grid of a thread a row, in strides.
-func (f *flight) plain(m *member, rows int) device.Grid {
+func plain(m *member, rows int) device.Grid {
 	g := device.GridFor(int64(rows), threads)
 	if info := m.d.Info(); info.CUDA() {
 		g.Blocks = min(g.Blocks, 16*int64(info.Multiprocessors))
@@ -783,7 +789,7 @@ func (f *flight) outgoing(i, j, r int) received {
 	for k := range j {
 		at += rd.n[i][k]
 	}
-	return f.cut(f.members[i].outbox[f.half(r)], f.columns(f.boxed(f.job, rd.to[i]-rd.from[i]), f.job), at, rd.n[i][j])
+	return f.cut(f.members[i].outbox[f.half(r)], f.columns(boxed(f.job, rd.to[i]-rd.from[i], len(f.members)), f.job), at, rd.n[i][j])
 }
 
 // segments is where a source's kernels write the rows of each owner, and read the results.
@@ -839,7 +845,7 @@ func (f *flight) fetch(i, r int) error {
 	}
 	var err error
 	if f.job.all {
-		err = m.merge.Launch(m.split, f.plain(m, rows), &p)
+		err = m.merge.Launch(m.split, plain(m, rows), &p)
 	} else {
 		err = m.gather.Launch(m.split, f.tiles(m, rows), &p)
 	}

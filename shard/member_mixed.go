@@ -62,7 +62,7 @@ func mix[K, V any](j *joint, b bringing[K, V], outcomes device.Slice[table.Statu
 		if err := j.exchange("Mixed", &jb, s, b.err); err != nil {
 			return err
 		}
-		why, err := j.whyFull("Mixed", why)
+		why, err := j.whyFull("Mixed", why, nil)
 		if err != nil || why == nil {
 			return err
 		}

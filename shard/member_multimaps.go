@@ -11,7 +11,8 @@ import (
 )
 
 // MemberMultiMap is a multimap over the members of a job: see MemberMap. Where a member has no room, FullError names positions only with Options.MaxBytes, for which
-// each row's outcome comes back, a byte; otherwise want of memory is an error of that member, and the multimap of no use from then on.
+// each row's outcome comes back, a byte; otherwise want of memory is an error of that member, and the multimap of no use from then on. In the independent mode a key's values
+// are those of all members, one member's after the other's, and FullError names positions without MaxBytes, too.
 type MemberMultiMap[K, V any] struct {
 	*joint
 	tables multiTables[K, V] // this member's alone
@@ -43,7 +44,7 @@ func (m *MemberMultiMap[K, V]) InsertOn(st *device.Stream, keys device.Slice[K],
 
 func (m *MemberMultiMap[K, V]) insert(b bringing[K, V]) (err error) {
 	b = b.checked(m.joint, b.values)
-	told := m.opts.MaxBytes > 0
+	told := m.opts.MaxBytes > 0 && m.opts.Mode == Distributed
 	if told && b.err == nil {
 		b.flags, b.err = device.Make[bool](m.d, b.keys.Len())
 		defer func() {
@@ -55,10 +56,13 @@ func (m *MemberMultiMap[K, V]) insert(b bringing[K, V]) (err error) {
 	return m.locked("Insert", func() error {
 		var why error
 		jb := m.inserting(told, &why)
+		if m.opts.Mode == Independent {
+			return m.local("Insert", &jb, b.source(), b.err, nil)
+		}
 		if err := m.exchange("Insert", &jb, b.source(), b.err); err != nil || !told {
 			return err
 		}
-		why, err := m.whyFull("Insert", why)
+		why, err := m.whyFull("Insert", why, nil)
 		if err != nil || why == nil {
 			return err
 		}
@@ -117,16 +121,23 @@ func (m *MemberMultiMap[K, V]) count(b bringing[K, uint32]) error {
 
 // Delete removes all values of this member's keys. The count is of the pairs that all members removed by this call, together.
 func (m *MemberMultiMap[K, V]) Delete(keys []K, deleted []bool) (n int, err error) {
-	before, err := m.Len()
-	if err != nil {
-		return 0, err
-	}
-	err = fromHost(m.joint, hostBatch[K, V]{keys: keys, flags: deleted}, family.CheckLens(len(keys), table.OptionalLen(deleted)), m.erase)
-	if err != nil {
-		return 0, err
-	}
-	after, err := m.Len()
-	return before - after, err
+	lens := family.CheckLens(len(keys), table.OptionalLen(deleted))
+	err = fromHost(m.joint, hostBatch[K, V]{keys: keys, flags: deleted}, lens, func(b bringing[K, V]) error {
+		return m.locked("Delete", func() error {
+			before, err := m.len()
+			if err != nil {
+				return err
+			}
+			jb := m.tables.deleting(true)
+			if err := m.exchange("Delete", &jb, b.source(), b.err); err != nil {
+				return err
+			}
+			after, err := m.len()
+			n = before - after
+			return err
+		})
+	})
+	return n, err
 }
 
 // DeleteOn is Delete on this member's device; deleted may be the zero Slice.
@@ -208,7 +219,7 @@ func (j *joint) roundsOfLists(jb *job, p plan, s source) error {
 	for r, rd := range p.rounds {
 		half := j.round
 		j.round = 1 - j.round
-		err := errors.Join(j.send(jb, rd, r, half, s), j.carry(jb, rd, half, false), j.m.work.Wait(j.arrived[half]))
+		err := errors.Join(j.send(jb, rd, r, half, s), j.carry(jb, rd, half, s, false), j.m.work.Wait(j.arrived[half]))
 		if err == nil {
 			err = j.roundOfLists(jb, rd, half, s)
 		}
@@ -249,8 +260,11 @@ func (j *joint) roundOfLists(jb *job, rd round, half int, s source) (err error) 
 	}
 	values := uint64(j.valueBytes)
 	rows := rd.to[j.rank] - rd.from[j.rank]
-	q := listRows{N: uint64(rows), Owners: uint64(j.size), Places: j.m.notes[half].Addr()}
-	q.Bases = q.Places + uint64(j.notesOf(rows, j.size).bases)
+	q := listRows{N: uint64(rows), Owners: uint64(j.size)}
+	if !jb.all {
+		q.Places = j.m.notes[half].Addr()
+		q.Bases = q.Places + uint64(j.notesOf(rows, j.size).bases)
+	}
 	var out, in []nccl.Piece
 	for peer := range j.size {
 		at, n := rd.at[peer][j.rank], rd.n[peer][j.rank]

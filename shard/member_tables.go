@@ -16,6 +16,9 @@ import (
 // All and Chunks give this member's part of the map: the pairs whose keys it owns, whoever brought them. The parts of all members are the whole. Between them
 // and calls that change the map members must agree by themselves who goes first: Len, which is collective, will do.
 //
+// In the independent mode (Options.Mode) inserts stay with the member that brings them, Go slices, too; look-ups and deletions ask all members, of which the first that has the
+// key is heard. All, Chunks and InsertNew's absent keys are then of what this member has, and a key is in Len as often as members have it. See doc.go.
+//
 // A member that is gone, or whose memory does not suffice, ends the call for all, with an error that names it, and the map is of no use from then on. Bad arguments
 // of one member, a table that one has closed, and calls that differ are an error of that call at all of them, and nothing changes. So a call of a closed table is
 // collective, too. Calls of several goroutines take turns, one table after the other; that they come in the same order everywhere is the caller's part.
@@ -275,7 +278,8 @@ func (s *MemberSet[K]) Check() error {
 	return s.check(func() ([]uint64, error) { keys, err := s.tables[0].All(); return patterns(keys), err })
 }
 
-// MemberCounter is a counter over the members of a job: see MemberMap. A count that is too large is told to all members.
+// MemberCounter is a counter over the members of a job: see MemberMap. A count that is too large is told to all members. In the independent mode counts of a key at several members
+// are added up, and a sum that would be too large is the largest there is.
 type MemberCounter[K any, C uint32 | uint64] struct {
 	*joint
 	tables counterTables[K, C] // this member's alone
@@ -329,7 +333,12 @@ func (c *MemberCounter[K, C]) add(b bringing[K, C], counts bool) error {
 	return a.told(putting(c.joint, what, b, false, keyed[K]{insert: a.job, absence: c.absence, again: a.again, settle: settle}))
 }
 
-func (c *MemberCounter[K, C]) absence() job { return c.tables.finding(false, true, false) }
+func (c *MemberCounter[K, C]) absence() job { return c.finding(false) }
+
+// finding tells which keys are in, and how often they came, which in the independent mode is what all members say together.
+func (c *MemberCounter[K, C]) finding(counts bool) job {
+	return c.tables.finding(counts, true, c.opts.Mode == Independent)
+}
 
 // Find writes how often each of this member's keys came, and whether it is in; either may be nil.
 func (c *MemberCounter[K, C]) Find(keys []K, counts []C, found []bool) error {
@@ -342,14 +351,18 @@ func (c *MemberCounter[K, C]) FindOn(st *device.Stream, keys device.Slice[K], co
 }
 
 func (c *MemberCounter[K, C]) find(b bringing[K, C]) error {
-	return asking(c.joint, "Find", b.checked(c.joint, table.Optional(b.out), table.Optional(b.flags)), c.tables.finding(true, true, false))
+	return asking(c.joint, "Find", b.checked(c.joint, table.Optional(b.out), table.Optional(b.flags)), c.finding(true))
 }
 
-// Top gives the n keys that came most often, of all members, to each of them: see table.Counter. It is collective.
+// Top gives the n keys that came most often, of all members, to each of them: see table.Counter. It is collective. Cost in the independent mode: every key is looked up, for
+// none alone need be frequent anywhere.
 func (c *MemberCounter[K, C]) Top(n int) (keys []K, counts []C, err error) {
 	type best struct{ Keys, Counts []byte }
 	err = c.locked("Top", func() error {
-		k, v, err := c.tables[0].Top(n)
+		k, v, told, err := c.ownTop(n)
+		if told {
+			return err
+		}
 		all, err := agreed(c.joint, "Top", best{asBytes(k), asBytes(v)}, err)
 		for _, b := range all {
 			keys, counts = append(keys, fromBytes[K](b.Keys)...), append(counts, fromBytes[C](b.Counts)...)
@@ -359,8 +372,47 @@ func (c *MemberCounter[K, C]) Top(n int) (keys []K, counts []C, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if c.opts.Mode == Independent {
+		keys, counts = once(keys, counts)
+	}
 	keys, counts = mostOf(keys, counts, n)
 	return keys, counts, nil
+}
+
+// ownTop are the n of this member's keys that came most often, to all members together, for which it asks them in the independent mode; told says that they know of
+// the error.
+func (c *MemberCounter[K, C]) ownTop(n int) (keys []K, counts []C, told bool, err error) {
+	if c.opts.Mode == Distributed {
+		keys, counts, err = c.tables[0].Top(n)
+		return keys, counts, false, err
+	}
+	if keys, _, err = c.tables[0].All(); err == nil && n < 0 {
+		err = errTop(n)
+	}
+	counts = make([]C, len(keys))
+	find := c.finding(true)
+	err = fromHost(c.joint, hostBatch[K, C]{keys: keys, out: counts}, err, func(b bringing[K, C]) error {
+		err := c.exchange("Top", &find, b.source(), b.err)
+		told = err != nil
+		return err
+	})
+	if err != nil {
+		return nil, nil, told, err
+	}
+	keys, counts = mostOf(keys, counts, n)
+	return keys, counts, false, nil
+}
+
+// once leaves of keys that are there several times, each with the same count, one.
+func once[K any, C uint32 | uint64](keys []K, counts []C) (k []K, c []C) {
+	seen := map[uint64]bool{}
+	for i, p := range patterns(keys) {
+		if !seen[p] {
+			k, c = append(k, keys[i]), append(c, counts[i])
+		}
+		seen[p] = true
+	}
+	return k, c
 }
 
 // asBytes and fromBytes carry values between processes of one program.

@@ -72,7 +72,7 @@ func playOperations(m *shard.Member) (err error) {
 			return fmt.Errorf("rank %d, %s: %w", m.Rank(), family, err)
 		}
 	}
-	if err := errors.Join(playChoices(m), playFull(m), playSet(m), playCounter(m), playMultiMap[uint32](m, "warpcore"), playMultiMap[uint64](m, "slab"), playFullMultiMap(m)); err != nil {
+	if err := errors.Join(playFull(m), playSet(m), playCounter(m), playMultiMap[uint32](m, "warpcore"), playMultiMap[uint64](m, "slab"), playFullMultiMap(m)); err != nil {
 		return fmt.Errorf("rank %d: %w", m.Rank(), err)
 	}
 	return nil

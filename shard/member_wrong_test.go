@@ -156,6 +156,17 @@ func (w *wrongs) arguments() error {
 			_, err := shard.NewMemberMap(w.m, shard.Options{Piece: piece}, families[uint32, uint32]()["slab"])
 			return err
 		}),
+		w.told("making a table of another mode", "want the same everywhere", func() error {
+			o := shard.Options{}
+			if w.last {
+				o.Mode = shard.Independent
+			}
+			_, err := shard.NewMemberMap(w.m, o, families[uint32, uint32]()["slab"])
+			if w.m.Size() == 1 && err == nil {
+				return errors.New("want the same everywhere, and it is")
+			}
+			return err
+		}),
 		w.told("making a part", "no part", func() error {
 			_, err := shard.NewMemberMap(w.m, shard.Options{}, func(d *device.Device, o table.Options) (table.Map[uint32, uint32], error) {
 				if w.last {

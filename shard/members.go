@@ -17,10 +17,12 @@ type joint struct {
 	*Member
 	m      *member
 	number int // of the tables that the member made, so that all mean the same
-	opts   Options
-	seed   uint64
-	piece  int // rows, everybody's
-	most   int // rows of an inbox, everybody's
+	// scattered: keys may be with members that do not own them, in the independent mode.
+	scattered bool
+	opts      Options
+	seed      uint64
+	piece     int // rows, everybody's
+	most      int // rows of an inbox, everybody's
 
 	wire          *device.Stream   // what NCCL carries
 	arrived, back [2]*device.Event // rows, and results
@@ -34,6 +36,7 @@ type joint struct {
 // common is what members must agree on when they make a table.
 type common struct {
 	Seed, Key, Value, Most, Piece int64
+	Mode                          int64
 	Bounded                       bool // rows may find no room
 }
 
@@ -44,11 +47,11 @@ func newJoint(mem *Member, w table.Width, o Options, each func(d *device.Device,
 	mem.tables++
 	all := o.Options
 	err = errors.Join(w.Err, all.Complete(1))
-	if err == nil && (o.Piece < 0 || o.Mode != Distributed) {
-		err = fmt.Errorf("%s: a table of members with pieces of %d rows, %v (want 0 or more, distributed)", family, o.Piece, o.Mode)
+	if err == nil && (o.Piece < 0 || o.Mode != Distributed && o.Mode != Independent) {
+		err = fmt.Errorf("%s: a table of members with pieces of %d rows, and mode %d (want 0 or more, and Distributed or Independent)", family, o.Piece, o.Mode)
 	}
 	j = &joint{Member: mem, number: mem.tables, opts: o, widths: widths{w.Key, w.Value}}
-	own := common{Seed: int64(all.Seed), Key: int64(w.Key), Value: int64(w.Value), Piece: int64(o.Piece), Bounded: all.MaxBytes > 0}
+	own := common{Seed: int64(all.Seed), Key: int64(w.Key), Value: int64(w.Value), Piece: int64(o.Piece), Mode: int64(o.Mode), Bounded: all.MaxBytes > 0}
 	if err == nil {
 		if own.Piece == 0 {
 			own.Piece = defaultPiece
@@ -61,6 +64,8 @@ func newJoint(mem *Member, w table.Width, o Options, each func(d *device.Device,
 	}
 	for rank, x := range said {
 		switch {
+		case x.Mode != said[0].Mode:
+			return nil, fmt.Errorf("%s: rank %d: a table in the %v mode, and rank 0's in the %v: want the same everywhere", family, rank, Mode(x.Mode), Mode(said[0].Mode))
 		case x.Bounded != said[0].Bounded:
 			return nil, fmt.Errorf("%s: of rank %d and rank 0 one has MaxBytes and the other none: want either everywhere", family, rank)
 		case x.Key != said[0].Key || x.Value != said[0].Value || x.Piece != said[0].Piece:
@@ -140,7 +145,15 @@ type request struct {
 func (j *joint) exchange(what string, jb *job, s source, err error) error {
 	chunk := chunkOf(j.piece)
 	own := request{N: s.n}
-	if err == nil && s.n > 0 {
+	if jb.all = jb.asks && j.opts.Mode == Independent; jb.all {
+		jb.flags = jb.flags || jb.values&back != 0 && !jb.sum // to know whose value it is
+	}
+	if err == nil && jb.owned && j.scattered {
+		err = errScattered
+	}
+	if err == nil && jb.all && s.n > 0 {
+		err = errors.Join(j.m.came.Record(s.st), j.m.split.Wait(j.m.came))
+	} else if err == nil && s.n > 0 {
 		words := (s.n + chunk - 1) / chunk * j.size
 		if err = j.m.startCount(s, j.seed, j.size, chunk, words); err == nil {
 			err = j.m.ahead.Sync()
@@ -156,6 +169,9 @@ func (j *joint) exchange(what string, jb *job, s source, err error) error {
 	sizes, counts := make([]int, j.size), make([][]uint64, j.size)
 	for rank, x := range said {
 		sizes[rank], counts[rank] = x.N, x.Counts
+		if jb.all {
+			counts[rank] = toAll(x.N, chunk, j.size)
+		}
 	}
 	p := newPlan(sizes, counts, chunk, j.piece, j.most)
 	rounds := j.rounds
@@ -188,7 +204,7 @@ func (j *joint) rounds(jb *job, p plan, s source) error {
 	}
 	for r := range len(p.rounds) + 1 {
 		if r < len(p.rounds) {
-			if err := errors.Join(j.send(jb, p.rounds[r], r, half(r), s), j.carry(jb, p.rounds[r], half(r), false)); err != nil {
+			if err := errors.Join(j.send(jb, p.rounds[r], r, half(r), s), j.carry(jb, p.rounds[r], half(r), s, false)); err != nil {
 				return err
 			}
 		}
@@ -199,7 +215,7 @@ func (j *joint) rounds(jb *job, p plan, s source) error {
 			return err
 		}
 		if jb.values&back != 0 || jb.flags {
-			if err := errors.Join(j.carry(jb, p.rounds[r-1], half(r-1), true), j.fetch(jb, p.rounds[r-1], half(r-1), s)); err != nil {
+			if err := errors.Join(j.carry(jb, p.rounds[r-1], half(r-1), s, true), j.fetch(jb, p.rounds[r-1], half(r-1), s)); err != nil {
 				return err
 			}
 		}
@@ -220,7 +236,7 @@ func (j *joint) makeRoom(jb *job, p plan) error {
 		return err
 	}
 	for half := range 2 {
-		err := errors.Join(fit(&j.m.inbox[half], j.columns(p.rows[j.rank], jb).bytes), fit(&j.m.outbox[half], j.columns(p.sent, jb).bytes), fit(&j.m.notes[half], j.notesOf(p.sent, j.size).bytes))
+		err := errors.Join(fit(&j.m.inbox[half], j.columns(p.rows[j.rank], jb).bytes), fit(&j.m.outbox[half], j.columns(boxed(jb, p.sent, j.size), jb).bytes), fit(&j.m.notes[half], j.notesOf(p.sent, j.size).bytes))
 		if err != nil {
 			return err
 		}
@@ -237,13 +253,17 @@ func (j *joint) makeRoom(jb *job, p plan) error {
 	return nil
 }
 
-// outgoing is the part of the outbox that is for a rank, or comes back from it.
-func (j *joint) outgoing(jb *job, rd round, half, to int) received {
-	at := 0
+// outgoing is the part of the outbox that is for a rank, or comes back from it. Keys that go to all are the caller's own.
+func (j *joint) outgoing(jb *job, rd round, half, to int, s source) received {
+	from, rows, at := rd.from[j.rank], rd.to[j.rank]-rd.from[j.rank], 0
 	for k := range to {
 		at += rd.n[j.rank][k]
 	}
-	return j.cut(j.m.outbox[half], j.columns(rd.to[j.rank]-rd.from[j.rank], jb), at, rd.n[j.rank][to])
+	r := j.cut(j.m.outbox[half], j.columns(boxed(jb, rows, j.size), jb), at, rd.n[j.rank][to])
+	if jb.all && rows > 0 {
+		r.keys = s.slices.keys.Slice(from*j.keyBytes, (from+rows)*j.keyBytes)
+	}
+	return r
 }
 
 // incoming is the part of the inbox that is a rank's.
@@ -251,27 +271,30 @@ func (j *joint) incoming(jb *job, rd round, half, from int) received {
 	return j.cut(j.m.inbox[half], j.columns(rd.gets[j.rank], jb), rd.at[from][j.rank], rd.n[from][j.rank])
 }
 
-// send queues splitting this member's rows of a round into its outbox.
+// send queues splitting this member's rows of a round into its outbox. What goes to all is not split.
 func (j *joint) send(jb *job, rd round, r, half int, s source) error {
 	rows := rd.to[j.rank] - rd.from[j.rank]
 	if rows == 0 {
 		return nil
 	}
+	if jb.all {
+		return j.m.sent[half].Record(j.m.split)
+	}
 	p := j.split(jb, s, rd.from[j.rank], rows)
 	p.Seed, p.Owners, p.Cursors, p.Places = j.seed, uint64(j.size), j.m.cursors.Addr()+uint64(8*r*j.size), j.m.notes[half].Addr()
 	p.Bases = p.Places + uint64(j.notesOf(rows, j.size).bases)
 	for to := range j.size {
-		p.to(to, j.outgoing(jb, rd, half, to))
+		p.to(to, j.outgoing(jb, rd, half, to, s))
 	}
 	return errors.Join(j.m.split.Wait(j.arrived[half]), j.m.splits.Launch(j.m.split, j.tiles(j.m, rows), &p), j.m.sent[half].Record(j.m.split))
 }
 
 // carry queues what goes between members in a round: rows to their owners, or results back.
-func (j *joint) carry(jb *job, rd round, half int, results bool) error {
+func (j *joint) carry(jb *job, rd round, half int, s source, results bool) error {
 	var out, in []nccl.Piece
 	var err error
 	for peer := range j.size {
-		o, i := j.outgoing(jb, rd, half, peer), j.incoming(jb, rd, half, peer)
+		o, i := j.outgoing(jb, rd, half, peer, s), j.incoming(jb, rd, half, peer)
 		columns := jb.going(o, i)
 		if results {
 			columns = jb.coming(i, o)
@@ -347,10 +370,19 @@ func (j *joint) fetch(jb *job, rd round, half int, s source) error {
 	p.Owners, p.Places = uint64(j.size), j.m.notes[half].Addr()
 	p.Bases = p.Places + uint64(j.notesOf(rows, j.size).bases)
 	for from := range j.size {
-		x := j.outgoing(jb, rd, half, from)
+		x := j.outgoing(jb, rd, half, from, s)
 		p.Values[from], p.Flags[from] = x.out.Addr(), x.flags.Addr()
 	}
-	return errors.Join(j.m.split.Wait(j.back[half]), j.m.gather.Launch(j.m.split, j.tiles(j.m, rows), &p))
+	if jb.sum {
+		p.Sum = 1
+	}
+	if err := j.m.split.Wait(j.back[half]); err != nil {
+		return err
+	}
+	if jb.all {
+		return j.m.merge.Launch(j.m.split, plain(j.m, rows), &p)
+	}
+	return j.m.gather.Launch(j.m.split, j.tiles(j.m, rows), &p)
 }
 
 // Close frees this member's part. It is not collective. A second call does nothing.
@@ -458,7 +490,11 @@ func (j *joint) stats() (sum table.Stats, err error) {
 
 // Clear empties the tables of all members. It is collective.
 func (j *joint) Clear() error {
-	return j.locked("Clear", func() error { return j.together("Clear", j.m.table.Clear()) })
+	return j.locked("Clear", func() error {
+		err := j.together("Clear", j.m.table.Clear())
+		j.scattered = j.scattered && err != nil
+		return err
+	})
 }
 
 // Grow makes room for at least n pairs or keys of all members. It is collective.
@@ -472,11 +508,11 @@ func (j *joint) Grow(n int) error {
 	})
 }
 
-// check walks the invariants of this member's table, and sees that the keys that exported gives belong to it. It is collective.
+// check walks the invariants of this member's table, and in the distributed mode sees that the keys that exported gives belong to it. It is collective.
 func (j *joint) check(exported func() ([]uint64, error)) error {
 	return j.locked("Check", func() error {
 		err := j.m.table.Check()
-		if err == nil {
+		if err == nil && j.opts.Mode == Distributed {
 			var keys []uint64
 			keys, err = exported()
 			for _, k := range keys {
@@ -562,10 +598,13 @@ func putting[K, V any](j *joint, what string, b bringing[K, V], added bool, x ke
 	return j.locked(what, func() error {
 		var why error
 		jb := x.insert(added, &why)
+		if j.opts.Mode == Independent && !jb.owned {
+			return j.local(what, &jb, b.source(), b.err, x.settle)
+		}
 		if err := j.exchange(what, &jb, b.source(), b.err); err != nil {
 			return err
 		}
-		why, err := j.whyFull(what, why)
+		why, err := j.whyFull(what, why, nil)
 		if err != nil {
 			return err
 		}
@@ -608,13 +647,42 @@ func fullOf[K, V any](j *joint, b bringing[K, V], absence job, why, wrong error)
 	})
 }
 
-// whyFull gives why a table found no room: this member's, or else that of the first rank whose table found none; nil where all had room. It is collective.
-func (j *joint) whyFull(what string, why error) (error, error) {
+// local does an insert of each member's rows in its own table. It is collective: nobody's rows go in before all know that nobody's are wrong.
+func (j *joint) local(what string, jb *job, s source, err error, settle func(wrong error) error) error {
+	if err := j.together(what, err); err != nil {
+		return err
+	}
+	j.scattered = j.scattered || j.size > 1
+	var lost []int
+	var why error
+	if s.n > 0 {
+		if s.flags != 0 { // no kernel may see rows that are refused
+			err = s.slices.flags.Fill(s.st, 0)
+		}
+		if err == nil {
+			err = errors.Join(jb.run(0, s.st, *s.slices), j.m.following(s.st).Sync())
+		}
+		if full := (*table.FullError)(nil); errors.As(err, &full) {
+			lost, why, err = full.Positions, full.Why, nil
+		}
+	}
+	if why, err = j.whyFull(what, why, err); err == nil && settle != nil {
+		err = settle(nil)
+	}
+	if err != nil || why == nil {
+		return err
+	}
+	return j.fullAt(why, func() ([]int, error) { return lost, nil })
+}
+
+// whyFull gives why a table found no room: this member's, or else that of the first rank whose table found none; nil where all had room. It is collective; wrong is
+// what went wrong here.
+func (j *joint) whyFull(what string, why, wrong error) (error, error) {
 	text := ""
 	if why != nil {
 		text = why.Error()
 	}
-	said, err := agreed(j, what, text, nil)
+	said, err := agreed(j, what, text, wrong)
 	if err != nil || why != nil {
 		return why, err
 	}

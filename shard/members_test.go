@@ -27,7 +27,7 @@ import (
 const (
 	scenarioEnv = "WARPMAP_TEST_SCENARIO"
 	deviceEnv   = "WARPMAP_TEST_DEVICE" // cpu, or cuda
-	// operationsEnv makes the members go through all operations of all kinds, or with wrong through what one of them does wrong.
+	// operationsEnv makes the members go through operations of all kinds: all, choices or independent; or with wrong through what one of them does wrong.
 	operationsEnv = "WARPMAP_TEST_OPERATIONS"
 )
 
@@ -72,6 +72,10 @@ func play() (err error) {
 	switch os.Getenv(operationsEnv) {
 	case "all":
 		return playOperations(m)
+	case "choices":
+		return playChoices(m)
+	case "independent":
+		return playIndependent(m)
 	case "wrong":
 		return playWrong(m)
 	}
@@ -237,9 +241,11 @@ func TestMembersOperations(t *testing.T) {
 					_, err := nccl.Open()
 					testenv.Require(t, "nccl", err)
 				}
-				for rank, e := range job(t, n, kind, func(int) []string { return []string{operationsEnv + "=all"} }) {
-					if e.err != nil {
-						t.Errorf("rank %d: %v\n%s", rank, e.err, e.text)
+				for _, which := range []string{"all", "choices", "independent"} {
+					for rank, e := range job(t, n, kind, func(int) []string { return []string{operationsEnv + "=" + which} }) {
+						if e.err != nil {
+							t.Errorf("%s, rank %d: %v\n%s", which, rank, e.err, e.text)
+						}
 					}
 				}
 			})

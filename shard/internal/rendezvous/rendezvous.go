@@ -398,10 +398,17 @@ func (m *Meeting) Agree(body []byte) ([][]byte, error) {
 	case all := <-m.agreed:
 		return all, nil
 	case <-m.broken:
-		return nil, m.Err()
 	case <-m.done:
-		return nil, ErrLeft
 	}
+	select {
+	case all := <-m.agreed: // before somebody was gone: others have it, too
+		return all, nil
+	default:
+	}
+	if err := m.Err(); err != nil {
+		return nil, err
+	}
+	return nil, ErrLeft
 }
 
 // Fail tells all that this rank gives up.

@@ -204,3 +204,35 @@ func TestAgreeAfterLeaving(t *testing.T) {
 		meetings[1-rank].Close()
 	}
 }
+
+// What all have agreed on is everybody's, though a rank leaves right behind it and another already wants more of it.
+func TestAgreedThenLeft(t *testing.T) {
+	for range 20 {
+		meetings, errs := meet(t, 3, 0, 1, 2)
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for rank, m := range meetings {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				if all, err := m.Agree(nil); err != nil || len(all) != 3 {
+					t.Errorf("rank %d: %v", rank, err)
+				}
+				switch rank {
+				case 1:
+					if _, err := m.Agree(nil); err == nil {
+						t.Error("rank 2 agrees, which has left")
+					}
+				case 2:
+					m.Close()
+				}
+			}()
+		}
+		wg.Wait()
+		for _, m := range meetings {
+			m.Close()
+		}
+	}
+}
