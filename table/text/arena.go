@@ -2,6 +2,7 @@ package text
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
@@ -43,42 +44,48 @@ func reserve[T any](c *core, n int64) (device.Slice[T], error) {
 }
 
 const (
-	// worthwhile: at the bound the arena is cleared of garbage where that is this part of it, 1/32: else few bytes would cost as much again and again.
-	worthwhile = 32
+	// slack is the part of an arena at its bound that no live record takes, 1/32. So between two times that the records are moved, records of that many
+	// bytes come in: for a byte that is put no more than 32 are moved, however small batches are.
+	slack = 32
 	// fewLeft and leastShrunk say when a Delete gives memory back: where no more than a quarter of what is used is left.
 	fewLeft, leastShrunk = 4, 1 << 20
 )
 
 func (c *core) live() int64 { return int64(c.counts.Seen.Used-c.counts.Seen.Garbage) - unit }
 
-// room makes room in the arena for records of so many bytes. why says what forbids it. The caller has looked.
-func (c *core) room(st *device.Stream, bytes int64) (why, err error) {
-	used, garbage, most := int64(c.counts.Seen.Used), int64(c.counts.Seen.Garbage), c.mostCapacity()
-	if used+bytes <= c.arena.capacity {
-		return nil, nil
+// room makes room in the arena for records of so many bytes, or of fewer. limit is how far they may reach; where that is not for all, why says what forbids
+// more. The caller has looked.
+func (c *core) room(st *device.Stream, bytes int64) (limit int64, why, err error) {
+	fit := max(0, min(bytes, c.mostLive()-c.live()))
+	if fit < bytes {
+		why = table.AtMaxBytes(c.o.MaxBytes)
 	}
-	total := unit + c.live() + bytes
-	sizes := []int64{max(2*c.arena.capacity, roundUp(total+total/8, grain)), roundUp(total+total/8, grain), roundUp(total+total/32, grain), roundUp(total, grain)}
+	if int64(c.counts.Seen.Used)+fit > c.arena.capacity {
+		short, err := c.makeRoom(st, fit)
+		if err != nil {
+			return 0, nil, err
+		}
+		if short != nil {
+			why = short
+		}
+	}
+	return min(int64(c.counts.Seen.Used)+fit, c.arena.capacity), why, nil
+}
+
+// makeRoom moves the records where there is room for so many bytes more. Where there is no memory for much more, there is some slack at least.
+func (c *core) makeRoom(st *device.Stream, bytes int64) (short, err error) {
+	total, most := unit+c.live()+bytes, c.mostCapacity()
+	with := func(part int64) int64 { return min(roundUp(total+total/part, grain), most) }
+	sizes := []int64{min(max(2*c.arena.capacity, with(8)), most), with(8), with(slack)}
 	if total <= c.arena.capacity-c.arena.capacity/4 {
 		sizes = []int64{c.arena.capacity}
 	}
-	filled := c.arena.capacity >= most && garbage < most/worthwhile
-	if total > most || filled {
-		if why = table.AtMaxBytes(c.o.MaxBytes); filled {
-			return why, nil
-		}
-		sizes = []int64{most}
-	}
-	var short error
-	for _, size := range sizes {
-		if short, err = c.rebuild(st, min(size, most)); err != nil || short == nil {
+	for _, size := range slices.Compact(sizes) {
+		if short, err = c.rebuild(st, size); err != nil || short == nil {
 			break
 		}
 	}
-	if err == nil && short != nil {
-		why = short
-	}
-	return why, err
+	return short, err
 }
 
 // mostCapacity is the bound of the arena's capacity.
@@ -89,12 +96,26 @@ func (c *core) mostCapacity() int64 {
 	return capacityIn(c.most)
 }
 
+// mostLive is the bound of the live records' bytes.
+func (c *core) mostLive() int64 {
+	if c.most == 0 {
+		return 1 << 50
+	}
+	return c.mostCapacity() - c.mostCapacity()/slack - unit
+}
+
 // shrink gives memory back where little is left in it. It need not.
 func (c *core) shrink(st *device.Stream) error {
 	if used := int64(c.counts.Seen.Used); used < leastShrunk || c.live() > used/fewLeft {
 		return nil
 	}
-	_, err := c.rebuild(st, max(leastArena, roundUp(2*c.live()+unit, grain)))
+	err := c.settle(st)
+	if err == nil {
+		_, err = c.rebuild(st, max(leastArena, roundUp(2*c.live()+unit, grain)))
+	}
+	if device.IsOutOfMemory(err) {
+		return nil
+	}
 	return err
 }
 
@@ -102,10 +123,12 @@ func (c *core) shrink(st *device.Stream) error {
 const moveWords = 1 << 15
 
 // rebuild brings the records to an arena of another capacity, or of the same without the garbage. short is the memory that it lacked: then nothing is changed.
+// The index is owed nothing before. Errors: *device.OutOfMemoryError of the index, which then is owed where the records are.
 func (c *core) rebuild(st *device.Stream, capacity int64) (short, err error) {
 	var lists device.Slice[uint64]
 	to, err := c.makeArena(st, capacity)
-	words := min(moveWords, (int64(c.counts.Seen.Used)+grain-1)/grain)
+	used := int64(c.counts.Seen.Used)
+	words := min(moveWords, (used+grain-1)/grain)
 	if garbage := c.counts.Seen.Garbage > 0; err == nil && garbage {
 		if lists, err = reserve[uint64](c, 2*words*grain/recordBytes(c.valueBytes, 0)+2*words); err != nil {
 			err = errors.Join(err, c.f.Free(to.mem, to.starts))
@@ -118,46 +141,70 @@ func (c *core) rebuild(st *device.Stream, capacity int64) (short, err error) {
 	}
 	from := c.arena
 	if lists.Addr() == 0 {
-		used := int64(c.counts.Seen.Used)
 		err = errors.Join(to.mem.CopyFrom(st, from.mem.Slice(0, int(used))), to.starts.CopyFrom(st, from.starts.Slice(0, int((used+grain-1)/grain))))
-	} else {
-		err = c.breaks(c.move(st, to, words, lists))
+		c.arena = to
+		return nil, errors.Join(c.breaks(err), c.f.Free(from.mem, from.starts))
 	}
-	c.arena = to
-	return nil, errors.Join(err, c.f.Free(from.mem, from.starts, lists))
+	c.owed.move = &move{from: from, lists: lists, words: words, all: (used + grain - 1) / grain}
+	if err := c.breaks(c.carry(st, c.owed.move, to)); err != nil {
+		return nil, err
+	}
+	return nil, c.settle(st)
 }
 
-// move brings the live records to another arena, and has the index lead there: it has their hashes already, so that nothing is added to it. lists is
-// memory for the hashes and places of all records of so many words of the bitmap.
-func (c *core) move(st *device.Stream, to arena, words int64, lists device.Slice[uint64]) error {
-	seen := c.counts.Seen
+// move is what the index must be told after the records were carried to another arena.
+type move struct {
+	from       arena
+	lists      device.Slice[uint64] // memory for the hashes and places of all records of so many words of the bitmap
+	words, all int64                // all: of from's bitmap
+	first      int64                // the first that the index does not know
+}
+
+// params are those of the kernels, in the arena that the records are in now.
+func (m *move) params(c *core) params {
 	p := c.params(rows{})
-	p.Other, p.OtherStarts, p.Sure = to.mem.Addr(), to.starts.Addr(), 1
-	run := func(k device.Kernel[params], used uint64, first, words int64) error {
-		c.counts.Seen.Used, c.counts.Seen.Placed = used, 0
-		p.First, p.Words = uint64(first), uint64(words)
-		return errors.Join(c.counts.Set(st), c.launch(st, k, words, &p), c.counts.Look(st))
-	}
-	all := (int64(seen.Used) + grain - 1) / grain
-	if err := run(c.k.move, unit, 0, all); err != nil {
+	p.Other, p.OtherStarts, p.Arena, p.Starts, p.Sure = p.Arena, p.Starts, m.from.mem.Addr(), m.from.starts.Addr(), 1
+	return p
+}
+
+// carry brings the live records, and their chains, to another arena.
+func (c *core) carry(st *device.Stream, m *move, to arena) error {
+	c.arena = to
+	p := m.params(c)
+	p.Words = uint64(m.all)
+	c.counts.Seen.Used, c.counts.Seen.Garbage = unit, 0
+	if err := errors.Join(c.counts.Set(st), c.launch(st, c.k.move, m.all, &p), c.counts.Look(st)); err != nil {
 		return err
 	}
-	used := c.counts.Seen.Used
-	if err := run(c.k.relink, used, 0, (int64(used)+grain-1)/grain); err != nil {
-		return err
-	}
-	hashes, places := lists.Slice(0, lists.Len()/2), lists.Slice(lists.Len()/2, lists.Len())
+	p.Words = (c.counts.Seen.Used + grain - 1) / grain
+	return c.launch(st, c.k.relink, int64(p.Words), &p)
+}
+
+// lead has the index lead where the records were carried: it has their hashes already, so that nothing is added to it. Errors: *device.OutOfMemoryError; it
+// goes on from there the next time.
+func (c *core) lead(st *device.Stream, m *move) error {
+	p := m.params(c)
+	half := m.lists.Len() / 2
+	hashes, places := m.lists.Slice(0, half), m.lists.Slice(half, 2*half)
 	p.NewHashes, p.NewPlaces = hashes.Addr(), places.Addr()
-	for first := int64(0); first < all; first += words {
-		err := run(c.k.gather, used, first, min(words, all-first))
-		if n := int(c.counts.Seen.Placed); err == nil && n > 0 {
-			err = c.index.InsertOn(st, hashes.Slice(0, n), places.Slice(0, n))
-		}
+	for ; m.first < m.all; m.first += m.words {
+		p.First, p.Words = uint64(m.first), uint64(min(m.words, m.all-m.first))
+		n, err := c.gathered(st, &p)
 		if err != nil {
+			return c.breaks(err)
+		}
+		if _, err := c.tell(n, func(from, to int) error { return c.index.InsertOn(st, hashes.Slice(from, to), places.Slice(from, to)) }); err != nil {
 			return err
 		}
 	}
-	c.counts.Seen = seen
-	c.counts.Seen.Used, c.counts.Seen.Garbage = used, 0
-	return c.counts.Set(st)
+	return c.f.Free(m.from.mem, m.from.starts, m.lists)
+}
+
+// gathered lists the records of some words of the bitmap, and counts them. A batch in which this comes has placed none.
+func (c *core) gathered(st *device.Stream, p *params) (n int, err error) {
+	c.counts.Seen.Placed = 0
+	err = errors.Join(c.counts.Set(st), c.launch(st, c.k.gather, int64(p.Words), p), c.counts.Look(st))
+	n = int(c.counts.Seen.Placed)
+	c.counts.Seen.Placed = 0
+	return n, errors.Join(err, c.counts.Set(st))
 }

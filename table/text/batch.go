@@ -91,7 +91,7 @@ const (
 )
 
 // batch calls op with each piece of a batch on the device, from row first on. The CPU device sees Go's memory, and takes it whole. Where there is no memory for
-// a piece of a few rows, short is called, or is nil: then that is the error.
+// a piece of a few rows, short is called, or is nil: then that is the error. What op has no memory for is op's to tell: it is not tried again.
 func (c *core) batch(keys Keys, values, flags column, op func(st *device.Stream, first int, r rows) error, short func(first, n int, err error) error) error {
 	n := keys.Len()
 	if n == 0 {
@@ -124,8 +124,8 @@ func (c *core) batch(keys Keys, values, flags column, op func(st *device.Stream,
 		for rows > 1 && keys.offset(first+rows)-keys.offset(first) > most {
 			rows = (rows + 1) / 2
 		}
-		err := c.piece(keys, first, rows, values, flags, op)
-		if device.IsOutOfMemory(err) {
+		begun, err := c.piece(keys, first, rows, values, flags, op)
+		if device.IsOutOfMemory(err) && !begun {
 			if most = min(most, keys.offset(first+rows)-keys.offset(first)+int64(rows)) / 4; rows > 1 && most > leastPiece {
 				continue
 			}
@@ -141,8 +141,8 @@ func (c *core) batch(keys Keys, values, flags column, op func(st *device.Stream,
 	return nil
 }
 
-// piece copies rows to the device, calls op, and copies back what it wrote. An *OutOfMemoryError is of before op was called, or op's.
-func (c *core) piece(keys Keys, first, n int, values, flags column, op func(st *device.Stream, first int, r rows) error) (err error) {
+// piece copies rows to the device, calls op, and copies back what it wrote, be it before an error of op's. begun tells whether op was called.
+func (c *core) piece(keys Keys, first, n int, values, flags column, op func(st *device.Stream, first int, r rows) error) (begun bool, err error) {
 	from, to := keys.offset(first), keys.offset(first+n)
 	offsets := columnOf(keys.Offsets)
 	if offsets.size == 0 {
@@ -161,14 +161,14 @@ func (c *core) piece(keys Keys, first, n int, values, flags column, op func(st *
 	st := c.f.Device.Stream()
 	mem, err := reserve[byte](c, total+256)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { err = errors.Join(err, mem.FreeAfter(st)) }()
 	part := func(i int) device.Slice[byte] { return mem.Slice(at[i], at[i]+len(columns[i].bytes)) }
 	for i, col := range columns {
 		if !col.out {
 			if err := part(i).Write(st, col.bytes); err != nil {
-				return err
+				return false, err
 			}
 		}
 	}
@@ -179,15 +179,11 @@ func (c *core) piece(keys Keys, first, n int, values, flags column, op func(st *
 	if flags.size > 0 {
 		r.flags = part(3).Addr()
 	}
-	if err := op(st, first, r); err != nil {
-		return err
-	}
+	err = op(st, first, r)
 	for i, col := range columns {
 		if col.out && len(col.bytes) > 0 {
-			if err := part(i).Read(st, col.bytes); err != nil {
-				return err
-			}
+			err = errors.Join(err, part(i).Read(st, col.bytes))
 		}
 	}
-	return nil
+	return true, err
 }

@@ -48,8 +48,10 @@ type core struct {
 	most       int64 // bytes that the arena may have, with its bitmap; 0: as many as there are
 	counts     table.Counters[counts]
 	changes    uint64 // calls that may have changed the map
-	broken     error  // what left the map in no sound state
-	rows       int64  // of a part, at most: fewer in tests
+	owed       owed
+	least      device.Slice[byte] // scratch memory for a least part, where there is no other
+	broken     error              // what left the map in no sound state
+	rows       int64              // of a part, at most: fewer in tests
 }
 
 // together has a warp's lanes work together on long keys: on the CPU device that is for tests.
@@ -97,9 +99,12 @@ func (c *core) open(d *device.Device, o Options, index Index, together bool) err
 		if c.arena, err = c.makeArena(d.Stream(), capacity); err != nil {
 			return err
 		}
+		if c.least, err = table.Make[byte](&c.f, leastPart*scratchWrite+scratchSlack); err != nil {
+			return err
+		}
 		return c.reset(d.Stream())
 	}, func() error {
-		err := c.f.Free(c.arena.mem, c.arena.starts, &c.counts)
+		err := errors.Join(c.forget(), c.f.Free(c.arena.mem, c.arena.starts, c.least, &c.counts))
 		if c.index != nil {
 			err = errors.Join(err, c.index.Close())
 		}
@@ -113,8 +118,8 @@ func (c *core) reset(st *device.Stream) error {
 	return c.counts.Set(st)
 }
 
-// writing is Writing of the frame for calls that may change the map.
-func (c *core) writing(st *device.Stream, do func(st *device.Stream) error) error {
+// changing is Writing of the frame for calls that may change the map.
+func (c *core) changing(st *device.Stream, do func(st *device.Stream) error) error {
 	return c.f.Writing(st, func(st *device.Stream) error {
 		if c.broken != nil {
 			return c.broken
@@ -124,13 +129,25 @@ func (c *core) writing(st *device.Stream, do func(st *device.Stream) error) erro
 	})
 }
 
+// writing is changing for calls to which all keys must be found.
+func (c *core) writing(st *device.Stream, do func(st *device.Stream) error) error {
+	return c.changing(st, func(st *device.Stream) error { return c.settled(st, do) })
+}
+
 func (c *core) reading(st *device.Stream, do func(st *device.Stream) error) error {
 	return c.f.Alone(st, func(st *device.Stream) error { // scratch memory is used
 		if c.broken != nil {
 			return c.broken
 		}
-		return do(st)
+		return c.settled(st, do)
 	})
+}
+
+func (c *core) settled(st *device.Stream, do func(st *device.Stream) error) error {
+	if err := c.settle(st); err != nil {
+		return fmt.Errorf("%s: the index has no memory for what an earlier batch left to do, so that nothing is done: free some, and try again: %w", family, err)
+	}
+	return do(st)
 }
 
 // breaks notes an error after which nothing of the map is to be trusted.
@@ -185,7 +202,7 @@ func (c *core) begin(st *device.Stream) error {
 const (
 	partOnGPU    = 1 << 22
 	partOnCPU    = 1 << 17
-	leastPart    = 1 << 8
+	leastPart    = 1 << 7
 	scratchFind  = 16
 	scratchWrite = 64
 	scratchSlack = 1 << 12
@@ -203,24 +220,39 @@ func cut[T any](s *scratch, n int64) device.Slice[T] {
 	return v
 }
 
-// inParts does a batch in parts that there is scratch memory for, so many bytes for each row. Errors: *device.OutOfMemoryError, of a part for which there is
-// none: it tells which rows are not done.
-func (c *core) inParts(r rows, bytes int64, do func(first int64, r rows, s *scratch) error) (done int64, err error) {
+// viewAt is memory that was cut off, by its address.
+func viewAt[T any](s *scratch, addr uint64, n int) device.Slice[T] {
+	return device.View[T](s.mem, int(addr-s.mem.Addr()), n)
+}
+
+// inParts does a batch in parts that there is scratch memory for, so many bytes for each row: there always is for a least part. A part for which do finds no
+// memory is not done, and is tried again in smaller ones. Errors: *device.OutOfMemoryError where that does not help; the rows before are done.
+func (c *core) inParts(st *device.Stream, r rows, bytes int64, do func(first int64, r rows, s *scratch) error) (done int64, err error) {
 	most := c.rows
 	for done < r.n {
 		n := min(most, r.n-done)
 		mem, err := c.f.Scratch(n*bytes + scratchSlack)
-		if device.IsOutOfMemory(err) && most > leastPart {
-			most = max(leastPart, min(n, most)/4)
-			continue
+		if device.IsOutOfMemory(err) && n <= leastPart {
+			mem, err = c.least, nil
+		}
+		if err == nil {
+			err = c.settle(st)
 		}
 		if err == nil {
 			err = do(done, c.part(r, done, n), &scratch{mem: mem})
+		}
+		if device.IsOutOfMemory(err) && n > 1 && c.broken == nil {
+			if err := c.f.Spare(); err != nil { // a smaller one will do
+				return done, err
+			}
+			most = max(1, n/4)
+			continue
 		}
 		if err != nil {
 			return done, err
 		}
 		done += n
+		most = min(c.rows, 2*most)
 	}
 	return done, nil
 }
@@ -240,7 +272,7 @@ func (c *core) ask(st *device.Stream, p *params, s *scratch) error {
 
 // find queues a look-up. The caller is in reading or in writing.
 func (c *core) find(st *device.Stream, r rows) error {
-	_, err := c.inParts(r, scratchFind, func(_ int64, r rows, s *scratch) error {
+	_, err := c.inParts(st, r, scratchFind, func(_ int64, r rows, s *scratch) error {
 		p := c.params(r)
 		if err := c.ask(st, &p, s); err != nil {
 			return err
@@ -250,38 +282,57 @@ func (c *core) find(st *device.Stream, r rows) error {
 	return err
 }
 
-// put takes a batch in. Positions that found no room come back, ascending, with the reason.
+// put takes a batch in. Positions that found no room come back, ascending, with the reason. Where the index has no memory for a few new keys, the others are
+// still asked for, and what is in gets its values; where it has none even for that, the rest is refused as it is.
 func (c *core) put(st *device.Stream, r rows, replace bool) (refused []int, why, err error) {
-	parts := 0
-	done, err := c.inParts(r, scratchWrite, func(first int64, r rows, s *scratch) error {
-		lost, w, err := c.putPart(st, r, replace, s)
-		if parts++; w != nil {
-			why = w
+	parts, first := 0, int64(0)
+	var closed error // what lets no more in
+	for first < r.n {
+		done, err := c.inParts(st, c.part(r, first, r.n-first), scratchWrite, func(at int64, r rows, s *scratch) error {
+			lost, w, err := c.putPart(st, r, replace, closed, s)
+			if parts++; w != nil {
+				why = w
+			}
+			slices.Sort(lost) // blocks list them in no order
+			for _, i := range lost {
+				refused = append(refused, int(first+at)+int(i))
+			}
+			return err
+		})
+		first += done
+		if err != nil && (!device.IsOutOfMemory(err) || c.broken != nil) {
+			return nil, nil, err
 		}
-		slices.Sort(lost) // blocks list them in no order
-		for _, i := range lost {
-			refused = append(refused, int(first)+int(i))
+		if err != nil && closed != nil {
+			break
 		}
-		return err
-	})
-	if device.IsOutOfMemory(err) && c.broken == nil { // what is left has not begun
-		for i := done; i < r.n; i++ {
-			refused = append(refused, int(i))
-		}
-		why, err, parts = err, nil, 2
-		if r.flags != 0 {
-			flags := c.part(r, done, r.n-done)
-			err = c.launch(st, c.k.unflag, flags.n, &params{Flags: flags.flags, N: uint64(flags.n)})
+		closed = err
+	}
+	if len(refused) > 0 && parts > 1 { // others with the same key may have come in later
+		if refused, err = c.absent(st, r, refused); err != nil {
+			return nil, nil, err
 		}
 	}
-	if err == nil && len(refused) > 0 && parts > 1 { // others with the same key may have come in later
-		refused, err = c.absent(st, r, refused)
+	if first == r.n {
+		return refused, why, nil
 	}
-	return refused, why, err
+	for i := first; i < r.n; i++ {
+		refused = append(refused, int(i))
+	}
+	return refused, closed, c.unflag(st, r, first)
 }
 
-// putPart takes a part in.
-func (c *core) putPart(st *device.Stream, r rows, replace bool, s *scratch) (refused []uint32, why, err error) {
+// unflag clears the flags of a batch from a row on.
+func (c *core) unflag(st *device.Stream, r rows, first int64) error {
+	if r.flags == 0 {
+		return nil
+	}
+	rest := c.part(r, first, r.n-first)
+	return c.launch(st, c.k.unflag, rest.n, &params{Flags: rest.flags, N: uint64(rest.n)})
+}
+
+// putPart takes a part in; with closed no new keys, for that reason. Errors: *device.OutOfMemoryError, and no new key is in.
+func (c *core) putPart(st *device.Stream, r rows, replace bool, closed error, s *scratch) (refused []uint32, why, err error) {
 	p := c.params(r)
 	if replace {
 		p.Replace = 1
@@ -289,6 +340,7 @@ func (c *core) putPart(st *device.Stream, r rows, replace bool, s *scratch) (ref
 	if err := errors.Join(c.begin(st), c.ask(st, &p, s)); err != nil {
 		return nil, nil, err
 	}
+	before := c.counts.Seen
 	slots := int64(64)
 	for slots < 2*r.n {
 		slots *= 2
@@ -305,11 +357,18 @@ func (c *core) putPart(st *device.Stream, r rows, replace bool, s *scratch) (ref
 	if listed == 0 {
 		return nil, nil, nil
 	}
-	if why, err = c.room(st, int64(c.counts.Seen.Bytes)); err != nil {
-		return nil, nil, err
+	limit, why := int64(0), closed
+	if closed == nil {
+		if limit, why, err = c.room(st, int64(c.counts.Seen.Bytes)); err != nil {
+			return nil, nil, err
+		}
 	}
+	if closed == nil && device.IsOutOfMemory(why) {
+		return nil, nil, why
+	}
+	before.Used, before.Garbage = c.counts.Seen.Used, c.counts.Seen.Garbage
 	own := c.params(r) // the arena may be another
-	p.Arena, p.Starts, p.Capacity, p.Listed, p.Placed = own.Arena, own.Starts, own.Capacity, uint64(listed), uint64(listed)
+	p.Arena, p.Starts, p.Capacity, p.Listed, p.Placed = own.Arena, own.Starts, uint64(limit), uint64(listed), uint64(listed)
 	if why == nil {
 		p.Sure = 1
 	}
@@ -322,8 +381,10 @@ func (c *core) putPart(st *device.Stream, r rows, replace bool, s *scratch) (ref
 		}
 		p.Placed = c.counts.Seen.Placed
 	}
-	indexWhy, err := c.enter(st, &p, fresh, places, added, cutHeads(&p, s))
-	if err != nil {
+	indexWhy, err := c.enter(st, p, s)
+	if device.IsOutOfMemory(err) {
+		return nil, nil, errors.Join(err, c.breaks(c.undo(st, &p, r, before, s)))
+	} else if err != nil {
 		return nil, nil, c.breaks(err)
 	}
 	if indexWhy != nil {
@@ -339,32 +400,33 @@ func (c *core) putPart(st *device.Stream, r rows, replace bool, s *scratch) (ref
 	return refused, why, err
 }
 
-// cutHeads is where p has its heads.
-func cutHeads(p *params, s *scratch) device.Slice[uint64] {
-	return device.View[uint64](s.mem, int(p.Heads-s.mem.Addr()), int(p.N))
-}
-
-// enter has the index lead to new records, and chains where it leads to others of the same hash. heads is memory.
-func (c *core) enter(st *device.Stream, p *params, hashes, places device.Slice[uint64], added device.Slice[bool], heads device.Slice[uint64]) (why, err error) {
+// enter has the index lead to new records, and chains where it leads to others of the same hash. Errors: *device.OutOfMemoryError; then no chain is changed.
+func (c *core) enter(st *device.Stream, p params, s *scratch) (why, err error) {
 	n := int(p.Placed)
+	hashes, places, added := viewAt[uint64](s, p.NewHashes, n), viewAt[uint64](s, p.NewPlaces, n), viewAt[bool](s, p.Added, n)
 	if n > 0 {
-		if err := added.Slice(0, n).Fill(st, 0); err != nil { // perhaps no kernel writes those that are refused
+		if err := added.Fill(st, 0); err != nil { // perhaps no kernel writes those that are refused
 			return nil, err
 		}
-		err = c.index.InsertNewOn(st, hashes.Slice(0, n), places.Slice(0, n), added.Slice(0, n))
+		err = c.index.InsertNewOn(st, hashes, places, added)
 	}
 	if full := (*table.FullError)(nil); errors.As(err, &full) {
 		why = full.Why
 	} else if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(c.launch(st, c.k.tally, int64(n), p), c.counts.Look(st)); err != nil {
+	if err := errors.Join(c.launch(st, c.k.tally, int64(n), &p), c.counts.Look(st)); err != nil {
 		return nil, err
 	}
 	if c.counts.Seen.Linked == uint64(n) {
 		return why, nil
 	}
-	return why, errors.Join(c.index.FindOn(st, hashes.Slice(0, n), heads.Slice(0, n), device.Slice[bool]{}), c.launch(st, c.k.chain, int64(n), p), c.counts.Look(st))
+	p.Heads = p.Slots // nobody needs these any more, and what the heads were before may be asked
+	err = c.index.FindOn(st, hashes, viewAt[uint64](s, p.Heads, n), device.Slice[bool]{})
+	if err != nil {
+		return nil, err
+	}
+	return why, errors.Join(c.launch(st, c.k.chain, int64(n), &p), c.counts.Look(st))
 }
 
 // absent keeps of ascending positions of a batch those whose keys are not in.
@@ -378,11 +440,14 @@ func (c *core) absent(st *device.Stream, r rows, positions []int) (out []int, er
 			n++
 		}
 		some := c.part(r, int64(first), int64(positions[n-1]-first+1))
-		_, err := c.inParts(some, scratchFind+1, func(from int64, r rows, s *scratch) error {
+		done, err := c.inParts(st, some, scratchFind+1, func(from int64, r rows, s *scratch) error {
 			found := cut[bool](s, r.n)
 			r.flags = found.Addr()
 			p := c.params(r)
-			if err := errors.Join(c.ask(st, &p, s), c.launch(st, c.k.find, r.n, &p)); err != nil {
+			if err := c.ask(st, &p, s); err != nil {
+				return err
+			}
+			if err := c.launch(st, c.k.find, r.n, &p); err != nil {
 				return err
 			}
 			in, err := found.Host(st)
@@ -396,6 +461,10 @@ func (c *core) absent(st *device.Stream, r rows, positions []int) (out []int, er
 			}
 			return nil
 		})
+		if device.IsOutOfMemory(err) && c.broken == nil { // nobody can say
+			next, _ := slices.BinarySearch(positions, first+int(done))
+			return append(out, positions[next:]...), nil
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -404,9 +473,9 @@ func (c *core) absent(st *device.Stream, r rows, positions []int) (out []int, er
 	return out, nil
 }
 
-// erase takes keys out.
+// erase takes keys out. Errors: *device.OutOfMemoryError; the flags say which are out.
 func (c *core) erase(st *device.Stream, r rows) error {
-	_, err := c.inParts(r, scratchWrite, func(_ int64, r rows, s *scratch) error {
+	done, err := c.inParts(st, r, scratchWrite, func(_ int64, r rows, s *scratch) error {
 		p := c.params(r)
 		if err := errors.Join(c.begin(st), c.ask(st, &p, s)); err != nil {
 			return err
@@ -418,6 +487,9 @@ func (c *core) erase(st *device.Stream, r rows) error {
 		}
 		return c.breaks(c.leave(st, &p, hashes, s))
 	})
+	if device.IsOutOfMemory(err) {
+		err = errors.Join(err, c.unflag(st, r, done))
+	}
 	if err != nil {
 		return err
 	}
@@ -435,20 +507,33 @@ func (c *core) leave(st *device.Stream, p *params, hashes device.Slice[uint64], 
 		return err
 	}
 	if c.counts.Seen.Chained == 0 {
-		return c.index.DeleteOn(st, hashes.Slice(0, int(n)), device.Slice[bool]{})
+		return c.pass(st, hashes.Slice(0, int(n)), device.Slice[uint64]{})
 	}
 	gone, moved, to, owner := cut[uint64](s, n), cut[uint64](s, n), cut[uint64](s, n), cut[bool](s, n)
 	p.Placed, p.GoneHashes, p.MovedHashes, p.MovedPlaces, p.Added = uint64(n), gone.Addr(), moved.Addr(), to.Addr(), owner.Addr()
 	if err := errors.Join(c.launch(st, c.k.own, n, p), c.launch(st, c.k.unchain, n, p), c.counts.Look(st)); err != nil {
 		return err
 	}
-	if g := int(c.counts.Seen.Gone); g > 0 {
-		if err := c.index.DeleteOn(st, gone.Slice(0, g), device.Slice[bool]{}); err != nil {
-			return err
+	g, m := int(c.counts.Seen.Gone), int(c.counts.Seen.Moved)
+	return errors.Join(c.pass(st, gone.Slice(0, g), device.Slice[uint64]{}), c.pass(st, moved.Slice(0, m), to.Slice(0, m)))
+}
+
+// pass has the index lead from hashes to places, or with none nowhere. What it has no memory for it is owed.
+func (c *core) pass(st *device.Stream, hashes, places device.Slice[uint64]) error {
+	done, err := c.tell(hashes.Len(), func(from, to int) error {
+		if places.Len() == 0 {
+			return c.index.DeleteOn(st, hashes.Slice(from, to), device.Slice[bool]{})
 		}
+		return c.index.InsertOn(st, hashes.Slice(from, to), places.Slice(from, to))
+	})
+	if !device.IsOutOfMemory(err) {
+		return err
 	}
-	if m := int(c.counts.Seen.Moved); m > 0 {
-		return c.index.InsertOn(st, moved.Slice(0, m), to.Slice(0, m))
+	h, err1 := hashes.Slice(done, hashes.Len()).Host(st)
+	p, err2 := places.Slice(min(done, places.Len()), places.Len()).Host(st)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
 	}
+	c.owed.owe(h, p)
 	return nil
 }

@@ -23,11 +23,21 @@
 // record goes into the chain behind the first. Nobody sees a record before it is whole, and only the index and chains lead to records.
 //
 // Delete clears bits; of equal keys of a batch one lane finds its bit set. Then chains are made anew of what is left. The bytes become garbage: an insert that
-// finds no room has the live records moved to another arena where there is enough garbage, and so has a Delete that leaves little else.
+// finds no room has the live records moved to another arena, and so has a Delete that leaves little else.
+//
+// # Where memory is short
+//
+// A batch goes on in smaller parts, down to one key; a few rows always have scratch memory. A part whose index finds none is undone: its records go, and the
+// index is to forget their hashes. What the index has no memory to be told, be it that hashes are gone or where records have moved to, it is owed: the map
+// keeps a list, and every later call settles that first, or ends with *device.OutOfMemoryError before it has begun. So FullError names what is not in, and
+// when there is memory again the map is as good as any.
 //
 // # Memory
 //
 // A key takes 16 bytes, its value's (8 at least) and its own, rounded up to 16 in all, an eighth of a byte for each of these 16, and 16 bytes in the index over
 // that table's load factor. MaxBytes is divided between index and arena for keys of Options.KeyBytes: it bounds each by its part. While one of them
 // grows, or the arena is cleared of garbage, the old and the new stand side by side.
+//
+// At its bound a 32nd of the arena stays free of live records. So a key that fits always gets in, whatever the garbage, and records of a 32nd of the arena come
+// in between two times that all are moved: no more than 32 bytes are moved for one that is put, in batches of any size.
 package text

@@ -110,6 +110,27 @@ func (k Keys) pick(positions []int) Keys {
 	return Of(list...)
 }
 
+// absentElsewhere keeps of refused positions, which ascend, those whose key stands at none that is not refused.
+func (k Keys) absentElsewhere(refused []int) (out []int) {
+	in := make(map[string]bool, len(refused))
+	for _, p := range refused {
+		in[string(k.At(p))] = false
+	}
+	for i, left := 0, refused; i < k.Len(); i++ {
+		if len(left) > 0 && left[0] == i {
+			left = left[1:]
+		} else if _, asked := in[string(k.At(i))]; asked {
+			in[string(k.At(i))] = true
+		}
+	}
+	for _, p := range refused {
+		if !in[string(k.At(p))] {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
 // KeysOn are keys in device memory: key i is Bytes[Offsets[i]:Offsets[i+1]].
 type KeysOn struct {
 	Bytes   device.Slice[byte]

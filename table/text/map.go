@@ -35,7 +35,11 @@ func open[V any](d *device.Device, o Options, index Index, together bool) (*Map[
 }
 
 // Insert puts or replaces n pairs. Of equal keys in one batch, one value stays. The map grows as it must; where MaxBytes or the device's memory forbids that,
-// *table.FullError names exactly the positions that are not in.
+// *table.FullError names exactly the positions that are not in. Where there is no memory even to ask for a key, its position is named, too: if it was in
+// before, it has one of the two values.
+//
+// Errors of this and of all methods: *device.OutOfMemoryError, before anything is done, where an earlier batch has left something to do in the index, and there is
+// still no memory for that.
 func (m *Map[V]) Insert(keys Keys, values []V) error {
 	return m.insert(keys, values, nil, true)
 }
@@ -70,7 +74,7 @@ func (m *Map[V]) insert(keys Keys, values []V, added []bool, replace bool) error
 	}
 	var refused []int
 	var why error
-	pieces := 0
+	pieces, untried := 0, false
 	err := c.batch(keys, columnOf(values), outOf(added), func(st *device.Stream, first int, r rows) error {
 		pieces++
 		return c.writing(st, func(st *device.Stream) error {
@@ -88,27 +92,36 @@ func (m *Map[V]) insert(keys Keys, values []V, added []bool, replace bool) error
 			refused = append(refused, first+i)
 		}
 		clear(added[min(first, len(added)):min(first+n, len(added))])
-		why = short
-		pieces += 2
+		why, untried = short, true
+		pieces++
 		return nil
 	})
 	if err == nil && len(refused) > 0 && pieces > 1 {
-		found := make([]bool, len(refused))
-		if err = m.Contains(keys.pick(refused), found); device.IsOutOfMemory(err) {
-			err = nil // then nothing can have come in
-		}
-		still := refused[:0]
-		for i, p := range refused {
-			if !found[i] {
-				still = append(still, p)
-			}
-		}
-		refused = still
+		refused = keys.absentElsewhere(refused)
+	}
+	if err == nil && untried && !replace { // some may have been in before
+		refused, err = m.strikeOff(keys, refused)
 	}
 	if err != nil || len(refused) == 0 {
 		return err
 	}
-	return c.reading(nil, func(st *device.Stream) error { return c.full(refused, why) })
+	return c.f.Locked(func() error { return c.full(refused, why) })
+}
+
+// strikeOff keeps of refused positions those whose keys are not in, or all where there is no memory to ask.
+func (m *Map[V]) strikeOff(keys Keys, refused []int) (out []int, err error) {
+	found := make([]bool, len(refused))
+	if err := m.Contains(keys.pick(refused), found); device.IsOutOfMemory(err) {
+		return refused, nil
+	} else if err != nil {
+		return nil, err
+	}
+	for i, p := range refused {
+		if !found[i] {
+			out = append(out, p)
+		}
+	}
+	return out, nil
 }
 
 func (m *Map[V]) insertOn(st *device.Stream, keys KeysOn, values device.Slice[V], added device.Slice[bool], replace bool) error {
@@ -171,7 +184,8 @@ func (m *Map[V]) ContainsOn(st *device.Stream, keys KeysOn, found device.Slice[b
 	return m.FindOn(st, keys, device.Slice[V]{}, found)
 }
 
-// Delete removes keys. deleted[i] tells whether position i removed one (of equal keys in one batch, exactly one does); deleted may be nil. The count is theirs.
+// Delete removes keys. deleted[i] tells whether position i removed one (of equal keys in one batch, exactly one does); deleted may be nil. The count is theirs,
+// also beside an *device.OutOfMemoryError, after which some keys are out and others are not.
 func (m *Map[V]) Delete(keys Keys, deleted []bool) (int, error) {
 	c := &m.c
 	if err := c.checkKeys(keys, table.OptionalLen(deleted)); err != nil {
@@ -180,13 +194,14 @@ func (m *Map[V]) Delete(keys Keys, deleted []bool) (int, error) {
 	if deleted == nil {
 		deleted = make([]bool, keys.Len())
 	}
+	clear(deleted)
 	err := c.batch(keys, column{}, outOf(deleted), func(st *device.Stream, _ int, r rows) error {
 		return c.writing(st, func(st *device.Stream) error { return c.erase(st, r) })
 	}, nil)
-	if err != nil {
+	if err != nil && !device.IsOutOfMemory(err) {
 		return 0, err
 	}
-	return table.Count(deleted), nil
+	return table.Count(deleted), err
 }
 
 // DeleteOn is Delete on the device.
@@ -264,8 +279,8 @@ func (m *Map[V]) Len() (n int, err error) {
 // Clear empties the map and keeps the capacity.
 func (m *Map[V]) Clear() error {
 	c := &m.c
-	return c.writing(nil, func(st *device.Stream) error {
-		return c.breaks(errors.Join(c.index.Clear(), c.arena.starts.Fill(st, 0), c.reset(st)))
+	return c.changing(nil, func(st *device.Stream) error {
+		return c.breaks(errors.Join(c.forget(), c.index.Clear(), c.arena.starts.Fill(st, 0), c.reset(st)))
 	})
 }
 

@@ -5,11 +5,16 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math/bits"
+	"slices"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
 )
+
+// checkPiece is how many hashes Check asks the index for at once.
+const checkPiece = 1 << 16
 
 // walkBytes is how much of the arena is brought here at once.
 const walkBytes = 4 << 20
@@ -133,9 +138,9 @@ func (c *core) stats() (s Stats, err error) {
 	}
 	if n.Live > 0 {
 		mean := float64(c.live()) / float64(n.Live)
-		s.Capacity = max(s.Len, min(s.Capacity, int(float64(c.arena.capacity)/mean)))
+		s.Capacity = max(s.Len, min(s.Capacity, int(float64(min(c.arena.capacity, c.mostLive()))/mean)))
 	}
-	scratch := index.ScratchBytes
+	scratch := index.ScratchBytes + c.least.Bytes()
 	c.f.Tell(&s.Stats, histogram)
 	s.Family = c.index.Family()
 	s.ScratchBytes += scratch
@@ -157,13 +162,14 @@ func (c *core) grow(st *device.Stream, n int64) error {
 	if c.counts.Seen.Live > 0 {
 		mean = c.live()/int64(c.counts.Seen.Live) + 1
 	}
-	want := roundUp(unit+max(n*mean, c.live()), grain)
-	if n > (1<<50)/mean {
-		want = 1 << 50
+	live := int64(1 << 50)
+	if n <= live/mean {
+		live = max(n*mean, c.live())
 	}
-	if most := c.mostCapacity(); want > most {
-		return c.f.NoRoomFor(int(n), want, c.o.MaxBytes)
+	if live > c.mostLive() {
+		return c.f.NoRoomFor(int(n), live, c.o.MaxBytes)
 	}
+	want := min(roundUp(unit+live, grain), c.mostCapacity())
 	if err := c.index.Grow(int(n)); err != nil {
 		return err
 	}
@@ -190,14 +196,6 @@ func (c *core) check(st *device.Stream) error {
 	if err != nil {
 		return err
 	}
-	hashes, places, err := c.index.All()
-	if err != nil {
-		return err
-	}
-	first := map[uint64]uint64{}
-	for i, h := range hashes {
-		first[h] = places[i]
-	}
 	live, bytes := map[uint64]bool{}, int64(0)
 	keys := map[string]uint64{}
 	for w, word := range starts {
@@ -217,7 +215,45 @@ func (c *core) check(st *device.Stream) error {
 	if uint64(len(live)) != seen.Live || bytes != c.live() {
 		return fmt.Errorf("%s: %d records of %d bytes, and %d keys of %d are counted", family, len(live), bytes, seen.Live, c.live())
 	}
+	first, err := c.firsts(st, keys)
+	if err != nil {
+		return err
+	}
 	return c.checkChains(mem, first, live)
+}
+
+// firsts asks the index for all keys: by each hash it is to lead to a place, and by no other. All would take more memory than there may be.
+func (c *core) firsts(st *device.Stream, keys map[string]uint64) (first map[uint64]uint64, err error) {
+	first = map[uint64]uint64{}
+	for key := range keys {
+		first[c.hash.of([]byte(key))] = 0
+	}
+	if n, err := c.index.Len(); err != nil {
+		return nil, err
+	} else if n != len(first) {
+		return nil, fmt.Errorf("%s: the index has %d hashes, and the keys %d", family, n, len(first))
+	}
+	mem, err := c.f.Scratch(16 * checkPiece)
+	if device.IsOutOfMemory(err) {
+		mem, err = c.least, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for piece := range slices.Chunk(slices.Collect(maps.Keys(first)), mem.Len()/16) {
+		hashes, places := device.View[uint64](mem, 0, len(piece)), device.View[uint64](mem, 8*len(piece), len(piece))
+		if err := errors.Join(hashes.Write(st, piece), c.index.FindOn(st, hashes, places, device.Slice[bool]{})); err != nil {
+			return nil, err
+		}
+		found, err := places.Host(st)
+		if err != nil {
+			return nil, err
+		}
+		for i, h := range piece {
+			first[h] = found[i]
+		}
+	}
+	return first, nil
 }
 
 // keyAt is the key of a record.
