@@ -553,7 +553,7 @@ func TestLongKeys(t *testing.T) {
 
 // Very many keys with one prefix of 60 bytes; in long runs a million.
 func TestEqualPrefixes(t *testing.T) {
-	n := 100_000
+	n := 30_000
 	if testenv.Long() {
 		n = 1_000_000
 	}
@@ -581,12 +581,16 @@ func TestEqualPrefixes(t *testing.T) {
 
 // At the bound: what is named is not in, all else is; what is deleted makes room again, for keys of other lengths, too.
 func TestFull(t *testing.T) {
+	rounds := 4
+	if testenv.Long() {
+		rounds = 12
+	}
 	everywhere(t, func(t *testing.T, d *device.Device, newMap maker) {
 		for _, hash := range []int{kernel.HashMurmur, kernel.HashIdentity} {
 			x := newTwin(t, d, newMap, text.Options{Options: table.Options{MaxBytes: 128 << 10, Hash: hash}, KeyBytes: 100}, 5)
 			key := func(i, n int) string { return fmt.Sprint(i, " ") + strings.Repeat("-", n) }
 			next, in := 0, []string{}
-			for round := range 12 {
+			for round := range rounds {
 				keys := make([]string, 9000)
 				for i := range keys {
 					keys[i] = key(next+x.rng.IntN(6000), 20+round*13)
@@ -677,13 +681,17 @@ func TestAgainAtTheBound(t *testing.T) {
 
 // Batches in which keys come again and again, more than one part of a batch has.
 func TestDuplicates(t *testing.T) {
+	n := 40_000 // look-ups in an index that is full are slow
+	if testenv.Long() {
+		n = 400_000
+	}
 	everywhere(t, func(t *testing.T, d *device.Device, newMap maker) {
-		for _, o := range []text.Options{{}, {Options: table.Options{MaxBytes: 1 << 20}}} {
+		for _, o := range []text.Options{{}, {Options: table.Options{MaxBytes: int64(n) * 5 / 2}}} {
 			x := newTwin(t, d, newMap, o, 5)
-			x.m.SetPart(30_000)
-			keys := make([]string, 400_000)
+			x.m.SetPart(int64(n) / 13)
+			keys := make([]string, n)
 			for i := range keys {
-				keys[i] = fmt.Sprint("key ", x.rng.IntN(1+x.rng.IntN(40_000)))
+				keys[i] = fmt.Sprint("key ", x.rng.IntN(1+x.rng.IntN(n/10)))
 			}
 			x.insertNew(keys)
 			x.insert(keys)
@@ -697,7 +705,8 @@ func TestDuplicates(t *testing.T) {
 
 // With little device memory work goes on in smaller parts, and what has no room is named.
 func TestShortOfMemory(t *testing.T) {
-	for _, bytes := range []int64{3 << 20, 6 << 20, 12 << 20} {
+	sizes := []int64{12 << 20, 6 << 20, 3 << 20}
+	for _, bytes := range sizes[:testenv.Seeds(len(sizes))] {
 		d := openDevice(t, "cpu", device.WithMemory(bytes))
 		m, err := text.New[uint64](d, text.Options{}, index(warpmap.WarpCore))
 		must(t, err)
@@ -709,6 +718,9 @@ func TestShortOfMemory(t *testing.T) {
 		full := (*table.FullError)(nil)
 		if !errors.As(err, &full) || !device.IsOutOfMemory(err) {
 			t.Fatalf("100,000 keys in %s: %v", device.Bytes(bytes), err)
+		}
+		if in := int64(len(keys) - len(full.Positions)); in < bytes/300 {
+			t.Errorf("%d keys are in %s, of some 70 bytes each", in, device.Bytes(bytes))
 		}
 		lost := make([]bool, len(keys))
 		for _, p := range full.Positions {
@@ -921,7 +933,8 @@ func TestArrow(t *testing.T) {
 
 // Kernels compile for GPUs on machines that have none.
 func TestCompilesForGPUs(t *testing.T) {
-	for i, bytes := range []int{4, 8, 16} {
+	widths := []int{8, 4, 16}
+	for i, bytes := range widths[:testenv.Seeds(len(widths))] {
 		_, err := device.CompileFor([]string{"sm_70", "sm_80", "sm_90"}[i], text.Program(bytes, true))
 		if errors.Is(err, device.ErrNoNVRTC) {
 			testenv.RequireNVRTC(t, err)
