@@ -26,13 +26,13 @@ import (
 )
 
 // batchers runs a test with a Batcher over a map of each family.
-func batchers(t *testing.T, o table.Options, b table.BatcherOptions, run func(*testing.T, *table.Batcher[uint32, uint64], table.Map[uint32, uint64])) {
+func batchers(t *testing.T, o table.Options, b table.BatcherOptions, run func(*testing.T, *table.Batcher[uint32, uint32], table.Map[uint32, uint32])) {
 	for _, name := range []string{"cpu", "cuda:0"} {
 		for _, family := range warpmap.Families(table.KindMap) {
 			t.Run(name+"/"+string(family), func(t *testing.T) {
 				d := open(t, name)
 				defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-				m, err := warpmap.New[uint32, uint64](d, family, o)
+				m, err := warpmap.New[uint32, uint32](d, family, o)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -50,12 +50,12 @@ func batchers(t *testing.T, o table.Options, b table.BatcherOptions, run func(*t
 
 // Goroutines with keys of their own see their own changes, whatever others do meanwhile.
 func TestBatcher(t *testing.T) {
-	batchers(t, table.Options{}, table.BatcherOptions{Keys: 64}, func(t *testing.T, b *table.Batcher[uint32, uint64], m table.Map[uint32, uint64]) {
+	batchers(t, table.Options{}, table.BatcherOptions{Keys: 64}, func(t *testing.T, b *table.Batcher[uint32, uint32], m table.Map[uint32, uint32]) {
 		const goroutines = 24
-		models := make([]map[uint32]uint64, goroutines)
+		models := make([]map[uint32]uint32, goroutines)
 		var all sync.WaitGroup
 		for g := range goroutines {
-			models[g] = map[uint32]uint64{}
+			models[g] = map[uint32]uint32{}
 			all.Go(func() {
 				if err := batcherStory(t.Context(), b, uint32(g), models[g]); err != nil {
 					t.Errorf("goroutine %d: %v", g, err)
@@ -67,7 +67,7 @@ func TestBatcher(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, want := map[uint32]uint64{}, map[uint32]uint64{}
+		got, want := map[uint32]uint32{}, map[uint32]uint32{}
 		for i, k := range keys {
 			got[k] = values[i]
 		}
@@ -81,17 +81,17 @@ func TestBatcher(t *testing.T) {
 }
 
 // batcherStory does requests of one key to more than a batch's, of keys that are the goroutine's own.
-func batcherStory(ctx context.Context, b *table.Batcher[uint32, uint64], own uint32, model map[uint32]uint64) error {
+func batcherStory(ctx context.Context, b *table.Batcher[uint32, uint32], own uint32, model map[uint32]uint32) error {
 	rng := rand.New(rand.NewPCG(uint64(own), 1))
 	for step := range 40 {
 		n := []int{0, 1, 1, 2, 9, 40, 150}[rng.IntN(7)]
-		keys, values, flags := make([]uint32, n), make([]uint64, n), make([]bool, n)
+		keys, values, flags := make([]uint32, n), make([]uint32, n), make([]bool, n)
 		for i := range keys {
 			keys[i] = uint32(rng.IntN(60))<<8 | own
 			if rng.IntN(20) == 0 {
 				keys[i] = ^keys[i] // those that layouts reserve are among them
 			}
-			values[i] = rng.Uint64()
+			values[i] = rng.Uint32()
 		}
 		switch rng.IntN(4) {
 		case 0, 1:
@@ -103,7 +103,7 @@ func batcherStory(ctx context.Context, b *table.Batcher[uint32, uint64], own uin
 				continue
 			}
 			for i, k := range keys { // equal keys have one value
-				values[i] = uint64(k) * uint64(step+1)
+				values[i] = k * uint32(step+1)
 				model[k] = values[i]
 			}
 			if err := b.Insert(ctx, keys, values); err != nil {
@@ -147,7 +147,7 @@ func batcherStory(ctx context.Context, b *table.Batcher[uint32, uint64], own uin
 
 // A full table names to each request its own positions that are not in.
 func TestBatcherFull(t *testing.T) {
-	batchers(t, table.Options{MaxBytes: 32 << 10}, table.BatcherOptions{Keys: 500, Launches: 3}, func(t *testing.T, b *table.Batcher[uint32, uint64], m table.Map[uint32, uint64]) {
+	batchers(t, table.Options{MaxBytes: 16 << 10}, table.BatcherOptions{Keys: 500, Launches: 3}, func(t *testing.T, b *table.Batcher[uint32, uint32], m table.Map[uint32, uint32]) {
 		var all sync.WaitGroup
 		var refused atomic.Int64
 		for g := range 20 {
@@ -157,7 +157,7 @@ func TestBatcherFull(t *testing.T) {
 					for i := range keys {
 						keys[i] = uint32(g*1000 + step*50 + i)
 					}
-					err := b.Insert(t.Context(), keys, make([]uint64, 50))
+					err := b.Insert(t.Context(), keys, make([]uint32, 50))
 					full := &table.FullError{}
 					if err != nil && !errors.As(err, &full) {
 						t.Error(err)

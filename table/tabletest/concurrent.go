@@ -8,7 +8,6 @@ import (
 	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -54,8 +53,8 @@ func (s *Suite) goroutines(t testing.TB, d *device.Device) {
 		var workers, watchers sync.WaitGroup
 		var done atomic.Bool
 		rounds := 6
-		if o.MaxBytes > 0 && !d.Info().CUDA() && !testenv.Long() {
-			rounds = 3 // 1,500 keys: it is full by then
+		if short(d) {
+			rounds = 3 // 1,500 keys: one with MaxBytes is full by then
 		}
 		for i := range parts {
 			x := whole.share(uint64(i))
@@ -146,7 +145,11 @@ func (s *Suite) frees(t testing.TB, d *device.Device) {
 	free := func() int64 { n, _, err := own.Memory(); must(t, err); return n }
 	must(t, s.try(own, table.Options{}))
 	before := free()
-	for seed := range uint64(3) {
+	tables := uint64(3)
+	if short(d) {
+		tables = 1
+	}
+	for seed := range tables {
 		x := s.open(t, own, table.Options{}, seed)
 		r := x.base()
 		next := uint64(0)

@@ -24,7 +24,11 @@ func fill(x subject, next *uint64, batch int) *table.FullError {
 }
 
 func (s *Suite) full(t testing.TB, d *device.Device) {
-	for i, o := range []table.Options{{MaxBytes: 16 << 10}, {MaxBytes: 16 << 10, LoadFactor: 1}, {MaxBytes: 80 << 10, Capacity: 1 << 30}} {
+	large := int64(80 << 10)
+	if short(d) {
+		large = 24 << 10
+	}
+	for i, o := range []table.Options{{MaxBytes: 16 << 10}, {MaxBytes: 16 << 10, LoadFactor: 1}, {MaxBytes: large, Capacity: 1 << 30}} {
 		if s.light && i > 0 {
 			break
 		}

@@ -95,7 +95,11 @@ func newSuite[K, V any, T table.Table](make func(*device.Device, table.Options) 
 			inputTest(t, d, other, s, calls(s.base().t.(T)))
 		},
 		race: func(t testing.TB, d *device.Device) {
-			for round := range 8 {
+			rounds := 8
+			if short(d) {
+				rounds = 3 // each of another length
+			}
+			for round := range rounds {
 				it := raw(t, d)
 				closeTest(t, d, it, calls(it), round)
 			}
@@ -130,7 +134,7 @@ func (s *Suite) Without(names ...string) *Suite {
 // Run runs a part of the suite, or on a GPU, and in long runs, the whole. other is a second device: where it has
 // another name, what lies on it is refused.
 func (s *Suite) Run(t *testing.T, part Part, d, other *device.Device) {
-	if d.Info().CUDA() || testenv.Long() {
+	if !short(d) {
 		part = Whole
 	}
 	own := *s
@@ -160,11 +164,14 @@ func (s *Suite) Run(t *testing.T, part Part, d, other *device.Device) {
 	}
 }
 
+// short tells that kernels take most of the time that there is: a CPU runs them, in a run that is not to be long.
+func short(d *device.Device) bool { return !d.Info().CUDA() && !testenv.Long() }
+
 // Degenerate runs a smaller suite with the hash functions that put keys on few probe sequences: other kinds than maps with the one that puts all
 // on one; in long runs and on a GPU with both, and with Mueller's, which is a good one. Each costs a compilation.
 func (s *Suite) Degenerate(t *testing.T, d *device.Device) {
 	for name, hash := range map[string]int{"mueller": kernel.HashMueller, "identity": kernel.HashIdentity, "constant": kernel.HashConstant} {
-		if hash == kernel.HashMueller && !testenv.Long() || hash == kernel.HashIdentity && !s.pairs && !testenv.Long() && !d.Info().CUDA() {
+		if hash == kernel.HashMueller && !testenv.Long() || hash == kernel.HashIdentity && !s.pairs && short(d) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
