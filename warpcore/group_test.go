@@ -194,7 +194,7 @@ func TestGroupedInsertsWithoutRoom(t *testing.T) {
 // Where keys have several values on average, FindAll puts so many aside while it counts; some keys have more, and others none.
 func TestFindAllPutsValuesAside(t *testing.T) {
 	d := openCPU(t)
-	for name, o := range map[string]Options{"packed": {}, "soa by 8 lanes": {Layout: SoA, FindGroup: 8}} {
+	for name, o := range map[string]Options{"packed": {}, "soa by 8 lanes": {Layout: SoA, InsertGroup: 4, FindGroup: 8}} {
 		t.Run(name, func(t *testing.T) {
 			m, err := NewMultiMap[uint32, uint32](d, o)
 			must(t, err)

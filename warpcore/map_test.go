@@ -218,19 +218,23 @@ func TestRefusedTypes(t *testing.T) {
 		}
 	}
 	for _, err := range []error{
-		try[struct{ A, B int16 }, complex128](d)(), try[float64, struct{ A, B, C, D uint8 }](d)(), try[complex64, [16]uint8](d)(),
+		tryWith[struct{ A, B int16 }, complex128](d, Options{Layout: AoS, Window: 16, InsertGroup: 4, FindGroup: 8})(), // as TestVariants has them
+		try[float64, struct{ A, B, C, D uint8 }](d)(),
+		tryWith[complex64, [16]uint8](d, Options{Layout: AoS, Window: 2, InsertGroup: 32, FindGroup: 1})(),
 	} {
 		must(t, err)
 	}
 }
 
-func try[K, V any](d *device.Device) func() error {
+func try[K, V any](d *device.Device) func() error { return tryWith[K, V](d, Options{}) }
+
+func tryWith[K, V any](d *device.Device, o Options) func() error {
 	return func() error {
-		m, err := New[K, V](d, Options{})
+		m, err := New[K, V](d, o)
 		if err == nil {
 			return m.Close()
 		}
-		_, err2 := NewMultiMap[K, V](d, Options{})
+		_, err2 := NewMultiMap[K, V](d, o)
 		if err2 == nil {
 			return nil
 		}

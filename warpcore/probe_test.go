@@ -150,7 +150,7 @@ func TestProbeVisitsAll(t *testing.T) {
 // The histogram of Stats against a count in Go over the table's memory.
 func TestStatsCountProbes(t *testing.T) {
 	d := openCPU(t)
-	m, err := New[uint32, uint32](d, Options{Options: tableOptions(3000, 1), Window: 2})
+	m, err := New[uint32, uint32](d, Options{Options: tableOptions(3000, 1), Window: 1, InsertGroup: 1, FindGroup: 32})
 	must(t, err)
 	keys := make([]uint32, 3000)
 	for i := range keys {
