@@ -104,11 +104,11 @@ func TestUpdatesOfLongKeys(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := open(t, name)
 			all := d.Info().CUDA() || testenv.Long()
-			for seed := range uint64(4) { // in short runs each option with the one or the other
-				if all || seed%2 == 0 {
+			for seed := range uint64(4) { // in short runs the first option with the one, and the last with the other
+				if all || seed == 0 {
 					must(t, added(t, d, seed, stressed[seed], func(i int) [5]uint32 { return [5]uint32{0, 7, uint32(i % 3), 0, uint32(i)} }, asItIs))
 				}
-				if all || seed%2 == 1 {
+				if all || seed == 3 {
 					must(t, added(t, d, seed, stressed[seed], func(i int) [64]uint32 { return [64]uint32{1: uint32(i % 5), 63: uint32(i)} }, asItIs))
 				}
 			}
