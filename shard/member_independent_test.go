@@ -20,7 +20,7 @@ func playIndependent(m *shard.Member) error {
 			return fmt.Errorf("%s, independent: %w", family, err)
 		}
 	}
-	if err := errors.Join(playOwnLists(m), playOwnKeys(m), playOwnCounts(m), playOwnFull(m)); err != nil {
+	if err := errors.Join(playNoChooser(m), playOwnLists(m), playOwnKeys(m), playOwnCounts(m), playOwnFull(m)); err != nil {
 		return fmt.Errorf("independent: %w", err)
 	}
 	return nil
@@ -152,7 +152,7 @@ func ownOwners(x *shard.MemberMap[uint32, uint32], m *shard.Member, family strin
 			return fmt.Errorf("call %d of keys that are elsewhere: %w", i, err)
 		}
 	}
-	if err := x.Clear(); err != nil {
+	if err := errors.Join(x.Clear(), x.Insert(nil, nil)); err != nil { // nothing stays nowhere
 		return err
 	}
 	for i, call := range calls {
@@ -164,6 +164,22 @@ func ownOwners(x *shard.MemberMap[uint32, uint32], m *shard.Member, family strin
 		return fmt.Errorf("%d pairs, and %d for 4 of each of %d members: %w", n, out[0], m.Size(), err)
 	}
 	return nil
+}
+
+// playNoChooser: where chosen rows stay, the member's family must have them.
+func playNoChooser(m *shard.Member) error {
+	x, err := shard.NewMemberMap(m, shard.Options{Mode: shard.Independent}, families[uint32, uint32]()["gph"])
+	if err != nil {
+		return err
+	}
+	one, found := []uint32{1}, make([]bool, 1)
+	if err := x.InsertIf(one, one, []bool{true}); err == nil || !strings.Contains(err.Error(), "gph have no InsertIf") {
+		return fmt.Errorf("gph has an InsertIf: %w", err)
+	}
+	if err := errors.Join(x.Insert(one, one), x.ContainsIf(one, []bool{true}, found)); err != nil || !found[0] {
+		return fmt.Errorf("a key is found: %t, %w", found[0], err)
+	}
+	return x.Close()
 }
 
 // playOwnLists: the values that members have of a key come one after the other.

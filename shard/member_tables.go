@@ -23,11 +23,11 @@ import (
 // of one member, a table that one has closed, and calls that differ are an error of that call at all of them, and nothing changes. So a call of a closed table is
 // collective, too. Calls of several goroutines take turns, one table after the other; that they come in the same order everywhere is the caller's part.
 //
-// It does chosen rows alone (table.Chooser), whatever its family; Update, FindOrInsert and Mixed (table.Updater, table.Mixed) are for families that have them, and elsewhere
-// an error of all members.
+// It does chosen rows alone (table.Chooser), whatever its family, but for InsertIf in the independent mode; that, Update, FindOrInsert and Mixed (table.Updater, table.Mixed) are
+// for families that have them, and elsewhere an error of all members.
 //
-// *table.FullError names the positions of this member's batch that are not in, and its
-// Capacity and Len are those of all members; a member all of whose keys are in has none.
+// *table.FullError names the positions of this member's batch that are not in, and its Capacity and Len are those of all members; a member all of whose keys are in
+// has none.
 type MemberMap[K, V any] struct {
 	*joint
 	tables mapTables[K, V] // this member's alone
@@ -190,7 +190,7 @@ func (m *MemberMap[K, V]) Check() error {
 	return m.check(func() ([]uint64, error) { keys, _, err := m.tables[0].All(); return patterns(keys), err })
 }
 
-// MemberSet is a set over the members of a job: see MemberMap. It does chosen rows alone (table.KeyChooser), whatever its family; Mixed is for families that have it.
+// MemberSet is a set over the members of a job: see MemberMap. It does chosen rows alone (table.KeyChooser) and Mixed as MemberMap does.
 type MemberSet[K any] struct {
 	*joint
 	tables setTables[K] // this member's alone

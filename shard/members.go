@@ -145,9 +145,7 @@ type request struct {
 func (j *joint) exchange(what string, jb *job, s source, err error) error {
 	chunk := chunkOf(j.piece)
 	own := request{N: s.n}
-	if jb.all = jb.asks && j.opts.Mode == Independent; jb.all {
-		jb.flags = jb.flags || jb.values&back != 0 && !jb.sum // to know whose value it is
-	}
+	jb.all = jb.asks && j.opts.Mode == Independent
 	if err == nil && jb.owned && j.scattered {
 		err = errScattered
 	}
@@ -649,10 +647,11 @@ func fullOf[K, V any](j *joint, b bringing[K, V], absence job, why, wrong error)
 
 // local does an insert of each member's rows in its own table. It is collective: nobody's rows go in before all know that nobody's are wrong.
 func (j *joint) local(what string, jb *job, s source, err error, settle func(wrong error) error) error {
-	if err := j.together(what, err); err != nil {
+	sizes, err := agreed(j, what, s.n, err)
+	if err != nil {
 		return err
 	}
-	j.scattered = j.scattered || j.size > 1
+	j.scattered = j.scattered || j.size > 1 && slices.Max(sizes) > 0
 	var lost []int
 	var why error
 	if s.n > 0 {
@@ -678,19 +677,26 @@ func (j *joint) local(what string, jb *job, s source, err error, settle func(wro
 // whyFull gives why a table found no room: this member's, or else that of the first rank whose table found none; nil where all had room. It is collective; wrong is
 // what went wrong here.
 func (j *joint) whyFull(what string, why, wrong error) (error, error) {
-	text := ""
-	if why != nil {
-		text = why.Error()
+	type reason struct {
+		Text  string
+		Bound bool // it is MaxBytes
 	}
-	said, err := agreed(j, what, text, wrong)
+	own := reason{Bound: errors.Is(why, table.ErrMaxBytes)}
+	if why != nil {
+		own.Text = why.Error()
+	}
+	said, err := agreed(j, what, own, wrong)
 	if err != nil || why != nil {
 		return why, err
 	}
-	at := slices.IndexFunc(said, func(s string) bool { return s != "" })
-	if at < 0 {
+	at := slices.IndexFunc(said, func(r reason) bool { return r.Text != "" })
+	switch {
+	case at < 0:
 		return nil, nil
+	case said[at].Bound:
+		return fmt.Errorf("%w (rank %d: %s)", table.ErrMaxBytes, at, said[at].Text), nil
 	}
-	return fmt.Errorf("%w (rank %d: %s)", table.ErrMaxBytes, at, said[at]), nil
+	return fmt.Errorf("rank %d: %s", at, said[at].Text), nil
 }
 
 // fullAt is the FullError of this member's positions that found no room, or nil where it has none. It is collective, but for refused, which gives them.
