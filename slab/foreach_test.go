@@ -23,7 +23,7 @@ func TestForEachAndForAll(t *testing.T) {
 				t.Cleanup(func() { must(t, d.Close()) })
 				n, absent := 700, 2
 				if o.Hash == kernel.HashConstant && name == "cpu" && !testenv.Long() {
-					n = 200 // its one chain, of more than ten slabs, is walked for each key: with 700 that took 15 seconds
+					n = 120 // its one chain, of more than ten slabs, is walked for each key: with 700 that took 15 seconds
 				}
 				keys, values := make([]uint32, n), make([]uint64, n)
 				for i := range keys {
