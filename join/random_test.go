@@ -238,8 +238,11 @@ func TestThousandColumns(t *testing.T) {
 	write(t, o.Build, reader(t, make("b")))
 	write(t, o.Probe, reader(t, make("p")))
 	var first [][]string
-	for _, part := range []int64{-1, 20000} {
-		for _, suffix := range Suffixes() {
+	for i, part := range []int64{-1, 20000} {
+		for j, suffix := range Suffixes() {
+			if (i+j)%2 > 0 && !testenv.Long() {
+				continue // each format with one of both
+			}
 			o.Out, o.part = filepath.Join(dir, "o"+suffix), part
 			if s, err := Run(t.Context(), nil, o); err != nil || s.OutRows != 20 {
 				t.Fatal(suffix, s, err)
