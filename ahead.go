@@ -7,6 +7,7 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/table/text"
 )
 
 // aheadRows is a batch for which families take the kernels of large ones.
@@ -47,6 +48,18 @@ func CompileAhead[K, V any](d *device.Device, kind table.Kind, name table.Family
 	}
 	m, err := NewMultiMapOf[K, V](d, kind, name, table.MultiMapOptions{Options: o})
 	return ahead(m, err, func(n int) []func() error { return multiMapCalls(m, n) })
+}
+
+// CompileAheadStrings is CompileAhead for a Strings over a family, with the map below it.
+func CompileAheadStrings[V any](d *device.Device, name table.Family) error {
+	m, err := NewStrings[V](d, name, text.Options{}) // which compiles all that is a Strings' own
+	if err != nil {
+		return err
+	}
+	if err := m.Close(); err != nil {
+		return err
+	}
+	return CompileAhead[uint64, uint64](d, table.KindMap, m.Family())
 }
 
 // ahead makes a table's calls, with few rows and with many. A call that fails, or breaks off, for what kernels did not do has compiled them.

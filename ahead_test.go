@@ -9,6 +9,7 @@ import (
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/table/text"
 )
 
 // compiled are the programs in a cache.
@@ -24,6 +25,43 @@ func compiled(t *testing.T, dir string) (names []string) {
 		}
 	}
 	return names
+}
+
+// All that a Strings compiles, when it is made and when it is used, is there.
+func TestCompileAheadStrings(t *testing.T) {
+	dir := t.TempDir()
+	d, err := device.OpenAhead("sm_90", device.WithCache(dir))
+	testenv.Require(t, "nvrtc", err)
+	defer d.Close()
+	families := []table.Family{warpmap.GPH}
+	if testenv.Long() {
+		families = warpmap.Families(table.KindMap)
+	}
+	for _, family := range families {
+		before := len(compiled(t, dir))
+		if err := warpmap.CompileAheadStrings[uint32](d, family); err != nil {
+			t.Fatalf("%s: %v", family, err)
+		}
+		all := compiled(t, dir)
+		if n := len(all) - before; n < 2 {
+			t.Errorf("%s: %d programs", family, n)
+		}
+		m, err := warpmap.NewStrings[uint32](d, family, text.Options{Options: table.Options{Capacity: 1 << 20}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys, values := text.Of("a", "b"), make([]uint32, 2) // nothing runs, so that errors mean nothing
+		m.Insert(keys, values)
+		m.Find(keys, values, nil)
+		m.Delete(keys, nil)
+		m.Stats()
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+		if now := compiled(t, dir); !slices.Equal(now, all) {
+			t.Errorf("%s: %d programs were compiled ahead, and then there are %d", family, len(all), len(now))
+		}
+	}
 }
 
 // Whatever is called, no table hangs on a device that runs nothing, and several programs come of a family.

@@ -19,7 +19,11 @@ type compileWork struct {
 	arch, table, kind  []string
 	keyBytes, valBytes []int
 	out                string
+	strings            bool
 }
+
+// stringsKind is what --kind calls maps of strings, which are no kind of table: they stand over a map.
+const stringsKind = "strings"
 
 func compileCommand() *cobra.Command {
 	var w compileWork
@@ -32,8 +36,9 @@ it. The program must be of the same version of warpmap.
 
 Kernels are those of tables with their default options, and do not depend on the types of keys and values but by their widths; Update is compiled for
 unsigned integers, by Add. For what else a program has, make it run once on a machine with NVRTC and a GPU of that architecture, and take its cache; or call
-warpmap.CompileAhead with its own types.`,
+warpmap.CompileAhead or CompileAheadStrings with its own types.`,
 		Example: `  warpmap compile --arch sm_90 --out kernels
+  warpmap compile --arch sm_90 --table slab --kind strings --value-bytes 8 --out kernels
   warpmap compile --arch sm_80,sm_90 --table warpcore,gph --kind map,set --key-bytes 8 --value-bytes 8 --out kernels`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return w.run(cmd) },
@@ -42,7 +47,7 @@ warpmap.CompileAhead with its own types.`,
 	f.StringSliceVar(&w.arch, "arch", nil, "architectures, such as sm_90 (of H100 and H200)")
 	f.StringVar(&w.out, "out", "", "the folder to compile into")
 	f.StringSliceVar(&w.table, "table", nil, "families of tables (default all)")
-	f.StringSliceVar(&w.kind, "kind", []string{tables.KindMap.String()}, "kinds of tables: "+strings.Join(kindNames(), ", "))
+	f.StringSliceVar(&w.kind, "kind", []string{tables.KindMap.String()}, "kinds of tables: "+strings.Join(append(kindNames(), stringsKind), ", "))
 	f.IntSliceVar(&w.keyBytes, "key-bytes", []int{4, 8}, "widths of keys: 4, 8")
 	f.IntSliceVar(&w.valBytes, "value-bytes", []int{4, 8}, "widths of values: 4, 8, 16")
 	cmd.MarkFlagRequired("arch")
@@ -60,20 +65,31 @@ var aheadOf = map[[2]int]func(*device.Device, tables.Kind, tables.Family) error{
 	{8, 16}: warpmap.CompileAhead[uint64, [2]uint64],
 }
 
+var aheadOfStrings = map[int]func(*device.Device, tables.Family) error{
+	4:  warpmap.CompileAheadStrings[uint32],
+	8:  warpmap.CompileAheadStrings[uint64],
+	16: warpmap.CompileAheadStrings[[2]uint64],
+}
+
 func (w *compileWork) run(cmd *cobra.Command) error {
 	var wanted []tables.Kind
 	for _, name := range w.kind {
+		if name == stringsKind {
+			w.strings = true
+			continue
+		}
 		kind, err := kindOf(name)
 		if err != nil {
-			return fmt.Errorf("--kind: %w", err)
+			return fmt.Errorf("--kind: %w; or %s, over a map", err, stringsKind)
 		}
 		wanted = append(wanted, kind)
 	}
-	some := false
-	for _, kind := range wanted {
-		for _, family := range warpmap.Families(kind) {
-			some = some || w.wants(family)
-		}
+	some, over := false, wanted
+	if w.strings {
+		over = append(slices.Clone(wanted), tables.KindMap)
+	}
+	for _, kind := range over {
+		some = some || len(w.families(kind)) > 0
 	}
 	if !some {
 		return fmt.Errorf("--table %s: want some of %s", strings.Join(w.table, ","), kindList())
@@ -107,25 +123,44 @@ func (w *compileWork) compile(cmd *cobra.Command, arch string, kinds []tables.Ki
 		return &deviceError{err}
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
+	ahead := func(what string, compile func() error) error {
+		if err := cmd.Context().Err(); err != nil {
+			return err
+		}
+		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", arch, what)
+		return compile()
+	}
 	for _, kind := range kinds {
-		for _, family := range warpmap.Families(kind) {
-			if !w.wants(family) {
-				continue
-			}
+		for _, family := range w.families(kind) {
 			for _, key := range w.keyBytes {
 				for _, value := range w.valuesOf(kind) {
-					if err := cmd.Context().Err(); err != nil {
-						return err
-					}
-					fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v of %s, keys of %d bytes%s\n", arch, kind, family, key, valueNote(kind, value))
-					if err := aheadOf[[2]int{key, value}](d, kind, family); err != nil {
+					err := ahead(fmt.Sprintf("%v of %s, keys of %d bytes%s", kind, family, key, valueNote(kind, value)), func() error {
+						return aheadOf[[2]int{key, value}](d, kind, family)
+					})
+					if err != nil {
 						return err
 					}
 				}
 			}
 		}
 	}
+	if !w.strings {
+		return nil
+	}
+	for _, family := range w.families(tables.KindMap) {
+		for _, value := range w.valBytes {
+			err := ahead(fmt.Sprintf("%s of %s, values of %d", stringsKind, family, value), func() error { return aheadOfStrings[value](d, family) })
+			if err != nil {
+				return err
+			}
+		}
+	}
 	return nil
+}
+
+// families are those of a kind that are wanted.
+func (w *compileWork) families(kind tables.Kind) []tables.Family {
+	return slices.DeleteFunc(slices.Clone(warpmap.Families(kind)), func(f tables.Family) bool { return !w.wants(f) })
 }
 
 // valuesOf are the widths of values of a kind; for one without values, or with counts, one that stands for none.

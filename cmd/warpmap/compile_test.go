@@ -14,6 +14,8 @@ func TestCompile(t *testing.T) {
 	for want, args := range map[string][]string{
 		"no kind of table":              {"--arch", "sm_90", "--kind", "heap"},
 		"want some of":                  {"--arch", "sm_90", "--table", "gph", "--kind", "set"},
+		"or strings, over a map":        {"--arch", "sm_90", "--kind", "string"},
+		"--value-bytes 2":               {"--arch", "sm_90", "--kind", "strings", "--value-bytes", "2"},
 		"want keys of 4 or 8 bytes":     {"--arch", "sm_90", "--key-bytes", "5"},
 		"required flag(s) \"arch\" not": {"--out", dir},
 	} {
@@ -25,6 +27,10 @@ func TestCompile(t *testing.T) {
 	testenv.Require(t, "nvrtc", err)
 	out, progress, err := run(t, "compile", "--arch", "sm_90", "--table", "slab", "--kind", "set", "--key-bytes", "4", "--out", dir)
 	if err != nil || !strings.Contains(out, "programs, ") || strings.Contains(out, " 0 programs") || !strings.Contains(progress, "sm_90: set of slab, keys of 4 bytes\n") {
+		t.Errorf("%q, %q, %v", out, progress, err)
+	}
+	out, progress, err = run(t, "compile", "--arch", "sm_90", "--table", "gph", "--kind", "strings", "--value-bytes", "4", "--out", filepath.Join(dir, "strings"))
+	if err != nil || !strings.Contains(out, "programs, ") || strings.Contains(out, " 0 programs") || progress != "sm_90: strings of gph, values of 4\n" {
 		t.Errorf("%q, %q, %v", out, progress, err)
 	}
 	if _, _, err := run(t, "compile", "--arch", "sm_9", "--out", dir); err == nil || !strings.Contains(err.Error(), "sm_9") {
