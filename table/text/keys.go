@@ -139,6 +139,9 @@ type KeysOn struct {
 
 // Upload copies keys to the device, in memory that Free gives back.
 func (k Keys) Upload(d *device.Device) (on KeysOn, err error) {
+	if d == nil {
+		return on, fmt.Errorf("strings: no device to bring keys to (see device.Open)")
+	}
 	if err := k.check(); err != nil {
 		return on, err
 	}
