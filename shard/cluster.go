@@ -88,7 +88,7 @@ type member struct {
 	splits              device.Kernel[splitRows]
 	gather, merge       device.Kernel[gatherRows]
 	spread              device.Kernel[spreadRows]
-	regional            *regional                  // made when first asked for
+	regional            regional                   // made when first asked for
 	lists               [4]device.Kernel[listRows] // shard_sum, shard_scan, shard_offsets, shard_lists
 
 	counts  device.Slice[uint64] // one a chunk and owner

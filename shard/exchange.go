@@ -75,7 +75,7 @@ type list struct {
 const defaultPiece = 1 << 28
 
 // mostPiece is the most rows that an inbox has room for.
-const mostPiece = 1 << 28
+const mostPiece = defaultPiece + defaultPiece/8 + tileMost
 
 // inboxShare: the two inboxes take one part in so many of a device's memory at most, together.
 const inboxShare = 16
@@ -107,7 +107,7 @@ func (c *cluster) exchange(j *job) error {
 	if largest == 0 {
 		return nil
 	}
-	piece = min(piece, largest)
+	piece = min(piece, largest, c.inboxRows())
 	if rows := 0; j.asks {
 		for _, s := range j.sources {
 			rows += s.n
@@ -120,35 +120,45 @@ func (c *cluster) exchange(j *job) error {
 		sizes[i] = s.n
 		total += s.n
 	}
-	o, err := c.orderOf(j, min(piece, total/len(c.members)))
-	if err != nil {
-		return err
-	}
-	for {
-		chunk := o.chunk(piece)
-		counts, err := c.countRows(j, o, chunk)
-		if err != nil {
-			return err
-		}
-		owned := counts
-		if o.regions > 0 {
-			owned = make([][]uint64, len(counts))
-			for i := range counts {
-				owned[i] = o.ownersOf(counts[i])
-			}
-		}
-		p := newPlan(sizes, owned, chunk, piece, max(chunk, min(piece+piece/8+tileMost, c.inboxRows())))
-		if o.regions > 0 {
-			p.order, p.starts = o, o.starts(p, counts, chunk)
-		}
-		if err = c.makeRoom(j, p); err == nil {
+	o := c.orderOf(j, min(piece, total/len(c.members)))
+	for most := piece; ; {
+		p, err := c.planned(j, o, sizes, piece)
+		if err == nil {
 			return c.rounds(j, p)
 		}
-		if !device.IsOutOfMemory(err) || piece <= tileMost {
+		switch {
+		case !device.IsOutOfMemory(err):
 			return err
+		case o.regions > 0 && piece <= regionMost: // owners alone take less
+			o, piece = order{}, most
+		case piece <= tileMost:
+			return err
+		default:
+			piece /= 4 // counted anew, for a chunk must fit an inbox
 		}
-		piece /= 4 // counted anew, for a chunk must fit an inbox
 	}
+}
+
+// planned counts a job's rows, plans its rounds, and makes room for them.
+func (c *cluster) planned(j *job, o order, sizes []int, piece int) (p plan, err error) {
+	chunk := o.chunk(piece)
+	counts, err := c.countRows(j, o, chunk)
+	if err != nil {
+		c.settle() // others may be counting
+		return p, err
+	}
+	owned := counts
+	if o.regions > 0 {
+		owned = make([][]uint64, len(counts))
+		for i := range counts {
+			owned[i] = o.ownersOf(counts[i])
+		}
+	}
+	p = newPlan(sizes, owned, chunk, piece, max(chunk, min(piece+piece/8+tileMost, c.inboxRows())))
+	if o.regions > 0 {
+		p.order, p.starts = o, o.starts(p, counts, chunk)
+	}
+	return p, c.makeRoom(j, p)
 }
 
 // alone does a job on the only member, with the caller's own slices.
@@ -919,6 +929,14 @@ func (f *flight) owner(j int) (err error) {
 	return err
 }
 
+// full tells a job that an owner found no room, one at a time.
+func (f *flight) full(m *member, j int, e *table.FullError, got received) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m.capacity = e.Capacity
+	return f.job.full(j, e, got)
+}
+
 func (f *flight) work(m *member, j, r int, rd round) error {
 	half := f.half(r)
 	for i, other := range f.members {
@@ -941,10 +959,7 @@ func (f *flight) work(m *member, j, r int, rd round) error {
 			err = f.job.run(j, m.work, got)
 		}
 		if full := (*table.FullError)(nil); errors.As(err, &full) {
-			f.mu.Lock()
-			m.capacity = full.Capacity
-			err = f.job.full(j, full, got)
-			f.mu.Unlock()
+			err = f.full(m, j, full, got)
 		}
 		if err != nil {
 			return err

@@ -180,7 +180,15 @@ func (m *Member) Size() int { return m.size }
 func (m *Member) Device() *device.Device { return m.d }
 
 // Close leaves the job, when all its tables are closed; others that still want this member hear that it has left. A second call does nothing.
-func (m *Member) Close() error { return m.leave(nil) }
+//
+// While a call is under way it ends that, here and for the others, who hear so.
+func (m *Member) Close() error {
+	if !m.turn.TryLock() {
+		return m.leave(errors.New("it was closed in the middle of a call"))
+	}
+	defer m.turn.Unlock()
+	return m.leave(nil)
+}
 
 // agree gives everybody's x, in the order of ranks.
 func agree[T any](m *Member, x T) ([]T, error) {

@@ -372,14 +372,20 @@ func TestPanic(t *testing.T) {
 
 // Where memory is short, rows go in smaller pieces before a batch is refused.
 func TestLittleMemory(t *testing.T) {
-	devices := []*device.Device{open(t, "cpu:0", device.WithMemory(12<<20)), open(t, "cpu:1", device.WithMemory(12<<20))}
-	m := pairs(t, devices, shard.Options{Options: table.Options{Capacity: 200_000}})
+	for _, x := range []struct{ regions, free int }{{0, 2500}, {0, 1000}, {37, 1000}, {512, 1500}} { // KiB
+		littleMemory(t, shard.Options{Options: table.Options{Capacity: 200_000}, Regions: x.regions}, x.free<<10)
+	}
+}
+
+func littleMemory(t *testing.T, o shard.Options, left int) {
+	devices := []*device.Device{open(t, "cpu:0", device.WithMemory(14<<20)), open(t, "cpu:1", device.WithMemory(14<<20))}
+	m := pairs(t, devices, o)
 	keys, values := batches([]int{200_000}, 2)
 	var held []device.Slice[byte]
 	for _, d := range devices {
 		free, _, err := d.Memory()
 		must(t, err)
-		x, err := device.Make[byte](d, int(free)-2500<<10)
+		x, err := device.Make[byte](d, int(free)-left)
 		must(t, err)
 		held = append(held, x)
 	}

@@ -76,6 +76,7 @@ func newJoint(mem *Member, w table.Width, o Options, each func(d *device.Device,
 	}
 	seed := uint64(said[0].Seed)
 	j.seed, j.piece = ownersSeed(seed), int(own.Piece)
+	j.piece = min(j.piece, int(own.Most))
 	j.most = max(chunkOf(j.piece), min(j.piece+j.piece/8+tileMost, int(own.Most)))
 	j.m = &member{d: mem.d}
 	if err = j.open(); err == nil {
@@ -120,7 +121,15 @@ func (j *joint) locked(what string, do func() error) error {
 	err := j.usable()
 	switch {
 	case err == nil:
-		return do()
+		finished := false
+		defer func() {
+			if !finished { // by a panic: the others would wait for this member
+				j.broken = fmt.Errorf("%s: a panic in %s has left the table halfway", family, what)
+				j.meeting.Fail("a panic in " + what)
+			}
+		}()
+		err = do()
+		finished = true
 	case j.closed:
 		j.together(what, err)
 	}

@@ -47,11 +47,21 @@ func member() int {
 	return 0
 }
 
-// deadly is a table that may kill the process in an operation.
-type deadly struct{ table.Map[uint32, uint32] }
+// deadly is a table that may kill the process in an operation, panic, or leave the job.
+type deadly struct {
+	table.Map[uint32, uint32]
+	of *shard.Member
+}
 
 func (d deadly) InsertOn(st *device.Stream, keys, values device.Slice[uint32]) error {
 	die("in the table")
+	switch os.Getenv(scenarioEnv) {
+	case "panics":
+		panic("planted")
+	case "leaves":
+		go d.of.Close()
+		time.Sleep(time.Second)
+	}
 	return d.Map.InsertOn(st, keys, values)
 }
 
@@ -82,7 +92,7 @@ func play() (err error) {
 	x, err := shard.NewMemberMap(m, shard.Options{Piece: 5000}, func(d *device.Device, o table.Options) (table.Map[uint32, uint32], error) {
 		die("making the table")
 		inner, err := families[uint32, uint32]()["warpcore"](d, o)
-		return deadly{inner}, err
+		return deadly{inner, m}, err
 	})
 	if err != nil {
 		return err
@@ -100,7 +110,7 @@ func play() (err error) {
 	}
 	keys, values := batches(sizes, 1)
 	die("between operations")
-	if err := x.Insert(keys[rank], values[rank]); err != nil {
+	if err := lasting(func() error { return x.Insert(keys[rank], values[rank]) }); err != nil {
 		return err
 	}
 	if n, err := x.Len(); n != total || err != nil {
@@ -120,6 +130,17 @@ func play() (err error) {
 		return err
 	}
 	return rest(x, m, d, keys[(rank+1)%size])
+}
+
+// lasting is do in a process that outlives a panic of it.
+func lasting(do func() error) (err error) {
+	defer func() {
+		if x := recover(); x != nil {
+			time.Sleep(15 * time.Second)
+			err = fmt.Errorf("recovered %v", x)
+		}
+	}()
+	return do()
 }
 
 // rest deletes, calls what is wrong, and overfills a map.
@@ -267,6 +288,30 @@ func TestMembersWrong(t *testing.T) {
 				t.Errorf("rank %d of %d: %v\n%s", rank, n, e.err, e.text)
 			}
 		}
+	}
+}
+
+// A panic in one member's table, and a member that leaves in the middle of a call, end that call of the others, who hear which member it was, though its
+// process lives on.
+func TestMemberFails(t *testing.T) {
+	for how, want := range map[string]string{"panics": "rank 1 is gone: a panic in Insert", "leaves": "rank 1 is gone: it was closed in the middle of a call"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			began := time.Now()
+			for rank, e := range job(t, 3, "cpu", func(rank int) []string {
+				if rank == 1 {
+					return []string{scenarioEnv + "=" + how}
+				}
+				return nil
+			}) {
+				switch {
+				case e.err == nil:
+					t.Errorf("rank %d ended well", rank)
+				case rank != 1 && (!strings.Contains(e.text, want) || e.at.Sub(began) > 13*time.Second):
+					t.Errorf("rank %d ended after %v, want %q:\n%s", rank, e.at.Sub(began), want, e.text)
+				}
+			}
+		})
 	}
 }
 

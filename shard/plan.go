@@ -44,7 +44,7 @@ func newPlan(sizes []int, counts [][]uint64, chunk, piece, most int) plan {
 		for took := true; took; {
 			took = false
 			for i := range sizes {
-				if next[i]*chunk >= sizes[i] || (r.to[i]-r.from[i])+chunk > max(piece, chunk) || !r.take(i, counts[i][next[i]*owners:][:owners], most) {
+				if next[i]*chunk >= sizes[i] || (r.to[i]-r.from[i])+min(chunk, sizes[i]-next[i]*chunk) > max(piece, chunk) || !r.take(i, counts[i][next[i]*owners:][:owners], most) {
 					continue
 				}
 				next[i]++

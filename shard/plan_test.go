@@ -135,3 +135,20 @@ func TestStarts(t *testing.T) {
 		}
 	}
 }
+
+// A batch that a piece has room for goes in one round, though its last chunk is short and the keys of one owner are some more.
+func TestOneRound(t *testing.T) {
+	for _, size := range []int{250_000_000, defaultPiece} {
+		for _, chunk := range []int{chunkOf(defaultPiece), order{regions: 64}.chunk(size)} {
+			var counts []uint64
+			for at := 0; at < size; at += chunk {
+				n := min(chunk, size-at)
+				counts = append(counts, uint64(n/2+500), uint64(n-n/2-500))
+			}
+			p := newPlan([]int{size, size}, [][]uint64{counts, counts}, chunk, size, max(chunk, min(size+size/8+tileMost, mostPiece)))
+			if len(p.rounds) != 1 || p.rows[0]+p.rows[1] != 2*size {
+				t.Errorf("%d rows by chunks of %d: %d rounds of %d rows at most", size, chunk, len(p.rounds), p.rows)
+			}
+		}
+	}
+}

@@ -23,55 +23,51 @@ type order struct {
 	seed    uint64
 }
 
-// regional are the kernels that split by regions, too.
+// regional are the kernels that split by regions, too, where they are there.
 type regional struct {
+	table.Late
 	count  device.Kernel[countRegions]
 	split  device.Kernel[splitRegions]
 	gather device.Kernel[gatherRegions]
 }
 
-// orderOf is the order in which an owner's table wants so many rows of a job.
-func (c *cluster) orderOf(j *job, rows int) (o order, err error) {
+// orderOf is the order in which an owner's table wants so many rows of a job. It is none where the kernels cannot be compiled: rows go without.
+func (c *cluster) orderOf(j *job, rows int) (o order) {
 	if j.ordering == nil || j.all || c.opts.Regions < 0 || len(c.members) == 1 {
-		return order{}, nil
+		return order{}
 	}
 	for i, m := range c.members {
 		if j.sources[i].when != 0 || m.needsOutbox() {
-			return order{}, nil
+			return order{}
 		}
 		own, ok := j.ordering(i, rows)
 		if !ok || i > 0 && own.Seed != o.seed {
-			return order{}, nil
+			return order{}
 		}
 		o.regions, o.seed = max(o.regions, own.Regions), own.Seed
 	}
 	if c.opts.Regions > 0 {
 		o.regions = c.opts.Regions
 	}
-	if o.regions < 2 || o.regions*len(c.members) > table.MaxParts {
-		return order{}, nil
+	if o.regions = min(o.regions, table.MaxParts/len(c.members)); o.regions < 2 {
+		return order{}
 	}
 	for _, m := range c.members {
-		if m.regional != nil {
-			continue
+		k := &m.regional
+		if !k.Load(m.d, func() *device.Program { return regionsProgram(c.keyBytes, c.valueBytes, m.d.Info().Shared) }, func(module *device.Module) error {
+			return errors.Join(device.Bind(module, "shard_count_regions", &k.count), device.Bind(module, "shard_split_regions", &k.split), device.Bind(module, "shard_gather_regions", &k.gather))
+		}) {
+			return order{}
 		}
-		module, err := m.d.Compile(regionsProgram(c.keyBytes, c.valueBytes, m.d.Info().Shared))
-		if err != nil {
-			return o, err
-		}
-		k := &regional{}
-		if err := errors.Join(device.Bind(module, "shard_count_regions", &k.count), device.Bind(module, "shard_split_regions", &k.split), device.Bind(module, "shard_gather_regions", &k.gather)); err != nil {
-			return o, err
-		}
-		m.regional = k
 	}
-	return o, nil
+	return o
 }
 
 // ordering is how tables want rows.
 func (t mapTables[K, V]) ordering(j, rows int) (table.Ordering, bool) {
 	if x, ok := t[j].(table.Orderer[K, V]); ok {
-		return x.Ordering(rows), true
+		o := x.Ordering(rows)
+		return o, o.Seed != 0
 	}
 	return table.Ordering{}, false
 }

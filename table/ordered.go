@@ -5,8 +5,8 @@ import "github.com/warpmap/warpmap/device"
 // Ordering is how a table wants the rows of a large batch. The region of a key is that of its hash among Regions, by the high bits:
 // (hash64<HASH_MURMUR>(key, Seed) >> 32) * Regions >> 32, with kernel/hash.cuh. So the order is that of the hash, whatever the number of regions.
 type Ordering struct {
-	Regions int // 0: a batch goes in as it comes
-	Seed    uint64
+	Regions int    // 0: a batch goes in as it comes
+	Seed    uint64 // 0: there is no such order
 }
 
 // Orderer is a Map that takes batches which somebody else has brought in the order of its regions: whoever splits rows among tables can do that
