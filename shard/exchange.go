@@ -35,6 +35,7 @@ type job struct {
 	sum     bool
 	// ordering is how an owner's table wants so many rows, if it takes them in order: run has ordered rows then.
 	ordering func(owner, rows int) (table.Ordering, bool)
+	order    order // members' calls: that in which they agreed to send rows
 	// lists, of which run has nothing then, finds all values of keys: rows' offsets, one more than there are, and values, in memory that others can read.
 	// What the source does with them is taken.
 	lists func(owner int, st *device.Stream, r received) (list, error)
@@ -44,6 +45,8 @@ type job struct {
 	// full is called, one at a time, when run found no room.
 	full func(owner int, e *table.FullError, r received) error
 }
+
+func (j *job) comesBack() bool { return j.values&back != 0 || j.flags || j.lists != nil }
 
 // source is the part of a batch that is on one device. Its columns are addresses there; those that come back may be 0, and so may when: the rows of which
 // it is 0 go nowhere, and zeros come back.
@@ -485,10 +488,8 @@ func (f *flight) clock(r int, which step, st *device.Stream, w *watch) error {
 	return w.begin(st)
 }
 
-func (f *flight) half(r int) int { return (f.first + r) % 2 }
-func (f *flight) comesBack() bool {
-	return f.job.values&back != 0 || f.job.flags || f.job.lists != nil
-}
+func (f *flight) half(r int) int  { return (f.first + r) % 2 }
+func (f *flight) comesBack() bool { return f.job.comesBack() }
 
 func (f *flight) fail(e error) error {
 	if e != nil {

@@ -47,6 +47,9 @@ func newJoint(mem *Member, w table.Width, o Options, each func(d *device.Device,
 	mem.tables++
 	all := o.Options
 	err = errors.Join(w.Err, all.Complete(1))
+	if err == nil && o.Regions*mem.size > table.MaxParts {
+		err = fmt.Errorf("%s: %d regions with each of %d members (%d at most in all)", family, o.Regions, mem.size, table.MaxParts)
+	}
 	if err == nil && (o.Piece < 0 || o.Mode != Distributed && o.Mode != Independent) {
 		err = fmt.Errorf("%s: a table of members with pieces of %d rows, and mode %d (want 0 or more, and Distributed or Independent)", family, o.Piece, o.Mode)
 	}
@@ -144,15 +147,17 @@ func (j *joint) usable() error {
 	return j.broken
 }
 
-// request is what a member brings to an operation: how many rows, and how many of each chunk are whose.
+// request is what a member brings to an operation: how many rows, and how many of each chunk are whose; or in place of these the order that it would have them in, for all
+// to want it or none.
 type request struct {
-	N      int
-	Counts []uint64
+	N       int
+	Counts  []uint64
+	Regions int
+	Order   uint64 // its seed
 }
 
 // exchange does a job of all members; s is what this one brings, and err what is wrong with it. It waits until all is done here.
 func (j *joint) exchange(what string, jb *job, s source, err error) error {
-	chunk := chunkOf(j.piece)
 	own := request{N: s.n}
 	jb.all = jb.asks && j.opts.Mode == Independent
 	if err == nil && jb.owned && j.scattered {
@@ -161,26 +166,26 @@ func (j *joint) exchange(what string, jb *job, s source, err error) error {
 	if err == nil && jb.all && s.n > 0 {
 		err = errors.Join(j.m.came.Record(s.st), j.m.split.Wait(j.m.came))
 	} else if err == nil && s.n > 0 {
-		words := (s.n + chunk - 1) / chunk * j.size
-		if err = j.m.startCount(s, j.seed, j.size, chunk, words); err == nil {
-			err = j.m.ahead.Sync()
-		}
-		if err == nil {
-			own.Counts = slices.Clone(j.m.landing.Slice()[:words])
+		if o := j.wanted(jb, s); o.regions > 0 {
+			own.Regions, own.Order = o.regions, o.seed
+		} else {
+			own.Counts, err = j.counted(s, o)
 		}
 	}
 	said, err := agreed(j, what, own, err)
 	if err != nil {
 		return err
 	}
-	sizes, counts := make([]int, j.size), make([][]uint64, j.size)
-	for rank, x := range said {
-		sizes[rank], counts[rank] = x.N, x.Counts
-		if jb.all {
-			counts[rank] = toAll(x.N, chunk, j.size)
+	if slices.ContainsFunc(said, func(x request) bool { return x.Regions > 0 }) { // they have not counted
+		jb.order = agreedOrder(said)
+		if own.Regions > 0 {
+			own.Counts, err = j.counted(s, jb.order)
+		}
+		if said, err = agreed(j, what, own, err); err != nil {
+			return err
 		}
 	}
-	p := newPlan(sizes, counts, chunk, j.piece, j.most)
+	p := j.planned(jb, said)
 	rounds := j.rounds
 	if jb.lists != nil {
 		rounds = j.roundsOfLists
@@ -195,7 +200,27 @@ func (j *joint) exchange(what string, jb *job, s source, err error) error {
 	return err
 }
 
-// rounds does all rounds of a plan: while the table works on one, the next is split and on its way.
+// planned is everybody's plan, from what all have said.
+func (j *joint) planned(jb *job, said []request) plan {
+	chunk := jb.order.chunk(j.piece)
+	sizes, counts := make([]int, j.size), make([][]uint64, j.size)
+	for rank, x := range said {
+		sizes[rank], counts[rank] = x.N, x.Counts
+		switch {
+		case jb.all:
+			counts[rank] = toAll(x.N, chunk, j.size)
+		case jb.order.regions > 0:
+			counts[rank] = jb.order.ownersOf(x.Counts)
+		}
+	}
+	p := newPlan(sizes, counts, chunk, j.piece, max(chunk, j.most))
+	if p.order = jb.order; p.order.regions > 0 {
+		p.starts = [][]uint64{j.startsInBox(p, said[j.rank].Counts)}
+	}
+	return p
+}
+
+// rounds does all rounds of a plan: while the table works on one, the next is split and on its way, but not where inserts go in order (see flight.ahead).
 func (j *joint) rounds(jb *job, p plan, s source) error {
 	if err := j.makeRoom(jb, p); err != nil {
 		return err
@@ -206,23 +231,28 @@ func (j *joint) rounds(jb *job, p plan, s source) error {
 	first := j.round
 	j.round = (j.round + len(p.rounds)) % 2
 	half := func(r int) int { return (first + r) % 2 }
-	if err := j.m.cursors.Fill(j.m.split, 0); err != nil {
+	lag := 1
+	if jb.order.regions > 0 && !jb.asks {
+		lag = 0
+	}
+	if err := j.beginSplitting(p); err != nil {
 		return err
 	}
-	for r := range len(p.rounds) + 1 {
+	for r := range len(p.rounds) + lag {
 		if r < len(p.rounds) {
 			if err := errors.Join(j.send(jb, p.rounds[r], r, half(r), s), j.carry(jb, p.rounds[r], half(r), s, false)); err != nil {
 				return err
 			}
 		}
-		if r == 0 {
+		done := r - lag
+		if done < 0 {
 			continue
 		}
-		if err := j.work(jb, p.rounds[r-1], half(r-1)); err != nil {
+		if err := j.work(jb, p.rounds[done], half(done), s); err != nil {
 			return err
 		}
-		if jb.values&back != 0 || jb.flags {
-			if err := errors.Join(j.carry(jb, p.rounds[r-1], half(r-1), s, true), j.fetch(jb, p.rounds[r-1], half(r-1), s)); err != nil {
+		if jb.comesBack() {
+			if err := errors.Join(j.carry(jb, p.rounds[done], half(done), s, true), j.fetch(jb, p.rounds[done], half(done), s)); err != nil {
 				return err
 			}
 		}
@@ -230,6 +260,14 @@ func (j *joint) rounds(jb *job, p plan, s source) error {
 	// What others carry may still wait for this one, and for those that are gone.
 	err := errors.Join(j.wire.Sync(), j.m.split.Sync(), j.m.work.Sync())
 	return errors.Join(err, j.meeting.Err())
+}
+
+// beginSplitting queues setting the cursors of all rounds to where their parts begin.
+func (j *joint) beginSplitting(p plan) error {
+	if p.order.regions > 0 {
+		return j.m.cursors.Slice(0, len(p.starts[0])).Write(j.m.split, p.starts[0])
+	}
+	return j.m.cursors.Fill(j.m.split, 0)
 }
 
 // makeRoom makes inboxes, outboxes and notes as large as the plan needs them. Nothing is under way.
@@ -242,13 +280,17 @@ func (j *joint) makeRoom(jb *job, p plan) error {
 		}
 		return err
 	}
+	noted := j.notesOf(p.sent, j.size)
+	if jb.order.regions > 0 {
+		noted = j.m.notesOfRegions(j.widths, p.sent, j.size*jb.order.regions)
+	}
 	for half := range 2 {
-		err := errors.Join(fit(&j.m.inbox[half], j.columns(p.rows[j.rank], jb).bytes), fit(&j.m.outbox[half], j.columns(boxed(jb, p.sent, j.size), jb).bytes), fit(&j.m.notes[half], j.notesOf(p.sent, j.size).bytes))
+		err := errors.Join(fit(&j.m.inbox[half], j.columns(p.rows[j.rank], jb).bytes), fit(&j.m.outbox[half], j.columns(boxed(jb, p.sent, j.size), jb).bytes), fit(&j.m.notes[half], noted.bytes))
 		if err != nil {
 			return err
 		}
 	}
-	if words := max(256, len(p.rounds)*j.size); j.m.cursors.Len() < words {
+	if words := max(256, len(p.rounds)*j.size*max(1, jb.order.regions)); j.m.cursors.Len() < words {
 		if err := release(&j.m.cursors); err != nil {
 			return err
 		}
@@ -287,6 +329,9 @@ func (j *joint) send(jb *job, rd round, r, half int, s source) error {
 	if jb.all {
 		return j.m.sent[half].Record(j.m.split)
 	}
+	if jb.order.regions > 0 {
+		return j.sendOrdered(jb, rd, r, half, s)
+	}
 	p := j.split(jb, s, rd.from[j.rank], rows)
 	p.Seed, p.Owners, p.Cursors, p.Places = j.seed, uint64(j.size), j.m.cursors.Addr()+uint64(8*r*j.size), j.m.notes[half].Addr()
 	p.Bases = p.Places + uint64(j.notesOf(rows, j.size).bases)
@@ -307,6 +352,9 @@ func (j *joint) carry(jb *job, rd round, half int, s source, results bool) error
 			columns = jb.coming(i, o)
 		}
 		for _, column := range columns {
+			if peer == j.rank && jb.order.regions > 0 {
+				continue // the table has them where they stand
+			}
 			if peer == j.rank {
 				err = errors.Join(err, j.waits(half, results), column.to.CopyFrom(j.wire, column.from))
 				continue
@@ -345,26 +393,30 @@ func (j *joint) waits(half int, results bool) error {
 }
 
 // work does the operation on what this member got in a round.
-func (j *joint) work(jb *job, rd round, half int) error {
-	if err := j.m.work.Wait(j.arrived[half]); err != nil {
-		return err
+func (j *joint) work(jb *job, rd round, half int, s source) error {
+	if jb.order.regions > 0 {
+		return j.workOrdered(jb, rd, half, s)
 	}
-	if n := rd.gets[j.rank]; n > 0 {
-		got := jb.wanted(j.cut(j.m.inbox[half], j.columns(n, jb), 0, n))
-		if jb.flags && !jb.asks { // no kernel may see rows that are refused
-			if err := got.flags.Fill(j.m.work, 0); err != nil {
-				return err
-			}
-		}
-		err := jb.run(0, j.m.work, got) // the job has this member's table alone
-		if full := (*table.FullError)(nil); errors.As(err, &full) {
-			err = jb.full(0, full, got)
-		}
-		if err != nil {
+	n := rd.gets[j.rank]
+	return errors.Join(j.m.work.Wait(j.arrived[half]), j.operate(jb, j.cut(j.m.inbox[half], j.columns(n, jb), 0, n)), j.m.done[half].Record(j.m.work))
+}
+
+// operate does the operation on rows that this member got.
+func (j *joint) operate(jb *job, got received) error {
+	if got.n == 0 {
+		return nil
+	}
+	got = jb.wanted(got)
+	if jb.flags && !jb.asks { // no kernel may see rows that are refused
+		if err := got.flags.Fill(j.m.work, 0); err != nil {
 			return err
 		}
 	}
-	return j.m.done[half].Record(j.m.work)
+	err := jb.run(0, j.m.work, got) // the job has this member's table alone
+	if full := (*table.FullError)(nil); errors.As(err, &full) {
+		err = jb.full(0, full, got)
+	}
+	return err
 }
 
 // fetch queues putting a round's results where they belong.
@@ -372,6 +424,9 @@ func (j *joint) fetch(jb *job, rd round, half int, s source) error {
 	rows := rd.to[j.rank] - rd.from[j.rank]
 	if rows == 0 {
 		return nil
+	}
+	if jb.order.regions > 0 {
+		return errors.Join(j.m.split.Wait(j.back[half]), j.fetchOrdered(jb, rd, half, s))
 	}
 	p := j.gathered(jb, s, rd.from[j.rank], rows)
 	p.Owners, p.Places = uint64(j.size), j.m.notes[half].Addr()

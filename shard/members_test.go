@@ -27,7 +27,7 @@ import (
 const (
 	scenarioEnv = "WARPMAP_TEST_SCENARIO"
 	deviceEnv   = "WARPMAP_TEST_DEVICE" // cpu, or cuda
-	// operationsEnv makes the members go through operations of all kinds: all, choices or independent; or with wrong through what one of them does wrong.
+	// operationsEnv makes the members go through operations of all kinds: all, choices, independent or regions; or with wrong through what one of them does wrong.
 	operationsEnv = "WARPMAP_TEST_OPERATIONS"
 )
 
@@ -86,6 +86,8 @@ func play() (err error) {
 		return playChoices(m)
 	case "independent":
 		return playIndependent(m)
+	case "regions":
+		return playRegions(m)
 	case "wrong":
 		return playWrong(m)
 	}
@@ -262,7 +264,7 @@ func TestMembersOperations(t *testing.T) {
 					_, err := nccl.Open()
 					testenv.Require(t, "nccl", err)
 				}
-				for i, which := range []string{"all", "choices", "independent"} {
+				for i, which := range []string{"all", "choices", "independent", "regions"} {
 					if (n+i)%2 == 1 && kind == "cpu" && !testenv.Long() {
 						continue
 					}

@@ -53,14 +53,18 @@ func (c *cluster) orderOf(j *job, rows int) (o order) {
 		return order{}
 	}
 	for _, m := range c.members {
-		k := &m.regional
-		if !k.Load(m.d, func() *device.Program { return regionsProgram(c.keyBytes, c.valueBytes, m.d.Info().Shared) }, func(module *device.Module) error {
-			return errors.Join(device.Bind(module, "shard_count_regions", &k.count), device.Bind(module, "shard_split_regions", &k.split), device.Bind(module, "shard_gather_regions", &k.gather))
-		}) {
+		if !m.regional.load(m.d, c.widths) {
 			return order{}
 		}
 	}
 	return o
+}
+
+// load makes the kernels, and tells whether they are there.
+func (k *regional) load(d *device.Device, w widths) bool {
+	return k.Load(d, func() *device.Program { return regionsProgram(w.keyBytes, w.valueBytes, d.Info().Shared) }, func(module *device.Module) error {
+		return errors.Join(device.Bind(module, "shard_count_regions", &k.count), device.Bind(module, "shard_split_regions", &k.split), device.Bind(module, "shard_gather_regions", &k.gather))
+	})
 }
 
 // ordering is how tables want rows.
@@ -115,12 +119,7 @@ func (o order) starts(p plan, counts [][]uint64, chunk int) (starts [][]uint64) 
 		round := make([][]uint64, owners)
 		rows := make([][]uint64, owners)
 		for i := range owners {
-			round[i], rows[i] = make([]uint64, parts), make([]uint64, parts)
-			for at := rd.from[i]; at < rd.to[i]; at += chunk {
-				for g, n := range counts[i][at/chunk*parts:][:parts] {
-					rows[i][g] += n
-				}
-			}
+			round[i], rows[i] = make([]uint64, parts), rd.parts(i, parts, counts[i], chunk)
 		}
 		for g := range parts {
 			for i := range owners {
@@ -135,6 +134,17 @@ func (o order) starts(p plan, counts [][]uint64, chunk int) (starts [][]uint64) 
 	return starts
 }
 
+// parts are how many rows of each part source i has in a round.
+func (r round) parts(i, parts int, counts []uint64, chunk int) (rows []uint64) {
+	rows = make([]uint64, parts)
+	for at := r.from[i]; at < r.to[i]; at += chunk {
+		for g, n := range counts[at/chunk*parts:][:parts] {
+			rows[g] += n
+		}
+	}
+	return rows
+}
+
 // notesOfRegions is notesOf for rows that are split by so many parts.
 func (m *member) notesOfRegions(w widths, rows, parts int) notes {
 	tile := w.regionTile(m.regional.split.Threads(), m.d.Info().Shared)
@@ -145,22 +155,39 @@ func (m *member) notesOfRegions(w widths, rows, parts int) notes {
 // sendOrdered queues the splitting of a round's rows of a source by owners and regions.
 func (f *flight) sendOrdered(i, r int) error {
 	m, s, rd, half := f.members[i], f.job.sources[i], f.plan.rounds[r], f.half(r)
-	rows, parts := rd.to[i]-rd.from[i], len(f.members)*f.plan.order.regions
-	p := splitRegions{Keys: s.keys + uint64(rd.from[i]*f.keyBytes), N: uint64(rows), Seed: f.seed, Order: f.plan.order.seed,
-		Owners: uint64(len(f.members)), Regions: uint64(f.plan.order.regions), Cursors: m.cursors.Addr() + uint64(8*r*parts)}
-	if f.job.values&sent != 0 {
-		p.Values = s.values + uint64(rd.from[i]*f.valueBytes)
-	}
-	if f.comesBack() {
-		p.Places = m.notes[half].Addr()
-		p.Skips = p.Places + uint64(m.notesOfRegions(f.widths, rows, parts).bases)
-	}
+	rows := rd.to[i] - rd.from[i]
+	p := m.splitOrdered(f.widths, f.job, s, rd.from[i], rows, r, half, len(f.members), f.plan.order)
+	p.Seed = f.seed
 	for j := range f.members {
 		to := f.ordered(j, r)
 		p.OutKeys[j], p.OutValues[j] = to.keys.Addr(), to.values.Addr()
 	}
 	grid := m.regionGrid(m.regional.split.Threads(), rows)
 	return table.OneLine(errors.Join(m.splitting.begin(m.split), m.regional.split.Launch(m.split, grid, &p), f.clock(r, splitStep, m.split, m.splitting), m.sent[half].Record(m.split)))
+}
+
+// splitOrdered are the parameters of splitting rows of a source, from one on, in round r.
+func (m *member) splitOrdered(w widths, j *job, s source, from, rows, r, half, owners int, o order) splitRegions {
+	parts := owners * o.regions
+	p := splitRegions{Keys: s.keys + uint64(from*w.keyBytes), N: uint64(rows), Order: o.seed, Owners: uint64(owners), Regions: uint64(o.regions),
+		Cursors: m.cursors.Addr() + uint64(8*r*parts)}
+	if j.values&sent != 0 {
+		p.Values = s.values + uint64(from*w.valueBytes)
+	}
+	if j.comesBack() {
+		p.Places = m.notes[half].Addr()
+		p.Skips = p.Places + uint64(m.notesOfRegions(w, rows, parts).bases)
+	}
+	return p
+}
+
+// gatherOrdered are the parameters of bringing back what splitOrdered sent.
+func (m *member) gatherOrdered(w widths, j *job, s source, from, rows, half, owners int, o order) gatherRegions {
+	p := gatherRegions{N: uint64(rows), Owners: uint64(owners), Regions: uint64(o.regions), Places: m.notes[half].Addr()}
+	p.Skips = p.Places + uint64(m.notesOfRegions(w, rows, owners*o.regions).bases)
+	back := w.gathered(j, s, from, rows)
+	p.OutValues, p.OutFlags = back.OutValues, back.OutFlags
+	return p
 }
 
 // ordered are the rows that an owner has in a round.
@@ -172,11 +199,8 @@ func (f *flight) ordered(j, r int) received {
 // fetchOrdered queues bringing back the results of a round that was split by regions.
 func (f *flight) fetchOrdered(i, r int) error {
 	m, s, rd, half := f.members[i], f.job.sources[i], f.plan.rounds[r], f.half(r)
-	rows, parts := rd.to[i]-rd.from[i], len(f.members)*f.plan.order.regions
-	p := gatherRegions{N: uint64(rows), Owners: uint64(len(f.members)), Regions: uint64(f.plan.order.regions), Places: m.notes[half].Addr()}
-	p.Skips = p.Places + uint64(m.notesOfRegions(f.widths, rows, parts).bases)
-	back := f.gathered(f.job, s, rd.from[i], rows)
-	p.OutValues, p.OutFlags = back.OutValues, back.OutFlags
+	rows := rd.to[i] - rd.from[i]
+	p := m.gatherOrdered(f.widths, f.job, s, rd.from[i], rows, half, len(f.members), f.plan.order)
 	for j := range f.members {
 		from := f.ordered(j, r)
 		p.Values[j], p.Flags[j] = from.out.Addr(), from.flags.Addr()

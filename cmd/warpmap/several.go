@@ -131,7 +131,7 @@ func (s *several) joined(cmd *cobra.Command, family string, o bench.TableOptions
 	out := severalResult{Where: bench.Here(d), Devices: []device.Info{d.Info()}, Table: family, Mode: joined, N: o.N}
 	wrong := 0
 	for _, load := range o.Loads {
-		row, err := shardbench.MeasureJoined(m, shardbench.Options{Family: tables.Family(family), N: o.N, Load: load, Hits: o.Hits})
+		row, err := shardbench.MeasureJoined(m, shardbench.Options{Family: tables.Family(family), N: o.N, Load: load, Hits: o.Hits, Shard: shard.Options{Regions: s.regions, Piece: s.piece}})
 		if err != nil {
 			return err
 		}

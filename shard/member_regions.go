@@ -1,0 +1,116 @@
+package shard
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/warpmap/warpmap/table"
+)
+
+// Members' large batches, too, are split by owner and region at once. What NCCL carries from one member to another is one stretch, so an owner has each source's
+// rows in order, one source after the other, and its table takes them as so many batches. What a member brings for itself stays in its outbox, and goes in while the others' rows come.
+//
+//	outbox   ┌ for 0 ─────────────────┬ for 1 ─────────────────┐      inbox   ┌ from 0 ────────────────┬ from 1 ─┄
+//	         │ region 0 │ region 1 │ … │ region 0 │ region 1 │ … │   ═══════▶   │ region 0 │ region 1 │ … │
+//	         └──────────┴──────────┴───┴──────────┴──────────┴───┘              └──────────┴──────────┴───┴─────────┄
+
+// wanted is the order in which this member would have its rows split: all bring as many, as far as it knows.
+func (j *joint) wanted(jb *job, s source) (o order) {
+	if jb.ordering == nil || jb.all || j.opts.Regions < 0 || j.size == 1 || s.n == 0 || s.when != 0 {
+		return order{}
+	}
+	own, ok := jb.ordering(0, min(j.piece, s.n)/j.size)
+	o = order{regions: own.Regions, seed: own.Seed}
+	if j.opts.Regions > 0 {
+		o.regions = j.opts.Regions
+	}
+	if o.regions = min(o.regions, table.MaxParts/j.size); !ok || o.regions < 2 || !j.m.regional.load(j.d, j.widths) {
+		return order{}
+	}
+	return o
+}
+
+// agreedOrder is the order that all want, by the number of regions that most want; there is none where one wants none.
+func agreedOrder(said []request) (o order) {
+	for _, x := range said {
+		if x.Regions == 0 || o.regions > 0 && x.Order != o.seed {
+			return order{}
+		}
+		o.regions, o.seed = max(o.regions, x.Regions), x.Order
+	}
+	return o
+}
+
+// counted counts this member's rows by chunk, owner and, where they go in an order, region.
+func (j *joint) counted(s source, o order) ([]uint64, error) {
+	chunk := o.chunk(j.piece)
+	words := (s.n + chunk - 1) / chunk * j.size * max(1, o.regions)
+	var err error
+	if o.regions > 0 {
+		err = j.m.startCountRegions(s, j.seed, j.size, o, chunk, words)
+	} else {
+		err = j.m.startCount(s, j.seed, j.size, chunk, words)
+	}
+	if err = errors.Join(err, j.m.ahead.Sync()); err != nil {
+		return nil, err
+	}
+	return slices.Clone(j.m.landing.Slice()[:words]), nil
+}
+
+// startsInBox says where this member's rows of each part begin in its outbox, of every round.
+func (j *joint) startsInBox(p plan, counts []uint64) (starts []uint64) {
+	parts := j.size * p.order.regions
+	for _, rd := range p.rounds {
+		at := uint64(0)
+		for _, n := range rd.parts(j.rank, parts, counts, p.order.chunk(j.piece)) {
+			starts = append(starts, at)
+			at += n
+		}
+	}
+	return starts
+}
+
+// sendOrdered queues splitting this member's rows of a round into its outbox, by owners and regions.
+func (j *joint) sendOrdered(jb *job, rd round, r, half int, s source) error {
+	rows := rd.to[j.rank] - rd.from[j.rank]
+	p := j.m.splitOrdered(j.widths, jb, s, rd.from[j.rank], rows, r, half, j.size, jb.order)
+	p.Seed = j.seed
+	box := j.boxOrdered(jb, rows, half)
+	for to := range j.size {
+		p.OutKeys[to], p.OutValues[to] = box.keys.Addr(), box.values.Addr()
+	}
+	return errors.Join(j.m.split.Wait(j.arrived[half]), j.m.split.Wait(j.m.done[half]),
+		j.m.regional.split.Launch(j.m.split, j.m.regionGrid(j.m.regional.split.Threads(), rows), &p), j.m.sent[half].Record(j.m.split))
+}
+
+// boxOrdered is the outbox with so many rows of a round.
+func (j *joint) boxOrdered(jb *job, rows, half int) received {
+	return j.cut(j.m.outbox[half], j.columns(rows, jb), 0, rows)
+}
+
+// workOrdered does the operation on each source's rows of a round, this member's first, where they stand in the outbox.
+func (j *joint) workOrdered(jb *job, rd round, half int, s source) error {
+	for k := range j.size {
+		from := (j.rank + k) % j.size
+		got, here := j.incoming(jb, rd, half, from), j.arrived[half]
+		if from == j.rank {
+			got, here = j.outgoing(jb, rd, half, from, s), j.m.sent[half]
+		}
+		got.ordered = true
+		if err := errors.Join(j.m.work.Wait(here), j.operate(jb, got)); err != nil {
+			return err
+		}
+	}
+	return j.m.done[half].Record(j.m.work)
+}
+
+// fetchOrdered queues putting a round's results where they belong.
+func (j *joint) fetchOrdered(jb *job, rd round, half int, s source) error {
+	rows := rd.to[j.rank] - rd.from[j.rank]
+	p := j.m.gatherOrdered(j.widths, jb, s, rd.from[j.rank], rows, half, j.size, jb.order)
+	box := j.boxOrdered(jb, rows, half)
+	for from := range j.size {
+		p.Values[from], p.Flags[from] = box.out.Addr(), box.flags.Addr()
+	}
+	return j.m.regional.gather.Launch(j.m.split, j.m.regionGrid(j.m.regional.gather.Threads(), rows), &p)
+}
