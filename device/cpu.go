@@ -225,6 +225,8 @@ func (b *cpuBackend) newStream() (uintptr, error) {
 	return cpuHandles.last, nil
 }
 
+func (b *cpuBackend) newUrgentStream() (uintptr, error) { return b.newStream() }
+
 func (b *cpuBackend) freeStream(stream uintptr) error {
 	b.syncStream(stream)
 	cpuHandles.Lock()

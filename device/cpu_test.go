@@ -273,6 +273,7 @@ func TestUseAfterClose(t *testing.T) {
 		"MakeMapped":   func() error { _, err := device.MakeMapped[byte](d, 1); return err },
 		"Memory":       func() error { _, _, err := d.Memory(); return err },
 		"NewStream":    func() error { _, err := d.NewStream(); return err },
+		"NewUrgent":    func() error { _, err := d.NewUrgentStream(); return err },
 		"NewEvent":     func() error { _, err := d.NewEvent(); return err },
 		"Compile":      func() error { _, err := d.Compile(cpuProgram); return err },
 		"KernelOf":     func() error { _, err := device.KernelOf[addParams](m, "add"); return err },

@@ -514,6 +514,11 @@ func (g *gpu) newStream() (st uintptr, err error) {
 	return st, err
 }
 
+func (g *gpu) newUrgentStream() (st uintptr, err error) {
+	err = g.in(func() (err error) { st, err = g.drv.StreamCreateWithPriority(cu.StreamNonBlocking, -1); return err })
+	return st, err
+}
+
 func (g *gpu) freeStream(stream uintptr) error {
 	return g.in(func() error { return firstErr(g.drv.StreamSynchronize(stream), g.drv.StreamDestroy(stream)) })
 }

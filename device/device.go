@@ -135,6 +135,7 @@ type backend interface {
 	fill(stream uintptr, dst uint64, value byte, bytes int64) error
 
 	newStream() (uintptr, error)
+	newUrgentStream() (uintptr, error)
 	freeStream(stream uintptr) error
 	syncStream(stream uintptr) error
 	lend()                      // before others get a stream's handle

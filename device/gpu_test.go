@@ -203,7 +203,7 @@ func TestGPUTime(t *testing.T) {
 
 	a, err := d.NewStream()
 	must(t, err)
-	b, err := d.NewStream()
+	b, err := d.NewUrgentStream()
 	must(t, err)
 	from := time.Now()
 	must(t, spin.Launch(a, grid, &addParams{N: uint64(one)}))

@@ -115,6 +115,16 @@ func (d *Device) NewStream() (*Stream, error) {
 	return s, nil
 }
 
+// NewUrgentStream makes a stream whose kernels go before those of others that wait: blocks of theirs that run end first. It is for what must not wait
+// until a large kernel is through, as what goes to other devices. On the CPU device it is a stream like any other.
+func (d *Device) NewUrgentStream() (*Stream, error) {
+	s := &Stream{}
+	if err := s.x.open(d, "stream", d.b.newUrgentStream, d.b.freeStream); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
 // Device is where the stream is.
 func (st *Stream) Device() *Device { return st.x.d }
 

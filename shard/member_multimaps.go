@@ -217,8 +217,7 @@ func (j *joint) roundsOfLists(jb *job, p plan, s source) error {
 		return err
 	}
 	for r, rd := range p.rounds {
-		half := j.round
-		j.round = 1 - j.round
+		half := r % 2
 		err := errors.Join(j.send(jb, rd, r, half, s), j.carry(jb, rd, half, s, false), j.m.work.Wait(j.arrived[half]))
 		if err == nil {
 			err = j.roundOfLists(jb, rd, half, s)

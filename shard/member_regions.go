@@ -8,7 +8,8 @@ import (
 )
 
 // Members' large batches, too, are split by owner and region at once. What NCCL carries from one member to another is one stretch, so an owner has each source's
-// rows in order, one source after the other, and its table takes them as so many batches. What a member brings for itself stays in its outbox, and goes in while the others' rows come.
+// rows in order, one source after the other, and its table takes them as so many batches. What a member brings for itself stays in its outbox, and its table works
+// on it while NCCL carries: while the others' rows come, and where results go back, on the second half of it while these are on their way.
 //
 //	outbox   ┌ for 0 ─────────────────┬ for 1 ─────────────────┐      inbox   ┌ from 0 ────────────────┬ from 1 ─┄
 //	         │ region 0 │ region 1 │ … │ region 0 │ region 1 │ … │   ═══════▶   │ region 0 │ region 1 │ … │
@@ -88,20 +89,29 @@ func (j *joint) boxOrdered(jb *job, rows, half int) received {
 	return j.cut(j.m.outbox[half], j.columns(rows, jb), 0, rows)
 }
 
-// workOrdered does the operation on each source's rows of a round, this member's first, where they stand in the outbox.
-func (j *joint) workOrdered(jb *job, rd round, half int, s source) error {
-	for k := range j.size {
-		from := (j.rank + k) % j.size
-		got, here := j.incoming(jb, rd, half, from), j.arrived[half]
-		if from == j.rank {
-			got, here = j.outgoing(jb, rd, half, from, s), j.m.sent[half]
-		}
-		got.ordered = true
-		if err := errors.Join(j.m.work.Wait(here), j.operate(jb, got)); err != nil {
-			return err
-		}
+// workOrdered does the operation on each source's rows of a round: this member's where they stand in the outbox.
+func (j *joint) workOrdered(jb *job, rd round, half int) error {
+	first, at := 0, rd.n[j.rank][j.rank] // rows of its own
+	for k := range j.rank {
+		first += rd.n[j.rank][k]
 	}
-	return j.m.done[half].Record(j.m.work)
+	if jb.comesBack() {
+		at /= 2
+	}
+	box := j.columns(rd.to[j.rank]-rd.from[j.rank], jb)
+	own := func(from, to int) error {
+		return j.operateOrdered(jb, j.cut(j.m.outbox[half], box, first+from, to-from))
+	}
+	err := errors.Join(j.m.work.Wait(j.m.sent[half]), own(0, at), j.m.work.Wait(j.arrived[half]))
+	for k := 1; k < j.size && err == nil; k++ {
+		err = j.operateOrdered(jb, j.incoming(jb, rd, half, (j.rank+k)%j.size))
+	}
+	return errors.Join(err, j.answered[half].Record(j.m.work), own(at, rd.n[j.rank][j.rank]), j.m.done[half].Record(j.m.work))
+}
+
+func (j *joint) operateOrdered(jb *job, got received) error {
+	got.ordered = true
+	return j.operate(jb, got)
 }
 
 // fetchOrdered queues putting a round's results where they belong.
@@ -111,6 +121,9 @@ func (j *joint) fetchOrdered(jb *job, rd round, half int, s source) error {
 	box := j.boxOrdered(jb, rows, half)
 	for from := range j.size {
 		p.Values[from], p.Flags[from] = box.out.Addr(), box.flags.Addr()
+	}
+	if err := errors.Join(j.m.split.Wait(j.back[half]), j.m.split.Wait(j.m.done[half])); err != nil {
+		return err
 	}
 	return j.m.regional.gather.Launch(j.m.split, j.m.regionGrid(j.m.regional.gather.Threads(), rows), &p)
 }

@@ -26,7 +26,7 @@ type joint struct {
 
 	wire          *device.Stream   // what NCCL carries
 	arrived, back [2]*device.Event // rows, and results
-	round         int
+	answered      [2]*device.Event // others' rows of a round that goes in an order
 
 	mu     sync.Mutex
 	closed bool
@@ -97,10 +97,10 @@ func (j *joint) open() (err error) {
 	if err := j.m.open(program(j.keyBytes, j.valueBytes), false); err != nil {
 		return err
 	}
-	if j.wire, err = j.d.NewStream(); err != nil {
+	if j.wire, err = j.d.NewUrgentStream(); err != nil {
 		return err
 	}
-	for _, ev := range []**device.Event{&j.arrived[0], &j.arrived[1], &j.back[0], &j.back[1]} {
+	for _, ev := range []**device.Event{&j.arrived[0], &j.arrived[1], &j.back[0], &j.back[1], &j.answered[0], &j.answered[1]} {
 		if *ev, err = j.d.NewEvent(); err != nil {
 			return err
 		}
@@ -147,8 +147,7 @@ func (j *joint) usable() error {
 	return j.broken
 }
 
-// request is what a member brings to an operation: how many rows, and how many of each chunk are whose; or in place of these the order that it would have them in, for all
-// to want it or none.
+// request is what a member brings to an operation: how many rows, how many of each chunk are whose, and the order that it would have them in, by which it counted.
 type request struct {
 	N       int
 	Counts  []uint64
@@ -166,19 +165,16 @@ func (j *joint) exchange(what string, jb *job, s source, err error) error {
 	if err == nil && jb.all && s.n > 0 {
 		err = errors.Join(j.m.came.Record(s.st), j.m.split.Wait(j.m.came))
 	} else if err == nil && s.n > 0 {
-		if o := j.wanted(jb, s); o.regions > 0 {
-			own.Regions, own.Order = o.regions, o.seed
-		} else {
-			own.Counts, err = j.counted(s, o)
-		}
+		o := j.wanted(jb, s)
+		own.Regions, own.Order = o.regions, o.seed
+		own.Counts, err = j.counted(s, o)
 	}
 	said, err := agreed(j, what, own, err)
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(said, func(x request) bool { return x.Regions > 0 }) { // they have not counted
-		jb.order = agreedOrder(said)
-		if own.Regions > 0 {
+	if jb.order = agreedOrder(said); slices.ContainsFunc(said, func(x request) bool { return x.Regions != jb.order.regions }) { // they count again
+		if s.n > 0 && own.Regions != jb.order.regions {
 			own.Counts, err = j.counted(s, jb.order)
 		}
 		if said, err = agreed(j, what, own, err); err != nil {
@@ -228,9 +224,7 @@ func (j *joint) rounds(jb *job, p plan, s source) error {
 	if len(p.rounds) == 0 {
 		return nil
 	}
-	first := j.round
-	j.round = (j.round + len(p.rounds)) % 2
-	half := func(r int) int { return (first + r) % 2 }
+	half := func(r int) int { return r % 2 } // nothing is under way: one inbox does for one round
 	lag := 1
 	if jb.order.regions > 0 && !jb.asks {
 		lag = 0
@@ -248,7 +242,7 @@ func (j *joint) rounds(jb *job, p plan, s source) error {
 		if done < 0 {
 			continue
 		}
-		if err := j.work(jb, p.rounds[done], half(done), s); err != nil {
+		if err := j.work(jb, p.rounds[done], half(done)); err != nil {
 			return err
 		}
 		if jb.comesBack() {
@@ -284,7 +278,7 @@ func (j *joint) makeRoom(jb *job, p plan) error {
 	if jb.order.regions > 0 {
 		noted = j.m.notesOfRegions(j.widths, p.sent, j.size*jb.order.regions)
 	}
-	for half := range 2 {
+	for half := range min(2, len(p.rounds)) {
 		err := errors.Join(fit(&j.m.inbox[half], j.columns(p.rows[j.rank], jb).bytes), fit(&j.m.outbox[half], j.columns(boxed(jb, p.sent, j.size), jb).bytes), fit(&j.m.notes[half], noted.bytes))
 		if err != nil {
 			return err
@@ -356,7 +350,7 @@ func (j *joint) carry(jb *job, rd round, half int, s source, results bool) error
 				continue // the table has them where they stand
 			}
 			if peer == j.rank {
-				err = errors.Join(err, j.waits(half, results), column.to.CopyFrom(j.wire, column.from))
+				err = errors.Join(err, j.waits(jb, half, results), column.to.CopyFrom(j.wire, column.from))
 				continue
 			}
 			if column.from.Len() > 0 {
@@ -367,7 +361,7 @@ func (j *joint) carry(jb *job, rd round, half int, s source, results bool) error
 			}
 		}
 	}
-	if err = errors.Join(err, j.waits(half, results)); err != nil {
+	if err = errors.Join(err, j.waits(jb, half, results)); err != nil {
 		return err
 	}
 	if len(out)+len(in) > 0 {
@@ -385,7 +379,10 @@ func (j *joint) carry(jb *job, rd round, half int, s source, results bool) error
 }
 
 // waits holds back the wire until what it takes is there, and what it writes to is free.
-func (j *joint) waits(half int, results bool) error {
+func (j *joint) waits(jb *job, half int, results bool) error {
+	if results && jb.order.regions > 0 {
+		return j.wire.Wait(j.answered[half])
+	}
 	if results {
 		return j.wire.Wait(j.m.done[half])
 	}
@@ -393,9 +390,9 @@ func (j *joint) waits(half int, results bool) error {
 }
 
 // work does the operation on what this member got in a round.
-func (j *joint) work(jb *job, rd round, half int, s source) error {
+func (j *joint) work(jb *job, rd round, half int) error {
 	if jb.order.regions > 0 {
-		return j.workOrdered(jb, rd, half, s)
+		return j.workOrdered(jb, rd, half)
 	}
 	n := rd.gets[j.rank]
 	return errors.Join(j.m.work.Wait(j.arrived[half]), j.operate(jb, j.cut(j.m.inbox[half], j.columns(n, jb), 0, n)), j.m.done[half].Record(j.m.work))
@@ -426,7 +423,7 @@ func (j *joint) fetch(jb *job, rd round, half int, s source) error {
 		return nil
 	}
 	if jb.order.regions > 0 {
-		return errors.Join(j.m.split.Wait(j.back[half]), j.fetchOrdered(jb, rd, half, s))
+		return j.fetchOrdered(jb, rd, half, s)
 	}
 	p := j.gathered(jb, s, rd.from[j.rank], rows)
 	p.Owners, p.Places = uint64(j.size), j.m.notes[half].Addr()
@@ -461,7 +458,7 @@ func (j *joint) Close() error {
 		}
 	}
 	var err error
-	for _, ev := range []*device.Event{j.arrived[0], j.arrived[1], j.back[0], j.back[1]} {
+	for _, ev := range []*device.Event{j.arrived[0], j.arrived[1], j.back[0], j.back[1], j.answered[0], j.answered[1]} {
 		if ev != nil {
 			err = errors.Join(err, ev.Close())
 		}

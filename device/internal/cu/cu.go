@@ -157,6 +157,7 @@ const (
 	fnMemsetD8Async
 	fnMemsetD32Async
 	fnStreamCreate
+	fnStreamCreateWithPriority
 	fnStreamDestroy
 	fnStreamSynchronize
 	fnStreamWaitEvent
@@ -230,6 +231,7 @@ var symbols = [functions]string{
 	fnMemsetD8Async:                   "cuMemsetD8Async",
 	fnMemsetD32Async:                  "cuMemsetD32Async",
 	fnStreamCreate:                    "cuStreamCreate",
+	fnStreamCreateWithPriority:        "cuStreamCreateWithPriority",
 	fnStreamDestroy:                   "cuStreamDestroy_v2",
 	fnStreamSynchronize:               "cuStreamSynchronize",
 	fnStreamWaitEvent:                 "cuStreamWaitEvent",
@@ -579,6 +581,12 @@ func (d *Driver) MemsetD32Async(dst uint64, value uint32, n uint64, stream uintp
 // StreamCreate makes a stream.
 func (d *Driver) StreamCreate(flags uint32) (stream uintptr, err error) {
 	err = call(d, fnStreamCreate, uintptr(unsafe.Pointer(&stream)), uintptr(flags))
+	return stream, err
+}
+
+// StreamCreateWithPriority makes a stream whose kernels go before those of streams of higher numbers; others have 0. The driver takes what it has nearest to that.
+func (d *Driver) StreamCreateWithPriority(flags uint32, priority int32) (stream uintptr, err error) {
+	err = call(d, fnStreamCreateWithPriority, uintptr(unsafe.Pointer(&stream)), uintptr(flags), uintptr(priority))
 	return stream, err
 }
 

@@ -260,6 +260,7 @@ static CUresult drop(int kind, Handle *h) {
 #define NEED(h, k) do { NEED_CONTEXT; if (((Handle *)(h))->kind != (k)) return INVALID_HANDLE; } while (0)
 
 CUresult cuStreamCreate(void **p, unsigned flags) { return flags == 1 ? make(STREAMS, p, "") : 1; }
+CUresult cuStreamCreateWithPriority(void **p, unsigned flags, int priority) { return priority < 0 ? cuStreamCreate(p, flags) : 1; }
 CUresult cuStreamDestroy_v2(void *s) { return drop(STREAMS, s); }
 CUresult cuStreamGetCtx(Handle *s, void **c) { if (s) NEED(s, STREAMS); *c = s ? s->ctx : current; return 0; }
 
