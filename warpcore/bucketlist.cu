@@ -248,6 +248,11 @@ WARPMAP_KERNEL(write_values, listInsertParams) {
 
 #include "regions.cuh"
 
+__device__ __forceinline__ auto place_of(const partitionParams& p) {
+    return [&p](key k, u64 parts) { return (Probe<C>(p.table, k).hash >> 32) * parts >> 32; };
+}
+WARPMAP_PARTITION_GROUP(partitionParams, key, value, place_of)
+
 // Rows of a part in shared memory.
 struct ListRows : Grouped<C, LIST_ROWS> {
     u64 slot[LIST_ROWS]; // of a first row: its list's slot, with FRESH if the list is new, 0 without; then where its key's values would begin that go to one bucket

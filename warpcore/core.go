@@ -73,7 +73,7 @@ type core struct {
 		refuse                           device.Kernel[insertParams]
 		all                              table.Finder[findAllParams]
 		partition                        table.Partitioner[partitionParams]
-		group                            table.Grouper[partitionParams]
+		within                           table.Within[partitionParams]
 	}
 	regions table.Regions
 
@@ -206,12 +206,19 @@ func (c *core) begin() (err error) {
 	return nil
 }
 
-func (c *core) compile() error {
-	name, text := "warpcore", kernelsCU
-	if c.cfg.bucket > 0 {
-		name, text = "warpcore-multibucket", multibucketCU
+// bulkProgram has the kernels of the table's kind: maps, sets, multimaps or MultiBuckets.
+func (c *core) bulkProgram() *device.Program {
+	switch {
+	case c.cfg.bucket > 0:
+		return c.program("warpcore-multibucket", multibucketCU)
+	case c.multi():
+		return defining("WARPCORE_MULTI", c.program("warpcore", kernelsCU))
 	}
-	m, err := c.frame.Device.Compile(c.program(name, text))
+	return c.program("warpcore", kernelsCU)
+}
+
+func (c *core) compile() error {
+	m, err := c.frame.Device.Compile(c.bulkProgram())
 	if err != nil {
 		return err
 	}
@@ -219,22 +226,31 @@ func (c *core) compile() error {
 	k.partition, err = table.NewPartitioner[partitionParams](c.frame.Device, m)
 	err = errors.Join(err, device.Bind(m, "find", &k.find), device.Bind(m, "rehash", &k.rehash), device.Bind(m, "export_pairs", &k.export),
 		device.Bind(m, "probe_lengths", &k.probes))
-	if c.cfg.bucket == 0 {
-		err = errors.Join(err, device.Bind(m, "insert_new", &k.insertNew.rows), device.Bind(m, "erase", &k.erase))
-	}
-	if c.cfg.set() {
-		return errors.Join(err, device.Bind(m, "absent", &k.absent))
-	}
 	if err != nil {
 		return err
 	}
-	var wrong error
+	if !c.cfg.set() {
+		if k.within, err = table.NewWithin[partitionParams](m); err != nil {
+			return err
+		}
+	}
+	switch {
+	case c.multi():
+		return c.bindMulti(m)
+	case c.cfg.set():
+		return errors.Join(device.Bind(m, "insert_new", &k.insertNew.rows), device.Bind(m, "erase", &k.erase), device.Bind(m, "absent", &k.absent))
+	}
+	return errors.Join(device.Bind(m, "insert", &k.insert.rows), device.Bind(m, "insert_new", &k.insertNew.rows), device.Bind(m, "erase", &k.erase),
+		device.Bind(m, "refuse_absent", &k.refuse))
+}
+
+// bindMulti finds what only multimaps have.
+func (c *core) bindMulti(m *device.Module) (err error) {
+	k := &c.kernel
 	k.all, err = table.NewFinder[findAllParams](m, true)
-	k.group, wrong = table.NewGrouper[partitionParams](m)
-	err = errors.Join(err, wrong, device.Bind(m, "insert_groups", &k.insertMulti.groups), device.Bind(m, "rehash_groups", &k.rehashGroups))
+	err = errors.Join(err, device.Bind(m, "insert_groups", &k.insertMulti.groups), device.Bind(m, "rehash_groups", &k.rehashGroups))
 	if k.insertMulti.longs = k.insertMulti.groups; c.cfg.bucket == 0 {
-		err = errors.Join(err, k.all.Aside(m), device.Bind(m, "insert", &k.insert.rows), device.Bind(m, "insert_long_groups", &k.insertMulti.longs),
-			device.Bind(m, "refuse_absent", &k.refuse))
+		err = errors.Join(err, k.all.Aside(m), device.Bind(m, "insert_long_groups", &k.insertMulti.longs))
 	}
 	return errors.Join(err, k.long.bind(m), device.Bind(m, "insert_multi", &k.insertMulti.rows), device.Bind(m, "erase_multi", &k.eraseMulti),
 		device.Bind(m, "distinct", &k.distinct))
@@ -546,7 +562,7 @@ func (c *core) insertGroups(st *device.Stream, k inserts, p insertParams, b tabl
 	}
 	if c.ordered(b) {
 		x := c.placement(c.cfg.bucket > 0, nil)
-		done, err = c.kernel.partition.InSmallParts(&c.frame, st, c.kernel.group.Within, x, b, 0, int64(togetherShare*float64(c.cfg.groupedRows())), insert)
+		done, err = c.kernel.partition.InSmallParts(&c.frame, st, c.kernel.within, x, b, 0, int64(togetherShare*float64(c.cfg.groupedRows())), insert)
 	}
 	if !done && err == nil {
 		var r table.Partition
@@ -619,7 +635,7 @@ func (c *core) insertCombined(st *device.Stream, k inserts, p insertParams, b ta
 	if b.Values == 0 {
 		x.ValueBytes, q.Ones = 0, 1
 	}
-	done, err = c.kernel.partition.InSmallParts(&c.frame, st, c.kernel.group.Within, x, b, int64(c.cfg.valueBytes), int64(togetherShare*float64(c.cfg.combinedRows())), func(r table.Partition) error {
+	done, err = c.kernel.partition.InSmallParts(&c.frame, st, c.kernel.within, x, b, int64(c.cfg.valueBytes), int64(togetherShare*float64(c.cfg.combinedRows())), func(r table.Partition) error {
 		q.Rows = table.Placing{Keys: r.OutKeys, Values: r.OutValues, N: r.N, Span: uint64(c.regions.Span)}
 		return errors.Join(c.counters.ClearFrom(st, unsafe.Offsetof(Counters{}.Exported)), k.combine.Launch(st, c.frame.Grid(int64(r.N), 8), &combineParams{c.t, r}),
 			k.sums.Launch(st, table.Spanned(int64(r.N), c.regions.Span), &q))

@@ -1,4 +1,5 @@
-// The bulk operations: one entry point each. A grid's threads go over the batch in strides, a key to a lane.
+// The bulk operations: one entry point each. A grid's threads go over the batch in strides, a key to a lane. A program has those of one kind of
+// tables: sets (WARPCORE_SET), multimaps (WARPCORE_MULTI) or maps.
 #include "config.h" // struct config: what this table holds
 #include "bulk.cuh"
 #include "findall.cuh"
@@ -70,13 +71,13 @@ template <class MEETS, bool MULTI> __device__ __forceinline__ void insert_batch(
     count_into(&counters(p.table)->reused, job.reused);
 }
 
-#if WARPCORE_SET || !WARPCORE_CHOOSES
+#if WARPCORE_SET || !WARPCORE_CHOOSES && !WARPCORE_MULTI
 WARPMAP_KERNEL_RESIDENT(insert_new, insertParams, 3) { insert_batch<Keep, false>(p); }
 #endif
-#if !WARPCORE_SET
+#if !WARPCORE_SET && !WARPCORE_MULTI
 WARPMAP_KERNEL_RESIDENT(insert, insertParams, 3) { insert_batch<Replace, false>(p); }
 #endif
-#if !WARPCORE_SET && !WARPCORE_CHOOSES
+#if WARPCORE_MULTI
 WARPMAP_KERNEL_RESIDENT(insert_multi, insertParams, 3) { insert_batch<Keep, true>(p); }
 #endif
 
@@ -86,7 +87,7 @@ WARPMAP_KERNEL_RESIDENT(insert_multi, insertParams, 3) { insert_batch<Keep, true
 #include "regions.cuh"
 #endif
 
-#if !WARPCORE_SET && !WARPCORE_CHOOSES
+#if WARPCORE_MULTI
 #include "grouped.cuh"
 typedef Grouped<C, WARPCORE_GROUPED_ROWS> GroupedRows;
 
@@ -146,7 +147,7 @@ WARPMAP_KERNEL(find, findParams) {
 }
 
 #if !WARPCORE_CHOOSES
-#if !WARPCORE_SET
+#if !WARPCORE_SET && !WARPCORE_MULTI
 // Refuses the rows whose keys are not in.
 WARPMAP_KERNEL(refuse_absent, insertParams) {
     look_up<C, false, false>(p.table, p.rows.keys, p.rows.n, [&](u64 i, const Hit<C>& hit) {
@@ -155,6 +156,9 @@ WARPMAP_KERNEL(refuse_absent, insertParams) {
 }
 #endif
 
+#if WARPCORE_MULTI
+WARPMAP_KERNEL(erase_multi, findParams) { erase_all<C>(p); }
+#else
 WARPMAP_KERNEL(erase, findParams) {
     u64 erased = 0;
     look_up<C, false, true>(p.table, p.keys, p.n, [&](u64 i, const Hit<C>& hit) {
@@ -165,9 +169,6 @@ WARPMAP_KERNEL(erase, findParams) {
     });
     count_into(&counters(p.table)->erased, erased);
 }
-
-#if !WARPCORE_SET
-WARPMAP_KERNEL(erase_multi, findParams) { erase_all<C>(p); }
 #endif
 
 // Copies every pair into another, larger table whose keys are known to differ. Windows that are neighbours here are
@@ -199,7 +200,7 @@ WARPMAP_KERNEL(export_pairs, slotsParams) {
 
 WARPMAP_KERNEL(probe_lengths, slotsParams) { probe_lengths<C>(p); }
 
-#if !WARPCORE_SET
+#if WARPCORE_MULTI
 WARPMAP_KERNEL(distinct, slotsParams) { distinct_keys<C>(p); }
 
 // FindAll (kernel/findall.cuh): to count the values puts the first of each key aside, or its first r.each; to fill writes offsets and values, and

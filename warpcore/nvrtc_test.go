@@ -26,7 +26,11 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 			arch = "sm_90"
 		}
 		c := &core{opts: v.options(tableOptions(0, 1)), cfg: config{keyBytes: v.keyBytes, valueBytes: v.valueBytes, layout: v.layout, window: v.window}}
-		programs := []*device.Program{c.program("warpcore", kernelsCU)}
+		programs := []*device.Program{c.bulkProgram()}
+		if !c.cfg.set() {
+			multi := &core{opts: c.opts, cfg: c.cfg, kind: table.KindMultiMap}
+			programs = append(programs, multi.bulkProgram())
+		}
 		if i == 0 {
 			probe := c.program("probe", probeKernel)
 			probe.Layouts = append(probe.Layouts, probeTestParams{}, probeStep{})

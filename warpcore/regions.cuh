@@ -3,9 +3,6 @@
 #pragma once
 #include "partition.cuh"
 
-__device__ __forceinline__ auto place_of(const partitionParams& p) {
-    return [&p](key k, u64 parts) { return (Probe<C>(p.table, k).hash >> 32) * parts >> 32; };
-}
 template <class P> __device__ __forceinline__ auto region_of(const P& p) {
     return [&p](key k) { return (u32)((Probe<C>(p.table, k).hash >> 32) * (u32)p.rows.parts >> 32); };
 }
@@ -13,5 +10,4 @@ WARPMAP_PARTITION(partitionParams, key, value, u32, region_of)
 
 #if !WARPCORE_SET
 WARPMAP_PARTITION_WITHIN(partitionParams, key, value, region_of)
-WARPMAP_PARTITION_GROUP(partitionParams, key, value, place_of)
 #endif
