@@ -37,21 +37,24 @@ func CallEach[K, V, P any](f *Frame, st *device.Stream, keys device.Slice[K], bo
 	if err := f.Family.CheckOn(f.Device, st, keys); err != nil {
 		return err
 	}
-	return call[K, V](f, st, body, args, c, func(k callback[P], words [MaxArgs]uint64, st *device.Stream) error {
-		if keys.Len() == 0 {
-			return nil
-		}
-		return k.each.Launch(st, c.Grid(int64(keys.Len())), c.Params(keys.Addr(), uint64(keys.Len()), words))
-	})
+	return call(f, st, pairOf[K, V](), body, args, c, &callKeys{keys.Addr(), int64(keys.Len())})
 }
 
 // CallAll queues a callback for all pairs.
 func CallAll[K, V, P any](f *Frame, st *device.Stream, body string, args Args, c Caller[P]) error {
-	return call[K, V](f, st, body, args, c, func(k callback[P], words [MaxArgs]uint64, st *device.Stream) error {
-		n := c.Slots()
-		return k.all.Launch(st, c.Grid(n), c.Params(0, uint64(n), words))
-	})
+	return call(f, st, pairOf[K, V](), body, args, c, nil)
 }
+
+// callKeys are the keys that a callback is for.
+type callKeys struct {
+	addr uint64
+	n    int64
+}
+
+// pairTypes are what a body sees. They are values, so that the code below is not compiled for each pair of types.
+type pairTypes struct{ key, value reflect.Type }
+
+func pairOf[K, V any]() pairTypes { return pairTypes{reflect.TypeFor[K](), reflect.TypeFor[V]()} }
 
 // NoValue stands for the type of a set's values: a body sees none.
 type NoValue struct{}
@@ -59,11 +62,12 @@ type NoValue struct{}
 // callback is a compiled body.
 type callback[P any] struct{ each, all device.Kernel[P] }
 
-func call[K, V, P any](f *Frame, st *device.Stream, body string, args Args, by Caller[P], launch func(c callback[P], words [MaxArgs]uint64, st *device.Stream) error) error {
+// call queues a callback for some keys, or without them for all pairs.
+func call[P any](f *Frame, st *device.Stream, types pairTypes, body string, args Args, by Caller[P], keys *callKeys) error {
 	if err := f.Family.CheckOn(f.Device, st); err != nil {
 		return err
 	}
-	header, words, err := writeCallback[K, V](f.Device, body, args)
+	header, words, err := writeCallback(f.Device, types, body, args)
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.Family, err)
 	}
@@ -91,7 +95,14 @@ func call[K, V, P any](f *Frame, st *device.Stream, body string, args Args, by C
 			}
 			f.callbacks[key] = c
 		}
-		return launch(c, words, st)
+		switch {
+		case keys == nil:
+			n := by.Slots()
+			return c.all.Launch(st, by.Grid(n), by.Params(0, uint64(n), words))
+		case keys.n == 0:
+			return nil
+		}
+		return c.each.Launch(st, by.Grid(keys.n), by.Params(keys.addr, uint64(keys.n), words))
 	})
 }
 
@@ -101,15 +112,15 @@ func call[K, V, P any](f *Frame, st *device.Stream, body string, args Args, by C
 //
 // The body sees key and value as their Go types, where V is NoValue no value, index, and the arguments by their names. args are the bits of the
 // arguments, which the function takes from p.args.
-func writeCallback[K, V any](d *device.Device, body string, named Args) (header string, args [MaxArgs]uint64, err error) {
+func writeCallback(d *device.Device, types pairTypes, body string, named Args) (header string, args [MaxArgs]uint64, err error) {
 	if len(named) > MaxArgs {
 		return "", args, fmt.Errorf("callback: %d arguments (at most %d)", len(named), MaxArgs)
 	}
 	var b strings.Builder
 	b.WriteString("#pragma once\n__device__ __forceinline__ void callback(const forEachParams& p, C::key key_bits, C::value value_bits, u64 index) {\n")
-	writeBits(&b, "key", reflect.TypeFor[K]())
-	if value := reflect.TypeFor[V](); value != reflect.TypeFor[NoValue]() {
-		writeBits(&b, "value", value)
+	writeBits(&b, "key", types.key)
+	if types.value != reflect.TypeFor[NoValue]() {
+		writeBits(&b, "value", types.value)
 		b.WriteString("    (void)value;\n")
 	}
 	for i, name := range slices.Sorted(maps.Keys(named)) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
 )
@@ -46,33 +47,60 @@ func (x Exporter) All(f Family, st *device.Stream, keys, values uint64) error {
 
 // All is All of a table: look waits for the stream, and tells how pairs are given out. A set has no values: then noValues, and address 0.
 func All[K, V any](f *Frame, noValues bool, look func(*device.Stream) (Exporter, error)) (keys []K, values []V, err error) {
-	err = f.Alone(nil, func(st *device.Stream) error { // it counts in the table's counters
+	err = all(f, sizesOf[K, V](noValues), look, func(rows int64) (columns [2]Column) {
+		keys = make([]K, rows)
+		columns[0] = Out(keys)
+		if !noValues {
+			values = make([]V, rows)
+			columns[1] = Out(values)
+		}
+		return columns
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return keys, values, nil
+}
+
+// sizesOf are the bytes of a key and of a value, which a set has none of. What knows these alone, and not the types, is compiled once.
+func sizesOf[K, V any](noValues bool) (sizes [2]int) {
+	sizes[0] = int(unsafe.Sizeof(*new(K)))
+	if !noValues {
+		sizes[1] = int(unsafe.Sizeof(*new(V)))
+	}
+	return sizes
+}
+
+// all brings all pairs into the columns that into makes for so many.
+func all(f *Frame, sizes [2]int, look func(*device.Stream) (Exporter, error), into func(rows int64) [2]Column) error {
+	return f.Alone(nil, func(st *device.Stream) error { // it counts in the table's counters
 		x, err := look(st)
 		if err != nil {
 			return err
 		}
-		k, err := Make[K](f, x.Live)
-		if err != nil {
-			return err
-		}
-		defer f.Free(k)
-		var v device.Slice[V]
-		if !noValues {
-			if v, err = Make[V](f, x.Live); err != nil {
+		var mem [2]device.Slice[byte]
+		for i, size := range sizes {
+			if size == 0 {
+				continue
+			}
+			if mem[i], err = Make[byte](f, x.Live*int64(size)); err != nil {
 				return err
 			}
-			defer f.Free(v)
+			defer f.Free(mem[i])
 		}
-		if err := x.All(f.Family, st, k.Addr(), v.Addr()); err != nil {
+		if err := x.All(f.Family, st, mem[0].Addr(), mem[1].Addr()); err != nil {
 			return err
 		}
-		if keys, err = k.Host(st); err != nil || noValues {
-			return err
+		for i, c := range into(x.Live) {
+			if c.size == 0 {
+				continue
+			}
+			if err := mem[i].Read(st, c.bytes(0, c.n)); err != nil {
+				return err
+			}
 		}
-		values, err = v.Host(st)
-		return err
+		return nil
 	})
-	return keys, values, err
 }
 
 // Rows of a chunk, at most: of a GPU as many as make its copies worth their while. The CPU device has nothing to wait for.
@@ -93,9 +121,24 @@ func KeyChunks[K any](ctx context.Context, f *Frame, look func(*device.Stream) (
 }
 
 func chunks[K, V any](ctx context.Context, f *Frame, noValues bool, look func(*device.Stream) (Exporter, error), do func(keys []K, values []V) error) (err error) {
-	w := &chunkWalk[K, V]{f: f, look: look, noValues: noValues}
+	w := &chunkWalk{f: f, look: look, sizes: sizesOf[K, V](noValues)}
+	return w.walk(ctx, func(c *chunk) error {
+		return do(elements[K](c.host[0].Slice(), c.n), elements[V](c.host[1].Slice(), c.n))
+	})
+}
+
+// elements are the first n in memory, or none without it.
+func elements[T any](mem []byte, n int) []T {
+	if len(mem) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(mem))), n)
+}
+
+// walk gives every chunk to do.
+func (w *chunkWalk) walk(ctx context.Context, do func(c *chunk) error) (err error) {
 	come := make(chan error, 1)
-	fetch := func(c *chunk[K, V]) { go func() { come <- w.fetch(c) }() }
+	fetch := func(c *chunk) { go func() { come <- w.fetch(c) }() }
 	fetch(&w.chunk[0])
 	coming := true
 	defer func() { // of a panic of do, too
@@ -119,7 +162,7 @@ func chunks[K, V any](ctx context.Context, f *Frame, noValues bool, look func(*d
 			fetch(&w.chunk[(i+1)%2])
 		}
 		if c.n > 0 {
-			if err := do(c.hostKeys.Slice()[:c.n:c.n], c.hostValues.Slice()[:min(c.n, c.hostValues.Len())]); err != nil {
+			if err := do(c); err != nil {
 				return err
 			}
 		}
@@ -155,29 +198,28 @@ func Words(ctx context.Context, f *Frame, mem device.Slice[uint64], do func(word
 	return nil
 }
 
-// chunk is memory for some pairs, on the device and here.
-type chunk[K, V any] struct {
-	keys       device.Slice[K]
-	values     device.Slice[V]
-	hostKeys   device.Host[K]
-	hostValues device.Host[V]
-	n          int // pairs in it
+// chunk is memory for some pairs, a column of keys and one of values, on the device and here.
+type chunk struct {
+	mem  [2]device.Slice[byte]
+	host [2]device.Host[byte]
+	room int64 // for pairs
+	n    int   // pairs in it
 }
 
 // chunkWalk goes over a table's slots.
-type chunkWalk[K, V any] struct {
+type chunkWalk struct {
 	f            *Frame
 	look         func(*device.Stream) (Exporter, error)
-	noValues     bool
+	sizes        [2]int // see sizesOf
 	begun        bool
 	changes      uint64 // of the frame when it began
 	first, slots int64  // the next slot, and how many there are
 	step         int64  // slots at once
-	chunk        [2]chunk[K, V]
+	chunk        [2]chunk
 }
 
 // fetch brings the pairs of the next slots.
-func (w *chunkWalk[K, V]) fetch(c *chunk[K, V]) error {
+func (w *chunkWalk) fetch(c *chunk) error {
 	return w.f.Alone(nil, func(st *device.Stream) error {
 		x, err := w.look(st)
 		if err != nil {
@@ -192,7 +234,7 @@ func (w *chunkWalk[K, V]) fetch(c *chunk[K, V]) error {
 		if w.changes != w.f.changes {
 			return fmt.Errorf("%s: %w", w.f.Family, ErrChanged)
 		}
-		if c.keys.Addr() == 0 {
+		if c.room == 0 {
 			rows := int64(chunkOnCPU)
 			if w.f.Device.Info().CUDA() {
 				rows = chunkOnGPU
@@ -206,8 +248,8 @@ func (w *chunkWalk[K, V]) fetch(c *chunk[K, V]) error {
 }
 
 // fill takes as many slots as their pairs have room, by how full all are; a slot that holds more than that gets the room.
-func (w *chunkWalk[K, V]) fill(st *device.Stream, x Exporter, c *chunk[K, V]) error {
-	room := int64(c.keys.Len())
+func (w *chunkWalk) fill(st *device.Stream, x Exporter, c *chunk) error {
+	room := c.room
 	if w.step == 0 {
 		w.step = x.Slots
 		if room < x.Live {
@@ -216,7 +258,7 @@ func (w *chunkWalk[K, V]) fill(st *device.Stream, x Exporter, c *chunk[K, V]) er
 	}
 	for {
 		slots := min(w.step, w.slots-w.first)
-		n, err := x.Export(st, Range{First: w.first, Slots: slots, Keys: c.keys.Addr(), Values: c.values.Addr(), Limit: room})
+		n, err := x.Export(st, Range{First: w.first, Slots: slots, Keys: c.mem[0].Addr(), Values: c.mem[1].Addr(), Limit: room})
 		switch {
 		case err != nil:
 			return err
@@ -237,17 +279,20 @@ func (w *chunkWalk[K, V]) fill(st *device.Stream, x Exporter, c *chunk[K, V]) er
 	}
 }
 
-func (w *chunkWalk[K, V]) download(st *device.Stream, c *chunk[K, V], n int) error {
+func (w *chunkWalk) download(st *device.Stream, c *chunk, n int) error {
 	c.n = n
-	err := c.keys.ReadAsync(st, c.hostKeys, n)
-	if !w.noValues {
-		err = errors.Join(err, c.values.ReadAsync(st, c.hostValues, n))
+	var err error
+	for i, size := range w.sizes {
+		if size == 0 {
+			continue
+		}
+		err = errors.Join(err, c.mem[i].ReadAsync(st, c.host[i], n*size))
 	}
 	return errors.Join(err, st.SyncOf(w.f.Device))
 }
 
 // makeLess makes room for rows, or for fewer where memory is short.
-func (w *chunkWalk[K, V]) makeLess(c *chunk[K, V], rows int64) error {
+func (w *chunkWalk) makeLess(c *chunk, rows int64) error {
 	for {
 		err := w.make(c, rows)
 		if !device.IsOutOfMemory(err) || rows <= leastChunk {
@@ -261,28 +306,31 @@ func (w *chunkWalk[K, V]) makeLess(c *chunk[K, V], rows int64) error {
 }
 
 // make makes room for rows. What there is of it after an error is for release.
-func (w *chunkWalk[K, V]) make(c *chunk[K, V], rows int64) (err error) {
-	if c.keys, err = Make[K](w.f, rows); err != nil {
-		return err
+func (w *chunkWalk) make(c *chunk, rows int64) (err error) {
+	for i, size := range w.sizes {
+		if size == 0 {
+			continue
+		}
+		if c.mem[i], err = Make[byte](w.f, rows*int64(size)); err != nil {
+			return err
+		}
+		if c.host[i], err = device.MakeHost[byte](w.f.Device, int(rows)*size); err != nil {
+			return err
+		}
 	}
-	if c.hostKeys, err = device.MakeHost[K](w.f.Device, int(rows)); err != nil || w.noValues {
-		return err
-	}
-	if c.values, err = Make[V](w.f, rows); err == nil {
-		c.hostValues, err = device.MakeHost[V](w.f.Device, int(rows))
-	}
-	return err
+	c.room = rows
+	return nil
 }
 
 // release gives a chunk's memory back. The caller is in Alone.
-func (w *chunkWalk[K, V]) release(c *chunk[K, V]) error {
+func (w *chunkWalk) release(c *chunk) error {
 	old := *c
-	*c = chunk[K, V]{}
-	return errors.Join(w.f.Free(old.keys, old.values), old.hostKeys.Free(), old.hostValues.Free())
+	*c = chunk{}
+	return errors.Join(w.f.Free(old.mem[0], old.mem[1]), old.host[0].Free(), old.host[1].Free())
 }
 
 // free gives all memory back; of a table that was closed meanwhile the device's may be gone.
-func (w *chunkWalk[K, V]) free() (err error) {
+func (w *chunkWalk) free() (err error) {
 	w.f.Guard(func() {
 		for i := range w.chunk {
 			err = errors.Join(err, w.release(&w.chunk[i]))
