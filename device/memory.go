@@ -82,10 +82,19 @@ func (s Slice[T]) Free() error { return s.a.free() }
 // where the memory is of MakePooled, else it waits for these streams (and the driver may wait for others).
 func (s Slice[T]) FreeAfter(streams ...*Stream) error { return s.a.freeAfter(streams) }
 
+// span is the memory of a Slice without the type of its elements: what is long of the methods is of it, and so compiled once for all types.
+type span struct {
+	a     *allocation
+	addr  uint64
+	bytes int64
+}
+
+func (s Slice[T]) span() span { return span{s.a, s.addr, s.Bytes()} }
+
 // check says why s cannot be used, or not on the stream.
-func (s Slice[T]) check(what string, st *Stream) error {
+func (s span) check(what string, st *Stream) error {
 	if s.a == nil {
-		if s.n == 0 {
+		if s.bytes == 0 {
 			return nil
 		}
 		return fmt.Errorf("%s: a slice of no device", what)
@@ -103,6 +112,11 @@ func (s Slice[T]) check(what string, st *Stream) error {
 // On says why s cannot be used by kernels on d: it lies on another device, is freed, or lies where kernels cannot read its elements:
 // those of 2, 4, 8 and 16 bytes must lie at multiples of that, others at multiples of the largest power of two that divides their size.
 func (s Slice[T]) On(d *Device) error {
+	var zero T
+	return s.span().on(d, s.Elem(), uint64(unsafe.Sizeof(zero)))
+}
+
+func (s span) on(d *Device, elem reflect.Type, size uint64) error {
 	if s.a == nil {
 		return s.check("device slice", nil)
 	}
@@ -112,10 +126,9 @@ func (s Slice[T]) On(d *Device) error {
 	if err := s.check("device slice", nil); err != nil {
 		return err
 	}
-	var zero T
-	if size := uint64(unsafe.Sizeof(zero)); size > 0 {
+	if size > 0 {
 		if align := min(size&-size, 16); s.addr%align != 0 {
-			return fmt.Errorf("device slice: %v at address %#x: kernels read elements of %d bytes at multiples of %d only", s.Elem(), s.addr, size, align)
+			return fmt.Errorf("device slice: %v at address %#x: kernels read elements of %d bytes at multiples of %d only", elem, s.addr, size, align)
 		}
 	}
 	return nil
@@ -124,41 +137,53 @@ func (s Slice[T]) On(d *Device) error {
 // Write copies src to the start of s on the stream, and returns when src may be changed again.
 func (s Slice[T]) Write(st *Stream, src []T) error {
 	if len(src) > s.n {
-		return fmt.Errorf("device.Slice.Write: %d elements into %d", len(src), s.n)
+		return beyond("device.Slice.Write", len(src), "into", s.n)
 	}
-	if err := s.check("device.Slice.Write", st); err != nil || len(src) == 0 {
+	err := s.span().write(st, unsafe.Pointer(unsafe.SliceData(src)), bytesOf(src))
+	runtime.KeepAlive(src)
+	return err
+}
+
+func beyond(what string, n int, way string, room int) error {
+	return fmt.Errorf("%s: %d elements %s %d", what, n, way, room)
+}
+
+func (s span) write(st *Stream, src unsafe.Pointer, bytes int64) error {
+	if err := s.check("device.Slice.Write", st); err != nil || bytes == 0 {
 		return err
 	}
 	d := s.a.d
 	h := st.handleOn(d)
-	err := d.waiting(func() error {
-		if err := d.b.copyIn(h.h, s.addr, unsafe.Pointer(unsafe.SliceData(src)), bytesOf(src)); err != nil {
+	return d.waiting(func() error {
+		if err := d.b.copyIn(h.h, s.addr, src, bytes); err != nil {
 			return err
 		}
 		return d.b.syncStream(h.h)
 	}, h)
-	runtime.KeepAlive(src)
-	return err
 }
 
 // Read copies the start of s into dst on the stream, and returns when dst is filled.
 func (s Slice[T]) Read(st *Stream, dst []T) error {
 	if len(dst) > s.n {
-		return fmt.Errorf("device.Slice.Read: %d elements from %d", len(dst), s.n)
+		return beyond("device.Slice.Read", len(dst), "from", s.n)
 	}
-	if err := s.check("device.Slice.Read", st); err != nil || len(dst) == 0 {
+	err := s.span().read(st, unsafe.Pointer(unsafe.SliceData(dst)), bytesOf(dst))
+	runtime.KeepAlive(dst)
+	return err
+}
+
+func (s span) read(st *Stream, dst unsafe.Pointer, bytes int64) error {
+	if err := s.check("device.Slice.Read", st); err != nil || bytes == 0 {
 		return err
 	}
 	d := s.a.d
 	h := st.handleOn(d)
-	err := d.waiting(func() error {
-		if err := d.b.copyOut(h.h, unsafe.Pointer(unsafe.SliceData(dst)), s.addr, bytesOf(dst)); err != nil {
+	return d.waiting(func() error {
+		if err := d.b.copyOut(h.h, dst, s.addr, bytes); err != nil {
 			return err
 		}
 		return d.b.syncStream(h.h)
 	}, h)
-	runtime.KeepAlive(dst)
-	return err
 }
 
 // Host copies the whole of s into a new Go slice.
@@ -170,37 +195,42 @@ func (s Slice[T]) Host(st *Stream) ([]T, error) {
 // WriteAsync queues a copy of the first n elements of pinned memory, of any device, to the start of s, and returns at once: src must
 // stay unchanged until the stream has passed it.
 func (s Slice[T]) WriteAsync(st *Stream, src Host[T], n int) error {
-	if err := s.checkAsync("device.Slice.WriteAsync", st, src, n); err != nil || n == 0 {
-		return err
+	const what = "device.Slice.WriteAsync"
+	if n < 0 || n > s.n || n > src.Len() {
+		return notBetween(what, n, s.n, src.Len())
 	}
-	d := s.a.d
-	h := st.handleOn(d)
-	return d.use(func() error {
-		return d.b.copyIn(h.h, s.addr, unsafe.Pointer(unsafe.SliceData(src.mem)), s.Slice(0, n).Bytes())
-	}, h)
+	return s.span().async(what, st, src.a, unsafe.Pointer(unsafe.SliceData(src.mem)), bytesOf(src.mem[:n]), true)
 }
 
 // ReadAsync queues a copy of the first n elements of s to the start of pinned memory, of any device, and returns at once.
 func (s Slice[T]) ReadAsync(st *Stream, dst Host[T], n int) error {
-	if err := s.checkAsync("device.Slice.ReadAsync", st, dst, n); err != nil || n == 0 {
+	const what = "device.Slice.ReadAsync"
+	if n < 0 || n > s.n || n > dst.Len() {
+		return notBetween(what, n, s.n, dst.Len())
+	}
+	return s.span().async(what, st, dst.a, unsafe.Pointer(unsafe.SliceData(dst.mem)), bytesOf(dst.mem[:n]), false)
+}
+
+func notBetween(what string, n, device, host int) error {
+	return fmt.Errorf("%s: %d elements between %d of the device and %d of the host", what, n, device, host)
+}
+
+// async queues a copy between s and pinned memory.
+func (s span) async(what string, st *Stream, pinned *allocation, host unsafe.Pointer, bytes int64, in bool) error {
+	if pinned != nil && pinned.freed.Load() {
+		return fmt.Errorf("%s: host memory: %w", what, ErrFreed)
+	}
+	if err := s.check(what, st); err != nil || bytes == 0 {
 		return err
 	}
 	d := s.a.d
 	h := st.handleOn(d)
 	return d.use(func() error {
-		return d.b.copyOut(h.h, unsafe.Pointer(unsafe.SliceData(dst.mem)), s.addr, s.Slice(0, n).Bytes())
+		if in {
+			return d.b.copyIn(h.h, s.addr, host, bytes)
+		}
+		return d.b.copyOut(h.h, host, s.addr, bytes)
 	}, h)
-}
-
-// checkAsync says why n elements cannot be copied between s and pinned memory.
-func (s Slice[T]) checkAsync(what string, st *Stream, host Host[T], n int) error {
-	if n < 0 || n > s.n || n > host.Len() {
-		return fmt.Errorf("%s: %d elements between %d of the device and %d of the host", what, n, s.n, host.Len())
-	}
-	if host.a != nil && host.a.freed.Load() {
-		return fmt.Errorf("%s: host memory: %w", what, ErrFreed)
-	}
-	return s.check(what, st)
 }
 
 // CopyFrom queues a copy of src to the start of s. src may be of another device, of the same kind: then the stream may be of either, nil is s's
@@ -208,12 +238,16 @@ func (s Slice[T]) checkAsync(what string, st *Stream, host Host[T], n int) error
 func (s Slice[T]) CopyFrom(st *Stream, src Slice[T]) error {
 	const what = "device.Slice.CopyFrom"
 	if src.n > s.n {
-		return fmt.Errorf("%s: %d elements into %d", what, src.n, s.n)
+		return beyond(what, src.n, "into", s.n)
 	}
+	return s.span().copyFrom(what, st, src.span())
+}
+
+func (s span) copyFrom(what string, st *Stream, src span) error {
 	if s.a != nil && src.a != nil && !src.a.d.same(s.a.d) {
 		return s.copyAcross(what, st, src)
 	}
-	if err := s.check(what, st); err != nil || src.n == 0 {
+	if err := s.check(what, st); err != nil || src.bytes == 0 {
 		return err
 	}
 	if err := src.check(what, nil); err != nil {
@@ -221,10 +255,10 @@ func (s Slice[T]) CopyFrom(st *Stream, src Slice[T]) error {
 	}
 	d := s.a.d
 	h := st.handleOn(d)
-	return d.use(func() error { return d.b.copyWithin(h.h, s.addr, src.addr, src.Bytes()) }, h)
+	return d.use(func() error { return d.b.copyWithin(h.h, s.addr, src.addr, src.bytes) }, h)
 }
 
-func (s Slice[T]) copyAcross(what string, st *Stream, src Slice[T]) error {
+func (s span) copyAcross(what string, st *Stream, src span) error {
 	d, other := s.a.d, src.a.d
 	on, wanted := s, src // what must be of the stream's device
 	if st != nil && st.On(other) == nil {
@@ -234,7 +268,7 @@ func (s Slice[T]) copyAcross(what string, st *Stream, src Slice[T]) error {
 	if err := on.check(what, st); err != nil {
 		return err
 	}
-	if err := wanted.check(what, nil); err != nil || src.n == 0 {
+	if err := wanted.check(what, nil); err != nil || src.bytes == 0 {
 		return err
 	}
 	if d.infos.CUDA() != other.infos.CUDA() {
@@ -243,18 +277,20 @@ func (s Slice[T]) copyAcross(what string, st *Stream, src Slice[T]) error {
 	}
 	h := st.handleOn(d)
 	return d.with(other, func() error {
-		return d.hold([]*handle{h}, func() error { return d.b.copyAcross(h.h, s.addr, s.a.d.b, src.addr, src.a.d.b, src.Bytes()) })
+		return d.hold([]*handle{h}, func() error { return d.b.copyAcross(h.h, s.addr, s.a.d.b, src.addr, src.a.d.b, src.bytes) })
 	})
 }
 
 // Fill queues setting every byte of s to value.
-func (s Slice[T]) Fill(st *Stream, value byte) error {
-	if err := s.check("device.Slice.Fill", st); err != nil || s.n == 0 {
+func (s Slice[T]) Fill(st *Stream, value byte) error { return s.span().fill(st, value) }
+
+func (s span) fill(st *Stream, value byte) error {
+	if err := s.check("device.Slice.Fill", st); err != nil || s.bytes == 0 {
 		return err
 	}
 	d := s.a.d
 	h := st.handleOn(d)
-	return d.use(func() error { return d.b.fill(h.h, s.addr, value, s.Bytes()) }, h)
+	return d.use(func() error { return d.b.fill(h.h, s.addr, value, s.bytes) }, h)
 }
 
 // Raw is the memory of s as bytes.
@@ -278,10 +314,19 @@ func MakeMapped[T any](d *Device, n int) (Host[T], error) { return makeHost[T](d
 func makeHost[T any](d *Device, n int, mapped bool) (Host[T], error) {
 	var zero T
 	a, err := newAllocation(d, "MakeHost", n, unsafe.Sizeof(zero))
+	if err == nil {
+		err = a.takeHost(mapped)
+	}
 	if err != nil {
 		return Host[T]{}, err
 	}
-	err = d.do(func() (err error) {
+	return Host[T]{a, unsafe.Slice((*T)(a.host), n)}, nil
+}
+
+// takeHost takes pinned host memory.
+func (a *allocation) takeHost(mapped bool) error {
+	d := a.d
+	return d.do(func() (err error) {
 		if a.host, a.addr, err = d.b.allocHost(max(a.bytes, 16), mapped); err != nil {
 			return err
 		}
@@ -290,10 +335,6 @@ func makeHost[T any](d *Device, n int, mapped bool) (Host[T], error) {
 		d.live[a], d.pinned[a] = struct{}{}, struct{}{}
 		return nil
 	})
-	if err != nil {
-		return Host[T]{}, err
-	}
-	return Host[T]{a, unsafe.Slice((*T)(a.host), n)}, nil
 }
 
 // Pinned gives n bytes at p as pinned memory, if they lie in a Host of the device: a Go slice of MakeHost's memory can then
