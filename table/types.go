@@ -52,16 +52,15 @@ func Made[T any](t *T, err error) (*T, error) {
 // WidthOf tells the width of a type whose values a table holds as plain bytes, one of the widths given; what is the word for
 // it in errors. Other types get an error with the reason.
 func WidthOf[T any](what string, widths ...int) (int, error) {
-	return width[T](what, func(n int) bool { return slices.Contains(widths, n) }, fmt.Sprintf("one of %v", widths))
+	return width(reflect.TypeFor[T](), what, func(n int) bool { return slices.Contains(widths, n) }, fmt.Sprintf("one of %v", widths))
 }
 
 // WidthBetween is WidthOf for all multiples of step between two widths.
 func WidthBetween[T any](what string, least, most, step int) (int, error) {
-	return width[T](what, func(n int) bool { return n >= least && n <= most && n%step == 0 }, fmt.Sprintf("a multiple of %d from %d to %d", step, least, most))
+	return width(reflect.TypeFor[T](), what, func(n int) bool { return n >= least && n <= most && n%step == 0 }, fmt.Sprintf("a multiple of %d from %d to %d", step, least, most))
 }
 
-func width[T any](what string, good func(int) bool, want string) (int, error) {
-	t := reflect.TypeFor[T]()
+func width(t reflect.Type, what string, good func(int) bool, want string) (int, error) {
 	n, err := plainBytes(t)
 	size := int(t.Size())
 	switch {

@@ -217,6 +217,13 @@ func TestRefusedTypes(t *testing.T) {
 			t.Errorf("%v, want %q", err, c.want)
 		}
 	}
+	_, ofMap := New[uint32, uint8](d, Options{})
+	_, ofMultiMap := NewMultiMap[uint32, uint8](d, Options{})
+	for _, err := range []error{ofMap, ofMultiMap} {
+		if err == nil || !strings.Contains(err.Error(), "1 bytes") {
+			t.Errorf("%v, want \"1 bytes\"", err)
+		}
+	}
 	for _, err := range []error{
 		tryWith[struct{ A, B int16 }, complex128](d, Options{Layout: AoS, Window: 16, InsertGroup: 4, FindGroup: 8})(), // as TestVariants has them
 		try[float64, struct{ A, B, C, D uint8 }](d)(),
@@ -226,17 +233,17 @@ func TestRefusedTypes(t *testing.T) {
 	}
 }
 
+// try makes a map and a multimap by the widths of types, as New and NewMultiMap do: these themselves would have all methods compiled for each pair.
 func try[K, V any](d *device.Device) func() error { return tryWith[K, V](d, Options{}) }
 
 func tryWith[K, V any](d *device.Device, o Options) func() error {
-	return func() error {
-		m, err := New[K, V](d, o)
-		if err == nil {
-			return m.Close()
-		}
-		_, err2 := NewMultiMap[K, V](d, o)
-		if err2 == nil {
-			return nil
+	return func() (err error) {
+		for _, kind := range []table.Kind{table.KindMap, table.KindMultiMap} {
+			c, wrong := newCore(d, table.WidthsOf[K, V](), o, kind)
+			if wrong == nil {
+				wrong = c.Close()
+			}
+			err = errors.Join(err, wrong)
 		}
 		return err
 	}
