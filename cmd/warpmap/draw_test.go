@@ -33,6 +33,9 @@ func TestDraw(t *testing.T) {
 
 // The figures of bench/results can be drawn.
 func TestDrawKept(t *testing.T) {
+	if testing.Short() {
+		t.Skip("one goroutine draws: slow for the race detector, and nothing for it to find")
+	}
 	files, err := filepath.Glob("../../bench/results/*/fig-*.json")
 	if err != nil || len(files) == 0 {
 		t.Skip("the sources are not here")

@@ -76,12 +76,16 @@ func TestGenAndJoin(t *testing.T) {
 
 // The files of a seed are the same whatever the number of threads.
 func TestGenIsTheSameOnAnyMachine(t *testing.T) {
+	sf := "0.05"
+	if testing.Short() {
+		sf = "0.02"
+	}
 	for _, format := range join.Formats() {
 		var first map[string][]byte
 		for _, threads := range []int{1, 2, 7} {
 			before := runtime.GOMAXPROCS(threads)
 			dir := t.TempDir()
-			must(t, "gen", "tpch", "--sf", "0.05", "--seed", "9", "--comments", "--out", dir, "--format", format)
+			must(t, "gen", "tpch", "--sf", sf, "--seed", "9", "--comments", "--out", dir, "--format", format)
 			runtime.GOMAXPROCS(before)
 			files := map[string][]byte{}
 			for _, name := range []string{"orders", "lineitem"} {
