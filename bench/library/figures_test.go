@@ -1,15 +1,16 @@
-package library
+package library_test
 
 import (
 	"testing"
 
 	"github.com/warpmap/warpmap/bench/benchtest"
+	"github.com/warpmap/warpmap/bench/library"
 	_ "github.com/warpmap/warpmap/internal/testenv" // kernels that are compiled sooner
 )
 
 // The slowest hundredth is no faster than the half, and the least and most of the runs are around the median.
 func TestBatcher(t *testing.T) {
-	benchtest.Draw(t, benchtest.Rows(t, Studies, "library/batcher", 1000, 5+3, func(at func(string) any) {
+	benchtest.Draw(t, benchtest.Rows(t, library.Studies, "library/batcher", 1000, 5+3, func(at func(string) any) {
 		p50 := at("p50 µs").(float64)
 		benchtest.AtLeast(t, "p50", p50, 0.1)
 		benchtest.AtLeast(t, "p99", at("p99 µs"), p50)
@@ -22,7 +23,7 @@ func TestBatcher(t *testing.T) {
 
 // Every kind and family is there, and comes back.
 func TestSave(t *testing.T) {
-	benchtest.Draw(t, benchtest.Rows(t, Studies, "library/save", 3000, 2*(5+2+2+1+1+1+1), func(at func(string) any) {
+	benchtest.Draw(t, benchtest.Rows(t, library.Studies, "library/save", 3000, 2*(5+2+2+1+1+1+1), func(at func(string) any) {
 		benchtest.AtLeast(t, "GB/s", at("GB/s"), 1e-6)
 		benchtest.AtLeast(t, "most", at("most"), at("least").(float64))
 		benchtest.AtLeast(t, "MB", at("MB"), 0.001)
