@@ -96,5 +96,5 @@ func (c *core) choose() error {
 }
 
 func (c *core) choosingProgram() *device.Program {
-	return defining("WARPCORE_CHOOSES", c.program("choose", kernelsCU))
+	return defining("WARPCORE_CHOOSES", true, c.program("choose", kernelsCU))
 }

@@ -212,7 +212,7 @@ func (c *core) bulkProgram() *device.Program {
 	case c.cfg.bucket > 0:
 		return c.program("warpcore-multibucket", multibucketCU)
 	case c.multi():
-		return defining("WARPCORE_MULTI", c.program("warpcore", kernelsCU))
+		return defining("WARPCORE_MULTI", true, defining("WARPCORE_MAP", false, c.program("warpcore", kernelsCU)))
 	}
 	return c.program("warpcore", kernelsCU)
 }

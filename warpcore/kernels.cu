@@ -1,5 +1,5 @@
 // The bulk operations: one entry point each. A grid's threads go over the batch in strides, a key to a lane. A program has those of one kind of
-// tables: sets (WARPCORE_SET), multimaps (WARPCORE_MULTI) or maps.
+// tables: maps (WARPCORE_MAP), multimaps (WARPCORE_MULTI) or sets (WARPCORE_SET).
 #include "config.h" // struct config: what this table holds
 #include "bulk.cuh"
 #include "findall.cuh"
@@ -71,10 +71,10 @@ template <class MEETS, bool MULTI> __device__ __forceinline__ void insert_batch(
     count_into(&counters(p.table)->reused, job.reused);
 }
 
-#if WARPCORE_SET || !WARPCORE_CHOOSES && !WARPCORE_MULTI
+#if WARPCORE_SET || WARPCORE_MAP && !WARPCORE_CHOOSES
 WARPMAP_KERNEL_RESIDENT(insert_new, insertParams, 3) { insert_batch<Keep, false>(p); }
 #endif
-#if !WARPCORE_SET && !WARPCORE_MULTI
+#if WARPCORE_MAP
 WARPMAP_KERNEL_RESIDENT(insert, insertParams, 3) { insert_batch<Replace, false>(p); }
 #endif
 #if WARPCORE_MULTI
@@ -147,7 +147,7 @@ WARPMAP_KERNEL(find, findParams) {
 }
 
 #if !WARPCORE_CHOOSES
-#if !WARPCORE_SET && !WARPCORE_MULTI
+#if WARPCORE_MAP
 // Refuses the rows whose keys are not in.
 WARPMAP_KERNEL(refuse_absent, insertParams) {
     look_up<C, false, false>(p.table, p.rows.keys, p.rows.n, [&](u64 i, const Hit<C>& hit) {
@@ -158,7 +158,9 @@ WARPMAP_KERNEL(refuse_absent, insertParams) {
 
 #if WARPCORE_MULTI
 WARPMAP_KERNEL(erase_multi, findParams) { erase_all<C>(p); }
-#else
+#endif
+
+#if WARPCORE_MAP || WARPCORE_SET
 WARPMAP_KERNEL(erase, findParams) {
     u64 erased = 0;
     look_up<C, false, true>(p.table, p.keys, p.n, [&](u64 i, const Hit<C>& hit) {

@@ -362,6 +362,7 @@ func defines(set bool) []device.Define {
 		{Name: "WARPCORE_OFTEN", Value: often},
 		{Name: "WARPCORE_SHARED_BINS", Value: sharedBins},
 		{Name: "WARPCORE_SET", Value: set},
+		{Name: "WARPCORE_MAP", Value: !set},
 		{Name: "WARPCORE_MULTI", Value: false},
 		{Name: "WARPCORE_COMBINES", Value: false},
 		{Name: "WARPCORE_CHOOSES", Value: false},

@@ -66,14 +66,14 @@ func (c *core) updateProgram(header device.File) *device.Program {
 	if header.Name == "" {
 		return c.program("find_or_insert", updateCU)
 	}
-	return defining("WARPCORE_COMBINES", c.program("update", updateCU, header))
+	return defining("WARPCORE_COMBINES", true, c.program("update", updateCU, header))
 }
 
-// defining makes a program in which one of the switches is on.
-func defining(name string, p *device.Program) *device.Program {
+// defining makes a program with one of the switches so.
+func defining(name string, on bool, p *device.Program) *device.Program {
 	for i := range p.Defines {
 		if p.Defines[i].Name == name {
-			p.Defines[i].Value = true
+			p.Defines[i].Value = on
 		}
 	}
 	return p
