@@ -100,56 +100,88 @@ func ofSequences(path string) bool {
 	return slices.ContainsFunc(suffixes, func(s string) bool { return strings.HasSuffix(name, s) })
 }
 
-// open opens an input, and gives its text unpacked.
-func (o Options) open(input string) (text io.Reader, stop func(), err error) {
-	var window uint64 // zstd's own bound
-	if o.MaxLetters > 0 {
-		window = windowBytes
+// open opens an input.
+func (s *stream) open(in *input) (f *source, err error) {
+	o := s.o
+	f = &source{s: s, in: in, want: o.BlockBytes}
+	if in.name == "-" && o.Open == nil {
+		f.text, f.stop, err = o.unpack(os.Stdin)
+		return f, err
 	}
-	var f io.ReadCloser
-	switch {
-	case o.Open != nil:
-		f, err = o.Open(input)
-	case input == "-":
-		return unpack(os.Stdin, window)
-	default:
-		f, err = os.Open(input)
+	var from io.ReadCloser
+	if o.Open != nil {
+		f.want = min(f.want, openedBlockBytes)
+		from, err = o.Open(in.name)
+	} else {
+		from, err = os.Open(in.name)
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	text, end, err := unpack(f, window)
+	if file, is := from.(*os.File); is && o.Open == nil { // else nobody says that it is read from its begin
+		if size, ok := sizeOf(file); ok {
+			f.file, f.size, f.stop = file, size, func() { file.Close() }
+			return f, nil
+		}
+	}
+	text, end, err := o.unpack(from)
 	if err != nil {
-		f.Close()
-		return nil, nil, err
+		from.Close()
+		return nil, err
 	}
-	return text, func() { end(); f.Close() }, nil
+	f.text, f.stop = text, func() { end(); from.Close() }
+	return f, nil
 }
 
-// unpack gives the text of what may be packed. The first bytes tell. window bounds those of zstd, if it is not 0.
-func unpack(from io.Reader, window uint64) (text io.Reader, stop func(), err error) {
+// sizeOf is the size of a plain, regular file, which may be read anywhere; ok is false for others.
+func sizeOf(file *os.File) (size int64, ok bool) {
+	about, err := file.Stat()
+	if err != nil || !about.Mode().IsRegular() {
+		return 0, false
+	}
+	first := make([]byte, packingBytes)
+	n, err := file.ReadAt(first, 0)
+	return about.Size(), (err == nil || err == io.EOF) && packingOf(first[:n]) == ""
+}
+
+// packingBytes is how many bytes tell how a file is packed.
+const packingBytes = 4
+
+// packingOf is how a text with these first bytes is packed: gzip, zstd, or not at all.
+func packingOf(first []byte) string {
+	switch {
+	case bytes.HasPrefix(first, []byte{0x1f, 0x8b}):
+		return "gzip"
+	case bytes.Equal(first, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		return "zstd"
+	}
+	return ""
+}
+
+// unpack gives the text of what may be packed. The first bytes tell.
+func (o Options) unpack(from io.Reader) (text io.Reader, stop func(), err error) {
 	b := bufio.NewReaderSize(from, 1<<18)
-	first, err := b.Peek(4)
+	first, err := b.Peek(packingBytes)
 	if err != nil && err != io.EOF {
 		return nil, nil, err
 	}
-	switch {
-	case bytes.HasPrefix(first, []byte{0x1f, 0x8b}):
+	switch how := packingOf(first); how {
+	case "gzip":
 		z, err := gzip.NewReader(b)
 		if err != nil {
-			return nil, nil, packingError("gzip", err)
+			return nil, nil, packingError(how, err)
 		}
-		return packed{z, "gzip"}, func() {}, nil
-	case bytes.Equal(first, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		o := []zstd.DOption{zstd.WithDecoderConcurrency(1)}
-		if window > 0 {
-			o = append(o, zstd.WithDecoderMaxWindow(window), zstd.WithDecoderLowmem(true))
+		return packed{z, how}, func() {}, nil
+	case "zstd":
+		d := []zstd.DOption{zstd.WithDecoderConcurrency(1)}
+		if o.MaxLetters > 0 {
+			d = append(d, zstd.WithDecoderMaxWindow(windowBytes), zstd.WithDecoderLowmem(true))
 		}
-		z, err := zstd.NewReader(b, o...)
+		z, err := zstd.NewReader(b, d...)
 		if err != nil {
-			return nil, nil, packingError("zstd", err)
+			return nil, nil, packingError(how, err)
 		}
-		return packed{z, "zstd"}, z.Close, nil
+		return packed{z, how}, z.Close, nil
 	}
 	return b, func() {}, nil
 }

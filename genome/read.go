@@ -72,18 +72,21 @@ func (t *texts) put(raw []byte) {
 	t.free = append(t.free, raw)
 }
 
-// get is memory for so many bytes: of what was released, what came last, for it may be in a cache.
+// get is memory for so many bytes: of what was released and is not much larger, what came last, for it may be in a cache.
 func (t *texts) get(n int) []byte {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i, raw := range slices.Backward(t.free) {
-		if cap(raw) >= n {
+		if cap(raw) >= n && cap(raw)/8 <= n {
 			t.free = slices.Delete(t.free, i, i+1)
 			return raw[:n]
 		}
 	}
-	return make([]byte, n, n+n/2)
+	return make([]byte, n, n+n/8)
 }
+
+// memory is raw with one user.
+func (t *texts) memory(raw []byte) *memory { return &memory{users: 1, raw: raw, from: t} }
 
 // Options say how inputs are read. The zero value is good.
 type Options struct {
@@ -152,24 +155,35 @@ func Read(ctx context.Context, inputs []string, o Options, each func(*Block) err
 
 // stream gives the blocks of inputs, in order.
 type stream struct {
-	ctx    context.Context
-	stop   context.CancelFunc
-	o      Options
-	texts  *texts
-	ahead  int // jobs of an input that wait
-	parse  chan struct{}
-	inputs []string
-	opened []chan *job // of inputs[at:], those that are being read
-	at     int
-	lines  int64 // of the input, before the job that comes next
-	first  int64
-	counts Counts
+	ctx     context.Context
+	stop    context.CancelFunc
+	o       Options
+	texts   *texts
+	ahead   int // jobs of an input that wait while an input before it is read
+	readers int // of a plain file
+	parse   chan struct{}
+	inputs  []string
+	opened  []*input // of inputs[at:], those that are being read
+	at      int
+	lines   int64 // of the input, before the job that comes next
+	first   int64
+	counts  Counts
+}
+
+// input is one that is being read.
+type input struct {
+	name  string
+	jobs  chan *job
+	sent  int           // to jobs
+	first chan struct{} // closed when all inputs before it are read
+	is    bool          // first is closed
 }
 
 // job is a text that is parsed, in one of the stream's goroutines.
 type job struct {
 	parser
 	format format
+	pieces pieces
 	memory *memory
 	err    error
 	done   chan struct{}
@@ -187,21 +201,37 @@ func newStream(ctx context.Context, inputs []string, o Options) (*stream, error)
 	s.ctx, s.stop = context.WithCancel(ctx)
 	s.parse = make(chan struct{}, s.o.Threads)
 	s.ahead = s.o.Threads/max(1, min(s.o.Threads, len(files))) + 1
+	s.readers = max(1, min(s.o.Threads/2, mostReaders))
 	return s, nil
+}
+
+// readersOf is how many goroutines read a plain file: several where its blocks are waited for.
+func (s *stream) readersOf(in *input) int {
+	select {
+	case <-in.first:
+		return s.readers
+	default:
+		return 1
+	}
 }
 
 // next is the next block, or nil behind the last.
 func (s *stream) next() (*Block, error) {
 	for s.at < len(s.inputs) && s.ctx.Err() == nil {
 		for len(s.opened) < s.o.Threads && s.at+len(s.opened) < len(s.inputs) {
-			jobs := make(chan *job, s.ahead)
-			go s.read(s.inputs[s.at+len(s.opened)], jobs)
-			s.opened = append(s.opened, jobs)
+			in := &input{name: s.inputs[s.at+len(s.opened)], jobs: make(chan *job, s.o.Threads+1), first: make(chan struct{})}
+			go s.read(in)
+			s.opened = append(s.opened, in)
+		}
+		in := s.opened[0]
+		if !in.is {
+			in.is = true
+			close(in.first)
 		}
 		var j *job
 		more := false
 		select {
-		case j, more = <-s.opened[0]:
+		case j, more = <-in.jobs:
 		case <-s.ctx.Done():
 			return nil, s.ctx.Err()
 		}
@@ -263,97 +293,132 @@ func (s *stream) tooLong(records []Record) int {
 }
 
 // read cuts an input into texts, and has each parsed.
-func (s *stream) read(input string, jobs chan<- *job) {
-	defer close(jobs)
-	send := func(j *job) bool {
+func (s *stream) read(in *input) {
+	defer close(in.jobs)
+	from, err := s.open(in)
+	if err != nil {
+		s.fail(in, plainError(err))
+		return
+	}
+	defer from.close()
+	var left pieces // no job has them
+	for {
+		c := from.next()
+		if s.ctx.Err() != nil {
+			return
+		}
+		if c.err == nil {
+			c.err = from.know(c)
+		}
+		if c.err != nil {
+			s.fail(in, plainError(c.err))
+			return
+		}
+		switch {
+		case c.end:
+			left.add(c.piece)
+			s.send(in, s.job(from.format, left))
+			return
+		case c.cut > 0:
+			tail := c.behind(c.cut)
+			left.add(c.piece)
+			if !s.send(in, s.job(from.format, left)) {
+				return
+			}
+			left = pieces{}
+			left.add(tail)
+		case from.format == fasta && left.ends('\n') && c.text[0] == byte(fasta):
+			if !s.send(in, s.job(from.format, left)) {
+				return
+			}
+			left = pieces{}
+			left.add(c.piece)
+		default: // a record that is longer than the chunk
+			left.add(c.piece)
+			if !s.long(in, from.format, &left) {
+				return
+			}
+		}
+	}
+}
+
+// know tells the format by the first chunk that is not blank.
+func (f *source) know(c *chunk) error {
+	if f.format == unknown {
+		var known bool
+		switch f.format, known = formatOf(c.text); {
+		case known && f.format == unknown:
+			return errNeither
+		case !known && c.end:
+			return errEmpty
+		}
+	}
+	c.search(f.format)
+	return nil
+}
+
+// long looks after text in which no record was found that follows another: it must not be longer than a record may be, and in FASTQ, where a
+// record's beginning takes three lines to tell, there may be one that no chunk has whole. Searching each time that the text has doubled takes as long as copying it twice.
+func (s *stream) long(in *input, f format, left *pieces) bool {
+	if s.o.MaxLetters > 0 && left.n > s.o.textBytes() {
+		return s.fail(in, &InputError{Line: 1, Err: fmt.Errorf("%w: more than %d bytes of text, want %d letters at most", ErrTooLong, left.n, s.o.MaxLetters)})
+	}
+	if f != fastq || left.n < 2*left.searched {
+		return true
+	}
+	left.join(s.texts)
+	all := &left.list[0]
+	left.searched = left.n
+	cut := f.cut(all.text)
+	if cut == 0 {
+		return true
+	}
+	tail, before := all.behind(cut), pieces{}
+	before.add(*all)
+	*left = pieces{}
+	left.add(tail)
+	return s.send(in, s.job(f, before))
+}
+
+// job has text parsed. It takes the pieces.
+func (s *stream) job(f format, text pieces) *job {
+	j := &job{format: f, pieces: text, done: make(chan struct{})}
+	j.pieces.prepend()
+	go func() {
+		s.parse <- struct{}{}
+		j.pieces.join(s.texts)
+		all := j.pieces.list[0]
+		j.parser, j.memory = parser{text: all.text, skip: s.o.SkipBroken}, all.memory
+		j.err = j.parser.parse(j.format)
+		<-s.parse
+		close(j.done)
+	}()
+	return j
+}
+
+// send gives a job to the stream, and waits while there are many; it is false where the stream ends.
+func (s *stream) send(in *input, j *job) bool {
+	if in.sent++; in.sent > s.ahead {
 		select {
-		case jobs <- j:
-			return true
+		case <-in.first:
 		case <-s.ctx.Done():
 			return false
 		}
 	}
-	fail := func(err error) {
-		done := make(chan struct{})
-		close(done)
-		send(&job{err: err, done: done})
+	select {
+	case in.jobs <- j:
+		return true
+	case <-s.ctx.Done():
+		return false
 	}
-	from, stop, err := s.o.open(input)
-	if err != nil {
-		fail(plainError(err))
-		return
-	}
-	defer stop()
-	f, want := unknown, s.o.BlockBytes
-	if s.o.Open != nil {
-		want = min(want, openedBlockBytes)
-	}
-	text, n := s.texts.get(want), 0
-	for end := false; !end; {
-		for n < len(text) && !end {
-			var got int
-			if got, err = from.Read(text[n:]); err != nil && err != io.EOF {
-				fail(plainError(err))
-				return
-			}
-			n, end = n+got, err == io.EOF
-			if s.ctx.Err() != nil {
-				return
-			}
-		}
-		if f == unknown {
-			var known bool
-			switch f, known = formatOf(text[:n]); {
-			case known && f == unknown:
-				fail(errNeither)
-				return
-			case !known && end:
-				fail(errEmpty)
-				return
-			}
-		}
-		cut := n
-		if !end {
-			if cut = 0; f != unknown {
-				cut = f.cut(text[:n])
-			}
-			if cut == 0 && s.o.MaxLetters > 0 && n > s.o.textBytes() {
-				fail(&InputError{Line: 1, Err: fmt.Errorf("%w: more than %d bytes of text, want %d letters at most", ErrTooLong, n, s.o.MaxLetters)})
-				return
-			}
-			if cut == 0 { // a record that is longer than the text
-				size := 2 * len(text)
-				if s.o.MaxLetters > 0 {
-					size = min(size, s.o.textBytes()+1)
-				}
-				if size > cap(text) {
-					text = append(make([]byte, 0, size), text...)
-				}
-				text = text[:size]
-				continue
-			}
-		}
-		most := s.o.BlockBytes
-		if f == fastq { // half of it is letters
-			most *= 2
-		}
-		want = min(2*want, most)
-		rest := text[cut:n]
-		next := s.texts.get(max(want, len(rest)+want/2+1))
-		n = copy(next, rest)
-		j := &job{parser: parser{text: text[:cut], skip: s.o.SkipBroken}, format: f, done: make(chan struct{})}
-		j.memory = &memory{users: 1, raw: text, from: s.texts}
-		text = next
-		go func() {
-			s.parse <- struct{}{}
-			j.err = j.parser.parse(j.format)
-			<-s.parse
-			close(j.done)
-		}()
-		if !send(j) {
-			return
-		}
-	}
+}
+
+// fail ends an input with an error.
+func (s *stream) fail(in *input, err error) bool {
+	done := make(chan struct{})
+	close(done)
+	s.send(in, &job{err: err, done: done})
+	return false
 }
 
 // ReadPaired is Read of mates: the n-th record of first with the n-th of second, in blocks with equal numbers of records. Which inputs the records of

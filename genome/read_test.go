@@ -9,8 +9,11 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/gzip"
@@ -103,7 +106,8 @@ func TestFormats(t *testing.T) {
 		for name, content := range map[string]string{"plain": text, "crlf": crlf, "unended": strings.TrimRight(text, "\n"), "blank": "\n \r\n" + text + "\n\n",
 			"gzip": gzipped(text), "members": gzipped(text[:len(text)/3], text[len(text)/3:]), "zstd": zstded(text)} {
 			file := put(t, filepath.Join(dir, kind+name), content)
-			for _, o := range []Options{{}, {BlockBytes: 1}, {BlockBytes: 100, Threads: 1}, {BlockBytes: 1000, Threads: 3}, {BlockBytes: 20000, Threads: 2, SkipBroken: true}} {
+			for _, o := range []Options{{}, {BlockBytes: 1}, {BlockBytes: 100, Threads: 1}, {BlockBytes: 1000, Threads: 3}, {BlockBytes: 20000, Threads: 2, SkipBroken: true},
+				{BlockBytes: 700, Threads: 9}, {BlockBytes: 5000, Threads: 16}} {
 				got, counts, err := read([]string{file}, o)
 				if err != nil {
 					t.Fatalf("%s, %s, %+v: %v", kind, name, o, err)
@@ -291,6 +295,139 @@ func TestEnds(t *testing.T) {
 	}
 }
 
+// Records of all lengths, blocks of all sizes, and any number of readers: chunks begin in all places of a record, and have several or a part of one.
+func TestChunks(t *testing.T) {
+	dir := t.TempDir()
+	for _, letters := range []int{0, 1, 61, 62, 1500} {
+		var a, q, want strings.Builder
+		for i := range 6 + 3000/(letters+10) {
+			line := strings.Repeat("ACGT"[i%4:i%4+1], letters)
+			fmt.Fprintf(&a, ">%d\n%s\n", i%10, line)
+			fmt.Fprintf(&q, "@%d\n%s\n+\n%s\n", i%10, line, strings.Repeat("@", letters))
+			fmt.Fprintf(&want, "%d\t%s\n", i%10, line)
+		}
+		for name, text := range map[string]string{"fasta": a.String(), "fastq": q.String()} {
+			file, again := put(t, filepath.Join(dir, name), text), put(t, filepath.Join(dir, name+" again"), text)
+			for _, block := range []int{1, 2, 4, 64, 65, 66, 127, 500, 1 << 12, 1 << 20} { // a record of 61 letters takes 65 bytes of FASTA
+				for _, o := range []Options{{}, {Threads: 16}} {
+					o.BlockBytes = block
+					got, _, err := read([]string{file, again}, o)
+					if err != nil || got != want.String()+want.String() {
+						t.Fatalf("%s of %d letters, %+v: %v, %s", name, letters, o, err, cmp.Diff(want.String()+want.String(), got))
+					}
+				}
+			}
+		}
+	}
+}
+
+// Blocks are about as large as they are wanted, wherever the chunks end.
+func TestBlockSizes(t *testing.T) {
+	dir := t.TempDir()
+	for name, record := range map[string]string{"aligned": ">a\n" + strings.Repeat("A", 60) + "\n", "odd": ">abc\n" + strings.Repeat("A", 60) + "\n",
+		"fastq": "@a\n" + strings.Repeat("A", 60) + "\n+\n" + strings.Repeat("F", 60) + "\n"} {
+		file := put(t, filepath.Join(dir, name), strings.Repeat(record, 1000))
+		for _, block := range []int{1, 64, 128, 1000} {
+			_, err := Read(t.Context(), []string{file}, Options{BlockBytes: block, Threads: 16}, func(b *Block) error {
+				defer b.Release()
+				if most := 8 * max(block, len(record)); len(b.Text) > most {
+					return fmt.Errorf("a block of %d bytes, want %d at most", len(b.Text), most)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Errorf("%s, blocks of %d: %v", name, block, err)
+			}
+		}
+	}
+}
+
+// A file that others change while it is read: its records come up to where it was changed, and then it ends, or is broken.
+func TestChangedMeanwhile(t *testing.T) {
+	_, q, want := sample(7, 4000)
+	more := "@more\nACGT\n+\n!!!!\n"
+	for name, change := range map[string]func(file string) error{
+		"shorter": func(file string) error { return os.Truncate(file, int64(len(q)/2)) },
+		"empty":   func(file string) error { return os.Truncate(file, 0) },
+		"longer": func(file string) error {
+			f, err := os.OpenFile(file, os.O_APPEND|os.O_WRONLY, 0)
+			if err != nil {
+				return err
+			}
+			_, err = f.WriteString(strings.Repeat(more, 1000))
+			return errors.Join(err, f.Close())
+		},
+	} {
+		for _, threads := range []int{1, 16} {
+			file, changed := put(t, filepath.Join(t.TempDir(), "x"), q), false
+			var got strings.Builder
+			_, err := Read(t.Context(), []string{file}, Options{BlockBytes: 3000, Threads: threads}, func(b *Block) error {
+				defer b.Release()
+				for _, r := range b.Records {
+					fmt.Fprintf(&got, "%s\t%s\n", r.Name, b.Text[r.Start:r.End])
+				}
+				if changed {
+					return nil
+				}
+				changed = true
+				return change(file)
+			})
+			var of *InputError
+			if err != nil && !errors.As(err, &of) {
+				t.Errorf("%s, %d threads: %v", name, threads, err)
+			}
+			switch {
+			case name == "longer" && (err != nil || !strings.HasPrefix(got.String(), want) || strings.ReplaceAll(got.String()[len(want):], "more\tACGT\n", "") != ""):
+				t.Errorf("%d threads: a file that grew gave other records: %v", threads, err)
+			case name != "longer" && (!strings.HasPrefix(want, got.String()) || len(got.String()) > len(want)*3/4):
+				t.Errorf("%s, %d threads: %d bytes of records of %d, and they are not those of the file", name, threads, got.Len(), len(want))
+			}
+		}
+	}
+}
+
+// A pipe is read from one end to the other, and a file that cannot be read is an error with its name.
+func TestPipe(t *testing.T) {
+	dir := t.TempDir()
+	_, q, want := sample(8, 1000)
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Skip(err)
+	}
+	written := make(chan error, 1)
+	go func() { written <- os.WriteFile(pipe, []byte(q), 0o600) }()
+	got, _, err := read([]string{pipe}, Options{BlockBytes: 1000, Threads: 16})
+	if err = errors.Join(err, <-written); err != nil || got != want {
+		t.Errorf("%v, %s", err, cmp.Diff(want, got))
+	}
+}
+
+// A reader that is told to end leaves no goroutine, whatever it waits for.
+func TestLeavesNothing(t *testing.T) {
+	_, q, _ := sample(9, 4000)
+	file := put(t, filepath.Join(t.TempDir(), "x"), q)
+	before := runtime.NumGoroutine()
+	for calls := range 4 {
+		stop := errors.New("stop")
+		n := 0
+		_, err := Read(t.Context(), []string{file, file, file, file}, Options{BlockBytes: 1000, Threads: 16}, func(*Block) error {
+			if n++; n > 100*calls {
+				return stop
+			}
+			return nil
+		})
+		if err != stop {
+			t.Error(err)
+		}
+	}
+	for wait := time.Millisecond; runtime.NumGoroutine() > before; wait *= 2 {
+		if wait > 10*time.Second {
+			t.Fatalf("%d goroutines, where there were %d", runtime.NumGoroutine(), before)
+		}
+		time.Sleep(wait)
+	}
+}
+
 // FuzzRead: what is read does not depend on how the text is cut, and is what a plain reading of the lines gives.
 func FuzzRead(f *testing.F) {
 	a, q, _ := sample(6, 5)
@@ -305,7 +442,7 @@ func FuzzRead(f *testing.F) {
 		}
 		put(t, file, string(text))
 		whole, counts, err := read([]string{file}, Options{BlockBytes: 1 << 17, Threads: 1, SkipBroken: skip})
-		cut, other, also := read([]string{file}, Options{BlockBytes: int(size), Threads: 2, SkipBroken: skip})
+		cut, other, also := read([]string{file}, Options{BlockBytes: int(size), Threads: 1 + int(size)%16, SkipBroken: skip})
 		if err == nil && counts.Broken == 0 && (also != nil || cut != whole || other != counts) {
 			t.Fatalf("in blocks of %d: %v, %+v\n%q\nwhole: %+v\n%q", size, also, other, cut, counts, whole)
 		}
@@ -342,7 +479,8 @@ func plainly(text string) (out string) {
 	return out
 }
 
-func BenchmarkRead(b *testing.B) {
+// benchmarkFiles are 64 Mi letters as lines of 80 in contigs of 4 Mi, as one chromosome, and as reads of 150.
+func benchmarkFiles(b *testing.B) map[string]string {
 	dir := b.TempDir()
 	r := rand.New(rand.NewPCG(1, 2))
 	letters := make([]byte, 64<<20)
@@ -360,17 +498,74 @@ func BenchmarkRead(b *testing.B) {
 	for i := 0; i+150 <= len(letters); i += 150 {
 		fmt.Fprintf(&q, "@read.%d/1\n%s\n+\n%s\n", i, letters[i:i+150], strings.Repeat("F", 150))
 	}
+	files := map[string]string{}
 	for name, text := range map[string]string{"fasta": a.String(), "fastq": q.String(), "chromosome": ">" + strings.ReplaceAll(a.String(), ">", "")} {
-		for _, threads := range []int{1, 2} {
-			b.Run(fmt.Sprintf("%s/%d", name, threads), func(b *testing.B) {
-				file := put(b, filepath.Join(dir, name), text)
-				b.SetBytes(int64(len(text)))
-				for b.Loop() {
-					if _, err := Read(b.Context(), []string{file}, Options{Threads: threads}, func(x *Block) error { x.Release(); return nil }); err != nil {
+		files[name] = put(b, filepath.Join(dir, name), text)
+	}
+	return files
+}
+
+func size(b *testing.B, file string) int64 {
+	s, err := os.Stat(file)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return s.Size()
+}
+
+// Threads of 1 and 2 have one reader, 4 have two, and so on.
+func BenchmarkRead(b *testing.B) {
+	for name, file := range benchmarkFiles(b) {
+		for _, block := range []int{1 << 20, 8 << 20} {
+			for _, threads := range []int{1, 2, 4, 8, 16} {
+				b.Run(fmt.Sprintf("%s/block=%d/threads=%d", name, block, threads), func(b *testing.B) {
+					b.SetBytes(size(b, file))
+					for b.Loop() {
+						o := Options{Threads: threads, BlockBytes: block}
+						if _, err := Read(b.Context(), []string{file}, o, func(x *Block) error { x.Release(); return nil }); err != nil {
+							b.Fatal(err)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// What blocks are cut of: copied from the page cache, and searched for the last record.
+func BenchmarkCopy(b *testing.B) {
+	for name, file := range benchmarkFiles(b) {
+		for _, block := range []int{1 << 20, 8 << 20} {
+			for _, readers := range []int{1, 2, 4, 8} {
+				b.Run(fmt.Sprintf("%s/block=%d/readers=%d", name, block, readers), func(b *testing.B) {
+					s, err := newStream(b.Context(), []string{file}, Options{BlockBytes: block})
+					if err != nil {
 						b.Fatal(err)
 					}
-				}
-			})
+					s.readers = readers
+					first := make(chan struct{})
+					close(first)
+					b.SetBytes(size(b, file))
+					for b.Loop() {
+						f, err := s.open(&input{name: file, first: first})
+						if err != nil {
+							b.Fatal(err)
+						}
+						for end := false; !end; {
+							c := f.next()
+							if c.err != nil {
+								b.Fatal(c.err)
+							}
+							if err := f.know(c); err != nil {
+								b.Fatal(err)
+							}
+							end = c.end
+							c.release()
+						}
+						f.close()
+					}
+				})
+			}
 		}
 	}
 }
