@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -23,17 +22,17 @@ import (
 	"github.com/warpmap/warpmap/genome/kmers"
 )
 
-// figureRates is what genomes are counted and classified at, of n letters that lie in memory, as in the page cache: k-mers of packed letters on the
+// figureRates is what genomes are counted and classified at, of n letters, in files that the page cache has: k-mers of packed letters on the
 // device, reads from text to counts and to verdicts, and databases from text to tables. Beside them stands what reading alone, and reading and copying, do.
 func figureRates(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 	o.N = max(o.N, leastLetters)
 	fig := &bench.Fig{
 		Title:   fmt.Sprintf("Genomes: rates with %d letters", o.N),
 		Columns: []string{"what", "setting", "M", "of", "seconds", "M/s", "M/min", "wrong", "note"},
-		Notes: []string{fmt.Sprintf("genomes are random: %d strains of a species differ in three letters of a hundred; text is in the host's memory, FASTA in lines of %d letters; reads have %d letters, "+
+		Notes: []string{fmt.Sprintf("genomes are random: %d strains of a species differ in three letters of a hundred; text is in files that were just written, FASTA in lines of %d letters; reads have %d letters, "+
 			"one in a hundred wrong. seconds: the median of %d runs after a warm-up. count, packed: canonical %d-mers into a table with room for them, letters and table on the device. "+
-			"build: to tables that hold all pairs; database: from these to the host, in order. wrong: k-mers that the table has not, of some that came; reads that are told to be of another species",
-			strains, lineLetters, readLetters, rateRuns, ratesK)},
+			"build: to tables that hold all pairs; database: from these to the host, in order. wrong: k-mers that the table has not, of some that came; reads that are told to be of another species. count, reads: those of files that are read %d times; until all are counted: the table has them; a file of counts: sorted, of those that come twice",
+			strains, lineLetters, readLetters, rateRuns, ratesK, readRepeats)},
 	}
 	o.Step("making genomes")
 	w, err := newRates(d, o.N)
@@ -64,6 +63,7 @@ const (
 	speciesBytes = 4 << 20 // letters of a genome, or fewer where there are few
 	repeats      = 32      // so often a part of the letters is counted
 	inputs       = 16      // that text is in
+	readRepeats  = 8       // so often files of reads are counted: most k-mers of reads have come before
 	leastLetters = strains * 2 * readLetters
 )
 
@@ -219,23 +219,26 @@ func (w *rates) count(fig *bench.Fig, packed device.Slice[uint64], letters, time
 	return err
 }
 
-// memory opens texts by their numbers.
-func memory(texts [][]byte, threads int) ([]string, genome.Options) {
-	var names []string
-	for i := range texts {
-		names = append(names, fmt.Sprint(i))
-	}
-	return names, genome.Options{Threads: threads, Open: func(name string) (io.ReadCloser, error) {
-		for i := range names {
-			if names[i] == name {
-				return io.NopCloser(bytes.NewReader(texts[i])), nil
-			}
+// files writes texts to files, and names these.
+func (w *rates) files(kind string, texts [][]byte) (names []string, err error) {
+	for i, text := range texts {
+		names = append(names, filepath.Join(w.dir, fmt.Sprintf("%d.%s", i, kind)))
+		if err := os.WriteFile(names[i], text, 0o600); err != nil {
+			return nil, err
 		}
-		return nil, os.ErrNotExist
-	}}
+	}
+	return names, nil
 }
 
-// fasta is the genomes as files.
+// read reads files, and does nothing else.
+func read(names []string, o genome.Options) (time.Duration, error) {
+	return clocked(func() error {
+		_, err := genome.Read(context.Background(), names, o, func(b *genome.Block) error { b.Release(); return nil })
+		return err
+	})
+}
+
+// fasta is the genomes as texts of FASTA.
 func (w *rates) fasta() [][]byte {
 	texts := make([][]byte, min(inputs, w.genomes()))
 	beside(len(texts), func(i int) {
@@ -254,11 +257,12 @@ func (w *rates) fasta() [][]byte {
 
 // build makes a database.
 func (w *rates) build(fig *bench.Fig) error {
-	names, o := memory(w.fasta(), 0)
-	took, err := clocked(func() error {
-		_, err := genome.Read(context.Background(), names, o, func(b *genome.Block) error { b.Release(); return nil })
+	names, err := w.files("fa", w.fasta())
+	if err != nil {
 		return err
-	})
+	}
+	o := genome.Options{BlockBytes: 1 << 20} // as building has
+	took, err := read(names, o)
 	if err != nil {
 		return err
 	}
@@ -325,7 +329,10 @@ func (w *rates) query(fig *bench.Fig) error {
 		return errors.New("there is no database, for none could be built")
 	}
 	n := max(inputs, len(w.letters)/300/inputs*inputs)
-	texts := w.sample(n, false)
+	names, err := w.files("reads.fa", w.sample(n, false))
+	if err != nil {
+		return err
+	}
 	begin := time.Now()
 	c, err := classify.NewClassifier(w.d, w.db, classify.QueryOptions{Lowest: classify.Species})
 	if err != nil {
@@ -334,7 +341,7 @@ func (w *rates) query(fig *bench.Fig) error {
 	defer c.Close()
 	row(fig, "load", "from the host to the device, once", len(w.letters), "letters", time.Since(begin), 0)
 	tally := c.NewTally(true)
-	names, o := memory(texts, 0)
+	o := genome.Options{}
 	classified := func(work func(*classify.Result), each func(*classify.Result)) (time.Duration, error) {
 		return clocked(func() error {
 			_, err := c.Run(context.Background(), names, nil, o, func(r *classify.Result) error { work(r); return nil }, func(r *classify.Result) error { each(r); return nil })
@@ -369,20 +376,51 @@ func (w *rates) query(fig *bench.Fig) error {
 // reads counts the k-mers of reads.
 func (w *rates) reads(fig *bench.Fig) error {
 	n := max(inputs, len(w.letters)/2400/inputs*inputs)
-	texts := w.sample(n, true)
-	names, o := memory(texts, 0)
-	took, err := clocked(func() error {
-		_, err := genome.Read(context.Background(), names, o, func(b *genome.Block) error { b.Release(); return nil })
+	files, err := w.files("fq", w.sample(n, true))
+	if err != nil {
+		return err
+	}
+	names := slices.Repeat(files, readRepeats)
+	n *= readRepeats
+	took, err := read(names, genome.Options{})
+	if err != nil {
+		return err
+	}
+	row(fig, "read", "FASTQ", n, "reads", took, 0)
+	copied, err := w.copied(names)
+	if err != nil {
+		return err
+	}
+	row(fig, "read and copy", "FASTQ to the device", n, "reads", copied, 0)
+	var counted []time.Duration
+	took, err = clocked(func() error {
+		begin, counting := time.Now(), false
+		_, err := kmers.Count(context.Background(), w.d, names, kmers.Options{K: ratesK, Canonical: true, Min: 2, Progress: func(p kmers.Progress) {
+			if p.Step == kmers.Counting && !counting {
+				counted, counting = append(counted, time.Since(begin)), true
+			}
+		}}, filepath.Join(w.dir, "counts"))
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	row(fig, "read", "FASTQ", n, "reads", took, 0)
+	counted = counted[1:] // after the run to warm up
+	slices.Sort(counted)
+	middle := counted[len(counted)/2]
+	row(fig, "count, reads", "FASTQ until all are counted", n, "reads", middle, 0)
+	row(fig, "count, reads", "FASTQ to a file of counts", n, "reads", took, 0)
+	share := bench.Round(100 * copied.Seconds() / middle.Seconds())
+	fig.Notes = append(fig.Notes, fmt.Sprintf("counting from FASTQ files is at %v %% of the rate of reading and copying", share))
+	return nil
+}
+
+// copied is how long reading files takes, and copying their letters to the device.
+func (w *rates) copied(names []string) (time.Duration, error) {
 	var text device.Slice[byte]
 	defer func() { text.Free() }()
-	took, err = clocked(func() error {
-		_, err := genome.Read(context.Background(), names, o, func(b *genome.Block) (err error) {
+	return clocked(func() error {
+		_, err := genome.Read(context.Background(), names, genome.Options{}, func(b *genome.Block) (err error) {
 			defer b.Release()
 			if text.Len() < len(b.Text) {
 				if err := text.Free(); err != nil {
@@ -396,33 +434,4 @@ func (w *rates) reads(fig *bench.Fig) error {
 		})
 		return err
 	})
-	if err != nil {
-		return err
-	}
-	row(fig, "read and copy", "FASTQ to the device", n, "reads", took, 0)
-	for i, text := range texts {
-		names[i] = filepath.Join(w.dir, fmt.Sprintf("%d.fq", i))
-		if err := os.WriteFile(names[i], text, 0o600); err != nil {
-			return err
-		}
-	}
-	var counted time.Duration
-	var some []time.Duration
-	took, err = clocked(func() error {
-		begin, counting := time.Now(), false
-		_, err := kmers.Count(context.Background(), w.d, names, kmers.Options{K: ratesK, Canonical: true, Min: 2, Progress: func(p kmers.Progress) {
-			if p.Step == kmers.Counting && !counting {
-				counted, counting = time.Since(begin), true
-			}
-		}}, filepath.Join(w.dir, "counts"))
-		some = append(some, counted)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	slices.Sort(some)
-	row(fig, "count, reads", "FASTQ files until the first part is out", n, "reads", some[len(some)/2], 0)
-	row(fig, "count, reads", "FASTQ files to a file of counts that come twice", n, "reads", took, 0)
-	return nil
 }

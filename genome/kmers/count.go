@@ -181,6 +181,10 @@ func (j *job) count(first, end, round int, source func(add func(text []byte) err
 	if err := source(c.add); err != nil {
 		return err
 	}
+	if err := c.settle(); err != nil {
+		return err
+	}
+	j.o.Progress(Progress{Counting, round, 0, parts})
 	return c.finish(func(part int, x counted) error {
 		if err := j.ctx.Err(); err != nil {
 			return err

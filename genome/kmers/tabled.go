@@ -222,18 +222,7 @@ func (x *tabled) finish(emit func(part int, x counted) error) error {
 	if err != nil {
 		return err
 	}
-	found := counted{x.words, mixes, counts}
-	var sizes [parts]int
-	for i := range counts {
-		sizes[found.part(i)]++
-	}
-	all := make([]counted, x.p.End)
-	for part := range all {
-		all[part] = newCounted(x.words, sizes[part]).first(0)
-	}
-	for i, n := range counts {
-		all[found.part(i)].append(found, i, n)
-	}
+	all := counted{x.words, mixes, counts}.deal()
 	var work errgroup.Group
 	work.SetLimit(runtime.GOMAXPROCS(0))
 	for part := range all {
@@ -251,6 +240,40 @@ func (x *tabled) finish(emit func(part int, x counted) error) error {
 		}
 	}
 	return nil
+}
+
+// deal gives the k-mers of each part. Those of a table lie in no order: every core brings some to their places, for one alone takes longer than counting them did.
+func (x counted) deal() []counted {
+	n, threads := len(x.counts), runtime.GOMAXPROCS(0)
+	begins := make([][parts]int, threads) // of what a core has of each part
+	beside := func(do func(i int, begins *[parts]int)) {
+		var work errgroup.Group
+		for t := range threads {
+			work.Go(func() error {
+				for i := n * t / threads; i < n*(t+1)/threads; i++ {
+					do(i, &begins[t])
+				}
+				return nil
+			})
+		}
+		work.Wait()
+	}
+	beside(func(i int, begins *[parts]int) { begins[x.part(i)]++ })
+	dealt, out, at := newCounted(x.words, n), make([]counted, parts), 0
+	for part := range parts {
+		first := at
+		for t := range begins {
+			begins[t][part], at = at, at+begins[t][part]
+		}
+		out[part] = counted{x.words, dealt.mixes[first*x.words : at*x.words], dealt.counts[first:at]}
+	}
+	beside(func(i int, begins *[parts]int) {
+		to := &begins[x.part(i)]
+		copy(dealt.mix(*to), x.mix(i))
+		dealt.counts[*to] = x.counts[i]
+		*to++
+	})
+	return out
 }
 
 // part is the part of a k-mer.
