@@ -80,6 +80,11 @@ func (j *joint) sendOrdered(jb *job, rd round, r, half int, s source) error {
 	for to := range j.size {
 		p.OutKeys[to], p.OutValues[to] = box.keys.Addr(), box.values.Addr()
 	}
+	if r > 0 && !jb.asks { // the table wants the L2 cache alone: see flight.ahead
+		if err := j.m.split.Wait(j.m.done[1-half]); err != nil {
+			return err
+		}
+	}
 	return errors.Join(j.m.split.Wait(j.arrived[half]), j.m.split.Wait(j.m.done[half]),
 		j.m.regional.split.Launch(j.m.split, j.m.regionGrid(j.m.regional.split.Threads(), rows), &p), j.m.sent[half].Record(j.m.split))
 }
