@@ -29,6 +29,9 @@ const (
 	// tightProbes bounds the windows that an insert reads when the table is nearly full and may not grow: then what does
 	// not fit is told soon.
 	tightProbes = 256
+	// fewProbes is what a batch of few pairs may read instead, of all its pairs together: keys that were deleted and come again, in another order, may have
+	// taken one another's slots, and a small table is searched to its end.
+	fewProbes = 1 << 14
 	// firstBatch is how many pairs of unknown duplicity are tried before a table decides how far to grow.
 	firstBatch = 1 << 16
 	// aloneLoad: up to this load factor, a lane that inserts alone, sector by sector, is faster than lanes that read a window
@@ -403,6 +406,9 @@ func (c *core) insertAs(st *device.Stream, k inserts, b table.Rows, exact *exact
 		return nil, nil, err
 	}
 	sure, tight := false, uint64(tightProbes)
+	if exact == nil { // whose searches have the same bound in all batches of an operation
+		tight = max(tight, uint64(fewProbes/max(b.N, 1)))
+	}
 	switch {
 	case c.cfg.bucket > 0:
 		sure, tight, err = c.ahead(st, b)
