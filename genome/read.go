@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/bits"
 	"runtime"
 	"slices"
 	"sync"
@@ -72,6 +73,9 @@ func (t *texts) put(raw []byte) {
 	t.free = append(t.free, raw)
 }
 
+// longText is the bytes of a text that is longer than blocks of many letters: one record.
+const longText = 32 << 20
+
 // get is memory for so many bytes: of what was released and is not much larger, what came last, for it may be in a cache.
 func (t *texts) get(n int) []byte {
 	t.mu.Lock()
@@ -81,6 +85,9 @@ func (t *texts) get(n int) []byte {
 			t.free = slices.Delete(t.free, i, i+1)
 			return raw[:n]
 		}
+	}
+	if n >= longText {
+		return make([]byte, n, 1<<bits.Len(uint(n-1))) // lest records that are each a little longer than the last have new memory every time
 	}
 	return make([]byte, n, n+n/8)
 }

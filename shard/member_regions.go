@@ -25,10 +25,20 @@ func (j *joint) wanted(jb *job, s source) (o order) {
 	if j.opts.Regions > 0 {
 		o.regions = j.opts.Regions
 	}
-	if o.regions = min(o.regions, table.MaxParts/j.size); !ok || o.regions < 2 || !j.m.regional.load(j.d, j.widths) {
+	o.regions = min(o.regions, table.MaxParts/j.size)
+	if !ok || o.regions < 2 || j.words(s, o) > mostWords || !j.m.regional.load(j.d, j.widths) {
 		return order{}
 	}
 	return o
+}
+
+// mostWords is how many counts a member tells all others, at most, where an order has them: 8 MiB.
+const mostWords = 1 << 20
+
+// words is how many counts this member's rows have.
+func (j *joint) words(s source, o order) int {
+	chunk := o.chunk(j.piece)
+	return (s.n + chunk - 1) / chunk * j.size * max(1, o.regions)
 }
 
 // agreedOrder is the order that all want, by the number of regions that most want; there is none where one wants none.
@@ -44,8 +54,7 @@ func agreedOrder(said []request) (o order) {
 
 // counted counts this member's rows by chunk, owner and, where they go in an order, region.
 func (j *joint) counted(s source, o order) ([]uint64, error) {
-	chunk := o.chunk(j.piece)
-	words := (s.n + chunk - 1) / chunk * j.size * max(1, o.regions)
+	chunk, words := o.chunk(j.piece), j.words(s, o)
 	var err error
 	if o.regions > 0 {
 		err = j.m.startCountRegions(s, j.seed, j.size, o, chunk, words)

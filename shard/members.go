@@ -47,7 +47,7 @@ func newJoint(mem *Member, w table.Width, o Options, each func(d *device.Device,
 	mem.tables++
 	all := o.Options
 	err = errors.Join(w.Err, all.Complete(1))
-	if err == nil && o.Regions*mem.size > table.MaxParts {
+	if err == nil && o.Regions > table.MaxParts/mem.size {
 		err = fmt.Errorf("%s: %d regions with each of %d members (%d at most in all)", family, o.Regions, mem.size, table.MaxParts)
 	}
 	if err == nil && (o.Piece < 0 || o.Mode != Distributed && o.Mode != Independent) {

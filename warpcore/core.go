@@ -31,7 +31,7 @@ const (
 	tightProbes = 256
 	// fewProbes is what a batch of few pairs may read instead, of all its pairs together: keys that were deleted and come again, in another order, may have
 	// taken one another's slots, and a small table is searched to its end.
-	fewProbes = 1 << 14
+	fewProbes = 1 << 12
 	// firstBatch is how many pairs of unknown duplicity are tried before a table decides how far to grow.
 	firstBatch = 1 << 16
 	// aloneLoad: up to this load factor, a lane that inserts alone, sector by sector, is faster than lanes that read a window

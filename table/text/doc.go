@@ -38,6 +38,6 @@
 // that table's load factor. MaxBytes is divided between index and arena for keys of Options.KeyBytes: it bounds each by its part. While one of them
 // grows, or the arena is cleared of garbage, the old and the new stand side by side.
 //
-// At its bound a 32nd of the arena stays free of live records. So a key that fits always gets in, whatever the garbage, and records of a 32nd of the arena come
+// At its bound a 32nd of the arena stays free of live records. So a key for which the index has a slot always gets in, whatever the garbage, and records of a 32nd of the arena come
 // in between two times that all are moved: no more than 32 bytes are moved for one that is put, in batches of any size.
 package text
