@@ -56,7 +56,7 @@
 // bytes, and a look-up finds its part of the table in the cache. What is sent goes in shorter streams: of a tile of 16,384 rows, 2 owners and 64 regions 128
 // rows each, 512 bytes. For results to find their way back a row has 4 bytes, its part and its place in the tile, and a tile has for each part where its rows went.
 //
-// Members do the same by way of their outboxes, where all of them want it: each tells the order that it would have before it counts. NCCL carries what one has for another
+// Members do the same by way of their outboxes, where all of them want it: each counts in the order that it would have, tells it with the counts, and counts again where others want another. NCCL carries what one has for another
 // in one stretch, so an owner's table gets each source's rows in order, one source's after the other's, and goes through the cache once for each.
 //
 // # The independent mode
