@@ -10,11 +10,9 @@ import (
 )
 
 // Check downloads the table and walks its invariants: for tests and for the suspicious. Slow.
-func (c *core) Check() error {
-	return c.frame.Reading(nil, func(st *device.Stream) error {
-		if _, err := c.look(st); err != nil {
-			return err
-		}
+func (h handle) Check() error {
+	c := h.core
+	return c.frame.ReadingSeen(c.look, func(st *device.Stream) error {
 		k := image{cfg: c.cfg, t: c.table(), seen: map[string]int{}}
 		for i := range c.d() {
 			buckets, err := c.subs[i].slots(c.cfg.bucketBytes).Host(st)

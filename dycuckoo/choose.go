@@ -24,22 +24,22 @@ type choosing struct {
 // InsertIf is Insert of the pairs with when[i]: see table.Chooser. Cost as Insert's of so many pairs, and the reading of the whole batch. The first
 // call of InsertIf, FindIf or ContainsIf compiles kernels.
 func (m *Map[K, V]) InsertIf(keys []K, values []V, when []bool) error {
-	return table.InsertIf(&m.frame, keys, values, when, m.insertionIf())
+	return table.InsertIf(&m.core.frame, keys, values, when, m.core.insertionIf())
 }
 
 // InsertIfOn is InsertIf on the device. It waits for the stream, as InsertOn does.
 func (m *Map[K, V]) InsertIfOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], when device.Slice[bool]) error {
-	return table.InsertIfOn(&m.frame, st, keys, values, when, device.Slice[bool]{}, m.insertionIf())
+	return table.InsertIfOn(&m.core.frame, st, keys, values, when, device.Slice[bool]{}, m.core.insertionIf())
 }
 
 // FindIf is Find of the keys with when[i]: see table.Chooser.
 func (m *Map[K, V]) FindIf(keys []K, when []bool, values []V, found []bool) error {
-	return table.FindIf(&m.frame, keys, when, values, found, m.findIf)
+	return table.FindIf(&m.core.frame, keys, when, values, found, m.core.findIf)
 }
 
 // FindIfOn is FindIf on the device.
 func (m *Map[K, V]) FindIfOn(st *device.Stream, keys device.Slice[K], when device.Slice[bool], values device.Slice[V], found device.Slice[bool]) error {
-	return table.FindIfOn(&m.frame, st, keys, when, values, found, m.findIf)
+	return table.FindIfOn(&m.core.frame, st, keys, when, values, found, m.core.findIf)
 }
 
 // ContainsIf is FindIf without values.

@@ -95,6 +95,10 @@ type core struct {
 	memory // guarded by the frame's lock
 }
 
+// handle is what users hold of a table. It names core instead of embedding it: each instance of a generic type is compiled with every
+// method that it embeds, in each package that uses it.
+type handle struct{ core *core }
+
 // memory is what a rebuild replaces.
 type memory struct {
 	step     step
@@ -817,11 +821,9 @@ func (c *core) rebuild(st *device.Stream, s step, otherHash bool) error {
 
 // Grow makes room for at least n pairs in all; the table does not shrink below that before Shrink. Errors: table.ErrMaxBytes;
 // *device.OutOfMemoryError. Cost: each doubling of a subtable reads it once and writes it twice; an empty table is made anew.
-func (c *core) Grow(n int) error {
-	return c.frame.GrowTo(n, func(st *device.Stream) error {
-		if _, err := c.look(st); err != nil {
-			return err
-		}
+func (h handle) Grow(n int) error {
+	c := h.core
+	return c.frame.GrowTo(n, c.look, func(st *device.Stream, _ int64) error {
 		to, was := c.stepFor(int64(n)), c.step
 		if limit := c.opts.MaxBytes; limit > 0 && to > c.step && c.bytes(to) > limit {
 			return c.frame.NoRoomFor(n, c.bytes(to), limit)
@@ -852,7 +854,8 @@ func (c *core) Grow(n int) error {
 
 // Shrink gives back what memory the table can spare: it halves subtables while all pairs fit what is left by the upper bound of the
 // filled factor, also below Capacity and what Grow has asked for.
-func (c *core) Shrink() error {
+func (h handle) Shrink() error {
+	c := h.core
 	return c.frame.Writing(nil, func(st *device.Stream) error {
 		if _, err := c.look(st); err != nil {
 			return err
@@ -916,13 +919,14 @@ func (c *core) refreshIsDue() bool {
 }
 
 // Family is the family's name.
-func (*core) Family() table.Family { return family }
+func (handle) Family() table.Family { return family }
 
 // Len counts the pairs.
-func (c *core) Len() (int, error) { return c.frame.Count(c.look) }
+func (h handle) Len() (int, error) { return h.core.frame.Count(h.core.look) }
 
 // Clear removes all pairs and keeps the capacity, until the next insert or deletion. It queues and returns.
-func (c *core) Clear() error {
+func (h handle) Clear() error {
+	c := h.core
 	return c.frame.Writing(nil, func(st *device.Stream) error {
 		for i := range c.d() {
 			if err := c.wipe(st, &c.subs[i]); err != nil {
@@ -958,7 +962,8 @@ func (c *core) exporting(st *device.Stream) (table.Exporter, error) {
 }
 
 // Stats measures the table. Cost: all slots are read.
-func (c *core) Stats() (table.Stats, error) {
+func (h handle) Stats() (table.Stats, error) {
+	c := h.core
 	return c.frame.Measure(c.look, func(st *device.Stream, histogram uint64) error {
 		return c.kernel.probes.Launch(st, c.grid(c.slots()), &slotsParams{Table: c.table(), Histogram: histogram})
 	}, func(live int64) table.Stats {
@@ -976,11 +981,9 @@ type SubtableStats struct {
 }
 
 // Subtables tells of each subtable. Pairs with reserved keys count as of the first.
-func (c *core) Subtables() (list []SubtableStats, err error) {
-	err = c.frame.Reading(nil, func(st *device.Stream) error {
-		if _, err := c.look(st); err != nil {
-			return err
-		}
+func (h handle) Subtables() (list []SubtableStats, err error) {
+	c := h.core
+	err = c.frame.ReadingSeen(c.look, func(st *device.Stream) error {
 		for i := range c.d() {
 			s := SubtableStats{Buckets: int(c.subs[i].Buckets), Len: int(c.counters.Seen.Pairs[i]), Bytes: c.subs[i].bytes()}
 			s.Slots = s.Buckets * c.cfg.slots()
@@ -993,6 +996,6 @@ func (c *core) Subtables() (list []SubtableStats, err error) {
 }
 
 // Close frees the table's memory; idempotent.
-func (c *core) Close() error { return c.frame.Close() }
+func (h handle) Close() error { return h.core.frame.Close() }
 
 func (c *core) free() error { return c.memory.free(&c.frame) }

@@ -25,12 +25,12 @@ type Args = table.Args
 //
 // Errors: *device.CompileError with the compiler's words; arguments of other types. Cost: compiling a body once.
 func (m *Map[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
-	return table.CallEach[K, V](&m.frame, st, keys, body, args, m.caller())
+	return table.CallEach[K, V](&m.core.frame, st, keys, body, args, m.core.caller())
 }
 
 // ForAll calls body for every pair of the table: see ForEach. index is the slot.
 func (m *Map[K, V]) ForAll(st *device.Stream, body string, args Args) error {
-	return table.CallAll[K, V](&m.frame, st, body, args, m.caller())
+	return table.CallAll[K, V](&m.core.frame, st, body, args, m.core.caller())
 }
 
 func (c *core) caller() table.Caller[forEachParams] {
@@ -51,7 +51,7 @@ func (c *core) caller() table.Caller[forEachParams] {
 //	WARPMAP_KERNEL(count, mine::CountParams) {
 //	    …dycuckoo::insert<config>(p.table, key, value)…
 //	}
-func (m *Map[K, V]) Program(name, main string) *device.Program { return m.program(name, main) }
+func (m *Map[K, V]) Program(name, main string) *device.Program { return m.core.program(name, main) }
 
 // Use orders a kernel of yours with the table's own operations: queue gets the table as kernels take it, and puts work on
 // the stream; it must not call the table's methods, which wait for it. Table is good for this call alone, because the

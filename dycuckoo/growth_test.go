@@ -17,7 +17,7 @@ import (
 
 // bounds tells whether the filled factor is between the bounds, and the memory as doc.go says.
 func bounds(m *core) error {
-	s, err := m.Stats()
+	s, err := handle{m}.Stats()
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func TestHistories(t *testing.T) {
 		m, err := New[uint32, uint32](d, o)
 		must(t, err)
 		if seed%2 == 1 {
-			m.rangedFrom = 1 << 10 // subtables double in place
+			m.core.rangedFrom = 1 << 10 // subtables double in place
 		}
 		model := map[uint32]uint32{}
 		for op := range 12 {
@@ -88,7 +88,7 @@ func TestHistories(t *testing.T) {
 		_, err = m.Delete(keys, nil)
 		must(t, err)
 		must(t, m.Shrink())
-		if s, err := m.Stats(); err != nil || s.Bytes != m.bytes(0) {
+		if s, err := m.Stats(); err != nil || s.Bytes != m.core.bytes(0) {
 			t.Fatalf("seed %d: an empty table keeps %d bytes, %v", seed, s.Bytes, err)
 		}
 		must(t, m.Close())
@@ -223,7 +223,7 @@ func TestTwoReadsAtMost(t *testing.T) {
 				for half := range 2 {
 					must(t, reads.Fill(nil, 0))
 					must(t, m.Use(nil, 0, func(table Table) error {
-						return k.Launch(nil, m.grid(n), &countedParams{table, in.Addr() + uint64(4*n*half), n, reads.Addr()})
+						return k.Launch(nil, m.core.grid(n), &countedParams{table, in.Addr() + uint64(4*n*half), n, reads.Addr()})
 					}))
 					got, err := reads.Host(nil)
 					must(t, err)
@@ -244,15 +244,15 @@ func TestGrowsAtOnce(t *testing.T) {
 		must(t, err)
 		defer m.Close()
 		if distinct > 1000 {
-			m.kernel.split = device.Kernel[slotsParams]{} // a doubling is an error
+			m.core.kernel.split = device.Kernel[slotsParams]{} // a doubling is an error
 		}
 		keys := make([]uint32, 209_000)
 		for i := range keys {
 			keys[i] = kernel.Fmix32(uint32(i % distinct))
 		}
 		must(t, m.Insert(keys, keys))
-		if fits := m.stepFor(int64(distinct)); distinct > 1000 && m.step != fits {
-			t.Errorf("%d keys: step %d (want %d)", distinct, m.step, fits)
+		if fits := m.core.stepFor(int64(distinct)); distinct > 1000 && m.core.step != fits {
+			t.Errorf("%d keys: step %d (want %d)", distinct, m.core.step, fits)
 		}
 		must(t, bounds(m.core))
 		allIn(t, m, keys[:distinct])
@@ -297,11 +297,11 @@ func TestTilt(t *testing.T) {
 				keys[i] = kernel.Fmix32(uint32(i))
 			}
 			must(t, m.Insert(keys, keys))
-			was := m.tilt
-			must(t, m.Grow(int(m.limitAt(m.step+step(grown)))))
-			must(t, m.frame.Writing(nil, m.refreshFilters))
-			if grown%m.d() > 0 && m.tilt == was {
-				t.Fatalf("the tilt is %v, and was before %d steps", m.tilt, grown)
+			was := m.core.tilt
+			must(t, m.Grow(int(m.core.limitAt(m.core.step+step(grown)))))
+			must(t, m.core.frame.Writing(nil, m.core.refreshFilters))
+			if grown%m.core.d() > 0 && m.core.tilt == was {
+				t.Fatalf("the tilt is %v, and was before %d steps", m.core.tilt, grown)
 			}
 			found := make([]bool, len(keys))
 			must(t, errors.Join(m.Check(), m.Contains(keys, found)))
@@ -324,7 +324,7 @@ func crowd(d *device.Device, o Options, listed int64) (err error) {
 		return err
 	}
 	defer m.Close()
-	m.mostListed = listed
+	m.core.mostListed = listed
 	model := map[uint32]bool{}
 	put := func(keys []uint32) error {
 		err := m.Insert(keys, keys)
@@ -459,12 +459,12 @@ func TestHalvingIsTakenBack(t *testing.T) {
 		m, err := New[uint32, uint32](d, Options{Options: table.Options{LoadFactor: 1, Seed: seed + 1}, Bucket: 32, Subtables: 2 + int(seed%3)})
 		must(t, err)
 		must(t, m.Grow(700))
-		keys := make([]uint32, m.limitAt(m.step-1))
+		keys := make([]uint32, m.core.limitAt(m.core.step-1))
 		for i := range keys {
 			keys[i] = kernel.Fmix32(uint32(i) + 1)
 		}
 		must(t, errors.Join(m.Insert(keys, keys), m.Shrink(), m.Check()))
-		if m.stuck > 0 {
+		if m.core.stuck > 0 {
 			back++
 		}
 		found := make([]bool, len(keys))
@@ -476,7 +476,7 @@ func TestHalvingIsTakenBack(t *testing.T) {
 		}
 		_, err = m.Delete(keys, nil)
 		must(t, errors.Join(err, m.Check()))
-		if s, err := m.Stats(); err != nil || s.Bytes != m.bytes(0) {
+		if s, err := m.Stats(); err != nil || s.Bytes != m.core.bytes(0) {
 			t.Errorf("seed %d: an empty table keeps %d bytes, %v", seed, s.Bytes, err)
 		}
 		must(t, m.Close())
@@ -502,8 +502,8 @@ func TestHalvesAsItMust(t *testing.T) {
 			_, err := m.Delete(left[:n], nil)
 			must(t, err)
 			left = left[n:]
-			if int64(len(left)) < m.leastAt(m.step) {
-				t.Fatalf("%d subtables, %d pairs: no halving below %d pairs", subtables, len(left), m.leastAt(m.step))
+			if int64(len(left)) < m.core.leastAt(m.core.step) {
+				t.Fatalf("%d subtables, %d pairs: no halving below %d pairs", subtables, len(left), m.core.leastAt(m.core.step))
 			}
 			found := make([]bool, len(left))
 			must(t, errors.Join(m.Check(), m.Contains(left, found)))
@@ -528,7 +528,7 @@ func TestResetKeepsCounts(t *testing.T) {
 	must(t, m.Insert(keys, keys))
 	_, err = m.Delete(keys[:500], nil)
 	must(t, err)
-	must(t, m.frame.Writing(nil, m.reset))
+	must(t, m.core.frame.Writing(nil, m.core.reset))
 	if n, err := m.Len(); err != nil || n != 1500 {
 		t.Errorf("%d pairs (want 1500), %v", n, err)
 	}
@@ -581,26 +581,26 @@ func inPlace[K uint32 | uint64, V any](t *testing.T, d *device.Device, o Options
 	m, err := New[K, V](d, o)
 	must(t, err)
 	defer m.Close()
-	m.rangedFrom = 4 << 10
+	m.core.rangedFrom = 4 << 10
 	if d.Info().CUDA() {
-		m.rangedFrom = 2 << 20
+		m.core.rangedFrom = 2 << 20
 	}
 	var keys []K
 	stayed := 0
 	for range 10 {
 		var fresh []K
 		var values []V
-		for range max(3000, int(m.rangedFrom)/8) {
+		for range max(3000, int(m.core.rangedFrom)/8) {
 			k := K(uint64(len(keys)+len(fresh)) * 0x9e3779b97f4a7c15)
 			fresh, values = append(fresh, k), append(values, value(k))
 		}
-		was := m.subs
+		was := m.core.subs
 		must(t, m.Insert(fresh, values))
 		keys = append(keys, fresh...)
-		for i := range m.d() {
-			if m.subs[i].Buckets > was[i].Buckets && m.subs[i].Slots == was[i].Slots {
+		for i := range m.core.d() {
+			if m.core.subs[i].Buckets > was[i].Buckets && m.core.subs[i].Slots == was[i].Slots {
 				stayed++
-				if m.subs[i].Values != was[i].Values {
+				if m.core.subs[i].Values != was[i].Values {
 					t.Errorf("subtable %d: its values moved", i)
 				}
 			}
@@ -650,13 +650,13 @@ func TestHighLow(t *testing.T) {
 	for i := range keys {
 		keys[i] = kernel.Fmix32(uint32(i))
 	}
-	n := int(m.limitAt(18)) - 5
+	n := int(m.core.limitAt(18)) - 5
 	must(t, m.Insert(keys[:n], keys[:n]))
 	must(t, m.Shrink())
-	was, changes := m.step, 0
+	was, changes := m.core.step, 0
 	seen := func() {
-		if m.step != was {
-			was = m.step
+		if m.core.step != was {
+			was = m.core.step
 			changes++
 		}
 	}

@@ -10,7 +10,7 @@ import (
 // Map is the two-layer cuckoo hash table (paper, §5) whose subtables grow and shrink one at a time (§4.2). K has 4, 8, 16 or 32 bytes,
 // V 4, 8, 16 or 32. It implements table.Map and table.Mixed, whose comments are the contract of the methods; all are safe for use by
 // several goroutines.
-type Map[K, V any] struct{ *core }
+type Map[K, V any] struct{ handle }
 
 var (
 	_ table.Map[uint32, uint32]   = (*Map[uint32, uint32])(nil)
@@ -34,39 +34,39 @@ func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
 		return nil, wrong
 	}
 	c.frame.Why = o.Why
-	return table.Made(&Map[K, V]{c}, c.frame.Open(family, d, c.begin, c.free))
+	return table.Made(&Map[K, V]{handle{c}}, c.frame.Open(family, d, c.begin, c.free))
 }
 
 // Insert puts or replaces (paper, Algorithm 1): see table.Map. Cost of a pair: one bucket read and one sector written at low
 // filled factors; at 0.85 about one pair in seven is put into its second bucket, and for one in thirty others are moved on.
 func (m *Map[K, V]) Insert(keys []K, values []V) error {
-	return table.Insert(&m.frame, keys, values, m.insertion(&m.kernel.replacing))
+	return table.Insert(&m.core.frame, keys, values, m.core.insertion(&m.core.kernel.replacing))
 }
 
 // InsertOn is Insert on the device: see table.Map. It waits for the stream: only the end of a batch tells whether each pair has found
 // room.
 func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	return table.InsertOn(&m.frame, st, keys, values, device.Slice[bool]{}, m.insertion(&m.kernel.replacing))
+	return table.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.insertion(&m.core.kernel.replacing))
 }
 
 // InsertNew puts the pairs whose keys are absent: see table.Map.
 func (m *Map[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
-	return table.InsertNew(&m.frame, keys, values, added, m.insertion(&m.kernel.adding))
+	return table.InsertNew(&m.core.frame, keys, values, added, m.core.insertion(&m.core.kernel.adding))
 }
 
 // InsertNewOn is InsertNew on the device: see table.Map. It waits for the stream, as InsertOn does.
 func (m *Map[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], added device.Slice[bool]) error {
-	return table.InsertOn(&m.frame, st, keys, values, added, m.insertion(&m.kernel.adding))
+	return table.InsertOn(&m.core.frame, st, keys, values, added, m.core.insertion(&m.core.kernel.adding))
 }
 
 // Find looks keys up: see table.Map. Cost of a key: one bucket read, and a second at most.
 func (m *Map[K, V]) Find(keys []K, values []V, found []bool) error {
-	return table.Find(&m.frame, keys, values, found, m.find)
+	return table.Find(&m.core.frame, keys, values, found, m.core.find)
 }
 
 // FindOn is Find on the device: see table.Map.
 func (m *Map[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
-	return table.FindOn(&m.frame, st, keys, values, found, m.find)
+	return table.FindOn(&m.core.frame, st, keys, values, found, m.core.find)
 }
 
 // Contains is Find without values: see table.Map.
@@ -79,22 +79,22 @@ func (m *Map[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found de
 
 // Delete removes keys: see table.Map. Their slots are free at once. It waits for the stream where the table may have to shrink.
 func (m *Map[K, V]) Delete(keys []K, deleted []bool) (int, error) {
-	return table.Delete(&m.frame, keys, deleted, m.erase)
+	return table.Delete(&m.core.frame, keys, deleted, m.core.erase)
 }
 
 // DeleteOn is Delete on the device: see table.Map.
 func (m *Map[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return table.DeleteOn(&m.frame, st, keys, deleted, m.erase)
+	return table.DeleteOn(&m.core.frame, st, keys, deleted, m.core.erase)
 }
 
 // All exports every pair, in no order.
 func (m *Map[K, V]) All() ([]K, []V, error) {
-	return table.All[K, V](&m.frame, false, m.exporting)
+	return table.All[K, V](&m.core.frame, false, m.core.exporting)
 }
 
 // Chunks gives every pair to do, in chunks: see table.Map.
 func (m *Map[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
-	return table.Chunks(ctx, &m.frame, m.exporting, do)
+	return table.Chunks(ctx, &m.core.frame, m.core.exporting, do)
 }
 
 // Mixed runs operations of all kinds side by side in one kernel: see table.Mixed. Each holds the locks of both buckets of its key, and
@@ -102,12 +102,12 @@ func (m *Map[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) er
 // buckets (where the paper's insert holds an evicted pair in hand, and so forbids mixing). Cost: two atomic operations more
 // than Insert.
 func (m *Map[K, V]) Mixed(ops []table.Op, keys []K, values, results []V, status []table.Status) error {
-	return table.Mix(&m.frame, ops, keys, values, results, status, m.mix, m.size)
+	return table.Mix(&m.core.frame, ops, keys, values, results, status, m.core.mix, m.core.size)
 }
 
 // MixedOn is Mixed on the device. It waits for the stream. An operation that is none of table.Op does nothing.
 func (m *Map[K, V]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys device.Slice[K], values, results device.Slice[V], status device.Slice[table.Status]) error {
-	return table.MixOn(&m.frame, st, ops, keys, values, table.Optional(results), status, m.mix, m.size)
+	return table.MixOn(&m.core.frame, st, ops, keys, values, table.Optional(results), status, m.core.mix, m.core.size)
 }
 
 // mixedInserts: of a mixed batch, one operation in so many is expected to add a pair. Where more do, the table grows in the middle of

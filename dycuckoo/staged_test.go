@@ -15,8 +15,8 @@ import (
 
 // stageAll makes a table stage every batch, in pieces; stretches of two subtables fit the CPU's shared memory.
 func stageAll[K, V any](m *Map[K, V]) {
-	m.staged.minRows, m.staged.rowShare, m.staged.blocks = 1, 1<<40, 0
-	m.regions = table.Regions{MinBytes: 1 << 60, RegionBytes: 1 << 20, MinRows: 1 << 12, PieceRows: 1 << 13, MemoryShare: 8, PowerOfTwo: true}
+	m.core.staged.minRows, m.core.staged.rowShare, m.core.staged.blocks = 1, 1<<40, 0
+	m.core.regions = table.Regions{MinBytes: 1 << 60, RegionBytes: 1 << 20, MinRows: 1 << 12, PieceRows: 1 << 13, MemoryShare: 8, PowerOfTwo: true}
 }
 
 // stagedHistory inserts, by batches with equal keys and reserved ones, deletes and grows, beside a Go map.
@@ -28,7 +28,7 @@ func stagedHistory[K uint32 | uint64, V uint32 | uint64](d *device.Device, o Opt
 	defer m.Close()
 	stageAll(m)
 	if rng.IntN(2) == 0 {
-		m.mostListed = 3
+		m.core.mostListed = 3
 	}
 	model := map[K]V{}
 	for round := range rounds {
@@ -97,8 +97,8 @@ func stagedHistory[K uint32 | uint64, V uint32 | uint64](d *device.Device, o Opt
 			return fmt.Errorf("round %d: %d of %d deleted, %v", round, n, len(gone), err)
 		}
 	}
-	if m.staged.late == (table.Late{}) {
-		return fmt.Errorf("nothing was staged: %d buckets", m.step.total(m.d()))
+	if m.core.staged.late == (table.Late{}) {
+		return fmt.Errorf("nothing was staged: %d buckets", m.core.step.total(m.core.d()))
 	}
 	return nil
 }
@@ -207,12 +207,12 @@ func allIn(t *testing.T, m *Map[uint32, uint32], keys []uint32) {
 func TestStagedRebuild(t *testing.T) {
 	m, keys := staging(t, open(t, "cpu"), 12000, 10000)
 	must(t, m.Insert(keys, keys))
-	m.mostRows = 1 << 12
-	must(t, m.frame.Writing(nil, func(st *device.Stream) error {
-		if _, err := m.look(st); err != nil {
+	m.core.mostRows = 1 << 12
+	must(t, m.core.frame.Writing(nil, func(st *device.Stream) error {
+		if _, err := m.core.look(st); err != nil {
 			return err
 		}
-		return m.rebuild(st, m.step, true)
+		return m.core.rebuild(st, m.core.step, true)
 	}))
 	allIn(t, m, keys)
 }
@@ -221,32 +221,32 @@ func TestStagedRebuild(t *testing.T) {
 func TestStagedAfterErrors(t *testing.T) {
 	d := open(t, "cpu")
 	m, keys := staging(t, d, 6000, 6000)
-	m.staged.minRows = 1 << 40
+	m.core.staged.minRows = 1 << 40
 	must(t, m.Insert(keys, keys))
-	must(t, m.Grow(int(m.limitAt(m.step+1))))
-	m.fresh = 0 // it does not grow for the next batch
-	if m.tilt == m.tiltAt(m.step) {
+	must(t, m.Grow(int(m.core.limitAt(m.core.step+1))))
+	m.core.fresh = 0 // it does not grow for the next batch
+	if m.core.tilt == m.core.tiltAt(m.core.step) {
 		t.Fatal("the tilt would stay")
 	}
-	m.staged.minRows = 1
-	m.loadStaged()
-	m.staged.replacing, m.staged.adding = device.Kernel[stagedParams]{}, device.Kernel[stagedParams]{} // which cannot be launched
+	m.core.staged.minRows = 1
+	m.core.loadStaged()
+	m.core.staged.replacing, m.core.staged.adding = device.Kernel[stagedParams]{}, device.Kernel[stagedParams]{} // which cannot be launched
 	if err := m.Insert(keys[:5000], keys[:5000]); err == nil {
 		t.Error("a launch that cannot be is no error")
 	}
-	m.staged.late = table.Late{}
+	m.core.staged.late = table.Late{}
 	allIn(t, m, keys)
 
 	m, keys = staging(t, d, 6000, 6000) // without memory for lists
-	m.staged.minRows = 1 << 40
+	m.core.staged.minRows = 1 << 40
 	must(t, m.Insert(keys, keys))
-	must(t, m.Grow(int(m.limitAt(m.step+1))))
-	m.fresh, m.staged.minRows = 0, 1
-	must(t, m.frame.Writing(nil, func(*device.Stream) error {
-		if err := m.frame.Spare(); err != nil {
+	must(t, m.Grow(int(m.core.limitAt(m.core.step+1))))
+	m.core.fresh, m.core.staged.minRows = 0, 1
+	must(t, m.core.frame.Writing(nil, func(*device.Stream) error {
+		if err := m.core.frame.Spare(); err != nil {
 			return err
 		}
-		s, err := m.frame.Scratch(16) // which cannot be given back
+		s, err := m.core.frame.Scratch(16) // which cannot be given back
 		return errors.Join(err, s.Free())
 	}))
 	if err := m.Insert(keys[:5000], keys[:5000]); err == nil {
@@ -255,12 +255,12 @@ func TestStagedAfterErrors(t *testing.T) {
 	allIn(t, m, keys)
 
 	m, keys = staging(t, d, 6000, 5000)
-	works := m.kernel.refuseAbsent
-	m.kernel.refuseAbsent = device.Kernel[insertParams]{}
+	works := m.core.kernel.refuseAbsent
+	m.core.kernel.refuseAbsent = device.Kernel[insertParams]{}
 	if err := m.Insert(keys[:2500], keys[:2500]); err == nil {
 		t.Error("a launch that cannot be is no error")
 	}
-	m.kernel.refuseAbsent = works
+	m.core.kernel.refuseAbsent = works
 	must(t, m.Insert(keys[2500:], keys[2500:]))
 	allIn(t, m, keys)
 }
@@ -274,10 +274,10 @@ func TestStagedWithLittleMemory(t *testing.T) {
 	defer in.Free()
 	must(t, m.InsertOn(nil, in, in))
 	must(t, m.Clear())
-	must(t, m.frame.Writing(nil, func(*device.Stream) error { return m.frame.Spare() }))
+	must(t, m.core.frame.Writing(nil, func(*device.Stream) error { return m.core.frame.Spare() }))
 	free, _, err := d.Memory()
 	must(t, err)
-	shift := m.stretchesOf()
+	shift := m.core.stretchesOf()
 	words := table.Align(8*int64(table.PartitionWords(1<<((shift+1)/2)))) + table.Align(8*int64(table.PartitionWords(1<<shift)))
 	for _, rows := range []int64{0, 1, 20, 31, 32, 100} {
 		filler, err := device.Make[byte](d, int(free-8*(words+4*256+16*rows)-8))
@@ -285,7 +285,7 @@ func TestStagedWithLittleMemory(t *testing.T) {
 		must(t, m.InsertOn(nil, in, in))
 		allIn(t, m, keys)
 		must(t, filler.Free())
-		must(t, m.frame.Writing(nil, func(*device.Stream) error { return m.frame.Spare() }))
+		must(t, m.core.frame.Writing(nil, func(*device.Stream) error { return m.core.frame.Spare() }))
 	}
 }
 
@@ -295,8 +295,8 @@ func TestEmptyAtMaxBytes(t *testing.T) {
 	must(t, err)
 	defer m.Close()
 	m.Use(nil, 1<<20, func(Table) error { return nil }) // grows to the bound
-	was := m.subs[0].Slots
-	if err := m.Use(nil, 1<<20, func(Table) error { return nil }); !errors.Is(err, table.ErrMaxBytes) || m.subs[0].Slots != was {
-		t.Errorf("%v; the memory was at %#x and is at %#x", err, was, m.subs[0].Slots)
+	was := m.core.subs[0].Slots
+	if err := m.Use(nil, 1<<20, func(Table) error { return nil }); !errors.Is(err, table.ErrMaxBytes) || m.core.subs[0].Slots != was {
+		t.Errorf("%v; the memory was at %#x and is at %#x", err, was, m.core.subs[0].Slots)
 	}
 }

@@ -15,22 +15,22 @@ var _ table.Updater[uint32, uint32] = (*Map[uint32, uint32])(nil)
 // Update combines values: see table.Updater. Cost of a pair whose key is there: a look-up, and an atomic operation in the bucket that it has read. Where
 // keys of a batch are absent it waits once more, and theirs cost a look-up and an insert more.
 func (m *Map[K, V]) Update(keys []K, values []V, with table.Combine) error {
-	return table.Updating(&m.frame, keys, values, with, m.updating)
+	return table.Updating(&m.core.frame, keys, values, with, m.core.updating)
 }
 
 // UpdateOn is Update on the device. It waits for the stream, as InsertOn does.
 func (m *Map[K, V]) UpdateOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], with table.Combine) error {
-	return table.UpdatingOn(&m.frame, st, keys, values, with, m.updating)
+	return table.UpdatingOn(&m.core.frame, st, keys, values, with, m.core.updating)
 }
 
 // FindOrInsert gives the values that are there, and puts the others: see table.Updater.
 func (m *Map[K, V]) FindOrInsert(keys []K, values, out []V, added []bool) (int, error) {
-	return table.FindOrInsert(&m.frame, keys, values, out, added, m.findingOrInserting())
+	return table.FindOrInsert(&m.core.frame, keys, values, out, added, m.core.findingOrInserting())
 }
 
 // FindOrInsertOn is FindOrInsert on the device. It waits for the stream, as InsertOn does.
 func (m *Map[K, V]) FindOrInsertOn(st *device.Stream, keys device.Slice[K], values, out device.Slice[V], added device.Slice[bool]) error {
-	return table.FindOrInsertOn(&m.frame, st, keys, values, out, added, m.findingOrInserting())
+	return table.FindOrInsertOn(&m.core.frame, st, keys, values, out, added, m.core.findingOrInserting())
 }
 
 // updating takes a batch in with the operation of a header combine.h. It serves one call.

@@ -60,19 +60,19 @@ func added(t testing.TB, seed uint64, edit func(*device.Program) *device.Program
 	for _, with := range []table.Combine{table.Add, "value + old"} {
 		header, err := with.Header(reflect.TypeFor[uint32]())
 		must(t, err)
-		must(t, m.frame.Locked(func() error {
-			_, err := m.updates.Of(d, header, func(header device.File) *device.Program { return edit(m.updateProgram(header)) }, table.Named[insertParams]("combine"))
+		must(t, m.core.frame.Locked(func() error {
+			_, err := m.core.updates.Of(d, header, func(header device.File) *device.Program { return edit(m.core.updateProgram(header)) }, table.Named[insertParams]("combine"))
 			return err
 		}))
 	}
-	choose, err := d.Compile(edit(m.chooseProgram()))
+	choose, err := d.Compile(edit(m.core.chooseProgram()))
 	must(t, err)
-	must(t, m.loadChoosing())
-	must(t, errors.Join(m.keeping.bind(choose, "_new"), device.Bind(choose, "tell_values", &m.tell)))
+	must(t, m.core.loadChoosing())
+	must(t, errors.Join(m.core.keeping.bind(choose, "_new"), device.Bind(choose, "tell_values", &m.core.tell)))
 	if err := tabletest.AddedUnderStress(m, seed, 100, func(i int) uint32 { return uint32(i) }, func(n int) uint32 { return uint32(n) }); err != nil {
 		return err
 	}
-	if m.counters.Seen.Moved == 0 && m.cfg.locked() {
+	if m.core.counters.Seen.Moved == 0 && m.core.cfg.locked() {
 		t.Errorf("seed %d: no pair was moved", seed)
 	}
 	return nil
@@ -140,7 +140,7 @@ func TestDeviceSideUpdate(t *testing.T) {
 				return m.Use(nil, 2*n, func(tb Table) error {
 					return k.Launch(nil, device.Grid{Blocks: 2, Threads: 64}, &findParams{Table: tb, N: n, When: erases})
 				})
-			}, func() uint64 { return m.counters.Seen.Left })
+			}, func() uint64 { return m.core.counters.Seen.Left })
 		})
 	}
 }
@@ -151,12 +151,12 @@ func TestRefusedKeysStayOut(t *testing.T) {
 	add, err := table.Add.Header(reflect.TypeFor[uint32]())
 	must(t, err)
 	for _, insertion := range []func(m *Map[uint32, uint32]) table.Insertion{
-		func(m *Map[uint32, uint32]) table.Insertion { return m.updating(add) },
-		func(m *Map[uint32, uint32]) table.Insertion { return m.findingOrInserting() },
+		func(m *Map[uint32, uint32]) table.Insertion { return m.core.updating(add) },
+		func(m *Map[uint32, uint32]) table.Insertion { return m.core.findingOrInserting() },
 	} {
 		m, err := New[uint32, uint32](open(t, "cpu"), Options{Options: table.Options{MaxBytes: 8 << 10}})
 		must(t, err)
-		tabletest.RefusedStayOut(t, &m.frame, insertion(m), 2000, func() { m.opts.MaxBytes = 0 })
+		tabletest.RefusedStayOut(t, &m.core.frame, insertion(m), 2000, func() { m.core.opts.MaxBytes = 0 })
 		must(t, m.Check())
 		must(t, m.Close())
 	}

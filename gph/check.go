@@ -8,7 +8,8 @@ import (
 )
 
 // Check downloads the table and walks its invariants, which doc.go lists: for tests and for the suspicious. Slow.
-func (c *core) Check() error {
+func (h handle) Check() error {
+	c := h.core
 	return c.frame.Inspect(c.look, func() device.Slice[byte] { return c.mem }, c.checkImage)
 }
 

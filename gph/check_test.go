@@ -89,11 +89,11 @@ func TestCheckFindsDamage(t *testing.T) {
 			must(t, m.Check())
 			mem, err := m.core.mem.Host(nil)
 			must(t, err)
-			_, err = m.look(nil)
+			_, err = m.core.look(nil)
 			must(t, err)
-			c.damage(&image{m.core, mem}, &m.counters.Seen)
+			c.damage(&image{m.core, mem}, &m.core.counters.Seen)
 			must(t, m.core.mem.Write(nil, mem))
-			must(t, m.counters.Set(nil))
+			must(t, m.core.counters.Set(nil))
 			if err := m.Check(); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("Check says %v, want %q", err, c.want)
 			}

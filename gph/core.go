@@ -80,6 +80,10 @@ type core struct {
 	build  *builder // of the present hash function; nil until needed
 }
 
+// handle is what users hold of a table. It names core instead of embedding it: each instance of a generic type is compiled with every
+// method that it embeds, in each package that uses it.
+type handle struct{ core *core }
+
 // memory is what a rebuild replaces.
 type memory struct {
 	t        Table
@@ -632,11 +636,9 @@ func (c *core) placeAll(st *device.Stream, k *insertKernels, p insertParams, b t
 
 // Grow makes room for at least n pairs in all. Needs memory for the old table and the new at once. Errors:
 // table.ErrMaxBytes; *device.OutOfMemoryError; the table is then unchanged.
-func (c *core) Grow(n int) error {
-	return c.frame.GrowTo(n, func(st *device.Stream) error {
-		if _, err := c.look(st); err != nil {
-			return err
-		}
+func (h handle) Grow(n int) error {
+	c := h.core
+	return c.frame.GrowTo(n, c.look, func(st *device.Stream, _ int64) error {
 		want := c.bucketsFor(int64(n))
 		if want <= int64(c.t.Main+c.t.Reserve) {
 			return nil
@@ -669,13 +671,14 @@ func (c *core) search(st *device.Stream, k device.Kernel[findParams], b table.Ro
 }
 
 // Family is the family's name.
-func (*core) Family() table.Family { return family }
+func (handle) Family() table.Family { return family }
 
 // Len counts the pairs.
-func (c *core) Len() (int, error) { return c.frame.Count(c.look) }
+func (h handle) Len() (int, error) { return h.core.frame.Count(h.core.look) }
 
 // Clear removes all pairs and keeps the capacity. It queues and returns.
-func (c *core) Clear() error {
+func (h handle) Clear() error {
+	c := h.core
 	return c.frame.Writing(nil, func(st *device.Stream) error {
 		c.laidAnew = 0
 		c.setCells(math.MaxInt64)
@@ -717,7 +720,8 @@ type Stats struct {
 }
 
 // IndexStats are Stats, with what is particular to this family.
-func (c *core) IndexStats() (s Stats, err error) {
+func (h handle) IndexStats() (s Stats, err error) {
+	c := h.core
 	err = c.frame.Reading(nil, func(st *device.Stream) error {
 		live, err := c.look(st)
 		if err != nil {
@@ -736,13 +740,13 @@ func (c *core) IndexStats() (s Stats, err error) {
 }
 
 // Stats measures the table.
-func (c *core) Stats() (table.Stats, error) {
-	s, err := c.IndexStats()
+func (h handle) Stats() (table.Stats, error) {
+	s, err := h.IndexStats()
 	return s.Stats, err
 }
 
 // Close frees the table's memory; idempotent.
-func (c *core) Close() error { return c.frame.Close() }
+func (h handle) Close() error { return h.core.frame.Close() }
 
 func (c *core) free() error {
 	err := errors.Join(c.memory.free(&c.frame), c.shared.free(), c.frame.Free(c.least.mem))

@@ -25,12 +25,12 @@ type Args = table.Args
 // Errors: *device.CompileError with the compiler's words; arguments of other types. Cost: compiling a body once; of a key,
 // that of Find.
 func (m *Map[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
-	return table.CallEach[K, V](&m.frame, st, keys, body, args, m.caller())
+	return table.CallEach[K, V](&m.core.frame, st, keys, body, args, m.core.caller())
 }
 
 // ForAll calls body for every pair of the table: see ForEach. index is the slot.
 func (m *Map[K, V]) ForAll(st *device.Stream, body string, args Args) error {
-	return table.CallAll[K, V](&m.frame, st, body, args, m.caller())
+	return table.CallAll[K, V](&m.core.frame, st, body, args, m.core.caller())
 }
 
 func (c *core) caller() table.Caller[forEachParams] {
@@ -57,7 +57,7 @@ func (c *core) callbackParams(keys, n uint64, words [table.MaxArgs]uint64) *forE
 //	}
 func (m *Map[K, V]) Program(name, main string) *device.Program {
 	var p *device.Program
-	m.frame.Guard(func() { p = m.program(name, main) }) // a rebuild may change the hash function
+	m.core.frame.Guard(func() { p = m.core.program(name, main) }) // a rebuild may change the hash function
 	return p
 }
 
@@ -66,8 +66,8 @@ func (m *Map[K, V]) Program(name, main string) *device.Program {
 // table may move when it grows. The kernel only looks up: a pair without room in its bucket moves others, so inserts
 // are the host's to order.
 func (m *Map[K, V]) Use(st *device.Stream, queue func(Table) error) error {
-	if err := family.CheckOn(m.frame.Device, st); err != nil {
+	if err := family.CheckOn(m.core.frame.Device, st); err != nil {
 		return err
 	}
-	return m.frame.Reading(st, func(*device.Stream) error { return queue(m.t) })
+	return m.core.frame.Reading(st, func(*device.Stream) error { return queue(m.core.t) })
 }

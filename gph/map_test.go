@@ -173,7 +173,7 @@ func try[K, V any](d *device.Device) func() error {
 	return func() error {
 		c, err := newCore(d, widths[K, V](), Options{})
 		if err == nil {
-			err = c.Close()
+			err = handle{c}.Close()
 		}
 		return err
 	}
@@ -297,7 +297,7 @@ func TestShortOfMemory(t *testing.T) {
 	tabletest.ShortOfMemory(t, opens, func(d *device.Device, o table.Options) (table.Map[uint32, [2]uint64], error) {
 		m, err := New[uint32, [2]uint64](d, Options{Options: o, VirtualBuckets: 32})
 		if err == nil {
-			m.frame.Stage.Chunk = 20_000
+			m.core.frame.Stage.Chunk = 20_000
 		}
 		return m, err
 	}, 1<<10)

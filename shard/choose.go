@@ -47,14 +47,14 @@ func (m *Map[K, V]) InsertIf(keys []K, values []V, when []bool) error {
 
 // InsertIfOn is InsertIf on the device of the slices: see table.Chooser.
 func (m *Map[K, V]) InsertIfOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], when device.Slice[bool]) error {
-	return m.locked(func() error {
-		s, member, err := m.onDevice(st, keys, values, when)
+	return m.cluster.locked(func() error {
+		s, member, err := m.cluster.onDevice(st, keys, values, when)
 		if err != nil {
 			return err
 		}
 		s.values, s.slices.values = values.Addr(), values.Raw()
 		s.choose(when)
-		return insertSources(m.cluster, m.from(member, s), []int{member}, []int{0}, false, false, m.keyed(m.tables.inserting))
+		return insertSources(m.cluster, m.cluster.from(member, s), []int{member}, []int{0}, false, false, m.keyed(m.tables.inserting))
 	})
 }
 
@@ -71,8 +71,8 @@ func (m *Map[K, V]) FindIf(keys []K, when []bool, values []V, found []bool) erro
 
 // FindIfOn is FindIf on the device of the slices: see table.Chooser.
 func (m *Map[K, V]) FindIfOn(st *device.Stream, keys device.Slice[K], when device.Slice[bool], values device.Slice[V], found device.Slice[bool]) error {
-	return m.locked(func() error {
-		s, member, err := m.onDevice(st, keys, when, table.Optional(values), table.Optional(found))
+	return m.cluster.locked(func() error {
+		s, member, err := m.cluster.onDevice(st, keys, when, table.Optional(values), table.Optional(found))
 		if err != nil {
 			return err
 		}
@@ -80,8 +80,8 @@ func (m *Map[K, V]) FindIfOn(st *device.Stream, keys device.Slice[K], when devic
 		s.slices.out, s.slices.flags = values.Raw(), found.Raw()
 		s.choose(when)
 		j := m.tables.finding(s.out != 0, s.flags != 0)
-		j.sources = m.from(member, s)
-		return m.exchange(&j)
+		j.sources = m.cluster.from(member, s)
+		return m.cluster.exchange(&j)
 	})
 }
 
@@ -110,14 +110,14 @@ func (s *Set[K]) InsertIf(keys []K, when, added []bool) (int, error) {
 
 // InsertIfOn is InsertIf on the device of the slices: see table.KeyChooser.
 func (s *Set[K]) InsertIfOn(st *device.Stream, keys device.Slice[K], when, added device.Slice[bool]) error {
-	return s.locked(func() error {
-		own, member, err := s.onDevice(st, keys, when, table.Optional(added))
+	return s.cluster.locked(func() error {
+		own, member, err := s.cluster.onDevice(st, keys, when, table.Optional(added))
 		if err != nil {
 			return err
 		}
 		own.flags, own.slices.flags = added.Addr(), added.Raw()
 		own.choose(when)
-		return insertSources(s.cluster, s.from(member, own), []int{member}, []int{0}, true, own.flags != 0, s.keyed())
+		return insertSources(s.cluster, s.cluster.from(member, own), []int{member}, []int{0}, true, own.flags != 0, s.keyed())
 	})
 }
 
@@ -131,15 +131,15 @@ func (s *Set[K]) ContainsIf(keys []K, when, found []bool) error {
 
 // ContainsIfOn is ContainsIf on the device of the slices: see table.KeyChooser.
 func (s *Set[K]) ContainsIfOn(st *device.Stream, keys device.Slice[K], when, found device.Slice[bool]) error {
-	return s.locked(func() error {
-		own, member, err := s.onDevice(st, keys, when, found)
+	return s.cluster.locked(func() error {
+		own, member, err := s.cluster.onDevice(st, keys, when, found)
 		if err != nil {
 			return err
 		}
 		own.flags, own.slices.flags = found.Addr(), found.Raw()
 		own.choose(when)
 		j := s.tables.finding()
-		j.sources = s.from(member, own)
-		return s.exchange(&j)
+		j.sources = s.cluster.from(member, own)
+		return s.cluster.exchange(&j)
 	})
 }

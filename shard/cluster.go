@@ -119,6 +119,10 @@ type cluster struct {
 	changes atomic.Uint64 // calls that may have changed the table
 }
 
+// handle is what users hold of a table over several devices. It names cluster instead of embedding it: each instance of a generic type is
+// compiled with every method that it embeds, in each package that uses it.
+type handle struct{ cluster *cluster }
+
 // newCluster makes the devices' part; each makes the table of one device.
 func newCluster(devices []*device.Device, w table.Width, o Options, each func(i int, d *device.Device, o table.Options) (table.Table, error)) (c *cluster, err error) {
 	if w.Err != nil {
@@ -143,7 +147,7 @@ func newCluster(devices []*device.Device, w table.Width, o Options, each func(i 
 	c = &cluster{widths: widths{w.Key, w.Value}, opts: o, seed: ownersSeed(all.Seed)}
 	defer func(made *cluster) {
 		if err != nil {
-			made.Close()
+			handle{made}.Close()
 		}
 	}(c)
 	part := partOf(o.Options, all.Seed, len(devices))
@@ -308,7 +312,8 @@ func (c *cluster) locked(do func() error) error {
 }
 
 // Devices are the devices of the table, in the order of their numbers.
-func (c *cluster) Devices() (devices []*device.Device) {
+func (h handle) Devices() (devices []*device.Device) {
+	c := h.cluster
 	for _, m := range c.members {
 		devices = append(devices, m.d)
 	}
@@ -316,7 +321,8 @@ func (c *cluster) Devices() (devices []*device.Device) {
 }
 
 // Steps gives how long the steps of all exchanges took since it was asked last. All are 0 without Options.Apart.
-func (c *cluster) Steps() (s Steps) {
+func (h handle) Steps() (s Steps) {
+	c := h.cluster
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s = Steps{c.took[countStep], c.took[splitStep], c.took[sendStep], c.took[workStep], c.took[fetchStep]}
@@ -325,10 +331,11 @@ func (c *cluster) Steps() (s Steps) {
 }
 
 // Family is that of the members' tables.
-func (c *cluster) Family() table.Family { return c.members[0].table.Family() }
+func (h handle) Family() table.Family { return h.cluster.members[0].table.Family() }
 
 // Len counts what the table holds, on all devices. It waits for what is queued.
-func (c *cluster) Len() (n int, err error) {
+func (h handle) Len() (n int, err error) {
+	c := h.cluster
 	err = c.locked(func() error { n, err = c.len(); return err })
 	return n, err
 }
@@ -343,7 +350,8 @@ func (c *cluster) len() (n int, err error) {
 }
 
 // Clear empties the table on every device and keeps the capacity. It queues.
-func (c *cluster) Clear() error {
+func (h handle) Clear() error {
+	c := h.cluster
 	return c.locked(func() error {
 		c.changes.Add(1)
 		err := c.together(func(i int) error { return c.members[i].table.Clear() })
@@ -353,8 +361,8 @@ func (c *cluster) Clear() error {
 }
 
 // Stats measures the table over all devices: sums, and of MaxProbes the largest. Cost: all of it is read.
-func (c *cluster) Stats() (table.Stats, error) {
-	each, err := c.StatsEach()
+func (h handle) Stats() (table.Stats, error) {
+	each, err := h.StatsEach()
 	return added(each), err
 }
 
@@ -385,7 +393,8 @@ func added(each []table.Stats) (s table.Stats) {
 }
 
 // StatsEach measures the part of the table on each device, in the order of Devices. What exchanges keep there is among its ScratchBytes.
-func (c *cluster) StatsEach() (each []table.Stats, err error) {
+func (h handle) StatsEach() (each []table.Stats, err error) {
+	c := h.cluster
 	each = make([]table.Stats, len(c.members))
 	err = c.locked(func() error {
 		return c.together(func(i int) (err error) {
@@ -435,7 +444,8 @@ func (c *cluster) check(exported func(i int) ([]uint64, error)) error {
 }
 
 // Grow makes room for at least n pairs or keys in all. Where one device has too little memory, it is an error, and others may have grown already.
-func (c *cluster) Grow(n int) error {
+func (h handle) Grow(n int) error {
+	c := h.cluster
 	if n < 0 || n > 1<<46 {
 		return fmt.Errorf("%s: grow to %d pairs (want 0 to 2⁴⁶)", family, n)
 	}
@@ -446,7 +456,8 @@ func (c *cluster) Grow(n int) error {
 }
 
 // Close waits for all work on the table, and frees its memory on every device. A second call does nothing.
-func (c *cluster) Close() error {
+func (h handle) Close() error {
+	c := h.cluster
 	defer func() {
 		for _, m := range c.members {
 			m.stage.Close() // without the lock, which a batch that holds the stage may wait for

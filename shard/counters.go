@@ -15,7 +15,7 @@ import (
 // Counter is a counter over several devices: see table.Counter, whose comments are the contract of the methods, and Map. In the independent mode
 // counts of a key on several devices are added up, and one that would be too large is the largest there is.
 type Counter[K any, C uint32 | uint64] struct {
-	*cluster
+	handle
 	tables counterTables[K, C]
 }
 
@@ -91,7 +91,7 @@ func (t counterTables[K, C]) finding(counts, found, sum bool) job {
 }
 
 func (c *Counter[K, C]) finding(counts, found bool) job {
-	return c.tables.finding(counts, found, c.opts.Mode == Independent)
+	return c.tables.finding(counts, found, c.cluster.opts.Mode == Independent)
 }
 
 // keyed is how a counter takes batches in.
@@ -167,17 +167,17 @@ func (c *Counter[K, C]) Top(n int) (keys []K, counts []C, err error) {
 		return nil, nil, errTop(n)
 	}
 	export := func(i int) ([]K, []C, error) { return c.tables[i].Top(n) }
-	if c.opts.Mode == Independent {
+	if c.cluster.opts.Mode == Independent {
 		export = func(i int) ([]K, []C, error) { return c.tables[i].All() }
 	}
-	err = c.locked(func() (err error) {
+	err = c.cluster.locked(func() (err error) {
 		keys, counts, err = allPairs(c.cluster, export)
 		return err
 	})
 	if err != nil {
 		return nil, nil, err
 	}
-	if c.opts.Mode == Independent {
+	if c.cluster.opts.Mode == Independent {
 		keys, counts = addedUp(keys, counts)
 	}
 	keys, counts = mostOf(keys, counts, n)
@@ -222,7 +222,7 @@ func addedUp[K any, C uint32 | uint64](keys []K, counts []C) (once []K, sums []C
 
 // All exports every key and its count, in no order. In the independent mode a key that is on several devices is there several times, with a count each.
 func (c *Counter[K, C]) All() (keys []K, counts []C, err error) {
-	err = c.locked(func() (err error) {
+	err = c.cluster.locked(func() (err error) {
 		keys, counts, err = allPairs(c.cluster, func(i int) ([]K, []C, error) { return c.tables[i].All() })
 		return err
 	})
@@ -231,7 +231,7 @@ func (c *Counter[K, C]) All() (keys []K, counts []C, err error) {
 
 // Chunks gives every key and its count to do, in chunks, one device's after the other's: see table.Map. In the independent mode a key may come once for each device.
 func (c *Counter[K, C]) Chunks(ctx context.Context, do func(keys []K, counts []C) error) error {
-	return c.chunks(func(i int, unchanged func() error) error {
+	return c.cluster.chunks(func(i int, unchanged func() error) error {
 		return c.tables[i].Chunks(ctx, func(keys []K, counts []C) error {
 			if err := unchanged(); err != nil {
 				return err
@@ -243,7 +243,7 @@ func (c *Counter[K, C]) Chunks(ctx context.Context, do func(keys []K, counts []C
 
 // Check walks the invariants of every device's counter, and in the distributed mode sees that each key is where it belongs. Slow.
 func (c *Counter[K, C]) Check() error {
-	return c.check(func(i int) ([]uint64, error) {
+	return c.cluster.check(func(i int) ([]uint64, error) {
 		keys, _, err := c.tables[i].All()
 		return patterns(keys), err
 	})

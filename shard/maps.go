@@ -14,7 +14,7 @@ import (
 // It combines values, finds or inserts, runs mixed batches and does chosen rows alone (table.Updater, table.Mixed, table.Chooser) where its devices' tables do:
 // elsewhere these methods are errors that say so, and change nothing.
 type Map[K, V any] struct {
-	*cluster
+	handle
 	tables mapTables[K, V]
 }
 
@@ -209,7 +209,7 @@ func (m *Map[K, V]) DeleteEach(parts []Part[K, V]) error {
 
 // All exports every pair, in no order.
 func (m *Map[K, V]) All() (keys []K, values []V, err error) {
-	err = m.locked(func() (err error) {
+	err = m.cluster.locked(func() (err error) {
 		keys, values, err = allPairs(m.cluster, func(i int) ([]K, []V, error) { return m.tables[i].All() })
 		return err
 	})
@@ -218,7 +218,7 @@ func (m *Map[K, V]) All() (keys []K, values []V, err error) {
 
 // Chunks gives every pair to do, in chunks, one device's after the other's: see table.Map.
 func (m *Map[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
-	return m.chunks(func(i int, unchanged func() error) error {
+	return m.cluster.chunks(func(i int, unchanged func() error) error {
 		return m.tables[i].Chunks(ctx, func(keys []K, values []V) error {
 			if err := unchanged(); err != nil {
 				return err
@@ -230,7 +230,7 @@ func (m *Map[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) er
 
 // Check walks the invariants of every device's table, and in the distributed mode sees that each key is where it belongs: for tests and for the suspicious. Slow.
 func (m *Map[K, V]) Check() error {
-	return m.check(func(i int) ([]uint64, error) {
+	return m.cluster.check(func(i int) ([]uint64, error) {
 		keys, _, err := m.tables[i].All()
 		return patterns(keys), err
 	})

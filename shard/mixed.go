@@ -149,8 +149,8 @@ func (m *Map[K, V]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys 
 	if err != nil {
 		return err
 	}
-	return m.locked(func() error {
-		s, member, err := m.onDevice(st, keys, ops, values, table.Optional(results), table.Optional(status))
+	return m.cluster.locked(func() error {
+		s, member, err := m.cluster.onDevice(st, keys, ops, values, table.Optional(results), table.Optional(status))
 		if err != nil {
 			return err
 		}
@@ -178,8 +178,8 @@ func (s *Set[K]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys dev
 	if err != nil {
 		return err
 	}
-	return s.locked(func() error {
-		own, member, err := s.onDevice(st, keys, ops, table.Optional(status))
+	return s.cluster.locked(func() error {
+		own, member, err := s.cluster.onDevice(st, keys, ops, table.Optional(status))
 		if err != nil {
 			return err
 		}

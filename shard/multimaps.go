@@ -11,7 +11,7 @@ import (
 
 // MultiMap is a multimap over several devices: see table.MultiMap, whose comments are the contract of the methods, and Map.
 type MultiMap[K, V any] struct {
-	*cluster
+	handle
 	tables multiTables[K, V]
 }
 
@@ -88,20 +88,20 @@ func (m *MultiMap[K, V]) Insert(keys []K, values []V) error {
 		return err
 	}
 	var l left[K, V]
-	err := m.batch(len(keys), func(from, to int) []table.Column {
+	err := m.cluster.batch(len(keys), func(from, to int) []table.Column {
 		return []table.Column{table.In(keys[from:to]), table.In(values[from:to])}
 	}, func(member int, st *device.Stream, _, n int, addr []uint64) error {
-		return m.locked(func() error { // the lock guards l, too
+		return m.cluster.locked(func() error { // the lock guards l, too
 			j := m.inserting(&l)
-			j.sources = m.from(member, source{n: n, keys: addr[0], values: addr[1], st: st})
-			return m.exchange(&j)
+			j.sources = m.cluster.from(member, source{n: n, keys: addr[0], values: addr[1], st: st})
+			return m.cluster.exchange(&j)
 		})
 	})
 	if err != nil || l.why == nil {
 		return err
 	}
 	lost := refusals{positions: l.positions(keys, values), why: l.why}
-	return m.locked(func() error { return m.fullError(&lost) })
+	return m.cluster.locked(func() error { return m.cluster.fullError(&lost) })
 }
 
 // InsertOn is Insert on the device of the slices: see table.MultiMap.
@@ -111,7 +111,7 @@ func (m *MultiMap[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], value
 
 // InsertEach is InsertOn of a batch that is on several devices. FullError counts positions from the first part on.
 func (m *MultiMap[K, V]) InsertEach(parts []Part[K, V]) error {
-	return m.locked(func() error {
+	return m.cluster.locked(func() error {
 		sources, members, before, err := checked(m.cluster, parts, true, false)
 		if err != nil {
 			return err
@@ -119,10 +119,10 @@ func (m *MultiMap[K, V]) InsertEach(parts []Part[K, V]) error {
 		var l left[K, V]
 		j := m.inserting(&l)
 		j.sources = sources
-		if m.opts.Mode == Independent {
-			return m.insertLocal(&j, members, before)
+		if m.cluster.opts.Mode == Independent {
+			return m.cluster.insertLocal(&j, members, before)
 		}
-		if err := m.exchange(&j); err != nil || l.why == nil {
+		if err := m.cluster.exchange(&j); err != nil || l.why == nil {
 			return err
 		}
 		var lost refusals
@@ -137,7 +137,7 @@ func (m *MultiMap[K, V]) InsertEach(parts []Part[K, V]) error {
 			}
 			lost.add(l.positions(keys, values), before[k], l.why)
 		}
-		return m.fullError(&lost)
+		return m.cluster.fullError(&lost)
 	})
 }
 
@@ -187,18 +187,18 @@ func (m *MultiMap[K, V]) Count(keys []K, counts []uint32) error {
 
 // CountOn is Count on the device of the slices: see table.MultiMap.
 func (m *MultiMap[K, V]) CountOn(st *device.Stream, keys device.Slice[K], counts device.Slice[uint32]) error {
-	return m.locked(func() (err error) {
+	return m.cluster.locked(func() (err error) {
 		j := m.tables.counting()
 		if j.sources, _, _, err = checked(m.cluster, []Part[K, uint32]{{Stream: st, Keys: keys, Values: counts}}, true, false); err != nil {
 			return err
 		}
-		return m.exchange(&j)
+		return m.cluster.exchange(&j)
 	})
 }
 
 // FindAll gives all values of each key: see table.MultiMap. In the independent mode those of one device come after those of another.
 func (m *MultiMap[K, V]) FindAll(keys []K) (offsets []uint64, values []V, err error) {
-	if err := m.locked(func() error { return nil }); err != nil {
+	if err := m.cluster.locked(func() error { return nil }); err != nil {
 		return nil, nil, err
 	}
 	offsets = []uint64{0}
@@ -219,7 +219,7 @@ func (m *MultiMap[K, V]) FindAll(keys []K) (offsets []uint64, values []V, err er
 const findAtOnce = 1 << 22
 
 func (m *MultiMap[K, V]) findPiece(keys []K) (offsets []uint64, values []V, err error) {
-	k, err := device.From(m.members[0].d, keys)
+	k, err := device.From(m.cluster.members[0].d, keys)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -238,7 +238,7 @@ func (m *MultiMap[K, V]) findPiece(keys []K) (offsets []uint64, values []V, err 
 // FindAllOn is FindAll on the device of the keys, in device slices of its own making, which the caller frees: see table.MultiMap. It waits for the
 // stream. Cost: the keys are looked up twice, first for how many values they have, and there is memory for all values on their owners and here.
 func (m *MultiMap[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
-	err = m.locked(func() (err error) {
+	err = m.cluster.locked(func() (err error) {
 		offsets, values, err = m.findAll(st, keys)
 		return err
 	})
@@ -269,11 +269,11 @@ func (m *MultiMap[K, V]) findAll(st *device.Stream, keys device.Slice[K]) (offse
 	if err != nil {
 		return offsets, values, err
 	}
-	own := m.members[members[0]]
+	own := m.cluster.members[members[0]]
 	n := keys.Len()
 	var counts device.Slice[uint32]
 	defer func() {
-		m.settle()
+		m.cluster.settle()
 		err = errors.Join(err, counts.Free())
 		if err != nil {
 			offsets.Free()
@@ -292,10 +292,10 @@ func (m *MultiMap[K, V]) findAll(st *device.Stream, keys device.Slice[K]) (offse
 		return offsets, values, err
 	}
 	count := m.tables.counting()
-	count.sources = make([]source, len(m.members))
+	count.sources = make([]source, len(m.cluster.members))
 	count.sources[members[0]] = source{n: n, keys: keys.Addr(), out: counts.Addr(), st: st,
 		slices: &received{n: n, keys: keys.Raw(), out: counts.Raw()}}
-	if err = m.exchange(&count); err != nil {
+	if err = m.cluster.exchange(&count); err != nil {
 		return offsets, values, err
 	}
 	total, err := own.offsets(own.following(st), counts, offsets)
@@ -308,7 +308,7 @@ func (m *MultiMap[K, V]) findAll(st *device.Stream, keys device.Slice[K]) (offse
 	j := job{asks: true, sources: sources, lists: m.tables.listing, taken: func(_ *member, p *listRows, first int) {
 		p.Offsets, p.OutValues = offsets.Addr()+8*uint64(first), values.Addr()
 	}}
-	return offsets, values, m.exchange(&j)
+	return offsets, values, m.cluster.exchange(&j)
 }
 
 // listing finds all values of rows that an owner got, and puts them into memory that other devices can read.
@@ -332,20 +332,20 @@ func (m *MultiMap[K, V]) Delete(keys []K, deleted []bool) (n int, err error) {
 	if err := family.CheckLens(len(keys), table.OptionalLen(deleted)); err != nil {
 		return 0, err
 	}
-	err = m.batch(len(keys), func(from, to int) []table.Column {
+	err = m.cluster.batch(len(keys), func(from, to int) []table.Column {
 		return []table.Column{table.In(keys[from:to]), table.Out(within(deleted, from, to))}
 	}, func(member int, st *device.Stream, _, rows int, addr []uint64) error {
-		return m.locked(func() error {
-			before, err := m.len()
+		return m.cluster.locked(func() error {
+			before, err := m.cluster.len()
 			if err != nil {
 				return err
 			}
 			j := m.tables.deleting(deleted != nil)
-			j.sources = m.from(member, source{n: rows, keys: addr[0], flags: addr[1], st: st})
-			if err := m.exchange(&j); err != nil {
+			j.sources = m.cluster.from(member, source{n: rows, keys: addr[0], flags: addr[1], st: st})
+			if err := m.cluster.exchange(&j); err != nil {
 				return err
 			}
-			after, err := m.len()
+			after, err := m.cluster.len()
 			n += before - after
 			return err
 		})
@@ -360,7 +360,7 @@ func (m *MultiMap[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], delet
 
 // All exports every pair, in no order.
 func (m *MultiMap[K, V]) All() (keys []K, values []V, err error) {
-	err = m.locked(func() (err error) {
+	err = m.cluster.locked(func() (err error) {
 		keys, values, err = allPairs(m.cluster, func(i int) ([]K, []V, error) { return m.tables[i].All() })
 		return err
 	})
@@ -369,7 +369,7 @@ func (m *MultiMap[K, V]) All() (keys []K, values []V, err error) {
 
 // Chunks gives every pair to do, in chunks, one device's after the other's: see table.Map.
 func (m *MultiMap[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
-	return m.chunks(func(i int, unchanged func() error) error {
+	return m.cluster.chunks(func(i int, unchanged func() error) error {
 		return m.tables[i].Chunks(ctx, func(keys []K, values []V) error {
 			if err := unchanged(); err != nil {
 				return err
@@ -381,7 +381,7 @@ func (m *MultiMap[K, V]) Chunks(ctx context.Context, do func(keys []K, values []
 
 // Check walks the invariants of every device's multimap, and in the distributed mode sees that each key is where it belongs. Slow.
 func (m *MultiMap[K, V]) Check() error {
-	return m.check(func(i int) ([]uint64, error) {
+	return m.cluster.check(func(i int) ([]uint64, error) {
 		keys, _, err := m.tables[i].All()
 		return patterns(keys), err
 	})

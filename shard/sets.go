@@ -9,7 +9,7 @@ import (
 
 // Set is a set over several devices: see table.Set, whose comments are the contract of the methods, and Map.
 type Set[K any] struct {
-	*cluster
+	handle
 	tables setTables[K]
 }
 
@@ -112,7 +112,7 @@ func (s *Set[K]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted devic
 
 // All exports every key, in no order.
 func (s *Set[K]) All() (keys []K, err error) {
-	err = s.locked(func() (err error) {
+	err = s.cluster.locked(func() (err error) {
 		keys, _, err = allPairs(s.cluster, func(i int) ([]K, []byte, error) { k, err := s.tables[i].All(); return k, nil, err })
 		return err
 	})
@@ -121,7 +121,7 @@ func (s *Set[K]) All() (keys []K, err error) {
 
 // Chunks gives every key to do, in chunks, one device's after the other's: see table.Map. In the independent mode a key may come once for each device.
 func (s *Set[K]) Chunks(ctx context.Context, do func(keys []K) error) error {
-	return s.chunks(func(i int, unchanged func() error) error {
+	return s.cluster.chunks(func(i int, unchanged func() error) error {
 		return s.tables[i].Chunks(ctx, func(keys []K) error {
 			if err := unchanged(); err != nil {
 				return err
@@ -133,7 +133,7 @@ func (s *Set[K]) Chunks(ctx context.Context, do func(keys []K) error) error {
 
 // Check walks the invariants of every device's set, and in the distributed mode sees that each key is where it belongs. Slow.
 func (s *Set[K]) Check() error {
-	return s.check(func(i int) ([]uint64, error) {
+	return s.cluster.check(func(i int) ([]uint64, error) {
 		keys, err := s.tables[i].All()
 		return patterns(keys), err
 	})

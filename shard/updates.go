@@ -224,21 +224,21 @@ func (m *Map[K, V]) FindOrInsertOn(st *device.Stream, keys device.Slice[K], valu
 	if err != nil {
 		return err
 	}
-	return m.locked(func() error {
-		s, member, err := m.onDevice(st, keys, values, out, table.Optional(added))
+	return m.cluster.locked(func() error {
+		s, member, err := m.cluster.onDevice(st, keys, values, out, table.Optional(added))
 		if err != nil {
 			return err
 		}
 		s.values, s.out, s.flags = values.Addr(), out.Addr(), added.Addr()
 		s.slices.values, s.slices.out, s.slices.flags = values.Raw(), out.Raw(), added.Raw()
 		f := &finder[K, V]{tables: tables}
-		err = insertSources(m.cluster, m.from(member, s), []int{member}, []int{0}, true, s.flags != 0, m.keyed(f.job))
+		err = insertSources(m.cluster, m.cluster.from(member, s), []int{member}, []int{0}, true, s.flags != 0, m.keyed(f.job))
 		if !f.refused || err != nil && !errors.As(err, new(*table.FullError)) {
 			return err
 		}
 		j := m.tables.finding(true, false)
-		j.sources = m.from(member, source{n: s.n, keys: s.keys, out: s.out, st: st, slices: &received{n: s.n, keys: s.slices.keys, out: s.slices.out}})
-		if wrong := m.exchange(&j); wrong != nil {
+		j.sources = m.cluster.from(member, source{n: s.n, keys: s.keys, out: s.out, st: st, slices: &received{n: s.n, keys: s.slices.keys, out: s.slices.out}})
+		if wrong := m.cluster.exchange(&j); wrong != nil {
 			return wrong
 		}
 		return err

@@ -82,6 +82,10 @@ type core struct {
 	memory // guarded by the frame's lock
 }
 
+// handle is what users hold of a table. It names core instead of embedding it: each instance of a generic type is compiled with every
+// method that it embeds, in each package that uses it.
+type handle struct{ core *core }
+
 // memory is what a rebuild replaces.
 type memory struct {
 	t        Table // but for Alloc, which is pool.Memory()
@@ -614,12 +618,9 @@ func (c *core) search(st *device.Stream, k device.Kernel[findParams], b table.Ro
 
 // Grow makes room for at least n pairs in all, and rids the table of tombstones. More buckets need memory for the old table
 // and the new at once. Errors: table.ErrMaxBytes; *device.OutOfMemoryError; the table is then unchanged.
-func (c *core) Grow(n int) error {
-	return c.frame.GrowTo(n, func(st *device.Stream) error {
-		live, err := c.look(st)
-		if err != nil {
-			return err
-		}
+func (h handle) Grow(n int) error {
+	c := h.core
+	return c.frame.GrowTo(n, c.look, func(st *device.Stream, live int64) error {
 		buckets, units := c.sizes(int64(n))
 		switch {
 		case buckets <= c.buckets(): // in its place
@@ -643,13 +644,14 @@ func (c *core) Grow(n int) error {
 }
 
 // Family is the family's name.
-func (*core) Family() table.Family { return family }
+func (handle) Family() table.Family { return family }
 
 // Len counts the pairs.
-func (c *core) Len() (int, error) { return c.frame.Count(c.look) }
+func (h handle) Len() (int, error) { return h.core.frame.Count(h.core.look) }
 
 // Clear removes all pairs and keeps the capacity. It queues and returns.
-func (c *core) Clear() error {
+func (h handle) Clear() error {
+	c := h.core
 	return c.frame.Writing(nil, func(st *device.Stream) error {
 		return errors.Join(c.base.Fill(st, 0xff), c.counters.Clear(st), c.pool.Reset(st))
 	})
@@ -657,7 +659,7 @@ func (c *core) Clear() error {
 
 // Flush compacts every bucket's slabs into as few as hold its pairs, and gives the others back (paper, §IV-C4). Cost: all
 // slabs are read, those with deleted pairs are written. It waits. The pairs of a key in a MultiMap keep their order.
-func (c *core) Flush() error { return c.frame.Writing(nil, c.flush) }
+func (h handle) Flush() error { return h.core.frame.Writing(nil, h.core.flush) }
 
 // exporting is how the pairs are given out, bucket by bucket.
 func (c *core) exporting(st *device.Stream) (table.Exporter, error) {
@@ -686,7 +688,8 @@ type Stats struct {
 }
 
 // SlabStats are Stats, with what is particular to this family: memory utilization and slabs a bucket (paper, §III-C).
-func (c *core) SlabStats() (s Stats, err error) {
+func (h handle) SlabStats() (s Stats, err error) {
+	c := h.core
 	err = c.frame.Alone(nil, func(st *device.Stream) error { // the histogram is scratch memory
 		live, err := c.look(st)
 		if err != nil {
@@ -712,22 +715,20 @@ func (c *core) SlabStats() (s Stats, err error) {
 }
 
 // Stats measures the table. Cost: a walk through all chains.
-func (c *core) Stats() (table.Stats, error) {
-	s, err := c.SlabStats()
+func (h handle) Stats() (table.Stats, error) {
+	s, err := h.SlabStats()
 	return s.Stats, err
 }
 
 // Close frees the table's memory; idempotent.
-func (c *core) Close() error { return c.frame.Close() }
+func (h handle) Close() error { return h.core.frame.Close() }
 
 func (c *core) free() error { return c.memory.free(&c.frame) }
 
 // Check downloads the table and walks its invariants: for tests and for the suspicious. Slow.
-func (c *core) Check() error {
-	return c.frame.Reading(nil, func(st *device.Stream) error {
-		if _, err := c.look(st); err != nil {
-			return err
-		}
+func (h handle) Check() error {
+	c := h.core
+	return c.frame.ReadingSeen(c.look, func(st *device.Stream) error {
 		base, err := c.base.Host(st)
 		if err != nil {
 			return err

@@ -323,7 +323,7 @@ func TestShortOfMemory(t *testing.T) {
 			tabletest.ShortOfMemory(t, open, func(d *device.Device, o table.Options) (table.Map[uint32, [2]uint64], error) {
 				m, err := New[uint32, [2]uint64](d, Options{Options: o})
 				if err == nil {
-					m.frame.Stage.Chunk = 55_000
+					m.core.frame.Stage.Chunk = 55_000
 				}
 				return m, err
 			}, more)

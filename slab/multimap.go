@@ -15,36 +15,36 @@ import (
 // bytes, and inserting them costs the square of that: for keys with thousands of values it is the wrong table.
 //
 // It implements table.OuterFinder; that FindAll keeps an order, Find and DeleteOldest are its own.
-type MultiMap[K, V any] struct{ *core }
+type MultiMap[K, V any] struct{ handle }
 
 var _ table.OuterFinder[uint32, uint32] = (*MultiMap[uint32, uint32])(nil)
 
 // NewMultiMap makes an empty multimap on the device; see New.
 func NewMultiMap[K, V any](d *device.Device, o Options) (*MultiMap[K, V], error) {
 	c, err := newCore(d, table.WidthsOf[K, V](), o, true)
-	return table.Made(&MultiMap[K, V]{c}, err)
+	return table.Made(&MultiMap[K, V]{handle{c}}, err)
 }
 
 // Insert adds n pairs, equal ones too (the paper's INSERT). The table grows as it must; where it may not, *table.FullError
 // names exactly the positions that are not in.
 func (m *MultiMap[K, V]) Insert(keys []K, values []V) error {
-	return table.Insert(&m.frame, keys, values, m.insertion(m.kernel.insert))
+	return table.Insert(&m.core.frame, keys, values, m.core.insertion(m.core.kernel.insert))
 }
 
 // InsertOn is Insert on the device. It waits for the stream, to know that every pair found its slab.
 func (m *MultiMap[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	return table.InsertOn(&m.frame, st, keys, values, device.Slice[bool]{}, m.insertion(m.kernel.insert))
+	return table.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.insertion(m.core.kernel.insert))
 }
 
 // Find gives the least recent value of each key (SEARCH), or the zero value, and whether there is one; values or found may
 // be nil.
 func (m *MultiMap[K, V]) Find(keys []K, values []V, found []bool) error {
-	return table.Find(&m.frame, keys, values, found, m.find)
+	return table.Find(&m.core.frame, keys, values, found, m.core.find)
 }
 
 // FindOn is Find on the device.
 func (m *MultiMap[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
-	return table.FindOn(&m.frame, st, keys, values, found, m.find)
+	return table.FindOn(&m.core.frame, st, keys, values, found, m.core.find)
 }
 
 // Contains tells of each key whether it has a value.
@@ -57,12 +57,12 @@ func (m *MultiMap[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], fou
 
 // Count writes how many values each key has.
 func (m *MultiMap[K, V]) Count(keys []K, counts []uint32) error {
-	return table.CountValues(&m.frame, keys, counts, m.count)
+	return table.CountValues(&m.core.frame, keys, counts, m.core.count)
 }
 
 // CountOn is Count on the device.
 func (m *MultiMap[K, V]) CountOn(st *device.Stream, keys device.Slice[K], counts device.Slice[uint32]) error {
-	return table.CountValuesOn(&m.frame, st, keys, counts, m.count)
+	return table.CountValuesOn(&m.core.frame, st, keys, counts, m.core.count)
 }
 
 func (c *core) count(st *device.Stream, b table.Rows) error {
@@ -86,46 +86,46 @@ func (c *core) lookErased(st *device.Stream) (uint64, error) {
 // FindAll gives all values of each key (SEARCHALL): those of keys[i] are values[offsets[i]:offsets[i+1]], the least recent
 // first.
 func (m *MultiMap[K, V]) FindAll(keys []K) (offsets []uint64, values []V, err error) {
-	return table.FindValues[K, V](&m.frame, keys, m.findAll)
+	return table.FindValues[K, V](&m.core.frame, keys, m.core.findAll)
 }
 
 // FindAllOn is FindAll on the device, in slices of its own making, which the caller frees. It waits for the stream. Cost: two
 // passes over the keys' chains.
 func (m *MultiMap[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
-	return table.FindValuesOn[K, V](&m.frame, st, keys, m.findAll)
+	return table.FindValuesOn[K, V](&m.core.frame, st, keys, m.core.findAll)
 }
 
 // FindAllOuter is FindAll, in which a key without values gets one, none, as an outer join wants; found[i] tells whether key i has values, and may be
 // nil: see table.OuterFinder. Cost: FindAll's, and three passes over the keys' counts. The first call compiles kernels.
 func (m *MultiMap[K, V]) FindAllOuter(keys []K, none V, found []bool) (offsets []uint64, values []V, err error) {
-	return table.FindOuter(&m.frame, keys, none, found, m.findAll)
+	return table.FindOuter(&m.core.frame, keys, none, found, m.core.findAll)
 }
 
 // FindAllOuterOn is FindAllOuter on the device, in slices of its own making, which the caller frees. It waits for the stream.
 func (m *MultiMap[K, V]) FindAllOuterOn(st *device.Stream, keys device.Slice[K], none V, found device.Slice[bool]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
-	return table.FindOuterOn(&m.frame, st, keys, none, found, m.findAll)
+	return table.FindOuterOn(&m.core.frame, st, keys, none, found, m.core.findAll)
 }
 
 // DeleteOldest removes the least recent pair of each key (DELETE): a key that is twice in the batch loses two. deleted[i]
 // tells whether position i removed one; it may be nil. The count is theirs.
 func (m *MultiMap[K, V]) DeleteOldest(keys []K, deleted []bool) (int, error) {
-	return table.Delete(&m.frame, keys, deleted, m.erase)
+	return table.Delete(&m.core.frame, keys, deleted, m.core.erase)
 }
 
 // DeleteOldestOn is DeleteOldest on the device.
 func (m *MultiMap[K, V]) DeleteOldestOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return table.DeleteOn(&m.frame, st, keys, deleted, m.erase)
+	return table.DeleteOn(&m.core.frame, st, keys, deleted, m.core.erase)
 }
 
 // Delete removes all pairs of each key (DELETEALL). deleted[i] tells whether position i removed any; it may be nil. The count
 // is of pairs.
 func (m *MultiMap[K, V]) Delete(keys []K, deleted []bool) (int, error) {
-	return table.DeletePairs(&m.frame, keys, deleted, m.eraseAll, m.lookErased)
+	return table.DeletePairs(&m.core.frame, keys, deleted, m.core.eraseAll, m.core.lookErased)
 }
 
 // DeleteOn is Delete on the device, without the count.
 func (m *MultiMap[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return table.DeleteOn(&m.frame, st, keys, deleted, m.eraseAll)
+	return table.DeleteOn(&m.core.frame, st, keys, deleted, m.core.eraseAll)
 }
 
 func (c *core) eraseAll(st *device.Stream, b table.Rows) error {
@@ -134,10 +134,10 @@ func (c *core) eraseAll(st *device.Stream, b table.Rows) error {
 
 // All exports every pair, in no order.
 func (m *MultiMap[K, V]) All() ([]K, []V, error) {
-	return table.All[K, V](&m.frame, false, m.exporting)
+	return table.All[K, V](&m.core.frame, false, m.core.exporting)
 }
 
 // Chunks gives every pair to do, in chunks: see table.Map.
 func (m *MultiMap[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
-	return table.Chunks(ctx, &m.frame, m.exporting, do)
+	return table.Chunks(ctx, &m.core.frame, m.core.exporting, do)
 }

@@ -19,7 +19,7 @@ func testOrderedInserts(t *testing.T, d *device.Device) {
 		newMap := func(d *device.Device, to table.Options) (table.Map[uint32, uint32], error) {
 			m, err := New[uint32, uint32](d, Options{Options: to, Group: group})
 			if err == nil {
-				m.regions = earlyRegions
+				m.core.regions = earlyRegions
 			}
 			return m, err
 		}

@@ -54,7 +54,7 @@ func TestUpdatesInOrder(t *testing.T) {
 		suite := tabletest.UpdatesOf(func(d *device.Device, o table.Options) (table.Map[uint32, uint32], error) {
 			m, err := New[uint32, uint32](d, Options{Options: o, Group: 8})
 			if err == nil {
-				m.regions = earlyRegions
+				m.core.regions = earlyRegions
 			}
 			return m, err
 		})
@@ -71,8 +71,8 @@ func sums(t testing.TB, seed uint64, o Options, edit func(*device.Program) *devi
 	for _, with := range []table.Combine{table.Add, "value + old"} {
 		header, err := with.Header(reflect.TypeFor[uint32]())
 		must(t, err)
-		must(t, m.frame.Locked(func() error {
-			_, err := m.updates.Of(d, header, func(header device.File) *device.Program { return edit(m.updateProgram(header)) }, table.Named[insertParams]("update"))
+		must(t, m.core.frame.Locked(func() error {
+			_, err := m.core.updates.Of(d, header, func(header device.File) *device.Program { return edit(m.core.updateProgram(header)) }, table.Named[insertParams]("update"))
 			return err
 		}))
 	}
@@ -167,7 +167,7 @@ func TestDeviceSideUpdate(t *testing.T) {
 				return m.Use(nil, 2*n, func(tb Table) error {
 					return k.Launch(nil, device.Grid{Blocks: 2, Threads: 64}, &insertParams{Table: tb, Rows: table.Placing{N: n}, When: erases})
 				})
-			}, func() uint64 { return m.counters.Seen.Failed })
+			}, func() uint64 { return m.core.counters.Seen.Failed })
 		})
 	}
 }
@@ -178,12 +178,12 @@ func TestRefusedKeysStayOut(t *testing.T) {
 	add, err := table.Add.Header(reflect.TypeFor[uint32]())
 	must(t, err)
 	for _, insertion := range []func(m *Map[uint32, uint32]) table.Insertion{
-		func(m *Map[uint32, uint32]) table.Insertion { return m.updating(add) },
-		func(m *Map[uint32, uint32]) table.Insertion { return m.findingOrInserting() },
+		func(m *Map[uint32, uint32]) table.Insertion { return m.core.updating(add) },
+		func(m *Map[uint32, uint32]) table.Insertion { return m.core.findingOrInserting() },
 	} {
 		m, err := New[uint32, uint32](openCPU(t), Options{Options: table.Options{Hash: kernel.HashConstant, MaxBytes: 8 << 10}})
 		must(t, err)
-		tabletest.RefusedStayOut(t, &m.frame, insertion(m), 2000, func() { m.opts.MaxBytes = 0 })
+		tabletest.RefusedStayOut(t, &m.core.frame, insertion(m), 2000, func() { m.core.opts.MaxBytes = 0 })
 		must(t, m.Check())
 		must(t, m.Close())
 	}

@@ -16,7 +16,7 @@ import (
 //	    slab::Resident r;
 //	    …slab::insert<config>(p.table, g, r, key, value)…
 //	}
-func (m *Map[K, V]) Program(name, main string) *device.Program { return m.program(name, main) }
+func (m *Map[K, V]) Program(name, main string) *device.Program { return m.core.program(name, main) }
 
 // Use orders a kernel of yours with the table's own operations: queue gets the table as kernels take it, and puts work on
 // the stream; it must not call the table's methods, which wait for it. Table is good for this call alone, because the

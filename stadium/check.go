@@ -17,11 +17,9 @@ type image struct {
 }
 
 // Check downloads the table and walks the invariants that doc.go lists: for tests and for the suspicious. Slow.
-func (c *core) Check() error {
-	return c.frame.Reading(nil, func(st *device.Stream) error {
-		if _, err := c.look(st); err != nil {
-			return err
-		}
+func (h handle) Check() error {
+	c := h.core
+	return c.frame.ReadingSeen(c.look, func(st *device.Stream) error {
 		board, err := c.board.Host(st)
 		var parts [][]byte
 		near, wrong := c.near.Host(st)

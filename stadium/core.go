@@ -76,6 +76,10 @@ type core struct {
 	memory // guarded by the frame's lock
 }
 
+// handle is what users hold of a table. It names core instead of embedding it: each instance of a generic type is compiled with every
+// method that it embeds, in each package that uses it.
+type handle struct{ core *core }
+
 // memory is what a rebuild replaces.
 type memory struct {
 	shape     shape
@@ -501,11 +505,9 @@ func (c *core) rebuild(st *device.Stream, s shape) error {
 
 // Grow makes room for at least n pairs in all. Needs memory for the old table and the new at once. Errors: table.ErrMaxBytes;
 // *device.OutOfMemoryError; the table is then unchanged.
-func (c *core) Grow(n int) error {
-	return c.frame.GrowTo(n, func(st *device.Stream) error {
-		if _, err := c.look(st); err != nil {
-			return err
-		}
+func (h handle) Grow(n int) error {
+	c := h.core
+	return c.frame.GrowTo(n, c.look, func(st *device.Stream, _ int64) error {
 		s := c.shapeForPairs(int64(n))
 		if c.slotsOf(s) <= c.capacity() {
 			return nil
@@ -562,13 +564,14 @@ func (c *core) mix(st *device.Stream, b table.MixedRows) (refused []int, why, er
 }
 
 // Family is the family's name.
-func (*core) Family() table.Family { return family }
+func (handle) Family() table.Family { return family }
 
 // Len counts the pairs.
-func (c *core) Len() (int, error) { return c.frame.Count(c.look) }
+func (h handle) Len() (int, error) { return h.core.frame.Count(h.core.look) }
 
 // Clear removes all pairs and keeps the capacity. It queues and returns.
-func (c *core) Clear() error {
+func (h handle) Clear() error {
+	c := h.core
 	return c.frame.Writing(nil, func(st *device.Stream) error {
 		c.most, c.foreign = 0, false
 		return errors.Join(c.wipe(st, &c.memory), c.counters.Clear(st))
@@ -586,7 +589,8 @@ func (c *core) exporting(st *device.Stream) (table.Exporter, error) {
 }
 
 // Stats measures the table. Cost: a walk from every pair's first bucket to its slot.
-func (c *core) Stats() (table.Stats, error) {
+func (h handle) Stats() (table.Stats, error) {
+	c := h.core
 	var far int64
 	s, err := c.frame.Measure(c.look, func(st *device.Stream, histogram uint64) error {
 		return c.kernel.probes.Launch(st, c.grid(c.capacity()), &slotsParams{Table: c.table(), Histogram: histogram})
@@ -600,6 +604,6 @@ func (c *core) Stats() (table.Stats, error) {
 }
 
 // Close frees the table's memory; idempotent.
-func (c *core) Close() error { return c.frame.Close() }
+func (h handle) Close() error { return h.core.frame.Close() }
 
 func (c *core) free() error { return errors.Join(c.far.close(c), c.freeMemory(&c.memory)) }

@@ -9,7 +9,7 @@ import (
 
 // Map is the hash table behind a ticket board (paper, §III). K has 4 to 256 bytes, V up to 4,096, both multiples of 4. It implements
 // table.Map and table.Mixed, whose comments are the contract of the methods; all are safe for use by several goroutines.
-type Map[K, V any] struct{ *core }
+type Map[K, V any] struct{ handle }
 
 var (
 	_ table.Map[uint32, uint32]   = (*Map[uint32, uint32])(nil)
@@ -34,39 +34,39 @@ func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
 	}
 	c := &core{opts: o, cfg: config{keyBytes: key, valueBytes: value}}
 	c.frame.Why = o.Why
-	return table.Made(&Map[K, V]{c}, c.frame.Open(family, d, c.begin, c.free))
+	return table.Made(&Map[K, V]{handle{c}}, c.frame.Open(family, d, c.begin, c.free))
 }
 
 // Insert puts or replaces: see table.Map. The paper's insert (§III-B, Figure 6) takes the first available ticket, and never looks for its
 // key; this one does. Cost of a pair: a bucket's tickets read, a ticket and a slot written.
 func (m *Map[K, V]) Insert(keys []K, values []V) error {
-	return table.Insert(&m.frame, keys, values, m.insertion(&m.kernel.replacing))
+	return table.Insert(&m.core.frame, keys, values, m.core.insertion(&m.core.kernel.replacing))
 }
 
 // InsertOn is Insert on the device: see table.Map.
 func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	return table.InsertOn(&m.frame, st, keys, values, device.Slice[bool]{}, m.insertion(&m.kernel.replacing))
+	return table.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.insertion(&m.core.kernel.replacing))
 }
 
 // InsertNew puts the pairs whose keys are absent: see table.Map.
 func (m *Map[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
-	return table.InsertNew(&m.frame, keys, values, added, m.insertion(&m.kernel.adding))
+	return table.InsertNew(&m.core.frame, keys, values, added, m.core.insertion(&m.core.kernel.adding))
 }
 
 // InsertNewOn is InsertNew on the device: see table.Map.
 func (m *Map[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], added device.Slice[bool]) error {
-	return table.InsertOn(&m.frame, st, keys, values, added, m.insertion(&m.kernel.adding))
+	return table.InsertOn(&m.core.frame, st, keys, values, added, m.core.insertion(&m.core.kernel.adding))
 }
 
 // Find looks keys up (§III-B, Figure 9): see table.Map. Cost of a key: a bucket's tickets, and a slot if one of them has the key's info bits;
 // at a load factor of 0.8, a key that is there takes 1.05 buckets on average, at 0.95 1.2.
 func (m *Map[K, V]) Find(keys []K, values []V, found []bool) error {
-	return table.Find(&m.frame, keys, values, found, m.find)
+	return table.Find(&m.core.frame, keys, values, found, m.core.find)
 }
 
 // FindOn is Find on the device: see table.Map.
 func (m *Map[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
-	return table.FindOn(&m.frame, st, keys, values, found, m.find)
+	return table.FindOn(&m.core.frame, st, keys, values, found, m.core.find)
 }
 
 // Contains is Find without values: see table.Map.
@@ -79,32 +79,32 @@ func (m *Map[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found de
 
 // Delete removes keys: see table.Map. Their tickets are available at once.
 func (m *Map[K, V]) Delete(keys []K, deleted []bool) (int, error) {
-	return table.Delete(&m.frame, keys, deleted, m.erase)
+	return table.Delete(&m.core.frame, keys, deleted, m.core.erase)
 }
 
 // DeleteOn is Delete on the device: see table.Map.
 func (m *Map[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return table.DeleteOn(&m.frame, st, keys, deleted, m.erase)
+	return table.DeleteOn(&m.core.frame, st, keys, deleted, m.core.erase)
 }
 
 // All exports every pair, in no order.
 func (m *Map[K, V]) All() ([]K, []V, error) {
-	return table.All[K, V](&m.frame, false, m.exporting)
+	return table.All[K, V](&m.core.frame, false, m.core.exporting)
 }
 
 // Chunks gives every pair to do, in chunks: see table.Map.
 func (m *Map[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
-	return table.Chunks(ctx, &m.frame, m.exporting, do)
+	return table.Chunks(ctx, &m.core.frame, m.core.exporting, do)
 }
 
 // Mixed runs operations of all kinds side by side in one kernel: see table.Mixed. Each holds the access bits of its key's buckets (§III-B,
 // where each slot has one). Cost: two atomic operations on a small array more than the operations alone.
 func (m *Map[K, V]) Mixed(ops []table.Op, keys []K, values, results []V, status []table.Status) error {
-	return table.Mix(&m.frame, ops, keys, values, results, status, m.mix, m.size)
+	return table.Mix(&m.core.frame, ops, keys, values, results, status, m.core.mix, m.core.size)
 }
 
 // MixedOn is Mixed on the device. It waits for the stream, unless there is room for as many pairs more as the batch has operations. An operation that
 // is none of table.Op does nothing.
 func (m *Map[K, V]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys device.Slice[K], values, results device.Slice[V], status device.Slice[table.Status]) error {
-	return table.MixOn(&m.frame, st, ops, keys, values, table.Optional(results), status, m.mix, m.size)
+	return table.MixOn(&m.core.frame, st, ops, keys, values, table.Optional(results), status, m.core.mix, m.core.size)
 }

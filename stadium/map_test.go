@@ -129,7 +129,7 @@ func orderedSuite[K, V any]() *tabletest.Suite {
 		if err != nil {
 			return nil, err
 		}
-		m.regions = earlyRegions(m.core)
+		m.core.regions = earlyRegions(m.core)
 		return m, nil
 	})
 }

@@ -29,8 +29,8 @@ func farSuite[K, V any](o Options, made *[]*core) *tabletest.Suite {
 		if err != nil {
 			return nil, err
 		}
-		m.far.listedFrom, m.far.rowBytes = 1, 100
-		m.staged.minRows, m.staged.minRegions, m.staged.rowShare = 1, 1, 1<<40
+		m.core.far.listedFrom, m.core.far.rowBytes = 1, 100
+		m.core.staged.minRows, m.core.staged.minRegions, m.core.staged.rowShare = 1, 1, 1<<40
 		*made = append(*made, m.core)
 		return m, nil
 	})
@@ -72,7 +72,7 @@ func TestWindows(t *testing.T) {
 			m, err := New[uint64, uint64](open(t, name), Options{Options: table.Options{Capacity: n, Seed: 5}, DeviceBytes: -1, pane: pane})
 			must(t, err)
 			defer func() { must(t, m.Close()) }()
-			m.far.listedFrom, m.far.rowBytes = 1, 1e9
+			m.core.far.listedFrom, m.core.far.rowBytes = 1, 1e9
 			keys := make([]uint64, n*times)
 			for i := range keys {
 				keys[i] = uint64(i%n) * 0x9e3779b97f4a7c15
@@ -88,30 +88,30 @@ func TestWindows(t *testing.T) {
 				}
 				return n
 			}
-			asked, waits := 0, m.far.reused
-			m.far.reused = func(in *device.Stream, free *device.Event) error {
+			asked, waits := 0, m.core.far.reused
+			m.core.far.reused = func(in *device.Stream, free *device.Event) error {
 				asked++
 				return waits(in, free)
 			}
 			for range 3 {
-				m.far.served, asked = 0, 0
+				m.core.far.served, asked = 0, 0
 				if n := wrong(); n > 0 {
 					t.Fatalf("%d wrong answers", n)
 				}
-				if asked == 0 || m.far.served-asked > len(m.far.windows)*times {
-					t.Fatalf("%d panes were served in windows, and %d times one was asked for again", m.far.served, asked)
+				if asked == 0 || m.core.far.served-asked > len(m.core.far.windows)*times {
+					t.Fatalf("%d panes were served in windows, and %d times one was asked for again", m.core.far.served, asked)
 				}
 			}
 			if name == "cpu" {
 				return
 			}
-			m.far.reused = func(*device.Stream, *device.Event) error { return nil }
+			m.core.far.reused = func(*device.Stream, *device.Event) error { return nil }
 			for i := 0; wrong() == 0; i++ {
 				if i == 20 {
 					t.Fatal("windows that are not waited for go unseen")
 				}
 			}
-			m.far.reused = waits
+			m.core.far.reused = waits
 			must(t, m.Check()) // look-ups change nothing
 		})
 	}
@@ -137,7 +137,7 @@ func TestPanesAtTheirBounds(t *testing.T) {
 				m, err := New[uint64, uint64](open(t, name, device.WithMemory(c.memory)), c.o)
 				must(t, err)
 				defer func() { must(t, m.Close()) }()
-				m.far.listedFrom = 1
+				m.core.far.listedFrom = 1
 				keys := make([]uint64, 4<<20)
 				for i := range keys {
 					keys[i] = uint64(i)
@@ -275,14 +275,14 @@ func TestPairsGoOnToAnEmptyPane(t *testing.T) {
 			m, err := New[uint64, uint64](open(t, "cpu"), Options{Options: table.Options{Capacity: 8000, LoadFactor: 1, Seed: 3}, DeviceBytes: -1, pane: 1})
 			must(t, err)
 			defer func() { must(t, m.Close()) }()
-			m.far.listedFrom, m.far.rowBytes = 1, 1e9
+			m.core.far.listedFrom, m.core.far.rowBytes = 1, 1e9
 			if staged {
-				m.staged.minRows, m.staged.minRegions, m.staged.rowShare = 1, 1, 1<<40
+				m.core.staged.minRows, m.core.staged.minRegions, m.core.staged.rowShare = 1, 1, 1<<40
 			}
-			tab, slots := m.table(), m.cfg.slots()<<m.shape.shift // of a region, which is a pane
+			tab, slots := m.core.table(), m.core.cfg.slots()<<m.core.shape.shift // of a region, which is a pane
 			of := func(region uint64, n int) (keys []uint64) {
 				for k := uint64(0); len(keys) < n; k++ {
-					if m.cfg.place(&tab, binary.LittleEndian.AppendUint64(nil, k)).region == region {
+					if m.core.cfg.place(&tab, binary.LittleEndian.AppendUint64(nil, k)).region == region {
 						keys = append(keys, k)
 					}
 				}

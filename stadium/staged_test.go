@@ -17,8 +17,8 @@ func stagedSuite[K, V any](ticket int, made *[]*core) *tabletest.Suite {
 		if err != nil {
 			return nil, err
 		}
-		m.staged.minRows, m.staged.minRegions, m.staged.rowShare = 1, 1, 1<<40
-		m.regions = table.Regions{MinRows: 1 << 40, PieceRows: 640, MemoryShare: 8, Span: table.Threads}
+		m.core.staged.minRows, m.core.staged.minRegions, m.core.staged.rowShare = 1, 1, 1<<40
+		m.core.regions = table.Regions{MinRows: 1 << 40, PieceRows: 640, MemoryShare: 8, Span: table.Threads}
 		*made = append(*made, m.core)
 		return m, nil
 	})
@@ -55,14 +55,14 @@ func TestStagedRegionIsFull(t *testing.T) {
 			m, err := New[uint32, uint32](open(t, name), Options{Options: table.Options{Capacity: 30000, LoadFactor: 1}})
 			must(t, err)
 			defer m.Close()
-			m.staged.minRows, m.staged.minRegions, m.staged.rowShare = 1, 1, 1<<40
-			keys := make([]uint32, m.capacity()) // as many as there are slots: some regions want more than they have
+			m.core.staged.minRows, m.core.staged.minRegions, m.core.staged.rowShare = 1, 1, 1<<40
+			keys := make([]uint32, m.core.capacity()) // as many as there are slots: some regions want more than they have
 			for i := range keys {
 				keys[i] = uint32(i) * 7
 			}
 			must(t, m.Insert(keys, keys))
 			must(t, m.Check())
-			if c := m.capacity(); c != int64(len(keys)) {
+			if c := m.core.capacity(); c != int64(len(keys)) {
 				t.Errorf("%d slots: the table has grown", c)
 			}
 			values, found := make([]uint32, len(keys)), make([]bool, len(keys))
@@ -72,7 +72,7 @@ func TestStagedRegionIsFull(t *testing.T) {
 					t.Fatalf("key %d: %v %d", k, found[i], values[i])
 				}
 			}
-			if m.staged.late == (table.Late{}) {
+			if m.core.staged.late == (table.Late{}) {
 				t.Error("nothing was staged: this tests nothing")
 			}
 		})

@@ -53,7 +53,7 @@ func TestUpdatesInOrder(t *testing.T) {
 			suite := tabletest.UpdatesOf(func(d *device.Device, o table.Options) (table.Map[uint32, uint32], error) {
 				m, err := New[uint32, uint32](d, Options{Options: o})
 				if err == nil {
-					m.regions = earlyRegions(m.core)
+					m.core.regions = earlyRegions(m.core)
 				}
 				return m, err
 			})
@@ -72,15 +72,15 @@ func added[K comparable](t *testing.T, d *device.Device, seed uint64, o Options,
 	for _, with := range []table.Combine{table.Add, "value + old"} {
 		header, err := with.Header(reflect.TypeFor[uint64]())
 		must(t, err)
-		must(t, m.frame.Locked(func() error {
-			_, err := m.updates.Of(d, header, func(header device.File) *device.Program { return edit(m.updateProgram(header)) }, table.Named[insertParams]("update"))
+		must(t, m.core.frame.Locked(func() error {
+			_, err := m.core.updates.Of(d, header, func(header device.File) *device.Program { return edit(m.core.updateProgram(header)) }, table.Named[insertParams]("update"))
 			return err
 		}))
 	}
-	choose, err := d.Compile(edit(m.chooseProgram()))
+	choose, err := d.Compile(edit(m.core.chooseProgram()))
 	must(t, err)
-	must(t, m.choose())
-	must(t, device.Bind(choose, "find_or_insert", &m.findOrInsert))
+	must(t, m.core.choose())
+	must(t, device.Bind(choose, "find_or_insert", &m.core.findOrInsert))
 	return tabletest.AddedUnderStress(m, seed, 60, keyOf, func(n int) uint64 { return uint64(n)<<32 | 1 })
 }
 
@@ -172,7 +172,7 @@ func TestDeviceSideUpdate(t *testing.T) {
 				return m.Use(nil, 2*n, func(tb Table) error {
 					return k.Launch(nil, device.Grid{Blocks: 2, Threads: 64}, &findParams{Table: tb, N: n, When: erases})
 				})
-			}, func() uint64 { return m.counters.Seen.Failed })
+			}, func() uint64 { return m.core.counters.Seen.Failed })
 		})
 	}
 }
@@ -183,12 +183,12 @@ func TestRefusedKeysStayOut(t *testing.T) {
 	add, err := table.Add.Header(reflect.TypeFor[uint32]())
 	must(t, err)
 	for _, insertion := range []func(m *Map[uint32, uint32]) table.Insertion{
-		func(m *Map[uint32, uint32]) table.Insertion { return m.updating(add) },
-		func(m *Map[uint32, uint32]) table.Insertion { return m.findingOrInserting() },
+		func(m *Map[uint32, uint32]) table.Insertion { return m.core.updating(add) },
+		func(m *Map[uint32, uint32]) table.Insertion { return m.core.findingOrInserting() },
 	} {
 		m, err := New[uint32, uint32](open(t, "cpu"), Options{Options: table.Options{MaxBytes: 8 << 10}})
 		must(t, err)
-		tabletest.RefusedStayOut(t, &m.frame, insertion(m), 2000, func() { m.opts.MaxBytes = 0 })
+		tabletest.RefusedStayOut(t, &m.core.frame, insertion(m), 2000, func() { m.core.opts.MaxBytes = 0 })
 		must(t, m.Check())
 		must(t, m.Close())
 	}
@@ -204,7 +204,7 @@ func TestChoices(t *testing.T) {
 					o.Options = base
 					m, err := New[uint32, uint32](d, o)
 					if err == nil {
-						m.far.listedFrom, m.far.rowBytes = 1, 100 // for batches without a condition
+						m.core.far.listedFrom, m.core.far.rowBytes = 1, 100 // for batches without a condition
 					}
 					return m, err
 				}).Run(t, tabletest.Types, open(t, name))

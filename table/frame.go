@@ -90,6 +90,16 @@ func (f *Frame) Reading(st *device.Stream, queue func(st *device.Stream) error) 
 	})
 }
 
+// ReadingSeen is Reading on the device's own stream, once look has waited for it and read the counters.
+func (f *Frame) ReadingSeen(look func(*device.Stream) (int64, error), queue func(st *device.Stream) error) error {
+	return f.Reading(nil, func(st *device.Stream) error {
+		if _, err := look(st); err != nil {
+			return err
+		}
+		return queue(st)
+	})
+}
+
 // Writing runs queue with the lock held: it puts work on the stream (nil: the device's own) that changes the table.
 func (f *Frame) Writing(st *device.Stream, queue func(st *device.Stream) error) error {
 	return f.Alone(st, func(st *device.Stream) error {
@@ -286,12 +296,18 @@ func (f *Frame) Count(look func(*device.Stream) (int64, error)) (n int, err erro
 	return n, err
 }
 
-// GrowTo is a table's Grow to n items in all: grow makes the room.
-func (f *Frame) GrowTo(n int, grow func(st *device.Stream) error) error {
+// GrowTo is a table's Grow to n items in all: look waits for the stream and counts, grow makes the room.
+func (f *Frame) GrowTo(n int, look func(*device.Stream) (int64, error), grow func(st *device.Stream, live int64) error) error {
 	if n < 0 || n > 1<<46 {
 		return fmt.Errorf("%s: grow to %d pairs (want 0 to 2⁴⁶)", f.Family, n)
 	}
-	return f.Writing(nil, grow)
+	return f.Writing(nil, func(st *device.Stream) error {
+		live, err := look(st)
+		if err != nil {
+			return err
+		}
+		return grow(st, live)
+	})
 }
 
 // AtMaxBytes is why a table does not grow.
@@ -324,10 +340,7 @@ func (f *Frame) Close() error {
 
 // Inspect downloads a table's memory for its Check: look waits for the stream and reads the counters, walk walks the invariants.
 func (f *Frame) Inspect(look func(*device.Stream) (int64, error), mem func() device.Slice[byte], walk func(mem []byte) error) error {
-	return f.Reading(nil, func(st *device.Stream) error {
-		if _, err := look(st); err != nil {
-			return err
-		}
+	return f.ReadingSeen(look, func(st *device.Stream) error {
 		image, err := mem().Host(st)
 		if err != nil {
 			return err

@@ -16,7 +16,7 @@ import (
 //
 // K has 4 or 8 bytes, V 4, 8 or 16. A key has up to 4,026,531,840 values. It implements table.OuterFinder, whose comments are the contract of
 // the methods; all are safe for use by several goroutines.
-type BucketList[K, V any] struct{ *lists }
+type BucketList[K, V any] struct{ listHandle }
 
 var _ table.OuterFinder[uint32, uint32] = (*BucketList[uint32, uint32])(nil)
 
@@ -84,12 +84,16 @@ type lists struct {
 	full     bool               // and has found lists full, which they stay for such kernels until they are laid anew
 }
 
+// listHandle is what users hold of a list. It names lists instead of embedding it: each instance of a generic type is compiled with every
+// method that it embeds, in each package that uses it.
+type listHandle struct{ lists *lists }
+
 // NewBucketList makes an empty table on the device.
 //
 // Errors: K or V of another width or with pointers or padding; options out of range; *device.OutOfMemoryError; what device.Compile returns.
 func NewBucketList[K, V any](d *device.Device, o ListOptions) (*BucketList[K, V], error) {
 	l, err := newLists(d, table.WidthsOf[K, V](), o)
-	return table.Made(&BucketList[K, V]{l}, err)
+	return table.Made(&BucketList[K, V]{listHandle{l}}, err)
 }
 
 func newLists(d *device.Device, w table.Width, o ListOptions) (*lists, error) {
@@ -742,12 +746,9 @@ func (l *lists) pack(st *device.Stream, places int64) (err error) {
 
 // Grow makes room for at least n pairs in all, each further one of a new key, and rids the table of what deletions left. Needs memory for the old
 // table and the new at once.
-func (l *lists) Grow(n int) error {
-	return l.frame().GrowTo(n, func(st *device.Stream) error {
-		live, err := l.look(st)
-		if err != nil {
-			return err
-		}
+func (h listHandle) Grow(n int) error {
+	l := h.lists
+	return l.frame().GrowTo(n, l.look, func(st *device.Stream, live int64) (err error) {
 		c := &l.keys
 		more := max(0, int64(n)-live)
 		windows, side := max(int64(c.t.Main.Windows), c.windowsForPairs(c.live()+more)), int64(c.t.Side.Windows)
@@ -773,7 +774,8 @@ func (l *lists) Grow(n int) error {
 
 // Shrink lays the table anew for no more than what is in it: each key's values beside one another, in a bucket of just their number, as Build
 // does. Later inserts link further buckets. Needs memory for the old table and the new at once.
-func (l *lists) Shrink() error {
+func (h listHandle) Shrink() error {
+	l := h.lists
 	return l.frame().Writing(nil, func(st *device.Stream) error {
 		if _, err := l.look(st); err != nil {
 			return err
@@ -787,7 +789,8 @@ func (l *lists) Shrink() error {
 }
 
 // Density is the paper's storage density ρ (§IV-C): the bytes of all keys, each once, and of all values, to those of the table.
-func (l *lists) Density() (density float64, err error) {
+func (h listHandle) Density() (density float64, err error) {
+	l := h.lists
 	err = l.frame().Reading(nil, func(st *device.Stream) error {
 		live, err := l.look(st)
 		density = float64(l.keys.live()*int64(l.keys.cfg.keyBytes)+live*int64(l.cfg.valueBytes)) / float64(l.bytes())
@@ -805,7 +808,8 @@ type PoolStats struct {
 }
 
 // Pool tells how the pool is used: what s₀ and λ cost is what Buckets are more than Values. It waits for what is queued.
-func (l *lists) Pool() (s PoolStats, err error) {
+func (h listHandle) Pool() (s PoolStats, err error) {
+	l := h.lists
 	err = l.frame().Reading(nil, func(st *device.Stream) error {
 		live, err := l.look(st)
 		value := int64(l.cfg.valueBytes)
@@ -816,13 +820,14 @@ func (l *lists) Pool() (s PoolStats, err error) {
 }
 
 // Family is the family's name.
-func (*lists) Family() table.Family { return family }
+func (listHandle) Family() table.Family { return family }
 
 // Len counts the pairs.
-func (l *lists) Len() (int, error) { return l.frame().Count(l.look) }
+func (h listHandle) Len() (int, error) { return h.lists.frame().Count(h.lists.look) }
 
 // Clear removes all pairs and keeps the capacity. It queues and returns.
-func (l *lists) Clear() error {
+func (h listHandle) Clear() error {
+	l := h.lists
 	return l.frame().Writing(nil, func(st *device.Stream) error {
 		l.keys.filled, l.foreign, l.full = 0, false, false
 		return errors.Join(l.keys.mem.Fill(st, 0xff), l.keys.counters.Clear(st), l.counters.Clear(st))
@@ -830,7 +835,8 @@ func (l *lists) Clear() error {
 }
 
 // Stats measures the table. Capacity is the pairs that are in and those of new keys that there is room for; Probes are those to a pair's key.
-func (l *lists) Stats() (table.Stats, error) {
+func (h listHandle) Stats() (table.Stats, error) {
+	l := h.lists
 	s, err := l.frame().Measure(l.look, func(st *device.Stream, histogram uint64) error {
 		return l.kernel.probes.Launch(st, l.keys.grid(l.keys.slots()), &listSlotsParams{Lists: l.table(), Histogram: histogram})
 	}, func(live int64) table.Stats {
@@ -843,26 +849,26 @@ func (l *lists) Stats() (table.Stats, error) {
 }
 
 // Close frees the table's memory; idempotent.
-func (l *lists) Close() error { return l.frame().Close() }
+func (h listHandle) Close() error { return h.lists.frame().Close() }
 
 // Insert adds n pairs, equal ones too. The table grows as it must; where it may not, *table.FullError names exactly the positions that are
 // not in. Cost of a pair: its key's window read, and its value written.
 func (m *BucketList[K, V]) Insert(keys []K, values []V) error {
-	return table.Insert(m.frame(), keys, values, m.insertion(false))
+	return table.Insert(m.lists.frame(), keys, values, m.lists.insertion(false))
 }
 
 // InsertOn is Insert on the device. It waits for the stream, to know that every pair found its place.
 func (m *BucketList[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	return table.InsertOn(m.frame(), st, keys, values, device.Slice[bool]{}, m.insertion(false))
+	return table.InsertOn(m.lists.frame(), st, keys, values, device.Slice[bool]{}, m.lists.insertion(false))
 }
 
 // Build is Insert into an empty table, which then holds each key's values in one bucket of just their number. The batch must fit the device's
 // memory beside the table. Errors: those of Insert; a table that is not empty.
 func (m *BucketList[K, V]) Build(keys []K, values []V) error {
-	if err := m.frame().Family.CheckLens(len(keys), len(values)); err != nil {
+	if err := m.lists.frame().Family.CheckLens(len(keys), len(values)); err != nil {
 		return err
 	}
-	d := m.frame().Device
+	d := m.lists.frame().Device
 	k, err := device.From(d, keys)
 	if err != nil {
 		return err
@@ -876,29 +882,29 @@ func (m *BucketList[K, V]) Build(keys []K, values []V) error {
 
 // BuildOn is Build on the device. It waits for the stream.
 func (m *BucketList[K, V]) BuildOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	x := m.insertion(true)
+	x := m.lists.insertion(true)
 	put := x.Put
 	x.Put = func(st *device.Stream, b table.Rows) (refused []int, why, err error) {
-		if live, err := m.look(st); err != nil {
+		if live, err := m.lists.look(st); err != nil {
 			return nil, nil, err
 		} else if live > 0 {
 			return nil, nil, fmt.Errorf("warpcore: Build of a table with %d pairs: it must be empty", live)
 		}
-		used := m.used()
+		used := m.lists.used()
 		if refused, why, err = put(st, b); err != nil {
 			return refused, why, err
 		}
-		if _, err := m.look(st); err != nil {
+		if _, err := m.lists.look(st); err != nil {
 			return refused, why, err
 		}
-		if m.used() > used+m.packedPlaces() && why == nil { // it went in by pieces
-			if err = m.pack(st, m.packedPlaces()); device.IsOutOfMemory(err) {
+		if m.lists.used() > used+m.lists.packedPlaces() && why == nil { // it went in by pieces
+			if err = m.lists.pack(st, m.lists.packedPlaces()); device.IsOutOfMemory(err) {
 				err = nil // it is as good as any
 			}
 		}
 		return refused, why, err
 	}
-	return table.InsertOn(m.frame(), st, keys, values, device.Slice[bool]{}, x)
+	return table.InsertOn(m.lists.frame(), st, keys, values, device.Slice[bool]{}, x)
 }
 
 func (l *lists) search(st *device.Stream, k device.Kernel[listFindParams], b table.Rows) error {
@@ -937,74 +943,74 @@ func (l *lists) findAll(st *device.Stream, rows table.FindAll, offsets device.Sl
 
 // Contains tells of each key whether it has a value.
 func (m *BucketList[K, V]) Contains(keys []K, found []bool) error {
-	return table.Find[K, V](m.frame(), keys, nil, found, m.find)
+	return table.Find[K, V](m.lists.frame(), keys, nil, found, m.lists.find)
 }
 
 // ContainsOn is Contains on the device.
 func (m *BucketList[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
-	return table.FindOn(m.frame(), st, keys, device.Slice[V]{}, found, m.find)
+	return table.FindOn(m.lists.frame(), st, keys, device.Slice[V]{}, found, m.lists.find)
 }
 
 // Count writes how many values each key has. Cost of a key: one window read at low load.
 func (m *BucketList[K, V]) Count(keys []K, counts []uint32) error {
-	return table.CountValues(m.frame(), keys, counts, m.count)
+	return table.CountValues(m.lists.frame(), keys, counts, m.lists.count)
 }
 
 // CountOn is Count on the device.
 func (m *BucketList[K, V]) CountOn(st *device.Stream, keys device.Slice[K], counts device.Slice[uint32]) error {
-	return table.CountValuesOn(m.frame(), st, keys, counts, m.count)
+	return table.CountValuesOn(m.lists.frame(), st, keys, counts, m.lists.count)
 }
 
 // FindAll gives all values of each key: those of keys[i] are values[offsets[i]:offsets[i+1]], in the order of the batches that brought them.
 func (m *BucketList[K, V]) FindAll(keys []K) (offsets []uint64, values []V, err error) {
-	return table.FindValues[K, V](m.frame(), keys, m.findAll)
+	return table.FindValues[K, V](m.lists.frame(), keys, m.lists.findAll)
 }
 
 // FindAllOn is FindAll on the device, in slices of its own making, which the caller frees. It waits for the stream.
 func (m *BucketList[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
-	return table.FindValuesOn[K, V](m.frame(), st, keys, m.findAll)
+	return table.FindValuesOn[K, V](m.lists.frame(), st, keys, m.lists.findAll)
 }
 
 // FindAllInto is FindAllOn into memory of the caller's: see MultiMap.FindAllInto.
 func (m *BucketList[K, V]) FindAllInto(st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64],
 	values func(n int) (device.Slice[V], error)) (int, error) {
-	return table.FindValuesInto(m.frame(), st, keys, offsets, values, m.findAll)
+	return table.FindValuesInto(m.lists.frame(), st, keys, offsets, values, m.lists.findAll)
 }
 
 // FindAllIn is FindAllInto into memory of the caller's for as many values as it has room for: see MultiMap.FindAllIn.
 func (m *BucketList[K, V]) FindAllIn(st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64], values device.Slice[V]) (int, error) {
-	return table.FindValuesIn(m.frame(), st, keys, offsets, values, m.findAll)
+	return table.FindValuesIn(m.lists.frame(), st, keys, offsets, values, m.lists.findAll)
 }
 
 // FindPages is FindAllOn for results larger than memory: see MultiMap.FindPages.
 func (m *BucketList[K, V]) FindPages(st *device.Stream, keys device.Slice[K], most int,
 	page func(first int, offsets device.Slice[uint64], values device.Slice[V]) error) error {
-	return table.FindPages(m.frame(), st, keys, most, page, m.findAll)
+	return table.FindPages(m.lists.frame(), st, keys, most, page, m.lists.findAll)
 }
 
 // FindAllOuter is FindAll, in which a key without values gets one, none, as an outer join wants; found[i] tells whether key i has values, and may be
 // nil: see table.OuterFinder. Cost: FindAll's, and three passes over the keys' counts. The first call compiles kernels.
 func (m *BucketList[K, V]) FindAllOuter(keys []K, none V, found []bool) (offsets []uint64, values []V, err error) {
-	return table.FindOuter(m.frame(), keys, none, found, m.findAll)
+	return table.FindOuter(m.lists.frame(), keys, none, found, m.lists.findAll)
 }
 
 // FindAllOuterOn is FindAllOuter on the device, in slices of its own making, which the caller frees. It waits for the stream.
 func (m *BucketList[K, V]) FindAllOuterOn(st *device.Stream, keys device.Slice[K], none V, found device.Slice[bool]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
-	return table.FindOuterOn(m.frame(), st, keys, none, found, m.findAll)
+	return table.FindOuterOn(m.lists.frame(), st, keys, none, found, m.lists.findAll)
 }
 
 // Delete removes all values of each key. deleted[i] tells whether position i removed any; it may be nil. The count is of pairs. The places of
 // their buckets are used again when the pool is laid anew.
 func (m *BucketList[K, V]) Delete(keys []K, deleted []bool) (int, error) {
-	return table.DeletePairs(m.frame(), keys, deleted, m.erase, func(st *device.Stream) (uint64, error) {
-		_, err := m.look(st)
-		return m.counters.Seen.Removed, err
+	return table.DeletePairs(m.lists.frame(), keys, deleted, m.lists.erase, func(st *device.Stream) (uint64, error) {
+		_, err := m.lists.look(st)
+		return m.lists.counters.Seen.Removed, err
 	})
 }
 
 // DeleteOn is Delete on the device.
 func (m *BucketList[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return table.DeleteOn(m.frame(), st, keys, deleted, m.erase)
+	return table.DeleteOn(m.lists.frame(), st, keys, deleted, m.lists.erase)
 }
 
 // exportKeys writes each key once to new device memory. The caller is in Writing.
@@ -1034,12 +1040,12 @@ func exportKeys[K any](l *lists, st *device.Stream) (keys device.Slice[K], err e
 
 // Keys exports each key once, in no order.
 func (m *BucketList[K, V]) Keys() (keys []K, err error) {
-	err = m.frame().Alone(nil, func(st *device.Stream) error {
+	err = m.lists.frame().Alone(nil, func(st *device.Stream) error {
 		k, err := exportKeys[K](m.lists, st)
 		if err != nil {
 			return err
 		}
-		defer m.frame().Free(k)
+		defer m.lists.frame().Free(k)
 		keys, err = k.Host(st)
 		return err
 	})
@@ -1101,17 +1107,17 @@ func (l *lists) exporter(st *device.Stream) (table.Exporter, error) {
 
 // Chunks gives every pair to do, in chunks: see table.Map.
 func (m *BucketList[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
-	return table.Chunks(ctx, m.frame(), m.exporter, do)
+	return table.Chunks(ctx, m.lists.frame(), m.lists.exporter, do)
 }
 
 // ForEach calls body for every pair of the given keys: see Map.ForEach.
 func (m *BucketList[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
-	return table.CallEach[K, V](m.frame(), st, keys, body, args, m.caller())
+	return table.CallEach[K, V](m.lists.frame(), st, keys, body, args, m.lists.caller())
 }
 
 // ForAll calls body for every pair of the table: see Map.ForEach. index is the key's slot.
 func (m *BucketList[K, V]) ForAll(st *device.Stream, body string, args Args) error {
-	return table.CallAll[K, V](m.frame(), st, body, args, m.caller())
+	return table.CallAll[K, V](m.lists.frame(), st, body, args, m.lists.caller())
 }
 
 func (l *lists) caller() table.Caller[listCallbackParams] {
@@ -1128,7 +1134,9 @@ func (l *lists) caller() table.Caller[listCallbackParams] {
 
 // Program is a program with a kernel of your own that works on this table: main includes "config.h" and "bucketlist.cuh". See Map.Program.
 // Its parameters hold a Lists.
-func (m *BucketList[K, V]) Program(name, main string) *device.Program { return m.program(name, main) }
+func (m *BucketList[K, V]) Program(name, main string) *device.Program {
+	return m.lists.program(name, main)
+}
 
 // Use orders a kernel of yours with the table's own operations: see Map.Use. room is how many pairs it inserts at most; there is room for as
 // many, each of a key and in a bucket of its own, but of keys with many values as far as λ does not want more places than that.

@@ -9,7 +9,8 @@ import (
 )
 
 // Check downloads the table and walks its invariants: for tests and for the suspicious. Slow.
-func (l *lists) Check() error {
+func (h listHandle) Check() error {
+	l := h.lists
 	return l.frame().Inspect(l.look, func() device.Slice[byte] { return l.keys.mem }, func(mem []byte) error {
 		if err := l.keys.checkImage(mem, l.keys.counters.Seen); err != nil {
 			return err

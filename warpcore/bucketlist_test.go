@@ -183,7 +183,7 @@ func appendStory[V any](d *device.Device, o ListOptions, pairs, keys, room int, 
 	defer outcome.Free()
 	defer sums.Free()
 	const each = 4
-	threads := pairs / each * m.keys.opts.InsertGroup
+	threads := pairs / each * m.lists.keys.opts.InsertGroup
 	err = m.Use(nil, room, func(l Lists) error {
 		p := appendParams{l, outcome.Addr(), sums.Addr(), each, uint64(keys)}
 		return errors.Join(put.Launch(nil, device.Grid{Blocks: int64(threads / 64), Threads: 64}, &p), sum.Launch(nil, device.Grid{Blocks: 1, Threads: 64}, &p))
@@ -314,7 +314,7 @@ func bulkListStory(d *device.Device, seed uint64) error {
 		return err
 	}
 	if seed%4 > 1 {
-		m.keys.regions.MinRows, m.keys.regions.MinBytes, m.keys.regions.RegionBytes, m.keys.regions.RegionRows = 1, 0, 64, 1
+		m.lists.keys.regions.MinRows, m.lists.keys.regions.MinBytes, m.lists.keys.regions.RegionBytes, m.lists.keys.regions.RegionRows = 1, 0, 64, 1
 	}
 	return bulkStory(m, seed)
 }
@@ -463,8 +463,8 @@ func testBuild(t *testing.T, d *device.Device) {
 			t.Fatalf("%d pairs are not in", len(full.Positions))
 		}
 		x.verify()
-		if o.MaxBytes == 0 && x.m.used() != 20_000 {
-			t.Errorf("%d places for 20,000 values", x.m.used())
+		if o.MaxBytes == 0 && x.m.lists.used() != 20_000 {
+			t.Errorf("%d places for 20,000 values", x.m.lists.used())
 		}
 		if err := x.m.Build(k, v); err == nil || !strings.Contains(err.Error(), "must be empty") {
 			t.Errorf("Build of a table with pairs: %v", err)
@@ -489,7 +489,7 @@ func testPartitioned(t *testing.T, d *device.Device) {
 		x := newListModel(t, d, o)
 		rule := tinyRegions
 		rule.RegionBytes, rule.PieceRows = 4<<10, 3000
-		x.m.keys.regions = rule
+		x.m.lists.keys.regions = rule
 		for round := range 4 {
 			k, v := x.batch(10_000, []int{9000, 300, 40}[round%3])
 			full := x.put(k, v, x.m.Insert(k, v))
@@ -501,15 +501,15 @@ func testPartitioned(t *testing.T, d *device.Device) {
 	}
 	// Buckets whose sizes are no longer exact have all places that were given out.
 	large := newListModel(t, d, ListOptions{Options: table.Options{Capacity: 1000}, Keys: 20, InitialBucket: 1 << 17})
-	large.m.keys.regions = tinyRegions
-	large.m.keys.regions.RegionBytes = 1 << 20
+	large.m.lists.keys.regions = tinyRegions
+	large.m.lists.keys.regions.RegionBytes = 1 << 20
 	k, v := large.batch(1000, 20)
 	large.put(k, v, large.m.Insert(k, v))
 	large.verify()
 	// Some keys have more rows than a block takes, too few to tell.
 	x := newListModel(t, d, ListOptions{})
-	x.m.keys.regions = tinyRegions
-	x.m.keys.regions.PieceRows = 1 << 20
+	x.m.lists.keys.regions = tinyRegions
+	x.m.lists.keys.regions.PieceRows = 1 << 20
 	for range 2 {
 		k, v := x.batch(150_000, 140_000)
 		for i := range 6_000 {
@@ -534,17 +534,17 @@ func testGrowthGuess(t *testing.T, d *device.Device) {
 		x.put(k, v, x.m.Insert(k, v))
 	}
 	x.verify()
-	if c := x.m.keys.capacity(); c > 1000 {
+	if c := x.m.lists.keys.capacity(); c > 1000 {
 		t.Errorf("%d slots for 25 keys", c)
 	}
 	k, v = x.batch(rows, 90_000)
 	x.put(k, v, x.m.Insert(k, v))
 	x.put(k, v, x.m.Insert(k, v))
 	x.verify()
-	if c := x.m.keys.capacity(); c > 4*90_000 {
+	if c := x.m.lists.keys.capacity(); c > 4*90_000 {
 		t.Errorf("%d slots for 90,000 keys", c)
 	}
-	if s, err := x.m.Stats(); err != nil || x.m.keys.live() > x.m.keys.limit() {
+	if s, err := x.m.Stats(); err != nil || x.m.lists.keys.live() > x.m.lists.keys.limit() {
 		t.Errorf("%+v, %v", s, err)
 	}
 }
@@ -558,8 +558,8 @@ func TestBucketListShortOfMemory(t *testing.T) {
 		d := openFor(t, "cpu", device.WithMemory(memory))
 		x := newListModel(t, d, ListOptions{})
 		if i%2 == 1 { // what batches in order lie in takes memory, too
-			x.m.keys.regions = tinyRegions
-			x.m.keys.regions.PieceRows, x.m.keys.regions.MemoryShare = 20_000, 2
+			x.m.lists.keys.regions = tinyRegions
+			x.m.lists.keys.regions.PieceRows, x.m.lists.keys.regions.MemoryShare = 20_000, 2
 		}
 		for _, keys := range []int{100, 50_000, 10} {
 			k, v := x.batch(30_000, keys)
@@ -654,14 +654,14 @@ func TestBucketListCheckFindsDamage(t *testing.T) {
 	_, err = m.Delete([]uint32{8}, nil)
 	must(t, err)
 	must(t, m.Check())
-	keys, err := m.keys.mem.Host(nil)
+	keys, err := m.lists.keys.mem.Host(nil)
 	must(t, err)
-	pool, err := m.pool.Host(nil)
+	pool, err := m.lists.pool.Host(nil)
 	must(t, err)
-	im := &image{m.keys.cfg, m.keys.t, m.keys.mem.Addr(), keys}
+	im := &image{m.lists.keys.cfg, m.lists.keys.t, m.lists.keys.mem.Addr(), keys}
 	var slots, free []uint64 // offsets in the keys' memory
-	for slot := range m.keys.t.Main.Windows * uint64(m.keys.cfg.window) {
-		at := m.keys.t.Main.Slots - im.base + slot*uint64(m.keys.cfg.slotBytes())
+	for slot := range m.lists.keys.t.Main.Windows * uint64(m.lists.keys.cfg.window) {
+		at := m.lists.keys.t.Main.Slots - im.base + slot*uint64(m.lists.keys.cfg.slotBytes())
 		if im.cfg.mark(im.key(false, slot)) != none {
 			free = append(free, at)
 		} else {
@@ -692,14 +692,14 @@ func TestBucketListCheckFindsDamage(t *testing.T) {
 			copy(pool[4*word(keys, slots[0]).place():], bytes.Repeat([]byte{255}, 8))
 		}, "links to"},
 	} {
-		k, p, seen := slices.Clone(keys), slices.Clone(pool), m.counters.Seen
-		c.damage(k, p, &m.counters.Seen)
-		must(t, errors.Join(m.keys.mem.Write(nil, k), m.pool.Write(nil, p), m.counters.Set(nil)))
+		k, p, seen := slices.Clone(keys), slices.Clone(pool), m.lists.counters.Seen
+		c.damage(k, p, &m.lists.counters.Seen)
+		must(t, errors.Join(m.lists.keys.mem.Write(nil, k), m.lists.pool.Write(nil, p), m.lists.counters.Set(nil)))
 		if err := m.Check(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: Check says %v, want %q", c.name, err, c.want)
 		}
-		m.counters.Seen = seen
-		must(t, errors.Join(m.keys.mem.Write(nil, keys), m.pool.Write(nil, pool), m.counters.Set(nil)))
+		m.lists.counters.Seen = seen
+		must(t, errors.Join(m.lists.keys.mem.Write(nil, keys), m.lists.pool.Write(nil, pool), m.lists.counters.Set(nil)))
 		must(t, m.Check())
 	}
 }

@@ -142,13 +142,13 @@ func TestCheckFindsDamage(t *testing.T) {
 			must(t, m.Check())
 
 			im := imageOf(t, m.core)
-			_, err = m.look(nil)
+			_, err = m.core.look(nil)
 			must(t, err)
-			if !c.damage(im, &m.counters.Seen) {
+			if !c.damage(im, &m.core.counters.Seen) {
 				t.Fatal("no slot to damage")
 			}
 			must(t, m.core.mem.Write(nil, im.mem))
-			must(t, m.counters.Set(nil))
+			must(t, m.core.counters.Set(nil))
 			if err := m.Check(); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("Check says %v, want %q", err, c.want)
 			}

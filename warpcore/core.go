@@ -87,6 +87,10 @@ type core struct {
 	memory
 }
 
+// handle is what users hold of a table. It names core instead of embedding it: each instance of a generic type is compiled with every
+// method that it embeds, in each package that uses it.
+type handle struct{ core *core }
+
 // memory is what a rebuild replaces.
 type memory struct {
 	t        Table
@@ -750,11 +754,9 @@ func (c *core) rebuild(st *device.Stream, windows, side int64) error {
 
 // Grow makes room for at least n pairs in all, and rids the table of tombstones. Needs memory for the old table and
 // the new at once. Errors: table.ErrMaxBytes; *device.OutOfMemoryError; the table is then unchanged.
-func (c *core) Grow(n int) error {
-	return c.frame.GrowTo(n, func(st *device.Stream) error {
-		if _, err := c.look(st); err != nil {
-			return err
-		}
+func (h handle) Grow(n int) error {
+	c := h.core
+	return c.frame.GrowTo(n, c.look, func(st *device.Stream, _ int64) error {
 		slots := int64(n) - c.pairs() + c.live()
 		windows, side := max(int64(c.t.Main.Windows), c.windowsForPairs(slots)), int64(c.t.Side.Windows)
 		if windows == int64(c.t.Main.Windows) && c.tombstones() == 0 {
@@ -798,13 +800,14 @@ func (c *core) search(st *device.Stream, k device.Kernel[findParams], b table.Ro
 }
 
 // Family is the family's name.
-func (*core) Family() table.Family { return family }
+func (handle) Family() table.Family { return family }
 
 // Len counts the pairs.
-func (c *core) Len() (int, error) { return c.frame.Count(c.look) }
+func (h handle) Len() (int, error) { return h.core.frame.Count(h.core.look) }
 
 // Clear removes all pairs and keeps the capacity. It queues and returns.
-func (c *core) Clear() error {
+func (h handle) Clear() error {
+	c := h.core
 	return c.frame.Writing(nil, func(st *device.Stream) error {
 		c.filled, c.foreign = 0, false
 		return errors.Join(c.mem.Fill(st, 0xff), c.counters.Clear(st))
@@ -839,7 +842,8 @@ func (c *core) exporter(st *device.Stream) (table.Exporter, error) {
 }
 
 // Stats measures the table. Cost: a walk from every pair's first window to its slot.
-func (c *core) Stats() (table.Stats, error) {
+func (h handle) Stats() (table.Stats, error) {
+	c := h.core
 	return c.frame.Measure(c.look, func(st *device.Stream, histogram uint64) error {
 		return c.kernel.probes.Launch(st, c.grid(c.slots()), &slotsParams{Table: c.t, Histogram: histogram})
 	}, func(live int64) table.Stats {
@@ -849,12 +853,13 @@ func (c *core) Stats() (table.Stats, error) {
 }
 
 // Close frees the table's memory; idempotent.
-func (c *core) Close() error { return c.frame.Close() }
+func (h handle) Close() error { return h.core.frame.Close() }
 
 func (c *core) free() error { return c.memory.free(&c.frame) }
 
 // Check downloads the table and walks its invariants: for tests and for the suspicious. Slow.
-func (c *core) Check() error {
+func (h handle) Check() error {
+	c := h.core
 	return c.frame.Inspect(c.look, func() device.Slice[byte] { return c.mem }, func(mem []byte) error {
 		err := c.checkImage(mem, c.counters.Seen)
 		if err == nil && c.cfg.bucket > 0 {

@@ -18,7 +18,7 @@ import (
 //
 // It implements table.Counter, whose comments are the contract of the methods; Histogram is its own.
 type Counter[K any, C uint32 | uint64] struct {
-	*core
+	handle
 	header   device.File
 	saturate bool
 	counts   struct{ number, export, histogram device.Kernel[countsParams] }
@@ -40,19 +40,19 @@ func NewCounter[K any, C uint32 | uint64](d *device.Device, o CounterOptions) (*
 		return nil, err
 	}
 	c, err := newCore(d, table.WidthsOf[K, C](), o.Options, table.KindCounter)
-	return table.Made(&Counter[K, C]{core: c, header: header, saturate: o.Saturate}, err)
+	return table.Made(&Counter[K, C]{handle: handle{c}, header: header, saturate: o.Saturate}, err)
 }
 
 // counting takes a batch in, and notes counts that are too large.
 func (c *Counter[K, C]) counting(over *bool) table.Insertion {
-	x := c.updating(c.header)
+	x := c.core.updating(c.header)
 	put := x.Put
 	x.Put = func(st *device.Stream, b table.Rows) (refused []int, why, err error) {
-		c.over = false
-		err = b.InPieces(mostCounted, c.cfg.keyBytes, c.cfg.valueBytes, func(piece table.Rows) error {
+		c.core.over = false
+		err = b.InPieces(mostCounted, c.core.cfg.keyBytes, c.core.cfg.valueBytes, func(piece table.Rows) error {
 			lost, w, err := put(st, piece)
 			for _, i := range lost {
-				refused = append(refused, i+int((piece.Keys-b.Keys)/uint64(c.cfg.keyBytes)))
+				refused = append(refused, i+int((piece.Keys-b.Keys)/uint64(c.core.cfg.keyBytes)))
 			}
 			if w != nil {
 				why = w
@@ -62,11 +62,11 @@ func (c *Counter[K, C]) counting(over *bool) table.Insertion {
 		if err != nil {
 			return nil, nil, err
 		}
-		if _, err := c.look(st); err != nil || !c.over {
+		if _, err := c.core.look(st); err != nil || !c.core.over {
 			return refused, why, err
 		}
 		*over = true
-		return refused, why, c.reset(st)
+		return refused, why, c.core.reset(st)
 	}
 	return x
 }
@@ -83,7 +83,7 @@ func (c *Counter[K, C]) told(err error, over bool) error {
 func (c *Counter[K, C]) Add(keys []K) error {
 	var over bool
 	x := c.counting(&over)
-	err := table.InsertColumns(&c.frame, keys, []table.Column{table.In(keys)}, func(st *device.Stream, n int64, addr []uint64) ([]int, error, error) {
+	err := table.InsertColumns(&c.core.frame, keys, []table.Column{table.In(keys)}, func(st *device.Stream, n int64, addr []uint64) ([]int, error, error) {
 		return x.Put(st, table.Rows{Keys: addr[0], N: n})
 	}, x)
 	return c.told(err, over)
@@ -92,7 +92,7 @@ func (c *Counter[K, C]) Add(keys []K) error {
 // AddOn is Add on the device.
 func (c *Counter[K, C]) AddOn(st *device.Stream, keys device.Slice[K]) error {
 	var over bool
-	err := table.InsertOn(&c.frame, st, keys, table.NoValues(), device.Slice[bool]{}, c.counting(&over))
+	err := table.InsertOn(&c.core.frame, st, keys, table.NoValues(), device.Slice[bool]{}, c.counting(&over))
 	return c.told(err, over)
 }
 
@@ -100,42 +100,42 @@ func (c *Counter[K, C]) AddOn(st *device.Stream, keys device.Slice[K]) error {
 // is slower than Add, because its sums may be too large.
 func (c *Counter[K, C]) AddCounts(keys []K, counts []C) error {
 	var over bool
-	err := table.Insert(&c.frame, keys, counts, c.counting(&over))
+	err := table.Insert(&c.core.frame, keys, counts, c.counting(&over))
 	return c.told(err, over)
 }
 
 // AddCountsOn is AddCounts on the device.
 func (c *Counter[K, C]) AddCountsOn(st *device.Stream, keys device.Slice[K], counts device.Slice[C]) error {
 	var over bool
-	err := table.InsertOn(&c.frame, st, keys, counts, device.Slice[bool]{}, c.counting(&over))
+	err := table.InsertOn(&c.core.frame, st, keys, counts, device.Slice[bool]{}, c.counting(&over))
 	return c.told(err, over)
 }
 
 // Find writes how often each key came, and whether it is in: see table.Counter. Cost as that of Map.Find.
 func (c *Counter[K, C]) Find(keys []K, counts []C, found []bool) error {
-	return table.Find(&c.frame, keys, counts, found, c.find)
+	return table.Find(&c.core.frame, keys, counts, found, c.core.find)
 }
 
 // FindOn is Find on the device.
 func (c *Counter[K, C]) FindOn(st *device.Stream, keys device.Slice[K], counts device.Slice[C], found device.Slice[bool]) error {
-	return table.FindOn(&c.frame, st, keys, counts, found, c.find)
+	return table.FindOn(&c.core.frame, st, keys, counts, found, c.core.find)
 }
 
 // All exports every key and its count, in no order.
 func (c *Counter[K, C]) All() ([]K, []C, error) {
-	return table.All[K, C](&c.frame, false, c.exporter)
+	return table.All[K, C](&c.core.frame, false, c.core.exporter)
 }
 
 // Chunks gives every key and its count to do, in chunks: see table.Map.
 func (c *Counter[K, C]) Chunks(ctx context.Context, do func(keys []K, counts []C) error) error {
-	return table.Chunks(ctx, &c.frame, c.exporter, do)
+	return table.Chunks(ctx, &c.core.frame, c.core.exporter, do)
 }
 
 // overCounts runs do, which launches kernels over all slots, with the lock held; live is the number of keys.
 func (c *Counter[K, C]) overCounts(do func(st *device.Stream, live int64) error) error {
-	return c.frame.Alone(nil, func(st *device.Stream) error {
+	return c.core.frame.Alone(nil, func(st *device.Stream) error {
 		if c.counts.number == (device.Kernel[countsParams]{}) {
-			m, err := c.frame.Device.Compile(c.updateProgram(c.header))
+			m, err := c.core.frame.Device.Compile(c.core.updateProgram(c.header))
 			if err != nil {
 				return err
 			}
@@ -144,7 +144,7 @@ func (c *Counter[K, C]) overCounts(do func(st *device.Stream, live int64) error)
 				return err
 			}
 		}
-		live, err := c.look(st)
+		live, err := c.core.look(st)
 		if err != nil {
 			return err
 		}
@@ -154,12 +154,12 @@ func (c *Counter[K, C]) overCounts(do func(st *device.Stream, live int64) error)
 
 // among runs a kernel over all slots that counts in Counters.Exported, and gives what it counted.
 func (c *Counter[K, C]) among(st *device.Stream, k device.Kernel[countsParams], p countsParams) (int64, error) {
-	p.Table = c.t
-	if err := errors.Join(c.reset(st), k.Launch(st, c.grid(c.slots()), &p)); err != nil {
+	p.Table = c.core.t
+	if err := errors.Join(c.core.reset(st), k.Launch(st, c.core.grid(c.core.slots()), &p)); err != nil {
 		return 0, err
 	}
-	_, err := c.look(st)
-	return int64(c.counters.Seen.Exported), err
+	_, err := c.core.look(st)
+	return int64(c.core.counters.Seen.Exported), err
 }
 
 // Top gives the n keys that came most often, or all where there are fewer, the most frequent first: see table.Counter. Cost: a pass over the table
@@ -187,16 +187,16 @@ func (c *Counter[K, C]) Top(n int) (keys []K, counts []C, err error) {
 				under = mid + 1
 			}
 		}
-		k, err := table.Make[K](&c.frame, want)
+		k, err := table.Make[K](&c.core.frame, want)
 		if err != nil {
 			return err
 		}
-		defer c.frame.Free(k)
-		v, err := table.Make[C](&c.frame, want)
+		defer c.core.frame.Free(k)
+		v, err := table.Make[C](&c.core.frame, want)
 		if err != nil {
 			return err
 		}
-		defer c.frame.Free(v)
+		defer c.core.frame.Free(v)
 		p := countsParams{Least: under + 1, Most: all, Keys: k.Addr(), Values: v.Addr(), Limit: uint64(want)}
 		n := int64(0)
 		if under < all {
@@ -206,15 +206,15 @@ func (c *Counter[K, C]) Top(n int) (keys []K, counts []C, err error) {
 		}
 		if n < want {
 			p.Least, p.Most, p.Limit = under, under, uint64(want-n)
-			p.Keys += uint64(n) * uint64(c.cfg.keyBytes)
-			p.Values += uint64(n) * uint64(c.cfg.valueBytes)
+			p.Keys += uint64(n) * uint64(c.core.cfg.keyBytes)
+			p.Values += uint64(n) * uint64(c.core.cfg.valueBytes)
 			more, err := c.among(st, c.counts.export, p)
 			if err != nil {
 				return err
 			}
 			n += min(more, want-n)
 		}
-		if err := c.frame.Family.Exported(n, want); err != nil {
+		if err := c.core.frame.Family.Exported(n, want); err != nil {
 			return err
 		}
 		if keys, err = k.Host(st); err == nil {
@@ -244,8 +244,8 @@ func (c *Counter[K, C]) Histogram(bins int) (n []uint64, err error) {
 		return nil, fmt.Errorf("warpcore: a histogram of %d bins (want 1 to 2³¹)", bins)
 	}
 	err = c.overCounts(func(st *device.Stream, _ int64) error {
-		n, err = c.frame.Histogram(st, bins, func(addr uint64) error {
-			return c.counts.histogram.Launch(st, c.grid(c.slots()), &countsParams{Table: c.t, Histogram: addr, Bins: uint64(bins)})
+		n, err = c.core.frame.Histogram(st, bins, func(addr uint64) error {
+			return c.counts.histogram.Launch(st, c.core.grid(c.core.slots()), &countsParams{Table: c.core.t, Histogram: addr, Bins: uint64(bins)})
 		})
 		return err
 	})

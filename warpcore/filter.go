@@ -47,7 +47,7 @@ var (
 // sector of memory, and an insert is two atomic operations. K has 4, 8 or 16 bytes. Every pattern of K can be a key.
 //
 // It implements table.Filter, whose comments are the contract of the methods; all are safe for use by several goroutines.
-type Filter[K any] struct{ *filter }
+type Filter[K any] struct{ filterHandle }
 
 var _ table.Filter[uint32] = (*Filter[uint32])(nil)
 
@@ -72,6 +72,10 @@ type filter struct {
 	foreign bool    // a kernel of the user's may have put in others
 }
 
+// filterHandle is what users hold of a filter. It names filter instead of embedding it: each instance of a generic type is compiled with every
+// method that it embeds, in each package that uses it.
+type filterHandle struct{ filter *filter }
+
 var filters atomic.Uint64
 
 // NewFilter makes an empty filter on the device, of Capacity keys or of Bytes: see FilterOptions.
@@ -84,7 +88,7 @@ func NewFilter[K any](d *device.Device, o FilterOptions) (*Filter[K], error) {
 		return nil, err
 	}
 	f := &filter{cfg: filterConfig{keyBytes: width}, opts: o, number: filters.Add(1)}
-	return table.Made(&Filter[K]{f}, f.frame.Open(family, d, f.begin, f.free))
+	return table.Made(&Filter[K]{filterHandle{f}}, f.frame.Open(family, d, f.begin, f.free))
 }
 
 // program is the filter's kernels with the given translation unit.
@@ -260,33 +264,33 @@ func binomial(n, k int) float64 {
 // Insert puts keys in: see table.Filter. Cost of a key: two atomic operations on one sector of 32 bytes. Millions of keys for a filter
 // much larger than the L2 cache are first brought in the order of its regions, as doc.go says of large batches.
 func (f *Filter[K]) Insert(keys []K) error {
-	return f.frame.Batch(len(keys), []table.Column{table.In(keys)}, func(st *device.Stream, _, n int, addr []uint64) error {
-		return f.frame.Writing(st, func(st *device.Stream) error { return f.insert(st, table.Rows{Keys: addr[0], N: int64(n)}) })
+	return f.filter.frame.Batch(len(keys), []table.Column{table.In(keys)}, func(st *device.Stream, _, n int, addr []uint64) error {
+		return f.filter.frame.Writing(st, func(st *device.Stream) error { return f.filter.insert(st, table.Rows{Keys: addr[0], N: int64(n)}) })
 	})
 }
 
 // InsertOn is Insert on the device. It queues.
 func (f *Filter[K]) InsertOn(st *device.Stream, keys device.Slice[K]) error {
-	if err := f.frame.Family.CheckOn(f.frame.Device, st, keys); err != nil {
+	if err := f.filter.frame.Family.CheckOn(f.filter.frame.Device, st, keys); err != nil {
 		return err
 	}
-	return f.frame.Writing(st, func(st *device.Stream) error {
+	return f.filter.frame.Writing(st, func(st *device.Stream) error {
 		if keys.Len() == 0 {
 			return nil
 		}
-		return f.insert(st, table.Rows{Keys: keys.Addr(), N: int64(keys.Len())})
+		return f.filter.insert(st, table.Rows{Keys: keys.Addr(), N: int64(keys.Len())})
 	})
 }
 
 // Contains tells of each key whether it may be in: see table.Filter. Cost of a key: one sector of 32 bytes read, with blocks of 64
 // mostly two that are neighbours.
 func (f *Filter[K]) Contains(keys []K, found []bool) error {
-	return table.Find[K, byte](&f.frame, keys, nil, found, f.contains)
+	return table.Find[K, byte](&f.filter.frame, keys, nil, found, f.filter.contains)
 }
 
 // ContainsOn is Contains on the device. It queues.
 func (f *Filter[K]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
-	return table.FindOn(&f.frame, st, keys, device.Slice[byte]{}, found, f.contains)
+	return table.FindOn(&f.filter.frame, st, keys, device.Slice[byte]{}, found, f.filter.contains)
 }
 
 // Union puts in all keys that are in another filter, which stays as it is. Both must have been made with one Seed and Hash, and have the
@@ -297,46 +301,48 @@ func (f *Filter[K]) Union(other *Filter[K]) error {
 		return errors.New("warpcore: Union with no filter")
 	}
 	if f.filter == other.filter {
-		return f.frame.Locked(func() error { return nil })
+		return f.filter.frame.Locked(func() error { return nil })
 	}
-	if f.cfg != other.cfg || f.t.Blocks != other.t.Blocks {
+	if f.filter.cfg != other.filter.cfg || f.filter.t.Blocks != other.filter.t.Blocks {
 		return fmt.Errorf("warpcore: Union of filters of different make: %v, and %v (make both with the same options)", f.filter, other.filter)
 	}
-	if f.t.Seed != other.t.Seed {
+	if f.filter.t.Seed != other.filter.t.Seed {
 		return errors.New("warpcore: Union of filters with different seeds (make both with one Seed, which by default is random)")
 	}
-	if err := other.frame.Locked(func() error { return other.mem.On(f.frame.Device) }); err != nil {
+	if err := other.filter.frame.Locked(func() error { return other.filter.mem.On(f.filter.frame.Device) }); err != nil {
 		return fmt.Errorf("warpcore: Union: %w", err)
 	}
-	st := f.frame.Device.Stream()
+	st := f.filter.frame.Device.Stream()
 	writing := func(queue func() error) error {
-		return f.frame.Writing(st, func(*device.Stream) error { return queue() })
+		return f.filter.frame.Writing(st, func(*device.Stream) error { return queue() })
 	}
 	reading := func(queue func() error) error {
-		return other.frame.Reading(st, func(*device.Stream) error { return queue() })
+		return other.filter.frame.Reading(st, func(*device.Stream) error { return queue() })
 	}
 	outer, inner := writing, reading // in the order of numbers, so that those who hold a lock never wait for one another in a circle
-	if f.number > other.number {
+	if f.filter.number > other.filter.number {
 		outer, inner = reading, writing
 	}
 	return outer(func() error {
 		return inner(func() error {
-			f.rows, f.foreign = f.rows+other.rows, f.foreign || other.foreign
-			return f.kernel.union.Launch(st, f.grid(int64(f.mem.Len())/filterWord), &filterUnionParams{Filter: f.t, Other: other.t})
+			f.filter.rows, f.filter.foreign = f.filter.rows+other.filter.rows, f.filter.foreign || other.filter.foreign
+			return f.filter.kernel.union.Launch(st, f.filter.grid(int64(f.filter.mem.Len())/filterWord), &filterUnionParams{Filter: f.filter.t, Other: other.filter.t})
 		})
 	})
 }
 
 // Hashes is the number of bits of a key.
-func (f *filter) Hashes() int { return f.cfg.hashes }
+func (h filterHandle) Hashes() int { return h.filter.cfg.hashes }
 
 // Expected is the share of absent keys that are told to be in once so many distinct keys are, by the formula that the filter was made by: see the
 // package's comment. Stats has that of the filter as it is.
-func (f *filter) Expected(keys int) float64 {
+func (h filterHandle) Expected(keys int) float64 {
+	f := h.filter
 	return f.cfg.rate().of(float64(keys) / float64(f.t.Blocks))
 }
 
-func (f *filter) String() string {
+func (h filterHandle) String() string {
+	f := h.filter
 	return fmt.Sprintf("%d blocks of %d bytes with %d bits a key, hash function %d", f.t.Blocks, f.cfg.block, f.cfg.hashes, f.cfg.hash)
 }
 
@@ -348,14 +354,16 @@ func (f *filter) String() string {
 //	WARPMAP_KERNEL(count, mine::CountParams) {
 //	    …warpcore::contains<config>(p.filter, key)…
 //	}
-func (f *Filter[K]) Program(name, main string) *device.Program { return f.cfg.program(name, main) }
+func (f *Filter[K]) Program(name, main string) *device.Program {
+	return f.filter.cfg.program(name, main)
+}
 
 // Use orders a kernel of yours, which may insert, with the filter's own operations: queue gets the filter as kernels take it, and puts
 // work on the stream; it must not call the filter's methods, which wait for it.
 func (f *Filter[K]) Use(st *device.Stream, queue func(FilterTable) error) error {
-	return f.frame.Using(st, 0, nil, func(*device.Stream) error {
-		f.foreign = true
-		return queue(f.t)
+	return f.filter.frame.Using(st, 0, nil, func(*device.Stream) error {
+		f.filter.foreign = true
+		return queue(f.filter.t)
 	})
 }
 
@@ -386,7 +394,7 @@ func (f *filter) contains(st *device.Stream, b table.Rows) error {
 }
 
 // Family is the family's name.
-func (*filter) Family() table.Family { return family }
+func (filterHandle) Family() table.Family { return family }
 
 // filterForm is FilterForm.Make of a filter.
 type filterForm struct {
@@ -398,7 +406,8 @@ type filterForm struct {
 }
 
 // Form says which bits a key sets: see table.Filter.
-func (f *filter) Form() table.FilterForm {
+func (h filterHandle) Form() table.FilterForm {
+	f := h.filter
 	text, err := json.Marshal(filterForm{f.cfg.keyBytes, f.cfg.block, f.cfg.hashes, f.cfg.hash, f.t.Seed})
 	if err != nil {
 		panic(err) // numbers
@@ -431,12 +440,14 @@ func (f *filter) words() device.Slice[uint64] {
 }
 
 // Words gives all words of the filter to do, in chunks: see table.Filter.
-func (f *filter) Words(ctx context.Context, do func(words []uint64) error) error {
+func (h filterHandle) Words(ctx context.Context, do func(words []uint64) error) error {
+	f := h.filter
 	return table.Words(ctx, &f.frame, f.words(), do)
 }
 
 // SetWords puts another filter's words in: see table.Filter. It waits.
-func (f *filter) SetWords(first int64, words []uint64) error {
+func (h filterHandle) SetWords(first int64, words []uint64) error {
+	f := h.filter
 	return f.frame.Writing(nil, func(st *device.Stream) error {
 		all := f.words()
 		if first < 0 || first > int64(all.Len()) || int64(len(words)) > int64(all.Len())-first {
@@ -448,7 +459,8 @@ func (f *filter) SetWords(first int64, words []uint64) error {
 }
 
 // Clear takes all keys out. It queues.
-func (f *filter) Clear() error {
+func (h filterHandle) Clear() error {
+	f := h.filter
 	return f.frame.Writing(nil, func(st *device.Stream) error {
 		f.rows, f.foreign = 0, false
 		return f.mem.Fill(st, 0)
@@ -456,11 +468,12 @@ func (f *filter) Clear() error {
 }
 
 // Close frees the filter's memory; idempotent.
-func (f *filter) Close() error { return f.frame.Close() }
+func (h filterHandle) Close() error { return h.filter.frame.Close() }
 
 // Stats measures the filter. The rate is exact for keys that were not chosen by what is in the filter: the mean of the blocks' rates.
 // Cost: all of it is read.
-func (f *filter) Stats() (s table.FilterStats, err error) {
+func (h filterHandle) Stats() (s table.FilterStats, err error) {
+	f := h.filter
 	err = f.frame.Alone(nil, func(st *device.Stream) error {
 		s, err = f.measure(st)
 		return err
@@ -487,7 +500,8 @@ func (f *filter) measure(st *device.Stream) (table.FilterStats, error) {
 }
 
 // Check downloads the filter and walks its invariants, which doc.go lists: for tests and for the suspicious. Slow.
-func (f *filter) Check() error {
+func (h filterHandle) Check() error {
+	f := h.filter
 	return f.frame.Alone(nil, func(st *device.Stream) error { // so that what is measured is what is downloaded
 		s, err := f.measure(st)
 		if err != nil {

@@ -83,7 +83,7 @@ func (f *filter) expect(keys []uint64) error {
 			return fmt.Errorf("word %d of %d is %#x, want %#x", i, len(want), got, w)
 		}
 	}
-	return f.Check()
+	return filterHandle{f}.Check()
 }
 
 func randomKeys(seed uint64, n int) []uint64 {
@@ -135,7 +135,7 @@ func filterGeometry[K any](t *testing.T, d *device.Device, o FilterOptions) {
 	defer f.Close()
 	keys := randomKeys(1, n)
 	must(t, f.Insert(tabletest.KeysOf[K](keys)))
-	must(t, f.expect(keys))
+	must(t, f.filter.expect(keys))
 	found := make([]bool, asked)
 	must(t, f.Contains(tabletest.KeysOf[K](keys), found[:n]))
 	if table.Count(found[:n]) != n {
@@ -143,7 +143,7 @@ func filterGeometry[K any](t *testing.T, d *device.Device, o FilterOptions) {
 	}
 	must(t, f.Contains(tabletest.KeysOf[K](randomKeys(2, asked)), found))
 	rate := float64(table.Count(found)) / asked
-	theory := f.cfg.rate().of(float64(n) / float64(f.t.Blocks))
+	theory := f.filter.cfg.rate().of(float64(n) / float64(f.filter.t.Blocks))
 	s, err := f.Stats()
 	must(t, err)
 	noise := 5 * math.Sqrt(theory/asked)
@@ -151,7 +151,7 @@ func filterGeometry[K any](t *testing.T, d *device.Device, o FilterOptions) {
 		t.Errorf("false positives: %v, the formula says %v, Stats %v", rate, theory, s.Rate)
 	}
 	must(t, f.Clear())
-	must(t, f.expect(nil))
+	must(t, f.filter.expect(nil))
 }
 
 // The formula of the rate, against simulations, and the geometry that follows from it.
@@ -268,7 +268,7 @@ func TestPartitionedFilter(t *testing.T) {
 	make := func(d *device.Device, o table.FilterOptions) (*Filter[uint32], error) {
 		f, err := NewFilter[uint32](d, FilterOptions{FilterOptions: o})
 		if err == nil {
-			f.regions = rule
+			f.filter.regions = rule
 		}
 		return f, err
 	}
@@ -292,7 +292,7 @@ func TestPartitionedFilter(t *testing.T) {
 			defer f.Close()
 			keys := randomKeys(5, 200_001)
 			must(t, f.Insert(tabletest.KeysOf[uint32](keys)))
-			must(t, f.expect(keys))
+			must(t, f.filter.expect(keys))
 			if s, err := f.Stats(); err != nil || s.ScratchBytes < 25_000*4 {
 				t.Errorf("no batch was brought in order: %+v, %v", s, err)
 			}
@@ -314,15 +314,15 @@ func TestFilterUnion(t *testing.T) {
 	must(t, b.Insert(keys[4000:]))
 	must(t, a.Union(b))
 	must(t, a.Union(a))
-	must(t, a.expect(keys))
-	must(t, b.expect(keys[4000:]))
+	must(t, a.filter.expect(keys))
+	must(t, b.filter.expect(keys[4000:]))
 
 	for what, other := range map[string]FilterOptions{
 		"a larger filter":      {FilterOptions: table.FilterOptions{Capacity: 20_000, Seed: 9}},
 		"another seed":         {FilterOptions: table.FilterOptions{Capacity: 10_000, Seed: 10}},
 		"another hash":         {FilterOptions: table.FilterOptions{Capacity: 10_000, Seed: 9, Hash: kernel.HashMueller}},
 		"other blocks":         {FilterOptions: table.FilterOptions{Capacity: 10_000, Seed: 9}, Block: 64},
-		"other hash functions": {FilterOptions: table.FilterOptions{Bytes: int64(a.mem.Len()), Seed: 9}, Hashes: 3},
+		"other hash functions": {FilterOptions: table.FilterOptions{Bytes: int64(a.filter.mem.Len()), Seed: 9}, Hashes: 3},
 	} {
 		err := a.Union(newFilter(d, other))
 		if err == nil || !strings.Contains(err.Error(), "make both with") {
@@ -338,7 +338,7 @@ func TestFilterUnion(t *testing.T) {
 	more := newFilter(again, o)
 	must(t, more.Insert(keys[:10]))
 	must(t, more.Union(b))
-	must(t, more.expect(append(keys[4000:], keys[:10]...)))
+	must(t, more.filter.expect(append(keys[4000:], keys[:10]...)))
 	if gpu, err := device.Open("cuda:0"); err == nil {
 		defer gpu.Close()
 		if err := a.Union(newFilter(gpu, o)); err == nil {
@@ -361,7 +361,7 @@ func TestFilterUnion(t *testing.T) {
 	}
 	workers.Wait()
 	must(t, c.Union(e))
-	must(t, c.expect(keys))
+	must(t, c.filter.expect(keys))
 
 	must(t, b.Close())
 	if err := a.Union(b); !errors.Is(err, table.ErrClosed) {
@@ -370,7 +370,7 @@ func TestFilterUnion(t *testing.T) {
 	if err := b.Union(a); !errors.Is(err, table.ErrClosed) {
 		t.Errorf("a union into a closed filter: %v", err)
 	}
-	must(t, a.expect(keys))
+	must(t, a.filter.expect(keys))
 }
 
 // besideKernel puts keys in beside other lanes, and asks for each at once.
@@ -430,7 +430,7 @@ func crowdFilter(d *device.Device, seed uint64) (err error) {
 	if n := table.Count(found); n < len(keys) {
 		return fmt.Errorf("of %d keys, %d are in", len(keys), n)
 	}
-	return f.expect(keys)
+	return f.filter.expect(keys)
 }
 
 // A filter is sound under stress; and defects that are planted are found.
@@ -462,16 +462,16 @@ func TestCheckOfFilterFindsDamage(t *testing.T) {
 			t.Errorf("%s: Check says %v, want %q", what, err, want)
 		}
 	}
-	must(t, f.mem.Slice(0, 1).Fill(nil, 1))
+	must(t, f.filter.mem.Slice(0, 1).Fill(nil, 1))
 	wrong("a bit of no key", "more than")
 	must(t, f.Clear())
 	must(t, f.Insert([]uint32{1, 2, 3}))
 	must(t, f.Check())
-	must(t, f.mem.Fill(nil, 0))
+	must(t, f.filter.mem.Fill(nil, 0))
 	wrong("keys without bits", "no bit is set")
-	must(t, f.mem.Fill(nil, 0xff))
+	must(t, f.filter.mem.Fill(nil, 0xff))
 	wrong("all bits", "more than")
-	if err := f.checkImage(make([]byte, f.mem.Len()), table.FilterStats{BitsSet: 1}); err == nil {
+	if err := f.filter.checkImage(make([]byte, f.filter.mem.Len()), table.FilterStats{BitsSet: 1}); err == nil {
 		t.Error("a bit too many is counted, and nobody sees it")
 	}
 }
@@ -543,10 +543,10 @@ func BenchmarkFilter(b *testing.B) {
 			})
 		}
 		insert := func() error { return f.InsertOn(nil, keys) }
-		regions := f.regions
-		f.regions.MinRows = math.MaxInt64
+		regions := f.filter.regions
+		f.filter.regions.MinRows = math.MaxInt64
 		measure("insert as they come", f.Clear, insert)
-		f.regions = regions
+		f.filter.regions = regions
 		measure("insert", f.Clear, insert)
 		measure("contains", func() error { return nil }, func() error { return f.ContainsOn(nil, queries, found) })
 		flags, err := found.Host(nil)

@@ -25,42 +25,42 @@ type Args = table.Args
 //
 // Errors: *device.CompileError with the compiler's words; arguments of other types. Cost: compiling a body once.
 func (m *Map[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
-	return table.CallEach[K, V](&m.frame, st, keys, body, args, m.caller())
+	return table.CallEach[K, V](&m.core.frame, st, keys, body, args, m.core.caller())
 }
 
 // ForAll calls body for every pair of the table: see ForEach. index is the slot.
 func (m *Map[K, V]) ForAll(st *device.Stream, body string, args Args) error {
-	return table.CallAll[K, V](&m.frame, st, body, args, m.caller())
+	return table.CallAll[K, V](&m.core.frame, st, body, args, m.core.caller())
 }
 
 // ForEach calls body for every pair of the given keys: see Map.ForEach.
 func (m *MultiMap[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
-	return table.CallEach[K, V](&m.frame, st, keys, body, args, m.caller())
+	return table.CallEach[K, V](&m.core.frame, st, keys, body, args, m.core.caller())
 }
 
 // ForAll calls body for every pair of the table: see Map.ForEach. index is the slot.
 func (m *MultiMap[K, V]) ForAll(st *device.Stream, body string, args Args) error {
-	return table.CallAll[K, V](&m.frame, st, body, args, m.caller())
+	return table.CallAll[K, V](&m.core.frame, st, body, args, m.core.caller())
 }
 
 // ForEach calls body for every one of the given keys that is in: see Map.ForEach. A set's body sees no value.
 func (s *Set[K]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
-	return table.CallEach[K, table.NoValue](&s.frame, st, keys, body, args, s.caller())
+	return table.CallEach[K, table.NoValue](&s.core.frame, st, keys, body, args, s.core.caller())
 }
 
 // ForAll calls body for every key of the set: see ForEach. index is the slot.
 func (s *Set[K]) ForAll(st *device.Stream, body string, args Args) error {
-	return table.CallAll[K, table.NoValue](&s.frame, st, body, args, s.caller())
+	return table.CallAll[K, table.NoValue](&s.core.frame, st, body, args, s.core.caller())
 }
 
 // ForEach calls body for every one of the given keys that is in, with its count as value: see Map.ForEach.
 func (c *Counter[K, C]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
-	return table.CallEach[K, C](&c.frame, st, keys, body, args, c.caller())
+	return table.CallEach[K, C](&c.core.frame, st, keys, body, args, c.core.caller())
 }
 
 // ForAll calls body for every key and its count: see ForEach. index is the slot.
 func (c *Counter[K, C]) ForAll(st *device.Stream, body string, args Args) error {
-	return table.CallAll[K, C](&c.frame, st, body, args, c.caller())
+	return table.CallAll[K, C](&c.core.frame, st, body, args, c.core.caller())
 }
 
 func (c *core) caller() table.Caller[forEachParams] {
@@ -84,7 +84,7 @@ func (c *core) callbackParams(keys, n uint64, words [table.MaxArgs]uint64) *forE
 //	    tile<4> g;
 //	    …warpcore::find<config>(p.table, g, key, value)…
 //	}
-func (m *Map[K, V]) Program(name, main string) *device.Program { return m.program(name, main) }
+func (m *Map[K, V]) Program(name, main string) *device.Program { return m.core.program(name, main) }
 
 // Use orders a kernel of yours with the table's own operations: queue gets the table as kernels take it, and puts work on
 // the stream; it must not call the table's methods, which wait for it. Table is good for this call alone, because the
@@ -96,15 +96,17 @@ func (m *Map[K, V]) Program(name, main string) *device.Program { return m.progra
 // full; the next Insert waits, to see what there is. The three highest keys have four slots of their own: a
 // kernel that erases one and inserts it again may get FULL for it, though there is room for others.
 func (m *Map[K, V]) Use(st *device.Stream, room int, queue func(Table) error) error {
-	return m.use(st, room, queue)
+	return m.core.use(st, room, queue)
 }
 
 // Program is as Map.Program.
-func (m *MultiMap[K, V]) Program(name, main string) *device.Program { return m.program(name, main) }
+func (m *MultiMap[K, V]) Program(name, main string) *device.Program {
+	return m.core.program(name, main)
+}
 
 // Use is as Map.Use.
 func (m *MultiMap[K, V]) Use(st *device.Stream, room int, queue func(Table) error) error {
-	return m.use(st, room, queue)
+	return m.core.use(st, room, queue)
 }
 
 func (c *core) use(st *device.Stream, room int, queue func(Table) error) error {

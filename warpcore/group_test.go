@@ -59,26 +59,26 @@ func TestGroupedInserts(t *testing.T) {
 		"packed": func(d *device.Device, o table.Options) (grouping, error) {
 			m, err := NewMultiMap[uint32, uint32](d, Options{Options: o, Layout: Packed})
 			must(t, err)
-			m.regions = rule
+			m.core.regions = rule
 			return m, err
 		},
 		"aos": func(d *device.Device, o table.Options) (grouping, error) {
 			o.LoadFactor = 1
 			m, err := NewMultiMap[uint32, uint32](d, Options{Options: o, Layout: AoS})
 			must(t, err)
-			m.regions = rule
+			m.core.regions = rule
 			return m, err
 		},
 		"bucketlist": func(d *device.Device, o table.Options) (grouping, error) {
 			m, err := NewBucketList[uint32, uint32](d, ListOptions{Options: o})
 			must(t, err)
-			m.keys.regions = rule
+			m.lists.keys.regions = rule
 			return m, err
 		},
 		"update": func(d *device.Device, o table.Options) (grouping, error) {
 			m, err := New[uint32, uint32](d, Options{Options: o})
 			must(t, err)
-			m.regions = rule
+			m.core.regions = rule
 			return adding{m}, err
 		},
 	}
@@ -138,10 +138,10 @@ func TestGroupedInsertsWithoutRoom(t *testing.T) {
 		o := table.Options{Capacity: 400, MaxBytes: 3 << 10, Seed: seed}
 		m, err := New[uint32, uint32](d, Options{Options: o})
 		must(t, err)
-		m.regions = rule
+		m.core.regions = rule
 		l, err := NewBucketList[uint32, uint32](d, ListOptions{Options: o, Keys: 200})
 		must(t, err)
-		l.keys.regions = rule
+		l.lists.keys.regions = rule
 		lost := func(err error) map[int]bool {
 			full := (*table.FullError)(nil)
 			if !errors.As(err, &full) || len(full.Positions) == len(keys) {

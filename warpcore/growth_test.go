@@ -130,16 +130,16 @@ func TestNoRebuildForATombstone(t *testing.T) {
 	m, err := New[uint32, uint32](openCPU(t), Options{Options: table.Options{MaxBytes: 256 << 10, Capacity: 1 << 20}})
 	must(t, err)
 	defer m.Close()
-	keys := sequence(0, int(m.capacity())*9/10)
+	keys := sequence(0, int(m.core.capacity())*9/10)
 	must(t, m.Insert(keys, keys))
-	before := m.mem.Addr()
+	before := m.core.mem.Addr()
 	for i := range 200 {
 		if n, err := m.Delete(keys[i:i+1], nil); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
 		next := []uint32{uint32(1<<20 + i)}
 		must(t, m.Insert(next, next))
-		if m.mem.Addr() != before {
+		if m.core.mem.Addr() != before {
 			t.Fatalf("the table was laid anew after %d deletions", i+1)
 		}
 	}

@@ -61,7 +61,7 @@ func (s *multiSubject[K, V]) probes() {
 
 // longChains inserts, finds and deletes keys with so many values that their chains are most of the table's windows.
 func longChains[K, V any](t *testing.T, m *MultiMap[K, V], keys, rows int, reserved bool) {
-	d := m.frame.Device
+	d := m.core.frame.Device
 	defer m.Close()
 	rng := rand.New(rand.NewPCG(3, uint64(keys)))
 	s := &multiSubject[K, V]{t, d, m, rng, map[uint64][]uint32{}}
@@ -84,8 +84,8 @@ func longChains[K, V any](t *testing.T, m *MultiMap[K, V], keys, rows int, reser
 		t.Errorf("no hints of %d keys with %d values", keys, 2*rows)
 	}
 	s.find(s.all())
-	if long := m.counters.Seen.MaxProbes >= longChain; long != (m.long.Len() > 0) {
-		t.Errorf("the longest chain has %d windows, and long ones have %d bytes of their own", m.counters.Seen.MaxProbes, m.long.Len())
+	if long := m.core.counters.Seen.MaxProbes >= longChain; long != (m.core.long.Len() > 0) {
+		t.Errorf("the longest chain has %d windows, and long ones have %d bytes of their own", m.core.counters.Seen.MaxProbes, m.core.long.Len())
 	}
 	s.probes()
 	must(t, m.Grow(8*rows))
@@ -168,7 +168,7 @@ func TestCrowdedKey(t *testing.T) {
 			}
 		}
 		s.insert(keys)
-		if most := s.m.counters.Seen.MaxProbes; most < longChain {
+		if most := s.m.core.counters.Seen.MaxProbes; most < longChain {
 			t.Fatalf("chains of %d windows", most)
 		}
 		if hintsOf(t, s.m.core) == 0 {
@@ -219,10 +219,10 @@ func longBucketStory(seed uint64) error {
 func longStoryOf[K uint32 | uint64](m *MultiMap[K, uint32], seed uint64) error {
 	defer m.Close()
 	rng := rand.New(rand.NewPCG(seed, 6))
-	own, want := m.regions, map[K][]uint32{}
+	own, want := m.core.regions, map[K][]uint32{}
 	for i, n := range []int{200, 1100, 900} {
-		if m.regions = tinyRegions; i == 0 {
-			m.regions = own // these come row by row
+		if m.core.regions = tinyRegions; i == 0 {
+			m.core.regions = own // these come row by row
 		}
 		narrow, v := manyOf(rng, n, []int{500, 9, 1 + int(seed/2%2)}[i], 0)
 		k := make([]K, n)
@@ -310,7 +310,7 @@ func TestLongChainRefusesSoon(t *testing.T) {
 	m, err := NewMultiMap[uint32, uint32](openCPU(t), Options{Options: table.Options{Capacity: 1 << 20, MaxBytes: bytes}})
 	must(t, err)
 	defer m.Close()
-	n := int(m.capacity())
+	n := int(m.core.capacity())
 	keys := make([]uint32, n)
 	if err := m.Insert(keys[:n*4/5], keys[:n*4/5]); err != nil {
 		t.Fatal(err)
@@ -326,7 +326,7 @@ func TestLongChainRefusesSoon(t *testing.T) {
 		t.Errorf("%d pairs are in, %d are not, of %d; %d slots", length, len(full.Positions), n*4/5+n/2, full.Capacity)
 	}
 	if took := time.Since(start); took > 15*time.Second {
-		t.Errorf("took %v, with a chain of %d windows", took, m.counters.Seen.MaxProbes)
+		t.Errorf("took %v, with a chain of %d windows", took, m.core.counters.Seen.MaxProbes)
 	}
 }
 
@@ -351,7 +351,7 @@ func TestLongChainOfReservedKey(t *testing.T) {
 	if n, err := m.Len(); err != nil || n != 2*rows {
 		t.Errorf("%d pairs (%v), want %d", n, err, 2*rows)
 	}
-	if slots := int(m.t.Side.Windows) * 4; slots > 8*reserved {
+	if slots := int(m.core.t.Side.Windows) * 4; slots > 8*reserved {
 		t.Errorf("the side region has %d slots for %d values", slots, 2*reserved)
 	}
 }
@@ -364,7 +364,7 @@ func TestLongChainOfBucketsRefusesSoon(t *testing.T) {
 	m, err := NewMultiBucket[uint32, uint32](openCPU(t), MultiBucketOptions{Options: table.Options{MaxBytes: int64(bytes)}})
 	must(t, err)
 	defer m.Close()
-	rows := 2 * bytes / m.cfg.slotBytes() * m.cfg.bucket // twice what fits
+	rows := 2 * bytes / m.core.cfg.slotBytes() * m.core.cfg.bucket // twice what fits
 	keys := make([]uint32, rows)
 	start := time.Now()
 	var full *table.FullError
@@ -373,7 +373,7 @@ func TestLongChainOfBucketsRefusesSoon(t *testing.T) {
 	}
 	length, err := m.Len()
 	must(t, err)
-	if most := int(m.capacity()) * m.cfg.bucket; length+len(full.Positions) != rows || float64(length) < 0.9*float64(most) {
+	if most := int(m.core.capacity()) * m.core.cfg.bucket; length+len(full.Positions) != rows || float64(length) < 0.9*float64(most) {
 		t.Errorf("%d pairs are in, %d are not, of %d; room for %d", length, len(full.Positions), rows, most)
 	}
 	in := len(full.Positions)
@@ -387,6 +387,6 @@ func TestLongChainOfBucketsRefusesSoon(t *testing.T) {
 	}
 	must(t, m.Check())
 	if took := time.Since(start); took > 30*time.Second {
-		t.Errorf("took %v, with a chain of %d windows and %d rows refused", took, m.counters.Seen.MaxProbes, in)
+		t.Errorf("took %v, with a chain of %d windows and %d rows refused", took, m.core.counters.Seen.MaxProbes, in)
 	}
 }

@@ -241,7 +241,7 @@ func tryWith[K, V any](d *device.Device, o Options) func() error {
 		for _, kind := range []table.Kind{table.KindMap, table.KindMultiMap} {
 			c, wrong := newCore(d, table.WidthsOf[K, V](), o, kind)
 			if wrong == nil {
-				wrong = c.Close()
+				wrong = handle{c}.Close()
 			}
 			err = errors.Join(err, wrong)
 		}
@@ -306,7 +306,7 @@ func TestShortOfMemory(t *testing.T) {
 			tabletest.ShortOfMemory(t, open, func(d *device.Device, o table.Options) (table.Map[uint32, [2]uint64], error) {
 				m, err := New[uint32, [2]uint64](d, Options{Options: o})
 				if err == nil {
-					m.frame.Stage.Chunk = 55_000
+					m.core.frame.Stage.Chunk = 55_000
 				}
 				return m, err
 			}, more)

@@ -46,7 +46,7 @@ var (
 // Errors: K or V of another width or with pointers or padding; options out of range; *device.OutOfMemoryError; what device.Compile returns.
 func NewMultiBucket[K, V any](d *device.Device, o MultiBucketOptions) (*MultiBucket[K, V], error) {
 	c, err := newBuckets(d, table.WidthsOf[K, V](), o)
-	return table.Made(&MultiBucket[K, V]{MultiMap[K, V]{c}}, err)
+	return table.Made(&MultiBucket[K, V]{MultiMap[K, V]{handle{c}}}, err)
 }
 
 func newBuckets(d *device.Device, w table.Width, o MultiBucketOptions) (*core, error) {

@@ -133,7 +133,7 @@ func putStory[K, V any](d *device.Device, o MultiBucketOptions, pairs, keys, roo
 	defer outcome.Free()
 	defer sums.Free()
 	const each = 4
-	threads := int64(pairs / each * m.opts.InsertGroup)
+	threads := int64(pairs / each * m.core.opts.InsertGroup)
 	err = m.Use(nil, room, func(t Table) error {
 		p := putParams{t, outcome.Addr(), sums.Addr(), each, uint64(keys)}
 		return errors.Join(put.Launch(nil, device.Grid{Blocks: threads / 64, Threads: 64}, &p), sum.Launch(nil, device.Grid{Blocks: 1, Threads: 64}, &p))
@@ -306,18 +306,18 @@ func testManyValues(t *testing.T, d *device.Device) {
 		s.find(append(s.all(), 5))
 		slots := int64(0)
 		for _, v := range s.model {
-			slots += int64((len(v) + m.cfg.bucket - 1) / m.cfg.bucket)
+			slots += int64((len(v) + m.core.cfg.bucket - 1) / m.core.cfg.bucket)
 		}
-		if m.live() != slots {
-			t.Errorf("%d slots, want %d", m.live(), slots)
+		if m.core.live() != slots {
+			t.Errorf("%d slots, want %d", m.core.live(), slots)
 		}
 		must(t, m.Grow(30_000))
 		s.verify()
 		s.delete(s.batch(6, 9))
 		s.find(s.batch(20, 12))
 		must(t, m.Grow(0)) // rids it of tombstones
-		if m.tombstones() != 0 || m.live() != m.counters.Seen.live() {
-			t.Errorf("%d tombstones", m.tombstones())
+		if m.core.tombstones() != 0 || m.core.live() != m.core.counters.Seen.live() {
+			t.Errorf("%d tombstones", m.core.tombstones())
 		}
 		s.insert(s.batch(1000, 9))
 		s.verify()
@@ -389,14 +389,14 @@ func testBucketFull(t *testing.T, d *device.Device) {
 		}
 		s.verify()
 		s.find(s.all())
-		if load := float64(m.live()) / float64(m.capacity()); load < 0.97 {
+		if load := float64(m.core.live()) / float64(m.core.capacity()); load < 0.97 {
 			t.Errorf("%d keys: full at a load of %v", keys, load)
 		}
 		s.delete(s.all()[:len(s.model)/3])
-		before := m.pairs()
+		before := m.core.pairs()
 		s.insert(batch(rows))
-		if m.pairs() < before+before/10 {
-			t.Errorf("%d keys: %d pairs, and after deletions %d", keys, before, m.pairs())
+		if m.core.pairs() < before+before/10 {
+			t.Errorf("%d keys: %d pairs, and after deletions %d", keys, before, m.core.pairs())
 		}
 		s.verify()
 		must(t, m.Clear())
@@ -414,8 +414,8 @@ func TestMultiBucketPartitioned(t *testing.T) { onDevices(t, testBucketPartition
 func testBucketPartitioned(t *testing.T, d *device.Device) {
 	for i, o := range []MultiBucketOptions{{}, {Options: table.Options{Capacity: 20_000}}, {Options: table.Options{MaxBytes: 256 << 10}}} {
 		s, m := bucketSubject(t, d, o)
-		m.regions = tinyRegions
-		m.regions.PieceRows = 3000
+		m.core.regions = tinyRegions
+		m.core.regions.PieceRows = 3000
 		for round := range 4 {
 			if full := s.insert(s.batch(10_000, []int{9000, 300}[round%2])); i < 2 && full != nil {
 				t.Fatal(full)
@@ -434,22 +434,22 @@ func testBucketGrowth(t *testing.T, d *device.Device) {
 		s.insert(s.batch(20_000, 25))
 	}
 	s.verify()
-	if c := m.capacity(); c > 4*60_000/6 {
+	if c := m.core.capacity(); c > 4*60_000/6 {
 		t.Errorf("%d slots for 25 keys of 2,400 values", c)
 	}
 	s, m = bucketSubject(t, d, MultiBucketOptions{})
 	s.insert(s.batch(200_000, 90_000))
 	s.insert(s.batch(200_000, 90_000))
 	s.verify()
-	if c := m.capacity(); c > 4*130_000 {
+	if c := m.core.capacity(); c > 4*130_000 {
 		t.Errorf("%d slots for 90,000 keys", c)
 	}
-	if n := m.live(); n > m.limit() {
-		t.Errorf("%d of %d slots", n, m.capacity())
+	if n := m.core.live(); n > m.core.limit() {
+		t.Errorf("%d of %d slots", n, m.core.capacity())
 	}
 	_, whole := bucketSubject(t, d, MultiBucketOptions{Options: table.Options{Capacity: 60_000}})
 	_, few := bucketSubject(t, d, MultiBucketOptions{Options: table.Options{Capacity: 60_000}, Keys: 1000})
-	if a, b := whole.limit(), few.limit(); a < 60_000 || b < 1000+59_000/6 || b > a/4 {
+	if a, b := whole.core.limit(), few.core.limit(); a < 60_000 || b < 1000+59_000/6 || b > a/4 {
 		t.Errorf("room for %d slots, and with 1000 keys for %d", a, b)
 	}
 }
@@ -464,8 +464,8 @@ func TestMultiBucketShortOfMemory(t *testing.T) {
 		m, err := NewMultiBucket[uint32, uint32](d, MultiBucketOptions{})
 		must(t, err)
 		if i%2 == 1 { // what batches in order lie in takes memory, too
-			m.regions = tinyRegions
-			m.regions.PieceRows, m.regions.MemoryShare = 20_000, 2
+			m.core.regions = tinyRegions
+			m.core.regions.PieceRows, m.core.regions.MemoryShare = 20_000, 2
 		}
 		rng, want := rand.New(rand.NewPCG(3, uint64(memory))), map[uint32]uint32{}
 		for _, distinct := range []int{100, 50_000, 10} {
@@ -531,7 +531,7 @@ func testBucketForEach(t *testing.T, d *device.Device) {
 	must(t, errors.Join(keys.Free(), sums.Free()))
 	density, err := m.Density()
 	must(t, err)
-	if want := float64(4*len(s.model)+4*1500) / float64(m.mem.Len()); density != want {
+	if want := float64(4*len(s.model)+4*1500) / float64(m.core.mem.Len()); density != want {
 		t.Errorf("density %v, want %v", density, want)
 	}
 }
@@ -569,11 +569,11 @@ func TestMultiBucketCheckFindsDamage(t *testing.T) {
 	must(t, m.Check())
 	im := imageOf(t, m.core)
 	at := func(slot uint64) uint64 {
-		return m.t.Main.Slots - im.base + slot*uint64(m.cfg.slotBytes())
+		return m.core.t.Main.Slots - im.base + slot*uint64(m.core.cfg.slotBytes())
 	}
 	count := func(slot uint64) int { return int(^binary.LittleEndian.Uint32(im.mem[at(slot)+4:])) }
 	find := func(mem []byte, what func(slot, key uint64) bool) uint64 {
-		for slot := range m.t.Main.Windows * uint64(m.cfg.window) {
+		for slot := range m.core.t.Main.Windows * uint64(m.core.cfg.window) {
 			if what(slot, uint64(binary.LittleEndian.Uint32(mem[at(slot):]))) {
 				return slot
 			}
@@ -581,9 +581,9 @@ func TestMultiBucketCheckFindsDamage(t *testing.T) {
 		t.Fatal("no slot to damage")
 		return 0
 	}
-	live := func(slot, key uint64) bool { return m.cfg.mark(keyBits{lo: key}) == none }
+	live := func(slot, key uint64) bool { return m.core.cfg.mark(keyBits{lo: key}) == none }
 	free := func(slot, key uint64) bool { return !live(slot, key) }
-	several := func(slot, key uint64) bool { return live(slot, key) && len(s.model[key]) > m.cfg.bucket }
+	several := func(slot, key uint64) bool { return live(slot, key) && len(s.model[key]) > m.core.cfg.bucket }
 	for _, c := range []struct {
 		name   string
 		damage func(mem []byte, k *Counters)
@@ -607,7 +607,7 @@ func TestMultiBucketCheckFindsDamage(t *testing.T) {
 		{"a slot of another key", func(mem []byte, k *Counters) {
 			slot := find(mem, free)
 			other := find(mem, func(other, key uint64) bool {
-				return live(other, key) && other/2 == m.cfg.probe(&m.t, keyBits{lo: key}).window && other/2 != slot/2
+				return live(other, key) && other/2 == m.core.cfg.probe(&m.core.t, keyBits{lo: key}).window && other/2 != slot/2
 			})
 			copy(mem[at(slot):at(slot)+32], mem[at(other):at(other)+32])
 			k.Inserted++
@@ -618,11 +618,11 @@ func TestMultiBucketCheckFindsDamage(t *testing.T) {
 		}, "has two slots with room"},
 		{"a key behind an empty slot", func(mem []byte, k *Counters) {
 			find(mem, func(slot, key uint64) bool {
-				if !live(slot, key) || m.cfg.probe(&m.t, keyBits{lo: key}).window == slot/2 {
+				if !live(slot, key) || m.core.cfg.probe(&m.core.t, keyBits{lo: key}).window == slot/2 {
 					return false
 				}
 				for i := range uint64(32) {
-					mem[at(m.cfg.probe(&m.t, keyBits{lo: key}).window*2)+i] = 0xff
+					mem[at(m.core.cfg.probe(&m.core.t, keyBits{lo: key}).window*2)+i] = 0xff
 				}
 				return true
 			})
@@ -635,14 +635,14 @@ func TestMultiBucketCheckFindsDamage(t *testing.T) {
 		{"a miscounted value", func(_ []byte, k *Counters) { k.Removed++ }, "the counters say"},
 		{"untold failures", func(_ []byte, k *Counters) { k.Failed++ }, "were not told"},
 	} {
-		mem, seen := slices.Clone(im.mem), m.counters.Seen
-		c.damage(mem, &m.counters.Seen)
-		must(t, errors.Join(m.mem.Write(nil, mem), m.counters.Set(nil)))
+		mem, seen := slices.Clone(im.mem), m.core.counters.Seen
+		c.damage(mem, &m.core.counters.Seen)
+		must(t, errors.Join(m.core.mem.Write(nil, mem), m.core.counters.Set(nil)))
 		if err := m.Check(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: Check says %v, want %q", c.name, err, c.want)
 		}
-		m.counters.Seen = seen
-		must(t, errors.Join(m.mem.Write(nil, im.mem), m.counters.Set(nil)))
+		m.core.counters.Seen = seen
+		must(t, errors.Join(m.core.mem.Write(nil, im.mem), m.core.counters.Set(nil)))
 		must(t, m.Check())
 	}
 }
@@ -713,7 +713,7 @@ func BenchmarkMultiBucket(b *testing.B) {
 						return err
 					},
 				} {
-					which := fmt.Sprintf("bucket=%d,window=%d,group=%d", m.cfg.bucket, m.cfg.window, m.opts.FindGroup)
+					which := fmt.Sprintf("bucket=%d,window=%d,group=%d", m.core.cfg.bucket, m.core.cfg.window, m.core.opts.FindGroup)
 					b.Run(fmt.Sprintf("%s/%d/%s/%s", name, distinct, which, what), func(b *testing.B) {
 						if what == "find" {
 							must(b, errors.Join(m.Clear(), m.InsertOn(nil, k, v)))
@@ -726,7 +726,7 @@ func BenchmarkMultiBucket(b *testing.B) {
 					})
 				}
 				rho, err := m.Density()
-				b.Logf("%s, %d keys, slots of %d: density %.2f, load %.2f", name, distinct, m.cfg.bucket, rho, float64(m.live())/float64(m.capacity()))
+				b.Logf("%s, %d keys, slots of %d: density %.2f, load %.2f", name, distinct, m.core.cfg.bucket, rho, float64(m.core.live())/float64(m.core.capacity()))
 				must(b, errors.Join(err, m.Close()))
 			}
 			must(b, errors.Join(k.Free(), v.Free(), q.Free(), offsets.Free(), out.Free()))

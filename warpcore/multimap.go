@@ -15,45 +15,45 @@ import (
 // that is long is not gone through again. For keys with many values BucketList is faster still, and takes no slot a value.
 //
 // It implements table.OuterFinder; FindAllInto, FindAllIn, FindPages and Keys are its own.
-type MultiMap[K, V any] struct{ *core }
+type MultiMap[K, V any] struct{ handle }
 
 var _ table.OuterFinder[uint32, uint32] = (*MultiMap[uint32, uint32])(nil)
 
 // NewMultiMap makes an empty multimap on the device; see New.
 func NewMultiMap[K, V any](d *device.Device, o Options) (*MultiMap[K, V], error) {
 	c, err := newCore(d, table.WidthsOf[K, V](), o, table.KindMultiMap)
-	return table.Made(&MultiMap[K, V]{c}, err)
+	return table.Made(&MultiMap[K, V]{handle{c}}, err)
 }
 
 // Insert adds n pairs, equal ones too. The table grows as it must; where it may not, *table.FullError names exactly
 // the positions that are not in.
 func (m *MultiMap[K, V]) Insert(keys []K, values []V) error {
-	return table.Insert(&m.frame, keys, values, m.insertion(m.kernel.insertMulti))
+	return table.Insert(&m.core.frame, keys, values, m.core.insertion(m.core.kernel.insertMulti))
 }
 
 // InsertOn is Insert on the device. It waits for the stream, to know that every pair found its slot.
 func (m *MultiMap[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	return table.InsertOn(&m.frame, st, keys, values, device.Slice[bool]{}, m.insertion(m.kernel.insertMulti))
+	return table.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.insertion(m.core.kernel.insertMulti))
 }
 
 // Contains tells of each key whether it has a value.
 func (m *MultiMap[K, V]) Contains(keys []K, found []bool) error {
-	return table.Find[K, V](&m.frame, keys, nil, found, m.find)
+	return table.Find[K, V](&m.core.frame, keys, nil, found, m.core.find)
 }
 
 // ContainsOn is Contains on the device.
 func (m *MultiMap[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
-	return table.FindOn(&m.frame, st, keys, device.Slice[V]{}, found, m.find)
+	return table.FindOn(&m.core.frame, st, keys, device.Slice[V]{}, found, m.core.find)
 }
 
 // Count writes how many values each key has.
 func (m *MultiMap[K, V]) Count(keys []K, counts []uint32) error {
-	return table.CountValues(&m.frame, keys, counts, m.count)
+	return table.CountValues(&m.core.frame, keys, counts, m.core.count)
 }
 
 // CountOn is Count on the device.
 func (m *MultiMap[K, V]) CountOn(st *device.Stream, keys device.Slice[K], counts device.Slice[uint32]) error {
-	return table.CountValuesOn(&m.frame, st, keys, counts, m.count)
+	return table.CountValuesOn(&m.core.frame, st, keys, counts, m.core.count)
 }
 
 func (c *core) lookErased(st *device.Stream) (uint64, error) {
@@ -66,12 +66,12 @@ func (c *core) lookErased(st *device.Stream) (uint64, error) {
 
 // FindAll gives all values of each key: those of keys[i] are values[offsets[i]:offsets[i+1]], in no order.
 func (m *MultiMap[K, V]) FindAll(keys []K) (offsets []uint64, values []V, err error) {
-	return table.FindValues[K, V](&m.frame, keys, m.findAll)
+	return table.FindValues[K, V](&m.core.frame, keys, m.core.findAll)
 }
 
 // FindAllOn is FindAll on the device, in slices of its own making, which the caller frees. It waits for the stream.
 func (m *MultiMap[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
-	return table.FindValuesOn[K, V](&m.frame, st, keys, m.findAll)
+	return table.FindValuesOn[K, V](&m.core.frame, st, keys, m.core.findAll)
 }
 
 // FindAllInto is FindAllOn into memory of the caller's: offsets has one element more than keys, and values is asked for
@@ -79,14 +79,14 @@ func (m *MultiMap[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (off
 // filling pass reads the table again only for keys with several values). It returns that number, and waits for the stream.
 // values must not use the table.
 func (m *MultiMap[K, V]) FindAllInto(st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64], values func(n int) (device.Slice[V], error)) (int, error) {
-	return table.FindValuesInto(&m.frame, st, keys, offsets, values, m.findAll)
+	return table.FindValuesInto(&m.core.frame, st, keys, offsets, values, m.core.findAll)
 }
 
 // FindAllIn is FindAllInto into memory of the caller's for as many values as it has room for, and returns their number. *table.RoomError tells
 // how many there are if they are more: nothing is written to values then. The offsets of a key without values are equal, and so tell an outer join
 // which rows have no partner.
 func (m *MultiMap[K, V]) FindAllIn(st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64], values device.Slice[V]) (int, error) {
-	return table.FindValuesIn(&m.frame, st, keys, offsets, values, m.findAll)
+	return table.FindValuesIn(&m.core.frame, st, keys, offsets, values, m.core.findAll)
 }
 
 // FindPages is FindAllOn for results larger than memory: page is called with the values of some keys after the others, of whole keys, and no more
@@ -99,29 +99,29 @@ func (m *MultiMap[K, V]) FindAllIn(st *device.Stream, keys device.Slice[K], offs
 // too many keys.
 func (m *MultiMap[K, V]) FindPages(st *device.Stream, keys device.Slice[K], most int,
 	page func(first int, offsets device.Slice[uint64], values device.Slice[V]) error) error {
-	return table.FindPages(&m.frame, st, keys, most, page, m.findAll)
+	return table.FindPages(&m.core.frame, st, keys, most, page, m.core.findAll)
 }
 
 // FindAllOuter is FindAll, in which a key without values gets one, none, as an outer join wants; found[i] tells whether key i has values, and may be
 // nil: see table.OuterFinder. Cost: FindAll's, and three passes over the keys' counts. The first call compiles kernels.
 func (m *MultiMap[K, V]) FindAllOuter(keys []K, none V, found []bool) (offsets []uint64, values []V, err error) {
-	return table.FindOuter(&m.frame, keys, none, found, m.findAll)
+	return table.FindOuter(&m.core.frame, keys, none, found, m.core.findAll)
 }
 
 // FindAllOuterOn is FindAllOuter on the device, in slices of its own making, which the caller frees. It waits for the stream.
 func (m *MultiMap[K, V]) FindAllOuterOn(st *device.Stream, keys device.Slice[K], none V, found device.Slice[bool]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
-	return table.FindOuterOn(&m.frame, st, keys, none, found, m.findAll)
+	return table.FindOuterOn(&m.core.frame, st, keys, none, found, m.core.findAll)
 }
 
 // Delete removes all values of each key. deleted[i] tells whether position i removed any; it may be nil. The count is
 // of pairs.
 func (m *MultiMap[K, V]) Delete(keys []K, deleted []bool) (int, error) {
-	return table.DeletePairs(&m.frame, keys, deleted, m.erase, m.lookErased)
+	return table.DeletePairs(&m.core.frame, keys, deleted, m.core.erase, m.core.lookErased)
 }
 
 // DeleteOn is Delete on the device.
 func (m *MultiMap[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return table.DeleteOn(&m.frame, st, keys, deleted, m.erase)
+	return table.DeleteOn(&m.core.frame, st, keys, deleted, m.core.erase)
 }
 
 // Keys exports each key once, in no order.
@@ -148,10 +148,10 @@ func (m *MultiMap[K, V]) Keys() (keys []K, err error) {
 
 // All exports every pair, in no order.
 func (m *MultiMap[K, V]) All() ([]K, []V, error) {
-	return table.All[K, V](&m.frame, false, m.exporter)
+	return table.All[K, V](&m.core.frame, false, m.core.exporter)
 }
 
 // Chunks gives every pair to do, in chunks: see table.Map.
 func (m *MultiMap[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
-	return table.Chunks(ctx, &m.frame, m.exporter, do)
+	return table.Chunks(ctx, &m.core.frame, m.core.exporter, do)
 }

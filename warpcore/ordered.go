@@ -10,30 +10,30 @@ var _ table.Orderer[uint32, uint32] = (*Map[uint32, uint32])(nil)
 
 // Ordering is how a batch of n rows would be brought in order: see table.Orderer. Tables with another hash function than Murmur's do that themselves.
 func (m *Map[K, V]) Ordering(n int) (o table.Ordering) {
-	if m.cfg.hash != kernel.HashMurmur {
+	if m.core.cfg.hash != kernel.HashMurmur {
 		return o
 	}
-	m.frame.Guard(func() {
-		o = table.Ordering{Regions: int(m.regions.Count(int64(n), int64(m.mem.Len()))), Seed: m.t.Seed}
+	m.core.frame.Guard(func() {
+		o = table.Ordering{Regions: int(m.core.regions.Count(int64(n), int64(m.core.mem.Len()))), Seed: m.core.t.Seed}
 	})
 	return o
 }
 
 // FindOrderedOn is FindOn of rows that are in the order of regions: see table.Orderer.
 func (m *Map[K, V]) FindOrderedOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
-	return table.FindOn(&m.frame, st, keys, values, found, func(st *device.Stream, b table.Rows) error {
+	return table.FindOn(&m.core.frame, st, keys, values, found, func(st *device.Stream, b table.Rows) error {
 		b.Ordered = true
-		return m.find(st, b)
+		return m.core.find(st, b)
 	})
 }
 
 // InsertOrderedOn is InsertOn of rows that are in the order of regions: see table.Orderer.
 func (m *Map[K, V]) InsertOrderedOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	x := m.insertion(m.kernel.insert)
+	x := m.core.insertion(m.core.kernel.insert)
 	put := x.Put
 	x.Put = func(st *device.Stream, b table.Rows) (refused []int, why, err error) {
 		b.Ordered = true
 		return put(st, b)
 	}
-	return table.InsertOn(&m.frame, st, keys, values, device.Slice[bool]{}, x)
+	return table.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, x)
 }

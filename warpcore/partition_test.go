@@ -22,7 +22,7 @@ func partitioned[K, V any](rule table.Regions, layout Layout) tabletest.Maker[K,
 	return func(d *device.Device, o table.Options) (table.Map[K, V], error) {
 		m, err := New[K, V](d, Options{Options: o, Layout: layout})
 		if err == nil {
-			m.regions = rule
+			m.core.regions = rule
 		}
 		return m, err
 	}
@@ -73,7 +73,7 @@ func TestPartitionedInPieces(t *testing.T) {
 		must(t, err)
 		rule := tinyRegions
 		rule.RegionBytes, rule.PieceRows = 32<<10, 30_000
-		m.regions = rule
+		m.core.regions = rule
 		rng := rand.New(rand.NewPCG(uint64(capacity), 1))
 		keys, values := make([]uint32, 200_001), make([]uint64, 200_001)
 		for i := range keys {
@@ -191,8 +191,8 @@ func TestPartitionWithoutMemory(t *testing.T) {
 	m, err := New[uint32, uint32](openCPU(t), Options{Options: table.Options{Capacity: 5000}})
 	must(t, err)
 	defer m.Close()
-	m.regions = tinyRegions
-	m.regions.MemoryShare = 1 << 50
+	m.core.regions = tinyRegions
+	m.core.regions.MemoryShare = 1 << 50
 	keys := sequence(0, 4000)
 	must(t, m.Insert(keys, keys))
 	if s, err := m.Stats(); s.Len != len(keys) || err != nil || s.ScratchBytes > 1<<14 {

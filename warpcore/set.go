@@ -13,7 +13,7 @@ import (
 // bits: the CPU, and GPUs from sm_90 (H100) on. All methods take whole batches and are safe for use by several goroutines.
 //
 // It implements table.Set, whose comments are the contract of the methods; Union, Intersect and Subtract are its own.
-type Set[K any] struct{ *core }
+type Set[K any] struct{ handle }
 
 var _ table.Set[uint32] = (*Set[uint32])(nil)
 
@@ -22,49 +22,49 @@ func NewSet[K any](d *device.Device, o Options) (*Set[K], error) {
 	w := table.Width{}
 	w.Key, w.Err = table.WidthOf[K]("key", 4, 8, 16)
 	c, err := newCore(d, w, o, table.KindSet)
-	return table.Made(&Set[K]{c}, err)
+	return table.Made(&Set[K]{handle{c}}, err)
 }
 
 // Insert puts the keys that are absent: see table.Set. Cost of a key: one window read and one 32-byte sector written at low load; with
 // added the keys go in as they come, and a table that is larger than the device's L2 cache is written to at random.
 func (s *Set[K]) Insert(keys []K, added []bool) (int, error) {
-	return table.InsertKeys(&s.frame, keys, added, s.insertion(s.kernel.insertNew))
+	return table.InsertKeys(&s.core.frame, keys, added, s.core.insertion(s.core.kernel.insertNew))
 }
 
 // InsertOn is Insert on the device: see table.Set.
 func (s *Set[K]) InsertOn(st *device.Stream, keys device.Slice[K], added device.Slice[bool]) error {
-	return table.InsertOn(&s.frame, st, keys, table.NoValues(), added, s.insertion(s.kernel.insertNew))
+	return table.InsertOn(&s.core.frame, st, keys, table.NoValues(), added, s.core.insertion(s.core.kernel.insertNew))
 }
 
 // Contains tells of each key whether it is in. Cost of a key: one window read at low load.
 func (s *Set[K]) Contains(keys []K, found []bool) error {
-	return table.Find[K, byte](&s.frame, keys, nil, found, s.find)
+	return table.Find[K, byte](&s.core.frame, keys, nil, found, s.core.find)
 }
 
 // ContainsOn is Contains on the device.
 func (s *Set[K]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
-	return table.FindOn(&s.frame, st, keys, device.Slice[byte]{}, found, s.find)
+	return table.FindOn(&s.core.frame, st, keys, device.Slice[byte]{}, found, s.core.find)
 }
 
 // Delete removes keys: see table.Set. Their slots become tombstones, which later inserts use again.
 func (s *Set[K]) Delete(keys []K, deleted []bool) (int, error) {
-	return table.Delete(&s.frame, keys, deleted, s.erase)
+	return table.Delete(&s.core.frame, keys, deleted, s.core.erase)
 }
 
 // DeleteOn is Delete on the device.
 func (s *Set[K]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return table.DeleteOn(&s.frame, st, keys, deleted, s.erase)
+	return table.DeleteOn(&s.core.frame, st, keys, deleted, s.core.erase)
 }
 
 // All exports every key, in no order.
 func (s *Set[K]) All() ([]K, error) {
-	keys, _, err := table.All[K, byte](&s.frame, true, s.exporter)
+	keys, _, err := table.All[K, byte](&s.core.frame, true, s.core.exporter)
 	return keys, err
 }
 
 // Chunks gives every key to do, in chunks: see table.Set.
 func (s *Set[K]) Chunks(ctx context.Context, do func(keys []K) error) error {
-	return table.KeyChunks(ctx, &s.frame, s.exporter, do)
+	return table.KeyChunks(ctx, &s.core.frame, s.core.exporter, do)
 }
 
 // Union puts all keys of another set in. The sets may differ in their options, not in their device. It waits; other calls on either set
@@ -76,7 +76,7 @@ func (s *Set[K]) Union(other *Set[K]) error {
 		var lost int
 		var why error
 		err := x.pieces(other.core, func(b table.Rows) error {
-			refused, w, err := s.insert(x.st, s.kernel.insertNew, b)
+			refused, w, err := s.core.insert(x.st, s.core.kernel.insertNew, b)
 			if lost += len(refused); w != nil {
 				why = w
 			}
@@ -95,17 +95,17 @@ func (s *Set[K]) Intersect(other *Set[K]) error {
 	return s.beside(other, func(x *exchange) error {
 		return x.pieces(s.core, func(b table.Rows) error {
 			b.Flags = x.found.Addr()
-			if err := other.find(x.st, b); err != nil {
+			if err := other.core.find(x.st, b); err != nil {
 				return err
 			}
-			p := selectParams{Table: s.t, Keys: b.Keys, Found: b.Flags, N: uint64(b.N), Out: x.left.Addr()}
-			if err := errors.Join(s.reset(x.st), s.kernel.absent.Launch(x.st, s.grid(b.N), &p)); err != nil {
+			p := selectParams{Table: s.core.t, Keys: b.Keys, Found: b.Flags, N: uint64(b.N), Out: x.left.Addr()}
+			if err := errors.Join(s.core.reset(x.st), s.core.kernel.absent.Launch(x.st, s.core.grid(b.N), &p)); err != nil {
 				return err
 			}
-			if _, err := s.look(x.st); err != nil || s.counters.Seen.Exported == 0 {
+			if _, err := s.core.look(x.st); err != nil || s.core.counters.Seen.Exported == 0 {
 				return err
 			}
-			return s.erase(x.st, table.Rows{Keys: p.Out, N: int64(s.counters.Seen.Exported)})
+			return s.core.erase(x.st, table.Rows{Keys: p.Out, N: int64(s.core.counters.Seen.Exported)})
 		})
 	})
 }
@@ -116,7 +116,7 @@ func (s *Set[K]) Subtract(other *Set[K]) error {
 		return s.Clear()
 	}
 	return s.beside(other, func(x *exchange) error {
-		return x.pieces(other.core, func(b table.Rows) error { return s.erase(x.st, b) })
+		return x.pieces(other.core, func(b table.Rows) error { return s.core.erase(x.st, b) })
 	})
 }
 

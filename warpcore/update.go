@@ -17,22 +17,22 @@ var _ table.Updater[uint32, uint32] = (*Map[uint32, uint32])(nil)
 // the rows of a large batch that go into a table larger than the L2 cache are brought in the order of small parts first, and those of one key combined
 // in shared memory, but for code of one's own.
 func (m *Map[K, V]) Update(keys []K, values []V, with table.Combine) error {
-	return table.Updating(&m.frame, keys, values, with, m.updating)
+	return table.Updating(&m.core.frame, keys, values, with, m.core.updating)
 }
 
 // UpdateOn is Update on the device: it waits for the stream only when the table may have to grow or to refuse.
 func (m *Map[K, V]) UpdateOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], with table.Combine) error {
-	return table.UpdatingOn(&m.frame, st, keys, values, with, m.updating)
+	return table.UpdatingOn(&m.core.frame, st, keys, values, with, m.core.updating)
 }
 
 // FindOrInsert gives the values that are there, and puts the others: see table.Updater.
 func (m *Map[K, V]) FindOrInsert(keys []K, values, out []V, added []bool) (int, error) {
-	return table.FindOrInsert(&m.frame, keys, values, out, added, m.updating(device.File{}))
+	return table.FindOrInsert(&m.core.frame, keys, values, out, added, m.core.updating(device.File{}))
 }
 
 // FindOrInsertOn is FindOrInsert on the device.
 func (m *Map[K, V]) FindOrInsertOn(st *device.Stream, keys device.Slice[K], values, out device.Slice[V], added device.Slice[bool]) error {
-	return table.FindOrInsertOn(&m.frame, st, keys, values, out, added, m.updating(device.File{}))
+	return table.FindOrInsertOn(&m.core.frame, st, keys, values, out, added, m.core.updating(device.File{}))
 }
 
 // updating takes a batch in with the operation of a header combine.h; without one, it is FindOrInsert's. It serves one call.

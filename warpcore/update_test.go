@@ -139,7 +139,7 @@ func TestDeviceSideUpdate(t *testing.T) {
 					return m.Use(nil, 2*n, func(tb Table) error {
 						return k.Launch(nil, device.Grid{Blocks: 2, Threads: 64}, &probeTestParams{Table: tb, N: n, Steps: erases})
 					})
-				}, func() uint64 { return m.counters.Seen.Failed })
+				}, func() uint64 { return m.core.counters.Seen.Failed })
 			})
 		}
 	}
@@ -153,7 +153,7 @@ func TestRefusedKeysStayOut(t *testing.T) {
 	for _, header := range []device.File{add, {}} {
 		m, err := New[uint32, uint32](openCPU(t), Options{Window: 2, Options: table.Options{Hash: kernel.HashConstant, MaxBytes: 24 << 10}})
 		must(t, err)
-		tabletest.RefusedStayOut(t, &m.frame, m.updating(header), 4000, func() {})
+		tabletest.RefusedStayOut(t, &m.core.frame, m.core.updating(header), 4000, func() {})
 		must(t, m.Check())
 		must(t, m.Close())
 	}

@@ -281,7 +281,7 @@ func (c *ringCore) Stats() (s table.Stats, err error) {
 }
 
 func (c *ringCore) Grow(n int) error {
-	return c.frame.GrowTo(n, func(st *device.Stream) error {
+	return c.frame.GrowTo(n, c.look, func(st *device.Stream, _ int64) error {
 		slots, most := c.slotsFor(int64(n))
 		if slots = max(slots, int64(c.t.N)); slots > most {
 			return c.frame.NoRoomFor(n, slots*slotBytes, c.o.MaxBytes)
