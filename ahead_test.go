@@ -1,6 +1,7 @@
 package warpmap_test
 
 import (
+	"errors"
 	"os"
 	"slices"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/testenv"
+	"github.com/warpmap/warpmap/shard"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/table/text"
 )
@@ -61,6 +63,37 @@ func TestCompileAheadStrings(t *testing.T) {
 		if now := compiled(t, dir); !slices.Equal(now, all) {
 			t.Errorf("%s: %d programs were compiled ahead, and then there are %d", family, len(all), len(now))
 		}
+	}
+}
+
+// All that a map over devices compiles is there: what its maps do, and what brings rows to them.
+func TestCompileAheadShard(t *testing.T) {
+	dir := t.TempDir()
+	d, err := device.OpenAhead("sm_90", device.WithCache(dir))
+	testenv.Require(t, "nvrtc", err)
+	defer d.Close()
+	if err := errors.Join(warpmap.CompileAhead[uint32, uint32](d, table.KindMap, warpmap.GPH), shard.CompileAhead(d, table.WidthsOf[uint32, uint32]())); err != nil {
+		t.Fatal(err)
+	}
+	all := compiled(t, dir)
+	m, err := shard.NewMap([]*device.Device{d}, shard.Options{Options: table.Options{Capacity: 1 << 20}}, func(d *device.Device, o table.Options) (table.Map[uint32, uint32], error) {
+		return warpmap.New[uint32, uint32](d, warpmap.GPH, o)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{8, 1 << 20} { // nothing runs, so that errors mean nothing
+		keys, values, found := make([]uint32, n), make([]uint32, n), make([]bool, n)
+		m.Insert(keys, values)
+		m.Find(keys, values, found)
+		m.Delete(keys, nil)
+	}
+	m.Stats()
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+	if now := compiled(t, dir); !slices.Equal(now, all) {
+		t.Errorf("%d programs were compiled ahead, and then there are %d", len(all), len(now))
 	}
 }
 

@@ -23,10 +23,29 @@ func OpenAhead(arch string, opts ...Option) (*Device, error) {
 	}
 	host := newCPU("cpu", &cfg, nil) // for its memory alone
 	b := &aheadBackend{host, comp}
-	// As H100s have, but for a small L2 cache, so that tables need not be large to need the kernels of large ones. Grids follow from it, and no code.
+	// As H100s have, but for a small L2 cache, so that tables need not be large to need the kernels of large ones. Grids follow from it, and no code; but
+	// what shared memory there is decides on tiles.
 	b.inf = Info{Name: "cuda:ahead-" + arch, Model: "none, compiling for " + arch, Arch: arch, Compiler: comp.ident(), Multiprocessors: 132, Memory: b.inf.Memory,
-		L2: 4 << 20, Shared: 227 << 10, CAS128: comp.swap128(arch), NUMA: -1}
+		L2: 4 << 20, Shared: sharedOf(arch), CAS128: comp.swap128(arch), NUMA: -1}
 	return finish(b, cfg, "")
+}
+
+// sharedOf is the shared memory that a block may have on an architecture, in bytes (CUDA C++ Programming Guide, "Technical Specifications per Compute
+// Capability"). One that is not known has what most of its kind have.
+func sharedOf(arch string) int64 {
+	switch arch {
+	case "sm_50", "sm_52", "sm_53", "sm_60", "sm_61", "sm_62":
+		return 48 << 10
+	case "sm_70", "sm_72":
+		return 96 << 10
+	case "sm_75":
+		return 64 << 10
+	case "sm_80", "sm_87":
+		return 163 << 10
+	case "sm_86", "sm_89", "sm_120", "sm_121":
+		return 99 << 10
+	}
+	return 227 << 10
 }
 
 // aheadBackend has memory, streams and events as the CPU device, and a compiler as a GPU. Its kernels do nothing.

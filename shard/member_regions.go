@@ -15,13 +15,23 @@ import (
 //	         │ region 0 │ region 1 │ … │ region 0 │ region 1 │ … │   ═══════▶   │ region 0 │ region 1 │ … │
 //	         └──────────┴──────────┴───┴──────────┴──────────┴───┘              └──────────┴──────────┴───┴─────────┄
 
+// anyOrder are the regions of a member that brings no rows: it does as the others want.
+const anyOrder = -1
+
 // wanted is the order in which this member would have its rows split: all bring as many, as far as it knows.
 func (j *joint) wanted(jb *job, s source) (o order) {
-	if jb.ordering == nil || jb.all || j.opts.Regions < 0 || j.size == 1 || s.n == 0 || s.when != 0 {
+	if jb.ordering == nil || jb.all || j.opts.Regions < 0 || j.size == 1 || s.when != 0 {
 		return order{}
 	}
 	own, ok := jb.ordering(0, min(j.piece, s.n)/j.size)
 	o = order{regions: own.Regions, seed: own.Seed}
+	if s.n == 0 {
+		if !ok || !j.m.regional.load(j.d, j.widths) {
+			return order{}
+		}
+		o.regions = anyOrder
+		return o
+	}
 	if j.opts.Regions > 0 {
 		o.regions = j.opts.Regions
 	}
@@ -41,13 +51,16 @@ func (j *joint) words(s source, o order) int {
 	return (s.n + chunk - 1) / chunk * j.size * max(1, o.regions)
 }
 
-// agreedOrder is the order that all want, by the number of regions that most want; there is none where one wants none.
+// agreedOrder is the order that all want, by the largest number of regions; there is none where one wants none.
 func agreedOrder(said []request) (o order) {
-	for _, x := range said {
-		if x.Regions == 0 || o.regions > 0 && x.Order != o.seed {
+	for rank, x := range said {
+		if x.Regions == 0 || rank > 0 && x.Order != o.seed {
 			return order{}
 		}
 		o.regions, o.seed = max(o.regions, x.Regions), x.Order
+	}
+	if o.regions <= 0 {
+		return order{}
 	}
 	return o
 }

@@ -147,7 +147,8 @@ func (j *joint) usable() error {
 	return j.broken
 }
 
-// request is what a member brings to an operation: how many rows, how many of each chunk are whose, and the order that it would have them in, by which it counted.
+// request is what a member brings to an operation: how many rows, how many of each chunk are whose, and the order that it would have them in, by which it counted;
+// anyOrder where it has none.
 type request struct {
 	N       int
 	Counts  []uint64
@@ -164,17 +165,21 @@ func (j *joint) exchange(what string, jb *job, s source, err error) error {
 	}
 	if err == nil && jb.all && s.n > 0 {
 		err = errors.Join(j.m.came.Record(s.st), j.m.split.Wait(j.m.came))
-	} else if err == nil && s.n > 0 {
+	} else if err == nil {
 		o := j.wanted(jb, s)
 		own.Regions, own.Order = o.regions, o.seed
-		own.Counts, err = j.counted(s, o)
+		if s.n > 0 {
+			own.Counts, err = j.counted(s, o)
+		}
 	}
 	said, err := agreed(j, what, own, err)
 	if err != nil {
 		return err
 	}
-	if jb.order = agreedOrder(said); slices.ContainsFunc(said, func(x request) bool { return x.Regions != jb.order.regions }) { // they count again
-		if s.n > 0 && own.Regions != jb.order.regions {
+	jb.order = agreedOrder(said)
+	recount := func(x request) bool { return x.N > 0 && x.Regions != jb.order.regions }
+	if slices.ContainsFunc(said, recount) {
+		if recount(own) {
 			own.Counts, err = j.counted(s, jb.order)
 		}
 		if said, err = agreed(j, what, own, err); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/shard"
 	tables "github.com/warpmap/warpmap/table"
 )
 
@@ -19,7 +20,7 @@ type compileWork struct {
 	arch, table, kind  []string
 	keyBytes, valBytes []int
 	out                string
-	strings            bool
+	strings, shard     bool
 }
 
 // stringsKind is what --kind calls maps of strings, which are no kind of table: they stand over a map.
@@ -36,9 +37,10 @@ it. The program must be of the same version of warpmap.
 
 Kernels are those of tables with their default options, and do not depend on the types of keys and values but by their widths; Update is compiled for
 unsigned integers, by Add. For what else a program has, make it run once on a machine with NVRTC and a GPU of that architecture, and take its cache; or call
-warpmap.CompileAhead or CompileAheadStrings with its own types.`,
+warpmap.CompileAhead, warpmap.CompileAheadStrings and shard.CompileAhead with its own types.`,
 		Example: `  warpmap compile --arch sm_90 --out kernels
   warpmap compile --arch sm_90 --table slab --kind strings --value-bytes 8 --out kernels
+  warpmap compile --arch sm_90 --table warpcore --shard --out kernels
   warpmap compile --arch sm_80,sm_90 --table warpcore,gph --kind map,set --key-bytes 8 --value-bytes 8 --out kernels`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return w.run(cmd) },
@@ -50,6 +52,7 @@ warpmap.CompileAhead or CompileAheadStrings with its own types.`,
 	f.StringSliceVar(&w.kind, "kind", []string{tables.KindMap.String()}, "kinds of tables: "+strings.Join(append(kindNames(), stringsKind), ", "))
 	f.IntSliceVar(&w.keyBytes, "key-bytes", []int{4, 8}, "widths of keys: 4, 8")
 	f.IntSliceVar(&w.valBytes, "value-bytes", []int{4, 8}, "widths of values: 4, 8, 16")
+	f.BoolVar(&w.shard, "shard", false, "also the kernels that spread such tables over several GPUs")
 	cmd.MarkFlagRequired("arch")
 	cmd.MarkFlagRequired("out")
 	return cmd
@@ -144,6 +147,16 @@ func (w *compileWork) compile(cmd *cobra.Command, arch string, kinds []tables.Ki
 			}
 		}
 	}
+	for _, width := range w.shardWidths(kinds) {
+		note := ""
+		if width.Value > 0 {
+			note = fmt.Sprintf(" and values of %d", width.Value)
+		}
+		err := ahead(fmt.Sprintf("spreading over several GPUs, keys of %d bytes%s", width.Key, note), func() error { return shard.CompileAhead(d, width) })
+		if err != nil {
+			return err
+		}
+	}
 	if !w.strings {
 		return nil
 	}
@@ -161,6 +174,32 @@ func (w *compileWork) compile(cmd *cobra.Command, arch string, kinds []tables.Ki
 // families are those of a kind that are wanted.
 func (w *compileWork) families(kind tables.Kind) []tables.Family {
 	return slices.DeleteFunc(slices.Clone(warpmap.Families(kind)), func(f tables.Family) bool { return !w.wants(f) })
+}
+
+// shardWidths are the widths of rows that tables over several GPUs exchange, each once.
+func (w *compileWork) shardWidths(kinds []tables.Kind) (widths []tables.Width) {
+	if !w.shard {
+		return nil
+	}
+	for _, kind := range kinds {
+		values := w.valBytes
+		switch kind {
+		case tables.KindSet:
+			values = []int{0}
+		case tables.KindCounter: // counts
+			values = []int{4, 8}
+		case tables.KindFilter:
+			continue // there is none over several
+		}
+		for _, key := range w.keyBytes {
+			for _, value := range values {
+				if width := (tables.Width{Key: key, Value: value}); !slices.Contains(widths, width) {
+					widths = append(widths, width)
+				}
+			}
+		}
+	}
+	return widths
 }
 
 // valuesOf are the widths of values of a kind; for one without values, or with counts, one that stands for none.

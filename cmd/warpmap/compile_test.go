@@ -25,8 +25,8 @@ func TestCompile(t *testing.T) {
 	}
 	_, err := device.InfoFor("sm_90")
 	testenv.Require(t, "nvrtc", err)
-	out, progress, err := run(t, "compile", "--arch", "sm_90", "--table", "slab", "--kind", "set", "--key-bytes", "4", "--out", dir)
-	if err != nil || !strings.Contains(out, "programs, ") || strings.Contains(out, " 0 programs") || !strings.Contains(progress, "sm_90: set of slab, keys of 4 bytes\n") {
+	out, progress, err := run(t, "compile", "--arch", "sm_90", "--table", "slab", "--kind", "set", "--key-bytes", "4", "--shard", "--out", dir)
+	if err != nil || !strings.Contains(out, "programs, ") || strings.Contains(out, " 0 programs") || !strings.Contains(progress, "sm_90: set of slab, keys of 4 bytes\nsm_90: spreading over several GPUs, keys of 4 bytes\n") {
 		t.Errorf("%q, %q, %v", out, progress, err)
 	}
 	out, progress, err = run(t, "compile", "--arch", "sm_90", "--table", "gph", "--kind", "strings", "--value-bytes", "4", "--out", filepath.Join(dir, "strings"))
