@@ -66,30 +66,30 @@ func TestCompileAheadStrings(t *testing.T) {
 	}
 }
 
-// All that a map over devices compiles is there: what its maps do, and what brings rows to them.
+// All that a set over devices compiles is there: what its sets do, and what brings rows to them.
 func TestCompileAheadShard(t *testing.T) {
 	dir := t.TempDir()
 	d, err := device.OpenAhead("sm_90", device.WithCache(dir))
 	testenv.Require(t, "nvrtc", err)
 	defer d.Close()
-	if err := errors.Join(warpmap.CompileAhead[uint32, uint32](d, table.KindMap, warpmap.GPH), shard.CompileAhead(d, table.WidthsOf[uint32, uint32]())); err != nil {
+	if err := errors.Join(warpmap.CompileAhead[uint32, uint32](d, table.KindSet, warpmap.Slab), shard.CompileAhead(d, table.WidthOfKeys[uint32]())); err != nil {
 		t.Fatal(err)
 	}
 	all := compiled(t, dir)
-	m, err := shard.NewMap([]*device.Device{d}, shard.Options{Options: table.Options{Capacity: 1 << 20}}, func(d *device.Device, o table.Options) (table.Map[uint32, uint32], error) {
-		return warpmap.New[uint32, uint32](d, warpmap.GPH, o)
+	s, err := shard.NewSet([]*device.Device{d}, shard.Options{Options: table.Options{Capacity: 1 << 20}}, func(d *device.Device, o table.Options) (table.Set[uint32], error) {
+		return warpmap.NewSet[uint32](d, warpmap.Slab, o)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range []int{8, 1 << 20} { // nothing runs, so that errors mean nothing
-		keys, values, found := make([]uint32, n), make([]uint32, n), make([]bool, n)
-		m.Insert(keys, values)
-		m.Find(keys, values, found)
-		m.Delete(keys, nil)
+		keys, found := make([]uint32, n), make([]bool, n)
+		s.Insert(keys, found)
+		s.Contains(keys, found)
+		s.Delete(keys, nil)
 	}
-	m.Stats()
-	if err := m.Close(); err != nil {
+	s.Stats()
+	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
 	if now := compiled(t, dir); !slices.Equal(now, all) {

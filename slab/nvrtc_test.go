@@ -11,7 +11,7 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// All kernels compile for GPUs, on machines that have none: each variant for one architecture, in short runs two of them.
+// All kernels compile for GPUs, on machines that have none: each variant for one architecture; in short runs one, without what few call.
 func TestKernelsCompileForGPUs(t *testing.T) {
 	for i, v := range []struct {
 		key, value, group int
@@ -25,7 +25,7 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 		{4, 4, 32, false, false, "sm_70"},
 		{8, 0, 8, false, false, "sm_80"},
 	} {
-		if i >= 2 && !testenv.Long() {
+		if i >= 1 && !testenv.Long() {
 			break
 		}
 		info, _ := device.InfoFor(v.arch) // an error comes again below
@@ -42,7 +42,7 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 			programs = append(programs, each)
 			programs = append(programs, allocatorProgram(i == 1, "allocate", allocateKernels, allocateParams{}))
 		}
-		compiles(t, v.arch, fmt.Sprintf("%+v", v), programs...)
+		compiles(t, v.arch, fmt.Sprintf("%+v", v), testenv.Some(programs, 2)...)
 	}
 }
 
@@ -73,7 +73,7 @@ func TestUpdatesCompileForGPUs(t *testing.T) {
 		{4, 4, reflect.TypeFor[int32](), "old * value", "sm_90"},
 		{8, 8, reflect.TypeFor[uint64](), table.Or, "sm_80"},
 	} {
-		if i >= 3 && !testenv.Long() {
+		if i >= 1 && !testenv.Long() {
 			break
 		}
 		info, _ := device.InfoFor(v.arch) // an error comes again below

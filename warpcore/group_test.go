@@ -82,6 +82,9 @@ func TestGroupedInserts(t *testing.T) {
 			return adding{m}, err
 		},
 	}
+	if !testenv.Long() {
+		delete(makers, "aos")
+	}
 	for name, maker := range makers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -12,7 +12,6 @@ import (
 	"github.com/warpmap/warpmap/bench"
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/shard"
-	"github.com/warpmap/warpmap/stadium"
 	tables "github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/workload"
 )
@@ -182,14 +181,6 @@ func familiesOf(kind tables.Kind) (names []string) {
 		names = append(names, string(f))
 	}
 	return names
-}
-
-// newMap is warpmap.New, for stadium with so many bytes of slots in device memory.
-func newMap[K, V any](d *device.Device, family tables.Family, o tables.Options, deviceBytes int64) (tables.Map[K, V], error) {
-	if deviceBytes == 0 {
-		return warpmap.New[K, V](d, family, o)
-	}
-	return stadium.New[K, V](d, stadium.Options{Options: o, DeviceBytes: deviceBytes})
 }
 
 func limitsCommand(keep *string) *cobra.Command {

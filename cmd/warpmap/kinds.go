@@ -10,6 +10,8 @@ import (
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/bench"
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/dycuckoo"
+	"github.com/warpmap/warpmap/stadium"
 	tables "github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/workload"
 )
@@ -133,61 +135,33 @@ func benchTable(d *device.Device, family tables.Family, kind tables.Kind, o benc
 	}
 	switch o.KeyBytes {
 	case 4:
-		return benchKeyed[uint32](d, family, kind, o)
+		return benchKeyed[uint32](d, family, kind, o, benchMap[uint32])
 	case 8:
-		return benchKeyed[uint64](d, family, kind, o)
+		return benchKeyed[uint64](d, family, kind, o, benchMap[uint64])
 	case 16:
-		return benchKeyed[[2]uint64](d, family, kind, o)
+		return benchKeyed[[2]uint64](d, family, kind, o, benchWide[[2]uint64])
 	case 32:
-		return benchKeyed[[4]uint64](d, family, kind, o)
+		return benchKeyed[[4]uint64](d, family, kind, o, benchWide[[4]uint64])
 	}
 	return nil, fmt.Errorf("keys of %d bytes: want 4, 8, 16 or 32", o.KeyBytes)
 }
 
-func benchKeyed[K workload.Wide](d *device.Device, family tables.Family, kind tables.Kind, o bench.TableOptions) ([]bench.Row, error) {
-	switch {
-	case kind == tables.KindCounter && o.ValueBytes == 4:
-		return benchCounter[K, uint32](d, family, o)
-	case kind == tables.KindCounter:
+// benchKeyed measures a table of a kind whose keys are K; maps measures maps of these. What is not asked for here of wide keys and values, as multimaps
+// of them, would be compiled for each of their widths.
+func benchKeyed[K workload.Wide](d *device.Device, family tables.Family, kind tables.Kind, o bench.TableOptions, maps func(*device.Device, tables.Family, bench.TableOptions) ([]bench.Row, error)) ([]bench.Row, error) {
+	switch kind {
+	case tables.KindMap:
+		return maps(d, family, o)
+	case tables.KindCounter:
+		if o.ValueBytes == 4 {
+			return benchCounter[K, uint32](d, family, o)
+		}
 		return benchCounter[K, uint64](d, family, o)
 	}
-	switch o.ValueBytes {
-	case 4:
-		return benchTyped[K, uint32](d, family, kind, o)
-	case 8:
-		return benchTyped[K, uint64](d, family, kind, o)
-	case 16:
-		return benchTyped[K, [2]uint64](d, family, kind, o)
-	case 32:
-		return benchTyped[K, [4]uint64](d, family, kind, o)
-	case 64:
-		return benchTyped[K, [8]uint64](d, family, kind, o)
-	}
-	return nil, fmt.Errorf("values of %d bytes: want 4, 8, 16, 32 or 64", o.ValueBytes)
-}
-
-func benchTyped[K, V workload.Wide](d *device.Device, family tables.Family, kind tables.Kind, o bench.TableOptions) ([]bench.Row, error) {
-	return bench.Table(d, o, func(w *bench.Work[K, V], load float64) (s bench.Subject, err error) {
-		options := tables.Options{Capacity: o.Room(), LoadFactor: load}
+	return bench.Table(d, o, func(w *bench.Work[K, uint32], load float64) (s bench.Subject, err error) {
 		switch kind {
-		case tables.KindMap:
-			m, err := newMap[K, V](d, family, options, o.DeviceBytes)
-			if err != nil {
-				return s, err
-			}
-			switch {
-			case o.Build:
-				s, err = w.Built(m)
-			case o.Update:
-				s, err = w.Updated(m)
-			case o.Chosen > 0:
-				s, err = w.Choosing(m)
-			default:
-				s = w.Map(m)
-			}
-			return orClosed(s, err, m)
 		case tables.KindSet:
-			t, err := warpmap.NewSet[K](d, family, options)
+			t, err := warpmap.NewSet[K](d, family, tables.Options{Capacity: o.Room(), LoadFactor: load})
 			if err != nil {
 				return s, err
 			}
@@ -204,7 +178,86 @@ func benchTyped[K, V workload.Wide](d *device.Device, family tables.Family, kind
 	})
 }
 
-// benchMultiMap is not a part of benchTyped: multimaps of wide keys and values would be compiled, but not measured.
+// benchMap measures a map of any family, with values of widths that all have.
+func benchMap[K workload.Wide](d *device.Device, family tables.Family, o bench.TableOptions) ([]bench.Row, error) {
+	switch o.ValueBytes {
+	case 4:
+		return benchMapOf(d, o, newMap[K, uint32](family))
+	case 8:
+		return benchMapOf(d, o, newMap[K, uint64](family))
+	case 16:
+		return benchMapOf(d, o, newMap[K, [2]uint64](family))
+	}
+	return benchWide[K](d, family, o)
+}
+
+// benchWide measures a map of a family that has wide keys and values.
+func benchWide[K workload.Wide](d *device.Device, family tables.Family, o bench.TableOptions) ([]bench.Row, error) {
+	switch o.ValueBytes {
+	case 4:
+		return benchMapOf(d, o, newWide[K, uint32](family))
+	case 8:
+		return benchMapOf(d, o, newWide[K, uint64](family))
+	case 16:
+		return benchMapOf(d, o, newWide[K, [2]uint64](family))
+	case 32:
+		return benchMapOf(d, o, newWide[K, [4]uint64](family))
+	case 64:
+		return benchMapOf(d, o, newWide[K, [8]uint64](family))
+	}
+	return nil, fmt.Errorf("values of %d bytes: want 4, 8, 16, 32 or 64", o.ValueBytes)
+}
+
+func benchMapOf[K, V workload.Wide](d *device.Device, o bench.TableOptions, newMap mapMaker[K, V]) ([]bench.Row, error) {
+	return bench.Table(d, o, func(w *bench.Work[K, V], load float64) (s bench.Subject, err error) {
+		m, err := newMap(d, tables.Options{Capacity: o.Room(), LoadFactor: load}, o.DeviceBytes)
+		if err != nil {
+			return s, err
+		}
+		switch {
+		case o.Build:
+			s, err = w.Built(m)
+		case o.Update:
+			s, err = w.Updated(m)
+		case o.Chosen > 0:
+			s, err = w.Choosing(m)
+		default:
+			s = w.Map(m)
+		}
+		return orClosed(s, err, m)
+	})
+}
+
+// mapMaker makes a map; of a stadium's slots so many bytes are in device memory, where it is not 0.
+type mapMaker[K, V any] func(d *device.Device, o tables.Options, deviceBytes int64) (tables.Map[K, V], error)
+
+func newMap[K, V any](family tables.Family) mapMaker[K, V] {
+	return func(d *device.Device, o tables.Options, deviceBytes int64) (tables.Map[K, V], error) {
+		if deviceBytes != 0 {
+			return newStadium[K, V](d, o, deviceBytes)
+		}
+		return warpmap.New[K, V](d, family, o)
+	}
+}
+
+// newWide is newMap of the families whose maps have wide keys and values, without those whose error says that theirs do not.
+func newWide[K, V any](family tables.Family) mapMaker[K, V] {
+	return func(d *device.Device, o tables.Options, deviceBytes int64) (tables.Map[K, V], error) {
+		switch family {
+		case warpmap.Stadium:
+			return newStadium[K, V](d, o, deviceBytes)
+		case warpmap.DyCuckoo:
+			return dycuckoo.New[K, V](d, dycuckoo.Options{Options: o})
+		}
+		return nil, fmt.Errorf("%w; or --table stadium or dycuckoo", tables.WidthsOf[K, V]().Err)
+	}
+}
+
+func newStadium[K, V any](d *device.Device, o tables.Options, deviceBytes int64) (tables.Map[K, V], error) {
+	return stadium.New[K, V](d, stadium.Options{Options: o, DeviceBytes: deviceBytes})
+}
+
+// benchMultiMap measures a multimap.
 func benchMultiMap[K, V workload.Wide](d *device.Device, family tables.Family, kind tables.Kind, o bench.TableOptions) ([]bench.Row, error) {
 	return bench.Table(d, o, func(w *bench.Work[K, V], load float64) (s bench.Subject, err error) {
 		t, err := warpmap.NewMultiMapOf[K, V](d, kind, family, tables.MultiMapOptions{Options: tables.Options{Capacity: o.N, LoadFactor: load}, Keys: w.Different()})

@@ -41,12 +41,20 @@ func Long() bool { return os.Getenv("WARPMAP_LONG") != "" }
 // on a GPU then take as few rows as on the CPU.
 func Small() bool { return os.Getenv("WARPMAP_SMALL") != "" }
 
-// Seeds is how many of so many seeds a test under stress tries: all in long runs, else a quarter.
+// Seeds is how many of so many seeds a test under stress tries: all in long runs, else an eighth.
 func Seeds(all int) int {
 	if Long() {
 		return all
 	}
-	return (all + 3) / 4
+	return (all + 7) / 8
+}
+
+// Some are all in long runs, else the first n.
+func Some[T any](all []T, n int) []T {
+	if Long() {
+		return all
+	}
+	return all[:min(n, len(all))]
 }
 
 // RequireNVRTC is Require for an error of device.CompileFor: a missing NVRTC may fail the test, one too new for an old

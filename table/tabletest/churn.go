@@ -80,14 +80,16 @@ func (s *Suite) churn(t *testing.T, d *device.Device) {
 		{MaxBytes: 8 << 10},
 		{MaxBytes: 8 << 10, LoadFactor: 1, Seed: 5},
 	} {
-		universe := 2500
+		steps, universe := 40, 2500
 		if i == 1 {
 			universe = 40
+		} else if short(d) {
+			steps, universe = 25, 1500
 		}
 		if s.light && i%3 != 2 { // those left have load factor 1, and one of them MaxBytes
 			continue
 		}
-		t.Run(fmt.Sprint(i), func(t *testing.T) { s.Churn(t, d, o, uint64(100+i), 40, universe) })
+		t.Run(fmt.Sprint(i), func(t *testing.T) { s.Churn(t, d, o, uint64(100+i), steps, universe) })
 	}
 }
 

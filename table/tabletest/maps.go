@@ -19,7 +19,6 @@ func Map[K, V any](newMap Maker[K, V]) *Suite {
 	}
 	s := newSuite(newMap, func(t testing.TB, d *device.Device, o table.Options, seed uint64) subject { return open(t, d, o, seed) },
 		func(m table.Map[K, V]) []call[K, V] { return mapCalls(m) })
-	s.pairs = true
 	s.own = []test{
 		{"whole values", Types, func(t *testing.T, d *device.Device) { wholeTest(t, d, newMap) }},
 		{"unaligned values", Types, func(t *testing.T, d *device.Device) { unalignedTest(t, d, newMap) }},

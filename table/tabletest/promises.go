@@ -21,11 +21,12 @@ func (s *Suite) refused(t testing.TB, d *device.Device) {
 		keys int // distinct, of which some go in
 		n    int
 	}
-	chain := overfull{table.Options{MaxBytes: 8 << 10, Hash: kernel.HashConstant}, 2500, 6000}
+	many, chain := overfull{table.Options{MaxBytes: 64 << 10}, 20_000, 70_000}, overfull{table.Options{MaxBytes: 8 << 10, Hash: kernel.HashConstant}, 2500, 6000}
 	if short(d) {
-		chain.keys, chain.n = 2200, 3000 // each that is refused has gone by all slots
+		many.keys, many.n = 18_000, 24_000
+		chain.keys, chain.n = 2200, 2600 // each that is refused has gone by all slots
 	}
-	for _, c := range []overfull{{table.Options{MaxBytes: 64 << 10}, 20_000, 70_000}, chain} {
+	for _, c := range []overfull{many, chain} {
 		x := s.open(t, d, c.o, 1)
 		r := x.base()
 		keys := r.fresh(new(uint64), c.keys)

@@ -55,7 +55,6 @@ type Suite struct {
 	own    []test // of the kind
 	unique bool   // a key is there once
 	light  bool   // the run is of less than the whole suite: each test with fewer options and seeds
-	pairs  bool   // of a map: other kinds of a family probe as it does
 	filter bool   // it does not refuse, and only one of the same options and seed takes what is saved
 	skip   map[string]bool
 }
@@ -167,17 +166,21 @@ func (s *Suite) Run(t *testing.T, part Part, d, other *device.Device) {
 // short tells that kernels take most of the time that there is: a CPU runs them, in a run that is not to be long.
 func short(d *device.Device) bool { return !d.Info().CUDA() && !testenv.Long() }
 
-// Degenerate runs a smaller suite with the hash functions that put keys on few probe sequences: other kinds than maps with the one that puts all
-// on one; in long runs and on a GPU with both, and with Mueller's, which is a good one. Each costs a compilation.
+// Degenerate runs a smaller suite with the hash functions that put keys on few probe sequences: with the one that puts all
+// on one; in long runs and on a GPU with the other, too, and with Mueller's, which is a good one. Each costs a compilation.
 func (s *Suite) Degenerate(t *testing.T, d *device.Device) {
 	for name, hash := range map[string]int{"mueller": kernel.HashMueller, "identity": kernel.HashIdentity, "constant": kernel.HashConstant} {
-		if hash == kernel.HashMueller && !testenv.Long() || hash == kernel.HashIdentity && !s.pairs && short(d) {
+		if hash == kernel.HashMueller && !testenv.Long() || hash == kernel.HashIdentity && short(d) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
+			steps := 25
+			if short(d) {
+				steps = 10
+			}
 			for i, o := range []table.Options{{}, {LoadFactor: 1, Capacity: 64}, {MaxBytes: 4 << 10, LoadFactor: 1}} {
 				o.Hash = hash
-				s.Churn(t, d, o, uint64(i), 25, 600)
+				s.Churn(t, d, o, uint64(i), steps, 600)
 			}
 		})
 	}
