@@ -146,7 +146,7 @@ func newRing[K, V any](d *device.Device, o table.Options) (table.Map[K, V], erro
 	if err := c.frame.Open("ring", d, c.begin, func() error { return c.free(&c.frame) }); err != nil {
 		return nil, err
 	}
-	return &ring[K, V]{c}, nil
+	return &ring[K, V]{ringHandle{c}}, nil
 }
 
 func (c *ringCore) begin() error {
@@ -262,15 +262,17 @@ func (c *ringCore) exporting(st *device.Stream) (table.Exporter, error) {
 	}}, err
 }
 
-func (c *ringCore) Family() table.Family { return "ring" }
+func (ringHandle) Family() table.Family { return "ring" }
 
-func (c *ringCore) Len() (int, error) { return c.frame.Count(c.look) }
+func (h ringHandle) Len() (int, error) { return h.core.frame.Count(h.core.look) }
 
-func (c *ringCore) Clear() error {
+func (h ringHandle) Clear() error {
+	c := h.core
 	return c.frame.Writing(nil, func(st *device.Stream) error { return errors.Join(c.mem.Fill(st, empty), c.counts.Clear(st)) })
 }
 
-func (c *ringCore) Stats() (s table.Stats, err error) {
+func (h ringHandle) Stats() (s table.Stats, err error) {
+	c := h.core
 	err = c.frame.Reading(nil, func(st *device.Stream) error {
 		live, err := c.look(st)
 		s = table.Stats{Len: int(live), Capacity: int(c.t.N), Tombstones: int(c.counts.Seen.Gone), Bytes: int64(c.mem.Len()), MaxProbes: int(c.t.N)}
@@ -280,7 +282,8 @@ func (c *ringCore) Stats() (s table.Stats, err error) {
 	return s, err
 }
 
-func (c *ringCore) Grow(n int) error {
+func (h ringHandle) Grow(n int) error {
+	c := h.core
 	return c.frame.GrowTo(n, c.look, func(st *device.Stream, _ int64) error {
 		slots, most := c.slotsFor(int64(n))
 		if slots = max(slots, int64(c.t.N)); slots > most {
@@ -290,10 +293,11 @@ func (c *ringCore) Grow(n int) error {
 	})
 }
 
-func (c *ringCore) Close() error { return c.frame.Close() }
+func (h ringHandle) Close() error { return h.core.frame.Close() }
 
 // check.go: the invariants, in Go.
-func (c *ringCore) Check() error {
+func (h ringHandle) Check() error {
+	c := h.core
 	return c.frame.Inspect(c.look, func() device.Slice[byte] { return c.mem }, func(mem []byte) error {
 		state := func(i uint64) byte { return mem[i*slotBytes+uint64(c.valueBytes+c.keyBytes)] }
 		seen, counts := map[uint64]bool{}, [3]uint64{}
@@ -321,39 +325,42 @@ func (c *ringCore) Check() error {
 
 // map.go: the methods.
 
-type ring[K, V any] struct{ *ringCore }
+// ringHandle is what users hold: embedding the core itself would make a copy of each of its methods for each pair of types.
+type ringHandle struct{ core *ringCore }
+
+type ring[K, V any] struct{ ringHandle }
 
 func (m *ring[K, V]) Insert(keys []K, values []V) error {
-	return table.Insert(&m.frame, keys, values, m.insertion(0))
+	return table.Insert(&m.core.frame, keys, values, m.core.insertion(0))
 }
 func (m *ring[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	return table.InsertOn(&m.frame, st, keys, values, device.Slice[bool]{}, m.insertion(0))
+	return table.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.insertion(0))
 }
 func (m *ring[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
-	return table.InsertNew(&m.frame, keys, values, added, m.insertion(1))
+	return table.InsertNew(&m.core.frame, keys, values, added, m.core.insertion(1))
 }
 func (m *ring[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], added device.Slice[bool]) error {
-	return table.InsertOn(&m.frame, st, keys, values, added, m.insertion(1))
+	return table.InsertOn(&m.core.frame, st, keys, values, added, m.core.insertion(1))
 }
 func (m *ring[K, V]) Find(keys []K, values []V, found []bool) error {
-	return table.Find(&m.frame, keys, values, found, m.finding(0))
+	return table.Find(&m.core.frame, keys, values, found, m.core.finding(0))
 }
 func (m *ring[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
-	return table.FindOn(&m.frame, st, keys, values, found, m.finding(0))
+	return table.FindOn(&m.core.frame, st, keys, values, found, m.core.finding(0))
 }
 func (m *ring[K, V]) Contains(keys []K, found []bool) error { return m.Find(keys, nil, found) }
 func (m *ring[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
 	return m.FindOn(st, keys, device.Slice[V]{}, found)
 }
 func (m *ring[K, V]) Delete(keys []K, deleted []bool) (int, error) {
-	return table.Delete(&m.frame, keys, deleted, m.finding(1))
+	return table.Delete(&m.core.frame, keys, deleted, m.core.finding(1))
 }
 func (m *ring[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return table.DeleteOn(&m.frame, st, keys, deleted, m.finding(1))
+	return table.DeleteOn(&m.core.frame, st, keys, deleted, m.core.finding(1))
 }
 func (m *ring[K, V]) All() ([]K, []V, error) {
-	return table.All[K, V](&m.frame, false, m.exporting)
+	return table.All[K, V](&m.core.frame, false, m.core.exporting)
 }
 func (m *ring[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
-	return table.Chunks(ctx, &m.frame, m.exporting, do)
+	return table.Chunks(ctx, &m.core.frame, m.core.exporting, do)
 }
