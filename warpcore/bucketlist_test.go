@@ -49,6 +49,7 @@ func bucketLists[K, V any](o ListOptions) *tabletest.Suite {
 
 // What is not the default: that has the suite of all families.
 func TestBucketList(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"cpu", "cuda:0"} {
 		t.Run(name, func(t *testing.T) {
 			openFor(t, name)
@@ -72,6 +73,7 @@ func TestBucketList(t *testing.T) {
 
 // The same with lanes switched at random, at every access.
 func TestBucketListUnderStress(t *testing.T) {
+	t.Parallel()
 	open := func(seed uint64) *device.Device {
 		d, err := device.Open("cpu", device.WithStress(seed))
 		must(t, err)
@@ -261,6 +263,7 @@ func appendStories(seed uint64, open func(...device.Option) *device.Device) erro
 
 // Inserts from the device beside one another, lanes of one warp among them, of lists that are blocked, grow and are full.
 func TestBucketListFromTheDevice(t *testing.T) {
+	t.Parallel()
 	open := func(o ...device.Option) *device.Device {
 		d, err := device.Open("cpu", o...)
 		must(t, err)
@@ -413,7 +416,10 @@ func (x *listModel) verify() {
 }
 
 // Lists of many buckets, and so long that many warps copy them, beside short ones; laid anew, and laid anew again when half are gone.
-func TestBucketListLongLists(t *testing.T) { onDevices(t, testLongLists) }
+func TestBucketListLongLists(t *testing.T) {
+	t.Parallel()
+	onDevices(t, testLongLists)
+}
 
 func testLongLists(t *testing.T, d *device.Device) {
 	for _, growth := range []float64{1, 2} {
@@ -482,7 +488,10 @@ func testBuild(t *testing.T, d *device.Device) {
 }
 
 // Large batches are brought in the order of regions, piece by piece, and tell what does not fit by its position in the batch.
-func TestBucketListPartitioned(t *testing.T) { onDevices(t, testPartitioned) }
+func TestBucketListPartitioned(t *testing.T) {
+	t.Parallel()
+	onDevices(t, testPartitioned)
+}
 
 func testPartitioned(t *testing.T, d *device.Device) {
 	for i, o := range []ListOptions{{}, {Options: table.Options{Capacity: 20_000}, InitialBucket: 5, Growth: 1.5}, {Options: table.Options{MaxBytes: 128 << 10}}} {

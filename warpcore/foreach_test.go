@@ -12,6 +12,7 @@ import (
 
 // Bodies of sets and counters see each key that is in once, those of the highest patterns too, and a set's no value.
 func TestForEachOfSetsAndCounters(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"cpu", "cuda:0"} {
 		groups := [][2]int{{1, 1}, {8, 8}}
 		if name == "cpu" && !testenv.Long() {

@@ -196,6 +196,7 @@ func TestGroupedInsertsWithoutRoom(t *testing.T) {
 
 // Where keys have several values on average, FindAll puts so many aside while it counts; some keys have more, and others none.
 func TestFindAllPutsValuesAside(t *testing.T) {
+	t.Parallel()
 	d := openCPU(t)
 	for name, o := range map[string]Options{"packed": {}, "soa by 8 lanes": {Layout: SoA, InsertGroup: 4, FindGroup: 8}} {
 		t.Run(name, func(t *testing.T) {

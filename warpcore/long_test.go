@@ -108,6 +108,7 @@ func longChains[K, V any](t *testing.T, m *MultiMap[K, V], keys, rows int, reser
 
 // Keys with very many values: a slot of a chain is found by nobody if one before it is left empty.
 func TestManyValues(t *testing.T) {
+	t.Parallel()
 	onDevices(t, func(t *testing.T, d *device.Device) {
 		rows := 6_000
 		switch {
@@ -164,6 +165,7 @@ func TestManyValues(t *testing.T) {
 
 // A batch in which one key has half of all rows goes in by keys, though most keys have one value.
 func TestCrowdedKey(t *testing.T) {
+	t.Parallel()
 	onDevices(t, func(t *testing.T, d *device.Device) {
 		rows := contended
 		s := newMultiSubject[uint32, uint32](t, d, Options{Options: table.Options{Capacity: 2 * rows}}, 4)

@@ -32,6 +32,7 @@ func multiBuckets[K, V any](o MultiBucketOptions) *tabletest.Suite {
 
 // What is not the default: that has the suite of all families.
 func TestMultiBucket(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"cpu", "cuda:0"} {
 		t.Run(name, func(t *testing.T) {
 			openFor(t, name)
@@ -230,6 +231,7 @@ func openBy(t *testing.T) func(...device.Option) *device.Device {
 
 // Inserts from the device beside one another, lanes of one warp among them, into slots that get full, and into a table that does.
 func TestMultiBucketFromTheDevice(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(testenv.Seeds(120)) {
 		if err := putStories(seed, openBy(t)); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
@@ -326,6 +328,7 @@ func testManyValues(t *testing.T, d *device.Device) {
 
 // Keys with very many values have hints of where their chains have room, which go when that may change.
 func TestMultiBucketHints(t *testing.T) {
+	t.Parallel()
 	onDevices(t, func(t *testing.T, d *device.Device) {
 		testHints[uint32](t, d)
 		testHints[uint64](t, d)
@@ -426,7 +429,10 @@ func testBucketPartitioned(t *testing.T, d *device.Device) {
 }
 
 // A batch makes the table no larger than its keys want, though they come again and again; and Keys says how many there will be.
-func TestMultiBucketGrowth(t *testing.T) { onDevices(t, testBucketGrowth) }
+func TestMultiBucketGrowth(t *testing.T) {
+	t.Parallel()
+	onDevices(t, testBucketGrowth)
+}
 
 func testBucketGrowth(t *testing.T, d *device.Device) {
 	s, m := bucketSubject(t, d, MultiBucketOptions{})
@@ -498,7 +504,10 @@ func TestMultiBucketShortOfMemory(t *testing.T) {
 	}
 }
 
-func TestMultiBucketForEach(t *testing.T) { onDevices(t, testBucketForEach) }
+func TestMultiBucketForEach(t *testing.T) {
+	t.Parallel()
+	onDevices(t, testBucketForEach)
+}
 
 func testBucketForEach(t *testing.T, d *device.Device) {
 	s, m := bucketSubject(t, d, MultiBucketOptions{FindGroup: 2})

@@ -191,6 +191,7 @@ func multiChurn[K, V any](t testing.TB, d *device.Device, o Options, seed uint64
 
 // Keys with thousands of values, reserved ones among them, whose side region has to grow; on one long chain of windows.
 func TestMultiMapHighMultiplicity(t *testing.T) {
+	t.Parallel()
 	d := openCPU(t)
 	for _, o := range []Options{{}, {Options: table.Options{Hash: kernel.HashConstant}}} {
 		s := newMultiSubject[uint32, uint32](t, d, o, 1)
@@ -214,6 +215,7 @@ func TestMultiMapHighMultiplicity(t *testing.T) {
 
 // FindAll of more keys than a chunk has, so that totals are summed over many chunks.
 func TestMultiMapManyKeys(t *testing.T) {
+	t.Parallel()
 	d := openCPU(t)
 	s := newMultiSubject[uint32, uint32](t, d, Options{}, 1)
 	random := func(n, universe int) []uint64 {

@@ -30,6 +30,7 @@ func partitioned[K, V any](rule table.Regions, layout Layout) tabletest.Maker[K,
 
 // Batches that are brought in order first leave what others leave.
 func TestPartitionedInserts(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"cpu", "cuda:0"} {
 		t.Run(name, func(t *testing.T) {
 			d, err := device.Open(name)
