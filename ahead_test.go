@@ -72,7 +72,7 @@ func TestCompileAheadShard(t *testing.T) {
 	d, err := device.OpenAhead("sm_90", device.WithCache(dir))
 	testenv.Require(t, "nvrtc", err)
 	defer d.Close()
-	if err := errors.Join(warpmap.CompileAhead[uint32, uint32](d, table.KindSet, warpmap.Slab), shard.CompileAhead(d, table.WidthOfKeys[uint32]())); err != nil {
+	if err := errors.Join(warpmap.CompileAhead[uint32, uint32](d, table.KindSet, warpmap.Slab), shard.CompileAhead(d, table.KindSet, table.WidthOfKeys[uint32]())); err != nil {
 		t.Fatal(err)
 	}
 	all := compiled(t, dir)

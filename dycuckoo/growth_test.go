@@ -401,7 +401,7 @@ func TestUnderStress(t *testing.T) {
 	})
 	kernels, header := kernelsCU, dycuckooCUH
 	defer func() { kernelsCU, dycuckooCUH = kernels, header }()
-	for _, c := range testenv.Some([]struct {
+	defects := []struct {
 		name     string
 		text     *string
 		o        Options
@@ -413,12 +413,15 @@ func TestUnderStress(t *testing.T) {
 		{"a residual inserted twice", &kernelsCU, Options{}, 0, "                if (filled < C::SLOTS) {\n                    Cells<C>::put(to, filled++, k, v);\n                    continue;\n                }", "                if (filled < C::SLOTS) {\n                    Cells<C>::put(to, filled++, k, v);\n                    if (filled < C::SLOTS) continue;\n                }"},
 		{"a bucket read before the lock is taken", &dycuckooCUH, Options{Layout: PackedLocked}, 0, "        bool done = act(t, mine, other);", "        locks.release();\n        bool done = act(t, mine, other);"},
 		{"no mark of a pair that goes away", &dycuckooCUH, Options{}, 0, "        or_of(at<u32>(t.sub[home].filter) + bit / 32, 1u << (bit & 31));", ""},
-	}, 2) {
+	}
+	for _, c := range defects { // those that short runs do not plant, too
+		if n := strings.Count(*c.text, c.old); n != 1 {
+			t.Errorf("%s: the kernels have %d times\n%s", c.name, n, c.old)
+		}
+	}
+	for _, c := range testenv.Some(defects, 2) {
 		t.Run(c.name, func(t *testing.T) {
 			kernelsCU, dycuckooCUH = kernels, header
-			if n := strings.Count(*c.text, c.old); n != 1 {
-				t.Fatalf("the kernels have %d times\n%s", n, c.old)
-			}
 			*c.text = strings.Replace(*c.text, c.old, c.now, 1)
 			const seeds = 300
 			for seed := c.first; seed < c.first+seeds; seed++ {

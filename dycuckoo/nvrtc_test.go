@@ -10,8 +10,8 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// All kernels compile for GPUs, on machines that have none: one layout, and the kernels of callbacks; in long
-// runs every layout, width of words and size of buckets, each for one architecture.
+// All kernels compile for GPUs, on machines that have none: the main program of one layout; in long runs
+// every layout, width of words and size of buckets, each for one architecture, and the kernels of callbacks.
 func TestKernelsCompileForGPUs(t *testing.T) {
 	type compiled struct {
 		arch string

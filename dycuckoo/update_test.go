@@ -79,7 +79,7 @@ func added(t testing.TB, seed uint64, edit func(*device.Program) *device.Program
 }
 
 func TestUpdatesUnderStress(t *testing.T) {
-	for seed := range uint64(testenv.Seeds(24)) {
+	for seed := range uint64(testenv.SeedsOf(24, 4)) {
 		if err := added(t, seed, func(p *device.Program) *device.Program { return p }); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}

@@ -26,7 +26,7 @@ func (j *joint) wanted(jb *job, s source) (o order) {
 	own, ok := jb.ordering(0, min(j.piece, s.n)/j.size)
 	o = order{regions: own.Regions, seed: own.Seed}
 	if s.n == 0 {
-		if !ok || !j.m.regional.load(j.d, j.widths) {
+		if !ok {
 			return order{}
 		}
 		o.regions = anyOrder

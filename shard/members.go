@@ -279,12 +279,16 @@ func (j *joint) makeRoom(jb *job, p plan) error {
 		}
 		return err
 	}
-	noted := j.notesOf(p.sent, j.size)
-	if jb.order.regions > 0 {
-		noted = j.m.notesOfRegions(j.widths, p.sent, j.size*jb.order.regions)
+	own := 0 // rows of a round
+	for _, rd := range p.rounds {
+		own = max(own, rd.to[j.rank]-rd.from[j.rank])
+	}
+	noted := j.notesOf(own, j.size)
+	if jb.order.regions > 0 && own > 0 { // a member without rows may be without these kernels
+		noted = j.m.notesOfRegions(j.widths, own, j.size*jb.order.regions)
 	}
 	for half := range min(2, len(p.rounds)) {
-		err := errors.Join(fit(&j.m.inbox[half], j.columns(p.rows[j.rank], jb).bytes), fit(&j.m.outbox[half], j.columns(boxed(jb, p.sent, j.size), jb).bytes), fit(&j.m.notes[half], noted.bytes))
+		err := errors.Join(fit(&j.m.inbox[half], j.columns(p.rows[j.rank], jb).bytes), fit(&j.m.outbox[half], j.columns(boxed(jb, own, j.size), jb).bytes), fit(&j.m.notes[half], noted.bytes))
 		if err != nil {
 			return err
 		}

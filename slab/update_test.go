@@ -190,7 +190,7 @@ func TestRefusedKeysStayOut(t *testing.T) {
 }
 
 func TestChoicesUnderStress(t *testing.T) {
-	for seed := range uint64(testenv.Seeds(9)) {
+	for seed := range uint64(testenv.SeedsOf(9, 3)) {
 		m, err := New[uint32, uint32](openCPU(t, device.WithStress(seed)), stressed(seed))
 		must(t, err)
 		keys, when, want := make([]uint32, 400), make([]bool, 400), map[uint32]bool{}

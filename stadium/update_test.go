@@ -91,7 +91,7 @@ func number(i int) uint32 { return uint32(i) }
 var stressed = []Options{{}, {Ticket: 2}, places["host"], places["split"]}
 
 func TestUpdatesUnderStress(t *testing.T) {
-	for seed := range uint64(testenv.Seeds(24)) {
+	for seed := range uint64(testenv.SeedsOf(24, 4)) {
 		if err := added(t, open(t, "cpu", device.WithStress(seed)), seed, stressed[seed%4], number, asItIs); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}

@@ -25,6 +25,11 @@ func from(first uint64, story func(seed uint64) error) func(seed uint64) error {
 
 // findDefects plants each defect alone, and wants one of so many seeds to tell of it.
 func findDefects(t *testing.T, seeds uint64, defects []defect) {
+	for _, c := range defects { // those that are not planted, too, must be there to plant
+		if n := strings.Count(*c.text, c.old); n != 1 {
+			t.Errorf("%s: the kernels have %d times\n%s", c.name, n, c.old)
+		}
+	}
 	if !testenv.Long() {
 		defects = slices.DeleteFunc(defects, func(c defect) bool { return c.long })
 	}
@@ -32,9 +37,6 @@ func findDefects(t *testing.T, seeds uint64, defects []defect) {
 		t.Run(c.name, func(t *testing.T) {
 			text := *c.text
 			defer func() { *c.text = text }()
-			if n := strings.Count(text, c.old); n != 1 {
-				t.Fatalf("the kernels have %d times\n%s", n, c.old)
-			}
 			*c.text = strings.Replace(text, c.old, c.now, 1)
 			for seed := range seeds {
 				if err := c.story(seed); err != nil {

@@ -304,7 +304,7 @@ func (f *Filter[K]) Union(other *Filter[K]) error {
 		return f.filter.frame.Locked(func() error { return nil })
 	}
 	if f.filter.cfg != other.filter.cfg || f.filter.t.Blocks != other.filter.t.Blocks {
-		return fmt.Errorf("warpcore: Union of filters of different make: %v, and %v (make both with the same options)", f.filter, other.filter)
+		return fmt.Errorf("warpcore: Union of filters of different make: %v, and %v (make both with the same options)", f, other)
 	}
 	if f.filter.t.Seed != other.filter.t.Seed {
 		return errors.New("warpcore: Union of filters with different seeds (make both with one Seed, which by default is random)")

@@ -158,7 +158,7 @@ func TestWidths(t *testing.T) {
 }
 
 func TestStashUnderStress(t *testing.T) {
-	for seed := range testenv.Seeds(8) {
+	for seed := range testenv.SeedsOf(8, 2) {
 		d, err := device.Open("cpu", device.WithStress(uint64(seed)))
 		must(t, err)
 		defer d.Close()
@@ -203,7 +203,7 @@ func TestFullAndEqualKeys(t *testing.T) {
 
 // Slices of inserts beside look-ups of keys of the slice before, and of keys that are just being inserted: these may be absent, or have their value.
 func TestSlicesUnderStress(t *testing.T) {
-	for seed := range testenv.Seeds(8) {
+	for seed := range testenv.SeedsOf(8, 2) {
 		d, err := device.Open("cpu", device.WithStress(uint64(seed)))
 		must(t, err)
 		defer d.Close()

@@ -97,6 +97,9 @@ func (w *compileWork) run(cmd *cobra.Command) error {
 	if !some {
 		return fmt.Errorf("--table %s: want some of %s", strings.Join(w.table, ","), kindList())
 	}
+	if w.shard && len(w.spread(wanted)) == 0 {
+		return fmt.Errorf("--shard with --kind %s: there are none over several GPUs; leave it out, or add others", strings.Join(w.kind, ","))
+	}
 	for _, key := range w.keyBytes {
 		for _, value := range w.valBytes {
 			if aheadOf[[2]int{key, value}] == nil {
@@ -147,14 +150,17 @@ func (w *compileWork) compile(cmd *cobra.Command, arch string, kinds []tables.Ki
 			}
 		}
 	}
-	for _, width := range w.shardWidths(kinds) {
-		note := ""
-		if width.Value > 0 {
-			note = fmt.Sprintf(" and values of %d", width.Value)
-		}
-		err := ahead(fmt.Sprintf("spreading over several GPUs, keys of %d bytes%s", width.Key, note), func() error { return shard.CompileAhead(d, width) })
-		if err != nil {
-			return err
+	for _, kind := range w.spread(kinds) {
+		for _, key := range w.keyBytes {
+			for _, value := range w.spreadValues(kind) {
+				width := tables.Width{Key: key, Value: value}
+				err := ahead(fmt.Sprintf("spreading %v over several GPUs, keys of %d bytes%s", kind, key, valueNote(kind, value)), func() error {
+					return shard.CompileAhead(d, kind, width)
+				})
+				if err != nil {
+					return err
+				}
+			}
 		}
 	}
 	if !w.strings {
@@ -176,30 +182,23 @@ func (w *compileWork) families(kind tables.Kind) []tables.Family {
 	return slices.DeleteFunc(slices.Clone(warpmap.Families(kind)), func(f tables.Family) bool { return !w.wants(f) })
 }
 
-// shardWidths are the widths of rows that tables over several GPUs exchange, each once.
-func (w *compileWork) shardWidths(kinds []tables.Kind) (widths []tables.Width) {
+// spread are those of the kinds that --shard is for.
+func (w *compileWork) spread(kinds []tables.Kind) []tables.Kind {
 	if !w.shard {
 		return nil
 	}
-	for _, kind := range kinds {
-		values := w.valBytes
-		switch kind {
-		case tables.KindSet:
-			values = []int{0}
-		case tables.KindCounter: // counts
-			values = []int{4, 8}
-		case tables.KindFilter:
-			continue // there is none over several
-		}
-		for _, key := range w.keyBytes {
-			for _, value := range values {
-				if width := (tables.Width{Key: key, Value: value}); !slices.Contains(widths, width) {
-					widths = append(widths, width)
-				}
-			}
-		}
+	return slices.DeleteFunc(slices.Clone(kinds), func(k tables.Kind) bool { return k == tables.KindFilter })
+}
+
+// spreadValues are the widths of what goes with keys of a kind: values, counts, or nothing.
+func (w *compileWork) spreadValues(kind tables.Kind) []int {
+	switch kind {
+	case tables.KindSet:
+		return []int{0}
+	case tables.KindCounter:
+		return []int{4, 8}
 	}
-	return widths
+	return w.valBytes
 }
 
 // valuesOf are the widths of values of a kind; for one without values, or with counts, one that stands for none.

@@ -15,6 +15,7 @@ func TestCompile(t *testing.T) {
 		"no kind of table":              {"--arch", "sm_90", "--kind", "heap"},
 		"want some of":                  {"--arch", "sm_90", "--table", "gph", "--kind", "set"},
 		"or strings, over a map":        {"--arch", "sm_90", "--kind", "string"},
+		"none over several GPUs":        {"--arch", "sm_90", "--kind", "filter", "--shard"},
 		"--value-bytes 2":               {"--arch", "sm_90", "--kind", "strings", "--value-bytes", "2"},
 		"want keys of 4 or 8 bytes":     {"--arch", "sm_90", "--key-bytes", "5"},
 		"required flag(s) \"arch\" not": {"--out", dir},
@@ -26,7 +27,7 @@ func TestCompile(t *testing.T) {
 	_, err := device.InfoFor("sm_90")
 	testenv.Require(t, "nvrtc", err)
 	out, progress, err := run(t, "compile", "--arch", "sm_90", "--table", "slab", "--kind", "set", "--key-bytes", "4", "--shard", "--out", dir)
-	if err != nil || !strings.Contains(out, "programs, ") || strings.Contains(out, " 0 programs") || !strings.Contains(progress, "sm_90: set of slab, keys of 4 bytes\nsm_90: spreading over several GPUs, keys of 4 bytes\n") {
+	if err != nil || !strings.Contains(out, "programs, ") || strings.Contains(out, " 0 programs") || !strings.Contains(progress, "sm_90: set of slab, keys of 4 bytes\nsm_90: spreading set over several GPUs, keys of 4 bytes\n") {
 		t.Errorf("%q, %q, %v", out, progress, err)
 	}
 	if _, _, err := run(t, "compile", "--arch", "sm_9", "--out", dir); err == nil || !strings.Contains(err.Error(), "sm_9") {

@@ -244,10 +244,13 @@ func newMap[K, V any](family tables.Family) mapMaker[K, V] {
 func newWide[K, V any](family tables.Family) mapMaker[K, V] {
 	return func(d *device.Device, o tables.Options, deviceBytes int64) (tables.Map[K, V], error) {
 		switch family {
-		case warpmap.Stadium:
+		case warpmap.Stadium, warpmap.Auto: // which is what it chooses for them
 			return newStadium[K, V](d, o, deviceBytes)
 		case warpmap.DyCuckoo:
 			return dycuckoo.New[K, V](d, dycuckoo.Options{Options: o})
+		}
+		if all := warpmap.Families(tables.KindMap); !slices.Contains(all, family) {
+			return nil, fmt.Errorf("no map %q (want one of: %v)", family, all)
 		}
 		return nil, fmt.Errorf("%w; or --table stadium or dycuckoo", tables.WidthsOf[K, V]().Err)
 	}

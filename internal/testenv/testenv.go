@@ -49,13 +49,19 @@ func Seeds(all int) int {
 	return (all + 7) / 8
 }
 
-// Some are all in long runs, else the first n.
+// Some are all in long runs, else the first n; three times as many where WARPMAP_NVRTC names a compiler, which is to be tried then.
 func Some[T any](all []T, n int) []T {
 	if Long() {
 		return all
 	}
+	if os.Getenv("WARPMAP_NVRTC") != "" {
+		n *= 3
+	}
 	return all[:min(n, len(all))]
 }
+
+// SeedsOf is Seeds, but no fewer than the variants that seeds take in turn.
+func SeedsOf(all, variants int) int { return max(variants, Seeds(all)) }
 
 // RequireNVRTC is Require for an error of device.CompileFor: a missing NVRTC may fail the test, one too new for an old
 // architecture skips it.

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
@@ -174,41 +175,56 @@ func sameAs[K comparable, V uint32 | uint64](m table.Map[K, V], model map[K]V) e
 // Defect is a change of a program's text that a test must find.
 type Defect struct{ Name, File, Old, New string }
 
-// plant makes the change in the program's files, of which those that include combine.cuh have its text. It tells whether there was something to change.
-func (c Defect) plant(p *device.Program) bool {
+// included gives the program's files that include combine.cuh its text.
+func included(p *device.Program) {
 	combine := ""
 	for _, f := range kernel.Files() {
 		if f.Name == "combine.cuh" {
 			combine = f.Text
 		}
 	}
-	planted := false
 	for i := range p.Files {
-		f := &p.Files[i]
-		f.Text = strings.Replace(f.Text, "#include \"combine.cuh\"\n", combine, 1)
-		if f.Name == c.File && strings.Contains(f.Text, c.Old) {
-			f.Text, planted = strings.Replace(f.Text, c.Old, c.New, 1), true
-		}
+		p.Files[i].Text = strings.Replace(p.Files[i].Text, "#include \"combine.cuh\"\n", combine, 1)
 	}
-	return planted
 }
+
+// plant makes the change in the file where there is something to change.
+func (c Defect) plant(f *device.File) {
+	if c.in(f) {
+		f.Text = strings.Replace(f.Text, c.Old, c.New, 1)
+	}
+}
+
+func (c Defect) in(f *device.File) bool { return f.Name == c.File && strings.Contains(f.Text, c.Old) }
 
 // FindsDefects plants each defect in a copy of the programs that edit is given: the story must find it with one of so many seeds.
 func FindsDefects(t *testing.T, defects []Defect, seeds int, story func(t *testing.T, seed uint64, edit func(*device.Program) *device.Program) error) {
+	var mu sync.Mutex
+	seen := map[string]bool{}
+	t.Cleanup(func() { // of those that short runs do not plant, too
+		for _, c := range defects {
+			if !seen[c.Name] {
+				t.Errorf("%s: %s has not\n%s", c.Name, c.File, c.Old)
+			}
+		}
+	})
 	for _, c := range testenv.Some(defects, 2) { // each costs compilations
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
-			planted := false
 			edit := func(p *device.Program) *device.Program {
-				planted = c.plant(p) || planted
+				mu.Lock()
+				defer mu.Unlock()
+				included(p)
+				for i := range p.Files {
+					for _, x := range defects {
+						seen[x.Name] = seen[x.Name] || x.in(&p.Files[i])
+					}
+					c.plant(&p.Files[i])
+				}
 				return p
 			}
 			for seed := range uint64(seeds) {
-				err := story(t, seed, edit)
-				if !planted {
-					t.Fatalf("%s has not\n%s", c.File, c.Old)
-				}
-				if err != nil {
+				if err := story(t, seed, edit); err != nil {
 					t.Logf("seed %d: %.200v", seed, err)
 					return
 				}

@@ -474,7 +474,7 @@ func TestEveryFamily(t *testing.T) {
 
 // Under stress lanes change places at every access.
 func TestUnderStress(t *testing.T) {
-	for seed := range uint64(testenv.Seeds(16)) {
+	for seed := range uint64(testenv.SeedsOf(16, 3)) {
 		d := openDevice(t, "cpu", device.WithStress(seed))
 		o := text.Options{Options: table.Options{Hash: []int{kernel.HashIdentity, kernel.HashConstant, kernel.HashMurmur}[seed%3]}}
 		x := newTwin(t, d, func(d *device.Device, o text.Options) (*text.Map[uint64], error) {
