@@ -135,23 +135,22 @@ func benchTable(d *device.Device, family tables.Family, kind tables.Kind, o benc
 	}
 	switch o.KeyBytes {
 	case 4:
-		return benchKeyed[uint32](d, family, kind, o, benchMap[uint32])
+		return benchKeyed(d, family, kind, o, allFamilies[uint32](family))
 	case 8:
-		return benchKeyed[uint64](d, family, kind, o, benchMap[uint64])
+		return benchKeyed(d, family, kind, o, allFamilies[uint64](family))
 	case 16:
-		return benchKeyed[[2]uint64](d, family, kind, o, benchWide[[2]uint64])
+		return benchKeyed(d, family, kind, o, wideFamilies[[2]uint64](family))
 	case 32:
-		return benchKeyed[[4]uint64](d, family, kind, o, benchWide[[4]uint64])
+		return benchKeyed(d, family, kind, o, wideFamilies[[4]uint64](family))
 	}
 	return nil, fmt.Errorf("keys of %d bytes: want 4, 8, 16 or 32", o.KeyBytes)
 }
 
-// benchKeyed measures a table of a kind whose keys are K; maps measures maps of these. What is not asked for here of wide keys and values, as multimaps
-// of them, would be compiled for each of their widths.
-func benchKeyed[K workload.Wide](d *device.Device, family tables.Family, kind tables.Kind, o bench.TableOptions, maps func(*device.Device, tables.Family, bench.TableOptions) ([]bench.Row, error)) ([]bench.Row, error) {
+// benchKeyed measures a table of a kind whose keys are K.
+func benchKeyed[K workload.Wide](d *device.Device, family tables.Family, kind tables.Kind, o bench.TableOptions, maps mapMakers[K]) ([]bench.Row, error) {
 	switch kind {
 	case tables.KindMap:
-		return maps(d, family, o)
+		return benchMap(d, family, o, maps)
 	case tables.KindCounter:
 		if o.ValueBytes == 4 {
 			return benchCounter[K, uint32](d, family, o)
@@ -178,28 +177,30 @@ func benchKeyed[K workload.Wide](d *device.Device, family tables.Family, kind ta
 	})
 }
 
-// benchMap measures a map of any family, with values of widths that all have.
-func benchMap[K workload.Wide](d *device.Device, family tables.Family, o bench.TableOptions) ([]bench.Row, error) {
-	switch o.ValueBytes {
-	case 4:
-		return benchMapOf(d, o, newMap[K, uint32](family))
-	case 8:
-		return benchMapOf(d, o, newMap[K, uint64](family))
-	case 16:
-		return benchMapOf(d, o, newMap[K, [2]uint64](family))
-	}
-	return benchWide[K](d, family, o)
+// mapMakers make maps with values of the widths that all families have.
+type mapMakers[K any] struct {
+	four    mapMaker[K, uint32]
+	eight   mapMaker[K, uint64]
+	sixteen mapMaker[K, [2]uint64]
 }
 
-// benchWide measures a map of a family that has wide keys and values.
-func benchWide[K workload.Wide](d *device.Device, family tables.Family, o bench.TableOptions) ([]bench.Row, error) {
+func allFamilies[K any](family tables.Family) mapMakers[K] {
+	return mapMakers[K]{newMap[K, uint32](family), newMap[K, uint64](family), newMap[K, [2]uint64](family)}
+}
+
+// wideFamilies are for wide keys: what other families would make of them is an error, but would be compiled.
+func wideFamilies[K any](family tables.Family) mapMakers[K] {
+	return mapMakers[K]{newWide[K, uint32](family), newWide[K, uint64](family), newWide[K, [2]uint64](family)}
+}
+
+func benchMap[K workload.Wide](d *device.Device, family tables.Family, o bench.TableOptions, maps mapMakers[K]) ([]bench.Row, error) {
 	switch o.ValueBytes {
 	case 4:
-		return benchMapOf(d, o, newWide[K, uint32](family))
+		return benchMapOf(d, o, maps.four)
 	case 8:
-		return benchMapOf(d, o, newWide[K, uint64](family))
+		return benchMapOf(d, o, maps.eight)
 	case 16:
-		return benchMapOf(d, o, newWide[K, [2]uint64](family))
+		return benchMapOf(d, o, maps.sixteen)
 	case 32:
 		return benchMapOf(d, o, newWide[K, [4]uint64](family))
 	case 64:
@@ -249,8 +250,8 @@ func newWide[K, V any](family tables.Family) mapMaker[K, V] {
 		case warpmap.DyCuckoo:
 			return dycuckoo.New[K, V](d, dycuckoo.Options{Options: o})
 		}
-		if all := warpmap.Families(tables.KindMap); !slices.Contains(all, family) {
-			return nil, fmt.Errorf("no map %q (want one of: %v)", family, all)
+		if all := familiesOf(tables.KindMap); !slices.Contains(all, string(family)) {
+			return nil, fmt.Errorf("no map %q (want one of: %s)", family, strings.Join(all, ", "))
 		}
 		return nil, fmt.Errorf("%w; or --table stadium or dycuckoo", tables.WidthsOf[K, V]().Err)
 	}
