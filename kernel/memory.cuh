@@ -65,6 +65,18 @@ template <class T> __device__ __forceinline__ T append(T* counter, bool wanted) 
 #endif
 }
 
+// append_row gives each lane the first of n next places in a row, as append does.
+__device__ __forceinline__ u64 append_row(u64* counter, u32 n) {
+#if defined(WARPMAP_HOST)
+    return n ? add(counter, (u64)n) : 0;
+#else
+    tile<32> warp;
+    u64 all, before = warp.scan(n, all), first = 0;
+    if (warp.rank() == 0 && all) first = add(counter, all);
+    return warp.shuffle(first, 0) + before;
+#endif
+}
+
 template <class T> __device__ __forceinline__ T* at(u64 address) { return reinterpret_cast<T*>(address); }
 
 // block_scan gives the sum of x over the threads of the block before this one, and the sum over all. Every thread of

@@ -44,6 +44,9 @@ WARPMAP_KERNEL(distinct, table::distinctParams) {
         }
     }
     block_sync();
-    for (u32 i = thread_index(); i < 1u << DISTINCT_BITS; i += block_threads())
-        if (registers[i]) max_of(at<u32>(p.registers) + i, registers[i]);
+    // Blocks end at about the same time: each begins elsewhere, and leaves alone what another has made as large.
+    for (u32 x = thread_index(); x < 1u << DISTINCT_BITS; x += block_threads()) {
+        u32 i = (x + (u32)block_index() * (block_threads() * 5)) & ((1u << DISTINCT_BITS) - 1), *to = at<u32>(p.registers) + i;
+        if (registers[i] && load_relaxed(to) < registers[i]) max_of(to, registers[i]);
+    }
 }

@@ -17,6 +17,9 @@ const distinctBits = 12
 // distinctAsked: one row in so many is compared with another; fewer than leastSame that have the same key tell nothing.
 const distinctAsked, leastSame = 256, 16
 
+// blockKeys: a block has no fewer keys, for what it finds it must bring together with what all others have.
+const blockKeys = 1 << 14
+
 // distinctParams are the parameters of the kernel distinct.
 type distinctParams struct {
 	Keys, N   uint64
@@ -56,6 +59,7 @@ func (f *Frame) Distinct(st *device.Stream, keys uint64, keyBytes int, n int64) 
 		return 0, 0, err
 	}
 	grid := f.Grid(n/int64(max(1, 16/keyBytes))+1, 8)
+	grid.Blocks = min(grid.Blocks, n/blockKeys+1)
 	if !f.Device.Info().CUDA() { // each block goes over its registers twice
 		grid.Blocks = min(grid.Blocks, int64(f.Device.Info().Multiprocessors))
 	}

@@ -1,12 +1,14 @@
 package kmers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"os"
 	"slices"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -111,6 +113,8 @@ type job struct {
 	inputs  []string
 	o       Options
 	s       Summary
+	// different is how many different k-mers are expected, about; 0: nobody knows.
+	different int64
 }
 
 // Count counts the k-mers of inputs (see genome.Expand) and writes them to the file out, which appears when it is whole. Where MaxMemory does not hold them,
@@ -152,6 +156,12 @@ func onceOnly(input string) bool {
 // whole counts all k-mers at once, in memory.
 func (j *job) whole(w *writer) error {
 	j.s.Rounds = 1
+	for _, input := range j.inputs {
+		if i, err := os.Stat(input); err == nil {
+			j.different += i.Size() / bytesOfKmer
+		}
+	}
+	defer func() { j.different = 0 }()
 	return j.count(0, parts, 0, func(add func(text []byte) error) error {
 		return j.read(Reading, func(b *genome.Block) error {
 			defer b.Release()
@@ -173,12 +183,24 @@ func (j *job) read(step Step, each func(b *genome.Block) error) (err error) {
 
 // count counts the k-mers of some parts of the text that source gives.
 func (j *job) count(first, end, round int, source func(add func(text []byte) error) error, put func(part int, x counted) error) (err error) {
-	c, err := j.counter(first, end)
-	if err != nil {
-		return err
+	// The source begins while the counter is made, which takes as long as reading 100 MB.
+	made := sync.OnceValues(func() (counter, error) { return j.counter(first, end) })
+	var making sync.WaitGroup
+	making.Go(func() { made() })
+	err = source(func(text []byte) error {
+		c, err := made()
+		if err != nil {
+			return err
+		}
+		return c.add(text)
+	})
+	making.Wait()
+	c, failed := made()
+	if failed != nil {
+		return cmp.Or(err, failed)
 	}
 	defer func() { err = errors.Join(err, c.close()) }()
-	if err := source(c.add); err != nil {
+	if err != nil {
 		return err
 	}
 	if err := c.settle(); err != nil {
@@ -200,7 +222,7 @@ func (j *job) counter(first, end int) (counter, error) {
 	n := len(j.devices)
 	for i, d := range j.devices {
 		from, to := first+(end-first)*i/n, first+(end-first)*(i+1)/n
-		c, err := newCounter(d, j.o, j.o.MaxMemory/int64(n), from, to)
+		c, err := newCounter(d, j.o, j.o.MaxMemory/int64(n), from, to, j.different/int64(n))
 		if err != nil {
 			return nil, errors.Join(err, all.close())
 		}
@@ -250,16 +272,22 @@ func (s shared) close() (err error) {
 	return err
 }
 
-func newCounter(d *device.Device, o Options, memory int64, first, end int) (counter, error) {
+func newCounter(d *device.Device, o Options, memory int64, first, end int, different int64) (counter, error) {
 	m, err := d.Compile(program(wordsOf(o.K)))
 	if err != nil {
 		return nil, err
 	}
-	t := texts{d: d, k: o.K, words: wordsOf(o.K), room: roomFor(memory / int64(wordsOf(o.K))), p: textParams{K: uint64(o.K), First: uint64(first), End: uint64(end)}}
+	words := wordsOf(o.K)
+	share := memory / int64(words)
+	t := texts{d: d, k: o.K, words: words, least: o.Min, room: roomFor(share), p: textParams{K: uint64(o.K), First: uint64(first), End: uint64(end)}}
 	if o.Canonical {
 		t.p.Canonical = 1
 	}
 	if d.Info().CUDA() {
+		if words == 1 {
+			t.room = max(t.room, int(min(tabledBytes, share/tabledShare)))
+		}
+		t.different = int(min(different, share/aheadShare/countedBytes(1)))
 		return newTabled(m, t, memory)
 	}
 	return newSorted(m, t, memory)
@@ -270,13 +298,15 @@ func roomFor(memory int64) int { return int(min(textBytes, memory/textShare)) }
 
 // texts brings text to the device, and has its k-mers made piece by piece.
 type texts struct {
-	d      *device.Device
-	k      int
-	words  int
-	room   int // bytes of text at a time
-	p      textParams
-	memory device.Slice[byte]
-	n      int // bytes that are there
+	d         *device.Device
+	k         int
+	words     int
+	room      int // bytes of text at a time
+	p         textParams
+	different int    // k-mers that are expected, about
+	least     uint32 // those that come less often may be left out
+	memory    device.Slice[byte]
+	n         int // bytes that are there
 }
 
 // fill takes text, and calls flush where the memory is full.

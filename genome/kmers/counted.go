@@ -3,6 +3,7 @@ package kmers
 import (
 	"cmp"
 	"math"
+	"math/bits"
 	"slices"
 )
 
@@ -62,30 +63,47 @@ func (x counted) atLeast(least uint32) counted {
 	return x.first(n)
 }
 
-// inOrder sorts k-mers by their mixes, in place.
-func (x counted) inOrder() counted {
+// inOrder sorts k-mers of a part by their mixes, in place: it deals them out by the bits behind the part's, two or so together, and sorts what fell together.
+func (x counted) inOrder() {
 	type pair struct {
 		high, low uint64
 		count     uint32
 	}
-	pairs := make([]pair, len(x.counts))
+	n := len(x.counts)
+	shift := 64 - max(bits.Len(uint(n))-1, 0)
+	bucket := func(high uint64) uint64 { return high << partBits >> shift }
+	begins := make([]uint32, bucket(math.MaxUint64)+2)
+	for i := range n {
+		begins[bucket(x.mixes[i*x.words])+1]++
+	}
+	for b := range len(begins) - 1 {
+		begins[b+1] += begins[b]
+	}
+	pairs := make([]pair, n)
 	for i, c := range x.counts {
 		m := x.mix(i)
-		pairs[i] = pair{m[0], m[len(m)-1], c}
+		b := bucket(m[0])
+		pairs[begins[b]] = pair{m[0], m[len(m)-1], c}
+		begins[b]++
 	}
-	slices.SortFunc(pairs, func(a, b pair) int {
-		if a.high != b.high {
-			return cmp.Compare(a.high, b.high)
+	from := uint32(0)
+	for _, end := range begins[:len(begins)-1] { // each is where the next began
+		if end > from+1 {
+			slices.SortFunc(pairs[from:end], func(a, b pair) int {
+				if a.high != b.high {
+					return cmp.Compare(a.high, b.high)
+				}
+				return cmp.Compare(a.low, b.low)
+			})
 		}
-		return cmp.Compare(a.low, b.low)
-	})
+		from = end
+	}
 	for i, p := range pairs {
 		m := x.mix(i)
 		m[len(m)-1] = p.low
 		m[0] = p.high
 		x.counts[i] = p.count
 	}
-	return x
 }
 
 // sum adds the counts of two.

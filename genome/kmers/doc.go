@@ -6,7 +6,8 @@
 // Raw text goes to the device, where a kernel packs letters and makes k-mers. A k-mer is held as the mix of its packed letters, a bijection, one word of 64
 // bits or, for more than 32 letters, two, and its 11 highest bits name its part.
 //
-//	a GPU     k-mers are appended to a list, which is added to a warpcore.Counter, or, of two words, to values of a dycuckoo.Map
+//	a GPU     k-mers are appended to a list, which is added to a warpcore.Counter, or, of two words, to values of a dycuckoo.Map. While one text is counted,
+//	          the next is copied: as much as comes meanwhile, for the more come at once, the faster they are counted
 //	the CPU   k-mers of a block of text are brought in the order of their parts; when the memory for them is full, or the input ends,
 //	          each part is sorted and counted in the cache of a core
 //

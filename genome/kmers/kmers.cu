@@ -162,21 +162,56 @@ WARPMAP_KERNEL(sort_parts, kmers::sortParams) {
     at<u64>(p.numbers)[block_index()] = to;
 }
 
-// all_kmers appends the mixes of the text's k-mers to a list, for a table that counts them. A lane takes KMERS_EACH letters in a row.
-WARPMAP_KERNEL(all_kmers, kmers::textParams) {
-    for (u64 first = grid_thread() & ~31ull; first * KMERS_EACH < p.n; first += grid_threads()) {
-        u64 from = (first + (thread_index() & 31)) * KMERS_EACH;
-        Rolling r(p.k, p.canonical);
-        const u8* text = at<u8>(p.text);
-        for (u64 i = from < p.k - 1 ? 0 : from - (p.k - 1); i < from && i < p.n; i++) r.take(code_of(load_readonly(text + i)));
-        for (u64 i = from; i < from + KMERS_EACH; i++) {
-            bool on = i < p.n && r.take(code_of(load_readonly(text + i)));
-            kmer mix = r.mix();
-            u64 part = part_of(mix);
-            on = on && part >= p.first && part < p.end;
-            u64 to = append(at<u64>(p.cursors), on);
-            if (on) at<kmer>(p.mixes)[to] = mix;
+// Sixteen letters in a row of a text of n, from a multiple of sixteen on: one load instead of one for each. Behind the end there are none.
+struct Letters {
+    u32 codes, others; // two bits a letter, the first lowest, and which are none
+    Letters() = default;
+    __device__ __forceinline__ Letters(const u8* text, u64 i, u64 n) : codes(0), others(0) {
+        union {
+            u128 all;
+            u8 letters[16];
+        } x;
+        if (i + 16 <= n) x.all = load_readonly((const u128*)(text + i));
+        else
+            for (u32 j = 0; j < 16; j++) x.letters[j] = i + j < n ? load_readonly(text + i + j) : 0;
+#pragma unroll
+        for (u32 j = 0; j < 16; j++) {
+            u32 code = code_of(x.letters[j]);
+            codes |= (code & 3) << 2 * j;
+            others |= code >> 2 << j;
         }
+    }
+    __device__ __forceinline__ u32 code(u32 j) const { return (codes >> 2 * j & 3) | (others >> j & 1) << 2; }
+};
+
+// all_kmers appends the mixes of the text's k-mers to a list, for a table that counts them. The text begins at a multiple of 16. A lane takes KMERS_EACH letters in a row, twice:
+// first to tell how many k-mers end there, so that a warp asks for their places once, and not for each letter, when all warps would wait for one counter.
+WARPMAP_KERNEL(all_kmers, kmers::textParams) {
+    const u8* text = at<u8>(p.text);
+    bool every = p.end - p.first == KMERS_PARTS;
+    auto wanted = [&](const kmer& mix) { return every || (part_of(mix) >= p.first && part_of(mix) < p.end); };
+    for (u64 first = grid_thread() & ~31ull; first * KMERS_EACH < p.n; first += grid_threads()) {
+        u64 from = (first + (thread_index() & 31)) * KMERS_EACH, back = (p.k + 14) / 16 * 16; // k-1 letters or some more
+        Rolling before(p.k, p.canonical);
+        for (u64 i = from < back ? 0 : from - back; i < from; i += 16) {
+            Letters x(text, i, p.n);
+            for (u32 j = 0; j < 16; j++) before.take(x.code(j));
+        }
+        Letters own[KMERS_EACH / 16];
+        u32 n = 0;
+        Rolling r = before;
+#pragma unroll
+        for (u32 c = 0; c < KMERS_EACH / 16; c++) {
+            own[c] = Letters(text, from + 16 * c, p.n);
+            for (u32 j = 0; j < 16; j++)
+                if (r.take(own[c].code(j)) && wanted(r.mix())) n++;
+        }
+        kmer* out = at<kmer>(p.mixes) + append_row(at<u64>(p.cursors), n);
+        r = before;
+#pragma unroll
+        for (u32 c = 0; c < KMERS_EACH / 16; c++)
+            for (u32 j = 0; j < 16; j++)
+                if (r.take(own[c].code(j)) && wanted(r.mix())) *out++ = r.mix();
     }
 }
 

@@ -26,9 +26,18 @@ const (
 	few = 32
 	// each is how many letters a lane takes that appends k-mers to a list.
 	each = 64
-	// textBytes is how much text is brought to the device at a time: or less, so that its k-mers are a share of the memory.
-	textBytes, textShare = 16 << 20, 32
-	leastMemory          = 8 << 20
+	// textBytes is how much text is brought to the device at a time: or less, so that its k-mers are a share of the memory. A table takes more at once where
+	// there is much memory.
+	textBytes, textShare     = 16 << 20, 32
+	tabledBytes, tabledShare = 64 << 20, 256
+	// leastText is how much a table that has nothing to do is given.
+	leastText   = 4 << 20
+	leastMemory = 8 << 20
+	// bytesOfKmer: of so many bytes of inputs a table has room for one k-mer from the beginning. That is what reads with qualities have that cover a genome eight
+	// times; of letters that come once there are many more, for which it grows. Room that is not needed costs less than a hundredth of bringing the text.
+	bytesOfKmer = 16
+	// aheadShare of the memory is the most that it takes.
+	aheadShare = 8
 	// Stretches of text whose k-mers have one minimizer, a word of so many letters or of a k-mer's, go to the minimizer's bin together.
 	minimizerLetters, bins = 9, 1 << 9
 	// mostOfStretch is how many k-mers a packed stretch has at most: a byte says it.

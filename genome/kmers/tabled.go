@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sync/errgroup"
@@ -59,7 +61,7 @@ func newTabled(m *device.Module, t texts, memory int64) (_ counter, err error) {
 		return nil, err
 	}
 	// A table that grows is there twice, and is brought out beside itself.
-	o := table.Options{MaxBytes: memory / 2}
+	o := table.Options{MaxBytes: memory / 2, Capacity: t.different}
 	if t.words > 1 {
 		x.table, err = newWide(t.d, o, t.room)
 	} else {
@@ -148,7 +150,13 @@ func (x *wide) all() ([]uint64, []uint32, error) {
 
 func (x *wide) close() error { return errors.Join(x.table.Close(), x.mixes.Free(), x.ones.Free()) }
 
-func (x *tabled) add(text []byte) error { return x.fill(text, x.flush) }
+// add takes text. While the table counts, what comes is put together, for the more k-mers come at once the faster it is; when it waits, it is given what there is.
+func (x *tabled) add(text []byte) error {
+	if err := x.fill(text, x.flush); err != nil || x.n < leastText || len(x.free) == 0 {
+		return err
+	}
+	return x.flush()
+}
 
 // flush hands the text over, and takes memory for the next.
 func (x *tabled) flush() error {
@@ -223,18 +231,25 @@ func (x *tabled) finish(emit func(part int, x counted) error) error {
 		return err
 	}
 	all := counted{x.words, mixes, counts}.deal()
-	var work errgroup.Group
-	work.SetLimit(runtime.GOMAXPROCS(0))
-	for part := range all {
-		work.Go(func() error {
-			all[part] = all[part].inOrder()
-			return nil
+	// While parts are given away, those behind are sorted.
+	var sorted [parts]chan struct{}
+	for part := range sorted {
+		sorted[part] = make(chan struct{})
+	}
+	var next atomic.Int64
+	var work sync.WaitGroup
+	defer func() { next.Store(parts); work.Wait() }()
+	for range runtime.GOMAXPROCS(0) {
+		work.Go(func() {
+			for part := next.Add(1) - 1; part < parts; part = next.Add(1) - 1 {
+				all[part] = all[part].atLeast(x.least)
+				all[part].inOrder()
+				close(sorted[part])
+			}
 		})
 	}
-	if err := work.Wait(); err != nil {
-		return err
-	}
 	for part := int(x.p.First); part < int(x.p.End); part++ {
+		<-sorted[part]
 		if err := emit(part, all[part]); err != nil {
 			return err
 		}
