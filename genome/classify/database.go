@@ -40,8 +40,6 @@ const (
 	sectionAlign = 4096
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 type description struct {
 	Options  Options   `json:"options"`
 	Letters  int64     `json:"letters"`
@@ -161,7 +159,7 @@ func (db *Database) write(f *os.File) error {
 	at := int64(0)
 	c.each(func(name string, column any) error {
 		b := bytesOf(column)
-		d.Sections = append(d.Sections, section{name, at, int64(len(b)), crc32.Checksum(b, castagnoli)})
+		d.Sections = append(d.Sections, section{name, at, int64(len(b)), checksum(b)})
 		at = aligned(at + int64(len(b)))
 		return nil
 	})
@@ -271,7 +269,7 @@ func (db *Database) read(n uint64) error {
 		}
 		last = from + s.Bytes
 		b := db.file[from:last]
-		if crc32.Checksum(b, castagnoli) != s.Sum {
+		if checksum(b) != s.Sum {
 			return errDamaged("the section")
 		}
 		return setBytes(column, b)
@@ -364,20 +362,28 @@ func (db *Database) check() error {
 			return errDamaged("a target")
 		}
 	}
-	for i, f := range db.features {
-		if i > 0 && f <= db.features[i-1] {
-			return errDamaged("the order of features")
+	err := ranges(len(db.features), checkedFeatures, func(from, to int) error {
+		for i := from; i < to; i++ {
+			if i > 0 && db.features[i] <= db.features[i-1] {
+				return errDamaged("the order of features")
+			}
+			if !db.sound(db.entries[i]) {
+				return errDamaged("an entry")
+			}
 		}
-		if !db.sound(db.entries[i]) {
-			return errDamaged("an entry")
-		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	for _, at := range db.locations {
-		if !db.of(at) {
-			return errDamaged("a location")
+	return ranges(len(db.locations), checkedFeatures, func(from, to int) error {
+		for _, at := range db.locations[from:to] {
+			if !db.of(at) {
+				return errDamaged("a location")
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // sound tells whether an entry has locations that are there.

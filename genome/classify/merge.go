@@ -17,14 +17,16 @@ type listed struct {
 	locations []uint64
 }
 
-// of is the locations of feature i.
-func (l *listed) of(i int) []uint64 {
-	from := uint64(0)
-	if i > 0 {
-		from = l.ends[i-1]
+// begin is where the locations of feature i begin, which may be the one behind the last.
+func (l *listed) begin(i int) uint64 {
+	if i == 0 {
+		return 0
 	}
-	return l.locations[from:l.ends[i]]
+	return l.ends[i-1]
 }
+
+// of is the locations of feature i.
+func (l *listed) of(i int) []uint64 { return l.locations[l.begin(i):l.ends[i]] }
 
 // listedAtOnce is how many features are brought from the device at once.
 const listedAtOnce = 1 << 22
@@ -161,13 +163,14 @@ func (db *Database) merge(all []*listed) {
 // mergeRange makes entries of the features first … end-1.
 func (db *Database) mergeRange(all []*listed, first, end uint64) {
 	at, stop := make([]int, len(all)), make([]int, len(all))
-	n := 0
+	n, most := 0, uint64(0)
 	for i, l := range all {
 		at[i] = search(l.features, first)
 		stop[i] = search(l.features, end)
 		n = max(n, stop[i]-at[i])
+		most += l.begin(stop[i]) - l.begin(at[i])
 	}
-	db.features, db.entries = make([]uint32, 0, n), make([]uint64, 0, n)
+	db.features, db.entries, db.locations = make([]uint32, 0, n), make([]uint64, 0, n), make([]uint64, 0, most)
 	var locations []uint64
 	for {
 		least := uint64(math.MaxUint64)
