@@ -122,81 +122,108 @@ func listPairs(pairs []pair) *listed {
 	return l
 }
 
-// merge puts lists together. Ranges of features go beside one another.
+// merge puts lists together. Ranges of features go beside one another, twice: to know where each begins, then to write it there, for memory
+// that is new takes longer than to go over the lists.
 func (db *Database) merge(all []*listed) {
-	threads := runtime.GOMAXPROCS(0)
-	ranges := make([]Database, 4*threads)
-	var work errgroup.Group
-	work.SetLimit(threads)
-	for i := range ranges {
-		first := uint64(i) << 32 / uint64(len(ranges))
-		end := uint64(i+1) << 32 / uint64(len(ranges))
-		r := &ranges[i]
-		r.Options = db.Options
-		work.Go(func() error { r.mergeRange(all, first, end); return nil })
-	}
-	work.Wait()
-	features, locations := 0, 0
-	for _, r := range ranges {
-		features, locations = features+len(r.features), locations+len(r.locations)
-	}
-	db.features, db.entries, db.locations = make([]uint32, features), make([]uint64, features), make([]uint64, locations)
-	features, locations = 0, 0
-	for _, r := range ranges {
-		at, before := features, uint64(locations)
-		features, locations = features+len(r.features), locations+len(r.locations)
-		work.Go(func() error {
-			copy(db.features[at:], r.features)
-			copy(db.locations[before:], r.locations)
-			for i, e := range r.entries {
-				if e>>manyBit != 0 {
-					e += before // the number of a place is in the low bits
-				}
-				db.entries[at+i] = e
+	n := 4 * runtime.GOMAXPROCS(0)
+	begins := make([]struct{ features, locations int }, n+1)
+	bound := func(i int) uint64 { return uint64(i) << 32 / uint64(n) }
+	most := db.Options.MaxLocations
+	ranges(n, 1, func(i, _ int) error {
+		to := &begins[i+1]
+		for m := mergeOf(all, bound(i), bound(i+1)); m.next(); {
+			to.features++
+			if n := min(m.count, most); n > 1 {
+				to.locations += n
 			}
-			return nil
-		})
+		}
+		return nil
+	})
+	for i := range n {
+		begins[i+1].features += begins[i].features
+		begins[i+1].locations += begins[i].locations
 	}
-	work.Wait()
+	features, locations := begins[n].features, begins[n].locations
+	db.features, db.entries, db.locations = make([]uint32, features), make([]uint64, features), make([]uint64, locations)
+	ranges(n, 1, func(i, _ int) error {
+		at, place := begins[i].features, begins[i].locations
+		for m := mergeOf(all, bound(i), bound(i+1)); m.next(); at++ {
+			l := m.locations()
+			l = l[:min(len(l), most)]
+			db.features[at], db.entries[at] = m.feature, entryOf(l, place)
+			if len(l) > 1 {
+				place += copy(db.locations[place:], l)
+			}
+		}
+		return nil
+	})
 }
 
-// mergeRange makes entries of the features first … end-1.
-func (db *Database) mergeRange(all []*listed, first, end uint64) {
-	at, stop := make([]int, len(all)), make([]int, len(all))
-	n, most := 0, uint64(0)
+// merge goes over a range of the features of some lists.
+type merge struct {
+	all      []*listed
+	at, stop []int
+	feature  uint32
+	count    int // of its locations
+	memory   []uint64
+}
+
+// mergeOf is for the features first … end-1.
+func mergeOf(all []*listed, first, end uint64) *merge {
+	m := &merge{all: all, at: make([]int, len(all)), stop: make([]int, len(all))}
 	for i, l := range all {
-		at[i] = search(l.features, first)
-		stop[i] = search(l.features, end)
-		n = max(n, stop[i]-at[i])
-		most += l.begin(stop[i]) - l.begin(at[i])
+		m.at[i], m.stop[i] = search(l.features, first), search(l.features, end)
 	}
-	db.features, db.entries, db.locations = make([]uint32, 0, n), make([]uint64, 0, n), make([]uint64, 0, most)
-	var locations []uint64
-	for {
-		least := uint64(math.MaxUint64)
-		for i, l := range all {
-			if at[i] < stop[i] {
-				least = min(least, uint64(l.features[at[i]]))
-			}
+	return m
+}
+
+// next goes to the next feature, if there is one.
+func (m *merge) next() bool {
+	if len(m.all) == 1 {
+		l, i := m.all[0], m.at[0]
+		if i == m.stop[0] {
+			return false
 		}
-		if least == math.MaxUint64 {
-			return
-		}
-		lists := 0
-		locations = locations[:0]
-		for i, l := range all {
-			if at[i] < stop[i] && uint64(l.features[at[i]]) == least {
-				locations = append(locations, l.of(at[i])...)
-				at[i]++
-				lists++
-			}
-		}
-		if lists > 1 {
-			slices.Sort(locations)
-		}
-		db.features = append(db.features, uint32(least))
-		db.append(locations[:min(len(locations), db.Options.MaxLocations)])
+		m.feature, m.count = l.features[i], len(l.of(i))
+		m.at[0]++
+		return true
 	}
+	least := uint64(math.MaxUint64)
+	m.count = 0
+	for i, l := range m.all {
+		if m.at[i] < m.stop[i] {
+			least = min(least, uint64(l.features[m.at[i]]))
+		}
+	}
+	if least == math.MaxUint64 {
+		return false
+	}
+	m.feature = uint32(least)
+	for i, l := range m.all {
+		if m.at[i] < m.stop[i] && l.features[m.at[i]] == m.feature {
+			m.count += len(l.of(m.at[i]))
+			m.at[i]++
+		}
+	}
+	return true
+}
+
+// locations are those of the feature, in order, until the next.
+func (m *merge) locations() []uint64 {
+	m.memory = m.memory[:0]
+	for i, l := range m.all {
+		at := m.at[i] - 1
+		if at < 0 || l.features[at] != m.feature {
+			continue
+		}
+		if x := l.of(at); len(x) == m.count {
+			return x // no other list has any
+		} else {
+			m.memory = append(m.memory, x...)
+		}
+	}
+	slices.Sort(m.memory)
+	return m.memory
 }
 
 // search is how many features are below a number.
@@ -210,12 +237,18 @@ func search(features []uint32, below uint64) int {
 
 // append adds the entry of a feature with these locations.
 func (db *Database) append(locations []uint64) {
-	if len(locations) == 1 {
-		db.entries = append(db.entries, 1<<oneBit|locations[0])
-		return
+	db.entries = append(db.entries, entryOf(locations, len(db.locations)))
+	if len(locations) > 1 {
+		db.locations = append(db.locations, locations...)
 	}
-	db.entries = append(db.entries, 1<<manyBit|uint64(len(locations))<<countShift|uint64(len(db.locations)))
-	db.locations = append(db.locations, locations...)
+}
+
+// entryOf is the entry of a feature with these locations: several lie at a place of the database's.
+func entryOf(locations []uint64, place int) uint64 {
+	if len(locations) == 1 {
+		return 1<<oneBit | locations[0]
+	}
+	return 1<<manyBit | uint64(len(locations))<<countShift | uint64(place)
 }
 
 // sorted sorts by features: it deals out by the highest 8 bits, then sorts what has the same, both on all cores. Features are hashes, so all parts are about

@@ -1,0 +1,57 @@
+package classify
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// Lists that are merged have what a map would, in order, whatever the lists share and how many locations are kept.
+func TestMerge(t *testing.T) {
+	r := rand.New(rand.NewPCG(8, 8))
+	for _, lists := range []int{0, 1, 2, 5} {
+		for _, most := range []int{1, 2, 3, 254} {
+			var all []*listed
+			want := map[uint32][]uint64{}
+			for range lists {
+				var pairs []pair
+				for range 3000 {
+					p := pair{uint32(r.Uint64N(2000)) << 21, r.Uint64N(1 << 40)}
+					if r.IntN(50) == 0 {
+						p.feature = []uint32{0, ^uint32(0)}[r.IntN(2)] // the ends of all ranges
+					}
+					pairs = append(pairs, p)
+					want[p.feature] = append(want[p.feature], p.location)
+				}
+				all = append(all, listPairs(sorted(pairs, func(p pair) uint32 { return p.feature })))
+			}
+			db := &Database{Options: Options{MaxLocations: most}}
+			db.merge(all)
+			if err := merged(db, want); err != nil {
+				t.Errorf("%d lists, %d locations: %v", lists, most, err)
+			}
+		}
+	}
+}
+
+func merged(db *Database, want map[uint32][]uint64) (err error) {
+	if len(db.features) != len(want) || len(db.entries) != len(want) || !slices.IsSorted(db.features) {
+		return fmt.Errorf("%d features and %d entries, or in no order: want %d", len(db.features), len(db.entries), len(want))
+	}
+	places := 0
+	db.Each(func(feature uint32, locations []uint64) {
+		l := slices.Sorted(slices.Values(want[feature]))
+		l = l[:min(len(l), db.Options.MaxLocations)]
+		if !slices.Equal(locations, l) {
+			err = fmt.Errorf("feature %d is at %v: want %v", feature, locations, l)
+		}
+		if len(l) > 1 {
+			places += len(l)
+		}
+	})
+	if err == nil && places != len(db.locations) {
+		err = fmt.Errorf("%d places of which %d are of a feature", len(db.locations), places)
+	}
+	return err
+}
