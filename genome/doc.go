@@ -9,7 +9,8 @@
 //
 // A reader cuts the text of an input between two records about every Options.BlockBytes, without parsing it, so that blocks are parsed beside one
 // another, and inputs are unpacked beside one another. A plain file is read by several goroutines, each at
-// another place, half as many as Options.Threads and no more than eight: one alone is slower than 16 cores are with what it reads. The letters of a block are moved
+// another place, half as many as Options.Threads and no more than eight: one alone is slower than 16 cores are with what it reads. A file of BGZF, as bgzip and
+// sequencers write it, is gzip in members that say how long they are: these are unpacked beside one another, too. The letters of a block are moved
 // together in the memory that they were read to: a letter is copied once, of a record longer than a block twice. What is held at a time is about three blocks a thread,
 // and twice the longest record.
 package genome

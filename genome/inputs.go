@@ -105,7 +105,7 @@ func (s *stream) open(in *input) (f *source, err error) {
 	o := s.o
 	f = &source{s: s, in: in, want: o.BlockBytes}
 	if in.name == "-" && o.Open == nil {
-		f.text, f.stop, err = o.unpack(os.Stdin)
+		f.text, f.stop, err = o.unpack(bufio.NewReaderSize(os.Stdin, unpackBytes))
 		return f, err
 	}
 	var from io.ReadCloser
@@ -124,7 +124,13 @@ func (s *stream) open(in *input) (f *source, err error) {
 			return f, nil
 		}
 	}
-	text, end, err := o.unpack(from)
+	b := bufio.NewReaderSize(from, unpackBytes)
+	if o.Open == nil && peekMember(b) > 0 { // what others opened may not be read and closed at once
+		m, stop, wait := unpackMembers(b, 2*s.ahead, s.unpack)
+		f.text, f.stop = packed{m, "gzip"}, func() { stop(); from.Close(); wait() }
+		return f, nil
+	}
+	text, end, err := o.unpack(b)
 	if err != nil {
 		from.Close()
 		return nil, err
@@ -144,6 +150,9 @@ func sizeOf(file *os.File) (size int64, ok bool) {
 	return about.Size(), (err == nil || err == io.EOF) && packingOf(first[:n]) == ""
 }
 
+// unpackBytes is how much of a packed input is read at once: more than the longest header of a member.
+const unpackBytes = 1 << 18
+
 // packingBytes is how many bytes tell how a file is packed.
 const packingBytes = 4
 
@@ -159,8 +168,7 @@ func packingOf(first []byte) string {
 }
 
 // unpack gives the text of what may be packed. The first bytes tell.
-func (o Options) unpack(from io.Reader) (text io.Reader, stop func(), err error) {
-	b := bufio.NewReaderSize(from, 1<<18)
+func (o Options) unpack(b *bufio.Reader) (text io.Reader, stop func(), err error) {
 	first, err := b.Peek(packingBytes)
 	if err != nil && err != io.EOF {
 		return nil, nil, err

@@ -169,6 +169,7 @@ type stream struct {
 	ahead   int // jobs of an input that wait while an input before it is read
 	readers int // of a plain file
 	parse   chan struct{}
+	unpack  chan struct{} // a place for each that unpacks members
 	inputs  []string
 	opened  []*input // of inputs[at:], those that are being read
 	at      int
@@ -206,7 +207,7 @@ func newStream(ctx context.Context, inputs []string, o Options) (*stream, error)
 	}
 	s := &stream{o: o.complete(), inputs: files, texts: &texts{}}
 	s.ctx, s.stop = context.WithCancel(ctx)
-	s.parse = make(chan struct{}, s.o.Threads)
+	s.parse, s.unpack = make(chan struct{}, s.o.Threads), make(chan struct{}, s.o.Threads)
 	s.ahead = s.o.Threads/max(1, min(s.o.Threads, len(files))) + 1
 	s.readers = max(1, min(s.o.Threads/2, mostReaders))
 	return s, nil
