@@ -108,13 +108,12 @@ type counter interface {
 
 // job is one Count.
 type job struct {
-	ctx     context.Context
-	devices []*device.Device
-	inputs  []string
-	o       Options
-	s       Summary
-	// different is how many different k-mers are expected, about; 0: nobody knows.
-	different int64
+	ctx      context.Context
+	devices  []*device.Device
+	inputs   []string
+	o        Options
+	s        Summary
+	expected int64 // bytes of inputs; 0: nobody knows
 }
 
 // Count counts the k-mers of inputs (see genome.Expand) and writes them to the file out, which appears when it is whole. Where MaxMemory does not hold them,
@@ -158,10 +157,10 @@ func (j *job) whole(w *writer) error {
 	j.s.Rounds = 1
 	for _, input := range j.inputs {
 		if i, err := os.Stat(input); err == nil {
-			j.different += i.Size() / bytesOfKmer
+			j.expected += i.Size()
 		}
 	}
-	defer func() { j.different = 0 }()
+	defer func() { j.expected = 0 }()
 	return j.count(0, parts, 0, func(add func(text []byte) error) error {
 		return j.read(Reading, func(b *genome.Block) error {
 			defer b.Release()
@@ -222,7 +221,7 @@ func (j *job) counter(first, end int) (counter, error) {
 	n := len(j.devices)
 	for i, d := range j.devices {
 		from, to := first+(end-first)*i/n, first+(end-first)*(i+1)/n
-		c, err := newCounter(d, j.o, j.o.MaxMemory/int64(n), from, to, j.different/int64(n))
+		c, err := newCounter(d, j.o, j.o.MaxMemory/int64(n), from, to, j.expected/int64(n))
 		if err != nil {
 			return nil, errors.Join(err, all.close())
 		}
@@ -272,23 +271,18 @@ func (s shared) close() (err error) {
 	return err
 }
 
-func newCounter(d *device.Device, o Options, memory int64, first, end int, different int64) (counter, error) {
+func newCounter(d *device.Device, o Options, memory int64, first, end int, expected int64) (counter, error) {
 	m, err := d.Compile(program(wordsOf(o.K)))
 	if err != nil {
 		return nil, err
 	}
 	words := wordsOf(o.K)
-	share := memory / int64(words)
-	t := texts{d: d, k: o.K, words: words, least: o.Min, room: roomFor(share), p: textParams{K: uint64(o.K), First: uint64(first), End: uint64(end)}}
+	t := texts{d: d, k: o.K, words: words, least: o.Min, room: roomFor(memory / int64(words)), p: textParams{K: uint64(o.K), First: uint64(first), End: uint64(end)}}
 	if o.Canonical {
 		t.p.Canonical = 1
 	}
 	if d.Info().CUDA() {
-		if words == 1 {
-			t.room = max(t.room, int(min(tabledBytes, share/tabledShare)))
-		}
-		t.different = int(min(different, share/aheadShare/countedBytes(1)))
-		return newTabled(m, t, memory)
+		return newTabledFor(m, t, memory, expected)
 	}
 	return newSorted(m, t, memory)
 }
@@ -298,15 +292,14 @@ func roomFor(memory int64) int { return int(min(textBytes, memory/textShare)) }
 
 // texts brings text to the device, and has its k-mers made piece by piece.
 type texts struct {
-	d         *device.Device
-	k         int
-	words     int
-	room      int // bytes of text at a time
-	p         textParams
-	different int    // k-mers that are expected, about
-	least     uint32 // those that come less often may be left out
-	memory    device.Slice[byte]
-	n         int // bytes that are there
+	d      *device.Device
+	k      int
+	words  int
+	room   int // bytes of text at a time
+	p      textParams
+	least  uint32 // k-mers that come less often may be left out
+	memory device.Slice[byte]
+	n      int // bytes that are there
 }
 
 // fill takes text, and calls flush where the memory is full.

@@ -72,7 +72,7 @@ func (x counted) inOrder() {
 	n := len(x.counts)
 	shift := 64 - max(bits.Len(uint(n))-1, 0)
 	bucket := func(high uint64) uint64 { return high << partBits >> shift }
-	begins := make([]uint32, bucket(math.MaxUint64)+2)
+	begins := make([]int, bucket(math.MaxUint64)+2)
 	for i := range n {
 		begins[bucket(x.mixes[i*x.words])+1]++
 	}
@@ -86,7 +86,7 @@ func (x counted) inOrder() {
 		pairs[begins[b]] = pair{m[0], m[len(m)-1], c}
 		begins[b]++
 	}
-	from := uint32(0)
+	from := 0
 	for _, end := range begins[:len(begins)-1] { // each is where the next began
 		if end > from+1 {
 			slices.SortFunc(pairs[from:end], func(a, b pair) int {

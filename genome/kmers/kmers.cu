@@ -163,6 +163,7 @@ WARPMAP_KERNEL(sort_parts, kmers::sortParams) {
 }
 
 // Sixteen letters in a row of a text of n, from a multiple of sixteen on: one load instead of one for each. Behind the end there are none.
+static_assert(KMERS_EACH % 16 == 0, "a lane's letters are loaded sixteen at a time");
 struct Letters {
     u32 codes, others; // two bits a letter, the first lowest, and which are none
     Letters() = default;

@@ -171,9 +171,9 @@ func TestParts(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := plainly(sequences, k, true, 0)
-		for name, make := range map[string]func(*device.Module, texts, int64) (counter, error){"sorted": newSorted, "tabled": newTabled} {
+		for name, make := range map[string]func(*device.Module, texts, int64) (counter, error){"sorted": newSorted, "tabled": newTabled, "eager": eager} {
 			for _, memory := range []int64{1 << 30, 2 * countedBytes(words) * int64(len(want))} {
-				if name == "tabled" && words > 1 && memory < 1<<30 {
+				if name != "sorted" && words > 1 && memory < 1<<30 {
 					memory *= 4
 				}
 				got := map[string]uint32{}
@@ -217,6 +217,78 @@ func TestParts(t *testing.T) {
 					t.Errorf("%s of k %d with %d bytes: %d k-mers, want %d, or other counts", name, k, memory, len(got), len(want))
 				}
 			}
+		}
+	}
+}
+
+// eager makes a counter with room ahead that is given text, however little, whenever it has nothing to do.
+func eager(m *device.Module, t texts, memory int64) (counter, error) {
+	c, err := newTabledAhead(m, t, memory, 100)
+	if err == nil {
+		c.(*tabled).eager = 1
+	}
+	return c, err
+}
+
+// A table takes all k-mers of texts of any length, and nothing that stands behind them in the memory.
+func TestShortTexts(t *testing.T) {
+	d := open(t, "cpu")
+	r := rand.New(rand.NewPCG(5, 5))
+	for _, k := range []int{1, 16, 17, 21, 32, 33, 49, 64} {
+		m, err := d.Compile(program(wordsOf(k)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := eager(m, texts{d: d, k: k, words: wordsOf(k), room: 5001, p: textParams{K: uint64(k), End: parts}}, 1<<30)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sequences []string
+		for _, n := range []int{3000, 0, 1, 15, 16, 17, 31, 32, 33, 47, 48, 49, 62, 63, 64, 65, 79, 80, 81, 95, 127, 128, 129, 200, 1} {
+			s := make([]byte, n)
+			for i := range s {
+				s[i] = "ACGTACGTACGTACGTACGTACGTACGTacgtuUN\x00\xff"[r.IntN(37)]
+			}
+			sequences = append(sequences, string(s))
+			if err := c.add(append(s, '\n')); err != nil {
+				t.Fatal(k, n, err)
+			}
+		}
+		got := map[string]uint32{}
+		err = c.finish(func(part int, x counted) error {
+			for i, n := range x.counts {
+				got[string(Append(nil, unmix(x.mix(i)), k))] = n
+			}
+			return nil
+		})
+		if err := errors.Join(err, c.close()); err != nil {
+			t.Fatal(k, err)
+		}
+		if want := plainly(sequences, k, false, 0); !maps.Equal(got, want) {
+			t.Errorf("k %d: %d k-mers, want %d, or other counts", k, len(got), len(want))
+		}
+	}
+}
+
+// Where the memory that the inputs' size asks for is not there, a counter begins with less.
+func TestLessThanAhead(t *testing.T) {
+	d, err := device.Open("cpu", device.WithMemory(12<<20))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for _, k := range []int{5, 21, 40} {
+		m, err := d.Compile(program(wordsOf(k)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		room := texts{d: d, k: k, words: wordsOf(k), room: 1 << 16, p: textParams{K: uint64(k), End: parts}}
+		c, err := newTabledFor(m, room, 1<<30, 1<<40)
+		if err != nil {
+			t.Fatal(k, err)
+		}
+		if err := errors.Join(c.add([]byte("ACGTACGTAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA\n")), c.settle(), c.close()); err != nil {
+			t.Error(k, err)
 		}
 	}
 }

@@ -38,6 +38,8 @@ const (
 	bytesOfKmer = 16
 	// aheadShare of the memory is the most that it takes.
 	aheadShare = 8
+	// textOfByte is how many letters a byte of inputs has, at most about: they may be packed.
+	textOfByte = 8
 	// Stretches of text whose k-mers have one minimizer, a word of so many letters or of a k-mer's, go to the minimizer's bin together.
 	minimizerLetters, bins = 9, 1 << 9
 	// mostOfStretch is how many k-mers a packed stretch has at most: a byte says it.
@@ -48,6 +50,9 @@ const (
 
 // wordsOf is how many words of 64 bits a packed k-mer takes.
 func wordsOf(k int) int { return (k + wordK - 1) / wordK }
+
+// aheadBytes is what a k-mer of so many words takes in a table with room for many, about: its slot, and of those that stay free.
+func aheadBytes(words int) int64 { return 15*int64(words) + 5 }
 
 // textParams are the parameters of the kernels that make k-mers of text.
 type textParams struct {

@@ -24,6 +24,7 @@ type tabled struct {
 	list   device.Kernel[textParams]
 	table  tallies
 	length device.Slice[uint64]
+	eager  int       // bytes of text that it is given when it has nothing to do
 	full   chan text // to countAll
 	free   chan text // and back
 }
@@ -46,8 +47,31 @@ type tallies interface {
 	close() error
 }
 
-func newTabled(m *device.Module, t texts, memory int64) (_ counter, err error) {
-	x := &tabled{texts: t, full: make(chan text), free: make(chan text, textsAtOnce)}
+// newTabledFor makes one that is cut for so many bytes of inputs, or, where there is no memory for that, for few.
+func newTabledFor(m *device.Module, t texts, memory, inputs int64) (counter, error) {
+	share := memory / int64(t.words)
+	wide := t
+	if t.words == 1 {
+		wide.room = max(t.room, int(min(tabledBytes, share/tabledShare, inputs*textOfByte)))
+	}
+	ahead := min(inputs/bytesOfKmer, memory/aheadShare/aheadBytes(t.words))
+	if t.k < wordK/2 {
+		ahead = min(ahead, 1<<(2*t.k)) // there are no more
+	}
+	c, err := newTabledAhead(m, wide, memory, int(ahead))
+	if device.IsOutOfMemory(err) {
+		return newTabled(m, t, memory)
+	}
+	return c, err
+}
+
+func newTabled(m *device.Module, t texts, memory int64) (counter, error) {
+	return newTabledAhead(m, t, memory, 0)
+}
+
+// newTabledAhead makes one with room for so many k-mers at once.
+func newTabledAhead(m *device.Module, t texts, memory int64, ahead int) (_ counter, err error) {
+	x := &tabled{texts: t, eager: leastText, full: make(chan text), free: make(chan text, textsAtOnce)}
 	go x.countAll(x.full)
 	defer func() {
 		if err != nil {
@@ -61,7 +85,7 @@ func newTabled(m *device.Module, t texts, memory int64) (_ counter, err error) {
 		return nil, err
 	}
 	// A table that grows is there twice, and is brought out beside itself.
-	o := table.Options{MaxBytes: memory / 2, Capacity: t.different}
+	o := table.Options{MaxBytes: memory / 2, Capacity: ahead}
 	if t.words > 1 {
 		x.table, err = newWide(t.d, o, t.room)
 	} else {
@@ -152,7 +176,7 @@ func (x *wide) close() error { return errors.Join(x.table.Close(), x.mixes.Free(
 
 // add takes text. While the table counts, what comes is put together, for the more k-mers come at once the faster it is; when it waits, it is given what there is.
 func (x *tabled) add(text []byte) error {
-	if err := x.fill(text, x.flush); err != nil || x.n < leastText || len(x.free) == 0 {
+	if err := x.fill(text, x.flush); err != nil || x.n < x.eager || len(x.free) == 0 {
 		return err
 	}
 	return x.flush()
