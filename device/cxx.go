@@ -206,6 +206,9 @@ func (c command) run(ctx context.Context, limit time.Duration, dir string, args 
 	defer cancel()
 	cmd := exec.CommandContext(ctx, c.path, slices.Concat(c.args, args)...)
 	cmd.Dir = dir
+	if dir != "" { // what a compiler leaves that is killed goes with the folder
+		cmd.Env = append(os.Environ(), "TMPDIR="+dir)
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 2 * time.Second // for who holds its output, and is in no group of ours

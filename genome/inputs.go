@@ -25,10 +25,14 @@ type InputError struct {
 }
 
 func (e *InputError) Error() string {
-	if e.Line == 0 {
-		return fmt.Sprintf("%s: %v", e.Input, e.Err)
+	err := e.Err
+	if of := (*fs.PathError)(nil); errors.As(err, &of) && of.Path == e.Input {
+		err = of.Err
 	}
-	return fmt.Sprintf("%s:%d: %v", e.Input, e.Line, e.Err)
+	if e.Line == 0 {
+		return fmt.Sprintf("%s: %v", e.Input, err)
+	}
+	return fmt.Sprintf("%s:%d: %v", e.Input, e.Line, err)
 }
 
 func (e *InputError) Unwrap() error { return e.Err }
@@ -148,6 +152,47 @@ func sizeOf(file *os.File) (size int64, ok bool) {
 	first := make([]byte, packingBytes)
 	n, err := file.ReadAt(first, 0)
 	return about.Size(), (err == nil || err == io.EOF) && packingOf(first[:n]) == ""
+}
+
+// foreign are the first bytes of what users take for sequences, and what they can do.
+var foreign = []struct{ first, what string }{
+	{"BZh", "bzip2 data: unpack it, as with bzip2 -dc FILE | …"}, {"\xfd7zXZ\x00", "xz data: unpack it, as with xz -dc FILE | …"}, {"PK\x03\x04", "a zip archive: unpack it"},
+	{"\xef\xbb\xbf", "a byte order mark stands before the text: take its three bytes away"},
+	{"\xff\xfe", "UTF-16 text: make it UTF-8 or ASCII"}, {"\xfe\xff", "UTF-16 text: make it UTF-8 or ASCII"},
+}
+
+// neither is the error of a text that is no sequences.
+func neither(text []byte) error {
+	for _, f := range foreign {
+		if bytes.HasPrefix(text, []byte(f.first)) {
+			return errors.New(f.what)
+		}
+	}
+	return errNeither
+}
+
+// OpenText opens a text file, and unpacks it where its content says that it is packed with gzip or zstd. Errors: the system's.
+func OpenText(name string) (io.ReadCloser, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	text, end, err := Options{}.unpack(bufio.NewReaderSize(f, unpackBytes))
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &textFile{text, f, end}, nil
+}
+
+type textFile struct {
+	io.Reader
+	file *os.File
+	end  func()
+}
+
+func (f *textFile) Close() error {
+	f.end()
+	return f.file.Close()
 }
 
 // unpackBytes is how much of a packed input is read at once: more than the longest header of a member.

@@ -356,7 +356,7 @@ func (f *source) know(c *chunk) error {
 		var known bool
 		switch f.format, known = formatOf(c.text); {
 		case known && f.format == unknown:
-			return errNeither
+			return neither(c.text)
 		case !known && c.end:
 			return errEmpty
 		}
@@ -429,9 +429,15 @@ func (s *stream) fail(in *input, err error) bool {
 	return false
 }
 
+var errSkipMates = errors.New("broken records of mates cannot be left out: nothing would tell which of those behind belong together; mend the files, or read them as single reads")
+
 // ReadPaired is Read of mates: the n-th record of first with the n-th of second, in blocks with equal numbers of records. Which inputs the records of
-// either side come from does not matter. Counts are of both sides. Errors as of Read; *InputError where one side has fewer records.
+// either side come from does not matter. Counts are of both sides. Errors as of Read; *InputError where one side has fewer records; Options.SkipBroken, for
+// then nobody knew whose mate a record is.
 func ReadPaired(ctx context.Context, first, second []string, o Options, each func(a, b *Block) error) (Counts, error) {
+	if o.SkipBroken {
+		return Counts{}, errSkipMates
+	}
 	var sides [2]*side
 	for i, inputs := range [][]string{first, second} {
 		s, err := newStream(ctx, inputs, o)
@@ -469,6 +475,9 @@ func ReadPaired(ctx context.Context, first, second []string, o Options, each fun
 // ReadInterleaved is Read of mates that take turns in their inputs: first, second, first, second. The blocks of both sides may have one Text. Errors as of
 // Read; *InputError where the last has no mate.
 func ReadInterleaved(ctx context.Context, inputs []string, o Options, each func(a, b *Block) error) (Counts, error) {
+	if o.SkipBroken {
+		return Counts{}, errSkipMates
+	}
 	var odd *Block // the last of a block, whose mate is in the next
 	counts, err := Read(ctx, inputs, o, func(b *Block) error {
 		defer b.Release()

@@ -634,3 +634,26 @@ func TestBounds(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Mates behind a broken record would be others' mates.
+func TestSkipMates(t *testing.T) {
+	one := func(a, b *Block) error { return nil }
+	_, err := ReadPaired(t.Context(), nil, nil, Options{SkipBroken: true}, one)
+	_, other := ReadInterleaved(t.Context(), nil, Options{SkipBroken: true}, one)
+	if err != errSkipMates || other != errSkipMates {
+		t.Errorf("%v, %v", err, other)
+	}
+}
+
+// What is packed otherwise, or begins with a mark, is told by its name, and never left out.
+func TestForeign(t *testing.T) {
+	dir := t.TempDir()
+	for _, f := range foreign {
+		file := put(t, filepath.Join(dir, "x"), f.first+">a\nACGT\n")
+		for _, skip := range []bool{false, true} {
+			if _, _, err := read([]string{file}, Options{SkipBroken: skip}); err == nil || !strings.Contains(err.Error(), f.what) {
+				t.Errorf("%q: %v, want %s", f.first, err, f.what)
+			}
+		}
+	}
+}

@@ -44,7 +44,7 @@ func classifyBuildCommand() *cobra.Command {
 		Long: `build makes a database of genomes: FASTA files, plain or packed with gzip or zstd, patterns, folders, or - for standard input.
 
 DIR has a taxonomy in NCBI's format: nodes.dmp, names.dmp, merged.dmp. Of which taxon a sequence is tell, in this order: taxid|N in its header;
-assembly_summary*.txt in DIR, by the file's name; *.accession2taxid in DIR, by the sequence's accession. What none tells hangs on the root.
+assembly_summary*.txt in DIR, by the file's name; *.accession2taxid in DIR, by the sequence's accession; both may be packed. What none tells hangs on the root.
 
 With --devices several devices sketch the genomes. What a GPU has no room for goes to the host's memory.
 
@@ -59,6 +59,17 @@ The file appears, or is replaced, when it is whole.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if taxonomy == "" && !add {
 				return fmt.Errorf("--taxonomy: want a folder with nodes.dmp")
+			}
+			for _, flag := range []string{"kmer", "sketch", "window", "stride", "max-locations"} {
+				switch f := cmd.Flags().Lookup(flag); {
+				case f.Changed && add:
+					return fmt.Errorf("--%s with --add: the database keeps what it was made with; leave it out", flag)
+				case f.Changed && f.Value.String() == "0":
+					return fmt.Errorf("--%s 0: want 1 or more", flag)
+				}
+			}
+			if err := checkOutputs(args[1:], output{"DB", args[0]}); err != nil {
+				return err
 			}
 			if quiet {
 				cmd.SetErr(io.Discard)
@@ -193,7 +204,11 @@ func (v *verdictFlags) options() (_ classify.QueryOptions, err error) {
 	if v.o.Highest, err = classify.ParseRank(v.highest); err != nil {
 		return v.o, fmt.Errorf("--highest: %w", err)
 	}
-	return v.o, nil
+	o := v.o
+	if o.HitDiff == 0 { // in options, that is 1
+		o.HitDiff = 1e-9
+	}
+	return o, nil
 }
 
 // classifyFlags are those of a query.
@@ -253,8 +268,23 @@ func (q *classifyFlags) run(cmd *cobra.Command, name string, inputs []string) (e
 	if err != nil {
 		return fmt.Errorf("--format: %w", err)
 	}
+	outputs := []output{}
+	for _, o := range []output{{"--out", q.out}, {"--report", q.report}, {"--abundances", q.abundances}} {
+		if o.name != "" && o != (output{"--out", "-"}) {
+			outputs = append(outputs, o)
+		}
+	}
+	if err := checkOutputs(append([]string{name}, inputs...), outputs...); err != nil {
+		return err
+	}
 	var mates []string
 	if q.paired {
+		if q.skipped {
+			return fmt.Errorf("--skip-broken with --paired: nothing would tell which mates behind a broken record belong together; mend the files")
+		}
+		if inputs, err = genome.Expand(inputs); err != nil {
+			return err
+		}
 		if len(inputs)%2 != 0 {
 			return fmt.Errorf("--paired: %d files: want an even number, mates in turns", len(inputs))
 		}
@@ -308,7 +338,7 @@ func (q *classifyFlags) run(cmd *cobra.Command, name string, inputs []string) (e
 	if q.out == "-" {
 		err = lines(cmd.OutOrStdout())
 	} else {
-		err = classify.WriteFile(q.out, func(f *os.File) error { return lines(f) })
+		err = genome.WriteFile(q.out, func(f *os.File) error { return lines(f) })
 	}
 	if err != nil {
 		return err
@@ -316,12 +346,12 @@ func (q *classifyFlags) run(cmd *cobra.Command, name string, inputs []string) (e
 	bar.clear()
 	s.Querying = time.Since(begin).Seconds()
 	if q.report != "" {
-		if err := classify.WriteFile(q.report, func(f *os.File) error { return tally.Report(f) }); err != nil {
+		if err := genome.WriteFile(q.report, func(f *os.File) error { return tally.Report(f) }); err != nil {
 			return err
 		}
 	}
 	if q.abundances != "" {
-		if err := classify.WriteFile(q.abundances, func(f *os.File) error { return tally.Abundances(f) }); err != nil {
+		if err := genome.WriteFile(q.abundances, func(f *os.File) error { return tally.Abundances(f) }); err != nil {
 			return err
 		}
 	}
@@ -371,7 +401,11 @@ func (s *classifySummary) print(w io.Writer, truth bool) {
 		unclassified = float64(s.Reads-s.Classified) / float64(s.Reads)
 	}
 	t.AppendRow(table.Row{"unclassified", s.Reads - s.Classified, share(unclassified)})
-	t.SetCaption("%s reads, %s letters; loading %.3f s, querying %.3f s: %s reads a minute", humanize.Comma(s.Reads), humanize.Comma(s.Letters), s.Loading,
+	broken := ""
+	if s.Broken > 0 {
+		broken = fmt.Sprintf(", %s broken records left out", humanize.Comma(s.Broken))
+	}
+	t.SetCaption("%s reads, %s letters%s; loading %.3f s, querying %.3f s: %s reads a minute", humanize.Comma(s.Reads), humanize.Comma(s.Letters), broken, s.Loading,
 		s.Querying, humanize.Comma(int64(s.Rate)))
 	render(t, w)
 }

@@ -165,3 +165,60 @@ func flipped(t *testing.T, name string) []byte {
 	data[len(data)/2] ^= 1
 	return data
 }
+
+// What would destroy what is read, mix up mates, or do other than what flags say, is told before any work.
+func TestGenomeMistakes(t *testing.T) {
+	dir := genomes(t)
+	in := func(name string) string { return filepath.Join(dir, name) }
+	must(t, "classify", "build", in("x.db"), in("refs"), "--taxonomy", in("tax"))
+	must(t, "kmers", "count", in("1.fa"), "-k", "5", "--out", in("x.wk"))
+	before := map[string][]byte{}
+	for _, name := range []string{"x.db", "1.fa", "2.fa", "x.wk", "refs/6.fa"} {
+		before[name], _ = os.ReadFile(in(name))
+	}
+	if err := os.WriteFile(in("packed"), []byte("BZh91AY&SY"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		code int
+		args []string
+		says string
+	}{
+		{exitUsage, []string{"kmers", "count", "1.fa", "-k", "5", "--out", "1.fa"}, "is read and would be written"},
+		{exitUsage, []string{"kmers", "count", "1.fa", "-k", "5", "--out", "-"}, "want the name of a file"},
+		{exitUsage, []string{"kmers", "count", "1.fa", "-k", "5", "--out", ""}, "without a name"},
+		{exitUsage, []string{"kmers", "count", "1.fa", "-k", "5", "--out", "refs"}, "a folder"},
+		{exitUsage, []string{"kmers", "dump", "x.wk", "--parquet", "x.wk"}, "is read and would be written"},
+		{exitInput, []string{"kmers", "count", "packed", "-k", "5", "--skip-broken", "--out", "y"}, "bzip2 -dc"},
+		{exitInput, []string{"kmers", "stats", os.DevNull}, "a pipe, a folder or a device"},
+		{exitUsage, []string{"classify", "build", "refs/6.fa", "refs", "--taxonomy", "tax"}, "is read and would be written"},
+		{exitUsage, []string{"classify", "build", "x.db", "refs", "--add", "-k", "15"}, "--kmer with --add"},
+		{exitInput, []string{"classify", "build", "x.db", "refs", "--add", "--taxonomy", "mistyped"}, "mistyped: no such file"},
+		{exitUsage, []string{"classify", "build", "y.db", "refs", "--taxonomy", "tax", "--stride", "0"}, "--stride 0"},
+		{exitUsage, []string{"classify", "query", "x.db", "1.fa", "--out", "x.db"}, "is read and would be written"},
+		{exitUsage, []string{"classify", "query", "x.db", "1.fa", "--out", "y", "--report", "y"}, "want two names"},
+		{exitUsage, []string{"classify", "query", "x.db", "1.fa", "--report", "none/y"}, "--report"},
+		{exitUsage, []string{"classify", "query", "x.db", "1.fa", "2.fa", "--paired", "--skip-broken"}, "--skip-broken with --paired"},
+		{exitInput, []string{"classify", "query", "nothing.db", "1.fa"}, "nothing.db: no such file"},
+	} {
+		args := c.args[:2:2]
+		for _, a := range c.args[2:] {
+			if _, err := os.Stat(in(a)); a != "" && (err == nil || strings.Contains(a, "mistyped") || strings.HasPrefix(a, "y") || strings.Contains(a, "none/") || strings.Contains(a, "nothing")) {
+				a = in(a)
+			}
+			args = append(args, a)
+		}
+		if _, _, err := run(t, args...); err == nil || exitCode(err) != c.code || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%v: exit code %d, %v; want %d, %s", args, exitCode(err), err, c.code, c.says)
+		}
+	}
+	for name, text := range before {
+		if now, _ := os.ReadFile(in(name)); !bytes.Equal(now, text) {
+			t.Errorf("%s is no more what it was", name)
+		}
+	}
+	both := must(t, "classify", "query", in("x.db"), in("1.fa"), in("2.fa"), "--paired")
+	if got := must(t, "classify", "query", in("x.db"), in("[12].fa"), "--paired"); got != both {
+		t.Errorf("mates of a pattern: %q, want %q", got, both)
+	}
+}

@@ -52,10 +52,16 @@ func ranErrors(cmd *cobra.Command) {
 	}
 }
 
+// usageError is an error of arguments that names no flag.
+type usageError struct{ error }
+
+func (e *usageError) Unwrap() error { return e.error }
+
 // exitCode tells what kind of error ends the process. Errors of a flag's value begin with the flag.
 func exitCode(err error) int {
 	var (
 		ran   *ranError
+		usage *usageError
 		full  *table.FullError
 		own   *deviceError
 		fault *device.FaultError
@@ -65,7 +71,7 @@ func exitCode(err error) int {
 		wk    *kmers.FileError
 	)
 	switch {
-	case !errors.As(err, &ran) || strings.HasPrefix(err.Error(), "--"):
+	case !errors.As(err, &ran) || errors.As(err, &usage) || strings.HasPrefix(err.Error(), "--"):
 		return exitUsage
 	case device.IsOutOfMemory(err) || errors.As(err, &full):
 		return exitMemory

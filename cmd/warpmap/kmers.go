@@ -2,9 +2,12 @@ package main
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -12,7 +15,6 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
-	"github.com/warpmap/warpmap/genome/classify"
 	"github.com/warpmap/warpmap/genome/kmers"
 )
 
@@ -52,7 +54,7 @@ K-mers take 8 to 20 bytes each, and those of more than 32 letters twice that. Wi
 folder that TMPDIR names, and are counted a part at a time; the result is the same. Temporary files take about 1.5 bytes a k-mer, and then 12, or
 20, for each that is kept.
 
-With --devices each of several devices counts a part of the k-mers.`,
+A count stops at 4,294,967,295. With --devices each of several devices counts a part of the k-mers.`,
 		Example: `  warpmap kmers count genome.fa -k 31 --out genome.wk
   warpmap kmers count reads_1.fq.gz reads_2.fq.gz -k 21 --canonical --min 2 --out reads.wk
   zcat *.fa.gz | warpmap kmers count - -k 16 --json
@@ -66,6 +68,9 @@ With --devices each of several devices counts a part of the k-mers.`,
 			}
 			if o.Read.Threads < 0 || o.MaxMemory < 0 {
 				return fmt.Errorf("--threads %d, --max-memory %d: want numbers that are not negative", o.Read.Threads, o.MaxMemory)
+			}
+			if err := checkOutputs(args, output{"--out", out}); err != nil {
+				return err
 			}
 			if quiet {
 				cmd.SetErr(io.Discard)
@@ -130,16 +135,60 @@ func kmersProgress(bar *spinner, at kmers.Progress) {
 	bar.set(what, at.Done, at.Total, unit)
 }
 
+// until writes until a signal comes.
+type until struct {
+	ctx context.Context
+	to  io.Writer
+}
+
+func (u until) Write(b []byte) (int, error) {
+	if err := context.Cause(u.ctx); err != nil {
+		return 0, err
+	}
+	return u.to.Write(b)
+}
+
+// output is a file to write, and what names it: a flag, or an argument.
+type output struct{ flag, name string }
+
+// checkOutputs tells, before any work is done, which files cannot be written, or would take the place of what is read or of one another.
+func checkOutputs(inputs []string, outputs ...output) error {
+	files, err := genome.Expand(inputs)
+	if err != nil {
+		return err
+	}
+	for i, o := range outputs {
+		if o.name == "-" {
+			return fmt.Errorf("%s -: want the name of a file; it is not written to standard output", o.flag)
+		}
+		if err := genome.CheckOutput(o.name, files...); err != nil {
+			return &usageError{fmt.Errorf("%s: %w", o.flag, err)}
+		}
+		about, err := os.Stat(o.name)
+		for _, other := range outputs[:i] {
+			if filepath.Clean(o.name) == filepath.Clean(other.name) && (err != nil || about.Mode().IsRegular()) {
+				return fmt.Errorf("%s %s: %s is to be written there: want two names", o.flag, o.name, other.flag)
+			}
+		}
+	}
+	return nil
+}
+
 // ofCounts is a command that opens a file of counts, its first argument, and prints what is in it to a buffer of standard output.
-func ofCounts(cmd *cobra.Command, print func(f *kmers.File, w *bufio.Writer, args []string) error) *cobra.Command {
+func ofCounts(cmd *cobra.Command, print func(ctx context.Context, f *kmers.File, w *bufio.Writer, args []string) error) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if parquet := cmd.Flags().Lookup("parquet"); parquet != nil && parquet.Changed {
+			if err := checkOutputs(args[:1], output{"--parquet", parquet.Value.String()}); err != nil {
+				return err
+			}
+		}
 		f, err := kmers.Open(args[0])
 		if err != nil {
 			return err
 		}
 		defer f.Close()
-		w := bufio.NewWriterSize(cmd.OutOrStdout(), 1<<18)
-		if err := print(f, w, args[1:]); err != nil {
+		w := bufio.NewWriterSize(until{cmd.Context(), cmd.OutOrStdout()}, 1<<18)
+		if err := print(cmd.Context(), f, w, args[1:]); err != nil {
 			return err
 		}
 		return w.Flush()
@@ -160,10 +209,10 @@ They come in an order of hashes, which is the same for the same k-mers.`,
   warpmap kmers dump counts.wk --parquet counts.parquet
   warpmap kmers dump -c --lower 10 counts.wk`,
 		Args: cobra.ExactArgs(1),
-	}, func(f *kmers.File, w *bufio.Writer, _ []string) error {
+	}, func(ctx context.Context, f *kmers.File, w *bufio.Writer, _ []string) error {
 		if parquet != "" {
-			return classify.WriteFile(parquet, func(to *os.File) error {
-				w := bufio.NewWriterSize(to, 1<<18)
+			return genome.WriteFile(parquet, func(to *os.File) error {
+				w := bufio.NewWriterSize(until{ctx, to}, 1<<18)
 				if err := f.WriteParquet(w, lower, upper); err != nil {
 					return err
 				}
@@ -203,7 +252,7 @@ func kmersHistoCommand() *cobra.Command {
 than --high.`,
 		Example: "  warpmap kmers histo counts.wk",
 		Args:    cobra.ExactArgs(1),
-	}, func(f *kmers.File, w *bufio.Writer, _ []string) error {
+	}, func(_ context.Context, f *kmers.File, w *bufio.Writer, _ []string) error {
 		if high < 1 || high > 1<<30 {
 			return fmt.Errorf("--high %d: want 1 to 2³⁰", high)
 		}
@@ -236,7 +285,7 @@ func kmersStatsCommand() *cobra.Command {
 		Example: "  warpmap kmers stats counts.wk\n  warpmap kmers stats --json counts.wk",
 		Args:    cobra.ExactArgs(1),
 	}
-	return ofCounts(cmd, func(f *kmers.File, w *bufio.Writer, _ []string) error {
+	return ofCounts(cmd, func(_ context.Context, f *kmers.File, w *bufio.Writer, _ []string) error {
 		if jsonFlag(cmd) {
 			return printJSON(w, f.Stats)
 		}
@@ -253,7 +302,7 @@ func kmersQueryCommand() *cobra.Command {
 reverse complement is printed. - is k-mers on standard input, a line each.`,
 		Example: "  warpmap kmers query counts.wk ACGTACGTACGTACGTACGTA\n  warpmap kmers query counts.wk - < kmers.txt",
 		Args:    cobra.MinimumNArgs(2),
-	}, func(f *kmers.File, w *bufio.Writer, args []string) error {
+	}, func(_ context.Context, f *kmers.File, w *bufio.Writer, args []string) error {
 		var packed []kmers.Kmer
 		take := func(letters string) error {
 			x, err := kmers.Pack(letters)
@@ -273,15 +322,17 @@ reverse complement is printed. - is k-mers on standard input, a line each.`,
 				}
 				continue
 			}
-			lines := bufio.NewScanner(os.Stdin)
-			for n := int64(1); lines.Scan(); n++ {
+			lines, n := bufio.NewScanner(os.Stdin), int64(1)
+			for ; lines.Scan(); n++ {
 				if text := strings.TrimSpace(lines.Text()); text != "" {
 					if err := take(text); err != nil {
 						return &genome.InputError{Input: "standard input", Line: n, Err: err}
 					}
 				}
 			}
-			if err := lines.Err(); err != nil {
+			if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
+				return &genome.InputError{Input: "standard input", Line: n, Err: fmt.Errorf("a line of more than 64 KiB: want k-mers of %d letters, a line each", f.K)}
+			} else if err != nil {
 				return err
 			}
 		}

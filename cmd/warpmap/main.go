@@ -18,8 +18,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/genome/classify"
-	"github.com/warpmap/warpmap/genome/kmers"
+	"github.com/warpmap/warpmap/genome"
 	"github.com/warpmap/warpmap/gph"
 	"github.com/warpmap/warpmap/join"
 	"github.com/warpmap/warpmap/table"
@@ -55,8 +54,7 @@ var temporary sync.Map
 // fail ends the process with a message, and leaves no file that is not whole.
 func fail(ctx context.Context, err error) {
 	join.RemoveHidden()
-	classify.RemoveHidden()
-	kmers.RemoveHidden()
+	genome.RemoveHidden()
 	temporary.Range(func(dir, _ any) bool { os.RemoveAll(dir.(string)); return true })
 	code := exitCode(err)
 	if ctx.Err() != nil {

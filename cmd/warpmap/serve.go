@@ -49,6 +49,9 @@ wait. After a signal, what has begun is finished; a second signal ends that.`,
 			if quiet {
 				cmd.SetErr(io.Discard)
 			}
+			if o.Requests < 1 || o.MaxLetters < 1 || o.Timeout <= 0 || o.Queue < 0 {
+				return fmt.Errorf("--requests %d, --max-read %d, --timeout %v, --queue %d: want more than 0, of --queue 0 or more", o.Requests, o.MaxLetters, o.Timeout, o.Queue)
+			}
 			if o.Queue == 0 {
 				o.Queue = -1
 			}

@@ -103,7 +103,8 @@ func TestServeErrors(t *testing.T) {
 		{exitUsage, []string{"x.db", "--listen", "", "--socket", "1.fa"}, "no socket"},
 		{exitUsage, []string{"x.db", "--lowest", "tribes"}, "want a rank"},
 		{exitInput, []string{"1.fa"}, "not a database"},
-		{exitOther, []string{"x.db", "--requests", "-3"}, "-3 requests"},
+		{exitUsage, []string{"x.db", "--requests", "-3"}, "--requests -3"},
+		{exitUsage, []string{"x.db", "--queue", "-1"}, "--queue -1"},
 	} {
 		args := []string{"classify", "serve"}
 		for _, a := range c.args {

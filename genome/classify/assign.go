@@ -16,14 +16,12 @@ type assigner struct {
 
 func loadAssigner(dir string) (*assigner, error) {
 	a := &assigner{map[string]uint32{}, map[string]uint32{}}
-	summaries, _ := filepath.Glob(filepath.Join(dir, "assembly_summary*.txt"))
-	for _, name := range summaries {
+	for _, name := range packedOrNot(dir, "assembly_summary*.txt") {
 		if err := a.summary(name); err != nil {
 			return nil, err
 		}
 	}
-	lists, _ := filepath.Glob(filepath.Join(dir, "*.accession2taxid"))
-	for _, name := range lists {
+	for _, name := range packedOrNot(dir, "*.accession2taxid") {
 		first := true
 		err := eachRow(name, "\t", 3, func(f []string) error {
 			id, err := parseID(f[2])
@@ -40,6 +38,15 @@ func loadAssigner(dir string) (*assigner, error) {
 		}
 	}
 	return a, nil
+}
+
+// packedOrNot are the files of a folder whose names are of a pattern, or so and packed: as NCBI gives the long lists.
+func packedOrNot(dir, pattern string) (names []string) {
+	for _, ending := range []string{"", ".gz", ".zst"} {
+		found, _ := filepath.Glob(filepath.Join(dir, pattern+ending))
+		names = append(names, found...)
+	}
+	return names
 }
 
 // summary reads accession and taxid: from the second column, or, in NCBI's own files of more columns, from the sixth.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 
@@ -316,6 +317,9 @@ func (b *Builder) Unknown() int { return b.unknown }
 func Extend(d *device.Device, db *Database, assignments string, beside ...*device.Device) (*Builder, error) {
 	a := &assigner{}
 	if assignments != "" {
+		if _, err := os.ReadDir(assignments); err != nil { // a mistyped name would leave all on the root
+			return nil, &genome.InputError{Input: assignments, Err: err}
+		}
 		var err error
 		if a, err = loadAssigner(assignments); err != nil {
 			return nil, err

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/gzip"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
@@ -46,11 +47,19 @@ func taxonomyDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{"nodes.dmp": nodes, "names.dmp": names, "merged.dmp": "35	|	33	|\n",
-		"assembly_summary.txt":    "# accession\ttaxid\nGCF_1.1\t31\n",
-		"nucl_gb.accession2taxid": "accession\taccession.version\ttaxid\tgi\nNC_7\tNC_7.2\t32\t5\n"} {
+		"assembly_summary.txt":       "# accession\ttaxid\nGCF_1.1\t31\n",
+		"nucl_gb.accession2taxid.gz": gzipped("accession\taccession.version\ttaxid\tgi\nNC_7\tNC_7.2\t32\t5\n")} {
 		write(t, filepath.Join(dir, name), text)
 	}
 	return dir
+}
+
+func gzipped(text string) string {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	io.WriteString(z, text)
+	z.Close()
+	return b.String()
 }
 
 func write(t *testing.T, name, text string) {

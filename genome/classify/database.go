@@ -12,7 +12,6 @@ import (
 	"math"
 	"os"
 	"slices"
-	"sync"
 	"syscall"
 	"unsafe"
 
@@ -136,17 +135,9 @@ func (db *Database) columns() *columns {
 	return c
 }
 
-// unfinished are the files that are being written.
-var unfinished sync.Map
-
-// RemoveHidden removes the files of databases that are not whole: for a process that ends before Save does.
-func RemoveHidden() {
-	unfinished.Range(func(name, _ any) bool { os.Remove(name.(string)); return true })
-}
-
 // Save writes the database to a file, which appears under its name when it is whole.
 func (db *Database) Save(name string) error {
-	return WriteFile(name, func(f *os.File) error {
+	return genome.WriteFile(name, func(f *os.File) error {
 		if err := db.write(f); err != nil {
 			return err
 		}
@@ -219,6 +210,9 @@ func open(name string) (*Database, error) {
 	i, err := f.Stat()
 	if err != nil {
 		return nil, err
+	}
+	if !i.Mode().IsRegular() {
+		return nil, errors.New("a pipe or a device: want the database's file, which is mapped")
 	}
 	n := binary.LittleEndian.Uint64(h[12:])
 	if n > uint64(i.Size()) || i.Size() > math.MaxInt {

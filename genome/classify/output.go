@@ -4,12 +4,8 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -312,30 +308,4 @@ func (t *Tally) Abundances(to io.Writer) error {
 		}
 	}
 	return w.Flush()
-}
-
-// WriteFile makes a file of what write writes; it appears under its name when it is whole. Pipes and devices are written to as they are.
-func WriteFile(name string, write func(*os.File) error) (err error) {
-	if i, err := os.Stat(name); err == nil && !i.Mode().IsRegular() {
-		f, err := os.OpenFile(name, os.O_WRONLY, 0)
-		if err != nil {
-			return err
-		}
-		return errors.Join(write(f), f.Close())
-	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*")
-	if err != nil {
-		return err
-	}
-	unfinished.Store(f.Name(), true)
-	defer unfinished.Delete(f.Name())
-	if err = errors.Join(write(f), f.Chmod(0o644), f.Close()); err == nil {
-		err = os.Rename(f.Name(), name)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-	}
-	return err
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -202,7 +201,7 @@ func (t *Taxonomy) atLeast(taxon uint32, lowest Rank) uint32 {
 
 // eachRow gives the fields of a file's lines but for empty ones and those that begin with #.
 func eachRow(name, separator string, fields int, row func([]string) error) error {
-	f, err := os.Open(name)
+	f, err := genome.OpenText(name)
 	if err != nil {
 		return &genome.InputError{Input: name, Err: err}
 	}

@@ -9,11 +9,11 @@ import (
 	"io"
 	"math"
 	"os"
-	"path/filepath"
 	"slices"
 	"sort"
-	"sync"
 	"unsafe"
+
+	"github.com/warpmap/warpmap/genome"
 )
 
 // A file of counts is a header and parts. All numbers are little-endian.
@@ -48,8 +48,7 @@ type Stats struct {
 
 // writer writes a file of counts beside its name, and gives it its name when it is whole.
 type writer struct {
-	path   string
-	file   *os.File
+	file   *genome.Output
 	w      *bufio.Writer
 	header fileHeader
 	stats  Stats
@@ -57,17 +56,19 @@ type writer struct {
 }
 
 func create(path string, o Options) (*writer, error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	f, err := genome.Create(path)
 	if err != nil {
 		return nil, err
 	}
-	unfinished.Store(f.Name(), true)
-	w := &writer{path: path, file: f, w: bufio.NewWriterSize(f, 1<<20), header: fileHeader{Magic: fileMagic, Version: versionOf(o.K), K: uint32(o.K), Min: o.Min}}
+	if !f.Regular {
+		return nil, errors.Join(fmt.Errorf("%s: a pipe or a device: a file of counts is written here and there; want the name of a file", path), f.Close(false))
+	}
+	w := &writer{file: f, w: bufio.NewWriterSize(f, 1<<20), header: fileHeader{Magic: fileMagic, Version: versionOf(o.K), K: uint32(o.K), Min: o.Min}}
 	if o.Canonical {
 		w.header.Canonical = 1
 	}
 	if _, err := f.Seek(headerBytes, io.SeekStart); err != nil {
-		return nil, errors.Join(err, w.close(false))
+		return nil, errors.Join(err, f.Close(false))
 	}
 	return w, nil
 }
@@ -125,37 +126,29 @@ func (x counted) checksum() uint32 {
 	return crc32.Update(crc32.Checksum(bytesOf(x.mixes), castagnoli), castagnoli, bytesOf(x.counts))
 }
 
-// unfinished are the files that are being written.
-var unfinished sync.Map
-
-// RemoveHidden removes the files of counts that are not whole: for a process that ends before Count does.
-func RemoveHidden() {
-	unfinished.Range(func(name, _ any) bool { os.Remove(name.(string)); return true })
+// close ends the file; whole says that all parts are in.
+func (w *writer) close(whole bool) error {
+	var err error
+	if whole {
+		err = w.head()
+	}
+	return errors.Join(err, w.file.Close(whole && err == nil))
 }
 
-// close ends the file; whole says that all parts are in.
-func (w *writer) close(whole bool) (err error) {
-	defer unfinished.Delete(w.file.Name())
-	if whole {
-		w.header.Stats = w.stats
-		head, err := binary.Append(nil, binary.LittleEndian, w.header)
-		if err == nil {
-			head, err = binary.Append(head, binary.LittleEndian, w.parts[:])
-		}
-		head = binary.LittleEndian.AppendUint32(head, crc32.Checksum(head, castagnoli))
-		err = errors.Join(err, w.w.Flush())
-		if err == nil {
-			_, err = w.file.WriteAt(head, 0)
-		}
-		if err = errors.Join(err, w.file.Chmod(0o644), w.file.Close()); err == nil {
-			err = os.Rename(w.file.Name(), w.path)
-		}
-		if err == nil {
-			return nil
-		}
-		return errors.Join(err, os.Remove(w.file.Name()))
+// head writes what is before the parts.
+func (w *writer) head() error {
+	w.header.Stats = w.stats
+	head, err := binary.Append(nil, binary.LittleEndian, w.header)
+	if err == nil {
+		head, err = binary.Append(head, binary.LittleEndian, w.parts[:])
 	}
-	return errors.Join(w.file.Close(), os.Remove(w.file.Name()))
+	if err == nil {
+		err = w.w.Flush()
+	}
+	if err == nil {
+		_, err = w.file.WriteAt(binary.LittleEndian.AppendUint32(head, crc32.Checksum(head, castagnoli)), 0)
+	}
+	return err
 }
 
 // File is an open file of counts. Its methods are safe for use by several goroutines.
@@ -186,6 +179,10 @@ func Open(path string) (*File, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, &FileError{path, err.(*os.PathError).Err}
+	}
+	if i, err := f.Stat(); err == nil && !i.Mode().IsRegular() {
+		f.Close()
+		return nil, &FileError{path, errors.New("a pipe, a folder or a device: want a file that kmers count made, which is read here and there")}
 	}
 	x := &File{path: path, file: f}
 	if err := x.head(); err != nil {

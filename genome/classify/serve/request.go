@@ -274,6 +274,9 @@ func (a *answer) files() (first *os.File, second io.Reader, err error) {
 	} else if err != nil {
 		return nil, nil, formError(err)
 	}
+	if part.FormName() == "mates" {
+		return nil, nil, errOrder
+	}
 	if first, err = temporary(); err != nil {
 		return nil, nil, err
 	}
@@ -294,8 +297,13 @@ func (a *answer) files() (first *os.File, second io.Reader, err error) {
 	} else if err != nil {
 		return nil, nil, formError(err)
 	}
+	if part.FormName() == "reads" {
+		return nil, nil, errOrder
+	}
 	return first, &lastPart{part, a.form}, nil
 }
+
+var errOrder = refused(http.StatusBadRequest, "a form whose mates come before its reads: want reads first, then mates")
 
 func formError(err error) error { return &genome.InputError{Input: "form", Err: err} }
 

@@ -307,6 +307,7 @@ func TestRefusals(t *testing.T) {
 		"large, unpacked": {"?format=report", "", strings.NewReader(gzipped(strings.Repeat(">x\nA\n", 1<<20))), 413, "with names"},
 		"large window":    {"", "", strings.NewReader(windowed(t)), 400, "window size exceeded"},
 		"slow":            {"", "", endless(), 408, "timeout"},
+		"mates first":     {"", "multipart/form-data; boundary=x", strings.NewReader("--x\r\nContent-Disposition: form-data; name=mates\r\n\r\n>x\nACGT\n\r\n--x--\r\n"), 400, "want reads first"},
 		"three files":     {"?format=report", three, body, 400, "more than two files"},
 		"no files":        {"", "multipart/form-data; boundary=x", strings.NewReader("--x--\r\n"), 400, "without files"},
 	} {
