@@ -120,13 +120,7 @@ func (m *members) cut() bool {
 func (m *members) add(j *memberJob) bool {
 	n := peekMember(m.from)
 	if n == 0 {
-		if _, err := m.from.Peek(1); err != nil { // the end, or none can be read
-			j.err = err
-		} else if z, err := gzip.NewReader(m.from); err != nil {
-			j.err = err
-		} else {
-			j.rest = z
-		}
+		j.rest = &gzipText{from: m.from} // or the end, or what cannot be read
 		return false
 	}
 	from := len(j.packed)

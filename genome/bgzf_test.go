@@ -117,7 +117,7 @@ func TestDamagedMembers(t *testing.T) {
 		same(fmt.Sprintf("byte %d", i), string(b))
 	}
 	for _, tail := range []string{"\x1f", "\x00", "\x1f\x8b\x08\x04\x00\x00\x00\x00\x00\xff\x06\x00BC\x02\x00\x01\x00", "garbage behind the last member"} {
-		if got, err, _, wantErr := unpackedBoth(t, packed+tail); got != text || err == nil || wantErr == nil {
+		if got, err, _, wantErr := unpackedBoth(t, packed+tail); got != text || (err == nil) != (tail == "\x00") || wantErr == nil {
 			t.Errorf("with %q behind: %d bytes and %v, gzip says %v", tail, len(got), err, wantErr)
 		}
 	}

@@ -220,11 +220,7 @@ func (o Options) unpack(b *bufio.Reader) (text io.Reader, stop func(), err error
 	}
 	switch how := packingOf(first); how {
 	case "gzip":
-		z, err := gzip.NewReader(b)
-		if err != nil {
-			return nil, nil, packingError(how, err)
-		}
-		return packed{z, how}, func() {}, nil
+		return packed{&gzipText{from: b}, how}, func() {}, nil
 	case "zstd":
 		d := []zstd.DOption{zstd.WithDecoderConcurrency(1)}
 		if o.MaxLetters > 0 {
@@ -237,6 +233,56 @@ func (o Options) unpack(b *bufio.Reader) (text io.Reader, stop func(), err error
 		return packed{z, how}, z.Close, nil
 	}
 	return b, func() {}, nil
+}
+
+// gzipText is the text of gzip's members in a row. Zeros behind the last are no more than room that a tape or a disk had, as gzip has it.
+type gzipText struct {
+	from *bufio.Reader
+	z    *gzip.Reader
+	in   bool // a member
+}
+
+// errBehind is what stands behind gzip data and is none.
+var errBehind = errors.New("other data stands behind it: cut that off")
+
+func (g *gzipText) Read(to []byte) (int, error) {
+	for {
+		if !g.in {
+			if err := g.next(); err != nil {
+				return 0, err
+			}
+		}
+		n, err := g.z.Read(to)
+		if err != io.EOF {
+			return n, err
+		}
+		if g.in = false; n > 0 {
+			return n, nil
+		}
+	}
+}
+
+// next begins the next member.
+func (g *gzipText) next() error {
+	head, err := g.from.Peek(1)
+	for ; err == nil && head[0] == 0; head, err = g.from.Peek(1) {
+		g.from.Discard(1)
+	}
+	if err != nil {
+		return err
+	}
+	if head, err := g.from.Peek(2); err == nil && packingOf(head) != "gzip" {
+		return errBehind
+	}
+	if g.z == nil {
+		g.z = new(gzip.Reader)
+	}
+	if err := g.z.Reset(g.from); err != nil {
+		return err
+	}
+	g.z.Multistream(false)
+	g.in = true
+	return nil
 }
 
 // packed is text that is unpacked while it is read.

@@ -18,6 +18,7 @@ const (
 var (
 	errEmpty   = errors.New("no records: the input is empty (want FASTA or FASTQ)")
 	errNeither = errors.New("neither FASTA, which begins with >, nor FASTQ, which begins with @")
+	errReturn  = errors.New("a carriage return within a line: lines that end so are those of old Macs; change them, as with tr '\\r' '\\n'")
 	errZero    = errors.New("a zero byte: the file is damaged, or is no text")
 )
 
@@ -175,6 +176,9 @@ func (p *parser) fasta() error {
 		var wrong error
 		if p.zeros && bytes.IndexByte(line, 0) >= 0 {
 			wrong = errZero
+		}
+		if line[0] == '>' && bytes.IndexByte(line, '\r') >= 0 { // letters are not asked: that would take as long as copying them
+			wrong = errReturn
 		}
 		switch header := line[0] == '>'; {
 		case header:

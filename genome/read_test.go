@@ -104,7 +104,7 @@ func TestFormats(t *testing.T) {
 	for kind, text := range map[string]string{"fasta": a, "fastq": q} {
 		crlf := strings.ReplaceAll(text, "\n", "\r\n")
 		for name, content := range map[string]string{"plain": text, "crlf": crlf, "unended": strings.TrimRight(text, "\n"), "blank": "\n \r\n" + text + "\n\n",
-			"gzip": gzipped(text), "members": gzipped(text[:len(text)/3], text[len(text)/3:]), "zstd": zstded(text)} {
+			"gzip": gzipped(text), "members": gzipped(text[:len(text)/3], text[len(text)/3:]), "padded": gzipped(text) + strings.Repeat("\x00", 700), "zstd": zstded(text)} {
 			file := put(t, filepath.Join(dir, kind+name), content)
 			for _, o := range []Options{{}, {BlockBytes: 1}, {BlockBytes: 100, Threads: 1}, {BlockBytes: 1000, Threads: 3}, {BlockBytes: 20000, Threads: 2, SkipBroken: true},
 				{BlockBytes: 700, Threads: 9}, {BlockBytes: 5000, Threads: 16}} {
@@ -185,8 +185,10 @@ func TestBroken(t *testing.T) {
 		"zeros":         {">a\nAC\x00\nAC\n>b\nC\n", ":2: a zero byte", "b\tC\n", 1},
 		"zeros in name": {">b\nC\n>a\x00\nAC\n", ":3: a zero byte", "b\tC\n", 1},
 		"zeros in read": {"@a\nA\x00\n+\n!!\n@b\nC\n+\n!\n", ":1: a zero byte", "b\tC\n", 1},
+		"returns":       {">a\rAC\r>b\rC\r", ":1: a carriage return", "", 1},
 		"before":        {" >a\nAC\n>b\nC\n", ":1: \" >a\" before the first line", "b\tC\n", 2},
 		"cut gzip":      {gzipped(whole)[:10000], "the gzip data ends too early", "", -1},
+		"behind gzip":   {gzipped(whole) + "garbage", "other data stands behind it", "", -1},
 		"cut header":    {gzipped(whole)[:6], "the gzip data ends too early", "", -1},
 		"bad gzip":      {"\x1f\x8b>a\nACGT\nCGTACGTACGT", "cannot be unpacked", "", -1},
 		"cut zstd":      {zstded(whole)[:10000], "the zstd data ends too early", "", -1},
