@@ -168,12 +168,12 @@ func (t *Taxonomy) acyclic() error {
 	return nil
 }
 
-// find gives the index of an id, or of what it was merged into.
+// find gives the index of an id, or, where the tree has none, of what it was merged into.
 func (t *Taxonomy) find(id uint32) (uint32, bool) {
-	if now, moved := t.merged[id]; moved {
-		id = now
-	}
 	i, ok := t.index[id]
+	if now, moved := t.merged[id]; moved && !ok {
+		i, ok = t.index[now]
+	}
 	return i, ok
 }
 
