@@ -11,8 +11,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/klauspost/compress/flate"
 	"github.com/klauspost/compress/gzip"
@@ -158,12 +160,33 @@ func TestReadMembers(t *testing.T) {
 	if _, _, err := read([]string{broken}, Options{}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf(":%d: ", strings.Count(q, "\n")+4)) {
 		t.Errorf("a broken record: %v", err)
 	}
-	enough := errors.New("enough")
+	s, err := newStream(t.Context(), []string{broken}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := s.open(&input{name: broken})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, is := f.text.(packed); !is {
+		t.Errorf("%T reads a file of BGZF", f.text)
+	} else if _, is := p.text.(*members); !is {
+		t.Errorf("%T unpacks a file of BGZF", p.text)
+	}
+	f.stop()
+	s.stop()
+	enough, before := errors.New("enough"), runtime.NumGoroutine()
 	for range 5 {
 		file := put(t, filepath.Join(dir, "long"), bgzfed("", cutUp(strings.Repeat(q, 5), 3000)...))
 		_, err := Read(t.Context(), []string{file}, Options{BlockBytes: 100}, func(b *Block) error { return enough })
 		if err != enough {
 			t.Fatal(err)
 		}
+	}
+	for wait := 0; runtime.NumGoroutine() > before; wait++ { // those that unpack and parse end by themselves
+		if wait == 500 {
+			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }

@@ -12,5 +12,5 @@
 // another place, half as many as Options.Threads and no more than eight: one alone is slower than 16 cores are with what it reads. A file of BGZF, as bgzip and
 // sequencers write it, is gzip in members that say how long they are: these are unpacked beside one another, too. The letters of a block are moved
 // together in the memory that they were read to: a letter is copied once, of a record longer than a block twice. What is held at a time is about three blocks a thread,
-// and twice the longest record.
+// twice the longest record, and, of BGZF, up to 10 MiB a thread.
 package genome

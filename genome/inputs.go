@@ -271,13 +271,15 @@ func (g *gzipText) next() error {
 	if err != nil {
 		return err
 	}
-	if head, err := g.from.Peek(2); err == nil && packingOf(head) != "gzip" {
+	if more, err := g.from.Peek(2); head[0] != 0x1f || err == nil && packingOf(more) != "gzip" {
 		return errBehind
 	}
 	if g.z == nil {
 		g.z = new(gzip.Reader)
 	}
-	if err := g.z.Reset(g.from); err != nil {
+	if err := g.z.Reset(g.from); err == io.EOF { // within the header: something is there
+		return io.ErrUnexpectedEOF
+	} else if err != nil {
 		return err
 	}
 	g.z.Multistream(false)

@@ -25,6 +25,10 @@ func TestWriteFile(t *testing.T) {
 		}
 	}
 	put(t, at("old"), "before")
+	if err := errors.Join(os.Mkdir(at("folder"), 0o700), os.Symlink("../absent", at("folder/dangling")), WriteFile(at("folder/dangling"), write("d"))); err != nil {
+		t.Fatal(err)
+	}
+	is(at("absent"), "d", 0o644)
 	if err := errors.Join(os.Symlink("old", at("link")), syscall.Mkfifo(at("pipe"), 0o600), WriteFile(at("new"), write("a")), WriteFile(at("link"), write("b"))); err != nil {
 		t.Fatal(err)
 	}

@@ -99,7 +99,7 @@ func (t *texts) memory(raw []byte) *memory { return &memory{users: 1, raw: raw, 
 type Options struct {
 	BlockBytes int  // letters of a block, about (a longer record is whole in one); 0: 8 MiB
 	Threads    int  // inputs and blocks of one that are unpacked and parsed beside one another; 0: GOMAXPROCS
-	SkipBroken bool // broken records, and inputs without any, are left out and counted
+	SkipBroken bool // broken records, and inputs without any, are left out and counted; not what is packed otherwise, or another kind of text
 
 	// MaxLetters bounds the letters of a record, for inputs that nobody vouches for: a longer one is an error, and so is zstd with windows of
 	// more than 8 MiB. 0: no bound.

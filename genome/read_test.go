@@ -659,3 +659,29 @@ func TestForeign(t *testing.T) {
 		}
 	}
 }
+
+// gzip that is cut anywhere is not whole, alone or behind other members: also within a header with names.
+func TestCutGzip(t *testing.T) {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	z.Name, z.Comment, z.Extra = "genomes.fa", "of some", []byte("XX\x01\x00y")
+	z.Write([]byte(">b\nAC\n"))
+	z.Close()
+	whole, file := gzipped(">a\nACGT\n"), filepath.Join(t.TempDir(), "x")
+	for _, before := range []string{"", whole} {
+		for n := 2; n < b.Len(); n++ {
+			put(t, file, before+b.String()[:n])
+			for _, skip := range []bool{false, true} {
+				if _, _, err := read([]string{file}, Options{SkipBroken: skip}); err == nil || !strings.Contains(err.Error(), "ends too early") {
+					t.Errorf("%d bytes behind %d: %v", n, len(before), err)
+				}
+			}
+		}
+		for _, tail := range []string{"\n", "x", "\x00\n", "xy"} {
+			put(t, file, before+b.String()+tail)
+			if _, _, err := read([]string{file}, Options{}); err == nil || !strings.Contains(err.Error(), "other data stands behind it") {
+				t.Errorf("%q behind: %v", tail, err)
+			}
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -68,7 +69,13 @@ The file appears, or is replaced, when it is whole.`,
 					return fmt.Errorf("--%s 0: want 1 or more", flag)
 				}
 			}
-			if err := checkOutputs(args[1:], output{"DB", args[0]}); err != nil {
+			var files []string // of the taxonomy
+			if entries, err := os.ReadDir(taxonomy); err == nil {
+				for _, e := range entries {
+					files = append(files, filepath.Join(taxonomy, e.Name()))
+				}
+			}
+			if err := checkOutputs(files, args[1:], output{"DB", args[0]}); err != nil {
 				return err
 			}
 			if quiet {
@@ -270,11 +277,11 @@ func (q *classifyFlags) run(cmd *cobra.Command, name string, inputs []string) (e
 	}
 	outputs := []output{}
 	for _, o := range []output{{"--out", q.out}, {"--report", q.report}, {"--abundances", q.abundances}} {
-		if o.name != "" && o != (output{"--out", "-"}) {
+		if o != (output{"--out", "-"}) && (o.name != "" || o.flag == "--out") {
 			outputs = append(outputs, o)
 		}
 	}
-	if err := checkOutputs(append([]string{name}, inputs...), outputs...); err != nil {
+	if err := checkOutputs([]string{name}, inputs, outputs...); err != nil {
 		return err
 	}
 	var mates []string

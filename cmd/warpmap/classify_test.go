@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/warpmap/warpmap/genome"
@@ -173,10 +174,11 @@ func TestGenomeMistakes(t *testing.T) {
 	must(t, "classify", "build", in("x.db"), in("refs"), "--taxonomy", in("tax"))
 	must(t, "kmers", "count", in("1.fa"), "-k", "5", "--out", in("x.wk"))
 	before := map[string][]byte{}
-	for _, name := range []string{"x.db", "1.fa", "2.fa", "x.wk", "refs/6.fa"} {
+	for _, name := range []string{"x.db", "1.fa", "2.fa", "x.wk", "refs/6.fa", "tax/nodes.dmp"} {
 		before[name], _ = os.ReadFile(in(name))
 	}
-	if err := os.WriteFile(in("packed"), []byte("BZh91AY&SY"), 0o600); err != nil {
+	err := errors.Join(os.WriteFile(in("packed"), []byte("BZh91AY&SY"), 0o600), os.Symlink("y", in("link")), syscall.Mkfifo(in("pipe"), 0o600))
+	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
@@ -191,6 +193,14 @@ func TestGenomeMistakes(t *testing.T) {
 		{exitUsage, []string{"kmers", "dump", "x.wk", "--parquet", "x.wk"}, "is read and would be written"},
 		{exitInput, []string{"kmers", "count", "packed", "-k", "5", "--skip-broken", "--out", "y"}, "bzip2 -dc"},
 		{exitInput, []string{"kmers", "stats", os.DevNull}, "a pipe, a folder or a device"},
+		{exitInput, []string{"kmers", "stats", "pipe"}, "a pipe, a folder or a device"},
+		{exitUsage, []string{"kmers", "count", "1.fa", "-k", "5", "--out", "pipe"}, "a pipe or a device"},
+		{exitInput, []string{"classify", "info", "pipe"}, "a pipe, a folder or a device"},
+		{exitInput, []string{"classify", "query", "refs", "1.fa"}, "a pipe, a folder or a device"},
+		{exitUsage, []string{"classify", "build", "tax/nodes.dmp", "refs", "--taxonomy", "tax"}, "is read and would be written"},
+		{exitUsage, []string{"classify", "build", "-", "refs", "--taxonomy", "tax"}, "DB -"},
+		{exitUsage, []string{"classify", "query", "x.db", "1.fa", "--out", ""}, "without a name"},
+		{exitUsage, []string{"classify", "query", "x.db", "1.fa", "--out", "y", "--report", "link"}, "want two names"},
 		{exitUsage, []string{"classify", "build", "refs/6.fa", "refs", "--taxonomy", "tax"}, "is read and would be written"},
 		{exitUsage, []string{"classify", "build", "x.db", "refs", "--add", "-k", "15"}, "--kmer with --add"},
 		{exitInput, []string{"classify", "build", "x.db", "refs", "--add", "--taxonomy", "mistyped"}, "mistyped: no such file"},
@@ -203,7 +213,7 @@ func TestGenomeMistakes(t *testing.T) {
 	} {
 		args := c.args[:2:2]
 		for _, a := range c.args[2:] {
-			if _, err := os.Stat(in(a)); a != "" && (err == nil || strings.Contains(a, "mistyped") || strings.HasPrefix(a, "y") || strings.Contains(a, "none/") || strings.Contains(a, "nothing")) {
+			if _, err := os.Lstat(in(a)); a != "" && (err == nil || strings.Contains(a, "mistyped") || strings.HasPrefix(a, "y") || strings.Contains(a, "none/") || strings.Contains(a, "nothing")) {
 				a = in(a)
 			}
 			args = append(args, a)

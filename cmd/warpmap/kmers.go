@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -69,8 +69,11 @@ A count stops at 4,294,967,295. With --devices each of several devices counts a 
 			if o.Read.Threads < 0 || o.MaxMemory < 0 {
 				return fmt.Errorf("--threads %d, --max-memory %d: want numbers that are not negative", o.Read.Threads, o.MaxMemory)
 			}
-			if err := checkOutputs(args, output{"--out", out}); err != nil {
+			if err := checkOutputs(nil, args, output{"--out", out}); err != nil {
 				return err
+			}
+			if i, err := os.Stat(out); err == nil && !i.Mode().IsRegular() {
+				return fmt.Errorf("--out %s: a pipe or a device: want the name of a file, which is written here and there", out)
 			}
 			if quiet {
 				cmd.SetErr(io.Discard)
@@ -151,25 +154,33 @@ func (u until) Write(b []byte) (int, error) {
 // output is a file to write, and what names it: a flag, or an argument.
 type output struct{ flag, name string }
 
-// checkOutputs tells, before any work is done, which files cannot be written, or would take the place of what is read or of one another.
-func checkOutputs(inputs []string, outputs ...output) error {
-	files, err := genome.Expand(inputs)
+// checkOutputs tells, before any work is done, which files cannot be written, or would take the place of one another or of what is read: files, and inputs as
+// genome.Expand has them.
+func checkOutputs(files, inputs []string, outputs ...output) error {
+	expanded, err := genome.Expand(inputs)
 	if err != nil {
 		return err
 	}
-	for i, o := range outputs {
+	files = slices.Concat(files, expanded)
+	paths := map[string]string{}
+	for _, o := range outputs {
 		if o.name == "-" {
-			return fmt.Errorf("%s -: want the name of a file; it is not written to standard output", o.flag)
+			return &usageError{fmt.Errorf("%s -: want the name of a file; it is not written to standard output", o.flag)}
 		}
 		if err := genome.CheckOutput(o.name, files...); err != nil {
 			return &usageError{fmt.Errorf("%s: %w", o.flag, err)}
 		}
-		about, err := os.Stat(o.name)
-		for _, other := range outputs[:i] {
-			if filepath.Clean(o.name) == filepath.Clean(other.name) && (err != nil || about.Mode().IsRegular()) {
-				return fmt.Errorf("%s %s: %s is to be written there: want two names", o.flag, o.name, other.flag)
-			}
+		if i, err := os.Stat(o.name); err == nil && !i.Mode().IsRegular() {
+			continue
 		}
+		path, err := genome.OutputPath(o.name)
+		if err != nil {
+			return err
+		}
+		if other, taken := paths[path]; taken {
+			return &usageError{fmt.Errorf("%s %s: %s is to be written there: want two names", o.flag, o.name, other)}
+		}
+		paths[path] = o.flag
 	}
 	return nil
 }
@@ -178,7 +189,7 @@ func checkOutputs(inputs []string, outputs ...output) error {
 func ofCounts(cmd *cobra.Command, print func(ctx context.Context, f *kmers.File, w *bufio.Writer, args []string) error) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if parquet := cmd.Flags().Lookup("parquet"); parquet != nil && parquet.Changed {
-			if err := checkOutputs(args[:1], output{"--parquet", parquet.Value.String()}); err != nil {
+			if err := checkOutputs(args[:1], nil, output{"--parquet", parquet.Value.String()}); err != nil {
 				return err
 			}
 		}

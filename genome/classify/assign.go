@@ -44,7 +44,11 @@ func loadAssigner(dir string) (*assigner, error) {
 func packedOrNot(dir, pattern string) (names []string) {
 	for _, ending := range []string{"", ".gz", ".zst"} {
 		found, _ := filepath.Glob(filepath.Join(dir, pattern+ending))
-		names = append(names, found...)
+		for _, name := range found {
+			if ending == "" || !slices.Contains(names, strings.TrimSuffix(name, ending)) { // the one that is unpacked may be newer
+				names = append(names, name)
+			}
+		}
 	}
 	return names
 }

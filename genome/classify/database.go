@@ -195,6 +195,9 @@ func Open(name string) (*Database, error) {
 }
 
 func open(name string) (*Database, error) {
+	if i, err := os.Stat(name); err == nil && !i.Mode().IsRegular() {
+		return nil, errors.New("a pipe, a folder or a device: want the database's file, which is mapped")
+	}
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
@@ -210,9 +213,6 @@ func open(name string) (*Database, error) {
 	i, err := f.Stat()
 	if err != nil {
 		return nil, err
-	}
-	if !i.Mode().IsRegular() {
-		return nil, errors.New("a pipe or a device: want the database's file, which is mapped")
 	}
 	n := binary.LittleEndian.Uint64(h[12:])
 	if n > uint64(i.Size()) || i.Size() > math.MaxInt {

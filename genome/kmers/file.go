@@ -56,12 +56,15 @@ type writer struct {
 }
 
 func create(path string, o Options) (*writer, error) {
+	if i, err := os.Stat(path); err == nil && !i.Mode().IsRegular() && !i.IsDir() { // to open a pipe waits for who reads it
+		return nil, fmt.Errorf("%s: a pipe or a device: a file of counts is written here and there; want the name of a file", path)
+	}
 	f, err := genome.Create(path)
 	if err != nil {
 		return nil, err
 	}
 	if !f.Regular {
-		return nil, errors.Join(fmt.Errorf("%s: a pipe or a device: a file of counts is written here and there; want the name of a file", path), f.Close(false))
+		return nil, errors.Join(fmt.Errorf("%s: standard output: a file of counts is written here and there; want the name of a file", path), f.Close(false))
 	}
 	w := &writer{file: f, w: bufio.NewWriterSize(f, 1<<20), header: fileHeader{Magic: fileMagic, Version: versionOf(o.K), K: uint32(o.K), Min: o.Min}}
 	if o.Canonical {
@@ -176,13 +179,12 @@ func (e *FileError) Unwrap() error { return e.Err }
 //
 // Errors: *FileError for what is no such file, is damaged, or is of another version.
 func Open(path string) (*File, error) {
+	if i, err := os.Stat(path); err == nil && !i.Mode().IsRegular() { // to open a pipe waits for who writes it
+		return nil, &FileError{path, errors.New("a pipe, a folder or a device: want a file that kmers count made, which is read here and there")}
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, &FileError{path, err.(*os.PathError).Err}
-	}
-	if i, err := f.Stat(); err == nil && !i.Mode().IsRegular() {
-		f.Close()
-		return nil, &FileError{path, errors.New("a pipe, a folder or a device: want a file that kmers count made, which is read here and there")}
 	}
 	x := &File{path: path, file: f}
 	if err := x.head(); err != nil {

@@ -297,13 +297,10 @@ func (a *answer) files() (first *os.File, second io.Reader, err error) {
 	} else if err != nil {
 		return nil, nil, formError(err)
 	}
-	if part.FormName() == "reads" {
-		return nil, nil, errOrder
-	}
 	return first, &lastPart{part, a.form}, nil
 }
 
-var errOrder = refused(http.StatusBadRequest, "a form whose mates come before its reads: want reads first, then mates")
+var errOrder = refused(http.StatusBadRequest, "a form that begins with mates: want reads first, then mates")
 
 func formError(err error) error { return &genome.InputError{Input: "form", Err: err} }
 
