@@ -253,10 +253,11 @@ func findOrInsertTest[V number](t testing.TB, d *device.Device, open opener[V]) 
 
 func updateFull[V number](t testing.TB, d *device.Device, open opener[V]) {
 	seeds, batches, rows := 2, 6, 500
+	universe := 8 * rows / 3
 	if testenv.Long() {
 		seeds, batches, rows = 4, 12, 1500
+		universe = 6 * rows // four devices have four times the room
 	}
-	universe := 8 * rows / 3
 	for seed := range uint64(seeds) {
 		s := open(t, d, table.Options{Seed: seed + 1, MaxBytes: int64(rows) << 13 / 1000, LoadFactor: []float64{0, 1}[seed%2]})
 		was := false
