@@ -55,12 +55,12 @@ func (m *Map[K, V]) Build(keys []K, values []V) error {
 	if err := family.CheckLens(len(keys), len(values)); err != nil {
 		return err
 	}
-	k, err := device.From(m.core.frame.Device, keys)
+	k, err := table.From(m.core.frame.Device, keys)
 	if err != nil {
 		return err
 	}
 	defer k.Free()
-	v, err := device.From(m.core.frame.Device, values)
+	v, err := table.From(m.core.frame.Device, values)
 	if err != nil {
 		return err
 	}

@@ -156,8 +156,8 @@ func (m *MemberMultiMap[K, V]) FindAll(keys []K) (offsets []uint64, values []V, 
 		if err != nil {
 			return err
 		}
-		if offsets, err = o.Host(nil); err == nil {
-			values, err = v.Host(nil)
+		if offsets, err = table.Host(nil, o); err == nil {
+			values, err = table.Host(nil, v)
 		}
 		return errors.Join(err, o.Free(), v.Free())
 	})

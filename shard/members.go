@@ -634,22 +634,22 @@ func fromHost[K, V any](j *joint, h hostBatch[K, V], lens error, call func(b bri
 			b.err = do()
 		}
 	}
-	bring(true, func() (err error) { b.keys, err = device.From(j.d, h.keys); return err })
-	bring(h.values != nil, func() (err error) { b.values, err = device.From(j.d, h.values); return err })
+	bring(true, func() (err error) { b.keys, err = table.From(j.d, h.keys); return err })
+	bring(h.values != nil, func() (err error) { b.values, err = table.From(j.d, h.values); return err })
 	bring(h.out != nil, func() (err error) { b.out, err = device.Make[V](j.d, len(h.out)); return err })
 	bring(h.flags != nil, func() (err error) { b.flags, err = device.Make[bool](j.d, len(h.flags)); return err })
-	bring(h.when != nil, func() (err error) { b.when, err = device.From(j.d, h.when); return err })
+	bring(h.when != nil, func() (err error) { b.when, err = table.From(j.d, h.when); return err })
 	err = call(b)
 	if full := (*table.FullError)(nil); b.err != nil || err != nil && !errors.As(err, &full) {
 		return err
 	}
 	if h.out != nil {
-		if e := b.out.Read(nil, h.out); e != nil {
+		if e := table.Download(nil, h.out, b.out); e != nil {
 			return e
 		}
 	}
 	if h.flags != nil {
-		if e := b.flags.Read(nil, h.flags); e != nil {
+		if e := table.Download(nil, h.flags, b.flags); e != nil {
 			return e
 		}
 	}

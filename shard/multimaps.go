@@ -219,7 +219,7 @@ func (m *MultiMap[K, V]) FindAll(keys []K) (offsets []uint64, values []V, err er
 const findAtOnce = 1 << 22
 
 func (m *MultiMap[K, V]) findPiece(keys []K) (offsets []uint64, values []V, err error) {
-	k, err := device.From(m.cluster.members[0].d, keys)
+	k, err := table.From(m.cluster.members[0].d, keys)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -229,8 +229,8 @@ func (m *MultiMap[K, V]) findPiece(keys []K) (offsets []uint64, values []V, err 
 		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, o.Free(), v.Free()) }()
-	if offsets, err = o.Host(nil); err == nil {
-		values, err = v.Host(nil)
+	if offsets, err = table.Host(nil, o); err == nil {
+		values, err = table.Host(nil, v)
 	}
 	return offsets, values, err
 }

@@ -729,7 +729,7 @@ func (c *core) free() error { return c.memory.free(&c.frame) }
 func (h handle) Check() error {
 	c := h.core
 	return c.frame.ReadingSeen(c.look, func(st *device.Stream) error {
-		base, err := c.base.Host(st)
+		base, err := table.Host(st, c.base)
 		if err != nil {
 			return err
 		}

@@ -95,7 +95,7 @@ func all(f *Frame, sizes [2]int, look func(*device.Stream) (Exporter, error), in
 			if c.size == 0 {
 				continue
 			}
-			if err := mem[i].Read(st, c.bytes(0, c.n)); err != nil {
+			if err := Download(st, c.bytes(0, c.n), mem[i]); err != nil {
 				return err
 			}
 		}

@@ -58,4 +58,5 @@ func StagingHungry(d *device.Device) int {
 var (
 	DistinctProgram = distinctProgram
 	OuterProgram    = outerProgram
+	CopyStaged      = copyStaged
 )

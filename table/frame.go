@@ -341,7 +341,7 @@ func (f *Frame) Close() error {
 // Inspect downloads a table's memory for its Check: look waits for the stream and reads the counters, walk walks the invariants.
 func (f *Frame) Inspect(look func(*device.Stream) (int64, error), mem func() device.Slice[byte], walk func(mem []byte) error) error {
 	return f.ReadingSeen(look, func(st *device.Stream) error {
-		image, err := mem().Host(st)
+		image, err := Host(st, mem())
 		if err != nil {
 			return err
 		}
@@ -454,6 +454,18 @@ func (o *openTables) remove(number uint64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.where, number)
+}
+
+// any tells whether the device has an open table.
+func (o *openTables) any(d *device.Device) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, x := range o.where {
+		if x.d == d {
+			return true
+		}
+	}
+	return false
 }
 
 // OpenTables lists the device's tables that are not closed, by where they were made: for tests that forget none. A table of a device

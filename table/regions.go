@@ -15,7 +15,7 @@ type Regions struct {
 	RegionBytes int64 // of the table
 	MinRows     int64 // of a batch
 	RegionRows  int64 // of a batch for each region, or the region is read and written for too few
-	PieceRows   int64 // that are brought in order at once, at most: so scratch memory is bounded,
+	PieceRows   int64 // that are brought in order at once, at most, or twice as many where regions would have too few: so scratch memory is bounded,
 	MemoryShare int64 // as is its share of the device's free memory: one in so many
 	PowerOfTwo  bool  // the number of regions is one
 	Span        int64 // how many rows in a row a block of the insert takes, so that blocks go through the regions in order
@@ -44,10 +44,18 @@ func (r *Regions) Count(n, bytes int64) int64 {
 	if r.PowerOfTwo {
 		count = 1 << bits.Len64(uint64(count-1))
 	}
-	if count < 2 || count > MaxParts || min(n, r.PieceRows)/count < r.RegionRows {
+	if count < 2 || count > MaxParts || min(n, r.pieceFor(count))/count < r.RegionRows {
 		return 0
 	}
 	return count
+}
+
+// pieceFor is how many rows are brought in the order of so many regions, in one pass, at once, at most.
+func (r *Regions) pieceFor(regions int64) int64 {
+	if regions*r.RegionRows > r.PieceRows {
+		return 2 * r.PieceRows
+	}
+	return r.PieceRows
 }
 
 // Ordered is a piece of a batch in the order of regions, to be inserted by a grid of Spanned(Rows.N, Span).
@@ -101,7 +109,7 @@ func (k Partitioner[P]) InOrder(f *Frame, st *device.Stream, x Placement[P], b R
 		}
 		return at, end
 	}
-	piece, ok := f.reserveOrdered(x.Regions, b.N, regions, columns[0]+columns[1]+columns[2], func(piece int64) int64 { _, end := place(piece); return end })
+	piece, ok := f.reserveOrdered(x.Regions, b.N, regions, x.Regions.pieceFor(regions), columns[0]+columns[1]+columns[2], func(piece int64) int64 { _, end := place(piece); return end })
 	if !ok {
 		return false, nil
 	}
@@ -130,13 +138,13 @@ func (k Partitioner[P]) InOrder(f *Frame, st *device.Stream, x Placement[P], b R
 	return true, nil
 }
 
-// reserveOrdered sees to memory for a piece of a batch of n rows in order; false where there is too little.
-func (f *Frame) reserveOrdered(rule *Regions, n, regions, rowBytes int64, bytes func(piece int64) int64) (piece int64, ok bool) {
+// reserveOrdered sees to memory for a piece of a batch of n rows in order, of no more than most; false where there is too little.
+func (f *Frame) reserveOrdered(rule *Regions, n, regions, most, rowBytes int64, bytes func(piece int64) int64) (piece int64, ok bool) {
 	equal := func(most int64) int64 { // pieces of a batch, of no more than most rows
 		pieces := (n + most - 1) / most
 		return (n + pieces - 1) / pieces
 	}
-	piece = equal(rule.PieceRows)
+	piece = equal(most)
 	have := int64(f.ordered.Len())
 	if bytes(piece) <= have {
 		return piece, true
@@ -150,7 +158,7 @@ func (f *Frame) reserveOrdered(rule *Regions, n, regions, rowBytes int64, bytes 
 	if fit < rule.RegionRows*regions {
 		return 0, false
 	}
-	piece = equal(min(fit, rule.PieceRows))
+	piece = equal(min(fit, most))
 	if need := bytes(piece); have < need {
 		// Twice what there was, so that batches that grow little by little leave few behind.
 		s, err := device.MakePooled[byte](f.Device, int(max(need, min(2*have, free))))
@@ -181,7 +189,7 @@ func (k Partitioner[P]) InFineOrder(f *Frame, st *device.Stream, w Within[P], x 
 		}
 		return at, end
 	}
-	piece, ok := f.reserveOrdered(x.Regions, b.N, regions*within, 2*(columns[0]+columns[1]), func(piece int64) int64 { _, end := place(piece); return end })
+	piece, ok := f.reserveOrdered(x.Regions, b.N, regions*within, x.Regions.PieceRows, 2*(columns[0]+columns[1]), func(piece int64) int64 { _, end := place(piece); return end })
 	if !ok {
 		return 0, nil
 	}
@@ -247,7 +255,7 @@ func (k Partitioner[P]) InSmallParts(f *Frame, st *device.Stream, w Within[P], x
 		}
 		return at, few, many, end
 	}
-	piece, ok := f.reserveOrdered(x.Regions, b.N, 1, 2*(columns[0]+columns[1]+columns[2])+1, func(piece int64) int64 { _, _, _, end := place(piece); return end })
+	piece, ok := f.reserveOrdered(x.Regions, b.N, 1, x.Regions.PieceRows, 2*(columns[0]+columns[1]+columns[2])+1, func(piece int64) int64 { _, _, _, end := place(piece); return end })
 	if !ok {
 		return false, nil
 	}

@@ -209,7 +209,7 @@ type SlabsImage struct {
 func (p *Slabs) Download(st *device.Stream) (*SlabsImage, error) {
 	m := &SlabsImage{light: p.light}
 	for _, s := range p.supers {
-		mem, err := s.mem.Host(st)
+		mem, err := Host(st, s.mem)
 		if err != nil {
 			return nil, err
 		}

@@ -21,6 +21,8 @@ type Column struct {
 
 	pinned device.Host[byte] // the same memory, where it is of device.MakeHost: then it is copied without staging
 	direct bool
+
+	own device.Slice[byte] // where its items lie on the device; without, they lie in a slot
 }
 
 // In is a column that the device reads; nil gives a column that is left out, at address 0, and so do elements without bytes.
@@ -51,11 +53,22 @@ func (c *Column) bytes(first, n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(c.p, first*c.size)), n*c.size)
 }
 
+// on is the device's memory of a chunk's items, which stand at a byte of the slot if it is there that they lie.
+func (c *Column) on(slot *stageSlot, at int) device.Slice[byte] {
+	if c.own.Len() > 0 {
+		at = slot.first * c.size
+		return c.own.Slice(at, at+slot.n*c.size)
+	}
+	return slot.mem.Slice(at, at+slot.n*c.size)
+}
+
 // Stage carries a table's batches of Go slices through a device, in chunks: while one chunk's kernel runs, the next are copied
 // in and those before are copied out. Slices of pinned memory (device.MakeHost) go straight. Batches may run beside each
 // other. The pinned buffers, device buffers and streams are the device's, which all its tables share: see StagingBytes.
 type Stage struct {
 	Chunk int // items of a chunk at most; 0 means as many as fit
+
+	copies bool // is of no table, and a batch that would have to wait for its first slot does nothing
 
 	mu     sync.RWMutex // held for reading by each batch
 	d      *device.Device
@@ -95,10 +108,11 @@ func (s *Stage) Run(n int, cols []Column, op ChunkOp) error {
 		return op(s.d.Stream(), 0, n, addr)
 	}
 	p := stagingOf(s.d)
-	if !s.member.Swap(true) {
+	if !s.copies && !s.member.Swap(true) {
 		p.join()
 	}
 	b := newStaged(p, n, s.Chunk, cols)
+	b.modest = s.copies
 	b.run(op)
 	if b.crash != nil {
 		panic(b.crash)
@@ -110,10 +124,15 @@ func (s *Stage) Run(n int, cols []Column, op ChunkOp) error {
 func (s *Stage) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.closed && s.member.Load() {
-		stagingOf(s.d).leave()
+	if s.closed || s.d == nil {
+		return
 	}
 	s.closed = true
+	if p := stagingOf(s.d); s.member.Load() {
+		p.leave()
+	} else {
+		p.unused()
+	}
 }
 
 // staged is one batch on its way through the device's slots.
@@ -125,6 +144,8 @@ type staged struct {
 	width int          // bytes of an item in all columns
 	next  int          // the first item that no slot holds yet
 	ahead []*stageSlot // filled, or being filled, in order; op is not done with them
+
+	modest bool // waits for none before it has one
 
 	// Guarded by p.mu.
 	held  int        // slots
@@ -251,7 +272,7 @@ func (b *staged) fail(err error) {
 // fillAhead fills as many slots as can be had, and waits for one if it has none to go on with.
 func (b *staged) fillAhead() {
 	for b.next < b.n {
-		slot, err := b.p.take(b, len(b.ahead) == 0)
+		slot, err := b.p.take(b, len(b.ahead) == 0 && (b.next > 0 || !b.modest))
 		if err != nil {
 			b.fail(err)
 		}
@@ -289,7 +310,7 @@ func (b *staged) write(slot *stageSlot, direct bool) error {
 		if direct {
 			from = c.pinned.Sub(slot.first * c.size)
 		}
-		if err := slot.mem.Slice(at, at+slot.n*c.size).WriteAsync(slot.st, from, slot.n*c.size); err != nil {
+		if err := c.on(slot, at).WriteAsync(slot.st, from, slot.n*c.size); err != nil {
 			return err
 		}
 	}
@@ -301,7 +322,7 @@ func (b *staged) launch(slot *stageSlot, op ChunkOp) error {
 	offsets, addr := b.offsets(slot.n), make([]uint64, len(b.cols))
 	for i, at := range offsets {
 		if b.cols[i].p != nil {
-			addr[i] = slot.mem.Addr() + uint64(at)
+			addr[i] = b.cols[i].on(slot, at).Addr()
 		}
 	}
 	if err := op(slot.st, slot.first, slot.n, addr); err != nil {
@@ -316,7 +337,7 @@ func (b *staged) launch(slot *stageSlot, op ChunkOp) error {
 		if c.direct {
 			to = c.pinned.Sub(slot.first * c.size)
 		}
-		if err := slot.mem.Slice(at, at+slot.n*c.size).ReadAsync(slot.st, to, slot.n*c.size); err != nil {
+		if err := c.on(slot, at).ReadAsync(slot.st, to, slot.n*c.size); err != nil {
 			return err
 		}
 	}
@@ -382,8 +403,8 @@ func borrow(d *device.Device, cols []Column) (addr []uint64, ok bool) {
 		return nil, false
 	}
 	for _, c := range cols {
-		if c.p != nil && uintptr(c.p)%uintptr(c.size) != 0 {
-			return nil, false // values of 16 bytes that Go aligns to 8
+		if c.own.Len() > 0 || c.p != nil && uintptr(c.p)%uintptr(c.size) != 0 {
+			return nil, false // a copy; values of 16 bytes that Go aligns to 8
 		}
 		addr = append(addr, uint64(uintptr(c.p)))
 	}

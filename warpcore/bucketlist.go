@@ -869,11 +869,11 @@ func (m *BucketList[K, V]) Build(keys []K, values []V) error {
 		return err
 	}
 	d := m.lists.frame().Device
-	k, err := device.From(d, keys)
+	k, err := table.From(d, keys)
 	if err != nil {
 		return err
 	}
-	v, err := device.From(d, values)
+	v, err := table.From(d, values)
 	if err != nil {
 		return errors.Join(err, k.Free())
 	}
@@ -1046,7 +1046,7 @@ func (m *BucketList[K, V]) Keys() (keys []K, err error) {
 			return err
 		}
 		defer m.lists.frame().Free(k)
-		keys, err = k.Host(st)
+		keys, err = table.Host(st, k)
 		return err
 	})
 	return keys, err
@@ -1079,9 +1079,9 @@ func (m *BucketList[K, V]) All() (keys []K, values []V, err error) {
 		if err != nil {
 			return err
 		}
-		distinct, e1 := k.Host(st)
-		offsets, e2 := o.Host(st)
-		if values, err = v.Host(st); errors.Join(err, e1, e2) != nil {
+		distinct, e1 := table.Host(st, k)
+		offsets, e2 := table.Host(st, o)
+		if values, err = table.Host(st, v); errors.Join(err, e1, e2) != nil {
 			return errors.Join(err, e1, e2)
 		}
 		keys = make([]K, len(values))

@@ -83,6 +83,7 @@ type core struct {
 	// Guarded by the frame's lock.
 	updates table.Operations[inserts]
 	over    bool // counts that are too large were seen: a rebuild and a reset forget them
+	combining
 	choosing
 	memory
 }
@@ -90,6 +91,12 @@ type core struct {
 // handle is what users hold of a table. It names core instead of embedding it: each instance of a generic type is compiled with every
 // method that it embeds, in each package that uses it.
 type handle struct{ core *core }
+
+// combining is what is known of the keys of batches whose values are combined: see repeats.
+type combining struct {
+	repeated bool
+	trusted  int64 // rows that may come until they are looked at again
+}
 
 // memory is what a rebuild replaces.
 type memory struct {
@@ -519,7 +526,9 @@ func (c *core) launchInsert(st *device.Stream, k inserts, p insertParams, b tabl
 		var err error
 		switch {
 		case k.combine != device.Kernel[combineParams]{} && c.ordered(b):
-			done, err = c.insertCombined(st, k, p, b)
+			if done, err = c.repeats(st, b); done && err == nil {
+				done, err = c.insertCombined(st, k, p, b)
+			}
 		case k.groups != device.Kernel[groupParams]{} && (c.cfg.bucket > 0 || p.Limit == ^uint64(0) && c.filled+b.N <= c.limit()):
 			done, err = c.insertGroups(st, k, p, b)
 		}
@@ -536,9 +545,30 @@ func (c *core) launchInsert(st *device.Stream, k inserts, p insertParams, b tabl
 // ordered tells whether a batch is so large that it is brought in the order of the table.
 func (c *core) ordered(b table.Rows) bool { return c.regions.Count(b.N, int64(c.mem.Len())) > 0 }
 
+// repeats tells whether keys come so often in a batch that to combine their rows first is worth it: if there are fewer keys in its first part than there
+// would be if each came manyValues times, anywhere. It waits, so what it saw holds for the batches that come next, too, until they have enough rows.
+func (c *core) repeats(st *device.Stream, b table.Rows) (bool, error) {
+	if c.trusted > 0 {
+		c.trusted -= b.N
+		return c.repeated, nil
+	}
+	asked := b.N / repeatsAsked
+	distinct, _, err := c.frame.Distinct(st, b.Keys, c.cfg.keyBytes, asked)
+	if device.IsOutOfMemory(err) {
+		return false, nil
+	}
+	keys := float64(b.N) / manyValues
+	c.repeated = distinct > 0 && float64(distinct) < keys*(1-math.Exp(-float64(asked)/keys))
+	c.trusted = repeatsTrusted - b.N
+	return c.repeated, err
+}
+
 const (
-	// manyValues is from how many rows a key on, on average, a multimap's are brought together; or if most rows have a key that has very many.
+	// manyValues is from how many rows a key on, on average, a multimap's are brought together; or if most rows have a key that has very many. Values are
+	// combined first from as many on: on an H200 that is 8.9 G rows/s where all keys are distinct, and 12.0 as they come; with 16 rows a key 20 and 18.
 	manyValues = 3
+	// One in so many rows is looked at for that, once in so many: that takes 0.25 ms.
+	repeatsAsked, repeatsTrusted = 8, 1 << 28
 	// Smaller batches than unasked are not asked for that, and those of less than contended rows only if chains are long: fewer rows of a key are not
 	// in one another's way.
 	unasked, contended = 1 << 12, 1 << 17

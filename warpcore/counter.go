@@ -217,8 +217,8 @@ func (c *Counter[K, C]) Top(n int) (keys []K, counts []C, err error) {
 		if err := c.core.frame.Family.Exported(n, want); err != nil {
 			return err
 		}
-		if keys, err = k.Host(st); err == nil {
-			counts, err = v.Host(st)
+		if keys, err = table.Host(st, k); err == nil {
+			counts, err = table.Host(st, v)
 		}
 		return err
 	})

@@ -454,7 +454,7 @@ func (h filterHandle) SetWords(first int64, words []uint64) error {
 			return fmt.Errorf("warpcore: words %d to %d of a filter that has %d", first, first+int64(len(words)), all.Len())
 		}
 		f.foreign = true
-		return all.Slice(int(first), int(first)+len(words)).Write(st, words)
+		return table.Upload(st, all.Slice(int(first), int(first)+len(words)), words)
 	})
 }
 
@@ -507,7 +507,7 @@ func (h filterHandle) Check() error {
 		if err != nil {
 			return err
 		}
-		image, err := f.mem.Host(st)
+		image, err := table.Host(st, f.mem)
 		if err != nil {
 			return err
 		}

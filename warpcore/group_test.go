@@ -231,3 +231,34 @@ func TestFindAllPutsValuesAside(t *testing.T) {
 		})
 	}
 }
+
+// Rows are combined first where keys come again and again; what was seen of a batch holds for the next ones, for some time.
+func TestRepeatsAreAsked(t *testing.T) {
+	d := openCPU(t)
+	const n = 1 << 15
+	m, err := New[uint32, uint32](d, Options{Options: table.Options{Capacity: 16 * n}})
+	must(t, err)
+	defer m.Close()
+	m.core.regions = tinyRegions
+	m.core.regions.RegionBytes = 1 << 16
+	values, rng := make([]uint32, n), rand.New(rand.NewPCG(1, 5))
+	for _, x := range []struct {
+		keys int
+		want bool
+	}{{1 << 40, false}, {n, false}, {n / 2, false}, {n / 5, true}, {n / 100, true}, {1, true}} {
+		keys := make([]uint32, n)
+		for i := range keys {
+			keys[i] = kernel.Fmix32(uint32(rng.IntN(x.keys)))
+		}
+		m.core.trusted = 0
+		must(t, m.Update(keys, values, table.Add))
+		if m.core.repeated != x.want || m.core.trusted != repeatsTrusted-n {
+			t.Errorf("%d rows of %d keys: repeated: %t, trusted for %d rows", n, x.keys, m.core.repeated, m.core.trusted)
+		}
+		m.core.repeated = !x.want
+		must(t, m.Update(keys, values, table.Add))
+		if m.core.repeated == x.want || m.core.trusted != repeatsTrusted-2*n {
+			t.Errorf("asked again at once: trusted for %d rows", m.core.trusted)
+		}
+	}
+}

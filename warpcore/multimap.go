@@ -140,7 +140,7 @@ func (m *MultiMap[K, V]) Keys() (keys []K, err error) {
 		if err != nil {
 			return err
 		}
-		keys, err = k.Slice(0, int(n)).Host(st)
+		keys, err = table.Host(st, k.Slice(0, int(n)))
 		return err
 	})
 	return keys, err

@@ -1,6 +1,7 @@
 package classify
 
 import (
+	"errors"
 	"math"
 	"runtime"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
 )
 
 // listed is features in order, with the locations of each in order: those of feature i end at ends[i], and begin where those before end.
@@ -53,7 +55,7 @@ func (s *share) list(st *device.Stream, o Options) (*listed, error) {
 
 // listSome appends the locations of some features.
 func (s *share) listSome(st *device.Stream, l *listed, features []uint32) error {
-	keys, err := device.From(s.d, features)
+	keys, err := table.From(s.d, features)
 	if err != nil {
 		return err
 	}
@@ -68,16 +70,15 @@ func (s *share) listSome(st *device.Stream, l *listed, features []uint32) error 
 	if err := s.k.sort.Launch(st, device.GridFor(int64(len(features)), threads), &p); err != nil {
 		return err
 	}
-	ends, err := at.Slice(1, len(features)+1).Host(st)
-	if err != nil {
+	before, first := len(l.locations), len(l.ends)
+	l.ends, l.locations = l.ends[:first+len(features)], slices.Grow(l.locations, values.Len())[:before+values.Len()]
+	if err := errors.Join(table.Download(st, l.ends[first:], at.Slice(1, len(features)+1)), table.Download(st, l.locations[before:], values)); err != nil {
 		return err
 	}
-	before := len(l.locations)
-	l.locations = slices.Grow(l.locations, values.Len())[:before+values.Len()]
-	for _, end := range ends {
-		l.ends = append(l.ends, uint64(before)+end)
+	for i := range l.ends[first:] {
+		l.ends[first+i] += uint64(before)
 	}
-	return values.Read(st, l.locations[before:])
+	return nil
 }
 
 // Database is what the references make, in host memory. Of a feature with more locations than Options.MaxLocations, the first in the order of

@@ -13,6 +13,7 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
+	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/warpcore"
 )
 
@@ -156,9 +157,6 @@ func (c *Classifier) load(d *device.Device, features []uint32, entries, location
 	if p.k, err = compile(d, c.db.Options); err != nil {
 		return p, err
 	}
-	if p.locations, err = device.From(d, locations); err != nil {
-		return p, err
-	}
 	for _, x := range []struct {
 		to   *device.Slice[uint32]
 		from []uint32
@@ -175,7 +173,11 @@ func (c *Classifier) load(d *device.Device, features []uint32, entries, location
 	if p.table, err = warpcore.New[uint32, uint64](d, wo); err != nil {
 		return p, err
 	}
-	return p, p.table.Insert(features, entries)
+	if err := p.table.Insert(features, entries); err != nil {
+		return p, err
+	}
+	p.locations, err = table.From(d, locations) // by the buffers that the insert had
+	return p, err
 }
 
 // rows lists the lineages of the targets' taxa.

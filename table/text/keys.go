@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
 )
 
 // Keys are n keys of any bytes in the form of Arrow's string and binary arrays: key i is Bytes[offsets[i]:offsets[i+1]]. The offsets, one more than keys, are
@@ -152,8 +153,8 @@ func (k Keys) Upload(d *device.Device) (on KeysOn, err error) {
 			offsets[i] = int64(o)
 		}
 	}
-	if on.Bytes, err = device.From(d, k.Bytes); err == nil {
-		if on.Offsets, err = device.From(d, offsets); err != nil {
+	if on.Bytes, err = table.From(d, k.Bytes); err == nil {
+		if on.Offsets, err = table.From(d, offsets); err != nil {
 			on.Bytes.Free()
 		}
 	}
