@@ -44,8 +44,8 @@
 //
 // Where rows of one key are best together, for updates and for multimaps with several rows a key, a batch is brought in the order of far smaller
 // parts, of one or two thousand rows, in two such passes. A block takes as much of that as fits its shared memory, finds the rows of each key
-// (together.cuh), and combines them into one row, or puts all their values along the key's chain, window by window. An update does so where an eighth
-// of a batch, looked at once in 2²⁸ rows, tells of three rows a key or more; others go in the order of regions, as inserts do.
+// (together.cuh), and combines them into one row, or puts all their values along the key's chain, window by window. An update does so where
+// there are three rows a key or more, which is looked at once in 2³⁰ rows; others go in the order of regions, as inserts do.
 //
 // # Sets, updates and counters
 //

@@ -240,7 +240,7 @@ func TestRepeatsAreAsked(t *testing.T) {
 	must(t, err)
 	defer m.Close()
 	m.core.regions = tinyRegions
-	m.core.regions.RegionBytes = 1 << 16
+	m.core.regions.RegionBytes, m.core.regions.PieceRows = 1<<16, n
 	values, rng := make([]uint32, n), rand.New(rand.NewPCG(1, 5))
 	for _, x := range []struct {
 		keys int
