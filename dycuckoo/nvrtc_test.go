@@ -32,6 +32,9 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 	}
 	for i, v := range all {
 		info, err := device.InfoFor(v.arch)
+		if errors.Is(err, device.ErrNoNVRTC) {
+			testenv.RequireNVRTC(t, err)
+		}
 		must(t, err)
 		c := &core{opts: v.o, cfg: config{keyBytes: v.w.Key, valueBytes: v.w.Value}}
 		must(t, c.opts.complete(info, &c.cfg))

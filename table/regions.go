@@ -15,7 +15,7 @@ type Regions struct {
 	RegionBytes int64 // of the table
 	MinRows     int64 // of a batch
 	RegionRows  int64 // of a batch for each region, or the region is read and written for too few
-	PieceRows   int64 // that are brought in order at once, at most, or twice as many where regions would have too few: so scratch memory is bounded,
+	PieceRows   int64 // that are brought in order at once, at most, or largerPiece times as many in one pass: so scratch memory is bounded,
 	MemoryShare int64 // as is its share of the device's free memory: one in so many
 	PowerOfTwo  bool  // the number of regions is one
 	Span        int64 // how many rows in a row a block of the insert takes, so that blocks go through the regions in order
@@ -44,19 +44,18 @@ func (r *Regions) Count(n, bytes int64) int64 {
 	if r.PowerOfTwo {
 		count = 1 << bits.Len64(uint64(count-1))
 	}
-	if count < 2 || count > MaxParts || min(n, r.pieceFor(count))/count < r.RegionRows {
+	if count < 2 || count > MaxParts || min(n, r.onePass())/count < r.RegionRows {
 		return 0
 	}
 	return count
 }
 
-// pieceFor is how many rows are brought in the order of so many regions, in one pass, at once, at most.
-func (r *Regions) pieceFor(regions int64) int64 {
-	if regions*r.RegionRows > r.PieceRows {
-		return 2 * r.PieceRows
-	}
-	return r.PieceRows
-}
+// largerPiece is how much larger pieces are that are brought in order in one pass. With each, all of the table goes from memory to the cache and back: on an
+// H200, 1 G pairs of 4+4 bytes are inserted at 13.9, 15.1, 16.3 and 16.7 G/s with 1, 2, 4 and 8.
+const largerPiece = 4
+
+// onePass is how many rows are brought in order at once in one pass, at most.
+func (r *Regions) onePass() int64 { return largerPiece * r.PieceRows }
 
 // Ordered is a piece of a batch in the order of regions, to be inserted by a grid of Spanned(Rows.N, Span).
 type Ordered struct {
@@ -109,7 +108,7 @@ func (k Partitioner[P]) InOrder(f *Frame, st *device.Stream, x Placement[P], b R
 		}
 		return at, end
 	}
-	piece, ok := f.reserveOrdered(x.Regions, b.N, regions, x.Regions.pieceFor(regions), columns[0]+columns[1]+columns[2], func(piece int64) int64 { _, end := place(piece); return end })
+	piece, ok := f.reserveOrdered(x.Regions, b.N, regions, x.Regions.onePass(), columns[0]+columns[1]+columns[2], func(piece int64) int64 { _, end := place(piece); return end })
 	if !ok {
 		return false, nil
 	}

@@ -19,8 +19,8 @@ func TestWhatIsBroughtInOrder(t *testing.T) {
 		{r.RegionRows * 32, 1 << 30, 32},
 		{r.RegionRows*32 - 1, 1 << 30, 0},
 		{1 << 30, r.RegionBytes * table.MaxParts * 2, 0},
-		{2 * r.PieceRows, r.RegionBytes * table.MaxParts, table.MaxParts},
-		{2*r.PieceRows - 1, r.RegionBytes * table.MaxParts, 0},
+		{r.RegionRows * table.MaxParts, r.RegionBytes * table.MaxParts, table.MaxParts},
+		{r.RegionRows*table.MaxParts - 1, r.RegionBytes * table.MaxParts, 0},
 	} {
 		if got := r.Count(c.n, c.bytes); got != c.want {
 			t.Errorf("%d rows into %d bytes: %d regions, want %d", c.n, c.bytes, got, c.want)
