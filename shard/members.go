@@ -636,8 +636,8 @@ func fromHost[K, V any](j *joint, h hostBatch[K, V], lens error, call func(b bri
 	}
 	bring(true, func() (err error) { b.keys, err = table.From(j.d, h.keys); return err })
 	bring(h.values != nil, func() (err error) { b.values, err = table.From(j.d, h.values); return err })
-	bring(h.out != nil, func() (err error) { b.out, err = device.Make[V](j.d, len(h.out)); return err })
-	bring(h.flags != nil, func() (err error) { b.flags, err = device.Make[bool](j.d, len(h.flags)); return err })
+	bring(h.out != nil, func() (err error) { b.out, err = table.Alloc[V](j.d, len(h.out)); return err })
+	bring(h.flags != nil, func() (err error) { b.flags, err = table.Alloc[bool](j.d, len(h.flags)); return err })
 	bring(h.when != nil, func() (err error) { b.when, err = table.From(j.d, h.when); return err })
 	err = call(b)
 	if full := (*table.FullError)(nil); b.err != nil || err != nil && !errors.As(err, &full) {

@@ -7,7 +7,8 @@ const copiedAtOnce = 4 << 20
 
 // Upload copies src to the start of dst, as batches are staged: many threads bring it to pinned memory, from where it goes on while they bring more. So much
 // is copied at the bus's rate, where Slice.Write copies at that of one thread. It begins when the stream has passed what is queued on it, and returns when
-// dst has all. Where little is to be copied, or staging has no memory left, it is Write. The caller may hold locks of tables.
+// dst has all. Where little is to be copied, from or to pinned memory, while the device has no table, or where staging has little memory left, it is Write. The
+// caller may hold locks of tables.
 //
 // Errors: what Slice.Write returns.
 func Upload[T any](st *device.Stream, dst device.Slice[T], src []T) error {
@@ -29,9 +30,18 @@ func Download[T any](st *device.Stream, dst []T, src device.Slice[T]) error {
 	return src.Read(st, dst)
 }
 
-// From is device.From by Upload.
+// Alloc is device.Make that where memory is short frees what staging keeps for later batches.
+func Alloc[T any](d *device.Device, n int) (device.Slice[T], error) {
+	s, err := device.Make[T](d, n)
+	if device.IsOutOfMemory(err) && ReleaseStaging(d) > 0 {
+		s, err = device.Make[T](d, n)
+	}
+	return s, err
+}
+
+// From is device.From by Alloc and Upload.
 func From[T any](d *device.Device, src []T) (device.Slice[T], error) {
-	s, err := device.Make[T](d, len(src))
+	s, err := Alloc[T](d, len(src))
 	if err != nil {
 		return s, err
 	}
@@ -48,10 +58,15 @@ func Host[T any](st *device.Stream, s device.Slice[T]) ([]T, error) {
 	return out, Download(st, out, s)
 }
 
-// worthStaging tells of a copy between mem and c whether it is of a GPU, and much. What is wrong with it Write and Read say.
+// worthStaging tells of a copy between mem and c whether it is of a GPU with tables, whose batches use the slots that it takes, and much. What is wrong with
+// it Write and Read say.
 func worthStaging(mem device.Slice[byte], c Column) bool {
-	bytes := c.n * c.size
-	return copiedAtOnce <= bytes && bytes <= mem.Len() && mem.Device() != nil && mem.Device().Info().CUDA()
+	bytes, d := c.n*c.size, mem.Device()
+	if bytes < copiedAtOnce || bytes > mem.Len() || d == nil || !d.Info().CUDA() || !opened.any(d) {
+		return false
+	}
+	_, pinned := d.Pinned(c.p, bytes)
+	return !pinned
 }
 
 // copyStaged copies between c and the start of mem; done is false where it did nothing, for want of memory or of a slot that no other batch has.

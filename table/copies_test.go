@@ -178,6 +178,34 @@ func TestCopiesWaitForNobody(t *testing.T) {
 	batch(2)
 }
 
+// Where memory is short, a copy takes no small slot, and memory for what is copied comes from what staging keeps.
+func TestCopiesWithLittleMemory(t *testing.T) {
+	const memory = 8 << 20
+	d := openCPU(t, device.WithMemory(memory))
+	var f table.Frame
+	must(t, f.Open("test", d, func() error { return nil }, func() error { return nil }))
+	defer f.Close()
+	small := oddNumbers(100_000)
+	must(t, f.Stage.Run(len(small), []table.Column{table.In(small)}, func(*device.Stream, int, int, []uint64) error { return nil }))
+	if on, _ := table.StagingBytes(d); on == 0 {
+		t.Fatal("staging keeps nothing")
+	}
+	free, _, err := d.Memory()
+	must(t, err)
+	mem, err := table.From(d, make([]byte, free+1))
+	must(t, err)
+	if on, _ := table.StagingBytes(d); on != 0 {
+		t.Errorf("staging keeps %d bytes", on)
+	}
+	if free, _, err = d.Memory(); err != nil || free < 16<<10 {
+		t.Fatalf("%d bytes free: %v", free, err)
+	}
+	if done, err := table.CopyStaged(nil, mem.Raw(), table.In(make([]byte, mem.Len()))); done || err != nil {
+		t.Errorf("with %d bytes: done: %t, %v", free, done, err)
+	}
+	must(t, mem.Free())
+}
+
 // Slots are kept while the device has a table, be it one without batches of Go slices.
 func TestCopiesKeepSlots(t *testing.T) {
 	d := openCPU(t)

@@ -15,7 +15,8 @@ type Regions struct {
 	RegionBytes int64 // of the table
 	MinRows     int64 // of a batch
 	RegionRows  int64 // of a batch for each region, or the region is read and written for too few
-	PieceRows   int64 // that are brought in order at once, at most, or largerPiece times as many in one pass: so scratch memory is bounded,
+	PieceRows   int64 // that are brought in order at once, at most: so scratch memory is bounded,
+	Larger      int64 // so many times as many in one pass, not two; 0 is 1
 	MemoryShare int64 // as is its share of the device's free memory: one in so many
 	PowerOfTwo  bool  // the number of regions is one
 	Span        int64 // how many rows in a row a block of the insert takes, so that blocks go through the regions in order
@@ -26,7 +27,7 @@ type Regions struct {
 func RegionsFor(info device.Info, minShare float64, regionRows int64) Regions {
 	r := Regions{
 		MinBytes: int64(minShare * float64(info.L2)), RegionBytes: info.L2 * 16 / 25, MinRows: 1 << 22, RegionRows: regionRows,
-		PieceRows: 1 << 27, MemoryShare: 8, Span: 16 * Threads,
+		PieceRows: 1 << 27, Larger: largerPiece, MemoryShare: 8, Span: 16 * Threads,
 	}
 	if !info.CUDA() || info.L2 == 0 {
 		r.MinRows = math.MaxInt64 // where fibers cost more than memory
@@ -55,7 +56,7 @@ func (r *Regions) Count(n, bytes int64) int64 {
 const largerPiece = 4
 
 // onePass is how many rows are brought in order at once in one pass, at most.
-func (r *Regions) onePass() int64 { return largerPiece * r.PieceRows }
+func (r *Regions) onePass() int64 { return max(1, r.Larger) * r.PieceRows }
 
 // Ordered is a piece of a batch in the order of regions, to be inserted by a grid of Spanned(Rows.N, Span).
 type Ordered struct {

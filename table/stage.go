@@ -124,10 +124,11 @@ func (s *Stage) Run(n int, cols []Column, op ChunkOp) error {
 func (s *Stage) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || s.d == nil {
+	first := !s.closed
+	s.closed = true
+	if !first || s.d == nil {
 		return
 	}
-	s.closed = true
 	if p := stagingOf(s.d); s.member.Load() {
 		p.leave()
 	} else {
@@ -145,7 +146,7 @@ type staged struct {
 	next  int          // the first item that no slot holds yet
 	ahead []*stageSlot // filled, or being filled, in order; op is not done with them
 
-	modest bool // waits for none before it has one
+	modest bool // waits for none before it has one, and takes none that is small
 
 	// Guarded by p.mu.
 	held  int        // slots
@@ -277,6 +278,10 @@ func (b *staged) fillAhead() {
 			b.fail(err)
 		}
 		if slot == nil {
+			return
+		}
+		if b.modest && b.next == 0 && slot.mem.Len() < min(stageLeast, b.p.tune.slot, b.need(b.n)) {
+			b.p.give(b, slot)
 			return
 		}
 		b.ahead = append(b.ahead, slot)

@@ -111,7 +111,7 @@ func (p *staging) leave() {
 // unused frees the idle slots of a device without tables. One that has any has batches or copies to come, of other tables or of theirs.
 func (p *staging) unused() {
 	p.mu.Lock()
-	idle := p.users == 0 && len(p.idle) > 0
+	idle := p.users == 0 && p.active == 0 && len(p.idle) > 0
 	p.mu.Unlock()
 	if idle && !opened.any(p.d) {
 		p.release()

@@ -546,19 +546,19 @@ func (c *core) launchInsert(st *device.Stream, k inserts, p insertParams, b tabl
 func (c *core) ordered(b table.Rows) bool { return c.regions.Count(b.N, int64(c.mem.Len())) > 0 }
 
 // repeats tells whether keys come so often in a batch that to combine their rows first is worth it: manyValues times in a piece that is brought in order at
-// once. It waits, so what it saw holds for the batches that come next, too, until they have enough rows.
+// once, or one key in many rows. It waits, so what it saw holds for the batches that come next, too, until they have enough rows.
 func (c *core) repeats(st *device.Stream, b table.Rows) (bool, error) {
 	if c.trusted > 0 {
 		c.trusted -= b.N
 		return c.repeated, nil
 	}
 	piece := min(b.N, c.regions.PieceRows)
-	distinct, _, err := c.frame.Distinct(st, b.Keys, c.cfg.keyBytes, piece)
+	distinct, crowd, err := c.frame.Distinct(st, b.Keys, c.cfg.keyBytes, piece)
 	if device.IsOutOfMemory(err) {
 		return false, nil
 	}
-	c.repeated = distinct > 0 && distinct < piece/manyValues
-	c.trusted = repeatsTrusted - b.N
+	c.repeated = distinct > 0 && (distinct < piece/manyValues || crowd > piece/crowdedShare)
+	c.trusted = repeatsTrusted*piece - b.N
 	return c.repeated, err
 }
 
@@ -566,8 +566,8 @@ const (
 	// manyValues is from how many rows a key on, on average, a multimap's are brought together; or if most rows have a key that has very many. Values are
 	// combined first from as many on: on an H200 that is 8.9 G rows/s where all keys are distinct, and 12.0 as they come; with 16 rows a key 20 and 18.
 	manyValues = 3
-	// A piece of a batch is looked at for that, in 0.7 ms at most, once in so many rows, which take 50 ms at least.
-	repeatsTrusted = 1 << 30
+	// A piece of a batch is looked at for that, in 0.2 to 0.7 ms, once in so many times its rows; crowdedShare is what share of rows a row's key has, then.
+	repeatsTrusted, crowdedShare = 64, 64
 	// Smaller batches than unasked are not asked for that, and those of less than contended rows only if chains are long: fewer rows of a key are not
 	// in one another's way.
 	unasked, contended = 1 << 12, 1 << 17

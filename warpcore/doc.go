@@ -45,7 +45,7 @@
 // Where rows of one key are best together, for updates and for multimaps with several rows a key, a batch is brought in the order of far smaller
 // parts, of one or two thousand rows, in two such passes. A block takes as much of that as fits its shared memory, finds the rows of each key
 // (together.cuh), and combines them into one row, or puts all their values along the key's chain, window by window. An update does so where
-// there are three rows a key or more, which is looked at once in 2³⁰ rows; others go in the order of regions, as inserts do.
+// there are three rows a key or more, which is looked at in one batch of 64; others go in the order of regions, as inserts do.
 //
 // # Sets, updates and counters
 //

@@ -15,12 +15,13 @@ var _ table.Updater[uint32, uint32] = (*Map[uint32, uint32])(nil)
 
 // Update combines values: see table.Updater. Cost of a pair whose key is there: one window read, and an atomic operation in the same sector. On a GPU,
 // the rows of a large batch that go into a table larger than the L2 cache are brought in the order of its regions first, or, where keys come three times or
-// more, in that of small parts, and those of one key combined in shared memory, but for code of one's own. To know which, it waits once in 2³⁰ rows.
+// more, in that of small parts, and those of one key combined in shared memory, but for code of one's own. To know which, it looks at a batch, and then at
+// none of the next 63 of its size.
 func (m *Map[K, V]) Update(keys []K, values []V, with table.Combine) error {
 	return table.Updating(&m.core.frame, keys, values, with, m.core.updating)
 }
 
-// UpdateOn is Update on the device: it waits for the stream only when the table may have to grow or to refuse.
+// UpdateOn is Update on the device: it waits for the stream only when the table may have to grow or to refuse, and where it looks at a batch.
 func (m *Map[K, V]) UpdateOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], with table.Combine) error {
 	return table.UpdatingOn(&m.core.frame, st, keys, values, with, m.core.updating)
 }

@@ -157,6 +157,9 @@ func (c *Classifier) load(d *device.Device, features []uint32, entries, location
 	if p.k, err = compile(d, c.db.Options); err != nil {
 		return p, err
 	}
+	if p.locations, err = device.Make[uint64](d, len(locations)); err != nil {
+		return p, err
+	}
 	for _, x := range []struct {
 		to   *device.Slice[uint32]
 		from []uint32
@@ -176,8 +179,7 @@ func (c *Classifier) load(d *device.Device, features []uint32, entries, location
 	if err := p.table.Insert(features, entries); err != nil {
 		return p, err
 	}
-	p.locations, err = table.From(d, locations) // by the buffers that the insert had
-	return p, err
+	return p, table.Upload(nil, p.locations, locations) // by the buffers that the insert had
 }
 
 // rows lists the lineages of the targets' taxa.
