@@ -1,6 +1,7 @@
 package classify
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"runtime"
@@ -128,16 +129,17 @@ func listPairs(pairs []pair) *listed {
 func (db *Database) merge(all []*listed) {
 	n := 4 * runtime.GOMAXPROCS(0)
 	begins := make([]struct{ features, locations int }, n+1)
-	bound := func(i int) uint64 { return uint64(i) << 32 / uint64(n) }
+	bound := bounds(all, n)
 	most := db.Options.MaxLocations
 	ranges(n, 1, func(i, _ int) error {
-		to := &begins[i+1]
-		for m := mergeOf(all, bound(i), bound(i+1)); m.next(); {
-			to.features++
+		features, locations := 0, 0 // not in begins, whose lines of the cache other cores write, too
+		for m := mergeOf(all, bound[i], bound[i+1]); m.next(); {
+			features++
 			if n := min(m.count, most); n > 1 {
-				to.locations += n
+				locations += n
 			}
 		}
+		begins[i+1].features, begins[i+1].locations = features, locations
 		return nil
 	})
 	for i := range n {
@@ -148,7 +150,7 @@ func (db *Database) merge(all []*listed) {
 	db.features, db.entries, db.locations = make([]uint32, features), make([]uint64, features), make([]uint64, locations)
 	ranges(n, 1, func(i, _ int) error {
 		at, place := begins[i].features, begins[i].locations
-		for m := mergeOf(all, bound(i), bound(i+1)); m.next(); at++ {
+		for m := mergeOf(all, bound[i], bound[i+1]); m.next(); at++ {
 			l := m.locations()
 			l = l[:min(len(l), most)]
 			db.features[at], db.entries[at] = m.feature, entryOf(l, place)
@@ -158,6 +160,22 @@ func (db *Database) merge(all []*listed) {
 		}
 		return nil
 	})
+}
+
+// bounds cut all features into n ranges with about as many of the longest list: most are small, for a sketch is the smallest hashes of a window.
+func bounds(all []*listed, n int) []uint64 {
+	var longest []uint32
+	for _, l := range all {
+		if len(l.features) > len(longest) {
+			longest = l.features
+		}
+	}
+	b := make([]uint64, n+1)
+	for i := 1; i < n && len(longest) > 0; i++ {
+		b[i] = uint64(longest[len(longest)*i/n])
+	}
+	b[n] = 1 << 32
+	return b
 }
 
 // merge goes over a range of the features of some lists.
@@ -252,10 +270,10 @@ func entryOf(locations []uint64, place int) uint64 {
 	return 1<<manyBit | uint64(len(locations))<<countShift | uint64(place)
 }
 
-// sorted sorts by features: it deals out by the highest 8 bits, then sorts what has the same, both on all cores. Features are hashes, so all parts are about
-// as large.
+// sorted sorts by features: it deals out by the highest 11 bits, then sorts what has the same, both on all cores. Most features are small, but of 2,048 parts
+// hundreds are about as large.
 func sorted[T any](a []T, feature func(T) uint32) []T {
-	const digits = 256
+	const digits, shift = 1 << 11, 32 - 11
 	threads := runtime.GOMAXPROCS(0)
 	size := max(1<<16, (len(a)+threads-1)/threads)
 	parts := slices.Collect(slices.Chunk(a, size))
@@ -265,7 +283,7 @@ func sorted[T any](a []T, feature func(T) uint32) []T {
 	for i, part := range parts {
 		work.Go(func() error {
 			for _, x := range part {
-				begins[i][feature(x)>>24]++
+				begins[i][feature(x)>>shift]++
 			}
 			return nil
 		})
@@ -282,7 +300,7 @@ func sorted[T any](a []T, feature func(T) uint32) []T {
 	for i, part := range parts {
 		work.Go(func() error {
 			for _, x := range part {
-				digit := feature(x) >> 24
+				digit := feature(x) >> shift
 				to[begins[i][digit]] = x
 				begins[i][digit]++
 			}
@@ -300,10 +318,14 @@ func sorted[T any](a []T, feature func(T) uint32) []T {
 	return to
 }
 
-// radixSort sorts by the lower 24 bits of features, in parts of 12 bits, the low ones first. room is as long.
+// radixSort sorts by the lower 22 bits of features, in parts of 11 bits, the low ones first. room is as long.
 func radixSort[T any](a, room []T, feature func(T) uint32) {
-	const bits = 12
-	for shift := 0; shift < 24; shift += bits {
+	const bits = 11
+	if len(a) < 1<<bits/8 { // sooner sorted than counted
+		slices.SortFunc(a, func(x, y T) int { return cmp.Compare(feature(x), feature(y)) })
+		return
+	}
+	for shift := 0; shift < 2*bits; shift += bits {
 		var begins [1<<bits + 1]int
 		for _, x := range a {
 			begins[feature(x)>>shift&(1<<bits-1)+1]++

@@ -55,3 +55,26 @@ func merged(db *Database, want map[uint32][]uint64) (err error) {
 	}
 	return err
 }
+
+// Features are sorted however many there are, and whatever share of them is small.
+func TestSorted(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 9))
+	for _, n := range []int{0, 1, 2, 300, 70_000, 1 << 18} {
+		for _, draws := range []int{1, 16, 4096} {
+			a := make([]uint32, n)
+			for i := range a {
+				a[i] = ^uint32(0)
+				for range min(draws, 16) {
+					a[i] = min(a[i], r.Uint32()/uint32(max(1, draws/16)))
+				}
+			}
+			if n > 2 {
+				a[n/3], a[n/2] = 0, ^uint32(0)
+			}
+			want := slices.Sorted(slices.Values(a))
+			if got := sorted(a, func(f uint32) uint32 { return f }); !slices.Equal(got, want) {
+				t.Errorf("%d features, the least of %d draws each: not in order", n, draws)
+			}
+		}
+	}
+}
