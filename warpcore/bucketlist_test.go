@@ -97,7 +97,7 @@ func TestBucketListCompilesForGPUs(t *testing.T) {
 		call := l.program("bucketlist-foreach", bucketlistForEachCU, device.File{Name: "callback.h",
 			Text: "__device__ void callback(const forEachParams& p, C::key, C::value, u64 i) { add(at<u64>(p.args[0]), i); }"})
 		call.Layouts = append(call.Layouts, listCallbackParams{})
-		for _, p := range testenv.Some([]*device.Program{l.program("bucketlist", bucketlistCU), appending(l), call}, 1) {
+		for _, p := range testenv.Some([]*device.Program{call, l.program("bucketlist", bucketlistCU), appending(l)}, 1) {
 			t.Run(fmt.Sprintf("%s %+v %s", p.Name, c, arch), func(t *testing.T) {
 				t.Parallel()
 				_, err := device.CompileFor(arch, p)

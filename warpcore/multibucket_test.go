@@ -81,7 +81,7 @@ func TestMultiBucketCompilesForGPUs(t *testing.T) {
 		call := m.program("foreach", foreachCU, device.File{Name: "callback.h",
 			Text: "__device__ void callback(const forEachParams& p, C::key, C::value, u64 i) { add(at<u64>(p.args[0]), i); }"})
 		call.Layouts = append(call.Layouts, forEachParams{})
-		for _, p := range testenv.Some([]*device.Program{m.program("multibucket", multibucketCU), putting(m), call}, 1) {
+		for _, p := range testenv.Some([]*device.Program{call, m.program("multibucket", multibucketCU), putting(m)}, 1) {
 			t.Run(fmt.Sprintf("%s %+v %s", p.Name, c, arch), func(t *testing.T) {
 				t.Parallel()
 				_, err := device.CompileFor(arch, p)

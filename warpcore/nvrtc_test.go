@@ -42,7 +42,7 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 			must(t, err)
 			code, err := table.Combine("old + 2 * value").Header(reflect.TypeFor[int32]())
 			must(t, err)
-			programs = append(programs, multi.bulkProgram(), c.mixed(4), probe, ones, c.updateProgram(count), c.updateProgram(least), c.updateProgram(code), c.updateProgram(device.File{}), c.choosingProgram())
+			programs = append(programs, c.mixed(4), multi.bulkProgram(), probe, ones, c.updateProgram(count), c.updateProgram(least), c.updateProgram(code), c.updateProgram(device.File{}), c.choosingProgram())
 		}
 		for _, p := range testenv.Some(programs, 2) {
 			t.Run(p.Name+" "+v.String()+" "+arch, func(t *testing.T) {

@@ -3,6 +3,7 @@ package testenv
 
 import (
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -11,7 +12,16 @@ import (
 )
 
 // Long runs have the kernels that users run. So have bench/host and bench/shard, whose tests do not import this package.
-func init() { quick.Kernels = !Long() }
+func init() {
+	quick.Kernels = !Long()
+	// A tenth of the time of many packages' tests was the garbage collector's. The environment's GOGC and GOMEMLIMIT go before.
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
+		if os.Getenv("GOMEMLIMIT") == "" {
+			debug.SetMemoryLimit(2 << 30)
+		}
+	}
+}
 
 // UsersKernels has devices compile the kernels that users run until the test ends, in short runs too. It is for tests that run alone: one beside it would
 // get them, too.
