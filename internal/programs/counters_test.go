@@ -34,7 +34,8 @@ func newCounter[K comparable, C uint32 | uint64](p *program, saturate bool) (tab
 	o := p.random()
 	if shards > 0 {
 		p.say(", %+v", o)
-		return made[table.Counter[K, C]](p)(shard.NewCounter(p.devices, shard.Options{Options: o, Piece: pick(p, 0, 100, 5000)},
+		x := shard.Options{Options: o, Piece: pick(p, 0, 100, 5000)}
+		return made[table.Counter[K, C]](p)(shard.NewCounter(p.devices, x,
 			func(d *device.Device, o table.Options) (table.Counter[K, C], error) {
 				return warpmap.NewCounter[K, C](d, warpmap.WarpCore, table.CounterOptions{Options: o, Saturate: saturate})
 			}))
@@ -115,7 +116,8 @@ func counterOf[K comparable, C uint32 | uint64](p *program, key func(uint64) K) 
 			for i, k := range keys {
 				want, in := model[k]
 				if found[i] != in || got[i] != want || refused[i] && in {
-					return fmt.Errorf("position %d, key %v: %d, in %t, refused %t, want %d, %t", i, k, got[i], found[i], refused[i], want, in)
+					return fmt.Errorf("position %d, key %v: %d, in %t, refused %t, want %d, %t",
+						i, k, got[i], found[i], refused[i], want, in)
 				}
 			}
 		case op < 6:

@@ -28,7 +28,8 @@ func filterOf[K comparable](p *program, key func(uint64) K) (err error) {
 		return err
 	}
 	universe, most := p.sizes()
-	o := warpcore.FilterOptions{FilterOptions: table.FilterOptions{Capacity: universe, FalsePositives: pick(p, 0, 0.001, 0.3), Hash: p.hash(1), Seed: p.Uint64() | 1}}
+	var o warpcore.FilterOptions
+	o.Capacity, o.FalsePositives, o.Hash, o.Seed = universe, pick(p, 0, 0.001, 0.3), p.hash(1), p.Uint64()|1
 	if p.chance(3) {
 		o.FalsePositives, o.Bytes = 0, pick[int64](p, 8, 100, 5000, 100_000)
 	}

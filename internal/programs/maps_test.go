@@ -61,7 +61,8 @@ func newMap[K, V comparable](p *program, wide bool) (table.Map[K, V], error) {
 	o := p.random()
 	if shards > 0 {
 		p.say(", %+v", o)
-		return made[table.Map[K, V]](p)(shard.NewMap(p.devices, shard.Options{Options: o, Piece: pick(p, 0, 100, 5000), AskAll: pick(p, 0, 1000), Copies: p.chance(3)},
+		x := shard.Options{Options: o, Piece: pick(p, 0, 100, 5000), AskAll: pick(p, 0, 1000), Copies: p.chance(3)}
+		return made[table.Map[K, V]](p)(shard.NewMap(p.devices, x,
 			func(d *device.Device, o table.Options) (table.Map[K, V], error) {
 				return warpmap.New[K, V](d, family, o)
 			}))
@@ -100,7 +101,8 @@ func newMap[K, V comparable](p *program, wide bool) (table.Map[K, V], error) {
 		p.say(", %+v", x)
 		return made[table.Map[K, V]](p)(gph.New[K, V](p.d(), x))
 	}
-	x := stadium.Options{Options: o, DeviceBytes: pick[int64](p, 0, -1, 4<<10, 100<<10), HostBytes: pick[int64](p, 0, 0, -1, 64<<10, 1<<20)}
+	x := stadium.Options{Options: o}
+	x.DeviceBytes, x.HostBytes = pick[int64](p, 0, -1, 4<<10, 100<<10), pick[int64](p, 0, 0, -1, 64<<10, 1<<20)
 	if !plain {
 		x.Ticket = pick(p, 0, 1, 2, 4, 8, 16)
 	}
@@ -273,7 +275,7 @@ func (r *mapRun[K, V]) put(way string, n int) error {
 	for i, k := range keys {
 		old, was := r.model[k]
 		fail := func(what string) error {
-			return fmt.Errorf("position %d, key %v: %s (was in %t, %v; refused %t; is in %t, %v; came with %v; out %v, added %t)",
+			return fmt.Errorf("position %d, key %v: %s (was in %t, %v; refused %t; is in %t, %v; with %v; out %v, added %t)",
 				i, k, what, was, old, refused[i], found[i], got[i], values[i], out[i], added[i])
 		}
 		if may[k] == nil { // no position of the key was chosen
@@ -345,8 +347,8 @@ func (r *mapRun[K, V]) put(way string, n int) error {
 	return nil
 }
 
-// putOn is put with device slices, on some stream. short: there was no memory for the slices.
-func (r *mapRun[K, V]) putOn(way string, keys []K, values, out []V, added, when []bool) (gone int, short bool, err error) {
+// putOn is put with device slices, on some stream. none: there was no memory for the slices.
+func (r *mapRun[K, V]) putOn(way string, keys []K, values, out []V, added, when []bool) (gone int, none bool, err error) {
 	st, closeStream, err := r.stream()
 	if err != nil {
 		return 0, false, err
@@ -435,13 +437,13 @@ func (r *mapRun[K, V]) drop(n int) error {
 	return nil
 }
 
-// combines tells whether the family has Update and FindOrInsert: those of a table over shards are there whatever its family.
+// combines tells whether the family has Update and FindOrInsert. A table over shards has the methods, whatever its family.
 func (r *mapRun[K, V]) combines() bool { return r.m.Family() != warpmap.GPH }
 
 // mixed has one operation a key, so that what comes of it is sure, beside finds of keys that nothing changes.
 func (r *mapRun[K, V]) mixed(n int) error {
 	m, ok := r.m.(table.Mixed[K, V])
-	if family := r.m.Family(); !ok || family == warpmap.GPH || family == warpmap.WarpCore { // a table over shards has the method, whatever its family
+	if family := r.m.Family(); !ok || family == warpmap.GPH || family == warpmap.WarpCore {
 		return nil
 	}
 	all, vals := r.batch(n)

@@ -13,6 +13,8 @@ import (
 	"github.com/warpmap/warpmap/warpcore"
 )
 
+type number interface{ uint32 | uint64 }
+
 func multiMapProgram(p *program) error {
 	switch p.IntN(4) {
 	case 0, 1:
@@ -38,7 +40,8 @@ func newMultiMap[K, V comparable](p *program) (table.MultiMap[K, V], error) {
 	distinct := pick(p, 0, 1, 10)
 	if shards > 0 {
 		p.say(", %+v", o)
-		return made[table.MultiMap[K, V]](p)(shard.NewMultiMap(p.devices, shard.Options{Options: o, Piece: pick(p, 0, 100, 5000)},
+		x := shard.Options{Options: o, Piece: pick(p, 0, 100, 5000)}
+		return made[table.MultiMap[K, V]](p)(shard.NewMultiMap(p.devices, x,
 			func(d *device.Device, o table.Options) (table.MultiMap[K, V], error) {
 				return warpmap.NewMultiMapOf[K, V](d, kind, family, table.MultiMapOptions{Options: o, Keys: distinct})
 			}))
@@ -64,7 +67,8 @@ func newMultiMap[K, V comparable](p *program) (table.MultiMap[K, V], error) {
 		p.say(", %+v", x)
 		return made[table.MultiMap[K, V]](p)(warpcore.NewMultiBucket[K, V](p.d(), x))
 	case kind == table.KindBucketList:
-		x := warpcore.ListOptions{Options: o, Keys: distinct, InitialBucket: pick(p, 0, 1, 2, 7, 100), Growth: pick(p, 0, 1, 1.5, 3, 1024), InsertGroup: insert, FindGroup: find}
+		x := warpcore.ListOptions{Options: o, Keys: distinct, InsertGroup: insert, FindGroup: find}
+		x.InitialBucket, x.Growth = pick(p, 0, 1, 2, 7, 100), pick(p, 0, 1, 1.5, 3, 1024)
 		p.say(", %+v", x)
 		return made[table.MultiMap[K, V]](p)(warpcore.NewBucketList[K, V](p.d(), x))
 	}
@@ -76,7 +80,7 @@ func newMultiMap[K, V comparable](p *program) (table.MultiMap[K, V], error) {
 	return made[table.MultiMap[K, V]](p)(warpcore.NewMultiMap[K, V](p.d(), x))
 }
 
-func multiMapOf[K interface{ uint32 | uint64 }, V interface{ uint32 | uint64 }](p *program, key func(uint64) K, value func(uint64) V) (err error) {
+func multiMapOf[K, V number](p *program, key func(uint64) K, value func(uint64) V) (err error) {
 	m, err := newMultiMap[K, V](p)
 	if err != nil || m == nil {
 		return err
@@ -90,7 +94,7 @@ func multiMapOf[K interface{ uint32 | uint64 }, V interface{ uint32 | uint64 }](
 	model, total, last := map[K][]V{}, 0, uint64(0)
 	universe, most := p.sizes()
 	skew := p.chance(2)
-	number := func() K {
+	some := func() K {
 		if skew && p.chance(2) {
 			return key(pick(p, 7, ^uint64(0)))
 		}
@@ -104,7 +108,7 @@ func multiMapOf[K interface{ uint32 | uint64 }, V interface{ uint32 | uint64 }](
 		keys, values := make([]K, n), make([]V, n)
 		for i := range keys {
 			last++
-			keys[i], values[i] = number(), value(last)
+			keys[i], values[i] = some(), value(last)
 		}
 		switch op := p.IntN(12); {
 		case op < 6:
@@ -199,7 +203,7 @@ func multiMapOf[K interface{ uint32 | uint64 }, V interface{ uint32 | uint64 }](
 }
 
 // sameValues compares the whole multimap with the model, by FindAll, Count and All.
-func sameValues[K interface{ uint32 | uint64 }, V interface{ uint32 | uint64 }](p *program, m table.MultiMap[K, V], model map[K][]V, total int, key func(uint64) K) error {
+func sameValues[K, V number](p *program, m table.MultiMap[K, V], model map[K][]V, total int, key func(uint64) K) error {
 	p.next("FindAll, %d in", total)
 	if err := p.whole(m, total); err != nil {
 		return err
@@ -259,7 +263,7 @@ func sameValues[K interface{ uint32 | uint64 }, V interface{ uint32 | uint64 }](
 	return nil
 }
 
-func equalSorted[V interface{ uint32 | uint64 }](a, b []V) bool {
+func equalSorted[V number](a, b []V) bool {
 	a, b = slices.Clone(a), slices.Clone(b)
 	slices.Sort(a)
 	slices.Sort(b)

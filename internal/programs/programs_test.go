@@ -32,7 +32,8 @@ var kinds = []struct {
 	{"strings", stringsProgram},
 }
 
-// slow is the time after which a step is a finding: on the slowest machine the slowest, stress with every key on one path, takes a tenth of it.
+// slow is the time after which a step is a finding. The slowest step of a slow machine, under stress with every key on
+// one path, takes a tenth of it.
 const slow = 2 * time.Minute
 
 // few is how many programs a short run has of each kind.
@@ -122,7 +123,8 @@ func (p *program) close() error {
 	return left
 }
 
-// plain tells that options which are other kernels stay as they are: compiling these is most of a short run, and of one on a GPU.
+// plain tells that options which are other kernels stay as they are: compiling these is most of a short run, and of one
+// on a GPU.
 func (p *program) plain() bool { return p.short || p.gpu && p.IntN(4) > 0 }
 
 // hash is a hash function, up to a number: half of the time the default.
@@ -266,7 +268,8 @@ func (p *program) stream() (*device.Stream, func() error, error) {
 	}, nil
 }
 
-// environment says how long each kind goes on, 0 for a short run of a few programs, from which seed on, and whether with that alone.
+// environment says how long each kind goes on, 0 for a short run of a few programs, from which seed on, and whether with
+// that alone.
 func environment(t *testing.T) (long time.Duration, seed uint64, one string) {
 	if testenv.Long() {
 		long = 20 * time.Second
@@ -346,7 +349,8 @@ func runKind(t *testing.T, name string, run func(*program) error, long time.Dura
 				if over {
 					return
 				}
-				p := &program{Rand: rand.New(rand.NewPCG(mine, 7)), name: name, gpu: name != "cpu", short: length == "short", counts: counts, lock: lock}
+				p := &program{Rand: rand.New(rand.NewPCG(mine, 7)), name: name, counts: counts, lock: lock}
+				p.gpu, p.short = name != "cpu", length == "short"
 				p.step.Store(&step{"begin", time.Now()})
 				if err := p.run(run); err != nil {
 					lock.Lock()
@@ -361,7 +365,8 @@ func runKind(t *testing.T, name string, run func(*program) error, long time.Dura
 	t.Logf("%d programs; %v", made, counts)
 }
 
-// run is one program. A step that takes far too long is told with the stacks of all goroutines, and is the end: nothing can stop it.
+// run is one program. A step that takes far too long is told with the stacks of all goroutines, and is the end: nothing
+// can stop it.
 func (p *program) run(run func(*program) error) (err error) {
 	done := make(chan struct{})
 	defer close(done)

@@ -35,7 +35,8 @@ func newSet[K comparable](p *program) (table.Set[K], error) {
 	o := p.random()
 	if shards > 0 {
 		p.say(", %+v", o)
-		return made[table.Set[K]](p)(shard.NewSet(p.devices, shard.Options{Options: o, Piece: pick(p, 0, 100, 5000), AskAll: pick(p, 0, 1000)},
+		x := shard.Options{Options: o, Piece: pick(p, 0, 100, 5000), AskAll: pick(p, 0, 1000)}
+		return made[table.Set[K]](p)(shard.NewSet(p.devices, x,
 			func(d *device.Device, o table.Options) (table.Set[K], error) { return warpmap.NewSet[K](d, family, o) }))
 	}
 	if family == warpmap.Slab {
@@ -95,7 +96,8 @@ func setOf[K comparable](p *program, key func(uint64) K) (err error) {
 			for i, k := range keys {
 				chosen := !choose || when[i]
 				if chosen && refused[i] == found[i] || !chosen && (refused[i] || flags[i]) {
-					return fmt.Errorf("position %d, key %v: chosen %t, refused %t, in %t, added %t", i, k, chosen, refused[i], found[i], flags[i])
+					return fmt.Errorf("position %d, key %v: chosen %t, refused %t, in %t, added %t",
+						i, k, chosen, refused[i], found[i], flags[i])
 				}
 				let[k] = let[k] || chosen && !refused[i]
 				if flags[i] {
@@ -180,7 +182,8 @@ func setOf[K comparable](p *program, key func(uint64) K) (err error) {
 	var file bytes.Buffer
 	if err = snapshot.Set(s).Save(context.Background(), &file); err == nil {
 		var other table.Set[K]
-		if other, err = warpmap.LoadSet[K](context.Background(), &file, p.d(), pick(p, warpmap.Families(table.KindSet)...), table.Options{}); err == nil {
+		family := pick(p, warpmap.Families(table.KindSet)...)
+		if other, err = warpmap.LoadSet[K](context.Background(), &file, p.d(), family, table.Options{}); err == nil {
 			defer other.Close()
 			var all []K
 			if all, err = other.All(); err == nil {

@@ -165,7 +165,8 @@ func stringsProgram(p *program) (err error) {
 	var file bytes.Buffer
 	if err = snapshot.Strings(m).Save(context.Background(), &file); err == nil {
 		var other *warpmap.Strings[uint32]
-		if other, err = warpmap.LoadStrings[uint32](context.Background(), &file, p.d(), pick(p, warpmap.Families(table.KindMap)...), text.Options{}); err == nil {
+		family := pick(p, warpmap.Families(table.KindMap)...)
+		if other, err = warpmap.LoadStrings[uint32](context.Background(), &file, p.d(), family, text.Options{}); err == nil {
 			defer other.Close()
 			var all text.Keys
 			var vals []uint32
