@@ -298,10 +298,7 @@ func (j *joint) roundOfLists(jb *job, rd round, half int, s source) (err error) 
 		return err
 	}
 	if len(out)+len(in) > 0 {
-		if err := j.d.Current(func() error { return j.comm.Exchange(out, in, j.wire.Handle()) }); err != nil {
-			return err
-		}
-		if err := j.comm.Wait(j.meeting.Broken()); err != nil {
+		if err := j.swap(out, in); err != nil {
 			return err
 		}
 	}

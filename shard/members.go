@@ -374,10 +374,7 @@ func (j *joint) carry(jb *job, rd round, half int, s source, results bool) error
 		return err
 	}
 	if len(out)+len(in) > 0 {
-		if err := j.d.Current(func() error { return j.comm.Exchange(out, in, j.wire.Handle()) }); err != nil {
-			return err
-		}
-		if err := j.comm.Wait(j.meeting.Broken()); err != nil {
+		if err := j.swap(out, in); err != nil {
 			return err
 		}
 	}
@@ -385,6 +382,19 @@ func (j *joint) carry(jb *job, rd round, half int, s source, results bool) error
 		return j.back[half].Record(j.wire)
 	}
 	return j.arrived[half].Record(j.wire)
+}
+
+// swap has NCCL carry pieces on the wire. After an error nothing of it goes on, so that their memory may be freed.
+func (j *joint) swap(out, in []nccl.Piece) error {
+	err := j.d.Current(func() error { return j.comm.Exchange(out, in, j.wire.Handle()) })
+	if err == nil {
+		err = j.comm.Wait(j.meeting.Broken())
+	}
+	if err != nil {
+		j.comm.Abort()
+		j.wire.Sync()
+	}
+	return err
 }
 
 // waits holds back the wire until what it takes is there, and what it writes to is free.

@@ -162,7 +162,7 @@ func (n *NCCL) GetUniqueID() (id ID, err error) {
 // Comm is a communicator.
 type Comm struct {
 	n      *NCCL
-	mu     sync.Mutex // of h: against Abort
+	mu     sync.Mutex // held through calls with h: Abort frees it. None of them waits for other members, so Abort does not, either.
 	h      uintptr
 	broken bool
 }
@@ -188,27 +188,29 @@ func (n *NCCL) Init(size, rank int, id ID) (*Comm, error) {
 	return c, err
 }
 
-// handle is the communicator, if it was not aborted.
-func (c *Comm) handle() (uintptr, error) {
+// with makes calls with the communicator, unless it is freed.
+func (c *Comm) with(calls func(h uintptr) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.h == 0 || c.broken {
-		return 0, ErrAborted
+		return ErrAborted
 	}
-	return c.h, nil
+	return calls(c.h)
 }
 
-// Wait waits until what was begun is under way on the stream, or until give closes. Errors: the communicator's; ErrAborted.
-func (c *Comm) Wait(give <-chan struct{}) error {
+// Wait waits until what was begun is under way on the stream, or until give closes. Errors: the communicator's; ErrAborted. After an error the communicator is
+// aborted, so that nothing goes on in the callers' memory.
+func (c *Comm) Wait(give <-chan struct{}) (err error) {
+	defer func() {
+		if err != nil {
+			c.Abort()
+		}
+	}()
 	for pause := time.Microsecond; ; pause = min(2*pause, 5*time.Millisecond) {
 		code := inProgress
-		c.mu.Lock()
-		if c.h == 0 || c.broken {
-			c.mu.Unlock()
-			return ErrAborted
-		}
-		err := call(c.n, "ncclCommGetAsyncError", c.h, uintptr(unsafe.Pointer(&code)))
-		c.mu.Unlock()
+		err := c.with(func(h uintptr) error {
+			return call(c.n, "ncclCommGetAsyncError", h, uintptr(unsafe.Pointer(&code)))
+		})
 		switch {
 		case err != nil:
 			return err
@@ -236,47 +238,48 @@ type Piece struct {
 func (c *Comm) Exchange(send, receive []Piece, stream uintptr) error {
 	runtime.LockOSThread() // a group is its thread's
 	defer runtime.UnlockOSThread()
-	h, err := c.handle()
-	if err != nil {
-		return err
-	}
-	if err := call(c.n, "ncclGroupStart"); err != nil {
-		return err
-	}
-	const bytes = 1 // ncclUint8
-	for _, p := range send {
-		err = errors.Join(err, call(c.n, "ncclSend", uintptr(p.Addr), uintptr(p.Bytes), bytes, uintptr(p.Peer), h, stream))
-	}
-	for _, p := range receive {
-		err = errors.Join(err, call(c.n, "ncclRecv", uintptr(p.Addr), uintptr(p.Bytes), bytes, uintptr(p.Peer), h, stream))
-	}
-	return errors.Join(err, call(c.n, "ncclGroupEnd"))
+	return c.with(func(h uintptr) error {
+		if err := call(c.n, "ncclGroupStart"); err != nil {
+			return err
+		}
+		const bytes = 1 // ncclUint8
+		var err error
+		for _, p := range send {
+			err = errors.Join(err, call(c.n, "ncclSend", uintptr(p.Addr), uintptr(p.Bytes), bytes, uintptr(p.Peer), h, stream))
+		}
+		for _, p := range receive {
+			err = errors.Join(err, call(c.n, "ncclRecv", uintptr(p.Addr), uintptr(p.Bytes), bytes, uintptr(p.Peer), h, stream))
+		}
+		return errors.Join(err, call(c.n, "ncclGroupEnd"))
+	})
 }
 
-// Abort ends all that the communicator does, here. A second call does nothing.
-func (c *Comm) Abort() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.h == 0 || c.broken {
-		return nil
-	}
-	c.broken = true
-	return call(c.n, "ncclCommAbort", c.h)
-}
+// Abort ends all that the communicator does, here, and frees it. It waits for calls that have it, but not for what they began. A second call does nothing.
+func (c *Comm) Abort() error { return c.free("ncclCommAbort") }
 
 // Destroy frees a communicator on which nothing is under way. After Abort it does nothing.
 func (c *Comm) Destroy() error {
-	if h, err := c.handle(); err == nil {
-		if err := call(c.n, "ncclCommFinalize", h); err != nil {
-			return err
-		}
-		if err := c.Wait(nil); err != nil {
-			return err
-		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.broken = true
-		return call(c.n, "ncclCommDestroy", h)
+	err := c.with(func(h uintptr) error { return call(c.n, "ncclCommFinalize", h) })
+	if err == nil {
+		err = c.Wait(nil)
 	}
-	return nil
+	switch {
+	case errors.Is(err, ErrAborted):
+		return nil
+	case err != nil:
+		return err
+	}
+	return c.free("ncclCommDestroy")
+}
+
+// free frees the communicator, once.
+func (c *Comm) free(how string) error {
+	err := c.with(func(h uintptr) error {
+		c.broken = true
+		return call(c.n, how, h)
+	})
+	if errors.Is(err, ErrAborted) {
+		return nil
+	}
+	return err
 }

@@ -2,6 +2,7 @@ package nccl_test
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"runtime"
 	"testing"
@@ -54,6 +55,9 @@ func TestExchange(t *testing.T) {
 					return []nccl.Piece{{Addr: uint64(uintptr(unsafe.Pointer(&b[0]))), Bytes: len(b), Peer: peer}}
 				}
 				err := c.Exchange(piece(out, (rank+1)%3), piece(in, (rank+2)%3), 0)
+				if err == nil {
+					err = c.Wait(nil)
+				}
 				runtime.KeepAlive(out)
 				for i := range in {
 					if in[i] != byte(i*((rank+2)%3+1)) {
@@ -87,7 +91,83 @@ func TestGiveUp(t *testing.T) {
 	time.AfterFunc(50*time.Millisecond, func() { c.Abort(); close(give) })
 	b := make([]byte, 1)
 	c.Wait(give)
-	if err := c.Exchange(nil, []nccl.Piece{{Addr: uint64(uintptr(unsafe.Pointer(&b[0]))), Bytes: 1, Peer: 1}}, 0); err == nil {
-		t.Error("a communicator that was aborted receives")
+	for _, what := range []string{"whose other member sends nothing", "that was aborted"} {
+		err := c.Exchange(nil, []nccl.Piece{{Addr: uint64(uintptr(unsafe.Pointer(&b[0]))), Bytes: 1, Peer: 1}}, 0)
+		if err == nil {
+			err = c.Wait(give)
+		}
+		if err == nil {
+			t.Errorf("a communicator %s receives", what)
+		}
 	}
+}
+
+// An abort ends an exchange whose other member never comes, at whatever point of it. The stand-in ends the process where it frees what a call still has.
+func TestAbortInExchange(t *testing.T) {
+	t.Setenv(nccl.Env, standin.Build(t))
+	t.Setenv("STANDIN_SLOW", "10000")
+	for _, after := range []time.Duration{0, 15 * time.Millisecond, 60 * time.Millisecond} { // 3 pieces take 30 ms
+		all := comms(t, 2)
+		for _, c := range all {
+			if err := c.Wait(nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b := make([]byte, 300)
+		var pieces []nccl.Piece
+		for i := range 3 {
+			pieces = append(pieces, nccl.Piece{Addr: uint64(uintptr(unsafe.Pointer(&b[100*i]))), Bytes: 100, Peer: 1})
+		}
+		ended := make(chan error, 1)
+		go func() {
+			err := all[0].Exchange(nil, pieces, 0)
+			if err == nil {
+				err = all[0].Wait(nil)
+			}
+			ended <- err
+		}()
+		time.Sleep(after)
+		if err := all[0].Abort(); err != nil {
+			t.Error(err)
+		}
+		select {
+		case err := <-ended:
+			if err == nil {
+				t.Errorf("an exchange that was aborted after %v is done", after)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("an exchange that was aborted after %v goes on", after)
+		}
+		runtime.KeepAlive(b)
+		all[1].Abort()
+	}
+}
+
+// What waits for an exchange and gives up leaves nothing that still writes to its memory.
+func TestGiveUpAborts(t *testing.T) {
+	t.Setenv(nccl.Env, standin.Build(t))
+	all := comms(t, 2)
+	for _, c := range all {
+		if err := c.Wait(nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in, out := make([]byte, 100), bytes.Repeat([]byte{1}, 100)
+	if err := all[0].Exchange(nil, []nccl.Piece{{Addr: uint64(uintptr(unsafe.Pointer(&in[0]))), Bytes: len(in), Peer: 1}}, 0); err != nil {
+		t.Fatal(err)
+	}
+	give := make(chan struct{})
+	close(give)
+	if err := all[0].Wait(give); !errors.Is(err, nccl.ErrAborted) {
+		t.Error(err)
+	}
+	if err := all[1].Exchange([]nccl.Piece{{Addr: uint64(uintptr(unsafe.Pointer(&out[0]))), Bytes: len(out), Peer: 0}}, nil, 0); err == nil {
+		all[1].Wait(nil)
+	}
+	time.Sleep(20 * time.Millisecond)
+	if in[0] != 0 {
+		t.Error("who gave up got what came later")
+	}
+	runtime.KeepAlive(out)
+	all[1].Abort()
 }

@@ -1,5 +1,7 @@
-// A stand-in for NCCL: the functions that package nccl calls, over Unix sockets and the memory of CPU devices. Work is done within ncclGroupEnd, whatever
-// the stream. A unique id is a folder, in which each rank listens.
+// A stand-in for NCCL: the functions that package nccl calls, over Unix sockets and the memory of CPU devices. A thread does a group's work from ncclGroupEnd
+// on, whatever the stream, and the communicator is busy until it is done. A unique id is a folder, in which each rank listens.
+//
+// What NCCL would answer with a crash, or not at all, ends the process: a call with a communicator that is freed, and freeing one that a call has.
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -20,8 +22,21 @@ typedef struct Comm {
     int size, rank, peer[MOST];
     char dir[128];
     volatile int state, aborted;
-    pthread_t maker;
+    int inside, dead, working; // calls that have it; it is freed; there is a worker
+    pthread_t maker, worker;
 } Comm;
+
+static void misused(const char *how) {
+    fprintf(stderr, "stand-in for NCCL: %s\n", how);
+    abort();
+}
+
+// What is freed keeps its memory, to be known again.
+static void enter(Comm *c) {
+    __atomic_add_fetch(&c->inside, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&c->dead, __ATOMIC_SEQ_CST)) misused("a call with a communicator that is freed");
+}
+static void leave(Comm *c) { __atomic_sub_fetch(&c->inside, 1, __ATOMIC_SEQ_CST); }
 
 int ncclGetVersion(int *v) { const char *e = getenv("STANDIN_VERSION"); *v = e ? atoi(e) : 22803; return OK; }
 const char *ncclGetErrorString(int r) { return r == REMOTE ? "remote process exited or there was a network error" : "error of the stand-in"; }
@@ -48,7 +63,7 @@ static void *join(void *x) {
         struct sockaddr_un a = place(c, r);
         int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
         while (connect(s, (void *)&a, sizeof a) && !c->aborted) usleep(2000);
-        if (write(s, &c->rank, sizeof c->rank) != sizeof c->rank) { c->state = REMOTE; return 0; }
+        if (c->aborted || write(s, &c->rank, sizeof c->rank) != sizeof c->rank) { c->state = REMOTE; return 0; }
         c->peer[r] = s;
     }
     for (int n = c->rank + 1; n < c->size && !c->aborted;) {
@@ -83,33 +98,38 @@ int ncclCommInitRankConfig(Comm **c, int size, ID id, int rank, const int *confi
 int ncclCommInitRankScalable(Comm **c, int size, int rank, int ids, ID *id, const int *config) {
     return ids == 1 ? init(c, size, rank, id->bytes, config) : ARGUMENT;
 }
-int ncclCommGetAsyncError(Comm *c, int *r) { *r = c->state; return OK; }
-int ncclCommFinalize(Comm *c) { return OK; }
-static void leave(Comm *c) {
+int ncclCommGetAsyncError(Comm *c, int *r) { enter(c); *r = c->state; leave(c); return OK; }
+int ncclCommFinalize(Comm *c) { enter(c); leave(c); return OK; }
+static int release(Comm *c) {
     for (int r = 0; r < c->size; r++)
         if (c->peer[r] > 0) shutdown(c->peer[r], SHUT_RDWR);
-}
-// What was aborted is not freed: another thread may be in ncclGroupEnd.
-int ncclCommAbort(Comm *c) { c->aborted = 1; leave(c); return OK; }
-int ncclCommDestroy(Comm *c) {
     pthread_join(c->maker, 0);
-    leave(c);
+    if (c->working) pthread_join(c->worker, 0);
     for (int r = 0; r < c->size; r++)
         if (c->peer[r] > 0) close(c->peer[r]);
-    free(c);
+    __atomic_store_n(&c->dead, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&c->inside, __ATOMIC_SEQ_CST) > 1) misused("a communicator is freed that a call has");
+    leave(c);
     return OK;
 }
+int ncclCommAbort(Comm *c) { enter(c); c->aborted = 1; return release(c); }
+int ncclCommDestroy(Comm *c) { enter(c); return release(c); }
 
 // The operations of a group, in order for each peer and direction.
 typedef struct { char *at; size_t left; int peer, out; } Op;
+typedef struct { Comm *comm; int count; Op ops[]; } Group;
 static __thread Op ops[4096];
 static __thread int count, depth;
 static __thread Comm *comm;
 
-int ncclGroupStart(void) { count = 0; depth = 1; return OK; }
+int ncclGroupStart(void) { count = 0; depth = 1; comm = 0; return OK; }
 static int add(void *at, size_t n, int type, int peer, Comm *c, int out) {
+    const char *slow = getenv("STANDIN_SLOW"); // microseconds
+    if (comm && comm != c) return ARGUMENT;
+    if (!comm) enter(comm = c);
+    if (slow) usleep(atoi(slow));
     if (!depth || type != 1 || peer < 0 || peer >= c->size || peer == c->rank || count == 4096) return ARGUMENT;
-    comm = c;
+    if (c->state != OK) return USAGE;
     if (n) ops[count++] = (Op){ at, n, peer, out };
     return OK;
 }
@@ -123,10 +143,7 @@ static void maybe_die(void) {
     if (e && ++groups == atoi(e)) kill(getpid(), SIGKILL);
 }
 
-int ncclGroupEnd(void) {
-    depth = 0;
-    if (!count) return OK;
-    Comm *c = comm;
+static int move(Comm *c, Op *ops, int count) {
     for (int moved = 0;; moved = 0) {
         int left = 0, first[MOST][2];
         memset(first, -1, sizeof first);
@@ -137,7 +154,7 @@ int ncclGroupEnd(void) {
         int n = 0;
         for (int r = 0; r < c->size; r++)
             if (first[r][0] >= 0 || first[r][1] >= 0) p[n++] = (struct pollfd){ c->peer[r], (first[r][0] >= 0 ? POLLIN : 0) | (first[r][1] >= 0 ? POLLOUT : 0), 0 };
-        if (c->aborted) return c->state = REMOTE;
+        if (c->aborted) return REMOTE;
         poll(p, n, 50);
         for (int r = 0; r < c->size; r++)
             for (int out = 0; out < 2; out++) {
@@ -145,9 +162,34 @@ int ncclGroupEnd(void) {
                 Op *o = &ops[first[r][out]];
                 size_t most = o->left < 1 << 16 ? o->left : 1 << 16;
                 ssize_t k = out ? send(c->peer[r], o->at, most, MSG_NOSIGNAL) : recv(c->peer[r], o->at, most, 0);
-                if (k == 0 || (k < 0 && errno != EAGAIN && errno != EINTR)) return c->state = REMOTE;
+                if (k == 0 || (k < 0 && errno != EAGAIN && errno != EINTR)) return REMOTE;
                 if (k > 0) { o->at += k; o->left -= k; moved = 1; }
             }
         if (moved) maybe_die();
     }
+}
+
+static void *work(void *x) {
+    Group *g = x;
+    g->comm->state = move(g->comm, g->ops, g->count);
+    free(g);
+    return 0;
+}
+
+int ncclGroupEnd(void) {
+    Comm *c = comm;
+    int r = OK;
+    depth = 0;
+    if (count) {
+        Group *g = malloc(sizeof *g + count * sizeof *ops);
+        g->comm = c;
+        g->count = count;
+        memcpy(g->ops, ops, count * sizeof *ops);
+        if (c->working) pthread_join(c->worker, 0);
+        c->state = BUSY;
+        c->working = !pthread_create(&c->worker, 0, work, g);
+        r = c->working ? BUSY : SYSTEM;
+    }
+    if (c) leave(c);
+    return r;
 }
