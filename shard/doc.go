@@ -92,6 +92,20 @@
 //	rank 0 ── split ──▶ outbox ══ NCCL: rows to owners ══▶ inbox ── insert, find ──▶ inbox ══ NCCL: results back ══▶ outbox ── gather ──▶ batch
 //	   ▲ counts of all, by TCP: everybody plans the same rounds
 //
+// # Who is let in
+//
+// Rank 0 and each other rank prove to one another that they have the job's token, WARPMAP_TOKEN, before anything else
+// is read; the token itself is not sent. `warpmap launch` makes one. It should be 16 random bytes or more: who sees a
+// proof can guess at it. Slurm's job id and torchrun's run id are no secrets, and mpirun gives none: these do only
+// where rank 0 listens at a loopback address, else Join is an error that says what to set.
+//
+// Strangers at rank 0's port take little memory, and keep ranks out only if 64 of them come while a rank answers.
+// Nothing else is protected. Rows go in clear, and so do counts, keys' distribution among them. NCCL's own connections know no token: the id by which its members find
+// one another goes in clear from rank 0 to the others. Who can read the network can read rows; who can also change it
+// can change what members agree on and what they exchange, behind the proofs. Once in, a member is trusted: it can make
+// others take memory and fail. So a network that others share wants a tunnel, or NCCL's interfaces (NCCL_SOCKET_IFNAME,
+// NCCL_IB_HCA) kept to one that is the job's.
+//
 // # Limits
 //
 // At most MaxDevices devices in a process, and members in a job. Keys of 4 and 8 bytes. All devices are GPUs, or CPU devices (cpu:0, cpu:1, …), which stand for GPUs in tests. Grow

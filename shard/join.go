@@ -25,7 +25,10 @@ type JoinOptions struct {
 	Rank, Size int    // Size 0: rank, size and local rank are the environment's
 	Local      int    // the rank among the processes of this host
 	Meet       string // host:port, where rank 0 listens for the others
-	Token      string // the job's, which keeps others out: WARPMAP_TOKEN, or the number that torchrun or Slurm gave the job
+	// Token keeps others out of the job: a secret of its ranks, from WARPMAP_TOKEN if it is not set. At loopback
+	// addresses the name that torchrun or Slurm gave the job will do, or none. The package's documentation says what is
+	// protected.
+	Token string
 	// Device is this member's; nil: it opens cuda:Local, and closes it with the member.
 	Device *device.Device
 	// Timeout is how long to wait for all to come; 0: two minutes.
@@ -48,8 +51,10 @@ type Member struct {
 
 // Join makes this process a member of its job: it meets the others at rank 0 over TCP, and makes a communicator of NCCL with them.
 //
-// Errors: an environment that says too little; no NCCL; a rank that did not come in time, which is named; ctx's; a member that is gone meanwhile, by its rank. NCCL
-// is libnccl.so.2, 2.18 or newer, or what WARPMAP_LIBNCCL names. NVLink multicast stays off unless NCCL_NVLS_ENABLE says otherwise.
+// Errors: an environment that says too little; a token that is no secret, where other hosts could come; no NCCL; a rank
+// that did not come in time, which is named; ctx's; a member that is gone meanwhile, by its rank. A rank whose process
+// ends before all have come may come again. NCCL is libnccl.so.2, 2.18 or newer, or what WARPMAP_LIBNCCL names. NVLink
+// multicast stays off unless NCCL_NVLS_ENABLE says otherwise.
 func Join(ctx context.Context, o JoinOptions) (m *Member, err error) {
 	if err := o.complete(os.Getenv); err != nil {
 		return nil, err
@@ -67,7 +72,8 @@ func Join(ctx context.Context, o JoinOptions) (m *Member, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(o.Timeout, 2*time.Minute))
 	defer cancel()
-	if m.meeting, err = rendezvous.Meet(ctx, rendezvous.Options{Rank: o.Rank, Size: o.Size, Addr: o.Meet, Token: o.Token}); err == nil {
+	at := rendezvous.Options{Rank: o.Rank, Size: o.Size, Addr: o.Meet, Token: o.Token, Public: public(o.Token, os.Getenv)}
+	if m.meeting, err = rendezvous.Meet(ctx, at); err == nil {
 		err = m.connect(ctx, lib)
 	}
 	if err != nil {
@@ -258,6 +264,22 @@ func (o *JoinOptions) complete(env func(string) string) error {
 		return o.meet(env)
 	}
 	return nil
+}
+
+// public says why a token is no secret; nothing, where it is one or there is none.
+func public(token string, env func(string) string) string {
+	switch token {
+	case "":
+		return ""
+	case env("SLURM_JOB_ID"):
+		return "the job's token is Slurm's number of it, which is no secret"
+	case env("TORCHELASTIC_RUN_ID"):
+		if len(token) == 36 && strings.Count(token, "-") == 4 { // torchrun made it at random
+			return ""
+		}
+		return fmt.Sprintf("the job's token is torchrun's name of it, %q, which is no secret", token)
+	}
+	return ""
 }
 
 // meet finds where rank 0 listens.

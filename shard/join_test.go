@@ -4,8 +4,11 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/shard/internal/nccl"
+	"github.com/warpmap/warpmap/shard/internal/nccl/standin"
 )
 
 // The environment of each launcher says who this is, and where rank 0 is.
@@ -49,6 +52,38 @@ func from(text string) func(string) string {
 		vars[name] = value
 	}
 	return func(name string) string { return vars[name] }
+}
+
+// A token that anybody may know keeps nobody out: without a secret a job begins on one host alone, and the error says
+// what to set.
+func TestPublicToken(t *testing.T) {
+	t.Setenv(nccl.Env, standin.Build(t))
+	t.Setenv("WARPMAP_TOKEN", "")
+	d, err := device.Open("cpu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for env, want := range map[string]string{
+		"SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_LAUNCH_NODE_IPADDR=0.0.0.0 SLURM_JOB_ID=41234":                              "Slurm's number of it",
+		"RANK=0 WORLD_SIZE=2 MASTER_ADDR=0.0.0.0 MASTER_PORT=0 TORCHELASTIC_RUN_ID=none":                                 `torchrun's name of it, "none"`,
+		"OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 MASTER_ADDR=0.0.0.0 MASTER_PORT=0":                                "the job has no token",
+		"RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=0 TORCHELASTIC_RUN_ID=none":                               "did not come: rank 1",
+		"RANK=0 WORLD_SIZE=2 MASTER_ADDR=0.0.0.0 MASTER_PORT=0 WARPMAP_TOKEN=8d1f7a0e5c":                                 "did not come: rank 1",
+		"RANK=0 WORLD_SIZE=2 MASTER_ADDR=0.0.0.0 MASTER_PORT=0 TORCHELASTIC_RUN_ID=3f2c1de0-0f6b-4c64-9d3e-0a1b2c3d4e5f": "did not come: rank 1",
+	} {
+		t.Run(want, func(t *testing.T) {
+			for _, v := range strings.Fields(env) {
+				name, value, _ := strings.Cut(v, "=")
+				t.Setenv(name, value)
+			}
+			_, err := Join(t.Context(), JoinOptions{Device: d, Timeout: 100 * time.Millisecond})
+			begins := strings.HasPrefix(want, "did")
+			if err == nil || !strings.Contains(err.Error(), want) || begins == strings.Contains(err.Error(), "set WARPMAP_TOKEN") {
+				t.Errorf("%s: %v, want %q", env, err, want)
+			}
+		})
+	}
 }
 
 // Without NCCL the error says what to install.

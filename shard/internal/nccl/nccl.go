@@ -162,7 +162,7 @@ func (n *NCCL) GetUniqueID() (id ID, err error) {
 // Comm is a communicator.
 type Comm struct {
 	n      *NCCL
-	mu     sync.Mutex // held through calls with h: Abort frees it. None of them waits for other members, so Abort does not, either.
+	mu     sync.Mutex // held through calls with h, which Abort frees; none of them waits for other members
 	h      uintptr
 	broken bool
 }
@@ -198,8 +198,8 @@ func (c *Comm) with(calls func(h uintptr) error) error {
 	return calls(c.h)
 }
 
-// Wait waits until what was begun is under way on the stream, or until give closes. Errors: the communicator's; ErrAborted. After an error the communicator is
-// aborted, so that nothing goes on in the callers' memory.
+// Wait waits until what was begun is under way on the stream, or until give closes. Errors: the communicator's;
+// ErrAborted. After an error the communicator is aborted, so that nothing goes on in the callers' memory.
 func (c *Comm) Wait(give <-chan struct{}) (err error) {
 	defer func() {
 		if err != nil {
@@ -254,7 +254,8 @@ func (c *Comm) Exchange(send, receive []Piece, stream uintptr) error {
 	})
 }
 
-// Abort ends all that the communicator does, here, and frees it. It waits for calls that have it, but not for what they began. A second call does nothing.
+// Abort ends all that the communicator does, here, and frees it. It waits for calls that have it, but not for what they
+// began. A second call does nothing.
 func (c *Comm) Abort() error { return c.free("ncclCommAbort") }
 
 // Destroy frees a communicator on which nothing is under way. After Abort it does nothing.

@@ -102,7 +102,8 @@ func TestGiveUp(t *testing.T) {
 	}
 }
 
-// An abort ends an exchange whose other member never comes, at whatever point of it. The stand-in ends the process where it frees what a call still has.
+// An abort ends an exchange whose other member never comes, at whatever point of it. The stand-in ends the process
+// where it frees what a call still has.
 func TestAbortInExchange(t *testing.T) {
 	t.Setenv(nccl.Env, standin.Build(t))
 	t.Setenv("STANDIN_SLOW", "10000")
@@ -153,7 +154,10 @@ func TestGiveUpAborts(t *testing.T) {
 		}
 	}
 	in, out := make([]byte, 100), bytes.Repeat([]byte{1}, 100)
-	if err := all[0].Exchange(nil, []nccl.Piece{{Addr: uint64(uintptr(unsafe.Pointer(&in[0]))), Bytes: len(in), Peer: 1}}, 0); err != nil {
+	piece := func(b []byte, peer int) []nccl.Piece {
+		return []nccl.Piece{{Addr: uint64(uintptr(unsafe.Pointer(&b[0]))), Bytes: len(b), Peer: peer}}
+	}
+	if err := all[0].Exchange(nil, piece(in, 1), 0); err != nil {
 		t.Fatal(err)
 	}
 	give := make(chan struct{})
@@ -161,7 +165,7 @@ func TestGiveUpAborts(t *testing.T) {
 	if err := all[0].Wait(give); !errors.Is(err, nccl.ErrAborted) {
 		t.Error(err)
 	}
-	if err := all[1].Exchange([]nccl.Piece{{Addr: uint64(uintptr(unsafe.Pointer(&out[0]))), Bytes: len(out), Peer: 0}}, nil, 0); err == nil {
+	if err := all[1].Exchange(piece(out, 0), nil, 0); err == nil {
 		all[1].Wait(nil)
 	}
 	time.Sleep(20 * time.Millisecond)

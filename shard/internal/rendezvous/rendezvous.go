@@ -1,17 +1,31 @@
 // Package rendezvous brings the processes of a job together over TCP, and tells each of them when one is gone.
 //
-// Rank 0 listens; the others come to it, say their rank and the job's token, and stay connected: what all agree on goes through rank 0. A connection that
-// breaks, or is silent for longer than Silence, is a process that is gone, and all are told which it was.
+// Rank 0 listens; the others come to it, and stay connected: what all agree on goes through rank 0. A connection that
+// breaks, or is silent for longer than Silence, is a process that is gone, and all are told which it was. Until all
+// have come a rank may come again, and takes the place of its earlier connection.
+//
+// Rank 0 and a rank that comes prove to one another that they have the job's token, by HMACs of nonces of both, and do
+// not send it. Until then a frame has 4 KiB at most, all must be said within Silence, and rank 0 keeps few such
+// connections: strangers cost little memory, and do not keep ranks out. What is not protected: frames go in clear, and
+// have no HMAC once a rank is let in. Who can change or take over the job's connections on their way can read and
+// change all that is said, and who can read them can guess at a token that is short.
 package rendezvous
 
 import (
 	"bufio"
+	"bytes"
+	"cmp"
 	"context"
-	"crypto/subtle"
-	"encoding/gob"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -26,6 +40,11 @@ type Options struct {
 	Rank, Size int
 	Addr       string // host:port, where rank 0 listens
 	Token      string // the job's: others are not let in
+	// Public is why the token is no secret; "": it is one. A public token, and an empty one, will do at loopback
+	// addresses alone.
+	Public string
+
+	silence time.Duration // Silence, but in tests
 }
 
 // GoneError says that a member of the job is gone, or gave up.
@@ -49,11 +68,14 @@ func (e *AbsentError) Error() string {
 
 func (e *AbsentError) Unwrap() error { return e.Why }
 
-type kind int
+type kind byte
 
 const (
-	hello  kind = iota // of a rank that comes
-	refuse             // to one that is not let in
+	challenge kind = iota // to one that comes: the version, and a nonce
+	hello                 // of a rank that comes: a nonce, how many ranks it knows of, and a proof
+	welcome               // to a rank that may come: a proof
+	start                 // all have come
+	refuse                // to one that is not let in, or no more
 	alive
 	say  // a member's part of what is agreed on
 	told // everybody's
@@ -61,40 +83,175 @@ const (
 	bye  // a member leaves
 )
 
-// frame is what goes over a connection.
+// version is the protocol's.
+const version = "warpmap job 2"
+
+// Bytes of a frame. Its parts are read as they come, so a length alone takes no memory.
+const (
+	mostBefore = 4 << 10 // of one that is not known yet
+	most       = 1 << 36 // what says that it is larger is no frame
+)
+
+// strangers is how many connections rank 0 has at a time that have not proved who they are, beside a job's size: of
+// more it drops the oldest. A rank answers at once, and one that is dropped comes again.
+const strangers = 64
+
+// frame is what goes over a connection: its kind, a byte, a rank, 4, how many parts it has, 4, and each part behind its
+// length, 8.
 type frame struct {
-	Kind       kind
-	Rank, Size int
-	Token      string
-	Text       string
-	Body       [][]byte
+	Kind  kind
+	Rank  int
+	Parts [][]byte
+}
+
+// text is a frame with a text.
+func text(k kind, rank int, s string) frame { return frame{k, rank, [][]byte{[]byte(s)}} }
+
+// errForeign says that what came is no frame, or none that should come here.
+var errForeign = errors.New("it says what this one cannot read: do all run the same program?")
+
+// steady is a connection that ends after a silence, which each piece that comes or goes begins anew, and at a time if
+// there is one.
+type steady struct {
+	net.Conn
+	silence time.Duration
+	until   time.Time
+}
+
+func (s *steady) deadline() time.Time {
+	d := time.Now().Add(s.silence)
+	if !s.until.IsZero() && s.until.Before(d) {
+		return s.until
+	}
+	return d
+}
+
+func (s *steady) Read(b []byte) (int, error) {
+	s.SetReadDeadline(s.deadline())
+	return s.Conn.Read(b)
+}
+
+func (s *steady) Write(b []byte) (n int, err error) {
+	for n < len(b) {
+		s.SetWriteDeadline(s.deadline())
+		k, err := s.Conn.Write(b[n:min(n+64<<10, len(b))])
+		n += k
+		if err != nil && (k == 0 || !errors.Is(err, os.ErrDeadlineExceeded)) {
+			return n, err
+		}
+	}
+	return n, nil
 }
 
 // peer is a connection.
 type peer struct {
 	rank int
-	conn net.Conn
-	mu   sync.Mutex
-	enc  *gob.Encoder
-	dec  *gob.Decoder
+	conn *steady
+	r    *bufio.Reader
+	mu   sync.Mutex // of w
+	w    *bufio.Writer
+
+	begun  chan error // of one that comes: nil when all have come, or why not
+	over   sync.Once
+	closed chan struct{}
+	why    error // that it was closed
 }
 
-func newPeer(rank int, conn net.Conn) *peer {
-	return &peer{rank: rank, conn: conn, enc: gob.NewEncoder(conn), dec: gob.NewDecoder(bufio.NewReader(conn))}
+// newPeer is one that must prove itself within a silence.
+func newPeer(conn net.Conn, silence time.Duration) *peer {
+	c := &steady{conn, silence, time.Now().Add(silence)}
+	return &peer{
+		conn: c, r: bufio.NewReader(c), w: bufio.NewWriter(c), begun: make(chan error, 1), closed: make(chan struct{}),
+	}
 }
 
+// close ends the connection. The first why counts.
+func (p *peer) close(why error) {
+	p.over.Do(func() {
+		p.why = why
+		p.conn.Close()
+		close(p.closed)
+	})
+}
+
+// send closes the connection where a frame does not go: what follows half of one would make no sense.
 func (p *peer) send(f frame) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.conn.SetWriteDeadline(time.Now().Add(Silence))
-	return p.enc.Encode(f)
+	head := binary.BigEndian.AppendUint32([]byte{byte(f.Kind)}, uint32(f.Rank))
+	p.w.Write(binary.BigEndian.AppendUint32(head, uint32(len(f.Parts))))
+	for _, part := range f.Parts {
+		p.w.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
+		p.w.Write(part)
+	}
+	err := p.w.Flush() // the first of all these
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = fmt.Errorf("it has taken nothing for %v", p.conn.silence)
+	}
+	if err != nil {
+		p.close(err)
+	}
+	return err
 }
 
-func (p *peer) receive() (f frame, err error) {
-	p.conn.SetReadDeadline(time.Now().Add(Silence))
-	err = p.dec.Decode(&f)
-	return f, err
+// receive takes a frame of so many parts and bytes at most.
+func (p *peer) receive(parts int, size uint64) (f frame, err error) {
+	var head [9]byte
+	if _, err := io.ReadFull(p.r, head[:]); err != nil {
+		return f, err
+	}
+	f.Kind, f.Rank = kind(head[0]), int(binary.BigEndian.Uint32(head[1:]))
+	n := binary.BigEndian.Uint32(head[5:])
+	if uint64(n) > uint64(parts) {
+		return f, errForeign
+	}
+	for range n {
+		if _, err := io.ReadFull(p.r, head[:8]); err != nil {
+			return f, err
+		}
+		length := binary.BigEndian.Uint64(head[:])
+		if length > size {
+			return f, errForeign
+		}
+		size -= length
+		part, err := p.bytes(int64(length))
+		if err != nil {
+			return f, err
+		}
+		f.Parts = append(f.Parts, part)
+	}
+	return f, nil
 }
+
+// bytes takes a part. Memory for it grows as it comes.
+func (p *peer) bytes(length int64) ([]byte, error) {
+	var part bytes.Buffer
+	_, err := io.CopyN(&part, p.r, length)
+	return part.Bytes(), err
+}
+
+const nonceBytes = 32
+
+func nonce() []byte {
+	b := make([]byte, nonceBytes)
+	rand.Read(b) // does not fail
+	return b
+}
+
+// proof shows that who makes it has the token, now and for this connection: by, of one length, is which side it is.
+func (o *Options) proof(by string, asked, own []byte, rank, size int) []byte {
+	h := hmac.New(sha256.New, []byte(o.Token))
+	io.WriteString(h, by)
+	h.Write(asked)
+	h.Write(own)
+	h.Write(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, uint32(rank)), uint32(size)))
+	return h.Sum(nil)
+}
+
+const (
+	byMember = "warpmap member"
+	byRank0  = "warpmap rank 0"
+)
 
 // Meeting is a job whose processes have all come.
 type Meeting struct {
@@ -105,6 +262,9 @@ type Meeting struct {
 	over  sync.Once
 
 	mu      sync.Mutex
+	started bool    // all have come
+	ended   bool    // of rank 0: not all have, and no more may
+	came    []*peer // of rank 0: who has come
 	closing bool
 	err     error
 	broken  chan struct{} // closed when err is set
@@ -114,13 +274,23 @@ type Meeting struct {
 	agreed  chan [][]byte
 }
 
-// Meet waits until all ranks have come, until the context is done. Errors: *AbsentError, at rank 0; at others, that rank 0 could not be reached or did not let
-// this one in; ranks that come twice.
+// Meet waits until all ranks have come, until the context is done. Errors: *AbsentError, at rank 0; at others, that
+// rank 0 could not be reached, does not know the token or did not let this one in; a token that is no secret, where
+// others than this host's processes could come.
 func Meet(ctx context.Context, o Options) (*Meeting, error) {
 	if o.Size < 1 || o.Rank < 0 || o.Rank >= o.Size {
 		return nil, fmt.Errorf("rank %d of %d processes: want a rank from 0 to one less than their number", o.Rank, o.Size)
 	}
-	m := &Meeting{o: o, done: make(chan struct{}), broken: make(chan struct{}), said: make([][]byte, o.Size), left: make([]bool, o.Size), agreed: make(chan [][]byte, 1)}
+	if err := o.guarded(ctx); err != nil {
+		return nil, err
+	}
+	if o.silence == 0 {
+		o.silence = Silence
+	}
+	m := &Meeting{
+		o: o, done: make(chan struct{}), broken: make(chan struct{}), agreed: make(chan [][]byte, 1),
+		said: make([][]byte, o.Size), left: make([]bool, o.Size), came: make([]*peer, o.Size),
+	}
 	var err error
 	if o.Rank == 0 {
 		err = m.gather(ctx)
@@ -129,21 +299,45 @@ func Meet(ctx context.Context, o Options) (*Meeting, error) {
 	}
 	if err != nil {
 		for _, p := range m.peers {
-			p.conn.Close()
+			p.close(nil)
 		}
+		m.wg.Wait()
 		return nil, err
 	}
-	for _, p := range m.peers {
-		m.wg.Add(2)
-		go m.listen(p)
-		go m.live(p)
-	}
 	return m, nil
+}
+
+// guarded wants a secret where others than this host's processes could come.
+func (o *Options) guarded(ctx context.Context) error {
+	why := o.Public
+	if why == "" && o.Token == "" {
+		why = "the job has no token"
+	}
+	if why == "" || o.Size == 1 {
+		return nil
+	}
+	host, _, err := net.SplitHostPort(o.Addr)
+	if err != nil {
+		return fmt.Errorf("where rank 0 listens: %w", err)
+	}
+	var at []netip.Addr
+	if host != "" {
+		if at, err = net.DefaultResolver.LookupNetIP(ctx, "ip", host); err != nil {
+			return fmt.Errorf("where rank 0 listens: %w", err)
+		}
+	}
+	if len(at) == 0 || slices.ContainsFunc(at, func(a netip.Addr) bool { return !a.Unmap().IsLoopback() }) {
+		return fmt.Errorf("%s, and whoever reaches %s could join it: set WARPMAP_TOKEN to the same secret for all ranks, "+
+			"such as `openssl rand -hex 16` makes (mpirun -x WARPMAP_TOKEN hands it on), or let rank 0 listen at 127.0.0.1 "+
+			"(MASTER_ADDR) where all are on one host", why, o.Addr)
+	}
+	return nil
 }
 
 // gather lets the others in.
 func (m *Meeting) gather(ctx context.Context) error {
 	if m.o.Size == 1 {
+		m.started = true
 		return nil
 	}
 	var config net.ListenConfig
@@ -151,95 +345,181 @@ func (m *Meeting) gather(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("rank 0 cannot listen at %s, where the others come to: %w", m.o.Addr, err)
 	}
-	defer l.Close()
-	stop := context.AfterFunc(ctx, func() { l.Close() })
-	defer stop()
-	var mu sync.Mutex
-	came := make([]*peer, m.o.Size)
-	all := make(chan struct{})
-	missing, closed := m.o.Size-1, false
-	defer func() {
-		mu.Lock()
-		closed = true
-		mu.Unlock()
-	}()
-	admit := func(conn net.Conn) {
-		p := newPeer(-1, conn)
-		f, err := p.receive()
-		why := ""
-		mu.Lock()
-		defer mu.Unlock()
-		switch {
-		case err != nil || f.Kind != hello:
-			conn.Close()
-			return
-		case subtle.ConstantTimeCompare([]byte(f.Token), []byte(m.o.Token)) != 1:
-			why = "another job's token"
-		case f.Size != m.o.Size || f.Rank < 1 || f.Rank >= m.o.Size:
-			why = fmt.Sprintf("rank %d of %d in a job of %d processes", f.Rank, f.Size, m.o.Size)
-		case came[f.Rank] != nil:
-			why = fmt.Sprintf("rank %d came twice", f.Rank)
-		}
-		if why != "" || closed {
-			p.send(frame{Kind: refuse, Text: why})
-			conn.Close()
-			return
-		}
-		p.rank = f.Rank
-		came[f.Rank] = p
-		if missing--; missing == 0 {
-			close(all)
-		}
-	}
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go admit(conn)
-		}
-	}()
+	d := &door{m: m, all: make(chan struct{}), shut: make(chan struct{})}
+	d.wg.Go(func() { d.open(l) })
+	defer d.close()
 	select {
-	case <-all:
+	case <-d.all:
 	case <-ctx.Done():
 	}
-	mu.Lock()
-	defer mu.Unlock()
+	l.Close()
+
+	m.mu.Lock()
+	m.ended = !m.started
 	var absent []int
-	for rank, p := range came[1:] {
+	for rank, p := range m.came[1:] {
 		if p == nil {
 			absent = append(absent, rank+1)
-		} else {
+		} else if m.ended {
 			m.peers = append(m.peers, p)
 		}
 	}
-	if len(absent) > 0 {
-		e := &AbsentError{absent, m.o.Size, context.Cause(ctx)}
-		for _, p := range m.peers {
-			p.send(frame{Kind: refuse, Text: e.Error()})
-		}
-		return e
+	m.mu.Unlock()
+	if !m.ended {
+		m.tell(frame{Kind: start})
+		return nil
 	}
+	e := &AbsentError{absent, m.o.Size, context.Cause(ctx)}
+	m.tell(text(refuse, 0, e.Error()))
+	last := time.After(m.o.silence / 5)
 	for _, p := range m.peers {
-		if err := p.send(frame{Kind: hello}); err != nil {
-			return fmt.Errorf("rank %d: %w", p.rank, err)
-		}
+		p.goodbye(last)
 	}
-	return nil
+	return e
 }
 
-// come goes to rank 0, again and again until it listens.
+// goodbye lets the other read what was sent last, and hang up: closing at once could take that back.
+func (p *peer) goodbye(last <-chan time.Time) {
+	if c, ok := p.conn.Conn.(*net.TCPConn); ok {
+		c.CloseWrite()
+	}
+	select {
+	case <-p.closed:
+	case <-last:
+	}
+	p.close(nil)
+}
+
+// door is where rank 0 lets others in.
+type door struct {
+	m         *Meeting
+	all, shut chan struct{}
+	wg        sync.WaitGroup
+
+	mu      sync.Mutex
+	waiting []net.Conn // the oldest first
+	closed  bool
+}
+
+func (d *door) open(l net.Listener) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			select {
+			case <-d.shut:
+				return
+			case <-time.After(10 * time.Millisecond): // too many open files, say
+				continue
+			}
+		}
+		d.mu.Lock()
+		if d.closed {
+			d.mu.Unlock()
+			conn.Close()
+			return
+		}
+		if len(d.waiting) >= strangers+d.m.o.Size {
+			d.waiting[0].Close()
+			d.waiting = slices.Delete(d.waiting, 0, 1)
+		}
+		d.waiting = append(d.waiting, conn)
+		d.mu.Unlock()
+		d.wg.Go(func() { d.admit(conn) })
+	}
+}
+
+// close ends what goes on at the door.
+func (d *door) close() {
+	d.mu.Lock()
+	d.closed = true
+	for _, conn := range d.waiting {
+		conn.Close()
+	}
+	d.mu.Unlock()
+	close(d.shut)
+	d.wg.Wait()
+}
+
+// admit lets a connection in that proves itself.
+func (d *door) admit(conn net.Conn) {
+	m, p := d.m, newPeer(conn, d.m.o.silence)
+	rank, why := m.examine(p)
+	d.mu.Lock()
+	if i := slices.Index(d.waiting, conn); i >= 0 {
+		d.waiting = slices.Delete(d.waiting, i, i+1)
+	}
+	d.mu.Unlock()
+	if rank < 1 {
+		if why != "" {
+			p.send(text(refuse, 0, why))
+		}
+		p.close(nil)
+		return
+	}
+	p.rank, p.conn.until = rank, time.Time{}
+	m.mu.Lock()
+	if m.started || m.ended {
+		m.mu.Unlock()
+		p.close(nil)
+		return
+	}
+	earlier := m.came[rank]
+	m.came[rank] = p
+	if !slices.Contains(m.came[1:], nil) {
+		m.started = true
+		m.peers = slices.Clone(m.came[1:])
+		close(d.all)
+	}
+	m.attend(p)
+	m.mu.Unlock()
+	if earlier != nil {
+		why := fmt.Sprintf("rank %d came again, from %v, and has taken the place of this one", rank, conn.RemoteAddr())
+		earlier.send(text(refuse, 0, why))
+		earlier.goodbye(time.After(m.o.silence / 5))
+	}
+}
+
+// examine asks who comes. It gives the rank; or 0, and why one that is not let in is told so.
+func (m *Meeting) examine(p *peer) (rank int, why string) {
+	asked := nonce()
+	if p.send(frame{Kind: challenge, Parts: [][]byte{[]byte(version), asked}}) != nil {
+		return 0, ""
+	}
+	f, err := p.receive(3, mostBefore)
+	if err != nil || f.Kind != hello || len(f.Parts) != 3 || len(f.Parts[0]) != nonceBytes || len(f.Parts[1]) != 4 {
+		return 0, ""
+	}
+	theirs, size := f.Parts[0], int(binary.BigEndian.Uint32(f.Parts[1]))
+	if !hmac.Equal(f.Parts[2], m.o.proof(byMember, asked, theirs, f.Rank, size)) {
+		return 0, "another job's token"
+	}
+	if p.send(frame{Kind: welcome, Parts: [][]byte{m.o.proof(byRank0, asked, theirs, f.Rank, size)}}) != nil {
+		return 0, ""
+	}
+	if size != m.o.Size || f.Rank < 1 || f.Rank >= m.o.Size {
+		return 0, fmt.Sprintf("rank %d of %d in a job of %d processes", f.Rank, size, m.o.Size)
+	}
+	return f.Rank, ""
+}
+
+// refused is why rank 0 does not want this one.
+type refused struct{ error }
+
+// come goes to rank 0, again and again until it listens, and again if the connection breaks before all have come.
 func (m *Meeting) come(ctx context.Context) error {
 	for {
 		var dial net.Dialer
 		conn, err := dial.DialContext(ctx, "tcp", m.o.Addr)
 		if err == nil {
-			return m.enter(ctx, conn)
+			err = m.enter(ctx, conn)
+		}
+		if no := (refused{}); err == nil || errors.As(err, &no) {
+			return no.error
 		}
 		select {
 		case <-ctx.Done():
-			return &AbsentError{[]int{0}, m.o.Size, fmt.Errorf("nobody listens at %s: %w", m.o.Addr, errors.Join(err, context.Cause(ctx)))}
+			err = errors.Join(err, context.Cause(ctx))
+			return &AbsentError{[]int{0}, m.o.Size, fmt.Errorf("it cannot be reached at %s: %w", m.o.Addr, err)}
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
@@ -247,72 +527,175 @@ func (m *Meeting) come(ctx context.Context) error {
 
 // enter says who comes, and waits for the others.
 func (m *Meeting) enter(ctx context.Context, conn net.Conn) error {
-	p := newPeer(0, conn)
-	m.peers = []*peer{p}
-	if err := p.send(frame{Kind: hello, Rank: m.o.Rank, Size: m.o.Size, Token: m.o.Token}); err != nil {
+	p := newPeer(conn, m.o.silence)
+	stop := context.AfterFunc(ctx, func() { p.close(nil) })
+	err := m.introduce(p)
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		p.close(nil)
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() {
-		time.Sleep(time.Second / 2) // rank 0 may be about to say who is missing
-		conn.SetReadDeadline(time.Now())
-	})
-	defer stop()
-	var f frame
-	if err := p.dec.Decode(&f); err != nil {
-		if cause := context.Cause(ctx); cause != nil {
-			err = cause
+	p.conn.until = time.Time{}
+	m.attend(p)
+	select {
+	case err = <-p.begun:
+	case <-ctx.Done():
+		select {
+		case err = <-p.begun: // rank 0 may be about to say who is missing
+		case <-time.After(time.Second / 2):
+			err = refused{fmt.Errorf("rank 0 at %s does not say that all have come: %w", m.o.Addr, context.Cause(ctx))}
 		}
-		return fmt.Errorf("rank 0 at %s does not say that all have come: %w", m.o.Addr, err)
 	}
-	if f.Kind != hello {
-		return fmt.Errorf("rank 0 at %s: %s", m.o.Addr, f.Text)
+	if err != nil {
+		p.close(nil)
+		return err
+	}
+	m.peers = []*peer{p}
+	return nil
+}
+
+// introduce proves to rank 0 that this one has the token, and wants that of it, too.
+func (m *Meeting) introduce(p *peer) error {
+	f, err := p.receive(2, mostBefore)
+	known := f.Kind == challenge && len(f.Parts) == 2 && string(f.Parts[0]) == version && len(f.Parts[1]) == nonceBytes
+	if errors.Is(err, errForeign) || err == nil && !known {
+		return refused{fmt.Errorf("what listens at %s is no rank 0 of this version of warpmap", m.o.Addr)}
+	}
+	if err != nil {
+		return err
+	}
+	asked, own := f.Parts[1], nonce()
+	size := binary.BigEndian.AppendUint32(nil, uint32(m.o.Size))
+	proof := m.o.proof(byMember, asked, own, m.o.Rank, m.o.Size)
+	if err := p.send(frame{hello, m.o.Rank, [][]byte{own, size, proof}}); err != nil {
+		return err
+	}
+	f, err = p.receive(1, mostBefore)
+	proof = m.o.proof(byRank0, asked, own, m.o.Rank, m.o.Size)
+	switch {
+	case errors.Is(err, errForeign):
+		return refused{fmt.Errorf("what listens at %s: %w", m.o.Addr, err)}
+	case err != nil:
+		return err
+	case f.Kind == refuse:
+		return refused{fmt.Errorf("rank 0 at %s does not let this one in, which has another job's token (WARPMAP_TOKEN)", m.o.Addr)}
+	case f.Kind != welcome || len(f.Parts) != 1 || !hmac.Equal(f.Parts[0], proof):
+		return refused{fmt.Errorf("what listens at %s does not know this job's token (WARPMAP_TOKEN)", m.o.Addr)}
 	}
 	return nil
 }
 
+// attend listens to a peer, and says now and then that this process is there.
+func (m *Meeting) attend(p *peer) {
+	m.wg.Go(func() { m.listen(p) })
+	m.wg.Go(func() { m.live(p) })
+}
+
 // live says now and then that this process is there.
 func (m *Meeting) live(p *peer) {
-	defer m.wg.Done()
-	tick := time.NewTicker(Silence / 5)
+	tick := time.NewTicker(m.o.silence / 5)
 	defer tick.Stop()
 	for {
 		select {
-		case <-m.done:
+		case <-p.closed:
 			return
 		case <-tick.C:
-			p.send(frame{Kind: alive}) // if that fails, reading does
+			p.send(frame{Kind: alive})
 		}
 	}
 }
 
 // listen takes what comes over a connection.
 func (m *Meeting) listen(p *peer) {
-	defer m.wg.Done()
 	for {
-		f, err := p.receive()
-		if err != nil {
-			why := "its connection broke: " + err.Error()
-			if e := net.Error(nil); errors.As(err, &e) && e.Timeout() {
-				why = fmt.Sprintf("it has said nothing for %v", Silence)
-			}
-			m.lose(&GoneError{p.rank, why})
-			return
+		f, err := p.receive(m.o.Size, most)
+		if err == nil {
+			err = m.heard(p, f)
 		}
-		switch f.Kind {
-		case say:
-			m.take(p.rank, f.Body)
-		case told:
-			m.mu.Lock()
-			m.asking = false
-			m.mu.Unlock()
-			m.agreed <- f.Body
-		case gone:
-			m.lose(&GoneError{f.Rank, f.Text})
-		case bye:
-			m.leave(p.rank)
+		switch {
+		case errors.Is(err, errLast):
+			return
+		case err != nil:
+			m.lost(p, err)
 			return
 		}
 	}
+}
+
+// errLast says that nothing comes behind a frame.
+var errLast = errors.New("no more comes")
+
+// heard does what a frame asks for.
+func (m *Meeting) heard(p *peer, f frame) error {
+	m.mu.Lock()
+	started, replaced := m.started, m.replaced(p)
+	if f.Kind == start && m.o.Rank > 0 && !started {
+		m.started = true
+		p.begun <- nil
+	}
+	m.mu.Unlock()
+	switch {
+	case replaced:
+	case f.Kind == alive || f.Kind == start && m.o.Rank > 0 && !started:
+	case f.Kind == refuse && m.o.Rank > 0 && !started && len(f.Parts) == 1:
+		return refused{fmt.Errorf("rank 0 at %s: %s", m.o.Addr, f.Parts[0])}
+	case f.Kind == say && m.o.Rank == 0 && started && len(f.Parts) == 1:
+		m.take(p.rank, f.Parts[0])
+	case f.Kind == told && m.o.Rank > 0 && started && len(f.Parts) == m.o.Size:
+		m.mu.Lock()
+		m.asking = false
+		m.mu.Unlock()
+		m.agree(f.Parts)
+	case f.Kind == gone && started && len(f.Parts) == 1:
+		rank := f.Rank
+		if m.o.Rank == 0 {
+			rank = p.rank
+		}
+		m.lose(&GoneError{rank, string(f.Parts[0])})
+	case f.Kind == bye && started:
+		m.leave(p.rank)
+		return errLast
+	default:
+		return errForeign
+	}
+	return nil
+}
+
+// replaced tells, at rank 0, that a rank has come again since, or that it is known to be lost. The lock is held.
+func (m *Meeting) replaced(p *peer) bool { return m.o.Rank == 0 && m.came[p.rank] != p }
+
+// lost notes that a connection is of no more use.
+func (m *Meeting) lost(p *peer, err error) {
+	p.close(err)
+	err = cmp.Or(p.why, err)
+	m.mu.Lock()
+	started, replaced := m.started, m.replaced(p)
+	if !started && !replaced {
+		m.came[p.rank] = nil // it may come again
+	}
+	m.mu.Unlock()
+	switch {
+	case replaced:
+	case !started:
+		p.begun <- err
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		m.lose(&GoneError{p.rank, fmt.Sprintf("it has said nothing for %v", m.o.silence)})
+	case errors.Is(err, errForeign):
+		m.lose(&GoneError{p.rank, err.Error()})
+	default:
+		m.lose(&GoneError{p.rank, "its connection broke: " + err.Error()})
+	}
+}
+
+// tell says something to all peers, none of which waits for another that is slow.
+func (m *Meeting) tell(f frame) {
+	var wg sync.WaitGroup
+	for _, p := range m.peers {
+		wg.Go(func() { p.send(f) }) // if that fails, reading does
+	}
+	wg.Wait()
 }
 
 // leave notes that a rank left: no harm, unless somebody wants to agree on something.
@@ -336,16 +719,14 @@ func (m *Meeting) lose(e *GoneError) {
 	}
 	m.mu.Unlock()
 	if first && m.o.Rank == 0 {
-		for _, p := range m.peers {
-			p.send(frame{Kind: gone, Rank: e.Rank, Text: e.Why})
-		}
+		m.tell(text(gone, e.Rank, e.Why))
 	}
 }
 
 // take keeps a rank's part of what is agreed on, at rank 0, and tells all when it is whole.
-func (m *Meeting) take(rank int, body [][]byte) {
+func (m *Meeting) take(rank int, body []byte) {
 	m.mu.Lock()
-	m.said[rank] = append([]byte{}, slices.Concat(body...)...) // not nil, which says that nothing came
+	m.said[rank] = append([]byte{}, body...) // not nil, which says that nothing came
 	left := slices.Index(m.left, true)
 	all := [][]byte(nil)
 	if !slices.ContainsFunc(m.said, func(b []byte) bool { return b == nil }) {
@@ -359,10 +740,16 @@ func (m *Meeting) take(rank int, body [][]byte) {
 		}
 		return
 	}
-	for _, p := range m.peers {
-		p.send(frame{Kind: told, Body: all})
+	m.tell(frame{Kind: told, Parts: all})
+	m.agree(all)
+}
+
+// agree hands what all have said to Agree.
+func (m *Meeting) agree(all [][]byte) {
+	select {
+	case m.agreed <- all:
+	case <-m.done: // nobody asks any more
 	}
-	m.agreed <- all
 }
 
 // ErrLeft says that this process is no longer in the job.
@@ -385,12 +772,12 @@ func (m *Meeting) Agree(body []byte) ([][]byte, error) {
 	if left {
 		m.lose(&GoneError{0, "it has left"})
 	} else if m.o.Rank == 0 {
-		m.take(0, [][]byte{body})
-	} else if err := m.peers[0].send(frame{Kind: say, Rank: m.o.Rank, Body: [][]byte{body}}); err != nil {
+		m.take(0, body)
+	} else if err := m.peers[0].send(frame{say, m.o.Rank, [][]byte{body}}); err != nil {
 		select {
 		case <-m.broken: // it may be known who
 		case <-m.done:
-		case <-time.After(Silence):
+		case <-time.After(m.o.silence):
 			m.lose(&GoneError{0, err.Error()})
 		}
 	}
@@ -417,7 +804,7 @@ func (m *Meeting) Fail(why string) {
 		m.lose(&GoneError{0, why})
 		return
 	}
-	m.peers[0].send(frame{Kind: gone, Rank: m.o.Rank, Text: why})
+	m.peers[0].send(text(gone, m.o.Rank, why))
 	m.lose(&GoneError{m.o.Rank, why})
 }
 
@@ -438,9 +825,9 @@ func (m *Meeting) Close() {
 		m.closing = true
 		m.mu.Unlock()
 		close(m.done)
+		m.tell(frame{Kind: bye})
 		for _, p := range m.peers {
-			p.send(frame{Kind: bye})
-			p.conn.Close()
+			p.close(nil)
 		}
 		m.wg.Wait()
 	})

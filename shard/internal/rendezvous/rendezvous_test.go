@@ -1,10 +1,16 @@
 package rendezvous
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
+	"encoding/gob"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -235,4 +241,451 @@ func TestAgreedThenLeft(t *testing.T) {
 			m.Close()
 		}
 	}
+}
+
+// dialed is a stranger's connection to rank 0, which may not listen yet.
+func dialed(t *testing.T, addr string) net.Conn {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		conn, err := net.Dial("tcp", addr)
+		if err == nil {
+			t.Cleanup(func() { conn.Close() })
+			return conn
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// began is a Meet in a goroutine.
+func began(ctx context.Context, o Options) func() (*Meeting, error) {
+	type met struct {
+		m   *Meeting
+		err error
+	}
+	c := make(chan met, 1)
+	go func() {
+		m, err := Meet(ctx, o)
+		c <- met{m, err}
+	}()
+	return func() (*Meeting, error) {
+		x := <-c
+		return x.m, x.err
+	}
+}
+
+// Whatever strangers send, it takes little memory, and the job begins.
+func TestHostileStrangers(t *testing.T) {
+	addr := free(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	first := began(ctx, Options{Rank: 0, Size: 2, Addr: addr, Token: "t"})
+
+	type body struct { // what a program that decodes whatever comes would take for a frame
+		Kind int
+		Body [][]byte
+	}
+	var encoded bytes.Buffer
+	if err := gob.NewEncoder(&encoded).Encode(body{Body: [][]byte{make([]byte, 16<<20)}}); err != nil {
+		t.Fatal(err)
+	}
+	huge := func(k kind, parts uint32, length uint64) []byte {
+		head := binary.BigEndian.AppendUint32([]byte{byte(k)}, 1)
+		return append(binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(head, parts), length), make([]byte, 1<<20)...)
+	}
+	dialed(t, addr)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	var wg sync.WaitGroup
+	for _, what := range [][]byte{
+		encoded.Bytes(), encoded.Bytes(), encoded.Bytes(), huge(hello, 1, 1<<62), huge(hello, 3, mostBefore-1), huge(hello, 1<<31, 0), huge(say, 1, 64<<20),
+		huge(told, 2, 1<<30), bytes.Repeat([]byte{0xff}, 1<<20), []byte("GET / HTTP/1.1\r\n\r\n"), nil,
+	} {
+		conn := dialed(t, addr)
+		wg.Go(func() {
+			conn.SetDeadline(time.Now().Add(2 * time.Second))
+			conn.Write(what)
+		})
+	}
+	wg.Wait()
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; took > 24<<20 {
+		t.Errorf("strangers took %d MiB", took>>20)
+	}
+	second, err := Meet(ctx, Options{Rank: 1, Size: 2, Addr: addr, Token: "t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	m, err := first()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Close()
+}
+
+// Many connections that say nothing, or a byte now and then, keep no rank out, and are dropped after a silence.
+func TestManyStrangers(t *testing.T) {
+	addr := free(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	first := began(ctx, Options{Rank: 0, Size: 2, Addr: addr, Token: "t", silence: time.Second})
+	quiet := dialed(t, addr)
+	slow := make([]net.Conn, 4*strangers)
+	for i := range slow {
+		slow[i] = dialed(t, addr)
+	}
+	time.Sleep(50 * time.Millisecond)
+	if n := runtime.NumGoroutine(); n > 2*strangers {
+		t.Errorf("%d goroutines attend to %d strangers", n, len(slow))
+	}
+	hung := 0
+	for _, conn := range slow {
+		conn.SetReadDeadline(time.Now().Add(time.Millisecond))
+		if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
+			hung++
+		}
+	}
+	if hung > 2*strangers {
+		t.Errorf("%d strangers are waited for", hung)
+	}
+	quiet.SetReadDeadline(time.Now().Add(5 * time.Second))
+	if _, err := io.Copy(io.Discard, quiet); errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("the oldest stranger was not dropped")
+	}
+	last := slow[len(slow)-1]
+	for start := time.Now(); ; time.Sleep(100 * time.Millisecond) { // bytes do not renew the time that a stranger has
+		if _, err := last.Write([]byte{byte(hello)}); err != nil {
+			break
+		}
+		if time.Since(start) > 5*time.Second {
+			t.Fatal("a stranger that is slow is waited for")
+		}
+	}
+	second, err := Meet(ctx, Options{Rank: 1, Size: 2, Addr: addr, Token: "t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	m, err := first()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Close()
+}
+
+// What a rank said to be let in lets nobody else in, and a rank tells a rank 0 without the token from its own.
+func TestReplay(t *testing.T) {
+	addr := free(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	first := began(ctx, Options{Rank: 0, Size: 3, Addr: addr, Token: "t"})
+	said := new(bytes.Buffer)
+	ctx1, leave := context.WithCancel(ctx)
+	defer leave()
+	tap := make(chan struct{})
+	through := proxy(t, addr, func(from, to net.Conn) {
+		defer close(tap)
+		defer leave()
+		io.CopyN(io.MultiWriter(to, said), from, 9+8+nonceBytes+8+4+8+32)
+	})
+	if _, err := Meet(ctx1, Options{Rank: 1, Size: 3, Addr: through, Token: "t"}); err == nil {
+		t.Fatal("met without rank 2")
+	}
+	<-tap
+	conn := dialed(t, addr)
+	conn.Write(said.Bytes())
+	conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	answer, err := io.ReadAll(conn)
+	if err != nil || !bytes.Contains(answer, []byte("another job's token")) {
+		t.Errorf("said again: %q, %v", answer, err)
+	}
+
+	_, err = Meet(ctx, Options{Rank: 1, Size: 3, Addr: impostor(t), Token: "t"})
+	if err == nil || !strings.Contains(err.Error(), "does not know this job's token") {
+		t.Errorf("a rank 0 without the token: %v", err)
+	}
+	cancel()
+	if _, err := first(); err == nil {
+		t.Error("met without the others")
+	}
+}
+
+// impostor listens as a rank 0 would that does not have the token, and gives back the proof that it got.
+func impostor(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		p := newPeer(conn, time.Second)
+		defer p.close(nil)
+		p.send(frame{Kind: challenge, Parts: [][]byte{[]byte(version), nonce()}})
+		if f, err := p.receive(3, mostBefore); err == nil {
+			p.send(frame{Kind: welcome, Parts: [][]byte{f.Parts[2]}})
+		}
+	}()
+	return l.Addr().String()
+}
+
+// proxy listens for one connection and passes it on to addr; what comes from there goes by up.
+func proxy(t *testing.T, addr string, up func(from, to net.Conn)) string {
+	t.Helper()
+	dialed(t, addr).Close() // somebody listens there
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	t.Cleanup(func() { l.Close(); wg.Wait() })
+	wg.Go(func() {
+		from, err := l.Accept()
+		if err != nil {
+			return
+		}
+		to, err := net.Dial("tcp", addr)
+		if err != nil {
+			from.Close()
+			return
+		}
+		wg.Go(func() { io.Copy(from, to); from.Close() })
+		up(from, to)
+		to.Close()
+	})
+	return l.Addr().String()
+}
+
+// A rank that comes again before all have, whether its earlier process is gone or not, takes that one's place.
+func TestComesAgain(t *testing.T) {
+	for _, dead := range []bool{true, false} {
+		addr := free(t)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		o := func(rank int) Options { return Options{Rank: rank, Size: 3, Addr: addr, Token: "t"} }
+		first := began(ctx, o(0))
+		ctx1, leave := context.WithCancel(ctx)
+		defer leave()
+		early := began(ctx1, o(1))
+		time.Sleep(200 * time.Millisecond)
+		if dead {
+			leave()
+			early()
+		}
+		again := began(ctx, o(1))
+		if !dead {
+			if _, err := early(); err == nil || !strings.Contains(err.Error(), "rank 1 came again") {
+				t.Errorf("the earlier one: %v", err)
+			}
+		}
+		time.Sleep(200 * time.Millisecond)
+		for i, m := range []func() (*Meeting, error){began(ctx, o(2)), again, first} {
+			m, err := m()
+			if err != nil {
+				t.Errorf("dead %t: %d: %v", dead, i, err)
+				continue
+			}
+			defer m.Close()
+		}
+	}
+}
+
+// What the earlier process of a rank that came again does is no more the job's, though it ends when all have come.
+func TestEarlierEndsLater(t *testing.T) {
+	addr := free(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	o := func(rank int) Options { return Options{Rank: rank, Size: 3, Addr: addr, Token: "t"} }
+	first := began(ctx, o(0))
+	conn := dialed(t, addr)
+	early := newPeer(conn, 5*time.Second)
+	if err := (&Meeting{o: o(1)}).introduce(early); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(50 * time.Millisecond)
+	again := began(ctx, o(1))
+	if f, err := early.receive(1, mostBefore); err != nil || f.Kind != refuse {
+		t.Fatalf("the earlier one hears %+v, %v", f, err)
+	}
+	third := began(ctx, o(2))
+	var meetings []*Meeting
+	for i, m := range []func() (*Meeting, error){again, third} {
+		m, err := m()
+		if err != nil {
+			t.Fatalf("%d: %v", i, err)
+		}
+		defer m.Close()
+		meetings = append(meetings, m)
+	}
+	early.send(text(gone, 1, "it says so"))
+	early.close(nil)
+	m, err := first()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	time.Sleep(50 * time.Millisecond)
+	var wg sync.WaitGroup
+	for _, m := range append(meetings, m) {
+		wg.Go(func() {
+			if all, err := m.Agree([]byte("x")); err != nil || len(all) != 3 {
+				t.Errorf("%q, %v", all, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// A rank whose process ended before all came has not come, and rank 0 that starts again is found again.
+func TestGoneBeforeAllCame(t *testing.T) {
+	addr := free(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	o := func(rank int) Options {
+		return Options{Rank: rank, Size: 3, Addr: addr, Token: "t", silence: 500 * time.Millisecond}
+	}
+	ctx0, crash := context.WithCancel(ctx)
+	first := began(ctx0, o(0))
+	second := began(ctx, o(1))
+	time.Sleep(100 * time.Millisecond)
+	ctx2, leave := context.WithCancel(ctx)
+	third := began(ctx2, o(2))
+	leave() // before or after it is let in
+	third()
+	crash()
+	first()
+	if _, err := second(); err == nil { // rank 0 told it
+		t.Error("met without rank 2")
+	}
+
+	first = began(ctx, o(0))
+	leaving := dialed(t, addr)
+	p := newPeer(leaving, time.Second) // as rank 2, whose process is killed
+	o2 := o(2)
+	if err := (&Meeting{o: o2}).introduce(p); err != nil {
+		t.Fatal(err)
+	}
+	p.close(nil)
+	time.Sleep(50 * time.Millisecond)
+	second = began(ctx, o(1))
+	time.Sleep(50 * time.Millisecond)
+	for i, m := range []func() (*Meeting, error){began(ctx, o2), second, first} {
+		m, err := m()
+		if err != nil {
+			t.Errorf("%d: %v", i, err)
+			continue
+		}
+		defer m.Close()
+	}
+}
+
+// A rank whose connection breaks before all have come, because rank 0 dropped it or started again, goes there again.
+func TestDropped(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	second := began(ctx, Options{Rank: 1, Size: 2, Addr: l.Addr().String(), Token: "t"})
+	conn, err := l.Accept()
+	l.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	first := began(ctx, Options{Rank: 0, Size: 2, Addr: l.Addr().String(), Token: "t"})
+	for i, m := range []func() (*Meeting, error){first, second} {
+		m, err := m()
+		if err != nil {
+			t.Errorf("%d: %v", i, err)
+			continue
+		}
+		defer m.Close()
+	}
+}
+
+// A frame may take longer than a silence to come, if it comes.
+func TestSlowConnection(t *testing.T) {
+	t.Parallel()
+	addr := free(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	const silence = 1200 * time.Millisecond
+	first := began(ctx, Options{Rank: 0, Size: 2, Addr: addr, Token: "t", silence: silence})
+	through := proxy(t, addr, func(from, to net.Conn) {
+		b := make([]byte, 32<<10)
+		from.(*net.TCPConn).SetReadBuffer(64 << 10)
+		for {
+			n, err := from.Read(b)
+			if err != nil {
+				return
+			}
+			if n > 1000 {
+				time.Sleep(20 * time.Millisecond) // 1.6 MB/s
+			}
+			if _, err := to.Write(b[:n]); err != nil {
+				return
+			}
+		}
+	})
+	second, err := Meet(ctx, Options{Rank: 1, Size: 2, Addr: through, Token: "t", silence: silence})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	m, err := first()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	body := bytes.Repeat([]byte("0123456789abcdef"), 9<<18/16)
+	start := time.Now()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := m.Agree(nil)
+		ended <- err
+	}()
+	all, err := second.Agree(body)
+	if err := errors.Join(err, <-ended); err != nil || !bytes.Equal(all[1], body) {
+		t.Errorf("after %v: %v", time.Since(start), err)
+	}
+	if time.Since(start) < silence {
+		t.Errorf("it took %v: too fast for this test", time.Since(start))
+	}
+}
+
+// Without a secret nobody is waited for where other hosts could come, and the error says what to do.
+func TestNoSecret(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	for _, o := range []Options{
+		{Size: 2, Addr: ":0"}, {Size: 2, Addr: "0.0.0.0:0"}, {Rank: 1, Size: 2, Addr: "192.0.2.1:1"}, {Size: 2, Addr: "[::]:0"},
+		{Size: 2, Addr: ":0", Token: "none", Public: "the job has no token"},
+	} {
+		start := time.Now()
+		if _, err := Meet(ctx, o); err == nil || !strings.Contains(err.Error(), "the job has no token") || !strings.Contains(err.Error(), "set WARPMAP_TOKEN") {
+			t.Errorf("%+v: %v", o, err)
+		}
+		if time.Since(start) > time.Second {
+			t.Errorf("%+v: it took %v", o, time.Since(start))
+		}
+	}
+	addr := free(t)
+	first := began(ctx, Options{Size: 2, Addr: addr, Token: "7", Public: "it is a number"})
+	second, err := Meet(ctx, Options{Rank: 1, Size: 2, Addr: addr, Token: "7"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	m, err := first()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Close()
 }

@@ -1,7 +1,9 @@
-// A stand-in for NCCL: the functions that package nccl calls, over Unix sockets and the memory of CPU devices. A thread does a group's work from ncclGroupEnd
-// on, whatever the stream, and the communicator is busy until it is done. A unique id is a folder, in which each rank listens.
+// A stand-in for NCCL: the functions that package nccl calls, over Unix sockets and the memory of CPU devices. A thread
+// does a group's work from ncclGroupEnd on, whatever the stream, and the communicator is busy until it is done. A
+// unique id is a folder, in which each rank listens.
 //
-// What NCCL would answer with a crash, or not at all, ends the process: a call with a communicator that is freed, and freeing one that a call has.
+// What NCCL would answer with a crash, or not at all, ends the process: a call with a communicator that is freed, and
+// freeing one that a call has.
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
