@@ -11,12 +11,16 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 )
 
 // launched is a job on this host.
@@ -33,8 +37,12 @@ func launchCommand() *cobra.Command {
 		Long: `Start a command N times, with the variables of torchrun set: RANK and LOCAL_RANK from 0 on, WORLD_SIZE, and MASTER_ADDR and MASTER_PORT,
 where rank 0 is to listen; and a token in WARPMAP_TOKEN that keeps others out. Go programs join by shard.Join.
 
-Signals go to all. When one process fails, the others may end by themselves, for they say which rank is gone; those that have not after --grace
-are ended. The exit code is 0 if all processes end with 0.`,
+Signals go to all. When one process fails, the others may end by themselves, for they say which rank is gone; those that
+have not after --grace are ended, with what they have started. If launch itself is killed (kill -9) so are all ranks, but
+not what they have started. The exit code is 0 if all processes end with 0.
+
+Rank 0 has launch's standard input. If that is a terminal, Ctrl-Z stops rank 0, too, and other members of a job take it
+for gone after a few seconds.`,
 		Example: "  warpmap launch -n 4 -- warpmap bench --devices joined --n 250000000 --load 0.8\n  warpmap launch -n 2 -- env",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -58,16 +66,23 @@ const lastWord = patience * 3 / 4
 
 // run starts the processes, and returns when all have ended, with the error of the one that failed first.
 func (l *launched) run(cmd *cobra.Command, args []string) error {
-	env, err := l.environment()
+	mark := "WARPMAP_TOKEN=" + rand.Text()
+	env, err := l.environment(mark)
 	if err != nil {
 		return err
 	}
+	// The kernel kills the ranks when the thread that started them ends: with this process, and not before.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGQUIT)
 	defer signal.Stop(signals)
 
 	out, errs := shared(cmd.OutOrStdout()), shared(cmd.ErrOrStderr())
-	var processes []*exec.Cmd
+	processes := ranks{mark: mark}
+	if f, ok := cmd.InOrStdin().(*os.File); ok && terminal(f) {
+		processes.terminal = f
+	}
 	type end struct {
 		rank int
 		err  error
@@ -79,15 +94,17 @@ func (l *launched) run(cmd *cobra.Command, args []string) error {
 		p := exec.Command(args[0], args[1:]...)
 		p.Env = append(env, "RANK="+strconv.Itoa(rank), "LOCAL_RANK="+strconv.Itoa(rank))
 		p.Stdout, p.Stderr = out, errs
-		p.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // signals of the terminal come through here, once
+		// Signals of the terminal come through here, once.
+		p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 		if rank == 0 {
 			p.Stdin = cmd.InOrStdin()
+			p.SysProcAttr.Setpgid = processes.terminal == nil // who reads a terminal must be in the group that has it
 		}
 		if err := p.Start(); err != nil {
-			tell(processes, syscall.SIGKILL)
+			processes.tell(syscall.SIGKILL)
 			return fmt.Errorf("starting rank %d: %w", rank, err)
 		}
-		processes = append(processes, p)
+		processes.started = append(processes.started, p)
 		wg.Add(1)
 		go func() { defer wg.Done(); ends <- end{rank, p.Wait()} }()
 	}
@@ -104,18 +121,21 @@ func (l *launched) run(cmd *cobra.Command, args []string) error {
 				grace = time.After(l.grace)
 			}
 		case s := <-signals:
-			tell(processes, s.(syscall.Signal))
+			processes.tell(s.(syscall.Signal))
 		case <-interrupted: // the signal has come to all by now, or the command was ended otherwise
 			interrupted = nil
 			first = cmp.Or(first, context.Cause(cmd.Context()))
-			tell(processes, syscall.SIGTERM)
+			processes.tell(syscall.SIGTERM)
 			last = time.After(lastWord)
 		case <-grace:
-			tell(processes, syscall.SIGTERM)
+			processes.tell(syscall.SIGTERM)
 			last = time.After(lastWord)
 		case <-last:
-			tell(processes, syscall.SIGKILL)
+			processes.tell(syscall.SIGKILL)
 		}
+	}
+	if first != nil {
+		processes.tell(syscall.SIGKILL) // what ranks have left behind
 	}
 	return first
 }
@@ -140,15 +160,53 @@ func shared(w io.Writer) io.Writer {
 	return &turns{w: w}
 }
 
+// ranks are the processes of a job, each with a group of its own, but for rank 0 where it reads a terminal: that is in
+// this process's group.
+type ranks struct {
+	started  []*exec.Cmd
+	terminal *os.File // that rank 0 reads; nil: none
+	mark     string   // in the environment of all, and of what they start
+}
+
 // tell sends a signal to the processes and all that they started.
-func tell(processes []*exec.Cmd, s syscall.Signal) {
-	for _, p := range processes {
+func (r *ranks) tell(s syscall.Signal) {
+	for rank, p := range r.started {
+		if rank == 0 && r.terminal != nil {
+			r.tellFirst(p, s)
+			continue
+		}
 		syscall.Kill(-p.Process.Pid, s) // one that has ended is no harm
 	}
 }
 
-// environment is what all processes have.
-func (l *launched) environment() ([]string, error) {
+// tellFirst tells rank 0 and what it started, where it is in this process's group, in which there may be others.
+func (r *ranks) tellFirst(p *exec.Cmd, s syscall.Signal) {
+	own := syscall.Getpgrp()
+	if s == syscall.SIGINT || s == syscall.SIGQUIT || s == syscall.SIGHUP {
+		front, err := unix.IoctlGetUint32(int(r.terminal.Fd()), unix.TIOCGPGRP)
+		if err == nil && int(front) == own {
+			return // the terminal has told the whole group
+		}
+	}
+	p.Process.Signal(s)
+	processes, _ := os.ReadDir("/proc")
+	for _, e := range processes {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == p.Process.Pid || pid == os.Getpid() {
+			continue
+		}
+		if group, err := syscall.Getpgid(pid); err != nil || group != own {
+			continue
+		}
+		env, _ := os.ReadFile("/proc/" + e.Name() + "/environ")
+		if slices.Contains(strings.Split(string(env), "\x00"), r.mark) {
+			syscall.Kill(pid, s)
+		}
+	}
+}
+
+// environment is what all processes have, with the job's mark.
+func (l *launched) environment(mark string) ([]string, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0") // a port that is free
 	if err != nil {
 		return nil, err
@@ -157,7 +215,7 @@ func (l *launched) environment() ([]string, error) {
 	if err = errors.Join(err, listener.Close()); err != nil {
 		return nil, err
 	}
-	env := append(os.Environ(), "WORLD_SIZE="+strconv.Itoa(l.n), "LOCAL_WORLD_SIZE="+strconv.Itoa(l.n), "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+port, "WARPMAP_TOKEN="+rand.Text())
+	env := append(os.Environ(), "WORLD_SIZE="+strconv.Itoa(l.n), "LOCAL_WORLD_SIZE="+strconv.Itoa(l.n), "MASTER_ADDR=127.0.0.1", "MASTER_PORT="+port, mark)
 	if _, set := os.LookupEnv("NCCL_NVLS_ENABLE"); !set {
 		env = append(env, "NCCL_NVLS_ENABLE=0")
 	}
