@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/warpmap/warpmap/bench"
@@ -169,6 +171,10 @@ func launched(d *device.Device, o bench.FigOptions, n int) (row Row, err error) 
 	var said limited
 	cmd.Stderr = &said
 	cmd.Env = os.Environ()
+	// Launch, which ends its ranks, gets the signal when this thread ends: with this process, and not before.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	out, err := cmd.Output()
 	if err != nil {
 		return row, fmt.Errorf("%d processes: %w: %s", n, err, said.text)

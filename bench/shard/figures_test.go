@@ -2,7 +2,15 @@ package shard
 
 import (
 	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/warpmap/warpmap/bench"
 	"github.com/warpmap/warpmap/bench/benchtest"
@@ -58,4 +66,47 @@ func TestAsk(t *testing.T) {
 	benchtest.Draw(t, benchtest.Rows(t, Studies, "shard/ask", 1500, 2*5, func(at func(string) any) {
 		benchtest.AtLeast(t, "µs", at("µs"), 1e-3)
 	}))
+}
+
+// The processes of a figure end with it when it is killed.
+func TestLaunchedEndsWithFigure(t *testing.T) {
+	const pidEnv = "WARPMAP_TEST_LAUNCHED" // the file to which the process that is launched writes its number
+	if os.Getenv(pidEnv) != "" {
+		d, err := device.Open("cpu")
+		if err != nil {
+			t.Fatal(err)
+		}
+		launched(d, bench.FigOptions{Self: []string{filepath.Join(filepath.Dir(os.Getenv(pidEnv)), "self")}}, 2)
+		return
+	}
+	dir := t.TempDir()
+	name := filepath.Join(dir, "pid")
+	if err := os.WriteFile(filepath.Join(dir, "self"), []byte("#!/bin/sh\necho $$ >"+name+"\nexec sleep 60\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	figure := exec.Command(os.Args[0], "-test.run=^TestLaunchedEndsWithFigure$")
+	figure.Env = append(os.Environ(), pidEnv+"="+name)
+	if err := figure.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := 0
+	for end := time.Now().Add(20 * time.Second); pid == 0 && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		text, _ := os.ReadFile(name)
+		pid, _ = strconv.Atoi(strings.TrimSpace(string(text)))
+	}
+	figure.Process.Kill()
+	figure.Wait()
+	if pid == 0 {
+		t.Fatal("nothing was launched")
+	}
+	defer syscall.Kill(pid, syscall.SIGKILL)
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil || strings.Contains(string(stat), ") Z") {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("what the figure launched runs on")
+		}
+	}
 }
