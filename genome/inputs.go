@@ -222,7 +222,7 @@ func (o Options) unpack(b *bufio.Reader) (text io.Reader, stop func(), err error
 	case "gzip":
 		return packed{&gzipText{from: b}, how}, func() {}, nil
 	case "zstd":
-		d := []zstd.DOption{zstd.WithDecoderConcurrency(1)}
+		d := []zstd.DOption{zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(mostWindow)}
 		if o.MaxLetters > 0 {
 			d = append(d, zstd.WithDecoderMaxWindow(windowBytes), zstd.WithDecoderLowmem(true))
 		}
@@ -304,6 +304,9 @@ func (p packed) Read(to []byte) (int, error) {
 func packingError(how string, err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) || err == io.EOF {
 		return fmt.Errorf("the %s data ends too early: the file is not whole", how)
+	}
+	if errors.Is(err, zstd.ErrWindowSizeExceeded) || errors.Is(err, zstd.ErrDecoderSizeExceeded) {
+		return fmt.Errorf("zstd data that takes more memory than it is given, as of zstd --long: unpack it, as with zstd -d --long=31, or pack it anew: %w", err)
 	}
 	return fmt.Errorf("%s data that cannot be unpacked: %w", how, err)
 }

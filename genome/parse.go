@@ -20,7 +20,17 @@ var (
 	errNeither = errors.New("neither FASTA, which begins with >, nor FASTQ, which begins with @")
 	errReturn  = errors.New("a carriage return within a line: lines that end so are those of old Macs; change them, as with tr '\\r' '\\n'")
 	errZero    = errors.New("a zero byte: the file is damaged, or is no text")
+	errFastq   = errors.New("a line that begins with @, as records of FASTQ do: FASTQ in the middle of FASTA; want a file for each")
+	errFasta   = errors.New("a line that begins with >, as records of FASTA do: FASTA in the middle of FASTQ; want a file for each")
 )
+
+// mostName is how long a name may be. Those of sequencers and of NCBI take some hundred bytes; a longer one is a file without line ends, or is meant to be told
+// again and again.
+const mostName = 64 << 10
+
+func longName(n int) error {
+	return fmt.Errorf("%w: a name of %d bytes, want %d at most; shorten it, or see whether line ends are missing", ErrTooLong, n, mostName)
+}
 
 // formatOf tells the format of a text by its first byte that is not blank; ok is false where all are.
 func formatOf(text []byte) (f format, ok bool) {
@@ -100,9 +110,27 @@ type parser struct {
 	line    int64
 	names   []byte
 	records []Record
+	most    int // records of a block
+	base    int // where the letters of the block begin
 	skip    bool
 	broken  int64
 	zeros   bool // there are zero bytes
+
+	dropped []dropped // lines that are no more in the text
+	passed  int       // as many of them are counted
+}
+
+// dropped are blank lines that stood before a byte of a text.
+type dropped struct {
+	at    int
+	lines int64
+}
+
+// pass counts the lines that were dropped up to here.
+func (p *parser) pass() {
+	for ; p.passed < len(p.dropped) && p.dropped[p.passed].at <= p.at; p.passed++ {
+		p.line += p.dropped[p.passed].lines
+	}
 }
 
 // next is the next line without its end, and false behind the last.
@@ -110,6 +138,7 @@ func (p *parser) next() ([]byte, bool) {
 	if p.at >= len(p.text) {
 		return nil, false
 	}
+	p.pass()
 	line := p.text[p.at:]
 	if end := bytes.IndexByte(line, '\n'); end >= 0 {
 		line = line[:end]
@@ -126,25 +155,31 @@ func (p *parser) next() ([]byte, bool) {
 func (p *parser) begin(name []byte) {
 	from := len(p.names)
 	p.names = append(p.names, name...)
-	p.records = append(p.records, Record{Name: p.names[from:len(p.names):len(p.names)], Start: p.to})
+	p.records = append(p.records, Record{Name: p.names[from:len(p.names):len(p.names)], Start: p.to - p.base})
 }
 
 func (p *parser) letters(line []byte) { p.to += copy(p.text[p.to:], line) }
 
 func (p *parser) end() {
-	p.records[len(p.records)-1].End = p.to
+	p.records[len(p.records)-1].End = p.to - p.base
 	p.text[p.to] = '\n' // a record's header has a byte for it
 	p.to++
 }
 
-// parse makes records of the whole text. The line of an error is counted from the text's first.
+// parse makes a block of records, of the whole text unless it has more than p.most. The line of an error is counted from the text's first.
 func (p *parser) parse(f format) error {
-	p.zeros = bytes.IndexByte(p.text, 0) >= 0
+	if p.at == 0 {
+		p.zeros = bytes.IndexByte(p.text, 0) >= 0
+	}
+	p.names, p.records, p.base = nil, nil, p.to
 	if f == fasta {
 		return p.fasta()
 	}
 	return p.fastq()
 }
+
+// more tells whether there is text that parse has not gone over.
+func (p *parser) more() bool { return p.at < len(p.text) }
 
 // fault notes a broken record, which is an error unless such are skipped.
 func (p *parser) fault(line int64, err error) error {
@@ -165,6 +200,7 @@ func (p *parser) fasta() error {
 		}
 	}
 	for {
+		at := p.at
 		line, more := p.next()
 		if !more {
 			end()
@@ -173,14 +209,25 @@ func (p *parser) fasta() error {
 		if len(line) == 0 {
 			continue
 		}
+		if line[0] == '@' { // letters never are
+			return &InputError{Line: p.line, Err: errFastq}
+		}
 		var wrong error
 		if p.zeros && bytes.IndexByte(line, 0) >= 0 {
 			wrong = errZero
 		}
-		if line[0] == '>' && bytes.IndexByte(line, '\r') >= 0 { // letters are not asked: that would take as long as copying them
-			wrong = errReturn
+		if line[0] == '>' {
+			if bytes.IndexByte(line, '\r') >= 0 { // letters are not asked: that would take as long as copying them
+				wrong = errReturn
+			} else if len(line) > 1+mostName {
+				wrong = longName(len(line) - 1)
+			}
 		}
 		switch header := line[0] == '>'; {
+		case header && len(p.records) == p.most:
+			end()
+			p.at, p.line = at, p.line-1
+			return nil
 		case header:
 			end()
 			in, bad, from = true, wrong != nil, p.to
@@ -203,7 +250,7 @@ func (p *parser) fasta() error {
 }
 
 func (p *parser) fastq() error {
-	for {
+	for len(p.records) < p.most {
 		line, more := p.next()
 		if !more {
 			return nil
@@ -211,16 +258,17 @@ func (p *parser) fastq() error {
 		if len(line) == 0 {
 			continue
 		}
-		header, at := p.line, p.at
+		header, at, passed := p.line, p.at, p.passed
 		if err := p.read(line); err != nil {
 			if err := p.fault(err.Line, err.Err); err != nil {
 				return err
 			}
 			// The next line that is a header begins the next record: it may be one of those that were taken for this one's.
-			p.at, p.line = at, header
+			p.at, p.line, p.passed = at, header, passed
 			p.seek()
 		}
 	}
+	return nil
 }
 
 // read takes the three lines behind a header.
@@ -229,8 +277,14 @@ func (p *parser) read(header []byte) *InputError {
 	at := func(line int64, text string, with ...any) *InputError {
 		return &InputError{Line: line, Err: fmt.Errorf(text, with...)}
 	}
+	if header[0] == '>' {
+		return &InputError{Line: first, Err: errFasta}
+	}
 	if header[0] != '@' {
 		return at(first, "a record of FASTQ begins with %q, not with @", clip(header))
+	}
+	if len(header) > 1+mostName {
+		return &InputError{Line: first, Err: longName(len(header) - 1)}
 	}
 	letters, more := p.next()
 	if !more {
@@ -261,11 +315,15 @@ func (p *parser) read(header []byte) *InputError {
 // seek goes to the next line that begins a record.
 func (p *parser) seek() {
 	for p.at < len(p.text) {
+		p.pass()
 		rest := p.text[p.at:]
 		if rest[0] == '@' {
 			if second := behind(behind(rest)); len(second) > 0 && second[0] == '+' {
 				return
 			}
+		}
+		if rest[0] == '>' { // of FASTA, as like as not: one broken record would not tell how much is left out
+			p.broken++
 		}
 		p.at = len(p.text) - len(behind(rest))
 		p.line++

@@ -10,6 +10,8 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+
+	"github.com/warpmap/warpmap/device"
 )
 
 // Record is one sequence of a Block.
@@ -99,7 +101,7 @@ func (t *texts) memory(raw []byte) *memory { return &memory{users: 1, raw: raw, 
 type Options struct {
 	BlockBytes int  // letters of a block, about (a longer record is whole in one); 0: 8 MiB
 	Threads    int  // inputs and blocks of one that are unpacked and parsed beside one another; 0: GOMAXPROCS
-	SkipBroken bool // broken records, and inputs without any, are left out and counted; not what is packed otherwise, or another kind of text
+	SkipBroken bool // broken records, and inputs without any, are left out and counted; not what is packed otherwise, or another kind of text (of FASTA in FASTQ, its headers are counted)
 
 	// MaxLetters bounds the letters of a record, for inputs that nobody vouches for: a longer one is an error, and so is zstd with windows of
 	// more than 8 MiB. 0: no bound.
@@ -111,14 +113,21 @@ type Options struct {
 const (
 	defaultBlockBytes = 8 << 20
 	openedBlockBytes  = 1 << 16
-	windowBytes       = 8 << 20 // zstd's, where records are bounded
+	windowBytes       = 8 << 20   // zstd's, where records are bounded
+	mostWindow        = 128 << 20 // zstd's, as of the command zstd: a few bytes can ask for gigabytes
 )
 
-// ErrTooLong is a record with more than Options.MaxLetters.
+// ErrTooLong is a record with more than Options.MaxLetters, or that the machine's memory does not hold, or with a name of more than 64 KiB.
 var ErrTooLong = errors.New("a record that is too long")
 
 // textBytes is how long the text of a record may be: lines may be of one letter, and qualities are letters once more.
 func (o Options) textBytes() int { return max(o.BlockBytes, 1<<16+4*o.MaxLetters) }
+
+// recordText is how much text a record of a block has on average, at least: a Record takes 40 bytes, and what is made of one later more, however short it is.
+const recordText = 16
+
+// records is how many a block has at most.
+func (o Options) records() int { return max(o.BlockBytes/recordText, 1<<10) }
 
 func (o Options) complete() Options {
 	if o.BlockBytes <= 0 {
@@ -174,6 +183,7 @@ type stream struct {
 	opened  []*input // of inputs[at:], those that are being read
 	at      int
 	lines   int64 // of the input, before the job that comes next
+	rest    *job  // has more records than a block may
 	first   int64
 	counts  Counts
 }
@@ -236,12 +246,15 @@ func (s *stream) next() (*Block, error) {
 			in.is = true
 			close(in.first)
 		}
-		var j *job
-		more := false
-		select {
-		case j, more = <-in.jobs:
-		case <-s.ctx.Done():
-			return nil, s.ctx.Err()
+		j, more := s.rest, true
+		if s.rest = nil; j != nil {
+			j.err = j.parse(j.format)
+		} else {
+			select {
+			case j, more = <-in.jobs:
+			case <-s.ctx.Done():
+				return nil, s.ctx.Err()
+			}
 		}
 		if !more {
 			s.opened, s.at = s.opened[1:], s.at+1
@@ -280,10 +293,16 @@ func (s *stream) take(j *job) (*Block, error) {
 		r := j.records[i]
 		return nil, &InputError{Input: input, Err: fmt.Errorf("%w: %q has %d letters, want %d at most", ErrTooLong, clip(r.Name), r.End-r.Start, s.o.MaxLetters)}
 	}
-	b := &Block{Input: input, First: s.first, Text: j.text[:j.to], Records: j.records, memory: j.memory}
-	s.lines += j.line
+	b := &Block{Input: input, First: s.first, Text: j.text[j.base:j.to:j.to], Records: j.records, memory: j.memory}
+	if j.more() {
+		s.rest = j
+		j.memory.share()
+	} else {
+		s.lines += j.line
+	}
 	s.first += int64(len(b.Records))
 	s.counts.Broken += j.broken
+	j.broken = 0
 	s.counts.add(b)
 	if len(b.Records) == 0 {
 		b.Release()
@@ -342,7 +361,11 @@ func (s *stream) read(in *input) {
 			left = pieces{}
 			left.add(c.piece)
 		default: // a record that is longer than the chunk
-			left.add(c.piece)
+			if s.o.MaxLetters > 0 {
+				left.add(c.piece) // blank lines count: nobody vouches for the input
+			} else {
+				left.addLong(c.piece)
+			}
 			if !s.long(in, from.format, &left) {
 				return
 			}
@@ -365,11 +388,24 @@ func (f *source) know(c *chunk) error {
 	return nil
 }
 
-// long looks after text in which no record was found that follows another: it must not be longer than a record may be, and in FASTQ, where a
+// recordRoom is how much memory the machine has for a record; 0: nobody knows.
+var recordRoom = func() int64 {
+	free, _ := device.HostMemory()
+	return free
+}
+
+// long looks after text in which no record was found that follows another: it must not be longer than a record may be, or than memory holds, and in FASTQ, where a
 // record's beginning takes three lines to tell, there may be one that no chunk has whole. Searching each time that the text has doubled takes as long as copying it twice.
 func (s *stream) long(in *input, f format, left *pieces) bool {
 	if s.o.MaxLetters > 0 && left.n > s.o.textBytes() {
 		return s.fail(in, &InputError{Line: 1, Err: fmt.Errorf("%w: more than %d bytes of text, want %d letters at most", ErrTooLong, left.n, s.o.MaxLetters)})
+	}
+	if left.n >= 2*left.weighed {
+		left.weighed = left.n
+		if room := recordRoom(); room > 0 && room/3 < int64(left.n) { // to double, and to be put together
+			return s.fail(in, &InputError{Line: 1, Err: fmt.Errorf("%w: more than %d bytes, and the machine's memory has no room to put it together: want shorter records, or a machine with more memory",
+				ErrTooLong, left.n)})
+		}
 	}
 	if f != fastq || left.n < 2*left.searched {
 		return true
@@ -383,7 +419,8 @@ func (s *stream) long(in *input, f format, left *pieces) bool {
 	}
 	tail, before := all.behind(cut), pieces{}
 	before.add(*all)
-	*left = pieces{}
+	before.dropped, left.dropped = left.droppedUpTo(cut)
+	*left = pieces{dropped: left.dropped}
 	left.add(tail)
 	return s.send(in, s.job(f, before))
 }
@@ -396,7 +433,7 @@ func (s *stream) job(f format, text pieces) *job {
 		s.parse <- struct{}{}
 		j.pieces.join(s.texts)
 		all := j.pieces.list[0]
-		j.parser, j.memory = parser{text: all.text, skip: s.o.SkipBroken}, all.memory
+		j.parser, j.memory = parser{text: all.text, most: s.o.records(), skip: s.o.SkipBroken, dropped: j.pieces.dropped}, all.memory
 		j.err = j.parser.parse(j.format)
 		<-s.parse
 		close(j.done)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"os"
+	"slices"
 )
 
 const (
@@ -125,6 +126,45 @@ type pieces struct {
 	list     []piece
 	n        int // bytes
 	searched int // as many were searched for a record's beginning, in vain
+	weighed  int // as many were compared with the memory that is free
+	dropped  []dropped
+}
+
+// keptBlanks is how many blank lines in a row are as good as more: a record of FASTQ has fewer.
+const keptBlanks = 4
+
+// addLong adds a chunk in which no record was found. One of blank lines alone leaves few of them: a small packed file of such lines would take all memory.
+func (p *pieces) addLong(x piece) {
+	if slices.ContainsFunc(x.text, func(b byte) bool { return b > ' ' || b == 0 }) {
+		p.add(x)
+		return
+	}
+	from := 0
+	for range keptBlanks {
+		from = len(x.text) - len(behind(x.text[from:]))
+	}
+	to := bytes.LastIndexByte(x.text, '\n') + 1
+	if from >= to || len(x.text)-to > mostRoom {
+		p.add(x)
+		return
+	}
+	head, tail := piece{text: bytes.Clone(x.text[:from])}, piece{text: bytes.Clone(x.text[to:])}
+	p.add(head)
+	p.dropped = append(p.dropped, dropped{p.n, int64(bytes.Count(x.text[from:to], []byte{'\n'}))})
+	p.add(tail)
+	x.release()
+}
+
+// droppedUpTo splits the lines that were dropped at a byte of the text, from which those behind it then count.
+func (p *pieces) droppedUpTo(at int) (before, behind []dropped) {
+	for _, d := range p.dropped {
+		if d.at <= at {
+			before = append(before, d)
+		} else {
+			behind = append(behind, dropped{d.at - at, d.lines})
+		}
+	}
+	return before, behind
 }
 
 func (p *pieces) add(x piece) {

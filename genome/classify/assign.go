@@ -28,7 +28,7 @@ func loadAssigner(dir string) (*assigner, error) {
 			if err != nil && first { // the names of the columns
 				err = nil
 			} else if err == nil {
-				a.accessions[f[0]], a.accessions[f[1]] = id, id
+				a.accessions[strings.Clone(f[0])], a.accessions[strings.Clone(f[1])] = id, id // f holds the whole line
 			}
 			first = false
 			return err
@@ -62,7 +62,7 @@ func (a *assigner) summary(name string) error {
 		}
 		id, err := parseID(f[column])
 		if err == nil {
-			a.assemblies[f[0]] = id
+			a.assemblies[strings.Clone(f[0])] = id
 		}
 		return err
 	})

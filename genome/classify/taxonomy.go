@@ -124,7 +124,7 @@ func LoadTaxonomy(dir string) (*Taxonomy, error) {
 	err = eachRow(filepath.Join(dir, "names.dmp"), "\t|\t", 4, func(f []string) error {
 		id, err := parseID(f[0])
 		if i, known := t.index[id]; err == nil && known && f[3] == "scientific name" {
-			t.names[i] = f[1]
+			t.names[i] = strings.Clone(f[1]) // f[1] holds the whole line
 		}
 		return err
 	})
@@ -199,7 +199,10 @@ func (t *Taxonomy) atLeast(taxon uint32, lowest Rank) uint32 {
 	return taxon
 }
 
-// eachRow gives the fields of a file's lines but for empty ones and those that begin with #.
+// mostLine is how long a line of a taxonomy may be. NCBI's take some hundred bytes.
+const mostLine = 1 << 20
+
+// eachRow gives the fields of a file's lines but for empty ones and those that begin with #. They are good until row returns.
 func eachRow(name, separator string, fields int, row func([]string) error) error {
 	f, err := genome.OpenText(name)
 	if err != nil {
@@ -207,7 +210,7 @@ func eachRow(name, separator string, fields int, row func([]string) error) error
 	}
 	defer f.Close()
 	in := bufio.NewScanner(f)
-	in.Buffer(make([]byte, 1<<16), 1<<24)
+	in.Buffer(make([]byte, 1<<16), mostLine)
 	line := int64(0)
 	for in.Scan() {
 		line++
@@ -223,7 +226,9 @@ func eachRow(name, separator string, fields int, row func([]string) error) error
 			return &genome.InputError{Input: name, Line: line, Err: err}
 		}
 	}
-	if err := in.Err(); err != nil {
+	if err := in.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return &genome.InputError{Input: name, Line: line + 1, Err: fmt.Errorf("a line of more than %d bytes: want rows of fields separated by %q", mostLine, separator)}
+	} else if err != nil {
 		return &genome.InputError{Input: name, Line: line + 1, Err: err}
 	}
 	return nil

@@ -1,0 +1,52 @@
+package classify
+
+import (
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// What is kept of a line is its name alone: lists of NCBI are packed, and a small one may have long lines.
+func TestLinesAreNotKept(t *testing.T) {
+	dir := t.TempDir()
+	pad := strings.Repeat(" ", 1<<19)
+	var nodes, names, summary, accessions strings.Builder
+	for i := range 64 {
+		fmt.Fprintf(&nodes, "%d\t|\t1\t|\tspecies\t|\n", i+2)
+		fmt.Fprintf(&names, "%d\t|\tname %d\t|\t%s\t|\tscientific name\t|\n", i+2, i, pad)
+		fmt.Fprintf(&summary, "GCF_%d\t%d\t%s\n", i, i+2, pad)
+		fmt.Fprintf(&accessions, "A%d\tA%d.1\t%d\t%s\n", i, i, i+2, pad)
+	}
+	for name, text := range map[string]string{"nodes.dmp": nodes.String(), "names.dmp": names.String(), "assembly_summary.txt": summary.String(), "x.accession2taxid": accessions.String()} {
+		write(t, filepath.Join(dir, name), gzipped(text))
+	}
+	held := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := held()
+	tree, err := LoadTaxonomy(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := loadAssigner(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if took := int64(held()) - int64(before); took > 8<<20 {
+		t.Errorf("%d MiB are held", took>>20)
+	}
+	if tree.names[64] != "name 63" || a.taxid("A7.1 x", "") != 9 || a.taxid("x", "GCF_5.fa") != 7 {
+		t.Error(tree.names[64], a)
+	}
+	write(t, filepath.Join(dir, "nodes.dmp"), gzipped("1\t|\t1\t|\tno rank\t|\n"+strings.Repeat("x", mostLine+1)+"\n"))
+	_, err = LoadTaxonomy(dir)
+	wantInputError(t, err)
+	if !strings.Contains(err.Error(), "nodes.dmp:2: a line of more than") {
+		t.Error(err)
+	}
+}
