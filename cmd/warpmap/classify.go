@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -36,7 +37,7 @@ A database is one file, made once of genomes and a taxonomy; it opens on any dev
 
 func classifyBuildCommand() *cobra.Command {
 	var taxonomy string
-	var add, quiet, skip bool
+	var add, force, quiet, skip bool
 	var over several
 	o := classify.Options{}
 	cmd := &cobra.Command{
@@ -45,12 +46,13 @@ func classifyBuildCommand() *cobra.Command {
 		Long: `build makes a database of genomes: FASTA files, plain or packed with gzip or zstd, patterns, folders, or - for standard input.
 
 DIR has a taxonomy in NCBI's format: nodes.dmp, names.dmp, merged.dmp. Of which taxon a sequence is tell, in this order: taxid|N in its header;
-assembly_summary*.txt in DIR, by the file's name; *.accession2taxid in DIR, by the sequence's accession; both may be packed. What none tells hangs on the root.
+assembly_summary*.txt in DIR, by the file's name; *.accession2taxid in DIR, by the sequence's accession; both may be packed. What none tells hangs on the root;
+if that is all, it is an error.
 
 With --devices several devices sketch the genomes. What a GPU has no room for goes to the host's memory.
 
 With --add the genomes join those that DB has; then DIR, if given, is for assembly_summary*.txt and *.accession2taxid alone: the taxonomy is DB's.
-The file appears, or is replaced, when it is whole.`,
+A DB that is there is replaced only with --force. The file appears, or is replaced, when it is whole.`,
 		Example: `  warpmap classify build refs.db genomes/ --taxonomy taxonomy/
   warpmap classify build refs.db 'more/*.fa.gz' --add --taxonomy taxonomy/
   warpmap classify build small.db genome.fa --taxonomy taxonomy/ --max-locations 100
@@ -78,6 +80,9 @@ The file appears, or is replaced, when it is whole.`,
 			if err := checkOutputs(files, args[1:], output{"DB", args[0]}); err != nil {
 				return err
 			}
+			if i, err := os.Stat(args[0]); err == nil && i.Mode().IsRegular() && !add && !force {
+				return &usageError{fmt.Errorf("%s is there: want --add to add to it, --force to replace it, or another name", args[0])}
+			}
 			if quiet {
 				cmd.SetErr(io.Discard)
 			}
@@ -95,7 +100,8 @@ The file appears, or is replaced, when it is whole.`,
 			bar := newSpinner(cmd)
 			defer bar.clear()
 			b.Progress = func(letters int64) { bar.set("sketching", letters, -1, "letters") }
-			if _, err := b.Add(cmd.Context(), args[1:], genome.Options{SkipBroken: skip}); err != nil {
+			counts, err := b.Add(cmd.Context(), args[1:], genome.Options{SkipBroken: skip})
+			if err != nil {
 				return err
 			}
 			bar.set("sorting", 0, -1, "")
@@ -111,8 +117,12 @@ The file appears, or is replaced, when it is whole.`,
 				return err
 			}
 			bar.clear()
-			if n := b.Unknown(); n > 0 {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%d sequences hang on the root, for nothing tells a taxon of theirs that the taxonomy has\n", n)
+			if n, first := b.Unknown(); n > 0 {
+				names := strings.Trim(fmt.Sprintf("%q", first), "[]")
+				if names = strings.ReplaceAll(names, "\" \"", "\", \""); n > len(first) {
+					names += " and others"
+				}
+				fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d sequences hang on the root, for nothing tells a taxon of theirs that the taxonomy has: %s\n", n, counts.Records, names)
 			}
 			return classifyStats(cmd, cmd.ErrOrStderr(), db, time.Since(begin))
 		},
@@ -121,6 +131,7 @@ The file appears, or is replaced, when it is whole.`,
 	over.flags(cmd)
 	f.StringVar(&taxonomy, "taxonomy", "", "folder with nodes.dmp, names.dmp, merged.dmp")
 	f.BoolVar(&add, "add", false, "add to the database that is there")
+	f.BoolVar(&force, "force", false, "replace the database that is there")
 	f.IntVarP(&o.K, "kmer", "k", 16, "letters of a k-mer, 4 to 16")
 	f.IntVarP(&o.Sketch, "sketch", "s", 16, "features of a window, 1 to 64")
 	f.IntVarP(&o.Window, "window", "w", 127, "letters of a window")
@@ -128,6 +139,7 @@ The file appears, or is replaced, when it is whole.`,
 	f.IntVar(&o.MaxLocations, "max-locations", 254, "keep no more locations of a feature than the first so many")
 	f.BoolVar(&skip, "skip-broken", false, "leave out broken records")
 	f.BoolVarP(&quiet, "quiet", "q", false, "no progress, no summary")
+	cmd.MarkFlagsMutuallyExclusive("add", "force")
 	return cmd
 }
 

@@ -48,7 +48,7 @@ func TestClassifyOverDevices(t *testing.T) {
 	var db []byte
 	lines := ""
 	for _, over := range []string{"cpu", "cpu:0,cpu:1", "cpu:0,cpu:1,cpu:2"} {
-		must(t, "classify", "build", in("over.db"), in("refs"), "--taxonomy", in("tax"), "--devices", over)
+		must(t, "classify", "build", in("over.db"), in("refs"), "--taxonomy", in("tax"), "--devices", over, "--force")
 		made, err := os.ReadFile(in("over.db"))
 		if err != nil {
 			t.Fatal(err)

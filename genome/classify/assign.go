@@ -10,16 +10,19 @@ import (
 // assigner tells of which taxon a reference is: by taxid|N in its header; by its file's accession, in assembly_summary.txt; by its own
 // accession, in *.accession2taxid.
 type assigner struct {
-	assemblies map[string]uint32
-	accessions map[string]uint32
+	dir              string // where the lists lie; empty: there are none
+	summaries, lists int    // files
+	assemblies       map[string]uint32
+	accessions       map[string]uint32
 }
 
 func loadAssigner(dir string) (*assigner, error) {
-	a := &assigner{map[string]uint32{}, map[string]uint32{}}
+	a := &assigner{dir: dir, assemblies: map[string]uint32{}, accessions: map[string]uint32{}}
 	for _, name := range packedOrNot(dir, "assembly_summary*.txt") {
 		if err := a.summary(name); err != nil {
 			return nil, err
 		}
+		a.summaries++
 	}
 	for _, name := range packedOrNot(dir, "*.accession2taxid") {
 		first := true
@@ -36,6 +39,7 @@ func loadAssigner(dir string) (*assigner, error) {
 		if err != nil {
 			return nil, err
 		}
+		a.lists++
 	}
 	return a, nil
 }

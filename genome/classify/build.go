@@ -1,11 +1,13 @@
 package classify
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -38,7 +40,11 @@ type Builder struct {
 	assigner *assigner
 	targets  []target
 	letters  int64
-	unknown  int
+	read     int      // references of Add
+	unknown  []string // names of the first of them without a taxon
+	unknowns int
+	lacking  int    // of these, that have a number which the taxonomy lacks
+	lacks    uint32 // one such
 	shares   []*share
 	mu       sync.Mutex
 	pairs    []pair    // of CPU devices, where sorting them takes a tenth of a table's time
@@ -302,15 +308,53 @@ func (w *placer) collect(keys device.Slice[uint32], values device.Slice[uint64])
 }
 
 func (b *Builder) taxonOf(header, file string) uint32 {
-	taxon, known := b.taxonomy.find(b.assigner.taxid(header, file))
-	if !known {
-		b.unknown++
+	id := b.assigner.taxid(header, file)
+	taxon, known := b.taxonomy.find(id)
+	b.read++
+	if known {
+		return taxon
+	}
+	if b.unknowns++; len(b.unknown) < someNames {
+		name, _, _ := strings.Cut(header, " ")
+		b.unknown = append(b.unknown, name[:min(len(name), 60)])
+	}
+	if id != 0 {
+		b.lacking++
+		b.lacks = cmp.Or(b.lacks, id)
 	}
 	return taxon
 }
 
-// Unknown is how many references have no taxon but the root, because nothing tells another.
-func (b *Builder) Unknown() int { return b.unknown }
+// someNames is how many names a message has.
+const someNames = 3
+
+// Unknown is how many of the references that Add has read have no taxon but the root, because nothing tells another, and the names of the first of them.
+func (b *Builder) Unknown() (n int, first []string) { return b.unknowns, b.unknown }
+
+// knowsNothing is an error where Add has read references, and nothing tells a taxon of any.
+func (b *Builder) knowsNothing() error {
+	if b.read == 0 || b.unknowns < b.read {
+		return nil
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "none of %d sequences has a taxon, and so they would tell nothing of reads: want taxid|N in the headers", b.read)
+	if a := b.assigner; a.dir == "" {
+		text.WriteString(", or a folder of --taxonomy with assembly_summary*.txt or *.accession2taxid")
+	} else {
+		lists := func(n, rows int, name string) string {
+			if n == 0 {
+				return "no " + name
+			}
+			return fmt.Sprintf("%d %s with %d rows", n, name, rows)
+		}
+		fmt.Fprintf(&text, ", or the accessions of the files in assembly_summary*.txt, or those of the sequences, such as %q, in *.accession2taxid; there are %s and %s in %s", b.unknown[0],
+			lists(a.summaries, len(a.assemblies), "assembly_summary*.txt"), lists(a.lists, len(a.accessions), "*.accession2taxid"), a.dir)
+	}
+	if b.lacking > 0 {
+		fmt.Fprintf(&text, "; %d have a taxid that the taxonomy lacks, such as %d", b.lacking, b.lacks)
+	}
+	return errors.New(text.String())
+}
 
 // Extend makes a Builder that has what a database has, to add to it. assignments is a folder with assembly_summary*.txt and *.accession2taxid for
 // what is added; empty: headers tell. Features that had more than MaxLocations locations keep the first, which what is added comes behind.

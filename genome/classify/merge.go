@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/genome"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -84,7 +85,12 @@ func (s *share) listSome(st *device.Stream, l *listed, features []uint32) error 
 
 // Database is what the references make, in host memory. Of a feature with more locations than Options.MaxLocations, the first in the order of
 // targets and windows are kept. Cost: a sort of the features; on a GPU, a walk over its table.
+//
+// Errors: *genome.InputError where nothing tells a taxon of any reference that Add has read: such a database would leave all reads unclassified; *device.OutOfMemoryError.
 func (b *Builder) Database() (*Database, error) {
+	if err := b.knowsNothing(); err != nil {
+		return nil, &genome.InputError{Input: "references", Err: err}
+	}
 	db := &Database{Options: b.o, taxonomy: b.taxonomy, targets: slices.Clone(b.targets), letters: b.letters}
 	all := slices.Clone(b.full)
 	for _, s := range b.shares {
