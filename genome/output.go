@@ -1,12 +1,15 @@
 package genome
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 )
 
 // Output is a file that is being made. It appears under its name when it is whole. Pipes, devices, and what standard output goes to, are written to as they are.
@@ -14,15 +17,68 @@ type Output struct {
 	*os.File
 	path    string // what it becomes; empty: it is there
 	mode    fs.FileMode
+	replace bool // a file whose mode it keeps
 	Regular bool // it may be written anywhere
 }
 
 // unfinished are the outputs that are being written.
-var unfinished sync.Map
+var unfinished struct {
+	sync.Mutex
+	names map[string]bool
+	ended bool
+}
 
-// RemoveHidden removes the outputs that are not whole: for a process that ends before they are closed.
+var errEnded = errors.New("the process ends")
+
+// RemoveHidden removes the outputs that are not whole, and lets none begin or become whole: for a process that ends before they are closed.
 func RemoveHidden() {
-	unfinished.Range(func(name, _ any) bool { os.Remove(name.(string)); return true })
+	unfinished.Lock()
+	defer unfinished.Unlock()
+	unfinished.ended = true
+	for name := range unfinished.names {
+		os.Remove(name)
+	}
+}
+
+// hidden makes the file that becomes path. It is never open to more users than the mode says, or the umask allows.
+func hidden(path string, mode fs.FileMode) (*os.File, error) {
+	unfinished.Lock()
+	defer unfinished.Unlock()
+	for {
+		if unfinished.ended {
+			return nil, errEnded
+		}
+		base := filepath.Base(path)
+		base = base[:min(len(base), 200)] // names have 255 bytes at most
+		name := filepath.Join(filepath.Dir(path), fmt.Sprintf(".%s-%08x", base, rand.Uint32()))
+		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err == nil {
+			if unfinished.names == nil {
+				unfinished.names = map[string]bool{}
+			}
+			unfinished.names[name] = true
+		}
+		return f, err
+	}
+}
+
+// syncFile brings a file to the disk, or the names that a folder has.
+var syncFile = (*os.File).Sync
+
+// syncFolder brings the names of a folder to the disk, where the file system does that.
+func syncFolder(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil // one may write there, and not read
+	}
+	err = syncFile(f)
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) {
+		err = nil
+	}
+	return errors.Join(err, f.Close())
 }
 
 // OutputPath is where a file of this name comes to stand: where links lead, be it that nothing is there yet.
@@ -84,10 +140,10 @@ func Create(name string) (*Output, error) {
 	if err := CheckOutput(name); err != nil {
 		return nil, err
 	}
-	o := &Output{mode: 0o644, Regular: true}
+	o := &Output{mode: 0o666, Regular: true}
 	if i, err := os.Stat(name); err == nil {
 		own, err := os.Stdout.Stat()
-		switch o.mode = i.Mode().Perm(); {
+		switch o.mode, o.replace = i.Mode().Perm(), true; {
 		case err == nil && os.SameFile(i, own): // a shell writes there, too: at its own place, before and behind
 			o.File, o.Regular = os.Stdout, false
 			return o, nil
@@ -101,14 +157,14 @@ func Create(name string) (*Output, error) {
 	if o.path, err = OutputPath(name); err != nil {
 		return nil, err
 	}
-	if o.File, err = os.CreateTemp(filepath.Dir(o.path), "."+filepath.Base(o.path)+"-*"); err != nil {
+	if o.File, err = hidden(o.path, o.mode); err != nil {
 		return nil, fmt.Errorf("%s: no file can be made there: %w", name, plainError(err))
 	}
-	unfinished.Store(o.Name(), true)
 	return o, nil
 }
 
-// Close ends the output; whole says that all is written. Without it, nothing is left of it.
+// Close ends the output; whole says that all is written: it is on the disk, under its name, when Close returns. Without it, nothing is left of it. Cost: the disk's
+// time. Errors: the system's, and nothing is left then.
 func (o *Output) Close(whole bool) (err error) {
 	switch {
 	case o.File == os.Stdout:
@@ -116,16 +172,27 @@ func (o *Output) Close(whole bool) (err error) {
 	case o.path == "":
 		return o.File.Close()
 	}
-	defer unfinished.Delete(o.Name())
 	if !whole {
-		return errors.Join(o.File.Close(), os.Remove(o.Name()))
+		err = o.File.Close()
+	} else {
+		if o.replace {
+			err = o.Chmod(o.mode) // the umask may have taken bits of it
+		}
+		err = cmp.Or(err, syncFile(o.File))
+		err = o.Named(cmp.Or(err, o.File.Close()))
 	}
-	if err = errors.Join(o.Chmod(o.mode), o.File.Close()); err == nil {
-		err = os.Rename(o.Name(), o.path)
+	unfinished.Lock()
+	defer unfinished.Unlock()
+	delete(unfinished.names, o.Name())
+	if whole && err == nil {
+		if unfinished.ended {
+			return errEnded
+		}
+		if err = os.Rename(o.Name(), o.path); err == nil {
+			return syncFolder(filepath.Dir(o.path))
+		}
 	}
-	if err != nil {
-		os.Remove(o.Name())
-	}
+	os.Remove(o.Name())
 	return err
 }
 
@@ -135,6 +202,15 @@ func WriteFile(name string, write func(*os.File) error) error {
 	if err != nil {
 		return err
 	}
-	err = write(o.File)
+	err = o.Named(write(o.File))
 	return errors.Join(err, o.Close(err == nil))
+}
+
+// Named has an error tell the output by its name, not by the hidden file's.
+func (o *Output) Named(err error) error {
+	var of *fs.PathError
+	if o.path != "" && errors.As(err, &of) && of.Path == o.Name() {
+		of.Path = o.path
+	}
+	return err
 }

@@ -137,12 +137,7 @@ func (db *Database) columns() *columns {
 
 // Save writes the database to a file, which appears under its name when it is whole.
 func (db *Database) Save(name string) error {
-	return genome.WriteFile(name, func(f *os.File) error {
-		if err := db.write(f); err != nil {
-			return err
-		}
-		return f.Sync()
-	})
+	return genome.WriteFile(name, db.write)
 }
 
 func (db *Database) write(f *os.File) error {

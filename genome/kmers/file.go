@@ -135,7 +135,7 @@ func (w *writer) close(whole bool) error {
 	if whole {
 		err = w.head()
 	}
-	return errors.Join(err, w.file.Close(whole && err == nil))
+	return errors.Join(w.file.Named(err), w.file.Close(whole && err == nil))
 }
 
 // head writes what is before the parts.

@@ -1,6 +1,7 @@
 package kmers
 
 import (
+	"cmp"
 	"errors"
 	"io"
 
@@ -20,7 +21,8 @@ func (f *File) WriteParquet(w io.Writer, lower, upper uint32) error {
 	if err != nil {
 		return err
 	}
-	out := file.NewParquetWriter(struct{ io.Writer }{w}, columns, file.WithWriterProps(parquet.NewWriterProperties(
+	to := &firstError{to: w}
+	out := file.NewParquetWriter(to, columns, file.WithWriterProps(parquet.NewWriterProperties(
 		parquet.WithCompression(compress.Codecs.Zstd), parquet.WithDictionaryFor("kmer", false)))) // no k-mer comes twice
 	text := make([]byte, 0, groupRows*f.K)
 	var counts []int32
@@ -46,7 +48,21 @@ func (f *File) WriteParquet(w io.Writer, lower, upper uint32) error {
 	if err == nil && len(counts) > 0 {
 		err = flush()
 	}
-	return errors.Join(err, out.Close())
+	err = errors.Join(err, out.Close())
+	return cmp.Or(to.err, err) // what cannot be written is told once, and not what it leads to
+}
+
+// firstError keeps the error of a writer, to which nothing is written then.
+type firstError struct {
+	to  io.Writer
+	err error
+}
+
+func (w *firstError) Write(b []byte) (n int, err error) {
+	if w.err == nil {
+		n, w.err = w.to.Write(b)
+	}
+	return n, w.err
 }
 
 func (f *File) schema() (*schema.GroupNode, error) {

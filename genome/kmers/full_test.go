@@ -1,0 +1,50 @@
+package kmers
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/testenv"
+)
+
+// A disk that is full is told once, by what the system said.
+func TestParquetOnFullDisk(t *testing.T) {
+	d, err := device.Open("cpu")
+	testenv.Require(t, "cpu", err)
+	defer d.Close()
+	dir := t.TempDir()
+	in, out := filepath.Join(dir, "in.fa"), filepath.Join(dir, "out.wk")
+	if err := os.WriteFile(in, []byte(">a\nACGTTGCAGTCAGCATTACGAGCATTCAGG\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Count(t.Context(), d, []string{in}, Options{K: 7}, out); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Open(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	full := errors.New("no space left")
+	for room := range 5 {
+		err := f.WriteParquet(&bounded{room * 60, full}, 0, ^uint32(0))
+		if err == nil || err.Error() != full.Error() {
+			t.Errorf("%v; want %v alone", err, full)
+		}
+	}
+}
+
+type bounded struct {
+	room int
+	err  error
+}
+
+func (b *bounded) Write(x []byte) (int, error) {
+	if b.room -= len(x); b.room < 0 {
+		return 0, b.err
+	}
+	return len(x), nil
+}
