@@ -33,7 +33,7 @@ func (f *File) WriteParquet(w io.Writer, lower, upper uint32) error {
 		}
 		err := writeGroup(out, kmers, counts)
 		text, counts = text[:0], counts[:0]
-		return err
+		return cmp.Or(to.err, err)
 	}
 	err = f.Each(func(kmer Kmer, count uint32) error {
 		if count < lower || count > upper {
@@ -52,7 +52,7 @@ func (f *File) WriteParquet(w io.Writer, lower, upper uint32) error {
 	return cmp.Or(to.err, err) // what cannot be written is told once, and not what it leads to
 }
 
-// firstError keeps the error of a writer, to which nothing is written then.
+// firstError keeps the error of a writer, to which nothing is written then. The Parquet library is not told: it panics, or tells others that follow.
 type firstError struct {
 	to  io.Writer
 	err error
@@ -60,9 +60,9 @@ type firstError struct {
 
 func (w *firstError) Write(b []byte) (n int, err error) {
 	if w.err == nil {
-		n, w.err = w.to.Write(b)
+		_, w.err = w.to.Write(b)
 	}
-	return n, w.err
+	return len(b), nil
 }
 
 func (f *File) schema() (*schema.GroupNode, error) {
