@@ -151,7 +151,10 @@ func (w *genomes) measure(o bench.FigOptions, fig *bench.Fig) error {
 		return err
 	}
 	row("query", took, w.numbers, "reads", wrong)
-	features, locations := pairsOf(db)
+	features, locations, err := pairsOf(db)
+	if err != nil {
+		return err
+	}
 	for _, kind := range table.MultiMapKinds() {
 		step(fmt.Sprint("insert, ", kind))
 		lost := 0
@@ -204,22 +207,25 @@ func (w *genomes) query(c *classify.Classifier) (wrong int, err error) {
 }
 
 // pairsOf are a database's features and their locations, in the order of these: that in which a build meets them.
-func pairsOf(db *classify.Database) (features []uint32, locations []uint64) {
+func pairsOf(db *classify.Database) (features []uint32, locations []uint64, err error) {
 	type pair struct {
 		feature  uint32
 		location uint64
 	}
 	var pairs []pair
-	db.Each(func(feature uint32, locations []uint64) {
+	err = db.Each(func(feature uint32, locations []uint64) {
 		for _, at := range locations {
 			pairs = append(pairs, pair{feature, at})
 		}
 	})
+	if err != nil {
+		return nil, nil, err
+	}
 	slices.SortFunc(pairs, func(a, b pair) int { return cmp.Compare(a.location, b.location) })
 	for _, p := range pairs {
 		features, locations = append(features, p.feature), append(locations, p.location)
 	}
-	return features, locations
+	return features, locations, nil
 }
 
 // insert puts pairs into a multimap of a kind, a batch of a block's at a time, and counts those that are not in it.

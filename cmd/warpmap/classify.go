@@ -152,7 +152,8 @@ func classifyBuilder(devices []*device.Device, name, taxonomy string, add bool, 
 	if err != nil {
 		return nil, err
 	}
-	return classify.Extend(devices[0], db, taxonomy, devices[1:]...) // the mapping stays until the process ends: the builder has views of it
+	defer db.Close()
+	return classify.Extend(devices[0], db, taxonomy, devices[1:]...)
 }
 
 func classifyInfoCommand() *cobra.Command {

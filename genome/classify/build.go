@@ -374,10 +374,14 @@ func Extend(d *device.Device, db *Database, assignments string, beside ...*devic
 		return nil, err
 	}
 	b.targets, b.letters = slices.Clone(db.targets), db.letters
-	l := &listed{features: db.features, ends: make([]uint64, len(db.features))}
-	for i := range db.features {
-		l.locations = append(l.locations, db.locationsOf(i)...)
-		l.ends[i] = uint64(len(l.locations))
+	features, _ := db.lengths()
+	l := &listed{features: make([]uint32, 0, features), ends: make([]uint64, 0, features), locations: make([]uint64, 0, db.Stats().Locations)}
+	err = db.Each(func(f uint32, locations []uint64) {
+		l.features, l.locations = append(l.features, f), append(l.locations, locations...)
+		l.ends = append(l.ends, uint64(len(l.locations)))
+	})
+	if err != nil {
+		return nil, errors.Join(err, b.Close())
 	}
 	b.full = append(b.full, l)
 	return b, nil

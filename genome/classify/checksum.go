@@ -9,8 +9,8 @@ import (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// What a core checks at once: bytes, and features or locations.
-const checkedAtOnce, checkedFeatures = 16 << 20, 1 << 20
+// checkedAtOnce is how many bytes a core checks at once.
+const checkedAtOnce = 16 << 20
 
 // Polynomials over GF(2) modulo the checksum's have x⁰ in the highest bit.
 const one, power8 = 1 << 31, 1 << 23

@@ -184,8 +184,8 @@ func build(t *testing.T, d *device.Device, o Options, table bool, references []s
 
 func indexOf(db *Database) map[uint32][]uint64 {
 	index := map[uint32][]uint64{}
-	for i, f := range db.features {
-		index[f] = slices.Clone(db.locationsOf(i))
+	if err := db.Each(func(f uint32, locations []uint64) { index[f] = slices.Clone(locations) }); err != nil {
+		panic(err)
 	}
 	return index
 }

@@ -12,13 +12,12 @@ import (
 	"math"
 	"os"
 	"slices"
-	"syscall"
 	"unsafe"
 
 	"github.com/warpmap/warpmap/genome"
 )
 
-// Database is a database in host memory: of a Builder, or mapped from a file. It may be used by several goroutines.
+// Database is a database in host memory, of a Builder, or in a file. It may be used by several goroutines.
 type Database struct {
 	Options   Options
 	taxonomy  *Taxonomy
@@ -27,7 +26,7 @@ type Database struct {
 	features  []uint32 // in order
 	entries   []uint64 // one a feature
 	locations []uint64 // of features with several
-	file      []byte   // where it is mapped
+	stored    *stored  // where these three lie, of a database that was opened
 }
 
 // A file is a head of headBytes: magic, version, length and checksum of a description in JSON, checksum of these; the description; the sections
@@ -137,6 +136,10 @@ func (db *Database) columns() *columns {
 
 // Save writes the database to a file, which appears under its name when it is whole.
 func (db *Database) Save(name string) error {
+	db, err := db.inMemory()
+	if err != nil {
+		return err
+	}
 	return genome.WriteFile(name, db.write)
 }
 
@@ -178,7 +181,8 @@ func head(text []byte) []byte {
 	return binary.LittleEndian.AppendUint32(h, crc32.Checksum(h, castagnoli))
 }
 
-// Open maps a database's file, and checks its sums: a byte that has changed is an error. Cost: a reading of the whole file. The caller closes it.
+// Open opens a database's file, and checks its sums: a byte that has changed is an error. Cost: a reading of the whole file; its long columns stay there, and are read again
+// by who needs them. The caller closes it. A file that others write to, cut off or replace does no harm: see Changed.
 //
 // Errors: *genome.InputError, also for a file that is no database, is of another version, or is damaged.
 func Open(name string) (*Database, error) {
@@ -191,35 +195,15 @@ func Open(name string) (*Database, error) {
 
 func open(name string) (*Database, error) {
 	if i, err := os.Stat(name); err == nil && !i.Mode().IsRegular() {
-		return nil, errors.New("a pipe, a folder or a device: want the database's file, which is mapped")
+		return nil, errors.New("a pipe, a folder or a device: want the database's file, which is read here and there")
 	}
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	h := make([]byte, headBytes)
-	if _, err := io.ReadFull(f, h); err != nil || !bytes.HasPrefix(h, []byte(magic)) {
-		return nil, errors.New("not a database of classify: make one with classify build")
-	}
-	if v := binary.LittleEndian.Uint32(h[8:]); v != version {
-		return nil, fmt.Errorf("a database of version %d: want %d; build it anew", v, version)
-	}
-	i, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	n := binary.LittleEndian.Uint64(h[12:])
-	if n > uint64(i.Size()) || i.Size() > math.MaxInt {
-		return nil, errDamaged("its head")
-	}
-	file, err := syscall.Mmap(int(f.Fd()), 0, int(i.Size()), syscall.PROT_READ, syscall.MAP_SHARED)
-	if err != nil {
-		return nil, fmt.Errorf("mapping: %w", err)
-	}
-	db := &Database{file: file}
-	if err := db.read(n); err != nil {
-		db.Close()
+	db := &Database{stored: &stored{name: name, file: f}}
+	if err := db.read(); err != nil {
+		f.Close()
 		return nil, err
 	}
 	return db, nil
@@ -229,12 +213,30 @@ func errDamaged(what string) error {
 	return fmt.Errorf("%s is damaged: copy the database again, or build it anew", what)
 }
 
-func (db *Database) read(n uint64) error {
-	if n > uint64(len(db.file)-headBytes) {
+// mostDescription is how long a description may be. Those that are written have some thousand bytes.
+const mostDescription = 1 << 20
+
+func (db *Database) read() (err error) {
+	f, h := db.stored.file, make([]byte, headBytes)
+	if _, err := io.ReadFull(f, h); err != nil || !bytes.HasPrefix(h, []byte(magic)) {
+		return errors.New("not a database of classify: make one with classify build")
+	}
+	if v := binary.LittleEndian.Uint32(h[8:]); v != version {
+		return fmt.Errorf("a database of version %d: want %d; build it anew", v, version)
+	}
+	if db.stored.about, err = f.Stat(); err != nil {
+		return err
+	}
+	size := db.stored.about.Size()
+	n := binary.LittleEndian.Uint64(h[12:])
+	if n > mostDescription || int64(n) > size-headBytes {
 		return errDamaged("its head")
 	}
-	text := db.file[headBytes : headBytes+n]
-	if !bytes.Equal(head(text), db.file[:headBytes]) {
+	text, err := db.stored.bytes(headBytes, int64(n))
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(head(text), h) {
 		return errDamaged("its head")
 	}
 	var d description
@@ -243,21 +245,41 @@ func (db *Database) read(n uint64) error {
 	}
 	begin, c, i := aligned(int64(headBytes+n)), &columns{}, 0
 	last := int64(headBytes + n)
-	err := c.each(func(name string, column any) error {
+	long := map[string]*longColumn{"features": &db.stored.features, "entries": &db.stored.entries, "locations": &db.stored.locations}
+	var sums [3]uint32 // of the long columns
+	err = c.each(func(name string, column any) error {
 		if i >= len(d.Sections) || d.Sections[i].Name != name {
 			return errDamaged("the list of sections")
 		}
 		s := d.Sections[i]
+		if i < len(sums) {
+			sums[i] = s.Sum
+		}
 		i++
 		from := begin + s.Offset
 		if s.Bytes == 0 {
-			return setBytes(column, nil)
+			return nil
 		}
-		if s.Offset < 0 || s.Offset%sectionAlign != 0 || from < last || s.Bytes < 0 || s.Bytes > int64(len(db.file))-from || !zero(db.file[last:from]) {
+		if s.Offset < 0 || s.Offset%sectionAlign != 0 || from != aligned(last) || s.Bytes < 0 || s.Bytes > size-from {
+			return errDamaged("the section")
+		}
+		if between, err := db.stored.bytes(last, from-last); err != nil {
+			return err
+		} else if !zero(between) {
 			return errDamaged("the section")
 		}
 		last = from + s.Bytes
-		b := db.file[from:last]
+		if l := long[name]; l != nil {
+			width := int64(itemBytes(column))
+			if l.at, l.n = from, int(s.Bytes/width); s.Bytes%width != 0 {
+				return fmt.Errorf("%d bytes: want a multiple of %d", s.Bytes, width)
+			}
+			return nil
+		}
+		b, err := db.stored.bytes(from, s.Bytes)
+		if err != nil {
+			return err
+		}
 		if checksum(b) != s.Sum {
 			return errDamaged("the section")
 		}
@@ -266,17 +288,41 @@ func (db *Database) read(n uint64) error {
 	if err != nil {
 		return err
 	}
-	if last != int64(len(db.file)) {
+	if last != size {
 		return errDamaged("the end")
 	}
 	db.Options, db.letters = d.Options, d.Letters
 	if err := db.Options.complete(); err != nil || db.Options != d.Options || d.Letters < 0 {
 		return errDamaged("the description")
 	}
+	if db.stored.features.n != db.stored.entries.n {
+		return errDamaged("the length of a section")
+	}
 	if err := db.take(c); err != nil {
 		return err
 	}
-	return db.check()
+	if err := db.check(); err != nil {
+		return err
+	}
+	return db.stored.check(db, sums)
+}
+
+// bytes reads bytes into memory that numbers of any size may lie in.
+func (s *stored) bytes(at, n int64) ([]byte, error) {
+	b := raw(make([]uint64, (n+7)/8))[:n]
+	if _, err := s.file.ReadAt(b, at); err == io.EOF {
+		return nil, errChanged
+	} else if err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+func itemBytes(column any) int {
+	if _, is := column.(*[]uint32); is {
+		return 4
+	}
+	return 8
 }
 
 // zero tells whether what lies between sections is as it was written.
@@ -291,12 +337,11 @@ func zero(b []byte) bool {
 
 // take makes of columns what is not an array.
 func (db *Database) take(c *columns) error {
-	if len(c.Entries) != len(c.Features) || len(c.TargetWindows) != len(c.TargetTaxa) || len(c.TargetNameEnds) != len(c.TargetTaxa) ||
+	if len(c.TargetWindows) != len(c.TargetTaxa) || len(c.TargetNameEnds) != len(c.TargetTaxa) ||
 		len(c.TaxonParents) != len(c.TaxonIDs) || len(c.TaxonRanks) != len(c.TaxonIDs) || len(c.TaxonNameEnds) != len(c.TaxonIDs) ||
 		len(c.MergedTo) != len(c.MergedFrom) {
 		return errDamaged("the length of a section")
 	}
-	db.features, db.entries, db.locations = c.Features, c.Entries, c.Locations
 	names, err := named(c.TargetNames, c.TargetNameEnds)
 	if err != nil {
 		return err
@@ -351,37 +396,7 @@ func (db *Database) check() error {
 			return errDamaged("a target")
 		}
 	}
-	err := ranges(len(db.features), checkedFeatures, func(from, to int) error {
-		for i := from; i < to; i++ {
-			if i > 0 && db.features[i] <= db.features[i-1] {
-				return errDamaged("the order of features")
-			}
-			if !db.sound(db.entries[i]) {
-				return errDamaged("an entry")
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return ranges(len(db.locations), checkedFeatures, func(from, to int) error {
-		for _, at := range db.locations[from:to] {
-			if !db.of(at) {
-				return errDamaged("a location")
-			}
-		}
-		return nil
-	})
-}
-
-// sound tells whether an entry has locations that are there.
-func (db *Database) sound(e uint64) bool {
-	if e>>manyBit == 0 {
-		return e>>oneBit == 1 && db.of(e&^(1<<oneBit))
-	}
-	n, from := e>>countShift&mostLocations, e&(1<<countShift-1)
-	return n > 1 && n <= uint64(db.Options.MaxLocations) && from <= uint64(len(db.locations)) && n <= uint64(len(db.locations))-from
+	return nil
 }
 
 // of tells whether a location is of a target, and of a window that it has.
@@ -390,14 +405,12 @@ func (db *Database) of(location uint64) bool {
 	return target < uint64(len(db.targets)) && uint32(location) < db.targets[target].windows
 }
 
-// Close unmaps the file. Nothing of the database may be used any more.
+// Close closes the file. What a Classifier or a Builder was given stays good.
 func (db *Database) Close() error {
-	if db.file == nil {
+	if db.stored == nil {
 		return nil
 	}
-	file := db.file
-	*db = Database{}
-	return syscall.Munmap(file)
+	return db.stored.file.Close()
 }
 
 func (db *Database) locationsOf(i int) []uint64 {
@@ -409,32 +422,63 @@ func (db *Database) locationsOf(i int) []uint64 {
 	return db.locations[from : from+e>>countShift&mostLocations]
 }
 
-// Each calls visit for all features, in order, with their locations in order.
-func (db *Database) Each(visit func(feature uint32, locations []uint64)) {
+// Each calls visit for all features, in order, with their locations in order, which are good until visit returns. Errors: *genome.InputError, of a file that is no more
+// what it was when it was opened.
+func (db *Database) Each(visit func(feature uint32, locations []uint64)) error {
+	if db.stored != nil {
+		return db.stored.each(visit)
+	}
 	for i, f := range db.features {
 		visit(f, db.locationsOf(i))
 	}
+	return nil
+}
+
+// inMemory is the database with its long columns in memory.
+func (db *Database) inMemory() (*Database, error) {
+	if db.stored == nil {
+		return db, nil
+	}
+	whole := &Database{Options: db.Options, taxonomy: db.taxonomy, targets: db.targets, letters: db.letters}
+	err := db.Each(func(feature uint32, locations []uint64) {
+		whole.features = append(whole.features, feature)
+		whole.append(locations)
+	})
+	return whole, err
+}
+
+// lengths are how many features there are, and how many places of locations.
+func (db *Database) lengths() (features, locations int) {
+	if s := db.stored; s != nil {
+		return s.features.n, s.locations.n
+	}
+	return len(db.features), len(db.locations)
 }
 
 // Stats counts.
 func (db *Database) Stats() Stats {
-	s := Stats{Targets: len(db.targets), Letters: db.letters, Taxa: len(db.taxonomy.ids), Features: len(db.features)}
+	s := Stats{Targets: len(db.targets), Letters: db.letters, Taxa: len(db.taxonomy.ids)}
+	s.Features, _ = db.lengths()
 	for _, t := range db.targets {
 		s.Windows += int64(t.windows)
 	}
-	squares := 0.0
-	for _, e := range db.entries {
-		n := 1
-		if e>>manyBit != 0 {
-			n = int(e >> countShift & mostLocations)
-		}
-		s.Locations += int64(n)
-		s.Most = max(s.Most, n)
-		squares += float64(n * n)
+	c := content{}
+	if db.stored != nil {
+		c = db.stored.content
 	}
+	for _, e := range db.entries {
+		n := uint64(1)
+		if e>>manyBit != 0 {
+			n = e >> countShift & mostLocations
+		}
+		c.locations += n
+		c.squares += n * n
+		c.most = max(c.most, n)
+	}
+	s.Locations, s.Most = int64(c.locations), int(c.most)
 	if n := float64(s.Features); n > 0 {
 		s.Mean = float64(s.Locations) / n
-		s.Deviation = math.Sqrt(max(0, squares/n-s.Mean*s.Mean))
+		s.Deviation = math.Sqrt(max(0, float64(c.squares)/n-s.Mean*s.Mean))
 	}
 	return s
 }

@@ -134,14 +134,16 @@ func openFile(t *testing.T, content []byte) {
 	defer db.Close()
 	s, n := db.Stats(), int64(0)
 	climb(t, db.taxonomy)
-	for i := range db.features {
-		l := db.locationsOf(i)
+	err = db.Each(func(_ uint32, l []uint64) {
 		n += int64(len(l))
 		for _, at := range l {
 			if target := db.targets[at>>32]; uint32(at) >= target.windows || int(target.taxon) >= len(db.taxonomy.ids) {
 				t.Fatalf("a location %x of %+v", at, target)
 			}
 		}
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	if s.Locations != n {
 		t.Fatalf("%d locations, of which Stats tells %d", n, s.Locations)

@@ -91,11 +91,13 @@ func NewClassifier(d *device.Device, db *Database, o QueryOptions, beside ...*de
 	var work errgroup.Group
 	for i, d := range devices {
 		work.Go(func() (err error) {
-			features, entries, locations := db.features, db.entries, db.locations
+			share := db
 			if len(devices) > 1 {
-				features, entries, locations = db.within(bounds[i], bounds[i+1])
+				if share, err = db.within(bounds[i], bounds[i+1]); err != nil {
+					return err
+				}
 			}
-			c.parts[i], err = c.load(d, features, entries, locations)
+			c.parts[i], err = c.load(d, share)
 			if need := db.bytes() / int64(len(devices)); device.IsOutOfMemory(err) {
 				err = fmt.Errorf("a database that takes about %s on each of %d devices: want more devices, or larger ones, or the CPU: %w", device.Bytes(need), len(devices), err)
 			}
@@ -110,7 +112,10 @@ func NewClassifier(d *device.Device, db *Database, o QueryOptions, beside ...*de
 }
 
 // bytes is what a database takes on a device, about: the table's slots of 16 bytes are filled to nine tenths.
-func (db *Database) bytes() int64 { return int64(len(db.features))*18 + int64(len(db.locations))*8 }
+func (db *Database) bytes() int64 {
+	features, locations := db.lengths()
+	return int64(features)*18 + int64(locations)*8
+}
 
 // bounds are the first targets of n parts with about as many windows each, and the end.
 func (db *Database) bounds(n int) []uint64 {
@@ -132,22 +137,22 @@ func (db *Database) bounds(n int) []uint64 {
 }
 
 // within is what a database has of the targets first … end-1.
-func (db *Database) within(first, end uint64) (features []uint32, entries, locations []uint64) {
+func (db *Database) within(first, end uint64) (*Database, error) {
 	some := &Database{}
-	for i, f := range db.features {
-		l := db.locationsOf(i)
+	err := db.Each(func(f uint32, l []uint64) {
 		from := sort.Search(len(l), func(j int) bool { return l[j]>>32 >= first })
 		l = l[from:]
 		if l = l[:sort.Search(len(l), func(j int) bool { return l[j]>>32 >= end })]; len(l) > 0 {
 			some.features = append(some.features, f)
 			some.append(l)
 		}
-	}
-	return some.features, some.entries, some.locations
+	})
+	return some, err
 }
 
-// load brings features to a device.
-func (c *Classifier) load(d *device.Device, features []uint32, entries, locations []uint64) (p *part, err error) {
+// load brings a database, or a share of it, to a device.
+func (c *Classifier) load(d *device.Device, share *Database) (p *part, err error) {
+	features, locations := share.lengths()
 	p = &part{d: d}
 	defer func() {
 		if err != nil {
@@ -157,7 +162,7 @@ func (c *Classifier) load(d *device.Device, features []uint32, entries, location
 	if p.k, err = compile(d, c.db.Options); err != nil {
 		return p, err
 	}
-	if p.locations, err = device.Make[uint64](d, len(locations)); err != nil {
+	if p.locations, err = device.Make[uint64](d, locations); err != nil {
 		return p, err
 	}
 	for _, x := range []struct {
@@ -169,17 +174,26 @@ func (c *Classifier) load(d *device.Device, features []uint32, entries, location
 		}
 	}
 	wo := warpcore.Options{}
-	wo.Capacity = len(features)
+	wo.Capacity = features
 	if !d.Info().CUDA() {
 		wo.LoadFactor = 0.5 // a second window read costs the CPU more than memory does
 	}
 	if p.table, err = warpcore.New[uint32, uint64](d, wo); err != nil {
 		return p, err
 	}
-	if err := p.table.Insert(features, entries); err != nil {
+	bring := func(b *batch) error {
+		if b.locations == nil {
+			return p.table.Insert(b.features, b.entries)
+		}
+		return table.Upload(nil, p.locations.Slice(b.at, b.at+len(b.locations)), b.locations) // by the buffers that the insert had
+	}
+	if share.stored != nil {
+		return p, share.stored.batches(bring)
+	}
+	if err := bring(&batch{features: share.features, entries: share.entries}); err != nil || locations == 0 {
 		return p, err
 	}
-	return p, table.Upload(nil, p.locations, locations) // by the buffers that the insert had
+	return p, bring(&batch{locations: share.locations})
 }
 
 // rows lists the lineages of the targets' taxa.
