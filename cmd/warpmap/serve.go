@@ -17,7 +17,7 @@ func classifyServeCommand() *cobra.Command {
 	var over several
 	var o serve.Options
 	var listen, socket string
-	var most = size{&o.MaxBytes}
+	var most, spool = size{&o.MaxBytes}, size{&o.MaxSpool}
 	var quiet bool
 	cmd := &cobra.Command{
 		Use:   "serve DB",
@@ -28,8 +28,10 @@ POST /classify answers with lines, as of query, while reads are still coming; wi
 Kraken's format. With ?paired=true mates take turns; a form with two files is reads and their mates. GET /healthz says whether it serves, GET /metrics
 has figures for Prometheus. Reads of many requests go to the device together.
 
-Status 400 is for what is no FASTA or FASTQ, 408 for clients that stop sending, 413 for what is too large, 503 with Retry-After where too many requests
-wait. After a signal, what has begun is finished; a second signal ends that.`,
+Status 400 is for what is no FASTA or FASTQ, 408 for clients that stop sending, 413 for what is too large, 429 and 503 with Retry-After where too many requests of
+a client, or of all, wait. Lines that a client does not take wait for it, as far as --spool allows; then its reads wait. On this machine's own addresses the server
+answers to localhost, to the machine's name, and to those of --host alone. DB may be replaced while it is served: a line tells so, and answers are of what was loaded.
+After a signal, what has begun is finished; a second signal ends that.`,
 		Example: `  warpmap classify serve refs.db
   warpmap classify serve refs.db --listen '' --socket /run/warpmap.sock --lowest species
   curl --data-binary @reads.fastq.gz localhost:8080/classify > verdicts.tsv
@@ -55,6 +57,9 @@ wait. After a signal, what has begun is finished; a second signal ends that.`,
 			if o.Queue == 0 {
 				o.Queue = -1
 			}
+			if o.PerClient < 0 || o.PerClient > o.Requests || o.MaxSpool < 0 {
+				return fmt.Errorf("--per-client %d, --spool %d: want 0 or more, and no more than --requests", o.PerClient, o.MaxSpool)
+			}
 			o.Log = cmd.ErrOrStderr()
 			devices, closeAll, err := over.openOr(cmd)
 			if err != nil {
@@ -67,6 +72,7 @@ wait. After a signal, what has begun is finished; a second signal ends that.`,
 				return err
 			}
 			defer db.Close()
+			o.Changed = db.Changed
 			c, err := classify.NewClassifier(devices[0], db, q, devices[1:]...)
 			if err != nil {
 				return err
@@ -109,9 +115,12 @@ wait. After a signal, what has begun is finished; a second signal ends that.`,
 	f.StringVar(&socket, "socket", "", "name for a Unix socket, with mode 0600")
 	f.IntVar(&o.Requests, "requests", 128, "requests that are read at once")
 	f.IntVar(&o.Queue, "queue", 1024, "requests that wait for a place; more are refused")
+	f.IntVar(&o.PerClient, "per-client", 0, "requests of one address that are read at once, and as large a share of --queue and --spool; 0 for a quarter. Raise it behind a proxy")
+	f.Var(&spool, "spool", "most bytes that wait for clients, in memory and in the folder that TMPDIR names, such as 500MB; left out, 4 GiB")
+	f.StringSliceVar(&o.Hosts, "host", nil, "names that clients on this machine may call the server by, beside localhost and the machine's, such as a proxy's")
 	f.Var(&most, "max-request", "most bytes of a request, such as 500MB; left out, 1 GiB")
 	f.IntVar(&o.MaxLetters, "max-read", 1<<20, "most letters of a read")
-	f.DurationVar(&o.Timeout, "timeout", 30*time.Second, "give up a client that takes and sends nothing for so long")
+	f.DurationVar(&o.Timeout, "timeout", 30*time.Second, "give up a client that takes and sends next to nothing for so long; an eighth of it where others wait")
 	f.DurationVar(&o.MaxTime, "max-time", 10*time.Minute, "give up a request that takes so long")
 	f.DurationVar(&o.Grace, "grace", 30*time.Second, "time for what has begun, after a signal")
 	f.BoolVarP(&quiet, "quiet", "q", false, "no messages")

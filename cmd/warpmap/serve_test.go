@@ -42,6 +42,9 @@ func TestServeEndsWell(t *testing.T) {
 	if i, err := os.Stat(in("s")); err != nil || i.Mode() != os.ModeSocket|0o600 || !strings.HasPrefix(url, "http://127.0.0.1:") {
 		t.Fatal(err, url)
 	}
+	if err := os.Truncate(in("x.db"), 0); err != nil { // the server has what it needs
+		t.Fatal(err)
+	}
 	body, to := io.Pipe()
 	got := make(chan string, 1)
 	go func() {
@@ -105,6 +108,9 @@ func TestServeErrors(t *testing.T) {
 		{exitInput, []string{"1.fa"}, "not a database"},
 		{exitUsage, []string{"x.db", "--requests", "-3"}, "--requests -3"},
 		{exitUsage, []string{"x.db", "--queue", "-1"}, "--queue -1"},
+		{exitUsage, []string{"x.db", "--per-client", "-1"}, "--per-client -1"},
+		{exitUsage, []string{"x.db", "--per-client", "9", "--requests", "8"}, "--per-client 9"},
+		{exitUsage, []string{"x.db", "--spool", "much"}, "--spool"},
 	} {
 		args := []string{"classify", "serve"}
 		for _, a := range c.args {

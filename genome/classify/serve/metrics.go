@@ -14,6 +14,8 @@ import (
 type metrics struct {
 	reads, classified, letters, batches atomic.Int64
 	active, waiting                     atomic.Int64
+	changed                             atomic.Int64
+	spooled                             func() int64
 
 	mu       sync.Mutex
 	statuses [600]int64
@@ -53,6 +55,8 @@ func (m *metrics) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	one("warpmap_batches_total", "counter", "Batches that the device has classified.", m.batches.Load())
 	one("warpmap_requests_active", "gauge", "Requests that have a place.", m.active.Load())
 	one("warpmap_requests_waiting", "gauge", "Requests that wait for a place.", m.waiting.Load())
+	one("warpmap_spool_bytes", "gauge", "Bytes that wait for clients, in memory and in temporary files.", m.spooled())
+	one("warpmap_database_changed", "gauge", "1 where the database's file is no more what was loaded.", m.changed.Load())
 	m.mu.Lock()
 	family("warpmap_requests_total", "counter", "Requests to classify, by status; broken are those that broke off behind the first line.")
 	for status, n := range m.statuses {

@@ -58,6 +58,8 @@ func statusOf(err error) int {
 func (s *Server) classify(w http.ResponseWriter, r *http.Request) {
 	begin := time.Now()
 	status := 0
+	s.gate.in()
+	defer s.gate.out()
 	defer func() { s.metrics.done(status, time.Since(begin)) }()
 	ctx, cancel := context.WithTimeoutCause(s.going, s.o.MaxTime, refused(http.StatusServiceUnavailable, "the request took longer than %v: send several", s.o.MaxTime))
 	defer cancel()
@@ -66,7 +68,7 @@ func (s *Server) classify(w http.ResponseWriter, r *http.Request) {
 		status = s.fail(w, err)
 		return
 	}
-	defer s.leave()
+	defer s.gate.leave(a.client, a.body)
 	defer a.close()
 	err = a.run(ctx)
 	switch {
@@ -88,7 +90,7 @@ func (s *Server) classify(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) fail(w http.ResponseWriter, err error) int {
 	status := statusOf(err)
-	if status == http.StatusServiceUnavailable {
+	if status == http.StatusServiceUnavailable || status == http.StatusTooManyRequests {
 		w.Header().Set("Retry-After", "1")
 	}
 	if status >= http.StatusInternalServerError && status != http.StatusServiceUnavailable {
@@ -102,6 +104,7 @@ func (s *Server) fail(w http.ResponseWriter, err error) int {
 // answer is a request that has a place, and what is told of it.
 type answer struct {
 	s      *Server
+	client string
 	w      http.ResponseWriter
 	rc     *http.ResponseController
 	body   *body
@@ -121,25 +124,31 @@ func (s *Server) admit(ctx context.Context, w http.ResponseWriter, r *http.Reque
 		w.Header().Set("Allow", "POST, PUT")
 		return nil, refused(http.StatusMethodNotAllowed, "%s: want POST, with reads: curl --data-binary @reads.fastq", r.Method)
 	}
-	a := &answer{s: s, w: w, rc: http.NewResponseController(w), format: classify.KrakenLines, out: newSpool()}
+	a := &answer{s: s, w: w, rc: http.NewResponseController(w), format: classify.KrakenLines, client: clientOf(r)}
 	if err := a.parse(r); err != nil {
 		return nil, err
 	}
 	if r.ContentLength > s.o.MaxBytes {
 		return nil, refused(http.StatusRequestEntityTooLarge, "%d bytes: want %d at most; send several requests", r.ContentLength, s.o.MaxBytes)
 	}
-	if err := s.enter(ctx); err != nil {
+	a.rc.EnableFullDuplex() // lines come while reads are sent
+	a.body = &body{ctx: ctx, from: http.MaxBytesReader(nil, r.Body, s.o.MaxBytes), rc: a.rc, timeout: s.o.Timeout, crowded: s.gate.crowded}
+	err := s.first(a)
+	if err == nil {
+		err = s.gate.enter(ctx, a.client, a.body)
+	}
+	if err != nil {
+		a.body.close()
+		w.Header().Set("Connection", "close")
 		return nil, err
 	}
-	a.rc.EnableFullDuplex() // lines come while reads are sent
-	a.body = &body{ctx: ctx, from: http.MaxBytesReader(nil, r.Body, s.o.MaxBytes), rc: a.rc, timeout: s.o.Timeout}
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind == "multipart/form-data" {
 		own := r.WithContext(ctx) // net/http looks at its own request's body, to tell whether it was read
 		own.Body = io.NopCloser(a.body)
 		form, err := own.MultipartReader()
 		if err != nil {
-			s.leave()
-			return nil, refused(http.StatusBadRequest, "%w", err)
+			s.gate.leave(a.client, a.body)
+			return nil, refused(http.StatusBadRequest, "%w: want a form as of curl -F reads=@1.fq -F mates=@2.fq", err)
 		}
 		a.form = form
 	}
@@ -167,30 +176,22 @@ func (a *answer) parse(r *http.Request) (err error) {
 	return nil
 }
 
-// enter waits for a place.
-func (s *Server) enter(ctx context.Context) error {
-	select {
-	case s.places <- struct{}{}:
-		s.metrics.active.Add(1)
-		return nil
-	default:
-	}
-	defer s.metrics.waiting.Add(-1)
-	if s.metrics.waiting.Add(1) > int64(s.o.Queue) {
-		return refused(http.StatusServiceUnavailable, "%d requests wait: try again", s.o.Queue)
-	}
-	select {
-	case s.places <- struct{}{}:
-		s.metrics.active.Add(1)
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
+// firstBytes is how much of a body comes before its request has a place, at most.
+const firstBytes = 4 << 10
 
-func (s *Server) leave() {
-	s.metrics.active.Add(-1)
-	<-s.places
+// first waits for the first bytes of a body: requests that send nothing take no places. Their memory is of the budget.
+func (s *Server) first(a *answer) error {
+	if ok, _ := s.budget.take(a.client, firstBytes); !ok {
+		return refused(http.StatusServiceUnavailable, "the server keeps as much for clients as it may: try again later")
+	}
+	defer s.budget.give(a.client, firstBytes)
+	room := make([]byte, firstBytes)
+	n, err := a.body.Read(room)
+	a.body.ahead = room[:n]
+	if err == io.EOF {
+		err = nil // it comes again
+	}
+	return err
 }
 
 // close gives back what the answer holds.
@@ -202,6 +203,7 @@ func (a *answer) run(ctx context.Context) error {
 		a.tally = a.s.c.NewTally(false)
 	}
 	inner, stop := context.WithCancel(ctx)
+	a.out = newSpool(inner, a.s.budget, a.client)
 	var both sync.WaitGroup
 	order := make(chan *job, 1)
 	var reading error
@@ -241,7 +243,7 @@ func (a *answer) read(ctx context.Context, order chan<- *job) error {
 	o.Open = func(string) (io.ReadCloser, error) { return io.NopCloser(a.body), nil }
 	pairs := func(x, y *genome.Block) error { return a.hand(ctx, order, x, y) }
 	if a.form != nil {
-		first, second, err := a.files()
+		first, second, err := a.files(ctx)
 		if err != nil {
 			return err
 		}
@@ -250,7 +252,7 @@ func (a *answer) read(ctx context.Context, order chan<- *job) error {
 			if name == mates {
 				return io.NopCloser(second), nil
 			}
-			return first, nil
+			return io.NopCloser(first), nil
 		}
 		if second != nil {
 			_, err = genome.ReadPaired(ctx, []string{reads}, []string{mates}, o, pairs)
@@ -267,7 +269,7 @@ func (a *answer) read(ctx context.Context, order chan<- *job) error {
 }
 
 // files are those of a form: the first in a temporary file, for it comes before the second; that may be nil.
-func (a *answer) files() (first *os.File, second io.Reader, err error) {
+func (a *answer) files(ctx context.Context) (first *upload, second io.Reader, err error) {
 	part, err := a.form.NextPart()
 	if err == io.EOF {
 		return nil, nil, refused(http.StatusBadRequest, "a form without files: want one of reads, or two of reads and mates")
@@ -277,15 +279,18 @@ func (a *answer) files() (first *os.File, second io.Reader, err error) {
 	if part.FormName() == "mates" {
 		return nil, nil, errOrder
 	}
-	if first, err = temporary(); err != nil {
-		return nil, nil, err
+	file, err := temporary()
+	if err != nil {
+		return nil, nil, fullDisk(err)
 	}
+	kept := &upload{File: file, a: a, ctx: ctx}
+	first = kept
 	defer func() {
 		if err != nil {
-			first.Close()
+			kept.Close()
 		}
 	}()
-	if _, err = io.Copy(first, part); err != nil {
+	if _, err = io.Copy(struct{ io.Writer }{first}, part); err != nil {
 		return nil, nil, formError(err)
 	}
 	if _, err = first.Seek(0, io.SeekStart); err != nil {
@@ -394,7 +399,7 @@ func (a *answer) write() error {
 			a.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 			a.rc.SetWriteDeadline(time.Now().Add(a.s.o.Timeout))
 			if _, err := a.w.Write(text[:n]); err != nil {
-				return fmt.Errorf("the client takes no lines: %w", err)
+				return fmt.Errorf("the client took no lines for %v: read them while you send: %w", a.s.o.Timeout, err)
 			}
 		}
 		switch {
@@ -408,16 +413,28 @@ func (a *answer) write() error {
 	}
 }
 
-// body is a request's, which gives up after a time without news, or with its context, and which nobody reads any more behind close.
+// body is a request's, which gives up after a time with too little news, or with its context, and which nobody reads any more behind close.
 type body struct {
 	ctx     context.Context
 	mu      sync.Mutex
 	from    io.Reader
+	ahead   []byte // comes before what from has
 	rc      *http.ResponseController
 	timeout time.Duration
-	whole   bool // read to its end
+	crowded func() bool // requests wait for places
+	waited  time.Duration
+	got     int // bytes, since waited was 0
+	clock   sync.Mutex
+	since   time.Time // somebody reads, and the client has been silent so long; zero: nobody does
+	whole   bool      // read to its end
 	closed  atomic.Bool
 }
+
+// leastBytes is how much of a body must come in Options.Timeout: a byte now and then is no progress. Time in which the server does not read does not count.
+const leastBytes = 1 << 10
+
+// hurry is by how much clients have less time where others wait for their places.
+const hurry = 8
 
 var errClosed = errors.New("the request has ended")
 
@@ -427,29 +444,62 @@ func (b *body) Read(to []byte) (int, error) {
 	if b.ctx.Err() != nil {
 		return 0, context.Cause(b.ctx)
 	}
-	soon := time.Now().Add(b.timeout)
-	if last, ok := b.ctx.Deadline(); ok && last.Before(soon) {
-		soon = last
+	if len(b.ahead) > 0 {
+		n := copy(to, b.ahead)
+		b.ahead = b.ahead[n:]
+		return n, nil
 	}
-	b.rc.SetReadDeadline(soon)
+	begin := time.Now()
+	b.clock.Lock()
+	b.since = begin.Add(-b.waited)
+	b.clock.Unlock()
+	b.wind(b.timeout)
+	if b.crowded() {
+		b.wind(b.timeout / hurry)
+	}
 	if b.closed.Load() { // or close comes now, and its deadline with it
 		return 0, errClosed
 	}
 	n, err := b.from.Read(to)
-	if n > 0 { // a client that sends all before it reads is not one that never reads
+	b.clock.Lock()
+	b.since = time.Time{}
+	b.clock.Unlock()
+	b.waited += time.Since(begin)
+	if b.got += n; b.got >= leastBytes { // a client that sends all before it reads is not one that never reads
+		b.got, b.waited = 0, 0
 		b.rc.SetWriteDeadline(time.Now().Add(b.timeout))
 	}
 	if err == io.EOF {
 		b.whole = true
 		b.rc.SetReadDeadline(time.Time{})
 	}
+	if errors.Is(err, os.ErrDeadlineExceeded) && !b.closed.Load() && b.ctx.Err() == nil {
+		err = refused(http.StatusRequestTimeout, "timeout: less than %d bytes of the body came in %v (%v where others wait): send it without pauses, or in several requests: %w",
+			leastBytes, b.timeout, b.timeout/hurry, err)
+	}
 	return n, err
+}
+
+// wind lets whoever reads wait until the client has been silent so long, or the context is done.
+func (b *body) wind(timeout time.Duration) {
+	b.clock.Lock()
+	defer b.clock.Unlock()
+	if b.since.IsZero() || b.closed.Load() {
+		return
+	}
+	soon := b.since.Add(timeout)
+	if last, ok := b.ctx.Deadline(); ok && last.Before(soon) {
+		soon = last
+	}
+	b.rc.SetReadDeadline(soon)
 }
 
 // close waits until nobody reads, and lets nobody read any more.
 func (b *body) close() {
+	b.clock.Lock()
 	b.closed.Store(true)
 	b.rc.SetReadDeadline(time.Unix(1, 0))
+	b.clock.Unlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.whole {

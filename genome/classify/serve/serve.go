@@ -28,6 +28,11 @@ type Options struct {
 	MaxTime    time.Duration // of a request, its waiting for a place included; 0: 10 min
 	Grace      time.Duration // for requests that have begun when the server ends; 0: 30 s
 	Log        io.Writer     // gets a line for each request that the server could not finish; nil: nothing does
+
+	PerClient int          // requests of one address that are read at once, and as large a share of Queue and MaxSpool; 0: a quarter. A Unix socket has no such bound.
+	MaxSpool  int64        // bytes that wait for clients, of all requests, in memory and in temporary files; 0: 4 GiB. Without room, reading waits for clients.
+	Hosts     []string     // names that clients on this machine may know it by, beside localhost and its own
+	Changed   func() error // tells, from time to time, what has become of the database; its first error goes to Log
 }
 
 func (o *Options) complete() error {
@@ -35,7 +40,12 @@ func (o *Options) complete() error {
 		return fmt.Errorf("%d requests, %d that wait, %d bytes, reads of %d letters, times of %v, %v and %v: want none to be negative",
 			o.Requests, o.Queue, o.MaxBytes, o.MaxLetters, o.Timeout, o.MaxTime, o.Grace)
 	}
+	if o.PerClient < 0 || o.MaxSpool < 0 {
+		return fmt.Errorf("%d requests of a client, %d bytes that wait: want none to be negative", o.PerClient, o.MaxSpool)
+	}
 	o.Requests = cmp.Or(o.Requests, 128)
+	o.PerClient = min(o.Requests, cmp.Or(o.PerClient, max(1, o.Requests/4)))
+	o.MaxSpool = cmp.Or(o.MaxSpool, 4<<30)
 	o.Queue = max(0, cmp.Or(o.Queue, 1024))
 	o.MaxBytes = cmp.Or(o.MaxBytes, 1<<30)
 	o.MaxLetters = cmp.Or(o.MaxLetters, 1<<20)
@@ -55,7 +65,8 @@ type Server struct {
 	log        *log.Logger
 	blockBytes int
 	batcher    *batcher
-	places     chan struct{}
+	gate       *gate
+	budget     *budget
 	metrics    metrics
 	ending     atomic.Bool
 	going      context.Context // done when nothing can go on: the device is lost, or the time for the end is over
@@ -76,7 +87,9 @@ func New(c *classify.Classifier, d *device.Device, o Options) (*Server, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	s := &Server{c: c, o: o, log: log.New(o.Log, "", log.LstdFlags), blockBytes: cpuBlockBytes, places: make(chan struct{}, o.Requests)}
+	s := &Server{c: c, o: o, log: log.New(o.Log, "", log.LstdFlags), blockBytes: cpuBlockBytes, budget: newBudget(o)}
+	s.gate = newGate(o, &s.metrics)
+	s.metrics.spooled = s.budget.bytes
 	batch := cpuBatchBytes
 	if d.Info().CUDA() {
 		s.blockBytes, batch = gpuBlockBytes, gpuBatchBytes
@@ -107,6 +120,7 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 			return nil
 		})
 	}
+	g.Go(func() error { s.watch(serving); return nil })
 	g.Go(func() error {
 		select {
 		case <-serving.Done():
@@ -126,16 +140,45 @@ func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 		return nil
 	})
 	err := g.Wait()
-	for range s.o.Requests { // those that were broken off are on their way out
-		s.places <- struct{}{}
-	}
+	s.gate.wait() // those that were broken off are on their way out
 	return err
 }
+
+// watch tells once what has become of the database.
+func (s *Server) watch(ctx context.Context) {
+	if s.o.Changed == nil {
+		return
+	}
+	for t := time.NewTicker(watchEvery); ; {
+		select {
+		case <-t.C:
+			if err := s.o.Changed(); err != nil {
+				s.metrics.changed.Store(1)
+				s.log.Printf("%v: answers are still of what was loaded; end the server and start it again to have what is there now", err)
+				t.Stop()
+				return
+			}
+		case <-ctx.Done():
+			t.Stop()
+			return
+		case <-s.going.Done():
+			t.Stop()
+			return
+		}
+	}
+}
+
+// watchEvery is how often somebody looks after the database.
+var watchEvery = 5 * time.Second
 
 // Handler is what Serve answers with, for a server of one's own. That bounds the time in which heads of requests come.
 func (s *Server) Handler() http.Handler {
 	m := http.NewServeMux()
-	m.HandleFunc("/classify", s.classify)
+	foreign := http.NewCrossOriginProtection() // a page of somebody else has a browser here send requests
+	foreign.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "a request that a page of another origin makes: want one that the user makes, as with curl", http.StatusForbidden)
+	}))
+	m.Handle("/classify", foreign.Handler(http.HandlerFunc(s.classify)))
 	m.Handle("GET /metrics", &s.metrics)
 	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		if s.ending.Load() || s.going.Err() != nil {
@@ -144,5 +187,11 @@ func (s *Server) Handler() http.Handler {
 		}
 		io.WriteString(w, "ok\n")
 	})
-	return m
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !answersTo(r, s.o.Hosts) {
+			http.Error(w, fmt.Sprintf("host %.100q: on this address the server answers to localhost alone; ask for that, or name the host when it is started, with --host", r.Host), http.StatusForbidden)
+			return
+		}
+		m.ServeHTTP(w, r)
+	})
 }

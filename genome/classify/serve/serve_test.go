@@ -385,6 +385,7 @@ func TestQueueIsBounded(t *testing.T) {
 			status, _, err := s.ask("", "", r)
 			answers <- fmt.Sprint(status, err)
 		}()
+		io.WriteString(to, "\n") // a place, or one in the queue, is for those that send something
 		for end := time.Now().Add(10 * time.Second); s.metrics.active.Load()+s.metrics.waiting.Load() < int64(i+1); time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatal("a request does not come")
@@ -566,8 +567,8 @@ func TestSocketsLeftBehind(t *testing.T) {
 
 func TestSpool(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 5))
-	for range 20 {
-		s := newSpool()
+	for round := range 20 {
+		s := newSpool(t.Context(), newBudget(Options{MaxSpool: []int64{1 << 30, 1 << 19, 0}[round%3], PerClient: 1, Requests: 1}), "")
 		var want, got bytes.Buffer
 		var writer sync.WaitGroup
 		writer.Go(func() {
@@ -596,6 +597,9 @@ func TestSpool(t *testing.T) {
 		writer.Wait()
 		if !bytes.Equal(got.Bytes(), want.Bytes()) {
 			t.Errorf("%d bytes came, of %d", got.Len(), want.Len())
+		}
+		if n := s.b.bytes(); n != 0 {
+			t.Errorf("%d bytes are counted, and nothing waits", n)
 		}
 		s.close()
 	}
