@@ -5,8 +5,9 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"time"
+
+	"github.com/warpmap/warpmap/internal/crash"
 )
 
 // Asked is what goroutines saw that asked one thing after the other, each for itself.
@@ -27,7 +28,7 @@ func (a Asked) Micros(percent int) float64 {
 // AskAll has so many goroutines ask until a time is over; ask tells whether the answer was right. One error ends them all.
 func AskAll(askers int, each time.Duration, ask func(rng *rand.Rand) (right bool, err error)) (a Asked, err error) {
 	took, wrong, errs := make([][]time.Duration, askers), make([]int, askers), make([]error, askers)
-	var all sync.WaitGroup
+	var all crash.WaitGroup
 	start := time.Now()
 	for g := range askers {
 		all.Go(func() {

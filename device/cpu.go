@@ -15,6 +15,7 @@ import (
 	"github.com/ebitengine/purego"
 
 	"github.com/warpmap/warpmap/device/internal/dl"
+	"github.com/warpmap/warpmap/internal/crash"
 )
 
 // The CPU device: kernels compiled by the system's C++ compiler and run by kernel/host.cuh, blocks spread over
@@ -410,13 +411,9 @@ func (b *cpuBackend) run(kernel uintptr, g Grid, params unsafe.Pointer, n int64)
 			Blocks: uint64(g.Blocks), Seed: seed, Threads: uint32(g.Threads),
 		}
 	}
-	var wg sync.WaitGroup
+	var wg crash.WaitGroup
 	for _, r := range regions[1:] {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			purego.SyscallN(k.entry, uintptr(unsafe.Pointer(r.launch())))
-		}()
+		wg.Go(func() { purego.SyscallN(k.entry, uintptr(unsafe.Pointer(r.launch()))) })
 	}
 	purego.SyscallN(k.entry, uintptr(unsafe.Pointer(first.launch())))
 	wg.Wait()

@@ -11,6 +11,8 @@ import (
 
 	"github.com/klauspost/compress/flate"
 	"github.com/klauspost/compress/gzip"
+
+	"github.com/warpmap/warpmap/internal/crash"
 )
 
 // BGZF (SAM specification, section 4.1) is gzip in members of 64 KiB of text or less, each of which says in its header how long it is: bgzip and sequencers
@@ -86,7 +88,16 @@ func unpackMembers(b *bufio.Reader, ahead int, work chan struct{}) (m *members, 
 	go func() {
 		defer close(gone)
 		defer close(m.jobs)
-		for m.cut() {
+		for more := true; more; {
+			if err := crash.Catch(func() error { more = m.cut(); return nil }); err != nil {
+				j := &memberJob{err: err, done: make(chan struct{})}
+				close(j.done)
+				select {
+				case m.jobs <- j:
+				case <-m.quit:
+				}
+				return
+			}
 		}
 	}()
 	return m, sync.OnceFunc(func() { close(m.quit) }), func() { <-gone }
@@ -109,7 +120,7 @@ func (m *members) cut() bool {
 		defer close(j.done)
 		m.work <- struct{}{}
 		defer func() { <-m.work }()
-		if err := j.unpack(); err != nil {
+		if err := crash.Catch(j.unpack); err != nil {
 			j.err, j.rest = err, nil
 		}
 	}()

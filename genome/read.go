@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/crash"
 )
 
 // Record is one sequence of a Block.
@@ -238,7 +239,12 @@ func (s *stream) next() (*Block, error) {
 	for s.at < len(s.inputs) && s.ctx.Err() == nil {
 		for len(s.opened) < s.o.Threads && s.at+len(s.opened) < len(s.inputs) {
 			in := &input{name: s.inputs[s.at+len(s.opened)], jobs: make(chan *job, s.o.Threads+1), first: make(chan struct{})}
-			go s.read(in)
+			go func() {
+				defer close(in.jobs)
+				if err := crash.Catch(func() error { s.read(in); return nil }); err != nil {
+					s.fail(in, err)
+				}
+			}()
 			s.opened = append(s.opened, in)
 		}
 		in := s.opened[0]
@@ -321,7 +327,6 @@ func (s *stream) tooLong(records []Record) int {
 
 // read cuts an input into texts, and has each parsed.
 func (s *stream) read(in *input) {
-	defer close(in.jobs)
 	from, err := s.open(in)
 	if err != nil {
 		s.fail(in, plainError(err))
@@ -431,10 +436,13 @@ func (s *stream) job(f format, text pieces) *job {
 	j.pieces.prepend()
 	go func() {
 		s.parse <- struct{}{}
-		j.pieces.join(s.texts)
-		all := j.pieces.list[0]
-		j.parser, j.memory = parser{text: all.text, most: s.o.records(), skip: s.o.SkipBroken, dropped: j.pieces.dropped}, all.memory
-		j.err = j.parser.parse(j.format)
+		j.err = crash.Catch(func() error {
+			j.pieces.join(s.texts)
+			all := j.pieces.list[0]
+			j.parser = parser{text: all.text, most: s.o.records(), skip: s.o.SkipBroken, dropped: j.pieces.dropped}
+			j.memory = all.memory
+			return j.parser.parse(j.format)
+		})
 		<-s.parse
 		close(j.done)
 	}()

@@ -5,6 +5,8 @@ import (
 	"io"
 	"os"
 	"slices"
+
+	"github.com/warpmap/warpmap/internal/crash"
 )
 
 const (
@@ -74,14 +76,19 @@ func (f *source) begin() *chunk {
 		c.read(f.s, f.text)
 		return c
 	}
-	go c.readAt(f.file, f.at, f.format)
+	at, format := f.at, f.format
+	go func() {
+		defer close(c.done)
+		if err := crash.Catch(func() error { c.readAt(f.file, at, format); return nil }); err != nil {
+			c.err = err
+		}
+	}()
 	f.at += int64(size)
 	return c
 }
 
 // readAt reads the chunk that begins at a place of a file.
 func (c *chunk) readAt(file *os.File, at int64, f format) {
-	defer close(c.done)
 	n, err := file.ReadAt(c.text, at)
 	c.text = c.text[:n]
 	if c.end = err == io.EOF; err != nil && !c.end {

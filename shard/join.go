@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/crash"
 	"github.com/warpmap/warpmap/shard/internal/nccl"
 	"github.com/warpmap/warpmap/shard/internal/rendezvous"
 )
@@ -80,7 +81,7 @@ func Join(ctx context.Context, o JoinOptions) (m *Member, err error) {
 		return nil, errors.Join(m.named(err), m.leave(err))
 	}
 	m.wg.Add(1)
-	go m.watch()
+	crash.Go(m.watch)
 	return m, nil
 }
 
@@ -108,7 +109,7 @@ func (m *Member) connect(ctx context.Context, lib *nccl.NCCL) error {
 	give := make(chan struct{})
 	done := make(chan struct{})
 	defer close(done)
-	go func() {
+	crash.Go(func() {
 		select {
 		case <-m.meeting.Broken():
 		case <-ctx.Done():
@@ -116,7 +117,7 @@ func (m *Member) connect(ctx context.Context, lib *nccl.NCCL) error {
 			return
 		}
 		close(give)
-	}()
+	})
 	if err := m.comm.Wait(give); err != nil {
 		return errors.Join(err, context.Cause(ctx))
 	}

@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"sync"
 	"time"
+
+	"github.com/warpmap/warpmap/internal/crash"
 )
 
 // Batcher puts the small batches of many goroutines together, so that they cost a launch between them and not one each: a server whose requests look up a
@@ -255,7 +257,7 @@ func (b *Batcher[K, V]) do(op batcherOp, lots []*lot[K, V]) {
 	}
 	defer func() {
 		if r := recover(); r != nil {
-			all.err = fmt.Errorf("table: a batch broke off: %v", r)
+			all.err = fmt.Errorf("table: a batch broke off: %w", crash.Of(r))
 		}
 		at := 0
 		for _, l := range lots {

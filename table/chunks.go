@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/crash"
 )
 
 // ErrChanged is why chunks of a table break off.
@@ -138,7 +139,7 @@ func elements[T any](mem []byte, n int) []T {
 // walk gives every chunk to do.
 func (w *chunkWalk) walk(ctx context.Context, do func(c *chunk) error) (err error) {
 	come := make(chan error, 1)
-	fetch := func(c *chunk) { go func() { come <- w.fetch(c) }() }
+	fetch := func(c *chunk) { go func() { come <- crash.Catch(func() error { return w.fetch(c) }) }() }
 	fetch(&w.chunk[0])
 	coming := true
 	defer func() { // of a panic of do, too

@@ -10,6 +10,7 @@ import (
 	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/crash"
 )
 
 // Column is a Go slice seen as bytes: one argument of a batch.
@@ -154,7 +155,7 @@ type staged struct {
 	spare *stageSlot // is kept, so that one is there until the end
 	ended bool
 
-	drains sync.WaitGroup
+	drains crash.WaitGroup
 	passed chan struct{} // closed when the device is done with the chunk that was launched last; nil before the first
 
 	mu    sync.Mutex
@@ -236,11 +237,7 @@ func (b *staged) run(op ChunkOp) {
 			b.drain(slot, before, passed)
 			continue
 		}
-		b.drains.Add(1)
-		go func() {
-			defer b.drains.Done()
-			b.drain(slot, before, passed)
-		}()
+		b.drains.Go(func() { b.drain(slot, before, passed) })
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/crash"
 )
 
 // stageTune is how staging is cut to the machine.
@@ -373,7 +374,7 @@ func (c *copier) add(x copyPiece, most int) {
 	}
 	c.mu.Unlock()
 	if start {
-		go c.work()
+		crash.Go(c.work)
 	}
 }
 

@@ -8,9 +8,9 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"unsafe"
 
+	"github.com/warpmap/warpmap/internal/crash"
 	"github.com/warpmap/warpmap/kernel"
 )
 
@@ -252,14 +252,13 @@ func (z *zipf) draw(seed uint64) uint64 {
 // parallel runs f over 0 … n-1 in pieces, on every core.
 func parallel(n int, f func(from, to int)) {
 	workers := runtime.GOMAXPROCS(0)
-	var wg sync.WaitGroup
+	var wg crash.WaitGroup
 	for w := range workers {
 		from, to := n/workers*w, n/workers*(w+1)
 		if w == workers-1 {
 			to = n
 		}
-		wg.Add(1)
-		go func() { defer wg.Done(); f(from, to) }()
+		wg.Go(func() { f(from, to) })
 	}
 	wg.Wait()
 }

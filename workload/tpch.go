@@ -10,6 +10,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/decimal128"
 	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"github.com/warpmap/warpmap/internal/crash"
 )
 
 // TPCH makes TPC-H's two large tables, orders and lineitem, by the rules of the specification's section 4.2.3: all key
@@ -196,14 +198,18 @@ func (t TPCH) stream(schema *arrow.Schema, rows func(from, to int64) []arrow.Arr
 			return
 		}
 		n, cores := t.NumOrders(), runtime.GOMAXPROCS(0)
-		made := make(chan chan arrow.RecordBatch, cores) // in order
+		type result struct {
+			rec arrow.RecordBatch
+			err error
+		}
+		made := make(chan chan result, cores) // in order
 		turns := make(chan struct{}, cores)
 		done := make(chan struct{})
 		defer close(done)
-		go func() {
+		crash.Go(func() {
 			defer close(made)
 			for from := int64(0); from < n; from += tpchBatch {
-				batch := make(chan arrow.RecordBatch, 1)
+				batch := make(chan result, 1)
 				for _, wait := range []func() bool{
 					func() bool { return sent(made, batch, done) },
 					func() bool { return sent(turns, struct{}{}, done) },
@@ -213,14 +219,20 @@ func (t TPCH) stream(schema *arrow.Schema, rows func(from, to int64) []arrow.Arr
 					}
 				}
 				go func() {
-					columns := rows(from, min(n, from+tpchBatch))
-					batch <- array.NewRecordBatch(schema, columns, int64(columns[0].Len()))
+					var r result
+					r.err = crash.Catch(func() error {
+						columns := rows(from, min(n, from+tpchBatch))
+						r.rec = array.NewRecordBatch(schema, columns, int64(columns[0].Len()))
+						return nil
+					})
+					batch <- r
 					<-turns
 				}()
 			}
-		}()
+		})
 		for batch := range made {
-			if !yield(<-batch, nil) {
+			r := <-batch
+			if !yield(r.rec, r.err) || r.err != nil {
 				return
 			}
 		}

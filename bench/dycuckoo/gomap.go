@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/warpmap/warpmap/bench"
+	"github.com/warpmap/warpmap/internal/crash"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/workload"
 )
@@ -52,7 +53,7 @@ func (t *goMap) find(keys, values []uint32, found []bool) {
 
 // eachPart runs f over 0 … n-1 in pieces, on every core.
 func eachPart(n int, f func(from, to int)) {
-	var wg sync.WaitGroup
+	var wg crash.WaitGroup
 	workers := runtime.GOMAXPROCS(0)
 	for w := range workers {
 		wg.Go(func() { f(n*w/workers, n*(w+1)/workers) })

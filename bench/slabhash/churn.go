@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/warpmap/warpmap/bench"
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/crash"
 	"github.com/warpmap/warpmap/slab"
 	"github.com/warpmap/warpmap/table"
 )
@@ -79,7 +79,7 @@ func (c *churn) free() {
 
 // each runs f for all parts, beside one another.
 func (c *churn) each(f func(p *churnPart)) {
-	var wg sync.WaitGroup
+	var wg crash.WaitGroup
 	for i := range c.parts {
 		wg.Go(func() { f(&c.parts[i]) })
 	}

@@ -13,13 +13,12 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/warpmap/warpmap/bench"
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
 	"github.com/warpmap/warpmap/genome/classify"
 	"github.com/warpmap/warpmap/genome/kmers"
+	"github.com/warpmap/warpmap/internal/crash"
 )
 
 // figureRates is what genomes are counted and classified at, of n letters, in files that the page cache has: k-mers of packed letters on the
@@ -78,7 +77,7 @@ type rates struct {
 
 // beside does n things on all cores.
 func beside(n int, do func(i int)) {
-	var work errgroup.Group
+	var work crash.Group
 	work.SetLimit(runtime.GOMAXPROCS(0))
 	for i := range n {
 		work.Go(func() error { do(i); return nil })

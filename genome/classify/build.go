@@ -10,10 +10,9 @@ import (
 	"strings"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
+	"github.com/warpmap/warpmap/internal/crash"
 	"github.com/warpmap/warpmap/warpcore"
 )
 
@@ -172,7 +171,7 @@ func (b *Builder) Add(ctx context.Context, inputs []string, o genome.Options) (c
 	if o.BlockBytes == 0 && b.shares[0].table != nil {
 		o.BlockBytes = 1 << 20 // on an H200 with 16 cores 2.6 G letters/s; blocks of 32 MiB had 1.6 when these had 2.0
 	}
-	work, ctx := errgroup.WithContext(ctx)
+	work, ctx := crash.WithContext(ctx)
 	blocks := make(chan *references)
 	for _, s := range b.shares {
 		for _, w := range s.work {

@@ -4,7 +4,7 @@ import (
 	"hash/crc32"
 	"runtime"
 
-	"golang.org/x/sync/errgroup"
+	"github.com/warpmap/warpmap/internal/crash"
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -54,7 +54,7 @@ func power(n int) uint32 {
 
 // ranges has do go over the ranges from … to-1 of n, each of size or less, on all cores; err is one of theirs.
 func ranges(n, size int, do func(from, to int) error) error {
-	var work errgroup.Group
+	var work crash.Group
 	work.SetLimit(runtime.GOMAXPROCS(0))
 	for from := 0; from < n; from += size {
 		work.Go(func() error { return do(from, min(from+size, n)) })

@@ -7,10 +7,9 @@ import (
 	"runtime"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
+	"github.com/warpmap/warpmap/internal/crash"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -284,7 +283,7 @@ func sorted[T any](a []T, feature func(T) uint32) []T {
 	size := max(1<<16, (len(a)+threads-1)/threads)
 	parts := slices.Collect(slices.Chunk(a, size))
 	begins := make([][digits]int, len(parts))
-	var work errgroup.Group
+	var work crash.Group
 	work.SetLimit(threads)
 	for i, part := range parts {
 		work.Go(func() error {

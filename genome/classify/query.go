@@ -9,10 +9,9 @@ import (
 	"sort"
 	"unsafe"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
+	"github.com/warpmap/warpmap/internal/crash"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/warpcore"
 )
@@ -88,7 +87,7 @@ func NewClassifier(d *device.Device, db *Database, o QueryOptions, beside ...*de
 	devices := append([]*device.Device{d}, beside...)
 	c.parts = make([]*part, len(devices))
 	bounds := db.bounds(len(devices))
-	var work errgroup.Group
+	var work crash.Group
 	for i, d := range devices {
 		work.Go(func() (err error) {
 			share := db
@@ -324,7 +323,7 @@ func (w *Worker) classify(batches []*Result) ([]verdict, error) {
 		return w.parts[0].classify(w.w, w.q, texts)
 	}
 	of := make([][]verdict, len(w.parts))
-	var work errgroup.Group
+	var work crash.Group
 	for i, x := range w.parts {
 		work.Go(func() (err error) {
 			of[i], err = x.classify(w.w, w.q, texts)
@@ -538,7 +537,7 @@ func (c *Classifier) Run(ctx context.Context, reads, mates []string, o genome.Op
 	if o.BlockBytes == 0 {
 		o.BlockBytes = 1 << 21 // on an H200 with 16 cores 1.7 G reads/min, and 0.96 by blocks of 8 MiB
 	}
-	g, ctx := errgroup.WithContext(ctx)
+	g, ctx := crash.WithContext(ctx)
 	workers := max(2, min(8, runtime.GOMAXPROCS(0)/2)) // the others read, and what Work makes is a half of what a worker does
 	jobs, order := make(chan *Result, workers), make(chan *Result, 2*workers)
 	send := func(r *Result) error {

@@ -10,10 +10,9 @@ import (
 	"slices"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
+	"github.com/warpmap/warpmap/internal/crash"
 )
 
 // Options say what is counted, and with how much memory.
@@ -184,7 +183,7 @@ func (j *job) read(step Step, each func(b *genome.Block) error) (err error) {
 func (j *job) count(first, end, round int, source func(add func(text []byte) error) error, put func(part int, x counted) error) (err error) {
 	// The source begins while the counter is made, which takes as long as reading 100 MB.
 	made := sync.OnceValues(func() (counter, error) { return j.counter(first, end) })
-	var making sync.WaitGroup
+	var making crash.WaitGroup
 	making.Go(func() { made() })
 	err = source(func(text []byte) error {
 		c, err := made()
@@ -237,7 +236,7 @@ func (j *job) counter(first, end int) (counter, error) {
 type shared []counter
 
 func (s shared) add(text []byte) error {
-	var work errgroup.Group
+	var work crash.Group
 	for _, c := range s {
 		work.Go(func() error { return c.add(text) })
 	}
@@ -245,7 +244,7 @@ func (s shared) add(text []byte) error {
 }
 
 func (s shared) settle() error {
-	var work errgroup.Group
+	var work crash.Group
 	for _, c := range s {
 		work.Go(c.settle)
 	}

@@ -4,9 +4,8 @@ import (
 	"errors"
 	"runtime"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/crash"
 )
 
 // group is how many parts are counted at a time.
@@ -144,14 +143,14 @@ func (s *sorted) sortRuns(each func(part int, x counted) error) error {
 	}
 	defer list.Free()
 	// While a group is given to each, the next is sorted.
-	var before errgroup.Group
+	var before crash.Group
 	for first := int(s.p.First); first < int(s.p.End); first += group {
 		end := min(first+group, int(s.p.End))
 		sums, err := s.sortGroup(list, first, end)
 		if err := errors.Join(err, before.Wait()); err != nil {
 			return err
 		}
-		before = errgroup.Group{}
+		before = crash.Group{}
 		before.Go(func() error {
 			for i, x := range sums {
 				if err := each(first+i, x); err != nil {
@@ -202,7 +201,7 @@ func (s *sorted) sortGroup(list device.Slice[run], first, end int) (sums []count
 		return nil, err
 	}
 	sums = make([]counted, len(offsets))
-	var work errgroup.Group
+	var work crash.Group
 	work.SetLimit(runtime.GOMAXPROCS(0))
 	for i := range sums {
 		work.Go(func() error {

@@ -9,10 +9,9 @@ import (
 	"runtime"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
+	"github.com/warpmap/warpmap/internal/crash"
 )
 
 // Where memory does not hold all k-mers, they are counted in rounds:
@@ -103,7 +102,7 @@ func (j *job) stored(w *writer) (err error) {
 // store brings the inputs' stretches to the file: each device takes a block of text after the other.
 func (j *job) store(s *stretches) error {
 	blocks := make(chan *genome.Block)
-	work, ctx := errgroup.WithContext(j.ctx)
+	work, ctx := crash.WithContext(j.ctx)
 	for _, d := range j.devices {
 		work.Go(func() (err error) {
 			b, err := newBinner(d, j.o.K, roomFor(j.o.MaxMemory/int64(len(j.devices))), s)
@@ -206,7 +205,7 @@ func (s *stretches) each(stop func() error, bins [2]int, do func(text []byte) er
 	ahead := make(chan chan unpacked, runtime.GOMAXPROCS(0))
 	done := make(chan struct{})
 	defer close(done)
-	go func() {
+	crash.Go(func() {
 		defer close(ahead)
 		for i := range s.pieces {
 			one := make(chan unpacked, 1)
@@ -216,11 +215,12 @@ func (s *stretches) each(stop func() error, bins [2]int, do func(text []byte) er
 				return
 			}
 			go func() {
-				text, err := s.text(&s.pieces[i], bins)
-				one <- unpacked{text, err}
+				var x unpacked
+				x.err = crash.Catch(func() (err error) { x.text, err = s.text(&s.pieces[i], bins); return err })
+				one <- x
 			}()
 		}
-	}()
+	})
 	for one := range ahead {
 		x := <-one
 		if err := errors.Join(stop(), x.err); err != nil {
@@ -395,7 +395,7 @@ func (s *sums) merge(put func(part int, x counted) error) error {
 	width := runtime.GOMAXPROCS(0)
 	for first := 0; first < parts; first += width {
 		whole := make([]counted, min(width, parts-first))
-		var work errgroup.Group
+		var work crash.Group
 		for i := range whole {
 			of := make([]int64, len(rounds))
 			copy(of, at)

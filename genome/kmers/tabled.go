@@ -5,14 +5,12 @@ import (
 	"errors"
 	"math"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"unsafe"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/dycuckoo"
+	"github.com/warpmap/warpmap/internal/crash"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/warpcore"
 )
@@ -72,7 +70,8 @@ func newTabled(m *device.Module, t texts, memory int64) (counter, error) {
 // newTabledAhead makes one with room for so many k-mers at once.
 func newTabledAhead(m *device.Module, t texts, memory int64, ahead int) (_ counter, err error) {
 	x := &tabled{texts: t, eager: leastText, full: make(chan text), free: make(chan text, textsAtOnce)}
-	go x.countAll(x.full)
+	full := x.full
+	crash.Go(func() { x.countAll(full) })
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, x.close())
@@ -201,7 +200,7 @@ func (x *tabled) countAll(full <-chan text) {
 	var err error
 	for t := range full {
 		if err == nil {
-			err = x.count(t)
+			err = crash.Catch(func() error { return x.count(t) })
 		}
 		x.free <- text{memory: t.memory, err: err}
 	}
@@ -261,7 +260,7 @@ func (x *tabled) finish(emit func(part int, x counted) error) error {
 		sorted[part] = make(chan struct{})
 	}
 	var next atomic.Int64
-	var work sync.WaitGroup
+	var work crash.WaitGroup
 	defer func() { next.Store(parts); work.Wait() }()
 	for range runtime.GOMAXPROCS(0) {
 		work.Go(func() {
@@ -286,7 +285,7 @@ func (x counted) deal() []counted {
 	n, threads := len(x.counts), runtime.GOMAXPROCS(0)
 	begins := make([][parts]int, threads) // of what a core has of each part
 	beside := func(do func(i int, begins *[parts]int)) {
-		var work errgroup.Group
+		var work crash.Group
 		for t := range threads {
 			work.Go(func() error {
 				for i := n * t / threads; i < n*(t+1)/threads; i++ {

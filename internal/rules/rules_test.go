@@ -150,6 +150,8 @@ func rank(pkg string, families []string) int {
 		return 0
 	case pkg == "internal/quick": // what testenv asks of device
 		return 0
+	case pkg == "internal/crash" || pkg == "internal/files":
+		return 0
 	case top == "device" || top == "internal" || strings.HasPrefix(pkg, "shard/internal/"):
 		return 1
 	case top == "kernel":

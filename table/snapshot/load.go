@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/crash"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -207,11 +208,12 @@ func (l *loading) begin(which, n int) error {
 	first, r := l.put, l.rows[which]
 	l.put += int64(n)
 	go func() {
-		err := l.reserve(first + int64(n))
-		if err == nil {
-			err = r.put(first, n)
-		}
-		l.came <- err
+		l.came <- crash.Catch(func() error {
+			if err := l.reserve(first + int64(n)); err != nil {
+				return err
+			}
+			return r.put(first, n)
+		})
 	}()
 	return nil
 }

@@ -5,10 +5,9 @@ import (
 	"runtime"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome/classify"
+	"github.com/warpmap/warpmap/internal/crash"
 )
 
 // job is a block of a request's reads, with their mates.
@@ -28,7 +27,7 @@ type batcher struct {
 	large   chan *job
 	metrics *metrics
 	stop    context.CancelCauseFunc
-	workers errgroup.Group
+	workers crash.Group
 	ended   chan struct{}
 	once    sync.Once
 }
@@ -108,7 +107,7 @@ func (b *batcher) classify(w *classify.Worker, batch []*job) {
 	for i, j := range batch {
 		results[i] = j.Result
 	}
-	err := w.Classify(results...)
+	err := crash.Catch(func() error { return w.Classify(results...) })
 	if device.IsOutOfMemory(err) && len(batch) > 1 {
 		for _, j := range batch {
 			b.classify(w, []*job{j})

@@ -17,6 +17,7 @@ import (
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
 	"github.com/warpmap/warpmap/genome/classify"
+	"github.com/warpmap/warpmap/internal/crash"
 )
 
 // statusError is an error with a status of its own.
@@ -204,23 +205,29 @@ func (a *answer) run(ctx context.Context) error {
 	}
 	inner, stop := context.WithCancel(ctx)
 	a.out = newSpool(inner, a.s.budget, a.client)
-	var both sync.WaitGroup
+	var both crash.WaitGroup
 	order := make(chan *job, 1)
 	var reading error
 	both.Go(func() {
 		defer close(order)
-		if reading = a.read(inner, order); reading == nil {
-			_, reading = io.Copy(io.Discard, a.body) // what stands behind the end of a form
-		}
+		reading = crash.Catch(func() error {
+			if err := a.read(inner, order); err != nil {
+				return err
+			}
+			_, err := io.Copy(io.Discard, a.body) // what stands behind the end of a form
+			return err
+		})
 	})
 	both.Go(func() {
-		err := a.collect(order)
-		if err == nil {
-			err = reading // there is no more in order
-		}
-		if err == nil && a.report {
-			err = a.tally.Report(a.out)
-		}
+		err := crash.Catch(func() error {
+			if err := a.collect(order); err != nil {
+				return err
+			}
+			if reading == nil && a.report { // there is no more in order
+				return a.tally.Report(a.out)
+			}
+			return reading
+		})
 		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 			err = context.Cause(ctx)
 		}

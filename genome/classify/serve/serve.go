@@ -12,10 +12,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome/classify"
+	"github.com/warpmap/warpmap/internal/crash"
 )
 
 // Options bound what clients can ask for. The zero value is good.
@@ -111,7 +110,7 @@ func (s *Server) Close() {
 func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	h := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: s.o.Timeout, ReadTimeout: s.o.Timeout, WriteTimeout: s.o.Timeout, IdleTimeout: 2 * s.o.Timeout,
 		MaxHeaderBytes: 64 << 10, ErrorLog: s.log}
-	g, serving := errgroup.WithContext(ctx)
+	g, serving := crash.WithContext(ctx)
 	for _, l := range listeners {
 		g.Go(func() error {
 			if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {

@@ -30,6 +30,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/warpmap/warpmap/internal/crash"
 )
 
 // Silence is how long a process may say nothing before it counts as gone. It says that it is there five times as often.
@@ -346,7 +348,7 @@ func (m *Meeting) gather(ctx context.Context) error {
 		return fmt.Errorf("rank 0 cannot listen at %s, where the others come to: %w", m.o.Addr, err)
 	}
 	d := &door{m: m, all: make(chan struct{}), shut: make(chan struct{})}
-	d.wg.Go(func() { d.open(l) })
+	beside(&d.wg, func() { d.open(l) })
 	defer d.close()
 	select {
 	case <-d.all:
@@ -424,7 +426,7 @@ func (d *door) open(l net.Listener) {
 		}
 		d.waiting = append(d.waiting, conn)
 		d.mu.Unlock()
-		d.wg.Go(func() { d.admit(conn) })
+		beside(&d.wg, func() { d.admit(conn) })
 	}
 }
 
@@ -589,8 +591,17 @@ func (m *Meeting) introduce(p *peer) error {
 
 // attend listens to a peer, and says now and then that this process is there.
 func (m *Meeting) attend(p *peer) {
-	m.wg.Go(func() { m.listen(p) })
-	m.wg.Go(func() { m.live(p) })
+	beside(&m.wg, func() { m.listen(p) })
+	beside(&m.wg, func() { m.live(p) })
+}
+
+// beside runs f in a goroutine of the group. Its panic does not wait for the group's Wait: others wait for what f does.
+func beside(wg *sync.WaitGroup, f func()) {
+	wg.Add(1)
+	crash.Go(func() {
+		defer wg.Done()
+		f()
+	})
 }
 
 // live says now and then that this process is there.
@@ -693,7 +704,7 @@ func (m *Meeting) lost(p *peer, err error) {
 func (m *Meeting) tell(f frame) {
 	var wg sync.WaitGroup
 	for _, p := range m.peers {
-		wg.Go(func() { p.send(f) }) // if that fails, reading does
+		beside(&wg, func() { p.send(f) }) // if that fails, reading does
 	}
 	wg.Wait()
 }
