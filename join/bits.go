@@ -10,7 +10,8 @@ import (
 	"unsafe"
 
 	"github.com/apache/arrow-go/v18/arrow"
-	"golang.org/x/sync/errgroup"
+
+	"github.com/warpmap/warpmap/internal/crash"
 )
 
 // Semi and anti joins, and counts of inner joins in which no key of the build side comes twice, ask whether a key is there and nothing else. Where
@@ -69,7 +70,7 @@ func (p *keyPlan) signed(build, probe *parquetFile) bool {
 // readBits reads the build side's keys into bits; nil where they are not as the file says, or a key comes twice that may not.
 func (c *columnJoin) readBits(ctx context.Context, p *parquetFile, low, high int64) (*bitKeys, error) {
 	b := &bitKeys{low: low, high: high, bits: make([]uint64, (uint64(high)-uint64(low))/64+1)}
-	work, going := errgroup.WithContext(ctx)
+	work, going := crash.WithContext(ctx)
 	work.SetLimit(c.Threads)
 	for g := range p.groups() {
 		work.Go(func() error {

@@ -12,8 +12,9 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
+
+	"github.com/warpmap/warpmap/internal/crash"
 )
 
 // From Parquet to Parquet a join goes column by column. For each row group of the probe side the key columns alone are read and looked
@@ -173,7 +174,7 @@ func (c *columnJoin) readBuild(ctx context.Context, p *parquetFile) error {
 	for g := range keys {
 		keys[g] = make([]keyData, len(c.joiner.plan.keys))
 	}
-	work, going := errgroup.WithContext(ctx)
+	work, going := crash.WithContext(ctx)
 	work.SetLimit(c.Threads)
 	task := func(f func() error) {
 		work.Go(func() error {
@@ -243,7 +244,7 @@ func (c *columnJoin) readBuild(ctx context.Context, p *parquetFile) error {
 		}
 		return nil
 	})
-	if err := errors.Join(errs...); err != nil {
+	if err := first(errs); err != nil {
 		return err
 	}
 	packed, err := c.packBuild(keys)
@@ -305,7 +306,7 @@ func (c *columnJoin) packBuild(keys [][]keyData) (*packed, error) {
 		}
 		return p.packColumns(parts[g], keys[g], true)
 	})
-	if err := errors.Join(errs...); err != nil {
+	if err := first(errs); err != nil {
 		return nil, err
 	}
 	if p.wide {
@@ -371,7 +372,7 @@ func (c *columnJoin) run(ctx context.Context, out *Writer) error {
 	}
 	ahead := make(chan struct{}, 2*c.Threads) // units that were looked up, and have not come out
 	var next atomic.Int64
-	var workers sync.WaitGroup
+	var workers crash.WaitGroup
 	defer workers.Wait()
 	defer cancel(nil)
 	for range min(c.Threads, groups) {
@@ -759,7 +760,7 @@ func (c *columnJoin) emit(parts []piece, n int) error {
 	var build []uint32
 	// The first column's task does it for all.
 	taken := sync.OnceValue(func() error {
-		return catch("the join broke off", func() error {
+		return catch(brokeOff, func() error {
 			for i, p := range parts {
 				var b []uint32
 				probe[i], b = c.rows(p, right)

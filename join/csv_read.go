@@ -110,7 +110,7 @@ var bom = []byte("\ufeff")
 
 // inBlocks brings the blocks of what is behind a header to work, as fields.
 func (f *csvFile) inBlocks(in io.Reader, work func(t *csvTokens) (*textBatch, error)) (next func() (*textBatch, error), stop func()) {
-	return inOrder(broken, func(send func([]byte) bool) error {
+	return inOrder(unread, func(send func([]byte) bool) error {
 		return blocks(in, func(b []byte) int { return lastRecord(b, f.delimiter) }, send)
 	}, func(b []byte) (*textBatch, error) {
 		t := tokens.Get().(*csvTokens)

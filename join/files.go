@@ -21,6 +21,9 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
 	"github.com/apache/arrow-go/v18/arrow/memory"
+
+	"github.com/warpmap/warpmap/internal/crash"
+	"github.com/warpmap/warpmap/internal/files"
 )
 
 // Reader reads the rows of a file, in order, as record batches. It is an array.RecordReader. Close it after use.
@@ -44,15 +47,32 @@ type Reader struct {
 const broken = "the file is broken"
 
 // catch turns a panic into an error: of a decoder that meets a broken file, of an encoder, and of whatever runs on a
-// goroutine, where nobody else could.
+// goroutine, where nobody else could. It is a *crash.Error, a defect of warpmap's, unless the decoder is a library's, which panics at broken files, or the
+// allocator refuses what a file asks for.
 func catch(what string, f func() error) (err error) {
 	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("%s: %v", what, p)
+		switch p := recover().(type) {
+		case nil:
+		case tooMuch:
+			err = fmt.Errorf("%s: %s", what, p)
+		case *crash.Error:
+			err = fmt.Errorf("%s: %w", what, p)
+		default:
+			if what == broken {
+				err = fmt.Errorf("%s: %v", what, p)
+			} else {
+				err = fmt.Errorf("%s: %w", what, crash.Of(p))
+			}
 		}
 	}()
+	if crash.Plant != nil {
+		crash.Plant()
+	}
 	return f()
 }
+
+// tooMuch is the panic of the allocator.
+type tooMuch string
 
 // oneLine makes an error that quotes a file's bytes fit for a terminal: a line, and not a long one.
 func oneLine(err error) error {
@@ -97,7 +117,7 @@ var machine = sync.OnceValue(func() uint64 {
 
 func (b bounded) check(size int) {
 	if size < 0 || uint64(size) > machine() {
-		panic(fmt.Sprintf("it asks for %d bytes at once, and the machine has %d", size, machine()))
+		panic(tooMuch(fmt.Sprintf("it asks for %d bytes at once, and the machine has %d", size, machine())))
 	}
 }
 
@@ -325,8 +345,9 @@ type Writer struct {
 	path string   // where links lead to
 	done bool
 
-	spool *os.File // beside f, while an encoder needs one
+	spool *os.File // without a name, while an encoder needs one
 	parts *parts   // where path is a folder
+	part  bool     // of parts, which bring their folder's names to disk
 
 	device *os.File // where path is no file
 }
@@ -395,7 +416,11 @@ func (w *Writer) Close() error {
 	if err := w.f.Close(); err != nil {
 		return w.fail(err)
 	}
-	if err := os.Rename(w.f.Name(), w.path); err != nil {
+	rename := files.Rename
+	if w.part {
+		rename = os.Rename
+	}
+	if err := rename(w.f.Name(), w.path); err != nil {
 		return w.fail(err)
 	}
 	hidden.forget(w.f.Name())
@@ -425,7 +450,6 @@ func (w *Writer) Abort() {
 func (w *Writer) unspool() {
 	if w.spool != nil {
 		w.spool.Close()
-		hidden.remove(w.spool.Name())
 	}
 }
 
@@ -513,6 +537,7 @@ func newIPCEncoder(w *Writer, schema *arrow.Schema, packing string) (encoder, er
 	if e.spool, err = hide(beside+".spool", 0o600); err != nil {
 		return nil, err
 	}
+	hidden.remove(e.spool.Name()) // the open file stays until it is closed
 	e.w = ipc.NewWriter(e.spool, ipc.WithSchema(schema))
 	w.spool = e.spool
 	return e, nil

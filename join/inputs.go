@@ -163,15 +163,30 @@ func (r *Reader) open(f *os.File, format Format) (err error) {
 func spool(from io.Reader) (*os.File, error) {
 	f, err := hide(filepath.Join(os.TempDir(), fmt.Sprintf("warpmap.%08x.tmp", rand.Uint32())), 0o600)
 	if err != nil {
-		return nil, err
+		return nil, spooling(err)
 	}
 	hidden.remove(f.Name()) // the open file stays until it is closed
-	if _, err := io.Copy(f, from); err != nil {
+	if _, err := io.Copy(spoolFile{f}, from); err != nil {
 		f.Close()
 		return nil, err
 	}
 	_, err = f.Seek(0, io.SeekStart)
 	return f, err
+}
+
+// spoolFile says what a file is for that cannot be written.
+type spoolFile struct{ f *os.File }
+
+func (s spoolFile) Write(b []byte) (int, error) {
+	n, err := s.f.Write(b)
+	return n, spooling(err)
+}
+
+func spooling(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("what can be read once goes to a temporary file in %s (TMPDIR names another folder): %w", os.TempDir(), cause(err))
 }
 
 // told is the format that a file's first bytes tell.
@@ -241,7 +256,7 @@ type textColumn struct {
 // witness is a value that made its column's type what it is.
 type witness struct {
 	path  string
-	line  int64
+	line  int64 // 0 where a folder's name in path says it
 	value string
 }
 

@@ -66,7 +66,6 @@ import (
 	"slices"
 	"sort"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -75,6 +74,7 @@ import (
 
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/crash"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -209,9 +209,15 @@ func (o Options) writeOptions() WriteOptions {
 //
 // Without a device, Options.Open opens one.
 //
-// Errors: a file that cannot be read, a key column that is missing (the error lists those there are) or of a type
+// Errors: an output that would take the place of an input, or a folder of it that would be, hold or lie in one, before anything is read; a file that cannot
+// be read, a key column that is missing (the error lists those there are) or of a type
 // that cannot be a key, a build side whose keys do not fit into the device's memory, ctx's own.
-func Run(ctx context.Context, d *device.Device, o Options) (Summary, error) {
+func Run(ctx context.Context, d *device.Device, o Options) (s Summary, err error) {
+	err = catch(brokeOff, func() (err error) { s, err = run(ctx, d, o); return err })
+	return s, err
+}
+
+func run(ctx context.Context, d *device.Device, o Options) (Summary, error) {
 	start := time.Now()
 	if o.Out == "" {
 		o.Out = "-"
@@ -219,12 +225,27 @@ func Run(ctx context.Context, d *device.Device, o Options) (Summary, error) {
 	if err := o.writeOptions().check(o.Out); err != nil {
 		return Summary{}, err
 	}
-	build, err := OpenAll(o.BuildFormat, append([]string{o.Build}, o.MoreBuild...)...)
+	buildFiles, err := expandAll(o.BuildFormat, append([]string{o.Build}, o.MoreBuild...))
+	if err != nil {
+		return Summary{}, err
+	}
+	probeFiles, err := expandAll(o.ProbeFormat, append([]string{o.Probe}, o.MoreProbe...))
+	if err != nil {
+		return Summary{}, err
+	}
+	inputs := slices.Concat(buildFiles, probeFiles)
+	if err := once(inputs); err != nil {
+		return Summary{}, err
+	}
+	if err := o.apart(inputs); err != nil {
+		return Summary{}, err
+	}
+	build, err := openFiles(o.BuildFormat, buildFiles)
 	if err != nil {
 		return Summary{}, err
 	}
 	defer build.Close()
-	probe, err := OpenAll(o.ProbeFormat, append([]string{o.Probe}, o.MoreProbe...)...)
+	probe, err := openFiles(o.ProbeFormat, probeFiles)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -282,16 +303,16 @@ func (j *joiner) toFile(ctx context.Context, build, probe *Reader, plan *output)
 // files joins into a writer, or counts where there is none. From Parquet to Parquet columns go as their files have them.
 func (j *joiner) files(ctx context.Context, build, probe *Reader, plan *output, out *Writer) error {
 	if n, most := j.parts(build, plan); n > 1 {
-		return catch("the join broke off", func() error { return j.parted(ctx, build, probe, plan, out, n, most) })
+		return catch(brokeOff, func() error { return j.parted(ctx, build, probe, plan, out, n, most) })
 	}
 	if probe.pq != nil && (out == nil || out.columns() != nil) {
-		return catch("the join broke off", func() error { return j.columns(ctx, build, probe, plan, out) })
+		return catch(brokeOff, func() error { return j.columns(ctx, build, probe, plan, out) })
 	}
 	j.out = plan.only(build, probe, j.On)
 	if out != nil {
 		j.sink = out.Write
 	}
-	return catch("the join broke off", func() error { return j.run(ctx, build, probe) })
+	return catch(brokeOff, func() error { return j.run(ctx, build, probe) })
 }
 
 // because adds to an error of a key column in a CSV file which field made it so.
@@ -304,10 +325,13 @@ func because(err error, build, probe *Reader) error {
 	if k.side == "probe" {
 		r = probe
 	}
-	if r.made == nil {
+	if k.column >= len(r.made) || r.made[k.column].path == "" {
 		return err
 	}
 	w := r.made[k.column]
+	if w.line == 0 {
+		return fmt.Errorf("%w; the name of a folder made it so, with %q, in %s", err, w.value, w.path)
+	}
 	return fmt.Errorf("%w; line %d of %s made it so, with %q", err, w.line, w.path, w.value)
 }
 
@@ -472,7 +496,7 @@ func payloadColumns(build *arrow.Schema, o Options) []int {
 func Join(ctx context.Context, d *device.Device, build, probe array.RecordReader, o Options, sink func(arrow.RecordBatch) error) (Summary, error) {
 	j := newJoiner(devicesOf(d, o), o)
 	j.sink = sink
-	err := catch("the join broke off", func() (err error) {
+	err := catch(brokeOff, func() (err error) {
 		if j.out, err = planOutput(build.Schema(), probe.Schema(), o); err != nil {
 			return err
 		}
@@ -659,7 +683,7 @@ func (j *joiner) probe(ctx context.Context, probe array.RecordReader) error {
 	defer stop()
 	blocks, outs := make(chan *block, 1), make(chan arrow.RecordBatch, 1)
 	var reading, writing float64
-	var both sync.WaitGroup
+	var both crash.WaitGroup
 	both.Go(func() {
 		defer close(blocks)
 		err := catch("reading the probe side broke off", func() (err error) { reading, err = j.read(more, probe, blocks); return err })
@@ -684,7 +708,7 @@ func (j *joiner) probe(ctx context.Context, probe array.RecordReader) error {
 	enough := false
 	for b := range blocks {
 		if !enough && ctx.Err() == nil {
-			err := catch("the join broke off", func() error {
+			err := catch(brokeOff, func() error {
 				clock := time.Now()
 				waiting, err := j.block(ctx, b, outs)
 				j.sum.Probing += (time.Since(clock) - waiting).Seconds()
@@ -702,7 +726,7 @@ func (j *joiner) probe(ctx context.Context, probe array.RecordReader) error {
 		b.release()
 	}
 	if j.How.keepsBuild() && !enough && ctx.Err() == nil {
-		if err := catch("the join broke off", func() error { return j.rest(ctx, outs) }); err != nil && err != errEnough {
+		if err := catch(brokeOff, func() error { return j.rest(ctx, outs) }); err != nil && err != errEnough {
 			cancel(err)
 		}
 	}
@@ -992,17 +1016,30 @@ func (j *joiner) emit(ctx context.Context, b *block, takers []*taker, left, righ
 	}
 }
 
+// first is the first error of several: where many meet the same fault, as a full disk, it is told once.
+func first(errs []error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// brokeOff is what catch says of a panic that nothing else explains.
+const brokeOff = "the join broke off"
+
 // each calls f(0) to f(n-1) on as many goroutines as there are hardware threads, and gives what they return; a panic is an
 // error.
 func each(n int, f func(int) error) []error {
 	errs := make([]error, n)
-	var wg sync.WaitGroup
+	var wg crash.WaitGroup
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
 	for i := range n {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			errs[i] = catch(broken, func() error { return f(i) })
+			errs[i] = catch(brokeOff, func() error { return f(i) })
 		})
 	}
 	wg.Wait()

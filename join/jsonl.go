@@ -64,7 +64,7 @@ func openJSON(src textSource) (*textFile, error) {
 }
 
 func jsonBlocks(in io.Reader, work func(b []byte) (*textBatch, error)) (next func() (*textBatch, error), stop func()) {
-	return inOrder(broken, func(send func([]byte) bool) error {
+	return inOrder(unread, func(send func([]byte) bool) error {
 		return blocks(in, func(b []byte) int { return bytes.LastIndexByte(b, '\n') + 1 }, send)
 	}, func(b []byte) (*textBatch, error) {
 		out, err := work(b)

@@ -4,9 +4,8 @@ import (
 	"errors"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/crash"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -136,7 +135,7 @@ func (l *mapLevel[K, R]) insertNew(words []uint64, rows []R) (int, error) {
 			newKeys, newRows = append(newKeys, keys[i]), append(newRows, rows[i])
 		}
 	}
-	var work errgroup.Group
+	var work crash.Group
 	for _, c := range l.copies[1:] {
 		work.Go(func() error {
 			_, err := c.m.InsertNew(newKeys, newRows, nil)

@@ -2,8 +2,11 @@ package join
 
 import (
 	"math"
+	"runtime"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/warpmap/warpmap/internal/crash"
 )
 
 // nearest is how many numbers there may be for each key where a row number for each of them takes the place of a table.
@@ -110,16 +113,21 @@ const pieceRows = 1 << 17
 
 func pieces(n int) int { return (n + pieceRows - 1) / pieceRows }
 
-// inPieces calls f for all pieces of n rows, side by side. f does not panic.
+// inPieces calls f for all pieces of n rows, side by side. A panic of f goes on to the caller.
 func inPieces(n int, f func(k, from, to int)) {
 	if pieces(n) == 1 {
 		f(0, 0, n)
 		return
 	}
-	each(pieces(n), func(k int) error {
-		f(k, k*pieceRows, min(n, (k+1)*pieceRows))
-		return nil
-	})
+	var all crash.Group
+	all.SetLimit(runtime.GOMAXPROCS(0))
+	for k := range pieces(n) {
+		all.Go(func() error {
+			f(k, k*pieceRows, min(n, (k+1)*pieceRows))
+			return nil
+		})
+	}
+	all.Wait()
 }
 
 func (l *near[R]) insertNew(words []uint64, rows []R) (added int, err error) {

@@ -12,9 +12,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/apache/arrow-go/v18/arrow"
+
+	"github.com/warpmap/warpmap/internal/files"
 )
 
 // WriteOptions say how an output is written.
@@ -111,10 +112,13 @@ func create(path string, schema *arrow.Schema, o WriteOptions, pq parquetOptions
 	w := &Writer{name: path, path: path}
 	if o.folder(path) {
 		var err error
-		if w.parts, err = newParts(filepath.Clean(path), schema, o, pq); err != nil {
+		if w.path, err = files.Target(filepath.Clean(path)); err != nil {
 			return nil, w.fail(err)
 		}
-		w.path, w.enc = filepath.Clean(path), w.parts
+		if w.parts, err = newParts(w.path, schema, o, pq); err != nil {
+			return nil, w.fail(err)
+		}
+		w.enc = w.parts
 		return w, nil
 	}
 	if path == "-" {
@@ -123,22 +127,25 @@ func create(path string, schema *arrow.Schema, o WriteOptions, pq parquetOptions
 		return w.begin(schema, o, pq)
 	}
 	mode := os.FileMode(0)
-	if to, err := filepath.EvalSymlinks(path); err == nil {
-		w.path = to // through a link, not over it
-		s, err := os.Stat(to)
-		if err != nil {
-			return nil, err
-		}
+	if s, err := os.Stat(path); err == nil {
 		if s.IsDir() {
 			return nil, fmt.Errorf("%s: not a regular file", path)
+		}
+		if own, err := os.Stdout.Stat(); err == nil && os.SameFile(s, own) { // a shell writes there too, at its own place
+			w.buf = bufio.NewWriterSize(os.Stdout, 1<<16)
+			return w.begin(schema, o, pq)
 		}
 		if !s.Mode().IsRegular() {
 			return w.straight(schema, o, pq)
 		}
 		mode = s.Mode().Perm()
 	}
+	var err error
+	if w.path, err = files.Target(path); err != nil { // through a link, not over it
+		return nil, err
+	}
 	dir, base := filepath.Split(w.path)
-	err := tryNames(dir, base, func(name string) (err error) {
+	err = tryNames(dir, base, func(name string) (err error) {
 		w.f, err = hide(name, 0o666)
 		return err
 	})
@@ -181,24 +188,27 @@ func (w *Writer) straight(schema *arrow.Schema, o WriteOptions, pq parquetOption
 // begin makes the encoder of a file that is open.
 func (w *Writer) begin(schema *arrow.Schema, o WriteOptions, pq parquetOptions) (_ *Writer, err error) {
 	format, packing := o.format(w.name)
-	switch format {
-	case Parquet:
-		if pq.compression, err = parseCompression(packing); err == nil {
-			var e *parquetEncoder
-			if e, err = newParquetEncoder(w.buf, schema, pq); err == nil {
-				e.file = w.f
-				w.enc = e
+	err = catch("cannot be written", func() (err error) {
+		switch format {
+		case Parquet:
+			if pq.compression, err = parseCompression(packing); err == nil {
+				var e *parquetEncoder
+				if e, err = newParquetEncoder(w.buf, schema, pq); err == nil {
+					e.file = w.f
+					w.enc = e
+				}
 			}
+		case Arrow:
+			w.enc, err = newIPCEncoder(w, schema, packing)
+		case JSONL:
+			w.enc, err = newTextEncoder(w.buf, schema, jsonRows{}, packing)
+		case TSV:
+			w.enc, err = newTextEncoder(w.buf, schema, csvRows{'\t'}, packing)
+		default:
+			w.enc, err = newTextEncoder(w.buf, schema, csvRows{','}, packing)
 		}
-	case Arrow:
-		w.enc, err = newIPCEncoder(w, schema, packing)
-	case JSONL:
-		w.enc, err = newTextEncoder(w.buf, schema, jsonRows{}, packing)
-	case TSV:
-		w.enc, err = newTextEncoder(w.buf, schema, csvRows{'\t'}, packing)
-	default:
-		w.enc, err = newTextEncoder(w.buf, schema, csvRows{','}, packing)
-	}
+		return err
+	})
 	if err != nil {
 		w.enc = nil
 		w.Abort()
@@ -220,6 +230,15 @@ type parts struct {
 	rows   int64 // in the present file
 }
 
+// partSuffix is how the names of a folder's files end.
+func partSuffix(f Format, packing string) string {
+	suffix := "." + string(f)
+	if f.text() {
+		suffix += map[string]string{"gzip": ".gz", "zstd": ".zst"}[packing]
+	}
+	return suffix
+}
+
 func newParts(path string, schema *arrow.Schema, o WriteOptions, pq parquetOptions) (*parts, error) {
 	if entries, err := os.ReadDir(path); err == nil && len(entries) > 0 {
 		return nil, errors.New("the folder is not empty")
@@ -229,10 +248,7 @@ func newParts(path string, schema *arrow.Schema, o WriteOptions, pq parquetOptio
 	pq.columns = nil // batches go by their types
 	p := &parts{schema: schema, pq: pq, most: cmp.Or(o.RowsPerFile, math.MaxInt64)}
 	p.o.Format, p.o.Compression = o.format(path + "/")
-	p.suffix = "." + string(p.o.Format)
-	if p.o.Format.text() {
-		p.suffix += map[string]string{"gzip": ".gz", "zstd": ".zst"}[p.o.Compression]
-	}
+	p.suffix = partSuffix(p.o.Format, p.o.Compression)
 	dir, base := filepath.Split(path)
 	err := tryNames(dir, base, func(name string) error {
 		p.dir = name
@@ -255,7 +271,10 @@ func (p *parts) next() (err error) {
 			return err
 		}
 	}
-	p.w, err = create(filepath.Join(p.dir, fmt.Sprintf("part-%05d%s", p.n, p.suffix)), p.schema, p.o, p.pq)
+	name := fmt.Sprintf("part-%05d%s", p.n, p.suffix)
+	if p.w, err = create(filepath.Join(p.dir, name), p.schema, p.o, p.pq); err == nil {
+		p.w.name, p.w.part = name, true // in errors it stands behind the folder's name, which is not the hidden one
+	}
 	p.n, p.rows = p.n+1, 0
 	return err
 }
@@ -284,7 +303,10 @@ func (p *parts) finish() error { return p.w.Close() }
 
 // keep gives the folder its name.
 func (p *parts) keep(path string) error {
-	if err := syscall.Rename(p.dir, path); err != nil { // os.Rename refuses an empty folder that is there
+	if err := files.Sync(p.dir); err != nil {
+		return err
+	}
+	if err := files.Rename(p.dir, path); err != nil {
 		return err
 	}
 	hidden.forget(p.dir)

@@ -26,6 +26,8 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/pqarrow"
 	"github.com/apache/arrow-go/v18/parquet/schema"
 	"golang.org/x/sync/semaphore"
+
+	"github.com/warpmap/warpmap/internal/crash"
 )
 
 // groupRows is how many rows a row group has at most, and groupBytes about how many bytes.
@@ -90,7 +92,7 @@ type parquetEncoder struct {
 	memory int64
 	ahead  chan struct{} // as many as groups are under way
 	last   chan struct{} // closed when the group before is in the file
-	under  sync.WaitGroup
+	under  crash.WaitGroup
 	busy   atomic.Int64 // nanoseconds of encoding and writing
 	mu     sync.Mutex
 	err    error
@@ -117,7 +119,10 @@ func newParquetEncoder(w *bufio.Writer, s *arrow.Schema, o parquetOptions) (*par
 		e.leaves = make([][]int, s.NumFields())
 		return e, nil
 	}
-	kv, err := e.plan(o.columns)
+	kv, err := pqmeta.KeyValueMetadata(nil), decimals(s.Fields())
+	if err == nil {
+		kv, err = e.plan(o.columns)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("as Parquet: %w (an .arrow file holds every type)", err)
 	}
@@ -125,6 +130,41 @@ func newParquetEncoder(w *bufio.Writer, s *arrow.Schema, o parquetOptions) (*par
 	n, err := w.WriteString(parquetMagic)
 	e.at = int64(n)
 	return e, err
+}
+
+// decimals tells which of the fields, or of those within them, is a decimal that Parquet does not have, and of which the library makes a panic.
+func decimals(fields []arrow.Field) error {
+	for _, f := range fields {
+		var err error
+		switch t := storage(f.Type).(type) {
+		case arrow.DecimalType:
+			if scale := t.GetScale(); scale < 0 || scale > t.GetPrecision() {
+				err = fmt.Errorf("%s: Parquet has decimals of a scale from 0 to their precision only: cast it to one of these first", f.Type)
+			}
+		case *arrow.DictionaryType:
+			err = decimals([]arrow.Field{{Name: f.Name, Type: t.ValueType}})
+			if err != nil {
+				return err
+			}
+		case arrow.NestedType:
+			err = decimals(t.Fields())
+		}
+		if err != nil {
+			return fmt.Errorf("column %q: %w", f.Name, err)
+		}
+	}
+	return nil
+}
+
+// storage is the type that an extension's values have.
+func storage(t arrow.DataType) arrow.DataType {
+	for {
+		e, is := t.(arrow.ExtensionType)
+		if !is {
+			return t
+		}
+		t = e.StorageType()
+	}
 }
 
 const parquetMagic = "PAR1"
@@ -241,7 +281,7 @@ func (e *parquetEncoder) submit(rows int, load func(field int) (columnData, erro
 	e.under.Go(func() {
 		defer func() { <-e.ahead }()
 		fields.Wait()
-		done()
+		e.fail(catch("cannot be written", func() error { done(); return nil }))
 		<-before
 		next := sync.OnceFunc(func() { close(last) })
 		defer next()

@@ -263,14 +263,14 @@ func (g *partedJoin) scatter(recs []arrow.RecordBatch, parts []*spill, build boo
 	if err != nil {
 		return err
 	}
-	return errors.Join(each(len(parts), func(p int) error {
+	return first(each(len(parts), func(p int) error {
 		for some := range slices.Chunk(rows[p], g.rows) {
 			if err := takeRows(parts[p].schema, takers, some, parts[p].write); err != nil {
 				return err
 			}
 		}
 		return nil
-	})...)
+	}))
 }
 
 // spread mixes a word, another way at each depth.

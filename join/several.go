@@ -2,6 +2,7 @@ package join
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -15,6 +16,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/scalar"
 	"github.com/bmatcuk/doublestar/v4"
+
+	"github.com/warpmap/warpmap/internal/files"
 )
 
 // OpenAll opens one or several inputs as one: their rows follow one another in the order of the names. A name is that of a file, or a pattern (*, ?,
@@ -26,7 +29,18 @@ import (
 // are, else string; __HIVE_DEFAULT_PARTITION__ is a null. All files must have the same columns, in any order. A column of text files has the type that
 // holds the values of all of them.
 func OpenAll(format Format, names ...string) (*Reader, error) {
-	var files []inputFile
+	files, err := expandAll(format, names)
+	if err != nil {
+		return nil, err
+	}
+	if err := once(files); err != nil {
+		return nil, err
+	}
+	return openFiles(format, files)
+}
+
+// expandAll finds the files that names stand for.
+func expandAll(format Format, names []string) (files []inputFile, err error) {
 	for _, name := range names {
 		some, err := expand(format, name)
 		if err != nil {
@@ -34,6 +48,35 @@ func OpenAll(format Format, names ...string) (*Reader, error) {
 		}
 		files = append(files, some...)
 	}
+	return files, nil
+}
+
+// once tells which input, that can be read once alone, is given twice: standard input, or a pipe.
+func once(files []inputFile) error {
+	stdin := false
+	var pipes []fs.FileInfo
+	for _, f := range files {
+		if f.path == "-" && stdin {
+			return ofInput(errors.New("- is given twice, and standard input can be read once: copy it to a file first, or name another input"))
+		}
+		about, err := os.Stat(f.path)
+		if f.path == "-" {
+			stdin = true
+			about, err = os.Stdin.Stat()
+		}
+		if err != nil || about.Mode()&(fs.ModeNamedPipe|fs.ModeSocket) == 0 {
+			continue
+		}
+		if slices.ContainsFunc(pipes, func(p fs.FileInfo) bool { return os.SameFile(p, about) }) {
+			return ofInput(fmt.Errorf("%s is given twice, and a pipe can be read once: copy it to a file first, or name another input", f.path))
+		}
+		pipes = append(pipes, about)
+	}
+	return nil
+}
+
+// openFiles opens files as one.
+func openFiles(format Format, files []inputFile) (*Reader, error) {
 	if len(files) == 1 && len(files[0].keys) == 0 {
 		return OpenAs(files[0].path, format)
 	}
@@ -54,10 +97,94 @@ func OpenAll(format Format, names ...string) (*Reader, error) {
 	return r, nil
 }
 
-// inputFile is a file, and what the names of its folders say.
+// inputFile is a file, what the names of its folders say, and the folder or the pattern that stands for it, if one does.
 type inputFile struct {
-	path string
-	keys []pathKey
+	path    string
+	keys    []pathKey
+	folder  string
+	pattern string
+}
+
+// replaced is an error of an output that would take the place of an input.
+type replaced struct{ error }
+
+// Usage tells that it is wrong usage.
+func (replaced) Usage() {}
+
+// apart tells which of the inputs the output would take the place of. A folder must not be, hold or lie in one of theirs either, nor be found by their patterns:
+// the next time it would be read.
+func (o Options) apart(inputs []inputFile) error {
+	if o.Count {
+		return nil
+	}
+	refuse := func(what string, args ...any) error {
+		return replaced{fmt.Errorf("%s: "+what+": want another name to write to", append([]any{o.Out}, args...)...)}
+	}
+	about, err := os.Stat(o.Out)
+	if o.Out == "-" {
+		about, err = os.Stdout.Stat()
+	}
+	if err == nil {
+		paths := make([]string, len(inputs))
+		for i, f := range inputs {
+			paths[i] = f.path
+		}
+		if name, is := files.Same(about, paths); is && o.Out == "-" {
+			return replaced{fmt.Errorf("standard output goes to %s, which is read: want another file", name)}
+		} else if is {
+			return refuse("is read, as %s, and would be written", name)
+		}
+	}
+	if !o.writeOptions().folder(o.Out) {
+		return nil
+	}
+	to, err := files.Target(filepath.Clean(o.Out))
+	if err != nil {
+		return nil // to create it says that
+	}
+	if to, err = filepath.Abs(to); err != nil {
+		return err
+	}
+	part := filepath.Join(to, "part-00000"+partSuffix(o.writeOptions().format(o.Out)))
+	for _, f := range inputs {
+		if f.folder != "" {
+			dir, err := realPath(f.folder)
+			switch {
+			case err != nil:
+				return err
+			case dir == to:
+				return refuse("is a folder that is read")
+			case files.Within(to, dir):
+				return refuse("lies in %s, which is read", f.folder)
+			case files.Within(dir, to):
+				return refuse("holds %s, which is read", f.folder)
+			}
+		}
+		if f.pattern != "" {
+			base, pattern := doublestar.SplitPattern(filepath.ToSlash(f.pattern))
+			if base, err = realPath(base); err != nil {
+				return err
+			}
+			if below, err := filepath.Rel(base, part); err == nil {
+				if found, _ := doublestar.Match(pattern, filepath.ToSlash(below)); found {
+					return refuse("its files would be found by %s, which is read", f.pattern)
+				}
+			}
+		}
+		if file, err := realPath(f.path); f.path != "-" && err == nil && files.Within(file, to) {
+			return refuse("holds %s, which is read", f.path)
+		}
+	}
+	return nil
+}
+
+// realPath is a path from the root, through no links.
+func realPath(path string) (string, error) {
+	path, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Abs(path)
 }
 
 // pathKey is a part key=value of a path.
@@ -87,7 +214,7 @@ func expand(format Format, name string) ([]inputFile, error) {
 		slices.Sort(found)
 		files := make([]inputFile, len(found))
 		for i, path := range found {
-			files[i] = inputFile{path, keysOf(path)}
+			files[i] = inputFile{path: path, keys: keysOf(path), pattern: name}
 		}
 		return files, nil
 	}
@@ -107,11 +234,12 @@ func expand(format Format, name string) ([]inputFile, error) {
 
 // inFolder finds the files of a folder and of those below it.
 func inFolder(format Format, dir string) (files []inputFile, err error) {
-	err = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+	root := dir + string(filepath.Separator) // through a link
+	err = filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		if name := e.Name(); path != dir && (strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")) {
+		if name := e.Name(); path != root && (strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")) {
 			if e.IsDir() {
 				return fs.SkipDir
 			}
@@ -121,7 +249,7 @@ func inFolder(format Format, dir string) (files []inputFile, err error) {
 			return nil
 		}
 		below, err := filepath.Rel(dir, path)
-		files = append(files, inputFile{path, keysOf(below)})
+		files = append(files, inputFile{path: path, keys: keysOf(below), folder: dir})
 		return err
 	})
 	if err == nil && len(files) == 0 {
@@ -183,16 +311,18 @@ func (s *several) reader(files []inputFile) (*Reader, error) {
 	}
 	fields := slices.Clone(first.schema.Fields())
 	var values [][]scalar.Scalar // of each key, by file
+	made := make([]witness, len(fields))
+	copy(made, first.made)
 	at := make([]int, len(keys)) // where it stands
 	for i, k := range keys {
 		at[i] = slices.IndexFunc(fields, func(f arrow.Field) bool { return f.Name == k.field.Name })
 		if at[i] < 0 {
 			at[i] = len(fields)
-			fields = append(fields, k.field)
+			fields, made = append(fields, k.field), append(made, witness{})
 		} else {
 			fields[at[i]] = k.field // a folder's name is what tools go by where files have the column, too
 		}
-		values = append(values, k.values)
+		values, made[at[i]] = append(values, k.values), k.made
 	}
 	for i := range fields {
 		for _, r := range s.readers {
@@ -202,7 +332,7 @@ func (s *several) reader(files []inputFile) (*Reader, error) {
 		}
 		fields[i].Metadata = arrow.Metadata{}
 	}
-	out := &Reader{schema: arrow.NewSchema(fields, nil), rows: rows, size: size, made: first.made, close: s.close}
+	out := &Reader{schema: arrow.NewSchema(fields, nil), rows: rows, size: size, made: made, close: s.close}
 	if files := s.parquets(); files != nil {
 		for i, f := range files {
 			if len(keys) == 0 {
@@ -342,12 +472,21 @@ func placesIn(first, r *Reader) ([]int, error) {
 type partition struct {
 	field  arrow.Field
 	values []scalar.Scalar // by file
+	made   witness         // of its type
+}
+
+// folderType is the type of a column of folders' names in which these classes were seen.
+func folderType(seen int) arrow.DataType {
+	if t := csvType(seen); t.ID() == arrow.INT64 || t.ID() == arrow.DATE32 {
+		return t
+	}
+	return arrow.BinaryTypes.String
 }
 
 // partitions are the columns that the files' folders tell.
 func partitions(files []inputFile) (out []partition, err error) {
 	for _, k := range files[0].keys {
-		seen := 0
+		p, seen := partition{}, 0
 		texts := make([]string, len(files))
 		for i, f := range files {
 			at := slices.IndexFunc(f.keys, func(o pathKey) bool { return o.name == k.name })
@@ -355,15 +494,13 @@ func partitions(files []inputFile) (out []partition, err error) {
 				return nil, fmt.Errorf("%s: its folders are not named as those of %s: want %s=… in both", f.path, files[0].path, k.name)
 			}
 			if texts[i] = f.keys[at].value; texts[i] != nullPartition {
-				seen |= classify([]byte(texts[i]))
+				old := folderType(seen)
+				if seen |= classify([]byte(texts[i])); p.made.path == "" || !arrow.TypeEqual(old, folderType(seen)) {
+					p.made = witness{path: f.path, value: k.name + "=" + texts[i]}
+				}
 			}
 		}
-		p := partition{field: arrow.Field{Name: k.name, Type: csvType(seen), Nullable: true}}
-		switch p.field.Type.ID() {
-		case arrow.INT64, arrow.DATE32:
-		default:
-			p.field.Type = arrow.BinaryTypes.String
-		}
+		p.field = arrow.Field{Name: k.name, Type: folderType(seen), Nullable: true}
 		for _, text := range texts {
 			v := scalar.MakeNullScalar(p.field.Type)
 			if text != nullPartition {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
+
+	"github.com/warpmap/warpmap/internal/crash"
 )
 
 // Text is read and written by blocks of whole records, on all cores: one goroutine reads and cuts, as many as there are cores take the
@@ -22,6 +24,9 @@ const maxRecord = 256 << 20
 
 // textSource is the bytes of an input, which can be read from the start any number of times.
 type textSource func() (io.ReadCloser, error)
+
+// unread is what inOrder says of a panic where text is read.
+const unread = "the text could not be read"
 
 // inOrder brings what produce sends to work, on as many goroutines as cores, and gives the results in order, then io.EOF. stop ends the work and
 // waits for it; it may be called at any time, and more than once. what is said of a panic.
@@ -37,7 +42,7 @@ func inOrder[T, R any](what string, produce func(send func(T) bool) error, work 
 	cores := runtime.GOMAXPROCS(0)
 	tasks, results, done := make(chan task), make(chan chan result, 2*cores), make(chan struct{})
 	var once sync.Once
-	var all sync.WaitGroup
+	var all crash.WaitGroup
 	stop = func() {
 		once.Do(func() { close(done) })
 		all.Wait()

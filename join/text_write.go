@@ -9,6 +9,8 @@ import (
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/warpmap/warpmap/internal/crash"
 )
 
 // rowWriter writes rows as text.
@@ -60,25 +62,28 @@ func newTextEncoder(w io.Writer, schema *arrow.Schema, by rowWriter, packing str
 	})
 	go func() {
 		defer close(e.ended)
-		for {
-			b, err := next()
-			if err == nil {
-				_, err = w.Write(b)
+		e.err = catch("cannot be written", func() error {
+			for {
+				b, err := next()
+				if err == nil {
+					_, err = w.Write(b)
+				}
+				if err == io.EOF {
+					return nil
+				}
+				if err != nil {
+					return err
+				}
 			}
-			if err == io.EOF {
-				break
-			}
-			if err != nil {
-				e.err = err
-				break
-			}
-		}
-		go func() { // lets the producer end
+		})
+		crash.Go(func() { // lets the producer end
 			for p := range e.pieces {
 				p.Release()
 			}
-		}()
-		stop()
+		})
+		if err := crash.Catch(func() error { stop(); return nil }); e.err == nil {
+			e.err = err
+		}
 	}()
 	return e, nil
 }
