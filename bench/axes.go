@@ -194,15 +194,16 @@ func (f *Fig) subtitle(p Plot, rows [][]any) string {
 	if len(told) > 0 {
 		what += "; " + strings.Join(told, ", ")
 	}
-	commit := f.Where.Commit
-	if len(commit) > 9 {
-		commit = commit[:9]
+	commit, changes := strings.CutSuffix(f.Where.Commit, withChanges)
+	commit = commit[:min(len(commit), 9)]
+	if changes {
+		commit += withChanges
 	}
 	where := fmt.Sprintf("%s, commit %s, %s", f.Where.Model, commit, f.Where.Date.Format("2006-01-02"))
 	if s := f.Spread; s != nil {
 		where += fmt.Sprintf("; medians of %d runs, which lie %.1f %% apart (half of them), %.0f %% at most", Runs, 100*s.Median, 100*s.Most)
 	}
-	return wrapped(what, 125) + "\n" + where
+	return what + "\n" + where
 }
 
 // span is the least and the most of a column; empty where it has no numbers.

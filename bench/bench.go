@@ -4,12 +4,11 @@
 package bench
 
 import (
+	"cmp"
 	"math"
 	"os"
-	"os/exec"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/warpmap/warpmap/device"
@@ -32,22 +31,47 @@ func Here(d *device.Device) Where {
 	return Where{i.Name, i.Model, i.Arch, i.Driver, i.Compiler, commit(), time.Now().UTC().Truncate(time.Second)}
 }
 
-// commit is the version of the program: from the build, from WARPMAP_COMMIT, or from git.
+const (
+	module      = "github.com/warpmap/warpmap"
+	withChanges = " and changes" // since the commit
+)
+
+// commit is the version of this module that the program was built from: what the build noted, else what WARPMAP_COMMIT says. The folder that the program runs
+// in says nothing: it may be another's.
 func commit() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
+	info, _ := debug.ReadBuildInfo()
+	return cmp.Or(built(info), os.Getenv("WARPMAP_COMMIT"), "unknown")
+}
+
+// built is the version of this module that a build has noted: the commit, and whether there were changes, or a release; empty for none.
+func built(info *debug.BuildInfo) string {
+	if info == nil {
+		return ""
+	}
+	m := info.Main
+	if m.Path == module {
+		revision, changes := "", ""
 		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				return s.Value
+			switch {
+			case s.Key == "vcs.revision":
+				revision = s.Value
+			case s.Key == "vcs.modified" && s.Value == "true":
+				changes = withChanges
 			}
 		}
+		if revision != "" {
+			return revision + changes
+		}
 	}
-	if c := os.Getenv("WARPMAP_COMMIT"); c != "" {
-		return c
+	for _, d := range info.Deps { // the commit is another module's
+		if d.Path == module {
+			m = *d
+		}
 	}
-	if out, err := exec.Command("git", "rev-parse", "HEAD").Output(); err == nil {
-		return strings.TrimSpace(string(out))
+	if m.Path != module || m.Version == "(devel)" || m.Replace != nil {
+		return ""
 	}
-	return "unknown"
+	return m.Version
 }
 
 // Runs is how often everything is measured, after one run to warm up; results are medians.

@@ -164,6 +164,7 @@ const (
 	plotHeight    = 11 * vg.Centimeter
 	legendWidth   = 4.5 * vg.Centimeter
 	legendLetters = 24 // that have room in a line
+	margin        = 4  // points at least, from the heading to the picture's edges
 )
 
 // draw renders the rows as one picture. The legend stands beside the axes, so that it hides nothing.
@@ -174,7 +175,6 @@ func (f *Fig) draw(p Plot, title string, rows [][]any, format string) ([]byte, e
 		}
 	}
 	pic, legend := plot.New(), plot.NewLegend()
-	title, below, _ := strings.Cut(title, "\n")
 	pic.X.Label.Text, pic.Y.Label.Text = axis(p.X), axis(p.Y)
 	for _, a := range []*plot.Axis{&pic.X, &pic.Y} {
 		a.Label.Padding, a.Label.TextStyle.Font.Size = vg.Points(4), vg.Points(10)
@@ -196,6 +196,12 @@ func (f *Fig) draw(p Plot, title string, rows [][]any, format string) ([]byte, e
 	if pic.X.Min > pic.X.Max { // nothing was drawn: gonum needs a range for its axes
 		pic.X.Min, pic.X.Max, pic.Y.Min, pic.Y.Max = 0, 1, 0, 1
 	}
+	style := pic.Title.TextStyle
+	style.YAlign, style.XAlign = draw.YTop, draw.XCenter
+	heading := headingOf(title, style)
+	for _, more := range heading[min(len(heading), headingLines):] { // the axes have as much room as ever
+		height += more.height()
+	}
 	c, err := draw.NewFormattedCanvas(plotWidth, height, format)
 	if err != nil {
 		return nil, err
@@ -204,15 +210,9 @@ func (f *Fig) draw(p Plot, title string, rows [][]any, format string) ([]byte, e
 	all.SetColor(color.White)
 	all.Fill(all.Rectangle.Path())
 	top := height - vg.Points(6)
-	style := pic.Title.TextStyle
-	style.YAlign, style.XAlign = draw.YTop, draw.XCenter
-	for i, line := range strings.Split(title+"\n"+below, "\n") {
-		style.Font.Size = vg.Points(9)
-		if i == 0 {
-			style.Font.Size = vg.Points(13)
-		}
-		all.FillText(style, vg.Point{X: plotWidth / 2, Y: top}, line)
-		top -= style.Font.Size * 1.3
+	for _, line := range heading {
+		all.FillText(line.style, vg.Point{X: plotWidth / 2, Y: top}, line.text)
+		top -= line.height()
 	}
 	top -= vg.Points(6)
 	beside := pic.Y.Label.TextStyle // gonum takes the middle of a logarithmic axis for its top
@@ -231,6 +231,49 @@ func (f *Fig) draw(p Plot, title string, rows [][]any, format string) ([]byte, e
 	_, err = c.WriteTo(&b)
 	return b.Bytes(), err
 }
+
+// headingLines is how many lines of heading the picture's height allows for.
+const headingLines = 4
+
+// headingLine is a line above the axes.
+type headingLine struct {
+	text  string
+	style draw.TextStyle
+}
+
+func (l headingLine) height() vg.Length { return l.style.Font.Size * 1.3 }
+
+// headingOf gives the lines of a title, the first of which is larger, each in as many as it takes to stay within the picture.
+func headingOf(title string, style draw.TextStyle) (lines []headingLine) {
+	for i, paragraph := range strings.Split(title, "\n") {
+		style.Font.Size = vg.Points(9)
+		if i == 0 {
+			style.Font.Size = vg.Points(13)
+		}
+		end := func(line string) {
+			own := style
+			own.Font.Size *= min(1, headingWidth/max(1, style.Width(line))) // a word alone may be longer
+			lines = append(lines, headingLine{line, own})
+		}
+		line := ""
+		for word := range strings.FieldsSeq(paragraph) {
+			switch longer := line + " " + word; {
+			case line == "":
+				line = word
+			case style.Width(longer) > headingWidth:
+				end(line)
+				line = word
+			default:
+				line = longer
+			}
+		}
+		end(line)
+	}
+	return lines
+}
+
+// headingWidth is how long a line of the heading may be.
+const headingWidth = plotWidth - 2*margin*vg.Inch/72
 
 // series are the rows of each line or colour, by name.
 func (f *Fig) series(p Plot, rows [][]any) (names []string, parts [][][]any) {

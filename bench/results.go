@@ -2,8 +2,13 @@ package bench
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+
+	"github.com/warpmap/warpmap/internal/files"
 )
 
 // Keep writes a result as JSON, as results/ has them; see Write.
@@ -20,21 +25,21 @@ func Write(file string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(file), ".result-*")
+	file, err := files.Target(file) // through a link, not over it
+	if err != nil {
+		return err
+	}
+	tmp, err := os.OpenFile(filepath.Join(filepath.Dir(file), fmt.Sprintf(".result-%016x", rand.Uint64())), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
 		return err
 	}
 	defer os.Remove(tmp.Name())
-	if _, err := tmp.Write(data); err != nil {
-		tmp.Close()
+	_, err = tmp.Write(data)
+	if err == nil {
+		err = tmp.Sync()
+	}
+	if err = errors.Join(err, tmp.Close()); err != nil {
 		return err
 	}
-	if err := tmp.Chmod(0o644); err != nil {
-		tmp.Close()
-		return err
-	}
-	if err := tmp.Close(); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), file)
+	return files.Rename(tmp.Name(), file)
 }
