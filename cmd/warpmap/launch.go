@@ -21,6 +21,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"github.com/warpmap/warpmap/internal/crash"
 )
 
 // launched is a job on this host.
@@ -106,7 +108,7 @@ func (l *launched) run(cmd *cobra.Command, args []string) error {
 		}
 		processes.started = append(processes.started, p)
 		wg.Add(1)
-		go func() { defer wg.Done(); ends <- end{rank, p.Wait()} }()
+		crash.Go(func() { defer wg.Done(); ends <- end{rank, p.Wait()} })
 	}
 
 	var first error

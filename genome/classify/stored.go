@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/warpmap/warpmap/genome"
+	"github.com/warpmap/warpmap/internal/crash"
 )
 
 // stored is the long columns of a database where they lie in a file. They are read, and not mapped: a mapped file that somebody cuts off ends the process, and one
@@ -105,29 +106,38 @@ func (s *stored) batches(take func(b *batch) error) error {
 	}
 	go func() {
 		defer close(full)
-		for _, c := range []*longColumn{&s.features, &s.locations} {
-			for from := 0; from < c.chunks(); from += loadChunks {
-				to := min(from+loadChunks, c.chunks())
-				var b *batch
-				select {
-				case b = <-free:
-				case <-quit:
-					return
+		err := crash.Catch(func() error {
+			for _, c := range []*longColumn{&s.features, &s.locations} {
+				for from := 0; from < c.chunks(); from += loadChunks {
+					to := min(from+loadChunks, c.chunks())
+					var b *batch
+					select {
+					case b = <-free:
+					case <-quit:
+						return nil
+					}
+					b.at, b.locations = from*chunkItems, nil
+					if c == &s.features {
+						var other error
+						b.features, b.err = some(s, c, from, to, b.features[:cap(b.features)])
+						b.entries, other = some(s, &s.entries, from, to, b.entries[:cap(b.entries)])
+						b.err = errors.Join(b.err, other)
+					} else {
+						b.locations, b.err = some(s, c, from, to, b.entries[:cap(b.entries)])
+					}
+					select {
+					case full <- b:
+					case <-quit:
+						return nil
+					}
 				}
-				b.at, b.locations = from*chunkItems, nil
-				if c == &s.features {
-					var other error
-					b.features, b.err = some(s, c, from, to, b.features[:cap(b.features)])
-					b.entries, other = some(s, &s.entries, from, to, b.entries[:cap(b.entries)])
-					b.err = errors.Join(b.err, other)
-				} else {
-					b.locations, b.err = some(s, c, from, to, b.entries[:cap(b.entries)])
-				}
-				select {
-				case full <- b:
-				case <-quit:
-					return
-				}
+			}
+			return nil
+		})
+		if err != nil {
+			select {
+			case full <- &batch{err: err}:
+			case <-quit:
 			}
 		}
 	}()
