@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -19,6 +20,7 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/crash"
 	"github.com/warpmap/warpmap/internal/testenv"
 )
 
@@ -100,6 +102,9 @@ func joinBroken(t testing.TB, dir, suffix string, b []byte) error {
 		if err := cmp.Or(r.Err(), r.Close()); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if errors.As(err, new(*crash.Error)) {
+		t.Fatalf("a broken file is taken for a defect: %v", err)
 	}
 	if err != nil && (strings.Contains(err.Error(), "\n") || len(err.Error()) > 2000) {
 		t.Fatalf("an error that is no line: %q", err)

@@ -71,6 +71,14 @@ func catch(what string, f func() error) (err error) {
 	return f()
 }
 
+// decoding is what catch says where a file is decoded: text is by our own decoders, which panic at nothing.
+func decoding(text bool) string {
+	if text {
+		return unread
+	}
+	return broken
+}
+
 // tooMuch is the panic of the allocator.
 type tooMuch string
 
@@ -256,7 +264,7 @@ func (r *Reader) Next() bool {
 	if r.err != nil {
 		return false
 	}
-	err := catch(broken, func() (err error) { r.cur, err = r.next(); return err })
+	err := catch(decoding(r.text != nil), func() (err error) { r.cur, err = r.next(); return err })
 	if err != nil {
 		r.cur = nil
 		if r.err = io.EOF; err != io.EOF {

@@ -148,7 +148,7 @@ func (r *Reader) open(f *os.File, format Format) (err error) {
 	}
 	r.size = s.Size()
 	r.close = f.Close
-	return catch(broken, func() error {
+	return catch(decoding(format.text()), func() error {
 		switch format {
 		case Parquet:
 			return r.parquet(f)

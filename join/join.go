@@ -209,8 +209,9 @@ func (o Options) writeOptions() WriteOptions {
 //
 // Without a device, Options.Open opens one.
 //
-// Errors: an output that would take the place of an input, or a folder of it that would be, hold or lie in one, before anything is read; a file that cannot
-// be read, a key column that is missing (the error lists those there are) or of a type
+// An output may take the place of an input; CheckOutput tells whether it would.
+//
+// Errors: a file that cannot be read, a key column that is missing (the error lists those there are) or of a type
 // that cannot be a key, a build side whose keys do not fit into the device's memory, ctx's own.
 func Run(ctx context.Context, d *device.Device, o Options) (s Summary, err error) {
 	err = catch(brokeOff, func() (err error) { s, err = run(ctx, d, o); return err })
@@ -233,11 +234,7 @@ func run(ctx context.Context, d *device.Device, o Options) (Summary, error) {
 	if err != nil {
 		return Summary{}, err
 	}
-	inputs := slices.Concat(buildFiles, probeFiles)
-	if err := once(inputs); err != nil {
-		return Summary{}, err
-	}
-	if err := o.apart(inputs); err != nil {
+	if err := once(slices.Concat(buildFiles, probeFiles)); err != nil {
 		return Summary{}, err
 	}
 	build, err := openFiles(o.BuildFormat, buildFiles)

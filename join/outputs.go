@@ -142,7 +142,7 @@ func create(path string, schema *arrow.Schema, o WriteOptions, pq parquetOptions
 	}
 	var err error
 	if w.path, err = files.Target(path); err != nil { // through a link, not over it
-		return nil, err
+		return nil, &os.PathError{Op: "create", Path: path, Err: cause(err)}
 	}
 	dir, base := filepath.Split(w.path)
 	err = tryNames(dir, base, func(name string) (err error) {
@@ -272,11 +272,12 @@ func (p *parts) next() (err error) {
 		}
 	}
 	name := fmt.Sprintf("part-%05d%s", p.n, p.suffix)
-	if p.w, err = create(filepath.Join(p.dir, name), p.schema, p.o, p.pq); err == nil {
-		p.w.name, p.w.part = name, true // in errors it stands behind the folder's name, which is not the hidden one
-	}
 	p.n, p.rows = p.n+1, 0
-	return err
+	if p.w, err = create(filepath.Join(p.dir, name), p.schema, p.o, p.pq); err != nil {
+		return fmt.Errorf("%s: %w", name, cmp.Or(errors.Unwrap(err), err))
+	}
+	p.w.name, p.w.part = name, true // in errors it stands behind the folder's name, which is not the hidden one
+	return nil
 }
 
 func (p *parts) write(rec arrow.RecordBatch) error {

@@ -138,8 +138,8 @@ func decimals(fields []arrow.Field) error {
 		var err error
 		switch t := storage(f.Type).(type) {
 		case arrow.DecimalType:
-			if scale := t.GetScale(); scale < 0 || scale > t.GetPrecision() {
-				err = fmt.Errorf("%s: Parquet has decimals of a scale from 0 to their precision only: cast it to one of these first", f.Type)
+			if digits, scale := t.GetPrecision(), t.GetScale(); digits < 1 || scale < 0 || scale > digits {
+				err = fmt.Errorf("%s: Parquet has decimals of one digit or more, and of a scale from 0 to their digits: cast it to one of these first", f.Type)
 			}
 		case *arrow.DictionaryType:
 			err = decimals([]arrow.Field{{Name: f.Name, Type: t.ValueType}})

@@ -96,12 +96,9 @@ func TestInputsAreNotReplaced(t *testing.T) {
 		{"a.csv", "d/**/*.csv", "d/new", folder, "its files would be found by d/**/*.csv, which is read"},
 		{"a.csv", here + "/e/*/*.csv", "d/new", folder, "/e/*/*.csv, which is read"},
 	} {
-		err := runs(c.build, c.probe, c.out, c.o)
-		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), c.out+": ") {
+		c.o.Build, c.o.Probe, c.o.Out = c.build, c.probe, c.out
+		if err := CheckOutput(c.o); err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), c.out+": ") {
 			t.Errorf("%s and %s to %s: %v, want %q", c.build, c.probe, c.out, err, c.want)
-		}
-		if _, usage := err.(interface{ Usage() }); !usage {
-			t.Errorf("%s and %s to %s: %T is no wrong usage", c.build, c.probe, c.out, err)
 		}
 	}
 	if after := everything(t); after != before {
@@ -119,6 +116,10 @@ func TestInputsAreNotReplaced(t *testing.T) {
 		{"a.csv", "other", "empty", folder},
 		{"a.csv", "b.csv", "a.csv", Options{Count: true}},
 	} {
+		c.o.Build, c.o.Probe, c.o.Out = c.build, c.probe, c.out
+		if err := CheckOutput(c.o); err != nil {
+			t.Errorf("%s and %s to %s: %v", c.build, c.probe, c.out, err)
+		}
 		if err := runs(c.build, c.probe, c.out, c.o); err != nil {
 			t.Errorf("%s and %s to %s: %v", c.build, c.probe, c.out, err)
 		}

@@ -105,20 +105,24 @@ type inputFile struct {
 	pattern string
 }
 
-// replaced is an error of an output that would take the place of an input.
-type replaced struct{ error }
-
-// Usage tells that it is wrong usage.
-func (replaced) Usage() {}
-
-// apart tells which of the inputs the output would take the place of. A folder must not be, hold or lie in one of theirs either, nor be found by their patterns:
-// the next time it would be read.
-func (o Options) apart(inputs []inputFile) error {
-	if o.Count {
+// CheckOutput tells, before anything is read, which of the inputs of a join its output would take the place of, by whatever name: a link, a file of a folder
+// or of a pattern, or what standard output goes to. A folder must not be, hold or lie in a folder that is read either, nor have files that a pattern of the
+// inputs would find the next time. Of inputs that are not there Run tells.
+func CheckOutput(o Options) error {
+	build, err := expandAll(o.BuildFormat, append([]string{o.Build}, o.MoreBuild...))
+	if err != nil || o.Count {
 		return nil
 	}
+	probe, err := expandAll(o.ProbeFormat, append([]string{o.Probe}, o.MoreProbe...))
+	if err != nil {
+		return nil
+	}
+	if o.Out == "" {
+		o.Out = "-"
+	}
+	inputs := slices.Concat(build, probe)
 	refuse := func(what string, args ...any) error {
-		return replaced{fmt.Errorf("%s: "+what+": want another name to write to", append([]any{o.Out}, args...)...)}
+		return fmt.Errorf("%s: "+what+": want another name to write to", append([]any{o.Out}, args...)...)
 	}
 	about, err := os.Stat(o.Out)
 	if o.Out == "-" {
@@ -130,7 +134,7 @@ func (o Options) apart(inputs []inputFile) error {
 			paths[i] = f.path
 		}
 		if name, is := files.Same(about, paths); is && o.Out == "-" {
-			return replaced{fmt.Errorf("standard output goes to %s, which is read: want another file", name)}
+			return fmt.Errorf("standard output goes to %s, which is read: want another file", name)
 		} else if is {
 			return refuse("is read, as %s, and would be written", name)
 		}

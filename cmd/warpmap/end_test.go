@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,8 +23,15 @@ func TestMain(m *testing.M) {
 		os.Setenv("WARPMAP_TEST_COMMAND", "1") // what the command starts is the command, not its tests
 		os.Exit(m.Run())
 	}
-	if os.Getenv("WARPMAP_TEST_SMALL_FILES") != "" {
-		limit := syscall.Rlimit{Cur: 8 << 20, Max: 8 << 20}
+	if n := os.Getenv("WARPMAP_TEST_PANIC"); n != "" {
+		plantPanic(n)
+	}
+	if most := os.Getenv("WARPMAP_TEST_SMALL_FILES"); most != "" {
+		bytes, err := strconv.ParseUint(most, 10, 64)
+		if err != nil {
+			panic(err)
+		}
+		limit := syscall.Rlimit{Cur: bytes, Max: bytes}
 		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
 			panic(err)
 		}
@@ -215,7 +223,7 @@ func TestSignalWhileKernelsAreCompiled(t *testing.T) {
 
 func TestFileThatMayNotGrow(t *testing.T) {
 	for _, suffix := range []string{".csv", ".arrow"} { // as Parquet the rows are packed to nothing
-		s := start(t, "out"+suffix, nil, "WARPMAP_TEST_SMALL_FILES=1")
+		s := start(t, "out"+suffix, nil, "WARPMAP_TEST_SMALL_FILES=8388608")
 		s.failed(t, fmt.Sprintf("%s: file too large", filepath.Join(s.dir, "out"+suffix)))
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
 	"github.com/warpmap/warpmap/genome/kmers"
+	"github.com/warpmap/warpmap/internal/crash"
 	"github.com/warpmap/warpmap/join"
 	"github.com/warpmap/warpmap/table"
 )
@@ -69,8 +70,11 @@ func exitCode(err error) int {
 		input *join.InputError
 		reads *genome.InputError
 		wk    *kmers.FileError
+		panic *crash.Error
 	)
 	switch {
+	case errors.As(err, &panic):
+		return exitOther
 	case !errors.As(err, &ran) || errors.As(err, &usage) || strings.HasPrefix(err.Error(), "--"):
 		return exitUsage
 	case device.IsOutOfMemory(err) || errors.As(err, &full):

@@ -56,7 +56,7 @@ are columns. All files of a side must have the same columns.
 Formats go by file name: ` + strings.Join(join.Suffixes(), ", ") + `, for text with .gz or .zst behind it; --format, or
 one for each, says it where names do not. Compressed text is known by its content. --out - is CSV on standard output. An output
 file appears under its name when it is whole. A name with a slash behind it, or --rows-per-file, makes a folder, which appears when all of its files are
-whole. Rows for /dev/null are made and go nowhere. From Parquet to Parquet, columns are read where
+whole. An output that is one of the inputs, by whatever name, is refused, and so is a folder in one that is read. Rows for /dev/null are made and go nowhere. From Parquet to Parquet, columns are read where
 rows of them come out, and row groups that stay whole are copied as they stand; --count reads keys only. From CSV to CSV values that are no keys stand
 as they stood. A summary goes to stderr; with --json it is JSON, on stdout unless the rows
 go there.`,
@@ -119,6 +119,9 @@ go there.`,
 			}
 			if o.Count && cmd.Flags().Changed("out") {
 				return fmt.Errorf("--count and --out %s: a count is written nowhere but on standard output", o.Out)
+			}
+			if err := join.CheckOutput(o); err != nil {
+				return &usageError{err}
 			}
 			if o.Threads > 0 {
 				defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(o.Threads))

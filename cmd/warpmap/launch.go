@@ -90,8 +90,14 @@ func (l *launched) run(cmd *cobra.Command, args []string) error {
 		err  error
 	}
 	ends := make(chan end, l.n)
-	var wg sync.WaitGroup
+	var wg crash.WaitGroup
 	defer wg.Wait()
+	running := 0
+	defer func() {
+		if running > 0 { // a panic, or a process that could not be started
+			processes.tell(syscall.SIGKILL)
+		}
+	}()
 	for rank := range l.n {
 		p := exec.Command(args[0], args[1:]...)
 		p.Env = append(env, "RANK="+strconv.Itoa(rank), "LOCAL_RANK="+strconv.Itoa(rank))
@@ -103,18 +109,17 @@ func (l *launched) run(cmd *cobra.Command, args []string) error {
 			p.SysProcAttr.Setpgid = processes.terminal == nil // who reads a terminal must be in the group that has it
 		}
 		if err := p.Start(); err != nil {
-			processes.tell(syscall.SIGKILL)
 			return fmt.Errorf("starting rank %d: %w", rank, err)
 		}
 		processes.started = append(processes.started, p)
-		wg.Add(1)
-		crash.Go(func() { defer wg.Done(); ends <- end{rank, p.Wait()} })
+		running++
+		wg.Go(func() { ends <- end{rank, p.Wait()} })
 	}
 
 	var first error
 	var grace, last <-chan time.Time
 	interrupted := cmd.Context().Done()
-	for running := l.n; running > 0; {
+	for running > 0 {
 		select {
 		case e := <-ends:
 			running--

@@ -4,10 +4,13 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -20,6 +23,7 @@ import (
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
 	"github.com/warpmap/warpmap/gph"
+	"github.com/warpmap/warpmap/internal/crash"
 	"github.com/warpmap/warpmap/join"
 	"github.com/warpmap/warpmap/table"
 )
@@ -29,18 +33,28 @@ func main() {
 	signal.Ignore(syscall.SIGXFSZ) // a file that may not grow is an error of the write, not a crash
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
+	ctx, cancel := context.WithCancelCause(ctx)
+	crash.Handle(func(e *crash.Error) { // compilers and others that the context ends have a while for that
+		cancel(e)
+		time.Sleep(patience)
+		fail(ctx, e)
+	})
 	context.AfterFunc(ctx, func() {
-		if finishes.Load() {
+		if finishes.Load() && !crashed(ctx) {
 			stop() // a second signal ends the process
 			return
 		}
 		time.Sleep(patience)
 		fail(ctx, ctx.Err())
 	})
-	if err := root().ExecuteContext(ctx); err != nil {
+	err := crash.Catch(func() error { return root().ExecuteContext(ctx) })
+	if err != nil || crashed(ctx) {
 		fail(ctx, err)
 	}
 }
+
+// crashed tells that a goroutine broke off for which nobody waits.
+func crashed(ctx context.Context) bool { return errors.As(context.Cause(ctx), new(*crash.Error)) }
 
 // patience is how long a command may take to end after a signal. A compiler, a device or a full pipe cannot be interrupted.
 const patience = 2 * time.Second
@@ -51,8 +65,11 @@ var finishes atomic.Bool
 // temporary holds the folders that go when the process ends, whatever still runs.
 var temporary sync.Map
 
-// fail ends the process with a message, and leaves no file that is not whole.
+var failing sync.Mutex
+
+// fail ends the process with a message, and leaves no file that is not whole. A panic asks for a report.
 func fail(ctx context.Context, err error) {
+	failing.Lock() // whoever comes second
 	join.RemoveHidden()
 	genome.RemoveHidden()
 	temporary.Range(func(dir, _ any) bool { os.RemoveAll(dir.(string)); return true })
@@ -60,8 +77,23 @@ func fail(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		err, code = context.Cause(ctx), exitOther
 	}
-	fmt.Fprintln(os.Stderr, "warpmap:", table.OneLine(err))
+	text, stack := table.OneLine(err).Error(), ""
+	if e := (*crash.Error)(nil); errors.As(err, &e) {
+		text = strings.Join(strings.Fields(text), " ") + report
+		if traced(os.Getenv("GOTRACEBACK")) {
+			stack = string(e.Stack)
+		}
+	}
+	fmt.Fprintln(os.Stderr, "warpmap:", text)
+	fmt.Fprint(os.Stderr, stack)
 	os.Exit(code)
+}
+
+const report = ": this is a defect of warpmap: please report it at github.com/warpmap/warpmap, with the command; with GOTRACEBACK=all in the environment it prints the stack, too"
+
+// traced tells that a value of Go's variable asks for more of a panic than its text.
+func traced(level string) bool {
+	return !slices.Contains([]string{"", "none", "single", "0", "1"}, level)
 }
 
 func root() *cobra.Command {
