@@ -269,10 +269,11 @@ type Meeting struct {
 	came    []*peer // of rank 0: who has come
 	closing bool
 	err     error
-	broken  chan struct{} // closed when err is set
-	said    [][]byte      // of rank 0: what has come of what is agreed on next
-	left    []bool        // who has left; others than rank 0 know of that alone
-	asking  bool          // of others than rank 0: Agree waits for it
+	broken  chan struct{}  // closed when err is set
+	telling sync.WaitGroup // of rank 0: the others hear of err
+	said    [][]byte       // of rank 0: what has come of what is agreed on next
+	left    []bool         // who has left; others than rank 0 know of that alone
+	asking  bool           // of others than rank 0: Agree waits for it
 	agreed  chan [][]byte
 }
 
@@ -726,12 +727,17 @@ func (m *Meeting) lose(e *GoneError) {
 	first := m.err == nil && !m.closing
 	if first {
 		m.err = e
+		m.telling.Add(1)
 		close(m.broken)
 	}
 	m.mu.Unlock()
-	if first && m.o.Rank == 0 {
+	if !first {
+		return
+	}
+	if m.o.Rank == 0 {
 		m.tell(text(gone, e.Rank, e.Why))
 	}
+	m.telling.Done()
 }
 
 // take keeps a rank's part of what is agreed on, at rank 0, and tells all when it is whole.
@@ -836,6 +842,7 @@ func (m *Meeting) Close() {
 		m.closing = true
 		m.mu.Unlock()
 		close(m.done)
+		m.telling.Wait() // that this one leaves is not the first that others are to hear
 		m.tell(frame{Kind: bye})
 		for _, p := range m.peers {
 			p.close(nil)

@@ -211,6 +211,31 @@ func TestAgreeAfterLeaving(t *testing.T) {
 	}
 }
 
+// Rank 0 that leaves when it hears who is gone has told the others before.
+func TestGoneThenLeft(t *testing.T) {
+	t.Parallel()
+	for range 30 {
+		meetings, errs := meet(t, 3, 0, 1, 2)
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			meetings[0].Agree(nil)
+			meetings[0].Close()
+		})
+		wg.Go(func() {
+			var e *GoneError
+			if _, err := meetings[1].Agree(nil); !errors.As(err, &e) || e.Rank != 2 {
+				t.Errorf("rank 2 left, and rank 1 hears: %v", err)
+			}
+		})
+		meetings[2].Close()
+		wg.Wait()
+		meetings[1].Close()
+	}
+}
+
 // What all have agreed on is everybody's, though a rank leaves right behind it and another already wants more of it.
 func TestAgreedThenLeft(t *testing.T) {
 	for range 20 {
@@ -336,8 +361,11 @@ func TestManyStrangers(t *testing.T) {
 	for i := range slow {
 		slow[i] = dialed(t, addr)
 	}
-	time.Sleep(50 * time.Millisecond)
-	if n := runtime.NumGoroutine(); n > 2*strangers {
+	n := runtime.NumGoroutine()
+	for start := time.Now(); n > 2*strangers && time.Since(start) < 500*time.Millisecond; n = runtime.NumGoroutine() {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if n > 2*strangers {
 		t.Errorf("%d goroutines attend to %d strangers", n, len(slow))
 	}
 	hung := 0
