@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"unsafe"
+
+	"github.com/warpmap/warpmap/internal/shortage"
 )
 
 // allocation is one piece of device or pinned host memory, shared by all slices cut from it.
@@ -79,6 +81,9 @@ func (d *Device) settle(need int64) error {
 
 // claim puts memory on the books, within WithMemory's bound.
 func (d *Device) claim(bytes int64) error {
+	if shortage.Fails(d, bytes) {
+		return &OutOfMemoryError{d.infos.Name, bytes, 0}
+	}
 	d.liveMu.Lock()
 	defer d.liveMu.Unlock()
 	if d.cfg.memory > 0 {

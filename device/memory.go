@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"runtime"
 	"unsafe"
+
+	"github.com/warpmap/warpmap/internal/shortage"
 )
 
 // Slice is n elements of device memory: a view that costs nothing to copy, as a Go slice is. Its zero value is empty.
@@ -327,6 +329,9 @@ func makeHost[T any](d *Device, n int, mapped bool) (Host[T], error) {
 func (a *allocation) takeHost(mapped bool) error {
 	d := a.d
 	return d.do(func() (err error) {
+		if shortage.Fails(d, a.bytes) {
+			return &OutOfMemoryError{d.infos.Name, a.bytes, 0}
+		}
 		if a.host, a.addr, err = d.b.allocHost(max(a.bytes, 16), mapped); err != nil {
 			return err
 		}

@@ -55,7 +55,8 @@ func TestTablesFreeInStreamOrder(t *testing.T) {
 	}{
 		{"a rebuild", x.rebuild, 2},
 		{"scratch memory", func(*device.Stream) error {
-			_, err := x.frame.Scratch(scratch)
+			l, err := x.frame.Scratch(scratch)
+			l.Done()
 			scratch *= 2
 			return err
 		}, 1},
@@ -102,9 +103,11 @@ func TestTablesFreeInStreamOrder(t *testing.T) {
 	}
 	// Where memory is short, what is kept is waited for.
 	must(t, x.frame.Writing(nil, func(*device.Stream) error {
-		if _, err := x.frame.Scratch(512 << 10); err != nil {
+		l, err := x.frame.Scratch(512 << 10)
+		if err != nil {
 			return err
 		}
+		l.Done()
 		f.Set("hold", 1)
 		s, err := table.Make[byte](&x.frame, 768<<10)
 		return errors.Join(err, x.frame.Free(s))

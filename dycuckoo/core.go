@@ -456,14 +456,14 @@ func listed(n int64) int64 {
 	return min(n, n/listShare+leastListed)
 }
 
-// lists is memory for two lists of so many rows. Where memory is short, they are as long as the table's own few words allow.
-func (c *core) lists(limit int64) (device.Slice[byte], uint64, error) {
+// lists is memory for two lists of so many rows, until the lease is done. Where memory is short, they are as long as the table's own few words allow.
+func (c *core) lists(limit int64) (list device.Slice[byte], rows uint64, lease table.Lease, err error) {
 	limit = min(limit, c.mostListed)
-	mem, err := c.frame.Scratch(4 * (listHead + 2*limit))
+	lease, err = c.frame.Scratch(4 * (listHead + 2*limit))
 	if device.IsOutOfMemory(err) {
-		return c.side.Slice(int(c.sideBytes()), c.side.Len()), leastList, nil
+		return c.side.Slice(int(c.sideBytes()), c.side.Len()), leastList, lease, nil
 	}
-	return mem, uint64(limit), err
+	return lease.Mem, uint64(limit), lease, err
 }
 
 // launchInsert queues an insert of rows: by compare-and-swaps, then with pairs moved on by one step for those whose buckets are full, then
@@ -484,9 +484,11 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 	var list device.Slice[byte]
 	again := false
 	if !c.cfg.locked() {
-		if list, p.Limit, err = c.lists(listed(b.N)); err != nil {
+		var lease table.Lease
+		if list, p.Limit, lease, err = c.lists(listed(b.N)); err != nil {
 			return err
 		}
+		defer lease.Done()
 		p.List = list.Addr()
 		if err := list.Slice(0, 4*listHead).Fill(st, 0); err != nil {
 			return err

@@ -77,10 +77,11 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b tabl
 	if !c.loadStaged() {
 		return 0, nil
 	}
-	list, limit, err := c.lists(b.N/stagedShare + leastListed)
+	list, limit, lease, err := c.lists(b.N/stagedShare + leastListed)
 	if err != nil {
 		return 0, err
 	}
+	defer lease.Done()
 	q := stagedParams{Shift: uint64(shift), Choose: p.Choose}
 	if empty {
 		q.Empty = 1

@@ -251,7 +251,9 @@ func TestStagedAfterErrors(t *testing.T) {
 			return err
 		}
 		s, err := m.core.frame.Scratch(16) // which cannot be given back
-		return errors.Join(err, s.Free())
+		err = errors.Join(err, s.Mem.Free())
+		s.Done()
+		return err
 	}))
 	if err := m.Insert(keys[:5000], keys[:5000]); err == nil {
 		t.Error("scratch that is freed already is no error")

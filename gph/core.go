@@ -444,14 +444,14 @@ func (c *core) insertParts(st *device.Stream, k *insertKernels, b table.Rows) (r
 // listMemory holds the list of items between the phases of an insert, behind their number.
 type listMemory struct{ mem device.Slice[uint32] }
 
-// list gives a list for n items, or for as many as there is memory for.
-func (c *core) list(n int64) (listMemory, int64) {
+// list gives a list for n items, or for as many as there is memory for, until the lease is done.
+func (c *core) list(n int64) (list listMemory, most int64, lease table.Lease) {
 	for n = min(n, largestBatch); n > leastBatch; n /= 2 {
-		if mem, err := c.frame.Scratch(4 * (n + 1)); err == nil {
-			return listMemory{device.View[uint32](mem, 0, int(n+1))}, n &^ 31 // positions of one word of the bitmap go together
+		if lease, err := c.frame.Scratch(4 * (n + 1)); err == nil {
+			return listMemory{device.View[uint32](lease.Mem, 0, int(n+1))}, n &^ 31, lease // positions of one word of the bitmap go together
 		}
 	}
-	return c.least, leastBatch
+	return c.least, leastBatch, lease
 }
 
 // launchInsert queues the two phases of an insert of rows, or the first alone, in pieces that the list between them holds.
@@ -459,7 +459,8 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 	if !moves {
 		p.Alone = 1
 	}
-	list, most := c.list(b.N)
+	list, most, lease := c.list(b.N)
+	defer lease.Done()
 	p.Table, p.List = c.t, list.mem.Addr()
 	bitmap, source := p.Refused, p.First
 	for first := int64(0); first < b.N; first += most {

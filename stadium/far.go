@@ -150,7 +150,7 @@ func (x *far) makeWindows(c *core, n int, bytes int64) (ok bool, err error) {
 			return false, err
 		}
 		w.mem = device.Slice[byte]{}
-		// Not by table.Make, which would give scratch memory back that is in use.
+		// Not by table.Make: without windows panes are served where they lie, for which nobody need give memory back.
 		w.mem, err = device.MakePooled[byte](c.frame.Device, int(bytes))
 		if device.IsOutOfMemory(err) {
 			w.mem = device.Slice[byte]{}
@@ -341,7 +341,7 @@ func (l *listing) inPlace(first, last int, do func(rows uint64, n int64) error) 
 
 // listed calls do for pieces of a batch that there is scratch memory to list, with so many bytes more for each 8 rows; taken is how many rows.
 func (c *core) listed(n, more int64, do func(mem device.Slice[byte], first, n int64) error) (taken int64, err error) {
-	var mem device.Slice[byte]
+	var mem table.Lease
 	piece := min(n, mostRows)
 	for {
 		mem, err = c.frame.Scratch(c.listBytes(piece) + table.Align((piece+31)/32*4*more))
@@ -352,8 +352,9 @@ func (c *core) listed(n, more int64, do func(mem device.Slice[byte], first, n in
 			return 0, nil
 		}
 	}
+	defer mem.Done()
 	for ; err == nil && taken < n; taken += min(piece, n-taken) {
-		err = do(mem, taken, min(piece, n-taken))
+		err = do(mem.Mem, taken, min(piece, n-taken))
 	}
 	return min(taken, n), err
 }

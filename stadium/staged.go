@@ -77,12 +77,14 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b tabl
 		regions.PieceRows, regions.MemoryShare = mostRows, 2
 	}
 	regions.RegionRows = max(1, least/(large*within))
-	left, err := c.frame.Scratch(table.Align((min(b.N, regions.PieceRows) + 31) / 32 * 4))
+	lease, err := c.frame.Scratch(table.Align((min(b.N, regions.PieceRows) + 31) / 32 * 4))
 	if device.IsOutOfMemory(err) {
 		return 0, nil
 	} else if err != nil {
 		return 0, err
 	}
+	defer lease.Done()
+	left := lease.Mem
 	q := stagedParams{Table: c.table(), Left: left.Addr()}
 	rest := insertParams{Table: q.Table, Limit: p.Limit}
 	insert := s.replacing

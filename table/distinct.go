@@ -54,7 +54,8 @@ func (f *Frame) Distinct(st *device.Stream, keys uint64, keyBytes int, n int64) 
 	if err != nil {
 		return 0, 0, err
 	}
-	registers := device.View[uint32](mem, 0, 1<<distinctBits+1)
+	defer mem.Done()
+	registers := device.View[uint32](mem.Mem, 0, 1<<distinctBits+1)
 	if err := registers.Fill(st, 0); err != nil {
 		return 0, 0, err
 	}

@@ -99,13 +99,14 @@ func (k Finder[P]) Run(f *Frame, st *device.Stream, grid func(items int64) devic
 	chunk := min(max(n/(1<<15)&^127, 128), 2048)
 	chunks := (n + chunk - 1) / chunk
 	counts, totals := Align(4*n), Align(8*chunks)
-	var mem device.Slice[byte]
-	var err error
-	reserve := func(each int64) error {
+	var mem Lease
+	defer func() { mem.Done() }()
+	reserve := func(each int64) (err error) {
+		mem.Done()
 		if mem, err = f.Scratch(counts + totals + Align(each*int64(stash)*n) + outerScratch(rows)); err != nil {
 			return err
 		}
-		base := mem.Addr()
+		base := mem.Mem.Addr()
 		rows.Counts, rows.Totals, rows.Each = base, base+uint64(counts), uint64(each)
 		if stash > 0 {
 			rows.Stash = rows.Totals + uint64(totals)
@@ -117,7 +118,7 @@ func (k Finder[P]) Run(f *Frame, st *device.Stream, grid func(items int64) devic
 	}
 	count := k.count
 	if stash > 0 && k.aside != (device.Kernel[P]{}) && n >= askAside && rows.Outer == 0 {
-		each, err := k.valuesAside(f, st, grid, rows, p, n*int64(stash))
+		each, err := k.valuesAside(f, st, grid, rows, p, n*int64(stash), mem.Mem)
 		if err != nil {
 			return 0, err
 		}
@@ -135,7 +136,8 @@ func (k Finder[P]) Run(f *Frame, st *device.Stream, grid func(items int64) devic
 			return 0, err
 		}
 		if rows.Outer > 0 {
-			if outer, err = f.newOuter(st, rows, stash, mem.Slice(int(counts+totals+Align(int64(stash)*n)), mem.Len())); err != nil {
+			var err error
+			if outer, err = f.newOuter(st, rows, stash, mem.Mem.Slice(int(counts+totals+Align(int64(stash)*n)), mem.Mem.Len())); err != nil {
 				return 0, err
 			}
 		}
@@ -150,6 +152,7 @@ func (k Finder[P]) Run(f *Frame, st *device.Stream, grid func(items int64) devic
 	if err := offsets.Slice(int(n), int(n)+1).Read(st, total[:]); err != nil {
 		return 0, err
 	}
+	var err error
 	if rows.Values, err = values(int(total[0])); err != nil || n == 0 {
 		return int(total[0]), err
 	}
@@ -179,7 +182,7 @@ const (
 )
 
 // valuesAside is how many values of each key are to be put aside, where those of all keys, one each, take so many bytes. It waits for the stream.
-func (k Finder[P]) valuesAside(f *Frame, st *device.Stream, grid func(items int64) device.Grid, rows *FindAll, p *P, bytes int64) (int64, error) {
+func (k Finder[P]) valuesAside(f *Frame, st *device.Stream, grid func(items int64) device.Grid, rows *FindAll, p *P, bytes int64, scratch device.Slice[byte]) (int64, error) {
 	n := rows.N
 	rows.N = askedAside
 	err := k.launchCount(st, k.count, grid(askedAside), p)
@@ -187,7 +190,7 @@ func (k Finder[P]) valuesAside(f *Frame, st *device.Stream, grid func(items int6
 	if err != nil {
 		return 0, err
 	}
-	counts, err := device.View[uint32](f.scratch, int(rows.Counts-f.scratch.Addr()), askedAside).Host(st)
+	counts, err := device.View[uint32](scratch, int(rows.Counts-scratch.Addr()), askedAside).Host(st)
 	if err != nil {
 		return 0, err
 	}
@@ -201,7 +204,7 @@ func (k Finder[P]) valuesAside(f *Frame, st *device.Stream, grid func(items int6
 		return 1, err
 	}
 	each := int64(min(mean*1.5, 1<<20)+7) &^ 3
-	return max(1, min(each, max(free, int64(f.scratch.Len()))/stashShare/bytes)), nil
+	return max(1, min(each, max(free, int64(scratch.Len()))/stashShare/bytes)), nil
 }
 
 // findAll runs a family's Finder: rows has Keys and N.

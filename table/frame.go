@@ -28,9 +28,9 @@ type Frame struct {
 	changes uint64              // calls that may have changed the table: see Chunks
 	free    func() error        // see Open
 	opened  uint64              // its number among the open tables
-	scratch device.Slice[byte]  // see Scratch
+	scratch device.Slice[byte]  // see Scratch; empty while it is lent
 	refused device.Slice[byte]  // see bitmap
-	ordered device.Slice[byte]  // where batches are brought in order; kept for the next
+	ordered device.Slice[byte]  // where batches are brought in order; kept for the next; empty while it is lent
 	landing device.Host[uint64] // where Counters come to
 	// users are the streams that may be using the table's memory: that of the present writer, which has waited for all others.
 	users     []*device.Stream
@@ -187,7 +187,7 @@ func Spanned(n, span int64) device.Grid {
 func Align(bytes int64) int64 { return (bytes + 255) &^ 255 }
 
 // Make is device.MakePooled. Where memory is short, the table first gives back what it keeps for the next batch, and the device
-// what it keeps for staging. The caller is in Writing.
+// what it keeps for staging; never what is lent: see Lease. The caller is in Writing.
 func Make[T any](f *Frame, n int64) (device.Slice[T], error) {
 	s, err := device.MakePooled[T](f.Device, int(n))
 	if device.IsOutOfMemory(err) {
@@ -218,23 +218,48 @@ func (f *Frame) release(s *device.Slice[byte]) error {
 // ReadingAlone is for a caller in Reading that needs scratch memory, as if it were in Writing: it waits for the stream before it ends.
 func (f *Frame) ReadingAlone(st *device.Stream) { f.users = []*device.Stream{st} }
 
-// Scratch gives memory that lasts until the next Scratch. The caller is in Writing, so that whoever uses it next comes behind.
-func (f *Frame) Scratch(bytes int64) (device.Slice[byte], error) {
-	if int64(f.scratch.Len()) < bytes {
-		if err := f.release(&f.scratch); err != nil {
-			return f.scratch, err
-		}
-		s, err := Make[byte](f, bytes)
-		if err != nil {
-			return s, err
-		}
-		f.scratch = s
-	}
-	return f.scratch, nil
+// Lease is memory that a table lends of what it keeps for batches. Until Done it is its holder's alone: whatever is allocated meanwhile, and
+// however short memory is, nobody frees it, and others that need scratch memory get another piece.
+type Lease struct {
+	Mem  device.Slice[byte]
+	f    *Frame
+	kept *device.Slice[byte] // where the frame keeps it while it is not lent
 }
 
-// Spare gives back the memory that is kept for the next batch: a table that grows may need it more. An allocation that finds too
-// little waits for what is given back. The caller is in Writing.
+// lend takes what the frame keeps there.
+func (f *Frame) lend(kept *device.Slice[byte]) Lease {
+	l := Lease{*kept, f, kept}
+	*kept = device.Slice[byte]{}
+	return l
+}
+
+// Done ends the lease: the memory is kept for the next batch, whose work comes behind all that is queued now. A second call, and that of a zero
+// Lease, do nothing. The caller is where the lease began, in Writing.
+func (l *Lease) Done() {
+	if l.f == nil {
+		return
+	}
+	other := *l.kept // what was lent and is back
+	*l.kept = l.Mem
+	l.f.Free(other) // an error is the device's, which returns it again
+	*l = Lease{}
+}
+
+// Scratch lends memory of so many bytes, at least. The caller is in Writing, so that whoever uses it next comes behind.
+func (f *Frame) Scratch(bytes int64) (l Lease, err error) {
+	if int64(f.scratch.Len()) < bytes {
+		if err := f.release(&f.scratch); err != nil {
+			return l, err
+		}
+		if f.scratch, err = Make[byte](f, bytes); err != nil {
+			return l, err
+		}
+	}
+	return f.lend(&f.scratch), nil
+}
+
+// Spare gives back the memory that is kept for the next batch, but for what is lent: a table that grows may need it more. An allocation that
+// finds too little waits for what is given back. The caller is in Writing.
 func (f *Frame) Spare() error {
 	return errors.Join(f.release(&f.ordered), f.release(&f.scratch))
 }
@@ -416,7 +441,8 @@ func (f *Frame) Histogram(st *device.Stream, words int, launch func(addr uint64)
 	if err != nil {
 		return nil, err
 	}
-	h := device.View[uint64](mem, 0, words)
+	defer mem.Done()
+	h := device.View[uint64](mem.Mem, 0, words)
 	if err := errors.Join(h.Fill(st, 0), launch(h.Addr())); err != nil {
 		return nil, err
 	}

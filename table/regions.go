@@ -109,15 +109,16 @@ func (k Partitioner[P]) InOrder(f *Frame, st *device.Stream, x Placement[P], b R
 		}
 		return at, end
 	}
-	piece, ok := f.reserveOrdered(x.Regions, b.N, regions, x.Regions.onePass(), columns[0]+columns[1]+columns[2], func(piece int64) int64 { _, end := place(piece); return end })
+	piece, mem, ok := f.reserveOrdered(x.Regions, b.N, regions, x.Regions.onePass(), columns[0]+columns[1]+columns[2], func(piece int64) int64 { _, end := place(piece); return end })
 	if !ok {
 		return false, nil
 	}
+	defer mem.Done()
 	at, _ := place(piece)
 	for i := range at {
-		at[i] += f.ordered.Addr()
+		at[i] += mem.Mem.Addr()
 	}
-	counters := device.View[uint64](f.ordered, 0, words)
+	counters := device.View[uint64](mem.Mem, 0, words)
 	for first := int64(0); first < b.N; first += piece {
 		n := min(piece, b.N-first)
 		rows := Partition{Keys: b.Keys + uint64(first*columns[0]), N: uint64(n), First: uint64(first), OutKeys: at[0], Parts: uint64(regions)}
@@ -138,8 +139,8 @@ func (k Partitioner[P]) InOrder(f *Frame, st *device.Stream, x Placement[P], b R
 	return true, nil
 }
 
-// reserveOrdered sees to memory for a piece of a batch of n rows in order, of no more than most; false where there is too little.
-func (f *Frame) reserveOrdered(rule *Regions, n, regions, most, rowBytes int64, bytes func(piece int64) int64) (piece int64, ok bool) {
+// reserveOrdered lends memory for a piece of a batch of n rows in order, of no more than most; false where there is too little.
+func (f *Frame) reserveOrdered(rule *Regions, n, regions, most, rowBytes int64, bytes func(piece int64) int64) (piece int64, mem Lease, ok bool) {
 	equal := func(most int64) int64 { // pieces of a batch, of no more than most rows
 		pieces := (n + most - 1) / most
 		return (n + pieces - 1) / pieces
@@ -147,27 +148,31 @@ func (f *Frame) reserveOrdered(rule *Regions, n, regions, most, rowBytes int64, 
 	piece = equal(most)
 	have := int64(f.ordered.Len())
 	if bytes(piece) <= have {
-		return piece, true
+		return piece, f.lend(&f.ordered), true
 	}
 	free, _, err := f.Device.Memory()
 	if err != nil {
-		return 0, false
+		return 0, mem, false
 	}
 	free = max(free/rule.MemoryShare, have)
 	fit := (free - bytes(0) - 4*256) / rowBytes // less what aligning may add
 	if fit < rule.RegionRows*regions {
-		return 0, false
+		return 0, mem, false
 	}
 	piece = equal(min(fit, most))
 	if need := bytes(piece); have < need {
 		// Twice what there was, so that batches that grow little by little leave few behind.
 		s, err := device.MakePooled[byte](f.Device, int(max(need, min(2*have, free))))
-		if err != nil || f.release(&f.ordered) != nil {
-			return 0, false
+		if err != nil {
+			return 0, mem, false
+		}
+		if f.release(&f.ordered) != nil {
+			f.Free(s)
+			return 0, mem, false
 		}
 		f.ordered = s
 	}
-	return piece, true
+	return piece, f.lend(&f.ordered), true
 }
 
 // unevenShare: rows of which so many times the mean lie in one of the larger parts are not brought into small ones.
@@ -189,10 +194,11 @@ func (k Partitioner[P]) InFineOrder(f *Frame, st *device.Stream, w Within[P], x 
 		}
 		return at, end
 	}
-	piece, ok := f.reserveOrdered(x.Regions, b.N, regions*within, x.Regions.PieceRows, 2*(columns[0]+columns[1]), func(piece int64) int64 { _, end := place(piece); return end })
+	piece, mem, ok := f.reserveOrdered(x.Regions, b.N, regions*within, x.Regions.PieceRows, 2*(columns[0]+columns[1]), func(piece int64) int64 { _, end := place(piece); return end })
 	if !ok {
 		return 0, nil
 	}
+	defer mem.Done()
 	if piece < b.N {
 		if piece &^= 31; piece == 0 {
 			return 0, nil
@@ -200,10 +206,10 @@ func (k Partitioner[P]) InFineOrder(f *Frame, st *device.Stream, w Within[P], x 
 	}
 	at, _ := place(piece)
 	for i := range at {
-		at[i] += f.ordered.Addr()
+		at[i] += mem.Mem.Addr()
 	}
-	large := device.View[uint64](f.ordered, 0, words[0])
-	small := device.View[uint64](f.ordered, int(Align(8*int64(words[0]))), words[1])
+	large := device.View[uint64](mem.Mem, 0, words[0])
+	small := device.View[uint64](mem.Mem, int(Align(8*int64(words[0]))), words[1])
 	for ; taken < b.N; taken += min(piece, b.N-taken) {
 		part := b.Part(Part{First: uint64(taken), N: uint64(min(piece, b.N-taken))}, x.KeyBytes, x.ValueBytes)
 		rows := Partition{Keys: part.Keys, Values: part.Values, N: uint64(part.N), OutKeys: at[0], OutValues: at[1], Parts: uint64(regions)}
@@ -255,24 +261,25 @@ func (k Partitioner[P]) InSmallParts(f *Frame, st *device.Stream, w Within[P], x
 		}
 		return at, few, many, end
 	}
-	piece, ok := f.reserveOrdered(x.Regions, b.N, 1, x.Regions.PieceRows, 2*(columns[0]+columns[1]+columns[2])+1, func(piece int64) int64 { _, _, _, end := place(piece); return end })
+	piece, mem, ok := f.reserveOrdered(x.Regions, b.N, 1, x.Regions.PieceRows, 2*(columns[0]+columns[1]+columns[2])+1, func(piece int64) int64 { _, _, _, end := place(piece); return end })
 	if !ok {
 		return false, nil
 	}
+	defer mem.Done()
 	at, few, many, _ := place(piece)
-	large := device.View[uint64](f.ordered, 0, few)
-	small := device.View[uint64](f.ordered, int(Align(8*int64(few))), many)
+	large := device.View[uint64](mem.Mem, 0, few)
+	small := device.View[uint64](mem.Mem, int(Align(8*int64(few))), many)
 	for first := int64(0); first < b.N; first += piece {
 		part := b.Part(Part{First: uint64(first), N: uint64(min(piece, b.N-first))}, x.KeyBytes, x.ValueBytes)
 		n := uint64(parts(piece))
 		r := Partition{Keys: part.Keys, Values: part.Values, N: uint64(part.N), First: uint64(first), Parts: n}
 		to := func(side int) {
-			r.OutKeys = f.ordered.Addr() + at[side][0]
+			r.OutKeys = mem.Mem.Addr() + at[side][0]
 			if r.OutValues = 0; columns[1] > 0 {
-				r.OutValues = f.ordered.Addr() + at[side][1]
+				r.OutValues = mem.Mem.Addr() + at[side][1]
 			}
 			if x.Positions {
-				r.OutPositions = f.ordered.Addr() + at[side][2]
+				r.OutPositions = mem.Mem.Addr() + at[side][2]
 			}
 		}
 		from := func() {
@@ -300,14 +307,18 @@ func (k Partitioner[P]) InSmallParts(f *Frame, st *device.Stream, w Within[P], x
 	return true, nil
 }
 
-// InOnePart is a batch as it is, for kernels that take rows in the order of parts. The caller is in Writing.
-func (f *Frame) InOnePart(st *device.Stream, b Rows) (Partition, error) {
+// InOnePart calls last with a batch as it is, for kernels that take rows in the order of parts. The caller is in Writing.
+func (f *Frame) InOnePart(st *device.Stream, b Rows, last func(rows Partition) error) error {
 	mem, err := f.Scratch(16)
 	if err != nil {
-		return Partition{}, err
+		return err
 	}
-	starts := device.View[uint64](mem, 0, 2)
-	return Partition{Keys: b.Keys, Values: b.Values, N: uint64(b.N), Parts: 1, Starts: starts.Addr()}, starts.Write(st, []uint64{0, uint64(b.N)})
+	defer mem.Done()
+	starts := device.View[uint64](mem.Mem, 0, 2)
+	if err := starts.Write(st, []uint64{0, uint64(b.N)}); err != nil {
+		return err
+	}
+	return last(Partition{Keys: b.Keys, Values: b.Values, N: uint64(b.N), Parts: 1, Starts: starts.Addr()})
 }
 
 // groupRows is how many rows the parts have whose rows Grouped orders by keys, on average: so that few parts are more than a tile.

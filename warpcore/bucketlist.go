@@ -355,8 +355,10 @@ func (l *lists) launchInsert(st *device.Stream, p listInsertParams, b table.Rows
 	}
 	piece, scratch := min(b.N, listRows), l.least
 	for ; piece > leastRows; piece = piece / 2 &^ 31 {
-		var err error
-		if scratch, err = l.frame().Scratch(table.Align(8*piece) + 4*piece); err == nil {
+		lease, err := l.frame().Scratch(table.Align(8*piece) + 4*piece)
+		if err == nil {
+			defer lease.Done()
+			scratch = lease.Mem
 			break
 		} else if !device.IsOutOfMemory(err) {
 			return err
@@ -714,10 +716,12 @@ func (l *lists) pack(st *device.Stream, places int64) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.frame().Free(long)) }()
-	count, err := l.frame().Scratch(8)
+	lease, err := l.frame().Scratch(8)
 	if err != nil {
 		return err
 	}
+	defer lease.Done()
+	count := lease.Mem
 	pool, err := table.Make[byte](l.frame(), max(leastPool, places)*int64(l.cfg.valueBytes))
 	if err != nil {
 		return err
@@ -929,16 +933,18 @@ func (l *lists) findAll(st *device.Stream, rows table.FindAll, offsets device.Sl
 	if err := l.reset(st); err != nil {
 		return 0, err
 	}
-	p := listAllParams{Lists: l.table(), Rows: rows}
-	n, err := l.kernel.all.Run(l.frame(), st, l.keys.grid, &p.Rows, &p, 8, offsets, values)
-	if err != nil {
-		return n, err
+	p, total := listAllParams{Lists: l.table(), Rows: rows}, int64(0)
+	all := l.kernel.all
+	all.Filled = func() error {
+		if _, err := l.look(st); err != nil || l.counters.Seen.Long == 0 {
+			return err
+		}
+		return l.kernel.fillLong.Launch(st, l.keys.grid(32*((total+longList-1)/longList)), &p)
 	}
-	if _, err := l.look(st); err != nil || l.counters.Seen.Long == 0 {
-		return n, err
-	}
-	segments := (int64(n) + longList - 1) / longList
-	return n, errors.Join(l.kernel.fillLong.Launch(st, l.keys.grid(32*segments), &p), st.SyncOf(l.frame().Device))
+	return all.Run(l.frame(), st, l.keys.grid, &p.Rows, &p, 8, offsets, func(n int) (uint64, error) {
+		total = int64(n)
+		return values(n)
+	})
 }
 
 // Contains tells of each key whether it has a value.

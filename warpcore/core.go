@@ -604,10 +604,7 @@ func (c *core) insertGroups(st *device.Stream, k inserts, p insertParams, b tabl
 		done, err = c.kernel.partition.InSmallParts(&c.frame, st, c.kernel.within, x, b, 0, int64(togetherShare*float64(c.cfg.groupedRows())), insert)
 	}
 	if !done && err == nil {
-		var r table.Partition
-		if r, err = c.frame.InOnePart(st, b); err == nil {
-			err = insert(r)
-		}
+		err = c.frame.InOnePart(st, b, insert)
 	}
 	if err != nil {
 		return true, err
@@ -652,11 +649,9 @@ func (c *core) insertReserved(st *device.Stream, k inserts, p insertParams, b ta
 			side = int64(c.t.Side.Windows) * int64(c.cfg.window)
 		}
 		if need <= c.sideLimit(side) {
-			r, err := c.frame.InOnePart(st, b)
-			if err != nil {
-				return err
-			}
-			return k.longs.Launch(st, c.frame.Grid(b.N, 8), &groupParams{Table: c.t, Rows: r, Reserved: 1, Refused: p.Rows.Refused, Limit: ^uint64(0), Longs: 1})
+			return c.frame.InOnePart(st, b, func(r table.Partition) error {
+				return k.longs.Launch(st, c.frame.Grid(b.N, 8), &groupParams{Table: c.t, Rows: r, Reserved: 1, Refused: p.Rows.Refused, Limit: ^uint64(0), Longs: 1})
+			})
 		}
 	}
 	p.Rows, p.Reserved = p.Rows.Of(table.Ordered{Rows: b}), 1
@@ -873,12 +868,16 @@ func (c *core) exporter(st *device.Stream) (table.Exporter, error) {
 // Stats measures the table. Cost: a walk from every pair's first window to its slot.
 func (h handle) Stats() (table.Stats, error) {
 	c := h.core
-	return c.frame.Measure(c.look, func(st *device.Stream, histogram uint64) error {
+	var longs int64
+	s, err := c.frame.Measure(c.look, func(st *device.Stream, histogram uint64) error {
 		return c.kernel.probes.Launch(st, c.grid(c.slots()), &slotsParams{Table: c.t, Histogram: histogram})
 	}, func(live int64) table.Stats {
+		longs = int64(c.long.Len())
 		return table.Stats{Len: int(live), Capacity: int(c.pairCapacity()), Tombstones: int(c.tombstones()), Bytes: int64(c.mem.Len()),
 			MaxProbes: int(min(max(c.counters.Seen.MaxProbes, probesUntold), c.t.Main.Windows))}
 	})
+	s.ScratchBytes += longs
+	return s, err
 }
 
 // Close frees the table's memory; idempotent.

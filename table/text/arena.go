@@ -21,10 +21,10 @@ func (a *arena) bytes() int64 { return a.mem.Bytes() + a.starts.Bytes() }
 func capacityIn(bytes int64) int64 { return bytes / (grain + 4) * grain }
 
 func (c *core) makeArena(st *device.Stream, capacity int64) (a arena, err error) {
-	if a.mem, err = reserve[byte](c, capacity); err != nil {
+	if a.mem, err = table.Make[byte](&c.f, capacity); err != nil {
 		return a, err
 	}
-	if a.starts, err = reserve[uint32](c, capacity/grain); err == nil {
+	if a.starts, err = table.Make[uint32](&c.f, capacity/grain); err == nil {
 		err = a.starts.Fill(st, 0)
 	}
 	if err != nil {
@@ -32,15 +32,6 @@ func (c *core) makeArena(st *device.Stream, capacity int64) (a arena, err error)
 	}
 	a.capacity = capacity
 	return a, nil
-}
-
-// reserve is table.Make, but leaves the scratch memory alone: a batch is at work in it.
-func reserve[T any](c *core, n int64) (device.Slice[T], error) {
-	s, err := device.MakePooled[T](c.f.Device, int(n))
-	if device.IsOutOfMemory(err) && table.ReleaseStaging(c.f.Device) > 0 {
-		s, err = device.MakePooled[T](c.f.Device, int(n))
-	}
-	return s, err
 }
 
 const (
@@ -130,7 +121,7 @@ func (c *core) rebuild(st *device.Stream, capacity int64) (short, err error) {
 	used := int64(c.counts.Seen.Used)
 	words := min(moveWords, (used+grain-1)/grain)
 	if garbage := c.counts.Seen.Garbage > 0; err == nil && garbage {
-		if lists, err = reserve[uint64](c, 2*words*grain/recordBytes(c.valueBytes, 0)+2*words); err != nil {
+		if lists, err = table.Make[uint64](&c.f, 2*words*grain/recordBytes(c.valueBytes, 0)+2*words); err != nil {
 			err = errors.Join(err, c.f.Free(to.mem, to.starts))
 		}
 	}

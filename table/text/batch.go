@@ -159,7 +159,10 @@ func (c *core) piece(keys Keys, first, n int, values, flags column, op func(st *
 		total = table.Align(total + int64(len(columns[i].bytes)))
 	}
 	st := c.f.Device.Stream()
-	mem, err := reserve[byte](c, total+256)
+	mem, err := device.MakePooled[byte](c.f.Device, int(total+256))
+	if device.IsOutOfMemory(err) && table.ReleaseStaging(c.f.Device) > 0 { // the lock, and with it the table's scratch memory, is op's
+		mem, err = device.MakePooled[byte](c.f.Device, int(total+256))
+	}
 	if err != nil {
 		return false, err
 	}

@@ -231,7 +231,8 @@ func (c *core) inParts(st *device.Stream, r rows, bytes int64, do func(first int
 	most := c.rows
 	for done < r.n {
 		n := min(most, r.n-done)
-		mem, err := c.f.Scratch(n*bytes + scratchSlack)
+		lease, err := c.f.Scratch(n*bytes + scratchSlack)
+		mem := lease.Mem
 		if device.IsOutOfMemory(err) && n <= leastPart {
 			mem, err = c.least, nil
 		}
@@ -241,6 +242,7 @@ func (c *core) inParts(st *device.Stream, r rows, bytes int64, do func(first int
 		if err == nil {
 			err = do(done, c.part(r, done, n), &scratch{mem: mem})
 		}
+		lease.Done()
 		if device.IsOutOfMemory(err) && n > 1 && c.broken == nil {
 			if err := c.f.Spare(); err != nil { // a smaller one will do
 				return done, err

@@ -233,11 +233,12 @@ func (c *core) firsts(st *device.Stream, keys map[string]uint64) (first map[uint
 	} else if n != len(first) {
 		return nil, fmt.Errorf("%s: the index has %d hashes, and the keys %d", family, n, len(first))
 	}
-	mem, err := c.f.Scratch(16 * checkPiece)
-	if device.IsOutOfMemory(err) {
-		mem, err = c.least, nil
-	}
-	if err != nil {
+	mem := c.least
+	lease, err := c.f.Scratch(16 * checkPiece)
+	if err == nil {
+		defer lease.Done()
+		mem = lease.Mem
+	} else if !device.IsOutOfMemory(err) {
 		return nil, err
 	}
 	for piece := range slices.Chunk(slices.Collect(maps.Keys(first)), mem.Len()/16) {
