@@ -13,6 +13,9 @@ import (
 func (h handle) Check() error {
 	c := h.core
 	return c.frame.ReadingSeen(c.look, func(st *device.Stream) error {
+		if err := c.frame.Budget(c.held()); err != nil {
+			return err
+		}
 		k := image{cfg: c.cfg, t: c.table(), seen: map[string]int{}}
 		for i := range c.d() {
 			buckets, err := c.subs[i].slots(c.cfg.bucketBytes).Host(st)

@@ -207,6 +207,7 @@ func (c *core) begin() error {
 	if err := c.opts.complete(c.frame.Device.Info(), &c.cfg); err != nil {
 		return err
 	}
+	c.frame.MaxBytes = c.opts.MaxBytes
 	c.regions = table.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
 	c.regions.PowerOfTwo = true
 	c.staged, c.mostRows, c.rangedFrom, c.mostListed = stagedFor(c.frame.Device.Info()), mostRows, rangedFrom, math.MaxInt64
@@ -312,6 +313,15 @@ func (c *core) bytes(s step) int64 {
 	return sum
 }
 
+// held is the memory that the table has: bytes, but that for want of memory there may be fewer or more locks than it should have.
+func (c *core) held() int64 {
+	sum := table.Align(int64(c.side.Len())) + table.Align(c.locks.Bytes())
+	for i := range c.d() {
+		sum += c.subs[i].bytes()
+	}
+	return sum
+}
+
 // mostSteps is the largest step that MaxBytes allows.
 func (c *core) mostSteps() (s step) {
 	for s < s.last(c.d()) && c.bytes(s+1) <= c.opts.MaxBytes {
@@ -336,6 +346,9 @@ func (c *core) allocate(s step) (m memory, err error) {
 			m.free(&c.frame)
 		}
 	}()
+	if err = c.frame.Budget(c.bytes(s)); err != nil {
+		return m, err
+	}
 	st := c.frame.Device.Stream()
 	m.step, m.tilt = s, c.tiltAt(s)
 	for i := range c.d() {
@@ -669,6 +682,9 @@ func (c *core) double(st *device.Stream) error {
 	if c.step >= c.step.last(c.d()) {
 		return &device.OutOfMemoryError{Asked: 1 << 62}
 	}
+	if err := c.frame.Budget(c.bytes(c.step + 1)); err != nil {
+		return err
+	}
 	i := int(int64(c.step) % int64(c.d()))
 	old := c.subs[i]
 	to, drop, err := c.doubled(&old)
@@ -969,7 +985,7 @@ func (h handle) Stats() (table.Stats, error) {
 	return c.frame.Measure(c.look, func(st *device.Stream, histogram uint64) error {
 		return c.kernel.probes.Launch(st, c.grid(c.slots()), &slotsParams{Table: c.table(), Histogram: histogram})
 	}, func(live int64) table.Stats {
-		return table.Stats{Len: int(live), Capacity: int(c.capacity()), Bytes: c.bytes(c.step), MaxProbes: 2}
+		return table.Stats{Len: int(live), Capacity: int(c.capacity()), Bytes: c.held(), MaxProbes: 2}
 	})
 }
 

@@ -198,6 +198,7 @@ func (c *core) begin() (err error) {
 	if err := c.opts.complete(c.frame.Device.Info(), &c.cfg); err != nil {
 		return err
 	}
+	c.frame.MaxBytes = c.opts.MaxBytes
 	c.shared.order.Init(c.frame.Device)
 	if err := c.compile(); err != nil {
 		return err
@@ -330,6 +331,9 @@ func (c *core) allocate(st *device.Stream, buckets int64, seed uint64) (err erro
 			m.free(&c.frame)
 		}
 	}()
+	if err = c.frame.Budget(c.bytes(buckets)); err != nil {
+		return err
+	}
 	if m.mem, err = table.Make[byte](&c.frame, c.bytes(buckets)); err != nil {
 		return err
 	}

@@ -154,6 +154,7 @@ func (c *core) begin() (err error) {
 	if err := c.compile(); err != nil {
 		return err
 	}
+	c.frame.MaxBytes = c.opts.MaxBytes
 	c.regions = table.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
 	buckets, units := c.sizes(int64(c.opts.Capacity))
 	if c.tooLarge(buckets, units) {
@@ -251,6 +252,9 @@ func (c *core) allocate(st *device.Stream, buckets, units int64) (err error) {
 			m.free(&c.frame)
 		}
 	}()
+	if err = c.frame.Budget(tableBytes(buckets, units)); err != nil {
+		return err
+	}
 	if m.base, err = table.Make[byte](&c.frame, baseBytes(buckets)); err != nil {
 		return err
 	}
@@ -481,6 +485,9 @@ func (c *core) extend(st *device.Stream, units int64) (why, err error) {
 	}
 	if c.opts.Light && have > 0 || c.pool.Supers() == table.MaxSupers {
 		return c.rebuild(st, c.buckets(), have+units)
+	}
+	if err = c.frame.Budget(c.bytes() + table.SlabsMemory(units)); err != nil {
+		return nil, err
 	}
 	if err = c.pool.Add(st, units); device.IsOutOfMemory(err) || errors.Is(err, table.ErrSupers) {
 		return err, nil
@@ -737,6 +744,6 @@ func (h handle) Check() error {
 		if err != nil {
 			return err
 		}
-		return (&image{c.cfg, c.table(), base, pool}).check(c.counters.Seen)
+		return errors.Join(c.frame.Budget(c.bytes()), (&image{c.cfg, c.table(), base, pool}).check(c.counters.Seen))
 	})
 }

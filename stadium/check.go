@@ -21,6 +21,7 @@ func (h handle) Check() error {
 	c := h.core
 	return c.frame.ReadingSeen(c.look, func(st *device.Stream) error {
 		board, err := c.board.Host(st)
+		err = errors.Join(err, c.frame.Budget(c.held()))
 		var parts [][]byte
 		near, wrong := c.near.Host(st)
 		err = errors.Join(err, wrong)

@@ -134,6 +134,7 @@ func (c *core) begin() error {
 	if err != nil {
 		return err
 	}
+	c.frame.MaxBytes = c.opts.MaxBytes
 	c.regions = table.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
 	c.staged = stagedFor(c.frame.Device.Info())
 	if c.room, err = c.roomFor(); err != nil {
@@ -272,6 +273,9 @@ func (c *core) allocate(st *device.Stream, s shape) (err error) {
 func (c *core) makeBoard(st *device.Stream, m *memory) (err error) {
 	if m.shape.regions > math.MaxUint32 || c.bytes(m.shape) < 0 || c.bytes(m.shape) > 1<<56 {
 		return fmt.Errorf("stadium: %d buckets: too many for any memory", m.shape.buckets())
+	}
+	if err = c.frame.Budget(c.bytes(m.shape)); err != nil {
+		return err
 	}
 	if m.board, err = table.Make[byte](&c.frame, c.boardBytes(m.shape)); err == nil {
 		err = m.counters.Make(&c.frame, st)

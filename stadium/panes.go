@@ -173,6 +173,15 @@ func (m *memory) hosts() (n int) {
 	return n
 }
 
+// held is the memory that the table has.
+func (m *memory) held() int64 {
+	n := int64(m.board.Len() + m.near.Len())
+	for i := range m.panes {
+		n += m.panes[i].len()
+	}
+	return n
+}
+
 func (m *memory) hostBytes() (n int64) {
 	for i := range m.panes {
 		n += int64(m.panes[i].host.Len())

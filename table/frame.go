@@ -21,6 +21,8 @@ type Frame struct {
 	Device *device.Device
 	Family Family
 	Why    string // see Options
+	// MaxBytes is that of the options, when they are complete: what Budget asks.
+	MaxBytes int64
 
 	order   Order
 	Stage   Stage // carries Go slices
@@ -337,6 +339,15 @@ func (f *Frame) GrowTo(n int, look func(*device.Stream) (int64, error), grow fun
 
 // AtMaxBytes is why a table does not grow.
 func AtMaxBytes(limit int64) error { return fmt.Errorf("%w (%s)", ErrMaxBytes, device.Bytes(limit)) }
+
+// Budget is the error of a table's own memory of so many bytes, all of it together, where that is more than MaxBytes allows. Who allocates or lays anew any of
+// it asks before, and Check does afterwards: so a wrong plan is refused instead of exceeding the bound.
+func (f *Frame) Budget(bytes int64) error {
+	if f.MaxBytes > 0 && bytes > f.MaxBytes {
+		return fmt.Errorf("%s: a table of %d bytes, more than allowed: %w", f.Family, bytes, AtMaxBytes(f.MaxBytes))
+	}
+	return nil
+}
 
 // NoRoomFor is the error of a Grow to n pairs that would take so many bytes.
 func (f *Frame) NoRoomFor(n int, bytes, limit int64) error {

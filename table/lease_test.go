@@ -63,6 +63,17 @@ func TestScratchIsLent(t *testing.T) {
 	must(t, f.Close())
 }
 
+// Budget says what is more than MaxBytes, which 0 does not bound.
+func TestBudget(t *testing.T) {
+	f := table.Frame{Family: "framed", MaxBytes: 1000}
+	must(t, f.Budget(1000))
+	if err := f.Budget(1001); !errors.Is(err, table.ErrMaxBytes) {
+		t.Error(err)
+	}
+	f.MaxBytes = 0
+	must(t, f.Budget(1<<40))
+}
+
 // A test makes any allocation of its device fail, of device memory and of the host's, and none of another's.
 func TestShortage(t *testing.T) {
 	d, other := openCPU(t), openCPU(t)

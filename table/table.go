@@ -70,9 +70,11 @@ type Options struct {
 	// LoadFactor is the share of the slots that may be filled before the table grows, 0.001 to 1. Zero means the family's
 	// default.
 	LoadFactor float64
-	// MaxBytes bounds the memory of the table itself; while it grows, the old table and the new stand side by side, and
-	// what batches need in passing comes on top. Zero means the device's own bound. At the bound a table fills the slots
-	// it has, as far as its family can (its doc.go says how far), then refuses with FullError.
+	// MaxBytes bounds the memory of the table itself, which Stats.Bytes tells, whatever is done to it: Check asserts that. While it is laid
+	// anew, to grow, to shrink or to rid it of what deletions left, the old one and the new, each within the bound, stand side by side, with
+	// all pairs once more in families that sort them in between (dycuckoo, gph). What batches need in passing (Stats.ScratchBytes, StagingBytes)
+	// comes on top. Zero means the device's own bound. At the bound a table fills the slots it has, as far as its family can (its doc.go says
+	// how far), then refuses with FullError.
 	MaxBytes int64
 	// Hash is one of kernel.HashMurmur (the default), HashMueller, or the degenerate ones meant for tests.
 	Hash int

@@ -609,18 +609,32 @@ WARPMAP_KERNEL(rehash, slotsParams) {
     count_into(&counters(p.target)->failed, failed);
 }
 
-// Lays all lists anew, in another pool, each in one bucket of its size; but the values of the longest are copied by pack_long.
+// Lays all lists anew, in another pool, each in one bucket of its size; but the values of the longest are copied by pack_long. Lists that the pool does not
+// hold lose their values, which count as removed: the host sees to it that there are none. Without a pool it counts the places alone.
 WARPMAP_KERNEL(pack, listSlotsParams) {
     Warp warp;
     Lists to = p.lists;
     to.pool = p.pool;
+    to.room = p.limit;
     FOR_EACH_ITEM(i, slot_count(p.lists.keys)) {
         Place x = place_at(p.lists.keys, i);
         u64 last = x.slot ? load_relaxed(list::last_at<C>(x.slot)) : ~0ull, all, first = 0;
         u32 code = list::code_of(x.count, true);
         u64 before = warp.scan((u64)list::decoded(code), all);
         if (all && warp.rank() == 0) first = add(&list::counters(p.lists)->packed, all);
-        first = warp.shuffle(first, 0) + before;
+        if (!p.pool) continue;
+        first = warp.shuffle(first, 0);
+        u32 lost = 0;
+        if (all && warp.rank() == 0) lost = !list::fits(to, first, all);
+        if (warp.shuffle(lost, 0)) {
+            if (x.slot) {
+                store_relaxed(list::left_at<C>(x.slot), ~0u);
+                store_relaxed(list::last_at<C>(x.slot), ~0ull);
+                add(&list::counters(p.lists)->removed, (u64)x.count);
+            }
+            continue;
+        }
+        first += before;
         bool longer = x.count > LIST_PACK_LONG;
         if (longer) at<longEntry>(p.long_)[add(at<u64>(p.long_count), (u64)1)] = longEntry{last, first, x.count};
         if (x.slot) store_relaxed(list::last_at<C>(x.slot), list::bucket(first, code, false));

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
@@ -145,6 +146,7 @@ func (l *lists) begin() error {
 	if err := l.complete(info); err != nil {
 		return err
 	}
+	l.frame().MaxBytes = l.opts.MaxBytes
 	l.keys.regions = table.RegionsFor(info, regionsFrom, regionRows)
 	l.keys.regions.Span /= 2 // as with inserts by lanes alone: see core.begin
 	if err := l.compile(); err != nil {
@@ -184,7 +186,7 @@ func (l *lists) begin() error {
 	var err error
 	if l.least, err = table.Make[byte](l.frame(), leastRows*rowBytes); err == nil {
 		if err = l.counters.Make(l.frame(), st); err == nil {
-			l.pool, err = table.Make[byte](l.frame(), places*int64(l.cfg.valueBytes))
+			l.pool, err = l.makePool(places)
 		}
 	}
 	return err
@@ -239,6 +241,31 @@ func (l *lists) room() int64    { return int64(l.pool.Len() / l.cfg.valueBytes) 
 func (l *lists) used() int64    { return l.counters.Seen.used(l.room()) }
 func (l *lists) garbage() int64 { return int64(l.counters.Seen.Garbage) }
 func (l *lists) bytes() int64   { return int64(l.keys.mem.Len() + l.pool.Len()) }
+
+// bound is how many places MaxBytes allows the pool beside the keys that there are.
+func (l *lists) bound() int64 {
+	if l.opts.MaxBytes == 0 {
+		return math.MaxInt64
+	}
+	return (l.opts.MaxBytes - int64(l.keys.mem.Len())) / int64(l.cfg.valueBytes)
+}
+
+// makePool allocates a pool to take the place of the one that there is.
+func (l *lists) makePool(places int64) (pool device.Slice[byte], err error) {
+	bytes := places * int64(l.cfg.valueBytes)
+	if err = l.frame().Budget(int64(l.keys.mem.Len()) + bytes); err == nil {
+		pool, err = table.Make[byte](l.frame(), bytes)
+	}
+	return pool, err
+}
+
+// rebuildKeys lays the keys anew beside the pool that there is.
+func (l *lists) rebuildKeys(st *device.Stream, windows, side int64) error {
+	if err := l.frame().Budget(l.keys.bytes(windows, side) + int64(l.pool.Len())); err != nil {
+		return err
+	}
+	return l.keys.rebuild(st, windows, side)
+}
 
 // capacity is how many pairs there are, and how many of new keys there is room for beside.
 func (l *lists) capacity() int64 {
@@ -535,7 +562,7 @@ func (l *lists) ahead(st *device.Stream, exact bool, b table.Rows) (sure bool, g
 		sizes = []int64{more, sizes[0]}
 	}
 	for _, places := range sizes {
-		if sizes[len(sizes)-1] <= l.room() || l.opts.MaxBytes > 0 && int64(l.keys.mem.Len())+places*int64(l.cfg.valueBytes) > l.opts.MaxBytes {
+		if sizes[len(sizes)-1] <= l.room() || places > l.bound() {
 			continue
 		}
 		if err := l.movePool(st, places); err == nil {
@@ -619,7 +646,7 @@ func (l *lists) growKeys(st *device.Stream, keys int64, side, whole bool) (why, 
 		l.cleaned = true // once: the tombstones that this part leaves are taken again
 	}
 	for now := int64(c.t.Main.Windows); ; {
-		if err = c.rebuild(st, windows, sideWindows); !device.IsOutOfMemory(err) {
+		if err = l.rebuildKeys(st, windows, sideWindows); !device.IsOutOfMemory(err) {
 			return nil, err
 		}
 		windows = primeUpTo(now + (windows-now)/2) // less, where memory is short
@@ -647,13 +674,12 @@ func (l *lists) keysShare(sideWindows int64) int64 {
 func (l *lists) growPool(st *device.Stream, more int64) (why, err error) {
 	room, used, packed := l.room(), l.used(), l.packedPlaces()
 	need := used + more
-	want, bound := max(need+need/8, room+room/2), int64(math.MaxInt64)
-	if limit := l.opts.MaxBytes; limit > 0 {
+	want, bound := max(need+need/8, room+room/2), l.bound()
+	if l.opts.MaxBytes > 0 {
 		want = need + need/8
-		bound = (limit - int64(l.keys.mem.Len())) / int64(l.cfg.valueBytes)
 	}
 	if l.garbage() > used/poolShare || want > bound && packed < used-used/boundShare {
-		if err = l.pack(st, min(bound, max(room, packed+more))); !device.IsOutOfMemory(err) {
+		if done, err := l.pack(st, min(bound, max(room, packed+more))); err == nil && done || err != nil && !device.IsOutOfMemory(err) {
 			return nil, err
 		}
 	}
@@ -678,7 +704,7 @@ func (l *lists) movePool(st *device.Stream, places int64) error {
 	if err := l.reset(st); err != nil { // places beyond the old room were not given
 		return err
 	}
-	pool, err := table.Make[byte](l.frame(), places*int64(l.cfg.valueBytes))
+	pool, err := l.makePool(places)
 	if err != nil {
 		return err
 	}
@@ -699,49 +725,65 @@ func (l *lists) packedPlaces() int64 {
 	return live + live/(1<<(listMantissa-1)) + 1
 }
 
-// pack lays all lists anew in a pool of so many places, which must be no fewer than packedPlaces, or than are in use.
-func (l *lists) pack(st *device.Stream, places int64) (err error) {
+// pack lays all lists anew in a pool of so many places. Where these are fewer than packedPlaces, it first counts what lists take; done is false if that is more:
+// then they stay as they are. An error leaves them so, too, unless the device is lost.
+func (l *lists) pack(st *device.Stream, places int64) (done bool, err error) {
 	if err := l.frame().Spare(); err != nil {
-		return err
+		return false, err
 	}
 	if _, err := l.look(st); err != nil {
-		return err
+		return false, err
 	}
 	if err := l.reset(st); err != nil {
-		return err
+		return false, err
 	}
+	places = max(leastPool, places)
+	if places < l.packedPlaces() {
+		if err := l.kernel.pack.Launch(st, l.keys.grid(l.keys.slots()), &listSlotsParams{Lists: l.table()}); err != nil {
+			return false, err
+		}
+		if _, err := l.look(st); err != nil {
+			return false, err
+		}
+		need := int64(l.counters.Seen.Packed)
+		if err := l.reset(st); err != nil || need > places {
+			return false, err
+		}
+	}
+	return true, l.packInto(st, places)
+}
+
+// packInto is pack where the lists surely fit. The kernel leaves out those that do not, and then this is an error.
+func (l *lists) packInto(st *device.Stream, places int64) (err error) {
 	entries := l.counters.Seen.live()/packLong + 1
-	long, err := table.Make[longEntry](l.frame(), entries)
+	head := table.Align(8) // the number of entries stands before them
+	long, err := l.frame().Scratch(head + entries*int64(unsafe.Sizeof(longEntry{})))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, l.frame().Free(long)) }()
-	lease, err := l.frame().Scratch(8)
+	defer long.Done()
+	pool, err := l.makePool(places)
 	if err != nil {
 		return err
 	}
-	defer lease.Done()
-	count := lease.Mem
-	pool, err := table.Make[byte](l.frame(), max(leastPool, places)*int64(l.cfg.valueBytes))
-	if err != nil {
-		return err
+	p := listSlotsParams{Lists: l.table(), Pool: pool.Addr(), Limit: uint64(places), LongCount: long.Mem.Addr(), Long: long.Mem.Addr() + uint64(head)}
+	if err = long.Mem.Slice(0, 8).Fill(st, 0); err == nil {
+		err = l.kernel.pack.Launch(st, l.keys.grid(l.keys.slots()), &p)
 	}
-	p := listSlotsParams{Lists: l.table(), Pool: pool.Addr(), Long: long.Addr(), LongCount: count.Addr()}
-	err = errors.Join(count.Slice(0, 8).Fill(st, 0), l.kernel.pack.Launch(st, l.keys.grid(l.keys.slots()), &p))
 	if err == nil && l.counters.Seen.live() > packLong {
 		err = l.kernel.packLong.Launch(st, l.keys.grid(32*entries), &p)
 	}
 	if err != nil {
 		return errors.Join(err, l.frame().Free(pool))
 	}
-	old := l.pool
+	old, live := l.pool, l.counters.Seen.live()
 	l.pool = pool
 	if _, err = l.look(st); err == nil {
 		n := &l.counters.Seen
-		*n = ListCounters{Added: n.Added, Removed: n.Removed, Used: n.Packed}
+		*n = ListCounters{Added: n.Added, Removed: n.Removed, Used: n.Packed, Unused: n.Unused}
 		err = l.counters.Set(st)
-		if int64(n.Used) > l.room() {
-			err = errors.Join(err, fmt.Errorf("warpcore: %d places for a pool of %d: this is a defect of warpmap", n.Used, l.room()))
+		if lost := live - n.live(); lost > 0 {
+			err = errors.Join(err, fmt.Errorf("warpcore: %d values have no place in a pool of %d, which should hold all, and are lost: this is a defect of warpmap", lost, places))
 		}
 	}
 	l.full = false
@@ -755,7 +797,10 @@ func (h listHandle) Grow(n int) error {
 	return l.frame().GrowTo(n, l.look, func(st *device.Stream, live int64) (err error) {
 		c := &l.keys
 		more := max(0, int64(n)-live)
-		windows, side := max(int64(c.t.Main.Windows), c.windowsForPairs(c.live()+more)), int64(c.t.Side.Windows)
+		windows, side := int64(c.t.Main.Windows), int64(c.t.Side.Windows)
+		if more > 0 {
+			windows = max(windows, c.windowsForPairs(c.live()+more))
+		}
 		used := l.used()
 		if l.garbage() > 0 {
 			used = min(used, l.packedPlaces())
@@ -764,31 +809,33 @@ func (h listHandle) Grow(n int) error {
 		if limit, bytes := l.opts.MaxBytes, c.bytes(windows, side)+places*int64(l.cfg.valueBytes); limit > 0 && bytes > limit {
 			return l.frame().NoRoomFor(n, bytes, limit)
 		}
+		packed := false
 		if l.garbage() > 0 {
-			err = l.pack(st, places)
-		} else if places > l.room() {
+			packed, err = l.pack(st, places)
+		}
+		if err == nil && !packed && places > l.room() {
 			err = l.movePool(st, places)
 		}
 		if err == nil && (windows > int64(c.t.Main.Windows) || c.tombstones() > 0) {
-			err = c.rebuild(st, windows, side)
+			err = l.rebuildKeys(st, windows, side)
 		}
 		return err
 	})
 }
 
 // Shrink lays the table anew for no more than what is in it: each key's values beside one another, in a bucket of just their number, as Build
-// does. Later inserts link further buckets. Needs memory for the old table and the new at once.
+// does. Later inserts link further buckets. It never becomes larger. Needs memory for the old table and the new at once.
 func (h listHandle) Shrink() error {
 	l := h.lists
 	return l.frame().Writing(nil, func(st *device.Stream) error {
 		if _, err := l.look(st); err != nil {
 			return err
 		}
-		if err := l.pack(st, l.packedPlaces()); err != nil {
+		if _, err := l.pack(st, min(l.packedPlaces(), l.room())); err != nil {
 			return err
 		}
 		c := &l.keys
-		return c.rebuild(st, c.windowsForPairs(c.live()), int64(c.t.Side.Windows))
+		return l.rebuildKeys(st, min(c.windowsForPairs(c.live()), int64(c.t.Main.Windows)), int64(c.t.Side.Windows))
 	})
 }
 
@@ -902,7 +949,7 @@ func (m *BucketList[K, V]) BuildOn(st *device.Stream, keys device.Slice[K], valu
 			return refused, why, err
 		}
 		if m.lists.used() > used+m.lists.packedPlaces() && why == nil { // it went in by pieces
-			if err = m.lists.pack(st, m.lists.packedPlaces()); device.IsOutOfMemory(err) {
+			if _, err = m.lists.pack(st, m.lists.packedPlaces()); device.IsOutOfMemory(err) {
 				err = nil // it is as good as any
 			}
 		}
@@ -1163,8 +1210,12 @@ func (l *lists) makeRoom(st *device.Stream, pairs int64) error {
 		return err
 	}
 	if l.full {
-		if err := l.pack(st, max(l.room(), l.packedPlaces())); err != nil {
+		done, err := l.pack(st, max(l.room(), min(l.packedPlaces(), l.bound())))
+		if err != nil {
 			return err
+		}
+		if !done {
+			return fmt.Errorf("warpcore: no room to lay the lists anew: %w", table.AtMaxBytes(l.opts.MaxBytes))
 		}
 	}
 	var why, err error

@@ -1,6 +1,7 @@
 package warpcore
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -12,7 +13,7 @@ import (
 func (h listHandle) Check() error {
 	l := h.lists
 	return l.frame().Inspect(l.look, func() device.Slice[byte] { return l.keys.mem }, func(mem []byte) error {
-		if err := l.keys.checkImage(mem, l.keys.counters.Seen); err != nil {
+		if err := errors.Join(l.frame().Budget(l.bytes()), l.keys.checkImage(mem, l.keys.counters.Seen)); err != nil {
 			return err
 		}
 		pool, err := l.pool.Host(nil)

@@ -200,6 +200,7 @@ func (c *core) begin() (err error) {
 	if err := c.opts.complete(c.frame.Device.Info(), &c.cfg); err != nil {
 		return err
 	}
+	c.frame.MaxBytes = c.opts.MaxBytes
 	c.regions = table.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
 	if c.opts.InsertGroup == 1 { // so many lanes are at work at once: blocks that take fewer rows each keep to one region better
 		c.regions.Span /= 2
@@ -347,6 +348,9 @@ func (c *core) allocate(st *device.Stream, windows, side int64) (err error) {
 			m.free(&c.frame)
 		}
 	}()
+	if err = c.frame.Budget(c.bytes(windows, side)); err != nil {
+		return err
+	}
 	if m.mem, err = table.Make[byte](&c.frame, c.bytes(windows, side)); err != nil {
 		return err
 	}
@@ -889,7 +893,7 @@ func (c *core) free() error { return c.memory.free(&c.frame) }
 func (h handle) Check() error {
 	c := h.core
 	return c.frame.Inspect(c.look, func() device.Slice[byte] { return c.mem }, func(mem []byte) error {
-		err := c.checkImage(mem, c.counters.Seen)
+		err := errors.Join(c.frame.Budget(int64(len(mem))), c.checkImage(mem, c.counters.Seen))
 		if err == nil && c.cfg.bucket > 0 {
 			err = c.checkBuckets(mem, c.counters.Seen)
 		}

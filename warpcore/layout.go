@@ -836,7 +836,7 @@ type listAllParams struct {
 // listSlotsParams are the parameters of the kernels that go over all slots.
 type listSlotsParams struct {
 	Lists     Lists
-	Pool      uint64 // of pack: the new one
+	Pool      uint64 // of pack: the new one, of Limit places; 0 to count what lists take alone
 	Long      uint64 // address of longEntry, those whose values are still to be copied
 	LongCount uint64 // address of their number
 	Keys      uint64 // of export_keys and export_pairs

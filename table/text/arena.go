@@ -21,6 +21,9 @@ func (a *arena) bytes() int64 { return a.mem.Bytes() + a.starts.Bytes() }
 func capacityIn(bytes int64) int64 { return bytes / (grain + 4) * grain }
 
 func (c *core) makeArena(st *device.Stream, capacity int64) (a arena, err error) {
+	if err = c.f.Budget(capacity + capacity/grain*4); err != nil {
+		return a, err
+	}
 	if a.mem, err = table.Make[byte](&c.f, capacity); err != nil {
 		return a, err
 	}

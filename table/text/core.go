@@ -82,7 +82,7 @@ func (c *core) open(d *device.Device, o Options, index Index, together bool) err
 		}
 	}
 	return c.f.Open(family, d, func() (err error) {
-		c.f.Why = o.Why
+		c.f.Why, c.f.MaxBytes = o.Why, c.most // the index has the rest
 		if c.k, err = loadKernels(d, c.valueBytes, together); err != nil {
 			return err
 		}

@@ -182,7 +182,7 @@ func (c *core) grow(st *device.Stream, n int64) error {
 
 // check is Check.
 func (c *core) check(st *device.Stream) error {
-	if err := c.index.Check(); err != nil {
+	if err := errors.Join(c.index.Check(), c.f.Budget(c.arena.bytes())); err != nil {
 		return err
 	}
 	seen := c.counts.Seen
