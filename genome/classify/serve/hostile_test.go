@@ -82,7 +82,8 @@ func stall(t *testing.T, dial func() (net.Conn, error), n int, sent string) (sto
 // Requests of which no byte of a body has come take no places, however many they are.
 func TestStalledRequestsTakeNoPlaces(t *testing.T) {
 	w := newWorld(t)
-	s := w.serve(t, Options{Requests: 2, Queue: 1, Timeout: time.Minute})
+	var log lines
+	s := w.serve(t, Options{Requests: 2, Queue: 1, Timeout: time.Minute, Log: &log})
 	stop := stall(t, s.dial, 50, "")
 	until(t, "all that stall", func() bool { s.gate.mu.Lock(); defer s.gate.mu.Unlock(); return s.gate.inside == 50 })
 	for range 3 {
@@ -94,6 +95,10 @@ func TestStalledRequestsTakeNoPlaces(t *testing.T) {
 		t.Errorf("%d have places, and %d wait", a, q)
 	}
 	stop()
+	until(t, "the end of all that stall", func() bool { s.gate.mu.Lock(); defer s.gate.mu.Unlock(); return s.gate.inside == 0 })
+	if text := log.String(); text != "" {
+		t.Errorf("clients that went away fill the log: %.300s", text)
+	}
 }
 
 // One that sends a byte and no more has a place, but not as long as others wait for it.

@@ -189,10 +189,10 @@ func (s *Server) first(a *answer) error {
 	room := make([]byte, firstBytes)
 	n, err := a.body.Read(room)
 	a.body.ahead = room[:n]
-	if err == io.EOF {
-		err = nil // it comes again
+	if err == nil || err == io.EOF { // which comes again
+		return nil
 	}
-	return err
+	return &genome.InputError{Input: reads, Err: err} // of the client, who may be gone
 }
 
 // close gives back what the answer holds.
