@@ -109,3 +109,23 @@ func TestBuildOverDatabase(t *testing.T) {
 		t.Error("--add made another database than both at once")
 	}
 }
+
+// What info cannot write is an error.
+func TestInfoOnFullDisk(t *testing.T) {
+	dir := genomes(t)
+	db := filepath.Join(dir, "x.db")
+	must(t, "classify", "build", db, filepath.Join(dir, "refs"), "--taxonomy", filepath.Join(dir, "tax"))
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	for _, args := range [][]string{{"classify", "info", db}, {"classify", "info", db, "--json"}} {
+		cmd := root()
+		cmd.SetOut(full)
+		cmd.SetArgs(args)
+		if err := cmd.Execute(); err == nil || !strings.Contains(err.Error(), "no space left") {
+			t.Errorf("%v: %v", args, err)
+		}
+	}
+}

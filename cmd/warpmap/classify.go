@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -183,8 +184,9 @@ func classifyStats(cmd *cobra.Command, w io.Writer, db *classify.Database, took 
 			Seconds float64 `json:"seconds,omitempty"`
 		}{db.Options, s, took.Seconds()})
 	}
+	var text bytes.Buffer // go-pretty does not tell what cannot be written
 	t := table.NewWriter()
-	t.SetOutputMirror(w)
+	t.SetOutputMirror(&text)
 	t.SetStyle(table.StyleLight)
 	o := db.Options
 	t.AppendRow(table.Row{"sketches", fmt.Sprintf("%d of %d-mers in windows of %d letters, one every %d", o.Sketch, o.K, o.Window, o.Stride)})
@@ -199,7 +201,8 @@ func classifyStats(cmd *cobra.Command, w io.Writer, db *classify.Database, took 
 		t.AppendRow(table.Row{"seconds", seconds(took.Seconds())})
 	}
 	render(t, w)
-	return nil
+	_, err := w.Write(text.Bytes())
+	return err
 }
 
 // verdictFlags say how reads are told from one another.
