@@ -239,3 +239,31 @@ func TestIndependentCounters(t *testing.T) {
 		}
 	})
 }
+
+// Many values of one key that is reserved inside a table are one part's alone: all go in, and the part takes memory for them and no more.
+func TestMultiMapValuesOfOneKey(t *testing.T) {
+	for mode, o := range modes() {
+		m, err := shard.NewMultiMap(several(t, "cpu", 3), o, multiMaps[int32, int64]()["warpcore"])
+		must(t, err)
+		t.Cleanup(func() { must(t, m.Close()) })
+		keys, values := make([]int32, 1100), make([]int64, 1100)
+		for i := range keys {
+			keys[i], values[i] = -1, int64(i)
+		}
+		if err := m.Insert(keys, values); err != nil {
+			t.Fatalf("%s: %v", mode, err)
+		}
+		_, got, err := m.FindAll(keys[:1])
+		must(t, err)
+		slices.Sort(got)
+		if !slices.Equal(got, values) {
+			t.Errorf("%s: %d values, want %d", mode, len(got), len(values))
+		}
+		stats, err := m.Stats()
+		must(t, err)
+		if stats.Bytes > 256<<10 {
+			t.Errorf("%s: %d values take %d bytes", mode, len(values), stats.Bytes)
+		}
+		must(t, m.Check())
+	}
+}

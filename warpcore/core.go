@@ -32,6 +32,9 @@ const (
 	// fewProbes is what a batch of few pairs may read instead, of all its pairs together: keys that were deleted and come again, in another order, may have
 	// taken one another's slots, and a small table is searched to its end.
 	fewProbes = 1 << 12
+	// farther is how many times as many windows rows that were refused may read at the next attempt, where the table has room: a chain is as long as its
+	// key has values.
+	farther = 16
 	// firstBatch is how many pairs of unknown duplicity are tried before a table decides how far to grow.
 	firstBatch = 1 << 16
 	// aloneLoad: up to this load factor, a lane that inserts alone, sector by sector, is faster than lanes that read a window
@@ -433,7 +436,29 @@ func (c *core) insertAs(st *device.Stream, k inserts, b table.Rows, exact *exact
 	if err != nil {
 		return nil, nil, err
 	}
-	var settle func(int64) (uint64, error)
+	var left, aside int64 // rows that the last attempt refused, and those of them that have reserved keys
+	limit := tight
+	goFarther := func() bool {
+		far := exact == nil && limit < max(c.t.Main.Windows, c.t.Side.Windows)
+		if far {
+			limit *= farther
+		}
+		return far
+	}
+	settle := func(int64) (attempt uint64, err error) {
+		room := left > aside && c.filled < c.fillable()
+		if !room && aside > 0 && limit < c.t.Side.Windows {
+			taken, slots, err := c.sideSlots(st, 0)
+			if err != nil {
+				return 0, err
+			}
+			room = taken < slots
+		}
+		if room && goFarther() {
+			attempt = 1
+		}
+		return attempt, nil
+	}
 	if exact != nil { // keys that got in meanwhile have room for all their rows
 		last := int64(-1)
 		settle = func(left int64) (attempt uint64, err error) {
@@ -447,8 +472,14 @@ func (c *core) insertAs(st *device.Stream, k inserts, b table.Rows, exact *exact
 		Try: firstBatch,
 		Launch: func(p table.Part) error {
 			q := insertParams{Table: c.t, Rows: table.Placing{Refused: p.Refused, Attempt: p.Attempt}, Limit: ^uint64(0)}
-			if c.filled+int64(p.N) > c.fillable() && (!sure || exact != nil) || exact != nil && exact.bounded {
-				q.Limit = tight // some may not fit: to know soon is better than to search on
+			rows := int64(p.N)
+			if p.Attempt == 0 {
+				limit = tight
+			} else {
+				rows = left
+			}
+			if c.filled+rows > c.fillable() && (!sure || exact != nil) || exact != nil && exact.bounded {
+				q.Limit = limit // some may not fit: to know soon is better than to search on
 				if exact != nil {
 					q.Limit = max(q.Limit, c.counters.Seen.MaxProbes)
 				}
@@ -462,7 +493,9 @@ func (c *core) insertAs(st *device.Stream, k inserts, b table.Rows, exact *exact
 		},
 		Look: func() (refused, live int64, err error) {
 			_, err = c.look(st)
-			return int64(c.counters.Seen.Failed), c.live(), err
+			left = int64(c.counters.Seen.Failed)
+			aside = min(left, int64(c.counters.Seen.SideFailed))
+			return left, c.live(), err
 		},
 		Room: func(want int64, bound bool) (int64, error) {
 			room := c.limit() - c.filled
@@ -483,8 +516,21 @@ func (c *core) insertAs(st *device.Stream, k inserts, b table.Rows, exact *exact
 			}
 			return c.reset(st)
 		},
-		Grow: func(_, _, pairs int64) (why, err error) {
-			why, err = c.grow(st, pairs+1, c.counters.Seen.SideFailed > 0)
+		Grow: func(refused, _, pairs int64) (why, err error) {
+			side := int64(c.t.Side.Windows)
+			if refused > 0 && aside > 0 {
+				need, slots, err := c.sideSlots(st, aside)
+				if err != nil {
+					return nil, err
+				}
+				if need > slots {
+					side = windowsFor(2*need, c.cfg.window)
+				}
+			}
+			if refused > 0 && side == int64(c.t.Side.Windows) && c.filled+refused <= c.limit() && goFarther() {
+				return nil, nil // all have room
+			}
+			why, err = c.grow(st, pairs+1, side)
 			if exact != nil && why != nil {
 				exact.bounded = true
 			}
@@ -505,7 +551,7 @@ func (c *core) aheadOfKeys(st *device.Stream, b table.Rows) (sure bool, err erro
 	}
 	slack := distinct/32 + 8
 	if distinct-slack > c.limit() {
-		if _, err := c.grow(st, min(b.N, distinct), false); err != nil {
+		if _, err := c.grow(st, min(b.N, distinct), 0); err != nil {
 			return false, err
 		}
 	}
@@ -636,23 +682,18 @@ func (c *core) insertReserved(st *device.Stream, k inserts, p insertParams, b ta
 		}
 	}
 	if rows >= unasked && !refused {
-		main, side := int64(c.t.Main.Windows)*int64(c.cfg.window), int64(c.t.Side.Windows)*int64(c.cfg.window)
-		live, err := c.exporting(st, c.kernel.export, slotsParams{First: uint64(main), Slots: uint64(side)})
+		need, slots, err := c.sideSlots(st, rows)
 		if err != nil {
 			return err
 		}
-		need := live + rows
-		if c.cfg.bucket > 0 {
-			need = c.slotsFor(need, sideSlots)
-		}
-		if need > c.sideLimit(side) {
-			if _, err := c.growTo(st, int64(c.t.Main.Windows), windowsFor(2*need, c.cfg.window)); err != nil {
+		if need > slots {
+			if _, err := c.growTo(st, c.live()+rows, int64(c.t.Main.Windows), windowsFor(2*need, c.cfg.window)); err != nil {
 				return err
 			}
 			p.Table = c.t
-			side = int64(c.t.Side.Windows) * int64(c.cfg.window)
+			slots = c.sideLimit()
 		}
-		if need <= c.sideLimit(side) {
+		if need <= slots {
 			return c.frame.InOnePart(st, b, func(r table.Partition) error {
 				return k.longs.Launch(st, c.frame.Grid(b.N, 8), &groupParams{Table: c.t, Rows: r, Reserved: 1, Refused: p.Rows.Refused, Limit: ^uint64(0), Longs: 1})
 			})
@@ -662,8 +703,21 @@ func (c *core) insertReserved(st *device.Stream, k inserts, p insertParams, b ta
 	return k.rows.Launch(st, c.grid(b.N), &p)
 }
 
-// sideLimit is up to how many of its slots the side region takes rows that are sure to find one.
-func (c *core) sideLimit(slots int64) int64 { return int64(float64(slots) * c.opts.LoadFactor) }
+// sideLimit is up to how many of its slots the side region takes rows that are sure to find one: half of them at least, for it grows to twice what is needed.
+func (c *core) sideLimit() int64 {
+	return int64(float64(int64(c.t.Side.Windows)*int64(c.cfg.window)) * max(c.opts.LoadFactor, 0.5))
+}
+
+// sideSlots tells how many slots of the side region the pairs with reserved keys take at most once there are so many more, and how many may be taken.
+// It waits.
+func (c *core) sideSlots(st *device.Stream, more int64) (need, slots int64, err error) {
+	main, side := int64(c.t.Main.Windows)*int64(c.cfg.window), int64(c.t.Side.Windows)*int64(c.cfg.window)
+	live, err := c.exporting(st, c.kernel.export, slotsParams{First: uint64(main), Slots: uint64(side)})
+	if need = live + more; c.cfg.bucket > 0 {
+		need = c.slotsFor(need, min(need, sideSlots))
+	}
+	return need, c.sideLimit(), err
+}
 
 // insertCombined inserts rows that are combined with those of the same key first: done tells whether it did. It waits only where positions may be
 // refused: these are then those whose keys are not in, for a key that found no room within a limit that stays finds none later.
@@ -707,29 +761,27 @@ func (c *core) fillable() int64 {
 	return c.capacity() / 100 * 98
 }
 
-// grow makes room for pairs in all, and doubles the side region if told. why says what forbids it: then the table is as
-// it was.
-func (c *core) grow(st *device.Stream, pairs int64, side bool) (why, err error) {
-	windows, sideWindows := int64(c.t.Main.Windows), int64(c.t.Side.Windows)
-	if side {
-		sideWindows = windowsFor(2*sideWindows*int64(c.cfg.window), c.cfg.window)
-	}
+// grow makes room for pairs in all, and for a side region of so many windows, if it has fewer. why says what forbids it: then the table is as it was.
+func (c *core) grow(st *device.Stream, pairs, side int64) (why, err error) {
+	windows := int64(c.t.Main.Windows)
 	if pairs > c.limit() || c.tombstones() < c.capacity()/4 {
 		want := c.windowsForPairs(pairs)
-		if !side || want > windows {
+		if side <= int64(c.t.Side.Windows) || want > windows {
 			want = max(want, windowsFor(2*windows*int64(c.cfg.window), c.cfg.window))
 		}
 		windows = max(windows, want)
 	}
-	return c.growTo(st, windows, sideWindows)
+	return c.growTo(st, pairs, windows, max(side, int64(c.t.Side.Windows)))
 }
 
-// growTo is grow to so many windows, or as many as there may be.
-func (c *core) growTo(st *device.Stream, windows, side int64) (why, err error) {
+// growTo is grow to so many windows, or as many as there may be: fewer, too, where the side region wants the memory and the pairs have room.
+func (c *core) growTo(st *device.Stream, pairs, windows, side int64) (why, err error) {
 	if limit := c.opts.MaxBytes; limit > 0 && c.bytes(windows, side) > limit {
 		windows = c.maxWindows(side)
-		gains := windows > int64(c.t.Main.Windows) || side > int64(c.t.Side.Windows) || c.tombstones() > c.capacity()/cleanShare
-		if windows < int64(c.t.Main.Windows) || !gains {
+		more := side > int64(c.t.Side.Windows)
+		gains := windows > int64(c.t.Main.Windows) || more || c.tombstones() > c.capacity()/cleanShare
+		fewer := windows < int64(c.t.Main.Windows) && (!more || windows < c.windowsForPairs(pairs))
+		if fewer || !gains {
 			return table.AtMaxBytes(limit), nil
 		}
 	}

@@ -127,7 +127,7 @@ func (c *core) makeRoom(st *device.Stream, room int64) error {
 	if _, err := c.look(st); err != nil || c.filled+room <= c.limit() {
 		return err
 	}
-	why, err := c.grow(st, c.live()+room, false)
+	why, err := c.grow(st, c.live()+room, 0)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/table/tabletest"
 )
 
 // hintsOf counts the hints that tell of windows.
@@ -396,5 +397,107 @@ func TestLongChainOfBucketsRefusesSoon(t *testing.T) {
 	must(t, m.Check())
 	if took := time.Since(start); took > 30*time.Second {
 		t.Errorf("took %v, with a chain of %d windows and %d rows refused", took, m.core.counters.Seen.MaxProbes, in)
+	}
+}
+
+// valuesOfOneKey puts so many values of one key into a multimap, by batches of so many, and tells what is wrong: all go in, and the table is no larger
+// than they want.
+func valuesOfOneKey[K, V any](m *MultiMap[K, V], key uint64, rows, batch int) error {
+	keys := make([]uint64, rows)
+	for i := range keys {
+		keys[i] = key
+	}
+	k, v := tabletest.KeysOf[K](keys), tabletest.ValuesOf[V](sequence(0, rows))
+	for i, end := 0, 0; i < rows; i = end {
+		end = i + min(rows-i, batch)
+		if err := m.Insert(k[i:end], v[i:end]); err != nil {
+			return fmt.Errorf("%d to %d: %w", i, end, err)
+		}
+	}
+	stats, err := m.Stats()
+	if err != nil {
+		return err
+	}
+	slots := float64(rows)/float64(max(1, m.core.cfg.bucket)) + 100
+	if most := int64(slots*(4+6/m.core.opts.LoadFactor)) * int64(m.core.cfg.pairBytes()); stats.Bytes > most && m.core.opts.Capacity == 0 {
+		return fmt.Errorf("%d values of one key take %d bytes (want %d at most)", rows, stats.Bytes, most)
+	}
+	_, values, err := m.FindAll(k[:1])
+	if err != nil || len(values) != rows {
+		return fmt.Errorf("%d values are found (%v), want %d", len(values), err, rows)
+	}
+	seen := make([]bool, rows)
+	for i := range values {
+		n := tabletest.BitsOf(values[i : i+1])[0] & math.MaxUint32
+		if n >= uint64(rows) || seen[n] {
+			return fmt.Errorf("value %d is found twice, or was not put in", n)
+		}
+		seen[n] = true
+	}
+	return m.Check()
+}
+
+// Any number of values of any key goes in, however many windows they fill, and the table is as large as they want.
+func TestValuesOfOneKey(t *testing.T) {
+	t.Parallel()
+	t.Run("4+8", testValuesOfOneKey[uint32, uint64])
+	if testenv.Long() {
+		t.Run("4+4", testValuesOfOneKey[uint32, uint32])
+		t.Run("8+8", testValuesOfOneKey[uint64, uint64])
+		t.Run("8+4", testValuesOfOneKey[uint64, uint32])
+		t.Run("8+16", testValuesOfOneKey[uint64, [4]uint32])
+		t.Run("4+16", testValuesOfOneKey[uint32, [4]uint32])
+	}
+}
+
+func testValuesOfOneKey[K, V any](t *testing.T) {
+	kinds := map[string]func(d *device.Device, o table.Options) (*MultiMap[K, V], error){
+		"multimap": func(d *device.Device, o table.Options) (*MultiMap[K, V], error) {
+			return NewMultiMap[K, V](d, Options{Options: o})
+		},
+		"buckets": func(d *device.Device, o table.Options) (*MultiMap[K, V], error) {
+			m, err := NewMultiBucket[K, V](d, MultiBucketOptions{Options: o})
+			if err != nil {
+				return nil, err
+			}
+			return &m.MultiMap, nil
+		},
+	}
+	memories, sizes, batches, keys := []int64{256 << 20}, []int{1100}, []int{math.MaxInt, 300}, []uint64{0, 3} // the highest pattern is reserved, the fourth is not
+	options := []table.Options{{}, {LoadFactor: 1}, {LoadFactor: 0.3, MaxBytes: 4 << 20}, {MaxBytes: 4 << 20, Capacity: 1 << 30}}
+	if testenv.Long() {
+		memories, sizes, batches, keys = []int64{0, 256 << 20}, []int{1, 257, 1100, 2100, 5000, 10_000, 100_000}, []int{math.MaxInt, 1100, 300, 1}, []uint64{0, 1, 2, 3, 7}
+	}
+	for _, memory := range memories {
+		var opts []device.Option
+		if memory > 0 {
+			opts = append(opts, device.WithMemory(memory))
+		}
+		d := openCPU(t, opts...)
+		for name, open := range kinds {
+			for _, rows := range sizes {
+				for i, o := range options {
+					batch := batches[i%len(batches)]
+					if memory > 0 {
+						batch = batches[(i+1)%len(batches)]
+					}
+					if o.MaxBytes > 0 {
+						o.MaxBytes = max(o.MaxBytes, int64(rows)*512)
+					}
+					if batch < rows/1000 || o.Capacity > 0 && rows > 10_000 {
+						continue
+					}
+					for _, key := range keys {
+						o.Seed = 7
+						m, err := open(d, o)
+						must(t, err)
+						if err := valuesOfOneKey(m, ^key&keyMask[K](), rows, batch); err != nil {
+							t.Errorf("%s: %d rows by %d, key ^%d, memory %d, %+v: %v", name, rows, batch, key, memory, o, err)
+						}
+						must(t, m.Close())
+					}
+				}
+			}
+		}
 	}
 }

@@ -109,7 +109,7 @@ func (c *core) ahead(st *device.Stream, b table.Rows) (sure bool, limit uint64, 
 	limit += uint64(2 * b.N / (keys * int64(c.cfg.bucket*c.cfg.window)))
 	slots := c.slotsFor(b.N, min(b.N, keys+keys/16+8)) // it is an estimate
 	if c.filled+slots > c.limit() {
-		if why, err := c.grow(st, c.live()+slots, false); why != nil || err != nil {
+		if why, err := c.grow(st, c.live()+slots, 0); why != nil || err != nil {
 			return false, limit, err
 		}
 	}
