@@ -248,6 +248,9 @@ func GridFor(n int64, threads int) Grid {
 	return Grid{Blocks: max(1, (n+int64(threads)-1)/int64(threads)), Threads: threads}
 }
 
+// Launches is how many kernels were launched on the device until now, by whomever: what an operation costs beside its rows.
+func (d *Device) Launches() uint64 { return d.launches.Load() }
+
 // Launch queues the kernel on the stream with a copy of *p. Addresses inside p must stay allocated until the stream has
 // passed it. Errors of the kernel itself show at the stream's next Sync (on the CPU device, here).
 func (k Kernel[P]) Launch(st *Stream, grid Grid, p *P) error {
@@ -264,6 +267,7 @@ func (k Kernel[P]) Launch(st *Stream, grid Grid, p *P) error {
 		return fmt.Errorf("kernel %s: %d bytes of shared memory (want 0 to %d)", k.name, grid.Shared, most)
 	}
 	grid.Shared = max(grid.Shared, k.own)
+	k.d.launches.Add(1)
 	h := st.handleOn(k.d)
 	err := k.d.use(func() error {
 		return k.d.b.launch(h.h, k.h, grid, unsafe.Pointer(p), int64(unsafe.Sizeof(*p)))

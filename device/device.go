@@ -172,7 +172,8 @@ type Device struct {
 	mu     sync.RWMutex // held for reading during every call, for writing by Close
 	closed bool
 
-	lost atomic.Pointer[error]
+	lost     atomic.Pointer[error]
+	launches atomic.Uint64
 
 	liveMu  sync.Mutex
 	live    map[*allocation]struct{}

@@ -87,11 +87,8 @@ func (x Inserter) Run(f *Frame, st *device.Stream, n, live int64) (refused []int
 		switch {
 		case err != nil:
 			return nil, nil, err
-		case count/share <= room:
-		case why == nil:
+		case count/share > room && (why == nil || room > 0):
 			count = min(count, max(share*room, boost*x.Try, expected))
-		case room > 0:
-			count = min(count, share*room)
 		}
 		if count, err = f.bitmap(st, count); err != nil {
 			return nil, nil, err
@@ -108,10 +105,10 @@ func (x Inserter) Run(f *Frame, st *device.Stream, n, live int64) (refused []int
 			}
 		}
 		if after-live < count/8 {
-			boost = min(4*boost, largestPart/x.Try)
+			boost = min(4*boost, max(1, largestPart/x.Try))
 		}
-		if expected = 0; after > live && why == nil { // half as many as would fill it, with as many new keys among them
-			room, err := x.Room(0, false)
+		if expected = 0; after > live { // half as many as would fill it, with as many new keys among them
+			room, err := x.Room(0, why != nil)
 			if err != nil {
 				return nil, nil, err
 			}
