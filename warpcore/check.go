@@ -100,7 +100,7 @@ func (c *core) checkImage(mem []byte, k Counters) error {
 }
 
 // checkHints follows the chains of keys that have a hint: no window that it tells of has an empty slot, and none of the
-// key's there has room.
+// key's there has room, but in those that every insert reads before it asks for a hint.
 func (m *image) checkHints() error {
 	if m.t.Hints == 0 {
 		return nil
@@ -124,7 +124,7 @@ func (m *image) checkHints() error {
 				case m.cfg.mark(its) == empty:
 					return fmt.Errorf("warpcore: check: key %v has a hint of %d full windows (side %t), of which window %d, its number %d, has an empty slot",
 						key, full, side, p.window, n)
-				case m.cfg.bucket > 0 && its == key && m.count(side, slot) < uint64(m.cfg.bucket):
+				case n >= hintAsk-1 && m.cfg.bucket > 0 && its == key && m.count(side, slot) < uint64(m.cfg.bucket):
 					return fmt.Errorf("warpcore: check: key %v has a hint of %d full windows (side %t), of which window %d, its number %d, has its slot with room",
 						key, full, side, p.window, n)
 				}

@@ -234,7 +234,8 @@
 // does (with keys of 4 bytes, key and left in one swap). It sees a full slot as nobody's, so one state machine does for both (Insert of
 // warpcore.cuh); Put of multibucket.cuh takes all the places of a slot that it can use, for several values of a key.
 //
-// A row leaves a hint of a long chain and skips what one tells of, as in a MultiMap (see there); the slots of its key with room are behind.
+// A row leaves a hint of a long chain and skips what one tells of, as in a MultiMap (see there); the slot of its key with room is behind, or in a window
+// that the row read before it asked.
 //
 // FindAll remembers of each key its only value, or its first slot; only for keys with several slots it reads the table again. Delete makes
 // tombstones of all slots of a key. All else, the regions and windows, growth, the order of large batches, is as in a MultiMap; how far the
@@ -245,7 +246,8 @@
 //  1. The invariants 1, 3, 5 and 6 of a Map. A free slot has no values: left is ones.
 //  2. A slot with a key has 1 to B values, and of the slots of a key one at most has fewer than B. (Inserts that find no slot with room come to the
 //     same free slot, because free slots only become fewer while they run; who loses it finds the other's.)
-//  3. The windows that a hint tells of have no empty slot, and none of its key with room.
+//  3. The windows that a hint tells of have no empty slot, and behind the first eight none of its key with room. Every insert reads those eight before it
+//     asks for a hint, and may put a slot where another key was deleted.
 //  4. Counters: the slots have Added - Removed values.
 //
 // Look-ups may not run beside inserts from the device (buckets::insert of multibucket.cuh): a value is written after its place was taken.

@@ -743,3 +743,45 @@ func BenchmarkMultiBucket(b *testing.B) {
 		must(b, d.Close())
 	}
 }
+
+// Keys with long chains take slots of keys that were deleted, also at the beginning of a chain that a hint tells of: such a slot has room, and the next
+// values find it.
+func TestMultiBucketHintsBesideDeletes(t *testing.T) {
+	t.Parallel()
+	const keys = 26
+	d := openCPU(t)
+	for seed := range uint64(testenv.SeedsOf(24, 3)) {
+		rng := rand.New(rand.NewPCG(seed, 10))
+		m, err := NewMultiBucket[uint32, uint32](d, MultiBucketOptions{Options: table.Options{Seed: seed + 1}})
+		must(t, err)
+		in := make([]uint32, keys)
+		put := func(n int) {
+			k := make([]uint32, n)
+			for i := range k {
+				k[i] = uint32(rng.IntN(keys))
+				in[k[i]]++
+			}
+			must(t, m.Insert(k, sequence(0, n)))
+		}
+		put(40_000)
+		for range 8 {
+			gone := uint32(rng.IntN(keys))
+			n, err := m.Delete([]uint32{gone}, nil)
+			if err != nil || n != int(in[gone]) {
+				t.Fatalf("seed %d: %d values of a key are deleted (%v), want %d", seed, n, err, in[gone])
+			}
+			in[gone] = 0
+			for _, n := range []int{100, rng.IntN(3000)} {
+				put(n)
+				if err := m.Check(); err != nil {
+					t.Fatalf("seed %d, after %d pairs more: %v", seed, n, err)
+				}
+			}
+			counts := make([]uint32, keys)
+			if must(t, m.Count(sequence(0, keys), counts)); !slices.Equal(counts, in) {
+				t.Fatalf("seed %d: keys have %v values, want %v", seed, counts, in)
+			}
+		}
+		must(t, m.Close())
+	}
+}
