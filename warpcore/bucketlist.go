@@ -321,7 +321,7 @@ func (l *lists) insert(st *device.Stream, exact bool, b table.Rows) (refused []i
 	}
 	// An estimate may be too low. Then rows for which there is no slot must not go through the whole table.
 	certain := sure && l.keys.filled+min(b.N, guess.distinct+guess.distinct/(estimateShare/2)) <= l.keys.capacity()
-	mode, settled, short := uint64(bucketsGrow), false, shortage{}
+	mode, settled, far, short := uint64(bucketsGrow), false, false, shortage{}
 	if exact {
 		mode = bucketsExact
 	}
@@ -332,7 +332,7 @@ func (l *lists) insert(st *device.Stream, exact bool, b table.Rows) (refused []i
 				return err
 			}
 			q := listInsertParams{Lists: l.table(), Rows: table.Placing{Refused: p.Refused, Attempt: p.Attempt}, Limit: ^uint64(0), Mode: mode}
-			if !certain && l.keys.filled+int64(p.N) > l.keys.fillable() {
+			if !certain && !far && l.keys.filled+int64(p.N) > l.keys.fillable() {
 				q.Limit = tightProbes
 			}
 			return l.launchInsert(st, q, b.Part(p, l.keys.cfg.keyBytes, l.cfg.valueBytes), guess)
@@ -353,7 +353,7 @@ func (l *lists) insert(st *device.Stream, exact bool, b table.Rows) (refused []i
 			}
 		},
 		After: func() error {
-			settled, l.cleaned = false, false
+			settled, far, l.cleaned = false, false, false
 			return l.reset(st)
 		},
 		Grow: func(refused, _, _ int64) (why, err error) { return l.grow(st, refused, short) },
@@ -362,6 +362,7 @@ func (l *lists) insert(st *device.Stream, exact bool, b table.Rows) (refused []i
 				return 0, nil
 			}
 			mode, settled = bucketsFit, true
+			far = l.keys.filled < l.keys.fillable() // a chain may be long in a table that has room
 			return 1, nil
 		},
 	}.Run(l.frame(), st, b.N, l.counters.Seen.live())
