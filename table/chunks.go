@@ -104,12 +104,17 @@ func all(f *Frame, sizes [2]int, look func(*device.Stream) (Exporter, error), in
 	})
 }
 
-// Rows of a chunk, at most: of a GPU as many as make its copies worth their while. The CPU device has nothing to wait for.
+// Rows of a chunk, and their bytes, at most: of a GPU as many as make its copies worth their while. The CPU device has nothing to wait for.
 const (
-	chunkOnGPU = 1 << 20
-	chunkOnCPU = 1 << 14
-	leastChunk = 1 << 10 // before memory is refused
+	chunkOnGPU, chunkBytesOnGPU = 1 << 20, 32 << 20
+	chunkOnCPU, chunkBytesOnCPU = 1 << 14, 4 << 20
+	leastChunk, leastChunkBytes = 1 << 10, 16 << 10 // before memory is refused
 )
+
+// rowsOf is as many rows as so many bytes hold, and no more than most, but one at least.
+func (w *chunkWalk) rowsOf(most, bytes int64) int64 {
+	return max(1, min(most, bytes/max(1, int64(w.sizes[0]+w.sizes[1]))))
+}
 
 // Chunks is Chunks of a table. While do has one chunk, the next is brought from the device: so there are two in memory, there and here.
 func Chunks[K, V any](ctx context.Context, f *Frame, look func(*device.Stream) (Exporter, error), do func(keys []K, values []V) error) error {
@@ -217,10 +222,12 @@ type chunkWalk struct {
 	first, slots int64  // the next slot, and how many there are
 	step         int64  // slots at once
 	chunk        [2]chunk
+	failed       bool // the last fetch
 }
 
 // fetch brings the pairs of the next slots.
-func (w *chunkWalk) fetch(c *chunk) error {
+func (w *chunkWalk) fetch(c *chunk) (err error) {
+	defer func() { w.failed = err != nil }()
 	return w.f.Alone(nil, func(st *device.Stream) error {
 		x, err := w.look(st)
 		if err != nil {
@@ -236,11 +243,15 @@ func (w *chunkWalk) fetch(c *chunk) error {
 			return fmt.Errorf("%s: %w", w.f.Family, ErrChanged)
 		}
 		if c.room == 0 {
-			rows := int64(chunkOnCPU)
+			rows := w.rowsOf(chunkOnCPU, chunkBytesOnCPU)
 			if w.f.Device.Info().CUDA() {
-				rows = chunkOnGPU
+				rows = w.rowsOf(chunkOnGPU, chunkBytesOnGPU)
 			}
-			if err := w.makeLess(c, min(rows, x.Live)); err != nil {
+			first := w.chunk[0].room == 0
+			if !first {
+				rows = min(rows, w.chunk[0].room)
+			}
+			if err := w.makeLess(c, min(rows, x.Live), first); err != nil {
 				return err
 			}
 		}
@@ -272,7 +283,7 @@ func (w *chunkWalk) fill(st *device.Stream, x Exporter, c *chunk) error {
 		case slots > 1:
 			w.step = max(1, min(slots-1, int64(float64(slots)*float64(room)/float64(n)*15/16)))
 		default:
-			if err := errors.Join(w.release(c), w.make(c, n)); err != nil {
+			if err := errors.Join(c.release(), w.make(c, n)); err != nil {
 				return err
 			}
 			room = n
@@ -292,17 +303,19 @@ func (w *chunkWalk) download(st *device.Stream, c *chunk, n int) error {
 	return errors.Join(err, st.SyncOf(w.f.Device))
 }
 
-// makeLess makes room for rows, or for fewer where memory is short.
-func (w *chunkWalk) makeLess(c *chunk, rows int64) error {
-	for {
+// makeLess makes room for rows, or for fewer where memory is short: the first chunk then leaves as much for the second.
+func (w *chunkWalk) makeLess(c *chunk, rows int64, first bool) error {
+	least := w.rowsOf(leastChunk, leastChunkBytes)
+	for short := false; ; rows /= 2 {
 		err := w.make(c, rows)
-		if !device.IsOutOfMemory(err) || rows <= leastChunk {
+		again := device.IsOutOfMemory(err)
+		if rows <= least || !again && (err != nil || !short || !first) {
 			return err
 		}
-		if err := w.release(c); err != nil {
+		if err := c.release(); err != nil {
 			return err
 		}
-		rows /= 2
+		first, short = first && again, true
 	}
 }
 
@@ -323,21 +336,23 @@ func (w *chunkWalk) make(c *chunk, rows int64) (err error) {
 	return nil
 }
 
-// release gives a chunk's memory back. The caller is in Alone.
-func (w *chunkWalk) release(c *chunk) error {
+// release gives a chunk's memory back, which nothing uses any more: whatever was queued on it was waited for. The streams of the table's users do not
+// matter, and may be closed.
+func (c *chunk) release() error {
 	old := *c
 	*c = chunk{}
-	return errors.Join(w.f.Free(old.mem[0], old.mem[1]), old.host[0].Free(), old.host[1].Free())
+	return errors.Join(old.mem[0].FreeAfter(), old.mem[1].FreeAfter(), old.host[0].Free(), old.host[1].Free())
 }
 
-// free gives all memory back; of a table that was closed meanwhile the device's may be gone.
+// free gives all memory back. What a fetch queued before it failed is waited for.
 func (w *chunkWalk) free() (err error) {
-	w.f.Guard(func() {
-		for i := range w.chunk {
-			err = errors.Join(err, w.release(&w.chunk[i]))
-		}
-	})
-	if errors.Is(err, device.ErrClosed) {
+	if w.failed {
+		w.f.Guard(func() { err = w.f.order.Idle() })
+	}
+	for i := range w.chunk {
+		err = errors.Join(err, w.chunk[i].release())
+	}
+	if errors.Is(err, device.ErrClosed) { // the device: it has freed all
 		return nil
 	}
 	return err

@@ -17,10 +17,14 @@ const (
 	magic      = "warpmap\n"
 	version    = 1
 	mostHeader = 1 << 16
-	mostRows   = 1 << 20 // of a block
+	mostRows   = 1 << 20  // of a block
+	mostBytes  = 32 << 20 // of a block that Save writes, and of what goes in together; one entry may have more
+	mostWidth  = 1 << 20  // of a key or a value, in bytes: more than any table takes
+	mostText   = 1 << 40  // of all keys of a block, in bytes
 	tagRows    = "rows"
 	tagEnd     = "end\n"
 	partBytes  = 4 + 8 // a tag and a number
+	sumBytes   = 4
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -45,12 +49,15 @@ func (h *Header) rowBytes() int64 {
 	return int64(h.KeyBytes + h.ValueBytes)
 }
 
+// blockRows is how many entries a block has at most.
+func (h *Header) blockRows() int { return int(max(1, min(mostRows, mostBytes/h.rowBytes()))) }
+
 // check tells what cannot be in any header.
 func (h *Header) check() error {
 	switch {
 	case h.Len < 0 || h.Len > 1<<46:
 		return fmt.Errorf("snapshot: a file of %d entries (want 0 to 2⁴⁶): it is damaged, or none of ours", h.Len)
-	case h.KeyBytes <= 0 || h.KeyBytes > 1<<10 || h.ValueBytes < 0 || h.ValueBytes > 1<<10:
+	case h.KeyBytes <= 0 || h.KeyBytes > mostWidth || h.ValueBytes < 0 || h.ValueBytes > mostWidth:
 		return fmt.Errorf("snapshot: a file of keys of %d bytes and values of %d: it is damaged, or none of ours", h.KeyBytes, h.ValueBytes)
 	case h.Form != nil && h.Form.Words != h.Len:
 		return fmt.Errorf("snapshot: a file of %d words of a filter of %d: it is damaged, or none of ours", h.Len, h.Form.Words)
@@ -103,6 +110,9 @@ func (w *writer) header(h *Header) error {
 	text, err := json.Marshal(h)
 	if err != nil {
 		return err
+	}
+	if len(text) > mostHeader {
+		return fmt.Errorf("a header of %d bytes (want %d at most): the types of keys and values have too many fields", len(text), mostHeader)
 	}
 	b := binary.LittleEndian.AppendUint32([]byte(magic), version)
 	b = append(binary.LittleEndian.AppendUint32(b, uint32(len(text))), text...)

@@ -17,12 +17,14 @@ import (
 )
 
 // Load puts what Save wrote into the table, which must be empty, and of the same kind and types: whatever its family, device and capacity.
-// While one part goes in, the next is read. Memory: 2 MiB of entries at most, besides what Insert says. r is read to its end.
+// While one part goes in, the next is read. Memory: two parts, of 32 MiB or of one entry (of 64 MiB where keys are text), besides what Insert says;
+// files of older versions of warpmap may have larger blocks. r is read to its end.
 //
-// Nothing is believed that is not checked, and no part goes in before. Errors: what is wrong with the file, *table.FullError, the context's,
-// which is looked at once a block. After any, the table is empty; one that was not before is left as it was.
+// Nothing is believed that is not checked, and no part goes in before; memory is taken as bytes come. Errors: what is wrong with the file,
+// *table.FullError, the context's, which is looked at once a block. After any, the table is empty; one that was not before, of whatever kind, is left as
+// it was. A filter is read once on its device to see that it is empty.
 func (t *Table) Load(ctx context.Context, r io.Reader) error {
-	in, err := NewReader(r)
+	in, err := newReader(r)
 	if err != nil {
 		return err
 	}
@@ -49,8 +51,40 @@ type Reader struct {
 	known  bool // the file is as long as the header says
 }
 
-// NewReader reads the header. Errors: what is wrong with it.
+// NewReader reads the header. Errors: what is wrong with it. A filter is made as large as the header says: where the length of its file is not known,
+// and it has more than 32 MiB, all of it is read here, so that its bytes come before anything is made of that size.
 func NewReader(r io.Reader) (*Reader, error) {
+	x, err := newReader(r)
+	if err == nil && x.Header.Form != nil && !x.known && x.Header.Len > believed {
+		err = x.readAll()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// readAll reads the rest of a file of a filter into memory, which is taken as bytes come.
+func (x *Reader) readAll() error {
+	blocks := x.Header.Len + 1 // at most, and the end
+	most := 8*x.Header.Len + blocks*(partBytes+2*sumBytes)
+	rest, err := io.ReadAll(io.LimitReader(x.in.r, most+1))
+	if err != nil {
+		return fmt.Errorf("snapshot: reading: %w", err)
+	}
+	if int64(len(rest))/8 < x.Header.Len {
+		return x.tooShort(int64(len(rest)))
+	}
+	x.in.r, x.known = bytes.NewReader(rest), true
+	return nil
+}
+
+func (x *Reader) tooShort(size int64) error {
+	h := &x.Header
+	return fmt.Errorf("snapshot: %d bytes cannot hold %d entries of %d: the file was cut off, or saving it did not end: %w", size, h.Len, h.rowBytes(), io.ErrUnexpectedEOF)
+}
+
+func newReader(r io.Reader) (*Reader, error) {
 	size := int64(-1)
 	switch r := r.(type) {
 	case *os.File:
@@ -70,7 +104,7 @@ func NewReader(r io.Reader) (*Reader, error) {
 	x.Header = h
 	if size >= 0 {
 		if size/h.rowBytes() < h.Len {
-			return nil, fmt.Errorf("snapshot: %d bytes cannot hold %d entries of %d: the file was cut off, or saving it did not end: %w", size, h.Len, h.rowBytes(), io.ErrUnexpectedEOF)
+			return nil, x.tooShort(size)
 		}
 		x.known = true
 	}
@@ -84,14 +118,14 @@ const (
 	tenfold  = 8
 )
 
-// Of keys that are text, blocks go in together up to so many bytes of it; and so many are read at once.
-const mostText, textPart = 32 << 20, 1 << 20
+// readPart is how many bytes are read at once.
+const readPart = 1 << 20
 
 // loading is a table on its way in. One goroutine reads and checks, and another puts what was read into the table.
 type loading struct {
 	t    *Table
 	rows [2]rows
-	room int
+	room int        // entries that go in together, at most, but for a larger block
 	came chan error // of the put that is under way
 	busy bool
 
@@ -104,7 +138,7 @@ func (x *Reader) Load(ctx context.Context, t *Table) (err error) {
 	if err := t.takes(&x.Header); err != nil {
 		return err
 	}
-	l := &loading{t: t, x: x, came: make(chan error, 1), room: int(max(1, min(mostRows, x.Header.Len)))}
+	l := &loading{t: t, x: x, rows: [2]rows{t.rows(), t.rows()}, came: make(chan error, 1), room: int(max(1, min(int64(x.Header.blockRows()), x.Header.Len)))}
 	defer func() { // of a panic, too
 		if e := l.wait(); err == nil {
 			err = e
@@ -143,7 +177,7 @@ func (l *loading) run(ctx context.Context) error {
 			return fmt.Errorf("snapshot: a block %q of %d entries at byte %d (want %q of 1 to %d, or %q): the file is damaged", tag, n, l.x.in.at, tagRows, mostRows, tagEnd)
 		}
 		rows := int(n)
-		if filled+rows > l.room || filled > 0 && l.rows[which].text != nil && len(*l.rows[which].text) > mostText {
+		if filled+rows > l.room || filled > 0 && l.rows[which].text != nil && len(*l.rows[which].text) > mostBytes {
 			if err := l.begin(which, filled); err != nil {
 				return err
 			}
@@ -159,14 +193,23 @@ func (l *loading) run(ctx context.Context) error {
 	}
 }
 
-// read reads a block of n entries behind those that are there already, and checks it.
+// read reads a block of n entries behind those that are there already, and checks it. Memory is taken as bytes come, for the file may have fewer entries than
+// it says.
 func (l *loading) read(r *rows, filled, n int) error {
-	if filled == 0 && (r.put == nil || len(r.columns[0].bytes) < l.room*r.columns[0].size) {
-		*r = l.t.room(l.room)
-	}
 	for _, c := range r.columns {
-		if err := l.x.in.read(c.bytes[filled*c.size:(filled+n)*c.size], "a block"); err != nil {
-			return err
+		part := n
+		if c.size() > 0 {
+			part = max(1, readPart/c.size())
+		}
+		for from, end := filled, filled+n; from < end; {
+			to := min(from+part, end)
+			if c.room() < to {
+				c.grow(min(max(2*c.room(), to), max(l.room, end)), from)
+			}
+			if err := l.x.in.read(c.bytes(from, to), "a block"); err != nil {
+				return err
+			}
+			from = to
 		}
 	}
 	if err := l.x.in.seal("a block"); err != nil || r.text == nil {
@@ -181,15 +224,15 @@ func (l *loading) readText(r *rows, filled, n int) error {
 		*r.text = (*r.text)[:0]
 	}
 	total := uint64(0)
-	for b := r.columns[0].bytes[8*filled : 8*(filled+n)]; len(b) > 0; b = b[8:] {
+	for b := r.columns[0].bytes(filled, filled+n); len(b) > 0; b = b[8:] {
 		length := binary.LittleEndian.Uint64(b)
-		if length > 1<<46 {
-			return fmt.Errorf("snapshot: a key of %d bytes in the block that ends at byte %d: the file is none that package snapshot wrote", length, l.x.in.at)
+		if length > mostText || total+length > mostText {
+			return fmt.Errorf("snapshot: a key of %d bytes behind %d of others in the block that ends at byte %d: the file is none that package snapshot wrote", length, total, l.x.in.at)
 		}
 		total += length
 	}
 	for total > 0 {
-		part, before := int(min(total, textPart)), len(*r.text)
+		part, before := int(min(total, readPart)), len(*r.text)
 		*r.text = slices.Grow(*r.text, part)[:before+part]
 		if err := l.x.in.read((*r.text)[before:], "the text of a block"); err != nil {
 			return err

@@ -27,11 +27,13 @@ func (t *Table) Save(ctx context.Context, w io.Writer) error {
 		return fmt.Errorf("snapshot: writing: %w", err)
 	}
 	err = t.chunks(ctx, func(n int, columns ...[]byte) error {
-		for first := 0; first < n; first += mostRows {
-			rows, text := min(n-first, mostRows), []byte(nil)
-			if t.text { // a chunk of strings is a block
-				columns, text = columns[:len(columns)-1], columns[len(columns)-1]
-			}
+		step, text := h.blockRows(), []byte(nil)
+		if t.text { // a chunk of strings is a block
+			columns, text = columns[:len(columns)-1], columns[len(columns)-1]
+			step = n
+		}
+		for first := 0; first < n; first += step {
+			rows := min(n-first, step)
 			if err := out.block(first, rows, n, columns, t.text, text); err != nil {
 				return fmt.Errorf("snapshot: writing: %w", err)
 			}

@@ -3,17 +3,24 @@ package snapshot_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
@@ -347,6 +354,158 @@ func TestKilled(t *testing.T) {
 		t.Errorf("none of %d processes was killed while it saved: the test tests nothing", rounds)
 	}
 	t.Logf("%d of %d processes were killed while they saved", left, rounds)
+}
+
+// sealed is a file with right checksums of whatever it says: a header, and blocks of so many entries, of which this is what comes.
+func sealed(t testing.TB, h snapshot.Header, blocks ...block) []byte {
+	t.Helper()
+	text, err := json.Marshal(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var file, summed []byte
+	add := func(b []byte) { file, summed = append(file, b...), append(summed, b...) }
+	seal := func() {
+		file = binary.LittleEndian.AppendUint32(file, crc32.Checksum(summed, crc32.MakeTable(crc32.Castagnoli)))
+	}
+	add(binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32([]byte("warpmap\n"), 1), uint32(len(text))))
+	add(text)
+	seal()
+	for _, b := range blocks {
+		add(binary.LittleEndian.AppendUint64([]byte(b.tag), b.n))
+		seal()
+		if b.tag == "rows" {
+			add(b.bytes)
+			seal()
+		}
+	}
+	return file
+}
+
+type block struct {
+	tag   string
+	n     uint64
+	bytes []byte
+}
+
+// wideMap is a map of 4 KiB and more, in the order in which they come.
+type wideMap struct {
+	table.Map[uint32, [1024]uint32]
+	keys   []uint32
+	values [][1024]uint32
+	room   int
+}
+
+func (m *wideMap) Family() table.Family { return "go" }
+func (m *wideMap) Len() (int, error)    { return len(m.keys), nil }
+func (m *wideMap) Clear() error         { m.keys, m.values = nil, nil; return nil }
+func (m *wideMap) Grow(n int) error     { m.room = n; return nil }
+
+func (m *wideMap) Insert(keys []uint32, values [][1024]uint32) error {
+	m.keys, m.values = append(m.keys, keys...), append(m.values, values...)
+	return nil
+}
+
+func (m *wideMap) Chunks(ctx context.Context, do func(keys []uint32, values [][1024]uint32) error) error {
+	return do(m.keys, m.values)
+}
+
+// allocated is how many bytes do allocates, freed or not.
+func allocated(do func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	do()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// A file is believed as far as its bytes have come: whatever numbers stand in it, reading it takes little memory.
+func TestAbsurdNumbersTakeNoMemory(t *testing.T) {
+	header := snapshot.Header{Kind: "map", Family: "go", Key: "uint32", Value: "[1024]uint32", KeyBytes: 4, ValueBytes: 4096, Len: 1 << 46}
+	wider := header
+	wider.ValueBytes = 1 << 20
+	widest := header
+	widest.KeyBytes, widest.ValueBytes = math.MaxInt64, math.MaxInt64
+	some := make([]byte, 100_000)
+	for what, file := range map[string][]byte{
+		"a header alone":              sealed(t, header),
+		"a block of a million":        sealed(t, header, block{"rows", 1 << 20, nil}),
+		"some of a block's keys":      sealed(t, header, block{"rows", 1 << 20, some}),
+		"a larger block":              sealed(t, header, block{"rows", 1 << 63, some}),
+		"no block":                    sealed(t, header, block{"rows", 0, some}),
+		"some of a block's values":    sealed(t, header, block{"rows", 24_000, some}),
+		"wider values":                sealed(t, wider, block{"rows", 1 << 20, some}),
+		"the widest keys and values":  sealed(t, widest, block{"rows", 1 << 20, some}),
+		"an end of too many":          sealed(t, header, block{"end\n", 1 << 63, nil}),
+		"another tag":                 sealed(t, header, block{"text", 1 << 20, some}),
+		"a good block, and an absurd": sealed(t, header, block{"rows", 1, make([]byte, 4100)}, block{"rows", 1 << 20, some}),
+	} {
+		m := &wideMap{}
+		var err error
+		took := allocated(func() { err = snapshot.Map(m).Load(context.Background(), io.MultiReader(bytes.NewReader(file))) })
+		if err == nil || len(m.keys) > 0 {
+			t.Errorf("%s: %v, %d pairs", what, err, len(m.keys))
+		}
+		if took > 8<<20 || m.room > 1<<23 {
+			t.Errorf("%s: %d bytes of a file took %d MiB, and room for %d pairs", what, len(file), took>>20, m.room)
+		}
+	}
+}
+
+// What is wider than 1,024 bytes comes back, in blocks that are bounded by their bytes, from blocks of any size.
+func TestWideRoundTrips(t *testing.T) {
+	const n = 8200 // 34 MB
+	m := &wideMap{keys: make([]uint32, n), values: make([][1024]uint32, n)}
+	for i := range m.keys {
+		m.keys[i], m.values[i] = uint32(i), [1024]uint32{uint32(i), 1023: uint32(i)}
+	}
+	var file bytes.Buffer
+	if err := snapshot.Map(m).Save(context.Background(), &file); err != nil {
+		t.Fatal(err)
+	}
+	blocks := bytes.Count(file.Bytes(), []byte("rows"))
+	got := &wideMap{}
+	if err := snapshot.Map(got).Load(context.Background(), &file); err != nil || !slices.Equal(got.keys, m.keys) || !slices.Equal(got.values, m.values) || got.room < n || blocks != 2 {
+		t.Errorf("%v, %d pairs, room for %d, %d blocks: want %d in 2", err, len(got.keys), got.room, blocks, n)
+	}
+	raw := slices.Concat(unsafe.Slice((*byte)(unsafe.Pointer(&m.keys[0])), 4*n), unsafe.Slice((*byte)(unsafe.Pointer(&m.values[0])), 4096*n))
+	h := snapshot.Header{Kind: "map", Family: "go", Key: "uint32", Value: "[1024]uint32", KeyBytes: 4, ValueBytes: 4096, Len: n}
+	one := sealed(t, h, block{"rows", n, raw}, block{"end\n", n, nil}) // as older versions wrote them
+	got = &wideMap{}
+	if err := snapshot.Map(got).Load(context.Background(), bytes.NewReader(one)); err != nil || !slices.Equal(got.keys, m.keys) || !slices.Equal(got.values, m.values) {
+		t.Errorf("one block: %v, %d pairs", err, len(got.keys))
+	}
+}
+
+// Types whose names no header holds are not saved, for nobody could load them.
+func TestTypesOfTooManyFields(t *testing.T) {
+	type a struct{ a, b, c, d, e, f, g, h uint8 }
+	type b struct{ a, b, c, d, e, f, g, h a }
+	type c struct{ a, b, c, d, e, f, g, h b }
+	type d struct{ a, b, c, d, e, f, g, h c }
+	type e struct{ a, b, c, d, e, f, g, h d }
+	if err := snapshot.Map(fakeMap[uint32, e]{}).Save(context.Background(), io.Discard); err == nil || !strings.Contains(err.Error(), "too many fields") {
+		t.Errorf("32,768 fields: %v", err)
+	}
+}
+
+// FuzzSealed loads files whose checksums are right, and whose numbers need not be.
+func FuzzSealed(f *testing.F) {
+	f.Add(int64(10), uint64(10), make([]byte, 120), uint64(0), []byte{}, uint64(10))
+	f.Add(int64(1)<<46, uint64(1)<<20, make([]byte, 1000), uint64(2), make([]byte, 24), uint64(1)<<63)
+	f.Fuzz(func(t *testing.T, length int64, first uint64, firstBytes []byte, second uint64, secondBytes []byte, end uint64) {
+		h := snapshot.Header{Kind: "map", Family: "go", Key: "uint32", Value: "uint64", KeyBytes: 4, ValueBytes: 8, Len: length}
+		file := sealed(t, h, block{"rows", first, firstBytes}, block{"rows", second, secondBytes}, block{"end\n", end, nil})
+		for _, r := range []io.Reader{bytes.NewReader(file), io.MultiReader(bytes.NewReader(file))} {
+			var err error
+			if took := allocated(func() { _, err = load(t, r) }); took > 8<<20+64*uint64(len(file)) {
+				t.Errorf("%d bytes of a file took %d", len(file), took)
+			}
+			if whole := 12*first == uint64(len(firstBytes)) && 12*second == uint64(len(secondBytes)) && first > 0 && second > 0; err == nil && !whole {
+				t.Errorf("blocks of %d and %d entries in %d and %d bytes were loaded", first, second, len(firstBytes), len(secondBytes))
+			}
+		}
+	})
 }
 
 // Whatever a file holds, it is loaded as what it says, or not at all.

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"unsafe"
@@ -21,10 +22,11 @@ type Table struct {
 	form       *table.FilterForm
 
 	length  func() (int, error)
-	reserve func(n int) error // nil where nobody knows what so many entries need
+	used    func() (bool, error) // of a filter, whose length says nothing: whether it has keys
+	reserve func(n int) error    // nil where nobody knows what so many entries need
 	clear   func() error
 	chunks  func(ctx context.Context, do func(n int, columns ...[]byte) error) error
-	room    func(n int) rows
+	rows    func() rows
 	text    bool // the last of what chunks gives is the bytes of all keys, whose lengths are the first
 }
 
@@ -35,10 +37,26 @@ type rows struct {
 	put     func(first int64, n int) error // puts n of them into the table, which has had first before
 }
 
-// column is a Go slice as bytes, of which an entry has so many.
-type column struct {
-	bytes []byte
-	size  int
+// column is a Go slice, as bytes. It grows as entries come.
+type column interface {
+	size() int // of an entry
+	room() int // for so many entries
+	// grow makes room for n entries, of which so many are there already.
+	grow(n, there int)
+	bytes(from, to int) []byte // of entries from … to-1
+}
+
+// cells are a column.
+type cells[T any] struct{ s []T }
+
+func (c *cells[T]) size() int                 { return int(unsafe.Sizeof(*new(T))) }
+func (c *cells[T]) room() int                 { return len(c.s) }
+func (c *cells[T]) bytes(from, to int) []byte { return bytesOf(c.s[from:to]) }
+
+func (c *cells[T]) grow(n, there int) {
+	more := make([]T, n)
+	copy(more, c.s[:there])
+	c.s = more
 }
 
 // Map is a map, to be saved or loaded.
@@ -70,9 +88,9 @@ func Set[K any](s table.Set[K]) *Table {
 	t.chunks = func(ctx context.Context, do func(n int, columns ...[]byte) error) error {
 		return s.Chunks(ctx, func(keys []K) error { return do(len(keys), bytesOf(keys)) })
 	}
-	t.room = func(n int) rows {
-		keys := make([]K, n)
-		return rows{columns: []column{columnOf(keys)}, put: func(_ int64, n int) error { _, err := s.Insert(keys[:n], nil); return err }}
+	t.rows = func() rows {
+		keys := &cells[K]{}
+		return rows{columns: []column{keys}, put: func(_ int64, n int) error { _, err := s.Insert(keys.s[:n], nil); return err }}
 	}
 	return t
 }
@@ -83,12 +101,13 @@ func Filter[K any](f table.Filter[K]) *Table {
 	t := &Table{kind: table.KindFilter.String(), family: f.Family(), key: reflect.TypeFor[K](), form: &form}
 	t.length = func() (int, error) { return int(form.Words), nil }
 	t.clear = f.Clear
+	t.used = func() (bool, error) { s, err := f.Stats(); return s.BitsSet > 0, err }
 	t.chunks = func(ctx context.Context, do func(n int, columns ...[]byte) error) error {
 		return f.Words(ctx, func(words []uint64) error { return do(len(words), bytesOf(words)) })
 	}
-	t.room = func(n int) rows {
-		words := make([]uint64, n)
-		return rows{columns: []column{columnOf(words)}, put: func(first int64, n int) error { return f.SetWords(first, words[:n]) }}
+	t.rows = func() rows {
+		words := &cells[uint64]{}
+		return rows{columns: []column{words}, put: func(first int64, n int) error { return f.SetWords(first, words.s[:n]) }}
 	}
 	return t
 }
@@ -106,14 +125,14 @@ func Strings[V any](m *text.Map[V]) *Table {
 			return do(len(lengths), bytesOf(lengths), bytesOf(values), keys.Bytes)
 		})
 	}
-	t.room = func(n int) rows {
-		lengths, values, bytes := make([]int64, n), make([]V, n), new([]byte)
-		return rows{[]column{columnOf(lengths), columnOf(values)}, bytes, func(_ int64, n int) error {
+	t.rows = func() rows {
+		lengths, values, bytes := &cells[int64]{}, &cells[V]{}, new([]byte)
+		return rows{[]column{lengths, values}, bytes, func(_ int64, n int) error {
 			keys := text.Keys{Bytes: *bytes, Offsets: make([]int64, n+1)}
-			for i, l := range lengths[:n] {
+			for i, l := range lengths.s[:n] {
 				keys.Offsets[i+1] = keys.Offsets[i] + l
 			}
-			return m.Insert(keys, values[:n])
+			return m.Insert(keys, values.s[:n])
 		}}
 	}
 	return t
@@ -131,9 +150,9 @@ func pairs[K, V any](of table.Table, chunks func(context.Context, func([]K, []V)
 	t.chunks = func(ctx context.Context, do func(n int, columns ...[]byte) error) error {
 		return chunks(ctx, func(keys []K, values []V) error { return do(len(keys), bytesOf(keys), bytesOf(values)) })
 	}
-	t.room = func(n int) rows {
-		keys, values := make([]K, n), make([]V, n)
-		return rows{columns: []column{columnOf(keys), columnOf(values)}, put: func(_ int64, n int) error { return insert(keys[:n], values[:n]) }}
+	t.rows = func() rows {
+		keys, values := &cells[K]{}, &cells[V]{}
+		return rows{columns: []column{keys, values}, put: func(_ int64, n int) error { return insert(keys.s[:n], values.s[:n]) }}
 	}
 	return t
 }
@@ -141,11 +160,6 @@ func pairs[K, V any](of table.Table, chunks func(context.Context, func([]K, []V)
 func bytesOf[T any](s []T) []byte {
 	var zero T
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(zero)))
-}
-
-func columnOf[T any](s []T) column {
-	var zero T
-	return column{bytesOf(s), int(unsafe.Sizeof(zero))}
 }
 
 // header is what the file says of the table.
@@ -178,6 +192,13 @@ func (t *Table) takes(h *Header) error {
 		return fmt.Errorf("snapshot: the file is of a filter of form %v, and this has %v: make the filter by warpmap.LoadFilter", h.Form, own.Form)
 	case own.Form == nil && own.Len > 0:
 		return fmt.Errorf("snapshot: the table holds %d entries already (want an empty one: Clear it, or make a new one)", own.Len)
+	case own.Form == nil:
+		return nil
+	}
+	if used, err := t.used(); err != nil {
+		return err
+	} else if used {
+		return errors.New("snapshot: the filter holds keys already (want an empty one: Clear it, or make a new one)")
 	}
 	return nil
 }
