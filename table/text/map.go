@@ -223,21 +223,20 @@ func (m *Map[V]) DeleteOn(st *device.Stream, keys KeysOn, deleted device.Slice[b
 // it, and is returned. do, and others meanwhile, may call what reads the map; a call that may change it ends Chunks with table.ErrChanged. Errors: the
 // context's too, and *device.OutOfMemoryError.
 func (m *Map[V]) Chunks(ctx context.Context, do func(keys Keys, values []V) error) error {
-	return m.c.walk(ctx, func(keys Keys, values []byte) error {
+	return m.c.chunks(ctx, func(keys Keys, values []byte) error {
 		return do(keys, valuesOf[V](values, keys.Len()))
 	})
 }
 
-// All exports every pair, in no order.
+// All exports every pair, in no order, as the map is at one time: what others change waits meanwhile.
 func (m *Map[V]) All() (keys Keys, values []V, err error) {
 	keys.Offsets = []int64{0}
-	err = m.Chunks(context.Background(), func(k Keys, v []V) error {
+	err = m.c.all(func(k Keys, v []byte) {
 		for i := range k.Len() {
 			keys.Offsets = append(keys.Offsets, int64(len(keys.Bytes))+k.Offsets[i+1])
 		}
 		keys.Bytes = append(keys.Bytes, k.Bytes...)
-		values = append(values, v...)
-		return nil
+		values = append(values, valuesOf[V](v, k.Len())...)
 	})
 	if err != nil {
 		return Keys{}, nil, err

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/warpmap/warpmap"
@@ -837,6 +838,58 @@ func TestChunks(t *testing.T) {
 		}
 		if n != 100 || failed() != nil {
 			t.Error(n, failed())
+		}
+	})
+}
+
+// All gives the map as it was at one time, though others insert meanwhile: of each batch both keys or none.
+func TestAllBesideInserts(t *testing.T) {
+	everywhere(t, func(t *testing.T, d *device.Device, newMap maker) {
+		m, err := newMap(d, text.Options{KeyBytes: 500})
+		must(t, err)
+		defer func() { must(t, m.Close()) }()
+		keys := make([]string, 20_000) // several stretches
+		for i := range keys {
+			keys[i] = strings.Repeat(fmt.Sprintf("%05d", i), 100)
+		}
+		must(t, m.Insert(text.Of(keys...), make([]uint64, len(keys))))
+		var stop atomic.Bool
+		done := make(chan int)
+		go func() {
+			n := 0
+			for ; !stop.Load(); n++ {
+				if err := m.Insert(text.Of(fmt.Sprint("a", n), fmt.Sprint("b", n)), []uint64{1, 2}); err != nil {
+					t.Error(err)
+					break
+				}
+			}
+			done <- n
+		}()
+		for range 5 {
+			all, values, err := m.All()
+			if err != nil {
+				t.Error(err)
+				break
+			}
+			if n := all.Len(); n != len(values) || n < len(keys) || n%2 != 0 {
+				t.Errorf("%d keys and %d values of a map that has %d, and two more at a time", n, len(values), len(keys))
+			}
+			seen := map[string]bool{}
+			for i := range all.Len() {
+				seen[string(all.At(i))] = true
+			}
+			if len(seen) != all.Len() {
+				t.Errorf("%d keys, of which %d differ", all.Len(), len(seen))
+			}
+			for k := range seen {
+				if k[0] == 'a' && !seen["b"+k[1:]] {
+					t.Errorf("%s is there alone", k)
+				}
+			}
+		}
+		stop.Store(true)
+		if n := <-done; n == 0 {
+			t.Error("nothing was inserted meanwhile: the test tests nothing")
 		}
 	})
 }

@@ -19,12 +19,47 @@ const checkPiece = 1 << 16
 // walkBytes is how much of the arena is brought here at once.
 const walkBytes = 4 << 20
 
-// walk brings the arena here, stretch by stretch, and gives do the keys and values of the records in each.
-func (c *core) walk(ctx context.Context, do func(keys Keys, values []byte) error) error {
+// walk goes over the records of the arena, stretch by stretch.
+type walk struct {
+	c      *core
+	place  int64 // the next record
+	mem    []byte
+	starts []uint32
+}
+
+func (c *core) walk() *walk { return &walk{c: c, place: unit} }
+
+// next brings the keys and values of the records of a stretch here; over: there are no more. The caller is in reading.
+func (w *walk) next(st *device.Stream) (keys Keys, values []byte, over bool, err error) {
+	used := int64(w.c.counts.Seen.Used)
+	if w.place >= used {
+		return keys, nil, true, nil
+	}
+	from := w.place / grain * grain
+	if w.mem, w.starts, err = w.c.stretch(st, w.mem, w.starts, from, min(used, from+walkBytes)); err == nil {
+		keys, values, w.place, err = w.c.records(st, w.mem, w.starts, from, w.place)
+	}
+	return keys, values, false, err
+}
+
+// all gives do the keys and values of every record, with the lock held.
+func (c *core) all(do func(keys Keys, values []byte)) error {
+	return c.reading(nil, func(st *device.Stream) error {
+		for w := c.walk(); ; {
+			keys, values, over, err := w.next(st)
+			if err != nil || over {
+				return err
+			}
+			do(keys, values)
+		}
+	})
+}
+
+// chunks gives do the keys and values of every record, without the lock.
+func (c *core) chunks(ctx context.Context, do func(keys Keys, values []byte) error) error {
 	var changes uint64
-	var mem []byte
-	var starts []uint32
-	for place, begun := int64(unit), false; ; begun = true {
+	w := c.walk()
+	for begun := false; ; begun = true {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -37,15 +72,7 @@ func (c *core) walk(ctx context.Context, do func(keys Keys, values []byte) error
 			} else if changes != c.changes {
 				return fmt.Errorf("%s: %w", family, table.ErrChanged)
 			}
-			used := int64(c.counts.Seen.Used)
-			if over = place >= used; over {
-				return nil
-			}
-			from := place / grain * grain
-			if mem, starts, err = c.stretch(st, mem, starts, from, min(used, from+walkBytes)); err != nil {
-				return err
-			}
-			keys, values, place, err = c.records(st, mem, starts, from, place)
+			keys, values, over, err = w.next(st)
 			return err
 		})
 		if err != nil || over {
