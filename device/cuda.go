@@ -207,14 +207,27 @@ func outOfMemory(err error) bool {
 
 func (g *gpu) memory() (free, total int64, err error) {
 	err = g.in(func() error {
-		if err := g.trim(); err != nil {
+		kept, err := g.kept()
+		if err != nil {
 			return err
 		}
 		f, t, err := g.drv.MemGetInfo()
-		free, total = int64(f), int64(t)
+		free, total = int64(f)+kept, int64(t)
 		return err
 	})
 	return free, total, err
+}
+
+// kept tells how many bytes are free in the pool, and leaves them there. Where the driver cannot tell, they go back to the GPU.
+func (g *gpu) kept() (int64, error) {
+	h := g.pool.handle()
+	if h == 0 {
+		return 0, nil
+	}
+	if n, err := g.drv.MemPoolUnused(h); err == nil {
+		return int64(n), nil
+	}
+	return 0, g.trim()
 }
 
 func (g *gpu) kernelHeap(bytes int64) error {

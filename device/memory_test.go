@@ -405,6 +405,46 @@ func TestKept(t *testing.T) {
 	f.NoLeaks()
 }
 
+// What a pool keeps counts as free, and stays where it is when somebody only asks: else the next allocation would map it anew. It goes back to the GPU
+// when another allocation needs it, and, where the driver cannot tell how much it is, when somebody asks.
+func TestKeptMemoryIsFreeAndStays(t *testing.T) {
+	f, opt := fake(t)
+	d, err := device.Open("cuda:0", opt, device.WithKept(300_000))
+	must(t, err)
+	free := func(want int64) {
+		t.Helper()
+		if got, _, err := d.Memory(); err != nil || got != want {
+			t.Errorf("%d bytes free, want %d, %v", got, want, err)
+		}
+	}
+	const all = 1 << 20
+	for range 3 { // as batches come and go
+		s, err := device.MakePooled[byte](d, 200_000)
+		must(t, err)
+		free(all - 200_000)
+		must(t, s.FreeAfter(nil))
+		free(all)
+	}
+	if trims, idle := f.Get("trims"), f.Get("idle"); trims != 0 || idle != 200_000 {
+		t.Errorf("the pool was emptied %d times, and keeps %d bytes: want 200,000", trims, idle)
+	}
+	f.Set("untold", 1)
+	free(all)
+	if trims, idle := f.Get("trims"), f.Get("idle"); trims != 1 || idle != 0 {
+		t.Errorf("the pool was emptied %d times, and keeps %d bytes, though nobody can tell how many", trims, idle)
+	}
+	f.Set("untold", 0)
+	s, err := device.MakePooled[byte](d, 200_000)
+	must(t, err)
+	must(t, s.FreeAfter(nil))
+	whole, err := device.Make[byte](d, all) // as much as is free
+	must(t, err)
+	free(0)
+	must(t, whole.Free())
+	must(t, d.Close())
+	f.NoLeaks()
+}
+
 // Where there are no pools, and for memory of Make and mapped memory, FreeAfter waits for its streams.
 func TestFreeAfterWithoutPools(t *testing.T) {
 	f, d := openFake(t)

@@ -106,8 +106,9 @@ const (
 // PoolInternalDependencies is the attribute of a memory pool that lets an allocation wait for a free of another stream.
 const PoolInternalDependencies = 3
 
-// poolReleaseThreshold is the attribute of MemPoolKeep.
-const poolReleaseThreshold = 4
+// poolReleaseThreshold is the attribute of MemPoolKeep, and the others are those of MemPoolUnused: what a pool has of the GPU's memory, and what of
+// that is in use.
+const poolReleaseThreshold, poolReserved, poolUsed = 4, 5, 7
 
 type function int
 
@@ -136,6 +137,7 @@ const (
 	fnMemPoolCreate
 	fnMemPoolDestroy
 	fnMemPoolSetAttribute
+	fnMemPoolGetAttribute
 	fnMemPoolTrimTo
 	fnMemAllocFromPoolAsync
 	fnMemFreeAsync
@@ -210,6 +212,7 @@ var symbols = [functions]string{
 	fnMemPoolCreate:                   "cuMemPoolCreate",
 	fnMemPoolDestroy:                  "cuMemPoolDestroy",
 	fnMemPoolSetAttribute:             "cuMemPoolSetAttribute",
+	fnMemPoolGetAttribute:             "cuMemPoolGetAttribute",
 	fnMemPoolTrimTo:                   "cuMemPoolTrimTo",
 	fnMemAllocFromPoolAsync:           "cuMemAllocFromPoolAsync",
 	fnMemFreeAsync:                    "cuMemFreeAsync",
@@ -465,6 +468,15 @@ func (d *Driver) MemPoolSetAttribute(pool uintptr, attribute, value int32) error
 // MemPoolKeep lets a pool keep up to so many bytes that are free.
 func (d *Driver) MemPoolKeep(pool uintptr, bytes uint64) error {
 	return call(d, fnMemPoolSetAttribute, pool, poolReleaseThreshold, uintptr(unsafe.Pointer(&bytes)))
+}
+
+// MemPoolUnused tells how many bytes a pool holds that are free. Drivers before CUDA 11.3 cannot tell.
+func (d *Driver) MemPoolUnused(pool uintptr) (bytes uint64, err error) {
+	var reserved, used uint64
+	if err = call(d, fnMemPoolGetAttribute, pool, poolReserved, uintptr(unsafe.Pointer(&reserved))); err == nil {
+		err = call(d, fnMemPoolGetAttribute, pool, poolUsed, uintptr(unsafe.Pointer(&used)))
+	}
+	return reserved - min(used, reserved), err
 }
 
 // MemPoolTrimTo gives free memory back to the GPU until the pool holds no more than so many bytes.

@@ -17,12 +17,13 @@ enum { OOM = 2, NOT_READY = 600, NO_DEVICE = 100, INVALID_DEVICE = 101, INVALID_
 // What tests set and read, by name.
 enum { DEVICES, CAPABILITY, INIT, MEMORY, FAULT, LAUNCHES, CONTEXTS, ALLOCS, USED, HOST, STREAMS, EVENTS, MODULES,
        NVRTC_VERSION, NVRTC_OLDEST, NVRTC_NEWEST, NVRTC_FAIL, PROGRAMS, DYNAMIC, SHARED, HEAP, PARAMS,
-       POOLS, HAS_POOLS, HOLD, WAITS, FREES, PEAK, KEPT, PEERS, ENABLED, ACROSS, IPC, STRICT, VALUES };
+       POOLS, HAS_POOLS, HOLD, WAITS, FREES, PEAK, KEPT, PEERS, ENABLED, ACROSS, IPC, STRICT,
+       IDLE, TRIMS, POOLED, UNTOLD, VALUES };
 static const char *names[VALUES] = { "devices", "capability", "init", "memory", "fault", "launches", "contexts",
     "allocs", "used", "host", "streams", "events", "modules", "nvrtc version", "nvrtc oldest", "nvrtc newest",
     "nvrtc fail", "programs", "dynamic", "shared", "heap", "params", "pools",
     "has pools", "hold", "waits", "frees", "peak", "kept", "peers", "enabled", "across",
-    "ipc", "strict" };
+    "ipc", "strict", "idle", "trims", "pooled", "untold" };
 static int64_t v[VALUES] = { [DEVICES] = 2, [CAPABILITY] = 90, [MEMORY] = 1 << 20, [FAULT] = ILLEGAL_ADDRESS,
     [NVRTC_VERSION] = 12040, [NVRTC_OLDEST] = 50, [NVRTC_NEWEST] = 90, [DYNAMIC] = 48 << 10,
     [PARAMS] = 24, [HAS_POOLS] = 1, [PEERS] = 1, [IPC] = 1 };
@@ -192,13 +193,23 @@ CUresult cuMemAlloc_v2(CUdeviceptr *p, size_t n) {
     LOCK;
     CUresult r = n > (size_t)(v[MEMORY] - v[USED]) ? OOM : 0;
     if (!r) { *p = (CUdeviceptr)take(n); ((Piece *)(*p - 256))->gpu = gpu_of(current); v[USED] += n; v[ALLOCS]++; }
-    if (v[USED] > v[PEAK]) v[PEAK] = v[USED];
+    if (v[USED] - v[IDLE] > v[PEAK]) v[PEAK] = v[USED] - v[IDLE];
     UNLOCK;
     return r;
 }
 static CUresult give_back(CUdeviceptr p) {
     NEED_CONTEXT;
-    LOCK; v[USED] -= *(size_t *)(p - 256); v[ALLOCS]--; give((void *)p); UNLOCK;
+    LOCK;
+    Piece *x = (Piece *)(p - 256);
+    v[USED] -= x->n;
+    if (x->pooled) { // the pool keeps some
+        int64_t keeps = x->n, most = v[KEPT] - v[IDLE];
+        v[POOLED] -= x->n;
+        if (keeps > most) keeps = most > 0 ? most : 0;
+        v[IDLE] += keeps; v[USED] += keeps;
+    }
+    v[ALLOCS]--; give((void *)p);
+    UNLOCK;
     return 0;
 }
 // Those on which a driver may wait for all work are counted as "frees".
@@ -295,20 +306,32 @@ CUresult cuEventRecord(Handle *e, Handle *s) {
 CUresult cuEventSynchronize(Handle *e) { NEED(e, EVENTS); SAFE; if (e->held) move_on(); e->held = 0; return 0; }
 CUresult cuEventQuery(Handle *e) { NEED(e, EVENTS); return e->held && v[HOLD] ? NOT_READY : 0; }
 
-// A pool is a stream's kind of handle; its memory is like any other.
+// A pool is a stream's kind of handle. Its memory is like any other, but that some of what is free stays "idle", which is still "used".
+static void trim(void) { LOCK; v[USED] -= v[IDLE]; v[IDLE] = 0; UNLOCK; }
 CUresult cuMemPoolCreate(void **p, const int *props) { return props[0] == 1 && props[2] == 1 ? make(POOLS, p, "") : 1; }
-CUresult cuMemPoolDestroy(void *p) { return drop(POOLS, p); }
+CUresult cuMemPoolDestroy(void *p) { trim(); return drop(POOLS, p); }
 CUresult cuMemPoolSetAttribute(void *p, int a, void *x) {
     NEED(p, POOLS);
     if (a == 4) v[KEPT] = (int64_t) * (uint64_t *)x;
     return a == 4 || (a == 3 && *(int *)x == 0) ? 0 : 1;
 }
-CUresult cuMemPoolTrimTo(void *p, size_t n) { NEED(p, POOLS); return 0; }
+CUresult cuMemPoolGetAttribute(void *p, int a, void *x) {
+    NEED(p, POOLS);
+    if (v[UNTOLD] || (a != 5 && a != 7)) return 1;
+    LOCK; *(uint64_t *)x = v[POOLED] + (a == 5 ? v[IDLE] : 0); UNLOCK;
+    return 0;
+}
+CUresult cuMemPoolTrimTo(void *p, size_t n) { NEED(p, POOLS); v[TRIMS]++; trim(); return n ? 1 : 0; }
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr *a, size_t n, void *p, void *s) {
     NEED(p, POOLS);
     NEED(s, STREAMS);
+    LOCK;
+    int64_t idle = v[IDLE] < (int64_t)n ? v[IDLE] : (int64_t)n;
+    v[IDLE] -= idle; v[USED] -= idle;
+    UNLOCK;
     CUresult r = cuMemAlloc_v2(a, n);
-    if (!r) ((Piece *)(*a - 256))->pooled = 1;
+    if (!r) { LOCK; ((Piece *)(*a - 256))->pooled = 1; v[POOLED] += n; UNLOCK; }
+    else { LOCK; v[IDLE] += idle; v[USED] += idle; UNLOCK; }
     return r;
 }
 CUresult cuMemFreeAsync(CUdeviceptr a, Handle *s) {
