@@ -126,6 +126,17 @@ __device__ __forceinline__ bool fits(const Lists& t, u64 first, u64 places) {
     return false;
 }
 
+// claim takes so many places in a row from `first` on, if the pool has them. Whoever finds too few takes none from others who need fewer.
+__device__ __forceinline__ bool claim(const Lists& t, u64 places, u64& first) {
+    u64* used = &counters(t)->used;
+    for (first = load_relaxed(used); first + places <= t.room;) {
+        u64 was = cas(used, first, first + places);
+        if (was == first) return true;
+        first = was;
+    }
+    return false;
+}
+
 // append adds a value to the list in a slot, by the paper's protocol: a number below the room of the last bucket is taken by
 // compare-and-swap; whoever finds no room blocks the list, links a bucket, and makes the list ready, or full. Others wait, each round
 // longer, with nothing held. What stands in a bucket is written after its place was taken: no look-up may run beside.
@@ -146,8 +157,11 @@ template <class C> __device__ Outcome append(const Lists& t, u64 slot, typename 
         if (state_of(last) == LIST_FULL) return FULL;
         if (state_of(last) != LIST_BLOCKED && cas(last_at<C>(slot), last, with_state(last, LIST_BLOCKED)) == last) {
             u32 code = count < LIST_MOST ? code_of(tail.next(t, count + 1), true) : 0;
-            u64 places = decoded(code) + tail.header(), first = code ? add(&counters(t)->used, places) : t.room;
-            if (!code || !fits(t, first, places)) {
+            u64 first, places = decoded(code) + tail.header();
+            bool found = code && claim(t, places, first);
+            for (u32 n = decoded(code) / 2; !found && n; n /= 2) // a smaller bucket than s₀ and λ want, before the list is full
+                found = claim(t, decoded(code = code_of(n, false)) + tail.header(), first);
+            if (!found) {
                 add(code ? &counters(t)->short_ : &counters(t)->overfull, code ? places : 1);
                 store_release(last_at<C>(slot), with_state(last, LIST_FULL));
                 return FULL;
