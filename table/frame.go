@@ -171,11 +171,17 @@ func (f *Frame) Batch(n int, cols []Column, op ChunkOp) error {
 const Threads = 256
 
 // Grid covers n items. A GPU gets no more blocks than so many for each multiprocessor, and its threads go on in strides; on
-// the CPU each lane has one item, so that lanes in a row touch memory in a row.
-func (f *Frame) Grid(n, blocks int64) device.Grid {
+// the CPU each lane has one item, so that lanes in a row touch memory in a row. No thread has more than mostOfLane.
+func (f *Frame) Grid(n, blocks int64) device.Grid { return gridOf(f.Device.Info(), n, blocks) }
+
+// mostOfLane is how many items a thread of a Grid has at most: kernels count what they did with them in 16 bits.
+const mostOfLane = 1 << 14
+
+func gridOf(info device.Info, n, blocks int64) device.Grid {
 	g := device.GridFor(n, Threads)
-	if info := f.Device.Info(); info.CUDA() {
-		g.Blocks = min(g.Blocks, int64(info.Multiprocessors)*blocks)
+	if info.CUDA() {
+		const most = Threads * mostOfLane
+		g.Blocks = min(g.Blocks, max(int64(info.Multiprocessors)*blocks, (n+most-1)/most))
 	}
 	return g
 }
