@@ -14,17 +14,26 @@ import (
 const leastShare = 1 << 14
 
 // batch carries Go slices of n rows to the devices, of each an equal share, in chunks, and calls op for each chunk with its first row and the addresses of its
-// columns. cols gives the columns of the rows from one on to another. Chunks of different devices come at the same time.
-func (c *cluster) batch(n int, cols func(from, to int) []table.Column, op func(member int, st *device.Stream, first, n int, addr []uint64) error) error {
+// columns. cols gives the columns of the rows from one on to another. Chunks of different devices come at the same time. short, which may be nil, is told of
+// rows that there is no memory to bring there, of which op has seen none, and why.
+func (c *cluster) batch(n int, cols func(from, to int) []table.Column, op func(member int, st *device.Stream, first, n int, addr []uint64) error,
+	short func(from, to int, why error)) error {
 	if err := c.locked(func() error { return nil }); err != nil {
 		return err
 	}
 	shares := max(1, min(len(c.members), n/leastShare))
 	err := together(shares, func(i int) error {
 		from, to := n/shares*i+min(i, n%shares), n/shares*(i+1)+min(i+1, n%shares)
-		return c.members[i].stage.Run(to-from, cols(from, to), func(st *device.Stream, first, n int, addr []uint64) error {
+		begun := false
+		err := c.members[i].stage.Run(to-from, cols(from, to), func(st *device.Stream, first, n int, addr []uint64) error {
+			begun = true
 			return op(i, st, from+first, n, addr)
 		})
+		if short != nil && !begun && device.IsOutOfMemory(err) {
+			short(from, to, err)
+			return nil
+		}
+		return err
 	})
 	if errors.Is(err, table.ErrClosed) && err.Error() == table.ErrClosed.Error() { // closed since
 		err = fmt.Errorf("%s: %w", family, table.ErrClosed)
@@ -164,7 +173,9 @@ func (c *cluster) fullError(r *refusals) error {
 			return nil
 		}
 		s, err := c.members[i].table.Stats()
-		slots[i] = s.Capacity
+		if slots[i] = s.Capacity; device.IsOutOfMemory(err) { // what is not in is to be told all the same
+			slots[i], err = c.members[i].table.Len()
+		}
 		return err
 	})
 	if err != nil {

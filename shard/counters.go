@@ -96,7 +96,8 @@ func (c *Counter[K, C]) finding(counts, found bool) job {
 
 // keyed is how a counter takes batches in.
 func (c *Counter[K, C]) keyed(a *adds[K, C]) keyed[K] {
-	return keyed[K]{insert: a.job, absence: func() job { return c.finding(false, true) }, contains: func(keys []K, in []bool) error { return c.Find(keys, nil, in) }, again: a.again}
+	return keyed[K]{insert: a.job, absence: func() job { return c.finding(false, true) }, contains: func(keys []K, in []bool) error { return c.Find(keys, nil, in) },
+		again: a.again, undone: a.rest.rows, paired: a.counts}
 }
 
 // told adds to an error that counts were too large.

@@ -65,6 +65,7 @@ type received struct {
 	keys, values, marks, out, flags device.Slice[byte]
 	when                            device.Slice[byte] // of rows that stay where they are
 	ordered                         bool               // they come in the order of the table's regions
+	untried                         bool               // the owner had no memory for them, and looked at none
 }
 
 // list is what an owner finds of a multimap's keys.
@@ -189,6 +190,9 @@ func (c *cluster) local(j *job) error {
 			return nil
 		}
 		err := j.run(i, s.st, *s.slices)
+		if device.IsOutOfMemory(err) && !errors.As(err, new(*table.FullError)) {
+			err = noneIn(s.st, *s.slices, err)
+		}
 		if full := (*table.FullError)(nil); errors.As(err, &full) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -934,8 +938,24 @@ func (f *flight) owner(j int) (err error) {
 func (f *flight) full(m *member, j int, e *table.FullError, got received) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	m.capacity = e.Capacity
+	if !device.IsOutOfMemory(e.Why) {
+		m.capacity = e.Capacity
+	}
 	return f.job.full(j, e, got)
+}
+
+// noneIn is the FullError of an owner that had no memory for its rows, and so took none in: other owners have taken theirs.
+func noneIn(st *device.Stream, r received, why error) error {
+	if r.flags.Len() > 0 {
+		if err := r.flags.Fill(st, 0); err != nil {
+			return err
+		}
+	}
+	positions := make([]int, r.n)
+	for i := range positions {
+		positions[i] = i
+	}
+	return table.Full(positions, 0, 0, why)
 }
 
 func (f *flight) work(m *member, j, r int, rd round) error {
@@ -958,6 +978,10 @@ func (f *flight) work(m *member, j, r int, rd round) error {
 			f.lists[j][r], err = f.job.lists(j, m.work, got)
 		} else {
 			err = f.job.run(j, m.work, got)
+		}
+		if device.IsOutOfMemory(err) && !errors.As(err, new(*table.FullError)) && f.job.full != nil && !f.job.mixed {
+			got.untried = true
+			err = noneIn(m.work, got, err)
 		}
 		if full := (*table.FullError)(nil); errors.As(err, &full) {
 			err = f.full(m, j, full, got)

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
+	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
@@ -23,6 +25,96 @@ type keyed[K any] struct {
 	again func() (int, error)
 	// settle, which may be nil, is called by members behind again, whose error it gets: they agree on what else there is to tell.
 	settle func(wrong error) error
+
+	// Where there is no memory to ask which keys are in, undone, which comes with again, tells which rows were refused: of keys, or where they are paired
+	// of keys and values. untried, which may be nil, is called where rows were not tried at all.
+	undone  func() map[string]int
+	paired  bool
+	untried func()
+}
+
+// noted are the keys of rows that owners refused, for the case that there is no memory to ask which of them are in.
+type noted[K any] struct {
+	keys    []K
+	untried map[string]bool // of these, those that no owner looked at: they may be in, with the value from before
+}
+
+// notedAtOnce is how many keys are read at once, if any of them was refused.
+const notedAtOnce = 1 << 20
+
+// noting has a job note them, too.
+func (x *noted[K]) noting(j job) job {
+	full := j.full
+	j.full = func(owner int, e *table.FullError, r received) error {
+		if err := x.note(e.Positions, r); err != nil {
+			return err
+		}
+		return full(owner, e, r)
+	}
+	return j
+}
+
+func (x *noted[K]) note(positions []int, r received) error {
+	var keys []K
+	first, end := 0, 0
+	for _, p := range positions { // ascending
+		if p >= end {
+			first, end = p, min(p+notedAtOnce, r.n)
+			keys = make([]K, end-first)
+			if err := device.View[K](r.keys, 0, r.n).Slice(first, end).Read(nil, keys); err != nil {
+				return err
+			}
+		}
+		x.keys = append(x.keys, keys[p-first])
+	}
+	if r.untried {
+		if x.untried == nil {
+			x.untried = map[string]bool{}
+		}
+		for i := len(x.keys) - len(positions); i < len(x.keys); i++ {
+			x.untried[string(bytesOf(x.keys[i:i+1]))] = true
+		}
+	}
+	return nil
+}
+
+// rows is how often each key was refused.
+func (x *noted[K]) rows() map[string]int {
+	out := map[string]int{}
+	for i := range x.keys {
+		out[string(bytesOf(x.keys[i:i+1]))]++
+	}
+	return out
+}
+
+// unasked tells, without a device, which rows of a batch are not in. of gives the bytes of a row as undone has them, or of its key. A key of which all rows were
+// refused is not in; one of which some went in is. Of rows that are counted, each that was refused is told, and of others all of a key that nobody looked at.
+func (x keyed[K]) unasked(refused *noted[K], n int, chosen func(i int) bool, of func(i int, paired bool) string) (positions []int) {
+	if x.undone != nil {
+		undone := x.undone()
+		for i := range n {
+			if row := of(i, x.paired); undone[row] > 0 && chosen(i) {
+				undone[row]--
+				positions = append(positions, i)
+			}
+		}
+		return positions
+	}
+	rows, brought := refused.rows(), map[string]int{}
+	for i := range n {
+		if key := of(i, false); rows[key] > 0 && chosen(i) {
+			brought[key]++
+			positions = append(positions, i)
+		}
+	}
+	return slices.DeleteFunc(positions, func(i int) bool {
+		key := of(i, false)
+		return rows[key] < brought[key] && !refused.untried[key]
+	})
+}
+
+func bytesOf[T any](s []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(*new(T))))
 }
 
 // hostBatch is a batch of Go slices. All but keys may be nil.
@@ -45,26 +137,75 @@ func (b hostBatch[K, V]) source(st *device.Stream, n int, addr []uint64) source 
 // chosen tells whether a position is one that is done.
 func (b hostBatch[K, V]) chosen(i int) bool { return b.when == nil || b.when[i] }
 
-// insertKeyed takes a batch of Go slices in.
+// insertKeyed takes a batch of Go slices in. Where there is no memory for some of it, or to ask what is in, what is not in is told all the same.
 func insertKeyed[K, V any](c *cluster, b hostBatch[K, V], x keyed[K]) error {
 	var lost refusals
+	var refused noted[K]
+	var untried []int // and all others were
+	blind := false    // nobody can ask
+	skip := func(from, to int, why error) {
+		lost.add(nil, 0, why)
+		for i := from; i < to; i++ {
+			if b.chosen(i) {
+				untried = append(untried, i)
+			}
+		}
+	}
 	err := c.batch(len(b.keys), b.columns, func(member int, st *device.Stream, first, n int, addr []uint64) error {
 		return c.locked(func() error {
 			s := b.source(st, n, addr)
 			var why error
-			j := x.insert(b.flags != nil, &why)
+			j := refused.noting(x.insert(b.flags != nil, &why))
 			j.sources = c.from(member, s)
 			err := c.exchange(&j)
+			if device.IsOutOfMemory(err) {
+				skip(first, first+n, err)
+				return nil
+			}
 			if err != nil || why == nil {
 				return err
 			}
-			positions, err := c.absent(member, s, x.absence())
+			var positions []int
+			if !blind {
+				positions, err = c.absent(member, s, x.absence())
+			}
+			if device.IsOutOfMemory(err) {
+				blind, err = true, nil
+			}
 			lost.add(slices.DeleteFunc(positions, func(i int) bool { return !b.chosen(first + i) }), first, why)
 			return err
 		})
+	}, func(from, to int, why error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		skip(from, to, why)
 	})
 	if err != nil || lost.why == nil {
 		return err
+	}
+	if len(untried) > 0 && x.untried != nil {
+		x.untried()
+	}
+	slices.Sort(untried)
+	strict := x.undone == nil && b.flags != nil // a row that was not tried has no effect where the key is in
+	if b.flags != nil {
+		for _, i := range untried {
+			b.flags[i] = false
+		}
+	}
+	if strict {
+		lost.positions = append(lost.positions, untried...)
+		for _, i := range untried {
+			refused.keys = append(refused.keys, b.keys[i])
+		}
+	} else if x.undone == nil && len(refused.untried) > 0 {
+		for i := range b.keys {
+			if b.chosen(i) && refused.untried[b.row(i, false)] {
+				untried = append(untried, i)
+			}
+		}
+		slices.Sort(untried)
+		untried = slices.Compact(untried)
 	}
 	// Another chunk may have found room for the same key.
 	slices.Sort(lost.positions)
@@ -73,11 +214,11 @@ func insertKeyed[K, V any](c *cluster, b hostBatch[K, V], x keyed[K]) error {
 		asked[i] = b.keys[p]
 	}
 	in := make([]bool, len(asked))
-	for more := true; more; {
-		if err := x.contains(asked, in); err != nil {
-			return err
+	for more := true; more && !blind; {
+		if err = x.contains(asked, in); err == nil {
+			more, err = x.retried(c)
 		}
-		if more, err = x.retried(c); err != nil {
+		if blind = device.IsOutOfMemory(err); err != nil && !blind {
 			return err
 		}
 	}
@@ -87,8 +228,26 @@ func insertKeyed[K, V any](c *cluster, b hostBatch[K, V], x keyed[K]) error {
 			kept = append(kept, p)
 		}
 	}
-	lost.positions = kept
+	if blind {
+		kept = x.unasked(&refused, len(b.keys), func(i int) bool {
+			_, told := slices.BinarySearch(untried, i)
+			return b.chosen(i) && (strict || !told)
+		}, b.row)
+	}
+	if lost.positions = kept; !strict {
+		lost.positions = append(lost.positions, untried...)
+		slices.Sort(lost.positions)
+		lost.positions = slices.Compact(lost.positions)
+	}
 	return c.locked(func() error { return c.fullError(&lost) })
+}
+
+// row is a row's key as bytes, or its pair.
+func (b hostBatch[K, V]) row(i int, paired bool) string {
+	if paired {
+		return pairBytes(&b.keys[i], &b.values[i])
+	}
+	return string(bytesOf(b.keys[i : i+1]))
 }
 
 // retried is again with the lock taken; it tells whether any row was done.
@@ -125,27 +284,77 @@ func insertSources[K any](c *cluster, sources []source, members, before []int, a
 	if c.opts.Mode == Independent && !j.owned {
 		return c.insertLocal(&j, members, before)
 	}
+	var refused noted[K]
+	j = refused.noting(j)
 	err := c.exchange(&j)
 	if err != nil || why == nil {
 		return err
 	}
 	if x.again != nil {
-		if _, err := x.again(); err != nil {
-			return err
-		}
+		_, err = x.again()
 	}
 	var lost refusals
 	for k, i := range members {
-		positions, err := c.absent(i, sources[i], x.absence())
-		if err == nil {
-			positions, err = sources[i].chosen(positions)
-		}
 		if err != nil {
-			return err
+			break
+		}
+		var positions []int
+		if positions, err = c.absent(i, sources[i], x.absence()); err == nil {
+			positions, err = sources[i].chosen(positions)
 		}
 		lost.add(positions, before[k], why)
 	}
+	if device.IsOutOfMemory(err) {
+		lost = refusals{why: why}
+		lost.positions, err = unaskedSources(c, sources, members, before, &refused, x)
+	} else if err == nil && x.undone == nil && !added && len(refused.untried) > 0 {
+		var positions []int
+		positions, err = unaskedSources(c, sources, members, before, &refused, x)
+		lost.positions = append(lost.positions, positions...)
+		slices.Sort(lost.positions)
+		lost.positions = slices.Compact(lost.positions)
+	}
+	if err != nil {
+		return err
+	}
 	return c.fullError(&lost)
+}
+
+// unaskedSources is unasked for a batch on devices.
+func unaskedSources[K any](c *cluster, sources []source, members, before []int, refused *noted[K], x keyed[K]) ([]int, error) {
+	rows := 0
+	keys, values, when := make([][]byte, len(members)), make([][]byte, len(members)), make([][]byte, len(members))
+	for k, i := range members {
+		s, err := sources[i], error(nil)
+		rows = before[k] + s.n
+		if s.n == 0 {
+			continue
+		}
+		if keys[k], err = s.slices.keys.Host(s.st); err == nil && x.paired {
+			values[k], err = s.slices.values.Host(s.st)
+		}
+		if err == nil && s.when != 0 {
+			when[k], err = s.slices.when.Host(s.st)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	at := func(i int) (part, row int) {
+		part = sort.Search(len(before), func(k int) bool { return before[k] > i }) - 1
+		return part, i - before[part]
+	}
+	return x.unasked(refused, rows, func(i int) bool {
+		k, row := at(i)
+		return when[k] == nil || when[k][row] != 0
+	}, func(i int, paired bool) string {
+		k, row := at(i)
+		key := string(keys[k][row*c.keyBytes : (row+1)*c.keyBytes])
+		if !paired {
+			return key
+		}
+		return key + string(values[k][row*c.valueBytes:(row+1)*c.valueBytes])
+	}), nil
 }
 
 // chosen leaves of positions those that the source does.
@@ -214,7 +423,7 @@ func look[K, V any](c *cluster, b hostBatch[K, V], j job) error {
 			own.sources = c.from(member, b.source(st, n, addr))
 			return c.exchange(&own)
 		})
-	})
+	}, nil)
 }
 
 // lookParts is look for a batch that is on devices.

@@ -97,7 +97,7 @@ func mixHost[K, V any](c *cluster, ops []table.Op, keys []K, values, results []V
 			}
 			return err
 		})
-	})
+	}, nil)
 	if err != nil || lost.why == nil {
 		return err
 	}

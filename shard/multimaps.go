@@ -62,6 +62,17 @@ func (l *left[K, V]) note(e *table.FullError, r received) error {
 	return nil
 }
 
+// add adds pairs that nobody took.
+func (l *left[K, V]) add(keys []K, values []V, why error) {
+	if l.pairs == nil {
+		l.pairs = map[string]int{}
+	}
+	for i := range keys {
+		l.pairs[pairBytes(&keys[i], &values[i])]++
+	}
+	l.why = why
+}
+
 // positions finds places for the pairs in the batch, the first there are, and takes them off.
 func (l *left[K, V]) positions(keys []K, values []V) (out []int) {
 	for i := range keys {
@@ -90,12 +101,21 @@ func (m *MultiMap[K, V]) Insert(keys []K, values []V) error {
 	var l left[K, V]
 	err := m.cluster.batch(len(keys), func(from, to int) []table.Column {
 		return []table.Column{table.In(keys[from:to]), table.In(values[from:to])}
-	}, func(member int, st *device.Stream, _, n int, addr []uint64) error {
+	}, func(member int, st *device.Stream, first, n int, addr []uint64) error {
 		return m.cluster.locked(func() error { // the lock guards l, too
 			j := m.inserting(&l)
 			j.sources = m.cluster.from(member, source{n: n, keys: addr[0], values: addr[1], st: st})
-			return m.cluster.exchange(&j)
+			err := m.cluster.exchange(&j)
+			if device.IsOutOfMemory(err) { // none of these are in, but others may be
+				l.add(keys[first:first+n], values[first:first+n], err)
+				return nil
+			}
+			return err
 		})
+	}, func(from, to int, why error) {
+		m.cluster.mu.Lock()
+		defer m.cluster.mu.Unlock()
+		l.add(keys[from:to], values[from:to], why)
 	})
 	if err != nil || l.why == nil {
 		return err
@@ -349,7 +369,7 @@ func (m *MultiMap[K, V]) Delete(keys []K, deleted []bool) (n int, err error) {
 			n += before - after
 			return err
 		})
-	})
+	}, nil)
 	return n, err
 }
 

@@ -80,12 +80,28 @@ func (x *rest[K, V]) again(contains func(owner int, keys []K, in []bool) error, 
 		if len(now.keys) == 0 {
 			continue
 		}
-		n += len(now.keys)
 		if err := do(owner, now.keys, now.values); err != nil {
+			own.keys, own.values = append(own.keys, now.keys...), append(own.values, now.values...)
 			return n, err
 		}
+		n += len(now.keys)
 	}
 	return n, nil
+}
+
+// rows tells which rows are not done, as bytes, and how many there are of each: rows alike can stand for one another.
+func (x *rest[K, V]) rows() map[string]int {
+	undone := map[string]int{}
+	for _, own := range x.owners {
+		for i := range own.keys {
+			if own.values == nil {
+				undone[string(bytesOf(own.keys[i:i+1]))]++
+			} else {
+				undone[pairBytes(&own.keys[i], &own.values[i])]++
+			}
+		}
+	}
+	return undone
 }
 
 // updates is how an Update of a map goes.
@@ -138,7 +154,7 @@ func (m *Map[K, V]) keyedUpdate(with table.Combine) (keyed[K], error) {
 		return keyed[K]{}, err
 	}
 	x := m.keyed(u.job)
-	x.again = u.again
+	x.again, x.undone, x.paired = u.again, u.rest.rows, true
 	return x, nil
 }
 
@@ -198,7 +214,9 @@ func (m *Map[K, V]) FindOrInsert(keys []K, values, out []V, added []bool) (int, 
 	}
 	f := &finder[K, V]{tables: tables}
 	return counted(len(keys), added, func(added []bool) error {
-		err := insertKeyed(m.cluster, hostBatch[K, V]{keys: keys, values: values, out: out, flags: added}, m.keyed(f.job))
+		x := m.keyed(f.job)
+		x.untried = func() { f.refused = true }
+		err := insertKeyed(m.cluster, hostBatch[K, V]{keys: keys, values: values, out: out, flags: added}, x)
 		if !f.refused {
 			return err
 		}
@@ -212,7 +230,7 @@ func (m *Map[K, V]) FindOrInsert(keys []K, values, out []V, added []bool) (int, 
 			}
 		}
 		if wrong := m.Find(keys, out, nil); wrong != nil { // where another row of the key got in, out has nothing yet
-			return wrong
+			return table.OneLine(errors.Join(err, wrong))
 		}
 		return err
 	})
@@ -239,7 +257,7 @@ func (m *Map[K, V]) FindOrInsertOn(st *device.Stream, keys device.Slice[K], valu
 		j := m.tables.finding(true, false)
 		j.sources = m.cluster.from(member, source{n: s.n, keys: s.keys, out: s.out, st: st, slices: &received{n: s.n, keys: s.slices.keys, out: s.slices.out}})
 		if wrong := m.cluster.exchange(&j); wrong != nil {
-			return wrong
+			return table.OneLine(errors.Join(err, wrong))
 		}
 		return err
 	})
