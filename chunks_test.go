@@ -56,7 +56,8 @@ func wideMap(t *testing.T, d *device.Device, n int) *stadium.Map[uint32, wide] {
 	return m
 }
 
-// Chunks are bounded by their bytes: two, there and here, take no more than 4 MiB each however wide values are, and less where memory is short.
+// Chunks are bounded by their bytes: two, there and here, take no more than 4 MiB each however wide values are, and
+// less where memory is short.
 func TestChunksOfWideValues(t *testing.T) {
 	const n = 4096
 	d := openCPU(t, device.WithMemory(128<<20))

@@ -218,7 +218,8 @@ func (g *gpu) memory() (free, total int64, err error) {
 	return free, total, err
 }
 
-// kept tells how many bytes are free in the pool, and leaves them there. Where the driver cannot tell, they go back to the GPU.
+// kept tells how many bytes are free in the pool, and leaves them there. Where the driver cannot tell, they go back to
+// the GPU.
 func (g *gpu) kept() (int64, error) {
 	h := g.pool.handle()
 	if h == 0 {

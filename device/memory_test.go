@@ -405,8 +405,9 @@ func TestKept(t *testing.T) {
 	f.NoLeaks()
 }
 
-// What a pool keeps counts as free, and stays where it is when somebody only asks: else the next allocation would map it anew. It goes back to the GPU
-// when another allocation needs it, and, where the driver cannot tell how much it is, when somebody asks.
+// What a pool keeps counts as free, and stays where it is when somebody only asks: else the next allocation would map
+// it anew. It goes back to the GPU when another allocation needs it, and, where the driver cannot tell how much it is,
+// when somebody asks.
 func TestKeptMemoryIsFreeAndStays(t *testing.T) {
 	f, opt := fake(t)
 	d, err := device.Open("cuda:0", opt, device.WithKept(300_000))

@@ -13,9 +13,10 @@ import (
 // leastShare: a batch of Go slices goes by way of several devices if each gets so many rows. Fewer are sooner there by one.
 const leastShare = 1 << 14
 
-// batch carries Go slices of n rows to the devices, of each an equal share, in chunks, and calls op for each chunk with its first row and the addresses of its
-// columns. cols gives the columns of the rows from one on to another. Chunks of different devices come at the same time. short, which may be nil, is told of
-// rows that there is no memory to bring there, of which op has seen none, and why.
+// batch carries Go slices of n rows to the devices, of each an equal share, in chunks, and calls op for each chunk with
+// its first row and the addresses of its columns. cols gives the columns of the rows from one on to another. Chunks of
+// different devices come at the same time. short, which may be nil, is told of rows that there is no memory to bring
+// there, of which op has seen none, and why.
 func (c *cluster) batch(n int, cols func(from, to int) []table.Column, op func(member int, st *device.Stream, first, n int, addr []uint64) error,
 	short func(from, to int, why error)) error {
 	if err := c.locked(func() error { return nil }); err != nil {

@@ -944,7 +944,8 @@ func (f *flight) full(m *member, j int, e *table.FullError, got received) error 
 	return f.job.full(j, e, got)
 }
 
-// noneIn is the FullError of an owner that had no memory for its rows, and so took none in: other owners have taken theirs.
+// noneIn is the FullError of an owner that had no memory for its rows, and so took none in: other owners have taken
+// theirs.
 func noneIn(st *device.Stream, r received, why error) error {
 	if r.flags.Len() > 0 {
 		if err := r.flags.Fill(st, 0); err != nil {

@@ -26,8 +26,9 @@ type keyed[K any] struct {
 	// settle, which may be nil, is called by members behind again, whose error it gets: they agree on what else there is to tell.
 	settle func(wrong error) error
 
-	// Where there is no memory to ask which keys are in, undone, which comes with again, tells which rows were refused: of keys, or where they are paired
-	// of keys and values. untried, which may be nil, is called where rows were not tried at all.
+	// Where there is no memory to ask which keys are in, undone, which comes with again, tells which rows were refused:
+	// of keys, or where they are paired of keys and values. untried, which may be nil, is called where rows were not
+	// tried at all.
 	undone  func() map[string]int
 	paired  bool
 	untried func()
@@ -87,8 +88,9 @@ func (x *noted[K]) rows() map[string]int {
 	return out
 }
 
-// unasked tells, without a device, which rows of a batch are not in. of gives the bytes of a row as undone has them, or of its key. A key of which all rows were
-// refused is not in; one of which some went in is. Of rows that are counted, each that was refused is told, and of others all of a key that nobody looked at.
+// unasked tells, without a device, which rows of a batch are not in. of gives the bytes of a row as undone has them, or
+// of its key. A key of which all rows were refused is not in; one of which some went in is. Of rows that are counted,
+// each that was refused is told, and of others all of a key that nobody looked at.
 func (x keyed[K]) unasked(refused *noted[K], n int, chosen func(i int) bool, of func(i int, paired bool) string) (positions []int) {
 	if x.undone != nil {
 		undone := x.undone()
@@ -137,7 +139,8 @@ func (b hostBatch[K, V]) source(st *device.Stream, n int, addr []uint64) source 
 // chosen tells whether a position is one that is done.
 func (b hostBatch[K, V]) chosen(i int) bool { return b.when == nil || b.when[i] }
 
-// insertKeyed takes a batch of Go slices in. Where there is no memory for some of it, or to ask what is in, what is not in is told all the same.
+// insertKeyed takes a batch of Go slices in. Where there is no memory for some of it, or to ask what is in, what is not
+// in is told all the same.
 func insertKeyed[K, V any](c *cluster, b hostBatch[K, V], x keyed[K]) error {
 	var lost refusals
 	var refused noted[K]

@@ -11,7 +11,8 @@ import (
 	"github.com/warpmap/warpmap/warpcore"
 )
 
-// shortTable is a table on devices with little memory: insert takes a batch in, and in tells how many of its rows have had an effect.
+// shortTable is a table on devices with little memory: insert takes a batch in, and in tells how many of its rows have
+// had an effect.
 type shortTable struct {
 	table.Table
 	insert func(keys []uint32) error

@@ -104,7 +104,8 @@ func all(f *Frame, sizes [2]int, look func(*device.Stream) (Exporter, error), in
 	})
 }
 
-// Rows of a chunk, and their bytes, at most: of a GPU as many as make its copies worth their while. The CPU device has nothing to wait for.
+// Rows of a chunk, and their bytes, at most: of a GPU as many as make its copies worth their while. The CPU device has
+// nothing to wait for.
 const (
 	chunkOnGPU, chunkBytesOnGPU = 1 << 20, 32 << 20
 	chunkOnCPU, chunkBytesOnCPU = 1 << 14, 4 << 20
@@ -336,8 +337,8 @@ func (w *chunkWalk) make(c *chunk, rows int64) (err error) {
 	return nil
 }
 
-// release gives a chunk's memory back, which nothing uses any more: whatever was queued on it was waited for. The streams of the table's users do not
-// matter, and may be closed.
+// release gives a chunk's memory back, which nothing uses any more: whatever was queued on it was waited for. The
+// streams of the table's users do not matter, and may be closed.
 func (c *chunk) release() error {
 	old := *c
 	*c = chunk{}

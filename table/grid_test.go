@@ -6,7 +6,8 @@ import (
 	"github.com/warpmap/warpmap/device"
 )
 
-// No thread of a grid has more items than kernels count in 16 bits, however small a GPU is; a large one has no more blocks than are asked for.
+// No thread of a grid has more items than kernels count in 16 bits, however small a GPU is; a large one has no more
+// blocks than are asked for.
 func TestGridsBoundWhatALaneTakes(t *testing.T) {
 	for _, multiprocessors := range []int{1, 2, 8, 20, 132} {
 		for _, n := range []int64{0, 1, 1000, 1 << 20, largestPart - 1, largestPart, 1<<36 + 5} {

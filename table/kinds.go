@@ -113,8 +113,8 @@ type MultiMap[K, V any] interface {
 	// All exports every pair, in no order.
 	All() ([]K, []V, error)
 
-	// Chunks gives every pair to do, in chunks: see Map. Pairs of one key may be in several. Where a family keeps all values of a key in one place (slab: of a
-	// bucket; BucketList), a chunk has them all, however many these are.
+	// Chunks gives every pair to do, in chunks: see Map. Pairs of one key may be in several. Where a family keeps all
+	// values of a key in one place (slab: of a bucket; BucketList), a chunk has them all, however many these are.
 	Chunks(ctx context.Context, do func(keys []K, values []V) error) error
 }
 

@@ -55,9 +55,9 @@ type Map[K, V any] interface {
 	// All exports every pair, in no order.
 	All() ([]K, []V, error)
 
-	// Chunks gives every pair to do, in no order, by chunks of a million pairs or 32 MiB at most, or of 16,384 or 4 MiB on the CPU device: while do has
-	// one, the next is brought from the device, and no more is copied than these two, there and here. The slices are do's until it returns. An error of do's
-	// ends it, and is returned.
+	// Chunks gives every pair to do, in no order, by chunks of a million pairs or 32 MiB at most, or of 16,384 or 4 MiB
+	// on the CPU device: while do has one, the next is brought from the device, and no more is copied than these two,
+	// there and here. The slices are do's until it returns. An error of do's ends it, and is returned.
 	//
 	// do, and others meanwhile, may call what reads the table. A call that may change it, be it by no more than Grow does, ends Chunks with
 	// ErrChanged: what do has had until then was in the table when Chunks began. Errors: the context's too, and *device.OutOfMemoryError. See Pairs.

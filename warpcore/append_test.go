@@ -8,7 +8,8 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// A kernel that appends finds the pool's last places: a bucket that does not fit takes none from others, and a list gets a smaller one before it is full.
+// A kernel that appends finds the pool's last places: a bucket that does not fit takes none from others, and a list
+// gets a smaller one before it is full.
 func TestAppendUsesTheWholePool(t *testing.T) {
 	test := func(t *testing.T, d *device.Device) {
 		for _, keys := range []uint64{1, 3, 40} {

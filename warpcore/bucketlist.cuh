@@ -126,7 +126,8 @@ __device__ __forceinline__ bool fits(const Lists& t, u64 first, u64 places) {
     return false;
 }
 
-// claim takes so many places in a row from `first` on, if the pool has them. Whoever finds too few takes none from others who need fewer.
+// claim takes so many places in a row from `first` on, if the pool has them. Whoever finds too few takes none from
+// others who need fewer.
 __device__ __forceinline__ bool claim(const Lists& t, u64 places, u64& first) {
     u64* used = &counters(t)->used;
     for (first = load_relaxed(used); first + places <= t.room;) {

@@ -29,6 +29,6 @@
 // strings are their lengths, of 8 bytes. A checksum is
 // CRC-32C (Castagnoli's polynomial) of all bytes of the file before it but for the checksums: so blocks cannot be missed out, or change places.
 //
-// Save writes blocks of 32 MiB of keys and values at most, or of one entry that has more, and of 4 MiB of text or one key; Load takes what it can hold.
-// A key and a value of a fixed width have up to 1 MiB each.
+// Save writes blocks of 32 MiB of keys and values at most, or of one entry that has more, and of 4 MiB of text or one
+// key; Load takes what it can hold. A key and a value of a fixed width have up to 1 MiB each.
 package snapshot

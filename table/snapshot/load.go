@@ -16,13 +16,15 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// Load puts what Save wrote into the table, which must be empty, and of the same kind and types: whatever its family, device and capacity.
-// While one part goes in, the next is read. Memory: two parts, of 32 MiB or of one entry (of 64 MiB where keys are text), besides what Insert says;
-// files of older versions of warpmap may have larger blocks. r is read to its end.
+// Load puts what Save wrote into the table, which must be empty, and of the same kind and types: whatever its family,
+// device and capacity. While one part goes in, the next is read. Memory: two parts, of 32 MiB or of one entry (of 64
+// MiB where keys are text), besides what Insert says; files of older versions of warpmap may have larger blocks. r is
+// read to its end.
 //
-// Nothing is believed that is not checked, and no part goes in before; memory is taken as bytes come. Errors: what is wrong with the file,
-// *table.FullError, the context's, which is looked at once a block. After any, the table is empty; one that was not before, of whatever kind, is left as
-// it was. A filter is read once on its device to see that it is empty.
+// Nothing is believed that is not checked, and no part goes in before; memory is taken as bytes come. Errors: what is
+// wrong with the file, *table.FullError, the context's, which is looked at once a block. After any, the table is empty;
+// one that was not before, of whatever kind, is left as it was. A filter is read once on its device to see that it is
+// empty.
 func (t *Table) Load(ctx context.Context, r io.Reader) error {
 	in, err := newReader(r)
 	if err != nil {
@@ -51,8 +53,9 @@ type Reader struct {
 	known  bool // the file is as long as the header says
 }
 
-// NewReader reads the header. Errors: what is wrong with it. A filter is made as large as the header says: where the length of its file is not known,
-// and it has more than 32 MiB, all of it is read here, so that its bytes come before anything is made of that size.
+// NewReader reads the header. Errors: what is wrong with it. A filter is made as large as the header says: where the
+// length of its file is not known, and it has more than 32 MiB, all of it is read here, so that its bytes come before
+// anything is made of that size.
 func NewReader(r io.Reader) (*Reader, error) {
 	x, err := newReader(r)
 	if err == nil && x.Header.Form != nil && !x.known && x.Header.Len > believed {
@@ -193,8 +196,8 @@ func (l *loading) run(ctx context.Context) error {
 	}
 }
 
-// read reads a block of n entries behind those that are there already, and checks it. Memory is taken as bytes come, for the file may have fewer entries than
-// it says.
+// read reads a block of n entries behind those that are there already, and checks it. Memory is taken as bytes come,
+// for the file may have fewer entries than it says.
 func (l *loading) read(r *rows, filled, n int) error {
 	for _, c := range r.columns {
 		part := n

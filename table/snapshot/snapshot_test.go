@@ -356,7 +356,8 @@ func TestKilled(t *testing.T) {
 	t.Logf("%d of %d processes were killed while they saved", left, rounds)
 }
 
-// sealed is a file with right checksums of whatever it says: a header, and blocks of so many entries, of which this is what comes.
+// sealed is a file with right checksums of whatever it says: a header, and blocks of so many entries, of which this is
+// what comes.
 func sealed(t testing.TB, h snapshot.Header, blocks ...block) []byte {
 	t.Helper()
 	text, err := json.Marshal(h)

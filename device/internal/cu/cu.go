@@ -106,8 +106,8 @@ const (
 // PoolInternalDependencies is the attribute of a memory pool that lets an allocation wait for a free of another stream.
 const PoolInternalDependencies = 3
 
-// poolReleaseThreshold is the attribute of MemPoolKeep, and the others are those of MemPoolUnused: what a pool has of the GPU's memory, and what of
-// that is in use.
+// poolReleaseThreshold is the attribute of MemPoolKeep, and the others are those of MemPoolUnused: what a pool has of
+// the GPU's memory, and what of that is in use.
 const poolReleaseThreshold, poolReserved, poolUsed = 4, 5, 7
 
 type function int

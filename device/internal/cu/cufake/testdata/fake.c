@@ -306,7 +306,8 @@ CUresult cuEventRecord(Handle *e, Handle *s) {
 CUresult cuEventSynchronize(Handle *e) { NEED(e, EVENTS); SAFE; if (e->held) move_on(); e->held = 0; return 0; }
 CUresult cuEventQuery(Handle *e) { NEED(e, EVENTS); return e->held && v[HOLD] ? NOT_READY : 0; }
 
-// A pool is a stream's kind of handle. Its memory is like any other, but that some of what is free stays "idle", which is still "used".
+// A pool is a stream's kind of handle. Its memory is like any other, but that some of what is free stays "idle", which
+// is still "used".
 static void trim(void) { LOCK; v[USED] -= v[IDLE]; v[IDLE] = 0; UNLOCK; }
 CUresult cuMemPoolCreate(void **p, const int *props) { return props[0] == 1 && props[2] == 1 ? make(POOLS, p, "") : 1; }
 CUresult cuMemPoolDestroy(void *p) { trim(); return drop(POOLS, p); }
