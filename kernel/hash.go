@@ -49,7 +49,7 @@ func Hash64(kind int, key, seed uint64) uint64 {
 	case HashMueller:
 		lo := Mueller32(uint32(key) + uint32(seed))
 		hi := Mueller32(uint32(key>>32) ^ lo ^ uint32(seed>>32))
-		return uint64(lo)<<32 | uint64(Mueller32(hi+0x9e3779b9))
+		return uint64(hi)<<32 | uint64(lo^Mueller32(hi+0x9e3779b9))
 	case HashIdentity:
 		return key
 	}

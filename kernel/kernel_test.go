@@ -716,6 +716,8 @@ func TestMixersAreBijections(t *testing.T) {
 		"mueller32": func(x uint64) uint64 { return uint64(kernel.Mueller32(uint32(x))) },
 		"fmix64":    kernel.Fmix64,
 		"seeded64":  func(x uint64) uint64 { return kernel.Seeded64(x, 7) },
+		"mueller64": func(x uint64) uint64 { return kernel.Hash64(kernel.HashMueller, x, 7) },
+		"mueller64, of the high half, which is 64": func(x uint64) uint64 { return kernel.Hash64(kernel.HashMueller, x<<32|5, 7) },
 	} {
 		seen := map[uint64]bool{}
 		flips := 0
@@ -727,6 +729,50 @@ func TestMixersAreBijections(t *testing.T) {
 		width := map[bool]int{true: 64, false: 32}[strings.HasSuffix(name, "64")]
 		if mean := float64(flips) / n; len(seen) != n || mean < 0.4*float64(width) || mean > 0.6*float64(width) {
 			t.Errorf("%s: %d values of %d keys; one bit of input flips %.1f of output", name, len(seen), n, mean)
+		}
+	}
+}
+
+// Every bit of a hash depends on both halves of a key, for the tables take their choices from its high bits, its low bits, and both. Keys that share a half, or differ in few bits,
+// fill bins as evenly as chance would.
+func TestHashesSpread(t *testing.T) {
+	const n, bins = 1 << 16, 1 << 10
+	for hash, name := range map[int]string{kernel.HashMurmur: "murmur", kernel.HashMueller: "mueller"} {
+		one := func(x uint64) uint64 { return kernel.Hash64(hash, x, 7) }
+		two := func(lo, hi uint64) uint64 { return one(one(hi) ^ lo) } // as keys of 16 bytes and more are hashed
+		for what, key := range map[string]func(i uint64) uint64{
+			"4 bytes, equal low halves":                          func(i uint64) uint64 { return one(i << 16) },
+			"4 bytes, equal high halves":                         func(i uint64) uint64 { return one(0xabcd<<16 | i) },
+			"8 bytes, equal low halves":                          func(i uint64) uint64 { return one(i<<32 | 0x1234) },
+			"8 bytes, equal low halves, multiples of a power":    func(i uint64) uint64 { return one(i << 48) },
+			"8 bytes, equal high halves":                         func(i uint64) uint64 { return one(0x1234<<32 | i) },
+			"8 bytes, equal high halves, multiples of a power":   func(i uint64) uint64 { return one(i << 16) },
+			"8 bytes, halves that are equal to one another":      func(i uint64) uint64 { return one(i<<32 | i) },
+			"16 bytes, equal low words":                          func(i uint64) uint64 { return two(5, i) },
+			"16 bytes, equal low words and low halves of high":   func(i uint64) uint64 { return two(5, i<<32) },
+			"16 bytes, equal high words":                         func(i uint64) uint64 { return two(i, 5) },
+			"16 bytes, equal high words and low halves of low":   func(i uint64) uint64 { return two(i<<32, 5) },
+			"16 bytes, words that are equal to one another":      func(i uint64) uint64 { return two(i, i) },
+			"24 bytes, of which the middle word alone is varied": func(i uint64) uint64 { return one(two(i<<32, 5) ^ 9) },
+		} {
+			for part, of := range map[string]func(h uint64) uint64{
+				"high bits": func(h uint64) uint64 { return h >> 54 }, "low bits": func(h uint64) uint64 { return h % bins },
+				"low bits of the high half": func(h uint64) uint64 { return h >> 32 % bins }, "high bits of the low half": func(h uint64) uint64 { return h >> 22 % bins },
+				"high and low bits": func(h uint64) uint64 { return h>>59<<5 | h%32 },
+			} {
+				var filled [bins]float64
+				for i := range uint64(n) {
+					filled[of(key(i))]++
+				}
+				chi := 0.0
+				for _, x := range filled {
+					chi += (x - n/bins) * (x - n/bins) / (n / bins)
+				}
+				// Its mean is bins, and its deviation √(2·bins), 45. A bijection of few bits may well be more even than chance.
+				if chi > bins+8*45 {
+					t.Errorf("%s, keys of %s: χ² of the %s is %.0f for %d bins", name, what, part, chi, bins)
+				}
+			}
 		}
 	}
 }

@@ -150,6 +150,39 @@ func TestOverflow(t *testing.T) {
 }
 
 // Flush leaves each bucket the fewest slabs that hold its pairs.
+// Chains of keys that share their low halves, or their high halves, are as long as those of others, whatever the hash function.
+func TestChainsOfKeysThatShareHalves(t *testing.T) {
+	d := openCPU(t)
+	for _, hash := range []int{kernel.HashMurmur, kernel.HashMueller} {
+		chains(t, d, hash, map[string]func(i uint32) uint32{
+			"4 bytes, equal low halves": func(i uint32) uint32 { return i << 16 }, "4 bytes, equal high halves": func(i uint32) uint32 { return 0xabcd<<16 | i },
+		})
+		chains(t, d, hash, map[string]func(i uint32) uint64{
+			"8 bytes, equal low halves": func(i uint32) uint64 { return uint64(i) << 32 }, "8 bytes, equal high halves": func(i uint32) uint64 { return 0xabcd<<32 | uint64(i) },
+		})
+	}
+}
+
+func chains[K comparable](t *testing.T, d *device.Device, hash int, kinds map[string]func(i uint32) K) {
+	const n = 10_000
+	m, err := New[K, uint32](d, Options{Options: table.Options{Capacity: n, LoadFactor: 0.7, Hash: hash, Seed: 7}})
+	must(t, err)
+	defer m.Close()
+	for what, key := range kinds {
+		must(t, m.Clear())
+		keys, values := make([]K, n), make([]uint32, n)
+		for i := range keys {
+			keys[i] = key(uint32(i))
+		}
+		must(t, m.Insert(keys, values))
+		s, err := m.Stats()
+		must(t, err)
+		if s.Len != n || s.MaxProbes > 6 || s.MeanProbes > 1.6 {
+			t.Errorf("hash %d, %s: %d pairs, a look-up reads %.2f slabs, and %d at most", hash, what, s.Len, s.MeanProbes, s.MaxProbes)
+		}
+	}
+}
+
 func TestFlush(t *testing.T) { onEach(t, testFlush) }
 
 func testFlush(t *testing.T, d *device.Device) {

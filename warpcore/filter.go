@@ -403,12 +403,24 @@ type filterForm struct {
 	Hashes   int    `json:"hashes"`
 	Hash     int    `json:"hash"`
 	Seed     uint64 `json:"seed"`
+	// Mueller is muellerForm where Hash is HashMueller, and is left out where it is not.
+	Mueller int `json:"mueller,omitempty"`
+}
+
+// muellerForm numbers the functions that HashMueller has named: words of the first, which the forms of earlier versions do not number, mean nothing to the second.
+const muellerForm = 2
+
+func (c filterConfig) muellerForm() int {
+	if c.hash == kernel.HashMueller {
+		return muellerForm
+	}
+	return 0
 }
 
 // Form says which bits a key sets: see table.Filter.
 func (h filterHandle) Form() table.FilterForm {
 	f := h.filter
-	text, err := json.Marshal(filterForm{f.cfg.keyBytes, f.cfg.block, f.cfg.hashes, f.cfg.hash, f.t.Seed})
+	text, err := json.Marshal(filterForm{f.cfg.keyBytes, f.cfg.block, f.cfg.hashes, f.cfg.hash, f.t.Seed, f.cfg.muellerForm()})
 	if err != nil {
 		panic(err) // numbers
 	}
@@ -425,6 +437,9 @@ func NewFilterOf[K any](d *device.Device, form table.FilterForm) (*Filter[K], er
 	}
 	if form.Words <= 0 || form.Words > 1<<43 || m.Block == 0 || m.Hashes == 0 || m.Seed == 0 {
 		return nil, fmt.Errorf("warpcore: a filter of %d words and form %q (want what Form gives)", form.Words, form.Make)
+	}
+	if m.Hash == kernel.HashMueller && m.Mueller != muellerForm {
+		return nil, fmt.Errorf("warpcore: a filter of form %q has the HashMueller of another version of warpmap, whose words mean nothing to this one: put its keys into a new filter", form.Make)
 	}
 	f, err := NewFilter[K](d, FilterOptions{FilterOptions: table.FilterOptions{Bytes: filterWord * form.Words, Hash: m.Hash, Seed: m.Seed}, Block: m.Block, Hashes: m.Hashes})
 	if err == nil && f.Form() != form {

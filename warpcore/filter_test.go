@@ -300,6 +300,68 @@ func TestPartitionedFilter(t *testing.T) {
 	}
 }
 
+// Keys that share their low halves, or their high halves, have no more false positives than others, whatever their width and the hash function.
+func TestFilterRateOfKeysThatShareHalves(t *testing.T) {
+	for _, hash := range []int{kernel.HashMurmur, kernel.HashMueller} {
+		t.Run(fmt.Sprintf("hash %d, 4 bytes", hash), func(t *testing.T) {
+			rateOfHalves(t, hash, []func(i uint32) uint32{func(i uint32) uint32 { return i << 16 }, func(i uint32) uint32 { return 0xabcd<<16 | i }}, 1<<16)
+		})
+		t.Run(fmt.Sprintf("hash %d, 8 bytes", hash), func(t *testing.T) {
+			rateOfHalves(t, hash, []func(i uint32) uint64{func(i uint32) uint64 { return uint64(i) << 32 }, func(i uint32) uint64 { return 0xabcd<<32 | uint64(i) }}, 1<<18)
+		})
+		t.Run(fmt.Sprintf("hash %d, 16 bytes", hash), func(t *testing.T) {
+			rateOfHalves(t, hash, []func(i uint32) [2]uint64{
+				func(i uint32) [2]uint64 { return [2]uint64{3, uint64(i)} }, func(i uint32) [2]uint64 { return [2]uint64{uint64(i), 3} },
+				func(i uint32) [2]uint64 { return [2]uint64{3, uint64(i) << 32} }, func(i uint32) [2]uint64 { return [2]uint64{uint64(i) << 32, 3} },
+			}, 1<<18)
+		})
+	}
+}
+
+// rateOfHalves puts one key in four of n in, and asks for the others.
+func rateOfHalves[K comparable](t *testing.T, hash int, kinds []func(i uint32) K, n int) {
+	f, err := NewFilter[K](openCPU(t), FilterOptions{FilterOptions: table.FilterOptions{Capacity: n / 4, FalsePositives: 0.01, Hash: hash, Seed: 7}})
+	must(t, err)
+	defer f.Close()
+	for i, key := range kinds {
+		must(t, f.Clear())
+		keys := make([]K, n)
+		for j := range keys {
+			keys[j] = key(uint32(j))
+		}
+		must(t, f.Insert(keys[:n/4]))
+		found := make([]bool, n)
+		must(t, f.Contains(keys, found))
+		wrong := 0
+		for j, x := range found {
+			if j < n/4 && !x {
+				t.Fatalf("key %v is lost", keys[j])
+			} else if j >= n/4 && x {
+				wrong++
+			}
+		}
+		if rate := float64(wrong) / float64(3*n/4); rate > 0.013 {
+			t.Errorf("keys of kind %d: %.4f false positives (want 0.01)", i, rate)
+		}
+	}
+}
+
+// Words that were saved with the first HashMueller are refused, for another function asks for other bits; with the present one they are taken.
+func TestFilterOfAnotherMuellerIsRefused(t *testing.T) {
+	d := openCPU(t)
+	f, err := NewFilter[uint64](d, FilterOptions{FilterOptions: table.FilterOptions{Capacity: 1000, Hash: kernel.HashMueller, Seed: 7}})
+	must(t, err)
+	form := f.Form()
+	must(t, f.Close())
+	f, err = NewFilterOf[uint64](d, form)
+	must(t, err)
+	must(t, f.Close())
+	form.Make = strings.Replace(form.Make, `,"mueller":2`, "", 1)
+	if _, err := NewFilterOf[uint64](d, form); err == nil || !strings.Contains(err.Error(), "put its keys into a new filter") {
+		t.Errorf("form %v: %v", form, err)
+	}
+}
+
 func TestFilterUnion(t *testing.T) {
 	d := openCPU(t)
 	o := FilterOptions{FilterOptions: table.FilterOptions{Capacity: 10_000, Seed: 9}}
