@@ -237,6 +237,7 @@ template <class C, class Tile> struct Move {
     Home<C> h;
     Ring old; // of the cell, before the move
     u32 pairs, total; // of the cell in hand, and with the new one
+    bool hopeless;    // more pairs than a bucket holds have the new one's cell and bits, so that no mapping parts them
     u64 tried, moved;
 
     __device__ __forceinline__ Move(const Table& t, Tile g, Workspace<C>& w) : t(t), g(g), w(w), tried(0), moved(0) {}
@@ -254,6 +255,7 @@ template <class C, class Tile> struct Move {
         h = Home<C>(t, k0);
         k = h.stored;
         v = v0;
+        hopeless = false;
         u32 code = load_relaxed(cell_at<C>(t, h.cell));
         for (;;) { // the bucket itself first: the key may have come in, or room
             Hit<C> hit;
@@ -269,6 +271,7 @@ template <class C, class Tile> struct Move {
         if (h.side) return FULL; // cannot be: the side bucket has room for each reserved key
         for (u32 n = 0; n < displacements; n++) {
             if (relocate(h.cell, 1)) return ADDED;
+            if (hopeless) return FULL;
             displace(n);
         }
         return relocate(h.cell, 1) ? ADDED : FULL;
@@ -341,10 +344,11 @@ template <class C, class Tile> struct Move {
         if (g.rank() == 0) w.pairs = 0;
         g.sync();
         old = ring_of<C>(t, cell, mapping);
+        bool same = false;
         for (u32 b = g.rank(); b < C::VIRTUAL; b += H) {
             V s;
             s.load(true, t.buckets + old.bucket(b) * (C::BUCKET * C::SLOT_BYTES), 0);
-            u32 free = 0;
+            u32 free = 0, alike = 0;
 #pragma unroll
             for (int i = 0; i < C::BUCKET; i++) {
                 key x = A::key_of(s.w[i]);
@@ -352,17 +356,20 @@ template <class C, class Tile> struct Move {
                 if (C::marks(x)) continue; // or being written by another cell's group
                 Home<C> o(t, x);
                 if (o.cell != cell) continue;
+                alike += o.bits == h.bits;
                 u32 n = count(&w.pairs);
                 if (n >= C::CELL_PAIRS) continue;
                 w.bits[n] = o.bits;
                 w.from[n] = (u16)(b * C::BUCKET + i);
             }
             w.fit.set_free(b, free);
+            same |= alike == C::BUCKET; // pairs of one cell and equal bits are in one bucket, always
         }
+        hopeless = more && g.any(same);
         g.sync();
         pairs = w.pairs;
         g.sync(); // before the next count begins, or the new pair is noted
-        if (pairs > C::CELL_PAIRS) return false;
+        if (hopeless || pairs > C::CELL_PAIRS) return false;
         if (g.rank() == 0 && more) w.bits[pairs] = h.bits;
         total = pairs + more;
         g.sync();

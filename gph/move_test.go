@@ -299,6 +299,49 @@ func TestDegenerateHash(t *testing.T) {
 	}
 }
 
+// Pairs that no mapping parts are given up at once: a bucket is full of such, so no cell is displaced for them, and no mapping tried. Each was tried in vain under all of them,
+// while the lanes that wait for the cell's lock took their turns: 200 pairs took 43 s to 4 min.
+func TestDegenerateHashUnderStressEndsSoon(t *testing.T) {
+	soon := func(t *testing.T, name string, run func(*device.Device, []uint32, Options) error) {
+		for seed := range uint64(testenv.Seeds(8)) {
+			d, err := device.Open("cpu", device.WithStress(seed)) // which stays open if the kernel does not end
+			must(t, err)
+			keys := make([]uint32, 200)
+			for i := range keys {
+				keys[i] = uint32(7 * i)
+			}
+			o := Options{Options: table.Options{Hash: kernel.HashConstant, Seed: 5}, NoProfile: true}
+			must(t, run(d, keys[:1], o)) // compiles
+			begin := time.Now()
+			must(t, within(t, 15*time.Second, func() error { return run(d, keys, o) }))
+			t.Logf("%s: %v", name, time.Since(begin))
+			must(t, d.Close())
+		}
+	}
+	soon(t, "insert", func(d *device.Device, keys []uint32, o Options) error { return insertAll[uint32](d, keys, keys, o) })
+	soon(t, "wide, groups of 8", func(d *device.Device, keys []uint32, o Options) error {
+		o.InsertGroup = 8
+		return insertAll(d, keys, make([][2]uint64, len(keys)), o)
+	})
+}
+
+func insertAll[V any](d *device.Device, keys []uint32, values []V, o Options) error {
+	m, err := New[uint32, V](d, o)
+	if err != nil {
+		return err
+	}
+	if err := m.Insert(keys, values); err != nil {
+		return err
+	}
+	if err := m.Check(); err != nil {
+		return err
+	}
+	if n, err := m.Len(); err != nil || n != len(keys) {
+		return fmt.Errorf("%d pairs of %d are in: %w", n, len(keys), err)
+	}
+	return m.Close()
+}
+
 // within runs f, and fails the test if it takes longer: a kernel whose lanes have parted may never end.
 func within(t *testing.T, limit time.Duration, f func() error) error {
 	t.Helper()
