@@ -387,22 +387,10 @@ func (c *core) table() (t Table) {
 		if float64(k.Pairs[i])*float64(c.capacity()) <= float64(c.live())*float64(c.subs[i].Buckets)*float64(c.cfg.slots()) {
 			t.Prefer |= 1 << i
 		}
+		m := max(2, float64(k.Pairs[i]))
+		t.Weight[i] = float32(2 * float64(c.subs[i].Buckets) * float64(c.cfg.slots()) / (m * (m - 1)))
 	}
 	return t
-}
-
-// choose are the probabilities of Theorem 1: see insertParams.
-func (c *core) choose() (p [maxSubtables * maxSubtables]uint32) {
-	weight := func(i int) float64 {
-		m := max(2, float64(c.counters.Seen.Pairs[i]))
-		return float64(c.subs[i].Buckets) / (m * (m - 1))
-	}
-	for i := range c.d() {
-		for j := range c.d() {
-			p[i*maxSubtables+j] = uint32(weight(i) / (weight(i) + weight(j)) * (1<<32 - 1))
-		}
-	}
-	return p
 }
 
 // look waits for the stream, reads the counters and gives the number of pairs.
@@ -458,7 +446,7 @@ func (c *core) insertion(k *insertKernels) table.Insertion {
 }
 
 func (c *core) insertParams(part table.Part) insertParams {
-	return insertParams{Table: c.table(), Rows: table.Placing{Refused: part.Refused, Attempt: part.Attempt}, Choose: c.choose()}
+	return insertParams{Table: c.table(), Rows: table.Placing{Refused: part.Refused, Attempt: part.Attempt}}
 }
 
 // listed is how many rows of a batch of n can be listed as finding both buckets full.
@@ -819,7 +807,7 @@ func (c *core) rebuild(st *device.Stream, s step, otherHash bool) error {
 			err = bitmap.Fill(st, 0)
 			for first := int64(0); first < live && err == nil; first += c.mostRows {
 				piece := b.Part(table.Part{First: uint64(first), N: uint64(min(live-first, c.mostRows))}, c.cfg.keyBytes, c.cfg.valueBytes)
-				p := insertParams{Table: c.table(), Rows: table.Placing{Refused: bitmap.Addr() + uint64(first/8)}, Choose: c.choose()}
+				p := insertParams{Table: c.table(), Rows: table.Placing{Refused: bitmap.Addr() + uint64(first/8)}}
 				err = c.launchInsert(st, &c.kernel.adding, p, piece)
 			}
 			if err == nil {

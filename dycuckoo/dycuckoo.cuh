@@ -90,6 +90,13 @@ template <class C> struct Home {
         u64 bit = filter_bit(t);
         return load_kept(at<u32>(t.sub[home].filter) + bit / 32) >> (bit & 31) & 1;
     }
+    // begins_away tells whether Theorem 1 has an insert try the other subtable first.
+    __device__ __forceinline__ bool begins_away(const Table& t) const {
+        if constexpr (C::THEOREM1) {
+            float mine = t.weight[home], there = t.weight[other];
+            return !reserved && (float)fmix32(lo ^ hi) * (mine + there) > mine * 4294967296.0f;
+        } else return false;
+    }
     // goes_away marks the filter before the key is put away from its home.
     __device__ __forceinline__ void goes_away(const Table& t) const {
         u64 bit = filter_bit(t);
@@ -366,12 +373,11 @@ template <class C, bool REPLACE> struct Insert {
     u32 sub;    // the subtable that has a pair more
     Outcome outcome;
 
-    __device__ __forceinline__ void begin(const Table& t, typename C::key k, typename C::value value, const u32* choose) {
+    __device__ __forceinline__ void begin(const Table& t, typename C::key k, typename C::value value) {
         h = Home<C>(t, k);
         v = value;
         outcome = FULL;
-        away_first = false;
-        if constexpr (C::THEOREM1) away_first = !h.reserved && fmix32(h.lo ^ h.hi) > choose[h.home * DYCUCKOO_SUBTABLES + h.other];
+        away_first = h.begins_away(t);
         start(t);
     }
     __device__ __forceinline__ void start(const Table& t) {
@@ -731,9 +737,10 @@ template <class C, bool REPLACE> struct LockedInsert {
             return true;
         }
         if (!(room | room_there)) return false;
-        if (!room) h.goes_away(t);
-        Cells<C>::put(room ? mine : other, lowest_bit(room ? room : room_there), h.stored, v);
-        sub = h.reserved ? 0 : room ? h.home : h.other;
+        bool away = room_there && (!room || h.begins_away(t));
+        if (away) h.goes_away(t);
+        Cells<C>::put(away ? other : mine, lowest_bit(away ? room_there : room), h.stored, v);
+        sub = h.reserved ? 0 : away ? h.other : h.home;
         outcome = ADDED;
         return true;
     }

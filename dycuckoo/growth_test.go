@@ -236,6 +236,92 @@ func TestTwoReadsAtMost(t *testing.T) {
 	}
 }
 
+// Theorem1 puts pairs into subtables with the paper's probabilities, whatever the layout, and whether Insert or Mixed brings them: in batch after batch, each subtable gets as many
+// as nᵢ / C(mᵢ, 2) says. Those of one size are filled alike.
+func TestTheorem1(t *testing.T) {
+	d := open(t, "cpu")
+	for _, layout := range []Layout{Packed, PackedLocked, Wide} {
+		m, err := New[uint32, uint32](d, Options{Options: table.Options{Seed: 3, Capacity: 20_000}, Layout: layout, Balance: Theorem1})
+		must(t, err)
+		defer m.Close()
+		next := uint32(0)
+		for batch := range 3 {
+			before, err := m.Subtables()
+			must(t, err)
+			n, slots := 0, 0
+			for _, s := range before {
+				n, slots = n+s.Len, slots+s.Slots
+			}
+			keys := make([]uint32, slots*12/100)
+			for i := range keys {
+				next++
+				keys[i] = kernel.Fmix32(next)
+			}
+			if batch%2 == 1 {
+				ops := make([]table.Op, len(keys))
+				for i := range ops {
+					ops[i] = table.OpInsert
+				}
+				must(t, m.Mixed(ops, keys, keys, make([]uint32, len(keys)), make([]table.Status, len(keys))))
+			} else {
+				must(t, m.Insert(keys, keys))
+			}
+			after, err := m.Subtables()
+			must(t, err)
+			must(t, m.Check())
+			weight := func(s SubtableStats) float64 {
+				return float64(s.Slots) / (max(2, float64(s.Len)) * (max(2, float64(s.Len)) - 1))
+			}
+			for i := range before {
+				share := 0.0
+				for j := range before {
+					if j != i {
+						share += weight(before[i]) / (weight(before[i]) + weight(before[j])) / 6 // of the pairs of subtables
+					}
+				}
+				got, want := float64(after[i].Len-before[i].Len), share*float64(len(keys))
+				if math.Abs(got-want) > 4*math.Sqrt(want)+0.01*want { // a few find their bucket full
+					t.Errorf("%v, batch %d: %v pairs of %d went into subtable %d, which had %d in %d slots (want %.0f)", layout, batch, got, len(keys), i, before[i].Len, before[i].Slots, want)
+				}
+				for j := range i {
+					if a, b := after[i], after[j]; a.Slots == b.Slots && math.Abs(a.FilledFactor-b.FilledFactor) > 0.03 {
+						t.Errorf("%v, batch %d: subtables of one size are filled to %.3f and %.3f", layout, batch, a.FilledFactor, b.FilledFactor)
+					}
+				}
+			}
+		}
+	}
+}
+
+// At high loads the locked layouts fill subtables as the one without locks does: none is full long before the others.
+func TestTheorem1AtHighLoad(t *testing.T) {
+	d := open(t, "cpu")
+	fill := map[Layout][]SubtableStats{}
+	for _, layout := range []Layout{Packed, PackedLocked, Wide} {
+		m, err := New[uint32, uint32](d, Options{Options: table.Options{Seed: 3, Capacity: 20_000}, Layout: layout, Balance: Theorem1})
+		must(t, err)
+		defer m.Close()
+		keys := make([]uint32, 20_000)
+		for i := range keys {
+			keys[i] = kernel.Fmix32(uint32(i))
+		}
+		must(t, m.Insert(keys, keys))
+		fill[layout], err = m.Subtables()
+		must(t, err)
+		allIn(t, m, keys)
+	}
+	for i, locked := range fill[PackedLocked] {
+		if free := fill[Packed][i]; math.Abs(locked.FilledFactor-free.FilledFactor) > 0.02 {
+			t.Errorf("subtable %d is filled to %.3f under locks, and to %.3f without", i, locked.FilledFactor, free.FilledFactor)
+		}
+	}
+	for i, s := range fill[Wide] {
+		if s.FilledFactor > 0.9 { // the whole is filled to 0.74
+			t.Errorf("wide: subtable %d is filled to %.3f", i, s.FilledFactor)
+		}
+	}
+}
+
 // An empty table makes room for a large batch at once, without doubling; and not for copies of keys.
 func TestGrowsAtOnce(t *testing.T) {
 	d := open(t, "cpu")

@@ -88,7 +88,7 @@ template <bool REPLACE> struct InsertJob {
     }
     __device__ __forceinline__ bool begin(u64 i, const Item& x) {
         if (!wanted(p.rows.refused, p.rows.attempt, i)) return false;
-        s.begin(p.table, x.k, x.v, p.choose);
+        s.begin(p.table, x.k, x.v);
         return true;
     }
     __device__ __forceinline__ bool round(InsertTile g, bool active) { return s.round(p.table, g, active); }

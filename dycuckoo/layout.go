@@ -196,6 +196,8 @@ type Table struct {
 	// Prefer has the bits of the subtables that an eviction would rather move pairs to.
 	Prefer   uint64
 	Counters uint64 // address of Counters
+	// Weight, of Theorem1, is nᵢ / C(mᵢ, 2) of each subtable: of a key's two, an insert begins in each with a probability in proportion to it.
+	Weight [maxSubtables]float32
 }
 
 // Counters lie in device memory; kernels add to them.
@@ -227,9 +229,7 @@ type insertParams struct {
 	List, Limit uint64
 	// Capacity, where not 0, is how many slots there are: where more pairs are refused than are free, refine does nothing.
 	Capacity uint64
-	// Choose[i·8+j], of Theorem1, is the probability that a key of the subtables i and j begins in i, times 2³².
-	Choose [maxSubtables * maxSubtables]uint32
-	When   uint64 // of mark_chosen: bytes
+	When     uint64 // of mark_chosen: bytes
 }
 
 // partitionParams are the parameters of the kernels that bring pairs in the order of the table's regions.
@@ -250,7 +250,6 @@ type stagedParams struct {
 	List, Limit uint64
 	// Empty is 1 where no pair is in. Refresh is 1 where the filters are to be set anew, for another Tilt.
 	Empty, Refresh uint64
-	Choose         [maxSubtables * maxSubtables]uint32 // see insertParams
 }
 
 // When batches are brought in order: see table.Regions.

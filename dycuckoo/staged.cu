@@ -207,7 +207,7 @@ template <bool REPLACE> struct StagedJob {
     __device__ __forceinline__ bool begin(u64, const Item& x) {
         item = x.i;
         if (item == GONE) return false;
-        s.begin(stage.table, x.k, x.v, p.choose);
+        s.begin(stage.table, x.k, x.v);
         return true;
     }
     __device__ __forceinline__ bool round(StagedTile g, bool active) { return s.round(stage.table, g, active); }

@@ -82,7 +82,7 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b tabl
 		return 0, err
 	}
 	defer lease.Done()
-	q := stagedParams{Shift: uint64(shift), Choose: p.Choose}
+	q := stagedParams{Shift: uint64(shift)}
 	if empty {
 		q.Empty = 1
 	}
@@ -91,7 +91,7 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b tabl
 	}
 	q.Table = c.table()
 	q.List, q.Limit = list.Addr(), limit
-	rest := insertParams{Table: q.Table, List: q.List, Limit: q.Limit, Capacity: uint64(c.capacity()), Choose: q.Choose}
+	rest := insertParams{Table: q.Table, List: q.List, Limit: q.Limit, Capacity: uint64(c.capacity())}
 	large := (shift + 1) / 2
 	insert := s.replacing
 	if k == &c.kernel.adding {
