@@ -30,6 +30,8 @@ type Options struct {
 	Layout Layout
 	// Balance is which of its key's two subtables an insert tries first.
 	Balance Balance
+	// Coordination is how the lanes of a warp share inserts that hold locks: of layouts PackedLocked and Wide alone.
+	Coordination Coordination
 	// InsertGroup and FindGroup are the lanes that work on one key, 1 to 32. Zero means what is fastest on the device: on a GPU, as many
 	// as read a bucket with two 16-byte loads each, look-ups of pairs of 16 bytes with one; on the CPU one. In layouts with locks lanes
 	// work alone.
@@ -151,7 +153,10 @@ func (o *Options) complete(info device.Info, cfg *config) error {
 	if o.Balance < HomeFirst || o.Balance > Theorem1 {
 		return fmt.Errorf("dycuckoo: balance %d (want HomeFirst or Theorem1)", int(o.Balance))
 	}
-	cfg.layout, cfg.hash, cfg.balance, cfg.subtables, cfg.bucketBytes = o.Layout, o.Hash, o.Balance, o.Subtables, o.Bucket
+	if o.Coordination < LaneByLane || o.Coordination > Voter {
+		return fmt.Errorf("dycuckoo: coordination %d (want LaneByLane or Voter)", int(o.Coordination))
+	}
+	cfg.layout, cfg.hash, cfg.balance, cfg.coordination, cfg.subtables, cfg.bucketBytes = o.Layout, o.Hash, o.Balance, o.Coordination, o.Subtables, o.Bucket
 	if cfg.layout == Auto {
 		cfg.layout = Packed
 		if cfg.keyBytes > 8 || cfg.valueBytes > 8 || cfg.slotBytes() > 8 && !info.CAS128 {

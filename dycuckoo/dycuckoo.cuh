@@ -199,6 +199,25 @@ template <class C> struct Cells<C, false> {
     static __device__ __forceinline__ bool remove(const Bucket& b, u32 s, key, bool = true) { return and_of(mask(b), ~(1u << s)) >> s & 1; }
 };
 
+// look_together is Cells::look of two buckets by the lanes of a warp: a lane inspects a slot of one of them or, where a warp has lanes for both, of either.
+template <class C, class Warp>
+__device__ __forceinline__ void look_together(Warp g, const Bucket (&b)[2], typename C::key k, u32 (&full)[2], u32 (&same)[2]) {
+    constexpr u32 EACH = C::SLOTS <= 16 ? 16 : 32;
+#pragma unroll
+    for (u32 first = 0; first < 2 * EACH; first += 32) {
+        u32 i = first + g.rank(), s = i % EACH;
+        typename C::key there;
+        bool taken = s < C::SLOTS && Cells<C>::taken(i < EACH ? b[0] : b[1], s, there);
+        u32 all = g.ballot(taken), equal = g.ballot(taken && there == k);
+        full[first / EACH] = all & Cells<C>::ALL;
+        same[first / EACH] = equal & Cells<C>::ALL;
+        if constexpr (EACH == 16) {
+            full[1] = all >> EACH;
+            same[1] = equal >> EACH;
+        }
+    }
+}
+
 // Search is the look-up of one key: what its lane knows between two reads. A tile reads a bucket whole, for several keys at once.
 template <class C, bool PLACE, bool PACKED = C::PACKED> struct Search;
 
@@ -682,9 +701,10 @@ template <class C> using PathTile = tile<(2 * C::SLOTS <= DYCUCKOO_REFINE_GROUP 
 typedef tile<DYCUCKOO_MOVE_GROUP> MoveTile;
 #endif
 
-// LockedInsert is the insertion of one key, which all lanes of a tile bring, under the locks of its two buckets. A tile that fails to get them
-// lets the others of its warp go on, and tries again: the paper's voter coordination (§5.2). FULL: no path was found. The
-// outcome is the first lane's.
+// LockedInsert is the insertion of one key under the locks of its two buckets. FULL: no path was found.
+//
+// By round, all lanes of a tile bring one key; those that fail to get the locks let the others of their warp go on, and try again. The outcome is the first lane's.
+// By vote, each lane of a warp brings a key of its own, and the warp inserts one after the other.
 template <class C, bool REPLACE> struct LockedInsert {
     enum { DONE, WAIT, SEEK };
     Home<C> h;
@@ -720,6 +740,42 @@ template <class C, bool REPLACE> struct LockedInsert {
         }
         return true;
     }
+    // vote is the paper's voter coordination (§5.2, Algorithm 1). The warp votes for one of the lanes that have a pair to insert: that leader tries to get its locks, once. If it
+    // does, the warp inspects both buckets, a lane a slot, and the leader puts its pair or, where both are full, the warp makes room for it. If it does not, the warp votes for
+    // another. So nobody waits for a lock, and no lane comes to lead again before the others have led. It tells whether this lane's pair is still to be inserted.
+    // All lanes of the warp must reach it, those without a pair, too.
+    template <class Warp, class Count> __device__ __forceinline__ bool vote(const Table& t, Warp g, bool active, Count& count) {
+        static_assert(Warp::LANES == 32, "a warp votes");
+        bool idle = true;
+        for (u32 voters = g.ballot(active); voters; voters &= voters - 1) {
+            int leader = lowest_bit(voters);
+            bool leads = g.rank() == leader;
+            Home<C> x(t, g.shuffle(C::real(h.stored, h.reserved), leader));
+            Bucket mine = x.bucket(t, x.home), b[2] = {mine, x.reserved ? mine : x.bucket(t, x.other)};
+            Locks locks(t, b[0], b[1]);
+            bool locked = leads && locks.take(waited);
+            if (leads) waited = !locked;
+            if (!g.shuffle((u32)locked, leader)) continue;
+            idle = false;
+            u32 full[2], same[2], next = DONE;
+            look_together<C>(g, b, x.stored, full, same);
+            if (leads) {
+                bool done = put(t, b[0], b[1], full[0], same[0], full[1], same[1]);
+                locks.release();
+                if (!done && load_relaxed(&counters(t)->given_up) < DYCUCKOO_GIVEN_UP) next = SEEK;
+                tries++;
+            }
+            bool room = false;
+            if (g.shuffle(next, leader) == SEEK) {
+                u32 n = g.shuffle(tries, leader), dice = fmix32(x.lo + n * 0x9e3779b9u);
+                room = !x.reserved && n <= DYCUCKOO_MAX_TRIES && make_room<C>(t, g, dice >> 31 ? b[0] : b[1], dice, DYCUCKOO_MAX_PATH, ~0u, count);
+                if (!room && leads) add(&counters(t)->given_up, (u64)1);
+            }
+            if (leads) active = room; // and takes it when it leads again
+        }
+        if (idle) pause();
+        return active;
+    }
     __device__ __forceinline__ u32 attempt(const Table& t, const Bucket& mine, const Bucket& other, bool hopeless) {
         Locks locks(t, mine, other);
         if (!locks.take(waited)) return WAIT;
@@ -728,8 +784,12 @@ template <class C, bool REPLACE> struct LockedInsert {
         return done || hopeless ? DONE : SEEK; // hopeless: so many found no path that the table is full
     }
     __device__ __forceinline__ bool act(const Table& t, const Bucket& mine, const Bucket& other) {
-        // Both are looked at at once: `other` of a reserved key is its only bucket.
-        u32 same, there, room = ~Cells<C>::look(mine, h.stored, same) & Cells<C>::ALL, room_there = ~Cells<C>::look(other, h.stored, there) & Cells<C>::ALL;
+        u32 same, there, full = Cells<C>::look(mine, h.stored, same), full_there = Cells<C>::look(other, h.stored, there);
+        return put(t, mine, other, full, same, full_there, there);
+    }
+    // put takes the slots that are taken, and those that hold the key, of both buckets: `other` of a reserved key is its only one.
+    __device__ __forceinline__ bool put(const Table& t, const Bucket& mine, const Bucket& other, u32 full, u32 same, u32 full_there, u32 there) {
+        u32 room = ~full & Cells<C>::ALL, room_there = ~full_there & Cells<C>::ALL;
         if (h.reserved) there = room_there = 0;
         if (same | there) {
             if constexpr (REPLACE) Cells<C>::replace(same ? mine : other, lowest_bit(same ? same : there), h.stored, v);
@@ -798,6 +858,17 @@ template <class C, bool REPLACE> __device__ __forceinline__ Outcome insert_one(c
 template <class C> __device__ Outcome insert(const Table& t, typename C::key k, typename C::value v) { return insert_one<C, true>(t, k, v); }
 // insert_new is insert, but leaves the value of a key that is PRESENT.
 template <class C> __device__ Outcome insert_new(const Table& t, typename C::key k, typename C::value v) { return insert_one<C, false>(t, k, v); }
+
+// insert_voted is insert, or with REPLACE false insert_new, by the votes of a warp, all of whose lanes must reach it: those without a pair are not wanted.
+template <class C, bool REPLACE> __device__ Outcome insert_voted(const Table& t, bool wanted, typename C::key k, typename C::value v) {
+    LockedInsert<C, REPLACE> s;
+    s.begin(t, k, v);
+    AtOnce count;
+    tile<32, true> g;
+    for (bool active = wanted; g.any(active);) active = s.vote(t, g, active, count);
+    if (wanted && s.outcome == ADDED) count.added(t, s.sub);
+    return s.outcome;
+}
 
 // at_key calls act(bucket, slot) under the locks of the key's buckets, if it is there, and tells whether it was.
 template <class C, class Act> __device__ __forceinline__ bool at_key(const Table& t, const Home<C>& h, Act act) {

@@ -16,6 +16,8 @@ typedef bits_of<DYCUCKOO_FILTER_BITS / 8>::type filter; // of a bucket
 typedef tile<DYCUCKOO_INSERT_GROUP, true> InsertTile;
 typedef tile<DYCUCKOO_FIND_GROUP, true> FindTile;
 typedef tile<1, true> Alone;
+// Those that insert under locks: see Options.Coordination.
+using LockTile = tile<C::VOTER ? 32 : 1, true>;
 constexpr u32 LIST_HEAD = DYCUCKOO_LIST_HEAD;
 
 // One pair of a batch.
@@ -127,7 +129,10 @@ template <bool REPLACE> struct LockedJob {
         s.begin(p.table, x.k, x.v);
         return true;
     }
-    __device__ __forceinline__ bool round(Alone g, bool active) { return active && s.round(p.table, g, count); }
+    __device__ __forceinline__ bool round(LockTile g, bool active) {
+        if constexpr (C::VOTER) return s.vote(p.table, g, active, count);
+        else return active && s.round(p.table, g, count);
+    }
     __device__ __forceinline__ void done(u64 i) {
         if (s.outcome == ADDED) count.added(p.table, s.sub);
         if (p.rows.added) at<u8>(p.rows.added)[i] = s.outcome == ADDED;
@@ -139,7 +144,7 @@ template <bool REPLACE> struct LockedJob {
 template <bool REPLACE> __device__ __forceinline__ void insert_batch(const insertParams& p) {
     if constexpr (C::LOCKED) {
         LockedJob<REPLACE> job(p);
-        drive_held<Alone, u32>(p.rows.n, job, p.rows.span);
+        drive_held<LockTile, u32>(p.rows.n, job, p.rows.span);
         job.count.into(counters(p.table));
     } else {
         InsertJob<REPLACE> job(p);

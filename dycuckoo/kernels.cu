@@ -45,18 +45,27 @@ WARPMAP_KERNEL(erase, findParams) {
     block_count(to, n);
 }
 
-// Operations of all kinds beside one another, each under the locks of its key's buckets.
+// Operations of all kinds beside one another, each under the locks of its key's buckets. Where warps vote, all lanes of a warp stay to the end.
 WARPMAP_KERNEL(mixed, mixedParams) {
-    for (u64 i = grid_thread(); i < p.n; i += grid_threads()) {
-        if (!wanted(p.refused, p.attempt, i)) continue;
-        if (p.clock && !p.attempt) at<u64>(p.calls)[i] = add(at<u64>(p.clock), (u64)1);
-        key k = input_key<C>(p.keys, i);
+    constexpr u64 TOGETHER = C::VOTER ? 31 : 0;
+    for (u64 i = grid_thread(); (i & ~TOGETHER) < p.n; i += grid_threads()) {
+        bool on = i < p.n && wanted(p.refused, p.attempt, i);
+        if (!C::VOTER && !on) continue;
+        if (on && p.clock && !p.attempt) at<u64>(p.calls)[i] = add(at<u64>(p.clock), (u64)1);
+        key k = on ? input_key<C>(p.keys, i) : key{};
         value result{};
         Outcome o = FULL;
-        u8 op = load_readonly(at<u8>(p.ops) + i);
-        if (op == DYCUCKOO_FIND) o = find<C>(p.table, k, result) ? PRESENT : ABSENT;
-        else if (op == DYCUCKOO_INSERT) o = insert<C>(p.table, k, input_value<C>(p.values, i));
-        else if (op == DYCUCKOO_INSERT_NEW) o = insert_new<C>(p.table, k, input_value<C>(p.values, i));
+        u8 op = load_readonly(at<u8>(p.ops) + (on ? i : 0));
+        bool puts = on && op == DYCUCKOO_INSERT, puts_new = on && op == DYCUCKOO_INSERT_NEW;
+        if (puts | puts_new) result = input_value<C>(p.values, i);
+        if constexpr (C::VOTER) {
+            Outcome replaced = insert_voted<C, true>(p.table, puts, k, result), added = insert_voted<C, false>(p.table, puts_new, k, result);
+            o = puts ? replaced : added;
+        } else if (puts) o = insert<C>(p.table, k, result);
+        else if (puts_new) o = insert_new<C>(p.table, k, result);
+        if (!on) continue;
+        if (puts | puts_new) result = value{};
+        else if (op == DYCUCKOO_FIND) o = find<C>(p.table, k, result) ? PRESENT : ABSENT;
         else if (op == DYCUCKOO_DELETE) o = erase<C>(p.table, k) ? PRESENT : ABSENT;
         else o = ABSENT; // the host has refused it
         if (p.clock && o != FULL) at<u64>(p.returns)[i] = add(at<u64>(p.clock), (u64)1);

@@ -38,6 +38,18 @@ const (
 
 func (b Balance) String() string { return [...]string{"home", "theorem1"}[b] }
 
+// Coordination is how the lanes of a warp share the work where an insert holds locks: in layouts PackedLocked and Wide.
+type Coordination int
+
+const (
+	// LaneByLane has each lane insert the pair that it brings. One that does not get its locks lets the others go on, and tries again.
+	LaneByLane Coordination = iota
+	// Voter is the paper's voter coordination (§5.2, Algorithm 1): the warp votes for a leader, whose pair all lanes insert together if it gets its locks; if not, they vote for another.
+	Voter
+)
+
+func (c Coordination) String() string { return [...]string{"lane-by-lane", "voter"}[c] }
+
 const (
 	maxSubtables = 8
 	// leastBuckets is the least number of buckets of a subtable: a power of two, whose filter fills words.
@@ -92,6 +104,7 @@ type config struct {
 	subtables            int // d
 	hash                 int
 	balance              Balance
+	coordination         Coordination
 }
 
 func (c config) packed() bool { return c.layout != Wide }
@@ -135,6 +148,8 @@ func (c config) check(cas128 bool) error {
 		return fmt.Errorf("dycuckoo: layout %v holds keys and values of up to 8 bytes, not %d and %d: no device swaps more than 16 bytes at once; use wide", c.layout, c.keyBytes, c.valueBytes)
 	case c.packed() && c.slotBytes() == 16 && !cas128:
 		return fmt.Errorf("dycuckoo: layout %v with pairs of %d+%d bytes needs a 128-bit compare-and-swap, which GPUs have from sm_90 (H100) on; use wide", c.layout, c.keyBytes, c.valueBytes)
+	case c.coordination == Voter && !c.locked():
+		return fmt.Errorf("dycuckoo: coordination %v shares inserts that hold locks, and layout %v has none; use packed-locked or wide", c.coordination, c.layout)
 	case c.slots() < 2:
 		return fmt.Errorf("dycuckoo: a bucket of %d bytes has no room for two keys of %d bytes", c.bucketBytes, c.keyBytes)
 	}
@@ -151,10 +166,10 @@ func (c config) header(name string, staged bool) string {
 #include "keys.cuh"
 struct %s : %s {
     static constexpr int KEY_BYTES = %d, VALUE_BYTES = %d, SLOT_BYTES = %d, VALUE_OFFSET = %d, BUCKET_BYTES = %d, SLOTS = %d, WINDOW = SLOTS, D = %d, HASH = %d;
-    static constexpr bool PACKED = %t, LOCKED = %t, SOA = false, THEOREM1 = %t, STAGED = %t;
+    static constexpr bool PACKED = %t, LOCKED = %t, SOA = false, THEOREM1 = %t, VOTER = %t, STAGED = %t;
     typedef bits_of<VALUE_BYTES>::type value;
 };
-`, name, base, c.keyBytes, c.valueBytes, c.slotBytes(), c.slotBytes()/2, c.bucketBytes, c.slots(), c.subtables, c.hash, c.packed(), c.locked(), c.balance == Theorem1, staged)
+`, name, base, c.keyBytes, c.valueBytes, c.slotBytes(), c.slotBytes()/2, c.bucketBytes, c.slots(), c.subtables, c.hash, c.packed(), c.locked(), c.balance == Theorem1, c.coordination == Voter, staged)
 }
 
 // Tilt makes the larger subtables the home of more keys: of the keys that have a subtable numbered from Larger on as home and one

@@ -49,10 +49,10 @@ type suiteCase struct {
 }
 
 func caseOf[K, V any](o Options) suiteCase {
-	return suiteCase{fmt.Sprintf("%T,%T,%v,d=%d,bucket=%d,%v,groups=%d,%d", *new(K), *new(V), o.Layout, o.Subtables, o.Bucket, o.Balance, o.InsertGroup, o.FindGroup), o, suiteOf[K, V](o)}
+	return suiteCase{fmt.Sprintf("%T,%T,%v,d=%d,bucket=%d,%v,%v,groups=%d,%d", *new(K), *new(V), o.Layout, o.Subtables, o.Bucket, o.Balance, o.Coordination, o.InsertGroup, o.FindGroup), o, suiteOf[K, V](o)}
 }
 
-// cases have every layout, width, bucket size, number of subtables, balance and size of groups.
+// cases have every layout, width, bucket size, number of subtables, balance, coordination and size of groups.
 func cases() []suiteCase {
 	list := []suiteCase{
 		caseOf[uint32, uint32](Options{Subtables: 2, Bucket: 32, InsertGroup: 2, FindGroup: 1}),
@@ -61,13 +61,15 @@ func cases() []suiteCase {
 		caseOf[[16]byte, [4]uint32](Options{}),
 		caseOf[[4]uint64, [4]uint64](Options{Subtables: 2}),
 		caseOf[uint32, [2]uint64](Options{Bucket: 32}),
+		caseOf[uint64, uint32](Options{Layout: PackedLocked, Subtables: 3, Coordination: Voter}),
 	}
 	if testenv.Long() {
 		for i, d := range []int{2, 3, 4, 5, 7, 8} {
 			list = append(list, caseOf[uint32, uint32](Options{Subtables: d, Bucket: 32 << (i % 3), FindGroup: 1 << i, Balance: Balance(i % 2)}))
 		}
 		list = append(list, caseOf[uint32, uint32](Options{Layout: Wide}), caseOf[uint64, [8]uint32](Options{Bucket: 128}),
-			caseOf[[16]byte, uint32](Options{Bucket: 64, Subtables: 7}), caseOf[[8]float32, float64](Options{}))
+			caseOf[[16]byte, uint32](Options{Bucket: 64, Subtables: 7}), caseOf[[8]float32, float64](Options{}),
+			caseOf[uint32, uint32](Options{Layout: Wide, Bucket: 128, Balance: Theorem1, Coordination: Voter}), caseOf[[4]uint64, [4]uint64](Options{Coordination: Voter}))
 	}
 	return list
 }

@@ -28,7 +28,9 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 			compiled{"sm_90", table.Width{Key: 4, Value: 8}, Options{Subtables: 8, Bucket: 128}},
 			compiled{"sm_70", table.Width{Key: 4, Value: 4}, Options{Subtables: 2, Bucket: 32}},
 			compiled{"sm_80", table.Width{Key: 32, Value: 32}, Options{}},
-			compiled{"sm_70", table.Width{Key: 4, Value: 4}, Options{Layout: PackedLocked}})
+			compiled{"sm_70", table.Width{Key: 4, Value: 4}, Options{Layout: PackedLocked}},
+			compiled{"sm_90", table.Width{Key: 8, Value: 8}, Options{Layout: PackedLocked, Coordination: Voter}},
+			compiled{"sm_70", table.Width{Key: 32, Value: 32}, Options{Coordination: Voter, Balance: Theorem1}})
 	}
 	for i, v := range all {
 		info, err := device.InfoFor(v.arch)

@@ -29,6 +29,7 @@ func TestUpdates(t *testing.T) {
 		"i64, wide":                     updates[int64](Options{Layout: Wide, Subtables: 2}),
 		"i32, one chain":                updates[int32](Options{Options: table.Options{Hash: kernel.HashConstant}}),
 		"float by 4 lanes, theorem 1":   updates[float32](Options{FindGroup: 4, InsertGroup: 2, Balance: Theorem1, Subtables: 3}),
+		"i32, by votes":                 updates[int32](Options{Layout: Wide, Subtables: 2, Coordination: Voter}),
 		"double under locks":            updates[float64](Options{Layout: PackedLocked, Subtables: 2}),
 		"u32 by 16 lanes, large bucket": updates[uint32](Options{FindGroup: 16, Bucket: 128, Subtables: 2}),
 	} {
@@ -51,7 +52,8 @@ func TestUpdates(t *testing.T) {
 // added puts batches of old and new keys, some of which come again and again, into a table that is full to the brim, so that pairs are moved on for the
 // new ones; the programs are as edit leaves them. It tells what went wrong.
 func added(t testing.TB, seed uint64, edit func(*device.Program) *device.Program) error {
-	o := []Options{{FindGroup: 1, InsertGroup: 1}, {FindGroup: 4, InsertGroup: 4, Balance: Theorem1}, {Layout: PackedLocked, Subtables: 2}, {Layout: Wide, Subtables: 3}}[seed%4]
+	o := []Options{{FindGroup: 1, InsertGroup: 1}, {FindGroup: 4, InsertGroup: 4, Balance: Theorem1}, {Layout: PackedLocked, Subtables: 2}, {Layout: Wide, Subtables: 3},
+		{Layout: PackedLocked, Coordination: Voter}, {Layout: Wide, Subtables: 3, Coordination: Voter}}[seed%6]
 	o.Options = table.Options{LoadFactor: 1, MaxBytes: 4 << 10, Seed: seed + 1}
 	d := open(t, "cpu", device.WithStress(seed))
 	m, err := New[uint32, uint32](d, o)
@@ -79,7 +81,7 @@ func added(t testing.TB, seed uint64, edit func(*device.Program) *device.Program
 }
 
 func TestUpdatesUnderStress(t *testing.T) {
-	for seed := range uint64(testenv.SeedsOf(24, 4)) {
+	for seed := range uint64(testenv.SeedsOf(24, 6)) {
 		if err := added(t, seed, func(p *device.Program) *device.Program { return p }); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
