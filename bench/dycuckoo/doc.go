@@ -5,7 +5,7 @@ package dycuckoo
 
 import "github.com/warpmap/warpmap/bench"
 
-// Studies are the paper's figures.
+// Studies are the paper's figures, and two of choices that it describes and has no figure of.
 var Studies = []bench.Study{
 	{Name: "dycuckoo/5", About: "atomic operations by the number of conflicts", Run: figure5, CUDA: 1 << 26, CPU: 1 << 16},
 	{Name: "dycuckoo/7", About: "insert and look-ups by the number of subtables", Run: figure7, CUDA: all, CPU: 200_000},
@@ -17,4 +17,6 @@ var Studies = []bench.Study{
 	{Name: "dycuckoo/13", About: "the batches of dycuckoo/11 by their size", Run: figure13, CUDA: all, CPU: 200_000},
 	{Name: "dycuckoo/14", About: "the batches of dycuckoo/11 by α, below which a table shrinks", Run: figure14, CUDA: all, CPU: 200_000},
 	{Name: "dycuckoo/15", About: "the batches of dycuckoo/11 by β, above which it grows", Run: figure15, CUDA: all, CPU: 200_000},
+	{Name: "dycuckoo/voter", About: "inserts by voter coordination beside lanes on their own", Run: voterCoordination, CUDA: all, CPU: 200_000},
+	{Name: "dycuckoo/balance", About: "Theorem 1's choice of a key's first subtable beside a home for each key", Run: balance, CUDA: all, CPU: 200_000},
 }

@@ -102,3 +102,35 @@ func TestFigure12(t *testing.T) {
 		t.Errorf("least filled factors %v", least)
 	}
 }
+
+// Each data set is inserted without locks and, under them, by lanes and by voters.
+func TestVoterStudy(t *testing.T) {
+	tables := map[any]int{}
+	fig := benchtest.Rows(t, Studies, "dycuckoo/voter", 3000, 5*5, func(at func(string) any) {
+		tables[at("table")]++
+		benchtest.AtLeast(t, "insert", at("insert G/s"), 1e-9)
+		if at("data") == "RAND" { // the others have few keys for the smallest table
+			benchtest.AtLeast(t, "filled", at("filled"), 0.4)
+		}
+	})
+	benchtest.Draw(t, fig)
+	if len(tables) != 5 || tables["wide, voters"] != 5 || tables["packed-locked, voters"] != 5 {
+		t.Errorf("tables %v", tables)
+	}
+}
+
+// Under Theorem 1 smaller subtables are filled more, whatever the layout; with homes, all much alike.
+func TestBalanceStudy(t *testing.T) {
+	fig := benchtest.Rows(t, Studies, "dycuckoo/balance", 12_000, 3*4*2*2, func(at func(string) any) {
+		benchtest.AtLeast(t, "insert", at("insert G/s"), 1e-9)
+		benchtest.AtLeast(t, "find", at("find G/s, all hits"), 1e-9)
+		if at("larger") == 0 || at("filled to") != 0.7 {
+			return
+		}
+		ratio := number(at("smaller filled")) / number(at("larger filled"))
+		if least, most := 1.15, 1.7; at("balance") == "theorem1" && (ratio < least || ratio > most) || at("balance") == "home" && (ratio < 0.9 || ratio > 1.15) {
+			t.Errorf("%v, %v larger, %v: smaller subtables are filled %.2f times as much", at("layout"), at("larger"), at("balance"), ratio)
+		}
+	})
+	benchtest.Draw(t, fig)
+}
