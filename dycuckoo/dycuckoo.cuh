@@ -199,7 +199,8 @@ template <class C> struct Cells<C, false> {
     static __device__ __forceinline__ bool remove(const Bucket& b, u32 s, key, bool = true) { return and_of(mask(b), ~(1u << s)) >> s & 1; }
 };
 
-// look_together is Cells::look of two buckets by the lanes of a warp: a lane inspects a slot of one of them or, where a warp has lanes for both, of either.
+// look_together is Cells::look of two buckets by the lanes of a warp: a lane inspects a slot of one of them or, where a
+// warp has lanes for both, of either.
 template <class C, class Warp>
 __device__ __forceinline__ void look_together(Warp g, const Bucket (&b)[2], typename C::key k, u32 (&full)[2], u32 (&same)[2]) {
     constexpr u32 EACH = C::SLOTS <= 16 ? 16 : 32;
@@ -703,8 +704,9 @@ typedef tile<DYCUCKOO_MOVE_GROUP> MoveTile;
 
 // LockedInsert is the insertion of one key under the locks of its two buckets. FULL: no path was found.
 //
-// By round, all lanes of a tile bring one key; those that fail to get the locks let the others of their warp go on, and try again. The outcome is the first lane's.
-// By vote, each lane of a warp brings a key of its own, and the warp inserts one after the other.
+// By round, all lanes of a tile bring one key; those that fail to get the locks let the others of their warp go on, and
+// try again. The outcome is the first lane's. By vote, each lane of a warp brings a key of its own, and the warp
+// inserts one after the other.
 template <class C, bool REPLACE> struct LockedInsert {
     enum { DONE, WAIT, SEEK };
     Home<C> h;
@@ -740,10 +742,11 @@ template <class C, bool REPLACE> struct LockedInsert {
         }
         return true;
     }
-    // vote is the paper's voter coordination (§5.2, Algorithm 1). The warp votes for one of the lanes that have a pair to insert: that leader tries to get its locks, once. If it
-    // does, the warp inspects both buckets, a lane a slot, and the leader puts its pair or, where both are full, the warp makes room for it. If it does not, the warp votes for
-    // another. So nobody waits for a lock, and no lane comes to lead again before the others have led. It tells whether this lane's pair is still to be inserted.
-    // All lanes of the warp must reach it, those without a pair, too.
+    // vote is the paper's voter coordination (§5.2, Algorithm 1). The warp votes for one of the lanes that have a pair
+    // to insert: that leader tries to get its locks, once. If it does, the warp inspects both buckets, a lane a slot,
+    // and the leader puts its pair or, where both are full, the warp makes room for it. If it does not, the warp votes
+    // for another. So nobody waits for a lock, and no lane comes to lead again before the others have led. It tells
+    // whether this lane's pair is still to be inserted. All lanes of the warp must reach it, those without a pair, too.
     template <class Warp, class Count> __device__ __forceinline__ bool vote(const Table& t, Warp g, bool active, Count& count) {
         static_assert(Warp::LANES == 32, "a warp votes");
         bool idle = true;
@@ -787,7 +790,8 @@ template <class C, bool REPLACE> struct LockedInsert {
         u32 same, there, full = Cells<C>::look(mine, h.stored, same), full_there = Cells<C>::look(other, h.stored, there);
         return put(t, mine, other, full, same, full_there, there);
     }
-    // put takes the slots that are taken, and those that hold the key, of both buckets: `other` of a reserved key is its only one.
+    // put takes the slots that are taken, and those that hold the key, of both buckets: `other` of a reserved key is
+    // its only one.
     __device__ __forceinline__ bool put(const Table& t, const Bucket& mine, const Bucket& other, u32 full, u32 same, u32 full_there, u32 there) {
         u32 room = ~full & Cells<C>::ALL, room_there = ~full_there & Cells<C>::ALL;
         if (h.reserved) there = room_there = 0;
@@ -859,7 +863,8 @@ template <class C> __device__ Outcome insert(const Table& t, typename C::key k, 
 // insert_new is insert, but leaves the value of a key that is PRESENT.
 template <class C> __device__ Outcome insert_new(const Table& t, typename C::key k, typename C::value v) { return insert_one<C, false>(t, k, v); }
 
-// insert_voted is insert, or with REPLACE false insert_new, by the votes of a warp, all of whose lanes must reach it: those without a pair are not wanted.
+// insert_voted is insert, or with REPLACE false insert_new, by the votes of a warp, all of whose lanes must reach it:
+// those without a pair are not wanted.
 template <class C, bool REPLACE> __device__ Outcome insert_voted(const Table& t, bool wanted, typename C::key k, typename C::value v) {
     LockedInsert<C, REPLACE> s;
     s.begin(t, k, v);

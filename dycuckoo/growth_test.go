@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -169,6 +172,83 @@ func TestFillsWithoutGrowth(t *testing.T) {
 	}
 }
 
+// What doc.go says of how far tables fill is so, by its own table: they fill as far, and not much further.
+func TestFillsAsDocSays(t *testing.T) {
+	text, err := os.ReadFile("doc.go")
+	must(t, err)
+	d := open(t, "cpu")
+	seeds := 2
+	if testenv.Long() {
+		seeds = 4
+	}
+	type filling struct {
+		what string
+		fill func(bytes int64, seed uint64) float64
+	}
+	for _, c := range testenv.Some([]filling{
+		{"4+4 bytes, 8 slots a bucket", func(n int64, seed uint64) float64 {
+			return firstRefusal(t, d, n, seed, Options{}, func(i uint64) uint32 { return uint32(i) * 0x9e3779b9 }, func(i uint64) uint32 { return uint32(i) })
+		}},
+		{"8+8 bytes, 4 slots", func(n int64, seed uint64) float64 {
+			return firstRefusal(t, d, n, seed, Options{}, func(i uint64) uint64 { return i * 0x9e3779b97f4a7c15 }, func(i uint64) uint64 { return i })
+		}},
+		{"8+8 bytes, Bucket 128: 8 slots", func(n int64, seed uint64) float64 {
+			return firstRefusal(t, d, n, seed, Options{Bucket: 128}, func(i uint64) uint64 { return i * 0x9e3779b97f4a7c15 }, func(i uint64) uint64 { return i })
+		}},
+		{"16+8 bytes, layout Wide: 7 slots", func(n int64, seed uint64) float64 {
+			return firstRefusal(t, d, n, seed, Options{}, func(i uint64) [2]uint64 { return [2]uint64{i, i} }, func(i uint64) uint64 { return i })
+		}},
+		{"32+8 bytes, layout Wide: 3 slots", func(n int64, seed uint64) float64 {
+			return firstRefusal(t, d, n, seed, Options{}, func(i uint64) [4]uint64 { return [4]uint64{i, i, i, i} }, func(i uint64) uint64 { return i })
+		}},
+	}, 2) {
+		row := regexp.MustCompile(`//\t` + regexp.QuoteMeta(c.what) + ` +(\d+)% +(\d+)% +(\d+)%\n`).FindSubmatch(text)
+		if row == nil {
+			t.Errorf("doc.go has no row of %q", c.what)
+			continue
+		}
+		for i, bytes := range []int64{64 << 10, 1 << 20, 16 << 20} {
+			if bytes > 1<<20 && !testenv.Long() {
+				continue
+			}
+			want, err := strconv.Atoi(string(row[i+1]))
+			must(t, err)
+			least := 1.0
+			for seed := range uint64(seeds) {
+				least = min(least, c.fill(bytes, seed+1))
+			}
+			if got := 100 * least; got < float64(want) || got > float64(want)+3.5 {
+				t.Errorf("%s, at most %d bytes: filled to %.1f%%, doc.go says %d%%", c.what, bytes, got, want)
+			}
+		}
+	}
+}
+
+// firstRefusal inserts new keys into a table that may not grow until one is refused, and tells how full it is then.
+func firstRefusal[K comparable, V any](t *testing.T, d *device.Device, bytes int64, seed uint64, o Options, key func(i uint64) K, value func(i uint64) V) float64 {
+	o.MaxBytes, o.Capacity, o.Seed = bytes, 1<<30, seed
+	m, err := New[K, V](d, o)
+	must(t, err)
+	defer m.Close()
+	for next := uint64(1); ; {
+		keys := make([]K, max(64, m.core.capacity()/400))
+		values := make([]V, len(keys))
+		for i := range keys {
+			keys[i], values[i] = key(next), value(next)
+			next++
+		}
+		if err := m.Insert(keys, values); err != nil {
+			var full *table.FullError
+			if !errors.As(err, &full) {
+				t.Fatal(err)
+			}
+			s, err := m.Stats()
+			must(t, err)
+			return s.LoadFactor
+		}
+	}
+}
+
 // countedParams are the parameters of the kernel below: Reads is the address of the sum of the buckets that look-ups of N keys read, and
 // of the most that one did.
 type countedParams struct {
@@ -236,8 +316,9 @@ func TestTwoReadsAtMost(t *testing.T) {
 	}
 }
 
-// Theorem1 puts pairs into subtables with the paper's probabilities, whatever the layout, and whether Insert or Mixed brings them: in batch after batch, each subtable gets as many
-// as nᵢ / C(mᵢ, 2) says. Those of one size are filled alike.
+// Theorem1 puts pairs into subtables with the paper's probabilities, whatever the layout, and whether Insert or Mixed
+// brings them: in batch after batch, each subtable gets as many as nᵢ / C(mᵢ, 2) says. Those of one size are filled
+// alike.
 func TestTheorem1(t *testing.T) {
 	d := open(t, "cpu")
 	for _, layout := range []Layout{Packed, PackedLocked, Wide} {

@@ -45,7 +45,8 @@ WARPMAP_KERNEL(erase, findParams) {
     block_count(to, n);
 }
 
-// Operations of all kinds beside one another, each under the locks of its key's buckets. Where warps vote, all lanes of a warp stay to the end.
+// Operations of all kinds beside one another, each under the locks of its key's buckets. Where warps vote, all lanes of
+// a warp stay to the end.
 WARPMAP_KERNEL(mixed, mixedParams) {
     constexpr u64 TOGETHER = C::VOTER ? 31 : 0;
     for (u64 i = grid_thread(); (i & ~TOGETHER) < p.n; i += grid_threads()) {

@@ -42,9 +42,11 @@ func (b Balance) String() string { return [...]string{"home", "theorem1"}[b] }
 type Coordination int
 
 const (
-	// LaneByLane has each lane insert the pair that it brings. One that does not get its locks lets the others go on, and tries again.
+	// LaneByLane has each lane insert the pair that it brings. One that does not get its locks lets the others go on,
+	// and tries again.
 	LaneByLane Coordination = iota
-	// Voter is the paper's voter coordination (§5.2, Algorithm 1): the warp votes for a leader, whose pair all lanes insert together if it gets its locks; if not, they vote for another.
+	// Voter is the paper's voter coordination (§5.2, Algorithm 1): the warp votes for a leader, whose pair all lanes
+	// insert together if it gets its locks; if not, they vote for another.
 	Voter
 )
 
@@ -211,7 +213,8 @@ type Table struct {
 	// Prefer has the bits of the subtables that an eviction would rather move pairs to.
 	Prefer   uint64
 	Counters uint64 // address of Counters
-	// Weight, of Theorem1, is nᵢ / C(mᵢ, 2) of each subtable: of a key's two, an insert begins in each with a probability in proportion to it.
+	// Weight, of Theorem1, is nᵢ / C(mᵢ, 2) of each subtable: of a key's two, an insert begins in each with a
+	// probability in proportion to it.
 	Weight [maxSubtables]float32
 }
 

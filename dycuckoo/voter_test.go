@@ -19,7 +19,8 @@ var voters = []Options{
 	{Layout: PackedLocked, Subtables: 2, Coordination: Voter}, {Layout: Wide, Subtables: 2, Bucket: 128, Coordination: Voter}, {Layout: Wide, Bucket: 32, Coordination: Voter, Balance: Theorem1},
 }
 
-// Inserts of warps that vote beside one another, with lanes switched at random, in tables that are full to the brim; and mixed batches.
+// Inserts of warps that vote beside one another, with lanes switched at random, in tables that are full to the brim;
+// and mixed batches.
 func TestVotersUnderStress(t *testing.T) {
 	for i, o := range testenv.Some(voters, 2) {
 		for seed := range uint64(testenv.Seeds(24)) {
@@ -73,7 +74,8 @@ func TestStressFindsDefectsOfVotes(t *testing.T) {
 	}
 }
 
-// Rows of few keys, whose lanes want the same locks, come to an end in batches that end within a warp, in a table with room and in a full one; reserved keys too.
+// Rows of few keys, whose lanes want the same locks, come to an end in batches that end within a warp, in a table with
+// room and in a full one; reserved keys too.
 func TestVotersOfFewKeys(t *testing.T) {
 	for _, o := range testenv.Some(voters, 2) {
 		for _, most := range []int64{0, 4 << 10} {

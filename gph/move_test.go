@@ -299,8 +299,9 @@ func TestDegenerateHash(t *testing.T) {
 	}
 }
 
-// Pairs that no mapping parts are given up at once: a bucket is full of such, so no cell is displaced for them, and no mapping tried. Each was tried in vain under all of them,
-// while the lanes that wait for the cell's lock took their turns: 200 pairs took 43 s to 4 min.
+// Pairs that no mapping parts are given up at once: a bucket is full of such, so no cell is displaced for them, and no
+// mapping tried. Each was tried in vain under all of them, while the lanes that wait for the cell's lock took their
+// turns: 200 pairs took 43 s to 4 min.
 func TestDegenerateHashUnderStressEndsSoon(t *testing.T) {
 	soon := func(t *testing.T, name string, run func(*device.Device, []uint32, Options) error) {
 		for seed := range uint64(testenv.Seeds(8)) {

@@ -35,7 +35,7 @@ template <int HASH> __device__ __forceinline__ u64 hash64(u64 key, u64 seed) {
     if constexpr (HASH == 0) return seeded64(key, seed);
     else if constexpr (HASH == 1) {
         u32 lo = mueller32((u32)key + (u32)seed), hi = mueller32((u32)(key >> 32) ^ lo ^ (u32)(seed >> 32));
-        return (u64)hi << 32 | (lo ^ mueller32(hi + 0x9e3779b9u)); // a bijection, each half of which depends on both halves of the key
+        return (u64)hi << 32 | (lo ^ mueller32(hi + 0x9e3779b9u)); // a bijection: each half depends on the whole key
     } else if constexpr (HASH == 2) return key;
     else return 0;
 }

@@ -733,8 +733,8 @@ func TestMixersAreBijections(t *testing.T) {
 	}
 }
 
-// Every bit of a hash depends on both halves of a key, for the tables take their choices from its high bits, its low bits, and both. Keys that share a half, or differ in few bits,
-// fill bins as evenly as chance would.
+// Every bit of a hash depends on both halves of a key, for the tables take their choices from its high bits, its low
+// bits, and both. Keys that share a half, or differ in few bits, fill bins as evenly as chance would.
 func TestHashesSpread(t *testing.T) {
 	const n, bins = 1 << 16, 1 << 10
 	for hash, name := range map[int]string{kernel.HashMurmur: "murmur", kernel.HashMueller: "mueller"} {

@@ -150,7 +150,8 @@ func TestOverflow(t *testing.T) {
 }
 
 // Flush leaves each bucket the fewest slabs that hold its pairs.
-// Chains of keys that share their low halves, or their high halves, are as long as those of others, whatever the hash function.
+// Chains of keys that share their low halves, or their high halves, are as long as those of others, whatever the hash
+// function.
 func TestChainsOfKeysThatShareHalves(t *testing.T) {
 	d := openCPU(t)
 	for _, hash := range []int{kernel.HashMurmur, kernel.HashMueller} {

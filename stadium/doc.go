@@ -44,25 +44,29 @@
 // to end: so operations on one key come one after the other, and where none changes the key's slot, nobody does. It reads other buckets
 // without; what seems to be its key there is looked at again with their access bits.
 //
-// So neither the board nor the access bits are the paper's: those stand in bench/stadium alone, and each ticket has an access bit there. Again an H200
-// decided, with 160 M pairs of 8+8 bytes at 0.85 and tickets of 8 bits: the paper's table inserts 4.9 G/s of them, finds 11.2 if all keys are in, and
-// 7.6 if half are; this one 10.1, 17.4 and 22.7 (bench/results/h200/fig-stadium-18b.json). In host memory this one is 3.4 to 5.9 times as fast
-// (fig-stadium-17.json). There are two things that the paper's is better for. With tickets of one bit, it inserts 10.0 G/s and this one 2.7, for it
-// never looks for its key. And inserts beside look-ups in one kernel, in slices of 100,000, are 1.1 to 1.2 times as fast as cuckoo hashing in device
-// memory, and 2.5 to 3.6 times in host memory, where MixedOn does 0.5 to 0.6 and 1.4 to 2.1 times as many (fig-stadium-14.json and
-// fig-stadium-16.json). What MixedOn has for it is one slot a key, deletions among the others, and a bound on look-ups once tickets are given back.
+// So neither the board nor the access bits are the paper's: those stand in bench/stadium alone, and each ticket has an
+// access bit there. Again an H200 decided, with 160 M pairs of 8+8 bytes at 0.85 and tickets of 8 bits: the paper's
+// table inserts 4.9 G/s of them, finds 11.2 if all keys are in, and 7.6 if half are; this one 10.1, 17.4 and 22.7
+// (bench/results/h200/fig-stadium-18b.json). In host memory this one is 3.4 to 5.9 times as fast (fig-stadium-17.json).
+// There are two things that the paper's is better for. With tickets of one bit, it inserts 10.0 G/s and this one 2.7,
+// for it never looks for its key. And inserts beside look-ups in one kernel, in slices of 100,000, are 1.1 to 1.2 times
+// as fast as cuckoo hashing in device memory, and 2.5 to 3.6 times in host memory, where MixedOn does 0.5 to 0.6 and
+// 1.4 to 2.1 times as many (fig-stadium-14.json and fig-stadium-16.json). What MixedOn has for it is one slot a key,
+// deletions among the others, and a bound on look-ups once tickets are given back.
 //
 // Large batches are brought in the order of regions first, in two passes. A block takes the tickets of a region into shared memory, and inserts
 // there (staged.cu); what finds no room in its region is left to a kernel that goes on to others. Of pairs whose
 // values have other widths than 4, 8 or 16 bytes, the keys are brought in the order of stretches of regions that the L2 cache holds, and values are
 // read where they are. Keys of other widths than 4, 8, 16 or 32 bytes go in as they come.
 //
-// The paper's clStash has lanes that have put their pair take on what others of their warp have left (Figure 12). It stands in bench/stadium alone.
-// Kernels here only refill: a lane that is done gets the next row of the batch at once (kernel/drive.cuh), and their lists hold what finds no room in
-// its region. Figures of an H200 decided it. Of 2²⁵ pairs of 4+4 bytes, with tickets of 4 bits, at load factors of 0.8 to 0.95, clStash has 73 to 78
-// of 100 lanes active, and the paper's inserts without it 33 to 39; both take 2.9 to 3.1 ms (bench/results/h200/fig-stadium-1.json). Of 50 parts,
-// those from a load factor of 0.7 on are 2% faster on average (fig-stadium-13.json). Whole tables are filled more slowly in 31 of 32 cases of widths
-// and tickets, by 16% at most (fig-stadium-19ac.json). An insert waits for memory, not for lanes.
+// The paper's clStash has lanes that have put their pair take on what others of their warp have left (Figure 12). It
+// stands in bench/stadium alone. Kernels here only refill: a lane that is done gets the next row of the batch at once
+// (kernel/drive.cuh), and their lists hold what finds no room in its region. Figures of an H200 decided it. Of 2²⁵
+// pairs of 4+4 bytes, with tickets of 4 bits, at load factors of 0.8 to 0.95, clStash has 73 to 78 of 100 lanes active,
+// and the paper's inserts without it 33 to 39; both take 2.9 to 3.1 ms (bench/results/h200/fig-stadium-1.json). Of 50
+// parts, those from a load factor of 0.7 on are 2% faster on average (fig-stadium-13.json). Whole tables are filled
+// more slowly in 31 of 32 cases of widths and tickets, by 16% at most (fig-stadium-19ac.json). An insert waits for
+// memory, not for lanes.
 //
 // At MaxBytes a table fills all its slots.
 //

@@ -407,7 +407,8 @@ type filterForm struct {
 	Mueller int `json:"mueller,omitempty"`
 }
 
-// muellerForm numbers the functions that HashMueller has named: words of the first, which the forms of earlier versions do not number, mean nothing to the second.
+// muellerForm numbers the functions that HashMueller has named: words of the first, which the forms of earlier versions
+// do not number, mean nothing to the second.
 const muellerForm = 2
 
 func (c filterConfig) muellerForm() int {

@@ -300,7 +300,8 @@ func TestPartitionedFilter(t *testing.T) {
 	}
 }
 
-// Keys that share their low halves, or their high halves, have no more false positives than others, whatever their width and the hash function.
+// Keys that share their low halves, or their high halves, have no more false positives than others, whatever their
+// width and the hash function.
 func TestFilterRateOfKeysThatShareHalves(t *testing.T) {
 	for _, hash := range []int{kernel.HashMurmur, kernel.HashMueller} {
 		t.Run(fmt.Sprintf("hash %d, 4 bytes", hash), func(t *testing.T) {
@@ -346,7 +347,8 @@ func rateOfHalves[K comparable](t *testing.T, hash int, kinds []func(i uint32) K
 	}
 }
 
-// Words that were saved with the first HashMueller are refused, for another function asks for other bits; with the present one they are taken.
+// Words that were saved with the first HashMueller are refused, for another function asks for other bits; with the
+// present one they are taken.
 func TestFilterOfAnotherMuellerIsRefused(t *testing.T) {
 	d := openCPU(t)
 	f, err := NewFilter[uint64](d, FilterOptions{FilterOptions: table.FilterOptions{Capacity: 1000, Hash: kernel.HashMueller, Seed: 7}})

@@ -10,8 +10,8 @@ import (
 	"github.com/warpmap/warpmap/workload"
 )
 
-// balance sets the paper's choice of the first subtable (§4.3, Theorem 1) beside a home for each key, in tables of which none to three of four subtables have twice the slots of the
-// others.
+// balance sets the paper's choice of the first subtable (§4.3, Theorem 1) beside a home for each key, in tables of
+// which none to three of four subtables have twice the slots of the others.
 func balance(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 	fig := &bench.Fig{
 		Title: "DyCuckoo, section 4.3: which of a key's subtables comes first, RAND, pairs of 4+4 bytes",
@@ -60,7 +60,8 @@ func balance(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 	return fig, nil
 }
 
-// slotsWith is the number of slots of the largest table with so many larger subtables that as many pairs as there are fill to 0.85.
+// slotsWith is the number of slots of the largest table with so many larger subtables that as many pairs as there are
+// fill to 0.85.
 func slotsWith(d *device.Device, layout dycuckoo.Layout, pairs, larger int) (slots int, err error) {
 	for n := pairs; n > 0 && err == nil; n -= (n + 15) / 16 {
 		m, err := newChoice(d, settings{n, 0, high, subtables}, dycuckoo.Options{Layout: layout})

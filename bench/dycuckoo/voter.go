@@ -20,12 +20,14 @@ func newChoice(d *device.Device, s settings, o dycuckoo.Options) (*dycuckoo.Map[
 	return dycuckoo.New[uint32, uint32](d, o)
 }
 
-// hot is a set in which keys come again as those of the paper's celebrities do: 64 pairs a key, of which the keys that came first have most.
+// hot is a set in which keys come again as those of the paper's celebrities do: 64 pairs a key, of which the keys that
+// came first have most.
 func hot(n int) workload.DataSet {
 	return workload.DataSet{Name: "HOT", Pairs: n, Distinct: max(1, n/64), Keys: workload.Keys{Kind: "rand", Bytes: 4, Seed: seed + 9}, Skewed: true}
 }
 
-// voterCoordination sets the paper's voter coordination (§5.2, Algorithm 1) beside lanes that each insert a pair of their own, under the same locks.
+// voterCoordination sets the paper's voter coordination (§5.2, Algorithm 1) beside lanes that each insert a pair of
+// their own, under the same locks.
 func voterCoordination(d *device.Device, o bench.FigOptions) (*bench.Fig, error) {
 	fig := &bench.Fig{
 		Title: "DyCuckoo, section 5.2: voter coordination, pairs of 4+4 bytes",
