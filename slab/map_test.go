@@ -149,7 +149,6 @@ func TestOverflow(t *testing.T) {
 	}
 }
 
-// Flush leaves each bucket the fewest slabs that hold its pairs.
 // Chains of keys that share their low halves, or their high halves, are as long as those of others, whatever the hash
 // function.
 func TestChainsOfKeysThatShareHalves(t *testing.T) {
@@ -184,6 +183,7 @@ func chains[K comparable](t *testing.T, d *device.Device, hash int, kinds map[st
 	}
 }
 
+// Flush leaves each bucket the fewest slabs that hold its pairs.
 func TestFlush(t *testing.T) { onEach(t, testFlush) }
 
 func testFlush(t *testing.T, d *device.Device) {
