@@ -158,7 +158,7 @@ func TestRefusedKeysStayOut(t *testing.T) {
 	} {
 		m, err := New[uint32, uint32](open(t, "cpu"), Options{Options: table.Options{MaxBytes: 8 << 10}})
 		must(t, err)
-		tabletest.RefusedStayOut(t, &m.core.frame, insertion(m), 2000, func() { m.core.opts.MaxBytes = 0 })
+		tabletest.RefusedStayOut(t, &m.core.frame, insertion(m), 2000, func() { m.core.opts.MaxBytes, m.core.frame.MaxBytes = 0, 0 })
 		must(t, m.Check())
 		must(t, m.Close())
 	}

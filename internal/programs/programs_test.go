@@ -351,6 +351,7 @@ func runKind(t *testing.T, name string, run func(*program) error, long time.Dura
 				}
 				p := &program{Rand: rand.New(rand.NewPCG(mine, 7)), name: name, counts: counts, lock: lock}
 				p.gpu, p.short = name != "cpu", length == "short"
+				p.say("seed %d: ", mine)
 				p.step.Store(&step{"begin", time.Now()})
 				if err := p.run(run); err != nil {
 					lock.Lock()
