@@ -11,31 +11,46 @@
 #pragma once
 #include "warpmap.cuh"
 
+// FINDALL_MANY is the count of a key that has so many values or more: a count goes no further. FINDALL_REFUSED, in the
+// place of how many values all keys have, tells the host that there is such a key: FindAll has no offsets for it.
+constexpr u32 FINDALL_MANY = ~0u;
+constexpr u64 FINDALL_REFUSED = ~0ull, FINDALL_MARK = 1ull << 63; // of a chunk's total
+
+// count_on is a count of 32 bits, one batch of values after a count of `before`: it stays at FINDALL_MANY once it would wrap.
+__device__ __forceinline__ u32 count_on(u32 before, u32 count) { return count < before ? FINDALL_MANY : count; }
+
 #define FOR_EACH_CHUNK(c, chunks) for (u64 c = grid_thread() / 32; c < (chunks); c += grid_threads() / 32)
 
 template <class Rows> __device__ __forceinline__ void sum_chunks(const Rows& r) {
     tile<32, true> warp;
     FOR_EACH_CHUNK(c, r.chunks) {
         u64 total = 0;
+        bool many = false;
         for (u64 j = 0; j < r.chunk; j += 32) {
             u64 i = c * r.chunk + j + warp.rank();
-            if (i < r.n) total += at<u32>(r.counts)[i];
+            u32 n = i < r.n ? at<u32>(r.counts)[i] : 0;
+            total += n;
+            many |= n == FINDALL_MANY;
         }
         total = warp.sum(total);
+        if (warp.any(many)) total |= FINDALL_MARK;
         if (warp.rank() == 0) at<u64>(r.totals)[c] = total;
     }
 }
 
-// scan_totals leaves the sum of all behind the last offset.
+// scan_totals leaves the sum of all behind the last offset, or FINDALL_REFUSED.
 template <class Rows> __device__ __forceinline__ void scan_totals(const Rows& r) {
     const int EACH = 16;
     u64* totals = at<u64>(r.totals);
     u64 before = 0;
+    bool many = false;
     for (u64 first = 0; first < r.chunks; first += (u64)EACH * block_threads()) {
         u64 x[EACH], mine = 0;
         for (int j = 0; j < EACH; j++) {
             u64 i = first + (u64)thread_index() * EACH + j;
             x[j] = i < r.chunks ? totals[i] : 0;
+            many |= x[j] >> 63;
+            x[j] &= ~FINDALL_MARK;
             mine += x[j];
         }
         u64 all, start = before + block_scan(mine, all);
@@ -47,6 +62,8 @@ template <class Rows> __device__ __forceinline__ void scan_totals(const Rows& r)
         before += all;
     }
     if (thread_index() == 0) at<u64>(r.offsets)[r.n] = before;
+    block_sync();
+    if (many) at<u64>(r.offsets)[r.n] = FINDALL_REFUSED;
 }
 
 template <class Rows> __device__ __forceinline__ void write_offsets(const Rows& r) {

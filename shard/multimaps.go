@@ -281,7 +281,10 @@ func (m *member) offsets(st *device.Stream, counts device.Slice[uint32], offsets
 	warps, last := device.GridFor(int64(chunks)*32, threads), make([]uint64, 1)
 	err = errors.Join(m.lists[0].Launch(st, warps, &p), m.lists[1].Launch(st, device.Grid{Blocks: 1, Threads: threads}, &p),
 		m.lists[2].Launch(st, warps, &p), offsets.Slice(n, n+1).Read(st, last))
-	return int(last[0]), err
+	if err != nil {
+		return 0, err
+	}
+	return table.TotalOf(family, last[0])
 }
 
 func (m *MultiMap[K, V]) findAll(st *device.Stream, keys device.Slice[K]) (offsets device.Slice[uint64], values device.Slice[V], err error) {

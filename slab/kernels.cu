@@ -150,8 +150,14 @@ template <class P, class Visit> struct SweepJob {
 struct EraseAllJob : SweepJob<findParams, Remove> {
     u64 erased;
     __device__ __forceinline__ EraseAllJob(const findParams& p) : SweepJob(p, p.keys), erased(0) {}
+    __device__ __forceinline__ bool round(Tile g, bool active) { // a key may have more pairs than its count
+        u32 before = s.count;
+        bool on = SweepJob::round(g, active);
+        erased += s.count - before;
+        s.count = count_on(before, s.count);
+        return on;
+    }
     __device__ __forceinline__ void done(u64 i) {
-        erased += s.count;
         if (p.found) at<u8>(p.found)[i] = s.count > 0;
     }
 };
@@ -164,6 +170,12 @@ WARPMAP_KERNEL(erase_all, findParams) {
 // FindAll: see kernel/findall.cuh.
 struct CountJob : SweepJob<findAllParams, Count> {
     __device__ __forceinline__ CountJob(const findAllParams& p) : SweepJob(p, p.rows.keys) {}
+    __device__ __forceinline__ bool round(Tile g, bool active) {
+        u32 before = s.count;
+        bool on = SweepJob::round(g, active);
+        s.count = count_on(before, s.count);
+        return on;
+    }
     __device__ __forceinline__ void done(u64 i) { at<u32>(p.rows.counts)[i] = s.count; }
 };
 WARPMAP_KERNEL(count_all, findAllParams) {

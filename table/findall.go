@@ -2,6 +2,8 @@ package table
 
 import (
 	"errors"
+	"fmt"
+	"math"
 
 	"github.com/warpmap/warpmap/device"
 )
@@ -152,9 +154,12 @@ func (k Finder[P]) Run(f *Frame, st *device.Stream, grid func(items int64) devic
 	if err := offsets.Slice(int(n), int(n)+1).Read(st, total[:]); err != nil {
 		return 0, err
 	}
-	var err error
-	if rows.Values, err = values(int(total[0])); err != nil || n == 0 {
-		return int(total[0]), err
+	all, err := TotalOf(f.Family, total[0])
+	if err != nil {
+		return 0, err
+	}
+	if rows.Values, err = values(all); err != nil || n == 0 {
+		return all, err
 	}
 	switch {
 	case outer.empty: // there is nothing to fill in
@@ -171,7 +176,17 @@ func (k Finder[P]) Run(f *Frame, st *device.Stream, grid func(items int64) devic
 	if err == nil && rows.Outer > 0 {
 		err = outer.fill(st, rows)
 	}
-	return int(total[0]), errors.Join(err, st.SyncOf(f.Device))
+	return all, errors.Join(err, st.SyncOf(f.Device))
+}
+
+// TotalOf is how many values all keys have, by what scan_totals of kernel/findall.cuh tells. Errors: a key has more than
+// are counted.
+func TotalOf(family Family, told uint64) (int, error) {
+	if told == math.MaxUint64 { // FINDALL_REFUSED
+		return 0, fmt.Errorf("%s: a key of the batch has 2³²-1 values or more, which FindAll cannot give (Count tells "+
+			"2³²-1 of it): leave it out, and see Chunks or All", family)
+	}
+	return int(told), nil
 }
 
 const (

@@ -79,8 +79,8 @@ type Set[K any] interface {
 	Chunks(ctx context.Context, do func(keys []K) error) error
 }
 
-// MultiMap is every table of pairs in which a key may have any number of values below 2³², equal ones too. Len, Grow and Stats
-// count pairs.
+// MultiMap is every table of pairs in which a key may have any number of values below 2³²-1, equal ones too. Len, Grow
+// and Stats count pairs. Of a key with more, where memory holds them, FindAll and its like are an error.
 type MultiMap[K, V any] interface {
 	Table
 
@@ -94,7 +94,7 @@ type MultiMap[K, V any] interface {
 	Contains(keys []K, found []bool) error
 	ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error
 
-	// Count writes how many values each key has.
+	// Count writes how many values each key has: 2³²-1 of one that has more.
 	Count(keys []K, counts []uint32) error
 	CountOn(st *device.Stream, keys device.Slice[K], counts device.Slice[uint32]) error
 

@@ -2,6 +2,7 @@
 // columns of a batch hold.
 #pragma once
 #include "drive.cuh"
+#include "findall.cuh"
 #include "layout.h"
 #include "long.cuh"
 #include "warpcore.cuh"
@@ -45,8 +46,10 @@ template <class C, bool ALL, bool PLACE, class End, class Visit> struct LookUpJo
         return !WARPCORE_CHOOSES || x.on;
     }
     __device__ __forceinline__ bool round(FindTile g, bool active) {
+        u32 before = s.hit.count;
         bool on = s.round(t, g, active, visit);
         if constexpr (ALL) {
+            s.hit.count = count_on(before, s.hit.count);
             if (on && far(s) && longs->keys && s.hit.count > least) {
                 u64 number = LongChains{t, *longs}.ask(s.p, 0);
                 if (number != ~0ull) {

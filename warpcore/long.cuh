@@ -165,7 +165,7 @@ __device__ __forceinline__ void settle_long(const Table& t, const longParams& p,
     if (*longs.length() == 0) return;
     FOR_EACH_ITEM(i, n) {
         u64 values;
-        if (i < n && longs.marked(counts[i], values)) counts[i] = (u32)values;
+        if (i < n && longs.marked(counts[i], values)) counts[i] = values < FINDALL_MANY ? (u32)values : FINDALL_MANY;
     }
 }
 
