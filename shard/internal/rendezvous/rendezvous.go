@@ -120,25 +120,32 @@ type steady struct {
 	until   time.Time
 }
 
-func (s *steady) deadline() time.Time {
-	d := time.Now().Add(s.silence)
-	if !s.until.IsZero() && s.until.Before(d) {
+// by is a time so long from now, if that is not too late.
+func (s *steady) by(d time.Duration) time.Time {
+	at := time.Now().Add(d)
+	if !s.until.IsZero() && s.until.Before(at) {
 		return s.until
 	}
-	return d
+	return at
 }
 
 func (s *steady) Read(b []byte) (int, error) {
-	s.SetReadDeadline(s.deadline())
+	s.SetReadDeadline(s.by(s.silence))
 	return s.Conn.Read(b)
 }
 
+// Write tries again and again within a silence: Linux says that there is room only when a third of its buffer, of 4 MiB
+// at times, is free, which takes a slow connection longer.
 func (s *steady) Write(b []byte) (n int, err error) {
+	end := s.by(s.silence)
 	for n < len(b) {
-		s.SetWriteDeadline(s.deadline())
+		s.SetWriteDeadline(s.by(s.silence / 20))
 		k, err := s.Conn.Write(b[n:min(n+64<<10, len(b))])
 		n += k
-		if err != nil && (k == 0 || !errors.Is(err, os.ErrDeadlineExceeded)) {
+		if k > 0 {
+			end = s.by(s.silence)
+		}
+		if err != nil && (!errors.Is(err, os.ErrDeadlineExceeded) || !time.Now().Before(end)) {
 			return n, err
 		}
 	}

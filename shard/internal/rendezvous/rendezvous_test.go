@@ -688,6 +688,47 @@ func TestSlowConnection(t *testing.T) {
 	}
 }
 
+// A connection whose buffer is full, and that takes a little at a time, is not silent, though Linux calls it ready only
+// when a third of the buffer is free.
+func TestSlowWrite(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	conn := dialed(t, l.Addr().String())
+	defer conn.Close()
+	slow, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slow.Close()
+	b := make([]byte, 64<<10)
+	for range 4 { // the buffer grows with what is taken
+		for n := 1; n > 0; {
+			conn.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
+			n, _ = conn.Write(b)
+		}
+		io.CopyN(io.Discard, slow, 256<<10)
+	}
+	for n := 1; n > 0; {
+		conn.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
+		n, _ = conn.Write(b)
+	}
+	go func() {
+		b := make([]byte, 4<<10)
+		for n, err := slow.Read(b); err == nil; n, err = slow.Read(b) {
+			time.Sleep(time.Duration(n) * time.Second / 800_000)
+		}
+	}()
+	s := &steady{Conn: conn, silence: time.Second}
+	start := time.Now()
+	if n, err := s.Write(make([]byte, 64<<10)); err != nil {
+		t.Errorf("after %v and %d bytes: %v", time.Since(start), n, err)
+	}
+}
+
 // Without a secret nobody is waited for where other hosts could come, and the error says what to do.
 func TestNoSecret(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
