@@ -660,6 +660,8 @@ func (m *Meeting) heard(p *peer, f frame) error {
 	case f.Kind == alive || f.Kind == start && m.o.Rank > 0 && !started:
 	case f.Kind == refuse && m.o.Rank > 0 && !started && len(f.Parts) == 1:
 		return refused{fmt.Errorf("rank 0 at %s: %s", m.o.Addr, f.Parts[0])}
+	case f.Kind == gone && m.o.Rank > 0 && !started && len(f.Parts) == 1: // told beside start
+		return refused{&GoneError{f.Rank, string(f.Parts[0])}}
 	case f.Kind == say && m.o.Rank == 0 && started && len(f.Parts) == 1:
 		m.take(p.rank, f.Parts[0])
 	case f.Kind == told && m.o.Rank > 0 && started && len(f.Parts) == m.o.Size:

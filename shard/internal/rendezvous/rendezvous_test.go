@@ -612,6 +612,38 @@ func TestGoneBeforeAllCame(t *testing.T) {
 	}
 }
 
+// A rank that is gone at the moment when all have come is named to the others, though they hear of it before they hear
+// that all have.
+func TestGoneAtTheStart(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	o := Options{Size: 3, Addr: l.Addr().String(), Token: "t", silence: time.Second}
+	second := o
+	second.Rank = 1
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	met := began(ctx, second)
+	conn, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPeer(conn, o.silence)
+	defer p.close(nil)
+	if rank, why := (&Meeting{o: o}).examine(p); rank != 1 {
+		t.Fatal(rank, why)
+	}
+	p.send(text(gone, 2, "its connection broke"))
+	p.send(frame{Kind: start})
+	l.Close()
+	var e *GoneError
+	if _, err := met(); !errors.As(err, &e) || e.Rank != 2 {
+		t.Error(err)
+	}
+}
+
 // A rank whose connection breaks before all have come, because rank 0 dropped it or started again, goes there again.
 func TestDropped(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
