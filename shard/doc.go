@@ -99,7 +99,8 @@
 // proof can guess at it. Slurm's job id and torchrun's run id are no secrets, and mpirun gives none: these do only
 // where rank 0 listens at a loopback address, else Join is an error that says what to set.
 //
-// Strangers at rank 0's port take little memory, and keep ranks out only if 64 of them come while a rank answers.
+// Strangers at rank 0's port take little memory, and keep ranks out only if 64 of them come, from the rank's own host
+// or from many, while it answers.
 // Nothing else is protected. Rows go in clear, and so do counts, keys' distribution among them. NCCL's own connections know no token: the id by which its members find
 // one another goes in clear from rank 0 to the others. Who can read the network can read rows; who can also change it
 // can change what members agree on and what they exchange, behind the proofs. Once in, a member is trusted: it can make

@@ -95,7 +95,7 @@ const (
 )
 
 // strangers is how many connections rank 0 has at a time that have not proved who they are, beside a job's size: of
-// more it drops the oldest. A rank answers at once, and one that is dropped comes again.
+// more it drops one, the oldest of the host that has most. A rank answers at once, and one that is dropped comes again.
 const strangers = 64
 
 // frame is what goes over a connection: its kind, a byte, a rank, 4, how many parts it has, 4, and each part behind its
@@ -428,14 +428,37 @@ func (d *door) open(l net.Listener) {
 			conn.Close()
 			return
 		}
-		if len(d.waiting) >= strangers+d.m.o.Size {
-			d.waiting[0].Close()
-			d.waiting = slices.Delete(d.waiting, 0, 1)
-		}
 		d.waiting = append(d.waiting, conn)
+		if len(d.waiting) > strangers+d.m.o.Size {
+			i := crowd(d.waiting)
+			d.waiting[i].Close()
+			d.waiting = slices.Delete(d.waiting, i, i+1)
+		}
 		d.mu.Unlock()
 		beside(&d.wg, func() { d.admit(conn) })
 	}
+}
+
+// crowd finds the oldest connection of the host that has most: strangers push out their own.
+func crowd(conns []net.Conn) int {
+	hosts, n := make([]netip.Prefix, len(conns)), map[netip.Prefix]int{}
+	for i, conn := range conns {
+		at, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
+		a := at.Addr().Unmap()
+		bits := a.BitLen()
+		if a.Is6() {
+			bits = 64 // a host may have all addresses of a network
+		}
+		hosts[i], _ = a.WithZone("").Prefix(bits)
+		n[hosts[i]]++
+	}
+	oldest := 0
+	for i, h := range hosts {
+		if n[h] > n[hosts[oldest]] {
+			oldest = i
+		}
+	}
+	return oldest
 }
 
 // close ends what goes on at the door.
@@ -455,11 +478,12 @@ func (d *door) admit(conn net.Conn) {
 	m, p := d.m, newPeer(conn, d.m.o.silence)
 	rank, why := m.examine(p)
 	d.mu.Lock()
-	if i := slices.Index(d.waiting, conn); i >= 0 {
+	i := slices.Index(d.waiting, conn)
+	if i >= 0 {
 		d.waiting = slices.Delete(d.waiting, i, i+1)
 	}
 	d.mu.Unlock()
-	if rank < 1 {
+	if rank < 1 || i < 0 { // dropped: it comes again
 		if why != "" {
 			p.send(text(refuse, 0, why))
 		}

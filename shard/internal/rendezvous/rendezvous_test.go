@@ -403,6 +403,62 @@ func TestManyStrangers(t *testing.T) {
 	m.Close()
 }
 
+// Strangers push out one another, not a rank that comes from elsewhere and is slow to answer.
+func TestStrangersElsewhere(t *testing.T) {
+	addr := free(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	first := began(ctx, Options{Rank: 0, Size: 2, Addr: addr, Token: "t"})
+	p := newPeer(dialed(t, addr), 20*time.Second)
+	defer p.close(nil)
+	elsewhere := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	var all []net.Conn
+	for range 4 * strangers {
+		conn, err := elsewhere.DialContext(ctx, "tcp", addr)
+		if err != nil {
+			cancel()
+			first()
+			t.Skip("needs a second loopback address: ", err)
+		}
+		defer conn.Close()
+		all = append(all, conn)
+	}
+	for _, conn := range all[:3*strangers-2] { // those that are dropped
+		conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+		if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal("a stranger was not dropped")
+		}
+	}
+	if err := (&Meeting{o: Options{Rank: 1, Size: 2, Addr: addr, Token: "t"}}).introduce(p); err != nil {
+		t.Errorf("the rank that was there first: %v", err)
+		cancel()
+	}
+	if m, err := first(); err == nil {
+		m.Close()
+	}
+}
+
+// A connection that was dropped while it proved itself is not let in: a job would begin with a rank that is gone.
+func TestDroppedAtTheDoor(t *testing.T) {
+	o := Options{Size: 2, Token: "t", silence: 5 * time.Second}
+	m := &Meeting{o: o, came: make([]*peer, 2)}
+	d := &door{m: m, all: make(chan struct{})} // where it does not wait any more
+	ours, theirs := net.Pipe()
+	defer ours.Close()
+	var wg sync.WaitGroup
+	wg.Go(func() { d.admit(theirs) })
+	o.Rank = 1
+	if err := (&Meeting{o: o}).introduce(newPeer(ours, o.silence)); err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	if m.started || m.came[1] != nil {
+		t.Error("it was let in")
+		m.came[1].close(nil)
+		m.wg.Wait()
+	}
+}
+
 // What a rank said to be let in lets nobody else in, and a rank tells a rank 0 without the token from its own.
 func TestReplay(t *testing.T) {
 	addr := free(t)
