@@ -108,6 +108,10 @@ func (l *launched) run(cmd *cobra.Command, args []string) error {
 			p.Stdin = cmd.InOrStdin()
 			p.SysProcAttr.Setpgid = processes.terminal == nil // who reads a terminal must be in the group that has it
 		}
+		if rank == 1 { // ranks behind the first inherit this: a terminal would stop who writes and is not in front
+			signal.Ignore(syscall.SIGTTOU)
+			defer signal.Reset(syscall.SIGTTOU)
+		}
 		if err := p.Start(); err != nil {
 			return fmt.Errorf("starting rank %d: %w", rank, err)
 		}

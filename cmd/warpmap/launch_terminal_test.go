@@ -121,6 +121,32 @@ func TestLaunchReadsTerminal(t *testing.T) {
 	}
 }
 
+// A terminal at which only those in front may write (stty tostop) stops no rank.
+func TestLaunchWritesToTerminal(t *testing.T) {
+	_, screen := pty(t)
+	modes, err := unix.IoctlGetTermios(int(screen.Fd()), unix.TCGETS)
+	if err == nil {
+		modes.Lflag |= unix.TOSTOP
+		err = unix.IoctlSetTermios(int(screen.Fd()), unix.TCSETS, modes)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	_, ended := launches(t, screen, "echo $$ >"+dir+"/$RANK; echo I am rank $RANK", "-n", "2")
+	for _, rank := range []string{"0", "1"} {
+		number(t, filepath.Join(dir, rank))
+	}
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("launch waits")
+	}
+}
+
 // An interrupt of the terminal reaches each rank, and ends what ranks have started, also what ignores it.
 func TestLaunchInterruptedAtTerminal(t *testing.T) {
 	dir := t.TempDir()
