@@ -90,3 +90,25 @@ func TestNothingAppearsBehindTheEnd(t *testing.T) {
 		t.Errorf("left: %v", left)
 	}
 }
+
+// A link in a folder that is a link itself leads where the system says, not where its text does.
+func TestLinksInLinkedFolders(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	err := errors.Join(os.MkdirAll(at("real/deep"), 0o700), os.Symlink("real/deep", at("d")), os.Symlink("../x", at("real/deep/l")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, at("x"), "input")
+	for _, text := range []string{"new", "again"} {
+		if err := WriteFile(at("d/l"), func(f *os.File) error { _, err := f.WriteString(text); return err }); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(at("real/x")); err != nil || string(got) != text {
+			t.Errorf("written there is %q, %v; want %q", got, err, text)
+		}
+		if got, err := os.ReadFile(at("x")); err != nil || string(got) != "input" {
+			t.Errorf("the file beside it is %q now, %v", got, err)
+		}
+	}
+}

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"sync"
 	"syscall"
+
+	"github.com/warpmap/warpmap/internal/files"
 )
 
 // Output is a file that is being made. It appears under its name when it is whole. Pipes, devices, and what standard output goes to, are written to as they are.
@@ -83,25 +85,14 @@ func syncFolder(dir string) error {
 
 // OutputPath is where a file of this name comes to stand: where links lead, be it that nothing is there yet.
 func OutputPath(name string) (string, error) {
-	path := name
-	for range 40 {
-		to, err := os.Readlink(path)
-		if err != nil {
-			break
-		}
-		if !filepath.IsAbs(to) {
-			to = filepath.Join(filepath.Dir(path), to)
-		}
-		path = to
-	}
-	folder, err := filepath.EvalSymlinks(filepath.Dir(path))
+	path, err := files.Target(name)
 	if err == nil {
-		folder, err = filepath.Abs(folder)
+		path, err = filepath.Abs(path)
 	}
 	if err != nil {
 		return "", fmt.Errorf("%s: no file can be made there: %w", name, plainError(err))
 	}
-	return filepath.Join(folder, filepath.Base(path)), nil
+	return path, nil
 }
 
 // CheckOutput tells, before any work is done for it, why a file of this name cannot be made, or that it would take the place of one of the inputs, of which
