@@ -339,11 +339,8 @@ func (s *stream) read(in *input) {
 		if s.ctx.Err() != nil {
 			return
 		}
-		if c.err == nil {
-			c.err = from.know(c)
-		}
-		if c.err != nil {
-			s.fail(in, plainError(c.err))
+		if err := from.know(c); err != nil {
+			s.fail(in, plainError(err))
 			return
 		}
 		switch {
@@ -378,7 +375,8 @@ func (s *stream) read(in *input) {
 	}
 }
 
-// know tells the format by the first chunk that is not blank.
+// know tells the format by the first chunk that is not blank, and what is wrong with a chunk. The first byte that is not
+// blank decides before an error behind it does, which may be in this chunk or in a later one.
 func (f *source) know(c *chunk) error {
 	if f.format == unknown {
 		var known bool
@@ -388,6 +386,9 @@ func (f *source) know(c *chunk) error {
 		case !known && c.end:
 			return errEmpty
 		}
+	}
+	if c.err != nil {
+		return c.err
 	}
 	c.search(f.format)
 	return nil

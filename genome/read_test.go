@@ -436,6 +436,7 @@ func FuzzRead(f *testing.F) {
 	for _, text := range []string{a, q, "", "\n", ">", "@", ">a", ">\n>\n", "@\n\n+\n", "@a\r\nA\r\n+\r\n@\r\n", "@a\nA\n+\n@\n@b\nA\n+\n@\n", gzipped(a), zstded(q), ">a\x00\nA\n>b\nC\x00"} {
 		f.Add([]byte(text), uint16(7), false)
 	}
+	f.Add([]byte("\x1f\x8b\b\x0000000020000"), uint16(3), true) // unpacks to what is neither, and is cut off
 	file := filepath.Join(f.TempDir(), "x")
 	f.Fuzz(func(t *testing.T, text []byte, size uint16, skip bool) {
 		file := fmt.Sprintf("%s%d", file, os.Getpid())

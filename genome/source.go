@@ -104,11 +104,11 @@ func (c *chunk) read(s *stream, from io.Reader) {
 	n := 0
 	for n < len(c.text) && !c.end && s.ctx.Err() == nil {
 		got, err := from.Read(c.text[n:])
-		if err != nil && err != io.EOF {
-			c.err = err
-			return
-		}
 		n, c.end = n+got, err == io.EOF
+		if err != nil && !c.end {
+			c.err = err
+			break
+		}
 	}
 	c.text = c.text[:n]
 }
