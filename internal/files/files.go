@@ -70,10 +70,27 @@ func Sync(dir string) error {
 	return err
 }
 
-// Within tells whether a path is a folder, or lies in it. Both lead through no links.
+// Within tells whether a path is a folder, or lies in it. Both lead through no links. A folder that is there is known also
+// where it has two names, as one that is mounted twice.
 func Within(path, folder string) bool {
 	below, err := filepath.Rel(folder, path)
-	return err == nil && below != ".." && !strings.HasPrefix(below, "../")
+	if err == nil && below != ".." && !strings.HasPrefix(below, "../") {
+		return true
+	}
+	about, err := os.Stat(folder)
+	if err != nil {
+		return false
+	}
+	for {
+		if i, err := os.Stat(path); err == nil && os.SameFile(about, i) {
+			return true
+		}
+		up := filepath.Dir(path)
+		if up == path {
+			return false
+		}
+		path = up
+	}
 }
 
 // Same gives the first of files that is the regular file about: by whatever name. "-" is standard input.

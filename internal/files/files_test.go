@@ -72,6 +72,16 @@ func TestWithin(t *testing.T) {
 			t.Errorf("%s in %s: %v", c.path, c.folder, got)
 		}
 	}
+	// A folder may have two names without a link: one that is mounted twice, or in another case. A link stands for that here.
+	dir := t.TempDir()
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "a"), 0o777), os.Symlink("a", filepath.Join(dir, "again"))); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{"again": true, "again/new/x": true, "b": false, ".": false} {
+		if got := Within(filepath.Join(dir, path), filepath.Join(dir, "a")); got != want {
+			t.Errorf("%s in the folder of two names: %v", path, got)
+		}
+	}
 }
 
 func TestSame(t *testing.T) {
