@@ -211,6 +211,29 @@ func TestFormsAreBounded(t *testing.T) {
 	}
 }
 
+// What stands before a file of a form is not kept without a bound.
+func TestHeadsOfFormsAreBounded(t *testing.T) {
+	w := newWorld(t)
+	s := w.serve(t, Options{})
+	file := func(name, head, text string) string {
+		return "--x\r\nContent-Disposition: form-data; name=" + name + "; filename=a\r\n" + head + "\r\n" + text + "\r\n"
+	}
+	head := strings.Repeat("A: "+strings.Repeat("x", 1000)+"\r\n", 9000)
+	for what, body := range map[string]string{
+		"preamble": strings.Repeat(head[:1000]+"\r\n", 9000) + file("reads", "", w.reads(1, 1)) + "--x--\r\n",
+		"first":    file("reads", head, w.reads(1, 1)) + "--x--\r\n",
+		"second":   file("reads", "", w.reads(1, 1)) + file("mates", head, w.reads(2, 1)) + "--x--\r\n",
+	} {
+		if status, text, err := s.ask("", "multipart/form-data; boundary=x", strings.NewReader(body)); status != 413 || err != nil || !strings.Contains(text, "before a file") {
+			t.Errorf("%s: %d, %s, %v", what, status, text, err)
+		}
+	}
+	body := file("reads", head[:20*1005], w.reads(1, 100)) + "--x--\r\n"
+	if status, text, err := s.ask("", "multipart/form-data; boundary=x", strings.NewReader(body)); status != 200 || err != nil || text != w.query(t, "kraken", w.reads(1, 100)) {
+		t.Error(status, text, err)
+	}
+}
+
 // A page in a browser here may have its own name lead to this machine: the server answers to no name that is not its own.
 func TestHosts(t *testing.T) {
 	w := newWorld(t)

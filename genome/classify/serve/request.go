@@ -109,7 +109,7 @@ type answer struct {
 	w      http.ResponseWriter
 	rc     *http.ResponseController
 	body   *body
-	form   *multipart.Reader // nil: the body is reads
+	form   *formBody // nil: the body is reads
 	format classify.Format
 	report bool
 	paired bool
@@ -145,13 +145,12 @@ func (s *Server) admit(ctx context.Context, w http.ResponseWriter, r *http.Reque
 	}
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind == "multipart/form-data" {
 		own := r.WithContext(ctx) // net/http looks at its own request's body, to tell whether it was read
-		own.Body = io.NopCloser(a.body)
-		form, err := own.MultipartReader()
-		if err != nil {
+		a.form = &formBody{body: a.body}
+		own.Body = io.NopCloser(a.form)
+		if a.form.parts, err = own.MultipartReader(); err != nil {
 			s.gate.leave(a.client, a.body)
 			return nil, refused(http.StatusBadRequest, "%w: want a form as of curl -F reads=@1.fq -F mates=@2.fq", err)
 		}
-		a.form = form
 	}
 	return a, nil
 }
@@ -277,7 +276,7 @@ func (a *answer) read(ctx context.Context, order chan<- *job) error {
 
 // files are those of a form: the first in a temporary file, for it comes before the second; that may be nil.
 func (a *answer) files(ctx context.Context) (first *upload, second io.Reader, err error) {
-	part, err := a.form.NextPart()
+	part, err := a.form.next()
 	if err == io.EOF {
 		return nil, nil, refused(http.StatusBadRequest, "a form without files: want one of reads, or two of reads and mates")
 	} else if err != nil {
@@ -303,7 +302,7 @@ func (a *answer) files(ctx context.Context) (first *upload, second io.Reader, er
 	if _, err = first.Seek(0, io.SeekStart); err != nil {
 		return nil, nil, err
 	}
-	part, err = a.form.NextPart()
+	part, err = a.form.next()
 	if err == io.EOF {
 		return first, nil, nil
 	} else if err != nil {
@@ -316,16 +315,46 @@ var errOrder = refused(http.StatusBadRequest, "a form that begins with mates: wa
 
 func formError(err error) error { return &genome.InputError{Input: "form", Err: err} }
 
+// formBody is a body with files in it. What stands before a file is kept in memory until the file begins.
+type formBody struct {
+	body  *body
+	parts *multipart.Reader
+	in    bool // a file
+	left  int  // bytes that may come before the next
+}
+
+// mostHead is how much may stand before a file. Browsers and curl send some hundred bytes.
+const mostHead = 64 << 10
+
+func (f *formBody) next() (*multipart.Part, error) {
+	f.in, f.left = false, mostHead
+	part, err := f.parts.NextPart()
+	f.in = true
+	return part, err
+}
+
+func (f *formBody) Read(to []byte) (int, error) {
+	if f.in {
+		return f.body.Read(to)
+	}
+	if f.left == 0 {
+		return 0, refused(http.StatusRequestEntityTooLarge, "more than %d bytes before a file of the form: want its name, and little else", mostHead)
+	}
+	n, err := f.body.Read(to[:min(len(to), f.left)])
+	f.left -= n
+	return n, err
+}
+
 // lastPart is a part of a form that nothing may follow.
 type lastPart struct {
 	part io.Reader
-	form *multipart.Reader
+	form *formBody
 }
 
 func (p *lastPart) Read(to []byte) (int, error) {
 	n, err := p.part.Read(to)
 	if err == io.EOF {
-		if _, more := p.form.NextPart(); more != io.EOF {
+		if _, more := p.form.next(); more != io.EOF {
 			err = refused(http.StatusBadRequest, "a form of more than two files: want one of reads, or two of reads and mates")
 		}
 	}
