@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -209,6 +210,45 @@ func TestFormsAreBounded(t *testing.T) {
 	if n := s.budget.bytes(); n != 0 {
 		t.Errorf("%d bytes are counted at the end", n)
 	}
+}
+
+// Connections that say nothing are bounded, for each client, and shut out no other.
+func TestConnectionsAreBounded(t *testing.T) {
+	w := newWorld(t)
+	s, at, from := w.onTCP(t, Options{Requests: 4, Queue: 8, PerClient: 1, Timeout: time.Minute})
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	var all []net.Conn
+	for range leastConnections/4 + 50 {
+		c, err := d.Dial("tcp", strings.TrimPrefix(at, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		all = append(all, c)
+	}
+	for _, c := range all[leastConnections/4:] {
+		c.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("a connection too many: %v", err)
+		}
+	}
+	ask := func(client string) {
+		t.Helper()
+		a, err := from(client).Post(at+"/classify", "", strings.NewReader(w.reads(1, 3)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.Body.Close()
+		if a.StatusCode != 200 {
+			t.Error(a.StatusCode)
+		}
+	}
+	ask("127.0.0.3")
+	for _, c := range all {
+		c.Close()
+	}
+	until(t, "the end of all", func() bool { s.crowd.mu.Lock(); defer s.crowd.mu.Unlock(); return s.crowd.by["127.0.0.2"] == 0 })
+	ask("127.0.0.2")
 }
 
 // What stands before a file of a form is not kept without a bound.

@@ -28,7 +28,10 @@ type Options struct {
 	Grace      time.Duration // for requests that have begun when the server ends; 0: 30 s
 	Log        io.Writer     // gets a line for each request that the server could not finish; nil: nothing does
 
-	PerClient int          // requests of one address that are read at once, and as large a share of Queue and MaxSpool; 0: a quarter. A Unix socket has no such bound.
+	// PerClient is how many requests of one address are read at once; 0: a quarter. It has as large a share of Queue, of
+	// MaxSpool, and of the connections: four for each request that is read or waits, but 1024 at least, as far as the
+	// process may open files. A Unix socket has no such bound.
+	PerClient int
 	MaxSpool  int64        // bytes that wait for clients, of all requests, in memory and in temporary files; 0: 4 GiB. Without room, reading waits for clients.
 	Hosts     []string     // names that clients on this machine may know it by, beside localhost and its own
 	Changed   func() error // tells, from time to time, what has become of the database; its first error goes to Log
@@ -65,6 +68,7 @@ type Server struct {
 	blockBytes int
 	batcher    *batcher
 	gate       *gate
+	crowd      *crowd
 	budget     *budget
 	metrics    metrics
 	ending     atomic.Bool
@@ -86,7 +90,7 @@ func New(c *classify.Classifier, d *device.Device, o Options) (*Server, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	s := &Server{c: c, o: o, log: log.New(o.Log, "", log.LstdFlags), blockBytes: cpuBlockBytes, budget: newBudget(o)}
+	s := &Server{c: c, o: o, log: log.New(o.Log, "", log.LstdFlags), blockBytes: cpuBlockBytes, budget: newBudget(o), crowd: newCrowd(o)}
 	s.gate = newGate(o, &s.metrics)
 	s.metrics.spooled = s.budget.bytes
 	batch := cpuBatchBytes
@@ -109,7 +113,7 @@ func (s *Server) Close() {
 // listeners. Errors: a listener's; the device's, where it cannot go on.
 func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	h := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: s.o.Timeout, ReadTimeout: s.o.Timeout, WriteTimeout: s.o.Timeout, IdleTimeout: 2 * s.o.Timeout,
-		MaxHeaderBytes: 64 << 10, ErrorLog: s.log}
+		MaxHeaderBytes: 64 << 10, ErrorLog: s.log, ConnState: s.crowd.state}
 	g, serving := crash.WithContext(ctx)
 	for _, l := range listeners {
 		g.Go(func() error {

@@ -14,8 +14,10 @@ import (
 
 // clientOf tells clients from one another by their addresses, IPv6 by the first half, which is one customer's. Those of a Unix socket are one user, and have no bounds of
 // their own: "".
-func clientOf(r *http.Request) string {
-	from, err := netip.ParseAddrPort(r.RemoteAddr)
+func clientOf(r *http.Request) string { return clientAt(r.RemoteAddr) }
+
+func clientAt(remote string) string {
+	from, err := netip.ParseAddrPort(remote)
 	if err != nil {
 		return ""
 	}
