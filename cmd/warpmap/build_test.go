@@ -26,6 +26,7 @@ func TestBuildWithoutTaxa(t *testing.T) {
 	fmt.Fprintf(&some, "%s>known taxid|6\n%s\n>foreign taxid|77\nACGT\n", none.String(), strings.Repeat("AC", 100))
 	put("none.fa", none.String())
 	put("some.fa", some.String())
+	put("short.fa", ">a taxid|6\nACGT\n>b taxid|6\n"+strings.Repeat("N", 500)+"\n")
 	put("foreign.fa", ">a taxid|77\nACGT\n>b taxid|78\nACGT\n")
 	must(t, "classify", "build", in("old.db"), in("refs"), "--taxonomy", in("tax"))
 	before, _ := os.ReadFile(in("old.db"))
@@ -35,6 +36,7 @@ func TestBuildWithoutTaxa(t *testing.T) {
 	}{
 		{"new.db none.fa --taxonomy tax", []string{"none of 9 sequences has a taxon", "would tell nothing", "taxid|N", "no assembly_summary*.txt", "no *.accession2taxid", in("tax")}},
 		{"new.db foreign.fa --taxonomy tax", []string{"none of 2 sequences has a taxon", "2 have a taxid that the taxonomy lacks, such as 77"}},
+		{"new.db short.fa --taxonomy tax", []string{"2 sequences with 504 letters have no 16 letters", "would tell nothing"}},
 		{"old.db none.fa --add", []string{"none of 9 sequences has a taxon", "--taxonomy"}},
 		{"old.db none.fa --add --taxonomy tax", []string{"none of 9 sequences has a taxon", "no *.accession2taxid"}},
 		{"old.db none.fa --force --taxonomy tax", []string{"none of 9 sequences has a taxon"}},

@@ -593,7 +593,7 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%+v: no error", o)
 		}
 	}
-	db := build(t, d, Options{}, false, []string{"ACGT", "ACG"})
+	db := build(t, d, Options{}, false, []string{"ACGTTGCAACGGTCAGT", "ACG"})
 	for _, o := range []QueryOptions{{HitMin: -1}, {HitDiff: -1}, {Insert: -1}, {Lowest: Genus, Highest: Species}, {Highest: Unranked}} {
 		if c, err := NewClassifier(d, db, o); err == nil {
 			c.Close()

@@ -3,6 +3,7 @@ package classify
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"math"
 	"runtime"
 	"slices"
@@ -85,7 +86,8 @@ func (s *share) listSome(st *device.Stream, l *listed, features []uint32) error 
 // Database is what the references make, in host memory. Of a feature with more locations than Options.MaxLocations, the first in the order of
 // targets and windows are kept. Cost: a sort of the features; on a GPU, a walk over its table.
 //
-// Errors: *genome.InputError where nothing tells a taxon of any reference that Add has read: such a database would leave all reads unclassified; *device.OutOfMemoryError.
+// Errors: *genome.InputError where nothing tells a taxon of any reference that Add has read, or none has a feature: such a database would leave all
+// reads unclassified; *device.OutOfMemoryError.
 func (b *Builder) Database() (*Database, error) {
 	if err := b.knowsNothing(); err != nil {
 		return nil, &genome.InputError{Input: "references", Err: err}
@@ -107,6 +109,10 @@ func (b *Builder) Database() (*Database, error) {
 		all = append(all, listPairs(b.pairs))
 	}
 	db.merge(all)
+	if b.read > 0 && len(db.features) == 0 {
+		return nil, &genome.InputError{Input: "references", Err: fmt.Errorf("%d sequences with %d letters have no %d letters of A, C, G and T in a row, "+
+			"and so they would tell nothing of reads: want genomes", b.read, b.letters, b.o.K)}
+	}
 	return db, nil
 }
 
