@@ -13,6 +13,7 @@ import (
 	"sort"
 	"unsafe"
 
+	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
 )
 
@@ -102,7 +103,7 @@ func (w *writer) put(part int, x counted) error {
 	w.stats.Distinct += uint64(len(x.counts))
 	w.stats.MaxCount = max(w.stats.MaxCount, uint64(most))
 	w.parts[part] = partHeader{N: uint64(len(x.counts)), Sum: x.checksum()}
-	return x.write(w.w)
+	return w.file.Named(x.write(w.w))
 }
 
 // write writes mixes, then counts.
@@ -242,8 +243,18 @@ func (f *File) head() error {
 // Close closes the file.
 func (f *File) Close() error { return f.file.Close() }
 
+// largePart is the bytes of a part above which memory is asked for room: a file of few bytes can declare large parts, for
+// disks keep no zeros.
+const largePart = 64 << 20
+
 // part reads a part.
 func (f *File) part(i int) (x counted, err error) {
+	if bytes := f.at[i+1] - f.at[i]; bytes > largePart {
+		if room, _ := device.HostMemory(); room > 0 && bytes > room {
+			return x, &FileError{f.path, fmt.Errorf("has %d k-mers in part %d, for which the machine's memory has no room: use a machine with more, "+
+				"or count again, with --min; or the file is damaged", f.parts[i].N, i)}
+		}
+	}
 	x, err = readCounted(f.file, f.at[i], wordsOf(f.K), int(f.parts[i].N))
 	if err == nil && f.parts[i].Sum != x.checksum() {
 		err = fmt.Errorf("the checksum of part %d is wrong: the file is damaged", i)

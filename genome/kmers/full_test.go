@@ -4,6 +4,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
@@ -34,6 +36,55 @@ func TestParquetOnFullDisk(t *testing.T) {
 		if err == nil || err.Error() != full.Error() {
 			t.Errorf("%v; want %v alone", err, full)
 		}
+	}
+}
+
+// A file of counts on a full disk is told by its name, not by that of the hidden file.
+func TestCountsOnFullDisk(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "out.wk")
+	w, err := create(out, Options{K: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.close(false)
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	if err := syscall.Dup3(int(full.Fd()), int(w.file.Fd()), syscall.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	err = w.put(0, newCounted(1, 1<<18))
+	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), out) {
+		t.Errorf("%v; want %s: %v", err, out, syscall.ENOSPC)
+	}
+}
+
+// A file may declare a part that it has, for its disk keeps no zeros, and memory has not.
+func TestPartsThatNoMemoryHolds(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "out.wk")
+	w, err := create(out, Options{K: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const n = 1 << 38
+	w.parts[0].N = n
+	if err := errors.Join(w.w.Flush(), w.file.Truncate(headerBytes+n*countedBytes(1))); err != nil {
+		w.close(false)
+		t.Skip(err)
+	}
+	if err := w.close(true); err != nil {
+		t.Fatal(err)
+	}
+	f, err := Open(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	_, err = f.Find([]Kmer{{}})
+	if of := (*FileError)(nil); !errors.As(err, &of) || !strings.Contains(err.Error(), "memory") {
+		t.Error(err)
 	}
 }
 
