@@ -1,7 +1,10 @@
 package classify
 
 import (
+	"encoding/binary"
+	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -47,6 +50,31 @@ func TestLinesAreNotKept(t *testing.T) {
 	_, err = LoadTaxonomy(dir)
 	wantInputError(t, err)
 	if !strings.Contains(err.Error(), "nodes.dmp:2: a line of more than") {
+		t.Error(err)
+	}
+}
+
+// A file of few bytes can declare a column that it has, for its disk keeps no zeros, and memory has not.
+func TestColumnsThatNoMemoryHolds(t *testing.T) {
+	whole := databaseFile(t)
+	n := int64(binary.LittleEndian.Uint64(whole[12:]))
+	var d description
+	if err := json.Unmarshal(whole[headBytes:headBytes+n], &d); err != nil {
+		t.Fatal(err)
+	}
+	d.Sections[3].Bytes = 1 << 41
+	text, err := json.Marshal(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(t.TempDir(), "db")
+	write(t, name, string(head(text))+string(text))
+	if err := os.Truncate(name, 1<<42); err != nil {
+		t.Skip(err)
+	}
+	_, err = Open(name)
+	wantInputError(t, err)
+	if !strings.Contains(err.Error(), "memory") {
 		t.Error(err)
 	}
 }

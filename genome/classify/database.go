@@ -14,6 +14,7 @@ import (
 	"slices"
 	"unsafe"
 
+	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
 )
 
@@ -307,8 +308,17 @@ func (db *Database) read() (err error) {
 	return db.stored.check(db, sums)
 }
 
+// largeColumn is the bytes above which memory is asked for room: a file of few bytes can declare large columns, for disks
+// keep no zeros.
+const largeColumn = 64 << 20
+
 // bytes reads bytes into memory that numbers of any size may lie in.
 func (s *stored) bytes(at, n int64) ([]byte, error) {
+	if n > largeColumn {
+		if room, _ := device.HostMemory(); room > 0 && n > room {
+			return nil, fmt.Errorf("%d bytes, for which the machine's memory has no room: use a machine with more; or the file is damaged", n)
+		}
+	}
 	b := raw(make([]uint64, (n+7)/8))[:n]
 	if _, err := s.file.ReadAt(b, at); err == io.EOF {
 		return nil, errChanged
