@@ -10,11 +10,13 @@ import (
 	"syscall"
 )
 
+var errRemoved = errors.New("leads to an open file that was removed: want the name of a file")
+
 // mostLinks is how many links a name may lead through, as on Linux.
 const mostLinks = 40
 
 // Target is where a file of this name comes to stand: where links lead, be it that nothing is there yet, as a shell's > has it. Errors: a folder that is not
-// there; links that lead in a circle.
+// there; links that lead in a circle, or to an open file that was removed.
 func Target(name string) (string, error) {
 	path := name
 	for range mostLinks {
@@ -29,6 +31,10 @@ func Target(name string) (string, error) {
 		path = filepath.Join(real, base)
 		to, err := os.Readlink(path)
 		if err != nil { // no link
+			_, there := os.Stat(name)
+			if _, err := os.Lstat(path); there == nil && errors.Is(err, fs.ErrNotExist) { // of /proc, to what has no name
+				return "", &fs.PathError{Op: "open", Path: name, Err: errRemoved}
+			}
 			return path, nil
 		}
 		if path = strings.TrimRight(to, "/"); !filepath.IsAbs(path) {

@@ -2,6 +2,7 @@ package files
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -39,6 +40,28 @@ func TestTarget(t *testing.T) {
 	}
 	if got, err := Target("one"); !errors.Is(err, syscall.ELOOP) {
 		t.Error(got, err)
+	}
+}
+
+// An open file that was removed has a link in /proc that leads to a name of the system's making.
+func TestTargetOfRemovedFile(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	name := fmt.Sprintf("/proc/self/fd/%d", f.Fd())
+	if _, err := os.Stat(name); err != nil {
+		t.Skip(err)
+	}
+	if got, err := Target(name); err != nil || filepath.Base(got) != "x" {
+		t.Error(got, err)
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Target(name); err == nil || !strings.Contains(err.Error(), "removed") {
+		t.Errorf("%s, %v", got, err)
 	}
 }
 
