@@ -20,8 +20,16 @@ func Keep(file string, result any) error {
 	return Write(file, append(data, '\n'))
 }
 
-// Write leaves the whole file or none, and makes its folder.
+// Write leaves the whole file or none, and makes its folder. A pipe or a device is written to as it is.
 func Write(file string, data []byte) error {
+	if i, err := os.Stat(file); err == nil && !i.Mode().IsRegular() && !i.IsDir() {
+		f, err := os.OpenFile(file, os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		_, err = f.Write(data)
+		return errors.Join(err, f.Close())
+	}
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
