@@ -705,6 +705,9 @@ func (c *core) fitLocks(st *device.Stream) error {
 	if int64(c.locks.Len()) == n {
 		return nil
 	}
+	if err := c.frame.Budget(c.held() - table.Align(c.locks.Bytes()) + table.Align(4*n)); err != nil {
+		return err
+	}
 	locks, err := table.Make[uint32](&c.frame, n)
 	if device.IsOutOfMemory(err) {
 		return nil
@@ -735,6 +738,9 @@ func (c *core) isStuck(pairs int64) bool { return c.stuck > 0 && pairs > c.stuck
 // halve halves the largest subtable (§4.4). It needs memory for the smaller array: without that, or where residuals find no room in other
 // subtables, done is false, and the table is as it was. It waits for the stream.
 func (c *core) halve(st *device.Stream) (done bool, err error) {
+	if err := c.frame.Budget(c.bytes(c.step - 1)); err != nil {
+		return false, err
+	}
 	i := int(int64(c.step-1) % int64(c.d()))
 	old, was := c.subs[i], c.step
 	to, err := c.makeSubtable(int64(old.Buckets) / 2)
