@@ -230,10 +230,19 @@ func (m *Map[K, V]) FindOrInsert(keys []K, values, out []V, added []bool) (int, 
 			}
 		}
 		if wrong := m.Find(keys, out, nil); wrong != nil { // where another row of the key got in, out has nothing yet
-			return table.OneLine(errors.Join(err, wrong))
+			return notFound(err, wrong)
 		}
 		return err
 	})
+}
+
+// notFound is the error of a FindOrInsert whose keys are in, but for those that err names, and whose values were not found.
+func notFound(err, wrong error) error {
+	which := "all keys"
+	if err != nil {
+		which = "all keys but those that were refused"
+	}
+	return table.OneLine(errors.Join(err, fmt.Errorf("%s: %s are in, but out and added may lack theirs: look them up: %w", family, which, wrong)))
 }
 
 // FindOrInsertOn is FindOrInsert on the device of the slices: see table.Updater.
@@ -257,7 +266,7 @@ func (m *Map[K, V]) FindOrInsertOn(st *device.Stream, keys device.Slice[K], valu
 		j := m.tables.finding(true, false)
 		j.sources = m.cluster.from(member, source{n: s.n, keys: s.keys, out: s.out, st: st, slices: &received{n: s.n, keys: s.slices.keys, out: s.slices.out}})
 		if wrong := m.cluster.exchange(&j); wrong != nil {
-			return table.OneLine(errors.Join(err, wrong))
+			return notFound(err, wrong)
 		}
 		return err
 	})

@@ -227,9 +227,9 @@ type chunkWalk struct {
 }
 
 // fetch brings the pairs of the next slots.
-func (w *chunkWalk) fetch(c *chunk) (err error) {
-	defer func() { w.failed = err != nil }()
-	return w.f.Alone(nil, func(st *device.Stream) error {
+func (w *chunkWalk) fetch(c *chunk) error {
+	w.failed = true // of a panic, too
+	err := w.f.Alone(nil, func(st *device.Stream) error {
 		x, err := w.look(st)
 		if err != nil {
 			return err
@@ -258,6 +258,8 @@ func (w *chunkWalk) fetch(c *chunk) (err error) {
 		}
 		return w.fill(st, x, c)
 	})
+	w.failed = err != nil
+	return err
 }
 
 // fill takes as many slots as their pairs have room, by how full all are; a slot that holds more than that gets the room.

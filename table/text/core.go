@@ -231,18 +231,21 @@ func (c *core) inParts(st *device.Stream, r rows, bytes int64, do func(first int
 	most := c.rows
 	for done < r.n {
 		n := min(most, r.n-done)
-		lease, err := c.f.Scratch(n*bytes + scratchSlack)
-		mem := lease.Mem
-		if device.IsOutOfMemory(err) && n <= leastPart {
-			mem, err = c.least, nil
-		}
-		if err == nil {
-			err = c.settle(st)
-		}
-		if err == nil {
-			err = do(done, c.part(r, done, n), &scratch{mem: mem})
-		}
-		lease.Done()
+		err := func() error {
+			lease, err := c.f.Scratch(n*bytes + scratchSlack)
+			mem := lease.Mem
+			if device.IsOutOfMemory(err) && n <= leastPart {
+				mem, err = c.least, nil
+			}
+			defer lease.Done()
+			if err == nil {
+				err = c.settle(st)
+			}
+			if err == nil {
+				err = do(done, c.part(r, done, n), &scratch{mem: mem})
+			}
+			return err
+		}()
 		if device.IsOutOfMemory(err) && n > 1 && c.broken == nil {
 			if err := c.f.Spare(); err != nil { // a smaller one will do
 				return done, err
