@@ -191,7 +191,7 @@ func (c *cluster) local(j *job) error {
 		}
 		err := j.run(i, s.st, *s.slices)
 		if device.IsOutOfMemory(err) && !errors.As(err, new(*table.FullError)) {
-			err = noneIn(s.st, *s.slices, err)
+			err = noneIn(s.st, *s.slices, err, j.mixed)
 		}
 		if full := (*table.FullError)(nil); errors.As(err, &full) {
 			mu.Lock()
@@ -945,10 +945,19 @@ func (f *flight) full(m *member, j int, e *table.FullError, got received) error 
 }
 
 // noneIn is the FullError of an owner that had no memory for its rows, and so took none in: other owners have taken
-// theirs.
-func noneIn(st *device.Stream, r received, why error) error {
+// theirs. Of a mixed batch all outcomes are NoRoom then, and there are no results.
+func noneIn(st *device.Stream, r received, why error, mixed bool) error {
+	outcome := byte(0)
+	if mixed {
+		outcome = byte(table.NoRoom)
+		if r.out.Len() > 0 {
+			if err := r.out.Fill(st, 0); err != nil {
+				return err
+			}
+		}
+	}
 	if r.flags.Len() > 0 {
-		if err := r.flags.Fill(st, 0); err != nil {
+		if err := r.flags.Fill(st, outcome); err != nil {
 			return err
 		}
 	}
@@ -980,9 +989,9 @@ func (f *flight) work(m *member, j, r int, rd round) error {
 		} else {
 			err = f.job.run(j, m.work, got)
 		}
-		if device.IsOutOfMemory(err) && !errors.As(err, new(*table.FullError)) && f.job.full != nil && !f.job.mixed {
+		if device.IsOutOfMemory(err) && !errors.As(err, new(*table.FullError)) && f.job.full != nil {
 			got.untried = true
-			err = noneIn(m.work, got, err)
+			err = noneIn(m.work, got, err, f.job.mixed)
 		}
 		if full := (*table.FullError)(nil); errors.As(err, &full) {
 			err = f.full(m, j, full, got)

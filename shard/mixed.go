@@ -84,22 +84,43 @@ func mixHost[K, V any](c *cluster, ops []table.Op, keys []K, values, results []V
 		status = make([]table.Status, len(keys))
 	}
 	var lost refusals
+	var undone [][2]int // rows that there was no memory for
+	skip := func(from, to int, why error) {
+		lost.add(nil, 0, why)
+		undone = append(undone, [2]int{from, to})
+	}
 	err := c.batch(len(keys), func(from, to int) []table.Column {
 		return []table.Column{table.In(ops[from:to]), table.In(keys[from:to]), table.In(within(values, from, to)), table.Out(within(results, from, to)), table.Out(status[from:to])}
-	}, func(member int, st *device.Stream, _, n int, addr []uint64) error {
+	}, func(member int, st *device.Stream, first, n int, addr []uint64) error {
 		return c.locked(func() error {
 			var why error
 			j := mix(&why)
 			j.sources = c.from(member, source{n: n, marks: addr[0], keys: addr[1], values: addr[2], out: addr[3], flags: addr[4], st: st})
 			err := c.exchange(&j)
+			if device.IsOutOfMemory(err) {
+				skip(first, first+n, err)
+				return nil
+			}
 			if why != nil {
 				lost.add(nil, 0, why)
 			}
 			return err
 		})
-	}, nil)
+	}, func(from, to int, why error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		skip(from, to, why)
+	})
 	if err != nil || lost.why == nil {
 		return err
+	}
+	for _, rows := range undone {
+		for i := rows[0]; i < rows[1]; i++ {
+			status[i] = table.NoRoom
+		}
+		if results != nil {
+			clear(results[rows[0]:rows[1]])
+		}
 	}
 	lost.positions = withoutRoom(status)
 	return c.locked(func() error { return c.fullError(&lost) })

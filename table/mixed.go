@@ -65,7 +65,8 @@ var statusNames = [...]string{"absent", "present", "added", "no room"}
 type Mixed[K, V any] interface {
 	// Mixed runs ops[i] on keys[i], for all i at the same time. values[i] is what an insert puts. results[i] becomes the
 	// value that a find found, and otherwise the zero value; status[i] says what happened. results and status may be nil.
-	// *FullError names exactly the inserts that found no room; all else is done.
+	// *FullError names exactly the inserts that found no room; all else is done. Where memory is short, a table over
+	// several devices names operations of all kinds that it could not do, with NoRoom as their outcome.
 	Mixed(ops []Op, keys []K, values, results []V, status []Status) error
 	// MixedOn is Mixed on the device.
 	MixedOn(st *device.Stream, ops device.Slice[Op], keys device.Slice[K], values, results device.Slice[V], status device.Slice[Status]) error
