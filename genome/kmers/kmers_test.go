@@ -13,9 +13,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
+	"github.com/warpmap/warpmap/internal/crash"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/kernel"
 )
@@ -723,5 +725,25 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A panic while parts are sorted is an error of who waits for them.
+func TestSortingPanics(t *testing.T) {
+	ended := make(chan error, 1)
+	go func() {
+		ended <- ahead(0, parts, func(part int) {
+			if part == 3 {
+				panic("part 3")
+			}
+		}, func(int) error { return nil })
+	}()
+	select {
+	case err := <-ended:
+		if e := (*crash.Error)(nil); !errors.As(err, &e) || e.Value != "part 3" {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it is waited for")
 	}
 }

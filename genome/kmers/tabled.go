@@ -254,10 +254,18 @@ func (x *tabled) finish(emit func(part int, x counted) error) error {
 		return err
 	}
 	all := counted{x.words, mixes, counts}.deal()
-	// While parts are given away, those behind are sorted.
-	var sorted [parts]chan struct{}
+	return ahead(int(x.p.First), int(x.p.End), func(part int) {
+		all[part] = all[part].atLeast(x.least)
+		all[part].inOrder()
+	}, func(part int) error { return emit(part, all[part]) })
+}
+
+// ahead calls sort for all parts, and emit for those from first to end, one by one: while parts are given away, those
+// behind are sorted. Errors: those of emit; a panic of sort.
+func ahead(first, end int, sort func(part int), emit func(part int) error) error {
+	var sorted [parts]chan error
 	for part := range sorted {
-		sorted[part] = make(chan struct{})
+		sorted[part] = make(chan error, 1)
 	}
 	var next atomic.Int64
 	var work crash.WaitGroup
@@ -265,15 +273,16 @@ func (x *tabled) finish(emit func(part int, x counted) error) error {
 	for range runtime.GOMAXPROCS(0) {
 		work.Go(func() {
 			for part := next.Add(1) - 1; part < parts; part = next.Add(1) - 1 {
-				all[part] = all[part].atLeast(x.least)
-				all[part].inOrder()
-				close(sorted[part])
+				sorted[part] <- crash.Catch(func() error { sort(int(part)); return nil })
 			}
 		})
 	}
-	for part := int(x.p.First); part < int(x.p.End); part++ {
-		<-sorted[part]
-		if err := emit(part, all[part]); err != nil {
+	for part := first; part < end; part++ {
+		err := <-sorted[part]
+		if err == nil {
+			err = emit(part)
+		}
+		if err != nil {
 			return err
 		}
 	}
