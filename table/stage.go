@@ -353,8 +353,10 @@ func (b *staged) drain(slot *stageSlot, before <-chan struct{}, passed chan<- st
 	if before != nil {
 		<-before
 	}
+	next := sync.OnceFunc(func() { close(passed) })
+	defer next() // of a panic, too
 	err := slot.st.Sync()
-	close(passed)
+	next()
 	if err != nil {
 		b.fail(err)
 		return
