@@ -375,9 +375,12 @@ func (s *stream) read(in *input) {
 	}
 }
 
-// know tells the format by the first chunk that is not blank, and what is wrong with a chunk. The first byte that is not
-// blank decides before an error behind it does, which may be in this chunk or in a later one.
+// know tells the format by the first chunk that is not blank, and what is wrong with a chunk. Of what is packed, the first
+// byte that is not blank decides before an error behind it does, which may be in this chunk or in a later one.
 func (f *source) know(c *chunk) error {
+	if _, is := f.text.(packed); c.err != nil && !is {
+		return c.err
+	}
 	if f.format == unknown {
 		var known bool
 		switch f.format, known = formatOf(c.text); {

@@ -97,7 +97,10 @@ func TestWithin(t *testing.T) {
 	}
 	// A folder may have two names without a link: one that is mounted twice, or in another case. A link stands for that here.
 	dir := t.TempDir()
-	if err := errors.Join(os.Mkdir(filepath.Join(dir, "a"), 0o777), os.Symlink("a", filepath.Join(dir, "again"))); err != nil {
+	if err := os.Mkdir(filepath.Join(dir, "a"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("a", filepath.Join(dir, "again")); err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]bool{"again": true, "again/new/x": true, "b": false, ".": false} {

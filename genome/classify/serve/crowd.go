@@ -25,10 +25,16 @@ const (
 func newCrowd(o Options) *crowd {
 	most := max(leastConnections, connectionsEach*(o.Requests+o.Queue))
 	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err == nil { // two temporary files a request
-		most = min(most, max(1, int(min(limit.Cur, math.MaxInt32))-2*o.Requests-64))
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err == nil {
+		most = connectionsOf(most, o.Requests, int(min(limit.Cur, math.MaxInt32)))
 	}
 	return &crowd{most: most, share: max(1, most*o.PerClient/o.Requests), in: map[net.Conn]string{}, by: map[string]int{}}
+}
+
+// connectionsOf is how many connections of those wanted leave of the files that may be open two for each request, which are
+// temporary, and some for others; of few files they have half.
+func connectionsOf(wanted, requests, files int) int {
+	return max(1, min(wanted, max(files/2, files-2*requests-64)))
 }
 
 // state takes connections in, and closes those above the bound: net/http calls it for each before it reads of it.

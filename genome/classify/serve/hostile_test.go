@@ -247,8 +247,17 @@ func TestConnectionsAreBounded(t *testing.T) {
 	for _, c := range all {
 		c.Close()
 	}
-	until(t, "the end of all", func() bool { s.crowd.mu.Lock(); defer s.crowd.mu.Unlock(); return s.crowd.by["127.0.0.2"] == 0 })
+	until(t, "the end of all", func() bool {
+		s.crowd.mu.Lock()
+		defer s.crowd.mu.Unlock()
+		return s.crowd.by["127.0.0.2"] == 0
+	})
 	ask("127.0.0.2")
+	for files, want := range map[int]int{1 << 20: 4608, 1024: 704, 300: 150, 1: 1} {
+		if got := connectionsOf(4608, 128, files); got != want {
+			t.Errorf("%d connections where %d files may be open, want %d", got, files, want)
+		}
+	}
 }
 
 // What stands before a file of a form is not kept without a bound.
@@ -264,12 +273,14 @@ func TestHeadsOfFormsAreBounded(t *testing.T) {
 		"first":    file("reads", head, w.reads(1, 1)) + "--x--\r\n",
 		"second":   file("reads", "", w.reads(1, 1)) + file("mates", head, w.reads(2, 1)) + "--x--\r\n",
 	} {
-		if status, text, err := s.ask("", "multipart/form-data; boundary=x", strings.NewReader(body)); status != 413 || err != nil || !strings.Contains(text, "before a file") {
+		status, text, err := s.ask("", "multipart/form-data; boundary=x", strings.NewReader(body))
+		if status != 413 || err != nil || !strings.Contains(text, "before a file") {
 			t.Errorf("%s: %d, %s, %v", what, status, text, err)
 		}
 	}
 	body := file("reads", head[:20*1005], w.reads(1, 100)) + "--x--\r\n"
-	if status, text, err := s.ask("", "multipart/form-data; boundary=x", strings.NewReader(body)); status != 200 || err != nil || text != w.query(t, "kraken", w.reads(1, 100)) {
+	status, text, err := s.ask("", "multipart/form-data; boundary=x", strings.NewReader(body))
+	if status != 200 || err != nil || text != w.query(t, "kraken", w.reads(1, 100)) {
 		t.Error(status, text, err)
 	}
 }

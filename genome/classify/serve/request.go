@@ -338,7 +338,8 @@ func (f *formBody) Read(to []byte) (int, error) {
 		return f.body.Read(to)
 	}
 	if f.left == 0 {
-		return 0, refused(http.StatusRequestEntityTooLarge, "more than %d bytes before a file of the form: want its name, and little else", mostHead)
+		return 0, refused(http.StatusRequestEntityTooLarge, "more than %d bytes before a file of the form: want its name, and little else",
+			mostHead)
 	}
 	n, err := f.body.Read(to[:min(len(to), f.left)])
 	f.left -= n

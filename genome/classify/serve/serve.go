@@ -90,7 +90,8 @@ func New(c *classify.Classifier, d *device.Device, o Options) (*Server, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
-	s := &Server{c: c, o: o, log: log.New(o.Log, "", log.LstdFlags), blockBytes: cpuBlockBytes, budget: newBudget(o), crowd: newCrowd(o)}
+	s := &Server{c: c, o: o, log: log.New(o.Log, "", log.LstdFlags), blockBytes: cpuBlockBytes}
+	s.budget, s.crowd = newBudget(o), newCrowd(o)
 	s.gate = newGate(o, &s.metrics)
 	s.metrics.spooled = s.budget.bytes
 	batch := cpuBatchBytes
