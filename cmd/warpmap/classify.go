@@ -300,6 +300,15 @@ func (q *classifyFlags) run(cmd *cobra.Command, name string, inputs []string) (e
 	if err := checkOutputs([]string{name}, inputs, outputs...); err != nil {
 		return err
 	}
+	if q.out == "-" {
+		read, err := genome.Expand(inputs)
+		if err != nil {
+			return err
+		}
+		if err := checkStandardOutput(append(read, name)...); err != nil {
+			return err
+		}
+	}
 	var mates []string
 	if q.paired {
 		if q.skipped {

@@ -167,6 +167,32 @@ func flipped(t *testing.T, name string) []byte {
 	return data
 }
 
+// A shell's >> may add to what is read.
+func TestStandardOutputIsAnInput(t *testing.T) {
+	dir := genomes(t)
+	in := func(name string) string { return filepath.Join(dir, name) }
+	must(t, "classify", "build", in("x.db"), in("refs"), "--taxonomy", in("tax"))
+	must(t, "kmers", "count", in("1.fa"), "-k", "5", "--out", in("x.wk"))
+	for to, args := range map[string][]string{
+		"1.fa": {"classify", "query", in("x.db"), in("1.fa")},
+		"x.db": {"classify", "query", in("x.db"), in("1.fa")},
+		"x.wk": {"kmers", "dump", in("x.wk")},
+	} {
+		f, err := os.OpenFile(in(to), os.O_WRONLY|os.O_APPEND, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := os.Stdout
+		os.Stdout = f
+		_, _, err = run(t, args...)
+		os.Stdout = before
+		f.Close()
+		if exitCode(err) != exitUsage || !strings.Contains(fmt.Sprint(err), "standard output goes to "+in(to)) {
+			t.Errorf("%v >> %s: %v", args, to, err)
+		}
+	}
+}
+
 // What would destroy what is read, mix up mates, or do other than what flags say, is told before any work.
 func TestGenomeMistakes(t *testing.T) {
 	dir := genomes(t)

@@ -16,6 +16,7 @@ import (
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
 	"github.com/warpmap/warpmap/genome/kmers"
+	"github.com/warpmap/warpmap/internal/files"
 )
 
 func kmersCommand() *cobra.Command {
@@ -154,20 +155,20 @@ func (u until) Write(b []byte) (int, error) {
 // output is a file to write, and what names it: a flag, or an argument.
 type output struct{ flag, name string }
 
-// checkOutputs tells, before any work is done, which files cannot be written, or would take the place of one another or of what is read: files, and inputs as
+// checkOutputs tells, before any work is done, which files cannot be written, or would take the place of one another or of what is read: others, and inputs as
 // genome.Expand has them.
-func checkOutputs(files, inputs []string, outputs ...output) error {
+func checkOutputs(others, inputs []string, outputs ...output) error {
 	expanded, err := genome.Expand(inputs)
 	if err != nil {
 		return err
 	}
-	files = slices.Concat(files, expanded)
+	read := slices.Concat(others, expanded)
 	paths := map[string]string{}
 	for _, o := range outputs {
 		if o.name == "-" {
 			return &usageError{fmt.Errorf("%s -: want the name of a file; it is not written to standard output", o.flag)}
 		}
-		if err := genome.CheckOutput(o.name, files...); err != nil {
+		if err := genome.CheckOutput(o.name, read...); err != nil {
 			return &usageError{fmt.Errorf("%s: %w", o.flag, err)}
 		}
 		if i, err := os.Stat(o.name); err == nil && !i.Mode().IsRegular() {
@@ -185,6 +186,18 @@ func checkOutputs(files, inputs []string, outputs ...output) error {
 	return nil
 }
 
+// checkStandardOutput tells whether standard output goes to one of the inputs: a shell's >> adds to what is read.
+func checkStandardOutput(inputs ...string) error {
+	about, err := os.Stdout.Stat()
+	if err != nil {
+		return nil
+	}
+	if name, is := files.Same(about, inputs); is {
+		return &usageError{fmt.Errorf("standard output goes to %s, which is read: want another file", name)}
+	}
+	return nil
+}
+
 // ofCounts is a command that opens a file of counts, its first argument, and prints what is in it to a buffer of standard output.
 func ofCounts(cmd *cobra.Command, print func(ctx context.Context, f *kmers.File, w *bufio.Writer, args []string) error) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -192,6 +205,8 @@ func ofCounts(cmd *cobra.Command, print func(ctx context.Context, f *kmers.File,
 			if err := checkOutputs(args[:1], nil, output{"--parquet", parquet.Value.String()}); err != nil {
 				return err
 			}
+		} else if err := checkStandardOutput(args[0]); err != nil {
+			return err
 		}
 		f, err := kmers.Open(args[0])
 		if err != nil {
