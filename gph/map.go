@@ -50,7 +50,8 @@ func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values dev
 // Build puts the pairs of a known set into an empty map. It is several times faster than Insert, reaches higher load
 // factors, and makes the index as small as the set allows, which makes look-ups faster; inserts that come later find
 // places less easily. Of equal keys, one value stays. The map grows to hold as many keys as there are pairs, equal ones or
-// not; FullError as in Insert. Cost: four passes over the pairs and 2.5 times their memory in passing.
+// not; FullError as in Insert. Cost: four passes over the pairs and 2.5 times their memory in passing. Errors:
+// *device.OutOfMemoryError, too, where the device has no room for the pairs themselves; the map is then empty still.
 func (m *Map[K, V]) Build(keys []K, values []V) error {
 	if err := family.CheckLens(len(keys), len(values)); err != nil {
 		return err

@@ -514,12 +514,15 @@ func (r *mapRun[K, V]) build(n int) error {
 	if err := r.m.Clear(); err != nil {
 		return err
 	}
+	clear(r.model)
 	err := m.Build(keys, values)
+	if device.IsOutOfMemory(err) { // all pairs must lie on the device
+		return nil
+	}
 	refused, err := r.refused(err, n)
 	if err != nil {
 		return err
 	}
-	clear(r.model)
 	got, found := make([]V, n), make([]bool, n)
 	if err := r.m.Find(keys, got, found); err != nil {
 		return fmt.Errorf("Find: %w", err)

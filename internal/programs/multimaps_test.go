@@ -172,12 +172,16 @@ func multiMapOf[K, V number](p *program, key func(uint64) K, value func(uint64) 
 			if err := m.Clear(); err != nil {
 				return err
 			}
-			refused, err := p.refused(builder.Build(keys, values), n)
+			clear(model)
+			total = 0
+			err := builder.Build(keys, values)
+			if device.IsOutOfMemory(err) { // all pairs must lie on the device
+				break
+			}
+			refused, err := p.refused(err, n)
 			if err != nil {
 				return err
 			}
-			clear(model)
-			total = 0
 			for i, k := range keys {
 				if !refused[i] {
 					model[k] = append(model[k], values[i])
