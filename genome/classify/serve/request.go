@@ -181,8 +181,19 @@ const firstBytes = 4 << 10
 
 // first waits for the first bytes of a body: requests that send nothing take no places. Their memory is of the budget.
 func (s *Server) first(a *answer) error {
-	if ok, _ := s.budget.take(a.client, firstBytes); !ok {
-		return refused(http.StatusServiceUnavailable, "the server keeps as much for clients as it may: try again later")
+	last := time.After(2 * s.o.Timeout) // who holds the room and takes nothing is given up within one
+	for {
+		ok, freed := s.budget.take(a.client, firstBytes)
+		if ok {
+			break
+		}
+		select {
+		case <-freed:
+		case <-s.going.Done():
+			return errEnded
+		case <-last:
+			return refused(http.StatusServiceUnavailable, "the server keeps as much for clients as it may: try again later")
+		}
 	}
 	defer s.budget.give(a.client, firstBytes)
 	room := make([]byte, firstBytes)
