@@ -73,11 +73,11 @@
 // LaneByLane is the faster (study dycuckoo/voter, one H100, pairs of 4+4 bytes, G/s). HOT has 64 pairs a key, most of
 // them of few keys; Packed takes no locks:
 //
-//	100 M pairs, filled to 0.85          LaneByLane   Voter   Packed
-//	RAND, layout PackedLocked                   4.4     1.2     17.5
-//	RAND, layout Wide                           3.3     1.0
-//	HOT, layout PackedLocked                    2.3     1.3     18.2
-//	HOT, layout Wide                            1.2     0.9
+//	100 M pairs, filled to                    LaneByLane   Voter   Packed
+//	RAND, layout PackedLocked      0.85              4.4     1.2     17.5
+//	RAND, layout Wide              0.79              3.3     1.0
+//	HOT, layout PackedLocked       0.74              2.3     1.3     18.2
+//	HOT, layout Wide               0.79              1.2     0.9
 //
 // # Growing and shrinking (§4.2, §4.4)
 //

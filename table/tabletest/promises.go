@@ -85,3 +85,22 @@ func (s *Suite) Fill(t *testing.T, d *device.Device, o table.Options, least floa
 		t.Errorf("%+v: full at %.1f%% of %d slots, want %.1f%%, and %s", o, 100*st.LoadFactor, st.Capacity, 100*least, device.Bytes(st.Bytes))
 	}
 }
+
+// MaxBytesIsChecked lowers the bound of a table that is within it: then Check refuses the table, and so does what makes
+// its memory. Each of larger is one way to do that.
+func MaxBytesIsChecked(t testing.TB, f *table.Frame, check func() error, larger map[string]func() error) {
+	t.Helper()
+	must(t, check())
+	was := f.MaxBytes
+	f.MaxBytes = 10
+	if err := check(); !errors.Is(err, table.ErrMaxBytes) {
+		t.Errorf("Check of a table that is too large: %v", err)
+	}
+	for what, do := range larger {
+		if err := f.Writing(nil, func(*device.Stream) error { return do() }); !errors.Is(err, table.ErrMaxBytes) {
+			t.Errorf("%s of a table that is too large: %v", what, err)
+		}
+	}
+	f.MaxBytes = was
+	must(t, check())
+}
