@@ -64,7 +64,11 @@ for gone after a few seconds.`,
 }
 
 // lastWord is how long a process has to end after a signal, before it is killed: less than the command's own patience.
-const lastWord = patience * 3 / 4
+// What is left over is for the kill itself on a busy machine.
+const lastWord = patience / 2
+
+// onItsWay is how long a signal may take from the context that it ends to the channel that it comes through.
+const onItsWay = 20 * time.Millisecond
 
 // run starts the processes, and returns when all have ended, with the error of the one that failed first.
 func (l *launched) run(cmd *cobra.Command, args []string) error {
@@ -133,8 +137,13 @@ func (l *launched) run(cmd *cobra.Command, args []string) error {
 			}
 		case s := <-signals:
 			processes.tell(s.(syscall.Signal))
-		case <-interrupted: // the signal has come to all by now, or the command was ended otherwise
+		case <-interrupted: // by a signal, which the ranks are to have before they are told to end, or otherwise
 			interrupted = nil
+			select {
+			case s := <-signals:
+				processes.tell(s.(syscall.Signal))
+			case <-time.After(onItsWay):
+			}
 			first = cmp.Or(first, context.Cause(cmd.Context()))
 			processes.tell(syscall.SIGTERM)
 			last = time.After(lastWord)
@@ -179,9 +188,9 @@ type ranks struct {
 	mark     string   // in the environment of all, and of what they start
 }
 
-// tell sends a signal to the processes and all that they started.
+// tell sends a signal to the processes and all that they started: to rank 0 last, which may take a walk through /proc.
 func (r *ranks) tell(s syscall.Signal) {
-	for rank, p := range r.started {
+	for rank, p := range slices.Backward(r.started) {
 		if rank == 0 && r.terminal != nil {
 			r.tellFirst(p, s)
 			continue

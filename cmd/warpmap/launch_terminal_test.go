@@ -174,7 +174,8 @@ func TestLaunchInterruptedAtTerminal(t *testing.T) {
 	}
 	for i, pid := range all {
 		if !gone(pid) {
-			t.Errorf("process %d of 4 runs on", i)
+			stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+			t.Errorf("process %d of 4 runs on: %s", i, stat)
 		}
 	}
 	for _, rank := range []string{"0", "1"} {
