@@ -62,7 +62,7 @@ func ExampleLoadMap() {
 	loaded, err := warpmap.LoadMap[uint32, uint32](ctx, file, d, warpmap.GPH, table.Options{})
 	check(err)
 	defer loaded.Close()
-	value, found, err := table.Get(loaded, 2)
+	value, found, err := warpmap.Get(loaded, 2)
 	check(err)
 	fmt.Println(value, found, loaded.Family())
 	// Output: 20 true gph

@@ -97,7 +97,7 @@ func TestFilesOfOtherKinds(t *testing.T) {
 			n := 0
 			all, failed := table.Keys(ctx, l)
 			for k := range all {
-				if has, err := table.Has(s, k); !has || err != nil {
+				if has, err := warpmap.Has(s, k); !has || err != nil {
 					t.Errorf("%s to %s: key %d, %v", from, to, k, err)
 				}
 				n++

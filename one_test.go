@@ -17,19 +17,19 @@ func TestOneKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, before, e0 := table.Get(m, 7)
-		e1 := table.Put(m, 7, 70)
-		v, found, e2 := table.Get(m, 7)
-		has, e3 := table.Has(m, 7)
-		deleted, e4 := table.Remove(m, 7)
-		again, e5 := table.Remove(m, 7)
+		_, before, e0 := warpmap.Get(m, 7)
+		e1 := warpmap.Put(m, 7, 70)
+		v, found, e2 := warpmap.Get(m, 7)
+		has, e3 := warpmap.Has(m, 7)
+		deleted, e4 := warpmap.Remove(m, 7)
+		again, e5 := warpmap.Remove(m, 7)
 		if before || v != 70 || !found || !has || !deleted || again || errors.Join(e0, e1, e2, e3, e4, e5) != nil {
 			t.Errorf("%s: found before %t; %d, found %t, has %t, deleted %t, again %t, %v", family, before, v, found, has, deleted, again, errors.Join(e0, e1, e2, e3, e4, e5))
 		}
 		if err := m.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := table.Get(m, 7); !errors.Is(err, table.ErrClosed) {
+		if _, _, err := warpmap.Get(m, 7); !errors.Is(err, table.ErrClosed) {
 			t.Errorf("%s, closed: %v", family, err)
 		}
 	}
@@ -40,12 +40,12 @@ func TestOneKey(t *testing.T) {
 		}
 		var got []bool
 		for _, do := range []func() (bool, error){
-			func() (bool, error) { return table.Has(s, 7) },
-			func() (bool, error) { return table.PutKey(s, 7) },
-			func() (bool, error) { return table.PutKey(s, 7) },
-			func() (bool, error) { return table.Has(s, 7) },
-			func() (bool, error) { return table.Remove(s, 7) },
-			func() (bool, error) { return table.Remove(s, 7) },
+			func() (bool, error) { return warpmap.Has(s, 7) },
+			func() (bool, error) { return warpmap.PutKey(s, 7) },
+			func() (bool, error) { return warpmap.PutKey(s, 7) },
+			func() (bool, error) { return warpmap.Has(s, 7) },
+			func() (bool, error) { return warpmap.Remove(s, 7) },
+			func() (bool, error) { return warpmap.Remove(s, 7) },
 		} {
 			yes, err := do()
 			if err != nil {
@@ -72,11 +72,11 @@ func BenchmarkGet(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer m.Close()
-	if err := table.Put(m, 1, 2); err != nil {
+	if err := warpmap.Put(m, 1, 2); err != nil {
 		b.Fatal(err)
 	}
 	for b.Loop() {
-		if _, found, err := table.Get(m, 1); !found || err != nil {
+		if _, found, err := warpmap.Get(m, 1); !found || err != nil {
 			b.Fatal(found, err)
 		}
 	}

@@ -51,7 +51,7 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 				ofs = map[table.Combine]reflect.Type{"old * value": reflect.TypeFor[float32]()}
 			}
 			for with, of := range ofs {
-				header, err := with.Header(of)
+				header, err := table.CombineHeader(with, of)
 				must(t, err)
 				programs = append(programs, c.updateProgram(header))
 			}

@@ -129,7 +129,7 @@ func (t mapTables[K, V]) updating(with table.Combine) (*updates[K, V], error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := with.Header(reflect.TypeFor[V]()); err != nil {
+	if _, err := table.CombineHeader(with, reflect.TypeFor[V]()); err != nil {
 		return nil, err
 	}
 	return &updates[K, V]{tables: all, with: with}, nil

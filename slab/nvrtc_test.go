@@ -79,7 +79,7 @@ func TestUpdatesCompileForGPUs(t *testing.T) {
 		info, _ := device.InfoFor(v.arch) // an error comes again below
 		c := &core{cfg: config{keyBytes: v.key, valueBytes: v.value}, opts: Options{Group: 8}}
 		c.cfg.packed = c.cfg.canPack(info.CAS128)
-		header, err := v.with.Header(v.of)
+		header, err := table.CombineHeader(v.with, v.of)
 		must(t, err)
 		compiles(t, v.arch, fmt.Sprintf("%d+%d %v %s %s", v.key, v.value, v.of, v.with, v.arch), c.updateProgram(header), c.program("add_ones", addOnes))
 	}

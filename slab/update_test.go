@@ -69,7 +69,7 @@ func sums(t testing.TB, seed uint64, o Options, edit func(*device.Program) *devi
 	must(t, err)
 	defer m.Close()
 	for _, with := range []table.Combine{table.Add, "value + old"} {
-		header, err := with.Header(reflect.TypeFor[uint32]())
+		header, err := table.CombineHeader(with, reflect.TypeFor[uint32]())
 		must(t, err)
 		must(t, m.core.frame.Locked(func() error {
 			_, err := m.core.updates.Of(d, header, func(header device.File) *device.Program { return edit(m.core.updateProgram(header)) }, table.Named[insertParams]("update"))
@@ -175,7 +175,7 @@ func TestDeviceSideUpdate(t *testing.T) {
 // A key that one piece of a batch is refused for is refused in those behind, though a slab may have become free: else its value would be there
 // without what was refused.
 func TestRefusedKeysStayOut(t *testing.T) {
-	add, err := table.Add.Header(reflect.TypeFor[uint32]())
+	add, err := table.CombineHeader(table.Add, reflect.TypeFor[uint32]())
 	must(t, err)
 	for _, insertion := range []func(m *Map[uint32, uint32]) table.Insertion{
 		func(m *Map[uint32, uint32]) table.Insertion { return m.core.updating(add) },

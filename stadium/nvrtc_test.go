@@ -31,7 +31,7 @@ func TestCompileForGPUs(t *testing.T) {
 		programs = append(programs, c.chooseProgram())
 		of := map[int][]reflect.Type{4: {reflect.TypeFor[float32]()}, 8: {reflect.TypeFor[float64](), reflect.TypeFor[int64]()}}[cfg.valueBytes]
 		for i, v := range of {
-			header, err := []table.Combine{table.Add, "old * value"}[i].Header(v)
+			header, err := table.CombineHeader([]table.Combine{table.Add, "old * value"}[i], v)
 			must(t, err)
 			programs = append(programs, c.updateProgram(header))
 			if i == 0 && cfg.keyBytes <= 8 {

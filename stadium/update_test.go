@@ -70,7 +70,7 @@ func added[K comparable](t *testing.T, d *device.Device, seed uint64, o Options,
 	must(t, err)
 	defer m.Close()
 	for _, with := range []table.Combine{table.Add, "value + old"} {
-		header, err := with.Header(reflect.TypeFor[uint64]())
+		header, err := table.CombineHeader(with, reflect.TypeFor[uint64]())
 		must(t, err)
 		must(t, m.core.frame.Locked(func() error {
 			_, err := m.core.updates.Of(d, header, func(header device.File) *device.Program { return edit(m.core.updateProgram(header)) }, table.Named[insertParams]("update"))
@@ -180,7 +180,7 @@ func TestDeviceSideUpdate(t *testing.T) {
 // A key that one piece of a batch is refused for is refused in those behind, though the table might grow: else its value would be there without what
 // was refused.
 func TestRefusedKeysStayOut(t *testing.T) {
-	add, err := table.Add.Header(reflect.TypeFor[uint32]())
+	add, err := table.CombineHeader(table.Add, reflect.TypeFor[uint32]())
 	must(t, err)
 	for _, insertion := range []func(m *Map[uint32, uint32]) table.Insertion{
 		func(m *Map[uint32, uint32]) table.Insertion { return m.core.updating(add) },

@@ -32,7 +32,14 @@ func OptionalLen[T any](s []T) int {
 }
 
 // DeviceSlice is every device.Slice.
-type DeviceSlice interface {
+type DeviceSlice = interface {
+	On(*device.Device) error
+	Addr() uint64
+	Len() int
+}
+
+// deviceSlice is every device.Slice.
+type deviceSlice = interface {
 	On(*device.Device) error
 	Addr() uint64
 	Len() int
@@ -40,7 +47,7 @@ type DeviceSlice interface {
 
 // CheckOn checks the device arguments of a batch before anything is queued: the stream and the slices can be used on the
 // device, and all slices are as long as the first, the keys.
-func (f Family) CheckOn(d *device.Device, st *device.Stream, slices ...DeviceSlice) error {
+func (f Family) CheckOn(d *device.Device, st *device.Stream, slices ...deviceSlice) error {
 	var lens []int
 	err := st.On(d)
 	for _, s := range slices {

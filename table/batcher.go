@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -94,7 +95,7 @@ func NewBatcher[K, V any](m Map[K, V], o BatcherOptions) (*Batcher[K, V], error)
 
 // Find is Find of the table: values or found may be nil. Errors: those of the table; the context's, and nothing is written then; ErrClosed.
 func (b *Batcher[K, V]) Find(ctx context.Context, keys []K, values []V, found []bool) error {
-	if err := Family("table").CheckLens(len(keys), OptionalLen(values), OptionalLen(found)); err != nil {
+	if err := Family("table").CheckLens(len(keys), optionalLen(values), optionalLen(found)); err != nil {
 		return err
 	}
 	if b.direct(len(keys)) {
@@ -149,7 +150,7 @@ func (b *Batcher[K, V]) Put(ctx context.Context, key K, value V) error {
 
 // Delete is Delete of the table: deleted may be nil. Errors: as Insert.
 func (b *Batcher[K, V]) Delete(ctx context.Context, keys []K, deleted []bool) (n int, err error) {
-	if err := Family("table").CheckLens(len(keys), OptionalLen(deleted)); err != nil {
+	if err := Family("table").CheckLens(len(keys), optionalLen(deleted)); err != nil {
 		return 0, err
 	}
 	if b.direct(len(keys)) {
@@ -165,7 +166,7 @@ func (b *Batcher[K, V]) Delete(ctx context.Context, keys []K, deleted []bool) (n
 	}
 	own := l.flags[at : at+len(keys)]
 	copy(deleted, own)
-	return Count(own), nil
+	return countTrue(own), nil
 }
 
 // direct tells whether a request has a batch of its own.
@@ -292,7 +293,11 @@ func (e *FullError) of(at, n int) error {
 			own = append(own, p-at)
 		}
 	}
-	return Full(own, e.Capacity, e.Len, e.Why)
+	if len(own) == 0 {
+		return nil
+	}
+	slices.Sort(own)
+	return &FullError{own, e.Capacity, e.Len, e.Why}
 }
 
 // pieces does an operation on no more than Keys keys at a time.
@@ -354,4 +359,21 @@ func (b *Batcher[K, V]) Close() error {
 		}
 	})
 	return nil
+}
+
+// optionalLen is the length of a slice that may be nil, for CheckLens.
+func optionalLen[T any](s []T) int {
+	if s == nil {
+		return -1
+	}
+	return len(s)
+}
+
+func countTrue(flags []bool) (n int) {
+	for _, set := range flags {
+		if set {
+			n++
+		}
+	}
+	return n
 }

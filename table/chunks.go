@@ -361,11 +361,6 @@ func (w *chunkWalk) free() (err error) {
 	return err
 }
 
-// Chunker is every kind of table that holds pairs: Map, MultiMap and Counter.
-type Chunker[K, V any] interface {
-	Chunks(ctx context.Context, do func(keys []K, values []V) error) error
-}
-
 // errEnough ends chunks early.
 var errEnough = errors.New("enough")
 
@@ -379,7 +374,9 @@ var errEnough = errors.New("enough")
 //	if err() != nil {
 //
 // A loop may stop early; nothing stays behind. Each range over pairs begins anew.
-func Pairs[K, V any](ctx context.Context, t Chunker[K, V]) (pairs iter.Seq2[K, V], err func() error) {
+func Pairs[K, V any](ctx context.Context, t interface {
+	Chunks(ctx context.Context, do func(keys []K, values []V) error) error
+}) (pairs iter.Seq2[K, V], err func() error) {
 	var failed error
 	pairs = func(yield func(K, V) bool) {
 		failed = enough(t.Chunks(ctx, func(keys []K, values []V) error {

@@ -48,8 +48,8 @@ type Updater[K, V any] interface {
 	FindOrInsertOn(st *device.Stream, keys device.Slice[K], values, out device.Slice[V], added device.Slice[bool]) error
 }
 
-// Header is the file combine.h of an operation on values of a type: see kernel/combine.cuh.
-func (c Combine) Header(v reflect.Type) (device.File, error) {
+// CombineHeader is the file combine.h of an operation on values of a type: see kernel/combine.cuh.
+func CombineHeader(c Combine, v reflect.Type) (device.File, error) {
 	if c == "" {
 		return device.File{}, errors.New("table: values are to be combined by no operation")
 	}
@@ -57,15 +57,15 @@ func (c Combine) Header(v reflect.Type) (device.File, error) {
 	if !ok {
 		which = "BY_CODE"
 	}
-	return c.header(which, v)
+	return combineHeader(c, which, v)
 }
 
 // CountHeader is the file combine.h of a counter.
 func CountHeader[C uint32 | uint64]() (device.File, error) {
-	return Add.header("BY_COUNT", reflect.TypeFor[C]())
+	return combineHeader(Add, "BY_COUNT", reflect.TypeFor[C]())
 }
 
-func (c Combine) header(which string, v reflect.Type) (device.File, error) {
+func combineHeader(c Combine, which string, v reflect.Type) (device.File, error) {
 	number, ok := scalar(v)
 	size, float := v.Size(), v.Kind() == reflect.Float32 || v.Kind() == reflect.Float64
 	if !ok || size != 4 && size != 8 || v.Kind() == reflect.Bool {
@@ -131,7 +131,7 @@ func Named[P any](name string) func(m *device.Module, k *device.Kernel[P]) error
 
 // Updating runs Update of a map: with has the operation's header, and gives how a batch goes in.
 func Updating[K, V any](f *Frame, keys []K, values []V, with Combine, x func(header device.File) Insertion) error {
-	header, err := with.Header(reflect.TypeFor[V]())
+	header, err := CombineHeader(with, reflect.TypeFor[V]())
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func Updating[K, V any](f *Frame, keys []K, values []V, with Combine, x func(hea
 
 // UpdatingOn is Updating on the device.
 func UpdatingOn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], values device.Slice[V], with Combine, x func(header device.File) Insertion) error {
-	header, err := with.Header(reflect.TypeFor[V]())
+	header, err := CombineHeader(with, reflect.TypeFor[V]())
 	if err != nil {
 		return err
 	}

@@ -75,7 +75,7 @@ type Mixed[K, V any] interface {
 // CheckOps refuses operations that are none.
 func CheckOps(ops []Op) error {
 	for i, o := range ops {
-		if int(o) >= len(opNames) {
+		if o > OpDelete {
 			return fmt.Errorf("table: operation %d is %v (want find, insert, insert-new or delete)", i, o)
 		}
 	}

@@ -38,9 +38,9 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 			ones.Layouts = append(ones.Layouts, probeTestParams{})
 			count, err := table.CountHeader[uint32]()
 			must(t, err)
-			least, err := table.Min.Header(reflect.TypeFor[float32]())
+			least, err := table.CombineHeader(table.Min, reflect.TypeFor[float32]())
 			must(t, err)
-			code, err := table.Combine("old + 2 * value").Header(reflect.TypeFor[int32]())
+			code, err := table.CombineHeader(table.Combine("old + 2 * value"), reflect.TypeFor[int32]())
 			must(t, err)
 			programs = append(programs, c.mixed(4), multi.bulkProgram(), probe, ones, c.updateProgram(count), c.updateProgram(least), c.updateProgram(code), c.updateProgram(device.File{}), c.choosingProgram())
 		}

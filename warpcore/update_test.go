@@ -148,7 +148,7 @@ func TestDeviceSideUpdate(t *testing.T) {
 // A key that one piece of a batch is refused for is refused in those behind, though their own number of rows would fit: else its value would be
 // there without what was refused.
 func TestRefusedKeysStayOut(t *testing.T) {
-	add, err := table.Add.Header(reflect.TypeFor[uint32]())
+	add, err := table.CombineHeader(table.Add, reflect.TypeFor[uint32]())
 	must(t, err)
 	for _, header := range []device.File{add, {}} {
 		m, err := New[uint32, uint32](openCPU(t), Options{Window: 2, Options: table.Options{Hash: kernel.HashConstant, MaxBytes: 24 << 10}})

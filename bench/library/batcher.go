@@ -51,7 +51,7 @@ func batcher(d *device.Device, o bench.FigOptions) (fig *bench.Fig, err error) {
 			get  func(k uint64) (uint64, bool, error)
 		}{
 			{"Batcher.Get", func(k uint64) (uint64, bool, error) { return b.Get(context.Background(), k) }},
-			{"table.Get", func(k uint64) (uint64, bool, error) { return table.Get(m, k) }},
+			{"table.Get", func(k uint64) (uint64, bool, error) { return warpmap.Get(m, k) }},
 		} {
 			if w.name == "table.Get" && goroutines > mostDirect {
 				continue

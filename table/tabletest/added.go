@@ -17,11 +17,11 @@ import (
 
 // RefusedStayOut inserts n keys that do not all fit, has room made, and inserts two of the refused again, as a later piece of the same batch would: they
 // must be refused, though their own number of rows fits. Else their values would be there without what was refused.
-func RefusedStayOut(t testing.TB, frame *table.Frame, x table.Insertion, n int, room func()) {
+func RefusedStayOut(t testing.TB, f *table.Frame, x table.Insertion, n int, room func()) {
 	t.Helper()
 	put := func(keys []uint32) (refused []int) {
-		k := onDevice(t, frame.Device, keys)
-		must(t, frame.Writing(nil, func(st *device.Stream) (err error) {
+		k := onDevice(t, f.Device, keys)
+		must(t, f.Writing(nil, func(st *device.Stream) (err error) {
 			refused, _, err = x.Put(st, table.Rows{Keys: k.Addr(), Values: k.Addr(), Out: k.Addr(), N: int64(len(keys))})
 			return err
 		}))

@@ -19,7 +19,7 @@ import (
 
 // exporter is a table that holds pairs.
 type exporter[K, V any] interface {
-	table.Chunker[K, V]
+	chunker[K, V]
 	All() ([]K, []V, error)
 }
 
@@ -50,7 +50,12 @@ func exportedKeys[K any](r *rig, from table.Set[K]) (keys []K) {
 	return keys
 }
 
-func chunksOf[K, V any](from table.Chunker[K, V]) func(ctx context.Context, do func(n int) error) error {
+// chunker is every kind of table that holds pairs.
+type chunker[K, V any] interface {
+	Chunks(ctx context.Context, do func(keys []K, values []V) error) error
+}
+
+func chunksOf[K, V any](from chunker[K, V]) func(ctx context.Context, do func(n int) error) error {
 	return func(ctx context.Context, do func(n int) error) error {
 		return from.Chunks(ctx, func(keys []K, values []V) error {
 			if len(keys) != len(values) {

@@ -1,16 +1,18 @@
-package table
+package warpmap
+
+import "github.com/warpmap/warpmap/table"
 
 // Get is Find of one key, for tests, tools and the like. It costs a launch and a copy there and back, as thousands of keys do: on a GPU some
 // ten microseconds, and a goroutine waits for them. Who looks up keys one after the other calls Find with all of them, or has a Batcher for those of
 // many goroutines.
-func Get[K, V any](m Map[K, V], key K) (value V, found bool, err error) {
+func Get[K, V any](m table.Map[K, V], key K) (value V, found bool, err error) {
 	values, flags := make([]V, 1), make([]bool, 1)
 	err = m.Find([]K{key}, values, flags)
 	return values[0], flags[0], err
 }
 
 // Put is Insert of one pair, which costs what Get does, or more.
-func Put[K, V any](m Map[K, V], key K, value V) error { return m.Insert([]K{key}, []V{value}) }
+func Put[K, V any](m table.Map[K, V], key K, value V) error { return m.Insert([]K{key}, []V{value}) }
 
 // Has is Contains of one key, of a Set as of every other kind: see Get.
 func Has[K any](t interface {
@@ -22,7 +24,7 @@ func Has[K any](t interface {
 }
 
 // PutKey puts one key into a set, and tells whether it is new: see Get.
-func PutKey[K any](s Set[K], key K) (added bool, err error) {
+func PutKey[K any](s table.Set[K], key K) (added bool, err error) {
 	n, err := s.Insert([]K{key}, nil)
 	return n == 1, err
 }
