@@ -1,29 +1,18 @@
-// Package warpmap is GPU hash tables for Go: published designs, one interface, no cgo.
+// Package warpmap is a library of hash tables that run on NVIDIA GPUs, without cgo. Where there is no GPU, the same kernels
+// run on the CPU.
 //
-// A table is made on a device, which is a GPU or, where there is none, the CPU running the same kernels:
-//
-//	d, err := device.Open("auto")
-//	m, err := warpmap.New[uint32, uint32](d, warpmap.WarpCore, table.Options{})
+//	d, err := warpmap.Open("auto")
+//	m, err := warpmap.New[uint64, float32](d, warpmap.Auto, warpmap.Options{})
 //	err = m.Insert(keys, values)
 //	err = m.Find(queries, results, found)
 //
-// All operations take whole batches; table.Map is what every table can do. Which table when:
+// Operations take whole batches, as Go slices or as device slices on a stream. The families differ in what they are best at:
 //
-//   - warpcore: open addressing with cooperative probing (package warpcore). The one to begin with: fast inserts and
-//     look-ups up to high load factors, any mixture of 4- and 8-byte keys with 4-, 8- and 16-byte values. Its
-//     package has a Set, a Counter, a MultiMap, a MultiBucket whose slots hold a few values, a BucketList for keys with many, and a Filter, which
-//     is a blocked Bloom filter; your own kernels may use its tables from the device.
-//   - gph: perfect hashing (package gph). Every look-up, hit or miss, reads one bucket; an insert may have to move other
-//     pairs. For tables that are looked up far more often than they change.
-//   - slab: lists of slabs from an allocator on the device (package slab). Look-ups, inserts and deletions may be mixed in one
-//     batch; the table shrinks and grows by slabs.
-//   - dycuckoo: cuckoo hashing in subtables that double and halve one at a time (package dycuckoo). For data that comes and goes:
-//     memory follows it. A look-up reads two buckets at most; keys may have 16 or 32 bytes.
-//   - stadium: a board of tickets before the table (package stadium). For keys of 4 to 256 bytes and values of up to 4,096, and for look-ups
-//     that mostly miss.
+//   - WarpCore: the one to begin with. Fast inserts and look-ups; it has every kind of table.
+//   - GPH: one probe for a look-up. For maps that are looked up far more often than they change.
+//   - Slab: inserts, look-ups and deletions mixed in one batch; memory grows and shrinks by slabs.
+//   - DyCuckoo: data that comes and goes; memory follows it. Keys of up to 32 bytes.
+//   - Stadium: keys of 4 to 256 bytes, values of up to 4,096, and look-ups that mostly miss.
 //
-// All maps but gph's also combine values with those that come (table.Updater), find or insert, and do chosen positions of a batch alone
-// (table.Chooser): ask by a type assertion, as in m.(table.Updater[uint32, uint32]).
-//
-// Package join, and the command warpmap join, do with tables what databases do.
+// Auto chooses one by what Options.Work says. As gives what only some families do. Package shard has tables over several GPUs.
 package warpmap

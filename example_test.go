@@ -12,7 +12,6 @@ import (
 	"github.com/warpmap/warpmap/shard"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/table/snapshot"
-	"github.com/warpmap/warpmap/table/text"
 )
 
 // This is the code of README.md; internal/rules holds the two equal.
@@ -22,10 +21,10 @@ func Example() {
 			log.Fatal(err)
 		}
 	}
-	d, err := device.Open("cpu") // "auto" takes a GPU where there is one
+	d, err := warpmap.Open("cpu") // "auto" takes a GPU where there is one
 	check(err)
 	defer d.Close()
-	m, err := warpmap.New[uint64, float32](d, warpmap.WarpCore, table.Options{})
+	m, err := warpmap.New[uint64, float32](d, warpmap.WarpCore, warpmap.Options{})
 	check(err)
 	defer m.Close()
 	check(m.Insert([]uint64{1, 2, 3}, []float32{0.1, 0.2, 0.3}))
@@ -78,12 +77,12 @@ func ExampleNewStrings() {
 	d, err := device.Open("cpu") // "auto" takes a GPU where there is one
 	check(err)
 	defer d.Close()
-	m, err := warpmap.NewStrings[uint32](d, warpmap.WarpCore, text.Options{})
+	m, err := warpmap.NewStrings[uint32](d, warpmap.WarpCore, warpmap.StringsOptions{})
 	check(err)
 	defer m.Close()
-	check(m.Insert(text.Of("Hamburg", "Köln", ""), []uint32{20095, 50667, 0}))
+	check(m.Insert(warpmap.KeysOf("Hamburg", "Köln", ""), []uint32{20095, 50667, 0}))
 	values, found := make([]uint32, 3), make([]bool, 3)
-	check(m.Find(text.Of("Köln", "Koln", ""), values, found))
+	check(m.Find(warpmap.KeysOf("Köln", "Koln", ""), values, found))
 	fmt.Println(values, found) // [50667 0 0] [true false true]
 	// Output: [50667 0 0] [true false true]
 }
@@ -103,7 +102,7 @@ func ExampleNew_pairs() {
 	defer m.Close()
 	check(m.Insert([]uint32{1, 2, 3}, []uint32{10, 20, 30}))
 	sum := uint32(0)
-	pairs, failed := table.Pairs(context.Background(), m)
+	pairs, failed := warpmap.Pairs(context.Background(), m)
 	for _, value := range pairs {
 		sum += value
 	}

@@ -1,0 +1,200 @@
+package warpmap
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"reflect"
+	"strings"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/table/text"
+)
+
+// Device is a GPU, or the CPU that runs the same kernels: see package device for its memory, streams and events.
+type Device = device.Device
+
+// Open opens a device: "auto" is the first GPU that works, else the CPU; "cuda:1" and "cpu" name one. Device.String tells which it is
+// and why. Errors: what is missing, with what to install. See device.Open and its options.
+func Open(name string, opts ...device.Option) (*Device, error) { return device.Open(name, opts...) }
+
+// The kinds of tables. Their methods, shapes, costs and errors are those of package table.
+type (
+	// Table is what every kind but Filter has: Len, Clear, Stats, Check, Grow, Close.
+	Table = table.Table
+	// Map has one value a key.
+	Map[K, V any] = table.Map[K, V]
+	// Set has keys alone.
+	Set[K any] = table.Set[K]
+	// MultiMap has any number of values a key.
+	MultiMap[K, V any] = table.MultiMap[K, V]
+	// Counter counts how often keys came.
+	Counter[K any, C uint32 | uint64] = table.Counter[K, C]
+	// Filter says of keys that they are in, sometimes wrongly, and that they are not, never wrongly.
+	Filter[K any] = table.Filter[K]
+)
+
+// What tables are made with, and what they tell.
+type (
+	// Options are every table's. The zero value is good.
+	Options = table.Options
+	// Work is what a table is for, by which Auto chooses a family.
+	Work = table.Work
+	// MultiMapOptions are a MultiMap's.
+	MultiMapOptions = table.MultiMapOptions
+	// CounterOptions are a Counter's.
+	CounterOptions = table.CounterOptions
+	// FilterOptions are a Filter's.
+	FilterOptions = table.FilterOptions
+	// StringsOptions are those of a Strings.
+	StringsOptions = text.Options
+	// Stats is what a table measures of itself.
+	Stats = table.Stats
+	// Family is the name of a family of tables.
+	Family = table.Family
+	// Kind is what a table holds.
+	Kind = table.Kind
+)
+
+// The kinds, for Families and CompileAhead.
+const (
+	KindMap         = table.KindMap
+	KindSet         = table.KindSet
+	KindMultiMap    = table.KindMultiMap
+	KindBucketList  = table.KindBucketList
+	KindMultiBucket = table.KindMultiBucket
+	KindCounter     = table.KindCounter
+	KindFilter      = table.KindFilter
+)
+
+// FullError names exactly the positions of a batch that are not in: errors.As finds it.
+type FullError = table.FullError
+
+// What errors wrap.
+var (
+	ErrClosed   = table.ErrClosed   // the table is closed
+	ErrMaxBytes = table.ErrMaxBytes // Options.MaxBytes keeps the table from growing
+	ErrChanged  = table.ErrChanged  // the table was changed while its pairs were given out
+	ErrOverflow = table.ErrOverflow // a count is larger than its type holds
+)
+
+// What only some families do beside Map and Set: As gives it.
+type (
+	// Updater combines the value that a key has with the one that comes: Add, Min, Max, And, Or, or a piece of CUDA C++.
+	// It also finds keys or inserts them. Families: dycuckoo, slab, stadium, warpcore.
+	Updater[K, V any] = table.Updater[K, V]
+	// Chooser does those positions of a batch alone for which a bool is true. Families: dycuckoo, slab, stadium, warpcore.
+	Chooser[K, V any] = table.Chooser[K, V]
+	// KeyChooser is the Chooser of sets. Families: slab, warpcore.
+	KeyChooser[K any] = table.KeyChooser[K]
+	// Mixed runs inserts, look-ups and deletions of one batch beside one another. Families: dycuckoo, slab, stadium.
+	Mixed[K, V any] = table.Mixed[K, V]
+	// OuterFinder gives a key without values one that says so, as outer joins want. Families: slab, warpcore.
+	OuterFinder[K, V any] = table.OuterFinder[K, V]
+	// Orderer takes batches that are in the order of the table's regions already. Family: warpcore.
+	Orderer[K, V any] = table.Orderer[K, V]
+)
+
+// Combine is how an Updater combines two values: one of the constants, or an expression of CUDA C++ of old and value.
+type Combine = table.Combine
+
+// How an Updater combines values most often. And and Or are for integers.
+const (
+	Add = table.Add
+	Min = table.Min
+	Max = table.Max
+	And = table.And
+	Or  = table.Or
+)
+
+// Op is an operation of a Mixed batch, and Status what became of it.
+type (
+	Op     = table.Op
+	Status = table.Status
+)
+
+// The operations of a Mixed batch.
+const (
+	OpFind      = table.OpFind
+	OpInsert    = table.OpInsert
+	OpInsertNew = table.OpInsertNew
+	OpDelete    = table.OpDelete
+)
+
+// The outcomes of a Mixed batch's operations.
+const (
+	Absent  = table.Absent
+	Present = table.Present
+	Added   = table.Added
+	NoRoom  = table.NoRoom
+)
+
+// able are the families of which a table can be turned into one of the interfaces, by the interface's name.
+var able = map[string][]Family{
+	"Updater":     {DyCuckoo, Slab, Stadium, WarpCore},
+	"Chooser":     {DyCuckoo, Slab, Stadium, WarpCore},
+	"KeyChooser":  {Slab, WarpCore},
+	"Mixed":       {DyCuckoo, Slab, Stadium},
+	"OuterFinder": {Slab, WarpCore},
+	"Orderer":     {WarpCore},
+}
+
+// As gives a table as what only some families do:
+//
+//	u, err := warpmap.As[warpmap.Updater[uint64, uint32]](m)
+//	err = u.Update(keys, values, warpmap.Add)
+//
+// A is Updater, Chooser, KeyChooser, Mixed, OuterFinder or Orderer. It costs nothing. The error names the families that can.
+func As[A any](t Table) (a A, err error) {
+	a, ok := any(t).(A)
+	if ok {
+		return a, nil
+	}
+	want := strings.ReplaceAll(reflect.TypeFor[A]().String(), "table.", "")
+	name, _, _ := strings.Cut(want, "[")
+	var families []string
+	for _, f := range able[name] {
+		if t != nil && f == t.Family() {
+			return a, fmt.Errorf("warpmap: %T is no %s: its kind, or its keys' or values' types, are others", t, want)
+		}
+		families = append(families, string(f))
+	}
+	if t == nil {
+		return a, fmt.Errorf("warpmap: no table is no %s", want)
+	}
+	if families == nil {
+		return a, fmt.Errorf("warpmap: %T is no %s", t, want)
+	}
+	return a, fmt.Errorf("warpmap: a table of %s is no %s (want one of: %s)", t.Family(), want, strings.Join(families, ", "))
+}
+
+// Batcher puts the small batches of many goroutines together, as a server's requests bring them.
+type Batcher[K, V any] = table.Batcher[K, V]
+
+// BatcherOptions are how a Batcher's batches form. The zero value is good.
+type BatcherOptions = table.BatcherOptions
+
+// NewBatcher makes a Batcher over a map, which stays the caller's to close, after the Batcher. Errors: options out of range.
+func NewBatcher[K, V any](m Map[K, V], o BatcherOptions) (*Batcher[K, V], error) {
+	return table.NewBatcher(m, o)
+}
+
+// Pairs goes over the pairs of a Map, a MultiMap or a Counter, in no order, chunk by chunk. When the loop is over, err tells what broke
+// it off, or nil. See table.Pairs.
+func Pairs[K, V any](ctx context.Context, t interface {
+	Chunks(ctx context.Context, do func(keys []K, values []V) error) error
+}) (pairs iter.Seq2[K, V], err func() error) {
+	return table.Pairs(ctx, t)
+}
+
+// Keys is Pairs of a Set.
+func Keys[K any](ctx context.Context, s Set[K]) (keys iter.Seq[K], err func() error) {
+	return table.Keys(ctx, s)
+}
+
+// StringKeys are the keys of a batch of a Strings, in Arrow's form.
+type StringKeys = text.Keys
+
+// KeysOf are strings as a batch's keys.
+func KeysOf(keys ...string) StringKeys { return text.Of(keys...) }
