@@ -297,7 +297,7 @@ func (e *FullError) of(at, n int) error {
 		return nil
 	}
 	slices.Sort(own)
-	return &FullError{own, e.Capacity, e.Len, e.Why}
+	return &FullError{Positions: own, Capacity: e.Capacity, Len: e.Len, Why: e.Why}
 }
 
 // pieces does an operation on no more than Keys keys at a time.

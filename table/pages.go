@@ -23,7 +23,7 @@ func FindValuesIn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], o
 	}
 	n, err := FindValuesInto(f, st, keys, offsets, func(n int) (device.Slice[V], error) {
 		if n > values.Len() {
-			return values, &RoomError{n, values.Len()}
+			return values, &RoomError{Values: n, Room: values.Len()}
 		}
 		return values.Slice(0, n), nil
 	}, find)

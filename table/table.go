@@ -191,5 +191,5 @@ func Full(positions []int, capacity, n int, why error) error {
 		return nil
 	}
 	slices.Sort(positions)
-	return &FullError{positions, capacity, n, why}
+	return &FullError{Positions: positions, Capacity: capacity, Len: n, Why: why}
 }
