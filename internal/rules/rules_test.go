@@ -300,6 +300,44 @@ func TestExportedNamesAreExplained(t *testing.T) {
 	}
 }
 
+// Package table has the words of users; what only families need goes elsewhere.
+func TestTableStaysSmall(t *testing.T) {
+	const most = 195
+	names := 0
+	count := func(i *ast.Ident) {
+		if i.IsExported() {
+			names++
+		}
+	}
+	for _, f := range goFiles(t) {
+		if path.Dir(f.name) != "table" || f.test() {
+			continue
+		}
+		for _, d := range f.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				if d.Recv == nil {
+					count(d.Name)
+				}
+			case *ast.GenDecl:
+				for _, s := range d.Specs {
+					switch s := s.(type) {
+					case *ast.TypeSpec:
+						count(s.Name)
+					case *ast.ValueSpec:
+						for _, n := range s.Names {
+							count(n)
+						}
+					}
+				}
+			}
+		}
+	}
+	if names == 0 || names > most {
+		t.Errorf("package table exports %d names, at most %d are its share: what only families need goes into the frame", names, most)
+	}
+}
+
 func receiverExported(d *ast.FuncDecl) bool {
 	if d.Recv == nil {
 		return true
