@@ -194,10 +194,10 @@ func (f *Fig) subtitle(p Plot, rows [][]any) string {
 	if len(told) > 0 {
 		what += "; " + strings.Join(told, ", ")
 	}
-	commit, changes := strings.CutSuffix(f.Where.Commit, withChanges)
+	commit, changes := strings.CutSuffix(f.Where.Commit, WithChanges)
 	commit = commit[:min(len(commit), 9)]
 	if changes {
-		commit += withChanges
+		commit += WithChanges
 	}
 	where := fmt.Sprintf("%s, commit %s, %s", f.Where.Model, commit, f.Where.Date.Format("2006-01-02"))
 	if s := f.Spread; s != nil {

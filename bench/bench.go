@@ -28,17 +28,17 @@ type Where struct {
 // Here describes the device and this build.
 func Here(d *device.Device) Where {
 	i := d.Info()
-	return Where{i.Name, i.Model, i.Arch, i.Driver, i.Compiler, commit(), time.Now().UTC().Truncate(time.Second)}
+	return Where{i.Name, i.Model, i.Arch, i.Driver, i.Compiler, Commit(), time.Now().UTC().Truncate(time.Second)}
 }
 
-const (
-	module      = "github.com/warpmap/warpmap"
-	withChanges = " and changes" // since the commit
-)
+const module = "github.com/warpmap/warpmap"
 
-// commit is the version of this module that the program was built from: what the build noted, else what WARPMAP_COMMIT says. The folder that the program runs
-// in says nothing: it may be another's.
-func commit() string {
+// WithChanges ends a Commit of a build whose files were not those of the commit.
+const WithChanges = " and changes"
+
+// Commit is what this program was built from: the commit of this module that the build noted, or its version where the program is another module's or was
+// installed as a release; else what WARPMAP_COMMIT says; else "unknown". The folder that the program runs in says nothing: it may be another's.
+func Commit() string {
 	info, _ := debug.ReadBuildInfo()
 	return cmp.Or(built(info), os.Getenv("WARPMAP_COMMIT"), "unknown")
 }
@@ -56,7 +56,7 @@ func built(info *debug.BuildInfo) string {
 			case s.Key == "vcs.revision":
 				revision = s.Value
 			case s.Key == "vcs.modified" && s.Value == "true":
-				changes = withChanges
+				changes = WithChanges
 			}
 		}
 		if revision != "" {

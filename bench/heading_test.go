@@ -88,7 +88,7 @@ func TestHeadingsStayWithinThePicture(t *testing.T) {
 	long := strings.Repeat("look-ups of keys that are wide ", 9)
 	fig := &Fig{
 		Name: "wide/1", Title: long, Columns: []string{"n", "G/s"}, Rows: [][]any{{1, 1.0}, {2, 2.0}},
-		Where:  Where{Model: strings.Repeat("WWWWWWWWW ", 8), Commit: strings.Repeat("0123456789", 4) + withChanges, Date: time.Now()},
+		Where:  Where{Model: strings.Repeat("WWWWWWWWW ", 8), Commit: strings.Repeat("0123456789", 4) + WithChanges, Date: time.Now()},
 		Spread: &Spread{0.02, 0.3, 4},
 		Plots:  []Plot{{Title: long, X: "n", Y: "G/s"}, {Name: "word", Title: strings.Repeat("W", 200), X: "n", Y: "G/s"}},
 	}
@@ -158,11 +158,11 @@ func TestCommitOfTheBuild(t *testing.T) {
 		}
 	}
 	t.Setenv("WARPMAP_COMMIT", "")
-	if got := commit(); got != "unknown" { // tests have no commit noted, and this folder's is another matter
+	if got := Commit(); got != "unknown" { // tests have no commit noted, and this folder's is another matter
 		t.Errorf("%q", got)
 	}
 	t.Setenv("WARPMAP_COMMIT", "said")
-	if got := commit(); got != "said" {
+	if got := Commit(); got != "said" {
 		t.Errorf("%q", got)
 	}
 }

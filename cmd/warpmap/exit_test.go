@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"os"
@@ -85,6 +86,7 @@ func TestExitCodes(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
+	t.Setenv("WARPMAP_COMMIT", "0123abc and changes") // builds of tests note none
 	var v version
 	if err := json.Unmarshal([]byte(must(t, "version", "--json")), &v); err != nil {
 		t.Fatal(err)
@@ -92,8 +94,15 @@ func TestVersion(t *testing.T) {
 	if v.Version == "" || !strings.HasPrefix(v.Go, "go1.") || !strings.Contains(v.Platform, "linux/") || len(v.Devices) == 0 || !strings.HasPrefix(v.Devices[len(v.Devices)-1], "cpu (") {
 		t.Errorf("%+v", v)
 	}
-	if out := must(t, "version"); !strings.HasPrefix(out, "warpmap ") || !strings.Contains(out, "\ndevice: cpu (") {
-		t.Errorf("%s", out)
+	if v.Commit != "0123abc" || !v.Modified {
+		t.Errorf("%+v", v)
+	}
+	for _, commit := range []string{"0123abc and changes", ""} {
+		t.Setenv("WARPMAP_COMMIT", commit)
+		want := "\ncommit: " + cmp.Or(commit, "unknown") + "\n"
+		if out := must(t, "version"); !strings.HasPrefix(out, "warpmap ") || !strings.Contains(out, "\ndevice: cpu (") || !strings.Contains(out, want) {
+			t.Errorf("%s\nwant %s", out, want)
+		}
 	}
 }
 

@@ -8,13 +8,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/warpmap/warpmap/bench"
 	"github.com/warpmap/warpmap/device"
 )
 
 // version is what the command is made of.
 type version struct {
 	Version  string   `json:"version"`
-	Commit   string   `json:"commit,omitempty"`
+	Commit   string   `json:"commit"`             // see bench.Commit
 	Modified bool     `json:"modified,omitempty"` // since that commit
 	Go       string   `json:"go"`
 	Platform string   `json:"platform"`
@@ -35,9 +36,7 @@ func versionCommand() *cobra.Command {
 			}
 			out := cmd.OutOrStdout()
 			fmt.Fprintln(out, "warpmap", v.Version)
-			if v.Commit != "" {
-				fmt.Fprintln(out, "commit:", v.Commit+map[bool]string{true: " and changes"}[v.Modified])
-			}
+			fmt.Fprintln(out, "commit:", v.Commit+map[bool]string{true: bench.WithChanges}[v.Modified])
 			fmt.Fprintln(out, "go:", v.Go, v.Platform)
 			for _, d := range v.Devices {
 				fmt.Fprintln(out, "device:", d)
@@ -49,19 +48,10 @@ func versionCommand() *cobra.Command {
 
 func versionHere() version {
 	v := version{Version: "(unknown)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	if b, ok := debug.ReadBuildInfo(); ok {
-		if b.Main.Version != "" {
-			v.Version = b.Main.Version
-		}
-		for _, s := range b.Settings {
-			switch s.Key {
-			case "vcs.revision":
-				v.Commit = s.Value
-			case "vcs.modified":
-				v.Modified = s.Value == "true"
-			}
-		}
+	if b, ok := debug.ReadBuildInfo(); ok && b.Main.Version != "" {
+		v.Version = b.Main.Version
 	}
+	v.Commit, v.Modified = strings.CutSuffix(bench.Commit(), bench.WithChanges)
 	found, _ := device.List()
 	for _, i := range found {
 		var with []string
