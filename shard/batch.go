@@ -1,45 +1,136 @@
 package shard
 
 import (
-	"errors"
-	"fmt"
-	"slices"
-	"sync"
+	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
 )
 
-// leastShare: a batch of Go slices goes by way of several devices if each gets so many rows. Fewer are sooner there by one.
-const leastShare = 1 << 14
+// batch is what a call brings: Go slices, or slices on devices.
+type batch struct {
+	what  string // the method that was called
+	wrong error  // with its arguments: a cluster returns it, and members tell one another
 
-// batch carries Go slices of n rows to the devices, of each an equal share, in chunks, and calls op for each chunk with
-// its first row and the addresses of its columns. cols gives the columns of the rows from one on to another. Chunks of
-// different devices come at the same time. short, which may be nil, is told of rows that there is no memory to bring
-// there, of which op has seen none, and why.
-func (c *cluster) batch(n int, cols func(from, to int) []table.Column, op func(member int, st *device.Stream, first, n int, addr []uint64) error,
-	short func(from, to int, why error)) error {
-	if err := c.locked(func() error { return nil }); err != nil {
-		return err
+	// Go slices, as bytes, and nil where one is left out. marks are the operations of a mixed batch, of which flags are
+	// the outcomes.
+	host                                  bool
+	n                                     int // rows
+	keys, values, out, flags, when, marks []byte
+	typed                                 func(from, to int) []table.Column // keys, values and out
+
+	parts []part // slices on devices
+}
+
+// part is a batch's part on one device.
+type part struct {
+	source
+	on     *device.Device      // of the keys; nil where there are none
+	checks []table.DeviceSlice // the keys, and what must go with them
+}
+
+// hostRows are the rows of a batch of Go slices. All but keys may be nil.
+type hostRows[K, V any] struct {
+	keys        []K
+	values, out []V
+	flags, when []bool
+	ops         []table.Op
+	status      []table.Status
+}
+
+// batch makes a batch of the rows. lens are the lengths of the slices beside the keys.
+func (h hostRows[K, V]) batch(what string, lens ...int) batch {
+	b := batch{what: what, wrong: family.CheckLens(len(h.keys), lens...), host: true, n: len(h.keys),
+		keys: bytesOf(h.keys), values: bytesOf(h.values), out: bytesOf(h.out),
+		flags: bytesOf(h.flags), when: bytesOf(h.when), marks: bytesOf(h.ops)}
+	if h.status != nil {
+		b.flags = bytesOf(h.status)
 	}
-	shares := max(1, min(len(c.members), n/leastShare))
-	err := together(shares, func(i int) error {
-		from, to := n/shares*i+min(i, n%shares), n/shares*(i+1)+min(i+1, n%shares)
-		begun := false
-		err := c.members[i].stage.Run(to-from, cols(from, to), func(st *device.Stream, first, n int, addr []uint64) error {
-			begun = true
-			return op(i, st, from+first, n, addr)
-		})
-		if short != nil && !begun && device.IsOutOfMemory(err) {
-			short(from, to, err)
-			return nil
+	b.typed = func(from, to int) []table.Column {
+		return []table.Column{table.In(h.keys[from:to]), table.In(within(h.values, from, to)),
+			table.Out(within(h.out, from, to))}
+	}
+	return b
+}
+
+// columns are the rows from one on to another; source has the order of their addresses.
+func (b *batch) columns(from, to int) []table.Column {
+	return append(b.typed(from, to), table.Out(within(b.flags, from, to)), table.In(within(b.when, from, to)),
+		table.In(within(b.marks, from, to)))
+}
+
+// source is a chunk of the batch on a device, where its columns are.
+func (b *batch) source(st *device.Stream, n int, addr []uint64) source {
+	return source{n: n, keys: addr[0], values: addr[1], out: addr[2], flags: addr[3], when: addr[4], marks: addr[5],
+		st: st}
+}
+
+// chosen tells whether a row of Go slices is one that is done.
+func (b *batch) chosen(i int) bool { return b.when == nil || b.when[i] != 0 }
+
+// deviceRows are the rows of a batch on a device. All but keys may be zero Slices.
+type deviceRows[K, V any] struct {
+	st          *device.Stream
+	keys        device.Slice[K]
+	values, out device.Slice[V]
+	flags, when device.Slice[bool]
+	ops         device.Slice[table.Op]
+	status      device.Slice[table.Status]
+}
+
+// batch makes a batch of the rows. Others are the slices beside the keys.
+func (r deviceRows[K, V]) batch(what string, others ...table.DeviceSlice) batch {
+	return batch{what: what, parts: []part{r.part(others...)}}
+}
+
+func (r deviceRows[K, V]) part(others ...table.DeviceSlice) part {
+	flags := r.flags.Raw()
+	if r.status.Addr() != 0 {
+		flags = r.status.Raw()
+	}
+	s := sourceOf(r.st, received{n: r.keys.Len(), keys: r.keys.Raw(), values: r.values.Raw(), out: r.out.Raw(),
+		flags: flags, when: r.when.Raw(), marks: r.ops.Raw()})
+	return part{source: s, on: r.keys.Device(), checks: append([]table.DeviceSlice{r.keys}, others...)}
+}
+
+// Part is a batch's part on one device. A stream of nil is the device's own. A member of a job brings one part, on its
+// device, or none.
+type Part[K, V any] struct {
+	Stream *device.Stream
+	Keys   device.Slice[K]
+	Values device.Slice[V] // read by inserts, written by look-ups, which can do without
+	// Flags are written: found, added or deleted. They can be left out where values are written, and of InsertNew and
+	// Delete.
+	Flags device.Slice[bool]
+}
+
+// partsOf makes a batch of parts. values tells whether values must be there, and flags whether flags must.
+func partsOf[K, V any](what string, parts []Part[K, V], values, flags bool) batch {
+	b := batch{what: what}
+	for _, p := range parts {
+		v, f := table.DeviceSlice(p.Values), table.DeviceSlice(p.Flags)
+		if !values {
+			v = table.Optional(p.Values)
 		}
-		return err
-	})
-	if errors.Is(err, table.ErrClosed) && err.Error() == table.ErrClosed.Error() { // closed since
-		err = fmt.Errorf("%s: %w", family, table.ErrClosed)
+		if !flags {
+			f = table.Optional(p.Flags)
+		}
+		rows := deviceRows[K, V]{st: p.Stream, keys: p.Keys, values: p.Values, out: p.Values, flags: p.Flags}
+		b.parts = append(b.parts, rows.part(v, f))
 	}
-	return err
+	return b
+}
+
+// counted runs an operation on n keys with flags, of its own if there are none, and counts those that it set.
+func counted(n int, flags []bool, op func(flags []bool) error) (int, error) {
+	if flags == nil {
+		flags = make([]bool, n)
+	}
+	err := op(flags)
+	if err != nil && !isFull(err) {
+		return 0, err
+	}
+	return table.Count(flags), err
 }
 
 // within are elements of a slice that may be nil.
@@ -50,141 +141,27 @@ func within[T any](s []T, from, to int) []T {
 	return s[from:to]
 }
 
-// from makes a member the only source of a job.
-func (c *cluster) from(member int, s source) []source {
-	all := make([]source, len(c.members))
-	all[member] = s
-	return all
+// bytesOf are the elements of a slice as bytes, nil for nil.
+func bytesOf[T any](s []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), len(s)*int(unsafe.Sizeof(*new(T))))
 }
 
-// memberOf is the member that is the device.
-func (c *cluster) memberOf(d *device.Device) (int, error) {
-	var names []string
-	for i, m := range c.members {
-		if m.d == d || m.d.Info().Name == d.Info().Name {
-			return i, nil
+// fromBytes are elements that bytesOf gave, as a copy.
+func fromBytes[T any](b []byte) []T {
+	out := make([]T, len(b)/int(unsafe.Sizeof(*new(T))))
+	copy(bytesOf(out), b)
+	return out
+}
+
+// patterns are keys as numbers.
+func patterns[K any](keys []K) []uint64 {
+	out := make([]uint64, len(keys))
+	for i := range keys {
+		if unsafe.Sizeof(keys[i]) == 4 {
+			out[i] = uint64(*(*uint32)(unsafe.Pointer(&keys[i])))
+		} else {
+			copy((*[8]byte)(unsafe.Pointer(&out[i]))[:], unsafe.Slice((*byte)(unsafe.Pointer(&keys[i])), 8))
 		}
-		names = append(names, m.d.Info().Name)
 	}
-	return 0, fmt.Errorf("%s: a batch on device %s, which is none of the table's: %v", family, d.Info().Name, names)
-}
-
-// sourceOf is the member whose device a batch is on: that of its keys, or of its stream where there are none.
-func (c *cluster) sourceOf(st *device.Stream, keys *device.Device) (int, error) {
-	switch {
-	case keys != nil:
-		return c.memberOf(keys)
-	case st != nil:
-		return c.memberOf(st.Device())
-	}
-	return 0, nil
-}
-
-// Part is a batch's part on one device. A stream of nil is the device's own.
-type Part[K, V any] struct {
-	Stream *device.Stream
-	Keys   device.Slice[K]
-	Values device.Slice[V]    // read by inserts, written by look-ups, which can do without
-	Flags  device.Slice[bool] // written: found, added or deleted; can be left out where values are written, and of InsertNew and Delete
-}
-
-// checked are the parts as sources, one a member at most, and how many rows come before each part of the batch. values tells whether values
-// must be there, and flags whether flags must.
-func checked[K, V any](c *cluster, parts []Part[K, V], values, flags bool) (sources []source, members, before []int, err error) {
-	sources = make([]source, len(c.members))
-	rows := 0
-	for _, p := range parts {
-		i, err := c.sourceOf(p.Stream, p.Keys.Device())
-		if err != nil {
-			return nil, nil, nil, err
-		}
-		if slices.Contains(members, i) {
-			return nil, nil, nil, fmt.Errorf("%s: two parts of a batch are on %s (want one a device)", family, c.members[i].d.Info().Name)
-		}
-		v, g := table.DeviceSlice(p.Values), table.DeviceSlice(p.Flags)
-		if !values {
-			v = table.Optional(p.Values)
-		}
-		if !flags {
-			g = table.Optional(p.Flags)
-		}
-		if err := family.CheckOn(c.members[i].d, p.Stream, p.Keys, v, g); err != nil {
-			return nil, nil, nil, err
-		}
-		sources[i] = part(p)
-		members, before = append(members, i), append(before, rows)
-		rows += p.Keys.Len()
-	}
-	return sources, members, before, nil
-}
-
-// keysOn is every device.Slice of keys.
-type keysOn interface {
-	table.DeviceSlice
-	Device() *device.Device
-	Raw() device.Slice[byte]
-}
-
-// onDevice is a batch on one device as a source that has its keys alone, and the member that it is on. Others are the batch's other slices, which are checked.
-func (c *cluster) onDevice(st *device.Stream, keys keysOn, others ...table.DeviceSlice) (s source, member int, err error) {
-	if member, err = c.sourceOf(st, keys.Device()); err != nil {
-		return s, 0, err
-	}
-	if err := family.CheckOn(c.members[member].d, st, append([]table.DeviceSlice{keys}, others...)...); err != nil {
-		return s, 0, err
-	}
-	return source{n: keys.Len(), keys: keys.Addr(), st: st, slices: &received{n: keys.Len(), keys: keys.Raw()}}, member, nil
-}
-
-// part is a part of a batch as a source.
-func part[K, V any](p Part[K, V]) source {
-	return source{n: p.Keys.Len(), keys: p.Keys.Addr(), values: p.Values.Addr(), out: p.Values.Addr(), flags: p.Flags.Addr(), st: p.Stream,
-		slices: &received{n: p.Keys.Len(), keys: p.Keys.Raw(), values: p.Values.Raw(), out: p.Values.Raw(), flags: p.Flags.Raw()}}
-}
-
-// refusals are the positions of a batch that are not in, and why.
-type refusals struct {
-	mu        sync.Mutex
-	positions []int
-	why       error
-}
-
-func (r *refusals) add(positions []int, first int, why error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, p := range positions {
-		r.positions = append(r.positions, first+p)
-	}
-	r.why = why
-}
-
-// error is the FullError of the positions, or nil. The caller holds the lock.
-func (c *cluster) fullError(r *refusals) error {
-	if len(r.positions) == 0 {
-		return nil
-	}
-	n, err := c.len()
-	if err != nil {
-		return err
-	}
-	slots := make([]int, len(c.members))
-	err = c.together(func(i int) error {
-		if m := c.members[i]; m.capacity > 0 { // it was full, so it has not grown since
-			slots[i] = m.capacity
-			return nil
-		}
-		s, err := c.members[i].table.Stats()
-		if slots[i] = s.Capacity; device.IsOutOfMemory(err) { // what is not in is to be told all the same
-			slots[i], err = c.members[i].table.Len()
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	capacity := 0
-	for _, s := range slots {
-		capacity += s
-	}
-	return table.Full(r.positions, capacity, n, r.why)
+	return out
 }

@@ -15,93 +15,7 @@ import (
 
 const family table.Family = "shard"
 
-// Mode is where keys go.
-type Mode int
-
-const (
-	// Distributed gives each key one owner.
-	Distributed Mode = iota
-	// Independent puts device slices into the table of the device that they are on, and members' batches into the member's own, and asks all tables for keys. See doc.go.
-	Independent
-)
-
-func (m Mode) String() string {
-	if m == Independent {
-		return "independent"
-	}
-	return "distributed"
-}
-
-// Options are those of a table over several devices. Capacity and MaxBytes are of all devices together, and divided among them.
-type Options struct {
-	table.Options
-	Mode Mode
-	// Copies sends rows by copies between devices where kernels could write to the other's memory themselves. Where there is no peer access, it is always so.
-	Copies bool
-	// Piece is how many rows of each device's batch are under way at once, at most: while one piece goes in, the next is split and sent,
-	// but not where inserts are split by regions. Zero means as many as serve a GPU well, 2²⁸, or less where memory is short.
-	Piece int
-	// Regions is by how many regions of each device's table inserts of pairs and look-ups are split beside by devices, so that the tables get them in
-	// order, and need not bring them so themselves: up to table.MaxParts in all. Zero means as many as the tables would order rows by, which is none on CPU devices; less than 0 none. It is
-	// for families whose maps are a table.Orderer, and where there is peer access.
-	Regions int
-	// AskAll is how many keys a look-up may have to be asked of all devices: nothing is counted or waited for then, and each device looks up all. More go to
-	// their owners. Zero means 4096 on GPUs, and none on CPU devices; less than 0 means none.
-	AskAll int
-	// Apart does one step of an exchange after the other and waits for each, so that Steps tells how long they take, by events: for measuring.
-	Apart bool
-}
-
-// Steps is how long the steps of exchanges took, with Options.Apart: each as long as on the device where it took longest.
-type Steps struct {
-	Count time.Duration `json:"count"`
-	Split time.Duration `json:"split"` // with remote writes, sending too
-	Send  time.Duration `json:"send"`  // copies from outboxes
-	Work  time.Duration `json:"work"`  // the tables' own
-	Fetch time.Duration `json:"fetch"`
-}
-
-// step is one of Steps.
-type step int
-
-const (
-	countStep step = iota
-	splitStep
-	sendStep
-	workStep
-	fetchStep
-	steps
-)
-
-// member is one of a table's devices, with what it has for exchanges. Of what there are two, successive rounds take one each in turn.
-type member struct {
-	d     *device.Device
-	stage table.Stage
-	table table.Table
-	peers []bool // may kernels here use the memory of the others, and theirs this device's
-
-	ahead, split, work  *device.Stream   // counting; splitting and fetching; the table's own operations
-	splitting, working  *watch           // with Options.Apart: steps on the first two, and on the last
-	came                *device.Event    // the end of a caller's stream
-	sent, done, fetched [2]*device.Event // the ends of a round's splitting, operations and fetching
-	count               device.Kernel[countRows]
-	splits              device.Kernel[splitRows]
-	gather, merge       device.Kernel[gatherRows]
-	spread              device.Kernel[spreadRows]
-	regional            regional                   // made when first asked for
-	lists               [4]device.Kernel[listRows] // shard_sum, shard_scan, shard_offsets, shard_lists
-
-	counts  device.Slice[uint64] // one a chunk and owner
-	landing device.Host[uint64]  // where they come to
-	cursors device.Slice[uint64] // one a round and owner
-	inbox   [2]device.Slice[byte]
-	notes   [2]device.Slice[byte] // places and bases of a round's rows
-	outbox  [2]device.Slice[byte] // rows on their way, where there is no peer access
-
-	capacity int // slots of the table as last told
-}
-
-// cluster is what tables of all kinds over several devices have.
+// cluster is a table over devices of this process.
 type cluster struct {
 	widths
 	members []*member
@@ -119,12 +33,9 @@ type cluster struct {
 	changes atomic.Uint64 // calls that may have changed the table
 }
 
-// handle is what users hold of a table over several devices. It names cluster instead of embedding it: each instance of a generic type is
-// compiled with every method that it embeds, in each package that uses it.
-type handle struct{ cluster *cluster }
-
 // newCluster makes the devices' part; each makes the table of one device.
-func newCluster(devices []*device.Device, w table.Width, o Options, each func(i int, d *device.Device, o table.Options) (table.Table, error)) (c *cluster, err error) {
+func newCluster(devices []*device.Device, w table.Width, o Options,
+	each func(i int, d *device.Device, o table.Options) (table.Table, error)) (c *cluster, err error) {
 	if w.Err != nil {
 		return nil, w.Err
 	}
@@ -140,14 +51,15 @@ func newCluster(devices []*device.Device, w table.Width, o Options, each func(i 
 	case o.Mode != Distributed && o.Mode != Independent:
 		return nil, fmt.Errorf("%s: mode %d (want Distributed or Independent)", family, o.Mode)
 	case o.Regions > 0 && o.Regions*len(devices) > table.MaxParts:
-		return nil, fmt.Errorf("%s: %d regions on each of %d devices (%d at most in all)", family, o.Regions, len(devices), table.MaxParts)
+		return nil, fmt.Errorf("%s: %d regions on each of %d devices (%d at most in all)", family, o.Regions,
+			len(devices), table.MaxParts)
 	case o.Piece < 0:
 		return nil, fmt.Errorf("%s: pieces of %d rows (want 1 or more; 0 for the default)", family, o.Piece)
 	}
 	c = &cluster{widths: widths{w.Key, w.Value}, opts: o, seed: ownersSeed(all.Seed)}
 	defer func(made *cluster) {
 		if err != nil {
-			handle{made}.Close()
+			made.close()
 		}
 	}(c)
 	part := partOf(o.Options, all.Seed, len(devices))
@@ -159,7 +71,8 @@ func newCluster(devices []*device.Device, w table.Width, o Options, each func(i 
 		if info := d.Info(); seen[info.Name] {
 			return nil, fmt.Errorf("%s: %s is there twice", family, info.Name)
 		} else if info.CUDA() != devices[0].Info().CUDA() {
-			return nil, fmt.Errorf("%s: %s beside %s: want GPUs, or CPU devices in their place", family, info.Name, devices[0].Info().Name)
+			return nil, fmt.Errorf("%s: %s beside %s: want GPUs, or CPU devices in their place", family, info.Name,
+				devices[0].Info().Name)
 		}
 		seen[d.Info().Name] = true
 		c.members = append(c.members, &member{d: d})
@@ -186,43 +99,6 @@ func newCluster(devices []*device.Device, w table.Width, o Options, each func(i 
 
 // askAll is how many keys are asked of all GPUs, unless Options say.
 const askAll = 4096
-
-// open makes what the member has from the beginning.
-func (m *member) open(p *device.Program, apart bool) error {
-	m.stage.Init(m.d)
-	module, err := m.d.Compile(p)
-	if err != nil {
-		return err
-	}
-	err = errors.Join(device.Bind(module, "shard_count", &m.count), device.Bind(module, "shard_split", &m.splits), device.Bind(module, "shard_gather", &m.gather),
-		device.Bind(module, "shard_merge", &m.merge), device.Bind(module, "shard_spread", &m.spread))
-	for i, name := range []string{"shard_sum", "shard_scan", "shard_offsets", "shard_lists"} {
-		err = errors.Join(err, device.Bind(module, name, &m.lists[i]))
-	}
-	if err != nil {
-		return err
-	}
-	for _, st := range []**device.Stream{&m.ahead, &m.split, &m.work} {
-		if *st, err = m.d.NewStream(); err != nil {
-			return err
-		}
-	}
-	for _, ev := range m.events() {
-		if *ev, err = m.d.NewEvent(); err != nil {
-			return err
-		}
-	}
-	if apart {
-		if m.splitting, err = newWatch(m.d); err == nil {
-			m.working, err = newWatch(m.d)
-		}
-	}
-	return err
-}
-
-func (m *member) events() []**device.Event {
-	return []**device.Event{&m.came, &m.sent[0], &m.sent[1], &m.done[0], &m.done[1], &m.fetched[0], &m.fetched[1]}
-}
 
 // befriend asks for peer access between all devices. Two use it if each has it to the other.
 func (c *cluster) befriend() error {
@@ -266,7 +142,8 @@ func share(n, members int) int {
 	return min(n, int(math.Ceil(mean+7*math.Sqrt(mean)))+8)
 }
 
-// together runs do for every member at once, and returns when all are done, with all errors. A panic goes on to the caller then.
+// together runs do for every member at once, and returns when all are done, with all errors. A panic goes on to the
+// caller then.
 func (c *cluster) together(do func(i int) error) error { return together(len(c.members), do) }
 
 func together(n int, do func(i int) error) error {
@@ -311,18 +188,20 @@ func (c *cluster) locked(do func() error) error {
 	return err
 }
 
-// Devices are the devices of the table, in the order of their numbers.
-func (h handle) Devices() (devices []*device.Device) {
-	c := h.cluster
+func (c *cluster) family() table.Family { return c.members[0].table.Family() }
+
+func (c *cluster) independent() bool { return c.opts.Mode == Independent }
+
+func (c *cluster) ownerOf(key uint64) int { return ownerOf(key, c.keyBytes, c.seed, len(c.members)) }
+
+func (c *cluster) devices() (devices []*device.Device) {
 	for _, m := range c.members {
 		devices = append(devices, m.d)
 	}
 	return devices
 }
 
-// Steps gives how long the steps of all exchanges took since it was asked last. All are 0 without Options.Apart.
-func (h handle) Steps() (s Steps) {
-	c := h.cluster
+func (c *cluster) steps() (s Steps) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s = Steps{c.took[countStep], c.took[splitStep], c.took[sendStep], c.took[workStep], c.took[fetchStep]}
@@ -330,17 +209,13 @@ func (h handle) Steps() (s Steps) {
 	return s
 }
 
-// Family is that of the members' tables.
-func (h handle) Family() table.Family { return h.cluster.members[0].table.Family() }
-
-// Len counts what the table holds, on all devices. It waits for what is queued.
-func (h handle) Len() (n int, err error) {
-	c := h.cluster
-	err = c.locked(func() error { n, err = c.len(); return err })
+func (c *cluster) len() (n int, err error) {
+	err = c.locked(func() error { n, err = c.held(); return err })
 	return n, err
 }
 
-func (c *cluster) len() (n int, err error) {
+// held is len for who holds the lock.
+func (c *cluster) held() (n int, err error) {
 	lens := make([]int, len(c.members))
 	err = c.together(func(i int) (err error) { lens[i], err = c.members[i].table.Len(); return err })
 	for _, l := range lens {
@@ -349,9 +224,7 @@ func (c *cluster) len() (n int, err error) {
 	return n, err
 }
 
-// Clear empties the table on every device and keeps the capacity. It queues.
-func (h handle) Clear() error {
-	c := h.cluster
+func (c *cluster) clear() error {
 	return c.locked(func() error {
 		c.changes.Add(1)
 		err := c.together(func(i int) error { return c.members[i].table.Clear() })
@@ -360,41 +233,7 @@ func (h handle) Clear() error {
 	})
 }
 
-// Stats measures the table over all devices: sums, and of MaxProbes the largest. Cost: all of it is read.
-func (h handle) Stats() (table.Stats, error) {
-	each, err := h.StatsEach()
-	return added(each), err
-}
-
-// added are the sums of what several tables tell.
-func added(each []table.Stats) (s table.Stats) {
-	probes := 0.0
-	for _, x := range each {
-		s.Len += x.Len
-		s.Capacity += x.Capacity
-		s.Tombstones += x.Tombstones
-		s.Bytes += x.Bytes
-		s.HostBytes += x.HostBytes
-		s.StagingBytes += x.StagingBytes
-		s.ScratchBytes += x.ScratchBytes
-		for i, n := range x.Probes {
-			s.Probes[i] += n
-		}
-		probes += x.MeanProbes * float64(x.Len)
-		s.MaxProbes = max(s.MaxProbes, x.MaxProbes)
-	}
-	if s.Capacity > 0 {
-		s.LoadFactor = float64(s.Len) / float64(s.Capacity)
-	}
-	if s.Len > 0 {
-		s.MeanProbes = probes / float64(s.Len)
-	}
-	return s
-}
-
-// StatsEach measures the part of the table on each device, in the order of Devices. What exchanges keep there is among its ScratchBytes.
-func (h handle) StatsEach() (each []table.Stats, err error) {
-	c := h.cluster
+func (c *cluster) statsEach() (each []table.Stats, err error) {
 	each = make([]table.Stats, len(c.members))
 	err = c.locked(func() error {
 		return c.together(func(i int) (err error) {
@@ -410,15 +249,17 @@ func (h handle) StatsEach() (each []table.Stats, err error) {
 	return each, nil
 }
 
-// kept is the device memory that exchanges keep for the next.
-func (m *member) kept() (bytes int64) {
-	for i := range m.inbox {
-		bytes += m.inbox[i].Bytes() + m.notes[i].Bytes() + m.outbox[i].Bytes()
+func (c *cluster) grow(n int) error {
+	if n < 0 || n > 1<<46 {
+		return fmt.Errorf("%s: grow to %d pairs (want 0 to 2⁴⁶)", family, n)
 	}
-	return bytes + m.counts.Bytes() + m.cursors.Bytes()
+	return c.locked(func() error {
+		c.changes.Add(1)
+		return c.together(func(i int) error { return c.members[i].table.Grow(share(n, len(c.members))) })
+	})
 }
 
-// check walks the invariants of every part, and with exported, which gives the keys of one, sees that each is where it belongs.
+// check walks the invariants of every part, and sees that each key is where it belongs.
 func (c *cluster) check(exported func(i int) ([]uint64, error)) error {
 	return c.locked(func() error {
 		return c.together(func(i int) error {
@@ -434,8 +275,9 @@ func (c *cluster) check(exported func(i int) ([]uint64, error)) error {
 				if c.opts.Mode == Independent {
 					break // keys may be anywhere
 				}
-				if owner := ownerOf(k, c.keyBytes, c.seed, len(c.members)); owner != i {
-					return fmt.Errorf("%s: key %#x is on %s, and belongs to %s", family, k, m.d.Info().Name, c.members[owner].d.Info().Name)
+				if owner := c.ownerOf(k); owner != i {
+					return fmt.Errorf("%s: key %#x is on %s, and belongs to %s", family, k, m.d.Info().Name,
+						c.members[owner].d.Info().Name)
 				}
 			}
 			return nil
@@ -443,21 +285,7 @@ func (c *cluster) check(exported func(i int) ([]uint64, error)) error {
 	})
 }
 
-// Grow makes room for at least n pairs or keys in all. Where one device has too little memory, it is an error, and others may have grown already.
-func (h handle) Grow(n int) error {
-	c := h.cluster
-	if n < 0 || n > 1<<46 {
-		return fmt.Errorf("%s: grow to %d pairs (want 0 to 2⁴⁶)", family, n)
-	}
-	return c.locked(func() error {
-		c.changes.Add(1)
-		return c.together(func(i int) error { return c.members[i].table.Grow(share(n, len(c.members))) })
-	})
-}
-
-// Close waits for all work on the table, and frees its memory on every device. A second call does nothing.
-func (h handle) Close() error {
-	c := h.cluster
+func (c *cluster) close() error {
 	defer func() {
 		for _, m := range c.members {
 			m.stage.Close() // without the lock, which a batch that holds the stage may wait for
@@ -489,32 +317,40 @@ func (c *cluster) settle() {
 	}
 }
 
-// close frees what the member has. Nothing uses it any more.
-func (m *member) close() (err error) {
-	if m.table != nil {
-		err = m.table.Close()
-	}
-	for i := range m.inbox {
-		err = errors.Join(err, release(&m.inbox[i]), release(&m.notes[i]), release(&m.outbox[i]))
-	}
-	err = errors.Join(err, release(&m.counts), release(&m.cursors), m.landing.Free())
-	err = errors.Join(err, m.splitting.close(), m.working.close())
-	for _, ev := range m.events() {
-		if *ev != nil {
-			err = errors.Join(err, (*ev).Close())
-		}
-	}
-	for _, st := range []*device.Stream{m.ahead, m.split, m.work} {
-		if st != nil {
-			err = errors.Join(err, st.Close())
-		}
-	}
-	return err
+func (c *cluster) export(do func(i int) error) error {
+	return c.locked(func() error { return c.together(do) })
 }
 
-// release frees a slice that nothing uses.
-func release[T any](s *device.Slice[T]) error {
-	freed := *s
-	*s = device.Slice[T]{}
-	return freed.Free()
+// chunks goes over each member's table. unchanged comes before each chunk that is given out, and behind each table: an
+// error ends that, for a call changed one of the tables. A call that is under way comes before.
+func (c *cluster) chunks(over func(i int, unchanged func() error) error) error {
+	var before uint64
+	if err := c.locked(func() error { before = c.changes.Load(); return nil }); err != nil {
+		return err
+	}
+	unchanged := func() error {
+		if c.changes.Load() != before {
+			return fmt.Errorf("%s: %w", family, table.ErrChanged)
+		}
+		return nil
+	}
+	return c.oneByOne(func(i int) error {
+		if err := over(i, unchanged); err != nil || i+1 == len(c.members) {
+			return err
+		}
+		return unchanged()
+	})
+}
+
+// oneByOne does something with each member's table, without the lock.
+func (c *cluster) oneByOne(do func(i int) error) error {
+	for i := range c.members {
+		if err := c.locked(func() error { return nil }); err != nil {
+			return err
+		}
+		if err := do(i); err != nil {
+			return c.locked(func() error { return err })
+		}
+	}
+	return nil
 }

@@ -20,8 +20,9 @@ import (
 	"github.com/warpmap/warpmap/shard/internal/rendezvous"
 )
 
-// JoinOptions say which member of a job this process is. What is not set comes from the environment: of `warpmap launch` and torchrun (RANK, WORLD_SIZE, LOCAL_RANK,
-// MASTER_ADDR, MASTER_PORT), of Open MPI (OMPI_COMM_WORLD_RANK, _SIZE and _LOCAL_RANK) or of Slurm (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID).
+// JoinOptions say which member of a job this process is. What is not set comes from the environment: of `warpmap
+// launch` and torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT), of Open MPI (OMPI_COMM_WORLD_RANK,
+// _SIZE and _LOCAL_RANK) or of Slurm (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID).
 type JoinOptions struct {
 	Rank, Size int    // Size 0: rank, size and local rank are the environment's
 	Local      int    // the rank among the processes of this host
@@ -36,7 +37,7 @@ type JoinOptions struct {
 	Timeout time.Duration
 }
 
-// Member is this process as one of a job's. Its tables are collective: see MemberMap.
+// Member is this process as one of a job's. Tables of it are over all members: see Map.
 type Member struct {
 	rank, size int
 	d          *device.Device
@@ -50,7 +51,8 @@ type Member struct {
 	tables     int        // that were made
 }
 
-// Join makes this process a member of its job: it meets the others at rank 0 over TCP, and makes a communicator of NCCL with them.
+// Join makes this process a member of its job: it meets the others at rank 0 over TCP, and makes a communicator of NCCL
+// with them.
 //
 // Errors: an environment that says too little; a token that is no secret, where other hosts could come; no NCCL; a rank
 // that did not come in time, which is named; ctx's; a member that is gone meanwhile, by its rank. A rank whose process
@@ -73,7 +75,8 @@ func Join(ctx context.Context, o JoinOptions) (m *Member, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(o.Timeout, 2*time.Minute))
 	defer cancel()
-	at := rendezvous.Options{Rank: o.Rank, Size: o.Size, Addr: o.Meet, Token: o.Token, Public: public(o.Token, os.Getenv)}
+	at := rendezvous.Options{Rank: o.Rank, Size: o.Size, Addr: o.Meet, Token: o.Token,
+		Public: public(o.Token, os.Getenv)}
 	if m.meeting, err = rendezvous.Meet(ctx, at); err == nil {
 		err = m.connect(ctx, lib)
 	}
@@ -135,7 +138,8 @@ func (m *Member) watch() {
 	}
 }
 
-// named puts who is gone in place of an error that comes of it: the communicator may notice first, and does not know names.
+// named puts who is gone in place of an error that comes of it: the communicator may notice first, and does not know
+// names.
 func (m *Member) named(err error) error {
 	if err == nil || m.meeting == nil || errors.As(err, new(*rendezvous.GoneError)) {
 		return err
@@ -186,7 +190,8 @@ func (m *Member) Size() int { return m.size }
 // Device is this member's.
 func (m *Member) Device() *device.Device { return m.d }
 
-// Close leaves the job, when all its tables are closed; others that still want this member hear that it has left. A second call does nothing.
+// Close leaves the job, when all its tables are closed; others that still want this member hear that it has left. A
+// second call does nothing.
 //
 // While a call is under way it ends that, here and for the others, who hear so.
 func (m *Member) Close() error {
@@ -224,7 +229,8 @@ func encoded[T any](x T) ([]byte, error) {
 
 func decoded[T any](rank int, body []byte) (x T, err error) {
 	if err := gob.NewDecoder(bytes.NewReader(body)).Decode(&x); err != nil {
-		return x, fmt.Errorf("%s: rank %d says what this one cannot read (do all run the same program?): %w", family, rank, err)
+		return x, fmt.Errorf("%s: rank %d says what this one cannot read (do all run the same program?): %w", family,
+			rank, err)
 	}
 	return x, nil
 }
@@ -255,7 +261,8 @@ func (o *JoinOptions) complete(env func(string) string) error {
 		}
 	}
 	if o.Size == 0 {
-		return fmt.Errorf("%s: which member this process is is not known: set JoinOptions.Rank and Size, or start it by `warpmap launch`, torchrun, mpirun or srun (RANK and WORLD_SIZE)", family)
+		return fmt.Errorf("%s: which member this process is is not known: set JoinOptions.Rank and Size, or start it "+
+			"by `warpmap launch`, torchrun, mpirun or srun (RANK and WORLD_SIZE)", family)
 	}
 	if o.Size > MaxDevices {
 		return fmt.Errorf("%s: %d members (want %d at most)", family, o.Size, MaxDevices)
@@ -298,7 +305,8 @@ func (o *JoinOptions) meet(env func(string) string) error {
 		host, port = "127.0.0.1", "0" // nobody comes
 	}
 	if host == "" || port == "" {
-		return fmt.Errorf("%s: where rank 0 listens is not known: set JoinOptions.Meet, or MASTER_ADDR and MASTER_PORT", family)
+		return fmt.Errorf("%s: where rank 0 listens is not known: set JoinOptions.Meet, or MASTER_ADDR and MASTER_PORT",
+			family)
 	}
 	n, err := strconv.Atoi(port)
 	if err != nil || n < 0 || n > 65534 {

@@ -16,7 +16,8 @@ import (
 )
 
 // onDevices runs a suite over n devices; suite makes it for the devices beside the suite's own.
-func onDevices(t *testing.T, kind, name string, n int, part tabletest.Part, suite func(all []*device.Device) *tabletest.Suite) {
+func onDevices(t *testing.T, kind, name string, n int, part tabletest.Part,
+	suite func(all []*device.Device) *tabletest.Suite) {
 	t.Run(fmt.Sprintf("%s/%s/%d", kind, name, n), func(t *testing.T) {
 		t.Parallel()
 		all := several(t, kind, n)
@@ -43,9 +44,10 @@ func TestSets(t *testing.T) {
 		for _, kind := range []string{"cpu", "cuda"} {
 			onDevices(t, kind, mode, 2+len(mode)%3, tabletest.Widths, func(all []*device.Device) *tabletest.Suite {
 				return tabletest.Set(func(d *device.Device, each table.Options) (table.Set[uint32], error) {
-					return made[table.Set[uint32]](shard.NewSet(withOthers(d, all), with(o, each), func(d *device.Device, o table.Options) (table.Set[uint32], error) {
-						return made[table.Set[uint32]](warpcore.NewSet[uint32](d, warpcore.Options{Options: o}))
-					}))
+					return made[table.Set[uint32]](shard.NewSet(withOthers(d, all), with(o, each),
+						func(d *device.Device, o table.Options) (table.Set[uint32], error) {
+							return made[table.Set[uint32]](warpcore.NewSet[uint32](d, warpcore.Options{Options: o}))
+						}))
 				})
 			})
 		}
@@ -56,9 +58,12 @@ func TestCounters(t *testing.T) {
 	for mode, o := range modes() {
 		for _, kind := range []string{"cpu", "cuda"} {
 			onDevices(t, kind, mode, 2+len(mode)%3, tabletest.Widths, func(all []*device.Device) *tabletest.Suite {
-				return tabletest.Counter(func(d *device.Device, each table.CounterOptions) (table.Counter[uint32, uint32], error) {
-					return made[table.Counter[uint32, uint32]](shard.NewCounter(withOthers(d, all), with(o, each.Options), func(d *device.Device, o table.Options) (table.Counter[uint32, uint32], error) {
-						return made[table.Counter[uint32, uint32]](warpcore.NewCounter[uint32, uint32](d, warpcore.CounterOptions{Options: warpcore.Options{Options: o}, Saturate: each.Saturate}))
+				return tabletest.Counter(func(d *device.Device,
+					each table.CounterOptions) (table.Counter[uint32, uint32], error) {
+					return made[table.Counter[uint32, uint32]](shard.NewCounter(withOthers(d, all), with(o,
+						each.Options), func(d *device.Device, o table.Options) (table.Counter[uint32, uint32], error) {
+						return made[table.Counter[uint32, uint32]](warpcore.NewCounter[uint32, uint32](d,
+							warpcore.CounterOptions{Options: warpcore.Options{Options: o}, Saturate: each.Saturate}))
 					}))
 				})
 			})
@@ -83,7 +88,8 @@ func multiMaps[K, V any]() map[string]func(d *device.Device, o table.Options) (t
 
 func multiMapSuite[K, V any](all []*device.Device, o shard.Options, family string) *tabletest.Suite {
 	return tabletest.MultiMap(func(d *device.Device, each table.Options) (table.MultiMap[K, V], error) {
-		return made[table.MultiMap[K, V]](shard.NewMultiMap(withOthers(d, all), with(o, each), multiMaps[K, V]()[family]))
+		return made[table.MultiMap[K, V]](shard.NewMultiMap(withOthers(d, all), with(o, each),
+			multiMaps[K, V]()[family]))
 	})
 }
 
@@ -92,9 +98,10 @@ func TestMultiMaps(t *testing.T) {
 		for family := range multiMaps[uint32, uint32]() {
 			for mode, o := range modes() {
 				if family == "slab" || mode == "owners" || testenv.Long() {
-					onDevices(t, kind, family+"/"+mode, 2+len(mode)%3, tabletest.Widths, func(all []*device.Device) *tabletest.Suite {
-						return multiMapSuite[uint32, uint32](all, o, family).Larger(2)
-					})
+					onDevices(t, kind, family+"/"+mode, 2+len(mode)%3, tabletest.Widths,
+						func(all []*device.Device) *tabletest.Suite {
+							return multiMapSuite[uint32, uint32](all, o, family).Larger(2)
+						})
 				}
 			}
 		}
@@ -102,15 +109,18 @@ func TestMultiMaps(t *testing.T) {
 			return multiMapSuite[uint64, [2]uint64](all, shard.Options{Copies: true}, "slab")
 		})
 		onDevices(t, kind, "slab/independent", 3, tabletest.Widths, func(all []*device.Device) *tabletest.Suite {
-			return tabletest.MultiMap(func(d *device.Device, each table.Options) (table.MultiMap[uint32, uint32], error) {
-				m, err := shard.NewMultiMap(withOthers(d, all), with(shard.Options{Mode: shard.Independent}, each), multiMaps[uint32, uint32]()["slab"])
+			return tabletest.MultiMap(func(d *device.Device, each table.Options) (table.MultiMap[uint32, uint32],
+				error) {
+				m, err := shard.NewMultiMap(withOthers(d, all), with(shard.Options{Mode: shard.Independent}, each),
+					multiMaps[uint32, uint32]()["slab"])
 				return made[table.MultiMap[uint32, uint32]](hostedMulti{m, d}, err)
 			}).Larger(2)
 		})
 	}
 }
 
-// hostedMulti is a multimap whose device slices are inserted as Go slices. In the independent mode one device would otherwise get all pairs.
+// hostedMulti is a multimap whose device slices are inserted as Go slices. In the independent mode one device would
+// otherwise get all pairs.
 type hostedMulti struct {
 	*shard.MultiMap[uint32, uint32]
 	d *device.Device // whose slices it takes
@@ -124,7 +134,8 @@ func (h hostedMulti) InsertOn(st *device.Stream, keys, values device.Slice[uint3
 	return h.Insert(k, v)
 }
 
-// hosted is a map whose device slices are inserted as Go slices. In the independent mode one key would otherwise come to several devices, and be several.
+// hosted is a map whose device slices are inserted as Go slices. In the independent mode one key would otherwise come
+// to several devices, and be several.
 type hosted struct {
 	*shard.Map[uint32, uint32]
 	d *device.Device // whose slices it takes
@@ -151,7 +162,8 @@ func (h hosted) InsertNewOn(st *device.Stream, keys, values device.Slice[uint32]
 	return err
 }
 
-func onHost(d *device.Device, st *device.Stream, keys, values device.Slice[uint32], more ...table.DeviceSlice) (k, v []uint32, err error) {
+func onHost(d *device.Device, st *device.Stream, keys, values device.Slice[uint32], more ...table.DeviceSlice) (k,
+	v []uint32, err error) {
 	if err = table.Family("shard").CheckOn(d, st, append([]table.DeviceSlice{keys, values}, more...)...); err != nil {
 		return nil, nil, err
 	}
@@ -167,7 +179,8 @@ func TestIndependentMaps(t *testing.T) {
 		for n := 2; n <= 3; n++ {
 			onDevices(t, kind, "independent", n, tabletest.Widths, func(all []*device.Device) *tabletest.Suite {
 				return tabletest.Map(func(d *device.Device, each table.Options) (table.Map[uint32, uint32], error) {
-					m, err := shard.NewMap(withOthers(d, all), with(shard.Options{Mode: shard.Independent, Copies: n == 2}, each), families[uint32, uint32]()["slab"])
+					m, err := shard.NewMap(withOthers(d, all), with(shard.Options{Mode: shard.Independent,
+						Copies: n == 2}, each), families[uint32, uint32]()["slab"])
 					return made[table.Map[uint32, uint32]](hosted{m, d}, err)
 				})
 			})
@@ -202,7 +215,8 @@ func TestIndependentParts(t *testing.T) {
 				found, err := p.Flags.Host(nil)
 				must(t, err)
 				for k, key := range asked[i] {
-					if there := i > 0 || k >= 3; found[k] != there || there && v[k] != key^0x55aa || !there && v[k] != 0 {
+					if there := i > 0 || k >= 3; found[k] != there || there && v[k] != key^0x55aa || !there &&
+						v[k] != 0 {
 						t.Fatalf("device %d, position %d: key %#x found %t with %#x", i, k, key, found[k], v[k])
 					}
 				}
@@ -219,13 +233,16 @@ func TestIndependentParts(t *testing.T) {
 // Counts of a key on several devices are added up.
 func TestIndependentCounters(t *testing.T) {
 	onEach(t, 3, func(t *testing.T, devices []*device.Device) {
-		c, err := shard.NewCounter(devices, shard.Options{Mode: shard.Independent}, func(d *device.Device, o table.Options) (table.Counter[uint32, uint32], error) {
-			return made[table.Counter[uint32, uint32]](warpcore.NewCounter[uint32, uint32](d, warpcore.CounterOptions{Options: warpcore.Options{Options: o}}))
-		})
+		c, err := shard.NewCounter(devices, shard.Options{Mode: shard.Independent},
+			func(d *device.Device, o table.Options) (table.Counter[uint32, uint32], error) {
+				return made[table.Counter[uint32, uint32]](warpcore.NewCounter[uint32, uint32](d,
+					warpcore.CounterOptions{Options: warpcore.Options{Options: o}}))
+			})
 		must(t, err)
 		defer func() { must(t, c.Close()) }()
 		type part = shard.Part[uint32, uint32]
-		must(t, c.AddEach([]part{{Keys: on(t, devices[0], []uint32{7, 7, 8})}, {Keys: on(t, devices[2], []uint32{7, 9, 8, 8})}}))
+		must(t, c.AddEach([]part{{Keys: on(t, devices[0], []uint32{7, 7, 8})},
+			{Keys: on(t, devices[2], []uint32{7, 9, 8, 8})}}))
 		counts, found := make([]uint32, 4), make([]bool, 4)
 		must(t, c.Find([]uint32{7, 8, 9, 10}, counts, found))
 		if !slices.Equal(counts, []uint32{3, 3, 1, 0}) || !slices.Equal(found, []bool{true, true, true, false}) {
@@ -240,7 +257,8 @@ func TestIndependentCounters(t *testing.T) {
 	})
 }
 
-// Many values of one key that is reserved inside a table are one part's alone: all go in, and the part takes memory for them and no more.
+// Many values of one key that is reserved inside a table are one part's alone: all go in, and the part takes memory for
+// them and no more.
 func TestMultiMapValuesOfOneKey(t *testing.T) {
 	for mode, o := range modes() {
 		m, err := shard.NewMultiMap(several(t, "cpu", 3), o, multiMaps[int32, int64]()["warpcore"])

@@ -34,9 +34,10 @@ const (
 	partBits       = 11   // of a part, one of table.MaxParts or none
 )
 
-// regionShape is a tile that is split by regions, too, on a device with so much shared memory for a block: rows of a thread, and bytes of the widest
-// column, at most. It has more rows than another tile, for of a part it has few, and what goes through NVLink in short pieces goes slower: of 63 regions on
-// two H200s 16 rows a thread take 3.66 ms where 8 take 3.86, and their results come back in 2.6 ms, not 3.1.
+// regionShape is a tile that is split by regions, too, on a device with so much shared memory for a block: rows of a
+// thread, and bytes of the widest column, at most. It has more rows than another tile, for of a part it has few, and
+// what goes through NVLink in short pieces goes slower: of 63 regions on two H200s 16 rows a thread take 3.66 ms where
+// 8 take 3.86, and their results come back in 2.6 ms, not 3.1.
 func regionShape(shared int64) (each, bytes int) {
 	if shared >= 128<<10 {
 		return 16, 1 << 16
@@ -68,7 +69,8 @@ type splitRows struct {
 	Owners          uint64
 	Cursors         uint64 // u64, one an owner: how many rows of its segment are taken; they begin as 0
 	Places          uint64 // u16, one a row: its place in its tile, in the order of owners; 0 where nothing comes back
-	// Bases are u64, Owners for each tile: where its rows of an owner begin in the segment, and in the low 16 bits how many they are; or 0.
+	// Bases are u64, Owners for each tile: where its rows of an owner begin in the segment, and in the low 16 bits how
+	// many they are; or 0.
 	Bases     uint64
 	OutKeys   [MaxDevices]uint64 // the segment of each owner that is this source's
 	OutValues [MaxDevices]uint64
@@ -92,8 +94,8 @@ type gatherRows struct {
 	OutValues, OutFlags uint64             // columns of the batch; may be 0
 }
 
-// listRows are the parameters of the kernels that bring back the values of multimaps: shard_sum, shard_scan, shard_offsets and shard_lists. Fields
-// that the first three share with kernel/findall.cuh have its names.
+// listRows are the parameters of the kernels that bring back the values of multimaps: shard_sum, shard_scan,
+// shard_offsets and shard_lists. Fields that the first three share with kernel/findall.cuh have its names.
 type listRows struct {
 	N             uint64
 	Chunk, Chunks uint64
@@ -142,8 +144,11 @@ type splitRegions struct {
 	Seed, Order     uint64
 	Owners, Regions uint64
 	Cursors         uint64 // u64, one a part: where its next row goes in the owner's memory
-	Places          uint64 // u32, one a row: its place in its tile, in the order of parts, and above it its part with the owner; 0 where nothing comes back
-	// Skips are u32, a part's for each tile, of those that it has rows of: where they go in the owner's memory, less where they are in the tile; or 0.
+	// Places are u32, one a row: its place in its tile, in the order of parts, and above it its part with the owner; 0
+	// where nothing comes back.
+	Places uint64
+	// Skips are u32, a part's for each tile, of those that it has rows of: where they go in the owner's memory, less
+	// where they are in the tile; or 0.
 	Skips     uint64
 	OutKeys   [MaxDevices]uint64 // each owner's memory
 	OutValues [MaxDevices]uint64
@@ -157,7 +162,8 @@ type gatherRegions struct {
 	OutValues, OutFlags uint64             // columns of the batch; may be 0
 }
 
-// regionTile is the rows of a tile that is split by regions, too, by blocks of so many threads: Tile::ROWS of regions.cu.
+// regionTile is the rows of a tile that is split by regions, too, by blocks of so many threads: Tile::ROWS of
+// regions.cu.
 func (w widths) regionTile(blockThreads int, shared int64) int {
 	each, bytes := regionShape(shared)
 	return min(each, bytes/blockThreads/max(w.keyBytes, w.value())) * blockThreads

@@ -17,9 +17,10 @@ func TestOffsetsOfTooManyValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	m, err := NewMultiMap([]*device.Device{d}, Options{}, func(d *device.Device, o table.Options) (table.MultiMap[uint32, uint32], error) {
-		return warpcore.NewMultiMap[uint32, uint32](d, warpcore.Options{Options: o})
-	})
+	m, err := NewMultiMap([]*device.Device{d}, Options{},
+		func(d *device.Device, o table.Options) (table.MultiMap[uint32, uint32], error) {
+			return warpcore.NewMultiMap[uint32, uint32](d, warpcore.Options{Options: o})
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +39,7 @@ func TestOffsetsOfTooManyValues(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		total, err := m.cluster.members[0].offsets(d.Stream(), in, offsets)
+		total, err := m.x.(*cluster).members[0].offsets(d.Stream(), in, offsets)
 		switch {
 		case too && (err == nil || !strings.Contains(err.Error(), "2³²-1 values")):
 			t.Errorf("%d keys with too many: %d values, %v", n, total, err)

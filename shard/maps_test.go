@@ -145,7 +145,8 @@ func TestOwnersHashIsApart(t *testing.T) {
 	for family, newTable := range families[uint32, uint32]() {
 		one, err := newTable(open(t, "cpu"), table.Options{Capacity: n / 4, LoadFactor: 0.75})
 		must(t, err)
-		many, err := shard.NewMap(several(t, "cpu", 4), shard.Options{Options: table.Options{Capacity: n, LoadFactor: 0.75}}, newTable)
+		many, err := shard.NewMap(several(t, "cpu", 4),
+			shard.Options{Options: table.Options{Capacity: n, LoadFactor: 0.75}}, newTable)
 		must(t, err)
 		keys, values := batches([]int{n}, 3)
 		must(t, one.Insert(keys[0][:n/4], values[0][:n/4]))
@@ -155,7 +156,8 @@ func TestOwnersHashIsApart(t *testing.T) {
 		b, err := many.Stats()
 		must(t, err)
 		if b.MeanProbes > a.MeanProbes*1.1+0.05 {
-			t.Errorf("%s: %.3f reads a look-up in a table over 4 devices, %.3f in one a quarter as large", family, b.MeanProbes, a.MeanProbes)
+			t.Errorf("%s: %.3f reads a look-up in a table over 4 devices, %.3f in one a quarter as large", family,
+				b.MeanProbes, a.MeanProbes)
 		}
 		each, err := many.StatsEach()
 		must(t, err)
@@ -219,11 +221,12 @@ func TestBadParts(t *testing.T) {
 	}
 	for want, make := range map[string]func() error{
 		"no device": func() error {
-			_, err := shard.NewMap(nil, shard.Options{}, families[uint32, uint32]()["slab"])
+			_, err := shard.NewMap([]*device.Device(nil), shard.Options{}, families[uint32, uint32]()["slab"])
 			return err
 		},
 		"cpu:0 is there twice": func() error {
-			_, err := shard.NewMap([]*device.Device{devices[0], devices[0]}, shard.Options{}, families[uint32, uint32]()["slab"])
+			_, err := shard.NewMap([]*device.Device{devices[0], devices[0]}, shard.Options{},
+				families[uint32, uint32]()["slab"])
 			return err
 		},
 		"pieces of -1 rows": func() error {
@@ -239,7 +242,8 @@ func TestBadParts(t *testing.T) {
 			return err
 		},
 		"table: a capacity of -3": func() error {
-			_, err := shard.NewMap(devices, shard.Options{Options: table.Options{Capacity: -3}}, families[uint32, uint32]()["slab"])
+			_, err := shard.NewMap(devices, shard.Options{Options: table.Options{Capacity: -3}},
+				families[uint32, uint32]()["slab"])
 			return err
 		},
 	} {
@@ -268,13 +272,14 @@ func (b *broken) InsertOn(st *device.Stream, keys, values device.Slice[uint32]) 
 // breaking is a map over the devices whose inserts on the second do as they are told.
 func breaking(t testing.TB, devices []*device.Device, insert func() error) *shard.Map[uint32, uint32] {
 	t.Helper()
-	m, err := shard.NewMap(devices, shard.Options{Piece: 2048}, func(d *device.Device, o table.Options) (table.Map[uint32, uint32], error) {
-		inner, err := families[uint32, uint32]()["warpcore"](d, o)
-		if err != nil || d != devices[1] {
-			return inner, err
-		}
-		return &broken{inner, insert}, nil
-	})
+	m, err := shard.NewMap(devices, shard.Options{Piece: 2048},
+		func(d *device.Device, o table.Options) (table.Map[uint32, uint32], error) {
+			inner, err := families[uint32, uint32]()["warpcore"](d, o)
+			if err != nil || d != devices[1] {
+				return inner, err
+			}
+			return &broken{inner, insert}, nil
+		})
 	must(t, err)
 	t.Cleanup(func() { must(t, m.Close()) })
 	return m
@@ -316,7 +321,8 @@ func TestLostDevice(t *testing.T) {
 		func() error { _, _, err := m.All(); return err },
 	} {
 		err := ends(t, call)
-		if err == nil || !errors.As(err, new(*device.FaultError)) || !strings.Contains(err.Error(), "shard: cpu:1 is lost") {
+		if err == nil || !errors.As(err, new(*device.FaultError)) || !strings.Contains(err.Error(),
+			"shard: cpu:1 is lost") {
 			t.Errorf("call %d: %v", i, err)
 		}
 	}
@@ -378,7 +384,8 @@ func TestLittleMemory(t *testing.T) {
 }
 
 func littleMemory(t *testing.T, o shard.Options, left int) {
-	devices := []*device.Device{open(t, "cpu:0", device.WithMemory(14<<20)), open(t, "cpu:1", device.WithMemory(14<<20))}
+	devices := []*device.Device{open(t, "cpu:0", device.WithMemory(14<<20)),
+		open(t, "cpu:1", device.WithMemory(14<<20))}
 	m := pairs(t, devices, o)
 	keys, values := batches([]int{200_000}, 2)
 	var held []device.Slice[byte]

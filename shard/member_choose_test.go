@@ -63,7 +63,7 @@ func mixedBy(size, rank, round int, keys []uint32) (ops []table.Op, once []uint3
 
 // chooser is a member's map beside a Go map.
 type chooser struct {
-	*shard.MemberMap[uint32, uint32]
+	*shard.Map[uint32, uint32]
 	m     *shard.Member
 	model map[uint32]uint32
 	on    bool // batches are on the device
@@ -71,11 +71,12 @@ type chooser struct {
 
 func playChoices(m *shard.Member) error {
 	for _, family := range []string{"warpcore", "slab", "dycuckoo", "stadium", "gph"} {
-		x, err := shard.NewMemberMap(m, shard.Options{Piece: 1, Options: table.Options{Seed: 6}}, families[uint32, uint32]()[family])
+		x, err := shard.NewMap(m, shard.Options{Piece: 1, Options: table.Options{Seed: 6}},
+			families[uint32, uint32]()[family])
 		if err != nil {
 			return err
 		}
-		c := &chooser{MemberMap: x, m: m, model: map[uint32]uint32{}}
+		c := &chooser{Map: x, m: m, model: map[uint32]uint32{}}
 		for round := range 8 {
 			c.on = round/4%2 == 1
 			if err := c.step(family, round); err != nil {
@@ -103,9 +104,10 @@ func (c *chooser) step(family string, round int) (err error) {
 		return err
 	}
 	next := (c.m.Rank() + 1) % c.m.Size()
-	err = errors.Join(c.findIf(all[next], round), lookedUp(c.MemberMap, c.model, all[next]), ownPart(c.MemberMap, c.model, c.m.Rank()), c.Check())
+	err = errors.Join(c.findIf(all[next], round), lookedUp(c.Map, c.model, all[next]),
+		ownPart(c.Map, c.model, c.m.Rank()), c.Check())
 	if round == 3 {
-		err = errors.Join(err, playDelete(c.MemberMap, c.model, all, c.m.Rank()))
+		err = errors.Join(err, playDelete(c.Map, c.model, all, c.m.Rank()))
 	}
 	return err
 }
@@ -150,7 +152,8 @@ func (c *chooser) findIf(keys []uint32, round int) error {
 			v, there = 0, false
 		}
 		if found[i] != there || in[i] != there || values[i] != v {
-			return fmt.Errorf("key %#x, chosen: %t: found %t and %t with %#x, want %t with %#x", k, when[i], found[i], in[i], values[i], there, v)
+			return fmt.Errorf("key %#x, chosen: %t: found %t and %t with %#x, want %t with %#x", k, when[i], found[i],
+				in[i], values[i], there, v)
 		}
 	}
 	return nil
@@ -251,9 +254,10 @@ func (c *chooser) lacking(family string) error {
 
 // playChosenKeys is for sets.
 func playChosenKeys(m *shard.Member) error {
-	s, err := shard.NewMemberSet(m, shard.Options{Piece: 1}, func(d *device.Device, o table.Options) (table.Set[uint32], error) {
-		return made[table.Set[uint32]](slab.NewSet[uint32](d, slab.Options{Options: o}))
-	})
+	s, err := shard.NewSet(m, shard.Options{Piece: 1},
+		func(d *device.Device, o table.Options) (table.Set[uint32], error) {
+			return made[table.Set[uint32]](slab.NewSet[uint32](d, slab.Options{Options: o}))
+		})
 	if err != nil {
 		return err
 	}
@@ -273,7 +277,8 @@ func playChosenKeys(m *shard.Member) error {
 		}
 		for i, k := range own {
 			if added[i] && (!when[i] || model[k]) {
-				err = errors.Join(err, fmt.Errorf("a set: key %#x, chosen: %t, in before: %t, was added", k, when[i], model[k]))
+				err = errors.Join(err, fmt.Errorf("a set: key %#x, chosen: %t, in before: %t, was added", k, when[i],
+					model[k]))
 			}
 		}
 		for rank, keys := range all {
@@ -305,7 +310,8 @@ func playChosenKeys(m *shard.Member) error {
 		}
 		for i, k := range once {
 			if (status[i] == table.Present) != model[k] {
-				err = errors.Join(err, fmt.Errorf("a set: %v of key %#x, in before: %t, is %v", ops[i], k, model[k], status[i]))
+				err = errors.Join(err, fmt.Errorf("a set: %v of key %#x, in before: %t, is %v", ops[i], k, model[k],
+					status[i]))
 			}
 		}
 		for rank, keys := range all {
@@ -340,8 +346,8 @@ func playFullChoices(m *shard.Member) error {
 	when, ops := chosenBy(m.Rank(), 5, len(keys)), slices.Repeat([]table.Op{table.OpInsertNew}, len(keys))
 	for _, family := range []string{"slab"} {
 		for _, on := range []bool{false, true} {
-			calls := map[string]func(x *shard.MemberMap[uint32, uint32], named func(err error) (map[int]bool, error)) error{
-				"InsertIf": func(x *shard.MemberMap[uint32, uint32], named func(err error) (map[int]bool, error)) error {
+			calls := map[string]func(x *shard.Map[uint32, uint32], named func(err error) (map[int]bool, error)) error{
+				"InsertIf": func(x *shard.Map[uint32, uint32], named func(err error) (map[int]bool, error)) error {
 					h := &hold{d: m.Device()}
 					var err error
 					if on {
@@ -356,12 +362,13 @@ func playFullChoices(m *shard.Member) error {
 					}
 					for i := range keys {
 						if lost[i] != (when[i] && !in[i]) {
-							return fmt.Errorf("position %d, chosen: %t, in: %t, is named: %t", i, when[i], in[i], lost[i])
+							return fmt.Errorf("position %d, chosen: %t, in: %t, is named: %t", i, when[i], in[i],
+								lost[i])
 						}
 					}
 					return nil
 				},
-				"FindOrInsert": func(x *shard.MemberMap[uint32, uint32], named func(err error) (map[int]bool, error)) error {
+				"FindOrInsert": func(x *shard.Map[uint32, uint32], named func(err error) (map[int]bool, error)) error {
 					out, added := slices.Clone(values), slices.Repeat([]bool{true}, len(keys))
 					h := &hold{d: m.Device()}
 					var err error
@@ -385,12 +392,13 @@ func playFullChoices(m *shard.Member) error {
 					}
 					for i, k := range keys {
 						if lost[i] == in[i] || out[i] != there[i] || in[i] != (times[k] == 1) || times[k] > 1 {
-							return fmt.Errorf("position %d, in: %t, is named: %t, has %d, want %d; added %d times", i, in[i], lost[i], out[i], there[i], times[k])
+							return fmt.Errorf("position %d, in: %t, is named: %t, has %d, want %d; added %d times", i,
+								in[i], lost[i], out[i], there[i], times[k])
 						}
 					}
 					return nil
 				},
-				"Mixed": func(x *shard.MemberMap[uint32, uint32], named func(err error) (map[int]bool, error)) error {
+				"Mixed": func(x *shard.Map[uint32, uint32], named func(err error) (map[int]bool, error)) error {
 					status := make([]table.Status, len(keys))
 					h := &hold{d: m.Device()}
 					var err error
@@ -417,13 +425,16 @@ func playFullChoices(m *shard.Member) error {
 					// Of operations that want no outcomes those without room are named, too.
 					err = x.Mixed(ops, keys, values, nil, nil)
 					if again, err := named(err); err != nil || len(again) != len(keys)-table.Count(in) {
-						return fmt.Errorf("%d positions are named, of %d: %w", len(again), len(keys)-table.Count(in), err)
+						return fmt.Errorf("%d positions are named, of %d: %w", len(again), len(keys)-table.Count(in),
+							err)
 					}
 					return nil
 				},
 			}
 			for _, what := range slices.Sorted(gomaps.Keys(calls)) { // in everybody's order
-				x, err := shard.NewMemberMap(m, shard.Options{Piece: 1, Options: table.Options{MaxBytes: int64(m.Size()) << 14, Seed: 9}}, families[uint32, uint32]()[family])
+				x, err := shard.NewMap(m, shard.Options{Piece: 1,
+					Options: table.Options{MaxBytes: int64(m.Size()) << 14,
+						Seed: 9}}, families[uint32, uint32]()[family])
 				if err != nil {
 					return err
 				}

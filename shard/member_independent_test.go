@@ -12,7 +12,8 @@ import (
 	"github.com/warpmap/warpmap/warpcore"
 )
 
-// What members do in TestMembersOperations in the independent mode. Each knows what all bring, and so what each table holds.
+// What members do in TestMembersOperations in the independent mode. Each knows what all bring, and so what each table
+// holds.
 
 func playIndependent(m *shard.Member) error {
 	for _, family := range []string{"warpcore", "slab"} {
@@ -20,7 +21,8 @@ func playIndependent(m *shard.Member) error {
 			return fmt.Errorf("%s, independent: %w", family, err)
 		}
 	}
-	if err := errors.Join(playNoChooser(m), playOwnLists(m), playOwnKeys(m), playOwnCounts(m), playOwnFull(m)); err != nil {
+	if err := errors.Join(playNoChooser(m), playOwnLists(m), playOwnKeys(m), playOwnCounts(m),
+		playOwnFull(m)); err != nil {
 		return fmt.Errorf("independent: %w", err)
 	}
 	return nil
@@ -37,7 +39,8 @@ func anywhere(models []map[uint32]uint32, k uint32) (value uint32, in bool) {
 }
 
 func playOwnPairs(m *shard.Member, family string) error {
-	x, err := shard.NewMemberMap(m, shard.Options{Mode: shard.Independent, Piece: 1, Options: table.Options{Seed: 3}}, families[uint32, uint32]()[family])
+	x, err := shard.NewMap(m, shard.Options{Mode: shard.Independent, Piece: 1, Options: table.Options{Seed: 3}},
+		families[uint32, uint32]()[family])
 	if err != nil {
 		return err
 	}
@@ -55,7 +58,10 @@ func playOwnPairs(m *shard.Member, family string) error {
 		case 0:
 			err = x.Insert(own, values)
 		case 1:
-			err = onOwn(m.Device(), own, values, when, func(k, v device.Slice[uint32], w device.Slice[bool]) error { return x.InsertIfOn(nil, k, v, w) })
+			err = onOwn(m.Device(), own, values, when, func(k, v device.Slice[uint32],
+				w device.Slice[bool]) error {
+				return x.InsertIfOn(nil, k, v, w)
+			})
 		case 2:
 			_, err = x.InsertNew(own, values, added)
 		}
@@ -81,7 +87,8 @@ func playOwnPairs(m *shard.Member, family string) error {
 		n, e := x.Len()
 		keys, got, e2 := x.All()
 		if err := errors.Join(e, e2, x.Check()); err != nil || n != sum || len(keys) != len(mine) {
-			return fmt.Errorf("round %d: %d pairs of %d, and %d of %d here: %w", round, n, sum, len(keys), len(mine), err)
+			return fmt.Errorf("round %d: %d pairs of %d, and %d of %d here: %w", round, n, sum, len(keys), len(mine),
+				err)
 		}
 		for i, k := range keys {
 			if v, in := mine[k]; !in || v != got[i] {
@@ -115,30 +122,34 @@ func playOwnPairs(m *shard.Member, family string) error {
 }
 
 // ownLookedUp asks all members for keys.
-func ownLookedUp(x *shard.MemberMap[uint32, uint32], models []map[uint32]uint32, keys []uint32, round int) error {
+func ownLookedUp(x *shard.Map[uint32, uint32], models []map[uint32]uint32, keys []uint32, round int) error {
 	values, found, in := valuesIn(97, keys), make([]bool, len(keys)), make([]bool, len(keys))
 	when := chosenBy(5, round, len(keys))
 	chosen, some := valuesIn(96, keys), make([]bool, len(keys))
-	if err := errors.Join(x.Find(keys, values, found), x.Contains(keys, in), x.FindIf(keys, when, chosen, some), x.Find(keys, nil, nil)); err != nil {
+	if err := errors.Join(x.Find(keys, values, found), x.Contains(keys, in), x.FindIf(keys, when, chosen, some),
+		x.Find(keys, nil, nil)); err != nil {
 		return err
 	}
 	for i, k := range keys {
 		v, there := anywhere(models, k)
 		if values[i] != v || found[i] != there || in[i] != there {
-			return fmt.Errorf("key %#x: found %t and %t with %#x, want %t with %#x", k, found[i], in[i], values[i], there, v)
+			return fmt.Errorf("key %#x: found %t and %t with %#x, want %t with %#x", k, found[i], in[i], values[i],
+				there, v)
 		}
 		if !when[i] {
 			v, there = 0, false
 		}
 		if chosen[i] != v || some[i] != there {
-			return fmt.Errorf("key %#x, chosen: %t: found %t with %#x, want %t with %#x", k, when[i], some[i], chosen[i], there, v)
+			return fmt.Errorf("key %#x, chosen: %t: found %t with %#x, want %t with %#x", k, when[i], some[i],
+				chosen[i], there, v)
 		}
 	}
 	return nil
 }
 
-// ownOwners: what sends keys to their owners is refused while they are elsewhere, and does as ever in a table that is empty.
-func ownOwners(x *shard.MemberMap[uint32, uint32], m *shard.Member, family string) error {
+// ownOwners: what sends keys to their owners is refused while they are elsewhere, and does as ever in a table that is
+// empty.
+func ownOwners(x *shard.Map[uint32, uint32], m *shard.Member, family string) error {
 	one, out := []uint32{4}, make([]uint32, 1)
 	calls := []func() error{
 		func() error { return x.Update(one, one, table.Add) },
@@ -148,7 +159,8 @@ func ownOwners(x *shard.MemberMap[uint32, uint32], m *shard.Member, family strin
 		calls = append(calls, func() error { return x.Mixed([]table.Op{table.OpFind}, one, one, out, nil) })
 	}
 	for i, call := range calls {
-		if err := call(); (err == nil) != (m.Size() == 1) || err != nil && !strings.Contains(err.Error(), "choose the distributed mode") {
+		if err := call(); (err == nil) != (m.Size() == 1) || err != nil && !strings.Contains(err.Error(),
+			"choose the distributed mode") {
 			return fmt.Errorf("call %d of keys that are elsewhere: %w", i, err)
 		}
 	}
@@ -168,7 +180,7 @@ func ownOwners(x *shard.MemberMap[uint32, uint32], m *shard.Member, family strin
 
 // playNoChooser: where chosen rows stay, the member's family must have them.
 func playNoChooser(m *shard.Member) error {
-	x, err := shard.NewMemberMap(m, shard.Options{Mode: shard.Independent}, families[uint32, uint32]()["gph"])
+	x, err := shard.NewMap(m, shard.Options{Mode: shard.Independent}, families[uint32, uint32]()["gph"])
 	if err != nil {
 		return err
 	}
@@ -184,7 +196,8 @@ func playNoChooser(m *shard.Member) error {
 
 // playOwnLists: the values that members have of a key come one after the other.
 func playOwnLists(m *shard.Member) error {
-	x, err := shard.NewMemberMultiMap(m, shard.Options{Mode: shard.Independent, Piece: 1}, multiMaps[uint32, uint64]()["slab"])
+	x, err := shard.NewMultiMap(m, shard.Options{Mode: shard.Independent, Piece: 1},
+		multiMaps[uint32, uint64]()["slab"])
 	if err != nil {
 		return err
 	}
@@ -232,7 +245,7 @@ func playOwnLists(m *shard.Member) error {
 	return errors.Join(x.Check(), x.Close())
 }
 
-func ownLists(x *shard.MemberMultiMap[uint32, uint64], model map[uint32][]uint64, asked []uint32) error {
+func ownLists(x *shard.MultiMap[uint32, uint64], model map[uint32][]uint64, asked []uint32) error {
 	counts, found := make([]uint32, len(asked)), make([]bool, len(asked))
 	offsets, values, err := x.FindAll(asked)
 	if err := errors.Join(err, x.Count(asked, counts), x.Contains(asked, found)); err != nil {
@@ -241,7 +254,8 @@ func ownLists(x *shard.MemberMultiMap[uint32, uint64], model map[uint32][]uint64
 	for i, k := range asked {
 		got, want := slices.Sorted(slices.Values(values[offsets[i]:offsets[i+1]])), slices.Sorted(slices.Values(model[k]))
 		if !slices.Equal(got, want) || int(counts[i]) != len(want) || found[i] != (len(want) > 0) {
-			return fmt.Errorf("a multimap: key %#x has %d values, %d by their count, found: %t, want %d", k, len(got), counts[i], found[i], len(want))
+			return fmt.Errorf("a multimap: key %#x has %d values, %d by their count, found: %t, want %d", k, len(got),
+				counts[i], found[i], len(want))
 		}
 	}
 	return nil
@@ -249,9 +263,10 @@ func ownLists(x *shard.MemberMultiMap[uint32, uint64], model map[uint32][]uint64
 
 // playOwnKeys: a set has the keys that any member has.
 func playOwnKeys(m *shard.Member) error {
-	s, err := shard.NewMemberSet(m, shard.Options{Mode: shard.Independent}, func(d *device.Device, o table.Options) (table.Set[uint32], error) {
-		return made[table.Set[uint32]](warpcore.NewSet[uint32](d, warpcore.Options{Options: o}))
-	})
+	s, err := shard.NewSet(m, shard.Options{Mode: shard.Independent},
+		func(d *device.Device, o table.Options) (table.Set[uint32], error) {
+			return made[table.Set[uint32]](warpcore.NewSet[uint32](d, warpcore.Options{Options: o}))
+		})
 	if err != nil {
 		return err
 	}
@@ -286,9 +301,11 @@ func playOwnKeys(m *shard.Member) error {
 
 // playOwnCounts: the counts that members have of a key are added up.
 func playOwnCounts(m *shard.Member) error {
-	c, err := shard.NewMemberCounter(m, shard.Options{Mode: shard.Independent, Piece: 1}, func(d *device.Device, o table.Options) (table.Counter[uint32, uint32], error) {
-		return made[table.Counter[uint32, uint32]](warpcore.NewCounter[uint32, uint32](d, warpcore.CounterOptions{Options: warpcore.Options{Options: o}}))
-	})
+	c, err := shard.NewCounter(m, shard.Options{Mode: shard.Independent, Piece: 1},
+		func(d *device.Device, o table.Options) (table.Counter[uint32, uint32], error) {
+			return made[table.Counter[uint32, uint32]](warpcore.NewCounter[uint32, uint32](d,
+				warpcore.CounterOptions{Options: warpcore.Options{Options: o}}))
+		})
 	if err != nil {
 		return err
 	}
@@ -318,7 +335,8 @@ func playOwnCounts(m *shard.Member) error {
 		}
 	}
 	keys, often, err := c.Top(20)
-	if err != nil || len(keys) != min(20, len(model)) || !slices.IsSortedFunc(often, func(a, b uint32) int { return int(b) - int(a) }) {
+	if err != nil || len(keys) != min(20, len(model)) || !slices.IsSortedFunc(often,
+		func(a, b uint32) int { return int(b) - int(a) }) {
 		return fmt.Errorf("%d keys came most often, %v: %w", len(keys), often, err)
 	}
 	for i, k := range keys {
@@ -340,7 +358,8 @@ func playOwnCounts(m *shard.Member) error {
 
 // playOwnFull: one member's table is full. It hears of its positions, and the others of nothing.
 func playOwnFull(m *shard.Member) error {
-	x, err := shard.NewMemberMap(m, shard.Options{Mode: shard.Independent, Options: table.Options{MaxBytes: int64(m.Size()) << 14, Seed: 9}}, families[uint32, uint32]()["slab"])
+	x, err := shard.NewMap(m, shard.Options{Mode: shard.Independent,
+		Options: table.Options{MaxBytes: int64(m.Size()) << 14, Seed: 9}}, families[uint32, uint32]()["slab"])
 	if err != nil {
 		return err
 	}
@@ -353,7 +372,8 @@ func playOwnFull(m *shard.Member) error {
 	}
 	var full *table.FullError
 	err = x.Insert(keys, keys)
-	if big := len(keys) > 10; big != errors.As(err, &full) || !big && err != nil || big && !errors.Is(err, table.ErrMaxBytes) {
+	if big := len(keys) > 10; big != errors.As(err, &full) || !big && err != nil || big && !errors.Is(err,
+		table.ErrMaxBytes) {
 		return fmt.Errorf("a member with %d keys: %w", len(keys), err)
 	}
 	in := make([]bool, len(keys))

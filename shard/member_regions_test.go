@@ -14,12 +14,14 @@ import (
 
 // What members do in TestMembersOperations with rows that are split by regions, too.
 
-// playRegions goes through batches with which each member's table sees that rows come in order, where a member brings none, too.
+// playRegions goes through batches with which each member's table sees that rows come in order, where a member brings
+// none, too.
 func playRegions(m *shard.Member) error {
-	for i, o := range []shard.Options{{Regions: 37}, {Regions: table.MaxParts / m.Size(), Piece: 9000}, {Regions: 2, Piece: 20_000}} {
+	for i, o := range []shard.Options{{Regions: 37}, {Regions: table.MaxParts / m.Size(), Piece: 9000},
+		{Regions: 2, Piece: 20_000}} {
 		o.Seed = uint64(i)
 		var rows, asked atomic.Int64
-		x, err := shard.NewMemberMap(m, o, func(d *device.Device, each table.Options) (table.Map[uint32, uint32], error) {
+		x, err := shard.NewMap(m, o, func(d *device.Device, each table.Options) (table.Map[uint32, uint32], error) {
 			inner, err := warpcore.New[uint32, uint32](d, warpcore.Options{Options: each})
 			return orderly[uint32, uint32]{inner, o.Regions, &rows, &asked}, err
 		})
@@ -30,16 +32,18 @@ func playRegions(m *shard.Member) error {
 			return fmt.Errorf("rank %d, %d regions, pieces of %d: %w", m.Rank(), o.Regions, o.Piece, err)
 		}
 	}
-	if _, err := shard.NewMemberMap(m, shard.Options{Regions: table.MaxParts}, families[uint32, uint32]()["warpcore"]); (err == nil) != (m.Size() == 1) {
+	if _, err := shard.NewMap(m, shard.Options{Regions: table.MaxParts},
+		families[uint32, uint32]()["warpcore"]); (err == nil) != (m.Size() == 1) {
 		return fmt.Errorf("%d regions with each of %d members: %w", table.MaxParts, m.Size(), err)
 	}
 	return errors.Join(playFullRegions(m, -1), playFullRegions(m, 0))
 }
 
-func playOrdered(m *shard.Member, x *shard.MemberMap[uint32, uint32], rows, asked *atomic.Int64) error {
+func playOrdered(m *shard.Member, x *shard.Map[uint32, uint32], rows, asked *atomic.Int64) error {
 	model := map[uint32]uint32{}
 	put, looked := int64(0), int64(0) // what this member's table is to get in order
-	for round, sizes := range [][4]int{{20_011, 9000, 33_000, 4096}, {1, 16_384, 16_385, 2}, {9000, 0, 100, 1}, {7000, 7000, 7000, 7000}} {
+	for round, sizes := range [][4]int{{20_011, 9000, 33_000, 4096}, {1, 16_384, 16_385, 2}, {9000, 0, 100, 1},
+		{7000, 7000, 7000, 7000}} {
 		all := make([][]uint32, m.Size())
 		for rank := range all {
 			rng := rand.New(rand.NewPCG(uint64(round), uint64(rank)))
@@ -72,7 +76,8 @@ func playOrdered(m *shard.Member, x *shard.MemberMap[uint32, uint32], rows, aske
 			}
 		}
 		if rows.Load() != put || asked.Load() != looked {
-			return fmt.Errorf("round %d: %d rows came in order, and %d were asked for, want %d and %d", round, rows.Load(), asked.Load(), put, looked)
+			return fmt.Errorf("round %d: %d rows came in order, and %d were asked for, want %d and %d", round,
+				rows.Load(), asked.Load(), put, looked)
 		}
 		if n, err := x.Len(); n != len(model) || err != nil {
 			return fmt.Errorf("round %d: %d pairs of %d, %w", round, n, len(model), err)
@@ -81,9 +86,11 @@ func playOrdered(m *shard.Member, x *shard.MemberMap[uint32, uint32], rows, aske
 	return nil
 }
 
-// playFullRegions overfills a map by rows in order: each member hears which of its own are not in. One member may be idle, and bring none.
+// playFullRegions overfills a map by rows in order: each member hears which of its own are not in. One member may be
+// idle, and bring none.
 func playFullRegions(m *shard.Member, idle int) error {
-	x, err := shard.NewMemberMap(m, shard.Options{Regions: 20, Options: table.Options{MaxBytes: int64(m.Size()) << 14}}, families[uint32, uint32]()["warpcore"])
+	x, err := shard.NewMap(m, shard.Options{Regions: 20, Options: table.Options{MaxBytes: int64(m.Size()) << 14}},
+		families[uint32, uint32]()["warpcore"])
 	if err != nil {
 		return err
 	}
@@ -103,7 +110,8 @@ func playFullRegions(m *shard.Member, idle int) error {
 		return err
 	}
 	if len(full.Positions) != len(keys)-table.Count(found) {
-		return fmt.Errorf("rank %d: %d positions are named, and %d are not in", m.Rank(), len(full.Positions), len(keys)-table.Count(found))
+		return fmt.Errorf("rank %d: %d positions are named, and %d are not in", m.Rank(), len(full.Positions),
+			len(keys)-table.Count(found))
 	}
 	for _, p := range full.Positions {
 		if found[p] {

@@ -15,7 +15,8 @@ import (
 
 // What members do in TestMembersOperations. Each knows what all bring, and so what all tables hold.
 
-// brought are the batches of all members in a round: keys of a few thousand, and in some rounds all of one owner, or one key again and again.
+// brought are the batches of all members in a round: keys of a few thousand, and in some rounds all of one owner, or
+// one key again and again.
 func brought(size, round int, owner func(key uint64) int) [][]uint32 {
 	all := make([][]uint32, size)
 	for rank := range all {
@@ -48,7 +49,8 @@ func valuesIn(round int, keys []uint32) []uint32 {
 }
 
 // onOwn does a call with slices on the member's device, and frees them.
-func onOwn(d *device.Device, keys, values []uint32, flags []bool, call func(k, v device.Slice[uint32], f device.Slice[bool]) error) (err error) {
+func onOwn(d *device.Device, keys, values []uint32, flags []bool,
+	call func(k, v device.Slice[uint32], f device.Slice[bool]) error) (err error) {
 	k, e1 := device.From(d, keys)
 	v, e2 := device.From(d, values)
 	f, e3 := device.From(d, flags)
@@ -64,7 +66,8 @@ func onOwn(d *device.Device, keys, values []uint32, flags []bool, call func(k, v
 
 func playOperations(m *shard.Member) (err error) {
 	for _, family := range []string{"warpcore", "slab", "dycuckoo", "stadium", "gph"} {
-		x, err := shard.NewMemberMap(m, shard.Options{Piece: 1, Options: table.Options{Seed: 5}}, families[uint32, uint32]()[family])
+		x, err := shard.NewMap(m, shard.Options{Piece: 1, Options: table.Options{Seed: 5}},
+			families[uint32, uint32]()[family])
 		if err != nil {
 			return err
 		}
@@ -72,13 +75,14 @@ func playOperations(m *shard.Member) (err error) {
 			return fmt.Errorf("rank %d, %s: %w", m.Rank(), family, err)
 		}
 	}
-	if err := errors.Join(playFull(m), playSet(m), playCounter(m), playMultiMap[uint32](m, "warpcore"), playMultiMap[uint64](m, "slab"), playFullMultiMap(m)); err != nil {
+	if err := errors.Join(playFull(m), playSet(m), playCounter(m), playMultiMap[uint32](m, "warpcore"),
+		playMultiMap[uint64](m, "slab"), playFullMultiMap(m)); err != nil {
 		return fmt.Errorf("rank %d: %w", m.Rank(), err)
 	}
 	return nil
 }
 
-func playMap(m *shard.Member, x *shard.MemberMap[uint32, uint32], family string) error {
+func playMap(m *shard.Member, x *shard.Map[uint32, uint32], family string) error {
 	model, d := map[uint32]uint32{}, m.Device()
 	for round := range 8 {
 		all := brought(m.Size(), round, x.OwnerOf)
@@ -97,7 +101,10 @@ func playMap(m *shard.Member, x *shard.MemberMap[uint32, uint32], family string)
 			if round%2 == 0 {
 				err = x.Insert(own, values)
 			} else {
-				err = onOwn(d, own, values, nil, func(k, v device.Slice[uint32], _ device.Slice[bool]) error { return x.InsertOn(nil, k, v) })
+				err = onOwn(d, own, values, nil, func(k, v device.Slice[uint32],
+					_ device.Slice[bool]) error {
+					return x.InsertOn(nil, k, v)
+				})
 			}
 		default:
 			for _, keys := range all {
@@ -108,7 +115,10 @@ func playMap(m *shard.Member, x *shard.MemberMap[uint32, uint32], family string)
 			if round%2 == 0 {
 				err = x.Update(own, values, table.Add)
 			} else {
-				err = onOwn(d, own, values, nil, func(k, v device.Slice[uint32], _ device.Slice[bool]) error { return x.UpdateOn(nil, k, v, table.Add) })
+				err = onOwn(d, own, values, nil, func(k, v device.Slice[uint32],
+					_ device.Slice[bool]) error {
+					return x.UpdateOn(nil, k, v, table.Add)
+				})
 			}
 		}
 		if err != nil {
@@ -119,7 +129,8 @@ func playMap(m *shard.Member, x *shard.MemberMap[uint32, uint32], family string)
 				return err
 			}
 		}
-		if err := errors.Join(lookedUp(x, model, all[(m.Rank()+1)%m.Size()]), ownPart(x, model, m.Rank()), x.Check()); err != nil {
+		if err := errors.Join(lookedUp(x, model, all[(m.Rank()+1)%m.Size()]), ownPart(x, model, m.Rank()),
+			x.Check()); err != nil {
 			return fmt.Errorf("round %d: %w", round, err)
 		}
 	}
@@ -135,20 +146,25 @@ func playMap(m *shard.Member, x *shard.MemberMap[uint32, uint32], family string)
 }
 
 // playNew is a round of InsertNew. Of a key that several bring one is added; which member hears of it is not told.
-func playNew(x *shard.MemberMap[uint32, uint32], d *device.Device, model map[uint32]uint32, all [][]uint32, rank, round int) error {
+func playNew(x *shard.Map[uint32, uint32], d *device.Device, model map[uint32]uint32, all [][]uint32, rank,
+	round int) error {
 	added := make([]bool, len(all[rank]))
 	values := valuesIn(round, all[rank])
 	if round == 3 {
 		if n, err := x.InsertNew(all[rank], values, added); err != nil || n != table.Count(added) {
 			return fmt.Errorf("%d of %d added, %w", n, table.Count(added), err)
 		}
-	} else if err := onOwn(d, all[rank], values, added, func(k, v device.Slice[uint32], f device.Slice[bool]) error { return x.InsertNewOn(nil, k, v, f) }); err != nil {
+	} else if err := onOwn(d, all[rank], values, added, func(k, v device.Slice[uint32],
+		f device.Slice[bool]) error {
+		return x.InsertNewOn(nil, k, v, f)
+	}); err != nil {
 		return err
 	}
 	return addedOnce(model, all, rank, round, added)
 }
 
-// addedOnce sees that a member was told that new keys are added as they were, and puts the keys of all members into the model.
+// addedOnce sees that a member was told that new keys are added as they were, and puts the keys of all members into the
+// model.
 func addedOnce(model map[uint32]uint32, all [][]uint32, rank, round int, added []bool) error {
 	alone := map[uint32]int{} // how many of the members bring a key
 	for _, keys := range all {
@@ -183,7 +199,7 @@ func addedOnce(model map[uint32]uint32, all [][]uint32, rank, round int, added [
 	return nil
 }
 
-func playDelete(x *shard.MemberMap[uint32, uint32], model map[uint32]uint32, all [][]uint32, rank int) error {
+func playDelete(x *shard.Map[uint32, uint32], model map[uint32]uint32, all [][]uint32, rank int) error {
 	before := len(model)
 	for _, keys := range all {
 		for _, k := range keys {
@@ -200,7 +216,7 @@ func playDelete(x *shard.MemberMap[uint32, uint32], model map[uint32]uint32, all
 	return nil
 }
 
-func lookedUp(x *shard.MemberMap[uint32, uint32], model map[uint32]uint32, keys []uint32) error {
+func lookedUp(x *shard.Map[uint32, uint32], model map[uint32]uint32, keys []uint32) error {
 	keys = append([]uint32{1, 2, 3}, keys...)
 	values, found, in := make([]uint32, len(keys)), make([]bool, len(keys)), make([]bool, len(keys))
 	if err := errors.Join(x.Find(keys, values, found), x.Contains(keys, in)); err != nil {
@@ -211,14 +227,15 @@ func lookedUp(x *shard.MemberMap[uint32, uint32], model map[uint32]uint32, keys 
 	}
 	for i, k := range keys {
 		if v, there := model[k]; found[i] != there || in[i] != there || values[i] != v {
-			return fmt.Errorf("key %#x: found %t and %t with %#x, want %t with %#x", k, found[i], in[i], values[i], there, v)
+			return fmt.Errorf("key %#x: found %t and %t with %#x, want %t with %#x", k, found[i], in[i], values[i],
+				there, v)
 		}
 	}
 	return nil
 }
 
 // ownPart looks at the pairs that this member owns.
-func ownPart(x *shard.MemberMap[uint32, uint32], model map[uint32]uint32, rank int) error {
+func ownPart(x *shard.Map[uint32, uint32], model map[uint32]uint32, rank int) error {
 	want := map[uint32]uint32{}
 	for k, v := range model {
 		if x.OwnerOf(uint64(k)) == rank {
@@ -244,14 +261,16 @@ func ownPart(x *shard.MemberMap[uint32, uint32], model map[uint32]uint32, rank i
 	}
 	n, err := x.Len()
 	if len(keys) != len(want) || chunked != len(want) || n != len(model) || err != nil {
-		return fmt.Errorf("a part of %d and %d pairs of %d, want %d of %d: %w", len(keys), chunked, n, len(want), len(model), err)
+		return fmt.Errorf("a part of %d and %d pairs of %d, want %d of %d: %w", len(keys), chunked, n, len(want),
+			len(model), err)
 	}
 	return nil
 }
 
 // playFull overfills a map by Update: what is named is what was not combined.
 func playFull(m *shard.Member) error {
-	x, err := shard.NewMemberMap(m, shard.Options{Piece: 1, Options: table.Options{MaxBytes: int64(m.Size()) << 14, Seed: 9}}, families[uint32, uint32]()["warpcore"])
+	x, err := shard.NewMap(m, shard.Options{Piece: 1, Options: table.Options{MaxBytes: int64(m.Size()) << 14, Seed: 9}},
+		families[uint32, uint32]()["warpcore"])
 	if err != nil {
 		return err
 	}
@@ -280,7 +299,8 @@ func playFull(m *shard.Member) error {
 	}
 	for i, k := range keys {
 		if found[i] == named[i] || found[i] && got[i] != sums[k] {
-			return fmt.Errorf("key %d, named: %t, is found: %t, with %d, want %d", k, named[i], found[i], got[i], sums[k])
+			return fmt.Errorf("key %d, named: %t, is found: %t, with %d, want %d", k, named[i], found[i], got[i],
+				sums[k])
 		}
 	}
 	if m.Rank() == 0 { // brings nothing, so it has no positions to hear of
@@ -293,7 +313,7 @@ func playFull(m *shard.Member) error {
 }
 
 func playSet(m *shard.Member) error {
-	s, err := shard.NewMemberSet(m, shard.Options{}, func(d *device.Device, o table.Options) (table.Set[uint32], error) {
+	s, err := shard.NewSet(m, shard.Options{}, func(d *device.Device, o table.Options) (table.Set[uint32], error) {
 		return made[table.Set[uint32]](warpcore.NewSet[uint32](d, warpcore.Options{Options: o}))
 	})
 	if err != nil {
@@ -340,9 +360,11 @@ func playSet(m *shard.Member) error {
 }
 
 func playCounter(m *shard.Member) error {
-	c, err := shard.NewMemberCounter(m, shard.Options{Piece: 1}, func(d *device.Device, o table.Options) (table.Counter[uint32, uint32], error) {
-		return made[table.Counter[uint32, uint32]](warpcore.NewCounter[uint32, uint32](d, warpcore.CounterOptions{Options: warpcore.Options{Options: o}}))
-	})
+	c, err := shard.NewCounter(m, shard.Options{Piece: 1},
+		func(d *device.Device, o table.Options) (table.Counter[uint32, uint32], error) {
+			return made[table.Counter[uint32, uint32]](warpcore.NewCounter[uint32, uint32](d,
+				warpcore.CounterOptions{Options: warpcore.Options{Options: o}}))
+		})
 	if err != nil {
 		return err
 	}
@@ -405,7 +427,7 @@ func playCounter(m *shard.Member) error {
 }
 
 func playMultiMap[V uint32 | uint64](m *shard.Member, family string) error {
-	x, err := shard.NewMemberMultiMap(m, shard.Options{Piece: 1}, multiMaps[uint32, V]()[family])
+	x, err := shard.NewMultiMap(m, shard.Options{Piece: 1}, multiMaps[uint32, V]()[family])
 	if err != nil {
 		return err
 	}
@@ -459,7 +481,8 @@ func playMultiMap[V uint32 | uint64](m *shard.Member, family string) error {
 		for i, k := range asked {
 			got, want := slices.Sorted(slices.Values(values[offsets[i]:offsets[i+1]])), slices.Sorted(slices.Values(model[k]))
 			if !slices.Equal(got, want) || int(counts[i]) != len(want) || found[i] != (len(want) > 0) {
-				return fmt.Errorf("a multimap: key %#x has %d values, %d by their count, found: %t, want %d", k, len(got), counts[i], found[i], len(want))
+				return fmt.Errorf("a multimap: key %#x has %d values, %d by their count, found: %t, want %d", k,
+					len(got), counts[i], found[i], len(want))
 			}
 		}
 	}
@@ -468,7 +491,8 @@ func playMultiMap[V uint32 | uint64](m *shard.Member, family string) error {
 
 // playFullMultiMap overfills a multimap: of each pair it is told whether it is in.
 func playFullMultiMap(m *shard.Member) error {
-	x, err := shard.NewMemberMultiMap(m, shard.Options{Piece: 1, Options: table.Options{MaxBytes: int64(m.Size()) << 15}}, multiMaps[uint32, uint32]()["slab"])
+	x, err := shard.NewMultiMap(m, shard.Options{Piece: 1, Options: table.Options{MaxBytes: int64(m.Size()) << 15}},
+		multiMaps[uint32, uint32]()["slab"])
 	if err != nil {
 		return err
 	}

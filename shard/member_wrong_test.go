@@ -13,17 +13,18 @@ import (
 	"github.com/warpmap/warpmap/warpcore"
 )
 
-// What members do in TestMembersWrong: one of them makes mistakes, of which the others must hear at once, by its rank. Then all go on.
+// What members do in TestMembersWrong: one of them makes mistakes, of which the others must hear at once, by its rank.
+// Then all go on.
 
 // wrongs are the tables that it is done with.
 type wrongs struct {
 	m       *shard.Member
 	last    bool // the member that is wrong
-	pairs   *shard.MemberMap[uint32, uint32]
-	keys    *shard.MemberSet[uint32]
-	counts  *shard.MemberCounter[uint32, uint32]
-	many    *shard.MemberMultiMap[uint32, uint32]
-	mixed   *shard.MemberMap[uint32, uint32] // of a family with mixed batches
+	pairs   *shard.Map[uint32, uint32]
+	keys    *shard.Set[uint32]
+	counts  *shard.Counter[uint32, uint32]
+	many    *shard.MultiMap[uint32, uint32]
+	mixed   *shard.Map[uint32, uint32] // of a family with mixed batches
 	freed   device.Slice[uint32]
 	foreign device.Slice[uint32] // of another device
 }
@@ -31,15 +32,18 @@ type wrongs struct {
 func playWrong(m *shard.Member) (err error) {
 	w := &wrongs{m: m, last: m.Rank() == m.Size()-1}
 	var e1, e2, e3, e4, e5 error
-	w.pairs, e1 = shard.NewMemberMap(m, shard.Options{Options: table.Options{Seed: 1}}, families[uint32, uint32]()["warpcore"])
-	w.keys, e2 = shard.NewMemberSet(m, shard.Options{}, func(d *device.Device, o table.Options) (table.Set[uint32], error) {
+	w.pairs, e1 = shard.NewMap(m, shard.Options{Options: table.Options{Seed: 1}},
+		families[uint32, uint32]()["warpcore"])
+	w.keys, e2 = shard.NewSet(m, shard.Options{}, func(d *device.Device, o table.Options) (table.Set[uint32], error) {
 		return made[table.Set[uint32]](warpcore.NewSet[uint32](d, warpcore.Options{Options: o}))
 	})
-	w.counts, e3 = shard.NewMemberCounter(m, shard.Options{}, func(d *device.Device, o table.Options) (table.Counter[uint32, uint32], error) {
-		return made[table.Counter[uint32, uint32]](warpcore.NewCounter[uint32, uint32](d, warpcore.CounterOptions{Options: warpcore.Options{Options: o}}))
-	})
-	w.many, e4 = shard.NewMemberMultiMap(m, shard.Options{}, multiMaps[uint32, uint32]()["slab"])
-	w.mixed, e5 = shard.NewMemberMap(m, shard.Options{}, families[uint32, uint32]()["slab"])
+	w.counts, e3 = shard.NewCounter(m, shard.Options{},
+		func(d *device.Device, o table.Options) (table.Counter[uint32, uint32], error) {
+			return made[table.Counter[uint32, uint32]](warpcore.NewCounter[uint32, uint32](d,
+				warpcore.CounterOptions{Options: warpcore.Options{Options: o}}))
+		})
+	w.many, e4 = shard.NewMultiMap(m, shard.Options{}, multiMaps[uint32, uint32]()["slab"])
+	w.mixed, e5 = shard.NewMap(m, shard.Options{}, families[uint32, uint32]()["slab"])
 	if err := errors.Join(e1, e2, e3, e4, e5); err != nil {
 		return err
 	}
@@ -60,7 +64,8 @@ func playWrong(m *shard.Member) (err error) {
 	return errors.Join(err, w.pairs.Close(), w.mixed.Close(), w.counts.Close(), w.many.Close(), w.left())
 }
 
-// told sees that the member that is wrong gets its own error, and the others one that names it, and that the table goes on.
+// told sees that the member that is wrong gets its own error, and the others one that names it, and that the table goes
+// on.
 func (w *wrongs) told(what, own string, call func() error) error {
 	began := time.Now()
 	err := call()
@@ -122,9 +127,19 @@ func (w *wrongs) arguments() error {
 		}),
 		w.told("InsertIf", lens, func() error { return w.pairs.InsertIf(two, two, make([]bool, len(longer))) }),
 		w.told("FindIfOn, freed", freed, func() error { return w.pairs.FindIfOn(nil, gone, flags, k, flags) }),
-		w.told("ContainsIf", lens, func() error { return w.pairs.ContainsIf(two, make([]bool, 2), make([]bool, len(longer))) }),
-		w.told("FindOrInsert", lens, func() error { _, err := w.pairs.FindOrInsert(two, two, longer, nil); return err }),
-		w.told("FindOrInsertOn, foreign", "cpu:77", func() error { return w.pairs.FindOrInsertOn(nil, k, foreign, k, flags) }),
+		w.told("ContainsIf", lens, func() error {
+			return w.pairs.ContainsIf(two, make([]bool, 2),
+				make([]bool, len(longer)))
+		}),
+		w.told("FindOrInsert", lens, func() error {
+			_,
+				err := w.pairs.FindOrInsert(two, two, longer, nil)
+			return err
+		}),
+		w.told("FindOrInsertOn, foreign", "cpu:77", func() error {
+			return w.pairs.FindOrInsertOn(nil, k, foreign, k,
+				flags)
+		}),
 		w.told("Mixed", "is Op(9)", func() error {
 			ops := []table.Op{table.OpInsert, table.OpInsert}
 			if w.last {
@@ -153,7 +168,7 @@ func (w *wrongs) arguments() error {
 			if w.last {
 				piece = -1
 			}
-			_, err := shard.NewMemberMap(w.m, shard.Options{Piece: piece}, families[uint32, uint32]()["slab"])
+			_, err := shard.NewMap(w.m, shard.Options{Piece: piece}, families[uint32, uint32]()["slab"])
 			return err
 		}),
 		w.told("making a table of another mode", "want the same everywhere", func() error {
@@ -161,14 +176,15 @@ func (w *wrongs) arguments() error {
 			if w.last {
 				o.Mode = shard.Independent
 			}
-			_, err := shard.NewMemberMap(w.m, o, families[uint32, uint32]()["slab"])
+			_, err := shard.NewMap(w.m, o, families[uint32, uint32]()["slab"])
 			if w.m.Size() == 1 && err == nil {
 				return errors.New("want the same everywhere, and it is")
 			}
 			return err
 		}),
 		w.told("making a part", "no part", func() error {
-			_, err := shard.NewMemberMap(w.m, shard.Options{}, func(d *device.Device, o table.Options) (table.Map[uint32, uint32], error) {
+			_, err := shard.NewMap(w.m, shard.Options{}, func(d *device.Device,
+				o table.Options) (table.Map[uint32, uint32], error) {
 				if w.last {
 					return nil, errors.New("no part")
 				}
@@ -184,7 +200,8 @@ func (w *wrongs) calls() (err error) {
 	if w.m.Size() == 1 {
 		return nil
 	}
-	other, err := shard.NewMemberMap(w.m, shard.Options{Options: table.Options{Seed: 1}}, families[uint32, uint32]()["warpcore"])
+	other, err := shard.NewMap(w.m, shard.Options{Options: table.Options{Seed: 1}},
+		families[uint32, uint32]()["warpcore"])
 	if err != nil {
 		return err
 	}
@@ -266,7 +283,7 @@ func (w *wrongs) closed() error {
 
 // left: one member leaves. The others hear so when they call, and it does itself.
 func (w *wrongs) left() error {
-	x, err := shard.NewMemberMap(w.m, shard.Options{}, families[uint32, uint32]()["slab"])
+	x, err := shard.NewMap(w.m, shard.Options{}, families[uint32, uint32]()["slab"])
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,8 @@ import (
 const (
 	scenarioEnv = "WARPMAP_TEST_SCENARIO"
 	deviceEnv   = "WARPMAP_TEST_DEVICE" // cpu, or cuda
-	// operationsEnv makes the members go through operations of all kinds: all, choices, independent or regions; or with wrong through what one of them does wrong.
+	// operationsEnv makes the members go through operations of all kinds: all, choices, independent or regions; or with
+	// wrong through what one of them does wrong.
 	operationsEnv = "WARPMAP_TEST_OPERATIONS"
 )
 
@@ -91,11 +92,12 @@ func play() (err error) {
 	case "wrong":
 		return playWrong(m)
 	}
-	x, err := shard.NewMemberMap(m, shard.Options{Piece: 5000}, func(d *device.Device, o table.Options) (table.Map[uint32, uint32], error) {
-		die("making the table")
-		inner, err := families[uint32, uint32]()["warpcore"](d, o)
-		return deadly{inner, m}, err
-	})
+	x, err := shard.NewMap(m, shard.Options{Piece: 5000},
+		func(d *device.Device, o table.Options) (table.Map[uint32, uint32], error) {
+			die("making the table")
+			inner, err := families[uint32, uint32]()["warpcore"](d, o)
+			return deadly{inner, m}, err
+		})
 	if err != nil {
 		return err
 	}
@@ -146,7 +148,7 @@ func lasting(do func() error) (err error) {
 }
 
 // rest deletes, calls what is wrong, and overfills a map.
-func rest(x *shard.MemberMap[uint32, uint32], m *shard.Member, d *device.Device, keys []uint32) error {
+func rest(x *shard.Map[uint32, uint32], m *shard.Member, d *device.Device, keys []uint32) error {
 	k, err := device.From(d, keys)
 	if err != nil {
 		return err
@@ -171,7 +173,8 @@ func rest(x *shard.MemberMap[uint32, uint32], m *shard.Member, d *device.Device,
 	if err := x.Clear(); err != nil {
 		return err
 	}
-	small, err := shard.NewMemberMap(m, shard.Options{Options: table.Options{MaxBytes: 64 << 10}}, families[uint32, uint32]()["slab"])
+	small, err := shard.NewMap(m, shard.Options{Options: table.Options{MaxBytes: 64 << 10}},
+		families[uint32, uint32]()["slab"])
 	if err != nil {
 		return err
 	}
@@ -185,12 +188,14 @@ func rest(x *shard.MemberMap[uint32, uint32], m *shard.Member, d *device.Device,
 		return err
 	}
 	if full != nil && len(full.Positions) != len(keys)-table.Count(found) {
-		return fmt.Errorf("%d positions are not in, and %d are named", len(keys)-table.Count(found), len(full.Positions))
+		return fmt.Errorf("%d positions are not in, and %d are named", len(keys)-table.Count(found),
+			len(full.Positions))
 	}
 	return small.Close()
 }
 
-// job starts n members, of which env may change the environment, and gives what each of them wrote and when and how it ended.
+// job starts n members, of which env may change the environment, and gives what each of them wrote and when and how it
+// ended.
 type ended struct {
 	text string
 	err  error
@@ -219,7 +224,8 @@ func job(t *testing.T, n int, kind string, env func(rank int) []string) []ended 
 		go func() {
 			defer wg.Done()
 			cmd := exec.CommandContext(ctx, exe)
-			cmd.Env = append(os.Environ(), fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("WORLD_SIZE=%d", n), fmt.Sprintf("LOCAL_RANK=%d", rank), "MASTER_ADDR=127.0.0.1",
+			cmd.Env = append(os.Environ(), fmt.Sprintf("RANK=%d", rank), fmt.Sprintf("WORLD_SIZE=%d", n),
+				fmt.Sprintf("LOCAL_RANK=%d", rank), "MASTER_ADDR=127.0.0.1",
 				"MASTER_PORT="+port, "WARPMAP_TOKEN=secret", scenarioEnv+"=play", deviceEnv+"="+kind)
 			if lib != "" {
 				cmd.Env = append(cmd.Env, nccl.Env+"="+lib)
@@ -254,7 +260,8 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// All operations of all kinds of tables, each member with its own batches, of which some are empty. In short runs half of them with each number of members.
+// All operations of all kinds of tables, each member with its own batches, of which some are empty. In short runs half
+// of them with each number of members.
 func TestMembersOperations(t *testing.T) {
 	for _, kind := range []string{"cpu", "cuda"} {
 		for n := 1; n <= 4; n++ {
@@ -293,10 +300,11 @@ func TestMembersWrong(t *testing.T) {
 	}
 }
 
-// A panic in one member's table, and a member that leaves in the middle of a call, end that call of the others, who hear which member it was, though its
-// process lives on.
+// A panic in one member's table, and a member that leaves in the middle of a call, end that call of the others, who
+// hear which member it was, though its process lives on.
 func TestMemberFails(t *testing.T) {
-	for how, want := range map[string]string{"panics": "rank 1 is gone: a panic in Insert", "leaves": "rank 1 is gone: it was closed in the middle of a call"} {
+	for how, want := range map[string]string{"panics": "rank 1 is gone: a panic in Insert",
+		"leaves": "rank 1 is gone: it was closed in the middle of a call"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			began := time.Now()
@@ -320,9 +328,12 @@ func TestMemberFails(t *testing.T) {
 // Wherever a member is killed, the others end within 10 seconds, and name it.
 func TestMemberKilled(t *testing.T) {
 	phases := map[string]string{
-		"before it comes": scenarioEnv + "=die before it comes", "when it has come": scenarioEnv + "=die when it has come", "making the table": scenarioEnv + "=die making the table",
-		"between operations": scenarioEnv + "=die between operations", "in the table": scenarioEnv + "=die in the table",
-		"making the communicator": "STANDIN_KILL_INIT=1", "sending": "STANDIN_KILL=1", "sending, later": "STANDIN_KILL=9", "late": "STANDIN_KILL=40",
+		"before it comes": scenarioEnv + "=die before it comes", "when it has come": scenarioEnv + "=die when it has " +
+			"come", "making the table": scenarioEnv + "=die making the table",
+		"between operations": scenarioEnv + "=die between operations", "in the table": scenarioEnv + "=die in the " +
+			"table",
+		"making the communicator": "STANDIN_KILL_INIT=1", "sending": "STANDIN_KILL=1", "sending, " +
+			"later": "STANDIN_KILL=9", "late": "STANDIN_KILL=40",
 	}
 	slots := make(chan struct{}, 3) // jobs at a time: members that start late do not come in time
 	for phase, how := range phases {
@@ -348,7 +359,8 @@ func TestMemberKilled(t *testing.T) {
 						}
 					case e.err == nil || e.at.Sub(all[victim].at) > 10*time.Second:
 						t.Errorf("rank %d ended after %v, %v\n%s", rank, e.at.Sub(all[victim].at), e.err, e.text)
-					case !strings.Contains(e.text, fmt.Sprintf("rank %d is gone", victim)) && !strings.Contains(e.text, fmt.Sprintf("did not come: rank %d", victim)):
+					case !strings.Contains(e.text, fmt.Sprintf("rank %d is gone", victim)) && !strings.Contains(e.text,
+						fmt.Sprintf("did not come: rank %d", victim)):
 						t.Errorf("rank %d does not name rank %d:\n%s", rank, victim, e.text)
 					}
 				}

@@ -9,7 +9,13 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// MultiMap is a multimap over several devices: see table.MultiMap, whose comments are the contract of the methods, and Map.
+// MultiMap is a multimap over several devices: see table.MultiMap, whose comments are the contract of the methods, and
+// Map for what is different over members of a job. In the independent mode a key's values are those of all devices, one
+// device's after the other's.
+//
+// Where a member has no room in the distributed mode, FullError names positions only with Options.MaxBytes, for which
+// each row's outcome comes back, a byte; otherwise want of memory is an error of that member, and the multimap of no
+// use from then on.
 type MultiMap[K, V any] struct {
 	handle
 	tables multiTables[K, V]
@@ -17,325 +23,41 @@ type MultiMap[K, V any] struct {
 
 var _ table.MultiMap[uint32, uint32] = (*MultiMap[uint32, uint32])(nil)
 
-// multiTables are the tables of a multimap, one a device, and the operations on them as jobs.
+// NewMultiMap makes an empty multimap over devices, or over the members of a job: see NewMap.
+func NewMultiMap[K, V any, O Over](over O, o Options,
+	newTable func(d *device.Device, o table.Options) (table.MultiMap[K, V], error)) (*MultiMap[K, V], error) {
+	h, tables, err := spread(over, table.WidthsOf[K, V](), o, newTable)
+	return table.Made(&MultiMap[K, V]{h, tables}, err)
+}
+
+// multiTables are the tables of a multimap that are in this process, one a device, and the operations on them as jobs.
 type multiTables[K, V any] []table.MultiMap[K, V]
 
-// NewMultiMap makes an empty multimap over the devices: see NewMap.
-func NewMultiMap[K, V any](devices []*device.Device, o Options, newTable func(d *device.Device, o table.Options) (table.MultiMap[K, V], error)) (*MultiMap[K, V], error) {
-	m := &MultiMap[K, V]{tables: make(multiTables[K, V], len(devices))}
-	var err error
-	m.cluster, err = newCluster(devices, table.WidthsOf[K, V](), o, func(i int, d *device.Device, o table.Options) (table.Table, error) {
-		t, err := newTable(d, o)
-		m.tables[i] = t
-		return t, err
-	})
-	return table.Made(m, err)
-}
-
-// left are the pairs of a batch that are not in, as bytes, and how many there are of each: pairs alike can stand for one another.
-type left[K, V any] struct {
-	pairs map[string]int
-	why   error
-}
-
-func pairBytes[K, V any](k *K, v *V) string {
-	return string(unsafe.Slice((*byte)(unsafe.Pointer(k)), unsafe.Sizeof(*k))) + string(unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v)))
-}
-
-// note adds the pairs at the positions of rows that an owner got.
-func (l *left[K, V]) note(e *table.FullError, r received) error {
-	keys, err := device.View[K](r.keys, 0, r.n).Host(nil)
-	if err != nil {
-		return err
-	}
-	values, err := device.View[V](r.values, 0, r.n).Host(nil)
-	if err != nil {
-		return err
-	}
-	if l.pairs == nil {
-		l.pairs = map[string]int{}
-	}
-	for _, p := range e.Positions {
-		l.pairs[pairBytes(&keys[p], &values[p])]++
-	}
-	l.why = e.Why
-	return nil
-}
-
-// add adds pairs that nobody took.
-func (l *left[K, V]) add(keys []K, values []V, why error) {
-	if l.pairs == nil {
-		l.pairs = map[string]int{}
-	}
-	for i := range keys {
-		l.pairs[pairBytes(&keys[i], &values[i])]++
-	}
-	l.why = why
-}
-
-// positions finds places for the pairs in the batch, the first there are, and takes them off.
-func (l *left[K, V]) positions(keys []K, values []V) (out []int) {
-	for i := range keys {
-		pair := pairBytes(&keys[i], &values[i])
-		if l.pairs[pair] > 0 {
-			l.pairs[pair]--
-			out = append(out, i)
-		}
-	}
-	return out
-}
-
-func (m *MultiMap[K, V]) inserting(l *left[K, V]) job {
-	return job{values: sent,
-		full: func(_ int, e *table.FullError, r received) error { return l.note(e, r) },
-		run: func(j int, st *device.Stream, r received) error {
-			return m.tables[j].InsertOn(st, device.View[K](r.keys, 0, r.n), device.View[V](r.values, 0, r.n))
-		}}
-}
-
-// Insert adds pairs: see table.MultiMap.
-func (m *MultiMap[K, V]) Insert(keys []K, values []V) error {
-	if err := family.CheckLens(len(keys), len(values)); err != nil {
-		return err
-	}
-	var l left[K, V]
-	err := m.cluster.batch(len(keys), func(from, to int) []table.Column {
-		return []table.Column{table.In(keys[from:to]), table.In(values[from:to])}
-	}, func(member int, st *device.Stream, first, n int, addr []uint64) error {
-		return m.cluster.locked(func() error { // the lock guards l, too
-			j := m.inserting(&l)
-			j.sources = m.cluster.from(member, source{n: n, keys: addr[0], values: addr[1], st: st})
-			err := m.cluster.exchange(&j)
-			if device.IsOutOfMemory(err) { // none of these are in, but others may be
-				l.add(keys[first:first+n], values[first:first+n], err)
-				return nil
-			}
-			return err
-		})
-	}, func(from, to int, why error) {
-		m.cluster.mu.Lock()
-		defer m.cluster.mu.Unlock()
-		l.add(keys[from:to], values[from:to], why)
-	})
-	if err != nil || l.why == nil {
-		return err
-	}
-	lost := refusals{positions: l.positions(keys, values), why: l.why}
-	return m.cluster.locked(func() error { return m.cluster.fullError(&lost) })
-}
-
-// InsertOn is Insert on the device of the slices: see table.MultiMap.
-func (m *MultiMap[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	return m.InsertEach([]Part[K, V]{{Stream: st, Keys: keys, Values: values}})
-}
-
-// InsertEach is InsertOn of a batch that is on several devices. FullError counts positions from the first part on.
-func (m *MultiMap[K, V]) InsertEach(parts []Part[K, V]) error {
-	return m.cluster.locked(func() error {
-		sources, members, before, err := checked(m.cluster, parts, true, false)
-		if err != nil {
-			return err
-		}
-		var l left[K, V]
-		j := m.inserting(&l)
-		j.sources = sources
-		if m.cluster.opts.Mode == Independent {
-			return m.cluster.insertLocal(&j, members, before)
-		}
-		if err := m.cluster.exchange(&j); err != nil || l.why == nil {
-			return err
-		}
-		var lost refusals
-		for k, p := range parts {
-			keys, err := p.Keys.Host(p.Stream)
-			if err != nil {
-				return err
-			}
-			values, err := p.Values.Host(p.Stream)
-			if err != nil {
-				return err
-			}
-			lost.add(l.positions(keys, values), before[k], l.why)
-		}
-		return m.cluster.fullError(&lost)
-	})
+func (t multiTables[K, V]) inserting(i int, st *device.Stream, r received) error {
+	return t[i].InsertOn(st, device.View[K](r.keys, 0, r.n), device.View[V](r.values, 0, r.n))
 }
 
 func (t multiTables[K, V]) finding() job {
-	return job{asks: true, flags: true, run: func(j int, st *device.Stream, r received) error {
-		return t[j].ContainsOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
+	return job{asks: true, flags: true, run: func(i int, st *device.Stream, r received) error {
+		return t[i].ContainsOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
 	}}
 }
 
 func (t multiTables[K, V]) counting() job {
-	return job{asks: true, values: back, counts: true, sum: true, run: func(j int, st *device.Stream, r received) error {
-		return t[j].CountOn(st, device.View[K](r.keys, 0, r.n), outOf[uint32](r))
+	return job{asks: true, values: back, counts: true, sum: true,
+		run: func(i int, st *device.Stream, r received) error {
+			return t[i].CountOn(st, device.View[K](r.keys, 0, r.n), outOf[uint32](r))
+		}}
+}
+
+func (t multiTables[K, V]) deleting() job {
+	return job{asks: true, erases: true, flags: true, run: func(i int, st *device.Stream, r received) error {
+		return t[i].DeleteOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
 	}}
 }
 
-func (t multiTables[K, V]) deleting(deleted bool) job {
-	return job{asks: true, erases: true, flags: deleted, run: func(j int, st *device.Stream, r received) error {
-		return t[j].DeleteOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
-	}}
-}
-
-// Contains tells of each key whether it has a value: see table.MultiMap.
-func (m *MultiMap[K, V]) Contains(keys []K, found []bool) error {
-	if err := family.CheckLens(len(keys), len(found)); err != nil {
-		return err
-	}
-	return look(m.cluster, hostBatch[K, V]{keys: keys, flags: found}, m.tables.finding())
-}
-
-// ContainsOn is Contains on the device of the slices: see table.MultiMap.
-func (m *MultiMap[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
-	return m.ContainsEach([]Part[K, V]{{Stream: st, Keys: keys, Flags: found}})
-}
-
-// ContainsEach is ContainsOn of a batch that is on several devices.
-func (m *MultiMap[K, V]) ContainsEach(parts []Part[K, V]) error {
-	return lookParts(m.cluster, parts, true, m.tables.finding())
-}
-
-// Count writes how many values each key has: see table.MultiMap.
-func (m *MultiMap[K, V]) Count(keys []K, counts []uint32) error {
-	if err := family.CheckLens(len(keys), len(counts)); err != nil {
-		return err
-	}
-	return look(m.cluster, hostBatch[K, uint32]{keys: keys, out: counts}, m.tables.counting())
-}
-
-// CountOn is Count on the device of the slices: see table.MultiMap.
-func (m *MultiMap[K, V]) CountOn(st *device.Stream, keys device.Slice[K], counts device.Slice[uint32]) error {
-	return m.cluster.locked(func() (err error) {
-		j := m.tables.counting()
-		if j.sources, _, _, err = checked(m.cluster, []Part[K, uint32]{{Stream: st, Keys: keys, Values: counts}}, true, false); err != nil {
-			return err
-		}
-		return m.cluster.exchange(&j)
-	})
-}
-
-// FindAll gives all values of each key: see table.MultiMap. In the independent mode those of one device come after those of another.
-func (m *MultiMap[K, V]) FindAll(keys []K) (offsets []uint64, values []V, err error) {
-	if err := m.cluster.locked(func() error { return nil }); err != nil {
-		return nil, nil, err
-	}
-	offsets = []uint64{0}
-	for from := 0; from < len(keys); from += findAtOnce {
-		o, v, err := m.findPiece(keys[from:min(from+findAtOnce, len(keys))])
-		if err != nil {
-			return nil, nil, err
-		}
-		for _, at := range o[1:] {
-			offsets = append(offsets, uint64(len(values))+at)
-		}
-		values = append(values, v...)
-	}
-	return offsets, values, nil
-}
-
-// findAtOnce is the keys of a batch of Go slices whose values are found at once.
-const findAtOnce = 1 << 22
-
-func (m *MultiMap[K, V]) findPiece(keys []K) (offsets []uint64, values []V, err error) {
-	k, err := table.From(m.cluster.members[0].d, keys)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer func() { err = errors.Join(err, k.Free()) }()
-	o, v, err := m.FindAllOn(nil, k)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer func() { err = errors.Join(err, o.Free(), v.Free()) }()
-	if offsets, err = table.Host(nil, o); err == nil {
-		values, err = table.Host(nil, v)
-	}
-	return offsets, values, err
-}
-
-// FindAllOn is FindAll on the device of the keys, in device slices of its own making, which the caller frees: see table.MultiMap. It waits for the
-// stream. Cost: the keys are looked up twice, first for how many values they have, and there is memory for all values on their owners and here.
-func (m *MultiMap[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
-	err = m.cluster.locked(func() (err error) {
-		offsets, values, err = m.findAll(st, keys)
-		return err
-	})
-	return offsets, values, err
-}
-
-// listChunk is how many counts a warp adds up.
-const listChunk = 256
-
-// offsets adds up counts, one fewer than there are offsets, and tells how many there are in all. It waits for the stream.
-func (m *member) offsets(st *device.Stream, counts device.Slice[uint32], offsets device.Slice[uint64]) (total int, err error) {
-	n := counts.Len()
-	chunks := (n + listChunk - 1) / listChunk
-	totals, err := device.Make[uint64](m.d, chunks)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, totals.Free()) }()
-	p := listRows{N: uint64(n), Chunk: listChunk, Chunks: uint64(chunks), Counts: counts.Addr(), Totals: totals.Addr(), Offsets: offsets.Addr()}
-	warps, last := device.GridFor(int64(chunks)*32, threads), make([]uint64, 1)
-	err = errors.Join(m.lists[0].Launch(st, warps, &p), m.lists[1].Launch(st, device.Grid{Blocks: 1, Threads: threads}, &p),
-		m.lists[2].Launch(st, warps, &p), offsets.Slice(n, n+1).Read(st, last))
-	if err != nil {
-		return 0, err
-	}
-	return table.TotalOf(family, last[0])
-}
-
-func (m *MultiMap[K, V]) findAll(st *device.Stream, keys device.Slice[K]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
-	sources, members, _, err := checked(m.cluster, []Part[K, V]{{Stream: st, Keys: keys}}, false, false)
-	if err != nil {
-		return offsets, values, err
-	}
-	own := m.cluster.members[members[0]]
-	n := keys.Len()
-	var counts device.Slice[uint32]
-	defer func() {
-		m.cluster.settle()
-		err = errors.Join(err, counts.Free())
-		if err != nil {
-			offsets.Free()
-			values.Free()
-			offsets, values = device.Slice[uint64]{}, device.Slice[V]{}
-		}
-	}()
-	if offsets, err = device.Make[uint64](own.d, n+1); err != nil {
-		return offsets, values, err
-	}
-	if n == 0 {
-		values, err = device.Make[V](own.d, 0)
-		return offsets, values, errors.Join(err, offsets.Fill(nil, 0), own.d.Stream().Sync())
-	}
-	if counts, err = device.Make[uint32](own.d, n); err != nil {
-		return offsets, values, err
-	}
-	count := m.tables.counting()
-	count.sources = make([]source, len(m.cluster.members))
-	count.sources[members[0]] = source{n: n, keys: keys.Addr(), out: counts.Addr(), st: st,
-		slices: &received{n: n, keys: keys.Raw(), out: counts.Raw()}}
-	if err = m.cluster.exchange(&count); err != nil {
-		return offsets, values, err
-	}
-	total, err := own.offsets(own.following(st), counts, offsets)
-	if err != nil {
-		return offsets, values, err
-	}
-	if values, err = device.Make[V](own.d, total); err != nil || total == 0 {
-		return offsets, values, err
-	}
-	j := job{asks: true, sources: sources, lists: m.tables.listing, taken: func(_ *member, p *listRows, first int) {
-		p.Offsets, p.OutValues = offsets.Addr()+8*uint64(first), values.Addr()
-	}}
-	return offsets, values, m.cluster.exchange(&j)
-}
-
-// listing finds all values of rows that an owner got, and puts them into memory that other devices can read.
-func (t multiTables[K, V]) listing(owner int, st *device.Stream, r received) (l list, err error) {
+// finder finds all values of rows that an owner got, and puts them into memory that other devices can read.
+func (t multiTables[K, V]) finder(owner int, st *device.Stream, r received) (l list, err error) {
 	offsets, values, err := t[owner].FindAllOn(st, device.View[K](r.keys, 0, r.n))
 	if err != nil {
 		return l, err
@@ -350,62 +72,121 @@ func (t multiTables[K, V]) listing(owner int, st *device.Stream, r received) (l 
 	return l, errors.Join(err, offsets.FreeAfter(st), values.FreeAfter(st))
 }
 
-// Delete removes all values of each key, and counts the pairs: see table.MultiMap.
-func (m *MultiMap[K, V]) Delete(keys []K, deleted []bool) (n int, err error) {
-	if err := family.CheckLens(len(keys), table.OptionalLen(deleted)); err != nil {
-		return 0, err
-	}
-	err = m.cluster.batch(len(keys), func(from, to int) []table.Column {
-		return []table.Column{table.In(keys[from:to]), table.Out(within(deleted, from, to))}
-	}, func(member int, st *device.Stream, _, rows int, addr []uint64) error {
-		return m.cluster.locked(func() error {
-			before, err := m.cluster.len()
-			if err != nil {
-				return err
-			}
-			j := m.tables.deleting(deleted != nil)
-			j.sources = m.cluster.from(member, source{n: rows, keys: addr[0], flags: addr[1], st: st})
-			if err := m.cluster.exchange(&j); err != nil {
-				return err
-			}
-			after, err := m.cluster.len()
-			n += before - after
+func (t multiTables[K, V]) listing() listing { return listing{t.counting(), t.finder} }
+
+// Insert adds pairs: see table.MultiMap.
+func (m *MultiMap[K, V]) Insert(keys []K, values []V) error {
+	return m.x.add(hostRows[K, V]{keys: keys, values: values}.batch("Insert", len(values)), m.tables.inserting)
+}
+
+// InsertOn is Insert on the device of the slices: see table.MultiMap.
+func (m *MultiMap[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
+	return m.x.add(deviceRows[K, V]{st: st, keys: keys, values: values}.batch("Insert", values), m.tables.inserting)
+}
+
+// InsertEach is InsertOn of a batch that is on several devices. FullError counts positions from the first part on.
+func (m *MultiMap[K, V]) InsertEach(parts []Part[K, V]) error {
+	return m.x.add(partsOf("Insert", parts, true, false), m.tables.inserting)
+}
+
+// Contains tells of each key whether it has a value: see table.MultiMap.
+func (m *MultiMap[K, V]) Contains(keys []K, found []bool) error {
+	return m.x.ask(hostRows[K, V]{keys: keys, flags: found}.batch("Contains", len(found)), m.tables.finding())
+}
+
+// ContainsOn is Contains on the device of the slices: see table.MultiMap.
+func (m *MultiMap[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
+	return m.x.ask(deviceRows[K, V]{st: st, keys: keys, flags: found}.batch("Contains", found), m.tables.finding())
+}
+
+// ContainsEach is ContainsOn of a batch that is on several devices.
+func (m *MultiMap[K, V]) ContainsEach(parts []Part[K, V]) error {
+	return m.x.ask(partsOf("Contains", parts, false, true), m.tables.finding())
+}
+
+// Count writes how many values each key has: see table.MultiMap.
+func (m *MultiMap[K, V]) Count(keys []K, counts []uint32) error {
+	return m.x.ask(hostRows[K, uint32]{keys: keys, out: counts}.batch("Count", len(counts)), m.tables.counting())
+}
+
+// CountOn is Count on the device of the slices: see table.MultiMap.
+func (m *MultiMap[K, V]) CountOn(st *device.Stream, keys device.Slice[K], counts device.Slice[uint32]) error {
+	return m.x.ask(deviceRows[K, uint32]{st: st, keys: keys, out: counts}.batch("Count", counts), m.tables.counting())
+}
+
+// FindAll gives all values of each key: see table.MultiMap.
+func (m *MultiMap[K, V]) FindAll(keys []K) (offsets []uint64, values []V, err error) {
+	offsets = []uint64{0}
+	b := hostRows[K, V]{keys: keys}.batch("FindAll")
+	err = m.x.lists(b, m.tables.listing(), func(o device.Slice[uint64], v device.Slice[byte]) (err error) {
+		defer func() { err = errors.Join(err, o.Free(), v.Free()) }()
+		found, err := table.Host(nil, valuesIn[V](v))
+		if err != nil {
 			return err
-		})
-	}, nil)
-	return n, err
+		}
+		at, err := table.Host(nil, o)
+		if err != nil {
+			return err
+		}
+		for _, x := range at[1:] {
+			offsets = append(offsets, uint64(len(values))+x)
+		}
+		if values == nil {
+			values = found
+		} else {
+			values = append(values, found...)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return offsets, values, nil
 }
 
-// DeleteOn is Delete on the device of the slices: see table.MultiMap.
+// FindAllOn is FindAll on the device of the keys, in device slices of its own making, which the caller frees: see
+// table.MultiMap. It waits for the stream. Cost: the keys are looked up twice, first for how many values they have, and
+// there is memory for all values on their owners and here.
+func (m *MultiMap[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (offsets device.Slice[uint64],
+	values device.Slice[V], err error) {
+	b := deviceRows[K, V]{st: st, keys: keys}.batch("FindAll")
+	err = m.x.lists(b, m.tables.listing(), func(o device.Slice[uint64], v device.Slice[byte]) error {
+		offsets, values = o, valuesIn[V](v)
+		return nil
+	})
+	return offsets, values, err
+}
+
+// valuesIn are bytes as values.
+func valuesIn[V any](b device.Slice[byte]) device.Slice[V] {
+	return device.View[V](b, 0, b.Len()/int(unsafe.Sizeof(*new(V))))
+}
+
+// Delete removes all values of each key, and counts the pairs: see table.MultiMap. The count of members is of the pairs
+// that all removed by this call, together.
+func (m *MultiMap[K, V]) Delete(keys []K, deleted []bool) (n int, err error) {
+	b := hostRows[K, V]{keys: keys, flags: deleted}.batch("Delete", table.OptionalLen(deleted))
+	return m.x.remove(b, m.tables.deleting())
+}
+
+// DeleteOn is Delete on the device of the slices; deleted may be the zero Slice: see table.MultiMap.
 func (m *MultiMap[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return lookParts(m.cluster, []Part[K, V]{{Stream: st, Keys: keys, Flags: deleted}}, false, m.tables.deleting(deleted.Addr() != 0))
+	b := deviceRows[K, V]{st: st, keys: keys, flags: deleted}.batch("Delete", table.Optional(deleted))
+	return m.x.ask(b, m.tables.deleting())
 }
 
-// All exports every pair, in no order.
+// All exports every pair, of a member those of its part, in no order. It is not collective.
 func (m *MultiMap[K, V]) All() (keys []K, values []V, err error) {
-	err = m.cluster.locked(func() (err error) {
-		keys, values, err = allPairs(m.cluster, func(i int) ([]K, []V, error) { return m.tables[i].All() })
-		return err
-	})
-	return keys, values, err
+	return exportPairs(m.handle, len(m.tables), func(i int) ([]K, []V, error) { return m.tables[i].All() })
 }
 
-// Chunks gives every pair to do, in chunks, one device's after the other's: see table.Map.
+// Chunks gives every pair, of a member those of its part, to do, in chunks, one device's after the other's: see Map.
 func (m *MultiMap[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
-	return m.cluster.chunks(func(i int, unchanged func() error) error {
-		return m.tables[i].Chunks(ctx, func(keys []K, values []V) error {
-			if err := unchanged(); err != nil {
-				return err
-			}
-			return do(keys, values)
-		})
-	})
+	return chunkPairs(m.handle, func(i int, do func([]K, []V) error) error { return m.tables[i].Chunks(ctx, do) }, do)
 }
 
-// Check walks the invariants of every device's multimap, and in the distributed mode sees that each key is where it belongs. Slow.
+// Check walks the invariants of every device's multimap, and in the distributed mode sees that each key is where it
+// belongs. Slow. Of members it is collective.
 func (m *MultiMap[K, V]) Check() error {
-	return m.cluster.check(func(i int) ([]uint64, error) {
-		keys, _, err := m.tables[i].All()
-		return patterns(keys), err
-	})
+	return checkKeys(m.handle, func(i int) ([]K, error) { keys, _, err := m.tables[i].All(); return keys, err })
 }

@@ -5,17 +5,20 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// plan is how a batch goes: round by round, in each of which every source sends some rows, and no owner gets more than its inbox holds.
+// plan is how a batch goes: round by round, in each of which every source sends some rows, and no owner gets more than
+// its inbox holds.
 type plan struct {
 	rounds []round
 	rows   []int // the most that an owner gets in a round
 	sent   int   // the most that a source sends in a round
-	// order is that in which owners get rows; starts are, of each source, where a round's rows of each part begin at their owner.
+	// order is that in which owners get rows; starts are, of each source, where a round's rows of each part begin at
+	// their owner.
 	order  order
 	starts [][]uint64
 }
 
-// round is the rows from[i] to to[i] of each source i. Those of source i that owner j gets are to stand in j's inbox from at[i][j] on, n[i][j] of them.
+// round is the rows from[i] to to[i] of each source i. Those of source i that owner j gets are to stand in j's inbox
+// from at[i][j] on, n[i][j] of them.
 type round struct {
 	from, to []int
 	at, n    [][]int
@@ -33,8 +36,9 @@ func (o order) chunk(piece int) int {
 	return max(1, piece/16/regionMost) * regionMost
 }
 
-// newPlan deals out chunks: counts[i] has for each chunk of source i, of which the last may be shorter, how many rows each owner gets. A source sends no
-// more than piece rows in a round, and an owner gets no more than most, which is at least a chunk.
+// newPlan deals out chunks: counts[i] has for each chunk of source i, of which the last may be shorter, how many rows
+// each owner gets. A source sends no more than piece rows in a round, and an owner gets no more than most, which is at
+// least a chunk.
 func newPlan(sizes []int, counts [][]uint64, chunk, piece, most int) plan {
 	owners := len(sizes)
 	p := plan{rows: make([]int, owners)}
@@ -44,7 +48,8 @@ func newPlan(sizes []int, counts [][]uint64, chunk, piece, most int) plan {
 		for took := true; took; {
 			took = false
 			for i := range sizes {
-				if next[i]*chunk >= sizes[i] || (r.to[i]-r.from[i])+min(chunk, sizes[i]-next[i]*chunk) > max(piece, chunk) || !r.take(i, counts[i][next[i]*owners:][:owners], most) {
+				if next[i]*chunk >= sizes[i] || (r.to[i]-r.from[i])+min(chunk, sizes[i]-next[i]*chunk) > max(piece,
+					chunk) || !r.take(i, counts[i][next[i]*owners:][:owners], most) {
 					continue
 				}
 				next[i]++
@@ -110,8 +115,8 @@ func (w widths) value() int { return max(w.valueBytes, 4) }
 // columns are where the columns of so many rows stand in an inbox or an outbox.
 type columns struct{ values, out, flags, marks, bytes, outBytes int }
 
-// columns lays out rows of a job: keys, values, those that come back, flags and marks. But of mixed batches, what comes back stands where the values came, and
-// there are no marks. What comes back has outBytes a row.
+// columns lays out rows of a job: keys, values, those that come back, flags and marks. But of mixed batches, what comes
+// back stands where the values came, and there are no marks. What comes back has outBytes a row.
 func (w widths) columns(rows int, j *job) (at columns) {
 	next := func(width int) (from int) {
 		from, at.bytes = at.bytes, at.bytes+int(table.Align(int64(rows*width)))
@@ -137,7 +142,8 @@ func (w widths) cut(mem device.Slice[byte], at columns, from, n int) received {
 	column := func(first, width int) device.Slice[byte] {
 		return mem.Slice(first+from*width, first+(from+n)*width)
 	}
-	r := received{n: n, keys: column(0, w.keyBytes), values: column(at.values, w.value()), out: column(at.out, at.outBytes), flags: column(at.flags, 1)}
+	r := received{n: n, keys: column(0, w.keyBytes), values: column(at.values, w.value()),
+		out: column(at.out, at.outBytes), flags: column(at.flags, 1)}
 	if at.marks != 0 {
 		r.marks = column(at.marks, 1)
 	}

@@ -7,8 +7,9 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// Large batches for tables that want rows in the order of their regions are split by owner and region at once. Look-ups gain more by that than inserts: a
-// table on one device asks for no order there, for bringing results back costs it what it gains, and here they must be brought back anyway.
+// Large batches for tables that want rows in the order of their regions are split by owner and region at once. Look-ups
+// gain more by that than inserts: a table on one device asks for no order there, for bringing results back costs it
+// what it gains, and here they must be brought back anyway.
 //
 //	inbox of an owner   ┌──────────────┬──────────────┬──────────────┐
 //	                    │ region 0     │ region 1     │ …            │
@@ -31,7 +32,8 @@ type regional struct {
 	gather device.Kernel[gatherRegions]
 }
 
-// orderOf is the order in which an owner's table wants so many rows of a job. It is none where the kernels cannot be compiled: rows go without.
+// orderOf is the order in which an owner's table wants so many rows of a job. It is none where the kernels cannot be
+// compiled: rows go without.
 func (c *cluster) orderOf(j *job, rows int) (o order) {
 	if j.ordering == nil || j.all || c.opts.Regions < 0 || len(c.members) == 1 {
 		return order{}
@@ -62,18 +64,11 @@ func (c *cluster) orderOf(j *job, rows int) (o order) {
 
 // load makes the kernels, and tells whether they are there.
 func (k *regional) load(d *device.Device, w widths) bool {
-	return k.Load(d, func() *device.Program { return regionsProgram(w.keyBytes, w.valueBytes, d.Info().Shared) }, func(module *device.Module) error {
-		return errors.Join(device.Bind(module, "shard_count_regions", &k.count), device.Bind(module, "shard_split_regions", &k.split), device.Bind(module, "shard_gather_regions", &k.gather))
-	})
-}
-
-// ordering is how tables want rows.
-func (t mapTables[K, V]) ordering(j, rows int) (table.Ordering, bool) {
-	if x, ok := t[j].(table.Orderer[K, V]); ok {
-		o := x.Ordering(rows)
-		return o, o.Seed != 0
-	}
-	return table.Ordering{}, false
+	return k.Load(d, func() *device.Program { return regionsProgram(w.keyBytes, w.valueBytes, d.Info().Shared) },
+		func(module *device.Module) error {
+			return errors.Join(device.Bind(module, "shard_count_regions", &k.count), device.Bind(module,
+				"shard_split_regions", &k.split), device.Bind(module, "shard_gather_regions", &k.gather))
+		})
 }
 
 // startCountRegions queues counting a source's rows by chunk, owner and region.
@@ -84,7 +79,8 @@ func (m *member) startCountRegions(s source, seed uint64, owners int, o order, c
 	counts := m.counts.Slice(0, words)
 	grid := m.regionGrid(m.regional.count.Threads(), s.n)
 	return table.OneLine(errors.Join(m.came.Record(s.st), m.ahead.Wait(m.came), counts.Fill(m.ahead, 0),
-		m.regional.count.Launch(m.ahead, grid, &countRegions{Keys: s.keys, N: uint64(s.n), Seed: seed, Order: o.seed, Owners: uint64(owners), Regions: uint64(o.regions),
+		m.regional.count.Launch(m.ahead, grid, &countRegions{Keys: s.keys, N: uint64(s.n), Seed: seed, Order: o.seed,
+			Owners: uint64(owners), Regions: uint64(o.regions),
 			Chunk: uint64(chunk), Counts: counts.Addr()}),
 		counts.ReadAsync(m.ahead, m.landing, counts.Len())))
 }
@@ -92,7 +88,8 @@ func (m *member) startCountRegions(s source, seed uint64, owners int, o order, c
 // regionGrid is so many blocks as are resident, each with many tiles; but a block counts in 32 bits.
 func (m *member) regionGrid(blockThreads, rows int) device.Grid {
 	grid := device.GridFor(int64(rows), blockThreads)
-	grid.Blocks = min(grid.Blocks, max(regionResident/int64(blockThreads)*int64(m.d.Info().Multiprocessors), int64(rows>>31)+1))
+	grid.Blocks = min(grid.Blocks, max(regionResident/int64(blockThreads)*int64(m.d.Info().Multiprocessors),
+		int64(rows>>31)+1))
 	return grid
 }
 
@@ -108,8 +105,8 @@ func (o order) ownersOf(counts []uint64) (out []uint64) {
 	return out
 }
 
-// starts says where the rows of each source begin in the owners' inboxes, of every round, owner and region: region after region, and in it source after source.
-// counts[i] has for each chunk of source i the rows of each part.
+// starts says where the rows of each source begin in the owners' inboxes, of every round, owner and region: region
+// after region, and in it source after source. counts[i] has for each chunk of source i the rows of each part.
 func (o order) starts(p plan, counts [][]uint64, chunk int) (starts [][]uint64) {
 	owners := len(counts)
 	parts := owners * o.regions
@@ -163,13 +160,15 @@ func (f *flight) sendOrdered(i, r int) error {
 		p.OutKeys[j], p.OutValues[j] = to.keys.Addr(), to.values.Addr()
 	}
 	grid := m.regionGrid(m.regional.split.Threads(), rows)
-	return table.OneLine(errors.Join(m.splitting.begin(m.split), m.regional.split.Launch(m.split, grid, &p), f.clock(r, splitStep, m.split, m.splitting), m.sent[half].Record(m.split)))
+	return table.OneLine(errors.Join(m.splitting.begin(m.split), m.regional.split.Launch(m.split, grid, &p),
+		f.clock(r, splitStep, m.split, m.splitting), m.sent[half].Record(m.split)))
 }
 
 // splitOrdered are the parameters of splitting rows of a source, from one on, in round r.
 func (m *member) splitOrdered(w widths, j *job, s source, from, rows, r, half, owners int, o order) splitRegions {
 	parts := owners * o.regions
-	p := splitRegions{Keys: s.keys + uint64(from*w.keyBytes), N: uint64(rows), Order: o.seed, Owners: uint64(owners), Regions: uint64(o.regions),
+	p := splitRegions{Keys: s.keys + uint64(from*w.keyBytes), N: uint64(rows), Order: o.seed, Owners: uint64(owners),
+		Regions: uint64(o.regions),
 		Cursors: m.cursors.Addr() + uint64(8*r*parts)}
 	if j.values&sent != 0 {
 		p.Values = s.values + uint64(from*w.valueBytes)
@@ -183,7 +182,8 @@ func (m *member) splitOrdered(w widths, j *job, s source, from, rows, r, half, o
 
 // gatherOrdered are the parameters of bringing back what splitOrdered sent.
 func (m *member) gatherOrdered(w widths, j *job, s source, from, rows, half, owners int, o order) gatherRegions {
-	p := gatherRegions{N: uint64(rows), Owners: uint64(owners), Regions: uint64(o.regions), Places: m.notes[half].Addr()}
+	p := gatherRegions{N: uint64(rows), Owners: uint64(owners), Regions: uint64(o.regions),
+		Places: m.notes[half].Addr()}
 	p.Skips = p.Places + uint64(m.notesOfRegions(w, rows, owners*o.regions).bases)
 	back := w.gathered(j, s, from, rows)
 	p.OutValues, p.OutFlags = back.OutValues, back.OutFlags
@@ -206,5 +206,6 @@ func (f *flight) fetchOrdered(i, r int) error {
 		p.Values[j], p.Flags[j] = from.out.Addr(), from.flags.Addr()
 	}
 	grid := m.regionGrid(m.regional.gather.Threads(), rows)
-	return table.OneLine(errors.Join(m.splitting.begin(m.split), m.regional.gather.Launch(m.split, grid, &p), f.clock(r, fetchStep, m.split, m.splitting), m.fetched[half].Record(m.split)))
+	return table.OneLine(errors.Join(m.splitting.begin(m.split), m.regional.gather.Launch(m.split, grid, &p),
+		f.clock(r, fetchStep, m.split, m.splitting), m.fetched[half].Record(m.split)))
 }

@@ -1,140 +1,206 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
 )
 
-// Set is a set over several devices: see table.Set, whose comments are the contract of the methods, and Map.
+// Set is a set over several devices: see table.Set, whose comments are the contract of the methods, and Map for what is
+// different over members of a job. It runs mixed batches where its devices' tables do, and does chosen rows alone
+// (table.KeyChooser) as Map does.
 type Set[K any] struct {
 	handle
 	tables setTables[K]
 }
 
-var _ table.Set[uint32] = (*Set[uint32])(nil)
+var (
+	_ table.Set[uint32]        = (*Set[uint32])(nil)
+	_ table.KeyChooser[uint32] = (*Set[uint32])(nil)
+)
 
-// setTables are the tables of a set, one a device, and the operations on them as jobs.
-type setTables[K any] []table.Set[K]
-
-// NewSet makes an empty set over the devices: see NewMap.
-func NewSet[K any](devices []*device.Device, o Options, newTable func(d *device.Device, o table.Options) (table.Set[K], error)) (*Set[K], error) {
-	s := &Set[K]{tables: make(setTables[K], len(devices))}
-	var err error
-	s.cluster, err = newCluster(devices, table.WidthOfKeys[K](), o, func(i int, d *device.Device, o table.Options) (table.Table, error) {
-		t, err := newTable(d, o)
-		s.tables[i] = t
-		return t, err
-	})
-	return table.Made(s, err)
+// NewSet makes an empty set over devices, or over the members of a job: see NewMap.
+func NewSet[K any, O Over](over O, o Options, newTable func(d *device.Device, o table.Options) (table.Set[K],
+	error)) (*Set[K], error) {
+	h, tables, err := spread(over, table.WidthOfKeys[K](), o, newTable)
+	return table.Made(&Set[K]{h, tables}, err)
 }
 
-func (t setTables[K]) inserting(added bool, why *error) job {
-	return job{flags: added, full: fullFor(why), run: func(j int, st *device.Stream, r received) error {
-		keys := device.View[K](r.keys, 0, r.n)
-		if r.when.Addr() != 0 {
-			return t.insertIf(j, st, keys, device.View[bool](r.when, 0, r.n), flagsOf(r))
-		}
-		return t[j].InsertOn(st, keys, flagsOf(r))
+// setTables are the tables of a set that are in this process, one a device, and the operations on them as jobs.
+type setTables[K any] []table.Set[K]
+
+func (t setTables[K]) putting() putting {
+	return putting{adds: true, absence: t.finding(), insert: func(why *error) job {
+		return job{flags: true, full: noting(why), run: t.inserting}
 	}}
+}
+
+func (t setTables[K]) inserting(i int, st *device.Stream, r received) error {
+	keys := device.View[K](r.keys, 0, r.n)
+	if r.when.Addr() == 0 {
+		return t[i].InsertOn(st, keys, flagsOf(r))
+	}
+	c, ok := t[i].(table.KeyChooser[K]) // rows that stay where they are
+	if !ok {
+		return noChooser(t[i])
+	}
+	return c.InsertIfOn(st, keys, device.View[bool](r.when, 0, r.n), flagsOf(r))
 }
 
 func (t setTables[K]) finding() job {
-	return job{asks: true, flags: true, run: func(j int, st *device.Stream, r received) error {
-		return t[j].ContainsOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
+	return job{asks: true, flags: true, run: func(i int, st *device.Stream, r received) error {
+		return t[i].ContainsOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
 	}}
 }
 
-func (t setTables[K]) deleting(deleted bool) job {
-	return job{asks: true, erases: true, flags: deleted, run: func(j int, st *device.Stream, r received) error {
-		return t[j].DeleteOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
+func (t setTables[K]) deleting() job {
+	return job{asks: true, erases: true, flags: true, run: func(i int, st *device.Stream, r received) error {
+		return t[i].DeleteOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
 	}}
 }
 
-// keyed is how a set takes batches in.
-func (s *Set[K]) keyed() keyed[K] {
-	return keyed[K]{insert: s.tables.inserting, absence: s.tables.finding, contains: s.Contains}
+// mixedKeys is a set that runs mixed batches.
+type mixedKeys[K any] interface {
+	MixedOn(st *device.Stream, ops device.Slice[table.Op], keys device.Slice[K],
+		status device.Slice[table.Status]) error
+}
+
+// mixing begins a mixed batch.
+func (t setTables[K]) mixing() (func(why *error) job, error) {
+	var all []mixedKeys[K]
+	for _, x := range t {
+		mixed, ok := x.(mixedKeys[K])
+		if !ok {
+			return nil, noMixed(x)
+		}
+		all = append(all, mixed)
+	}
+	return func(why *error) job {
+		return job{flags: true, mixed: true, owned: true, full: noting(why),
+			run: func(i int, st *device.Stream, r received) error {
+				return all[i].MixedOn(st, device.View[table.Op](r.marks, 0, r.n), device.View[K](r.keys, 0, r.n),
+					statusOf(r))
+			}}
+	}, nil
 }
 
 // Insert puts the keys that are absent: see table.Set.
 func (s *Set[K]) Insert(keys []K, added []bool) (int, error) {
-	if err := family.CheckLens(len(keys), table.OptionalLen(added)); err != nil {
-		return 0, err
-	}
+	lens := table.OptionalLen(added)
 	return counted(len(keys), added, func(added []bool) error {
-		return insertKeyed(s.cluster, hostBatch[K, byte]{keys: keys, flags: added}, s.keyed())
+		return s.x.put(hostRows[K, byte]{keys: keys, flags: added}.batch("Insert", lens), s.tables.putting())
 	})
 }
 
-// InsertOn is Insert on the device of the slices: see table.Set.
+// InsertOn is Insert on the device of the slices; added may be the zero Slice: see table.Set.
 func (s *Set[K]) InsertOn(st *device.Stream, keys device.Slice[K], added device.Slice[bool]) error {
-	return s.InsertEach([]Part[K, byte]{{Stream: st, Keys: keys, Flags: added}})
+	b := deviceRows[K, byte]{st: st, keys: keys, flags: added}.batch("Insert", table.Optional(added))
+	return s.x.put(b, s.tables.putting())
 }
 
 // InsertEach is InsertOn of a batch that is on several devices. FullError counts positions from the first part on.
 func (s *Set[K]) InsertEach(parts []Part[K, byte]) error {
-	return insertParts(s.cluster, parts, true, false, s.keyed())
+	return s.x.put(partsOf("Insert", parts, false, false), s.tables.putting())
+}
+
+// InsertIf is Insert of the keys with when[i]: see table.KeyChooser.
+func (s *Set[K]) InsertIf(keys []K, when, added []bool) (int, error) {
+	lens := table.OptionalLen(added)
+	return counted(len(keys), added, func(added []bool) error {
+		b := hostRows[K, byte]{keys: keys, when: when, flags: added}.batch("InsertIf", len(when), lens)
+		return s.x.put(b, s.tables.putting())
+	})
+}
+
+// InsertIfOn is InsertIf on the device of the slices; added may be the zero Slice: see table.KeyChooser.
+func (s *Set[K]) InsertIfOn(st *device.Stream, keys device.Slice[K], when, added device.Slice[bool]) error {
+	b := deviceRows[K, byte]{st: st, keys: keys, when: when, flags: added}.batch("InsertIf", when,
+		table.Optional(added))
+	return s.x.put(b, s.tables.putting())
+}
+
+// Mixed runs ops[i] on keys[i], for all i of all members at the same time: see table.Mixed. In the independent mode see
+// Map.
+func (s *Set[K]) Mixed(ops []table.Op, keys []K, status []table.Status) error {
+	b := hostRows[K, byte]{ops: ops, keys: keys, status: status}.batch("Mixed", len(ops), table.OptionalLen(status))
+	b.wrong = cmp.Or(b.wrong, table.CheckOps(ops))
+	return s.mixed(b)
+}
+
+// MixedOn is Mixed on the device of the slices; status may be the zero Slice.
+func (s *Set[K]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys device.Slice[K],
+	status device.Slice[table.Status]) error {
+	b := deviceRows[K, byte]{st: st, ops: ops, keys: keys, status: status}
+	return s.mixed(b.batch("Mixed", ops, table.Optional(status)))
+}
+
+func (s *Set[K]) mixed(b batch) error {
+	mix, err := s.tables.mixing()
+	b.wrong = cmp.Or(b.wrong, err)
+	return s.x.mix(b, mix)
 }
 
 // Contains tells of each key whether it is in: see table.Set.
 func (s *Set[K]) Contains(keys []K, found []bool) error {
-	if err := family.CheckLens(len(keys), len(found)); err != nil {
-		return err
-	}
-	return look(s.cluster, hostBatch[K, byte]{keys: keys, flags: found}, s.tables.finding())
+	return s.x.ask(hostRows[K, byte]{keys: keys, flags: found}.batch("Contains", len(found)), s.tables.finding())
 }
 
 // ContainsOn is Contains on the device of the slices: see table.Set.
 func (s *Set[K]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
-	return s.ContainsEach([]Part[K, byte]{{Stream: st, Keys: keys, Flags: found}})
+	return s.x.ask(deviceRows[K, byte]{st: st, keys: keys, flags: found}.batch("Contains", found), s.tables.finding())
 }
 
 // ContainsEach is ContainsOn of a batch that is on several devices.
 func (s *Set[K]) ContainsEach(parts []Part[K, byte]) error {
-	return lookParts(s.cluster, parts, true, s.tables.finding())
+	return s.x.ask(partsOf("Contains", parts, false, true), s.tables.finding())
+}
+
+// ContainsIf tells of each key with when[i] whether it is in: see table.KeyChooser.
+func (s *Set[K]) ContainsIf(keys []K, when, found []bool) error {
+	b := hostRows[K, byte]{keys: keys, when: when, flags: found}.batch("ContainsIf", len(when), len(found))
+	return s.x.ask(b, s.tables.finding())
+}
+
+// ContainsIfOn is ContainsIf on the device of the slices: see table.KeyChooser.
+func (s *Set[K]) ContainsIfOn(st *device.Stream, keys device.Slice[K], when, found device.Slice[bool]) error {
+	b := deviceRows[K, byte]{st: st, keys: keys, when: when, flags: found}.batch("ContainsIf", when, found)
+	return s.x.ask(b, s.tables.finding())
 }
 
 // Delete removes keys: see table.Set.
 func (s *Set[K]) Delete(keys []K, deleted []bool) (int, error) {
-	if err := family.CheckLens(len(keys), table.OptionalLen(deleted)); err != nil {
-		return 0, err
-	}
+	lens := table.OptionalLen(deleted)
 	return counted(len(keys), deleted, func(deleted []bool) error {
-		return look(s.cluster, hostBatch[K, byte]{keys: keys, flags: deleted}, s.tables.deleting(true))
+		return s.x.ask(hostRows[K, byte]{keys: keys, flags: deleted}.batch("Delete", lens), s.tables.deleting())
 	})
 }
 
-// DeleteOn is Delete on the device of the slices: see table.Set.
+// DeleteOn is Delete on the device of the slices; deleted may be the zero Slice: see table.Set.
 func (s *Set[K]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return lookParts(s.cluster, []Part[K, byte]{{Stream: st, Keys: keys, Flags: deleted}}, false, s.tables.deleting(deleted.Addr() != 0))
+	b := deviceRows[K, byte]{st: st, keys: keys, flags: deleted}.batch("Delete", table.Optional(deleted))
+	return s.x.ask(b, s.tables.deleting())
 }
 
-// All exports every key, in no order.
+// All exports every key, of a member those of its part, in no order. It is not collective.
 func (s *Set[K]) All() (keys []K, err error) {
-	err = s.cluster.locked(func() (err error) {
-		keys, _, err = allPairs(s.cluster, func(i int) ([]K, []byte, error) { k, err := s.tables[i].All(); return k, nil, err })
-		return err
-	})
+	keys, _, err = exportPairs(s.handle, len(s.tables),
+		func(i int) ([]K, []byte, error) { k, err := s.tables[i].All(); return k, nil, err })
 	return keys, err
 }
 
-// Chunks gives every key to do, in chunks, one device's after the other's: see table.Map. In the independent mode a key may come once for each device.
+// Chunks gives every key, of a member those of its part, to do, in chunks, one device's after the other's: see Map. In
+// the independent mode a key may come once for each device.
 func (s *Set[K]) Chunks(ctx context.Context, do func(keys []K) error) error {
-	return s.cluster.chunks(func(i int, unchanged func() error) error {
-		return s.tables[i].Chunks(ctx, func(keys []K) error {
-			if err := unchanged(); err != nil {
-				return err
-			}
-			return do(keys)
-		})
-	})
+	chunks := func(i int, do func([]K, []byte) error) error {
+		return s.tables[i].Chunks(ctx, func(keys []K) error { return do(keys, nil) })
+	}
+	return chunkPairs(s.handle, chunks, func(keys []K, _ []byte) error { return do(keys) })
 }
 
-// Check walks the invariants of every device's set, and in the distributed mode sees that each key is where it belongs. Slow.
+// Check walks the invariants of every device's set, and in the distributed mode sees that each key is where it belongs.
+// Slow. Of members it is collective.
 func (s *Set[K]) Check() error {
-	return s.cluster.check(func(i int) ([]uint64, error) {
-		keys, err := s.tables[i].All()
-		return patterns(keys), err
-	})
+	return checkKeys(s.handle, func(i int) ([]K, error) { return s.tables[i].All() })
 }

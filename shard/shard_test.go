@@ -75,7 +75,8 @@ func open(t testing.TB, name string, opts ...device.Option) *device.Device {
 	return d
 }
 
-// several opens n devices, for the length of the test, of one thread each, so that what they do has an order: GPUs where kind is cuda, of which there may be fewer, and then the test is skipped.
+// several opens n devices, for the length of the test, of one thread each, so that what they do has an order: GPUs
+// where kind is cuda, of which there may be fewer, and then the test is skipped.
 func several(t testing.TB, kind string, n int) (devices []*device.Device) {
 	t.Helper()
 	for i := range n {
@@ -100,7 +101,8 @@ func onEach(t *testing.T, n int, test func(t *testing.T, devices []*device.Devic
 	}
 }
 
-// maps runs a test with the suite of a family's map over n devices: the suite's own, whose batches it brings, and others.
+// maps runs a test with the suite of a family's map over n devices: the suite's own, whose batches it brings, and
+// others.
 func maps[K, V any](t *testing.T, kind, family string, n int, o shard.Options, part tabletest.Part) {
 	t.Run(fmt.Sprintf("%s/%s/%d/%T,%T", kind, family, n, *new(K), *new(V)), func(t *testing.T) {
 		t.Parallel()
@@ -118,10 +120,12 @@ func maps[K, V any](t *testing.T, kind, family string, n int, o shard.Options, p
 	})
 }
 
-// unmixed is a map of a family that has no mixed batches, which the suite asks for by a type assertion, or whose parts are too small in the suite for them.
+// unmixed is a map of a family that has no mixed batches, which the suite asks for by a type assertion, or whose parts
+// are too small in the suite for them.
 type unmixed[K, V any] struct{ table.Map[K, V] }
 
-// withOthers are all but the first of several devices behind another. Without that there are none; behind a CPU device there are no GPUs.
+// withOthers are all but the first of several devices behind another. Without that there are none; behind a CPU device
+// there are no GPUs.
 func withOthers(d *device.Device, all []*device.Device) []*device.Device {
 	switch {
 	case d == nil:
@@ -172,9 +176,11 @@ func TestMaps(t *testing.T) {
 // Lanes change places at random.
 func TestStress(t *testing.T) {
 	for seed := range uint64(testenv.Seeds(4)) {
-		others := []*device.Device{open(t, "cpu:1", device.WithStress(seed+7)), open(t, "cpu:2", device.WithStress(seed+9))}
+		others := []*device.Device{open(t, "cpu:1", device.WithStress(seed+7)),
+			open(t, "cpu:2", device.WithStress(seed+9))}
 		tabletest.Map(func(d *device.Device, o table.Options) (table.Map[uint32, uint32], error) {
-			return made[table.Map[uint32, uint32]](shard.NewMap(append([]*device.Device{d}, others...), shard.Options{Options: o}, families[uint32, uint32]()["slab"]))
+			return made[table.Map[uint32, uint32]](shard.NewMap(append([]*device.Device{d}, others...),
+				shard.Options{Options: o}, families[uint32, uint32]()["slab"]))
 		}).Stress(t, func(seed uint64) *device.Device {
 			d, err := device.Open("cpu", device.WithStress(seed))
 			must(t, err)

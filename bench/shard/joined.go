@@ -24,7 +24,7 @@ func MeasureJoined(m *shard.Member, o Options) (row Row, err error) {
 	defer func() { err = errors.Join(err, w.close()) }()
 	all := o.Shard
 	all.Capacity, all.LoadFactor, all.Seed = total, o.Load, 1
-	x, err := shard.NewMemberMap(m, all, func(d *device.Device, each table.Options) (table.Map[uint32, uint32], error) {
+	x, err := shard.NewMap(m, all, func(d *device.Device, each table.Options) (table.Map[uint32, uint32], error) {
 		return bench.NewMap(d, cmp.Or(o.Family, warpmap.WarpCore), each)
 	})
 	if err != nil {

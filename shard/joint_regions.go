@@ -7,9 +7,10 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// Members' large batches, too, are split by owner and region at once. What NCCL carries from one member to another is one stretch, so an owner has each source's
-// rows in order, one source after the other, and its table takes them as so many batches. What a member brings for itself stays in its outbox, and its table works
-// on it while NCCL carries: while the others' rows come, and where results go back, on the second half of it while these are on their way.
+// Members' large batches, too, are split by owner and region at once. What NCCL carries from one member to another is
+// one stretch, so an owner has each source's rows in order, one source after the other, and its table takes them as so
+// many batches. What a member brings for itself stays in its outbox, and its table works on it while NCCL carries:
+// while the others' rows come, and where results go back, on the second half of it while these are on their way.
 //
 //	outbox   ┌ for 0 ─────────────────┬ for 1 ─────────────────┐      inbox   ┌ from 0 ────────────────┬ from 1 ─┄
 //	         │ region 0 │ region 1 │ … │ region 0 │ region 1 │ … │   ═══════▶   │ region 0 │ region 1 │ … │
@@ -108,7 +109,8 @@ func (j *joint) sendOrdered(jb *job, rd round, r, half int, s source) error {
 		}
 	}
 	return errors.Join(j.m.split.Wait(j.arrived[half]), j.m.split.Wait(j.m.done[half]),
-		j.m.regional.split.Launch(j.m.split, j.m.regionGrid(j.m.regional.split.Threads(), rows), &p), j.m.sent[half].Record(j.m.split))
+		j.m.regional.split.Launch(j.m.split, j.m.regionGrid(j.m.regional.split.Threads(), rows), &p),
+		j.m.sent[half].Record(j.m.split))
 }
 
 // boxOrdered is the outbox with so many rows of a round.
@@ -133,7 +135,8 @@ func (j *joint) workOrdered(jb *job, rd round, half int) error {
 	for k := 1; k < j.size && err == nil; k++ {
 		err = j.operateOrdered(jb, j.incoming(jb, rd, half, (j.rank+k)%j.size))
 	}
-	return errors.Join(err, j.answered[half].Record(j.m.work), own(at, rd.n[j.rank][j.rank]), j.m.done[half].Record(j.m.work))
+	return errors.Join(err, j.answered[half].Record(j.m.work), own(at, rd.n[j.rank][j.rank]),
+		j.m.done[half].Record(j.m.work))
 }
 
 func (j *joint) operateOrdered(jb *job, got received) error {

@@ -1,0 +1,335 @@
+package shard
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/shard/internal/nccl"
+	"github.com/warpmap/warpmap/table"
+)
+
+// request is what a member brings to an operation: how many rows, how many of each chunk are whose, and the order that
+// it would have them in, by which it counted; anyOrder where it has none.
+type request struct {
+	N       int
+	Counts  []uint64
+	Regions int
+	Order   uint64 // its seed
+}
+
+// exchange does a job of all members; s is what this one brings, and err what is wrong with it. It waits until all is
+// done here.
+func (j *joint) exchange(what string, jb *job, s source, err error) error {
+	own := request{N: s.n}
+	jb.all = jb.asks && j.opts.Mode == Independent
+	if err == nil && jb.owned && j.scattered {
+		err = errScattered
+	}
+	if err == nil && jb.all && s.n > 0 {
+		err = errors.Join(j.m.came.Record(s.st), j.m.split.Wait(j.m.came))
+	} else if err == nil {
+		o := j.wanted(jb, s)
+		own.Regions, own.Order = o.regions, o.seed
+		if s.n > 0 {
+			own.Counts, err = j.counted(s, o)
+		}
+	}
+	said, err := agreed(j, what, own, err)
+	if err != nil {
+		return err
+	}
+	jb.order = agreedOrder(said)
+	recount := func(x request) bool { return x.N > 0 && x.Regions != jb.order.regions }
+	if slices.ContainsFunc(said, recount) {
+		if recount(own) {
+			own.Counts, err = j.counted(s, jb.order)
+		}
+		if said, err = agreed(j, what, own, err); err != nil {
+			return err
+		}
+	}
+	p := j.planned(jb, said)
+	rounds := j.rounds
+	if jb.lists != nil {
+		rounds = j.roundsOfLists
+	}
+	if err = rounds(jb, p, s); err != nil {
+		err = j.named(err)
+		j.broken = err
+		if j.meeting.Err() == nil {
+			j.meeting.Fail(err.Error())
+		}
+	}
+	return err
+}
+
+// planned is everybody's plan, from what all have said.
+func (j *joint) planned(jb *job, said []request) plan {
+	chunk := jb.order.chunk(j.piece)
+	sizes, counts := make([]int, j.size), make([][]uint64, j.size)
+	for rank, x := range said {
+		sizes[rank], counts[rank] = x.N, x.Counts
+		switch {
+		case jb.all:
+			counts[rank] = toAll(x.N, chunk, j.size)
+		case jb.order.regions > 0:
+			counts[rank] = jb.order.ownersOf(x.Counts)
+		}
+	}
+	p := newPlan(sizes, counts, chunk, j.piece, max(chunk, j.most))
+	if p.order = jb.order; p.order.regions > 0 {
+		p.starts = [][]uint64{j.startsInBox(p, said[j.rank].Counts)}
+	}
+	return p
+}
+
+// rounds does all rounds of a plan: while the table works on one, the next is split and on its way, but not where
+// inserts go in order (see flight.ahead).
+func (j *joint) rounds(jb *job, p plan, s source) error {
+	if err := j.makeRoom(jb, p); err != nil {
+		return err
+	}
+	if len(p.rounds) == 0 {
+		return nil
+	}
+	half := func(r int) int { return r % 2 } // nothing is under way: one inbox does for one round
+	lag := 1
+	if jb.order.regions > 0 && !jb.asks {
+		lag = 0
+	}
+	if err := j.beginSplitting(p); err != nil {
+		return err
+	}
+	for r := range len(p.rounds) + lag {
+		if r < len(p.rounds) {
+			if err := errors.Join(j.send(jb, p.rounds[r], r, half(r), s),
+				j.carry(jb, p.rounds[r], half(r), s, false)); err != nil {
+				return err
+			}
+		}
+		done := r - lag
+		if done < 0 {
+			continue
+		}
+		if err := j.work(jb, p.rounds[done], half(done)); err != nil {
+			return err
+		}
+		if jb.comesBack() {
+			if err := errors.Join(j.carry(jb, p.rounds[done], half(done), s, true),
+				j.fetch(jb, p.rounds[done], half(done), s)); err != nil {
+				return err
+			}
+		}
+	}
+	// What others carry may still wait for this one, and for those that are gone.
+	err := errors.Join(j.wire.Sync(), j.m.split.Sync(), j.m.work.Sync())
+	return errors.Join(err, j.meeting.Err())
+}
+
+// beginSplitting queues setting the cursors of all rounds to where their parts begin.
+func (j *joint) beginSplitting(p plan) error {
+	if p.order.regions > 0 {
+		return j.m.cursors.Slice(0, len(p.starts[0])).Write(j.m.split, p.starts[0])
+	}
+	return j.m.cursors.Fill(j.m.split, 0)
+}
+
+// makeRoom makes inboxes, outboxes and notes as large as the plan needs them. Nothing is under way.
+func (j *joint) makeRoom(jb *job, p plan) error {
+	fit := func(s *device.Slice[byte], bytes int) (err error) {
+		if s.Len() < bytes {
+			if err = release(s); err == nil {
+				*s, err = device.Make[byte](j.d, bytes)
+			}
+		}
+		return err
+	}
+	own := 0 // rows of a round
+	for _, rd := range p.rounds {
+		own = max(own, rd.to[j.rank]-rd.from[j.rank])
+	}
+	noted := j.notesOf(own, j.size)
+	if jb.order.regions > 0 && own > 0 { // a member without rows may be without these kernels
+		noted = j.m.notesOfRegions(j.widths, own, j.size*jb.order.regions)
+	}
+	for half := range min(2, len(p.rounds)) {
+		err := errors.Join(fit(&j.m.inbox[half], j.columns(p.rows[j.rank], jb).bytes),
+			fit(&j.m.outbox[half], j.columns(boxed(jb, own, j.size), jb).bytes), fit(&j.m.notes[half], noted.bytes))
+		if err != nil {
+			return err
+		}
+	}
+	if words := max(256, len(p.rounds)*j.size*max(1, jb.order.regions)); j.m.cursors.Len() < words {
+		if err := release(&j.m.cursors); err != nil {
+			return err
+		}
+		var err error
+		if j.m.cursors, err = device.Make[uint64](j.d, words); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// outgoing is the part of the outbox that is for a rank, or comes back from it. Keys that go to all are the caller's
+// own.
+func (j *joint) outgoing(jb *job, rd round, half, to int, s source) received {
+	from, rows, at := rd.from[j.rank], rd.to[j.rank]-rd.from[j.rank], 0
+	for k := range to {
+		at += rd.n[j.rank][k]
+	}
+	r := j.cut(j.m.outbox[half], j.columns(boxed(jb, rows, j.size), jb), at, rd.n[j.rank][to])
+	if jb.all && rows > 0 {
+		r.keys = s.slices.keys.Slice(from*j.keyBytes, (from+rows)*j.keyBytes)
+	}
+	return r
+}
+
+// incoming is the part of the inbox that is a rank's.
+func (j *joint) incoming(jb *job, rd round, half, from int) received {
+	return j.cut(j.m.inbox[half], j.columns(rd.gets[j.rank], jb), rd.at[from][j.rank], rd.n[from][j.rank])
+}
+
+// send queues splitting this member's rows of a round into its outbox. What goes to all is not split.
+func (j *joint) send(jb *job, rd round, r, half int, s source) error {
+	rows := rd.to[j.rank] - rd.from[j.rank]
+	if rows == 0 {
+		return nil
+	}
+	if jb.all {
+		return j.m.sent[half].Record(j.m.split)
+	}
+	if jb.order.regions > 0 {
+		return j.sendOrdered(jb, rd, r, half, s)
+	}
+	p := j.split(jb, s, rd.from[j.rank], rows)
+	p.Seed, p.Owners, p.Cursors = j.seed, uint64(j.size), j.m.cursors.Addr()+uint64(8*r*j.size)
+	p.Places = j.m.notes[half].Addr()
+	p.Bases = p.Places + uint64(j.notesOf(rows, j.size).bases)
+	for to := range j.size {
+		p.to(to, j.outgoing(jb, rd, half, to, s))
+	}
+	return errors.Join(j.m.split.Wait(j.arrived[half]), j.m.splits.Launch(j.m.split, j.tiles(j.m, rows), &p),
+		j.m.sent[half].Record(j.m.split))
+}
+
+// carry queues what goes between members in a round: rows to their owners, or results back.
+func (j *joint) carry(jb *job, rd round, half int, s source, results bool) error {
+	var out, in []nccl.Piece
+	var err error
+	for peer := range j.size {
+		o, i := j.outgoing(jb, rd, half, peer, s), j.incoming(jb, rd, half, peer)
+		columns := jb.going(o, i)
+		if results {
+			columns = jb.coming(i, o)
+		}
+		for _, column := range columns {
+			if peer == j.rank && jb.order.regions > 0 {
+				continue // the table has them where they stand
+			}
+			if peer == j.rank {
+				err = errors.Join(err, j.waits(jb, half, results), column.to.CopyFrom(j.wire, column.from))
+				continue
+			}
+			if column.from.Len() > 0 {
+				out = append(out, nccl.Piece{Addr: column.from.Addr(), Bytes: column.from.Len(), Peer: peer})
+			}
+			if column.to.Len() > 0 {
+				in = append(in, nccl.Piece{Addr: column.to.Addr(), Bytes: column.to.Len(), Peer: peer})
+			}
+		}
+	}
+	if err = errors.Join(err, j.waits(jb, half, results)); err != nil {
+		return err
+	}
+	if len(out)+len(in) > 0 {
+		if err := j.swap(out, in); err != nil {
+			return err
+		}
+	}
+	if results {
+		return j.back[half].Record(j.wire)
+	}
+	return j.arrived[half].Record(j.wire)
+}
+
+// swap has NCCL carry pieces on the wire. After an error nothing of it goes on, so that their memory may be freed.
+func (j *joint) swap(out, in []nccl.Piece) error {
+	err := j.d.Current(func() error { return j.comm.Exchange(out, in, j.wire.Handle()) })
+	if err == nil {
+		err = j.comm.Wait(j.meeting.Broken())
+	}
+	if err != nil {
+		j.comm.Abort()
+		j.wire.Sync()
+	}
+	return err
+}
+
+// waits holds back the wire until what it takes is there, and what it writes to is free.
+func (j *joint) waits(jb *job, half int, results bool) error {
+	if results && jb.order.regions > 0 {
+		return j.wire.Wait(j.answered[half])
+	}
+	if results {
+		return j.wire.Wait(j.m.done[half])
+	}
+	return errors.Join(j.wire.Wait(j.m.sent[half]), j.wire.Wait(j.m.done[half]))
+}
+
+// work does the operation on what this member got in a round.
+func (j *joint) work(jb *job, rd round, half int) error {
+	if jb.order.regions > 0 {
+		return j.workOrdered(jb, rd, half)
+	}
+	n := rd.gets[j.rank]
+	return errors.Join(j.m.work.Wait(j.arrived[half]), j.operate(jb, j.cut(j.m.inbox[half], j.columns(n, jb), 0, n)),
+		j.m.done[half].Record(j.m.work))
+}
+
+// operate does the operation on rows that this member got.
+func (j *joint) operate(jb *job, got received) error {
+	if got.n == 0 {
+		return nil
+	}
+	got = jb.wanted(got)
+	if jb.flags && !jb.asks { // no kernel may see rows that are refused
+		if err := got.flags.Fill(j.m.work, 0); err != nil {
+			return err
+		}
+	}
+	err := jb.run(0, j.m.work, got) // the job has this member's table alone
+	if full := (*table.FullError)(nil); errors.As(err, &full) {
+		err = jb.full(0, full, got)
+	}
+	return err
+}
+
+// fetch queues putting a round's results where they belong.
+func (j *joint) fetch(jb *job, rd round, half int, s source) error {
+	rows := rd.to[j.rank] - rd.from[j.rank]
+	if rows == 0 {
+		return nil
+	}
+	if jb.order.regions > 0 {
+		return j.fetchOrdered(jb, rd, half, s)
+	}
+	p := j.gathered(jb, s, rd.from[j.rank], rows)
+	p.Owners, p.Places = uint64(j.size), j.m.notes[half].Addr()
+	p.Bases = p.Places + uint64(j.notesOf(rows, j.size).bases)
+	for from := range j.size {
+		x := j.outgoing(jb, rd, half, from, s)
+		p.Values[from], p.Flags[from] = x.out.Addr(), x.flags.Addr()
+	}
+	if jb.sum {
+		p.Sum = 1
+	}
+	if err := j.m.split.Wait(j.back[half]); err != nil {
+		return err
+	}
+	if jb.all {
+		return j.m.merge.Launch(j.m.split, plain(j.m, rows), &p)
+	}
+	return j.m.gather.Launch(j.m.split, j.tiles(j.m, rows), &p)
+}

@@ -1,0 +1,148 @@
+package shard
+
+import (
+	"fmt"
+	"reflect"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+// mapTables are the tables of a map that are in this process, one a device, and the operations on them as jobs.
+type mapTables[K, V any] []table.Map[K, V]
+
+func (t mapTables[K, V]) putting(adds bool) putting {
+	return putting{adds: adds, absence: t.finding(false), insert: func(why *error) job {
+		j := job{values: sent, flags: adds, full: noting(why), run: t.inserting(adds)}
+		if !adds {
+			j.ordering = t.ordering
+		}
+		return j
+	}}
+}
+
+func (t mapTables[K, V]) inserting(adds bool) operation {
+	return func(i int, st *device.Stream, r received) error {
+		keys, values := device.View[K](r.keys, 0, r.n), device.View[V](r.values, 0, r.n)
+		switch {
+		case r.ordered:
+			return t[i].(table.Orderer[K, V]).InsertOrderedOn(st, keys, values)
+		case r.when.Addr() != 0: // rows that stay where they are
+			c, ok := t[i].(table.Chooser[K, V])
+			if !ok {
+				return noChooser(t[i])
+			}
+			return c.InsertIfOn(st, keys, values, device.View[bool](r.when, 0, r.n))
+		case adds:
+			return t[i].InsertNewOn(st, keys, values, flagsOf(r))
+		}
+		return t[i].InsertOn(st, keys, values)
+	}
+}
+
+func noChooser(x table.Table) error {
+	return fmt.Errorf("%s: tables of %s have no InsertIf, which device slices in the independent mode ask for "+
+		"(want a family whose tables are a table.Chooser)", family, x.Family())
+}
+
+// ordering is how a table wants rows.
+func (t mapTables[K, V]) ordering(i, rows int) (table.Ordering, bool) {
+	if x, ok := t[i].(table.Orderer[K, V]); ok {
+		o := x.Ordering(rows)
+		return o, o.Seed != 0
+	}
+	return table.Ordering{}, false
+}
+
+func (t mapTables[K, V]) finding(values bool) job {
+	j := job{asks: true, flags: true, ordering: t.ordering, run: func(i int, st *device.Stream, r received) error {
+		keys := device.View[K](r.keys, 0, r.n)
+		if r.ordered {
+			return t[i].(table.Orderer[K, V]).FindOrderedOn(st, keys, outOf[V](r), flagsOf(r))
+		}
+		return t[i].FindOn(st, keys, outOf[V](r), flagsOf(r))
+	}}
+	if values {
+		j.values = back
+	}
+	return j
+}
+
+func (t mapTables[K, V]) deleting() job {
+	return job{asks: true, erases: true, flags: true, run: func(i int, st *device.Stream, r received) error {
+		return t[i].DeleteOn(st, device.View[K](r.keys, 0, r.n), flagsOf(r))
+	}}
+}
+
+// updaters are the tables of a map that combines values.
+func (t mapTables[K, V]) updaters() (all []table.Updater[K, V], err error) {
+	for _, x := range t {
+		u, ok := x.(table.Updater[K, V])
+		if !ok {
+			return nil, fmt.Errorf("%s: maps of %s have no Update and no FindOrInsert (want a family whose maps are "+
+				"a table.Updater)",
+				family, x.Family())
+		}
+		all = append(all, u)
+	}
+	return all, nil
+}
+
+// updating begins an Update. Where tables have none, or cannot combine so, it is an error, and the putting is for
+// members to hear of that.
+func (t mapTables[K, V]) updating(with table.Combine) (putting, error) {
+	all, err := t.updaters()
+	if err == nil {
+		_, err = table.CombineHeader(with, reflect.TypeFor[V]())
+	}
+	refused := &rest[K, V]{}
+	p := putting{absence: t.finding(false), undone: refused.rows, paired: true}
+	p.insert = func(why *error) job {
+		return job{values: sent, owned: true, full: refused.noting(why),
+			run: func(i int, st *device.Stream, r received) error {
+				return all[i].UpdateOn(st, device.View[K](r.keys, 0, r.n), valuesOf[V](r), with)
+			}}
+	}
+	p.again = func() (int, error) {
+		return refused.again(func(i int, keys []K, in []bool) error { return t[i].Contains(keys, in) },
+			func(i int, keys []K, values []V) error { return all[i].Update(keys, values, with) })
+	}
+	return p, err
+}
+
+// findingOrInserting begins a FindOrInsert: see updating.
+func (t mapTables[K, V]) findingOrInserting() (putting, error) {
+	all, err := t.updaters()
+	find := func(i int, st *device.Stream, r received) error {
+		keys := device.View[K](r.keys, 0, r.n)
+		return all[i].FindOrInsertOn(st, keys, valuesOf[V](r), outOf[V](r), flagsOf(r))
+	}
+	return putting{adds: true, absence: t.finding(true), insert: func(why *error) job {
+		return job{values: sent | back, flags: true, owned: true, full: noting(why), run: find}
+	}}, err
+}
+
+// noMixed is the error of a family without mixed batches.
+func noMixed(x table.Table) error {
+	return fmt.Errorf("%s: tables of %s have no mixed batches (want a family whose tables are a table.Mixed)", family,
+		x.Family())
+}
+
+// mixing begins a mixed batch.
+func (t mapTables[K, V]) mixing() (func(why *error) job, error) {
+	var all []table.Mixed[K, V]
+	for _, x := range t {
+		mixed, ok := x.(table.Mixed[K, V])
+		if !ok {
+			return nil, noMixed(x)
+		}
+		all = append(all, mixed)
+	}
+	return func(why *error) job {
+		return job{values: sent | back, flags: true, mixed: true, owned: true, full: noting(why),
+			run: func(i int, st *device.Stream, r received) error {
+				return all[i].MixedOn(st, device.View[table.Op](r.marks, 0, r.n), device.View[K](r.keys, 0, r.n),
+					valuesOf[V](r), outOf[V](r), statusOf(r))
+			}}
+	}, nil
+}

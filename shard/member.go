@@ -1,0 +1,161 @@
+package shard
+
+import (
+	"errors"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+// member is one of a table's devices, with what it has for exchanges. Of what there are two, successive rounds take one
+// each in turn.
+type member struct {
+	d     *device.Device
+	stage table.Stage
+	table table.Table
+	peers []bool // may kernels here use the memory of the others, and theirs this device's
+
+	ahead, split, work  *device.Stream   // counting; splitting and fetching; the table's own operations
+	splitting, working  *watch           // with Options.Apart: steps on the first two, and on the last
+	came                *device.Event    // the end of a caller's stream
+	sent, done, fetched [2]*device.Event // the ends of a round's splitting, operations and fetching
+	count               device.Kernel[countRows]
+	splits              device.Kernel[splitRows]
+	gather, merge       device.Kernel[gatherRows]
+	spread              device.Kernel[spreadRows]
+	regional            regional                   // made when first asked for
+	lists               [4]device.Kernel[listRows] // shard_sum, shard_scan, shard_offsets, shard_lists
+
+	counts  device.Slice[uint64] // one a chunk and owner
+	landing device.Host[uint64]  // where they come to
+	cursors device.Slice[uint64] // one a round and owner
+	inbox   [2]device.Slice[byte]
+	notes   [2]device.Slice[byte] // places and bases of a round's rows
+	outbox  [2]device.Slice[byte] // rows on their way, where there is no peer access
+
+	capacity int // slots of the table as last told
+}
+
+// open makes what the member has from the beginning.
+func (m *member) open(p *device.Program, apart bool) error {
+	m.stage.Init(m.d)
+	module, err := m.d.Compile(p)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(device.Bind(module, "shard_count", &m.count), device.Bind(module, "shard_split", &m.splits),
+		device.Bind(module, "shard_gather", &m.gather),
+		device.Bind(module, "shard_merge", &m.merge), device.Bind(module, "shard_spread", &m.spread))
+	for i, name := range []string{"shard_sum", "shard_scan", "shard_offsets", "shard_lists"} {
+		err = errors.Join(err, device.Bind(module, name, &m.lists[i]))
+	}
+	if err != nil {
+		return err
+	}
+	for _, st := range []**device.Stream{&m.ahead, &m.split, &m.work} {
+		if *st, err = m.d.NewStream(); err != nil {
+			return err
+		}
+	}
+	for _, ev := range m.events() {
+		if *ev, err = m.d.NewEvent(); err != nil {
+			return err
+		}
+	}
+	if apart {
+		if m.splitting, err = newWatch(m.d); err == nil {
+			m.working, err = newWatch(m.d)
+		}
+	}
+	return err
+}
+
+func (m *member) events() []**device.Event {
+	return []**device.Event{&m.came, &m.sent[0], &m.sent[1], &m.done[0], &m.done[1], &m.fetched[0], &m.fetched[1]}
+}
+
+// startCount queues counting a source's rows by chunk and owner, in so many words; they come to m.landing.
+func (m *member) startCount(s source, seed uint64, owners, chunk, words int) error {
+	if err := m.roomToCount(words); err != nil {
+		return err
+	}
+	counts := m.counts.Slice(0, words)
+	grid := device.GridFor(int64(s.n), tileMost)
+	grid.Threads = threads
+	grid.Blocks = min(grid.Blocks, max(8*int64(m.d.Info().Multiprocessors), int64(s.n>>31)+1))
+	return table.OneLine(errors.Join(m.came.Record(s.st), m.ahead.Wait(m.came), counts.Fill(m.ahead, 0),
+		m.count.Launch(m.ahead, grid, &countRows{Keys: s.keys, N: uint64(s.n), When: s.when, Seed: seed,
+			Owners: uint64(owners), Chunk: uint64(chunk), Counts: counts.Addr()}),
+		counts.ReadAsync(m.ahead, m.landing, counts.Len())))
+}
+
+// roomToCount makes the counters, so many words. Nothing that is queued uses them: whoever counted has waited.
+func (m *member) roomToCount(words int) (err error) {
+	if m.counts.Len() >= words {
+		return nil
+	}
+	if err := errors.Join(release(&m.counts), m.landing.Free()); err != nil {
+		return err
+	}
+	m.landing = device.Host[uint64]{}
+	words = max(words, 256)
+	if m.landing, err = device.MakeHost[uint64](m.d, words); err == nil {
+		m.counts, err = device.Make[uint64](m.d, words)
+	}
+	return err
+}
+
+func (m *member) needsOutbox() bool {
+	for _, direct := range m.peers {
+		if !direct {
+			return true
+		}
+	}
+	return false
+}
+
+// following is the stream that comes behind a job.
+func (m *member) following(st *device.Stream) *device.Stream {
+	if st == nil {
+		return m.d.Stream()
+	}
+	return st
+}
+
+// kept is the device memory that exchanges keep for the next.
+func (m *member) kept() (bytes int64) {
+	for i := range m.inbox {
+		bytes += m.inbox[i].Bytes() + m.notes[i].Bytes() + m.outbox[i].Bytes()
+	}
+	return bytes + m.counts.Bytes() + m.cursors.Bytes()
+}
+
+// close frees what the member has. Nothing uses it any more.
+func (m *member) close() (err error) {
+	if m.table != nil {
+		err = m.table.Close()
+	}
+	for i := range m.inbox {
+		err = errors.Join(err, release(&m.inbox[i]), release(&m.notes[i]), release(&m.outbox[i]))
+	}
+	err = errors.Join(err, release(&m.counts), release(&m.cursors), m.landing.Free())
+	err = errors.Join(err, m.splitting.close(), m.working.close())
+	for _, ev := range m.events() {
+		if *ev != nil {
+			err = errors.Join(err, (*ev).Close())
+		}
+	}
+	for _, st := range []*device.Stream{m.ahead, m.split, m.work} {
+		if st != nil {
+			err = errors.Join(err, st.Close())
+		}
+	}
+	return err
+}
+
+// release frees a slice that nothing uses.
+func release[T any](s *device.Slice[T]) error {
+	freed := *s
+	*s = device.Slice[T]{}
+	return freed.Free()
+}
