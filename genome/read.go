@@ -13,6 +13,7 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/crash"
+	"github.com/warpmap/warpmap/internal/files"
 )
 
 // Record is one sequence of a Block.
@@ -114,8 +115,6 @@ type Options struct {
 const (
 	defaultBlockBytes = 8 << 20
 	openedBlockBytes  = 1 << 16
-	windowBytes       = 8 << 20   // zstd's, where records are bounded
-	mostWindow        = 128 << 20 // zstd's, as of the command zstd: a few bytes can ask for gigabytes
 )
 
 // ErrTooLong is a record with more than Options.MaxLetters, or that the machine's memory does not hold, or with a name of more than 64 KiB.
@@ -209,17 +208,16 @@ type job struct {
 }
 
 func newStream(ctx context.Context, inputs []string, o Options) (*stream, error) {
-	files := inputs
 	if o.Open == nil {
 		var err error
-		if files, err = Expand(inputs); err != nil {
+		if inputs, err = Expand(inputs); err != nil {
 			return nil, err
 		}
 	}
-	s := &stream{o: o.complete(), inputs: files, texts: &texts{}}
+	s := &stream{o: o.complete(), inputs: inputs, texts: &texts{}}
 	s.ctx, s.stop = context.WithCancel(ctx)
 	s.parse, s.unpack = make(chan struct{}, s.o.Threads), make(chan struct{}, s.o.Threads)
-	s.ahead = s.o.Threads/max(1, min(s.o.Threads, len(files))) + 1
+	s.ahead = s.o.Threads/max(1, min(s.o.Threads, len(inputs))) + 1
 	s.readers = max(1, min(s.o.Threads/2, mostReaders))
 	return s, nil
 }
@@ -329,10 +327,10 @@ func (s *stream) tooLong(records []Record) int {
 func (s *stream) read(in *input) {
 	from, err := s.open(in)
 	if err != nil {
-		s.fail(in, plainError(err))
+		s.fail(in, files.Cause(err))
 		return
 	}
-	defer from.close()
+	defer from.end()
 	var left pieces // no job has them
 	for {
 		c := from.next()
@@ -340,7 +338,7 @@ func (s *stream) read(in *input) {
 			return
 		}
 		if err := from.know(c); err != nil {
-			s.fail(in, plainError(err))
+			s.fail(in, files.Cause(err))
 			return
 		}
 		switch {
@@ -378,7 +376,7 @@ func (s *stream) read(in *input) {
 // know tells the format by the first chunk that is not blank, and what is wrong with a chunk. Of what is packed, the first
 // byte that is not blank decides before an error behind it does, which may be in this chunk or in a later one.
 func (f *source) know(c *chunk) error {
-	if _, is := f.text.(packed); c.err != nil && !is {
+	if packed := f.text != nil && f.text.Packing != ""; c.err != nil && !packed {
 		return c.err
 	}
 	if f.format == unknown {

@@ -138,6 +138,11 @@ func TestInputs(t *testing.T) {
 	put(t, filepath.Join(dir, "a.FASTQ.gz"), gzipped("@a\nA\n+\n!\n"))
 	put(t, filepath.Join(dir, "below", "c.fna.zst"), zstded(">c\nG\n"))
 	put(t, filepath.Join(dir, "notes.txt"), "no sequences")
+	put(t, filepath.Join(dir, "._b.fa"), "what other systems keep of b.fa")
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
 	stdin := os.Stdin
 	defer func() { os.Stdin = stdin }()
 	for _, c := range []struct {
@@ -147,6 +152,7 @@ func TestInputs(t *testing.T) {
 		{[]string{dir}, "a\tA\nb\tC\nc\tG\n"},
 		{[]string{dir + "/b.fa", dir + "/a*"}, "b\tC\na\tA\n"},
 		{[]string{dir + "/**/*.fna.zst", "-"}, "c\tG\nin\tT\n"},
+		{[]string{link}, "a\tA\nb\tC\nc\tG\n"},
 	} {
 		var err error
 		if os.Stdin, err = os.Open(put(t, filepath.Join(dir, "stdin"), ">in\nT\n")); err != nil {

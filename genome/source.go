@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/warpmap/warpmap/internal/crash"
+	"github.com/warpmap/warpmap/internal/files"
 )
 
 const (
@@ -37,14 +38,14 @@ func (c *chunk) search(f format) {
 type source struct {
 	s      *stream
 	in     *input
-	text   io.Reader // nil where there is a file
-	file   *os.File  // plain and regular, so that it may be read anywhere
-	size   int64     // of the file when it was opened; nothing depends on it but how much is read ahead
-	at     int64     // of the file, where the next chunk begins
-	want   int       // bytes of the next chunk
-	format format    // once it is known
-	flight []*chunk  // those that are being read, in order
-	stop   func()    // closes the input
+	text   *files.Text  // nil where there is a file
+	file   *os.File     // plain and regular, so that it may be read anywhere
+	size   int64        // of the file when it was opened; nothing depends on it but how much is read ahead
+	at     int64        // of the file, where the next chunk begins
+	want   int          // bytes of the next chunk
+	format format       // once it is known
+	flight []*chunk     // those that are being read, in order
+	close  func() error // the input
 }
 
 // next is the next chunk, whatever went wrong with it.
@@ -113,12 +114,12 @@ func (c *chunk) read(s *stream, from io.Reader) {
 	c.text = c.text[:n]
 }
 
-// close waits for what is being read, and closes the input.
-func (f *source) close() {
+// end waits for what is being read, and closes the input.
+func (f *source) end() {
 	for _, c := range f.flight {
 		<-c.done
 	}
-	f.stop()
+	f.close()
 }
 
 // piece is a stretch of text, and the memory that it lies in; nil: memory that nobody gets back.

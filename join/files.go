@@ -7,14 +7,12 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 	"unicode"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -346,18 +344,13 @@ type encoder interface {
 // Writer writes record batches to a file. Nothing stands under the file's name before Close: until then the rows go to
 // a hidden file beside it, which Abort removes.
 type Writer struct {
-	enc  encoder
-	buf  *bufio.Writer
-	f    *os.File // nil for standard output
-	name string   // as the caller knows it
-	path string   // where links lead to
-	done bool
-
-	spool *os.File // without a name, while an encoder needs one
-	parts *parts   // where path is a folder
-	part  bool     // of parts, which bring their folder's names to disk
-
-	device *os.File // where path is no file
+	enc    encoder
+	buf    *bufio.Writer
+	out    *files.Output // nil of a folder, and where nothing is kept
+	folder *parts        // where the output is one
+	name   string        // as the caller knows it
+	done   bool
+	spool  *os.File // without a name, while an encoder needs one
 }
 
 // columns is the encoder of row groups of columns, nil for the other formats.
@@ -377,22 +370,9 @@ func (w *Writer) Write(rec arrow.RecordBatch) error {
 // fail says what went wrong with the file that the caller named, not with the hidden one.
 func (w *Writer) fail(err error) error {
 	if err != nil {
-		return fmt.Errorf("%s: %w", w.name, oneLine(cause(err)))
+		return fmt.Errorf("%s: %w", w.name, oneLine(files.Cause(err)))
 	}
 	return nil
-}
-
-// cause is what the system said, without the name of the file that it said it of.
-func cause(err error) error {
-	var p *os.PathError
-	var l *os.LinkError
-	switch {
-	case errors.As(err, &p):
-		return p.Err
-	case errors.As(err, &l):
-		return l.Err
-	}
-	return err
 }
 
 // Close ends the file and gives it its name. On an error the name is as it was before.
@@ -401,39 +381,14 @@ func (w *Writer) Close() error {
 		return nil
 	}
 	defer w.Abort()
-	if err := catch("cannot be written", w.enc.finish); err != nil {
+	err := catch("cannot be written", w.enc.finish)
+	if err == nil && w.buf != nil {
+		err = w.buf.Flush()
+	}
+	if err != nil {
 		return w.fail(err)
 	}
-	if w.parts != nil {
-		if err := w.parts.keep(w.path); err != nil {
-			return w.fail(err)
-		}
-		w.done = true
-		return nil
-	}
-	if err := w.buf.Flush(); err != nil || w.f == nil {
-		if w.device != nil {
-			err = cmp.Or(err, w.device.Close())
-		}
-		return w.fail(err)
-	}
-	w.unspool()
-	if err := w.f.Sync(); err != nil {
-		return w.fail(err)
-	}
-	if err := w.f.Close(); err != nil {
-		return w.fail(err)
-	}
-	rename := files.Rename
-	if w.part {
-		rename = os.Rename
-	}
-	if err := rename(w.f.Name(), w.path); err != nil {
-		return w.fail(err)
-	}
-	hidden.forget(w.f.Name())
-	w.done = true
-	return nil
+	return w.fail(w.end(true))
 }
 
 // Abort gives the file up; after Close it does nothing.
@@ -441,84 +396,30 @@ func (w *Writer) Abort() {
 	if w.done {
 		return
 	}
-	w.done = true
 	if e, ok := w.enc.(interface{ stop() }); ok {
 		e.stop() // what is under way
 	}
-	if w.f != nil {
-		w.f.Close()
-		hidden.remove(w.f.Name())
-	}
-	if w.device != nil {
-		w.device.Close()
-	}
-	w.unspool()
+	w.end(false)
 }
 
-func (w *Writer) unspool() {
+// end closes all files.
+func (w *Writer) end(whole bool) error {
+	w.done = true
 	if w.spool != nil {
 		w.spool.Close()
 	}
-}
-
-// hiddenFiles are the names of this process's files that are not whole.
-type hiddenFiles struct {
-	mu    sync.Mutex
-	names map[string]bool
-	ended bool
-}
-
-var hidden = hiddenFiles{names: map[string]bool{}}
-
-// hide creates a file that is removed when the process ends early.
-func hide(name string, mode os.FileMode) (f *os.File, err error) {
-	err = hidden.make(name, func() error {
-		f, err = os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
-		return err
-	})
-	return f, err
-}
-
-// make makes what is removed when the process ends early.
-func (h *hiddenFiles) make(name string, create func() error) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.ended {
-		return errors.New("the process is ending")
+	switch {
+	case w.folder != nil:
+		return w.folder.files.Close(whole)
+	case w.out != nil:
+		return w.out.Close(whole)
 	}
-	err := create()
-	if err == nil {
-		h.names[name] = true
-	}
-	return err
-}
-
-func (h *hiddenFiles) forget(name string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	delete(h.names, name)
-}
-
-func (h *hiddenFiles) remove(name string) {
-	os.RemoveAll(name)
-	h.forget(name)
+	return nil
 }
 
 // RemoveHidden removes the hidden files of all writers that neither Close nor Abort has ended, and lets no new ones be
 // created. It is for a process that has to end at once, while a call that cannot be interrupted still runs.
-func RemoveHidden() {
-	hidden.mu.Lock()
-	defer hidden.mu.Unlock()
-	hidden.ended = true
-	for name := range hidden.names {
-		for range 100 { // in a folder others may still create files
-			if os.RemoveAll(name) == nil {
-				break
-			}
-			time.Sleep(time.Millisecond)
-		}
-	}
-}
+func RemoveHidden() { files.RemoveHidden() }
 
 type ipcEncoder struct{ w *ipc.FileWriter }
 
@@ -538,14 +439,13 @@ func newIPCEncoder(w *Writer, schema *arrow.Schema, packing string) (encoder, er
 		return ipcEncoder{fw}, nil
 	}
 	e := &spoolEncoder{out: fw, schema: schema}
-	beside := filepath.Join(os.TempDir(), fmt.Sprintf("warpmap.%08x", rand.Uint32()))
-	if w.f != nil {
-		beside = w.f.Name()
+	beside := "" // the folder of temporary files
+	if w.out != nil && w.out.Regular {
+		beside = filepath.Dir(w.out.Name())
 	}
-	if e.spool, err = hide(beside+".spool", 0o600); err != nil {
+	if e.spool, err = files.Temporary(beside); err != nil {
 		return nil, err
 	}
-	hidden.remove(e.spool.Name()) // the open file stays until it is closed
 	e.w = ipc.NewWriter(e.spool, ipc.WithSchema(schema))
 	w.spool = e.spool
 	return e, nil

@@ -225,7 +225,7 @@ func TestBadFiles(t *testing.T) {
 		t.Error(err)
 	}
 	os.Mkdir(filepath.Join(dir, "d.csv"), 0o777)
-	if _, err := Create(filepath.Join(dir, "d.csv"), arrow.NewSchema(nil, nil)); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+	if _, err := Create(filepath.Join(dir, "d.csv"), arrow.NewSchema(nil, nil)); err == nil || !strings.Contains(err.Error(), "a folder") {
 		t.Error(err)
 	}
 	// What cannot be written leaves nothing.
@@ -508,8 +508,8 @@ func TestErrorsNameTheOutputAsGiven(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		hidden := w.f.Name()
-		w.f.Close() // as good as a full disk: every write fails
+		hidden := w.out.Name()
+		w.out.File.Close() // as good as a full disk: every write fails
 		err = w.Write(rows.RecordBatch())
 		if err == nil {
 			err = w.Close()
@@ -523,7 +523,7 @@ func TestErrorsNameTheOutputAsGiven(t *testing.T) {
 			t.Fatal(err)
 		}
 		os.Mkdir(path, 0o777)
-		if err := w.Close(); err == nil || !strings.HasPrefix(err.Error(), path+": ") || strings.Contains(err.Error(), w.f.Name()) {
+		if err := w.Close(); err == nil || !strings.HasPrefix(err.Error(), path+": ") || strings.Contains(err.Error(), w.out.Name()) {
 			t.Error(err)
 		}
 		os.Remove(path)

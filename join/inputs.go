@@ -1,21 +1,20 @@
 package join
 
 import (
-	"bufio"
 	"bytes"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
-	"github.com/klauspost/compress/zstd"
+
+	"github.com/warpmap/warpmap/internal/files"
 )
 
 // Format is how a file holds its rows.
@@ -37,9 +36,6 @@ var suffixes = []struct {
 }{
 	{".parquet", Parquet}, {".csv", CSV}, {".arrow", Arrow}, {".ipc", Arrow}, {".feather", Arrow}, {".tsv", TSV}, {".jsonl", JSONL}, {".ndjson", JSONL},
 }
-
-// packed are the endings of compressed text, behind its own.
-var packings = map[string]string{".gz": "gzip", ".gzip": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 
 // Suffixes lists the file name endings that Open and Create know. Those of text may have .gz or .zst behind them.
 func Suffixes() (out []string) {
@@ -67,11 +63,7 @@ func (f Format) text() bool { return f == CSV || f == TSV || f == JSONL }
 
 // named is the format and the compression that a file's name tells, empty where it tells none.
 func named(path string) (f Format, packing string) {
-	name := strings.ToLower(path)
-	packing = packings[filepath.Ext(name)]
-	if packing != "" {
-		name = strings.TrimSuffix(name, filepath.Ext(name))
-	}
+	name, packing := files.CutPacking(path)
 	for _, s := range suffixes {
 		if strings.HasSuffix(name, s.suffix) && (packing == "" || s.format.text()) {
 			return s.format, packing
@@ -161,11 +153,10 @@ func (r *Reader) open(f *os.File, format Format) (err error) {
 
 // spool copies what can be read once to a file without a name.
 func spool(from io.Reader) (*os.File, error) {
-	f, err := hide(filepath.Join(os.TempDir(), fmt.Sprintf("warpmap.%08x.tmp", rand.Uint32())), 0o600)
+	f, err := files.Temporary("")
 	if err != nil {
 		return nil, spooling(err)
 	}
-	hidden.remove(f.Name()) // the open file stays until it is closed
 	if _, err := io.Copy(spoolFile{f}, from); err != nil {
 		f.Close()
 		return nil, err
@@ -186,7 +177,7 @@ func spooling(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("what can be read once goes to a temporary file in %s (TMPDIR names another folder): %w", os.TempDir(), cause(err))
+	return fmt.Errorf("what can be read once goes to a temporary file in %s (TMPDIR names another folder): %w", os.TempDir(), files.Cause(err))
 }
 
 // told is the format that a file's first bytes tell.
@@ -207,35 +198,16 @@ func told(f *os.File) (Format, error) {
 
 // unpacked is the text of a file, whatever it is compressed with.
 func unpacked(f *os.File) (textSource, error) {
-	s, err := f.Stat()
+	about, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
-	first := make([]byte, 4)
-	n, err := f.ReadAt(first, 0)
-	if err != nil && err != io.EOF {
-		return nil, err
-	}
-	whole := func() *io.SectionReader { return io.NewSectionReader(f, 0, s.Size()) }
-	switch first = first[:n]; {
-	case bytes.HasPrefix(first, []byte{0x1f, 0x8b}):
-		return func() (io.ReadCloser, error) { return gzip.NewReader(bufio.NewReaderSize(whole(), 1<<18)) }, nil
-	case bytes.Equal(first, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		return func() (io.ReadCloser, error) {
-			z, err := zstd.NewReader(whole())
-			if err != nil {
-				return nil, err
-			}
-			return z.IOReadCloser(), nil
-		}, nil
-	}
-	return func() (io.ReadCloser, error) { return plain{whole()}, nil }, nil
+	threads := runtime.GOMAXPROCS(0)
+	u := files.Unpacking{Threads: min(threads, 4), Work: make(chan struct{}, threads), Ahead: threads}
+	return func() (io.ReadCloser, error) {
+		return files.NewText(io.NopCloser(io.NewSectionReader(f, 0, about.Size())), u)
+	}, nil
 }
-
-// plain is a file's bytes as they are.
-type plain struct{ *io.SectionReader }
-
-func (plain) Close() error { return nil }
 
 // textFile is a file of text whose columns are known.
 type textFile struct {

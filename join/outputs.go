@@ -5,11 +5,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"math"
-	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -109,92 +106,50 @@ func create(path string, schema *arrow.Schema, o WriteOptions, pq parquetOptions
 	if err := o.check(path); err != nil {
 		return nil, err
 	}
-	w := &Writer{name: path, path: path}
-	if o.folder(path) {
+	w := &Writer{name: path}
+	format, _ := o.format(path)
+	switch {
+	case o.folder(path):
 		var err error
-		if w.path, err = files.Target(filepath.Clean(path)); err != nil {
+		if w.folder, err = newParts(path, schema, o, pq); err != nil {
 			return nil, w.fail(err)
 		}
-		if w.parts, err = newParts(w.path, schema, o, pq); err != nil {
-			return nil, w.fail(err)
-		}
-		w.enc = w.parts
+		w.enc = w.folder
 		return w, nil
+	case format == "": // nowhere
+		pq.null = true
+		e, err := newParquetEncoder(nil, schema, pq)
+		w.enc = e
+		return w, w.fail(err)
+	}
+	var err error
+	if w.out, err = files.Create(path); err != nil {
+		return nil, err
 	}
 	if path == "-" {
 		w.name = "standard output"
-		w.buf = bufio.NewWriterSize(os.Stdout, 1<<16)
-		return w.begin(schema, o, pq)
 	}
-	mode := os.FileMode(0)
-	if s, err := os.Stat(path); err == nil {
-		if s.IsDir() {
-			return nil, fmt.Errorf("%s: not a regular file", path)
-		}
-		if own, err := os.Stdout.Stat(); err == nil && os.SameFile(s, own) { // a shell writes there too, at its own place
-			w.buf = bufio.NewWriterSize(os.Stdout, 1<<16)
-			return w.begin(schema, o, pq)
-		}
-		if !s.Mode().IsRegular() {
-			return w.straight(schema, o, pq)
-		}
-		mode = s.Mode().Perm()
-	}
-	var err error
-	if w.path, err = files.Target(path); err != nil { // through a link, not over it
-		return nil, &os.PathError{Op: "create", Path: path, Err: cause(err)}
-	}
-	dir, base := filepath.Split(w.path)
-	err = tryNames(dir, base, func(name string) (err error) {
-		w.f, err = hide(name, 0o666)
-		return err
-	})
-	if err != nil {
-		return nil, &os.PathError{Op: "create", Path: path, Err: cause(err)}
-	}
-	if mode != 0 {
-		w.f.Chmod(mode)
-	}
-	w.buf = bufio.NewWriterSize(w.f, 1<<20)
-	return w.begin(schema, o, pq)
+	o.Format = format
+	return w.begin(path, schema, o, pq)
 }
 
-// tryNames calls make with names beside another until one is free.
-func tryNames(dir, base string, make func(name string) error) (err error) {
-	base = base[:min(len(base), 200)] // names have at most 255 bytes
-	for {
-		if err = make(fmt.Sprintf("%s.%s.%08x.tmp", dir, base, rand.Uint32())); !errors.Is(err, os.ErrExist) {
-			return err
-		}
+// begin makes the encoder of an output, whose path may tell how it is packed.
+func (w *Writer) begin(path string, schema *arrow.Schema, o WriteOptions, pq parquetOptions) (_ *Writer, err error) {
+	size := 1 << 16
+	if w.out.Regular {
+		size = 1 << 20
 	}
-}
-
-// straight writes to what is no file, under its own name.
-func (w *Writer) straight(schema *arrow.Schema, o WriteOptions, pq parquetOptions) (*Writer, error) {
-	if f, _ := o.format(w.name); f == "" {
-		pq.null = true
-		e, err := newParquetEncoder(nil, schema, pq)
-		w.buf, w.enc = bufio.NewWriter(io.Discard), e
-		return w, w.fail(err)
-	}
-	f, err := os.OpenFile(w.path, os.O_WRONLY, 0)
-	if err != nil {
-		return nil, err
-	}
-	w.device, w.buf = f, bufio.NewWriterSize(f, 1<<16)
-	return w.begin(schema, o, pq)
-}
-
-// begin makes the encoder of a file that is open.
-func (w *Writer) begin(schema *arrow.Schema, o WriteOptions, pq parquetOptions) (_ *Writer, err error) {
-	format, packing := o.format(w.name)
+	w.buf = bufio.NewWriterSize(w.out, size)
+	format, packing := o.format(path)
 	err = catch("cannot be written", func() (err error) {
 		switch format {
 		case Parquet:
 			if pq.compression, err = parseCompression(packing); err == nil {
 				var e *parquetEncoder
 				if e, err = newParquetEncoder(w.buf, schema, pq); err == nil {
-					e.file = w.f
+					if w.out.Regular {
+						e.file = w.out.File
+					}
 					w.enc = e
 				}
 			}
@@ -217,9 +172,9 @@ func (w *Writer) begin(schema *arrow.Schema, o WriteOptions, pq parquetOptions) 
 	return w, nil
 }
 
-// parts writes a folder of files, which are in a hidden one beside it until all are whole.
+// parts writes a folder of files.
 type parts struct {
-	dir    string // the hidden one
+	files  *files.Folder
 	schema *arrow.Schema
 	o      WriteOptions // of a file
 	pq     parquetOptions
@@ -239,26 +194,16 @@ func partSuffix(f Format, packing string) string {
 	return suffix
 }
 
-func newParts(path string, schema *arrow.Schema, o WriteOptions, pq parquetOptions) (*parts, error) {
-	if entries, err := os.ReadDir(path); err == nil && len(entries) > 0 {
-		return nil, errors.New("the folder is not empty")
-	} else if err != nil && !os.IsNotExist(err) {
-		return nil, errors.New("not a folder")
-	}
+func newParts(path string, schema *arrow.Schema, o WriteOptions, pq parquetOptions) (p *parts, err error) {
 	pq.columns = nil // batches go by their types
-	p := &parts{schema: schema, pq: pq, most: cmp.Or(o.RowsPerFile, math.MaxInt64)}
+	p = &parts{schema: schema, pq: pq, most: cmp.Or(o.RowsPerFile, math.MaxInt64)}
 	p.o.Format, p.o.Compression = o.format(path + "/")
 	p.suffix = partSuffix(p.o.Format, p.o.Compression)
-	dir, base := filepath.Split(path)
-	err := tryNames(dir, base, func(name string) error {
-		p.dir = name
-		return hidden.make(name, func() error { return os.Mkdir(name, 0o777) })
-	})
-	if err != nil {
+	if p.files, err = files.CreateFolder(path); err != nil {
 		return nil, err
 	}
 	if err := p.next(); err != nil {
-		p.stop()
+		p.files.Close(false)
 		return nil, err
 	}
 	return p, nil
@@ -271,13 +216,12 @@ func (p *parts) next() (err error) {
 			return err
 		}
 	}
-	name := fmt.Sprintf("part-%05d%s", p.n, p.suffix)
+	w := &Writer{name: fmt.Sprintf("part-%05d%s", p.n, p.suffix)} // in errors it stands behind the folder's name
 	p.n, p.rows = p.n+1, 0
-	if p.w, err = create(filepath.Join(p.dir, name), p.schema, p.o, p.pq); err != nil {
-		return fmt.Errorf("%s: %w", name, cmp.Or(errors.Unwrap(err), err))
+	if w.out, err = p.files.Create(w.name); err == nil {
+		p.w, err = w.begin(w.name, p.schema, p.o, p.pq)
 	}
-	p.w.name, p.w.part = name, true // in errors it stands behind the folder's name, which is not the hidden one
-	return nil
+	return err
 }
 
 func (p *parts) write(rec arrow.RecordBatch) error {
@@ -300,27 +244,16 @@ func (p *parts) write(rec arrow.RecordBatch) error {
 	return nil
 }
 
-func (p *parts) finish() error { return p.w.Close() }
-
-// keep gives the folder its name.
-func (p *parts) keep(path string) error {
-	if err := files.Sync(p.dir); err != nil {
-		return err
+func (p *parts) finish() error {
+	if p.w == nil {
+		return errors.New("a file of the folder could not be begun")
 	}
-	if err := files.Rename(p.dir, path); err != nil {
-		return err
-	}
-	hidden.forget(p.dir)
-	p.dir = ""
-	return nil
+	return p.w.Close()
 }
 
-// stop removes what is not whole.
+// stop ends what is under way.
 func (p *parts) stop() {
 	if p.w != nil {
 		p.w.Abort()
-	}
-	if p.dir != "" {
-		hidden.remove(p.dir)
 	}
 }

@@ -7,15 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
 	"github.com/apache/arrow-go/v18/arrow/ipc"
+
+	"github.com/warpmap/warpmap/internal/files"
 )
 
 // A build side that does not fit into memory is joined by parts: both sides' rows go to files on disk, by a hash of their keys, and each part of the
@@ -420,14 +420,10 @@ func (g *partedJoin) spill(s *arrow.Schema) (*spill, error) {
 	return p, err
 }
 
-// nameless opens a temporary file without a name.
+// nameless opens a temporary file.
 func nameless() (*os.File, error) {
-	f, err := hide(filepath.Join(os.TempDir(), fmt.Sprintf("warpmap.%08x.part", rand.Uint32())), 0o600)
-	if err != nil {
-		return nil, spilling(err)
-	}
-	hidden.remove(f.Name()) // the open file stays until it is closed
-	return f, nil
+	f, err := files.Temporary("")
+	return f, spilling(err)
 }
 
 // spillTo spills to a file from where it is.
@@ -448,7 +444,7 @@ func spilling(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("a build side larger than memory goes to temporary files in %s (TMPDIR names another folder): %w", os.TempDir(), cause(err))
+	return fmt.Errorf("a build side larger than memory goes to temporary files in %s (TMPDIR names another folder): %w", os.TempDir(), files.Cause(err))
 }
 
 // end is for a spill that is whole.

@@ -2,12 +2,9 @@ package join
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -52,27 +49,19 @@ func expandAll(format Format, names []string) (files []inputFile, err error) {
 }
 
 // once tells which input, that can be read once alone, is given twice: standard input, or a pipe.
-func once(files []inputFile) error {
-	stdin := false
-	var pipes []fs.FileInfo
-	for _, f := range files {
-		if f.path == "-" && stdin {
-			return ofInput(errors.New("- is given twice, and standard input can be read once: copy it to a file first, or name another input"))
-		}
-		about, err := os.Stat(f.path)
-		if f.path == "-" {
-			stdin = true
-			about, err = os.Stdin.Stat()
-		}
-		if err != nil || about.Mode()&(fs.ModeNamedPipe|fs.ModeSocket) == 0 {
-			continue
-		}
-		if slices.ContainsFunc(pipes, func(p fs.FileInfo) bool { return os.SameFile(p, about) }) {
-			return ofInput(fmt.Errorf("%s is given twice, and a pipe can be read once: copy it to a file first, or name another input", f.path))
-		}
-		pipes = append(pipes, about)
+func once(inputs []inputFile) error {
+	if again, err := files.Once(paths(inputs)); err != nil {
+		return ofInput(fmt.Errorf("%s %w", again, err))
 	}
 	return nil
+}
+
+func paths(inputs []inputFile) []string {
+	out := make([]string, len(inputs))
+	for i, f := range inputs {
+		out[i] = f.path
+	}
+	return out
 }
 
 // openFiles opens files as one.
@@ -124,30 +113,12 @@ func CheckOutput(o Options) error {
 	refuse := func(what string, args ...any) error {
 		return fmt.Errorf("%s: "+what+": want another name to write to", append([]any{o.Out}, args...)...)
 	}
-	about, err := os.Stat(o.Out)
-	if o.Out == "-" {
-		about, err = os.Stdout.Stat()
-	}
-	if err == nil {
-		paths := make([]string, len(inputs))
-		for i, f := range inputs {
-			paths[i] = f.path
-		}
-		if name, is := files.Same(about, paths); is && o.Out == "-" {
-			return fmt.Errorf("standard output goes to %s, which is read: want another file", name)
-		} else if is {
-			return refuse("is read, as %s, and would be written", name)
-		}
-	}
 	if !o.writeOptions().folder(o.Out) {
-		return nil
+		return files.NotRead(o.Out, paths(inputs))
 	}
 	to, err := files.Target(filepath.Clean(o.Out))
 	if err != nil {
 		return nil // to create it says that
-	}
-	if to, err = filepath.Abs(to); err != nil {
-		return err
 	}
 	part := filepath.Join(to, "part-00000"+partSuffix(o.writeOptions().format(o.Out)))
 	for _, f := range inputs {
@@ -197,69 +168,44 @@ type pathKey struct{ name, value string }
 const nullPartition = "__HIVE_DEFAULT_PARTITION__"
 
 // expand finds the files that a name stands for.
-func expand(format Format, name string) ([]inputFile, error) {
-	if name == "-" {
-		return []inputFile{{path: name}}, nil
-	}
-	if s, err := os.Stat(name); err == nil {
-		if !s.IsDir() {
-			return []inputFile{{path: name}}, nil
-		}
-		return inFolder(format, name)
-	}
-	if strings.ContainsAny(name, "*?[{") {
-		found, err := doublestar.FilepathGlob(name, doublestar.WithFailOnIOErrors(), doublestar.WithFilesOnly(), doublestar.WithNoHidden())
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-		if len(found) == 0 {
-			return nil, fmt.Errorf("%s: no file matches", name)
-		}
-		slices.Sort(found)
-		files := make([]inputFile, len(found))
-		for i, path := range found {
-			files[i] = inputFile{path: path, keys: keysOf(path), pattern: name}
-		}
-		return files, nil
-	}
-	if strings.Contains(name, ",") {
-		var files []inputFile
+func expand(format Format, name string) (out []inputFile, err error) {
+	found, as, err := files.Expand(name, "._", func(path string) bool {
+		known, _ := named(path)
+		return known != "" || format != ""
+	})
+	switch {
+	case as == files.Nothing && strings.Contains(name, ","):
 		for part := range strings.SplitSeq(name, ",") {
 			some, err := expand(format, part)
 			if err != nil {
 				return nil, err
 			}
-			files = append(files, some...)
+			out = append(out, some...)
 		}
-		return files, nil
+		return out, nil
+	case as == files.Nothing:
+		return []inputFile{{path: name}}, nil // opening it says what is wrong
+	case err == nil && as == files.InFolder && found == nil:
+		err = fmt.Errorf("no file in this folder has a name that ends in one of %s", strings.Join(Suffixes(), ", "))
 	}
-	return []inputFile{{path: name}}, nil // opening it says what is wrong
-}
-
-// inFolder finds the files of a folder and of those below it.
-func inFolder(format Format, dir string) (files []inputFile, err error) {
-	root := dir + string(filepath.Separator) // through a link
-	err = filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if name := e.Name(); path != root && (strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_")) {
-			if e.IsDir() {
-				return fs.SkipDir
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	for _, path := range found {
+		f := inputFile{path: path}
+		switch as {
+		case files.InFolder:
+			below, err := filepath.Rel(name, path)
+			if err != nil {
+				return nil, err
 			}
-			return nil
+			f.folder, f.keys = name, keysOf(below)
+		case files.ByPattern:
+			f.pattern, f.keys = name, keysOf(path)
 		}
-		if known, _ := named(path); e.IsDir() || known == "" && format == "" {
-			return nil
-		}
-		below, err := filepath.Rel(dir, path)
-		files = append(files, inputFile{path: path, keys: keysOf(below), folder: dir})
-		return err
-	})
-	if err == nil && len(files) == 0 {
-		err = fmt.Errorf("%s: no file in this folder has a name that ends in one of %s", dir, strings.Join(Suffixes(), ", "))
+		out = append(out, f)
 	}
-	return files, err
+	return out, nil
 }
 
 // keysOf are the keys of a path's folders.

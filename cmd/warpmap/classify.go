@@ -16,6 +16,7 @@ import (
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
 	"github.com/warpmap/warpmap/genome/classify"
+	"github.com/warpmap/warpmap/internal/files"
 )
 
 func classifyCommand() *cobra.Command {
@@ -72,13 +73,13 @@ A DB that is there is replaced only with --force. The file appears, or is replac
 					return fmt.Errorf("--%s 0: want 1 or more", flag)
 				}
 			}
-			var files []string // of the taxonomy
+			var read []string // of the taxonomy
 			if entries, err := os.ReadDir(taxonomy); err == nil {
 				for _, e := range entries {
-					files = append(files, filepath.Join(taxonomy, e.Name()))
+					read = append(read, filepath.Join(taxonomy, e.Name()))
 				}
 			}
-			if err := checkOutputs(files, args[1:], output{"DB", args[0]}); err != nil {
+			if err := checkRegular(read, args[1:], output{"DB", args[0]}); err != nil {
 				return err
 			}
 			if i, err := os.Stat(args[0]); err == nil && i.Mode().IsRegular() && !add && !force {
@@ -305,8 +306,8 @@ func (q *classifyFlags) run(cmd *cobra.Command, name string, inputs []string) (e
 		if err != nil {
 			return err
 		}
-		if err := checkStandardOutput(append(read, name)...); err != nil {
-			return err
+		if err := files.NotRead("-", append(read, name)); err != nil {
+			return &usageError{err}
 		}
 	}
 	var mates []string
@@ -370,7 +371,7 @@ func (q *classifyFlags) run(cmd *cobra.Command, name string, inputs []string) (e
 	if q.out == "-" {
 		err = lines(cmd.OutOrStdout())
 	} else {
-		err = genome.WriteFile(q.out, func(f *os.File) error { return lines(f) })
+		err = files.WriteFile(q.out, func(f *os.File) error { return lines(f) })
 	}
 	if err != nil {
 		return err
@@ -378,12 +379,12 @@ func (q *classifyFlags) run(cmd *cobra.Command, name string, inputs []string) (e
 	bar.clear()
 	s.Querying = time.Since(begin).Seconds()
 	if q.report != "" {
-		if err := genome.WriteFile(q.report, func(f *os.File) error { return tally.Report(f) }); err != nil {
+		if err := files.WriteFile(q.report, func(f *os.File) error { return tally.Report(f) }); err != nil {
 			return err
 		}
 	}
 	if q.abundances != "" {
-		if err := genome.WriteFile(q.abundances, func(f *os.File) error { return tally.Abundances(f) }); err != nil {
+		if err := files.WriteFile(q.abundances, func(f *os.File) error { return tally.Abundances(f) }); err != nil {
 			return err
 		}
 	}

@@ -151,7 +151,7 @@ func TestClassifyErrors(t *testing.T) {
 	if _, _, err := run(t, "classify", "query", in("x.db"), in("nowhere.fa"), "--out", in("lines")); !errors.As(err, &input) {
 		t.Error(err)
 	}
-	left, _ := filepath.Glob(filepath.Join(dir, ".*-*"))
+	left, _ := filepath.Glob(filepath.Join(dir, ".*.tmp"))
 	if _, err := os.Stat(in("lines")); err == nil || len(left) > 0 {
 		t.Errorf("a query that failed left lines, or %v", left)
 	}
@@ -212,26 +212,28 @@ func TestGenomeMistakes(t *testing.T) {
 		args []string
 		says string
 	}{
-		{exitUsage, []string{"kmers", "count", "1.fa", "-k", "5", "--out", "1.fa"}, "is read and would be written"},
+		{exitUsage, []string{"kmers", "count", "1.fa", "-k", "5", "--out", "1.fa"}, "and would be written"},
 		{exitUsage, []string{"kmers", "count", "1.fa", "-k", "5", "--out", "-"}, "want the name of a file"},
 		{exitUsage, []string{"kmers", "count", "1.fa", "-k", "5", "--out", ""}, "without a name"},
 		{exitUsage, []string{"kmers", "count", "1.fa", "-k", "5", "--out", "refs"}, "a folder"},
-		{exitUsage, []string{"kmers", "dump", "x.wk", "--parquet", "x.wk"}, "is read and would be written"},
+		{exitUsage, []string{"kmers", "dump", "x.wk", "--parquet", "x.wk"}, "and would be written"},
 		{exitInput, []string{"kmers", "count", "packed", "-k", "5", "--skip-broken", "--out", "y"}, "bzip2 -dc"},
 		{exitInput, []string{"kmers", "stats", os.DevNull}, "a pipe, a folder or a device"},
 		{exitInput, []string{"kmers", "stats", "pipe"}, "a pipe, a folder or a device"},
 		{exitUsage, []string{"kmers", "count", "1.fa", "-k", "5", "--out", "pipe"}, "a pipe or a device"},
 		{exitInput, []string{"classify", "info", "pipe"}, "a pipe, a folder or a device"},
 		{exitInput, []string{"classify", "query", "refs", "1.fa"}, "a pipe, a folder or a device"},
-		{exitUsage, []string{"classify", "build", "tax/nodes.dmp", "refs", "--taxonomy", "tax"}, "is read and would be written"},
+		{exitUsage, []string{"classify", "build", "tax/nodes.dmp", "refs", "--taxonomy", "tax"}, "and would be written"},
 		{exitUsage, []string{"classify", "build", "-", "refs", "--taxonomy", "tax"}, "DB -"},
+		{exitUsage, []string{"classify", "build", "pipe", "refs", "--taxonomy", "tax"}, "pipe: a pipe or a device"},
+		{exitInput, []string{"kmers", "count", "-", "-", "-k", "5", "--out", "y"}, "-: is given twice"},
 		{exitUsage, []string{"classify", "query", "x.db", "1.fa", "--out", ""}, "without a name"},
 		{exitUsage, []string{"classify", "query", "x.db", "1.fa", "--out", "y", "--report", "link"}, "want two names"},
-		{exitUsage, []string{"classify", "build", "refs/6.fa", "refs", "--taxonomy", "tax"}, "is read and would be written"},
+		{exitUsage, []string{"classify", "build", "refs/6.fa", "refs", "--taxonomy", "tax"}, "and would be written"},
 		{exitUsage, []string{"classify", "build", "x.db", "refs", "--add", "-k", "15"}, "--kmer with --add"},
 		{exitInput, []string{"classify", "build", "x.db", "refs", "--add", "--taxonomy", "mistyped"}, "mistyped: no such file"},
 		{exitUsage, []string{"classify", "build", "y.db", "refs", "--taxonomy", "tax", "--stride", "0"}, "--stride 0"},
-		{exitUsage, []string{"classify", "query", "x.db", "1.fa", "--out", "x.db"}, "is read and would be written"},
+		{exitUsage, []string{"classify", "query", "x.db", "1.fa", "--out", "x.db"}, "and would be written"},
 		{exitUsage, []string{"classify", "query", "x.db", "1.fa", "--out", "y", "--report", "y"}, "want two names"},
 		{exitUsage, []string{"classify", "query", "x.db", "1.fa", "--report", "none/y"}, "--report"},
 		{exitUsage, []string{"classify", "query", "x.db", "1.fa", "2.fa", "--paired", "--skip-broken"}, "--skip-broken with --paired"},

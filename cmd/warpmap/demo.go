@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/warpmap/warpmap"
+	"github.com/warpmap/warpmap/internal/files"
 	"github.com/warpmap/warpmap/join"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/workload"
@@ -26,12 +26,11 @@ func demoCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := cmd.OutOrStdout()
 			say := func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }
-			dir, err := os.MkdirTemp("", "warpmap-demo-*")
+			dir, remove, err := files.TemporaryFolder()
 			if err != nil {
 				return err
 			}
-			temporary.Store(dir, true)
-			defer os.RemoveAll(dir)
+			defer remove()
 			d, err := openDevice(cmd)
 			if err != nil {
 				return err

@@ -70,11 +70,8 @@ A count stops at 4,294,967,295. With --devices each of several devices counts a 
 			if o.Read.Threads < 0 || o.MaxMemory < 0 {
 				return fmt.Errorf("--threads %d, --max-memory %d: want numbers that are not negative", o.Read.Threads, o.MaxMemory)
 			}
-			if err := checkOutputs(nil, args, output{"--out", out}); err != nil {
+			if err := checkRegular(nil, args, output{"--out", out}); err != nil {
 				return err
-			}
-			if i, err := os.Stat(out); err == nil && !i.Mode().IsRegular() {
-				return fmt.Errorf("--out %s: a pipe or a device: want the name of a file, which is written here and there", out)
 			}
 			if quiet {
 				cmd.SetErr(io.Discard)
@@ -168,13 +165,13 @@ func checkOutputs(others, inputs []string, outputs ...output) error {
 		if o.name == "-" {
 			return &usageError{fmt.Errorf("%s -: want the name of a file; it is not written to standard output", o.flag)}
 		}
-		if err := genome.CheckOutput(o.name, read...); err != nil {
+		if err := files.CheckOutput(o.name, read...); err != nil {
 			return &usageError{fmt.Errorf("%s: %w", o.flag, err)}
 		}
 		if i, err := os.Stat(o.name); err == nil && !i.Mode().IsRegular() {
 			continue
 		}
-		path, err := genome.OutputPath(o.name)
+		path, err := files.Target(o.name)
 		if err != nil {
 			return err
 		}
@@ -186,14 +183,13 @@ func checkOutputs(others, inputs []string, outputs ...output) error {
 	return nil
 }
 
-// checkStandardOutput tells whether standard output goes to one of the inputs: a shell's >> adds to what is read.
-func checkStandardOutput(inputs ...string) error {
-	about, err := os.Stdout.Stat()
-	if err != nil {
-		return nil
+// checkRegular is checkOutputs of a file that is written here and there.
+func checkRegular(others, inputs []string, o output) error {
+	if err := checkOutputs(others, inputs, o); err != nil {
+		return err
 	}
-	if name, is := files.Same(about, inputs); is {
-		return &usageError{fmt.Errorf("standard output goes to %s, which is read: want another file", name)}
+	if err := files.CheckRegular(o.name); err != nil {
+		return &usageError{fmt.Errorf("%s %w", o.flag, err)}
 	}
 	return nil
 }
@@ -205,8 +201,8 @@ func ofCounts(cmd *cobra.Command, print func(ctx context.Context, f *kmers.File,
 			if err := checkOutputs(args[:1], nil, output{"--parquet", parquet.Value.String()}); err != nil {
 				return err
 			}
-		} else if err := checkStandardOutput(args[0]); err != nil {
-			return err
+		} else if err := files.NotRead("-", args[:1]); err != nil {
+			return &usageError{err}
 		}
 		f, err := kmers.Open(args[0])
 		if err != nil {
@@ -237,7 +233,7 @@ They come in an order of hashes, which is the same for the same k-mers.`,
 		Args: cobra.ExactArgs(1),
 	}, func(ctx context.Context, f *kmers.File, w *bufio.Writer, _ []string) error {
 		if parquet != "" {
-			return genome.WriteFile(parquet, func(to *os.File) error {
+			return files.WriteFile(parquet, func(to *os.File) error {
 				w := bufio.NewWriterSize(until{ctx, to}, 1<<18)
 				if err := f.WriteParquet(w, lower, upper); err != nil {
 					return err

@@ -21,10 +21,9 @@ import (
 	"golang.org/x/term"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/genome"
 	"github.com/warpmap/warpmap/gph"
 	"github.com/warpmap/warpmap/internal/crash"
-	"github.com/warpmap/warpmap/join"
+	"github.com/warpmap/warpmap/internal/files"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -62,17 +61,12 @@ const patience = 2 * time.Second
 // finishes tells that the command finishes what has begun when a signal comes, however long that takes, and that this is no failure.
 var finishes atomic.Bool
 
-// temporary holds the folders that go when the process ends, whatever still runs.
-var temporary sync.Map
-
 var failing sync.Mutex
 
 // fail ends the process with a message, and leaves no file that is not whole. A panic asks for a report.
 func fail(ctx context.Context, err error) {
 	failing.Lock() // whoever comes second
-	join.RemoveHidden()
-	genome.RemoveHidden()
-	temporary.Range(func(dir, _ any) bool { os.RemoveAll(dir.(string)); return true })
+	files.RemoveHidden()
 	code := exitCode(err)
 	if ctx.Err() != nil {
 		err, code = context.Cause(ctx), exitOther

@@ -16,6 +16,7 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
+	"github.com/warpmap/warpmap/internal/files"
 )
 
 // Database is a database in host memory, of a Builder, or in a file. It may be used by several goroutines.
@@ -135,13 +136,17 @@ func (db *Database) columns() *columns {
 	return c
 }
 
-// Save writes the database to a file, which appears under its name when it is whole.
+// Save writes the database to a file, which appears under its name when it is whole. Errors: a pipe or a device, for the
+// file is written here and there; the system's.
 func (db *Database) Save(name string) error {
+	if err := files.CheckRegular(name); err != nil {
+		return err
+	}
 	db, err := db.inMemory()
 	if err != nil {
 		return err
 	}
-	return genome.WriteFile(name, db.write)
+	return files.WriteFile(name, db.write)
 }
 
 func (db *Database) write(f *os.File) error {
@@ -195,10 +200,7 @@ func Open(name string) (*Database, error) {
 }
 
 func open(name string) (*Database, error) {
-	if i, err := os.Stat(name); err == nil && !i.Mode().IsRegular() {
-		return nil, errors.New("a pipe, a folder or a device: want the database's file, which is read here and there")
-	}
-	f, err := os.Open(name)
+	f, err := files.OpenRegular(name)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/warpmap/warpmap/genome"
+	"github.com/warpmap/warpmap/internal/files"
 )
 
 // Rank is a rank of a taxonomy, from a single sequence up to the root. Taxa of other ranks are passed over in lineages.
@@ -204,7 +205,7 @@ const mostLine = 1 << 20
 
 // eachRow gives the fields of a file's lines but for empty ones and those that begin with #. They are good until row returns.
 func eachRow(name, separator string, fields int, row func([]string) error) error {
-	f, err := genome.OpenText(name)
+	f, err := files.OpenText(name)
 	if err != nil {
 		return &genome.InputError{Input: name, Err: err}
 	}

@@ -14,7 +14,7 @@ import (
 	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/genome"
+	"github.com/warpmap/warpmap/internal/files"
 )
 
 // A file of counts is a header and parts. All numbers are little-endian.
@@ -49,7 +49,7 @@ type Stats struct {
 
 // writer writes a file of counts beside its name, and gives it its name when it is whole.
 type writer struct {
-	file   *genome.Output
+	file   *files.Output
 	w      *bufio.Writer
 	header fileHeader
 	stats  Stats
@@ -57,10 +57,10 @@ type writer struct {
 }
 
 func create(path string, o Options) (*writer, error) {
-	if i, err := os.Stat(path); err == nil && !i.Mode().IsRegular() && !i.IsDir() { // to open a pipe waits for who reads it
-		return nil, fmt.Errorf("%s: a pipe or a device: a file of counts is written here and there; want the name of a file", path)
+	if err := files.CheckRegular(path); err != nil { // to open a pipe waits for who reads it
+		return nil, err
 	}
-	f, err := genome.Create(path)
+	f, err := files.Create(path)
 	if err != nil {
 		return nil, err
 	}
@@ -180,12 +180,9 @@ func (e *FileError) Unwrap() error { return e.Err }
 //
 // Errors: *FileError for what is no such file, is damaged, or is of another version.
 func Open(path string) (*File, error) {
-	if i, err := os.Stat(path); err == nil && !i.Mode().IsRegular() { // to open a pipe waits for who writes it
-		return nil, &FileError{path, errors.New("a pipe, a folder or a device: want a file that kmers count made, which is read here and there")}
-	}
-	f, err := os.Open(path)
+	f, err := files.OpenRegular(path)
 	if err != nil {
-		return nil, &FileError{path, err.(*os.PathError).Err}
+		return nil, &FileError{path, err}
 	}
 	x := &File{path: path, file: f}
 	if err := x.head(); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
 	"github.com/warpmap/warpmap/internal/crash"
+	"github.com/warpmap/warpmap/internal/files"
 )
 
 // Where memory does not hold all k-mers, they are counted in rounds:
@@ -32,11 +33,11 @@ func newTemporary(dir string) (*temporary, error) {
 	if dir == "" {
 		dir = os.TempDir()
 	}
-	f, err := os.CreateTemp(dir, "warpmap-kmers-*")
+	f, err := files.Temporary(dir)
 	if err != nil {
 		return nil, temporaryError(dir, err)
 	}
-	return &temporary{File: f, dir: dir}, errors.Join(os.Remove(f.Name()))
+	return &temporary{File: f, dir: dir}, nil
 }
 
 // Write appends.
@@ -50,11 +51,7 @@ func (t *temporary) Write(b []byte) (int, error) {
 }
 
 func temporaryError(dir string, err error) error {
-	var of *os.PathError
-	if errors.As(err, &of) {
-		err = of.Err
-	}
-	return fmt.Errorf("temporary files in %s: %w: make room there, name another folder, or allow more memory", dir, err)
+	return fmt.Errorf("temporary files in %s: %w: make room there, name another folder, or allow more memory", dir, files.Cause(err))
 }
 
 // stored counts by way of temporary files.

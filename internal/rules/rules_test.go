@@ -150,7 +150,7 @@ func rank(pkg string, families []string) int {
 		return 0
 	case pkg == "internal/quick": // what testenv asks of device
 		return 0
-	case pkg == "internal/crash" || pkg == "internal/files":
+	case pkg == "internal/crash":
 		return 0
 	case top == "device" || top == "internal" || strings.HasPrefix(pkg, "shard/internal/"):
 		return 1

@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 
+	"github.com/warpmap/warpmap/internal/files"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -77,57 +77,13 @@ func (t *Table) tell(done, total int64) {
 	}
 }
 
-// SaveFile saves the table as a file, in the place of one that may be there. It is written beside it, under another name that ends in ".tmp", and then
-// renamed, once all is on the disk: whatever happens meanwhile, the file is the old one or the new, and whole. A program that is killed
-// leaves the other behind.
+// SaveFile saves the table as a file, in the place of one that may be there: where a link leads, and with the mode of the
+// old file. It is written beside it, to a hidden file whose name ends in ".tmp", and renamed once all is on the disk:
+// whatever happens meanwhile, the file is the old one or the new, and whole. A program that is killed leaves the other
+// behind. A pipe or a device is written to as it is.
 func (t *Table) SaveFile(ctx context.Context, path string) error {
-	f, err := temporary(path)
-	if err != nil {
-		return fmt.Errorf("snapshot: %w", err)
-	}
-	there := false
-	defer func() {
-		if !there { // for an error, or a panic
-			f.Close()
-			os.Remove(f.Name())
-		}
-	}()
-	err = t.Save(ctx, f)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err == nil {
-		err = f.Close()
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return fmt.Errorf("snapshot: %s is not saved: %w", path, err)
-	}
-	there = true
-	return syncFolder(filepath.Dir(path))
-}
-
-// temporary makes a file beside another, with the rights that new files have.
-func temporary(path string) (f *os.File, err error) {
-	for i := range 10_000 {
-		f, err = os.OpenFile(fmt.Sprintf("%s.%d.%d.tmp", path, os.Getpid(), i), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
-		if !errors.Is(err, os.ErrExist) {
-			break
-		}
-	}
-	return f, err
-}
-
-// syncFolder brings the names in a folder to the disk.
-func syncFolder(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("snapshot: %w", err)
-	}
-	if err := errors.Join(d.Sync(), d.Close()); err != nil {
-		return fmt.Errorf("snapshot: the file is written, but perhaps its name is not on the disk: %w", err)
+	if err := files.WriteFile(path, func(f *os.File) error { return t.Save(ctx, f) }); err != nil {
+		return fmt.Errorf("snapshot: %s is not saved: %w", path, files.Cause(err))
 	}
 	return nil
 }

@@ -285,6 +285,29 @@ func TestSaveFileThatFails(t *testing.T) {
 	}
 }
 
+// A link is written through, the file that it leads to keeps its mode, and a device is written to, not replaced.
+func TestSaveFileThroughLinks(t *testing.T) {
+	t.Chdir(t.TempDir())
+	m := snapshot.Map(newGoMap(100, 1))
+	if err := errors.Join(os.WriteFile("m", nil, 0o600), os.Symlink("m", "link"), os.Symlink(os.DevNull, "null")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"link", "null"} {
+		if err := m.SaveFile(context.Background(), name); err != nil {
+			t.Fatal(err)
+		}
+		if i, err := os.Lstat(name); err != nil || i.Mode().Type() != os.ModeSymlink {
+			t.Errorf("%s is %v now, %v", name, i.Mode(), err)
+		}
+	}
+	if i, err := os.Stat("m"); err != nil || i.Mode() != 0o600 || i.Size() == 0 {
+		t.Errorf("%d bytes, %v, %v", i.Size(), i.Mode(), err)
+	}
+	if i, err := os.Stat(os.DevNull); err != nil || i.Mode().IsRegular() {
+		t.Errorf("the device is %v, %v", i.Mode(), err)
+	}
+}
+
 const childFile = "WARPMAP_TEST_SNAPSHOT"
 
 // TestChild is the process that TestKilled kills: it saves one table, then another, over and over.
@@ -339,7 +362,7 @@ func TestKilled(t *testing.T) {
 		if !maps.Equal(m.in, models[0].in) && !maps.Equal(m.in, models[1].in) {
 			t.Fatalf("%d pairs, of neither table", len(m.in))
 		}
-		files, err := filepath.Glob(path + ".*")
+		files, err := filepath.Glob(filepath.Join(filepath.Dir(path), ".m.*.tmp"))
 		if err != nil {
 			t.Fatal(err)
 		}

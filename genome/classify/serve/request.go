@@ -18,6 +18,7 @@ import (
 	"github.com/warpmap/warpmap/genome"
 	"github.com/warpmap/warpmap/genome/classify"
 	"github.com/warpmap/warpmap/internal/crash"
+	"github.com/warpmap/warpmap/internal/files"
 )
 
 // statusError is an error with a status of its own.
@@ -296,7 +297,7 @@ func (a *answer) files(ctx context.Context) (first *upload, second io.Reader, er
 	if part.FormName() == "mates" {
 		return nil, nil, errOrder
 	}
-	file, err := temporary()
+	file, err := files.Temporary("")
 	if err != nil {
 		return nil, nil, fullDisk(err)
 	}

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"os"
 	"sync"
+
+	"github.com/warpmap/warpmap/internal/files"
 )
 
 // spool is text that one goroutine writes and another takes: in memory, and beyond memoryBytes in a temporary file without a name, which goes with the process. What
@@ -86,7 +88,7 @@ func (s *spool) put(piece []byte, counted int64) error {
 	}
 	s.inFile += counted
 	if s.file == nil {
-		f, err := temporary()
+		f, err := files.Temporary("")
 		if err != nil {
 			return fullDisk(err)
 		}
@@ -103,19 +105,6 @@ func fullDisk(err error) error {
 		return nil
 	}
 	return &statusError{http.StatusInsufficientStorage, fmt.Errorf("the server cannot keep what waits for clients: %w", err)}
-}
-
-// temporary is a file without a name.
-func temporary() (*os.File, error) {
-	f, err := os.CreateTemp("", "warpmap-serve-*")
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Remove(f.Name()); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
 }
 
 func wake(c chan struct{}) {

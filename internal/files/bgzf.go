@@ -1,4 +1,4 @@
-package genome
+package files
 
 import (
 	"bufio"

@@ -1,0 +1,244 @@
+package files
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/bmatcuk/doublestar/v4"
+)
+
+var errRemoved = errors.New("leads to an open file that was removed: want the name of a file")
+
+// mostLinks is how many links a name may lead through, as on Linux.
+const mostLinks = 40
+
+// Target is where a file of this name comes to stand, as a path from the root: where links lead, even if nothing is
+// there yet, as a shell's > has it. Errors: *fs.PathError for a folder that is not there, and for links that lead in a
+// circle or to an open file that was removed.
+func Target(name string) (string, error) {
+	fail := func(err error) (string, error) { return "", &fs.PathError{Op: "create", Path: name, Err: Cause(err)} }
+	path := name
+	for range mostLinks {
+		dir, base := filepath.Split(path)
+		if dir == "" {
+			dir = "."
+		}
+		real, err := filepath.EvalSymlinks(dir)
+		if err == nil {
+			real, err = filepath.Abs(real)
+		}
+		if err != nil {
+			return fail(err)
+		}
+		path = filepath.Join(real, base)
+		to, err := os.Readlink(path)
+		if err != nil { // no link
+			_, there := os.Stat(name)
+			if _, err := os.Lstat(path); there == nil && errors.Is(err, fs.ErrNotExist) { // of /proc, to what has no name
+				return fail(errRemoved)
+			}
+			return path, nil
+		}
+		if path = strings.TrimRight(to, "/"); !filepath.IsAbs(path) {
+			path = real + "/" + path // not cleaned: what .. leaves may be a link
+		}
+	}
+	return fail(syscall.ELOOP)
+}
+
+// Cause is what the system said, without the name of the file that it said it of.
+func Cause(err error) error {
+	var path *fs.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &path):
+		return path.Err
+	case errors.As(err, &link):
+		return link.Err
+	}
+	return err
+}
+
+// As is what a name stands for.
+type As int
+
+// What names stand for.
+const (
+	Nothing   As = iota // what is not there
+	Itself              // a file, or standard input
+	InFolder            // the files of a folder
+	ByPattern           // the files that a pattern matches
+)
+
+// Expand finds the files that a name stands for: the name itself, where a file has it or it is "-"; those of a folder and
+// of the folders below it that wanted takes; or those that a pattern (*, ?, [a-z], {a,b}, and ** for folders within
+// folders) matches. The files of folders and patterns come in the order of their names. In folders, names that begin with
+// one of the letters pass are passed over; a pattern matches none that begins with a dot where it has none itself.
+//
+// Errors: what the system says of what is not there or cannot be looked into; a pattern that no file matches. A folder
+// may have no files.
+func Expand(name, pass string, wanted func(path string) bool) (found []string, as As, err error) {
+	if name == "-" {
+		return []string{name}, Itself, nil
+	}
+	about, err := os.Stat(name)
+	switch {
+	case err == nil && !about.IsDir():
+		return []string{name}, Itself, nil
+	case err == nil:
+		root := name + string(filepath.Separator) // through a link
+		err = filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return err
+			case path != root && strings.ContainsRune(pass, rune(e.Name()[0])):
+				if e.IsDir() {
+					return fs.SkipDir
+				}
+			case !e.IsDir() && wanted(path):
+				found = append(found, path)
+			}
+			return nil
+		})
+		return found, InFolder, err
+	case !strings.ContainsAny(name, "*?[{"):
+		return nil, Nothing, Cause(err)
+	}
+	found, err = doublestar.FilepathGlob(name, doublestar.WithFailOnIOErrors(), doublestar.WithFilesOnly(), doublestar.WithNoHidden())
+	if err == nil && found == nil {
+		err = errors.New("a pattern that no file matches")
+	}
+	slices.Sort(found)
+	return found, ByPattern, err
+}
+
+// Once tells which of the files is named twice, and can be read only once: standard input, or a pipe.
+func Once(names []string) (again string, err error) {
+	stdin := false
+	var pipes []fs.FileInfo
+	for _, name := range names {
+		if name == "-" && stdin {
+			return name, errors.New("is given twice, and standard input can be read once: copy it to a file first, or name another input")
+		}
+		stdin = stdin || name == "-"
+		about, err := stat(name)
+		if err != nil || about.Mode()&(fs.ModeNamedPipe|fs.ModeSocket) == 0 {
+			continue
+		}
+		if slices.ContainsFunc(pipes, func(p fs.FileInfo) bool { return os.SameFile(p, about) }) {
+			return name, errors.New("is given twice, and a pipe can be read once: copy it to a file first, or name another input")
+		}
+		pipes = append(pipes, about)
+	}
+	return "", nil
+}
+
+// stat is os.Stat of an input.
+func stat(name string) (fs.FileInfo, error) {
+	if name == "-" {
+		return os.Stdin.Stat()
+	}
+	return os.Stat(name)
+}
+
+// CutPacking is a file's name in small letters without the ending of a packing, and what that ending names: gzip, zstd,
+// or nothing.
+func CutPacking(name string) (rest, packing string) {
+	name = strings.ToLower(name)
+	ending := filepath.Ext(name)
+	if packing = map[string]string{".gz": "gzip", ".gzip": "gzip", ".bgz": "gzip", ".zst": "zstd", ".zstd": "zstd"}[ending]; packing != "" {
+		name = strings.TrimSuffix(name, ending)
+	}
+	return name, packing
+}
+
+// NotRead tells that an output, of which "-" is standard output, would be written over one of the inputs, of which "-" is
+// standard input: by whatever names.
+func NotRead(output string, inputs []string) error {
+	about, err := os.Stat(output)
+	if output == "-" {
+		about, err = os.Stdout.Stat()
+	}
+	if err != nil || !about.Mode().IsRegular() {
+		return nil
+	}
+	for _, name := range inputs {
+		if other, err := stat(name); err != nil || !os.SameFile(about, other) {
+			continue
+		}
+		if output == "-" {
+			return fmt.Errorf("standard output goes to %s, which is read: want another file", name)
+		}
+		return fmt.Errorf("%s: is read, as %s, and would be written: want another name to write to", output, name)
+	}
+	return nil
+}
+
+// CheckOutput tells, before any work is done for it, why a file of this name cannot be made, or that one of the inputs is
+// that file: see NotRead. Errors: an empty name, a folder, a name in a folder that is not there; an input.
+func CheckOutput(name string, inputs ...string) error {
+	if name == "" {
+		return errors.New("a file to write without a name: want one")
+	}
+	about, err := os.Stat(name)
+	switch {
+	case name == "-":
+	case err == nil && about.IsDir():
+		return &fs.PathError{Op: "create", Path: name, Err: errFolder}
+	case errors.Is(err, fs.ErrNotExist):
+		_, err := Target(name)
+		return err
+	case err != nil:
+		return &fs.PathError{Op: "create", Path: name, Err: Cause(err)}
+	}
+	return NotRead(name, inputs)
+}
+
+var errFolder = errors.New("a folder: want the name of a file to write")
+
+// CheckRegular tells that an output is there and is no file that can be written here and there.
+func CheckRegular(name string) error {
+	if about, err := os.Stat(name); err == nil && !about.Mode().IsRegular() && !about.IsDir() {
+		return fmt.Errorf("%s: a pipe or a device: want the name of a file, which is written here and there", name)
+	}
+	return nil
+}
+
+// OpenRegular opens a file that is read here and there. Errors: the system's; a pipe, a folder or a device, for to open a
+// pipe is to wait for who writes it.
+func OpenRegular(name string) (*os.File, error) {
+	if about, err := os.Stat(name); err == nil && !about.Mode().IsRegular() {
+		return nil, errors.New("a pipe, a folder or a device: want a file, which is read here and there")
+	}
+	f, err := os.Open(name)
+	return f, Cause(err)
+}
+
+// Within tells whether a path is a folder, or lies in it. Both lead through no links. A folder that is there is known also
+// where it has two names, as one that is mounted twice.
+func Within(path, folder string) bool {
+	below, err := filepath.Rel(folder, path)
+	if err == nil && below != ".." && !strings.HasPrefix(below, "../") {
+		return true
+	}
+	about, err := os.Stat(folder)
+	if err != nil {
+		return false
+	}
+	for {
+		if i, err := os.Stat(path); err == nil && os.SameFile(about, i) {
+			return true
+		}
+		up := filepath.Dir(path)
+		if up == path {
+			return false
+		}
+		path = up
+	}
+}

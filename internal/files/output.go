@@ -1,0 +1,286 @@
+package files
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Output is a file that is being made: see the package's comment.
+type Output struct {
+	*os.File
+	Regular bool // it may be written anywhere
+
+	name    string // as the caller knows it
+	path    string // what it becomes; empty where it is that already
+	mode    fs.FileMode
+	replace bool // a file whose mode it keeps
+}
+
+// Create begins an output; "-" is standard output. Close ends it. Errors: as of CheckOutput, and the system's, each an
+// *fs.PathError with this name.
+func Create(name string) (*Output, error) {
+	if err := CheckOutput(name); err != nil {
+		return nil, err
+	}
+	o := &Output{name: name, mode: 0o666}
+	fail := func(err error) (*Output, error) { return nil, &fs.PathError{Op: "create", Path: name, Err: Cause(err)} }
+	about, err := os.Stat(name)
+	own, ownErr := os.Stdout.Stat()
+	switch {
+	case name == "-", err == nil && ownErr == nil && os.SameFile(about, own): // a shell has its own place in it
+		o.File = os.Stdout
+		return o, nil
+	case err == nil && !about.Mode().IsRegular():
+		if o.File, err = os.OpenFile(name, os.O_WRONLY, 0); err != nil {
+			return fail(err)
+		}
+		return o, nil
+	case err == nil:
+		o.mode, o.replace = about.Mode().Perm(), true
+	}
+	o.Regular = true
+	if o.path, err = Target(name); err != nil {
+		return nil, err
+	}
+	_, err = hide(o.path, func(hidden string) (err error) {
+		o.File, err = create(hidden, o.mode)
+		return err
+	})
+	if err != nil {
+		return fail(err)
+	}
+	return o, nil
+}
+
+func create(name string, mode fs.FileMode) (*os.File, error) {
+	return os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
+}
+
+// Close ends the output; whole says that all is written. Then it is on the disk, under its name, when Close returns.
+// Otherwise, and on an error, nothing is left of it, and what its name was of is as it was; but of what is no file, what
+// was written is. Cost: the disk's time. Errors: the system's.
+func (o *Output) Close(whole bool) (err error) {
+	if o.File == os.Stdout {
+		return nil
+	}
+	if whole && o.Regular {
+		if o.replace {
+			err = o.Chmod(o.mode) // the umask may have taken bits of it
+		}
+		err = cmp.Or(err, syncFile(o.File))
+	}
+	err = o.Named(cmp.Or(err, o.File.Close()))
+	if o.path == "" {
+		return err
+	}
+	return cmp.Or(err, o.Named(finish(o.File.Name(), o.path, whole && err == nil)))
+}
+
+// Named has an error tell the output by its name, not by the hidden file's.
+func (o *Output) Named(err error) error {
+	var path *fs.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &path) && path.Path == o.File.Name():
+		path.Path = o.name
+	case errors.As(err, &link):
+		return &fs.PathError{Op: link.Op, Path: o.name, Err: link.Err}
+	}
+	return err
+}
+
+// WriteFile makes a file of what write writes: see Output.
+func WriteFile(name string, write func(*os.File) error) error {
+	o, err := Create(name)
+	if err != nil {
+		return err
+	}
+	whole := false
+	defer func() {
+		if !whole { // for an error, or a panic
+			o.Close(false)
+		}
+	}()
+	if err := write(o.File); err != nil {
+		return o.Named(err)
+	}
+	whole = true
+	return o.Close(true)
+}
+
+// Folder is a folder of files that is being made.
+type Folder struct{ hidden, path string }
+
+// CreateFolder begins a folder, in the place of an empty one that may be there. Errors: *fs.PathError for a folder that is
+// not empty, a file, and what the system says.
+func CreateFolder(name string) (*Folder, error) {
+	f := &Folder{}
+	entries, err := os.ReadDir(name)
+	switch {
+	case err == nil && len(entries) > 0:
+		err = errors.New("the folder is not empty")
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		err = errors.New("not a folder")
+	default:
+		if f.path, err = Target(filepath.Clean(name)); err == nil {
+			f.hidden, err = hide(f.path, func(hidden string) error { return os.Mkdir(hidden, 0o777) })
+		}
+	}
+	if err != nil {
+		return nil, &fs.PathError{Op: "create", Path: name, Err: Cause(err)}
+	}
+	return f, nil
+}
+
+// Create begins a file of the folder, which Close brings to the disk.
+func (f *Folder) Create(name string) (*Output, error) {
+	file, err := create(filepath.Join(f.hidden, name), 0o666)
+	if err != nil {
+		return nil, &fs.PathError{Op: "create", Path: name, Err: Cause(err)}
+	}
+	return &Output{File: file, Regular: true, name: name}, nil
+}
+
+// Close ends the folder; whole says that it has all its files, which were closed. Then it has its name when Close returns;
+// otherwise, and on an error, nothing is left of it.
+func (f *Folder) Close(whole bool) error {
+	if f.hidden == "" {
+		return nil
+	}
+	hidden, err := f.hidden, error(nil)
+	f.hidden = ""
+	if whole {
+		err = syncFolder(hidden)
+	}
+	return cmp.Or(err, finish(hidden, f.path, whole && err == nil))
+}
+
+// unfinished are the files and folders of this process that are not whole, and temporary folders.
+var unfinished = struct {
+	sync.Mutex
+	names map[string]bool
+	ended bool
+}{names: map[string]bool{}}
+
+var errEnded = errors.New("the process ends")
+
+// RemoveHidden removes the outputs of this process that are not whole, and its temporary folders, and lets none begin or
+// become whole any more. It is for a process that ends while work that cannot be interrupted goes on.
+func RemoveHidden() {
+	unfinished.Lock()
+	defer unfinished.Unlock()
+	unfinished.ended = true
+	for name := range unfinished.names {
+		for range 100 { // in a folder others may still create files
+			if os.RemoveAll(name) == nil {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
+// hide makes what becomes path: beside it, under a name that is free.
+func hide(path string, make func(hidden string) error) (hidden string, err error) {
+	unfinished.Lock()
+	defer unfinished.Unlock()
+	dir, base := filepath.Split(path)
+	base = base[:min(len(base), 200)] // names have at most 255 bytes
+	for {
+		if unfinished.ended {
+			return "", errEnded
+		}
+		hidden = fmt.Sprintf("%s.%s.%08x.tmp", dir, base, rand.Uint32())
+		if err = make(hidden); errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err == nil {
+			unfinished.names[hidden] = true
+		}
+		return hidden, err
+	}
+}
+
+// finish gives what is hidden its name, also that of an empty folder, or removes it.
+func finish(hidden, path string, whole bool) (err error) {
+	if whole {
+		err = rename(hidden, path)
+	}
+	if !whole || err != nil {
+		os.RemoveAll(hidden)
+	}
+	unfinished.Lock()
+	delete(unfinished.names, hidden)
+	unfinished.Unlock()
+	if !whole || err != nil {
+		return err
+	}
+	if err := syncFolder(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("it is written, but perhaps its name is not on the disk: %w", err)
+	}
+	return nil
+}
+
+func rename(hidden, path string) error {
+	unfinished.Lock()
+	defer unfinished.Unlock()
+	if unfinished.ended {
+		return errEnded
+	}
+	if err := syscall.Rename(hidden, path); err != nil { // os.Rename refuses an empty folder that is there
+		return &os.LinkError{Op: "rename", Old: hidden, New: path, Err: err}
+	}
+	return nil
+}
+
+// syncFile brings a file to the disk, or the names that a folder has.
+var syncFile = (*os.File).Sync
+
+// syncFolder brings a folder's names to the disk, where its file system can do that and the folder may be read.
+func syncFolder(dir string) error {
+	d, err := os.Open(dir)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err = syncFile(d); errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+		return nil
+	}
+	return err
+}
+
+// Temporary opens a file without a name in a folder, or where that is empty in the one that TMPDIR names. Only this user
+// can read it.
+func Temporary(dir string) (*os.File, error) {
+	unfinished.Lock() // the process does not end between both calls
+	defer unfinished.Unlock()
+	if unfinished.ended {
+		return nil, errEnded
+	}
+	f, err := os.CreateTemp(dir, "warpmap-*")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(f.Name()); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// TemporaryFolder makes a folder where TMPDIR says. The caller removes it; RemoveHidden does, too.
+func TemporaryFolder() (dir string, remove func(), err error) {
+	dir, err = hide(filepath.Join(os.TempDir(), "warpmap"), func(hidden string) error { return os.Mkdir(hidden, 0o700) })
+	return dir, func() { finish(dir, "", false) }, err
+}

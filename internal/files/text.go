@@ -1,0 +1,184 @@
+package files
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+)
+
+const (
+	// unpackBytes is how much of an input is read at once: more than the longest header of a member.
+	unpackBytes = 1 << 18
+	// packingBytes is how many bytes tell how a file is packed.
+	packingBytes = 4
+	// mostWindow is the window of zstd's data at most, as of the command zstd: a few bytes can ask for gigabytes.
+	mostWindow = 128 << 20
+	// boundedWindow is that of inputs that nobody vouches for.
+	boundedWindow = 8 << 20
+)
+
+// Unpacking says how packed text is unpacked. The zero value is good.
+type Unpacking struct {
+	// Bounded is for inputs that nobody vouches for: zstd's windows have 8 MiB at most, not 128.
+	Bounded bool
+	Threads int // that unpack zstd; 0 for one
+	// Work has room for each goroutine that unpacks members of BGZF, Ahead jobs before who reads. Without it one after
+	// the other is unpacked. What they read from must end a Read that waits when it is closed.
+	Work  chan struct{}
+	Ahead int
+}
+
+// Text is a text that is unpacked while it is read, if it is packed.
+type Text struct {
+	Packing string // gzip, zstd, or empty
+	from    io.Reader
+	close   func() error
+}
+
+// OpenText opens a text file. Errors: the system's; see NewText.
+func OpenText(name string) (*Text, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	return NewText(f, Unpacking{})
+}
+
+// NewText gives the text of what may be packed: its first bytes tell. Close closes what it comes from; NewText does on an
+// error. Errors, also of Read: those of the input; what is wrong with the packing.
+func NewText(from io.ReadCloser, u Unpacking) (*Text, error) {
+	b := bufio.NewReaderSize(from, unpackBytes)
+	first, err := b.Peek(packingBytes)
+	if err != nil && err != io.EOF {
+		from.Close()
+		return nil, err
+	}
+	t := &Text{Packing: PackingOf(first), from: b, close: from.Close}
+	switch {
+	case t.Packing == "zstd":
+		d := []zstd.DOption{zstd.WithDecoderConcurrency(max(1, u.Threads)), zstd.WithDecoderMaxWindow(mostWindow)}
+		if u.Bounded {
+			d = append(d, zstd.WithDecoderMaxWindow(boundedWindow), zstd.WithDecoderLowmem(true))
+		}
+		z, err := zstd.NewReader(b, d...)
+		if err != nil {
+			from.Close()
+			return nil, t.broken(err)
+		}
+		t.from, t.close = z, func() error { z.Close(); return from.Close() }
+	case t.Packing == "gzip" && u.Work != nil && peekMember(b) > 0:
+		m, stop, wait := unpackMembers(b, u.Ahead, u.Work)
+		t.from, t.close = m, func() error {
+			defer wait()
+			stop()
+			return from.Close()
+		}
+	case t.Packing == "gzip":
+		t.from = &gzipText{from: b}
+	}
+	return t, nil
+}
+
+// PackingOf is how a text with these first bytes, of which four are enough, is packed: gzip, zstd, or not at all.
+func PackingOf(first []byte) string {
+	switch {
+	case bytes.HasPrefix(first, []byte{0x1f, 0x8b}):
+		return "gzip"
+	case bytes.HasPrefix(first, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		return "zstd"
+	}
+	return ""
+}
+
+// PackingIn is PackingOf of a file that may be read anywhere.
+func PackingIn(file io.ReaderAt) (string, error) {
+	first := make([]byte, packingBytes)
+	n, err := file.ReadAt(first, 0)
+	if err == io.EOF {
+		err = nil
+	}
+	return PackingOf(first[:n]), err
+}
+
+// Read reads text.
+func (t *Text) Read(to []byte) (int, error) {
+	n, err := t.from.Read(to)
+	if err != nil && err != io.EOF && t.Packing != "" {
+		err = t.broken(err)
+	}
+	return n, err
+}
+
+// Close ends the reading, and closes what the text comes from.
+func (t *Text) Close() error { return t.close() }
+
+// broken is an error of packed data.
+func (t *Text) broken(err error) error {
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF) || err == io.EOF:
+		return fmt.Errorf("the %s data ends too early: the file is not whole", t.Packing)
+	case errors.Is(err, zstd.ErrWindowSizeExceeded) || errors.Is(err, zstd.ErrDecoderSizeExceeded):
+		return fmt.Errorf("zstd data that takes more memory than it is given, as of zstd --long: "+
+			"unpack it, as with zstd -d --long=31, or pack it anew: %w", err)
+	}
+	return fmt.Errorf("%s data that cannot be unpacked: %w", t.Packing, err)
+}
+
+// gzipText is the text of gzip's members in a row. Zeros behind the last are no more than room that a tape or a disk had,
+// as gzip has it.
+type gzipText struct {
+	from *bufio.Reader
+	z    *gzip.Reader
+	in   bool // a member
+}
+
+// errBehind is what stands behind gzip data and is none.
+var errBehind = errors.New("other data stands behind it: cut that off")
+
+func (g *gzipText) Read(to []byte) (int, error) {
+	for {
+		if !g.in {
+			if err := g.next(); err != nil {
+				return 0, err
+			}
+		}
+		n, err := g.z.Read(to)
+		if err != io.EOF {
+			return n, err
+		}
+		if g.in = false; n > 0 {
+			return n, nil
+		}
+	}
+}
+
+// next begins the next member.
+func (g *gzipText) next() error {
+	head, err := g.from.Peek(1)
+	for ; err == nil && head[0] == 0; head, err = g.from.Peek(1) {
+		g.from.Discard(1)
+	}
+	if err != nil {
+		return err
+	}
+	if more, err := g.from.Peek(2); head[0] != 0x1f || err == nil && PackingOf(more) != "gzip" {
+		return errBehind
+	}
+	if g.z == nil {
+		g.z = new(gzip.Reader)
+	}
+	if err := g.z.Reset(g.from); err == io.EOF { // within the header: something is there
+		return io.ErrUnexpectedEOF
+	} else if err != nil {
+		return err
+	}
+	g.z.Multistream(false)
+	g.in = true
+	return nil
+}
