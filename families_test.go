@@ -86,6 +86,7 @@ func filters[K any](t *testing.T, run func(*testing.T, *tabletest.Suite)) {
 func each(t *testing.T, kind table.Kind, families []table.Family, types string, run func(*testing.T, *tabletest.Suite), suite func(table.Family) *tabletest.Suite) {
 	for _, family := range families {
 		t.Run(fmt.Sprintf("%s/%s/%s", kind, family, types), func(t *testing.T) {
+			testenv.Turn(t)
 			t.Parallel()
 			run(t, suite(family))
 		})

@@ -78,6 +78,7 @@ func TestVariants(t *testing.T) {
 	for _, c := range cases() {
 		for _, name := range devices {
 			t.Run(c.name+"/"+name, func(t *testing.T) {
+				testenv.Turn(t)
 				t.Parallel()
 				c.suite.Run(t, tabletest.Widths, open(t, name), open(t, "cpu"))
 			})

@@ -64,6 +64,7 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 		}
 		for _, p := range testenv.Some(programs, 1) {
 			t.Run(p.Name+" "+c.cfg.layout.String()+" "+v.arch, func(t *testing.T) {
+				testenv.Turn(t)
 				t.Parallel()
 				_, err := device.CompileFor(v.arch, p)
 				if errors.Is(err, device.ErrNoNVRTC) {

@@ -80,6 +80,7 @@ func TestVariants(t *testing.T) {
 	for _, name := range []string{"cpu", "cuda:0"} {
 		for _, v := range variants() {
 			t.Run(name+"/"+v.String(), func(t *testing.T) {
+				testenv.Turn(t)
 				t.Parallel()
 				d := open(t, name)
 				byWidth(v, func() { churn[uint16, int16](t, d, v) }, func() { churn[uint32, uint32](t, d, v) },

@@ -35,6 +35,7 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 		}
 		for _, p := range testenv.Some(programs, 1) {
 			t.Run(p.Name+" "+v.String()+" "+arch, func(t *testing.T) {
+				testenv.Turn(t)
 				t.Parallel()
 				_, err := device.CompileFor(arch, p)
 				if errors.Is(err, device.ErrNoNVRTC) {

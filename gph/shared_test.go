@@ -258,6 +258,7 @@ func TestSharedCompilesForGPUs(t *testing.T) {
 		must(t, o.complete(device.Info{Name: "cuda:0", Arch: arch, CAS128: arch == "sm_90"}, &cfg))
 		c := &core{opts: o, cfg: cfg}
 		t.Run(fmt.Sprintf("%s %d %d", arch, cfg.keyBytes, cfg.valueBytes), func(t *testing.T) {
+			testenv.Turn(t)
 			t.Parallel()
 			_, err := device.CompileFor(arch, c.sharedProgram())
 			if errors.Is(err, device.ErrNoNVRTC) {

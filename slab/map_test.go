@@ -42,6 +42,7 @@ func variant[K, V any](t *testing.T, o Options, stress bool) {
 	var k K
 	var v V
 	t.Run(fmt.Sprintf("%T,%T,groups of %d,light %t,unpacked %t", k, v, o.Group, o.Light, o.unpacked), func(t *testing.T) {
+		testenv.Turn(t)
 		t.Parallel()
 		newMap := func(d *device.Device, to table.Options) (table.Map[K, V], error) {
 			o := o

@@ -49,6 +49,7 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 func compiles(t *testing.T, arch, what string, programs ...*device.Program) {
 	for _, p := range programs {
 		t.Run(p.Name+" "+what, func(t *testing.T) {
+			testenv.Turn(t)
 			t.Parallel()
 			_, err := device.CompileFor(arch, p)
 			if errors.Is(err, device.ErrNoNVRTC) {

@@ -43,6 +43,7 @@ func TestCompileForGPUs(t *testing.T) {
 		}
 		for _, p := range testenv.Some(programs, 2) {
 			t.Run(fmt.Sprintf("%s/%d+%d/ticket=%d/%s", p.Name, cfg.keyBytes, cfg.valueBytes, cfg.ticket, arch), func(t *testing.T) {
+				testenv.Turn(t)
 				t.Parallel()
 				_, err := device.CompileFor(arch, p)
 				if errors.Is(err, device.ErrNoNVRTC) {

@@ -99,6 +99,7 @@ func TestBucketListCompilesForGPUs(t *testing.T) {
 		call.Layouts = append(call.Layouts, listCallbackParams{})
 		for _, p := range testenv.Some([]*device.Program{call, l.program("bucketlist", bucketlistCU), appending(l)}, 1) {
 			t.Run(fmt.Sprintf("%s %+v %s", p.Name, c, arch), func(t *testing.T) {
+				testenv.Turn(t)
 				t.Parallel()
 				_, err := device.CompileFor(arch, p)
 				if errors.Is(err, device.ErrNoNVRTC) {

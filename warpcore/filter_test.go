@@ -546,6 +546,7 @@ func TestFilterKernelsCompileForGPUs(t *testing.T) {
 	for i, g := range testenv.Some(filterGeometries, 1) {
 		arch := archs[i%len(archs)]
 		t.Run(fmt.Sprintf("%+v %s", g, arch), func(t *testing.T) {
+			testenv.Turn(t)
 			t.Parallel()
 			cfg := filterConfig{keyBytes: g.keyBytes, block: g.block, hashes: g.hashes}
 			for _, p := range []*device.Program{cfg.program("warpcore_filter", filterCU), cfg.program("beside", besideKernel)} {

@@ -79,6 +79,7 @@ func TestVariants(t *testing.T) {
 	for _, name := range []string{"cpu", "cuda:0"} {
 		for _, v := range variants() {
 			t.Run(name+"/"+v.String(), func(t *testing.T) {
+				testenv.Turn(t)
 				t.Parallel()
 				d, err := device.Open(name)
 				if name == "cpu" {

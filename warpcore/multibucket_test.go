@@ -83,6 +83,7 @@ func TestMultiBucketCompilesForGPUs(t *testing.T) {
 		call.Layouts = append(call.Layouts, forEachParams{})
 		for _, p := range testenv.Some([]*device.Program{call, m.program("multibucket", multibucketCU), putting(m)}, 1) {
 			t.Run(fmt.Sprintf("%s %+v %s", p.Name, c, arch), func(t *testing.T) {
+				testenv.Turn(t)
 				t.Parallel()
 				_, err := device.CompileFor(arch, p)
 				if errors.Is(err, device.ErrNoNVRTC) {

@@ -46,6 +46,7 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 		}
 		for _, p := range testenv.Some(programs, 2) {
 			t.Run(p.Name+" "+v.String()+" "+arch, func(t *testing.T) {
+				testenv.Turn(t)
 				t.Parallel()
 				info, err := device.InfoFor(arch)
 				if err == nil && wide && !info.CAS128 {

@@ -2,9 +2,12 @@
 package testenv
 
 import (
+	"fmt"
+	"hash/fnv"
 	"os"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -46,6 +49,30 @@ func Require(t testing.TB, what string, err error) {
 
 // Long tells that there is time: WARPMAP_LONG is set. Other runs leave out what finds little beside the rest.
 func Long() bool { return os.Getenv("WARPMAP_LONG") != "" }
+
+// Turn skips a part of a long test that is not of the tenth of all parts that the environment's WARPMAP_TENTH names, 0 to 9:
+// .ci/run names another tenth from commit to commit. Where it is not set, all parts run; short runs have few parts, and all of them.
+func Turn(t testing.TB) {
+	t.Helper()
+	text := os.Getenv("WARPMAP_TENTH")
+	if text == "" || !Long() {
+		return
+	}
+	tenth, err := strconv.Atoi(text)
+	if err != nil || tenth < 0 || tenth > 9 {
+		t.Fatalf("WARPMAP_TENTH is %q (want 0 to 9)", text)
+	}
+	if own := tenthOf(t.Name()); own != tenth {
+		t.Skipf("its turn is at WARPMAP_TENTH=%d", own)
+	}
+}
+
+// tenthOf is a name's tenth, 0 to 9.
+func tenthOf(name string) int {
+	h := fnv.New32a()
+	fmt.Fprint(h, name)
+	return int(h.Sum32() % 10)
+}
 
 // Small tells that kernels run some hundred times slower, as they do beside compute-sanitizer: WARPMAP_SMALL is set. Tests
 // on a GPU then take as few rows as on the CPU.
