@@ -77,14 +77,14 @@ func joinBroken(t testing.TB, dir, suffix string, b []byte) error {
 	if len(b) > 0 && b[len(b)/2]&1 == 0 {
 		how = Semi // all rows, so that they are copied
 	}
-	o := Options{Build: in, Probe: in, Out: out, On: []Pair{{"k", "k"}}, How: how, makers: fakeMakers}
+	o := tuned{Options{Build: in, Probe: in, Out: out, On: []Pair{{"k", "k"}}, How: how}, tuning{makers: fakeMakers}}
 	if len(b) > 0 && b[len(b)/3]&1 == 0 { // keys that lie close together, by what the file says
 		o.Device, o.Open = "cpu", func(name, _ string) ([]*device.Device, error) { return device.OpenAll(name) }
 	}
 	if len(b) > 0 && b[len(b)/4]&3 == 0 {
 		o.part = 3000
 	}
-	_, err := Run(context.Background(), nil, o)
+	_, err := runWith(context.Background(), nil, o)
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
 		if e.Name() != "in"+suffix && (err != nil || e.Name() != "out"+suffix) {
@@ -231,8 +231,8 @@ func TestPanicsAreErrors(t *testing.T) {
 			}
 		}},
 	} {
-		o := Options{On: []Pair{{"k", "k"}}, makers: fakeMakers, batch: 10, Progress: c.progress}
-		if _, err := Join(context.Background(), nil, c.build, c.probe, o, c.sink); err == nil || !strings.Contains(err.Error(), "a broken") {
+		o := tuned{Options{On: []Pair{{"k", "k"}}, Progress: c.progress}, tuning{makers: fakeMakers, batch: 10}}
+		if _, err := joinWith(context.Background(), nil, c.build, c.probe, o, c.sink); err == nil || !strings.Contains(err.Error(), "a broken") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -260,7 +260,7 @@ func TestOffsetsThatPointAnywhere(t *testing.T) {
 			t.Fatal(err)
 		}
 		probe := reader(t, []column{{"k", i64, []any{2, 1, 2}}})
-		_, err = Join(context.Background(), nil, rr, probe, Options{On: []Pair{{"k", "k"}}, makers: fakeMakers}, func(arrow.RecordBatch) error { return nil })
+		_, err = joinWith(context.Background(), nil, rr, probe, tuned{Options{On: []Pair{{"k", "k"}}}, tuning{makers: fakeMakers}}, func(arrow.RecordBatch) error { return nil })
 		if err == nil || !strings.Contains(err.Error(), `column "v"`) || !strings.Contains(err.Error(), "a value that goes from") {
 			t.Errorf("%s: %v", name, err)
 		}

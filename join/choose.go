@@ -124,7 +124,7 @@ func (j *joiner) use(cpu bool) {
 	if j.filter = j.Filter; j.Filter == FilterAuto && (!cpu || j.family == warpmap.Stadium) {
 		j.filter = FilterOff
 	}
-	if j.pinned = j.Options.pinned; j.pinned == 0 && !cpu {
+	if j.pinned = j.tuning.pinned; j.pinned == 0 && !cpu {
 		j.pinned = pinnedKeys
 	}
 }

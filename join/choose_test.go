@@ -61,7 +61,7 @@ func TestChoice(t *testing.T) {
 		if c.threads > 0 && compiler == "" {
 			want, why = "auto", ""
 		}
-		got, because := newJoiner(nil, c.o).suits(build, probe, c.threads)
+		got, because := newJoiner(nil, c.o, tuning{}).suits(build, probe, c.threads)
 		if got != want || !strings.Contains(because, why) || why == "" && because != "" {
 			t.Errorf("%s with %+v: %s, %q; want %s, %q", c.build, c.o, got, because, want, why)
 		}

@@ -242,13 +242,13 @@ func columnJoins(t *testing.T, d *device.Device) {
 		writeAnyhow(t, r, bf, build, int64(1+r.IntN(200)))
 		writeAnyhow(t, r, pf, probe, int64(1+r.IntN(400)))
 		how := How(seed % len(hows))
-		o := Options{Build: bf, Probe: pf, Out: filepath.Join(dir, "o.parquet"), On: []Pair{{"bk", "pk"}}, How: how, groups: [2]int{1 + r.IntN(60), 100 + r.IntN(300)}, part: -1}
+		o := tuned{Options{Build: bf, Probe: pf, Out: filepath.Join(dir, "o.parquet"), On: []Pair{{"bk", "pk"}}, How: how}, tuning{groups: [2]int{1 + r.IntN(60), 100 + r.IntN(300)}, part: -1}}
 		what := fmt.Sprintf("seed %d, %v of %s and %s", seed, how, build.Schema(), probe.Schema())
 		want := expected(t, build, probe, how)
 		var first []byte
 		for _, threads := range []int{1, 16} {
 			o.Threads, o.Memory = threads, int64(threads/16*5000)
-			s, err := Run(t.Context(), d, o)
+			s, err := runWith(t.Context(), d, o)
 			if err != nil {
 				t.Fatal(what, err)
 			}
@@ -274,7 +274,7 @@ func columnJoins(t *testing.T, d *device.Device) {
 			t.Fatal(err)
 		}
 		write(t, mixed.Build, rr)
-		if _, err := Run(t.Context(), d, mixed); err != nil {
+		if _, err := runWith(t.Context(), d, mixed); err != nil {
 			t.Fatal(what, err)
 		}
 		_, got := read(t, mixed.Out)
@@ -289,24 +289,24 @@ func columnJoins(t *testing.T, d *device.Device) {
 			writeAnyhow(t, r, filepath.Join(path, "1.parquet"), rec.NewSlice(0, cut), int64(1+r.IntN(200)))
 			writeAnyhow(t, r, filepath.Join(path, "2.parquet"), rec.NewSlice(cut, rec.NumRows()), int64(1+r.IntN(200)))
 		}
-		if s, err := Run(t.Context(), d, folders); err != nil || s.OutRows != int64(len(want)) {
+		if s, err := runWith(t.Context(), d, folders); err != nil || s.OutRows != int64(len(want)) {
 			t.Fatalf("%s: %+v, %v, of several files; want %d rows", what, s, err, len(want))
 		}
 		_, several := read(t, folders.Out)
 		sameRows(t, what+", of several files", several, want)
 		count := o
 		count.Count, count.Out = true, ""
-		if s, err := Run(t.Context(), d, count); err != nil || s.OutRows != int64(len(want)) {
+		if s, err := runWith(t.Context(), d, count); err != nil || s.OutRows != int64(len(want)) {
 			t.Fatalf("%s: a count of %d, %v; want %d", what, s.OutRows, err, len(want))
 		}
 		nowhere := o
 		nowhere.Out = os.DevNull
-		if s, err := Run(t.Context(), d, nowhere); err != nil || s.OutRows != int64(len(want)) {
+		if s, err := runWith(t.Context(), d, nowhere); err != nil || s.OutRows != int64(len(want)) {
 			t.Fatalf("%s: %d rows to nowhere, %v; want %d", what, s.OutRows, err, len(want))
 		}
 		some := o
 		some.Limit = int64(1 + r.IntN(1+len(want)))
-		schema, err := OutputSchema(build.Schema(), probe.Schema(), o)
+		schema, err := OutputSchema(build.Schema(), probe.Schema(), o.Options)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -323,7 +323,7 @@ func columnJoins(t *testing.T, d *device.Device) {
 		}
 		for _, suffix := range []string{".parquet", ".arrow"} {
 			some.Out = filepath.Join(dir, "some"+suffix)
-			s, err := Run(t.Context(), d, some)
+			s, err := runWith(t.Context(), d, some)
 			if err != nil {
 				t.Fatal(what, err)
 			}
@@ -391,7 +391,7 @@ func TestWholeRowGroups(t *testing.T) {
 	write(t, build, reader(t, []column{{"k", i64, number(250, 500)}, {"v", i64, number(0, 500)}}))
 	_, _, had := groupsOf(t, probe, 1)
 	out := filepath.Join(dir, "o.parquet")
-	s, err := Run(t.Context(), nil, Options{Build: build, Probe: probe, Out: out, On: []Pair{{"k", "k"}}, makers: fakeMakers, groups: [2]int{10, 400}})
+	s, err := runWith(t.Context(), nil, tuned{Options{Build: build, Probe: probe, Out: out, On: []Pair{{"k", "k"}}}, tuning{makers: fakeMakers, groups: [2]int{10, 400}}})
 	if err != nil || s.OutRows != 500 || s.Skipped != 2 {
 		t.Fatalf("%+v, %v", s, err)
 	}
@@ -399,7 +399,7 @@ func TestWholeRowGroups(t *testing.T) {
 	if fmt.Sprint(rows) != "[250 250]" || codecs[0] != compress.Codecs.Gzip || sizes[0] != had[1] || sizes[1] != had[2] {
 		t.Errorf("rows %v, %v, of %v bytes; the probe's have %v", rows, codecs, sizes, had)
 	}
-	if _, err = Run(t.Context(), nil, Options{Build: build, Probe: probe, Out: out, On: []Pair{{"k", "k"}}, makers: fakeMakers, Compression: "zstd"}); err != nil {
+	if _, err = runWith(t.Context(), nil, tuned{Options{Build: build, Probe: probe, Out: out, On: []Pair{{"k", "k"}}, Compression: "zstd"}, tuning{makers: fakeMakers}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, codecs, _ := groupsOf(t, out, 1); codecs[0] == compress.Codecs.Gzip {
@@ -411,11 +411,11 @@ func TestWholeRowGroups(t *testing.T) {
 			t.Fatalf("row %d: %v", i, row)
 		}
 	}
-	_, err = Run(t.Context(), nil, Options{Build: build, Probe: probe, Out: filepath.Join(dir, "o.csv"), On: []Pair{{"k", "k"}}, makers: fakeMakers, Compression: "lz4"})
+	_, err = runWith(t.Context(), nil, tuned{Options{Build: build, Probe: probe, Out: filepath.Join(dir, "o.csv"), On: []Pair{{"k", "k"}}, Compression: "lz4"}, tuning{makers: fakeMakers}})
 	if err == nil || !strings.Contains(err.Error(), "csv compressed with lz4") {
 		t.Error(err)
 	}
-	_, err = Run(t.Context(), nil, Options{Build: build, Probe: probe, Out: out, On: []Pair{{"k", "k"}}, makers: fakeMakers, Compression: "rar"})
+	_, err = runWith(t.Context(), nil, tuned{Options{Build: build, Probe: probe, Out: out, On: []Pair{{"k", "k"}}, Compression: "rar"}, tuning{makers: fakeMakers}})
 	if err == nil || !strings.Contains(err.Error(), "want one of snappy") {
 		t.Error(err)
 	}
@@ -432,7 +432,7 @@ func TestCompressions(t *testing.T) {
 	want := expected(t, build, probe, Inner)
 	for _, name := range Compressions() {
 		out := filepath.Join(dir, name+".parquet")
-		if _, err := Run(t.Context(), nil, Options{Build: bf, Probe: pf, Out: out, On: []Pair{{"bk", "pk"}}, Compression: name, makers: fakeMakers}); err != nil {
+		if _, err := runWith(t.Context(), nil, tuned{Options{Build: bf, Probe: pf, Out: out, On: []Pair{{"bk", "pk"}}, Compression: name}, tuning{makers: fakeMakers}}); err != nil {
 			t.Fatal(name, err)
 		}
 		_, got := read(t, out)
@@ -462,10 +462,10 @@ func TestColumnsEndAnywhere(t *testing.T) {
 	bf, pf := filepath.Join(dir, "b.parquet"), filepath.Join(dir, "p.parquet")
 	writeAnyhow(t, r, bf, side(t, r, "b", 2000, 500, 3), 300)
 	writeAnyhow(t, r, pf, side(t, r, "p", 3000, 500, 5), 100)
-	o := Options{Build: bf, Probe: pf, Out: filepath.Join(dir, "o.parquet"), On: []Pair{{"bk", "pk"}}, makers: fakeMakers, Threads: 4, groups: [2]int{50, 100}}
+	o := tuned{Options{Build: bf, Probe: pf, Out: filepath.Join(dir, "o.parquet"), On: []Pair{{"bk", "pk"}}, Threads: 4}, tuning{makers: fakeMakers, groups: [2]int{50, 100}}}
 	calls := 0
 	o.Progress = func(Progress) { calls++ }
-	if _, err := Run(t.Context(), nil, o); err != nil {
+	if _, err := runWith(t.Context(), nil, o); err != nil {
 		t.Fatal(err)
 	}
 	os.Remove(o.Out)
@@ -484,7 +484,7 @@ func TestColumnsEndAnywhere(t *testing.T) {
 					cancel()
 				}
 			}
-			_, err := Run(ctx, nil, o)
+			_, err := runWith(ctx, nil, o)
 			cancel()
 			if panics && (err == nil || !strings.Contains(err.Error(), "a broken bar")) || !panics && err != nil && !errors.Is(err, context.Canceled) {
 				t.Fatalf("stopped at call %d of %d: %v", at, calls, err)
@@ -498,7 +498,7 @@ func TestColumnsEndAnywhere(t *testing.T) {
 	for range 40 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(r.IntN(3000))*time.Microsecond)
 		o.Progress = nil
-		_, err := Run(ctx, nil, o)
+		_, err := runWith(ctx, nil, o)
 		cancel()
 		if err == nil {
 			os.Remove(o.Out)
@@ -516,7 +516,7 @@ func TestColumnsThatCannotBeWritten(t *testing.T) {
 	bf, pf := filepath.Join(dir, "b.parquet"), filepath.Join(dir, "p.parquet")
 	writeAnyhow(t, r, bf, side(t, r, "b", 200, 50, 3), 300)
 	writeAnyhow(t, r, pf, side(t, r, "p", 3000, 50, 5), 100)
-	o := Options{Build: bf, Probe: pf, Out: filepath.Join(dir, "o.parquet"), On: []Pair{{"bk", "pk"}}, makers: fakeMakers}
+	o := tuned{Options{Build: bf, Probe: pf, Out: filepath.Join(dir, "o.parquet"), On: []Pair{{"bk", "pk"}}}, tuning{makers: fakeMakers}}
 	closed := false
 	o.Progress = func(p Progress) {
 		if p.Stage != "probe" || closed {
@@ -530,7 +530,7 @@ func TestColumnsThatCannotBeWritten(t *testing.T) {
 			}
 		}
 	}
-	j := newJoiner(nil, o)
+	j := newJoiner(nil, o.Options, o.tuning)
 	b, err := Open(bf)
 	if err != nil {
 		t.Fatal(err)
@@ -541,7 +541,7 @@ func TestColumnsThatCannotBeWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.Close()
-	plan, err := planOutput(b.Schema(), p.Schema(), o)
+	plan, err := planOutput(b.Schema(), p.Schema(), o.Options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -587,7 +587,7 @@ func TestManyToMany(t *testing.T) {
 	}()
 	runtime.GC()
 	for _, out := range []string{os.DevNull, filepath.Join(dir, "o.parquet")} {
-		s, err := Run(t.Context(), nil, Options{Build: in, Probe: in, Out: out, On: []Pair{{"k", "k"}}, makers: fakeMakers, Threads: 2, groups: [2]int{1 << 15, 1 << 16}})
+		s, err := runWith(t.Context(), nil, tuned{Options{Build: in, Probe: in, Out: out, On: []Pair{{"k", "k"}}, Threads: 2}, tuning{makers: fakeMakers, groups: [2]int{1 << 15, 1 << 16}}})
 		if err != nil || s.OutRows != int64(n*n) {
 			t.Fatal(s, err)
 		}

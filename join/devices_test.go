@@ -53,8 +53,8 @@ func TestSeveralDevices(t *testing.T) {
 		want := expected(t, build, probe, how)
 		var first []byte
 		for i, list := range lists {
-			o := Options{Build: bf, Probe: pf, Out: filepath.Join(dir, "o"+suffix), On: []Pair{{"bk", "pk"}}, How: how, Table: DefaultTable,
-				Filter: Filter(seed % 3), Threads: 4, batch: 100, pinned: []int{0, 64, 5}[(seed/3+i)%3], part: -1, Device: list}
+			o := tuned{Options{Build: bf, Probe: pf, Out: filepath.Join(dir, "o"+suffix), On: []Pair{{"bk", "pk"}}, How: how, Table: DefaultTable,
+				Filter: Filter(seed % 3), Threads: 4, Device: list}, tuning{batch: 100, pinned: []int{0, 64, 5}[(seed/3+i)%3], part: -1}}
 			o.Open = func(name, _ string) ([]*device.Device, error) { return device.OpenAll(name) }
 			var own *device.Device
 			if seed%4 == 0 { // devices that are open
@@ -68,7 +68,7 @@ func TestSeveralDevices(t *testing.T) {
 				}
 			}
 			what := fmt.Sprintf("seed %d, %v on %s, %d pinned, filter %v", seed, how, list, o.pinned, o.Filter)
-			s, err := Run(t.Context(), own, o)
+			s, err := runWith(t.Context(), own, o)
 			if err != nil {
 				t.Fatal(what, err)
 			}

@@ -1,7 +1,11 @@
 package join
 
 import (
+	"context"
 	"math/rand/v2"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	"github.com/apache/arrow-go/v18/arrow/array"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
@@ -13,6 +17,20 @@ var fakeMakers = &makers{
 	k4r4: fakeTable[uint32, uint32],
 	k8r4: fakeTable[uint64, uint32],
 	k8r8: fakeTable[uint64, uint64],
+}
+
+// tuned are options with what tests set beside them.
+type tuned struct {
+	Options
+	tuning
+}
+
+func runWith(ctx context.Context, d *device.Device, o tuned) (Summary, error) {
+	return runTuned(ctx, d, o.Options, o.tuning)
+}
+
+func joinWith(ctx context.Context, d *device.Device, build, probe array.RecordReader, o tuned, sink func(arrow.RecordBatch) error) (Summary, error) {
+	return joinTuned(ctx, d, build, probe, o.Options, o.tuning, sink)
 }
 
 type fake[K comparable, V any] struct {

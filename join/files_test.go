@@ -92,7 +92,7 @@ func TestEveryTypeThroughFiles(t *testing.T) {
 					continue
 				}
 				write(t, in, rr)
-				if _, err := Run(context.Background(), nil, Options{Build: in, Probe: in, Out: out, On: []Pair{{"k", "k"}}, How: Left, makers: fakeMakers}); err != nil {
+				if _, err := runWith(context.Background(), nil, tuned{Options{Build: in, Probe: in, Out: out, On: []Pair{{"k", "k"}}, How: Left}, tuning{makers: fakeMakers}}); err != nil {
 					t.Fatal(suffix, err)
 				}
 				s, got := read(t, out)
@@ -236,12 +236,12 @@ func TestBadFiles(t *testing.T) {
 	// And an output that fails in the middle: a probe file that breaks off.
 	path := filepath.Join(dir, "broken.csv")
 	os.WriteFile(path, []byte("k\n1\n"), 0o666)
-	_, err = Run(context.Background(), nil, Options{Build: whole, Probe: path, Out: filepath.Join(dir, "out.csv"), On: []Pair{{"k", "k"}}, makers: fakeMakers,
+	_, err = runWith(context.Background(), nil, tuned{Options{Build: whole, Probe: path, Out: filepath.Join(dir, "out.csv"), On: []Pair{{"k", "k"}},
 		Progress: func(p Progress) {
 			if p.Stage == "read" {
 				os.WriteFile(path, []byte("k\nx\n"), 0o666)
 			}
-		}})
+		}}, tuning{makers: fakeMakers}})
 	if err == nil || !strings.Contains(err.Error(), "the file changed while it was read") {
 		t.Error(err)
 	}
@@ -553,8 +553,8 @@ func TestErrorSaysWhatMadeAKeyText(t *testing.T) {
 		{"mixed.csv", "good.csv", `line 5 of ` + dir + `/mixed.csv made it so, with "7"`},
 		{"real.csv", "good.csv", `line 6 of ` + dir + `/real.csv made it so, with "x"`},
 	} {
-		o := Options{Build: filepath.Join(dir, c.build), Probe: filepath.Join(dir, c.probe), Out: filepath.Join(dir, "out.csv"), On: []Pair{{"k", "k"}}, makers: fakeMakers}
-		if _, err := Run(context.Background(), nil, o); err == nil || !strings.Contains(err.Error(), c.want) {
+		o := tuned{Options{Build: filepath.Join(dir, c.build), Probe: filepath.Join(dir, c.probe), Out: filepath.Join(dir, "out.csv"), On: []Pair{{"k", "k"}}}, tuning{makers: fakeMakers}}
+		if _, err := runWith(context.Background(), nil, o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v\nwant %s", err, c.want)
 		}
 	}
@@ -566,8 +566,8 @@ func TestOutputOverAnInput(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "x"+suffix)
 		write(t, path, reader(t, []column{{"k", arrow.PrimitiveTypes.Int64, []any{1, 2, 3}}, {"v", arrow.BinaryTypes.String, []any{"a", "b", "c"}}}))
 		_, before := read(t, path)
-		o := Options{Build: path, Probe: path, Out: path, On: []Pair{{"k", "k"}}, How: Semi, makers: fakeMakers}
-		if _, err := Run(context.Background(), nil, o); err != nil {
+		o := tuned{Options{Build: path, Probe: path, Out: path, On: []Pair{{"k", "k"}}, How: Semi}, tuning{makers: fakeMakers}}
+		if _, err := runWith(context.Background(), nil, o); err != nil {
 			t.Fatal(err)
 		}
 		if _, after := read(t, path); fmt.Sprint(after) != fmt.Sprint(before) {
@@ -596,8 +596,8 @@ func TestEmptySides(t *testing.T) {
 		for how, want := range map[How][3]int{Inner: {0, 0, 0}, Left: {0, 2, 0}, Semi: {0, 0, 0}, Anti: {0, 2, 0}} {
 			for i, in := range [][2]string{{a, b}, {b, a}, {b, b}} {
 				out := filepath.Join(dir, "out"+suffix)
-				o := Options{Build: in[0], Probe: in[1], Out: out, On: []Pair{{"k", "k"}}, How: how, makers: fakeMakers}
-				if _, err := Run(context.Background(), nil, o); err != nil {
+				o := tuned{Options{Build: in[0], Probe: in[1], Out: out, On: []Pair{{"k", "k"}}, How: how}, tuning{makers: fakeMakers}}
+				if _, err := runWith(context.Background(), nil, o); err != nil {
 					t.Fatal(suffix, how, i, err)
 				}
 				if _, rows := read(t, out); len(rows) != want[i] {
@@ -615,8 +615,8 @@ func TestColumnsOfOneName(t *testing.T) {
 		dir := t.TempDir()
 		in, out := filepath.Join(dir, "in"+suffix), filepath.Join(dir, "out"+suffix)
 		write(t, in, reader(t, []column{{"k", i64, []any{1, 2}}, {"v", i64, []any{3, 4}}, {"v", i64, []any{5, 6}}}))
-		o := Options{Build: in, Probe: in, Out: out, On: []Pair{{"k", "k"}}, makers: fakeMakers}
-		if _, err := Run(context.Background(), nil, o); err != nil {
+		o := tuned{Options{Build: in, Probe: in, Out: out, On: []Pair{{"k", "k"}}}, tuning{makers: fakeMakers}}
+		if _, err := runWith(context.Background(), nil, o); err != nil {
 			t.Fatal(suffix, err)
 		}
 		s, rows := read(t, out)
@@ -624,7 +624,7 @@ func TestColumnsOfOneName(t *testing.T) {
 			t.Errorf("%s: %s %v", suffix, names, rows)
 		}
 		o.On = []Pair{{"v", "k"}}
-		if _, err := Run(context.Background(), nil, o); err == nil || !strings.Contains(err.Error(), `2 columns named "v"`) {
+		if _, err := runWith(context.Background(), nil, o); err == nil || !strings.Contains(err.Error(), `2 columns named "v"`) {
 			t.Errorf("%s: %v", suffix, err)
 		}
 	}

@@ -60,7 +60,7 @@ func TestJoinBehindAFilter(t *testing.T) {
 		for _, how := range []How{Inner, Left, Semi, Anti} {
 			var want [][]string
 			for _, use := range []Filter{FilterOff, FilterOn, FilterAuto} {
-				_, rows, s := cells(t, d, reader(t, left), reader(t, right), Options{On: on, How: how, Table: DefaultTable, Filter: use, batch: 150})
+				_, rows, s := cells(t, d, reader(t, left), reader(t, right), tuned{Options{On: on, How: how, Table: DefaultTable, Filter: use}, tuning{batch: 150}})
 				if use == FilterOff {
 					want = rows
 				}
@@ -91,12 +91,12 @@ func TestFilterWithoutMemory(t *testing.T) {
 		asked[i] = int64(i * 40)
 	}
 	side := func(values []any) []column { return []column{{"k", arrow.PrimitiveTypes.Int32, values}} }
-	o := Options{On: []Pair{{"k", "k"}}, How: Semi, Table: DefaultTable, makers: &mk, batch: 60}
+	o := tuned{Options{On: []Pair{{"k", "k"}}, How: Semi, Table: DefaultTable}, tuning{makers: &mk, batch: 60}}
 	if _, rows, s := cells(t, d, reader(t, side(keys)), reader(t, side(asked)), o); len(rows) != 2 || s.Filtered != 0 {
 		t.Errorf("%d rows, %+v", len(rows), s)
 	}
 	o.Filter = FilterOn
-	_, err = Join(t.Context(), d, reader(t, side(keys)), reader(t, side(asked)), o, func(arrow.RecordBatch) error { return nil })
+	_, err = joinWith(t.Context(), d, reader(t, side(keys)), reader(t, side(asked)), o, func(arrow.RecordBatch) error { return nil })
 	if !errors.Is(err, full) {
 		t.Errorf("no memory for the filter: %v", err)
 	}

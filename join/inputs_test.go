@@ -303,7 +303,7 @@ func TestHiveFolders(t *testing.T) {
 	// And as keys of a join.
 	put(t, dir+"/days.csv", "day,w\n2024-02-29,leap\n")
 	out := dir + "/out.csv"
-	if _, err := Run(context.Background(), nil, Options{Build: dir + "/days.csv", Probe: dir + "/p", Out: out, On: []Pair{{"day", "day"}}, makers: fakeMakers}); err != nil {
+	if _, err := runWith(context.Background(), nil, tuned{Options{Build: dir + "/days.csv", Probe: dir + "/p", Out: out, On: []Pair{{"day", "day"}}}, tuning{makers: fakeMakers}}); err != nil {
 		t.Fatal(err)
 	}
 	if b, _ := os.ReadFile(out); string(b) != "k,day,w\n4,2024-02-29,leap\n" {
@@ -344,11 +344,11 @@ func TestFoldersByColumns(t *testing.T) {
 		{"d", arrow.FixedWidthTypes.Date32, []any{"2024-01-01", "2024-02-01", "2024-02-01", "2030-01-01"}}, {"c", arrow.BinaryTypes.String, []any{"Köln", "Bonn", "x", nil}}}))
 	for _, on := range [][]Pair{{{"k", "k"}}, {{"y", "year"}}, {{"d", "day"}}, {{"c", "city"}}, {{"k", "k"}, {"y", "year"}, {"c", "city"}}, {{"side", "k"}}, {{"side", "year"}}} {
 		for how := range hows {
-			o := Options{Build: dir + "/b", Probe: dir + "/p", On: on, How: How(how), makers: fakeMakers, Filter: FilterOff, NullsEqual: how%2 == 1}
+			o := tuned{Options{Build: dir + "/b", Probe: dir + "/p", On: on, How: How(how), Filter: FilterOff, NullsEqual: how%2 == 1}, tuning{makers: fakeMakers}}
 			o.Open = func(string, string) ([]*device.Device, error) { return device.OpenAll("cpu") }
 			join := func(name string) (Summary, [][]string) {
 				o.Out = filepath.Join(dir, name)
-				s, err := Run(t.Context(), nil, o)
+				s, err := runWith(t.Context(), nil, o)
 				if err != nil {
 					t.Fatal(on, How(how), err)
 				}
@@ -362,7 +362,7 @@ func TestFoldersByColumns(t *testing.T) {
 				t.Errorf("%v %v: %d row groups were skipped, want 6", on, How(how), s.Skipped)
 			}
 			o.Count = true
-			if s, err := Run(t.Context(), nil, o); err != nil || s.OutRows != int64(len(want)) {
+			if s, err := runWith(t.Context(), nil, o); err != nil || s.OutRows != int64(len(want)) {
 				t.Errorf("%v %v: a count of %d, %v; want %d", on, How(how), s.OutRows, err, len(want))
 			}
 		}
@@ -373,7 +373,7 @@ func TestFoldersByColumns(t *testing.T) {
 func TestSeveralSayWhichFileMadeAType(t *testing.T) {
 	dir := t.TempDir()
 	good, bad := put(t, dir+"/a.csv", "k\n1\n"), put(t, dir+"/b.csv", "k\n1\n2.5\n")
-	_, err := Run(context.Background(), nil, Options{Build: good, MoreBuild: []string{bad}, Probe: good, Out: dir + "/out.csv", On: []Pair{{"k", "k"}}, makers: fakeMakers})
+	_, err := runWith(context.Background(), nil, tuned{Options{Build: good, MoreBuild: []string{bad}, Probe: good, Out: dir + "/out.csv", On: []Pair{{"k", "k"}}}, tuning{makers: fakeMakers}})
 	if err == nil || !strings.Contains(err.Error(), "line 3 of "+bad+" made it so, with \"2.5\"") {
 		t.Error(err)
 	}
@@ -382,8 +382,8 @@ func TestSeveralSayWhichFileMadeAType(t *testing.T) {
 // From CSV to CSV values stand as they stood, but for keys, which are compared as what they are; other outputs have types.
 func TestValuesPassThrough(t *testing.T) {
 	dir := t.TempDir()
-	o := Options{Build: put(t, dir+"/b.csv", "k,v,none\n1.50,\"a,\"\"b\",\n2,,\n"), Probe: put(t, dir+"/p.tsv", "k\tx\ty\n1.5\t1e3\tTRUE\n2.0\t-0\t\"\"\n3\t1\t\n"),
-		On: []Pair{{"k", "k"}}, How: Left, makers: fakeMakers}
+	o := tuned{Options{Build: put(t, dir+"/b.csv", "k,v,none\n1.50,\"a,\"\"b\",\n2,,\n"), Probe: put(t, dir+"/p.tsv", "k\tx\ty\n1.5\t1e3\tTRUE\n2.0\t-0\t\"\"\n3\t1\t\n"),
+		On: []Pair{{"k", "k"}}, How: Left}, tuning{makers: fakeMakers}}
 	for name, want := range map[string]string{
 		"o.csv": "k,x,y,v,none\n1.5,1e3,TRUE,\"a,\"\"b\",\n2.0,-0,\"\",,\n3.0,1,,,\n",
 		"o.jsonl": `{"k":1.5,"x":1000.0,"y":"TRUE","v":"a,\"b","none":null}
@@ -392,7 +392,7 @@ func TestValuesPassThrough(t *testing.T) {
 `,
 	} {
 		o.Out = filepath.Join(dir, name)
-		if _, err := Run(t.Context(), nil, o); err != nil {
+		if _, err := runWith(t.Context(), nil, o); err != nil {
 			t.Fatal(err)
 		}
 		if got, _ := os.ReadFile(o.Out); string(got) != want {

@@ -83,16 +83,16 @@ func reader(t testing.TB, cols []column, sizes ...int) array.RecordReader {
 }
 
 // cells joins two readers and gives the output as text, a row a line.
-func cells(t testing.TB, d *device.Device, build, probe array.RecordReader, o Options) (names []string, rows [][]string, s Summary) {
+func cells(t testing.TB, d *device.Device, build, probe array.RecordReader, o tuned) (names []string, rows [][]string, s Summary) {
 	t.Helper()
-	schema, err := OutputSchema(build.Schema(), probe.Schema(), o)
+	schema, err := OutputSchema(build.Schema(), probe.Schema(), o.Options)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range schema.Fields() {
 		names = append(names, f.Name)
 	}
-	s, err = Join(context.Background(), d, build, probe, o, func(rec arrow.RecordBatch) error {
+	s, err = joinWith(context.Background(), d, build, probe, o, func(rec arrow.RecordBatch) error {
 		if !rec.Schema().Equal(schema) {
 			t.Errorf("a batch of %s, want %s", rec.Schema(), schema)
 		}
@@ -233,7 +233,7 @@ func TestJoinAgainstLoops(t *testing.T) {
 		}
 		build = append(build, column{"row", arrow.PrimitiveTypes.Int64, number(nb)}, column{"text", arrow.BinaryTypes.String, number(nb)})
 		probe = append(probe, column{"row", arrow.PrimitiveTypes.Int64, number(np)})
-		o := Options{On: on, How: how, makers: fakeMakers, batch: rapid.IntRange(1, 50).Draw(rt, "batch")}
+		o := tuned{Options{On: on, How: how}, tuning{makers: fakeMakers, batch: rapid.IntRange(1, 50).Draw(rt, "batch")}}
 		br := reader(t, build, rapid.IntRange(1, 20).Draw(rt, "build batch"))
 		pr := reader(t, probe, rapid.IntRange(1, 20).Draw(rt, "probe batch"), 3)
 		if _, err := planKeys(br.Schema(), pr.Schema(), on, false); err != nil {
@@ -385,7 +385,7 @@ func TestJoinAgainstSQLite(t *testing.T) {
 						t.Fatal(err)
 					}
 					out := filepath.Join(dir, hows[how]+".csv")
-					s, err := Run(context.Background(), d, Options{Build: files[0], Probe: files[1], Out: out, On: on, How: How(how), makers: mk, Table: []table.Family{"", DefaultTable}[(ci+how)%2]})
+					s, err := runWith(context.Background(), d, tuned{Options{Build: files[0], Probe: files[1], Out: out, On: on, How: How(how), Table: []table.Family{"", DefaultTable}[(ci+how)%2]}, tuning{makers: mk}})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -435,8 +435,8 @@ func TestSkew(t *testing.T) {
 	i64 := arrow.PrimitiveTypes.Int64
 	tableKinds(t, func(t *testing.T, d *device.Device, mk *makers) {
 		next := 0
-		s, err := Join(context.Background(), d, reader(t, []column{{"k", i64, ones}, {"row", i64, rows}}),
-			reader(t, []column{{"k", i64, ones}, {"row", i64, rows}}), Options{On: []Pair{{"k", "k"}}, makers: mk}, func(rec arrow.RecordBatch) error {
+		s, err := joinWith(context.Background(), d, reader(t, []column{{"k", i64, ones}, {"row", i64, rows}}),
+			reader(t, []column{{"k", i64, ones}, {"row", i64, rows}}), tuned{Options{On: []Pair{{"k", "k"}}}, tuning{makers: mk}}, func(rec arrow.RecordBatch) error {
 				if rec.NumRows() > batchRows {
 					return fmt.Errorf("a batch of %d rows", rec.NumRows())
 				}
@@ -483,7 +483,7 @@ func TestDatesAndTimes(t *testing.T) {
 		row := []any{0, 1, 2, 3}
 		build := reader(t, []column{{"k", c.build, c.bv}})
 		probe := reader(t, []column{{"k", c.probe, c.pv}, {"row", arrow.PrimitiveTypes.Int64, row[:len(c.pv)]}})
-		_, rows, _ := cells(t, nil, build, probe, Options{On: []Pair{{"k", "k"}}, makers: fakeMakers})
+		_, rows, _ := cells(t, nil, build, probe, tuned{Options{On: []Pair{{"k", "k"}}}, tuning{makers: fakeMakers}})
 		var got []string
 		for _, r := range rows {
 			got = append(got, r[1])
@@ -499,7 +499,7 @@ func TestNamesThatClash(t *testing.T) {
 	one := []any{int64(1)}
 	build := []column{{"k", i64, one}, {"x", i64, one}, {"y", i64, one}, {"x_build", i64, one}, {"id", i64, one}}
 	probe := []column{{"id", i64, one}, {"x", i64, one}, {"y", i64, one}, {"y_build", i64, one}}
-	names, _, _ := cells(t, nil, reader(t, build), reader(t, probe), Options{On: []Pair{{"k", "id"}}, makers: fakeMakers})
+	names, _, _ := cells(t, nil, reader(t, build), reader(t, probe), tuned{Options{On: []Pair{{"k", "id"}}}, tuning{makers: fakeMakers}})
 	want := "id x y y_build x_build_build y_build_build x_build id_build"
 	if got := strings.Join(names, " "); got != want {
 		t.Fatalf("%s, want %s", got, want)
@@ -550,11 +550,11 @@ func TestCancel(t *testing.T) {
 		values[i] = int64(i)
 	}
 	rows := func() array.RecordReader { return reader(t, []column{{"k", i64, values}}, 10) }
-	o := Options{On: []Pair{{"k", "k"}}, makers: fakeMakers, batch: 10}
+	o := tuned{Options{On: []Pair{{"k", "k"}}}, tuning{makers: fakeMakers, batch: 10}}
 
 	ctx, cancel := context.WithCancel(context.Background())
 	n := 0
-	_, err := Join(ctx, nil, rows(), rows(), o, func(arrow.RecordBatch) error {
+	_, err := joinWith(ctx, nil, rows(), rows(), o, func(arrow.RecordBatch) error {
 		if n++; n == 3 {
 			cancel()
 		}
@@ -563,12 +563,12 @@ func TestCancel(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || n > 3 {
 		t.Fatal(n, err)
 	}
-	_, err = Join(ctx, nil, rows(), rows(), o, func(arrow.RecordBatch) error { return nil })
+	_, err = joinWith(ctx, nil, rows(), rows(), o, func(arrow.RecordBatch) error { return nil })
 	if !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	broken := errors.New("disk on fire")
-	_, err = Join(context.Background(), nil, rows(), rows(), o, func(arrow.RecordBatch) error { return broken })
+	_, err = joinWith(context.Background(), nil, rows(), rows(), o, func(arrow.RecordBatch) error { return broken })
 	if !errors.Is(err, broken) {
 		t.Fatal(err)
 	}
@@ -580,7 +580,7 @@ func TestCancel(t *testing.T) {
 			yield(nil, broken)
 		}
 	})
-	_, err = Join(context.Background(), nil, rows(), bad, o, func(arrow.RecordBatch) error { return nil })
+	_, err = joinWith(context.Background(), nil, rows(), bad, o, func(arrow.RecordBatch) error { return nil })
 	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "probe side") {
 		t.Fatal(err)
 	}
@@ -597,13 +597,13 @@ func TestProgress(t *testing.T) {
 		write(t, filepath.Join(dir, name), reader(t, []column{{"k", i64, values}}))
 	}
 	last := map[string]Progress{}
-	_, err := Run(context.Background(), nil, Options{Build: dir + "/b.csv", Probe: dir + "/p.parquet", Out: dir + "/o.arrow", On: []Pair{{"k", "k"}}, makers: fakeMakers,
+	_, err := runWith(context.Background(), nil, tuned{Options{Build: dir + "/b.csv", Probe: dir + "/p.parquet", Out: dir + "/o.arrow", On: []Pair{{"k", "k"}},
 		Progress: func(p Progress) {
 			if p.Done < last[p.Stage].Done {
 				t.Errorf("%v after %v", p, last[p.Stage])
 			}
 			last[p.Stage] = p
-		}})
+		}}, tuning{makers: fakeMakers}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -737,7 +737,7 @@ func TestBuildSideTooLarge(t *testing.T) {
 			return nil, &device.OutOfMemoryError{Device: "cuda:0", Asked: 100, Free: 10}
 		},
 	} {
-		_, err := Join(context.Background(), nil, rows(), rows(), Options{On: []Pair{{"k", "k"}}, makers: &makers{k8r4: open}}, none)
+		_, err := joinWith(context.Background(), nil, rows(), rows(), tuned{Options{On: []Pair{{"k", "k"}}}, tuning{makers: &makers{k8r4: open}}}, none)
 		if err == nil || !strings.Contains(err.Error(), "make the smaller input the build side") {
 			t.Error(err)
 		}

@@ -137,7 +137,7 @@ func TestDevices(t *testing.T) {
 			t.Fatal(err)
 		}
 		copyTo(t, r, w)
-		s, err := Run(context.Background(), nil, Options{Build: path, Probe: path, Out: nowhere, On: []Pair{{"k", "k"}}, OutFormat: f, makers: fakeMakers})
+		s, err := runWith(context.Background(), nil, tuned{Options{Build: path, Probe: path, Out: nowhere, On: []Pair{{"k", "k"}}, OutFormat: f}, tuning{makers: fakeMakers}})
 		if err != nil || s.OutRows != 1000 {
 			t.Errorf("%+v %v", s, err)
 		}

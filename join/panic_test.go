@@ -36,12 +36,12 @@ func TestFolderAsKeyOfAnotherType(t *testing.T) {
 		{"n.parquet", "f", `the name of a folder made it so, with "k=abc", in f/k=abc/a.parquet`},
 		{"n.parquet", "d", `the name of a folder made it so, with "k=abc", in d/k=abc/a.csv`},
 	} {
-		err := runs(c.build, c.probe, "out.csv", Options{On: []Pair{{"k", "k"}}})
+		err := runs(c.build, c.probe, "out.csv", tuned{Options: Options{On: []Pair{{"k", "k"}}}})
 		if err == nil || !strings.Contains(err.Error(), c.want) || !errors.As(err, new(*InputError)) {
 			t.Errorf("%s and %s: %v, want %q", c.build, c.probe, err, c.want)
 		}
 	}
-	if err := runs("d", "d", "out.csv", Options{On: []Pair{{"k", "v"}}}); err == nil || !strings.Contains(err.Error(), "cast one of them") {
+	if err := runs("d", "d", "out.csv", tuned{Options: Options{On: []Pair{{"k", "v"}}}}); err == nil || !strings.Contains(err.Error(), "cast one of them") {
 		t.Error(err)
 	}
 	if _, err := os.Stat("out.csv"); err == nil {
@@ -113,7 +113,7 @@ func TestPanicsAnywhere(t *testing.T) {
 	}
 	put(t, "a.csv", text.String())
 	for _, name := range []string{"a.parquet", "a.jsonl", "a.arrow"} {
-		if err := runs("a.csv", "a.csv", name, Options{How: Semi}); err != nil {
+		if err := runs("a.csv", "a.csv", name, tuned{Options: Options{How: Semi}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -131,13 +131,13 @@ func TestPanicsAnywhere(t *testing.T) {
 	defer func() { crash.Plant = nil }()
 	for _, c := range []struct {
 		in, out string
-		o       Options
+		o       tuned
 	}{
-		{"a.csv", "out.csv.gz", Options{}},
-		{"a.parquet", "out.parquet", Options{How: Full}},
-		{"a.parquet", "out.parquet", Options{How: Semi}},
-		{"a.jsonl", "out/", Options{RowsPerFile: 100, OutFormat: Parquet}},
-		{"a.arrow", "out.arrow", Options{part: 1000}},
+		{"a.csv", "out.csv.gz", tuned{}},
+		{"a.parquet", "out.parquet", tuned{Options: Options{How: Full}}},
+		{"a.parquet", "out.parquet", tuned{Options: Options{How: Semi}}},
+		{"a.jsonl", "out/", tuned{Options: Options{RowsPerFile: 100, OutFormat: Parquet}}},
+		{"a.arrow", "out.arrow", tuned{Options{}, tuning{part: 1000}}},
 	} {
 		run := func(place int64) (err error) {
 			calls.Store(0)

@@ -58,10 +58,10 @@ func TestPageIndex(t *testing.T) {
 		path := filepath.Join(dir, name+".parquet")
 		write(t, path, reader(t, []column{{"k", arrow.PrimitiveTypes.Int64, build}, {"v", arrow.PrimitiveTypes.Int64, build}}))
 		for _, how := range []How{Inner, Left, Semi, Anti, Full} {
-			o := Options{Build: path, On: []Pair{{"k", "k"}}, How: how, makers: fakeMakers}
+			o := tuned{Options{Build: path, On: []Pair{{"k", "k"}}, How: how}, tuning{makers: fakeMakers}}
 			join := func(probe, out string) (Summary, [][]string) {
 				o.Probe, o.Out = probe, filepath.Join(dir, out)
-				s, err := Run(t.Context(), nil, o)
+				s, err := runWith(t.Context(), nil, o)
 				if err != nil {
 					t.Fatal(name, how, err)
 				}

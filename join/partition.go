@@ -367,9 +367,9 @@ func (g *partedJoin) part(ctx context.Context, build, probe *spill, depth int) (
 		}
 		return outs, nil
 	}
-	o := g.Options
-	o.Progress, o.Select, o.batch = nil, nil, g.rows
-	j := newJoiner(g.devices, o)
+	o, t := g.Options, g.tuning
+	o.Progress, o.Select, t.batch = nil, nil, g.rows
+	j := newJoiner(g.devices, o, t)
 	j.out = &output{schema: g.out, columns: slices.Clone(g.plan.columns)}
 	j.out.columns = append(j.out.columns, source{false, g.probe.NumFields() - 1})
 	if g.How.keepsBuild() {

@@ -51,11 +51,10 @@ func TestParts(t *testing.T) {
 			write(t, side.path, rr)
 		}
 		how := How(seed % len(hows))
-		o := Options{Build: bf, Probe: pf, Out: filepath.Join(dir, "o"+[]string{".parquet", ".arrow"}[r.IntN(2)]), On: []Pair{{"bk", "pk"}}, How: how,
-			part: int64(2000 + r.IntN(20000)), batch: 1 + r.IntN(100)}
+		o := tuned{Options{Build: bf, Probe: pf, Out: filepath.Join(dir, "o"+[]string{".parquet", ".arrow"}[r.IntN(2)]), On: []Pair{{"bk", "pk"}}, How: how}, tuning{part: int64(2000 + r.IntN(20000)), batch: 1 + r.IntN(100)}}
 		what := fmt.Sprintf("seed %d, %v of %s and %s, parts of %d", seed, how, build.Schema(), probe.Schema(), o.part)
 		want := expected(t, build, probe, how)
-		s, err := Run(t.Context(), d, o)
+		s, err := runWith(t.Context(), d, o)
 		if err != nil {
 			t.Fatal(what, err)
 		}
@@ -66,12 +65,12 @@ func TestParts(t *testing.T) {
 		sameRows(t, what, got, want)
 		count := o
 		count.Count, count.Out = true, ""
-		if s, err := Run(t.Context(), d, count); err != nil || s.OutRows != int64(len(want)) {
+		if s, err := runWith(t.Context(), d, count); err != nil || s.OutRows != int64(len(want)) {
 			t.Fatalf("%s: a count of %d, %v; want %d", what, s.OutRows, err, len(want))
 		}
 		some := o
 		some.Limit = int64(1 + r.IntN(1+len(want)))
-		schema, err := OutputSchema(build.Schema(), probe.Schema(), o)
+		schema, err := OutputSchema(build.Schema(), probe.Schema(), o.Options)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +80,7 @@ func TestParts(t *testing.T) {
 		for i, row := range want {
 			want[i] = []string{row[column]}
 		}
-		if s, err := Run(t.Context(), d, some); err != nil || s.OutRows != int64(len(want)) {
+		if s, err := runWith(t.Context(), d, some); err != nil || s.OutRows != int64(len(want)) {
 			t.Fatalf("%s: %d rows, %v; want %d", what, s.OutRows, err, len(want))
 		}
 		_, got = read(t, some.Out)
@@ -148,7 +147,7 @@ func TestPartsEndAnywhere(t *testing.T) {
 	bf, pf := filepath.Join(dir, "b.parquet"), filepath.Join(dir, "p.parquet")
 	writeAnyhow(t, r, bf, side(t, r, "b", 300, 99, 3), 100)
 	writeAnyhow(t, r, pf, side(t, r, "p", 900, 99, 3), 100)
-	o := Options{Build: bf, Probe: pf, Out: filepath.Join(dir, "o.arrow"), On: []Pair{{"bk", "pk"}}, How: Full, part: 1000, batch: 10, makers: fakeMakers}
+	o := tuned{Options{Build: bf, Probe: pf, Out: filepath.Join(dir, "o.arrow"), On: []Pair{{"bk", "pk"}}, How: Full}, tuning{part: 1000, batch: 10, makers: fakeMakers}}
 	stop := errors.New("stop")
 	ended := 0
 	for n := 1; ; n++ {
@@ -159,7 +158,7 @@ func TestPartsEndAnywhere(t *testing.T) {
 				cancel(stop)
 			}
 		}
-		_, err := Run(ctx, nil, o)
+		_, err := runWith(ctx, nil, o)
 		cancel(nil)
 		if err == nil {
 			break
@@ -180,13 +179,13 @@ func TestPartsEndAnywhere(t *testing.T) {
 		}
 	}
 	os.Remove(o.Out)
-	if _, err := Run(t.Context(), nil, o); err == nil || !strings.Contains(err.Error(), "the join broke off: broken") {
+	if _, err := runWith(t.Context(), nil, o); err == nil || !strings.Contains(err.Error(), "the join broke off: broken") {
 		t.Error(err)
 	}
 	leftBehind(t, dir, "b.parquet", "p.parquet")
 	t.Setenv("TMPDIR", filepath.Join(dir, "none"))
 	o.Progress = nil
-	if _, err := Run(t.Context(), nil, o); err == nil || !strings.Contains(err.Error(), "no such file") {
+	if _, err := runWith(t.Context(), nil, o); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Error(err)
 	}
 	leftBehind(t, dir, "b.parquet", "p.parquet")

@@ -78,7 +78,7 @@ func TestRandomJoinsAgainstSQLite(t *testing.T) {
 func randomJoin(t *testing.T, d *device.Device, sqlite string, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 1234))
 	dir, kinds := t.TempDir(), keyKinds()
-	o := Options{Out: filepath.Join(dir, "out.csv"), How: How(r.IntN(len(hows))), NullsEqual: r.IntN(3) == 0}
+	o := tuned{Options: Options{Out: filepath.Join(dir, "out.csv"), How: How(r.IntN(len(hows))), NullsEqual: r.IntN(3) == 0}}
 	var keys []keyKind
 	for range 1 + r.IntN(3)*r.IntN(2) {
 		keys = append(keys, kinds[r.IntN(len(kinds))])
@@ -176,7 +176,7 @@ func randomJoin(t *testing.T, d *device.Device, sqlite string, seed uint64) {
 		t.Fatal(what, err)
 	}
 	want = bytes.ReplaceAll(want, []byte("\r\n"), []byte("\n"))
-	s, err := Run(t.Context(), d, o)
+	s, err := runWith(t.Context(), d, o)
 	if err != nil {
 		t.Fatal(what, err)
 	}
@@ -188,7 +188,7 @@ func randomJoin(t *testing.T, d *device.Device, sqlite string, seed uint64) {
 		t.Fatalf("%s:\n%.1500s\nsqlite3 has\n%.1500s", what, got, want)
 	}
 	o.Count, o.Out = true, ""
-	if c, err := Run(t.Context(), d, o); err != nil || c.OutRows != s.OutRows {
+	if c, err := runWith(t.Context(), d, o); err != nil || c.OutRows != s.OutRows {
 		t.Fatalf("%s: a count of %d, %v; want %d", what, c.OutRows, err, s.OutRows)
 	}
 }
@@ -234,7 +234,7 @@ func TestThousandColumns(t *testing.T) {
 		}
 		return columns
 	}
-	o := Options{Build: filepath.Join(dir, "b.parquet"), Probe: filepath.Join(dir, "p.parquet"), On: []Pair{{"b0", "p0"}}, makers: fakeMakers}
+	o := tuned{Options{Build: filepath.Join(dir, "b.parquet"), Probe: filepath.Join(dir, "p.parquet"), On: []Pair{{"b0", "p0"}}}, tuning{makers: fakeMakers}}
 	write(t, o.Build, reader(t, make("b")))
 	write(t, o.Probe, reader(t, make("p")))
 	var first [][]string
@@ -244,7 +244,7 @@ func TestThousandColumns(t *testing.T) {
 				continue // each format with one of both
 			}
 			o.Out, o.part = filepath.Join(dir, "o"+suffix), part
-			if s, err := Run(t.Context(), nil, o); err != nil || s.OutRows != 20 {
+			if s, err := runWith(t.Context(), nil, o); err != nil || s.OutRows != 20 {
 				t.Fatal(suffix, s, err)
 			}
 			schema, got := read(t, o.Out)
@@ -283,8 +283,8 @@ func TestLongStrings(t *testing.T) {
 		}
 		write(t, in, rr)
 		for _, part := range []int64{-1, 1 << 20} {
-			o := Options{Build: in, Probe: in, Out: filepath.Join(dir, "o"+suffix), On: []Pair{{"k", "k"}}, makers: fakeMakers, part: part}
-			if s, err := Run(t.Context(), nil, o); err != nil || s.OutRows != int64(len(values)) {
+			o := tuned{Options{Build: in, Probe: in, Out: filepath.Join(dir, "o"+suffix), On: []Pair{{"k", "k"}}}, tuning{makers: fakeMakers, part: part}}
+			if s, err := runWith(t.Context(), nil, o); err != nil || s.OutRows != int64(len(values)) {
 				t.Fatal(suffix, s, err)
 			}
 			r, err := Open(o.Out)
@@ -339,7 +339,7 @@ func TestBlowUp(t *testing.T) {
 		}
 	}()
 	start := time.Now()
-	s, err := Run(t.Context(), nil, Options{Build: in, Probe: in, Out: os.DevNull, On: []Pair{{"k", "k"}}, makers: fakeMakers})
+	s, err := runWith(t.Context(), nil, tuned{Options{Build: in, Probe: in, Out: os.DevNull, On: []Pair{{"k", "k"}}}, tuning{makers: fakeMakers}})
 	close(done)
 	<-watched
 	if err != nil || s.OutRows != int64(n)*int64(n) {

@@ -12,12 +12,12 @@ import (
 )
 
 // runs joins two inputs by id into an output, with fakes for tables.
-func runs(build, probe, out string, o Options) error {
+func runs(build, probe, out string, o tuned) error {
 	o.Build, o.Probe, o.Out, o.makers = build, probe, out, fakeMakers
 	if o.On == nil {
 		o.On = []Pair{{"id", "id"}}
 	}
-	_, err := Run(context.Background(), nil, o)
+	_, err := runWith(context.Background(), nil, o)
 	return err
 }
 
@@ -120,7 +120,7 @@ func TestInputsAreNotReplaced(t *testing.T) {
 		if err := CheckOutput(c.o); err != nil {
 			t.Errorf("%s and %s to %s: %v", c.build, c.probe, c.out, err)
 		}
-		if err := runs(c.build, c.probe, c.out, c.o); err != nil {
+		if err := runs(c.build, c.probe, c.out, tuned{Options: c.o}); err != nil {
 			t.Errorf("%s and %s to %s: %v", c.build, c.probe, c.out, err)
 		}
 		if c.out == "empty" {
@@ -157,7 +157,7 @@ func TestOutputsThroughLinks(t *testing.T) {
 	}
 	for link, to := range map[string]string{"l.csv": "far/new.csv", "far/back.csv": "back.csv"} {
 		for _, want := range []os.FileMode{0o640, 0o604} { // a new file, and one that is there
-			if err := runs("a.csv", "a.csv", link, Options{}); err != nil {
+			if err := runs("a.csv", "a.csv", link, tuned{}); err != nil {
 				t.Fatal(err)
 			}
 			if got := mode(to); got != want || mode(link)&os.ModeSymlink == 0 {
@@ -169,7 +169,7 @@ func TestOutputsThroughLinks(t *testing.T) {
 		}
 	}
 	for range 2 { // where nothing is, and where an empty folder is
-		if err := runs("a.csv", "a.csv", "dir/", Options{OutFormat: CSV}); err != nil {
+		if err := runs("a.csv", "a.csv", "dir/", tuned{Options: Options{OutFormat: CSV}}); err != nil {
 			t.Fatal(err)
 		}
 		if got := mode("far/folder/part-00000.csv"); got != 0o640 || mode("far/folder") != os.ModeDir|0o750 || mode("dir")&os.ModeSymlink == 0 {
@@ -180,7 +180,7 @@ func TestOutputsThroughLinks(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{"circle.csv": "too many levels", "nowhere.csv": "no such file"} {
-		if err := runs("a.csv", "a.csv", name, Options{}); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), want) {
+		if err := runs("a.csv", "a.csv", name, tuned{}); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
 	}
@@ -203,7 +203,7 @@ func TestInputsThatAreReadOnce(t *testing.T) {
 		{"a.csv", "-,-", nil, "- is given twice"},
 		{"pipe", "./pipe", nil, "./pipe is given twice, and a pipe can be read once"},
 	} {
-		if err := runs(c.build, c.probe, "out.csv", Options{MoreBuild: c.more, BuildFormat: CSV, ProbeFormat: CSV}); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := runs(c.build, c.probe, "out.csv", tuned{Options: Options{MoreBuild: c.more, BuildFormat: CSV, ProbeFormat: CSV}}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s %s and %s: %v, want %q", c.build, c.more, c.probe, err, c.want)
 		}
 	}

@@ -148,8 +148,8 @@ func TestWideKeys(t *testing.T) {
 				}
 				write(t, paths[side], rr)
 			}
-			o := Options{Build: paths[0], Probe: paths[1], Out: filepath.Join(dir, "o.parquet"), On: on, NullsEqual: nullsEqual, Select: []string{"prow", "brow"}, batch: 30}
-			if _, err := Run(t.Context(), d, o); err != nil {
+			o := tuned{Options{Build: paths[0], Probe: paths[1], Out: filepath.Join(dir, "o.parquet"), On: on, NullsEqual: nullsEqual, Select: []string{"prow", "brow"}}, tuning{batch: 30}}
+			if _, err := runWith(t.Context(), d, o); err != nil {
 				t.Fatalf("seed %d, %v with %v: %v", seed, recs[0].Schema(), recs[1].Schema(), err)
 			}
 			_, rows := read(t, o.Out)
@@ -237,7 +237,7 @@ func TestDecimalScales(t *testing.T) {
 				want = append(want[:len(want):len(want)], [2]int{len(c.left), len(c.right)})
 			}
 			var got [][2]int
-			_, err := Join(t.Context(), nil, side("b", c.build, c.left), side("p", c.probe, c.right), Options{On: []Pair{{"k", "k"}}, NullsEqual: nullsEqual, makers: fakeMakers}, func(r arrow.RecordBatch) error {
+			_, err := joinWith(t.Context(), nil, side("b", c.build, c.left), side("p", c.probe, c.right), tuned{Options{On: []Pair{{"k", "k"}}, NullsEqual: nullsEqual}, tuning{makers: fakeMakers}}, func(r arrow.RecordBatch) error {
 				for i := range int(r.NumRows()) {
 					got = append(got, [2]int{int(r.Column(2).(*array.Int64).Value(i)), int(r.Column(1).(*array.Int64).Value(i))})
 				}
