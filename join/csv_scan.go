@@ -85,9 +85,7 @@ func (t *csvTokens) scan(b []byte, delimiter byte, n int) (end int, err error) {
 		if i+8 <= len(b) {
 			w = binary.LittleEndian.Uint64(b[i:])
 		} else {
-			var tail [8]byte
-			copy(tail[:], b[i:])
-			w = binary.LittleEndian.Uint64(tail[:])
+			w = lastWord(b[i:])
 		}
 		m := zeroBytes(w^wanted) | zeroBytes(w^'\n'*eachByte) | zeroBytes(w^'\r'*eachByte) | zeroBytes(w^'"'*eachByte)
 		base := i
@@ -160,6 +158,13 @@ func (t *csvTokens) scan(b []byte, delimiter byte, n int) (end int, err error) {
 		}
 	}
 	return len(b), nil
+}
+
+// lastWord is fewer than 8 bytes, with zeros behind.
+func lastWord(b []byte) uint64 {
+	var w [8]byte
+	copy(w[:], b)
+	return binary.LittleEndian.Uint64(w[:])
 }
 
 // empty begins with no rows, of n fields each.

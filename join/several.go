@@ -319,34 +319,38 @@ func (s *several) reader(files []inputFile) (*Reader, error) {
 			r.only(own)
 		}
 	}
-	out.next = func() (arrow.RecordBatch, error) {
-		for ; s.at < len(s.readers); s.at++ {
-			r := s.readers[s.at]
-			if !r.Next() {
-				if err := r.Err(); err != nil {
+	out.next = func() (arrow.RecordBatch, error) { return s.next(all, out.schema, wanted, at, values) }
+	return out, nil
+}
+
+// next reads a batch with the wanted columns of all: those of the folders' names stand at these places, and have these
+// values by file.
+func (s *several) next(all, schema *arrow.Schema, wanted, at []int, values [][]scalar.Scalar) (arrow.RecordBatch, error) {
+	for ; s.at < len(s.readers); s.at++ {
+		r := s.readers[s.at]
+		if !r.Next() {
+			if err := r.Err(); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		rec := r.RecordBatch()
+		columns := make([]arrow.Array, len(wanted))
+		for i, c := range wanted {
+			if k := slices.Index(at, c); k >= 0 {
+				a, err := scalar.MakeArrayFromScalar(values[k][s.at], int(rec.NumRows()), allocator)
+				if err != nil {
 					return nil, err
 				}
+				columns[i] = a
 				continue
 			}
-			rec := r.RecordBatch()
-			columns := make([]arrow.Array, len(wanted))
-			for i, c := range wanted {
-				if k := slices.Index(at, c); k >= 0 {
-					a, err := scalar.MakeArrayFromScalar(values[k][s.at], int(rec.NumRows()), allocator)
-					if err != nil {
-						return nil, err
-					}
-					columns[i] = a
-					continue
-				}
-				columns[i] = rec.Column(rec.Schema().FieldIndices(all.Field(c).Name)[0])
-				columns[i].Retain()
-			}
-			return array.NewRecordBatch(out.schema, columns, rec.NumRows()), nil
+			columns[i] = rec.Column(rec.Schema().FieldIndices(all.Field(c).Name)[0])
+			columns[i].Retain()
 		}
-		return nil, io.EOF
+		return array.NewRecordBatch(schema, columns, rec.NumRows()), nil
 	}
-	return out, nil
+	return nil, io.EOF
 }
 
 // parquets are the readers' Parquet files, nil unless all are.

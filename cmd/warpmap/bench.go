@@ -16,15 +16,7 @@ import (
 	"github.com/warpmap/warpmap/workload"
 )
 
-func benchCommand() *cobra.Command {
-	var o bench.TableOptions
-	var kind, family, keep string
-	var perKey int
-	var over several
-	cmd := &cobra.Command{
-		Use:   "bench",
-		Short: "Measure a table beside the machine's limits",
-		Long: `Measure inserts into an empty table and look-ups in it, for each load factor: billions a second of device time (medians
+const benchLong = `Measure inserts into an empty table and look-ups in it, for each load factor: billions a second of device time (medians
 of five runs after a warm-up), the share of what the machine can do at most, measured in the same run over as much
 memory, and the number of wrong answers among all look-ups, counted on the device.
 
@@ -52,8 +44,9 @@ value that came with its key.
 
 --devices measures one map over several devices, each of which brings n pairs and as many look-ups: rates are those of all together, by the wall
 clock. With --mode independent each device has a table of its own. --devices joined measures a map over the processes of a job, with a GPU each, through
-NCCL: see warpmap launch.`,
-		Example: `  warpmap bench --table warpcore --n 100000000 --queries 200000000 --load 0.533,0.8,0.9 --hits 0.5 --keys rand
+NCCL: see warpmap launch.`
+
+const benchExample = `  warpmap bench --table warpcore --n 100000000 --queries 200000000 --load 0.533,0.8,0.9 --hits 0.5 --keys rand
   warpmap bench --table warpcore --n 10000000 --keys zipf:0.99 --key-bytes 8 --value-bytes 8 --json
   warpmap bench --table warpcore --n 10000000 --keys tao --load 0.66
   warpmap bench --table dycuckoo --n 10000000 --key-bytes 16 --value-bytes 8 --load 0.85
@@ -67,102 +60,129 @@ NCCL: see warpmap launch.`,
   warpmap bench --table warpcore --kind filter --n 100000000 --bytes 100MB
   warpmap bench --devices all --n 250000000 --load 0.8
   warpmap bench limits --bytes 1500000000
-  warpmap bench fig gph/9 --n 10000000 --out plots`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if over.list != "" {
-				return over.bench(cmd, family, o, keep)
-			}
-			for _, flag := range []string{"regions", "piece"} {
-				if cmd.Flags().Changed(flag) {
-					return fmt.Errorf("--%s without --devices: it is for tables over several devices", flag)
-				}
-			}
-			if cmd.Flags().Changed("mode") {
-				return errors.New("--mode without --devices: want several devices")
-			}
-			d, err := openDevice(cmd)
-			if err != nil {
-				return err
-			}
-			defer d.Close()
-			k, err := kindOf(kind)
-			if err != nil {
-				return err
-			}
-			if err := settle(cmd, k, perKey, &o); err != nil {
-				return err
-			}
-			if terminal(cmd.ErrOrStderr()) {
-				o.Step = func(done, all int) { fmt.Fprintf(cmd.ErrOrStderr(), "setting %d of %d\n", done+1, all) }
-			}
-			rows, err := benchTable(d, tables.Family(family), k, o)
-			if err != nil {
-				return err
-			}
-			out := benchResult{bench.Here(d), family, kind, o, rows}
-			if k == tables.KindMap {
-				out.Kind = "" // as in results that are older than the others
-			}
-			if keep != "" {
-				if err := bench.Keep(keep, out); err != nil {
-					return err
-				}
-			}
-			if jsonFlag(cmd) {
-				return printJSON(cmd.OutOrStdout(), out)
-			}
-			t := newTable(cmd)
-			t.SetTitle("%s", fmt.Sprintf("%s %s on %s: %s", family, kind, out.Where.Model, about(k, o)))
-			var head table.Row
-			for _, c := range columns(k, o) {
-				head = append(head, c.name)
-			}
-			t.AppendHeader(head)
-			for _, r := range rows {
-				var line table.Row
-				for _, c := range columns(k, o) {
-					line = append(line, c.of(r))
-				}
-				t.AppendRow(line)
-			}
-			render(t, cmd.OutOrStdout())
-			return nil
-		},
+  warpmap bench fig gph/9 --n 10000000 --out plots`
+
+// benchFlags are those of bench.
+type benchFlags struct {
+	o                  bench.TableOptions
+	kind, family, keep string
+	perKey             int
+	over               several
+}
+
+func benchCommand() *cobra.Command {
+	var b benchFlags
+	cmd := &cobra.Command{
+		Use:     "bench",
+		Short:   "Measure a table beside the machine's limits",
+		Long:    benchLong,
+		Example: benchExample,
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return b.run(cmd) },
 	}
-	over.flags(cmd)
+	b.flags(cmd)
+	return cmd
+}
+
+func (b *benchFlags) run(cmd *cobra.Command) error {
+	if b.over.list != "" {
+		return b.over.bench(cmd, b.family, b.o, b.keep)
+	}
+	for _, flag := range []string{"regions", "piece"} {
+		if cmd.Flags().Changed(flag) {
+			return fmt.Errorf("--%s without --devices: it is for tables over several devices", flag)
+		}
+	}
+	if cmd.Flags().Changed("mode") {
+		return errors.New("--mode without --devices: want several devices")
+	}
+	d, err := openDevice(cmd)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	k, err := kindOf(b.kind)
+	if err != nil {
+		return err
+	}
+	if err := settle(cmd, k, b.perKey, &b.o); err != nil {
+		return err
+	}
+	if terminal(cmd.ErrOrStderr()) {
+		b.o.Step = func(done, all int) { fmt.Fprintf(cmd.ErrOrStderr(), "setting %d of %d\n", done+1, all) }
+	}
+	rows, err := benchTable(d, tables.Family(b.family), k, b.o)
+	if err != nil {
+		return err
+	}
+	out := benchResult{bench.Here(d), b.family, b.kind, b.o, rows}
+	if k == tables.KindMap {
+		out.Kind = "" // as in results that are older than the others
+	}
+	if b.keep != "" {
+		if err := bench.Keep(b.keep, out); err != nil {
+			return err
+		}
+	}
+	if jsonFlag(cmd) {
+		return printJSON(cmd.OutOrStdout(), out)
+	}
+	out.print(cmd, k)
+	return nil
+}
+
+func (b *benchFlags) flags(cmd *cobra.Command) {
+	b.over.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&over.mode, "mode", shard.Distributed.String(), "over several devices: distributed (each key has one device) or independent")
-	f.IntVar(&over.piece, "piece", 0, "over several devices: rows of each that are under way at once (0: the default)")
-	f.IntVar(&over.regions, "regions", 0, "over several devices: by how many regions of each table inserts are split at once (0: as the tables want; -1: none)")
-	f.StringVar(&family, "table", string(warpmap.WarpCore), "family of tables: "+strings.Join(families(), ", "))
-	f.StringVar(&kind, "kind", tables.KindMap.String(), "kind of table: "+kindList())
-	f.IntVar(&o.Each, "each", 0, "pairs with one key, of a multimap (default 1)")
-	f.IntVar(&perKey, "values-per-key", 0, "of a multimap: values that a key has on average, of keys that are drawn")
-	f.IntVar(&o.Distinct, "distinct", 0, "how many keys there are to draw from (default: all keys are different; of --update and counters: a tenth)")
-	f.Float64Var(&o.FalsePositives, "false-positives", 0, "of a filter: share of the absent keys that may be told to be in (default 0.01)")
-	f.Var(&size{&o.FilterBytes}, "bytes", "of a filter: its memory, in place of --false-positives, such as 100MB")
-	f.IntVar(&o.N, "n", 10_000_000, "pairs to insert")
-	f.IntVar(&o.Queries, "queries", 0, "look-ups (default twice the pairs; of a multimap, each key once)")
-	f.Float64SliceVar(&o.Loads, "load", []float64{0.533, 0.8, 0.9}, "load factors")
-	f.Float64Var(&o.Hits, "hits", 0.5, "share of the look-ups that hit")
-	f.StringVar(&o.Keys, "keys", "rand", "keys: "+workload.Kinds)
-	f.IntVar(&o.KeyBytes, "key-bytes", 4, "bytes of a key: 4 or 8, and of dycuckoo's and stadium's also 16 or 32")
-	f.IntVar(&o.ValueBytes, "value-bytes", 4, "bytes of a value: 4, 8, 16, 32 or 64, as far as the table has them; of a count: 4 or 8")
-	f.Var(&size{&o.DeviceBytes}, "device-bytes", "of stadium: how much of the slots may be in device memory, the others in host memory: such as 4GB; -1: none")
-	f.Uint64Var(&o.Seed, "seed", 1, "seed of the workload")
-	f.IntVar(&o.Batch, "batch", 0, "pairs of an insert (default all at once)")
-	f.BoolVar(&o.Build, "build", false, "make the map from all pairs at once, where its family can")
-	f.BoolVar(&o.Update, "update", false, "add up the values of each key, where the map's family can")
-	f.Float64Var(&o.Chosen, "chosen", 0, "share of the rows of a map's batches that are done, where its family can (default all)")
-	cmd.PersistentFlags().StringVar(&keep, "keep", "", "also write the result as JSON to this file")
+	f.StringVar(&b.over.mode, "mode", shard.Distributed.String(), "over several devices: distributed (each key has one device) or independent")
+	f.IntVar(&b.over.piece, "piece", 0, "over several devices: rows of each that are under way at once (0: the default)")
+	f.IntVar(&b.over.regions, "regions", 0, "over several devices: by how many regions of each table inserts are split at once (0: as the tables want; -1: none)")
+	f.StringVar(&b.family, "table", string(warpmap.WarpCore), "family of tables: "+strings.Join(families(), ", "))
+	f.StringVar(&b.kind, "kind", tables.KindMap.String(), "kind of table: "+kindList())
+	f.IntVar(&b.o.Each, "each", 0, "pairs with one key, of a multimap (default 1)")
+	f.IntVar(&b.perKey, "values-per-key", 0, "of a multimap: values that a key has on average, of keys that are drawn")
+	f.IntVar(&b.o.Distinct, "distinct", 0, "how many keys there are to draw from (default: all keys are different; of --update and counters: a tenth)")
+	f.Float64Var(&b.o.FalsePositives, "false-positives", 0, "of a filter: share of the absent keys that may be told to be in (default 0.01)")
+	f.Var(&size{&b.o.FilterBytes}, "bytes", "of a filter: its memory, in place of --false-positives, such as 100MB")
+	f.IntVar(&b.o.N, "n", 10_000_000, "pairs to insert")
+	f.IntVar(&b.o.Queries, "queries", 0, "look-ups (default twice the pairs; of a multimap, each key once)")
+	f.Float64SliceVar(&b.o.Loads, "load", []float64{0.533, 0.8, 0.9}, "load factors")
+	f.Float64Var(&b.o.Hits, "hits", 0.5, "share of the look-ups that hit")
+	f.StringVar(&b.o.Keys, "keys", "rand", "keys: "+workload.Kinds)
+	f.IntVar(&b.o.KeyBytes, "key-bytes", 4, "bytes of a key: 4 or 8, and of dycuckoo's and stadium's also 16 or 32")
+	f.IntVar(&b.o.ValueBytes, "value-bytes", 4, "bytes of a value: 4, 8, 16, 32 or 64, as far as the table has them; of a count: 4 or 8")
+	f.Var(&size{&b.o.DeviceBytes}, "device-bytes", "of stadium: how much of the slots may be in device memory, the others in host memory: such as 4GB; -1: none")
+	f.Uint64Var(&b.o.Seed, "seed", 1, "seed of the workload")
+	f.IntVar(&b.o.Batch, "batch", 0, "pairs of an insert (default all at once)")
+	f.BoolVar(&b.o.Build, "build", false, "make the map from all pairs at once, where its family can")
+	f.BoolVar(&b.o.Update, "update", false, "add up the values of each key, where the map's family can")
+	f.Float64Var(&b.o.Chosen, "chosen", 0, "share of the rows of a map's batches that are done, where its family can (default all)")
+	cmd.PersistentFlags().StringVar(&b.keep, "keep", "", "also write the result as JSON to this file")
 	cmd.MarkFlagsMutuallyExclusive("each", "values-per-key", "distinct")
 	cmd.MarkFlagsMutuallyExclusive("false-positives", "bytes")
 	cmd.MarkFlagsMutuallyExclusive("build", "update", "chosen")
 	cmd.RegisterFlagCompletionFunc("table", cobra.FixedCompletions(families(), cobra.ShellCompDirectiveNoFileComp))
 	cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(kindNames(), cobra.ShellCompDirectiveNoFileComp))
-	cmd.AddCommand(limitsCommand(&keep), figCommand(&keep), drawCommand(), findOnceCommand(), insertOnceCommand())
-	return cmd
+	cmd.AddCommand(limitsCommand(&b.keep), figCommand(&b.keep), drawCommand(), findOnceCommand(), insertOnceCommand())
+}
+
+// print prints a line for each setting.
+func (out benchResult) print(cmd *cobra.Command, k tables.Kind) {
+	t := newTable(cmd)
+	t.SetTitle("%s", fmt.Sprintf("%s %s on %s: %s", out.Table, k, out.Where.Model, about(k, out.Options)))
+	var head table.Row
+	for _, c := range columns(k, out.Options) {
+		head = append(head, c.name)
+	}
+	t.AppendHeader(head)
+	for _, r := range out.Rows {
+		var line table.Row
+		for _, c := range columns(k, out.Options) {
+			line = append(line, c.of(r))
+		}
+		t.AppendRow(line)
+	}
+	render(t, cmd.OutOrStdout())
 }
 
 type benchResult struct {

@@ -37,15 +37,7 @@ A database is one file, made once of genomes and a taxonomy; it opens on any dev
 	return cmd
 }
 
-func classifyBuildCommand() *cobra.Command {
-	var taxonomy string
-	var add, force, quiet, skip bool
-	var over several
-	o := classify.Options{}
-	cmd := &cobra.Command{
-		Use:   "build DB GENOMES… --taxonomy DIR",
-		Short: "Make a database of genomes, or add to one",
-		Long: `build makes a database of genomes: FASTA files, plain or packed with gzip or zstd, patterns, folders, or - for standard input.
+const buildLong = `build makes a database of genomes: FASTA files, plain or packed with gzip or zstd, patterns, folders, or - for standard input.
 
 DIR has a taxonomy in NCBI's format: nodes.dmp, names.dmp, merged.dmp. Of which taxon a sequence is tell, in this order: taxid|N in its header;
 assembly_summary*.txt in DIR, by the file's name; *.accession2taxid in DIR, by the sequence's accession; both may be packed. What none tells hangs on the root;
@@ -54,108 +46,144 @@ if that is all, it is an error.
 With --devices several devices sketch the genomes. What a GPU has no room for goes to the host's memory.
 
 With --add the genomes join those that DB has; then DIR, if given, is for assembly_summary*.txt and *.accession2taxid alone: the taxonomy is DB's.
-A DB that is there is replaced only with --force. The file appears, or is replaced, when it is whole.`,
-		Example: `  warpmap classify build refs.db genomes/ --taxonomy taxonomy/
+A DB that is there is replaced only with --force. The file appears, or is replaced, when it is whole.`
+
+const buildExample = `  warpmap classify build refs.db genomes/ --taxonomy taxonomy/
   warpmap classify build refs.db 'more/*.fa.gz' --add --taxonomy taxonomy/
   warpmap classify build small.db genome.fa --taxonomy taxonomy/ --max-locations 100
 
-` + exitCodes,
-		Args: cobra.MinimumNArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if taxonomy == "" && !add {
-				return fmt.Errorf("--taxonomy: want a folder with nodes.dmp")
-			}
-			for _, flag := range []string{"kmer", "sketch", "window", "stride", "max-locations"} {
-				switch f := cmd.Flags().Lookup(flag); {
-				case f.Changed && add:
-					return fmt.Errorf("--%s with --add: the database keeps what it was made with; leave it out", flag)
-				case f.Changed && f.Value.String() == "0":
-					return fmt.Errorf("--%s 0: want 1 or more", flag)
-				}
-			}
-			var read []string // of the taxonomy
-			if entries, err := os.ReadDir(taxonomy); err == nil {
-				for _, e := range entries {
-					read = append(read, filepath.Join(taxonomy, e.Name()))
-				}
-			}
-			if err := checkRegular(read, args[1:], output{"DB", args[0]}); err != nil {
-				return err
-			}
-			if i, err := os.Stat(args[0]); err == nil && i.Mode().IsRegular() && !add && !force {
-				return &usageError{fmt.Errorf("%s is there: want --add to add to it, --force to replace it, or another name", args[0])}
-			}
-			if quiet {
-				cmd.SetErr(io.Discard)
-			}
-			devices, closeAll, err := over.openOr(cmd)
-			if err != nil {
-				return err
-			}
-			defer closeAll()
-			begin := time.Now()
-			b, err := classifyBuilder(devices, args[0], taxonomy, add, o)
-			if err != nil {
-				return err
-			}
-			defer b.Close()
-			bar := newSpinner(cmd)
-			defer bar.clear()
-			b.Progress = func(letters int64) { bar.set("sketching", letters, -1, "letters") }
-			counts, err := b.Add(cmd.Context(), args[1:], genome.Options{SkipBroken: skip})
-			if err != nil {
-				return err
-			}
-			bar.set("sorting", 0, -1, "")
-			db, err := b.Database()
-			if err != nil {
-				return err
-			}
-			if err := cmd.Context().Err(); err != nil {
-				return err
-			}
-			bar.set("writing", 0, -1, "")
-			if err := db.Save(args[0]); err != nil {
-				return err
-			}
-			bar.clear()
-			if n, first := b.Unknown(); n > 0 {
-				names := strings.Trim(fmt.Sprintf("%q", first), "[]")
-				if names = strings.ReplaceAll(names, "\" \"", "\", \""); n > len(first) {
-					names += " and others"
-				}
-				fmt.Fprintf(cmd.ErrOrStderr(), "%d of %d sequences hang on the root, for nothing tells a taxon of theirs that the taxonomy has: %s\n", n, counts.Records, names)
-			}
-			return classifyStats(cmd, cmd.ErrOrStderr(), db, time.Since(begin))
-		},
+` + exitCodes
+
+// buildFlags are those of a build.
+type buildFlags struct {
+	o                       classify.Options
+	taxonomy                string
+	add, force, quiet, skip bool
+	over                    several
+}
+
+func classifyBuildCommand() *cobra.Command {
+	var b buildFlags
+	cmd := &cobra.Command{
+		Use:     "build DB GENOMES… --taxonomy DIR",
+		Short:   "Make a database of genomes, or add to one",
+		Long:    buildLong,
+		Example: buildExample,
+		Args:    cobra.MinimumNArgs(2),
+		RunE:    b.run,
 	}
-	f := cmd.Flags()
-	over.flags(cmd)
-	f.StringVar(&taxonomy, "taxonomy", "", "folder with nodes.dmp, names.dmp, merged.dmp")
-	f.BoolVar(&add, "add", false, "add to the database that is there")
-	f.BoolVar(&force, "force", false, "replace the database that is there")
-	f.IntVarP(&o.K, "kmer", "k", 16, "letters of a k-mer, 4 to 16")
-	f.IntVarP(&o.Sketch, "sketch", "s", 16, "features of a window, 1 to 64")
-	f.IntVarP(&o.Window, "window", "w", 127, "letters of a window")
-	f.IntVar(&o.Stride, "stride", 0, "letters from one window to the next; left out, window - k + 1")
-	f.IntVar(&o.MaxLocations, "max-locations", 254, "keep no more locations of a feature than the first so many")
-	f.BoolVar(&skip, "skip-broken", false, "leave out broken records")
-	f.BoolVarP(&quiet, "quiet", "q", false, "no progress, no summary")
-	cmd.MarkFlagsMutuallyExclusive("add", "force")
+	b.flags(cmd)
 	return cmd
 }
 
-// classifyBuilder is an empty one, or with --add one that has what the database has. The database's options are then those of the file.
-func classifyBuilder(devices []*device.Device, name, taxonomy string, add bool, o classify.Options) (*classify.Builder, error) {
-	if !add {
-		return classify.NewBuilder(devices[0], taxonomy, o, devices[1:]...)
+// check tells of what would be in vain, or destroy what is there.
+func (b *buildFlags) check(cmd *cobra.Command, args []string) error {
+	if b.taxonomy == "" && !b.add {
+		return fmt.Errorf("--taxonomy: want a folder with nodes.dmp")
+	}
+	for _, flag := range []string{"kmer", "sketch", "window", "stride", "max-locations"} {
+		switch f := cmd.Flags().Lookup(flag); {
+		case f.Changed && b.add:
+			return fmt.Errorf("--%s with --add: the database keeps what it was made with; leave it out", flag)
+		case f.Changed && f.Value.String() == "0":
+			return fmt.Errorf("--%s 0: want 1 or more", flag)
+		}
+	}
+	var read []string // of the taxonomy
+	if entries, err := os.ReadDir(b.taxonomy); err == nil {
+		for _, e := range entries {
+			read = append(read, filepath.Join(b.taxonomy, e.Name()))
+		}
+	}
+	if err := checkRegular(read, args[1:], output{"DB", args[0]}); err != nil {
+		return err
+	}
+	if i, err := os.Stat(args[0]); err == nil && i.Mode().IsRegular() && !b.add && !b.force {
+		return &usageError{fmt.Errorf("%s is there: want --add to add to it, --force to replace it, or another name", args[0])}
+	}
+	return nil
+}
+
+func (b *buildFlags) run(cmd *cobra.Command, args []string) error {
+	if err := b.check(cmd, args); err != nil {
+		return err
+	}
+	if b.quiet {
+		cmd.SetErr(io.Discard)
+	}
+	devices, closeAll, err := b.over.openOr(cmd)
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	begin := time.Now()
+	builder, err := b.builder(devices, args[0])
+	if err != nil {
+		return err
+	}
+	defer builder.Close()
+	bar := newSpinner(cmd)
+	defer bar.clear()
+	builder.Progress = func(letters int64) { bar.set("sketching", letters, -1, "letters") }
+	counts, err := builder.Add(cmd.Context(), args[1:], genome.Options{SkipBroken: b.skip})
+	if err != nil {
+		return err
+	}
+	bar.set("sorting", 0, -1, "")
+	db, err := builder.Database()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Context().Err(); err != nil {
+		return err
+	}
+	bar.set("writing", 0, -1, "")
+	if err := db.Save(args[0]); err != nil {
+		return err
+	}
+	bar.clear()
+	tellUnknown(cmd.ErrOrStderr(), builder, counts.Records)
+	return classifyStats(cmd, cmd.ErrOrStderr(), db, time.Since(begin))
+}
+
+// tellUnknown tells of sequences of which nobody knows what they are of.
+func tellUnknown(w io.Writer, b *classify.Builder, records int64) {
+	if n, first := b.Unknown(); n > 0 {
+		names := strings.Trim(fmt.Sprintf("%q", first), "[]")
+		if names = strings.ReplaceAll(names, "\" \"", "\", \""); n > len(first) {
+			names += " and others"
+		}
+		fmt.Fprintf(w, "%d of %d sequences hang on the root, for nothing tells a taxon of theirs that the taxonomy has: %s\n", n, records, names)
+	}
+}
+
+func (b *buildFlags) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	b.over.flags(cmd)
+	f.StringVar(&b.taxonomy, "taxonomy", "", "folder with nodes.dmp, names.dmp, merged.dmp")
+	f.BoolVar(&b.add, "add", false, "add to the database that is there")
+	f.BoolVar(&b.force, "force", false, "replace the database that is there")
+	f.IntVarP(&b.o.K, "kmer", "k", 16, "letters of a k-mer, 4 to 16")
+	f.IntVarP(&b.o.Sketch, "sketch", "s", 16, "features of a window, 1 to 64")
+	f.IntVarP(&b.o.Window, "window", "w", 127, "letters of a window")
+	f.IntVar(&b.o.Stride, "stride", 0, "letters from one window to the next; left out, window - k + 1")
+	f.IntVar(&b.o.MaxLocations, "max-locations", 254, "keep no more locations of a feature than the first so many")
+	f.BoolVar(&b.skip, "skip-broken", false, "leave out broken records")
+	f.BoolVarP(&b.quiet, "quiet", "q", false, "no progress, no summary")
+	cmd.MarkFlagsMutuallyExclusive("add", "force")
+}
+
+// builder is an empty one, or with --add one that has what the database has. The database's options are then those of the file.
+func (b *buildFlags) builder(devices []*device.Device, name string) (*classify.Builder, error) {
+	if !b.add {
+		return classify.NewBuilder(devices[0], b.taxonomy, b.o, devices[1:]...)
 	}
 	db, err := classify.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer db.Close()
-	return classify.Extend(devices[0], db, taxonomy, devices[1:]...)
+	return classify.Extend(devices[0], db, b.taxonomy, devices[1:]...)
 }
 
 func classifyInfoCommand() *cobra.Command {
@@ -292,44 +320,12 @@ func (q *classifyFlags) run(cmd *cobra.Command, name string, inputs []string) (e
 	if err != nil {
 		return fmt.Errorf("--format: %w", err)
 	}
-	outputs := []output{}
-	for _, o := range []output{{"--out", q.out}, {"--report", q.report}, {"--abundances", q.abundances}} {
-		if o != (output{"--out", "-"}) && (o.name != "" || o.flag == "--out") {
-			outputs = append(outputs, o)
-		}
-	}
-	if err := checkOutputs([]string{name}, inputs, outputs...); err != nil {
+	if err := q.checkOutputs(name, inputs); err != nil {
 		return err
 	}
-	if q.out == "-" {
-		read, err := genome.Expand(inputs)
-		if err != nil {
-			return err
-		}
-		if err := files.NotRead("-", append(read, name)); err != nil {
-			return &usageError{err}
-		}
-	}
-	var mates []string
-	if q.paired {
-		if q.skipped {
-			return fmt.Errorf("--skip-broken with --paired: nothing would tell which mates behind a broken record belong together; mend the files")
-		}
-		if inputs, err = genome.Expand(inputs); err != nil {
-			return err
-		}
-		if len(inputs)%2 != 0 {
-			return fmt.Errorf("--paired: %d files: want an even number, mates in turns", len(inputs))
-		}
-		var first []string
-		for i, input := range inputs {
-			if i%2 == 0 {
-				first = append(first, input)
-			} else {
-				mates = append(mates, input)
-			}
-		}
-		inputs = first
+	inputs, mates, err := q.mates(inputs)
+	if err != nil {
+		return err
 	}
 	if q.quiet {
 		cmd.SetErr(io.Discard)
@@ -378,15 +374,8 @@ func (q *classifyFlags) run(cmd *cobra.Command, name string, inputs []string) (e
 	}
 	bar.clear()
 	s.Querying = time.Since(begin).Seconds()
-	if q.report != "" {
-		if err := files.WriteFile(q.report, func(f *os.File) error { return tally.Report(f) }); err != nil {
-			return err
-		}
-	}
-	if q.abundances != "" {
-		if err := files.WriteFile(q.abundances, func(f *os.File) error { return tally.Abundances(f) }); err != nil {
-			return err
-		}
+	if err := q.reports(tally); err != nil {
+		return err
 	}
 	s.Reads, s.Letters, s.Classified, s.Ranks = tally.Reads, tally.Letters, tally.Classified(), tally.Summary()
 	s.Rate = float64(s.Reads) / s.Querying * 60
@@ -397,6 +386,68 @@ func (q *classifyFlags) run(cmd *cobra.Command, name string, inputs []string) (e
 		return printJSON(cmd.OutOrStdout(), s)
 	}
 	s.print(cmd.ErrOrStderr(), q.truth)
+	return nil
+}
+
+// checkOutputs tells of outputs that cannot be written, or that would take the place of what is read.
+func (q *classifyFlags) checkOutputs(name string, inputs []string) error {
+	outputs := []output{}
+	for _, o := range []output{{"--out", q.out}, {"--report", q.report}, {"--abundances", q.abundances}} {
+		if o != (output{"--out", "-"}) && (o.name != "" || o.flag == "--out") {
+			outputs = append(outputs, o)
+		}
+	}
+	if err := checkOutputs([]string{name}, inputs, outputs...); err != nil {
+		return err
+	}
+	if q.out == "-" {
+		read, err := genome.Expand(inputs)
+		if err != nil {
+			return err
+		}
+		if err := files.NotRead("-", append(read, name)); err != nil {
+			return &usageError{err}
+		}
+	}
+	return nil
+}
+
+// mates are the files of either side, where they come in turns.
+func (q *classifyFlags) mates(inputs []string) (first, mates []string, err error) {
+	if !q.paired {
+		return inputs, nil, nil
+	}
+	if q.skipped {
+		return nil, nil, fmt.Errorf("--skip-broken with --paired: nothing would tell which mates behind a broken record belong together; mend the files")
+	}
+	if inputs, err = genome.Expand(inputs); err != nil {
+		return nil, nil, err
+	}
+	if len(inputs)%2 != 0 {
+		return nil, nil, fmt.Errorf("--paired: %d files: want an even number, mates in turns", len(inputs))
+	}
+	for i, input := range inputs {
+		if i%2 == 0 {
+			first = append(first, input)
+		} else {
+			mates = append(mates, input)
+		}
+	}
+	return first, mates, nil
+}
+
+// reports writes what is told of all reads together.
+func (q *classifyFlags) reports(tally *classify.Tally) error {
+	if q.report != "" {
+		if err := files.WriteFile(q.report, func(f *os.File) error { return tally.Report(f) }); err != nil {
+			return err
+		}
+	}
+	if q.abundances != "" {
+		if err := files.WriteFile(q.abundances, func(f *os.File) error { return tally.Abundances(f) }); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

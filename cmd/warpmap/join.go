@@ -16,17 +16,8 @@ import (
 	"github.com/warpmap/warpmap/join"
 )
 
-func joinCommand() *cobra.Command {
-	var on, columns, builds, probes []string
-	var format, buildFormat, probeFormat, outFormat string
-	var how, filter string
-	var over several
-	var quiet bool
-	o := join.Options{}
-	cmd := &cobra.Command{
-		Use:   "join BUILD PROBE --on build_col=probe_col[,…]",
-		Short: "Join files on key columns",
-		Long: `join joins files on one or more columns of numbers, text, binary values, booleans, dates, times or timestamps.
+// joinLong says what a join does.
+var joinLong = `join joins files on one or more columns of numbers, text, binary values, booleans, dates, times or timestamps.
 
 BUILD is read whole and its keys go into a hash table on the device; PROBE streams past it. Make the smaller file BUILD. Where BUILD takes more
 than --memory (left out: half of the machine's) both go to temporary files, in the folder that TMPDIR names, and are joined part by part, to the same
@@ -59,8 +50,9 @@ file appears under its name when it is whole. A name with a slash behind it, or 
 whole. An output that is one of the inputs, by whatever name, is refused, and so is a folder in one that is read. Rows for /dev/null are made and go nowhere. From Parquet to Parquet, columns are read where
 rows of them come out, and row groups that stay whole are copied as they stand; --count reads keys only. From CSV to CSV values that are no keys stand
 as they stood. A summary goes to stderr; with --json it is JSON, on stdout unless the rows
-go there.`,
-		Example: `  warpmap join orders.parquet lineitem.parquet --on o_orderkey=l_orderkey --out joined.parquet
+go there.`
+
+const joinExample = `  warpmap join orders.parquet lineitem.parquet --on o_orderkey=l_orderkey --out joined.parquet
   warpmap join customers.csv sales.csv --on id=customer --how left
   warpmap join days.parquet events.arrow --on region,day --how anti --out missing.csv --device cpu
   warpmap join orders.parquet lineitem.parquet --on o_orderkey=l_orderkey --count
@@ -69,131 +61,172 @@ go there.`,
   warpmap join users.csv 'events/day=*/*.parquet' --on user --rows-per-file 1000000 --out joined/
   zcat events.csv.gz | warpmap join users.jsonl - --on user --probe-format csv --out-format jsonl
 
-` + exitCodes,
+` + exitCodes
+
+// joinFlags are those of a join.
+type joinFlags struct {
+	o                                           join.Options
+	on, columns, builds, probes                 []string
+	format, buildFormat, probeFormat, outFormat string
+	how, filter                                 string
+	over                                        several
+	quiet                                       bool
+}
+
+func joinCommand() *cobra.Command {
+	var j joinFlags
+	cmd := &cobra.Command{
+		Use:     "join BUILD PROBE --on build_col=probe_col[,…]",
+		Short:   "Join files on key columns",
+		Long:    joinLong,
+		Example: joinExample,
 		Args: func(_ *cobra.Command, args []string) error {
-			if more := len(builds) + len(probes); len(args) != 2 && (len(args) != 0 || len(builds) == 0 || len(probes) == 0) {
+			if more := len(j.builds) + len(j.probes); len(args) != 2 && (len(args) != 0 || len(j.builds) == 0 || len(j.probes) == 0) {
 				return fmt.Errorf("%d inputs, and %d of --build and --probe: want BUILD and PROBE, or both flags", len(args), more)
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if len(args) == 2 {
-				builds, probes = append(args[:1:1], builds...), append(args[1:2:2], probes...)
-			}
-			o.Build, o.MoreBuild = builds[0], builds[1:]
-			o.Probe, o.MoreProbe = probes[0], probes[1:]
-			for _, f := range []struct {
-				flag, text string
-				to         *join.Format
-			}{{"build-format", cmp.Or(buildFormat, format), &o.BuildFormat}, {"probe-format", cmp.Or(probeFormat, format), &o.ProbeFormat},
-				{"out-format", outFormat, &o.OutFormat}} {
-				if f.text == "" {
-					continue
-				}
-				if *f.to, err = join.ParseFormat(f.text); err != nil {
-					return fmt.Errorf("--%s: %w", f.flag, err)
-				}
-			}
-			for _, s := range on {
-				pairs, err := join.ParseOn(s)
-				if err != nil {
-					return fmt.Errorf("--on: %w", err)
-				}
-				o.On = append(o.On, pairs...)
-			}
-			if o.How, err = join.ParseHow(how); err != nil {
-				return fmt.Errorf("--how: %w", err)
-			}
-			if o.Filter, err = join.ParseFilter(filter); err != nil {
-				return fmt.Errorf("--filter: %w", err)
-			}
-			for _, s := range columns {
-				names, err := join.ParseNames(s)
-				if err != nil {
-					return fmt.Errorf("--select: %w", err)
-				}
-				o.Select = append(o.Select, names...)
-			}
-			if o.Threads < 0 || o.Limit < 0 || o.Memory < 0 {
-				return fmt.Errorf("--threads %d, --limit %d, --memory %d: want numbers that are not negative", o.Threads, o.Limit, o.Memory)
-			}
-			if o.Count && cmd.Flags().Changed("out") {
-				return fmt.Errorf("--count and --out %s: a count is written nowhere but on standard output", o.Out)
-			}
-			if err := join.CheckOutput(o); err != nil {
-				return &usageError{err}
-			}
-			if o.Threads > 0 {
-				defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(o.Threads))
-			}
-			errs := cmd.ErrOrStderr()
-			if quiet {
-				cmd.SetErr(io.Discard)
-			}
-			if o.Device, err = cmd.Flags().GetString("device"); err != nil {
-				return err
-			}
-			bar := newProgress(cmd.ErrOrStderr())
-			o.Open = func(name, why string) ([]*device.Device, error) {
-				d, err := openNamed(cmd, name, device.WithWorkers(o.Threads))
-				if err != nil {
-					return nil, err
-				}
-				if o.Device == "auto" {
-					bar.say(chosen(d, why))
-				}
-				return []*device.Device{d}, nil
-			}
-			switch over.list {
-			case "":
-			case joined:
-				return fmt.Errorf("--devices %s: a join has the devices of one process; want all, or a list such as 0,1", joined)
-			default:
-				o.Device, o.Open = over.list, func(string, string) ([]*device.Device, error) {
-					devices, _, err := over.open(cmd, device.WithWorkers(o.Threads))
-					return devices, err
-				}
-			}
-			o.Progress = bar.show
-			s, err := join.Run(cmd.Context(), nil, o)
-			bar.clear()
-			switch {
-			case err != nil:
-				return err
-			case jsonFlag(cmd) && o.Out == "-" && !o.Count:
-				return printJSON(errs, s)
-			case jsonFlag(cmd):
-				return printJSON(cmd.OutOrStdout(), s)
-			case o.Count:
-				fmt.Fprintln(cmd.OutOrStdout(), s.OutRows)
-				return nil
-			}
-			joinSummary(cmd.ErrOrStderr(), s)
-			return nil
-		},
+		RunE: j.run,
 	}
+	j.flags(cmd)
+	return cmd
+}
+
+// options are what the flags say.
+func (j *joinFlags) options(cmd *cobra.Command, args []string) (err error) {
+	if len(args) == 2 {
+		j.builds, j.probes = append(args[:1:1], j.builds...), append(args[1:2:2], j.probes...)
+	}
+	j.o.Build, j.o.MoreBuild = j.builds[0], j.builds[1:]
+	j.o.Probe, j.o.MoreProbe = j.probes[0], j.probes[1:]
+	for _, f := range []struct {
+		flag, text string
+		to         *join.Format
+	}{{"build-format", cmp.Or(j.buildFormat, j.format), &j.o.BuildFormat}, {"probe-format", cmp.Or(j.probeFormat, j.format), &j.o.ProbeFormat},
+		{"out-format", j.outFormat, &j.o.OutFormat}} {
+		if f.text == "" {
+			continue
+		}
+		if *f.to, err = join.ParseFormat(f.text); err != nil {
+			return fmt.Errorf("--%s: %w", f.flag, err)
+		}
+	}
+	for _, s := range j.on {
+		pairs, err := join.ParseOn(s)
+		if err != nil {
+			return fmt.Errorf("--on: %w", err)
+		}
+		j.o.On = append(j.o.On, pairs...)
+	}
+	if j.o.How, err = join.ParseHow(j.how); err != nil {
+		return fmt.Errorf("--how: %w", err)
+	}
+	if j.o.Filter, err = join.ParseFilter(j.filter); err != nil {
+		return fmt.Errorf("--filter: %w", err)
+	}
+	for _, s := range j.columns {
+		names, err := join.ParseNames(s)
+		if err != nil {
+			return fmt.Errorf("--select: %w", err)
+		}
+		j.o.Select = append(j.o.Select, names...)
+	}
+	if j.o.Threads < 0 || j.o.Limit < 0 || j.o.Memory < 0 {
+		return fmt.Errorf("--threads %d, --limit %d, --memory %d: want numbers that are not negative", j.o.Threads, j.o.Limit, j.o.Memory)
+	}
+	if j.o.Count && cmd.Flags().Changed("out") {
+		return fmt.Errorf("--count and --out %s: a count is written nowhere but on standard output", j.o.Out)
+	}
+	return nil
+}
+
+func (j *joinFlags) run(cmd *cobra.Command, args []string) error {
+	if err := j.options(cmd, args); err != nil {
+		return err
+	}
+	if err := join.CheckOutput(j.o); err != nil {
+		return &usageError{err}
+	}
+	if j.o.Threads > 0 {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(j.o.Threads))
+	}
+	errs := cmd.ErrOrStderr()
+	if j.quiet {
+		cmd.SetErr(io.Discard)
+	}
+	bar := newProgress(cmd.ErrOrStderr())
+	if err := j.devices(cmd, bar); err != nil {
+		return err
+	}
+	j.o.Progress = bar.show
+	s, err := join.Run(cmd.Context(), nil, j.o)
+	bar.clear()
+	switch {
+	case err != nil:
+		return err
+	case jsonFlag(cmd) && j.o.Out == "-" && !j.o.Count:
+		return printJSON(errs, s)
+	case jsonFlag(cmd):
+		return printJSON(cmd.OutOrStdout(), s)
+	case j.o.Count:
+		fmt.Fprintln(cmd.OutOrStdout(), s.OutRows)
+		return nil
+	}
+	joinSummary(cmd.ErrOrStderr(), s)
+	return nil
+}
+
+// devices says how the join gets its devices.
+func (j *joinFlags) devices(cmd *cobra.Command, bar *progress) (err error) {
+	if j.o.Device, err = cmd.Flags().GetString("device"); err != nil {
+		return err
+	}
+	j.o.Open = func(name, why string) ([]*device.Device, error) {
+		d, err := openNamed(cmd, name, device.WithWorkers(j.o.Threads))
+		if err != nil {
+			return nil, err
+		}
+		if j.o.Device == "auto" {
+			bar.say(chosen(d, why))
+		}
+		return []*device.Device{d}, nil
+	}
+	switch j.over.list {
+	case "":
+	case joined:
+		return fmt.Errorf("--devices %s: a join has the devices of one process; want all, or a list such as 0,1", joined)
+	default:
+		j.o.Device, j.o.Open = j.over.list, func(string, string) ([]*device.Device, error) {
+			devices, _, err := j.over.open(cmd, device.WithWorkers(j.o.Threads))
+			return devices, err
+		}
+	}
+	return nil
+}
+
+func (j *joinFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringArrayVar(&on, "on", nil, `key columns, build_col=probe_col, separated by commas; a name alone is both; \ before , = \ in a name`)
-	over.flags(cmd)
-	f.StringVar(&how, "how", "inner", "rows to keep: "+strings.Join(join.Hows(), ", "))
-	f.StringVarP(&o.Out, "out", "o", "-", "output file or folder; - is standard output, as CSV unless --out-format says else")
-	f.StringArrayVar(&builds, "build", nil, "one more input of the build side")
-	f.StringArrayVar(&probes, "probe", nil, "one more input of the probe side")
-	f.StringVar(&format, "format", "", "format of both sides' inputs: "+strings.Join(join.Formats(), ", ")+"; left out, by names and first bytes")
-	f.StringVar(&buildFormat, "build-format", "", "format of the build side's inputs")
-	f.StringVar(&probeFormat, "probe-format", "", "format of the probe side's inputs")
-	f.StringVar(&outFormat, "out-format", "", "format of the output")
-	f.Int64Var(&o.RowsPerFile, "rows-per-file", 0, "make a folder of files of so many rows")
-	f.StringVar((*string)(&o.Table), "table", "", "family of tables: "+strings.Join(families(), ", ")+"; left out, "+string(join.DefaultTable)+", and on the CPU none for keys that lie close together")
-	f.StringVar(&filter, "filter", "auto", "tell most keys without a match by a filter: "+strings.Join(join.Filters(), ", ")+"; auto: on the CPU, where most have none")
-	f.BoolVar(&o.NullsEqual, "nulls-equal", false, "let a null in a key column match a null")
-	f.StringArrayVar(&columns, "select", nil, `columns of the output, by their names there, separated by commas; \ before , \ in a name`)
-	f.BoolVar(&o.Count, "count", false, "print how many rows come out, and write none")
-	f.Int64Var(&o.Limit, "limit", 0, "write no more rows than this; 0 for all")
-	f.IntVar(&o.Threads, "threads", 0, "work on so many at a time; 0 for one for each core")
-	f.Var(&size{&o.Memory}, "memory", "columns take no more than about this at a time, such as 2GB; a build side that takes more is joined by parts")
-	f.BoolVarP(&quiet, "quiet", "q", false, "no progress, no summary")
-	f.StringVar(&o.Compression, "compression", "", "of the output: "+strings.Join(join.Compressions(), ", ")+" in Parquet, gzip, zstd, none for text, zstd, lz4, none in Arrow; left out, snappy in Parquet, where row groups that stay whole keep theirs, and as the name says for text")
+	f.StringArrayVar(&j.on, "on", nil, `key columns, build_col=probe_col, separated by commas; a name alone is both; \ before , = \ in a name`)
+	j.over.flags(cmd)
+	f.StringVar(&j.how, "how", "inner", "rows to keep: "+strings.Join(join.Hows(), ", "))
+	f.StringVarP(&j.o.Out, "out", "o", "-", "output file or folder; - is standard output, as CSV unless --out-format says else")
+	f.StringArrayVar(&j.builds, "build", nil, "one more input of the build side")
+	f.StringArrayVar(&j.probes, "probe", nil, "one more input of the probe side")
+	f.StringVar(&j.format, "format", "", "format of both sides' inputs: "+strings.Join(join.Formats(), ", ")+"; left out, by names and first bytes")
+	f.StringVar(&j.buildFormat, "build-format", "", "format of the build side's inputs")
+	f.StringVar(&j.probeFormat, "probe-format", "", "format of the probe side's inputs")
+	f.StringVar(&j.outFormat, "out-format", "", "format of the output")
+	f.Int64Var(&j.o.RowsPerFile, "rows-per-file", 0, "make a folder of files of so many rows")
+	f.StringVar((*string)(&j.o.Table), "table", "", "family of tables: "+strings.Join(families(), ", ")+"; left out, "+string(join.DefaultTable)+", and on the CPU none for keys that lie close together")
+	f.StringVar(&j.filter, "filter", "auto", "tell most keys without a match by a filter: "+strings.Join(join.Filters(), ", ")+"; auto: on the CPU, where most have none")
+	f.BoolVar(&j.o.NullsEqual, "nulls-equal", false, "let a null in a key column match a null")
+	f.StringArrayVar(&j.columns, "select", nil, `columns of the output, by their names there, separated by commas; \ before , \ in a name`)
+	f.BoolVar(&j.o.Count, "count", false, "print how many rows come out, and write none")
+	f.Int64Var(&j.o.Limit, "limit", 0, "write no more rows than this; 0 for all")
+	f.IntVar(&j.o.Threads, "threads", 0, "work on so many at a time; 0 for one for each core")
+	f.Var(&size{&j.o.Memory}, "memory", "columns take no more than about this at a time, such as 2GB; a build side that takes more is joined by parts")
+	f.BoolVarP(&j.quiet, "quiet", "q", false, "no progress, no summary")
+	f.StringVar(&j.o.Compression, "compression", "", "of the output: "+strings.Join(join.Compressions(), ", ")+" in Parquet, gzip, zstd, none for text, zstd, lz4, none in Arrow; left out, snappy in Parquet, where row groups that stay whole keep theirs, and as the name says for text")
 	cmd.MarkFlagRequired("on")
 	cmd.RegisterFlagCompletionFunc("compression", cobra.FixedCompletions(join.Compressions(), cobra.ShellCompDirectiveNoFileComp))
 	for _, name := range []string{"format", "build-format", "probe-format", "out-format"} {
@@ -202,7 +235,6 @@ go there.`,
 	cmd.RegisterFlagCompletionFunc("filter", cobra.FixedCompletions(join.Filters(), cobra.ShellCompDirectiveNoFileComp))
 	cmd.RegisterFlagCompletionFunc("how", cobra.FixedCompletions(join.Hows(), cobra.ShellCompDirectiveNoFileComp))
 	cmd.RegisterFlagCompletionFunc("table", cobra.FixedCompletions(families(), cobra.ShellCompDirectiveNoFileComp))
-	return cmd
 }
 
 func joinSummary(w io.Writer, s join.Summary) {
