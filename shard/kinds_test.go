@@ -39,36 +39,54 @@ func with(o shard.Options, each table.Options) shard.Options {
 	return o
 }
 
-func TestSets(t *testing.T) {
+// wholly is the mode that the suite of a kind goes through wholly; in others it is brief.
+const wholly = "owners"
+
+// inModes runs a suite in all modes; suite makes it for the devices beside the suite's own.
+func inModes(t *testing.T, suite func(all []*device.Device, o shard.Options) *tabletest.Suite) {
 	for mode, o := range modes() {
 		for _, kind := range []string{"cpu", "cuda"} {
 			onDevices(t, kind, mode, 2+len(mode)%3, tabletest.Widths, func(all []*device.Device) *tabletest.Suite {
-				return tabletest.Set(func(d *device.Device, each table.Options) (table.Set[uint32], error) {
-					return made[table.Set[uint32]](shard.NewSet(withOthers(d, all), with(o, each),
-						func(d *device.Device, o table.Options) (table.Set[uint32], error) {
-							return made[table.Set[uint32]](warpcore.NewSet[uint32](d, warpcore.Options{Options: o}))
-						}))
-				})
+				if mode == wholly {
+					return suite(all, o)
+				}
+				return brief(kind, suite(all, o))
 			})
 		}
 	}
 }
 
-func TestCounters(t *testing.T) {
-	for mode, o := range modes() {
-		for _, kind := range []string{"cpu", "cuda"} {
-			onDevices(t, kind, mode, 2+len(mode)%3, tabletest.Widths, func(all []*device.Device) *tabletest.Suite {
-				return tabletest.Counter(func(d *device.Device,
-					each table.CounterOptions) (table.Counter[uint32, uint32], error) {
-					return made[table.Counter[uint32, uint32]](shard.NewCounter(withOthers(d, all), with(o,
-						each.Options), func(d *device.Device, o table.Options) (table.Counter[uint32, uint32], error) {
-						return made[table.Counter[uint32, uint32]](warpcore.NewCounter[uint32, uint32](d,
-							warpcore.CounterOptions{Options: warpcore.Options{Options: o}, Saturate: each.Saturate}))
-					}))
-				})
-			})
-		}
+func warpcoreSet(d *device.Device, o table.Options) (table.Set[uint32], error) {
+	return made[table.Set[uint32]](warpcore.NewSet[uint32](d, warpcore.Options{Options: o}))
+}
+
+func slabSet(d *device.Device, o table.Options) (table.Set[uint32], error) {
+	return made[table.Set[uint32]](slab.NewSet[uint32](d, slab.Options{Options: o}))
+}
+
+// counting makes a counter of one device.
+func counting(saturate bool) func(d *device.Device, o table.Options) (table.Counter[uint32, uint32], error) {
+	return func(d *device.Device, o table.Options) (table.Counter[uint32, uint32], error) {
+		own := warpcore.CounterOptions{Options: warpcore.Options{Options: o}, Saturate: saturate}
+		return made[table.Counter[uint32, uint32]](warpcore.NewCounter[uint32, uint32](d, own))
 	}
+}
+
+func TestSets(t *testing.T) {
+	inModes(t, func(all []*device.Device, o shard.Options) *tabletest.Suite {
+		return tabletest.Set(func(d *device.Device, each table.Options) (table.Set[uint32], error) {
+			return made[table.Set[uint32]](shard.NewSet(withOthers(d, all), with(o, each), warpcoreSet))
+		})
+	})
+}
+
+func TestCounters(t *testing.T) {
+	inModes(t, func(all []*device.Device, o shard.Options) *tabletest.Suite {
+		return tabletest.Counter(func(d *device.Device, each table.CounterOptions) (table.Counter[uint32, uint32], error) {
+			c, err := shard.NewCounter(withOthers(d, all), with(o, each.Options), counting(each.Saturate))
+			return made[table.Counter[uint32, uint32]](c, err)
+		})
+	})
 }
 
 // multiMaps make a multimap of one device.
@@ -88,33 +106,34 @@ func multiMaps[K, V any]() map[string]func(d *device.Device, o table.Options) (t
 
 func multiMapSuite[K, V any](all []*device.Device, o shard.Options, family string) *tabletest.Suite {
 	return tabletest.MultiMap(func(d *device.Device, each table.Options) (table.MultiMap[K, V], error) {
-		return made[table.MultiMap[K, V]](shard.NewMultiMap(withOthers(d, all), with(o, each),
-			multiMaps[K, V]()[family]))
-	})
+		m, err := shard.NewMultiMap(withOthers(d, all), with(o, each), multiMaps[K, V]()[family])
+		return made[table.MultiMap[K, V]](m, err)
+	}).Larger(2)
 }
 
 func TestMultiMaps(t *testing.T) {
+	inModes(t, func(all []*device.Device, o shard.Options) *tabletest.Suite {
+		return multiMapSuite[uint32, uint32](all, o, "slab")
+	})
 	for _, kind := range []string{"cpu", "cuda"} {
 		for family := range multiMaps[uint32, uint32]() {
 			for mode, o := range modes() {
-				if family == "slab" || mode == "owners" || testenv.Long() {
-					onDevices(t, kind, family+"/"+mode, 2+len(mode)%3, tabletest.Widths,
-						func(all []*device.Device) *tabletest.Suite {
-							return multiMapSuite[uint32, uint32](all, o, family).Larger(2)
-						})
+				if family != "slab" && (mode == wholly || testenv.Long()) {
+					onDevices(t, kind, family+"/"+mode, 2+len(mode)%3, tabletest.Widths, func(all []*device.Device) *tabletest.Suite {
+						return brief(kind, multiMapSuite[uint32, uint32](all, o, family))
+					})
 				}
 			}
 		}
-		onDevices(t, kind, "slab/uint64", 2, tabletest.Types, func(all []*device.Device) *tabletest.Suite {
-			return multiMapSuite[uint64, [2]uint64](all, shard.Options{Copies: true}, "slab")
+		onDevices(t, kind, "slab/uint64", 2, tabletest.Widths, func(all []*device.Device) *tabletest.Suite {
+			return brief(kind, multiMapSuite[uint64, [2]uint64](all, shard.Options{Copies: true}, "slab"))
 		})
 		onDevices(t, kind, "slab/independent", 3, tabletest.Widths, func(all []*device.Device) *tabletest.Suite {
-			return tabletest.MultiMap(func(d *device.Device, each table.Options) (table.MultiMap[uint32, uint32],
-				error) {
-				m, err := shard.NewMultiMap(withOthers(d, all), with(shard.Options{Mode: shard.Independent}, each),
-					multiMaps[uint32, uint32]()["slab"])
+			o := shard.Options{Mode: shard.Independent}
+			return brief(kind, tabletest.MultiMap(func(d *device.Device, each table.Options) (table.MultiMap[uint32, uint32], error) {
+				m, err := shard.NewMultiMap(withOthers(d, all), with(o, each), multiMaps[uint32, uint32]()["slab"])
 				return made[table.MultiMap[uint32, uint32]](hostedMulti{m, d}, err)
-			}).Larger(2)
+			}).Larger(2))
 		})
 	}
 }
@@ -162,8 +181,8 @@ func (h hosted) InsertNewOn(st *device.Stream, keys, values device.Slice[uint32]
 	return err
 }
 
-func onHost(d *device.Device, st *device.Stream, keys, values device.Slice[uint32], more ...table.DeviceSlice) (k,
-	v []uint32, err error) {
+func onHost(d *device.Device, st *device.Stream, keys, values device.Slice[uint32],
+	more ...table.DeviceSlice) (k, v []uint32, err error) {
 	if err = table.Family("shard").CheckOn(d, st, append([]table.DeviceSlice{keys, values}, more...)...); err != nil {
 		return nil, nil, err
 	}
@@ -178,11 +197,15 @@ func TestIndependentMaps(t *testing.T) {
 	for _, kind := range []string{"cpu", "cuda"} {
 		for n := 2; n <= 3; n++ {
 			onDevices(t, kind, "independent", n, tabletest.Widths, func(all []*device.Device) *tabletest.Suite {
-				return tabletest.Map(func(d *device.Device, each table.Options) (table.Map[uint32, uint32], error) {
-					m, err := shard.NewMap(withOthers(d, all), with(shard.Options{Mode: shard.Independent,
-						Copies: n == 2}, each), families[uint32, uint32]()["slab"])
+				o := shard.Options{Mode: shard.Independent, Copies: n == 2}
+				s := tabletest.Map(func(d *device.Device, each table.Options) (table.Map[uint32, uint32], error) {
+					m, err := shard.NewMap(withOthers(d, all), with(o, each), families[uint32, uint32]()["slab"])
 					return made[table.Map[uint32, uint32]](hosted{m, d}, err)
 				})
+				if n == 2 {
+					s = brief(kind, s)
+				}
+				return s
 			})
 		}
 	}
@@ -215,8 +238,8 @@ func TestIndependentParts(t *testing.T) {
 				found, err := p.Flags.Host(nil)
 				must(t, err)
 				for k, key := range asked[i] {
-					if there := i > 0 || k >= 3; found[k] != there || there && v[k] != key^0x55aa || !there &&
-						v[k] != 0 {
+					there := i > 0 || k >= 3
+					if found[k] != there || there && v[k] != key^0x55aa || !there && v[k] != 0 {
 						t.Fatalf("device %d, position %d: key %#x found %t with %#x", i, k, key, found[k], v[k])
 					}
 				}
@@ -233,11 +256,7 @@ func TestIndependentParts(t *testing.T) {
 // Counts of a key on several devices are added up.
 func TestIndependentCounters(t *testing.T) {
 	onEach(t, 3, func(t *testing.T, devices []*device.Device) {
-		c, err := shard.NewCounter(devices, shard.Options{Mode: shard.Independent},
-			func(d *device.Device, o table.Options) (table.Counter[uint32, uint32], error) {
-				return made[table.Counter[uint32, uint32]](warpcore.NewCounter[uint32, uint32](d,
-					warpcore.CounterOptions{Options: warpcore.Options{Options: o}}))
-			})
+		c, err := shard.NewCounter(devices, shard.Options{Mode: shard.Independent}, counting(false))
 		must(t, err)
 		defer func() { must(t, c.Close()) }()
 		type part = shard.Part[uint32, uint32]

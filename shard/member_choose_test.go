@@ -9,7 +9,6 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/shard"
-	"github.com/warpmap/warpmap/slab"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -70,7 +69,7 @@ type chooser struct {
 }
 
 func playChoices(m *shard.Member) error {
-	for _, family := range []string{"warpcore", "slab", "dycuckoo", "stadium", "gph"} {
+	for _, family := range someFamilies(m) {
 		x, err := shard.NewMap(m, shard.Options{Piece: 1, Options: table.Options{Seed: 6}},
 			families[uint32, uint32]()[family])
 		if err != nil {
@@ -255,9 +254,7 @@ func (c *chooser) lacking(family string) error {
 // playChosenKeys is for sets.
 func playChosenKeys(m *shard.Member) error {
 	s, err := shard.NewSet(m, shard.Options{Piece: 1},
-		func(d *device.Device, o table.Options) (table.Set[uint32], error) {
-			return made[table.Set[uint32]](slab.NewSet[uint32](d, slab.Options{Options: o}))
-		})
+		slabSet)
 	if err != nil {
 		return err
 	}

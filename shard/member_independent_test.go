@@ -9,7 +9,6 @@ import (
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/shard"
 	"github.com/warpmap/warpmap/table"
-	"github.com/warpmap/warpmap/warpcore"
 )
 
 // What members do in TestMembersOperations in the independent mode. Each knows what all bring, and so what each table
@@ -264,9 +263,7 @@ func ownLists(x *shard.MultiMap[uint32, uint64], model map[uint32][]uint64, aske
 // playOwnKeys: a set has the keys that any member has.
 func playOwnKeys(m *shard.Member) error {
 	s, err := shard.NewSet(m, shard.Options{Mode: shard.Independent},
-		func(d *device.Device, o table.Options) (table.Set[uint32], error) {
-			return made[table.Set[uint32]](warpcore.NewSet[uint32](d, warpcore.Options{Options: o}))
-		})
+		warpcoreSet)
 	if err != nil {
 		return err
 	}
@@ -302,10 +299,7 @@ func playOwnKeys(m *shard.Member) error {
 // playOwnCounts: the counts that members have of a key are added up.
 func playOwnCounts(m *shard.Member) error {
 	c, err := shard.NewCounter(m, shard.Options{Mode: shard.Independent, Piece: 1},
-		func(d *device.Device, o table.Options) (table.Counter[uint32, uint32], error) {
-			return made[table.Counter[uint32, uint32]](warpcore.NewCounter[uint32, uint32](d,
-				warpcore.CounterOptions{Options: warpcore.Options{Options: o}}))
-		})
+		counting(false))
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/shard"
 	"github.com/warpmap/warpmap/table"
-	"github.com/warpmap/warpmap/warpcore"
 )
 
 // What members do in TestMembersWrong: one of them makes mistakes, of which the others must hear at once, by its rank.
@@ -34,14 +33,9 @@ func playWrong(m *shard.Member) (err error) {
 	var e1, e2, e3, e4, e5 error
 	w.pairs, e1 = shard.NewMap(m, shard.Options{Options: table.Options{Seed: 1}},
 		families[uint32, uint32]()["warpcore"])
-	w.keys, e2 = shard.NewSet(m, shard.Options{}, func(d *device.Device, o table.Options) (table.Set[uint32], error) {
-		return made[table.Set[uint32]](warpcore.NewSet[uint32](d, warpcore.Options{Options: o}))
-	})
+	w.keys, e2 = shard.NewSet(m, shard.Options{}, warpcoreSet)
 	w.counts, e3 = shard.NewCounter(m, shard.Options{},
-		func(d *device.Device, o table.Options) (table.Counter[uint32, uint32], error) {
-			return made[table.Counter[uint32, uint32]](warpcore.NewCounter[uint32, uint32](d,
-				warpcore.CounterOptions{Options: warpcore.Options{Options: o}}))
-		})
+		counting(false))
 	w.many, e4 = shard.NewMultiMap(m, shard.Options{}, multiMaps[uint32, uint32]()["slab"])
 	w.mixed, e5 = shard.NewMap(m, shard.Options{}, families[uint32, uint32]()["slab"])
 	if err := errors.Join(e1, e2, e3, e4, e5); err != nil {

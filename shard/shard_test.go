@@ -101,6 +101,15 @@ func onEach(t *testing.T, n int, test func(t *testing.T, devices []*device.Devic
 	}
 }
 
+// brief is a suite without what takes long on the CPU, in runs that are not to be long: growth, snapshots and each
+// reserved key alone show the same over any devices, in any mode, of any family, and one suite of each kind has them.
+func brief(kind string, s *tabletest.Suite) *tabletest.Suite {
+	if kind == "cuda" || testenv.Long() {
+		return s
+	}
+	return s.Without("growth", "saved and loaded", "reserved patterns")
+}
+
 // maps runs a test with the suite of a family's map over n devices: the suite's own, whose batches it brings, and
 // others.
 func maps[K, V any](t *testing.T, kind, family string, n int, o shard.Options, part tabletest.Part) {
@@ -108,15 +117,17 @@ func maps[K, V any](t *testing.T, kind, family string, n int, o shard.Options, p
 		t.Parallel()
 		all := several(t, kind, n)
 		own := open(t, all[0].Info().Name)
-		tabletest.Map(func(d *device.Device, each table.Options) (table.Map[K, V], error) {
-			o := o
-			o.Options = each
-			m, err := made[table.Map[K, V]](shard.NewMap(withOthers(d, all), o, families[K, V]()[family]))
+		suite := tabletest.Map(func(d *device.Device, each table.Options) (table.Map[K, V], error) {
+			m, err := made[table.Map[K, V]](shard.NewMap(withOthers(d, all), with(o, each), families[K, V]()[family]))
 			if err == nil && (family == "warpcore" || family == "gph" || family == "dycuckoo" && n > 2) {
 				m = unmixed[K, V]{m}
 			}
 			return m, err
-		}).Larger(least(family, n)).Run(t, part, own, open(t, "cpu:99"))
+		}).Larger(least(family, n))
+		if part < tabletest.Whole {
+			suite = brief(kind, suite)
+		}
+		suite.Run(t, part, own, open(t, "cpu:99"))
 	})
 }
 
@@ -152,10 +163,7 @@ func TestMaps(t *testing.T) {
 	for n := 1; n <= most; n++ {
 		for family := range families[uint32, uint32]() {
 			part := tabletest.Widths // of short runs on the CPU: others take the whole
-			switch {
-			case family == "warpcore" && n == 1:
-				part = tabletest.Types
-			case family == "warpcore" && n == 2:
+			if family == "warpcore" && n == 2 {
 				part = tabletest.Whole
 			}
 			if n == 3 || family == "warpcore" || testenv.Long() {
@@ -169,7 +177,9 @@ func TestMaps(t *testing.T) {
 	for _, kind := range []string{"cpu", "cuda"} {
 		maps[uint64, [2]uint64](t, kind, "warpcore", 4, shard.Options{Copies: true}, tabletest.Widths)
 		maps[uint32, uint64](t, kind, "slab", 2, shard.Options{Copies: true, Piece: 1}, tabletest.Widths)
-		maps[uint64, uint32](t, kind, "warpcore", 2, shard.Options{}, tabletest.Types)
+		if kind == "cuda" || testenv.Long() { // columns of these widths are in the two above
+			maps[uint64, uint32](t, kind, "warpcore", 2, shard.Options{}, tabletest.Types)
+		}
 	}
 }
 

@@ -13,10 +13,8 @@ import (
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/shard"
-	"github.com/warpmap/warpmap/slab"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/table/tabletest"
-	"github.com/warpmap/warpmap/warpcore"
 )
 
 // routes are the ways of rows in the suites of operations: by remote writes and by copies, in one piece and in many.
@@ -25,12 +23,13 @@ var routes = []struct {
 	o shard.Options
 }{{1, shard.Options{}}, {2, shard.Options{Copies: true, Piece: 1}}, {3, shard.Options{}}, {4, shard.Options{Piece: 1}}}
 
-// suited runs do with makers of maps of the families that have an operation.
-func suited[K, V any](t *testing.T, all bool, do func(t *testing.T, d *device.Device, newMap tabletest.Maker[K, V])) {
+// suited runs do with makers of maps of the families that have an operation. In short runs on the CPU each family takes
+// one route: rows go to the owners by way of kernels that know no family.
+func suited[K, V any](t *testing.T, do func(t *testing.T, d *device.Device, newMap tabletest.Maker[K, V])) {
 	for _, kind := range []string{"cpu", "cuda"} {
-		for _, family := range []string{"warpcore", "slab", "dycuckoo", "stadium"} {
-			for _, r := range routes {
-				if kind == "cuda" && r.n == 1 || !testenv.Long() && !all && kind == "cpu" && family != "warpcore" && r.n != 3 {
+		for i, family := range []string{"stadium", "warpcore", "slab", "dycuckoo"} {
+			for way, r := range routes {
+				if kind == "cuda" && r.n == 1 || kind == "cpu" && !testenv.Long() && way != i {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s/%s/%d", kind, family, r.n), func(t *testing.T) {
@@ -40,7 +39,8 @@ func suited[K, V any](t *testing.T, all bool, do func(t *testing.T, d *device.De
 						if family == "dycuckoo" {
 							each.MaxBytes *= int64(r.n) // it takes some KiB at least
 						}
-						return made[table.Map[K, V]](shard.NewMap(withOthers(d, devices), with(r.o, each), families[K, V]()[family]))
+						m, err := shard.NewMap(withOthers(d, devices), with(r.o, each), families[K, V]()[family])
+						return made[table.Map[K, V]](m, err)
 					})
 				})
 			}
@@ -49,25 +49,19 @@ func suited[K, V any](t *testing.T, all bool, do func(t *testing.T, d *device.De
 }
 
 func TestUpdates(t *testing.T) {
-	suited(t, false, func(t *testing.T, d *device.Device, newMap tabletest.Maker[uint32, uint32]) {
+	suited(t, func(t *testing.T, d *device.Device, newMap tabletest.Maker[uint32, uint32]) {
 		tabletest.UpdatesOf(newMap).Run(t, tabletest.Whole, d)
 	})
 }
 
 func TestChoices(t *testing.T) {
-	suited(t, true, func(t *testing.T, d *device.Device, newMap tabletest.Maker[uint32, uint32]) {
+	suited(t, func(t *testing.T, d *device.Device, newMap tabletest.Maker[uint32, uint32]) {
 		tabletest.ChoicesOf(newMap).Run(t, tabletest.Whole, d)
 	})
-	for _, newSet := range []func(d *device.Device, o table.Options) (table.Set[uint32], error){
-		func(d *device.Device, o table.Options) (table.Set[uint32], error) {
-			return made[table.Set[uint32]](warpcore.NewSet[uint32](d, warpcore.Options{Options: o}))
-		},
-		func(d *device.Device, o table.Options) (table.Set[uint32], error) {
-			return made[table.Set[uint32]](slab.NewSet[uint32](d, slab.Options{Options: o}))
-		},
-	} {
+	sets := map[string]func(d *device.Device, o table.Options) (table.Set[uint32], error){"warpcore": warpcoreSet, "slab": slabSet}
+	for family, newSet := range sets {
 		for _, kind := range []string{"cpu", "cuda"} {
-			t.Run(kind+"/sets", func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/%s/sets", kind, family), func(t *testing.T) {
 				devices := several(t, kind, 3)
 				tabletest.KeyChoicesOf(func(d *device.Device, each table.Options) (table.Set[uint32], error) {
 					return made[table.Set[uint32]](shard.NewSet(withOthers(d, devices), with(shard.Options{}, each), newSet))
