@@ -190,33 +190,44 @@ func InfoFor(arch string) (Info, error) {
 }
 
 // Kernel is an entry point of a module that takes one P by value.
-type Kernel[P any] struct {
-	d    *Device
+type Kernel[P any] struct{ AnyKernel }
+
+// KernelOf finds a kernel by its name in the source. A P of another size than the kernel's parameter is an error.
+func KernelOf[P any](m *Module, name string) (Kernel[P], error) {
+	k, err := m.Kernel(name, reflect.TypeFor[P]())
+	return Kernel[P]{k}, err
+}
+
+// AnyKernel is a Kernel for code that is the same whatever P is: such code is compiled once, and not for each P.
+type AnyKernel struct{ k *function }
+
+type function struct {
+	d    *Device // nil: it is not compiled
 	name string
+	p    reflect.Type
 	h    uintptr
 	most int // threads of a block
 	own  int // bytes of dynamic shared memory, at least
 }
 
-// KernelOf finds a kernel by its name in the source. A P of another size than the kernel's parameter is an error.
-func KernelOf[P any](m *Module, name string) (Kernel[P], error) {
-	k := Kernel[P]{d: m.d, name: m.name + "." + name, most: m.threads}
-	err := checkLayout(reflect.TypeFor[P]())
-	if err != nil {
-		return k, err
+// Kernel is KernelOf with the type of the parameters as a value.
+func (m *Module) Kernel(name string, p reflect.Type) (AnyKernel, error) {
+	k := &function{name: m.name + "." + name, p: p, most: m.threads}
+	if err := checkLayout(p); err != nil {
+		return AnyKernel{k}, err
 	}
 	var e entry
 	if err := m.d.do(func() (err error) { e, err = m.d.b.kernel(m.h, name); return err }); err != nil {
-		return k, err
+		return AnyKernel{k}, err
 	}
-	if p := reflect.TypeFor[P](); e.takes != int64(p.Size()) && e.takes != anyBytes {
-		return Kernel[P]{name: k.name}, fmt.Errorf("kernel %s takes %d bytes of parameters, not the %d of %v", k.name, e.takes, p.Size(), p)
+	if e.takes != int64(p.Size()) && e.takes != anyBytes {
+		return AnyKernel{k}, fmt.Errorf("kernel %s takes %d bytes of parameters, not the %d of %v", k.name, e.takes, p.Size(), p)
 	}
-	k.h = e.handle
+	k.d, k.h = m.d, e.handle
 	if e.threads > 0 {
 		k.most, k.own = e.threads, e.shared
 	}
-	return k, nil
+	return AnyKernel{k}, nil
 }
 
 // entry is what a back end knows of a kernel.
@@ -228,7 +239,12 @@ type entry struct {
 }
 
 // Threads is the most threads that a block of the kernel has.
-func (k Kernel[P]) Threads() int { return k.most }
+func (k AnyKernel) Threads() int {
+	if k.k == nil {
+		return 0
+	}
+	return k.k.most
+}
 
 // maxThreads is the most threads of a block, unless a program says: kernels are compiled for no more, to leave each the registers it
 // wants.
@@ -254,7 +270,26 @@ func (d *Device) Launches() uint64 { return d.launches.Load() }
 // Launch queues the kernel on the stream with a copy of *p. Addresses inside p must stay allocated until the stream has
 // passed it. Errors of the kernel itself show at the stream's next Sync (on the CPU device, here).
 func (k Kernel[P]) Launch(st *Stream, grid Grid, p *P) error {
-	if k.d == nil {
+	return k.k.launch(st, grid, unsafe.Pointer(p))
+}
+
+// Launch is Launch of a Kernel[P], where p is a *P.
+func (k AnyKernel) Launch(st *Stream, grid Grid, p any) error {
+	if k.k == nil {
+		return k.k.launch(st, grid, nil)
+	}
+	v := reflect.ValueOf(p)
+	if v.Kind() != reflect.Pointer || v.Type().Elem() != k.k.p {
+		return fmt.Errorf("kernel %s: parameters of type %T (want *%v)", k.k.name, p, k.k.p)
+	}
+	return k.k.launch(st, grid, v.UnsafePointer())
+}
+
+func (k *function) launch(st *Stream, grid Grid, p unsafe.Pointer) error {
+	switch {
+	case k == nil:
+		return errors.New("a kernel that is not compiled")
+	case k.d == nil:
 		return fmt.Errorf("kernel %q is not compiled", k.name)
 	}
 	if err := st.On(k.d); err != nil {
@@ -269,9 +304,7 @@ func (k Kernel[P]) Launch(st *Stream, grid Grid, p *P) error {
 	grid.Shared = max(grid.Shared, k.own)
 	k.d.launches.Add(1)
 	h := st.handleOn(k.d)
-	err := k.d.use(func() error {
-		return k.d.b.launch(h.h, k.h, grid, unsafe.Pointer(p), int64(unsafe.Sizeof(*p)))
-	}, h)
+	err := k.d.use(func() error { return k.d.b.launch(h.h, k.h, grid, p, int64(k.p.Size())) }, h)
 	runtime.KeepAlive(p)
 	return err
 }

@@ -72,7 +72,7 @@ func TestTablesFreeInStreamOrder(t *testing.T) {
 		}, 1},
 		{"a batch in order", func(st *device.Stream) error {
 			batch *= 2
-			p := table.Placement[frameParams]{Regions: &rule, KeyBytes: 4, ValueBytes: 4, Params: func(r table.Partition) *frameParams { return &frameParams{r} }}
+			p := table.Placement{Regions: &rule, KeyBytes: 4, ValueBytes: 4, Params: func(r table.Partition) any { return &frameParams{r} }}
 			done, err := partition.InOrder(&x.frame, st, p, table.Rows{N: batch}, 2, func(table.Ordered) error { return nil })
 			if !done {
 				t.Error("too little memory for a batch in order")

@@ -11,7 +11,7 @@ import (
 //go:embed choose.cu
 var chooseCU string
 
-var _ table.Chooser[uint32, uint32] = (*Map[uint32, uint32])(nil)
+func _[K, V any](m *Map[K, V]) table.Chooser[K, V] { return m }
 
 // choosing are the kernels of batches with a condition, of FindOrInsert, and of the inserts that it and Update make: compiled when one is first needed.
 type choosing struct {

@@ -81,8 +81,8 @@ type core struct {
 		mixed                               device.Kernel[mixedParams]
 		export, probes, refresh             device.Kernel[slotsParams]
 		split, mergeFilters, halve, unhalve device.Kernel[slotsParams]
-		partition                           table.Partitioner[partitionParams]
-		within                              table.Within[partitionParams]
+		partition                           table.Partitioner
+		within                              table.Within
 		refuseAbsent                        device.Kernel[insertParams]
 		closeBuckets                        device.Kernel[slotsParams]
 	}
@@ -500,7 +500,7 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 			return err
 		}
 	}
-	err = c.kernel.partition.Place(&c.frame, st, table.Placement[partitionParams]{
+	err = c.kernel.partition.Place(&c.frame, st, table.Placement{
 		Regions: &c.regions, Bytes: bytes, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Positions: true,
 		Params: c.partitionParams(p.Table),
 		Launch: func(g device.Grid, rows table.Placing) error {

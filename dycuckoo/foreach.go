@@ -33,10 +33,10 @@ func (m *Map[K, V]) ForAll(st *device.Stream, body string, args Args) error {
 	return table.CallAll[K, V](&m.core.frame, st, body, args, m.core.caller())
 }
 
-func (c *core) caller() table.Caller[forEachParams] {
-	return table.Caller[forEachParams]{
+func (c *core) caller() table.Caller {
+	return table.Caller{
 		Program: func(header device.File) *device.Program { return c.program("foreach", foreachCU, header) },
-		Params: func(keys, n uint64, words [table.MaxArgs]uint64) *forEachParams {
+		Params: func(keys, n uint64, words [table.MaxArgs]uint64) any {
 			return &forEachParams{c.table(), keys, n, words}
 		},
 		Grid: c.grid, Slots: c.slots,

@@ -38,8 +38,8 @@ func (c *core) stretchesOf() int {
 }
 
 // partitionParams gives the parameters of a partition into regions of the table.
-func (c *core) partitionParams(t Table) func(rows table.Partition) *partitionParams {
-	return func(rows table.Partition) *partitionParams {
+func (c *core) partitionParams(t Table) func(rows table.Partition) any {
+	return func(rows table.Partition) any {
 		p := &partitionParams{Table: t, Rows: rows}
 		parts := bits.Len64(rows.Parts) - 1
 		stretches := max(parts, min(stretchBits, c.stretchesOf()))
@@ -97,7 +97,7 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b tabl
 	if k == &c.kernel.adding {
 		insert = s.adding
 	}
-	taken, err = c.kernel.partition.InFineOrder(&c.frame, st, c.kernel.within, table.Placement[partitionParams]{
+	taken, err = c.kernel.partition.InFineOrder(&c.frame, st, c.kernel.within, table.Placement{
 		Regions: &regions, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Params: c.partitionParams(q.Table),
 	}, b, 1<<large, 1<<(shift-large), func(o table.Ordered, starts device.Slice[uint64]) error {
 		q.Rows, q.Starts = p.Rows.Of(o), starts.Addr()

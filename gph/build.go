@@ -55,7 +55,7 @@ const (
 
 // builder is the program of build.cu, compiled when first needed.
 type builder struct {
-	partition                      table.Partitioner[buildParams]
+	partition                      table.Partitioner
 	rank, start, sort, plan, write device.Kernel[buildParams]
 }
 
@@ -149,7 +149,7 @@ func (c *core) construct(st *device.Stream, in table.Rows, repack bool, rest fun
 	spanned := device.Grid{Blocks: (in.N + buildSpan - 1) / buildSpan, Threads: table.Threads}
 	err = errors.Join(
 		mem.Slice(int(counts), int(counts+4*cells)).Fill(st, 0), mem.Slice(int(used), int(used+buckets+4)).Fill(st, 0),
-		b.partition.Run(st, device.View[uint64](mem, int(counters), table.PartitionWords(parts)), p.Rows, func(rows table.Partition) *buildParams { p.Rows = rows; return &p }),
+		b.partition.Run(st, device.View[uint64](mem, int(counters), table.PartitionWords(parts)), p.Rows, func(rows table.Partition) any { p.Rows = rows; return &p }),
 		b.rank.Launch(st, spanned, &p), b.start.Launch(st, device.GridFor((cells+startEach-1)/startEach, table.Threads), &p), b.sort.Launch(st, spanned, &p))
 	if err != nil {
 		return err

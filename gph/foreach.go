@@ -33,15 +33,15 @@ func (m *Map[K, V]) ForAll(st *device.Stream, body string, args Args) error {
 	return table.CallAll[K, V](&m.core.frame, st, body, args, m.core.caller())
 }
 
-func (c *core) caller() table.Caller[forEachParams] {
-	return table.Caller[forEachParams]{
+func (c *core) caller() table.Caller {
+	return table.Caller{
 		Program: func(header device.File) *device.Program { return c.program("foreach", foreachCU, header) },
 		Params:  c.callbackParams,
 		Grid:    c.grid, Slots: func() int64 { return c.slots() + int64(c.cfg.bucket) },
 	}
 }
 
-func (c *core) callbackParams(keys, n uint64, words [table.MaxArgs]uint64) *forEachParams {
+func (c *core) callbackParams(keys, n uint64, words [table.MaxArgs]uint64) any {
 	return &forEachParams{c.t, keys, n, words}
 }
 

@@ -12,7 +12,7 @@ import (
 // comments are the contract of the methods; all are safe for use by several goroutines.
 type Map[K, V any] struct{ handle }
 
-var _ table.Map[uint32, uint32] = (*Map[uint32, uint32])(nil)
+func _[K, V any](m *Map[K, V]) table.Map[K, V] { return m }
 
 // New makes an empty map on the device. Its memory is buckets of Bucket slots, and the cells; Stats tells.
 //

@@ -59,7 +59,7 @@ const sharedBlocks = 4
 // sharedIndex is what a core has for Index Shared.
 type sharedIndex struct {
 	rule    sharedRule
-	route   table.Partitioner[sharedParams]
+	route   table.Partitioner
 	find    device.Kernel[sharedParams]
 	scratch device.Slice[byte] // of one find after the other,
 	order   table.Order        // which this sees to
@@ -140,7 +140,7 @@ func (c *core) findShared(st *device.Stream, b table.Rows) error {
 				Keys: part.Keys, N: uint64(m), Parts: uint64(parts),
 				OutKeys: base + uint64(at.keys), OutPositions: base + uint64(at.positions),
 			}}
-			if err := s.route.Run(st, counters, p.Rows, func(rows table.Partition) *sharedParams { p.Rows = rows; return &p }); err != nil {
+			if err := s.route.Run(st, counters, p.Rows, func(rows table.Partition) any { p.Rows = rows; return &p }); err != nil {
 				return err
 			}
 			grid := device.Grid{Threads: table.Threads, Shared: int((partCells*int64(c.cfg.cellBytes) + 15) / 16 * 16)}

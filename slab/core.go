@@ -72,8 +72,8 @@ type core struct {
 		mixed                          device.Kernel[mixedParams]
 		find, erase, eraseAll          device.Kernel[findParams]
 		flush, rehash, export, lengths device.Kernel[slabsParams]
-		all                            table.Finder[findAllParams]
-		partition                      table.Partitioner[partitionParams]
+		all                            table.Finder
+		partition                      table.Partitioner
 	}
 	regions table.Regions
 	updates table.Operations[device.Kernel[insertParams]]
@@ -439,9 +439,9 @@ func (c *core) take(st *device.Stream, n, share int64, exact *table.Exactly, lau
 // launchInsert queues an insert of rows.
 func (c *core) launchInsert(st *device.Stream, k device.Kernel[insertParams], p insertParams, b table.Rows) error {
 	p.When = b.When
-	return c.kernel.partition.Place(&c.frame, st, table.Placement[partitionParams]{
+	return c.kernel.partition.Place(&c.frame, st, table.Placement{
 		Regions: &c.regions, Bytes: int64(c.base.Len()), KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Positions: true,
-		Params: func(rows table.Partition) *partitionParams { return &partitionParams{Table: p.Table, Rows: rows} },
+		Params: func(rows table.Partition) any { return &partitionParams{Table: p.Table, Rows: rows} },
 		Launch: func(g device.Grid, rows table.Placing) error {
 			p.Rows = rows
 			return k.Launch(st, g, &p)

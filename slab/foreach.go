@@ -48,9 +48,9 @@ func (s *Set[K]) ForAll(st *device.Stream, body string, args Args) error {
 	return table.CallAll[K, table.NoValue](&s.core.frame, st, body, args, s.core.caller())
 }
 
-func (c *core) caller() (by table.Caller[forEachParams]) {
+func (c *core) caller() (by table.Caller) {
 	by.Program = func(header device.File) *device.Program { return c.program("foreach", foreachCU, header) }
-	by.Params = func(keys, n uint64, words [table.MaxArgs]uint64) *forEachParams {
+	by.Params = func(keys, n uint64, words [table.MaxArgs]uint64) any {
 		return &forEachParams{c.table(), keys, n, words}
 	}
 	by.Grid = func(n int64) device.Grid { return c.frame.Grid(n, findBlocks) }

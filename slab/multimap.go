@@ -17,7 +17,7 @@ import (
 // It implements table.OuterFinder; that FindAll keeps an order, Find and DeleteOldest are its own.
 type MultiMap[K, V any] struct{ handle }
 
-var _ table.OuterFinder[uint32, uint32] = (*MultiMap[uint32, uint32])(nil)
+func _[K, V any](m *MultiMap[K, V]) table.OuterFinder[K, V] { return m }
 
 // NewMultiMap makes an empty multimap on the device; see New.
 func NewMultiMap[K, V any](d *device.Device, o Options) (*MultiMap[K, V], error) {

@@ -13,7 +13,7 @@ import (
 // It implements table.Set, whose comments are the contract of the methods.
 type Set[K any] struct{ handle }
 
-var _ table.Set[uint32] = (*Set[uint32])(nil)
+func _[K any](s *Set[K]) table.Set[K] { return s }
 
 // NewSet makes an empty set on the device; see New.
 func NewSet[K any](d *device.Device, o Options) (*Set[K], error) {

@@ -63,8 +63,8 @@ type core struct {
 		find, erase            device.Kernel[findParams]
 		rehash, export, probes device.Kernel[slotsParams]
 		refuseAbsent           device.Kernel[insertParams]
-		partition              table.Partitioner[partitionParams]
-		within                 table.Within[partitionParams]
+		partition              table.Partitioner
+		within                 table.Within
 	}
 	staged  staged
 	regions table.Regions
@@ -397,7 +397,7 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 	if c.cfg.carried() == 0 {
 		rows.Values = 0
 	}
-	return c.kernel.partition.Place(&c.frame, st, table.Placement[partitionParams]{
+	return c.kernel.partition.Place(&c.frame, st, table.Placement{
 		Regions: &c.regions, Bytes: c.bytes(c.shape), KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.carried(), Positions: p.Rows.Refused != 0 || rows.Values == 0,
 		Params: c.partitionParams(p.Table, 0),
 		Launch: launch, Grid: c.grid,

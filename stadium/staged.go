@@ -33,8 +33,8 @@ func stagedFor(info device.Info) staged {
 
 // partitionParams gives the parameters of a partition into stretches of so many regions, or where that is 0 of as many as there must be;
 // in the second pass into regions.
-func (c *core) partitionParams(t Table, each int64) func(rows table.Partition) *partitionParams {
-	return func(rows table.Partition) *partitionParams {
+func (c *core) partitionParams(t Table, each int64) func(rows table.Partition) any {
+	return func(rows table.Partition) any {
 		p := &partitionParams{Table: t, Rows: rows, Each: uint64(each)}
 		if rows.Within > 0 {
 			p.Each = 1
@@ -91,7 +91,7 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b tabl
 	if k == &c.kernel.adding {
 		insert = s.adding
 	}
-	taken, err = c.kernel.partition.InFineOrder(&c.frame, st, c.kernel.within, table.Placement[partitionParams]{
+	taken, err = c.kernel.partition.InFineOrder(&c.frame, st, c.kernel.within, table.Placement{
 		Regions: &regions, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Params: c.partitionParams(q.Table, within),
 	}, b, large, within, func(o table.Ordered, starts device.Slice[uint64]) error {
 		q.Rows, q.Starts = p.Rows.Of(o), starts.Addr()

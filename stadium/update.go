@@ -10,7 +10,7 @@ import (
 //go:embed update.cu
 var updateCU string
 
-var _ table.Updater[uint32, uint32] = (*Map[uint32, uint32])(nil)
+func _[K, V any](m *Map[K, V]) table.Updater[K, V] { return m }
 
 // Update combines values: see table.Updater. Cost of a pair as Insert's, a slot read more; rows of one key that are not near in the batch go in one
 // behind the other. A table in host memory is reached across the bus.

@@ -34,10 +34,10 @@ func (m *Map[K, V]) ForAll(st *device.Stream, body string, args Args) error {
 	return table.CallAll[K, V](&m.core.frame, st, body, args, m.core.caller())
 }
 
-func (c *core) caller() (x table.Caller[forEachParams]) {
+func (c *core) caller() (x table.Caller) {
 	x.Grid, x.Slots = c.grid, c.capacity
 	x.Program = func(header device.File) *device.Program { return c.program("foreach", foreachCU, header) }
-	x.Params = func(keys, n uint64, words [table.MaxArgs]uint64) *forEachParams {
+	x.Params = func(keys, n uint64, words [table.MaxArgs]uint64) any {
 		return &forEachParams{c.table(), keys, n, words}
 	}
 	return x

@@ -1,7 +1,6 @@
 package table
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -22,18 +21,19 @@ const MaxArgs = 16
 
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// Caller is what a family has for callbacks. P is its parameter struct, which has the words of the arguments.
-type Caller[P any] struct {
+// Caller is what a family has for callbacks.
+type Caller struct {
 	// Program has the kernels for_each and for_all, which call a function of the header "callback.h" for the pairs of n given keys,
 	// and of all n slots.
 	Program func(header device.File) *device.Program
-	Params  func(keys, n uint64, words [MaxArgs]uint64) *P
-	Grid    func(n int64) device.Grid
-	Slots   func() int64
+	// Params gives the address of the kernels' parameters, a struct that has the words of the arguments.
+	Params func(keys, n uint64, words [MaxArgs]uint64) any
+	Grid   func(n int64) device.Grid
+	Slots  func() int64
 }
 
 // CallEach queues a callback for the pairs of the keys, after compiling its body once for a table.
-func CallEach[K, V, P any](f *Frame, st *device.Stream, keys device.Slice[K], body string, args Args, c Caller[P]) error {
+func CallEach[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], body string, args Args, c Caller) error {
 	if err := f.Family.CheckOn(f.Device, st, keys); err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func CallEach[K, V, P any](f *Frame, st *device.Stream, keys device.Slice[K], bo
 }
 
 // CallAll queues a callback for all pairs.
-func CallAll[K, V, P any](f *Frame, st *device.Stream, body string, args Args, c Caller[P]) error {
+func CallAll[K, V any](f *Frame, st *device.Stream, body string, args Args, c Caller) error {
 	return call(f, st, pairOf[K, V](), body, args, c, nil)
 }
 
@@ -60,10 +60,10 @@ func pairOf[K, V any]() pairTypes { return pairTypes{reflect.TypeFor[K](), refle
 type NoValue struct{}
 
 // callback is a compiled body.
-type callback[P any] struct{ each, all device.Kernel[P] }
+type callback struct{ each, all device.AnyKernel }
 
 // call queues a callback for some keys, or without them for all pairs.
-func call[P any](f *Frame, st *device.Stream, types pairTypes, body string, args Args, by Caller[P], keys *callKeys) error {
+func call(f *Frame, st *device.Stream, types pairTypes, body string, args Args, by Caller, keys *callKeys) error {
 	if err := f.Family.CheckOn(f.Device, st); err != nil {
 		return err
 	}
@@ -79,30 +79,35 @@ func call[P any](f *Frame, st *device.Stream, types pairTypes, body string, args
 				key += file.Text
 			}
 		}
-		c, ok := f.callbacks[key].(callback[P])
+		addr, n := uint64(0), by.Slots()
+		if keys != nil {
+			addr, n = keys.addr, keys.n
+		}
+		params := by.Params(addr, uint64(n), words)
+		c, ok := f.callbacks[key]
 		if !ok {
-			var zero P
-			p.Layouts = append(p.Layouts, zero)
+			of := reflect.TypeOf(params).Elem()
+			p.Layouts = append(p.Layouts, reflect.Zero(of).Interface())
 			m, err := f.Device.Compile(p)
 			if err != nil {
 				return err
 			}
-			if err := errors.Join(device.Bind(m, "for_each", &c.each), device.Bind(m, "for_all", &c.all)); err != nil {
+			if err := bind(m, of, named{"for_each", &c.each}, named{"for_all", &c.all}); err != nil {
 				return err
 			}
 			if f.callbacks == nil {
-				f.callbacks = map[string]any{}
+				f.callbacks = map[string]callback{}
 			}
 			f.callbacks[key] = c
 		}
-		switch {
-		case keys == nil:
-			n := by.Slots()
-			return c.all.Launch(st, by.Grid(n), by.Params(0, uint64(n), words))
-		case keys.n == 0:
+		if n == 0 {
 			return nil
 		}
-		return c.each.Launch(st, by.Grid(keys.n), by.Params(keys.addr, uint64(keys.n), words))
+		kernel := c.all
+		if keys != nil {
+			kernel = c.each
+		}
+		return kernel.Launch(st, by.Grid(n), params)
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 
 	"github.com/warpmap/warpmap/device"
 )
@@ -31,10 +32,11 @@ type FindAll struct {
 	None  [2]uint64 // the value of a key that has none
 }
 
-// Finder launches the kernels of a FindAll. P is the family's parameter struct, with a FindAll in it.
-type Finder[P any] struct {
-	count, sum, scan, offsets, fill device.Kernel[P]
-	aside, fillAside, fillRest      device.Kernel[P] // in a few families: see Aside
+// Finder launches the kernels of a FindAll. Their parameters are a family's own struct, with a FindAll in it.
+type Finder struct {
+	params                          reflect.Type
+	count, sum, scan, offsets, fill device.AnyKernel
+	aside, fillAside, fillRest      device.AnyKernel // in a few families: see Aside
 	fused                           bool
 
 	// Where look-ups leave some keys to kernels of the family's, these are queued around a count, and behind a fill; or nil.
@@ -42,7 +44,7 @@ type Finder[P any] struct {
 }
 
 // launchCount queues a count of rows with the kernel.
-func (k *Finder[P]) launchCount(st *device.Stream, count device.Kernel[P], g device.Grid, p *P) error {
+func (k *Finder) launchCount(st *device.Stream, count device.AnyKernel, g device.Grid, p any) error {
 	return queued(k.Counting, func() error { return count.Launch(st, g, p) }, k.Counted)
 }
 
@@ -61,40 +63,40 @@ func queued(functions ...func() error) error {
 
 // Aside finds the kernels for keys that have several values on average: count_all_aside is count_all, but puts as many values aside as FindAll.Each
 // says; fill_aside writes the offsets and those values, and fill_rest the values of keys that have more.
-func (k *Finder[P]) Aside(m *device.Module) error {
-	return errors.Join(device.Bind(m, "count_all_aside", &k.aside), device.Bind(m, "fill_aside", &k.fillAside), device.Bind(m, "fill_rest", &k.fillRest))
+func (k *Finder) Aside(m *device.Module) error {
+	return bind(m, k.params, named{"count_all_aside", &k.aside}, named{"fill_aside", &k.fillAside}, named{"fill_rest", &k.fillRest})
 }
 
-// NewFinder finds the kernels count_all, sum_chunks, scan_totals, write_offsets and fill_all in a module. fused: there is no
-// write_offsets, because fill_all writes the offsets, and has a chunk to a warp where otherwise it has a key to a lane.
-func NewFinder[P any](m *device.Module, fused bool) (f Finder[P], err error) {
-	f.fused = fused
-	kernels := map[string]*device.Kernel[P]{"count_all": &f.count, "sum_chunks": &f.sum, "scan_totals": &f.scan, "fill_all": &f.fill}
+// NewFinder finds the kernels count_all, sum_chunks, scan_totals, write_offsets and fill_all, which take a P, in a module. fused: there
+// is no write_offsets, because fill_all writes the offsets, and has a chunk to a warp where otherwise it has a key to a lane.
+func NewFinder[P any](m *device.Module, fused bool) (Finder, error) {
+	return newFinder(m, reflect.TypeFor[P](), fused)
+}
+
+func newFinder(m *device.Module, params reflect.Type, fused bool) (f Finder, err error) {
+	f.params, f.fused = params, fused
+	kernels := []named{{"count_all", &f.count}, {"sum_chunks", &f.sum}, {"scan_totals", &f.scan}, {"fill_all", &f.fill}}
 	if !fused {
-		kernels["write_offsets"] = &f.offsets
+		kernels = append(kernels, named{"write_offsets", &f.offsets})
 	}
-	for name, k := range kernels {
-		if *k, err = device.KernelOf[P](m, name); err != nil {
-			return f, err
-		}
-	}
-	return f, nil
+	err = bind(m, params, kernels...)
+	return f, err
 }
 
-// Count queues count_all alone. rows is the FindAll in p, with Keys, Counts and N.
-func (k Finder[P]) Count(st *device.Stream, grid func(items int64) device.Grid, rows *FindAll, p *P) error {
+// Count queues count_all alone. p is the address of its parameters, and rows the FindAll in them, with Keys, Counts and N.
+func (k Finder) Count(st *device.Stream, grid func(items int64) device.Grid, rows *FindAll, p any) error {
 	if rows.N == 0 {
 		return nil
 	}
 	return k.launchCount(st, k.count, grid(int64(rows.N)), p)
 }
 
-// Run finds all values. rows is the FindAll in p, with Keys and N; offsets has one element more than there are keys. values is
+// Run finds all values. p is the address of the kernels' parameters, and rows the FindAll in them, with Keys and N; offsets has one element more than there are keys. values is
 // asked for the address of memory once the number of values is known, which Run returns. stash is the width of a value if
 // count_all puts the first of each key aside, otherwise 0. The caller is in Writing. Run waits for the stream. Cost: two passes over
 // the keys, the second, where there is a stash, over those alone that have several values; scratch memory of 4 bytes a key, and
 // the stash.
-func (k Finder[P]) Run(f *Frame, st *device.Stream, grid func(items int64) device.Grid, rows *FindAll, p *P,
+func (k Finder) Run(f *Frame, st *device.Stream, grid func(items int64) device.Grid, rows *FindAll, p any,
 	stash int, offsets device.Slice[uint64], values func(n int) (uint64, error)) (int, error) {
 	// Each warp takes as many keys as still leave every warp of a large GPU a few chunks.
 	n := int64(rows.N)
@@ -119,7 +121,7 @@ func (k Finder[P]) Run(f *Frame, st *device.Stream, grid func(items int64) devic
 		return 0, err
 	}
 	count := k.count
-	if stash > 0 && k.aside != (device.Kernel[P]{}) && n >= askAside && rows.Outer == 0 {
+	if stash > 0 && k.aside != (device.AnyKernel{}) && n >= askAside && rows.Outer == 0 {
 		each, err := k.valuesAside(f, st, grid, rows, p, n*int64(stash), mem.Mem)
 		if err != nil {
 			return 0, err
@@ -197,7 +199,7 @@ const (
 )
 
 // valuesAside is how many values of each key are to be put aside, where those of all keys, one each, take so many bytes. It waits for the stream.
-func (k Finder[P]) valuesAside(f *Frame, st *device.Stream, grid func(items int64) device.Grid, rows *FindAll, p *P, bytes int64, scratch device.Slice[byte]) (int64, error) {
+func (k Finder) valuesAside(f *Frame, st *device.Stream, grid func(items int64) device.Grid, rows *FindAll, p any, bytes int64, scratch device.Slice[byte]) (int64, error) {
 	n := rows.N
 	rows.N = askedAside
 	err := k.launchCount(st, k.count, grid(askedAside), p)

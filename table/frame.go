@@ -36,7 +36,7 @@ type Frame struct {
 	landing device.Host[uint64] // where Counters come to
 	// users are the streams that may be using the table's memory: that of the present writer, which has waited for all others.
 	users     []*device.Stream
-	callbacks map[string]any // compiled, by their text: see call
+	callbacks map[string]callback // compiled, by their text: see call
 }
 
 // Open makes the frame of a table of that family on the device, and then the family's part: begin makes it, with work on the device's own stream,
@@ -395,6 +395,11 @@ func (f *Frame) Inspect(look func(*device.Stream) (int64, error), mem func() dev
 type Counters[T any] struct {
 	Seen T
 
+	counts
+}
+
+// counts are Counters whatever their names.
+type counts struct {
 	f   *Frame
 	mem device.Slice[uint64]
 }
@@ -408,22 +413,26 @@ func words[T any](counts *T) []uint64 {
 }
 
 // Make makes the counters, all 0 on the stream. The caller is in Writing or Open.
-func (c *Counters[T]) Make(f *Frame, st *device.Stream) (err error) {
+func (c *Counters[T]) Make(f *Frame, st *device.Stream) error { return c.make(f, st, words(&c.Seen)) }
+
+func (c *counts) make(f *Frame, st *device.Stream, seen []uint64) (err error) {
 	c.f = f
-	if c.mem, err = Make[uint64](f, int64(len(words(&c.Seen)))); err == nil {
-		err = c.Clear(st)
+	if c.mem, err = Make[uint64](f, int64(len(seen))); err == nil {
+		err = c.clear(st, seen)
 	}
 	return err
 }
 
 // Addr is the counters' device address.
-func (c *Counters[T]) Addr() uint64 { return c.mem.Addr() }
+func (c *counts) Addr() uint64 { return c.mem.Addr() }
 
 // Look waits for the stream, and reads the counters into Seen. The caller holds the lock.
-func (c *Counters[T]) Look(st *device.Stream) error {
+func (c *Counters[T]) Look(st *device.Stream) error { return c.look(st, words(&c.Seen)) }
+
+func (c *counts) look(st *device.Stream, seen []uint64) error {
 	err := errors.Join(c.mem.ReadAsync(st, c.f.landing, c.mem.Len()), st.SyncOf(c.f.Device))
 	if err == nil {
-		copy(words(&c.Seen), c.f.landing.Slice())
+		copy(seen, c.f.landing.Slice())
 	}
 	return err
 }
@@ -432,20 +441,21 @@ func (c *Counters[T]) Look(st *device.Stream) error {
 func (c *Counters[T]) Set(st *device.Stream) error { return c.mem.Write(st, words(&c.Seen)) }
 
 // ClearFrom sets the counters from an offset in bytes on to 0 on the device, and leaves those before.
-func (c *Counters[T]) ClearFrom(st *device.Stream, offset uintptr) error {
+func (c *counts) ClearFrom(st *device.Stream, offset uintptr) error {
 	raw := c.mem.Raw()
 	return raw.Slice(int(offset), raw.Len()).Fill(st, 0)
 }
 
 // Clear sets all to 0.
-func (c *Counters[T]) Clear(st *device.Stream) error {
-	var zero T
-	c.Seen = zero
+func (c *Counters[T]) Clear(st *device.Stream) error { return c.clear(st, words(&c.Seen)) }
+
+func (c *counts) clear(st *device.Stream, seen []uint64) error {
+	clear(seen)
 	return c.mem.Fill(st, 0)
 }
 
 // FreeAfter frees the memory: see Frame.Free. Counters that were not made have none.
-func (c *Counters[T]) FreeAfter(streams ...*device.Stream) error {
+func (c *counts) FreeAfter(streams ...*device.Stream) error {
 	mem := c.mem
 	c.mem = device.Slice[uint64]{}
 	return mem.FreeAfter(streams...)

@@ -3,6 +3,7 @@ package table
 import (
 	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/warpmap/warpmap/device"
 )
@@ -45,51 +46,71 @@ func PartitionDefines() []device.Define {
 	}
 }
 
-// Partitioner launches the kernels of a partition. P is the family's parameter struct, with a Partition in it.
-type Partitioner[P any] struct {
+// Partitioner launches the kernels of a partition. Their parameters are a family's own struct, with a Partition in it.
+type Partitioner struct {
 	d                    *device.Device
-	count, scan, scatter device.Kernel[P]
+	count, scan, scatter device.AnyKernel
 }
 
-// NewPartitioner finds the kernels partition_count, partition_scan and partition_scatter in a module.
-func NewPartitioner[P any](d *device.Device, m *device.Module) (p Partitioner[P], err error) {
+// NewPartitioner finds the kernels partition_count, partition_scan and partition_scatter, which take a P, in a module.
+func NewPartitioner[P any](d *device.Device, m *device.Module) (Partitioner, error) {
+	return partitioner(d, m, reflect.TypeFor[P]())
+}
+
+func partitioner(d *device.Device, m *device.Module, params reflect.Type) (p Partitioner, err error) {
 	p.d = d
-	for name, k := range map[string]*device.Kernel[P]{"partition_count": &p.count, "partition_scan": &p.scan, "partition_scatter": &p.scatter} {
-		if *k, err = device.KernelOf[P](m, name); err != nil {
-			return p, err
-		}
+	err = bind(m, params, named{"partition_count", &p.count}, named{"partition_scan", &p.scan}, named{"partition_scatter", &p.scatter})
+	return p, err
+}
+
+// named is where a kernel goes that a module has by a name.
+type named struct {
+	name string
+	to   *device.AnyKernel
+}
+
+// bind finds kernels that take parameters of a type, and tells of all that the module lacks.
+func bind(m *device.Module, params reflect.Type, kernels ...named) (err error) {
+	for _, k := range kernels {
+		var wrong error
+		*k.to, wrong = m.Kernel(k.name, params)
+		err = errors.Join(err, wrong)
 	}
-	return p, nil
+	return err
 }
 
 // Within launches the kernels that bring rows, which are in the order of larger parts, in that of the parts within.
-type Within[P any] struct{ count, scatter device.Kernel[P] }
+type Within struct{ count, scatter device.AnyKernel }
 
-// NewWithin finds the kernels partition_within_count and partition_within_scatter in a module.
-func NewWithin[P any](m *device.Module) (w Within[P], err error) {
-	err = errors.Join(device.Bind(m, "partition_within_count", &w.count), device.Bind(m, "partition_within_scatter", &w.scatter))
-	return w, err // not at once: Go may take w before the calls
+// NewWithin finds the kernels partition_within_count and partition_within_scatter, which take a P, in a module.
+func NewWithin[P any](m *device.Module) (Within, error) { return within(m, reflect.TypeFor[P]()) }
+
+func within(m *device.Module, params reflect.Type) (w Within, err error) {
+	err = bind(m, params, named{"partition_within_count", &w.count}, named{"partition_within_scatter", &w.scatter})
+	return w, err // not at once: Go may take w before the call
 }
 
 // Grouper launches the kernels that bring rows with equal keys beside one another.
-type Grouper[P any] struct {
-	Within[P]
-	group device.Kernel[P]
+type Grouper struct {
+	Within
+	group device.AnyKernel
 }
 
 // NewGrouper finds the kernels of NewWithin and partition_group in a module.
-func NewGrouper[P any](m *device.Module) (g Grouper[P], err error) {
-	g.Within, err = NewWithin[P](m)
-	return g, errors.Join(err, device.Bind(m, "partition_group", &g.group))
+func NewGrouper[P any](m *device.Module) (g Grouper, err error) {
+	params := reflect.TypeFor[P]()
+	g.Within, err = within(m, params)
+	err = errors.Join(err, bind(m, params, named{"partition_group", &g.group}))
+	return g, err
 }
 
 // PartitionWords is the number of counters that Run needs.
 func PartitionWords(parts int) int { return 2*parts + 1 }
 
-// Run queues a partition of rows, complete but for Cursors and Starts, which become parts of counters: params gives a kernel's
-// parameters with such rows. Starts is good once the stream has passed. Cost: the keys are read twice, all else is read
+// Run queues a partition of rows, complete but for Cursors and Starts, which become parts of counters: params gives the address of a
+// kernel's parameters with such rows. Starts is good once the stream has passed. Cost: the keys are read twice, all else is read
 // and written once, in streams.
-func (k Partitioner[P]) Run(st *device.Stream, counters device.Slice[uint64], rows Partition, params func(rows Partition) *P) error {
+func (k Partitioner) Run(st *device.Stream, counters device.Slice[uint64], rows Partition, params func(rows Partition) any) error {
 	if rows.Parts < 1 || rows.Parts > MaxParts {
 		return fmt.Errorf("table: a partition into %d parts (want 1 to %d)", rows.Parts, MaxParts)
 	}
@@ -97,14 +118,14 @@ func (k Partitioner[P]) Run(st *device.Stream, counters device.Slice[uint64], ro
 }
 
 // RunWithin is Run for rows that come in the order of larger parts, of rows.Within parts each, which begin at rows.Larger.
-func (k Partitioner[P]) RunWithin(st *device.Stream, w Within[P], counters device.Slice[uint64], rows Partition, params func(rows Partition) *P) error {
+func (k Partitioner) RunWithin(st *device.Stream, w Within, counters device.Slice[uint64], rows Partition, params func(rows Partition) any) error {
 	if rows.Within < 1 || rows.Within > MaxParts || rows.Parts < 1 || rows.Parts%rows.Within != 0 || rows.Larger == 0 || rows.OutPositions != 0 && rows.Positions == 0 {
 		return fmt.Errorf("table: a partition into %d parts, within parts of %d (want 1 to %d, and where these begin)", rows.Parts, rows.Within, MaxParts)
 	}
 	return k.run(st, counters, rows, params, w.count, w.scatter)
 }
 
-func (k Partitioner[P]) run(st *device.Stream, counters device.Slice[uint64], rows Partition, params func(rows Partition) *P, count, scatter device.Kernel[P]) error {
+func (k Partitioner) run(st *device.Stream, counters device.Slice[uint64], rows Partition, params func(rows Partition) any, count, scatter device.AnyKernel) error {
 	if counters.Len() < PartitionWords(int(rows.Parts)) {
 		return fmt.Errorf("table: a partition into %d parts with %d counters (want 2·parts+1)", rows.Parts, counters.Len())
 	}
@@ -122,7 +143,7 @@ func (k Partitioner[P]) run(st *device.Stream, counters device.Slice[uint64], ro
 }
 
 // grid is so many blocks as are resident, each with many tiles; but a block counts in 32 bits.
-func (k Partitioner[P]) grid(rows Partition) device.Grid {
+func (k Partitioner) grid(rows Partition) device.Grid {
 	blocks, threads := max(1, int64((rows.N+partitionRows-1)/partitionRows)), k.scatter.Threads()
 	resident := int64(partitionResident / threads * k.d.Info().Multiprocessors)
 	return device.Grid{Blocks: min(blocks, max(resident, int64(rows.N>>31)+1)), Threads: threads}

@@ -68,14 +68,14 @@ func numbered[T number](n uint64) (x T) {
 
 // partitioned runs one partition of n rows, and compares it with the input. skip leaves so many elements of the
 // columns out, so that they begin at another alignment.
-func with(p *partitionParams) func(rows table.Partition) *partitionParams {
-	return func(rows table.Partition) *partitionParams {
+func with(p *partitionParams) func(rows table.Partition) any {
+	return func(rows table.Partition) any {
 		p.Rows = rows
 		return p
 	}
 }
 
-func partitioned[K uint16 | uint32 | uint64, V number, I uint32 | uint64](t *testing.T, d *device.Device, k table.Partitioner[partitionParams], rng *rand.Rand, n, parts, skip int) {
+func partitioned[K uint16 | uint32 | uint64, V number, I uint32 | uint64](t *testing.T, d *device.Device, k table.Partitioner, rng *rand.Rand, n, parts, skip int) {
 	t.Helper()
 	keys, values := make([]K, n+skip), make([]V, n+skip)
 	skew := rng.IntN(5)

@@ -65,20 +65,20 @@ type Ordered struct {
 	Span      int64
 }
 
-// Placement is how a table's inserts are queued. P is the family's parameters of a partition.
-type Placement[P any] struct {
+// Placement is how a table's inserts are queued.
+type Placement struct {
 	Regions              *Regions
 	Bytes                int64 // of the table, or of its part that regions are stretches of
 	KeyBytes, ValueBytes int
 	Positions            bool                                       // rows in order need to know where in the batch they were
-	Params               func(rows Partition) *P                    // of the kernels of a partition
+	Params               func(rows Partition) any                   // the address of the parameters of a partition's kernels
 	Launch               func(grid device.Grid, rows Placing) error // the insert
 	Grid                 func(n int64) device.Grid                  // of an insert that goes in strides
 }
 
 // Place queues an insert of rows. Where that is faster, it first brings them in the order of the table's regions; not where each
 // position is told what became of it, or some are left out. It does not wait. The caller is in Writing.
-func (k Partitioner[P]) Place(f *Frame, st *device.Stream, x Placement[P], p Placing, b Rows) error {
+func (k Partitioner) Place(f *Frame, st *device.Stream, x Placement, p Placing, b Rows) error {
 	if b.Ordered {
 		return x.Launch(Spanned(b.N, x.Regions.Span), p.Of(Ordered{Rows: b, Span: x.Regions.Span}))
 	}
@@ -94,7 +94,7 @@ func (k Partitioner[P]) Place(f *Frame, st *device.Stream, x Placement[P], p Pla
 // InOrder brings a batch in the order of so many regions, piece by piece, and calls insert for each; done is false if there is too
 // little memory: then nothing was queued. It does not wait. The caller is in Writing, so that the operations that use the memory
 // are one behind the other, on whatever streams they are.
-func (k Partitioner[P]) InOrder(f *Frame, st *device.Stream, x Placement[P], b Rows, regions int64, insert func(o Ordered) error) (done bool, err error) {
+func (k Partitioner) InOrder(f *Frame, st *device.Stream, x Placement, b Rows, regions int64, insert func(o Ordered) error) (done bool, err error) {
 	positionBytes := 0
 	if x.Positions {
 		positionBytes = 4
@@ -183,7 +183,7 @@ const unevenShare = 2
 // many rows it took, a multiple of 32 or all: fewer than all where memory is short, or a part has many more rows than others: such as keys that come
 // again and again make. In x, Params is asked with rows that have Within in the second pass. It waits for the stream once a piece. The caller is in
 // Writing.
-func (k Partitioner[P]) InFineOrder(f *Frame, st *device.Stream, w Within[P], x Placement[P], b Rows, regions, within int64, insert func(o Ordered, starts device.Slice[uint64]) error) (taken int64, err error) {
+func (k Partitioner) InFineOrder(f *Frame, st *device.Stream, w Within, x Placement, b Rows, regions, within int64, insert func(o Ordered, starts device.Slice[uint64]) error) (taken int64, err error) {
 	columns := [4]int64{int64(x.KeyBytes), int64(x.ValueBytes), int64(x.KeyBytes), int64(x.ValueBytes)}
 	words := [2]int{PartitionWords(int(regions)), PartitionWords(int(regions * within))}
 	place := func(piece int64) (at [4]uint64, end int64) {
@@ -241,7 +241,7 @@ func (k Partitioner[P]) InFineOrder(f *Frame, st *device.Stream, w Within[P], x 
 // of a key are in one part. It calls last for each piece, with the rows in that order, Starts, and other columns to write to; that of values is there
 // for values of outBytes, even if the batch has none. done is false if there is too little memory: then nothing was queued. It does not wait. The
 // caller is in Writing. Cost: keys are read four times, and all columns read and written twice, in streams.
-func (k Partitioner[P]) InSmallParts(f *Frame, st *device.Stream, w Within[P], x Placement[P], b Rows, outBytes, partRows int64, last func(rows Partition) error) (done bool, err error) {
+func (k Partitioner) InSmallParts(f *Frame, st *device.Stream, w Within, x Placement, b Rows, outBytes, partRows int64, last func(rows Partition) error) (done bool, err error) {
 	columns := [3]int64{int64(x.KeyBytes), max(int64(x.ValueBytes), outBytes), 0}
 	if x.Positions {
 		columns[2] = 4
@@ -326,7 +326,7 @@ const groupRows = 1400
 
 // Grouped is Place for rows that are first brought in an order in which most with equal keys are beside one another, and all are in the order of the
 // table's regions: see InSmallParts. Cost beside: all columns are read and written once more.
-func (k Partitioner[P]) Grouped(f *Frame, st *device.Stream, g Grouper[P], x Placement[P], p Placing, b Rows) (done bool, err error) {
+func (k Partitioner) Grouped(f *Frame, st *device.Stream, g Grouper, x Placement, p Placing, b Rows) (done bool, err error) {
 	return k.InSmallParts(f, st, g.Within, x, b, int64(x.ValueBytes), groupRows, func(r Partition) error {
 		if err := g.group.Launch(st, k.grid(r), x.Params(r)); err != nil {
 			return err

@@ -66,7 +66,7 @@ func inTwoPasses[K uint32 | uint64](t *testing.T, d *device.Device, m *device.Mo
 	must(t, err)
 	defer counters.Free()
 	p := withinParams{Factor: rng.Uint64() | 1, Total: uint64(parts), Each: uint64(within)}
-	params := func(rows table.Partition) *withinParams {
+	params := func(rows table.Partition) any {
 		p.Rows = rows
 		return &p
 	}
@@ -152,7 +152,7 @@ func TestPartitionWithinRefuses(t *testing.T) {
 		{Parts: 12, Larger: 8}, {Parts: 12, Within: 5, Larger: 8}, {Parts: 2 * (table.MaxParts + 1), Within: table.MaxParts + 1, Larger: 8}, {Parts: 24, Within: 2, Larger: 8},
 		{Parts: 12, Within: 2, Larger: 8, OutPositions: 4}, {Within: 2, Larger: 8}, {Parts: 12, Within: 2},
 	} {
-		if k.RunWithin(nil, w, counters, rows, func(table.Partition) *withinParams { return &withinParams{} }) == nil {
+		if k.RunWithin(nil, w, counters, rows, func(table.Partition) any { return &withinParams{} }) == nil {
 			t.Errorf("%+v: no error", rows)
 		}
 	}

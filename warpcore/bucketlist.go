@@ -19,7 +19,7 @@ import (
 // the methods; all are safe for use by several goroutines.
 type BucketList[K, V any] struct{ listHandle }
 
-var _ table.OuterFinder[uint32, uint32] = (*BucketList[uint32, uint32])(nil)
+func _[K, V any](b *BucketList[K, V]) table.OuterFinder[K, V] { return b }
 
 // ListOptions are what NewBucketList understands beside table.Options, whose Capacity counts pairs. The zero value is good.
 type ListOptions struct {
@@ -67,13 +67,13 @@ type lists struct {
 		groups              device.Kernel[listGroupParams]
 		refuse, release     device.Kernel[listInsertParams]
 		find, erase, absent device.Kernel[listFindParams]
-		all                 table.Finder[listAllParams]
+		all                 table.Finder
 		fillLong            device.Kernel[listAllParams]
 		pack, packLong      device.Kernel[listSlotsParams]
 		export, probes      device.Kernel[listSlotsParams]
 		exportPairs         device.Kernel[listSlotsParams]
-		partition           table.Partitioner[partitionParams]
-		group               table.Grouper[partitionParams]
+		partition           table.Partitioner
+		group               table.Grouper
 	}
 
 	// Guarded by the frame's lock:
@@ -395,10 +395,10 @@ func (l *lists) launchInsert(st *device.Stream, p listInsertParams, b table.Rows
 	if piece <= leastRows {
 		piece, scratch = leastRows, l.least
 	}
-	place := func(positions bool, slots device.Kernel[listInsertParams]) table.Placement[partitionParams] {
-		return table.Placement[partitionParams]{
+	place := func(positions bool, slots device.Kernel[listInsertParams]) table.Placement {
+		return table.Placement{
 			Regions: &l.keys.regions, Bytes: int64(l.keys.mem.Len()), KeyBytes: l.keys.cfg.keyBytes, ValueBytes: l.cfg.valueBytes, Positions: positions,
-			Params: func(rows table.Partition) *partitionParams { return &partitionParams{l.keys.t, rows} },
+			Params: func(rows table.Partition) any { return &partitionParams{l.keys.t, rows} },
 			Launch: func(_ device.Grid, rows table.Placing) error {
 				return l.launchPieces(st, slots, p, rows, piece, scratch)
 			}, Grid: l.keys.grid,
@@ -452,7 +452,7 @@ func (l *lists) rowsOfPart(e estimate) int64 {
 
 // insertGroups queues an insert of rows in the order of small parts, all rows of a key at once. What it leaves, rows of parts that are too large, goes
 // in row by row; and where keys found no room, all rows are asked once more which those are. Both end at once where there are none.
-func (l *lists) insertGroups(st *device.Stream, x table.Placement[partitionParams], p listInsertParams, b table.Rows, partRows, piece int64, scratch device.Slice[byte]) (done bool, err error) {
+func (l *lists) insertGroups(st *device.Stream, x table.Placement, p listInsertParams, b table.Rows, partRows, piece int64, scratch device.Slice[byte]) (done bool, err error) {
 	k := &l.kernel
 	return k.partition.InSmallParts(l.frame(), st, k.group.Within, x, b, 0, partRows, func(r table.Partition) error {
 		rows := b.Part(table.Part{First: r.First, N: r.N}, l.keys.cfg.keyBytes, l.cfg.valueBytes)
@@ -1174,12 +1174,12 @@ func (m *BucketList[K, V]) ForAll(st *device.Stream, body string, args Args) err
 	return table.CallAll[K, V](m.lists.frame(), st, body, args, m.lists.caller())
 }
 
-func (l *lists) caller() table.Caller[listCallbackParams] {
-	return table.Caller[listCallbackParams]{
+func (l *lists) caller() table.Caller {
+	return table.Caller{
 		Program: func(header device.File) *device.Program {
 			return l.program("bucketlist-foreach", bucketlistForEachCU, header)
 		},
-		Params: func(keys, n uint64, words [table.MaxArgs]uint64) *listCallbackParams {
+		Params: func(keys, n uint64, words [table.MaxArgs]uint64) any {
 			return &listCallbackParams{l.table(), keys, n, words}
 		},
 		Grid: l.keys.grid, Slots: l.keys.slots,

@@ -77,9 +77,9 @@ type core struct {
 		long                             longKernels
 		absent                           device.Kernel[selectParams]
 		refuse                           device.Kernel[insertParams]
-		all                              table.Finder[findAllParams]
-		partition                        table.Partitioner[partitionParams]
-		within                           table.Within[partitionParams]
+		all                              table.Finder
+		partition                        table.Partitioner
+		within                           table.Within
 	}
 	regions table.Regions
 
@@ -745,10 +745,10 @@ func (c *core) insertCombined(st *device.Stream, k inserts, p insertParams, b ta
 	return true, c.kernel.refuse.Launch(st, c.grid(b.N), &p)
 }
 
-func (c *core) placement(positions bool, launch func(g device.Grid, rows table.Placing) error) table.Placement[partitionParams] {
-	return table.Placement[partitionParams]{
+func (c *core) placement(positions bool, launch func(g device.Grid, rows table.Placing) error) table.Placement {
+	return table.Placement{
 		Regions: &c.regions, Bytes: int64(c.mem.Len()), KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Positions: positions,
-		Params: func(rows table.Partition) *partitionParams { return &partitionParams{Table: c.t, Rows: rows} },
+		Params: func(rows table.Partition) any { return &partitionParams{Table: c.t, Rows: rows} },
 		Launch: launch, Grid: c.grid,
 	}
 }

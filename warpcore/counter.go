@@ -24,7 +24,7 @@ type Counter[K any, C uint32 | uint64] struct {
 	counts   struct{ number, export, histogram device.Kernel[countsParams] }
 }
 
-var _ table.Counter[uint32, uint32] = (*Counter[uint32, uint32])(nil)
+func _[K any, C uint32 | uint64](c *Counter[K, C]) table.Counter[K, C] { return c }
 
 // CounterOptions are what NewCounter understands. The zero value is good.
 type CounterOptions struct {

@@ -49,7 +49,7 @@ var (
 // It implements table.Filter, whose comments are the contract of the methods; all are safe for use by several goroutines.
 type Filter[K any] struct{ filterHandle }
 
-var _ table.Filter[uint32] = (*Filter[uint32])(nil)
+func _[K any](f *Filter[K]) table.Filter[K] { return f }
 
 // filter is what works in addresses and bits under Filter.
 type filter struct {
@@ -61,7 +61,7 @@ type filter struct {
 		insert, contains device.Kernel[filterParams]
 		stats            device.Kernel[filterStatsParams]
 		union            device.Kernel[filterUnionParams]
-		partition        table.Partitioner[filterPartitionParams]
+		partition        table.Partitioner
 	}
 	regions table.Regions
 
@@ -375,9 +375,9 @@ func (f *filter) tiles(n int64) device.Grid { return f.grid((n + filterEach - 1)
 
 func (f *filter) insert(st *device.Stream, b table.Rows) error {
 	f.rows += float64(b.N)
-	return f.kernel.partition.Place(&f.frame, st, table.Placement[filterPartitionParams]{
+	return f.kernel.partition.Place(&f.frame, st, table.Placement{
 		Regions: &f.regions, Bytes: int64(f.mem.Len()), KeyBytes: f.cfg.keyBytes, Grid: f.tiles,
-		Params: func(rows table.Partition) *filterPartitionParams {
+		Params: func(rows table.Partition) any {
 			return &filterPartitionParams{Filter: f.t, Rows: rows}
 		},
 		Launch: func(g device.Grid, rows table.Placing) error {

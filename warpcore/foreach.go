@@ -63,15 +63,15 @@ func (c *Counter[K, C]) ForAll(st *device.Stream, body string, args Args) error 
 	return table.CallAll[K, C](&c.core.frame, st, body, args, c.core.caller())
 }
 
-func (c *core) caller() table.Caller[forEachParams] {
-	return table.Caller[forEachParams]{
+func (c *core) caller() table.Caller {
+	return table.Caller{
 		Program: func(header device.File) *device.Program { return c.program("foreach", foreachCU, header) },
 		Params:  c.callbackParams,
 		Grid:    c.grid, Slots: c.slots,
 	}
 }
 
-func (c *core) callbackParams(keys, n uint64, words [table.MaxArgs]uint64) *forEachParams {
+func (c *core) callbackParams(keys, n uint64, words [table.MaxArgs]uint64) any {
 	return &forEachParams{c.t, keys, n, words}
 }
 

@@ -106,7 +106,7 @@ func (c *core) findAll(st *device.Stream, rows table.FindAll, offsets device.Sli
 }
 
 // finder is the kernels of a FindAll with p, and those behind.
-func (c *core) finder(st *device.Stream, p *findAllParams) (all table.Finder[findAllParams], err error) {
+func (c *core) finder(st *device.Stream, p *findAllParams) (all table.Finder, err error) {
 	all = c.kernel.all
 	if p.Longs, err = c.longs(st); err != nil || p.Longs.Keys == 0 {
 		return all, err

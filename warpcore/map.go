@@ -11,7 +11,7 @@ import (
 // It implements table.Map, whose comments are the contract of the methods; all are safe for use by several goroutines.
 type Map[K, V any] struct{ handle }
 
-var _ table.Map[uint32, uint32] = (*Map[uint32, uint32])(nil)
+func _[K, V any](m *Map[K, V]) table.Map[K, V] { return m }
 
 const family table.Family = "warpcore"
 

@@ -17,7 +17,7 @@ import (
 // "multibucket.cuh": see Program and Use.
 type MultiBucket[K, V any] struct{ MultiMap[K, V] }
 
-var _ table.MultiMap[uint32, uint32] = (*MultiBucket[uint32, uint32])(nil)
+func _[K, V any](m *MultiBucket[K, V]) table.MultiMap[K, V] { return m }
 
 // MultiBucketOptions are what NewMultiBucket understands beside table.Options, whose Capacity counts pairs. The zero value is good.
 type MultiBucketOptions struct {

@@ -6,7 +6,7 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-var _ table.Orderer[uint32, uint32] = (*Map[uint32, uint32])(nil)
+func _[K, V any](m *Map[K, V]) table.Orderer[K, V] { return m }
 
 // Ordering is how a batch of n rows would be brought in order: see table.Orderer. Tables with another hash function than Murmur's do that themselves.
 func (m *Map[K, V]) Ordering(n int) (o table.Ordering) {

@@ -121,7 +121,7 @@ func TestRegionsAreWindowsInARow(t *testing.T) {
 	var starts, got []uint64
 	must(t, c.frame.Writing(nil, func(st *device.Stream) error {
 		x, rows := c.placement(false, nil), table.Partition{}
-		x.Params = func(r table.Partition) *partitionParams {
+		x.Params = func(r table.Partition) any {
 			rows = r
 			return &partitionParams{Table: c.t, Rows: r}
 		}

@@ -11,7 +11,7 @@ import (
 //go:embed update.cu
 var updateCU string
 
-var _ table.Updater[uint32, uint32] = (*Map[uint32, uint32])(nil)
+func _[K, V any](m *Map[K, V]) table.Updater[K, V] { return m }
 
 // Update combines values: see table.Updater. Cost of a pair whose key is there: one window read, and an atomic operation in the same sector. On a GPU,
 // the rows of a large batch that go into a table larger than the L2 cache are brought in the order of its regions first, or, where keys come three times or
