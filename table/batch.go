@@ -105,12 +105,19 @@ type omitted struct{ DeviceSlice }
 
 func (omitted) Len() int { return -1 }
 
+// A table's operations take keys and values of any types. Each is one call of a function that knows their columns alone, which is compiled
+// once, and not for each pair of types.
+
 // Find is Find of a table: find looks keys up, in order. values and found may be nil.
 func Find[K, V any](f *Frame, keys []K, values []V, found []bool, find func(st *device.Stream, b Rows) error) error {
-	if err := f.Family.CheckLens(len(keys), OptionalLen(values), OptionalLen(found)); err != nil {
+	return lookUp(f, In(keys), Out(values), Out(found), find)
+}
+
+func lookUp(f *Frame, keys, values, found Column, find func(st *device.Stream, b Rows) error) error {
+	if err := f.Family.CheckLens(keys.n, values.optional(), found.optional()); err != nil {
 		return err
 	}
-	return f.Batch(len(keys), []Column{In(keys), Out(values), Out(found)}, func(st *device.Stream, _, n int, addr []uint64) error {
+	return f.Batch(keys.n, []Column{keys, values, found}, func(st *device.Stream, _, n int, addr []uint64) error {
 		return f.Reading(st, func(st *device.Stream) error {
 			return find(st, Rows{Keys: addr[0], Values: addr[1], Flags: addr[2], N: int64(n)})
 		})
@@ -119,7 +126,11 @@ func Find[K, V any](f *Frame, keys []K, values []V, found []bool, find func(st *
 
 // FindOn is Find on the device; values and found may be zero Slices.
 func FindOn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool], find func(st *device.Stream, b Rows) error) error {
-	if err := f.Family.CheckOn(f.Device, st, keys, Optional(values), Optional(found)); err != nil {
+	return lookUpOn(f, st, keys, Optional(values), Optional(found), find)
+}
+
+func lookUpOn(f *Frame, st *device.Stream, keys, values, found DeviceSlice, find func(st *device.Stream, b Rows) error) error {
+	if err := f.Family.CheckOn(f.Device, st, keys, values, found); err != nil {
 		return err
 	}
 	return f.Reading(st, func(st *device.Stream) error {
@@ -132,11 +143,15 @@ func FindOn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], values 
 
 // Delete is Delete of a table: erase removes keys, in order. deleted may be nil.
 func Delete[K any](f *Frame, keys []K, deleted []bool, erase func(st *device.Stream, b Rows) error) (int, error) {
-	if err := f.Family.CheckLens(len(keys), OptionalLen(deleted)); err != nil {
+	return remove(f, In(keys), deleted, erase)
+}
+
+func remove(f *Frame, keys Column, deleted []bool, erase func(st *device.Stream, b Rows) error) (int, error) {
+	if err := f.Family.CheckLens(keys.n, OptionalLen(deleted)); err != nil {
 		return 0, err
 	}
-	return counted(len(keys), deleted, func(deleted []bool) error {
-		return f.Batch(len(keys), []Column{In(keys), Out(deleted)}, func(st *device.Stream, _, n int, addr []uint64) error {
+	return counted(keys.n, deleted, func(deleted []bool) error {
+		return f.Batch(keys.n, []Column{keys, Out(deleted)}, func(st *device.Stream, _, n int, addr []uint64) error {
 			return f.Writing(st, func(st *device.Stream) error { return erase(st, Rows{Keys: addr[0], Flags: addr[1], N: int64(n)}) })
 		})
 	})
@@ -144,7 +159,11 @@ func Delete[K any](f *Frame, keys []K, deleted []bool, erase func(st *device.Str
 
 // DeleteOn is Delete on the device; deleted may be the zero Slice.
 func DeleteOn[K any](f *Frame, st *device.Stream, keys device.Slice[K], deleted device.Slice[bool], erase func(st *device.Stream, b Rows) error) error {
-	if err := f.Family.CheckOn(f.Device, st, keys, Optional(deleted)); err != nil {
+	return removeOn(f, st, keys, Optional(deleted), erase)
+}
+
+func removeOn(f *Frame, st *device.Stream, keys, deleted DeviceSlice, erase func(st *device.Stream, b Rows) error) error {
+	if err := f.Family.CheckOn(f.Device, st, keys, deleted); err != nil {
 		return err
 	}
 	return f.Writing(st, func(st *device.Stream) error {

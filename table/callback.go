@@ -34,10 +34,14 @@ type Caller struct {
 
 // CallEach queues a callback for the pairs of the keys, after compiling its body once for a table.
 func CallEach[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], body string, args Args, c Caller) error {
+	return callEach(f, st, keys, pairOf[K, V](), body, args, c)
+}
+
+func callEach(f *Frame, st *device.Stream, keys DeviceSlice, types pairTypes, body string, args Args, c Caller) error {
 	if err := f.Family.CheckOn(f.Device, st, keys); err != nil {
 		return err
 	}
-	return call(f, st, pairOf[K, V](), body, args, c, &callKeys{keys.Addr(), int64(keys.Len())})
+	return call(f, st, types, body, args, c, &callKeys{keys.Addr(), int64(keys.Len())})
 }
 
 // CallAll queues a callback for all pairs.

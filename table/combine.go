@@ -131,34 +131,47 @@ func Named[P any](name string) func(m *device.Module, k *device.Kernel[P]) error
 
 // Updating runs Update of a map: with has the operation's header, and gives how a batch goes in.
 func Updating[K, V any](f *Frame, keys []K, values []V, with Combine, x func(header device.File) Insertion) error {
-	header, err := CombineHeader(with, reflect.TypeFor[V]())
+	return updating(f, In(keys), In(values), len(values), reflect.TypeFor[V](), with, x)
+}
+
+func updating(f *Frame, keys, values Column, valuesLen int, value reflect.Type, with Combine, x func(header device.File) Insertion) error {
+	header, err := CombineHeader(with, value)
 	if err != nil {
 		return err
 	}
-	return Insert(f, keys, values, x(header))
+	return insert(f, keys, values, valuesLen, nil, x(header))
 }
 
 // UpdatingOn is Updating on the device.
 func UpdatingOn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], values device.Slice[V], with Combine, x func(header device.File) Insertion) error {
-	header, err := CombineHeader(with, reflect.TypeFor[V]())
+	return updatingOn(f, st, keys, sizeOf[K](), values, reflect.TypeFor[V](), with, x)
+}
+
+func updatingOn(f *Frame, st *device.Stream, keys DeviceSlice, keyBytes int, values DeviceSlice, value reflect.Type, with Combine, x func(header device.File) Insertion) error {
+	header, err := CombineHeader(with, value)
 	if err != nil {
 		return err
 	}
-	return InsertOn(f, st, keys, values, device.Slice[bool]{}, x(header))
+	return insertOn(f, st, keys, keyBytes, values, Optional(device.Slice[bool]{}), x(header))
 }
 
 // FindOrInsert is FindOrInsert of a map: Put of the insertion has rows with Out.
 func FindOrInsert[K, V any](f *Frame, keys []K, values, out []V, added []bool, x Insertion) (int, error) {
-	if err := f.Family.CheckLens(len(keys), len(values), len(out), OptionalLen(added)); err != nil {
+	return findOrInsert(f, In(keys), In(values), Out(out), added, x)
+}
+
+func findOrInsert(f *Frame, keys, values, out Column, added []bool, x Insertion) (int, error) {
+	if err := f.Family.CheckLens(keys.n, values.n, out.n, OptionalLen(added)); err != nil {
 		return 0, err
 	}
-	return counted(len(keys), added, func(added []bool) error {
-		err := InsertColumns(f, keys, []Column{In(keys), In(values), Out(added), Out(out)}, func(st *device.Stream, n int64, addr []uint64) ([]int, error, error) {
+	return counted(keys.n, added, func(added []bool) error {
+		err := InsertColumns(f, keys, []Column{keys, values, Out(added), out}, func(st *device.Stream, n int64, addr []uint64) ([]int, error, error) {
 			return x.Put(st, Rows{Keys: addr[0], Values: addr[1], Flags: addr[2], Out: addr[3], N: n})
 		}, x)
 		if full := (*FullError)(nil); errors.As(err, &full) {
 			for _, i := range full.Positions {
-				out[i], added[i] = *new(V), false
+				clear(out.bytes(i, 1))
+				added[i] = false
 			}
 		}
 		return err
@@ -167,7 +180,11 @@ func FindOrInsert[K, V any](f *Frame, keys []K, values, out []V, added []bool, x
 
 // FindOrInsertOn is FindOrInsert on the device.
 func FindOrInsertOn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], values, out device.Slice[V], added device.Slice[bool], x Insertion) error {
-	if err := f.Family.CheckOn(f.Device, st, keys, values, out, Optional(added)); err != nil {
+	return findOrInsertOn(f, st, keys, values, out, Optional(added), x)
+}
+
+func findOrInsertOn(f *Frame, st *device.Stream, keys, values, out, added DeviceSlice, x Insertion) error {
+	if err := f.Family.CheckOn(f.Device, st, keys, values, out, added); err != nil {
 		return err
 	}
 	return f.Writing(st, func(st *device.Stream) error {

@@ -3,6 +3,7 @@ package table
 import (
 	"errors"
 	"slices"
+	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
 )
@@ -362,27 +363,31 @@ func (x Insertion) full(refused []int, why error) error {
 
 // Insert is Insert of a map or a multimap.
 func Insert[K, V any](f *Frame, keys []K, values []V, x Insertion) error {
-	return insert(f, keys, In(values), len(values), nil, x)
+	return insert(f, In(keys), In(values), len(values), nil, x)
 }
 
 // InsertNew is InsertNew of a map: Insert that tells, and counts, what was added.
 func InsertNew[K, V any](f *Frame, keys []K, values []V, added []bool, x Insertion) (int, error) {
-	return counted(len(keys), added, func(added []bool) error { return insert(f, keys, In(values), len(values), added, x) })
+	return insertCounted(f, In(keys), In(values), len(values), added, x)
 }
 
 // InsertKeys is Insert of a set.
 func InsertKeys[K any](f *Frame, keys []K, added []bool, x Insertion) (int, error) {
-	return counted(len(keys), added, func(added []bool) error { return insert(f, keys, Out[byte](nil), -1, added, x) })
+	return insertCounted(f, In(keys), Column{}, -1, added, x)
 }
 
-func insert[K any](f *Frame, keys []K, values Column, valuesLen int, added []bool, x Insertion) error {
-	if err := f.Family.CheckLens(len(keys), valuesLen, OptionalLen(added)); err != nil {
+func insertCounted(f *Frame, keys, values Column, valuesLen int, added []bool, x Insertion) (int, error) {
+	return counted(keys.n, added, func(added []bool) error { return insert(f, keys, values, valuesLen, added, x) })
+}
+
+func insert(f *Frame, keys, values Column, valuesLen int, added []bool, x Insertion) error {
+	if err := f.Family.CheckLens(keys.n, valuesLen, OptionalLen(added)); err != nil {
 		return err
 	}
-	err := InsertColumns(f, keys, []Column{In(keys), values, Out(added)}, func(st *device.Stream, n int64, addr []uint64) ([]int, error, error) {
+	err := InsertColumns(f, keys, []Column{keys, values, Out(added)}, func(st *device.Stream, n int64, addr []uint64) ([]int, error, error) {
 		return x.Put(st, Rows{Keys: addr[0], Values: addr[1], Flags: addr[2], N: n})
 	}, x)
-	if full := (*FullError)(nil); errors.As(err, &full) && len(full.Positions) == len(keys) {
+	if full := (*FullError)(nil); errors.As(err, &full) && len(full.Positions) == keys.n {
 		clear(added) // perhaps no kernel wrote them
 	}
 	return err
@@ -400,12 +405,12 @@ func counted(n int, flags []bool, op func(flags []bool) error) (int, error) {
 	return Count(flags), err
 }
 
-// InsertColumns takes in a batch of Go slices whose columns put knows: see Insertion.Put.
-func InsertColumns[K any](f *Frame, keys []K, cols []Column, put func(st *device.Stream, n int64, addr []uint64) (refused []int, why, err error), x Insertion) error {
+// InsertColumns takes in a batch of Go slices whose columns put knows: see Insertion.Put. keys is that of the keys.
+func InsertColumns(f *Frame, keys Column, cols []Column, put func(st *device.Stream, n int64, addr []uint64) (refused []int, why, err error), x Insertion) error {
 	var refused []int
 	var why error
 	begun := false
-	err := f.Batch(len(keys), cols, func(st *device.Stream, first, n int, addr []uint64) error {
+	err := f.Batch(keys.n, cols, func(st *device.Stream, first, n int, addr []uint64) error {
 		begun = true
 		return f.Writing(st, func(st *device.Stream) error {
 			lost, w, err := put(st, int64(n), addr)
@@ -419,7 +424,7 @@ func InsertColumns[K any](f *Frame, keys []K, cols []Column, put func(st *device
 		})
 	})
 	if device.IsOutOfMemory(err) && !begun { // not even the least staging: nothing is in
-		for i := range keys {
+		for i := range keys.n {
 			refused = append(refused, i)
 		}
 		why, err = err, nil
@@ -433,12 +438,13 @@ func InsertColumns[K any](f *Frame, keys []K, cols []Column, put func(st *device
 }
 
 // strikeOff keeps of the refused positions those whose keys are not in the table.
-func strikeOff[K any](f *Frame, keys []K, refused []int, x Insertion) (out []int, err error) {
-	asked, found := make([]K, len(refused)), make([]bool, len(refused))
+func strikeOff(f *Frame, keys Column, refused []int, x Insertion) (out []int, err error) {
+	found, asked := make([]bool, len(refused)), Column{n: len(refused), size: keys.size}
+	asked.p = unsafe.Pointer(unsafe.SliceData(make([]byte, asked.n*asked.size)))
 	for i, p := range refused {
-		asked[i] = keys[p]
+		copy(asked.bytes(i, 1), keys.bytes(p, 1))
 	}
-	err = f.Batch(len(asked), []Column{In(asked), Out(found)}, func(st *device.Stream, _, n int, addr []uint64) error {
+	err = f.Batch(asked.n, []Column{asked, Out(found)}, func(st *device.Stream, _, n int, addr []uint64) error {
 		return f.Reading(st, func(st *device.Stream) error {
 			return x.Find(st, Rows{Keys: addr[0], Flags: addr[1], N: int64(n)})
 		})
@@ -499,7 +505,11 @@ func (f *Frame) found(st *device.Stream, keys uint64, n int, x Insertion) ([]boo
 
 // InsertOn is Insert, InsertNew or, without values, that of a set on the device. added may be the zero Slice.
 func InsertOn[K any](f *Frame, st *device.Stream, keys device.Slice[K], values DeviceSlice, added device.Slice[bool], x Insertion) error {
-	if err := f.Family.CheckOn(f.Device, st, keys, values, Optional(added)); err != nil {
+	return insertOn(f, st, keys, sizeOf[K](), values, Optional(added), x)
+}
+
+func insertOn(f *Frame, st *device.Stream, keys DeviceSlice, keyBytes int, values, added DeviceSlice, x Insertion) error {
+	if err := f.Family.CheckOn(f.Device, st, keys, values, added); err != nil {
 		return err
 	}
 	return f.Writing(st, func(st *device.Stream) error {
@@ -508,7 +518,7 @@ func InsertOn[K any](f *Frame, st *device.Stream, keys device.Slice[K], values D
 		}
 		refused, why, err := x.Put(st, Rows{Keys: keys.Addr(), Values: values.Addr(), Flags: added.Addr(), N: int64(keys.Len())})
 		if err == nil && len(refused) > 0 && x.Find != nil {
-			refused, err = strikeOffOn(f, st, keys.Addr(), int(keys.Bytes())/keys.Len(), refused, x)
+			refused, err = strikeOffOn(f, st, keys.Addr(), keyBytes, refused, x)
 		}
 		if err != nil {
 			return err
@@ -516,6 +526,8 @@ func InsertOn[K any](f *Frame, st *device.Stream, keys device.Slice[K], values D
 		return x.full(refused, why)
 	})
 }
+
+func sizeOf[T any]() int { return int(unsafe.Sizeof(*new(T))) }
 
 // NoValues stands for the values of a batch of keys alone.
 func NoValues() DeviceSlice { return Optional(device.Slice[byte]{}) }

@@ -101,25 +101,22 @@ type Mixer func(st *device.Stream, b MixedRows) (refused []int, why, err error)
 
 // Mix is Mixed of a map; size is that of an Insertion.
 func Mix[K, V any](f *Frame, ops []Op, keys []K, values, results []V, status []Status, mix Mixer, size func() (capacity, live int64)) error {
-	if err := f.Family.CheckLens(len(keys), len(ops), len(values), OptionalLen(results), OptionalLen(status)); err != nil {
-		return err
-	}
-	return mixColumns(f, ops, keys, In(values), Out(results), Out(status), mix, size)
+	return mixColumns(f, ops, In(keys), In(values), len(values), Out(results), status, mix, size)
 }
 
 // MixKeys is Mixed of a set.
 func MixKeys[K any](f *Frame, ops []Op, keys []K, status []Status, mix Mixer, size func() (capacity, live int64)) error {
-	if err := f.Family.CheckLens(len(keys), len(ops), OptionalLen(status)); err != nil {
-		return err
-	}
-	return mixColumns(f, ops, keys, Out[byte](nil), Out[byte](nil), Out(status), mix, size)
+	return mixColumns(f, ops, In(keys), Column{}, -1, Column{}, status, mix, size)
 }
 
-func mixColumns[K any](f *Frame, ops []Op, keys []K, values, results, status Column, mix Mixer, size func() (capacity, live int64)) error {
+func mixColumns(f *Frame, ops []Op, keys, values Column, valuesLen int, results Column, status []Status, mix Mixer, size func() (capacity, live int64)) error {
+	if err := f.Family.CheckLens(keys.n, len(ops), valuesLen, results.optional(), OptionalLen(status)); err != nil {
+		return err
+	}
 	if err := CheckOps(ops); err != nil {
 		return err
 	}
-	return InsertColumns(f, keys, []Column{In(ops), In(keys), values, results, status}, func(st *device.Stream, n int64, addr []uint64) ([]int, error, error) {
+	return InsertColumns(f, keys, []Column{In(ops), keys, values, results, Out(status)}, func(st *device.Stream, n int64, addr []uint64) ([]int, error, error) {
 		return mix(st, MixedRows{addr[0], addr[1], addr[2], addr[3], addr[4], n})
 	}, Insertion{Size: size})
 }
@@ -127,7 +124,11 @@ func mixColumns[K any](f *Frame, ops []Op, keys []K, values, results, status Col
 // MixOn is Mixed on the device: of a map, or with NoValues of a set.
 func MixOn[K any](f *Frame, st *device.Stream, ops device.Slice[Op], keys device.Slice[K], values, results DeviceSlice, status device.Slice[Status],
 	mix Mixer, size func() (capacity, live int64)) error {
-	if err := f.Family.CheckOn(f.Device, st, keys, ops, values, results, Optional(status)); err != nil {
+	return mixOn(f, st, ops, keys, values, results, Optional(status), mix, size)
+}
+
+func mixOn(f *Frame, st *device.Stream, ops, keys, values, results, status DeviceSlice, mix Mixer, size func() (capacity, live int64)) error {
+	if err := f.Family.CheckOn(f.Device, st, keys, ops, values, results, status); err != nil {
 		return err
 	}
 	return f.Writing(st, func(st *device.Stream) error {

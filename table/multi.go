@@ -4,16 +4,24 @@ import "github.com/warpmap/warpmap/device"
 
 // CountValues is Count of a multimap: count writes u32, a key's number of values, at the address of Flags.
 func CountValues[K any](f *Frame, keys []K, counts []uint32, count func(st *device.Stream, b Rows) error) error {
-	if err := f.Family.CheckLens(len(keys), len(counts)); err != nil {
+	return countUp(f, In(keys), counts, count)
+}
+
+func countUp(f *Frame, keys Column, counts []uint32, count func(st *device.Stream, b Rows) error) error {
+	if err := f.Family.CheckLens(keys.n, len(counts)); err != nil {
 		return err
 	}
-	return f.Batch(len(keys), []Column{In(keys), Out(counts)}, func(st *device.Stream, _, n int, addr []uint64) error {
+	return f.Batch(keys.n, []Column{keys, Out(counts)}, func(st *device.Stream, _, n int, addr []uint64) error {
 		return f.Reading(st, func(st *device.Stream) error { return count(st, Rows{Keys: addr[0], Flags: addr[1], N: int64(n)}) })
 	})
 }
 
 // CountValuesOn is CountValues on the device.
 func CountValuesOn[K any](f *Frame, st *device.Stream, keys device.Slice[K], counts device.Slice[uint32], count func(st *device.Stream, b Rows) error) error {
+	return countUpOn(f, st, keys, counts, count)
+}
+
+func countUpOn(f *Frame, st *device.Stream, keys, counts DeviceSlice, count func(st *device.Stream, b Rows) error) error {
 	if err := f.Family.CheckOn(f.Device, st, keys, counts); err != nil {
 		return err
 	}
@@ -26,8 +34,12 @@ func CountValuesOn[K any](f *Frame, st *device.Stream, keys device.Slice[K], cou
 }
 
 // DeletePairs is Delete of a multimap, whose count is of pairs: look waits for the stream, and tells how many were erased so far.
-func DeletePairs[K any](f *Frame, keys []K, deleted []bool, erase func(st *device.Stream, b Rows) error, look func(*device.Stream) (erased uint64, err error)) (n int, err error) {
-	_, err = Delete(f, keys, deleted, func(st *device.Stream, b Rows) error {
+func DeletePairs[K any](f *Frame, keys []K, deleted []bool, erase func(st *device.Stream, b Rows) error, look func(*device.Stream) (erased uint64, err error)) (int, error) {
+	return removePairs(f, In(keys), deleted, erase, look)
+}
+
+func removePairs(f *Frame, keys Column, deleted []bool, erase func(st *device.Stream, b Rows) error, look func(*device.Stream) (erased uint64, err error)) (n int, err error) {
+	_, err = remove(f, keys, deleted, func(st *device.Stream, b Rows) error {
 		before, err := look(st)
 		if err != nil {
 			return err

@@ -41,6 +41,14 @@ func column[T any](s []T, out bool) Column {
 	return c
 }
 
+// optional is OptionalLen of the slice.
+func (c *Column) optional() int {
+	if c.p == nil {
+		return -1
+	}
+	return c.n
+}
+
 // check says why c cannot be a column of a batch of n items.
 func (c *Column) check(n int) error {
 	if c.p != nil && c.n < n {

@@ -83,7 +83,7 @@ func (c *Counter[K, C]) told(err error, over bool) error {
 func (c *Counter[K, C]) Add(keys []K) error {
 	var over bool
 	x := c.counting(&over)
-	err := table.InsertColumns(&c.core.frame, keys, []table.Column{table.In(keys)}, func(st *device.Stream, n int64, addr []uint64) ([]int, error, error) {
+	err := table.InsertColumns(&c.core.frame, table.In(keys), []table.Column{table.In(keys)}, func(st *device.Stream, n int64, addr []uint64) ([]int, error, error) {
 		return x.Put(st, table.Rows{Keys: addr[0], N: n})
 	}, x)
 	return c.told(err, over)
