@@ -3,7 +3,6 @@ package shard_test
 import (
 	"errors"
 	"fmt"
-	gomaps "maps"
 	"math/rand/v2"
 	"slices"
 
@@ -336,121 +335,131 @@ func playChosenKeys(m *shard.Member) error {
 // playFullChoices overfills maps: what is named is what was chosen and is not in, and nothing else is amiss.
 func playFullChoices(m *shard.Member) error {
 	rng := rand.New(rand.NewPCG(4, uint64(m.Rank())))
-	var keys, values []uint32
-	for i := range uint32(9000) {
-		keys, values = append(keys, uint32(rng.IntN(6000))*64+uint32(m.Rank())), append(values, i) // this member's own
+	o := overfilled{m: m}
+	for i := range uint32(9000) { // this member's own
+		o.keys, o.values = append(o.keys, uint32(rng.IntN(6000))*64+uint32(m.Rank())), append(o.values, i)
 	}
-	when, ops := chosenBy(m.Rank(), 5, len(keys)), slices.Repeat([]table.Op{table.OpInsertNew}, len(keys))
-	for _, family := range []string{"slab"} {
-		for _, on := range []bool{false, true} {
-			calls := map[string]func(x *shard.Map[uint32, uint32], named func(err error) (map[int]bool, error)) error{
-				"InsertIf": func(x *shard.Map[uint32, uint32], named func(err error) (map[int]bool, error)) error {
-					h := &hold{d: m.Device()}
-					var err error
-					if on {
-						err = x.InsertIfOn(nil, lent(h, keys), lent(h, values), lent(h, when))
-					} else {
-						err = x.InsertIf(keys, values, when)
-					}
-					lost, err := named(err)
-					in := make([]bool, len(keys))
-					if err := h.done(errors.Join(err, x.Contains(keys, in))); err != nil {
-						return err
-					}
-					for i := range keys {
-						if lost[i] != (when[i] && !in[i]) {
-							return fmt.Errorf("position %d, chosen: %t, in: %t, is named: %t", i, when[i], in[i],
-								lost[i])
-						}
-					}
-					return nil
-				},
-				"FindOrInsert": func(x *shard.Map[uint32, uint32], named func(err error) (map[int]bool, error)) error {
-					out, added := slices.Clone(values), slices.Repeat([]bool{true}, len(keys))
-					h := &hold{d: m.Device()}
-					var err error
-					if on {
-						v, f := lent(h, values), lent(h, added)
-						err = x.FindOrInsertOn(nil, lent(h, keys), v, v, f)
-						taken(h, v, out)
-						taken(h, f, added)
-					} else {
-						_, err = x.FindOrInsert(keys, values, out, added)
-					}
-					lost, err := named(err)
-					there, in, times := make([]uint32, len(keys)), make([]bool, len(keys)), map[uint32]int{}
-					if err := h.done(errors.Join(err, x.Find(keys, there, in))); err != nil {
-						return err
-					}
-					for i, k := range keys {
-						if added[i] {
-							times[k]++
-						}
-					}
-					for i, k := range keys {
-						if lost[i] == in[i] || out[i] != there[i] || in[i] != (times[k] == 1) || times[k] > 1 {
-							return fmt.Errorf("position %d, in: %t, is named: %t, has %d, want %d; added %d times", i,
-								in[i], lost[i], out[i], there[i], times[k])
-						}
-					}
-					return nil
-				},
-				"Mixed": func(x *shard.Map[uint32, uint32], named func(err error) (map[int]bool, error)) error {
-					status := make([]table.Status, len(keys))
-					h := &hold{d: m.Device()}
-					var err error
-					if on {
-						st := lent(h, status)
-						err = x.MixedOn(nil, lent(h, ops), lent(h, keys), lent(h, values), device.Slice[uint32]{}, st)
-						taken(h, st, status)
-					} else {
-						err = x.Mixed(ops, keys, values, nil, status)
-					}
-					lost, err := named(err)
-					in, out := make([]bool, len(keys)), 0
-					if err := h.done(errors.Join(err, x.Contains(keys, in))); err != nil {
-						return err
-					}
-					for i := range keys {
-						if lost[i] != (status[i] == table.NoRoom) || !lost[i] && !in[i] {
-							return fmt.Errorf("position %d, %v, in: %t, is named: %t", i, status[i], in[i], lost[i])
-						}
-						if lost[i] {
-							out++
-						}
-					}
-					// Of operations that want no outcomes those without room are named, too.
-					err = x.Mixed(ops, keys, values, nil, nil)
-					if again, err := named(err); err != nil || len(again) != len(keys)-table.Count(in) {
-						return fmt.Errorf("%d positions are named, of %d: %w", len(again), len(keys)-table.Count(in),
-							err)
-					}
-					return nil
-				},
+	o.when, o.ops = chosenBy(m.Rank(), 5, len(o.keys)), slices.Repeat([]table.Op{table.OpInsertNew}, len(o.keys))
+	options := shard.Options{Piece: 1, Options: table.Options{MaxBytes: int64(m.Size()) << 14, Seed: 9}}
+	for _, o.on = range []bool{false, true} {
+		for i, call := range []func() error{o.insertIf, o.findOrInsert, o.mixed} {
+			var err error
+			if o.Map, err = shard.NewMap(m, options, families[uint32, uint32]()["slab"]); err != nil {
+				return err
 			}
-			for _, what := range slices.Sorted(gomaps.Keys(calls)) { // in everybody's order
-				x, err := shard.NewMap(m, shard.Options{Piece: 1,
-					Options: table.Options{MaxBytes: int64(m.Size()) << 14,
-						Seed: 9}}, families[uint32, uint32]()[family])
-				if err != nil {
-					return err
-				}
-				named := func(err error) (map[int]bool, error) {
-					var full *table.FullError
-					if !errors.As(err, &full) || !errors.Is(err, table.ErrMaxBytes) {
-						return nil, fmt.Errorf("a map that is too small: %w", err)
-					}
-					lost := map[int]bool{}
-					for _, p := range full.Positions {
-						lost[p] = true
-					}
-					return lost, nil
-				}
-				if err := errors.Join(calls[what](x, named), x.Close()); err != nil {
-					return fmt.Errorf("%s of %s, on the device: %t: %w", what, family, on, err)
-				}
+			if err := errors.Join(call(), o.Close()); err != nil {
+				return fmt.Errorf("call %d of slab, on the device: %t: %w", i, o.on, err)
 			}
 		}
+	}
+	return nil
+}
+
+// overfilled is a map that is too small, and what it is to take in.
+type overfilled struct {
+	*shard.Map[uint32, uint32]
+	m            *shard.Member
+	keys, values []uint32
+	when         []bool
+	ops          []table.Op
+	on           bool // batches are on the device
+}
+
+// named are the positions that an error says found no room.
+func named(err error) (map[int]bool, error) {
+	var full *table.FullError
+	if !errors.As(err, &full) || !errors.Is(err, table.ErrMaxBytes) {
+		return nil, fmt.Errorf("a map that is too small: %w", err)
+	}
+	lost := map[int]bool{}
+	for _, p := range full.Positions {
+		lost[p] = true
+	}
+	return lost, nil
+}
+
+func (o *overfilled) insertIf() error {
+	h := &hold{d: o.m.Device()}
+	var err error
+	if o.on {
+		err = o.InsertIfOn(nil, lent(h, o.keys), lent(h, o.values), lent(h, o.when))
+	} else {
+		err = o.InsertIf(o.keys, o.values, o.when)
+	}
+	lost, err := named(err)
+	in := make([]bool, len(o.keys))
+	if err := h.done(errors.Join(err, o.Contains(o.keys, in))); err != nil {
+		return err
+	}
+	for i := range o.keys {
+		if lost[i] != (o.when[i] && !in[i]) {
+			return fmt.Errorf("position %d, chosen: %t, in: %t, is named: %t", i, o.when[i], in[i],
+				lost[i])
+		}
+	}
+	return nil
+}
+
+func (o *overfilled) findOrInsert() error {
+	out, added := slices.Clone(o.values), slices.Repeat([]bool{true}, len(o.keys))
+	h := &hold{d: o.m.Device()}
+	var err error
+	if o.on {
+		v, f := lent(h, o.values), lent(h, added)
+		err = o.FindOrInsertOn(nil, lent(h, o.keys), v, v, f)
+		taken(h, v, out)
+		taken(h, f, added)
+	} else {
+		_, err = o.FindOrInsert(o.keys, o.values, out, added)
+	}
+	lost, err := named(err)
+	there, in, times := make([]uint32, len(o.keys)), make([]bool, len(o.keys)), map[uint32]int{}
+	if err := h.done(errors.Join(err, o.Find(o.keys, there, in))); err != nil {
+		return err
+	}
+	for i, k := range o.keys {
+		if added[i] {
+			times[k]++
+		}
+	}
+	for i, k := range o.keys {
+		if lost[i] == in[i] || out[i] != there[i] || in[i] != (times[k] == 1) || times[k] > 1 {
+			return fmt.Errorf("position %d, in: %t, is named: %t, has %d, want %d; added %d times", i,
+				in[i], lost[i], out[i], there[i], times[k])
+		}
+	}
+	return nil
+}
+
+func (o *overfilled) mixed() error {
+	status := make([]table.Status, len(o.keys))
+	h := &hold{d: o.m.Device()}
+	var err error
+	if o.on {
+		st := lent(h, status)
+		err = o.MixedOn(nil, lent(h, o.ops), lent(h, o.keys), lent(h, o.values), device.Slice[uint32]{}, st)
+		taken(h, st, status)
+	} else {
+		err = o.Mixed(o.ops, o.keys, o.values, nil, status)
+	}
+	lost, err := named(err)
+	in, out := make([]bool, len(o.keys)), 0
+	if err := h.done(errors.Join(err, o.Contains(o.keys, in))); err != nil {
+		return err
+	}
+	for i := range o.keys {
+		if lost[i] != (status[i] == table.NoRoom) || !lost[i] && !in[i] {
+			return fmt.Errorf("position %d, %v, in: %t, is named: %t", i, status[i], in[i], lost[i])
+		}
+		if lost[i] {
+			out++
+		}
+	}
+	// Of operations that want no outcomes those without room are named, too.
+	err = o.Mixed(o.ops, o.keys, o.values, nil, nil)
+	if again, err := named(err); err != nil || len(again) != len(o.keys)-table.Count(in) {
+		return fmt.Errorf("%d positions are named, of %d: %w", len(again), len(o.keys)-table.Count(in),
+			err)
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ func playWrong(m *shard.Member) (err error) {
 	if w.foreign, err = device.From(other, []uint32{1, 2}); err != nil {
 		return err
 	}
-	err = errors.Join(w.arguments(), w.calls(), w.goroutines(), w.closed(), w.foreign.Free(), other.Close())
+	err = errors.Join(w.arguments(), w.making(), w.calls(), w.goroutines(), w.closed(), w.foreign.Free(), other.Close())
 	return errors.Join(err, w.pairs.Close(), w.mixed.Close(), w.counts.Close(), w.many.Close(), w.left())
 }
 
@@ -157,6 +157,12 @@ func (w *wrongs) arguments() error {
 			_, err := w.many.Delete(two, make([]bool, len(longer)))
 			return err
 		}),
+		good.Free(), flags.Free())
+}
+
+// making is a table that one member makes otherwise than the others.
+func (w *wrongs) making() error {
+	return errors.Join(
 		w.told("making a table", "pieces of -1 rows", func() error {
 			piece := 0
 			if w.last {
@@ -185,8 +191,7 @@ func (w *wrongs) arguments() error {
 				return families[uint32, uint32]()["slab"](d, o)
 			})
 			return err
-		}),
-		good.Free(), flags.Free())
+		}))
 }
 
 // calls differ: all hear that they do, whichever they are.

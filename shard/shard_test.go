@@ -127,6 +127,9 @@ func maps[K, V any](t *testing.T, kind, family string, n int, o shard.Options, p
 		if part < tabletest.Whole {
 			suite = brief(kind, suite)
 		}
+		if family == "gph" && kind == "cpu" && !testenv.Long() {
+			suite = suite.Without("full", "full duplicates") // take as long as all other maps together
+		}
 		suite.Run(t, part, own, open(t, "cpu:99"))
 	})
 }
