@@ -14,11 +14,13 @@ import (
 	"github.com/warpmap/warpmap/internal/crash"
 )
 
-// Semi and anti joins, and counts of inner joins in which no key of the build side comes twice, ask whether a key is there and nothing else. Where
-// the keys are one column of signed numbers that lie close together, a bit for each number between the least and the largest answers that: the
-// keys are looked up page by page as they are decoded, and are nowhere kept.
+// Semi and anti joins, and counts of inner joins in which no key of the build side comes twice, ask whether a key is
+// there and nothing else. Where the keys are one column of signed numbers that lie close together, a bit for each
+// number between the least and the largest answers that: the keys are looked up page by page as they are decoded, and
+// are nowhere kept.
 
-// nearestBits is how many numbers there may be for each key where a bit for each of them takes the place of a table: 8 bytes a key.
+// nearestBits is how many numbers there may be for each key where a bit for each of them takes the place of a table: 8
+// bytes a key.
 const nearestBits = 64
 
 // bitKeys are the build side's keys.
@@ -37,7 +39,8 @@ func (c *columnJoin) rangeOf(build *parquetFile) (low, high int64, ok bool) {
 	return build.near(c.joiner.plan.keys[0].build, nearestBits)
 }
 
-// near tells the least and the largest value of a column, and whether there are at most so many numbers between them for each row, by what the file says.
+// near tells the least and the largest value of a column, and whether there are at most so many numbers between them
+// for each row, by what the file says.
 func (p *parquetFile) near(field int, most uint64) (low, high int64, ok bool) {
 	low, high = math.MaxInt64, math.MinInt64
 	for g := range p.groups() {
@@ -51,7 +54,8 @@ func (p *parquetFile) near(field int, most uint64) (low, high int64, ok bool) {
 		low, high = min(low, lo), max(high, hi)
 	}
 	width := uint64(high) - uint64(low)
-	return low, high, low <= high && width < most*uint64(p.rows)+1024 && width/8 < machine()/8 // a broken file may say anything
+	// a broken file may say anything
+	return low, high, low <= high && width < most*uint64(p.rows)+1024 && width/8 < machine()/8
 }
 
 // signed tells that the keys are one flat column of signed numbers, alike on both sides.
@@ -67,7 +71,8 @@ func (p *keyPlan) signed(build, probe *parquetFile) bool {
 	return number(build, p.keys[0].build) && number(probe, p.keys[0].probe)
 }
 
-// readBits reads the build side's keys into bits; nil where they are not as the file says, or a key comes twice that may not.
+// readBits reads the build side's keys into bits; nil where they are not as the file says, or a key comes twice that
+// may not.
 func (c *columnJoin) readBits(ctx context.Context, p *parquetFile, low, high int64) (*bitKeys, error) {
 	b := &bitKeys{low: low, high: high, bits: make([]uint64, (uint64(high)-uint64(low))/64+1)}
 	work, going := crash.WithContext(ctx)
@@ -79,7 +84,10 @@ func (c *columnJoin) readBits(ctx context.Context, p *parquetFile, low, high int
 			}
 			defer since(&c.stats.building, time.Now())
 			var room []int64
-			return p.pages(g, c.joiner.plan.keys[0].build, nil, func(v *vec, _ int) error { b.add(v, &room); return nil })
+			return p.pages(g, c.joiner.plan.keys[0].build, nil, func(v *vec, _ int) error {
+				b.add(v, &room)
+				return nil
+			})
 		})
 	}
 	if err := work.Wait(); err != nil {

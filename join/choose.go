@@ -10,9 +10,10 @@ import (
 	"github.com/warpmap/warpmap/device"
 )
 
-// A GPU takes 0.4 s to open, and 1.2 where the driver must start (H200); kernels that were never compiled take 5 more. On a CPU keys that lie close together
-// need no table: sf 10 of TPC-H, 60 million keys among 15 million, is counted in 0.09 s by 16 cores alone, and in 0.4 with the GPU. Other keys take the CPU
-// device's tables about 0.7 µs of a core each to enter and to find, so that the GPU has gained 1.2 s after 1.7 million keys for each core.
+// A GPU takes 0.4 s to open, and 1.2 where the driver must start (H200); kernels that were never compiled take 5 more.
+// On a CPU keys that lie close together need no table: sf 10 of TPC-H, 60 million keys among 15 million, is counted in
+// 0.09 s by 16 cores alone, and in 0.4 with the GPU. Other keys take the CPU device's tables about 0.7 µs of a core
+// each to enter and to find, so that the GPU has gained 1.2 s after 1.7 million keys for each core.
 const keysPerCore = 1_700_000
 
 // suits tells which device a join should have where that is left to us, and why where it is not the first that works.
@@ -30,7 +31,8 @@ func (j *joiner) suits(build, probe *Reader, threads int) (name, why string) {
 			return "cpu", "the keys lie close together, and need no table"
 		}
 	}
-	if rows := build.Rows() + probe.Rows(); build.Rows() >= 0 && probe.Rows() >= 0 && rows < keysPerCore*int64(threads) && compiles() {
+	if rows := build.Rows() + probe.Rows(); build.Rows() >= 0 && probe.Rows() >= 0 &&
+		rows < keysPerCore*int64(threads) && compiles() {
 		return "cpu", fmt.Sprintf("%d keys are found before a GPU is open", rows)
 	}
 	return "auto", ""
@@ -46,7 +48,8 @@ func compiles() bool {
 	return d.Info().Compiler != ""
 }
 
-// asks tells that all that a join wants of a key is whether it is there, as long as none of the build side's comes twice.
+// asks tells that all that a join wants of a key is whether it is there, as long as none of the build side's comes
+// twice.
 func (o *Options) asks() bool { return o.How == Semi || o.How == Anti || o.Count && o.How == Inner }
 
 // opening is devices that are being opened.

@@ -13,11 +13,11 @@ import (
 	"github.com/warpmap/warpmap/internal/crash"
 )
 
-// From Parquet to Parquet a join goes column by column. For each row group of the probe side the key columns alone are read and looked
-// up, by as many goroutines as there are threads. What is found, in the order of the row groups, is cut into row groups of the output,
-// and each column of each of them is read, taken and encoded as a task of its own. So a column is read where rows of it come out, and
-// one goroutine has one column of one row group in memory. A row group all of whose rows come out once, in order, is copied as it
-// stands.
+// From Parquet to Parquet a join goes column by column. For each row group of the probe side the key columns alone are
+// read and looked up, by as many goroutines as there are threads. What is found, in the order of the row groups, is cut
+// into row groups of the output, and each column of each of them is read, taken and encoded as a task of its own. So a
+// column is read where rows of it come out, and one goroutine has one column of one row group in memory. A row group
+// all of whose rows come out once, in order, is copied as it stands.
 
 // columnJoin is a join from Parquet to Parquet, or of counts.
 type columnJoin struct {

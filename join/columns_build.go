@@ -140,7 +140,8 @@ func (c *columnJoin) countBuild(p *parquetFile, keys [][]keyData) error {
 		c.sum.BuildRows += int64(k[0].rows())
 	}
 	if c.sum.BuildRows != p.rows {
-		return fmt.Errorf("reading the build side: %s: the file is broken: it says that it has %d rows, and has %d", p.path, p.rows, c.sum.BuildRows)
+		return fmt.Errorf("reading the build side: %s: the file is broken: it says that it has %d rows, and has %d",
+			p.path, p.rows, c.sum.BuildRows)
 	}
 	for g := range p.groups() {
 		// As arrays reads them: in batches of batchRows.
@@ -154,7 +155,8 @@ func (c *columnJoin) countBuild(p *parquetFile, keys [][]keyData) error {
 // small checks that row numbers fit.
 func (c *columnJoin) small() error {
 	if c.sum.BuildRows >= noRow {
-		return fmt.Errorf("a build side of %d rows: from Parquet to Parquet at most %d are possible; make the smaller input the build side", c.sum.BuildRows, int64(noRow)-1)
+		return fmt.Errorf("a build side of %d rows: from Parquet to Parquet at most %d are possible; make the "+
+			"smaller input the build side", c.sum.BuildRows, int64(noRow)-1)
 	}
 	return nil
 }
@@ -206,7 +208,8 @@ func (p *packed) slice(from, to int) *packed {
 	return out
 }
 
-// ranges gives the least and the largest value of each key column, where they are values of their column's type as they stand.
+// ranges gives the least and the largest value of each key column, where they are values of their column's type as they
+// stand.
 func (p *keyPlan) ranges(keys *packed) (low, high []int64, known []bool) {
 	for _, k := range p.keys {
 		lo, hi := int64(math.MaxInt64), int64(math.MinInt64)

@@ -12,8 +12,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/array"
 )
 
-// A row group of the output is ended when it has so many rows; so that those of a join that keeps some of each are not too small, and
-// each takes its columns from few of the probe's.
+// A row group of the output is ended when it has so many rows; so that those of a join that keeps some of each are not
+// too small, and each takes its columns from few of the probe's.
 const enoughRows = 1 << 17
 
 // piece is a stretch of what comes out of a unit: n rows from the k-th match of a row on, or from a chosen row on.
@@ -83,7 +83,9 @@ func (c *columnJoin) sequence(ctx context.Context, units []*unit, ahead <-chan s
 		}
 	}
 	if c.sum.ProbeRows != c.probe.rows && !(c.Limit > 0 && c.sum.OutRows == c.Limit) {
-		return &columnError{fmt.Errorf("reading the probe side: %s: the file is broken: it says that it has %d rows, and has %d", c.probe.path, c.probe.rows, c.sum.ProbeRows)}
+		return &columnError{
+			fmt.Errorf("reading the probe side: %s: the file is broken: it says that it has %d rows, and has %d",
+				c.probe.path, c.probe.rows, c.sum.ProbeRows)}
 	}
 	if c.bits == nil {
 		c.sum.Filtered = c.index.filtered()
@@ -111,7 +113,8 @@ func (c *columnJoin) skip(p *piece) {
 	}
 }
 
-// rows lists a piece's rows: those of the probe's row group, nil for all, and those of the build side, where they are wanted.
+// rows lists a piece's rows: those of the probe's row group, nil for all, and those of the build side, where they are
+// wanted.
 func (c *columnJoin) rows(p piece, right bool) (probe, build []uint32) {
 	all := p.whole && p.n == p.unit.rows
 	switch {
@@ -216,7 +219,8 @@ func (c *columnJoin) emit(parts []piece, n int) error {
 	return c.enc.submit(n, load, cost, func() {})
 }
 
-// sound reads a field that is going to be copied: what is broken in the file is an error, and does not go on into another.
+// sound reads a field that is going to be copied: what is broken in the file is an error, and does not go on into
+// another.
 func (c *columnJoin) sound(group, field int) error {
 	defer since(&c.stats.reading, time.Now())
 	if err := c.probe.sound(group, field); err != nil {
@@ -348,7 +352,8 @@ func (c *columnJoin) rest() error {
 			}
 			return c.nulls(field, from.at, len(group))
 		}
-		if err := c.enc.submit(len(group), load, func(int) int64 { return 16 * int64(len(group)) }, func() {}); err != nil {
+		if err := c.enc.submit(len(group), load, func(int) int64 { return 16 * int64(len(group)) },
+			func() {}); err != nil {
 			return err
 		}
 	}

@@ -109,7 +109,8 @@ func (f *csvFile) header(in io.Reader) (rest io.Reader, err error) {
 var bom = []byte("\ufeff")
 
 // inBlocks brings the blocks of what is behind a header to work, as fields.
-func (f *csvFile) inBlocks(in io.Reader, work func(t *csvTokens) (*textBatch, error)) (next func() (*textBatch, error), stop func()) {
+func (f *csvFile) inBlocks(in io.Reader, work func(t *csvTokens) (*textBatch, error)) (next func() (*textBatch, error),
+	stop func()) {
 	return inOrder(unread, func(send func([]byte) bool) error {
 		return blocks(in, func(b []byte) int { return lastRecord(b, f.delimiter) }, send)
 	}, func(b []byte) (*textBatch, error) {
@@ -142,7 +143,8 @@ func (f *csvFile) classes(t *csvTokens) (*textBatch, error) {
 			}
 			if class := classify(v); seen|class != seen {
 				seen |= class
-				out.sightings = append(out.sightings, sighting{c, class, 1 + countLines(t.b[:t.place(r, c)]), string(v[:min(len(v), 100)])})
+				out.sightings = append(out.sightings, sighting{c, class, 1 + countLines(t.b[:t.place(r, c)]),
+					string(v[:min(len(v), 100)])})
 			}
 		}
 	}
@@ -164,7 +166,8 @@ func (f *csvFile) notText(t *csvTokens) error {
 var errNotText = errors.New("not UTF-8: convert the file, with iconv say")
 
 // read reads the columns that have a type, as record batches.
-func (f *csvFile) read(types []arrow.DataType, schema *arrow.Schema) (next func() (arrow.RecordBatch, error), stop func(), err error) {
+func (f *csvFile) read(types []arrow.DataType, schema *arrow.Schema) (next func() (arrow.RecordBatch, error),
+	stop func(), err error) {
 	in, err := f.src()
 	if err != nil {
 		return nil, nil, err
@@ -285,7 +288,8 @@ func (v *validity) array(typ arrow.DataType, rows int, buffers ...[]byte) arrow.
 }
 
 // csvFixed makes a column of numbers.
-func csvFixed[T arrow.FixedWidthType](t *csvTokens, c int, typ arrow.DataType, parse func(f []byte) (T, bool)) (arrow.Array, error) {
+func csvFixed[T arrow.FixedWidthType](t *csvTokens, c int, typ arrow.DataType,
+	parse func(f []byte) (T, bool)) (arrow.Array, error) {
 	values := make([]T, t.rows)
 	var nulls validity
 	for r := range values {
@@ -350,7 +354,8 @@ func parseInt(f []byte) (v int64, ok bool) {
 // tens are the powers that float64 holds.
 var tens = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15}
 
-// parseFloat reads a number. Up to 15 digits and a power of ten are held exactly, so that one division rounds once, as it should.
+// parseFloat reads a number. Up to 15 digits and a power of ten are held exactly, so that one division rounds once, as
+// it should.
 func parseFloat(f []byte) (float64, bool) {
 	if len(f) > 16 {
 		v, err := strconv.ParseFloat(string(f), 64)

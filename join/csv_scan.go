@@ -8,8 +8,8 @@ import (
 	"math/bits"
 )
 
-// csvTokens are the fields of a block of CSV (RFC 4180; lines may also end in a line feed or a carriage return alone). A quote inside
-// a field that does not begin with one is an ordinary character.
+// csvTokens are the fields of a block of CSV (RFC 4180; lines may also end in a line feed or a carriage return alone).
+// A quote inside a field that does not begin with one is an ordinary character.
 type csvTokens struct {
 	b      []byte
 	n      int // fields of a row
@@ -58,8 +58,8 @@ const (
 // zeroBytes has the high bit of each byte of w that is zero.
 func zeroBytes(w uint64) uint64 { return ^((w & lowBits) + lowBits | w | lowBits) }
 
-// scan finds the fields of b, which is whole records of n fields each. Blank lines are passed over, unless n is 1. Where n is 0 it finds
-// the first record alone, whatever its fields, and tells its end.
+// scan finds the fields of b, which is whole records of n fields each. Blank lines are passed over, unless n is 1.
+// Where n is 0 it finds the first record alone, whatever its fields, and tells its end.
 func (t *csvTokens) scan(b []byte, delimiter byte, n int) (end int, err error) {
 	t.b = b
 	t.empty(n)

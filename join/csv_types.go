@@ -57,8 +57,8 @@ func classify(f []byte) int {
 	return csvText
 }
 
-// classifyPlain knows most numbers: digits without a sign, with a point or without, that float64 holds whatever they are. It gives 0 for
-// what is not one of them.
+// classifyPlain knows most numbers: digits without a sign, with a point or without, that float64 holds whatever they
+// are. It gives 0 for what is not one of them.
 func classifyPlain(f []byte) int {
 	if len(f) > 15 || f[0] == '0' && len(f) > 1 && f[1] != '.' {
 		return 0

@@ -13,7 +13,8 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/bitutil"
 )
 
-// csvRows writes rows of CSV: a null is an empty field and an empty string "". In a file of one column a null is a blank line.
+// csvRows writes rows of CSV: a null is an empty field and an empty string "". In a file of one column a null is a
+// blank line.
 type csvRows struct{ delimiter byte }
 
 func (w csvRows) head(b []byte, schema *arrow.Schema) ([]byte, error) {
@@ -219,7 +220,8 @@ func intCell[T int8 | int16 | int32 | int64 | uint8 | uint16 | uint32](values []
 
 // appendFloat writes a float as briefly as it comes back from, and so that no one takes it for an integer.
 func appendFloat(b []byte, v float64, bits int) []byte {
-	// Cents: the nearest float to a quotient of integers of up to 15 digits comes back from those digits, and from no fewer.
+	// Cents: the nearest float to a quotient of integers of up to 15 digits comes back from those digits, and from no
+	// fewer.
 	from, format, size := len(b), byte('g'), math.Abs(v)
 	if bits == 64 && size > 0 && size < 1e13 {
 		if cents := math.Round(v * 100); cents/100 == v {
@@ -276,7 +278,8 @@ func appendDate(b []byte, days int64) []byte {
 	if y, m = y+century*100, m+3; m > 12 {
 		y, m = y+1, m-12
 	}
-	return append(b, byte('0'+y/1000), byte('0'+y/100%10), byte('0'+y/10%10), byte('0'+y%10), '-', byte('0'+m/10), byte('0'+m%10), '-',
+	return append(b, byte('0'+y/1000), byte('0'+y/100%10), byte('0'+y/10%10), byte('0'+y%10), '-', byte('0'+m/10),
+		byte('0'+m%10), '-',
 		byte('0'+(d+1)/10), byte('0'+(d+1)%10))
 }
 

@@ -14,7 +14,8 @@ import (
 )
 
 // emit takes the rows of one output batch and sends it, in halves if their text does not fit one array.
-func (j *joiner) emit(ctx context.Context, b *block, takers []*taker, left, right []loc, outs chan<- arrow.RecordBatch) (waiting time.Duration, err error) {
+func (j *joiner) emit(ctx context.Context, b *block, takers []*taker, left, right []loc,
+	outs chan<- arrow.RecordBatch) (waiting time.Duration, err error) {
 	if len(left) == 0 {
 		return 0, nil
 	}

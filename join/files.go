@@ -45,8 +45,8 @@ type Reader struct {
 const broken = "the file is broken"
 
 // catch turns a panic into an error: of a decoder that meets a broken file, of an encoder, and of whatever runs on a
-// goroutine, where nobody else could. It is a *crash.Error, a defect of warpmap's, unless the decoder is a library's, which panics at broken files, or the
-// allocator refuses what a file asks for.
+// goroutine, where nobody else could. It is a *crash.Error, a defect of warpmap's, unless the decoder is a library's,
+// which panics at broken files, or the allocator refuses what a file asks for.
 func catch(what string, f func() error) (err error) {
 	defer func() {
 		switch p := recover().(type) {
@@ -153,7 +153,8 @@ func (r *Reader) ipc(f *os.File) error {
 	if _, err := f.ReadAt(magic, 0); err != nil && err != io.EOF {
 		return err
 	}
-	options := []ipc.Option{ipc.WithAllocator(allocator), ipc.WithMetadataSizeLimit(s.Size()), ipc.WithBodySizeLimit(s.Size())}
+	options := []ipc.Option{ipc.WithAllocator(allocator), ipc.WithMetadataSizeLimit(s.Size()),
+		ipc.WithBodySizeLimit(s.Size())}
 	if string(magic) == string(ipc.Magic) {
 		if err := checkArrowFile(f, s.Size()); err != nil {
 			return fmt.Errorf("not a readable Arrow file: %w", err)

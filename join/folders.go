@@ -17,8 +17,8 @@ type folderColumn struct {
 	signed bool  // they have
 }
 
-// inFolders is a file with columns of its folders' names: a schema that has them, where they stand, and what they are. places are those of the schema's
-// other columns in the file.
+// inFolders is a file with columns of its folders' names: a schema that has them, where they stand, and what they are.
+// places are those of the schema's other columns in the file.
 func (p *parquetFile) inFolders(s *arrow.Schema, places, at []int, values []scalar.Scalar) (*parquetFile, error) {
 	out := *p
 	out.schema = s

@@ -10,14 +10,15 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// Filter says whether a filter (warpcore.Filter) stands before the table of keys: most probe keys that are not in the table are told by a few bits
-// each, and only the others are looked up.
+// Filter says whether a filter (warpcore.Filter) stands before the table of keys: most probe keys that are not in the
+// table are told by a few bits each, and only the others are looked up.
 type Filter int
 
 const (
-	// FilterAuto has a filter on the CPU device, where a look-up costs several times what the filter does: made once half as many keys were looked up
-	// in vain as the build side has, and asked while fewer than a third of a block's keys are in the table. On a GPU look-ups take no time beside
-	// the reading of files; and stadium's tables have a filter of their own.
+	// FilterAuto has a filter on the CPU device, where a look-up costs several times what the filter does: made once
+	// half as many keys were looked up in vain as the build side has, and asked while fewer than a third of a block's
+	// keys are in the table. On a GPU look-ups take no time beside the reading of files; and stadium's tables have a
+	// filter of their own.
 	FilterAuto Filter = iota
 	FilterOn          // from the first look-up on
 	FilterOff         // never

@@ -72,7 +72,8 @@ func full(err error) error {
 	var f *table.FullError
 	var oom *device.OutOfMemoryError
 	if errors.As(err, &f) || errors.As(err, &oom) {
-		return fmt.Errorf("the build side's keys do not fit into the device's memory: make the smaller input the build side, take stadium, whose tables may lie in host memory, or the CPU device: %w", err)
+		return fmt.Errorf("the build side's keys do not fit into the device's memory: make the smaller input the "+
+			"build side, take stadium, whose tables may lie in host memory, or the CPU device: %w", err)
 	}
 	return err
 }
@@ -134,12 +135,14 @@ func anyIndex(ctx context.Context, by opener, p *keyPlan, keys *packed, progress
 		return buildIndex[uint32](ctx, by, p, keys, progress)
 	}
 	if p.two() {
-		return nil, fmt.Errorf("a build side of %d rows with keys over 8 bytes: at most 2³² - 2 rows are possible", len(keys.ok))
+		return nil, fmt.Errorf("a build side of %d rows with keys over 8 bytes: at most 2³² - 2 rows are possible",
+			len(keys.ok))
 	}
 	return buildIndex[uint64](ctx, by, p, keys, progress)
 }
 
-func buildIndex[R uint32 | uint64](ctx context.Context, by opener, p *keyPlan, keys *packed, progress func(int)) (_ matcher, err error) {
+func buildIndex[R uint32 | uint64](ctx context.Context, by opener, p *keyPlan, keys *packed,
+	progress func(int)) (_ matcher, err error) {
 	n := len(keys.ok)
 	x := &index[R]{bytes: p.bytes, unique: true, wide: keys.wide}
 	defer func() {
@@ -212,7 +215,8 @@ func buildIndex[R uint32 | uint64](ctx context.Context, by opener, p *keyPlan, k
 
 // fill puts the words of all rows that can match into a table, and finds each row's representative, if always is set
 // or not all words differ.
-func fill[R uint32 | uint64](ctx context.Context, l level[R], words []uint64, ok []bool, always bool, progress func(int)) (unique bool, reps []R, err error) {
+func fill[R uint32 | uint64](ctx context.Context, l level[R], words []uint64, ok []bool, always bool,
+	progress func(int)) (unique bool, reps []R, err error) {
 	if n, is := l.(*near[R]); is {
 		unique, reps = n.fill(words, ok, always)
 		if progress != nil {

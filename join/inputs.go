@@ -34,7 +34,8 @@ var suffixes = []struct {
 	suffix string
 	format Format
 }{
-	{".parquet", Parquet}, {".csv", CSV}, {".arrow", Arrow}, {".ipc", Arrow}, {".feather", Arrow}, {".tsv", TSV}, {".jsonl", JSONL}, {".ndjson", JSONL},
+	{".parquet", Parquet}, {".csv", CSV}, {".arrow", Arrow}, {".ipc", Arrow}, {".feather", Arrow}, {".tsv", TSV},
+	{".jsonl", JSONL}, {".ndjson", JSONL},
 }
 
 // Suffixes lists the file name endings that Open and Create know. Those of text may have .gz or .zst behind them.
@@ -77,16 +78,19 @@ func errNoFormat(or string) error {
 	return fmt.Errorf("no known file format (the name should end in one of %s%s)", strings.Join(Suffixes(), ", "), or)
 }
 
-// Open opens a Parquet, CSV, TSV, JSON lines or Arrow IPC file for reading: OpenAs, with the format by the name's suffix.
+// Open opens a Parquet, CSV, TSV, JSON lines or Arrow IPC file for reading: OpenAs, with the format by the name's
+// suffix.
 func Open(path string) (*Reader, error) { return OpenAs(path, "") }
 
-// OpenAs opens a file of a format for reading; an empty one goes by the name's suffix, or else by the file's first bytes. "-" is standard
-// input. Text may be compressed with gzip or zstd, whatever its name. What can be read once alone, as a pipe, is copied to a temporary file first.
+// OpenAs opens a file of a format for reading; an empty one goes by the name's suffix, or else by the file's first
+// bytes. "-" is standard input. Text may be compressed with gzip or zstd, whatever its name. What can be read once
+// alone, as a pipe, is copied to a temporary file first.
 //
-// Text is read twice, first to find the columns' types: int64 (uint64 where that does not do), float64, bool (true, false), date32 (2006-01-02)
-// and timestamps (2006-01-02 15:04:05.999, with Z behind it in UTC), where every value of the column comes through exactly, else string.
-// In CSV and TSV, which have a header line, empty fields are nulls, "" is an empty string. JSON lines are objects, whose members are columns; nested
-// values are strings of JSON. A column without values is of the null type.
+// Text is read twice, first to find the columns' types: int64 (uint64 where that does not do), float64, bool (true,
+// false), date32 (2006-01-02) and timestamps (2006-01-02 15:04:05.999, with Z behind it in UTC), where every value of
+// the column comes through exactly, else string. In CSV and TSV, which have a header line, empty fields are nulls, ""
+// is an empty string. JSON lines are objects, whose members are columns; nested values are strings of JSON. A column
+// without values is of the null type.
 func OpenAs(path string, format Format) (*Reader, error) {
 	r, f := &Reader{path: path, rows: -1}, os.Stdin
 	if format == "" {
@@ -177,7 +181,8 @@ func spooling(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("what can be read once goes to a temporary file in %s (TMPDIR names another folder): %w", os.TempDir(), files.Cause(err))
+	return fmt.Errorf("what can be read once goes to a temporary file in %s (TMPDIR names another folder): %w",
+		os.TempDir(), files.Cause(err))
 }
 
 // told is the format that a file's first bytes tell.
@@ -215,7 +220,8 @@ type textFile struct {
 	rows    int64
 	fields  bool // values stand in it as they do in CSV
 	// read reads the columns that have a type.
-	read func(types []arrow.DataType, schema *arrow.Schema) (next func() (arrow.RecordBatch, error), stop func(), err error)
+	read func(types []arrow.DataType, schema *arrow.Schema) (next func() (arrow.RecordBatch, error), stop func(),
+		err error)
 }
 
 // textColumn is what was seen of a column.
@@ -274,7 +280,8 @@ func (r *Reader) openText(f *os.File, format Format) error {
 	return nil
 }
 
-// asText makes a reader of CSV leave all columns text but the keys, whose values need not be read only to be written again.
+// asText makes a reader of CSV leave all columns text but the keys, whose values need not be read only to be written
+// again.
 func (r *Reader) asText(key func(name string) bool) {
 	if r.text == nil || !r.text.fields {
 		return

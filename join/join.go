@@ -6,54 +6,60 @@
 //
 // # A build side larger than memory
 //
-// Where the build side takes more than Options.Memory, Run writes both sides' rows to temporary files by a hash of their keys, with their numbers, joins
-// each part of the one with its part of the other, and merges what comes out by the numbers: the rows are those that there would be, in their
-// order. A part that is still too large is split again. All rows of one key are in memory together. The files have no name once they are open.
+// Where the build side takes more than Options.Memory, Run writes both sides' rows to temporary files by a hash of
+// their keys, with their numbers, joins each part of the one with its part of the other, and merges what comes out by
+// the numbers: the rows are those that there would be, in their order. A part that is still too large is split again.
+// All rows of one key are in memory together. The files have no name once they are open.
 //
 // # Keys
 //
-// Numbers, text, binary values, booleans, dates, times, timestamps and durations can be keys. Values are compared, not bytes: an int32
-// -1 equals an int64 -1, and equals no uint64. Times, timestamps and durations of different units are compared exactly,
-// and so are date32 and date64. Timestamps with a time zone are instants, whatever the zone; they do not join with
-// timestamps without one, nor integers with dates, nor dates with timestamps: such pairs are errors. Decimals are compared as numbers, whatever their scales. Of
-// floats -0 equals 0 and NaN equals NaN, as in DuckDB. Text is compared by its bytes, in a dictionary or not. A null in any key column
-// matches nothing, another null included, unless Options.NullsEqual is set.
+// Numbers, text, binary values, booleans, dates, times, timestamps and durations can be keys. Values are compared, not
+// bytes: an int32 -1 equals an int64 -1, and equals no uint64. Times, timestamps and durations of different units are
+// compared exactly, and so are date32 and date64. Timestamps with a time zone are instants, whatever the zone; they do
+// not join with timestamps without one, nor integers with dates, nor dates with timestamps: such pairs are errors.
+// Decimals are compared as numbers, whatever their scales. Of floats -0 equals 0 and NaN equals NaN, as in DuckDB. Text
+// is compared by its bytes, in a dictionary or not. A null in any key column matches nothing, another null included,
+// unless Options.NullsEqual is set.
 //
-// Integers, dates and times of up to 16 bytes together, each pair of columns counting what the narrower of its two types takes, go to the
-// table as they are. Other keys are hashed to 8 bytes, and what the table finds is compared on the host with the build side's keys, which
-// stay in its memory: the join is exact.
+// Integers, dates and times of up to 16 bytes together, each pair of columns counting what the narrower of its two
+// types takes, go to the table as they are. Other keys are hashed to 8 bytes, and what the table finds is compared on
+// the host with the build side's keys, which stay in its memory: the join is exact.
 //
 // # Keys that lie close together
 //
-// On the CPU device, where no family of tables is named and keys of up to 8 bytes are on average at most 16 apart, as numbers are that were
-// given out one after the other, they get no table: row numbers stand by key (Summary.Near). On a GPU they do: what has to go there and
-// back is the same. Where Parquet files say that such keys are at most 64 apart on average, semi and anti joins, and counts of inner joins whose build side has no
-// key twice, have a bit for each number alone, whatever the device, and look keys up as their pages are decoded: that is less than to pack
-// them for a table.
+// On the CPU device, where no family of tables is named and keys of up to 8 bytes are on average at most 16 apart, as
+// numbers are that were given out one after the other, they get no table: row numbers stand by key (Summary.Near). On a
+// GPU they do: what has to go there and back is the same. Where Parquet files say that such keys are at most 64 apart
+// on average, semi and anti joins, and counts of inner joins whose build side has no key twice, have a bit for each
+// number alone, whatever the device, and look keys up as their pages are decoded: that is less than to pack them for a
+// table.
 //
 // # Several devices
 //
-// Where there are several (Options.Beside, or what Options.Open gives), each has a copy of the keys' table, and look-ups take turns at them: a build side
-// that fits the host's memory fits a GPU's, and no key has to go from one to another. Rows and their order are the same.
+// Where there are several (Options.Beside, or what Options.Open gives), each has a copy of the keys' table, and
+// look-ups take turns at them: a build side that fits the host's memory fits a GPU's, and no key has to go from one to
+// another. Rows and their order are the same.
 //
 // # A filter in front
 //
-// On the CPU device, where most probe rows have no match, a filter of a few bits a key stands before the table (Options.Filter): there a look-up is
-// most of the work of such a join, and a bit of a filter is much less. On a GPU it is of no use: to look up a block of keys takes no time beside
-// reading and packing them.
+// On the CPU device, where most probe rows have no match, a filter of a few bits a key stands before the table
+// (Options.Filter): there a look-up is most of the work of such a join, and a bit of a filter is much less. On a GPU it
+// is of no use: to look up a block of keys takes no time beside reading and packing them.
 //
 // # From Parquet to Parquet
 //
-// Run reads the keys of the probe side's row groups, looks them up, and reads each other column where rows of it come out, all row groups and
-// columns side by side. Row groups whose least and largest key say that no row can match are not read, nor, where a file has an index of its
-// pages, are pages of keys that cannot match, and pages of other columns without a row that comes out. A row group whose rows all come out once,
-// in order, is copied as its encoded pages. Dictionaries stay dictionaries. An output's row groups have 131,072 to 1,048,576 rows (the
-// last fewer; one that is copied, as many as it has).
+// Run reads the keys of the probe side's row groups, looks them up, and reads each other column where rows of it come
+// out, all row groups and columns side by side. Row groups whose least and largest key say that no row can match are
+// not read, nor, where a file has an index of its pages, are pages of keys that cannot match, and pages of other
+// columns without a row that comes out. A row group whose rows all come out once, in order, is copied as its encoded
+// pages. Dictionaries stay dictionaries. An output's row groups have 131,072 to 1,048,576 rows (the last fewer; one
+// that is copied, as many as it has).
 //
 // # Order and duplicates
 //
 // Rows come in probe order, and the matches of one probe row in build order, whatever the device. Each pair of matching
-// rows comes out once, and memory does not depend on how often a key repeats. How many threads there are changes nothing of it.
+// rows comes out once, and memory does not depend on how often a key repeats. How many threads there are changes
+// nothing of it.
 package join
 
 import (
@@ -83,8 +89,9 @@ const (
 	Left             // these, and the probe rows without a match, with nulls for the build columns
 	Semi             // the probe rows that have a match, once each
 	Anti             // the probe rows that have none
-	Right            // every pair of matching rows, then the build rows without a match, with nulls for the probe columns
-	Full             // the rows of Left, then those that Right has beside the pairs
+	// every pair of matching rows, then the build rows without a match, with nulls for the probe columns
+	Right
+	Full // the rows of Left, then those that Right has beside the pairs
 )
 
 var hows = []string{"inner", "left", "semi", "anti", "right", "full"}
@@ -121,7 +128,8 @@ const DefaultTable = warpmap.WarpCore
 
 // Options describe a join.
 type Options struct {
-	// For Run: names of inputs, as OpenAll takes them, and of the output, as CreateAs does; Out "-" (or empty) is standard output as CSV.
+	// For Run: names of inputs, as OpenAll takes them, and of the output, as CreateAs does; Out "-" (or empty) is
+	// standard output as CSV.
 	Build, Probe, Out        string
 	MoreBuild, MoreProbe     []string // inputs beside the first of each side
 	BuildFormat, ProbeFormat Format   // where names do not tell
@@ -131,7 +139,9 @@ type Options struct {
 	// NullsEqual lets a null in a key column match a null.
 	NullsEqual bool
 
-	Table table.Family // of the maps that hold the keys: one of warpmap.Families; empty for DefaultTable, or for none where keys lie close together
+	// of the maps that hold the keys: one of warpmap.Families; empty for DefaultTable, or for none where keys lie close
+	// together
+	Table table.Family
 	// Filter says whether a filter tells most keys that have no match, before they are looked up.
 	Filter Filter
 
@@ -140,19 +150,22 @@ type Options struct {
 	Limit  int64    // write no more rows than this; 0 for all
 
 	Threads int // work at a time at most; 0 for as many as GOMAXPROCS
-	// Memory is about how many bytes of columns are in memory at a time; 0 for no bound. A build side that would take more, or without a bound half of the
-	// machine's memory, goes to temporary files with the probe side, in the folder that TMPDIR names, and is joined part by part: the same rows
-	// come in the same order. The rows of one key are in memory together.
+	// Memory is about how many bytes of columns are in memory at a time; 0 for no bound. A build side that would take
+	// more, or without a bound half of the machine's memory, goes to temporary files with the probe side, in the folder
+	// that TMPDIR names, and is joined part by part: the same rows come in the same order. The rows of one key are in
+	// memory together.
 	Memory      int64
 	OutFormat   Format // as in WriteOptions
 	Compression string
 	RowsPerFile int64
 
-	// Beside are more devices than the one that Run and Join get: each has a copy of the keys' table, and a part of the look-ups.
+	// Beside are more devices than the one that Run and Join get: each has a copy of the keys' table, and a part of the
+	// look-ups.
 	Beside []*device.Device
-	// Device names the device for Run, as device.Open takes it, where Run gets none; and Open opens it, or several. It is called once, on a goroutine of
-	// its own while files are read, and Run closes what it gives. With "auto" (or "") the name that Open gets is "cpu" where that is faster than to open a GPU,
-	// with the reason why; else "auto", and no reason.
+	// Device names the device for Run, as device.Open takes it, where Run gets none; and Open opens it, or several. It
+	// is called once, on a goroutine of its own while files are read, and Run closes what it gives. With "auto" (or "")
+	// the name that Open gets is "cpu" where that is faster than to open a GPU, with the reason why; else "auto", and
+	// no reason.
 	Device string
 	Open   func(name, why string) ([]*device.Device, error)
 
@@ -162,8 +175,9 @@ type Options struct {
 
 // tuning is what a join decides by itself where nothing is set. Tests set it.
 type tuning struct {
-	batch  int     // rows of an output batch at most, and of a probed block at least; 0 for batchRows
-	part   int64   // bytes of a part of the build side where there are several; 0 where memory says it, below for one part
+	batch int // rows of an output batch at most, and of a probed block at least; 0 for batchRows
+	// bytes of a part of the build side where there are several; 0 where memory says it, below for one part
+	part   int64
 	groups [2]int  // rows of an output's row group at least and at most; zeros for enoughRows and groupRows
 	makers *makers // opens tables; nil for the module's own
 	pinned int     // as opener's; 0 where the device says it
@@ -176,8 +190,8 @@ type Progress struct {
 	Total int64  // -1 where unknown
 }
 
-// Summary is what a join did. Seconds are those in which a stage was busy, on all goroutines together; the stages overlap, so that
-// each can exceed Total.
+// Summary is what a join did. Seconds are those in which a stage was busy, on all goroutines together; the stages
+// overlap, so that each can exceed Total.
 type Summary struct {
 	How       string       `json:"how"`
 	Device    string       `json:"device"`
@@ -185,15 +199,18 @@ type Summary struct {
 	BuildRows int64        `json:"build_rows"`
 	ProbeRows int64        `json:"probe_rows"`
 	OutRows   int64        `json:"out_rows"`
-	Filtered  int64        `json:"filtered"`      // keys of the probe side, or words of keys, that a filter kept from being looked up
-	Near      bool         `json:"near"`          // the keys lie so close together that they needed no table
-	Skipped   int64        `json:"skipped"`       // row groups of the probe side whose keys were not read, because none can match
-	Pages     int64        `json:"skipped_pages"` // pages of the other row groups that were not read, because none of their rows matches, by the file's index
-	Reading   float64      `json:"reading_s"`
-	Building  float64      `json:"building_s"`
-	Probing   float64      `json:"probing_s"`
-	Writing   float64      `json:"writing_s"`
-	Total     float64      `json:"total_s"`
+	// keys of the probe side, or words of keys, that a filter kept from being looked up
+	Filtered int64 `json:"filtered"`
+	Near     bool  `json:"near"` // the keys lie so close together that they needed no table
+	// row groups of the probe side whose keys were not read, because none can match
+	Skipped int64 `json:"skipped"`
+	// pages of the other row groups that were not read, because none of their rows matches, by the file's index
+	Pages    int64   `json:"skipped_pages"`
+	Reading  float64 `json:"reading_s"`
+	Building float64 `json:"building_s"`
+	Probing  float64 `json:"probing_s"`
+	Writing  float64 `json:"writing_s"`
+	Total    float64 `json:"total_s"`
 }
 
 // batchRows is the size of batches where nothing else decides it.
@@ -203,9 +220,9 @@ func (o Options) writeOptions() WriteOptions {
 	return WriteOptions{Format: o.OutFormat, Compression: o.Compression, RowsPerFile: o.RowsPerFile}
 }
 
-// Run joins files, one or several a side, into one, or a folder of them. Formats go by the names' suffixes (Suffixes) where none are given.
-// The output is written under a temporary name beside its own and renamed when it is whole. From CSV to CSV values that are no keys are
-// written as they were read.
+// Run joins files, one or several a side, into one, or a folder of them. Formats go by the names' suffixes (Suffixes)
+// where none are given. The output is written under a temporary name beside its own and renamed when it is whole. From
+// CSV to CSV values that are no keys are written as they were read.
 //
 // Without a device, Options.Open opens one.
 //
@@ -255,8 +272,12 @@ func run(ctx context.Context, d *device.Device, o Options, t tuning) (Summary, e
 		return Summary{}, ofInput(because(err, build, probe))
 	}
 	if f, _ := o.writeOptions().format(o.Out); (f == CSV || f == TSV) && !o.Count {
-		build.asText(func(name string) bool { return slices.ContainsFunc(o.On, func(p Pair) bool { return p.Build == name }) })
-		probe.asText(func(name string) bool { return slices.ContainsFunc(o.On, func(p Pair) bool { return p.Probe == name }) })
+		build.asText(func(name string) bool {
+			return slices.ContainsFunc(o.On, func(p Pair) bool { return p.Build == name })
+		})
+		probe.asText(func(name string) bool {
+			return slices.ContainsFunc(o.On, func(p Pair) bool { return p.Probe == name })
+		})
 	}
 	plan, err := planOutput(build.Schema(), probe.Schema(), o)
 	if err != nil {
@@ -301,7 +322,8 @@ func (j *joiner) toFile(ctx context.Context, build, probe *Reader, plan *output)
 	return err
 }
 
-// files joins into a writer, or counts where there is none. From Parquet to Parquet columns go as their files have them.
+// files joins into a writer, or counts where there is none. From Parquet to Parquet columns go as their files have
+// them.
 func (j *joiner) files(ctx context.Context, build, probe *Reader, plan *output, out *Writer) error {
 	if n, most := j.parts(build, plan); n > 1 {
 		return catch(brokeOff, func() error { return j.parted(ctx, build, probe, plan, out, n, most) })
@@ -427,8 +449,8 @@ func first(errs []error) error {
 // brokeOff is what catch says of a panic that nothing else explains.
 const brokeOff = "the join broke off"
 
-// each calls f(0) to f(n-1) on as many goroutines as there are hardware threads, and gives what they return; a panic is an
-// error.
+// each calls f(0) to f(n-1) on as many goroutines as there are hardware threads, and gives what they return; a panic is
+// an error.
 func each(n int, f func(int) error) []error {
 	errs := make([]error, n)
 	var wg crash.WaitGroup

@@ -52,7 +52,8 @@ func openJSON(src textSource) (*textFile, error) {
 	for i, c := range f.columns {
 		names[i] = c.name
 	}
-	f.read = func(types []arrow.DataType, schema *arrow.Schema) (next func() (arrow.RecordBatch, error), stop func(), err error) {
+	f.read = func(types []arrow.DataType, schema *arrow.Schema) (next func() (arrow.RecordBatch, error), stop func(),
+		err error) {
 		in, err := src()
 		if err != nil {
 			return nil, nil, err
@@ -172,7 +173,8 @@ func jsonClass(value, text []byte) int {
 		return csvText
 	case '"':
 		if len(text) > 0 {
-			if class := classify(text); class&(csvDate|csvStamp|csvStampZ|csvNano|csvFar) == class || parsesSpecial(text) {
+			if class := classify(text); class&(csvDate|csvStamp|csvStampZ|csvNano|csvFar) == class ||
+				parsesSpecial(text) {
 				return class
 			}
 		}
@@ -211,7 +213,8 @@ func jsonClasses(b []byte) (*textBatch, error) {
 		}
 		if class := jsonClass(value, text); seen[c]|class != seen[c] {
 			seen[c] |= class
-			out.sightings = append(out.sightings, sighting{c, class, 1 + int64(bytes.Count(b[:place], []byte{'\n'})), string(text[:min(len(text), 100)])})
+			out.sightings = append(out.sightings, sighting{c, class, 1 + int64(bytes.Count(b[:place], []byte{'\n'})),
+				string(text[:min(len(text), 100)])})
 		}
 		return nil
 	})
@@ -286,8 +289,8 @@ func jsonColumns(b []byte, names []string, types []arrow.DataType) (*textBatch, 
 	return out, nil
 }
 
-// jsonRows writes rows as JSON lines: an object a line, with all columns, nulls too. Dates and times are strings as in CSV, and so are floats that
-// JSON has no numbers for, and binary values, as base64.
+// jsonRows writes rows as JSON lines: an object a line, with all columns, nulls too. Dates and times are strings as in
+// CSV, and so are floats that JSON has no numbers for, and binary values, as base64.
 type jsonRows struct{}
 
 func (jsonRows) head(b []byte, schema *arrow.Schema) ([]byte, error) {
@@ -336,7 +339,8 @@ func (jsonRows) rows(b []byte, rec arrow.RecordBatch) ([]byte, error) {
 // jsonCell makes a function that writes values of a column that are not null.
 func jsonCell(a arrow.Array) func(b []byte, i int) ([]byte, error) {
 	switch a := a.(type) {
-	case *array.Int8, *array.Int16, *array.Int32, *array.Int64, *array.Uint8, *array.Uint16, *array.Uint32, *array.Uint64, *array.Boolean,
+	case *array.Int8, *array.Int16, *array.Int32, *array.Int64, *array.Uint8, *array.Uint16, *array.Uint32,
+		*array.Uint64, *array.Boolean,
 		*array.Decimal128, *array.Decimal256:
 		text := csvCell(a, ',')
 		return func(b []byte, i int) ([]byte, error) { return text(b, i), nil }

@@ -68,8 +68,8 @@ func FormatOn(pairs []Pair) string {
 	return strings.Join(s, ",")
 }
 
-// ParseNames reads a list of columns as the command's --select takes it: separated by commas, with a backslash before ',' or '\' that
-// is part of a name.
+// ParseNames reads a list of columns as the command's --select takes it: separated by commas, with a backslash before
+// ',' or '\' that is part of a name.
 func ParseNames(s string) ([]string, error) {
 	var names []string
 	var name strings.Builder
@@ -106,7 +106,8 @@ type domain struct {
 	u64    bool
 }
 
-var units = map[arrow.TimeUnit]int64{arrow.Second: 1e9, arrow.Millisecond: 1e6, arrow.Microsecond: 1e3, arrow.Nanosecond: 1}
+var units = map[arrow.TimeUnit]int64{arrow.Second: 1e9, arrow.Millisecond: 1e6, arrow.Microsecond: 1e3,
+	arrow.Nanosecond: 1}
 
 func domainOf(t arrow.DataType) (domain, bool) {
 	whole := domain{lo: math.MinInt64, hi: math.MaxInt64}
@@ -193,13 +194,15 @@ func planKeys(build, probe *arrow.Schema, on []Pair, nullsEqual bool) (*keyPlan,
 		if err != nil {
 			return nil, err
 		}
-		k := key{build: b, probe: r, buildDiv: 1, probeDiv: 1, lo: max(bd.lo, rd.lo), hi: min(bd.hi, rd.hi), u64: bd.u64 && rd.u64, kind: bd.kind}
+		k := key{build: b, probe: r, buildDiv: 1, probeDiv: 1, lo: max(bd.lo, rd.lo), hi: min(bd.hi, rd.hi),
+			u64: bd.u64 && rd.u64, kind: bd.kind}
 		p.wide = p.wide || wideKinds[bd.kind]
 		switch {
 		case bd.kind == "null" || rd.kind == "null":
 			k.none, k.bytes = true, 1
 		case bd.kind != rd.kind:
-			text := fmt.Sprintf("key columns %s (build, %s) and %s (probe, %s) hold different things, %s and %s: cast one of them",
+			text := fmt.Sprintf(
+				"key columns %s (build, %s) and %s (probe, %s) hold different things, %s and %s: cast one of them",
 				o.Build, build.Field(b).Type, o.Probe, probe.Field(r).Type, kindNames[bd.kind], kindNames[rd.kind])
 			if rd.kind == "string" {
 				return nil, &keyTypeError{"probe", r, text}
@@ -274,7 +277,8 @@ func keyColumn(side string, s *arrow.Schema, name string) (int, domain, error) {
 	d, ok := domainOf(t)
 	if !ok {
 		return 0, domain{}, &keyTypeError{side, at[0], fmt.Sprintf(
-			"key column %q of the %s side is %s: not a key type (numbers, text, binary values, booleans, dates, times, timestamps and durations are)", name, side, t)}
+			"key column %q of the %s side is %s: not a key type (numbers, text, binary values, booleans, dates, "+
+				"times, timestamps and durations are)", name, side, t)}
 	}
 	return at[0], d, nil
 }
@@ -289,8 +293,10 @@ type keyTypeError struct {
 func (e *keyTypeError) Error() string { return e.text }
 
 // kindNames are the kinds of key columns as an error says them.
-var kindNames = map[string]string{"integer": "an integer", "date": "a date", "time": "a time", "timestamp with time zone": "a timestamp with time zone",
-	"timestamp without time zone": "a timestamp without time zone", "duration": "a duration", "string": "text", "binary": "a binary value", "float": "a float",
+var kindNames = map[string]string{"integer": "an integer", "date": "a date", "time": "a time",
+	"timestamp with time zone":    "a timestamp with time zone",
+	"timestamp without time zone": "a timestamp without time zone", "duration": "a duration", "string": "text",
+	"binary": "a binary value", "float": "a float",
 	"boolean": "a boolean", "decimal": "a decimal"}
 
 func columnNames(s *arrow.Schema) string {
@@ -448,7 +454,8 @@ func (k *key) column(a arrow.Array, div int64, words []uint64, ok []bool) {
 	}
 }
 
-func packInts[T ~int8 | ~int16 | ~int32 | ~int64 | ~uint8 | ~uint16 | ~uint32](k *key, values []T, div int64, words []uint64, ok []bool) {
+func packInts[T ~int8 | ~int16 | ~int32 | ~int64 | ~uint8 | ~uint16 | ~uint32](k *key, values []T, div int64,
+	words []uint64, ok []bool) {
 	mask := uint64(1)<<(8*k.bytes) - 1
 	for i, x := range values {
 		v := int64(x)

@@ -9,8 +9,9 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// A level that is a table has a copy of it on each device: the table of the largest build side that a join can have, of 2³² rows of 8+4 bytes, takes
-// 64 GB, and a copy lets each device look keys up that no other has to see. Look-ups take turns at the devices.
+// A level that is a table has a copy of it on each device: the table of the largest build side that a join can have, of
+// 2³² rows of 8+4 bytes, takes 64 GB, and a copy lets each device look keys up that no other has to see. Look-ups take
+// turns at the devices.
 
 const (
 	pinnedKeys = 1 << 18 // keys of a buffer of pinned memory
@@ -32,8 +33,8 @@ type mapCopy[K, R uint32 | uint64] struct {
 	slots []*mapSlot[K, R]
 }
 
-// mapSlot is what a look-up needs for itself. On a GPU its buffers are pinned: keys are packed where they are copied from. On the CPU a device has
-// one slot, for a look-up has all its threads.
+// mapSlot is what a look-up needs for itself. On a GPU its buffers are pinned: keys are packed where they are copied
+// from. On the CPU a device has one slot, for a look-up has all its threads.
 type mapSlot[K, R uint32 | uint64] struct {
 	*mapCopy[K, R]
 	keys   []K
@@ -45,7 +46,8 @@ type mapSlot[K, R uint32 | uint64] struct {
 }
 
 // openMaps opens a table on each device.
-func openMaps[K, R uint32 | uint64](by opener, n int, makeMap func(*device.Device, table.Family, table.Options) (table.Map[K, R], error),
+func openMaps[K, R uint32 | uint64](by opener, n int,
+	makeMap func(*device.Device, table.Family, table.Options) (table.Map[K, R], error),
 	makeFilter func(*device.Device, table.FilterOptions) (table.Filter[K], error)) (_ *mapLevel[K, R], err error) {
 	devices := by.devices
 	if len(devices) == 0 {
@@ -187,7 +189,8 @@ func (s *mapSlot[K, R]) find(words []uint64, rows []R, found []bool) error {
 	return nil
 }
 
-// heads are the words that differ from those before them, where they are fewer, else all; in pinned memory, where there is some.
+// heads are the words that differ from those before them, where they are fewer, else all; in pinned memory, where there
+// is some.
 func (s *mapSlot[K, R]) heads(words []uint64) []K {
 	runs := 0
 	for i, w := range words {

@@ -8,14 +8,14 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/memory"
 )
 
-// Columns come and go by the hundred, each of some megabytes. Memory that is new has to be brought in and zeroed by the system, page by page,
-// while other threads do the same: so what one column had is kept for the next.
+// Columns come and go by the hundred, each of some megabytes. Memory that is new has to be brought in and zeroed by the
+// system, page by page, while other threads do the same: so what one column had is kept for the next.
 
 // kept is memory by size: that in kept[k] has 2^k bytes or more.
 var kept [48]sync.Pool
 
-// leastKept is how small memory may be that is kept, and spoiled whether what is given back is written over: tests change them, to see that nobody
-// goes on reading it.
+// leastKept is how small memory may be that is kept, and spoiled whether what is given back is written over: tests
+// change them, to see that nobody goes on reading it.
 var (
 	leastKept = 1 << 15
 	spoiled   = false

@@ -12,8 +12,8 @@ import (
 // nearest is how many numbers there may be for each key where a row number for each of them takes the place of a table.
 const nearest = 16
 
-// near is a level for keys that lie close together, as numbers given out one after the other do: the row numbers stand by key, and
-// there is nothing to hash. On a CPU that is ten times as fast as a table.
+// near is a level for keys that lie close together, as numbers given out one after the other do: the row numbers stand
+// by key, and there is nothing to hash. On a CPU that is ten times as fast as a table.
 type near[R uint32 | uint64] struct {
 	low  uint64
 	mask uint64
@@ -67,7 +67,8 @@ func openNear[R uint32 | uint64](words []uint64, ok []bool, bytes int) level[R] 
 	return l
 }
 
-// fill is the function of that name for keys that lie close together, in pieces side by side: of equal keys any may be the representative.
+// fill is the function of that name for keys that lie close together, in pieces side by side: of equal keys any may be
+// the representative.
 func (l *near[R]) fill(words []uint64, ok []bool, always bool) (unique bool, reps []R) {
 	added, all := make([]int, pieces(len(words))), make([]int, pieces(len(words)))
 	inPieces(len(words), func(k, from, to int) {

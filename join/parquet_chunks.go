@@ -96,7 +96,8 @@ func encodeChunk(v *vec, col *schema.Column, by codec) (*chunk, error) {
 		}
 		v = less
 	}
-	e := &chunkEncoder{codec: by, col: col, v: v, out: &tell{&bytes.Buffer{}}, squeeze: by.kind != compress.Codecs.Uncompressed}
+	e := &chunkEncoder{codec: by, col: col, v: v, out: &tell{&bytes.Buffer{}},
+		squeeze: by.kind != compress.Codecs.Uncompressed}
 	if v.dict != nil {
 		e.bits = bitsFor(v.dict.n)
 	}
@@ -106,7 +107,8 @@ func encodeChunk(v *vec, col *schema.Column, by codec) (*chunk, error) {
 		spare(e.left)
 	}()
 	if e.squeeze {
-		// Packed codes are mostly as dense as they can be: then compressing them again is no use, here and where they are read.
+		// Packed codes are mostly as dense as they can be: then compressing them again is no use, here and where they
+		// are read.
 		first, err := e.page(0, min(v.n, pageRows))
 		if err != nil {
 			return nil, err
@@ -257,7 +259,8 @@ func (e *chunkEncoder) write(from, to int) error {
 	if e.v.dict != nil {
 		encoding = parquet.Encodings.RLEDict
 	}
-	_, err = e.pages.WriteDataPage(file.NewDataPageV1(memory.NewBufferBytes(small), int32(to-from), encoding, parquet.Encodings.RLE, parquet.Encodings.RLE, int32(len(page))))
+	_, err = e.pages.WriteDataPage(file.NewDataPageV1(memory.NewBufferBytes(small), int32(to-from), encoding,
+		parquet.Encodings.RLE, parquet.Encodings.RLE, int32(len(page))))
 	return err
 }
 
@@ -275,11 +278,13 @@ func (e *chunkEncoder) dictionary() error {
 	if len(b) > math.MaxInt32 {
 		return fmt.Errorf("a dictionary of %d bytes: a page has room for 2 GiB", len(b))
 	}
-	_, err := e.pages.WriteDictionaryPage(file.NewDictionaryPage(memory.NewBufferBytes(b), int32(d.n), parquet.Encodings.Plain))
+	_, err := e.pages.WriteDictionaryPage(file.NewDictionaryPage(memory.NewBufferBytes(b), int32(d.n),
+		parquet.Encodings.Plain))
 	return err
 }
 
-// shrink leaves those entries of a dictionary that rows have. Where that are more than half as many as rows, there is no dictionary.
+// shrink leaves those entries of a dictionary that rows have. Where that are more than half as many as rows, there is
+// no dictionary.
 func (v *vec) shrink() *vec {
 	used, n := make([]bool, v.dict.n), 0
 	if v.dict.n > 0 {

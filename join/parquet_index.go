@@ -13,8 +13,9 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/schema"
 )
 
-// Where a file has an index of its pages, those are passed over in which no wanted row stands: pages of keys by their least and largest value, pages
-// of other columns by the rows that come out. Rows that are passed over read as nulls, which match nothing.
+// Where a file has an index of its pages, those are passed over in which no wanted row stands: pages of keys by their
+// least and largest value, pages of other columns by the rows that come out. Rows that are passed over read as nulls,
+// which match nothing.
 
 // stretch is a page by the file's index: its rows, and the least and largest of its values.
 type stretch struct {
@@ -43,8 +44,8 @@ func (w *wanted) page(s stretch) (read bool) {
 	return read
 }
 
-// stretches are a flat field's pages in a row group, with their values' extremes if need be; nil where the file has no index of them, or not one
-// that can be.
+// stretches are a flat field's pages in a row group, with their values' extremes if need be; nil where the file has no
+// index of them, or not one that can be.
 func (p *parquetFile) stretches(group, field int, values bool) (out []stretch) {
 	err := catch(broken, func() error {
 		index, err := p.raw.GetPageIndexReader().RowGroup(group)
@@ -79,7 +80,8 @@ func (p *parquetFile) stretches(group, field int, values bool) (out []stretch) {
 }
 
 // extremes fills in what the index says of the values of signed numbers.
-func (p *parquetFile) extremes(index *pqmeta.RowGroupPageIndexReader, leaf int, col *schema.Column, pages []stretch) error {
+func (p *parquetFile) extremes(index *pqmeta.RowGroupPageIndexReader, leaf int, col *schema.Column,
+	pages []stretch) error {
 	t := col.PhysicalType()
 	if col.SortOrder() != schema.SortSIGNED || t != parquet.Types.Int32 && t != parquet.Types.Int64 {
 		return nil
@@ -137,7 +139,8 @@ func (p *parquetFile) some(group, field int, want *wanted, each func(v *vec, fro
 }
 
 // decodeSome is decodeChunk of some pages.
-func decodeSome(in file.PageReader, c *schema.Column, pages []stretch, read []bool, each func(v *vec, from int) error) (*vec, error) {
+func decodeSome(in file.PageReader, c *schema.Column, pages []stretch, read []bool,
+	each func(v *vec, from int) error) (*vec, error) {
 	d := newChunkDecoder(c, pages[len(pages)-1].to, each)
 	dict, err := in.GetDictionaryPage()
 	if err == nil && dict != nil {

@@ -14,13 +14,15 @@ import (
 	"github.com/parquet-go/bitpack"
 )
 
-// Flat columns are decoded here, page by page: the library makes text of every code of a dictionary, and hashes it again when it is
-// written. It reads, decompresses and checks the pages, and decodes values of the rarer encodings.
+// Flat columns are decoded here, page by page: the library makes text of every code of a dictionary, and hashes it
+// again when it is written. It reads, decompresses and checks the pages, and decodes values of the rarer encodings.
 
 // flat tells whether a column's chunks can be read into a vec.
 func flat(c *schema.Column) bool {
-	return c.MaxRepetitionLevel() == 0 && c.MaxDefinitionLevel() <= 1 && len(c.ColumnPath()) == 1 && c.PhysicalType() != parquet.Types.Boolean &&
-		c.PhysicalType() != parquet.Types.Int96 && (c.PhysicalType() != parquet.Types.FixedLenByteArray || c.TypeLength() > 0)
+	return c.MaxRepetitionLevel() == 0 && c.MaxDefinitionLevel() <= 1 && len(c.ColumnPath()) == 1 &&
+		c.PhysicalType() != parquet.Types.Boolean &&
+		c.PhysicalType() != parquet.Types.Int96 && (c.PhysicalType() != parquet.Types.FixedLenByteArray ||
+		c.TypeLength() > 0)
 }
 
 // widthOf is the bytes of a flat column's numbers, 0 for strings.
@@ -41,9 +43,10 @@ var errRare = errors.New("pages of a rare encoding")
 
 // chunkDecoder puts a column chunk together from its pages.
 type chunkDecoder struct {
-	rows     int
-	each     func(v *vec, from int) error // where set, gets each page's rows, which stay no longer, and the number of the first
-	room     int                          // rows that memory is made for at first
+	rows int
+	// where set, gets each page's rows, which stay no longer, and the number of the first
+	each     func(v *vec, from int) error
+	room     int // rows that memory is made for at first
 	optional bool
 	passed   int  // rows that each has got
 	out      *vec // the rows since
@@ -52,7 +55,8 @@ type chunkDecoder struct {
 	levels   []int32
 }
 
-// decodeChunk decodes the pages of a flat column's chunk of so many rows. With a function for each page the result has no rows.
+// decodeChunk decodes the pages of a flat column's chunk of so many rows. With a function for each page the result has
+// no rows.
 func decodeChunk(pages file.PageReader, c *schema.Column, rows int, each func(v *vec, from int) error) (*vec, error) {
 	d := newChunkDecoder(c, rows, each)
 	for pages.Next() {
@@ -435,9 +439,13 @@ func decodeByLibrary(r file.ColumnChunkReader, c *schema.Column, rows int) (*vec
 	var err error
 	switch r := r.(type) {
 	case *file.Int32ColumnChunkReader:
-		err = readValues(v, optional, rows, r.ReadBatch, func(b []byte, x int32) []byte { return binary.LittleEndian.AppendUint32(b, uint32(x)) })
+		err = readValues(v, optional, rows, r.ReadBatch, func(b []byte, x int32) []byte {
+			return binary.LittleEndian.AppendUint32(b, uint32(x))
+		})
 	case *file.Int64ColumnChunkReader:
-		err = readValues(v, optional, rows, r.ReadBatch, func(b []byte, x int64) []byte { return binary.LittleEndian.AppendUint64(b, uint64(x)) })
+		err = readValues(v, optional, rows, r.ReadBatch, func(b []byte, x int64) []byte {
+			return binary.LittleEndian.AppendUint64(b, uint64(x))
+		})
 	case *file.Float32ColumnChunkReader:
 		err = readValues(v, optional, rows, r.ReadBatch, func(b []byte, x float32) []byte {
 			return binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
@@ -447,9 +455,13 @@ func decodeByLibrary(r file.ColumnChunkReader, c *schema.Column, rows int) (*vec
 			return binary.LittleEndian.AppendUint64(b, math.Float64bits(x))
 		})
 	case *file.FixedLenByteArrayColumnChunkReader:
-		err = readValues(v, optional, rows, r.ReadBatch, func(b []byte, x parquet.FixedLenByteArray) []byte { return append(b, x...) })
+		err = readValues(v, optional, rows, r.ReadBatch, func(b []byte, x parquet.FixedLenByteArray) []byte {
+			return append(b, x...)
+		})
 	case *file.ByteArrayColumnChunkReader:
-		err = readValues(v, optional, rows, r.ReadBatch, func(b []byte, x parquet.ByteArray) []byte { return append(b, x...) })
+		err = readValues(v, optional, rows, r.ReadBatch, func(b []byte, x parquet.ByteArray) []byte {
+			return append(b, x...)
+		})
 	default:
 		err = fmt.Errorf("a chunk of type %s", r.Type())
 	}
@@ -460,7 +472,8 @@ func decodeByLibrary(r file.ColumnChunkReader, c *schema.Column, rows int) (*vec
 }
 
 // readValues appends all values that read gives.
-func readValues[T any](v *vec, optional bool, rows int, read func(int64, []T, []int16, []int16) (int64, int, error), put func([]byte, T) []byte) error {
+func readValues[T any](v *vec, optional bool, rows int, read func(int64, []T, []int16, []int16) (int64, int, error),
+	put func([]byte, T) []byte) error {
 	const some = 1 << 12
 	values, levels := make([]T, some), []int16(nil)
 	if optional {

@@ -23,8 +23,8 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/schema"
 )
 
-// parquetFile is a Parquet file that is open, or several of the same columns, whose row groups follow one another: row groups' columns can
-// be read in any order, by several goroutines.
+// parquetFile is a Parquet file that is open, or several of the same columns, whose row groups follow one another: row
+// groups' columns can be read in any order, by several goroutines.
 type parquetFile struct {
 	parts  []*parquetFile // of several; what follows but for schema and rows is the first's
 	path   string
@@ -74,7 +74,8 @@ func openParquet(f *os.File, path string) (*parquetFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &parquetFile{path: path, f: f, pf: pf, raw: raw, pr: pr, schema: arrow.NewSchema(s.Fields(), nil), rows: pf.NumRows()}
+	p := &parquetFile{path: path, f: f, pf: pf, raw: raw, pr: pr, schema: arrow.NewSchema(s.Fields(), nil),
+		rows: pf.NumRows()}
 	if p.rows < 0 {
 		return nil, fmt.Errorf("the file is broken: %d rows", p.rows)
 	}
@@ -134,7 +135,8 @@ func (r *Reader) parquet(f *os.File) error {
 			if n := length(arrays[i]); i == 0 {
 				rows = n
 			} else if n != rows {
-				return nil, fmt.Errorf("the file is broken: columns %q and %q have different numbers of rows", r.schema.Field(0).Name, r.schema.Field(i).Name)
+				return nil, fmt.Errorf("the file is broken: columns %q and %q have different numbers of rows",
+					r.schema.Field(0).Name, r.schema.Field(i).Name)
 			}
 		}
 		if read += rows; rows == 0 && read != r.rows || read > r.rows {
@@ -154,8 +156,8 @@ func (r *Reader) parquet(f *os.File) error {
 	return nil
 }
 
-// checkChunks checks that all columns lie in the file. The library opens those of a struct on goroutines of its own, with
-// buffers as long as their chunks are said to be.
+// checkChunks checks that all columns lie in the file. The library opens those of a struct on goroutines of its own,
+// with buffers as long as their chunks are said to be.
 func checkChunks(pf *file.Reader, f *os.File) error {
 	s, err := f.Stat()
 	if err != nil {
@@ -173,7 +175,8 @@ func checkChunks(pf *file.Reader, f *os.File) error {
 				from = min(from, c.DictionaryPageOffset())
 			}
 			if from < 0 || n < 0 || n > s.Size() || from > s.Size()-n {
-				return fmt.Errorf("%s: row group %d: a column of %d bytes at %d, in a file of %d", broken, g, n, from, s.Size())
+				return fmt.Errorf("%s: row group %d: a column of %d bytes at %d, in a file of %d", broken, g, n, from,
+					s.Size())
 			}
 		}
 	}
@@ -214,9 +217,10 @@ func severalParquet(files []*parquetFile) *parquetFile {
 			return nil
 		}
 		for i := range p.leaves {
-			if p.schema.Field(i).Name != all.schema.Field(i).Name || !slices.EqualFunc(p.leaves[i], all.leaves[i], func(a, b int) bool {
-				return sameColumn(p.pf.MetaData().Schema.Column(a), all.pf.MetaData().Schema.Column(b))
-			}) {
+			if p.schema.Field(i).Name != all.schema.Field(i).Name || !slices.EqualFunc(p.leaves[i], all.leaves[i],
+				func(a, b int) bool {
+					return sameColumn(p.pf.MetaData().Schema.Column(a), all.pf.MetaData().Schema.Column(b))
+				}) {
 				return nil
 			}
 		}
@@ -226,8 +230,10 @@ func severalParquet(files []*parquetFile) *parquetFile {
 
 // sameColumn tells whether two columns' chunks mean the same.
 func sameColumn(a, b *schema.Column) bool {
-	return a.PhysicalType() == b.PhysicalType() && a.TypeLength() == b.TypeLength() && a.MaxDefinitionLevel() == b.MaxDefinitionLevel() &&
-		a.MaxRepetitionLevel() == b.MaxRepetitionLevel() && a.LogicalType().Equals(b.LogicalType()) && a.ConvertedType() == b.ConvertedType()
+	return a.PhysicalType() == b.PhysicalType() && a.TypeLength() == b.TypeLength() &&
+		a.MaxDefinitionLevel() == b.MaxDefinitionLevel() &&
+		a.MaxRepetitionLevel() == b.MaxRepetitionLevel() && a.LogicalType().Equals(b.LogicalType()) &&
+		a.ConvertedType() == b.ConvertedType()
 }
 
 // in finds the file that has a row group, and which of its own it is.
@@ -283,8 +289,9 @@ func (p *parquetFile) vec(group, field int, want *wanted) (*vec, error) {
 	return p.decode(group, field, want, nil)
 }
 
-// pages reads a flat field of a row group by stretches, whose memory the next one has; from is the number of a stretch's first row. A chunk of a rare
-// encoding, or with a wrong index, begins anew with row 0, when some of it has come.
+// pages reads a flat field of a row group by stretches, whose memory the next one has; from is the number of a
+// stretch's first row. A chunk of a rare encoding, or with a wrong index, begins anew with row 0, when some of it has
+// come.
 func (p *parquetFile) pages(group, field int, want *wanted, each func(v *vec, from int) error) error {
 	_, err := p.decode(group, field, want, each)
 	return err
@@ -369,11 +376,12 @@ func (p *parquetFile) arrays(group, field int) (arrays []arrow.Array, err error)
 	return arrays, nil
 }
 
-// key reads a key column of a row group, or the pages of it that are wanted. Numbers are taken as they stand in the file where Arrow has them alike, and the text of wide
-// keys.
+// key reads a key column of a row group, or the pages of it that are wanted. Numbers are taken as they stand in the
+// file where Arrow has them alike, and the text of wide keys.
 func (p *parquetFile) key(group, field int, wide bool, want *wanted) (keyData, error) {
 	col, t := p.flat(field), p.schema.Field(field).Type
-	if d, ok := wideDomain(t); wide && ok && col != nil && (d.kind == "string" || d.kind == "binary") && col.PhysicalType() == parquet.Types.ByteArray {
+	if d, ok := wideDomain(t); wide && ok && col != nil && (d.kind == "string" || d.kind == "binary") &&
+		col.PhysicalType() == parquet.Types.ByteArray {
 		v, err := p.vec(group, field, nil)
 		return keyData{v: v}, err
 	}
@@ -418,14 +426,16 @@ func sameBytes(col *schema.Column, t arrow.DataType) bool {
 		return col.PhysicalType() == parquet.Types.Int64
 	case *arrow.TimestampType:
 		l, ok := col.LogicalType().(schema.TimestampLogicalType)
-		units := map[arrow.TimeUnit]schema.TimeUnitType{arrow.Millisecond: schema.TimeUnitMillis, arrow.Microsecond: schema.TimeUnitMicros, arrow.Nanosecond: schema.TimeUnitNanos}
+		units := map[arrow.TimeUnit]schema.TimeUnitType{arrow.Millisecond: schema.TimeUnitMillis,
+			arrow.Microsecond: schema.TimeUnitMicros, arrow.Nanosecond: schema.TimeUnitNanos}
 		unit, known := units[t.Unit]
 		return ok && known && l.TimeUnit() == unit && col.PhysicalType() == parquet.Types.Int64
 	}
 	return false
 }
 
-// bounds are the least and the largest value of a key column in a row group, where the file tells and they are signed numbers.
+// bounds are the least and the largest value of a key column in a row group, where the file tells and they are signed
+// numbers.
 func (p *parquetFile) bounds(group, field int) (lo, hi int64, ok bool) {
 	p, group = p.in(group)
 	col := p.flat(field)

@@ -45,7 +45,8 @@ var compressions = []string{"snappy", "zstd", "lz4", "gzip", "none"}
 func Compressions() []string { return slices.Clone(compressions) }
 
 // codecs are the compressions in the order of their names.
-var codecs = []compress.Compression{compress.Codecs.Snappy, compress.Codecs.Zstd, compress.Codecs.Lz4Raw, compress.Codecs.Gzip, compress.Codecs.Uncompressed}
+var codecs = []compress.Compression{compress.Codecs.Snappy, compress.Codecs.Zstd, compress.Codecs.Lz4Raw,
+	compress.Codecs.Gzip, compress.Codecs.Uncompressed}
 
 func parseCompression(name string) (compress.Compression, error) {
 	if name == "" {
@@ -63,8 +64,9 @@ type parquetOptions struct {
 	chosen      bool // and copied columns must have it too
 	null        bool // nothing is written
 	threads     int
-	memory      int64          // of the columns that are encoded at a time, about; 0 for no bound
-	columns     []*parquetNode // where set: the fields that are written as their files have them; nil ones go by their Arrow types
+	memory      int64 // of the columns that are encoded at a time, about; 0 for no bound
+	// where set: the fields that are written as their files have them; nil ones go by their Arrow types
+	columns []*parquetNode
 }
 
 // parquetNode is a flat column of another file, under whose type it is written again.
@@ -73,10 +75,12 @@ type parquetNode struct {
 	nullable bool
 }
 
-// parquetEncoder writes row groups in parallel: each column of each group is a task of its own, and the groups go to the file in their order.
+// parquetEncoder writes row groups in parallel: each column of each group is a task of its own, and the groups go to
+// the file in their order.
 type parquetEncoder struct {
-	w      *bufio.Writer
-	file   *os.File // what w writes to, if it is one: then groups are written at their places, and w has what is before and behind them
+	w *bufio.Writer
+	// what w writes to, if it is one: then groups are written at their places, and w has what is before and behind them
+	file   *os.File
 	at     int64
 	arrow  *arrow.Schema
 	pq     *schema.Schema
@@ -132,14 +136,16 @@ func newParquetEncoder(w *bufio.Writer, s *arrow.Schema, o parquetOptions) (*par
 	return e, err
 }
 
-// decimals tells which of the fields, or of those within them, is a decimal that Parquet does not have, and of which the library makes a panic.
+// decimals tells which of the fields, or of those within them, is a decimal that Parquet does not have, and of which
+// the library makes a panic.
 func decimals(fields []arrow.Field) error {
 	for _, f := range fields {
 		var err error
 		switch t := storage(f.Type).(type) {
 		case arrow.DecimalType:
 			if digits, scale := t.GetPrecision(), t.GetScale(); digits < 1 || scale < 0 || scale > digits {
-				err = fmt.Errorf("%s: Parquet has decimals of one digit or more, and of a scale from 0 to their digits: cast it to one of these first", f.Type)
+				err = fmt.Errorf("%s: Parquet has decimals of one digit or more, and of a scale from 0 to their "+
+					"digits: cast it to one of these first", f.Type)
 			}
 		case *arrow.DictionaryType:
 			err = decimals([]arrow.Field{{Name: f.Name, Type: t.ValueType}})
@@ -170,14 +176,16 @@ func storage(t arrow.DataType) arrow.DataType {
 const parquetMagic = "PAR1"
 
 func writerProperties(c compress.Compression) *parquet.WriterProperties {
-	return parquet.NewWriterProperties(parquet.WithCompression(c), parquet.WithMaxRowGroupLength(1<<40), parquet.WithVersion(parquet.V2_LATEST),
+	return parquet.NewWriterProperties(parquet.WithCompression(c), parquet.WithMaxRowGroupLength(1<<40),
+		parquet.WithVersion(parquet.V2_LATEST),
 		parquet.WithStoreDecimalAsInteger(true))
 }
 
 // plan finds the file's schema: the library's for Arrow's, with the given columns in their places.
 func (e *parquetEncoder) plan(columns []*parquetNode) (pqmeta.KeyValueMetadata, error) {
 	var empty bytes.Buffer
-	w, err := pqarrow.NewFileWriter(e.arrow, &empty, e.codec.props, pqarrow.NewArrowWriterProperties(pqarrow.WithStoreSchema()))
+	w, err := pqarrow.NewFileWriter(e.arrow, &empty, e.codec.props,
+		pqarrow.NewArrowWriterProperties(pqarrow.WithStoreSchema()))
 	if err != nil {
 		return nil, err
 	}
@@ -222,7 +230,8 @@ func (p *parquetNode) named(name string) (schema.Node, error) {
 		return schema.NewPrimitiveNodeLogical(name, rep, l, n.PhysicalType(), n.TypeLength(), -1)
 	}
 	d := n.DecimalMetadata()
-	return schema.NewPrimitiveNodeConverted(name, rep, n.PhysicalType(), n.ConvertedType(), n.TypeLength(), int(d.Precision), int(d.Scale), -1)
+	return schema.NewPrimitiveNodeConverted(name, rep, n.PhysicalType(), n.ConvertedType(), n.TypeLength(),
+		int(d.Precision), int(d.Scale), -1)
 }
 
 // columnData is one column of a row group, in one of three forms.
@@ -250,9 +259,11 @@ type outGroup struct {
 	chunks [][]*chunk   // of the others
 }
 
-// submit begins to encode a row group. load gives the columns, each from a goroutine of its own, and cost says about how many bytes
-// one takes while it is encoded; done is called when no column will be asked for any more. It waits while enough groups are under way.
-func (e *parquetEncoder) submit(rows int, load func(field int) (columnData, error), cost func(field int) int64, done func()) error {
+// submit begins to encode a row group. load gives the columns, each from a goroutine of its own, and cost says about
+// how many bytes one takes while it is encoded; done is called when no column will be asked for any more. It waits
+// while enough groups are under way.
+func (e *parquetEncoder) submit(rows int, load func(field int) (columnData, error), cost func(field int) int64,
+	done func()) error {
 	e.ahead <- struct{}{}
 	if err := e.failed(); err != nil {
 		<-e.ahead
@@ -407,7 +418,8 @@ func (e *parquetEncoder) byLibrary(f int, arrays []arrow.Array) ([]*chunk, error
 }
 
 // adopt makes a chunk of another file one of this file's leaf. It tells where its bytes are there.
-func (e *parquetEncoder) adopt(m *pqmeta.FileMetaData, group, column, leaf int) (b *pqmeta.ColumnChunkMetaDataBuilder, at, size int64, err error) {
+func (e *parquetEncoder) adopt(m *pqmeta.FileMetaData, group, column, leaf int) (b *pqmeta.ColumnChunkMetaDataBuilder,
+	at, size int64, err error) {
 	c := *m.RowGroups[group].Columns[column]
 	if c.MetaData == nil || c.CryptoMetadata != nil {
 		return nil, 0, 0, errors.New("its column is encrypted")
@@ -442,7 +454,8 @@ func (e *parquetEncoder) shift(b *pqmeta.ColumnChunkMetaDataBuilder, by int64) {
 	if m.DictionaryPageOffset != nil {
 		c.FileOffset = *m.DictionaryPageOffset
 	}
-	c.OffsetIndexOffset, c.OffsetIndexLength, c.ColumnIndexOffset, c.ColumnIndexLength, c.FilePath = nil, nil, nil, nil, nil
+	c.OffsetIndexOffset, c.OffsetIndexLength, c.ColumnIndexOffset, c.ColumnIndexLength, c.FilePath = nil, nil, nil, nil,
+		nil
 }
 
 // place gives a group's chunks their places, behind those of the groups before it.
@@ -615,8 +628,8 @@ func (e *parquetEncoder) stop() {
 	e.recs = nil
 }
 
-// copy gives a field of another file's row group as it stands there, if it has the type and the compression that this file has. The
-// caller sees to it that the field can be read.
+// copy gives a field of another file's row group as it stands there, if it has the type and the compression that this
+// file has. The caller sees to it that the field can be read.
 func (e *parquetEncoder) copy(p *parquetFile, group, from, field int) (columnData, bool) {
 	if e.null {
 		return columnData{}, true

@@ -18,9 +18,10 @@ import (
 	"github.com/warpmap/warpmap/internal/files"
 )
 
-// A build side that does not fit into memory is joined by parts: both sides' rows go to files on disk, by a hash of their keys, and each part of the
-// build side is joined with its part of the probe side. Rows carry their number, so that the parts' outputs, each in order, merge to the
-// output that there would have been. The files have no name once they are open: whatever ends the process, nothing is left.
+// A build side that does not fit into memory is joined by parts: both sides' rows go to files on disk, by a hash of
+// their keys, and each part of the build side is joined with its part of the probe side. Rows carry their number, so
+// that the parts' outputs, each in order, merge to the output that there would have been. The files have no name once
+// they are open: whatever ends the process, nothing is left.
 
 const (
 	mostParts   = 64      // files of one side at a time
@@ -47,7 +48,8 @@ type partedJoin struct {
 func (j *joiner) needed(build *Reader, plan *output) int64 {
 	rows := min(max(0, build.Rows()), 1<<40) // a broken file may say anything
 	if build.pq == nil {
-		return max(build.size, 8*rows*int64(build.schema.NumFields())) + 16*rows // compressed text is larger than its file
+		// compressed text is larger than its file
+		return max(build.size, 8*rows*int64(build.schema.NumFields())) + 16*rows
 	}
 	n := int64(0)
 	for i := range build.schema.NumFields() {
@@ -63,7 +65,8 @@ func (j *joiner) needed(build *Reader, plan *output) int64 {
 	return n + int64(len(j.On))*16*rows
 }
 
-// parts tells into how many parts a build side has to be split for the memory that there is, and the bytes of each; 1 for none.
+// parts tells into how many parts a build side has to be split for the memory that there is, and the bytes of each; 1
+// for none.
 func (j *joiner) parts(build *Reader, plan *output) (n int, most int64) {
 	memory := j.Memory
 	if memory == 0 {
@@ -80,7 +83,8 @@ func (j *joiner) parts(build *Reader, plan *output) (n int, most int64) {
 }
 
 // parted joins into a writer, or counts, in so many parts at first.
-func (j *joiner) parted(ctx context.Context, build, probe *Reader, plan *output, out *Writer, n int, most int64) (err error) {
+func (j *joiner) parted(ctx context.Context, build, probe *Reader, plan *output, out *Writer, n int,
+	most int64) (err error) {
 	g := &partedJoin{joiner: j, plan: plan.only(build, probe, j.On), most: most}
 	defer func() {
 		for _, s := range g.files {
@@ -142,11 +146,13 @@ func numbered(s *arrow.Schema) *arrow.Schema {
 	for s.HasField(name) {
 		name += "#"
 	}
-	return arrow.NewSchema(append(slices.Clone(s.Fields()), arrow.Field{Name: name, Type: arrow.PrimitiveTypes.Int64, Nullable: true}), nil)
+	return arrow.NewSchema(append(slices.Clone(s.Fields()), arrow.Field{Name: name, Type: arrow.PrimitiveTypes.Int64,
+		Nullable: true}), nil)
 }
 
 // split spills a side's rows by their keys. The rows of the inputs get numbers, those of spills have them.
-func (g *partedJoin) split(ctx context.Context, r array.RecordReader, s *arrow.Schema, build bool, n, depth int) ([]*spill, error) {
+func (g *partedJoin) split(ctx context.Context, r array.RecordReader, s *arrow.Schema, build bool, n,
+	depth int) ([]*spill, error) {
 	parts := make([]*spill, n)
 	for i := range parts {
 		var err error
@@ -444,7 +450,8 @@ func spilling(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("a build side larger than memory goes to temporary files in %s (TMPDIR names another folder): %w", os.TempDir(), files.Cause(err))
+	return fmt.Errorf("a build side larger than memory goes to temporary files in %s (TMPDIR names another folder): %w",
+		os.TempDir(), files.Cause(err))
 }
 
 // end is for a spill that is whole.

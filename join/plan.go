@@ -8,9 +8,9 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 )
 
-// OutputSchema is the schema of a join's output: the probe's columns, then for inner and left joins the build's
-// without its key columns, and for right and full joins with them; of these, the ones that Options.Select names. A build column whose name is taken gets the suffix "_build", more
-// than once if it must.
+// OutputSchema is the schema of a join's output: the probe's columns, then for inner and left joins the build's without
+// its key columns, and for right and full joins with them; of these, the ones that Options.Select names. A build column
+// whose name is taken gets the suffix "_build", more than once if it must.
 func OutputSchema(build, probe *arrow.Schema, o Options) (*arrow.Schema, error) {
 	p, err := planOutput(build, probe, o)
 	if err != nil {
@@ -72,7 +72,8 @@ func planOutput(build, probe *arrow.Schema, o Options) (*output, error) {
 		// Two files' field numbers are not one file's.
 		m := fields[i].Metadata
 		if k := m.FindKey("PARQUET:field_id"); k >= 0 {
-			fields[i].Metadata = arrow.NewMetadata(slices.Delete(slices.Clone(m.Keys()), k, k+1), slices.Delete(slices.Clone(m.Values()), k, k+1))
+			fields[i].Metadata = arrow.NewMetadata(slices.Delete(slices.Clone(m.Keys()), k, k+1),
+				slices.Delete(slices.Clone(m.Values()), k, k+1))
 		}
 	}
 	p := &output{arrow.NewSchema(fields, nil), from}
@@ -102,8 +103,8 @@ func (p *output) choose(names []string) error {
 	return nil
 }
 
-// only lets readers leave out the columns that are no keys and do not come out, and gives the plan for what they then have. A
-// reader that is nil is left alone.
+// only lets readers leave out the columns that are no keys and do not come out, and gives the plan for what they then
+// have. A reader that is nil is left alone.
 func (p *output) only(build, probe *Reader, on []Pair) *output {
 	out := &output{schema: p.schema, columns: slices.Clone(p.columns)}
 	for _, side := range []bool{true, false} {
@@ -116,7 +117,9 @@ func (p *output) only(build, probe *Reader, on []Pair) *output {
 		}
 		var keep []int
 		for i, f := range r.schema.Fields() {
-			key := slices.ContainsFunc(on, func(o Pair) bool { return side && o.Build == f.Name || !side && o.Probe == f.Name })
+			key := slices.ContainsFunc(on, func(o Pair) bool {
+				return side && o.Build == f.Name || !side && o.Probe == f.Name
+			})
 			if key || slices.Contains(p.columns, source{side, i}) {
 				keep = append(keep, i)
 			}
@@ -141,14 +144,16 @@ func (p *output) nodes(build, probe *Reader, how How) []*parquetNode {
 		}
 		if r.pq != nil {
 			if col := r.pq.flat(c.at); col != nil {
-				nodes[i] = &parquetNode{col, col.MaxDefinitionLevel() == 1 || c.build && how.keepsProbe() || !c.build && how.keepsBuild()}
+				nodes[i] = &parquetNode{col, col.MaxDefinitionLevel() == 1 || c.build && how.keepsProbe() || !c.build &&
+					how.keepsBuild()}
 			}
 		}
 	}
 	return nodes
 }
 
-// payloadColumns are the build's columns that come out: the keys only where rows do that have no probe row to show theirs.
+// payloadColumns are the build's columns that come out: the keys only where rows do that have no probe row to show
+// theirs.
 func payloadColumns(build *arrow.Schema, o Options) []int {
 	var out []int
 	for i, f := range build.Fields() {

@@ -37,7 +37,10 @@ func (j *joiner) probe(ctx context.Context, probe array.RecordReader) error {
 	var both crash.WaitGroup
 	both.Go(func() {
 		defer close(blocks)
-		err := catch("reading the probe side broke off", func() (err error) { reading, err = j.read(more, probe, blocks); return err })
+		err := catch("reading the probe side broke off", func() (err error) {
+			reading, err = j.read(more, probe, blocks)
+			return err
+		})
 		if err != nil && (more.Err() == nil || ctx.Err() != nil) {
 			cancel(err)
 		}
@@ -93,7 +96,8 @@ func (j *joiner) probe(ctx context.Context, probe array.RecordReader) error {
 }
 
 // read cuts the probe side into blocks.
-func (j *joiner) read(ctx context.Context, probe array.RecordReader, blocks chan<- *block) (seconds float64, err error) {
+func (j *joiner) read(ctx context.Context, probe array.RecordReader, blocks chan<- *block) (seconds float64,
+	err error) {
 	b := &block{}
 	send := func() error {
 		if b.rows == 0 {
@@ -136,7 +140,8 @@ func (j *joiner) read(ctx context.Context, probe array.RecordReader, blocks chan
 }
 
 // block looks up a block's keys and sends the output's rows; it returns the time it waited for the writer.
-func (j *joiner) block(ctx context.Context, b *block, outs chan<- arrow.RecordBatch) (waiting time.Duration, err error) {
+func (j *joiner) block(ctx context.Context, b *block, outs chan<- arrow.RecordBatch) (waiting time.Duration,
+	err error) {
 	keys := &packed{}
 	for _, r := range b.recs {
 		if err := j.plan.pack(keys, r, false); err != nil {

@@ -17,14 +17,15 @@ import (
 	"github.com/warpmap/warpmap/internal/files"
 )
 
-// OpenAll opens one or several inputs as one: their rows follow one another in the order of the names. A name is that of a file, or a pattern (*, ?,
-// [a-z], {a,b}, and ** for folders within folders), or a folder, whose files of a known suffix are read, those in folders below it too, in the order of their
-// names; or several of these separated by commas, where no file has the commas in its name. Files whose names begin with . or _ are passed
-// over in folders. A format, unless empty, is that of all files; else each goes by its own name (OpenAs).
+// OpenAll opens one or several inputs as one: their rows follow one another in the order of the names. A name is that
+// of a file, or a pattern (*, ?, [a-z], {a,b}, and ** for folders within folders), or a folder, whose files of a known
+// suffix are read, those in folders below it too, in the order of their names; or several of these separated by commas,
+// where no file has the commas in its name. Files whose names begin with . or _ are passed over in folders. A format,
+// unless empty, is that of all files; else each goes by its own name (OpenAs).
 //
-// Parts key=value of the way below a folder or of what a pattern matched are columns, behind the file's own: int64 or date32 where all values
-// are, else string; __HIVE_DEFAULT_PARTITION__ is a null. All files must have the same columns, in any order. A column of text files has the type that
-// holds the values of all of them.
+// Parts key=value of the way below a folder or of what a pattern matched are columns, behind the file's own: int64 or
+// date32 where all values are, else string; __HIVE_DEFAULT_PARTITION__ is a null. All files must have the same columns,
+// in any order. A column of text files has the type that holds the values of all of them.
 func OpenAll(format Format, names ...string) (*Reader, error) {
 	files, err := expandAll(format, names)
 	if err != nil {
@@ -86,7 +87,8 @@ func openFiles(format Format, files []inputFile) (*Reader, error) {
 	return r, nil
 }
 
-// inputFile is a file, what the names of its folders say, and the folder or the pattern that stands for it, if one does.
+// inputFile is a file, what the names of its folders say, and the folder or the pattern that stands for it, if one
+// does.
 type inputFile struct {
 	path    string
 	keys    []pathKey
@@ -94,9 +96,10 @@ type inputFile struct {
 	pattern string
 }
 
-// CheckOutput tells, before anything is read, which of the inputs of a join its output would take the place of, by whatever name: a link, a file of a folder
-// or of a pattern, or what standard output goes to. A folder must not be, hold or lie in a folder that is read either, nor have files that a pattern of the
-// inputs would find the next time. Of inputs that are not there Run tells.
+// CheckOutput tells, before anything is read, which of the inputs of a join its output would take the place of, by
+// whatever name: a link, a file of a folder or of a pattern, or what standard output goes to. A folder must not be,
+// hold or lie in a folder that is read either, nor have files that a pattern of the inputs would find the next time. Of
+// inputs that are not there Run tells.
 func CheckOutput(o Options) error {
 	build, err := expandAll(o.BuildFormat, append([]string{o.Build}, o.MoreBuild...))
 	if err != nil || o.Count {
@@ -277,7 +280,8 @@ func (s *several) reader(files []inputFile) (*Reader, error) {
 	for i := range fields {
 		for _, r := range s.readers {
 			if i < first.schema.NumFields() {
-				fields[i].Nullable = fields[i].Nullable || r.schema.Field(places[slices.Index(s.readers, r)][i]).Nullable
+				fields[i].Nullable = fields[i].Nullable ||
+					r.schema.Field(places[slices.Index(s.readers, r)][i]).Nullable
 			}
 		}
 		fields[i].Metadata = arrow.Metadata{}
@@ -325,7 +329,8 @@ func (s *several) reader(files []inputFile) (*Reader, error) {
 
 // next reads a batch with the wanted columns of all: those of the folders' names stand at these places, and have these
 // values by file.
-func (s *several) next(all, schema *arrow.Schema, wanted, at []int, values [][]scalar.Scalar) (arrow.RecordBatch, error) {
+func (s *several) next(all, schema *arrow.Schema, wanted, at []int, values [][]scalar.Scalar) (arrow.RecordBatch,
+	error) {
 	for ; s.at < len(s.readers); s.at++ {
 		r := s.readers[s.at]
 		if !r.Next() {
@@ -404,19 +409,23 @@ func placesIn(first, r *Reader) ([]int, error) {
 	for i, f := range first.schema.Fields() {
 		own := r.schema.FieldIndices(f.Name)
 		if len(own) == 0 {
-			return nil, fmt.Errorf("%s: no column %q, which %s has: files of one side must have the same columns", r.path, f.Name, first.path)
+			return nil, fmt.Errorf("%s: no column %q, which %s has: files of one side must have the same columns",
+				r.path, f.Name, first.path)
 		}
 		if len(own) > 1 {
-			return nil, fmt.Errorf("%s: %d columns %q: of several files each must have a name of its own", r.path, len(own), f.Name)
+			return nil, fmt.Errorf("%s: %d columns %q: of several files each must have a name of its own", r.path,
+				len(own), f.Name)
 		}
 		if t := r.schema.Field(own[0]).Type; !arrow.TypeEqual(t, f.Type) {
-			return nil, fmt.Errorf("%s: column %q is %s, and %s in %s: files of one side must have the same types", r.path, f.Name, t, f.Type, first.path)
+			return nil, fmt.Errorf("%s: column %q is %s, and %s in %s: files of one side must have the same types",
+				r.path, f.Name, t, f.Type, first.path)
 		}
 		places[i] = own[0]
 	}
 	for _, f := range r.schema.Fields() {
 		if !first.schema.HasField(f.Name) {
-			return nil, fmt.Errorf("%s: a column %q, which %s does not have: files of one side must have the same columns", r.path, f.Name, first.path)
+			return nil, fmt.Errorf("%s: a column %q, which %s does not have: files of one side must have the same "+
+				"columns", r.path, f.Name, first.path)
 		}
 	}
 	return places, nil
@@ -445,7 +454,8 @@ func partitions(files []inputFile) (out []partition, err error) {
 		for i, f := range files {
 			at := slices.IndexFunc(f.keys, func(o pathKey) bool { return o.name == k.name })
 			if at < 0 || len(f.keys) != len(files[0].keys) {
-				return nil, fmt.Errorf("%s: its folders are not named as those of %s: want %s=… in both", f.path, files[0].path, k.name)
+				return nil, fmt.Errorf("%s: its folders are not named as those of %s: want %s=… in both", f.path,
+					files[0].path, k.name)
 			}
 			if texts[i] = f.keys[at].value; texts[i] != nullPartition {
 				old := folderType(seen)

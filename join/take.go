@@ -18,8 +18,8 @@ type loc struct{ chunk, row int }
 
 var null = loc{-1, 0}
 
-// errTooBig says that the taken rows do not fit 32-bit offsets or 16-bit run ends, or take over 2 GiB: take fewer rows at a
-// time.
+// errTooBig says that the taken rows do not fit 32-bit offsets or 16-bit run ends, or take over 2 GiB: take fewer rows
+// at a time.
 var errTooBig = errors.New("too many rows at once for the column's offsets")
 
 // taker copies rows out of a column by index, whatever its type: it works on Arrow's physical layouts, so an
@@ -143,7 +143,8 @@ func (t *taker) unify(p *arrow.DictionaryType) error {
 			bits--
 		}
 		if size > 1<<bits {
-			return fmt.Errorf("a column of type %s comes with several dictionaries, of %d values together: too many for its index type", p, size)
+			return fmt.Errorf("a column of type %s comes with several dictionaries, of %d values together: too many "+
+				"for its index type", p, size)
 		}
 	}
 	for c := range t.chunks {

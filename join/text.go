@@ -13,8 +13,8 @@ import (
 	"github.com/warpmap/warpmap/internal/crash"
 )
 
-// Text is read and written by blocks of whole records, on all cores: one goroutine reads and cuts, as many as there are cores take the
-// blocks apart, and what comes of them keeps their order.
+// Text is read and written by blocks of whole records, on all cores: one goroutine reads and cuts, as many as there are
+// cores take the blocks apart, and what comes of them keeps their order.
 
 // textBlock is how much of a file a block has, about. Tests make it small.
 var textBlock = 2 << 20
@@ -28,9 +28,11 @@ type textSource func() (io.ReadCloser, error)
 // unread is what inOrder says of a panic where text is read.
 const unread = "the text could not be read"
 
-// inOrder brings what produce sends to work, on as many goroutines as cores, and gives the results in order, then io.EOF. stop ends the work and
-// waits for it; it may be called at any time, and more than once. what is said of a panic.
-func inOrder[T, R any](what string, produce func(send func(T) bool) error, work func(T) (R, error)) (next func() (R, error), stop func()) {
+// inOrder brings what produce sends to work, on as many goroutines as cores, and gives the results in order, then
+// io.EOF. stop ends the work and waits for it; it may be called at any time, and more than once. what is said of a
+// panic.
+func inOrder[T, R any](what string, produce func(send func(T) bool) error,
+	work func(T) (R, error)) (next func() (R, error), stop func()) {
 	type result struct {
 		r   R
 		err error
@@ -106,8 +108,8 @@ func inOrder[T, R any](what string, produce func(send func(T) bool) error, work 
 	}, stop
 }
 
-// blocks cuts what it reads into stretches of whole records, and sends them. end gives the end of the last record in b that is known to be
-// whole, 0 for none.
+// blocks cuts what it reads into stretches of whole records, and sends them. end gives the end of the last record in b
+// that is known to be whole, 0 for none.
 func blocks(in io.Reader, end func(b []byte) int, send func(b []byte) bool) error {
 	var rest []byte
 	for size := textBlock; ; {
@@ -126,7 +128,8 @@ func blocks(in io.Reader, end func(b []byte) int, send func(b []byte) bool) erro
 		at := end(b)
 		if at == 0 {
 			if len(b) >= maxRecord {
-				return &lineError{line: 1, err: fmt.Errorf("a record of more than %d MiB: is a quote missing?", maxRecord>>20)}
+				return &lineError{line: 1, err: fmt.Errorf("a record of more than %d MiB: is a quote missing?",
+					maxRecord>>20)}
 			}
 			rest, size = b, 2*len(b)
 			continue
@@ -162,8 +165,8 @@ func records(schema *arrow.Schema, lines int64, block func() (*textBatch, error)
 	}
 }
 
-// readTo reads until b is full, or gives io.EOF where the input ends before. io.ReadFull's error for that is also what a decompressor says of
-// an input that was cut.
+// readTo reads until b is full, or gives io.EOF where the input ends before. io.ReadFull's error for that is also what
+// a decompressor says of an input that was cut.
 func readTo(in io.Reader, b []byte) (n int, err error) {
 	for n < len(b) && err == nil {
 		var m int
@@ -176,7 +179,8 @@ func readTo(in io.Reader, b []byte) (n int, err error) {
 	return n, err
 }
 
-// lastLine is the end of the last line in b that is known to be whole. Lines end in a line feed, a carriage return, or both.
+// lastLine is the end of the last line in b that is known to be whole. Lines end in a line feed, a carriage return, or
+// both.
 func lastLine(b []byte) int {
 	if i := bytes.LastIndexByte(b, '\n'); i >= 0 {
 		return i + 1

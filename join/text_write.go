@@ -19,7 +19,8 @@ type rowWriter interface {
 	rows(b []byte, rec arrow.RecordBatch) ([]byte, error) // all of a batch
 }
 
-// textEncoder writes rows as text, on all cores: pieces of batches are encoded, and compressed, beside one another, and go to the file in their order.
+// textEncoder writes rows as text, on all cores: pieces of batches are encoded, and compressed, beside one another, and
+// go to the file in their order.
 type textEncoder struct {
 	pieces chan arrow.RecordBatch
 	ended  chan struct{} // when all is in the file, or nothing will be

@@ -179,7 +179,8 @@ func (v *vec) slice(from, to int) *vec {
 	return out
 }
 
-// concat puts vecs of one column one behind the other. Codes stay codes where the dictionaries together are small beside the rows.
+// concat puts vecs of one column one behind the other. Codes stay codes where the dictionaries together are small
+// beside the rows.
 func concat(vecs []*vec) *vec {
 	if len(vecs) == 1 {
 		return vecs[0]
@@ -331,8 +332,8 @@ func (v *vec) push(b []byte) {
 	v.ends = append(v.ends, len(v.text))
 }
 
-// Values are made codes where a row group has at most so many different ones, of so many bytes together; and after the first rows,
-// where at most half of them differ.
+// Values are made codes where a row group has at most so many different ones, of so many bytes together; and after the
+// first rows, where at most half of them differ.
 const (
 	dictEntries = 1 << 16
 	dictBytes   = 1 << 20

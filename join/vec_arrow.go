@@ -8,8 +8,8 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/schema"
 )
 
-// vecOf sees a column of Arrow arrays as a flat Parquet column's values; nil where that takes more than copying numbers, and the
-// library has to do it.
+// vecOf sees a column of Arrow arrays as a flat Parquet column's values; nil where that takes more than copying
+// numbers, and the library has to do it.
 func vecOf(arrays []arrow.Array, col *schema.Column) *vec {
 	var vecs []*vec
 	for _, a := range arrays {

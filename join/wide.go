@@ -13,8 +13,9 @@ import (
 	"github.com/apache/arrow-go/v18/arrow/decimal256"
 )
 
-// Keys that are no numbers of up to 16 bytes together are hashed to 8 bytes, which the table has; and what it finds is compared byte by
-// byte. On the build side no two keys may have the same hash, so that each has rows of its own: where two do, all are hashed anew.
+// Keys that are no numbers of up to 16 bytes together are hashed to 8 bytes, which the table has; and what it finds is
+// compared byte by byte. On the build side no two keys may have the same hash, so that each has rows of its own: where
+// two do, all are hashed anew.
 
 // wideKinds are kinds of key columns whose values are compared as bytes.
 var wideKinds = map[string]bool{"string": true, "binary": true, "float": true, "boolean": true, "decimal": true}
@@ -41,8 +42,8 @@ func wideDomain(t arrow.DataType) (domain, bool) {
 	return domain{}, false
 }
 
-// canonical gives a key column's values in a form in which equal ones have equal bytes, decimals without so many digits behind the point; it clears
-// in ok the rows of decimals that have more.
+// canonical gives a key column's values in a form in which equal ones have equal bytes, decimals without so many digits
+// behind the point; it clears in ok the rows of decimals that have more.
 func (k *key) canonical(a arrow.Array, drop int, ok []bool) (*vec, error) {
 	v := &vec{n: a.Len()}
 	switch a := a.(type) {
