@@ -37,16 +37,17 @@ func (e *InputError) Unwrap() error { return e.Err }
 // suffixes are the endings of the files that are read of a folder, without that of a packing.
 var suffixes = []string{".fa", ".fasta", ".fna", ".ffn", ".frn", ".fas", ".fsa", ".fq", ".fastq"}
 
-// Expand gives the files that inputs name: each is a file, "-" for standard input, a pattern (with ** for folders within
-// folders), or a folder, which stands for the files below it whose names end as those of sequences do (.fa, .fasta, .fna,
-// .fq, .fastq and the like, also with .gz or .zst behind). Those of a pattern or folder come in the order of their names;
-// names that begin with a dot are passed over. Errors: *InputError for an input that names nothing, and for standard
-// input or a pipe that is given twice.
+// Expand gives the files that inputs name: each is a file, "-" for standard input, a pattern (with ** for folders
+// within folders), or a folder, which stands for the files below it whose names end as those of sequences do (.fa,
+// .fasta, .fna, .fq, .fastq and the like, also with .gz or .zst behind). Those of a pattern or folder come in the order
+// of their names; names that begin with a dot are passed over. Errors: *InputError for an input that names nothing, and
+// for standard input or a pipe that is given twice.
 func Expand(inputs []string) (all []string, err error) {
 	for _, input := range inputs {
 		found, as, err := files.Expand(input, ".", ofSequences)
 		if err == nil && as == files.InFolder && found == nil {
-			err = fmt.Errorf("a folder without files whose names end in one of %s: name the files", strings.Join(suffixes, ", "))
+			err = fmt.Errorf("a folder without files whose names end in one of %s: name the files",
+				strings.Join(suffixes, ", "))
 		}
 		if err != nil {
 			return nil, &InputError{Input: input, Err: err}
@@ -110,7 +111,8 @@ func sizeOf(file *os.File) (size int64, ok bool) {
 
 // foreign are the first bytes of what users take for sequences, and what they can do.
 var foreign = []struct{ first, what string }{
-	{"BZh", "bzip2 data: unpack it, as with bzip2 -dc FILE | …"}, {"\xfd7zXZ\x00", "xz data: unpack it, as with xz -dc FILE | …"}, {"PK\x03\x04", "a zip archive: unpack it"},
+	{"BZh", "bzip2 data: unpack it, as with bzip2 -dc FILE | …"}, {"\xfd7zXZ\x00",
+		"xz data: unpack it, as with xz -dc FILE | …"}, {"PK\x03\x04", "a zip archive: unpack it"},
 	{"\xef\xbb\xbf", "a byte order mark stands before the text: take its three bytes away"},
 	{"\xff\xfe", "UTF-16 text: make it UTF-8 or ASCII"}, {"\xfe\xff", "UTF-16 text: make it UTF-8 or ASCII"},
 }
@@ -125,6 +127,6 @@ func neither(text []byte) error {
 	return errNeither
 }
 
-// RemoveHidden removes the files of this process that are not whole, as those that kmers.Count and Database.Save write, and
-// lets none begin. It is for a process that has to end at once, while a call that cannot be interrupted still runs.
+// RemoveHidden removes the files of this process that are not whole, as those that kmers.Count and Database.Save write,
+// and lets none begin. It is for a process that has to end at once, while a call that cannot be interrupted still runs.
 func RemoveHidden() { files.RemoveHidden() }

@@ -18,18 +18,22 @@ const (
 var (
 	errEmpty   = errors.New("no records: the input is empty (want FASTA or FASTQ)")
 	errNeither = errors.New("neither FASTA, which begins with >, nor FASTQ, which begins with @")
-	errReturn  = errors.New("a carriage return within a line: lines that end so are those of old Macs; change them, as with tr '\\r' '\\n'")
-	errZero    = errors.New("a zero byte: the file is damaged, or is no text")
-	errFastq   = errors.New("a line that begins with @, as records of FASTQ do: FASTQ in the middle of FASTA; want a file for each")
-	errFasta   = errors.New("a line that begins with >, as records of FASTA do: FASTA in the middle of FASTQ; want a file for each")
+	errReturn  = errors.New("a carriage return within a line: lines that end so are those of old Macs; change them, " +
+		"as with tr '\\r' '\\n'")
+	errZero  = errors.New("a zero byte: the file is damaged, or is no text")
+	errFastq = errors.New(
+		"a line that begins with @, as records of FASTQ do: FASTQ in the middle of FASTA; want a file for each")
+	errFasta = errors.New(
+		"a line that begins with >, as records of FASTA do: FASTA in the middle of FASTQ; want a file for each")
 )
 
-// mostName is how long a name may be. Those of sequencers and of NCBI take some hundred bytes; a longer one is a file without line ends, or is meant to be told
-// again and again.
+// mostName is how long a name may be. Those of sequencers and of NCBI take some hundred bytes; a longer one is a file
+// without line ends, or is meant to be told again and again.
 const mostName = 64 << 10
 
 func longName(n int) error {
-	return fmt.Errorf("%w: a name of %d bytes, want %d at most; shorten it, or see whether line ends are missing", ErrTooLong, n, mostName)
+	return fmt.Errorf("%w: a name of %d bytes, want %d at most; shorten it, or see whether line ends are missing",
+		ErrTooLong, n, mostName)
 }
 
 // formatOf tells the format of a text by its first byte that is not blank; ok is false where all are.
@@ -46,7 +50,8 @@ func formatOf(text []byte) (f format, ok bool) {
 	return unknown, false
 }
 
-// cut is where the last record of a text begins, which may not be whole: what is before it is whole records. 0: there is one record at most.
+// cut is where the last record of a text begins, which may not be whole: what is before it is whole records. 0: there
+// is one record at most.
 func (f format) cut(text []byte) int {
 	last := lastHeader
 	if f == fastq {
@@ -73,8 +78,9 @@ func lastHeader(text []byte, start int) (last int) {
 	}
 }
 
-// lastRead is where the last line from start on begins that is a header of FASTQ: it begins with @, and the second behind it with +. Qualities may
-// begin with @, but the second line behind them are letters, or what stands before them.
+// lastRead is where the last line from start on begins that is a header of FASTQ: it begins with @, and the second
+// behind it with +. Qualities may begin with @, but the second line behind them are letters, or what stands before
+// them.
 func lastRead(text []byte, start int) (last int) {
 	before, header := -1, -1 // the lines before this one, where they begin with @
 	at := start
@@ -166,7 +172,8 @@ func (p *parser) end() {
 	p.to++
 }
 
-// parse makes a block of records, of the whole text unless it has more than p.most. The line of an error is counted from the text's first.
+// parse makes a block of records, of the whole text unless it has more than p.most. The line of an error is counted
+// from the text's first.
 func (p *parser) parse(f format) error {
 	if p.at == 0 {
 		p.zeros = bytes.IndexByte(p.text, 0) >= 0
@@ -263,7 +270,8 @@ func (p *parser) fastq() error {
 			if err := p.fault(err.Line, err.Err); err != nil {
 				return err
 			}
-			// The next line that is a header begins the next record: it may be one of those that were taken for this one's.
+			// The next line that is a header begins the next record: it may be one of those that were taken for this
+			// one's.
 			p.at, p.line, p.passed = at, header, passed
 			p.seek()
 		}
@@ -297,7 +305,8 @@ func (p *parser) read(header []byte) *InputError {
 	case len(letters) > 0 && letters[0] == '+':
 		return at(p.line-1, "a line %q where FASTQ has letters", clip(letters))
 	case len(plus) == 0 || plus[0] != '+':
-		return at(p.line, "a line %q where FASTQ has one that begins with +: records of FASTQ have four lines each", clip(plus))
+		return at(p.line, "a line %q where FASTQ has one that begins with +: records of FASTQ have four lines each",
+			clip(plus))
 	}
 	quality, _ := p.next() // a record without letters may lack the line
 	switch {

@@ -22,8 +22,8 @@ type Record struct {
 	Start, End int    // its letters are Text[Start:End]
 }
 
-// Block is whole records in a row of one input. Text holds their letters as they stand in the file (any case, any letter), without line ends, with one
-// byte '\n' behind each record. Names and Text are good until Release.
+// Block is whole records in a row of one input. Text holds their letters as they stand in the file (any case, any
+// letter), without line ends, with one byte '\n' behind each record. Names and Text are good until Release.
 type Block struct {
 	Input   string
 	First   int64 // number of the first record in its input, from 0
@@ -64,8 +64,8 @@ func (m *memory) release() {
 	}
 }
 
-// texts is memory that was released. It is kept, whatever the garbage collector does, as long as the stream: memory that is new is zeroed, and brought in page
-// by page, which takes longer than reading and parsing a text.
+// texts is memory that was released. It is kept, whatever the garbage collector does, as long as the stream: memory
+// that is new is zeroed, and brought in page by page, which takes longer than reading and parsing a text.
 type texts struct {
 	mu   sync.Mutex
 	free [][]byte
@@ -80,7 +80,8 @@ func (t *texts) put(raw []byte) {
 // longText is the bytes of a text that is longer than blocks of many letters: one record.
 const longText = 32 << 20
 
-// get is memory for so many bytes: of what was released and is not much larger, what came last, for it may be in a cache.
+// get is memory for so many bytes: of what was released and is not much larger, what came last, for it may be in a
+// cache.
 func (t *texts) get(n int) []byte {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -91,7 +92,8 @@ func (t *texts) get(n int) []byte {
 		}
 	}
 	if n >= longText {
-		return make([]byte, n, 1<<bits.Len(uint(n-1))) // lest records that are each a little longer than the last have new memory every time
+		// lest records that are each a little longer than the last have new memory every time
+		return make([]byte, n, 1<<bits.Len(uint(n-1)))
 	}
 	return make([]byte, n, n+n/8)
 }
@@ -101,14 +103,17 @@ func (t *texts) memory(raw []byte) *memory { return &memory{users: 1, raw: raw, 
 
 // Options say how inputs are read. The zero value is good.
 type Options struct {
-	BlockBytes int  // letters of a block, about (a longer record is whole in one); 0: 8 MiB
-	Threads    int  // inputs and blocks of one that are unpacked and parsed beside one another; 0: GOMAXPROCS
-	SkipBroken bool // broken records, and inputs without any, are left out and counted; not what is packed otherwise, or another kind of text (of FASTA in FASTQ, its headers are counted)
+	BlockBytes int // letters of a block, about (a longer record is whole in one); 0: 8 MiB
+	Threads    int // inputs and blocks of one that are unpacked and parsed beside one another; 0: GOMAXPROCS
+	// broken records, and inputs without any, are left out and counted; not what is packed otherwise, or another kind
+	// of text (of FASTA in FASTQ, its headers are counted)
+	SkipBroken bool
 
-	// MaxLetters bounds the letters of a record, for inputs that nobody vouches for: a longer one is an error, and so is zstd with windows of
-	// more than 8 MiB. 0: no bound.
+	// MaxLetters bounds the letters of a record, for inputs that nobody vouches for: a longer one is an error, and so
+	// is zstd with windows of more than 8 MiB. 0: no bound.
 	MaxLetters int
-	// Open, if not nil, opens the inputs, whose names then stand for themselves. The first block of each is smaller, so that it comes soon.
+	// Open, if not nil, opens the inputs, whose names then stand for themselves. The first block of each is smaller, so
+	// that it comes soon.
 	Open func(input string) (io.ReadCloser, error)
 }
 
@@ -117,13 +122,15 @@ const (
 	openedBlockBytes  = 1 << 16
 )
 
-// ErrTooLong is a record with more than Options.MaxLetters, or that the machine's memory does not hold, or with a name of more than 64 KiB.
+// ErrTooLong is a record with more than Options.MaxLetters, or that the machine's memory does not hold, or with a name
+// of more than 64 KiB.
 var ErrTooLong = errors.New("a record that is too long")
 
 // textBytes is how long the text of a record may be: lines may be of one letter, and qualities are letters once more.
 func (o Options) textBytes() int { return max(o.BlockBytes, 1<<16+4*o.MaxLetters) }
 
-// recordText is how much text a record of a block has on average, at least: a Record takes 40 bytes, and what is made of one later more, however short it is.
+// recordText is how much text a record of a block has on average, at least: a Record takes 40 bytes, and what is made
+// of one later more, however short it is.
 const recordText = 16
 
 // records is how many a block has at most.
@@ -147,11 +154,11 @@ func (c *Counts) add(b *Block) {
 	c.Letters += int64(len(b.Text) - len(b.Records))
 }
 
-// Read reads inputs (see Expand) and calls each for its blocks, in the order of the inputs and their records, from one goroutine. Blocks without records
-// do not come. What is read is counted also where it ends by an error.
+// Read reads inputs (see Expand) and calls each for its blocks, in the order of the inputs and their records, from one
+// goroutine. Blocks without records do not come. What is read is counted also where it ends by an error.
 //
-// Errors: *InputError for what cannot be read, with the line of a record that is broken; those of each, and ctx's. Blocks before the one
-// with the broken record have come by then.
+// Errors: *InputError for what cannot be read, with the line of a record that is broken; those of each, and ctx's.
+// Blocks before the one with the broken record have come by then.
 func Read(ctx context.Context, inputs []string, o Options, each func(*Block) error) (Counts, error) {
 	s, err := newStream(ctx, inputs, o)
 	if err != nil {
@@ -236,7 +243,8 @@ func (s *stream) readersOf(in *input) int {
 func (s *stream) next() (*Block, error) {
 	for s.at < len(s.inputs) && s.ctx.Err() == nil {
 		for len(s.opened) < s.o.Threads && s.at+len(s.opened) < len(s.inputs) {
-			in := &input{name: s.inputs[s.at+len(s.opened)], jobs: make(chan *job, s.o.Threads+1), first: make(chan struct{})}
+			in := &input{name: s.inputs[s.at+len(s.opened)], jobs: make(chan *job, s.o.Threads+1),
+				first: make(chan struct{})}
 			go func() {
 				defer close(in.jobs)
 				if err := crash.Catch(func() error { s.read(in); return nil }); err != nil {
@@ -295,7 +303,8 @@ func (s *stream) take(j *job) (*Block, error) {
 	}
 	if i := s.tooLong(j.records); i >= 0 {
 		r := j.records[i]
-		return nil, &InputError{Input: input, Err: fmt.Errorf("%w: %q has %d letters, want %d at most", ErrTooLong, clip(r.Name), r.End-r.Start, s.o.MaxLetters)}
+		return nil, &InputError{Input: input, Err: fmt.Errorf("%w: %q has %d letters, want %d at most", ErrTooLong,
+			clip(r.Name), r.End-r.Start, s.o.MaxLetters)}
 	}
 	b := &Block{Input: input, First: s.first, Text: j.text[j.base:j.to:j.to], Records: j.records, memory: j.memory}
 	if j.more() {
@@ -373,8 +382,8 @@ func (s *stream) read(in *input) {
 	}
 }
 
-// know tells the format by the first chunk that is not blank, and what is wrong with a chunk. Of what is packed, the first
-// byte that is not blank decides before an error behind it does, which may be in this chunk or in a later one.
+// know tells the format by the first chunk that is not blank, and what is wrong with a chunk. Of what is packed, the
+// first byte that is not blank decides before an error behind it does, which may be in this chunk or in a later one.
 func (f *source) know(c *chunk) error {
 	if packed := f.text != nil && f.text.Packing != ""; c.err != nil && !packed {
 		return c.err
@@ -401,16 +410,20 @@ var recordRoom = func() int64 {
 	return free
 }
 
-// long looks after text in which no record was found that follows another: it must not be longer than a record may be, or than memory holds, and in FASTQ, where a
-// record's beginning takes three lines to tell, there may be one that no chunk has whole. Searching each time that the text has doubled takes as long as copying it twice.
+// long looks after text in which no record was found that follows another: it must not be longer than a record may be,
+// or than memory holds, and in FASTQ, where a record's beginning takes three lines to tell, there may be one that no
+// chunk has whole. Searching each time that the text has doubled takes as long as copying it twice.
 func (s *stream) long(in *input, f format, left *pieces) bool {
 	if s.o.MaxLetters > 0 && left.n > s.o.textBytes() {
-		return s.fail(in, &InputError{Line: 1, Err: fmt.Errorf("%w: more than %d bytes of text, want %d letters at most", ErrTooLong, left.n, s.o.MaxLetters)})
+		return s.fail(in,
+			&InputError{Line: 1, Err: fmt.Errorf("%w: more than %d bytes of text, want %d letters at most", ErrTooLong,
+				left.n, s.o.MaxLetters)})
 	}
 	if left.n >= 2*left.weighed {
 		left.weighed = left.n
 		if room := recordRoom(); room > 0 && room/3 < int64(left.n) { // to double, and to be put together
-			return s.fail(in, &InputError{Line: 1, Err: fmt.Errorf("%w: more than %d bytes, and the machine's memory has no room to put it together: want shorter records, or a machine with more memory",
+			return s.fail(in, &InputError{Line: 1, Err: fmt.Errorf("%w: more than %d bytes, and the machine's memory "+
+				"has no room to put it together: want shorter records, or a machine with more memory",
 				ErrTooLong, left.n)})
 		}
 	}
@@ -476,11 +489,12 @@ func (s *stream) fail(in *input, err error) bool {
 	return false
 }
 
-var errSkipMates = errors.New("broken records of mates cannot be left out: nothing would tell which of those behind belong together; mend the files, or read them as single reads")
+var errSkipMates = errors.New("broken records of mates cannot be left out: nothing would tell which of those behind " +
+	"belong together; mend the files, or read them as single reads")
 
-// ReadPaired is Read of mates: the n-th record of first with the n-th of second, in blocks with equal numbers of records. Which inputs the records of
-// either side come from does not matter. Counts are of both sides. Errors as of Read; *InputError where one side has fewer records; Options.SkipBroken, for
-// then nobody knew whose mate a record is.
+// ReadPaired is Read of mates: the n-th record of first with the n-th of second, in blocks with equal numbers of
+// records. Which inputs the records of either side come from does not matter. Counts are of both sides. Errors as of
+// Read; *InputError where one side has fewer records; Options.SkipBroken, for then nobody knew whose mate a record is.
 func ReadPaired(ctx context.Context, first, second []string, o Options, each func(a, b *Block) error) (Counts, error) {
 	if o.SkipBroken {
 		return Counts{}, errSkipMates
@@ -510,7 +524,8 @@ func ReadPaired(ctx context.Context, first, second []string, o Options, each fun
 			fallthrough
 		case sides[0].block == nil:
 			return counts(), &InputError{Input: short.inputs[len(short.inputs)-1],
-				Err: fmt.Errorf("ends after %d records of its side, and there are more mates: paired inputs have equal numbers of records", short.seen)}
+				Err: fmt.Errorf("ends after %d records of its side, and there are more mates: paired inputs have "+
+					"equal numbers of records", short.seen)}
 		}
 		n := min(sides[0].left(), sides[1].left())
 		if err := each(sides[0].take(n), sides[1].take(n)); err != nil {
@@ -519,8 +534,8 @@ func ReadPaired(ctx context.Context, first, second []string, o Options, each fun
 	}
 }
 
-// ReadInterleaved is Read of mates that take turns in their inputs: first, second, first, second. The blocks of both sides may have one Text. Errors as of
-// Read; *InputError where the last has no mate.
+// ReadInterleaved is Read of mates that take turns in their inputs: first, second, first, second. The blocks of both
+// sides may have one Text. Errors as of Read; *InputError where the last has no mate.
 func ReadInterleaved(ctx context.Context, inputs []string, o Options, each func(a, b *Block) error) (Counts, error) {
 	if o.SkipBroken {
 		return Counts{}, errSkipMates
@@ -551,7 +566,8 @@ func ReadInterleaved(ctx context.Context, inputs []string, o Options, each func(
 		return each(sides[0], sides[1])
 	})
 	if err == nil && odd != nil {
-		err = &InputError{Input: odd.Input, Err: fmt.Errorf("%q, the last record, has no mate: want them in turns", clip(odd.Records[0].Name))}
+		err = &InputError{Input: odd.Input, Err: fmt.Errorf("%q, the last record, has no mate: want them in turns",
+			clip(odd.Records[0].Name))}
 	}
 	return counts, err
 }
@@ -559,7 +575,8 @@ func ReadInterleaved(ctx context.Context, inputs []string, o Options, each func(
 // single is a copy of one record, as a block.
 func (b *Block) single(r Record) *Block {
 	text := bytes.Clone(b.Text[r.Start : r.End+1])
-	return &Block{Input: b.Input, First: b.First, Text: text, Records: []Record{{Name: bytes.Clone(r.Name), End: len(text) - 1}}}
+	return &Block{Input: b.Input, First: b.First, Text: text,
+		Records: []Record{{Name: bytes.Clone(r.Name), End: len(text) - 1}}}
 }
 
 // side is the blocks of one side of pairs, of which parts are taken.
@@ -586,7 +603,8 @@ func (s *side) take(n int) *Block {
 	b := s.block
 	records := b.Records[s.from : s.from+n]
 	base, end := records[0].Start, records[n-1].End+1
-	part := &Block{Input: b.Input, First: b.First + int64(s.from), Text: b.Text[base:end:end], Records: records, memory: b.memory.share()}
+	part := &Block{Input: b.Input, First: b.First + int64(s.from), Text: b.Text[base:end:end], Records: records,
+		memory: b.memory.share()}
 	if base > 0 {
 		for i := range records {
 			records[i].Start -= base

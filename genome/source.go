@@ -13,7 +13,8 @@ import (
 const (
 	// mostReaders is how many goroutines copy a plain file from the page cache, at most. Each holds a chunk.
 	mostReaders = 8
-	// mostRoom is the room before a chunk, at most. What a chunk leaves to the next is copied there if it is no more: of reads it is a few hundred bytes.
+	// mostRoom is the room before a chunk, at most. What a chunk leaves to the next is copied there if it is no more:
+	// of reads it is a few hundred bytes.
 	mostRoom = 64 << 10
 )
 
@@ -34,7 +35,8 @@ func (c *chunk) search(f format) {
 	}
 }
 
-// source reads an input chunk by chunk: a plain file by several goroutines, each at another place, and what comes in a row by one.
+// source reads an input chunk by chunk: a plain file by several goroutines, each at another place, and what comes in a
+// row by one.
 type source struct {
 	s      *stream
 	in     *input
@@ -141,7 +143,8 @@ type pieces struct {
 // keptBlanks is how many blank lines in a row are as good as more: a record of FASTQ has fewer.
 const keptBlanks = 4
 
-// addLong adds a chunk in which no record was found. One of blank lines alone leaves few of them: a small packed file of such lines would take all memory.
+// addLong adds a chunk in which no record was found. One of blank lines alone leaves few of them: a small packed file
+// of such lines would take all memory.
 func (p *pieces) addLong(x piece) {
 	if slices.ContainsFunc(x.text, func(b byte) bool { return b > ' ' || b == 0 }) {
 		p.add(x)

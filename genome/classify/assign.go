@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// assigner tells of which taxon a reference is: by taxid|N in its header; by its file's accession, in assembly_summary.txt; by its own
-// accession, in *.accession2taxid.
+// assigner tells of which taxon a reference is: by taxid|N in its header; by its file's accession, in
+// assembly_summary.txt; by its own accession, in *.accession2taxid.
 type assigner struct {
 	dir              string // where the lists lie; empty: there are none
 	summaries, lists int    // files
@@ -49,7 +49,8 @@ func packedOrNot(dir, pattern string) (names []string) {
 	for _, ending := range []string{"", ".gz", ".zst"} {
 		found, _ := filepath.Glob(filepath.Join(dir, pattern+ending))
 		for _, name := range found {
-			if ending == "" || !slices.Contains(names, strings.TrimSuffix(name, ending)) { // the one that is unpacked may be newer
+			// the one that is unpacked may be newer
+			if ending == "" || !slices.Contains(names, strings.TrimSuffix(name, ending)) {
 				names = append(names, name)
 			}
 		}

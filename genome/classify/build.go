@@ -29,7 +29,8 @@ type pair struct {
 	location uint64
 }
 
-// Builder makes a database of references, on one device or several, each of which takes a block of text after the other. It is for one goroutine.
+// Builder makes a database of references, on one device or several, each of which takes a block of text after the
+// other. It is for one goroutine.
 type Builder struct {
 	// Progress, if not nil, is told after each block of Add how many letters there are.
 	Progress func(letters int64)
@@ -72,14 +73,15 @@ type placer struct {
 	next   device.Slice[uint64]
 }
 
-// pairRoom is the memory that a pair in a table may take while the table grows: slots of 24 bytes, half of them free, and those of the table before.
+// pairRoom is the memory that a pair in a table may take while the table grows: slots of 24 bytes, half of them free,
+// and those of the table before.
 const pairRoom = 96
 
 // placers is how many blocks a device takes at once: one is copied there while another is sketched.
 const placers = 2
 
-// NewBuilder makes a Builder without references, with the taxonomy of a folder: see LoadTaxonomy. There, too, lie assembly_summary*.txt and
-// *.accession2taxid, if any. More devices are those beside. The caller closes it.
+// NewBuilder makes a Builder without references, with the taxonomy of a folder: see LoadTaxonomy. There, too, lie
+// assembly_summary*.txt and *.accession2taxid, if any. More devices are those beside. The caller closes it.
 //
 // Errors: options out of range; *genome.InputError; what device.Compile returns.
 func NewBuilder(d *device.Device, taxonomy string, o Options, beside ...*device.Device) (*Builder, error) {
@@ -117,7 +119,8 @@ func newBuilder(devices []*device.Device, t *Taxonomy, a *assigner, o Options, t
 				return nil, err
 			}
 			s.most = free / pairRoom
-			if s.table, err = warpcore.NewMultiBucket[uint32, uint64](d, warpcore.MultiBucketOptions{Bucket: 2}); err != nil {
+			if s.table, err = warpcore.NewMultiBucket[uint32, uint64](d,
+				warpcore.MultiBucketOptions{Bucket: 2}); err != nil {
 				return nil, err
 			}
 		}
@@ -163,8 +166,8 @@ type references struct {
 	places  []uint64
 }
 
-// Add reads references: files, globs, folders or "-". Those whose taxon nothing tells, or that is not in the taxonomy, are of the root. What a device has no
-// room for goes to the host's memory.
+// Add reads references: files, globs, folders or "-". Those whose taxon nothing tells, or that is not in the taxonomy,
+// are of the root. What a device has no room for goes to the host's memory.
 //
 // Errors: what genome.Read returns; *device.OutOfMemoryError; *table.FullError.
 func (b *Builder) Add(ctx context.Context, inputs []string, o genome.Options) (counts genome.Counts, err error) {
@@ -223,7 +226,8 @@ func (b *Builder) cut(block *genome.Block) (*references, error) {
 			r.places = append(r.places, number|uint64(i))
 		}
 		b.letters += int64(x.End - x.Start)
-		b.targets = append(b.targets, target{string(x.Name), b.taxonOf(string(x.Name), block.Input), uint32(len(r.windows) - first)})
+		b.targets = append(b.targets, target{string(x.Name), b.taxonOf(string(x.Name), block.Input),
+			uint32(len(r.windows) - first)})
 	}
 	return r, nil
 }
@@ -327,7 +331,8 @@ func (b *Builder) taxonOf(header, file string) uint32 {
 // someNames is how many names a message has.
 const someNames = 3
 
-// Unknown is how many of the references that Add has read have no taxon but the root, because nothing tells another, and the names of the first of them.
+// Unknown is how many of the references that Add has read have no taxon but the root, because nothing tells another,
+// and the names of the first of them.
 func (b *Builder) Unknown() (n int, first []string) { return b.unknowns, b.unknown }
 
 // knowsNothing is an error where Add has read references, and nothing tells a taxon of any.
@@ -336,7 +341,9 @@ func (b *Builder) knowsNothing() error {
 		return nil
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "none of %d sequences has a taxon, and so they would tell nothing of reads: want taxid|N in the headers", b.read)
+	fmt.Fprintf(&text,
+		"none of %d sequences has a taxon, and so they would tell nothing of reads: want taxid|N in the headers",
+		b.read)
 	if a := b.assigner; a.dir == "" {
 		text.WriteString(", or a folder of --taxonomy with assembly_summary*.txt or *.accession2taxid")
 	} else {
@@ -346,8 +353,10 @@ func (b *Builder) knowsNothing() error {
 			}
 			return fmt.Sprintf("%d %s with %d rows", n, name, rows)
 		}
-		fmt.Fprintf(&text, ", or the accessions of the files in assembly_summary*.txt, or those of the sequences, such as %q, in *.accession2taxid; there are %s and %s in %s", b.unknown[0],
-			lists(a.summaries, len(a.assemblies), "assembly_summary*.txt"), lists(a.lists, len(a.accessions), "*.accession2taxid"), a.dir)
+		fmt.Fprintf(&text, ", or the accessions of the files in assembly_summary*.txt, or those of the sequences, "+
+			"such as %q, in *.accession2taxid; there are %s and %s in %s", b.unknown[0],
+			lists(a.summaries, len(a.assemblies), "assembly_summary*.txt"), lists(a.lists, len(a.accessions),
+				"*.accession2taxid"), a.dir)
 	}
 	if b.lacking > 0 {
 		fmt.Fprintf(&text, "; %d have a taxid that the taxonomy lacks, such as %d", b.lacking, b.lacks)
@@ -355,8 +364,9 @@ func (b *Builder) knowsNothing() error {
 	return errors.New(text.String())
 }
 
-// Extend makes a Builder that has what a database has, to add to it. assignments is a folder with assembly_summary*.txt and *.accession2taxid for
-// what is added; empty: headers tell. Features that had more than MaxLocations locations keep the first, which what is added comes behind.
+// Extend makes a Builder that has what a database has, to add to it. assignments is a folder with assembly_summary*.txt
+// and *.accession2taxid for what is added; empty: headers tell. Features that had more than MaxLocations locations keep
+// the first, which what is added comes behind.
 func Extend(d *device.Device, db *Database, assignments string, beside ...*device.Device) (*Builder, error) {
 	a := &assigner{}
 	if assignments != "" {
@@ -374,7 +384,8 @@ func Extend(d *device.Device, db *Database, assignments string, beside ...*devic
 	}
 	b.targets, b.letters = slices.Clone(db.targets), db.letters
 	features, _ := db.lengths()
-	l := &listed{features: make([]uint32, 0, features), ends: make([]uint64, 0, features), locations: make([]uint64, 0, db.Stats().Locations)}
+	l := &listed{features: make([]uint32, 0, features), ends: make([]uint64, 0, features),
+		locations: make([]uint64, 0, db.Stats().Locations)}
 	err = db.Each(func(f uint32, locations []uint64) {
 		l.features, l.locations = append(l.features, f), append(l.locations, locations...)
 		l.ends = append(l.ends, uint64(len(l.locations)))

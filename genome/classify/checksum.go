@@ -15,7 +15,8 @@ const checkedAtOnce = 16 << 20
 // Polynomials over GF(2) modulo the checksum's have x⁰ in the highest bit.
 const one, power8 = 1 << 31, 1 << 23
 
-// checksum is the CRC-32C of b, which all cores read: one alone is slower than the disks, and the memory, that large databases lie in.
+// checksum is the CRC-32C of b, which all cores read: one alone is slower than the disks, and the memory, that large
+// databases lie in.
 func checksum(b []byte) uint32 {
 	n := (len(b) + checkedAtOnce - 1) / checkedAtOnce
 	sums := make([]uint32, n)

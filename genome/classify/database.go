@@ -31,8 +31,8 @@ type Database struct {
 	stored    *stored  // where these three lie, of a database that was opened
 }
 
-// A file is a head of headBytes: magic, version, length and checksum of a description in JSON, checksum of these; the description; the sections
-// it names, each at a multiple of sectionAlign. All numbers have their low byte first.
+// A file is a head of headBytes: magic, version, length and checksum of a description in JSON, checksum of these; the
+// description; the sections it names, each at a multiple of sectionAlign. All numbers have their low byte first.
 const (
 	magic        = "warpclas"
 	version      = 1
@@ -72,7 +72,8 @@ func (c *columns) each(visit func(name string, column any) error) error {
 		column any
 	}{{"features", &c.Features}, {"entries", &c.Entries}, {"locations", &c.Locations}, {"target_taxa", &c.TargetTaxa},
 		{"target_windows", &c.TargetWindows}, {"target_names", &c.TargetNames}, {"target_name_ends", &c.TargetNameEnds},
-		{"taxon_ids", &c.TaxonIDs}, {"taxon_parents", &c.TaxonParents}, {"taxon_ranks", &c.TaxonRanks}, {"taxon_names", &c.TaxonNames},
+		{"taxon_ids", &c.TaxonIDs}, {"taxon_parents", &c.TaxonParents}, {"taxon_ranks", &c.TaxonRanks}, {"taxon_names",
+			&c.TaxonNames},
 		{"taxon_name_ends", &c.TaxonNameEnds}, {"merged_from", &c.MergedFrom}, {"merged_to", &c.MergedTo}} {
 		if err := visit(f.name, f.column); err != nil {
 			return fmt.Errorf("%s: %w", f.name, err)
@@ -118,7 +119,8 @@ func setBytes(column any, b []byte) (err error) {
 }
 
 func (db *Database) columns() *columns {
-	c := &columns{Features: db.features, Entries: db.entries, Locations: db.locations, TaxonIDs: db.taxonomy.ids, TaxonParents: db.taxonomy.parents}
+	c := &columns{Features: db.features, Entries: db.entries, Locations: db.locations, TaxonIDs: db.taxonomy.ids,
+		TaxonParents: db.taxonomy.parents}
 	for _, t := range db.targets {
 		c.TargetTaxa, c.TargetWindows = append(c.TargetTaxa, t.taxon), append(c.TargetWindows, t.windows)
 		c.TargetNames = append(c.TargetNames, t.name...)
@@ -136,8 +138,8 @@ func (db *Database) columns() *columns {
 	return c
 }
 
-// Save writes the database to a file, which appears under its name when it is whole. Errors: a pipe or a device, for the
-// file is written here and there; the system's.
+// Save writes the database to a file, which appears under its name when it is whole. Errors: a pipe or a device, for
+// the file is written here and there; the system's.
 func (db *Database) Save(name string) error {
 	if err := files.CheckRegular(name); err != nil {
 		return err
@@ -187,8 +189,9 @@ func head(text []byte) []byte {
 	return binary.LittleEndian.AppendUint32(h, crc32.Checksum(h, castagnoli))
 }
 
-// Open opens a database's file, and checks its sums: a byte that has changed is an error. Cost: a reading of the whole file; its long columns stay there, and are read again
-// by who needs them. The caller closes it. A file that others write to, cut off or replace does no harm: see Changed.
+// Open opens a database's file, and checks its sums: a byte that has changed is an error. Cost: a reading of the whole
+// file; its long columns stay there, and are read again by who needs them. The caller closes it. A file that others
+// write to, cut off or replace does no harm: see Changed.
 //
 // Errors: *genome.InputError, also for a file that is no database, is of another version, or is damaged.
 func Open(name string) (*Database, error) {
@@ -248,7 +251,8 @@ func (db *Database) read() (err error) {
 	}
 	begin, c, i := aligned(int64(headBytes+n)), &columns{}, 0
 	last := int64(headBytes + n)
-	long := map[string]*longColumn{"features": &db.stored.features, "entries": &db.stored.entries, "locations": &db.stored.locations}
+	long := map[string]*longColumn{"features": &db.stored.features, "entries": &db.stored.entries,
+		"locations": &db.stored.locations}
 	var sums [3]uint32 // of the long columns
 	err = c.each(func(name string, column any) error {
 		if i >= len(d.Sections) || d.Sections[i].Name != name {
@@ -310,15 +314,16 @@ func (db *Database) read() (err error) {
 	return db.stored.check(db, sums)
 }
 
-// largeColumn is the bytes above which memory is asked for room: a file of few bytes can declare large columns, for disks
-// keep no zeros.
+// largeColumn is the bytes above which memory is asked for room: a file of few bytes can declare large columns, for
+// disks keep no zeros.
 const largeColumn = 64 << 20
 
 // bytes reads bytes into memory that numbers of any size may lie in.
 func (s *stored) bytes(at, n int64) ([]byte, error) {
 	if n > largeColumn {
 		if room, _ := device.HostMemory(); room > 0 && n > room {
-			return nil, fmt.Errorf("%d bytes, for which the machine's memory has no room: use a machine with more; or the file is damaged", n)
+			return nil, fmt.Errorf("%d bytes, for which the machine's memory has no room: use a machine with more; "+
+				"or the file is damaged", n)
 		}
 	}
 	b := raw(make([]uint64, (n+7)/8))[:n]
@@ -350,7 +355,8 @@ func zero(b []byte) bool {
 // take makes of columns what is not an array.
 func (db *Database) take(c *columns) error {
 	if len(c.TargetWindows) != len(c.TargetTaxa) || len(c.TargetNameEnds) != len(c.TargetTaxa) ||
-		len(c.TaxonParents) != len(c.TaxonIDs) || len(c.TaxonRanks) != len(c.TaxonIDs) || len(c.TaxonNameEnds) != len(c.TaxonIDs) ||
+		len(c.TaxonParents) != len(c.TaxonIDs) || len(c.TaxonRanks) != len(c.TaxonIDs) ||
+		len(c.TaxonNameEnds) != len(c.TaxonIDs) ||
 		len(c.MergedTo) != len(c.MergedFrom) {
 		return errDamaged("the length of a section")
 	}
@@ -361,7 +367,8 @@ func (db *Database) take(c *columns) error {
 	for i, name := range names {
 		db.targets = append(db.targets, target{name, c.TargetTaxa[i], c.TargetWindows[i]})
 	}
-	t := &Taxonomy{ids: c.TaxonIDs, parents: c.TaxonParents, merged: map[uint32]uint32{}, index: make(map[uint32]uint32, len(c.TaxonIDs))}
+	t := &Taxonomy{ids: c.TaxonIDs, parents: c.TaxonParents, merged: map[uint32]uint32{},
+		index: make(map[uint32]uint32, len(c.TaxonIDs))}
 	if t.names, err = named(c.TaxonNames, c.TaxonNameEnds); err != nil {
 		return err
 	}
@@ -389,7 +396,8 @@ func named(text []byte, ends []uint64) (names []string, err error) {
 	return names, nil
 }
 
-// check tells whether all numbers are of something: kernels do not look. Sums are right also where a program wrote nonsense.
+// check tells whether all numbers are of something: kernels do not look. Sums are right also where a program wrote
+// nonsense.
 func (db *Database) check() error {
 	t := db.taxonomy
 	if len(t.ids) == 0 || t.ids[0] != rootID || len(t.index) != len(t.ids) || len(db.targets) > mostTargets {
@@ -434,8 +442,8 @@ func (db *Database) locationsOf(i int) []uint64 {
 	return db.locations[from : from+e>>countShift&mostLocations]
 }
 
-// Each calls visit for all features, in order, with their locations in order, which are good until visit returns. Errors: *genome.InputError, of a file that is no more
-// what it was when it was opened.
+// Each calls visit for all features, in order, with their locations in order, which are good until visit returns.
+// Errors: *genome.InputError, of a file that is no more what it was when it was opened.
 func (db *Database) Each(visit func(feature uint32, locations []uint64)) error {
 	if db.stored != nil {
 		return db.stored.each(visit)

@@ -4,11 +4,12 @@ import "fmt"
 
 // Options say how sequences are sketched; a database keeps them. The zero value is MetaCache's.
 type Options struct {
-	K            int `json:"k"`             // letters of a k-mer, 4 to 16; 0: 16
-	Sketch       int `json:"sketch"`        // features of a window, 1 to 64; 0: 16
-	Window       int `json:"window"`        // letters of a window, K to 65535; 0: 127
-	Stride       int `json:"stride"`        // letters from one window to the next, up to Window; 0: Window − K + 1
-	MaxLocations int `json:"max_locations"` // of a feature, 1 to 32767: the first in the order of targets and windows; 0: 254
+	K      int `json:"k"`      // letters of a k-mer, 4 to 16; 0: 16
+	Sketch int `json:"sketch"` // features of a window, 1 to 64; 0: 16
+	Window int `json:"window"` // letters of a window, K to 65535; 0: 127
+	Stride int `json:"stride"` // letters from one window to the next, up to Window; 0: Window − K + 1
+	// of a feature, 1 to 32767: the first in the order of targets and windows; 0: 254
+	MaxLocations int `json:"max_locations"`
 }
 
 func (o *Options) complete() error {

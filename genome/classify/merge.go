@@ -14,7 +14,8 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// listed is features in order, with the locations of each in order: those of feature i end at ends[i], and begin where those before end.
+// listed is features in order, with the locations of each in order: those of feature i end at ends[i], and begin where
+// those before end.
 type listed struct {
 	features  []uint32
 	ends      []uint64
@@ -74,7 +75,8 @@ func (s *share) listSome(st *device.Stream, l *listed, features []uint32) error 
 	}
 	before, first := len(l.locations), len(l.ends)
 	l.ends, l.locations = l.ends[:first+len(features)], slices.Grow(l.locations, values.Len())[:before+values.Len()]
-	if err := errors.Join(table.Download(st, l.ends[first:], at.Slice(1, len(features)+1)), table.Download(st, l.locations[before:], values)); err != nil {
+	if err := errors.Join(table.Download(st, l.ends[first:], at.Slice(1, len(features)+1)),
+		table.Download(st, l.locations[before:], values)); err != nil {
 		return err
 	}
 	for i := range l.ends[first:] {
@@ -83,11 +85,11 @@ func (s *share) listSome(st *device.Stream, l *listed, features []uint32) error 
 	return nil
 }
 
-// Database is what the references make, in host memory. Of a feature with more locations than Options.MaxLocations, the first in the order of
-// targets and windows are kept. Cost: a sort of the features; on a GPU, a walk over its table.
+// Database is what the references make, in host memory. Of a feature with more locations than Options.MaxLocations, the
+// first in the order of targets and windows are kept. Cost: a sort of the features; on a GPU, a walk over its table.
 //
-// Errors: *genome.InputError where nothing tells a taxon of any reference that Add has read, or none has a feature: such a database would leave all
-// reads unclassified; *device.OutOfMemoryError.
+// Errors: *genome.InputError where nothing tells a taxon of any reference that Add has read, or none has a feature:
+// such a database would leave all reads unclassified; *device.OutOfMemoryError.
 func (b *Builder) Database() (*Database, error) {
 	if err := b.knowsNothing(); err != nil {
 		return nil, &genome.InputError{Input: "references", Err: err}
@@ -110,7 +112,8 @@ func (b *Builder) Database() (*Database, error) {
 	}
 	db.merge(all)
 	if b.read > 0 && len(db.features) == 0 {
-		return nil, &genome.InputError{Input: "references", Err: fmt.Errorf("%d sequences with %d letters have no %d letters of A, C, G and T in a row, "+
+		return nil, &genome.InputError{Input: "references", Err: fmt.Errorf("%d sequences with %d letters have no %d "+
+			"letters of A, C, G and T in a row, "+
 			"and so they would tell nothing of reads: want genomes", b.read, b.letters, b.o.K)}
 	}
 	return db, nil
@@ -135,8 +138,8 @@ func listPairs(pairs []pair) *listed {
 	return l
 }
 
-// merge puts lists together. Ranges of features go beside one another, twice: to know where each begins, then to write it there, for memory
-// that is new takes longer than to go over the lists.
+// merge puts lists together. Ranges of features go beside one another, twice: to know where each begins, then to write
+// it there, for memory that is new takes longer than to go over the lists.
 func (db *Database) merge(all []*listed) {
 	n := 4 * runtime.GOMAXPROCS(0)
 	begins := make([]struct{ features, locations int }, n+1)
@@ -158,7 +161,8 @@ func (db *Database) merge(all []*listed) {
 		begins[i+1].locations += begins[i].locations
 	}
 	features, locations := begins[n].features, begins[n].locations
-	db.features, db.entries, db.locations = make([]uint32, features), make([]uint64, features), make([]uint64, locations)
+	db.features, db.entries, db.locations = make([]uint32, features), make([]uint64, features), make([]uint64,
+		locations)
 	ranges(n, 1, func(i, _ int) error {
 		at, place := begins[i].features, begins[i].locations
 		for m := mergeOf(all, bound[i], bound[i+1]); m.next(); at++ {
@@ -173,7 +177,8 @@ func (db *Database) merge(all []*listed) {
 	})
 }
 
-// bounds cut all features into n ranges with about as many of the longest list: most are small, for a sketch is the smallest hashes of a window.
+// bounds cut all features into n ranges with about as many of the longest list: most are small, for a sketch is the
+// smallest hashes of a window.
 func bounds(all []*listed, n int) []uint64 {
 	var longest []uint32
 	for _, l := range all {
@@ -281,8 +286,8 @@ func entryOf(locations []uint64, place int) uint64 {
 	return 1<<manyBit | uint64(len(locations))<<countShift | uint64(place)
 }
 
-// sorted sorts by features: it deals out by the highest 11 bits, then sorts what has the same, both on all cores. Most features are small, but of 2,048 parts
-// hundreds are about as large.
+// sorted sorts by features: it deals out by the highest 11 bits, then sorts what has the same, both on all cores. Most
+// features are small, but of 2,048 parts hundreds are about as large.
 func sorted[T any](a []T, feature func(T) uint32) []T {
 	const digits, shift = 1 << 11, 32 - 11
 	threads := runtime.GOMAXPROCS(0)

@@ -14,8 +14,9 @@ import (
 // Format is how verdicts are written.
 type Format string
 
-// Kraken's lines: C or U, the read's name, the taxon, its length, and as hits those of the candidates, taxon:hits. Pairs have the lengths of both
-// mates, and the hits of each. MetaCache's: name, |, taxon. Unclassified reads have taxon 0.
+// Kraken's lines: C or U, the read's name, the taxon, its length, and as hits those of the candidates, taxon:hits.
+// Pairs have the lengths of both mates, and the hits of each. MetaCache's: name, |, taxon. Unclassified reads have
+// taxon 0.
 const (
 	KrakenLines    Format = "kraken"
 	MetaCacheLines Format = "metacache"
@@ -181,7 +182,8 @@ type RankSummary struct {
 // mainRanks are those of summaries.
 var mainRanks = []Rank{Species, Genus, Family, Order, Class, Phylum, Kingdom, Domain, Root}
 
-// Summary tells how many reads are classified at each main rank or below; with a ground truth, at ranks that some truth has.
+// Summary tells how many reads are classified at each main rank or below; with a ground truth, at ranks that some truth
+// has.
 func (t *Tally) Summary() (out []RankSummary) {
 	var at [ranks]int64
 	for taxon, n := range t.direct {
@@ -251,14 +253,15 @@ func (t *Tally) clades() (clade map[uint32]int64, children map[uint32][]uint32) 
 	return clade, children
 }
 
-// Report writes Kraken's report, which Bracken reads: percent, reads of the clade, reads of the taxon itself, code of its rank, taxon, and its name
-// behind two blanks a level.
+// Report writes Kraken's report, which Bracken reads: percent, reads of the clade, reads of the taxon itself, code of
+// its rank, taxon, and its name behind two blanks a level.
 func (t *Tally) Report(to io.Writer) error {
 	w := bufio.NewWriter(to)
 	clade, children := t.clades()
 	tree := t.c.db.taxonomy
 	line := func(n, own int64, code string, id uint32, depth int, name string) {
-		fmt.Fprintf(w, "%6.2f\t%d\t%d\t%s\t%d\t%s%s\n", 100*ratio(n, t.Reads), n, own, code, id, strings.Repeat("  ", depth), name)
+		fmt.Fprintf(w, "%6.2f\t%d\t%d\t%s\t%d\t%s%s\n", 100*ratio(n, t.Reads), n, own, code, id,
+			strings.Repeat("  ", depth), name)
 	}
 	if n := t.Reads - clade[0]; n > 0 {
 		line(n, n, "U", 0, 0, "unclassified")
@@ -285,9 +288,11 @@ func (t *Tally) Report(to io.Writer) error {
 	return w.Flush()
 }
 
-var rankCodes = [Unranked + 1]byte{Root: 'R', Domain: 'D', Kingdom: 'K', Phylum: 'P', Class: 'C', Order: 'O', Family: 'F', Genus: 'G', Species: 'S'}
+var rankCodes = [Unranked + 1]byte{Root: 'R', Domain: 'D', Kingdom: 'K', Phylum: 'P', Class: 'C', Order: 'O',
+	Family: 'F', Genus: 'G', Species: 'S'}
 
-// Abundances writes for each main rank the taxa with their reads, those of all below them included: rank, taxon, name, reads, percent of all.
+// Abundances writes for each main rank the taxa with their reads, those of all below them included: rank, taxon, name,
+// reads, percent of all.
 func (t *Tally) Abundances(to io.Writer) error {
 	w := bufio.NewWriter(to)
 	clade, _ := t.clades()
@@ -304,7 +309,8 @@ func (t *Tally) Abundances(to io.Writer) error {
 			return cmp.Or(cmp.Compare(clade[b], clade[a]), cmp.Compare(tree.ids[a], tree.ids[b]))
 		})
 		for _, x := range taxa {
-			fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%.4f\n", r, tree.ids[x], tree.names[x], clade[x], 100*ratio(clade[x], t.Reads))
+			fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%.4f\n", r, tree.ids[x], tree.names[x], clade[x],
+				100*ratio(clade[x], t.Reads))
 		}
 	}
 	return w.Flush()

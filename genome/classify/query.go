@@ -16,7 +16,8 @@ import (
 	"github.com/warpmap/warpmap/warpcore"
 )
 
-// QueryOptions say how reads are told from one another. The zero value is MetaCache's, but for Lowest and Highest: see Query.
+// QueryOptions say how reads are told from one another. The zero value is MetaCache's, but for Lowest and Highest: see
+// Query.
 type QueryOptions struct {
 	HitMin  int     // hits of the best candidate, at least; 0: a third of a sketch
 	HitDiff float64 // the next candidate counts with more than (hits of the best − HitMin) · HitDiff hits; 0: 1
@@ -51,8 +52,8 @@ func (o *QueryOptions) complete(sketch int) error {
 // Verdict is what a read, or a pair, is told to be.
 type Verdict struct{ verdict }
 
-// Classifier has a database on a device, or on several, each of which then has some of the targets with all that is of them: every device looks at all
-// reads, and what they find is put together. It may be used by several goroutines.
+// Classifier has a database on a device, or on several, each of which then has some of the targets with all that is of
+// them: every device looks at all reads, and what they find is put together. It may be used by several goroutines.
 type Classifier struct {
 	db       *Database
 	o        QueryOptions
@@ -74,11 +75,12 @@ type part struct {
 	indices   device.Slice[uint32]
 }
 
-// NewClassifier brings a database to a device; with others beside, each gets about as many windows. Cost: a copy, and an insert of every feature. The caller
-// closes it.
+// NewClassifier brings a database to a device; with others beside, each gets about as many windows. Cost: a copy, and
+// an insert of every feature. The caller closes it.
 //
 // Errors: options out of range; *device.OutOfMemoryError; what device.Compile returns.
-func NewClassifier(d *device.Device, db *Database, o QueryOptions, beside ...*device.Device) (c *Classifier, err error) {
+func NewClassifier(d *device.Device, db *Database, o QueryOptions, beside ...*device.Device) (c *Classifier,
+	err error) {
 	if err := o.complete(db.Options.Sketch); err != nil {
 		return nil, err
 	}
@@ -98,7 +100,8 @@ func NewClassifier(d *device.Device, db *Database, o QueryOptions, beside ...*de
 			}
 			c.parts[i], err = c.load(d, share)
 			if need := db.bytes() / int64(len(devices)); device.IsOutOfMemory(err) {
-				err = fmt.Errorf("a database that takes about %s on each of %d devices: want more devices, or larger ones, or the CPU: %w", device.Bytes(need), len(devices), err)
+				err = fmt.Errorf("a database that takes about %s on each of %d devices: want more devices, or larger "+
+					"ones, or the CPU: %w", device.Bytes(need), len(devices), err)
 			}
 			return err
 		})
@@ -184,7 +187,8 @@ func (c *Classifier) load(d *device.Device, share *Database) (p *part, err error
 		if b.locations == nil {
 			return p.table.Insert(b.features, b.entries)
 		}
-		return table.Upload(nil, p.locations.Slice(b.at, b.at+len(b.locations)), b.locations) // by the buffers that the insert had
+		// by the buffers that the insert had
+		return table.Upload(nil, p.locations.Slice(b.at, b.at+len(b.locations)), b.locations)
 	}
 	if share.stored != nil {
 		return p, share.stored.batches(bring)
@@ -259,7 +263,8 @@ type partWorker struct {
 	told     []verdict // those of the last batch: new memory for each would cost a fault a page
 }
 
-// NewWorker makes a Worker, with a stream and memory of its own on each device, which grows with its batches. The caller closes it, before the Classifier.
+// NewWorker makes a Worker, with a stream and memory of its own on each device, which grows with its batches. The
+// caller closes it, before the Classifier.
 func (c *Classifier) NewWorker() (*Worker, error) {
 	w := &Worker{c: c}
 	for _, p := range c.parts {
@@ -293,7 +298,8 @@ func (w *Worker) Close() {
 	w.parts = nil
 }
 
-// Classify appends to the verdicts of each batch those of its reads, or pairs. All batches are put together: small ones cost a launch between them.
+// Classify appends to the verdicts of each batch those of its reads, or pairs. All batches are put together: small ones
+// cost a launch between them.
 //
 // Errors: batches of 4 GiB in all; *device.OutOfMemoryError. No batch has verdicts then.
 func (w *Worker) Classify(batches ...*Result) error {
@@ -345,7 +351,8 @@ func (w *Worker) classify(batches []*Result) ([]verdict, error) {
 	return of[0], nil
 }
 
-// classify gives the verdicts of queries, whose windows are of texts that lie one after the other. They are good until the next call.
+// classify gives the verdicts of queries, whose windows are of texts that lie one after the other. They are good until
+// the next call.
 func (w *partWorker) classify(windows []window, q []query, texts [][]byte) ([]verdict, error) {
 	n := len(q) - 1
 	features, err := w.run(windows, texts...)
@@ -374,7 +381,8 @@ func (w *partWorker) classify(windows []window, q []query, texts [][]byte) ([]ve
 	return w.told, verdicts.Read(w.st, w.told)
 }
 
-// ranking is what is known of a read: its best two targets, or the best of its best two taxa. It is the Best of classify.cu.
+// ranking is what is known of a read: its best two targets, or the best of its best two taxa. It is the Best of
+// classify.cu.
 type ranking struct {
 	c    *Classifier
 	best [2]candidate
@@ -382,7 +390,8 @@ type ranking struct {
 	n    int
 }
 
-// offer takes a candidate of a part. What is best of all is among the best of each part, and in the order of targets, for parts are.
+// offer takes a candidate of a part. What is best of all is among the best of each part, and in the order of targets,
+// for parts are.
 func (r *ranking) offer(x candidate) {
 	if x.Hits == 0 {
 		return
@@ -480,7 +489,8 @@ func (r *Result) apart() bool {
 }
 
 // decide runs the kernel, twice where the reads have more locations than there is room for.
-func (w *partWorker) decide(n int, queries device.Slice[query], entries device.Slice[uint64], verdicts device.Slice[verdict]) error {
+func (w *partWorker) decide(n int, queries device.Slice[query], entries device.Slice[uint64],
+	verdicts device.Slice[verdict]) error {
 	c, o := w.p, w.c.o
 	need := max(w.scratch.s.Len(), 2*entries.Len())
 	for {
@@ -491,9 +501,12 @@ func (w *partWorker) decide(n int, queries device.Slice[query], entries device.S
 		if err := w.next.Fill(w.st, 0); err != nil {
 			return err
 		}
-		p := decideParams{Queries: queries.Addr(), N: uint64(n), Entries: entries.Addr(), Locations: c.locations.Addr(), Scratch: scratch.Addr(),
-			Room: uint64(scratch.Len()), Next: w.next.Addr(), Taxa: c.taxa.Addr(), Lineages: c.lineages.Addr(), Indices: c.indices.Addr(),
-			Verdicts: verdicts.Addr(), HitMin: uint32(o.HitMin), Lowest: uint32(o.Lowest), Highest: uint32(o.Highest), HitDiff: float32(o.HitDiff)}
+		p := decideParams{Queries: queries.Addr(), N: uint64(n), Entries: entries.Addr(), Locations: c.locations.Addr(),
+			Scratch: scratch.Addr(),
+			Room:    uint64(scratch.Len()), Next: w.next.Addr(), Taxa: c.taxa.Addr(), Lineages: c.lineages.Addr(),
+			Indices:  c.indices.Addr(),
+			Verdicts: verdicts.Addr(), HitMin: uint32(o.HitMin), Lowest: uint32(o.Lowest), Highest: uint32(o.Highest),
+			HitDiff: float32(o.HitDiff)}
 		if err := w.k.decide.Launch(w.st, device.GridFor(int64(n), threads), &p); err != nil {
 			return err
 		}
@@ -529,16 +542,18 @@ func (r *Result) Letters() (n int64) {
 	return n
 }
 
-// Run classifies all reads of inputs, or pairs of them where mates is not empty. work is called for each batch, from several goroutines; each, from
-// one, for the batches in the order of the reads. Blocks are good until each returns.
+// Run classifies all reads of inputs, or pairs of them where mates is not empty. work is called for each batch, from
+// several goroutines; each, from one, for the batches in the order of the reads. Blocks are good until each returns.
 //
 // Errors: what genome.Read returns, and those of work and each; *device.OutOfMemoryError.
-func (c *Classifier) Run(ctx context.Context, reads, mates []string, o genome.Options, work, each func(*Result) error) (counts genome.Counts, err error) {
+func (c *Classifier) Run(ctx context.Context, reads, mates []string, o genome.Options, work,
+	each func(*Result) error) (counts genome.Counts, err error) {
 	if o.BlockBytes == 0 {
 		o.BlockBytes = 1 << 21 // on an H200 with 16 cores 1.7 G reads/min, and 0.96 by blocks of 8 MiB
 	}
 	g, ctx := crash.WithContext(ctx)
-	workers := max(2, min(8, runtime.GOMAXPROCS(0)/2)) // the others read, and what Work makes is a half of what a worker does
+	// the others read, and what Work makes is a half of what a worker does
+	workers := max(2, min(8, runtime.GOMAXPROCS(0)/2))
 	jobs, order := make(chan *Result, workers), make(chan *Result, 2*workers)
 	send := func(r *Result) error {
 		for _, to := range []chan *Result{order, jobs} {
@@ -559,7 +574,9 @@ func (c *Classifier) Run(ctx context.Context, reads, mates []string, o genome.Op
 			})
 			return err
 		}
-		counts, err = genome.Read(ctx, reads, o, func(a *genome.Block) error { return send(&Result{Reads: a, done: make(chan struct{})}) })
+		counts, err = genome.Read(ctx, reads, o, func(a *genome.Block) error {
+			return send(&Result{Reads: a, done: make(chan struct{})})
+		})
 		return err
 	})
 	for range workers {

@@ -24,10 +24,13 @@ func program(o Options) *device.Program {
 	return &device.Program{
 		Name:  "classify",
 		Files: []device.File{{Name: "classify.cu", Text: classifyCU}},
-		Defines: []device.Define{{Name: "CLASSIFY_K", Value: o.K}, {Name: "CLASSIFY_SKETCH", Value: o.Sketch}, {Name: "CLASSIFY_RANKS", Value: ranks},
-			{Name: "CLASSIFY_ONE_BIT", Value: oneBit}, {Name: "CLASSIFY_MANY_BIT", Value: manyBit}, {Name: "CLASSIFY_COUNT_SHIFT", Value: countShift},
+		Defines: []device.Define{{Name: "CLASSIFY_K", Value: o.K}, {Name: "CLASSIFY_SKETCH", Value: o.Sketch},
+			{Name: "CLASSIFY_RANKS", Value: ranks},
+			{Name: "CLASSIFY_ONE_BIT", Value: oneBit}, {Name: "CLASSIFY_MANY_BIT", Value: manyBit},
+			{Name: "CLASSIFY_COUNT_SHIFT", Value: countShift},
 			{Name: "CLASSIFY_MOST_LOCATIONS", Value: mostLocations}},
-		Layouts: []any{sketchParams{}, pairParams{}, sortParams{}, decideParams{}, window{}, query{}, candidate{}, verdict{}},
+		Layouts: []any{sketchParams{}, pairParams{}, sortParams{}, decideParams{}, window{}, query{}, candidate{},
+			verdict{}},
 	}
 }
 
@@ -52,8 +55,8 @@ func compile(d *device.Device, o Options) (k kernels, err error) {
 // threads of a block. A thread has a window or a read.
 const threads = 128
 
-// windowsOf appends the windows of a record whose block's text begins at base: one, if it is no longer than a window; else full ones by stride, then the
-// rest if it has a k-mer.
+// windowsOf appends the windows of a record whose block's text begins at base: one, if it is no longer than a window;
+// else full ones by stride, then the rest if it has a k-mer.
 func (o Options) windowsOf(to []window, r genome.Record, base int) []window {
 	at, end := base+r.Start, base+r.End
 	if end-at <= o.Window {

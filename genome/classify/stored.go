@@ -14,9 +14,10 @@ import (
 	"github.com/warpmap/warpmap/internal/crash"
 )
 
-// stored is the long columns of a database where they lie in a file. They are read, and not mapped: a mapped file that somebody cuts off ends the process, and one
-// that is written over changes under kernels that do not look. Each chunk has its sum from when the file was opened and checked, and is compared with that whenever it
-// is read again. What a classifier has on its devices does not depend on the file any more.
+// stored is the long columns of a database where they lie in a file. They are read, and not mapped: a mapped file that
+// somebody cuts off ends the process, and one that is written over changes under kernels that do not look. Each chunk
+// has its sum from when the file was opened and checked, and is compared with that whenever it is read again. What a
+// classifier has on its devices does not depend on the file any more.
 type stored struct {
 	name      string
 	file      *os.File
@@ -47,10 +48,12 @@ type content struct {
 // chunkItems is how many items of a column are read and compared at once.
 const chunkItems = 1 << 18
 
-// loadChunks is how many chunks go to a device at once, while the next are read: a bus is filled, and the host gives 100 MiB.
+// loadChunks is how many chunks go to a device at once, while the next are read: a bus is filled, and the host gives
+// 100 MiB.
 const loadChunks = 16
 
-var errChanged = errors.New("the database is no more what it was when it was opened: somebody writes to it, or cut it off; copy a database beside, and rename it to its name")
+var errChanged = errors.New("the database is no more what it was when it was opened: somebody writes to it, or cut " +
+	"it off; copy a database beside, and rename it to its name")
 
 func (s *stored) changed() error { return &genome.InputError{Input: s.name, Err: errChanged} }
 
@@ -95,7 +98,8 @@ type batch struct {
 	err       error
 }
 
-// batches reads all features with their entries, then all locations, ahead of who takes them, and calls take for each batch.
+// batches reads all features with their entries, then all locations, ahead of who takes them, and calls take for each
+// batch.
 func (s *stored) batches(take func(b *batch) error) error {
 	free, full := make(chan *batch, 2), make(chan *batch, 1)
 	quit := make(chan struct{})
@@ -207,14 +211,16 @@ func (s *stored) each(visit func(feature uint32, locations []uint64)) error {
 	return nil
 }
 
-// check reads all columns for the first time, keeps the sums of their chunks, and tells whether their sums and all numbers are right: kernels do not look, and
-// sums are right also where a program wrote nonsense.
+// check reads all columns for the first time, keeps the sums of their chunks, and tells whether their sums and all
+// numbers are right: kernels do not look, and sums are right also where a program wrote nonsense.
 func (s *stored) check(db *Database, sums [3]uint32) error {
 	contents := make([]content, s.features.chunks())
 	for _, c := range []*longColumn{&s.features, &s.entries, &s.locations} {
 		c.sums = make([]uint32, c.chunks())
 	}
-	pool := sync.Pool{New: func() any { return &batch{features: make([]uint32, chunkItems), entries: make([]uint64, chunkItems)} }}
+	pool := sync.Pool{New: func() any {
+		return &batch{features: make([]uint32, chunkItems), entries: make([]uint64, chunkItems)}
+	}}
 	err := ranges(len(contents), 1, func(i, _ int) error {
 		b := pool.Get().(*batch)
 		defer pool.Put(b)
@@ -314,8 +320,9 @@ func (c *longColumn) sum(size int) uint32 {
 	return all
 }
 
-// Changed tells how the file of a database differs from what it was when it was opened; nil where it does not, or there is none. What a Classifier was given stays what it
-// was. Cost: a look at the file's properties, not at its content. Errors: *genome.InputError.
+// Changed tells how the file of a database differs from what it was when it was opened; nil where it does not, or there
+// is none. What a Classifier was given stays what it was. Cost: a look at the file's properties, not at its content.
+// Errors: *genome.InputError.
 func (db *Database) Changed() error {
 	s := db.stored
 	if s == nil {

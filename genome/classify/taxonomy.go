@@ -46,8 +46,10 @@ const (
 // ranks is how many a lineage has.
 const ranks = int(Unranked)
 
-var rankNames = [...]string{"sequence", "form", "variety", "subspecies", "species", "subgenus", "genus", "subtribe", "tribe", "subfamily", "family",
-	"suborder", "order", "subclass", "class", "subphylum", "phylum", "subkingdom", "kingdom", "domain", "root", "no rank"}
+var rankNames = [...]string{"sequence", "form", "variety", "subspecies", "species", "subgenus", "genus", "subtribe",
+	"tribe", "subfamily", "family",
+	"suborder", "order", "subclass", "class", "subphylum", "phylum", "subkingdom", "kingdom", "domain", "root",
+	"no rank"}
 
 func (r Rank) String() string { return rankNames[min(r, Unranked)] }
 
@@ -89,8 +91,8 @@ type Taxonomy struct {
 
 const rootID = 1
 
-// LoadTaxonomy reads nodes.dmp, and names.dmp and merged.dmp if they are there, from a folder, as NCBI gives them. Taxa whose parent is not
-// there hang on the root. Errors: *genome.InputError, with file and line.
+// LoadTaxonomy reads nodes.dmp, and names.dmp and merged.dmp if they are there, from a folder, as NCBI gives them. Taxa
+// whose parent is not there hang on the root. Errors: *genome.InputError, with file and line.
 func LoadTaxonomy(dir string) (*Taxonomy, error) {
 	t := &Taxonomy{merged: map[uint32]uint32{}}
 	t.add(rootID, Root, "root")
@@ -203,7 +205,8 @@ func (t *Taxonomy) atLeast(taxon uint32, lowest Rank) uint32 {
 // mostLine is how long a line of a taxonomy may be. NCBI's take some hundred bytes.
 const mostLine = 1 << 20
 
-// eachRow gives the fields of a file's lines but for empty ones and those that begin with #. They are good until row returns.
+// eachRow gives the fields of a file's lines but for empty ones and those that begin with #. They are good until row
+// returns.
 func eachRow(name, separator string, fields int, row func([]string) error) error {
 	f, err := files.OpenText(name)
 	if err != nil {
@@ -215,20 +218,23 @@ func eachRow(name, separator string, fields int, row func([]string) error) error
 	line := int64(0)
 	for in.Scan() {
 		line++
-		text := bytes.TrimSuffix(bytes.TrimRight(in.Bytes(), "\r"), []byte("\t|")) // NCBI's lines end as their fields do
+		// NCBI's lines end as their fields do
+		text := bytes.TrimSuffix(bytes.TrimRight(in.Bytes(), "\r"), []byte("\t|"))
 		if len(text) == 0 || text[0] == '#' {
 			continue
 		}
 		f := strings.Split(string(text), separator)
 		if len(f) < fields {
-			return &genome.InputError{Input: name, Line: line, Err: fmt.Errorf("%d fields: want %d at least, separated by %q", len(f), fields, separator)}
+			return &genome.InputError{Input: name, Line: line,
+				Err: fmt.Errorf("%d fields: want %d at least, separated by %q", len(f), fields, separator)}
 		}
 		if err := row(f); err != nil {
 			return &genome.InputError{Input: name, Line: line, Err: err}
 		}
 	}
 	if err := in.Err(); errors.Is(err, bufio.ErrTooLong) {
-		return &genome.InputError{Input: name, Line: line + 1, Err: fmt.Errorf("a line of more than %d bytes: want rows of fields separated by %q", mostLine, separator)}
+		return &genome.InputError{Input: name, Line: line + 1,
+			Err: fmt.Errorf("a line of more than %d bytes: want rows of fields separated by %q", mostLine, separator)}
 	} else if err != nil {
 		return &genome.InputError{Input: name, Line: line + 1, Err: err}
 	}

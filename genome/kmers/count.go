@@ -20,8 +20,9 @@ type Options struct {
 	K         int    // letters of a k-mer, 1 to MaxK
 	Canonical bool   // a k-mer and its reverse complement count as one
 	Min       uint32 // k-mers that come less often are left out; 0 and 1: none are
-	// MaxMemory bounds the memory for k-mers, in bytes, of all devices together; 0 is half of what they have free, and of what the host has. It is not the whole
-	// process's: blocks of text come on top, about 32 MiB a thread, or less with little memory. What all k-mers take beyond it goes to temporary files.
+	// MaxMemory bounds the memory for k-mers, in bytes, of all devices together; 0 is half of what they have free, and
+	// of what the host has. It is not the whole process's: blocks of text come on top, about 32 MiB a thread, or less
+	// with little memory. What all k-mers take beyond it goes to temporary files.
 	MaxMemory int64
 	Temporary string           // folder for those; empty: the system's
 	Beside    []*device.Device // more devices, each of which counts its share of the k-mers
@@ -31,8 +32,9 @@ type Options struct {
 
 // Progress is how far counting has come.
 type Progress struct {
-	Step  Step
-	Round int   // of the rounds that k-mers in temporary files are counted in, from 1; 0: they are counted as they are read
+	Step Step
+	// of the rounds that k-mers in temporary files are counted in, from 1; 0: they are counted as they are read
+	Round int
 	Done  int64 // letters of Reading and Storing, parts of Counting and Merging
 	Total int64 // -1 where nobody knows it
 }
@@ -40,7 +42,8 @@ type Progress struct {
 // Step is what is being done.
 type Step string
 
-// The steps: where memory is enough, Reading and Counting; else Storing in temporary files, then Counting round by round, and Merging what the rounds gave.
+// The steps: where memory is enough, Reading and Counting; else Storing in temporary files, then Counting round by
+// round, and Merging what the rounds gave.
 const (
 	Reading  Step = "reading"
 	Storing  Step = "storing"
@@ -63,7 +66,8 @@ func (o *Options) complete(devices []*device.Device) error {
 	}
 	least := leastMemory * int64(len(devices))
 	if o.MaxMemory < 0 || o.MaxMemory > 0 && o.MaxMemory < least {
-		return fmt.Errorf("memory of %s: want %s or more, or 0 for half of what is free", device.Bytes(o.MaxMemory), device.Bytes(least))
+		return fmt.Errorf("memory of %s: want %s or more, or 0 for half of what is free", device.Bytes(o.MaxMemory),
+			device.Bytes(least))
 	}
 	room := int64(0) // of GPUs; CPU devices have one memory
 	for _, d := range devices {
@@ -100,7 +104,8 @@ type counter interface {
 	add(text []byte) error
 	// settle counts what was added. Until then it may turn out that k-mers take more memory than there is.
 	settle() error
-	// finish settles, and gives the k-mers of each part, in the order of parts, and in each by their mixes. They are good until emit returns.
+	// finish settles, and gives the k-mers of each part, in the order of parts, and in each by their mixes. They are
+	// good until emit returns.
 	finish(emit func(part int, x counted) error) error
 	close() error
 }
@@ -115,10 +120,11 @@ type job struct {
 	expected int64 // bytes of inputs; 0: nobody knows
 }
 
-// Count counts the k-mers of inputs (see genome.Expand) and writes them to the file out, which appears when it is whole. Where MaxMemory does not hold them,
-// what was counted by then is dropped, and the inputs are read once more, into temporary files; those that can be read once only, such as standard
-// input and pipes, go there at once. The file is the same. Temporary files have no names: none is left, however the process ends. They take about
-// 1.5 bytes a k-mer, and then 12, or 20 of more than 32 letters, for each that comes Min times.
+// Count counts the k-mers of inputs (see genome.Expand) and writes them to the file out, which appears when it is
+// whole. Where MaxMemory does not hold them, what was counted by then is dropped, and the inputs are read once more,
+// into temporary files; those that can be read once only, such as standard input and pipes, go there at once. The file
+// is the same. Temporary files have no names: none is left, however the process ends. They take about 1.5 bytes a
+// k-mer, and then 12, or 20 of more than 32 letters, for each that comes Min times.
 //
 // Errors: *genome.InputError; those of the devices, of temporary files, and ctx's.
 func Count(ctx context.Context, d *device.Device, inputs []string, o Options, out string) (s Summary, err error) {
@@ -180,7 +186,8 @@ func (j *job) read(step Step, each func(b *genome.Block) error) (err error) {
 }
 
 // count counts the k-mers of some parts of the text that source gives.
-func (j *job) count(first, end, round int, source func(add func(text []byte) error) error, put func(part int, x counted) error) (err error) {
+func (j *job) count(first, end, round int, source func(add func(text []byte) error) error,
+	put func(part int, x counted) error) (err error) {
 	// The source begins while the counter is made, which takes as long as reading 100 MB.
 	made := sync.OnceValues(func() (counter, error) { return j.counter(first, end) })
 	var making crash.WaitGroup
@@ -276,7 +283,8 @@ func newCounter(d *device.Device, o Options, memory int64, first, end int, expec
 		return nil, err
 	}
 	words := wordsOf(o.K)
-	t := texts{d: d, k: o.K, words: words, least: o.Min, room: roomFor(memory / int64(words)), p: textParams{K: uint64(o.K), First: uint64(first), End: uint64(end)}}
+	t := texts{d: d, k: o.K, words: words, least: o.Min, room: roomFor(memory / int64(words)),
+		p: textParams{K: uint64(o.K), First: uint64(first), End: uint64(end)}}
 	if o.Canonical {
 		t.p.Canonical = 1
 	}

@@ -63,7 +63,8 @@ func (x counted) atLeast(least uint32) counted {
 	return x.first(n)
 }
 
-// inOrder sorts k-mers of a part by their mixes, in place: it deals them out by the bits behind the part's, two or so together, and sorts what fell together.
+// inOrder sorts k-mers of a part by their mixes, in place: it deals them out by the bits behind the part's, two or so
+// together, and sorts what fell together.
 func (x counted) inOrder() {
 	type pair struct {
 		high, low uint64

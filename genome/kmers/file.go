@@ -20,7 +20,8 @@ import (
 // A file of counts is a header and parts. All numbers are little-endian.
 //
 //	header   fileHeader, then for each part partHeader, then the CRC-32C of what is before it, padded to headerBytes
-//	part     n mixes of 8 bytes, or 16 in version 2, whose k-mers have more than 32 letters (the high word first), ascending; then n counts of 4
+//	part     n mixes of 8 bytes, or 16 in version 2, whose k-mers have more than 32 letters (the high word first),
+//	         ascending; then n counts of 4
 type fileHeader struct {
 	Magic          [8]byte
 	Version, K     uint32
@@ -65,9 +66,11 @@ func create(path string, o Options) (*writer, error) {
 		return nil, err
 	}
 	if !f.Regular {
-		return nil, errors.Join(fmt.Errorf("%s: standard output: a file of counts is written here and there; want the name of a file", path), f.Close(false))
+		return nil, errors.Join(fmt.Errorf("%s: standard output: a file of counts is written here and there; want "+
+			"the name of a file", path), f.Close(false))
 	}
-	w := &writer{file: f, w: bufio.NewWriterSize(f, 1<<20), header: fileHeader{Magic: fileMagic, Version: versionOf(o.K), K: uint32(o.K), Min: o.Min}}
+	w := &writer{file: f, w: bufio.NewWriterSize(f, 1<<20),
+		header: fileHeader{Magic: fileMagic, Version: versionOf(o.K), K: uint32(o.K), Min: o.Min}}
 	if o.Canonical {
 		w.header.Canonical = 1
 	}
@@ -210,9 +213,11 @@ func (f *File) head() error {
 		return err
 	}
 	if h.Version != fileVersion && h.Version != wideVersion {
-		return fmt.Errorf("is of version %d, and this program reads versions %d and %d: count again", h.Version, fileVersion, wideVersion)
+		return fmt.Errorf("is of version %d, and this program reads versions %d and %d: count again", h.Version,
+			fileVersion, wideVersion)
 	}
-	if binary.LittleEndian.Uint32(head[size:]) != crc32.Checksum(head[:size], castagnoli) || h.K < 1 || h.K > MaxK || h.Version != versionOf(int(h.K)) {
+	if binary.LittleEndian.Uint32(head[size:]) != crc32.Checksum(head[:size], castagnoli) || h.K < 1 || h.K > MaxK ||
+		h.Version != versionOf(int(h.K)) {
 		return errors.New("the checksum of its header is wrong: the file is damaged")
 	}
 	if _, err := binary.Decode(head[binary.Size(h):], binary.LittleEndian, f.parts[:]); err != nil {
@@ -227,7 +232,8 @@ func (f *File) head() error {
 	each := countedBytes(wordsOf(f.K))
 	for i, p := range f.parts {
 		if left := s.Size() - f.at[i]; p.N > uint64(max(left, 0)/each) {
-			return fmt.Errorf("has %d bytes, too few for the %d k-mers of part %d: the file is damaged", s.Size(), p.N, i)
+			return fmt.Errorf("has %d bytes, too few for the %d k-mers of part %d: the file is damaged", s.Size(), p.N,
+				i)
 		}
 		f.at[i+1] = f.at[i] + int64(p.N)*each
 	}
@@ -240,15 +246,16 @@ func (f *File) head() error {
 // Close closes the file.
 func (f *File) Close() error { return f.file.Close() }
 
-// largePart is the bytes of a part above which memory is asked for room: a file of few bytes can declare large parts, for
-// disks keep no zeros.
+// largePart is the bytes of a part above which memory is asked for room: a file of few bytes can declare large parts,
+// for disks keep no zeros.
 const largePart = 64 << 20
 
 // part reads a part.
 func (f *File) part(i int) (x counted, err error) {
 	if bytes := f.at[i+1] - f.at[i]; bytes > largePart {
 		if room, _ := device.HostMemory(); room > 0 && bytes > room {
-			return x, &FileError{f.path, fmt.Errorf("has %d k-mers in part %d, for which the machine's memory has no room: use a machine with more, "+
+			return x, &FileError{f.path, fmt.Errorf("has %d k-mers in part %d, for which the machine's memory has no "+
+				"room: use a machine with more, "+
 				"or count again, with --min; or the file is damaged", f.parts[i].N, i)}
 		}
 	}
@@ -262,7 +269,8 @@ func (f *File) part(i int) (x counted, err error) {
 	return x, nil
 }
 
-// Each calls do for all k-mers, packed, with their counts, in the order of the file, which is the same for the same k-mers.
+// Each calls do for all k-mers, packed, with their counts, in the order of the file, which is the same for the same
+// k-mers.
 func (f *File) Each(do func(kmer Kmer, count uint32) error) error {
 	for i := range parts {
 		x, err := f.part(i)
@@ -278,8 +286,8 @@ func (f *File) Each(do func(kmer Kmer, count uint32) error) error {
 	return nil
 }
 
-// Find gives how often each packed k-mer came, 0 for those that are not in; where the file is of canonical k-mers, how often it and its
-// reverse complement did. Cost: each part that has one of them is read.
+// Find gives how often each packed k-mer came, 0 for those that are not in; where the file is of canonical k-mers, how
+// often it and its reverse complement did. Cost: each part that has one of them is read.
 func (f *File) Find(kmers []Kmer) ([]uint32, error) {
 	words := wordsOf(f.K)
 	order, out := make([]int, len(kmers)), make([]uint32, len(kmers))
@@ -310,7 +318,8 @@ func (f *File) Find(kmers []Kmer) ([]uint32, error) {
 	return out, nil
 }
 
-// Histogram gives how many k-mers have each count: n of them with count i at index i, at the last index, bins-1, those with that or more.
+// Histogram gives how many k-mers have each count: n of them with count i at index i, at the last index, bins-1, those
+// with that or more.
 func (f *File) Histogram(bins int) ([]uint64, error) {
 	if bins < 1 || bins > math.MaxInt32 {
 		return nil, fmt.Errorf("a histogram of %d bins (want 1 to 2³¹)", bins)

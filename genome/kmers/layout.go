@@ -18,7 +18,8 @@ var lettersCUH string
 const (
 	// MaxK is the longest k-mer, two words of packed letters; up to wordK it is one.
 	MaxK, wordK = 64, 32
-	// partBits: the k-mers of a part lie together in the file, and are counted at once. 50 million k-mers have parts of 200 KB, which a core's cache holds.
+	// partBits: the k-mers of a part lie together in the file, and are counted at once. 50 million k-mers have parts of
+	// 200 KB, which a core's cache holds.
 	partBits, parts = 11, 1 << partBits
 	// bucketBits: a part is dealt out to so many buckets before it is sorted.
 	bucketBits = 12
@@ -26,21 +27,23 @@ const (
 	few = 32
 	// each is how many letters a lane takes that appends k-mers to a list.
 	each = 64
-	// textBytes is how much text is brought to the device at a time: or less, so that its k-mers are a share of the memory. A table takes more at once where
-	// there is much memory.
+	// textBytes is how much text is brought to the device at a time: or less, so that its k-mers are a share of the
+	// memory. A table takes more at once where there is much memory.
 	textBytes, textShare     = 16 << 20, 32
 	tabledBytes, tabledShare = 64 << 20, 256
 	// leastText is how much a table that has nothing to do is given.
 	leastText   = 4 << 20
 	leastMemory = 8 << 20
-	// bytesOfKmer: of so many bytes of inputs a table has room for one k-mer from the beginning. That is what reads with qualities have that cover a genome eight
-	// times; of letters that come once there are many more, for which it grows. Room that is not needed costs less than a hundredth of bringing the text.
+	// bytesOfKmer: of so many bytes of inputs a table has room for one k-mer from the beginning. That is what reads
+	// with qualities have that cover a genome eight times; of letters that come once there are many more, for which it
+	// grows. Room that is not needed costs less than a hundredth of bringing the text.
 	bytesOfKmer = 16
 	// aheadShare of the memory is the most that it takes.
 	aheadShare = 8
 	// textOfByte is how many letters a byte of inputs has, at most about: they may be packed.
 	textOfByte = 8
-	// Stretches of text whose k-mers have one minimizer, a word of so many letters or of a k-mer's, go to the minimizer's bin together.
+	// Stretches of text whose k-mers have one minimizer, a word of so many letters or of a k-mer's, go to the
+	// minimizer's bin together.
 	minimizerLetters, bins = 9, 1 << 9
 	// mostOfStretch is how many k-mers a packed stretch has at most: a byte says it.
 	mostOfStretch = 255
@@ -51,7 +54,8 @@ const (
 // wordsOf is how many words of 64 bits a packed k-mer takes.
 func wordsOf(k int) int { return (k + wordK - 1) / wordK }
 
-// aheadBytes is what a k-mer of so many words takes in a table with room for many, about: its slot, and of those that stay free.
+// aheadBytes is what a k-mer of so many words takes in a table with room for many, about: its slot, and of those that
+// stay free.
 func aheadBytes(words int) int64 { return 15*int64(words) + 5 }
 
 // textParams are the parameters of the kernels that make k-mers of text.
@@ -101,8 +105,10 @@ func program(words int) *device.Program {
 	return &device.Program{
 		Name:  "kmers",
 		Files: []device.File{{Name: "kmers.cu", Text: kmersCU}, {Name: "letters.cuh", Text: lettersCUH}},
-		Defines: []device.Define{{Name: "KMERS_WORDS", Value: words}, {Name: "KMERS_PART_BITS", Value: partBits}, {Name: "KMERS_PARTS", Value: parts},
-			{Name: "KMERS_BUCKET_BITS", Value: bucketBits}, {Name: "KMERS_BUCKETS", Value: 1 << bucketBits}, {Name: "KMERS_FEW", Value: few}, {Name: "KMERS_EACH", Value: each}},
+		Defines: []device.Define{{Name: "KMERS_WORDS", Value: words}, {Name: "KMERS_PART_BITS", Value: partBits},
+			{Name: "KMERS_PARTS", Value: parts},
+			{Name: "KMERS_BUCKET_BITS", Value: bucketBits}, {Name: "KMERS_BUCKETS", Value: 1 << bucketBits},
+			{Name: "KMERS_FEW", Value: few}, {Name: "KMERS_EACH", Value: each}},
 		Layouts: []any{textParams{}, packedParams{}, run{}, sortParams{}},
 	}
 }
@@ -112,7 +118,8 @@ func binProgram() *device.Program {
 	return &device.Program{
 		Name:  "kmers-bins",
 		Files: []device.File{{Name: "bins.cu", Text: binsCU}, {Name: "letters.cuh", Text: lettersCUH}},
-		Defines: []device.Define{{Name: "KMERS_BINS", Value: bins}, {Name: "KMERS_MOST", Value: mostOfStretch}, {Name: "KMERS_STRETCH", Value: stretchLetters},
+		Defines: []device.Define{{Name: "KMERS_BINS", Value: bins}, {Name: "KMERS_MOST", Value: mostOfStretch},
+			{Name: "KMERS_STRETCH", Value: stretchLetters},
 			{Name: "KMERS_LONGEST", Value: MaxK}},
 		Layouts: []any{binParams{}},
 	}

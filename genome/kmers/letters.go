@@ -10,7 +10,8 @@ import (
 // Kmer is a packed k-mer: A, C, G, T = 0 … 3, two bits each, the last letter lowest. Hi is 0 where k is 32 or less.
 type Kmer struct{ Hi, Lo uint64 }
 
-// Pack packs a k-mer of letters A, C, G, T or U of either case, two bits each, the first highest. Errors: other letters; none, or more than MaxK.
+// Pack packs a k-mer of letters A, C, G, T or U of either case, two bits each, the first highest. Errors: other
+// letters; none, or more than MaxK.
 func Pack(letters string) (kmer Kmer, err error) {
 	if len(letters) < 1 || len(letters) > MaxK {
 		return kmer, fmt.Errorf("a k-mer of %d letters: want 1 to %d", len(letters), MaxK)

@@ -14,8 +14,8 @@ import (
 // groupRows is how many rows a row group has at most.
 const groupRows = 1 << 20
 
-// WriteParquet writes k-mers that came lower to upper times as a Parquet file with the columns kmer, its letters, and count, in the order of Each. Cost
-// in memory: a row group of 2²⁰ rows. Errors: *FileError; w's.
+// WriteParquet writes k-mers that came lower to upper times as a Parquet file with the columns kmer, its letters, and
+// count, in the order of Each. Cost in memory: a row group of 2²⁰ rows. Errors: *FileError; w's.
 func (f *File) WriteParquet(w io.Writer, lower, upper uint32) error {
 	columns, err := f.schema()
 	if err != nil {
@@ -23,7 +23,8 @@ func (f *File) WriteParquet(w io.Writer, lower, upper uint32) error {
 	}
 	to := &firstError{to: w}
 	out := file.NewParquetWriter(to, columns, file.WithWriterProps(parquet.NewWriterProperties(
-		parquet.WithCompression(compress.Codecs.Zstd), parquet.WithDictionaryFor("kmer", false)))) // no k-mer comes twice
+		// no k-mer comes twice
+		parquet.WithCompression(compress.Codecs.Zstd), parquet.WithDictionaryFor("kmer", false))))
 	text := make([]byte, 0, groupRows*f.K)
 	var counts []int32
 	flush := func() error {
@@ -52,7 +53,8 @@ func (f *File) WriteParquet(w io.Writer, lower, upper uint32) error {
 	return cmp.Or(to.err, err) // what cannot be written is told once, and not what it leads to
 }
 
-// firstError keeps the error of a writer, to which nothing is written then. The Parquet library is not told: it panics, or tells others that follow.
+// firstError keeps the error of a writer, to which nothing is written then. The Parquet library is not told: it panics,
+// or tells others that follow.
 type firstError struct {
 	to  io.Writer
 	err error
@@ -66,11 +68,13 @@ func (w *firstError) Write(b []byte) (n int, err error) {
 }
 
 func (f *File) schema() (*schema.GroupNode, error) {
-	kmer, err := schema.NewPrimitiveNodeLogical("kmer", parquet.Repetitions.Required, schema.StringLogicalType{}, parquet.Types.ByteArray, 0, -1)
+	kmer, err := schema.NewPrimitiveNodeLogical("kmer", parquet.Repetitions.Required, schema.StringLogicalType{},
+		parquet.Types.ByteArray, 0, -1)
 	if err != nil {
 		return nil, err
 	}
-	count, err := schema.NewPrimitiveNodeLogical("count", parquet.Repetitions.Required, schema.NewIntLogicalType(32, false), parquet.Types.Int32, 0, -1)
+	count, err := schema.NewPrimitiveNodeLogical("count", parquet.Repetitions.Required,
+		schema.NewIntLogicalType(32, false), parquet.Types.Int32, 0, -1)
 	if err != nil {
 		return nil, err
 	}

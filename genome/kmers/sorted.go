@@ -11,7 +11,8 @@ import (
 // group is how many parts are counted at a time.
 const group = 128
 
-// sorted counts on the CPU device: k-mers are kept in the order of their parts until the memory is full, then each part is sorted.
+// sorted counts on the CPU device: k-mers are kept in the order of their parts until the memory is full, then each part
+// is sorted.
 type sorted struct {
 	texts
 	count, scatter device.Kernel[textParams]
@@ -32,14 +33,16 @@ type keptRun struct {
 	at     []uint64             // the same
 }
 
-// The bytes of a k-mer in a run, of one that is counted, and of one that is kept: Go's heap takes up to twice what is in it.
+// The bytes of a k-mer in a run, of one that is counted, and of one that is kept: Go's heap takes up to twice what is
+// in it.
 func rawBytes(words int) int64     { return 8 * int64(words) }
 func countedBytes(words int) int64 { return rawBytes(words) + 4 }
 func keptBytes(words int) int64    { return 2 * countedBytes(words) }
 
 func newSorted(m *device.Module, t texts, memory int64) (counter, error) {
 	s := &sorted{texts: t, most: memory}
-	return s, errors.Join(device.Bind(m, "segment_counts", &s.count), device.Bind(m, "segment_scatter", &s.scatter), device.Bind(m, "sort_parts", &s.sort))
+	return s, errors.Join(device.Bind(m, "segment_counts", &s.count), device.Bind(m, "segment_scatter", &s.scatter),
+		device.Bind(m, "sort_parts", &s.sort))
 }
 
 func (s *sorted) add(text []byte) error { return s.fill(text, s.flush) }
@@ -94,7 +97,8 @@ func (s *sorted) flush() error {
 	return errors.Join(r.starts.Write(st, r.at), cursors.Write(st, at), s.scatter.Launch(st, grid, &s.p))
 }
 
-// room counts what there is where so many more k-mers would be too many to wait. Sorting takes memory for a group of parts beside.
+// room counts what there is where so many more k-mers would be too many to wait. Sorting takes memory for a group of
+// parts beside.
 func (s *sorted) room(more int64) error {
 	raw, kept := rawBytes(s.words), keptBytes(s.words)
 	if (s.raw+more)*raw+s.distinct*kept <= s.most {
@@ -191,7 +195,8 @@ func (s *sorted) sortGroup(list device.Slice[run], first, end int) (sums []count
 	if err := s.reserve(int(all)); err != nil {
 		return nil, err
 	}
-	p := sortParams{Runs: list.Addr(), N: uint64(len(s.runs)), First: uint64(first), Offsets: at.Addr(), Mixes: s.mixes.Addr(), Counts: s.counts.Addr(), Numbers: numbers.Addr()}
+	p := sortParams{Runs: list.Addr(), N: uint64(len(s.runs)), First: uint64(first), Offsets: at.Addr(),
+		Mixes: s.mixes.Addr(), Counts: s.counts.Addr(), Numbers: numbers.Addr()}
 	st := s.d.Stream()
 	if err := s.sort.Launch(st, device.Grid{Blocks: int64(len(offsets)), Threads: 32}, &p); err != nil {
 		return nil, err
@@ -207,7 +212,8 @@ func (s *sorted) sortGroup(list device.Slice[run], first, end int) (sums []count
 		work.Go(func() error {
 			from, to := int(offsets[i]), int(offsets[i]+n[i])
 			x := newCounted(s.words, to-from)
-			if err := errors.Join(s.mixes.Slice(from*s.words, to*s.words).Read(st, x.mixes), s.counts.Slice(from, to).Read(st, x.counts)); err != nil {
+			if err := errors.Join(s.mixes.Slice(from*s.words, to*s.words).Read(st, x.mixes),
+				s.counts.Slice(from, to).Read(st, x.counts)); err != nil {
 				return err
 			}
 			sums[i] = sum(s.kept[first+i], x)

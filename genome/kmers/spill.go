@@ -17,9 +17,11 @@ import (
 
 // Where memory does not hold all k-mers, they are counted in rounds:
 //
-//	storing    text is cut into stretches (bins.cu), and these go to a temporary file, those of a bin together for each piece of text
-//	counting   a round takes as many bins as memory holds. Their stretches become text again, whose k-mers are counted as always. What comes too seldom is
-//	           left out, for no other bin has it; the rest goes to another temporary file
+//	storing    text is cut into stretches (bins.cu), and these go to a temporary file, those of a bin together for
+//	           each piece of text
+//	counting   a round takes as many bins as memory holds. Their stretches become text again, whose k-mers are counted
+//	           as always. What comes too seldom is left out, for no other bin has it; the rest goes to another
+//	           temporary file
 //	merging    each part is put together from what the rounds have of it
 //
 // temporary is a file without a name.
@@ -51,7 +53,8 @@ func (t *temporary) Write(b []byte) (int, error) {
 }
 
 func temporaryError(dir string, err error) error {
-	return fmt.Errorf("temporary files in %s: %w: make room there, name another folder, or allow more memory", dir, files.Cause(err))
+	return fmt.Errorf("temporary files in %s: %w: make room there, name another folder, or allow more memory", dir,
+		files.Cause(err))
 }
 
 // stored counts by way of temporary files.
@@ -131,15 +134,19 @@ func (j *job) store(s *stretches) error {
 	return work.Wait()
 }
 
-// round counts the k-mers of some bins: all parts at once, or, where a bin alone is too large, some parts after the other.
+// round counts the k-mers of some bins: all parts at once, or, where a bin alone is too large, some parts after the
+// other.
 func (j *job) round(s *stretches, round int, bins [2]int, put func(part int, x counted) error) error {
 	width := parts
 	for first := 0; first < parts; {
 		end := min(first+width, parts)
-		err := j.count(first, end, round, func(add func(text []byte) error) error { return s.each(j.ctx.Err, bins, add) }, put)
+		err := j.count(first, end, round, func(add func(text []byte) error) error {
+			return s.each(j.ctx.Err, bins, add)
+		}, put)
 		switch {
 		case errors.Is(err, errNarrow) && width == len(j.devices):
-			return fmt.Errorf("one part in %d of the k-mers of a bin takes more than %s of memory: allow more", parts, device.Bytes(j.o.MaxMemory))
+			return fmt.Errorf("one part in %d of the k-mers of a bin takes more than %s of memory: allow more", parts,
+				device.Bytes(j.o.MaxMemory))
 		case errors.Is(err, errNarrow):
 			width = max(width/2, len(j.devices))
 			continue
@@ -193,7 +200,8 @@ func (s *stretches) rounds(room uint64) (out [][2]int) {
 	return append(out, [2]int{from, bins})
 }
 
-// each gives the text of some bins' stretches, a piece after the other, while those to come are unpacked. stop tells whether to end.
+// each gives the text of some bins' stretches, a piece after the other, while those to come are unpacked. stop tells
+// whether to end.
 func (s *stretches) each(stop func() error, bins [2]int, do func(text []byte) error) error {
 	type unpacked struct {
 		text []byte
@@ -294,7 +302,8 @@ func newBinner(d *device.Device, k, room int, to *stretches) (b *binner, err err
 	if b.bytes, err = device.Make[uint64](d, bins); err == nil {
 		b.kmers, err = device.Make[uint64](d, bins)
 	}
-	b.p = binParams{K: uint64(k), Minimizer: uint64(min(k, minimizerLetters)), Bytes: b.bytes.Addr(), Kmers: b.kmers.Addr()}
+	b.p = binParams{K: uint64(k), Minimizer: uint64(min(k, minimizerLetters)), Bytes: b.bytes.Addr(),
+		Kmers: b.kmers.Addr()}
 	if err != nil {
 		return nil, errors.Join(err, b.close())
 	}

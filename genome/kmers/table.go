@@ -17,7 +17,8 @@ type TableOptions struct {
 	Batch     int  // k-mers that are made at a time, 8 bytes each; 0: 2²⁶
 }
 
-// Table counts the k-mers of packed letters that a device has in its memory already, and keeps them there. It is for one goroutine.
+// Table counts the k-mers of packed letters that a device has in its memory already, and keeps them there. It is for
+// one goroutine.
 type Table struct {
 	o       TableOptions
 	packed  device.Kernel[packedParams]
@@ -25,7 +26,8 @@ type Table struct {
 	mixes   device.Slice[uint64]
 }
 
-// NewTable makes an empty table. The caller closes it. Errors: options out of range; *device.OutOfMemoryError; what device.Compile returns.
+// NewTable makes an empty table. The caller closes it. Errors: options out of range; *device.OutOfMemoryError; what
+// device.Compile returns.
 func NewTable(d *device.Device, o TableOptions) (*Table, error) {
 	if o.K < 1 || o.K > wordK {
 		return nil, fmt.Errorf("packed k-mers of %d letters: want 1 to %d", o.K, wordK)
@@ -44,14 +46,17 @@ func NewTable(d *device.Device, o TableOptions) (*Table, error) {
 	if t.mixes, err = device.Make[uint64](d, o.Batch); err != nil {
 		return nil, err
 	}
-	t.counter, err = warpcore.NewCounter[uint64, uint32](d, warpcore.CounterOptions{Options: warpcore.Options{Options: table.Options{Capacity: o.Capacity}}, Saturate: true})
+	t.counter, err = warpcore.NewCounter[uint64, uint32](d,
+		warpcore.CounterOptions{Options: warpcore.Options{Options: table.Options{Capacity: o.Capacity}},
+			Saturate: true})
 	if err != nil {
 		return nil, errors.Join(err, t.mixes.Free())
 	}
 	return t, nil
 }
 
-// Add counts the k-mers of n letters in a row, 32 of them a word, the first highest, A, C, G, T = 0 … 3. The table grows as it must.
+// Add counts the k-mers of n letters in a row, 32 of them a word, the first highest, A, C, G, T = 0 … 3. The table
+// grows as it must.
 //
 // Errors: fewer words than n letters take; *device.OutOfMemoryError; *table.FullError.
 func (t *Table) Add(st *device.Stream, letters device.Slice[uint64], n int) error {
@@ -81,7 +86,8 @@ func (t *Table) Len() (int, error) { return t.counter.Len() }
 // Clear forgets all k-mers, and keeps the memory.
 func (t *Table) Clear() error { return t.counter.Clear() }
 
-// Find gives how often each packed k-mer came; where they are counted as canonical, how often it and its reverse complement did.
+// Find gives how often each packed k-mer came; where they are counted as canonical, how often it and its reverse
+// complement did.
 func (t *Table) Find(kmers []Kmer) ([]uint32, error) {
 	keys, out := make([]uint64, len(kmers)), make([]uint32, len(kmers))
 	for i, x := range kmers {

@@ -15,7 +15,8 @@ import (
 	"github.com/warpmap/warpmap/warpcore"
 )
 
-// tabled counts in a table, whose keys are mixes. While the k-mers of a text are counted, the next text is copied to the device.
+// tabled counts in a table, whose keys are mixes. While the k-mers of a text are counted, the next text is copied to
+// the device.
 type tabled struct {
 	texts
 	st     *device.Stream // of what is counted
@@ -114,7 +115,8 @@ type narrow struct {
 }
 
 func newNarrow(d *device.Device, o table.Options, room int) (tallies, error) {
-	t, err := warpcore.NewCounter[uint64, uint32](d, warpcore.CounterOptions{Options: warpcore.Options{Options: o}, Saturate: true})
+	t, err := warpcore.NewCounter[uint64, uint32](d, warpcore.CounterOptions{Options: warpcore.Options{Options: o},
+		Saturate: true})
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +132,8 @@ func (x *narrow) add(st *device.Stream, n int) error { return x.table.AddOn(st, 
 func (x *narrow) all() ([]uint64, []uint32, error)   { return x.table.All() }
 func (x *narrow) close() error                       { return errors.Join(x.table.Close(), x.mixes.Free()) }
 
-// wide counts k-mers of two words, which WarpCore's counters have not: as values of DyCuckoo's map that are added up. They have 64 bits, so that none overflows.
+// wide counts k-mers of two words, which WarpCore's counters have not: as values of DyCuckoo's map that are added up.
+// They have 64 bits, so that none overflows.
 type wide struct {
 	table *dycuckoo.Map[[2]uint64, uint64]
 	mixes device.Slice[[2]uint64]
@@ -173,7 +176,8 @@ func (x *wide) all() ([]uint64, []uint32, error) {
 
 func (x *wide) close() error { return errors.Join(x.table.Close(), x.mixes.Free(), x.ones.Free()) }
 
-// add takes text. While the table counts, what comes is put together, for the more k-mers come at once the faster it is; when it waits, it is given what there is.
+// add takes text. While the table counts, what comes is put together, for the more k-mers come at once the faster it
+// is; when it waits, it is given what there is.
 func (x *tabled) add(text []byte) error {
 	if err := x.fill(text, x.flush); err != nil || x.n < x.eager || len(x.free) == 0 {
 		return err
@@ -232,7 +236,8 @@ func (x *tabled) count(t text) error {
 		return err
 	}
 	err = x.table.add(x.st, int(n[0]))
-	if full := new(table.FullError); errors.Is(err, table.ErrMaxBytes) || device.IsOutOfMemory(err) || errors.As(err, &full) {
+	if full := new(table.FullError); errors.Is(err, table.ErrMaxBytes) || device.IsOutOfMemory(err) ||
+		errors.As(err, &full) {
 		return errNarrow
 	}
 	return err
@@ -289,7 +294,8 @@ func ahead(first, end int, sort func(part int), emit func(part int) error) error
 	return nil
 }
 
-// deal gives the k-mers of each part. Those of a table lie in no order: every core brings some to their places, for one alone takes longer than counting them did.
+// deal gives the k-mers of each part. Those of a table lie in no order: every core brings some to their places, for one
+// alone takes longer than counting them did.
 func (x counted) deal() []counted {
 	n, threads := len(x.counts), runtime.GOMAXPROCS(0)
 	begins := make([][parts]int, threads) // of what a core has of each part

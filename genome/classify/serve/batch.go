@@ -18,8 +18,8 @@ type job struct {
 	done    chan struct{} // closed when verdicts are there, or err is
 }
 
-// batcher puts blocks of requests together. Those that come while others are under way wait for one another, no longer than these take. Small ones go first: a
-// client with a few reads does not wait for those with millions.
+// batcher puts blocks of requests together. Those that come while others are under way wait for one another, no longer
+// than these take. Small ones go first: a client with a few reads does not wait for those with millions.
 type batcher struct {
 	c       *classify.Classifier
 	letters int       // of a batch, about
@@ -36,7 +36,8 @@ const smallLetters = 1 << 14
 
 // newBatcher calls stop with an error that the device does not recover from.
 func newBatcher(c *classify.Classifier, letters int, m *metrics, stop context.CancelCauseFunc) (*batcher, error) {
-	b := &batcher{c: c, letters: letters, small: make(chan *job), large: make(chan *job), metrics: m, stop: stop, ended: make(chan struct{})}
+	b := &batcher{c: c, letters: letters, small: make(chan *job), large: make(chan *job), metrics: m, stop: stop,
+		ended: make(chan struct{})}
 	for range max(2, min(4, runtime.GOMAXPROCS(0))) {
 		w, err := c.NewWorker()
 		if err != nil {

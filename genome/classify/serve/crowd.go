@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// crowd bounds connections, of all clients and of each: one costs a file and some memory before it has said anything. What
-// is above the bound is closed at once.
+// crowd bounds connections, of all clients and of each: one costs a file and some memory before it has said anything.
+// What is above the bound is closed at once.
 type crowd struct {
 	mu          sync.Mutex
 	most, share int                 // of all, and what one client may have
@@ -28,11 +28,12 @@ func newCrowd(o Options) *crowd {
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err == nil {
 		most = connectionsOf(most, o.Requests, int(min(limit.Cur, math.MaxInt32)))
 	}
-	return &crowd{most: most, share: max(1, most*o.PerClient/o.Requests), in: map[net.Conn]string{}, by: map[string]int{}}
+	return &crowd{most: most, share: max(1, most*o.PerClient/o.Requests), in: map[net.Conn]string{},
+		by: map[string]int{}}
 }
 
-// connectionsOf is how many connections of those wanted leave of the files that may be open two for each request, which are
-// temporary, and some for others; of few files they have half.
+// connectionsOf is how many connections of those wanted leave of the files that may be open two for each request, which
+// are temporary, and some for others; of few files they have half.
 func connectionsOf(wanted, requests, files int) int {
 	return max(1, min(wanted, max(files/2, files-2*requests-64)))
 }

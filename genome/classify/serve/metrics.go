@@ -56,9 +56,11 @@ func (m *metrics) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	one("warpmap_requests_active", "gauge", "Requests that have a place.", m.active.Load())
 	one("warpmap_requests_waiting", "gauge", "Requests that wait for a place.", m.waiting.Load())
 	one("warpmap_spool_bytes", "gauge", "Bytes that wait for clients, in memory and in temporary files.", m.spooled())
-	one("warpmap_database_changed", "gauge", "1 where the database's file is no more what was loaded.", m.changed.Load())
+	one("warpmap_database_changed", "gauge", "1 where the database's file is no more what was loaded.",
+		m.changed.Load())
 	m.mu.Lock()
-	family("warpmap_requests_total", "counter", "Requests to classify, by status; broken are those that broke off behind the first line.")
+	family("warpmap_requests_total", "counter",
+		"Requests to classify, by status; broken are those that broke off behind the first line.")
 	for status, n := range m.statuses {
 		if n > 0 {
 			code := strconv.Itoa(status)
@@ -72,7 +74,8 @@ func (m *metrics) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	for i, bound := range secondBounds {
 		fmt.Fprintf(&b, "warpmap_request_seconds_bucket{le=\"%g\"} %d\n", bound, m.buckets[i])
 	}
-	fmt.Fprintf(&b, "warpmap_request_seconds_bucket{le=\"+Inf\"} %d\nwarpmap_request_seconds_sum %g\nwarpmap_request_seconds_count %d\n", m.requests, m.seconds, m.requests)
+	fmt.Fprintf(&b, "warpmap_request_seconds_bucket{le=\"+Inf\"} %d\nwarpmap_request_seconds_sum "+
+		"%g\nwarpmap_request_seconds_count %d\n", m.requests, m.seconds, m.requests)
 	m.mu.Unlock()
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	w.Write(b.Bytes())

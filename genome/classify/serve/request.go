@@ -63,7 +63,8 @@ func (s *Server) classify(w http.ResponseWriter, r *http.Request) {
 	s.gate.in()
 	defer s.gate.out()
 	defer func() { s.metrics.done(status, time.Since(begin)) }()
-	ctx, cancel := context.WithTimeoutCause(s.going, s.o.MaxTime, refused(http.StatusServiceUnavailable, "the request took longer than %v: send several", s.o.MaxTime))
+	ctx, cancel := context.WithTimeoutCause(s.going, s.o.MaxTime,
+		refused(http.StatusServiceUnavailable, "the request took longer than %v: send several", s.o.MaxTime))
 	defer cancel()
 	a, err := s.admit(ctx, w, r)
 	if err != nil {
@@ -124,17 +125,20 @@ type answer struct {
 func (s *Server) admit(ctx context.Context, w http.ResponseWriter, r *http.Request) (*answer, error) {
 	if r.Method != http.MethodPost && r.Method != http.MethodPut {
 		w.Header().Set("Allow", "POST, PUT")
-		return nil, refused(http.StatusMethodNotAllowed, "%s: want POST, with reads: curl --data-binary @reads.fastq", r.Method)
+		return nil, refused(http.StatusMethodNotAllowed, "%s: want POST, with reads: curl --data-binary @reads.fastq",
+			r.Method)
 	}
 	a := &answer{s: s, w: w, rc: http.NewResponseController(w), format: classify.KrakenLines, client: clientOf(r)}
 	if err := a.parse(r); err != nil {
 		return nil, err
 	}
 	if r.ContentLength > s.o.MaxBytes {
-		return nil, refused(http.StatusRequestEntityTooLarge, "%d bytes: want %d at most; send several requests", r.ContentLength, s.o.MaxBytes)
+		return nil, refused(http.StatusRequestEntityTooLarge, "%d bytes: want %d at most; send several requests",
+			r.ContentLength, s.o.MaxBytes)
 	}
 	a.rc.EnableFullDuplex() // lines come while reads are sent
-	a.body = &body{ctx: ctx, from: http.MaxBytesReader(nil, r.Body, s.o.MaxBytes), rc: a.rc, timeout: s.o.Timeout, crowded: s.gate.crowded}
+	a.body = &body{ctx: ctx, from: http.MaxBytesReader(nil, r.Body, s.o.MaxBytes), rc: a.rc, timeout: s.o.Timeout,
+		crowded: s.gate.crowded}
 	err := s.first(a)
 	if err == nil {
 		err = s.gate.enter(ctx, a.client, a.body)
@@ -193,7 +197,8 @@ func (s *Server) first(a *answer) error {
 		case <-s.going.Done():
 			return errEnded
 		case <-last:
-			return refused(http.StatusServiceUnavailable, "the server keeps as much for clients as it may: try again later")
+			return refused(http.StatusServiceUnavailable,
+				"the server keeps as much for clients as it may: try again later")
 		}
 	}
 	defer s.budget.give(a.client, firstBytes)
@@ -290,7 +295,8 @@ func (a *answer) read(ctx context.Context, order chan<- *job) error {
 func (a *answer) files(ctx context.Context) (first *upload, second io.Reader, err error) {
 	part, err := a.form.next()
 	if err == io.EOF {
-		return nil, nil, refused(http.StatusBadRequest, "a form without files: want one of reads, or two of reads and mates")
+		return nil, nil, refused(http.StatusBadRequest,
+			"a form without files: want one of reads, or two of reads and mates")
 	} else if err != nil {
 		return nil, nil, formError(err)
 	}
@@ -350,7 +356,8 @@ func (f *formBody) Read(to []byte) (int, error) {
 		return f.body.Read(to)
 	}
 	if f.left == 0 {
-		return 0, refused(http.StatusRequestEntityTooLarge, "more than %d bytes before a file of the form: want its name, and little else",
+		return 0, refused(http.StatusRequestEntityTooLarge,
+			"more than %d bytes before a file of the form: want its name, and little else",
 			mostHead)
 	}
 	n, err := f.body.Read(to[:min(len(to), f.left)])
@@ -368,7 +375,8 @@ func (p *lastPart) Read(to []byte) (int, error) {
 	n, err := p.part.Read(to)
 	if err == io.EOF {
 		if _, more := p.form.next(); more != io.EOF {
-			err = refused(http.StatusBadRequest, "a form of more than two files: want one of reads, or two of reads and mates")
+			err = refused(http.StatusBadRequest,
+				"a form of more than two files: want one of reads, or two of reads and mates")
 		}
 	}
 	return n, err
@@ -389,7 +397,8 @@ func (a *answer) hand(ctx context.Context, order chan<- *job, x, y *genome.Block
 		}
 	}
 	if a.bytes > a.s.o.MaxBytes {
-		return refused(http.StatusRequestEntityTooLarge, "more than %d letters, with names: send several requests", a.s.o.MaxBytes)
+		return refused(http.StatusRequestEntityTooLarge, "more than %d letters, with names: send several requests",
+			a.s.o.MaxBytes)
 	}
 	if err := a.s.batcher.submit(ctx, j); err != nil {
 		return err
@@ -462,7 +471,8 @@ func (a *answer) write() error {
 	}
 }
 
-// body is a request's, which gives up after a time with too little news, or with its context, and which nobody reads any more behind close.
+// body is a request's, which gives up after a time with too little news, or with its context, and which nobody reads
+// any more behind close.
 type body struct {
 	ctx     context.Context
 	mu      sync.Mutex
@@ -479,7 +489,8 @@ type body struct {
 	closed  atomic.Bool
 }
 
-// leastBytes is how much of a body must come in Options.Timeout: a byte now and then is no progress. Time in which the server does not read does not count.
+// leastBytes is how much of a body must come in Options.Timeout: a byte now and then is no progress. Time in which the
+// server does not read does not count.
 const leastBytes = 1 << 10
 
 // hurry is by how much clients have less time where others wait for their places.
@@ -523,7 +534,8 @@ func (b *body) Read(to []byte) (int, error) {
 		b.rc.SetReadDeadline(time.Time{})
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) && !b.closed.Load() && b.ctx.Err() == nil {
-		err = refused(http.StatusRequestTimeout, "timeout: less than %d bytes of the body came in %v (%v where others wait): send it without pauses, or in several requests: %w",
+		err = refused(http.StatusRequestTimeout, "timeout: less than %d bytes of the body came in %v (%v where "+
+			"others wait): send it without pauses, or in several requests: %w",
 			leastBytes, b.timeout, b.timeout/hurry, err)
 	}
 	return n, err

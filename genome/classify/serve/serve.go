@@ -28,22 +28,27 @@ type Options struct {
 	Grace      time.Duration // for requests that have begun when the server ends; 0: 30 s
 	Log        io.Writer     // gets a line for each request that the server could not finish; nil: nothing does
 
-	// PerClient is how many requests of one address are read at once; 0: a quarter. It has as large a share of Queue, of
-	// MaxSpool, and of the connections: four for each request that is read or waits, but 1024 at least, as far as the
-	// process may open files. A Unix socket has no such bound.
+	// PerClient is how many requests of one address are read at once; 0: a quarter. It has as large a share of Queue,
+	// of MaxSpool, and of the connections: four for each request that is read or waits, but 1024 at least, as far as
+	// the process may open files. A Unix socket has no such bound.
 	PerClient int
-	MaxSpool  int64        // bytes that wait for clients, of all requests, in memory and in temporary files; 0: 4 GiB. Without room, reading waits for clients.
-	Hosts     []string     // names that clients on this machine may know it by, beside localhost and its own
-	Changed   func() error // tells, from time to time, what has become of the database; its first error goes to Log
+	// bytes that wait for clients, of all requests, in memory and in temporary files; 0: 4 GiB. Without room, reading
+	// waits for clients.
+	MaxSpool int64
+	Hosts    []string     // names that clients on this machine may know it by, beside localhost and its own
+	Changed  func() error // tells, from time to time, what has become of the database; its first error goes to Log
 }
 
 func (o *Options) complete() error {
-	if o.Requests < 0 || o.Queue < -1 || o.MaxBytes < 0 || o.MaxLetters < 0 || o.Timeout < 0 || o.MaxTime < 0 || o.Grace < 0 {
-		return fmt.Errorf("%d requests, %d that wait, %d bytes, reads of %d letters, times of %v, %v and %v: want none to be negative",
+	if o.Requests < 0 || o.Queue < -1 || o.MaxBytes < 0 || o.MaxLetters < 0 || o.Timeout < 0 || o.MaxTime < 0 ||
+		o.Grace < 0 {
+		return fmt.Errorf("%d requests, %d that wait, %d bytes, reads of %d letters, times of %v, %v and %v: want "+
+			"none to be negative",
 			o.Requests, o.Queue, o.MaxBytes, o.MaxLetters, o.Timeout, o.MaxTime, o.Grace)
 	}
 	if o.PerClient < 0 || o.MaxSpool < 0 {
-		return fmt.Errorf("%d requests of a client, %d bytes that wait: want none to be negative", o.PerClient, o.MaxSpool)
+		return fmt.Errorf("%d requests of a client, %d bytes that wait: want none to be negative", o.PerClient,
+			o.MaxSpool)
 	}
 	o.Requests = cmp.Or(o.Requests, 128)
 	o.PerClient = min(o.Requests, cmp.Or(o.PerClient, max(1, o.Requests/4)))
@@ -84,8 +89,8 @@ const (
 	gpuBlockBytes, gpuBatchBytes = 1 << 20, 1 << 25
 )
 
-// New makes a Server, which starts no request before Serve. The classifier stays the caller's to close, after Close. Errors: options out of range; the
-// device's.
+// New makes a Server, which starts no request before Serve. The classifier stays the caller's to close, after Close.
+// Errors: options out of range; the device's.
 func New(c *classify.Classifier, d *device.Device, o Options) (*Server, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -110,10 +115,11 @@ func (s *Server) Close() {
 	s.batcher.close()
 }
 
-// Serve answers on all listeners, until ctx is done: then it takes no new requests, and lets those that have begun end, for Options.Grace. It closes the
-// listeners. Errors: a listener's; the device's, where it cannot go on.
+// Serve answers on all listeners, until ctx is done: then it takes no new requests, and lets those that have begun end,
+// for Options.Grace. It closes the listeners. Errors: a listener's; the device's, where it cannot go on.
 func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
-	h := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: s.o.Timeout, ReadTimeout: s.o.Timeout, WriteTimeout: s.o.Timeout, IdleTimeout: 2 * s.o.Timeout,
+	h := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: s.o.Timeout, ReadTimeout: s.o.Timeout,
+		WriteTimeout: s.o.Timeout, IdleTimeout: 2 * s.o.Timeout,
 		MaxHeaderBytes: 64 << 10, ErrorLog: s.log, ConnState: s.crowd.state}
 	g, serving := crash.WithContext(ctx)
 	for _, l := range listeners {
@@ -158,7 +164,8 @@ func (s *Server) watch(ctx context.Context) {
 		case <-t.C:
 			if err := s.o.Changed(); err != nil {
 				s.metrics.changed.Store(1)
-				s.log.Printf("%v: answers are still of what was loaded; end the server and start it again to have what is there now", err)
+				s.log.Printf("%v: answers are still of what was loaded; end the server and start it again to have "+
+					"what is there now", err)
 				t.Stop()
 				return
 			}
@@ -180,7 +187,8 @@ func (s *Server) Handler() http.Handler {
 	m := http.NewServeMux()
 	foreign := http.NewCrossOriginProtection() // a page of somebody else has a browser here send requests
 	foreign.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "a request that a page of another origin makes: want one that the user makes, as with curl", http.StatusForbidden)
+		http.Error(w, "a request that a page of another origin makes: want one that the user makes, as with curl",
+			http.StatusForbidden)
 	}))
 	m.Handle("/classify", foreign.Handler(http.HandlerFunc(s.classify)))
 	m.Handle("GET /metrics", &s.metrics)
@@ -193,7 +201,8 @@ func (s *Server) Handler() http.Handler {
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !answersTo(r, s.o.Hosts) {
-			http.Error(w, fmt.Sprintf("host %.100q: on this address the server answers to localhost alone; ask for that, or name the host when it is started, with --host", r.Host), http.StatusForbidden)
+			http.Error(w, fmt.Sprintf("host %.100q: on this address the server answers to localhost alone; ask for "+
+				"that, or name the host when it is started, with --host", r.Host), http.StatusForbidden)
 			return
 		}
 		m.ServeHTTP(w, r)

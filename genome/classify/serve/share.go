@@ -12,8 +12,8 @@ import (
 	"sync"
 )
 
-// clientOf tells clients from one another by their addresses, IPv6 by the first half, which is one customer's. Those of a Unix socket are one user, and have no bounds of
-// their own: "".
+// clientOf tells clients from one another by their addresses, IPv6 by the first half, which is one customer's. Those of
+// a Unix socket are one user, and have no bounds of their own: "".
 func clientOf(r *http.Request) string { return clientAt(r.RemoteAddr) }
 
 func clientAt(remote string) string {
@@ -51,14 +51,16 @@ type waiter struct {
 }
 
 func newGate(o Options, m *metrics) *gate {
-	g := &gate{places: o.Requests, share: o.PerClient, queue: o.Queue, waits: max(1, o.Queue*o.PerClient/o.Requests), active: map[string]int{}, waiting: map[string]int{}, metrics: m, holders: map[*body]bool{}}
+	g := &gate{places: o.Requests, share: o.PerClient, queue: o.Queue, waits: max(1, o.Queue*o.PerClient/o.Requests),
+		active: map[string]int{}, waiting: map[string]int{}, metrics: m, holders: map[*body]bool{}}
 	g.empty = sync.NewCond(&g.mu)
 	return g
 }
 
 func (g *gate) mayHave(client string) bool { return client == "" || g.active[client] < g.share }
 
-// enter waits for a place. Clients that are silent have less time from then on. Errors: those of a queue that is full; ctx's.
+// enter waits for a place. Clients that are silent have less time from then on. Errors: those of a queue that is full;
+// ctx's.
 func (g *gate) enter(ctx context.Context, client string, b *body) error {
 	g.mu.Lock()
 	if g.taken < g.places && g.mayHave(client) {
@@ -72,7 +74,9 @@ func (g *gate) enter(ctx context.Context, client string, b *body) error {
 		return refused(http.StatusServiceUnavailable, "%d requests wait: try again later", g.queue)
 	case client != "" && g.waiting[client] >= g.waits:
 		g.mu.Unlock()
-		return refused(http.StatusTooManyRequests, "%d requests from your address are read, and %d wait: send the next when one has ended", g.active[client], g.waits)
+		return refused(http.StatusTooManyRequests,
+			"%d requests from your address are read, and %d wait: send the next when one has ended", g.active[client],
+			g.waits)
 	}
 	w := &waiter{client: client, body: b, ready: make(chan struct{})}
 	g.line = append(g.line, w)
@@ -184,7 +188,8 @@ type budget struct {
 }
 
 func newBudget(o Options) *budget {
-	return &budget{room: o.MaxSpool, share: max(o.MaxSpool*int64(o.PerClient)/int64(o.Requests), min(o.MaxSpool, firstBytes)), by: map[string]int64{}, freed: make(chan struct{})}
+	return &budget{room: o.MaxSpool, share: max(o.MaxSpool*int64(o.PerClient)/int64(o.Requests),
+		min(o.MaxSpool, firstBytes)), by: map[string]int64{}, freed: make(chan struct{})}
 }
 
 // of is what a client may have.
@@ -225,8 +230,9 @@ func (b *budget) bytes() int64 {
 	return b.used
 }
 
-// answersTo tells whether a request names a host that is this machine, or one of those given, where it came to an address that only this machine can reach. A page in
-// a browser here may have a name of its own lead to such an address; that name is then what the browser sends.
+// answersTo tells whether a request names a host that is this machine, or one of those given, where it came to an
+// address that only this machine can reach. A page in a browser here may have a name of its own lead to such an
+// address; that name is then what the browser sends.
 func answersTo(r *http.Request, hosts []string) bool {
 	at, is := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	if !is || !at.IP.IsLoopback() {

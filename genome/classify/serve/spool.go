@@ -11,9 +11,9 @@ import (
 	"github.com/warpmap/warpmap/internal/files"
 )
 
-// spool is text that one goroutine writes and another takes: in memory, and beyond memoryBytes in a temporary file without a name, which goes with the process. What
-// waits is counted in the budget of all spools. Where that has no room, the writer waits for the taker; a piece goes in whenever nothing waits, so that a taker always
-// gets on.
+// spool is text that one goroutine writes and another takes: in memory, and beyond memoryBytes in a temporary file
+// without a name, which goes with the process. What waits is counted in the budget of all spools. Where that has no
+// room, the writer waits for the taker; a piece goes in whenever nothing waits, so that a taker always gets on.
 type spool struct {
 	ctx      context.Context
 	b        *budget
@@ -104,7 +104,8 @@ func fullDisk(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &statusError{http.StatusInsufficientStorage, fmt.Errorf("the server cannot keep what waits for clients: %w", err)}
+	return &statusError{http.StatusInsufficientStorage, fmt.Errorf("the server cannot keep what waits for clients: %w",
+		err)}
 }
 
 func wake(c chan struct{}) {
@@ -125,7 +126,8 @@ func (s *spool) end(err error) {
 	s.ended, s.err = true, err
 }
 
-// next waits for text, and takes it into the memory given, as much as that holds. last tells that nothing follows but the error, which comes alone.
+// next waits for text, and takes it into the memory given, as much as that holds. last tells that nothing follows but
+// the error, which comes alone.
 func (s *spool) next(into []byte) (n int, last bool, err error) {
 	for {
 		s.mu.Lock()
@@ -189,7 +191,8 @@ type upload struct {
 func (u *upload) Write(text []byte) (int, error) {
 	n, b := int64(len(text)), u.a.s.budget
 	if most := b.of(u.a.client); u.counts+n > most {
-		return 0, refused(http.StatusRequestEntityTooLarge, "the first file of a form has more than %d bytes, which the server keeps until the second comes: send pairs in turns, with ?paired=true, or less at once", most)
+		return 0, refused(http.StatusRequestEntityTooLarge, "the first file of a form has more than %d bytes, which "+
+			"the server keeps until the second comes: send pairs in turns, with ?paired=true, or less at once", most)
 	}
 	timeout, cancel := context.WithTimeout(u.ctx, u.a.s.o.Timeout)
 	defer cancel()
@@ -204,7 +207,8 @@ func (u *upload) Write(text []byte) (int, error) {
 			if u.ctx.Err() != nil {
 				return 0, context.Cause(u.ctx)
 			}
-			return 0, refused(http.StatusServiceUnavailable, "the server keeps as much for clients as it may: try again later, or send pairs in turns, with ?paired=true")
+			return 0, refused(http.StatusServiceUnavailable, "the server keeps as much for clients as it may: try "+
+				"again later, or send pairs in turns, with ?paired=true")
 		}
 	}
 	u.counts += n
