@@ -16,37 +16,38 @@ import (
 	"github.com/warpmap/warpmap/workload"
 )
 
-const benchLong = `Measure inserts into an empty table and look-ups in it, for each load factor: billions a second of device time (medians
-of five runs after a warm-up), the share of what the machine can do at most, measured in the same run over as much
-memory, and the number of wrong answers among all look-ups, counted on the device.
+const benchLong = `Measure inserts into an empty table and look-ups in it, for each load factor: billions a second of
+device time (medians of five runs after a warm-up), the share of what the machine can do at most, measured in the same
+run over as much memory, and the number of wrong answers among all look-ups, counted on the device.
 
-Load is the load factor that is asked for; filled, the share of the slots that hold a pair in the end: some tables come in few sizes.
+Load is the load factor that is asked for; filled, the share of the slots that hold a pair in the end: some tables come
+in few sizes.
 
-The limit of find is random look-ups of 64 bytes (a 4-byte key read, 64 bytes at random, a 4-byte value written); that of
-insert, random compare-and-swaps of the pair's size. With --build, a table that can be made from all its pairs at once
-is, in place of inserting them. With --update, values are added up (table.Updater) as the pairs come into an empty map, and a look-up gives the
-sum of a key's values. With --chosen, pairs and look-ups have a bool each, true for that share of them, and those alone are done
-(table.Chooser); rates are of all rows.
+The limit of find is random look-ups of 64 bytes (a 4-byte key read, 64 bytes at random, a 4-byte value written); that
+of insert, random compare-and-swaps of the pair's size. With --build, a table that can be made from all its pairs at
+once is, in place of inserting them. With --update, values are added up (table.Updater) as the pairs come into an empty
+map, and a look-up gives the sum of a key's values. With --chosen, pairs and look-ups have a bool each, true for that
+share of them, and those alone are done (table.Chooser); rates are of all rows.
 
---distinct draws the keys from so many, each as likely, or with --keys zipf:S by Zipf's law: with 1, all are the same. A look-up may give any
-value that came with its key.
+--distinct draws the keys from so many, each as likely, or with --keys zipf:S by Zipf's law: with 1, all are the same. A
+look-up may give any value that came with its key.
 
 --kind measures other kinds of tables, a look-up being one key of each, beside the same limits:
 
   set       inserts without and with telling which keys were new, look-ups, and deletions of all keys
-  multimap, inserts, look-ups of all values of a key, and their count: of each key that is there, once, unless --queries or
-  bucketlist  --hits is given. --each has as many pairs with each key; --values-per-key draws the keys of the pairs from so many
-            that each has as many on average. A bucketlist is also built from all pairs at once
+  multimap, inserts, look-ups of all values of a key, and their count: of each key that is there, once, unless
+  bucketlist  --queries or --hits is given. --each has as many pairs with each key; --values-per-key draws the keys of
+            the pairs from so many that each has as many on average. A bucketlist is also built from all pairs at once
   counter   additions of keys drawn from --distinct (default a tenth of them); look-ups of counts of --value-bytes
-  filter    inserts, look-ups of keys that are in, none of which may be missed, and of as many others: the share of these that is
-            told to be in is false positives, beside the filter's own estimate, and the ideal rate of a Bloom filter of its size
-            that is not blocked. Its limit is random look-ups of 32 bytes
+  filter    inserts, look-ups of keys that are in, none of which may be missed, and of as many others: the share of
+            these that is told to be in is false positives, beside the filter's own estimate, and the ideal rate of a
+            Bloom filter of its size that is not blocked. Its limit is random look-ups of 32 bytes
 
---devices measures one map over several devices, each of which brings n pairs and as many look-ups: rates are those of all together, by the wall
-clock. With --mode independent each device has a table of its own. --devices joined measures a map over the processes of a job, with a GPU each, through
-NCCL: see warpmap launch.`
+--devices measures one map over several devices, each of which brings n pairs and as many look-ups: rates are those of
+all together, by the wall clock. With --mode independent each device has a table of its own. --devices joined measures a
+map over the processes of a job, with a GPU each, through NCCL: see warpmap launch.`
 
-const benchExample = `  warpmap bench --table warpcore --n 100000000 --queries 200000000 --load 0.533,0.8,0.9 --hits 0.5 --keys rand
+const benchExample = `  warpmap bench --table warpcore --n 100000000 --queries 200000000 --load 0.533,0.8,0.9
   warpmap bench --table warpcore --n 10000000 --keys zipf:0.99 --key-bytes 8 --value-bytes 8 --json
   warpmap bench --table warpcore --n 10000000 --keys tao --load 0.66
   warpmap bench --table dycuckoo --n 10000000 --key-bytes 16 --value-bytes 8 --load 0.85
@@ -134,15 +135,20 @@ func (b *benchFlags) run(cmd *cobra.Command) error {
 func (b *benchFlags) flags(cmd *cobra.Command) {
 	b.over.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&b.over.mode, "mode", shard.Distributed.String(), "over several devices: distributed (each key has one device) or independent")
-	f.IntVar(&b.over.piece, "piece", 0, "over several devices: rows of each that are under way at once (0: the default)")
-	f.IntVar(&b.over.regions, "regions", 0, "over several devices: by how many regions of each table inserts are split at once (0: as the tables want; -1: none)")
+	f.StringVar(&b.over.mode, "mode", shard.Distributed.String(),
+		"over several devices: distributed (each key has one device) or independent")
+	f.IntVar(&b.over.piece, "piece", 0,
+		"over several devices: rows of each that are under way at once (0: the default)")
+	f.IntVar(&b.over.regions, "regions", 0, "over several devices: by how many regions of each table inserts are "+
+		"split at once (0: as the tables want; -1: none)")
 	f.StringVar(&b.family, "table", string(warpmap.WarpCore), "family of tables: "+strings.Join(families(), ", "))
 	f.StringVar(&b.kind, "kind", tables.KindMap.String(), "kind of table: "+kindList())
 	f.IntVar(&b.o.Each, "each", 0, "pairs with one key, of a multimap (default 1)")
 	f.IntVar(&b.perKey, "values-per-key", 0, "of a multimap: values that a key has on average, of keys that are drawn")
-	f.IntVar(&b.o.Distinct, "distinct", 0, "how many keys there are to draw from (default: all keys are different; of --update and counters: a tenth)")
-	f.Float64Var(&b.o.FalsePositives, "false-positives", 0, "of a filter: share of the absent keys that may be told to be in (default 0.01)")
+	f.IntVar(&b.o.Distinct, "distinct", 0,
+		"how many keys there are to draw from (default: all keys are different; of --update and counters: a tenth)")
+	f.Float64Var(&b.o.FalsePositives, "false-positives", 0,
+		"of a filter: share of the absent keys that may be told to be in (default 0.01)")
 	f.Var(&size{&b.o.FilterBytes}, "bytes", "of a filter: its memory, in place of --false-positives, such as 100MB")
 	f.IntVar(&b.o.N, "n", 10_000_000, "pairs to insert")
 	f.IntVar(&b.o.Queries, "queries", 0, "look-ups (default twice the pairs; of a multimap, each key once)")
@@ -150,13 +156,16 @@ func (b *benchFlags) flags(cmd *cobra.Command) {
 	f.Float64Var(&b.o.Hits, "hits", 0.5, "share of the look-ups that hit")
 	f.StringVar(&b.o.Keys, "keys", "rand", "keys: "+workload.Kinds)
 	f.IntVar(&b.o.KeyBytes, "key-bytes", 4, "bytes of a key: 4 or 8, and of dycuckoo's and stadium's also 16 or 32")
-	f.IntVar(&b.o.ValueBytes, "value-bytes", 4, "bytes of a value: 4, 8, 16, 32 or 64, as far as the table has them; of a count: 4 or 8")
-	f.Var(&size{&b.o.DeviceBytes}, "device-bytes", "of stadium: how much of the slots may be in device memory, the others in host memory: such as 4GB; -1: none")
+	f.IntVar(&b.o.ValueBytes, "value-bytes", 4,
+		"bytes of a value: 4, 8, 16, 32 or 64, as far as the table has them; of a count: 4 or 8")
+	f.Var(&size{&b.o.DeviceBytes}, "device-bytes",
+		"of stadium: how much of the slots may be in device memory, the others in host memory: such as 4GB; -1: none")
 	f.Uint64Var(&b.o.Seed, "seed", 1, "seed of the workload")
 	f.IntVar(&b.o.Batch, "batch", 0, "pairs of an insert (default all at once)")
 	f.BoolVar(&b.o.Build, "build", false, "make the map from all pairs at once, where its family can")
 	f.BoolVar(&b.o.Update, "update", false, "add up the values of each key, where the map's family can")
-	f.Float64Var(&b.o.Chosen, "chosen", 0, "share of the rows of a map's batches that are done, where its family can (default all)")
+	f.Float64Var(&b.o.Chosen, "chosen", 0,
+		"share of the rows of a map's batches that are done, where its family can (default all)")
 	cmd.PersistentFlags().StringVar(&b.keep, "keep", "", "also write the result as JSON to this file")
 	cmd.MarkFlagsMutuallyExclusive("each", "values-per-key", "distinct")
 	cmd.MarkFlagsMutuallyExclusive("false-positives", "bytes")
@@ -218,7 +227,8 @@ func limitsCommand(keep *string) *cobra.Command {
 			}
 			defer d.Close()
 			if size < 1<<10 || n < 1 {
-				return fmt.Errorf("limits over %d bytes with %d accesses: want at least 1024 bytes and one access", size, n)
+				return fmt.Errorf("limits over %d bytes with %d accesses: want at least 1024 bytes and one access",
+					size, n)
 			}
 			l, err := bench.MeasureLimits(d, size, n)
 			if err != nil {
@@ -243,8 +253,10 @@ func limitsCommand(keep *string) *cobra.Command {
 				what string
 				g    float64
 			}{
-				{"look-up of 32 bytes", l.Lookup32}, {"look-up of 64 bytes", l.Lookup64}, {"look-up of 128 bytes", l.Lookup128},
-				{"64-bit compare-and-swap", l.Swap64}, {"128-bit compare-and-swap", l.Swap128}, {"read 32 bytes, then compare-and-swap", l.ReadSwap},
+				{"look-up of 32 bytes", l.Lookup32}, {"look-up of 64 bytes", l.Lookup64}, {"look-up of 128 bytes",
+					l.Lookup128},
+				{"64-bit compare-and-swap", l.Swap64}, {"128-bit compare-and-swap", l.Swap128},
+				{"read 32 bytes, then compare-and-swap", l.ReadSwap},
 			} {
 				t.AppendRow(table.Row{x.what, fmt.Sprintf("%.3f", x.g)})
 			}

@@ -37,16 +37,18 @@ A database is one file, made once of genomes and a taxonomy; it opens on any dev
 	return cmd
 }
 
-const buildLong = `build makes a database of genomes: FASTA files, plain or packed with gzip or zstd, patterns, folders, or - for standard input.
+const buildLong = `build makes a database of genomes: FASTA files, plain or packed with gzip or zstd, patterns, folders,
+or - for standard input.
 
-DIR has a taxonomy in NCBI's format: nodes.dmp, names.dmp, merged.dmp. Of which taxon a sequence is tell, in this order: taxid|N in its header;
-assembly_summary*.txt in DIR, by the file's name; *.accession2taxid in DIR, by the sequence's accession; both may be packed. What none tells hangs on the root;
-if that is all, it is an error.
+DIR has a taxonomy in NCBI's format: nodes.dmp, names.dmp, merged.dmp. Of which taxon a sequence is tell, in this order:
+taxid|N in its header; assembly_summary*.txt in DIR, by the file's name; *.accession2taxid in DIR, by the sequence's
+accession; both may be packed. What none tells hangs on the root; if that is all, it is an error.
 
 With --devices several devices sketch the genomes. What a GPU has no room for goes to the host's memory.
 
-With --add the genomes join those that DB has; then DIR, if given, is for assembly_summary*.txt and *.accession2taxid alone: the taxonomy is DB's.
-A DB that is there is replaced only with --force. The file appears, or is replaced, when it is whole.`
+With --add the genomes join those that DB has; then DIR, if given, is for assembly_summary*.txt and *.accession2taxid
+alone: the taxonomy is DB's. A DB that is there is replaced only with --force. The file appears, or is replaced, when it
+is whole.`
 
 const buildExample = `  warpmap classify build refs.db genomes/ --taxonomy taxonomy/
   warpmap classify build refs.db 'more/*.fa.gz' --add --taxonomy taxonomy/
@@ -99,7 +101,8 @@ func (b *buildFlags) check(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if i, err := os.Stat(args[0]); err == nil && i.Mode().IsRegular() && !b.add && !b.force {
-		return &usageError{fmt.Errorf("%s is there: want --add to add to it, --force to replace it, or another name", args[0])}
+		return &usageError{fmt.Errorf("%s is there: want --add to add to it, --force to replace it, or another name",
+			args[0])}
 	}
 	return nil
 }
@@ -153,7 +156,9 @@ func tellUnknown(w io.Writer, b *classify.Builder, records int64) {
 		if names = strings.ReplaceAll(names, "\" \"", "\", \""); n > len(first) {
 			names += " and others"
 		}
-		fmt.Fprintf(w, "%d of %d sequences hang on the root, for nothing tells a taxon of theirs that the taxonomy has: %s\n", n, records, names)
+		fmt.Fprintf(w,
+			"%d of %d sequences hang on the root, for nothing tells a taxon of theirs that the taxonomy has: %s\n", n,
+			records, names)
 	}
 }
 
@@ -173,7 +178,8 @@ func (b *buildFlags) flags(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("add", "force")
 }
 
-// builder is an empty one, or with --add one that has what the database has. The database's options are then those of the file.
+// builder is an empty one, or with --add one that has what the database has. The database's options are then those of
+// the file.
 func (b *buildFlags) builder(devices []*device.Device, name string) (*classify.Builder, error) {
 	if !b.add {
 		return classify.NewBuilder(devices[0], b.taxonomy, b.o, devices[1:]...)
@@ -218,14 +224,16 @@ func classifyStats(cmd *cobra.Command, w io.Writer, db *classify.Database, took 
 	t.SetOutputMirror(&text)
 	t.SetStyle(table.StyleLight)
 	o := db.Options
-	t.AppendRow(table.Row{"sketches", fmt.Sprintf("%d of %d-mers in windows of %d letters, one every %d", o.Sketch, o.K, o.Window, o.Stride)})
+	t.AppendRow(table.Row{"sketches", fmt.Sprintf("%d of %d-mers in windows of %d letters, one every %d", o.Sketch, o.K,
+		o.Window, o.Stride)})
 	t.AppendRow(table.Row{"sequences", humanize.Comma(int64(s.Targets))})
 	t.AppendRow(table.Row{"letters", humanize.Comma(s.Letters)})
 	t.AppendRow(table.Row{"windows", humanize.Comma(s.Windows)})
 	t.AppendRow(table.Row{"taxa", humanize.Comma(int64(s.Taxa))})
 	t.AppendRow(table.Row{"features", humanize.Comma(int64(s.Features))})
 	t.AppendRow(table.Row{"locations", humanize.Comma(s.Locations)})
-	t.AppendRow(table.Row{"a feature", fmt.Sprintf("%.5f, deviation %.5f, most %d of %d", s.Mean, s.Deviation, s.Most, o.MaxLocations)})
+	t.AppendRow(table.Row{"a feature", fmt.Sprintf("%.5f, deviation %.5f, most %d of %d", s.Mean, s.Deviation, s.Most,
+		o.MaxLocations)})
 	if took > 0 {
 		t.AppendRow(table.Row{"seconds", seconds(took.Seconds())})
 	}
@@ -277,19 +285,20 @@ func classifyQueryCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "query DB READS…",
 		Short: "Tell of reads which taxa they come from",
-		Long: `query classifies reads: FASTA or FASTQ files, plain or packed with gzip or zstd, patterns, folders, or - for standard input.
-With --paired files of mates come in turns: first, second, first, second.
+		Long: `query classifies reads: FASTA or FASTQ files, plain or packed with gzip or zstd, patterns, folders, or -
+for standard input. With --paired files of mates come in turns: first, second, first, second.
 
-A read's candidates are the two references, or taxa of the rank --lowest, that share most features with it in so many windows as it may span.
-With fewer than --hit-min hits it is unclassified. If the next candidate has more than (hits of the best - hit-min) · hit-diff, the
-verdict is the lowest common ancestor of both; above --highest, none.
+A read's candidates are the two references, or taxa of the rank --lowest, that share most features with it in so many
+windows as it may span. With fewer than --hit-min hits it is unclassified. If the next candidate has more than (hits of
+the best - hit-min) · hit-diff, the verdict is the lowest common ancestor of both; above --highest, none.
 
-With --devices each of several devices has a part of the references, and looks at all reads: so a database may be larger than the memory of one. The verdicts are the same.
+With --devices each of several devices has a part of the references, and looks at all reads: so a database may be larger
+than the memory of one. The verdicts are the same.
 
-Lines are Kraken's: C or U, name, taxon, length, taxon:hits of the candidates; with --format metacache: name, |, taxon. A summary goes to stderr; with --json it
-is JSON, on stdout unless the lines go there.`,
+Lines are Kraken's: C or U, name, taxon, length, taxon:hits of the candidates; with --format metacache: name, |, taxon.
+A summary goes to stderr; with --json it is JSON, on stdout unless the lines go there.`,
 		Example: `  warpmap classify query refs.db reads.fastq.gz --report report.txt --out verdicts.tsv
-  warpmap classify query refs.db sample_1.fq.gz sample_2.fq.gz --paired --lowest species --abundances species.tsv --out /dev/null
+  warpmap classify query refs.db 1.fq.gz 2.fq.gz --paired --lowest species --abundances species.tsv --out /dev/null
   zcat reads.fa.gz | warpmap classify query refs.db - --format metacache
   warpmap classify query refs.db simulated.fa --ground-truth --out /dev/null
 
@@ -352,15 +361,16 @@ func (q *classifyFlags) run(cmd *cobra.Command, name string, inputs []string) (e
 	begin = time.Now()
 	tally := c.NewTally(q.truth)
 	lines := func(to io.Writer) error {
-		counts, err := c.Run(cmd.Context(), inputs, mates, genome.Options{SkipBroken: q.skipped}, func(r *classify.Result) error {
-			r.Text = c.AppendLines(nil, r, format)
-			return nil
-		}, func(r *classify.Result) error {
-			tally.Add(r)
-			bar.set("classifying", tally.Reads, -1, "reads")
-			_, err := to.Write(r.Text)
-			return err
-		})
+		counts, err := c.Run(cmd.Context(), inputs, mates, genome.Options{SkipBroken: q.skipped},
+			func(r *classify.Result) error {
+				r.Text = c.AppendLines(nil, r, format)
+				return nil
+			}, func(r *classify.Result) error {
+				tally.Add(r)
+				bar.set("classifying", tally.Reads, -1, "reads")
+				_, err := to.Write(r.Text)
+				return err
+			})
 		s.Broken = counts.Broken
 		return err
 	}
@@ -418,7 +428,8 @@ func (q *classifyFlags) mates(inputs []string) (first, mates []string, err error
 		return inputs, nil, nil
 	}
 	if q.skipped {
-		return nil, nil, fmt.Errorf("--skip-broken with --paired: nothing would tell which mates behind a broken record belong together; mend the files")
+		return nil, nil, fmt.Errorf("--skip-broken with --paired: nothing would tell which mates behind a broken " +
+			"record belong together; mend the files")
 	}
 	if inputs, err = genome.Expand(inputs); err != nil {
 		return nil, nil, err
@@ -489,7 +500,8 @@ func (s *classifySummary) print(w io.Writer, truth bool) {
 	if s.Broken > 0 {
 		broken = fmt.Sprintf(", %s broken records left out", humanize.Comma(s.Broken))
 	}
-	t.SetCaption("%s reads, %s letters%s; loading %.3f s, querying %.3f s: %s reads a minute", humanize.Comma(s.Reads), humanize.Comma(s.Letters), broken, s.Loading,
+	t.SetCaption("%s reads, %s letters%s; loading %.3f s, querying %.3f s: %s reads a minute", humanize.Comma(s.Reads),
+		humanize.Comma(s.Letters), broken, s.Loading,
 		s.Querying, humanize.Comma(int64(s.Rate)))
 	render(t, w)
 }

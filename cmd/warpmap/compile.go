@@ -31,13 +31,14 @@ func compileCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compile",
 		Short: "Compile kernels ahead, for machines without a compiler",
-		Long: `Compile the kernels of tables for GPUs of some architectures into a folder, where no GPU need be: for images that are to have no NVRTC. There a
-program finds the kernels by WARPMAP_CACHE, or by device.WithCache; the folder must belong to its user or to root, and nobody else may write in
-it. The program must be of the same version of warpmap.
+		Long: `Compile the kernels of tables for GPUs of some architectures into a folder, where no GPU need be: for
+images that are to have no NVRTC. There a program finds the kernels by WARPMAP_CACHE, or by device.WithCache; the folder
+must belong to its user or to root, and nobody else may write in it. The program must be of the same version of warpmap.
 
-Kernels are those of tables with their default options, and do not depend on the types of keys and values but by their widths; Update is compiled for
-unsigned integers, by Add. For what else a program has, make it run once on a machine with NVRTC and a GPU of that architecture, and take its cache; or call
-warpmap.CompileAhead, warpmap.CompileAheadStrings and shard.CompileAhead with its own types.`,
+Kernels are those of tables with their default options, and do not depend on the types of keys and values but by their
+widths; Update is compiled for unsigned integers, by Add. For what else a program has, make it run once on a machine
+with NVRTC and a GPU of that architecture, and take its cache; or call warpmap.CompileAhead, warpmap.CompileAheadStrings
+and shard.CompileAhead with its own types.`,
 		Example: `  warpmap compile --arch sm_90 --out kernels
   warpmap compile --arch sm_90 --table slab --kind strings --value-bytes 8 --out kernels
   warpmap compile --arch sm_90 --table warpcore --shard --out kernels
@@ -49,7 +50,8 @@ warpmap.CompileAhead, warpmap.CompileAheadStrings and shard.CompileAhead with it
 	f.StringSliceVar(&w.arch, "arch", nil, "architectures, such as sm_90 (of H100 and H200)")
 	f.StringVar(&w.out, "out", "", "the folder to compile into")
 	f.StringSliceVar(&w.table, "table", nil, "families of tables (default all)")
-	f.StringSliceVar(&w.kind, "kind", []string{tables.KindMap.String()}, "kinds of tables: "+strings.Join(append(kindNames(), stringsKind), ", "))
+	f.StringSliceVar(&w.kind, "kind", []string{tables.KindMap.String()}, "kinds of tables: "+
+		strings.Join(append(kindNames(), stringsKind), ", "))
 	f.IntSliceVar(&w.keyBytes, "key-bytes", []int{4, 8}, "widths of keys: 4, 8")
 	f.IntSliceVar(&w.valBytes, "value-bytes", []int{4, 8}, "widths of values: 4, 8, 16")
 	f.BoolVar(&w.shard, "shard", false, "also the kernels that spread such tables over several GPUs")
@@ -98,12 +100,14 @@ func (w *compileWork) run(cmd *cobra.Command) error {
 		return fmt.Errorf("--table %s: want some of %s", strings.Join(w.table, ","), kindList())
 	}
 	if w.shard && len(w.spread(wanted)) == 0 {
-		return fmt.Errorf("--shard with --kind %s: there are none over several GPUs; leave it out, or add others", strings.Join(w.kind, ","))
+		return fmt.Errorf("--shard with --kind %s: there are none over several GPUs; leave it out, or add others",
+			strings.Join(w.kind, ","))
 	}
 	for _, key := range w.keyBytes {
 		for _, value := range w.valBytes {
 			if aheadOf[[2]int{key, value}] == nil {
-				return fmt.Errorf("--key-bytes %d, --value-bytes %d: want keys of 4 or 8 bytes, and values of 4, 8 or 16", key, value)
+				return fmt.Errorf(
+					"--key-bytes %d, --value-bytes %d: want keys of 4 or 8 bytes, and values of 4, 8 or 16", key, value)
 			}
 		}
 	}
@@ -140,9 +144,10 @@ func (w *compileWork) compile(cmd *cobra.Command, arch string, kinds []tables.Ki
 		for _, family := range w.families(kind) {
 			for _, key := range w.keyBytes {
 				for _, value := range w.valuesOf(kind) {
-					err := ahead(fmt.Sprintf("%v of %s, keys of %d bytes%s", kind, family, key, valueNote(kind, value)), func() error {
-						return aheadOf[[2]int{key, value}](d, kind, family)
-					})
+					err := ahead(fmt.Sprintf("%v of %s, keys of %d bytes%s", kind, family, key, valueNote(kind, value)),
+						func() error {
+							return aheadOf[[2]int{key, value}](d, kind, family)
+						})
 					if err != nil {
 						return err
 					}
@@ -154,7 +159,8 @@ func (w *compileWork) compile(cmd *cobra.Command, arch string, kinds []tables.Ki
 		for _, key := range w.keyBytes {
 			for _, value := range w.spreadValues(kind) {
 				width := tables.Width{Key: key, Value: value}
-				err := ahead(fmt.Sprintf("spreading %v over several GPUs, keys of %d bytes%s", kind, key, valueNote(kind, value)), func() error {
+				err := ahead(fmt.Sprintf("spreading %v over several GPUs, keys of %d bytes%s", kind, key,
+					valueNote(kind, value)), func() error {
 					return shard.CompileAhead(d, kind, width)
 				})
 				if err != nil {
@@ -168,7 +174,9 @@ func (w *compileWork) compile(cmd *cobra.Command, arch string, kinds []tables.Ki
 	}
 	for _, family := range w.families(tables.KindMap) {
 		for _, value := range w.valBytes {
-			err := ahead(fmt.Sprintf("%s of %s, values of %d", stringsKind, family, value), func() error { return aheadOfStrings[value](d, family) })
+			err := ahead(fmt.Sprintf("%s of %s, values of %d", stringsKind, family, value), func() error {
+				return aheadOfStrings[value](d, family)
+			})
 			if err != nil {
 				return err
 			}
@@ -230,6 +238,7 @@ func (w *compileWork) tell(cmd *cobra.Command) error {
 			bytes += info.Size()
 		}
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s has %d programs, %s; set WARPMAP_CACHE to it\n", w.out, n, device.Bytes(bytes))
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s has %d programs, %s; set WARPMAP_CACHE to it\n", w.out, n,
+		device.Bytes(bytes))
 	return err
 }

@@ -58,7 +58,8 @@ func demoCommand() *cobra.Command {
 				return err
 			}
 			if s.OutRows != made.lines {
-				return fmt.Errorf("the join has %d rows; every line has its order, so it should have %d", s.OutRows, made.lines)
+				return fmt.Errorf("the join has %d rows; every line has its order, so it should have %d", s.OutRows,
+					made.lines)
 			}
 			say("   %d rows: one for each line, as it must be.", s.OutRows)
 

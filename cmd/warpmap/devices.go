@@ -13,9 +13,10 @@ import (
 
 func devicesCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "devices",
-		Short:   "List the devices that tables can be made on",
-		Long:    "List the GPUs and the CPU that tables can be made on, and say what is missing where one cannot be used.",
+		Use:   "devices",
+		Short: "List the devices that tables can be made on",
+		Long: "List the GPUs and the CPU that tables can be made on, and say what is missing where one cannot be " +
+			"used.",
 		Example: "  warpmap devices\n  warpmap devices --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -31,9 +32,11 @@ func devicesCommand() *cobra.Command {
 				return printJSON(cmd.OutOrStdout(), out)
 			}
 			t := newTable(cmd)
-			t.AppendHeader(table.Row{"device", "model", "arch", "units", "memory", "PCI", "NUMA", "128-bit swap", "compiler", "driver"})
+			t.AppendHeader(table.Row{"device", "model", "arch", "units", "memory", "PCI", "NUMA", "128-bit swap",
+				"compiler", "driver"})
 			for _, i := range found {
-				t.AppendRow(table.Row{i.Name, i.Model, i.Arch, i.Multiprocessors, device.Bytes(i.Memory), orDash(i.PCI), numa(i.NUMA), i.CAS128, orDash(i.Compiler), orDash(i.Driver)})
+				t.AppendRow(table.Row{i.Name, i.Model, i.Arch, i.Multiprocessors, device.Bytes(i.Memory), orDash(i.PCI),
+					numa(i.NUMA), i.CAS128, orDash(i.Compiler), orDash(i.Driver)})
 			}
 			render(t, cmd.OutOrStdout())
 			for _, p := range problems {

@@ -16,8 +16,8 @@ func drawCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "draw FILE...",
 		Short: "Draw figures that were kept",
-		Long: `Draw figures that bench fig has kept with --keep: write each as CSV, with its plots as SVG and PNG, to the folder of --out. Nothing is
-measured.`,
+		Long: `Draw figures that bench fig has kept with --keep: write each as CSV, with its plots as SVG and PNG, to
+the folder of --out. Nothing is measured.`,
 		Example: "  warpmap bench draw bench/results/h200/fig-gph-9.json --out plots",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

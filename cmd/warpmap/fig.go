@@ -26,7 +26,8 @@ import (
 )
 
 // studies is the only list of figures.
-var studies = slices.Concat(dycuckoo.Studies, gphbench.Studies, host.Studies, library.Studies, shardbench.Studies, slabhash.Studies, stadiumbench.Studies, warpcore.Studies)
+var studies = slices.Concat(dycuckoo.Studies, gphbench.Studies, host.Studies, library.Studies, shardbench.Studies,
+	slabhash.Studies, stadiumbench.Studies, warpcore.Studies)
 
 func figureNames() (names []string) {
 	for _, s := range studies {
@@ -47,7 +48,8 @@ func figureList() string {
 func measure(d *device.Device, name string, o bench.FigOptions) (*bench.Fig, error) {
 	fig, err := studies[slices.Index(figureNames(), name)].Measure(d, o)
 	if err == nil && gph.Profiled(d.Info()) {
-		fig.Notes = append(fig.Notes, "tables of gph take options from this device's profile, where the figure leaves them open (WARPMAP_PROFILES=off: none)")
+		fig.Notes = append(fig.Notes, "tables of gph take options from this device's profile, where the figure "+
+			"leaves them open (WARPMAP_PROFILES=off: none)")
 	}
 	return fig, err
 }
@@ -59,9 +61,9 @@ func figCommand(keep *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fig FIGURE",
 		Short: "Measure a figure of a paper, and plot it",
-		Long: `Measure a figure of a paper over all kinds of tables, and print it as a table; or, with --out, write it to that folder as
-CSV, with its plots as SVG and PNG. What a table could not do is an empty cell, with the reason beside it. With --keep it says what it does, and
-figures over several devices are kept after each point.
+		Long: `Measure a figure of a paper over all kinds of tables, and print it as a table; or, with --out, write it
+to that folder as CSV, with its plots as SVG and PNG. What a table could not do is an empty cell, with the reason beside
+it. With --keep it says what it does, and figures over several devices are kept after each point.
 
 ` + figureList(),
 		Example: `  warpmap bench fig gph/9 --n 1000000 --out plots
@@ -104,7 +106,9 @@ figures over several devices are kept after each point.
 			o.Self = []string{exe, "bench", "--device", d.Info().Name}
 			if terminal(cmd.ErrOrStderr()) || *keep != "" {
 				start := time.Now()
-				o.Step = func(what string) { fmt.Fprintf(cmd.ErrOrStderr(), "%6.1f s  %s\n", time.Since(start).Seconds(), what) }
+				o.Step = func(what string) {
+					fmt.Fprintf(cmd.ErrOrStderr(), "%6.1f s  %s\n", time.Since(start).Seconds(), what)
+				}
 			}
 			if *keep != "" { // points of a run that is cut off are kept
 				o.Point = func(fig *bench.Fig) error { return bench.Keep(*keep, fig) }
@@ -136,8 +140,10 @@ figures over several devices are kept after each point.
 		},
 	}
 	over.flags(cmd)
-	cmd.Flags().IntVar(&o.N, "n", 0, "pairs (0: as the paper has, or what suits the CPU); gph, dycuckoo and stadium figures scale all sizes with it")
-	cmd.Flags().IntVar(&o.Batches, "batches", 0, "batches of slab/churn (0: 1000, or 50 on the CPU), or of RAND in dycuckoo figures (0: 100, or 8 on the CPU)")
+	cmd.Flags().IntVar(&o.N, "n", 0, "pairs (0: as the paper has, or what suits the CPU); gph, dycuckoo and stadium "+
+		"figures scale all sizes with it")
+	cmd.Flags().IntVar(&o.Batches, "batches", 0,
+		"batches of slab/churn (0: 1000, or 50 on the CPU), or of RAND in dycuckoo figures (0: 100, or 8 on the CPU)")
 	cmd.Flags().StringVar(&out, "out", "", "write CSV, SVG and PNG to this folder, and print their names")
 	return cmd
 }
@@ -184,7 +190,8 @@ func writeFigure(fig *bench.Fig, dir string) (names []string, err error) {
 
 // findOnceCommand is what fig gph/2 runs under a profiler.
 func findOnceCommand() *cobra.Command {
-	return onceCommand("find-once", "One batch of look-ups for each setting, for a profiler to watch", gphbench.FindOnce)
+	return onceCommand("find-once", "One batch of look-ups for each setting, for a profiler to watch",
+		gphbench.FindOnce)
 }
 
 // insertOnceCommand is what fig stadium/1 runs under a profiler.

@@ -27,9 +27,10 @@ func genTPCH() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tpch --sf SCALE --out DIR",
 		Short: "Make TPC-H's orders and lineitem",
-		Long: `tpch makes the tables orders and lineitem by TPC-H's rules for their columns: sparse order keys, one to seven lines an
-order, prices and dates that agree. Scale factor 1 is 1,500,000 orders and about 6,000,000 lines. Rows are made on all
-cores; the same seed makes the same files on any machine. With --comments both tables have their column of random text, too.`,
+		Long: `tpch makes the tables orders and lineitem by TPC-H's rules for their columns: sparse order keys, one to
+seven lines an order, prices and dates that agree. Scale factor 1 is 1,500,000 orders and about 6,000,000 lines. Rows
+are made on all cores; the same seed makes the same files on any machine. With --comments both tables have their column
+of random text, too.`,
 		Example: "  warpmap gen tpch --sf 0.1 --out t\n  warpmap gen tpch --sf 10 --comments --seed 7 --out big",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -58,9 +59,10 @@ cores; the same seed makes the same files on any machine. With --comments both t
 			}{{"orders", t.Orders(), t.NumOrders()}, {"lineitem", t.Lineitem(), -1}} {
 				start := time.Now()
 				path := filepath.Join(out, g.name+"."+format)
-				n, err := writeFile(cmd.Context(), path, join.WriteOptions{Format: as, Compression: compression}, g.rows, func(done int64) {
-					bar.show(join.Progress{Stage: g.name, Done: done, Total: g.total})
-				})
+				n, err := writeFile(cmd.Context(), path, join.WriteOptions{Format: as, Compression: compression},
+					g.rows, func(done int64) {
+						bar.show(join.Progress{Stage: g.name, Done: done, Total: g.total})
+					})
 				g.rows.Release()
 				bar.clear()
 				if err != nil {
@@ -83,14 +85,16 @@ cores; the same seed makes the same files on any machine. With --comments both t
 	f.Uint64Var(&t.Seed, "seed", 1, "seed of the random numbers")
 	f.BoolVar(&t.Comments, "comments", false, "write o_comment and l_comment, too")
 	f.StringVar(&format, "format", "parquet", "file format: "+strings.Join(join.Formats(), ", "))
-	f.StringVar(&compression, "compression", "", "of the files, as join has it; left out, snappy in Parquet, none in the others")
+	f.StringVar(&compression, "compression", "",
+		"of the files, as join has it; left out, snappy in Parquet, none in the others")
 	cmd.MarkFlagRequired("out")
 	cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(join.Formats(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
 // writeFile writes rows to a file that appears when it is whole.
-func writeFile(ctx context.Context, path string, o join.WriteOptions, rows array.RecordReader, progress func(done int64)) (n int64, err error) {
+func writeFile(ctx context.Context, path string, o join.WriteOptions, rows array.RecordReader,
+	progress func(done int64)) (n int64, err error) {
 	w, err := join.CreateAs(path, rows.Schema(), o)
 	if err != nil {
 		return 0, err

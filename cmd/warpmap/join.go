@@ -17,11 +17,13 @@ import (
 )
 
 // joinLong says what a join does.
-var joinLong = `join joins files on one or more columns of numbers, text, binary values, booleans, dates, times or timestamps.
+var joinLong = `join joins files on one or more columns of numbers, text, binary values, booleans, dates, times or
+timestamps.
 
-BUILD is read whole and its keys go into a hash table on the device; PROBE streams past it. Make the smaller file BUILD. Where BUILD takes more
-than --memory (left out: half of the machine's) both go to temporary files, in the folder that TMPDIR names, and are joined part by part, to the same
-rows in the same order. Nulls match nothing (with --nulls-equal, nulls), and duplicates on both sides come out in every pairing.
+BUILD is read whole and its keys go into a hash table on the device; PROBE streams past it. Make the smaller file BUILD.
+Where BUILD takes more than --memory (left out: half of the machine's) both go to temporary files, in the folder that
+TMPDIR names, and are joined part by part, to the same rows in the same order. Nulls match nothing (with --nulls-equal,
+nulls), and duplicates on both sides come out in every pairing.
 
 The output has the probe's columns, then (inner, left) the build's without its keys, with _build behind a name that is
 taken; rows in probe order, the matches of one row in build order. How:
@@ -29,28 +31,31 @@ taken; rows in probe order, the matches of one row in build order. How:
   left    these, and the probe rows without a match, with nulls for the build's columns
   semi    the probe rows that have a match, once each
   anti    the probe rows that have none
-  right   every pair, then the build rows without a match, with nulls for the probe's columns; the build's keys come out too
+  right   every pair, then the build rows without a match, with nulls for the probe's columns; the build's keys come
+          out too
   full    the rows of left, then those
 
-With --device auto the CPU has keys that lie close together, which need no table there, and few keys, which are found before a GPU is open; the line
-"device:" says so.
+With --device auto the CPU has keys that lie close together, which need no table there, and few keys, which are found
+before a GPU is open; the line "device:" says so.
 
-With --devices each of several GPUs has a copy of the table and a part of the look-ups; the rows and their order are the same.
+With --devices each of several GPUs has a copy of the table and a part of the look-ups; the rows and their order are the
+same.
 
-On the CPU a filter tells most keys without a match, where most have none, before they are looked up: --filter on has it from the first
-key on, on a GPU too, and off never.
+On the CPU a filter tells most keys without a match, where most have none, before they are looked up: --filter on has it
+from the first key on, on a GPU too, and off never.
 
-Each side is a file, - for standard input, a pattern ('day=*/*.parquet', with ** for folders within folders), a folder, with those below it,
-or several of these separated by commas or given with --build and --probe, one after the other. Parts key=value of their folders' names
-are columns. All files of a side must have the same columns.
+Each side is a file, - for standard input, a pattern ('day=*/*.parquet', with ** for folders within folders), a folder,
+with those below it, or several of these separated by commas or given with --build and --probe, one after the other.
+Parts key=value of their folders' names are columns. All files of a side must have the same columns.
 
 Formats go by file name: ` + strings.Join(join.Suffixes(), ", ") + `, for text with .gz or .zst behind it; --format, or
-one for each, says it where names do not. Compressed text is known by its content. --out - is CSV on standard output. An output
-file appears under its name when it is whole. A name with a slash behind it, or --rows-per-file, makes a folder, which appears when all of its files are
-whole. An output that is one of the inputs, by whatever name, is refused, and so is a folder in one that is read. Rows for /dev/null are made and go nowhere. From Parquet to Parquet, columns are read where
-rows of them come out, and row groups that stay whole are copied as they stand; --count reads keys only. From CSV to CSV values that are no keys stand
-as they stood. A summary goes to stderr; with --json it is JSON, on stdout unless the rows
-go there.`
+one for each, says it where names do not. Compressed text is known by its content. --out - is CSV on standard output. An
+output file appears under its name when it is whole. A name with a slash behind it, or --rows-per-file, makes a folder,
+which appears when all of its files are whole. An output that is one of the inputs, by whatever name, is refused, and so
+is a folder in one that is read. Rows for /dev/null are made and go nowhere. From Parquet to Parquet, columns are read
+where rows of them come out, and row groups that stay whole are copied as they stand; --count reads keys only. From CSV
+to CSV values that are no keys stand as they stood. A summary goes to stderr; with --json it is JSON, on stdout unless
+the rows go there.`
 
 const joinExample = `  warpmap join orders.parquet lineitem.parquet --on o_orderkey=l_orderkey --out joined.parquet
   warpmap join customers.csv sales.csv --on id=customer --how left
@@ -81,8 +86,10 @@ func joinCommand() *cobra.Command {
 		Long:    joinLong,
 		Example: joinExample,
 		Args: func(_ *cobra.Command, args []string) error {
-			if more := len(j.builds) + len(j.probes); len(args) != 2 && (len(args) != 0 || len(j.builds) == 0 || len(j.probes) == 0) {
-				return fmt.Errorf("%d inputs, and %d of --build and --probe: want BUILD and PROBE, or both flags", len(args), more)
+			if more := len(j.builds) + len(j.probes); len(args) != 2 &&
+				(len(args) != 0 || len(j.builds) == 0 || len(j.probes) == 0) {
+				return fmt.Errorf("%d inputs, and %d of --build and --probe: want BUILD and PROBE, or both flags",
+					len(args), more)
 			}
 			return nil
 		},
@@ -102,7 +109,8 @@ func (j *joinFlags) options(cmd *cobra.Command, args []string) (err error) {
 	for _, f := range []struct {
 		flag, text string
 		to         *join.Format
-	}{{"build-format", cmp.Or(j.buildFormat, j.format), &j.o.BuildFormat}, {"probe-format", cmp.Or(j.probeFormat, j.format), &j.o.ProbeFormat},
+	}{{"build-format", cmp.Or(j.buildFormat, j.format), &j.o.BuildFormat}, {"probe-format",
+		cmp.Or(j.probeFormat, j.format), &j.o.ProbeFormat},
 		{"out-format", j.outFormat, &j.o.OutFormat}} {
 		if f.text == "" {
 			continue
@@ -132,7 +140,8 @@ func (j *joinFlags) options(cmd *cobra.Command, args []string) (err error) {
 		j.o.Select = append(j.o.Select, names...)
 	}
 	if j.o.Threads < 0 || j.o.Limit < 0 || j.o.Memory < 0 {
-		return fmt.Errorf("--threads %d, --limit %d, --memory %d: want numbers that are not negative", j.o.Threads, j.o.Limit, j.o.Memory)
+		return fmt.Errorf("--threads %d, --limit %d, --memory %d: want numbers that are not negative", j.o.Threads,
+			j.o.Limit, j.o.Memory)
 	}
 	if j.o.Count && cmd.Flags().Changed("out") {
 		return fmt.Errorf("--count and --out %s: a count is written nowhere but on standard output", j.o.Out)
@@ -194,7 +203,8 @@ func (j *joinFlags) devices(cmd *cobra.Command, bar *progress) (err error) {
 	switch j.over.list {
 	case "":
 	case joined:
-		return fmt.Errorf("--devices %s: a join has the devices of one process; want all, or a list such as 0,1", joined)
+		return fmt.Errorf("--devices %s: a join has the devices of one process; want all, or a list such as 0,1",
+			joined)
 	default:
 		j.o.Device, j.o.Open = j.over.list, func(string, string) ([]*device.Device, error) {
 			devices, _, err := j.over.open(cmd, device.WithWorkers(j.o.Threads))
@@ -206,29 +216,39 @@ func (j *joinFlags) devices(cmd *cobra.Command, bar *progress) (err error) {
 
 func (j *joinFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringArrayVar(&j.on, "on", nil, `key columns, build_col=probe_col, separated by commas; a name alone is both; \ before , = \ in a name`)
+	f.StringArrayVar(&j.on, "on", nil,
+		`key columns, build_col=probe_col, separated by commas; a name alone is both; \ before , = \ in a name`)
 	j.over.flags(cmd)
 	f.StringVar(&j.how, "how", "inner", "rows to keep: "+strings.Join(join.Hows(), ", "))
-	f.StringVarP(&j.o.Out, "out", "o", "-", "output file or folder; - is standard output, as CSV unless --out-format says else")
+	f.StringVarP(&j.o.Out, "out", "o", "-",
+		"output file or folder; - is standard output, as CSV unless --out-format says else")
 	f.StringArrayVar(&j.builds, "build", nil, "one more input of the build side")
 	f.StringArrayVar(&j.probes, "probe", nil, "one more input of the probe side")
-	f.StringVar(&j.format, "format", "", "format of both sides' inputs: "+strings.Join(join.Formats(), ", ")+"; left out, by names and first bytes")
+	f.StringVar(&j.format, "format", "", "format of both sides' inputs: "+strings.Join(join.Formats(), ", ")+
+		"; left out, by names and first bytes")
 	f.StringVar(&j.buildFormat, "build-format", "", "format of the build side's inputs")
 	f.StringVar(&j.probeFormat, "probe-format", "", "format of the probe side's inputs")
 	f.StringVar(&j.outFormat, "out-format", "", "format of the output")
 	f.Int64Var(&j.o.RowsPerFile, "rows-per-file", 0, "make a folder of files of so many rows")
-	f.StringVar((*string)(&j.o.Table), "table", "", "family of tables: "+strings.Join(families(), ", ")+"; left out, "+string(join.DefaultTable)+", and on the CPU none for keys that lie close together")
-	f.StringVar(&j.filter, "filter", "auto", "tell most keys without a match by a filter: "+strings.Join(join.Filters(), ", ")+"; auto: on the CPU, where most have none")
+	f.StringVar((*string)(&j.o.Table), "table", "", "family of tables: "+strings.Join(families(), ", ")+"; left out, "+
+		string(join.DefaultTable)+", and on the CPU none for keys that lie close together")
+	f.StringVar(&j.filter, "filter", "auto", "tell most keys without a match by a filter: "+
+		strings.Join(join.Filters(), ", ")+"; auto: on the CPU, where most have none")
 	f.BoolVar(&j.o.NullsEqual, "nulls-equal", false, "let a null in a key column match a null")
-	f.StringArrayVar(&j.columns, "select", nil, `columns of the output, by their names there, separated by commas; \ before , \ in a name`)
+	f.StringArrayVar(&j.columns, "select", nil,
+		`columns of the output, by their names there, separated by commas; \ before , \ in a name`)
 	f.BoolVar(&j.o.Count, "count", false, "print how many rows come out, and write none")
 	f.Int64Var(&j.o.Limit, "limit", 0, "write no more rows than this; 0 for all")
 	f.IntVar(&j.o.Threads, "threads", 0, "work on so many at a time; 0 for one for each core")
-	f.Var(&size{&j.o.Memory}, "memory", "columns take no more than about this at a time, such as 2GB; a build side that takes more is joined by parts")
+	f.Var(&size{&j.o.Memory}, "memory", "columns take no more than about this at a time, such as 2GB; a build side "+
+		"that takes more is joined by parts")
 	f.BoolVarP(&j.quiet, "quiet", "q", false, "no progress, no summary")
-	f.StringVar(&j.o.Compression, "compression", "", "of the output: "+strings.Join(join.Compressions(), ", ")+" in Parquet, gzip, zstd, none for text, zstd, lz4, none in Arrow; left out, snappy in Parquet, where row groups that stay whole keep theirs, and as the name says for text")
+	f.StringVar(&j.o.Compression, "compression", "", "of the output: "+strings.Join(join.Compressions(), ", ")+
+		" in Parquet, gzip, zstd, none for text, zstd, lz4, none in Arrow; left out, snappy in Parquet, where row "+
+		"groups that stay whole keep theirs, and as the name says for text")
 	cmd.MarkFlagRequired("on")
-	cmd.RegisterFlagCompletionFunc("compression", cobra.FixedCompletions(join.Compressions(), cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("compression",
+		cobra.FixedCompletions(join.Compressions(), cobra.ShellCompDirectiveNoFileComp))
 	for _, name := range []string{"format", "build-format", "probe-format", "out-format"} {
 		cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(join.Formats(), cobra.ShellCompDirectiveNoFileComp))
 	}
@@ -289,8 +309,10 @@ func (p *progress) show(at join.Progress) {
 	if at.Stage != p.stage || p.said.Load() != nil {
 		p.clear()
 		p.stage = at.Stage
-		p.bar = progressbar.NewOptions64(at.Total, progressbar.OptionSetWriter(p.w), progressbar.OptionSetDescription(fmt.Sprintf("%-5s", at.Stage)),
-			progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString("rows"), progressbar.OptionThrottle(100e6),
+		p.bar = progressbar.NewOptions64(at.Total, progressbar.OptionSetWriter(p.w),
+			progressbar.OptionSetDescription(fmt.Sprintf("%-5s", at.Stage)),
+			progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString("rows"),
+			progressbar.OptionThrottle(100e6),
 			progressbar.OptionClearOnFinish(), progressbar.OptionSetPredictTime(true))
 	}
 	p.bar.Set64(at.Done)

@@ -18,7 +18,8 @@ import (
 
 // kinds are those that bench measures: all.
 var (
-	kinds     = slices.Concat([]tables.Kind{tables.KindMap, tables.KindSet}, multiMaps, []tables.Kind{tables.KindCounter, tables.KindFilter})
+	kinds = slices.Concat([]tables.Kind{tables.KindMap, tables.KindSet}, multiMaps,
+		[]tables.Kind{tables.KindCounter, tables.KindFilter})
 	multiMaps = tables.MultiMapKinds()
 )
 
@@ -76,7 +77,8 @@ func settle(cmd *cobra.Command, kind tables.Kind, perKey int, o *bench.TableOpti
 	given := cmd.Flags().Changed
 	for _, f := range flagKinds {
 		if given(f.flag) && !slices.Contains(f.kinds, kind) {
-			return fmt.Errorf("--%s is not for a %v: want --kind %s", f.flag, kind, strings.Join(namesOf(f.kinds), ", "))
+			return fmt.Errorf("--%s is not for a %v: want --kind %s", f.flag, kind,
+				strings.Join(namesOf(f.kinds), ", "))
 		}
 	}
 	switch {
@@ -131,7 +133,8 @@ func benchTable(d *device.Device, family tables.Family, kind tables.Kind, o benc
 		case [2]int{8, 8}:
 			return benchMultiMap[uint64, uint64](d, family, kind, o)
 		}
-		return nil, fmt.Errorf("multimaps of %d+%d bytes: want 4 or 8 each, whose answers can be counted", o.KeyBytes, o.ValueBytes)
+		return nil, fmt.Errorf("multimaps of %d+%d bytes: want 4 or 8 each, whose answers can be counted", o.KeyBytes,
+			o.ValueBytes)
 	}
 	switch o.KeyBytes {
 	case 4:
@@ -147,7 +150,8 @@ func benchTable(d *device.Device, family tables.Family, kind tables.Kind, o benc
 }
 
 // benchKeyed measures a table of a kind whose keys are K.
-func benchKeyed[K workload.Wide](d *device.Device, family tables.Family, kind tables.Kind, o bench.TableOptions, maps mapMakers[K]) ([]bench.Row, error) {
+func benchKeyed[K workload.Wide](d *device.Device, family tables.Family, kind tables.Kind, o bench.TableOptions,
+	maps mapMakers[K]) ([]bench.Row, error) {
 	switch kind {
 	case tables.KindMap:
 		return benchMap(d, family, o, maps)
@@ -166,7 +170,8 @@ func benchKeyed[K workload.Wide](d *device.Device, family tables.Family, kind ta
 			}
 			return w.Set(t), nil
 		case tables.KindFilter:
-			f, err := warpmap.NewFilter[K](d, family, tables.FilterOptions{Capacity: o.Room(), FalsePositives: o.FalsePositives, Bytes: o.FilterBytes})
+			f, err := warpmap.NewFilter[K](d, family,
+				tables.FilterOptions{Capacity: o.Room(), FalsePositives: o.FalsePositives, Bytes: o.FilterBytes})
 			if err != nil {
 				return s, err
 			}
@@ -193,7 +198,8 @@ func wideFamilies[K any](family tables.Family) mapMakers[K] {
 	return mapMakers[K]{newWide[K, uint32](family), newWide[K, uint64](family), newWide[K, [2]uint64](family)}
 }
 
-func benchMap[K workload.Wide](d *device.Device, family tables.Family, o bench.TableOptions, maps mapMakers[K]) ([]bench.Row, error) {
+func benchMap[K workload.Wide](d *device.Device, family tables.Family, o bench.TableOptions,
+	maps mapMakers[K]) ([]bench.Row, error) {
 	switch o.ValueBytes {
 	case 4:
 		return benchMapOf(d, o, maps.four)
@@ -209,7 +215,8 @@ func benchMap[K workload.Wide](d *device.Device, family tables.Family, o bench.T
 	return nil, fmt.Errorf("values of %d bytes: want 4, 8, 16, 32 or 64", o.ValueBytes)
 }
 
-func benchMapOf[K, V workload.Wide](d *device.Device, o bench.TableOptions, newMap mapMaker[K, V]) ([]bench.Row, error) {
+func benchMapOf[K, V workload.Wide](d *device.Device, o bench.TableOptions, newMap mapMaker[K, V]) ([]bench.Row,
+	error) {
 	return bench.Table(d, o, func(w *bench.Work[K, V], load float64) (s bench.Subject, err error) {
 		m, err := newMap(d, tables.Options{Capacity: o.Room(), LoadFactor: load}, o.DeviceBytes)
 		if err != nil {
@@ -241,7 +248,8 @@ func newMap[K, V any](family tables.Family) mapMaker[K, V] {
 	}
 }
 
-// newWide is newMap of the families whose maps have wide keys and values, without those whose error says that theirs do not.
+// newWide is newMap of the families whose maps have wide keys and values, without those whose error says that theirs do
+// not.
 func newWide[K, V any](family tables.Family) mapMaker[K, V] {
 	return func(d *device.Device, o tables.Options, deviceBytes int64) (tables.Map[K, V], error) {
 		switch family {
@@ -262,9 +270,11 @@ func newStadium[K, V any](d *device.Device, o tables.Options, deviceBytes int64)
 }
 
 // benchMultiMap measures a multimap.
-func benchMultiMap[K, V workload.Wide](d *device.Device, family tables.Family, kind tables.Kind, o bench.TableOptions) ([]bench.Row, error) {
+func benchMultiMap[K, V workload.Wide](d *device.Device, family tables.Family, kind tables.Kind,
+	o bench.TableOptions) ([]bench.Row, error) {
 	return bench.Table(d, o, func(w *bench.Work[K, V], load float64) (s bench.Subject, err error) {
-		t, err := warpmap.NewMultiMapOf[K, V](d, kind, family, tables.MultiMapOptions{Options: tables.Options{Capacity: o.N, LoadFactor: load}, Keys: w.Different()})
+		t, err := warpmap.NewMultiMapOf[K, V](d, kind, family,
+			tables.MultiMapOptions{Options: tables.Options{Capacity: o.N, LoadFactor: load}, Keys: w.Different()})
 		if err != nil {
 			return s, err
 		}
@@ -272,9 +282,11 @@ func benchMultiMap[K, V workload.Wide](d *device.Device, family tables.Family, k
 	})
 }
 
-func benchCounter[K workload.Wide, C uint32 | uint64](d *device.Device, family tables.Family, o bench.TableOptions) ([]bench.Row, error) {
+func benchCounter[K workload.Wide, C uint32 | uint64](d *device.Device, family tables.Family,
+	o bench.TableOptions) ([]bench.Row, error) {
 	return bench.Table(d, o, func(w *bench.Work[K, C], load float64) (s bench.Subject, err error) {
-		c, err := warpmap.NewCounter[K, C](d, family, tables.CounterOptions{Options: tables.Options{Capacity: o.Distinct, LoadFactor: load}})
+		c, err := warpmap.NewCounter[K, C](d, family,
+			tables.CounterOptions{Options: tables.Options{Capacity: o.Distinct, LoadFactor: load}})
 		if err != nil {
 			return s, err
 		}
@@ -348,7 +360,8 @@ func columns(kind tables.Kind, o bench.TableOptions) []column {
 		load = column{"bits a key", func(r bench.Row) any { return fmt.Sprintf("%.2f", r.Filter.BitsPerKey) }}
 		found = append(found, column{"absent G/s", func(r bench.Row) any { return rate(r.Filter.Absent) }})
 		probes = column{"false positives", func(r bench.Row) any {
-			return fmt.Sprintf("%.4f%%, estimate %.4f%%, ideal %.4f%%", 100*r.Filter.FalsePositives, 100*r.Filter.Estimate, 100*r.Filter.Ideal)
+			return fmt.Sprintf("%.4f%%, estimate %.4f%%, ideal %.4f%%", 100*r.Filter.FalsePositives,
+				100*r.Filter.Estimate, 100*r.Filter.Ideal)
 		}}
 	}
 	if slices.Contains(multiMaps, kind) {

@@ -23,7 +23,8 @@ func kmersCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kmers",
 		Short: "Count the k-mers of FASTA and FASTQ files",
-		Long: `kmers counts the k-mers of sequences: each run of k letters A, C, G, T (or U), of either case. K-mers over other letters are left out.
+		Long: `kmers counts the k-mers of sequences: each run of k letters A, C, G, T (or U), of either case. K-mers
+over other letters are left out.
 
 count makes a file of counts, and the other commands print what is in one, in Jellyfish's columns.`,
 		Example: `  warpmap kmers count genomes/*.fa.gz -k 21 --canonical --out genomes.wk
@@ -36,7 +37,8 @@ count makes a file of counts, and the other commands print what is in one, in Je
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(kmersCountCommand(), kmersDumpCommand(), kmersHistoCommand(), kmersStatsCommand(), kmersQueryCommand())
+	cmd.AddCommand(kmersCountCommand(), kmersDumpCommand(), kmersHistoCommand(), kmersStatsCommand(),
+		kmersQueryCommand())
 	return cmd
 }
 
@@ -48,12 +50,13 @@ func kmersCountCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "count READS… -k K",
 		Short: "Count k-mers, into a file",
-		Long: `count counts the k-mers of READS: files, patterns ('run*/*.fq.gz'), folders, or - for standard input, in FASTA or FASTQ, plain or packed with gzip
-or zstd, which their content tells. The file of counts appears under its name when it is whole. A summary goes to stderr; with --json, it is JSON on stdout.
+		Long: `count counts the k-mers of READS: files, patterns ('run*/*.fq.gz'), folders, or - for standard input, in
+FASTA or FASTQ, plain or packed with gzip or zstd, which their content tells. The file of counts appears under its name
+when it is whole. A summary goes to stderr; with --json, it is JSON on stdout.
 
-K-mers take 8 to 20 bytes each, and those of more than 32 letters twice that. With --max-memory, or where memory is short, they go to temporary files, in the
-folder that TMPDIR names, and are counted a part at a time; the result is the same. Temporary files take about 1.5 bytes a k-mer, and then 12, or
-20, for each that is kept.
+K-mers take 8 to 20 bytes each, and those of more than 32 letters twice that. With --max-memory, or where memory is
+short, they go to temporary files, in the folder that TMPDIR names, and are counted a part at a time; the result is the
+same. Temporary files take about 1.5 bytes a k-mer, and then 12, or 20, for each that is kept.
 
 A count stops at 4,294,967,295. With --devices each of several devices counts a part of the k-mers.`,
 		Example: `  warpmap kmers count genome.fa -k 31 --out genome.wk
@@ -68,7 +71,8 @@ A count stops at 4,294,967,295. With --devices each of several devices counts a 
 				return fmt.Errorf("--k %d: want 1 to %d", o.K, kmers.MaxK)
 			}
 			if o.Read.Threads < 0 || o.MaxMemory < 0 {
-				return fmt.Errorf("--threads %d, --max-memory %d: want numbers that are not negative", o.Read.Threads, o.MaxMemory)
+				return fmt.Errorf("--threads %d, --max-memory %d: want numbers that are not negative", o.Read.Threads,
+					o.MaxMemory)
 			}
 			if err := checkRegular(nil, args, output{"--out", out}); err != nil {
 				return err
@@ -104,7 +108,8 @@ A count stops at 4,294,967,295. With --devices each of several devices counts a 
 	f.BoolVarP(&o.Canonical, "canonical", "C", false, "count a k-mer and its reverse complement as one, the smaller")
 	f.Uint32Var(&o.Min, "min", 1, "leave out k-mers that come less often")
 	f.StringVarP(&out, "out", "o", "counts.wk", "the file of counts")
-	f.Var(&size{&o.MaxMemory}, "max-memory", "k-mers take no more than about this, of all devices together, such as 2GB; left out, half of what is free")
+	f.Var(&size{&o.MaxMemory}, "max-memory",
+		"k-mers take no more than about this, of all devices together, such as 2GB; left out, half of what is free")
 	f.IntVar(&o.Read.Threads, "threads", 0, "work on so many at a time; 0 for one for each core")
 	f.BoolVar(&o.Read.SkipBroken, "skip-broken", false, "leave out broken records, and count them")
 	f.BoolVarP(&quiet, "quiet", "q", false, "no progress, no summary")
@@ -121,7 +126,8 @@ func kmersSummary(w io.Writer, out string, s kmers.Summary) {
 	if s.Stored > 0 {
 		stored = fmt.Sprintf(", in %d rounds, with %s of temporary files", s.Rounds, device.Bytes(s.Stored))
 	}
-	fmt.Fprintf(w, "%s: %d distinct k-mers, %d in all, of %d records with %d letters%s%s\n", out, s.Distinct, s.Total, s.Read.Records, s.Read.Letters, broken, stored)
+	fmt.Fprintf(w, "%s: %d distinct k-mers, %d in all, of %d records with %d letters%s%s\n", out, s.Distinct, s.Total,
+		s.Read.Records, s.Read.Letters, broken, stored)
 }
 
 // kmersProgress draws a bar of letters that are read, or of parts that are counted.
@@ -152,8 +158,8 @@ func (u until) Write(b []byte) (int, error) {
 // output is a file to write, and what names it: a flag, or an argument.
 type output struct{ flag, name string }
 
-// checkOutputs tells, before any work is done, which files cannot be written, or would take the place of one another or of what is read: others, and inputs as
-// genome.Expand has them.
+// checkOutputs tells, before any work is done, which files cannot be written, or would take the place of one another or
+// of what is read: others, and inputs as genome.Expand has them.
 func checkOutputs(others, inputs []string, outputs ...output) error {
 	expanded, err := genome.Expand(inputs)
 	if err != nil {
@@ -163,7 +169,8 @@ func checkOutputs(others, inputs []string, outputs ...output) error {
 	paths := map[string]string{}
 	for _, o := range outputs {
 		if o.name == "-" {
-			return &usageError{fmt.Errorf("%s -: want the name of a file; it is not written to standard output", o.flag)}
+			return &usageError{fmt.Errorf("%s -: want the name of a file; it is not written to standard output",
+				o.flag)}
 		}
 		if err := files.CheckOutput(o.name, read...); err != nil {
 			return &usageError{fmt.Errorf("%s: %w", o.flag, err)}
@@ -194,8 +201,10 @@ func checkRegular(others, inputs []string, o output) error {
 	return nil
 }
 
-// ofCounts is a command that opens a file of counts, its first argument, and prints what is in it to a buffer of standard output.
-func ofCounts(cmd *cobra.Command, print func(ctx context.Context, f *kmers.File, w *bufio.Writer, args []string) error) *cobra.Command {
+// ofCounts is a command that opens a file of counts, its first argument, and prints what is in it to a buffer of
+// standard output.
+func ofCounts(cmd *cobra.Command, print func(ctx context.Context, f *kmers.File, w *bufio.Writer,
+	args []string) error) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if parquet := cmd.Flags().Lookup("parquet"); parquet != nil && parquet.Changed {
 			if err := checkOutputs(args[:1], nil, output{"--parquet", parquet.Value.String()}); err != nil {
@@ -225,8 +234,8 @@ func kmersDumpCommand() *cobra.Command {
 	cmd := ofCounts(&cobra.Command{
 		Use:   "dump COUNTS",
 		Short: "Print all k-mers with their counts",
-		Long: `dump prints the k-mers of a file of counts as FASTA, with the count for a name, or in columns, or makes a Parquet file with the columns kmer and count.
-They come in an order of hashes, which is the same for the same k-mers.`,
+		Long: `dump prints the k-mers of a file of counts as FASTA, with the count for a name, or in columns, or makes a
+Parquet file with the columns kmer and count. They come in an order of hashes, which is the same for the same k-mers.`,
 		Example: `  warpmap kmers dump counts.wk > counts.fa
   warpmap kmers dump counts.wk --parquet counts.parquet
   warpmap kmers dump -c --lower 10 counts.wk`,
@@ -270,8 +279,8 @@ func kmersHistoCommand() *cobra.Command {
 	return withFlags(ofCounts(&cobra.Command{
 		Use:   "histo COUNTS",
 		Short: "Print how many k-mers came how often",
-		Long: `histo prints a line for each count that k-mers have: the count, a space, and how many k-mers have it. The last line is of all that have more
-than --high.`,
+		Long: `histo prints a line for each count that k-mers have: the count, a space, and how many k-mers have it. The
+last line is of all that have more than --high.`,
 		Example: "  warpmap kmers histo counts.wk",
 		Args:    cobra.ExactArgs(1),
 	}, func(_ context.Context, f *kmers.File, w *bufio.Writer, _ []string) error {
@@ -301,9 +310,10 @@ func withFlags(cmd *cobra.Command, add func(cmd *cobra.Command)) *cobra.Command 
 
 func kmersStatsCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "stats COUNTS",
-		Short:   "Print how many k-mers there are",
-		Long:    "stats prints how many k-mers came once, how many there are, the sum of their counts, and the largest count.",
+		Use:   "stats COUNTS",
+		Short: "Print how many k-mers there are",
+		Long: "stats prints how many k-mers came once, how many there are, the sum of their counts, and the " +
+			"largest count.",
 		Example: "  warpmap kmers stats counts.wk\n  warpmap kmers stats --json counts.wk",
 		Args:    cobra.ExactArgs(1),
 	}
@@ -311,7 +321,8 @@ func kmersStatsCommand() *cobra.Command {
 		if jsonFlag(cmd) {
 			return printJSON(w, f.Stats)
 		}
-		_, err := fmt.Fprintf(w, "Unique:    %d\nDistinct:  %d\nTotal:     %d\nMax_count: %d\n", f.Stats.Unique, f.Stats.Distinct, f.Stats.Total, f.Stats.MaxCount)
+		_, err := fmt.Fprintf(w, "Unique:    %d\nDistinct:  %d\nTotal:     %d\nMax_count: %d\n", f.Stats.Unique,
+			f.Stats.Distinct, f.Stats.Total, f.Stats.MaxCount)
 		return err
 	})
 }
@@ -320,8 +331,8 @@ func kmersQueryCommand() *cobra.Command {
 	return ofCounts(&cobra.Command{
 		Use:   "query COUNTS KMERS…",
 		Short: "Print how often k-mers came",
-		Long: `query prints each k-mer and its count, 0 where it did not come or is left out. Where k-mers were counted with --canonical, the smaller of it and its
-reverse complement is printed. - is k-mers on standard input, a line each.`,
+		Long: `query prints each k-mer and its count, 0 where it did not come or is left out. Where k-mers were counted
+with --canonical, the smaller of it and its reverse complement is printed. - is k-mers on standard input, a line each.`,
 		Example: "  warpmap kmers query counts.wk ACGTACGTACGTACGTACGTA\n  warpmap kmers query counts.wk - < kmers.txt",
 		Args:    cobra.MinimumNArgs(2),
 	}, func(_ context.Context, f *kmers.File, w *bufio.Writer, args []string) error {
@@ -353,7 +364,8 @@ reverse complement is printed. - is k-mers on standard input, a line each.`,
 				}
 			}
 			if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
-				return &genome.InputError{Input: "standard input", Line: n, Err: fmt.Errorf("a line of more than 64 KiB: want k-mers of %d letters, a line each", f.K)}
+				return &genome.InputError{Input: "standard input", Line: n,
+					Err: fmt.Errorf("a line of more than 64 KiB: want k-mers of %d letters, a line each", f.K)}
 			} else if err != nil {
 				return err
 			}

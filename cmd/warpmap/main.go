@@ -55,10 +55,12 @@ func main() {
 // crashed tells that a goroutine broke off for which nobody waits.
 func crashed(ctx context.Context) bool { return errors.As(context.Cause(ctx), new(*crash.Error)) }
 
-// patience is how long a command may take to end after a signal. A compiler, a device or a full pipe cannot be interrupted.
+// patience is how long a command may take to end after a signal. A compiler, a device or a full pipe cannot be
+// interrupted.
 const patience = 2 * time.Second
 
-// finishes tells that the command finishes what has begun when a signal comes, however long that takes, and that this is no failure.
+// finishes tells that the command finishes what has begun when a signal comes, however long that takes, and that this
+// is no failure.
 var finishes atomic.Bool
 
 var failing sync.Mutex
@@ -83,7 +85,8 @@ func fail(ctx context.Context, err error) {
 	os.Exit(code)
 }
 
-const report = ": this is a defect of warpmap: please report it at github.com/warpmap/warpmap, with the command; with GOTRACEBACK=all in the environment it prints the stack, too"
+const report = ": this is a defect of warpmap: please report it at github.com/warpmap/warpmap, with the command; " +
+	"with GOTRACEBACK=all in the environment it prints the stack, too"
 
 // traced tells that a value of Go's variable asks for more of a panic than its text.
 func traced(level string) bool {
@@ -92,17 +95,22 @@ func traced(level string) bool {
 
 func root() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:           "warpmap",
-		Short:         "GPU hash tables: join files, make data, measure, tune",
-		Long:          "warpmap joins files with GPU hash tables, makes data to join, and measures the tables.\nWhere there is no GPU, the same kernels run on the CPU.\n\n" + exitCodes,
-		Example:       "  warpmap demo\n  warpmap gen tpch --sf 0.1 --out t\n  warpmap join t/orders.parquet t/lineitem.parquet --on o_orderkey=l_orderkey --out t/j.parquet\n  warpmap bench --table warpcore --n 10000000 --load 0.533,0.8,0.9",
+		Use:   "warpmap",
+		Short: "GPU hash tables: join files, make data, measure, tune",
+		Long: "warpmap joins files with GPU hash tables, makes data to join, and measures the " +
+			"tables.\nWhere there is no GPU, the same kernels run on the CPU.\n\n" + exitCodes,
+		Example: "  warpmap demo\n  warpmap gen tpch --sf 0.1 --out t\n  warpmap join t/orders.parquet " +
+			"t/lineitem.parquet --on o_orderkey=l_orderkey --out t/j.parquet\n  warpmap bench --table warpcore --n " +
+			"10000000 --load 0.533,0.8,0.9",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
 	cmd.PersistentFlags().String("device", "auto", "where to run: auto, cpu, or cuda:N")
-	cmd.PersistentFlags().Var(&size{new(int64)}, "device-memory", "take no more of the device's memory than this, such as 2GB")
+	cmd.PersistentFlags().Var(&size{new(int64)}, "device-memory",
+		"take no more of the device's memory than this, such as 2GB")
 	cmd.PersistentFlags().Bool("json", false, "print figures as JSON")
-	cmd.AddCommand(devicesCommand(), benchCommand(), tuneCommand(), demoCommand(), genCommand(), joinCommand(), launchCommand(), kmersCommand(), classifyCommand(), compileCommand(), versionCommand())
+	cmd.AddCommand(devicesCommand(), benchCommand(), tuneCommand(), demoCommand(), genCommand(), joinCommand(),
+		launchCommand(), kmersCommand(), classifyCommand(), compileCommand(), versionCommand())
 	ranErrors(cmd)
 	return cmd
 }

@@ -12,16 +12,19 @@ import (
 	"github.com/warpmap/warpmap/genome/classify/serve"
 )
 
-const serveLong = `serve loads a database once, and classifies what clients send: FASTA or FASTQ, plain or packed with gzip or zstd.
+const serveLong = `serve loads a database once, and classifies what clients send: FASTA or FASTQ, plain or packed with
+gzip or zstd.
 
-POST /classify answers with lines, as of query, while reads are still coming; with ?format=metacache with those of MetaCache, with ?format=report with a report in
-Kraken's format. With ?paired=true mates take turns; a form with two files is reads and their mates. GET /healthz says whether it serves, GET /metrics
-has figures for Prometheus. Reads of many requests go to the device together.
+POST /classify answers with lines, as of query, while reads are still coming; with ?format=metacache with those of
+MetaCache, with ?format=report with a report in Kraken's format. With ?paired=true mates take turns; a form with two
+files is reads and their mates. GET /healthz says whether it serves, GET /metrics has figures for Prometheus. Reads of
+many requests go to the device together.
 
-Status 400 is for what is no FASTA or FASTQ, 408 for clients that stop sending, 413 for what is too large, 429 and 503 with Retry-After where too many requests of
-a client, or of all, wait. Lines that a client does not take wait for it, as far as --spool allows; then its reads wait. On this machine's own addresses the server
-answers to localhost, to the machine's name, and to those of --host alone. DB may be replaced while it is served: a line tells so, and answers are of what was loaded.
-After a signal, what has begun is finished; a second signal ends that.`
+Status 400 is for what is no FASTA or FASTQ, 408 for clients that stop sending, 413 for what is too large, 429 and 503
+with Retry-After where too many requests of a client, or of all, wait. Lines that a client does not take wait for it, as
+far as --spool allows; then its reads wait. On this machine's own addresses the server answers to localhost, to the
+machine's name, and to those of --host alone. DB may be replaced while it is served: a line tells so, and answers are of
+what was loaded. After a signal, what has begun is finished; a second signal ends that.`
 
 const serveExample = `  warpmap classify serve refs.db
   warpmap classify serve refs.db --listen '' --socket /run/warpmap.sock --lowest species
@@ -60,13 +63,16 @@ func (s *serveFlags) check() error {
 		return fmt.Errorf("--listen '' without --socket: want one to listen on")
 	}
 	if s.o.Requests < 1 || s.o.MaxLetters < 1 || s.o.Timeout <= 0 || s.o.Queue < 0 {
-		return fmt.Errorf("--requests %d, --max-read %d, --timeout %v, --queue %d: want more than 0, of --queue 0 or more", s.o.Requests, s.o.MaxLetters, s.o.Timeout, s.o.Queue)
+		return fmt.Errorf(
+			"--requests %d, --max-read %d, --timeout %v, --queue %d: want more than 0, of --queue 0 or more",
+			s.o.Requests, s.o.MaxLetters, s.o.Timeout, s.o.Queue)
 	}
 	if s.o.Queue == 0 {
 		s.o.Queue = -1
 	}
 	if s.o.PerClient < 0 || s.o.PerClient > s.o.Requests || s.o.MaxSpool < 0 {
-		return fmt.Errorf("--per-client %d, --spool %d: want 0 or more, and no more than --requests", s.o.PerClient, s.o.MaxSpool)
+		return fmt.Errorf("--per-client %d, --spool %d: want 0 or more, and no more than --requests", s.o.PerClient,
+			s.o.MaxSpool)
 	}
 	return nil
 }
@@ -146,12 +152,16 @@ func (s *serveFlags) flags(cmd *cobra.Command) {
 	f.StringVar(&s.socket, "socket", "", "name for a Unix socket, with mode 0600")
 	f.IntVar(&s.o.Requests, "requests", 128, "requests that are read at once")
 	f.IntVar(&s.o.Queue, "queue", 1024, "requests that wait for a place; more are refused")
-	f.IntVar(&s.o.PerClient, "per-client", 0, "requests of one address that are read at once, and as large a share of --queue and --spool; 0 for a quarter. Raise it behind a proxy")
-	f.Var(&size{&s.o.MaxSpool}, "spool", "most bytes that wait for clients, in memory and in the folder that TMPDIR names, such as 500MB; left out, 4 GiB")
-	f.StringSliceVar(&s.o.Hosts, "host", nil, "names that clients on this machine may call the server by, beside localhost and the machine's, such as a proxy's")
+	f.IntVar(&s.o.PerClient, "per-client", 0, "requests of one address that are read at once, and as large a share "+
+		"of --queue and --spool; 0 for a quarter. Raise it behind a proxy")
+	f.Var(&size{&s.o.MaxSpool}, "spool", "most bytes that wait for clients, in memory and in the folder that TMPDIR "+
+		"names, such as 500MB; left out, 4 GiB")
+	f.StringSliceVar(&s.o.Hosts, "host", nil, "names that clients on this machine may call the server by, beside "+
+		"localhost and the machine's, such as a proxy's")
 	f.Var(&size{&s.o.MaxBytes}, "max-request", "most bytes of a request, such as 500MB; left out, 1 GiB")
 	f.IntVar(&s.o.MaxLetters, "max-read", 1<<20, "most letters of a read")
-	f.DurationVar(&s.o.Timeout, "timeout", 30*time.Second, "give up a client that takes and sends next to nothing for so long; an eighth of it where others wait")
+	f.DurationVar(&s.o.Timeout, "timeout", 30*time.Second,
+		"give up a client that takes and sends next to nothing for so long; an eighth of it where others wait")
 	f.DurationVar(&s.o.MaxTime, "max-time", 10*time.Minute, "give up a request that takes so long")
 	f.DurationVar(&s.o.Grace, "grace", 30*time.Second, "time for what has begun, after a signal")
 	f.BoolVarP(&s.quiet, "quiet", "q", false, "no messages")

@@ -23,7 +23,8 @@ type several struct {
 }
 
 func (s *several) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&s.list, "devices", "", "run over several devices: all (every GPU), or a list such as 0,1 or cpu:0,cpu:1; of bench also joined: this process is a member of a job; goes before --device")
+	cmd.Flags().StringVar(&s.list, "devices", "", "run over several devices: all (every GPU), or a list such as 0,1 "+
+		"or cpu:0,cpu:1; of bench also joined: this process is a member of a job; goes before --device")
 }
 
 // open opens what --devices names.
@@ -44,7 +45,8 @@ func (s *several) open(cmd *cobra.Command, with ...device.Option) (devices []*de
 }
 
 // openOr opens what --devices names, or without it what --device does.
-func (s *several) openOr(cmd *cobra.Command, with ...device.Option) (devices []*device.Device, close func(), err error) {
+func (s *several) openOr(cmd *cobra.Command, with ...device.Option) (devices []*device.Device, close func(),
+	err error) {
 	switch s.list {
 	case "":
 		d, err := openDevice(cmd, with...)
@@ -75,10 +77,12 @@ type severalResult struct {
 
 // bench measures a map over the devices, each of which brings n pairs, at each load factor.
 func (s *several) bench(cmd *cobra.Command, family string, o bench.TableOptions, keep string) error {
-	for _, flag := range []string{"each", "values-per-key", "distinct", "false-positives", "bytes", "queries", "keys", "key-bytes", "value-bytes", "device-bytes", "seed", "batch",
+	for _, flag := range []string{"each", "values-per-key", "distinct", "false-positives", "bytes", "queries", "keys",
+		"key-bytes", "value-bytes", "device-bytes", "seed", "batch",
 		"build", "update", "chosen", "kind"} {
 		if cmd.Flags().Changed(flag) {
-			return fmt.Errorf("--%s beside --devices: over several devices maps of 4+4 bytes with random keys are measured, as many look-ups as pairs", flag)
+			return fmt.Errorf("--%s beside --devices: over several devices maps of 4+4 bytes with random keys are "+
+				"measured, as many look-ups as pairs", flag)
 		}
 	}
 	mode, err := s.modeOf()
@@ -101,7 +105,8 @@ func (s *several) bench(cmd *cobra.Command, family string, o bench.TableOptions,
 		if terminal(cmd.ErrOrStderr()) {
 			fmt.Fprintf(cmd.ErrOrStderr(), "setting %d of %d\n", i+1, len(o.Loads))
 		}
-		row, err := shardbench.Measure(devices, shardbench.Options{Family: tables.Family(family), N: o.N, Load: load, Hits: o.Hits, Shard: shard.Options{Mode: mode, Regions: s.regions, Piece: s.piece}})
+		row, err := shardbench.Measure(devices, shardbench.Options{Family: tables.Family(family), N: o.N, Load: load,
+			Hits: o.Hits, Shard: shard.Options{Mode: mode, Regions: s.regions, Piece: s.piece}})
 		if err != nil {
 			return err
 		}
@@ -131,7 +136,8 @@ func (s *several) joined(cmd *cobra.Command, family string, o bench.TableOptions
 	out := severalResult{Where: bench.Here(d), Devices: []device.Info{d.Info()}, Table: family, Mode: joined, N: o.N}
 	wrong := 0
 	for _, load := range o.Loads {
-		row, err := shardbench.MeasureJoined(m, shardbench.Options{Family: tables.Family(family), N: o.N, Load: load, Hits: o.Hits, Shard: shard.Options{Regions: s.regions, Piece: s.piece}})
+		row, err := shardbench.MeasureJoined(m, shardbench.Options{Family: tables.Family(family), N: o.N, Load: load,
+			Hits: o.Hits, Shard: shard.Options{Regions: s.regions, Piece: s.piece}})
 		if err != nil {
 			return err
 		}
@@ -157,7 +163,8 @@ func memberDevice(cmd *cobra.Command) (*device.Device, error) {
 	if name == "cpu" {
 		kind = name
 	}
-	d, err := device.Open(kind+":"+cmp.Or(os.Getenv("LOCAL_RANK"), os.Getenv("OMPI_COMM_WORLD_LOCAL_RANK"), os.Getenv("SLURM_LOCALID"), "0"), device.WithContext(cmd.Context()))
+	d, err := device.Open(kind+":"+cmp.Or(os.Getenv("LOCAL_RANK"), os.Getenv("OMPI_COMM_WORLD_LOCAL_RANK"),
+		os.Getenv("SLURM_LOCALID"), "0"), device.WithContext(cmd.Context()))
 	if err != nil {
 		return nil, &deviceError{err}
 	}
@@ -175,10 +182,12 @@ func (out severalResult) print(cmd *cobra.Command, keep string) error {
 		return printJSON(cmd.OutOrStdout(), out)
 	}
 	t := newTable(cmd)
-	t.SetTitle("%s", fmt.Sprintf("%s, %s over %d devices (%s): %d pairs on each", out.Table, out.Mode, out.Rows[0].Devices, out.Where.Model, out.N))
+	t.SetTitle("%s", fmt.Sprintf("%s, %s over %d devices (%s): %d pairs on each", out.Table, out.Mode,
+		out.Rows[0].Devices, out.Where.Model, out.N))
 	t.AppendHeader(table.Row{"load", "filled", "insert G/s", "find G/s", "bytes", "scratch", "wrong"})
 	for _, r := range out.Rows {
-		t.AppendRow(table.Row{r.Load, fmt.Sprintf("%.3f", r.Filled), fmt.Sprintf("%.3f", r.Insert), fmt.Sprintf("%.3f", r.Find), device.Bytes(r.Bytes), device.Bytes(r.Scratch), r.Wrong})
+		t.AppendRow(table.Row{r.Load, fmt.Sprintf("%.3f", r.Filled), fmt.Sprintf("%.3f", r.Insert),
+			fmt.Sprintf("%.3f", r.Find), device.Bytes(r.Bytes), device.Bytes(r.Scratch), r.Wrong})
 	}
 	render(t, cmd.OutOrStdout())
 	return nil

@@ -17,7 +17,8 @@ func newSpinner(cmd *cobra.Command) *spinner {
 	return &spinner{cmd: cmd, on: terminal(cmd.ErrOrStderr())}
 }
 
-// set tells how much is done of a total, −1 where nobody knows it. Another what begins another bar. Without a unit there are no numbers.
+// set tells how much is done of a total, −1 where nobody knows it. Another what begins another bar. Without a unit
+// there are no numbers.
 func (p *spinner) set(what string, done, total int64, unit string) {
 	if !p.on {
 		return
@@ -25,10 +26,12 @@ func (p *spinner) set(what string, done, total int64, unit string) {
 	if what != p.what {
 		p.clear()
 		p.what = what
-		o := []progressbar.Option{progressbar.OptionSetWriter(p.cmd.ErrOrStderr()), progressbar.OptionSetDescription(what),
+		o := []progressbar.Option{progressbar.OptionSetWriter(p.cmd.ErrOrStderr()),
+			progressbar.OptionSetDescription(what),
 			progressbar.OptionThrottle(100e6), progressbar.OptionClearOnFinish()}
 		if unit != "" {
-			o = append(o, progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString(unit))
+			o = append(o, progressbar.OptionShowCount(), progressbar.OptionShowIts(),
+				progressbar.OptionSetItsString(unit))
 		}
 		p.bar = progressbar.NewOptions64(total, o...)
 	}

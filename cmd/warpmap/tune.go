@@ -39,17 +39,17 @@ func tuneGPHCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gph",
 		Short: "Find M, R, |g|, |h| and the cells of gph tables for this device and a workload",
-		Long: `Search for the options with which gph tables are fastest on this device, for one workload: slots of a bucket (M), virtual
-buckets of a cell (R), bytes of a cell, keys a cell, lanes that work on an insert (|h|) and on a look-up (|g|). Half of the
-trials are drawn at random, the others are steps from the best so far. The first are the defaults. A table that refuses
-pairs, grows past the load factor or gives a wrong answer loses. At the end the best and the defaults are measured again,
-in turns; only what beats the defaults there is taken.
+		Long: `Search for the options with which gph tables are fastest on this device, for one workload: slots of a
+bucket (M), virtual buckets of a cell (R), bytes of a cell, keys a cell, lanes that work on an insert (|h|) and on a
+look-up (|g|). Half of the trials are drawn at random, the others are steps from the best so far. The first are the
+defaults. A table that refuses pairs, grows past the load factor or gives a wrong answer loses. At the end the best and
+the defaults are measured again, in turns; only what beats the defaults there is taken.
 
 It is kept in the profile of this model of device: gph-<model>.json in the folder warpmap of your configuration, or in
 $WARPMAP_PROFILES, or in the file that --out names. From then on this command's gph tables with keys and values of these
 widths, and load factors up to this one (of its class: to 0.6, to 0.8, to 1), take what they leave open from it, unless
-WARPMAP_PROFILES is off; and so do those of every Go program that calls gph.UseProfiles(true). Where the defaults were best,
-what the profile had for these tables is removed.`,
+WARPMAP_PROFILES is off; and so do those of every Go program that calls gph.UseProfiles(true). Where the defaults were
+best, what the profile had for these tables is removed.`,
 		Example: `  warpmap tune gph
   warpmap tune gph --device cuda:0 --n 100000000 --load 0.533 --hits 0.5 --trials 300
   warpmap tune gph --key-bytes 8 --value-bytes 8 --load 0.8 --objective mixed
@@ -88,7 +88,8 @@ what the profile had for these tables is removed.`,
 						return
 					}
 					best = max(best, t.Score)
-					fmt.Fprintf(cmd.ErrOrStderr(), "trial %d of %d: %s: %.3f G/s (best %.3f) %s\n", done, all, settingText(t.Setting), t.Score, best, t.Note)
+					fmt.Fprintf(cmd.ErrOrStderr(), "trial %d of %d: %s: %.3f G/s (best %.3f) %s\n", done, all,
+						settingText(t.Setting), t.Score, best, t.Note)
 				}
 			}
 			t, err := gphbench.TuneGPH(cmd.Context(), d, o)
@@ -117,7 +118,8 @@ what the profile had for these tables is removed.`,
 	f.IntVar(&o.Trials, "trials", 0, "settings to measure (default 120 on a GPU, 12 on the CPU)")
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of the workload and of the search")
 	f.StringVar(&out, "out", "", "keep the profile in this file, in place of where tables look for it")
-	cmd.RegisterFlagCompletionFunc("objective", cobra.FixedCompletions(gphbench.Objectives, cobra.ShellCompDirectiveNoFileComp))
+	cmd.RegisterFlagCompletionFunc("objective", cobra.FixedCompletions(gphbench.Objectives,
+		cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -138,15 +140,19 @@ func keepProfile(cmd *cobra.Command, file, model string, t *gphbench.Tuning) err
 }
 
 func settingText(s gph.Setting) string {
-	return fmt.Sprintf("M=%d R=%d |h|=%d |g|=%d, cells of %d bytes for %v keys", s.Bucket, s.VirtualBuckets, s.InsertGroup, s.FindGroup, s.CellBytes, s.KeysPerCell)
+	return fmt.Sprintf("M=%d R=%d |h|=%d |g|=%d, cells of %d bytes for %v keys", s.Bucket, s.VirtualBuckets,
+		s.InsertGroup, s.FindGroup, s.CellBytes, s.KeysPerCell)
 }
 
 func printTuning(cmd *cobra.Command, t *gphbench.Tuning, file string) {
 	rate := func(x float64) string { return fmt.Sprintf("%.4f", x) }
 	w := newTable(cmd)
-	w.SetTitle("%s", fmt.Sprintf("gph on %s: %d pairs (%d+%d bytes, %s), load factor %v, %d look-ups, %.0f%% hits, for %s",
-		t.Where.Model, t.Options.N, t.Options.KeyBytes, t.Options.ValueBytes, t.Options.Keys, t.Options.Load, t.Options.Queries, 100*t.Options.Hits, t.Options.Objective))
-	w.AppendHeader(table.Row{"M", "R", "cell bytes", "keys a cell", "|h|", "|g|", "insert G/s", "find G/s", "score", "load", "table", "note"})
+	w.SetTitle("%s", fmt.Sprintf("gph on %s: %d pairs (%d+%d bytes, %s), load factor %v, %d look-ups, %.0f%% hits, "+
+		"for %s",
+		t.Where.Model, t.Options.N, t.Options.KeyBytes, t.Options.ValueBytes, t.Options.Keys, t.Options.Load,
+		t.Options.Queries, 100*t.Options.Hits, t.Options.Objective))
+	w.AppendHeader(table.Row{"M", "R", "cell bytes", "keys a cell", "|h|", "|g|", "insert G/s", "find G/s", "score",
+		"load", "table", "note"})
 	trials := slices.Clone(t.Trials)
 	slices.SortStableFunc(trials, func(a, b gphbench.Trial) int { return cmp.Compare(b.Score, a.Score) })
 	for _, x := range trials {
@@ -154,7 +160,8 @@ func printTuning(cmd *cobra.Command, t *gphbench.Tuning, file string) {
 		if x.Default {
 			note = strings.TrimSpace("the defaults " + note)
 		}
-		w.AppendRow(table.Row{x.Bucket, x.VirtualBuckets, x.CellBytes, x.KeysPerCell, x.InsertGroup, x.FindGroup, rate(x.Insert), rate(x.Find), rate(x.Score),
+		w.AppendRow(table.Row{x.Bucket, x.VirtualBuckets, x.CellBytes, x.KeysPerCell, x.InsertGroup, x.FindGroup,
+			rate(x.Insert), rate(x.Find), rate(x.Score),
 			fmt.Sprintf("%.3f", x.LoadFactor), device.Bytes(x.Bytes), note})
 	}
 	render(w, cmd.OutOrStdout())

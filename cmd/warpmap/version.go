@@ -24,9 +24,10 @@ type version struct {
 
 func versionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "version",
-		Short:   "Tell the version, and what it runs on",
-		Long:    "Tell the version of this command, the commit and the Go release that it was built from, and the devices that it can use.",
+		Use:   "version",
+		Short: "Tell the version, and what it runs on",
+		Long: "Tell the version of this command, the commit and the Go release that it was built from, and the " +
+			"devices that it can use.",
 		Example: "  warpmap version\n  warpmap version --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

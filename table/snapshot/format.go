@@ -31,9 +31,10 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Header is what a file says of its table.
 type Header struct {
-	Kind       string            `json:"kind"`            // map, set, multimap, counter, filter or strings
-	Family     table.Family      `json:"family"`          // of the table that was saved
-	Key        string            `json:"key"`             // its type: names of types and fields left out, so that they may change
+	Kind   string       `json:"kind"`   // map, set, multimap, counter, filter or strings
+	Family table.Family `json:"family"` // of the table that was saved
+	// its type: names of types and fields left out, so that they may change
+	Key        string            `json:"key"`
 	Value      string            `json:"value,omitempty"` // of a counter the counts'
 	KeyBytes   int               `json:"key_bytes"`
 	ValueBytes int               `json:"value_bytes,omitempty"`
@@ -58,9 +59,11 @@ func (h *Header) check() error {
 	case h.Len < 0 || h.Len > 1<<46:
 		return fmt.Errorf("snapshot: a file of %d entries (want 0 to 2⁴⁶): it is damaged, or none of ours", h.Len)
 	case h.KeyBytes <= 0 || h.KeyBytes > mostWidth || h.ValueBytes < 0 || h.ValueBytes > mostWidth:
-		return fmt.Errorf("snapshot: a file of keys of %d bytes and values of %d: it is damaged, or none of ours", h.KeyBytes, h.ValueBytes)
+		return fmt.Errorf("snapshot: a file of keys of %d bytes and values of %d: it is damaged, or none of ours",
+			h.KeyBytes, h.ValueBytes)
 	case h.Form != nil && h.Form.Words != h.Len:
-		return fmt.Errorf("snapshot: a file of %d words of a filter of %d: it is damaged, or none of ours", h.Len, h.Form.Words)
+		return fmt.Errorf("snapshot: a file of %d words of a filter of %d: it is damaged, or none of ours", h.Len,
+			h.Form.Words)
 	}
 	return nil
 }
@@ -112,7 +115,8 @@ func (w *writer) header(h *Header) error {
 		return err
 	}
 	if len(text) > mostHeader {
-		return fmt.Errorf("a header of %d bytes (want %d at most): the types of keys and values have too many fields", len(text), mostHeader)
+		return fmt.Errorf("a header of %d bytes (want %d at most): the types of keys and values have too many fields",
+			len(text), mostHeader)
 	}
 	b := binary.LittleEndian.AppendUint32([]byte(magic), version)
 	b = append(binary.LittleEndian.AppendUint32(b, uint32(len(text))), text...)
@@ -136,7 +140,8 @@ func (r *reader) read(b []byte, what string) error {
 	n, err := io.ReadFull(r.r, b)
 	r.at += int64(n)
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
-		return fmt.Errorf("snapshot: the file ends after %d bytes, in %s: it was cut off, or saving it did not end: %w", r.at, what, io.ErrUnexpectedEOF)
+		return fmt.Errorf("snapshot: the file ends after %d bytes, in %s: it was cut off, or saving it did not end: %w",
+			r.at, what, io.ErrUnexpectedEOF)
 	} else if err != nil {
 		return fmt.Errorf("snapshot: reading %s at byte %d: %w", what, r.at, err)
 	}
@@ -153,7 +158,8 @@ func (r *reader) seal(what string) error {
 	}
 	r.sum = want
 	if got := binary.LittleEndian.Uint32(b[:]); got != want {
-		return fmt.Errorf("snapshot: %s, which ends at byte %d, has checksum %#08x, and the file says %#08x: it is damaged; take another copy", what, r.at, want, got)
+		return fmt.Errorf("snapshot: %s, which ends at byte %d, has checksum %#08x, and the file says %#08x: it is "+
+			"damaged; take another copy", what, r.at, want, got)
 	}
 	return nil
 }
@@ -165,13 +171,15 @@ func (r *reader) header() (h Header, err error) {
 		return h, err
 	}
 	if string(b[:len(magic)]) != magic {
-		return h, fmt.Errorf("snapshot: the file begins with %q, and not with %q: it is none that package snapshot wrote", b[:len(magic)], magic)
+		return h, fmt.Errorf("snapshot: the file begins with %q, and not with %q: it is none that package snapshot "+
+			"wrote", b[:len(magic)], magic)
 	}
 	if err := r.read(b[len(magic):], "the length of the header"); err != nil {
 		return h, err
 	}
 	if v := binary.LittleEndian.Uint32(b[len(magic):]); v != version {
-		return h, fmt.Errorf("snapshot: the file is of version %d of the format, and this warpmap reads version %d: a newer one may read it", v, version)
+		return h, fmt.Errorf("snapshot: the file is of version %d of the format, and this warpmap reads version %d: "+
+			"a newer one may read it", v, version)
 	}
 	n := binary.LittleEndian.Uint32(b[len(magic)+4:])
 	if n > mostHeader {
@@ -211,7 +219,8 @@ func (r *reader) over() error {
 	case io.EOF:
 		return nil
 	case nil:
-		return fmt.Errorf("snapshot: the table ends at byte %d, and more follows: give Load what Save wrote, and no more (io.LimitReader cuts it out of a longer stream)", r.at)
+		return fmt.Errorf("snapshot: the table ends at byte %d, and more follows: give Load what Save wrote, and no "+
+			"more (io.LimitReader cuts it out of a longer stream)", r.at)
 	default:
 		return fmt.Errorf("snapshot: reading the end of the file at byte %d: %w", r.at, err)
 	}

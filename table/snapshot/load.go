@@ -84,7 +84,9 @@ func (x *Reader) readAll() error {
 
 func (x *Reader) tooShort(size int64) error {
 	h := &x.Header
-	return fmt.Errorf("snapshot: %d bytes cannot hold %d entries of %d: the file was cut off, or saving it did not end: %w", size, h.Len, h.rowBytes(), io.ErrUnexpectedEOF)
+	return fmt.Errorf(
+		"snapshot: %d bytes cannot hold %d entries of %d: the file was cut off, or saving it did not end: %w", size,
+		h.Len, h.rowBytes(), io.ErrUnexpectedEOF)
 }
 
 func newReader(r io.Reader) (*Reader, error) {
@@ -114,8 +116,8 @@ func newReader(r io.Reader) (*Reader, error) {
 	return x, nil
 }
 
-// Where the length of a file is not known, what its header says of it is believed so far: a table is made as large as for so many entries, or so many times as
-// many as came.
+// Where the length of a file is not known, what its header says of it is believed so far: a table is made as large as
+// for so many entries, or so many times as many as came.
 const (
 	believed = 1 << 22
 	tenfold  = 8
@@ -141,7 +143,8 @@ func (x *Reader) Load(ctx context.Context, t *Table) (err error) {
 	if err := t.takes(&x.Header); err != nil {
 		return err
 	}
-	l := &loading{t: t, x: x, rows: [2]rows{t.rows(), t.rows()}, came: make(chan error, 1), room: int(max(1, min(int64(x.Header.blockRows()), x.Header.Len)))}
+	l := &loading{t: t, x: x, rows: [2]rows{t.rows(), t.rows()}, came: make(chan error, 1),
+		room: int(max(1, min(int64(x.Header.blockRows()), x.Header.Len)))}
 	defer func() { // of a panic, too
 		if e := l.wait(); err == nil {
 			err = e
@@ -177,7 +180,9 @@ func (l *loading) run(ctx context.Context) error {
 			}
 			return errors.Join(l.begin(which, filled), l.wait())
 		case tag != tagRows || n == 0 || n > mostRows:
-			return fmt.Errorf("snapshot: a block %q of %d entries at byte %d (want %q of 1 to %d, or %q): the file is damaged", tag, n, l.x.in.at, tagRows, mostRows, tagEnd)
+			return fmt.Errorf(
+				"snapshot: a block %q of %d entries at byte %d (want %q of 1 to %d, or %q): the file is damaged", tag,
+				n, l.x.in.at, tagRows, mostRows, tagEnd)
 		}
 		rows := int(n)
 		if filled+rows > l.room || filled > 0 && l.rows[which].text != nil && len(*l.rows[which].text) > mostBytes {
@@ -221,7 +226,8 @@ func (l *loading) read(r *rows, filled, n int) error {
 	return l.readText(r, filled, n)
 }
 
-// readText reads the text of n keys, whose lengths are there: memory is taken as bytes come, for the file may be shorter than it says.
+// readText reads the text of n keys, whose lengths are there: memory is taken as bytes come, for the file may be
+// shorter than it says.
 func (l *loading) readText(r *rows, filled, n int) error {
 	if filled == 0 {
 		*r.text = (*r.text)[:0]
@@ -230,7 +236,8 @@ func (l *loading) readText(r *rows, filled, n int) error {
 	for b := r.columns[0].bytes(filled, filled+n); len(b) > 0; b = b[8:] {
 		length := binary.LittleEndian.Uint64(b)
 		if length > mostText || total+length > mostText {
-			return fmt.Errorf("snapshot: a key of %d bytes behind %d of others in the block that ends at byte %d: the file is none that package snapshot wrote", length, total, l.x.in.at)
+			return fmt.Errorf("snapshot: a key of %d bytes behind %d of others in the block that ends at byte %d: "+
+				"the file is none that package snapshot wrote", length, total, l.x.in.at)
 		}
 		total += length
 	}
@@ -275,8 +282,8 @@ func (l *loading) wait() error {
 	return nil
 }
 
-// reserve makes the table as large as all entries need, as far as it is known how many these are. A table that may not be so large tells later
-// what does not fit.
+// reserve makes the table as large as all entries need, as far as it is known how many these are. A table that may not
+// be so large tells later what does not fit.
 func (l *loading) reserve(n int64) error {
 	all := l.x.Header.Len
 	if l.t.reserve == nil || l.reserved >= all || l.reserved > 0 && n <= l.reserved {

@@ -13,7 +13,8 @@ import (
 
 // Table is a table of some kind, to be saved or loaded: see Map and its like.
 type Table struct {
-	// Progress, where it is not nil, is told now and then how many entries are done, of how many. It is called by the goroutine that saves or loads.
+	// Progress, where it is not nil, is told now and then how many entries are done, of how many. It is called by the
+	// goroutine that saves or loads.
 	Progress func(done, total int64)
 
 	kind       string
@@ -33,8 +34,9 @@ type Table struct {
 // rows is memory for entries that are loaded.
 type rows struct {
 	columns []column
-	text    *[]byte                        // of keys whose lengths are the first column; nil where keys are of one width
-	put     func(first int64, n int) error // puts n of them into the table, which has had first before
+	// of keys whose lengths are the first column; nil where keys are of one width
+	text *[]byte
+	put  func(first int64, n int) error // puts n of them into the table, which has had first before
 }
 
 // column is a Go slice, as bytes. It grows as entries come.
@@ -66,8 +68,9 @@ func Map[K, V any](m table.Map[K, V]) *Table {
 	return t
 }
 
-// MultiMap is a multimap of any kind, to be saved or loaded. Pairs come back with the values of a key in another order. The table is not made
-// larger before it is loaded, for nobody knows how many keys there are: where all have few values, Grow saves the time to grow.
+// MultiMap is a multimap of any kind, to be saved or loaded. Pairs come back with the values of a key in another order.
+// The table is not made larger before it is loaded, for nobody knows how many keys there are: where all have few
+// values, Grow saves the time to grow.
 func MultiMap[K, V any](m table.MultiMap[K, V]) *Table {
 	t := pairs(m, m.Chunks, m.Insert)
 	t.kind = table.KindMultiMap.String()
@@ -90,12 +93,16 @@ func Set[K any](s table.Set[K]) *Table {
 	}
 	t.rows = func() rows {
 		keys := &cells[K]{}
-		return rows{columns: []column{keys}, put: func(_ int64, n int) error { _, err := s.Insert(keys.s[:n], nil); return err }}
+		return rows{columns: []column{keys}, put: func(_ int64, n int) error {
+			_, err := s.Insert(keys.s[:n], nil)
+			return err
+		}}
 	}
 	return t
 }
 
-// Filter is a filter, to be saved or loaded. What is loaded must be of a filter of the same Form: package warpmap's LoadFilter makes one.
+// Filter is a filter, to be saved or loaded. What is loaded must be of a filter of the same Form: package warpmap's
+// LoadFilter makes one.
 func Filter[K any](f table.Filter[K]) *Table {
 	form := f.Form()
 	t := &Table{kind: table.KindFilter.String(), family: f.Family(), key: reflect.TypeFor[K](), form: &form}
@@ -107,12 +114,15 @@ func Filter[K any](f table.Filter[K]) *Table {
 	}
 	t.rows = func() rows {
 		words := &cells[uint64]{}
-		return rows{columns: []column{words}, put: func(first int64, n int) error { return f.SetWords(first, words.s[:n]) }}
+		return rows{columns: []column{words}, put: func(first int64, n int) error {
+			return f.SetWords(first, words.s[:n])
+		}}
 	}
 	return t
 }
 
-// Strings is a map of strings, to be saved or loaded. The map is made no larger before it is loaded: nobody knows how long its keys are.
+// Strings is a map of strings, to be saved or loaded. The map is made no larger before it is loaded: nobody knows how
+// long its keys are.
 func Strings[V any](m *text.Map[V]) *Table {
 	t := &Table{kind: "strings", family: m.Family(), length: m.Len, clear: m.Clear, text: true}
 	t.key, t.value = reflect.TypeFor[int64](), reflect.TypeFor[V]()
@@ -144,7 +154,8 @@ func newTable(of table.Table) *Table {
 }
 
 // pairs is a table of keys and values.
-func pairs[K, V any](of table.Table, chunks func(context.Context, func([]K, []V) error) error, insert func([]K, []V) error) *Table {
+func pairs[K, V any](of table.Table, chunks func(context.Context, func([]K, []V) error) error,
+	insert func([]K, []V) error) *Table {
 	t := newTable(of)
 	t.key, t.value = reflect.TypeFor[K](), reflect.TypeFor[V]()
 	t.chunks = func(ctx context.Context, do func(n int, columns ...[]byte) error) error {
@@ -152,7 +163,9 @@ func pairs[K, V any](of table.Table, chunks func(context.Context, func([]K, []V)
 	}
 	t.rows = func() rows {
 		keys, values := &cells[K]{}, &cells[V]{}
-		return rows{columns: []column{keys, values}, put: func(_ int64, n int) error { return insert(keys.s[:n], values.s[:n]) }}
+		return rows{columns: []column{keys, values}, put: func(_ int64, n int) error {
+			return insert(keys.s[:n], values.s[:n])
+		}}
 	}
 	return t
 }
@@ -165,7 +178,8 @@ func bytesOf[T any](s []T) []byte {
 // header is what the file says of the table.
 func (t *Table) header() (Header, error) {
 	n, err := t.length()
-	h := Header{Kind: t.kind, Family: t.family, Key: typeName(t.key), KeyBytes: int(t.key.Size()), Len: int64(n), Form: t.form}
+	h := Header{Kind: t.kind, Family: t.family, Key: typeName(t.key), KeyBytes: int(t.key.Size()), Len: int64(n),
+		Form: t.form}
 	if t.text {
 		h.Key = "string"
 	}
@@ -183,15 +197,23 @@ func (t *Table) takes(h *Header) error {
 	}
 	switch {
 	case h.Kind != own.Kind:
-		return fmt.Errorf("snapshot: the file is of a %s, and the table is a %s: load it into a %s", h.Kind, own.Kind, h.Kind)
+		return fmt.Errorf("snapshot: the file is of a %s, and the table is a %s: load it into a %s", h.Kind, own.Kind,
+			h.Kind)
 	case h.Key != own.Key || h.KeyBytes != own.KeyBytes:
-		return fmt.Errorf("snapshot: the file has keys of %s, and the table of %s: load it into a table of the same types", h.Key, own.Key)
+		return fmt.Errorf(
+			"snapshot: the file has keys of %s, and the table of %s: load it into a table of the same types", h.Key,
+			own.Key)
 	case h.Value != own.Value || h.ValueBytes != own.ValueBytes:
-		return fmt.Errorf("snapshot: the file has values of %q, and the table of %q: load it into a table of the same types", h.Value, own.Value)
+		return fmt.Errorf(
+			"snapshot: the file has values of %q, and the table of %q: load it into a table of the same types", h.Value,
+			own.Value)
 	case (h.Form == nil) != (own.Form == nil) || h.Form != nil && *h.Form != *own.Form:
-		return fmt.Errorf("snapshot: the file is of a filter of form %v, and this has %v: make the filter by warpmap.LoadFilter", h.Form, own.Form)
+		return fmt.Errorf(
+			"snapshot: the file is of a filter of form %v, and this has %v: make the filter by warpmap.LoadFilter",
+			h.Form, own.Form)
 	case own.Form == nil && own.Len > 0:
-		return fmt.Errorf("snapshot: the table holds %d entries already (want an empty one: Clear it, or make a new one)", own.Len)
+		return fmt.Errorf(
+			"snapshot: the table holds %d entries already (want an empty one: Clear it, or make a new one)", own.Len)
 	case own.Form == nil:
 		return nil
 	}
