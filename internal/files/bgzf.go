@@ -15,8 +15,9 @@ import (
 	"github.com/warpmap/warpmap/internal/crash"
 )
 
-// BGZF (SAM specification, section 4.1) is gzip in members of 64 KiB of text or less, each of which says in its header how long it is: bgzip and sequencers
-// write it. Members are unpacked beside one another, some at a time, where one core alone unpacks less than a parser takes.
+// BGZF (SAM specification, section 4.1) is gzip in members of 64 KiB of text or less, each of which says in its header
+// how long it is: bgzip and sequencers write it. Members are unpacked beside one another, some at a time, where one
+// core alone unpacks less than a parser takes.
 const (
 	memberText    = 64 << 10
 	membersAtOnce = 32
@@ -45,7 +46,8 @@ type memberJob struct {
 	done   chan struct{}
 }
 
-// memberLength is how long the member is that begins here; 0 where its header does not say so. Its extra fields, too, are among the first bytes.
+// memberLength is how long the member is that begins here; 0 where its header does not say so. Its extra fields, too,
+// are among the first bytes.
 func memberLength(head []byte) int {
 	const named = 4 // flag: there are extra fields
 	if len(head) < memberHead || head[0] != 0x1f || head[1] != 0x8b || head[2] != 8 || head[3] != named {
@@ -80,8 +82,9 @@ func peekMember(b *bufio.Reader) int {
 	return memberLength(head)
 }
 
-// unpackMembers begins to unpack what b has, which is BGZF. So many jobs are ahead of who reads; each takes a place of work. The caller stops it, and closes
-// what b reads from if that may block; then wait waits until nobody reads it any more.
+// unpackMembers begins to unpack what b has, which is BGZF. So many jobs are ahead of who reads; each takes a place of
+// work. The caller stops it, and closes what b reads from if that may block; then wait waits until nobody reads it any
+// more.
 func unpackMembers(b *bufio.Reader, ahead int, work chan struct{}) (m *members, stop, wait func()) {
 	m = &members{from: b, work: work, jobs: make(chan *memberJob, ahead), quit: make(chan struct{})}
 	gone := make(chan struct{})
@@ -176,7 +179,8 @@ func (j *memberJob) unpack() error {
 			return broken(err)
 		}
 		var more [1]byte
-		if extra, err := inflater.Read(more[:]); extra > 0 || err != io.EOF || data.Len() > 0 || crc32.ChecksumIEEE(text) != binary.LittleEndian.Uint32(tail) {
+		if extra, err := inflater.Read(more[:]); extra > 0 || err != io.EOF || data.Len() > 0 ||
+			crc32.ChecksumIEEE(text) != binary.LittleEndian.Uint32(tail) {
 			return gzip.ErrChecksum
 		}
 		j.text = j.text[:at+n]

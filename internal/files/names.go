@@ -40,7 +40,8 @@ func Target(name string) (string, error) {
 		to, err := os.Readlink(path)
 		if err != nil { // no link
 			_, there := os.Stat(name)
-			if _, err := os.Lstat(path); there == nil && errors.Is(err, fs.ErrNotExist) { // of /proc, to what has no name
+			// of /proc, to what has no name
+			if _, err := os.Lstat(path); there == nil && errors.Is(err, fs.ErrNotExist) {
 				return fail(errRemoved)
 			}
 			return path, nil
@@ -76,10 +77,10 @@ const (
 	ByPattern           // the files that a pattern matches
 )
 
-// Expand finds the files that a name stands for: the name itself, where a file has it or it is "-"; those of a folder and
-// of the folders below it that wanted takes; or those that a pattern (*, ?, [a-z], {a,b}, and ** for folders within
-// folders) matches. The files of folders and patterns come in the order of their names. In folders, names that begin with
-// one of the letters pass are passed over; a pattern matches none that begins with a dot where it has none itself.
+// Expand finds the files that a name stands for: the name itself, where a file has it or it is "-"; those of a folder
+// and of the folders below it that wanted takes; or those that a pattern (*, ?, [a-z], {a,b}, and ** for folders within
+// folders) matches. The files of folders and patterns come in the order of their names. In folders, names that begin
+// with one of the letters pass are passed over; a pattern matches none that begins with a dot where it has none itself.
 //
 // Errors: what the system says of what is not there or cannot be looked into; a pattern that no file matches. A folder
 // may have no files.
@@ -110,7 +111,8 @@ func Expand(name, pass string, wanted func(path string) bool) (found []string, a
 	case !strings.ContainsAny(name, "*?[{"):
 		return nil, Nothing, Cause(err)
 	}
-	found, err = doublestar.FilepathGlob(name, doublestar.WithFailOnIOErrors(), doublestar.WithFilesOnly(), doublestar.WithNoHidden())
+	found, err = doublestar.FilepathGlob(name, doublestar.WithFailOnIOErrors(), doublestar.WithFilesOnly(),
+		doublestar.WithNoHidden())
 	if err == nil && found == nil {
 		err = errors.New("a pattern that no file matches")
 	}
@@ -124,7 +126,8 @@ func Once(names []string) (again string, err error) {
 	var pipes []fs.FileInfo
 	for _, name := range names {
 		if name == "-" && stdin {
-			return name, errors.New("is given twice, and standard input can be read once: copy it to a file first, or name another input")
+			return name, errors.New(
+				"is given twice, and standard input can be read once: copy it to a file first, or name another input")
 		}
 		stdin = stdin || name == "-"
 		about, err := stat(name)
@@ -132,7 +135,8 @@ func Once(names []string) (again string, err error) {
 			continue
 		}
 		if slices.ContainsFunc(pipes, func(p fs.FileInfo) bool { return os.SameFile(p, about) }) {
-			return name, errors.New("is given twice, and a pipe can be read once: copy it to a file first, or name another input")
+			return name, errors.New(
+				"is given twice, and a pipe can be read once: copy it to a file first, or name another input")
 		}
 		pipes = append(pipes, about)
 	}
@@ -152,14 +156,15 @@ func stat(name string) (fs.FileInfo, error) {
 func CutPacking(name string) (rest, packing string) {
 	name = strings.ToLower(name)
 	ending := filepath.Ext(name)
-	if packing = map[string]string{".gz": "gzip", ".gzip": "gzip", ".bgz": "gzip", ".zst": "zstd", ".zstd": "zstd"}[ending]; packing != "" {
+	if packing = map[string]string{".gz": "gzip", ".gzip": "gzip", ".bgz": "gzip", ".zst": "zstd",
+		".zstd": "zstd"}[ending]; packing != "" {
 		name = strings.TrimSuffix(name, ending)
 	}
 	return name, packing
 }
 
-// NotRead tells that an output, of which "-" is standard output, would be written over one of the inputs, of which "-" is
-// standard input: by whatever names.
+// NotRead tells that an output, of which "-" is standard output, would be written over one of the inputs, of which "-"
+// is standard input: by whatever names.
 func NotRead(output string, inputs []string) error {
 	about, err := os.Stat(output)
 	if output == "-" {
@@ -180,8 +185,8 @@ func NotRead(output string, inputs []string) error {
 	return nil
 }
 
-// CheckOutput tells, before any work is done for it, why a file of this name cannot be made, or that one of the inputs is
-// that file: see NotRead. Errors: an empty name, a folder, a name in a folder that is not there; an input.
+// CheckOutput tells, before any work is done for it, why a file of this name cannot be made, or that one of the inputs
+// is that file: see NotRead. Errors: an empty name, a folder, a name in a folder that is not there; an input.
 func CheckOutput(name string, inputs ...string) error {
 	if name == "" {
 		return errors.New("a file to write without a name: want one")
@@ -210,8 +215,8 @@ func CheckRegular(name string) error {
 	return nil
 }
 
-// OpenRegular opens a file that is read here and there. Errors: the system's; a pipe, a folder or a device, for to open a
-// pipe is to wait for who writes it.
+// OpenRegular opens a file that is read here and there. Errors: the system's; a pipe, a folder or a device, for to open
+// a pipe is to wait for who writes it.
 func OpenRegular(name string) (*os.File, error) {
 	if about, err := os.Stat(name); err == nil && !about.Mode().IsRegular() {
 		return nil, errors.New("a pipe, a folder or a device: want a file, which is read here and there")
@@ -220,8 +225,8 @@ func OpenRegular(name string) (*os.File, error) {
 	return f, Cause(err)
 }
 
-// Within tells whether a path is a folder, or lies in it. Both lead through no links. A folder that is there is known also
-// where it has two names, as one that is mounted twice.
+// Within tells whether a path is a folder, or lies in it. Both lead through no links. A folder that is there is known
+// also where it has two names, as one that is mounted twice.
 func Within(path, folder string) bool {
 	below, err := filepath.Rel(folder, path)
 	if err == nil && below != ".." && !strings.HasPrefix(below, "../") {

@@ -65,8 +65,8 @@ func create(name string, mode fs.FileMode) (*os.File, error) {
 }
 
 // Close ends the output; whole says that all is written. Then it is on the disk, under its name, when Close returns.
-// Otherwise, and on an error, nothing is left of it, and what its name was of is as it was; but of what is no file, what
-// was written is. Cost: the disk's time. Errors: the system's.
+// Otherwise, and on an error, nothing is left of it, and what its name was of is as it was; but of what is no file,
+// what was written is. Cost: the disk's time. Errors: the system's.
 func (o *Output) Close(whole bool) (err error) {
 	if o.File == os.Stdout {
 		return nil
@@ -119,8 +119,8 @@ func WriteFile(name string, write func(*os.File) error) error {
 // Folder is a folder of files that is being made.
 type Folder struct{ hidden, path string }
 
-// CreateFolder begins a folder, in the place of an empty one that may be there. Errors: *fs.PathError for a folder that is
-// not empty, a file, and what the system says.
+// CreateFolder begins a folder, in the place of an empty one that may be there. Errors: *fs.PathError for a folder that
+// is not empty, a file, and what the system says.
 func CreateFolder(name string) (*Folder, error) {
 	f := &Folder{}
 	entries, err := os.ReadDir(name)
@@ -149,8 +149,8 @@ func (f *Folder) Create(name string) (*Output, error) {
 	return &Output{File: file, Regular: true, name: name}, nil
 }
 
-// Close ends the folder; whole says that it has all its files, which were closed. Then it has its name when Close returns;
-// otherwise, and on an error, nothing is left of it.
+// Close ends the folder; whole says that it has all its files, which were closed. Then it has its name when Close
+// returns; otherwise, and on an error, nothing is left of it.
 func (f *Folder) Close(whole bool) error {
 	if f.hidden == "" {
 		return nil
@@ -172,8 +172,8 @@ var unfinished = struct {
 
 var errEnded = errors.New("the process ends")
 
-// RemoveHidden removes the outputs of this process that are not whole, and its temporary folders, and lets none begin or
-// become whole any more. It is for a process that ends while work that cannot be interrupted goes on.
+// RemoveHidden removes the outputs of this process that are not whole, and its temporary folders, and lets none begin
+// or become whole any more. It is for a process that ends while work that cannot be interrupted goes on.
 func RemoveHidden() {
 	unfinished.Lock()
 	defer unfinished.Unlock()
@@ -260,8 +260,8 @@ func syncFolder(dir string) error {
 	return err
 }
 
-// Temporary opens a file without a name in a folder, or where that is empty in the one that TMPDIR names. Only this user
-// can read it.
+// Temporary opens a file without a name in a folder, or where that is empty in the one that TMPDIR names. Only this
+// user can read it.
 func Temporary(dir string) (*os.File, error) {
 	unfinished.Lock() // the process does not end between both calls
 	defer unfinished.Unlock()
@@ -281,6 +281,8 @@ func Temporary(dir string) (*os.File, error) {
 
 // TemporaryFolder makes a folder where TMPDIR says. The caller removes it; RemoveHidden does, too.
 func TemporaryFolder() (dir string, remove func(), err error) {
-	dir, err = hide(filepath.Join(os.TempDir(), "warpmap"), func(hidden string) error { return os.Mkdir(hidden, 0o700) })
+	dir, err = hide(filepath.Join(os.TempDir(), "warpmap"), func(hidden string) error {
+		return os.Mkdir(hidden, 0o700)
+	})
 	return dir, func() { finish(dir, "", false) }, err
 }

@@ -50,8 +50,8 @@ func OpenText(name string) (*Text, error) {
 	return NewText(f, Unpacking{})
 }
 
-// NewText gives the text of what may be packed: its first bytes tell. Close closes what it comes from; NewText does on an
-// error. Errors, also of Read: those of the input; what is wrong with the packing.
+// NewText gives the text of what may be packed: its first bytes tell. Close closes what it comes from; NewText does on
+// an error. Errors, also of Read: those of the input; what is wrong with the packing.
 func NewText(from io.ReadCloser, u Unpacking) (*Text, error) {
 	b := bufio.NewReaderSize(from, unpackBytes)
 	first, err := b.Peek(packingBytes)
@@ -130,8 +130,8 @@ func (t *Text) broken(err error) error {
 	return fmt.Errorf("%s data that cannot be unpacked: %w", t.Packing, err)
 }
 
-// gzipText is the text of gzip's members in a row. Zeros behind the last are no more than room that a tape or a disk had,
-// as gzip has it.
+// gzipText is the text of gzip's members in a row. Zeros behind the last are no more than room that a tape or a disk
+// had, as gzip has it.
 type gzipText struct {
 	from *bufio.Reader
 	z    *gzip.Reader
