@@ -2,7 +2,6 @@ package warpmap
 
 import (
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -123,33 +122,36 @@ func made[T any](t T, err error) (T, error) {
 	return t, nil
 }
 
-// Families are the families that have tables of the kind, sorted: what New and its like take.
-func Families(kind table.Kind) []table.Family {
-	switch kind {
-	case table.KindMap:
-		return names(mapMakers[uint32, uint32]())
-	case table.KindSet:
-		return names(setMakers[uint32]())
-	case table.KindCounter:
-		return names(counterMakers[uint32, uint32]())
-	case table.KindFilter:
-		return names(filterMakers[uint32]())
-	}
-	return names(multiMapMakers[uint32, uint32](kind))
+// families are those that have tables of each kind, sorted. Only what stands here is made by the functions above. A list of names is apart from
+// them because a call of theirs has every table compiled for some types.
+var families = map[table.Kind][]table.Family{
+	table.KindMap:         {DyCuckoo, GPH, Slab, Stadium, WarpCore},
+	table.KindSet:         {Slab, WarpCore},
+	table.KindMultiMap:    {Slab, WarpCore},
+	table.KindBucketList:  {WarpCore},
+	table.KindMultiBucket: {WarpCore},
+	table.KindCounter:     {WarpCore},
+	table.KindFilter:      {WarpCore},
 }
 
-func names[M any](of map[table.Family]M) []table.Family { return slices.Sorted(maps.Keys(of)) }
+// Families are the families that have tables of the kind, sorted: what New and its like take.
+func Families(kind table.Kind) []table.Family { return slices.Clone(families[kind]) }
 
 // from makes a table of the family with that name, if it has the kind.
 func from[T, O any](list map[table.Family]maker[T, O], kind table.Kind, name table.Family, d *device.Device, o O) (none T, err error) {
-	if f := list[name]; f != nil {
-		return f(d, o)
+	f := list[name]
+	if f == nil || !slices.Contains(families[kind], name) {
+		return none, noFamily(kind, name)
 	}
+	return f(d, o)
+}
+
+func noFamily(kind table.Kind, name table.Family) error {
 	var have []string
-	for _, f := range names(list) {
+	for _, f := range families[kind] {
 		have = append(have, string(f))
 	}
-	return none, fmt.Errorf("warpmap: no %v %q (want one of: %s)", kind, string(name), strings.Join(have, ", "))
+	return fmt.Errorf("warpmap: no %v %q (want one of: %s)", kind, string(name), strings.Join(have, ", "))
 }
 
 // New makes an empty map of the given family on the device, with the family's defaults beside o; Auto chooses one. Programs that want a
