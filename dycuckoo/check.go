@@ -10,7 +10,7 @@ import (
 )
 
 // Check downloads the table and walks its invariants: for tests and for the suspicious. Slow.
-func (h handle) Check() error {
+func (h *handle) Check() error {
 	c := h.core
 	return c.frame.ReadingSeen(c.look, func(st *device.Stream) error {
 		if err := c.frame.Budget(c.held()); err != nil {

@@ -838,7 +838,7 @@ func (c *core) rebuild(st *device.Stream, s step, otherHash bool) error {
 
 // Grow makes room for at least n pairs in all; the table does not shrink below that before Shrink. Errors: table.ErrMaxBytes;
 // *device.OutOfMemoryError. Cost: each doubling of a subtable reads it once and writes it twice; an empty table is made anew.
-func (h handle) Grow(n int) error {
+func (h *handle) Grow(n int) error {
 	c := h.core
 	return c.frame.GrowTo(n, c.look, func(st *device.Stream, _ int64) error {
 		to, was := c.stepFor(int64(n)), c.step
@@ -871,7 +871,7 @@ func (h handle) Grow(n int) error {
 
 // Shrink gives back what memory the table can spare: it halves subtables while all pairs fit what is left by the upper bound of the
 // filled factor, also below Capacity and what Grow has asked for.
-func (h handle) Shrink() error {
+func (h *handle) Shrink() error {
 	c := h.core
 	return c.frame.Writing(nil, func(st *device.Stream) error {
 		if _, err := c.look(st); err != nil {
@@ -936,13 +936,13 @@ func (c *core) refreshIsDue() bool {
 }
 
 // Family is the family's name.
-func (handle) Family() table.Family { return family }
+func (*handle) Family() table.Family { return family }
 
 // Len counts the pairs.
-func (h handle) Len() (int, error) { return h.core.frame.Count(h.core.look) }
+func (h *handle) Len() (int, error) { return h.core.frame.Count(h.core.look) }
 
 // Clear removes all pairs and keeps the capacity, until the next insert or deletion. It queues and returns.
-func (h handle) Clear() error {
+func (h *handle) Clear() error {
 	c := h.core
 	return c.frame.Writing(nil, func(st *device.Stream) error {
 		for i := range c.d() {
@@ -979,7 +979,7 @@ func (c *core) exporting(st *device.Stream) (table.Exporter, error) {
 }
 
 // Stats measures the table. Cost: all slots are read.
-func (h handle) Stats() (table.Stats, error) {
+func (h *handle) Stats() (table.Stats, error) {
 	c := h.core
 	return c.frame.Measure(c.look, func(st *device.Stream, histogram uint64) error {
 		return c.kernel.probes.Launch(st, c.grid(c.slots()), &slotsParams{Table: c.table(), Histogram: histogram})
@@ -998,7 +998,7 @@ type SubtableStats struct {
 }
 
 // Subtables tells of each subtable. Pairs with reserved keys count as of the first.
-func (h handle) Subtables() (list []SubtableStats, err error) {
+func (h *handle) Subtables() (list []SubtableStats, err error) {
 	c := h.core
 	err = c.frame.ReadingSeen(c.look, func(st *device.Stream) error {
 		for i := range c.d() {
@@ -1013,6 +1013,6 @@ func (h handle) Subtables() (list []SubtableStats, err error) {
 }
 
 // Close frees the table's memory; idempotent.
-func (h handle) Close() error { return h.core.frame.Close() }
+func (h *handle) Close() error { return h.core.frame.Close() }
 
 func (c *core) free() error { return c.memory.free(&c.frame) }

@@ -20,7 +20,7 @@ import (
 
 // bounds tells whether the filled factor is between the bounds, and the memory as doc.go says.
 func bounds(m *core) error {
-	s, err := handle{m}.Stats()
+	s, err := (&handle{m}).Stats()
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // Check downloads the table and walks its invariants, which doc.go lists: for tests and for the suspicious. Slow.
-func (h handle) Check() error {
+func (h *handle) Check() error {
 	c := h.core
 	return c.frame.Inspect(c.look, func() device.Slice[byte] { return c.mem }, func(mem []byte) error {
 		return errors.Join(c.frame.Budget(int64(len(mem))), c.checkImage(mem))

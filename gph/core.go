@@ -641,7 +641,7 @@ func (c *core) placeAll(st *device.Stream, k *insertKernels, p insertParams, b t
 
 // Grow makes room for at least n pairs in all. Needs memory for the old table and the new at once. Errors:
 // table.ErrMaxBytes; *device.OutOfMemoryError; the table is then unchanged.
-func (h handle) Grow(n int) error {
+func (h *handle) Grow(n int) error {
 	c := h.core
 	return c.frame.GrowTo(n, c.look, func(st *device.Stream, _ int64) error {
 		want := c.bucketsFor(int64(n))
@@ -676,13 +676,13 @@ func (c *core) search(st *device.Stream, k device.Kernel[findParams], b table.Ro
 }
 
 // Family is the family's name.
-func (handle) Family() table.Family { return family }
+func (*handle) Family() table.Family { return family }
 
 // Len counts the pairs.
-func (h handle) Len() (int, error) { return h.core.frame.Count(h.core.look) }
+func (h *handle) Len() (int, error) { return h.core.frame.Count(h.core.look) }
 
 // Clear removes all pairs and keeps the capacity. It queues and returns.
-func (h handle) Clear() error {
+func (h *handle) Clear() error {
 	c := h.core
 	return c.frame.Writing(nil, func(st *device.Stream) error {
 		c.laidAnew = 0
@@ -725,7 +725,7 @@ type Stats struct {
 }
 
 // IndexStats are Stats, with what is particular to this family.
-func (h handle) IndexStats() (s Stats, err error) {
+func (h *handle) IndexStats() (s Stats, err error) {
 	c := h.core
 	err = c.frame.Reading(nil, func(st *device.Stream) error {
 		live, err := c.look(st)
@@ -745,13 +745,13 @@ func (h handle) IndexStats() (s Stats, err error) {
 }
 
 // Stats measures the table.
-func (h handle) Stats() (table.Stats, error) {
+func (h *handle) Stats() (table.Stats, error) {
 	s, err := h.IndexStats()
 	return s.Stats, err
 }
 
 // Close frees the table's memory; idempotent.
-func (h handle) Close() error { return h.core.frame.Close() }
+func (h *handle) Close() error { return h.core.frame.Close() }
 
 func (c *core) free() error {
 	err := errors.Join(c.memory.free(&c.frame), c.shared.free(), c.frame.Free(c.least.mem))

@@ -174,7 +174,7 @@ func try[K, V any](d *device.Device) func() error {
 	return func() error {
 		c, err := newCore(d, widths[K, V](), Options{})
 		if err == nil {
-			err = handle{c}.Close()
+			err = (&handle{c}).Close()
 		}
 		return err
 	}

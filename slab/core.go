@@ -625,7 +625,7 @@ func (c *core) search(st *device.Stream, k device.Kernel[findParams], b table.Ro
 
 // Grow makes room for at least n pairs in all, and rids the table of tombstones. More buckets need memory for the old table
 // and the new at once. Errors: table.ErrMaxBytes; *device.OutOfMemoryError; the table is then unchanged.
-func (h handle) Grow(n int) error {
+func (h *handle) Grow(n int) error {
 	c := h.core
 	return c.frame.GrowTo(n, c.look, func(st *device.Stream, live int64) error {
 		buckets, units := c.sizes(int64(n))
@@ -651,13 +651,13 @@ func (h handle) Grow(n int) error {
 }
 
 // Family is the family's name.
-func (handle) Family() table.Family { return family }
+func (*handle) Family() table.Family { return family }
 
 // Len counts the pairs.
-func (h handle) Len() (int, error) { return h.core.frame.Count(h.core.look) }
+func (h *handle) Len() (int, error) { return h.core.frame.Count(h.core.look) }
 
 // Clear removes all pairs and keeps the capacity. It queues and returns.
-func (h handle) Clear() error {
+func (h *handle) Clear() error {
 	c := h.core
 	return c.frame.Writing(nil, func(st *device.Stream) error {
 		return errors.Join(c.base.Fill(st, 0xff), c.counters.Clear(st), c.pool.Reset(st))
@@ -666,7 +666,7 @@ func (h handle) Clear() error {
 
 // Flush compacts every bucket's slabs into as few as hold its pairs, and gives the others back (paper, §IV-C4). Cost: all
 // slabs are read, those with deleted pairs are written. It waits. The pairs of a key in a MultiMap keep their order.
-func (h handle) Flush() error { return h.core.frame.Writing(nil, h.core.flush) }
+func (h *handle) Flush() error { return h.core.frame.Writing(nil, h.core.flush) }
 
 // exporting is how the pairs are given out, bucket by bucket.
 func (c *core) exporting(st *device.Stream) (table.Exporter, error) {
@@ -695,7 +695,7 @@ type Stats struct {
 }
 
 // SlabStats are Stats, with what is particular to this family: memory utilization and slabs a bucket (paper, §III-C).
-func (h handle) SlabStats() (s Stats, err error) {
+func (h *handle) SlabStats() (s Stats, err error) {
 	c := h.core
 	err = c.frame.Alone(nil, func(st *device.Stream) error { // the histogram is scratch memory
 		live, err := c.look(st)
@@ -722,18 +722,18 @@ func (h handle) SlabStats() (s Stats, err error) {
 }
 
 // Stats measures the table. Cost: a walk through all chains.
-func (h handle) Stats() (table.Stats, error) {
+func (h *handle) Stats() (table.Stats, error) {
 	s, err := h.SlabStats()
 	return s.Stats, err
 }
 
 // Close frees the table's memory; idempotent.
-func (h handle) Close() error { return h.core.frame.Close() }
+func (h *handle) Close() error { return h.core.frame.Close() }
 
 func (c *core) free() error { return c.memory.free(&c.frame) }
 
 // Check downloads the table and walks its invariants: for tests and for the suspicious. Slow.
-func (h handle) Check() error {
+func (h *handle) Check() error {
 	c := h.core
 	return c.frame.ReadingSeen(c.look, func(st *device.Stream) error {
 		base, err := table.Host(st, c.base)

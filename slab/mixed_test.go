@@ -170,7 +170,7 @@ func (h historian) history(t testing.TB, seed uint64) (events []tabletest.Event,
 	_, err = c.look(nil)
 	must(t, err)
 	must(t, c.reset(nil)) // what was refused is told by its status
-	return events, before, handle{c}.Check()
+	return events, before, (&handle{c}).Check()
 }
 
 // judge says what is wrong with a run.

@@ -25,7 +25,10 @@ func (m *Map[K, V]) Program(name, main string) *device.Program { return m.core.p
 // room is how many pairs the kernel is to insert: slabs for them are made ready. An insert that finds none all the same, or
 // because MaxBytes forbids them, returns FULL in the kernel; Map.Mixed and Map.Insert would get more.
 func (m *Map[K, V]) Use(st *device.Stream, room int, queue func(Table) error) error {
-	c := m.core
+	return m.core.use(st, room, queue)
+}
+
+func (c *core) use(st *device.Stream, room int, queue func(Table) error) error {
 	return c.frame.Using(st, room, c.look, func(st *device.Stream) error {
 		if pairs := c.live() + int64(room); !c.bound && pairs > c.limit() {
 			if _, err := c.grow(st, pairs); err != nil {

@@ -17,7 +17,7 @@ type image struct {
 }
 
 // Check downloads the table and walks the invariants that doc.go lists: for tests and for the suspicious. Slow.
-func (h handle) Check() error {
+func (h *handle) Check() error {
 	c := h.core
 	return c.frame.ReadingSeen(c.look, func(st *device.Stream) error {
 		board, err := c.board.Host(st)

@@ -509,7 +509,7 @@ func (c *core) rebuild(st *device.Stream, s shape) error {
 
 // Grow makes room for at least n pairs in all. Needs memory for the old table and the new at once. Errors: table.ErrMaxBytes;
 // *device.OutOfMemoryError; the table is then unchanged.
-func (h handle) Grow(n int) error {
+func (h *handle) Grow(n int) error {
 	c := h.core
 	return c.frame.GrowTo(n, c.look, func(st *device.Stream, _ int64) error {
 		s := c.shapeForPairs(int64(n))
@@ -568,13 +568,13 @@ func (c *core) mix(st *device.Stream, b table.MixedRows) (refused []int, why, er
 }
 
 // Family is the family's name.
-func (handle) Family() table.Family { return family }
+func (*handle) Family() table.Family { return family }
 
 // Len counts the pairs.
-func (h handle) Len() (int, error) { return h.core.frame.Count(h.core.look) }
+func (h *handle) Len() (int, error) { return h.core.frame.Count(h.core.look) }
 
 // Clear removes all pairs and keeps the capacity. It queues and returns.
-func (h handle) Clear() error {
+func (h *handle) Clear() error {
 	c := h.core
 	return c.frame.Writing(nil, func(st *device.Stream) error {
 		c.most, c.foreign = 0, false
@@ -593,7 +593,7 @@ func (c *core) exporting(st *device.Stream) (table.Exporter, error) {
 }
 
 // Stats measures the table. Cost: a walk from every pair's first bucket to its slot.
-func (h handle) Stats() (table.Stats, error) {
+func (h *handle) Stats() (table.Stats, error) {
 	c := h.core
 	var far int64
 	s, err := c.frame.Measure(c.look, func(st *device.Stream, histogram uint64) error {
@@ -608,6 +608,6 @@ func (h handle) Stats() (table.Stats, error) {
 }
 
 // Close frees the table's memory; idempotent.
-func (h handle) Close() error { return h.core.frame.Close() }
+func (h *handle) Close() error { return h.core.frame.Close() }
 
 func (c *core) free() error { return errors.Join(c.far.close(c), c.freeMemory(&c.memory)) }

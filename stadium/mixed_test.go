@@ -125,9 +125,9 @@ func (s story) tell(seed uint64) (err error) {
 		}
 	}
 	if err = c.reset(nil); err == nil { // what found no room is told by its status
-		err = handle{c}.Check()
+		err = (&handle{c}).Check()
 	}
-	return errors.Join(err, tabletest.Linearizable(events, before), handle{c}.Close())
+	return errors.Join(err, tabletest.Linearizable(events, before), (&handle{c}).Close())
 }
 
 var stories = []story{

@@ -60,7 +60,10 @@ func (m *Map[K, V]) Program(name, main string) *device.Program { return m.core.p
 // room is how many pairs the kernel is to insert: the table grows first, if it must, or Use returns the reason why it cannot. An insert
 // that finds no room all the same returns FULL in the kernel.
 func (m *Map[K, V]) Use(st *device.Stream, room int, queue func(Table) error) error {
-	c := m.core
+	return m.core.use(st, room, queue)
+}
+
+func (c *core) use(st *device.Stream, room int, queue func(Table) error) error {
 	return c.frame.Using(st, room, c.look, func(st *device.Stream) error {
 		if pairs := c.live() + int64(room); pairs > c.limit() {
 			why, err := c.grow(st, pairs)

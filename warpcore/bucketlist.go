@@ -793,7 +793,7 @@ func (l *lists) packInto(st *device.Stream, places int64) (err error) {
 
 // Grow makes room for at least n pairs in all, each further one of a new key, and rids the table of what deletions left. Needs memory for the old
 // table and the new at once.
-func (h listHandle) Grow(n int) error {
+func (h *listHandle) Grow(n int) error {
 	l := h.lists
 	return l.frame().GrowTo(n, l.look, func(st *device.Stream, live int64) (err error) {
 		c := &l.keys
@@ -826,7 +826,7 @@ func (h listHandle) Grow(n int) error {
 
 // Shrink lays the table anew for no more than what is in it: each key's values beside one another, in a bucket of just their number, as Build
 // does. Later inserts link further buckets. It never becomes larger. Needs memory for the old table and the new at once.
-func (h listHandle) Shrink() error {
+func (h *listHandle) Shrink() error {
 	l := h.lists
 	return l.frame().Writing(nil, func(st *device.Stream) error {
 		if _, err := l.look(st); err != nil {
@@ -841,7 +841,7 @@ func (h listHandle) Shrink() error {
 }
 
 // Density is the paper's storage density ρ (§IV-C): the bytes of all keys, each once, and of all values, to those of the table.
-func (h listHandle) Density() (density float64, err error) {
+func (h *listHandle) Density() (density float64, err error) {
 	l := h.lists
 	err = l.frame().Reading(nil, func(st *device.Stream) error {
 		live, err := l.look(st)
@@ -860,7 +860,7 @@ type PoolStats struct {
 }
 
 // Pool tells how the pool is used: what s₀ and λ cost is what Buckets are more than Values. It waits for what is queued.
-func (h listHandle) Pool() (s PoolStats, err error) {
+func (h *listHandle) Pool() (s PoolStats, err error) {
 	l := h.lists
 	err = l.frame().Reading(nil, func(st *device.Stream) error {
 		live, err := l.look(st)
@@ -872,13 +872,13 @@ func (h listHandle) Pool() (s PoolStats, err error) {
 }
 
 // Family is the family's name.
-func (listHandle) Family() table.Family { return family }
+func (*listHandle) Family() table.Family { return family }
 
 // Len counts the pairs.
-func (h listHandle) Len() (int, error) { return h.lists.frame().Count(h.lists.look) }
+func (h *listHandle) Len() (int, error) { return h.lists.frame().Count(h.lists.look) }
 
 // Clear removes all pairs and keeps the capacity. It queues and returns.
-func (h listHandle) Clear() error {
+func (h *listHandle) Clear() error {
 	l := h.lists
 	return l.frame().Writing(nil, func(st *device.Stream) error {
 		l.keys.filled, l.foreign, l.full = 0, false, false
@@ -887,7 +887,7 @@ func (h listHandle) Clear() error {
 }
 
 // Stats measures the table. Capacity is the pairs that are in and those of new keys that there is room for; Probes are those to a pair's key.
-func (h listHandle) Stats() (table.Stats, error) {
+func (h *listHandle) Stats() (table.Stats, error) {
 	l := h.lists
 	s, err := l.frame().Measure(l.look, func(st *device.Stream, histogram uint64) error {
 		return l.kernel.probes.Launch(st, l.keys.grid(l.keys.slots()), &listSlotsParams{Lists: l.table(), Histogram: histogram})
@@ -901,7 +901,7 @@ func (h listHandle) Stats() (table.Stats, error) {
 }
 
 // Close frees the table's memory; idempotent.
-func (h listHandle) Close() error { return h.lists.frame().Close() }
+func (h *listHandle) Close() error { return h.lists.frame().Close() }
 
 // Insert adds n pairs, equal ones too. The table grows as it must; where it may not, *table.FullError names exactly the positions that are
 // not in. Cost of a pair: its key's window read, and its value written.

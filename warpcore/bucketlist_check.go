@@ -10,7 +10,7 @@ import (
 )
 
 // Check downloads the table and walks its invariants: for tests and for the suspicious. Slow.
-func (h listHandle) Check() error {
+func (h *listHandle) Check() error {
 	l := h.lists
 	return l.frame().Inspect(l.look, func() device.Slice[byte] { return l.keys.mem }, func(mem []byte) error {
 		if err := errors.Join(l.frame().Budget(l.bytes()), l.keys.checkImage(mem, l.keys.counters.Seen)); err != nil {

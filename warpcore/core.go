@@ -834,7 +834,7 @@ func (c *core) rebuild(st *device.Stream, windows, side int64) error {
 
 // Grow makes room for at least n pairs in all, and rids the table of tombstones. Needs memory for the old table and
 // the new at once. Errors: table.ErrMaxBytes; *device.OutOfMemoryError; the table is then unchanged.
-func (h handle) Grow(n int) error {
+func (h *handle) Grow(n int) error {
 	c := h.core
 	return c.frame.GrowTo(n, c.look, func(st *device.Stream, _ int64) error {
 		slots := int64(n) - c.pairs() + c.live()
@@ -880,13 +880,13 @@ func (c *core) search(st *device.Stream, k device.Kernel[findParams], b table.Ro
 }
 
 // Family is the family's name.
-func (handle) Family() table.Family { return family }
+func (*handle) Family() table.Family { return family }
 
 // Len counts the pairs.
-func (h handle) Len() (int, error) { return h.core.frame.Count(h.core.look) }
+func (h *handle) Len() (int, error) { return h.core.frame.Count(h.core.look) }
 
 // Clear removes all pairs and keeps the capacity. It queues and returns.
-func (h handle) Clear() error {
+func (h *handle) Clear() error {
 	c := h.core
 	return c.frame.Writing(nil, func(st *device.Stream) error {
 		c.filled, c.foreign = 0, false
@@ -922,7 +922,7 @@ func (c *core) exporter(st *device.Stream) (table.Exporter, error) {
 }
 
 // Stats measures the table. Cost: a walk from every pair's first window to its slot.
-func (h handle) Stats() (table.Stats, error) {
+func (h *handle) Stats() (table.Stats, error) {
 	c := h.core
 	var longs int64
 	s, err := c.frame.Measure(c.look, func(st *device.Stream, histogram uint64) error {
@@ -937,12 +937,12 @@ func (h handle) Stats() (table.Stats, error) {
 }
 
 // Close frees the table's memory; idempotent.
-func (h handle) Close() error { return h.core.frame.Close() }
+func (h *handle) Close() error { return h.core.frame.Close() }
 
 func (c *core) free() error { return c.memory.free(&c.frame) }
 
 // Check downloads the table and walks its invariants: for tests and for the suspicious. Slow.
-func (h handle) Check() error {
+func (h *handle) Check() error {
 	c := h.core
 	return c.frame.Inspect(c.look, func() device.Slice[byte] { return c.mem }, func(mem []byte) error {
 		err := errors.Join(c.frame.Budget(int64(len(mem))), c.checkImage(mem, c.counters.Seen))

@@ -332,16 +332,16 @@ func (f *Filter[K]) Union(other *Filter[K]) error {
 }
 
 // Hashes is the number of bits of a key.
-func (h filterHandle) Hashes() int { return h.filter.cfg.hashes }
+func (h *filterHandle) Hashes() int { return h.filter.cfg.hashes }
 
 // Expected is the share of absent keys that are told to be in once so many distinct keys are, by the formula that the filter was made by: see the
 // package's comment. Stats has that of the filter as it is.
-func (h filterHandle) Expected(keys int) float64 {
+func (h *filterHandle) Expected(keys int) float64 {
 	f := h.filter
 	return f.cfg.rate().of(float64(keys) / float64(f.t.Blocks))
 }
 
-func (h filterHandle) String() string {
+func (h *filterHandle) String() string {
 	f := h.filter
 	return fmt.Sprintf("%d blocks of %d bytes with %d bits a key, hash function %d", f.t.Blocks, f.cfg.block, f.cfg.hashes, f.cfg.hash)
 }
@@ -394,7 +394,7 @@ func (f *filter) contains(st *device.Stream, b table.Rows) error {
 }
 
 // Family is the family's name.
-func (filterHandle) Family() table.Family { return family }
+func (*filterHandle) Family() table.Family { return family }
 
 // filterForm is FilterForm.Make of a filter.
 type filterForm struct {
@@ -419,7 +419,7 @@ func (c filterConfig) muellerForm() int {
 }
 
 // Form says which bits a key sets: see table.Filter.
-func (h filterHandle) Form() table.FilterForm {
+func (h *filterHandle) Form() table.FilterForm {
 	f := h.filter
 	text, err := json.Marshal(filterForm{f.cfg.keyBytes, f.cfg.block, f.cfg.hashes, f.cfg.hash, f.t.Seed, f.cfg.muellerForm()})
 	if err != nil {
@@ -456,13 +456,13 @@ func (f *filter) words() device.Slice[uint64] {
 }
 
 // Words gives all words of the filter to do, in chunks: see table.Filter.
-func (h filterHandle) Words(ctx context.Context, do func(words []uint64) error) error {
+func (h *filterHandle) Words(ctx context.Context, do func(words []uint64) error) error {
 	f := h.filter
 	return table.Words(ctx, &f.frame, f.words(), do)
 }
 
 // SetWords puts another filter's words in: see table.Filter. It waits.
-func (h filterHandle) SetWords(first int64, words []uint64) error {
+func (h *filterHandle) SetWords(first int64, words []uint64) error {
 	f := h.filter
 	return f.frame.Writing(nil, func(st *device.Stream) error {
 		all := f.words()
@@ -475,7 +475,7 @@ func (h filterHandle) SetWords(first int64, words []uint64) error {
 }
 
 // Clear takes all keys out. It queues.
-func (h filterHandle) Clear() error {
+func (h *filterHandle) Clear() error {
 	f := h.filter
 	return f.frame.Writing(nil, func(st *device.Stream) error {
 		f.rows, f.foreign = 0, false
@@ -484,11 +484,11 @@ func (h filterHandle) Clear() error {
 }
 
 // Close frees the filter's memory; idempotent.
-func (h filterHandle) Close() error { return h.filter.frame.Close() }
+func (h *filterHandle) Close() error { return h.filter.frame.Close() }
 
 // Stats measures the filter. The rate is exact for keys that were not chosen by what is in the filter: the mean of the blocks' rates.
 // Cost: all of it is read.
-func (h filterHandle) Stats() (s table.FilterStats, err error) {
+func (h *filterHandle) Stats() (s table.FilterStats, err error) {
 	f := h.filter
 	err = f.frame.Alone(nil, func(st *device.Stream) error {
 		s, err = f.measure(st)
@@ -516,7 +516,7 @@ func (f *filter) measure(st *device.Stream) (table.FilterStats, error) {
 }
 
 // Check downloads the filter and walks its invariants, which doc.go lists: for tests and for the suspicious. Slow.
-func (h filterHandle) Check() error {
+func (h *filterHandle) Check() error {
 	f := h.filter
 	return f.frame.Alone(nil, func(st *device.Stream) error { // so that what is measured is what is downloaded
 		s, err := f.measure(st)

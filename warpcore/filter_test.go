@@ -83,7 +83,7 @@ func (f *filter) expect(keys []uint64) error {
 			return fmt.Errorf("word %d of %d is %#x, want %#x", i, len(want), got, w)
 		}
 	}
-	return filterHandle{f}.Check()
+	return (&filterHandle{f}).Check()
 }
 
 func randomKeys(seed uint64, n int) []uint64 {

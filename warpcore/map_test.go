@@ -245,7 +245,7 @@ func tryWith[K, V any](d *device.Device, o Options) func() error {
 		for _, kind := range []table.Kind{table.KindMap, table.KindMultiMap} {
 			c, wrong := newCore(d, table.WidthsOf[K, V](), o, kind)
 			if wrong == nil {
-				wrong = handle{c}.Close()
+				wrong = (&handle{c}).Close()
 			}
 			err = errors.Join(err, wrong)
 		}

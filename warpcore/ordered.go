@@ -21,10 +21,12 @@ func (m *Map[K, V]) Ordering(n int) (o table.Ordering) {
 
 // FindOrderedOn is FindOn of rows that are in the order of regions: see table.Orderer.
 func (m *Map[K, V]) FindOrderedOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
-	return table.FindOn(&m.core.frame, st, keys, values, found, func(st *device.Stream, b table.Rows) error {
-		b.Ordered = true
-		return m.core.find(st, b)
-	})
+	return table.FindOn(&m.core.frame, st, keys, values, found, m.core.findOrdered)
+}
+
+func (c *core) findOrdered(st *device.Stream, b table.Rows) error {
+	b.Ordered = true
+	return c.find(st, b)
 }
 
 // InsertOrderedOn is InsertOn of rows that are in the order of regions: see table.Orderer.
