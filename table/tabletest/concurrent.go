@@ -100,13 +100,13 @@ func (s *Suite) goroutines(t testing.TB, d *device.Device) {
 }
 
 // closeTest closes a table in the middle of others' calls: each succeeds or says ErrClosed, and none hangs.
-func closeTest[K, V any](t testing.TB, d *device.Device, it table.Table, calls []call[K, V], round int) {
+func closeTest(t testing.TB, d *device.Device, it table.Table, newBatch maker, calls []call, round int) {
 	var wg sync.WaitGroup
 	started := make(chan struct{})
 	start := sync.OnceFunc(func() { close(started) })
 	for g := range 4 {
-		b := newBatch[K, V](t, d, nil, 2000)
-		b.values.host = unaligned(b.values.host)
+		b := newBatch(t, d, nil, 2000)
+		b.values.host = unalignedBytes(b.values.host, b.values.size)
 		wg.Go(func() {
 			defer start() // after an error, too
 			for i := 0; ; i++ {
@@ -187,17 +187,21 @@ func wholeTest[K, V any](t testing.TB, d *device.Device, newMap Maker[K, V]) {
 
 // unaligned copies values to memory that is aligned for Go, and not for a load of the whole value.
 func unaligned[V any](values []V) []V {
-	var v V
-	size := int(unsafe.Sizeof(v))
-	if size != 16 || unsafe.Alignof(v) == 16 {
+	size := int(unsafe.Sizeof(*new(V)))
+	out := unalignedBytes(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(values))), len(values)*size), size)
+	return unsafe.Slice((*V)(unsafe.Pointer(unsafe.SliceData(out))), len(values))
+}
+
+func unalignedBytes(values []byte, size int) []byte {
+	if size != 16 {
 		return values
 	}
-	words := make([]uint64, 2*len(values)+2)
+	words := make([]uint64, len(values)/8+2)
 	from := 0
 	if uintptr(unsafe.Pointer(&words[0]))%16 == 0 {
 		from = 1
 	}
-	out := unsafe.Slice((*V)(unsafe.Pointer(&words[from])), len(values))
+	out := unsafe.Slice((*byte)(unsafe.Pointer(&words[from])), len(values))
 	copy(out, values)
 	return out
 }

@@ -17,13 +17,13 @@ type CounterMaker[K any, C uint32 | uint64] = func(d *device.Device, o table.Cou
 
 // Counter is the suite of the counters that newCounter makes.
 func Counter[K any, C uint32 | uint64](newCounter CounterMaker[K, C]) *Suite {
-	plain := func(d *device.Device, o table.Options) (table.Counter[K, C], error) {
+	plain := func(d *device.Device, o table.Options) (table.Table, error) {
 		return newCounter(d, table.CounterOptions{Options: o})
 	}
 	s := newSuite(plain, func(t testing.TB, d *device.Device, o table.Options, seed uint64) subject {
 		t.Helper()
 		return newCounterSubject(t, d, newCounter, table.CounterOptions{Options: o}, seed)
-	}, counterCalls[K, C])
+	}, pairBytes[K, C](), newBatch[K, C], func(c table.Table) []call { return counterCalls(c.(table.Counter[K, C])) })
 	s.own = []test{
 		{"overflow", Types, func(t *testing.T, d *device.Device) { overflowTest(t, d, newCounter) }},
 		{"one key", Types, func(t *testing.T, d *device.Device) { oneKeyTest(t, d, newCounter) }},
@@ -230,18 +230,20 @@ func oneKeyTest[K any, C uint32 | uint64](t testing.TB, d *device.Device, newCou
 	}
 }
 
-func counterCalls[K any, C uint32 | uint64](c table.Counter[K, C]) []call[K, C] {
-	type b = *batch[K, C]
-	return []call[K, C]{
+func counterCalls[K any, C uint32 | uint64](c table.Counter[K, C]) []call {
+	type b = *batch
+	return []call{
 		{"Add", keysIn, 0,
-			func(b b) error { return c.Add(b.keys.host) },
-			func(b b) error { return c.AddOn(b.st, b.keys.on) }},
+			func(b b) error { return c.Add(hostOf[K](&b.keys)) },
+			func(b b) error { return c.AddOn(b.st, deviceOf[K](&b.keys)) }},
 		{"AddCounts", keysIn | valuesIn, 0,
-			func(b b) error { return c.AddCounts(b.keys.host, b.values.host) },
-			func(b b) error { return c.AddCountsOn(b.st, b.keys.on, b.values.on) }},
+			func(b b) error { return c.AddCounts(hostOf[K](&b.keys), hostOf[C](&b.values)) },
+			func(b b) error { return c.AddCountsOn(b.st, deviceOf[K](&b.keys), deviceOf[C](&b.values)) }},
 		{"Find", keysIn, valuesIn | flagsOut,
-			func(b b) error { return c.Find(b.keys.host, b.values.host, b.flags.host) },
-			func(b b) error { return c.FindOn(b.st, b.keys.on, b.values.on, b.flags.on) }},
+			func(b b) error { return c.Find(hostOf[K](&b.keys), hostOf[C](&b.values), hostOf[bool](&b.flags)) },
+			func(b b) error {
+				return c.FindOn(b.st, deviceOf[K](&b.keys), deviceOf[C](&b.values), deviceOf[bool](&b.flags))
+			}},
 		{"All", 0, 0, func(b) error { _, _, err := c.All(); return err }, nil},
 		{"Chunks", 0, 0, func(b) error { return c.Chunks(context.Background(), func([]K, []C) error { return nil }) }, nil},
 		{"Top", 0, 0, func(b) error { _, _, err := c.Top(3); return err }, nil},

@@ -19,12 +19,12 @@ func Filter[K any](newFilter FilterMaker[K]) *Suite {
 		f, err := newFilter(d, table.FilterOptions{Capacity: max(1, o.Capacity), Hash: o.Hash, Seed: o.Seed})
 		return filterTable[K]{f}, err
 	}
-	s := newSuite(plain, func(t testing.TB, d *device.Device, o table.Options, seed uint64) subject {
+	s := newSuite(func(d *device.Device, o table.Options) (table.Table, error) { return plain(d, o) }, func(t testing.TB, d *device.Device, o table.Options, seed uint64) subject {
 		t.Helper()
 		f, err := plain(d, o)
 		must(t, err)
 		return &filterSubject[K]{newRig[K](t, d, f, o, seed), f}
-	}, func(f filterTable[K]) []call[K, uint32] { return filterCalls(f.Filter) })
+	}, pairBytes[K, uint32](), newBatch[K, uint32], func(f table.Table) []call { return filterCalls(f.(filterTable[K]).Filter) })
 	s.filter = true
 	s.skip = map[string]bool{"growth": true, "full": true, "full duplicates": true, "bad options": true, "refused": true, "seeds": true}
 	s.own = []test{
@@ -179,15 +179,15 @@ func filterOptions[K any](t testing.TB, d *device.Device, newFilter FilterMaker[
 	must(t, f.Close())
 }
 
-func filterCalls[K any](f table.Filter[K]) []call[K, uint32] {
-	type b = *batch[K, uint32]
-	return []call[K, uint32]{
+func filterCalls[K any](f table.Filter[K]) []call {
+	type b = *batch
+	return []call{
 		{"Insert", keysIn, 0,
-			func(b b) error { return f.Insert(b.keys.host) },
-			func(b b) error { return f.InsertOn(b.st, b.keys.on) }},
+			func(b b) error { return f.Insert(hostOf[K](&b.keys)) },
+			func(b b) error { return f.InsertOn(b.st, deviceOf[K](&b.keys)) }},
 		{"Contains", keysIn, flagsOut,
-			func(b b) error { return f.Contains(b.keys.host, b.flags.host) },
-			func(b b) error { return f.ContainsOn(b.st, b.keys.on, b.flags.on) }},
+			func(b b) error { return f.Contains(hostOf[K](&b.keys), hostOf[bool](&b.flags)) },
+			func(b b) error { return f.ContainsOn(b.st, deviceOf[K](&b.keys), deviceOf[bool](&b.flags)) }},
 		{"Words", 0, 0, func(b) error { return f.Words(context.Background(), func([]uint64) error { return nil }) }, nil},
 		{"SetWords", 0, 0, func(b) error { return f.SetWords(0, nil) }, nil},
 	}

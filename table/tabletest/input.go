@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"testing"
+	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/table"
@@ -35,21 +36,41 @@ func (s *Suite) options(t testing.TB, d *device.Device) {
 	}
 }
 
-// column is one argument of a batch: a Go slice, and one on the device.
-type column[T any] struct {
-	host               []T
-	on, foreign, freed device.Slice[T]
+// column is one argument of a batch: a Go slice, and one on the device. Their elements are seen as bytes, so that most of the suite is
+// compiled once for all types; hostOf and deviceOf give them back.
+type column struct {
+	size               int // bytes of an element
+	host               []byte
+	on, foreign, freed device.Slice[byte]
 }
 
 // newColumn makes a column. other may be nil.
-func newColumn[T any](t testing.TB, d, other *device.Device, x []T) (c column[T]) {
+func newColumn[T any](t testing.TB, d, other *device.Device, x []T) column {
 	t.Helper()
-	c.host, c.on = x, onDevice(t, d, x)
+	return columnOf(t, d, other, unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), len(x)*int(unsafe.Sizeof(*new(T)))), int(unsafe.Sizeof(*new(T))))
+}
+
+func columnOf(t testing.TB, d, other *device.Device, x []byte, size int) (c column) {
+	t.Helper()
+	c.size, c.host, c.on = size, x, onDevice(t, d, x)
 	if other != nil {
 		c.foreign, c.freed = onDevice(t, other, x), onDevice(t, d, x)
 		free(t, c.freed)
 	}
 	return c
+}
+
+// hostOf is the column's Go slice.
+func hostOf[T any](c *column) []T {
+	if c.host == nil {
+		return nil
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(c.host))), len(c.host)/int(unsafe.Sizeof(*new(T))))
+}
+
+// deviceOf is the column's device slice.
+func deviceOf[T any](c *column) device.Slice[T] {
+	return device.View[T](c.on, 0, c.on.Len()/int(unsafe.Sizeof(*new(T))))
 }
 
 // wrong is what can be wrong with an argument.
@@ -68,14 +89,14 @@ func (w wrong) String() string {
 	return [...]string{"too short", "empty, not nil", "missing", "of another device", "freed"}[w]
 }
 
-func (c column[T]) spoiled(w wrong) column[T] {
+func (c column) spoiled(w wrong) column {
 	switch w {
 	case tooShort:
-		c.host, c.on = c.host[1:], c.on.Slice(1, c.on.Len())
+		c.host, c.on = c.host[c.size:], c.on.Slice(c.size, c.on.Len())
 	case empty:
 		c.host, c.on = c.host[:0], c.on.Slice(0, 0)
 	case missing:
-		c.host, c.on = nil, device.Slice[T]{}
+		c.host, c.on = nil, device.Slice[byte]{}
 	case foreign:
 		c.on = c.foreign
 	case freed:
@@ -100,18 +121,21 @@ func (c columns) String() string {
 }
 
 // batch are arguments for all operations of a kind; each takes what it has.
-type batch[K, V any] struct {
-	keys   column[K]
-	values column[V] // of finds, the outputs
-	flags  column[bool]
-	counts column[uint32]
+type batch struct {
+	keys   column
+	values column // of finds, the outputs
+	flags  column
+	counts column
 	st     *device.Stream
 }
 
-func newBatch[K, V any](t testing.TB, d, other *device.Device, n int) *batch[K, V] {
+// maker makes a batch of n keys. other may be nil.
+type maker = func(t testing.TB, d, other *device.Device, n int) *batch
+
+func newBatch[K, V any](t testing.TB, d, other *device.Device, n int) *batch {
 	t.Helper()
 	numbers := make([]uint32, n)
-	return &batch[K, V]{
+	return &batch{
 		keys:   newColumn(t, d, other, KeysOf[K](fresh(new(uint64), n, keyMask[K]()))),
 		values: newColumn(t, d, other, ValuesOf[V](numbers)),
 		flags:  newColumn(t, d, other, make([]bool, n)),
@@ -119,7 +143,7 @@ func newBatch[K, V any](t testing.TB, d, other *device.Device, n int) *batch[K, 
 	}
 }
 
-func (b batch[K, V]) spoiled(c columns, w wrong) *batch[K, V] {
+func (b batch) spoiled(c columns, w wrong) *batch {
 	switch c {
 	case keysIn:
 		b.keys = b.keys.spoiled(w)
@@ -135,14 +159,14 @@ func (b batch[K, V]) spoiled(c columns, w wrong) *batch[K, V] {
 
 // call is an operation of a table. needs are the columns that it must have, all of one length; those in may can be left out. on is
 // the operation on the device; nil if there is none.
-type call[K, V any] struct {
+type call struct {
 	name       string
 	needs, may columns
-	run, on    func(*batch[K, V]) error
+	run, on    func(*batch) error
 }
 
 // fails tells whether the call must refuse a batch in which one column is wrong.
-func (c *call[K, V]) fails(col columns, w wrong) bool {
+func (c *call) fails(col columns, w wrong) bool {
 	all := c.needs | c.may
 	alone := all == col // then any length is right, but on the device there must be a slice
 	switch w {
@@ -155,10 +179,10 @@ func (c *call[K, V]) fails(col columns, w wrong) bool {
 }
 
 // inputTest gives bad arguments: each is an error, and the table is as it was.
-func inputTest[K, V any](t testing.TB, d, other *device.Device, x subject, calls []call[K, V]) {
+func inputTest(t testing.TB, d, other *device.Device, x subject, newBatch maker, calls []call) {
 	r := x.base()
 	apart := other.Info().Name != d.Info().Name // devices of one name are one
-	good := newBatch[K, V](t, d, other, 40)
+	good := newBatch(t, d, other, 40)
 	must(t, x.put(r.fresh(new(uint64), 40)))
 	gone, err := d.NewStream()
 	must(t, err)
@@ -205,8 +229,8 @@ func inputTest[K, V any](t testing.TB, d, other *device.Device, x subject, calls
 }
 
 // closedTest uses a table after Close.
-func closedTest[K, V any](t testing.TB, d *device.Device, it table.Table, calls []call[K, V]) {
-	good := newBatch[K, V](t, d, nil, 2)
+func closedTest(t testing.TB, d *device.Device, it table.Table, newBatch maker, calls []call) {
+	good := newBatch(t, d, nil, 2)
 	must(t, calls[0].run(good))
 	must(t, it.Close())
 	must(t, it.Close())
@@ -215,7 +239,7 @@ func closedTest[K, V any](t testing.TB, d *device.Device, it table.Table, calls 
 			t.Errorf("%s of a closed table: %v", name, err)
 		}
 	}
-	for _, b := range []*batch[K, V]{good, {}} {
+	for _, b := range []*batch{good, {}} {
 		for _, c := range calls {
 			refused(c.name, c.run(b))
 			if c.on != nil {

@@ -17,8 +17,9 @@ func Map[K, V any](newMap Maker[K, V]) *Suite {
 	open := func(t testing.TB, d *device.Device, o table.Options, seed uint64) *mapSubject[K, V] {
 		return newMapSubject(t, d, newMap, o, seed)
 	}
-	s := newSuite(newMap, func(t testing.TB, d *device.Device, o table.Options, seed uint64) subject { return open(t, d, o, seed) },
-		func(m table.Map[K, V]) []call[K, V] { return mapCalls(m) })
+	s := newSuite(func(d *device.Device, o table.Options) (table.Table, error) { return newMap(d, o) },
+		func(t testing.TB, d *device.Device, o table.Options, seed uint64) subject { return open(t, d, o, seed) },
+		pairBytes[K, V](), newBatch[K, V], func(m table.Table) []call { return mapCalls(m.(table.Map[K, V])) })
 	s.own = []test{
 		{"whole values", Types, func(t *testing.T, d *device.Device) { wholeTest(t, d, newMap) }},
 		{"unaligned values", Types, func(t *testing.T, d *device.Device) { unalignedTest(t, d, newMap) }},
@@ -233,24 +234,31 @@ func (s *mapSubject[K, V]) verify() {
 	s.verifyStats(len(s.model))
 }
 
-func mapCalls[K, V any](m table.Map[K, V]) []call[K, V] {
-	type b = *batch[K, V]
-	return []call[K, V]{
+func mapCalls[K, V any](m table.Map[K, V]) []call {
+	type b = *batch
+	return []call{
 		{"Insert", keysIn | valuesIn, 0,
-			func(b b) error { return m.Insert(b.keys.host, b.values.host) },
-			func(b b) error { return m.InsertOn(b.st, b.keys.on, b.values.on) }},
+			func(b b) error { return m.Insert(hostOf[K](&b.keys), hostOf[V](&b.values)) },
+			func(b b) error { return m.InsertOn(b.st, deviceOf[K](&b.keys), deviceOf[V](&b.values)) }},
 		{"InsertNew", keysIn | valuesIn, flagsOut,
-			func(b b) error { _, err := m.InsertNew(b.keys.host, b.values.host, b.flags.host); return err },
-			func(b b) error { return m.InsertNewOn(b.st, b.keys.on, b.values.on, b.flags.on) }},
+			func(b b) error {
+				_, err := m.InsertNew(hostOf[K](&b.keys), hostOf[V](&b.values), hostOf[bool](&b.flags))
+				return err
+			},
+			func(b b) error {
+				return m.InsertNewOn(b.st, deviceOf[K](&b.keys), deviceOf[V](&b.values), deviceOf[bool](&b.flags))
+			}},
 		{"Find", keysIn, valuesIn | flagsOut,
-			func(b b) error { return m.Find(b.keys.host, b.values.host, b.flags.host) },
-			func(b b) error { return m.FindOn(b.st, b.keys.on, b.values.on, b.flags.on) }},
+			func(b b) error { return m.Find(hostOf[K](&b.keys), hostOf[V](&b.values), hostOf[bool](&b.flags)) },
+			func(b b) error {
+				return m.FindOn(b.st, deviceOf[K](&b.keys), deviceOf[V](&b.values), deviceOf[bool](&b.flags))
+			}},
 		{"Contains", keysIn, flagsOut,
-			func(b b) error { return m.Contains(b.keys.host, b.flags.host) },
-			func(b b) error { return m.ContainsOn(b.st, b.keys.on, b.flags.on) }},
+			func(b b) error { return m.Contains(hostOf[K](&b.keys), hostOf[bool](&b.flags)) },
+			func(b b) error { return m.ContainsOn(b.st, deviceOf[K](&b.keys), deviceOf[bool](&b.flags)) }},
 		{"Delete", keysIn, flagsOut,
-			func(b b) error { _, err := m.Delete(b.keys.host, b.flags.host); return err },
-			func(b b) error { return m.DeleteOn(b.st, b.keys.on, b.flags.on) }},
+			func(b b) error { _, err := m.Delete(hostOf[K](&b.keys), hostOf[bool](&b.flags)); return err },
+			func(b b) error { return m.DeleteOn(b.st, deviceOf[K](&b.keys), deviceOf[bool](&b.flags)) }},
 		{"All", 0, 0, func(b) error { _, _, err := m.All(); return err }, nil},
 		{"Chunks", 0, 0, func(b) error { return m.Chunks(context.Background(), func([]K, []V) error { return nil }) }, nil},
 	}

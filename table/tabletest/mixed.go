@@ -122,12 +122,23 @@ func (s *mapSubject[K, V]) mixed(ops []table.Op, keys []uint64, numbers []uint32
 		}
 	}
 	for key, list := range byKey {
-		s.mixedKey(key, list, ops, numbers, results, status, lost, withResults, withStatus)
+		s.mixedKey(key, list, ops, numbers, status, lost, withStatus, func(i int) (uint32, bool) {
+			if !withResults {
+				return 0, false
+			}
+			return NumbersOf(s.TB, results[i:i+1])[0], true
+		}, func() bool {
+			found := make([]bool, 1)
+			must(s, s.m.Contains(KeysOf[K]([]uint64{key}), found))
+			return found[0]
+		})
 	}
 }
 
-// mixedKey checks the operations on one key, at the positions of the list, and brings the model up to date.
-func (s *mapSubject[K, V]) mixedKey(key uint64, list []int, ops []table.Op, numbers []uint32, results []V, status []table.Status, lost map[int]bool, withResults, withStatus bool) {
+// mixedKey checks the operations on one key, at the positions of the list, and brings the model up to date. result gives the number that a
+// position found, where results were told, and in asks whether the key is in now.
+func (s *rig) mixedKey(key uint64, list []int, ops []table.Op, numbers []uint32, status []table.Status, lost map[int]bool, withStatus bool,
+	result func(i int) (uint32, bool), in func() bool) {
 	s.Helper()
 	before, there := s.model[key]
 	may := slices.Clone(before) // the values that the key may have at some moment
@@ -165,8 +176,8 @@ func (s *mapSubject[K, V]) mixedKey(key uint64, list []int, ops []table.Op, numb
 		switch {
 		case status[i] == table.Present && !there && added == 0, status[i] == table.Absent && there && deleted == 0, status[i] > table.Present:
 			s.Fatalf("position %d: key %#x, there before %t, added %d times and deleted %d times, is found %v", i, key, there, added, deleted, status[i])
-		case status[i] == table.Present && withResults:
-			if got := NumbersOf(s.TB, results[i:i+1])[0]; !slices.Contains(may, got) {
+		case status[i] == table.Present:
+			if got, told := result(i); told && !slices.Contains(may, got) {
 				s.Fatalf("position %d: key %#x has value %#x, want one of %#x", i, key, got, may)
 			}
 		}
@@ -185,9 +196,7 @@ func (s *mapSubject[K, V]) mixedKey(key uint64, list []int, ops []table.Op, numb
 	case deletes > 0 && inserts == 0:
 		now = 0
 	case inserts > 0: // both, in an order that was not told
-		found := make([]bool, 1)
-		must(s, s.m.Contains(KeysOf[K]([]uint64{key}), found))
-		if now = 0; found[0] {
+		if now = 0; in() {
 			now = 1
 		}
 	}

@@ -24,7 +24,8 @@ func MultiMap[K, V any](newMultiMap MultiMapMaker[K, V]) *Suite {
 		must(t, err)
 		return &multiSubject[K, V]{newRig[K](t, d, m, o, seed), m}
 	}
-	s := newSuite(newMultiMap, open, multiCalls[K, V])
+	s := newSuite(func(d *device.Device, o table.Options) (table.Table, error) { return newMultiMap(d, o) }, open,
+		pairBytes[K, V](), newBatch[K, V], func(m table.Table) []call { return multiCalls(m.(table.MultiMap[K, V])) })
 	s.unique = false
 	s.own = []test{
 		{"many values", Types, func(t *testing.T, d *device.Device) { manyTest(open(t, d, table.Options{}, 1)) }},
@@ -242,42 +243,45 @@ func manyKeysTest(x subject) {
 	x.verify()
 }
 
-func multiCalls[K, V any](m table.MultiMap[K, V]) []call[K, V] {
-	type b = *batch[K, V]
-	var more []call[K, V]
+func multiCalls[K, V any](m table.MultiMap[K, V]) []call {
+	type b = *batch
+	var more []call
 	if m, ok := m.(table.OuterFinder[K, V]); ok {
-		more = append(more, call[K, V]{"FindAllOuter", keysIn, flagsOut,
-			func(b b) error { _, _, err := m.FindAllOuter(b.keys.host, *new(V), b.flags.host); return err },
+		more = append(more, call{"FindAllOuter", keysIn, flagsOut,
 			func(b b) error {
-				o, v, err := m.FindAllOuterOn(b.st, b.keys.on, *new(V), b.flags.on)
+				_, _, err := m.FindAllOuter(hostOf[K](&b.keys), *new(V), hostOf[bool](&b.flags))
+				return err
+			},
+			func(b b) error {
+				o, v, err := m.FindAllOuterOn(b.st, deviceOf[K](&b.keys), *new(V), deviceOf[bool](&b.flags))
 				if err == nil {
 					err = errors.Join(o.Free(), v.Free())
 				}
 				return err
 			}})
 	}
-	return append([]call[K, V]{
+	return append([]call{
 		{"Insert", keysIn | valuesIn, 0,
-			func(b b) error { return m.Insert(b.keys.host, b.values.host) },
-			func(b b) error { return m.InsertOn(b.st, b.keys.on, b.values.on) }},
+			func(b b) error { return m.Insert(hostOf[K](&b.keys), hostOf[V](&b.values)) },
+			func(b b) error { return m.InsertOn(b.st, deviceOf[K](&b.keys), deviceOf[V](&b.values)) }},
 		{"Contains", keysIn, flagsOut,
-			func(b b) error { return m.Contains(b.keys.host, b.flags.host) },
-			func(b b) error { return m.ContainsOn(b.st, b.keys.on, b.flags.on) }},
+			func(b b) error { return m.Contains(hostOf[K](&b.keys), hostOf[bool](&b.flags)) },
+			func(b b) error { return m.ContainsOn(b.st, deviceOf[K](&b.keys), deviceOf[bool](&b.flags)) }},
 		{"Count", keysIn | countsOut, 0,
-			func(b b) error { return m.Count(b.keys.host, b.counts.host) },
-			func(b b) error { return m.CountOn(b.st, b.keys.on, b.counts.on) }},
+			func(b b) error { return m.Count(hostOf[K](&b.keys), hostOf[uint32](&b.counts)) },
+			func(b b) error { return m.CountOn(b.st, deviceOf[K](&b.keys), deviceOf[uint32](&b.counts)) }},
 		{"FindAll", keysIn, 0,
-			func(b b) error { _, _, err := m.FindAll(b.keys.host); return err },
+			func(b b) error { _, _, err := m.FindAll(hostOf[K](&b.keys)); return err },
 			func(b b) error {
-				o, v, err := m.FindAllOn(b.st, b.keys.on)
+				o, v, err := m.FindAllOn(b.st, deviceOf[K](&b.keys))
 				if err == nil {
 					err = errors.Join(o.Free(), v.Free())
 				}
 				return err
 			}},
 		{"Delete", keysIn, flagsOut,
-			func(b b) error { _, err := m.Delete(b.keys.host, b.flags.host); return err },
-			func(b b) error { return m.DeleteOn(b.st, b.keys.on, b.flags.on) }},
+			func(b b) error { _, err := m.Delete(hostOf[K](&b.keys), hostOf[bool](&b.flags)); return err },
+			func(b b) error { return m.DeleteOn(b.st, deviceOf[K](&b.keys), deviceOf[bool](&b.flags)) }},
 		{"All", 0, 0, func(b) error { _, _, err := m.All(); return err }, nil},
 		{"Chunks", 0, 0, func(b) error { return m.Chunks(context.Background(), func([]K, []V) error { return nil }) }, nil},
 	}, more...)

@@ -14,12 +14,12 @@ type SetMaker[K any] = func(d *device.Device, o table.Options) (table.Set[K], er
 
 // Set is the suite of the sets that newSet makes.
 func Set[K any](newSet SetMaker[K]) *Suite {
-	return newSuite(newSet, func(t testing.TB, d *device.Device, o table.Options, seed uint64) subject {
+	return newSuite(func(d *device.Device, o table.Options) (table.Table, error) { return newSet(d, o) }, func(t testing.TB, d *device.Device, o table.Options, seed uint64) subject {
 		t.Helper()
 		s, err := newSet(d, o)
 		must(t, err)
 		return &setSubject[K]{newRig[K](t, d, s, o, seed), s}
-	}, setCalls[K])
+	}, pairBytes[K, uint32](), newBatch[K, uint32], func(s table.Table) []call { return setCalls(s.(table.Set[K])) })
 }
 
 // setSubject is a set beside its model, whose numbers are of no account.
@@ -97,18 +97,18 @@ func (s *setSubject[K]) queue(bits []uint64, rounds int) queue {
 	return q
 }
 
-func setCalls[K any](s table.Set[K]) []call[K, uint32] {
-	type b = *batch[K, uint32]
-	return []call[K, uint32]{
+func setCalls[K any](s table.Set[K]) []call {
+	type b = *batch
+	return []call{
 		{"Insert", keysIn, flagsOut,
-			func(b b) error { _, err := s.Insert(b.keys.host, b.flags.host); return err },
-			func(b b) error { return s.InsertOn(b.st, b.keys.on, b.flags.on) }},
+			func(b b) error { _, err := s.Insert(hostOf[K](&b.keys), hostOf[bool](&b.flags)); return err },
+			func(b b) error { return s.InsertOn(b.st, deviceOf[K](&b.keys), deviceOf[bool](&b.flags)) }},
 		{"Contains", keysIn, flagsOut,
-			func(b b) error { return s.Contains(b.keys.host, b.flags.host) },
-			func(b b) error { return s.ContainsOn(b.st, b.keys.on, b.flags.on) }},
+			func(b b) error { return s.Contains(hostOf[K](&b.keys), hostOf[bool](&b.flags)) },
+			func(b b) error { return s.ContainsOn(b.st, deviceOf[K](&b.keys), deviceOf[bool](&b.flags)) }},
 		{"Delete", keysIn, flagsOut,
-			func(b b) error { _, err := s.Delete(b.keys.host, b.flags.host); return err },
-			func(b b) error { return s.DeleteOn(b.st, b.keys.on, b.flags.on) }},
+			func(b b) error { _, err := s.Delete(hostOf[K](&b.keys), hostOf[bool](&b.flags)); return err },
+			func(b b) error { return s.DeleteOn(b.st, deviceOf[K](&b.keys), deviceOf[bool](&b.flags)) }},
 		{"All", 0, 0, func(b) error { _, err := s.All(); return err }, nil},
 		{"Chunks", 0, 0, func(b) error { return s.Chunks(context.Background(), func([]K) error { return nil }) }, nil},
 	}

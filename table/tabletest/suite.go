@@ -23,8 +23,8 @@ package tabletest
 import (
 	"fmt"
 	"maps"
-	"reflect"
 	"testing"
+	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/testenv"
@@ -44,6 +44,9 @@ const (
 	// Whole is the suite with what is of the host alone: streams, goroutines, bad arguments.
 	Whole
 )
+
+// pairBytes are the bytes of a key and a value.
+func pairBytes[K, V any]() uintptr { return unsafe.Sizeof(*new(K)) + unsafe.Sizeof(*new(V)) }
 
 // Suite are the tests of one family's tables of one kind: see Map, Set, MultiMap, Counter and Filter.
 type Suite struct {
@@ -65,9 +68,11 @@ type test struct {
 	run  func(*testing.T, *device.Device)
 }
 
-// newSuite has what all kinds share. calls are the operations of a table that take batches, the first an insert.
-func newSuite[K, V any, T table.Table](make func(*device.Device, table.Options) (T, error), open func(testing.TB, *device.Device, table.Options, uint64) subject, calls func(T) []call[K, V]) *Suite {
-	raw := func(t testing.TB, d *device.Device) T {
+// newSuite has what all kinds share. pair is the bytes of a key and a value; calls are the operations of a table that take batches, the first
+// an insert.
+func newSuite(make func(*device.Device, table.Options) (table.Table, error), open func(testing.TB, *device.Device, table.Options, uint64) subject,
+	pair uintptr, newBatch maker, calls func(table.Table) []call) *Suite {
+	raw := func(t testing.TB, d *device.Device) table.Table {
 		it, err := make(d, table.Options{})
 		must(t, err)
 		t.Cleanup(func() { it.Close() })
@@ -75,7 +80,7 @@ func newSuite[K, V any, T table.Table](make func(*device.Device, table.Options) 
 	}
 	inner := open
 	open = func(t testing.TB, d *device.Device, o table.Options, seed uint64) subject {
-		o.MaxBytes *= max(1, int64(reflect.TypeFor[K]().Size()+reflect.TypeFor[V]().Size())/32) // as many pairs of wide ones, or more
+		o.MaxBytes *= max(1, int64(pair)/32) // as many pairs of wide ones, or more
 		return inner(t, d, o, seed)
 	}
 	return &Suite{
@@ -88,10 +93,10 @@ func newSuite[K, V any, T table.Table](make func(*device.Device, table.Options) 
 			}
 			return err
 		},
-		closed: func(t testing.TB, d *device.Device) { it := raw(t, d); closedTest(t, d, it, calls(it)) },
+		closed: func(t testing.TB, d *device.Device) { it := raw(t, d); closedTest(t, d, it, newBatch, calls(it)) },
 		input: func(t testing.TB, d, other *device.Device) {
 			s := open(t, d, table.Options{}, 1)
-			inputTest(t, d, other, s, calls(s.base().t.(T)))
+			inputTest(t, d, other, s, newBatch, calls(s.base().t))
 		},
 		race: func(t testing.TB, d *device.Device) {
 			rounds := 8
@@ -100,7 +105,7 @@ func newSuite[K, V any, T table.Table](make func(*device.Device, table.Options) 
 			}
 			for round := range rounds {
 				it := raw(t, d)
-				closeTest(t, d, it, calls(it), round)
+				closeTest(t, d, it, newBatch, calls(it), round)
 			}
 		},
 	}
