@@ -255,7 +255,7 @@ func TestBatcherWakesAll(t *testing.T) {
 		"Insert": b.Insert(t.Context(), []uint32{1}, []uint64{1}), "Find of nothing": b.Find(t.Context(), nil, nil, nil),
 		"many": b.Find(t.Context(), make([]uint32, 1<<16), nil, nil),
 	} {
-		if !errors.Is(err, table.ErrClosed) {
+		if !errors.Is(err, table.ErrClosed) || err.Error() != "table: the Batcher is closed" {
 			t.Errorf("after Close %s gives %v", what, err)
 		}
 	}

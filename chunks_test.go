@@ -180,7 +180,7 @@ func TestFilterOfAbsurdSize(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := b.Bytes()
-	g, err := warpmap.LoadFilter[uint32](ctx, io.MultiReader(bytes.NewReader(file)), d)
+	g, err := warpmap.LoadFilter[uint32](ctx, io.MultiReader(bytes.NewReader(file)), d, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func TestFilterOfAbsurdSize(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, bad := range map[string][]byte{"cut off": file[:len(file)-1], "longer": append(slices.Clone(file), 0)} {
-		if _, err := warpmap.LoadFilter[uint32](ctx, io.MultiReader(bytes.NewReader(bad)), d); err == nil {
+		if _, err := warpmap.LoadFilter[uint32](ctx, io.MultiReader(bytes.NewReader(bad)), d, ""); err == nil {
 			t.Errorf("a file that is %s was loaded", what)
 		}
 	}
@@ -210,7 +210,7 @@ func TestFilterOfAbsurdSize(t *testing.T) {
 	bad := binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32([]byte("warpmap\n"), 1), uint32(len(text)))
 	bad = append(bad, text...)
 	bad = binary.LittleEndian.AppendUint32(bad, crc32.Checksum(bad, crc32.MakeTable(crc32.Castagnoli)))
-	if _, err := warpmap.LoadFilter[uint32](ctx, io.MultiReader(bytes.NewReader(bad)), d); !errors.Is(err, io.ErrUnexpectedEOF) {
+	if _, err := warpmap.LoadFilter[uint32](ctx, io.MultiReader(bytes.NewReader(bad)), d, ""); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("8 GiB of which none came: %v, want %v", err, io.ErrUnexpectedEOF)
 	}
 	if now := d.Live(); len(now) > 0 {

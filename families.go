@@ -137,6 +137,9 @@ var families = map[table.Kind][]table.Family{
 // Families are the families that have tables of the kind, sorted: what New and its like take.
 func Families(kind table.Kind) []table.Family { return slices.Clone(families[kind]) }
 
+// auto tells whether a family is to be chosen.
+func auto(name table.Family) bool { return name == "" || name == Auto }
+
 // from makes a table of the family with that name, if it has the kind.
 func from[T, O any](list map[table.Family]maker[T, O], kind table.Kind, name table.Family, d *device.Device, o O) (none T, err error) {
 	f := list[name]
@@ -149,18 +152,21 @@ func from[T, O any](list map[table.Family]maker[T, O], kind table.Kind, name tab
 func noFamily(kind table.Kind, name table.Family) error {
 	var have []string
 	for _, f := range families[kind] {
+		if strings.EqualFold(string(f), string(name)) {
+			return fmt.Errorf("warpmap: no %v %q: want %q, in lower case", kind, string(name), string(f))
+		}
 		have = append(have, string(f))
 	}
 	return fmt.Errorf("warpmap: no %v %q (want one of: %s)", kind, string(name), strings.Join(have, ", "))
 }
 
-// New makes an empty map of the given family on the device, with the family's defaults beside o; Auto chooses one. Programs that want a
-// family's own options call its New instead.
+// New makes an empty map of the given family on the device, with the family's defaults beside o; Auto and "" choose one. Programs that
+// want a family's own options call its New instead.
 //
 // Errors: a family that does not exist; K or V of a width the family does not have, or with pointers or padding; options out
 // of range; *device.OutOfMemoryError; what device.Compile returns.
 func New[K, V any](d *device.Device, name table.Family, o table.Options) (table.Map[K, V], error) {
-	if name == Auto {
+	if auto(name) {
 		name, o.Why = chooseMap(d, reflect.TypeFor[K](), reflect.TypeFor[V](), &o)
 	}
 	return from(mapMakers[K, V](), table.KindMap, name, d, o)
@@ -168,7 +174,7 @@ func New[K, V any](d *device.Device, name table.Family, o table.Options) (table.
 
 // NewSet makes an empty set; see New.
 func NewSet[K any](d *device.Device, name table.Family, o table.Options) (table.Set[K], error) {
-	if name == Auto {
+	if auto(name) {
 		name, o.Why = WarpCore, "sets were measured of it alone: it inserts 24.8 and looks up 37.5 billion keys a second (bench/results/h200/warpcore-set.json)"
 	}
 	return from(setMakers[K](), table.KindSet, name, d, o)
@@ -177,7 +183,7 @@ func NewSet[K any](d *device.Device, name table.Family, o table.Options) (table.
 // NewMultiMap makes an empty multimap; see New. Auto chooses a kind, too.
 func NewMultiMap[K, V any](d *device.Device, name table.Family, o table.Options) (table.MultiMap[K, V], error) {
 	kind, keys := table.KindMultiMap, 0
-	if name == Auto {
+	if auto(name) {
 		kind, name, o.Why = chooseMultiMap(&o)
 		if o.Work.Values > 1 {
 			keys = int(float64(o.Capacity) / o.Work.Values)
@@ -191,15 +197,24 @@ func NewMultiMapOf[K, V any](d *device.Device, kind table.Kind, name table.Famil
 	if !slices.Contains(table.MultiMapKinds(), kind) {
 		return nil, fmt.Errorf("warpmap: a %v is no multimap (want one of: %v)", kind, table.MultiMapKinds())
 	}
+	if auto(name) {
+		name, o.Why = WarpCore, "it alone has multimaps of every kind"
+	}
 	return from(multiMapMakers[K, V](kind), kind, name, d, o)
 }
 
 // NewCounter makes an empty counter; see New.
 func NewCounter[K any, C uint32 | uint64](d *device.Device, name table.Family, o table.CounterOptions) (table.Counter[K, C], error) {
+	if auto(name) {
+		name, o.Why = WarpCore, "it alone has counters"
+	}
 	return from(counterMakers[K, C](), table.KindCounter, name, d, o)
 }
 
 // NewFilter makes an empty filter; see New.
 func NewFilter[K any](d *device.Device, name table.Family, o table.FilterOptions) (table.Filter[K], error) {
+	if auto(name) {
+		name = WarpCore // it alone has filters
+	}
 	return from(filterMakers[K](), table.KindFilter, name, d, o)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/table/tabletest"
+	"github.com/warpmap/warpmap/table/text"
 )
 
 // point is a value of 16 bytes that is no array.
@@ -281,5 +282,91 @@ func TestUpdatesAndChoices(t *testing.T) {
 				})
 			}
 		})
+	}
+}
+
+// Names that are nearly right, empty, or of a family without such tables.
+func TestNamesOfFamilies(t *testing.T) {
+	d := open(t, "cpu")
+	for _, c := range []struct{ name, want string }{
+		{"WarpCore", `no map "WarpCore": want "warpcore"`}, {"GPH", `want "gph"`}, {"cuckoo", "want one of: dycuckoo, gph, slab, stadium, warpcore"},
+	} {
+		if m, err := warpmap.New[uint32, uint32](d, table.Family(c.name), table.Options{}); err == nil || m != nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %s", c.name, err, c.want)
+		}
+	}
+	if _, err := warpmap.NewSet[uint32](d, warpmap.GPH, table.Options{}); err == nil || !strings.Contains(err.Error(), "want one of: slab, warpcore") {
+		t.Errorf("a set of gph: %v", err)
+	}
+	chosen := func(what string, x interface {
+		Family() table.Family
+		Close() error
+	}, err error) {
+		t.Helper()
+		if err != nil || x.Family() != warpmap.WarpCore {
+			t.Fatalf("%s without a name: %v", what, err)
+		}
+		if err := x.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, name := range []table.Family{"", warpmap.Auto} {
+		m, err := warpmap.New[uint32, uint32](d, name, table.Options{})
+		chosen("a map", m, err)
+		s, err := warpmap.NewSet[uint32](d, name, table.Options{})
+		chosen("a set", s, err)
+		l, err := warpmap.NewMultiMap[uint32, uint32](d, name, table.Options{})
+		chosen("a multimap", l, err)
+		b, err := warpmap.NewMultiMapOf[uint32, uint32](d, table.KindBucketList, name, table.MultiMapOptions{})
+		chosen("a bucket list", b, err)
+		c, err := warpmap.NewCounter[uint32, uint32](d, name, table.CounterOptions{})
+		chosen("a counter", c, err)
+		f, err := warpmap.NewFilter[uint32](d, name, table.FilterOptions{Capacity: 10})
+		chosen("a filter", f, err)
+		x, err := warpmap.NewStrings[[2]uint64](d, name, text.Options{})
+		chosen("strings", x, err)
+	}
+}
+
+// A slice of another length than keys is named, and nothing is done.
+func TestSlicesOfOtherLengthsAreNamed(t *testing.T) {
+	d := open(t, "cpu")
+	m, err := warpmap.New[uint32, uint32](d, warpmap.WarpCore, table.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	c, err := warpmap.NewCounter[uint32, uint32](d, warpmap.WarpCore, table.CounterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	keys, one, flag := []uint32{1, 2}, []uint32{1}, []bool{true}
+	on, err := device.Make[uint32](d, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer on.Free()
+	for _, x := range []struct {
+		name string
+		do   func() error
+	}{
+		{"values", func() error { return m.Insert(keys, one) }},
+		{"values", func() error { return m.InsertOn(nil, on, on.Slice(0, 1)) }},
+		{"added", func() error { _, err := m.InsertNew(keys, keys, flag); return err }},
+		{"values", func() error { return m.Find(keys, one, nil) }},
+		{"found", func() error { return m.Find(keys, nil, flag) }},
+		{"found", func() error { return m.Contains(keys, flag) }},
+		{"deleted", func() error { _, err := m.Delete(keys, flag); return err }},
+		{"counts", func() error { return c.AddCounts(keys, one) }},
+		{"counts", func() error { return c.Find(keys, one, nil) }},
+	} {
+		want := "warpcore: slice " + x.name + " has 1 elements, keys 2"
+		if err := x.do(); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	if n, err := m.Len(); n != 0 || err != nil {
+		t.Errorf("%d pairs, %v", n, err)
 	}
 }

@@ -133,7 +133,7 @@ func keptFiles() (out []keptFile) {
 				func(m table.MultiMap[uint32, uint32]) error { return m.Insert(keptKeys, keptValues) },
 				snapshot.MultiMap[uint32, uint32],
 				func(ctx context.Context, f *os.File, d *device.Device) (table.MultiMap[uint32, uint32], error) {
-					return warpmap.LoadMultiMap[uint32, uint32](ctx, f, d, kind, family, mo)
+					return warpmap.LoadMultiMapOf[uint32, uint32](ctx, f, d, kind, family, mo)
 				},
 				func(m table.MultiMap[uint32, uint32]) error {
 					offsets, values, err := m.FindAll(once)
@@ -179,7 +179,7 @@ func keptFiles() (out []keptFile) {
 		func(f table.Filter[uint32]) error { return f.Insert(once) },
 		snapshot.Filter[uint32],
 		func(ctx context.Context, f *os.File, d *device.Device) (table.Filter[uint32], error) {
-			return warpmap.LoadFilter[uint32](ctx, f, d)
+			return warpmap.LoadFilter[uint32](ctx, f, d, "")
 		},
 		func(f table.Filter[uint32]) error {
 			// Other keys are told to be absent but for few: so the filter's words are as they were, and are read as they were written.

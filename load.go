@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 
 	"github.com/warpmap/warpmap/device"
@@ -26,9 +27,16 @@ func LoadSet[K any](ctx context.Context, r io.Reader, d *device.Device, name tab
 	})
 }
 
-// LoadMultiMap is LoadMap for a multimap of any kind, which need not be that of the one that was saved. It grows as it is loaded: o.Capacity, and where
+// LoadMultiMap is LoadMap for a multimap. Auto chooses a kind, too.
+func LoadMultiMap[K, V any](ctx context.Context, r io.Reader, d *device.Device, name table.Family, o table.Options) (table.MultiMap[K, V], error) {
+	return loaded(ctx, r, snapshot.MultiMap[K, V], func(h *snapshot.Header) (table.MultiMap[K, V], error) {
+		return NewMultiMap[K, V](d, cmp.Or(name, h.Family), o)
+	})
+}
+
+// LoadMultiMapOf is LoadMap for a multimap of any kind, which need not be that of the one that was saved. It grows as it is loaded: o.Capacity, and where
 // each key stands once o.Keys, save the time.
-func LoadMultiMap[K, V any](ctx context.Context, r io.Reader, d *device.Device, kind table.Kind, name table.Family, o table.MultiMapOptions) (table.MultiMap[K, V], error) {
+func LoadMultiMapOf[K, V any](ctx context.Context, r io.Reader, d *device.Device, kind table.Kind, name table.Family, o table.MultiMapOptions) (table.MultiMap[K, V], error) {
 	return loaded(ctx, r, snapshot.MultiMap[K, V], func(h *snapshot.Header) (table.MultiMap[K, V], error) {
 		return NewMultiMapOf[K, V](d, kind, cmp.Or(name, h.Family), o)
 	})
@@ -41,11 +49,15 @@ func LoadCounter[K any, C uint32 | uint64](ctx context.Context, r io.Reader, d *
 	})
 }
 
-// LoadFilter makes a filter of what snapshot.Filter(f).Save wrote, with all that makes it say what that one said: its family, size and seed.
-func LoadFilter[K any](ctx context.Context, r io.Reader, d *device.Device) (table.Filter[K], error) {
+// LoadFilter is LoadMap for a filter. The file says all that makes a filter answer as the one that was saved: size, hash functions and seed. So there
+// are no options, and a name other than "" and Auto must be that of the file's family.
+func LoadFilter[K any](ctx context.Context, r io.Reader, d *device.Device, name table.Family) (table.Filter[K], error) {
 	return loaded(ctx, r, snapshot.Filter[K], func(h *snapshot.Header) (table.Filter[K], error) {
 		if h.Form == nil {
 			return nil, errors.New("warpmap: the file is of a " + h.Kind + ", and not of a filter: load it as what it is")
+		}
+		if !auto(name) && name != h.Family {
+			return nil, fmt.Errorf("warpmap: a filter of %s is loaded as one of it, and not of %q: want \"\"", h.Family, string(name))
 		}
 		return from(filterFormMakers[K](), table.KindFilter, h.Family, d, *h.Form)
 	})

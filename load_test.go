@@ -116,7 +116,7 @@ func TestFilesOfOtherKinds(t *testing.T) {
 			check("multimap", m.Insert(keys, []uint32{10, 20, 30, 40, 50, 11, 12}))
 			file := save(t, snapshot.MultiMap(m))
 			for _, kind := range table.MultiMapKinds() {
-				l, err := warpmap.LoadMultiMap[uint32, uint32](ctx, bytes.NewReader(file), d, kind, warpmap.WarpCore, table.MultiMapOptions{})
+				l, err := warpmap.LoadMultiMapOf[uint32, uint32](ctx, bytes.NewReader(file), d, kind, warpmap.WarpCore, table.MultiMapOptions{})
 				check("multimap", err)
 				counts := make([]uint32, 4)
 				check("multimap", l.Count([]uint32{1, 2, ^uint32(0), 9}, counts))
@@ -140,7 +140,7 @@ func TestFilesOfOtherKinds(t *testing.T) {
 	}
 	check("counter", c.Close())
 	check("counter", l.Close())
-	if _, err := warpmap.LoadFilter[uint32](ctx, bytes.NewReader(file), d); err == nil || !strings.Contains(err.Error(), "not of a filter") {
+	if _, err := warpmap.LoadFilter[uint32](ctx, bytes.NewReader(file), d, ""); err == nil || !strings.Contains(err.Error(), "not of a filter") {
 		t.Errorf("a counter's file as a filter: %v", err)
 	}
 	if _, err := warpmap.LoadCounter[uint32, uint64](ctx, bytes.NewReader(file), d, "", table.CounterOptions{}); err == nil {
@@ -149,14 +149,25 @@ func TestFilesOfOtherKinds(t *testing.T) {
 	f, err := warpmap.NewFilter[uint32](d, warpmap.WarpCore, table.FilterOptions{Capacity: 1000, FalsePositives: 0.001})
 	check("filter", err)
 	check("filter", f.Insert(keys))
-	g, err := warpmap.LoadFilter[uint32](ctx, bytes.NewReader(save(t, snapshot.Filter(f))), d)
+	g, err := warpmap.LoadFilter[uint32](ctx, bytes.NewReader(save(t, snapshot.Filter(f))), d, "")
 	check("filter", err)
 	found := make([]bool, len(keys))
 	if err := g.Contains(keys, found); err != nil || table.Count(found) != len(keys) || g.Form() != f.Form() {
 		t.Errorf("filter: found %t, form %v, want %v, %v", found, g.Form(), f.Form(), err)
 	}
-	if _, err := warpmap.LoadFilter[uint64](ctx, bytes.NewReader(save(t, snapshot.Filter(f))), d); err == nil {
+	if _, err := warpmap.LoadFilter[uint64](ctx, bytes.NewReader(save(t, snapshot.Filter(f))), d, ""); err == nil {
 		t.Error("a filter of keys of 4 bytes was loaded for keys of 8")
+	}
+	for _, name := range []table.Family{warpmap.WarpCore, warpmap.Slab} {
+		g, err := warpmap.LoadFilter[uint32](ctx, bytes.NewReader(save(t, snapshot.Filter(f))), d, name)
+		if name != f.Family() {
+			if err == nil || !strings.Contains(err.Error(), `a filter of warpcore is loaded as one of it, and not of "slab"`) {
+				t.Errorf("as a filter of %s: %v", name, err)
+			}
+			continue
+		}
+		check("filter", err)
+		check("filter", g.Close())
 	}
 	check("filter", f.Close())
 	check("filter", g.Close())

@@ -15,9 +15,9 @@ import (
 // Strings is a map whose keys are strings, or bytes of any kind and length: see package text, which has its keys, too.
 type Strings[V any] = text.Map[V]
 
-// NewStrings makes an empty Strings over a table of the given family; Auto chooses one. V is plain data of 4, 8 or 16 bytes. Errors: see New.
+// NewStrings makes an empty Strings over a table of the given family; Auto and "" choose one. V is plain data of 4, 8 or 16 bytes. Errors: see New.
 func NewStrings[V any](d *device.Device, name table.Family, o text.Options) (*Strings[V], error) {
-	if name == Auto {
+	if auto(name) {
 		name, o.Why = chooseMap(d, reflect.TypeFor[uint64](), reflect.TypeFor[uint64](), &o.Options)
 	}
 	return text.New[V](d, o, func(d *device.Device, o table.Options) (table.Map[uint64, uint64], error) {

@@ -53,7 +53,7 @@ func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values dev
 // not; FullError as in Insert. Cost: four passes over the pairs and 2.5 times their memory in passing. Errors:
 // *device.OutOfMemoryError, too, where the device has no room for the pairs themselves; the map is then empty still.
 func (m *Map[K, V]) Build(keys []K, values []V) error {
-	if err := family.CheckLens(len(keys), len(values)); err != nil {
+	if err := family.CheckNamed("values", len(keys), len(values)); err != nil {
 		return err
 	}
 	k, err := table.From(m.core.frame.Device, keys)

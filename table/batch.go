@@ -14,11 +14,18 @@ type Family string
 
 // CheckLens checks that a batch's Go slices have as many elements as it has keys. A length below 0 stands for a slice that is
 // left out: see OptionalLen.
-func (f Family) CheckLens(n int, lens ...int) error {
-	for _, l := range lens {
-		if l >= 0 && l != n {
-			return fmt.Errorf("%s: %d keys beside a slice of %d elements", f, n, l)
+func (f Family) CheckLens(n int, lens ...int) error { return f.CheckNamed("", n, lens...) }
+
+// CheckNamed is CheckLens of slices with these names, such as "values found", which its error tells.
+func (f Family) CheckNamed(names string, n int, lens ...int) error {
+	for i, l := range lens {
+		if l < 0 || l == n {
+			continue
 		}
+		if names := strings.Fields(names); i < len(names) {
+			return fmt.Errorf("%s: slice %s has %d elements, keys %d", f, names[i], l, n)
+		}
+		return fmt.Errorf("%s: %d keys beside a slice of %d elements", f, n, l)
 	}
 	return nil
 }
@@ -48,6 +55,11 @@ type deviceSlice = interface {
 // CheckOn checks the device arguments of a batch before anything is queued: the stream and the slices can be used on the
 // device, and all slices are as long as the first, the keys.
 func (f Family) CheckOn(d *device.Device, st *device.Stream, slices ...deviceSlice) error {
+	return f.CheckNamedOn("", d, st, slices...)
+}
+
+// CheckNamedOn is CheckOn of keys and slices with these names.
+func (f Family) CheckNamedOn(names string, d *device.Device, st *device.Stream, slices ...deviceSlice) error {
 	var lens []int
 	err := st.On(d)
 	for _, s := range slices {
@@ -60,7 +72,7 @@ func (f Family) CheckOn(d *device.Device, st *device.Stream, slices ...deviceSli
 		err = fmt.Errorf("%s: %w", f, err)
 	}
 	if len(lens) > 0 {
-		err = cmp.Or(f.CheckLens(lens[0], lens[1:]...), err)
+		err = cmp.Or(f.CheckNamed(names, lens[0], lens[1:]...), err)
 	}
 	return err
 }
@@ -114,7 +126,7 @@ func Find[K, V any](f *Frame, keys []K, values []V, found []bool, find func(st *
 }
 
 func lookUp(f *Frame, keys, values, found Column, find func(st *device.Stream, b Rows) error) error {
-	if err := f.Family.CheckLens(keys.n, values.optional(), found.optional()); err != nil {
+	if err := f.Family.CheckNamed("values found", keys.n, values.optional(), found.optional()); err != nil {
 		return err
 	}
 	return f.Batch(keys.n, []Column{keys, values, found}, func(st *device.Stream, _, n int, addr []uint64) error {
@@ -130,7 +142,7 @@ func FindOn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], values 
 }
 
 func lookUpOn(f *Frame, st *device.Stream, keys, values, found DeviceSlice, find func(st *device.Stream, b Rows) error) error {
-	if err := f.Family.CheckOn(f.Device, st, keys, values, found); err != nil {
+	if err := f.Family.CheckNamedOn("values found", f.Device, st, keys, values, found); err != nil {
 		return err
 	}
 	return f.Reading(st, func(st *device.Stream) error {
@@ -147,7 +159,7 @@ func Delete[K any](f *Frame, keys []K, deleted []bool, erase func(st *device.Str
 }
 
 func remove(f *Frame, keys Column, deleted []bool, erase func(st *device.Stream, b Rows) error) (int, error) {
-	if err := f.Family.CheckLens(keys.n, OptionalLen(deleted)); err != nil {
+	if err := f.Family.CheckNamed("deleted", keys.n, OptionalLen(deleted)); err != nil {
 		return 0, err
 	}
 	return counted(keys.n, deleted, func(deleted []bool) error {
@@ -163,7 +175,7 @@ func DeleteOn[K any](f *Frame, st *device.Stream, keys device.Slice[K], deleted 
 }
 
 func removeOn(f *Frame, st *device.Stream, keys, deleted DeviceSlice, erase func(st *device.Stream, b Rows) error) error {
-	if err := f.Family.CheckOn(f.Device, st, keys, deleted); err != nil {
+	if err := f.Family.CheckNamedOn("deleted", f.Device, st, keys, deleted); err != nil {
 		return err
 	}
 	return f.Writing(st, func(st *device.Stream) error {

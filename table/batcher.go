@@ -48,6 +48,12 @@ const (
 	batcherLaunches = 2
 )
 
+// batcherClosed is ErrClosed of a Batcher, whose table may be open.
+type batcherClosed struct{}
+
+func (batcherClosed) Error() string        { return "table: the Batcher is closed" }
+func (batcherClosed) Is(target error) bool { return target == ErrClosed }
+
 // batcherOp is what a request wants.
 type batcherOp int
 
@@ -95,7 +101,7 @@ func NewBatcher[K, V any](m Map[K, V], o BatcherOptions) (*Batcher[K, V], error)
 
 // Find is Find of the table: values or found may be nil. Errors: those of the table; the context's, and nothing is written then; ErrClosed.
 func (b *Batcher[K, V]) Find(ctx context.Context, keys []K, values []V, found []bool) error {
-	if err := Family("table").CheckLens(len(keys), optionalLen(values), optionalLen(found)); err != nil {
+	if err := Family("table").CheckNamed("values found", len(keys), optionalLen(values), optionalLen(found)); err != nil {
 		return err
 	}
 	if b.direct(len(keys)) {
@@ -127,7 +133,7 @@ func (b *Batcher[K, V]) Get(ctx context.Context, key K) (value V, found bool, er
 // Insert is Insert of the table. Errors: those of the table, *FullError with positions of this batch; ErrClosed; and the context's: then the pairs may get in
 // all the same.
 func (b *Batcher[K, V]) Insert(ctx context.Context, keys []K, values []V) error {
-	if err := Family("table").CheckLens(len(keys), len(values)); err != nil {
+	if err := Family("table").CheckNamed("values", len(keys), len(values)); err != nil {
 		return err
 	}
 	if b.direct(len(keys)) {
@@ -150,7 +156,7 @@ func (b *Batcher[K, V]) Put(ctx context.Context, key K, value V) error {
 
 // Delete is Delete of the table: deleted may be nil. Errors: as Insert.
 func (b *Batcher[K, V]) Delete(ctx context.Context, keys []K, deleted []bool) (n int, err error) {
-	if err := Family("table").CheckLens(len(keys), optionalLen(deleted)); err != nil {
+	if err := Family("table").CheckNamed("deleted", len(keys), optionalLen(deleted)); err != nil {
 		return 0, err
 	}
 	if b.direct(len(keys)) {
@@ -178,7 +184,7 @@ func (b *Batcher[K, V]) directly(ctx context.Context, do func() error) error {
 	}
 	select {
 	case <-b.stop:
-		return ErrClosed
+		return batcherClosed{}
 	default:
 		return do()
 	}
@@ -193,7 +199,7 @@ func (b *Batcher[K, V]) ask(ctx context.Context, op batcherOp, keys []K, values 
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
-		return nil, 0, ErrClosed
+		return nil, 0, batcherClosed{}
 	}
 	first := s.lots[op] == nil
 	if first {
@@ -309,10 +315,7 @@ func (b *Batcher[K, V]) pieces(op batcherOp, all *lot[K, V]) error {
 	if op == batchFind {
 		all.values = make([]V, n)
 	}
-	var full *FullError
-	for from := 0; from < n; from += b.o.Keys {
-		to := min(n, from+b.o.Keys)
-		var err error
+	return inParts(context.Background(), n, b.o.Keys, func(from, to int) (err error) {
 		switch op {
 		case batchFind:
 			err = b.m.Find(all.keys[from:to], all.values[from:to], all.flags[from:to])
@@ -321,22 +324,8 @@ func (b *Batcher[K, V]) pieces(op batcherOp, all *lot[K, V]) error {
 		case batchInsert:
 			err = b.m.Insert(all.keys[from:to], all.values[from:to])
 		}
-		if some := (*FullError)(nil); errors.As(err, &some) {
-			if full == nil {
-				full = &FullError{Capacity: some.Capacity, Len: some.Len, Why: some.Why}
-			}
-			for _, p := range some.Positions {
-				full.Positions = append(full.Positions, from+p)
-			}
-			full.Capacity, full.Len = some.Capacity, some.Len
-		} else if err != nil {
-			return err
-		}
-	}
-	if full != nil {
-		return full
-	}
-	return nil
+		return err
+	})
 }
 
 // Close lets batches that are under way end, and refuses all others, those that wait among them, with ErrClosed; idempotent. The table stays open.
@@ -350,7 +339,7 @@ func (b *Batcher[K, V]) Close() error {
 			s.closed = true
 			for _, l := range s.lots {
 				if l != nil {
-					l.err = ErrClosed
+					l.err = batcherClosed{}
 					close(l.done)
 				}
 			}

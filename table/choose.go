@@ -55,7 +55,7 @@ func insertKeysIf(f *Frame, keys Column, when, added []bool, x Insertion) (int, 
 }
 
 func insertIf(f *Frame, keys, values Column, valuesLen int, when, added []bool, x Insertion) error {
-	if err := f.Family.CheckLens(keys.n, valuesLen, len(when), OptionalLen(added)); err != nil {
+	if err := f.Family.CheckNamed("values when added", keys.n, valuesLen, len(when), OptionalLen(added)); err != nil {
 		return err
 	}
 	err := InsertColumns(f, keys, []Column{keys, values, Out(added), In(when)}, func(st *device.Stream, n int64, addr []uint64) ([]int, error, error) {
@@ -79,7 +79,7 @@ func InsertIfOn[K any](f *Frame, st *device.Stream, keys device.Slice[K], values
 }
 
 func insertIfOn(f *Frame, st *device.Stream, keys DeviceSlice, keyBytes int, values, when, added DeviceSlice, x Insertion) error {
-	if err := f.Family.CheckOn(f.Device, st, keys, when); err != nil {
+	if err := f.Family.CheckNamedOn("when", f.Device, st, keys, when); err != nil {
 		return err
 	}
 	put := x.Put
@@ -96,7 +96,7 @@ func FindIf[K, V any](f *Frame, keys []K, when []bool, values []V, found []bool,
 }
 
 func lookUpIf(f *Frame, keys Column, when []bool, values, found Column, find func(st *device.Stream, b Rows) error) error {
-	if err := f.Family.CheckLens(keys.n, len(when), values.optional(), found.optional()); err != nil {
+	if err := f.Family.CheckNamed("when values found", keys.n, len(when), values.optional(), found.optional()); err != nil {
 		return err
 	}
 	return f.Batch(keys.n, []Column{keys, In(when), values, found}, func(st *device.Stream, _, n int, addr []uint64) error {
@@ -113,7 +113,7 @@ func FindIfOn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], when 
 }
 
 func lookUpIfOn(f *Frame, st *device.Stream, keys, when, values, found DeviceSlice, find func(st *device.Stream, b Rows) error) error {
-	if err := f.Family.CheckOn(f.Device, st, keys, when); err != nil {
+	if err := f.Family.CheckNamedOn("when", f.Device, st, keys, when); err != nil {
 		return err
 	}
 	return lookUpOn(f, st, keys, values, found, func(st *device.Stream, b Rows) error {

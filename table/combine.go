@@ -161,7 +161,7 @@ func FindOrInsert[K, V any](f *Frame, keys []K, values, out []V, added []bool, x
 }
 
 func findOrInsert(f *Frame, keys, values, out Column, added []bool, x Insertion) (int, error) {
-	if err := f.Family.CheckLens(keys.n, values.n, out.n, OptionalLen(added)); err != nil {
+	if err := f.Family.CheckNamed("values out added", keys.n, values.n, out.n, OptionalLen(added)); err != nil {
 		return 0, err
 	}
 	return counted(keys.n, added, func(added []bool) error {
@@ -184,7 +184,7 @@ func FindOrInsertOn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K],
 }
 
 func findOrInsertOn(f *Frame, st *device.Stream, keys, values, out, added DeviceSlice, x Insertion) error {
-	if err := f.Family.CheckOn(f.Device, st, keys, values, out, added); err != nil {
+	if err := f.Family.CheckNamedOn("values out added", f.Device, st, keys, values, out, added); err != nil {
 		return err
 	}
 	return f.Writing(st, func(st *device.Stream) error {

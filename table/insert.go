@@ -381,7 +381,7 @@ func insertCounted(f *Frame, keys, values Column, valuesLen int, added []bool, x
 }
 
 func insert(f *Frame, keys, values Column, valuesLen int, added []bool, x Insertion) error {
-	if err := f.Family.CheckLens(keys.n, valuesLen, OptionalLen(added)); err != nil {
+	if err := f.Family.CheckNamed("values added", keys.n, valuesLen, OptionalLen(added)); err != nil {
 		return err
 	}
 	err := InsertColumns(f, keys, []Column{keys, values, Out(added)}, func(st *device.Stream, n int64, addr []uint64) ([]int, error, error) {
@@ -509,7 +509,7 @@ func InsertOn[K any](f *Frame, st *device.Stream, keys device.Slice[K], values D
 }
 
 func insertOn(f *Frame, st *device.Stream, keys DeviceSlice, keyBytes int, values, added DeviceSlice, x Insertion) error {
-	if err := f.Family.CheckOn(f.Device, st, keys, values, added); err != nil {
+	if err := f.Family.CheckNamedOn("values added", f.Device, st, keys, values, added); err != nil {
 		return err
 	}
 	return f.Writing(st, func(st *device.Stream) error {

@@ -110,7 +110,7 @@ func MixKeys[K any](f *Frame, ops []Op, keys []K, status []Status, mix Mixer, si
 }
 
 func mixColumns(f *Frame, ops []Op, keys, values Column, valuesLen int, results Column, status []Status, mix Mixer, size func() (capacity, live int64)) error {
-	if err := f.Family.CheckLens(keys.n, len(ops), valuesLen, results.optional(), OptionalLen(status)); err != nil {
+	if err := f.Family.CheckNamed("ops values results status", keys.n, len(ops), valuesLen, results.optional(), OptionalLen(status)); err != nil {
 		return err
 	}
 	if err := CheckOps(ops); err != nil {
@@ -128,7 +128,7 @@ func MixOn[K any](f *Frame, st *device.Stream, ops device.Slice[Op], keys device
 }
 
 func mixOn(f *Frame, st *device.Stream, ops, keys, values, results, status DeviceSlice, mix Mixer, size func() (capacity, live int64)) error {
-	if err := f.Family.CheckOn(f.Device, st, keys, ops, values, results, status); err != nil {
+	if err := f.Family.CheckNamedOn("ops values results status", f.Device, st, keys, ops, values, results, status); err != nil {
 		return err
 	}
 	return f.Writing(st, func(st *device.Stream) error {

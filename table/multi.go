@@ -8,7 +8,7 @@ func CountValues[K any](f *Frame, keys []K, counts []uint32, count func(st *devi
 }
 
 func countUp(f *Frame, keys Column, counts []uint32, count func(st *device.Stream, b Rows) error) error {
-	if err := f.Family.CheckLens(keys.n, len(counts)); err != nil {
+	if err := f.Family.CheckNamed("counts", keys.n, len(counts)); err != nil {
 		return err
 	}
 	return f.Batch(keys.n, []Column{keys, Out(counts)}, func(st *device.Stream, _, n int, addr []uint64) error {
@@ -22,7 +22,7 @@ func CountValuesOn[K any](f *Frame, st *device.Stream, keys device.Slice[K], cou
 }
 
 func countUpOn(f *Frame, st *device.Stream, keys, counts DeviceSlice, count func(st *device.Stream, b Rows) error) error {
-	if err := f.Family.CheckOn(f.Device, st, keys, counts); err != nil {
+	if err := f.Family.CheckNamedOn("counts", f.Device, st, keys, counts); err != nil {
 		return err
 	}
 	return f.Reading(st, func(st *device.Stream) error {

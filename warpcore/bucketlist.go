@@ -917,7 +917,7 @@ func (m *BucketList[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], val
 // Build is Insert into an empty table, which then holds each key's values in one bucket of just their number. The batch must fit the device's
 // memory beside the table. Errors: those of Insert; a table that is not empty.
 func (m *BucketList[K, V]) Build(keys []K, values []V) error {
-	if err := m.lists.frame().Family.CheckLens(len(keys), len(values)); err != nil {
+	if err := m.lists.frame().Family.CheckNamed("values", len(keys), len(values)); err != nil {
 		return err
 	}
 	d := m.lists.frame().Device

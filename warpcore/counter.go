@@ -99,6 +99,9 @@ func (c *Counter[K, C]) AddOn(st *device.Stream, keys device.Slice[K]) error {
 // AddCounts counts keys[i] counts[i] times more: see table.Counter. In a small table, where many rows that are not near in the batch have one key, it
 // is slower than Add, because its sums may be too large.
 func (c *Counter[K, C]) AddCounts(keys []K, counts []C) error {
+	if err := family.CheckNamed("counts", len(keys), len(counts)); err != nil {
+		return err
+	}
 	var over bool
 	err := table.Insert(&c.core.frame, keys, counts, c.counting(&over))
 	return c.told(err, over)
@@ -113,6 +116,9 @@ func (c *Counter[K, C]) AddCountsOn(st *device.Stream, keys device.Slice[K], cou
 
 // Find writes how often each key came, and whether it is in: see table.Counter. Cost as that of Map.Find.
 func (c *Counter[K, C]) Find(keys []K, counts []C, found []bool) error {
+	if err := family.CheckNamed("counts found", len(keys), table.OptionalLen(counts), table.OptionalLen(found)); err != nil {
+		return err
+	}
 	return table.Find(&c.core.frame, keys, counts, found, c.core.find)
 }
 

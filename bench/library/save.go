@@ -117,12 +117,12 @@ func filled(d *device.Device, kind table.Kind, family table.Family, keys, values
 	case table.KindFilter:
 		m, err := warpmap.NewFilter[uint64](d, family, table.FilterOptions{Capacity: len(keys)})
 		return fill(m, err, func() error { return m.Insert(keys) }, snapshot.Filter[uint64], func(r io.Reader) (table.Filter[uint64], error) {
-			return warpmap.LoadFilter[uint64](ctx, r, d)
+			return warpmap.LoadFilter[uint64](ctx, r, d, "")
 		}, func(m table.Filter[uint64]) (int, error) { return missing(m.Contains, keys[:n]) })
 	default:
 		m, err := warpmap.NewMultiMapOf[uint64, uint64](d, kind, family, table.MultiMapOptions{Options: o})
 		return fill(m, err, func() error { return m.Insert(keys, values) }, snapshot.MultiMap[uint64, uint64], func(r io.Reader) (table.MultiMap[uint64, uint64], error) {
-			return warpmap.LoadMultiMap[uint64, uint64](ctx, r, d, kind, "", table.MultiMapOptions{Options: o})
+			return warpmap.LoadMultiMapOf[uint64, uint64](ctx, r, d, kind, "", table.MultiMapOptions{Options: o})
 		}, func(m table.MultiMap[uint64, uint64]) (int, error) {
 			_, got, err := m.FindAll(keys[:n])
 			if len(got) != n {

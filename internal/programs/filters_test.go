@@ -104,7 +104,7 @@ func filterOf[K comparable](p *program, key func(uint64) K) (err error) {
 	var file bytes.Buffer
 	if err = snapshot.Filter[K](f).Save(context.Background(), &file); err == nil {
 		var other table.Filter[K]
-		if other, err = warpmap.LoadFilter[K](context.Background(), &file, p.d()); err == nil {
+		if other, err = warpmap.LoadFilter[K](context.Background(), &file, p.d(), ""); err == nil {
 			err = seen(other, "what was loaded")
 			other.Close()
 		}

@@ -42,14 +42,14 @@ func valuesOf[V any](b []byte, n int) []V {
 // addr is where a slice's memory lies; 0 for none.
 func addr[T any](s []T) uint64 { return uint64(uintptr(unsafe.Pointer(unsafe.SliceData(s)))) }
 
-func (c *core) checkKeys(keys Keys, lens ...int) error {
+func (c *core) checkKeys(keys Keys, names string, lens ...int) error {
 	if err := c.f.Locked(func() error { return nil }); err != nil {
 		return err
 	}
 	if err := keys.check(); err != nil {
 		return err
 	}
-	return family.CheckLens(keys.Len(), lens...)
+	return family.CheckNamed(names, keys.Len(), lens...)
 }
 
 // rowCount is a slice of the device, for CheckOn, of which there is one more than keys.
@@ -60,8 +60,8 @@ type rowCount struct {
 
 func (r rowCount) Len() int { return r.n }
 
-func (c *core) checkOn(st *device.Stream, keys KeysOn, columns ...table.DeviceSlice) error {
-	if err := family.CheckOn(c.f.Device, st, append([]table.DeviceSlice{rowCount{keys.Offsets, keys.Len()}}, columns...)...); err != nil {
+func (c *core) checkOn(st *device.Stream, keys KeysOn, names string, columns ...table.DeviceSlice) error {
+	if err := family.CheckNamedOn(names, c.f.Device, st, append([]table.DeviceSlice{rowCount{keys.Offsets, keys.Len()}}, columns...)...); err != nil {
 		return err
 	}
 	return family.CheckOn(c.f.Device, st, keys.Bytes)

@@ -69,7 +69,7 @@ func (m *Map[V]) InsertNewOn(st *device.Stream, keys KeysOn, values device.Slice
 
 func (m *Map[V]) insert(keys Keys, values []V, added []bool, replace bool) error {
 	c := &m.c
-	if err := c.checkKeys(keys, len(values), table.OptionalLen(added)); err != nil {
+	if err := c.checkKeys(keys, "values added", len(values), table.OptionalLen(added)); err != nil {
 		return err
 	}
 	var refused []int
@@ -126,7 +126,7 @@ func (m *Map[V]) strikeOff(keys Keys, refused []int) (out []int, err error) {
 
 func (m *Map[V]) insertOn(st *device.Stream, keys KeysOn, values device.Slice[V], added device.Slice[bool], replace bool) error {
 	c := &m.c
-	if err := c.checkOn(st, keys, values, table.Optional(added)); err != nil {
+	if err := c.checkOn(st, keys, "values added", values, table.Optional(added)); err != nil {
 		return err
 	}
 	return c.writing(st, func(st *device.Stream) error {
@@ -145,7 +145,7 @@ func (m *Map[V]) insertOn(st *device.Stream, keys KeysOn, values device.Slice[V]
 // Find writes each key's value, or the zero value, and whether it was found; values or found may be nil.
 func (m *Map[V]) Find(keys Keys, values []V, found []bool) error {
 	c := &m.c
-	if err := c.checkKeys(keys, table.OptionalLen(values), table.OptionalLen(found)); err != nil {
+	if err := c.checkKeys(keys, "values found", table.OptionalLen(values), table.OptionalLen(found)); err != nil {
 		return err
 	}
 	return c.batch(keys, outOf(values), outOf(found), func(st *device.Stream, _ int, r rows) error {
@@ -156,7 +156,7 @@ func (m *Map[V]) Find(keys Keys, values []V, found []bool) error {
 // FindOn is Find on the device.
 func (m *Map[V]) FindOn(st *device.Stream, keys KeysOn, values device.Slice[V], found device.Slice[bool]) error {
 	c := &m.c
-	if err := c.checkOn(st, keys, table.Optional(values), table.Optional(found)); err != nil {
+	if err := c.checkOn(st, keys, "values found", table.Optional(values), table.Optional(found)); err != nil {
 		return err
 	}
 	return c.reading(st, func(st *device.Stream) error {
@@ -171,14 +171,14 @@ func (m *Map[V]) FindOn(st *device.Stream, keys KeysOn, values device.Slice[V], 
 // Contains is Find without values.
 func (m *Map[V]) Contains(keys Keys, found []bool) error {
 	if len(found) != keys.Len() {
-		return family.CheckLens(keys.Len(), len(found))
+		return family.CheckNamed("found", keys.Len(), len(found))
 	}
 	return m.Find(keys, nil, found)
 }
 
 // ContainsOn is Contains on the device.
 func (m *Map[V]) ContainsOn(st *device.Stream, keys KeysOn, found device.Slice[bool]) error {
-	if err := m.c.checkOn(st, keys, found); err != nil {
+	if err := m.c.checkOn(st, keys, "found", found); err != nil {
 		return err
 	}
 	return m.FindOn(st, keys, device.Slice[V]{}, found)
@@ -188,7 +188,7 @@ func (m *Map[V]) ContainsOn(st *device.Stream, keys KeysOn, found device.Slice[b
 // also beside an *device.OutOfMemoryError, after which some keys are out and others are not.
 func (m *Map[V]) Delete(keys Keys, deleted []bool) (int, error) {
 	c := &m.c
-	if err := c.checkKeys(keys, table.OptionalLen(deleted)); err != nil {
+	if err := c.checkKeys(keys, "deleted", table.OptionalLen(deleted)); err != nil {
 		return 0, err
 	}
 	if deleted == nil {
@@ -207,7 +207,7 @@ func (m *Map[V]) Delete(keys Keys, deleted []bool) (int, error) {
 // DeleteOn is Delete on the device.
 func (m *Map[V]) DeleteOn(st *device.Stream, keys KeysOn, deleted device.Slice[bool]) error {
 	c := &m.c
-	if err := c.checkOn(st, keys, table.Optional(deleted)); err != nil {
+	if err := c.checkOn(st, keys, "deleted", table.Optional(deleted)); err != nil {
 		return err
 	}
 	return c.writing(st, func(st *device.Stream) error {

@@ -1,0 +1,55 @@
+package table
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// partRows is how many rows InParts hands on at once: enough for the full rate, and milliseconds on a GPU.
+const partRows = 1 << 22
+
+// InParts does a batch of n rows part by part, in order, until ctx ends, and so makes of any batch of Go slices one that can be stopped:
+//
+//	err := table.InParts(ctx, len(keys), func(from, to int) error { return m.Insert(keys[from:to], values[from:to]) })
+//
+// A part has up to 4,194,304 rows. Of a part, all is done or none of it was begun. Errors: what do returns, and no more parts are begun; but after a
+// *FullError the others follow, and the error at the end has all positions, as those of the whole batch; the context's, which tells how many rows are
+// done. Build of package gph takes all of its pairs at once, and cannot be done in parts.
+func InParts(ctx context.Context, n int, do func(from, to int) error) error {
+	return inParts(ctx, n, partRows, do)
+}
+
+func inParts(ctx context.Context, n, step int, do func(from, to int) error) error {
+	var full *FullError
+	told := func(err error) error {
+		if full == nil {
+			return err
+		}
+		return errors.Join(full, err)
+	}
+	for from := 0; from < n; from += step {
+		if ctx.Err() != nil {
+			return told(fmt.Errorf("table: %d of %d rows are done: %w", from, n, context.Cause(ctx)))
+		}
+		err := do(from, min(n, from+step))
+		some := (*FullError)(nil)
+		if !errors.As(err, &some) {
+			if err != nil {
+				return told(err)
+			}
+			continue
+		}
+		if full == nil {
+			full = &FullError{}
+		}
+		for _, p := range some.Positions {
+			full.Positions = append(full.Positions, from+p)
+		}
+		full.Capacity, full.Len, full.Why = some.Capacity, some.Len, some.Why
+	}
+	if full == nil {
+		return nil
+	}
+	return full
+}
