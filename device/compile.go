@@ -131,12 +131,13 @@ func (d *Device) build(src *source, c compiler, key string) (uintptr, error) {
 	mu, _ := compiling.LoadOrStore(key, &sync.Mutex{})
 	mu.(*sync.Mutex).Lock()
 	defer mu.(*sync.Mutex).Unlock()
-	h, unloadable, err := d.cached(src, c, key)
+	h, _, err := d.cached(src, c, key)
 	if h != 0 || err != nil {
 		return h, err
 	}
 	defer d.cfg.cache.lock(d.cfg.ctx, key)()
-	if h, unloadable, err = d.cached(src, c, key); h != 0 || err != nil {
+	h, unloadable, err := d.cached(src, c, key)
+	if h != 0 || err != nil {
 		return h, err
 	}
 	image, err := c.compile(src)

@@ -302,7 +302,7 @@ func TestExportedNamesAreExplained(t *testing.T) {
 
 // Package table has the words of users; what only families need goes elsewhere.
 func TestTableStaysSmall(t *testing.T) {
-	const most = 195
+	const most = 196
 	names := 0
 	count := func(i *ast.Ident) {
 		if i.IsExported() {
