@@ -14,7 +14,7 @@ import (
 	"github.com/warpmap/warpmap/table/snapshot"
 )
 
-// This is the code of README.md; internal/rules holds the two equal.
+// A map of numbers to numbers.
 func Example() {
 	check := func(err error) {
 		if err != nil {
@@ -111,7 +111,7 @@ func ExampleNew_pairs() {
 	// Output: 60
 }
 
-// This is the code of README.md for several GPUs.
+// One map over two devices.
 func Example_severalDevices() {
 	check := func(err error) {
 		if err != nil {

@@ -410,44 +410,40 @@ func TestNothingUnfinished(t *testing.T) {
 	})
 }
 
-var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+var (
+	link  = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	fence = regexp.MustCompile("(?ms)^```.*?^```") // a block of code, in which Go's instances look like links
+)
 
 func TestLinksResolve(t *testing.T) {
-	dir := root(t)
-	for name, text := range tree(t) {
+	dir, files := root(t), tree(t)
+	for name, text := range files {
 		if path.Ext(name) != ".md" {
 			continue
 		}
-		for _, m := range link.FindAllStringSubmatch(text, -1) {
-			target, _, _ := strings.Cut(m[1], "#")
-			if target == "" || strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
+		for _, m := range link.FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
+			target, heading, _ := strings.Cut(m[1], "#")
+			if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
 				continue
 			}
-			if _, err := os.Stat(filepath.Join(dir, path.Dir(name), target)); err != nil {
+			to := name
+			if target != "" {
+				to = path.Join(path.Dir(name), target)
+			}
+			if _, err := os.Stat(filepath.Join(dir, to)); err != nil {
 				t.Errorf("%s links to %s, which is not there: mend the link or drop it", name, m[1])
+			} else if heading != "" && !slices.Contains(headings(files[to]), heading) {
+				t.Errorf("%s links to %s, a heading that is not there: mend the link or drop it", name, m[1])
 			}
 		}
 	}
 }
 
-var fence = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```")
-
-// fenced are the blocks of code of a Markdown file, of one language or, with "*", of all.
-func fenced(text, language string) (out []string) {
-	for _, m := range fence.FindAllStringSubmatch(text, -1) {
-		if language == "*" || m[1] == language {
-			out = append(out, m[2])
-		}
+// headings are those of a Markdown file, as links name them.
+func headings(text string) (names []string) {
+	for _, m := range regexp.MustCompile("(?m)^#+ +(.*)$").FindAllStringSubmatch(text, -1) {
+		name := regexp.MustCompile(`[^\pL\pN _-]`).ReplaceAllString(strings.ToLower(m[1]), "")
+		names = append(names, strings.ReplaceAll(name, " ", "-"))
 	}
-	return out
-}
-
-func TestReadmeCodeRuns(t *testing.T) {
-	flat := func(s string) string { return strings.Join(strings.Fields(s), " ") }
-	files := tree(t)
-	for _, code := range fenced(files["README.md"], "go") {
-		if !strings.Contains(flat(files["example_test.go"]), flat(code)) {
-			t.Errorf("README.md has Go code that example_test.go has not: copy it, so that it is run\n%s", code)
-		}
-	}
+	return names
 }
