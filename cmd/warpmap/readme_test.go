@@ -226,6 +226,9 @@ func main() {
 // The Go snippets of pages compile, run, and print what their comments say. All are built at once, from files that stand in
 // the module for this build alone: whole programs each, the others as functions of one program.
 func TestDocsSnippetsRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it builds the module again, without the race detector")
+	}
 	all := fences(t)
 	goCommand, err := exec.LookPath("go")
 	testenv.Require(t, "go", err)
