@@ -193,6 +193,13 @@ func Keys[K any](ctx context.Context, s Set[K]) (keys iter.Seq[K], err func() er
 	return table.Keys(ctx, s)
 }
 
+// InParts does a batch of n rows part by part until ctx ends, and so makes of any batch of Go slices one that can be stopped:
+//
+//	err := warpmap.InParts(ctx, len(keys), func(from, to int) error { return m.Insert(keys[from:to], values[from:to]) })
+//
+// See table.InParts for parts and errors.
+func InParts(ctx context.Context, n int, do func(from, to int) error) error { return table.InParts(ctx, n, do) }
+
 // StringKeys are the keys of a batch of a Strings, in Arrow's form.
 type StringKeys = text.Keys
 

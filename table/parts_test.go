@@ -35,7 +35,7 @@ func TestInParts(t *testing.T) {
 	// A part that is full does not keep others from being tried, and positions are those of the batch.
 	fullAt := func(from, to int) error {
 		seen(from, to)
-		return Full([]int{to - from - 1}, 100, 90+from, ErrMaxBytes)
+		return &FullError{Positions: []int{to - from - 1}, Capacity: 100, Len: 90 + from, Why: ErrMaxBytes}
 	}
 	full := (*FullError)(nil)
 	err := inParts(ctx, 10, 4, fullAt)
