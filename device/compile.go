@@ -274,7 +274,7 @@ func (k Kernel[P]) Launch(st *Stream, grid Grid, p *P) error {
 	return k.k.launch(st, grid, unsafe.Pointer(p))
 }
 
-// Launch is Launch of a Kernel[P], where p is a *P.
+// Launch is Launch of a Kernel[P], where p is a *P; of another type it is an error.
 func (k AnyKernel) Launch(st *Stream, grid Grid, p any) error {
 	if k.k == nil {
 		return k.k.launch(st, grid, nil)

@@ -68,11 +68,16 @@ func (s Slice[T]) Device() *Device {
 
 // Slice is the view s[from:to]; it panics where a Go slice would.
 func (s Slice[T]) Slice(from, to int) Slice[T] {
-	if from < 0 || to < from || to > s.n {
-		panic(fmt.Sprintf("device.Slice: [%d:%d] of %d elements", from, to, s.n))
-	}
 	var zero T
-	return Slice[T]{s.a, s.addr + uint64(from)*uint64(unsafe.Sizeof(zero)), to - from}
+	return Slice[T]{s.a, s.addr + sliced(from, to, s.n)*uint64(unsafe.Sizeof(zero)), to - from}
+}
+
+// sliced is from, where [from:to] are of n elements.
+func sliced(from, to, n int) uint64 {
+	if from < 0 || to < from || to > n {
+		panic(fmt.Sprintf("device.Slice: [%d:%d] of %d elements", from, to, n))
+	}
+	return uint64(from)
 }
 
 // Free gives the whole allocation back, whichever view of it s is. All work that is queued on the device is waited for.
@@ -380,11 +385,15 @@ func (h Host[T]) Sub(from int) Host[T] { return Host[T]{h.a, h.mem[from:]} }
 // as On says.
 func View[T any](raw Slice[byte], from, n int) Slice[T] {
 	var zero T
-	size := int(unsafe.Sizeof(zero))
+	return Slice[T]{raw.a, viewed(raw, from, n, int(unsafe.Sizeof(zero))), n}
+}
+
+// viewed is the address of byte from, where n elements of so many bytes lie within raw.
+func viewed(raw Slice[byte], from, n, size int) uint64 {
 	if n < 0 || from < 0 || from > raw.n || size > 0 && n > (raw.n-from)/size {
 		panic(fmt.Sprintf("device.View: %d elements of %d bytes from byte %d of %d", n, size, from, raw.n))
 	}
-	return Slice[T]{raw.a, raw.addr + uint64(from), n}
+	return raw.addr + uint64(from)
 }
 
 // Elem is the type of the elements.

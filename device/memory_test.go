@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -242,7 +243,14 @@ func sizes(t *testing.T, d *device.Device, p *device.Program) {
 	contains(t, err, "add takes 24 bytes of parameters, not the 16 of device_test.shortParams")
 	k, err := device.KernelOf[wideParams](m, "add")
 	contains(t, err, "add takes 24 bytes of parameters, not the 4096 of device_test.wideParams")
-	contains(t, k.Launch(nil, device.Grid{Blocks: 1, Threads: 32}, &wideParams{}), "not compiled")
+	grid := device.Grid{Blocks: 1, Threads: 32}
+	contains(t, k.Launch(nil, grid, &wideParams{}), "not compiled")
+	// Of a kernel without a type, launches compare the type.
+	add, err := m.Kernel("add", reflect.TypeFor[addParams]())
+	must(t, err)
+	contains(t, add.Launch(nil, grid, &shortParams{}), "parameters of type *device_test.shortParams (want *device_test.addParams)")
+	contains(t, add.Launch(nil, grid, addParams{}), "parameters of type device_test.addParams (want *device_test.addParams)")
+	contains(t, device.AnyKernel{}.Launch(nil, grid, &addParams{}), "not compiled")
 }
 
 type shortParams struct{ Addr, N uint64 }
