@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"image/color"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,7 +20,8 @@ import (
 )
 
 // Plot says what to draw of a figure's rows. Columns are named as the figure has them, with their units. Where X holds
-// numbers, it is lines with markers; where it holds words, grouped bars.
+// three numbers or more, the plot has lines with markers; where it holds words, or two numbers, it has grouped bars.
+// Peers and limits are grey. An axis whose values span two decades is logarithmic.
 type Plot struct {
 	Name   string         `json:"name,omitempty"` // end of the file's name; empty where a figure has one plot
 	Title  string         `json:"title"`
@@ -183,18 +185,27 @@ func (f *Fig) draw(p Plot, title string, rows [][]any, format string) ([]byte, e
 	legend.Top, legend.Left = true, true
 	height := plotHeight
 	words := slices.ContainsFunc(rows, func(r []any) bool { _, ok := r[f.Column(p.X)].(string); return ok })
+	p.LogY = p.LogY || f.spansDecades(rows, p.Y)
+	p.LogX = p.LogX || f.spansDecades(rows, p.X)
 	var err error
-	if words {
-		err = f.bars(p, rows, pic, &legend)
-		height = max(height, vg.Length(len(rows)+4)*0.7*vg.Centimeter)
+	if words || !p.Fit && len(f.values(f.measured(p, rows), p.X)) <= 2 {
+		var slots float64
+		slots, err = f.bars(p, rows, pic, &legend)
+		height = max(5+vg.Length(len(f.values(rows, cmp.Or(p.Series, p.X))))/2, 4+vg.Length(slots)*0.45) * vg.Centimeter
 	} else {
 		err = f.lines(p, rows, pic, &legend)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if pic.X.Min > pic.X.Max { // nothing was drawn: gonum needs a range for its axes
+	empty := pic.X.Min > pic.X.Max
+	if empty { // gonum needs a range for its axes
 		pic.X.Min, pic.X.Max, pic.Y.Min, pic.Y.Max = 0, 1, 0, 1
+		pic.X.Scale, pic.Y.Scale = plot.LinearScale{}, plot.LinearScale{}
+		pic.HideAxes()
+	}
+	if missing := f.missing(p, rows); missing != "" {
+		title += "\n" + missing
 	}
 	style := pic.Title.TextStyle
 	style.YAlign, style.XAlign = draw.YTop, draw.XCenter
@@ -226,6 +237,11 @@ func (f *Fig) draw(p Plot, title string, rows [][]any, format string) ([]byte, e
 	pic.Draw(axes)
 	inner := pic.DataCanvas(axes)
 	all.FillText(beside, vg.Point{X: vg.Points(2), Y: (inner.Min.Y + inner.Max.Y) / 2}, text)
+	if empty {
+		middle := style
+		middle.Font.Size, middle.YAlign, middle.Color = vg.Points(10), draw.YCenter, grey(1)
+		all.FillText(middle, vg.Point{X: (inner.Min.X + inner.Max.X) / 2, Y: (inner.Min.Y + inner.Max.Y) / 2}, "There are no figures to draw here.")
+	}
 	legend.Draw(draw.Crop(all, plotWidth-legendWidth+vg.Points(8), 0, 0, top-height))
 	var b bytes.Buffer
 	_, err = c.WriteTo(&b)
@@ -310,15 +326,131 @@ func (p Plot) points(rows [][]any, x, y int) (points plotter.XYs) {
 	return points
 }
 
-func colour(i int) color.Color { return plotutil.DarkColors[i%len(plotutil.DarkColors)] }
+// measured are the rows that have a number to draw.
+func (f *Fig) measured(p Plot, rows [][]any) (out [][]any) {
+	y := f.Column(p.Y)
+	for _, r := range rows {
+		if _, ok := Number(r[y]); ok {
+			out = append(out, r)
+		}
+	}
+	return out
+}
 
-// mark is another where colours come again.
-func mark(i int) draw.GlyphDrawer { return plotutil.Shape(i + 3*(i/len(plotutil.DarkColors))) }
+// spansDecades tells whether a column's numbers are all above 0, and the largest is a hundred times the least or more.
+func (f *Fig) spansDecades(rows [][]any, column string) bool {
+	least, most := math.Inf(1), 0.0
+	for _, r := range rows {
+		if x, ok := Number(r[f.Column(column)]); ok {
+			least, most = min(least, x), max(most, x)
+		}
+	}
+	return least > 0 && most >= 100*least
+}
+
+const (
+	missingMost    = 3  // reasons that missing tells
+	missingLetters = 90 // of each reason
+)
+
+// missing says why rows have nothing to draw, where the figure has noted it.
+func (f *Fig) missing(p Plot, rows [][]any) string {
+	x, y, note := f.Column(p.X), f.Column(p.Y), f.Column("note")
+	var order []string
+	places := map[string][]string{}
+	for _, r := range rows {
+		if _, ok := Number(r[y]); ok || note < 0 || Cell(r[note]) == "" {
+			continue
+		}
+		who, why := "", Cell(r[note])
+		if p.Series != "" {
+			who = told(p.Series, r[f.Column(p.Series)])
+			why = strings.TrimPrefix(why, who+": ")
+		}
+		if letters := []rune(why); len(letters) > missingLetters {
+			why = strings.TrimSpace(string(letters[:missingLetters])) + " …"
+		}
+		key := who + "\x00" + why
+		if places[key] == nil {
+			order = append(order, key)
+		}
+		if at := told(p.X, r[x]); !slices.Contains(places[key], at) {
+			places[key] = append(places[key], at)
+		}
+	}
+	who := map[string][]string{} // by places and reason
+	var groups []string
+	for _, key := range order {
+		name, why, _ := strings.Cut(key, "\x00")
+		group := strings.Join(places[key], ", ") + " (" + why + ")"
+		if who[group] == nil {
+			groups = append(groups, group)
+		}
+		who[group] = append(who[group], name)
+	}
+	var out []string
+	for _, group := range groups[:min(len(groups), missingMost)] {
+		out = append(out, strings.TrimSpace(strings.Join(who[group], ", ")+" at "+group))
+	}
+	if more := len(groups) - missingMost; more > 0 {
+		out = append(out, fmt.Sprintf("%d more", more))
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	return "No figure: " + strings.Join(out, "; ")
+}
+
+// peers begins the names of what others have made, and of what the machine itself does.
+var peers = regexp.MustCompile(`^(cuckoo|MegaKV|Misra|Go map|CUDA's malloc|Stash|clStash|hybrid|coalesced)\b`)
+
+// palette are colours that also those tell apart who do not see all of them.
+var palette = []color.RGBA{
+	{0x00, 0x72, 0xb2, 255}, {0xd5, 0x5e, 0x00, 255}, {0x00, 0x9e, 0x73, 255}, {0xcc, 0x79, 0xa7, 255}, {0xe6, 0x9f, 0x00, 255}, {0x56, 0xb4, 0xe9, 255},
+	{0x33, 0x22, 0x88, 255}, {0x88, 0x22, 0x55, 255}, {0x99, 0x99, 0x33, 255}, {0x44, 0xaa, 0x99, 255}, {0xaa, 0x44, 0x99, 255}, {0x11, 0x77, 0x33, 255},
+}
+
+// colour is another for each i; behind the palette they get darker.
+func colour(i int) color.Color {
+	c, dark := palette[i%len(palette)], uint8(1+i/len(palette))
+	return color.RGBA{c.R / dark, c.G / dark, c.B / dark, 255}
+}
+
+var greys = []uint8{0x50, 0x80, 0xa8, 0x68, 0x94}
+
+func grey(i int) color.Color { return color.Gray{Y: greys[i%len(greys)]} }
+
+// dashes of lines that have the same, or nearly the same, grey.
+var dashes = [][]vg.Length{nil, {4, 2}, {1.5, 2}, {6, 2, 1.5, 2}, {8, 3}}
+
+// look is how a series is drawn.
+type look struct {
+	color  color.Color
+	dashes []vg.Length
+	mark   draw.GlyphDrawer
+}
+
+// looks are those of series, by their names: peers are grey.
+func looks(names []string) (out []look) {
+	others, own := 0, 0
+	for i, name := range names {
+		if peers.MatchString(name) {
+			out = append(out, look{grey(others), dashes[others%len(dashes)], plotutil.Shape(i)})
+			others++
+		} else {
+			out = append(out, look{colour(own), nil, plotutil.Shape(i)})
+			own++
+		}
+	}
+	return out
+}
 
 func (f *Fig) lines(p Plot, rows [][]any, pic *plot.Plot, legend *plot.Legend) error {
 	x, y := f.Column(p.X), f.Column(p.Y)
 	names, parts := f.series(p, rows)
+	styles := looks(names)
 	var all plotter.XYs
+	bounds := 0
 	for i, part := range parts {
 		points := p.points(part, x, y)
 		if len(points) == 0 {
@@ -329,8 +461,8 @@ func (f *Fig) lines(p Plot, rows [][]any, pic *plot.Plot, legend *plot.Legend) e
 		if err != nil {
 			return err
 		}
-		line.Color, line.Width = colour(i), vg.Points(1.2)
-		marks.Color, marks.Shape, marks.Radius = colour(i), mark(i), vg.Points(3)
+		line.Color, line.Width, line.Dashes = styles[i].color, vg.Points(1.2), styles[i].dashes
+		marks.Color, marks.Shape, marks.Radius = styles[i].color, styles[i].mark, vg.Points(3)
 		if p.Fit {
 			pic.Add(marks)
 			legend.Add(names[i], marks)
@@ -340,7 +472,7 @@ func (f *Fig) lines(p Plot, rows [][]any, pic *plot.Plot, legend *plot.Legend) e
 				legend.Add(names[i], line, marks)
 			}
 		}
-		if whiskers := f.whiskers(p, part, colour(i)); whiskers != nil {
+		if whiskers := f.whiskers(p, part, styles[i].color); whiskers != nil {
 			pic.Add(whiskers)
 		}
 		if bound := p.points(part, x, f.Column(p.Bound)); len(bound) > 0 {
@@ -348,8 +480,11 @@ func (f *Fig) lines(p Plot, rows [][]any, pic *plot.Plot, legend *plot.Legend) e
 			if err != nil {
 				return err
 			}
-			line.Color, line.Dashes = colour(i), []vg.Length{vg.Points(4), vg.Points(3)}
+			line.Color, line.Dashes = grey(1), []vg.Length{vg.Points(4), vg.Points(3)}
 			pic.Add(line)
+			if bounds++; bounds == 1 {
+				defer legend.Add(wrapped(p.Bound, legendLetters), line)
+			}
 		}
 	}
 	if len(all) == 0 {
@@ -370,7 +505,7 @@ func (f *Fig) lines(p Plot, rows [][]any, pic *plot.Plot, legend *plot.Legend) e
 		if err != nil {
 			return err
 		}
-		fit.Dashes = []vg.Length{vg.Points(4), vg.Points(3)}
+		fit.Color, fit.Dashes = grey(1), []vg.Length{vg.Points(4), vg.Points(3)}
 		pic.Add(fit)
 		legend.Add(fmt.Sprintf("fit, r = %.4f,", f.Fit.R), fit)
 		legend.Add(fmt.Sprintf("of %d clusters", f.Fit.Clusters))
@@ -426,38 +561,103 @@ func (f *Fig) ticks(p Plot, all plotter.XYs, pic *plot.Plot) {
 	}
 }
 
-// bars lie on their sides: labels of any length have room then.
-func (f *Fig) bars(p Plot, rows [][]any, pic *plot.Plot, legend *plot.Legend) error {
-	x, y := f.Column(p.X), f.Column(p.Y)
-	labels := f.values(rows, p.X)
-	slices.Reverse(labels) // from the top
+// gap is the room between groups of bars, of which each has 1.
+const gap = 0.8
+
+// bars lie on their sides: labels of any length have room then. It tells how much room they take. Only what was measured, or has a note, takes room.
+func (f *Fig) bars(p Plot, rows [][]any, pic *plot.Plot, legend *plot.Legend) (slots float64, err error) {
+	if len(f.measured(p, rows)) == 0 {
+		return 0, nil
+	}
+	x, y, note := f.Column(p.X), f.Column(p.Y), f.Column("note")
 	names, parts := f.series(p, rows)
-	width := 0.5 * vg.Centimeter * vg.Length(len(rows)) / vg.Length(max(1, len(labels)*len(parts))) // the picture has as much height for each row
-	for i, part := range parts {
-		heights := make(plotter.Values, len(labels))
-		for _, r := range part {
-			heights[slices.Index(labels, r[x])], _ = Number(r[y])
+	styles := looks(names)
+	first := 0.0 // where bars begin
+	if p.LogY {
+		least := math.Inf(1)
+		for _, r := range f.measured(p, rows) {
+			v, _ := Number(r[y])
+			least = min(least, v)
 		}
-		bars, err := plotter.NewBarChart(heights, width)
+		first = math.Pow(10, math.Floor(math.Log10(0.9*least)))
+	}
+	named := make([]bool, len(names))
+	var ticks plot.ConstantTicks
+	none := plotter.XYLabels{}
+	for _, l := range f.values(rows, p.X) {
+		from := slots
+		for i, part := range parts {
+			for _, r := range part {
+				if !equal(r[x], l) {
+					continue
+				}
+				v, ok := Number(r[y])
+				if !ok {
+					if note >= 0 && Cell(r[note]) != "" {
+						slots++
+						none.XYs, none.Labels = append(none.XYs, plotter.XY{X: first, Y: 0.5 - slots}), append(none.Labels, " no figure")
+					}
+					continue
+				}
+				slots++
+				bar, err := plotter.NewPolygon(plotter.XYs{{X: first, Y: 0.05 - slots}, {X: v, Y: 0.05 - slots}, {X: v, Y: 0.95 - slots}, {X: first, Y: 0.95 - slots}})
+				if err != nil {
+					return 0, err
+				}
+				bar.Color, bar.LineStyle.Width = styles[i].color, 0
+				if p.Series == "" && peers.MatchString(Cell(l)) {
+					bar.Color = grey(1)
+				}
+				pic.Add(bar)
+				if p.Series != "" && !named[i] {
+					named[i] = true
+					legend.Add(names[i], bar)
+				}
+				if least, ok := f.number(r, p.Least); ok && least > 0 {
+					most, _ := f.number(r, p.Most)
+					spread, err := plotter.NewLine(plotter.XYs{{X: least, Y: 0.5 - slots}, {X: most, Y: 0.5 - slots}})
+					if err != nil {
+						return 0, err
+					}
+					pic.Add(spread)
+				}
+			}
+		}
+		if slots > from {
+			ticks = append(ticks, plot.Tick{Value: -(from + slots) / 2, Label: told(p.X, l)})
+			slots += gap
+		}
+	}
+	if len(ticks) == 0 {
+		return 0, nil
+	}
+	if len(none.XYs) > 0 {
+		labels, err := plotter.NewLabels(none)
 		if err != nil {
-			return err
+			return 0, err
 		}
-		bars.Horizontal, bars.Color, bars.LineStyle.Width = true, colour(i), 0
-		bars.Offset = width * vg.Length(float64(len(parts)-1)/2-float64(i))
-		pic.Add(bars)
-		if p.Series != "" {
-			legend.Add(names[i], bars)
+		for i := range labels.TextStyle {
+			labels.TextStyle[i].YAlign, labels.TextStyle[i].Color, labels.TextStyle[i].Font.Size = draw.YCenter, grey(0), vg.Points(8)
 		}
+		pic.Add(labels)
 	}
-	text := make([]string, len(labels))
-	for i, l := range labels {
-		text[i] = Cell(l)
-	}
-	pic.NominalY(text...)
+	pic.Y.Tick.Marker, pic.Y.Tick.Length, pic.Y.LineStyle.Width, pic.Y.Tick.LineStyle.Width = ticks, 0, 0, 0
+	pic.Y.Min, pic.Y.Max = gap-slots, 0
 	pic.X.Label.Text, pic.Y.Label.Text = axis(p.Y), ""
 	if p.Facet == "unit" && len(rows) > 0 {
 		pic.X.Label.Text = Cell(rows[0][f.Column(p.Facet)])
 	}
-	pic.X.Min, pic.X.Tick.Marker = min(pic.X.Min, 0), even{}
-	return nil
+	pic.X.Min, pic.X.Tick.Marker = min(pic.X.Min, first), even{}
+	if p.LogY {
+		pic.X.Scale, pic.X.Tick.Marker = plot.LogScale{}, ticker{plot.LogTicks{Prec: -1}}
+	}
+	return slots, nil
+}
+
+// number is a cell of a column that may be none.
+func (f *Fig) number(r []any, column string) (float64, bool) {
+	if c := f.Column(column); column != "" && c >= 0 {
+		return Number(r[c])
+	}
+	return 0, false
 }

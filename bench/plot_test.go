@@ -3,6 +3,7 @@ package bench
 import (
 	"bytes"
 	"encoding/json"
+	"image/color"
 	"image/png"
 	"slices"
 	"strings"
@@ -126,6 +127,78 @@ func TestSlug(t *testing.T) {
 	for in, want := range map[string]string{"gph/10": "gph-10", "µs a call": "s-a-call", "GB/s": "gb-s", "../x": "x"} {
 		if got := slug(in); got != want {
 			t.Errorf("slug(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+// said is all that the first picture of a figure says.
+func said(t *testing.T, fig *Fig) (all string) {
+	t.Helper()
+	files, err := fig.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, _ := texts(t, files[1].Data)
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// Colours come once, but for those of peers, which are grey: of all the figures that are kept, too.
+func TestColours(t *testing.T) {
+	names := []string{"cuckoo", "Go map", "hybrid 8"}
+	for i := range 24 {
+		names = append(names, string(rune('a'+i)))
+	}
+	seen := map[color.Color]bool{}
+	for i, l := range looks(names) {
+		r, g, b, _ := l.color.RGBA()
+		if isGrey := r == g && g == b; isGrey != (i < 3) {
+			t.Errorf("%s has colour %v", names[i], l.color)
+		}
+		if seen[l.color] {
+			t.Errorf("%s has a colour that was before", names[i])
+		}
+		seen[l.color] = true
+	}
+}
+
+// Of two numbers, bars; what was not measured says why, in its place and above; a limit is grey and named.
+func TestBarsOfTwoNumbers(t *testing.T) {
+	fig := &Fig{Name: "two/1", Columns: []string{"devices", "way", "G/s", "note"}, Rows: [][]any{
+		{1, "one", 1.0, ""}, {2, "both", 1.8, ""}, {2, "none", nil, "none: no memory left"}},
+		Plots: []Plot{{Title: "Two", X: "devices", Y: "G/s", Series: "way"}}}
+	all := said(t, fig)
+	for _, want := range []string{"devices 1", "devices 2", "no figure", "No figure: none at devices 2 (no memory left)", "one", "both"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("it does not say %q:\n%s", want, all)
+		}
+	}
+	fig.Rows = append(fig.Rows, []any{3, "both", 2.5, ""})
+	if all := said(t, fig); strings.Contains(all, "devices 2\n") {
+		t.Errorf("of three numbers:\n%s", all)
+	}
+	fig.Rows = fig.Rows[2:3]
+	if all := said(t, fig); !strings.Contains(all, "There are no figures to draw here.") || !strings.Contains(all, "no memory left") {
+		t.Errorf("of none:\n%s", all)
+	}
+}
+
+// What spans decades has a logarithmic axis, lines and bars alike; what does not, or has a 0, has none.
+func TestDecades(t *testing.T) {
+	for _, c := range []struct {
+		least any
+		want  bool
+	}{{0.02, true}, {0.5, false}, {0.0, false}, {nil, false}} {
+		for _, bars := range []bool{true, false} {
+			x := []any{1, 2, 3}
+			if bars {
+				x = []any{"a", "b", "c"}
+			}
+			fig := &Fig{Name: "far/1", Columns: []string{"x", "G/s"}, Rows: [][]any{{x[0], c.least}, {x[1], 10.0}, {x[2], 40.0}},
+				Plots: []Plot{{Title: "Far", X: "x", Y: "G/s"}}}
+			all := said(t, fig)
+			if got := strings.Contains(all, "0.1\n"); got != c.want {
+				t.Errorf("from %v, bars %v: logarithmic %v, want %v:\n%s", c.least, bars, got, c.want, all)
+			}
 		}
 	}
 }
