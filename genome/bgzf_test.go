@@ -57,12 +57,14 @@ func TestReadMembers(t *testing.T) {
 		if err := os.Truncate(file, 15000); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := read([]string{file}, Options{}); err == nil || !strings.Contains(err.Error(), "the gzip data ends too early") {
+		if _, _, err := read([]string{file}, Options{}); err == nil ||
+			!strings.Contains(err.Error(), "the gzip data ends too early") {
 			t.Errorf("%s, cut: %v", name, err)
 		}
 	}
 	broken := put(t, filepath.Join(dir, "broken"), bgzfed(cutUp(q+"@x\nACGT\n+\nII\n", 7000)...))
-	if _, _, err := read([]string{broken}, Options{}); err == nil || !strings.Contains(err.Error(), fmt.Sprintf(":%d: ", strings.Count(q, "\n")+4)) {
+	if _, _, err := read([]string{broken}, Options{}); err == nil ||
+		!strings.Contains(err.Error(), fmt.Sprintf(":%d: ", strings.Count(q, "\n")+4)) {
 		t.Errorf("a broken record: %v", err)
 	}
 	s, err := newStream(t.Context(), []string{broken}, Options{})

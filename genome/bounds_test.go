@@ -24,7 +24,8 @@ func allocated(do func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// A small packed file of blank lines, wherever they stand, costs no more memory than a few chunks, and lines of errors count them.
+// A small packed file of blank lines, wherever they stand, costs no more memory than a few chunks, and lines of errors
+// count them.
 func TestBlankLinesTakeNoMemory(t *testing.T) {
 	dir := t.TempDir()
 	const size = 8 << 20
@@ -44,7 +45,8 @@ func TestBlankLinesTakeNoMemory(t *testing.T) {
 		var got string
 		var err error
 		took := allocated(func() { got, _, err = read([]string{file}, Options{BlockBytes: 1 << 16, Threads: 2}) })
-		if c.says == "" && (err != nil || got != c.want) || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
+		if c.says == "" && (err != nil || got != c.want) || c.says != "" &&
+			(err == nil || !strings.Contains(err.Error(), c.says)) {
 			t.Errorf("%s: %.100q, %v; want %q, %s", name, got, err, c.want, c.says)
 		}
 		if took > 4<<20 {
@@ -70,7 +72,8 @@ func TestLongNames(t *testing.T) {
 		for _, block := range []int{1 << 10, 0} {
 			got, _, err := read([]string{file}, Options{BlockBytes: block})
 			var of *InputError
-			if c.says == "" && (err != nil || got != c.rest) || c.says != "" && (!errors.As(err, &of) || !strings.Contains(err.Error(), c.says) || len(err.Error()) > 300) {
+			if c.says == "" && (err != nil || got != c.rest) || c.says != "" &&
+				(!errors.As(err, &of) || !strings.Contains(err.Error(), c.says) || len(err.Error()) > 300) {
 				t.Errorf("%s, blocks of %d: %.100q, %.300v; want %s", name, block, got, err, c.says)
 			}
 			got, counts, err := read([]string{file}, Options{BlockBytes: block, SkipBroken: true})
@@ -89,8 +92,10 @@ func TestManySmallRecords(t *testing.T) {
 		file := put(t, filepath.Join(dir, name), repeated("", unit, "", size))
 		records, most, blocks, held := int64(0), 0, 0, uint64(0)
 		_, err := Read(t.Context(), []string{file}, Options{BlockBytes: block, Threads: 2}, func(b *Block) error {
-			if b.First != records || len(b.Text) != len(b.Records) || b.Records[0].Start != 0 || b.Records[len(b.Records)-1].End != len(b.Text)-1 {
-				return fmt.Errorf("a block from %d on, of %d records and %d bytes, behind %d", b.First, len(b.Records), len(b.Text), records)
+			if b.First != records || len(b.Text) != len(b.Records) || b.Records[0].Start != 0 ||
+				b.Records[len(b.Records)-1].End != len(b.Text)-1 {
+				return fmt.Errorf("a block from %d on, of %d records and %d bytes, behind %d", b.First, len(b.Records),
+					len(b.Text), records)
 			}
 			records += int64(len(b.Records))
 			most = max(most, len(b.Records))
@@ -132,7 +137,8 @@ func TestRecordsThatMemoryDoesNotHold(t *testing.T) {
 	before := recordRoom
 	defer func() { recordRoom = before }()
 	recordRoom = func() int64 { return 4 << 20 }
-	if _, _, err := read([]string{file}, Options{BlockBytes: 1 << 16}); err == nil || !strings.Contains(err.Error(), "memory") || !errors.Is(err, ErrTooLong) {
+	if _, _, err := read([]string{file}, Options{BlockBytes: 1 << 16}); err == nil ||
+		!strings.Contains(err.Error(), "memory") || !errors.Is(err, ErrTooLong) {
 		t.Error(err)
 	}
 	recordRoom = func() int64 { return 64 << 20 }
@@ -160,16 +166,20 @@ func TestFormatsAreNotMixed(t *testing.T) {
 	} {
 		for kind, content := range map[string]string{"plain": c.text, "packed": gzipped(c.text)} {
 			file := put(t, filepath.Join(dir, "x"), content)
-			for _, o := range []Options{{}, {BlockBytes: 100}, {BlockBytes: 5000, Threads: 3}, {SkipBroken: true}, {SkipBroken: true, BlockBytes: 64}} {
+			for _, o := range []Options{{}, {BlockBytes: 100}, {BlockBytes: 5000, Threads: 3}, {SkipBroken: true},
+				{SkipBroken: true, BlockBytes: 64}} {
 				_, counts, err := read([]string{file}, o)
 				var of *InputError
-				if o.SkipBroken && strings.HasPrefix(name, "fasta") { // the other way round, no line would tell where FASTA begins
+				// the other way round, no line would tell where FASTA begins
+				if o.SkipBroken && strings.HasPrefix(name, "fasta") {
 					if err != nil || counts.Broken != c.headers {
-						t.Errorf("%s, %s, %+v: %v, %d broken records, want %d", name, kind, o, err, counts.Broken, c.headers)
+						t.Errorf("%s, %s, %+v: %v, %d broken records, want %d", name, kind, o, err, counts.Broken,
+							c.headers)
 					}
 					continue
 				}
-				if !errors.As(err, &of) || of.Line != int64(c.line) || of.Input != file || !strings.Contains(err.Error(), c.says) {
+				if !errors.As(err, &of) || of.Line != int64(c.line) || of.Input != file ||
+					!strings.Contains(err.Error(), c.says) {
 					t.Errorf("%s, %s, %+v: %v; want line %d, %s", name, kind, o, err, c.line, c.says)
 				}
 			}

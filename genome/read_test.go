@@ -32,7 +32,8 @@ func read(inputs []string, o Options) (string, Counts, error) {
 		end := 0
 		for _, r := range b.Records {
 			if r.Start != end || b.Text[r.End] != '\n' {
-				return fmt.Errorf("record %s has letters %d to %d, where the one before ends at %d", r.Name, r.Start, r.End, end)
+				return fmt.Errorf("record %s has letters %d to %d, where the one before ends at %d", r.Name, r.Start,
+					r.End, end)
 			}
 			end = r.End + 1
 			fmt.Fprintf(&out, "%s\t%s\n", r.Name, b.Text[r.Start:r.End])
@@ -103,10 +104,12 @@ func TestFormats(t *testing.T) {
 	a, q, want := sample(1, 300)
 	for kind, text := range map[string]string{"fasta": a, "fastq": q} {
 		crlf := strings.ReplaceAll(text, "\n", "\r\n")
-		for name, content := range map[string]string{"plain": text, "crlf": crlf, "unended": strings.TrimRight(text, "\n"), "blank": "\n \r\n" + text + "\n\n",
+		for name, content := range map[string]string{"plain": text, "crlf": crlf,
+			"unended": strings.TrimRight(text, "\n"), "blank": "\n \r\n" + text + "\n\n",
 			"gzip": gzipped(text), "members": gzipped(text[:len(text)/3], text[len(text)/3:]), "padded": gzipped(text) + strings.Repeat("\x00", 700), "zstd": zstded(text)} {
 			file := put(t, filepath.Join(dir, kind+name), content)
-			for _, o := range []Options{{}, {BlockBytes: 1}, {BlockBytes: 100, Threads: 1}, {BlockBytes: 1000, Threads: 3}, {BlockBytes: 20000, Threads: 2, SkipBroken: true},
+			for _, o := range []Options{{}, {BlockBytes: 1}, {BlockBytes: 100, Threads: 1},
+				{BlockBytes: 1000, Threads: 3}, {BlockBytes: 20000, Threads: 2, SkipBroken: true},
 				{BlockBytes: 700, Threads: 9}, {BlockBytes: 5000, Threads: 16}} {
 				got, counts, err := read([]string{file}, o)
 				if err != nil {
@@ -115,7 +118,8 @@ func TestFormats(t *testing.T) {
 				if d := cmp.Diff(want, got); d != "" {
 					t.Fatalf("%s, %s, %+v: %s", kind, name, o, d)
 				}
-				if letters := int64(len(want) - strings.Count(want, "\t")*2 - len(names(want))); counts != (Counts{1, 300, letters, 0}) {
+				if letters := int64(len(want) - strings.Count(want, "\t")*2 - len(names(want))); counts != (Counts{1,
+					300, letters, 0}) {
 					t.Fatalf("%s, %s, %+v: counted %+v, want %d letters", kind, name, o, counts, letters)
 				}
 			}
@@ -216,7 +220,8 @@ func TestBroken(t *testing.T) {
 			}
 		case name == "no quality": // the header of the next is as long as the qualities should be
 		case err != nil || got != c.rest || counts.Broken != c.broken:
-			t.Errorf("%s, skipping broken records: %q, %+v, %v; want %q and %d broken", name, got, counts, err, c.rest, c.broken)
+			t.Errorf("%s, skipping broken records: %q, %+v, %v; want %q and %d broken", name, got, counts, err, c.rest,
+				c.broken)
 		}
 	}
 	for _, input := range []string{dir + "/none", dir + "/none*", t.TempDir()} {
@@ -232,7 +237,8 @@ func TestLineOfError(t *testing.T) {
 	file := put(t, filepath.Join(t.TempDir(), "x"), q+"@last\nACGT\n+\n!\n")
 	for _, size := range []int{1, 50, 1000, 1 << 20} {
 		_, counts, err := read([]string{file}, Options{BlockBytes: size})
-		if want := fmt.Sprintf("%s:%d: 1 qualities for 4 letters", file, strings.Count(q, "\n")+4); err == nil || err.Error() != want {
+		if want := fmt.Sprintf("%s:%d: 1 qualities for 4 letters", file, strings.Count(q, "\n")+4); err == nil ||
+			err.Error() != want {
 			t.Errorf("blocks of %d: %v; want %s", size, err, want)
 		}
 		if size < 1000 && counts.Records < 180 {
@@ -271,7 +277,8 @@ func TestPaired(t *testing.T) {
 		if err != nil || x != want || y != other || c.Records != 400 || c.Inputs != 2 {
 			t.Errorf("blocks of %d: %+v, %v\n%s%s", size, c, err, cmp.Diff(want, x), cmp.Diff(other, y))
 		}
-		for _, c := range []struct{ first, second []string }{{[]string{fa, one}, []string{fq}}, {[]string{fa}, []string{fq, one}}} {
+		for _, c := range []struct{ first, second []string }{{[]string{fa, one}, []string{fq}},
+			{[]string{fa}, []string{fq, one}}} {
 			_, _, _, err := pairs(c.first, c.second, Options{BlockBytes: size})
 			short := c.first[0]
 			if len(c.second) == 1 {
@@ -298,12 +305,15 @@ func TestEnds(t *testing.T) {
 		t.Errorf("%d calls, %v", calls, err)
 	}
 	stop := errors.New("stop")
-	if _, err = Read(t.Context(), []string{file}, Options{BlockBytes: 50}, func(*Block) error { return stop }); err != stop {
+	if _, err = Read(t.Context(), []string{file}, Options{BlockBytes: 50}, func(*Block) error {
+		return stop
+	}); err != stop {
 		t.Error(err)
 	}
 }
 
-// Records of all lengths, blocks of all sizes, and any number of readers: chunks begin in all places of a record, and have several or a part of one.
+// Records of all lengths, blocks of all sizes, and any number of readers: chunks begin in all places of a record, and
+// have several or a part of one.
 func TestChunks(t *testing.T) {
 	dir := t.TempDir()
 	for _, letters := range []int{0, 1, 61, 62, 1500} {
@@ -316,12 +326,14 @@ func TestChunks(t *testing.T) {
 		}
 		for name, text := range map[string]string{"fasta": a.String(), "fastq": q.String()} {
 			file, again := put(t, filepath.Join(dir, name), text), put(t, filepath.Join(dir, name+" again"), text)
-			for _, block := range []int{1, 2, 4, 64, 65, 66, 127, 500, 1 << 12, 1 << 20} { // a record of 61 letters takes 65 bytes of FASTA
+			// a record of 61 letters takes 65 bytes of FASTA
+			for _, block := range []int{1, 2, 4, 64, 65, 66, 127, 500, 1 << 12, 1 << 20} {
 				for _, o := range []Options{{}, {Threads: 16}} {
 					o.BlockBytes = block
 					got, _, err := read([]string{file, again}, o)
 					if err != nil || got != want.String()+want.String() {
-						t.Fatalf("%s of %d letters, %+v: %v, %s", name, letters, o, err, cmp.Diff(want.String()+want.String(), got))
+						t.Fatalf("%s of %d letters, %+v: %v, %s", name, letters, o, err,
+							cmp.Diff(want.String()+want.String(), got))
 					}
 				}
 			}
@@ -332,7 +344,8 @@ func TestChunks(t *testing.T) {
 // Blocks are about as large as they are wanted, wherever the chunks end.
 func TestBlockSizes(t *testing.T) {
 	dir := t.TempDir()
-	for name, record := range map[string]string{"aligned": ">a\n" + strings.Repeat("A", 60) + "\n", "odd": ">abc\n" + strings.Repeat("A", 60) + "\n",
+	for name, record := range map[string]string{"aligned": ">a\n" + strings.Repeat("A", 60) + "\n", "odd": ">abc\n" +
+		strings.Repeat("A", 60) + "\n",
 		"fastq": "@a\n" + strings.Repeat("A", 60) + "\n+\n" + strings.Repeat("F", 60) + "\n"} {
 		file := put(t, filepath.Join(dir, name), strings.Repeat(record, 1000))
 		for _, block := range []int{1, 64, 128, 1000} {
@@ -350,7 +363,8 @@ func TestBlockSizes(t *testing.T) {
 	}
 }
 
-// A file that others change while it is read: its records come up to where it was changed, and then it ends, or is broken.
+// A file that others change while it is read: its records come up to where it was changed, and then it ends, or is
+// broken.
 func TestChangedMeanwhile(t *testing.T) {
 	_, q, want := sample(7, 4000)
 	more := "@more\nACGT\n+\n!!!!\n"
@@ -369,26 +383,29 @@ func TestChangedMeanwhile(t *testing.T) {
 		for _, threads := range []int{1, 16} {
 			file, changed := put(t, filepath.Join(t.TempDir(), "x"), q), false
 			var got strings.Builder
-			_, err := Read(t.Context(), []string{file}, Options{BlockBytes: 3000, Threads: threads}, func(b *Block) error {
-				defer b.Release()
-				for _, r := range b.Records {
-					fmt.Fprintf(&got, "%s\t%s\n", r.Name, b.Text[r.Start:r.End])
-				}
-				if changed {
-					return nil
-				}
-				changed = true
-				return change(file)
-			})
+			_, err := Read(t.Context(), []string{file}, Options{BlockBytes: 3000, Threads: threads},
+				func(b *Block) error {
+					defer b.Release()
+					for _, r := range b.Records {
+						fmt.Fprintf(&got, "%s\t%s\n", r.Name, b.Text[r.Start:r.End])
+					}
+					if changed {
+						return nil
+					}
+					changed = true
+					return change(file)
+				})
 			var of *InputError
 			if err != nil && !errors.As(err, &of) {
 				t.Errorf("%s, %d threads: %v", name, threads, err)
 			}
 			switch {
-			case name == "longer" && (err != nil || !strings.HasPrefix(got.String(), want) || strings.ReplaceAll(got.String()[len(want):], "more\tACGT\n", "") != ""):
+			case name == "longer" && (err != nil || !strings.HasPrefix(got.String(), want) ||
+				strings.ReplaceAll(got.String()[len(want):], "more\tACGT\n", "") != ""):
 				t.Errorf("%d threads: a file that grew gave other records: %v", threads, err)
 			case name != "longer" && (!strings.HasPrefix(want, got.String()) || len(got.String()) > len(want)*3/4):
-				t.Errorf("%s, %d threads: %d bytes of records of %d, and they are not those of the file", name, threads, got.Len(), len(want))
+				t.Errorf("%s, %d threads: %d bytes of records of %d, and they are not those of the file", name, threads,
+					got.Len(), len(want))
 			}
 		}
 	}
@@ -418,12 +435,13 @@ func TestLeavesNothing(t *testing.T) {
 	for calls := range 4 {
 		stop := errors.New("stop")
 		n := 0
-		_, err := Read(t.Context(), []string{file, file, file, file}, Options{BlockBytes: 1000, Threads: 16}, func(*Block) error {
-			if n++; n > 100*calls {
-				return stop
-			}
-			return nil
-		})
+		_, err := Read(t.Context(), []string{file, file, file, file}, Options{BlockBytes: 1000, Threads: 16},
+			func(*Block) error {
+				if n++; n > 100*calls {
+					return stop
+				}
+				return nil
+			})
 		if err != stop {
 			t.Error(err)
 		}
@@ -439,7 +457,8 @@ func TestLeavesNothing(t *testing.T) {
 // FuzzRead: what is read does not depend on how the text is cut, and is what a plain reading of the lines gives.
 func FuzzRead(f *testing.F) {
 	a, q, _ := sample(6, 5)
-	for _, text := range []string{a, q, "", "\n", ">", "@", ">a", ">\n>\n", "@\n\n+\n", "@a\r\nA\r\n+\r\n@\r\n", "@a\nA\n+\n@\n@b\nA\n+\n@\n", gzipped(a), zstded(q), ">a\x00\nA\n>b\nC\x00"} {
+	for _, text := range []string{a, q, "", "\n", ">", "@", ">a", ">\n>\n", "@\n\n+\n", "@a\r\nA\r\n+\r\n@\r\n",
+		"@a\nA\n+\n@\n@b\nA\n+\n@\n", gzipped(a), zstded(q), ">a\x00\nA\n>b\nC\x00"} {
 		f.Add([]byte(text), uint16(7), false)
 	}
 	f.Add([]byte("\x1f\x8b\b\x0000000020000"), uint16(3), true) // unpacks to what is neither, and is cut off
@@ -451,7 +470,8 @@ func FuzzRead(f *testing.F) {
 		}
 		put(t, file, string(text))
 		whole, counts, err := read([]string{file}, Options{BlockBytes: 1 << 17, Threads: 1, SkipBroken: skip})
-		cut, other, also := read([]string{file}, Options{BlockBytes: int(size), Threads: 1 + int(size)%16, SkipBroken: skip})
+		cut, other, also := read([]string{file}, Options{BlockBytes: int(size), Threads: 1 + int(size)%16,
+			SkipBroken: skip})
 		if err == nil && counts.Broken == 0 && (also != nil || cut != whole || other != counts) {
 			t.Fatalf("in blocks of %d: %v, %+v\n%q\nwhole: %+v\n%q", size, also, other, cut, counts, whole)
 		}
@@ -508,7 +528,8 @@ func benchmarkFiles(b *testing.B) map[string]string {
 		fmt.Fprintf(&q, "@read.%d/1\n%s\n+\n%s\n", i, letters[i:i+150], strings.Repeat("F", 150))
 	}
 	files := map[string]string{}
-	for name, text := range map[string]string{"fasta": a.String(), "fastq": q.String(), "chromosome": ">" + strings.ReplaceAll(a.String(), ">", "")} {
+	for name, text := range map[string]string{"fasta": a.String(), "fastq": q.String(), "chromosome": ">" +
+		strings.ReplaceAll(a.String(), ">", "")} {
 		files[name] = put(b, filepath.Join(dir, name), text)
 	}
 	return files
@@ -531,7 +552,10 @@ func BenchmarkRead(b *testing.B) {
 					b.SetBytes(size(b, file))
 					for b.Loop() {
 						o := Options{Threads: threads, BlockBytes: block}
-						if _, err := Read(b.Context(), []string{file}, o, func(x *Block) error { x.Release(); return nil }); err != nil {
+						if _, err := Read(b.Context(), []string{file}, o, func(x *Block) error {
+							x.Release()
+							return nil
+						}); err != nil {
 							b.Fatal(err)
 						}
 					}
@@ -597,7 +621,8 @@ func TestInterleaved(t *testing.T) {
 				}
 				for i, r := range a.Records {
 					m := b.Records[i]
-					got = append(got, fmt.Sprintf("%s\t%s\n", r.Name, a.Text[r.Start:r.End]), fmt.Sprintf("%s\t%s\n", m.Name, b.Text[m.Start:m.End]))
+					got = append(got, fmt.Sprintf("%s\t%s\n", r.Name, a.Text[r.Start:r.End]),
+						fmt.Sprintf("%s\t%s\n", m.Name, b.Text[m.Start:m.End]))
 				}
 				a.Release()
 				b.Release()
@@ -612,7 +637,8 @@ func TestInterleaved(t *testing.T) {
 		}
 	}
 	o := Options{Open: opened(map[string]string{"in": ">a\nA\n>b\nC\n>c\nG\n"})}
-	if _, err := ReadInterleaved(t.Context(), []string{"in"}, o, func(a, b *Block) error { return nil }); err == nil || !strings.Contains(err.Error(), `in: "c", the last record, has no mate`) {
+	if _, err := ReadInterleaved(t.Context(), []string{"in"}, o, func(a, b *Block) error { return nil }); err == nil ||
+		!strings.Contains(err.Error(), `in: "c", the last record, has no mate`) {
 		t.Error(err)
 	}
 }
@@ -631,7 +657,8 @@ func TestBounds(t *testing.T) {
 		"blank":                {strings.Repeat("\n", 1<<20), 100, "too long"},
 		"name":                 {">" + strings.Repeat("A", 1<<20), 100, "too long"},
 	} {
-		_, _, err := read([]string{"in"}, Options{BlockBytes: 1 << 12, MaxLetters: c.most, Open: opened(map[string]string{"in": c.text})})
+		_, _, err := read([]string{"in"}, Options{BlockBytes: 1 << 12, MaxLetters: c.most,
+			Open: opened(map[string]string{"in": c.text})})
 		switch {
 		case c.says == "" && err != nil:
 			t.Errorf("%s: %v", name, err)
@@ -639,7 +666,9 @@ func TestBounds(t *testing.T) {
 			t.Errorf("%s: %v, want %s", name, err, c.says)
 		}
 	}
-	if _, _, err := read([]string{"in"}, Options{Open: func(string) (io.ReadCloser, error) { return nil, io.ErrClosedPipe }}); !errors.Is(err, io.ErrClosedPipe) {
+	if _, _, err := read([]string{"in"}, Options{Open: func(string) (io.ReadCloser, error) {
+		return nil, io.ErrClosedPipe
+	}}); !errors.Is(err, io.ErrClosedPipe) {
 		t.Error(err)
 	}
 }
@@ -660,7 +689,8 @@ func TestForeign(t *testing.T) {
 	for _, f := range foreign {
 		file := put(t, filepath.Join(dir, "x"), f.first+">a\nACGT\n")
 		for _, skip := range []bool{false, true} {
-			if _, _, err := read([]string{file}, Options{SkipBroken: skip}); err == nil || !strings.Contains(err.Error(), f.what) {
+			if _, _, err := read([]string{file}, Options{SkipBroken: skip}); err == nil ||
+				!strings.Contains(err.Error(), f.what) {
 				t.Errorf("%q: %v, want %s", f.first, err, f.what)
 			}
 		}
@@ -679,14 +709,16 @@ func TestCutGzip(t *testing.T) {
 		for n := 2; n < b.Len(); n++ {
 			put(t, file, before+b.String()[:n])
 			for _, skip := range []bool{false, true} {
-				if _, _, err := read([]string{file}, Options{SkipBroken: skip}); err == nil || !strings.Contains(err.Error(), "ends too early") {
+				if _, _, err := read([]string{file}, Options{SkipBroken: skip}); err == nil ||
+					!strings.Contains(err.Error(), "ends too early") {
 					t.Errorf("%d bytes behind %d: %v", n, len(before), err)
 				}
 			}
 		}
 		for _, tail := range []string{"\n", "x", "\x00\n", "xy"} {
 			put(t, file, before+b.String()+tail)
-			if _, _, err := read([]string{file}, Options{}); err == nil || !strings.Contains(err.Error(), "other data stands behind it") {
+			if _, _, err := read([]string{file}, Options{}); err == nil ||
+				!strings.Contains(err.Error(), "other data stands behind it") {
 				t.Errorf("%q behind: %v", tail, err)
 			}
 		}

@@ -29,15 +29,21 @@ func soundFile(t testing.TB, suffix string) []byte {
 	t.Helper()
 	r := rand.New(rand.NewPCG(7, 8))
 	words := &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.BinaryTypes.String}
-	types := []arrow.DataType{arrow.BinaryTypes.String, words, arrow.ListOf(arrow.BinaryTypes.Binary), arrow.FixedWidthTypes.Boolean,
-		arrow.StructOf(arrow.Field{Name: "x", Type: arrow.PrimitiveTypes.Int32, Nullable: true}, arrow.Field{Name: "y", Type: arrow.BinaryTypes.String, Nullable: true})}
+	types := []arrow.DataType{arrow.BinaryTypes.String, words, arrow.ListOf(arrow.BinaryTypes.Binary),
+		arrow.FixedWidthTypes.Boolean,
+		arrow.StructOf(arrow.Field{Name: "x", Type: arrow.PrimitiveTypes.Int32, Nullable: true},
+			arrow.Field{Name: "y", Type: arrow.BinaryTypes.String, Nullable: true})}
 	switch format, _ := named("x" + suffix); {
 	case format.text():
-		types = []arrow.DataType{arrow.BinaryTypes.String, arrow.PrimitiveTypes.Float64, arrow.FixedWidthTypes.Date32, arrow.FixedWidthTypes.Boolean}
+		types = []arrow.DataType{arrow.BinaryTypes.String, arrow.PrimitiveTypes.Float64, arrow.FixedWidthTypes.Date32,
+			arrow.FixedWidthTypes.Boolean}
 	case format == Arrow:
-		types = append(types, arrow.BinaryTypes.LargeString, arrow.BinaryTypes.StringView, arrow.LargeListOf(arrow.PrimitiveTypes.Int8), arrow.Null,
-			arrow.RunEndEncodedOf(arrow.PrimitiveTypes.Int16, arrow.BinaryTypes.String), arrow.FixedSizeListOf(3, arrow.PrimitiveTypes.Int16),
-			arrow.DenseUnionOf([]arrow.Field{{Name: "a", Type: arrow.PrimitiveTypes.Int32, Nullable: true}, {Name: "b", Type: arrow.BinaryTypes.String, Nullable: true}}, []arrow.UnionTypeCode{3, 7}),
+		types = append(types, arrow.BinaryTypes.LargeString, arrow.BinaryTypes.StringView,
+			arrow.LargeListOf(arrow.PrimitiveTypes.Int8), arrow.Null,
+			arrow.RunEndEncodedOf(arrow.PrimitiveTypes.Int16, arrow.BinaryTypes.String), arrow.FixedSizeListOf(3,
+				arrow.PrimitiveTypes.Int16),
+			arrow.DenseUnionOf([]arrow.Field{{Name: "a", Type: arrow.PrimitiveTypes.Int32, Nullable: true},
+				{Name: "b", Type: arrow.BinaryTypes.String, Nullable: true}}, []arrow.UnionTypeCode{3, 7}),
 			arrow.ListViewOf(arrow.PrimitiveTypes.Int32))
 	}
 	n := 40
@@ -45,10 +51,12 @@ func soundFile(t testing.TB, suffix string) []byte {
 	for i := range n {
 		k.Append(int64(i / 2))
 	}
-	fields, cols := []arrow.Field{{Name: "k", Type: arrow.PrimitiveTypes.Int64, Nullable: true}}, []arrow.Array{k.NewArray()}
+	fields, cols := []arrow.Field{{Name: "k", Type: arrow.PrimitiveTypes.Int64, Nullable: true}},
+		[]arrow.Array{k.NewArray()}
 	for i, typ := range types {
 		a := randomArray(r, typ, 2*n)
-		fields, cols = append(fields, arrow.Field{Name: fmt.Sprint("c", i), Type: typ, Nullable: true}), append(cols, array.NewSlice(a, 0, int64(n)))
+		fields, cols = append(fields, arrow.Field{Name: fmt.Sprint("c", i), Type: typ, Nullable: true}), append(cols,
+			array.NewSlice(a, 0, int64(n)))
 	}
 	schema := arrow.NewSchema(fields, nil)
 	rr, err := array.NewRecordReader(schema, []arrow.RecordBatch{array.NewRecordBatch(schema, cols, int64(n))})
@@ -136,7 +144,8 @@ func TestFlippedBits(t *testing.T) {
 			}
 		}
 		for cut := 0; cut < len(b); cut += 1 + len(b)/100 {
-			if joinBroken(t, dir, suffix, b[:cut]) == nil && suffix != ".csv" && suffix != ".tsv" && !bytes.HasSuffix(bytes.TrimSpace(b[:cut]), []byte("}")) {
+			if joinBroken(t, dir, suffix, b[:cut]) == nil && suffix != ".csv" && suffix != ".tsv" &&
+				!bytes.HasSuffix(bytes.TrimSpace(b[:cut]), []byte("}")) {
 				t.Errorf("%s: %d bytes of %d are joined", suffix, cut, len(b))
 			}
 		}
@@ -144,8 +153,8 @@ func TestFlippedBits(t *testing.T) {
 	}
 }
 
-// Bits of every byte of the metadata are flipped: what the library makes of some (slices of 60 GB, fields within themselves)
-// ends a process, and no recover stops it.
+// Bits of every byte of the metadata are flipped: what the library makes of some (slices of 60 GB, fields within
+// themselves) ends a process, and no recover stops it.
 func TestMetadataThatLeadsAnywhere(t *testing.T) {
 	b := soundFile(t, ".arrow")
 	footer := len(b) - 10 - int(binary.LittleEndian.Uint32(b[len(b)-10:]))
@@ -232,7 +241,8 @@ func TestPanicsAreErrors(t *testing.T) {
 		}},
 	} {
 		o := tuned{Options{On: []Pair{{"k", "k"}}, Progress: c.progress}, tuning{makers: fakeMakers, batch: 10}}
-		if _, err := joinWith(context.Background(), nil, c.build, c.probe, o, c.sink); err == nil || !strings.Contains(err.Error(), "a broken") {
+		if _, err := joinWith(context.Background(), nil, c.build, c.probe, o, c.sink); err == nil ||
+			!strings.Contains(err.Error(), "a broken") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -255,19 +265,23 @@ func TestOffsetsThatPointAnywhere(t *testing.T) {
 		k := array.NewInt64Builder(mem)
 		k.AppendValues([]int64{1, 2}, nil)
 		schema := arrow.NewSchema([]arrow.Field{{Name: "k", Type: i64}, {Name: "v", Type: v.DataType()}}, nil)
-		rr, err := array.NewRecordReader(schema, []arrow.RecordBatch{array.NewRecordBatch(schema, []arrow.Array{k.NewArray(), v}, 2)})
+		rr, err := array.NewRecordReader(schema,
+			[]arrow.RecordBatch{array.NewRecordBatch(schema, []arrow.Array{k.NewArray(), v}, 2)})
 		if err != nil {
 			t.Fatal(err)
 		}
 		probe := reader(t, []column{{"k", i64, []any{2, 1, 2}}})
-		_, err = joinWith(context.Background(), nil, rr, probe, tuned{Options{On: []Pair{{"k", "k"}}}, tuning{makers: fakeMakers}}, func(arrow.RecordBatch) error { return nil })
-		if err == nil || !strings.Contains(err.Error(), `column "v"`) || !strings.Contains(err.Error(), "a value that goes from") {
+		_, err = joinWith(context.Background(), nil, rr, probe, tuned{Options{On: []Pair{{"k", "k"}}},
+			tuning{makers: fakeMakers}}, func(arrow.RecordBatch) error { return nil })
+		if err == nil || !strings.Contains(err.Error(), `column "v"`) ||
+			!strings.Contains(err.Error(), "a value that goes from") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// TestParquetThatCountsWrongly changes the number of rows in a file's footer: rows that are missing must not pass in silence.
+// TestParquetThatCountsWrongly changes the number of rows in a file's footer: rows that are missing must not pass in
+// silence.
 func TestParquetThatCountsWrongly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "in.parquet")
 	write(t, path, reader(t, []column{{"k", arrow.PrimitiveTypes.Int64, make([]any, 100)}}))

@@ -68,7 +68,8 @@ func TestChoice(t *testing.T) {
 		build.Close()
 		probe.Close()
 	}
-	o := Options{Build: filepath.Join(dir, "far.parquet"), Probe: filepath.Join(dir, "close.csv"), Out: filepath.Join(dir, "o.csv"), On: []Pair{{"k", "k"}}, Device: "cuda:7"}
+	o := Options{Build: filepath.Join(dir, "far.parquet"), Probe: filepath.Join(dir, "close.csv"),
+		Out: filepath.Join(dir, "o.csv"), On: []Pair{{"k", "k"}}, Device: "cuda:7"}
 	no := errors.New("no such device")
 	asked := ""
 	o.Open = func(name, _ string) ([]*device.Device, error) { asked = name; return nil, no }
@@ -90,7 +91,8 @@ func TestChoice(t *testing.T) {
 		t.Errorf("the device is still open: %v", err)
 	}
 	o.Open = func(string, string) ([]*device.Device, error) { panic("broken") }
-	if _, err := Run(t.Context(), nil, o); err == nil || !strings.Contains(err.Error(), "opening the device broke off") {
+	if _, err := Run(t.Context(), nil, o); err == nil ||
+		!strings.Contains(err.Error(), "opening the device broke off") {
 		t.Error(err)
 	}
 	leftBehind(t, dir, "close.parquet", "closer.parquet", "far.parquet", "close.csv", "o.csv")

@@ -31,12 +31,17 @@ import (
 // columnTypes are those that vecs hold, one of each form, and some that they do not.
 func columnTypes() []arrow.DataType {
 	return []arrow.DataType{
-		arrow.PrimitiveTypes.Int32, arrow.PrimitiveTypes.Int64, arrow.PrimitiveTypes.Uint16, arrow.PrimitiveTypes.Uint32, arrow.PrimitiveTypes.Uint64,
-		arrow.PrimitiveTypes.Float32, arrow.PrimitiveTypes.Float64, arrow.BinaryTypes.String, arrow.BinaryTypes.LargeString, arrow.BinaryTypes.Binary,
-		arrow.FixedWidthTypes.Date32, arrow.FixedWidthTypes.Timestamp_us, arrow.FixedWidthTypes.Time32ms, &arrow.FixedSizeBinaryType{ByteWidth: 5},
-		&arrow.Decimal128Type{Precision: 7, Scale: 2}, &arrow.Decimal128Type{Precision: 15, Scale: 2}, &arrow.Decimal128Type{Precision: 30, Scale: 2},
+		arrow.PrimitiveTypes.Int32, arrow.PrimitiveTypes.Int64, arrow.PrimitiveTypes.Uint16,
+		arrow.PrimitiveTypes.Uint32, arrow.PrimitiveTypes.Uint64,
+		arrow.PrimitiveTypes.Float32, arrow.PrimitiveTypes.Float64, arrow.BinaryTypes.String,
+		arrow.BinaryTypes.LargeString, arrow.BinaryTypes.Binary,
+		arrow.FixedWidthTypes.Date32, arrow.FixedWidthTypes.Timestamp_us, arrow.FixedWidthTypes.Time32ms,
+		&arrow.FixedSizeBinaryType{ByteWidth: 5},
+		&arrow.Decimal128Type{Precision: 7, Scale: 2}, &arrow.Decimal128Type{Precision: 15, Scale: 2},
+		&arrow.Decimal128Type{Precision: 30, Scale: 2},
 		&arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int16, ValueType: arrow.BinaryTypes.String},
-		arrow.FixedWidthTypes.Boolean, arrow.ListOf(arrow.BinaryTypes.String), arrow.StructOf(arrow.Field{Name: "a", Type: arrow.PrimitiveTypes.Int32, Nullable: true}),
+		arrow.FixedWidthTypes.Boolean, arrow.ListOf(arrow.BinaryTypes.String),
+		arrow.StructOf(arrow.Field{Name: "a", Type: arrow.PrimitiveTypes.Int32, Nullable: true}),
 	}
 }
 
@@ -72,13 +77,17 @@ func few(t testing.TB, r *rand.Rand, typ arrow.DataType, n int, nulls bool) arro
 	return array.MakeFromData(d)
 }
 
-// writeAnyhow writes a Parquet file by the library, in row groups of at most so many rows, its pages in any form that it knows.
+// writeAnyhow writes a Parquet file by the library, in row groups of at most so many rows, its pages in any form that
+// it knows.
 func writeAnyhow(t testing.TB, r *rand.Rand, path string, rec arrow.RecordBatch, rows int64) {
 	t.Helper()
 	options := []parquet.WriterProperty{
-		parquet.WithVersion(parquet.V2_LATEST), parquet.WithMaxRowGroupLength(rows), parquet.WithStoreDecimalAsInteger(r.IntN(2) == 0),
-		parquet.WithCompression([]compress.Compression{compress.Codecs.Uncompressed, compress.Codecs.Snappy, compress.Codecs.Zstd, compress.Codecs.Gzip}[r.IntN(4)]),
-		parquet.WithDataPageSize(int64(1 + r.IntN(2000))), parquet.WithBatchSize(int64(1 + r.IntN(64))), parquet.WithDictionaryDefault(r.IntN(4) > 0),
+		parquet.WithVersion(parquet.V2_LATEST), parquet.WithMaxRowGroupLength(rows),
+		parquet.WithStoreDecimalAsInteger(r.IntN(2) == 0),
+		parquet.WithCompression([]compress.Compression{compress.Codecs.Uncompressed, compress.Codecs.Snappy,
+			compress.Codecs.Zstd, compress.Codecs.Gzip}[r.IntN(4)]),
+		parquet.WithDataPageSize(int64(1 + r.IntN(2000))), parquet.WithBatchSize(int64(1 + r.IntN(64))),
+		parquet.WithDictionaryDefault(r.IntN(4) > 0),
 		parquet.WithDictionaryPageSizeLimit(int64(1 + r.IntN(400))), parquet.WithPageIndexEnabled(r.IntN(2) == 0),
 	}
 	if r.IntN(2) == 0 {
@@ -106,7 +115,8 @@ func writeAnyhow(t testing.TB, r *rand.Rand, path string, rec arrow.RecordBatch,
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := pqarrow.NewFileWriter(rec.Schema(), f, parquet.NewWriterProperties(options...), pqarrow.NewArrowWriterProperties(pqarrow.WithStoreSchema()))
+	w, err := pqarrow.NewFileWriter(rec.Schema(), f, parquet.NewWriterProperties(options...),
+		pqarrow.NewArrowWriterProperties(pqarrow.WithStoreSchema()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +149,8 @@ func side(t testing.TB, r *rand.Rand, letter string, n, keys, columns int) arrow
 			k.Append(v * spread)
 		}
 	}
-	fields, cols := []arrow.Field{{Name: letter + "k", Type: arrow.PrimitiveTypes.Int64, Nullable: true}}, []arrow.Array{k.NewArray()}
+	fields, cols := []arrow.Field{{Name: letter + "k", Type: arrow.PrimitiveTypes.Int64, Nullable: true}},
+		[]arrow.Array{k.NewArray()}
 	types := columnTypes()
 	for c := range columns {
 		typ := types[r.IntN(len(types))]
@@ -219,8 +230,9 @@ func sameRows(t testing.TB, what string, got, want [][]string) {
 	}
 }
 
-// TestColumns joins Parquet files written in all the library's ways, of random columns, and compares with the definition: all kinds, with one
-// thread and with many, which write the same bytes; counts, limits, selections and what goes nowhere.
+// TestColumns joins Parquet files written in all the library's ways, of random columns, and compares with the
+// definition: all kinds, with one thread and with many, which write the same bytes; counts, limits, selections and what
+// goes nowhere.
 func TestColumns(t *testing.T) { everyDevice(t, columnJoins) }
 
 func columnJoins(t *testing.T, d *device.Device) {
@@ -242,7 +254,8 @@ func columnJoins(t *testing.T, d *device.Device) {
 		writeAnyhow(t, r, bf, build, int64(1+r.IntN(200)))
 		writeAnyhow(t, r, pf, probe, int64(1+r.IntN(400)))
 		how := How(seed % len(hows))
-		o := tuned{Options{Build: bf, Probe: pf, Out: filepath.Join(dir, "o.parquet"), On: []Pair{{"bk", "pk"}}, How: how}, tuning{groups: [2]int{1 + r.IntN(60), 100 + r.IntN(300)}, part: -1}}
+		o := tuned{Options{Build: bf, Probe: pf, Out: filepath.Join(dir, "o.parquet"), On: []Pair{{"bk", "pk"}},
+			How: how}, tuning{groups: [2]int{1 + r.IntN(60), 100 + r.IntN(300)}, part: -1}}
 		what := fmt.Sprintf("seed %d, %v of %s and %s", seed, how, build.Schema(), probe.Schema())
 		want := expected(t, build, probe, how)
 		var first []byte
@@ -268,7 +281,8 @@ func columnJoins(t *testing.T, d *device.Device) {
 			}
 		}
 		mixed := o // from a file of another format, and to one
-		mixed.Build, mixed.Out = filepath.Join(dir, "b.arrow"), filepath.Join(dir, "mixed"+[]string{".parquet", ".arrow"}[seed/6%2])
+		mixed.Build, mixed.Out = filepath.Join(dir, "b.arrow"), filepath.Join(dir,
+			"mixed"+[]string{".parquet", ".arrow"}[seed/6%2])
 		rr, err := array.NewRecordReader(build.Schema(), []arrow.RecordBatch{build})
 		if err != nil {
 			t.Fatal(err)
@@ -280,7 +294,8 @@ func columnJoins(t *testing.T, d *device.Device) {
 		_, got := read(t, mixed.Out)
 		sameRows(t, what+", from Arrow", got, want)
 		folders := o // several files a side
-		folders.Build, folders.Probe, folders.Out = filepath.Join(dir, "bs"), filepath.Join(dir, "ps"), filepath.Join(dir, "folders.parquet")
+		folders.Build, folders.Probe, folders.Out = filepath.Join(dir, "bs"), filepath.Join(dir, "ps"),
+			filepath.Join(dir, "folders.parquet")
 		for path, rec := range map[string]arrow.RecordBatch{folders.Build: build, folders.Probe: probe} {
 			if err := os.Mkdir(path, 0o777); err != nil {
 				t.Fatal(err)
@@ -349,12 +364,14 @@ func groupsOf(t testing.TB, path string, column int) (rows []int64, codecs []com
 		if err != nil {
 			t.Fatal(err)
 		}
-		rows, codecs, sizes = append(rows, f.MetaData().RowGroup(g).NumRows()), append(codecs, c.Compression()), append(sizes, c.TotalCompressedSize())
+		rows, codecs, sizes = append(rows, f.MetaData().RowGroup(g).NumRows()), append(codecs, c.Compression()),
+			append(sizes, c.TotalCompressedSize())
 	}
 	return rows, codecs, sizes
 }
 
-// Row groups that stay whole are copied as they stand, unless another compression is asked for; those that no key can match are skipped.
+// Row groups that stay whole are copied as they stand, unless another compression is asked for; those that no key can
+// match are skipped.
 func TestWholeRowGroups(t *testing.T) {
 	dir := t.TempDir()
 	i64 := arrow.PrimitiveTypes.Int64
@@ -377,7 +394,9 @@ func TestWholeRowGroups(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := pqarrow.NewFileWriter(r.Schema(), f, parquet.NewWriterProperties(parquet.WithCompression(compress.Codecs.Gzip), parquet.WithMaxRowGroupLength(250)), pqarrow.DefaultWriterProps())
+	w, err := pqarrow.NewFileWriter(r.Schema(), f,
+		parquet.NewWriterProperties(parquet.WithCompression(compress.Codecs.Gzip), parquet.WithMaxRowGroupLength(250)),
+		pqarrow.DefaultWriterProps())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -391,15 +410,18 @@ func TestWholeRowGroups(t *testing.T) {
 	write(t, build, reader(t, []column{{"k", i64, number(250, 500)}, {"v", i64, number(0, 500)}}))
 	_, _, had := groupsOf(t, probe, 1)
 	out := filepath.Join(dir, "o.parquet")
-	s, err := runWith(t.Context(), nil, tuned{Options{Build: build, Probe: probe, Out: out, On: []Pair{{"k", "k"}}}, tuning{makers: fakeMakers, groups: [2]int{10, 400}}})
+	s, err := runWith(t.Context(), nil, tuned{Options{Build: build, Probe: probe, Out: out, On: []Pair{{"k", "k"}}},
+		tuning{makers: fakeMakers, groups: [2]int{10, 400}}})
 	if err != nil || s.OutRows != 500 || s.Skipped != 2 {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	rows, codecs, sizes := groupsOf(t, out, 1)
-	if fmt.Sprint(rows) != "[250 250]" || codecs[0] != compress.Codecs.Gzip || sizes[0] != had[1] || sizes[1] != had[2] {
+	if fmt.Sprint(rows) != "[250 250]" || codecs[0] != compress.Codecs.Gzip || sizes[0] != had[1] ||
+		sizes[1] != had[2] {
 		t.Errorf("rows %v, %v, of %v bytes; the probe's have %v", rows, codecs, sizes, had)
 	}
-	if _, err = runWith(t.Context(), nil, tuned{Options{Build: build, Probe: probe, Out: out, On: []Pair{{"k", "k"}}, Compression: "zstd"}, tuning{makers: fakeMakers}}); err != nil {
+	if _, err = runWith(t.Context(), nil, tuned{Options{Build: build, Probe: probe, Out: out, On: []Pair{{"k", "k"}},
+		Compression: "zstd"}, tuning{makers: fakeMakers}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, codecs, _ := groupsOf(t, out, 1); codecs[0] == compress.Codecs.Gzip {
@@ -411,11 +433,13 @@ func TestWholeRowGroups(t *testing.T) {
 			t.Fatalf("row %d: %v", i, row)
 		}
 	}
-	_, err = runWith(t.Context(), nil, tuned{Options{Build: build, Probe: probe, Out: filepath.Join(dir, "o.csv"), On: []Pair{{"k", "k"}}, Compression: "lz4"}, tuning{makers: fakeMakers}})
+	_, err = runWith(t.Context(), nil, tuned{Options{Build: build, Probe: probe, Out: filepath.Join(dir, "o.csv"),
+		On: []Pair{{"k", "k"}}, Compression: "lz4"}, tuning{makers: fakeMakers}})
 	if err == nil || !strings.Contains(err.Error(), "csv compressed with lz4") {
 		t.Error(err)
 	}
-	_, err = runWith(t.Context(), nil, tuned{Options{Build: build, Probe: probe, Out: out, On: []Pair{{"k", "k"}}, Compression: "rar"}, tuning{makers: fakeMakers}})
+	_, err = runWith(t.Context(), nil, tuned{Options{Build: build, Probe: probe, Out: out, On: []Pair{{"k", "k"}},
+		Compression: "rar"}, tuning{makers: fakeMakers}})
 	if err == nil || !strings.Contains(err.Error(), "want one of snappy") {
 		t.Error(err)
 	}
@@ -432,7 +456,8 @@ func TestCompressions(t *testing.T) {
 	want := expected(t, build, probe, Inner)
 	for _, name := range Compressions() {
 		out := filepath.Join(dir, name+".parquet")
-		if _, err := runWith(t.Context(), nil, tuned{Options{Build: bf, Probe: pf, Out: out, On: []Pair{{"bk", "pk"}}, Compression: name}, tuning{makers: fakeMakers}}); err != nil {
+		if _, err := runWith(t.Context(), nil, tuned{Options{Build: bf, Probe: pf, Out: out, On: []Pair{{"bk", "pk"}},
+			Compression: name}, tuning{makers: fakeMakers}}); err != nil {
 			t.Fatal(name, err)
 		}
 		_, got := read(t, out)
@@ -454,7 +479,8 @@ func leftBehind(t testing.TB, dir string, names ...string) {
 	}
 }
 
-// A join that is cancelled anywhere, or whose progress panics anywhere, ends in an error, with nothing of it left and no goroutine of it running.
+// A join that is cancelled anywhere, or whose progress panics anywhere, ends in an error, with nothing of it left and
+// no goroutine of it running.
 func TestColumnsEndAnywhere(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	r := rand.New(rand.NewPCG(8, 9))
@@ -462,7 +488,8 @@ func TestColumnsEndAnywhere(t *testing.T) {
 	bf, pf := filepath.Join(dir, "b.parquet"), filepath.Join(dir, "p.parquet")
 	writeAnyhow(t, r, bf, side(t, r, "b", 2000, 500, 3), 300)
 	writeAnyhow(t, r, pf, side(t, r, "p", 3000, 500, 5), 100)
-	o := tuned{Options{Build: bf, Probe: pf, Out: filepath.Join(dir, "o.parquet"), On: []Pair{{"bk", "pk"}}, Threads: 4}, tuning{makers: fakeMakers, groups: [2]int{50, 100}}}
+	o := tuned{Options{Build: bf, Probe: pf, Out: filepath.Join(dir, "o.parquet"), On: []Pair{{"bk", "pk"}},
+		Threads: 4}, tuning{makers: fakeMakers, groups: [2]int{50, 100}}}
 	calls := 0
 	o.Progress = func(Progress) { calls++ }
 	if _, err := runWith(t.Context(), nil, o); err != nil {
@@ -486,7 +513,8 @@ func TestColumnsEndAnywhere(t *testing.T) {
 			}
 			_, err := runWith(ctx, nil, o)
 			cancel()
-			if panics && (err == nil || !strings.Contains(err.Error(), "a broken bar")) || !panics && err != nil && !errors.Is(err, context.Canceled) {
+			if panics && (err == nil || !strings.Contains(err.Error(), "a broken bar")) || !panics && err != nil &&
+				!errors.Is(err, context.Canceled) {
 				t.Fatalf("stopped at call %d of %d: %v", at, calls, err)
 			}
 			if err == nil { // cancelled when all was done
@@ -516,7 +544,8 @@ func TestColumnsThatCannotBeWritten(t *testing.T) {
 	bf, pf := filepath.Join(dir, "b.parquet"), filepath.Join(dir, "p.parquet")
 	writeAnyhow(t, r, bf, side(t, r, "b", 200, 50, 3), 300)
 	writeAnyhow(t, r, pf, side(t, r, "p", 3000, 50, 5), 100)
-	o := tuned{Options{Build: bf, Probe: pf, Out: filepath.Join(dir, "o.parquet"), On: []Pair{{"bk", "pk"}}}, tuning{makers: fakeMakers}}
+	o := tuned{Options{Build: bf, Probe: pf, Out: filepath.Join(dir, "o.parquet"), On: []Pair{{"bk", "pk"}}},
+		tuning{makers: fakeMakers}}
 	closed := false
 	o.Progress = func(p Progress) {
 		if p.Stage != "probe" || closed {
@@ -587,7 +616,8 @@ func TestManyToMany(t *testing.T) {
 	}()
 	runtime.GC()
 	for _, out := range []string{os.DevNull, filepath.Join(dir, "o.parquet")} {
-		s, err := runWith(t.Context(), nil, tuned{Options{Build: in, Probe: in, Out: out, On: []Pair{{"k", "k"}}, Threads: 2}, tuning{makers: fakeMakers, groups: [2]int{1 << 15, 1 << 16}}})
+		s, err := runWith(t.Context(), nil, tuned{Options{Build: in, Probe: in, Out: out, On: []Pair{{"k", "k"}},
+			Threads: 2}, tuning{makers: fakeMakers, groups: [2]int{1 << 15, 1 << 16}}})
 		if err != nil || s.OutRows != int64(n*n) {
 			t.Fatal(s, err)
 		}
@@ -685,7 +715,8 @@ func TestRuns(t *testing.T) {
 			}
 		}
 	}
-	for _, b := range [][]byte{{}, {0}, {1}, {2}, {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, {4, 3}} {
+	for _, b := range [][]byte{{}, {0}, {1}, {2}, {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff},
+		{4, 3}} {
 		if out, err := unpackRuns(nil, b, 8, 1); err == nil {
 			t.Errorf("%v gives %v", b, out)
 		}
@@ -695,16 +726,19 @@ func TestRuns(t *testing.T) {
 func TestSelectErrors(t *testing.T) {
 	i64 := arrow.PrimitiveTypes.Int64
 	s := arrow.NewSchema([]arrow.Field{{Name: "k", Type: i64}, {Name: "a", Type: i64}}, nil)
-	for names, want := range map[string]string{"b": `no column "b" to select; its columns: k, a, a_build`, "a,k,a": `column "a" is selected twice`} {
+	for names, want := range map[string]string{"b": `no column "b" to select; its columns: k, a, a_build`,
+		"a,k,a": `column "a" is selected twice`} {
 		selected, err := ParseNames(names)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := OutputSchema(s, s, Options{On: []Pair{{"k", "k"}}, Select: selected}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := OutputSchema(s, s, Options{On: []Pair{{"k", "k"}}, Select: selected}); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", names, err, want)
 		}
 	}
-	for text, want := range map[string]string{"a": "[a]", `a\,b,c\\`: `[a,b c\]`, "": "want names", "a,,b": "want names", `a\x`: "a backslash stands before", `a\`: "a backslash at the end"} {
+	for text, want := range map[string]string{"a": "[a]", `a\,b,c\\`: `[a,b c\]`, "": "want names",
+		"a,,b": "want names", `a\x`: "a backslash stands before", `a\`: "a backslash at the end"} {
 		names, err := ParseNames(text)
 		if got := fmt.Sprint(names); got != want && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%q: %v, %v; want %s", text, names, err, want)

@@ -16,8 +16,8 @@ import (
 	"github.com/warpmap/warpmap/internal/testenv"
 )
 
-// TestSeveralDevices joins over one, two and three devices, with buffers of pinned memory that a row group does not fit into and without, by columns and
-// by batches: the same bytes come out, and the rows are those of the definition.
+// TestSeveralDevices joins over one, two and three devices, with buffers of pinned memory that a row group does not fit
+// into and without, by columns and by batches: the same bytes come out, and the rows are those of the definition.
 func TestSeveralDevices(t *testing.T) {
 	lists := []string{"cpu:0", "cpu:0,cpu:1", "cpu:0,cpu:1,cpu:2"}
 	if gpus, err := device.OpenAll("all"); err == nil {
@@ -53,8 +53,10 @@ func TestSeveralDevices(t *testing.T) {
 		want := expected(t, build, probe, how)
 		var first []byte
 		for i, list := range lists {
-			o := tuned{Options{Build: bf, Probe: pf, Out: filepath.Join(dir, "o"+suffix), On: []Pair{{"bk", "pk"}}, How: how, Table: DefaultTable,
-				Filter: Filter(seed % 3), Threads: 4, Device: list}, tuning{batch: 100, pinned: []int{0, 64, 5}[(seed/3+i)%3], part: -1}}
+			o := tuned{Options{Build: bf, Probe: pf, Out: filepath.Join(dir, "o"+suffix), On: []Pair{{"bk", "pk"}},
+				How: how, Table: DefaultTable,
+				Filter: Filter(seed % 3), Threads: 4, Device: list},
+				tuning{batch: 100, pinned: []int{0, 64, 5}[(seed/3+i)%3], part: -1}}
 			o.Open = func(name, _ string) ([]*device.Device, error) { return device.OpenAll(name) }
 			var own *device.Device
 			if seed%4 == 0 { // devices that are open

@@ -23,7 +23,8 @@ func ExampleJoin() {
 	defer d.Close()
 
 	customers := rows([]string{"id", "name"}, `[{"id": 1, "name": "Ada"}, {"id": 2, "name": "Grace"}]`)
-	orders := rows([]string{"order", "customer"}, `[{"order": 10, "customer": 2}, {"order": 11, "customer": 7}, {"order": 12, "customer": 1}]`)
+	orders := rows([]string{"order", "customer"},
+		`[{"order": 10, "customer": 2}, {"order": 11, "customer": 7}, {"order": 12, "customer": 1}]`)
 	o := join.Options{On: []join.Pair{{Build: "id", Probe: "customer"}}, How: join.Left}
 	s, err := join.Join(context.Background(), d, customers, orders, o, func(rec arrow.RecordBatch) error {
 		for i := range int(rec.NumRows()) {

@@ -29,7 +29,8 @@ func runWith(ctx context.Context, d *device.Device, o tuned) (Summary, error) {
 	return runTuned(ctx, d, o.Options, o.tuning)
 }
 
-func joinWith(ctx context.Context, d *device.Device, build, probe array.RecordReader, o tuned, sink func(arrow.RecordBatch) error) (Summary, error) {
+func joinWith(ctx context.Context, d *device.Device, build, probe array.RecordReader, o tuned,
+	sink func(arrow.RecordBatch) error) (Summary, error) {
 	return joinTuned(ctx, d, build, probe, o.Options, o.tuning, sink)
 }
 

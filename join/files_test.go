@@ -48,13 +48,16 @@ func read(t testing.TB, path string) (*arrow.Schema, [][]string) {
 // TestEveryTypeThroughFiles joins payload columns of every type, from both sides, file to file, in the formats that
 // hold the type.
 func TestEveryTypeThroughFiles(t *testing.T) {
-	notParquet := []arrow.Type{arrow.INTERVAL_MONTHS, arrow.INTERVAL_DAY_TIME, arrow.INTERVAL_MONTH_DAY_NANO, arrow.SPARSE_UNION, arrow.DENSE_UNION,
-		arrow.RUN_END_ENCODED, arrow.LIST_VIEW, arrow.LARGE_LIST_VIEW, arrow.STRING_VIEW, arrow.BINARY_VIEW, arrow.DURATION, arrow.DECIMAL32, arrow.DECIMAL64, arrow.FIXED_SIZE_LIST}
+	notParquet := []arrow.Type{arrow.INTERVAL_MONTHS, arrow.INTERVAL_DAY_TIME, arrow.INTERVAL_MONTH_DAY_NANO,
+		arrow.SPARSE_UNION, arrow.DENSE_UNION,
+		arrow.RUN_END_ENCODED, arrow.LIST_VIEW, arrow.LARGE_LIST_VIEW, arrow.STRING_VIEW, arrow.BINARY_VIEW,
+		arrow.DURATION, arrow.DECIMAL32, arrow.DECIMAL64, arrow.FIXED_SIZE_LIST}
 	for _, typ := range allTypes() {
 		t.Run(typ.String(), func(t *testing.T) {
 			dir := t.TempDir()
 			r := rand.New(rand.NewPCG(3, 4))
-			schema := arrow.NewSchema([]arrow.Field{{Name: "k", Type: arrow.PrimitiveTypes.Int64, Nullable: true}, {Name: "v", Type: typ, Nullable: true}}, nil)
+			schema := arrow.NewSchema([]arrow.Field{{Name: "k", Type: arrow.PrimitiveTypes.Int64, Nullable: true},
+				{Name: "v", Type: typ, Nullable: true}}, nil)
 			// Batches of their own dictionaries.
 			var recs []arrow.RecordBatch
 			for range 3 {
@@ -72,7 +75,8 @@ func TestEveryTypeThroughFiles(t *testing.T) {
 					for _, b := range recs {
 						for j := range int(b.NumRows()) {
 							if p.Column(0).ValueStr(i) == b.Column(0).ValueStr(j) {
-								want = append(want, []string{p.Column(0).ValueStr(i), value(t, p.Column(1), i), value(t, b.Column(1), j)})
+								want = append(want, []string{p.Column(0).ValueStr(i), value(t, p.Column(1), i),
+									value(t, b.Column(1), j)})
 								n++
 							}
 						}
@@ -92,7 +96,9 @@ func TestEveryTypeThroughFiles(t *testing.T) {
 					continue
 				}
 				write(t, in, rr)
-				if _, err := runWith(context.Background(), nil, tuned{Options{Build: in, Probe: in, Out: out, On: []Pair{{"k", "k"}}, How: Left}, tuning{makers: fakeMakers}}); err != nil {
+				if _, err := runWith(context.Background(), nil,
+					tuned{Options{Build: in, Probe: in, Out: out, On: []Pair{{"k", "k"}}, How: Left},
+						tuning{makers: fakeMakers}}); err != nil {
 					t.Fatal(suffix, err)
 				}
 				s, got := read(t, out)
@@ -160,7 +166,8 @@ func TestFormats(t *testing.T) {
 				t.Errorf("%s:\n%v\nwant\n%v", suffix, got, first)
 			}
 			for i, c := range cols {
-				if want := c.typ; s.Field(i).Name != c.name || (rows > 0 || !textual.text()) && !arrow.TypeEqual(s.Field(i).Type, want) {
+				if want := c.typ; s.Field(i).Name != c.name || (rows > 0 || !textual.text()) &&
+					!arrow.TypeEqual(s.Field(i).Type, want) {
 					t.Errorf("%s: column %v, want %s of %s", suffix, s.Field(i), c.name, want)
 				}
 			}
@@ -218,30 +225,34 @@ func TestBadFiles(t *testing.T) {
 			t.Errorf("%s: %v, want %q", c.path, err, c.want)
 		}
 	}
-	if _, err := Create(filepath.Join(dir, "a.txt"), arrow.NewSchema(nil, nil)); err == nil || !strings.Contains(err.Error(), "- for CSV") {
+	if _, err := Create(filepath.Join(dir, "a.txt"), arrow.NewSchema(nil, nil)); err == nil ||
+		!strings.Contains(err.Error(), "- for CSV") {
 		t.Error(err)
 	}
 	if _, err := Create(filepath.Join(dir, "nowhere", "a.csv"), arrow.NewSchema(nil, nil)); !os.IsNotExist(err) {
 		t.Error(err)
 	}
 	os.Mkdir(filepath.Join(dir, "d.csv"), 0o777)
-	if _, err := Create(filepath.Join(dir, "d.csv"), arrow.NewSchema(nil, nil)); err == nil || !strings.Contains(err.Error(), "a folder") {
+	if _, err := Create(filepath.Join(dir, "d.csv"), arrow.NewSchema(nil, nil)); err == nil ||
+		!strings.Contains(err.Error(), "a folder") {
 		t.Error(err)
 	}
 	// What cannot be written leaves nothing.
-	_, err := Create(filepath.Join(dir, "u.parquet"), arrow.NewSchema([]arrow.Field{{Name: "u", Type: arrow.SparseUnionOf(nil, nil)}}, nil))
+	_, err := Create(filepath.Join(dir, "u.parquet"),
+		arrow.NewSchema([]arrow.Field{{Name: "u", Type: arrow.SparseUnionOf(nil, nil)}}, nil))
 	if err == nil {
 		t.Error("a union in Parquet")
 	}
 	// And an output that fails in the middle: a probe file that breaks off.
 	path := filepath.Join(dir, "broken.csv")
 	os.WriteFile(path, []byte("k\n1\n"), 0o666)
-	_, err = runWith(context.Background(), nil, tuned{Options{Build: whole, Probe: path, Out: filepath.Join(dir, "out.csv"), On: []Pair{{"k", "k"}},
-		Progress: func(p Progress) {
-			if p.Stage == "read" {
-				os.WriteFile(path, []byte("k\nx\n"), 0o666)
-			}
-		}}, tuning{makers: fakeMakers}})
+	_, err = runWith(context.Background(), nil,
+		tuned{Options{Build: whole, Probe: path, Out: filepath.Join(dir, "out.csv"), On: []Pair{{"k", "k"}},
+			Progress: func(p Progress) {
+				if p.Stage == "read" {
+					os.WriteFile(path, []byte("k\nx\n"), 0o666)
+				}
+			}}, tuning{makers: fakeMakers}})
 	if err == nil || !strings.Contains(err.Error(), "the file changed while it was read") {
 		t.Error(err)
 	}
@@ -426,7 +437,8 @@ func TestCSVNulls(t *testing.T) {
 // FuzzCSV holds the CSV reader to its word: what it infers it can read, and what it read and wrote it reads again as
 // the same.
 func FuzzCSV(f *testing.F) {
-	for _, s := range []string{"a,b\n1,2\n", "a\n\n\"\"\n", "a,b\n1.5,x\n-0,\"y\"\"\"\n", "d\n2024-02-29\n", "t\n2024-02-29T01:02:03.5Z\n", "\ufeff\"a\"\r\n1\r\n", "n\n18446744073709551615\n0\n",
+	for _, s := range []string{"a,b\n1,2\n", "a\n\n\"\"\n", "a,b\n1.5,x\n-0,\"y\"\"\"\n", "d\n2024-02-29\n",
+		"t\n2024-02-29T01:02:03.5Z\n", "\ufeff\"a\"\r\n1\r\n", "n\n18446744073709551615\n0\n",
 		"f\n0.1\nNaN\n-Inf\n5e-324\n", "a,a\ntrue,\n"} {
 		f.Add([]byte(s))
 	}
@@ -497,7 +509,8 @@ func TestErrorsNameTheOutputAsGiven(t *testing.T) {
 	dir := t.TempDir()
 	none := arrow.NewSchema([]arrow.Field{{Name: "k", Type: arrow.PrimitiveTypes.Int64}}, nil)
 	path := filepath.Join(dir, "nodir", "x.csv")
-	if _, err := Create(path, none); !os.IsNotExist(err) || err.Error() != "create "+path+": no such file or directory" {
+	if _, err := Create(path, none); !os.IsNotExist(err) || err.Error() != "create "+path+
+		": no such file or directory" {
 		t.Error(err)
 	}
 	rows := reader(t, []column{{"k", arrow.PrimitiveTypes.Int64, make([]any, 1000)}})
@@ -523,7 +536,8 @@ func TestErrorsNameTheOutputAsGiven(t *testing.T) {
 			t.Fatal(err)
 		}
 		os.Mkdir(path, 0o777)
-		if err := w.Close(); err == nil || !strings.HasPrefix(err.Error(), path+": ") || strings.Contains(err.Error(), w.out.Name()) {
+		if err := w.Close(); err == nil || !strings.HasPrefix(err.Error(), path+": ") ||
+			strings.Contains(err.Error(), w.out.Name()) {
 			t.Error(err)
 		}
 		os.Remove(path)
@@ -553,7 +567,8 @@ func TestErrorSaysWhatMadeAKeyText(t *testing.T) {
 		{"mixed.csv", "good.csv", `line 5 of ` + dir + `/mixed.csv made it so, with "7"`},
 		{"real.csv", "good.csv", `line 6 of ` + dir + `/real.csv made it so, with "x"`},
 	} {
-		o := tuned{Options{Build: filepath.Join(dir, c.build), Probe: filepath.Join(dir, c.probe), Out: filepath.Join(dir, "out.csv"), On: []Pair{{"k", "k"}}}, tuning{makers: fakeMakers}}
+		o := tuned{Options{Build: filepath.Join(dir, c.build), Probe: filepath.Join(dir, c.probe),
+			Out: filepath.Join(dir, "out.csv"), On: []Pair{{"k", "k"}}}, tuning{makers: fakeMakers}}
 		if _, err := runWith(context.Background(), nil, o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v\nwant %s", err, c.want)
 		}
@@ -564,9 +579,11 @@ func TestErrorSaysWhatMadeAKeyText(t *testing.T) {
 func TestOutputOverAnInput(t *testing.T) {
 	for _, suffix := range []string{".csv", ".parquet", ".arrow"} {
 		path := filepath.Join(t.TempDir(), "x"+suffix)
-		write(t, path, reader(t, []column{{"k", arrow.PrimitiveTypes.Int64, []any{1, 2, 3}}, {"v", arrow.BinaryTypes.String, []any{"a", "b", "c"}}}))
+		write(t, path, reader(t, []column{{"k", arrow.PrimitiveTypes.Int64, []any{1, 2, 3}},
+			{"v", arrow.BinaryTypes.String, []any{"a", "b", "c"}}}))
 		_, before := read(t, path)
-		o := tuned{Options{Build: path, Probe: path, Out: path, On: []Pair{{"k", "k"}}, How: Semi}, tuning{makers: fakeMakers}}
+		o := tuned{Options{Build: path, Probe: path, Out: path, On: []Pair{{"k", "k"}}, How: Semi},
+			tuning{makers: fakeMakers}}
 		if _, err := runWith(context.Background(), nil, o); err != nil {
 			t.Fatal(err)
 		}
@@ -596,7 +613,8 @@ func TestEmptySides(t *testing.T) {
 		for how, want := range map[How][3]int{Inner: {0, 0, 0}, Left: {0, 2, 0}, Semi: {0, 0, 0}, Anti: {0, 2, 0}} {
 			for i, in := range [][2]string{{a, b}, {b, a}, {b, b}} {
 				out := filepath.Join(dir, "out"+suffix)
-				o := tuned{Options{Build: in[0], Probe: in[1], Out: out, On: []Pair{{"k", "k"}}, How: how}, tuning{makers: fakeMakers}}
+				o := tuned{Options{Build: in[0], Probe: in[1], Out: out, On: []Pair{{"k", "k"}}, How: how},
+					tuning{makers: fakeMakers}}
 				if _, err := runWith(context.Background(), nil, o); err != nil {
 					t.Fatal(suffix, how, i, err)
 				}
@@ -620,11 +638,13 @@ func TestColumnsOfOneName(t *testing.T) {
 			t.Fatal(suffix, err)
 		}
 		s, rows := read(t, out)
-		if names := columnNames(s); names != "k, v, v, v_build, v_build_build" || fmt.Sprint(rows) != "[[1 3 5 3 5] [2 4 6 4 6]]" {
+		if names := columnNames(s); names != "k, v, v, v_build, v_build_build" ||
+			fmt.Sprint(rows) != "[[1 3 5 3 5] [2 4 6 4 6]]" {
 			t.Errorf("%s: %s %v", suffix, names, rows)
 		}
 		o.On = []Pair{{"v", "k"}}
-		if _, err := runWith(context.Background(), nil, o); err == nil || !strings.Contains(err.Error(), `2 columns named "v"`) {
+		if _, err := runWith(context.Background(), nil, o); err == nil ||
+			!strings.Contains(err.Error(), `2 columns named "v"`) {
 			t.Errorf("%s: %v", suffix, err)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// A join gives the same rows with a filter in front and without, whatever share of them match, of keys of all widths. Where few do, most are not looked
-// up; with auto, none is asked for twice where most do.
+// A join gives the same rows with a filter in front and without, whatever share of them match, of keys of all widths.
+// Where few do, most are not looked up; with auto, none is asked for twice where most do.
 func TestJoinBehindAFilter(t *testing.T) {
 	d, err := device.Open("cpu")
 	if err != nil {
@@ -60,13 +60,16 @@ func TestJoinBehindAFilter(t *testing.T) {
 		for _, how := range []How{Inner, Left, Semi, Anti} {
 			var want [][]string
 			for _, use := range []Filter{FilterOff, FilterOn, FilterAuto} {
-				_, rows, s := cells(t, d, reader(t, left), reader(t, right), tuned{Options{On: on, How: how, Table: DefaultTable, Filter: use}, tuning{batch: 150}})
+				_, rows, s := cells(t, d, reader(t, left), reader(t, right),
+					tuned{Options{On: on, How: how, Table: DefaultTable, Filter: use}, tuning{batch: 150}})
 				if use == FilterOff {
 					want = rows
 				}
 				few := c.hits <= 10
-				if !reflect.DeepEqual(rows, want) || (s.Filtered > 0) != (use == FilterOn || use == FilterAuto && few) || use == FilterOn && few && s.Filtered < probe/2 {
-					t.Errorf("%v join of %v, %d%% hits, filter %v: %d rows, want %d, %d keys filtered", how, c.types, c.hits, use, len(rows), len(want), s.Filtered)
+				if !reflect.DeepEqual(rows, want) || (s.Filtered > 0) != (use == FilterOn || use == FilterAuto &&
+					few) || use == FilterOn && few && s.Filtered < probe/2 {
+					t.Errorf("%v join of %v, %d%% hits, filter %v: %d rows, want %d, %d keys filtered", how, c.types,
+						c.hits, use, len(rows), len(want), s.Filtered)
 				}
 			}
 		}
@@ -96,7 +99,9 @@ func TestFilterWithoutMemory(t *testing.T) {
 		t.Errorf("%d rows, %+v", len(rows), s)
 	}
 	o.Filter = FilterOn
-	_, err = joinWith(t.Context(), d, reader(t, side(keys)), reader(t, side(asked)), o, func(arrow.RecordBatch) error { return nil })
+	_, err = joinWith(t.Context(), d, reader(t, side(keys)), reader(t, side(asked)), o, func(arrow.RecordBatch) error {
+		return nil
+	})
 	if !errors.Is(err, full) {
 		t.Errorf("no memory for the filter: %v", err)
 	}

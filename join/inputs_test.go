@@ -91,7 +91,8 @@ func TestCompressedText(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, got, want)
 		}
 	}
-	for name, content := range map[string]string{"cut.csv.gz": gzipped(text)[:20], "cut.csv.zst": zstded(text)[:12], "bad.csv.gz": "\x1f\x8b" + text, "not.csv": "\x28\xb5\x2f\xfdxxxx"} {
+	for name, content := range map[string]string{"cut.csv.gz": gzipped(text)[:20], "cut.csv.zst": zstded(text)[:12],
+		"bad.csv.gz": "\x1f\x8b" + text, "not.csv": "\x28\xb5\x2f\xfdxxxx"} {
 		path := put(t, filepath.Join(dir, name), content)
 		if _, err := Open(path); err == nil || !strings.HasPrefix(err.Error(), path+": ") {
 			t.Errorf("%s: %v", name, err)
@@ -180,7 +181,8 @@ func TestJSONLines(t *testing.T) {
 	} {
 		for _, size := range []int{1, 1 << 20} {
 			cutInto(t, size)
-			if _, err := Open(put(t, dir+"/bad.jsonl", text)); err == nil || !strings.Contains(err.Error(), "bad.jsonl: "+want) {
+			if _, err := Open(put(t, dir+"/bad.jsonl", text)); err == nil ||
+				!strings.Contains(err.Error(), "bad.jsonl: "+want) {
 				t.Errorf("%q: %v, want %q", text, err, want)
 			}
 		}
@@ -248,7 +250,8 @@ func TestSeveralInputs(t *testing.T) {
 	put(t, dir+"/bad/more.csv", "k,v,w\n1,a,b\n")
 	put(t, dir+"/bad/twice.csv", "k,v,v\n1,a,b\n")
 	put(t, dir+"/bad/whole.csv", "k,v\n1,2\n")
-	write(t, dir+"/bad/whole.parquet", reader(t, []column{{"k", arrow.PrimitiveTypes.Int32, []any{1}}, {"v", arrow.BinaryTypes.String, []any{"x"}}}))
+	write(t, dir+"/bad/whole.parquet",
+		reader(t, []column{{"k", arrow.PrimitiveTypes.Int32, []any{1}}, {"v", arrow.BinaryTypes.String, []any{"x"}}}))
 	os.Mkdir(dir+"/empty", 0o777)
 	for want, names := range map[string][]string{
 		`other.csv: no column "v", which `:                 {dir + "/t/a.csv", dir + "/bad/other.csv"},
@@ -297,13 +300,15 @@ func TestHiveFolders(t *testing.T) {
 	}
 	put(t, dir+"/mixed/year=1/a.csv", "k\n1\n")
 	put(t, dir+"/mixed/b.csv", "k\n1\n")
-	if _, err := OpenAll("", dir+"/mixed"); err == nil || !strings.Contains(err.Error(), "folders are not named as those of") {
+	if _, err := OpenAll("", dir+"/mixed"); err == nil ||
+		!strings.Contains(err.Error(), "folders are not named as those of") {
 		t.Error(err)
 	}
 	// And as keys of a join.
 	put(t, dir+"/days.csv", "day,w\n2024-02-29,leap\n")
 	out := dir + "/out.csv"
-	if _, err := runWith(context.Background(), nil, tuned{Options{Build: dir + "/days.csv", Probe: dir + "/p", Out: out, On: []Pair{{"day", "day"}}}, tuning{makers: fakeMakers}}); err != nil {
+	if _, err := runWith(context.Background(), nil, tuned{Options{Build: dir + "/days.csv", Probe: dir + "/p", Out: out,
+		On: []Pair{{"day", "day"}}}, tuning{makers: fakeMakers}}); err != nil {
 		t.Fatal(err)
 	}
 	if b, _ := os.ReadFile(out); string(b) != "k,day,w\n4,2024-02-29,leap\n" {
@@ -311,8 +316,8 @@ func TestHiveFolders(t *testing.T) {
 	}
 }
 
-// TestFoldersByColumns joins Parquet files in folders that tell columns, to Parquet, column by column, and to Arrow, by batches: the same rows come out,
-// whatever is a key. Files whose folder says that nothing matches are not read.
+// TestFoldersByColumns joins Parquet files in folders that tell columns, to Parquet, column by column, and to Arrow, by
+// batches: the same rows come out, whatever is a key. Files whose folder says that nothing matches are not read.
 func TestFoldersByColumns(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	dir := t.TempDir()
@@ -329,7 +334,8 @@ func TestFoldersByColumns(t *testing.T) {
 			for i := range n {
 				k, year, text = append(k, r.IntN(50)), append(year, 7), append(text, fmt.Sprint("text ", i%5))
 			}
-			columns := []column{{"k", arrow.PrimitiveTypes.Int64, k}, {"year", arrow.PrimitiveTypes.Int64, year}, {"text", arrow.BinaryTypes.String, text}}
+			columns := []column{{"k", arrow.PrimitiveTypes.Int64, k}, {"year", arrow.PrimitiveTypes.Int64, year},
+				{"text", arrow.BinaryTypes.String, text}}
 			if c == 1 { // in another order
 				columns[0], columns[2] = columns[2], columns[0]
 			}
@@ -340,11 +346,14 @@ func TestFoldersByColumns(t *testing.T) {
 		t.Fatal(err)
 	}
 	i64 := arrow.PrimitiveTypes.Int64
-	write(t, dir+"/b/side=1/b.parquet", reader(t, []column{{"k", i64, []any{1, 2, 3, 3}}, {"y", i64, []any{2021, 2021, 2021, 2021}},
-		{"d", arrow.FixedWidthTypes.Date32, []any{"2024-01-01", "2024-02-01", "2024-02-01", "2030-01-01"}}, {"c", arrow.BinaryTypes.String, []any{"Köln", "Bonn", "x", nil}}}))
-	for _, on := range [][]Pair{{{"k", "k"}}, {{"y", "year"}}, {{"d", "day"}}, {{"c", "city"}}, {{"k", "k"}, {"y", "year"}, {"c", "city"}}, {{"side", "k"}}, {{"side", "year"}}} {
+	write(t, dir+"/b/side=1/b.parquet",
+		reader(t, []column{{"k", i64, []any{1, 2, 3, 3}}, {"y", i64, []any{2021, 2021, 2021, 2021}},
+			{"d", arrow.FixedWidthTypes.Date32, []any{"2024-01-01", "2024-02-01", "2024-02-01", "2030-01-01"}}, {"c", arrow.BinaryTypes.String, []any{"Köln", "Bonn", "x", nil}}}))
+	for _, on := range [][]Pair{{{"k", "k"}}, {{"y", "year"}}, {{"d", "day"}}, {{"c", "city"}},
+		{{"k", "k"}, {"y", "year"}, {"c", "city"}}, {{"side", "k"}}, {{"side", "year"}}} {
 		for how := range hows {
-			o := tuned{Options{Build: dir + "/b", Probe: dir + "/p", On: on, How: How(how), Filter: FilterOff, NullsEqual: how%2 == 1}, tuning{makers: fakeMakers}}
+			o := tuned{Options{Build: dir + "/b", Probe: dir + "/p", On: on, How: How(how), Filter: FilterOff,
+				NullsEqual: how%2 == 1}, tuning{makers: fakeMakers}}
 			o.Open = func(string, string) ([]*device.Device, error) { return device.OpenAll("cpu") }
 			join := func(name string) (Summary, [][]string) {
 				o.Out = filepath.Join(dir, name)
@@ -373,17 +382,20 @@ func TestFoldersByColumns(t *testing.T) {
 func TestSeveralSayWhichFileMadeAType(t *testing.T) {
 	dir := t.TempDir()
 	good, bad := put(t, dir+"/a.csv", "k\n1\n"), put(t, dir+"/b.csv", "k\n1\n2.5\n")
-	_, err := runWith(context.Background(), nil, tuned{Options{Build: good, MoreBuild: []string{bad}, Probe: good, Out: dir + "/out.csv", On: []Pair{{"k", "k"}}}, tuning{makers: fakeMakers}})
+	_, err := runWith(context.Background(), nil, tuned{Options{Build: good, MoreBuild: []string{bad}, Probe: good,
+		Out: dir + "/out.csv", On: []Pair{{"k", "k"}}}, tuning{makers: fakeMakers}})
 	if err == nil || !strings.Contains(err.Error(), "line 3 of "+bad+" made it so, with \"2.5\"") {
 		t.Error(err)
 	}
 }
 
-// From CSV to CSV values stand as they stood, but for keys, which are compared as what they are; other outputs have types.
+// From CSV to CSV values stand as they stood, but for keys, which are compared as what they are; other outputs have
+// types.
 func TestValuesPassThrough(t *testing.T) {
 	dir := t.TempDir()
-	o := tuned{Options{Build: put(t, dir+"/b.csv", "k,v,none\n1.50,\"a,\"\"b\",\n2,,\n"), Probe: put(t, dir+"/p.tsv", "k\tx\ty\n1.5\t1e3\tTRUE\n2.0\t-0\t\"\"\n3\t1\t\n"),
-		On: []Pair{{"k", "k"}}, How: Left}, tuning{makers: fakeMakers}}
+	o := tuned{Options{Build: put(t, dir+"/b.csv", "k,v,none\n1.50,\"a,\"\"b\",\n2,,\n"),
+		Probe: put(t, dir+"/p.tsv", "k\tx\ty\n1.5\t1e3\tTRUE\n2.0\t-0\t\"\"\n3\t1\t\n"),
+		On:    []Pair{{"k", "k"}}, How: Left}, tuning{makers: fakeMakers}}
 	for name, want := range map[string]string{
 		"o.csv": "k,x,y,v,none\n1.5,1e3,TRUE,\"a,\"\"b\",\n2.0,-0,\"\",,\n3.0,1,,,\n",
 		"o.jsonl": `{"k":1.5,"x":1000.0,"y":"TRUE","v":"a,\"b","none":null}

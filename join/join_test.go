@@ -83,7 +83,8 @@ func reader(t testing.TB, cols []column, sizes ...int) array.RecordReader {
 }
 
 // cells joins two readers and gives the output as text, a row a line.
-func cells(t testing.TB, d *device.Device, build, probe array.RecordReader, o tuned) (names []string, rows [][]string, s Summary) {
+func cells(t testing.TB, d *device.Device, build, probe array.RecordReader, o tuned) (names []string, rows [][]string,
+	s Summary) {
 	t.Helper()
 	schema, err := OutputSchema(build.Schema(), probe.Schema(), o.Options)
 	if err != nil {
@@ -182,7 +183,8 @@ func nested(build, probe []column, nkeys int, how How) (rows [][]string) {
 	return rows
 }
 
-var extremes = []any{int64(0), int64(-1), int64(1), int64(math.MinInt32), int64(math.MaxInt32), int64(math.MinInt64), int64(math.MaxInt64),
+var extremes = []any{int64(0), int64(-1), int64(1), int64(math.MinInt32), int64(math.MaxInt32), int64(math.MinInt64),
+	int64(math.MaxInt64),
 	int64(math.MaxUint32), int64(127), int64(-128), int64(255), int64(65535), uint64(math.MaxUint64), uint64(1 << 63)}
 
 // fits tells whether a test value is one of the type.
@@ -231,9 +233,11 @@ func TestJoinAgainstLoops(t *testing.T) {
 			}
 			return out
 		}
-		build = append(build, column{"row", arrow.PrimitiveTypes.Int64, number(nb)}, column{"text", arrow.BinaryTypes.String, number(nb)})
+		build = append(build, column{"row", arrow.PrimitiveTypes.Int64, number(nb)},
+			column{"text", arrow.BinaryTypes.String, number(nb)})
 		probe = append(probe, column{"row", arrow.PrimitiveTypes.Int64, number(np)})
-		o := tuned{Options{On: on, How: how}, tuning{makers: fakeMakers, batch: rapid.IntRange(1, 50).Draw(rt, "batch")}}
+		o := tuned{Options{On: on, How: how},
+			tuning{makers: fakeMakers, batch: rapid.IntRange(1, 50).Draw(rt, "batch")}}
 		br := reader(t, build, rapid.IntRange(1, 20).Draw(rt, "build batch"))
 		pr := reader(t, probe, rapid.IntRange(1, 20).Draw(rt, "probe batch"), 3)
 		if _, err := planKeys(br.Schema(), pr.Schema(), on, false); err != nil {
@@ -288,7 +292,8 @@ func TestJoinAgainstSQLite(t *testing.T) {
 		case 0:
 			return nil
 		case 1, 2:
-			return []any{int64(math.MinInt64), int64(math.MaxInt64), int64(math.MaxInt64 - 1), int64(1<<53 + 1), int64(-1), int64(0)}[r.IntN(6)]
+			return []any{int64(math.MinInt64), int64(math.MaxInt64), int64(math.MaxInt64 - 1), int64(1<<53 + 1),
+				int64(-1), int64(0)}[r.IntN(6)]
 		}
 		return int64(r.IntN(40)-20) << 40
 	}
@@ -334,14 +339,16 @@ func TestJoinAgainstSQLite(t *testing.T) {
 					for k, typ := range c.types[side] {
 						sides[side] = append(sides[side], column{fmt.Sprint(letter, "key", k), typ, pick(n, c.keys[k])})
 					}
-					sides[side] = append(sides[side], column{"value", i64, pick(n, payload)}, column{letter + "only", i64, pick(n, payload)})
+					sides[side] = append(sides[side], column{"value", i64, pick(n, payload)},
+						column{letter + "only", i64, pick(n, payload)})
 					files[side] = filepath.Join(dir, letter+suffixes[(ci+side)%len(suffixes)])
 					write(t, files[side], reader(t, sides[side], 64, 1, 200))
 					var names []string
 					for _, c := range sides[side] {
 						names = append(names, c.name+" INTEGER")
 					}
-					fmt.Fprintf(&sql, "CREATE TABLE %s(id INTEGER PRIMARY KEY, %s);\n", letter, strings.Join(names, ", "))
+					fmt.Fprintf(&sql, "CREATE TABLE %s(id INTEGER PRIMARY KEY, %s);\n", letter,
+						strings.Join(names, ", "))
 					for i := range n {
 						row := []string{strconv.Itoa(i)}
 						for _, c := range sides[side] {
@@ -370,12 +377,17 @@ func TestJoinAgainstSQLite(t *testing.T) {
 				cols, match := strings.Join(pcols, ", "), strings.Join(equal, " AND ")
 				both := cols + ", " + strings.Join(bkeys, ", ")
 				queries := []string{
-					fmt.Sprintf("SELECT %s, b.value AS value_build, b.bonly FROM p JOIN b ON %s ORDER BY p.id, b.id;", cols, match),
-					fmt.Sprintf("SELECT %s, b.value AS value_build, b.bonly FROM p LEFT JOIN b ON %s ORDER BY p.id, b.id;", cols, match),
+					fmt.Sprintf("SELECT %s, b.value AS value_build, b.bonly FROM p JOIN b ON %s ORDER BY p.id, b.id;",
+						cols, match),
+					fmt.Sprintf(
+						"SELECT %s, b.value AS value_build, b.bonly FROM p LEFT JOIN b ON %s ORDER BY p.id, b.id;", cols, match),
 					fmt.Sprintf("SELECT %s FROM p WHERE EXISTS (SELECT 1 FROM b WHERE %s) ORDER BY p.id;", cols, match),
-					fmt.Sprintf("SELECT %s FROM p WHERE NOT EXISTS (SELECT 1 FROM b WHERE %s) ORDER BY p.id;", cols, match),
-					fmt.Sprintf("SELECT %s, b.value AS value_build, b.bonly FROM p RIGHT JOIN b ON %s ORDER BY p.id IS NULL, p.id, b.id;", both, match),
-					fmt.Sprintf("SELECT %s, b.value AS value_build, b.bonly FROM p FULL JOIN b ON %s ORDER BY p.id IS NULL, p.id, b.id;", both, match),
+					fmt.Sprintf("SELECT %s FROM p WHERE NOT EXISTS (SELECT 1 FROM b WHERE %s) ORDER BY p.id;", cols,
+						match),
+					fmt.Sprintf("SELECT %s, b.value AS value_build, b.bonly FROM p RIGHT JOIN b ON %s ORDER BY p.id "+
+						"IS NULL, p.id, b.id;", both, match),
+					fmt.Sprintf("SELECT %s, b.value AS value_build, b.bonly FROM p FULL JOIN b ON %s ORDER BY p.id "+
+						"IS NULL, p.id, b.id;", both, match),
 				}
 				for how, query := range queries {
 					cmd := exec.Command(sqlite, "-batch", "-csv", ":memory:")
@@ -385,7 +397,9 @@ func TestJoinAgainstSQLite(t *testing.T) {
 						t.Fatal(err)
 					}
 					out := filepath.Join(dir, hows[how]+".csv")
-					s, err := runWith(context.Background(), d, tuned{Options{Build: files[0], Probe: files[1], Out: out, On: on, How: How(how), Table: []table.Family{"", DefaultTable}[(ci+how)%2]}, tuning{makers: mk}})
+					s, err := runWith(context.Background(), d,
+						tuned{Options{Build: files[0], Probe: files[1], Out: out, On: on, How: How(how),
+							Table: []table.Family{"", DefaultTable}[(ci+how)%2]}, tuning{makers: mk}})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -398,7 +412,8 @@ func TestJoinAgainstSQLite(t *testing.T) {
 					if !bytes.Equal(got, want) {
 						t.Fatalf("%s join:\n%.2000s\nsqlite3 has\n%.2000s", hows[how], got, want)
 					}
-					if s.BuildRows != int64(c.build) || s.ProbeRows != int64(c.probe) || s.OutRows != int64(bytes.Count(want, []byte("\n"))) {
+					if s.BuildRows != int64(c.build) || s.ProbeRows != int64(c.probe) ||
+						s.OutRows != int64(bytes.Count(want, []byte("\n"))) {
 						t.Fatalf("%+v", s)
 					}
 				}
@@ -436,7 +451,8 @@ func TestSkew(t *testing.T) {
 	tableKinds(t, func(t *testing.T, d *device.Device, mk *makers) {
 		next := 0
 		s, err := joinWith(context.Background(), d, reader(t, []column{{"k", i64, ones}, {"row", i64, rows}}),
-			reader(t, []column{{"k", i64, ones}, {"row", i64, rows}}), tuned{Options{On: []Pair{{"k", "k"}}}, tuning{makers: mk}}, func(rec arrow.RecordBatch) error {
+			reader(t, []column{{"k", i64, ones}, {"row", i64, rows}}), tuned{Options{On: []Pair{{"k", "k"}}},
+				tuning{makers: mk}}, func(rec arrow.RecordBatch) error {
 				if rec.NumRows() > batchRows {
 					return fmt.Errorf("a batch of %d rows", rec.NumRows())
 				}
@@ -499,7 +515,8 @@ func TestNamesThatClash(t *testing.T) {
 	one := []any{int64(1)}
 	build := []column{{"k", i64, one}, {"x", i64, one}, {"y", i64, one}, {"x_build", i64, one}, {"id", i64, one}}
 	probe := []column{{"id", i64, one}, {"x", i64, one}, {"y", i64, one}, {"y_build", i64, one}}
-	names, _, _ := cells(t, nil, reader(t, build), reader(t, probe), tuned{Options{On: []Pair{{"k", "id"}}}, tuning{makers: fakeMakers}})
+	names, _, _ := cells(t, nil, reader(t, build), reader(t, probe),
+		tuned{Options{On: []Pair{{"k", "id"}}}, tuning{makers: fakeMakers}})
 	want := "id x y y_build x_build_build y_build_build x_build id_build"
 	if got := strings.Join(names, " "); got != want {
 		t.Fatalf("%s, want %s", got, want)
@@ -512,7 +529,8 @@ func TestKeyErrors(t *testing.T) {
 	s := arrow.NewSchema([]arrow.Field{
 		f("i", i64), f("j", i64), f("l", i64), f("s", arrow.BinaryTypes.String), f("f", arrow.PrimitiveTypes.Float64),
 		f("w", &arrow.DictionaryType{IndexType: arrow.PrimitiveTypes.Int8, ValueType: arrow.BinaryTypes.String}),
-		f("d", arrow.FixedWidthTypes.Date32), f("t", arrow.FixedWidthTypes.Timestamp_us), f("local", &arrow.TimestampType{Unit: arrow.Microsecond}),
+		f("d", arrow.FixedWidthTypes.Date32), f("t", arrow.FixedWidthTypes.Timestamp_us), f("local",
+			&arrow.TimestampType{Unit: arrow.Microsecond}),
 		f("twice", i64), f("twice", i64), f("h", arrow.FixedWidthTypes.Float16),
 		f("m", &arrow.Decimal128Type{Precision: 9, Scale: 2}),
 	}, nil)
@@ -597,13 +615,14 @@ func TestProgress(t *testing.T) {
 		write(t, filepath.Join(dir, name), reader(t, []column{{"k", i64, values}}))
 	}
 	last := map[string]Progress{}
-	_, err := runWith(context.Background(), nil, tuned{Options{Build: dir + "/b.csv", Probe: dir + "/p.parquet", Out: dir + "/o.arrow", On: []Pair{{"k", "k"}},
-		Progress: func(p Progress) {
-			if p.Done < last[p.Stage].Done {
-				t.Errorf("%v after %v", p, last[p.Stage])
-			}
-			last[p.Stage] = p
-		}}, tuning{makers: fakeMakers}})
+	_, err := runWith(context.Background(), nil,
+		tuned{Options{Build: dir + "/b.csv", Probe: dir + "/p.parquet", Out: dir + "/o.arrow", On: []Pair{{"k", "k"}},
+			Progress: func(p Progress) {
+				if p.Done < last[p.Stage].Done {
+					t.Errorf("%v after %v", p, last[p.Stage])
+				}
+				last[p.Stage] = p
+			}}, tuning{makers: fakeMakers}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -737,7 +756,8 @@ func TestBuildSideTooLarge(t *testing.T) {
 			return nil, &device.OutOfMemoryError{Device: "cuda:0", Asked: 100, Free: 10}
 		},
 	} {
-		_, err := joinWith(context.Background(), nil, rows(), rows(), tuned{Options{On: []Pair{{"k", "k"}}}, tuning{makers: &makers{k8r4: open}}}, none)
+		_, err := joinWith(context.Background(), nil, rows(), rows(),
+			tuned{Options{On: []Pair{{"k", "k"}}}, tuning{makers: &makers{k8r4: open}}}, none)
 		if err == nil || !strings.Contains(err.Error(), "make the smaller input the build side") {
 			t.Error(err)
 		}

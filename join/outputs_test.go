@@ -87,8 +87,10 @@ func TestFolders(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir+"/full/x", "")
 	put(t, dir+"/file", "")
-	for name, want := range map[string]string{"/full": "the folder is not empty", "/file": "not a folder", "/no/where": "no such file"} {
-		if _, err := CreateAs(dir+name, r.Schema(), WriteOptions{RowsPerFile: 5}); err == nil || !strings.Contains(err.Error(), dir+name+": "+want) {
+	for name, want := range map[string]string{"/full": "the folder is not empty", "/file": "not a folder",
+		"/no/where": "no such file"} {
+		if _, err := CreateAs(dir+name, r.Schema(), WriteOptions{RowsPerFile: 5}); err == nil ||
+			!strings.Contains(err.Error(), dir+name+": "+want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
 	}
@@ -137,7 +139,8 @@ func TestDevices(t *testing.T) {
 			t.Fatal(err)
 		}
 		copyTo(t, r, w)
-		s, err := runWith(context.Background(), nil, tuned{Options{Build: path, Probe: path, Out: nowhere, On: []Pair{{"k", "k"}}, OutFormat: f}, tuning{makers: fakeMakers}})
+		s, err := runWith(context.Background(), nil, tuned{Options{Build: path, Probe: path, Out: nowhere,
+			On: []Pair{{"k", "k"}}, OutFormat: f}, tuning{makers: fakeMakers}})
 		if err != nil || s.OutRows != 1000 {
 			t.Errorf("%+v %v", s, err)
 		}
@@ -201,8 +204,10 @@ func TestCompressionOfFormats(t *testing.T) {
 
 // Ordinary numbers are written as people do, and all come back.
 func TestNumbersAsText(t *testing.T) {
-	for v, want := range map[float64]string{0: "0.0", 1.5: "1.5", -1.25: "-1.25", 3: "3.0", 1234567.5: "1234567.5", 0.1: "0.1", 99999999.99: "99999999.99",
-		-0.01: "-0.01", 1e15: "1e+15", 1e-7: "1e-07", 0.00012: "0.00012", 1.0 / 3: "0.3333333333333333", 123456789012.345: "123456789012.345", 1.15: "1.15"} {
+	for v, want := range map[float64]string{0: "0.0", 1.5: "1.5", -1.25: "-1.25", 3: "3.0", 1234567.5: "1234567.5",
+		0.1: "0.1", 99999999.99: "99999999.99",
+		-0.01: "-0.01", 1e15: "1e+15", 1e-7: "1e-07", 0.00012: "0.00012", 1.0 / 3: "0.3333333333333333",
+		123456789012.345: "123456789012.345", 1.15: "1.15"} {
 		got := string(appendFloat(nil, v, 64))
 		if back, ok := parseFloat([]byte(got)); got != want || !ok || back != v {
 			t.Errorf("%v is written %s, want %s, and read as %v", v, got, want, back)

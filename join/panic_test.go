@@ -16,7 +16,8 @@ import (
 	"github.com/warpmap/warpmap/internal/testenv"
 )
 
-// A key column that is a folder's name, of another type than the other side's, is an error that says which name made it so.
+// A key column that is a folder's name, of another type than the other side's, is an error that says which name made it
+// so.
 func TestFolderAsKeyOfAnotherType(t *testing.T) {
 	t.Chdir(t.TempDir())
 	put(t, "d/k=1/a.csv", "v\n7\n")
@@ -41,7 +42,8 @@ func TestFolderAsKeyOfAnotherType(t *testing.T) {
 			t.Errorf("%s and %s: %v, want %q", c.build, c.probe, err, c.want)
 		}
 	}
-	if err := runs("d", "d", "out.csv", tuned{Options: Options{On: []Pair{{"k", "v"}}}}); err == nil || !strings.Contains(err.Error(), "cast one of them") {
+	if err := runs("d", "d", "out.csv", tuned{Options: Options{On: []Pair{{"k", "v"}}}}); err == nil ||
+		!strings.Contains(err.Error(), "cast one of them") {
 		t.Error(err)
 	}
 	if _, err := os.Stat("out.csv"); err == nil {
@@ -49,7 +51,8 @@ func TestFolderAsKeyOfAnotherType(t *testing.T) {
 	}
 }
 
-// Decimals that Parquet does not have are errors, where they lie within other types too, and nothing is left. The other formats have them.
+// Decimals that Parquet does not have are errors, where they lie within other types too, and nothing is left. The other
+// formats have them.
 func TestDecimalsThatParquetLacks(t *testing.T) {
 	dir := t.TempDir()
 	wide := &arrow.Decimal128Type{Precision: 5, Scale: -2}
@@ -62,7 +65,8 @@ func TestDecimalsThatParquetLacks(t *testing.T) {
 		{&arrow.Decimal128Type{Precision: 5, Scale: 5}, true}, {&arrow.Decimal256Type{Precision: 50}, true},
 	} {
 		r := reader(t, []column{{"id", arrow.PrimitiveTypes.Int64, []any{1, 2}}})
-		schema := arrow.NewSchema(append(r.Schema().Fields(), arrow.Field{Name: "price", Type: c.typ, Nullable: true}), nil)
+		schema := arrow.NewSchema(append(r.Schema().Fields(), arrow.Field{Name: "price", Type: c.typ, Nullable: true}),
+			nil)
 		for _, name := range []string{"o.parquet", "o/", "o.arrow", "o.csv", "o.jsonl"} {
 			w, err := Create(dir+"/"+fmt.Sprint(i)+name, schema)
 			switch parquet := name == "o.parquet" || name == "o/"; {
@@ -73,7 +77,9 @@ func TestDecimalsThatParquetLacks(t *testing.T) {
 			case err == nil:
 				w.Abort()
 				t.Errorf("%s to %s is no error", c.typ, name)
-			case !strings.Contains(err.Error(), `column "price"`) || !strings.Contains(err.Error(), "cast it to one of these first") || !strings.Contains(err.Error(), "an .arrow file holds every type") || strings.Contains(err.Error(), ".tmp"):
+			case !strings.Contains(err.Error(), `column "price"`) ||
+				!strings.Contains(err.Error(), "cast it to one of these first") || !strings.Contains(err.Error(),
+				"an .arrow file holds every type") || strings.Contains(err.Error(), ".tmp"):
 				t.Errorf("%s to %s: %v", c.typ, name, err)
 			}
 		}
@@ -101,8 +107,8 @@ func TestPiecesHandTheirPanicOn(t *testing.T) {
 	}
 }
 
-// Wherever a join breaks off, be it in a goroutine of its own, it ends with an error that is a crash, and leaves nothing. Each run has the panic one
-// place later, until there is none.
+// Wherever a join breaks off, be it in a goroutine of its own, it ends with an error that is a crash, and leaves
+// nothing. Each run has the panic one place later, until there is none.
 func TestPanicsAnywhere(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	t.Chdir(t.TempDir())
@@ -119,7 +125,8 @@ func TestPanicsAnywhere(t *testing.T) {
 	}
 	before := everything(t)
 	var calls, at atomic.Int64
-	var alone atomic.Bool // the panic was in a goroutine for which nobody waits, or where a file's index is read, without which it goes on
+	// the panic was in a goroutine for which nobody waits, or where a file's index is read, without which it goes on
+	var alone atomic.Bool
 	crash.Plant = func() {
 		if calls.Add(1) == at.Load() {
 			alone.Store(bytes.Contains(debug.Stack(), []byte("join.(*parquetFile).")))
@@ -167,7 +174,8 @@ func TestPanicsAnywhere(t *testing.T) {
 				continue
 			}
 			planted++
-			if err == nil || !errors.As(err, new(*crash.Error)) && !strings.Contains(err.Error(), broken) || !strings.Contains(err.Error(), "made to order") {
+			if err == nil || !errors.As(err, new(*crash.Error)) && !strings.Contains(err.Error(), broken) ||
+				!strings.Contains(err.Error(), "made to order") {
 				t.Errorf("%s to %s, panic %d of %d: %v", c.in, c.out, place, places, err)
 			}
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/pqarrow"
 )
 
-// TestPageIndex joins a file of many pages, of whose keys a few stretches match, with an index of the pages and without: the same rows come
-// out, and with it most pages are not read. What a wrong index says changes nothing.
+// TestPageIndex joins a file of many pages, of whose keys a few stretches match, with an index of the pages and
+// without: the same rows come out, and with it most pages are not read. What a wrong index says changes nothing.
 func TestPageIndex(t *testing.T) {
 	const n = 20_000
 	dir := t.TempDir()
@@ -28,7 +28,8 @@ func TestPageIndex(t *testing.T) {
 		}
 		texts = append(texts, strings.Repeat(fmt.Sprint(i), i%4))
 	}
-	probe := reader(t, []column{{"k", arrow.PrimitiveTypes.Int64, keys}, {"n", arrow.PrimitiveTypes.Int32, nulls}, {"text", arrow.BinaryTypes.String, texts},
+	probe := reader(t, []column{{"k", arrow.PrimitiveTypes.Int64, keys}, {"n", arrow.PrimitiveTypes.Int32, nulls},
+		{"text", arrow.BinaryTypes.String, texts},
 		{"word", arrow.BinaryTypes.String, words}})
 	probe.Next()
 	with, without := filepath.Join(dir, "with.parquet"), filepath.Join(dir, "without.parquet")
@@ -37,8 +38,11 @@ func TestPageIndex(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w, err := pqarrow.NewFileWriter(probe.Schema(), f, parquet.NewWriterProperties(parquet.WithPageIndexEnabled(index), parquet.WithDataPageSize(2000), parquet.WithBatchSize(100),
-			parquet.WithDictionaryFor("word", true), parquet.WithDictionaryFor("text", false), parquet.WithDictionaryFor("k", false), parquet.WithCompression(compress.Codecs.Snappy)),
+		w, err := pqarrow.NewFileWriter(probe.Schema(), f,
+			parquet.NewWriterProperties(parquet.WithPageIndexEnabled(index), parquet.WithDataPageSize(2000),
+				parquet.WithBatchSize(100),
+				parquet.WithDictionaryFor("word", true), parquet.WithDictionaryFor("text", false),
+				parquet.WithDictionaryFor("k", false), parquet.WithCompression(compress.Codecs.Snappy)),
 			pqarrow.DefaultWriterProps())
 		if err != nil {
 			t.Fatal(err)
@@ -56,7 +60,8 @@ func TestPageIndex(t *testing.T) {
 	}
 	for name, build := range map[string][]any{"near": some, "far": append(some, 8_000)} {
 		path := filepath.Join(dir, name+".parquet")
-		write(t, path, reader(t, []column{{"k", arrow.PrimitiveTypes.Int64, build}, {"v", arrow.PrimitiveTypes.Int64, build}}))
+		write(t, path,
+			reader(t, []column{{"k", arrow.PrimitiveTypes.Int64, build}, {"v", arrow.PrimitiveTypes.Int64, build}}))
 		for _, how := range []How{Inner, Left, Semi, Anti, Full} {
 			o := tuned{Options{Build: path, On: []Pair{{"k", "k"}}, How: how}, tuning{makers: fakeMakers}}
 			join := func(probe, out string) (Summary, [][]string) {
@@ -88,7 +93,8 @@ func TestWrongPageIndex(t *testing.T) {
 	r := reader(t, []column{{"k", arrow.PrimitiveTypes.Int64, keys}})
 	r.Next()
 	var file bytes.Buffer
-	w, err := pqarrow.NewFileWriter(r.Schema(), &file, parquet.NewWriterProperties(parquet.WithPageIndexEnabled(true), parquet.WithDataPageSize(500), parquet.WithBatchSize(50),
+	w, err := pqarrow.NewFileWriter(r.Schema(), &file, parquet.NewWriterProperties(parquet.WithPageIndexEnabled(true),
+		parquet.WithDataPageSize(500), parquet.WithBatchSize(50),
 		parquet.WithDictionaryDefault(false)), pqarrow.DefaultWriterProps())
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +126,8 @@ func TestWrongPageIndex(t *testing.T) {
 			t.Fatalf("byte %d of the index changed: %v", i, err)
 		}
 		for _, row := range []int{500, 501} {
-			if got := words[uint64](v.fixed)[row]; v.n != 1000 || v.valid != nil && !v.valid[row] || got != uint64(row) {
+			if got := words[uint64](v.fixed)[row]; v.n != 1000 || v.valid != nil && !v.valid[row] ||
+				got != uint64(row) {
 				t.Fatalf("byte %d of the index changed: %d rows, row %d is %d", i, v.n, row, got)
 			}
 		}

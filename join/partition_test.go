@@ -18,8 +18,8 @@ import (
 	"github.com/warpmap/warpmap/internal/testenv"
 )
 
-// Joins by parts give the rows of joins in memory, in their order: all kinds, from and to all formats, with parts that are split again, counts,
-// limits and selections.
+// Joins by parts give the rows of joins in memory, in their order: all kinds, from and to all formats, with parts that
+// are split again, counts, limits and selections.
 func TestParts(t *testing.T) {
 	d, err := device.Open("cpu")
 	testenv.Require(t, "cpu", err)
@@ -35,7 +35,8 @@ func TestParts(t *testing.T) {
 		dir := t.TempDir()
 		keys := 1 + r.IntN(300)
 		build, probe := side(t, r, "b", r.IntN(300), keys, r.IntN(5)), side(t, r, "p", r.IntN(900), keys, r.IntN(5))
-		bf, pf := filepath.Join(dir, "b"+[]string{".parquet", ".arrow"}[r.IntN(2)]), filepath.Join(dir, "p"+[]string{".parquet", ".arrow"}[r.IntN(2)])
+		bf, pf := filepath.Join(dir, "b"+[]string{".parquet", ".arrow"}[r.IntN(2)]), filepath.Join(dir,
+			"p"+[]string{".parquet", ".arrow"}[r.IntN(2)])
 		for _, side := range []struct {
 			path string
 			rec  arrow.RecordBatch
@@ -51,7 +52,8 @@ func TestParts(t *testing.T) {
 			write(t, side.path, rr)
 		}
 		how := How(seed % len(hows))
-		o := tuned{Options{Build: bf, Probe: pf, Out: filepath.Join(dir, "o"+[]string{".parquet", ".arrow"}[r.IntN(2)]), On: []Pair{{"bk", "pk"}}, How: how}, tuning{part: int64(2000 + r.IntN(20000)), batch: 1 + r.IntN(100)}}
+		o := tuned{Options{Build: bf, Probe: pf, Out: filepath.Join(dir, "o"+[]string{".parquet", ".arrow"}[r.IntN(2)]),
+			On: []Pair{{"bk", "pk"}}, How: how}, tuning{part: int64(2000 + r.IntN(20000)), batch: 1 + r.IntN(100)}}
 		what := fmt.Sprintf("seed %d, %v of %s and %s, parts of %d", seed, how, build.Schema(), probe.Schema(), o.part)
 		want := expected(t, build, probe, how)
 		s, err := runWith(t.Context(), d, o)
@@ -89,7 +91,8 @@ func TestParts(t *testing.T) {
 	leftBehind(t, spills)
 }
 
-// A build side larger than the memory that is given is joined by parts, of which none is larger; wide keys, equal nulls and all.
+// A build side larger than the memory that is given is joined by parts, of which none is larger; wide keys, equal nulls
+// and all.
 func TestLittleMemory(t *testing.T) {
 	d, err := device.Open("cpu")
 	testenv.Require(t, "cpu", err)
@@ -109,7 +112,8 @@ func TestLittleMemory(t *testing.T) {
 		}
 		return put(t, filepath.Join(dir, name+".csv"), b.String())
 	}
-	o := Options{Build: lines("b", 60000), Probe: lines("p", 90000), Out: filepath.Join(dir, "o.csv"), On: []Pair{{"k", "k"}, {"n", "n"}}}
+	o := Options{Build: lines("b", 60000), Probe: lines("p", 90000), Out: filepath.Join(dir, "o.csv"),
+		On: []Pair{{"k", "k"}, {"n", "n"}}}
 	for _, how := range []How{Inner, Full, Anti} {
 		for _, nulls := range []bool{false, true} {
 			o.How, o.NullsEqual, o.Memory = how, nulls, 0
@@ -147,7 +151,8 @@ func TestPartsEndAnywhere(t *testing.T) {
 	bf, pf := filepath.Join(dir, "b.parquet"), filepath.Join(dir, "p.parquet")
 	writeAnyhow(t, r, bf, side(t, r, "b", 300, 99, 3), 100)
 	writeAnyhow(t, r, pf, side(t, r, "p", 900, 99, 3), 100)
-	o := tuned{Options{Build: bf, Probe: pf, Out: filepath.Join(dir, "o.arrow"), On: []Pair{{"bk", "pk"}}, How: Full}, tuning{part: 1000, batch: 10, makers: fakeMakers}}
+	o := tuned{Options{Build: bf, Probe: pf, Out: filepath.Join(dir, "o.arrow"), On: []Pair{{"bk", "pk"}}, How: Full},
+		tuning{part: 1000, batch: 10, makers: fakeMakers}}
 	stop := errors.New("stop")
 	ended := 0
 	for n := 1; ; n++ {
@@ -179,7 +184,8 @@ func TestPartsEndAnywhere(t *testing.T) {
 		}
 	}
 	os.Remove(o.Out)
-	if _, err := runWith(t.Context(), nil, o); err == nil || !strings.Contains(err.Error(), "the join broke off: broken") {
+	if _, err := runWith(t.Context(), nil, o); err == nil ||
+		!strings.Contains(err.Error(), "the join broke off: broken") {
 		t.Error(err)
 	}
 	leftBehind(t, dir, "b.parquet", "p.parquet")

@@ -57,8 +57,8 @@ func keyKinds() []keyKind {
 	}
 }
 
-// TestRandomJoinsAgainstSQLite joins random inputs of all formats, some of several files, on random keys, and wants the pairs of rows, in order, that sqlite3
-// finds: all kinds, equal nulls, limits, selections, little memory.
+// TestRandomJoinsAgainstSQLite joins random inputs of all formats, some of several files, on random keys, and wants the
+// pairs of rows, in order, that sqlite3 finds: all kinds, equal nulls, limits, selections, little memory.
 func TestRandomJoinsAgainstSQLite(t *testing.T) {
 	sqlite, err := exec.LookPath("sqlite3")
 	testenv.Require(t, "sqlite3", err)
@@ -78,7 +78,8 @@ func TestRandomJoinsAgainstSQLite(t *testing.T) {
 func randomJoin(t *testing.T, d *device.Device, sqlite string, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 1234))
 	dir, kinds := t.TempDir(), keyKinds()
-	o := tuned{Options: Options{Out: filepath.Join(dir, "out.csv"), How: How(r.IntN(len(hows))), NullsEqual: r.IntN(3) == 0}}
+	o := tuned{Options: Options{Out: filepath.Join(dir, "out.csv"), How: How(r.IntN(len(hows))),
+		NullsEqual: r.IntN(3) == 0}}
 	var keys []keyKind
 	for range 1 + r.IntN(3)*r.IntN(2) {
 		keys = append(keys, kinds[r.IntN(len(kinds))])
@@ -115,7 +116,8 @@ func randomJoin(t *testing.T, d *device.Device, sqlite string, seed uint64) {
 		}
 		formats := []string{".parquet", ".arrow"}
 		// What text says of a column's type are its values, which must not look like others'.
-		if plain := keys[0].types[0]; !binary && n > 20 && len(keys) == 1 && plain.ID() != arrow.INT64 && plain.ID() != arrow.UINT8 {
+		if plain := keys[0].types[0]; !binary && n > 20 && len(keys) == 1 && plain.ID() != arrow.INT64 &&
+			plain.ID() != arrow.UINT8 {
 			formats = append(formats, ".csv", ".tsv", ".jsonl", ".csv.gz", ".jsonl.zst")
 		}
 		path := writeSide(t, r, filepath.Join(dir, letter), formats[r.IntN(len(formats))], columns)
@@ -144,7 +146,8 @@ func randomJoin(t *testing.T, d *device.Device, sqlite string, seed uint64) {
 	var equal []string
 	for k := range keys {
 		o.On = append(o.On, Pair{fmt.Sprint("bkey", k), fmt.Sprint("pkey", k)})
-		equal = append(equal, fmt.Sprintf("b.k%d %s p.k%d", k, map[bool]string{true: "IS", false: "="}[o.NullsEqual], k))
+		equal = append(equal, fmt.Sprintf("b.k%d %s p.k%d", k, map[bool]string{true: "IS", false: "="}[o.NullsEqual],
+			k))
 	}
 	match := strings.Join(equal, " AND ")
 	query := map[How]string{
@@ -234,7 +237,8 @@ func TestThousandColumns(t *testing.T) {
 		}
 		return columns
 	}
-	o := tuned{Options{Build: filepath.Join(dir, "b.parquet"), Probe: filepath.Join(dir, "p.parquet"), On: []Pair{{"b0", "p0"}}}, tuning{makers: fakeMakers}}
+	o := tuned{Options{Build: filepath.Join(dir, "b.parquet"), Probe: filepath.Join(dir, "p.parquet"),
+		On: []Pair{{"b0", "p0"}}}, tuning{makers: fakeMakers}}
 	write(t, o.Build, reader(t, make("b")))
 	write(t, o.Probe, reader(t, make("p")))
 	var first [][]string
@@ -266,7 +270,8 @@ func TestLongStrings(t *testing.T) {
 	if testing.Short() {
 		size = 1 << 20
 	}
-	values := []string{strings.Repeat("x\x00", size/2), "", strings.Repeat("x\x00", size/2-1) + "xy", "\x00", strings.Repeat("\xff", size)}
+	values := []string{strings.Repeat("x\x00", size/2), "", strings.Repeat("x\x00", size/2-1) + "xy", "\x00",
+		strings.Repeat("\xff", size)}
 	fields := []arrow.Field{{Name: "k", Type: arrow.BinaryTypes.Binary}, {Name: "v", Type: arrow.BinaryTypes.String}}
 	k, v := array.NewBinaryBuilder(mem, arrow.BinaryTypes.Binary), array.NewStringBuilder(mem)
 	for _, s := range values {
@@ -283,7 +288,8 @@ func TestLongStrings(t *testing.T) {
 		}
 		write(t, in, rr)
 		for _, part := range []int64{-1, 1 << 20} {
-			o := tuned{Options{Build: in, Probe: in, Out: filepath.Join(dir, "o"+suffix), On: []Pair{{"k", "k"}}}, tuning{makers: fakeMakers, part: part}}
+			o := tuned{Options{Build: in, Probe: in, Out: filepath.Join(dir, "o"+suffix), On: []Pair{{"k", "k"}}},
+				tuning{makers: fakeMakers, part: part}}
 			if s, err := runWith(t.Context(), nil, o); err != nil || s.OutRows != int64(len(values)) {
 				t.Fatal(suffix, s, err)
 			}
@@ -323,7 +329,8 @@ func TestBlowUp(t *testing.T) {
 		ones[i], rows[i] = int64(7), int64(i)
 	}
 	in := filepath.Join(dir, "in.parquet")
-	write(t, in, reader(t, []column{{"k", arrow.PrimitiveTypes.Int64, ones}, {"row", arrow.PrimitiveTypes.Int64, rows}}))
+	write(t, in,
+		reader(t, []column{{"k", arrow.PrimitiveTypes.Int64, ones}, {"row", arrow.PrimitiveTypes.Int64, rows}}))
 	before := resident(t)
 	most, done := before, make(chan struct{})
 	watched := make(chan struct{})
@@ -339,7 +346,8 @@ func TestBlowUp(t *testing.T) {
 		}
 	}()
 	start := time.Now()
-	s, err := runWith(t.Context(), nil, tuned{Options{Build: in, Probe: in, Out: os.DevNull, On: []Pair{{"k", "k"}}}, tuning{makers: fakeMakers}})
+	s, err := runWith(t.Context(), nil, tuned{Options{Build: in, Probe: in, Out: os.DevNull, On: []Pair{{"k", "k"}}},
+		tuning{makers: fakeMakers}})
 	close(done)
 	<-watched
 	if err != nil || s.OutRows != int64(n)*int64(n) {

@@ -40,7 +40,8 @@ func everything(t *testing.T) string {
 	return b.String()
 }
 
-// An output does not take the place of an input, whatever its name, and no folder of one becomes a part of what is read.
+// An output does not take the place of an input, whatever its name, and no folder of one becomes a part of what is
+// read.
 func TestInputsAreNotReplaced(t *testing.T) {
 	t.Chdir(t.TempDir())
 	here, err := os.Getwd()
@@ -52,7 +53,8 @@ func TestInputsAreNotReplaced(t *testing.T) {
 	}
 	write(t, "p.parquet", reader(t, []column{{"id", arrow.PrimitiveTypes.Int64, []any{1, 2}}}))
 	write(t, "q.arrow", reader(t, []column{{"id", arrow.PrimitiveTypes.Int64, []any{1, 2}}}))
-	for name, to := range map[string]string{"soft.csv": "a.csv", "far.csv": "soft.csv", "e": "d", "soft.parquet": "p.parquet"} {
+	for name, to := range map[string]string{"soft.csv": "a.csv", "far.csv": "soft.csv", "e": "d",
+		"soft.parquet": "p.parquet"} {
 		if err := os.Symlink(to, name); err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +99,8 @@ func TestInputsAreNotReplaced(t *testing.T) {
 		{"a.csv", here + "/e/*/*.csv", "d/new", folder, "/e/*/*.csv, which is read"},
 	} {
 		c.o.Build, c.o.Probe, c.o.Out = c.build, c.probe, c.out
-		if err := CheckOutput(c.o); err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), c.out+": ") {
+		if err := CheckOutput(c.o); err == nil || !strings.Contains(err.Error(), c.want) ||
+			!strings.HasPrefix(err.Error(), c.out+": ") {
 			t.Errorf("%s and %s to %s: %v, want %q", c.build, c.probe, c.out, err, c.want)
 		}
 	}
@@ -132,7 +135,8 @@ func TestInputsAreNotReplaced(t *testing.T) {
 	}
 }
 
-// Links lead to where the output comes to stand, also where nothing is yet; outputs have the mode that the umask leaves, or that was there.
+// Links lead to where the output comes to stand, also where nothing is yet; outputs have the mode that the umask
+// leaves, or that was there.
 func TestOutputsThroughLinks(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0o027))
 	t.Chdir(t.TempDir())
@@ -142,7 +146,8 @@ func TestOutputsThroughLinks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, to := range map[string]string{"l.csv": "far/new.csv", "far/back.csv": "../back.csv", "dir": "far/folder", "circle.csv": "circle.csv", "nowhere.csv": "no/x.csv"} {
+	for name, to := range map[string]string{"l.csv": "far/new.csv", "far/back.csv": "../back.csv", "dir": "far/folder",
+		"circle.csv": "circle.csv", "nowhere.csv": "no/x.csv"} {
 		if err := os.Symlink(to, name); err != nil {
 			t.Fatal(err)
 		}
@@ -172,7 +177,8 @@ func TestOutputsThroughLinks(t *testing.T) {
 		if err := runs("a.csv", "a.csv", "dir/", tuned{Options: Options{OutFormat: CSV}}); err != nil {
 			t.Fatal(err)
 		}
-		if got := mode("far/folder/part-00000.csv"); got != 0o640 || mode("far/folder") != os.ModeDir|0o750 || mode("dir")&os.ModeSymlink == 0 {
+		if got := mode("far/folder/part-00000.csv"); got != 0o640 || mode("far/folder") != os.ModeDir|0o750 ||
+			mode("dir")&os.ModeSymlink == 0 {
 			t.Errorf("%v in %v", got, mode("far/folder"))
 		}
 		if err := os.Remove("far/folder/part-00000.csv"); err != nil {
@@ -180,7 +186,8 @@ func TestOutputsThroughLinks(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{"circle.csv": "too many levels", "nowhere.csv": "no such file"} {
-		if err := runs("a.csv", "a.csv", name, tuned{}); err == nil || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), want) {
+		if err := runs("a.csv", "a.csv", name, tuned{}); err == nil || !strings.Contains(err.Error(), name) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
 	}
@@ -203,7 +210,8 @@ func TestInputsThatAreReadOnce(t *testing.T) {
 		{"a.csv", "-,-", nil, "- is given twice"},
 		{"pipe", "./pipe", nil, "./pipe is given twice, and a pipe can be read once"},
 	} {
-		if err := runs(c.build, c.probe, "out.csv", tuned{Options: Options{MoreBuild: c.more, BuildFormat: CSV, ProbeFormat: CSV}}); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := runs(c.build, c.probe, "out.csv", tuned{Options: Options{MoreBuild: c.more, BuildFormat: CSV,
+			ProbeFormat: CSV}}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s %s and %s: %v, want %q", c.build, c.more, c.probe, err, c.want)
 		}
 	}

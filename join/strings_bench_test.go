@@ -14,8 +14,9 @@ import (
 	"github.com/warpmap/warpmap/device"
 )
 
-// BenchmarkStringKeys counts the pairs of joins with text as keys: two million rows look for a million, in Parquet files, with keys that are short or long, that are there
-// or mostly not, that come again and again, and of two columns. cpu-ns/row is the time of all cores for each row of both sides.
+// BenchmarkStringKeys counts the pairs of joins with text as keys: two million rows look for a million, in Parquet
+// files, with keys that are short or long, that are there or mostly not, that come again and again, and of two columns.
+// cpu-ns/row is the time of all cores for each row of both sides.
 func BenchmarkStringKeys(b *testing.B) {
 	d, err := device.Open("cpu")
 	if err != nil {
@@ -56,7 +57,8 @@ func BenchmarkStringKeys(b *testing.B) {
 				keys.Append(c.key(i))
 				more.Append(int32(i % 10))
 			}
-			s := arrow.NewSchema([]arrow.Field{{Name: "k", Type: arrow.BinaryTypes.String}, {Name: "l", Type: arrow.PrimitiveTypes.Int32}}, nil)
+			s := arrow.NewSchema([]arrow.Field{{Name: "k", Type: arrow.BinaryTypes.String},
+				{Name: "l", Type: arrow.PrimitiveTypes.Int32}}, nil)
 			a, m := keys.NewArray(), more.NewArray()
 			rec := array.NewRecordBatch(s, []arrow.Array{a, m}, int64(a.Len()))
 			paths[side] = filepath.Join(dir, fmt.Sprint(side, ".parquet"))
@@ -69,7 +71,8 @@ func BenchmarkStringKeys(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			before := used(b)
 			for b.Loop() {
-				if _, err := Run(b.Context(), d, Options{Build: paths[0], Probe: paths[1], On: on, Count: true}); err != nil {
+				if _, err := Run(b.Context(), d, Options{Build: paths[0], Probe: paths[1], On: on,
+					Count: true}); err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -16,7 +16,8 @@ import (
 	"github.com/warpmap/warpmap/internal/testenv"
 )
 
-// same are types of key columns that can be equal to one another, with a few values as text: of each, a value's number is its place.
+// same are types of key columns that can be equal to one another, with a few values as text: of each, a value's number
+// is its place.
 var same = []struct {
 	types  []arrow.DataType
 	values []string
@@ -72,7 +73,8 @@ func wideArray(t testing.TB, typ arrow.DataType, values []string, at []int) arro
 	return b.NewArray()
 }
 
-// TestWideKeys joins on random columns of all types of keys, one to four at a time, in files and formats, and compares with loops.
+// TestWideKeys joins on random columns of all types of keys, one to four at a time, in files and formats, and compares
+// with loops.
 func TestWideKeys(t *testing.T) {
 	d, err := device.Open("cpu")
 	testenv.Require(t, "cpu", err)
@@ -108,7 +110,8 @@ func TestWideKeys(t *testing.T) {
 					}
 					ids[side][i] = append(ids[side][i], at[i])
 				}
-				fields[side] = append(fields[side], arrow.Field{Name: fmt.Sprint("bp"[side:side+1], k), Type: typ, Nullable: true})
+				fields[side] = append(fields[side], arrow.Field{Name: fmt.Sprint("bp"[side:side+1], k), Type: typ,
+					Nullable: true})
 				cols[side] = append(cols[side], wideArray(t, typ, kind.values, at))
 			}
 		}
@@ -118,8 +121,10 @@ func TestWideKeys(t *testing.T) {
 			for i := range n[side] {
 				b.Append(int64(i))
 			}
-			fields[side] = append(fields[side], arrow.Field{Name: []string{"brow", "prow"}[side], Type: arrow.PrimitiveTypes.Int64})
-			recs[side] = array.NewRecordBatch(arrow.NewSchema(fields[side], nil), append(cols[side], b.NewArray()), int64(n[side]))
+			fields[side] = append(fields[side], arrow.Field{Name: []string{"brow", "prow"}[side],
+				Type: arrow.PrimitiveTypes.Int64})
+			recs[side] = array.NewRecordBatch(arrow.NewSchema(fields[side], nil), append(cols[side], b.NewArray()),
+				int64(n[side]))
 		}
 		var want []string
 		for p := range n[1] {
@@ -142,13 +147,15 @@ func TestWideKeys(t *testing.T) {
 					continue
 				}
 				half := recs[side].NumRows() / 2
-				rr, err := array.NewRecordReader(recs[side].Schema(), []arrow.RecordBatch{recs[side].NewSlice(0, half), recs[side].NewSlice(half, recs[side].NumRows())})
+				rr, err := array.NewRecordReader(recs[side].Schema(), []arrow.RecordBatch{recs[side].NewSlice(0, half),
+					recs[side].NewSlice(half, recs[side].NumRows())})
 				if err != nil {
 					t.Fatal(err)
 				}
 				write(t, paths[side], rr)
 			}
-			o := tuned{Options{Build: paths[0], Probe: paths[1], Out: filepath.Join(dir, "o.parquet"), On: on, NullsEqual: nullsEqual, Select: []string{"prow", "brow"}}, tuning{batch: 30}}
+			o := tuned{Options{Build: paths[0], Probe: paths[1], Out: filepath.Join(dir, "o.parquet"), On: on,
+				NullsEqual: nullsEqual, Select: []string{"prow", "brow"}}, tuning{batch: 30}}
 			if _, err := runWith(t.Context(), d, o); err != nil {
 				t.Fatalf("seed %d, %v with %v: %v", seed, recs[0].Schema(), recs[1].Schema(), err)
 			}
@@ -158,13 +165,15 @@ func TestWideKeys(t *testing.T) {
 				got = append(got, fmt.Sprint(row))
 			}
 			if strings.Join(got, " ") != strings.Join(want, " ") {
-				t.Fatalf("seed %d, %v, %v with %v gives\n%v\nwant\n%v", seed, suffixes, recs[0].Schema(), recs[1].Schema(), got, want)
+				t.Fatalf("seed %d, %v, %v with %v gives\n%v\nwant\n%v", seed, suffixes, recs[0].Schema(),
+					recs[1].Schema(), got, want)
 			}
 		}
 	}
 }
 
-// Keys of the build side that have the same hash are hashed anew, and one of the probe's that has another's hash does not match it.
+// Keys of the build side that have the same hash are hashed anew, and one of the probe's that has another's hash does
+// not match it.
 func TestSameHash(t *testing.T) {
 	text := func(values ...string) *vec {
 		v := &vec{ends: []int{0}}
@@ -187,12 +196,14 @@ func TestSameHash(t *testing.T) {
 	probe := &packed{ok: []bool{true, true, true}, wide: []*vec{text("two", "three", "one")}}
 	probe.words[0] = []uint64{build.words[0][1], build.words[0][1], build.words[0][0]}
 	reps := make([]int64, 3)
-	if err := x.find(probe, reps); err != nil || reps[0] != 1 || reps[1] != -1 || reps[2] < 0 || x.matches(reps[2]) != 2 || x.matches(reps[0]) != 1 {
+	if err := x.find(probe, reps); err != nil || reps[0] != 1 || reps[1] != -1 || reps[2] < 0 ||
+		x.matches(reps[2]) != 2 || x.matches(reps[0]) != 1 {
 		t.Errorf("%v, %v", reps, err)
 	}
 }
 
-// Decimals of different scales are compared as numbers: those with more digits than the other side can have match nothing, and none is too large.
+// Decimals of different scales are compared as numbers: those with more digits than the other side can have match
+// nothing, and none is too large.
 func TestDecimalScales(t *testing.T) {
 	dec := func(precision, scale int32) arrow.DataType {
 		if precision > 38 {
@@ -223,8 +234,10 @@ func TestDecimalScales(t *testing.T) {
 			for i := range at {
 				rows.Append(int64(i))
 			}
-			s := arrow.NewSchema([]arrow.Field{{Name: "k", Type: typ, Nullable: true}, {Name: name, Type: arrow.PrimitiveTypes.Int64}}, nil)
-			rec := array.NewRecordBatch(s, []arrow.Array{wideArray(t, typ, values, at), rows.NewArray()}, int64(len(at)))
+			s := arrow.NewSchema([]arrow.Field{{Name: "k", Type: typ, Nullable: true},
+				{Name: name, Type: arrow.PrimitiveTypes.Int64}}, nil)
+			rec := array.NewRecordBatch(s, []arrow.Array{wideArray(t, typ, values, at), rows.NewArray()},
+				int64(len(at)))
 			r, err := array.NewRecordReader(s, []arrow.RecordBatch{rec})
 			if err != nil {
 				t.Fatal(err)
@@ -237,12 +250,15 @@ func TestDecimalScales(t *testing.T) {
 				want = append(want[:len(want):len(want)], [2]int{len(c.left), len(c.right)})
 			}
 			var got [][2]int
-			_, err := joinWith(t.Context(), nil, side("b", c.build, c.left), side("p", c.probe, c.right), tuned{Options{On: []Pair{{"k", "k"}}, NullsEqual: nullsEqual}, tuning{makers: fakeMakers}}, func(r arrow.RecordBatch) error {
-				for i := range int(r.NumRows()) {
-					got = append(got, [2]int{int(r.Column(2).(*array.Int64).Value(i)), int(r.Column(1).(*array.Int64).Value(i))})
-				}
-				return nil
-			})
+			_, err := joinWith(t.Context(), nil, side("b", c.build, c.left), side("p", c.probe, c.right),
+				tuned{Options{On: []Pair{{"k", "k"}}, NullsEqual: nullsEqual}, tuning{makers: fakeMakers}},
+				func(r arrow.RecordBatch) error {
+					for i := range int(r.NumRows()) {
+						got = append(got, [2]int{int(r.Column(2).(*array.Int64).Value(i)),
+							int(r.Column(1).(*array.Int64).Value(i))})
+					}
+					return nil
+				})
 			if err != nil || !slices.Equal(got, want) {
 				t.Errorf("case %d, nulls equal %v: %v, %v; want %v", i, nullsEqual, got, err, want)
 			}

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// A database in which no sequence has a taxon would tell nothing: that is an error, which says where taxa are looked for. Where some have none, a line tells which.
+// A database in which no sequence has a taxon would tell nothing: that is an error, which says where taxa are looked
+// for. Where some have none, a line tells which.
 func TestBuildWithoutTaxa(t *testing.T) {
 	dir := genomes(t)
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -66,11 +67,13 @@ func TestBuildWithoutTaxa(t *testing.T) {
 		t.Error("a database was replaced by one that tells nothing")
 	}
 	_, told, err := run(t, "classify", "build", in("some.db"), in("some.fa"), "--taxonomy", in("tax"))
-	if want := `10 of 11 sequences hang on the root, for nothing tells a taxon of theirs that the taxonomy has: "NC_0.1", "NC_1.1", "NC_2.1" and others`; err != nil || !strings.Contains(told, want) {
+	if want :=
+		`10 of 11 sequences hang on the root, for nothing tells a taxon of theirs that the taxonomy has: "NC_0.1", "NC_1.1", "NC_2.1" and others`; err != nil || !strings.Contains(told, want) {
 		t.Errorf("%v, %s; want %s", err, told, want)
 	}
 	put("tax/x.accession2taxid", "NC_1\tNC_1.1\t7\t0\n")
-	if _, told, err := run(t, "classify", "build", in("listed.db"), in("none.fa"), "--taxonomy", in("tax")); err != nil || !strings.Contains(told, "8 of 9 sequences") {
+	if _, told, err := run(t, "classify", "build", in("listed.db"), in("none.fa"), "--taxonomy",
+		in("tax")); err != nil || !strings.Contains(told, "8 of 9 sequences") {
 		t.Errorf("%v, %s", err, told)
 	}
 }
@@ -89,11 +92,13 @@ func TestBuildOverDatabase(t *testing.T) {
 	}
 	for _, name := range []string{"x.db", "link.db", "1.fa"} {
 		_, _, err := run(t, "classify", "build", in(name), in("refs/6.fa"), "--taxonomy", in("tax"))
-		if exitCode(err) != exitUsage || !strings.Contains(err.Error(), "is there") || !strings.Contains(err.Error(), "--add") || !strings.Contains(err.Error(), "--force") {
+		if exitCode(err) != exitUsage || !strings.Contains(err.Error(), "is there") ||
+			!strings.Contains(err.Error(), "--add") || !strings.Contains(err.Error(), "--force") {
 			t.Errorf("%s: exit code %d, %v", name, exitCode(err), err)
 		}
 	}
-	if _, _, err := run(t, "classify", "build", in("x.db"), in("refs/6.fa"), "--add", "--force"); exitCode(err) != exitUsage {
+	if _, _, err := run(t, "classify", "build", in("x.db"), in("refs/6.fa"), "--add",
+		"--force"); exitCode(err) != exitUsage {
 		t.Errorf("--add --force: %v", err)
 	}
 	if _, _, err := run(t, "classify", "build", in("new.db"), in("refs/6.fa"), "--add"); exitCode(err) != exitInput {

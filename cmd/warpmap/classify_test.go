@@ -21,11 +21,13 @@ func genomes(t *testing.T) string {
 	dir := t.TempDir()
 	r := rand.New(rand.NewPCG(1, 2))
 	put := func(name, text string) {
-		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o777), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o777),
+			os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	put("tax/nodes.dmp", "1\t|\t1\t|\tno rank\t|\n5\t|\t1\t|\tgenus\t|\n6\t|\t5\t|\tspecies\t|\n7\t|\t5\t|\tspecies\t|\n")
+	put("tax/nodes.dmp",
+		"1\t|\t1\t|\tno rank\t|\n5\t|\t1\t|\tgenus\t|\n6\t|\t5\t|\tspecies\t|\n7\t|\t5\t|\tspecies\t|\n")
 	put("tax/names.dmp", "6\t|\tPrimus primus\t|\t\t|\tscientific name\t|\n")
 	var reads, mates strings.Builder
 	for i, taxon := range []int{6, 7} {
@@ -61,8 +63,10 @@ func TestClassifyOverDevices(t *testing.T) {
 			t.Errorf("--devices %s makes another database, or says %q, not %q", over, told, lines)
 		}
 	}
-	for _, args := range [][]string{{"build", in("x.db"), in("refs"), "--taxonomy", in("tax")}, {"query", in("over.db"), in("1.fa")}, {"serve", in("over.db")}} {
-		if _, _, err := run(t, append([]string{"classify", "--devices", "joined"}, args...)...); exitCode(err) != exitUsage {
+	for _, args := range [][]string{{"build", in("x.db"), in("refs"), "--taxonomy", in("tax")},
+		{"query", in("over.db"), in("1.fa")}, {"serve", in("over.db")}} {
+		if _, _, err := run(t, append([]string{"classify", "--devices", "joined"},
+			args...)...); exitCode(err) != exitUsage {
 			t.Errorf("%s --devices joined: %v", args[0], err)
 		}
 	}
@@ -83,11 +87,13 @@ func TestClassify(t *testing.T) {
 		Targets, Features int
 		Window            int
 	}
-	if err := json.Unmarshal([]byte(must(t, "classify", "info", in("whole.db"), "--json")), &info); err != nil || info.Targets != 2 || info.Features < 500 || info.Window != 127 {
+	if err := json.Unmarshal([]byte(must(t, "classify", "info", in("whole.db"), "--json")), &info); err != nil ||
+		info.Targets != 2 || info.Features < 500 || info.Window != 127 {
 		t.Errorf("%+v, %v", info, err)
 	}
 
-	got := must(t, "classify", "query", in("whole.db"), in("1.fa"), "--format", "metacache", "--report", in("report"), "--abundances", in("abundances"))
+	got := must(t, "classify", "query", in("whole.db"), in("1.fa"), "--format", "metacache", "--report", in("report"),
+		"--abundances", in("abundances"))
 	if want := "r0\t|\t6\nr1\t|\t7\nr2\t|\t0\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -101,15 +107,18 @@ func TestClassify(t *testing.T) {
 	}
 
 	var s classifySummary
-	text := must(t, "classify", "query", in("whole.db"), in("1.fa"), in("2.fa"), "--paired", "--lowest", "species", "--ground-truth", "--out", in("lines"), "--json")
+	text := must(t, "classify", "query", in("whole.db"), in("1.fa"), in("2.fa"), "--paired", "--lowest", "species",
+		"--ground-truth", "--out", in("lines"), "--json")
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
 		t.Fatal(err)
 	}
-	if s.Reads != 3 || s.Classified != 2 || s.Ranks[0].Reads != 2 || s.Ranks[0].Precision != 1 || s.Ranks[0].Sensitivity != 2.0/3 {
+	if s.Reads != 3 || s.Classified != 2 || s.Ranks[0].Reads != 2 || s.Ranks[0].Precision != 1 ||
+		s.Ranks[0].Sensitivity != 2.0/3 {
 		t.Errorf("%+v", s)
 	}
 	lines, _ := os.ReadFile(in("lines"))
-	if !strings.HasPrefix(string(lines), "C\tr0\t6\t150|120\t6:") || !strings.Contains(string(lines), " |:| 6:") || !strings.Contains(string(lines), "U\tr2\t0\t120|120\t0:0 |:| 0:0\n") {
+	if !strings.HasPrefix(string(lines), "C\tr0\t6\t150|120\t6:") || !strings.Contains(string(lines), " |:| 6:") ||
+		!strings.Contains(string(lines), "U\tr2\t0\t120|120\t0:0 |:| 0:0\n") {
 		t.Errorf("%s", lines)
 	}
 }
@@ -148,7 +157,8 @@ func TestClassifyErrors(t *testing.T) {
 		}
 	}
 	var input *genome.InputError
-	if _, _, err := run(t, "classify", "query", in("x.db"), in("nowhere.fa"), "--out", in("lines")); !errors.As(err, &input) {
+	if _, _, err := run(t, "classify", "query", in("x.db"), in("nowhere.fa"), "--out", in("lines")); !errors.As(err,
+		&input) {
 		t.Error(err)
 	}
 	left, _ := filepath.Glob(filepath.Join(dir, ".*.tmp"))
@@ -203,7 +213,8 @@ func TestGenomeMistakes(t *testing.T) {
 	for _, name := range []string{"x.db", "1.fa", "2.fa", "x.wk", "refs/6.fa", "tax/nodes.dmp"} {
 		before[name], _ = os.ReadFile(in(name))
 	}
-	err := errors.Join(os.WriteFile(in("packed"), []byte("BZh91AY&SY"), 0o600), os.Symlink("y", in("link")), syscall.Mkfifo(in("pipe"), 0o600))
+	err := errors.Join(os.WriteFile(in("packed"), []byte("BZh91AY&SY"), 0o600), os.Symlink("y", in("link")),
+		syscall.Mkfifo(in("pipe"), 0o600))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,12 +252,14 @@ func TestGenomeMistakes(t *testing.T) {
 	} {
 		args := c.args[:2:2]
 		for _, a := range c.args[2:] {
-			if _, err := os.Lstat(in(a)); a != "" && (err == nil || strings.Contains(a, "mistyped") || strings.HasPrefix(a, "y") || strings.Contains(a, "none/") || strings.Contains(a, "nothing")) {
+			if _, err := os.Lstat(in(a)); a != "" && (err == nil || strings.Contains(a, "mistyped") ||
+				strings.HasPrefix(a, "y") || strings.Contains(a, "none/") || strings.Contains(a, "nothing")) {
 				a = in(a)
 			}
 			args = append(args, a)
 		}
-		if _, _, err := run(t, args...); err == nil || exitCode(err) != c.code || !strings.Contains(err.Error(), c.says) {
+		if _, _, err := run(t, args...); err == nil || exitCode(err) != c.code ||
+			!strings.Contains(err.Error(), c.says) {
 			t.Errorf("%v: exit code %d, %v; want %d, %s", args, exitCode(err), err, c.code, c.says)
 		}
 	}

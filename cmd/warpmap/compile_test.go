@@ -20,24 +20,31 @@ func TestCompile(t *testing.T) {
 		"want keys of 4 or 8 bytes":     {"--arch", "sm_90", "--key-bytes", "5"},
 		"required flag(s) \"arch\" not": {"--out", dir},
 	} {
-		if _, _, err := run(t, append([]string{"compile", "--out", dir}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := run(t, append([]string{"compile", "--out", dir}, args...)...); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", args, err, want)
 		}
 	}
 	_, err := device.InfoFor("sm_90")
 	testenv.Require(t, "nvrtc", err)
-	out, progress, err := run(t, "compile", "--arch", "sm_90", "--table", "slab", "--kind", "set", "--key-bytes", "4", "--shard", "--out", dir)
-	if err != nil || !strings.Contains(out, "programs, ") || strings.Contains(out, " 0 programs") || !strings.Contains(progress, "sm_90: set of slab, keys of 4 bytes\nsm_90: spreading set over several GPUs, keys of 4 bytes\n") {
+	out, progress, err := run(t, "compile", "--arch", "sm_90", "--table", "slab", "--kind", "set", "--key-bytes", "4",
+		"--shard", "--out", dir)
+	if err != nil || !strings.Contains(out, "programs, ") || strings.Contains(out, " 0 programs") ||
+		!strings.Contains(progress,
+			"sm_90: set of slab, keys of 4 bytes\nsm_90: spreading set over several GPUs, keys of 4 bytes\n") {
 		t.Errorf("%q, %q, %v", out, progress, err)
 	}
-	if _, _, err := run(t, "compile", "--arch", "sm_9", "--out", dir); err == nil || !strings.Contains(err.Error(), "sm_9") {
+	if _, _, err := run(t, "compile", "--arch", "sm_9", "--out", dir); err == nil ||
+		!strings.Contains(err.Error(), "sm_9") {
 		t.Errorf("no such architecture: %v", err)
 	}
 	if !testenv.Long() {
 		return // TestCompileAheadStrings has it
 	}
-	out, progress, err = run(t, "compile", "--arch", "sm_90", "--table", "gph", "--kind", "strings", "--value-bytes", "4", "--out", filepath.Join(dir, "strings"))
-	if err != nil || !strings.Contains(out, "programs, ") || strings.Contains(out, " 0 programs") || progress != "sm_90: strings of gph, values of 4\n" {
+	out, progress, err = run(t, "compile", "--arch", "sm_90", "--table", "gph", "--kind", "strings", "--value-bytes",
+		"4", "--out", filepath.Join(dir, "strings"))
+	if err != nil || !strings.Contains(out, "programs, ") || strings.Contains(out, " 0 programs") ||
+		progress != "sm_90: strings of gph, values of 4\n" {
 		t.Errorf("%q, %q, %v", out, progress, err)
 	}
 }

@@ -11,7 +11,8 @@ import (
 func TestDraw(t *testing.T) {
 	dir := t.TempDir()
 	kept := filepath.Join(dir, "kept.json")
-	first := strings.Fields(must(t, "bench", "fig", "gph/15c", "--n", "300", "--keep", kept, "--out", filepath.Join(dir, "first")))
+	first := strings.Fields(must(t, "bench", "fig", "gph/15c", "--n", "300", "--keep", kept, "--out",
+		filepath.Join(dir, "first")))
 	again := strings.Fields(must(t, "bench", "draw", kept, "--out", filepath.Join(dir, "again")))
 	if len(first) != len(again) || len(first) < 3 {
 		t.Fatalf("%q, and then %q", first, again)
@@ -19,14 +20,16 @@ func TestDraw(t *testing.T) {
 	for i := range first {
 		one, err := os.ReadFile(first[i])
 		two, err2 := os.ReadFile(again[i])
-		if err != nil || err2 != nil || filepath.Base(first[i]) != filepath.Base(again[i]) || filepath.Ext(first[i]) != ".svg" && string(one) != string(two) {
+		if err != nil || err2 != nil || filepath.Base(first[i]) != filepath.Base(again[i]) ||
+			filepath.Ext(first[i]) != ".svg" && string(one) != string(two) {
 			t.Errorf("%s and %s differ: %v, %v", first[i], again[i], err, err2)
 		}
 	}
 	if err := os.WriteFile(kept, []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := run(t, "bench", "draw", kept, "--out", dir); err == nil || !strings.Contains(err.Error(), "no figure") {
+	if _, _, err := run(t, "bench", "draw", kept, "--out", dir); err == nil ||
+		!strings.Contains(err.Error(), "no figure") {
 		t.Errorf("an empty file: %v", err)
 	}
 }

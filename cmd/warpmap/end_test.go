@@ -71,7 +71,8 @@ func start(t *testing.T, out string, stdout *os.File, env ...string) *started {
 	if out != "-" {
 		out = filepath.Join(s.dir, out)
 	}
-	s.Cmd = exec.Command(os.Args[0], "join", in, in, "--on", "k", "--out", out, "--device", "cpu", "--table", "warpcore")
+	s.Cmd = exec.Command(os.Args[0], "join", in, in, "--on", "k", "--out", out, "--device", "cpu", "--table",
+		"warpcore")
 	s.Env = append(append(os.Environ(), "WARPMAP_TEST_COMMAND=1"), env...)
 	s.Stderr = &s.stderr
 	if stdout != nil {
@@ -112,7 +113,8 @@ func (s *started) failed(t *testing.T, message string) {
 	case <-time.After(time.Minute):
 		t.Fatal("runs on")
 	}
-	if said := s.stderr.String(); !strings.HasPrefix(said, "warpmap: ") || strings.Count(said, "\n") != 1 || !strings.Contains(said, message) {
+	if said := s.stderr.String(); !strings.HasPrefix(said, "warpmap: ") || strings.Count(said, "\n") != 1 ||
+		!strings.Contains(said, message) {
 		t.Errorf("said %q, want a line with %q", said, message)
 	}
 	entries, err := os.ReadDir(s.dir)
@@ -130,8 +132,8 @@ func TestSignalWhileRowsAreWritten(t *testing.T) {
 	}
 }
 
-// A signal at any time, in joins of all ways (by columns, by bits, of text, by parts): nothing is left but the inputs and, where the join was done,
-// its output.
+// A signal at any time, in joins of all ways (by columns, by bits, of text, by parts): nothing is left but the inputs
+// and, where the join was done, its output.
 func TestSignalAtAnyTime(t *testing.T) {
 	d, err := device.Open("cpu")
 	testenv.Require(t, "cpu", err)
@@ -145,7 +147,8 @@ func TestSignalAtAnyTime(t *testing.T) {
 		t.Fatal(err, errs)
 	}
 	for _, f := range []string{"orders", "lineitem"} {
-		if _, errs, err := run(t, "join", dir+"/"+f+".parquet", dir+"/"+f+".parquet", "--on", f[:1]+"_orderkey", "--how", "semi", "--device", "cpu", "--out", dir+"/"+f+".csv"); err != nil {
+		if _, errs, err := run(t, "join", dir+"/"+f+".parquet", dir+"/"+f+".parquet", "--on", f[:1]+"_orderkey",
+			"--how", "semi", "--device", "cpu", "--out", dir+"/"+f+".csv"); err != nil {
 			t.Fatal(err, errs)
 		}
 	}
@@ -159,8 +162,10 @@ func TestSignalAtAnyTime(t *testing.T) {
 		{"orders.csv", "lineitem.csv", "--memory", "1MB", "--out", "out.arrow"},
 	} {
 		join := func(after time.Duration, sig syscall.Signal) (took time.Duration, ended error) {
-			cmd := exec.Command(os.Args[0], append([]string{"join", "--device", "cpu", "--on", "o_orderkey=l_orderkey", "--quiet"}, args...)...)
-			cmd.Dir, cmd.Env = dir, append(os.Environ(), "WARPMAP_TEST_COMMAND=1", "TMPDIR="+spills, "GORACE=atexit_sleep_ms=0")
+			cmd := exec.Command(os.Args[0],
+				append([]string{"join", "--device", "cpu", "--on", "o_orderkey=l_orderkey", "--quiet"}, args...)...)
+			cmd.Dir, cmd.Env = dir, append(os.Environ(), "WARPMAP_TEST_COMMAND=1", "TMPDIR="+spills,
+				"GORACE=atexit_sleep_ms=0")
 			var said bytes.Buffer
 			cmd.Stderr = &said
 			begins, child, err := os.Pipe()
@@ -216,7 +221,8 @@ func TestSignalAtAnyTime(t *testing.T) {
 		}
 		stopped := 0
 		for k := range steps {
-			if _, err := join(whole*time.Duration(k+1)/time.Duration(steps+1), []syscall.Signal{syscall.SIGINT, syscall.SIGTERM}[(i+k)%2]); err != nil {
+			if _, err := join(whole*time.Duration(k+1)/time.Duration(steps+1),
+				[]syscall.Signal{syscall.SIGINT, syscall.SIGTERM}[(i+k)%2]); err != nil {
 				stopped++
 			}
 		}
@@ -240,7 +246,8 @@ func TestSignalAtTheEnd(t *testing.T) {
 func TestSignalWhileKernelsAreCompiled(t *testing.T) {
 	tools := t.TempDir()
 	cxx := filepath.Join(tools, "c++")
-	script := "#!/bin/sh\ncase \"$*\" in --version) echo 'g++ (slow) 12.2.0'; exit;; esac\n: >" + filepath.Join(tools, ".out.tmp") + "\nexec sleep 100\n"
+	script := "#!/bin/sh\ncase \"$*\" in --version) echo 'g++ (slow) 12.2.0'; exit;; esac\n: >" +
+		filepath.Join(tools, ".out.tmp") + "\nexec sleep 100\n"
 	if err := os.WriteFile(cxx, []byte(script), 0o777); err != nil {
 		t.Fatal(err)
 	}

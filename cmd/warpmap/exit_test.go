@@ -18,7 +18,8 @@ import (
 // Each kind of failure has its exit code, and a message of one line.
 func TestExitCodes(t *testing.T) {
 	dir := t.TempDir()
-	for name, text := range map[string]string{"a.csv": "k,v\n1,a\n", "words.csv": "k\nx\n", "bad.csv": "k\n\"1\n", "bad.parquet": "PAR1", "bad.jsonl": "[1]\n"} {
+	for name, text := range map[string]string{"a.csv": "k,v\n1,a\n", "words.csv": "k\nx\n", "bad.csv": "k\n\"1\n",
+		"bad.parquet": "PAR1", "bad.jsonl": "[1]\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +62,8 @@ func TestExitCodes(t *testing.T) {
 		if err != nil && !errors.As(err, &exit) {
 			t.Fatal(err)
 		}
-		if got := cmd.ProcessState.ExitCode(); got != c.code || got != 0 && !strings.HasPrefix(said.String(), "warpmap: ") || got > exitUsage && strings.Count(said.String(), "\n") != 1 {
+		if got := cmd.ProcessState.ExitCode(); got != c.code || got != 0 && !strings.HasPrefix(said.String(),
+			"warpmap: ") || got > exitUsage && strings.Count(said.String(), "\n") != 1 {
 			t.Errorf("warpmap %s ends with %d, want %d: %s", c.args, got, c.code, &said)
 		}
 	}
@@ -80,7 +82,8 @@ func TestExitCodes(t *testing.T) {
 	if got := exitCode(&ranError{&deviceError{&device.OutOfMemoryError{}}}); got != exitMemory {
 		t.Errorf("a device without memory: %d", got)
 	}
-	if help := must(t, "join", "--help"); !strings.Contains(help, exitCodes) || !strings.Contains(root().Long, exitCodes) {
+	if help := must(t, "join", "--help"); !strings.Contains(help, exitCodes) ||
+		!strings.Contains(root().Long, exitCodes) {
 		t.Errorf("no exit codes in\n%s", help)
 	}
 }
@@ -91,7 +94,8 @@ func TestVersion(t *testing.T) {
 	if err := json.Unmarshal([]byte(must(t, "version", "--json")), &v); err != nil {
 		t.Fatal(err)
 	}
-	if v.Version == "" || !strings.HasPrefix(v.Go, "go1.") || !strings.Contains(v.Platform, "linux/") || len(v.Devices) == 0 || !strings.HasPrefix(v.Devices[len(v.Devices)-1], "cpu (") {
+	if v.Version == "" || !strings.HasPrefix(v.Go, "go1.") || !strings.Contains(v.Platform, "linux/") ||
+		len(v.Devices) == 0 || !strings.HasPrefix(v.Devices[len(v.Devices)-1], "cpu (") {
 		t.Errorf("%+v", v)
 	}
 	if v.Commit != "0123abc" || !v.Modified {
@@ -123,9 +127,12 @@ func TestJoinInputsAndOutputs(t *testing.T) {
 	}
 	must(t, "join", "users.jsonl", "events", "--on", "user", "--out", "o.csv")
 	must(t, "join", "users.jsonl", "events/*/*", "--on", "user", "--out", "o.tsv", "--select", "name,day")
-	must(t, "join", "--build", "users.jsonl", "--probe", "events/day=2024-01-01", "--probe", "events/day=2024-01-02", "--on", "user", "--out", "o.jsonl")
-	must(t, "join", "users.jsonl", "more.txt", "--probe-format", "csv", "--on", "user", "--how", "anti", "--out", "o.txt", "--out-format", "csv")
-	must(t, "join", "users.jsonl", "events", "--on", "user", "--out", "o", "--rows-per-file", "2", "--out-format", "csv", "--compression", "gzip")
+	must(t, "join", "--build", "users.jsonl", "--probe", "events/day=2024-01-01", "--probe", "events/day=2024-01-02",
+		"--on", "user", "--out", "o.jsonl")
+	must(t, "join", "users.jsonl", "more.txt", "--probe-format", "csv", "--on", "user", "--how", "anti", "--out",
+		"o.txt", "--out-format", "csv")
+	must(t, "join", "users.jsonl", "events", "--on", "user", "--out", "o", "--rows-per-file", "2", "--out-format",
+		"csv", "--compression", "gzip")
 	must(t, "join", "users.jsonl", "o", "--on", "user", "--how", "semi", "--out", "again.csv")
 	for name, want := range map[string]string{
 		"o.csv":     "user,what,day,name\n1,x,2024-01-01,Ann\n2,y,2024-01-01,Bo\n1,z,2024-01-02,Ann\n",

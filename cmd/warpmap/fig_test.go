@@ -28,12 +28,14 @@ func TestFigOut(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "plots")
 		listed := strings.Fields(must(t, "bench", "fig", fig, "--n", "300", "--out", dir))
 		entries, err := os.ReadDir(dir)
-		if err != nil || len(entries) != len(listed) || len(listed) < 3 && fig != "genome/rates" || len(listed)%2 != 1 { // that is a table alone
+		// that is a table alone
+		if err != nil || len(entries) != len(listed) || len(listed) < 3 && fig != "genome/rates" || len(listed)%2 != 1 {
 			t.Errorf("%s: %q listed, %v there, %v", fig, listed, entries, err)
 		}
 		for _, name := range listed {
 			info, err := os.Stat(name)
-			if err != nil || info.Size() == 0 || !strings.HasPrefix(filepath.Base(name), strings.ReplaceAll(fig, "/", "-")) {
+			if err != nil || info.Size() == 0 ||
+				!strings.HasPrefix(filepath.Base(name), strings.ReplaceAll(fig, "/", "-")) {
 				t.Errorf("%s: file %s: %v, %v", fig, name, info, err)
 			}
 		}
@@ -55,7 +57,8 @@ func TestFigTableAndJSON(t *testing.T) {
 		t.Error(err)
 	}
 	out = must(t, "bench", "fig", "gph/9", "--n", "500")
-	if !strings.Contains(out, "TaoBenchmark") || !strings.Contains(out, "times as many") || strings.Contains(out, "nil") {
+	if !strings.Contains(out, "TaoBenchmark") || !strings.Contains(out, "times as many") ||
+		strings.Contains(out, "nil") {
 		t.Errorf("as a table:\n%s", out)
 	}
 }
@@ -64,7 +67,8 @@ func TestBenchKeysOfGPH(t *testing.T) {
 	for _, keys := range []string{"lineitem", "tao", "reddit"} {
 		for _, bytes := range []string{"4", "8"} {
 			var got benchResult
-			if err := json.Unmarshal([]byte(must(t, "bench", "--n", "3000", "--load", "0.8", "--keys", keys, "--key-bytes", bytes, "--json")), &got); err != nil {
+			if err := json.Unmarshal([]byte(must(t, "bench", "--n", "3000", "--load", "0.8", "--keys", keys,
+				"--key-bytes", bytes, "--json")), &got); err != nil {
 				t.Fatal(err)
 			}
 			if r := got.Rows[0]; r.Wrong != 0 || r.Find <= 0 {

@@ -27,11 +27,13 @@ func TestKmers(t *testing.T) {
 		t.Fatal(err)
 	}
 	var s kmers.Summary
-	if err := json.Unmarshal([]byte(must(t, "kmers", "count", in, "-k", "3", "-C", "--out", out, "--json")), &s); err != nil {
+	if err := json.Unmarshal([]byte(must(t, "kmers", "count", in, "-k", "3", "-C", "--out", out, "--json")),
+		&s); err != nil {
 		t.Fatal(err)
 	}
 	// AAC ACC CCC CCC, and GTT, which is AAC's.
-	if want := (kmers.Summary{Read: genome.Counts{Inputs: 1, Records: 2, Letters: 12}, Rounds: 1, Stats: kmers.Stats{Unique: 1, Distinct: 3, Total: 5, MaxCount: 2}}); s != want {
+	if want := (kmers.Summary{Read: genome.Counts{Inputs: 1, Records: 2, Letters: 12}, Rounds: 1,
+		Stats: kmers.Stats{Unique: 1, Distinct: 3, Total: 5, MaxCount: 2}}); s != want {
 		t.Errorf("%+v, want %+v", s, want)
 	}
 	for _, c := range []struct{ args, want string }{
@@ -55,7 +57,8 @@ func TestKmers(t *testing.T) {
 		t.Errorf("dump: %q", got)
 	}
 	must(t, "kmers", "dump", "--upper", "2", out, "--parquet", filepath.Join(dir, "k.parquet"))
-	must(t, "join", filepath.Join(dir, "k.parquet"), filepath.Join(dir, "k.parquet"), "--on", "kmer", "--how", "semi", "--out", filepath.Join(dir, "k.csv"), "--quiet")
+	must(t, "join", filepath.Join(dir, "k.parquet"), filepath.Join(dir, "k.parquet"), "--on", "kmer", "--how", "semi",
+		"--out", filepath.Join(dir, "k.csv"), "--quiet")
 	rows, _ := os.ReadFile(filepath.Join(dir, "k.csv"))
 	lines = strings.Split(strings.TrimSpace(string(rows)), "\n")
 	slices.Sort(lines)
@@ -66,7 +69,8 @@ func TestKmers(t *testing.T) {
 	if err := os.WriteFile(broken, []byte("@a\nAACCCC\n+\n!!!!\n@b\nAAA\n+\n!!!\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, said, err := run(t, "kmers", "count", broken, "-k", "3", "-o", out, "--skip-broken"); err != nil || !strings.Contains(said, "1 broken ones left out") {
+	if _, said, err := run(t, "kmers", "count", broken, "-k", "3", "-o", out, "--skip-broken"); err != nil ||
+		!strings.Contains(said, "1 broken ones left out") {
 		t.Errorf("%q, %v", said, err)
 	}
 	for _, c := range []struct {
@@ -80,12 +84,15 @@ func TestKmers(t *testing.T) {
 			t.Errorf("%s: %v, exit code %d, want %d", c.args, err, exitCode(err), c.code)
 		}
 	}
-	if left, err := os.ReadDir("."); err != nil || slices.ContainsFunc(left, func(e os.DirEntry) bool { return strings.HasSuffix(e.Name(), ".wk") }) {
+	if left, err := os.ReadDir("."); err != nil || slices.ContainsFunc(left, func(e os.DirEntry) bool {
+		return strings.HasSuffix(e.Name(), ".wk")
+	}) {
 		t.Errorf("files of counts are left: %v", err)
 	}
 }
 
-// Counting with little memory, ended by a signal at any time or by a file that may not grow, leaves nothing: no file of counts, and no temporary one.
+// Counting with little memory, ended by a signal at any time or by a file that may not grow, leaves nothing: no file of
+// counts, and no temporary one.
 func TestKmersEnd(t *testing.T) {
 	d, err := device.Open("cpu")
 	testenv.Require(t, "cpu", err)
@@ -101,8 +108,10 @@ func TestKmersEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	count := func(after time.Duration, env ...string) (took time.Duration, said string, ended error) {
-		cmd := exec.Command(os.Args[0], "kmers", "count", in, "-k", "25", "--device", "cpu", "--max-memory", "30MB", "--out", out, "--quiet")
-		cmd.Env = append(append(os.Environ(), "WARPMAP_TEST_COMMAND=1", "TMPDIR="+spills, "GORACE=atexit_sleep_ms=0"), env...)
+		cmd := exec.Command(os.Args[0], "kmers", "count", in, "-k", "25", "--device", "cpu", "--max-memory", "30MB",
+			"--out", out, "--quiet")
+		cmd.Env = append(append(os.Environ(), "WARPMAP_TEST_COMMAND=1", "TMPDIR="+spills, "GORACE=atexit_sleep_ms=0"),
+			env...)
 		var errs bytes.Buffer
 		cmd.Stderr = &errs
 		start := time.Now()
@@ -141,7 +150,8 @@ func TestKmersEnd(t *testing.T) {
 	if stopped == 0 {
 		t.Errorf("counting, which takes %v, was never stopped", whole)
 	}
-	if _, said, err := count(0, "WARPMAP_TEST_SMALL_FILES=1"); err == nil || !strings.Contains(said, "temporary files in "+spills+": file too large: make room there") {
+	if _, said, err := count(0, "WARPMAP_TEST_SMALL_FILES=1"); err == nil ||
+		!strings.Contains(said, "temporary files in "+spills+": file too large: make room there") {
 		t.Errorf("%v, %q", err, said)
 	}
 }

@@ -28,7 +28,8 @@ func launch(ctx context.Context, script string, flags ...string) (out string, er
 
 func TestLaunch(t *testing.T) {
 	dir := t.TempDir()
-	_, err := launch(t.Context(), `echo "$RANK $LOCAL_RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT $WARPMAP_TOKEN" >`+dir+`/$RANK`, "-n", "3")
+	_, err := launch(t.Context(),
+		`echo "$RANK $LOCAL_RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT $WARPMAP_TOKEN" >`+dir+`/$RANK`, "-n", "3")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +37,8 @@ func TestLaunch(t *testing.T) {
 	for _, rank := range []string{"0", "1", "2"} {
 		text, err := os.ReadFile(filepath.Join(dir, rank))
 		own, all, _ := strings.Cut(string(text), " of ")
-		if err != nil || own != rank+" "+rank || !strings.HasPrefix(all, "3 at 127.0.0.1:") || len(strings.Fields(all)) != 4 {
+		if err != nil || own != rank+" "+rank || !strings.HasPrefix(all, "3 at 127.0.0.1:") ||
+			len(strings.Fields(all)) != 4 {
 			t.Errorf("rank %s: %q, %v", rank, text, err)
 		}
 		rest = append(rest, all)
@@ -49,7 +51,8 @@ func TestLaunch(t *testing.T) {
 // When one fails, those that do not end are ended, with all that they started, and the error says which it was.
 func TestLaunchFails(t *testing.T) {
 	start := time.Now()
-	_, err := launch(t.Context(), `test $RANK = 1 && exit 7; trap "" TERM; sleep 60 & wait; sleep 60`, "-n", "3", "--grace", "100ms")
+	_, err := launch(t.Context(), `test $RANK = 1 && exit 7; trap "" TERM; sleep 60 & wait; sleep 60`, "-n", "3",
+		"--grace", "100ms")
 	if err == nil || !strings.Contains(err.Error(), "rank 1: sh: exit status 7") || time.Since(start) > 20*time.Second {
 		t.Errorf("after %v: %v", time.Since(start), err)
 	}
@@ -85,14 +88,17 @@ func TestBenchJoined(t *testing.T) {
 	if _, err := os.Stat(source); err != nil {
 		t.Skip("needs a checkout: ", err)
 	}
-	if out, err := exec.Command("cc", "-D_GNU_SOURCE", "-shared", "-fPIC", "-pthread", "-o", lib, source).CombinedOutput(); err != nil {
+	if out, err := exec.Command("cc", "-D_GNU_SOURCE", "-shared", "-fPIC", "-pthread", "-o", lib,
+		source).CombinedOutput(); err != nil {
 		t.Skipf("needs a C compiler: %v %s", err, out)
 	}
 	t.Setenv("WARPMAP_LIBNCCL", lib)
 	t.Setenv("WARPMAP_TEST_COMMAND", "1")
-	out, err := launch(t.Context(), os.Args[0]+` bench --devices joined --device cpu --n 3000 --load 0.8 --json`, "-n", "3", "--grace", "20s")
+	out, err := launch(t.Context(), os.Args[0]+` bench --devices joined --device cpu --n 3000 --load 0.8 --json`, "-n",
+		"3", "--grace", "20s")
 	var got severalResult
-	if err != nil || json.Unmarshal([]byte(out), &got) != nil || len(got.Rows) != 1 || got.Rows[0].Devices != 3 || got.Rows[0].Wrong != 0 || got.Rows[0].Find <= 0 {
+	if err != nil || json.Unmarshal([]byte(out), &got) != nil || len(got.Rows) != 1 || got.Rows[0].Devices != 3 ||
+		got.Rows[0].Wrong != 0 || got.Rows[0].Find <= 0 {
 		t.Errorf("%v\n%s", err, out)
 	}
 	// A figure sets one process beside them, and is kept after each point.
@@ -104,7 +110,8 @@ func TestBenchJoined(t *testing.T) {
 		t.Fatalf("%v\n%s", err, said)
 	}
 	last := fig.Rows[len(fig.Rows)-1]
-	if last[fig.Column("way")] != "a process a device, NCCL" || last[fig.Column("note")] != "" || last[fig.Column("wrong")] != 0.0 {
+	if last[fig.Column("way")] != "a process a device, NCCL" || last[fig.Column("note")] != "" ||
+		last[fig.Column("wrong")] != 0.0 {
 		t.Errorf("%v", last)
 	}
 	if !strings.Contains(said, "s  strong scaling, 2 devices") {

@@ -60,7 +60,8 @@ func TestGenAndJoin(t *testing.T) {
 		must(t, "gen", "tpch", "--sf", "0.002", "--out", dir, "--format", format)
 		orders, lines := filepath.Join(dir, "orders."+format), filepath.Join(dir, "lineitem."+format)
 		for how, want := range map[string]string{"inner": "out_rows", "anti": `"out_rows": 0`} {
-			out := must(t, "join", orders, lines, "--on", "o_orderkey=l_orderkey", "--how", how, "--out", filepath.Join(dir, "j."+format), "--json")
+			out := must(t, "join", orders, lines, "--on", "o_orderkey=l_orderkey", "--how", how, "--out",
+				filepath.Join(dir, "j."+format), "--json")
 			if !strings.Contains(out, want) {
 				t.Errorf("join --how %s of %s: %s, want %s", how, format, out, want)
 			}
@@ -68,7 +69,8 @@ func TestGenAndJoin(t *testing.T) {
 				Probe int `json:"probe_rows"`
 				Out   int `json:"out_rows"`
 			}
-			if err := json.Unmarshal([]byte(out), &s); err != nil || how == "inner" && (s.Out != s.Probe || s.Out == 0) {
+			if err := json.Unmarshal([]byte(out), &s); err != nil || how == "inner" &&
+				(s.Out != s.Probe || s.Out == 0) {
 				t.Errorf("join of %s: %+v, %v", format, s, err)
 			}
 		}
@@ -113,7 +115,8 @@ func TestBench(t *testing.T) {
 		{"--keys", "rand"}, {"--keys", "zipf:0.99", "--key-bytes", "8"}, {"--keys", "line", "--value-bytes", "8"},
 		{"--keys", "sequential", "--key-bytes", "8", "--value-bytes", "8"},
 	} {
-		out := must(t, append([]string{"bench", "--n", "3000", "--load", "0.5,0.9", "--json", "--keep", keep}, args...)...)
+		out := must(t, append([]string{"bench", "--n", "3000", "--load", "0.5,0.9", "--json", "--keep", keep},
+			args...)...)
 		var got benchResult
 		if err := json.Unmarshal([]byte(out), &got); err != nil {
 			t.Fatal(err)
@@ -122,7 +125,8 @@ func TestBench(t *testing.T) {
 			t.Fatalf("%v: %d rows", args, len(got.Rows))
 		}
 		for _, r := range got.Rows {
-			if r.Wrong != 0 || r.Find <= 0 || r.Insert <= 0 || r.Bytes < 3000*8 || r.Limits.Lookup64 <= 0 || r.Filled < 0.9*r.Load || r.Filled > 1.01*r.Load {
+			if r.Wrong != 0 || r.Find <= 0 || r.Insert <= 0 || r.Bytes < 3000*8 || r.Limits.Lookup64 <= 0 ||
+				r.Filled < 0.9*r.Load || r.Filled > 1.01*r.Load {
 				t.Errorf("%v: %+v", args, r)
 			}
 		}
@@ -138,7 +142,8 @@ func TestBench(t *testing.T) {
 func TestBenchWide(t *testing.T) {
 	for _, widths := range [][2]string{{"16", "8"}, {"32", "32"}, {"8", "16"}} {
 		var got benchResult
-		out := must(t, "bench", "--table", "dycuckoo", "--key-bytes", widths[0], "--value-bytes", widths[1], "--n", "3000", "--load", "0.85", "--json")
+		out := must(t, "bench", "--table", "dycuckoo", "--key-bytes", widths[0], "--value-bytes", widths[1], "--n",
+			"3000", "--load", "0.85", "--json")
 		if err := json.Unmarshal([]byte(out), &got); err != nil {
 			t.Fatal(err)
 		}
@@ -153,29 +158,38 @@ func TestBenchKinds(t *testing.T) {
 	for _, kind := range kinds[1:] {
 		for _, family := range familiesOf(kind) {
 			for _, own := range map[tables.Kind][][]string{
-				tables.KindSet: {{"--load", "0.7"}, {"--keys", "lineitem", "--batch", "700", "--load", "0.7"}, {"--distinct", "1", "--load", "0.7"}},
-				tables.KindMultiMap: {{"--each", "4", "--load", "0.7"}, {"--values-per-key", "8", "--load", "0.7"}, {"--distinct", "25", "--key-bytes", "8"}, {"--keys", "lineitem"},
+				tables.KindSet: {{"--load", "0.7"}, {"--keys", "lineitem", "--batch", "700", "--load", "0.7"},
+					{"--distinct", "1", "--load", "0.7"}},
+				tables.KindMultiMap: {{"--each", "4", "--load", "0.7"}, {"--values-per-key", "8", "--load", "0.7"},
+					{"--distinct", "25", "--key-bytes", "8"}, {"--keys", "lineitem"},
 					{"--distinct", "100", "--hits", "0.5", "--keys", "zipf:1", "--value-bytes", "8"}, {"--distinct", "1", "--load", "0.7"}},
-				tables.KindBucketList: {{"--each", "4", "--load", "0.7"}, {"--values-per-key", "64", "--load", "0.7"}, {"--distinct", "1", "--load", "0.7"}},
-				tables.KindCounter:    {{"--load", "0.7"}, {"--distinct", "1", "--value-bytes", "8"}, {"--keys", "zipf:1", "--key-bytes", "8"}},
-				tables.KindFilter:     {{"--false-positives", "0.05"}, {"--bytes", "4KiB", "--key-bytes", "8"}, {"--distinct", "1"}},
+				tables.KindBucketList: {{"--each", "4", "--load", "0.7"}, {"--values-per-key", "64", "--load", "0.7"},
+					{"--distinct", "1", "--load", "0.7"}},
+				tables.KindCounter: {{"--load", "0.7"}, {"--distinct", "1", "--value-bytes", "8"},
+					{"--keys", "zipf:1", "--key-bytes", "8"}},
+				tables.KindFilter: {{"--false-positives", "0.05"}, {"--bytes", "4KiB", "--key-bytes", "8"},
+					{"--distinct", "1"}},
 			}[kind] {
-				args := slices.Concat([]string{"bench", "--table", family, "--kind", kind.String(), "--n", "3000", "--json"}, own)
+				args := slices.Concat([]string{"bench", "--table", family, "--kind", kind.String(), "--n", "3000",
+					"--json"}, own)
 				var got benchResult
 				if err := json.Unmarshal([]byte(must(t, args...)), &got); err != nil {
 					t.Fatal(err)
 				}
-				if r := got.Rows[0]; got.Kind != kind.String() || got.Table != family || r.Wrong != 0 || r.Find <= 0 || r.Insert <= 0 || r.InsertShare <= 0 {
+				if r := got.Rows[0]; got.Kind != kind.String() || got.Table != family || r.Wrong != 0 || r.Find <= 0 ||
+					r.Insert <= 0 || r.InsertShare <= 0 {
 					t.Errorf("%v: %+v", args, got)
 				}
 			}
 		}
 	}
-	if out := must(t, "bench", "--kind", "set", "--table", "slab", "--n", "100", "--load", "0.7"); !strings.Contains(out, "100 keys (4 bytes") {
+	if out := must(t, "bench", "--kind", "set", "--table", "slab", "--n", "100", "--load",
+		"0.7"); !strings.Contains(out, "100 keys (4 bytes") {
 		t.Errorf("as a table:\n%s", out)
 	}
 	out := must(t, "bench", "--kind", "multimap", "--n", "1000", "--values-per-key", "10", "--load", "0.7")
-	for _, want := range []string{"1000 pairs (4+4 bytes, rand) drawn from 100, each key looked up once", "values G/s", "count G/s"} {
+	for _, want := range []string{"1000 pairs (4+4 bytes, rand) drawn from 100, each key looked up once", "values G/s",
+		"count G/s"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)
 		}
@@ -188,21 +202,24 @@ func TestBenchMaps(t *testing.T) {
 	for _, family := range families() {
 		all = append(all, []string{"--table", family, "--distinct", "1"})
 	}
-	for _, args := range append(all, []string{"--update", "--distinct", "1"}, []string{"--update", "--keys", "zipf:1", "--key-bytes", "8", "--value-bytes", "8"},
+	for _, args := range append(all, []string{"--update", "--distinct", "1"},
+		[]string{"--update", "--keys", "zipf:1", "--key-bytes", "8", "--value-bytes", "8"},
 		[]string{"--chosen", "0.5"}, []string{"--chosen", "0.1", "--distinct", "50"}) {
 		args := slices.Concat([]string{"bench", "--n", "3000", "--load", "0.7", "--json"}, args)
 		var got benchResult
 		if err := json.Unmarshal([]byte(must(t, args...)), &got); err != nil {
 			t.Fatal(err)
 		}
-		if r := got.Rows[0]; r.Wrong != 0 || r.Find <= 0 || r.Filling() <= 0 || (r.Update > 0) != got.Options.Update || r.InsertShare <= 0 {
+		if r := got.Rows[0]; r.Wrong != 0 || r.Find <= 0 || r.Filling() <= 0 || (r.Update > 0) != got.Options.Update ||
+			r.InsertShare <= 0 {
 			t.Errorf("%v: %+v", args, got)
 		}
 	}
 	for want, args := range map[string][]string{
 		"update G/s": {"--update"}, "drawn from 100,": {"--update"}, "50% of the rows chosen": {"--chosen", "0.5"},
 	} {
-		if out := must(t, append([]string{"bench", "--n", "1000", "--load", "0.7"}, args...)...); !strings.Contains(out, want) {
+		if out := must(t, append([]string{"bench", "--n", "1000", "--load", "0.7"}, args...)...); !strings.Contains(out,
+			want) {
 			t.Errorf("%q is not in\n%s", want, out)
 		}
 	}
@@ -212,7 +229,8 @@ func TestBenchMaps(t *testing.T) {
 func TestBenchColumns(t *testing.T) {
 	r := bench.Row{Filter: &bench.FilterRow{BitsPerKey: 8}}
 	for kind, want := range map[tables.Kind]string{
-		tables.KindMap: "find G/s", tables.KindSet: "with added G/s", tables.KindMultiMap: "values G/s", tables.KindBucketList: "build G/s", tables.KindCounter: "find G/s",
+		tables.KindMap: "find G/s", tables.KindSet: "with added G/s", tables.KindMultiMap: "values G/s",
+		tables.KindBucketList: "build G/s", tables.KindCounter: "find G/s",
 		tables.KindFilter: "false positives",
 	} {
 		var names []string
@@ -225,7 +243,8 @@ func TestBenchColumns(t *testing.T) {
 		if !slices.Contains(names, want) || !slices.Contains(names, "insert G/s") || names[len(names)-1] != "wrong" {
 			t.Errorf("%v: columns %q, want %q", kind, names, want)
 		}
-		if help := must(t, "bench", "--help"); kind != tables.KindMap && !strings.Contains(help, fmt.Sprintf("--kind %v --", kind)) {
+		if help := must(t, "bench", "--help"); kind != tables.KindMap &&
+			!strings.Contains(help, fmt.Sprintf("--kind %v --", kind)) {
 			t.Errorf("no example of %v in\n%s", kind, help)
 		}
 	}
@@ -261,13 +280,15 @@ func TestErrors(t *testing.T) {
 		"--values-per-key 0: want":                                                {"bench", "--kind", "multimap", "--values-per-key", "0", "--n", "10"},
 		"if any flags in the group [each values-per-key distinct] are set":        {"bench", "--kind", "multimap", "--values-per-key", "2", "--each", "2"},
 		"if any flags in the group [false-positives bytes] are set none of the o": {"bench", "--kind", "filter", "--bytes", "2", "--false-positives", "2"},
-		`no counter "dycuckoo" (want one of: `:                                    {"bench", "--kind", "counter", "--table", "dycuckoo", "--n", "10"},
-		`no filter "dycuckoo" (want one of: `:                                     {"bench", "--kind", "filter", "--table", "dycuckoo", "--n", "10"},
-		"hashes that meet":                                                        {"bench", "--kind", "multimap", "--distinct", "2", "--keys", "line", "--n", "10"},
-		"counts of 16 bytes":                                                      {"bench", "--kind", "counter", "--value-bytes", "16", "--n", "10"},
-		"with one key":                                                            {"bench", "--each", "11", "--kind", "multimap", "--n", "10"},
-		"no such file":                                                            {"join", filepath.Join(dir, "a.csv"), filepath.Join(dir, "b.csv"), "--on", "x=y"},
-		"invalid argum":                                                           {"bench", "fig", "nosuch"},
+		`no counter "dycuckoo" (want one of: `: {"bench", "--kind", "counter",
+			"--table", "dycuckoo", "--n", "10"},
+		`no filter "dycuckoo" (want one of: `: {"bench", "--kind", "filter",
+			"--table", "dycuckoo", "--n", "10"},
+		"hashes that meet":   {"bench", "--kind", "multimap", "--distinct", "2", "--keys", "line", "--n", "10"},
+		"counts of 16 bytes": {"bench", "--kind", "counter", "--value-bytes", "16", "--n", "10"},
+		"with one key":       {"bench", "--each", "11", "--kind", "multimap", "--n", "10"},
+		"no such file":       {"join", filepath.Join(dir, "a.csv"), filepath.Join(dir, "b.csv"), "--on", "x=y"},
+		"invalid argum":      {"bench", "fig", "nosuch"},
 	} {
 		if _, _, err := run(t, args...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("warpmap %s: %v, want %q", strings.Join(args, " "), err, want)

@@ -14,7 +14,8 @@ import (
 func TestSignalEndsCompiling(t *testing.T) {
 	dir := t.TempDir()
 	running, cxx := filepath.Join(dir, "running"), filepath.Join(dir, "cxx")
-	if err := os.WriteFile(cxx, fmt.Appendf(nil, "#!/bin/sh\ntouch %q; sleep 1000 & wait\n", running), 0o755); err != nil {
+	if err := os.WriteFile(cxx, fmt.Appendf(nil, "#!/bin/sh\ntouch %q; sleep 1000 & wait\n", running),
+		0o755); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("CXX", cxx)

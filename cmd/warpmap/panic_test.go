@@ -36,7 +36,8 @@ func commandIn(t *testing.T, dir, temporary, args string, env ...string) (code i
 	t.Helper()
 	cmd := exec.Command(os.Args[0], strings.Fields(args)...)
 	cmd.Dir = dir
-	cmd.Env = append(append(os.Environ(), "WARPMAP_TEST_COMMAND=1", "TMPDIR="+temporary, "GORACE=atexit_sleep_ms=0"), env...)
+	cmd.Env = append(append(os.Environ(), "WARPMAP_TEST_COMMAND=1", "TMPDIR="+temporary, "GORACE=atexit_sleep_ms=0"),
+		env...)
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	var exit *exec.ExitError
@@ -46,7 +47,8 @@ func commandIn(t *testing.T, dir, temporary, args string, env ...string) (code i
 	return cmd.ProcessState.ExitCode(), errs.String()
 }
 
-// A panic, in whatever goroutine of whatever command, ends it with code 1 and a line that asks for a report, and leaves nothing.
+// A panic, in whatever goroutine of whatever command, ends it with code 1 and a line that asks for a report, and leaves
+// nothing.
 func TestPanicsAskForAReport(t *testing.T) {
 	dir, temporary := t.TempDir(), t.TempDir()
 	var rows, reads strings.Builder
@@ -80,7 +82,8 @@ func TestPanicsAskForAReport(t *testing.T) {
 				if done := strings.LastIndex(said, "\nwarpmap: "); done >= 0 {
 					said = said[done+1:]
 				}
-				if code != 1 || !strings.HasPrefix(said, "warpmap: ") || strings.Count(said, "\n") != 1 || !strings.HasSuffix(said, "made to order"+report+"\n") {
+				if code != 1 || !strings.HasPrefix(said, "warpmap: ") || strings.Count(said, "\n") != 1 ||
+					!strings.HasSuffix(said, "made to order"+report+"\n") {
 					t.Errorf("%s, panic %d: code %d, %q", args, n, code, said)
 				}
 			}
@@ -129,7 +132,8 @@ func TestFullDiskIsToldOnce(t *testing.T) {
 		"join a.csv a.csv --on k --device cpu -q --out o/":                 "o/: part-00000.parquet: file too large",
 	} {
 		code, said := commandIn(t, dir, temporary, args, "WARPMAP_TEST_SMALL_FILES=20000")
-		if code != 1 || strings.Count(said, "\n") != 1 || strings.Count(said, "file too large") != 1 || !strings.HasSuffix(said, want+"\n") {
+		if code != 1 || strings.Count(said, "\n") != 1 || strings.Count(said, "file too large") != 1 ||
+			!strings.HasSuffix(said, want+"\n") {
 			t.Errorf("%s: code %d, %q, want %q", args, code, said, want)
 		}
 		if left, _ := os.ReadDir(dir); len(left) != 1 {
@@ -141,7 +145,8 @@ func TestFullDiskIsToldOnce(t *testing.T) {
 	}
 }
 
-// An input as output is wrong usage, as of the other commands; the input stays, also where a shell has it as standard output.
+// An input as output is wrong usage, as of the other commands; the input stays, also where a shell has it as standard
+// output.
 func TestJoinKeepsItsInputs(t *testing.T) {
 	dir := t.TempDir()
 	in := filepath.Join(dir, "a.csv")
@@ -171,13 +176,16 @@ func TestJoinKeepsItsInputs(t *testing.T) {
 	}
 }
 
-// A process that is killed by a closed pipe leaves nothing: an Arrow file with dictionaries goes to a temporary one first, which has no name.
+// A process that is killed by a closed pipe leaves nothing: an Arrow file with dictionaries goes to a temporary one
+// first, which has no name.
 func TestClosedPipeLeavesNothing(t *testing.T) {
 	dir, temporary := t.TempDir(), t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "a.csv"), []byte("k,v\n"+strings.Repeat("1,abcdef\n", 300)), 0o666); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "a.csv"), []byte("k,v\n"+strings.Repeat("1,abcdef\n", 300)),
+		0o666); err != nil {
 		t.Fatal(err)
 	}
-	if code, said := commandIn(t, dir, temporary, "join a.csv a.csv --on k --device cpu -q --out o.parquet"); code != 0 {
+	if code, said := commandIn(t, dir, temporary,
+		"join a.csv a.csv --on k --device cpu -q --out o.parquet"); code != 0 {
 		t.Fatal(said)
 	}
 	r, w, err := os.Pipe()
@@ -186,11 +194,13 @@ func TestClosedPipeLeavesNothing(t *testing.T) {
 	}
 	r.Close()
 	defer w.Close()
-	cmd := exec.Command(os.Args[0], "join", "a.csv", "o.parquet", "--on", "k", "--device", "cpu", "-q", "--out-format", "arrow")
+	cmd := exec.Command(os.Args[0], "join", "a.csv", "o.parquet", "--on", "k", "--device", "cpu", "-q", "--out-format",
+		"arrow")
 	cmd.Dir, cmd.Stdout = dir, w
 	cmd.Env = append(os.Environ(), "WARPMAP_TEST_COMMAND=1", "TMPDIR="+temporary)
 	err = cmd.Run()
-	if state, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); err == nil || !ok || !state.Signaled() && state.ExitStatus() == 0 {
+	if state, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); err == nil || !ok || !state.Signaled() &&
+		state.ExitStatus() == 0 {
 		t.Errorf("%v, %v", err, cmd.ProcessState)
 	}
 	if left, _ := os.ReadDir(temporary); len(left) > 0 {

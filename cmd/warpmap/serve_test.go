@@ -23,7 +23,8 @@ func TestServeEndsWell(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(os.Args[0], "classify", "serve", in("x.db"), "--device", "cpu", "--listen", "127.0.0.1:0", "--socket", in("s"), "--lowest", "species")
+	cmd := exec.Command(os.Args[0], "classify", "serve", in("x.db"), "--device", "cpu", "--listen", "127.0.0.1:0",
+		"--socket", in("s"), "--lowest", "species")
 	cmd.Env = append(os.Environ(), "WARPMAP_TEST_COMMAND=1")
 	says, err := cmd.StderrPipe()
 	if err != nil {
@@ -39,7 +40,8 @@ func TestServeEndsWell(t *testing.T) {
 			url = lines.Text()[at:]
 		}
 	}
-	if i, err := os.Stat(in("s")); err != nil || i.Mode() != os.ModeSocket|0o600 || !strings.HasPrefix(url, "http://127.0.0.1:") {
+	if i, err := os.Stat(in("s")); err != nil || i.Mode() != os.ModeSocket|0o600 ||
+		!strings.HasPrefix(url, "http://127.0.0.1:") {
 		t.Fatal(err, url)
 	}
 	if err := os.Truncate(in("x.db"), 0); err != nil { // the server has what it needs
@@ -58,7 +60,8 @@ func TestServeEndsWell(t *testing.T) {
 		got <- string(text)
 	}()
 	to.Write(reads[:10])
-	for end := time.Now().Add(time.Minute); !active(t, strings.Replace(url, "classify", "metrics", 1)); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !active(t, strings.Replace(url, "classify", "metrics",
+		1)); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the request does not come")
 		}
@@ -95,7 +98,8 @@ func active(t *testing.T, metrics string) bool {
 
 func TestServeErrors(t *testing.T) {
 	dir := genomes(t)
-	must(t, "classify", "build", filepath.Join(dir, "x.db"), filepath.Join(dir, "refs"), "--taxonomy", filepath.Join(dir, "tax"))
+	must(t, "classify", "build", filepath.Join(dir, "x.db"), filepath.Join(dir, "refs"), "--taxonomy",
+		filepath.Join(dir, "tax"))
 	for _, c := range []struct {
 		code int
 		args []string
@@ -119,7 +123,8 @@ func TestServeErrors(t *testing.T) {
 			}
 			args = append(args, a)
 		}
-		if _, _, err := run(t, args...); err == nil || exitCode(err) != c.code || !strings.Contains(err.Error(), c.says) {
+		if _, _, err := run(t, args...); err == nil || exitCode(err) != c.code ||
+			!strings.Contains(err.Error(), c.says) {
 			t.Errorf("%v: exit code %d, %v; want %d, %s", args, exitCode(err), err, c.code, c.says)
 		}
 	}

@@ -14,8 +14,10 @@ import (
 func TestBenchOverSeveral(t *testing.T) {
 	for _, mode := range []string{"distributed", "independent"} {
 		var got severalResult
-		out := must(t, "bench", "--devices", "cpu:0,cpu:1,cpu:2", "--n", "3000", "--load", "0.5,0.8", "--mode", mode, "--json")
-		if err := json.Unmarshal([]byte(out), &got); err != nil || len(got.Rows) != 2 || got.Mode != mode || len(got.Devices) != 3 {
+		out := must(t, "bench", "--devices", "cpu:0,cpu:1,cpu:2", "--n", "3000", "--load", "0.5,0.8", "--mode", mode,
+			"--json")
+		if err := json.Unmarshal([]byte(out), &got); err != nil || len(got.Rows) != 2 || got.Mode != mode ||
+			len(got.Devices) != 3 {
 			t.Fatalf("%+v, %v", got, err)
 		}
 		for _, r := range got.Rows {
@@ -24,11 +26,13 @@ func TestBenchOverSeveral(t *testing.T) {
 			}
 		}
 	}
-	if out := must(t, "bench", "--devices", "cpu:0,cpu:1", "--n", "1000", "--load", "0.7"); !strings.Contains(out, "insert G/s") {
+	if out := must(t, "bench", "--devices", "cpu:0,cpu:1", "--n", "1000", "--load", "0.7"); !strings.Contains(out,
+		"insert G/s") {
 		t.Error(out)
 	}
 	var fig bench.Fig
-	if err := json.Unmarshal([]byte(must(t, "bench", "fig", "shard/ask", "--devices", "cpu:0,cpu:1,cpu:2", "--n", "300", "--json")), &fig); err != nil || fig.Rows[len(fig.Rows)-1][0] != 3.0 {
+	if err := json.Unmarshal([]byte(must(t, "bench", "fig", "shard/ask", "--devices", "cpu:0,cpu:1,cpu:2", "--n", "300",
+		"--json")), &fig); err != nil || fig.Rows[len(fig.Rows)-1][0] != 3.0 {
 		t.Errorf("%+v, %v", fig, err)
 	}
 	for want, args := range map[string][]string{
@@ -52,7 +56,8 @@ func TestJoinOverSeveral(t *testing.T) {
 	var first []byte
 	path := filepath.Join(dir, "joined.csv")
 	for _, devices := range []string{"cpu:0", "cpu:0,cpu:1", "cpu:0,cpu:1,cpu:2"} {
-		must(t, "join", filepath.Join(dir, "orders.parquet"), filepath.Join(dir, "lineitem.parquet"), "--on", "o_orderkey=l_orderkey",
+		must(t, "join", filepath.Join(dir, "orders.parquet"), filepath.Join(dir, "lineitem.parquet"), "--on",
+			"o_orderkey=l_orderkey",
 			"--out", path, "--table", "warpcore", "--devices", devices)
 		out, err := os.ReadFile(path)
 		if err != nil {

@@ -20,7 +20,8 @@ func TestTune(t *testing.T) {
 		Where   bench.Where
 		Trials  []gphbench.Trial
 	}
-	if err := json.Unmarshal([]byte(must(t, append(args, "--json")...)), &got); err != nil || got.Profile != file || len(got.Trials) != 3 || got.Trials[0].Bucket == 0 {
+	if err := json.Unmarshal([]byte(must(t, append(args, "--json")...)), &got); err != nil || got.Profile != file ||
+		len(got.Trials) != 3 || got.Trials[0].Bucket == 0 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if _, err := gph.ReadProfile(file, got.Where.Model); err != nil {
@@ -28,7 +29,8 @@ func TestTune(t *testing.T) {
 	}
 	// What is there for other tables stays; a file that is no profile is written anew, and that is said.
 	p := &gph.Profile{}
-	p.Set(gph.Tuned{KeyBytes: 8, ValueBytes: 8, LoadFactor: 0.8, Setting: gph.Setting{Bucket: 8, VirtualBuckets: 8, CellBytes: 1, KeysPerCell: 4, InsertGroup: 1, FindGroup: 1}})
+	p.Set(gph.Tuned{KeyBytes: 8, ValueBytes: 8, LoadFactor: 0.8, Setting: gph.Setting{Bucket: 8, VirtualBuckets: 8,
+		CellBytes: 1, KeysPerCell: 4, InsertGroup: 1, FindGroup: 1}})
 	if err := p.Save(file, got.Where.Model); err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +51,8 @@ func TestTune(t *testing.T) {
 // Without --out a profile goes to WARPMAP_PROFILES, and where that is off, nowhere.
 func TestTuneFile(t *testing.T) {
 	t.Setenv("WARPMAP_PROFILES", "off")
-	if _, _, err := run(t, "tune", "gph", "--n", "1500", "--trials", "1"); err == nil || !strings.Contains(err.Error(), "--out") {
+	if _, _, err := run(t, "tune", "gph", "--n", "1500", "--trials", "1"); err == nil ||
+		!strings.Contains(err.Error(), "--out") {
 		t.Errorf("kept somewhere: %v", err)
 	}
 	dir := t.TempDir()
@@ -58,7 +61,8 @@ func TestTuneFile(t *testing.T) {
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 || !strings.HasPrefix(left[0].Name(), "gph-") {
 		t.Errorf("%v, %v", left, err)
 	}
-	if _, _, err := run(t, "tune", "gph", "--objective", "nosuch"); err == nil || !strings.Contains(err.Error(), "want one of") {
+	if _, _, err := run(t, "tune", "gph", "--objective", "nosuch"); err == nil ||
+		!strings.Contains(err.Error(), "want one of") {
 		t.Errorf("objective: %v", err)
 	}
 }

@@ -22,7 +22,8 @@ func TestLinesAreNotKept(t *testing.T) {
 		fmt.Fprintf(&summary, "GCF_%d\t%d\t%s\n", i, i+2, pad)
 		fmt.Fprintf(&accessions, "A%d\tA%d.1\t%d\t%s\n", i, i, i+2, pad)
 	}
-	for name, text := range map[string]string{"nodes.dmp": nodes.String(), "names.dmp": names.String(), "assembly_summary.txt": summary.String(), "x.accession2taxid": accessions.String()} {
+	for name, text := range map[string]string{"nodes.dmp": nodes.String(), "names.dmp": names.String(),
+		"assembly_summary.txt": summary.String(), "x.accession2taxid": accessions.String()} {
 		write(t, filepath.Join(dir, name), gzipped(text))
 	}
 	held := func() uint64 {

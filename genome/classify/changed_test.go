@@ -44,17 +44,22 @@ var changes = map[string]func(name string, whole []byte) error{
 	"removed": func(name string, whole []byte) error { return os.Remove(name) },
 }
 
-// A file that is cut off, written over or replaced harms no classifier that has been loaded, and is an error, or what it was, for all that read it.
+// A file that is cut off, written over or replaced harms no classifier that has been loaded, and is an error, or what
+// it was, for all that read it.
 func TestChangedFile(t *testing.T) {
 	d, other := cpu(t), numbered(t, 6)
 	references := relatives(rand.New(rand.NewPCG(1, 9)), 7, 20_000)
 	db := build(t, d, Options{}, false, references)
 	want := indexOf(db)
 	reads := filepath.Join(t.TempDir(), "reads.fa")
-	write(t, reads, fasta(sample(rand.New(rand.NewPCG(2, 9)), references, 200), func(i int) string { return fmt.Sprint("r", i) }))
+	write(t, reads, fasta(sample(rand.New(rand.NewPCG(2, 9)), references, 200), func(i int) string {
+		return fmt.Sprint("r", i)
+	}))
 	lines := func(c *Classifier) string {
 		var out []byte
-		_, err := c.Run(t.Context(), []string{reads}, nil, genome.Options{}, func(*Result) error { return nil }, func(r *Result) error {
+		_, err := c.Run(t.Context(), []string{reads}, nil, genome.Options{}, func(*Result) error {
+			return nil
+		}, func(r *Result) error {
 			out = c.AppendLines(out, r, KrakenLines)
 			return nil
 		})
@@ -139,7 +144,8 @@ func TestChangedFile(t *testing.T) {
 
 // Columns of several chunks, and lists of locations that lie in two of them, are read as they were written.
 func TestSeveralChunks(t *testing.T) {
-	db := &Database{taxonomy: &Taxonomy{ids: []uint32{rootID}, parents: []uint32{0}, ranks: []Rank{Root}, names: []string{"root"}, merged: map[uint32]uint32{}, index: map[uint32]uint32{rootID: 0}},
+	db := &Database{taxonomy: &Taxonomy{ids: []uint32{rootID}, parents: []uint32{0}, ranks: []Rank{Root},
+		names: []string{"root"}, merged: map[uint32]uint32{}, index: map[uint32]uint32{rootID: 0}},
 		targets: []target{{"a", 0, 1 << 30}}}
 	if err := db.Options.complete(); err != nil {
 		t.Fatal(err)
@@ -171,8 +177,10 @@ func TestSeveralChunks(t *testing.T) {
 		t.Fatal(err)
 	}
 	same := func(what string, features []uint32, entries, locations []uint64) {
-		if !bytes.Equal(raw(features), raw(db.features)) || !bytes.Equal(raw(entries), raw(db.entries)) || !bytes.Equal(raw(locations), raw(db.locations)) {
-			t.Errorf("%s: %d features, %d entries, %d locations are not those that were written", what, len(features), len(entries), len(locations))
+		if !bytes.Equal(raw(features), raw(db.features)) || !bytes.Equal(raw(entries), raw(db.entries)) ||
+			!bytes.Equal(raw(locations), raw(db.locations)) {
+			t.Errorf("%s: %d features, %d entries, %d locations are not those that were written", what, len(features),
+				len(entries), len(locations))
 		}
 	}
 	same("Each", again.features, again.entries, again.locations)

@@ -13,7 +13,8 @@ func TestChecksum(t *testing.T) {
 	for i := range b {
 		b[i] = byte(r.Uint32())
 	}
-	for _, n := range []int{0, 1, 7, 4096, checkedAtOnce - 1, checkedAtOnce, checkedAtOnce + 1, 2 * checkedAtOnce, len(b)} {
+	for _, n := range []int{0, 1, 7, 4096, checkedAtOnce - 1, checkedAtOnce, checkedAtOnce + 1, 2 * checkedAtOnce,
+		len(b)} {
 		if got, want := checksum(b[:n]), crc32.Checksum(b[:n], castagnoli); got != want {
 			t.Errorf("of %d bytes: %08x, want %08x", n, got, want)
 		}

@@ -46,7 +46,8 @@ const names = `1	|	root	|		|	scientific name	|
 func taxonomyDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"nodes.dmp": nodes, "names.dmp": names, "merged.dmp": "35	|	33	|\n",
+	for name, text := range map[string]string{"nodes.dmp": nodes, "names.dmp": names,
+		"merged.dmp":                 "35	|	33	|\n",
 		"assembly_summary.txt":       "# accession\ttaxid\nGCF_1.1\t31\n",
 		"nucl_gb.accession2taxid.gz": gzipped("accession\taccession.version\ttaxid\tgi\nNC_7\tNC_7.2\t32\t5\n")} {
 		write(t, filepath.Join(dir, name), text)
@@ -97,8 +98,8 @@ func letters(r *rand.Rand, n int) []byte {
 	return out
 }
 
-// relatives are references of which each takes pieces of those before, as they are or as reverse complement; a piece that all repeat often; and letters
-// that are none.
+// relatives are references of which each takes pieces of those before, as they are or as reverse complement; a piece
+// that all repeat often; and letters that are none.
 func relatives(r *rand.Rand, n, size int) (out []string) {
 	common := letters(r, 40)
 	for i := range n {
@@ -213,7 +214,8 @@ func TestDatabaseIsItsTwins(t *testing.T) {
 				most = max(most, len(l))
 			}
 			if s.Features != len(want) || s.Locations != int64(n) || s.Most != most || s.Targets != len(references) {
-				t.Errorf("%+v; want %d features, %d locations, %d at most, %d targets", s, len(want), n, most, len(references))
+				t.Errorf("%+v; want %d features, %d locations, %d at most, %d targets", s, len(want), n, most,
+					len(references))
 			}
 			if !slices.IsSorted(db.features) {
 				t.Error("features are not in order")
@@ -222,7 +224,8 @@ func TestDatabaseIsItsTwins(t *testing.T) {
 	}
 }
 
-// sample draws reads from references: from both strands, with errors; some of several windows, some of none, some of two halves.
+// sample draws reads from references: from both strands, with errors; some of several windows, some of none, some of
+// two halves.
 func sample(r *rand.Rand, references []string, n int) (out []string) {
 	for i := range n {
 		text := []byte(references[r.IntN(7)])
@@ -247,7 +250,8 @@ func sample(r *rand.Rand, references []string, n int) (out []string) {
 func readHeader(i int) string { return fmt.Sprintf("read%d taxid|%d", i, species[i%len(species)]) }
 
 // run classifies texts, in small blocks, and checks that lines are in order.
-func run(t *testing.T, c *Classifier, tally *Tally, first, second []string, f Format) (verdicts []Verdict, lines string) {
+func run(t *testing.T, c *Classifier, tally *Tally, first, second []string, f Format) (verdicts []Verdict,
+	lines string) {
 	t.Helper()
 	dir := t.TempDir()
 	inputs, mates := []string{filepath.Join(dir, "a.fa")}, []string(nil)
@@ -281,7 +285,8 @@ func TestVerdictsAreTheTwins(t *testing.T) {
 	db := build(t, d, Options{}, false, references)
 	index := indexOf(db)
 	told := map[uint32]int{}
-	for _, o := range []QueryOptions{{}, {Lowest: Species}, {Lowest: Genus, Highest: Family}, {Lowest: Species, Highest: Root, HitMin: 2, HitDiff: 0.3, Insert: 600}} {
+	for _, o := range []QueryOptions{{}, {Lowest: Species}, {Lowest: Genus, Highest: Family},
+		{Lowest: Species, Highest: Root, HitMin: 2, HitDiff: 0.3, Insert: 600}} {
 		for i, paired := range []bool{false, true, false, true} {
 			c, err := NewClassifier(d, db, o, beside[:i]...)
 			if err != nil {
@@ -305,7 +310,8 @@ func TestVerdictsAreTheTwins(t *testing.T) {
 				}
 				told[want.Taxon]++
 				if v.verdict != want {
-					t.Fatalf("%+v, paired %v, %d devices, read %d: %+v, want %+v of %+v", o, paired, len(c.parts), i, v.verdict, want, candidates)
+					t.Fatalf("%+v, paired %v, %d devices, read %d: %+v, want %+v of %+v", o, paired, len(c.parts), i,
+						v.verdict, want, candidates)
 				}
 			}
 			if len(got) != len(first) {
@@ -402,13 +408,15 @@ func TestExtendedIsBuiltAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(indexOf(want), indexOf(got)); diff != "" || !slices.Equal(want.targets, got.targets) || got.Stats() != want.Stats() {
+		if diff := cmp.Diff(indexOf(want), indexOf(got)); diff != "" || !slices.Equal(want.targets, got.targets) ||
+			got.Stats() != want.Stats() {
 			t.Errorf("%+v: %s\n%+v; want %+v", o, diff, got.Stats(), want.Stats())
 		}
 	}
 }
 
-// However many devices make a database, with tables or without, and also where tables are full long before the end, it is the same.
+// However many devices make a database, with tables or without, and also where tables are full long before the end, it
+// is the same.
 func TestSeveralDevicesMakeOneDatabase(t *testing.T) {
 	devices := []*device.Device{cpu(t), numbered(t, 1), numbered(t, 2)}
 	references := relatives(rand.New(rand.NewPCG(3, 9)), 30, 1000)
@@ -470,7 +478,8 @@ func TestDatabaseThatDoesNotFit(t *testing.T) {
 		t.Skip(err)
 	}
 	defer d.Close()
-	if _, err := NewClassifier(d, db, QueryOptions{}); !device.IsOutOfMemory(err) || !strings.Contains(err.Error(), "want more devices") {
+	if _, err := NewClassifier(d, db, QueryOptions{}); !device.IsOutOfMemory(err) ||
+		!strings.Contains(err.Error(), "want more devices") {
 		t.Errorf("%v, want an error that there is too little memory", err)
 	}
 	c, err := NewClassifier(d, db, QueryOptions{}, cpu(t), numbered(t, 1), numbered(t, 2))
@@ -512,11 +521,13 @@ func TestLineages(t *testing.T) {
 		}
 	}
 	want := map[Rank]uint32{Species: 33, Genus: 22, Family: 11, Domain: 2, Root: 1}
-	if diff := cmp.Diff(want, got); diff != "" || !ok || !moved || tree.ids[merged] != 33 || tree.names[merged] != "Quartus rarus" {
+	if diff := cmp.Diff(want, got); diff != "" || !ok || !moved || tree.ids[merged] != 33 ||
+		tree.names[merged] != "Quartus rarus" {
 		t.Errorf("%s%v %v %d", diff, ok, moved, merged)
 	}
-	for text, says := range map[string]string{"1\t|\t1\t|\tno rank\t|\n5\t|\t6\t|\tgenus\t|\n6\t|\t5\t|\tfamily\t|\n": "own ancestor",
-		"1\t|\t1\t|\tno rank\t|\nx\t|\t1\t|\tgenus\t|\n": "nodes.dmp:2", "1 2 3\n": "nodes.dmp:1"} {
+	for text, says := range map[string]string{
+		"1\t|\t1\t|\tno rank\t|\n5\t|\t6\t|\tgenus\t|\n6\t|\t5\t|\tfamily\t|\n": "own ancestor",
+		"1\t|\t1\t|\tno rank\t|\nx\t|\t1\t|\tgenus\t|\n":                        "nodes.dmp:2", "1 2 3\n": "nodes.dmp:1"} {
 		dir := t.TempDir()
 		write(t, filepath.Join(dir, "nodes.dmp"), text)
 		if _, err := LoadTaxonomy(dir); err == nil || !strings.Contains(err.Error(), says) {
@@ -541,7 +552,8 @@ func TestLinesAndReports(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	reads := []string{references[0][100:250], references[1][:150], references[2][300:450], references[0][500:650], string(letters(r, 20))}
+	reads := []string{references[0][100:250], references[1][:150], references[2][300:450], references[0][500:650],
+		string(letters(r, 20))}
 	tally := c.NewTally(true)
 	_, lines := run(t, c, tally, reads, nil, KrakenLines)
 	want := "C\tread0\t30\t150\t30:32\nC\tread1\t31\t150\t31:32\nC\tread2\t32\t150\t32:32\nC\tread3\t30\t150\t30:32\nU\tread4\t0\t20\t0:0\n"
@@ -561,13 +573,15 @@ func TestLinesAndReports(t *testing.T) {
 	if err := errors.Join(tally.Report(&report), tally.Abundances(&abundances)); err != nil {
 		t.Fatal(err)
 	}
-	wantReport := " 20.00\t1\t1\tU\t0\tunclassified\n 80.00\t4\t0\tR\t1\troot\n 80.00\t4\t0\tD\t2\t  Bacteria\n 80.00\t4\t0\tF\t10\t    \n" +
+	wantReport := " 20.00\t1\t1\tU\t0\tunclassified\n 80.00\t4\t0\tR\t1\troot\n 80.00\t4\t0\tD\t2\t  Bacteria\n " +
+		"80.00\t4\t0\tF\t10\t    \n" +
 		" 60.00\t3\t0\tG\t20\t      \n 40.00\t2\t2\tS\t30\t        Primus communis\n 20.00\t1\t1\tS\t31\t        \n 20.00\t1\t0\tG\t21\t      \n" +
 		" 20.00\t1\t1\tS\t32\t        \n"
 	if diff := cmp.Diff(wantReport, report.String()); diff != "" {
 		t.Error(diff)
 	}
-	if !strings.Contains(abundances.String(), "species\t30\tPrimus communis\t2\t40.0000\n") || !strings.Contains(abundances.String(), "genus\t20\t\t3\t60.0000\n") {
+	if !strings.Contains(abundances.String(), "species\t30\tPrimus communis\t2\t40.0000\n") ||
+		!strings.Contains(abundances.String(), "genus\t20\t\t3\t60.0000\n") {
 		t.Error(abundances.String())
 	}
 	// The truths of the reads' headers are 30, 31, 32, 40, 35: the fourth is wrong, the fifth is not told.
@@ -575,7 +589,8 @@ func TestLinesAndReports(t *testing.T) {
 	if s.Rank != "species" || s.Reads != 4 || s.Precision != 0.75 || s.Sensitivity != 0.6 {
 		t.Errorf("%+v", s)
 	}
-	_, lines = run(t, c, c.NewTally(false), reads[:1], []string{string(reverseComplement([]byte(references[0][300:400])))}, KrakenLines)
+	_, lines = run(t, c, c.NewTally(false), reads[:1],
+		[]string{string(reverseComplement([]byte(references[0][300:400])))}, KrakenLines)
 	f := strings.Split(strings.TrimSpace(lines), "\t")
 	if len(f) != 5 || f[3] != "150|100" || !strings.HasPrefix(f[4], "30:") || !strings.Contains(f[4], " |:| 30:") {
 		t.Error(lines)
@@ -588,13 +603,15 @@ func TestLinesAndReports(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	d, dir := cpu(t), taxonomyDir(t)
-	for _, o := range []Options{{K: 17}, {K: 3}, {Sketch: 65}, {Window: 15}, {Stride: -1}, {Stride: 128}, {MaxLocations: 1 << 15}} {
+	for _, o := range []Options{{K: 17}, {K: 3}, {Sketch: 65}, {Window: 15}, {Stride: -1}, {Stride: 128},
+		{MaxLocations: 1 << 15}} {
 		if _, err := NewBuilder(d, dir, o); err == nil {
 			t.Errorf("%+v: no error", o)
 		}
 	}
 	db := build(t, d, Options{}, false, []string{"ACGTTGCAACGGTCAGT", "ACG"})
-	for _, o := range []QueryOptions{{HitMin: -1}, {HitDiff: -1}, {Insert: -1}, {Lowest: Genus, Highest: Species}, {Highest: Unranked}} {
+	for _, o := range []QueryOptions{{HitMin: -1}, {HitDiff: -1}, {Insert: -1}, {Lowest: Genus, Highest: Species},
+		{Highest: Unranked}} {
 		if c, err := NewClassifier(d, db, o); err == nil {
 			c.Close()
 			t.Errorf("%+v: no error", o)
@@ -613,13 +630,15 @@ func TestErrors(t *testing.T) {
 		if failing {
 			work, each = each, work
 		}
-		if _, err := c.Run(t.Context(), []string{name}, nil, genome.Options{BlockBytes: 10}, work, each); !errors.Is(err, io.ErrClosedPipe) {
+		if _, err := c.Run(t.Context(), []string{name}, nil, genome.Options{BlockBytes: 10}, work,
+			each); !errors.Is(err, io.ErrClosedPipe) {
 			t.Error(err)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := c.Run(ctx, []string{name}, nil, genome.Options{}, nothing, nothing); !errors.Is(err, context.Canceled) {
+	if _, err := c.Run(ctx, []string{name}, nil, genome.Options{}, nothing, nothing); !errors.Is(err,
+		context.Canceled) {
 		t.Error(err)
 	}
 }

@@ -45,7 +45,8 @@ func climb(t *testing.T, tree *Taxonomy) {
 func FuzzTaxonomy(f *testing.F) {
 	f.Add([]byte(nodes), []byte(names), []byte("35\t|\t33\t|\n"))
 	f.Add([]byte("5\t|\t6\t|\tgenus\t|\n6\t|\t5\t|\tgenus\t|\n"), []byte("# x\r\n"), []byte("1\t|\t1\t|\n"))
-	f.Add([]byte("0\t|\t0\t|\troot\t|\n4294967295\t|\t0\t|\tspecies\t|"), []byte("0\t|\t\t|\t\t|\tscientific name"), []byte("4294967296\t|\t2"))
+	f.Add([]byte("0\t|\t0\t|\troot\t|\n4294967295\t|\t0\t|\tspecies\t|"), []byte("0\t|\t\t|\t\t|\tscientific name"),
+		[]byte("4294967296\t|\t2"))
 	f.Add([]byte("5\t|\t0\t|\t"), []byte("#"), []byte("1\t|\t0"))
 	f.Fuzz(func(t *testing.T, nodes, names, merged []byte) {
 		dir := t.TempDir()
@@ -62,8 +63,10 @@ func FuzzTaxonomy(f *testing.F) {
 }
 
 func FuzzAssigner(f *testing.F) {
-	f.Add([]byte("# accession\ttaxid\nGCF_1.1\t31\n"), []byte("accession\taccession.version\ttaxid\tgi\nNC_7\tNC_7.2\t32\t5\n"), "NC_7.2 x taxid|40", "GCF_1.1.fa")
-	f.Add([]byte("GCF_1.1\ta\tb\tc\td\t31\r\n"), []byte("a\tb\t1\nc\td\tx\n"), "gi|5|ref|NC_7.2| x", "d/GCF_1.1_ASM1_genomic.fna.gz")
+	f.Add([]byte("# accession\ttaxid\nGCF_1.1\t31\n"),
+		[]byte("accession\taccession.version\ttaxid\tgi\nNC_7\tNC_7.2\t32\t5\n"), "NC_7.2 x taxid|40", "GCF_1.1.fa")
+	f.Add([]byte("GCF_1.1\ta\tb\tc\td\t31\r\n"), []byte("a\tb\t1\nc\td\tx\n"), "gi|5|ref|NC_7.2| x",
+		"d/GCF_1.1_ASM1_genomic.fna.gz")
 	f.Add([]byte("._\t1"), []byte("\t\t1\n"), "taxid|99999999999 taxid|", "._._")
 	f.Fuzz(func(t *testing.T, summary, accessions []byte, header, file string) {
 		dir := t.TempDir()
@@ -161,8 +164,8 @@ func FuzzDatabaseFile(f *testing.F) {
 	f.Fuzz(func(t *testing.T, file []byte) { openFile(t, file) })
 }
 
-// FuzzDatabaseContent opens files whose sums are right, and whose content a program could have got wrong: some bytes of a section, its length, or the
-// description's text are others.
+// FuzzDatabaseContent opens files whose sums are right, and whose content a program could have got wrong: some bytes of
+// a section, its length, or the description's text are others.
 func FuzzDatabaseContent(f *testing.F) {
 	whole := databaseFile(f)
 	var d description
@@ -200,7 +203,8 @@ func FuzzDatabaseContent(f *testing.F) {
 		file := slices.Concat(head(description), description)
 		for i, c := range content {
 			if len(c) > 0 {
-				file = append(file, make([]byte, aligned(int64(headBytes+len(description)))+changed.Sections[i].Offset-int64(len(file)))...)
+				file = append(file, make([]byte, aligned(int64(headBytes+len(description)))+
+					changed.Sections[i].Offset-int64(len(file)))...)
 				file = append(file, c...)
 			}
 		}

@@ -37,7 +37,8 @@ func TestMerge(t *testing.T) {
 
 func merged(db *Database, want map[uint32][]uint64) (err error) {
 	if len(db.features) != len(want) || len(db.entries) != len(want) || !slices.IsSorted(db.features) {
-		return fmt.Errorf("%d features and %d entries, or in no order: want %d", len(db.features), len(db.entries), len(want))
+		return fmt.Errorf("%d features and %d entries, or in no order: want %d", len(db.features), len(db.entries),
+			len(want))
 	}
 	places := 0
 	db.Each(func(feature uint32, locations []uint64) {

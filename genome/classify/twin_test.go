@@ -77,7 +77,8 @@ type twinCandidate struct {
 }
 
 // twinCandidates are all targets, or taxa, by hits: those that come first in the order of targets stay first.
-func twinCandidates(db *Database, locations func(uint32) []uint64, o QueryOptions, mates ...string) (out []twinCandidate) {
+func twinCandidates(db *Database, locations func(uint32) []uint64, o QueryOptions,
+	mates ...string) (out []twinCandidate) {
 	var hits []twinHit
 	letters := 0
 	for m, text := range mates {
@@ -92,7 +93,8 @@ func twinCandidates(db *Database, locations func(uint32) []uint64, o QueryOption
 	}
 	span := uint32(2 + max(letters, o.Insert)/db.Options.Stride)
 	slices.SortFunc(hits, func(a, b twinHit) int {
-		return slices.Compare([]uint32{a.target, a.window, uint32(a.mate)}, []uint32{b.target, b.window, uint32(b.mate)})
+		return slices.Compare([]uint32{a.target, a.window, uint32(a.mate)},
+			[]uint32{b.target, b.window, uint32(b.mate)})
 	})
 	best := map[uint32]twinCandidate{} // by target
 	var targets []uint32

@@ -83,7 +83,10 @@ func counts(t *testing.T, path string) (map[string]uint32, *File) {
 	}
 	t.Cleanup(func() { f.Close() })
 	got := map[string]uint32{}
-	if err := f.Each(func(kmer Kmer, n uint32) error { got[string(Append(nil, kmer, f.K))] = n; return nil }); err != nil {
+	if err := f.Each(func(kmer Kmer, n uint32) error {
+		got[string(Append(nil, kmer, f.K))] = n
+		return nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 	return got, f
@@ -173,14 +176,16 @@ func TestParts(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := plainly(sequences, k, true, 0)
-		for name, make := range map[string]func(*device.Module, texts, int64) (counter, error){"sorted": newSorted, "tabled": newTabled, "eager": eager} {
+		for name, make := range map[string]func(*device.Module, texts, int64) (counter, error){
+			"sorted": newSorted, "tabled": newTabled, "eager": eager} {
 			for _, memory := range []int64{1 << 30, 2 * countedBytes(words) * int64(len(want))} {
 				if name != "sorted" && words > 1 && memory < 1<<30 {
 					memory *= 4
 				}
 				got := map[string]uint32{}
 				for first := 0; first < parts; first += parts / 4 {
-					c, err := make(m, texts{d: d, k: k, words: words, room: 5000, p: textParams{K: uint64(k), Canonical: 1, First: uint64(first), End: uint64(first + parts/4)}}, memory)
+					c, err := make(m, texts{d: d, k: k, words: words, room: 5000, p: textParams{K: uint64(k),
+						Canonical: 1, First: uint64(first), End: uint64(first + parts/4)}}, memory)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -216,7 +221,8 @@ func TestParts(t *testing.T) {
 					}
 				}
 				if !maps.Equal(got, want) {
-					t.Errorf("%s of k %d with %d bytes: %d k-mers, want %d, or other counts", name, k, memory, len(got), len(want))
+					t.Errorf("%s of k %d with %d bytes: %d k-mers, want %d, or other counts", name, k, memory, len(got),
+						len(want))
 				}
 			}
 		}
@@ -241,12 +247,14 @@ func TestShortTexts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := eager(m, texts{d: d, k: k, words: wordsOf(k), room: 5001, p: textParams{K: uint64(k), End: parts}}, 1<<30)
+		c, err := eager(m, texts{d: d, k: k, words: wordsOf(k), room: 5001, p: textParams{K: uint64(k), End: parts}},
+			1<<30)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var sequences []string
-		for _, n := range []int{3000, 0, 1, 15, 16, 17, 31, 32, 33, 47, 48, 49, 62, 63, 64, 65, 79, 80, 81, 95, 127, 128, 129, 200, 1} {
+		for _, n := range []int{3000, 0, 1, 15, 16, 17, 31, 32, 33, 47, 48, 49, 62, 63, 64, 65, 79, 80, 81, 95, 127,
+			128, 129, 200, 1} {
 			s := make([]byte, n)
 			for i := range s {
 				s[i] = "ACGTACGTACGTACGTACGTACGTACGTacgtuUN\x00\xff"[r.IntN(37)]
@@ -339,7 +347,8 @@ func TestLongText(t *testing.T) {
 	}
 }
 
-// However little memory there is, and on however many devices, the file is the same: also of a pipe, which can be read once only.
+// However little memory there is, and on however many devices, the file is the same: also of a pipe, which can be read
+// once only.
 func TestStored(t *testing.T) {
 	d := open(t, "cpu")
 	beside := []*device.Device{open(t, "cpu:1"), open(t, "cpu:2")}
@@ -468,7 +477,8 @@ func TestStoredFails(t *testing.T) {
 			t.Errorf("%v are left, %v", left, err)
 		}
 	}
-	fails(t.Context(), Options{K: 21, MaxMemory: leastMemory, Temporary: filepath.Join(dir, "absent")}, "temporary files in "+filepath.Join(dir, "absent"))
+	fails(t.Context(), Options{K: 21, MaxMemory: leastMemory, Temporary: filepath.Join(dir, "absent")},
+		"temporary files in "+filepath.Join(dir, "absent"))
 	for _, step := range []Step{Reading, Storing, Counting, Merging} {
 		ctx, stop := context.WithCancel(t.Context())
 		fails(ctx, Options{K: 21, MaxMemory: leastMemory, Temporary: dir, Progress: func(p Progress) {
@@ -553,7 +563,8 @@ func TestTable(t *testing.T) {
 				}
 				got, err := x.Find(kmers)
 				if n, _ := x.Len(); err != nil || !slices.Equal(got, counts) || n != len(want) {
-					t.Errorf("k %d, canonical %v: %d k-mers, want %d, or other counts, %v", k, canonical, n, len(want), err)
+					t.Errorf("k %d, canonical %v: %d k-mers, want %d, or other counts, %v", k, canonical, n, len(want),
+						err)
 				}
 				if err := x.Add(d.Stream(), packed, 32*len(words)+1); err == nil {
 					t.Error("more letters than words were counted")
@@ -665,13 +676,15 @@ func BenchmarkCount(b *testing.B) {
 	}
 	b.SetBytes(int64(len(letters)))
 	for b.Loop() {
-		if _, err := Count(b.Context(), d, []string{in}, Options{K: 21, Canonical: true}, filepath.Join(dir, "out")); err != nil {
+		if _, err := Count(b.Context(), d, []string{in}, Options{K: 21, Canonical: true},
+			filepath.Join(dir, "out")); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
-// A device that finds only at the end that its share takes more memory than there is says so before another gives parts away.
+// A device that finds only at the end that its share takes more memory than there is says so before another gives parts
+// away.
 func TestNarrowAtTheEnd(t *testing.T) {
 	a, err := device.Open("cpu")
 	must(t, err)
@@ -688,7 +701,8 @@ func TestNarrowAtTheEnd(t *testing.T) {
 		}
 		in, out := filepath.Join(t.TempDir(), "in.fa"), filepath.Join(t.TempDir(), "out.wk")
 		must(t, os.WriteFile(in, append(text, '\n'), 0o600))
-		s, err := Count(t.Context(), a, []string{in}, Options{K: k, MaxMemory: 2 * leastMemory, Beside: []*device.Device{b}, Read: genome.Options{Threads: 1}}, out)
+		s, err := Count(t.Context(), a, []string{in}, Options{K: k, MaxMemory: 2 * leastMemory,
+			Beside: []*device.Device{b}, Read: genome.Options{Threads: 1}}, out)
 		must(t, err)
 		if s.Stats.Total != letters-k+1 {
 			t.Errorf("seed %d: %d k-mers of %d letters", seed, s.Stats.Total, letters)
@@ -713,7 +727,8 @@ func TestLongRepeat(t *testing.T) {
 	in := filepath.Join(t.TempDir(), "in.fa")
 	must(t, os.WriteFile(in, append(text, '\n'), 0o600))
 	for _, k := range []int{31, 33} {
-		s, err := Count(t.Context(), d, []string{in}, Options{K: k, MaxMemory: 4 * leastMemory}, filepath.Join(t.TempDir(), "out.wk"))
+		s, err := Count(t.Context(), d, []string{in}, Options{K: k, MaxMemory: 4 * leastMemory},
+			filepath.Join(t.TempDir(), "out.wk"))
 		must(t, err)
 		if want := uint64(3_000_000 - k + 1); s.Stats.Total != want {
 			t.Errorf("k = %d: %d k-mers, want %d", k, s.Stats.Total, want)

@@ -100,7 +100,8 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// A damaged file is an error, or what gzip makes of it, or the text as it was: cut anywhere, or with a byte that is another.
+// A damaged file is an error, or what gzip makes of it, or the text as it was: cut anywhere, or with a byte that is
+// another.
 func TestDamagedMembers(t *testing.T) {
 	text := letters(6, 1500)
 	packed := bgzfed("", cutUp(text, 400)...)
@@ -108,7 +109,8 @@ func TestDamagedMembers(t *testing.T) {
 		got, err, want, wantErr := unpackedBoth(t, packed)
 		switch {
 		case err == errNoMember:
-		case err == nil && got != text && (wantErr != nil || got != want): // bits behind the last of a text may be others: its sum is right
+		case err == nil && got != text && (wantErr != nil || got != want):
+			// bits behind the last of a text may be others: its sum is right
 			t.Errorf("%s: %d bytes without an error: gzip gives %d and %v", name, len(got), len(want), wantErr)
 		case err != nil && !strings.HasPrefix(text, got) && got != want:
 			t.Errorf("%s: %d bytes before the error %v are not of the text", name, len(got), err)
@@ -123,8 +125,10 @@ func TestDamagedMembers(t *testing.T) {
 		b[i] ^= byte(1 + r.IntN(255))
 		same(fmt.Sprintf("byte %d", i), string(b))
 	}
-	for _, tail := range []string{"\x1f", "\x00", "\x1f\x8b\x08\x04\x00\x00\x00\x00\x00\xff\x06\x00BC\x02\x00\x01\x00", "garbage behind the last member"} {
-		if got, err, _, wantErr := unpackedBoth(t, packed+tail); got != text || (err == nil) != (tail == "\x00") || wantErr == nil {
+	for _, tail := range []string{"\x1f", "\x00", "\x1f\x8b\x08\x04\x00\x00\x00\x00\x00\xff\x06\x00BC\x02\x00\x01\x00",
+		"garbage behind the last member"} {
+		if got, err, _, wantErr := unpackedBoth(t, packed+tail); got != text || (err == nil) != (tail == "\x00") ||
+			wantErr == nil {
 			t.Errorf("with %q behind: %d bytes and %v, gzip says %v", tail, len(got), err, wantErr)
 		}
 	}

@@ -22,13 +22,15 @@ func TestTarget(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for name, to := range map[string]string{"there": "c/x", "far": "there", "abs": dir + "/c/y", "b": "a/b", "a/b/up": "../z", "gone": "no/where/x", "one": "two", "two": "one", "slash": "c/new/"} {
+	for name, to := range map[string]string{"there": "c/x", "far": "there", "abs": dir + "/c/y", "b": "a/b",
+		"a/b/up": "../z", "gone": "no/where/x", "one": "two", "two": "one", "slash": "c/new/"} {
 		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	t.Chdir(dir)
-	for name, want := range map[string]string{"plain": "plain", "./c/../plain": "plain", dir + "/plain": dir + "/plain", "there": "c/x", "far": "c/x", "abs": dir + "/c/y",
+	for name, want := range map[string]string{"plain": "plain", "./c/../plain": "plain", dir + "/plain": dir + "/plain",
+		"there": "c/x", "far": "c/x", "abs": dir + "/c/y",
 		"b/n": "a/b/n", "b/up": "a/z", "slash": "c/new", "c": "c"} {
 		if !filepath.IsAbs(want) {
 			want = filepath.Join(dir, want)
@@ -77,7 +79,8 @@ func TestWithin(t *testing.T) {
 			t.Errorf("%s in %s: %v", c.path, c.folder, got)
 		}
 	}
-	// A folder may have two names without a link: one that is mounted twice, or in another case. A link stands for that here.
+	// A folder may have two names without a link: one that is mounted twice, or in another case. A link stands for that
+	// here.
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "a"), 0o777); err != nil {
 		t.Fatal(err)
@@ -111,7 +114,8 @@ func TestNotRead(t *testing.T) {
 	os.Stdout = out
 	for _, name := range []string{"x", "./x", "soft", "hard", "-"} {
 		err := NotRead(name, []string{"no", "y", "hard"})
-		if err == nil || !strings.Contains(err.Error(), "hard") || name != "-" && !strings.HasPrefix(err.Error(), name+": is read") {
+		if err == nil || !strings.Contains(err.Error(), "hard") || name != "-" &&
+			!strings.HasPrefix(err.Error(), name+": is read") {
 			t.Errorf("%s: %v", name, err)
 		}
 		if err := NotRead(name, []string{"y"}); err != nil {
@@ -138,7 +142,8 @@ func TestExpand(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"d/b.fa", "d/a.fa", "d/e/c.fa", "d/e/notes", "d/.a.fa", "d/._b.fa", "d/_f.fa", "d/.git/g.fa", "d/_old/h.fa", "d/[x].fa"} {
+	for _, name := range []string{"d/b.fa", "d/a.fa", "d/e/c.fa", "d/e/notes", "d/.a.fa", "d/._b.fa", "d/_f.fa",
+		"d/.git/g.fa", "d/_old/h.fa", "d/[x].fa"} {
 		put(t, name, "")
 	}
 	if err := os.Symlink("d", "link"); err != nil {
@@ -191,7 +196,8 @@ func TestOnce(t *testing.T) {
 }
 
 func TestCutPacking(t *testing.T) {
-	for name, want := range map[string][2]string{"A.FA.GZ": {"a.fa", "gzip"}, "x.bgz": {"x", "gzip"}, "x.csv.zstd": {"x.csv", "zstd"}, "gz": {"gz", ""}} {
+	for name, want := range map[string][2]string{"A.FA.GZ": {"a.fa", "gzip"}, "x.bgz": {"x", "gzip"},
+		"x.csv.zstd": {"x.csv", "zstd"}, "gz": {"gz", ""}} {
 		if rest, packing := CutPacking(name); rest != want[0] || packing != want[1] {
 			t.Errorf("%s: %q, %q", name, rest, packing)
 		}

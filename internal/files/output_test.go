@@ -33,11 +33,13 @@ func TestWriteFile(t *testing.T) {
 		}
 	}
 	put(t, at("old"), "before")
-	if err := errors.Join(os.Mkdir(at("folder"), 0o700), os.Symlink("../absent", at("folder/dangling")), WriteFile(at("folder/dangling"), write("d"))); err != nil {
+	if err := errors.Join(os.Mkdir(at("folder"), 0o700), os.Symlink("../absent", at("folder/dangling")),
+		WriteFile(at("folder/dangling"), write("d"))); err != nil {
 		t.Fatal(err)
 	}
 	is(at("absent"), "d", 0o644)
-	if err := errors.Join(os.Symlink("old", at("link")), syscall.Mkfifo(at("pipe"), 0o600), WriteFile(at("new"), write("a")), WriteFile(at("link"), write("b"))); err != nil {
+	if err := errors.Join(os.Symlink("old", at("link")), syscall.Mkfifo(at("pipe"), 0o600),
+		WriteFile(at("new"), write("a")), WriteFile(at("link"), write("b"))); err != nil {
 		t.Fatal(err)
 	}
 	is(at("new"), "a", 0o644)
@@ -63,7 +65,8 @@ func TestWriteFile(t *testing.T) {
 		t.Errorf("through a pipe: %q", text)
 	}
 	enough := errors.New("enough")
-	if err := WriteFile(at("new"), func(f *os.File) error { f.WriteString("half"); return enough }); !errors.Is(err, enough) {
+	if err := WriteFile(at("new"), func(f *os.File) error { f.WriteString("half"); return enough }); !errors.Is(err,
+		enough) {
 		t.Error(err)
 	}
 	is(at("new"), "a", 0o644)
@@ -90,7 +93,8 @@ func TestModes(t *testing.T) {
 			defer syscall.Umask(syscall.Umask(mask))
 			os.Remove(at("new"))
 			put(t, at("old"), "x")
-			if err := errors.Join(os.Chmod(at("old"), 0o664), WriteFile(at("new"), func(*os.File) error { return nil }), WriteFile(at("old"), func(*os.File) error { return nil })); err != nil {
+			if err := errors.Join(os.Chmod(at("old"), 0o664), WriteFile(at("new"), func(*os.File) error { return nil }),
+				WriteFile(at("old"), func(*os.File) error { return nil })); err != nil {
 				t.Fatal(err)
 			}
 			for name, want := range map[string]os.FileMode{"new": 0o666 &^ os.FileMode(mask), "old": 0o664} {
@@ -136,7 +140,9 @@ func TestOutputsAreSynced(t *testing.T) {
 		t.Errorf("%v, %v", order, err)
 	}
 	syncFile = func(*os.File) error { return syscall.EIO }
-	if err := WriteFile(filepath.Join(dir, "none"), func(f *os.File) error { return nil }); !errors.Is(err, syscall.EIO) {
+	if err := WriteFile(filepath.Join(dir, "none"), func(f *os.File) error {
+		return nil
+	}); !errors.Is(err, syscall.EIO) {
 		t.Error(err)
 	}
 	if left, _ := os.ReadDir(dir); len(left) != 1 {
@@ -181,13 +187,17 @@ func TestNothingAppearsBehindTheEnd(t *testing.T) {
 func TestLinksInLinkedFolders(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	err := errors.Join(os.MkdirAll(at("real/deep"), 0o700), os.Symlink("real/deep", at("d")), os.Symlink("../x", at("real/deep/l")))
+	err := errors.Join(os.MkdirAll(at("real/deep"), 0o700), os.Symlink("real/deep", at("d")),
+		os.Symlink("../x", at("real/deep/l")))
 	if err != nil {
 		t.Fatal(err)
 	}
 	put(t, at("x"), "input")
 	for _, text := range []string{"new", "again"} {
-		if err := WriteFile(at("d/l"), func(f *os.File) error { _, err := f.WriteString(text); return err }); err != nil {
+		if err := WriteFile(at("d/l"), func(f *os.File) error {
+			_, err := f.WriteString(text)
+			return err
+		}); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := os.ReadFile(at("real/x")); err != nil || string(got) != text {
@@ -233,11 +243,13 @@ func TestFolder(t *testing.T) {
 		}
 		text, err := os.ReadFile(to + "/b")
 		i, _ := os.Stat(to)
-		if p, _ := os.Stat(to + "/b"); err != nil || string(text) != "b" || p.Mode() != 0o640 || i.Mode().Perm() != 0o750 {
+		if p, _ := os.Stat(to + "/b"); err != nil || string(text) != "b" || p.Mode() != 0o640 ||
+			i.Mode().Perm() != 0o750 {
 			t.Errorf("%s: %q, %v, %v in %v", name, text, err, p.Mode(), i.Mode())
 		}
 	}
-	for name, want := range map[string]string{"full": "the folder is not empty", "file": "not a folder", "no/where": "no such file"} {
+	for name, want := range map[string]string{"full": "the folder is not empty", "file": "not a folder",
+		"no/where": "no such file"} {
 		if _, err := CreateFolder(name); err == nil || !strings.Contains(err.Error(), name+": "+want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
@@ -297,7 +309,10 @@ func TestWhatIsNotReplaced(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	if err := errors.Join(os.Symlink(os.DevNull, "null"), WriteFile("null", func(f *os.File) error { _, err := f.WriteString("x"); return err })); err != nil {
+	if err := errors.Join(os.Symlink(os.DevNull, "null"), WriteFile("null", func(f *os.File) error {
+		_, err := f.WriteString("x")
+		return err
+	})); err != nil {
 		t.Fatal(err)
 	}
 	if after, err := os.Lstat(os.DevNull); err != nil || !os.SameFile(before, after) {

@@ -25,7 +25,8 @@ func TestText(t *testing.T) {
 	}{{"plain", "", plain}, {"gzip", "gzip", gzipped}, {"zstd", "zstd", packed}, {"BGZF", "gzip", members}} {
 		for _, text := range []string{text, "ACGT", ""} {
 			for _, u := range []Unpacking{{}, {Threads: 2}, {Bounded: true}, {Work: make(chan struct{}, 2), Ahead: 2}} {
-				for behind, want := range map[string]string{"": "", "\x00\x00": "", "more": "other data stands behind it"} {
+				for behind, want := range map[string]string{"": "", "\x00\x00": "",
+					"more": "other data stands behind it"} {
 					if c.packing != "gzip" && behind != "" {
 						continue
 					}
@@ -34,8 +35,10 @@ func TestText(t *testing.T) {
 						t.Fatal(err)
 					}
 					got, err := io.ReadAll(x)
-					if string(got) != text || x.Packing != c.packing || (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-						t.Errorf("%s, %q behind, %+v: %d bytes, packed with %s, %v; want %d", c.name, behind, u, len(got), x.Packing, err, len(text))
+					if string(got) != text || x.Packing != c.packing || (err == nil) != (want == "") || err != nil &&
+						!strings.Contains(err.Error(), want) {
+						t.Errorf("%s, %q behind, %+v: %d bytes, packed with %s, %v; want %d", c.name, behind, u,
+							len(got), x.Packing, err, len(text))
 					}
 					if err := x.Close(); err != nil {
 						t.Error(err)

@@ -27,7 +27,8 @@ import (
 	"github.com/warpmap/warpmap/table/snapshot"
 )
 
-// goMap is a Go map as far as files need one: what is tested here is files, and not tables, which tabletest's suites save and load.
+// goMap is a Go map as far as files need one: what is tested here is files, and not tables, which tabletest's suites
+// save and load.
 type goMap struct {
 	table.Map[uint32, uint64]
 	in    map[uint32]uint64
@@ -104,7 +105,8 @@ func load(t testing.TB, r io.Reader) (*goMap, error) {
 	return m, err
 }
 
-// Whatever the chunks, and whether or not the length of the file is known, all comes back, and the table is made large enough at once.
+// Whatever the chunks, and whether or not the length of the file is known, all comes back, and the table is made large
+// enough at once.
 func TestRoundTrips(t *testing.T) {
 	for _, n := range []int{0, 1, 1000, 1<<20 + 5} {
 		for _, chunk := range []int{0, 7, 65_536} {
@@ -114,10 +116,12 @@ func TestRoundTrips(t *testing.T) {
 			m := newGoMap(n, 1)
 			m.chunk = chunk
 			file := saved(t, m)
-			for what, r := range map[string]io.Reader{"a file": bytes.NewReader(file), "a pipe": io.MultiReader(bytes.NewReader(file))} {
+			for what, r := range map[string]io.Reader{"a file": bytes.NewReader(file),
+				"a pipe": io.MultiReader(bytes.NewReader(file))} {
 				got, err := load(t, r)
 				if err != nil || !maps.Equal(got.in, m.in) || got.room < n {
-					t.Errorf("%d pairs in chunks of %d from %s: %v, %d pairs, room for %d", n, chunk, what, err, len(got.in), got.room)
+					t.Errorf("%d pairs in chunks of %d from %s: %v, %d pairs, room for %d", n, chunk, what, err,
+						len(got.in), got.room)
 				}
 			}
 		}
@@ -199,7 +203,8 @@ func TestRefusals(t *testing.T) {
 		"and the table of \"[2]uint32\"":    snapshot.Map(fakeMap[uint32, [2]uint32]{}),
 		"table is full":                     snapshot.Map(small),
 	} {
-		if err := into.Load(context.Background(), bytes.NewReader(file)); err == nil || !strings.Contains(err.Error(), want) {
+		if err := into.Load(context.Background(), bytes.NewReader(file)); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", want, err)
 		}
 	}
@@ -236,7 +241,8 @@ func TestProgressAndCancel(t *testing.T) {
 		var file bytes.Buffer
 		x := snapshot.Map(m)
 		x.Progress = progress
-		if err := x.Save(ctx, &file); (stop > 0) != errors.Is(err, context.Canceled) || len(told) != 10 && stop == 0 || stop > 0 && len(told) != 3 {
+		if err := x.Save(ctx, &file); (stop > 0) != errors.Is(err, context.Canceled) || len(told) != 10 && stop == 0 ||
+			stop > 0 && len(told) != 3 {
 			t.Errorf("saving, stopped at %d: %v, told %v", stop, err, told)
 		}
 		told = nil
@@ -244,7 +250,8 @@ func TestProgressAndCancel(t *testing.T) {
 		x = snapshot.Map(y)
 		x.Progress = progress
 		ctx, cancel = context.WithCancel(context.Background())
-		if err := x.Load(ctx, bytes.NewReader(saved(t, m))); (stop > 0) != errors.Is(err, context.Canceled) || stop > 0 && (len(told) != 3 || len(y.in) > 0) || stop == 0 && len(y.in) != 1000 {
+		if err := x.Load(ctx, bytes.NewReader(saved(t, m))); (stop > 0) != errors.Is(err, context.Canceled) ||
+			stop > 0 && (len(told) != 3 || len(y.in) > 0) || stop == 0 && len(y.in) != 1000 {
 			t.Errorf("loading, stopped at %d: %v, told %v, %d pairs", stop, err, told, len(y.in))
 		}
 		cancel()
@@ -270,7 +277,8 @@ func TestSaveFileThatFails(t *testing.T) {
 	if err := snapshot.Map(newGoMap(100, 2)).SaveFile(ctx, path); !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled: %v", err)
 	}
-	if err := snapshot.Map(old).SaveFile(context.Background(), filepath.Join(dir, "none", "m")); !errors.Is(err, os.ErrNotExist) {
+	if err := snapshot.Map(old).SaveFile(context.Background(), filepath.Join(dir, "none", "m")); !errors.Is(err,
+		os.ErrNotExist) {
 		t.Errorf("no such folder: %v", err)
 	}
 	m := newGoMap(0, 0)
@@ -289,7 +297,8 @@ func TestSaveFileThatFails(t *testing.T) {
 func TestSaveFileThroughLinks(t *testing.T) {
 	t.Chdir(t.TempDir())
 	m := snapshot.Map(newGoMap(100, 1))
-	if err := errors.Join(os.WriteFile("m", nil, 0o600), os.Symlink("m", "link"), os.Symlink(os.DevNull, "null")); err != nil {
+	if err := errors.Join(os.WriteFile("m", nil, 0o600), os.Symlink("m", "link"),
+		os.Symlink(os.DevNull, "null")); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"link", "null"} {
@@ -445,7 +454,8 @@ func allocated(do func()) uint64 {
 
 // A file is believed as far as its bytes have come: whatever numbers stand in it, reading it takes little memory.
 func TestAbsurdNumbersTakeNoMemory(t *testing.T) {
-	header := snapshot.Header{Kind: "map", Family: "go", Key: "uint32", Value: "[1024]uint32", KeyBytes: 4, ValueBytes: 4096, Len: 1 << 46}
+	header := snapshot.Header{Kind: "map", Family: "go", Key: "uint32", Value: "[1024]uint32", KeyBytes: 4,
+		ValueBytes: 4096, Len: 1 << 46}
 	wider := header
 	wider.ValueBytes = 1 << 20
 	widest := header
@@ -466,7 +476,9 @@ func TestAbsurdNumbersTakeNoMemory(t *testing.T) {
 	} {
 		m := &wideMap{}
 		var err error
-		took := allocated(func() { err = snapshot.Map(m).Load(context.Background(), io.MultiReader(bytes.NewReader(file))) })
+		took := allocated(func() {
+			err = snapshot.Map(m).Load(context.Background(), io.MultiReader(bytes.NewReader(file)))
+		})
 		if err == nil || len(m.keys) > 0 {
 			t.Errorf("%s: %v, %d pairs", what, err, len(m.keys))
 		}
@@ -489,14 +501,18 @@ func TestWideRoundTrips(t *testing.T) {
 	}
 	blocks := bytes.Count(file.Bytes(), []byte("rows"))
 	got := &wideMap{}
-	if err := snapshot.Map(got).Load(context.Background(), &file); err != nil || !slices.Equal(got.keys, m.keys) || !slices.Equal(got.values, m.values) || got.room < n || blocks != 2 {
+	if err := snapshot.Map(got).Load(context.Background(), &file); err != nil || !slices.Equal(got.keys, m.keys) ||
+		!slices.Equal(got.values, m.values) || got.room < n || blocks != 2 {
 		t.Errorf("%v, %d pairs, room for %d, %d blocks: want %d in 2", err, len(got.keys), got.room, blocks, n)
 	}
-	raw := slices.Concat(unsafe.Slice((*byte)(unsafe.Pointer(&m.keys[0])), 4*n), unsafe.Slice((*byte)(unsafe.Pointer(&m.values[0])), 4096*n))
-	h := snapshot.Header{Kind: "map", Family: "go", Key: "uint32", Value: "[1024]uint32", KeyBytes: 4, ValueBytes: 4096, Len: n}
+	raw := slices.Concat(unsafe.Slice((*byte)(unsafe.Pointer(&m.keys[0])), 4*n),
+		unsafe.Slice((*byte)(unsafe.Pointer(&m.values[0])), 4096*n))
+	h := snapshot.Header{Kind: "map", Family: "go", Key: "uint32", Value: "[1024]uint32", KeyBytes: 4, ValueBytes: 4096,
+		Len: n}
 	one := sealed(t, h, block{"rows", n, raw}, block{"end\n", n, nil}) // as older versions wrote them
 	got = &wideMap{}
-	if err := snapshot.Map(got).Load(context.Background(), bytes.NewReader(one)); err != nil || !slices.Equal(got.keys, m.keys) || !slices.Equal(got.values, m.values) {
+	if err := snapshot.Map(got).Load(context.Background(), bytes.NewReader(one)); err != nil ||
+		!slices.Equal(got.keys, m.keys) || !slices.Equal(got.values, m.values) {
 		t.Errorf("one block: %v, %d pairs", err, len(got.keys))
 	}
 }
@@ -508,7 +524,8 @@ func TestTypesOfTooManyFields(t *testing.T) {
 	type c struct{ a, b, c, d, e, f, g, h b }
 	type d struct{ a, b, c, d, e, f, g, h c }
 	type e struct{ a, b, c, d, e, f, g, h d }
-	if err := snapshot.Map(fakeMap[uint32, e]{}).Save(context.Background(), io.Discard); err == nil || !strings.Contains(err.Error(), "too many fields") {
+	if err := snapshot.Map(fakeMap[uint32, e]{}).Save(context.Background(), io.Discard); err == nil ||
+		!strings.Contains(err.Error(), "too many fields") {
 		t.Errorf("32,768 fields: %v", err)
 	}
 }
@@ -517,16 +534,21 @@ func TestTypesOfTooManyFields(t *testing.T) {
 func FuzzSealed(f *testing.F) {
 	f.Add(int64(10), uint64(10), make([]byte, 120), uint64(0), []byte{}, uint64(10))
 	f.Add(int64(1)<<46, uint64(1)<<20, make([]byte, 1000), uint64(2), make([]byte, 24), uint64(1)<<63)
-	f.Fuzz(func(t *testing.T, length int64, first uint64, firstBytes []byte, second uint64, secondBytes []byte, end uint64) {
-		h := snapshot.Header{Kind: "map", Family: "go", Key: "uint32", Value: "uint64", KeyBytes: 4, ValueBytes: 8, Len: length}
-		file := sealed(t, h, block{"rows", first, firstBytes}, block{"rows", second, secondBytes}, block{"end\n", end, nil})
+	f.Fuzz(func(t *testing.T, length int64, first uint64, firstBytes []byte, second uint64, secondBytes []byte,
+		end uint64) {
+		h := snapshot.Header{Kind: "map", Family: "go", Key: "uint32", Value: "uint64", KeyBytes: 4, ValueBytes: 8,
+			Len: length}
+		file := sealed(t, h, block{"rows", first, firstBytes}, block{"rows", second, secondBytes},
+			block{"end\n", end, nil})
 		for _, r := range []io.Reader{bytes.NewReader(file), io.MultiReader(bytes.NewReader(file))} {
 			var err error
 			if took := allocated(func() { _, err = load(t, r) }); took > 8<<20+64*uint64(len(file)) {
 				t.Errorf("%d bytes of a file took %d", len(file), took)
 			}
-			if whole := 12*first == uint64(len(firstBytes)) && 12*second == uint64(len(secondBytes)) && first > 0 && second > 0; err == nil && !whole {
-				t.Errorf("blocks of %d and %d entries in %d and %d bytes were loaded", first, second, len(firstBytes), len(secondBytes))
+			if whole := 12*first == uint64(len(firstBytes)) && 12*second == uint64(len(secondBytes)) && first > 0 &&
+				second > 0; err == nil && !whole {
+				t.Errorf("blocks of %d and %d entries in %d and %d bytes were loaded", first, second, len(firstBytes),
+					len(secondBytes))
 			}
 		}
 	})

@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// onTCP is a server on loopback, and what sends it requests from one of its addresses: to the server they are different clients.
+// onTCP is a server on loopback, and what sends it requests from one of its addresses: to the server they are different
+// clients.
 func (w *world) onTCP(t *testing.T, o Options) (s *Server, at string, from func(ip string) *http.Client) {
 	t.Helper()
 	s, err := New(w.c, w.d, o)
@@ -96,7 +97,11 @@ func TestStalledRequestsTakeNoPlaces(t *testing.T) {
 		t.Errorf("%d have places, and %d wait", a, q)
 	}
 	stop()
-	until(t, "the end of all that stall", func() bool { s.gate.mu.Lock(); defer s.gate.mu.Unlock(); return s.gate.inside == 0 })
+	until(t, "the end of all that stall", func() bool {
+		s.gate.mu.Lock()
+		defer s.gate.mu.Unlock()
+		return s.gate.inside == 0
+	})
 	if text := log.String(); text != "" {
 		t.Errorf("clients that went away fill the log: %.300s", text)
 	}
@@ -111,7 +116,8 @@ func TestSilentClientsMakeRoom(t *testing.T) {
 	begin := time.Now()
 	status, text, err := s.ask("", "", strings.NewReader(w.reads(1, 3)))
 	if took := time.Since(begin); status != 200 || err != nil || took > 3*time.Second {
-		t.Errorf("%v: %d, %s, %v; want an answer after an eighth of the time that a client may be silent", took, status, text, err)
+		t.Errorf("%v: %d, %s, %v; want an answer after an eighth of the time that a client may be silent", took, status,
+			text, err)
 	}
 }
 
@@ -121,14 +127,17 @@ func TestPlacesAreShared(t *testing.T) {
 	s, at, from := w.onTCP(t, Options{Requests: 4, Queue: 8, PerClient: 2, Timeout: time.Minute})
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 	stop := stall(t, func() (net.Conn, error) { return d.Dial("tcp", strings.TrimPrefix(at, "http://")) }, 6, ">")
-	until(t, "the greedy client's share", func() bool { return s.metrics.active.Load() == 2 && s.metrics.waiting.Load() == 4 })
+	until(t, "the greedy client's share", func() bool {
+		return s.metrics.active.Load() == 2 && s.metrics.waiting.Load() == 4
+	})
 	a, err := from("127.0.0.2").Post(at+"/classify", "", strings.NewReader(w.reads(1, 1)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	text, _ := io.ReadAll(a.Body)
 	a.Body.Close()
-	if a.StatusCode != http.StatusTooManyRequests || a.Header.Get("Retry-After") == "" || !strings.Contains(string(text), "send the next when one has ended") {
+	if a.StatusCode != http.StatusTooManyRequests || a.Header.Get("Retry-After") == "" ||
+		!strings.Contains(string(text), "send the next when one has ended") {
 		t.Errorf("more of the greedy client: %d, %s", a.StatusCode, text)
 	}
 	good := from("127.0.0.3")
@@ -159,12 +168,14 @@ func TestSlowSenders(t *testing.T) {
 	defer r.Close()
 	begin := time.Now()
 	status, text, err := s.ask("", "", r)
-	if took := time.Since(begin); err != nil || status != 408 || !strings.Contains(text, "without pauses") || took > 10*time.Second {
+	if took := time.Since(begin); err != nil || status != 408 || !strings.Contains(text, "without pauses") ||
+		took > 10*time.Second {
 		t.Errorf("%v: %d, %s, %v", took, status, text, err)
 	}
 }
 
-// A small packed request with large lines, whose client does not take them, keeps no more than the budget, harms no other, and is given up.
+// A small packed request with large lines, whose client does not take them, keeps no more than the budget, harms no
+// other, and is given up.
 func TestSpoolsAreBounded(t *testing.T) {
 	w := newWorld(t)
 	const most = 1 << 20
@@ -181,16 +192,24 @@ func TestSpoolsAreBounded(t *testing.T) {
 		deaf = append(deaf, c)
 	}
 	peak := int64(0)
-	until(t, "a spool that is full", func() bool { peak = max(peak, s.budget.bytes()); return peak > most-2*pieceBytes })
-	if status, text, err := s.ask("", "", strings.NewReader(w.reads(1, 500))); status != 200 || err != nil || text != w.query(t, "kraken", w.reads(1, 500)) {
+	until(t, "a spool that is full", func() bool {
+		peak = max(peak, s.budget.bytes())
+		return peak > most-2*pieceBytes
+	})
+	if status, text, err := s.ask("", "", strings.NewReader(w.reads(1, 500))); status != 200 || err != nil ||
+		text != w.query(t, "kraken", w.reads(1, 500)) {
 		t.Error(status, err)
 	}
-	until(t, "the end of those that take nothing", func() bool { peak = max(peak, s.budget.bytes()); return s.metrics.active.Load() == 0 })
+	until(t, "the end of those that take nothing", func() bool {
+		peak = max(peak, s.budget.bytes())
+		return s.metrics.active.Load() == 0
+	})
 	if peak > most || s.budget.bytes() != 0 {
 		t.Errorf("%d bytes waited at the most, and %d are counted at the end", peak, s.budget.bytes())
 	}
 	// Who takes lines gets them all, however small the budget is.
-	if status, text, err := s.ask("", "", strings.NewReader(bomb)); status != 200 || err != nil || strings.Count(text, "\n") != 400_000 {
+	if status, text, err := s.ask("", "", strings.NewReader(bomb)); status != 200 || err != nil ||
+		strings.Count(text, "\n") != 400_000 {
 		t.Error(status, strings.Count(text, "\n"), err)
 	}
 }
@@ -200,11 +219,13 @@ func TestFormsAreBounded(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve(t, Options{MaxSpool: 64 << 10, Timeout: time.Second})
 	kind, body := form(w.reads(1, 2000), w.reads(2, 2000))
-	if status, text, err := s.ask("", kind, body); status != 413 || err != nil || !strings.Contains(text, "?paired=true") {
+	if status, text, err := s.ask("", kind, body); status != 413 || err != nil ||
+		!strings.Contains(text, "?paired=true") {
 		t.Error(status, text, err)
 	}
 	kind, body = form(w.reads(1, 100), w.reads(2, 100))
-	if status, text, err := s.ask("", kind, body); status != 200 || err != nil || text != w.query(t, "kraken", w.reads(1, 100), w.reads(2, 100)) {
+	if status, text, err := s.ask("", kind, body); status != 200 || err != nil ||
+		text != w.query(t, "kraken", w.reads(1, 100), w.reads(2, 100)) {
 		t.Error(status, text, err)
 	}
 	if n := s.budget.bytes(); n != 0 {
@@ -265,7 +286,8 @@ func TestHeadsOfFormsAreBounded(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve(t, Options{})
 	file := func(name, head, text string) string {
-		return "--x\r\nContent-Disposition: form-data; name=" + name + "; filename=a\r\n" + head + "\r\n" + text + "\r\n"
+		return "--x\r\nContent-Disposition: form-data; name=" + name + "; filename=a\r\n" + head + "\r\n" + text +
+			"\r\n"
 	}
 	head := strings.Repeat("A: "+strings.Repeat("x", 1000)+"\r\n", 9000)
 	for what, body := range map[string]string{
@@ -285,13 +307,15 @@ func TestHeadsOfFormsAreBounded(t *testing.T) {
 	}
 }
 
-// A page in a browser here may have its own name lead to this machine: the server answers to no name that is not its own.
+// A page in a browser here may have its own name lead to this machine: the server answers to no name that is not its
+// own.
 func TestHosts(t *testing.T) {
 	w := newWorld(t)
 	_, at, from := w.onTCP(t, Options{Hosts: []string{"Genomes.lab"}})
 	c := from("127.0.0.1")
 	_, port, _ := net.SplitHostPort(strings.TrimPrefix(at, "http://"))
-	for host, want := range map[string]int{"": 200, "localhost": 200, "LOCALHOST:" + port: 200, "a.localhost.": 200, "127.0.0.1:" + port: 200, "127.9.9.9": 200, "[::1]:80": 200, "genomes.lab:80": 200,
+	for host, want := range map[string]int{"": 200, "localhost": 200, "LOCALHOST:" + port: 200, "a.localhost.": 200,
+		"127.0.0.1:" + port: 200, "127.9.9.9": 200, "[::1]:80": 200, "genomes.lab:80": 200,
 		"evil.example": 403, "evil.example:" + port: 403, "localhost.evil.example": 403, "10.0.0.1": 403, "evillocalhost": 403} {
 		for _, path := range []string{"/classify", "/metrics", "/healthz"} {
 			method, body := http.MethodGet, io.Reader(nil)
@@ -325,7 +349,8 @@ func TestHosts(t *testing.T) {
 }
 
 func TestClients(t *testing.T) {
-	for addr, want := range map[string]string{"@": "", "": "", "1.2.3.4:5": "1.2.3.4", "[::ffff:1.2.3.4]:5": "1.2.3.4", "[2001:db8:1:2:3:4:5:6]:7": "2001:db8:1:2::/64", "[fe80::1%eth0]:7": "fe80::/64"} {
+	for addr, want := range map[string]string{"@": "", "": "", "1.2.3.4:5": "1.2.3.4", "[::ffff:1.2.3.4]:5": "1.2.3.4",
+		"[2001:db8:1:2:3:4:5:6]:7": "2001:db8:1:2::/64", "[fe80::1%eth0]:7": "fe80::/64"} {
 		if got := clientOf(&http.Request{RemoteAddr: addr}); got != want {
 			t.Errorf("%s: %q, want %q", addr, got, want)
 		}
@@ -355,7 +380,8 @@ func TestChangedDatabaseIsTold(t *testing.T) {
 	until(t, "the line", func() bool { return log.String() != "" })
 	before := asked.Load()
 	time.Sleep(20 * time.Millisecond)
-	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "written to since it was loaded: answers are still of what was loaded") || asked.Load() > before {
+	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text,
+		"written to since it was loaded: answers are still of what was loaded") || asked.Load() > before {
 		t.Errorf("%q, and %d looks behind it", text, asked.Load()-before)
 	}
 	if s.metric(t, "warpmap_database_changed") != 1 {

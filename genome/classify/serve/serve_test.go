@@ -31,7 +31,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const nodes = "1\t|\t1\t|\tno rank\t|\n5\t|\t1\t|\tgenus\t|\n6\t|\t5\t|\tspecies\t|\n7\t|\t5\t|\tspecies\t|\n8\t|\t1\t|\tspecies\t|\n"
+const nodes = "1\t|\t1\t|\tno " +
+	"rank\t|\n5\t|\t1\t|\tgenus\t|\n6\t|\t5\t|\tspecies\t|\n7\t|\t5\t|\tspecies\t|\n8\t|\t1\t|\tspecies\t|\n"
 
 // world is a database of three genomes, and reads from them.
 type world struct {
@@ -73,7 +74,8 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	if _, err := b.Add(t.Context(), []string{put(t, filepath.Join(dir, "refs.fa"), text.String())}, genome.Options{}); err != nil {
+	if _, err := b.Add(t.Context(), []string{put(t, filepath.Join(dir, "refs.fa"), text.String())},
+		genome.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	db, err := b.Database()
@@ -122,7 +124,9 @@ func (w *world) query(t *testing.T, format string, reads ...string) string {
 	}
 	var out bytes.Buffer
 	tally := w.c.NewTally(false)
-	_, err := w.c.Run(t.Context(), inputs[0], inputs[1], genome.Options{}, func(*classify.Result) error { return nil }, func(r *classify.Result) error {
+	_, err := w.c.Run(t.Context(), inputs[0], inputs[1], genome.Options{}, func(*classify.Result) error {
+		return nil
+	}, func(r *classify.Result) error {
 		tally.Add(r)
 		if format != "report" {
 			out.Write(w.c.AppendLines(nil, r, classify.Format(format)))
@@ -168,7 +172,10 @@ func (w *world) serve(t *testing.T, o Options) *running {
 		r.ended <- s.Serve(ctx, l)
 		close(r.ended)
 	}()
-	r.client = &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return r.dial() }}}
+	r.client = &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn,
+		error) {
+		return r.dial()
+	}}}
 	t.Cleanup(func() {
 		stop()
 		r.client.CloseIdleConnections()
@@ -269,14 +276,16 @@ func TestAnswersAreThoseOfQuery(t *testing.T) {
 				t.Fatal(status, got, err)
 			}
 			if got != c.want {
-				t.Errorf("%d bytes that are not the %d of query: %.200q, want %.200q", len(got), len(c.want), got, c.want)
+				t.Errorf("%d bytes that are not the %d of query: %.200q, want %.200q", len(got), len(c.want), got,
+					c.want)
 			}
 		})
 	}
 	if n := s.metric(t, "warpmap_reads_total"); n != 8*5001+1 {
 		t.Errorf("%v reads are counted", n)
 	}
-	if n, all := s.metric(t, "warpmap_reads_classified_total"), s.metric(t, "warpmap_reads_total"); n < all/2 || n > 0.9*all {
+	if n, all := s.metric(t, "warpmap_reads_classified_total"), s.metric(t, "warpmap_reads_total"); n < all/2 ||
+		n > 0.9*all {
 		t.Errorf("%v reads of %v are classified", n, all)
 	}
 }
@@ -336,7 +345,8 @@ func TestTimeIsBounded(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve(t, Options{MaxTime: 300 * time.Millisecond})
 	for _, kind := range []string{"", "multipart/form-data; boundary=x"} {
-		status, text, err := s.ask("", kind, io.MultiReader(strings.NewReader("--x\r\nContent-Disposition: form-data; name=a\r\n\r\n>x\nACGT\n"), stuck(t)))
+		status, text, err := s.ask("", kind, io.MultiReader(strings.NewReader("--x\r\nContent-Disposition: "+
+			"form-data; name=a\r\n\r\n>x\nACGT\n"), stuck(t)))
 		if err != nil || status != 503 && status != 408 {
 			t.Errorf("status %d, %q, %v", status, text, err)
 		}
@@ -368,7 +378,8 @@ func TestBrokenOff(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve(t, Options{})
 	_, text, err := s.ask("", "", strings.NewReader(w.reads(1, 3000)+"@a\nACGT\n+\n!!!\n"))
-	if err == nil || !strings.HasPrefix(w.query(t, "kraken", w.reads(1, 3000)), text[:1000]) || !strings.HasSuffix(text, "# error: reads:12004: 3 qualities for 4 letters\n") {
+	if err == nil || !strings.HasPrefix(w.query(t, "kraken", w.reads(1, 3000)), text[:1000]) ||
+		!strings.HasSuffix(text, "# error: reads:12004: 3 qualities for 4 letters\n") {
 		t.Errorf("%v, %.100q … %q", err, text, text[max(0, len(text)-100):])
 	}
 }
@@ -386,7 +397,8 @@ func TestQueueIsBounded(t *testing.T) {
 			answers <- fmt.Sprint(status, err)
 		}()
 		io.WriteString(to, "\n") // a place, or one in the queue, is for those that send something
-		for end := time.Now().Add(10 * time.Second); s.metrics.active.Load()+s.metrics.waiting.Load() < int64(i+1); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(10 * time.Second); s.metrics.active.Load()+
+			s.metrics.waiting.Load() < int64(i+1); time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatal("a request does not come")
 			}
@@ -406,7 +418,8 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
-// Two hundred clients, while one sends half a request, and another reads nothing: answers are those of query, and memory is bounded.
+// Two hundred clients, while one sends half a request, and another reads nothing: answers are those of query, and
+// memory is bounded.
 func TestManyClients(t *testing.T) {
 	w := newWorld(t)
 	s := w.serve(t, Options{Requests: 16, Queue: 400, Timeout: 8 * time.Second})
@@ -459,7 +472,8 @@ func TestManyClients(t *testing.T) {
 	if text, err := io.ReadAll(deaf); strings.HasSuffix(string(text), "0\r\n\r\n") {
 		t.Errorf("the client that does not read got all: %v", err)
 	}
-	if n, batches := s.metric(t, "warpmap_reads_total"), s.metric(t, "warpmap_batches_total"); n < 50*3108 || batches < 10 {
+	if n, batches := s.metric(t, "warpmap_reads_total"), s.metric(t, "warpmap_batches_total"); n < 50*3108 ||
+		batches < 10 {
 		t.Errorf("%v reads in %v batches", n, batches)
 	}
 }
@@ -475,7 +489,8 @@ func TestReadingComesLast(t *testing.T) {
 	}
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(time.Minute))
-	if _, err := fmt.Fprintf(c, "POST /classify HTTP/1.0\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(text), text); err != nil {
+	if _, err := fmt.Fprintf(c, "POST /classify HTTP/1.0\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(text),
+		text); err != nil {
 		t.Fatal(err)
 	}
 	got, err := io.ReadAll(c)
@@ -488,7 +503,8 @@ func TestEnd(t *testing.T) {
 	w := newWorld(t)
 	for name, finished := range map[string]bool{"finished": true, "broken off": false} {
 		t.Run(name, func(t *testing.T) {
-			s := w.serve(t, Options{Grace: map[bool]time.Duration{true: time.Minute, false: 50 * time.Millisecond}[finished]})
+			s := w.serve(t,
+				Options{Grace: map[bool]time.Duration{true: time.Minute, false: 50 * time.Millisecond}[finished]})
 			if i, err := os.Stat(s.socket); err != nil || i.Mode() != fsSocket {
 				t.Error(i.Mode(), err)
 			}
@@ -560,7 +576,8 @@ func TestSocketsLeftBehind(t *testing.T) {
 	if _, err := os.Stat(left); !os.IsNotExist(err) {
 		t.Error("the socket stays", err)
 	}
-	if _, err := ListenUnix(put(t, filepath.Join(dir, "file"), "")); err == nil || !strings.Contains(err.Error(), "no socket") {
+	if _, err := ListenUnix(put(t, filepath.Join(dir, "file"), "")); err == nil ||
+		!strings.Contains(err.Error(), "no socket") {
 		t.Error(err)
 	}
 }
@@ -568,7 +585,8 @@ func TestSocketsLeftBehind(t *testing.T) {
 func TestSpool(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 5))
 	for round := range 20 {
-		s := newSpool(t.Context(), newBudget(Options{MaxSpool: []int64{1 << 30, 1 << 19, 0}[round%3], PerClient: 1, Requests: 1}), "")
+		s := newSpool(t.Context(),
+			newBudget(Options{MaxSpool: []int64{1 << 30, 1 << 19, 0}[round%3], PerClient: 1, Requests: 1}), "")
 		var want, got bytes.Buffer
 		var writer sync.WaitGroup
 		writer.Go(func() {
@@ -607,7 +625,8 @@ func TestSpool(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	w := newWorld(t)
-	for _, o := range []Options{{Requests: -1}, {Queue: -2}, {MaxBytes: -1}, {MaxLetters: -1}, {Timeout: -1}, {MaxTime: -1}, {Grace: -1}} {
+	for _, o := range []Options{{Requests: -1}, {Queue: -2}, {MaxBytes: -1}, {MaxLetters: -1}, {Timeout: -1},
+		{MaxTime: -1}, {Grace: -1}} {
 		if s, err := New(w.c, w.d, o); err == nil {
 			s.Close()
 			t.Errorf("%+v: no error", o)
