@@ -198,7 +198,9 @@ func Keys[K any](ctx context.Context, s Set[K]) (keys iter.Seq[K], err func() er
 //	err := warpmap.InParts(ctx, len(keys), func(from, to int) error { return m.Insert(keys[from:to], values[from:to]) })
 //
 // See table.InParts for parts and errors.
-func InParts(ctx context.Context, n int, do func(from, to int) error) error { return table.InParts(ctx, n, do) }
+func InParts(ctx context.Context, n int, do func(from, to int) error) error {
+	return table.InParts(ctx, n, do)
+}
 
 // StringKeys are the keys of a batch of a Strings, in Arrow's form.
 type StringKeys = text.Keys

@@ -196,8 +196,6 @@ type home struct {
 	bits   uint32
 }
 
-func (c config) mask() uint64 { return kernel.MarksOf(c.keyBytes).Empty }
-
 func (c config) home(t *Table, key uint64) home {
 	var h home
 	h.stored, h.side = kernel.MarksOf(c.keyBytes).Alias(key)

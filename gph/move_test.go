@@ -402,3 +402,6 @@ func TestCrowdedCellEnds(t *testing.T) {
 		})
 	}
 }
+
+// mask has the bits of a key.
+func (c config) mask() uint64 { return kernel.MarksOf(c.keyBytes).Empty }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -798,4 +799,17 @@ func BenchmarkBucketList(b *testing.B) {
 		}
 		must(b, d.Close())
 	}
+}
+
+// sizeCode is a bucket's size as its word has it: the twin of code_of.
+func sizeCode(n uint32, up bool) uint64 {
+	h := max(0, bits.Len32(n)-listMantissa)
+	m := uint64(n) >> h
+	if up && m<<h != uint64(n) {
+		m++
+	}
+	if m == 1<<listMantissa {
+		m, h = m>>1, h+1
+	}
+	return uint64(h)<<listMantissa | m
 }

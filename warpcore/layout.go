@@ -725,19 +725,6 @@ struct %s : Marks<%d, %d> {
 `, name, c.keyBytes, kernel.Reserved, c.keyBytes, l.valueBytes, c.slotBytes(), c.valueOffset(), c.window, c.hash, l.header())
 }
 
-// sizeCode is a bucket's size as its word has it: the twin of code_of.
-func sizeCode(n uint32, up bool) uint64 {
-	h := max(0, bits.Len32(n)-listMantissa)
-	m := uint64(n) >> h
-	if up && m<<h != uint64(n) {
-		m++
-	}
-	if m == 1<<listMantissa {
-		m, h = m>>1, h+1
-	}
-	return uint64(h)<<listMantissa | m
-}
-
 // bucket is a bucket's word.
 type bucket uint64
 

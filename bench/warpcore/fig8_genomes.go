@@ -129,8 +129,10 @@ func (w *genomes) measure(o bench.FigOptions, fig *bench.Fig) error {
 	var db *classify.Database
 	took, err = bench.Clocked(w.d.Stream(), func() (err error) {
 		if c != nil {
-			err = errors.Join(c.Close(), db.Close())
-			c = nil
+			err := errors.Join(c.Close(), db.Close())
+			if c = nil; err != nil {
+				return err
+			}
 		}
 		if db, err = classify.Open(w.file("db")); err != nil {
 			return err

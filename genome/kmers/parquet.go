@@ -82,7 +82,10 @@ func (f *File) schema() (*schema.GroupNode, error) {
 }
 
 func writeGroup(out *file.Writer, kmers []parquet.ByteArray, counts []int32) error {
-	group := out.AppendRowGroup()
+	group, err := out.AppendRowGroupChecked()
+	if err != nil {
+		return err
+	}
 	column, err := group.NextColumn()
 	if err != nil {
 		return err
