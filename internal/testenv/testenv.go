@@ -78,12 +78,12 @@ func tenthOf(name string) int {
 // on a GPU then take as few rows as on the CPU.
 func Small() bool { return os.Getenv("WARPMAP_SMALL") != "" }
 
-// Seeds is how many of so many seeds a test under stress tries: all in long runs, else an eighth.
+// Seeds is how many of so many seeds a test under stress tries: all in long runs, else a sixteenth.
 func Seeds(all int) int {
 	if Long() {
 		return all
 	}
-	return (all + 7) / 8
+	return (all + 15) / 16
 }
 
 // Some are all in long runs, else the first n; three times as many where WARPMAP_NVRTC names a compiler, which is to be tried then.
