@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/warpmap/warpmap/device/internal/nvrtc"
+	"github.com/warpmap/warpmap/internal/testenv"
 )
 
 var cacheProgram = &Program{Name: "cached", Files: []File{{Name: "cached.cu", Text: `
@@ -360,7 +361,11 @@ func TestCacheKilled(t *testing.T) {
 		}
 	}
 	file := filepath.Join(t.TempDir(), "k.so")
-	for round := range 20 {
+	rounds := 20
+	if !testenv.Long() {
+		rounds = 6
+	}
+	for round := range rounds {
 		os.Remove(file)
 		child := exec.Command(os.Args[0], "-test.run=^TestCacheKilled$")
 		child.Env = append(os.Environ(), env+"="+file)

@@ -239,10 +239,8 @@ func columnJoins(t *testing.T, d *device.Device) {
 	least := leastKept
 	leastKept, spoiled = 8, true
 	defer func() { leastKept, spoiled = least, false }()
-	seeds := 30
-	if testing.Short() {
-		seeds = 10
-	} else if testenv.Long() {
+	seeds := 2 * len(hows)
+	if testenv.Long() {
 		seeds = 200
 	}
 	for seed := range seeds {
@@ -497,6 +495,9 @@ func TestColumnsEndAnywhere(t *testing.T) {
 	}
 	os.Remove(o.Out)
 	for at := range calls {
+		if at > 8 && at%3 > 0 && !testenv.Long() {
+			continue
+		}
 		for _, panics := range []bool{false, true} {
 			if panics != (at%2 > 0) && !testenv.Long() {
 				continue
@@ -523,7 +524,7 @@ func TestColumnsEndAnywhere(t *testing.T) {
 			leftBehind(t, dir, "b.parquet", "p.parquet")
 		}
 	}
-	for range 40 {
+	for range testenv.SeedsOf(40, 15) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(r.IntN(3000))*time.Microsecond)
 		o.Progress = nil
 		_, err := runWith(ctx, nil, o)

@@ -27,8 +27,8 @@ func TestParts(t *testing.T) {
 	spills := t.TempDir()
 	t.Setenv("TMPDIR", spills)
 	seeds := 48
-	if testing.Short() {
-		seeds = 12
+	if !testenv.Long() {
+		seeds = 3 * len(hows)
 	}
 	for seed := range seeds {
 		r := rand.New(rand.NewPCG(uint64(seed), 33))
@@ -116,6 +116,9 @@ func TestLittleMemory(t *testing.T) {
 		On: []Pair{{"k", "k"}, {"n", "n"}}}
 	for _, how := range []How{Inner, Full, Anti} {
 		for _, nulls := range []bool{false, true} {
+			if nulls != (how == Full) && !testenv.Long() {
+				continue
+			}
 			o.How, o.NullsEqual, o.Memory = how, nulls, 0
 			whole, err := Run(t.Context(), d, o)
 			if err != nil {

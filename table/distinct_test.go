@@ -20,6 +20,9 @@ func TestDistinct(t *testing.T) {
 			defer d.Close()
 			for width := 4; width <= 32; width *= 2 {
 				for _, n := range []int{1, 100, 5000, 20000, 300000} {
+					if n == 300000 && width != 8 && name == "cpu" && !testenv.Long() {
+						continue // what is counted are bits of the key's hash, whatever its width
+					}
 					for _, each := range []int{1, 3} {
 						if err := estimated(d, width, n, each); err != nil {
 							t.Errorf("%d keys of %d bytes, %d times: %v", n, width, each, err)

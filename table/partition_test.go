@@ -242,6 +242,9 @@ func TestPartition(t *testing.T) {
 			testenv.Require(t, "cuda", err)
 			defer d.Close()
 			most := 50_000
+			if !testenv.Long() {
+				most = 15_000
+			}
 			if d.Info().CUDA() && !testenv.Small() {
 				most = 10_000_000
 			}

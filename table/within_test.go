@@ -114,6 +114,8 @@ func TestPartitionWithin(t *testing.T) {
 			for _, n := range []int{1, 700, 2048, 2049, 30_000} {
 				if d.Info().CUDA() && !testenv.Small() {
 					n *= 300
+				} else if !testenv.Long() {
+					n = min(n, 10_000)
 				}
 				for _, x := range [][2]int{{1, 1}, {3, 5}, {128, 128}, {2, table.MaxParts}, {table.MaxParts, 2}, {table.MaxParts, 1}, {7, table.MaxParts/2 + 1}} {
 					inTwoPasses[uint32](t, d, m4, rng, n, x[0], x[1])

@@ -40,7 +40,7 @@ func TestCounters(t *testing.T) {
 func together(t *testing.T, d *device.Device, s *tabletest.Suite) {
 	s.Run(t, tabletest.Types, d, openCPU(t))
 	for i, o := range []table.Options{{}, {LoadFactor: 1, Capacity: 200}, {MaxBytes: 4 << 10, LoadFactor: 1}} {
-		s.Churn(t, d, o, uint64(i), testenv.Seeds(60), 1000)
+		s.Churn(t, d, o, uint64(i), testenv.SeedsOf(60, 8), 1000)
 	}
 }
 

@@ -33,7 +33,7 @@ func findDefects(t *testing.T, seeds uint64, defects []defect) {
 	if !testenv.Long() {
 		defects = slices.DeleteFunc(defects, func(c defect) bool { return c.long })
 	}
-	for _, c := range testenv.Some(defects, 2) {
+	for _, c := range testenv.Some(defects, 1) {
 		t.Run(c.name, func(t *testing.T) {
 			text := *c.text
 			defer func() { *c.text = text }()

@@ -97,7 +97,7 @@ func TestGroupedInserts(t *testing.T) {
 	for name, maker := range makers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for stress := range uint64(testenv.Seeds(12)) {
+			for stress := range uint64(testenv.SeedsOf(12, 2)) {
 				var with []device.Option
 				n := 1500
 				if stress > 0 {

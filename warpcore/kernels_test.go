@@ -230,7 +230,7 @@ func judge(ops []mixedOp, check error, group int) error {
 
 func TestMixedOperationsUnderStress(t *testing.T) {
 	for _, x := range mixers {
-		for _, group := range testenv.Some(x.tiles, 2) {
+		for _, group := range testenv.Some(x.tiles, 1) {
 			t.Run(fmt.Sprintf("%v/tile %d", x.v, group), func(t *testing.T) {
 				t.Parallel()
 				for seed := range uint64(testenv.Seeds(200)) {

@@ -101,7 +101,7 @@ func TestVariants(t *testing.T) {
 // both tests a Map and a MultiMap of a variant: they share their kernels' compilation.
 func both[K, V any](t *testing.T, d *device.Device, v variant) {
 	newMap := func(d *device.Device, o table.Options) (table.Map[K, V], error) { return New[K, V](d, v.options(o)) }
-	steps := testenv.Seeds(60)
+	steps := testenv.SeedsOf(60, 8)
 	for i, o := range []table.Options{{}, {Capacity: 200, LoadFactor: 1}, {MaxBytes: 16 << 10, LoadFactor: 1}} {
 		tabletest.Map(newMap).Churn(t, d, o, uint64(i), steps, 1500)
 		multiChurn[K, V](t, d, v.options(o), uint64(i), steps)

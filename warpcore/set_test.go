@@ -27,7 +27,7 @@ func TestSets(t *testing.T) {
 			s := tabletest.Set(func(d *device.Device, base table.Options) (table.Set[[2]uint64], error) {
 				return orNil(NewSet[[2]uint64](d, Options{Options: base, InsertGroup: 4, FindGroup: 2}))
 			})
-			s.Churn(t, d, table.Options{LoadFactor: 1}, 1, testenv.Seeds(60), 600)
+			s.Churn(t, d, table.Options{LoadFactor: 1}, 1, testenv.SeedsOf(60, 8), 600)
 		})
 		for i, o := range []Options{{Window: 1, InsertGroup: 4, FindGroup: 1}, {Window: 32, InsertGroup: 2, FindGroup: 32}, {Window: 8, InsertGroup: 8, FindGroup: 2}} {
 			run(fmt.Sprintf("window %d", o.Window), func(t *testing.T, d *device.Device) {
@@ -36,7 +36,7 @@ func TestSets(t *testing.T) {
 					return orNil(NewSet[uint32](d, o))
 				})
 				for _, base := range []table.Options{{}, {Capacity: 200, LoadFactor: 1}, {MaxBytes: 16 << 10, LoadFactor: 1}} {
-					s.Churn(t, d, base, uint64(i), testenv.Seeds(60), 1500)
+					s.Churn(t, d, base, uint64(i), testenv.SeedsOf(60, 8), 1500)
 				}
 			})
 		}

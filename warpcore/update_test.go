@@ -62,7 +62,7 @@ func TestUpdates(t *testing.T) {
 }
 
 func TestUpdatesUnderStress(t *testing.T) {
-	for seed := range uint64(testenv.Seeds(16)) {
+	for seed := range uint64(testenv.SeedsOf(16, 2)) {
 		group := seed / 2 % 2
 		if !testenv.Long() {
 			group = seed % 2

@@ -37,7 +37,7 @@ var kinds = []struct {
 const slow = 2 * time.Minute
 
 // few is how many programs a short run has of each kind.
-const few = 8
+const few = 5
 
 // program is a table, the model beside it, and the steps that were done.
 type program struct {

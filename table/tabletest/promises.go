@@ -23,8 +23,8 @@ func (s *Suite) refused(t testing.TB, d *device.Device) {
 	}
 	many, chain := overfull{table.Options{MaxBytes: 64 << 10}, 20_000, 70_000}, overfull{table.Options{MaxBytes: 8 << 10, Hash: kernel.HashConstant}, 2500, 6000}
 	if short(d) {
-		many.keys, many.n = 18_000, 24_000
-		chain.keys, chain.n = 2200, 2600 // each that is refused has gone by all slots
+		many.o.MaxBytes, many.keys, many.n = 32<<10, 9000, 12_000
+		chain.o.MaxBytes, chain.keys, chain.n = 4<<10, 1100, 1300 // each that is refused has gone by all slots
 	}
 	for _, c := range []overfull{many, chain} {
 		x := s.open(t, d, c.o, 1)
@@ -49,9 +49,9 @@ func (s *Suite) seeds(t testing.TB, d *device.Device) {
 	must(t, err)
 	t.Cleanup(func() { must(t, one.Close()) })
 	order := func(seed uint64) []uint64 {
-		x := s.open(t, one, table.Options{Capacity: 1000, Seed: seed}, 1)
+		x := s.open(t, one, table.Options{Capacity: 400, Seed: seed}, 1)
 		r := x.base()
-		for _, k := range r.fresh(new(uint64), 300) { // one at a time, so that all come the same way
+		for _, k := range r.fresh(new(uint64), 100) { // one at a time, so that all come the same way
 			must(t, x.put([]uint64{k}))
 		}
 		return x.order()

@@ -101,7 +101,10 @@ func (s *Suite) chunks(t testing.TB, d *device.Device) {
 		all, calls = all+n, calls+1
 		x.ask(keys[:10])
 		_, err := r.t.Stats()
-		return errors.Join(err, r.t.Check())
+		if calls == 1 || !short(d) {
+			err = errors.Join(err, r.t.Check())
+		}
+		return err
 	}))
 	if !s.filter && s.unique && all != n {
 		t.Errorf("chunks of %d elements in all, want %d", all, n)

@@ -179,13 +179,13 @@ func (s *Suite) Degenerate(t *testing.T, d *device.Device) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			steps := 25
+			steps, universe := 25, 600
 			if short(d) {
-				steps = 10
+				steps, universe = 8, 400 // every key goes by all that are in
 			}
 			for i, o := range []table.Options{{}, {LoadFactor: 1, Capacity: 64}, {MaxBytes: 4 << 10, LoadFactor: 1}} {
 				o.Hash = hash
-				s.Churn(t, d, o, uint64(i), steps, 600)
+				s.Churn(t, d, o, uint64(i), steps, universe)
 			}
 		})
 	}

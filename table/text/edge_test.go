@@ -9,6 +9,7 @@ import (
 
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/table/text"
 )
@@ -103,7 +104,7 @@ func TestSizesOutOfRange(t *testing.T) {
 // A map that is closed while others are at work in it ends their calls with ErrClosed, and breaks nothing.
 func TestClosedMeanwhile(t *testing.T) {
 	d := openDevice(t, "cpu")
-	for range 8 {
+	for range testenv.SeedsOf(8, 3) {
 		m, err := text.New[uint64](d, text.Options{}, index(warpmap.Slab))
 		must(t, err)
 		keys, values := text.Of("a", "b", strings.Repeat("c", 3000)), make([]uint64, 3)

@@ -71,7 +71,7 @@ func (s *scant) FindOn(st *device.Stream, keys, values device.Slice[uint64], fou
 func TestIndexShortOfMemory(t *testing.T) {
 	d := openDevice(t, "cpu")
 	failed := map[uint]int{}
-	for seed := range uint64(testenv.Seeds(80)) {
+	for seed := range uint64(testenv.SeedsOf(80, 10)) {
 		s := &scant{}
 		o := text.Options{Options: table.Options{Hash: []int{kernel.HashMurmur, kernel.HashIdentity}[seed/2%2]}}
 		if seed%5 == 0 {
