@@ -21,6 +21,7 @@ import (
 
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
 )
@@ -121,7 +122,7 @@ func batcherStory(ctx context.Context, b *table.Batcher[uint32, uint32], own uin
 				flags = nil
 			}
 			got, err := b.Delete(ctx, keys, flags)
-			if err != nil || got != len(want) || flags != nil && table.Count(flags) != got {
+			if err != nil || got != len(want) || flags != nil && frame.Count(flags) != got {
 				return fmt.Errorf("step %d: Delete of %d keys takes %d away, want %d: %v", step, n, got, len(want), err)
 			}
 		case 3:

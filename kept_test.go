@@ -13,6 +13,7 @@ import (
 
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/table/snapshot"
 	"github.com/warpmap/warpmap/table/text"
@@ -190,7 +191,7 @@ func keptFiles() (out []keptFile) {
 			if err := f.Contains(asked, found); err != nil {
 				return err
 			}
-			if in, more := table.Count(found[:keptOnce]), table.Count(found[keptOnce:]); in != keptOnce || more > 50 {
+			if in, more := frame.Count(found[:keptOnce]), frame.Count(found[keptOnce:]); in != keptOnce || more > 50 {
 				return fmt.Errorf("%d of %d keys are in, and %d others", in, keptOnce, more)
 			}
 			return nil

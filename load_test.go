@@ -12,6 +12,7 @@ import (
 
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/table/snapshot"
 )
@@ -152,7 +153,7 @@ func TestFilesOfOtherKinds(t *testing.T) {
 	g, err := warpmap.LoadFilter[uint32](ctx, bytes.NewReader(save(t, snapshot.Filter(f))), d, "")
 	check("filter", err)
 	found := make([]bool, len(keys))
-	if err := g.Contains(keys, found); err != nil || table.Count(found) != len(keys) || g.Form() != f.Form() {
+	if err := g.Contains(keys, found); err != nil || frame.Count(found) != len(keys) || g.Form() != f.Form() {
 		t.Errorf("filter: found %t, form %v, want %v, %v", found, g.Form(), f.Form(), err)
 	}
 	if _, err := warpmap.LoadFilter[uint64](ctx, bytes.NewReader(save(t, snapshot.Filter(f))), d, ""); err == nil {

@@ -14,10 +14,11 @@ import (
 
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/internal/tabletest"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/table/snapshot"
-	"github.com/warpmap/warpmap/table/tabletest"
 	"github.com/warpmap/warpmap/table/text"
 )
 
@@ -47,11 +48,11 @@ func fixedOf[K any](keys text.Keys) []K {
 }
 
 // on runs an operation on the device with keys from there.
-func (m fixed[K, V]) on(st *device.Stream, keys device.Slice[K], columns []table.DeviceSlice, op func(keys text.KeysOn) error) error {
+func (m fixed[K, V]) on(st *device.Stream, keys device.Slice[K], columns []frame.DeviceSlice, op func(keys text.KeysOn) error) error {
 	if _, err := m.Len(); err != nil {
 		return err
 	}
-	if err := table.Family("strings").CheckOn(m.d, st, append([]table.DeviceSlice{keys}, columns...)...); err != nil {
+	if err := table.Family("strings").CheckOn(m.d, st, append([]frame.DeviceSlice{keys}, columns...)...); err != nil {
 		return err
 	}
 	host, err := keys.Host(st)
@@ -70,7 +71,7 @@ func (m fixed[K, V]) Insert(keys []K, values []V) error {
 }
 
 func (m fixed[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	return m.on(st, keys, []table.DeviceSlice{values}, func(k text.KeysOn) error { return m.Strings.InsertOn(st, k, values) })
+	return m.on(st, keys, []frame.DeviceSlice{values}, func(k text.KeysOn) error { return m.Strings.InsertOn(st, k, values) })
 }
 
 func (m fixed[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
@@ -78,7 +79,7 @@ func (m fixed[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) 
 }
 
 func (m fixed[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], added device.Slice[bool]) error {
-	return m.on(st, keys, []table.DeviceSlice{values, table.Optional(added)}, func(k text.KeysOn) error { return m.Strings.InsertNewOn(st, k, values, added) })
+	return m.on(st, keys, []frame.DeviceSlice{values, frame.Optional(added)}, func(k text.KeysOn) error { return m.Strings.InsertNewOn(st, k, values, added) })
 }
 
 func (m fixed[K, V]) Find(keys []K, values []V, found []bool) error {
@@ -86,7 +87,7 @@ func (m fixed[K, V]) Find(keys []K, values []V, found []bool) error {
 }
 
 func (m fixed[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
-	return m.on(st, keys, []table.DeviceSlice{table.Optional(values), table.Optional(found)}, func(k text.KeysOn) error { return m.Strings.FindOn(st, k, values, found) })
+	return m.on(st, keys, []frame.DeviceSlice{frame.Optional(values), frame.Optional(found)}, func(k text.KeysOn) error { return m.Strings.FindOn(st, k, values, found) })
 }
 
 func (m fixed[K, V]) Contains(keys []K, found []bool) error {
@@ -94,7 +95,7 @@ func (m fixed[K, V]) Contains(keys []K, found []bool) error {
 }
 
 func (m fixed[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
-	return m.on(st, keys, []table.DeviceSlice{found}, func(k text.KeysOn) error { return m.Strings.ContainsOn(st, k, found) })
+	return m.on(st, keys, []frame.DeviceSlice{found}, func(k text.KeysOn) error { return m.Strings.ContainsOn(st, k, found) })
 }
 
 func (m fixed[K, V]) Delete(keys []K, deleted []bool) (int, error) {
@@ -102,7 +103,7 @@ func (m fixed[K, V]) Delete(keys []K, deleted []bool) (int, error) {
 }
 
 func (m fixed[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return m.on(st, keys, []table.DeviceSlice{table.Optional(deleted)}, func(k text.KeysOn) error { return m.Strings.DeleteOn(st, k, deleted) })
+	return m.on(st, keys, []frame.DeviceSlice{frame.Optional(deleted)}, func(k text.KeysOn) error { return m.Strings.DeleteOn(st, k, deleted) })
 }
 
 func (m fixed[K, V]) All() ([]K, []V, error) {

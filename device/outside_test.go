@@ -16,6 +16,7 @@ import (
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/device/internal/dl"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -317,7 +318,7 @@ func TestCaptureOfFind(t *testing.T) {
 			found, err := df.Host(st)
 			must(t, err)
 			if !slices.Equal(got, want) || slices.Contains(found, false) {
-				t.Errorf("%d of %d found", table.Count(found), n)
+				t.Errorf("%d of %d found", frame.Count(found), n)
 			}
 			for _, s := range []interface{ Free() error }{dk, dv, df} {
 				must(t, s.Free())

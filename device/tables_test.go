@@ -6,27 +6,27 @@ import (
 	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/internal/frame"
 )
 
 // frameParams are those of the partition's kernels.
-type frameParams struct{ Rows table.Partition }
+type frameParams struct{ Rows frame.Partition }
 
 // framed is what a table has beside its algorithm: memory that a rebuild replaces, counters among it.
 type framed struct {
-	frame table.Frame
+	frame frame.Frame
 	framedMemory
 }
 
 type framedMemory struct {
 	mem      device.Slice[byte]
-	counters table.Counters[struct{ Live, Failed uint64 }]
+	counters frame.Counters[struct{ Live, Failed uint64 }]
 }
 
 func (x *framed) rebuild(st *device.Stream) error {
 	old := x.framedMemory
 	var err error
-	if x.mem, err = table.Make[byte](&x.frame, int64(old.mem.Len())+1000); err != nil {
+	if x.mem, err = frame.Make[byte](&x.frame, int64(old.mem.Len())+1000); err != nil {
 		return err
 	}
 	if err := errors.Join(x.counters.Make(&x.frame, st), x.counters.Look(st)); err != nil {
@@ -40,14 +40,14 @@ func (x *framed) rebuild(st *device.Stream) error {
 func TestTablesFreeInStreamOrder(t *testing.T) {
 	f, d := openFake(t)
 	f.Set("params", int64(unsafe.Sizeof(frameParams{})))
-	m, err := d.Compile(&device.Program{Name: "partition", Files: []device.File{{Name: "main.cu", Text: "partition_count partition_scan partition_scatter"}}, Layouts: []any{table.Partition{}, frameParams{}}})
+	m, err := d.Compile(&device.Program{Name: "partition", Files: []device.File{{Name: "main.cu", Text: "partition_count partition_scan partition_scatter"}}, Layouts: []any{frame.Partition{}, frameParams{}}})
 	must(t, err)
-	partition, err := table.NewPartitioner[frameParams](d, m)
+	partition, err := frame.NewPartitioner[frameParams](d, m)
 	must(t, err)
 	x := &framed{}
 	must(t, x.frame.Open("framed", d, func() error { return x.rebuild(d.Stream()) }, func() error { return x.frame.Free(x.mem, &x.counters) }))
 	scratch, bitmap, batch := int64(1000), int64(1<<18), int64(1000)
-	rule := table.Regions{MinRows: 1, RegionBytes: 1, RegionRows: 1, PieceRows: 1 << 20, MemoryShare: 2, Span: table.Threads}
+	rule := frame.Regions{MinRows: 1, RegionBytes: 1, RegionRows: 1, PieceRows: 1 << 20, MemoryShare: 2, Span: frame.Threads}
 	for _, c := range []struct {
 		name string
 		grow func(st *device.Stream) error
@@ -61,9 +61,9 @@ func TestTablesFreeInStreamOrder(t *testing.T) {
 			return err
 		}, 1},
 		{"the bitmap", func(st *device.Stream) error {
-			_, _, err := table.Inserter{
+			_, _, err := frame.Inserter{
 				Try:    bitmap,
-				Launch: func(table.Part) error { return nil },
+				Launch: func(frame.Part) error { return nil },
 				Look:   func() (refused, live int64, err error) { return 0, bitmap, nil },
 				Room:   func(int64, bool) (int64, error) { return 0, nil },
 			}.Run(&x.frame, st, bitmap, 0)
@@ -72,8 +72,8 @@ func TestTablesFreeInStreamOrder(t *testing.T) {
 		}, 1},
 		{"a batch in order", func(st *device.Stream) error {
 			batch *= 2
-			p := table.Placement{Regions: &rule, KeyBytes: 4, ValueBytes: 4, Params: func(r table.Partition) any { return &frameParams{r} }}
-			done, err := partition.InOrder(&x.frame, st, p, table.Rows{N: batch}, 2, func(table.Ordered) error { return nil })
+			p := frame.Placement{Regions: &rule, KeyBytes: 4, ValueBytes: 4, Params: func(r frame.Partition) any { return &frameParams{r} }}
+			done, err := partition.InOrder(&x.frame, st, p, frame.Rows{N: batch}, 2, func(frame.Ordered) error { return nil })
 			if !done {
 				t.Error("too little memory for a batch in order")
 			}
@@ -109,7 +109,7 @@ func TestTablesFreeInStreamOrder(t *testing.T) {
 		}
 		l.Done()
 		f.Set("hold", 1)
-		s, err := table.Make[byte](&x.frame, 768<<10)
+		s, err := frame.Make[byte](&x.frame, 768<<10)
 		return errors.Join(err, x.frame.Free(s))
 	}))
 	must(t, x.frame.Close())

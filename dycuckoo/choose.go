@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -15,7 +16,7 @@ func _[K, V any](m *Map[K, V]) table.Chooser[K, V] { return m }
 
 // choosing are the kernels of batches with a condition, of FindOrInsert, and of the inserts that it and Update make: compiled when one is first needed.
 type choosing struct {
-	needed     table.Needed
+	needed     frame.Needed
 	keeping    insertKernels // of InsertNew; rows whose key is there stay marked
 	tell, mark device.Kernel[insertParams]
 	seek       device.Kernel[findParams]
@@ -24,22 +25,22 @@ type choosing struct {
 // InsertIf is Insert of the pairs with when[i]: see table.Chooser. Cost as Insert's of so many pairs, and the reading of the whole batch. The first
 // call of InsertIf, FindIf or ContainsIf compiles kernels.
 func (m *Map[K, V]) InsertIf(keys []K, values []V, when []bool) error {
-	return table.InsertIf(&m.core.frame, keys, values, when, m.core.insertionIf())
+	return frame.InsertIf(&m.core.frame, keys, values, when, m.core.insertionIf())
 }
 
 // InsertIfOn is InsertIf on the device. It waits for the stream, as InsertOn does.
 func (m *Map[K, V]) InsertIfOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], when device.Slice[bool]) error {
-	return table.InsertIfOn(&m.core.frame, st, keys, values, when, device.Slice[bool]{}, m.core.insertionIf())
+	return frame.InsertIfOn(&m.core.frame, st, keys, values, when, device.Slice[bool]{}, m.core.insertionIf())
 }
 
 // FindIf is Find of the keys with when[i]: see table.Chooser.
 func (m *Map[K, V]) FindIf(keys []K, when []bool, values []V, found []bool) error {
-	return table.FindIf(&m.core.frame, keys, when, values, found, m.core.findIf)
+	return frame.FindIf(&m.core.frame, keys, when, values, found, m.core.findIf)
 }
 
 // FindIfOn is FindIf on the device.
 func (m *Map[K, V]) FindIfOn(st *device.Stream, keys device.Slice[K], when device.Slice[bool], values device.Slice[V], found device.Slice[bool]) error {
-	return table.FindIfOn(&m.core.frame, st, keys, when, values, found, m.core.findIf)
+	return frame.FindIfOn(&m.core.frame, st, keys, when, values, found, m.core.findIf)
 }
 
 // ContainsIf is FindIf without values.
@@ -53,14 +54,14 @@ func (m *Map[K, V]) ContainsIfOn(st *device.Stream, keys device.Slice[K], when, 
 }
 
 // insertionIf marks the rows that are chosen as if they had been refused, and has these tried again.
-func (c *core) insertionIf() table.Insertion {
+func (c *core) insertionIf() frame.Insertion {
 	x := c.insertion(nil)
-	x.Put = func(st *device.Stream, b table.Rows) ([]int, error, error) {
-		return c.take(st, b.N, 1, 0, nil, func(part table.Part) error {
+	x.Put = func(st *device.Stream, b frame.Rows) ([]int, error, error) {
+		return c.take(st, b.N, 1, 0, nil, func(part frame.Part) error {
 			rows, p := b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes), c.insertParams(part)
 			if part.Attempt == 0 {
 				q := p
-				q.Rows, q.When = q.Rows.Of(table.Ordered{Rows: rows}), rows.When
+				q.Rows, q.When = q.Rows.Of(frame.Ordered{Rows: rows}), rows.When
 				if err := c.mark.Launch(st, c.grid(rows.N), &q); err != nil {
 					return err
 				}
@@ -73,7 +74,7 @@ func (c *core) insertionIf() table.Insertion {
 }
 
 // findIf queues a look-up of the rows that have When.
-func (c *core) findIf(st *device.Stream, b table.Rows) error {
+func (c *core) findIf(st *device.Stream, b frame.Rows) error {
 	if err := c.loadChoosing(); err != nil {
 		return err
 	}

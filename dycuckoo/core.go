@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
 )
@@ -72,7 +73,7 @@ var (
 
 // core is the table under Map: it owns the memory, and works in addresses and bits.
 type core struct {
-	frame  table.Frame
+	frame  frame.Frame
 	cfg    config
 	opts   Options
 	kernel struct {
@@ -81,17 +82,17 @@ type core struct {
 		mixed                               device.Kernel[mixedParams]
 		export, probes, refresh             device.Kernel[slotsParams]
 		split, mergeFilters, halve, unhalve device.Kernel[slotsParams]
-		partition                           table.Partitioner
-		within                              table.Within
+		partition                           frame.Partitioner
+		within                              frame.Within
 		refuseAbsent                        device.Kernel[insertParams]
 		closeBuckets                        device.Kernel[slotsParams]
 	}
-	regions    table.Regions
+	regions    frame.Regions
 	staged     staged
 	rangedFrom int64 // see the constant
 	mostListed int64 // by a batch: bounded in tests alone
 	mostRows   int64 // see the constant
-	updates    table.Operations[device.Kernel[insertParams]]
+	updates    frame.Operations[device.Kernel[insertParams]]
 	choosing
 
 	memory // guarded by the frame's lock
@@ -108,7 +109,7 @@ type memory struct {
 	subs     [maxSubtables]subtable
 	side     device.Slice[byte]
 	locks    device.Slice[uint32]
-	counters table.Counters[Counters]
+	counters frame.Counters[Counters]
 	least    int64 // no fewer pairs are in
 	rehashed bool
 	rehashes int
@@ -121,7 +122,7 @@ type memory struct {
 
 func (m *memory) live() int64 { return m.counters.Seen.live() }
 
-func (m *memory) free(f *table.Frame) error {
+func (m *memory) free(f *frame.Frame) error {
 	err := f.Free(&m.counters, m.side, m.locks)
 	for i := range m.subs {
 		err = errors.Join(err, m.subs[i].free(f))
@@ -213,7 +214,7 @@ func (c *core) begin() error {
 		return err
 	}
 	c.frame.MaxBytes = c.opts.MaxBytes
-	c.regions = table.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
+	c.regions = frame.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
 	c.regions.PowerOfTwo = true
 	c.staged, c.mostRows, c.rangedFrom, c.mostListed = stagedFor(c.frame.Device.Info()), mostRows, rangedFrom, math.MaxInt64
 	if err := c.compile(); err != nil {
@@ -243,9 +244,9 @@ func (c *core) compile() error {
 		return err
 	}
 	k := &c.kernel
-	k.partition, err = table.NewPartitioner[partitionParams](c.frame.Device, m)
+	k.partition, err = frame.NewPartitioner[partitionParams](c.frame.Device, m)
 	if err == nil {
-		k.within, err = table.NewWithin[partitionParams](m)
+		k.within, err = frame.NewWithin[partitionParams](m)
 	}
 	return errors.Join(err, device.Bind(m, "refuse_absent", &k.refuseAbsent), device.Bind(m, "close_buckets", &k.closeBuckets),
 		k.replacing.bind(m, ""), k.adding.bind(m, "_new"),
@@ -311,7 +312,7 @@ func (c *core) lockCount(s step) int64 { return min(maxLocks, s.buckets(c.d(), 0
 
 // bytes is the memory of a table.
 func (c *core) bytes(s step) int64 {
-	sum := table.Align(c.sideBytes()+4*(listHead+2*leastList)) + table.Align(c.lockCount(s)/8)
+	sum := frame.Align(c.sideBytes()+4*(listHead+2*leastList)) + frame.Align(c.lockCount(s)/8)
 	for i := range c.d() {
 		sum += c.subtableBytes(s.buckets(c.d(), i))
 	}
@@ -320,7 +321,7 @@ func (c *core) bytes(s step) int64 {
 
 // held is the memory that the table has: bytes, but that for want of memory there may be fewer or more locks than it should have.
 func (c *core) held() int64 {
-	sum := table.Align(int64(c.side.Len())) + table.Align(c.locks.Bytes())
+	sum := frame.Align(int64(c.side.Len())) + frame.Align(c.locks.Bytes())
 	for i := range c.d() {
 		sum += c.subs[i].bytes()
 	}
@@ -364,10 +365,10 @@ func (c *core) allocate(s step) (m memory, err error) {
 			return m, err
 		}
 	}
-	if m.side, err = table.Make[byte](&c.frame, c.sideBytes()+4*(listHead+2*leastList)); err != nil {
+	if m.side, err = frame.Make[byte](&c.frame, c.sideBytes()+4*(listHead+2*leastList)); err != nil {
 		return m, err
 	}
-	if m.locks, err = table.Make[uint32](&c.frame, c.lockCount(s)/32); err != nil {
+	if m.locks, err = frame.Make[uint32](&c.frame, c.lockCount(s)/32); err != nil {
 		return m, err
 	}
 	if err = m.counters.Make(&c.frame, st); err != nil {
@@ -427,7 +428,7 @@ func (c *core) listGrid(n int64) device.Grid {
 func (c *core) lockedGrid(n int64) device.Grid {
 	g := c.grid(n)
 	if c.frame.Device.Info().CUDA() {
-		g.Blocks = min(g.Blocks, max(1, 4*c.step.total(c.d())/table.Threads))
+		g.Blocks = min(g.Blocks, max(1, 4*c.step.total(c.d())/frame.Threads))
 	}
 	return g
 }
@@ -442,16 +443,16 @@ func (k *insertKernels) bind(m *device.Module, which string) error {
 }
 
 // insertion takes batches in with the kernels.
-func (c *core) insertion(k *insertKernels) table.Insertion {
-	return table.Insertion{Size: c.size, Find: c.find, Put: func(st *device.Stream, b table.Rows) ([]int, error, error) {
-		return c.take(st, b.N, 1, b.Keys, nil, func(part table.Part) error {
+func (c *core) insertion(k *insertKernels) frame.Insertion {
+	return frame.Insertion{Size: c.size, Find: c.find, Put: func(st *device.Stream, b frame.Rows) ([]int, error, error) {
+		return c.take(st, b.N, 1, b.Keys, nil, func(part frame.Part) error {
 			return c.launchInsert(st, k, c.insertParams(part), b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes))
 		})
 	}}
 }
 
-func (c *core) insertParams(part table.Part) insertParams {
-	return insertParams{Table: c.table(), Rows: table.Placing{Refused: part.Refused, Attempt: part.Attempt}}
+func (c *core) insertParams(part frame.Part) insertParams {
+	return insertParams{Table: c.table(), Rows: frame.Placing{Refused: part.Refused, Attempt: part.Attempt}}
 }
 
 // listed is how many rows of a batch of n can be listed as finding both buckets full.
@@ -463,7 +464,7 @@ func listed(n int64) int64 {
 }
 
 // lists is memory for two lists of so many rows, until the lease is done. Where memory is short, they are as long as the table's own few words allow.
-func (c *core) lists(limit int64) (list device.Slice[byte], rows uint64, lease table.Lease, err error) {
+func (c *core) lists(limit int64) (list device.Slice[byte], rows uint64, lease frame.Lease, err error) {
 	limit = min(limit, c.mostListed)
 	lease, err = c.frame.Scratch(4 * (listHead + 2*limit))
 	if device.IsOutOfMemory(err) {
@@ -474,7 +475,7 @@ func (c *core) lists(limit int64) (list device.Slice[byte], rows uint64, lease t
 
 // launchInsert queues an insert of rows: by compare-and-swaps, then with pairs moved on by one step for those whose buckets are full, then
 // along paths. A table that may grow, and has too few slots for all, does not look for paths. The front of a large batch may go in staged.
-func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams, b table.Rows) error {
+func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams, b frame.Rows) error {
 	empty := c.isEmpty()
 	c.unseen = true // whatever becomes of it, the counters are to be looked at
 	taken, err := c.stage(st, k, p, b, empty)
@@ -484,13 +485,13 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 	if taken > 0 {
 		p.Table = c.table()
 		p.Rows.Refused += uint64(taken / 8)
-		b = b.Part(table.Part{First: uint64(taken), N: uint64(b.N - taken)}, c.cfg.keyBytes, c.cfg.valueBytes)
+		b = b.Part(frame.Part{First: uint64(taken), N: uint64(b.N - taken)}, c.cfg.keyBytes, c.cfg.valueBytes)
 	}
 	bytes := c.step.total(c.d()) * int64(c.cfg.bucketBytes)
 	var list device.Slice[byte]
 	again := false
 	if !c.cfg.locked() {
-		var lease table.Lease
+		var lease frame.Lease
 		if list, p.Limit, lease, err = c.lists(listed(b.N)); err != nil {
 			return err
 		}
@@ -500,10 +501,10 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 			return err
 		}
 	}
-	err = c.kernel.partition.Place(&c.frame, st, table.Placement{
+	err = c.kernel.partition.Place(&c.frame, st, frame.Placement{
 		Regions: &c.regions, Bytes: bytes, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Positions: true,
 		Params: c.partitionParams(p.Table),
-		Launch: func(g device.Grid, rows table.Placing) error {
+		Launch: func(g device.Grid, rows frame.Placing) error {
 			q := p
 			q.Rows = rows
 			if c.cfg.locked() {
@@ -528,7 +529,7 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 	if err != nil || c.cfg.locked() {
 		return err
 	}
-	p.Rows = p.Rows.Of(table.Ordered{Rows: b})
+	p.Rows = p.Rows.Of(frame.Ordered{Rows: b})
 	if p.Rows.Attempt < lastAttempt {
 		p.Capacity = uint64(c.capacity())
 	}
@@ -538,7 +539,7 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 // take brings in n rows by launches, growing and shrinking as it must. One row in `share` is expected to add a pair. Positions that
 // are refused when no more room is to be had get a last attempt, unless exact is over. keys are those of a batch of inserts, else 0. The caller is
 // in Writing.
-func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *table.Exactly, launch func(part table.Part) error) (refused []int, why, err error) {
+func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *frame.Exactly, launch func(part frame.Part) error) (refused []int, why, err error) {
 	if c.refreshIsDue() {
 		if err := c.refreshFilters(st); err != nil {
 			return nil, nil, err
@@ -563,7 +564,7 @@ func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *table
 		}
 	}()
 	last := false // the part had its last attempt
-	refused, why, err = table.Inserter{
+	refused, why, err = frame.Inserter{
 		Try: firstBatch, Share: share, Keys: keys, KeyBytes: c.cfg.keyBytes,
 		Settle: func(int64) (uint64, error) {
 			if last || exact.Over() {
@@ -571,7 +572,7 @@ func (c *core) take(st *device.Stream, n, share int64, keys uint64, exact *table
 			}
 			return lastAttempt, nil
 		},
-		Launch: func(p table.Part) error {
+		Launch: func(p frame.Part) error {
 			last = p.Attempt == lastAttempt
 			if c.counters.Seen.Failed > 0 || c.counters.Seen.GivenUp > 0 {
 				if err := c.reset(st); err != nil {
@@ -640,7 +641,7 @@ func (c *core) grow(st *device.Stream, refused bool, pairs int64) (why, err erro
 	}
 	for was := c.step; c.step < to; {
 		if limit := c.opts.MaxBytes; limit > 0 && c.bytes(c.step+1) > limit {
-			why = table.AtMaxBytes(limit)
+			why = frame.AtMaxBytes(limit)
 		} else if err := c.double(st); device.IsOutOfMemory(err) {
 			why = err
 		} else if err != nil {
@@ -705,10 +706,10 @@ func (c *core) fitLocks(st *device.Stream) error {
 	if int64(c.locks.Len()) == n {
 		return nil
 	}
-	if err := c.frame.Budget(c.held() - table.Align(c.locks.Bytes()) + table.Align(4*n)); err != nil {
+	if err := c.frame.Budget(c.held() - frame.Align(c.locks.Bytes()) + frame.Align(4*n)); err != nil {
 		return err
 	}
-	locks, err := table.Make[uint32](&c.frame, n)
+	locks, err := frame.Make[uint32](&c.frame, n)
 	if device.IsOutOfMemory(err) {
 		return nil
 	} else if err != nil {
@@ -788,13 +789,13 @@ func (c *core) rebuild(st *device.Stream, s step, otherHash bool) error {
 	if otherHash && c.rehashes == mostRehashes {
 		return fmt.Errorf("dycuckoo: %d pairs do not fit %d slots by %d hash functions: this is a defect of warpmap", live, c.capacity(), c.rehashes)
 	}
-	keys, values := table.Align(live*int64(c.cfg.keyBytes)), table.Align(live*int64(c.cfg.valueBytes))
-	rows, err := device.MakePooled[byte](c.frame.Device, int(keys+values+table.Align(live/8+4)))
+	keys, values := frame.Align(live*int64(c.cfg.keyBytes)), frame.Align(live*int64(c.cfg.valueBytes))
+	rows, err := device.MakePooled[byte](c.frame.Device, int(keys+values+frame.Align(live/8+4)))
 	if err != nil {
 		return err
 	}
 	defer c.frame.Free(rows)
-	b := table.Rows{Keys: rows.Addr(), Values: rows.Addr() + uint64(keys), N: live}
+	b := frame.Rows{Keys: rows.Addr(), Values: rows.Addr() + uint64(keys), N: live}
 	if err := c.exporter().All(family, st, b.Keys, b.Values); err != nil {
 		return err
 	}
@@ -806,7 +807,7 @@ func (c *core) rebuild(st *device.Stream, s step, otherHash bool) error {
 	for ; ; s++ {
 		if limit := c.opts.MaxBytes; limit > 0 && s > old.step && c.bytes(s) > limit {
 			c.memory, c.opts.Seed = old, seed
-			return table.AtMaxBytes(limit)
+			return frame.AtMaxBytes(limit)
 		}
 		m, err := c.allocate(s)
 		if err == nil {
@@ -817,8 +818,8 @@ func (c *core) rebuild(st *device.Stream, s step, otherHash bool) error {
 			c.memory = m
 			err = bitmap.Fill(st, 0)
 			for first := int64(0); first < live && err == nil; first += c.mostRows {
-				piece := b.Part(table.Part{First: uint64(first), N: uint64(min(live-first, c.mostRows))}, c.cfg.keyBytes, c.cfg.valueBytes)
-				p := insertParams{Table: c.table(), Rows: table.Placing{Refused: bitmap.Addr() + uint64(first/8)}}
+				piece := b.Part(frame.Part{First: uint64(first), N: uint64(min(live-first, c.mostRows))}, c.cfg.keyBytes, c.cfg.valueBytes)
+				p := insertParams{Table: c.table(), Rows: frame.Placing{Refused: bitmap.Addr() + uint64(first/8)}}
 				err = c.launchInsert(st, &c.kernel.adding, p, piece)
 			}
 			if err == nil {
@@ -883,10 +884,10 @@ func (h *handle) Shrink() error {
 }
 
 // find queues a look-up.
-func (c *core) find(st *device.Stream, b table.Rows) error { return c.search(st, c.kernel.find, b) }
+func (c *core) find(st *device.Stream, b frame.Rows) error { return c.search(st, c.kernel.find, b) }
 
 // erase queues a deletion. It waits where the table may have to shrink.
-func (c *core) erase(st *device.Stream, b table.Rows) error {
+func (c *core) erase(st *device.Stream, b frame.Rows) error {
 	if err := c.search(st, c.kernel.erase, b); err != nil {
 		return err
 	}
@@ -901,8 +902,8 @@ func (c *core) erase(st *device.Stream, b table.Rows) error {
 	return c.shrinkTo(st, c.floor, c.leastAt)
 }
 
-func (c *core) search(st *device.Stream, k device.Kernel[findParams], b table.Rows) error {
-	return b.InPieces(c.mostRows, c.cfg.keyBytes, c.cfg.valueBytes, func(x table.Rows) error {
+func (c *core) search(st *device.Stream, k device.Kernel[findParams], b frame.Rows) error {
+	return b.InPieces(c.mostRows, c.cfg.keyBytes, c.cfg.valueBytes, func(x frame.Rows) error {
 		return k.Launch(st, c.grid(x.N), &findParams{Table: c.table(), Keys: x.Keys, Values: x.Values, Found: x.Flags, N: uint64(x.N), When: x.When})
 	})
 }
@@ -965,15 +966,15 @@ func (c *core) slots() int64 {
 }
 
 // exporter is how the pairs are given out. The counters are as last seen.
-func (c *core) exporter() table.Exporter {
-	return table.Exporter{Slots: c.slots(), Live: c.live(), Export: func(st *device.Stream, r table.Range) (int64, error) {
+func (c *core) exporter() frame.Exporter {
+	return frame.Exporter{Slots: c.slots(), Live: c.live(), Export: func(st *device.Stream, r frame.Range) (int64, error) {
 		p := slotsParams{Table: c.table(), First: uint64(r.First), Slots: uint64(r.Slots), Keys: r.Keys, Values: r.Values, Limit: uint64(r.Limit)}
 		queued := errors.Join(c.reset(st), c.kernel.export.Launch(st, c.grid(r.Slots), &p))
-		return table.Exported(queued, func() (uint64, error) { _, err := c.look(st); return c.counters.Seen.Exported, err })
+		return frame.Exported(queued, func() (uint64, error) { _, err := c.look(st); return c.counters.Seen.Exported, err })
 	}}
 }
 
-func (c *core) exporting(st *device.Stream) (table.Exporter, error) {
+func (c *core) exporting(st *device.Stream) (frame.Exporter, error) {
 	_, err := c.look(st)
 	return c.exporter(), err
 }

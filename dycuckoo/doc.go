@@ -93,7 +93,7 @@
 // that halves is copied always: were its residuals to find no room, the old array would stay. On an H200, mapping
 // as much again takes 45 to 160 µs, from 8 to 512 MiB; a pool takes 290 to 360 µs for 256 MiB that it has not kept, and twice that for 512.
 //
-// A batch that alone is too large for the table is first asked about how many distinct keys it has (table.Frame.Distinct), for which the
+// A batch that alone is too large for the table is first asked about how many distinct keys it has (frame.Frame.Distinct), for which the
 // table makes room at once: it will hold no fewer. An empty one is made anew, and nothing is moved.
 //
 // There are two more kinds of memory: the side and locks, one bit a bucket; and scratch, two lists of half the positions of the largest batch, of

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
 )
@@ -92,7 +93,7 @@ const (
 	stagedShare = 32
 	// maxTries bounds how often an insert begins again because others have changed what it looked at.
 	maxTries = 32
-	// lastAttempt of a mixed batch is made when no more room is to be had: see table.Part.
+	// lastAttempt of a mixed batch is made when no more room is to be had: see frame.Part.
 	lastAttempt = 2
 	// maxLocks bounds the locks: buckets share them.
 	maxLocks = 1 << 28
@@ -241,7 +242,7 @@ func (k *Counters) live() (n int64) {
 // insertParams are the parameters of insert, move, refine, and their like for InsertNew; and of the kernels of update.cu and choose.cu.
 type insertParams struct {
 	Table Table
-	Rows  table.Placing
+	Rows  frame.Placing
 	// List is u32: how many items found both buckets full, how many positions no pair was moved on for, and whether there were more than
 	// Limit of either; then up to Limit items, and up to Limit positions.
 	List, Limit uint64
@@ -253,7 +254,7 @@ type insertParams struct {
 // partitionParams are the parameters of the kernels that bring pairs in the order of the table's regions.
 type partitionParams struct {
 	Table Table
-	Rows  table.Partition
+	Rows  frame.Partition
 	// A key's region is the number that Mask leaves of its stretch, without the lowest Shift bits.
 	Mask, Shift uint64
 }
@@ -261,7 +262,7 @@ type partitionParams struct {
 // stagedParams are the parameters of insert_staged, a block for each region: see staged.cu. Rows has the rows in the order of regions.
 type stagedParams struct {
 	Table  Table
-	Rows   table.Placing
+	Rows   frame.Placing
 	Starts uint64 // address of u64, one a region and one more: where its rows begin
 	Shift  uint64 // there are 2^Shift regions
 	// List and Limit are as in insertParams: rows are listed for refine.
@@ -270,7 +271,7 @@ type stagedParams struct {
 	Empty, Refresh uint64
 }
 
-// When batches are brought in order: see table.Regions.
+// When batches are brought in order: see frame.Regions.
 const (
 	regionsFrom = 1.28 // L2 caches
 	regionRows  = 1 << 18
@@ -294,7 +295,7 @@ type mixedParams struct {
 	Values  uint64
 	Results uint64
 	Status  uint64 // bytes
-	Refused uint64 // see table.Placing
+	Refused uint64 // see frame.Placing
 	N       uint64
 	Attempt uint64
 	// Clock, where not 0, is the address of a counter that stamps begin and end of each operation, in Calls and Returns.
@@ -323,7 +324,7 @@ type forEachParams struct {
 	Table Table
 	Keys  uint64
 	N     uint64
-	Args  [table.MaxArgs]uint64 // the bits of the arguments, by name
+	Args  [frame.MaxArgs]uint64 // the bits of the arguments, by name
 }
 
 func layouts() []any {
@@ -331,7 +332,7 @@ func layouts() []any {
 }
 
 func defines() []device.Define {
-	return append(append(table.PartitionDefines(), table.StatusDefines()...), []device.Define{
+	return append(append(frame.PartitionDefines(), frame.StatusDefines()...), []device.Define{
 		{Name: "DYCUCKOO_SUBTABLES", Value: maxSubtables},
 		{Name: "DYCUCKOO_FILTER_BITS", Value: filterBits},
 		{Name: "DYCUCKOO_LOCAL_BITS", Value: localBits},

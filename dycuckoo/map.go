@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -26,47 +27,47 @@ const family table.Family = "dycuckoo"
 func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
 	c := &core{opts: o}
 	var wrong error
-	c.cfg.keyBytes, wrong = table.WidthOf[K]("key", 4, 8, 16, 32)
+	c.cfg.keyBytes, wrong = frame.WidthOf[K]("key", 4, 8, 16, 32)
 	if wrong == nil {
-		c.cfg.valueBytes, wrong = table.WidthOf[V]("value", 4, 8, 16, 32)
+		c.cfg.valueBytes, wrong = frame.WidthOf[V]("value", 4, 8, 16, 32)
 	}
 	if wrong != nil {
 		return nil, wrong
 	}
 	c.frame.Why = o.Why
-	return table.Made(&Map[K, V]{handle{c}}, c.frame.Open(family, d, c.begin, c.free))
+	return frame.Made(&Map[K, V]{handle{c}}, c.frame.Open(family, d, c.begin, c.free))
 }
 
 // Insert puts or replaces (paper, Algorithm 1): see table.Map. Cost of a pair: one bucket read and one sector written at low
 // filled factors; at 0.85 about one pair in seven is put into its second bucket, and for one in thirty others are moved on.
 func (m *Map[K, V]) Insert(keys []K, values []V) error {
-	return table.Insert(&m.core.frame, keys, values, m.core.insertion(&m.core.kernel.replacing))
+	return frame.Insert(&m.core.frame, keys, values, m.core.insertion(&m.core.kernel.replacing))
 }
 
 // InsertOn is Insert on the device: see table.Map. It waits for the stream: only the end of a batch tells whether each pair has found
 // room.
 func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	return table.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.insertion(&m.core.kernel.replacing))
+	return frame.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.insertion(&m.core.kernel.replacing))
 }
 
 // InsertNew puts the pairs whose keys are absent: see table.Map.
 func (m *Map[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
-	return table.InsertNew(&m.core.frame, keys, values, added, m.core.insertion(&m.core.kernel.adding))
+	return frame.InsertNew(&m.core.frame, keys, values, added, m.core.insertion(&m.core.kernel.adding))
 }
 
 // InsertNewOn is InsertNew on the device: see table.Map. It waits for the stream, as InsertOn does.
 func (m *Map[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], added device.Slice[bool]) error {
-	return table.InsertOn(&m.core.frame, st, keys, values, added, m.core.insertion(&m.core.kernel.adding))
+	return frame.InsertOn(&m.core.frame, st, keys, values, added, m.core.insertion(&m.core.kernel.adding))
 }
 
 // Find looks keys up: see table.Map. Cost of a key: one bucket read, and a second at most.
 func (m *Map[K, V]) Find(keys []K, values []V, found []bool) error {
-	return table.Find(&m.core.frame, keys, values, found, m.core.find)
+	return frame.Find(&m.core.frame, keys, values, found, m.core.find)
 }
 
 // FindOn is Find on the device: see table.Map.
 func (m *Map[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
-	return table.FindOn(&m.core.frame, st, keys, values, found, m.core.find)
+	return frame.FindOn(&m.core.frame, st, keys, values, found, m.core.find)
 }
 
 // Contains is Find without values: see table.Map.
@@ -79,22 +80,22 @@ func (m *Map[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found de
 
 // Delete removes keys: see table.Map. Their slots are free at once. It waits for the stream where the table may have to shrink.
 func (m *Map[K, V]) Delete(keys []K, deleted []bool) (int, error) {
-	return table.Delete(&m.core.frame, keys, deleted, m.core.erase)
+	return frame.Delete(&m.core.frame, keys, deleted, m.core.erase)
 }
 
 // DeleteOn is Delete on the device: see table.Map.
 func (m *Map[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return table.DeleteOn(&m.core.frame, st, keys, deleted, m.core.erase)
+	return frame.DeleteOn(&m.core.frame, st, keys, deleted, m.core.erase)
 }
 
 // All exports every pair, in no order.
 func (m *Map[K, V]) All() ([]K, []V, error) {
-	return table.All[K, V](&m.core.frame, false, m.core.exporting)
+	return frame.All[K, V](&m.core.frame, false, m.core.exporting)
 }
 
 // Chunks gives every pair to do, in chunks: see table.Map.
 func (m *Map[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
-	return table.Chunks(ctx, &m.core.frame, m.core.exporting, do)
+	return frame.Chunks(ctx, &m.core.frame, m.core.exporting, do)
 }
 
 // Mixed runs operations of all kinds side by side in one kernel: see table.Mixed. Each holds the locks of both buckets of its key, and
@@ -102,12 +103,12 @@ func (m *Map[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) er
 // buckets (where the paper's insert holds an evicted pair in hand, and so forbids mixing). Cost: two atomic operations more
 // than Insert.
 func (m *Map[K, V]) Mixed(ops []table.Op, keys []K, values, results []V, status []table.Status) error {
-	return table.Mix(&m.core.frame, ops, keys, values, results, status, m.core.mix, m.core.size)
+	return frame.Mix(&m.core.frame, ops, keys, values, results, status, m.core.mix, m.core.size)
 }
 
 // MixedOn is Mixed on the device. It waits for the stream. An operation that is none of table.Op does nothing.
 func (m *Map[K, V]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys device.Slice[K], values, results device.Slice[V], status device.Slice[table.Status]) error {
-	return table.MixOn(&m.core.frame, st, ops, keys, values, table.Optional(results), status, m.core.mix, m.core.size)
+	return frame.MixOn(&m.core.frame, st, ops, keys, values, frame.Optional(results), status, m.core.mix, m.core.size)
 }
 
 // mixedInserts: of a mixed batch, one operation in so many is expected to add a pair. Where more do, the table grows in the middle of
@@ -116,8 +117,8 @@ const mixedInserts = 4
 
 // mix runs a mixed batch; results and status may be 0. Results may take the place of values: so those of inserts that are refused are
 // written only when they are refused for good.
-func (c *core) mix(st *device.Stream, b table.MixedRows) (refused []int, why, err error) {
-	return c.take(st, b.N, mixedInserts, 0, nil, func(part table.Part) error {
+func (c *core) mix(st *device.Stream, b frame.MixedRows) (refused []int, why, err error) {
+	return c.take(st, b.N, mixedInserts, 0, nil, func(part frame.Part) error {
 		b := b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes)
 		c.unseen = true
 		return c.kernel.mixed.Launch(st, c.lockedGrid(b.N), &mixedParams{Table: c.table(), Ops: b.Ops, Keys: b.Keys, Values: b.Values, Results: b.Results, Status: b.Status,

@@ -5,9 +5,9 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/tabletest"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
-	"github.com/warpmap/warpmap/table/tabletest"
 )
 
 func must(t testing.TB, err error) {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
 )
@@ -15,22 +16,22 @@ import (
 func TestKernelsCompileForGPUs(t *testing.T) {
 	type compiled struct {
 		arch string
-		w    table.Width
+		w    frame.Width
 		o    Options
 	}
 	all := []compiled{
-		{"sm_90", table.Width{Key: 8, Value: 8}, Options{}},
+		{"sm_90", frame.Width{Key: 8, Value: 8}, Options{}},
 	}
 	if testenv.Long() {
 		all = append(all,
-			compiled{"sm_70", table.Width{Key: 16, Value: 8}, Options{Subtables: 3}},
-			compiled{"sm_80", table.Width{Key: 4, Value: 4}, Options{Subtables: 5, Balance: Theorem1}},
-			compiled{"sm_90", table.Width{Key: 4, Value: 8}, Options{Subtables: 8, Bucket: 128}},
-			compiled{"sm_70", table.Width{Key: 4, Value: 4}, Options{Subtables: 2, Bucket: 32}},
-			compiled{"sm_80", table.Width{Key: 32, Value: 32}, Options{}},
-			compiled{"sm_70", table.Width{Key: 4, Value: 4}, Options{Layout: PackedLocked}},
-			compiled{"sm_90", table.Width{Key: 8, Value: 8}, Options{Layout: PackedLocked, Coordination: Voter}},
-			compiled{"sm_70", table.Width{Key: 32, Value: 32}, Options{Coordination: Voter, Balance: Theorem1}})
+			compiled{"sm_70", frame.Width{Key: 16, Value: 8}, Options{Subtables: 3}},
+			compiled{"sm_80", frame.Width{Key: 4, Value: 4}, Options{Subtables: 5, Balance: Theorem1}},
+			compiled{"sm_90", frame.Width{Key: 4, Value: 8}, Options{Subtables: 8, Bucket: 128}},
+			compiled{"sm_70", frame.Width{Key: 4, Value: 4}, Options{Subtables: 2, Bucket: 32}},
+			compiled{"sm_80", frame.Width{Key: 32, Value: 32}, Options{}},
+			compiled{"sm_70", frame.Width{Key: 4, Value: 4}, Options{Layout: PackedLocked}},
+			compiled{"sm_90", frame.Width{Key: 8, Value: 8}, Options{Layout: PackedLocked, Coordination: Voter}},
+			compiled{"sm_70", frame.Width{Key: 32, Value: 32}, Options{Coordination: Voter, Balance: Theorem1}})
 	}
 	for i, v := range all {
 		info, err := device.InfoFor(v.arch)
@@ -51,7 +52,7 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 				ofs = map[table.Combine]reflect.Type{"old * value": reflect.TypeFor[float32]()}
 			}
 			for with, of := range ofs {
-				header, err := table.CombineHeader(with, of)
+				header, err := frame.CombineHeader(with, of)
 				must(t, err)
 				programs = append(programs, c.updateProgram(header))
 			}

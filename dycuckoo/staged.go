@@ -7,7 +7,7 @@ import (
 	"math/bits"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/internal/frame"
 )
 
 //go:embed staged.cu
@@ -18,7 +18,7 @@ type staged struct {
 	minRows           int64 // of a batch
 	rowShare          int64 // of a batch for the table's slots: the whole table is read and written
 	blocks            int   // at least: for each stretch there is one
-	late              table.Late
+	late              frame.Late
 	replacing, adding device.Kernel[stagedParams]
 }
 
@@ -38,8 +38,8 @@ func (c *core) stretchesOf() int {
 }
 
 // partitionParams gives the parameters of a partition into regions of the table.
-func (c *core) partitionParams(t Table) func(rows table.Partition) any {
-	return func(rows table.Partition) any {
+func (c *core) partitionParams(t Table) func(rows frame.Partition) any {
+	return func(rows frame.Partition) any {
 		p := &partitionParams{Table: t, Rows: rows}
 		parts := bits.Len64(rows.Parts) - 1
 		stretches := max(parts, min(stretchBits, c.stretchesOf()))
@@ -50,7 +50,7 @@ func (c *core) partitionParams(t Table) func(rows table.Partition) any {
 
 // stage puts the front of a batch into the table stretch by stretch, and tells how many rows: none where that would be slower, a multiple
 // of 32, or all. empty tells that no pairs are in.
-func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b table.Rows, empty bool) (taken int64, err error) {
+func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b frame.Rows, empty bool) (taken int64, err error) {
 	s := &c.staged
 	shift := c.stretchesOf()
 	if c.cfg.layout != Packed || b.N < s.minRows || b.Flags != 0 || p.Rows.Attempt != 0 || shift < 1 || shift >= stretchBits {
@@ -70,7 +70,7 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b tabl
 	case grid.Shared > most:
 		return 0, nil
 	case !c.frame.Device.Info().CUDA():
-		grid.Threads = table.Threads
+		grid.Threads = frame.Threads
 	case 2*(grid.Shared+stagedFixed) < most:
 		grid.Threads = stagedThreads / 2 // for two blocks
 	}
@@ -97,9 +97,9 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b tabl
 	if k == &c.kernel.adding {
 		insert = s.adding
 	}
-	taken, err = c.kernel.partition.InFineOrder(&c.frame, st, c.kernel.within, table.Placement{
+	taken, err = c.kernel.partition.InFineOrder(&c.frame, st, c.kernel.within, frame.Placement{
 		Regions: &regions, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Params: c.partitionParams(q.Table),
-	}, b, 1<<large, 1<<(shift-large), func(o table.Ordered, starts device.Slice[uint64]) error {
+	}, b, 1<<large, 1<<(shift-large), func(o frame.Ordered, starts device.Slice[uint64]) error {
 		q.Rows, q.Starts = p.Rows.Of(o), starts.Addr()
 		err := list.Slice(0, 4*listHead).Fill(st, 0)
 		if err == nil {
@@ -119,7 +119,7 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b tabl
 	if taken == 0 || err != nil || p.Rows.Refused == 0 {
 		return taken, err
 	}
-	p.Table, p.Rows = q.Table, p.Rows.Of(table.Ordered{Rows: b})
+	p.Table, p.Rows = q.Table, p.Rows.Of(frame.Ordered{Rows: b})
 	p.Rows.N = uint64(taken)
 	return taken, c.kernel.refuseAbsent.Launch(st, c.grid(taken), &p)
 }

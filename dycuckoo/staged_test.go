@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
@@ -16,7 +17,7 @@ import (
 // stageAll makes a table stage every batch, in pieces; stretches of two subtables fit the CPU's shared memory.
 func stageAll[K, V any](m *Map[K, V]) {
 	m.core.staged.minRows, m.core.staged.rowShare, m.core.staged.blocks = 1, 1<<40, 0
-	m.core.regions = table.Regions{MinBytes: 1 << 60, RegionBytes: 1 << 20, MinRows: 1 << 12, PieceRows: 1 << 13, MemoryShare: 8, PowerOfTwo: true}
+	m.core.regions = frame.Regions{MinBytes: 1 << 60, RegionBytes: 1 << 20, MinRows: 1 << 12, PieceRows: 1 << 13, MemoryShare: 8, PowerOfTwo: true}
 }
 
 // stagedHistory inserts, by batches with equal keys and reserved ones, deletes and grows, beside a Go map.
@@ -97,7 +98,7 @@ func stagedHistory[K uint32 | uint64, V uint32 | uint64](d *device.Device, o Opt
 			return fmt.Errorf("round %d: %d of %d deleted, %v", round, n, len(gone), err)
 		}
 	}
-	if m.core.staged.late == (table.Late{}) {
+	if m.core.staged.late == (frame.Late{}) {
 		return fmt.Errorf("nothing was staged: %d buckets", m.core.step.total(m.core.d()))
 	}
 	return nil
@@ -238,7 +239,7 @@ func TestStagedAfterErrors(t *testing.T) {
 	if err := m.Insert(keys[:5000], keys[:5000]); err == nil {
 		t.Error("a launch that cannot be is no error")
 	}
-	m.core.staged.late = table.Late{}
+	m.core.staged.late = frame.Late{}
 	allIn(t, m, keys)
 
 	m, keys = staging(t, d, 6000, 6000) // without memory for lists
@@ -284,7 +285,7 @@ func TestStagedWithLittleMemory(t *testing.T) {
 	free, _, err := d.Memory()
 	must(t, err)
 	shift := m.core.stretchesOf()
-	words := table.Align(8*int64(table.PartitionWords(1<<((shift+1)/2)))) + table.Align(8*int64(table.PartitionWords(1<<shift)))
+	words := frame.Align(8*int64(frame.PartitionWords(1<<((shift+1)/2)))) + frame.Align(8*int64(frame.PartitionWords(1<<shift)))
 	for _, rows := range []int64{0, 1, 20, 31, 32, 100} {
 		filler, err := device.Make[byte](d, int(free-8*(words+4*256+16*rows)-8))
 		must(t, err)

@@ -5,7 +5,7 @@ import (
 	"math"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/internal/frame"
 )
 
 // A small subtable is one piece of memory. A large one has its buckets, and in layout Wide its values, in ranges of addresses that get as much
@@ -24,7 +24,7 @@ type subtable struct {
 	mem             device.Slice[byte]
 }
 
-func (s *subtable) free(f *table.Frame) error { return f.Free(s.mem, s.buckets, s.values) }
+func (s *subtable) free(f *frame.Frame) error { return f.Free(s.mem, s.buckets, s.values) }
 
 // bytes is the memory that it has.
 func (s *subtable) bytes() int64 {
@@ -64,7 +64,7 @@ func filterBytes(buckets int64) int64 { return buckets * filterBits / 8 }
 
 // subtableBytes is the memory that a subtable should have.
 func (c *core) subtableBytes(buckets int64) int64 {
-	return table.Align(c.slotsBytes(buckets)) + table.Align(c.valuesBytes(buckets)) + table.Align(filterBytes(buckets))
+	return frame.Align(c.slotsBytes(buckets)) + frame.Align(c.valuesBytes(buckets)) + frame.Align(filterBytes(buckets))
 }
 
 // lay sets the addresses of a subtable of so many buckets.
@@ -80,7 +80,7 @@ func (c *core) lay(s *subtable, buckets int64) {
 	}
 	take := func(bytes int64) uint64 {
 		was := at
-		at += uint64(table.Align(bytes))
+		at += uint64(frame.Align(bytes))
 		return was
 	}
 	s.Slots = take(c.slotsBytes(buckets))
@@ -107,13 +107,13 @@ func (c *core) ranged(buckets int64) bool {
 // makeSubtable allocates one; its content is undefined.
 func (c *core) makeSubtable(buckets int64) (s subtable, err error) {
 	if !c.ranged(buckets) {
-		s.mem, err = table.Make[byte](&c.frame, c.subtableBytes(buckets))
+		s.mem, err = frame.Make[byte](&c.frame, c.subtableBytes(buckets))
 	} else if s.buckets, err = c.makeRange(c.slotsBytes(buckets)); err == nil {
 		if !c.cfg.packed() {
 			s.values, err = c.makeRange(c.valuesBytes(buckets))
 		}
 		if err == nil {
-			s.mem, err = table.Make[byte](&c.frame, table.Align(filterBytes(buckets)))
+			s.mem, err = frame.Make[byte](&c.frame, frame.Align(filterBytes(buckets)))
 		}
 	}
 	if err != nil {
@@ -144,12 +144,12 @@ func (c *core) makeRange(bytes int64) (r *device.Range, err error) {
 	return r, err
 }
 
-// resize resizes a range. Where memory is short, the table and the device give back first what they keep for later: see table.Make.
+// resize resizes a range. Where memory is short, the table and the device give back first what they keep for later: see frame.Make.
 func (c *core) resize(r *device.Range, bytes int64) error {
 	err := r.Resize(bytes)
 	if device.IsOutOfMemory(err) {
 		c.frame.Spare()
-		table.ReleaseStaging(c.frame.Device)
+		frame.ReleaseStaging(c.frame.Device)
 		err = r.Resize(bytes)
 	}
 	return err
@@ -183,7 +183,7 @@ func (c *core) doubled(old *subtable) (to subtable, drop func(back bool) error, 
 		err = c.resize(old.values, 2*values)
 	}
 	if err == nil {
-		to.mem, err = table.Make[byte](&c.frame, table.Align(filterBytes(2*n)))
+		to.mem, err = frame.Make[byte](&c.frame, frame.Align(filterBytes(2*n)))
 	}
 	if err != nil {
 		return to, nil, errors.Join(err, shrink())

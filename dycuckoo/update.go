@@ -4,6 +4,7 @@ import (
 	_ "embed"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -15,33 +16,33 @@ func _[K, V any](m *Map[K, V]) table.Updater[K, V] { return m }
 // Update combines values: see table.Updater. Cost of a pair whose key is there: a look-up, and an atomic operation in the bucket that it has read. Where
 // keys of a batch are absent it waits once more, and theirs cost a look-up and an insert more.
 func (m *Map[K, V]) Update(keys []K, values []V, with table.Combine) error {
-	return table.Updating(&m.core.frame, keys, values, with, m.core.updating)
+	return frame.Updating(&m.core.frame, keys, values, with, m.core.updating)
 }
 
 // UpdateOn is Update on the device. It waits for the stream, as InsertOn does.
 func (m *Map[K, V]) UpdateOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], with table.Combine) error {
-	return table.UpdatingOn(&m.core.frame, st, keys, values, with, m.core.updating)
+	return frame.UpdatingOn(&m.core.frame, st, keys, values, with, m.core.updating)
 }
 
 // FindOrInsert gives the values that are there, and puts the others: see table.Updater.
 func (m *Map[K, V]) FindOrInsert(keys []K, values, out []V, added []bool) (int, error) {
-	return table.FindOrInsert(&m.core.frame, keys, values, out, added, m.core.findingOrInserting())
+	return frame.FindOrInsert(&m.core.frame, keys, values, out, added, m.core.findingOrInserting())
 }
 
 // FindOrInsertOn is FindOrInsert on the device. It waits for the stream, as InsertOn does.
 func (m *Map[K, V]) FindOrInsertOn(st *device.Stream, keys device.Slice[K], values, out device.Slice[V], added device.Slice[bool]) error {
-	return table.FindOrInsertOn(&m.core.frame, st, keys, values, out, added, m.core.findingOrInserting())
+	return frame.FindOrInsertOn(&m.core.frame, st, keys, values, out, added, m.core.findingOrInserting())
 }
 
 // updating takes a batch in with the operation of a header combine.h. It serves one call.
-func (c *core) updating(header device.File) table.Insertion {
-	return table.ExactInsertion(c.size, func() (device.Kernel[insertParams], error) {
-		return c.updates.Of(c.frame.Device, header, c.updateProgram, table.Named[insertParams]("combine"))
+func (c *core) updating(header device.File) frame.Insertion {
+	return frame.ExactInsertion(c.size, func() (device.Kernel[insertParams], error) {
+		return c.updates.Of(c.frame.Device, header, c.updateProgram, frame.Named[insertParams]("combine"))
 	}, c.meet).Loading(c.loadChoosing)
 }
 
-func (c *core) findingOrInserting() table.Insertion {
-	return table.ExactInsertion(c.size, func() (device.Kernel[insertParams], error) { return c.tell, nil }, c.meet).Loading(c.loadChoosing)
+func (c *core) findingOrInserting() frame.Insertion {
+	return frame.ExactInsertion(c.size, func() (device.Kernel[insertParams], error) { return c.tell, nil }, c.meet).Loading(c.loadChoosing)
 }
 
 // meet takes rows in of which a kernel does those whose keys are there, and marks the others. Pairs are moved while others are put, and what was
@@ -49,13 +50,13 @@ func (c *core) findingOrInserting() table.Insertion {
 // put, and of equal keys one gets in and the others stay marked; then these meet it.
 //
 // A key that was refused might find another path of pairs later: so once exact is over, nothing is put.
-func (c *core) meet(st *device.Stream, k device.Kernel[insertParams], b table.Rows, exact *table.Exactly) (refused []int, why, err error) {
-	return c.take(st, b.N, 1, b.Keys, exact, func(part table.Part) error {
+func (c *core) meet(st *device.Stream, k device.Kernel[insertParams], b frame.Rows, exact *frame.Exactly) (refused []int, why, err error) {
+	return c.take(st, b.N, 1, b.Keys, exact, func(part frame.Part) error {
 		rows := b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes)
 		there := func(attempt uint64) error {
 			p := c.insertParams(part)
 			p.Rows.Attempt = attempt
-			p.Rows = p.Rows.Of(table.Ordered{Rows: rows})
+			p.Rows = p.Rows.Of(frame.Ordered{Rows: rows})
 			return k.Launch(st, c.grid(rows.N), &p)
 		}
 		if part.Attempt == 0 {
@@ -82,5 +83,5 @@ func (c *core) meet(st *device.Stream, k device.Kernel[insertParams], b table.Ro
 }
 
 func (c *core) updateProgram(header device.File) *device.Program {
-	return c.program("update", updateCU, header, table.Gathering())
+	return c.program("update", updateCU, header, frame.Gathering())
 }

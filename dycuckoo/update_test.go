@@ -8,10 +8,11 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/internal/tabletest"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
-	"github.com/warpmap/warpmap/table/tabletest"
 )
 
 func updates[V uint32 | int32 | float32 | uint64 | int64 | float64](o Options) *tabletest.Updates {
@@ -60,10 +61,10 @@ func added(t testing.TB, seed uint64, edit func(*device.Program) *device.Program
 	must(t, err)
 	defer m.Close()
 	for _, with := range []table.Combine{table.Add, "value + old"} {
-		header, err := table.CombineHeader(with, reflect.TypeFor[uint32]())
+		header, err := frame.CombineHeader(with, reflect.TypeFor[uint32]())
 		must(t, err)
 		must(t, m.core.frame.Locked(func() error {
-			_, err := m.core.updates.Of(d, header, func(header device.File) *device.Program { return edit(m.core.updateProgram(header)) }, table.Named[insertParams]("combine"))
+			_, err := m.core.updates.Of(d, header, func(header device.File) *device.Program { return edit(m.core.updateProgram(header)) }, frame.Named[insertParams]("combine"))
 			return err
 		}))
 	}
@@ -150,11 +151,11 @@ func TestDeviceSideUpdate(t *testing.T) {
 // A key that one piece of a batch is refused for is refused in those behind, though another path may be found: else its value would be there without
 // what was refused.
 func TestRefusedKeysStayOut(t *testing.T) {
-	add, err := table.CombineHeader(table.Add, reflect.TypeFor[uint32]())
+	add, err := frame.CombineHeader(table.Add, reflect.TypeFor[uint32]())
 	must(t, err)
-	for _, insertion := range []func(m *Map[uint32, uint32]) table.Insertion{
-		func(m *Map[uint32, uint32]) table.Insertion { return m.core.updating(add) },
-		func(m *Map[uint32, uint32]) table.Insertion { return m.core.findingOrInserting() },
+	for _, insertion := range []func(m *Map[uint32, uint32]) frame.Insertion{
+		func(m *Map[uint32, uint32]) frame.Insertion { return m.core.updating(add) },
+		func(m *Map[uint32, uint32]) frame.Insertion { return m.core.findingOrInserting() },
 	} {
 		m, err := New[uint32, uint32](open(t, "cpu"), Options{Options: table.Options{MaxBytes: 8 << 10}})
 		must(t, err)

@@ -3,8 +3,8 @@ package gph
 import (
 	"testing"
 
+	"github.com/warpmap/warpmap/internal/tabletest"
 	"github.com/warpmap/warpmap/table"
-	"github.com/warpmap/warpmap/table/tabletest"
 )
 
 func TestMaxBytesIsChecked(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"math"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/internal/frame"
 )
 
 //go:embed build.cu
@@ -16,7 +16,7 @@ var buildCU string
 // buildParams are the parameters of the kernels of build.cu.
 type buildParams struct {
 	Table                Table
-	Rows                 table.Partition
+	Rows                 frame.Partition
 	Keys, Values         uint64 // N pairs in the order of stretches of cells
 	N                    uint64
 	Span                 uint64 // items that a block takes in a row
@@ -55,7 +55,7 @@ const (
 
 // builder is the program of build.cu, compiled when first needed.
 type builder struct {
-	partition                      table.Partitioner
+	partition                      frame.Partitioner
 	rank, start, sort, plan, write device.Kernel[buildParams]
 }
 
@@ -68,7 +68,7 @@ func (c *core) compileBuild() (*builder, error) {
 	if c.frame.Device.Info().CUDA() {
 		group = 32
 	}
-	p.Defines = append(append(p.Defines, table.PartitionDefines()...), device.Define{Name: "GPH_BUILD_GROUP", Value: group},
+	p.Defines = append(append(p.Defines, frame.PartitionDefines()...), device.Define{Name: "GPH_BUILD_GROUP", Value: group},
 		device.Define{Name: "GPH_NO_RANK", Value: noRank}, device.Define{Name: "GPH_UNPLACED", Value: fmt.Sprintf("%du", uint32(unplaced))},
 		device.Define{Name: "GPH_PLANNED", Value: fmt.Sprintf("%du", uint32(planned))},
 		device.Define{Name: "GPH_PLAN_ATTEMPTS", Value: planAttempts}, device.Define{Name: "GPH_START_EACH", Value: startEach},
@@ -79,7 +79,7 @@ func (c *core) compileBuild() (*builder, error) {
 		return nil, err
 	}
 	b := &builder{}
-	b.partition, err = table.NewPartitioner[buildParams](c.frame.Device, m)
+	b.partition, err = frame.NewPartitioner[buildParams](c.frame.Device, m)
 	err = errors.Join(err, device.Bind(m, "rank_pairs", &b.rank), device.Bind(m, "start_cells", &b.start), device.Bind(m, "sort_pairs", &b.sort),
 		device.Bind(m, "plan_cells", &b.plan), device.Bind(m, "write_pairs", &b.write))
 	if err != nil {
@@ -103,7 +103,7 @@ func (c config) densest(load float64) float64 {
 
 // construct places pairs in the empty table. repack lets it choose the number of cells, up to those there is memory for.
 // Pairs that are left over go to rest; so do all, where there is too little memory for it. It waits for the stream.
-func (c *core) construct(st *device.Stream, in table.Rows, repack bool, rest func(table.Rows) error) error {
+func (c *core) construct(st *device.Stream, in frame.Rows, repack bool, rest func(frame.Rows) error) error {
 	if in.N > c.slots() || in.N > math.MaxUint32 {
 		return rest(in)
 	}
@@ -119,14 +119,14 @@ func (c *core) construct(st *device.Stream, in table.Rows, repack bool, rest fun
 	kb, vb := int64(c.cfg.keyBytes), int64(c.cfg.valueBytes)
 	buckets := int64(c.t.Main + c.t.Reserve)
 	left := in.N/leftShare + 1024
-	parts := int(max(1, min(in.N*(kb+vb)/stretchBytes, table.MaxParts)))
+	parts := int(max(1, min(in.N*(kb+vb)/stretchBytes, frame.MaxParts)))
 	size := int64(0)
-	take := func(bytes int64) int64 { at := size; size += table.Align(bytes); return at }
+	take := func(bytes int64) int64 { at := size; size += frame.Align(bytes); return at }
 	orderedKeys, orderedValues := take(in.N*kb), take(in.N*vb)
 	sorted := take(in.N * int64(c.cfg.slotBytes()))
 	leftKeys, leftValues := take(left*kb), take(left*vb)
 	ranks, counts, starts, used := take(in.N), take(4*cells), take(4*cells), take(buckets+4)
-	counters := take(8 * int64(table.PartitionWords(parts)))
+	counters := take(8 * int64(frame.PartitionWords(parts)))
 	mem, err := device.MakePooled[byte](c.frame.Device, int(size))
 	if device.IsOutOfMemory(err) {
 		return rest(in)
@@ -144,13 +144,13 @@ func (c *core) construct(st *device.Stream, in table.Rows, repack bool, rest fun
 		Table: c.t, Keys: at(orderedKeys), Values: at(orderedValues), N: uint64(in.N), Span: buildSpan,
 		Counts: at(counts), Starts: at(starts), Ranks: at(ranks), Sorted: at(sorted),
 		LeftKeys: at(leftKeys), LeftValues: at(leftValues), LeftLimit: uint64(left), Used: at(used),
-		Rows: table.Partition{Keys: in.Keys, Values: in.Values, N: uint64(in.N), OutKeys: at(orderedKeys), OutValues: at(orderedValues), Parts: uint64(parts)},
+		Rows: frame.Partition{Keys: in.Keys, Values: in.Values, N: uint64(in.N), OutKeys: at(orderedKeys), OutValues: at(orderedValues), Parts: uint64(parts)},
 	}
-	spanned := device.Grid{Blocks: (in.N + buildSpan - 1) / buildSpan, Threads: table.Threads}
+	spanned := device.Grid{Blocks: (in.N + buildSpan - 1) / buildSpan, Threads: frame.Threads}
 	err = errors.Join(
 		mem.Slice(int(counts), int(counts+4*cells)).Fill(st, 0), mem.Slice(int(used), int(used+buckets+4)).Fill(st, 0),
-		b.partition.Run(st, device.View[uint64](mem, int(counters), table.PartitionWords(parts)), p.Rows, func(rows table.Partition) any { p.Rows = rows; return &p }),
-		b.rank.Launch(st, spanned, &p), b.start.Launch(st, device.GridFor((cells+startEach-1)/startEach, table.Threads), &p), b.sort.Launch(st, spanned, &p))
+		b.partition.Run(st, device.View[uint64](mem, int(counters), frame.PartitionWords(parts)), p.Rows, func(rows frame.Partition) any { p.Rows = rows; return &p }),
+		b.rank.Launch(st, spanned, &p), b.start.Launch(st, device.GridFor((cells+startEach-1)/startEach, frame.Threads), &p), b.sort.Launch(st, spanned, &p))
 	if err != nil {
 		return err
 	}
@@ -163,7 +163,7 @@ func (c *core) construct(st *device.Stream, in table.Rows, repack bool, rest fun
 	default:
 		p.Mappings = 4
 	}
-	cellGrid := device.GridFor(cells, table.Threads)
+	cellGrid := device.GridFor(cells, frame.Threads)
 	p.Most = cellPairs + 1
 	for _, share := range sizes {
 		if p.Least = uint32(share * perCell); share == 0 {
@@ -196,16 +196,16 @@ func (c *core) construct(st *device.Stream, in table.Rows, repack bool, rest fun
 	if n == 0 {
 		return nil
 	}
-	return rest(table.Rows{Keys: at(leftKeys), Values: at(leftValues), N: n})
+	return rest(frame.Rows{Keys: at(leftKeys), Values: at(leftValues), N: n})
 }
 
 // sizes are the steps by which plan goes from large cells to small, as shares of the mean.
 var sizes = []float64{2, 1.6, 1.4, 1.25, 1.1, 1, 0.9, 0.8, 0.7, 0.6, 0.45, 0}
 
 // buildInsertion is the Insertion of Map.BuildOn.
-func (c *core) buildInsertion() table.Insertion {
+func (c *core) buildInsertion() frame.Insertion {
 	x := c.insertion(&c.kernel.replace)
-	x.Put = func(st *device.Stream, in table.Rows) (refused []int, why, err error) {
+	x.Put = func(st *device.Stream, in frame.Rows) (refused []int, why, err error) {
 		live, err := c.look(st)
 		switch {
 		case err != nil:
@@ -228,8 +228,8 @@ func (c *core) buildInsertion() table.Insertion {
 
 // constructOr is construct, with an insert of what is left over, which may grow the table. The positions that are not
 // in come back with the reason.
-func (c *core) constructOr(st *device.Stream, in table.Rows, repack bool) (refused []int, why, err error) {
-	err = c.construct(st, in, repack, func(x table.Rows) (err error) {
+func (c *core) constructOr(st *device.Stream, in frame.Rows, repack bool) (refused []int, why, err error) {
+	err = c.construct(st, in, repack, func(x frame.Rows) (err error) {
 		refused, why, err = c.insertParts(st, &c.kernel.replace, x)
 		return err
 	})

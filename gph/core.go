@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
 )
@@ -65,7 +66,7 @@ type insertKernels struct{ fill, refine device.Kernel[insertParams] }
 
 // core is the table under Map: it owns the memory, and works in addresses and bits.
 type core struct {
-	frame  table.Frame
+	frame  frame.Frame
 	cfg    config
 	opts   Options
 	kernel struct {
@@ -88,13 +89,13 @@ type handle struct{ core *core }
 type memory struct {
 	t        Table
 	mem      device.Slice[byte]
-	counters table.Counters[Counters]
+	counters frame.Counters[Counters]
 	laidAnew int64 // so many pairs were to find a place when this table was last laid anew in its size; 0: never
 }
 
 func (m *memory) live() int64 { return m.counters.Seen.live() }
 
-func (m *memory) free(f *table.Frame) error { return f.Free(&m.counters, m.mem) }
+func (m *memory) free(f *frame.Frame) error { return f.Free(&m.counters, m.mem) }
 
 // program is the table's kernels with the given translation unit.
 func (c *core) program(name, main string, more ...device.File) *device.Program {
@@ -184,13 +185,13 @@ func (c config) keysPerCell(load float64) float64 {
 	return min(k, c.mostKeys()/2)
 }
 
-func newCore(d *device.Device, w table.Width, o Options) (*core, error) {
+func newCore(d *device.Device, w frame.Width, o Options) (*core, error) {
 	if w.Err != nil {
 		return nil, w.Err
 	}
 	c := &core{cfg: config{keyBytes: w.Key, valueBytes: w.Value}, opts: o}
 	c.frame.Why = o.Why
-	return table.Made(c, c.frame.Open(family, d, c.begin, c.free))
+	return frame.Made(c, c.frame.Open(family, d, c.begin, c.free))
 }
 
 // begin makes an empty table as the options say.
@@ -203,7 +204,7 @@ func (c *core) begin() (err error) {
 	if err := c.compile(); err != nil {
 		return err
 	}
-	if c.least.mem, err = table.Make[uint32](&c.frame, 1+leastBatch); err != nil {
+	if c.least.mem, err = frame.Make[uint32](&c.frame, 1+leastBatch); err != nil {
 		return err
 	}
 	buckets := c.bucketsFor(int64(c.opts.Capacity))
@@ -273,7 +274,7 @@ func (c *core) locks(buckets int64) int64 {
 func (c *core) place(base, buckets int64, seed uint64) (t Table, end int64) {
 	take := func(bytes int64) uint64 {
 		at := base
-		base += table.Align(bytes)
+		base += frame.Align(bytes)
 		return uint64(at)
 	}
 	reserve, cells, locks := c.reserve(buckets), c.cells(buckets), c.locks(buckets)
@@ -334,7 +335,7 @@ func (c *core) allocate(st *device.Stream, buckets int64, seed uint64) (err erro
 	if err = c.frame.Budget(c.bytes(buckets)); err != nil {
 		return err
 	}
-	if m.mem, err = table.Make[byte](&c.frame, c.bytes(buckets)); err != nil {
+	if m.mem, err = frame.Make[byte](&c.frame, c.bytes(buckets)); err != nil {
 		return err
 	}
 	if err = m.counters.Make(&c.frame, st); err != nil {
@@ -372,17 +373,17 @@ func (c *core) reset(st *device.Stream) error {
 func (c *core) grid(n int64) device.Grid { return c.frame.Grid(n, 8*waves) }
 
 // insertion takes batches in with the kernels.
-func (c *core) insertion(k *insertKernels) table.Insertion {
-	return table.Insertion{
-		Put:  func(st *device.Stream, b table.Rows) ([]int, error, error) { return c.insert(st, k, b) },
-		Find: func(st *device.Stream, b table.Rows) error { return c.search(st, c.kernel.find, b) },
+func (c *core) insertion(k *insertKernels) frame.Insertion {
+	return frame.Insertion{
+		Put:  func(st *device.Stream, b frame.Rows) ([]int, error, error) { return c.insert(st, k, b) },
+		Find: func(st *device.Stream, b frame.Rows) error { return c.search(st, c.kernel.find, b) },
 		Size: func() (int64, int64) { return c.slots(), c.live() },
 	}
 }
 
 // insert inserts pairs, growing as it must. The positions that do not fit come back with the reason. It waits for the stream: only
 // the end of a batch tells whether every pair found its place.
-func (c *core) insert(st *device.Stream, k *insertKernels, b table.Rows) (refused []int, why, err error) {
+func (c *core) insert(st *device.Stream, k *insertKernels, b frame.Rows) (refused []int, why, err error) {
 	live, err := c.look(st)
 	if err != nil {
 		return nil, nil, err
@@ -398,9 +399,9 @@ func (c *core) insert(st *device.Stream, k *insertKernels, b table.Rows) (refuse
 
 // insertParts inserts by the two phases. In a part that may be more than the table takes, nothing is moved before the table has
 // grown.
-func (c *core) insertParts(st *device.Stream, k *insertKernels, b table.Rows) (refused []int, why, err error) {
+func (c *core) insertParts(st *device.Stream, k *insertKernels, b frame.Rows) (refused []int, why, err error) {
 	bound, moves, grown := false, false, 0
-	return table.Inserter{
+	return frame.Inserter{
 		Try: firstBatch,
 		Room: func(_ int64, bound bool) (int64, error) {
 			if bound {
@@ -408,7 +409,7 @@ func (c *core) insertParts(st *device.Stream, k *insertKernels, b table.Rows) (r
 			}
 			return c.limit() - c.live(), nil
 		},
-		Launch: func(p table.Part) error {
+		Launch: func(p frame.Part) error {
 			if p.Attempt == 0 {
 				grown = 0
 			} else if err := c.reset(st); err != nil {
@@ -449,7 +450,7 @@ func (c *core) insertParts(st *device.Stream, k *insertKernels, b table.Rows) (r
 type listMemory struct{ mem device.Slice[uint32] }
 
 // list gives a list for n items, or for as many as there is memory for, until the lease is done.
-func (c *core) list(n int64) (list listMemory, most int64, lease table.Lease) {
+func (c *core) list(n int64) (list listMemory, most int64, lease frame.Lease) {
 	for n = min(n, largestBatch); n > leastBatch; n /= 2 {
 		if lease, err := c.frame.Scratch(4 * (n + 1)); err == nil {
 			return listMemory{device.View[uint32](lease.Mem, 0, int(n+1))}, n &^ 31, lease // positions of one word of the bitmap go together
@@ -459,7 +460,7 @@ func (c *core) list(n int64) (list listMemory, most int64, lease table.Lease) {
 }
 
 // launchInsert queues the two phases of an insert of rows, or the first alone, in pieces that the list between them holds.
-func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams, b table.Rows, moves bool) error {
+func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams, b frame.Rows, moves bool) error {
 	if !moves {
 		p.Alone = 1
 	}
@@ -469,7 +470,7 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 	bitmap, source := p.Refused, p.First
 	for first := int64(0); first < b.N; first += most {
 		n := min(most, b.N-first)
-		part := b.Part(table.Part{First: uint64(first), N: uint64(n)}, c.cfg.keyBytes, c.cfg.valueBytes)
+		part := b.Part(frame.Part{First: uint64(first), N: uint64(n)}, c.cfg.keyBytes, c.cfg.valueBytes)
 		p.Keys, p.Values, p.Added, p.N, p.First = part.Keys, part.Values, part.Flags, uint64(n), source+uint64(first)
 		if bitmap != 0 {
 			p.Refused = bitmap + uint64(first/8)
@@ -540,7 +541,7 @@ func (c *core) noRoom() error {
 	if c.opts.MaxBytes == 0 {
 		return errNoPlace
 	}
-	return table.AtMaxBytes(c.opts.MaxBytes)
+	return frame.AtMaxBytes(c.opts.MaxBytes)
 }
 
 var errNoPlace = errors.New("gph: pairs find no place in the table")
@@ -607,26 +608,26 @@ func (c *core) rebuildOnce(st *device.Stream, old memory, buckets int64, seed ui
 // memory for the pairs in between, slot by slot. errNoPlace: some found no place.
 func (c *core) refill(st *device.Stream, old memory) error {
 	if n := old.live(); n >= constructFrom {
-		keyBytes := table.Align(n * int64(c.cfg.keyBytes))
+		keyBytes := frame.Align(n * int64(c.cfg.keyBytes))
 		mem, err := device.MakePooled[byte](c.frame.Device, int(keyBytes+n*int64(c.cfg.valueBytes)))
 		if err == nil {
 			defer c.frame.Free(mem)
-			in := table.Rows{Keys: mem.Addr(), Values: mem.Addr() + uint64(keyBytes), N: n}
+			in := frame.Rows{Keys: mem.Addr(), Values: mem.Addr() + uint64(keyBytes), N: n}
 			if err := old.exporter(c).All(family, st, in.Keys, in.Values); err != nil {
 				return err
 			}
-			return c.construct(st, in, false, func(x table.Rows) error { return c.placeAll(st, &c.kernel.fresh, insertParams{}, x) })
+			return c.construct(st, in, false, func(x frame.Rows) error { return c.placeAll(st, &c.kernel.fresh, insertParams{}, x) })
 		}
 		if !device.IsOutOfMemory(err) {
 			return err
 		}
 	}
 	slots := int64(old.t.Main+old.t.Reserve+1) * int64(c.cfg.bucket)
-	return c.placeAll(st, &c.kernel.old, insertParams{Source: old.t}, table.Rows{N: slots})
+	return c.placeAll(st, &c.kernel.old, insertParams{Source: old.t}, frame.Rows{N: slots})
 }
 
 // placeAll inserts rows that must all find their place: errNoPlace if they do not. It waits for the stream.
-func (c *core) placeAll(st *device.Stream, k *insertKernels, p insertParams, b table.Rows) error {
+func (c *core) placeAll(st *device.Stream, k *insertKernels, p insertParams, b frame.Rows) error {
 	if err := c.launchInsert(st, k, p, b, true); err != nil {
 		return err
 	}
@@ -656,7 +657,7 @@ func (h *handle) Grow(n int) error {
 }
 
 // find queues a look-up.
-func (c *core) find(st *device.Stream, b table.Rows) error {
+func (c *core) find(st *device.Stream, b frame.Rows) error {
 	if c.opts.Index == Shared {
 		if captured, err := st.Capturing(); err != nil {
 			return err
@@ -668,9 +669,9 @@ func (c *core) find(st *device.Stream, b table.Rows) error {
 }
 
 // erase queues a deletion.
-func (c *core) erase(st *device.Stream, b table.Rows) error { return c.search(st, c.kernel.erase, b) }
+func (c *core) erase(st *device.Stream, b frame.Rows) error { return c.search(st, c.kernel.erase, b) }
 
-func (c *core) search(st *device.Stream, k device.Kernel[findParams], b table.Rows) error {
+func (c *core) search(st *device.Stream, k device.Kernel[findParams], b frame.Rows) error {
 	p := findParams{Table: c.t, Keys: b.Keys, Values: b.Values, Found: b.Flags, N: uint64(b.N)}
 	return k.Launch(st, c.grid(b.N), &p)
 }
@@ -695,8 +696,8 @@ func (h *handle) Clear() error {
 func (m *memory) slots(c *core) int64 { return int64(m.t.Main+m.t.Reserve+1) * int64(c.cfg.bucket) }
 
 // exporter is how the pairs are given out.
-func (m *memory) exporter(c *core) table.Exporter {
-	return table.Exporter{Slots: m.slots(c), Live: m.live(), Export: func(st *device.Stream, r table.Range) (int64, error) {
+func (m *memory) exporter(c *core) frame.Exporter {
+	return frame.Exporter{Slots: m.slots(c), Live: m.live(), Export: func(st *device.Stream, r frame.Range) (int64, error) {
 		m.counters.Seen.Exported = 0
 		p := slotsParams{Table: m.t, First: uint64(r.First), Slots: uint64(r.Slots), Keys: r.Keys, Values: r.Values, Limit: uint64(r.Limit)}
 		err := errors.Join(m.counters.Set(st), c.kernel.export.Launch(st, c.grid(r.Slots), &p))
@@ -707,7 +708,7 @@ func (m *memory) exporter(c *core) table.Exporter {
 	}}
 }
 
-func (c *core) exporting(st *device.Stream) (table.Exporter, error) {
+func (c *core) exporting(st *device.Stream) (frame.Exporter, error) {
 	_, err := c.look(st)
 	return c.memory.exporter(c), err
 }

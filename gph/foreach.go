@@ -4,6 +4,7 @@ import (
 	_ "embed"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -25,23 +26,23 @@ type Args = table.Args
 // Errors: *device.CompileError with the compiler's words; arguments of other types. Cost: compiling a body once; of a key,
 // that of Find.
 func (m *Map[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
-	return table.CallEach[K, V](&m.core.frame, st, keys, body, args, m.core.caller())
+	return frame.CallEach[K, V](&m.core.frame, st, keys, body, args, m.core.caller())
 }
 
 // ForAll calls body for every pair of the table: see ForEach. index is the slot.
 func (m *Map[K, V]) ForAll(st *device.Stream, body string, args Args) error {
-	return table.CallAll[K, V](&m.core.frame, st, body, args, m.core.caller())
+	return frame.CallAll[K, V](&m.core.frame, st, body, args, m.core.caller())
 }
 
-func (c *core) caller() table.Caller {
-	return table.Caller{
+func (c *core) caller() frame.Caller {
+	return frame.Caller{
 		Program: func(header device.File) *device.Program { return c.program("foreach", foreachCU, header) },
 		Params:  c.callbackParams,
 		Grid:    c.grid, Slots: func() int64 { return c.slots() + int64(c.cfg.bucket) },
 	}
 }
 
-func (c *core) callbackParams(keys, n uint64, words [table.MaxArgs]uint64) any {
+func (c *core) callbackParams(keys, n uint64, words [frame.MaxArgs]uint64) any {
 	return &forEachParams{c.t, keys, n, words}
 }
 

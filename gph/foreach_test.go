@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
 )
@@ -61,7 +62,7 @@ func TestForEachRefuses(t *testing.T) {
 	m, err := New[uint32, uint32](d, Options{})
 	must(t, err)
 	many := Args{}
-	for i := range table.MaxArgs + 1 {
+	for i := range frame.MaxArgs + 1 {
 		many[fmt.Sprint("a", i)] = i
 	}
 	for _, c := range []struct {

@@ -5,8 +5,8 @@ import (
 	"math/bits"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/kernel"
-	"github.com/warpmap/warpmap/table"
 )
 
 // config is what a table's kernels are compiled for. Every layout number follows from it, here and nowhere else.
@@ -135,7 +135,7 @@ type insertParams struct {
 	Values  uint64
 	Added   uint64 // bytes, one a position; may be 0
 	Refused uint64 // bitmap of the positions that found no place; 0 where their count is enough
-	Attempt uint64 // see table.Part
+	Attempt uint64 // see frame.Part
 	N       uint64 // items, up to largestBatch
 	List    uint64 // u32: how many items' buckets were full; then these
 	Alone   uint64 // 1: no Refinement follows, and items whose bucket is full are refused
@@ -168,7 +168,7 @@ type forEachParams struct {
 	Table Table
 	Keys  uint64
 	N     uint64
-	Args  [table.MaxArgs]uint64 // the bits of the arguments, by name
+	Args  [frame.MaxArgs]uint64 // the bits of the arguments, by name
 }
 
 func layouts() []any {
@@ -177,7 +177,7 @@ func layouts() []any {
 
 func defines() []device.Define {
 	u := func(n uint32) string { return fmt.Sprintf("%du", n) }
-	return append(table.StatusDefines(), []device.Define{
+	return append(frame.StatusDefines(), []device.Define{
 		{Name: "GPH_DISPLACEMENTS", Value: displacements},
 		{Name: "GPH_PATIENCE", Value: patience},
 		{Name: "GPH_TRIED", Value: u(tried)},

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -20,17 +21,17 @@ func _[K, V any](m *Map[K, V]) table.Map[K, V] { return m }
 // device.Compile returns. Cost: compiling the kernels once on a machine, about a second; then the memory's filling.
 func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
 	c, err := newCore(d, widths[K, V](), o)
-	return table.Made(&Map[K, V]{handle{c}}, err)
+	return frame.Made(&Map[K, V]{handle{c}}, err)
 }
 
 // widths allows pairs of 2 bytes each beside those that every table has.
-func widths[K, V any]() (w table.Width) {
-	if key, err := table.WidthOf[K]("key", 2); err == nil {
+func widths[K, V any]() (w frame.Width) {
+	if key, err := frame.WidthOf[K]("key", 2); err == nil {
 		w.Key = key
-		w.Value, w.Err = table.WidthOf[V]("value beside keys of 2 bytes", 2)
+		w.Value, w.Err = frame.WidthOf[V]("value beside keys of 2 bytes", 2)
 		return w
 	}
-	return table.WidthsOf[K, V]()
+	return frame.WidthsOf[K, V]()
 }
 
 const family table.Family = "gph"
@@ -38,13 +39,13 @@ const family table.Family = "gph"
 // Insert puts or replaces: see table.Map. Cost of a pair: one cell and one bucket read, one sector written; if its bucket is
 // full, a move of its cell's pairs (paper, §6).
 func (m *Map[K, V]) Insert(keys []K, values []V) error {
-	return table.Insert(&m.core.frame, keys, values, m.core.insertion(&m.core.kernel.replace))
+	return frame.Insert(&m.core.frame, keys, values, m.core.insertion(&m.core.kernel.replace))
 }
 
 // InsertOn is Insert on the device: see table.Map. It waits for the stream: only the end of a batch tells whether each
 // pair found its place.
 func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	return table.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.insertion(&m.core.kernel.replace))
+	return frame.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.insertion(&m.core.kernel.replace))
 }
 
 // Build puts the pairs of a known set into an empty map. It is several times faster than Insert, reaches higher load
@@ -56,12 +57,12 @@ func (m *Map[K, V]) Build(keys []K, values []V) error {
 	if err := family.CheckNamed("values", len(keys), len(values)); err != nil {
 		return err
 	}
-	k, err := table.From(m.core.frame.Device, keys)
+	k, err := frame.From(m.core.frame.Device, keys)
 	if err != nil {
 		return err
 	}
 	defer k.Free()
-	v, err := table.From(m.core.frame.Device, values)
+	v, err := frame.From(m.core.frame.Device, values)
 	if err != nil {
 		return err
 	}
@@ -71,27 +72,27 @@ func (m *Map[K, V]) Build(keys []K, values []V) error {
 
 // BuildOn is Build on the device. It waits for the stream.
 func (m *Map[K, V]) BuildOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	return table.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.buildInsertion())
+	return frame.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.buildInsertion())
 }
 
 // InsertNew puts the pairs whose keys are absent: see table.Map.
 func (m *Map[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
-	return table.InsertNew(&m.core.frame, keys, values, added, m.core.insertion(&m.core.kernel.fresh))
+	return frame.InsertNew(&m.core.frame, keys, values, added, m.core.insertion(&m.core.kernel.fresh))
 }
 
 // InsertNewOn is InsertNew on the device: see table.Map. It waits for the stream, as InsertOn does.
 func (m *Map[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], added device.Slice[bool]) error {
-	return table.InsertOn(&m.core.frame, st, keys, values, added, m.core.insertion(&m.core.kernel.fresh))
+	return frame.InsertOn(&m.core.frame, st, keys, values, added, m.core.insertion(&m.core.kernel.fresh))
 }
 
 // Find looks keys up: see table.Map. Cost of a key, hit or miss: one cell, one bucket (paper, §5).
 func (m *Map[K, V]) Find(keys []K, values []V, found []bool) error {
-	return table.Find(&m.core.frame, keys, values, found, m.core.find)
+	return frame.Find(&m.core.frame, keys, values, found, m.core.find)
 }
 
 // FindOn is Find on the device: see table.Map.
 func (m *Map[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
-	return table.FindOn(&m.core.frame, st, keys, values, found, m.core.find)
+	return frame.FindOn(&m.core.frame, st, keys, values, found, m.core.find)
 }
 
 // Contains is Find without values: see table.Map.
@@ -104,20 +105,20 @@ func (m *Map[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found de
 
 // Delete removes keys: see table.Map. Their slots are empty at once.
 func (m *Map[K, V]) Delete(keys []K, deleted []bool) (int, error) {
-	return table.Delete(&m.core.frame, keys, deleted, m.core.erase)
+	return frame.Delete(&m.core.frame, keys, deleted, m.core.erase)
 }
 
 // DeleteOn is Delete on the device: see table.Map.
 func (m *Map[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return table.DeleteOn(&m.core.frame, st, keys, deleted, m.core.erase)
+	return frame.DeleteOn(&m.core.frame, st, keys, deleted, m.core.erase)
 }
 
 // All exports every pair, in no order.
 func (m *Map[K, V]) All() (keys []K, values []V, err error) {
-	return table.All[K, V](&m.core.frame, false, m.core.exporting)
+	return frame.All[K, V](&m.core.frame, false, m.core.exporting)
 }
 
 // Chunks gives every pair to do, in chunks: see table.Map.
 func (m *Map[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
-	return table.Chunks(ctx, &m.core.frame, m.core.exporting, do)
+	return frame.Chunks(ctx, &m.core.frame, m.core.exporting, do)
 }

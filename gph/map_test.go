@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/tabletest"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
-	"github.com/warpmap/warpmap/table/tabletest"
 	"github.com/warpmap/warpmap/workload"
 )
 

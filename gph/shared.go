@@ -7,7 +7,7 @@ import (
 	"math/bits"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/internal/frame"
 )
 
 // Index says where Find and Contains read the cells.
@@ -35,7 +35,7 @@ var sharedCU string
 // order of the input; Rows.OutKeys and Rows.OutPositions in that of parts.
 type sharedParams struct {
 	Table     Table
-	Rows      table.Partition
+	Rows      frame.Partition
 	Values    uint64
 	Found     uint64
 	PartCells uint32 // cells of a part; whole words of 16 bytes
@@ -59,15 +59,15 @@ const sharedBlocks = 4
 // sharedIndex is what a core has for Index Shared.
 type sharedIndex struct {
 	rule    sharedRule
-	route   table.Partitioner
+	route   frame.Partitioner
 	find    device.Kernel[sharedParams]
 	scratch device.Slice[byte] // of one find after the other,
-	order   table.Order        // which this sees to
+	order   frame.Order        // which this sees to
 }
 
 func (c *core) sharedProgram() *device.Program {
 	p := c.program("gph_shared", sharedCU)
-	p.Defines = append(append(p.Defines, table.PartitionDefines()...), device.Define{Name: "GPH_SHARED_BLOCKS", Value: sharedBlocks})
+	p.Defines = append(append(p.Defines, frame.PartitionDefines()...), device.Define{Name: "GPH_SHARED_BLOCKS", Value: sharedBlocks})
 	p.Layouts = append(p.Layouts, sharedParams{})
 	return p
 }
@@ -85,14 +85,14 @@ func (c *core) compileShared() error {
 	if s.rule == (sharedRule{}) {
 		s.rule = sharedRules
 	}
-	if s.route, err = table.NewPartitioner[sharedParams](c.frame.Device, m); err != nil {
+	if s.route, err = frame.NewPartitioner[sharedParams](c.frame.Device, m); err != nil {
 		return err
 	}
 	return device.Bind(m, "find_shared", &s.find)
 }
 
 // sharedParts divides the cells into equal parts, one to a block's shared memory, for as many blocks on a multiprocessor
-// as leave no more than table.MaxParts parts. parts is 0 where even one has too little.
+// as leave no more than frame.MaxParts parts. parts is 0 where even one has too little.
 func (c *core) sharedParts() (parts, partCells, blocks int64) {
 	cells, size := int64(c.t.CellCount), int64(c.cfg.cellBytes)
 	for blocks = sharedBlocks; blocks > 0; blocks /= 2 {
@@ -106,7 +106,7 @@ func (c *core) sharedParts() (parts, partCells, blocks int64) {
 			continue
 		}
 		parts = (cells + most - 1) / most
-		if parts <= table.MaxParts {
+		if parts <= frame.MaxParts {
 			words := ((cells+parts-1)/parts*size + 15) / 16
 			return parts, words * 16 / size, blocks
 		}
@@ -115,7 +115,7 @@ func (c *core) sharedParts() (parts, partCells, blocks int64) {
 }
 
 // findShared queues a look-up, piece by piece. Only for more memory than before does it wait.
-func (c *core) findShared(st *device.Stream, b table.Rows) error {
+func (c *core) findShared(st *device.Stream, b frame.Rows) error {
 	n := b.N
 	parts, partCells, blocks := c.sharedParts()
 	piece := int64(0)
@@ -131,19 +131,19 @@ func (c *core) findShared(st *device.Stream, b table.Rows) error {
 	s := &c.shared
 	at := s.place(piece, parts, c.cfg.keyBytes)
 	base := s.scratch.Addr()
-	counters := device.View[uint64](s.scratch, 0, table.PartitionWords(int(parts)))
+	counters := device.View[uint64](s.scratch, 0, frame.PartitionWords(int(parts)))
 	return s.order.Write(st, func() error {
 		for first := int64(0); first < n; first += piece {
 			m := min(piece, n-first)
-			part := b.Part(table.Part{First: uint64(first), N: uint64(m)}, c.cfg.keyBytes, c.cfg.valueBytes)
-			p := sharedParams{Table: c.t, Values: part.Values, Found: part.Flags, PartCells: uint32(partCells), Rows: table.Partition{
+			part := b.Part(frame.Part{First: uint64(first), N: uint64(m)}, c.cfg.keyBytes, c.cfg.valueBytes)
+			p := sharedParams{Table: c.t, Values: part.Values, Found: part.Flags, PartCells: uint32(partCells), Rows: frame.Partition{
 				Keys: part.Keys, N: uint64(m), Parts: uint64(parts),
 				OutKeys: base + uint64(at.keys), OutPositions: base + uint64(at.positions),
 			}}
-			if err := s.route.Run(st, counters, p.Rows, func(rows table.Partition) any { p.Rows = rows; return &p }); err != nil {
+			if err := s.route.Run(st, counters, p.Rows, func(rows frame.Partition) any { p.Rows = rows; return &p }); err != nil {
 				return err
 			}
-			grid := device.Grid{Threads: table.Threads, Shared: int((partCells*int64(c.cfg.cellBytes) + 15) / 16 * 16)}
+			grid := device.Grid{Threads: frame.Threads, Shared: int((partCells*int64(c.cfg.cellBytes) + 15) / 16 * 16)}
 			grid.Blocks = max(1, min((m+s.rule.blockRows-1)/s.rule.blockRows, blocks*int64(c.frame.Device.Info().Multiprocessors)))
 			if err := s.find.Launch(st, grid, &p); err != nil {
 				return err
@@ -157,9 +157,9 @@ func (c *core) findShared(st *device.Stream, b table.Rows) error {
 type sharedScratch struct{ keys, positions, end int64 }
 
 func (s *sharedIndex) place(rows, parts int64, keyBytes int) (at sharedScratch) {
-	at.keys = table.Align(8 * int64(table.PartitionWords(int(parts))))
-	at.positions = at.keys + table.Align(rows*int64(keyBytes))
-	at.end = at.positions + table.Align(rows*4)
+	at.keys = frame.Align(8 * int64(frame.PartitionWords(int(parts))))
+	at.positions = at.keys + frame.Align(rows*int64(keyBytes))
+	at.end = at.positions + frame.Align(rows*4)
 	return at
 }
 
@@ -178,7 +178,7 @@ func (c *core) reserveShared(n, parts int64) (piece int64, err error) {
 			return 0, err
 		}
 		rows := max(min(int64(1)<<bits.Len64(uint64(piece-1)), most+15), piece)
-		mem, err := device.MakePooled[byte](c.frame.Device, int(s.place(rows, table.MaxParts, c.cfg.keyBytes).end))
+		mem, err := device.MakePooled[byte](c.frame.Device, int(s.place(rows, frame.MaxParts, c.cfg.keyBytes).end))
 		switch {
 		case err == nil:
 			s.scratch = mem

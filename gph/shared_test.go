@@ -8,10 +8,11 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/internal/tabletest"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
-	"github.com/warpmap/warpmap/table/tabletest"
 )
 
 // tinyShared has parts of a few cells, a block for a few rows, and batches of several pieces.
@@ -234,7 +235,7 @@ func TestSharedParts(t *testing.T) {
 			c := &core{cfg: config{cellBytes: int(cell)}, memory: memory{t: Table{CellCount: uint64(cells)}}}
 			c.frame.Device = d
 			parts, each, blocks := c.sharedParts()
-			if fits := cells*cell <= table.MaxParts*limit; parts == 0 && fits || parts > table.MaxParts {
+			if fits := cells*cell <= frame.MaxParts*limit; parts == 0 && fits || parts > frame.MaxParts {
 				t.Errorf("%d cells of %d bytes: %d parts", cells, cell, parts)
 			}
 			if parts == 0 {

@@ -21,6 +21,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
 )
@@ -741,7 +742,7 @@ func TestWideRows(t *testing.T) {
 type fullTable struct{ fake[uint64, uint32] }
 
 func (*fullTable) InsertNew([]uint64, []uint32, []bool) (int, error) {
-	return 0, table.Full([]int{0}, 8, 8, errors.New("no more memory"))
+	return 0, frame.Full([]int{0}, 8, 8, errors.New("no more memory"))
 }
 
 func TestBuildSideTooLarge(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/crash"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -227,7 +228,7 @@ func (s *mapSlot[K, R]) findEach(keys []K, rows []R, found []bool) error {
 	} else {
 		err = s.m.Find(keys, rows, found)
 	}
-	s.front.note(len(keys), table.Count(found))
+	s.front.note(len(keys), frame.Count(found))
 	return err
 }
 

@@ -5,16 +5,17 @@ import (
 	"fmt"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
 // CompileAhead compiles, on a device of device.OpenAhead, the kernels that spread rows of such widths over several
-// devices and bring results back, in one process or in many, for a table of a kind: with table.WidthsOf its keys and
-// values or counts, with table.WidthOfKeys a set's. The kernels of the tables on each device are
+// devices and bring results back, in one process or in many, for a table of a kind: with frame.WidthsOf its keys and
+// values or counts, with frame.WidthOfKeys a set's. The kernels of the tables on each device are
 // warpmap.CompileAhead's. Cost: that of compiling, some seconds.
 //
 // Errors: w.Err; a kind that there is not over several devices, which is filters; *device.CompileError.
-func CompileAhead(d *device.Device, kind table.Kind, w table.Width) error {
+func CompileAhead(d *device.Device, kind table.Kind, w frame.Width) error {
 	if w.Err != nil {
 		return w.Err
 	}

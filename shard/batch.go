@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -17,7 +18,7 @@ type batch struct {
 	host                                  bool
 	n                                     int // rows
 	keys, values, out, flags, when, marks []byte
-	typed                                 func(from, to int) []table.Column // keys, values and out
+	typed                                 func(from, to int) []frame.Column // keys, values and out
 
 	parts []part // slices on devices
 }
@@ -26,7 +27,7 @@ type batch struct {
 type part struct {
 	source
 	on     *device.Device      // of the keys; nil where there are none
-	checks []table.DeviceSlice // the keys, and what must go with them
+	checks []frame.DeviceSlice // the keys, and what must go with them
 }
 
 // hostRows are the rows of a batch of Go slices. All but keys may be nil.
@@ -46,17 +47,17 @@ func (h hostRows[K, V]) batch(what string, lens ...int) batch {
 	if h.status != nil {
 		b.flags = bytesOf(h.status)
 	}
-	b.typed = func(from, to int) []table.Column {
-		return []table.Column{table.In(h.keys[from:to]), table.In(within(h.values, from, to)),
-			table.Out(within(h.out, from, to))}
+	b.typed = func(from, to int) []frame.Column {
+		return []frame.Column{frame.In(h.keys[from:to]), frame.In(within(h.values, from, to)),
+			frame.Out(within(h.out, from, to))}
 	}
 	return b
 }
 
 // columns are the rows from one on to another; source has the order of their addresses.
-func (b *batch) columns(from, to int) []table.Column {
-	return append(b.typed(from, to), table.Out(within(b.flags, from, to)), table.In(within(b.when, from, to)),
-		table.In(within(b.marks, from, to)))
+func (b *batch) columns(from, to int) []frame.Column {
+	return append(b.typed(from, to), frame.Out(within(b.flags, from, to)), frame.In(within(b.when, from, to)),
+		frame.In(within(b.marks, from, to)))
 }
 
 // source is a chunk of the batch on a device, where its columns are.
@@ -79,18 +80,18 @@ type deviceRows[K, V any] struct {
 }
 
 // batch makes a batch of the rows. Others are the slices beside the keys.
-func (r deviceRows[K, V]) batch(what string, others ...table.DeviceSlice) batch {
+func (r deviceRows[K, V]) batch(what string, others ...frame.DeviceSlice) batch {
 	return batch{what: what, parts: []part{r.part(others...)}}
 }
 
-func (r deviceRows[K, V]) part(others ...table.DeviceSlice) part {
+func (r deviceRows[K, V]) part(others ...frame.DeviceSlice) part {
 	flags := r.flags.Raw()
 	if r.status.Addr() != 0 {
 		flags = r.status.Raw()
 	}
 	s := sourceOf(r.st, received{n: r.keys.Len(), keys: r.keys.Raw(), values: r.values.Raw(), out: r.out.Raw(),
 		flags: flags, when: r.when.Raw(), marks: r.ops.Raw()})
-	return part{source: s, on: r.keys.Device(), checks: append([]table.DeviceSlice{r.keys}, others...)}
+	return part{source: s, on: r.keys.Device(), checks: append([]frame.DeviceSlice{r.keys}, others...)}
 }
 
 // Part is a batch's part on one device. A stream of nil is the device's own. A member of a job brings one part, on its
@@ -108,12 +109,12 @@ type Part[K, V any] struct {
 func partsOf[K, V any](what string, parts []Part[K, V], values, flags bool) batch {
 	b := batch{what: what}
 	for _, p := range parts {
-		v, f := table.DeviceSlice(p.Values), table.DeviceSlice(p.Flags)
+		v, f := frame.DeviceSlice(p.Values), frame.DeviceSlice(p.Flags)
 		if !values {
-			v = table.Optional(p.Values)
+			v = frame.Optional(p.Values)
 		}
 		if !flags {
-			f = table.Optional(p.Flags)
+			f = frame.Optional(p.Flags)
 		}
 		rows := deviceRows[K, V]{st: p.Stream, keys: p.Keys, values: p.Values, out: p.Values, flags: p.Flags}
 		b.parts = append(b.parts, rows.part(v, f))
@@ -130,7 +131,7 @@ func counted(n int, flags []bool, op func(flags []bool) error) (int, error) {
 	if err != nil && !isFull(err) {
 		return 0, err
 	}
-	return table.Count(flags), err
+	return frame.Count(flags), err
 }
 
 // within are elements of a slice that may be nil.

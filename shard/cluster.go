@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
 )
@@ -34,7 +35,7 @@ type cluster struct {
 }
 
 // newCluster makes the devices' part; each makes the table of one device.
-func newCluster(devices []*device.Device, w table.Width, o Options,
+func newCluster(devices []*device.Device, w frame.Width, o Options,
 	each func(i int, d *device.Device, o table.Options) (table.Table, error)) (c *cluster, err error) {
 	if w.Err != nil {
 		return nil, w.Err
@@ -50,9 +51,9 @@ func newCluster(devices []*device.Device, w table.Width, o Options,
 		return nil, fmt.Errorf("%s: %d devices (%d at most in one process)", family, len(devices), MaxDevices)
 	case o.Mode != Distributed && o.Mode != Independent:
 		return nil, fmt.Errorf("%s: mode %d (want Distributed or Independent)", family, o.Mode)
-	case o.Regions > 0 && o.Regions*len(devices) > table.MaxParts:
+	case o.Regions > 0 && o.Regions*len(devices) > frame.MaxParts:
 		return nil, fmt.Errorf("%s: %d regions on each of %d devices (%d at most in all)", family, o.Regions,
-			len(devices), table.MaxParts)
+			len(devices), frame.MaxParts)
 	case o.Piece < 0:
 		return nil, fmt.Errorf("%s: pieces of %d rows (want 1 or more; 0 for the default)", family, o.Piece)
 	}
@@ -167,7 +168,7 @@ func together(n int, do func(i int) error) error {
 		panic(crash)
 	default:
 	}
-	return table.OneLine(errors.Join(errs...))
+	return frame.OneLine(errors.Join(errs...))
 }
 
 // locked runs do with the lock held, unless the table is closed or one of its devices is lost.

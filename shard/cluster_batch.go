@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -229,16 +230,16 @@ func (c *cluster) top(t topping) (keys, counts []byte, err error) {
 // batchOf is a batch of keys as bytes, and of what is found of them: numbers, or nothing.
 func (c *cluster) batchOf(what string, keys, out, flags []byte) batch {
 	return batch{what: what, host: true, n: len(keys) / c.keyBytes, keys: keys, out: out, flags: flags,
-		typed: func(from, to int) []table.Column {
-			in, back := table.In(elements[[8]byte](keys, c.keyBytes, from, to)), table.Out(elements[[8]byte](out,
+		typed: func(from, to int) []frame.Column {
+			in, back := frame.In(elements[[8]byte](keys, c.keyBytes, from, to)), frame.Out(elements[[8]byte](out,
 				c.valueBytes, from, to))
 			if c.keyBytes == 4 {
-				in = table.In(elements[[4]byte](keys, 4, from, to))
+				in = frame.In(elements[[4]byte](keys, 4, from, to))
 			}
 			if c.valueBytes == 4 {
-				back = table.Out(elements[[4]byte](out, 4, from, to))
+				back = frame.Out(elements[[4]byte](out, 4, from, to))
 			}
-			return []table.Column{in, table.In[byte](nil), back}
+			return []frame.Column{in, frame.In[byte](nil), back}
 		}}
 }
 
@@ -293,5 +294,5 @@ func (c *cluster) fullError(r *refusals) error {
 	for _, s := range slots {
 		capacity += s
 	}
-	return table.Full(r.positions, capacity, n, r.why)
+	return frame.Full(r.positions, capacity, n, r.why)
 }

@@ -7,6 +7,7 @@ import (
 	"sort"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -284,7 +285,7 @@ func notFound(err, wrong error) error {
 	if err != nil {
 		which = "all keys but those that were refused"
 	}
-	return table.OneLine(errors.Join(err, fmt.Errorf("%s: %s are in, but out and added may lack theirs: look them "+
+	return frame.OneLine(errors.Join(err, fmt.Errorf("%s: %s are in, but out and added may lack theirs: look them "+
 		"up: %w", family, which, wrong)))
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -25,8 +26,8 @@ var _ table.Counter[uint32, uint32] = (*Counter[uint32, uint32])(nil)
 // NewCounter makes an empty counter over devices, or over the members of a job: see NewMap.
 func NewCounter[K any, C uint32 | uint64, O Over](over O, o Options,
 	newTable func(d *device.Device, o table.Options) (table.Counter[K, C], error)) (*Counter[K, C], error) {
-	h, tables, err := spread(over, table.WidthsOf[K, C](), o, newTable)
-	return table.Made(&Counter[K, C]{h, tables}, err)
+	h, tables, err := spread(over, frame.WidthsOf[K, C](), o, newTable)
+	return frame.Made(&Counter[K, C]{h, tables}, err)
 }
 
 // counterTables are the tables of a counter that are in this process, one a device, and the operations on them as jobs.
@@ -93,7 +94,7 @@ func (c *Counter[K, C]) add(b batch, counts bool) error {
 	case err == nil:
 		return table.ErrOverflow
 	}
-	return table.OneLine(errors.Join(err, table.ErrOverflow))
+	return frame.OneLine(errors.Join(err, table.ErrOverflow))
 }
 
 // Add counts each key once more: see table.Counter.
@@ -123,16 +124,16 @@ func (c *Counter[K, C]) AddCountsOn(st *device.Stream, keys device.Slice[K], cou
 
 // Find writes how often each key came, and whether it is in; either may be nil: see table.Counter.
 func (c *Counter[K, C]) Find(keys []K, counts []C, found []bool) error {
-	b := hostRows[K, C]{keys: keys, out: counts, flags: found}.batch("Find", table.OptionalLen(counts),
-		table.OptionalLen(found))
+	b := hostRows[K, C]{keys: keys, out: counts, flags: found}.batch("Find", frame.OptionalLen(counts),
+		frame.OptionalLen(found))
 	return c.x.ask(b, c.tables.finding(true, c.x.independent()))
 }
 
 // FindOn is Find on the device of the slices; counts and found may be zero Slices: see table.Counter.
 func (c *Counter[K, C]) FindOn(st *device.Stream, keys device.Slice[K], counts device.Slice[C],
 	found device.Slice[bool]) error {
-	b := deviceRows[K, C]{st: st, keys: keys, out: counts, flags: found}.batch("Find", table.Optional(counts),
-		table.Optional(found))
+	b := deviceRows[K, C]{st: st, keys: keys, out: counts, flags: found}.batch("Find", frame.Optional(counts),
+		frame.Optional(found))
 	return c.x.ask(b, c.tables.finding(true, c.x.independent()))
 }
 

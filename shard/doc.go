@@ -61,7 +61,7 @@
 // # Regions
 //
 // A large table brings a batch in the order of its regions, which the L2 cache holds, before it inserts it
-// (table.Regions). A pair of 4+4 bytes is then counted, read and written by the split, 20 bytes, and again by the
+// (frame.Regions). A pair of 4+4 bytes is then counted, read and written by the split, 20 bytes, and again by the
 // table, 20 more, and read by the insert. Where all tables tell their order (table.Orderer), and kernels write into the
 // owners' memory, inserts of pairs and look-ups are split by owner and region at once: regions.cu. Then an insert saves
 // the second 20 bytes, and a look-up finds its part of the table in the cache. What is sent goes in shorter streams: of

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -170,7 +171,7 @@ func (c *cluster) countRows(j *job, o order, chunk int) ([][]uint64, error) {
 			continue
 		}
 		if err := errors.Join(m.splitting.begin(m.ahead), start(i), m.splitting.end(m.ahead)); err != nil {
-			return nil, table.OneLine(err)
+			return nil, frame.OneLine(err)
 		}
 	}
 	var longest time.Duration

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -58,7 +59,7 @@ type operation func(i int, st *device.Stream, r received) error
 type handle struct{ x exchanger }
 
 // spread makes a table of T on each device that this process has of it.
-func spread[T table.Table, O Over](over O, w table.Width, o Options,
+func spread[T table.Table, O Over](over O, w frame.Width, o Options,
 	newTable func(d *device.Device, o table.Options) (T, error)) (h handle, tables []T, err error) {
 	devices, _ := any(over).([]*device.Device)
 	tables = make([]T, max(1, len(devices)))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -231,7 +232,7 @@ func (f *flight) send(i, r int) error {
 			err = errors.Join(err, c.to.CopyFrom(m.split, c.from))
 		}
 	}
-	return table.OneLine(errors.Join(err, f.clock(r, sendStep, m.split, m.splitting), m.sent[half].Record(m.split)))
+	return frame.OneLine(errors.Join(err, f.clock(r, sendStep, m.split, m.splitting), m.sent[half].Record(m.split)))
 }
 
 // sendAll sends a round's rows to all owners: what goes by way of the outbox stands there once.
@@ -258,7 +259,7 @@ func (f *flight) sendAll(i, r int) error {
 			err = errors.Join(err, f.segment(other, rd, i, j, half).keys.CopyFrom(m.split, box))
 		}
 	}
-	return table.OneLine(errors.Join(err, m.sent[half].Record(m.split)))
+	return frame.OneLine(errors.Join(err, m.sent[half].Record(m.split)))
 }
 
 // plain is a grid of a thread a row, in strides.

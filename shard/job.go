@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -281,5 +282,5 @@ func noneIn(st *device.Stream, r received, why error, mixed bool) error {
 	for i := range positions {
 		positions[i] = i
 	}
-	return table.Full(positions, 0, 0, why)
+	return frame.Full(positions, 0, 0, why)
 }

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -40,16 +41,16 @@ type common struct {
 }
 
 // newJoint makes this member's part.
-func newJoint(mem *Member, w table.Width, o Options,
+func newJoint(mem *Member, w frame.Width, o Options,
 	each func(i int, d *device.Device, o table.Options) (table.Table, error)) (j *joint, err error) {
 	mem.turn.Lock()
 	defer mem.turn.Unlock()
 	mem.tables++
 	all := o.Options
 	err = errors.Join(w.Err, all.Complete(1))
-	if err == nil && o.Regions > table.MaxParts/mem.size {
+	if err == nil && o.Regions > frame.MaxParts/mem.size {
 		err = fmt.Errorf("%s: %d regions with each of %d members (%d at most in all)", family, o.Regions, mem.size,
-			table.MaxParts)
+			frame.MaxParts)
 	}
 	if err == nil && (o.Piece < 0 || o.Mode != Distributed && o.Mode != Independent) {
 		err = fmt.Errorf("%s: a table of members with pieces of %d rows, and mode %d (want 0 or more, and "+
@@ -176,7 +177,7 @@ func agreed[T any](j *joint, what string, own T, err error) ([]T, error) {
 	words, e := agree(j.Member, w)
 	if e != nil {
 		j.broken = e
-		return nil, table.OneLine(errors.Join(e, err))
+		return nil, frame.OneLine(errors.Join(e, err))
 	}
 	if err != nil {
 		return nil, err
@@ -295,7 +296,7 @@ func (j *joint) close() error {
 	if j.wire != nil {
 		err = errors.Join(err, j.wire.Close())
 	}
-	if err = table.OneLine(errors.Join(err, j.m.close())); errors.Is(err, device.ErrClosed) {
+	if err = frame.OneLine(errors.Join(err, j.m.close())); errors.Is(err, device.ErrClosed) {
 		return nil
 	}
 	return err

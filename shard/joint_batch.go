@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -28,12 +29,12 @@ func (j *joint) bring(b batch, call func(s source, wrong error) error) (err erro
 	}()
 	in := func(s *device.Slice[byte], from []byte) {
 		if wrong == nil && from != nil {
-			*s, wrong = table.From(j.d, from)
+			*s, wrong = frame.From(j.d, from)
 		}
 	}
 	room := func(s *device.Slice[byte], to []byte) {
 		if wrong == nil && to != nil {
-			*s, wrong = table.Alloc[byte](j.d, len(to))
+			*s, wrong = frame.Alloc[byte](j.d, len(to))
 		}
 	}
 	in(&r.keys, b.keys)
@@ -53,7 +54,7 @@ func (j *joint) bring(b batch, call func(s source, wrong error) error) (err erro
 		if to == nil {
 			return nil
 		}
-		return table.Download(nil, to, from)
+		return frame.Download(nil, to, from)
 	}
 	if e := cmp.Or(back(b.out, r.out), back(b.flags, r.flags)); e != nil {
 		return e
@@ -360,7 +361,7 @@ func (j *joint) fullAt(why error, refused func() ([]int, error)) error {
 	if err != nil {
 		return err
 	}
-	return table.Full(positions, s.Capacity, s.Len, why)
+	return frame.Full(positions, s.Capacity, s.Len, why)
 }
 
 // flagged gives the positions of flags of which says is true, in order. It waits for the device's own stream.

@@ -2,9 +2,8 @@ package shard
 
 import (
 	"errors"
+	"github.com/warpmap/warpmap/internal/frame"
 	"slices"
-
-	"github.com/warpmap/warpmap/table"
 )
 
 // Members' large batches, too, are split by owner and region at once. What NCCL carries from one member to another is
@@ -36,7 +35,7 @@ func (j *joint) wanted(jb *job, s source) (o order) {
 	if j.opts.Regions > 0 {
 		o.regions = j.opts.Regions
 	}
-	o.regions = min(o.regions, table.MaxParts/j.size)
+	o.regions = min(o.regions, frame.MaxParts/j.size)
 	if !ok || o.regions < 2 || j.words(s, o) > mostWords || !j.m.regional.load(j.d, j.widths) {
 		return order{}
 	}

@@ -7,11 +7,12 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/internal/tabletest"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/shard"
 	"github.com/warpmap/warpmap/slab"
 	"github.com/warpmap/warpmap/table"
-	"github.com/warpmap/warpmap/table/tabletest"
 	"github.com/warpmap/warpmap/warpcore"
 )
 
@@ -169,7 +170,7 @@ func (h hosted) InsertOn(st *device.Stream, keys, values device.Slice[uint32]) e
 }
 
 func (h hosted) InsertNewOn(st *device.Stream, keys, values device.Slice[uint32], added device.Slice[bool]) error {
-	k, v, err := onHost(h.d, st, keys, values, table.Optional(added))
+	k, v, err := onHost(h.d, st, keys, values, frame.Optional(added))
 	if err != nil {
 		return err
 	}
@@ -182,8 +183,8 @@ func (h hosted) InsertNewOn(st *device.Stream, keys, values device.Slice[uint32]
 }
 
 func onHost(d *device.Device, st *device.Stream, keys, values device.Slice[uint32],
-	more ...table.DeviceSlice) (k, v []uint32, err error) {
-	if err = table.Family("shard").CheckOn(d, st, append([]table.DeviceSlice{keys, values}, more...)...); err != nil {
+	more ...frame.DeviceSlice) (k, v []uint32, err error) {
+	if err = table.Family("shard").CheckOn(d, st, append([]frame.DeviceSlice{keys, values}, more...)...); err != nil {
 		return nil, nil, err
 	}
 	k, err = keys.Host(st)

@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/kernel"
-	"github.com/warpmap/warpmap/table"
 )
 
 //go:embed exchange.cu
@@ -31,7 +31,7 @@ const (
 	regionThreads  = 1024 // on a GPU
 	regionMost     = 16 * regionThreads
 	regionResident = 2048 // threads of a multiprocessor
-	partBits       = 11   // of a part, one of table.MaxParts or none
+	partBits       = 11   // of a part, one of frame.MaxParts or none
 )
 
 // regionShape is a tile that is split by regions, too, on a device with so much shared memory for a block: rows of a
@@ -179,7 +179,7 @@ func regionsProgram(keyBytes, valueBytes int, shared int64) *device.Program {
 			{Name: "SHARD_KEY_BYTES", Value: keyBytes},
 			{Name: "SHARD_VALUE_BYTES", Value: max(valueBytes, 4)},
 			{Name: "SHARD_MAX_DEVICES", Value: MaxDevices},
-			{Name: "WARPMAP_MAX_PARTS", Value: table.MaxParts},
+			{Name: "WARPMAP_MAX_PARTS", Value: frame.MaxParts},
 			{Name: "WARPMAP_PARTITION_TILE_BYTES", Value: bytes},
 			{Name: "WARPMAP_PARTITION_EACH", Value: each},
 			{Name: "WARPMAP_PARTITION_THREADS", Value: regionThreads},

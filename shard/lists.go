@@ -4,7 +4,7 @@ import (
 	"errors"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/internal/frame"
 )
 
 // list is what an owner finds of a multimap's keys: rows' offsets, one more than there are, and values, in memory that
@@ -61,7 +61,7 @@ func (c *cluster) lists(b batch, l listing, take taker) error {
 
 // listsOf is lists of a piece of Go slices.
 func (c *cluster) listsOf(keys []byte, l listing, take taker) (err error) {
-	k, err := table.From(c.members[0].d, keys)
+	k, err := frame.From(c.members[0].d, keys)
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (m *member) offsets(st *device.Stream, counts device.Slice[uint32], offsets
 	if err != nil {
 		return 0, err
 	}
-	return table.TotalOf(family, last[0])
+	return frame.TotalOf(family, last[0])
 }
 
 // fetchLists queues bringing back the values of a round's keys. Without peer access it waits: how many there are is

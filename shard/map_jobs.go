@@ -5,6 +5,7 @@ import (
 	"reflect"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -93,7 +94,7 @@ func (t mapTables[K, V]) updaters() (all []table.Updater[K, V], err error) {
 func (t mapTables[K, V]) updating(with table.Combine) (putting, error) {
 	all, err := t.updaters()
 	if err == nil {
-		_, err = table.CombineHeader(with, reflect.TypeFor[V]())
+		_, err = frame.CombineHeader(with, reflect.TypeFor[V]())
 	}
 	refused := &rest[K, V]{}
 	p := putting{absence: t.finding(false), undone: refused.rows, paired: true}

@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -64,8 +65,8 @@ var (
 // what device.Compile returns; of members, what is wrong with another's.
 func NewMap[K, V any, O Over](over O, o Options,
 	newTable func(d *device.Device, o table.Options) (table.Map[K, V], error)) (*Map[K, V], error) {
-	h, tables, err := spread(over, table.WidthsOf[K, V](), o, newTable)
-	return table.Made(&Map[K, V]{h, tables}, err)
+	h, tables, err := spread(over, frame.WidthsOf[K, V](), o, newTable)
+	return frame.Made(&Map[K, V]{h, tables}, err)
 }
 
 // Insert puts or replaces pairs: see table.Map.
@@ -86,7 +87,7 @@ func (m *Map[K, V]) InsertEach(parts []Part[K, V]) error {
 
 // InsertNew puts the pairs whose keys are absent: see table.Map. In the independent mode it looks where it inserts.
 func (m *Map[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
-	lens := table.OptionalLen(added)
+	lens := frame.OptionalLen(added)
 	return counted(len(keys), added, func(added []bool) error {
 		b := hostRows[K, V]{keys: keys, values: values, flags: added}.batch("InsertNew", len(values), lens)
 		return m.x.put(b, m.tables.putting(true))
@@ -97,7 +98,7 @@ func (m *Map[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
 func (m *Map[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values device.Slice[V],
 	added device.Slice[bool]) error {
 	b := deviceRows[K, V]{st: st, keys: keys, values: values, flags: added}.batch("InsertNew", values,
-		table.Optional(added))
+		frame.Optional(added))
 	return m.x.put(b, m.tables.putting(true))
 }
 
@@ -146,7 +147,7 @@ func (m *Map[K, V]) update(b batch, with table.Combine) error {
 // and its value is everybody's. After a FullError, device slices, too, have the zero value where a position found no
 // room. In the independent mode see Map.
 func (m *Map[K, V]) FindOrInsert(keys []K, values, out []V, added []bool) (int, error) {
-	lens := table.OptionalLen(added)
+	lens := frame.OptionalLen(added)
 	return counted(len(keys), added, func(added []bool) error {
 		b := hostRows[K, V]{keys: keys, values: values, out: out, flags: added}.batch("FindOrInsert", len(values),
 			len(out), lens)
@@ -158,7 +159,7 @@ func (m *Map[K, V]) FindOrInsert(keys []K, values, out []V, added []bool) (int, 
 func (m *Map[K, V]) FindOrInsertOn(st *device.Stream, keys device.Slice[K], values, out device.Slice[V],
 	added device.Slice[bool]) error {
 	b := deviceRows[K, V]{st: st, keys: keys, values: values, out: out, flags: added}
-	return m.findOrInsert(b.batch("FindOrInsert", values, out, table.Optional(added)))
+	return m.findOrInsert(b.batch("FindOrInsert", values, out, frame.Optional(added)))
 }
 
 func (m *Map[K, V]) findOrInsert(b batch) error {
@@ -171,8 +172,8 @@ func (m *Map[K, V]) findOrInsert(b batch) error {
 // Map.
 func (m *Map[K, V]) Mixed(ops []table.Op, keys []K, values, results []V, status []table.Status) error {
 	b := hostRows[K, V]{ops: ops, keys: keys, values: values, out: results, status: status}.batch("Mixed",
-		len(ops), len(values), table.OptionalLen(results), table.OptionalLen(status))
-	b.wrong = cmp.Or(b.wrong, table.CheckOps(ops))
+		len(ops), len(values), frame.OptionalLen(results), frame.OptionalLen(status))
+	b.wrong = cmp.Or(b.wrong, frame.CheckOps(ops))
 	return m.mixed(b)
 }
 
@@ -181,7 +182,7 @@ func (m *Map[K, V]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys 
 	results device.Slice[V],
 	status device.Slice[table.Status]) error {
 	b := deviceRows[K, V]{st: st, ops: ops, keys: keys, values: values, out: results, status: status}
-	return m.mixed(b.batch("Mixed", ops, values, table.Optional(results), table.Optional(status)))
+	return m.mixed(b.batch("Mixed", ops, values, frame.Optional(results), frame.Optional(status)))
 }
 
 func (m *Map[K, V]) mixed(b batch) error {
@@ -192,16 +193,16 @@ func (m *Map[K, V]) mixed(b batch) error {
 
 // Find writes each key's value, and whether it was found; either may be nil: see table.Map.
 func (m *Map[K, V]) Find(keys []K, values []V, found []bool) error {
-	b := hostRows[K, V]{keys: keys, out: values, flags: found}.batch("Find", table.OptionalLen(values),
-		table.OptionalLen(found))
+	b := hostRows[K, V]{keys: keys, out: values, flags: found}.batch("Find", frame.OptionalLen(values),
+		frame.OptionalLen(found))
 	return m.x.ask(b, m.tables.finding(true))
 }
 
 // FindOn is Find on the device of the slices; values and found may be zero Slices: see table.Map.
 func (m *Map[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V],
 	found device.Slice[bool]) error {
-	b := deviceRows[K, V]{st: st, keys: keys, out: values, flags: found}.batch("Find", table.Optional(values),
-		table.Optional(found))
+	b := deviceRows[K, V]{st: st, keys: keys, out: values, flags: found}.batch("Find", frame.Optional(values),
+		frame.Optional(found))
 	return m.x.ask(b, m.tables.finding(true))
 }
 
@@ -213,7 +214,7 @@ func (m *Map[K, V]) FindEach(parts []Part[K, V]) error {
 // FindIf is Find of the keys with when[i]: see table.Chooser.
 func (m *Map[K, V]) FindIf(keys []K, when []bool, values []V, found []bool) error {
 	b := hostRows[K, V]{keys: keys, when: when, out: values, flags: found}.batch("FindIf",
-		len(when), table.OptionalLen(values), table.OptionalLen(found))
+		len(when), frame.OptionalLen(values), frame.OptionalLen(found))
 	return m.x.ask(b, m.tables.finding(true))
 }
 
@@ -221,7 +222,7 @@ func (m *Map[K, V]) FindIf(keys []K, when []bool, values []V, found []bool) erro
 func (m *Map[K, V]) FindIfOn(st *device.Stream, keys device.Slice[K], when device.Slice[bool], values device.Slice[V],
 	found device.Slice[bool]) error {
 	b := deviceRows[K, V]{st: st, keys: keys, when: when, out: values, flags: found}
-	return m.x.ask(b.batch("FindIf", when, table.Optional(values), table.Optional(found)), m.tables.finding(true))
+	return m.x.ask(b.batch("FindIf", when, frame.Optional(values), frame.Optional(found)), m.tables.finding(true))
 }
 
 // Contains is Find without values: see table.Map.
@@ -248,7 +249,7 @@ func (m *Map[K, V]) ContainsIfOn(st *device.Stream, keys device.Slice[K], when, 
 
 // Delete removes keys: see table.Map.
 func (m *Map[K, V]) Delete(keys []K, deleted []bool) (int, error) {
-	lens := table.OptionalLen(deleted)
+	lens := frame.OptionalLen(deleted)
 	return counted(len(keys), deleted, func(deleted []bool) error {
 		return m.x.ask(hostRows[K, V]{keys: keys, flags: deleted}.batch("Delete", lens), m.tables.deleting())
 	})
@@ -256,7 +257,7 @@ func (m *Map[K, V]) Delete(keys []K, deleted []bool) (int, error) {
 
 // DeleteOn is Delete on the device of the slices; deleted may be the zero Slice: see table.Map.
 func (m *Map[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	b := deviceRows[K, V]{st: st, keys: keys, flags: deleted}.batch("Delete", table.Optional(deleted))
+	b := deviceRows[K, V]{st: st, keys: keys, flags: deleted}.batch("Delete", frame.Optional(deleted))
 	return m.x.ask(b, m.tables.deleting())
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/shard"
 	"github.com/warpmap/warpmap/table"
 )
@@ -98,8 +99,8 @@ func TestEachDeviceBringsABatch(t *testing.T) {
 			for i, p := range out {
 				deleted, err := p.Flags.Host(nil)
 				must(t, err)
-				if want := len(asked[i]) - 3*(i/2); table.Count(deleted) != want {
-					t.Errorf("device %d: %d deleted of %d", i, table.Count(deleted), want)
+				if want := len(asked[i]) - 3*(i/2); frame.Count(deleted) != want {
+					t.Errorf("device %d: %d deleted of %d", i, frame.Count(deleted), want)
 				}
 			}
 			must(t, m.Check())
@@ -399,7 +400,7 @@ func littleMemory(t *testing.T, o shard.Options, left int) {
 	must(t, m.Insert(keys[0], values[0]))
 	found := make([]bool, 200_000)
 	must(t, m.Find(keys[0], nil, found))
-	if n := table.Count(found); n != 200_000 {
+	if n := frame.Count(found); n != 200_000 {
 		t.Errorf("%d found", n)
 	}
 	for _, x := range held {

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -11,7 +12,7 @@ import (
 // each in turn.
 type member struct {
 	d     *device.Device
-	stage table.Stage
+	stage frame.Stage
 	table table.Table
 	peers []bool // may kernels here use the memory of the others, and theirs this device's
 
@@ -83,7 +84,7 @@ func (m *member) startCount(s source, seed uint64, owners, chunk, words int) err
 	grid := device.GridFor(int64(s.n), tileMost)
 	grid.Threads = threads
 	grid.Blocks = min(grid.Blocks, max(8*int64(m.d.Info().Multiprocessors), int64(s.n>>31)+1))
-	return table.OneLine(errors.Join(m.came.Record(s.st), m.ahead.Wait(m.came), counts.Fill(m.ahead, 0),
+	return frame.OneLine(errors.Join(m.came.Record(s.st), m.ahead.Wait(m.came), counts.Fill(m.ahead, 0),
 		m.count.Launch(m.ahead, grid, &countRows{Keys: s.keys, N: uint64(s.n), When: s.when, Seed: seed,
 			Owners: uint64(owners), Chunk: uint64(chunk), Counts: counts.Addr()}),
 		counts.ReadAsync(m.ahead, m.landing, counts.Len())))

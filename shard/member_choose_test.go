@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/shard"
 	"github.com/warpmap/warpmap/table"
 )
@@ -169,8 +170,8 @@ func (c *chooser) findOrInsert(all [][]uint32, round int) error {
 		if err := h.done(err); err != nil {
 			return err
 		}
-	} else if n, err := c.FindOrInsert(own, slices.Clone(out), out, added); err != nil || n != table.Count(added) {
-		return fmt.Errorf("%d of %d added: %w", n, table.Count(added), err)
+	} else if n, err := c.FindOrInsert(own, slices.Clone(out), out, added); err != nil || n != frame.Count(added) {
+		return fmt.Errorf("%d of %d added: %w", n, frame.Count(added), err)
 	}
 	if err := addedOnce(c.model, all, c.m.Rank(), round, added); err != nil {
 		return err
@@ -457,8 +458,8 @@ func (o *overfilled) mixed() error {
 	}
 	// Of operations that want no outcomes those without room are named, too.
 	err = o.Mixed(o.ops, o.keys, o.values, nil, nil)
-	if again, err := named(err); err != nil || len(again) != len(o.keys)-table.Count(in) {
-		return fmt.Errorf("%d positions are named, of %d: %w", len(again), len(o.keys)-table.Count(in),
+	if again, err := named(err); err != nil || len(again) != len(o.keys)-frame.Count(in) {
+		return fmt.Errorf("%d positions are named, of %d: %w", len(again), len(o.keys)-frame.Count(in),
 			err)
 	}
 	return nil

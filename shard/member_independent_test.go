@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/shard"
 	"github.com/warpmap/warpmap/table"
 )
@@ -72,8 +73,8 @@ func playOwnPairs(m *shard.Member, family string) error {
 				}
 			}
 		}
-		if err != nil || round%3 == 2 && table.Count(added) != len(mine)-before {
-			return fmt.Errorf("round %d: %d added of %d: %w", round, table.Count(added), len(mine)-before, err)
+		if err != nil || round%3 == 2 && frame.Count(added) != len(mine)-before {
+			return fmt.Errorf("round %d: %d added of %d: %w", round, frame.Count(added), len(mine)-before, err)
 		}
 		next := append([]uint32{1, 2, 3}, all[(m.Rank()+1)%m.Size()]...)
 		if err := ownLookedUp(x, models, next, round); err != nil {
@@ -100,8 +101,8 @@ func playOwnPairs(m *shard.Member, family string) error {
 			gone = slices.Compact(gone)
 			deleted := make([]bool, len(gone))
 			n, err := x.Delete(gone, deleted)
-			if err != nil || n != table.Count(deleted) {
-				return fmt.Errorf("%d of %d deleted: %w", n, table.Count(deleted), err)
+			if err != nil || n != frame.Count(deleted) {
+				return fmt.Errorf("%d of %d deleted: %w", n, frame.Count(deleted), err)
 			}
 			for i, k := range gone {
 				if _, in := anywhere(models, k); deleted[i] && !in || m.Size() == 1 && deleted[i] != in {

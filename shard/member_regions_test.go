@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/shard"
 	"github.com/warpmap/warpmap/table"
@@ -18,7 +19,7 @@ import (
 // playRegions goes through batches with which each member's table sees that rows come in order, where a member brings
 // none, too.
 func playRegions(m *shard.Member) error {
-	for i, o := range []shard.Options{{Regions: 37}, {Regions: table.MaxParts / m.Size(), Piece: 9000},
+	for i, o := range []shard.Options{{Regions: 37}, {Regions: frame.MaxParts / m.Size(), Piece: 9000},
 		{Regions: 2, Piece: 20_000}} {
 		if i == 2 && !testenv.Long() && !m.Device().Info().CUDA() {
 			continue // the other two have some regions, and as many as there can be
@@ -36,9 +37,9 @@ func playRegions(m *shard.Member) error {
 			return fmt.Errorf("rank %d, %d regions, pieces of %d: %w", m.Rank(), o.Regions, o.Piece, err)
 		}
 	}
-	if _, err := shard.NewMap(m, shard.Options{Regions: table.MaxParts},
+	if _, err := shard.NewMap(m, shard.Options{Regions: frame.MaxParts},
 		families[uint32, uint32]()["warpcore"]); (err == nil) != (m.Size() == 1) {
-		return fmt.Errorf("%d regions with each of %d members: %w", table.MaxParts, m.Size(), err)
+		return fmt.Errorf("%d regions with each of %d members: %w", frame.MaxParts, m.Size(), err)
 	}
 	return errors.Join(playFullRegions(m, -1), playFullRegions(m, 0))
 }
@@ -113,9 +114,9 @@ func playFullRegions(m *shard.Member, idle int) error {
 	if err := x.Contains(keys, found); err != nil {
 		return err
 	}
-	if len(full.Positions) != len(keys)-table.Count(found) {
+	if len(full.Positions) != len(keys)-frame.Count(found) {
 		return fmt.Errorf("rank %d: %d positions are named, and %d are not in", m.Rank(), len(full.Positions),
-			len(keys)-table.Count(found))
+			len(keys)-frame.Count(found))
 	}
 	for _, p := range full.Positions {
 		if found[p] {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/shard"
 	"github.com/warpmap/warpmap/table"
@@ -161,8 +162,8 @@ func playNew(x *shard.Map[uint32, uint32], d *device.Device, model map[uint32]ui
 	added := make([]bool, len(all[rank]))
 	values := valuesIn(round, all[rank])
 	if round == 3 {
-		if n, err := x.InsertNew(all[rank], values, added); err != nil || n != table.Count(added) {
-			return fmt.Errorf("%d of %d added, %w", n, table.Count(added), err)
+		if n, err := x.InsertNew(all[rank], values, added); err != nil || n != frame.Count(added) {
+			return fmt.Errorf("%d of %d added, %w", n, frame.Count(added), err)
 		}
 	} else if err := onOwn(d, all[rank], values, added, func(k, v device.Slice[uint32],
 		f device.Slice[bool]) error {
@@ -217,11 +218,11 @@ func playDelete(x *shard.Map[uint32, uint32], model map[uint32]uint32, all [][]u
 		}
 	}
 	deleted := make([]bool, len(all[rank]))
-	if n, err := x.Delete(all[rank], deleted); err != nil || n != table.Count(deleted) || n > before-len(model) {
+	if n, err := x.Delete(all[rank], deleted); err != nil || n != frame.Count(deleted) || n > before-len(model) {
 		return fmt.Errorf("%d deleted of %d: %w", n, before-len(model), err)
 	}
-	if len(all) == 1 && table.Count(deleted) != before-len(model) {
-		return fmt.Errorf("%d deleted of %d", table.Count(deleted), before-len(model))
+	if len(all) == 1 && frame.Count(deleted) != before-len(model) {
+		return fmt.Errorf("%d deleted of %d", frame.Count(deleted), before-len(model))
 	}
 	return nil
 }

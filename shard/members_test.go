@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/shard"
 	"github.com/warpmap/warpmap/shard/internal/nccl"
@@ -187,8 +188,8 @@ func rest(x *shard.Map[uint32, uint32], m *shard.Member, d *device.Device, keys 
 	if err := small.Find(keys, make([]uint32, len(keys)), found); err != nil {
 		return err
 	}
-	if full != nil && len(full.Positions) != len(keys)-table.Count(found) {
-		return fmt.Errorf("%d positions are not in, and %d are named", len(keys)-table.Count(found),
+	if full != nil && len(full.Positions) != len(keys)-frame.Count(found) {
+		return fmt.Errorf("%d positions are not in, and %d are named", len(keys)-frame.Count(found),
 			len(full.Positions))
 	}
 	return small.Close()

@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -26,8 +27,8 @@ var _ table.MultiMap[uint32, uint32] = (*MultiMap[uint32, uint32])(nil)
 // NewMultiMap makes an empty multimap over devices, or over the members of a job: see NewMap.
 func NewMultiMap[K, V any, O Over](over O, o Options,
 	newTable func(d *device.Device, o table.Options) (table.MultiMap[K, V], error)) (*MultiMap[K, V], error) {
-	h, tables, err := spread(over, table.WidthsOf[K, V](), o, newTable)
-	return table.Made(&MultiMap[K, V]{h, tables}, err)
+	h, tables, err := spread(over, frame.WidthsOf[K, V](), o, newTable)
+	return frame.Made(&MultiMap[K, V]{h, tables}, err)
 }
 
 // multiTables are the tables of a multimap that are in this process, one a device, and the operations on them as jobs.
@@ -120,11 +121,11 @@ func (m *MultiMap[K, V]) FindAll(keys []K) (offsets []uint64, values []V, err er
 	b := hostRows[K, V]{keys: keys}.batch("FindAll")
 	err = m.x.lists(b, m.tables.listing(), func(o device.Slice[uint64], v device.Slice[byte]) (err error) {
 		defer func() { err = errors.Join(err, o.Free(), v.Free()) }()
-		found, err := table.Host(nil, valuesIn[V](v))
+		found, err := frame.Host(nil, valuesIn[V](v))
 		if err != nil {
 			return err
 		}
-		at, err := table.Host(nil, o)
+		at, err := frame.Host(nil, o)
 		if err != nil {
 			return err
 		}
@@ -165,13 +166,13 @@ func valuesIn[V any](b device.Slice[byte]) device.Slice[V] {
 // Delete removes all values of each key, and counts the pairs: see table.MultiMap. The count of members is of the pairs
 // that all removed by this call, together.
 func (m *MultiMap[K, V]) Delete(keys []K, deleted []bool) (n int, err error) {
-	b := hostRows[K, V]{keys: keys, flags: deleted}.batch("Delete", table.OptionalLen(deleted))
+	b := hostRows[K, V]{keys: keys, flags: deleted}.batch("Delete", frame.OptionalLen(deleted))
 	return m.x.remove(b, m.tables.deleting())
 }
 
 // DeleteOn is Delete on the device of the slices; deleted may be the zero Slice: see table.MultiMap.
 func (m *MultiMap[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	b := deviceRows[K, V]{st: st, keys: keys, flags: deleted}.batch("Delete", table.Optional(deleted))
+	b := deviceRows[K, V]{st: st, keys: keys, flags: deleted}.batch("Delete", frame.Optional(deleted))
 	return m.x.ask(b, m.tables.deleting())
 }
 

@@ -34,7 +34,7 @@ type Options struct {
 	// less where memory is short.
 	Piece int
 	// Regions is by how many regions of each device's table inserts of pairs and look-ups are split beside by devices,
-	// so that the tables get them in order, and need not bring them so themselves: up to table.MaxParts in all. Zero
+	// so that the tables get them in order, and need not bring them so themselves: up to frame.MaxParts in all. Zero
 	// means as many as the tables would order rows by, which is none on CPU devices; less than 0 none. It is for
 	// families whose maps are a table.Orderer, and where there is peer access.
 	Regions int

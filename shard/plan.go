@@ -2,7 +2,7 @@ package shard
 
 import (
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/internal/frame"
 )
 
 // plan is how a batch goes: round by round, in each of which every source sends some rows, and no owner gets more than
@@ -119,7 +119,7 @@ type columns struct{ values, out, flags, marks, bytes, outBytes int }
 // back stands where the values came, and there are no marks. What comes back has outBytes a row.
 func (w widths) columns(rows int, j *job) (at columns) {
 	next := func(width int) (from int) {
-		from, at.bytes = at.bytes, at.bytes+int(table.Align(int64(rows*width)))
+		from, at.bytes = at.bytes, at.bytes+int(frame.Align(int64(rows*width)))
 		return from
 	}
 	next(w.keyBytes)
@@ -155,7 +155,7 @@ type notes struct{ bases, bytes int }
 
 func (w widths) notesOf(rows, owners int) notes {
 	tile := tileRows(w.keyBytes, w.value())
-	bases := int(table.Align(int64(2 * rows)))
+	bases := int(frame.Align(int64(2 * rows)))
 	return notes{bases, bases + (rows+tile-1)/tile*8*owners}
 }
 

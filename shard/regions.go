@@ -4,7 +4,7 @@ import (
 	"errors"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/internal/frame"
 )
 
 // Large batches for tables that want rows in the order of their regions are split by owner and region at once. Look-ups
@@ -26,7 +26,7 @@ type order struct {
 
 // regional are the kernels that split by regions, too, where they are there.
 type regional struct {
-	table.Late
+	frame.Late
 	count  device.Kernel[countRegions]
 	split  device.Kernel[splitRegions]
 	gather device.Kernel[gatherRegions]
@@ -51,7 +51,7 @@ func (c *cluster) orderOf(j *job, rows int) (o order) {
 	if c.opts.Regions > 0 {
 		o.regions = c.opts.Regions
 	}
-	if o.regions = min(o.regions, table.MaxParts/len(c.members)); o.regions < 2 {
+	if o.regions = min(o.regions, frame.MaxParts/len(c.members)); o.regions < 2 {
 		return order{}
 	}
 	for _, m := range c.members {
@@ -78,7 +78,7 @@ func (m *member) startCountRegions(s source, seed uint64, owners int, o order, c
 	}
 	counts := m.counts.Slice(0, words)
 	grid := m.regionGrid(m.regional.count.Threads(), s.n)
-	return table.OneLine(errors.Join(m.came.Record(s.st), m.ahead.Wait(m.came), counts.Fill(m.ahead, 0),
+	return frame.OneLine(errors.Join(m.came.Record(s.st), m.ahead.Wait(m.came), counts.Fill(m.ahead, 0),
 		m.regional.count.Launch(m.ahead, grid, &countRegions{Keys: s.keys, N: uint64(s.n), Seed: seed, Order: o.seed,
 			Owners: uint64(owners), Regions: uint64(o.regions),
 			Chunk: uint64(chunk), Counts: counts.Addr()}),
@@ -145,7 +145,7 @@ func (r round) parts(i, parts int, counts []uint64, chunk int) (rows []uint64) {
 // notesOfRegions is notesOf for rows that are split by so many parts.
 func (m *member) notesOfRegions(w widths, rows, parts int) notes {
 	tile := w.regionTile(m.regional.split.Threads(), m.d.Info().Shared)
-	skips := int(table.Align(int64(4 * rows)))
+	skips := int(frame.Align(int64(4 * rows)))
 	return notes{skips, skips + (rows+tile-1)/tile*4*parts}
 }
 
@@ -160,7 +160,7 @@ func (f *flight) sendOrdered(i, r int) error {
 		p.OutKeys[j], p.OutValues[j] = to.keys.Addr(), to.values.Addr()
 	}
 	grid := m.regionGrid(m.regional.split.Threads(), rows)
-	return table.OneLine(errors.Join(m.splitting.begin(m.split), m.regional.split.Launch(m.split, grid, &p),
+	return frame.OneLine(errors.Join(m.splitting.begin(m.split), m.regional.split.Launch(m.split, grid, &p),
 		f.clock(r, splitStep, m.split, m.splitting), m.sent[half].Record(m.split)))
 }
 
@@ -206,6 +206,6 @@ func (f *flight) fetchOrdered(i, r int) error {
 		p.Values[j], p.Flags[j] = from.out.Addr(), from.flags.Addr()
 	}
 	grid := m.regionGrid(m.regional.gather.Threads(), rows)
-	return table.OneLine(errors.Join(m.splitting.begin(m.split), m.regional.gather.Launch(m.split, grid, &p),
+	return frame.OneLine(errors.Join(m.splitting.begin(m.split), m.regional.gather.Launch(m.split, grid, &p),
 		f.clock(r, fetchStep, m.split, m.splitting), m.fetched[half].Record(m.split)))
 }

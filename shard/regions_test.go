@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/shard"
@@ -105,7 +106,7 @@ func inRegions[K uint32 | uint64, V comparable](t *testing.T, devices []*device.
 	in := make([]bool, len(absent))
 	must(t, m.Contains(absent, in))
 	if slices.Contains(in[:misses], true) || slices.Contains(in[misses:], false) {
-		t.Errorf("of %d absent keys and %d others, %d were found", misses, len(keys), table.Count(in))
+		t.Errorf("of %d absent keys and %d others, %d were found", misses, len(keys), frame.Count(in))
 	}
 	gone := absent[:misses+len(keys)/2]
 	deleted := make([]bool, len(gone))
@@ -133,7 +134,7 @@ func has[K comparable, V any](m map[K]V, k K) bool {
 // Rows that are split by owner and region at once come to the tables in order, none is lost, and none twice.
 func TestRegions(t *testing.T) {
 	for n := 2; n <= 4; n++ {
-		for _, regions := range []int{2, 37, table.MaxParts / n} {
+		for _, regions := range []int{2, 37, frame.MaxParts / n} {
 			for _, piece := range []int{0, 9000} {
 				onEach(t, n, func(t *testing.T, devices []*device.Device) {
 					if regions != 37 && (n != 3 || piece == 0) && !devices[0].Info().CUDA() && !testenv.Long() {
@@ -166,8 +167,8 @@ func TestRegionsRefused(t *testing.T) {
 	all := slices.Concat(keys...)
 	found := make([]bool, len(all))
 	must(t, m.Contains(all, found))
-	if len(full.Positions) != len(all)-table.Count(found) {
-		t.Errorf("%d positions are named, %d keys are not in", len(full.Positions), len(all)-table.Count(found))
+	if len(full.Positions) != len(all)-frame.Count(found) {
+		t.Errorf("%d positions are named, %d keys are not in", len(full.Positions), len(all)-frame.Count(found))
 	}
 	for _, p := range full.Positions {
 		if found[p] {

@@ -5,6 +5,7 @@ import (
 	"context"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -24,8 +25,8 @@ var (
 // NewSet makes an empty set over devices, or over the members of a job: see NewMap.
 func NewSet[K any, O Over](over O, o Options, newTable func(d *device.Device, o table.Options) (table.Set[K],
 	error)) (*Set[K], error) {
-	h, tables, err := spread(over, table.WidthOfKeys[K](), o, newTable)
-	return table.Made(&Set[K]{h, tables}, err)
+	h, tables, err := spread(over, frame.WidthOfKeys[K](), o, newTable)
+	return frame.Made(&Set[K]{h, tables}, err)
 }
 
 // setTables are the tables of a set that are in this process, one a device, and the operations on them as jobs.
@@ -88,7 +89,7 @@ func (t setTables[K]) mixing() (func(why *error) job, error) {
 
 // Insert puts the keys that are absent: see table.Set.
 func (s *Set[K]) Insert(keys []K, added []bool) (int, error) {
-	lens := table.OptionalLen(added)
+	lens := frame.OptionalLen(added)
 	return counted(len(keys), added, func(added []bool) error {
 		return s.x.put(hostRows[K, byte]{keys: keys, flags: added}.batch("Insert", lens), s.tables.putting())
 	})
@@ -96,7 +97,7 @@ func (s *Set[K]) Insert(keys []K, added []bool) (int, error) {
 
 // InsertOn is Insert on the device of the slices; added may be the zero Slice: see table.Set.
 func (s *Set[K]) InsertOn(st *device.Stream, keys device.Slice[K], added device.Slice[bool]) error {
-	b := deviceRows[K, byte]{st: st, keys: keys, flags: added}.batch("Insert", table.Optional(added))
+	b := deviceRows[K, byte]{st: st, keys: keys, flags: added}.batch("Insert", frame.Optional(added))
 	return s.x.put(b, s.tables.putting())
 }
 
@@ -107,7 +108,7 @@ func (s *Set[K]) InsertEach(parts []Part[K, byte]) error {
 
 // InsertIf is Insert of the keys with when[i]: see table.KeyChooser.
 func (s *Set[K]) InsertIf(keys []K, when, added []bool) (int, error) {
-	lens := table.OptionalLen(added)
+	lens := frame.OptionalLen(added)
 	return counted(len(keys), added, func(added []bool) error {
 		b := hostRows[K, byte]{keys: keys, when: when, flags: added}.batch("InsertIf", len(when), lens)
 		return s.x.put(b, s.tables.putting())
@@ -117,15 +118,15 @@ func (s *Set[K]) InsertIf(keys []K, when, added []bool) (int, error) {
 // InsertIfOn is InsertIf on the device of the slices; added may be the zero Slice: see table.KeyChooser.
 func (s *Set[K]) InsertIfOn(st *device.Stream, keys device.Slice[K], when, added device.Slice[bool]) error {
 	b := deviceRows[K, byte]{st: st, keys: keys, when: when, flags: added}.batch("InsertIf", when,
-		table.Optional(added))
+		frame.Optional(added))
 	return s.x.put(b, s.tables.putting())
 }
 
 // Mixed runs ops[i] on keys[i], for all i of all members at the same time: see table.Mixed. In the independent mode see
 // Map.
 func (s *Set[K]) Mixed(ops []table.Op, keys []K, status []table.Status) error {
-	b := hostRows[K, byte]{ops: ops, keys: keys, status: status}.batch("Mixed", len(ops), table.OptionalLen(status))
-	b.wrong = cmp.Or(b.wrong, table.CheckOps(ops))
+	b := hostRows[K, byte]{ops: ops, keys: keys, status: status}.batch("Mixed", len(ops), frame.OptionalLen(status))
+	b.wrong = cmp.Or(b.wrong, frame.CheckOps(ops))
 	return s.mixed(b)
 }
 
@@ -133,7 +134,7 @@ func (s *Set[K]) Mixed(ops []table.Op, keys []K, status []table.Status) error {
 func (s *Set[K]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys device.Slice[K],
 	status device.Slice[table.Status]) error {
 	b := deviceRows[K, byte]{st: st, ops: ops, keys: keys, status: status}
-	return s.mixed(b.batch("Mixed", ops, table.Optional(status)))
+	return s.mixed(b.batch("Mixed", ops, frame.Optional(status)))
 }
 
 func (s *Set[K]) mixed(b batch) error {
@@ -171,7 +172,7 @@ func (s *Set[K]) ContainsIfOn(st *device.Stream, keys device.Slice[K], when, fou
 
 // Delete removes keys: see table.Set.
 func (s *Set[K]) Delete(keys []K, deleted []bool) (int, error) {
-	lens := table.OptionalLen(deleted)
+	lens := frame.OptionalLen(deleted)
 	return counted(len(keys), deleted, func(deleted []bool) error {
 		return s.x.ask(hostRows[K, byte]{keys: keys, flags: deleted}.batch("Delete", lens), s.tables.deleting())
 	})
@@ -179,7 +180,7 @@ func (s *Set[K]) Delete(keys []K, deleted []bool) (int, error) {
 
 // DeleteOn is Delete on the device of the slices; deleted may be the zero Slice: see table.Set.
 func (s *Set[K]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	b := deviceRows[K, byte]{st: st, keys: keys, flags: deleted}.batch("Delete", table.Optional(deleted))
+	b := deviceRows[K, byte]{st: st, keys: keys, flags: deleted}.batch("Delete", frame.Optional(deleted))
 	return s.x.ask(b, s.tables.deleting())
 }
 

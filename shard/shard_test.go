@@ -11,12 +11,12 @@ import (
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/dycuckoo"
 	"github.com/warpmap/warpmap/gph"
+	"github.com/warpmap/warpmap/internal/tabletest"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/shard"
 	"github.com/warpmap/warpmap/slab"
 	"github.com/warpmap/warpmap/stadium"
 	"github.com/warpmap/warpmap/table"
-	"github.com/warpmap/warpmap/table/tabletest"
 	"github.com/warpmap/warpmap/warpcore"
 )
 

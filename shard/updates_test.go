@@ -11,10 +11,11 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/internal/tabletest"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/shard"
 	"github.com/warpmap/warpmap/table"
-	"github.com/warpmap/warpmap/table/tabletest"
 )
 
 // routes are the ways of rows in the suites of operations: by remote writes and by copies, in one piece and in many.
@@ -204,8 +205,8 @@ func (s *beside) findOrInsert(keys []uint32) {
 		s.Fatal(err)
 	}
 	s.adopt(came)
-	if table.Count(added) != news {
-		s.Fatalf("%d added of %d new keys", table.Count(added), news)
+	if frame.Count(added) != news {
+		s.Fatalf("%d added of %d new keys", frame.Count(added), news)
 	}
 	for i, k := range keys {
 		if out[i] != s.model[k] {
@@ -493,8 +494,8 @@ func TestUpdateFull(t *testing.T) {
 				found := make([]bool, len(keys))
 				there := make([]uint32, len(keys))
 				must(t, m.Find(keys, there, found))
-				if !slices.Equal(out, there) || len(positions) != len(keys)-table.Count(found) {
-					t.Errorf("%s, round %d: %d positions are named, of %d keys that are not in", family, round, len(positions), len(keys)-table.Count(found))
+				if !slices.Equal(out, there) || len(positions) != len(keys)-frame.Count(found) {
+					t.Errorf("%s, round %d: %d positions are named, of %d keys that are not in", family, round, len(positions), len(keys)-frame.Count(found))
 				}
 			}
 		})

@@ -6,7 +6,7 @@ import (
 	"sync"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/internal/frame"
 )
 
 // AllocatorOptions are what NewAllocator understands.
@@ -33,7 +33,7 @@ type AllocatorOptions struct {
 type Allocator struct {
 	mu     sync.Mutex
 	d      *device.Device
-	pool   *table.Slabs
+	pool   *frame.Slabs
 	closed bool
 }
 
@@ -43,10 +43,10 @@ func NewAllocator(d *device.Device, o AllocatorOptions) (*Allocator, error) {
 	if d == nil {
 		return nil, errors.New("slab: no device (see device.Open)")
 	}
-	if o.Slabs < 0 || o.Slabs > table.MaxSlabs {
-		return nil, fmt.Errorf("slab: %d slabs (want 0 to %d)", o.Slabs, table.MaxSlabs)
+	if o.Slabs < 0 || o.Slabs > frame.MaxSlabs {
+		return nil, fmt.Errorf("slab: %d slabs (want 0 to %d)", o.Slabs, frame.MaxSlabs)
 	}
-	p, err := table.NewSlabs(d, o.Light)
+	p, err := frame.NewSlabs(d, o.Light)
 	if err != nil {
 		return nil, err
 	}

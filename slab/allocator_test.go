@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/internal/frame"
 )
 
 // allocateParams are the parameters of the kernels below.
@@ -64,7 +64,7 @@ func names(t testing.TB, s device.Slice[uint32]) (got []uint32, refused int) {
 	all, err := s.Host(nil)
 	must(t, err)
 	for _, name := range all {
-		if name == table.NoSlab {
+		if name == frame.NoSlab {
 			refused++
 		} else {
 			got = append(got, name)
@@ -96,7 +96,7 @@ func testAllocator(t *testing.T, d *device.Device) {
 				if len(got) < slabs*99/100 || refused != n-len(got) {
 					t.Errorf("%d slabs given of %d", len(got), slabs)
 				}
-				if slabs <= table.SearchedSlabs && len(got) != slabs {
+				if slabs <= frame.SearchedSlabs && len(got) != slabs {
 					t.Errorf("%d slabs given of %d", len(got), slabs)
 				}
 				must(t, release.Launch(nil, grid, &p))

@@ -3,8 +3,8 @@ package slab
 import (
 	"testing"
 
+	"github.com/warpmap/warpmap/internal/tabletest"
 	"github.com/warpmap/warpmap/table"
-	"github.com/warpmap/warpmap/table/tabletest"
 )
 
 func TestMaxBytesIsChecked(t *testing.T) {

@@ -4,8 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/kernel"
-	"github.com/warpmap/warpmap/table"
 )
 
 // image is a downloaded table.
@@ -13,7 +13,7 @@ type image struct {
 	cfg  config
 	t    Table
 	base []byte
-	pool *table.SlabsImage
+	pool *frame.SlabsImage
 }
 
 // key reads the key bits of a slot.
@@ -42,7 +42,7 @@ func (m *image) clear(slab []byte) bool {
 			return false
 		}
 	}
-	return m.link(slab) == table.NoSlab
+	return m.link(slab) == frame.NoSlab
 }
 
 // check walks the invariants that doc.go lists.
@@ -87,7 +87,7 @@ func (m *image) check(k Counters) error {
 				seen[real] = true
 			}
 			name := m.link(slab)
-			if name == table.NoSlab {
+			if name == frame.NoSlab {
 				break
 			}
 			if ended {

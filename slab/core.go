@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -64,7 +65,7 @@ var (
 
 // core is the table under Map, Set and MultiMap: it owns the memory, and works in addresses and bits.
 type core struct {
-	frame  table.Frame
+	frame  frame.Frame
 	cfg    config
 	opts   Options
 	kernel struct {
@@ -72,11 +73,11 @@ type core struct {
 		mixed                          device.Kernel[mixedParams]
 		find, erase, eraseAll          device.Kernel[findParams]
 		flush, rehash, export, lengths device.Kernel[slabsParams]
-		all                            table.Finder
-		partition                      table.Partitioner
+		all                            frame.Finder
+		partition                      frame.Partitioner
 	}
-	regions table.Regions
-	updates table.Operations[device.Kernel[insertParams]]
+	regions frame.Regions
+	updates frame.Operations[device.Kernel[insertParams]]
 	choosing
 
 	memory // guarded by the frame's lock
@@ -90,8 +91,8 @@ type handle struct{ core *core }
 type memory struct {
 	t        Table // but for Alloc, which is pool.Memory()
 	base     device.Slice[byte]
-	counters table.Counters[Counters] // as last seen; since then pairs may have been deleted
-	pool     *table.Slabs
+	counters frame.Counters[Counters] // as last seen; since then pairs may have been deleted
+	pool     *frame.Slabs
 	// bound: the table has come to MaxBytes, and no longer grows by its number of pairs, but only for lack of slabs.
 	bound bool
 	// foreign: a kernel of the user's may have inserted since the last look.
@@ -137,13 +138,13 @@ func (o *Options) complete(info device.Info, cfg *config) error {
 	return nil
 }
 
-func newCore(d *device.Device, w table.Width, o Options, multi bool) (*core, error) {
+func newCore(d *device.Device, w frame.Width, o Options, multi bool) (*core, error) {
 	if w.Err != nil {
 		return nil, w.Err
 	}
 	c := &core{cfg: config{keyBytes: w.Key, valueBytes: w.Value, multi: multi}, opts: o}
 	c.frame.Why = o.Why
-	return table.Made(c, c.frame.Open(family, d, c.begin, c.free))
+	return frame.Made(c, c.frame.Open(family, d, c.begin, c.free))
 }
 
 // begin makes an empty table as the options say.
@@ -155,7 +156,7 @@ func (c *core) begin() (err error) {
 		return err
 	}
 	c.frame.MaxBytes = c.opts.MaxBytes
-	c.regions = table.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
+	c.regions = frame.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
 	buckets, units := c.sizes(int64(c.opts.Capacity))
 	if c.tooLarge(buckets, units) {
 		if buckets, units = c.largest(); buckets == 0 {
@@ -178,10 +179,10 @@ func (c *core) compile() error {
 	err = errors.Join(device.Bind(m, "insert", &k.insert), device.Bind(m, "find", &k.find), device.Bind(m, "erase", &k.erase), device.Bind(m, "flush_buckets", &k.flush),
 		device.Bind(m, "rehash", &k.rehash), device.Bind(m, "export_pairs", &k.export), device.Bind(m, "chain_lengths", &k.lengths))
 	var wrong error
-	k.partition, wrong = table.NewPartitioner[partitionParams](c.frame.Device, m)
+	k.partition, wrong = frame.NewPartitioner[partitionParams](c.frame.Device, m)
 	err = errors.Join(err, wrong)
 	if c.cfg.multi {
-		k.all, wrong = table.NewFinder[findAllParams](m, false)
+		k.all, wrong = frame.NewFinder[findAllParams](m, false)
 		return errors.Join(err, wrong, device.Bind(m, "erase_all", &k.eraseAll))
 	}
 	return errors.Join(err, device.Bind(m, "insert_new", &k.insertNew), device.Bind(m, "mixed", &k.mixed))
@@ -189,9 +190,9 @@ func (c *core) compile() error {
 
 // Sizes. A table has buckets, each with a base slab; one base slab for reserved keys; and the units of its pool.
 
-func baseBytes(buckets int64) int64 { return table.Align((buckets + 1) * slabBytes) }
+func baseBytes(buckets int64) int64 { return frame.Align((buckets + 1) * slabBytes) }
 
-func tableBytes(buckets, units int64) int64 { return baseBytes(buckets) + table.SlabsMemory(units) }
+func tableBytes(buckets, units int64) int64 { return baseBytes(buckets) + frame.SlabsMemory(units) }
 
 // bucketsFor is how many buckets so many pairs want.
 func (c *core) bucketsFor(pairs int64) int64 {
@@ -201,7 +202,7 @@ func (c *core) bucketsFor(pairs int64) int64 {
 // unitsFor is how many slabs beyond the base slabs so many pairs take, for all but the unluckiest hashes.
 func (c *core) unitsFor(pairs, buckets int64) int64 {
 	n := c.cfg.overflow(pairs, buckets)
-	return (n + n/4 + 16 + table.SlabStep - 1) / table.SlabStep * table.SlabStep
+	return (n + n/4 + 16 + frame.SlabStep - 1) / frame.SlabStep * frame.SlabStep
 }
 
 // sizes are those of a table for so many pairs.
@@ -225,7 +226,7 @@ func (c *core) largest() (buckets, units int64) {
 }
 
 // rest is how many units fit beside so many buckets.
-func (c *core) rest(buckets int64) int64 { return table.SlabsIn(c.opts.MaxBytes - baseBytes(buckets)) }
+func (c *core) rest(buckets int64) int64 { return frame.SlabsIn(c.opts.MaxBytes - baseBytes(buckets)) }
 
 func (c *core) buckets() int64 { return int64(c.t.Buckets) }
 
@@ -255,13 +256,13 @@ func (c *core) allocate(st *device.Stream, buckets, units int64) (err error) {
 	if err = c.frame.Budget(tableBytes(buckets, units)); err != nil {
 		return err
 	}
-	if m.base, err = table.Make[byte](&c.frame, baseBytes(buckets)); err != nil {
+	if m.base, err = frame.Make[byte](&c.frame, baseBytes(buckets)); err != nil {
 		return err
 	}
 	if err = m.counters.Make(&c.frame, st); err != nil {
 		return err
 	}
-	if m.pool, err = table.NewSlabs(c.frame.Device, c.opts.Light); err != nil {
+	if m.pool, err = frame.NewSlabs(c.frame.Device, c.opts.Light); err != nil {
 		return err
 	}
 	if err = m.pool.Add(st, units); err != nil {
@@ -275,7 +276,7 @@ func (c *core) allocate(st *device.Stream, buckets, units int64) (err error) {
 	return nil
 }
 
-func (m *memory) free(f *table.Frame) error {
+func (m *memory) free(f *frame.Frame) error {
 	err := f.Free(m.base, &m.counters)
 	if m.pool != nil {
 		err = errors.Join(err, f.Free(m.pool))
@@ -317,8 +318,8 @@ const (
 )
 
 // insertion takes batches in with the kernel.
-func (c *core) insertion(k device.Kernel[insertParams]) table.Insertion {
-	x := table.Insertion{Size: c.size, Find: c.find, Put: func(st *device.Stream, b table.Rows) ([]int, error, error) {
+func (c *core) insertion(k device.Kernel[insertParams]) frame.Insertion {
+	x := frame.Insertion{Size: c.size, Find: c.find, Put: func(st *device.Stream, b frame.Rows) ([]int, error, error) {
 		return c.insertAs(st, k, b, nil)
 	}}
 	if c.cfg.multi {
@@ -328,9 +329,9 @@ func (c *core) insertion(k device.Kernel[insertParams]) table.Insertion {
 }
 
 // insertAs inserts rows with a kernel.
-func (c *core) insertAs(st *device.Stream, k device.Kernel[insertParams], b table.Rows, exact *table.Exactly) (refused []int, why, err error) {
-	return c.take(st, b.N, 1, exact, func(part table.Part) error {
-		p := insertParams{Table: c.table(), Rows: table.Placing{Refused: part.Refused, Attempt: part.Attempt}}
+func (c *core) insertAs(st *device.Stream, k device.Kernel[insertParams], b frame.Rows, exact *frame.Exactly) (refused []int, why, err error) {
+	return c.take(st, b.N, 1, exact, func(part frame.Part) error {
+		p := insertParams{Table: c.table(), Rows: frame.Placing{Refused: part.Refused, Attempt: part.Attempt}}
 		if part.Attempt >= lastAttempt || exact.Over() {
 			p.NoSlabs = 1
 		}
@@ -342,7 +343,7 @@ func (c *core) size() (capacity, live int64) { return c.capacity(), c.live() }
 
 // take runs a batch of n operations that may want room. One in `share` is expected to add a pair. Those that find no room come
 // back with the reason. Where exact is over, no chain gets longer, and nothing in it is freed: so a key that was refused finds no room. It waits for the stream.
-func (c *core) take(st *device.Stream, n, share int64, exact *table.Exactly, launch func(table.Part) error) (refused []int, why, err error) {
+func (c *core) take(st *device.Stream, n, share int64, exact *frame.Exactly, launch func(frame.Part) error) (refused []int, why, err error) {
 	if c.foreign {
 		if _, err := c.look(st); err != nil {
 			return nil, nil, err
@@ -350,7 +351,7 @@ func (c *core) take(st *device.Stream, n, share int64, exact *table.Exactly, lau
 	}
 	var before Counters // the part
 	settled, left := uint64(0), int64(-1)
-	return table.Inserter{
+	return frame.Inserter{
 		Try: max(share, 1) * max(c.limit()/4, firstBatch), Share: share, Furthest: furthestGuess,
 		Room: func(want int64, _ bool) (int64, error) {
 			if c.bound || exact.Over() {
@@ -363,7 +364,7 @@ func (c *core) take(st *device.Stream, n, share int64, exact *table.Exactly, lau
 			}
 			return c.limit() - c.live(), nil
 		},
-		Launch: func(p table.Part) error {
+		Launch: func(p frame.Part) error {
 			if p.Attempt > 0 {
 				return errors.Join(c.reset(st), launch(p))
 			}
@@ -437,12 +438,12 @@ func (c *core) take(st *device.Stream, n, share int64, exact *table.Exactly, lau
 }
 
 // launchInsert queues an insert of rows.
-func (c *core) launchInsert(st *device.Stream, k device.Kernel[insertParams], p insertParams, b table.Rows) error {
+func (c *core) launchInsert(st *device.Stream, k device.Kernel[insertParams], p insertParams, b frame.Rows) error {
 	p.When = b.When
-	return c.kernel.partition.Place(&c.frame, st, table.Placement{
+	return c.kernel.partition.Place(&c.frame, st, frame.Placement{
 		Regions: &c.regions, Bytes: int64(c.base.Len()), KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Positions: true,
-		Params: func(rows table.Partition) any { return &partitionParams{Table: p.Table, Rows: rows} },
-		Launch: func(g device.Grid, rows table.Placing) error {
+		Params: func(rows frame.Partition) any { return &partitionParams{Table: p.Table, Rows: rows} },
+		Launch: func(g device.Grid, rows frame.Placing) error {
 			p.Rows = rows
 			return k.Launch(st, g, &p)
 		},
@@ -472,24 +473,24 @@ func (c *core) extend(st *device.Stream, units int64) (why, err error) {
 	have := c.pool.Units()
 	units = max(units, have/2, 64)
 	if limit := c.opts.MaxBytes; limit > 0 {
-		most := table.SlabsIn(limit - c.bytes())
+		most := frame.SlabsIn(limit - c.bytes())
 		if c.opts.Light {
 			most = c.rest(c.buckets()) - have
 		}
 		if most == 0 {
-			return table.AtMaxBytes(limit), nil
+			return frame.AtMaxBytes(limit), nil
 		}
 		if units > most/2 {
 			units = most
 		}
 	}
-	if c.opts.Light && have > 0 || c.pool.Supers() == table.MaxSupers {
+	if c.opts.Light && have > 0 || c.pool.Supers() == frame.MaxSupers {
 		return c.rebuild(st, c.buckets(), have+units)
 	}
-	if err = c.frame.Budget(c.bytes() + table.SlabsMemory(units)); err != nil {
+	if err = c.frame.Budget(c.bytes() + frame.SlabsMemory(units)); err != nil {
 		return nil, err
 	}
-	if err = c.pool.Add(st, units); device.IsOutOfMemory(err) || errors.Is(err, table.ErrSupers) {
+	if err = c.pool.Add(st, units); device.IsOutOfMemory(err) || errors.Is(err, frame.ErrSupers) {
 		return err, nil
 	}
 	return nil, err
@@ -561,7 +562,7 @@ func (c *core) rebuild(st *device.Stream, buckets, units int64) (why, err error)
 	old := c.memory
 	for {
 		if err = c.allocate(st, buckets, units); err != nil {
-			if device.IsOutOfMemory(err) || errors.Is(err, table.ErrSupers) {
+			if device.IsOutOfMemory(err) || errors.Is(err, frame.ErrSupers) {
 				return err, nil
 			}
 			return nil, err
@@ -580,9 +581,9 @@ func (c *core) rebuild(st *device.Stream, buckets, units int64) (why, err error)
 			return nil, err
 		}
 		// The hashes are worse than expected: so many more slabs surely do for what failed.
-		units = (units + units/2 + failed + table.SlabStep - 1) / table.SlabStep * table.SlabStep
+		units = (units + units/2 + failed + frame.SlabStep - 1) / frame.SlabStep * frame.SlabStep
 		if c.tooLarge(buckets, units) {
-			return table.AtMaxBytes(c.opts.MaxBytes), nil
+			return frame.AtMaxBytes(c.opts.MaxBytes), nil
 		}
 	}
 }
@@ -606,15 +607,15 @@ func (c *core) queueFlush(st *device.Stream, share uint64) error {
 }
 
 // find queues a look-up.
-func (c *core) find(st *device.Stream, b table.Rows) error { return c.search(st, c.kernel.find, b) }
+func (c *core) find(st *device.Stream, b frame.Rows) error { return c.search(st, c.kernel.find, b) }
 
 // erase queues a deletion.
-func (c *core) erase(st *device.Stream, b table.Rows) error { return c.search(st, c.kernel.erase, b) }
+func (c *core) erase(st *device.Stream, b frame.Rows) error { return c.search(st, c.kernel.erase, b) }
 
-func (c *core) search(st *device.Stream, k device.Kernel[findParams], b table.Rows) error {
+func (c *core) search(st *device.Stream, k device.Kernel[findParams], b frame.Rows) error {
 	for first := int64(0); first < b.N; first += largestBatch {
 		n := min(b.N-first, largestBatch)
-		part := b.Part(table.Part{First: uint64(first), N: uint64(n)}, c.cfg.keyBytes, c.cfg.valueBytes)
+		part := b.Part(frame.Part{First: uint64(first), N: uint64(n)}, c.cfg.keyBytes, c.cfg.valueBytes)
 		p := findParams{Table: c.table(), Keys: part.Keys, Values: part.Values, Found: part.Flags, N: uint64(n), When: part.When}
 		if err := k.Launch(st, c.frame.Grid(n, findBlocks), &p); err != nil {
 			return err
@@ -669,12 +670,12 @@ func (h *handle) Clear() error {
 func (h *handle) Flush() error { return h.core.frame.Writing(nil, h.core.flush) }
 
 // exporting is how the pairs are given out, bucket by bucket.
-func (c *core) exporting(st *device.Stream) (table.Exporter, error) {
+func (c *core) exporting(st *device.Stream) (frame.Exporter, error) {
 	live, err := c.look(st)
-	return table.Exporter{Slots: buckets0(&c.memory), Live: live, Export: func(st *device.Stream, r table.Range) (int64, error) {
+	return frame.Exporter{Slots: buckets0(&c.memory), Live: live, Export: func(st *device.Stream, r frame.Range) (int64, error) {
 		p := slabsParams{Table: c.table(), First: uint64(r.First), Buckets: uint64(r.Slots), Keys: r.Keys, Values: r.Values, Limit: uint64(r.Limit)}
 		queued := errors.Join(c.reset(st), c.kernel.export.Launch(st, c.frame.Grid(r.Slots, walkBlocks), &p))
-		return table.Exported(queued, func() (uint64, error) { _, err := c.look(st); return c.counters.Seen.Exported, err })
+		return frame.Exported(queued, func() (uint64, error) { _, err := c.look(st); return c.counters.Seen.Exported, err })
 	}}, err
 }
 
@@ -736,7 +737,7 @@ func (c *core) free() error { return c.memory.free(&c.frame) }
 func (h *handle) Check() error {
 	c := h.core
 	return c.frame.ReadingSeen(c.look, func(st *device.Stream) error {
-		base, err := table.Host(st, c.base)
+		base, err := frame.Host(st, c.base)
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -20,37 +21,37 @@ type Args = table.Args
 //
 // Errors: *device.CompileError with the compiler's words; arguments of other types. Cost: compiling a body once; of a key, all slabs of its chain.
 func (m *Map[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
-	return table.CallEach[K, V](&m.core.frame, st, keys, body, args, m.core.caller())
+	return frame.CallEach[K, V](&m.core.frame, st, keys, body, args, m.core.caller())
 }
 
 // ForAll calls body for every pair of the table: see ForEach. index is the bucket.
 func (m *Map[K, V]) ForAll(st *device.Stream, body string, args Args) error {
-	return table.CallAll[K, V](&m.core.frame, st, body, args, m.core.caller())
+	return frame.CallAll[K, V](&m.core.frame, st, body, args, m.core.caller())
 }
 
 // ForEach calls body for every pair of each given key: see Map.ForEach.
 func (m *MultiMap[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
-	return table.CallEach[K, V](&m.core.frame, st, keys, body, args, m.core.caller())
+	return frame.CallEach[K, V](&m.core.frame, st, keys, body, args, m.core.caller())
 }
 
 // ForAll is as Map.ForAll.
 func (m *MultiMap[K, V]) ForAll(st *device.Stream, body string, args Args) error {
-	return table.CallAll[K, V](&m.core.frame, st, body, args, m.core.caller())
+	return frame.CallAll[K, V](&m.core.frame, st, body, args, m.core.caller())
 }
 
 // ForEach calls body for each given key that is in: see Map.ForEach. A set's body sees no value.
 func (s *Set[K]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
-	return table.CallEach[K, table.NoValue](&s.core.frame, st, keys, body, args, s.core.caller())
+	return frame.CallEach[K, frame.NoValue](&s.core.frame, st, keys, body, args, s.core.caller())
 }
 
 // ForAll calls body for every key of the set. index is the bucket.
 func (s *Set[K]) ForAll(st *device.Stream, body string, args Args) error {
-	return table.CallAll[K, table.NoValue](&s.core.frame, st, body, args, s.core.caller())
+	return frame.CallAll[K, frame.NoValue](&s.core.frame, st, body, args, s.core.caller())
 }
 
-func (c *core) caller() (by table.Caller) {
+func (c *core) caller() (by frame.Caller) {
 	by.Program = func(header device.File) *device.Program { return c.program("foreach", foreachCU, header) }
-	by.Params = func(keys, n uint64, words [table.MaxArgs]uint64) any {
+	by.Params = func(keys, n uint64, words [frame.MaxArgs]uint64) any {
 		return &forEachParams{c.table(), keys, n, words}
 	}
 	by.Grid = func(n int64) device.Grid { return c.frame.Grid(n, findBlocks) }

@@ -6,13 +6,14 @@ import (
 	"slices"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
 )
 
 // Numbers of the layout, here and nowhere else.
 const (
-	slabBytes = table.SlabBytes
+	slabBytes = frame.SlabBytes
 	// lastAttempt is the number of the attempt at refused positions that takes no new slabs; see core.take.
 	lastAttempt = 16
 )
@@ -81,7 +82,7 @@ struct %s : Marks<%d, %d> {
 }
 
 // Alloc is SlabAlloc's memory as kernels take it, by value.
-type Alloc = table.SlabMemory
+type Alloc = frame.SlabMemory
 
 // Table is a table as kernels take it, by value: Buckets base slabs, and one for the reserved keys.
 type Table struct {
@@ -114,7 +115,7 @@ func (k *Counters) slabs() int64      { return int64(k.Linked - k.Freed) }
 // insertParams are the parameters of insert and insert_new, and of the kernels of update.cu and choose.cu.
 type insertParams struct {
 	Table   Table
-	Rows    table.Placing
+	Rows    frame.Placing
 	When    uint64 // of insert_if: bytes
 	NoSlabs uint64 // 1: no new slabs are taken
 }
@@ -122,10 +123,10 @@ type insertParams struct {
 // partitionParams are the parameters of the kernels that bring pairs in the order of the table's regions.
 type partitionParams struct {
 	Table Table
-	Rows  table.Partition
+	Rows  frame.Partition
 }
 
-// When batches are brought in order: see table.Regions. The size is that of the base slabs.
+// When batches are brought in order: see frame.Regions. The size is that of the base slabs.
 const (
 	regionsFrom = 3.84 // L2 caches
 	regionRows  = 1 << 17
@@ -139,7 +140,7 @@ type mixedParams struct {
 	Values  uint64
 	Results uint64
 	Status  uint64 // bytes
-	Refused uint64 // as in table.Placing
+	Refused uint64 // as in frame.Placing
 	N       uint64
 	Attempt uint64
 	// Clock, where not 0, is the address of a counter that stamps begin and end of each operation, in Calls and Returns.
@@ -159,7 +160,7 @@ type findParams struct {
 // findAllParams are the parameters of count_all and the other kernels of FindAll.
 type findAllParams struct {
 	Table Table
-	Rows  table.FindAll
+	Rows  frame.FindAll
 }
 
 // slabsParams are the parameters of the kernels that walk all chains.
@@ -182,7 +183,7 @@ type forEachParams struct {
 	Table Table
 	Keys  uint64
 	N     uint64
-	Args  [table.MaxArgs]uint64 // the bits of the arguments, by name
+	Args  [frame.MaxArgs]uint64 // the bits of the arguments, by name
 }
 
 // histogramBins counts pairs found in slab 1, 2, … of their chain and, in the last, all that are further.
@@ -193,7 +194,7 @@ func layouts() []any {
 }
 
 func defines() []device.Define {
-	return slices.Concat(table.PartitionDefines(), table.StatusDefines(), table.SlabDefines(), []device.Define{
+	return slices.Concat(frame.PartitionDefines(), frame.StatusDefines(), frame.SlabDefines(), []device.Define{
 		{Name: "SLAB_LAST_ATTEMPT", Value: lastAttempt},
 		{Name: "SLAB_HISTOGRAM_BINS", Value: histogramBins},
 		{Name: "SLAB_FEW_TOMBSTONES", Value: fewTombstones},

@@ -8,10 +8,11 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/internal/tabletest"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
-	"github.com/warpmap/warpmap/table/tabletest"
 )
 
 func must(t testing.TB, err error) {
@@ -52,7 +53,7 @@ func (h historian) history(t testing.TB, seed uint64) (events []tabletest.Event,
 	must(t, err)
 	defer func() { must(t, d.Close()) }()
 	o := Options{Options: table.Options{Capacity: 1, LoadFactor: 1, Seed: seed}, Group: h.group, Light: h.light, unpacked: h.unpacked}
-	c, err := newCore(d, table.Width{Key: h.keyBytes, Value: h.valueBytes}, o, false)
+	c, err := newCore(d, frame.Width{Key: h.keyBytes, Value: h.valueBytes}, o, false)
 	must(t, err)
 	k := c.kernel.mixed
 	if h.tile > 0 {
@@ -119,7 +120,7 @@ func (h historian) history(t testing.TB, seed uint64) (events []tabletest.Event,
 		dv, err := device.From(d, values)
 		must(t, err)
 		must(t, c.frame.Writing(nil, func(st *device.Stream) error {
-			_, why, err := c.insertion(c.kernel.insert).Put(st, table.Rows{Keys: dk.Addr(), Values: dv.Addr(), N: int64(len(before))})
+			_, why, err := c.insertion(c.kernel.insert).Put(st, frame.Rows{Keys: dk.Addr(), Values: dv.Addr(), N: int64(len(before))})
 			return errors.Join(why, err)
 		}))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -21,30 +22,30 @@ func _[K, V any](m *MultiMap[K, V]) table.OuterFinder[K, V] { return m }
 
 // NewMultiMap makes an empty multimap on the device; see New.
 func NewMultiMap[K, V any](d *device.Device, o Options) (*MultiMap[K, V], error) {
-	c, err := newCore(d, table.WidthsOf[K, V](), o, true)
-	return table.Made(&MultiMap[K, V]{handle{c}}, err)
+	c, err := newCore(d, frame.WidthsOf[K, V](), o, true)
+	return frame.Made(&MultiMap[K, V]{handle{c}}, err)
 }
 
 // Insert adds n pairs, equal ones too (the paper's INSERT). The table grows as it must; where it may not, *table.FullError
 // names exactly the positions that are not in.
 func (m *MultiMap[K, V]) Insert(keys []K, values []V) error {
-	return table.Insert(&m.core.frame, keys, values, m.core.insertion(m.core.kernel.insert))
+	return frame.Insert(&m.core.frame, keys, values, m.core.insertion(m.core.kernel.insert))
 }
 
 // InsertOn is Insert on the device. It waits for the stream, to know that every pair found its slab.
 func (m *MultiMap[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	return table.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.insertion(m.core.kernel.insert))
+	return frame.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.insertion(m.core.kernel.insert))
 }
 
 // Find gives the least recent value of each key (SEARCH), or the zero value, and whether there is one; values or found may
 // be nil.
 func (m *MultiMap[K, V]) Find(keys []K, values []V, found []bool) error {
-	return table.Find(&m.core.frame, keys, values, found, m.core.find)
+	return frame.Find(&m.core.frame, keys, values, found, m.core.find)
 }
 
 // FindOn is Find on the device.
 func (m *MultiMap[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
-	return table.FindOn(&m.core.frame, st, keys, values, found, m.core.find)
+	return frame.FindOn(&m.core.frame, st, keys, values, found, m.core.find)
 }
 
 // Contains tells of each key whether it has a value.
@@ -57,21 +58,21 @@ func (m *MultiMap[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], fou
 
 // Count writes how many values each key has.
 func (m *MultiMap[K, V]) Count(keys []K, counts []uint32) error {
-	return table.CountValues(&m.core.frame, keys, counts, m.core.count)
+	return frame.CountValues(&m.core.frame, keys, counts, m.core.count)
 }
 
 // CountOn is Count on the device.
 func (m *MultiMap[K, V]) CountOn(st *device.Stream, keys device.Slice[K], counts device.Slice[uint32]) error {
-	return table.CountValuesOn(&m.core.frame, st, keys, counts, m.core.count)
+	return frame.CountValuesOn(&m.core.frame, st, keys, counts, m.core.count)
 }
 
-func (c *core) count(st *device.Stream, b table.Rows) error {
-	p := findAllParams{Table: c.table(), Rows: table.FindAll{Keys: b.Keys, Counts: b.Flags, N: uint64(b.N)}}
+func (c *core) count(st *device.Stream, b frame.Rows) error {
+	p := findAllParams{Table: c.table(), Rows: frame.FindAll{Keys: b.Keys, Counts: b.Flags, N: uint64(b.N)}}
 	return c.kernel.all.Count(st, c.findGrid, &p.Rows, &p)
 }
 
-// findAll is what table.FindValues and the like run.
-func (c *core) findAll(st *device.Stream, rows table.FindAll, offsets device.Slice[uint64], values func(n int) (uint64, error)) (int, error) {
+// findAll is what frame.FindValues and the like run.
+func (c *core) findAll(st *device.Stream, rows frame.FindAll, offsets device.Slice[uint64], values func(n int) (uint64, error)) (int, error) {
 	p := findAllParams{Table: c.table(), Rows: rows}
 	return c.kernel.all.Run(&c.frame, st, c.findGrid, &p.Rows, &p, 0, offsets, values)
 }
@@ -86,58 +87,58 @@ func (c *core) lookErased(st *device.Stream) (uint64, error) {
 // FindAll gives all values of each key (SEARCHALL): those of keys[i] are values[offsets[i]:offsets[i+1]], the least recent
 // first.
 func (m *MultiMap[K, V]) FindAll(keys []K) (offsets []uint64, values []V, err error) {
-	return table.FindValues[K, V](&m.core.frame, keys, m.core.findAll)
+	return frame.FindValues[K, V](&m.core.frame, keys, m.core.findAll)
 }
 
 // FindAllOn is FindAll on the device, in slices of its own making, which the caller frees. It waits for the stream. Cost: two
 // passes over the keys' chains.
 func (m *MultiMap[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
-	return table.FindValuesOn[K, V](&m.core.frame, st, keys, m.core.findAll)
+	return frame.FindValuesOn[K, V](&m.core.frame, st, keys, m.core.findAll)
 }
 
 // FindAllOuter is FindAll, in which a key without values gets one, none, as an outer join wants; found[i] tells whether key i has values, and may be
 // nil: see table.OuterFinder. Cost: FindAll's, and three passes over the keys' counts. The first call compiles kernels.
 func (m *MultiMap[K, V]) FindAllOuter(keys []K, none V, found []bool) (offsets []uint64, values []V, err error) {
-	return table.FindOuter(&m.core.frame, keys, none, found, m.core.findAll)
+	return frame.FindOuter(&m.core.frame, keys, none, found, m.core.findAll)
 }
 
 // FindAllOuterOn is FindAllOuter on the device, in slices of its own making, which the caller frees. It waits for the stream.
 func (m *MultiMap[K, V]) FindAllOuterOn(st *device.Stream, keys device.Slice[K], none V, found device.Slice[bool]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
-	return table.FindOuterOn(&m.core.frame, st, keys, none, found, m.core.findAll)
+	return frame.FindOuterOn(&m.core.frame, st, keys, none, found, m.core.findAll)
 }
 
 // DeleteOldest removes the least recent pair of each key (DELETE): a key that is twice in the batch loses two. deleted[i]
 // tells whether position i removed one; it may be nil. The count is theirs.
 func (m *MultiMap[K, V]) DeleteOldest(keys []K, deleted []bool) (int, error) {
-	return table.Delete(&m.core.frame, keys, deleted, m.core.erase)
+	return frame.Delete(&m.core.frame, keys, deleted, m.core.erase)
 }
 
 // DeleteOldestOn is DeleteOldest on the device.
 func (m *MultiMap[K, V]) DeleteOldestOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return table.DeleteOn(&m.core.frame, st, keys, deleted, m.core.erase)
+	return frame.DeleteOn(&m.core.frame, st, keys, deleted, m.core.erase)
 }
 
 // Delete removes all pairs of each key (DELETEALL). deleted[i] tells whether position i removed any; it may be nil. The count
 // is of pairs.
 func (m *MultiMap[K, V]) Delete(keys []K, deleted []bool) (int, error) {
-	return table.DeletePairs(&m.core.frame, keys, deleted, m.core.eraseAll, m.core.lookErased)
+	return frame.DeletePairs(&m.core.frame, keys, deleted, m.core.eraseAll, m.core.lookErased)
 }
 
 // DeleteOn is Delete on the device, without the count.
 func (m *MultiMap[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return table.DeleteOn(&m.core.frame, st, keys, deleted, m.core.eraseAll)
+	return frame.DeleteOn(&m.core.frame, st, keys, deleted, m.core.eraseAll)
 }
 
-func (c *core) eraseAll(st *device.Stream, b table.Rows) error {
+func (c *core) eraseAll(st *device.Stream, b frame.Rows) error {
 	return c.search(st, c.kernel.eraseAll, b)
 }
 
 // All exports every pair, in no order.
 func (m *MultiMap[K, V]) All() ([]K, []V, error) {
-	return table.All[K, V](&m.core.frame, false, m.core.exporting)
+	return frame.All[K, V](&m.core.frame, false, m.core.exporting)
 }
 
 // Chunks gives every pair to do, in chunks: see table.Map.
 func (m *MultiMap[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
-	return table.Chunks(ctx, &m.core.frame, m.core.exporting, do)
+	return frame.Chunks(ctx, &m.core.frame, m.core.exporting, do)
 }

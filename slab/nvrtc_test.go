@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
 )
@@ -80,7 +81,7 @@ func TestUpdatesCompileForGPUs(t *testing.T) {
 		info, _ := device.InfoFor(v.arch) // an error comes again below
 		c := &core{cfg: config{keyBytes: v.key, valueBytes: v.value}, opts: Options{Group: 8}}
 		c.cfg.packed = c.cfg.canPack(info.CAS128)
-		header, err := table.CombineHeader(v.with, v.of)
+		header, err := frame.CombineHeader(v.with, v.of)
 		must(t, err)
 		compiles(t, v.arch, fmt.Sprintf("%d+%d %v %s %s", v.key, v.value, v.of, v.with, v.arch), c.updateProgram(header), c.program("add_ones", addOnes))
 	}

@@ -5,11 +5,12 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/internal/tabletest"
 	"github.com/warpmap/warpmap/table"
-	"github.com/warpmap/warpmap/table/tabletest"
 )
 
-var earlyRegions = table.Regions{MinBytes: 2 * slabBytes, RegionBytes: 3 * slabBytes, MinRows: 40, RegionRows: 1, PieceRows: 128, MemoryShare: 8, Span: table.Threads}
+var earlyRegions = frame.Regions{MinBytes: 2 * slabBytes, RegionBytes: 3 * slabBytes, MinRows: 40, RegionRows: 1, PieceRows: 128, MemoryShare: 8, Span: frame.Threads}
 
 // Batches that are brought in order, by a table that does it early: it holds the same, and tells the same positions.
 func TestOrderedInserts(t *testing.T) { onEach(t, testOrderedInserts) }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -17,59 +18,59 @@ func _[K any](s *Set[K]) table.Set[K] { return s }
 
 // NewSet makes an empty set on the device; see New.
 func NewSet[K any](d *device.Device, o Options) (*Set[K], error) {
-	c, err := newCore(d, table.WidthOfKeys[K](), o, false)
-	return table.Made(&Set[K]{handle{c}}, err)
+	c, err := newCore(d, frame.WidthOfKeys[K](), o, false)
+	return frame.Made(&Set[K]{handle{c}}, err)
 }
 
 // Insert puts the keys that are absent. added[i] tells whether position i went in (of equal new keys in one batch, exactly one
 // does); added may be nil. The count is theirs. *table.FullError as in table.Map.
 func (s *Set[K]) Insert(keys []K, added []bool) (int, error) {
-	return table.InsertKeys(&s.core.frame, keys, added, s.core.insertion(s.core.kernel.insertNew))
+	return frame.InsertKeys(&s.core.frame, keys, added, s.core.insertion(s.core.kernel.insertNew))
 }
 
 // InsertOn is Insert on the device. It waits for the stream, to know that every key found its slab.
 func (s *Set[K]) InsertOn(st *device.Stream, keys device.Slice[K], added device.Slice[bool]) error {
-	return table.InsertOn(&s.core.frame, st, keys, table.NoValues(), added, s.core.insertion(s.core.kernel.insertNew))
+	return frame.InsertOn(&s.core.frame, st, keys, frame.NoValues(), added, s.core.insertion(s.core.kernel.insertNew))
 }
 
 // Contains tells which keys are in.
 func (s *Set[K]) Contains(keys []K, found []bool) error {
-	return table.Find[K, byte](&s.core.frame, keys, nil, found, s.core.find)
+	return frame.Find[K, byte](&s.core.frame, keys, nil, found, s.core.find)
 }
 
 // ContainsOn is Contains on the device.
 func (s *Set[K]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
-	return table.FindOn(&s.core.frame, st, keys, device.Slice[byte]{}, found, s.core.find)
+	return frame.FindOn(&s.core.frame, st, keys, device.Slice[byte]{}, found, s.core.find)
 }
 
 // Delete removes keys: see table.Map.
 func (s *Set[K]) Delete(keys []K, deleted []bool) (int, error) {
-	return table.Delete(&s.core.frame, keys, deleted, s.core.erase)
+	return frame.Delete(&s.core.frame, keys, deleted, s.core.erase)
 }
 
 // DeleteOn is Delete on the device.
 func (s *Set[K]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return table.DeleteOn(&s.core.frame, st, keys, deleted, s.core.erase)
+	return frame.DeleteOn(&s.core.frame, st, keys, deleted, s.core.erase)
 }
 
 // Mixed runs operations of all kinds side by side in one kernel: see table.Mixed. An insert is an insert-new. status may be
 // nil.
 func (s *Set[K]) Mixed(ops []table.Op, keys []K, status []table.Status) error {
-	return table.MixKeys(&s.core.frame, ops, keys, status, s.core.mix, s.core.size)
+	return frame.MixKeys(&s.core.frame, ops, keys, status, s.core.mix, s.core.size)
 }
 
 // MixedOn is Mixed on the device. It waits for the stream.
 func (s *Set[K]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys device.Slice[K], status device.Slice[table.Status]) error {
-	return table.MixOn(&s.core.frame, st, ops, keys, table.NoValues(), table.NoValues(), status, s.core.mix, s.core.size)
+	return frame.MixOn(&s.core.frame, st, ops, keys, frame.NoValues(), frame.NoValues(), status, s.core.mix, s.core.size)
 }
 
 // All exports every key, in no order.
 func (s *Set[K]) All() ([]K, error) {
-	keys, _, err := table.All[K, byte](&s.core.frame, true, s.core.exporting)
+	keys, _, err := frame.All[K, byte](&s.core.frame, true, s.core.exporting)
 	return keys, err
 }
 
 // Chunks gives every key to do, in chunks: see table.Set.
 func (s *Set[K]) Chunks(ctx context.Context, do func(keys []K) error) error {
-	return table.KeyChunks(ctx, &s.core.frame, s.core.exporting, do)
+	return frame.KeyChunks(ctx, &s.core.frame, s.core.exporting, do)
 }

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -15,38 +16,38 @@ func _[K, V any](m *Map[K, V]) table.Updater[K, V] { return m }
 // Update combines values: see table.Updater. Cost of a pair whose key is there: one slab read while chains are short, and an atomic operation
 // there.
 func (m *Map[K, V]) Update(keys []K, values []V, with table.Combine) error {
-	return table.Updating(&m.core.frame, keys, values, with, m.core.updating)
+	return frame.Updating(&m.core.frame, keys, values, with, m.core.updating)
 }
 
 // UpdateOn is Update on the device. It waits for the stream, as InsertOn does.
 func (m *Map[K, V]) UpdateOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], with table.Combine) error {
-	return table.UpdatingOn(&m.core.frame, st, keys, values, with, m.core.updating)
+	return frame.UpdatingOn(&m.core.frame, st, keys, values, with, m.core.updating)
 }
 
 // FindOrInsert gives the values that are there, and puts the others: see table.Updater.
 func (m *Map[K, V]) FindOrInsert(keys []K, values, out []V, added []bool) (int, error) {
-	return table.FindOrInsert(&m.core.frame, keys, values, out, added, m.core.findingOrInserting())
+	return frame.FindOrInsert(&m.core.frame, keys, values, out, added, m.core.findingOrInserting())
 }
 
 // FindOrInsertOn is FindOrInsert on the device. It waits for the stream, as InsertOn does.
 func (m *Map[K, V]) FindOrInsertOn(st *device.Stream, keys device.Slice[K], values, out device.Slice[V], added device.Slice[bool]) error {
-	return table.FindOrInsertOn(&m.core.frame, st, keys, values, out, added, m.core.findingOrInserting())
+	return frame.FindOrInsertOn(&m.core.frame, st, keys, values, out, added, m.core.findingOrInserting())
 }
 
 // updating takes a batch in with the operation of a header combine.h. It serves one call.
-func (c *core) updating(header device.File) table.Insertion {
-	return table.ExactInsertion(c.size, func() (device.Kernel[insertParams], error) {
-		return c.updates.Of(c.frame.Device, header, c.updateProgram, table.Named[insertParams]("update"))
+func (c *core) updating(header device.File) frame.Insertion {
+	return frame.ExactInsertion(c.size, func() (device.Kernel[insertParams], error) {
+		return c.updates.Of(c.frame.Device, header, c.updateProgram, frame.Named[insertParams]("update"))
 	}, c.insertAs)
 }
 
-func (c *core) findingOrInserting() table.Insertion {
-	return table.ExactInsertion(c.size, func() (device.Kernel[insertParams], error) {
+func (c *core) findingOrInserting() frame.Insertion {
+	return frame.ExactInsertion(c.size, func() (device.Kernel[insertParams], error) {
 		err := c.choose()
 		return c.findOrInsert, err
 	}, c.insertAs)
 }
 
 func (c *core) updateProgram(header device.File) *device.Program {
-	return c.program("update", updateCU, header, table.Gathering())
+	return c.program("update", updateCU, header, frame.Gathering())
 }

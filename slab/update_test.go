@@ -7,10 +7,11 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/internal/tabletest"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
-	"github.com/warpmap/warpmap/table/tabletest"
 )
 
 func updates[V uint32 | int32 | float32 | uint64 | int64 | float64](o Options) *tabletest.Updates {
@@ -69,10 +70,10 @@ func sums(t testing.TB, seed uint64, o Options, edit func(*device.Program) *devi
 	must(t, err)
 	defer m.Close()
 	for _, with := range []table.Combine{table.Add, "value + old"} {
-		header, err := table.CombineHeader(with, reflect.TypeFor[uint32]())
+		header, err := frame.CombineHeader(with, reflect.TypeFor[uint32]())
 		must(t, err)
 		must(t, m.core.frame.Locked(func() error {
-			_, err := m.core.updates.Of(d, header, func(header device.File) *device.Program { return edit(m.core.updateProgram(header)) }, table.Named[insertParams]("update"))
+			_, err := m.core.updates.Of(d, header, func(header device.File) *device.Program { return edit(m.core.updateProgram(header)) }, frame.Named[insertParams]("update"))
 			return err
 		}))
 	}
@@ -165,7 +166,7 @@ func TestDeviceSideUpdate(t *testing.T) {
 			const n = 400
 			tabletest.DeviceSideUpdate(t, m, n, func(erases uint64) error {
 				return m.Use(nil, 2*n, func(tb Table) error {
-					return k.Launch(nil, device.Grid{Blocks: 2, Threads: 64}, &insertParams{Table: tb, Rows: table.Placing{N: n}, When: erases})
+					return k.Launch(nil, device.Grid{Blocks: 2, Threads: 64}, &insertParams{Table: tb, Rows: frame.Placing{N: n}, When: erases})
 				})
 			}, func() uint64 { return m.core.counters.Seen.Failed })
 		})
@@ -175,11 +176,11 @@ func TestDeviceSideUpdate(t *testing.T) {
 // A key that one piece of a batch is refused for is refused in those behind, though a slab may have become free: else its value would be there
 // without what was refused.
 func TestRefusedKeysStayOut(t *testing.T) {
-	add, err := table.CombineHeader(table.Add, reflect.TypeFor[uint32]())
+	add, err := frame.CombineHeader(table.Add, reflect.TypeFor[uint32]())
 	must(t, err)
-	for _, insertion := range []func(m *Map[uint32, uint32]) table.Insertion{
-		func(m *Map[uint32, uint32]) table.Insertion { return m.core.updating(add) },
-		func(m *Map[uint32, uint32]) table.Insertion { return m.core.findingOrInserting() },
+	for _, insertion := range []func(m *Map[uint32, uint32]) frame.Insertion{
+		func(m *Map[uint32, uint32]) frame.Insertion { return m.core.updating(add) },
+		func(m *Map[uint32, uint32]) frame.Insertion { return m.core.findingOrInserting() },
 	} {
 		m, err := New[uint32, uint32](openCPU(t), Options{Options: table.Options{Hash: kernel.HashConstant, MaxBytes: 8 << 10}})
 		must(t, err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -15,7 +16,7 @@ func _[K, V any](m *Map[K, V]) table.Chooser[K, V] { return m }
 
 // choosing are the kernels of batches with a condition, and of FindOrInsert: compiled when one is first needed.
 type choosing struct {
-	needed            table.Needed
+	needed            frame.Needed
 	put, findOrInsert device.Kernel[insertParams]
 	seek              device.Kernel[findParams]
 }
@@ -24,22 +25,22 @@ type choosing struct {
 // batch; each lane writes a value alone. A table in host memory is reached across the bus. The first call of InsertIf, FindIf or ContainsIf compiles
 // kernels.
 func (m *Map[K, V]) InsertIf(keys []K, values []V, when []bool) error {
-	return table.InsertIf(&m.core.frame, keys, values, when, m.core.insertionIf())
+	return frame.InsertIf(&m.core.frame, keys, values, when, m.core.insertionIf())
 }
 
 // InsertIfOn is InsertIf on the device.
 func (m *Map[K, V]) InsertIfOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], when device.Slice[bool]) error {
-	return table.InsertIfOn(&m.core.frame, st, keys, values, when, device.Slice[bool]{}, m.core.insertionIf())
+	return frame.InsertIfOn(&m.core.frame, st, keys, values, when, device.Slice[bool]{}, m.core.insertionIf())
 }
 
 // FindIf is Find of the keys with when[i]: see table.Chooser.
 func (m *Map[K, V]) FindIf(keys []K, when []bool, values []V, found []bool) error {
-	return table.FindIf(&m.core.frame, keys, when, values, found, m.core.findIf)
+	return frame.FindIf(&m.core.frame, keys, when, values, found, m.core.findIf)
 }
 
 // FindIfOn is FindIf on the device.
 func (m *Map[K, V]) FindIfOn(st *device.Stream, keys device.Slice[K], when device.Slice[bool], values device.Slice[V], found device.Slice[bool]) error {
-	return table.FindIfOn(&m.core.frame, st, keys, when, values, found, m.core.findIf)
+	return frame.FindIfOn(&m.core.frame, st, keys, when, values, found, m.core.findIf)
 }
 
 // ContainsIf is FindIf without values.
@@ -52,19 +53,19 @@ func (m *Map[K, V]) ContainsIfOn(st *device.Stream, keys device.Slice[K], when, 
 	return m.FindIfOn(st, keys, when, device.Slice[V]{}, found)
 }
 
-func (c *core) insertionIf() table.Insertion {
+func (c *core) insertionIf() frame.Insertion {
 	x := c.insertion(nil)
-	x.Put = func(st *device.Stream, b table.Rows) ([]int, error, error) { return c.insertEach(st, c.put, b, nil) }
+	x.Put = func(st *device.Stream, b frame.Rows) ([]int, error, error) { return c.insertEach(st, c.put, b, nil) }
 	return x.Loading(c.choose)
 }
 
 // findIf queues a look-up of the rows that have When.
-func (c *core) findIf(st *device.Stream, b table.Rows) error {
+func (c *core) findIf(st *device.Stream, b frame.Rows) error {
 	if err := c.choose(); err != nil {
 		return err
 	}
-	return b.InPieces(mostRows, c.cfg.keyBytes, c.cfg.valueBytes, func(x table.Rows) error {
-		return c.seek.Launch(st, device.GridFor(x.N, table.Threads),
+	return b.InPieces(mostRows, c.cfg.keyBytes, c.cfg.valueBytes, func(x frame.Rows) error {
+		return c.seek.Launch(st, device.GridFor(x.N, frame.Threads),
 			&findParams{Table: c.table(), Keys: x.Keys, Values: x.Values, Found: x.Flags, N: uint64(x.N), When: x.When})
 	})
 }

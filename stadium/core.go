@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -54,7 +55,7 @@ var (
 
 // core is the table under Map: it owns the memory, and works in addresses and bytes.
 type core struct {
-	frame  table.Frame
+	frame  frame.Frame
 	cfg    config
 	opts   Options
 	kernel struct {
@@ -63,14 +64,14 @@ type core struct {
 		find, erase            device.Kernel[findParams]
 		rehash, export, probes device.Kernel[slotsParams]
 		refuseAbsent           device.Kernel[insertParams]
-		partition              table.Partitioner
-		within                 table.Within
+		partition              frame.Partitioner
+		within                 frame.Within
 	}
 	staged  staged
-	regions table.Regions
+	regions frame.Regions
 	far     far
 	room    room
-	updates table.Operations[device.Kernel[insertParams]]
+	updates frame.Operations[device.Kernel[insertParams]]
 	choosing
 
 	memory // guarded by the frame's lock
@@ -88,7 +89,7 @@ type memory struct {
 	panes     []pane
 	paneShift int
 	addresses device.Slice[uint64] // of the panes
-	counters  table.Counters[Counters]
+	counters  frame.Counters[Counters]
 	// most: there are no more pairs than this. foreign: but a kernel of the user's may have inserted since the last look.
 	most    int64
 	foreign bool
@@ -135,7 +136,7 @@ func (c *core) begin() error {
 		return err
 	}
 	c.frame.MaxBytes = c.opts.MaxBytes
-	c.regions = table.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
+	c.regions = frame.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
 	c.staged = stagedFor(c.frame.Device.Info())
 	if c.room, err = c.roomFor(); err != nil {
 		return err
@@ -157,8 +158,8 @@ func (c *core) compile() error {
 	k := &c.kernel
 	if c.cfg.ordered() {
 		var wrong error
-		k.partition, err = table.NewPartitioner[partitionParams](c.frame.Device, m)
-		k.within, wrong = table.NewWithin[partitionParams](m)
+		k.partition, err = frame.NewPartitioner[partitionParams](c.frame.Device, m)
+		k.within, wrong = frame.NewWithin[partitionParams](m)
 		if err = errors.Join(err, wrong); err != nil {
 			return err
 		}
@@ -201,10 +202,10 @@ func accessBytes(buckets int64) int64 { return (buckets + 31) / 32 * 4 }
 
 // ticketsBytes is the memory of tickets and filters, and boardBytes that of access bits, too.
 func (c *core) ticketsBytes(s shape) int64 {
-	return table.Align(s.buckets() * int64(c.cfg.ticketBytes()))
+	return frame.Align(s.buckets() * int64(c.cfg.ticketBytes()))
 }
 func (c *core) boardBytes(s shape) int64 {
-	return c.ticketsBytes(s) + table.Align(accessBytes(s.buckets()))
+	return c.ticketsBytes(s) + frame.Align(accessBytes(s.buckets()))
 }
 
 func (c *core) slotsBytes(s shape) int64 { return c.slotsOf(s) * int64(c.cfg.slotBytes()) }
@@ -277,7 +278,7 @@ func (c *core) makeBoard(st *device.Stream, m *memory) (err error) {
 	if err = c.frame.Budget(c.bytes(m.shape)); err != nil {
 		return err
 	}
-	if m.board, err = table.Make[byte](&c.frame, c.boardBytes(m.shape)); err == nil {
+	if m.board, err = frame.Make[byte](&c.frame, c.boardBytes(m.shape)); err == nil {
 		err = m.counters.Make(&c.frame, st)
 	}
 	return err
@@ -289,7 +290,7 @@ func (c *core) makeNear(s shape) (near device.Slice[byte], err error) {
 	if left := c.deviceLeft(); bytes > left && (c.room.device >= 0 || c.room.host != 0) {
 		return near, &device.OutOfMemoryError{Device: "device memory for stadium (see Options.DeviceBytes)", Asked: bytes, Free: left}
 	}
-	if near, err = table.Make[byte](&c.frame, bytes); err == nil {
+	if near, err = frame.Make[byte](&c.frame, bytes); err == nil {
 		c.room.inDevice += bytes
 	}
 	return near, err
@@ -322,18 +323,18 @@ func (k *insertKernels) bind(m *device.Module, which string) error {
 }
 
 // insertion takes batches in with the kernels.
-func (c *core) insertion(k *insertKernels) table.Insertion {
-	return table.Insertion{Size: c.size, Find: c.find, Put: func(st *device.Stream, b table.Rows) ([]int, error, error) { return c.insert(st, k, b, nil) }}
+func (c *core) insertion(k *insertKernels) frame.Insertion {
+	return frame.Insertion{Size: c.size, Find: c.find, Put: func(st *device.Stream, b frame.Rows) ([]int, error, error) { return c.insert(st, k, b, nil) }}
 }
 
 // insert takes a batch in.
-func (c *core) insert(st *device.Stream, k *insertKernels, b table.Rows, exact *table.Exactly) (refused []int, why, err error) {
+func (c *core) insert(st *device.Stream, k *insertKernels, b frame.Rows, exact *frame.Exactly) (refused []int, why, err error) {
 	if !c.foreign && c.most+b.N <= c.limit() {
 		c.most += b.N
 		return nil, nil, c.launchInsert(st, k, insertParams{Limit: math.MaxUint64}, b)
 	}
-	return c.take(st, b.N, 1, exact, func(p table.Part) error {
-		q := insertParams{Rows: table.Placing{Refused: p.Refused, Attempt: p.Attempt}, Limit: c.searched(int64(p.N), p.Attempt)}
+	return c.take(st, b.N, 1, exact, func(p frame.Part) error {
+		q := insertParams{Rows: frame.Placing{Refused: p.Refused, Attempt: p.Attempt}, Limit: c.searched(int64(p.N), p.Attempt)}
 		if p.Attempt == lastAttempt {
 			q.Exact = 1
 		}
@@ -350,9 +351,9 @@ func (c *core) searched(n int64, attempt uint64) uint64 {
 }
 
 // launchInsert queues an insert of rows. Large batches go region by region.
-func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams, b table.Rows) error {
-	for ; b.N > mostRows && p.Rows.Refused == 0; b = b.Part(table.Part{First: mostRows, N: uint64(b.N - mostRows)}, c.cfg.keyBytes, c.cfg.valueBytes) {
-		if err := c.launchInsert(st, k, p, b.Part(table.Part{N: mostRows}, c.cfg.keyBytes, c.cfg.valueBytes)); err != nil {
+func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams, b frame.Rows) error {
+	for ; b.N > mostRows && p.Rows.Refused == 0; b = b.Part(frame.Part{First: mostRows, N: uint64(b.N - mostRows)}, c.cfg.keyBytes, c.cfg.valueBytes) {
+		if err := c.launchInsert(st, k, p, b.Part(frame.Part{N: mostRows}, c.cfg.keyBytes, c.cfg.valueBytes)); err != nil {
 			return err
 		}
 	}
@@ -372,11 +373,11 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 		if p.Rows.Refused != 0 {
 			p.Rows.Refused += uint64(taken / 8)
 		}
-		b = b.Part(table.Part{First: uint64(taken), N: uint64(b.N - taken)}, c.cfg.keyBytes, c.cfg.valueBytes)
+		b = b.Part(frame.Part{First: uint64(taken), N: uint64(b.N - taken)}, c.cfg.keyBytes, c.cfg.valueBytes)
 	}
 	c.stale()
 	p.Table = c.table()
-	launch := func(g device.Grid, rows table.Placing) error {
+	launch := func(g device.Grid, rows frame.Placing) error {
 		q := p
 		q.Rows = rows
 		if rows.Values == 0 {
@@ -388,16 +389,16 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 		return k.insert.Launch(st, g, &q)
 	}
 	if c.cfg.together() {
-		return launch(device.GridFor(b.N, table.Threads), p.Rows.Of(table.Ordered{Rows: b}))
+		return launch(device.GridFor(b.N, frame.Threads), p.Rows.Of(frame.Ordered{Rows: b}))
 	}
 	if !c.cfg.ordered() {
-		return launch(c.grid(b.N), p.Rows.Of(table.Ordered{Rows: b}))
+		return launch(c.grid(b.N), p.Rows.Of(frame.Ordered{Rows: b}))
 	}
 	rows := b
 	if c.cfg.carried() == 0 {
 		rows.Values = 0
 	}
-	return c.kernel.partition.Place(&c.frame, st, table.Placement{
+	return c.kernel.partition.Place(&c.frame, st, frame.Placement{
 		Regions: &c.regions, Bytes: c.bytes(c.shape), KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.carried(), Positions: p.Rows.Refused != 0 || rows.Values == 0,
 		Params: c.partitionParams(p.Table, 0),
 		Launch: launch, Grid: c.grid,
@@ -406,14 +407,14 @@ func (c *core) launchInsert(st *device.Stream, k *insertKernels, p insertParams,
 
 // take runs a batch of n operations that may want room. One in `share` is expected to add a pair. Those that find no room come back with the
 // reason: all slots are taken then, so where exact is over, a key that was refused finds no room. It waits for the stream.
-func (c *core) take(st *device.Stream, n, share int64, exact *table.Exactly, launch func(table.Part) error) (refused []int, why, err error) {
+func (c *core) take(st *device.Stream, n, share int64, exact *frame.Exactly, launch func(frame.Part) error) (refused []int, why, err error) {
 	if _, err := c.look(st); err != nil {
 		return nil, nil, err
 	}
 	last := false
-	return table.Inserter{
+	return frame.Inserter{
 		Try: firstBatch, Share: share,
-		Launch: func(p table.Part) (err error) {
+		Launch: func(p frame.Part) (err error) {
 			if last = p.Attempt == lastAttempt; p.Attempt > 0 {
 				err = c.reset(st)
 			}
@@ -456,7 +457,7 @@ func (c *core) grow(st *device.Stream, pairs int64) (why, err error) {
 	s := c.shapeForPairs(max(pairs, 2*c.limit()))
 	if limit := c.opts.MaxBytes; limit > 0 && c.bytes(s) > limit {
 		if s = c.largest(); c.slotsOf(s) <= c.capacity() {
-			return table.AtMaxBytes(limit), nil
+			return frame.AtMaxBytes(limit), nil
 		}
 	}
 	why = c.rebuild(st, s)
@@ -524,27 +525,27 @@ func (h *handle) Grow(n int) error {
 }
 
 // find queues a look-up.
-func (c *core) find(st *device.Stream, b table.Rows) error {
+func (c *core) find(st *device.Stream, b frame.Rows) error {
 	return c.search(st, c.kernel.find, &c.far.find, b)
 }
 
 // erase queues a deletion.
-func (c *core) erase(st *device.Stream, b table.Rows) error {
+func (c *core) erase(st *device.Stream, b frame.Rows) error {
 	return c.search(st, c.kernel.erase, &c.far.erase, b)
 }
 
 // search queues look-ups. Large ones in a table that is partly in host memory it waits for, unless they go into a graph.
-func (c *core) search(st *device.Stream, k device.Kernel[findParams], far *farSearch, b table.Rows) error {
+func (c *core) search(st *device.Stream, k device.Kernel[findParams], far *farSearch, b frame.Rows) error {
 	captured, err := st.Capturing()
 	if err != nil {
 		return err
 	}
-	return b.InPieces(mostRows, c.cfg.keyBytes, c.cfg.valueBytes, func(x table.Rows) error {
+	return b.InPieces(mostRows, c.cfg.keyBytes, c.cfg.valueBytes, func(x frame.Rows) error {
 		p := findParams{Table: c.table(), Keys: x.Keys, Values: x.Values, Found: x.Flags, N: uint64(x.N)}
 		if !captured && c.far.orders(c, x.N) {
 			return c.searchFar(st, k, far, p)
 		}
-		return k.Launch(st, device.GridFor(x.N, table.Threads), &p)
+		return k.Launch(st, device.GridFor(x.N, frame.Threads), &p)
 	})
 }
 
@@ -553,8 +554,8 @@ func (c *core) search(st *device.Stream, k device.Kernel[findParams], far *farSe
 const mixedInserts = 4
 
 // mix runs a mixed batch; results and status may be 0. Where there is room for all its operations, it does not wait.
-func (c *core) mix(st *device.Stream, b table.MixedRows) (refused []int, why, err error) {
-	launch := func(part table.Part, limit uint64) error {
+func (c *core) mix(st *device.Stream, b frame.MixedRows) (refused []int, why, err error) {
+	launch := func(part frame.Part, limit uint64) error {
 		b := b.Part(part, c.cfg.keyBytes, c.cfg.valueBytes)
 		c.stale()
 		return c.kernel.mixed.Launch(st, c.grid(b.N), &mixedParams{Table: c.table(), Ops: b.Ops, Keys: b.Keys, Values: b.Values, Results: b.Results,
@@ -562,9 +563,9 @@ func (c *core) mix(st *device.Stream, b table.MixedRows) (refused []int, why, er
 	}
 	if !c.foreign && c.most+b.N <= c.limit() && b.N <= mostRows {
 		c.most += b.N
-		return nil, nil, launch(table.Part{N: uint64(b.N)}, math.MaxUint64)
+		return nil, nil, launch(frame.Part{N: uint64(b.N)}, math.MaxUint64)
 	}
-	return c.take(st, b.N, mixedInserts, nil, func(part table.Part) error { return launch(part, c.searched(int64(part.N), part.Attempt)) })
+	return c.take(st, b.N, mixedInserts, nil, func(part frame.Part) error { return launch(part, c.searched(int64(part.N), part.Attempt)) })
 }
 
 // Family is the family's name.
@@ -583,12 +584,12 @@ func (h *handle) Clear() error {
 }
 
 // exporting is how the pairs are given out.
-func (c *core) exporting(st *device.Stream) (table.Exporter, error) {
+func (c *core) exporting(st *device.Stream) (frame.Exporter, error) {
 	live, err := c.look(st)
-	return table.Exporter{Slots: c.capacity(), Live: live, Export: func(st *device.Stream, r table.Range) (int64, error) {
+	return frame.Exporter{Slots: c.capacity(), Live: live, Export: func(st *device.Stream, r frame.Range) (int64, error) {
 		p := slotsParams{Table: c.table(), First: uint64(r.First), Slots: uint64(r.Slots), Keys: r.Keys, Values: r.Values, Limit: uint64(r.Limit)}
 		queued := errors.Join(c.reset(st), c.kernel.export.Launch(st, c.grid(r.Slots), &p))
-		return table.Exported(queued, func() (uint64, error) { _, err := c.look(st); return c.counters.Seen.Exported, err })
+		return frame.Exported(queued, func() (uint64, error) { _, err := c.look(st); return c.counters.Seen.Exported, err })
 	}}, err
 }
 

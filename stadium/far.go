@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/internal/frame"
 )
 
 //go:embed panes.cu
@@ -150,7 +150,7 @@ func (x *far) makeWindows(c *core, n int, bytes int64) (ok bool, err error) {
 			return false, err
 		}
 		w.mem = device.Slice[byte]{}
-		// Not by table.Make: without windows panes are served where they lie, for which nobody need give memory back.
+		// Not by frame.Make: without windows panes are served where they lie, for which nobody need give memory back.
 		w.mem, err = device.MakePooled[byte](c.frame.Device, int(bytes))
 		if device.IsOutOfMemory(err) {
 			w.mem = device.Slice[byte]{}
@@ -276,7 +276,7 @@ func (l *listing) of(pane int) (rows uint64, n int64) {
 
 // listBytes is the scratch memory of a listing of n rows.
 func (c *core) listBytes(n int64) int64 {
-	return table.Align(8+8*int64(len(c.panes))) + table.Align(8*n) + table.Align(4*n)
+	return frame.Align(8+8*int64(len(c.panes))) + frame.Align(8*n) + frame.Align(4*n)
 }
 
 // list makes a listing in scratch memory. It waits for the stream.
@@ -284,10 +284,10 @@ func (c *core) list(st *device.Stream, mem device.Slice[byte], k device.Kernel[l
 	n, panes := int64(p.Find.N), len(c.panes)
 	counts := device.View[uint64](mem, 0, 1+panes)
 	p.Listed, p.Counts, p.Panes = counts.Addr(), counts.Addr()+8, uint64(panes)
-	p.List = mem.Addr() + uint64(table.Align(counts.Bytes()))
-	p.Rows = p.List + uint64(table.Align(8*n))
+	p.List = mem.Addr() + uint64(frame.Align(counts.Bytes()))
+	p.Rows = p.List + uint64(frame.Align(8*n))
 	some := c.frame.Grid(n, listBlocks)
-	err = errors.Join(counts.Fill(st, 0), k.Launch(st, device.GridFor(n, table.Threads), &p), c.far.count.Launch(st, some, &p))
+	err = errors.Join(counts.Fill(st, 0), k.Launch(st, device.GridFor(n, frame.Threads), &p), c.far.count.Launch(st, some, &p))
 	if err != nil {
 		return l, err
 	}
@@ -341,10 +341,10 @@ func (l *listing) inPlace(first, last int, do func(rows uint64, n int64) error) 
 
 // listed calls do for pieces of a batch that there is scratch memory to list, with so many bytes more for each 8 rows; taken is how many rows.
 func (c *core) listed(n, more int64, do func(mem device.Slice[byte], first, n int64) error) (taken int64, err error) {
-	var mem table.Lease
+	var mem frame.Lease
 	piece := min(n, mostRows)
 	for {
-		mem, err = c.frame.Scratch(c.listBytes(piece) + table.Align((piece+31)/32*4*more))
+		mem, err = c.frame.Scratch(c.listBytes(piece) + frame.Align((piece+31)/32*4*more))
 		if !device.IsOutOfMemory(err) {
 			break
 		}
@@ -363,7 +363,7 @@ func (c *core) listed(n, more int64, do func(mem device.Slice[byte], first, n in
 func (c *core) searchFar(st *device.Stream, k device.Kernel[findParams], x *farSearch, p findParams) error {
 	c.frame.ReadingAlone(st)
 	part := func(first, n int64) findParams {
-		b := table.Rows{Keys: p.Keys, Values: p.Values, Flags: p.Found}.Part(table.Part{First: uint64(first), N: uint64(n)}, c.cfg.keyBytes, c.cfg.valueBytes)
+		b := frame.Rows{Keys: p.Keys, Values: p.Values, Flags: p.Found}.Part(frame.Part{First: uint64(first), N: uint64(n)}, c.cfg.keyBytes, c.cfg.valueBytes)
 		return findParams{Table: p.Table, Keys: b.Keys, Values: b.Values, Found: b.Flags, N: uint64(n)}
 	}
 	taken, err := c.listed(int64(p.N), 0, func(mem device.Slice[byte], first, n int64) error {
@@ -375,7 +375,7 @@ func (c *core) searchFar(st *device.Stream, k device.Kernel[findParams], x *farS
 		serve := func(t Table, rows uint64, n int64) error {
 			r := rowsParams{Find: q, Rows: rows, N: uint64(n)}
 			r.Find.Table = t
-			return x.rows.Launch(st, device.GridFor(n, table.Threads), &r)
+			return x.rows.Launch(st, device.GridFor(n, frame.Threads), &r)
 		}
 		windows := c.split(func(i int) int64 { _, n := l.of(i); return n })
 		return c.visits(st, windows, false, func(first, last int) error {
@@ -387,14 +387,14 @@ func (c *core) searchFar(st *device.Stream, k device.Kernel[findParams], x *farS
 	})
 	if err == nil && taken < int64(p.N) {
 		q := part(taken, int64(p.N)-taken)
-		err = k.Launch(st, device.GridFor(int64(q.N), table.Threads), &q)
+		err = k.Launch(st, device.GridFor(int64(q.N), frame.Threads), &q)
 	}
 	return errors.Join(err, st.SyncOf(c.frame.Device))
 }
 
 // insertFar puts the rows of a large batch in, from `first` on, pane by pane; taken is as many as are in then, or refused. What finds no room in its
 // key's region goes in behind all others.
-func (c *core) insertFar(st *device.Stream, k *insertKernels, p insertParams, b table.Rows, first int64) (taken int64, err error) {
+func (c *core) insertFar(st *device.Stream, k *insertKernels, p insertParams, b frame.Rows, first int64) (taken int64, err error) {
 	if !c.far.orders(c, b.N-first) || p.Rows.Attempt != 0 {
 		return first, nil
 	}
@@ -403,13 +403,13 @@ func (c *core) insertFar(st *device.Stream, k *insertKernels, p insertParams, b 
 		rowsOf = c.far.insert.adding
 	}
 	taken, err = c.listed(b.N-first, 1, func(mem device.Slice[byte], begin, n int64) error {
-		x := b.Part(table.Part{First: uint64(first + begin), N: uint64(n)}, c.cfg.keyBytes, c.cfg.valueBytes)
+		x := b.Part(frame.Part{First: uint64(first + begin), N: uint64(n)}, c.cfg.keyBytes, c.cfg.valueBytes)
 		l, err := c.list(st, mem, c.far.home, listParams{Find: findParams{Table: c.table(), Keys: x.Keys, N: uint64(n)}})
 		if err != nil {
 			return err
 		}
 		q := p
-		q.Rows = p.Rows.Of(table.Ordered{Rows: x})
+		q.Rows = p.Rows.Of(frame.Ordered{Rows: x})
 		if p.Rows.Refused != 0 {
 			q.Rows.Refused += uint64((first + begin) / 8)
 		} else {
@@ -423,7 +423,7 @@ func (c *core) insertFar(st *device.Stream, k *insertKernels, p insertParams, b 
 			r := rowsParams{Insert: q, Rows: rows, N: uint64(n)}
 			t.Within = 1
 			r.Insert.Table = t
-			return rowsOf.Launch(st, device.GridFor(n, table.Threads), &r)
+			return rowsOf.Launch(st, device.GridFor(n, frame.Threads), &r)
 		}
 		windows := c.split(func(i int) int64 { _, n := l.of(i); return n })
 		for i := range c.panes {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
 )
@@ -149,7 +150,7 @@ const probesUntold = 4
 // insertParams are the parameters of insert and insert_new, and of the kernels of update.cu and choose.cu.
 type insertParams struct {
 	Table Table
-	Rows  table.Placing
+	Rows  frame.Placing
 	Limit uint64 // buckets that an insert may read
 	// ByPosition, where not 0: keys are in another order than values, which stand where Rows.Positions says.
 	ByPosition uint64
@@ -161,11 +162,11 @@ type insertParams struct {
 // partitionParams are the parameters of the kernels that bring pairs in the order of the table's regions.
 type partitionParams struct {
 	Table Table
-	Rows  table.Partition
+	Rows  frame.Partition
 	Each  uint64 // regions of a part
 }
 
-// When batches are brought in order: see table.Regions. These are warpcore's, which have not been varied here.
+// When batches are brought in order: see frame.Regions. These are warpcore's, which have not been varied here.
 const (
 	regionsFrom = 1.28 // L2 caches
 	regionRows  = 1 << 18
@@ -194,7 +195,7 @@ func (c config) together() bool { return c.valueBytes > 16 }
 type stagedParams struct {
 	Table  Table
 	First  uint64        // region of the first block
-	Rows   table.Placing // in the order of regions
+	Rows   frame.Placing // in the order of regions
 	Starts uint64        // where the rows of each region begin: u64, one more than there are regions
 	Left   uint64        // bitmap of the rows that a block leaves
 }
@@ -216,7 +217,7 @@ type findParams struct {
 	When   uint64 // of find_if: bytes
 }
 
-// mixedParams are the parameters of mixed: see table.MixedRows. Where Clock is not 0, each operation notes there when it began and ended.
+// mixedParams are the parameters of mixed: see frame.MixedRows. Where Clock is not 0, each operation notes there when it began and ended.
 type mixedParams struct {
 	Table   Table
 	Ops     uint64
@@ -286,13 +287,13 @@ type forEachParams struct {
 	Table Table
 	Keys  uint64
 	N     uint64
-	Args  [table.MaxArgs]uint64 // the bits of the arguments, by name
+	Args  [frame.MaxArgs]uint64 // the bits of the arguments, by name
 }
 
 // histogramBins counts probe lengths of 1, 2, … and, in the last, all that are longer.
 const histogramBins = len(table.Stats{}.Probes)
 
-// lastAttempt is the attempt at which operations are refused for good: see table.Part.
+// lastAttempt is the attempt at which operations are refused for good: see frame.Part.
 const lastAttempt = 2
 
 func layouts() []any {
@@ -300,7 +301,7 @@ func layouts() []any {
 }
 
 func (c config) defines() []device.Define {
-	return append(append(table.PartitionDefines(), table.StatusDefines()...), []device.Define{
+	return append(append(frame.PartitionDefines(), frame.StatusDefines()...), []device.Define{
 		{Name: "STADIUM_ORDERED", Value: c.ordered()},
 		{Name: "STADIUM_VALUE_CARRIED", Value: max(widthStep, c.carried())},
 		{Name: "STADIUM_BEYOND_BITS", Value: beyondBits},

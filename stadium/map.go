@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -24,8 +25,8 @@ const family table.Family = "stadium"
 // Errors: K or V of another width or with pointers or padding; options out of range; *device.OutOfMemoryError; what
 // device.Compile returns. Cost: compiling the kernels once on a machine, some seconds; then the board's filling.
 func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
-	key, wrong := table.WidthBetween[K]("key", leastKey, mostKey, widthStep)
-	value, wrongValue := table.WidthBetween[V]("value", 0, mostValue, widthStep)
+	key, wrong := frame.WidthBetween[K]("key", leastKey, mostKey, widthStep)
+	value, wrongValue := frame.WidthBetween[V]("value", 0, mostValue, widthStep)
 	if wrong == nil {
 		wrong = wrongValue
 	}
@@ -34,39 +35,39 @@ func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
 	}
 	c := &core{opts: o, cfg: config{keyBytes: key, valueBytes: value}}
 	c.frame.Why = o.Why
-	return table.Made(&Map[K, V]{handle{c}}, c.frame.Open(family, d, c.begin, c.free))
+	return frame.Made(&Map[K, V]{handle{c}}, c.frame.Open(family, d, c.begin, c.free))
 }
 
 // Insert puts or replaces: see table.Map. The paper's insert (§III-B, Figure 6) takes the first available ticket, and never looks for its
 // key; this one does. Cost of a pair: a bucket's tickets read, a ticket and a slot written.
 func (m *Map[K, V]) Insert(keys []K, values []V) error {
-	return table.Insert(&m.core.frame, keys, values, m.core.insertion(&m.core.kernel.replacing))
+	return frame.Insert(&m.core.frame, keys, values, m.core.insertion(&m.core.kernel.replacing))
 }
 
 // InsertOn is Insert on the device: see table.Map.
 func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	return table.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.insertion(&m.core.kernel.replacing))
+	return frame.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.insertion(&m.core.kernel.replacing))
 }
 
 // InsertNew puts the pairs whose keys are absent: see table.Map.
 func (m *Map[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
-	return table.InsertNew(&m.core.frame, keys, values, added, m.core.insertion(&m.core.kernel.adding))
+	return frame.InsertNew(&m.core.frame, keys, values, added, m.core.insertion(&m.core.kernel.adding))
 }
 
 // InsertNewOn is InsertNew on the device: see table.Map.
 func (m *Map[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], added device.Slice[bool]) error {
-	return table.InsertOn(&m.core.frame, st, keys, values, added, m.core.insertion(&m.core.kernel.adding))
+	return frame.InsertOn(&m.core.frame, st, keys, values, added, m.core.insertion(&m.core.kernel.adding))
 }
 
 // Find looks keys up (§III-B, Figure 9): see table.Map. Cost of a key: a bucket's tickets, and a slot if one of them has the key's info bits;
 // at a load factor of 0.8, a key that is there takes 1.05 buckets on average, at 0.95 1.2.
 func (m *Map[K, V]) Find(keys []K, values []V, found []bool) error {
-	return table.Find(&m.core.frame, keys, values, found, m.core.find)
+	return frame.Find(&m.core.frame, keys, values, found, m.core.find)
 }
 
 // FindOn is Find on the device: see table.Map.
 func (m *Map[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
-	return table.FindOn(&m.core.frame, st, keys, values, found, m.core.find)
+	return frame.FindOn(&m.core.frame, st, keys, values, found, m.core.find)
 }
 
 // Contains is Find without values: see table.Map.
@@ -79,32 +80,32 @@ func (m *Map[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found de
 
 // Delete removes keys: see table.Map. Their tickets are available at once.
 func (m *Map[K, V]) Delete(keys []K, deleted []bool) (int, error) {
-	return table.Delete(&m.core.frame, keys, deleted, m.core.erase)
+	return frame.Delete(&m.core.frame, keys, deleted, m.core.erase)
 }
 
 // DeleteOn is Delete on the device: see table.Map.
 func (m *Map[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return table.DeleteOn(&m.core.frame, st, keys, deleted, m.core.erase)
+	return frame.DeleteOn(&m.core.frame, st, keys, deleted, m.core.erase)
 }
 
 // All exports every pair, in no order.
 func (m *Map[K, V]) All() ([]K, []V, error) {
-	return table.All[K, V](&m.core.frame, false, m.core.exporting)
+	return frame.All[K, V](&m.core.frame, false, m.core.exporting)
 }
 
 // Chunks gives every pair to do, in chunks: see table.Map.
 func (m *Map[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
-	return table.Chunks(ctx, &m.core.frame, m.core.exporting, do)
+	return frame.Chunks(ctx, &m.core.frame, m.core.exporting, do)
 }
 
 // Mixed runs operations of all kinds side by side in one kernel: see table.Mixed. Each holds the access bits of its key's buckets (§III-B,
 // where each slot has one). Cost: two atomic operations on a small array more than the operations alone.
 func (m *Map[K, V]) Mixed(ops []table.Op, keys []K, values, results []V, status []table.Status) error {
-	return table.Mix(&m.core.frame, ops, keys, values, results, status, m.core.mix, m.core.size)
+	return frame.Mix(&m.core.frame, ops, keys, values, results, status, m.core.mix, m.core.size)
 }
 
 // MixedOn is Mixed on the device. It waits for the stream, unless there is room for as many pairs more as the batch has operations. An operation that
 // is none of table.Op does nothing.
 func (m *Map[K, V]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys device.Slice[K], values, results device.Slice[V], status device.Slice[table.Status]) error {
-	return table.MixOn(&m.core.frame, st, ops, keys, values, table.Optional(results), status, m.core.mix, m.core.size)
+	return frame.MixOn(&m.core.frame, st, ops, keys, values, frame.Optional(results), status, m.core.mix, m.core.size)
 }

@@ -5,9 +5,10 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/internal/tabletest"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
-	"github.com/warpmap/warpmap/table/tabletest"
 )
 
 func must(t *testing.T, err error) {
@@ -119,8 +120,8 @@ func TestNoValues(t *testing.T) {
 	}
 }
 
-func earlyRegions(c *core) table.Regions {
-	return table.Regions{MinBytes: 1, RegionBytes: max(1, c.bytes(c.shape)/5), MinRows: 1, RegionRows: 1, PieceRows: 700, MemoryShare: 8, Span: 2 * table.Threads}
+func earlyRegions(c *core) frame.Regions {
+	return frame.Regions{MinBytes: 1, RegionBytes: max(1, c.bytes(c.shape)/5), MinRows: 1, RegionRows: 1, PieceRows: 700, MemoryShare: 8, Span: 2 * frame.Threads}
 }
 
 // orderedSuite brings all batches in the order of regions, in pieces.

@@ -10,9 +10,10 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/internal/tabletest"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
-	"github.com/warpmap/warpmap/table/tabletest"
 )
 
 // spread is a number as bytes, four by four, so that what is torn shows.
@@ -87,7 +88,7 @@ func (s story) tell(seed uint64) (err error) {
 		return err
 	}
 	err = c.frame.Writing(nil, func(st *device.Stream) error {
-		_, why, err := c.insertion(&c.kernel.replacing).Put(st, table.Rows{Keys: addr(there), Values: addr(first), N: int64(len(before))})
+		_, why, err := c.insertion(&c.kernel.replacing).Put(st, frame.Rows{Keys: addr(there), Values: addr(first), N: int64(len(before))})
 		return errors.Join(why, err)
 	})
 	k := c.kernel.mixed

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
 )
@@ -31,7 +32,7 @@ func TestCompileForGPUs(t *testing.T) {
 		programs = append(programs, c.chooseProgram())
 		of := map[int][]reflect.Type{4: {reflect.TypeFor[float32]()}, 8: {reflect.TypeFor[float64](), reflect.TypeFor[int64]()}}[cfg.valueBytes]
 		for i, v := range of {
-			header, err := table.CombineHeader([]table.Combine{table.Add, "old * value"}[i], v)
+			header, err := frame.CombineHeader([]table.Combine{table.Add, "old * value"}[i], v)
 			must(t, err)
 			programs = append(programs, c.updateProgram(header))
 			if i == 0 && cfg.keyBytes <= 8 {

@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/internal/frame"
 )
 
 // A table that is not to lie in one piece of device memory lies in panes, some in device memory and the others in pinned host memory. A pane has
@@ -228,7 +228,7 @@ func (c *core) makePanes(st *device.Stream, m *memory) (err error) {
 func (c *core) tellPanes(st *device.Stream, m *memory) (err error) {
 	if m.addresses.Len() < len(m.panes) {
 		if err = c.frame.Free(m.addresses); err == nil {
-			m.addresses, err = table.Make[uint64](&c.frame, int64(len(m.panes)))
+			m.addresses, err = frame.Make[uint64](&c.frame, int64(len(m.panes)))
 		}
 		if err != nil {
 			return err

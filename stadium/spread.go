@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/internal/frame"
 )
 
 // A table in panes grows pane by pane. Buckets lie by the highest bits of hashes, in the larger table as in the smaller: so the last panes of the
@@ -101,11 +101,11 @@ func (c *core) spread(st *device.Stream, m memory) (err error) {
 	}
 	limit := min(int64(old.counters.Seen.Strays), old.live()) + int64(c.cfg.slots())<<max(old.shape.shift, m.shape.shift)
 	for i, bytes := range []int{c.cfg.keyBytes, c.cfg.valueBytes} {
-		if spill[i], err = table.Make[byte](&c.frame, max(1, limit*int64(bytes))); err != nil {
+		if spill[i], err = frame.Make[byte](&c.frame, max(1, limit*int64(bytes))); err != nil {
 			return err
 		}
 	}
-	if m.addresses, err = table.Make[uint64](&c.frame, int64(len(dst))); err != nil {
+	if m.addresses, err = frame.Make[uint64](&c.frame, int64(len(dst))); err != nil {
 		return err
 	}
 	windowed, err := c.far.makeWindows(c, 2, max(c.paneBytes(m.shape, m.paneShift, 0), c.paneBytes(old.shape, oldShift, 0)))
@@ -177,7 +177,7 @@ func (c *core) spread(st *device.Stream, m memory) (err error) {
 		_, err = c.look(st)
 	}
 	if spilled := c.counters.Seen.Exported; err == nil && spilled > 0 {
-		q := insertParams{Table: c.table(), Limit: 1 << 62, Rows: table.Placing{Keys: spill[0].Addr(), Values: spill[1].Addr(), N: min(spilled, uint64(limit))}}
+		q := insertParams{Table: c.table(), Limit: 1 << 62, Rows: frame.Placing{Keys: spill[0].Addr(), Values: spill[1].Addr(), N: min(spilled, uint64(limit))}}
 		if err = errors.Join(c.reset(st), c.kernel.replacing.insert.Launch(st, c.grid(int64(q.Rows.N)), &q)); err == nil {
 			_, err = c.look(st)
 		}

@@ -7,7 +7,7 @@ import (
 	"math/bits"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/internal/frame"
 )
 
 //go:embed staged.cu
@@ -17,7 +17,7 @@ var stagedCU string
 type staged struct {
 	minRows, rowShare int64 // of a batch: so many rows, and one for so many slots
 	minRegions        int   // a block has one
-	late              table.Late
+	late              frame.Late
 	replacing, adding device.Kernel[stagedParams]
 }
 
@@ -33,8 +33,8 @@ func stagedFor(info device.Info) staged {
 
 // partitionParams gives the parameters of a partition into stretches of so many regions, or where that is 0 of as many as there must be;
 // in the second pass into regions.
-func (c *core) partitionParams(t Table, each int64) func(rows table.Partition) any {
-	return func(rows table.Partition) any {
+func (c *core) partitionParams(t Table, each int64) func(rows frame.Partition) any {
+	return func(rows frame.Partition) any {
 		p := &partitionParams{Table: t, Rows: rows, Each: uint64(each)}
 		if rows.Within > 0 {
 			p.Each = 1
@@ -47,9 +47,9 @@ func (c *core) partitionParams(t Table, each int64) func(rows table.Partition) a
 
 // stage puts the front of a batch into the table region by region, and tells how many rows: none where that would be slower, a multiple of 32,
 // or all.
-func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b table.Rows) (taken int64, err error) {
+func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b frame.Rows) (taken int64, err error) {
 	s := &c.staged
-	if !c.cfg.staged() || b.N < s.minRows || b.Flags != 0 || p.Rows.Attempt != 0 || c.shape.regions < int64(s.minRegions) || c.shape.regions > table.MaxParts*table.MaxParts/2 {
+	if !c.cfg.staged() || b.N < s.minRows || b.Flags != 0 || p.Rows.Attempt != 0 || c.shape.regions < int64(s.minRegions) || c.shape.regions > frame.MaxParts*frame.MaxParts/2 {
 		return 0, nil
 	}
 	board := c.cfg.ticketBytes() << c.shape.shift // of a region
@@ -63,9 +63,9 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b tabl
 	if min(b.N, c.regions.PieceRows) < least {
 		return 0, nil
 	}
-	grid := device.Grid{Blocks: c.shape.regions, Threads: stagedThreads, Shared: board + int(table.Align(accessBytes(1<<c.shape.shift)))}
+	grid := device.Grid{Blocks: c.shape.regions, Threads: stagedThreads, Shared: board + int(frame.Align(accessBytes(1<<c.shape.shift)))}
 	if !c.frame.Device.Info().CUDA() {
-		grid.Threads = table.Threads
+		grid.Threads = frame.Threads
 	}
 	if grid.Shared+stagedFixed > int(c.frame.Device.Info().Shared) || !c.loadStaged() {
 		return 0, nil
@@ -77,7 +77,7 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b tabl
 		regions.PieceRows, regions.MemoryShare = mostRows, 2
 	}
 	regions.RegionRows = max(1, least/(large*within))
-	lease, err := c.frame.Scratch(table.Align((min(b.N, regions.PieceRows) + 31) / 32 * 4))
+	lease, err := c.frame.Scratch(frame.Align((min(b.N, regions.PieceRows) + 31) / 32 * 4))
 	if device.IsOutOfMemory(err) {
 		return 0, nil
 	} else if err != nil {
@@ -91,9 +91,9 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b tabl
 	if k == &c.kernel.adding {
 		insert = s.adding
 	}
-	taken, err = c.kernel.partition.InFineOrder(&c.frame, st, c.kernel.within, table.Placement{
+	taken, err = c.kernel.partition.InFineOrder(&c.frame, st, c.kernel.within, frame.Placement{
 		Regions: &regions, KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Params: c.partitionParams(q.Table, within),
-	}, b, large, within, func(o table.Ordered, starts device.Slice[uint64]) error {
+	}, b, large, within, func(o frame.Ordered, starts device.Slice[uint64]) error {
 		q.Rows, q.Starts = p.Rows.Of(o), starts.Addr()
 		rest.Rows = q.Rows
 		rest.Rows.Refused, rest.Rows.Attempt = q.Left, 1
@@ -110,9 +110,9 @@ func (c *core) stage(st *device.Stream, k *insertKernels, p insertParams, b tabl
 	if taken == 0 || err != nil || p.Rows.Refused == 0 {
 		return taken, err
 	}
-	p.Table, p.Rows = q.Table, p.Rows.Of(table.Ordered{Rows: b})
+	p.Table, p.Rows = q.Table, p.Rows.Of(frame.Ordered{Rows: b})
 	p.Rows.N = uint64(taken)
-	return taken, c.kernel.refuseAbsent.Launch(st, device.GridFor(taken, table.Threads), &p)
+	return taken, c.kernel.refuseAbsent.Launch(st, device.GridFor(taken, frame.Threads), &p)
 }
 
 func (c *core) stagedProgram() *device.Program {

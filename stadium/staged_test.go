@@ -5,9 +5,10 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/internal/tabletest"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
-	"github.com/warpmap/warpmap/table/tabletest"
 )
 
 // stagedSuite takes all first attempts through shared memory, in pieces.
@@ -18,7 +19,7 @@ func stagedSuite[K, V any](ticket int, made *[]*core) *tabletest.Suite {
 			return nil, err
 		}
 		m.core.staged.minRows, m.core.staged.minRegions, m.core.staged.rowShare = 1, 1, 1<<40
-		m.core.regions = table.Regions{MinRows: 1 << 40, PieceRows: 640, MemoryShare: 8, Span: table.Threads}
+		m.core.regions = frame.Regions{MinRows: 1 << 40, PieceRows: 640, MemoryShare: 8, Span: frame.Threads}
 		*made = append(*made, m.core)
 		return m, nil
 	})
@@ -40,7 +41,7 @@ func TestStagedInserts(t *testing.T) {
 			t.Run(name+"/"+what, func(t *testing.T) {
 				made = nil
 				s.Run(t, tabletest.Widths, open(t, name), open(t, "cpu"))
-				if !slices.ContainsFunc(made, func(c *core) bool { return c.staged.late != table.Late{} }) {
+				if !slices.ContainsFunc(made, func(c *core) bool { return c.staged.late != frame.Late{} }) {
 					t.Error("nothing was staged: this tests nothing")
 				}
 			})
@@ -72,7 +73,7 @@ func TestStagedRegionIsFull(t *testing.T) {
 					t.Fatalf("key %d: %v %d", k, found[i], values[i])
 				}
 			}
-			if m.core.staged.late == (table.Late{}) {
+			if m.core.staged.late == (frame.Late{}) {
 				t.Error("nothing was staged: this tests nothing")
 			}
 		})

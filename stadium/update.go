@@ -4,6 +4,7 @@ import (
 	_ "embed"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -15,43 +16,43 @@ func _[K, V any](m *Map[K, V]) table.Updater[K, V] { return m }
 // Update combines values: see table.Updater. Cost of a pair as Insert's, a slot read more; rows of one key that are not near in the batch go in one
 // behind the other. A table in host memory is reached across the bus.
 func (m *Map[K, V]) Update(keys []K, values []V, with table.Combine) error {
-	return table.Updating(&m.core.frame, keys, values, with, m.core.updating)
+	return frame.Updating(&m.core.frame, keys, values, with, m.core.updating)
 }
 
 // UpdateOn is Update on the device: it waits for the stream only when the table may have to grow or to refuse.
 func (m *Map[K, V]) UpdateOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], with table.Combine) error {
-	return table.UpdatingOn(&m.core.frame, st, keys, values, with, m.core.updating)
+	return frame.UpdatingOn(&m.core.frame, st, keys, values, with, m.core.updating)
 }
 
 // FindOrInsert gives the values that are there, and puts the others: see table.Updater. Cost as Update's.
 func (m *Map[K, V]) FindOrInsert(keys []K, values, out []V, added []bool) (int, error) {
-	return table.FindOrInsert(&m.core.frame, keys, values, out, added, m.core.findingOrInserting())
+	return frame.FindOrInsert(&m.core.frame, keys, values, out, added, m.core.findingOrInserting())
 }
 
 // FindOrInsertOn is FindOrInsert on the device.
 func (m *Map[K, V]) FindOrInsertOn(st *device.Stream, keys device.Slice[K], values, out device.Slice[V], added device.Slice[bool]) error {
-	return table.FindOrInsertOn(&m.core.frame, st, keys, values, out, added, m.core.findingOrInserting())
+	return frame.FindOrInsertOn(&m.core.frame, st, keys, values, out, added, m.core.findingOrInserting())
 }
 
 // updating takes a batch in with the operation of a header combine.h. It serves one call.
-func (c *core) updating(header device.File) table.Insertion {
-	return table.ExactInsertion(c.size, func() (device.Kernel[insertParams], error) {
-		return c.updates.Of(c.frame.Device, header, c.updateProgram, table.Named[insertParams]("update"))
+func (c *core) updating(header device.File) frame.Insertion {
+	return frame.ExactInsertion(c.size, func() (device.Kernel[insertParams], error) {
+		return c.updates.Of(c.frame.Device, header, c.updateProgram, frame.Named[insertParams]("update"))
 	}, c.insertEach)
 }
 
-func (c *core) findingOrInserting() table.Insertion {
-	return table.ExactInsertion(c.size, func() (device.Kernel[insertParams], error) {
+func (c *core) findingOrInserting() frame.Insertion {
+	return frame.ExactInsertion(c.size, func() (device.Kernel[insertParams], error) {
 		err := c.choose()
 		return c.findOrInsert, err
 	}, c.insertEach)
 }
 
 // insertEach takes rows in one by one, wherever the table lies.
-func (c *core) insertEach(st *device.Stream, k device.Kernel[insertParams], b table.Rows, exact *table.Exactly) (refused []int, why, err error) {
+func (c *core) insertEach(st *device.Stream, k device.Kernel[insertParams], b frame.Rows, exact *frame.Exactly) (refused []int, why, err error) {
 	return c.insert(st, &insertKernels{insert: k}, b, exact)
 }
 
 func (c *core) updateProgram(header device.File) *device.Program {
-	return c.program("stadium-update", updateCU, header, table.Gathering())
+	return c.program("stadium-update", updateCU, header, frame.Gathering())
 }

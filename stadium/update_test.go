@@ -7,10 +7,11 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/internal/tabletest"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
-	"github.com/warpmap/warpmap/table/tabletest"
 )
 
 func updates[V uint32 | int32 | float32 | uint64 | int64 | float64](o Options) *tabletest.Updates {
@@ -70,10 +71,10 @@ func added[K comparable](t *testing.T, d *device.Device, seed uint64, o Options,
 	must(t, err)
 	defer m.Close()
 	for _, with := range []table.Combine{table.Add, "value + old"} {
-		header, err := table.CombineHeader(with, reflect.TypeFor[uint64]())
+		header, err := frame.CombineHeader(with, reflect.TypeFor[uint64]())
 		must(t, err)
 		must(t, m.core.frame.Locked(func() error {
-			_, err := m.core.updates.Of(d, header, func(header device.File) *device.Program { return edit(m.core.updateProgram(header)) }, table.Named[insertParams]("update"))
+			_, err := m.core.updates.Of(d, header, func(header device.File) *device.Program { return edit(m.core.updateProgram(header)) }, frame.Named[insertParams]("update"))
 			return err
 		}))
 	}
@@ -180,11 +181,11 @@ func TestDeviceSideUpdate(t *testing.T) {
 // A key that one piece of a batch is refused for is refused in those behind, though the table might grow: else its value would be there without what
 // was refused.
 func TestRefusedKeysStayOut(t *testing.T) {
-	add, err := table.CombineHeader(table.Add, reflect.TypeFor[uint32]())
+	add, err := frame.CombineHeader(table.Add, reflect.TypeFor[uint32]())
 	must(t, err)
-	for _, insertion := range []func(m *Map[uint32, uint32]) table.Insertion{
-		func(m *Map[uint32, uint32]) table.Insertion { return m.core.updating(add) },
-		func(m *Map[uint32, uint32]) table.Insertion { return m.core.findingOrInserting() },
+	for _, insertion := range []func(m *Map[uint32, uint32]) frame.Insertion{
+		func(m *Map[uint32, uint32]) frame.Insertion { return m.core.updating(add) },
+		func(m *Map[uint32, uint32]) frame.Insertion { return m.core.findingOrInserting() },
 	} {
 		m, err := New[uint32, uint32](open(t, "cpu"), Options{Options: table.Options{MaxBytes: 8 << 10}})
 		must(t, err)

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
-	"strings"
 
 	"github.com/warpmap/warpmap/device"
 )
@@ -160,36 +158,4 @@ type Stats struct {
 	Probes     [16]int `json:"probes"`
 	MeanProbes float64 `json:"mean_probes"` // of a look-up that hits
 	MaxProbes  int     `json:"max_probes"`  // bound on any look-up
-}
-
-// FullError says that a batch did not wholly fit: exactly the pairs at Positions, ascending, are not in the table. All
-// others are, and no older pair was harmed.
-type FullError struct {
-	Positions []int // in the batch
-	Capacity  int   // slots of the table
-	Len       int   // pairs in it
-	Why       error // what kept the table from growing
-}
-
-func (e *FullError) Error() string {
-	list := make([]string, 0, 4)
-	for _, p := range e.Positions[:min(3, len(e.Positions))] {
-		list = append(list, fmt.Sprint(p))
-	}
-	if len(e.Positions) > 3 {
-		list = append(list, "…")
-	}
-	return fmt.Sprintf("table is full: %d pairs of the batch are not in (positions %s), %d of %d slots hold a pair; it cannot grow: %v",
-		len(e.Positions), strings.Join(list, ", "), e.Len, e.Capacity, e.Why)
-}
-
-func (e *FullError) Unwrap() error { return e.Why }
-
-// Full makes a FullError from positions in any order; nil if there are none.
-func Full(positions []int, capacity, n int, why error) error {
-	if len(positions) == 0 {
-		return nil
-	}
-	slices.Sort(positions)
-	return &FullError{Positions: positions, Capacity: capacity, Len: n, Why: why}
 }

@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -67,18 +68,18 @@ type lists struct {
 		groups              device.Kernel[listGroupParams]
 		refuse, release     device.Kernel[listInsertParams]
 		find, erase, absent device.Kernel[listFindParams]
-		all                 table.Finder
+		all                 frame.Finder
 		fillLong            device.Kernel[listAllParams]
 		pack, packLong      device.Kernel[listSlotsParams]
 		export, probes      device.Kernel[listSlotsParams]
 		exportPairs         device.Kernel[listSlotsParams]
-		partition           table.Partitioner
-		group               table.Grouper
+		partition           frame.Partitioner
+		group               frame.Grouper
 	}
 
 	// Guarded by the frame's lock:
 	pool     device.Slice[byte]
-	counters table.Counters[ListCounters]
+	counters frame.Counters[ListCounters]
 	least    device.Slice[byte] // scratch memory for leastRows
 	cleaned  bool               // the keys were laid anew for tombstones, since the last part
 	foreign  bool               // a kernel of the user's may have run since the last reset
@@ -93,21 +94,21 @@ type listHandle struct{ lists *lists }
 //
 // Errors: K or V of another width or with pointers or padding; options out of range; *device.OutOfMemoryError; what device.Compile returns.
 func NewBucketList[K, V any](d *device.Device, o ListOptions) (*BucketList[K, V], error) {
-	l, err := newLists(d, table.WidthsOf[K, V](), o)
-	return table.Made(&BucketList[K, V]{listHandle{l}}, err)
+	l, err := newLists(d, frame.WidthsOf[K, V](), o)
+	return frame.Made(&BucketList[K, V]{listHandle{l}}, err)
 }
 
-func newLists(d *device.Device, w table.Width, o ListOptions) (*lists, error) {
+func newLists(d *device.Device, w frame.Width, o ListOptions) (*lists, error) {
 	if w.Err != nil {
 		return nil, w.Err
 	}
 	l := &lists{opts: o, cfg: listConfig{w.Value}}
 	l.keys.cfg = keyConfig(w.Key, 0)
 	l.frame().Why = o.Why
-	return table.Made(l, l.frame().Open(family, d, l.begin, l.free))
+	return frame.Made(l, l.frame().Open(family, d, l.begin, l.free))
 }
 
-func (l *lists) frame() *table.Frame { return &l.keys.frame }
+func (l *lists) frame() *frame.Frame { return &l.keys.frame }
 
 // complete checks the options and fills in the defaults.
 func (l *lists) complete(info device.Info) error {
@@ -147,7 +148,7 @@ func (l *lists) begin() error {
 		return err
 	}
 	l.frame().MaxBytes = l.opts.MaxBytes
-	l.keys.regions = table.RegionsFor(info, regionsFrom, regionRows)
+	l.keys.regions = frame.RegionsFor(info, regionsFrom, regionRows)
 	l.keys.regions.Span /= 2 // as with inserts by lanes alone: see core.begin
 	if err := l.compile(); err != nil {
 		return err
@@ -184,7 +185,7 @@ func (l *lists) begin() error {
 		return err
 	}
 	var err error
-	if l.least, err = table.Make[byte](l.frame(), leastRows*rowBytes); err == nil {
+	if l.least, err = frame.Make[byte](l.frame(), leastRows*rowBytes); err == nil {
 		if err = l.counters.Make(l.frame(), st); err == nil {
 			l.pool, err = l.makePool(places)
 		}
@@ -217,10 +218,10 @@ func (l *lists) compile() error {
 	}
 	k := &l.kernel
 	var wrong error
-	k.partition, err = table.NewPartitioner[partitionParams](d, m)
-	k.all, wrong = table.NewFinder[listAllParams](m, true)
+	k.partition, err = frame.NewPartitioner[partitionParams](d, m)
+	k.all, wrong = frame.NewFinder[listAllParams](m, true)
 	err = errors.Join(err, wrong)
-	k.group, wrong = table.NewGrouper[partitionParams](m)
+	k.group, wrong = frame.NewGrouper[partitionParams](m)
 	return errors.Join(err, wrong,
 		device.Bind(m, "find_slots", &k.slots), device.Bind(m, "find_slots_of_runs", &k.slotsOfRuns), device.Bind(m, "take_places", &k.take), device.Bind(m, "link_buckets", &k.link), device.Bind(m, "write_values", &k.write),
 		device.Bind(m, "insert_groups", &k.groups), device.Bind(m, "refuse_rows", &k.refuse), device.Bind(m, "release_lists", &k.release),
@@ -254,7 +255,7 @@ func (l *lists) bound() int64 {
 func (l *lists) makePool(places int64) (pool device.Slice[byte], err error) {
 	bytes := places * int64(l.cfg.valueBytes)
 	if err = l.frame().Budget(int64(l.keys.mem.Len()) + bytes); err == nil {
-		pool, err = table.Make[byte](l.frame(), bytes)
+		pool, err = frame.Make[byte](l.frame(), bytes)
 	}
 	return pool, err
 }
@@ -300,9 +301,9 @@ func (l *lists) reset(st *device.Stream) (err error) {
 }
 
 // insertion takes batches in.
-func (l *lists) insertion(exact bool) table.Insertion {
-	return table.Insertion{
-		Put:  func(st *device.Stream, b table.Rows) ([]int, error, error) { return l.insert(st, exact, b) },
+func (l *lists) insertion(exact bool) frame.Insertion {
+	return frame.Insertion{
+		Put:  func(st *device.Stream, b frame.Rows) ([]int, error, error) { return l.insert(st, exact, b) },
 		Size: func() (int64, int64) { return l.capacity(), l.counters.Seen.live() },
 	}
 }
@@ -311,7 +312,7 @@ func (l *lists) insertion(exact bool) table.Insertion {
 var errOverfull = fmt.Errorf("warpcore: a key has %d values, as many as can be", int64(listMost))
 
 // insert inserts pairs, growing as it must. The positions that do not fit come back with the reason.
-func (l *lists) insert(st *device.Stream, exact bool, b table.Rows) (refused []int, why, err error) {
+func (l *lists) insert(st *device.Stream, exact bool, b frame.Rows) (refused []int, why, err error) {
 	if _, err := l.look(st); err != nil {
 		return nil, nil, err
 	}
@@ -325,13 +326,13 @@ func (l *lists) insert(st *device.Stream, exact bool, b table.Rows) (refused []i
 	if exact {
 		mode = bucketsExact
 	}
-	return table.Inserter{
+	return frame.Inserter{
 		Try: firstBatch,
-		Launch: func(p table.Part) error {
+		Launch: func(p frame.Part) error {
 			if err := l.reset(st); err != nil {
 				return err
 			}
-			q := listInsertParams{Lists: l.table(), Rows: table.Placing{Refused: p.Refused, Attempt: p.Attempt}, Limit: ^uint64(0), Mode: mode}
+			q := listInsertParams{Lists: l.table(), Rows: frame.Placing{Refused: p.Refused, Attempt: p.Attempt}, Limit: ^uint64(0), Mode: mode}
 			if !certain && !far && l.keys.filled+int64(p.N) > l.keys.fillable() {
 				q.Limit = tightProbes
 			}
@@ -370,7 +371,7 @@ func (l *lists) insert(st *device.Stream, exact bool, b table.Rows) (refused []i
 
 // launchInsert queues an insert of rows, as many at once as there is scratch memory for. That is seen to before they are brought in order, for
 // where memory is short, it is taken from what batches in order lie in. guess may be of all rows, of which these are a part.
-func (l *lists) launchInsert(st *device.Stream, p listInsertParams, b table.Rows, guess estimate) error {
+func (l *lists) launchInsert(st *device.Stream, p listInsertParams, b frame.Rows, guess estimate) error {
 	ordered, few := p.Rows.Attempt == 0 && l.keys.regions.Count(b.N, int64(l.keys.mem.Len()+l.pool.Len())) > 0, int64(0)
 	if ordered {
 		var err error
@@ -383,7 +384,7 @@ func (l *lists) launchInsert(st *device.Stream, p listInsertParams, b table.Rows
 	}
 	piece, scratch := min(b.N, listRows), l.least
 	for ; piece > leastRows; piece = piece / 2 &^ 31 {
-		lease, err := l.frame().Scratch(table.Align(8*piece) + 4*piece)
+		lease, err := l.frame().Scratch(frame.Align(8*piece) + 4*piece)
 		if err == nil {
 			defer lease.Done()
 			scratch = lease.Mem
@@ -395,11 +396,11 @@ func (l *lists) launchInsert(st *device.Stream, p listInsertParams, b table.Rows
 	if piece <= leastRows {
 		piece, scratch = leastRows, l.least
 	}
-	place := func(positions bool, slots device.Kernel[listInsertParams]) table.Placement {
-		return table.Placement{
+	place := func(positions bool, slots device.Kernel[listInsertParams]) frame.Placement {
+		return frame.Placement{
 			Regions: &l.keys.regions, Bytes: int64(l.keys.mem.Len()), KeyBytes: l.keys.cfg.keyBytes, ValueBytes: l.cfg.valueBytes, Positions: positions,
-			Params: func(rows table.Partition) any { return &partitionParams{l.keys.t, rows} },
-			Launch: func(_ device.Grid, rows table.Placing) error {
+			Params: func(rows frame.Partition) any { return &partitionParams{l.keys.t, rows} },
+			Launch: func(_ device.Grid, rows frame.Placing) error {
 				return l.launchPieces(st, slots, p, rows, piece, scratch)
 			}, Grid: l.keys.grid,
 		}
@@ -428,7 +429,7 @@ const manyRows = 16
 // estimate is what table.Distinct tells of so many rows; n is 0 where it was not asked.
 type estimate struct{ n, distinct, crowd int64 }
 
-func (l *lists) estimate(st *device.Stream, b table.Rows) (e estimate, err error) {
+func (l *lists) estimate(st *device.Stream, b frame.Rows) (e estimate, err error) {
 	e.n = b.N
 	e.distinct, e.crowd, err = l.frame().Distinct(st, b.Keys, l.keys.cfg.keyBytes, b.N)
 	return e, err
@@ -452,12 +453,12 @@ func (l *lists) rowsOfPart(e estimate) int64 {
 
 // insertGroups queues an insert of rows in the order of small parts, all rows of a key at once. What it leaves, rows of parts that are too large, goes
 // in row by row; and where keys found no room, all rows are asked once more which those are. Both end at once where there are none.
-func (l *lists) insertGroups(st *device.Stream, x table.Placement, p listInsertParams, b table.Rows, partRows, piece int64, scratch device.Slice[byte]) (done bool, err error) {
+func (l *lists) insertGroups(st *device.Stream, x frame.Placement, p listInsertParams, b frame.Rows, partRows, piece int64, scratch device.Slice[byte]) (done bool, err error) {
 	k := &l.kernel
-	return k.partition.InSmallParts(l.frame(), st, k.group.Within, x, b, 0, partRows, func(r table.Partition) error {
-		rows := b.Part(table.Part{First: r.First, N: r.N}, l.keys.cfg.keyBytes, l.cfg.valueBytes)
+	return k.partition.InSmallParts(l.frame(), st, k.group.Within, x, b, 0, partRows, func(r frame.Partition) error {
+		rows := b.Part(frame.Part{First: r.First, N: r.N}, l.keys.cfg.keyBytes, l.cfg.valueBytes)
 		q := p
-		q.Rows, q.First, q.Starts, q.Parts = p.Rows.Of(table.Ordered{Rows: rows}), r.First, r.Starts, r.Parts
+		q.Rows, q.First, q.Starts, q.Parts = p.Rows.Of(frame.Ordered{Rows: rows}), r.First, r.Starts, r.Parts
 		if err := errors.Join(k.groups.Launch(st, l.frame().Grid(rows.N, 8), &listGroupParams{Lists: p.Lists, Rows: r, Limit: p.Limit, Mode: p.Mode}),
 			k.refuse.Launch(st, l.keys.grid(rows.N), &q), k.release.Launch(st, l.keys.grid(rows.N), &q)); err != nil {
 			return err
@@ -467,12 +468,12 @@ func (l *lists) insertGroups(st *device.Stream, x table.Placement, p listInsertP
 }
 
 // launchPieces queues the kernels of an insert, for piece rows at a time.
-func (l *lists) launchPieces(st *device.Stream, find device.Kernel[listInsertParams], p listInsertParams, rows table.Placing, piece int64, scratch device.Slice[byte]) error {
+func (l *lists) launchPieces(st *device.Stream, find device.Kernel[listInsertParams], p listInsertParams, rows frame.Placing, piece int64, scratch device.Slice[byte]) error {
 	p.Where = scratch.Addr()
 	p.Ordinals = p.Where + uint64(8*piece)
 	p.Span = uint64(l.keys.regions.Span)
 	if !l.frame().Device.Info().CUDA() {
-		p.Span = table.Threads
+		p.Span = frame.Threads
 	}
 	for first := int64(0); first < int64(rows.N); first += piece {
 		q, n := p, min(piece, int64(rows.N)-first)
@@ -487,11 +488,11 @@ func (l *lists) launchPieces(st *device.Stream, find device.Kernel[listInsertPar
 		}
 		slots := l.keys.grid(n)
 		if rows.Span != 0 {
-			slots = table.Spanned(n, int64(rows.Span))
+			slots = frame.Spanned(n, int64(rows.Span))
 		}
-		ordered := table.Spanned(n, int64(p.Span))
+		ordered := frame.Spanned(n, int64(p.Span))
 		if err := errors.Join(find.Launch(st, slots, &q), l.kernel.take.Launch(st, ordered, &q),
-			l.kernel.link.Launch(st, table.Spanned(n, linkRows*table.Threads), &q), l.kernel.write.Launch(st, ordered, &q)); err != nil {
+			l.kernel.link.Launch(st, frame.Spanned(n, linkRows*frame.Threads), &q), l.kernel.write.Launch(st, ordered, &q)); err != nil {
 			return err
 		}
 	}
@@ -500,7 +501,7 @@ func (l *lists) launchPieces(st *device.Stream, find device.Kernel[listInsertPar
 
 // ahead makes room for a large batch, by how many distinct keys it has and how many of its rows have keys that are not there. sure: there is
 // a slot for each of them. guess is of the batch, if it was asked for. It does nothing where MaxBytes may not allow that: then the batch goes in by parts.
-func (l *lists) ahead(st *device.Stream, exact bool, b table.Rows) (sure bool, guess estimate, err error) {
+func (l *lists) ahead(st *device.Stream, exact bool, b frame.Rows) (sure bool, guess estimate, err error) {
 	keys := l.keys.filled
 	sure = keys+b.N <= l.keys.limit()
 	if b.N <= firstBatch && !exact {
@@ -639,7 +640,7 @@ func (l *lists) growKeys(st *device.Stream, keys int64, side, whole bool) (why, 
 			gains = true
 		}
 		if whole && most < windows || !gains {
-			return table.AtMaxBytes(limit), nil
+			return frame.AtMaxBytes(limit), nil
 		}
 		windows = most
 	}
@@ -685,7 +686,7 @@ func (l *lists) growPool(st *device.Stream, more int64) (why, err error) {
 		}
 	}
 	if want = min(want, bound); want < need && want <= room+room/boundShare {
-		return table.AtMaxBytes(l.opts.MaxBytes), nil
+		return frame.AtMaxBytes(l.opts.MaxBytes), nil
 	}
 	for {
 		if err = l.movePool(st, want); !device.IsOutOfMemory(err) {
@@ -757,7 +758,7 @@ func (l *lists) pack(st *device.Stream, places int64) (done bool, err error) {
 // packInto is pack where the lists surely fit. The kernel leaves out those that do not, and then this is an error.
 func (l *lists) packInto(st *device.Stream, places int64) (err error) {
 	entries := l.counters.Seen.live()/packLong + 1
-	head := table.Align(8) // the number of entries stands before them
+	head := frame.Align(8) // the number of entries stands before them
 	long, err := l.frame().Scratch(head + entries*int64(unsafe.Sizeof(longEntry{})))
 	if err != nil {
 		return err
@@ -906,12 +907,12 @@ func (h *listHandle) Close() error { return h.lists.frame().Close() }
 // Insert adds n pairs, equal ones too. The table grows as it must; where it may not, *table.FullError names exactly the positions that are
 // not in. Cost of a pair: its key's window read, and its value written.
 func (m *BucketList[K, V]) Insert(keys []K, values []V) error {
-	return table.Insert(m.lists.frame(), keys, values, m.lists.insertion(false))
+	return frame.Insert(m.lists.frame(), keys, values, m.lists.insertion(false))
 }
 
 // InsertOn is Insert on the device. It waits for the stream, to know that every pair found its place.
 func (m *BucketList[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	return table.InsertOn(m.lists.frame(), st, keys, values, device.Slice[bool]{}, m.lists.insertion(false))
+	return frame.InsertOn(m.lists.frame(), st, keys, values, device.Slice[bool]{}, m.lists.insertion(false))
 }
 
 // Build is Insert into an empty table, which then holds each key's values in one bucket of just their number. The batch must fit the device's
@@ -921,22 +922,22 @@ func (m *BucketList[K, V]) Build(keys []K, values []V) error {
 		return err
 	}
 	d := m.lists.frame().Device
-	k, err := table.From(d, keys)
+	k, err := frame.From(d, keys)
 	if err != nil {
 		return err
 	}
-	v, err := table.From(d, values)
+	v, err := frame.From(d, values)
 	if err != nil {
 		return errors.Join(err, k.Free())
 	}
-	return table.OneLine(errors.Join(m.BuildOn(nil, k, v), k.Free(), v.Free()))
+	return frame.OneLine(errors.Join(m.BuildOn(nil, k, v), k.Free(), v.Free()))
 }
 
 // BuildOn is Build on the device. It waits for the stream.
 func (m *BucketList[K, V]) BuildOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
 	x := m.lists.insertion(true)
 	put := x.Put
-	x.Put = func(st *device.Stream, b table.Rows) (refused []int, why, err error) {
+	x.Put = func(st *device.Stream, b frame.Rows) (refused []int, why, err error) {
 		if live, err := m.lists.look(st); err != nil {
 			return nil, nil, err
 		} else if live > 0 {
@@ -956,25 +957,25 @@ func (m *BucketList[K, V]) BuildOn(st *device.Stream, keys device.Slice[K], valu
 		}
 		return refused, why, err
 	}
-	return table.InsertOn(m.lists.frame(), st, keys, values, device.Slice[bool]{}, x)
+	return frame.InsertOn(m.lists.frame(), st, keys, values, device.Slice[bool]{}, x)
 }
 
-func (l *lists) search(st *device.Stream, k device.Kernel[listFindParams], b table.Rows) error {
+func (l *lists) search(st *device.Stream, k device.Kernel[listFindParams], b frame.Rows) error {
 	p := listFindParams{Lists: l.table(), Keys: b.Keys, Found: b.Flags, N: uint64(b.N)}
 	return k.Launch(st, l.keys.grid(b.N), &p)
 }
 
-func (l *lists) find(st *device.Stream, b table.Rows) error { return l.search(st, l.kernel.find, b) }
+func (l *lists) find(st *device.Stream, b frame.Rows) error { return l.search(st, l.kernel.find, b) }
 
-func (l *lists) erase(st *device.Stream, b table.Rows) error { return l.search(st, l.kernel.erase, b) }
+func (l *lists) erase(st *device.Stream, b frame.Rows) error { return l.search(st, l.kernel.erase, b) }
 
-func (l *lists) count(st *device.Stream, b table.Rows) error {
-	p := listAllParams{Lists: l.table(), Rows: table.FindAll{Keys: b.Keys, Counts: b.Flags, N: uint64(b.N)}}
+func (l *lists) count(st *device.Stream, b frame.Rows) error {
+	p := listAllParams{Lists: l.table(), Rows: frame.FindAll{Keys: b.Keys, Counts: b.Flags, N: uint64(b.N)}}
 	return l.kernel.all.Count(st, l.keys.grid, &p.Rows, &p)
 }
 
-// findAll is what table.FindValues and the like run.
-func (l *lists) findAll(st *device.Stream, rows table.FindAll, offsets device.Slice[uint64], values func(n int) (uint64, error)) (int, error) {
+// findAll is what frame.FindValues and the like run.
+func (l *lists) findAll(st *device.Stream, rows frame.FindAll, offsets device.Slice[uint64], values func(n int) (uint64, error)) (int, error) {
 	if _, err := l.look(st); err != nil {
 		return 0, err
 	}
@@ -997,66 +998,66 @@ func (l *lists) findAll(st *device.Stream, rows table.FindAll, offsets device.Sl
 
 // Contains tells of each key whether it has a value.
 func (m *BucketList[K, V]) Contains(keys []K, found []bool) error {
-	return table.Find[K, V](m.lists.frame(), keys, nil, found, m.lists.find)
+	return frame.Find[K, V](m.lists.frame(), keys, nil, found, m.lists.find)
 }
 
 // ContainsOn is Contains on the device.
 func (m *BucketList[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
-	return table.FindOn(m.lists.frame(), st, keys, device.Slice[V]{}, found, m.lists.find)
+	return frame.FindOn(m.lists.frame(), st, keys, device.Slice[V]{}, found, m.lists.find)
 }
 
 // Count writes how many values each key has. Cost of a key: one window read at low load.
 func (m *BucketList[K, V]) Count(keys []K, counts []uint32) error {
-	return table.CountValues(m.lists.frame(), keys, counts, m.lists.count)
+	return frame.CountValues(m.lists.frame(), keys, counts, m.lists.count)
 }
 
 // CountOn is Count on the device.
 func (m *BucketList[K, V]) CountOn(st *device.Stream, keys device.Slice[K], counts device.Slice[uint32]) error {
-	return table.CountValuesOn(m.lists.frame(), st, keys, counts, m.lists.count)
+	return frame.CountValuesOn(m.lists.frame(), st, keys, counts, m.lists.count)
 }
 
 // FindAll gives all values of each key: those of keys[i] are values[offsets[i]:offsets[i+1]], in the order of the batches that brought them.
 func (m *BucketList[K, V]) FindAll(keys []K) (offsets []uint64, values []V, err error) {
-	return table.FindValues[K, V](m.lists.frame(), keys, m.lists.findAll)
+	return frame.FindValues[K, V](m.lists.frame(), keys, m.lists.findAll)
 }
 
 // FindAllOn is FindAll on the device, in slices of its own making, which the caller frees. It waits for the stream.
 func (m *BucketList[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
-	return table.FindValuesOn[K, V](m.lists.frame(), st, keys, m.lists.findAll)
+	return frame.FindValuesOn[K, V](m.lists.frame(), st, keys, m.lists.findAll)
 }
 
 // FindAllInto is FindAllOn into memory of the caller's: see MultiMap.FindAllInto.
 func (m *BucketList[K, V]) FindAllInto(st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64],
 	values func(n int) (device.Slice[V], error)) (int, error) {
-	return table.FindValuesInto(m.lists.frame(), st, keys, offsets, values, m.lists.findAll)
+	return frame.FindValuesInto(m.lists.frame(), st, keys, offsets, values, m.lists.findAll)
 }
 
 // FindAllIn is FindAllInto into memory of the caller's for as many values as it has room for: see MultiMap.FindAllIn.
 func (m *BucketList[K, V]) FindAllIn(st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64], values device.Slice[V]) (int, error) {
-	return table.FindValuesIn(m.lists.frame(), st, keys, offsets, values, m.lists.findAll)
+	return frame.FindValuesIn(m.lists.frame(), st, keys, offsets, values, m.lists.findAll)
 }
 
 // FindPages is FindAllOn for results larger than memory: see MultiMap.FindPages.
 func (m *BucketList[K, V]) FindPages(st *device.Stream, keys device.Slice[K], most int,
 	page func(first int, offsets device.Slice[uint64], values device.Slice[V]) error) error {
-	return table.FindPages(m.lists.frame(), st, keys, most, page, m.lists.findAll)
+	return frame.FindPages(m.lists.frame(), st, keys, most, page, m.lists.findAll)
 }
 
 // FindAllOuter is FindAll, in which a key without values gets one, none, as an outer join wants; found[i] tells whether key i has values, and may be
 // nil: see table.OuterFinder. Cost: FindAll's, and three passes over the keys' counts. The first call compiles kernels.
 func (m *BucketList[K, V]) FindAllOuter(keys []K, none V, found []bool) (offsets []uint64, values []V, err error) {
-	return table.FindOuter(m.lists.frame(), keys, none, found, m.lists.findAll)
+	return frame.FindOuter(m.lists.frame(), keys, none, found, m.lists.findAll)
 }
 
 // FindAllOuterOn is FindAllOuter on the device, in slices of its own making, which the caller frees. It waits for the stream.
 func (m *BucketList[K, V]) FindAllOuterOn(st *device.Stream, keys device.Slice[K], none V, found device.Slice[bool]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
-	return table.FindOuterOn(m.lists.frame(), st, keys, none, found, m.lists.findAll)
+	return frame.FindOuterOn(m.lists.frame(), st, keys, none, found, m.lists.findAll)
 }
 
 // Delete removes all values of each key. deleted[i] tells whether position i removed any; it may be nil. The count is of pairs. The places of
 // their buckets are used again when the pool is laid anew.
 func (m *BucketList[K, V]) Delete(keys []K, deleted []bool) (int, error) {
-	return table.DeletePairs(m.lists.frame(), keys, deleted, m.lists.erase, func(st *device.Stream) (uint64, error) {
+	return frame.DeletePairs(m.lists.frame(), keys, deleted, m.lists.erase, func(st *device.Stream) (uint64, error) {
 		_, err := m.lists.look(st)
 		return m.lists.counters.Seen.Removed, err
 	})
@@ -1064,7 +1065,7 @@ func (m *BucketList[K, V]) Delete(keys []K, deleted []bool) (int, error) {
 
 // DeleteOn is Delete on the device.
 func (m *BucketList[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return table.DeleteOn(m.lists.frame(), st, keys, deleted, m.lists.erase)
+	return frame.DeleteOn(m.lists.frame(), st, keys, deleted, m.lists.erase)
 }
 
 // exportKeys writes each key once to new device memory. The caller is in Writing.
@@ -1075,7 +1076,7 @@ func exportKeys[K any](l *lists, st *device.Stream) (keys device.Slice[K], err e
 	if err := l.reset(st); err != nil {
 		return keys, err
 	}
-	if keys, err = table.Make[K](l.frame(), l.keys.live()); err != nil {
+	if keys, err = frame.Make[K](l.frame(), l.keys.live()); err != nil {
 		return keys, err
 	}
 	p := listSlotsParams{Lists: l.table(), Keys: keys.Addr(), Limit: uint64(keys.Len())}
@@ -1100,7 +1101,7 @@ func (m *BucketList[K, V]) Keys() (keys []K, err error) {
 			return err
 		}
 		defer m.lists.frame().Free(k)
-		keys, err = table.Host(st, k)
+		keys, err = frame.Host(st, k)
 		return err
 	})
 	return keys, err
@@ -1115,15 +1116,15 @@ func (m *BucketList[K, V]) All() (keys []K, values []V, err error) {
 			return err
 		}
 		defer func() { l.frame().Free(k) }()
-		o, err := table.Make[uint64](l.frame(), int64(k.Len())+1)
+		o, err := frame.Make[uint64](l.frame(), int64(k.Len())+1)
 		if err != nil {
 			return err
 		}
 		defer func() { l.frame().Free(o) }()
 		var v device.Slice[V]
-		n, err := l.findAll(st, table.FindAll{Keys: k.Addr(), N: uint64(k.Len())}, o, func(n int) (uint64, error) {
+		n, err := l.findAll(st, frame.FindAll{Keys: k.Addr(), N: uint64(k.Len())}, o, func(n int) (uint64, error) {
 			var err error
-			v, err = table.Make[V](l.frame(), int64(n))
+			v, err = frame.Make[V](l.frame(), int64(n))
 			return v.Addr(), err
 		})
 		defer func() { l.frame().Free(v) }()
@@ -1133,9 +1134,9 @@ func (m *BucketList[K, V]) All() (keys []K, values []V, err error) {
 		if err != nil {
 			return err
 		}
-		distinct, e1 := table.Host(st, k)
-		offsets, e2 := table.Host(st, o)
-		if values, err = table.Host(st, v); errors.Join(err, e1, e2) != nil {
+		distinct, e1 := frame.Host(st, k)
+		offsets, e2 := frame.Host(st, o)
+		if values, err = frame.Host(st, v); errors.Join(err, e1, e2) != nil {
 			return errors.Join(err, e1, e2)
 		}
 		keys = make([]K, len(values))
@@ -1150,36 +1151,36 @@ func (m *BucketList[K, V]) All() (keys []K, values []V, err error) {
 }
 
 // exporter is how the pairs are given out, slot by slot.
-func (l *lists) exporter(st *device.Stream) (table.Exporter, error) {
+func (l *lists) exporter(st *device.Stream) (frame.Exporter, error) {
 	live, err := l.look(st)
-	return table.Exporter{Slots: l.keys.slots(), Live: live, Export: func(st *device.Stream, r table.Range) (int64, error) {
+	return frame.Exporter{Slots: l.keys.slots(), Live: live, Export: func(st *device.Stream, r frame.Range) (int64, error) {
 		p := listSlotsParams{Lists: l.table(), Keys: r.Keys, Values: r.Values, First: uint64(r.First), Slots: uint64(r.Slots), Limit: uint64(r.Limit)}
 		queued := errors.Join(l.reset(st), l.kernel.exportPairs.Launch(st, l.keys.grid(r.Slots), &p))
-		return table.Exported(queued, func() (uint64, error) { _, err := l.look(st); return l.counters.Seen.Exported, err })
+		return frame.Exported(queued, func() (uint64, error) { _, err := l.look(st); return l.counters.Seen.Exported, err })
 	}}, err
 }
 
 // Chunks gives every pair to do, in chunks: see table.Map.
 func (m *BucketList[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
-	return table.Chunks(ctx, m.lists.frame(), m.lists.exporter, do)
+	return frame.Chunks(ctx, m.lists.frame(), m.lists.exporter, do)
 }
 
 // ForEach calls body for every pair of the given keys: see Map.ForEach.
 func (m *BucketList[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
-	return table.CallEach[K, V](m.lists.frame(), st, keys, body, args, m.lists.caller())
+	return frame.CallEach[K, V](m.lists.frame(), st, keys, body, args, m.lists.caller())
 }
 
 // ForAll calls body for every pair of the table: see Map.ForEach. index is the key's slot.
 func (m *BucketList[K, V]) ForAll(st *device.Stream, body string, args Args) error {
-	return table.CallAll[K, V](m.lists.frame(), st, body, args, m.lists.caller())
+	return frame.CallAll[K, V](m.lists.frame(), st, body, args, m.lists.caller())
 }
 
-func (l *lists) caller() table.Caller {
-	return table.Caller{
+func (l *lists) caller() frame.Caller {
+	return frame.Caller{
 		Program: func(header device.File) *device.Program {
 			return l.program("bucketlist-foreach", bucketlistForEachCU, header)
 		},
-		Params: func(keys, n uint64, words [table.MaxArgs]uint64) any {
+		Params: func(keys, n uint64, words [frame.MaxArgs]uint64) any {
 			return &listCallbackParams{l.table(), keys, n, words}
 		},
 		Grid: l.keys.grid, Slots: l.keys.slots,
@@ -1216,7 +1217,7 @@ func (l *lists) makeRoom(st *device.Stream, pairs int64) error {
 			return err
 		}
 		if !done {
-			return fmt.Errorf("warpcore: no room to lay the lists anew: %w", table.AtMaxBytes(l.opts.MaxBytes))
+			return fmt.Errorf("warpcore: no room to lay the lists anew: %w", frame.AtMaxBytes(l.opts.MaxBytes))
 		}
 	}
 	var why, err error
@@ -1225,7 +1226,7 @@ func (l *lists) makeRoom(st *device.Stream, pairs int64) error {
 	}
 	if places := pairs * int64(l.opts.InitialBucket+l.cfg.header()); err == nil && why == nil && l.used()+places > l.room() {
 		if why, err = l.growPool(st, places); err == nil && why == nil && l.used()+places > l.room() {
-			why = table.AtMaxBytes(l.opts.MaxBytes)
+			why = frame.AtMaxBytes(l.opts.MaxBytes)
 		}
 	}
 	if err == nil && why != nil {

@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/tabletest"
 	"github.com/warpmap/warpmap/table"
-	"github.com/warpmap/warpmap/table/tabletest"
 )
 
 func TestMaxBytesIsChecked(t *testing.T) {

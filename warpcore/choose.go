@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -14,7 +15,7 @@ var (
 
 // choosing are the kernels of batches with a condition, of the bulk program compiled for it when one is first needed.
 type choosing struct {
-	needed table.Needed
+	needed frame.Needed
 	put    inserts
 	seek   device.Kernel[findParams]
 }
@@ -22,22 +23,22 @@ type choosing struct {
 // InsertIf is Insert of the pairs with when[i]: see table.Chooser. Cost as Insert's of so many pairs, and the reading of the whole batch. The first
 // call of InsertIf, FindIf or ContainsIf compiles kernels.
 func (m *Map[K, V]) InsertIf(keys []K, values []V, when []bool) error {
-	return table.InsertIf(&m.core.frame, keys, values, when, m.core.insertionIf())
+	return frame.InsertIf(&m.core.frame, keys, values, when, m.core.insertionIf())
 }
 
 // InsertIfOn is InsertIf on the device.
 func (m *Map[K, V]) InsertIfOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], when device.Slice[bool]) error {
-	return table.InsertIfOn(&m.core.frame, st, keys, values, when, device.Slice[bool]{}, m.core.insertionIf())
+	return frame.InsertIfOn(&m.core.frame, st, keys, values, when, device.Slice[bool]{}, m.core.insertionIf())
 }
 
 // FindIf is Find of the keys with when[i]: see table.Chooser.
 func (m *Map[K, V]) FindIf(keys []K, when []bool, values []V, found []bool) error {
-	return table.FindIf(&m.core.frame, keys, when, values, found, m.core.findIf)
+	return frame.FindIf(&m.core.frame, keys, when, values, found, m.core.findIf)
 }
 
 // FindIfOn is FindIf on the device.
 func (m *Map[K, V]) FindIfOn(st *device.Stream, keys device.Slice[K], when device.Slice[bool], values device.Slice[V], found device.Slice[bool]) error {
-	return table.FindIfOn(&m.core.frame, st, keys, when, values, found, m.core.findIf)
+	return frame.FindIfOn(&m.core.frame, st, keys, when, values, found, m.core.findIf)
 }
 
 // ContainsIf is FindIf without values.
@@ -52,32 +53,32 @@ func (m *Map[K, V]) ContainsIfOn(st *device.Stream, keys device.Slice[K], when, 
 
 // InsertIf is Insert of the keys with when[i]: see table.KeyChooser.
 func (s *Set[K]) InsertIf(keys []K, when, added []bool) (int, error) {
-	return table.InsertKeysIf(&s.core.frame, keys, when, added, s.core.insertionIf())
+	return frame.InsertKeysIf(&s.core.frame, keys, when, added, s.core.insertionIf())
 }
 
 // InsertIfOn is InsertIf on the device.
 func (s *Set[K]) InsertIfOn(st *device.Stream, keys device.Slice[K], when, added device.Slice[bool]) error {
-	return table.InsertIfOn(&s.core.frame, st, keys, table.NoValues(), when, added, s.core.insertionIf())
+	return frame.InsertIfOn(&s.core.frame, st, keys, frame.NoValues(), when, added, s.core.insertionIf())
 }
 
 // ContainsIf tells of each key with when[i] whether it is in: see table.KeyChooser.
 func (s *Set[K]) ContainsIf(keys []K, when, found []bool) error {
-	return table.FindIf[K, byte](&s.core.frame, keys, when, nil, found, s.core.findIf)
+	return frame.FindIf[K, byte](&s.core.frame, keys, when, nil, found, s.core.findIf)
 }
 
 // ContainsIfOn is ContainsIf on the device.
 func (s *Set[K]) ContainsIfOn(st *device.Stream, keys device.Slice[K], when, found device.Slice[bool]) error {
-	return table.FindIfOn(&s.core.frame, st, keys, when, device.Slice[byte]{}, found, s.core.findIf)
+	return frame.FindIfOn(&s.core.frame, st, keys, when, device.Slice[byte]{}, found, s.core.findIf)
 }
 
-func (c *core) insertionIf() table.Insertion {
+func (c *core) insertionIf() frame.Insertion {
 	x := c.insertion(inserts{})
-	x.Put = func(st *device.Stream, b table.Rows) ([]int, error, error) { return c.insert(st, c.put, b) }
+	x.Put = func(st *device.Stream, b frame.Rows) ([]int, error, error) { return c.insert(st, c.put, b) }
 	return x.Loading(c.choose)
 }
 
 // findIf queues a look-up of the rows that have When.
-func (c *core) findIf(st *device.Stream, b table.Rows) error {
+func (c *core) findIf(st *device.Stream, b frame.Rows) error {
 	if err := c.choose(); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -65,7 +66,7 @@ var (
 
 // core is the table under Map, MultiMap, MultiBucket and Set: it owns the memory, and works in addresses and bits.
 type core struct {
-	frame  table.Frame
+	frame  frame.Frame
 	cfg    config
 	opts   Options
 	kind   table.Kind
@@ -77,14 +78,14 @@ type core struct {
 		long                             longKernels
 		absent                           device.Kernel[selectParams]
 		refuse                           device.Kernel[insertParams]
-		all                              table.Finder
-		partition                        table.Partitioner
-		within                           table.Within
+		all                              frame.Finder
+		partition                        frame.Partitioner
+		within                           frame.Within
 	}
-	regions table.Regions
+	regions frame.Regions
 
 	// Guarded by the frame's lock.
-	updates table.Operations[inserts]
+	updates frame.Operations[inserts]
 	over    bool // counts that are too large were seen: a rebuild and a reset forget them
 	combining
 	choosing
@@ -105,7 +106,7 @@ type combining struct {
 type memory struct {
 	t        Table
 	mem      device.Slice[byte]
-	counters table.Counters[Counters]
+	counters frame.Counters[Counters]
 	filled   int64 // no more than this many slots hold a pair or a tombstone
 	unseen   bool  // rows were inserted since the last look
 	long     device.Slice[byte]
@@ -116,7 +117,7 @@ func (m *memory) live() int64 { return m.counters.Seen.live() }
 
 func (m *memory) tombstones() int64 { return m.filled - m.live() }
 
-func (m *memory) free(f *table.Frame) error { return f.Free(&m.counters, m.mem, m.long) }
+func (m *memory) free(f *frame.Frame) error { return f.Free(&m.counters, m.mem, m.long) }
 
 func (c *core) multi() bool { return c.kind == table.KindMultiMap }
 
@@ -189,13 +190,13 @@ func (o *Options) complete(info device.Info, cfg *config) error {
 	return nil
 }
 
-func newCore(d *device.Device, w table.Width, o Options, kind table.Kind) (*core, error) {
+func newCore(d *device.Device, w frame.Width, o Options, kind table.Kind) (*core, error) {
 	if w.Err != nil {
 		return nil, w.Err
 	}
 	c := &core{cfg: config{keyBytes: w.Key, valueBytes: w.Value}, opts: o, kind: kind}
 	c.frame.Why = o.Why
-	return table.Made(c, c.frame.Open(family, d, c.begin, c.free))
+	return frame.Made(c, c.frame.Open(family, d, c.begin, c.free))
 }
 
 // begin makes an empty table as the options say.
@@ -204,7 +205,7 @@ func (c *core) begin() (err error) {
 		return err
 	}
 	c.frame.MaxBytes = c.opts.MaxBytes
-	c.regions = table.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
+	c.regions = frame.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
 	if c.opts.InsertGroup == 1 { // so many lanes are at work at once: blocks that take fewer rows each keep to one region better
 		c.regions.Span /= 2
 	}
@@ -241,14 +242,14 @@ func (c *core) compile() error {
 		return err
 	}
 	k := &c.kernel
-	k.partition, err = table.NewPartitioner[partitionParams](c.frame.Device, m)
+	k.partition, err = frame.NewPartitioner[partitionParams](c.frame.Device, m)
 	err = errors.Join(err, device.Bind(m, "find", &k.find), device.Bind(m, "rehash", &k.rehash), device.Bind(m, "export_pairs", &k.export),
 		device.Bind(m, "probe_lengths", &k.probes))
 	if err != nil {
 		return err
 	}
 	if !c.cfg.set() {
-		if k.within, err = table.NewWithin[partitionParams](m); err != nil {
+		if k.within, err = frame.NewWithin[partitionParams](m); err != nil {
 			return err
 		}
 	}
@@ -265,7 +266,7 @@ func (c *core) compile() error {
 // bindMulti finds what only multimaps have.
 func (c *core) bindMulti(m *device.Module) (err error) {
 	k := &c.kernel
-	k.all, err = table.NewFinder[findAllParams](m, true)
+	k.all, err = frame.NewFinder[findAllParams](m, true)
 	err = errors.Join(err, device.Bind(m, "insert_groups", &k.insertMulti.groups), device.Bind(m, "rehash_groups", &k.rehashGroups))
 	if k.insertMulti.longs = k.insertMulti.groups; c.cfg.bucket == 0 {
 		err = errors.Join(err, k.all.Aside(m), device.Bind(m, "insert_long_groups", &k.insertMulti.longs))
@@ -302,7 +303,7 @@ func (c *core) place(base, windows, side int64) (t Table, end int64) {
 	w := int64(c.cfg.window)
 	take := func(bytes int64) uint64 {
 		at := base
-		base += table.Align(bytes)
+		base += frame.Align(bytes)
 		return uint64(at)
 	}
 	t.Main.Windows, t.Side.Windows = uint64(windows), uint64(side)
@@ -354,7 +355,7 @@ func (c *core) allocate(st *device.Stream, windows, side int64) (err error) {
 	if err = c.frame.Budget(c.bytes(windows, side)); err != nil {
 		return err
 	}
-	if m.mem, err = table.Make[byte](&c.frame, c.bytes(windows, side)); err != nil {
+	if m.mem, err = frame.Make[byte](&c.frame, c.bytes(windows, side)); err != nil {
 		return err
 	}
 	if err = m.counters.Make(&c.frame, st); err != nil {
@@ -389,9 +390,9 @@ func (c *core) reset(st *device.Stream) error {
 func (c *core) grid(n int64) device.Grid { return c.frame.Grid(n, 8*waves) }
 
 // insertion takes batches in with the kernel.
-func (c *core) insertion(k inserts) table.Insertion {
-	x := table.Insertion{
-		Put:  func(st *device.Stream, b table.Rows) ([]int, error, error) { return c.insert(st, k, b) },
+func (c *core) insertion(k inserts) frame.Insertion {
+	x := frame.Insertion{
+		Put:  func(st *device.Stream, b frame.Rows) ([]int, error, error) { return c.insert(st, k, b) },
 		Find: c.find,
 		Size: func() (int64, int64) { return c.pairCapacity(), c.pairs() },
 	}
@@ -403,7 +404,7 @@ func (c *core) insertion(k inserts) table.Insertion {
 
 // insert inserts pairs, growing as it must. It returns at once where the table is known to have room. The positions that do not
 // fit come back with the reason.
-func (c *core) insert(st *device.Stream, k inserts, b table.Rows) (refused []int, why, err error) {
+func (c *core) insert(st *device.Stream, k inserts, b frame.Rows) (refused []int, why, err error) {
 	return c.insertAs(st, k, b, nil)
 }
 
@@ -413,7 +414,7 @@ type exactly struct {
 	bounded bool // searches are, once the table may not grow: so that a key that found no room finds none later
 }
 
-func (c *core) insertAs(st *device.Stream, k inserts, b table.Rows, exact *exactly) (refused []int, why, err error) {
+func (c *core) insertAs(st *device.Stream, k inserts, b frame.Rows, exact *exactly) (refused []int, why, err error) {
 	// A pair more than a kernel of the user's said would be lost; of a multimap, the side region may be full.
 	bounded := exact != nil && exact.bounded
 	if !c.foreign && !c.multi() && !bounded && c.filled+b.N <= c.limit() {
@@ -468,10 +469,10 @@ func (c *core) insertAs(st *device.Stream, k inserts, b table.Rows, exact *exact
 			return attempt, nil
 		}
 	}
-	return table.Inserter{
+	return frame.Inserter{
 		Try: firstBatch,
-		Launch: func(p table.Part) error {
-			q := insertParams{Table: c.t, Rows: table.Placing{Refused: p.Refused, Attempt: p.Attempt}, Limit: ^uint64(0)}
+		Launch: func(p frame.Part) error {
+			q := insertParams{Table: c.t, Rows: frame.Placing{Refused: p.Refused, Attempt: p.Attempt}, Limit: ^uint64(0)}
 			rows := int64(p.N)
 			if p.Attempt == 0 {
 				limit = tight
@@ -542,7 +543,7 @@ func (c *core) insertAs(st *device.Stream, k inserts, b table.Rows, exact *exact
 
 // aheadOfKeys makes room for a large batch in which keys may come again and again, by an estimate of how many distinct keys it has, and tells whether all
 // of them have room.
-func (c *core) aheadOfKeys(st *device.Stream, b table.Rows) (sure bool, err error) {
+func (c *core) aheadOfKeys(st *device.Stream, b frame.Rows) (sure bool, err error) {
 	distinct, _, err := c.frame.Distinct(st, b.Keys, c.cfg.keyBytes, b.N)
 	if device.IsOutOfMemory(err) || distinct == 0 {
 		return false, nil
@@ -569,7 +570,7 @@ type inserts struct {
 }
 
 // launchInsert queues an insert of rows.
-func (c *core) launchInsert(st *device.Stream, k inserts, p insertParams, b table.Rows) error {
+func (c *core) launchInsert(st *device.Stream, k inserts, p insertParams, b frame.Rows) error {
 	p.When, c.unseen = b.When, true
 	if p.Rows.Attempt == 0 && b.Flags == 0 && b.Out == 0 && b.When == 0 {
 		var done bool
@@ -586,18 +587,18 @@ func (c *core) launchInsert(st *device.Stream, k inserts, p insertParams, b tabl
 			return err
 		}
 	}
-	return c.kernel.partition.Place(&c.frame, st, c.placement(p.Rows.Refused != 0, func(g device.Grid, rows table.Placing) error {
+	return c.kernel.partition.Place(&c.frame, st, c.placement(p.Rows.Refused != 0, func(g device.Grid, rows frame.Placing) error {
 		p.Rows = rows
 		return k.rows.Launch(st, g, &p)
 	}), p.Rows, b)
 }
 
 // ordered tells whether a batch is so large that it is brought in the order of the table.
-func (c *core) ordered(b table.Rows) bool { return c.regions.Count(b.N, int64(c.mem.Len())) > 0 }
+func (c *core) ordered(b frame.Rows) bool { return c.regions.Count(b.N, int64(c.mem.Len())) > 0 }
 
 // repeats tells whether keys come so often in a batch that to combine their rows first is worth it: manyValues times in a piece that is brought in order at
 // once, or one key in many rows. It waits, so what it saw holds for the batches that come next, too, until they have enough rows.
-func (c *core) repeats(st *device.Stream, b table.Rows) (bool, error) {
+func (c *core) repeats(st *device.Stream, b frame.Rows) (bool, error) {
 	if c.trusted > 0 {
 		c.trusted -= b.N
 		return c.repeated, nil
@@ -625,7 +626,7 @@ const (
 
 // insertGroups inserts rows of a multimap, which has a slot for each, those of a key at once, if keys have many: done tells whether it did. It waits. A
 // MultiBucket, whose room is an estimate, says which rows found none.
-func (c *core) insertGroups(st *device.Stream, k inserts, p insertParams, b table.Rows) (done bool, err error) {
+func (c *core) insertGroups(st *device.Stream, k inserts, p insertParams, b frame.Rows) (done bool, err error) {
 	if !c.ordered(b) && (b.N < unasked || b.N < contended && c.counters.Seen.MaxProbes <= longWindows) {
 		return false, nil
 	}
@@ -645,7 +646,7 @@ func (c *core) insertGroups(st *device.Stream, k inserts, p insertParams, b tabl
 	if crowded || c.counters.Seen.MaxProbes > longWindows || b.N/distinct >= int64(longWindows*c.cfg.window) {
 		kernel, q.Longs = k.longs, 1
 	}
-	insert := func(r table.Partition) error {
+	insert := func(r frame.Partition) error {
 		q.Rows = r
 		return kernel.Launch(st, c.frame.Grid(int64(r.N), 8), &q)
 	}
@@ -674,7 +675,7 @@ func (c *core) insertGroups(st *device.Stream, k inserts, p insertParams, b tabl
 }
 
 // insertReserved inserts those rows that have reserved keys, so many.
-func (c *core) insertReserved(st *device.Stream, k inserts, p insertParams, b table.Rows, rows int64) error {
+func (c *core) insertReserved(st *device.Stream, k inserts, p insertParams, b frame.Rows, rows int64) error {
 	refused := c.counters.Seen.Failed > 0 // rows that are counted
 	if !refused {
 		if err := c.reset(st); err != nil {
@@ -694,12 +695,12 @@ func (c *core) insertReserved(st *device.Stream, k inserts, p insertParams, b ta
 			slots = c.sideLimit()
 		}
 		if need <= slots {
-			return c.frame.InOnePart(st, b, func(r table.Partition) error {
+			return c.frame.InOnePart(st, b, func(r frame.Partition) error {
 				return k.longs.Launch(st, c.frame.Grid(b.N, 8), &groupParams{Table: c.t, Rows: r, Reserved: 1, Refused: p.Rows.Refused, Limit: ^uint64(0), Longs: 1})
 			})
 		}
 	}
-	p.Rows, p.Reserved = p.Rows.Of(table.Ordered{Rows: b}), 1
+	p.Rows, p.Reserved = p.Rows.Of(frame.Ordered{Rows: b}), 1
 	return k.rows.Launch(st, c.grid(b.N), &p)
 }
 
@@ -721,16 +722,16 @@ func (c *core) sideSlots(st *device.Stream, more int64) (need, slots int64, err 
 
 // insertCombined inserts rows that are combined with those of the same key first: done tells whether it did. It waits only where positions may be
 // refused: these are then those whose keys are not in, for a key that found no room within a limit that stays finds none later.
-func (c *core) insertCombined(st *device.Stream, k inserts, p insertParams, b table.Rows) (done bool, err error) {
+func (c *core) insertCombined(st *device.Stream, k inserts, p insertParams, b frame.Rows) (done bool, err error) {
 	x := c.placement(false, nil)
 	q := insertParams{Table: c.t, Limit: p.Limit}
 	if b.Values == 0 {
 		x.ValueBytes, q.Ones = 0, 1
 	}
-	done, err = c.kernel.partition.InSmallParts(&c.frame, st, c.kernel.within, x, b, int64(c.cfg.valueBytes), int64(togetherShare*float64(c.cfg.combinedRows())), func(r table.Partition) error {
-		q.Rows = table.Placing{Keys: r.OutKeys, Values: r.OutValues, N: r.N, Span: uint64(c.regions.Span)}
+	done, err = c.kernel.partition.InSmallParts(&c.frame, st, c.kernel.within, x, b, int64(c.cfg.valueBytes), int64(togetherShare*float64(c.cfg.combinedRows())), func(r frame.Partition) error {
+		q.Rows = frame.Placing{Keys: r.OutKeys, Values: r.OutValues, N: r.N, Span: uint64(c.regions.Span)}
 		return errors.Join(c.counters.ClearFrom(st, unsafe.Offsetof(Counters{}.Exported)), k.combine.Launch(st, c.frame.Grid(int64(r.N), 8), &combineParams{c.t, r}),
-			k.sums.Launch(st, table.Spanned(int64(r.N), c.regions.Span), &q))
+			k.sums.Launch(st, frame.Spanned(int64(r.N), c.regions.Span), &q))
 	})
 	if !done || err != nil || p.Rows.Refused == 0 {
 		return done, err
@@ -741,14 +742,14 @@ func (c *core) insertCombined(st *device.Stream, k inserts, p insertParams, b ta
 	if err := c.reset(st); err != nil {
 		return true, err
 	}
-	p.Rows = p.Rows.Of(table.Ordered{Rows: b})
+	p.Rows = p.Rows.Of(frame.Ordered{Rows: b})
 	return true, c.kernel.refuse.Launch(st, c.grid(b.N), &p)
 }
 
-func (c *core) placement(positions bool, launch func(g device.Grid, rows table.Placing) error) table.Placement {
-	return table.Placement{
+func (c *core) placement(positions bool, launch func(g device.Grid, rows frame.Placing) error) frame.Placement {
+	return frame.Placement{
 		Regions: &c.regions, Bytes: int64(c.mem.Len()), KeyBytes: c.cfg.keyBytes, ValueBytes: c.cfg.valueBytes, Positions: positions,
-		Params: func(rows table.Partition) any { return &partitionParams{Table: c.t, Rows: rows} },
+		Params: func(rows frame.Partition) any { return &partitionParams{Table: c.t, Rows: rows} },
 		Launch: launch, Grid: c.grid,
 	}
 }
@@ -782,7 +783,7 @@ func (c *core) growTo(st *device.Stream, pairs, windows, side int64) (why, err e
 		gains := windows > int64(c.t.Main.Windows) || more || c.tombstones() > c.capacity()/cleanShare
 		fewer := windows < int64(c.t.Main.Windows) && (!more || windows < c.windowsForPairs(pairs))
 		if fewer || !gains {
-			return table.AtMaxBytes(limit), nil
+			return frame.AtMaxBytes(limit), nil
 		}
 	}
 	if err = c.rebuild(st, windows, side); device.IsOutOfMemory(err) {
@@ -801,7 +802,7 @@ func (c *core) rebuild(st *device.Stream, windows, side int64) error {
 		return err
 	}
 	slots := int64(old.t.Main.Windows+old.t.Side.Windows) * int64(c.cfg.window)
-	span := int64(table.Threads) // on the CPU each lane has one item, as in grid
+	span := int64(frame.Threads) // on the CPU each lane has one item, as in grid
 	if c.frame.Device.Info().CUDA() {
 		span = c.regions.Span
 	}
@@ -813,7 +814,7 @@ func (c *core) rebuild(st *device.Stream, windows, side int64) error {
 		p.Room, rest = 1, c.cfg.bucket > 0
 	}
 	if err == nil && rest {
-		err = c.kernel.rehash.Launch(st, table.Spanned(slots, span), &p)
+		err = c.kernel.rehash.Launch(st, frame.Spanned(slots, span), &p)
 	}
 	if err == nil && c.cfg.bucket > 0 && p.Room == 0 { // that kernel does not ask whether a slot has room
 		err = c.forgetHints(st)
@@ -850,7 +851,7 @@ func (h *handle) Grow(n int) error {
 }
 
 // find queues a look-up.
-func (c *core) find(st *device.Stream, b table.Rows) error { return c.search(st, c.kernel.find, b) }
+func (c *core) find(st *device.Stream, b frame.Rows) error { return c.search(st, c.kernel.find, b) }
 
 // forgetHints clears all hints.
 func (c *core) forgetHints(st *device.Stream) error {
@@ -862,19 +863,19 @@ func (c *core) forgetHints(st *device.Stream) error {
 }
 
 // erase queues a deletion.
-func (c *core) erase(st *device.Stream, b table.Rows) error {
+func (c *core) erase(st *device.Stream, b frame.Rows) error {
 	if c.multi() {
 		return c.eraseMulti(st, b)
 	}
 	return c.search(st, c.kernel.erase, b)
 }
 
-func (c *core) search(st *device.Stream, k device.Kernel[findParams], b table.Rows) error {
+func (c *core) search(st *device.Stream, k device.Kernel[findParams], b frame.Rows) error {
 	p := findParams{Table: c.t, Keys: b.Keys, Values: b.Values, Found: b.Flags, N: uint64(b.N), When: b.When}
 	grid := c.grid(b.N)
 	if b.Ordered { // blocks go through the regions in order
 		p.Span = uint64(c.regions.Span)
-		grid = table.Spanned(b.N, c.regions.Span)
+		grid = frame.Spanned(b.N, c.regions.Span)
 	}
 	return k.Launch(st, grid, &p)
 }
@@ -914,9 +915,9 @@ func (c *core) exporting(st *device.Stream, k device.Kernel[slotsParams], p slot
 }
 
 // exporter is how the pairs are given out.
-func (c *core) exporter(st *device.Stream) (table.Exporter, error) {
+func (c *core) exporter(st *device.Stream) (frame.Exporter, error) {
 	_, err := c.look(st)
-	return table.Exporter{Slots: c.slots(), Live: c.pairs(), Export: func(st *device.Stream, r table.Range) (int64, error) {
+	return frame.Exporter{Slots: c.slots(), Live: c.pairs(), Export: func(st *device.Stream, r frame.Range) (int64, error) {
 		return c.exporting(st, c.kernel.export, slotsParams{Keys: r.Keys, Values: r.Values, Limit: uint64(r.Limit), First: uint64(r.First), Slots: uint64(r.Slots)})
 	}}, err
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -35,21 +36,21 @@ type CounterOptions struct {
 
 // NewCounter makes an empty counter on the device; see New.
 func NewCounter[K any, C uint32 | uint64](d *device.Device, o CounterOptions) (*Counter[K, C], error) {
-	header, err := table.CountHeader[C]()
+	header, err := frame.CountHeader[C]()
 	if err != nil {
 		return nil, err
 	}
-	c, err := newCore(d, table.WidthsOf[K, C](), o.Options, table.KindCounter)
-	return table.Made(&Counter[K, C]{handle: handle{c}, header: header, saturate: o.Saturate}, err)
+	c, err := newCore(d, frame.WidthsOf[K, C](), o.Options, table.KindCounter)
+	return frame.Made(&Counter[K, C]{handle: handle{c}, header: header, saturate: o.Saturate}, err)
 }
 
 // counting takes a batch in, and notes counts that are too large.
-func (c *Counter[K, C]) counting(over *bool) table.Insertion {
+func (c *Counter[K, C]) counting(over *bool) frame.Insertion {
 	x := c.core.updating(c.header)
 	put := x.Put
-	x.Put = func(st *device.Stream, b table.Rows) (refused []int, why, err error) {
+	x.Put = func(st *device.Stream, b frame.Rows) (refused []int, why, err error) {
 		c.core.over = false
-		err = b.InPieces(mostCounted, c.core.cfg.keyBytes, c.core.cfg.valueBytes, func(piece table.Rows) error {
+		err = b.InPieces(mostCounted, c.core.cfg.keyBytes, c.core.cfg.valueBytes, func(piece frame.Rows) error {
 			lost, w, err := put(st, piece)
 			for _, i := range lost {
 				refused = append(refused, i+int((piece.Keys-b.Keys)/uint64(c.core.cfg.keyBytes)))
@@ -74,7 +75,7 @@ func (c *Counter[K, C]) counting(over *bool) table.Insertion {
 // told is the error of a batch, of which some counts may be too large.
 func (c *Counter[K, C]) told(err error, over bool) error {
 	if over && !c.saturate {
-		return table.OneLine(errors.Join(err, table.ErrOverflow))
+		return frame.OneLine(errors.Join(err, table.ErrOverflow))
 	}
 	return err
 }
@@ -83,8 +84,8 @@ func (c *Counter[K, C]) told(err error, over bool) error {
 func (c *Counter[K, C]) Add(keys []K) error {
 	var over bool
 	x := c.counting(&over)
-	err := table.InsertColumns(&c.core.frame, table.In(keys), []table.Column{table.In(keys)}, func(st *device.Stream, n int64, addr []uint64) ([]int, error, error) {
-		return x.Put(st, table.Rows{Keys: addr[0], N: n})
+	err := frame.InsertColumns(&c.core.frame, frame.In(keys), []frame.Column{frame.In(keys)}, func(st *device.Stream, n int64, addr []uint64) ([]int, error, error) {
+		return x.Put(st, frame.Rows{Keys: addr[0], N: n})
 	}, x)
 	return c.told(err, over)
 }
@@ -92,7 +93,7 @@ func (c *Counter[K, C]) Add(keys []K) error {
 // AddOn is Add on the device.
 func (c *Counter[K, C]) AddOn(st *device.Stream, keys device.Slice[K]) error {
 	var over bool
-	err := table.InsertOn(&c.core.frame, st, keys, table.NoValues(), device.Slice[bool]{}, c.counting(&over))
+	err := frame.InsertOn(&c.core.frame, st, keys, frame.NoValues(), device.Slice[bool]{}, c.counting(&over))
 	return c.told(err, over)
 }
 
@@ -103,38 +104,38 @@ func (c *Counter[K, C]) AddCounts(keys []K, counts []C) error {
 		return err
 	}
 	var over bool
-	err := table.Insert(&c.core.frame, keys, counts, c.counting(&over))
+	err := frame.Insert(&c.core.frame, keys, counts, c.counting(&over))
 	return c.told(err, over)
 }
 
 // AddCountsOn is AddCounts on the device.
 func (c *Counter[K, C]) AddCountsOn(st *device.Stream, keys device.Slice[K], counts device.Slice[C]) error {
 	var over bool
-	err := table.InsertOn(&c.core.frame, st, keys, counts, device.Slice[bool]{}, c.counting(&over))
+	err := frame.InsertOn(&c.core.frame, st, keys, counts, device.Slice[bool]{}, c.counting(&over))
 	return c.told(err, over)
 }
 
 // Find writes how often each key came, and whether it is in: see table.Counter. Cost as that of Map.Find.
 func (c *Counter[K, C]) Find(keys []K, counts []C, found []bool) error {
-	if err := family.CheckNamed("counts found", len(keys), table.OptionalLen(counts), table.OptionalLen(found)); err != nil {
+	if err := family.CheckNamed("counts found", len(keys), frame.OptionalLen(counts), frame.OptionalLen(found)); err != nil {
 		return err
 	}
-	return table.Find(&c.core.frame, keys, counts, found, c.core.find)
+	return frame.Find(&c.core.frame, keys, counts, found, c.core.find)
 }
 
 // FindOn is Find on the device.
 func (c *Counter[K, C]) FindOn(st *device.Stream, keys device.Slice[K], counts device.Slice[C], found device.Slice[bool]) error {
-	return table.FindOn(&c.core.frame, st, keys, counts, found, c.core.find)
+	return frame.FindOn(&c.core.frame, st, keys, counts, found, c.core.find)
 }
 
 // All exports every key and its count, in no order.
 func (c *Counter[K, C]) All() ([]K, []C, error) {
-	return table.All[K, C](&c.core.frame, false, c.core.exporter)
+	return frame.All[K, C](&c.core.frame, false, c.core.exporter)
 }
 
 // Chunks gives every key and its count to do, in chunks: see table.Map.
 func (c *Counter[K, C]) Chunks(ctx context.Context, do func(keys []K, counts []C) error) error {
-	return table.Chunks(ctx, &c.core.frame, c.core.exporter, do)
+	return frame.Chunks(ctx, &c.core.frame, c.core.exporter, do)
 }
 
 // overCounts runs do, which launches kernels over all slots, with the lock held; live is the number of keys.
@@ -193,12 +194,12 @@ func (c *Counter[K, C]) Top(n int) (keys []K, counts []C, err error) {
 				under = mid + 1
 			}
 		}
-		k, err := table.Make[K](&c.core.frame, want)
+		k, err := frame.Make[K](&c.core.frame, want)
 		if err != nil {
 			return err
 		}
 		defer c.core.frame.Free(k)
-		v, err := table.Make[C](&c.core.frame, want)
+		v, err := frame.Make[C](&c.core.frame, want)
 		if err != nil {
 			return err
 		}
@@ -223,8 +224,8 @@ func (c *Counter[K, C]) Top(n int) (keys []K, counts []C, err error) {
 		if err := c.core.frame.Family.Exported(n, want); err != nil {
 			return err
 		}
-		if keys, err = table.Host(st, k); err == nil {
-			counts, err = table.Host(st, v)
+		if keys, err = frame.Host(st, k); err == nil {
+			counts, err = frame.Host(st, v)
 		}
 		return err
 	})

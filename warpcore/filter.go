@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
 )
@@ -53,7 +54,7 @@ func _[K any](f *Filter[K]) table.Filter[K] { return f }
 
 // filter is what works in addresses and bits under Filter.
 type filter struct {
-	frame  table.Frame
+	frame  frame.Frame
 	cfg    filterConfig
 	opts   FilterOptions
 	number uint64 // filters are locked in the order of their numbers
@@ -61,9 +62,9 @@ type filter struct {
 		insert, contains device.Kernel[filterParams]
 		stats            device.Kernel[filterStatsParams]
 		union            device.Kernel[filterUnionParams]
-		partition        table.Partitioner
+		partition        frame.Partitioner
 	}
-	regions table.Regions
+	regions frame.Regions
 
 	// Guarded by the frame's lock.
 	mem     device.Slice[byte]
@@ -83,12 +84,12 @@ var filters atomic.Uint64
 // Errors: K of another width, or with pointers or padding; options out of range, or a rate below 1e-9; *device.OutOfMemoryError;
 // what device.Compile returns. Cost: compiling the kernels once on a machine; then the memory's filling.
 func NewFilter[K any](d *device.Device, o FilterOptions) (*Filter[K], error) {
-	width, err := table.WidthOf[K]("key of a filter", 4, 8, 16)
+	width, err := frame.WidthOf[K]("key of a filter", 4, 8, 16)
 	if err != nil {
 		return nil, err
 	}
 	f := &filter{cfg: filterConfig{keyBytes: width}, opts: o, number: filters.Add(1)}
-	return table.Made(&Filter[K]{filterHandle{f}}, f.frame.Open(family, d, f.begin, f.free))
+	return frame.Made(&Filter[K]{filterHandle{f}}, f.frame.Open(family, d, f.begin, f.free))
 }
 
 // program is the filter's kernels with the given translation unit.
@@ -107,18 +108,18 @@ func (f *filter) begin() error {
 		return err
 	}
 	d := f.frame.Device
-	f.regions = table.RegionsFor(d.Info(), regionsFrom, regionRows)
+	f.regions = frame.RegionsFor(d.Info(), regionsFrom, regionRows)
 	m, err := d.Compile(f.cfg.program("warpcore_filter", filterCU))
 	if err != nil {
 		return err
 	}
 	k := &f.kernel
-	k.partition, err = table.NewPartitioner[filterPartitionParams](d, m)
+	k.partition, err = frame.NewPartitioner[filterPartitionParams](d, m)
 	if err = errors.Join(err, device.Bind(m, "filter_insert", &k.insert), device.Bind(m, "filter_contains", &k.contains),
 		device.Bind(m, "filter_stats", &k.stats), device.Bind(m, "filter_union", &k.union)); err != nil {
 		return err
 	}
-	if f.mem, err = table.Make[byte](&f.frame, blocks*int64(f.cfg.block)); err != nil {
+	if f.mem, err = frame.Make[byte](&f.frame, blocks*int64(f.cfg.block)); err != nil {
 		return err
 	}
 	f.t = FilterTable{Words: f.mem.Addr(), Blocks: uint64(blocks), Seed: f.opts.Seed}
@@ -264,8 +265,8 @@ func binomial(n, k int) float64 {
 // Insert puts keys in: see table.Filter. Cost of a key: two atomic operations on one sector of 32 bytes. Millions of keys for a filter
 // much larger than the L2 cache are first brought in the order of its regions, as doc.go says of large batches.
 func (f *Filter[K]) Insert(keys []K) error {
-	return f.filter.frame.Batch(len(keys), []table.Column{table.In(keys)}, func(st *device.Stream, _, n int, addr []uint64) error {
-		return f.filter.frame.Writing(st, func(st *device.Stream) error { return f.filter.insert(st, table.Rows{Keys: addr[0], N: int64(n)}) })
+	return f.filter.frame.Batch(len(keys), []frame.Column{frame.In(keys)}, func(st *device.Stream, _, n int, addr []uint64) error {
+		return f.filter.frame.Writing(st, func(st *device.Stream) error { return f.filter.insert(st, frame.Rows{Keys: addr[0], N: int64(n)}) })
 	})
 }
 
@@ -278,19 +279,19 @@ func (f *Filter[K]) InsertOn(st *device.Stream, keys device.Slice[K]) error {
 		if keys.Len() == 0 {
 			return nil
 		}
-		return f.filter.insert(st, table.Rows{Keys: keys.Addr(), N: int64(keys.Len())})
+		return f.filter.insert(st, frame.Rows{Keys: keys.Addr(), N: int64(keys.Len())})
 	})
 }
 
 // Contains tells of each key whether it may be in: see table.Filter. Cost of a key: one sector of 32 bytes read, with blocks of 64
 // mostly two that are neighbours.
 func (f *Filter[K]) Contains(keys []K, found []bool) error {
-	return table.Find[K, byte](&f.filter.frame, keys, nil, found, f.filter.contains)
+	return frame.Find[K, byte](&f.filter.frame, keys, nil, found, f.filter.contains)
 }
 
 // ContainsOn is Contains on the device. It queues.
 func (f *Filter[K]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
-	return table.FindOn(&f.filter.frame, st, keys, device.Slice[byte]{}, found, f.filter.contains)
+	return frame.FindOn(&f.filter.frame, st, keys, device.Slice[byte]{}, found, f.filter.contains)
 }
 
 // Union puts in all keys that are in another filter, which stays as it is. Both must have been made with one Seed and Hash, and have the
@@ -373,20 +374,20 @@ func (f *filter) grid(n int64) device.Grid { return f.frame.Grid(n, 8*waves) }
 // tiles covers n keys by lanes that have several under way.
 func (f *filter) tiles(n int64) device.Grid { return f.grid((n + filterEach - 1) / filterEach) }
 
-func (f *filter) insert(st *device.Stream, b table.Rows) error {
+func (f *filter) insert(st *device.Stream, b frame.Rows) error {
 	f.rows += float64(b.N)
-	return f.kernel.partition.Place(&f.frame, st, table.Placement{
+	return f.kernel.partition.Place(&f.frame, st, frame.Placement{
 		Regions: &f.regions, Bytes: int64(f.mem.Len()), KeyBytes: f.cfg.keyBytes, Grid: f.tiles,
-		Params: func(rows table.Partition) any {
+		Params: func(rows frame.Partition) any {
 			return &filterPartitionParams{Filter: f.t, Rows: rows}
 		},
-		Launch: func(g device.Grid, rows table.Placing) error {
+		Launch: func(g device.Grid, rows frame.Placing) error {
 			return f.kernel.insert.Launch(st, g, &filterParams{Filter: f.t, Keys: rows.Keys, N: rows.N, Span: rows.Span})
 		},
-	}, table.Placing{}, b)
+	}, frame.Placing{}, b)
 }
 
-func (f *filter) contains(st *device.Stream, b table.Rows) error {
+func (f *filter) contains(st *device.Stream, b frame.Rows) error {
 	if b.Flags == 0 {
 		return nil
 	}
@@ -458,7 +459,7 @@ func (f *filter) words() device.Slice[uint64] {
 // Words gives all words of the filter to do, in chunks: see table.Filter.
 func (h *filterHandle) Words(ctx context.Context, do func(words []uint64) error) error {
 	f := h.filter
-	return table.Words(ctx, &f.frame, f.words(), do)
+	return frame.Words(ctx, &f.frame, f.words(), do)
 }
 
 // SetWords puts another filter's words in: see table.Filter. It waits.
@@ -470,7 +471,7 @@ func (h *filterHandle) SetWords(first int64, words []uint64) error {
 			return fmt.Errorf("warpcore: words %d to %d of a filter that has %d", first, first+int64(len(words)), all.Len())
 		}
 		f.foreign = true
-		return table.Upload(st, all.Slice(int(first), int(first)+len(words)), words)
+		return frame.Upload(st, all.Slice(int(first), int(first)+len(words)), words)
 	})
 }
 
@@ -523,7 +524,7 @@ func (h *filterHandle) Check() error {
 		if err != nil {
 			return err
 		}
-		image, err := table.Host(st, f.mem)
+		image, err := frame.Host(st, f.mem)
 		if err != nil {
 			return err
 		}

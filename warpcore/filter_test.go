@@ -11,10 +11,11 @@ import (
 	"time"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/internal/tabletest"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
-	"github.com/warpmap/warpmap/table/tabletest"
 )
 
 // place is where a key's bits are, by words of the whole filter: the Go twin of warpcore::FilterProbe.
@@ -138,11 +139,11 @@ func filterGeometry[K any](t *testing.T, d *device.Device, o FilterOptions) {
 	must(t, f.filter.expect(keys))
 	found := make([]bool, asked)
 	must(t, f.Contains(tabletest.KeysOf[K](keys), found[:n]))
-	if table.Count(found[:n]) != n {
-		t.Fatalf("%d of %d keys are in", table.Count(found[:n]), n)
+	if frame.Count(found[:n]) != n {
+		t.Fatalf("%d of %d keys are in", frame.Count(found[:n]), n)
 	}
 	must(t, f.Contains(tabletest.KeysOf[K](randomKeys(2, asked)), found))
-	rate := float64(table.Count(found)) / asked
+	rate := float64(frame.Count(found)) / asked
 	theory := f.filter.cfg.rate().of(float64(n) / float64(f.filter.t.Blocks))
 	s, err := f.Stats()
 	must(t, err)
@@ -242,7 +243,7 @@ func TestFilterBeyond4GiB(t *testing.T) {
 	defer out.Free()
 	for _, blocks := range []uint64{3, 1<<27 + 1, 1<<32 + 15, 1 << 40} {
 		p := filterParams{Filter: FilterTable{Words: 1 << 20, Blocks: blocks, Seed: 5}, Keys: in.Addr(), Found: out.Addr(), N: uint64(len(keys))}
-		must(t, k.Launch(nil, device.GridFor(int64(len(keys)), table.Threads), &p))
+		must(t, k.Launch(nil, device.GridFor(int64(len(keys)), frame.Threads), &p))
 		got, err := out.Host(nil)
 		must(t, err)
 		most := uint64(0)
@@ -484,14 +485,14 @@ func crowdFilter(d *device.Device, seed uint64) (err error) {
 	if err != nil {
 		return err
 	}
-	if found, err := flags.Host(nil); err != nil || table.Count(found) != 30 {
-		return fmt.Errorf("of 30 keys that just went in, %d are in: %w", table.Count(found), err)
+	if found, err := flags.Host(nil); err != nil || frame.Count(found) != 30 {
+		return fmt.Errorf("of 30 keys that just went in, %d are in: %w", frame.Count(found), err)
 	}
 	found := make([]bool, len(keys))
 	if err := f.Contains(tabletest.KeysOf[uint32](keys), found); err != nil {
 		return err
 	}
-	if n := table.Count(found); n < len(keys) {
+	if n := frame.Count(found); n < len(keys) {
 		return fmt.Errorf("of %d keys, %d are in", len(keys), n)
 	}
 	return f.filter.expect(keys)
@@ -615,8 +616,8 @@ func BenchmarkFilter(b *testing.B) {
 		must(b, err)
 		s, err := f.Stats()
 		must(b, err)
-		n := table.Count(flags[:c.n/2])
-		rate := float64(table.Count(flags[c.n/2:])) / float64(c.n-c.n/2)
+		n := frame.Count(flags[:c.n/2])
+		rate := float64(frame.Count(flags[c.n/2:])) / float64(c.n-c.n/2)
 		b.Logf("%d of %d keys are in; false positives: %.3f%%, Stats says %.3f%%", n, c.n/2, 100*rate, 100*s.Rate)
 		if n != c.n/2 {
 			b.Error("keys that are in are not found")

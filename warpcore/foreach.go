@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -25,53 +26,53 @@ type Args = table.Args
 //
 // Errors: *device.CompileError with the compiler's words; arguments of other types. Cost: compiling a body once.
 func (m *Map[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
-	return table.CallEach[K, V](&m.core.frame, st, keys, body, args, m.core.caller())
+	return frame.CallEach[K, V](&m.core.frame, st, keys, body, args, m.core.caller())
 }
 
 // ForAll calls body for every pair of the table: see ForEach. index is the slot.
 func (m *Map[K, V]) ForAll(st *device.Stream, body string, args Args) error {
-	return table.CallAll[K, V](&m.core.frame, st, body, args, m.core.caller())
+	return frame.CallAll[K, V](&m.core.frame, st, body, args, m.core.caller())
 }
 
 // ForEach calls body for every pair of the given keys: see Map.ForEach.
 func (m *MultiMap[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
-	return table.CallEach[K, V](&m.core.frame, st, keys, body, args, m.core.caller())
+	return frame.CallEach[K, V](&m.core.frame, st, keys, body, args, m.core.caller())
 }
 
 // ForAll calls body for every pair of the table: see Map.ForEach. index is the slot.
 func (m *MultiMap[K, V]) ForAll(st *device.Stream, body string, args Args) error {
-	return table.CallAll[K, V](&m.core.frame, st, body, args, m.core.caller())
+	return frame.CallAll[K, V](&m.core.frame, st, body, args, m.core.caller())
 }
 
 // ForEach calls body for every one of the given keys that is in: see Map.ForEach. A set's body sees no value.
 func (s *Set[K]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
-	return table.CallEach[K, table.NoValue](&s.core.frame, st, keys, body, args, s.core.caller())
+	return frame.CallEach[K, frame.NoValue](&s.core.frame, st, keys, body, args, s.core.caller())
 }
 
 // ForAll calls body for every key of the set: see ForEach. index is the slot.
 func (s *Set[K]) ForAll(st *device.Stream, body string, args Args) error {
-	return table.CallAll[K, table.NoValue](&s.core.frame, st, body, args, s.core.caller())
+	return frame.CallAll[K, frame.NoValue](&s.core.frame, st, body, args, s.core.caller())
 }
 
 // ForEach calls body for every one of the given keys that is in, with its count as value: see Map.ForEach.
 func (c *Counter[K, C]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
-	return table.CallEach[K, C](&c.core.frame, st, keys, body, args, c.core.caller())
+	return frame.CallEach[K, C](&c.core.frame, st, keys, body, args, c.core.caller())
 }
 
 // ForAll calls body for every key and its count: see ForEach. index is the slot.
 func (c *Counter[K, C]) ForAll(st *device.Stream, body string, args Args) error {
-	return table.CallAll[K, C](&c.core.frame, st, body, args, c.core.caller())
+	return frame.CallAll[K, C](&c.core.frame, st, body, args, c.core.caller())
 }
 
-func (c *core) caller() table.Caller {
-	return table.Caller{
+func (c *core) caller() frame.Caller {
+	return frame.Caller{
 		Program: func(header device.File) *device.Program { return c.program("foreach", foreachCU, header) },
 		Params:  c.callbackParams,
 		Grid:    c.grid, Slots: c.slots,
 	}
 }
 
-func (c *core) callbackParams(keys, n uint64, words [table.MaxArgs]uint64) any {
+func (c *core) callbackParams(keys, n uint64, words [frame.MaxArgs]uint64) any {
 	return &forEachParams{c.t, keys, n, words}
 }
 
@@ -132,7 +133,7 @@ func (c *core) makeRoom(st *device.Stream, room int64) error {
 		return err
 	}
 	if why == nil && c.filled+room > c.limit() {
-		why = table.AtMaxBytes(c.opts.MaxBytes)
+		why = frame.AtMaxBytes(c.opts.MaxBytes)
 	}
 	if why != nil {
 		return fmt.Errorf("warpcore: no room for %d more pairs: %w", room, why)

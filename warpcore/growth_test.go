@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
@@ -191,7 +192,7 @@ func TestUseBeyondRoom(t *testing.T) {
 	must(t, err)
 	slots := int(m.core.capacity())
 	must(t, m.Use(nil, 1, func(t Table) error {
-		return k.Launch(nil, device.GridFor(int64(2*slots), table.Threads), &beyondParams{t, uint64(2 * slots)})
+		return k.Launch(nil, device.GridFor(int64(2*slots), frame.Threads), &beyondParams{t, uint64(2 * slots)})
 	}))
 	keys := sequence(1<<20, 300)
 	must(t, m.Insert(keys, keys))

@@ -11,6 +11,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
@@ -116,7 +117,7 @@ func (x mixer) run(t testing.TB, name string, group int, seed uint64) (ops []mix
 	must(t, err)
 	defer func() { must(t, d.Close()) }()
 	o := x.v.options(table.Options{Capacity: 200, LoadFactor: 1, Seed: seed})
-	c, err := newCore(d, table.Width{Key: x.v.keyBytes, Value: x.v.valueBytes}, o, table.KindMap)
+	c, err := newCore(d, frame.Width{Key: x.v.keyBytes, Value: x.v.valueBytes}, o, table.KindMap)
 	must(t, err)
 	p := c.mixed(group)
 	for i := range p.Files {
@@ -163,7 +164,7 @@ func crowd(t testing.TB, c *core, n int) {
 	values, err := device.Make[byte](c.frame.Device, n*c.cfg.valueBytes)
 	must(t, err)
 	must(t, c.frame.Writing(nil, func(st *device.Stream) error {
-		_, why, err := c.insert(st, c.kernel.insert, table.Rows{Keys: keys.Addr(), Values: values.Addr(), N: int64(n)})
+		_, why, err := c.insert(st, c.kernel.insert, frame.Rows{Keys: keys.Addr(), Values: values.Addr(), N: int64(n)})
 		return errors.Join(why, err)
 	}))
 }

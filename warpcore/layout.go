@@ -7,6 +7,7 @@ import (
 	"math/bits"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
 )
@@ -157,7 +158,7 @@ const probesUntold = 4
 // insertParams are the parameters of insert, insert_new and insert_multi.
 type insertParams struct {
 	Table Table
-	Rows  table.Placing
+	Rows  frame.Placing
 	Limit uint64 // windows an insert may read
 	When  uint64 // of the program of batches with a condition: bytes
 	// Reserved, of insert_multi: only rows with reserved keys are inserted.
@@ -168,16 +169,16 @@ type insertParams struct {
 // combineParams are the parameters of combine_rows: Rows in the order of small parts, with Starts. Counters.Exported becomes how many rows are left.
 type combineParams struct {
 	Table Table
-	Rows  table.Partition
+	Rows  frame.Partition
 }
 
 // groupParams are the parameters of insert_groups: Rows in the order of small parts, with Starts.
 type groupParams struct {
 	Table    Table
-	Rows     table.Partition
+	Rows     frame.Partition
 	Reserved uint64 // only rows with reserved keys are inserted, for all of which there is a slot
 	// Of a MultiBucket, where rows may find no room:
-	Refused uint64 // bitmap of positions, see table.Placing
+	Refused uint64 // bitmap of positions, see frame.Placing
 	Limit   uint64 // windows an insert may read
 	Longs   uint64 // some keys have very many values
 }
@@ -210,10 +211,10 @@ func (c config) movedRows() int { return togetherBytes / (c.keyBytes + 8 + 3*4) 
 // partitionParams are the parameters of the kernels that bring pairs in the order of the table's regions.
 type partitionParams struct {
 	Table Table
-	Rows  table.Partition
+	Rows  frame.Partition
 }
 
-// When batches are brought in order: see table.Regions.
+// When batches are brought in order: see frame.Regions.
 const (
 	regionsFrom = 1.28 // L2 caches
 	regionRows  = 1 << 18
@@ -241,7 +242,7 @@ type slotsParams struct {
 	Values    uint64
 	Histogram uint64 // of probe_lengths: histogramBins counters, then the sum
 	Limit     uint64
-	Span      uint64 // of rehash: see table.Placing
+	Span      uint64 // of rehash: see frame.Placing
 	Room      uint64 // of rehash of a MultiBucket: only slots with room are copied
 }
 
@@ -282,7 +283,7 @@ type selectParams struct {
 // findAllParams are the parameters of count_all and the other kernels of FindAll.
 type findAllParams struct {
 	Table Table
-	Rows  table.FindAll
+	Rows  frame.FindAll
 	Longs longParams
 }
 
@@ -343,7 +344,7 @@ type forEachParams struct {
 	Table Table
 	Keys  uint64
 	N     uint64
-	Args  [table.MaxArgs]uint64 // the bits of the arguments, by name
+	Args  [frame.MaxArgs]uint64 // the bits of the arguments, by name
 }
 
 func layouts() []any {
@@ -351,7 +352,7 @@ func layouts() []any {
 }
 
 func defines(set bool) []device.Define {
-	return append(append(table.PartitionDefines(), table.StatusDefines()...), []device.Define{
+	return append(append(frame.PartitionDefines(), frame.StatusDefines()...), []device.Define{
 		{Name: "WARPCORE_PROBES_UNTOLD", Value: probesUntold},
 		{Name: "WARPCORE_OVERFLOW_BITS", Value: overflowBits},
 		{Name: "WARPCORE_OVERFLOW_SHIFT", Value: overflowShift},
@@ -554,13 +555,13 @@ type filterParams struct {
 	Keys   uint64
 	Found  uint64 // of filter_contains: bytes
 	N      uint64
-	Span   uint64 // of filter_insert: see table.Placing
+	Span   uint64 // of filter_insert: see frame.Placing
 }
 
 // filterPartitionParams are the parameters of the kernels that bring keys in the order of the filter's regions.
 type filterPartitionParams struct {
 	Filter FilterTable
-	Rows   table.Partition
+	Rows   frame.Partition
 }
 
 // filterStatsParams are the parameters of filter_stats.
@@ -589,7 +590,7 @@ func filterLayouts() []any {
 }
 
 func filterDefines() []device.Define {
-	return append(table.PartitionDefines(), []device.Define{
+	return append(frame.PartitionDefines(), []device.Define{
 		{Name: "WARPCORE_FILTER_WORD", Value: filterWord},
 		{Name: "WARPCORE_FILTER_BITS", Value: filterBits},
 		{Name: "WARPCORE_FILTER_BIT_INDEX", Value: filterBitIndex},
@@ -787,7 +788,7 @@ func (k *ListCounters) used(room int64) int64 {
 // listInsertParams are the parameters of the kernels of a bulk insert.
 type listInsertParams struct {
 	Lists    Lists
-	Rows     table.Placing
+	Rows     frame.Placing
 	Limit    uint64 // windows a search may read
 	Where    uint64 // u64 a row: the address of its list's slot, until its value is written
 	Ordinals uint64 // u32 a row: the number of its value in the list
@@ -801,7 +802,7 @@ type listInsertParams struct {
 // listGroupParams are the parameters of insert_groups.
 type listGroupParams struct {
 	Lists Lists
-	Rows  table.Partition
+	Rows  frame.Partition
 	Limit uint64
 	Mode  uint64
 }
@@ -817,7 +818,7 @@ type listFindParams struct {
 // listAllParams are the parameters of count_all and the other kernels of FindAll.
 type listAllParams struct {
 	Lists Lists
-	Rows  table.FindAll
+	Rows  frame.FindAll
 }
 
 // listSlotsParams are the parameters of the kernels that go over all slots.
@@ -846,7 +847,7 @@ type listCallbackParams struct {
 	Lists Lists
 	Keys  uint64
 	N     uint64
-	Args  [table.MaxArgs]uint64
+	Args  [frame.MaxArgs]uint64
 }
 
 func listLayouts() []any {

@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/internal/frame"
 )
 
 // A look-up that wants all values of a key goes through its whole chain, which for a key with millions of them is millions of windows, one after the
@@ -56,7 +56,7 @@ func (c *core) longs(st *device.Stream) (p longParams, err error) {
 	}
 	if c.long.Len() == 0 {
 		_, bytes := place(0)
-		if c.long, err = table.Make[byte](&c.frame, bytes); device.IsOutOfMemory(err) {
+		if c.long, err = frame.Make[byte](&c.frame, bytes); device.IsOutOfMemory(err) {
 			return longParams{}, nil
 		} else if err != nil {
 			return p, err
@@ -77,8 +77,8 @@ func (c *core) longGrid() device.Grid {
 }
 
 // count is Count of a multimap. The caller is in Reading.
-func (c *core) count(st *device.Stream, b table.Rows) error {
-	p := findAllParams{Table: c.t, Rows: table.FindAll{Keys: b.Keys, Counts: b.Flags, N: uint64(b.N)}}
+func (c *core) count(st *device.Stream, b frame.Rows) error {
+	p := findAllParams{Table: c.t, Rows: frame.FindAll{Keys: b.Keys, Counts: b.Flags, N: uint64(b.N)}}
 	if captured, err := st.Capturing(); err != nil {
 		return err
 	} else if captured { // a graph has no memory of its own for what long chains leave
@@ -95,8 +95,8 @@ func (c *core) count(st *device.Stream, b table.Rows) error {
 	return st.SyncOf(c.frame.Device)
 }
 
-// findAll is what table.FindValues and the like run.
-func (c *core) findAll(st *device.Stream, rows table.FindAll, offsets device.Slice[uint64], values func(n int) (uint64, error)) (int, error) {
+// findAll is what frame.FindValues and the like run.
+func (c *core) findAll(st *device.Stream, rows frame.FindAll, offsets device.Slice[uint64], values func(n int) (uint64, error)) (int, error) {
 	p := findAllParams{Table: c.t, Rows: rows}
 	all, err := c.finder(st, &p)
 	if err != nil {
@@ -106,7 +106,7 @@ func (c *core) findAll(st *device.Stream, rows table.FindAll, offsets device.Sli
 }
 
 // finder is the kernels of a FindAll with p, and those behind.
-func (c *core) finder(st *device.Stream, p *findAllParams) (all table.Finder, err error) {
+func (c *core) finder(st *device.Stream, p *findAllParams) (all frame.Finder, err error) {
 	all = c.kernel.all
 	if p.Longs, err = c.longs(st); err != nil || p.Longs.Keys == 0 {
 		return all, err
@@ -121,7 +121,7 @@ func (c *core) finder(st *device.Stream, p *findAllParams) (all table.Finder, er
 }
 
 // eraseMulti queues a deletion of all values of keys.
-func (c *core) eraseMulti(st *device.Stream, b table.Rows) error {
+func (c *core) eraseMulti(st *device.Stream, b frame.Rows) error {
 	p := findParams{Table: c.t, Keys: b.Keys, Found: b.Flags, N: uint64(b.N)}
 	var err error
 	if p.Longs, err = c.longs(st); err != nil {

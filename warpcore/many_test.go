@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -23,7 +24,7 @@ func TestMoreValuesThanACountHolds(t *testing.T) {
 		must(t, m.Insert(keys, values))
 		c := m.core
 		more := uint64(0) // values that the kernels behind a look-up are told of besides
-		find := func(st *device.Stream, rows table.FindAll, offsets device.Slice[uint64], values func(n int) (uint64, error)) (int, error) {
+		find := func(st *device.Stream, rows frame.FindAll, offsets device.Slice[uint64], values func(n int) (uint64, error)) (int, error) {
 			p := findAllParams{Table: c.t, Rows: rows}
 			all, err := c.finder(st, &p)
 			if err != nil {
@@ -46,13 +47,13 @@ func TestMoreValuesThanACountHolds(t *testing.T) {
 			return all.Run(&c.frame, st, c.grid, &p.Rows, &p, c.cfg.stashBytes(), offsets, values)
 		}
 		asked := []uint32{1, 7, 2}
-		offsets, got, err := table.FindValues[uint32, uint32](&c.frame, asked, find)
+		offsets, got, err := frame.FindValues[uint32, uint32](&c.frame, asked, find)
 		must(t, err)
 		if len(got) != rows || offsets[3] != rows {
 			t.Fatalf("%d values, offsets %d (want %d)", len(got), offsets, rows)
 		}
 		for _, more = range []uint64{1 << 32, 3 << 32, 1<<32 - 1 - rows} {
-			if offsets, got, err := table.FindValues[uint32, uint32](&c.frame, asked, find); err == nil || !strings.Contains(err.Error(), "2³²-1 values") {
+			if offsets, got, err := frame.FindValues[uint32, uint32](&c.frame, asked, find); err == nil || !strings.Contains(err.Error(), "2³²-1 values") {
 				t.Errorf("%d values more: %d values by offsets %d (%v), want an error", more, len(got), offsets, err)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -20,38 +21,38 @@ const family table.Family = "warpcore"
 // Errors: K or V of another width or with pointers or padding; options out of range; *device.OutOfMemoryError; what
 // device.Compile returns. Cost: compiling the kernels once on a machine, about a second; then the memory's filling.
 func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
-	c, err := newCore(d, table.WidthsOf[K, V](), o, table.KindMap)
-	return table.Made(&Map[K, V]{handle{c}}, err)
+	c, err := newCore(d, frame.WidthsOf[K, V](), o, table.KindMap)
+	return frame.Made(&Map[K, V]{handle{c}}, err)
 }
 
 // Insert puts or replaces: see table.Map. Cost of a pair: one window read and one 32-byte sector written at low load.
 func (m *Map[K, V]) Insert(keys []K, values []V) error {
-	return table.Insert(&m.core.frame, keys, values, m.core.insertion(m.core.kernel.insert))
+	return frame.Insert(&m.core.frame, keys, values, m.core.insertion(m.core.kernel.insert))
 }
 
 // InsertOn is Insert on the device: see table.Map.
 func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	return table.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.insertion(m.core.kernel.insert))
+	return frame.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.insertion(m.core.kernel.insert))
 }
 
 // InsertNew puts the pairs whose keys are absent: see table.Map.
 func (m *Map[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
-	return table.InsertNew(&m.core.frame, keys, values, added, m.core.insertion(m.core.kernel.insertNew))
+	return frame.InsertNew(&m.core.frame, keys, values, added, m.core.insertion(m.core.kernel.insertNew))
 }
 
 // InsertNewOn is InsertNew on the device: see table.Map.
 func (m *Map[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], added device.Slice[bool]) error {
-	return table.InsertOn(&m.core.frame, st, keys, values, added, m.core.insertion(m.core.kernel.insertNew))
+	return frame.InsertOn(&m.core.frame, st, keys, values, added, m.core.insertion(m.core.kernel.insertNew))
 }
 
 // Find looks keys up: see table.Map. Cost of a key: one window read at low load, 1.3 on average at 0.9 with half hits.
 func (m *Map[K, V]) Find(keys []K, values []V, found []bool) error {
-	return table.Find(&m.core.frame, keys, values, found, m.core.find)
+	return frame.Find(&m.core.frame, keys, values, found, m.core.find)
 }
 
 // FindOn is Find on the device: see table.Map.
 func (m *Map[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
-	return table.FindOn(&m.core.frame, st, keys, values, found, m.core.find)
+	return frame.FindOn(&m.core.frame, st, keys, values, found, m.core.find)
 }
 
 // Contains is Find without values: see table.Map.
@@ -64,20 +65,20 @@ func (m *Map[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found de
 
 // Delete removes keys: see table.Map. Their slots become tombstones, which later inserts use again.
 func (m *Map[K, V]) Delete(keys []K, deleted []bool) (int, error) {
-	return table.Delete(&m.core.frame, keys, deleted, m.core.erase)
+	return frame.Delete(&m.core.frame, keys, deleted, m.core.erase)
 }
 
 // DeleteOn is Delete on the device: see table.Map.
 func (m *Map[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return table.DeleteOn(&m.core.frame, st, keys, deleted, m.core.erase)
+	return frame.DeleteOn(&m.core.frame, st, keys, deleted, m.core.erase)
 }
 
 // All exports every pair, in no order.
 func (m *Map[K, V]) All() ([]K, []V, error) {
-	return table.All[K, V](&m.core.frame, false, m.core.exporter)
+	return frame.All[K, V](&m.core.frame, false, m.core.exporter)
 }
 
 // Chunks gives every pair to do, in chunks: see table.Map.
 func (m *Map[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
-	return table.Chunks(ctx, &m.core.frame, m.core.exporter, do)
+	return frame.Chunks(ctx, &m.core.frame, m.core.exporter, do)
 }

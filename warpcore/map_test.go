@@ -7,10 +7,11 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/internal/tabletest"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
-	"github.com/warpmap/warpmap/table/tabletest"
 )
 
 func must(t testing.TB, err error) {
@@ -243,7 +244,7 @@ func try[K, V any](d *device.Device) func() error { return tryWith[K, V](d, Opti
 func tryWith[K, V any](d *device.Device, o Options) func() error {
 	return func() (err error) {
 		for _, kind := range []table.Kind{table.KindMap, table.KindMultiMap} {
-			c, wrong := newCore(d, table.WidthsOf[K, V](), o, kind)
+			c, wrong := newCore(d, frame.WidthsOf[K, V](), o, kind)
 			if wrong == nil {
 				wrong = (&handle{c}).Close()
 			}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -45,11 +46,11 @@ var (
 //
 // Errors: K or V of another width or with pointers or padding; options out of range; *device.OutOfMemoryError; what device.Compile returns.
 func NewMultiBucket[K, V any](d *device.Device, o MultiBucketOptions) (*MultiBucket[K, V], error) {
-	c, err := newBuckets(d, table.WidthsOf[K, V](), o)
-	return table.Made(&MultiBucket[K, V]{MultiMap[K, V]{handle{c}}}, err)
+	c, err := newBuckets(d, frame.WidthsOf[K, V](), o)
+	return frame.Made(&MultiBucket[K, V]{MultiMap[K, V]{handle{c}}}, err)
 }
 
-func newBuckets(d *device.Device, w table.Width, o MultiBucketOptions) (*core, error) {
+func newBuckets(d *device.Device, w frame.Width, o MultiBucketOptions) (*core, error) {
 	if w.Err != nil {
 		return nil, w.Err
 	}
@@ -58,11 +59,11 @@ func newBuckets(d *device.Device, w table.Width, o MultiBucketOptions) (*core, e
 		return nil, err
 	}
 	c.frame.Why = o.Why
-	return table.Made(c, c.frame.Open(family, d, c.begin, c.free))
+	return frame.Made(c, c.frame.Open(family, d, c.begin, c.free))
 }
 
 // bucketOptions are those of a core, which checks what they have in common with a MultiMap's.
-func (c *core) bucketOptions(w table.Width, o MultiBucketOptions) error {
+func (c *core) bucketOptions(w frame.Width, o MultiBucketOptions) error {
 	switch {
 	case o.Bucket < 0 || o.Bucket > mostBucket:
 		return fmt.Errorf("warpcore: slots of %d values (want 1 to %d; 0 for the default)", o.Bucket, mostBucket)
@@ -92,7 +93,7 @@ func (c *core) slotsFor(pairs, keys int64) int64 {
 // ahead makes room for a batch, by how many distinct keys it has. sure: there is a slot for all that it needs. Otherwise the batch goes in by parts,
 // and limit bounds the windows that an insert reads where there may be no room: by what the values of a key take on average, so that it costs no
 // more to refuse them than to put them in.
-func (c *core) ahead(st *device.Stream, b table.Rows) (sure bool, limit uint64, err error) {
+func (c *core) ahead(st *device.Stream, b frame.Rows) (sure bool, limit uint64, err error) {
 	limit = tightProbes
 	if c.filled+b.N <= c.limit() {
 		return true, limit, nil

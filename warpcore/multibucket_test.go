@@ -11,10 +11,11 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/internal/tabletest"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
-	"github.com/warpmap/warpmap/table/tabletest"
 )
 
 // multiBuckets is the suite of the multi-bucket tables with those options.
@@ -562,7 +563,7 @@ func TestMultiBucketOptionsAreChecked(t *testing.T) {
 		{4, 4, 14, 64, 14, 2}, {4, 4, 1, 16, 1, 4}, {8, 4, 1, 16, 1, 4}, {4, 4, 3, 24, 3, 2},
 	} {
 		var m core
-		must(t, m.bucketOptions(table.Width{Key: c.key, Value: c.value}, MultiBucketOptions{Bucket: c.bucket}))
+		must(t, m.bucketOptions(frame.Width{Key: c.key, Value: c.value}, MultiBucketOptions{Bucket: c.bucket}))
 		if m.cfg.slotBytes() != c.slot || m.cfg.bucket != c.values || m.opts.Window != c.window {
 			t.Errorf("%+v: slots of %d bytes for %d values, %d in a window", c, m.cfg.slotBytes(), m.cfg.bucket, m.opts.Window)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -21,39 +22,39 @@ func _[K, V any](m *MultiMap[K, V]) table.OuterFinder[K, V] { return m }
 
 // NewMultiMap makes an empty multimap on the device; see New.
 func NewMultiMap[K, V any](d *device.Device, o Options) (*MultiMap[K, V], error) {
-	c, err := newCore(d, table.WidthsOf[K, V](), o, table.KindMultiMap)
-	return table.Made(&MultiMap[K, V]{handle{c}}, err)
+	c, err := newCore(d, frame.WidthsOf[K, V](), o, table.KindMultiMap)
+	return frame.Made(&MultiMap[K, V]{handle{c}}, err)
 }
 
 // Insert adds n pairs, equal ones too. The table grows as it must; where it may not, *table.FullError names exactly
 // the positions that are not in.
 func (m *MultiMap[K, V]) Insert(keys []K, values []V) error {
-	return table.Insert(&m.core.frame, keys, values, m.core.insertion(m.core.kernel.insertMulti))
+	return frame.Insert(&m.core.frame, keys, values, m.core.insertion(m.core.kernel.insertMulti))
 }
 
 // InsertOn is Insert on the device. It waits for the stream, to know that every pair found its slot.
 func (m *MultiMap[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
-	return table.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.insertion(m.core.kernel.insertMulti))
+	return frame.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.insertion(m.core.kernel.insertMulti))
 }
 
 // Contains tells of each key whether it has a value.
 func (m *MultiMap[K, V]) Contains(keys []K, found []bool) error {
-	return table.Find[K, V](&m.core.frame, keys, nil, found, m.core.find)
+	return frame.Find[K, V](&m.core.frame, keys, nil, found, m.core.find)
 }
 
 // ContainsOn is Contains on the device.
 func (m *MultiMap[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
-	return table.FindOn(&m.core.frame, st, keys, device.Slice[V]{}, found, m.core.find)
+	return frame.FindOn(&m.core.frame, st, keys, device.Slice[V]{}, found, m.core.find)
 }
 
 // Count writes how many values each key has.
 func (m *MultiMap[K, V]) Count(keys []K, counts []uint32) error {
-	return table.CountValues(&m.core.frame, keys, counts, m.core.count)
+	return frame.CountValues(&m.core.frame, keys, counts, m.core.count)
 }
 
 // CountOn is Count on the device.
 func (m *MultiMap[K, V]) CountOn(st *device.Stream, keys device.Slice[K], counts device.Slice[uint32]) error {
-	return table.CountValuesOn(&m.core.frame, st, keys, counts, m.core.count)
+	return frame.CountValuesOn(&m.core.frame, st, keys, counts, m.core.count)
 }
 
 func (c *core) lookErased(st *device.Stream) (uint64, error) {
@@ -66,12 +67,12 @@ func (c *core) lookErased(st *device.Stream) (uint64, error) {
 
 // FindAll gives all values of each key: those of keys[i] are values[offsets[i]:offsets[i+1]], in no order.
 func (m *MultiMap[K, V]) FindAll(keys []K) (offsets []uint64, values []V, err error) {
-	return table.FindValues[K, V](&m.core.frame, keys, m.core.findAll)
+	return frame.FindValues[K, V](&m.core.frame, keys, m.core.findAll)
 }
 
 // FindAllOn is FindAll on the device, in slices of its own making, which the caller frees. It waits for the stream.
 func (m *MultiMap[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
-	return table.FindValuesOn[K, V](&m.core.frame, st, keys, m.core.findAll)
+	return frame.FindValuesOn[K, V](&m.core.frame, st, keys, m.core.findAll)
 }
 
 // FindAllInto is FindAllOn into memory of the caller's: offsets has one element more than keys, and values is asked for
@@ -79,14 +80,14 @@ func (m *MultiMap[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (off
 // filling pass reads the table again only for keys with several values). It returns that number, and waits for the stream.
 // values must not use the table.
 func (m *MultiMap[K, V]) FindAllInto(st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64], values func(n int) (device.Slice[V], error)) (int, error) {
-	return table.FindValuesInto(&m.core.frame, st, keys, offsets, values, m.core.findAll)
+	return frame.FindValuesInto(&m.core.frame, st, keys, offsets, values, m.core.findAll)
 }
 
 // FindAllIn is FindAllInto into memory of the caller's for as many values as it has room for, and returns their number. *table.RoomError tells
 // how many there are if they are more: nothing is written to values then. The offsets of a key without values are equal, and so tell an outer join
 // which rows have no partner.
 func (m *MultiMap[K, V]) FindAllIn(st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64], values device.Slice[V]) (int, error) {
-	return table.FindValuesIn(&m.core.frame, st, keys, offsets, values, m.core.findAll)
+	return frame.FindValuesIn(&m.core.frame, st, keys, offsets, values, m.core.findAll)
 }
 
 // FindPages is FindAllOn for results larger than memory: page is called with the values of some keys after the others, of whole keys, and no more
@@ -99,29 +100,29 @@ func (m *MultiMap[K, V]) FindAllIn(st *device.Stream, keys device.Slice[K], offs
 // too many keys.
 func (m *MultiMap[K, V]) FindPages(st *device.Stream, keys device.Slice[K], most int,
 	page func(first int, offsets device.Slice[uint64], values device.Slice[V]) error) error {
-	return table.FindPages(&m.core.frame, st, keys, most, page, m.core.findAll)
+	return frame.FindPages(&m.core.frame, st, keys, most, page, m.core.findAll)
 }
 
 // FindAllOuter is FindAll, in which a key without values gets one, none, as an outer join wants; found[i] tells whether key i has values, and may be
 // nil: see table.OuterFinder. Cost: FindAll's, and three passes over the keys' counts. The first call compiles kernels.
 func (m *MultiMap[K, V]) FindAllOuter(keys []K, none V, found []bool) (offsets []uint64, values []V, err error) {
-	return table.FindOuter(&m.core.frame, keys, none, found, m.core.findAll)
+	return frame.FindOuter(&m.core.frame, keys, none, found, m.core.findAll)
 }
 
 // FindAllOuterOn is FindAllOuter on the device, in slices of its own making, which the caller frees. It waits for the stream.
 func (m *MultiMap[K, V]) FindAllOuterOn(st *device.Stream, keys device.Slice[K], none V, found device.Slice[bool]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
-	return table.FindOuterOn(&m.core.frame, st, keys, none, found, m.core.findAll)
+	return frame.FindOuterOn(&m.core.frame, st, keys, none, found, m.core.findAll)
 }
 
 // Delete removes all values of each key. deleted[i] tells whether position i removed any; it may be nil. The count is
 // of pairs.
 func (m *MultiMap[K, V]) Delete(keys []K, deleted []bool) (int, error) {
-	return table.DeletePairs(&m.core.frame, keys, deleted, m.core.erase, m.core.lookErased)
+	return frame.DeletePairs(&m.core.frame, keys, deleted, m.core.erase, m.core.lookErased)
 }
 
 // DeleteOn is Delete on the device.
 func (m *MultiMap[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return table.DeleteOn(&m.core.frame, st, keys, deleted, m.core.erase)
+	return frame.DeleteOn(&m.core.frame, st, keys, deleted, m.core.erase)
 }
 
 // Keys exports each key once, in no order.
@@ -131,7 +132,7 @@ func (m *MultiMap[K, V]) Keys() (keys []K, err error) {
 		if _, err := c.look(st); err != nil {
 			return err
 		}
-		k, err := table.Make[K](&c.frame, c.live())
+		k, err := frame.Make[K](&c.frame, c.live())
 		if err != nil {
 			return err
 		}
@@ -140,7 +141,7 @@ func (m *MultiMap[K, V]) Keys() (keys []K, err error) {
 		if err != nil {
 			return err
 		}
-		keys, err = table.Host(st, k.Slice(0, int(n)))
+		keys, err = frame.Host(st, k.Slice(0, int(n)))
 		return err
 	})
 	return keys, err
@@ -148,10 +149,10 @@ func (m *MultiMap[K, V]) Keys() (keys []K, err error) {
 
 // All exports every pair, in no order.
 func (m *MultiMap[K, V]) All() ([]K, []V, error) {
-	return table.All[K, V](&m.core.frame, false, m.core.exporter)
+	return frame.All[K, V](&m.core.frame, false, m.core.exporter)
 }
 
 // Chunks gives every pair to do, in chunks: see table.Map.
 func (m *MultiMap[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
-	return table.Chunks(ctx, &m.core.frame, m.core.exporter, do)
+	return frame.Chunks(ctx, &m.core.frame, m.core.exporter, do)
 }

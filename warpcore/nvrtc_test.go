@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
 )
@@ -36,11 +37,11 @@ func TestKernelsCompileForGPUs(t *testing.T) {
 			probe.Layouts = append(probe.Layouts, probeTestParams{}, probeStep{})
 			ones := c.program("add_ones", addOnes)
 			ones.Layouts = append(ones.Layouts, probeTestParams{})
-			count, err := table.CountHeader[uint32]()
+			count, err := frame.CountHeader[uint32]()
 			must(t, err)
-			least, err := table.CombineHeader(table.Min, reflect.TypeFor[float32]())
+			least, err := frame.CombineHeader(table.Min, reflect.TypeFor[float32]())
 			must(t, err)
-			code, err := table.CombineHeader(table.Combine("old + 2 * value"), reflect.TypeFor[int32]())
+			code, err := frame.CombineHeader(table.Combine("old + 2 * value"), reflect.TypeFor[int32]())
 			must(t, err)
 			programs = append(programs, c.mixed(4), multi.bulkProgram(), probe, ones, c.updateProgram(count), c.updateProgram(least), c.updateProgram(code), c.updateProgram(device.File{}), c.choosingProgram())
 		}

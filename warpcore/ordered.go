@@ -2,6 +2,7 @@ package warpcore
 
 import (
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
 )
@@ -21,10 +22,10 @@ func (m *Map[K, V]) Ordering(n int) (o table.Ordering) {
 
 // FindOrderedOn is FindOn of rows that are in the order of regions: see table.Orderer.
 func (m *Map[K, V]) FindOrderedOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
-	return table.FindOn(&m.core.frame, st, keys, values, found, m.core.findOrdered)
+	return frame.FindOn(&m.core.frame, st, keys, values, found, m.core.findOrdered)
 }
 
-func (c *core) findOrdered(st *device.Stream, b table.Rows) error {
+func (c *core) findOrdered(st *device.Stream, b frame.Rows) error {
 	b.Ordered = true
 	return c.find(st, b)
 }
@@ -33,9 +34,9 @@ func (c *core) findOrdered(st *device.Stream, b table.Rows) error {
 func (m *Map[K, V]) InsertOrderedOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
 	x := m.core.insertion(m.core.kernel.insert)
 	put := x.Put
-	x.Put = func(st *device.Stream, b table.Rows) (refused []int, why, err error) {
+	x.Put = func(st *device.Stream, b frame.Rows) (refused []int, why, err error) {
 		b.Ordered = true
 		return put(st, b)
 	}
-	return table.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, x)
+	return frame.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, x)
 }

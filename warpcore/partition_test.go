@@ -8,17 +8,18 @@ import (
 	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/internal/tabletest"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
-	"github.com/warpmap/warpmap/table/tabletest"
 )
 
 // tinyRegions brings every batch of a few pairs in order, by regions of a few windows, in pieces.
-var tinyRegions = table.Regions{MinBytes: 1, RegionBytes: 4 << 10, MinRows: 2, RegionRows: 1, PieceRows: 200, MemoryShare: 8, Span: table.Threads}
+var tinyRegions = frame.Regions{MinBytes: 1, RegionBytes: 4 << 10, MinRows: 2, RegionRows: 1, PieceRows: 200, MemoryShare: 8, Span: frame.Threads}
 
 // partitioned makes maps that partition as the rule says.
-func partitioned[K, V any](rule table.Regions, layout Layout) tabletest.Maker[K, V] {
+func partitioned[K, V any](rule frame.Regions, layout Layout) tabletest.Maker[K, V] {
 	return func(d *device.Device, o table.Options) (table.Map[K, V], error) {
 		m, err := New[K, V](d, Options{Options: o, Layout: layout})
 		if err == nil {
@@ -120,12 +121,12 @@ func TestRegionsAreWindowsInARow(t *testing.T) {
 	regions := c.regions.Count(int64(len(keys)), int64(c.mem.Len()))
 	var starts, got []uint64
 	must(t, c.frame.Writing(nil, func(st *device.Stream) error {
-		x, rows := c.placement(false, nil), table.Partition{}
-		x.Params = func(r table.Partition) any {
+		x, rows := c.placement(false, nil), frame.Partition{}
+		x.Params = func(r frame.Partition) any {
 			rows = r
 			return &partitionParams{Table: c.t, Rows: r}
 		}
-		done, err := c.kernel.partition.InOrder(&c.frame, st, x, table.Rows{Keys: in.Addr(), Values: values.Addr(), N: int64(len(keys))}, regions, func(o table.Ordered) error {
+		done, err := c.kernel.partition.InOrder(&c.frame, st, x, frame.Rows{Keys: in.Addr(), Values: values.Addr(), N: int64(len(keys))}, regions, func(o frame.Ordered) error {
 			must(t, st.Sync())
 			words := func(addr uint64, n int64) []uint64 { // the CPU device's memory is ours
 				return slices.Clone(unsafe.Slice(*(**uint64)(unsafe.Pointer(&addr)), n))

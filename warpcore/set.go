@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -19,52 +20,52 @@ func _[K any](s *Set[K]) table.Set[K] { return s }
 
 // NewSet makes an empty set on the device; see New. Options.Layout must be left as it is.
 func NewSet[K any](d *device.Device, o Options) (*Set[K], error) {
-	w := table.Width{}
-	w.Key, w.Err = table.WidthOf[K]("key", 4, 8, 16)
+	w := frame.Width{}
+	w.Key, w.Err = frame.WidthOf[K]("key", 4, 8, 16)
 	c, err := newCore(d, w, o, table.KindSet)
-	return table.Made(&Set[K]{handle{c}}, err)
+	return frame.Made(&Set[K]{handle{c}}, err)
 }
 
 // Insert puts the keys that are absent: see table.Set. Cost of a key: one window read and one 32-byte sector written at low load; with
 // added the keys go in as they come, and a table that is larger than the device's L2 cache is written to at random.
 func (s *Set[K]) Insert(keys []K, added []bool) (int, error) {
-	return table.InsertKeys(&s.core.frame, keys, added, s.core.insertion(s.core.kernel.insertNew))
+	return frame.InsertKeys(&s.core.frame, keys, added, s.core.insertion(s.core.kernel.insertNew))
 }
 
 // InsertOn is Insert on the device: see table.Set.
 func (s *Set[K]) InsertOn(st *device.Stream, keys device.Slice[K], added device.Slice[bool]) error {
-	return table.InsertOn(&s.core.frame, st, keys, table.NoValues(), added, s.core.insertion(s.core.kernel.insertNew))
+	return frame.InsertOn(&s.core.frame, st, keys, frame.NoValues(), added, s.core.insertion(s.core.kernel.insertNew))
 }
 
 // Contains tells of each key whether it is in. Cost of a key: one window read at low load.
 func (s *Set[K]) Contains(keys []K, found []bool) error {
-	return table.Find[K, byte](&s.core.frame, keys, nil, found, s.core.find)
+	return frame.Find[K, byte](&s.core.frame, keys, nil, found, s.core.find)
 }
 
 // ContainsOn is Contains on the device.
 func (s *Set[K]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
-	return table.FindOn(&s.core.frame, st, keys, device.Slice[byte]{}, found, s.core.find)
+	return frame.FindOn(&s.core.frame, st, keys, device.Slice[byte]{}, found, s.core.find)
 }
 
 // Delete removes keys: see table.Set. Their slots become tombstones, which later inserts use again.
 func (s *Set[K]) Delete(keys []K, deleted []bool) (int, error) {
-	return table.Delete(&s.core.frame, keys, deleted, s.core.erase)
+	return frame.Delete(&s.core.frame, keys, deleted, s.core.erase)
 }
 
 // DeleteOn is Delete on the device.
 func (s *Set[K]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
-	return table.DeleteOn(&s.core.frame, st, keys, deleted, s.core.erase)
+	return frame.DeleteOn(&s.core.frame, st, keys, deleted, s.core.erase)
 }
 
 // All exports every key, in no order.
 func (s *Set[K]) All() ([]K, error) {
-	keys, _, err := table.All[K, byte](&s.core.frame, true, s.core.exporter)
+	keys, _, err := frame.All[K, byte](&s.core.frame, true, s.core.exporter)
 	return keys, err
 }
 
 // Chunks gives every key to do, in chunks: see table.Set.
 func (s *Set[K]) Chunks(ctx context.Context, do func(keys []K) error) error {
-	return table.KeyChunks(ctx, &s.core.frame, s.core.exporter, do)
+	return frame.KeyChunks(ctx, &s.core.frame, s.core.exporter, do)
 }
 
 // Union puts all keys of another set in. The sets may differ in their options, not in their device. It waits; other calls on either set
@@ -75,7 +76,7 @@ func (s *Set[K]) Union(other *Set[K]) error {
 	return s.beside(other, func(x *exchange) error {
 		var lost int
 		var why error
-		err := x.pieces(other.core, func(b table.Rows) error {
+		err := x.pieces(other.core, func(b frame.Rows) error {
 			refused, w, err := s.core.insert(x.st, s.core.kernel.insertNew, b)
 			if lost += len(refused); w != nil {
 				why = w
@@ -93,7 +94,7 @@ func (s *Set[K]) Union(other *Set[K]) error {
 // deletion.
 func (s *Set[K]) Intersect(other *Set[K]) error {
 	return s.beside(other, func(x *exchange) error {
-		return x.pieces(s.core, func(b table.Rows) error {
+		return x.pieces(s.core, func(b frame.Rows) error {
 			b.Flags = x.found.Addr()
 			if err := other.core.find(x.st, b); err != nil {
 				return err
@@ -105,7 +106,7 @@ func (s *Set[K]) Intersect(other *Set[K]) error {
 			if _, err := s.core.look(x.st); err != nil || s.core.counters.Seen.Exported == 0 {
 				return err
 			}
-			return s.core.erase(x.st, table.Rows{Keys: p.Out, N: int64(s.core.counters.Seen.Exported)})
+			return s.core.erase(x.st, frame.Rows{Keys: p.Out, N: int64(s.core.counters.Seen.Exported)})
 		})
 	})
 }
@@ -116,7 +117,7 @@ func (s *Set[K]) Subtract(other *Set[K]) error {
 		return s.Clear()
 	}
 	return s.beside(other, func(x *exchange) error {
-		return x.pieces(other.core, func(b table.Rows) error { return s.core.erase(x.st, b) })
+		return x.pieces(other.core, func(b frame.Rows) error { return s.core.erase(x.st, b) })
 	})
 }
 
@@ -178,7 +179,7 @@ func (x *exchange) make(c *core) (err error) {
 }
 
 // pieces calls do with the keys of some slots of a set after the others. do may remove them.
-func (x *exchange) pieces(c *core, do func(b table.Rows) error) error {
+func (x *exchange) pieces(c *core, do func(b frame.Rows) error) error {
 	for first := int64(0); first < c.slots(); first += x.slots {
 		if _, err := c.look(x.st); err != nil { // for reset writes what was seen
 			return err
@@ -191,7 +192,7 @@ func (x *exchange) pieces(c *core, do func(b table.Rows) error) error {
 			return err
 		}
 		if n := int64(c.counters.Seen.Exported); n > 0 {
-			if err := do(table.Rows{Keys: x.keys.Addr(), N: n}); err != nil {
+			if err := do(frame.Rows{Keys: x.keys.Addr(), N: n}); err != nil {
 				return err
 			}
 		}

@@ -9,9 +9,10 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/internal/tabletest"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
-	"github.com/warpmap/warpmap/table/tabletest"
 )
 
 // Sets of keys of 16 bytes, which no other family has, and of windows and groups that are not the default.
@@ -72,8 +73,8 @@ func TestSetOfWideKeys(t *testing.T) {
 			t.Errorf("key %x: found %t", keys[i], f)
 		}
 	}
-	if n != 20 || table.Count(found) != len(keys)-20 {
-		t.Errorf("%d deleted, %d left", n, table.Count(found))
+	if n != 20 || frame.Count(found) != len(keys)-20 {
+		t.Errorf("%d deleted, %d left", n, frame.Count(found))
 	}
 	must(t, s.Check())
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -18,29 +19,29 @@ func _[K, V any](m *Map[K, V]) table.Updater[K, V] { return m }
 // more, in that of small parts, and those of one key combined in shared memory, but for code of one's own. To know which, it looks at a batch, and then at
 // none of the next 63 of its size.
 func (m *Map[K, V]) Update(keys []K, values []V, with table.Combine) error {
-	return table.Updating(&m.core.frame, keys, values, with, m.core.updating)
+	return frame.Updating(&m.core.frame, keys, values, with, m.core.updating)
 }
 
 // UpdateOn is Update on the device: it waits for the stream only when the table may have to grow or to refuse, and where it looks at a batch.
 func (m *Map[K, V]) UpdateOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], with table.Combine) error {
-	return table.UpdatingOn(&m.core.frame, st, keys, values, with, m.core.updating)
+	return frame.UpdatingOn(&m.core.frame, st, keys, values, with, m.core.updating)
 }
 
 // FindOrInsert gives the values that are there, and puts the others: see table.Updater.
 func (m *Map[K, V]) FindOrInsert(keys []K, values, out []V, added []bool) (int, error) {
-	return table.FindOrInsert(&m.core.frame, keys, values, out, added, m.core.updating(device.File{}))
+	return frame.FindOrInsert(&m.core.frame, keys, values, out, added, m.core.updating(device.File{}))
 }
 
 // FindOrInsertOn is FindOrInsert on the device.
 func (m *Map[K, V]) FindOrInsertOn(st *device.Stream, keys device.Slice[K], values, out device.Slice[V], added device.Slice[bool]) error {
-	return table.FindOrInsertOn(&m.core.frame, st, keys, values, out, added, m.core.updating(device.File{}))
+	return frame.FindOrInsertOn(&m.core.frame, st, keys, values, out, added, m.core.updating(device.File{}))
 }
 
 // updating takes a batch in with the operation of a header combine.h; without one, it is FindOrInsert's. It serves one call.
-func (c *core) updating(header device.File) table.Insertion {
+func (c *core) updating(header device.File) frame.Insertion {
 	x, exact := c.insertion(inserts{}), new(exactly)
 	x.Find = nil
-	x.Put = func(st *device.Stream, b table.Rows) (refused []int, why, err error) {
+	x.Put = func(st *device.Stream, b frame.Rows) (refused []int, why, err error) {
 		k, err := c.update(header)
 		if err != nil {
 			return nil, nil, err
@@ -56,7 +57,7 @@ func (c *core) update(header device.File) (inserts, error) {
 		switch {
 		case header.Name == "":
 			return device.Bind(m, "find_or_insert", &k.rows)
-		case !table.Merges(header):
+		case !frame.Merges(header):
 			return device.Bind(m, "update", &k.rows)
 		}
 		return errors.Join(device.Bind(m, "update", &k.rows), device.Bind(m, "combine_rows", &k.combine), device.Bind(m, "update_sums", &k.sums))

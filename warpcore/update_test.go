@@ -6,10 +6,11 @@ import (
 	"testing"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/internal/tabletest"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
-	"github.com/warpmap/warpmap/table/tabletest"
 )
 
 func updates[V uint32 | int32 | float32 | uint64 | int64 | float64](o Options) *tabletest.Updates {
@@ -148,7 +149,7 @@ func TestDeviceSideUpdate(t *testing.T) {
 // A key that one piece of a batch is refused for is refused in those behind, though their own number of rows would fit: else its value would be
 // there without what was refused.
 func TestRefusedKeysStayOut(t *testing.T) {
-	add, err := table.CombineHeader(table.Add, reflect.TypeFor[uint32]())
+	add, err := frame.CombineHeader(table.Add, reflect.TypeFor[uint32]())
 	must(t, err)
 	for _, header := range []device.File{add, {}} {
 		m, err := New[uint32, uint32](openCPU(t), Options{Window: 2, Options: table.Options{Hash: kernel.HashConstant, MaxBytes: 24 << 10}})

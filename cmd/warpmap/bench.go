@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/warpmap/warpmap"
-	"github.com/warpmap/warpmap/bench"
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/bench"
 	"github.com/warpmap/warpmap/shard"
 	tables "github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/workload"

@@ -11,6 +11,7 @@ import (
 
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/shard"
 	tables "github.com/warpmap/warpmap/table"
 )
@@ -158,7 +159,7 @@ func (w *compileWork) compile(cmd *cobra.Command, arch string, kinds []tables.Ki
 	for _, kind := range w.spread(kinds) {
 		for _, key := range w.keyBytes {
 			for _, value := range w.spreadValues(kind) {
-				width := tables.Width{Key: key, Value: value}
+				width := frame.Width{Key: key, Value: value}
 				err := ahead(fmt.Sprintf("spreading %v over several GPUs, keys of %d bytes%s", kind, key,
 					valueNote(kind, value)), func() error {
 					return shard.CompileAhead(d, kind, width)

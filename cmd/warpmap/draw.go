@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/warpmap/warpmap/bench"
+	"github.com/warpmap/warpmap/internal/bench"
 )
 
 func drawCommand() *cobra.Command {

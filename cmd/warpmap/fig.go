@@ -12,17 +12,17 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
-	"github.com/warpmap/warpmap/bench"
-	"github.com/warpmap/warpmap/bench/dycuckoo"
-	gphbench "github.com/warpmap/warpmap/bench/gph"
-	"github.com/warpmap/warpmap/bench/host"
-	"github.com/warpmap/warpmap/bench/library"
-	shardbench "github.com/warpmap/warpmap/bench/shard"
-	"github.com/warpmap/warpmap/bench/slabhash"
-	stadiumbench "github.com/warpmap/warpmap/bench/stadium"
-	"github.com/warpmap/warpmap/bench/warpcore"
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/gph"
+	"github.com/warpmap/warpmap/internal/bench"
+	"github.com/warpmap/warpmap/internal/bench/dycuckoo"
+	gphbench "github.com/warpmap/warpmap/internal/bench/gph"
+	"github.com/warpmap/warpmap/internal/bench/host"
+	"github.com/warpmap/warpmap/internal/bench/library"
+	shardbench "github.com/warpmap/warpmap/internal/bench/shard"
+	"github.com/warpmap/warpmap/internal/bench/slabhash"
+	stadiumbench "github.com/warpmap/warpmap/internal/bench/stadium"
+	"github.com/warpmap/warpmap/internal/bench/warpcore"
 )
 
 // studies is the only list of figures.

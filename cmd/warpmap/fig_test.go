@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/warpmap/warpmap/bench"
+	"github.com/warpmap/warpmap/internal/bench"
 	"github.com/warpmap/warpmap/internal/testenv"
 )
 

@@ -8,9 +8,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/warpmap/warpmap"
-	"github.com/warpmap/warpmap/bench"
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/dycuckoo"
+	"github.com/warpmap/warpmap/internal/bench"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/stadium"
 	tables "github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/workload"
@@ -261,7 +262,7 @@ func newWide[K, V any](family tables.Family) mapMaker[K, V] {
 		if all := familiesOf(tables.KindMap); !slices.Contains(all, string(family)) {
 			return nil, fmt.Errorf("no map %q (want one of: %s)", family, strings.Join(all, ", "))
 		}
-		return nil, fmt.Errorf("%w; or --table stadium or dycuckoo", tables.WidthsOf[K, V]().Err)
+		return nil, fmt.Errorf("%w; or --table stadium or dycuckoo", frame.WidthsOf[K, V]().Err)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/warpmap/warpmap/bench"
+	"github.com/warpmap/warpmap/internal/bench"
 )
 
 // launch runs a script in so many processes.

@@ -24,7 +24,7 @@ import (
 	"github.com/warpmap/warpmap/gph"
 	"github.com/warpmap/warpmap/internal/crash"
 	"github.com/warpmap/warpmap/internal/files"
-	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/internal/frame"
 )
 
 func main() {
@@ -73,7 +73,7 @@ func fail(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		err, code = context.Cause(ctx), exitOther
 	}
-	text, stack := table.OneLine(err).Error(), ""
+	text, stack := frame.OneLine(err).Error(), ""
 	if e := (*crash.Error)(nil); errors.As(err, &e) {
 		text = strings.Join(strings.Fields(text), " ") + report
 		if traced(os.Getenv("GOTRACEBACK")) {

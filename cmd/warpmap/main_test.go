@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/warpmap/warpmap/bench"
+	"github.com/warpmap/warpmap/internal/bench"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/join"
 	tables "github.com/warpmap/warpmap/table"

@@ -8,9 +8,9 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
-	"github.com/warpmap/warpmap/bench"
-	shardbench "github.com/warpmap/warpmap/bench/shard"
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/bench"
+	shardbench "github.com/warpmap/warpmap/internal/bench/shard"
 	"github.com/warpmap/warpmap/shard"
 	tables "github.com/warpmap/warpmap/table"
 )

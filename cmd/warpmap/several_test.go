@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/warpmap/warpmap/bench"
+	"github.com/warpmap/warpmap/internal/bench"
 )
 
 func TestBenchOverSeveral(t *testing.T) {

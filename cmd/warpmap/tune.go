@@ -11,9 +11,9 @@ import (
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
-	gphbench "github.com/warpmap/warpmap/bench/gph"
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/gph"
+	gphbench "github.com/warpmap/warpmap/internal/bench/gph"
 	"github.com/warpmap/warpmap/workload"
 )
 

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/warpmap/warpmap/bench"
-	gphbench "github.com/warpmap/warpmap/bench/gph"
 	"github.com/warpmap/warpmap/gph"
+	"github.com/warpmap/warpmap/internal/bench"
+	gphbench "github.com/warpmap/warpmap/internal/bench/gph"
 )
 
 func TestTune(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/warpmap/warpmap/bench"
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/bench"
 )
 
 // version is what the command is made of.

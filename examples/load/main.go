@@ -15,8 +15,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/warpmap/warpmap/bench"
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/bench"
 )
 
 func main() {

@@ -11,7 +11,7 @@ import (
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
 	"github.com/warpmap/warpmap/internal/crash"
-	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/internal/frame"
 )
 
 // listed is features in order, with the locations of each in order: those of feature i end at ends[i], and begin where
@@ -58,7 +58,7 @@ func (s *share) list(st *device.Stream, o Options) (*listed, error) {
 
 // listSome appends the locations of some features.
 func (s *share) listSome(st *device.Stream, l *listed, features []uint32) error {
-	keys, err := table.From(s.d, features)
+	keys, err := frame.From(s.d, features)
 	if err != nil {
 		return err
 	}
@@ -75,8 +75,8 @@ func (s *share) listSome(st *device.Stream, l *listed, features []uint32) error 
 	}
 	before, first := len(l.locations), len(l.ends)
 	l.ends, l.locations = l.ends[:first+len(features)], slices.Grow(l.locations, values.Len())[:before+values.Len()]
-	if err := errors.Join(table.Download(st, l.ends[first:], at.Slice(1, len(features)+1)),
-		table.Download(st, l.locations[before:], values)); err != nil {
+	if err := errors.Join(frame.Download(st, l.ends[first:], at.Slice(1, len(features)+1)),
+		frame.Download(st, l.locations[before:], values)); err != nil {
 		return err
 	}
 	for i := range l.ends[first:] {

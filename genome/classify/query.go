@@ -12,7 +12,7 @@ import (
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/genome"
 	"github.com/warpmap/warpmap/internal/crash"
-	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/warpcore"
 )
 
@@ -188,7 +188,7 @@ func (c *Classifier) load(d *device.Device, share *Database) (p *part, err error
 			return p.table.Insert(b.features, b.entries)
 		}
 		// by the buffers that the insert had
-		return table.Upload(nil, p.locations.Slice(b.at, b.at+len(b.locations)), b.locations)
+		return frame.Upload(nil, p.locations.Slice(b.at, b.at+len(b.locations)), b.locations)
 	}
 	if share.stored != nil {
 		return p, share.stored.batches(bring)

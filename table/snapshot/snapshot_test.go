@@ -22,6 +22,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
 	"github.com/warpmap/warpmap/table/snapshot"
@@ -55,7 +56,7 @@ func (m *goMap) Grow(n int) error     { m.room = n; return nil }
 func (m *goMap) Insert(keys []uint32, values []uint64) error {
 	for i, k := range keys {
 		if m.most > 0 && len(m.in) == m.most {
-			return table.Full([]int{i}, m.most, m.most, table.ErrMaxBytes)
+			return frame.Full([]int{i}, m.most, m.most, table.ErrMaxBytes)
 		}
 		m.in[k] = values[i]
 	}

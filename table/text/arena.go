@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/internal/frame"
 )
 
 // arena is memory for records, and the bitmap of where they begin.
@@ -24,10 +24,10 @@ func (c *core) makeArena(st *device.Stream, capacity int64) (a arena, err error)
 	if err = c.f.Budget(capacity + capacity/grain*4); err != nil {
 		return a, err
 	}
-	if a.mem, err = table.Make[byte](&c.f, capacity); err != nil {
+	if a.mem, err = frame.Make[byte](&c.f, capacity); err != nil {
 		return a, err
 	}
-	if a.starts, err = table.Make[uint32](&c.f, capacity/grain); err == nil {
+	if a.starts, err = frame.Make[uint32](&c.f, capacity/grain); err == nil {
 		err = a.starts.Fill(st, 0)
 	}
 	if err != nil {
@@ -52,7 +52,7 @@ func (c *core) live() int64 { return int64(c.counts.Seen.Used-c.counts.Seen.Garb
 func (c *core) room(st *device.Stream, bytes int64) (limit int64, why, err error) {
 	fit := max(0, min(bytes, c.mostLive()-c.live()))
 	if fit < bytes {
-		why = table.AtMaxBytes(c.o.MaxBytes)
+		why = frame.AtMaxBytes(c.o.MaxBytes)
 	}
 	if int64(c.counts.Seen.Used)+fit > c.arena.capacity {
 		short, err := c.makeRoom(st, fit)
@@ -124,7 +124,7 @@ func (c *core) rebuild(st *device.Stream, capacity int64) (short, err error) {
 	used := int64(c.counts.Seen.Used)
 	words := min(moveWords, (used+grain-1)/grain)
 	if garbage := c.counts.Seen.Garbage > 0; err == nil && garbage {
-		if lists, err = table.Make[uint64](&c.f, 2*words*grain/recordBytes(c.valueBytes, 0)+2*words); err != nil {
+		if lists, err = frame.Make[uint64](&c.f, 2*words*grain/recordBytes(c.valueBytes, 0)+2*words); err != nil {
 			err = errors.Join(err, c.f.Free(to.mem, to.starts))
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/internal/frame"
 )
 
 // column is a Go slice as bytes, beside the keys of a batch; without a size it is left out.
@@ -54,14 +54,14 @@ func (c *core) checkKeys(keys Keys, names string, lens ...int) error {
 
 // rowCount is a slice of the device, for CheckOn, of which there is one more than keys.
 type rowCount struct {
-	table.DeviceSlice
+	frame.DeviceSlice
 	n int
 }
 
 func (r rowCount) Len() int { return r.n }
 
-func (c *core) checkOn(st *device.Stream, keys KeysOn, names string, columns ...table.DeviceSlice) error {
-	if err := family.CheckNamedOn(names, c.f.Device, st, append([]table.DeviceSlice{rowCount{keys.Offsets, keys.Len()}}, columns...)...); err != nil {
+func (c *core) checkOn(st *device.Stream, keys KeysOn, names string, columns ...frame.DeviceSlice) error {
+	if err := family.CheckNamedOn(names, c.f.Device, st, append([]frame.DeviceSlice{rowCount{keys.Offsets, keys.Len()}}, columns...)...); err != nil {
 		return err
 	}
 	return family.CheckOn(c.f.Device, st, keys.Bytes)
@@ -156,11 +156,11 @@ func (c *core) piece(keys Keys, first, n int, values, flags column, op func(st *
 			col.bytes = col.bytes[first*col.size : (first+n)*col.size]
 		}
 		at[i] = int(total)
-		total = table.Align(total + int64(len(columns[i].bytes)))
+		total = frame.Align(total + int64(len(columns[i].bytes)))
 	}
 	st := c.f.Device.Stream()
 	mem, err := device.MakePooled[byte](c.f.Device, int(total+256))
-	if device.IsOutOfMemory(err) && table.ReleaseStaging(c.f.Device) > 0 { // the lock, and with it the table's scratch memory, is op's
+	if device.IsOutOfMemory(err) && frame.ReleaseStaging(c.f.Device) > 0 { // the lock, and with it the table's scratch memory, is op's
 		mem, err = device.MakePooled[byte](c.f.Device, int(total+256))
 	}
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
 )
@@ -38,7 +39,7 @@ func (o *Options) complete() error {
 
 // core is a map of any values.
 type core struct {
-	f          table.Frame
+	f          frame.Frame
 	k          kernels
 	index      table.Map[uint64, uint64]
 	o          Options
@@ -46,7 +47,7 @@ type core struct {
 	hash       hasher
 	arena      arena
 	most       int64 // bytes that the arena may have, with its bitmap; 0: as many as there are
-	counts     table.Counters[counts]
+	counts     frame.Counters[counts]
 	changes    uint64 // calls that may have changed the map
 	owed       owed
 	least      device.Slice[byte] // scratch memory for a least part, where there is no other
@@ -99,7 +100,7 @@ func (c *core) open(d *device.Device, o Options, index Index, together bool) err
 		if c.arena, err = c.makeArena(d.Stream(), capacity); err != nil {
 			return err
 		}
-		if c.least, err = table.Make[byte](&c.f, leastPart*scratchWrite+scratchSlack); err != nil {
+		if c.least, err = frame.Make[byte](&c.f, leastPart*scratchWrite+scratchSlack); err != nil {
 			return err
 		}
 		return c.reset(d.Stream())
@@ -216,7 +217,7 @@ type scratch struct {
 
 func cut[T any](s *scratch, n int64) device.Slice[T] {
 	v := device.View[T](s.mem, s.at, int(n))
-	s.at = int(table.Align(int64(s.at) + v.Bytes()))
+	s.at = int(frame.Align(int64(s.at) + v.Bytes()))
 	return v
 }
 

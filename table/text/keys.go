@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/table"
+	"github.com/warpmap/warpmap/internal/frame"
 )
 
 // Keys are n keys of any bytes in the form of Arrow's string and binary arrays: key i is Bytes[offsets[i]:offsets[i+1]]. The offsets, one more than keys, are
@@ -153,8 +153,8 @@ func (k Keys) Upload(d *device.Device) (on KeysOn, err error) {
 			offsets[i] = int64(o)
 		}
 	}
-	if on.Bytes, err = table.From(d, k.Bytes); err == nil {
-		if on.Offsets, err = table.From(d, offsets); err != nil {
+	if on.Bytes, err = frame.From(d, k.Bytes); err == nil {
+		if on.Offsets, err = frame.From(d, offsets); err != nil {
 			on.Bytes.Free()
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"iter"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -26,12 +27,12 @@ func New[V any](d *device.Device, o Options, index Index) (*Map[V], error) {
 }
 
 func open[V any](d *device.Device, o Options, index Index, together bool) (*Map[V], error) {
-	n, err := table.ValueBytes[V]()
+	n, err := frame.ValueBytes[V]()
 	if err != nil {
 		return nil, err
 	}
 	m := &Map[V]{core{valueBytes: n}}
-	return table.Made(m, m.c.open(d, o, index, together))
+	return frame.Made(m, m.c.open(d, o, index, together))
 }
 
 // Insert puts or replaces n pairs. Of equal keys in one batch, one value stays. The map grows as it must; where MaxBytes or the device's memory forbids that,
@@ -59,7 +60,7 @@ func (m *Map[V]) InsertNew(keys Keys, values []V, added []bool) (int, error) {
 	if full := (*table.FullError)(nil); err != nil && !errors.As(err, &full) {
 		return 0, err
 	}
-	return table.Count(added), err
+	return frame.Count(added), err
 }
 
 // InsertNewOn is InsertNew on the device.
@@ -69,7 +70,7 @@ func (m *Map[V]) InsertNewOn(st *device.Stream, keys KeysOn, values device.Slice
 
 func (m *Map[V]) insert(keys Keys, values []V, added []bool, replace bool) error {
 	c := &m.c
-	if err := c.checkKeys(keys, "values added", len(values), table.OptionalLen(added)); err != nil {
+	if err := c.checkKeys(keys, "values added", len(values), frame.OptionalLen(added)); err != nil {
 		return err
 	}
 	var refused []int
@@ -126,7 +127,7 @@ func (m *Map[V]) strikeOff(keys Keys, refused []int) (out []int, err error) {
 
 func (m *Map[V]) insertOn(st *device.Stream, keys KeysOn, values device.Slice[V], added device.Slice[bool], replace bool) error {
 	c := &m.c
-	if err := c.checkOn(st, keys, "values added", values, table.Optional(added)); err != nil {
+	if err := c.checkOn(st, keys, "values added", values, frame.Optional(added)); err != nil {
 		return err
 	}
 	return c.writing(st, func(st *device.Stream) error {
@@ -145,7 +146,7 @@ func (m *Map[V]) insertOn(st *device.Stream, keys KeysOn, values device.Slice[V]
 // Find writes each key's value, or the zero value, and whether it was found; values or found may be nil.
 func (m *Map[V]) Find(keys Keys, values []V, found []bool) error {
 	c := &m.c
-	if err := c.checkKeys(keys, "values found", table.OptionalLen(values), table.OptionalLen(found)); err != nil {
+	if err := c.checkKeys(keys, "values found", frame.OptionalLen(values), frame.OptionalLen(found)); err != nil {
 		return err
 	}
 	return c.batch(keys, outOf(values), outOf(found), func(st *device.Stream, _ int, r rows) error {
@@ -156,7 +157,7 @@ func (m *Map[V]) Find(keys Keys, values []V, found []bool) error {
 // FindOn is Find on the device.
 func (m *Map[V]) FindOn(st *device.Stream, keys KeysOn, values device.Slice[V], found device.Slice[bool]) error {
 	c := &m.c
-	if err := c.checkOn(st, keys, "values found", table.Optional(values), table.Optional(found)); err != nil {
+	if err := c.checkOn(st, keys, "values found", frame.Optional(values), frame.Optional(found)); err != nil {
 		return err
 	}
 	return c.reading(st, func(st *device.Stream) error {
@@ -188,7 +189,7 @@ func (m *Map[V]) ContainsOn(st *device.Stream, keys KeysOn, found device.Slice[b
 // also beside an *device.OutOfMemoryError, after which some keys are out and others are not.
 func (m *Map[V]) Delete(keys Keys, deleted []bool) (int, error) {
 	c := &m.c
-	if err := c.checkKeys(keys, "deleted", table.OptionalLen(deleted)); err != nil {
+	if err := c.checkKeys(keys, "deleted", frame.OptionalLen(deleted)); err != nil {
 		return 0, err
 	}
 	if deleted == nil {
@@ -201,13 +202,13 @@ func (m *Map[V]) Delete(keys Keys, deleted []bool) (int, error) {
 	if err != nil && !device.IsOutOfMemory(err) {
 		return 0, err
 	}
-	return table.Count(deleted), err
+	return frame.Count(deleted), err
 }
 
 // DeleteOn is Delete on the device.
 func (m *Map[V]) DeleteOn(st *device.Stream, keys KeysOn, deleted device.Slice[bool]) error {
 	c := &m.c
-	if err := c.checkOn(st, keys, "deleted", table.Optional(deleted)); err != nil {
+	if err := c.checkOn(st, keys, "deleted", frame.Optional(deleted)); err != nil {
 		return err
 	}
 	return c.writing(st, func(st *device.Stream) error {

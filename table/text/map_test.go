@@ -15,10 +15,11 @@ import (
 
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/internal/tabletest"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
-	"github.com/warpmap/warpmap/table/tabletest"
 	"github.com/warpmap/warpmap/table/text"
 )
 
@@ -250,8 +251,8 @@ func (x *twin) insertNew(keys []string) (refused int) {
 			}
 		}
 	}
-	if count >= 0 && count != table.Count(added) {
-		x.Fatalf("%d keys are new by the count, and %d by the flags", count, table.Count(added))
+	if count >= 0 && count != frame.Count(added) {
+		x.Fatalf("%d keys are new by the count, and %d by the flags", count, frame.Count(added))
 	}
 	for _, k := range keys {
 		want := 1
@@ -287,8 +288,8 @@ func (x *twin) drop(keys []string) {
 		}
 	} else {
 		n := 0
-		if n, err = x.m.Delete(x.keysOf(keys), deleted); n != table.Count(deleted) {
-			x.Fatalf("%d keys are deleted by the count, and %d by the flags, %v", n, table.Count(deleted), err)
+		if n, err = x.m.Delete(x.keysOf(keys), deleted); n != frame.Count(deleted) {
+			x.Fatalf("%d keys are deleted by the count, and %d by the flags, %v", n, frame.Count(deleted), err)
 		}
 	}
 	part := x.nothing(err)
@@ -742,7 +743,7 @@ func TestShortOfMemory(t *testing.T) {
 				t.Fatalf("%s: key %d is found %t with %d, and refused %t", device.Bytes(bytes), i, found[i], got[i], lost[i])
 			}
 		}
-		t.Logf("%s: %d of %d keys are in", device.Bytes(bytes), table.Count(found), len(keys))
+		t.Logf("%s: %d of %d keys are in", device.Bytes(bytes), frame.Count(found), len(keys))
 		must(t, m.Check())
 		must(t, m.Close())
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -179,7 +180,7 @@ func (c *core) stats() (s Stats, err error) {
 // full is the error for the positions that are not in. There is room for what is in: Stats, which knows better, goes over all of the index.
 func (c *core) full(refused []int, why error) error {
 	live := int(c.counts.Seen.Live)
-	return table.Full(refused, live, live, why)
+	return frame.Full(refused, live, live, why)
 }
 
 // grow is Grow.

@@ -1,0 +1,18 @@
+package host_test
+
+import (
+	"testing"
+
+	"github.com/warpmap/warpmap/internal/bench/benchtest"
+	"github.com/warpmap/warpmap/internal/bench/host"
+)
+
+// The calls with 1,000 pairs have theirs, however few the figure is measured with.
+func TestFewPairs(t *testing.T) {
+	benchtest.Rows(t, host.Studies, "host", 300, 11, func(at func(string) any) { benchtest.AtLeast(t, at("what").(string), at("figure"), 1e-9) })
+}
+
+// Every family has all operations on keys of three lengths, none of which is wrong.
+func TestStrings(t *testing.T) {
+	benchtest.Rows(t, host.Studies, "library/strings", 300, 5*3*7, func(at func(string) any) { benchtest.AtLeast(t, at("operation").(string), at("M keys/s"), 1e-9) })
+}

@@ -1,0 +1,31 @@
+package library_test
+
+import (
+	"testing"
+
+	"github.com/warpmap/warpmap/internal/bench/benchtest"
+	"github.com/warpmap/warpmap/internal/bench/library"
+	_ "github.com/warpmap/warpmap/internal/testenv" // kernels that are compiled sooner
+)
+
+// The slowest hundredth is no faster than the half, and the least and most of the runs are around the median.
+func TestBatcher(t *testing.T) {
+	benchtest.Draw(t, benchtest.Rows(t, library.Studies, "library/batcher", 1000, 5+3, func(at func(string) any) {
+		p50 := at("p50 µs").(float64)
+		benchtest.AtLeast(t, "p50", p50, 0.1)
+		benchtest.AtLeast(t, "p99", at("p99 µs"), p50)
+		least := at("least").(float64)
+		benchtest.AtLeast(t, "least", least, 1e-6)
+		benchtest.AtLeast(t, "K/s", at("K/s"), least)
+		benchtest.AtLeast(t, "most", at("most"), at("K/s").(float64))
+	}))
+}
+
+// Every kind and family is there, and comes back.
+func TestSave(t *testing.T) {
+	benchtest.Draw(t, benchtest.Rows(t, library.Studies, "library/save", 3000, 2*(5+2+2+1+1+1+1), func(at func(string) any) {
+		benchtest.AtLeast(t, "GB/s", at("GB/s"), 1e-6)
+		benchtest.AtLeast(t, "most", at("most"), at("least").(float64))
+		benchtest.AtLeast(t, "MB", at("MB"), 0.001)
+	}))
+}

@@ -1,0 +1,112 @@
+package shard
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/bench"
+	"github.com/warpmap/warpmap/internal/bench/benchtest"
+	"github.com/warpmap/warpmap/internal/testenv"
+)
+
+// What makes and checks batches compiles for GPUs, on machines that have none.
+func TestDrawnCompilesForGPUs(t *testing.T) {
+	_, err := device.CompileFor("sm_90", program())
+	if errors.Is(err, device.ErrNoNVRTC) {
+		testenv.RequireNVRTC(t, err)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// Rates are there, and steps where they are apart.
+func TestFigure6(t *testing.T) {
+	benchtest.Draw(t, benchtest.Rows(t, Studies, "shard/6", 3000, 1+2*len(ways)+1+2*3, func(at func(string) any) {
+		for _, c := range []string{"insert G/s", "find G/s", "insert efficiency", "find efficiency"} {
+			benchtest.AtLeast(t, c, at(c), 1e-9)
+		}
+		if way := at("way").(string); way == "step by step, copies" {
+			for _, c := range []string{"count ms", "split ms", "send ms", "insert ms", "splitting share", "insertion share", "find: count ms", "find: look up ms", "find: fetch ms"} {
+				benchtest.AtLeast(t, c, at(c), 1e-6)
+			}
+		} else if way == "overlapped, copies" && at("insert ms") != nil {
+			t.Errorf("%s has steps", way)
+		}
+		if filled, _ := bench.Number(at("filled")); filled < 0.5 || filled > 0.81 {
+			t.Errorf("%v filled", filled)
+		}
+	}))
+}
+
+// What is measured is told after each point, with all that was before.
+func TestPointsAreTold(t *testing.T) {
+	told := 0
+	fig, err := benchtest.Study(t, Studies, "shard/6").Measure(benchtest.CPU(t), bench.FigOptions{N: 100, Point: func(fig *bench.Fig) error {
+		if told++; len(fig.Rows) != told || fig.Name != "shard/6" || fig.Where.Model == "" {
+			t.Errorf("%d rows of %q after %d points", len(fig.Rows), fig.Name, told)
+		}
+		return nil
+	}})
+	if err != nil || told != len(fig.Rows) {
+		t.Errorf("%d points of %d are told, %v", told, len(fig.Rows), err)
+	}
+}
+
+func TestAsk(t *testing.T) {
+	benchtest.Draw(t, benchtest.Rows(t, Studies, "shard/ask", 1500, 2*5, func(at func(string) any) {
+		benchtest.AtLeast(t, "µs", at("µs"), 1e-3)
+	}))
+}
+
+// The processes of a figure end with it when it is killed.
+func TestLaunchedEndsWithFigure(t *testing.T) {
+	const pidEnv = "WARPMAP_TEST_LAUNCHED" // the file to which the process that is launched writes its number
+	if os.Getenv(pidEnv) != "" {
+		d, err := device.Open("cpu")
+		if err != nil {
+			t.Fatal(err)
+		}
+		launched(d, bench.FigOptions{Self: []string{filepath.Join(filepath.Dir(os.Getenv(pidEnv)), "self")}}, 2)
+		return
+	}
+	dir := t.TempDir()
+	name := filepath.Join(dir, "pid")
+	if err := os.WriteFile(filepath.Join(dir, "self"), []byte("#!/bin/sh\necho $$ >"+name+"\nexec sleep 60\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	figure := exec.Command(os.Args[0], "-test.run=^TestLaunchedEndsWithFigure$")
+	figure.Env = append(os.Environ(), pidEnv+"="+name)
+	if err := figure.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := 0
+	for end := time.Now().Add(20 * time.Second); pid == 0 && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		text, _ := os.ReadFile(name)
+		pid, _ = strconv.Atoi(strings.TrimSpace(string(text)))
+	}
+	figure.Process.Kill()
+	figure.Wait()
+	if pid == 0 {
+		t.Fatal("nothing was launched")
+	}
+	defer syscall.Kill(pid, syscall.SIGKILL)
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil || strings.Contains(string(stat), ") Z") {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("what the figure launched runs on")
+		}
+	}
+}

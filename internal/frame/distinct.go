@@ -1,0 +1,94 @@
+package frame
+
+import (
+	_ "embed"
+	"math"
+	"math/rand/v2"
+
+	"github.com/warpmap/warpmap/device"
+)
+
+//go:embed distinct.cu
+var distinctCU string
+
+// distinctBits: a sketch has 2^distinctBits registers of 32 bits. Its standard error is 1.04/√2^distinctBits, 1.6%.
+const distinctBits = 12
+
+// distinctAsked: one row in so many is compared with another; fewer than leastSame that have the same key tell nothing.
+const distinctAsked, leastSame = 256, 16
+
+// blockKeys: a block has no fewer keys, for what it finds it must bring together with what all others have.
+const blockKeys = 1 << 14
+
+// distinctParams are the parameters of the kernel distinct.
+type distinctParams struct {
+	Keys, N   uint64
+	Registers uint64 // address of u32
+	Seed      uint64
+}
+
+func distinctProgram(keyBytes int) *device.Program {
+	return &device.Program{
+		Name:  "distinct",
+		Files: []device.File{{Name: "distinct.cu", Text: distinctCU}},
+		Defines: []device.Define{{Name: "DISTINCT_BITS", Value: distinctBits}, {Name: "DISTINCT_KEY_BYTES", Value: keyBytes},
+			{Name: "DISTINCT_ASKED", Value: distinctAsked}},
+		Layouts: []any{distinctParams{}},
+	}
+}
+
+// Distinct estimates how many distinct keys there are among n at a device address, of 4, 8, 16 or 32 bytes: HyperLogLog's estimate, mostly
+// within 3%; 0 where its kernel cannot be compiled. crowd is about how many rows have the key of a row, on average over all rows, where that is many:
+// one key that half of the rows have makes it large, however many keys there are; else 0. It waits for the stream. Cost: the keys are read once. The
+// caller is in Writing.
+func (f *Frame) Distinct(st *device.Stream, keys uint64, keyBytes int, n int64) (distinct, crowd int64, err error) {
+	m, err := f.Device.Compile(distinctProgram(keyBytes))
+	if err != nil {
+		return 0, 0, nil // who inserts can do without
+	}
+	k, err := device.KernelOf[distinctParams](m, "distinct")
+	if err != nil {
+		return 0, 0, err
+	}
+	mem, err := f.Scratch(4<<distinctBits + 4)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer mem.Done()
+	registers := device.View[uint32](mem.Mem, 0, 1<<distinctBits+1)
+	if err := registers.Fill(st, 0); err != nil {
+		return 0, 0, err
+	}
+	grid := f.Grid(n/int64(max(1, 16/keyBytes))+1, 8)
+	grid.Blocks = min(grid.Blocks, n/blockKeys+1)
+	if !f.Device.Info().CUDA() { // each block goes over its registers twice
+		grid.Blocks = min(grid.Blocks, int64(f.Device.Info().Multiprocessors))
+	}
+	if err := k.Launch(st, grid, &distinctParams{keys, uint64(n), registers.Addr(), rand.Uint64()}); err != nil {
+		return 0, 0, err
+	}
+	ranks, err := registers.Host(st)
+	if err != nil {
+		return 0, 0, err
+	}
+	if same := ranks[1<<distinctBits]; same >= leastSame {
+		crowd = int64(same) * distinctAsked
+	}
+	return min(n, estimate(ranks[:1<<distinctBits])), crowd, nil
+}
+
+// estimate is HyperLogLog's, from the registers.
+func estimate(ranks []uint32) int64 {
+	sum, zeros, m := 0.0, 0, float64(len(ranks))
+	for _, r := range ranks {
+		sum += math.Ldexp(1, -int(r))
+		if r == 0 {
+			zeros++
+		}
+	}
+	e := 0.7213 / (1 + 1.079/m) * m * m / sum
+	if e <= 2.5*m && zeros > 0 { // few keys: count the registers that none has named
+		e = m * math.Log(m/float64(zeros))
+	}
+	return int64(e + 0.5)
+}

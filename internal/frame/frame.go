@@ -1,0 +1,573 @@
+package frame
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"unsafe"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/table"
+)
+
+// Frame is what a table has beside its algorithm: the device, a lock, the order of its operations on several streams,
+// staging for Go slices, and memory that batches need in passing. A family's table has one, and calls it; it knows nothing of
+// the family but its name.
+//
+// The lock is held while a call decides and queues. It guards the frame and whatever the family keeps beside it.
+type Frame struct {
+	Device *device.Device
+	Family table.Family
+	Why    string // see Options
+	// MaxBytes is that of the options, when they are complete: what Budget asks.
+	MaxBytes int64
+
+	order   Order
+	Stage   Stage // carries Go slices
+	closed  bool
+	changes uint64              // calls that may have changed the table: see Chunks
+	free    func() error        // see Open
+	opened  uint64              // its number among the open tables
+	scratch device.Slice[byte]  // see Scratch; empty while it is lent
+	refused device.Slice[byte]  // see bitmap
+	ordered device.Slice[byte]  // where batches are brought in order; kept for the next; empty while it is lent
+	landing device.Host[uint64] // where Counters come to
+	// users are the streams that may be using the table's memory: that of the present writer, which has waited for all others.
+	users     []*device.Stream
+	callbacks map[string]callback // compiled, by their text: see call
+}
+
+// Open makes the frame of a table of that family on the device, and then the family's part: begin makes it, with work on the device's own stream,
+// and free, which is called once in the end, frees it, or what there is of it after an error.
+func (f *Frame) Open(family table.Family, d *device.Device, begin, free func() error) (err error) {
+	if d == nil {
+		return fmt.Errorf("%s: no device (see device.Open)", family)
+	}
+	f.Device, f.Family, f.free = d, family, free
+	f.order.Init(d)
+	f.Stage.Init(d)
+	f.opened = opened.add(d)
+	f.users = []*device.Stream{d.Stream()}
+	if f.landing, err = device.MakeHost[uint64](d, landingWords); err == nil {
+		f.refused, err = device.MakePooled[byte](d, leastPart/8)
+	}
+	if err == nil {
+		if err = f.refused.Fill(nil, 0); err == nil {
+			err = begin()
+		}
+	}
+	if err == nil { // operations on other streams come behind what begin has put on the device's own
+		err = f.order.markWrite(d.Stream())
+	}
+	if err != nil {
+		d.Stream().Sync()
+		f.Close()
+	}
+	return err
+}
+
+// Locked runs do with the table's lock held, unless the table is closed.
+func (f *Frame) Locked(do func() error) error {
+	f.order.Lock()
+	defer f.order.Unlock()
+	if f.closed {
+		return fmt.Errorf("%s: %w", f.Family, table.ErrClosed)
+	}
+	return OneLine(do())
+}
+
+// Guard runs do with the table's lock held, closed or not.
+func (f *Frame) Guard(do func()) {
+	f.order.Lock()
+	defer f.order.Unlock()
+	do()
+}
+
+// Reading runs queue with the lock held: it puts work on the stream (nil: the device's own) that only reads the table.
+func (f *Frame) Reading(st *device.Stream, queue func(st *device.Stream) error) error {
+	return f.Locked(func() error {
+		return f.order.Read(st, func() error { return queue(f.order.stream(st)) })
+	})
+}
+
+// ReadingSeen is Reading on the device's own stream, once look has waited for it and read the counters.
+func (f *Frame) ReadingSeen(look func(*device.Stream) (int64, error), queue func(st *device.Stream) error) error {
+	return f.Reading(nil, func(st *device.Stream) error {
+		if _, err := look(st); err != nil {
+			return err
+		}
+		return queue(st)
+	})
+}
+
+// Writing runs queue with the lock held: it puts work on the stream (nil: the device's own) that changes the table.
+func (f *Frame) Writing(st *device.Stream, queue func(st *device.Stream) error) error {
+	return f.Alone(st, func(st *device.Stream) error {
+		f.changes++
+		return queue(st)
+	})
+}
+
+// Alone is Writing for work that leaves the table as it is, but uses its scratch memory or its counters.
+func (f *Frame) Alone(st *device.Stream, queue func(st *device.Stream) error) error {
+	return f.Locked(func() error {
+		return f.order.Write(st, func() error {
+			st := f.order.stream(st)
+			f.users = []*device.Stream{st}
+			return queue(st)
+		})
+	})
+}
+
+// WritingBoth is Writing of two different tables of one device at once. Whoever needs two takes them in one order, so that nobody waits for another
+// who waits for him.
+func (f *Frame) WritingBoth(other *Frame, st *device.Stream, queue func(st *device.Stream) error) error {
+	first, then := f, other
+	if other.opened < f.opened {
+		first, then = other, f
+	}
+	return first.Writing(st, func(st *device.Stream) error {
+		if f.Device != other.Device {
+			return fmt.Errorf("%s: the two tables are on different devices, %v and %v", f.Family, f.Device, other.Device)
+		}
+		return then.Writing(st, queue)
+	})
+}
+
+// Using is Writing for a kernel of the user's that is to insert up to `room` items. Before, look, which may be nil, waits for the stream
+// and counts.
+func (f *Frame) Using(st *device.Stream, room int, look func(*device.Stream) (int64, error), queue func(st *device.Stream) error) error {
+	if err := f.Family.CheckOn(f.Device, st); err != nil {
+		return err
+	}
+	if room < 0 {
+		return fmt.Errorf("%s: room for %d items", f.Family, room)
+	}
+	return f.Writing(st, func(st *device.Stream) error {
+		if look != nil {
+			if _, err := look(st); err != nil {
+				return err
+			}
+		}
+		return queue(st)
+	})
+}
+
+// Batch carries Go slices to op, chunk by chunk: see Stage.Run.
+func (f *Frame) Batch(n int, cols []Column, op ChunkOp) error {
+	if err := f.Locked(func() error { return nil }); err != nil {
+		return err
+	}
+	err := f.Stage.Run(n, cols, op)
+	if errors.Is(err, table.ErrClosed) && err == table.ErrClosed { // closed since
+		err = fmt.Errorf("%s: %w", f.Family, err)
+	}
+	return err
+}
+
+// Threads is the number of threads of a block, for kernels that take an item to a lane.
+const Threads = 256
+
+// Grid covers n items. A GPU gets no more blocks than so many for each multiprocessor, and its threads go on in strides; on
+// the CPU each lane has one item, so that lanes in a row touch memory in a row. No thread has more than mostOfLane.
+func (f *Frame) Grid(n, blocks int64) device.Grid { return gridOf(f.Device.Info(), n, blocks) }
+
+// mostOfLane is how many items a thread of a Grid has at most: kernels count what they did with them in 16 bits.
+const mostOfLane = 1 << 14
+
+func gridOf(info device.Info, n, blocks int64) device.Grid {
+	g := device.GridFor(n, Threads)
+	if info.CUDA() {
+		const most = Threads * mostOfLane
+		g.Blocks = min(g.Blocks, max(int64(info.Multiprocessors)*blocks, (n+most-1)/most))
+	}
+	return g
+}
+
+// Spanned covers n items by blocks that take span items in a row.
+func Spanned(n, span int64) device.Grid {
+	return device.Grid{Blocks: max(1, (n+span-1)/span), Threads: Threads}
+}
+
+// Align rounds up to where a column may begin.
+func Align(bytes int64) int64 { return (bytes + 255) &^ 255 }
+
+// Make is device.MakePooled. Where memory is short, the table first gives back what it keeps for the next batch, and the device
+// what it keeps for staging; never what is lent: see Lease. The caller is in Writing.
+func Make[T any](f *Frame, n int64) (device.Slice[T], error) {
+	s, err := device.MakePooled[T](f.Device, int(n))
+	if device.IsOutOfMemory(err) {
+		f.Spare()
+		ReleaseStaging(f.Device)
+		s, err = device.MakePooled[T](f.Device, int(n))
+	}
+	return s, err
+}
+
+// Free gives memory of the table back behind the work that is queued on it: such as a rebuild leaves. Nothing is waited for, where the
+// memory is of Make. Zero slices, and Counters that were not made, have none. The caller is in Writing, or in Open or Close.
+func (f *Frame) Free(parts ...interface {
+	FreeAfter(...*device.Stream) error
+}) (err error) {
+	for _, p := range parts {
+		err = errors.Join(err, p.FreeAfter(f.users...))
+	}
+	return err
+}
+
+func (f *Frame) release(s *device.Slice[byte]) error {
+	freed := *s
+	*s = device.Slice[byte]{}
+	return f.Free(freed)
+}
+
+// ReadingAlone is for a caller in Reading that needs scratch memory, as if it were in Writing: it waits for the stream before it ends.
+func (f *Frame) ReadingAlone(st *device.Stream) { f.users = []*device.Stream{st} }
+
+// Lease is memory that a table lends of what it keeps for batches. Until Done it is its holder's alone: whatever is allocated meanwhile, and
+// however short memory is, nobody frees it, and others that need scratch memory get another piece.
+type Lease struct {
+	Mem  device.Slice[byte]
+	f    *Frame
+	kept *device.Slice[byte] // where the frame keeps it while it is not lent
+}
+
+// lend takes what the frame keeps there.
+func (f *Frame) lend(kept *device.Slice[byte]) Lease {
+	l := Lease{*kept, f, kept}
+	*kept = device.Slice[byte]{}
+	return l
+}
+
+// Done ends the lease: the memory is kept for the next batch, whose work comes behind all that is queued now. A second call, and that of a zero
+// Lease, do nothing. The caller is where the lease began, in Writing.
+func (l *Lease) Done() {
+	if l.f == nil {
+		return
+	}
+	other := *l.kept // what was lent and is back
+	*l.kept = l.Mem
+	l.f.Free(other) // an error is the device's, which returns it again
+	*l = Lease{}
+}
+
+// Scratch lends memory of so many bytes, at least. The caller is in Writing, so that whoever uses it next comes behind.
+func (f *Frame) Scratch(bytes int64) (l Lease, err error) {
+	if int64(f.scratch.Len()) < bytes {
+		if err := f.release(&f.scratch); err != nil {
+			return l, err
+		}
+		if f.scratch, err = Make[byte](f, bytes); err != nil {
+			return l, err
+		}
+	}
+	return f.lend(&f.scratch), nil
+}
+
+// Spare gives back the memory that is kept for the next batch, but for what is lent: a table that grows may need it more. An allocation that
+// finds too little waits for what is given back. The caller is in Writing.
+func (f *Frame) Spare() error {
+	return errors.Join(f.release(&f.ordered), f.release(&f.scratch))
+}
+
+// Tell completes Stats that have Len and Capacity: the load factor, memory in passing, and probe lengths by a histogram of
+// len(Stats.Probes) bins with the sum of all behind them. nil: every look-up that hits reads once.
+func (f *Frame) Tell(s *table.Stats, histogram []uint64) {
+	s.Family, s.Why = f.Family, f.Why
+	s.LoadFactor = float64(s.Len) / float64(s.Capacity)
+	s.ScratchBytes = int64(f.scratch.Len() + f.ordered.Len() + f.refused.Len())
+	onDevice, pinned := StagingBytes(f.Device)
+	s.StagingBytes = onDevice + pinned
+	sum := uint64(s.Len)
+	if s.Probes[0] = s.Len; histogram != nil {
+		for i := range s.Probes {
+			s.Probes[i] = int(histogram[i])
+		}
+		sum = histogram[len(s.Probes)]
+	}
+	if s.Len > 0 {
+		s.MeanProbes = float64(sum) / float64(s.Len)
+	}
+}
+
+// Measure is a table's Stats: look waits for the stream and counts, probes runs a kernel that adds to a histogram of
+// len(Stats.Probes) bins and the sum, and tell says what the family knows.
+func (f *Frame) Measure(look func(*device.Stream) (int64, error), probes func(st *device.Stream, histogram uint64) error, tell func(live int64) table.Stats) (s table.Stats, err error) {
+	err = f.Alone(nil, func(st *device.Stream) error { // the histogram is scratch memory
+		live, err := look(st)
+		if err != nil {
+			return err
+		}
+		h, err := f.Histogram(st, len(s.Probes)+1, func(addr uint64) error { return probes(st, addr) })
+		if err != nil {
+			return err
+		}
+		s = tell(live)
+		f.Tell(&s, h)
+		return nil
+	})
+	return s, err
+}
+
+// Count is a table's Len: look waits for the stream and counts.
+func (f *Frame) Count(look func(*device.Stream) (int64, error)) (n int, err error) {
+	err = f.Reading(nil, func(st *device.Stream) error {
+		live, err := look(st)
+		n = int(live)
+		return err
+	})
+	return n, err
+}
+
+// GrowTo is a table's Grow to n items in all: look waits for the stream and counts, grow makes the room.
+func (f *Frame) GrowTo(n int, look func(*device.Stream) (int64, error), grow func(st *device.Stream, live int64) error) error {
+	if n < 0 || n > 1<<46 {
+		return fmt.Errorf("%s: grow to %d pairs (want 0 to 2⁴⁶)", f.Family, n)
+	}
+	return f.Writing(nil, func(st *device.Stream) error {
+		live, err := look(st)
+		if err != nil {
+			return err
+		}
+		return grow(st, live)
+	})
+}
+
+// AtMaxBytes is why a table does not grow.
+func AtMaxBytes(limit int64) error {
+	return fmt.Errorf("%w (%s)", table.ErrMaxBytes, device.Bytes(limit))
+}
+
+// Budget is the error of a table's own memory of so many bytes, all of it together, where that is more than MaxBytes allows. Who allocates or lays anew any of
+// it asks before, and Check does afterwards: so a wrong plan is refused instead of exceeding the bound.
+func (f *Frame) Budget(bytes int64) error {
+	if f.MaxBytes > 0 && bytes > f.MaxBytes {
+		return fmt.Errorf("%s: a table of %d bytes, more than allowed: %w", f.Family, bytes, AtMaxBytes(f.MaxBytes))
+	}
+	return nil
+}
+
+// NoRoomFor is the error of a Grow to n pairs that would take so many bytes.
+func (f *Frame) NoRoomFor(n int, bytes, limit int64) error {
+	return fmt.Errorf("%s: room for %d pairs takes %s: %w", f.Family, n, device.Bytes(bytes), AtMaxBytes(limit))
+}
+
+// Close is a table's: it waits for all work on the table, and frees its memory. A second call does nothing.
+func (f *Frame) Close() error {
+	defer f.Stage.Close() // without the lock, which a batch that holds the stage may wait for
+	f.order.Lock()
+	defer f.order.Unlock()
+	if f.closed || f.Device == nil {
+		return nil
+	}
+	f.closed = true
+	opened.remove(f.opened)
+	err := f.order.Idle()
+	f.order.Close()
+	f.users = nil
+	err = OneLine(errors.Join(err, f.Spare(), f.release(&f.refused), f.free(), f.landing.Free()))
+	if errors.Is(err, device.ErrClosed) {
+		return nil // the device freed all
+	}
+	return err
+}
+
+// Inspect downloads a table's memory for its Check: look waits for the stream and reads the counters, walk walks the invariants.
+func (f *Frame) Inspect(look func(*device.Stream) (int64, error), mem func() device.Slice[byte], walk func(mem []byte) error) error {
+	return f.ReadingSeen(look, func(st *device.Stream) error {
+		image, err := Host(st, mem())
+		if err != nil {
+			return err
+		}
+		return walk(image)
+	})
+}
+
+// Counters is a struct of counts, each u64, in device memory, to which kernels add, and what the host last saw of it.
+type Counters[T any] struct {
+	Seen T
+
+	counts
+}
+
+// counts are Counters whatever their names.
+type counts struct {
+	f   *Frame
+	mem device.Slice[uint64]
+}
+
+// landingWords is the most counts of a Counters.
+const landingWords = 64
+
+// words are the counts.
+func words[T any](counts *T) []uint64 {
+	return unsafe.Slice((*uint64)(unsafe.Pointer(counts)), unsafe.Sizeof(*counts)/8)
+}
+
+// Make makes the counters, all 0 on the stream. The caller is in Writing or Open.
+func (c *Counters[T]) Make(f *Frame, st *device.Stream) error { return c.make(f, st, words(&c.Seen)) }
+
+func (c *counts) make(f *Frame, st *device.Stream, seen []uint64) (err error) {
+	c.f = f
+	if c.mem, err = Make[uint64](f, int64(len(seen))); err == nil {
+		err = c.clear(st, seen)
+	}
+	return err
+}
+
+// Addr is the counters' device address.
+func (c *counts) Addr() uint64 { return c.mem.Addr() }
+
+// Look waits for the stream, and reads the counters into Seen. The caller holds the lock.
+func (c *Counters[T]) Look(st *device.Stream) error { return c.look(st, words(&c.Seen)) }
+
+func (c *counts) look(st *device.Stream, seen []uint64) error {
+	err := errors.Join(c.mem.ReadAsync(st, c.f.landing, c.mem.Len()), st.SyncOf(c.f.Device))
+	if err == nil {
+		copy(seen, c.f.landing.Slice())
+	}
+	return err
+}
+
+// Set writes Seen back.
+func (c *Counters[T]) Set(st *device.Stream) error { return c.mem.Write(st, words(&c.Seen)) }
+
+// ClearFrom sets the counters from an offset in bytes on to 0 on the device, and leaves those before.
+func (c *counts) ClearFrom(st *device.Stream, offset uintptr) error {
+	raw := c.mem.Raw()
+	return raw.Slice(int(offset), raw.Len()).Fill(st, 0)
+}
+
+// Clear sets all to 0.
+func (c *Counters[T]) Clear(st *device.Stream) error { return c.clear(st, words(&c.Seen)) }
+
+func (c *counts) clear(st *device.Stream, seen []uint64) error {
+	clear(seen)
+	return c.mem.Fill(st, 0)
+}
+
+// FreeAfter frees the memory: see Frame.Free. Counters that were not made have none.
+func (c *counts) FreeAfter(streams ...*device.Stream) error {
+	mem := c.mem
+	c.mem = device.Slice[uint64]{}
+	return mem.FreeAfter(streams...)
+}
+
+// Histogram gives so many words of u64 that launch's kernel adds to, at the address it is given; they begin as 0. The caller is
+// in Writing.
+func (f *Frame) Histogram(st *device.Stream, words int, launch func(addr uint64) error) ([]uint64, error) {
+	mem, err := f.Scratch(8 * int64(words))
+	if err != nil {
+		return nil, err
+	}
+	defer mem.Done()
+	h := device.View[uint64](mem.Mem, 0, words)
+	if err := errors.Join(h.Fill(st, 0), launch(h.Addr())); err != nil {
+		return nil, err
+	}
+	return h.Host(st)
+}
+
+// opened are the tables that are not closed.
+var opened openTables
+
+type openTables struct {
+	mu    sync.Mutex
+	last  uint64
+	where map[uint64]openTable
+}
+
+type openTable struct {
+	d   *device.Device
+	pcs [6]uintptr
+}
+
+func (o *openTables) add(d *device.Device) uint64 {
+	x := openTable{d: d}
+	runtime.Callers(3, x.pcs[:])
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.where == nil {
+		o.where = map[uint64]openTable{}
+	}
+	o.last++
+	o.where[o.last] = x
+	return o.last
+}
+
+func (o *openTables) remove(number uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.where, number)
+}
+
+// any tells whether the device has an open table.
+func (o *openTables) any(d *device.Device) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, x := range o.where {
+		if x.d == d {
+			return true
+		}
+	}
+	return false
+}
+
+// OpenTables lists the device's tables that are not closed, by where they were made: for tests that forget none. A table of a device
+// that is closed is still open.
+func OpenTables(d *device.Device) (list []string) {
+	opened.mu.Lock()
+	defer opened.mu.Unlock()
+	for _, x := range opened.where {
+		if x.d != d {
+			continue
+		}
+		frames, calls := runtime.CallersFrames(x.pcs[:]), []string{}
+		for {
+			c, more := frames.Next()
+			if c.Line > 0 {
+				calls = append(calls, fmt.Sprintf("%s:%d", c.File, c.Line))
+			}
+			if !more {
+				break
+			}
+		}
+		list = append(list, strings.Join(calls, " < "))
+	}
+	slices.Sort(list)
+	return list
+}
+
+// Late says of kernels that are compiled when they are first needed whether they are there.
+type Late struct{ asked, loaded bool }
+
+// Load tells whether the kernels are there. Without a compiler for them they never are: nobody asks for them again.
+func (l *Late) Load(d *device.Device, program func() *device.Program, bind func(m *device.Module) error) bool {
+	if !l.asked {
+		m, err := d.Compile(program())
+		if err == nil {
+			err = bind(m)
+		}
+		l.asked, l.loaded = true, err == nil
+	}
+	return l.loaded
+}
+
+// Needed are kernels that are compiled when they are first needed.
+type Needed struct{ ready bool }
+
+// Load sees to them.
+func (n *Needed) Load(d *device.Device, program func() *device.Program, bind func(m *device.Module) error) error {
+	if n.ready {
+		return nil
+	}
+	m, err := d.Compile(program())
+	if err == nil {
+		err = bind(m)
+	}
+	n.ready = err == nil
+	return err
+}

@@ -1,0 +1,103 @@
+package frame_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/internal/testenv"
+)
+
+// An operation that fails half-way has put something on the stream, which later ones must wait for.
+func TestOrderMarksWhatFails(t *testing.T) {
+	d := openCPU(t)
+	failed := errors.New("half-way")
+	for name, queue := range map[string]func() error{
+		"error": func() error { return failed },
+		"panic": func() error { panic(failed) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, write := range []bool{false, true} {
+				var o frame.Order
+				o.Init(d)
+				run := o.Read
+				if write {
+					run = o.Write
+				}
+				st, err := d.NewStream()
+				must(t, err)
+				func() {
+					defer func() {
+						if x := recover(); (x != nil) != (name == "panic") {
+							t.Errorf("recovered %v", x)
+						}
+					}()
+					if err := run(st, queue); err != failed {
+						t.Errorf("%v, want %v itself", err, failed)
+					}
+				}()
+				if writes, reads := o.Marks(); write && writes != 1 || !write && reads != 1 {
+					t.Errorf("write %t: %d writes and %d reads are marked", write, writes, reads)
+				}
+				o.Close()
+				must(t, st.Close())
+			}
+		})
+	}
+}
+
+// Where no mark can be made, the error is that of the operation, and one line.
+func TestOrderOnAClosedDevice(t *testing.T) {
+	d := openCPU(t)
+	var o frame.Order
+	o.Init(d)
+	must(t, o.Write(nil, func() error { return nil }))
+	must(t, d.Close())
+	for _, run := range []func(*device.Stream, func() error) error{o.Read, o.Write} {
+		failed := errors.New("failed")
+		if err := run(nil, func() error { return failed }); err != failed {
+			t.Errorf("%q, want %q", err, failed)
+		}
+		if err := run(nil, func() error { return nil }); !errors.Is(err, device.ErrClosed) {
+			t.Error(err)
+		}
+	}
+}
+
+// The first operation is behind what makes the table, whatever stream it is on.
+func TestOrderBeginsWithTheTable(t *testing.T) {
+	for _, name := range []string{"cpu", "cuda:0"} {
+		t.Run(name, func(t *testing.T) {
+			d, err := device.Open(name)
+			testenv.Require(t, "cuda", err)
+			defer d.Close()
+			n, fills := 1<<10, 1
+			if d.Info().CUDA() && !testenv.Small() {
+				n, fills = 1<<26, 64 // some 10 ms
+			}
+			busy, err := device.Make[byte](d, n)
+			must(t, err)
+			word, err := device.From(d, []uint64{1})
+			must(t, err)
+			var f frame.Frame
+			must(t, f.Open("order", d, func() error {
+				for range fills {
+					must(t, busy.Fill(nil, 0))
+				}
+				return word.Fill(nil, 0)
+			}, func() error { return nil }))
+			defer f.Close()
+			st, err := d.NewStream()
+			must(t, err)
+			var got []uint64
+			must(t, f.Reading(st, func(st *device.Stream) (err error) {
+				got, err = word.Host(st)
+				return err
+			}))
+			if got[0] != 0 {
+				t.Error("a look-up saw the table as it was before it was made")
+			}
+		})
+	}
+}

@@ -1,0 +1,150 @@
+package frame
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/warpmap/warpmap/device"
+)
+
+// Partition is what the kernels of kernel/partition.cuh work on: N rows, and where they go in the order of their
+// parts. It is a field of a family's own parameter struct. Addresses are of device memory.
+type Partition struct {
+	Keys, Values uint64 // columns; Values may be 0
+	N            uint64
+	First        uint64 // the position of row 0: rows know where they come from
+	Positions    uint64 // u32, those of rows that are not in the batch's order; or 0
+	// OutKeys, OutValues and OutPositions are columns of N rows, apart from the input. OutPositions may be 0.
+	OutKeys, OutValues, OutPositions uint64
+	Parts                            uint64
+	// Within, of rows that come in the order of larger parts, is how many parts such a one has, and Larger, u64, where each of those begins.
+	Within, Larger uint64
+	Cursors        uint64 // u64, one a part: its rows; then where it begins; then where its next row goes
+	Starts         uint64 // u64, Parts+1: where each part begins in the output, and N
+}
+
+// MaxParts is the most parts that rows are brought in the order of at once: as many counters fit a block's shared memory. More take
+// two passes, of MaxParts each at most.
+const MaxParts = 1024
+
+const (
+	partitionThreads   = 1024    // of a block on a GPU, where a tile is as large as can be
+	partitionTileBytes = 1 << 15 // of shared memory, at most: one column of the rows that a block brings in order at once
+	partitionEach      = 8       // of these rows, a thread's, at most: more make longer streams, and take more registers
+	partitionRows      = 1 << 10 // of these rows, at least
+	partitionResident  = 2048    // threads of a multiprocessor
+)
+
+// PartitionDefines are the constants that kernel/partition.cuh needs among a program's Defines.
+func PartitionDefines() []device.Define {
+	return []device.Define{
+		{Name: "WARPMAP_MAX_PARTS", Value: MaxParts},
+		{Name: "WARPMAP_PARTITION_TILE_BYTES", Value: partitionTileBytes},
+		{Name: "WARPMAP_PARTITION_EACH", Value: partitionEach},
+		{Name: "WARPMAP_PARTITION_THREADS", Value: partitionThreads},
+	}
+}
+
+// Partitioner launches the kernels of a partition. Their parameters are a family's own struct, with a Partition in it.
+type Partitioner struct {
+	d                    *device.Device
+	count, scan, scatter device.AnyKernel
+}
+
+// NewPartitioner finds the kernels partition_count, partition_scan and partition_scatter, which take a P, in a module.
+func NewPartitioner[P any](d *device.Device, m *device.Module) (Partitioner, error) {
+	return partitioner(d, m, reflect.TypeFor[P]())
+}
+
+func partitioner(d *device.Device, m *device.Module, params reflect.Type) (p Partitioner, err error) {
+	p.d = d
+	err = bind(m, params, named{"partition_count", &p.count}, named{"partition_scan", &p.scan}, named{"partition_scatter", &p.scatter})
+	return p, err
+}
+
+// named is where a kernel goes that a module has by a name.
+type named struct {
+	name string
+	to   *device.AnyKernel
+}
+
+// bind finds kernels that take parameters of a type, and tells of all that the module lacks.
+func bind(m *device.Module, params reflect.Type, kernels ...named) (err error) {
+	for _, k := range kernels {
+		var wrong error
+		*k.to, wrong = m.Kernel(k.name, params)
+		err = errors.Join(err, wrong)
+	}
+	return err
+}
+
+// Within launches the kernels that bring rows, which are in the order of larger parts, in that of the parts within.
+type Within struct{ count, scatter device.AnyKernel }
+
+// NewWithin finds the kernels partition_within_count and partition_within_scatter, which take a P, in a module.
+func NewWithin[P any](m *device.Module) (Within, error) { return within(m, reflect.TypeFor[P]()) }
+
+func within(m *device.Module, params reflect.Type) (w Within, err error) {
+	err = bind(m, params, named{"partition_within_count", &w.count}, named{"partition_within_scatter", &w.scatter})
+	return w, err // not at once: Go may take w before the call
+}
+
+// Grouper launches the kernels that bring rows with equal keys beside one another.
+type Grouper struct {
+	Within
+	group device.AnyKernel
+}
+
+// NewGrouper finds the kernels of NewWithin and partition_group in a module.
+func NewGrouper[P any](m *device.Module) (g Grouper, err error) {
+	params := reflect.TypeFor[P]()
+	g.Within, err = within(m, params)
+	err = errors.Join(err, bind(m, params, named{"partition_group", &g.group}))
+	return g, err
+}
+
+// PartitionWords is the number of counters that Run needs.
+func PartitionWords(parts int) int { return 2*parts + 1 }
+
+// Run queues a partition of rows, complete but for Cursors and Starts, which become parts of counters: params gives the address of a
+// kernel's parameters with such rows. Starts is good once the stream has passed. Cost: the keys are read twice, all else is read
+// and written once, in streams.
+func (k Partitioner) Run(st *device.Stream, counters device.Slice[uint64], rows Partition, params func(rows Partition) any) error {
+	if rows.Parts < 1 || rows.Parts > MaxParts {
+		return fmt.Errorf("table: a partition into %d parts (want 1 to %d)", rows.Parts, MaxParts)
+	}
+	return k.run(st, counters, rows, params, k.count, k.scatter)
+}
+
+// RunWithin is Run for rows that come in the order of larger parts, of rows.Within parts each, which begin at rows.Larger.
+func (k Partitioner) RunWithin(st *device.Stream, w Within, counters device.Slice[uint64], rows Partition, params func(rows Partition) any) error {
+	if rows.Within < 1 || rows.Within > MaxParts || rows.Parts < 1 || rows.Parts%rows.Within != 0 || rows.Larger == 0 || rows.OutPositions != 0 && rows.Positions == 0 {
+		return fmt.Errorf("table: a partition into %d parts, within parts of %d (want 1 to %d, and where these begin)", rows.Parts, rows.Within, MaxParts)
+	}
+	return k.run(st, counters, rows, params, w.count, w.scatter)
+}
+
+func (k Partitioner) run(st *device.Stream, counters device.Slice[uint64], rows Partition, params func(rows Partition) any, count, scatter device.AnyKernel) error {
+	if counters.Len() < PartitionWords(int(rows.Parts)) {
+		return fmt.Errorf("table: a partition into %d parts with %d counters (want 2·parts+1)", rows.Parts, counters.Len())
+	}
+	rows.Cursors = counters.Addr()
+	rows.Starts = rows.Cursors + 8*rows.Parts
+	if err := counters.Slice(0, int(rows.Parts)).Fill(st, 0); err != nil {
+		return err
+	}
+	larger := int64(1)
+	if rows.Larger != 0 {
+		larger = int64(rows.Parts / rows.Within)
+	}
+	p, grid := params(rows), k.grid(rows)
+	return errors.Join(count.Launch(st, grid, p), k.scan.Launch(st, device.Grid{Blocks: larger, Threads: Threads}, p), scatter.Launch(st, grid, p))
+}
+
+// grid is so many blocks as are resident, each with many tiles; but a block counts in 32 bits.
+func (k Partitioner) grid(rows Partition) device.Grid {
+	blocks, threads := max(1, int64((rows.N+partitionRows-1)/partitionRows)), k.scatter.Threads()
+	resident := int64(partitionResident / threads * k.d.Info().Multiprocessors)
+	return device.Grid{Blocks: min(blocks, max(resident, int64(rows.N>>31)+1)), Threads: threads}
+}

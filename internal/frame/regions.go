@@ -1,0 +1,337 @@
+package frame
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/warpmap/warpmap/device"
+)
+
+// Regions says when a batch is brought in the order of the table's regions before it is inserted, and how. A region is so
+// much of a table that the L2 cache of a GPU holds it beside the pairs that stream by: a compare-and-swap there is
+// five times as fast as one in memory.
+type Regions struct {
+	MinBytes    int64 // of the table: one that the L2 cache holds mostly gains nothing
+	RegionBytes int64 // of the table
+	MinRows     int64 // of a batch
+	RegionRows  int64 // of a batch for each region, or the region is read and written for too few
+	PieceRows   int64 // that are brought in order at once, at most: so scratch memory is bounded,
+	Larger      int64 // so many times as many in one pass, not two; 0 is 1
+	MemoryShare int64 // as is its share of the device's free memory: one in so many
+	PowerOfTwo  bool  // the number of regions is one
+	Span        int64 // how many rows in a row a block of the insert takes, so that blocks go through the regions in order
+}
+
+// RegionsFor are the regions for a device. minShare is MinBytes, in L2 caches; the shares are by trial on an H200, whose driver
+// tells of 50 MB.
+func RegionsFor(info device.Info, minShare float64, regionRows int64) Regions {
+	r := Regions{
+		MinBytes: int64(minShare * float64(info.L2)), RegionBytes: info.L2 * 16 / 25, MinRows: 1 << 22, RegionRows: regionRows,
+		PieceRows: 1 << 27, Larger: largerPiece, MemoryShare: 8, Span: 16 * Threads,
+	}
+	if !info.CUDA() || info.L2 == 0 {
+		r.MinRows = math.MaxInt64 // where fibers cost more than memory
+	}
+	return r
+}
+
+// Count is how many parts a batch of n rows is brought into before it goes into a table of the given size; 0 if it is inserted as
+// it is.
+func (r *Regions) Count(n, bytes int64) int64 {
+	if n < r.MinRows || bytes < r.MinBytes {
+		return 0
+	}
+	count := (bytes + r.RegionBytes - 1) / r.RegionBytes
+	if r.PowerOfTwo {
+		count = 1 << bits.Len64(uint64(count-1))
+	}
+	if count < 2 || count > MaxParts || min(n, r.onePass())/count < r.RegionRows {
+		return 0
+	}
+	return count
+}
+
+// largerPiece is how much larger pieces are that are brought in order in one pass. With each, all of the table goes from memory to the cache and back: on an
+// H200, 1 G pairs of 4+4 bytes are inserted at 13.9, 15.1, 16.3 and 16.7 G/s with 1, 2, 4 and 8.
+const largerPiece = 4
+
+// onePass is how many rows are brought in order at once in one pass, at most.
+func (r *Regions) onePass() int64 { return max(1, r.Larger) * r.PieceRows }
+
+// Ordered is a piece of a batch in the order of regions, to be inserted by a grid of Spanned(Rows.N, Span).
+type Ordered struct {
+	Rows      Rows
+	Positions uint64 // u32: where in the batch each row was; 0 if not asked for
+	Span      int64
+}
+
+// Placement is how a table's inserts are queued.
+type Placement struct {
+	Regions              *Regions
+	Bytes                int64 // of the table, or of its part that regions are stretches of
+	KeyBytes, ValueBytes int
+	Positions            bool                                       // rows in order need to know where in the batch they were
+	Params               func(rows Partition) any                   // the address of the parameters of a partition's kernels
+	Launch               func(grid device.Grid, rows Placing) error // the insert
+	Grid                 func(n int64) device.Grid                  // of an insert that goes in strides
+}
+
+// Place queues an insert of rows. Where that is faster, it first brings them in the order of the table's regions; not where each
+// position is told what became of it, or some are left out. It does not wait. The caller is in Writing.
+func (k Partitioner) Place(f *Frame, st *device.Stream, x Placement, p Placing, b Rows) error {
+	if b.Ordered {
+		return x.Launch(Spanned(b.N, x.Regions.Span), p.Of(Ordered{Rows: b, Span: x.Regions.Span}))
+	}
+	if regions := x.Regions.Count(b.N, x.Bytes); regions > 0 && b.Flags == 0 && b.Out == 0 && b.When == 0 && p.Attempt == 0 {
+		done, err := k.InOrder(f, st, x, b, regions, func(o Ordered) error { return x.Launch(Spanned(o.Rows.N, o.Span), p.Of(o)) })
+		if done || err != nil {
+			return err
+		}
+	}
+	return x.Launch(x.Grid(b.N), p.Of(Ordered{Rows: b}))
+}
+
+// InOrder brings a batch in the order of so many regions, piece by piece, and calls insert for each; done is false if there is too
+// little memory: then nothing was queued. It does not wait. The caller is in Writing, so that the operations that use the memory
+// are one behind the other, on whatever streams they are.
+func (k Partitioner) InOrder(f *Frame, st *device.Stream, x Placement, b Rows, regions int64, insert func(o Ordered) error) (done bool, err error) {
+	positionBytes := 0
+	if x.Positions {
+		positionBytes = 4
+	}
+	columns := [3]int64{int64(x.KeyBytes), int64(x.ValueBytes), int64(positionBytes)}
+	words := PartitionWords(int(regions))
+	place := func(piece int64) (at [3]uint64, end int64) {
+		end = Align(8 * int64(words))
+		for i, bytes := range columns {
+			at[i] = uint64(end)
+			end += Align(piece * bytes)
+		}
+		return at, end
+	}
+	piece, mem, ok := f.reserveOrdered(x.Regions, b.N, regions, x.Regions.onePass(), columns[0]+columns[1]+columns[2], func(piece int64) int64 { _, end := place(piece); return end })
+	if !ok {
+		return false, nil
+	}
+	defer mem.Done()
+	at, _ := place(piece)
+	for i := range at {
+		at[i] += mem.Mem.Addr()
+	}
+	counters := device.View[uint64](mem.Mem, 0, words)
+	for first := int64(0); first < b.N; first += piece {
+		n := min(piece, b.N-first)
+		rows := Partition{Keys: b.Keys + uint64(first*columns[0]), N: uint64(n), First: uint64(first), OutKeys: at[0], Parts: uint64(regions)}
+		if b.Values != 0 {
+			rows.Values, rows.OutValues = b.Values+uint64(first*columns[1]), at[1]
+		}
+		o := Ordered{Rows: Rows{Keys: at[0], Values: rows.OutValues, N: n}, Span: x.Regions.Span}
+		if x.Positions {
+			rows.OutPositions, o.Positions = at[2], at[2]
+		}
+		if err := k.Run(st, counters, rows, x.Params); err != nil {
+			return true, err
+		}
+		if err := insert(o); err != nil {
+			return true, err
+		}
+	}
+	return true, nil
+}
+
+// reserveOrdered lends memory for a piece of a batch of n rows in order, of no more than most; false where there is too little.
+func (f *Frame) reserveOrdered(rule *Regions, n, regions, most, rowBytes int64, bytes func(piece int64) int64) (piece int64, mem Lease, ok bool) {
+	equal := func(most int64) int64 { // pieces of a batch, of no more than most rows
+		pieces := (n + most - 1) / most
+		return (n + pieces - 1) / pieces
+	}
+	piece = equal(most)
+	have := int64(f.ordered.Len())
+	if bytes(piece) <= have {
+		return piece, f.lend(&f.ordered), true
+	}
+	free, _, err := f.Device.Memory()
+	if err != nil {
+		return 0, mem, false
+	}
+	free = max(free/rule.MemoryShare, have)
+	fit := (free - bytes(0) - 4*256) / rowBytes // less what aligning may add
+	if fit < rule.RegionRows*regions {
+		return 0, mem, false
+	}
+	piece = equal(min(fit, most))
+	if need := bytes(piece); have < need {
+		// Twice what there was, so that batches that grow little by little leave few behind.
+		s, err := device.MakePooled[byte](f.Device, int(max(need, min(2*have, free))))
+		if err != nil {
+			return 0, mem, false
+		}
+		if f.release(&f.ordered) != nil {
+			f.Free(s)
+			return 0, mem, false
+		}
+		f.ordered = s
+	}
+	return piece, f.lend(&f.ordered), true
+}
+
+// unevenShare: rows of which so many times the mean lie in one of the larger parts are not brought into small ones.
+const unevenShare = 2
+
+// InFineOrder brings the front of a batch in the order of many small parts, as many as regions·within, in two passes, piece by piece, and
+// calls insert for each piece, of Regions.RegionRows a small part at least, with where its parts begin: one more than there are parts. taken is how
+// many rows it took, a multiple of 32 or all: fewer than all where memory is short, or a part has many more rows than others: such as keys that come
+// again and again make. In x, Params is asked with rows that have Within in the second pass. It waits for the stream once a piece. The caller is in
+// Writing.
+func (k Partitioner) InFineOrder(f *Frame, st *device.Stream, w Within, x Placement, b Rows, regions, within int64, insert func(o Ordered, starts device.Slice[uint64]) error) (taken int64, err error) {
+	columns := [4]int64{int64(x.KeyBytes), int64(x.ValueBytes), int64(x.KeyBytes), int64(x.ValueBytes)}
+	words := [2]int{PartitionWords(int(regions)), PartitionWords(int(regions * within))}
+	place := func(piece int64) (at [4]uint64, end int64) {
+		end = Align(8*int64(words[0])) + Align(8*int64(words[1]))
+		for i, bytes := range columns {
+			at[i] = uint64(end)
+			end += Align(piece * bytes)
+		}
+		return at, end
+	}
+	piece, mem, ok := f.reserveOrdered(x.Regions, b.N, regions*within, x.Regions.PieceRows, 2*(columns[0]+columns[1]), func(piece int64) int64 { _, end := place(piece); return end })
+	if !ok {
+		return 0, nil
+	}
+	defer mem.Done()
+	if piece < b.N {
+		if piece &^= 31; piece == 0 {
+			return 0, nil
+		}
+	}
+	at, _ := place(piece)
+	for i := range at {
+		at[i] += mem.Mem.Addr()
+	}
+	large := device.View[uint64](mem.Mem, 0, words[0])
+	small := device.View[uint64](mem.Mem, int(Align(8*int64(words[0]))), words[1])
+	for ; taken < b.N; taken += min(piece, b.N-taken) {
+		part := b.Part(Part{First: uint64(taken), N: uint64(min(piece, b.N-taken))}, x.KeyBytes, x.ValueBytes)
+		rows := Partition{Keys: part.Keys, Values: part.Values, N: uint64(part.N), OutKeys: at[0], OutValues: at[1], Parts: uint64(regions)}
+		if err := k.Run(st, large, rows, x.Params); err != nil {
+			return taken, err
+		}
+		starts, err := large.Slice(int(regions), words[0]).Host(st)
+		if err != nil {
+			return taken, err
+		}
+		for i := range regions {
+			if starts[i+1]-starts[i] > uint64(unevenShare*part.N/regions+x.Regions.MinRows/regions) {
+				return taken, nil
+			}
+		}
+		rows = Partition{Keys: at[0], Values: at[1], N: rows.N, OutKeys: at[2], OutValues: at[3], Parts: uint64(regions * within), Within: uint64(within), Larger: large.Addr() + uint64(8*regions)}
+		if err := k.RunWithin(st, w, small, rows, x.Params); err != nil {
+			return taken, err
+		}
+		o := Ordered{Rows: Rows{Keys: at[2], Values: at[3], N: part.N}}
+		if err := insert(o, small.Slice(int(rows.Parts), words[1])); err != nil {
+			return taken, err
+		}
+	}
+	return b.N, nil
+}
+
+// InSmallParts brings a batch in the order of many small parts of the table, of partRows rows on average, piece by piece, in two passes: then all rows
+// of a key are in one part. It calls last for each piece, with the rows in that order, Starts, and other columns to write to; that of values is there
+// for values of outBytes, even if the batch has none. done is false if there is too little memory: then nothing was queued. It does not wait. The
+// caller is in Writing. Cost: keys are read four times, and all columns read and written twice, in streams.
+func (k Partitioner) InSmallParts(f *Frame, st *device.Stream, w Within, x Placement, b Rows, outBytes, partRows int64, last func(rows Partition) error) (done bool, err error) {
+	columns := [3]int64{int64(x.KeyBytes), max(int64(x.ValueBytes), outBytes), 0}
+	if x.Positions {
+		columns[2] = 4
+	}
+	parts := func(rows int64) int64 { // in each pass
+		return min(max(int64(math.Ceil(math.Sqrt(float64(rows)/float64(partRows)))), 1), MaxParts)
+	}
+	place := func(piece int64) (at [2][3]uint64, few, many int, end int64) {
+		n := int(parts(piece))
+		few, many = PartitionWords(n), PartitionWords(n*n)
+		end = Align(8*int64(few)) + Align(8*int64(many))
+		for side := range at {
+			for i, bytes := range columns {
+				at[side][i] = uint64(end)
+				end += Align(piece * bytes)
+			}
+		}
+		return at, few, many, end
+	}
+	piece, mem, ok := f.reserveOrdered(x.Regions, b.N, 1, x.Regions.PieceRows, 2*(columns[0]+columns[1]+columns[2])+1, func(piece int64) int64 { _, _, _, end := place(piece); return end })
+	if !ok {
+		return false, nil
+	}
+	defer mem.Done()
+	at, few, many, _ := place(piece)
+	large := device.View[uint64](mem.Mem, 0, few)
+	small := device.View[uint64](mem.Mem, int(Align(8*int64(few))), many)
+	for first := int64(0); first < b.N; first += piece {
+		part := b.Part(Part{First: uint64(first), N: uint64(min(piece, b.N-first))}, x.KeyBytes, x.ValueBytes)
+		n := uint64(parts(piece))
+		r := Partition{Keys: part.Keys, Values: part.Values, N: uint64(part.N), First: uint64(first), Parts: n}
+		to := func(side int) {
+			r.OutKeys = mem.Mem.Addr() + at[side][0]
+			if r.OutValues = 0; columns[1] > 0 {
+				r.OutValues = mem.Mem.Addr() + at[side][1]
+			}
+			if x.Positions {
+				r.OutPositions = mem.Mem.Addr() + at[side][2]
+			}
+		}
+		from := func() {
+			r.Keys, r.Positions, r.Parts, r.Within, r.Larger = r.OutKeys, r.OutPositions, n*n, n, large.Addr()+8*n
+			if r.Values != 0 {
+				r.Values = r.OutValues
+			}
+		}
+		to(0)
+		if err := k.Run(st, large, r, x.Params); err != nil {
+			return true, err
+		}
+		from()
+		to(1)
+		if err := k.RunWithin(st, w, small, r, x.Params); err != nil {
+			return true, err
+		}
+		from()
+		to(0)
+		r.Starts = small.Addr() + 8*r.Parts
+		if err := last(r); err != nil {
+			return true, err
+		}
+	}
+	return true, nil
+}
+
+// InOnePart calls last with a batch as it is, for kernels that take rows in the order of parts. The caller is in Writing.
+func (f *Frame) InOnePart(st *device.Stream, b Rows, last func(rows Partition) error) error {
+	mem, err := f.Scratch(16)
+	if err != nil {
+		return err
+	}
+	defer mem.Done()
+	starts := device.View[uint64](mem.Mem, 0, 2)
+	if err := starts.Write(st, []uint64{0, uint64(b.N)}); err != nil {
+		return err
+	}
+	return last(Partition{Keys: b.Keys, Values: b.Values, N: uint64(b.N), Parts: 1, Starts: starts.Addr()})
+}
+
+// groupRows is how many rows the parts have whose rows Grouped orders by keys, on average: so that few parts are more than a tile.
+const groupRows = 1400
+
+// Grouped is Place for rows that are first brought in an order in which most with equal keys are beside one another, and all are in the order of the
+// table's regions: see InSmallParts. Cost beside: all columns are read and written once more.
+func (k Partitioner) Grouped(f *Frame, st *device.Stream, g Grouper, x Placement, p Placing, b Rows) (done bool, err error) {
+	return k.InSmallParts(f, st, g.Within, x, b, int64(x.ValueBytes), groupRows, func(r Partition) error {
+		if err := g.group.Launch(st, k.grid(r), x.Params(r)); err != nil {
+			return err
+		}
+		o := Ordered{Rows: Rows{Keys: r.OutKeys, Values: r.OutValues, N: int64(r.N)}, Positions: r.OutPositions, Span: x.Regions.Span}
+		return x.Launch(Spanned(o.Rows.N, o.Span), p.Of(o))
+	})
+}
