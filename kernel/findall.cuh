@@ -7,7 +7,7 @@
 //   write_offsets  where the values of each key begin
 //   fill_all       the family's: writes the values. It may do the work of write_offsets too, a chunk to a warp
 //
-// Rows is table::FindAll.
+// Rows is frame::FindAll.
 #pragma once
 #include "warpmap.cuh"
 

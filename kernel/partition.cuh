@@ -16,7 +16,7 @@
 // Two more, partition_within_count and partition_within_scatter, of WARPMAP_PARTITION_WITHIN, make many parts of rows that come in the order of fewer.
 // After them partition_group, of WARPMAP_PARTITION_GROUP, brings rows with equal keys beside one another.
 //
-// Rows is table::Partition. part_of(key) gives 0 … parts-1; the families know what it is.
+// Rows is frame::Partition. part_of(key) gives 0 … parts-1; the families know what it is.
 #pragma once
 #include "warpmap.cuh"
 

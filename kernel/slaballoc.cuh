@@ -1,5 +1,5 @@
 // SlabAlloc (S. Ashkiani, M. Farach-Colton, J. D. Owens, IPDPS 2018, §V): slabs of SLAB_BYTES from memory that the host provides, by
-// lanes of a running kernel. Alloc is table::SlabMemory; the host's part is table.Slabs, in table/slabs.go.
+// lanes of a running kernel. Alloc is frame::SlabMemory; the host's part is table.Slabs, in table/slabs.go.
 //
 // Memory is super blocks; a super block is memory blocks of SLAB_UNITS slabs, and before the slabs a bitmap for each memory
 // block, in which a set bit is a slab that is taken. A slab has a name of 32 bits: super block, memory block, unit. In the
@@ -28,7 +28,7 @@ struct Resident {
 };
 
 template <bool LIGHT> struct SlabAlloc {
-    typedef table::SlabMemory Alloc;
+    typedef frame::SlabMemory Alloc;
     static constexpr u32 WORDS = SLAB_UNITS / 32;
 
     // address is where a slab lies: one indexed load of a parameter; in the light variant, not even that.

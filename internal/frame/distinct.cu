@@ -12,7 +12,7 @@ __device__ __forceinline__ u64 hash(u64 seed, u256 k) { return hash(seed, u128{k
 // One row in DISTINCT_ASKED is compared with another: the register behind the others counts those that have the same key.
 //
 // A block's registers are in shared memory: the most leading zeros, and one, of the hashes that name the register.
-WARPMAP_KERNEL(distinct, table::distinctParams) {
+WARPMAP_KERNEL(distinct, frame::distinctParams) {
     __shared__ u32 registers[1 << DISTINCT_BITS];
     for (u32 i = thread_index(); i < 1u << DISTINCT_BITS; i += block_threads()) registers[i] = 0;
     block_sync();

@@ -2,7 +2,7 @@
 #include "layout.h"
 #include "warpmap.cuh"
 
-using namespace table;
+using namespace frame;
 
 // Which keys have values, and one of these, to lend what it put aside.
 WARPMAP_KERNEL(outer_found, outerParams) {

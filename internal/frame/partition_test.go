@@ -35,7 +35,7 @@ func partitionProgram(key, value, position int) *device.Program {
 		Files: []device.File{{Name: "partition.cu", Text: fmt.Sprintf(`
 #include "layout.h"
 #include "partition.cuh"
-typedef table_test::partitionParams P;
+typedef frame_test::partitionParams P;
 typedef %s key;
 __device__ __forceinline__ auto part_of(const P& p) {
     return [&p](key k) { return (u32)(((u64)k * p.factor >> 32) %% p.rows.parts); };

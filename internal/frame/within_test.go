@@ -23,7 +23,7 @@ func withinProgram(bits int) *device.Program {
 		Files: []device.File{{Name: "within.cu", Text: fmt.Sprintf(`
 #include "layout.h"
 #include "partition.cuh"
-typedef table_test::withinParams P;
+typedef frame_test::withinParams P;
 typedef u%d key;
 __device__ __forceinline__ auto part_of(const P& p) {
     return [&p](key k) { return (u32)(((u64)k * p.factor >> 32) %% p.total / p.each); };

@@ -103,7 +103,7 @@ func (s *Suite) growth(t testing.TB, d *device.Device) {
 	next := uint64(0)
 	most, room := 30_000, 80_000 // more than families try at once
 	if s.light {
-		most, room = 6000, 12_000
+		most, room = 6000, 24_000
 	} else if short(d) {
 		room = 40_000
 	}
