@@ -10,11 +10,11 @@ import (
 )
 
 // CompileAhead compiles, on a device of device.OpenAhead, the kernels that spread rows of such widths over several
-// devices and bring results back, in one process or in many, for a table of a kind: with frame.WidthsOf its keys and
-// values or counts, with frame.WidthOfKeys a set's. The kernels of the tables on each device are
-// warpmap.CompileAhead's. Cost: that of compiling, some seconds.
+// devices and bring results back, in one process or in many, for a table of a kind. The widths of keys and values or
+// counts are those of frame.WidthsOf; the width of a set's keys is that of frame.WidthOfKeys. To compile the kernels of
+// the tables on each device, use warpmap.CompileAhead. Cost: some seconds of compiling.
 //
-// Errors: w.Err; a kind that there is not over several devices, which is filters; *device.CompileError.
+// Errors: w.Err; a kind that has no table over several devices (filters); *device.CompileError.
 func CompileAhead(d *device.Device, kind table.Kind, w frame.Width) error {
 	if w.Err != nil {
 		return w.Err

@@ -94,14 +94,14 @@ func (r deviceRows[K, V]) part(others ...frame.DeviceSlice) part {
 	return part{source: s, on: r.keys.Device(), checks: append([]frame.DeviceSlice{r.keys}, others...)}
 }
 
-// Part is a batch's part on one device. A stream of nil is the device's own. A member of a job brings one part, on its
-// device, or none.
+// Part is the part of a batch that is on one device. A nil Stream means the device's own stream. A member of a job
+// brings one part, on its device, or none.
 type Part[K, V any] struct {
 	Stream *device.Stream
 	Keys   device.Slice[K]
-	Values device.Slice[V] // read by inserts, written by look-ups, which can do without
-	// Flags are written: found, added or deleted. They can be left out where values are written, and of InsertNew and
-	// Delete.
+	Values device.Slice[V] // inserts read them; look-ups write them, and do not need them
+	// Operations write Flags: found, added or deleted. Flags can be left out where Values are written, and in InsertNew
+	// and Delete.
 	Flags device.Slice[bool]
 }
 

@@ -13,9 +13,10 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// Counter is a counter over several devices: see table.Counter, whose comments are the contract of the methods, and Map
-// for what is different over members of a job. A count that is too large is told to all members. In the independent
-// mode counts of a key on several devices are added up, and a sum that would be too large is the largest there is.
+// Counter is a counter over several devices. The comments of table.Counter are the contract of its methods; Map says
+// what is different over members of a job. If a count is too large, all members are told. In the independent mode, the
+// counts of a key that is on several devices are added up. If their sum would be too large, the result is the largest
+// count that there is.
 type Counter[K any, C uint32 | uint64] struct {
 	handle
 	tables counterTables[K, C]
@@ -102,34 +103,37 @@ func (c *Counter[K, C]) Add(keys []K) error {
 	return c.add(hostRows[K, C]{keys: keys}.batch("Add"), false)
 }
 
-// AddOn is Add on the device of the slices: see table.Counter.
+// AddOn does what Add does, on the device of the slices: see table.Counter.
 func (c *Counter[K, C]) AddOn(st *device.Stream, keys device.Slice[K]) error {
 	return c.add(deviceRows[K, C]{st: st, keys: keys}.batch("Add"), false)
 }
 
-// AddEach is AddOn of a batch that is on several devices. FullError counts positions from the first part on.
+// AddEach does what AddOn does, with a batch that is on several devices. FullError counts positions from the first part
+// on.
 func (c *Counter[K, C]) AddEach(parts []Part[K, C]) error {
 	return c.add(partsOf("Add", parts, false, false), false)
 }
 
-// AddCounts is Add of keys that came so many times: see table.Counter.
+// AddCounts counts each key as often as counts says: see table.Counter.
 func (c *Counter[K, C]) AddCounts(keys []K, counts []C) error {
 	return c.add(hostRows[K, C]{keys: keys, values: counts}.batch("AddCounts", len(counts)), true)
 }
 
-// AddCountsOn is AddCounts on the device of the slices: see table.Counter.
+// AddCountsOn does what AddCounts does, on the device of the slices: see table.Counter.
 func (c *Counter[K, C]) AddCountsOn(st *device.Stream, keys device.Slice[K], counts device.Slice[C]) error {
 	return c.add(deviceRows[K, C]{st: st, keys: keys, values: counts}.batch("AddCounts", counts), true)
 }
 
-// Find writes how often each key came, and whether it is in; either may be nil: see table.Counter.
+// Find writes how often each key came, and whether the counter has it. Either of counts and found may be nil: see
+// table.Counter.
 func (c *Counter[K, C]) Find(keys []K, counts []C, found []bool) error {
 	b := hostRows[K, C]{keys: keys, out: counts, flags: found}.batch("Find", frame.OptionalLen(counts),
 		frame.OptionalLen(found))
 	return c.x.ask(b, c.tables.finding(true, c.x.independent()))
 }
 
-// FindOn is Find on the device of the slices; counts and found may be zero Slices: see table.Counter.
+// FindOn does what Find does, on the device of the slices. Either of counts and found may be the zero Slice: see
+// table.Counter.
 func (c *Counter[K, C]) FindOn(st *device.Stream, keys device.Slice[K], counts device.Slice[C],
 	found device.Slice[bool]) error {
 	b := deviceRows[K, C]{st: st, keys: keys, out: counts, flags: found}.batch("Find", frame.Optional(counts),
@@ -137,13 +141,14 @@ func (c *Counter[K, C]) FindOn(st *device.Stream, keys device.Slice[K], counts d
 	return c.x.ask(b, c.tables.finding(true, c.x.independent()))
 }
 
-// FindEach is FindOn of a batch that is on several devices.
+// FindEach does what FindOn does, with a batch that is on several devices.
 func (c *Counter[K, C]) FindEach(parts []Part[K, C]) error {
 	return c.x.ask(partsOf("Find", parts, false, false), c.tables.finding(true, c.x.independent()))
 }
 
-// Top gives the n keys that came most often, of all members, to each of them: see table.Counter. Of members it is
-// collective. Cost in the independent mode: every key is looked up, for none alone need be frequent anywhere.
+// Top gives the n keys that came most often: see table.Counter. Over members it is collective, and each member gets the
+// top keys of all. Cost in the independent mode: every key is looked up, because a frequent key need not be frequent on
+// any one device.
 func (c *Counter[K, C]) Top(n int) (keys []K, counts []C, err error) {
 	independent := c.x.independent()
 	own := func(i int) ([]byte, []byte, error) {
@@ -200,20 +205,20 @@ func once[K any, C uint32 | uint64](keys []K, counts []C) (k []K, c []C) {
 	return k, c
 }
 
-// All exports every key and its count, of a member those of its part, in no order. It is not collective. In the
-// independent mode a key that is on several devices is there several times, with a count each.
+// All exports every key and its count, in no order. A member gets the keys of its own part; the call is not collective.
+// In the independent mode, a key that is on several devices comes several times, with one count each.
 func (c *Counter[K, C]) All() (keys []K, counts []C, err error) {
 	return exportPairs(c.handle, len(c.tables), func(i int) ([]K, []C, error) { return c.tables[i].All() })
 }
 
-// Chunks gives every key and its count, of a member those of its part, to do, in chunks, one device's after the
-// other's: see Map. In the independent mode a key may come once for each device.
+// Chunks gives every key and its count to do, in chunks, one device after the other: see Map. A member gets the keys of
+// its own part. In the independent mode, a key may come once for each device.
 func (c *Counter[K, C]) Chunks(ctx context.Context, do func(keys []K, counts []C) error) error {
 	return chunkPairs(c.handle, func(i int, do func([]K, []C) error) error { return c.tables[i].Chunks(ctx, do) }, do)
 }
 
-// Check walks the invariants of every device's counter, and in the distributed mode sees that each key is where it
-// belongs. Slow. Of members it is collective.
+// Check walks the invariants of every device's counter. In the distributed mode it also checks that each key is where
+// it belongs. Check is slow. Over members it is collective.
 func (c *Counter[K, C]) Check() error {
 	return checkKeys(c.handle, func(i int) ([]K, error) { keys, _, err := c.tables[i].All(); return keys, err })
 }

@@ -80,31 +80,32 @@ func spread[T table.Table, O Over](over O, w frame.Width, o Options,
 	return h, tables, err
 }
 
-// Devices are the devices of this process that the table is on, in the order of their numbers.
+// Devices lists the devices of this process that the table is on, in the order of their numbers.
 func (h handle) Devices() []*device.Device { return h.x.devices() }
 
-// Steps gives how long the steps of all exchanges took since it was asked last. All are 0 without Options.Apart, and of
-// a table over members.
+// Steps tells how long the steps of all exchanges took since the last call of Steps. All times are 0 without
+// Options.Apart, and for a table over members.
 func (h handle) Steps() Steps { return h.x.steps() }
 
-// Family is that of the devices' tables.
+// Family is the family of the devices' tables.
 func (h handle) Family() table.Family { return h.x.family() }
 
-// Len counts what the table holds, on all devices. It waits for what is queued. Of members it is collective.
+// Len counts what the table holds, on all devices. It waits for what is queued. Over members it is collective.
 func (h handle) Len() (int, error) { return h.x.len() }
 
-// Clear empties the table on every device and keeps the capacity. It queues. Of members it is collective.
+// Clear empties the table on every device and keeps the capacity. It queues. Over members it is collective.
 func (h handle) Clear() error { return h.x.clear() }
 
-// Stats measures the table over all devices: sums, and of MaxProbes the largest. Cost: all of it is read. Of members it
-// is collective.
+// Stats measures the table over all devices. Each figure is a sum, except MaxProbes, which is the largest. Cost: all of
+// the table is read. Over members it is collective.
 func (h handle) Stats() (table.Stats, error) {
 	each, err := h.x.statsEach()
 	return added(each), err
 }
 
-// StatsEach measures the part of the table on each device, in the order of Devices, or of members in the order of their
-// ranks, which is collective. What exchanges keep there is among its ScratchBytes.
+// StatsEach measures the part of the table on each device, in the order of Devices. Over members it gives one part for
+// each member, in the order of their ranks, and is collective. ScratchBytes includes the memory that exchanges keep on
+// the device.
 func (h handle) StatsEach() ([]table.Stats, error) { return h.x.statsEach() }
 
 // added are the sums of what several tables tell.
@@ -133,12 +134,12 @@ func added(each []table.Stats) (s table.Stats) {
 	return s
 }
 
-// Grow makes room for at least n pairs or keys in all. Where one device has too little memory, it is an error, and
-// others may have grown already. Of members it is collective.
+// Grow makes room for at least n pairs or keys in all. If one device has too little memory, Grow returns an error, and
+// other devices may have grown already. Over members it is collective.
 func (h handle) Grow(n int) error { return h.x.grow(n) }
 
 // Close waits for all work on the table, and frees its memory on every device of this process. A second call does
-// nothing. It is not collective.
+// nothing. Close is not collective.
 func (h handle) Close() error { return h.x.close() }
 
 // exportPairs joins what the tables of this process export.

@@ -20,24 +20,24 @@ import (
 	"github.com/warpmap/warpmap/shard/internal/rendezvous"
 )
 
-// JoinOptions say which member of a job this process is. What is not set comes from the environment: of `warpmap
-// launch` and torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT), of Open MPI (OMPI_COMM_WORLD_RANK,
-// _SIZE and _LOCAL_RANK) or of Slurm (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID).
+// JoinOptions say which member of a job this process is. What is not set comes from the environment of `warpmap launch`
+// and torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT), of Open MPI (OMPI_COMM_WORLD_RANK, _SIZE and
+// _LOCAL_RANK) or of Slurm (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID).
 type JoinOptions struct {
-	Rank, Size int    // Size 0: rank, size and local rank are the environment's
+	Rank, Size int    // if Size is 0, rank, size and local rank come from the environment
 	Local      int    // the rank among the processes of this host
 	Meet       string // host:port, where rank 0 listens for the others
-	// Token keeps others out of the job: a secret of its ranks, from WARPMAP_TOKEN if it is not set. At loopback
-	// addresses the name that torchrun or Slurm gave the job will do, or none. The package's documentation says what is
-	// protected.
+	// Token is a secret of the job's ranks, which keeps others out of the job. If it is not set, it comes from
+	// WARPMAP_TOKEN. At loopback addresses the name that torchrun or Slurm gave the job will do, or no token at all.
+	// The package's documentation says what is protected.
 	Token string
-	// Device is this member's; nil: it opens cuda:Local, and closes it with the member.
+	// Device is this member's device. If it is nil, Join opens cuda:Local, and Close closes it with the member.
 	Device *device.Device
-	// Timeout is how long to wait for all to come; 0: two minutes.
+	// Timeout is how long to wait until all have come. 0 means two minutes.
 	Timeout time.Duration
 }
 
-// Member is this process as one of a job's. Tables of it are over all members: see Map.
+// Member is this process as a member of a job. Tables that are made over a Member are over all members: see Map.
 type Member struct {
 	rank, size int
 	d          *device.Device
@@ -51,13 +51,15 @@ type Member struct {
 	tables     int        // that were made
 }
 
-// Join makes this process a member of its job: it meets the others at rank 0 over TCP, and makes a communicator of NCCL
-// with them.
+// Join makes this process a member of its job. It meets the others at rank 0 over TCP, and makes an NCCL communicator
+// with them. If a rank's process ends before all have come, that rank may come again.
+//
+// NCCL is libnccl.so.2, 2.18 or newer, or the library that WARPMAP_LIBNCCL names. NVLink multicast stays off unless
+// NCCL_NVLS_ENABLE says otherwise.
 //
 // Errors: an environment that says too little; a token that is no secret, where other hosts could come; no NCCL; a rank
-// that did not come in time, which is named; ctx's; a member that is gone meanwhile, by its rank. A rank whose process
-// ends before all have come may come again. NCCL is libnccl.so.2, 2.18 or newer, or what WARPMAP_LIBNCCL names. NVLink
-// multicast stays off unless NCCL_NVLS_ENABLE says otherwise.
+// that did not come in time (the error names it); the context's error; a member that is gone meanwhile (the error names
+// its rank).
 func Join(ctx context.Context, o JoinOptions) (m *Member, err error) {
 	if err := o.complete(os.Getenv); err != nil {
 		return nil, err
@@ -184,16 +186,16 @@ func (m *Member) leave(why error) (err error) {
 // Rank is this member's number, from 0 on.
 func (m *Member) Rank() int { return m.rank }
 
-// Size is how many members there are.
+// Size is the number of members.
 func (m *Member) Size() int { return m.size }
 
-// Device is this member's.
+// Device is this member's device.
 func (m *Member) Device() *device.Device { return m.d }
 
-// Close leaves the job, when all its tables are closed; others that still want this member hear that it has left. A
-// second call does nothing.
+// Close leaves the job. Call it when all tables of the member are closed. Other members that still want this one are
+// told that it has left. A second call does nothing.
 //
-// While a call is under way it ends that, here and for the others, who hear so.
+// If a call is under way, Close ends that call, here and for the other members, and tells them so.
 func (m *Member) Close() error {
 	if !m.turn.TryLock() {
 		return m.leave(errors.New("it was closed in the middle of a call"))

@@ -10,13 +10,13 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// MultiMap is a multimap over several devices: see table.MultiMap, whose comments are the contract of the methods, and
-// Map for what is different over members of a job. In the independent mode a key's values are those of all devices, one
-// device's after the other's.
+// MultiMap is a multimap over several devices. The comments of table.MultiMap are the contract of its methods; Map says
+// what is different over members of a job. In the independent mode, the values of a key come from all devices, one
+// device after the other.
 //
-// Where a member has no room in the distributed mode, FullError names positions only with Options.MaxBytes, for which
-// each row's outcome comes back, a byte; otherwise want of memory is an error of that member, and the multimap of no
-// use from then on.
+// In the distributed mode, if a member has no room, FullError names positions only with Options.MaxBytes: then the
+// outcome of each row comes back, one byte a row. Without MaxBytes, a member that lacks memory returns an error, and
+// the multimap is of no use from then on.
 type MultiMap[K, V any] struct {
 	handle
 	tables multiTables[K, V]
@@ -80,12 +80,13 @@ func (m *MultiMap[K, V]) Insert(keys []K, values []V) error {
 	return m.x.add(hostRows[K, V]{keys: keys, values: values}.batch("Insert", len(values)), m.tables.inserting)
 }
 
-// InsertOn is Insert on the device of the slices: see table.MultiMap.
+// InsertOn does what Insert does, on the device of the slices: see table.MultiMap.
 func (m *MultiMap[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
 	return m.x.add(deviceRows[K, V]{st: st, keys: keys, values: values}.batch("Insert", values), m.tables.inserting)
 }
 
-// InsertEach is InsertOn of a batch that is on several devices. FullError counts positions from the first part on.
+// InsertEach does what InsertOn does, with a batch that is on several devices. FullError counts positions from the
+// first part on.
 func (m *MultiMap[K, V]) InsertEach(parts []Part[K, V]) error {
 	return m.x.add(partsOf("Insert", parts, true, false), m.tables.inserting)
 }
@@ -95,12 +96,12 @@ func (m *MultiMap[K, V]) Contains(keys []K, found []bool) error {
 	return m.x.ask(hostRows[K, V]{keys: keys, flags: found}.batch("Contains", len(found)), m.tables.finding())
 }
 
-// ContainsOn is Contains on the device of the slices: see table.MultiMap.
+// ContainsOn does what Contains does, on the device of the slices: see table.MultiMap.
 func (m *MultiMap[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
 	return m.x.ask(deviceRows[K, V]{st: st, keys: keys, flags: found}.batch("Contains", found), m.tables.finding())
 }
 
-// ContainsEach is ContainsOn of a batch that is on several devices.
+// ContainsEach does what ContainsOn does, with a batch that is on several devices.
 func (m *MultiMap[K, V]) ContainsEach(parts []Part[K, V]) error {
 	return m.x.ask(partsOf("Contains", parts, false, true), m.tables.finding())
 }
@@ -110,7 +111,7 @@ func (m *MultiMap[K, V]) Count(keys []K, counts []uint32) error {
 	return m.x.ask(hostRows[K, uint32]{keys: keys, out: counts}.batch("Count", len(counts)), m.tables.counting())
 }
 
-// CountOn is Count on the device of the slices: see table.MultiMap.
+// CountOn does what Count does, on the device of the slices: see table.MultiMap.
 func (m *MultiMap[K, V]) CountOn(st *device.Stream, keys device.Slice[K], counts device.Slice[uint32]) error {
 	return m.x.ask(deviceRows[K, uint32]{st: st, keys: keys, out: counts}.batch("Count", counts), m.tables.counting())
 }
@@ -145,9 +146,9 @@ func (m *MultiMap[K, V]) FindAll(keys []K) (offsets []uint64, values []V, err er
 	return offsets, values, nil
 }
 
-// FindAllOn is FindAll on the device of the keys, in device slices of its own making, which the caller frees: see
-// table.MultiMap. It waits for the stream. Cost: the keys are looked up twice, first for how many values they have, and
-// there is memory for all values on their owners and here.
+// FindAllOn does what FindAll does, on the device of the keys: see table.MultiMap. It makes the device slices that it
+// returns, and the caller frees them. It waits for the stream. Cost: the keys are looked up twice, first for how many
+// values they have; all values take memory on their owners and on this device.
 func (m *MultiMap[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (offsets device.Slice[uint64],
 	values device.Slice[V], err error) {
 	b := deviceRows[K, V]{st: st, keys: keys}.batch("FindAll")
@@ -163,31 +164,32 @@ func valuesIn[V any](b device.Slice[byte]) device.Slice[V] {
 	return device.View[V](b, 0, b.Len()/int(unsafe.Sizeof(*new(V))))
 }
 
-// Delete removes all values of each key, and counts the pairs: see table.MultiMap. The count of members is of the pairs
-// that all removed by this call, together.
+// Delete removes all values of each key, and counts the pairs: see table.MultiMap. Over members, the count is of the
+// pairs that all members removed with this call, together.
 func (m *MultiMap[K, V]) Delete(keys []K, deleted []bool) (n int, err error) {
 	b := hostRows[K, V]{keys: keys, flags: deleted}.batch("Delete", frame.OptionalLen(deleted))
 	return m.x.remove(b, m.tables.deleting())
 }
 
-// DeleteOn is Delete on the device of the slices; deleted may be the zero Slice: see table.MultiMap.
+// DeleteOn does what Delete does, on the device of the slices; deleted may be the zero Slice: see table.MultiMap.
 func (m *MultiMap[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
 	b := deviceRows[K, V]{st: st, keys: keys, flags: deleted}.batch("Delete", frame.Optional(deleted))
 	return m.x.ask(b, m.tables.deleting())
 }
 
-// All exports every pair, of a member those of its part, in no order. It is not collective.
+// All exports every pair, in no order. A member gets the pairs of its own part; the call is not collective.
 func (m *MultiMap[K, V]) All() (keys []K, values []V, err error) {
 	return exportPairs(m.handle, len(m.tables), func(i int) ([]K, []V, error) { return m.tables[i].All() })
 }
 
-// Chunks gives every pair, of a member those of its part, to do, in chunks, one device's after the other's: see Map.
+// Chunks gives every pair to do, in chunks, one device after the other: see Map. A member gets the pairs of its own
+// part.
 func (m *MultiMap[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
 	return chunkPairs(m.handle, func(i int, do func([]K, []V) error) error { return m.tables[i].Chunks(ctx, do) }, do)
 }
 
-// Check walks the invariants of every device's multimap, and in the distributed mode sees that each key is where it
-// belongs. Slow. Of members it is collective.
+// Check walks the invariants of every device's multimap. In the distributed mode it also checks that each key is where
+// it belongs. Check is slow. Over members it is collective.
 func (m *MultiMap[K, V]) Check() error {
 	return checkKeys(m.handle, func(i int) ([]K, error) { keys, _, err := m.tables[i].All(); return keys, err })
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// Set is a set over several devices: see table.Set, whose comments are the contract of the methods, and Map for what is
-// different over members of a job. It runs mixed batches where its devices' tables do, and does chosen rows alone
+// Set is a set over several devices. The comments of table.Set are the contract of its methods; Map says what is
+// different over members of a job. Set runs mixed batches where its devices' tables do, and does chosen rows alone
 // (table.KeyChooser) as Map does.
 type Set[K any] struct {
 	handle
@@ -95,18 +95,19 @@ func (s *Set[K]) Insert(keys []K, added []bool) (int, error) {
 	})
 }
 
-// InsertOn is Insert on the device of the slices; added may be the zero Slice: see table.Set.
+// InsertOn does what Insert does, on the device of the slices; added may be the zero Slice: see table.Set.
 func (s *Set[K]) InsertOn(st *device.Stream, keys device.Slice[K], added device.Slice[bool]) error {
 	b := deviceRows[K, byte]{st: st, keys: keys, flags: added}.batch("Insert", frame.Optional(added))
 	return s.x.put(b, s.tables.putting())
 }
 
-// InsertEach is InsertOn of a batch that is on several devices. FullError counts positions from the first part on.
+// InsertEach does what InsertOn does, with a batch that is on several devices. FullError counts positions from the
+// first part on.
 func (s *Set[K]) InsertEach(parts []Part[K, byte]) error {
 	return s.x.put(partsOf("Insert", parts, false, false), s.tables.putting())
 }
 
-// InsertIf is Insert of the keys with when[i]: see table.KeyChooser.
+// InsertIf puts those absent keys whose when[i] is true: see table.KeyChooser.
 func (s *Set[K]) InsertIf(keys []K, when, added []bool) (int, error) {
 	lens := frame.OptionalLen(added)
 	return counted(len(keys), added, func(added []bool) error {
@@ -115,22 +116,22 @@ func (s *Set[K]) InsertIf(keys []K, when, added []bool) (int, error) {
 	})
 }
 
-// InsertIfOn is InsertIf on the device of the slices; added may be the zero Slice: see table.KeyChooser.
+// InsertIfOn does what InsertIf does, on the device of the slices; added may be the zero Slice: see table.KeyChooser.
 func (s *Set[K]) InsertIfOn(st *device.Stream, keys device.Slice[K], when, added device.Slice[bool]) error {
 	b := deviceRows[K, byte]{st: st, keys: keys, when: when, flags: added}.batch("InsertIf", when,
 		frame.Optional(added))
 	return s.x.put(b, s.tables.putting())
 }
 
-// Mixed runs ops[i] on keys[i], for all i of all members at the same time: see table.Mixed. In the independent mode see
-// Map.
+// Mixed runs ops[i] on keys[i], for all i of all members at the same time: see table.Mixed. For the independent mode
+// see Map.
 func (s *Set[K]) Mixed(ops []table.Op, keys []K, status []table.Status) error {
 	b := hostRows[K, byte]{ops: ops, keys: keys, status: status}.batch("Mixed", len(ops), frame.OptionalLen(status))
 	b.wrong = cmp.Or(b.wrong, frame.CheckOps(ops))
 	return s.mixed(b)
 }
 
-// MixedOn is Mixed on the device of the slices; status may be the zero Slice.
+// MixedOn does what Mixed does, on the device of the slices; status may be the zero Slice.
 func (s *Set[K]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys device.Slice[K],
 	status device.Slice[table.Status]) error {
 	b := deviceRows[K, byte]{st: st, ops: ops, keys: keys, status: status}
@@ -143,28 +144,28 @@ func (s *Set[K]) mixed(b batch) error {
 	return s.x.mix(b, mix)
 }
 
-// Contains tells of each key whether it is in: see table.Set.
+// Contains tells of each key whether the set has it: see table.Set.
 func (s *Set[K]) Contains(keys []K, found []bool) error {
 	return s.x.ask(hostRows[K, byte]{keys: keys, flags: found}.batch("Contains", len(found)), s.tables.finding())
 }
 
-// ContainsOn is Contains on the device of the slices: see table.Set.
+// ContainsOn does what Contains does, on the device of the slices: see table.Set.
 func (s *Set[K]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
 	return s.x.ask(deviceRows[K, byte]{st: st, keys: keys, flags: found}.batch("Contains", found), s.tables.finding())
 }
 
-// ContainsEach is ContainsOn of a batch that is on several devices.
+// ContainsEach does what ContainsOn does, with a batch that is on several devices.
 func (s *Set[K]) ContainsEach(parts []Part[K, byte]) error {
 	return s.x.ask(partsOf("Contains", parts, false, true), s.tables.finding())
 }
 
-// ContainsIf tells of each key with when[i] whether it is in: see table.KeyChooser.
+// ContainsIf tells of each key whose when[i] is true whether the set has it: see table.KeyChooser.
 func (s *Set[K]) ContainsIf(keys []K, when, found []bool) error {
 	b := hostRows[K, byte]{keys: keys, when: when, flags: found}.batch("ContainsIf", len(when), len(found))
 	return s.x.ask(b, s.tables.finding())
 }
 
-// ContainsIfOn is ContainsIf on the device of the slices: see table.KeyChooser.
+// ContainsIfOn does what ContainsIf does, on the device of the slices: see table.KeyChooser.
 func (s *Set[K]) ContainsIfOn(st *device.Stream, keys device.Slice[K], when, found device.Slice[bool]) error {
 	b := deviceRows[K, byte]{st: st, keys: keys, when: when, flags: found}.batch("ContainsIf", when, found)
 	return s.x.ask(b, s.tables.finding())
@@ -178,21 +179,21 @@ func (s *Set[K]) Delete(keys []K, deleted []bool) (int, error) {
 	})
 }
 
-// DeleteOn is Delete on the device of the slices; deleted may be the zero Slice: see table.Set.
+// DeleteOn does what Delete does, on the device of the slices; deleted may be the zero Slice: see table.Set.
 func (s *Set[K]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
 	b := deviceRows[K, byte]{st: st, keys: keys, flags: deleted}.batch("Delete", frame.Optional(deleted))
 	return s.x.ask(b, s.tables.deleting())
 }
 
-// All exports every key, of a member those of its part, in no order. It is not collective.
+// All exports every key, in no order. A member gets the keys of its own part; the call is not collective.
 func (s *Set[K]) All() (keys []K, err error) {
 	keys, _, err = exportPairs(s.handle, len(s.tables),
 		func(i int) ([]K, []byte, error) { k, err := s.tables[i].All(); return k, nil, err })
 	return keys, err
 }
 
-// Chunks gives every key, of a member those of its part, to do, in chunks, one device's after the other's: see Map. In
-// the independent mode a key may come once for each device.
+// Chunks gives every key to do, in chunks, one device after the other: see Map. A member gets the keys of its own part.
+// In the independent mode, a key may come once for each device.
 func (s *Set[K]) Chunks(ctx context.Context, do func(keys []K) error) error {
 	chunks := func(i int, do func([]K, []byte) error) error {
 		return s.tables[i].Chunks(ctx, func(keys []K) error { return do(keys, nil) })
@@ -200,8 +201,8 @@ func (s *Set[K]) Chunks(ctx context.Context, do func(keys []K) error) error {
 	return chunkPairs(s.handle, chunks, func(keys []K, _ []byte) error { return do(keys) })
 }
 
-// Check walks the invariants of every device's set, and in the distributed mode sees that each key is where it belongs.
-// Slow. Of members it is collective.
+// Check walks the invariants of every device's set. In the distributed mode it also checks that each key is where it
+// belongs. Check is slow. Over members it is collective.
 func (s *Set[K]) Check() error {
 	return checkKeys(s.handle, func(i int) ([]K, error) { return s.tables[i].All() })
 }

@@ -7,13 +7,13 @@ import (
 	"github.com/warpmap/warpmap/device"
 )
 
-// Steps is how long the steps of exchanges took, with Options.Apart: each as long as on the device where it took
-// longest.
+// Steps tells how long the steps of exchanges took, with Options.Apart. Each time is that of the device where the step
+// took longest.
 type Steps struct {
 	Count time.Duration `json:"count"`
-	Split time.Duration `json:"split"` // with remote writes, sending too
+	Split time.Duration `json:"split"` // with remote writes, it includes sending
 	Send  time.Duration `json:"send"`  // copies from outboxes
-	Work  time.Duration `json:"work"`  // the tables' own
+	Work  time.Duration `json:"work"`  // the work of the tables themselves
 	Fetch time.Duration `json:"fetch"`
 }
 

@@ -1,5 +1,6 @@
-// Package nccl is a thin binding of NCCL, libnccl.so.2, without cgo. Each method is the function of that name. A communicator is made so that no call waits for
-// other members (config.blocking 0, from NCCL 2.14 on): Wait does, and can be given up.
+// Package nccl is a thin binding of NCCL, libnccl.so.2, without cgo. Each method calls the NCCL function of that name.
+// A communicator is made so that no call waits for other members (config.blocking 0, from NCCL 2.14 on). Only Wait
+// waits, and a caller can give it up.
 package nccl
 
 import (
@@ -14,7 +15,7 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// Env names the library to use in place of Library.
+// Env is the environment variable that names the library to use in place of Library.
 const Env = "WARPMAP_LIBNCCL"
 
 // Library is NCCL's name in the loader's path.
@@ -23,7 +24,7 @@ const Library = "libnccl.so.2"
 // IDBytes is the size of a unique id.
 const IDBytes = 128
 
-// ID is what all members of a communicator know.
+// ID is the unique id that all members of a communicator know.
 type ID [IDBytes]byte
 
 // Result is an ncclResult_t.
@@ -36,7 +37,7 @@ const (
 	inProgress  Result = 7
 )
 
-// Error is a call that failed.
+// Error says which call failed, and how.
 type Error struct {
 	Call string
 	Code Result
@@ -76,7 +77,8 @@ var (
 	opened = map[string]*NCCL{}
 )
 
-// Open loads the library that the environment's WARPMAP_LIBNCCL names, else libnccl.so.2. Errors: the loader's; one older than 2.18.
+// Open loads the library that the environment variable WARPMAP_LIBNCCL names, or else libnccl.so.2. Errors: the
+// loader's; a library older than 2.18.
 func Open() (*NCCL, error) {
 	path := os.Getenv(Env)
 	if path == "" {
@@ -124,7 +126,7 @@ func keepNVLSOff() {
 	}
 }
 
-// Version is the library's: "2.28.3".
+// Version is the library's version, such as "2.28.3".
 func (n *NCCL) Version() string {
 	return fmt.Sprintf("%d.%d.%d", n.version/10000, n.version/100%100, n.version%100)
 }
@@ -153,7 +155,7 @@ func (n *NCCL) failure(name string, code Result) error {
 	return e
 }
 
-// GetUniqueID makes an id: one member does, and the others get it from there.
+// GetUniqueID makes an id. One member calls it, and the others get the id from that member.
 func (n *NCCL) GetUniqueID() (id ID, err error) {
 	err = call(n, "ncclGetUniqueId", uintptr(unsafe.Pointer(&id)))
 	return id, err
@@ -167,10 +169,11 @@ type Comm struct {
 	broken bool
 }
 
-// ErrAborted is what calls return after Abort.
+// ErrAborted is the error that calls return after Abort.
 var ErrAborted = errors.New("the communicator was aborted")
 
-// Init begins to make the communicator of a rank; Wait says when it is made. The thread's current CUDA device is the rank's.
+// Init begins to make the communicator of a rank; Wait returns when it is made. The rank's device is the current CUDA
+// device of the thread.
 func (n *NCCL) Init(size, rank int, id ID) (*Comm, error) {
 	cfg := config{size: uint64(unsafe.Sizeof(config{})), version: magic | configVersion<<32, cgaCluster: unset, minCTAs: unset, maxCTAs: unset, splitShare: unset}
 	c := &Comm{n: n}
@@ -198,7 +201,7 @@ func (c *Comm) with(calls func(h uintptr) error) error {
 	return calls(c.h)
 }
 
-// Wait waits until what was begun is under way on the stream, or until give closes. Errors: the communicator's;
+// Wait waits until what was begun is under way on the stream, or until give is closed. Errors: the communicator's;
 // ErrAborted. After an error the communicator is aborted, so that nothing goes on in the callers' memory.
 func (c *Comm) Wait(give <-chan struct{}) (err error) {
 	defer func() {
@@ -227,14 +230,14 @@ func (c *Comm) Wait(give <-chan struct{}) (err error) {
 	}
 }
 
-// Piece is bytes that go to a member, or come from it.
+// Piece is a run of bytes that goes to a member or comes from it.
 type Piece struct {
 	Addr  uint64
 	Bytes int
 	Peer  int
 }
 
-// Exchange begins to send and receive on the stream, all at once; Wait says when that is under way.
+// Exchange begins to send and receive on the stream, all pieces at once; Wait returns when that is under way.
 func (c *Comm) Exchange(send, receive []Piece, stream uintptr) error {
 	runtime.LockOSThread() // a group is its thread's
 	defer runtime.UnlockOSThread()
@@ -254,8 +257,8 @@ func (c *Comm) Exchange(send, receive []Piece, stream uintptr) error {
 	})
 }
 
-// Abort ends all that the communicator does, here, and frees it. It waits for calls that have it, but not for what they
-// began. A second call does nothing.
+// Abort ends all that the communicator does in this process, and frees the communicator. It waits for calls that use
+// it, but not for the work that they began. A second call does nothing.
 func (c *Comm) Abort() error { return c.free("ncclCommAbort") }
 
 // Destroy frees a communicator on which nothing is under way. After Abort it does nothing.

@@ -1,14 +1,16 @@
 // Package rendezvous brings the processes of a job together over TCP, and tells each of them when one is gone.
 //
-// Rank 0 listens; the others come to it, and stay connected: what all agree on goes through rank 0. A connection that
-// breaks, or is silent for longer than Silence, is a process that is gone, and all are told which it was. Until all
-// have come a rank may come again, and takes the place of its earlier connection.
+// Rank 0 listens. The other ranks connect to it and stay connected, and everything that all agree on goes through rank
+// 0. If a connection breaks, or is silent for longer than Silence, its process counts as gone, and all others are told
+// which it was. Until all have come, a rank may come again, and takes the place of its earlier connection.
 //
-// Rank 0 and a rank that comes prove to one another that they have the job's token, by HMACs of nonces of both, and do
-// not send it. Until then a frame has 4 KiB at most, all must be said within Silence, and rank 0 keeps few such
-// connections: strangers cost little memory, and do not keep ranks out. What is not protected: frames go in clear, and
-// have no HMAC once a rank is let in. Who can change or take over the job's connections on their way can read and
-// change all that is said, and who can read them can guess at a token that is short.
+// Rank 0 and a rank that comes prove to one another that they have the job's token. They do so by HMACs of nonces of
+// both, and do not send the token. Until then a frame has at most 4 KiB, everything must be said within Silence, and
+// rank 0 keeps few such connections. So strangers cost little memory, and do not keep ranks out.
+//
+// The rest is not protected: frames go in clear, and have no HMAC once a rank is let in. Whoever can change or take
+// over the job's connections on their way can read and change all that is said. Whoever can read them can guess at a
+// token that is short.
 package rendezvous
 
 import (
@@ -34,16 +36,17 @@ import (
 	"github.com/warpmap/warpmap/internal/crash"
 )
 
-// Silence is how long a process may say nothing before it counts as gone. It says that it is there five times as often.
+// Silence is how long a process may say nothing before it counts as gone. Within that time, each process says five times
+// that it is there.
 const Silence = 5 * time.Second
 
-// Options say who comes, and where.
+// Options say which processes come, and where they meet.
 type Options struct {
 	Rank, Size int
 	Addr       string // host:port, where rank 0 listens
-	Token      string // the job's: others are not let in
-	// Public is why the token is no secret; "": it is one. A public token, and an empty one, will do at loopback
-	// addresses alone.
+	Token      string // the job's token; a process without it is not let in
+	// Public says why the token is no secret; "" means that it is a secret. A public token, or an empty one, will do at
+	// loopback addresses only.
 	Public string
 
 	silence time.Duration // Silence, but in tests
@@ -284,9 +287,10 @@ type Meeting struct {
 	agreed  chan [][]byte
 }
 
-// Meet waits until all ranks have come, until the context is done. Errors: *AbsentError, at rank 0; at others, that
-// rank 0 could not be reached, does not know the token or did not let this one in; a token that is no secret, where
-// others than this host's processes could come.
+// Meet waits until all ranks have come, or until the context is done.
+//
+// Errors: at rank 0, *AbsentError; at another rank, that rank 0 could not be reached, does not know the token, or did
+// not let this rank in; a token that is no secret, where processes of other hosts could come.
 func Meet(ctx context.Context, o Options) (*Meeting, error) {
 	if o.Size < 1 || o.Rank < 0 || o.Rank >= o.Size {
 		return nil, fmt.Errorf("rank %d of %d processes: want a rank from 0 to one less than their number", o.Rank, o.Size)
@@ -805,7 +809,8 @@ func (m *Meeting) agree(all [][]byte) {
 // ErrLeft says that this process is no longer in the job.
 var ErrLeft = errors.New("this process has left its job")
 
-// Agree gives every rank what all ranks say, in the order of ranks. All must call it, in the same order. Errors: *GoneError; ErrLeft after Close.
+// Agree gives every rank what all ranks say, in the order of ranks. All ranks must call it, in the same order. Errors:
+// *GoneError; ErrLeft after Close.
 func (m *Meeting) Agree(body []byte) ([][]byte, error) {
 	if err := m.Err(); err != nil {
 		return nil, err
@@ -848,7 +853,7 @@ func (m *Meeting) Agree(body []byte) ([][]byte, error) {
 	return nil, ErrLeft
 }
 
-// Fail tells all that this rank gives up.
+// Fail tells all others that this rank gives up.
 func (m *Meeting) Fail(why string) {
 	if m.o.Rank == 0 {
 		m.lose(&GoneError{0, why})
@@ -858,17 +863,17 @@ func (m *Meeting) Fail(why string) {
 	m.lose(&GoneError{m.o.Rank, why})
 }
 
-// Broken is closed when a rank is gone; then Err tells which.
+// Broken gives a channel that is closed when a rank is gone. Err then tells which rank.
 func (m *Meeting) Broken() <-chan struct{} { return m.broken }
 
-// Err is the *GoneError of the rank that was gone first; nil while all are there.
+// Err is the *GoneError of the rank that was gone first. It is nil while all ranks are there.
 func (m *Meeting) Err() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.err
 }
 
-// Close leaves. The others go on until they want to agree on something.
+// Close leaves the job. The other ranks go on until they want to agree on something.
 func (m *Meeting) Close() {
 	m.over.Do(func() {
 		m.mu.Lock()

@@ -1,4 +1,4 @@
-// Package standin builds, for tests, a libnccl that needs no GPU: testdata/standin.c says what it can do.
+// Package standin builds, for tests, a libnccl that needs no GPU. testdata/standin.c says what it can do.
 package standin
 
 import (
@@ -13,7 +13,7 @@ import (
 //go:embed testdata/standin.c
 var source []byte
 
-// Build compiles the stand-in, and gives the library's path. It skips the test where there is no C compiler.
+// Build compiles the stand-in, and returns the library's path. It skips the test if there is no C compiler.
 func Build(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
