@@ -248,13 +248,13 @@ func (r *Reader) only(cols []int) {
 	}
 }
 
-// Schema has the file's columns.
+// Schema gives the file's columns.
 func (r *Reader) Schema() *arrow.Schema { return r.schema }
 
-// Rows is the number of rows in the file, -1 where its format does not tell.
+// Rows is the number of rows in the file, or -1 if its format does not tell.
 func (r *Reader) Rows() int64 { return r.rows }
 
-// Next reads a batch, which RecordBatch then gives until the next call; false at the end or on an error.
+// Next reads a batch, which RecordBatch gives until the next call of Next. It returns false at the end or on an error.
 func (r *Reader) Next() bool {
 	if r.cur != nil {
 		r.cur.Release()
@@ -292,7 +292,7 @@ func (r *Reader) fail(err error) error {
 	return &InputError{fmt.Errorf("%s: %w", r.path, oneLine(err))}
 }
 
-// InputError is an error of an input: it cannot be read, or not be joined as was asked for.
+// InputError is an error of an input: it cannot be read, or it cannot be joined as was asked for.
 type InputError struct{ err error }
 
 func (e *InputError) Error() string { return e.err.Error() }
@@ -306,13 +306,13 @@ func ofInput(err error) error {
 	return &InputError{err}
 }
 
-// RecordBatch is the present batch.
+// RecordBatch gives the present batch.
 func (r *Reader) RecordBatch() arrow.RecordBatch { return r.cur }
 
-// Record is RecordBatch by its old name.
+// Record is the old name of RecordBatch.
 func (r *Reader) Record() arrow.RecordBatch { return r.cur }
 
-// Err is what ended the reading, nil at the file's end.
+// Err is the error that ended the reading. It is nil at the file's end.
 func (r *Reader) Err() error {
 	if r.err == io.EOF {
 		return nil
@@ -342,8 +342,8 @@ type encoder interface {
 	finish() error
 }
 
-// Writer writes record batches to a file. Nothing stands under the file's name before Close: until then the rows go to
-// a hidden file beside it, which Abort removes.
+// Writer writes record batches to a file. Before Close, nothing appears under the file's name: the rows go to a hidden
+// file beside it, which Abort removes.
 type Writer struct {
 	enc    encoder
 	buf    *bufio.Writer
@@ -376,7 +376,7 @@ func (w *Writer) fail(err error) error {
 	return nil
 }
 
-// Close ends the file and gives it its name. On an error the name is as it was before.
+// Close ends the file and gives it its name. If Close returns an error, what was under that name before is still there.
 func (w *Writer) Close() error {
 	if w.done {
 		return nil
@@ -392,7 +392,7 @@ func (w *Writer) Close() error {
 	return w.fail(w.end(true))
 }
 
-// Abort gives the file up; after Close it does nothing.
+// Abort gives the file up. After Close it does nothing.
 func (w *Writer) Abort() {
 	if w.done {
 		return

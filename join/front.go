@@ -10,18 +10,18 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// Filter says whether a filter (warpcore.Filter) stands before the table of keys: most probe keys that are not in the
-// table are told by a few bits each, and only the others are looked up.
+// Filter says whether a filter (warpcore.Filter) stands before the table of keys. A filter recognizes most probe keys
+// that are not in the table by a few bits each, and only the other keys are looked up.
 type Filter int
 
 const (
-	// FilterAuto has a filter on the CPU device, where a look-up costs several times what the filter does: made once
-	// half as many keys were looked up in vain as the build side has, and asked while fewer than a third of a block's
-	// keys are in the table. On a GPU look-ups take no time beside the reading of files; and stadium's tables have a
-	// filter of their own.
+	// FilterAuto uses a filter on the CPU device, where a look-up costs several times what the filter costs. The filter
+	// is made once half as many keys as the build side has were looked up in vain. It is asked while fewer than a third
+	// of a block's keys are in the table. On a GPU there is no filter, because look-ups take no time beside the reading
+	// of files; nor is there one with stadium's tables, which have a filter of their own.
 	FilterAuto Filter = iota
-	FilterOn          // from the first look-up on
-	FilterOff         // never
+	FilterOn          // use a filter from the first look-up on
+	FilterOff         // use no filter
 )
 
 var filters = []string{"auto", "on", "off"}

@@ -17,15 +17,15 @@ import (
 	"github.com/warpmap/warpmap/internal/files"
 )
 
-// Format is how a file holds its rows.
+// Format says how a file holds its rows.
 type Format string
 
-// The formats. An Arrow file may be in the file or the stream format.
+// The formats. An Arrow file may be in the file format or the stream format.
 const (
 	Parquet Format = "parquet"
 	CSV     Format = "csv"
-	TSV     Format = "tsv"   // as CSV, with tabs for commas
-	JSONL   Format = "jsonl" // a JSON object a line
+	TSV     Format = "tsv"   // CSV with tabs in place of commas
+	JSONL   Format = "jsonl" // one JSON object a line
 	Arrow   Format = "arrow"
 )
 
@@ -38,7 +38,8 @@ var suffixes = []struct {
 	{".jsonl", JSONL}, {".ndjson", JSONL},
 }
 
-// Suffixes lists the file name endings that Open and Create know. Those of text may have .gz or .zst behind them.
+// Suffixes lists the file name endings that Open and Create know. The endings of text formats may be followed by .gz or
+// .zst.
 func Suffixes() (out []string) {
 	for _, s := range suffixes {
 		out = append(out, s.suffix)
@@ -78,19 +79,19 @@ func errNoFormat(or string) error {
 	return fmt.Errorf("no known file format (the name should end in one of %s%s)", strings.Join(Suffixes(), ", "), or)
 }
 
-// Open opens a Parquet, CSV, TSV, JSON lines or Arrow IPC file for reading: OpenAs, with the format by the name's
-// suffix.
+// Open opens a Parquet, CSV, TSV, JSON lines or Arrow IPC file for reading. It is OpenAs without a format: the file
+// name's suffix tells the format.
 func Open(path string) (*Reader, error) { return OpenAs(path, "") }
 
-// OpenAs opens a file of a format for reading; an empty one goes by the name's suffix, or else by the file's first
-// bytes. "-" is standard input. Text may be compressed with gzip or zstd, whatever its name. What can be read once
-// alone, as a pipe, is copied to a temporary file first.
+// OpenAs opens a file of a format for reading. If the format is empty, the file name's suffix tells it, or else the
+// file's first bytes do. "-" is standard input. Text may be compressed with gzip or zstd, whatever its name. An input
+// that can be read only once, such as a pipe, is copied to a temporary file first.
 //
-// Text is read twice, first to find the columns' types: int64 (uint64 where that does not do), float64, bool (true,
-// false), date32 (2006-01-02) and timestamps (2006-01-02 15:04:05.999, with Z behind it in UTC), where every value of
-// the column comes through exactly, else string. In CSV and TSV, which have a header line, empty fields are nulls, ""
-// is an empty string. JSON lines are objects, whose members are columns; nested values are strings of JSON. A column
-// without values is of the null type.
+// Text is read twice. The first reading finds the columns' types: int64 (uint64 where int64 does not do), float64, bool
+// (true, false), date32 (2006-01-02) and timestamps (2006-01-02 15:04:05.999, with Z behind it in UTC). A column gets
+// such a type if it holds every value of the column exactly; otherwise the column is a string column. CSV and TSV have
+// a header line; empty fields are nulls, and "" is an empty string. JSON lines are objects, whose members are columns;
+// nested values become strings of JSON. A column without values has the null type.
 func OpenAs(path string, format Format) (*Reader, error) {
 	r, f := &Reader{path: path, rows: -1}, os.Stdin
 	if format == "" {

@@ -1,65 +1,67 @@
 // Package join joins two inputs on one or more key columns with the help of a hash table on a GPU, or on the CPU where
 // there is none.
 //
-// The build side is read whole, and its keys go into a table; the probe side streams past it in record batches, so it
-// may be larger than memory. Run joins files, Join any Arrow record readers.
+// A join reads the build side whole and puts its keys into a table. The probe side streams past the table in record
+// batches, so it may be larger than memory. Run joins files; Join joins any Arrow record readers.
 //
 // # A build side larger than memory
 //
-// Where the build side takes more than Options.Memory, Run writes both sides' rows to temporary files by a hash of
-// their keys, with their numbers, joins each part of the one with its part of the other, and merges what comes out by
-// the numbers: the rows are those that there would be, in their order. A part that is still too large is split again.
-// All rows of one key are in memory together. The files have no name once they are open.
+// If the build side takes more than Options.Memory, Run writes the rows of both sides, with their numbers, to temporary
+// files, by a hash of their keys. It joins each part of one side with its part of the other, and merges the results by
+// the row numbers. So the rows and their order are the same as without parts. A part that is still too large is split
+// again. All rows of one key are in memory together. The files have no name once they are open.
 //
 // # Keys
 //
 // Numbers, text, binary values, booleans, dates, times, timestamps and durations can be keys. Values are compared, not
 // bytes: an int32 -1 equals an int64 -1, and equals no uint64. Times, timestamps and durations of different units are
-// compared exactly, and so are date32 and date64. Timestamps with a time zone are instants, whatever the zone; they do
-// not join with timestamps without one, nor integers with dates, nor dates with timestamps: such pairs are errors.
-// Decimals are compared as numbers, whatever their scales. Of floats -0 equals 0 and NaN equals NaN, as in DuckDB. Text
-// is compared by its bytes, in a dictionary or not. A null in any key column matches nothing, another null included,
-// unless Options.NullsEqual is set.
+// compared exactly, and so are date32 and date64. Timestamps with a time zone are instants, whatever the zone. They do
+// not join with timestamps without a zone; integers do not join with dates, nor dates with timestamps: such pairs are
+// errors. Decimals are compared as numbers, whatever their scales. For floats, -0 equals 0 and NaN equals NaN, as in
+// DuckDB. Text is compared by its bytes, in a dictionary or not. A null in any key column matches nothing, not even
+// another null, unless Options.NullsEqual is set.
 //
-// Integers, dates and times of up to 16 bytes together, each pair of columns counting what the narrower of its two
-// types takes, go to the table as they are. Other keys are hashed to 8 bytes, and what the table finds is compared on
-// the host with the build side's keys, which stay in its memory: the join is exact.
+// Integers, dates and times of up to 16 bytes together go to the table as they are; each pair of columns counts what
+// the narrower of its two types takes. Other keys are hashed to 8 bytes. What the table finds for them is compared on
+// the host with the build side's keys, which stay in host memory, so the join is exact.
 //
 // # Keys that lie close together
 //
-// On the CPU device, where no family of tables is named and keys of up to 8 bytes are on average at most 16 apart, as
-// numbers are that were given out one after the other, they get no table: row numbers stand by key (Summary.Near). On a
-// GPU they do: what has to go there and back is the same. Where Parquet files say that such keys are at most 64 apart
-// on average, semi and anti joins, and counts of inner joins whose build side has no key twice, have a bit for each
-// number alone, whatever the device, and look keys up as their pages are decoded: that is less than to pack them for a
-// table.
+// On the CPU device, keys that lie close together get no table: row numbers are stored by key (Summary.Near). This
+// applies if no family of tables is named and keys of up to 8 bytes are at most 16 apart on average, as numbers are
+// that were given out one after the other. On a GPU such keys do get a table, because as much has to go to the GPU and
+// back either way.
+//
+// If Parquet files say that such keys are at most 64 apart on average, some joins need only one bit for each number,
+// whatever the device: semi and anti joins, and counts of inner joins whose build side has no key twice. They look keys
+// up as the pages are decoded, which costs less than packing the keys for a table.
 //
 // # Several devices
 //
-// Where there are several (Options.Beside, or what Options.Open gives), each has a copy of the keys' table, and
-// look-ups take turns at them: a build side that fits the host's memory fits a GPU's, and no key has to go from one to
-// another. Rows and their order are the same.
+// If there are several devices (Options.Beside, or what Options.Open gives), each has a copy of the keys' table, and
+// look-ups take turns at them: a build side that fits the host's memory fits a GPU's, and no key has to go from one
+// device to another. Rows and their order are the same.
 //
 // # A filter in front
 //
-// On the CPU device, where most probe rows have no match, a filter of a few bits a key stands before the table
-// (Options.Filter): there a look-up is most of the work of such a join, and a bit of a filter is much less. On a GPU it
-// is of no use: to look up a block of keys takes no time beside reading and packing them.
+// On the CPU device, if most probe rows have no match, a filter of a few bits a key stands before the table
+// (Options.Filter). There look-ups are most of the work of such a join, and asking the filter costs much less. On a GPU
+// a filter is of no use: to look up a block of keys takes no time beside reading and packing them.
 //
 // # From Parquet to Parquet
 //
-// Run reads the keys of the probe side's row groups, looks them up, and reads each other column where rows of it come
-// out, all row groups and columns side by side. Row groups whose least and largest key say that no row can match are
-// not read, nor, where a file has an index of its pages, are pages of keys that cannot match, and pages of other
-// columns without a row that comes out. A row group whose rows all come out once, in order, is copied as its encoded
-// pages. Dictionaries stay dictionaries. An output's row groups have 131,072 to 1,048,576 rows (the last fewer; one
-// that is copied, as many as it has).
+// Run reads the keys of the probe side's row groups and looks them up. Then it reads each other column where rows of it
+// come out. All row groups and columns are read side by side. Run does not read row groups whose least and largest key
+// say that no row can match. If a file has an index of its pages, Run also does not read pages of keys that cannot
+// match, and pages of other columns without a row that comes out. If all rows of a row group come out once, in order,
+// its encoded pages are copied. Dictionaries stay dictionaries. The row groups of an output have 131,072 to 1,048,576
+// rows. The last may have fewer, and a copied row group has as many as it had before.
 //
 // # Order and duplicates
 //
-// Rows come in probe order, and the matches of one probe row in build order, whatever the device. Each pair of matching
-// rows comes out once, and memory does not depend on how often a key repeats. How many threads there are changes
-// nothing of it.
+// Rows come in the order of the probe side, and the matches of one probe row in the order of the build side, whatever
+// the device. Each pair of matching rows comes out once. Memory does not depend on how often a key repeats. The number
+// of threads changes none of this.
 package join
 
 import (
@@ -86,12 +88,12 @@ type How int
 
 const (
 	Inner How = iota // every pair of matching rows
-	Left             // these, and the probe rows without a match, with nulls for the build columns
+	Left             // the rows of Inner, and the probe rows without a match, with nulls for the build columns
 	Semi             // the probe rows that have a match, once each
-	Anti             // the probe rows that have none
+	Anti             // the probe rows that have no match
 	// every pair of matching rows, then the build rows without a match, with nulls for the probe columns
 	Right
-	Full // the rows of Left, then those that Right has beside the pairs
+	Full // the rows of Left, then the build rows without a match, as in Right
 )
 
 var hows = []string{"inner", "left", "semi", "anti", "right", "full"}
@@ -123,49 +125,49 @@ func (h How) keepsProbe() bool { return h == Left || h == Full }
 // keepsBuild tells that build rows without a match come out behind them.
 func (h How) keepsBuild() bool { return h == Right || h == Full }
 
-// DefaultTable is the family of the tables that hold the keys where Options name none.
+// DefaultTable is the family of the tables that hold the keys if Options name no family.
 const DefaultTable = warpmap.WarpCore
 
 // Options describe a join.
 type Options struct {
-	// For Run: names of inputs, as OpenAll takes them, and of the output, as CreateAs does; Out "-" (or empty) is
-	// standard output as CSV.
+	// Build, Probe and Out are for Run: the names of the inputs, as OpenAll takes them, and the name of the output, as
+	// CreateAs takes it. If Out is "-" or empty, the output goes to standard output as CSV.
 	Build, Probe, Out        string
 	MoreBuild, MoreProbe     []string // inputs beside the first of each side
-	BuildFormat, ProbeFormat Format   // where names do not tell
+	BuildFormat, ProbeFormat Format   // the formats of the inputs, where names do not tell
 
 	On  []Pair // the key columns, at least one pair
 	How How
 	// NullsEqual lets a null in a key column match a null.
 	NullsEqual bool
 
-	// of the maps that hold the keys: one of warpmap.Families; empty for DefaultTable, or for none where keys lie close
-	// together
+	// Table is the family of the maps that hold the keys: one of warpmap.Families. If it is empty, the family is
+	// DefaultTable, or there is no table because the keys lie close together.
 	Table table.Family
-	// Filter says whether a filter tells most keys that have no match, before they are looked up.
+	// Filter says whether a filter finds most keys without a match before they are looked up.
 	Filter Filter
 
-	Select []string // the output's columns, by their names in it, in this order; empty for all
+	Select []string // the output's columns, by their names in the output, in this order; empty for all
 	Count  bool     // count the output's rows only: Run writes no file, and Join calls no sink
 	Limit  int64    // write no more rows than this; 0 for all
 
-	Threads int // work at a time at most; 0 for as many as GOMAXPROCS
-	// Memory is about how many bytes of columns are in memory at a time; 0 for no bound. A build side that would take
-	// more, or without a bound half of the machine's memory, goes to temporary files with the probe side, in the folder
-	// that TMPDIR names, and is joined part by part: the same rows come in the same order. The rows of one key are in
-	// memory together.
+	Threads int // how many threads work at a time at most; 0 for as many as GOMAXPROCS
+	// Memory is about how many bytes of columns are in memory at a time; 0 for no bound. If the build side would take
+	// more than Memory, or without a bound more than half of the machine's memory, both sides go to temporary files in
+	// the folder that TMPDIR names, and are joined part by part. The same rows come in the same order. All rows of one
+	// key are in memory together.
 	Memory      int64
-	OutFormat   Format // as in WriteOptions
+	OutFormat   Format // this and the next two: as in WriteOptions
 	Compression string
 	RowsPerFile int64
 
-	// Beside are more devices than the one that Run and Join get: each has a copy of the keys' table, and a part of the
-	// look-ups.
+	// Beside are more devices, in addition to the one that Run and Join get. Each has a copy of the keys' table, and
+	// does a part of the look-ups.
 	Beside []*device.Device
-	// Device names the device for Run, as device.Open takes it, where Run gets none; and Open opens it, or several. It
-	// is called once, on a goroutine of its own while files are read, and Run closes what it gives. With "auto" (or "")
-	// the name that Open gets is "cpu" where that is faster than to open a GPU, with the reason why; else "auto", and
-	// no reason.
+	// Device and Open are for Run, if it gets no device. Device names the device, as device.Open takes it, and Open
+	// opens it, or several. Open is called once, on a goroutine of its own while files are read, and Run closes the
+	// devices that it returns. If Device is "auto" (or ""), Open gets the name "cpu" where the CPU is faster than
+	// opening a GPU, and the reason why; otherwise it gets "auto" and no reason.
 	Device string
 	Open   func(name, why string) ([]*device.Device, error)
 
@@ -183,15 +185,15 @@ type tuning struct {
 	pinned int     // as opener's; 0 where the device says it
 }
 
-// Progress tells how far a join is.
+// Progress tells how far a join has come.
 type Progress struct {
 	Stage string // "read" (the build side), "build", "probe"
 	Done  int64  // rows of the stage's input
 	Total int64  // -1 where unknown
 }
 
-// Summary is what a join did. Seconds are those in which a stage was busy, on all goroutines together; the stages
-// overlap, so that each can exceed Total.
+// Summary tells what a join did. Seconds are those in which a stage was busy, on all goroutines together. The stages
+// overlap, so each can exceed Total.
 type Summary struct {
 	How       string       `json:"how"`
 	Device    string       `json:"device"`
@@ -199,12 +201,13 @@ type Summary struct {
 	BuildRows int64        `json:"build_rows"`
 	ProbeRows int64        `json:"probe_rows"`
 	OutRows   int64        `json:"out_rows"`
-	// keys of the probe side, or words of keys, that a filter kept from being looked up
+	// Filtered counts the probe keys, or words of keys, that a filter kept from being looked up.
 	Filtered int64 `json:"filtered"`
-	Near     bool  `json:"near"` // the keys lie so close together that they needed no table
-	// row groups of the probe side whose keys were not read, because none can match
+	Near     bool  `json:"near"` // whether the keys lie so close together that they needed no table
+	// Skipped counts the row groups of the probe side whose keys were not read, because none of them can match.
 	Skipped int64 `json:"skipped"`
-	// pages of the other row groups that were not read, because none of their rows matches, by the file's index
+	// Pages counts the pages of the other row groups that were not read, because by the file's index none of their rows
+	// matches.
 	Pages    int64   `json:"skipped_pages"`
 	Reading  float64 `json:"reading_s"`
 	Building float64 `json:"building_s"`
@@ -220,16 +223,16 @@ func (o Options) writeOptions() WriteOptions {
 	return WriteOptions{Format: o.OutFormat, Compression: o.Compression, RowsPerFile: o.RowsPerFile}
 }
 
-// Run joins files, one or several a side, into one, or a folder of them. Formats go by the names' suffixes (Suffixes)
-// where none are given. The output is written under a temporary name beside its own and renamed when it is whole. From
-// CSV to CSV values that are no keys are written as they were read.
+// Run joins files, one or several on each side, into one file or a folder of files. If no formats are given, the
+// suffixes of the names tell them (Suffixes). Run writes the output under a temporary name beside its own, and renames
+// it when it is whole. From CSV to CSV, values that are not keys are written as they were read.
 //
-// Without a device, Options.Open opens one.
+// If d is nil, Options.Open opens a device.
 //
 // An output may take the place of an input; CheckOutput tells whether it would.
 //
-// Errors: a file that cannot be read, a key column that is missing (the error lists those there are) or of a type
-// that cannot be a key, a build side whose keys do not fit into the device's memory, ctx's own.
+// Errors: a file that cannot be read; a key column that is missing (the error lists the columns that there are) or has
+// a type that cannot be a key; a build side whose keys do not fit into the device's memory; the context's error.
 func Run(ctx context.Context, d *device.Device, o Options) (Summary, error) {
 	return runTuned(ctx, d, o, tuning{})
 }
@@ -338,13 +341,13 @@ func (j *joiner) files(ctx context.Context, build, probe *Reader, plan *output, 
 	return catch(brokeOff, func() error { return j.run(ctx, build, probe) })
 }
 
-// Join joins two readers and calls sink with each batch of the output, of at most 65,536 rows, with the schema that
-// OutputSchema gives. The sink must retain what it keeps. It is called from a goroutine of Join's own, and so
-// is the probe's Next, each from one at a time; both are done when Join returns. A reader that knows its number of rows
-// (a method Rows() int64) gets them into the progress.
+// Join joins two readers and calls sink with each batch of the output. A batch has at most 65,536 rows, and the schema
+// that OutputSchema gives. The sink must retain what it keeps. Goroutines of Join's own call sink and the probe's Next,
+// each from one goroutine at a time; both are done when Join returns. If a reader knows its number of rows (a method
+// Rows() int64), the progress includes it.
 //
-// Build rows are kept in host memory, keys in the device's: 4 or 8 bytes for the key and 4 for the row number, divided
-// by the table's load factor.
+// The build rows stay in host memory, the keys in the device's memory: 4 or 8 bytes for the key and 4 for the row
+// number, divided by the table's load factor.
 func Join(ctx context.Context, d *device.Device, build, probe array.RecordReader, o Options,
 	sink func(arrow.RecordBatch) error) (Summary, error) {
 	return joinTuned(ctx, d, build, probe, o, tuning{}, sink)

@@ -14,7 +14,7 @@ import (
 // Pair names one key column on each side.
 type Pair struct{ Build, Probe string }
 
-// ParseOn reads a list of key columns as the command's --on takes it: build=probe, separated by commas. A name alone
+// ParseOn reads a list of key columns in the form of the command's --on: build=probe, separated by commas. A name alone
 // stands for both sides. A backslash before ',', '=' or '\' makes it part of a name.
 func ParseOn(s string) ([]Pair, error) {
 	var pairs []Pair
@@ -58,7 +58,7 @@ func ParseOn(s string) ([]Pair, error) {
 	return pairs, end()
 }
 
-// FormatOn is ParseOn's inverse.
+// FormatOn is the inverse of ParseOn: it writes key columns as a list that ParseOn reads.
 func FormatOn(pairs []Pair) string {
 	esc := strings.NewReplacer(`\`, `\\`, `,`, `\,`, `=`, `\=`)
 	var s []string
@@ -68,8 +68,8 @@ func FormatOn(pairs []Pair) string {
 	return strings.Join(s, ",")
 }
 
-// ParseNames reads a list of columns as the command's --select takes it: separated by commas, with a backslash before
-// ',' or '\' that is part of a name.
+// ParseNames reads a list of columns in the form of the command's --select: names separated by commas. A backslash
+// before ',' or '\' makes it part of a name.
 func ParseNames(s string) ([]string, error) {
 	var names []string
 	var name strings.Builder

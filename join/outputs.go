@@ -17,11 +17,11 @@ import (
 
 // WriteOptions say how an output is written.
 type WriteOptions struct {
-	Format Format // empty: by the name's suffix; CSV on standard output, Parquet in a folder
-	// Compression is one of Compressions; empty for Snappy in Parquet, what the name says of text (.csv.gz, .csv.zst),
-	// and none in Arrow.
+	Format Format // if empty, the name's suffix tells; CSV on standard output, Parquet in a folder
+	// Compression is one of Compressions. If it is empty, Parquet is compressed with Snappy, text as the name says
+	// (.csv.gz, .csv.zst), and Arrow not at all.
 	Compression string
-	// RowsPerFile makes the output a folder of files of so many rows, but the last; 0 for one file.
+	// RowsPerFile makes the output a folder of files with so many rows each; the last may have fewer. 0 means one file.
 	RowsPerFile int64
 }
 
@@ -85,20 +85,21 @@ func compressionsOf(f Format) []string {
 	return []string{"none", "gzip", "zstd"}
 }
 
-// Create makes a writer for a file: CreateAs, with all by the name.
+// Create makes a writer for a file. It is CreateAs without options: the name tells everything.
 func Create(path string, schema *arrow.Schema) (*Writer, error) {
 	return CreateAs(path, schema, WriteOptions{})
 }
 
-// CreateAs makes a writer for a Parquet, CSV, TSV, JSON lines or Arrow IPC file; "-" is standard output. A name with a
-// slash behind it, or RowsPerFile, makes a folder, of files part-00000 and on; one that is there must be empty. What is
-// no file, as a pipe or a device, is written as it is, and to /dev/null rows go unencoded unless a format is given.
+// CreateAs makes a writer for a Parquet, CSV, TSV, JSON lines or Arrow IPC file; "-" is standard output. A slash behind
+// the name, or RowsPerFile, makes a folder of files part-00000 and so on. If the folder is there already, it must be
+// empty. An output that is not a regular file, such as a pipe or a device, is written directly. To /dev/null, rows go
+// unencoded unless a format is given.
 //
 // Parquet keeps the Arrow schema. Arrow files hold every type. Parquet has no unions, run-end encoding, views,
-// intervals, 32- and 64-bit decimals and null fixed-size lists (an error), no date64 (it becomes date32), no time32 in
-// seconds (milliseconds) and dictionaries of text only (others become their values). CSV and TSV are text, with nested
-// values as JSON and binary ones as base64. A row of JSON lines is an object of all columns; dates and times are
-// strings as in CSV.
+// intervals, 32- and 64-bit decimals and null fixed-size lists: these are errors. Parquet has no date64, which becomes
+// date32, no time32 in seconds, which becomes milliseconds, and only dictionaries of text; other dictionaries become
+// their values. CSV and TSV are text, with nested values as JSON and binary values as base64. A row of JSON lines is an
+// object of all columns; dates and times are strings as in CSV.
 func CreateAs(path string, schema *arrow.Schema, o WriteOptions) (*Writer, error) {
 	return create(path, schema, o, parquetOptions{})
 }

@@ -8,9 +8,10 @@ import (
 	"github.com/apache/arrow-go/v18/arrow"
 )
 
-// OutputSchema is the schema of a join's output: the probe's columns, then for inner and left joins the build's without
-// its key columns, and for right and full joins with them; of these, the ones that Options.Select names. A build column
-// whose name is taken gets the suffix "_build", more than once if it must.
+// OutputSchema is the schema of a join's output. The probe's columns come first. In inner and left joins, the build's
+// columns without its key columns follow; in right and full joins, all of the build's columns follow. If Options.Select
+// names columns, the output has only these. If the name of a build column is taken, it gets the suffix "_build", more
+// than once if it must.
 func OutputSchema(build, probe *arrow.Schema, o Options) (*arrow.Schema, error) {
 	p, err := planOutput(build, probe, o)
 	if err != nil {

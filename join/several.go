@@ -17,15 +17,17 @@ import (
 	"github.com/warpmap/warpmap/internal/files"
 )
 
-// OpenAll opens one or several inputs as one: their rows follow one another in the order of the names. A name is that
-// of a file, or a pattern (*, ?, [a-z], {a,b}, and ** for folders within folders), or a folder, whose files of a known
-// suffix are read, those in folders below it too, in the order of their names; or several of these separated by commas,
-// where no file has the commas in its name. Files whose names begin with . or _ are passed over in folders. A format,
-// unless empty, is that of all files; else each goes by its own name (OpenAs).
+// OpenAll opens one or several inputs as one: their rows follow one another in the order of the names. A name is one of
+// these: a file; a pattern (*, ?, [a-z], {a,b}, and ** for folders within folders); a folder; or several of these
+// separated by commas, unless a file has the name with the commas in it. From a folder, OpenAll reads the files of a
+// known suffix in the order of their names, including those in the folders below it. In folders, it skips files whose
+// names begin with . or _. If a format is given, all files have it; otherwise each file's own name tells its format
+// (OpenAs).
 //
-// Parts key=value of the way below a folder or of what a pattern matched are columns, behind the file's own: int64 or
-// date32 where all values are, else string; __HIVE_DEFAULT_PARTITION__ is a null. All files must have the same columns,
-// in any order. A column of text files has the type that holds the values of all of them.
+// If the path below a folder, or what a pattern matched, has parts key=value, these become columns, behind the file's
+// own. Such a column is int64 or date32 if all of its values are, and otherwise string; __HIVE_DEFAULT_PARTITION__ is a
+// null. All files must have the same columns, in any order. A column of text files has the type that holds the values
+// of all files.
 func OpenAll(format Format, names ...string) (*Reader, error) {
 	files, err := expandAll(format, names)
 	if err != nil {
@@ -96,10 +98,10 @@ type inputFile struct {
 	pattern string
 }
 
-// CheckOutput tells, before anything is read, which of the inputs of a join its output would take the place of, by
-// whatever name: a link, a file of a folder or of a pattern, or what standard output goes to. A folder must not be,
-// hold or lie in a folder that is read either, nor have files that a pattern of the inputs would find the next time. Of
-// inputs that are not there Run tells.
+// CheckOutput tells, before anything is read, which of a join's inputs its output would replace. It knows an input by
+// any name: a link, a file of a folder or of a pattern, or what standard output goes to. An output folder must not be a
+// folder that is read, nor hold one, nor lie in one. Nor may it have files that a pattern of the inputs would find the
+// next time. CheckOutput is silent about inputs that are not there; Run returns an error for these.
 func CheckOutput(o Options) error {
 	build, err := expandAll(o.BuildFormat, append([]string{o.Build}, o.MoreBuild...))
 	if err != nil || o.Count {
