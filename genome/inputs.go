@@ -14,10 +14,10 @@ import (
 	"github.com/warpmap/warpmap/internal/files"
 )
 
-// InputError is what is wrong with an input, and where.
+// InputError tells what is wrong with an input, and where.
 type InputError struct {
 	Input string
-	Line  int64 // the first is 1; 0 where it is of the whole input
+	Line  int64 // the first is 1; 0 if the error concerns the whole input
 	Err   error
 }
 
@@ -37,11 +37,11 @@ func (e *InputError) Unwrap() error { return e.Err }
 // suffixes are the endings of the files that are read of a folder, without that of a packing.
 var suffixes = []string{".fa", ".fasta", ".fna", ".ffn", ".frn", ".fas", ".fsa", ".fq", ".fastq"}
 
-// Expand gives the files that inputs name: each is a file, "-" for standard input, a pattern (with ** for folders
-// within folders), or a folder, which stands for the files below it whose names end as those of sequences do (.fa,
-// .fasta, .fna, .fq, .fastq and the like, also with .gz or .zst behind). Those of a pattern or folder come in the order
-// of their names; names that begin with a dot are passed over. Errors: *InputError for an input that names nothing, and
-// for standard input or a pipe that is given twice.
+// Expand gives the files that inputs name. An input is a file, "-" for standard input, a pattern (with ** for folders
+// within folders), or a folder. A folder stands for the files below it whose names end as those of sequence files do
+// (.fa, .fasta, .fna, .fq, .fastq and the like, also followed by .gz or .zst). The files of a pattern or folder come in
+// the order of their names; names that begin with a dot are passed over. Errors: *InputError for an input that names
+// nothing, and for standard input or a pipe that is given twice.
 func Expand(inputs []string) (all []string, err error) {
 	for _, input := range inputs {
 		found, as, err := files.Expand(input, ".", ofSequences)
@@ -127,6 +127,7 @@ func neither(text []byte) error {
 	return errNeither
 }
 
-// RemoveHidden removes the files of this process that are not whole, as those that kmers.Count and Database.Save write,
-// and lets none begin. It is for a process that has to end at once, while a call that cannot be interrupted still runs.
+// RemoveHidden removes the files of this process that are not whole, such as those that kmers.Count and Database.Save
+// write, and lets no new ones begin. It is for a process that has to end at once, while a call that cannot be
+// interrupted still runs.
 func RemoveHidden() { files.RemoveHidden() }

@@ -18,21 +18,21 @@ import (
 
 // Record is one sequence of a Block.
 type Record struct {
-	Name       []byte // the header without > or @, up to the end of the line
-	Start, End int    // its letters are Text[Start:End]
+	Name       []byte // the header without its > or @, up to the end of the line
+	Start, End int    // the letters are Text[Start:End]
 }
 
-// Block is whole records in a row of one input. Text holds their letters as they stand in the file (any case, any
-// letter), without line ends, with one byte '\n' behind each record. Names and Text are good until Release.
+// Block is a run of whole records of one input. Text holds their letters as they stand in the file (any case, any
+// letter), without line ends, and with one byte '\n' behind each record. Names and Text are good until Release.
 type Block struct {
 	Input   string
-	First   int64 // number of the first record in its input, from 0
+	First   int64 // the number of the first record in its input, from 0
 	Text    []byte
 	Records []Record
 	memory  *memory
 }
 
-// Release gives the block's memory to blocks to come. A block that is not released is left to the garbage collector.
+// Release gives the block's memory to later blocks. The garbage collector frees a block that is not released.
 func (b *Block) Release() {
 	if b.memory != nil {
 		b.memory.release()
@@ -103,17 +103,17 @@ func (t *texts) memory(raw []byte) *memory { return &memory{users: 1, raw: raw, 
 
 // Options say how inputs are read. The zero value is good.
 type Options struct {
-	BlockBytes int // letters of a block, about (a longer record is whole in one); 0: 8 MiB
-	Threads    int // inputs and blocks of one that are unpacked and parsed beside one another; 0: GOMAXPROCS
-	// broken records, and inputs without any, are left out and counted; not what is packed otherwise, or another kind
-	// of text (of FASTA in FASTQ, its headers are counted)
+	BlockBytes int // about how many letters a block has (a longer record is whole in one block); 0: 8 MiB
+	Threads    int // how many inputs, and blocks of an input, are unpacked and parsed at once; 0: GOMAXPROCS
+	// SkipBroken leaves out and counts broken records, and inputs that have no records. It does not skip what is packed
+	// in another way, nor another kind of text (in FASTQ, the headers of FASTA are counted).
 	SkipBroken bool
 
-	// MaxLetters bounds the letters of a record, for inputs that nobody vouches for: a longer one is an error, and so
-	// is zstd with windows of more than 8 MiB. 0: no bound.
+	// MaxLetters bounds the letters of a record, for inputs that nobody vouches for. A longer record is an error, and
+	// so is zstd with windows of more than 8 MiB. 0 means no bound.
 	MaxLetters int
-	// Open, if not nil, opens the inputs, whose names then stand for themselves. The first block of each is smaller, so
-	// that it comes soon.
+	// Open, if not nil, opens the inputs, and their names are not expanded. The first block of each input is smaller,
+	// so that it comes soon.
 	Open func(input string) (io.ReadCloser, error)
 }
 
@@ -122,8 +122,8 @@ const (
 	openedBlockBytes  = 1 << 16
 )
 
-// ErrTooLong is a record with more than Options.MaxLetters, or that the machine's memory does not hold, or with a name
-// of more than 64 KiB.
+// ErrTooLong is the error for a record that has more letters than Options.MaxLetters, that the machine's memory does
+// not hold, or whose name has more than 64 KiB.
 var ErrTooLong = errors.New("a record that is too long")
 
 // textBytes is how long the text of a record may be: lines may be of one letter, and qualities are letters once more.
@@ -146,7 +146,7 @@ func (o Options) complete() Options {
 	return o
 }
 
-// Counts is what was read.
+// Counts tells how much was read.
 type Counts struct{ Inputs, Records, Letters, Broken int64 }
 
 func (c *Counts) add(b *Block) {
@@ -154,11 +154,11 @@ func (c *Counts) add(b *Block) {
 	c.Letters += int64(len(b.Text) - len(b.Records))
 }
 
-// Read reads inputs (see Expand) and calls each for its blocks, in the order of the inputs and their records, from one
-// goroutine. Blocks without records do not come. What is read is counted also where it ends by an error.
+// Read reads inputs (see Expand) and calls each for their blocks, in the order of the inputs and their records, from
+// one goroutine. It passes no blocks without records. Counts tells what was read, even if an error ended the reading.
 //
-// Errors: *InputError for what cannot be read, with the line of a record that is broken; those of each, and ctx's.
-// Blocks before the one with the broken record have come by then.
+// Errors: *InputError for what cannot be read, with the line of a broken record; errors of each; the context's error.
+// Blocks before the one with the broken record have been passed by then.
 func Read(ctx context.Context, inputs []string, o Options, each func(*Block) error) (Counts, error) {
 	s, err := newStream(ctx, inputs, o)
 	if err != nil {
@@ -492,9 +492,12 @@ func (s *stream) fail(in *input, err error) bool {
 var errSkipMates = errors.New("broken records of mates cannot be left out: nothing would tell which of those behind " +
 	"belong together; mend the files, or read them as single reads")
 
-// ReadPaired is Read of mates: the n-th record of first with the n-th of second, in blocks with equal numbers of
-// records. Which inputs the records of either side come from does not matter. Counts are of both sides. Errors as of
-// Read; *InputError where one side has fewer records; Options.SkipBroken, for then nobody knew whose mate a record is.
+// ReadPaired reads mates as Read reads single records: the n-th record of first comes with the n-th of second, in
+// blocks with equal numbers of records. It does not matter which inputs the records of a side come from. Counts are
+// sums over both sides.
+//
+// Errors: those of Read; *InputError if one side has fewer records; Options.SkipBroken, because a skipped record would
+// leave it unknown which records are mates.
 func ReadPaired(ctx context.Context, first, second []string, o Options, each func(a, b *Block) error) (Counts, error) {
 	if o.SkipBroken {
 		return Counts{}, errSkipMates
@@ -534,8 +537,8 @@ func ReadPaired(ctx context.Context, first, second []string, o Options, each fun
 	}
 }
 
-// ReadInterleaved is Read of mates that take turns in their inputs: first, second, first, second. The blocks of both
-// sides may have one Text. Errors as of Read; *InputError where the last has no mate.
+// ReadInterleaved reads mates that take turns in their inputs: first, second, first, second. The blocks of both sides
+// may share one Text. Errors: those of Read; *InputError if the last record has no mate; Options.SkipBroken.
 func ReadInterleaved(ctx context.Context, inputs []string, o Options, each func(a, b *Block) error) (Counts, error) {
 	if o.SkipBroken {
 		return Counts{}, errSkipMates

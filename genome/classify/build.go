@@ -29,10 +29,10 @@ type pair struct {
 	location uint64
 }
 
-// Builder makes a database of references, on one device or several, each of which takes a block of text after the
-// other. It is for one goroutine.
+// Builder makes a database of references, on one device or several. Each device takes one block of text after the
+// other. A Builder is for one goroutine.
 type Builder struct {
-	// Progress, if not nil, is told after each block of Add how many letters there are.
+	// Progress, if not nil, is called after each block of Add with the number of letters so far.
 	Progress func(letters int64)
 
 	o        Options
@@ -80,8 +80,9 @@ const pairRoom = 96
 // placers is how many blocks a device takes at once: one is copied there while another is sketched.
 const placers = 2
 
-// NewBuilder makes a Builder without references, with the taxonomy of a folder: see LoadTaxonomy. There, too, lie
-// assembly_summary*.txt and *.accession2taxid, if any. More devices are those beside. The caller closes it.
+// NewBuilder makes a Builder without references, with the taxonomy of a folder: see LoadTaxonomy. The same folder holds
+// assembly_summary*.txt and *.accession2taxid, if there are any. beside are more devices. The caller closes the
+// Builder.
 //
 // Errors: options out of range; *genome.InputError; what device.Compile returns.
 func NewBuilder(d *device.Device, taxonomy string, o Options, beside ...*device.Device) (*Builder, error) {
@@ -166,8 +167,8 @@ type references struct {
 	places  []uint64
 }
 
-// Add reads references: files, globs, folders or "-". Those whose taxon nothing tells, or that is not in the taxonomy,
-// are of the root. What a device has no room for goes to the host's memory.
+// Add reads references from files, globs, folders or "-". If nothing tells a reference's taxon, or the taxonomy does
+// not have that taxon, the reference belongs to the root. What a device has no room for goes to the host's memory.
 //
 // Errors: what genome.Read returns; *device.OutOfMemoryError; *table.FullError.
 func (b *Builder) Add(ctx context.Context, inputs []string, o genome.Options) (counts genome.Counts, err error) {
@@ -331,8 +332,8 @@ func (b *Builder) taxonOf(header, file string) uint32 {
 // someNames is how many names a message has.
 const someNames = 3
 
-// Unknown is how many of the references that Add has read have no taxon but the root, because nothing tells another,
-// and the names of the first of them.
+// Unknown tells how many of the references that Add has read have only the root as their taxon, because nothing tells
+// another. first holds the names of the first of them.
 func (b *Builder) Unknown() (n int, first []string) { return b.unknowns, b.unknown }
 
 // knowsNothing is an error where Add has read references, and nothing tells a taxon of any.
@@ -364,9 +365,9 @@ func (b *Builder) knowsNothing() error {
 	return errors.New(text.String())
 }
 
-// Extend makes a Builder that has what a database has, to add to it. assignments is a folder with assembly_summary*.txt
-// and *.accession2taxid for what is added; empty: headers tell. Features that had more than MaxLocations locations keep
-// the first, which what is added comes behind.
+// Extend makes a Builder that starts with the content of a database, so that more can be added. assignments is a folder
+// with assembly_summary*.txt and *.accession2taxid for what is added; if it is empty, headers tell. A feature that had
+// more than MaxLocations locations keeps the first of them, and what is added comes behind these.
 func Extend(d *device.Device, db *Database, assignments string, beside ...*device.Device) (*Builder, error) {
 	a := &assigner{}
 	if assignments != "" {
@@ -402,10 +403,10 @@ type Stats struct {
 	Targets   int     `json:"targets"` // sequences
 	Letters   int64   `json:"letters"`
 	Windows   int64   `json:"windows"`
-	Taxa      int     `json:"taxa"` // of the taxonomy
+	Taxa      int     `json:"taxa"` // taxa in the taxonomy
 	Features  int     `json:"features"`
 	Locations int64   `json:"locations"`
-	Mean      float64 `json:"mean"`      // locations a feature
-	Deviation float64 `json:"deviation"` // their standard deviation
+	Mean      float64 `json:"mean"`      // mean number of locations for each feature
+	Deviation float64 `json:"deviation"` // standard deviation of that number
 	Most      int     `json:"most"`
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/warpmap/warpmap/internal/files"
 )
 
-// Database is a database in host memory, of a Builder, or in a file. It may be used by several goroutines.
+// Database is a database, either in host memory as a Builder makes it, or in a file. Several goroutines may use it.
 type Database struct {
 	Options   Options
 	taxonomy  *Taxonomy
@@ -138,8 +138,8 @@ func (db *Database) columns() *columns {
 	return c
 }
 
-// Save writes the database to a file, which appears under its name when it is whole. Errors: a pipe or a device, for
-// the file is written here and there; the system's.
+// Save writes the database to a file, which appears under its name when it is whole. Errors: the name of a pipe or a
+// device, because Save writes at several places of the file; the system's errors.
 func (db *Database) Save(name string) error {
 	if err := files.CheckRegular(name); err != nil {
 		return err
@@ -189,9 +189,9 @@ func head(text []byte) []byte {
 	return binary.LittleEndian.AppendUint32(h, crc32.Checksum(h, castagnoli))
 }
 
-// Open opens a database's file, and checks its sums: a byte that has changed is an error. Cost: a reading of the whole
-// file; its long columns stay there, and are read again by who needs them. The caller closes it. A file that others
-// write to, cut off or replace does no harm: see Changed.
+// Open opens a database's file, and checks its checksums: a changed byte is an error. Cost: the whole file is read. Its
+// long columns stay in the file, and calls that need them read them again. The caller closes the Database. It does no
+// harm if others write to the file, cut it off or replace it: see Changed.
 //
 // Errors: *genome.InputError, also for a file that is no database, is of another version, or is damaged.
 func Open(name string) (*Database, error) {
@@ -425,7 +425,7 @@ func (db *Database) of(location uint64) bool {
 	return target < uint64(len(db.targets)) && uint32(location) < db.targets[target].windows
 }
 
-// Close closes the file. What a Classifier or a Builder was given stays good.
+// Close closes the file. A Classifier or a Builder that was made from the database keeps working.
 func (db *Database) Close() error {
 	if db.stored == nil {
 		return nil
@@ -442,8 +442,8 @@ func (db *Database) locationsOf(i int) []uint64 {
 	return db.locations[from : from+e>>countShift&mostLocations]
 }
 
-// Each calls visit for all features, in order, with their locations in order, which are good until visit returns.
-// Errors: *genome.InputError, of a file that is no more what it was when it was opened.
+// Each calls visit for all features, in order, with their locations in order. The locations are good until visit
+// returns. Errors: *genome.InputError for a file that has changed since it was opened.
 func (db *Database) Each(visit func(feature uint32, locations []uint64)) error {
 	if db.stored != nil {
 		return db.stored.each(visit)
@@ -475,7 +475,7 @@ func (db *Database) lengths() (features, locations int) {
 	return len(db.features), len(db.locations)
 }
 
-// Stats counts.
+// Stats computes the figures of the database.
 func (db *Database) Stats() Stats {
 	s := Stats{Targets: len(db.targets), Letters: db.letters, Taxa: len(db.taxonomy.ids)}
 	s.Features, _ = db.lengths()

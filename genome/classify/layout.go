@@ -2,13 +2,14 @@ package classify
 
 import "fmt"
 
-// Options say how sequences are sketched; a database keeps them. The zero value is MetaCache's.
+// Options say how sequences are sketched. A database keeps them. The zero value has MetaCache's values.
 type Options struct {
 	K      int `json:"k"`      // letters of a k-mer, 4 to 16; 0: 16
 	Sketch int `json:"sketch"` // features of a window, 1 to 64; 0: 16
 	Window int `json:"window"` // letters of a window, K to 65535; 0: 127
 	Stride int `json:"stride"` // letters from one window to the next, up to Window; 0: Window − K + 1
-	// of a feature, 1 to 32767: the first in the order of targets and windows; 0: 254
+	// MaxLocations is how many locations a feature has at most, 1 to 32767. The first in the order of targets and
+	// windows are kept. 0: 254
 	MaxLocations int `json:"max_locations"`
 }
 

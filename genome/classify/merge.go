@@ -85,11 +85,12 @@ func (s *share) listSome(st *device.Stream, l *listed, features []uint32) error 
 	return nil
 }
 
-// Database is what the references make, in host memory. Of a feature with more locations than Options.MaxLocations, the
-// first in the order of targets and windows are kept. Cost: a sort of the features; on a GPU, a walk over its table.
+// Database makes a database of the references, in host memory. If a feature has more locations than
+// Options.MaxLocations, the first in the order of targets and windows are kept. Cost: a sort of the features; on a GPU,
+// a walk over its table.
 //
-// Errors: *genome.InputError where nothing tells a taxon of any reference that Add has read, or none has a feature:
-// such a database would leave all reads unclassified; *device.OutOfMemoryError.
+// Errors: *genome.InputError if nothing tells a taxon of any reference that Add has read, or if none has a feature,
+// because such a database would leave all reads unclassified; *device.OutOfMemoryError.
 func (b *Builder) Database() (*Database, error) {
 	if err := b.knowsNothing(); err != nil {
 		return nil, &genome.InputError{Input: "references", Err: err}

@@ -11,18 +11,18 @@ import (
 	"strings"
 )
 
-// Format is how verdicts are written.
+// Format says how verdicts are written.
 type Format string
 
-// Kraken's lines: C or U, the read's name, the taxon, its length, and as hits those of the candidates, taxon:hits.
-// Pairs have the lengths of both mates, and the hits of each. MetaCache's: name, |, taxon. Unclassified reads have
-// taxon 0.
+// The formats. KrakenLines have C or U, the read's name, the taxon, the read's length, and the hits of the candidates
+// as taxon:hits. Lines of pairs have the lengths of both mates, and the hits of each. MetaCacheLines have the name, |,
+// and the taxon. Unclassified reads have taxon 0.
 const (
 	KrakenLines    Format = "kraken"
 	MetaCacheLines Format = "metacache"
 )
 
-// ParseFormat reads the name of a Format. Errors: a name that is none.
+// ParseFormat reads the name of a Format. Errors: a name of no format.
 func ParseFormat(name string) (Format, error) {
 	if f := Format(name); f == KrakenLines || f == MetaCacheLines {
 		return f, nil
@@ -33,7 +33,7 @@ func ParseFormat(name string) (Format, error) {
 // lineBytes is about what a line takes.
 const lineBytes = 64
 
-// AppendLines appends a line for each read, or pair, of a batch.
+// AppendLines appends one line for each read, or pair, of a batch.
 func (c *Classifier) AppendLines(to []byte, r *Result, f Format) []byte {
 	to = slices.Grow(to, lineBytes*len(r.Verdicts))
 	for i, v := range r.Verdicts {
@@ -107,7 +107,7 @@ func (c *Classifier) id(v Verdict) uint32 {
 // Tally counts verdicts. It is for one goroutine.
 type Tally struct {
 	c       *Classifier
-	Reads   int64 // or pairs
+	Reads   int64 // how many reads, or pairs, were counted
 	Letters int64
 	direct  map[uint32]int64 // by taxon
 	lines   map[uint32]*[ranks]uint32
@@ -117,12 +117,12 @@ type Tally struct {
 	right   [ranks]int64
 }
 
-// NewTally makes a Tally of nothing. With truth, reads whose header has taxid|N are compared with that.
+// NewTally makes an empty Tally. With truth, reads whose headers have taxid|N are compared with that taxon.
 func (c *Classifier) NewTally(truth bool) *Tally {
 	return &Tally{c: c, direct: map[uint32]int64{}, lines: map[uint32]*[ranks]uint32{}, truth: truth}
 }
 
-// Add counts a batch.
+// Add counts the verdicts of a batch.
 func (t *Tally) Add(r *Result) {
 	t.Reads += int64(len(r.Verdicts))
 	t.Letters += r.Letters()
@@ -170,20 +170,20 @@ func (t *Tally) compare(v Verdict, truth uint32) {
 	}
 }
 
-// RankSummary is what was told at a rank or below it.
+// RankSummary tells how many reads were told at a rank or below it.
 type RankSummary struct {
 	Rank        string  `json:"rank"`
 	Reads       int64   `json:"reads"`
-	Share       float64 `json:"share"`                 // of all reads
-	Precision   float64 `json:"precision,omitempty"`   // of those told, that are right; with a ground truth
-	Sensitivity float64 `json:"sensitivity,omitempty"` // of those whose truth is known, that are right
+	Share       float64 `json:"share"`                 // the share of all reads
+	Precision   float64 `json:"precision,omitempty"`   // the share of those told that are right; with a ground truth
+	Sensitivity float64 `json:"sensitivity,omitempty"` // the share of those whose truth is known that are right
 }
 
 // mainRanks are those of summaries.
 var mainRanks = []Rank{Species, Genus, Family, Order, Class, Phylum, Kingdom, Domain, Root}
 
-// Summary tells how many reads are classified at each main rank or below; with a ground truth, at ranks that some truth
-// has.
+// Summary tells how many reads are classified at each main rank or below. With a ground truth, it gives only ranks that
+// some truth has.
 func (t *Tally) Summary() (out []RankSummary) {
 	var at [ranks]int64
 	for taxon, n := range t.direct {
@@ -205,7 +205,7 @@ func (t *Tally) Summary() (out []RankSummary) {
 	return out
 }
 
-// Classified is how many reads have a verdict.
+// Classified counts the reads that have a verdict.
 func (t *Tally) Classified() (n int64) {
 	for _, d := range t.direct {
 		n += d
@@ -253,8 +253,8 @@ func (t *Tally) clades() (clade map[uint32]int64, children map[uint32][]uint32) 
 	return clade, children
 }
 
-// Report writes Kraken's report, which Bracken reads: percent, reads of the clade, reads of the taxon itself, code of
-// its rank, taxon, and its name behind two blanks a level.
+// Report writes Kraken's report, which Bracken reads. A line has percent, reads of the clade, reads of the taxon
+// itself, the code of its rank, the taxon, and its name, indented by two blanks a level.
 func (t *Tally) Report(to io.Writer) error {
 	w := bufio.NewWriter(to)
 	clade, children := t.clades()
@@ -291,8 +291,8 @@ func (t *Tally) Report(to io.Writer) error {
 var rankCodes = [Unranked + 1]byte{Root: 'R', Domain: 'D', Kingdom: 'K', Phylum: 'P', Class: 'C', Order: 'O',
 	Family: 'F', Genus: 'G', Species: 'S'}
 
-// Abundances writes for each main rank the taxa with their reads, those of all below them included: rank, taxon, name,
-// reads, percent of all.
+// Abundances writes, for each main rank, the taxa with their reads, including those of all taxa below. A line has rank,
+// taxon, name, reads, and percent of all reads.
 func (t *Tally) Abundances(to io.Writer) error {
 	w := bufio.NewWriter(to)
 	clade, _ := t.clades()

@@ -16,14 +16,13 @@ import (
 	"github.com/warpmap/warpmap/warpcore"
 )
 
-// QueryOptions say how reads are told from one another. The zero value is MetaCache's, but for Lowest and Highest: see
-// Query.
+// QueryOptions say how reads are classified. The zero value has MetaCache's values, except for Lowest and Highest.
 type QueryOptions struct {
-	HitMin  int     // hits of the best candidate, at least; 0: a third of a sketch
+	HitMin  int     // how many hits the best candidate has at least; 0: a third of a sketch
 	HitDiff float64 // the next candidate counts with more than (hits of the best − HitMin) · HitDiff hits; 0: 1
-	Insert  int     // letters from the begin of a read to the end of its mate, at most; 0: those of both
-	Lowest  Rank    // candidates are taxa of this rank, or of the next above
-	Highest Rank    // verdicts above are none; 0: Domain
+	Insert  int     // most letters from the begin of a read to the end of its mate; 0: the letters of both
+	Lowest  Rank    // candidates are taxa of this rank, or of the next rank above
+	Highest Rank    // verdicts above this rank count as none; 0: Domain
 }
 
 func (o *QueryOptions) complete(sketch int) error {
@@ -49,11 +48,12 @@ func (o *QueryOptions) complete(sketch int) error {
 	return nil
 }
 
-// Verdict is what a read, or a pair, is told to be.
+// Verdict tells what a read, or a pair, was classified as.
 type Verdict struct{ verdict }
 
-// Classifier has a database on a device, or on several, each of which then has some of the targets with all that is of
-// them: every device looks at all reads, and what they find is put together. It may be used by several goroutines.
+// Classifier has a database on a device or on several. With several devices, each has some of the targets and
+// everything that belongs to them. Every device looks at all reads, and what they find is put together. Several
+// goroutines may use a Classifier.
 type Classifier struct {
 	db       *Database
 	o        QueryOptions
@@ -75,8 +75,8 @@ type part struct {
 	indices   device.Slice[uint32]
 }
 
-// NewClassifier brings a database to a device; with others beside, each gets about as many windows. Cost: a copy, and
-// an insert of every feature. The caller closes it.
+// NewClassifier brings a database to a device. With more devices in beside, each gets about as many windows. Cost: a
+// copy, and an insert of every feature. The caller closes the Classifier.
 //
 // Errors: options out of range; *device.OutOfMemoryError; what device.Compile returns.
 func NewClassifier(d *device.Device, db *Database, o QueryOptions, beside ...*device.Device) (c *Classifier,
@@ -242,7 +242,7 @@ func (p *part) close() {
 	}
 }
 
-// Worker classifies a batch at a time. It is for one goroutine.
+// Worker classifies one batch at a time. It is for one goroutine.
 type Worker struct {
 	c     *Classifier
 	parts []*partWorker
@@ -263,8 +263,8 @@ type partWorker struct {
 	told     []verdict // those of the last batch: new memory for each would cost a fault a page
 }
 
-// NewWorker makes a Worker, with a stream and memory of its own on each device, which grows with its batches. The
-// caller closes it, before the Classifier.
+// NewWorker makes a Worker, with a stream and memory of its own on each device. The memory grows with its batches. The
+// caller closes the Worker before the Classifier.
 func (c *Classifier) NewWorker() (*Worker, error) {
 	w := &Worker{c: c}
 	for _, p := range c.parts {
@@ -298,10 +298,10 @@ func (w *Worker) Close() {
 	w.parts = nil
 }
 
-// Classify appends to the verdicts of each batch those of its reads, or pairs. All batches are put together: small ones
-// cost a launch between them.
+// Classify appends, for each batch, the verdicts of its reads or pairs to the batch's verdicts. All batches are put
+// together, so small ones share the cost of one launch.
 //
-// Errors: batches of 4 GiB in all; *device.OutOfMemoryError. No batch has verdicts then.
+// Errors: batches of 4 GiB in all; *device.OutOfMemoryError. After an error, no batch has verdicts.
 func (w *Worker) Classify(batches ...*Result) error {
 	verdicts, err := w.classify(batches)
 	if err != nil {
@@ -518,18 +518,18 @@ func (w *partWorker) decide(n int, queries device.Slice[query], entries device.S
 	}
 }
 
-// Result is a batch of reads and what they are told to be.
+// Result is a batch of reads and their verdicts.
 type Result struct {
 	Reads    *genome.Block
-	Mates    *genome.Block // or nil
-	Verdicts []Verdict     // one a read, or a pair
-	Text     []byte        // of Work's making
+	Mates    *genome.Block // the mates of the reads; may be nil
+	Verdicts []Verdict     // one for each read, or pair
+	Text     []byte        // what Run's work makes of the batch
 
 	err  error
 	done chan struct{}
 }
 
-// Letters are those of the reads and their mates.
+// Letters counts the letters of the reads and their mates.
 func (r *Result) Letters() (n int64) {
 	for _, b := range []*genome.Block{r.Reads, r.Mates} {
 		if b == nil {
@@ -542,10 +542,11 @@ func (r *Result) Letters() (n int64) {
 	return n
 }
 
-// Run classifies all reads of inputs, or pairs of them where mates is not empty. work is called for each batch, from
-// several goroutines; each, from one, for the batches in the order of the reads. Blocks are good until each returns.
+// Run classifies all reads of inputs, or pairs of them if mates is not empty. It calls work for each batch, from
+// several goroutines. It calls each from one goroutine, for the batches in the order of the reads. Blocks are good
+// until each returns.
 //
-// Errors: what genome.Read returns, and those of work and each; *device.OutOfMemoryError.
+// Errors: what genome.Read returns; errors of work and each; *device.OutOfMemoryError.
 func (c *Classifier) Run(ctx context.Context, reads, mates []string, o genome.Options, work,
 	each func(*Result) error) (counts genome.Counts, err error) {
 	if o.BlockBytes == 0 {

@@ -320,9 +320,9 @@ func (c *longColumn) sum(size int) uint32 {
 	return all
 }
 
-// Changed tells how the file of a database differs from what it was when it was opened; nil where it does not, or there
-// is none. What a Classifier was given stays what it was. Cost: a look at the file's properties, not at its content.
-// Errors: *genome.InputError.
+// Changed tells how the file of a database differs from what it was when it was opened. It returns nil if the file does
+// not differ, or if there is no file. A Classifier that was made from the database stays as it was. Cost: a look at the
+// file's properties, not at its content. Errors: *genome.InputError.
 func (db *Database) Changed() error {
 	s := db.stored
 	if s == nil {

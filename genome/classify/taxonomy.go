@@ -14,7 +14,7 @@ import (
 	"github.com/warpmap/warpmap/internal/files"
 )
 
-// Rank is a rank of a taxonomy, from a single sequence up to the root. Taxa of other ranks are passed over in lineages.
+// Rank is a rank of a taxonomy, from a single sequence up to the root. Lineages pass over taxa of other ranks.
 type Rank uint8
 
 // The ranks, the lowest first.
@@ -53,7 +53,7 @@ var rankNames = [...]string{"sequence", "form", "variety", "subspecies", "specie
 
 func (r Rank) String() string { return rankNames[min(r, Unranked)] }
 
-// ParseRank reads a rank's name; superkingdom, realm and acellular root are domains. Errors: a name that is none.
+// ParseRank reads a rank's name. Superkingdom, realm and acellular root are read as domain. Errors: a name of no rank.
 func ParseRank(name string) (Rank, error) {
 	r := rankOf(name)
 	if r == Unranked {
@@ -79,7 +79,7 @@ func rankOf(name string) Rank {
 	return Unranked
 }
 
-// Taxonomy is a tree of taxa. A taxon is known by its index; the root's is 0.
+// Taxonomy is a tree of taxa. Each taxon has an index; the root's index is 0.
 type Taxonomy struct {
 	ids     []uint32
 	parents []uint32 // indices
@@ -91,8 +91,8 @@ type Taxonomy struct {
 
 const rootID = 1
 
-// LoadTaxonomy reads nodes.dmp, and names.dmp and merged.dmp if they are there, from a folder, as NCBI gives them. Taxa
-// whose parent is not there hang on the root. Errors: *genome.InputError, with file and line.
+// LoadTaxonomy reads nodes.dmp, and names.dmp and merged.dmp if they are there, from a folder, in NCBI's form. Taxa
+// whose parent is missing are attached to the root. Errors: *genome.InputError, with file and line.
 func LoadTaxonomy(dir string) (*Taxonomy, error) {
 	t := &Taxonomy{merged: map[uint32]uint32{}}
 	t.add(rootID, Root, "root")

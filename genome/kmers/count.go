@@ -19,31 +19,32 @@ import (
 type Options struct {
 	K         int    // letters of a k-mer, 1 to MaxK
 	Canonical bool   // a k-mer and its reverse complement count as one
-	Min       uint32 // k-mers that come less often are left out; 0 and 1: none are
-	// MaxMemory bounds the memory for k-mers, in bytes, of all devices together; 0 is half of what they have free, and
-	// of what the host has. It is not the whole process's: blocks of text come on top, about 32 MiB a thread, or less
-	// with little memory. What all k-mers take beyond it goes to temporary files.
+	Min       uint32 // k-mers that come less often are left out; 0 and 1 leave out none
+	// MaxMemory bounds the memory for k-mers, in bytes, of all devices together. 0 means half of what the devices have
+	// free, and of what the host has. It does not bound the memory of the whole process: blocks of text come on top,
+	// about 32 MiB for each thread, or less with little memory. If all k-mers take more than MaxMemory, the rest goes
+	// to temporary files.
 	MaxMemory int64
-	Temporary string           // folder for those; empty: the system's
+	Temporary string           // the folder for temporary files; empty: the system's
 	Beside    []*device.Device // more devices, each of which counts its share of the k-mers
 	Read      genome.Options
 	Progress  func(Progress) // called from time to time, from one goroutine at a time; may be nil
 }
 
-// Progress is how far counting has come.
+// Progress tells how far counting has come.
 type Progress struct {
 	Step Step
-	// of the rounds that k-mers in temporary files are counted in, from 1; 0: they are counted as they are read
+	// Round numbers, from 1, the rounds that count k-mers in temporary files; 0: k-mers are counted as they are read
 	Round int
-	Done  int64 // letters of Reading and Storing, parts of Counting and Merging
+	Done  int64 // letters in Reading and Storing, parts in Counting and Merging
 	Total int64 // -1 where nobody knows it
 }
 
-// Step is what is being done.
+// Step names what is being done.
 type Step string
 
-// The steps: where memory is enough, Reading and Counting; else Storing in temporary files, then Counting round by
-// round, and Merging what the rounds gave.
+// The steps. If there is enough memory, they are Reading and Counting. Otherwise they are Storing in temporary files,
+// then Counting round by round, and Merging what the rounds gave.
 const (
 	Reading  Step = "reading"
 	Storing  Step = "storing"
@@ -51,10 +52,10 @@ const (
 	Merging  Step = "merging"
 )
 
-// Summary is what was read and counted.
+// Summary tells what was read and counted.
 type Summary struct {
 	Read   genome.Counts `json:"read"`
-	Rounds int           `json:"rounds"` // in which k-mers were counted; 1: all at once
+	Rounds int           `json:"rounds"` // how many rounds counted k-mers; 1: all at once
 	Stored int64         `json:"stored"` // bytes that went to temporary files
 	Stats
 }
@@ -121,12 +122,13 @@ type job struct {
 }
 
 // Count counts the k-mers of inputs (see genome.Expand) and writes them to the file out, which appears when it is
-// whole. Where MaxMemory does not hold them, what was counted by then is dropped, and the inputs are read once more,
-// into temporary files; those that can be read once only, such as standard input and pipes, go there at once. The file
-// is the same. Temporary files have no names: none is left, however the process ends. They take about 1.5 bytes a
-// k-mer, and then 12, or 20 of more than 32 letters, for each that comes Min times.
+// whole. If MaxMemory does not hold the k-mers, Count drops what it has counted, and reads the inputs once more, into
+// temporary files. Inputs that can be read only once, such as standard input and pipes, go to temporary files at once.
+// The output file is the same. Temporary files have no names: none is left, however the process ends. They take about
+// 1.5 bytes for each k-mer, and then 12 bytes, or 20 if k-mers have more than 32 letters, for each k-mer that comes Min
+// times.
 //
-// Errors: *genome.InputError; those of the devices, of temporary files, and ctx's.
+// Errors: *genome.InputError; errors of the devices and of temporary files; the context's error.
 func Count(ctx context.Context, d *device.Device, inputs []string, o Options, out string) (s Summary, err error) {
 	j := &job{ctx: ctx, devices: append([]*device.Device{d}, o.Beside...), o: o}
 	if err := j.o.complete(j.devices); err != nil {

@@ -43,8 +43,8 @@ var (
 // Stats are sums over all k-mers of a file.
 type Stats struct {
 	Unique   uint64 `json:"unique"`    // k-mers that came once
-	Distinct uint64 `json:"distinct"`  // k-mers
-	Total    uint64 `json:"total"`     // sum of their counts
+	Distinct uint64 `json:"distinct"`  // different k-mers
+	Total    uint64 `json:"total"`     // the sum of their counts
 	MaxCount uint64 `json:"max_count"` // the largest count
 }
 
@@ -170,7 +170,7 @@ type File struct {
 	at        [parts + 1]int64
 }
 
-// FileError is what is wrong with a file of counts.
+// FileError tells what is wrong with a file of counts.
 type FileError struct {
 	Path string
 	Err  error
@@ -179,9 +179,9 @@ type FileError struct {
 func (e *FileError) Error() string { return fmt.Sprintf("%s: %v", e.Path, e.Err) }
 func (e *FileError) Unwrap() error { return e.Err }
 
-// Open opens a file that Count wrote. Its header is checked here, and each part when it is read.
+// Open opens a file that Count wrote. It checks the file's header; each part is checked when it is read.
 //
-// Errors: *FileError for what is no such file, is damaged, or is of another version.
+// Errors: *FileError for a file that is no file of counts, is damaged, or is of another version.
 func Open(path string) (*File, error) {
 	f, err := files.OpenRegular(path)
 	if err != nil {
@@ -269,7 +269,7 @@ func (f *File) part(i int) (x counted, err error) {
 	return x, nil
 }
 
-// Each calls do for all k-mers, packed, with their counts, in the order of the file, which is the same for the same
+// Each calls do for all k-mers, packed, with their counts, in the order of the file. The order is the same for the same
 // k-mers.
 func (f *File) Each(do func(kmer Kmer, count uint32) error) error {
 	for i := range parts {
@@ -286,8 +286,9 @@ func (f *File) Each(do func(kmer Kmer, count uint32) error) error {
 	return nil
 }
 
-// Find gives how often each packed k-mer came, 0 for those that are not in; where the file is of canonical k-mers, how
-// often it and its reverse complement did. Cost: each part that has one of them is read.
+// Find tells how often each packed k-mer came, and 0 for those that are not in the file. If the file holds canonical
+// k-mers, Find tells how often the k-mer and its reverse complement came. Cost: each part that has one of the k-mers is
+// read.
 func (f *File) Find(kmers []Kmer) ([]uint32, error) {
 	words := wordsOf(f.K)
 	order, out := make([]int, len(kmers)), make([]uint32, len(kmers))
@@ -318,8 +319,8 @@ func (f *File) Find(kmers []Kmer) ([]uint32, error) {
 	return out, nil
 }
 
-// Histogram gives how many k-mers have each count: n of them with count i at index i, at the last index, bins-1, those
-// with that or more.
+// Histogram tells how many k-mers have each count: at index i, the number of k-mers with count i; at the last index,
+// bins-1, the number of those with that count or more.
 func (f *File) Histogram(bins int) ([]uint64, error) {
 	if bins < 1 || bins > math.MaxInt32 {
 		return nil, fmt.Errorf("a histogram of %d bins (want 1 to 2³¹)", bins)

@@ -16,7 +16,7 @@ var binsCU string
 var lettersCUH string
 
 const (
-	// MaxK is the longest k-mer, two words of packed letters; up to wordK it is one.
+	// MaxK is the length of the longest k-mer, which takes two words of packed letters; up to wordK letters take one.
 	MaxK, wordK = 64, 32
 	// partBits: the k-mers of a part lie together in the file, and are counted at once. 50 million k-mers have parts of
 	// 200 KB, which a core's cache holds.

@@ -7,11 +7,11 @@ import (
 	"github.com/warpmap/warpmap/kernel"
 )
 
-// Kmer is a packed k-mer: A, C, G, T = 0 … 3, two bits each, the last letter lowest. Hi is 0 where k is 32 or less.
+// Kmer is a packed k-mer. A, C, G, T are 0 … 3, two bits each, the last letter lowest. Hi is 0 if k is 32 or less.
 type Kmer struct{ Hi, Lo uint64 }
 
 // Pack packs a k-mer of letters A, C, G, T or U of either case, two bits each, the first highest. Errors: other
-// letters; none, or more than MaxK.
+// letters; no letters, or more than MaxK.
 func Pack(letters string) (kmer Kmer, err error) {
 	if len(letters) < 1 || len(letters) > MaxK {
 		return kmer, fmt.Errorf("a k-mer of %d letters: want 1 to %d", len(letters), MaxK)
@@ -38,7 +38,7 @@ func Pack(letters string) (kmer Kmer, err error) {
 // with is the k-mer with one more letter.
 func (x Kmer) with(code uint64) Kmer { return Kmer{x.Hi<<2 | x.Lo>>62, x.Lo<<2 | code} }
 
-// Append appends the k letters of a packed k-mer.
+// Append appends the k letters of a packed k-mer to a text.
 func Append(to []byte, kmer Kmer, k int) []byte {
 	for i := 2*k - 2; i >= 64; i -= 2 {
 		to = append(to, "ACGT"[kmer.Hi>>(i-64)&3])
@@ -49,7 +49,7 @@ func Append(to []byte, kmer Kmer, k int) []byte {
 	return to
 }
 
-// Canonical is the smaller of a k-mer and its reverse complement.
+// Canonical gives the smaller of a k-mer and its reverse complement.
 func Canonical(kmer Kmer, k int) Kmer {
 	reverse := Kmer{}
 	for i, x := 0, kmer; i < k; i, x = i+1, (Kmer{x.Hi >> 2, x.Lo>>2 | x.Hi<<62}) {

@@ -14,8 +14,9 @@ import (
 // groupRows is how many rows a row group has at most.
 const groupRows = 1 << 20
 
-// WriteParquet writes k-mers that came lower to upper times as a Parquet file with the columns kmer, its letters, and
-// count, in the order of Each. Cost in memory: a row group of 2²⁰ rows. Errors: *FileError; w's.
+// WriteParquet writes the k-mers that came at least lower and at most upper times as a Parquet file, in the order of
+// Each. Its columns are kmer, which holds the letters, and count. Cost in memory: a row group of 2²⁰ rows. Errors:
+// *FileError; those of w.
 func (f *File) WriteParquet(w io.Writer, lower, upper uint32) error {
 	columns, err := f.schema()
 	if err != nil {

@@ -13,12 +13,12 @@ import (
 type TableOptions struct {
 	K         int  // letters of a k-mer, 1 to 32
 	Canonical bool // a k-mer and its reverse complement count as one
-	Capacity  int  // different k-mers that there is room for at once
-	Batch     int  // k-mers that are made at a time, 8 bytes each; 0: 2²⁶
+	Capacity  int  // how many different k-mers there is room for at once
+	Batch     int  // how many k-mers are made at a time, 8 bytes each; 0: 2²⁶
 }
 
-// Table counts the k-mers of packed letters that a device has in its memory already, and keeps them there. It is for
-// one goroutine.
+// Table counts the k-mers of packed letters that are already in a device's memory, and keeps the counts there. It is
+// for one goroutine.
 type Table struct {
 	o       TableOptions
 	packed  device.Kernel[packedParams]
@@ -55,8 +55,8 @@ func NewTable(d *device.Device, o TableOptions) (*Table, error) {
 	return t, nil
 }
 
-// Add counts the k-mers of n letters in a row, 32 of them a word, the first highest, A, C, G, T = 0 … 3. The table
-// grows as it must.
+// Add counts the k-mers of n letters in a row. A word holds 32 letters, the first highest, with A, C, G, T = 0 … 3. The
+// table grows as it must.
 //
 // Errors: fewer words than n letters take; *device.OutOfMemoryError; *table.FullError.
 func (t *Table) Add(st *device.Stream, letters device.Slice[uint64], n int) error {
@@ -80,14 +80,14 @@ func (t *Table) Add(st *device.Stream, letters device.Slice[uint64], n int) erro
 	return nil
 }
 
-// Len is how many different k-mers there are.
+// Len counts the different k-mers that the table has.
 func (t *Table) Len() (int, error) { return t.counter.Len() }
 
 // Clear forgets all k-mers, and keeps the memory.
 func (t *Table) Clear() error { return t.counter.Clear() }
 
-// Find gives how often each packed k-mer came; where they are counted as canonical, how often it and its reverse
-// complement did.
+// Find tells how often each packed k-mer came. If k-mers are counted as canonical, it tells how often the k-mer and its
+// reverse complement came.
 func (t *Table) Find(kmers []Kmer) ([]uint32, error) {
 	keys, out := make([]uint64, len(kmers)), make([]uint32, len(kmers))
 	for i, x := range kmers {

@@ -1,5 +1,6 @@
-// Command api writes down the public API of the module: a file in api/ for each package that others can import, and a line in it for each name. After
-// a change to an exported name, run it in the module's root and commit what it writes; the test beside it fails until then:
+// Command api writes down the public API of the module: a file in api/ for each package that others can import, and a
+// line in it for each name. After a change to an exported name, run it in the module's root and commit what it writes;
+// the test beside it fails until then:
 //
 //	go run ./internal/api
 //

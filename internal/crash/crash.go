@@ -1,6 +1,7 @@
-// Package crash brings the panic of a goroutine to the one that waits for it, so that its deferred calls run: they remove files that are not whole and
-// end processes. Without it a panic in any goroutine ends the process at once. All goroutines of packages that commands run are started through
-// it, or recover themselves.
+// Package crash hands the panic of a goroutine to the goroutine that waits for it, so that the deferred calls of the
+// waiting one run: they remove files that are not whole and end processes. Without it, a panic in any goroutine ends
+// the process at once. Packages that commands run start all goroutines through it, or their goroutines recover
+// themselves.
 package crash
 
 import (
@@ -13,15 +14,15 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Error is a panic.
+// Error is a panic as an error.
 type Error struct {
 	Value any    // what panic was called with
-	Stack []byte // of the goroutine that it came from
+	Stack []byte // the stack of the goroutine that it came from
 }
 
 func (e *Error) Error() string { return fmt.Sprint(e.Value) }
 
-// Of makes an Error of what recover gave. One that is an Error already keeps its stack.
+// Of makes an Error of what recover returned. If that is an Error already, it keeps its stack.
 func Of(p any) *Error {
 	if e, ok := p.(*Error); ok {
 		return e
@@ -29,7 +30,8 @@ func Of(p any) *Error {
 	return &Error{p, debug.Stack()}
 }
 
-// Plant, where it is set, is called before all that Catch calls and behind all that goroutines of this package do: tests make it panic.
+// Plant, if it is set, is called before everything that Catch calls and after everything that goroutines of this
+// package do. Tests make it panic.
 var Plant func()
 
 func plant() {
@@ -73,24 +75,24 @@ func (c *first) again() {
 	}
 }
 
-// Group is an errgroup.Group whose Wait panics with the *Error of the first panic of its goroutines. The context ends with a panic as it does with an
-// error.
+// Group is an errgroup.Group whose Wait panics with the *Error of the first panic of its goroutines. A panic ends the
+// context as an error does.
 type Group struct {
 	group  errgroup.Group
 	cancel context.CancelCauseFunc
 	crash  first
 }
 
-// WithContext is errgroup.WithContext.
+// WithContext does what errgroup.WithContext does.
 func WithContext(ctx context.Context) (*Group, context.Context) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	return &Group{cancel: cancel}, ctx
 }
 
-// SetLimit is that of errgroup.Group.
+// SetLimit does what SetLimit of errgroup.Group does.
 func (g *Group) SetLimit(n int) { g.group.SetLimit(n) }
 
-// Go is that of errgroup.Group.
+// Go does what Go of errgroup.Group does.
 func (g *Group) Go(f func() error) {
 	g.group.Go(func() error {
 		err := g.crash.keep(f)
@@ -101,7 +103,7 @@ func (g *Group) Go(f func() error) {
 	})
 }
 
-// Wait is that of errgroup.Group, and panics with the *Error of a goroutine that did.
+// Wait does what Wait of errgroup.Group does. If a goroutine panicked, it panics with that goroutine's *Error.
 func (g *Group) Wait() error {
 	err := g.group.Wait()
 	if g.cancel != nil {
@@ -117,12 +119,12 @@ type WaitGroup struct {
 	crash first
 }
 
-// Go is that of sync.WaitGroup.
+// Go does what Go of sync.WaitGroup does.
 func (g *WaitGroup) Go(f func()) {
 	g.group.Go(func() { g.crash.keep(func() error { f(); return nil }) })
 }
 
-// Wait is that of sync.WaitGroup, and panics with the *Error of a goroutine that did.
+// Wait does what Wait of sync.WaitGroup does. If a goroutine panicked, it panics with that goroutine's *Error.
 func (g *WaitGroup) Wait() {
 	g.group.Wait()
 	g.crash.again()
@@ -130,7 +132,8 @@ func (g *WaitGroup) Wait() {
 
 var handler atomic.Pointer[func(*Error)]
 
-// Handle names the function that gets the panics of goroutines for which nobody waits; nil for none. A command ends with it.
+// Handle sets the function that gets the panics of goroutines for which nobody waits; nil means none. In
+// a command, this function ends the command.
 func Handle(f func(*Error)) {
 	if f == nil {
 		handler.Store(nil)
@@ -139,7 +142,8 @@ func Handle(f func(*Error)) {
 	handler.Store(&f)
 }
 
-// Go starts a goroutine for which nobody waits. Its panic goes to Handle's function, and without one ends the process, as panics do.
+// Go starts a goroutine for which nobody waits. If it panics, Handle's function gets the panic; without such a
+// function, the panic ends the process, as panics do.
 func Go(f func()) {
 	go func() {
 		defer func() {

@@ -18,9 +18,9 @@ var errRemoved = errors.New("leads to an open file that was removed: want the na
 // mostLinks is how many links a name may lead through, as on Linux.
 const mostLinks = 40
 
-// Target is where a file of this name comes to stand, as a path from the root: where links lead, even if nothing is
-// there yet, as a shell's > has it. Errors: *fs.PathError for a folder that is not there, and for links that lead in a
-// circle or to an open file that was removed.
+// Target tells where a file of this name will stand, as a path from the root. It follows links, even to a file that is
+// not there yet, as a shell's > does. Errors: *fs.PathError for a folder that is not there, and for links that lead in
+// a circle or to an open file that was removed.
 func Target(name string) (string, error) {
 	fail := func(err error) (string, error) { return "", &fs.PathError{Op: "create", Path: name, Err: Cause(err)} }
 	path := name
@@ -53,7 +53,7 @@ func Target(name string) (string, error) {
 	return fail(syscall.ELOOP)
 }
 
-// Cause is what the system said, without the name of the file that it said it of.
+// Cause is the error of the system, without the name of the file that the error concerns.
 func Cause(err error) error {
 	var path *fs.PathError
 	var link *os.LinkError
@@ -66,24 +66,25 @@ func Cause(err error) error {
 	return err
 }
 
-// As is what a name stands for.
+// As says what a name stands for.
 type As int
 
 // What names stand for.
 const (
-	Nothing   As = iota // what is not there
+	Nothing   As = iota // a file that is not there
 	Itself              // a file, or standard input
 	InFolder            // the files of a folder
 	ByPattern           // the files that a pattern matches
 )
 
-// Expand finds the files that a name stands for: the name itself, where a file has it or it is "-"; those of a folder
-// and of the folders below it that wanted takes; or those that a pattern (*, ?, [a-z], {a,b}, and ** for folders within
-// folders) matches. The files of folders and patterns come in the order of their names. In folders, names that begin
-// with one of the letters pass are passed over; a pattern matches none that begins with a dot where it has none itself.
+// Expand finds the files that a name stands for. If a file has the name, or the name is "-", that is the name itself.
+// For a folder, it finds the files in it and in the folders below it that wanted accepts. For a pattern (*, ?, [a-z],
+// {a,b}, and ** for folders within folders), it finds the files that match. The files of folders and patterns come in
+// the order of their names. In folders, Expand passes over names that begin with one of the letters of pass. A pattern
+// matches no name that begins with a dot, unless the pattern has that dot itself.
 //
-// Errors: what the system says of what is not there or cannot be looked into; a pattern that no file matches. A folder
-// may have no files.
+// Errors: the system's, for what is not there or cannot be looked into; a pattern that no file matches. A folder may
+// have no files.
 func Expand(name, pass string, wanted func(path string) bool) (found []string, as As, err error) {
 	if name == "-" {
 		return []string{name}, Itself, nil
@@ -120,7 +121,7 @@ func Expand(name, pass string, wanted func(path string) bool) (found []string, a
 	return found, ByPattern, err
 }
 
-// Once tells which of the files is named twice, and can be read only once: standard input, or a pipe.
+// Once tells which of the files is named twice although it can be read only once: standard input, or a pipe.
 func Once(names []string) (again string, err error) {
 	stdin := false
 	var pipes []fs.FileInfo
@@ -151,8 +152,8 @@ func stat(name string) (fs.FileInfo, error) {
 	return os.Stat(name)
 }
 
-// CutPacking is a file's name in small letters without the ending of a packing, and what that ending names: gzip, zstd,
-// or nothing.
+// CutPacking gives a file's name in small letters without the ending of a packing, and what that ending names: gzip,
+// zstd, or nothing.
 func CutPacking(name string) (rest, packing string) {
 	name = strings.ToLower(name)
 	ending := filepath.Ext(name)
@@ -163,8 +164,8 @@ func CutPacking(name string) (rest, packing string) {
 	return name, packing
 }
 
-// NotRead tells that an output, of which "-" is standard output, would be written over one of the inputs, of which "-"
-// is standard input: by whatever names.
+// NotRead returns an error if the output would be written over one of the inputs, by whatever names. "-" is standard
+// output as the output, and standard input among the inputs.
 func NotRead(output string, inputs []string) error {
 	about, err := os.Stat(output)
 	if output == "-" {
@@ -207,7 +208,7 @@ func CheckOutput(name string, inputs ...string) error {
 
 var errFolder = errors.New("a folder: want the name of a file to write")
 
-// CheckRegular tells that an output is there and is no file that can be written here and there.
+// CheckRegular returns an error if the output is there and is a pipe or a device, which cannot be written at any place.
 func CheckRegular(name string) error {
 	if about, err := os.Stat(name); err == nil && !about.Mode().IsRegular() && !about.IsDir() {
 		return fmt.Errorf("%s: a pipe or a device: want the name of a file, which is written here and there", name)
@@ -215,8 +216,8 @@ func CheckRegular(name string) error {
 	return nil
 }
 
-// OpenRegular opens a file that is read here and there. Errors: the system's; a pipe, a folder or a device, for to open
-// a pipe is to wait for who writes it.
+// OpenRegular opens a file that is read at any place. Errors: the system's; a pipe, a folder or a device. It does not
+// open a pipe, because opening one waits for its writer.
 func OpenRegular(name string) (*os.File, error) {
 	if about, err := os.Stat(name); err == nil && !about.Mode().IsRegular() {
 		return nil, errors.New("a pipe, a folder or a device: want a file, which is read here and there")
@@ -225,8 +226,8 @@ func OpenRegular(name string) (*os.File, error) {
 	return f, Cause(err)
 }
 
-// Within tells whether a path is a folder, or lies in it. Both lead through no links. A folder that is there is known
-// also where it has two names, as one that is mounted twice.
+// Within tells whether a path is a folder, or lies in it. Both must lead through no links. It recognizes a folder that
+// is there even if it has two names, such as one that is mounted twice.
 func Within(path, folder string) bool {
 	below, err := filepath.Rel(folder, path)
 	if err == nil && below != ".." && !strings.HasPrefix(below, "../") {

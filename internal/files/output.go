@@ -16,7 +16,7 @@ import (
 // Output is a file that is being made: see the package's comment.
 type Output struct {
 	*os.File
-	Regular bool // it may be written anywhere
+	Regular bool // whether any place of the file can be written
 
 	name    string // as the caller knows it
 	path    string // what it becomes; empty where it is that already
@@ -24,8 +24,8 @@ type Output struct {
 	replace bool // a file whose mode it keeps
 }
 
-// Create begins an output; "-" is standard output. Close ends it. Errors: as of CheckOutput, and the system's, each an
-// *fs.PathError with this name.
+// Create begins an output; "-" is standard output. Close ends it. Errors: those of CheckOutput, and the system's, each
+// an *fs.PathError with this name.
 func Create(name string) (*Output, error) {
 	if err := CheckOutput(name); err != nil {
 		return nil, err
@@ -64,9 +64,9 @@ func create(name string, mode fs.FileMode) (*os.File, error) {
 	return os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
 }
 
-// Close ends the output; whole says that all is written. Then it is on the disk, under its name, when Close returns.
-// Otherwise, and on an error, nothing is left of it, and what its name was of is as it was; but of what is no file,
-// what was written is. Cost: the disk's time. Errors: the system's.
+// Close ends the output. whole says that everything is written: then, when Close returns, the output is on the disk,
+// under its name. Otherwise, and on an error, nothing is left of the output, and what had its name before is as it was.
+// What was written to a pipe or a device stays written. Cost: the disk's time. Errors: the system's.
 func (o *Output) Close(whole bool) (err error) {
 	if o.File == os.Stdout {
 		return nil
@@ -84,7 +84,7 @@ func (o *Output) Close(whole bool) (err error) {
 	return cmp.Or(err, o.Named(finish(o.File.Name(), o.path, whole && err == nil)))
 }
 
-// Named has an error tell the output by its name, not by the hidden file's.
+// Named makes an error name the output by its own name, not by the hidden file's.
 func (o *Output) Named(err error) error {
 	var path *fs.PathError
 	var link *os.LinkError
@@ -119,8 +119,8 @@ func WriteFile(name string, write func(*os.File) error) error {
 // Folder is a folder of files that is being made.
 type Folder struct{ hidden, path string }
 
-// CreateFolder begins a folder, in the place of an empty one that may be there. Errors: *fs.PathError for a folder that
-// is not empty, a file, and what the system says.
+// CreateFolder begins a folder. If there is an empty folder of this name, the new one takes its place. Errors:
+// *fs.PathError for a folder that is not empty, for a file, and for what the system says.
 func CreateFolder(name string) (*Folder, error) {
 	f := &Folder{}
 	entries, err := os.ReadDir(name)
@@ -140,7 +140,7 @@ func CreateFolder(name string) (*Folder, error) {
 	return f, nil
 }
 
-// Create begins a file of the folder, which Close brings to the disk.
+// Create begins a file of the folder. The file's Close brings it to the disk.
 func (f *Folder) Create(name string) (*Output, error) {
 	file, err := create(filepath.Join(f.hidden, name), 0o666)
 	if err != nil {
@@ -149,8 +149,8 @@ func (f *Folder) Create(name string) (*Output, error) {
 	return &Output{File: file, Regular: true, name: name}, nil
 }
 
-// Close ends the folder; whole says that it has all its files, which were closed. Then it has its name when Close
-// returns; otherwise, and on an error, nothing is left of it.
+// Close ends the folder. whole says that it has all its files, and that they are closed: then the folder has its name
+// when Close returns. Otherwise, and on an error, nothing is left of it.
 func (f *Folder) Close(whole bool) error {
 	if f.hidden == "" {
 		return nil
@@ -172,8 +172,8 @@ var unfinished = struct {
 
 var errEnded = errors.New("the process ends")
 
-// RemoveHidden removes the outputs of this process that are not whole, and its temporary folders, and lets none begin
-// or become whole any more. It is for a process that ends while work that cannot be interrupted goes on.
+// RemoveHidden removes the outputs of this process that are not whole, and its temporary folders. From then on no
+// output can begin or become whole. It is for a process that ends while work that cannot be interrupted goes on.
 func RemoveHidden() {
 	unfinished.Lock()
 	defer unfinished.Unlock()
@@ -260,8 +260,8 @@ func syncFolder(dir string) error {
 	return err
 }
 
-// Temporary opens a file without a name in a folder, or where that is empty in the one that TMPDIR names. Only this
-// user can read it.
+// Temporary opens a file without a name in a folder, or in the folder that TMPDIR names if dir is empty. Only this user
+// can read it.
 func Temporary(dir string) (*os.File, error) {
 	unfinished.Lock() // the process does not end between both calls
 	defer unfinished.Unlock()
@@ -279,7 +279,7 @@ func Temporary(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// TemporaryFolder makes a folder where TMPDIR says. The caller removes it; RemoveHidden does, too.
+// TemporaryFolder makes a folder where TMPDIR says. The caller removes it; RemoveHidden removes it, too.
 func TemporaryFolder() (dir string, remove func(), err error) {
 	dir, err = hide(filepath.Join(os.TempDir(), "warpmap"), func(hidden string) error {
 		return os.Mkdir(hidden, 0o700)

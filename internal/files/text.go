@@ -25,11 +25,12 @@ const (
 
 // Unpacking says how packed text is unpacked. The zero value is good.
 type Unpacking struct {
-	// Bounded is for inputs that nobody vouches for: zstd's windows have 8 MiB at most, not 128.
+	// Bounded is for inputs that nobody vouches for: windows of zstd have at most 8 MiB, not 128.
 	Bounded bool
-	Threads int // that unpack zstd; 0 for one
-	// Work has room for each goroutine that unpacks members of BGZF, Ahead jobs before who reads. Without it one after
-	// the other is unpacked. What they read from must end a Read that waits when it is closed.
+	Threads int // how many threads unpack zstd; 0 for one
+	// Work bounds the goroutines that unpack members of BGZF: each takes a place in it. Ahead is how many jobs may be
+	// ahead of the reader. Without Work, one member after the other is unpacked. If the input is closed, a Read of it
+	// that waits must end.
 	Work  chan struct{}
 	Ahead int
 }
@@ -50,8 +51,8 @@ func OpenText(name string) (*Text, error) {
 	return NewText(f, Unpacking{})
 }
 
-// NewText gives the text of what may be packed: its first bytes tell. Close closes what it comes from; NewText does on
-// an error. Errors, also of Read: those of the input; what is wrong with the packing.
+// NewText gives the text of an input that may be packed: the first bytes tell. Close closes the input; NewText closes
+// it on an error. Errors, also of Read: those of the input; what is wrong with the packing.
 func NewText(from io.ReadCloser, u Unpacking) (*Text, error) {
 	b := bufio.NewReaderSize(from, unpackBytes)
 	first, err := b.Peek(packingBytes)
@@ -85,7 +86,7 @@ func NewText(from io.ReadCloser, u Unpacking) (*Text, error) {
 	return t, nil
 }
 
-// PackingOf is how a text with these first bytes, of which four are enough, is packed: gzip, zstd, or not at all.
+// PackingOf tells how a text with these first bytes is packed: gzip, zstd, or not at all. Four bytes are enough.
 func PackingOf(first []byte) string {
 	switch {
 	case bytes.HasPrefix(first, []byte{0x1f, 0x8b}):
@@ -96,7 +97,7 @@ func PackingOf(first []byte) string {
 	return ""
 }
 
-// PackingIn is PackingOf of a file that may be read anywhere.
+// PackingIn tells how a file is packed that may be read at any place: see PackingOf.
 func PackingIn(file io.ReaderAt) (string, error) {
 	first := make([]byte, packingBytes)
 	n, err := file.ReadAt(first, 0)

@@ -13,8 +13,9 @@ import (
 
 var umask sync.Mutex
 
-// ListenUnix makes a Unix socket that only this user can reach, with mode 0600, and that goes when it is closed. One
-// that a server left behind that is gone is replaced. Errors: a socket that somebody listens on; a file that is none.
+// ListenUnix makes a Unix socket with mode 0600, which only this user can reach. The socket is removed when it is
+// closed. If a server that is gone left a socket behind, it is replaced. Errors: a socket that somebody listens on; a
+// file that is no socket.
 func ListenUnix(name string) (net.Listener, error) {
 	if strings.HasPrefix(name, "@") || strings.ContainsRune(name, 0) {
 		return nil, fmt.Errorf("the socket %q would have no file, and so no mode: name a file", name)

@@ -19,24 +19,24 @@ import (
 
 // Options bound what clients can ask for. The zero value is good.
 type Options struct {
-	Requests   int           // that are read at once; 0: 128
-	Queue      int           // that wait for a place; 0: 1024, −1: none. More are refused.
-	MaxBytes   int64         // of a request's body as it is sent, and of the letters and names in it; 0: 1 GiB
-	MaxLetters int           // of a read; 0: 1 Mi
+	Requests   int           // most requests that are read at once; 0: 128
+	Queue      int           // most requests that wait for a place; 0: 1024, −1: none. More are refused.
+	MaxBytes   int64         // most bytes of a request's body as it is sent, and of its letters and names; 0: 1 GiB
+	MaxLetters int           // most letters of a read; 0: 1 Mi
 	Timeout    time.Duration // a client that takes and sends nothing for so long is given up; 0: 30 s
-	MaxTime    time.Duration // of a request, its waiting for a place included; 0: 10 min
-	Grace      time.Duration // for requests that have begun when the server ends; 0: 30 s
-	Log        io.Writer     // gets a line for each request that the server could not finish; nil: nothing does
+	MaxTime    time.Duration // most time for a request, including its wait for a place; 0: 10 min
+	Grace      time.Duration // time for running requests to finish when the server ends; 0: 30 s
+	Log        io.Writer     // gets a line for each request that the server could not finish; nil: no log
 
-	// PerClient is how many requests of one address are read at once; 0: a quarter. It has as large a share of Queue,
-	// of MaxSpool, and of the connections: four for each request that is read or waits, but 1024 at least, as far as
-	// the process may open files. A Unix socket has no such bound.
+	// PerClient is how many requests of one address are read at once; 0: a quarter of Requests. An address has as large
+	// a share of Queue, of MaxSpool, and of the connections. There may be four connections for each request that is
+	// read or waits, and at least 1024, as far as the process may open files. A Unix socket has no such bound.
 	PerClient int
-	// bytes that wait for clients, of all requests, in memory and in temporary files; 0: 4 GiB. Without room, reading
-	// waits for clients.
+	// MaxSpool bounds the bytes of all requests that wait for clients, in memory and in temporary files; 0: 4 GiB. If
+	// there is no room, reading waits for clients.
 	MaxSpool int64
-	Hosts    []string     // names that clients on this machine may know it by, beside localhost and its own
-	Changed  func() error // tells, from time to time, what has become of the database; its first error goes to Log
+	Hosts    []string     // names of this server that clients on this machine may use, beside localhost and its own
+	Changed  func() error // is called from time to time to tell of changes to the database; its first error goes to Log
 }
 
 func (o *Options) complete() error {
@@ -89,8 +89,8 @@ const (
 	gpuBlockBytes, gpuBatchBytes = 1 << 20, 1 << 25
 )
 
-// New makes a Server, which starts no request before Serve. The classifier stays the caller's to close, after Close.
-// Errors: options out of range; the device's.
+// New makes a Server. It starts no request before Serve. The caller closes the classifier, after Close. Errors: options
+// out of range; the device's.
 func New(c *classify.Classifier, d *device.Device, o Options) (*Server, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -115,8 +115,8 @@ func (s *Server) Close() {
 	s.batcher.close()
 }
 
-// Serve answers on all listeners, until ctx is done: then it takes no new requests, and lets those that have begun end,
-// for Options.Grace. It closes the listeners. Errors: a listener's; the device's, where it cannot go on.
+// Serve answers on all listeners until ctx is done. Then it takes no new requests, and running requests have
+// Options.Grace to finish. It closes the listeners. Errors: a listener's; the device's, if it cannot go on.
 func (s *Server) Serve(ctx context.Context, listeners ...net.Listener) error {
 	h := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: s.o.Timeout, ReadTimeout: s.o.Timeout,
 		WriteTimeout: s.o.Timeout, IdleTimeout: 2 * s.o.Timeout,
@@ -182,7 +182,8 @@ func (s *Server) watch(ctx context.Context) {
 // watchEvery is how often somebody looks after the database.
 var watchEvery = 5 * time.Second
 
-// Handler is what Serve answers with, for a server of one's own. That bounds the time in which heads of requests come.
+// Handler gives the handler that Serve uses, for a server of your own. That server must bound the time in which the
+// headers of requests arrive.
 func (s *Server) Handler() http.Handler {
 	m := http.NewServeMux()
 	foreign := http.NewCrossOriginProtection() // a page of somebody else has a browser here send requests
