@@ -211,8 +211,8 @@ func (c *Counter[K, C]) All() (keys []K, counts []C, err error) {
 	return exportPairs(c.handle, len(c.tables), func(i int) ([]K, []C, error) { return c.tables[i].All() })
 }
 
-// Chunks gives every key and its count to do, in chunks, one device after the other: see Map. A member gets the keys of
-// its own part. In the independent mode, a key may come once for each device.
+// Chunks calls do with every key and its count, in chunks, one device after the other: see Map. A member gets the keys
+// of its own part. In the independent mode, a key may come once for each device.
 func (c *Counter[K, C]) Chunks(ctx context.Context, do func(keys []K, counts []C) error) error {
 	return chunkPairs(c.handle, func(i int, do func([]K, []C) error) error { return c.tables[i].Chunks(ctx, do) }, do)
 }

@@ -18,7 +18,7 @@ var ownersCUH string
 //go:embed regions.cu
 var regionsCU string
 
-// MaxDevices is the most devices of a table in one process.
+// MaxDevices is the largest number of devices that a table can have in one process.
 const MaxDevices = 32
 
 const (

@@ -242,7 +242,7 @@ func (m *Map[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found de
 	return m.x.ask(deviceRows[K, V]{st: st, keys: keys, flags: found}.batch("Contains", found), m.tables.finding(false))
 }
 
-// ContainsIf tells of each key whose when[i] is true whether the map has it: see table.Chooser.
+// ContainsIf tells whether the map has each key whose when[i] is true: see table.Chooser.
 func (m *Map[K, V]) ContainsIf(keys []K, when, found []bool) error {
 	b := hostRows[K, V]{keys: keys, when: when, flags: found}.batch("ContainsIf", len(when), len(found))
 	return m.x.ask(b, m.tables.finding(false))
@@ -278,7 +278,7 @@ func (m *Map[K, V]) All() (keys []K, values []V, err error) {
 	return exportPairs(m.handle, len(m.tables), func(i int) ([]K, []V, error) { return m.tables[i].All() })
 }
 
-// Chunks gives every pair to do, in chunks, one device after the other: see table.Map. A member gets the pairs of its
+// Chunks calls do with every pair, in chunks, one device after the other: see table.Map. A member gets the pairs of its
 // own part. The call is not collective, and a member knows only of changes to its own part.
 func (m *Map[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
 	return chunkPairs(m.handle, func(i int, do func([]K, []V) error) error { return m.tables[i].Chunks(ctx, do) }, do)

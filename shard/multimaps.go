@@ -182,7 +182,7 @@ func (m *MultiMap[K, V]) All() (keys []K, values []V, err error) {
 	return exportPairs(m.handle, len(m.tables), func(i int) ([]K, []V, error) { return m.tables[i].All() })
 }
 
-// Chunks gives every pair to do, in chunks, one device after the other: see Map. A member gets the pairs of its own
+// Chunks calls do with every pair, in chunks, one device after the other: see Map. A member gets the pairs of its own
 // part.
 func (m *MultiMap[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
 	return chunkPairs(m.handle, func(i int, do func([]K, []V) error) error { return m.tables[i].Chunks(ctx, do) }, do)

@@ -159,7 +159,7 @@ func (s *Set[K]) ContainsEach(parts []Part[K, byte]) error {
 	return s.x.ask(partsOf("Contains", parts, false, true), s.tables.finding())
 }
 
-// ContainsIf tells of each key whose when[i] is true whether the set has it: see table.KeyChooser.
+// ContainsIf tells whether the set has each key whose when[i] is true: see table.KeyChooser.
 func (s *Set[K]) ContainsIf(keys []K, when, found []bool) error {
 	b := hostRows[K, byte]{keys: keys, when: when, flags: found}.batch("ContainsIf", len(when), len(found))
 	return s.x.ask(b, s.tables.finding())
@@ -192,8 +192,8 @@ func (s *Set[K]) All() (keys []K, err error) {
 	return keys, err
 }
 
-// Chunks gives every key to do, in chunks, one device after the other: see Map. A member gets the keys of its own part.
-// In the independent mode, a key may come once for each device.
+// Chunks calls do with every key, in chunks, one device after the other: see Map. A member gets the keys of its own
+// part. In the independent mode, a key may come once for each device.
 func (s *Set[K]) Chunks(ctx context.Context, do func(keys []K) error) error {
 	chunks := func(i int, do func([]K, []byte) error) error {
 		return s.tables[i].Chunks(ctx, func(keys []K) error { return do(keys, nil) })

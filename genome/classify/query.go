@@ -20,7 +20,7 @@ import (
 type QueryOptions struct {
 	HitMin  int     // how many hits the best candidate has at least; 0: a third of a sketch
 	HitDiff float64 // the next candidate counts with more than (hits of the best − HitMin) · HitDiff hits; 0: 1
-	Insert  int     // most letters from the begin of a read to the end of its mate; 0: the letters of both
+	Insert  int     // most letters from the beginning of a read to the end of its mate; 0: the letters of both
 	Lowest  Rank    // candidates are taxa of this rank, or of the next rank above
 	Highest Rank    // verdicts above this rank count as none; 0: Domain
 }

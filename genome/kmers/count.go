@@ -34,7 +34,8 @@ type Options struct {
 // Progress tells how far counting has come.
 type Progress struct {
 	Step Step
-	// Round numbers, from 1, the rounds that count k-mers in temporary files; 0: k-mers are counted as they are read
+	// Round is the number, from 1, of the round that counts k-mers in temporary files. 0 means that k-mers are counted
+	// as they are read.
 	Round int
 	Done  int64 // letters in Reading and Storing, parts in Counting and Merging
 	Total int64 // -1 where nobody knows it

@@ -208,7 +208,8 @@ func CheckOutput(name string, inputs ...string) error {
 
 var errFolder = errors.New("a folder: want the name of a file to write")
 
-// CheckRegular returns an error if the output is there and is a pipe or a device, which cannot be written at any place.
+// CheckRegular returns an error if the output is there and is a pipe or a device: such an output can only be written
+// from its beginning to its end.
 func CheckRegular(name string) error {
 	if about, err := os.Stat(name); err == nil && !about.Mode().IsRegular() && !about.IsDir() {
 		return fmt.Errorf("%s: a pipe or a device: want the name of a file, which is written here and there", name)
@@ -216,8 +217,8 @@ func CheckRegular(name string) error {
 	return nil
 }
 
-// OpenRegular opens a file that is read at any place. Errors: the system's; a pipe, a folder or a device. It does not
-// open a pipe, because opening one waits for its writer.
+// OpenRegular opens a file that is to be read at several places. Errors: the system's; a pipe, a folder or a device. It
+// does not open a pipe, because opening one waits for its writer.
 func OpenRegular(name string) (*os.File, error) {
 	if about, err := os.Stat(name); err == nil && !about.Mode().IsRegular() {
 		return nil, errors.New("a pipe, a folder or a device: want a file, which is read here and there")

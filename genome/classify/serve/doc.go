@@ -1,8 +1,8 @@
 // Package serve classifies reads for clients over HTTP, on TCP or a Unix socket, with a database that is loaded once.
 //
 //	POST /classify   takes FASTA or FASTQ, plain or packed with gzip or zstd; answers with Kraken's lines
-//	    ?format=kraken      Kraken's lines, as without a format; metacache: MetaCache's lines; report: Kraken's report,
-//	                        when all reads have come
+//	    ?format=kraken      Kraken's lines, as without a format; metacache: MetaCache's lines; report: Kraken's
+//	                        report, when all reads have come
 //	    ?paired=true        mates take turns: first, second, first, second
 //	    a form with one file holds reads; with two, reads and their mates (curl -F reads=@1.fq -F mates=@2.fq)
 //	GET /healthz     200 while it serves, 503 when it ends
