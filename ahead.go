@@ -13,12 +13,14 @@ import (
 // aheadRows is a batch for which families take the kernels of large ones.
 const aheadRows = 1 << 22
 
-// CompileAhead compiles, on a device of device.OpenAhead, the kernels that tables of a kind and family with such keys and values need: what New compiles,
-// and what its methods do when they are first called, for small batches and large ones, with Update by Add. Options that change kernels, as a hash
-// function and a family's own, are the defaults. It is called for a table of each kind, family and type that a program has; other kernels, as those of
-// ForEach, are compiled by calling what needs them on such a device. Memory: some hundred MiB. Cost: that of compiling, several seconds for each.
+// CompileAhead compiles the kernels that tables of a kind and a family need for keys and values of these types, on a
+// device of device.OpenAhead. It compiles what New compiles, and what the methods compile when they are first called,
+// for small batches and large ones, with Update by Add. Options that change kernels, such as the hash function and a
+// family's own options, have their defaults. Call it for a table of each kind, family and type that a program has. To
+// compile other kernels, such as those of ForEach, call what needs them on such a device. Memory: some hundred MiB.
+// Cost: that of compiling, several seconds for each table.
 //
-// Errors: those of New; *device.CompileError. All else that tables say there means nothing, for no kernel runs.
+// Errors: those of New; *device.CompileError. Whatever else tables return there means nothing, because no kernel runs.
 func CompileAhead[K, V any](d *device.Device, kind table.Kind, name table.Family) error {
 	o := table.Options{Capacity: aheadRows}
 	switch kind {
@@ -50,7 +52,7 @@ func CompileAhead[K, V any](d *device.Device, kind table.Kind, name table.Family
 	return ahead(m, err, func(n int) []func() error { return multiMapCalls(m, n) })
 }
 
-// CompileAheadStrings is CompileAhead for a Strings over a family, with the map below it.
+// CompileAheadStrings compiles the kernels of a Strings over a family, and of the map below it: see CompileAhead.
 func CompileAheadStrings[V any](d *device.Device, name table.Family) error {
 	m, err := NewStrings[V](d, name, text.Options{}) // which compiles all that is a Strings' own
 	if err != nil {

@@ -8,9 +8,10 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// Auto, where New and its like want a family's name, lets them choose one by the types and by what Options.Work says of the work. The empty name does
-// so, too, but for LoadMap and its like, where it is the family of the table that was saved. Stats tells which family it is, and why. The choice may be
-// another in a later version. A CPU device gets what a GPU would: figures are of GPUs.
+// Auto lets New and its like choose a family, by the types and by what Options.Work says of the work. The empty name
+// does the same, except in LoadMap and its like, where it means the family of the table that was saved. Stats tells
+// which family it is, and why. A later version may choose another family. A CPU device gets what a GPU would, because
+// the figures are of GPUs.
 const Auto table.Family = "auto"
 
 // rates are what was measured of a map: billions of keys a second.

@@ -31,23 +31,23 @@ type (
 	MultiMap[K, V any] = table.MultiMap[K, V]
 	// Counter counts how often keys came.
 	Counter[K any, C uint32 | uint64] = table.Counter[K, C]
-	// Filter says of keys that they are in, sometimes wrongly, and that they are not, never wrongly.
+	// Filter may say wrongly that a key is in, but never wrongly that it is not.
 	Filter[K any] = table.Filter[K]
 )
 
-// What tables are made with, and what they tell.
+// The options that tables are made with, and what tables tell of themselves.
 type (
-	// Options are every table's. The zero value is good.
+	// Options are the options of every table. The zero value is good.
 	Options = table.Options
-	// Work is what a table is for, by which Auto chooses a family.
+	// Work says what a table is for. Auto chooses a family by it.
 	Work = table.Work
-	// MultiMapOptions are a MultiMap's.
+	// MultiMapOptions are the options of a MultiMap.
 	MultiMapOptions = table.MultiMapOptions
-	// CounterOptions are a Counter's.
+	// CounterOptions are the options of a Counter.
 	CounterOptions = table.CounterOptions
-	// FilterOptions are a Filter's.
+	// FilterOptions are the options of a Filter.
 	FilterOptions = table.FilterOptions
-	// StringsOptions are those of a Strings.
+	// StringsOptions are the options of a Strings.
 	StringsOptions = text.Options
 	// Stats is what a table measures of itself.
 	Stats = table.Stats
@@ -57,7 +57,7 @@ type (
 	Kind = table.Kind
 )
 
-// The kinds, for Families and CompileAhead.
+// The kinds of tables, for Families and CompileAhead.
 const (
 	KindMap         = table.KindMap
 	KindSet         = table.KindSet
@@ -68,10 +68,10 @@ const (
 	KindFilter      = table.KindFilter
 )
 
-// FullError names exactly the positions of a batch that are not in: errors.As finds it.
+// FullError names exactly the positions of a batch that are not in the table. errors.As finds it.
 type FullError = table.FullError
 
-// What errors wrap.
+// The errors that a table's errors wrap: test for them with errors.Is.
 var (
 	ErrClosed   = table.ErrClosed   // the table is closed
 	ErrMaxBytes = table.ErrMaxBytes // Options.MaxBytes keeps the table from growing
@@ -79,27 +79,28 @@ var (
 	ErrOverflow = table.ErrOverflow // a count is larger than its type holds
 )
 
-// What only some families do beside Map and Set: As gives it.
+// The interfaces of what only some families can do, beside Map and Set. As gives a table as one of them.
 type (
 	// Updater combines the value that a key has with the one that comes: Add, Min, Max, And, Or, or a piece of CUDA C++.
 	// It also finds keys or inserts them. Families: dycuckoo, slab, stadium, warpcore.
 	Updater[K, V any] = table.Updater[K, V]
-	// Chooser does those positions of a batch alone for which a bool is true. Families: dycuckoo, slab, stadium, warpcore.
+	// Chooser does only those positions of a batch for which a bool is true. Families: dycuckoo, slab, stadium,
+	// warpcore.
 	Chooser[K, V any] = table.Chooser[K, V]
 	// KeyChooser is the Chooser of sets. Families: slab, warpcore.
 	KeyChooser[K any] = table.KeyChooser[K]
 	// Mixed runs inserts, look-ups and deletions of one batch beside one another. Families: dycuckoo, slab, stadium.
 	Mixed[K, V any] = table.Mixed[K, V]
-	// OuterFinder gives a key without values one that says so, as outer joins want. Families: slab, warpcore.
+	// OuterFinder gives a key without values one value that says so, as outer joins want. Families: slab, warpcore.
 	OuterFinder[K, V any] = table.OuterFinder[K, V]
 	// Orderer takes batches that are in the order of the table's regions already. Family: warpcore.
 	Orderer[K, V any] = table.Orderer[K, V]
 )
 
-// Combine is how an Updater combines two values: one of the constants, or an expression of CUDA C++ of old and value.
+// Combine says how an Updater combines two values: one of the constants, or an expression of CUDA C++ of old and value.
 type Combine = table.Combine
 
-// How an Updater combines values most often. And and Or are for integers.
+// The most common ways to combine values. And and Or are for integers.
 const (
 	Add = table.Add
 	Min = table.Min
@@ -108,7 +109,7 @@ const (
 	Or  = table.Or
 )
 
-// Op is an operation of a Mixed batch, and Status what became of it.
+// Op is an operation of a Mixed batch. Status says what became of it.
 type (
 	Op     = table.Op
 	Status = table.Status
@@ -140,12 +141,13 @@ var able = map[string][]Family{
 	"Orderer":     {WarpCore},
 }
 
-// As gives a table as what only some families do:
+// As gives a table as an interface that only some families have:
 //
 //	u, err := warpmap.As[warpmap.Updater[uint64, uint32]](m)
 //	err = u.Update(keys, values, warpmap.Add)
 //
-// A is Updater, Chooser, KeyChooser, Mixed, OuterFinder or Orderer. It costs nothing. The error names the families that can.
+// A is Updater, Chooser, KeyChooser, Mixed, OuterFinder or Orderer. As costs nothing. Its error names the families that
+// have the interface.
 func As[A any](t Table) (a A, err error) {
 	a, ok := any(t).(A)
 	if ok {
@@ -169,31 +171,31 @@ func As[A any](t Table) (a A, err error) {
 	return a, fmt.Errorf("warpmap: a table of %s is no %s (want one of: %s)", t.Family(), want, strings.Join(families, ", "))
 }
 
-// Batcher puts the small batches of many goroutines together, as a server's requests bring them.
+// Batcher puts the small batches of many goroutines together, such as those that a server's requests bring.
 type Batcher[K, V any] = table.Batcher[K, V]
 
-// BatcherOptions are how a Batcher's batches form. The zero value is good.
+// BatcherOptions say how a Batcher forms its batches. The zero value is good.
 type BatcherOptions = table.BatcherOptions
 
-// NewBatcher makes a Batcher over a map, which stays the caller's to close, after the Batcher. Errors: options out of range.
+// NewBatcher makes a Batcher over a map. The caller closes the map, after the Batcher. Errors: options out of range.
 func NewBatcher[K, V any](m Map[K, V], o BatcherOptions) (*Batcher[K, V], error) {
 	return table.NewBatcher(m, o)
 }
 
-// Pairs goes over the pairs of a Map, a MultiMap or a Counter, in no order, chunk by chunk. When the loop is over, err tells what broke
-// it off, or nil. See table.Pairs.
+// Pairs iterates over the pairs of a Map, a MultiMap or a Counter, in no order, chunk by chunk. When the loop is over,
+// err returns what broke it off, or nil. See table.Pairs.
 func Pairs[K, V any](ctx context.Context, t interface {
 	Chunks(ctx context.Context, do func(keys []K, values []V) error) error
 }) (pairs iter.Seq2[K, V], err func() error) {
 	return table.Pairs(ctx, t)
 }
 
-// Keys is Pairs of a Set.
+// Keys iterates over the keys of a Set, in no order: see Pairs.
 func Keys[K any](ctx context.Context, s Set[K]) (keys iter.Seq[K], err func() error) {
 	return table.Keys(ctx, s)
 }
 
-// InParts does a batch of n rows part by part until ctx ends, and so makes of any batch of Go slices one that can be stopped:
+// InParts does a batch of n rows part by part until ctx ends, so that any batch of Go slices can be stopped:
 //
 //	err := warpmap.InParts(ctx, len(keys), func(from, to int) error { return m.Insert(keys[from:to], values[from:to]) })
 //
@@ -205,5 +207,5 @@ func InParts(ctx context.Context, n int, do func(from, to int) error) error {
 // StringKeys are the keys of a batch of a Strings, in Arrow's form.
 type StringKeys = text.Keys
 
-// KeysOf are strings as a batch's keys.
+// KeysOf makes the keys of a batch from strings.
 func KeysOf(keys ...string) StringKeys { return text.Of(keys...) }

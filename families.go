@@ -134,7 +134,7 @@ var families = map[table.Kind][]table.Family{
 	table.KindFilter:      {WarpCore},
 }
 
-// Families are the families that have tables of the kind, sorted: what New and its like take.
+// Families lists the families that have tables of the kind, sorted. New and its like take these names.
 func Families(kind table.Kind) []table.Family { return slices.Clone(families[kind]) }
 
 // auto tells whether a family is to be chosen.
@@ -160,11 +160,11 @@ func noFamily(kind table.Kind, name table.Family) error {
 	return fmt.Errorf("warpmap: no %v %q (want one of: %s)", kind, string(name), strings.Join(have, ", "))
 }
 
-// New makes an empty map of the given family on the device, with the family's defaults beside o; Auto and "" choose one. Programs that
-// want a family's own options call its New instead.
+// New makes an empty map of the given family on the device. The family's own options have their defaults. Auto and ""
+// choose a family. To set a family's own options, call its New instead.
 //
-// Errors: a family that does not exist; K or V of a width the family does not have, or with pointers or padding; options out
-// of range; *device.OutOfMemoryError; what device.Compile returns.
+// Errors: a family that does not exist; K or V of a width the family does not have, or with pointers or padding;
+// options out of range; *device.OutOfMemoryError; what device.Compile returns.
 func New[K, V any](d *device.Device, name table.Family, o table.Options) (table.Map[K, V], error) {
 	if auto(name) {
 		name, o.Why = chooseMap(d, reflect.TypeFor[K](), reflect.TypeFor[V](), &o)
@@ -180,7 +180,7 @@ func NewSet[K any](d *device.Device, name table.Family, o table.Options) (table.
 	return from(setMakers[K](), table.KindSet, name, d, o)
 }
 
-// NewMultiMap makes an empty multimap; see New. Auto chooses a kind, too.
+// NewMultiMap makes an empty multimap; see New. With Auto, it chooses a kind, too.
 func NewMultiMap[K, V any](d *device.Device, name table.Family, o table.Options) (table.MultiMap[K, V], error) {
 	kind, keys := table.KindMultiMap, 0
 	if auto(name) {

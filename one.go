@@ -2,19 +2,19 @@ package warpmap
 
 import "github.com/warpmap/warpmap/table"
 
-// Get is Find of one key, for tests, tools and the like. It costs a launch and a copy there and back, as thousands of keys do: on a GPU some
-// ten microseconds, and a goroutine waits for them. Who looks up keys one after the other calls Find with all of them, or has a Batcher for those of
-// many goroutines.
+// Get looks up one key. It is for tests, tools and the like: it costs a launch and a copy there and back, as thousands
+// of keys do. On a GPU that takes some ten microseconds, and the goroutine waits. To look up several keys, call Find
+// with all of them. To look up the keys of many goroutines, use a Batcher.
 func Get[K, V any](m table.Map[K, V], key K) (value V, found bool, err error) {
 	values, flags := make([]V, 1), make([]bool, 1)
 	err = m.Find([]K{key}, values, flags)
 	return values[0], flags[0], err
 }
 
-// Put is Insert of one pair, which costs what Get does, or more.
+// Put inserts one pair. It costs what Get does, or more.
 func Put[K, V any](m table.Map[K, V], key K, value V) error { return m.Insert([]K{key}, []V{value}) }
 
-// Has is Contains of one key, of a Set as of every other kind: see Get.
+// Has tells what Contains says of one key, for a Set and for every other kind: see Get.
 func Has[K any](t interface {
 	Contains(keys []K, found []bool) error
 }, key K) (bool, error) {
@@ -29,7 +29,7 @@ func PutKey[K any](s table.Set[K], key K) (added bool, err error) {
 	return n == 1, err
 }
 
-// Remove is Delete of one key, of a Set as of a Map or a MultiMap, and tells whether it was there: see Get.
+// Remove deletes one key from a Set, a Map or a MultiMap, and tells whether it was there: see Get.
 func Remove[K any](t interface {
 	Delete(keys []K, deleted []bool) (int, error)
 }, key K) (deleted bool, err error) {

@@ -12,10 +12,11 @@ import (
 	"github.com/warpmap/warpmap/table/text"
 )
 
-// Strings is a map whose keys are strings, or bytes of any kind and length: see package text, which has its keys, too.
+// Strings is a map whose keys are strings, or bytes of any kind and length. Package text describes it and its keys.
 type Strings[V any] = text.Map[V]
 
-// NewStrings makes an empty Strings over a table of the given family; Auto and "" choose one. V is plain data of 4, 8 or 16 bytes. Errors: see New.
+// NewStrings makes an empty Strings over a table of the given family; Auto and "" choose one. V is plain data of 4, 8
+// or 16 bytes. Errors: see New.
 func NewStrings[V any](d *device.Device, name table.Family, o text.Options) (*Strings[V], error) {
 	if auto(name) {
 		name, o.Why = chooseMap(d, reflect.TypeFor[uint64](), reflect.TypeFor[uint64](), &o.Options)
@@ -25,7 +26,7 @@ func NewStrings[V any](d *device.Device, name table.Family, o text.Options) (*St
 	})
 }
 
-// LoadStrings makes a Strings of what snapshot.Strings(m).Save wrote: see LoadMap.
+// LoadStrings makes a Strings from what snapshot.Strings(m).Save wrote: see LoadMap.
 func LoadStrings[V any](ctx context.Context, r io.Reader, d *device.Device, name table.Family, o text.Options) (*Strings[V], error) {
 	return loaded(ctx, r, snapshot.Strings[V], func(h *snapshot.Header) (*Strings[V], error) {
 		return NewStrings[V](d, cmp.Or(name, h.Family), o)
