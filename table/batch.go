@@ -15,7 +15,7 @@ type Family string
 // left out: see OptionalLen.
 func (f Family) CheckLens(n int, lens ...int) error { return f.CheckNamed("", n, lens...) }
 
-// CheckNamed is CheckLens of slices with these names, such as "values found", which its error tells.
+// CheckNamed does what CheckLens does, for slices with these names, such as "values found". Its error tells the name.
 func (f Family) CheckNamed(names string, n int, lens ...int) error {
 	for i, l := range lens {
 		if l < 0 || l == n {
@@ -42,7 +42,7 @@ func (f Family) CheckOn(d *device.Device, st *device.Stream, slices ...deviceSli
 	return f.CheckNamedOn("", d, st, slices...)
 }
 
-// CheckNamedOn is CheckOn of keys and slices with these names.
+// CheckNamedOn does what CheckOn does, for keys and slices with these names.
 func (f Family) CheckNamedOn(names string, d *device.Device, st *device.Stream, slices ...deviceSlice) error {
 	var lens []int
 	err := st.On(d)
@@ -61,7 +61,7 @@ func (f Family) CheckNamedOn(names string, d *device.Device, st *device.Stream, 
 	return err
 }
 
-// Exported is the error of an export that wrote n pairs of a table that has `live`.
+// Exported returns an error if an export wrote n pairs, and the table has another number of them, `live`.
 func (f Family) Exported(n, live int64) error {
 	if n != live {
 		return fmt.Errorf("%s: %d pairs exported of %d: this is a defect of warpmap", f, n, live)

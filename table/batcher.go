@@ -13,15 +13,17 @@ import (
 	"github.com/warpmap/warpmap/internal/crash"
 )
 
-// Batcher puts the small batches of many goroutines together, so that they cost a launch between them and not one each: a server whose requests look up a
-// few keys asks a Batcher, and not the table. Larger batches go to the table as they are.
+// Batcher puts the small batches of many goroutines together, so that they share one launch instead of costing one
+// each. A server whose requests look up a few keys asks a Batcher, and not the table. Larger batches go to the table as
+// they are.
 //
-// Requests that come while others are under way wait for one another, no longer than these take; see BatcherOptions.Wait for more. A request's results are
-// those of the table's own methods. Requests that are under way at the same time happen in any order, key by key; one that begins when another has returned
-// comes behind it. The table can be used beside.
+// Requests that come while others are under way wait for one another, no longer than the others take; to have them wait
+// longer, set BatcherOptions.Wait. A request gets the results that the table's own methods give. Requests that are
+// under way at the same time happen in any order, key by key. A request that begins after another has returned comes
+// behind it. The table itself can be used meanwhile.
 //
-// Cost of a request, beside its share of the batch: two copies of its keys and values, and waking its goroutine. All methods are safe for use by several
-// goroutines.
+// Cost of a request, beside its share of the batch: two copies of its keys and values, and waking its goroutine. All
+// methods are safe for use by several goroutines.
 type Batcher[K, V any] struct {
 	m       Map[K, V]
 	o       BatcherOptions
@@ -32,13 +34,16 @@ type Batcher[K, V any] struct {
 	closing sync.Once
 }
 
-// BatcherOptions are how batches form. The zero value is good.
+// BatcherOptions say how batches form. The zero value is good.
 type BatcherOptions struct {
-	// Keys is how many keys are looked up, inserted or deleted at once, at most. A request of a quarter of that goes to the table as it is. Zero means 65,536.
+	// Keys is the most keys that are looked up, inserted or deleted at once. A request of a quarter of that, or more,
+	// goes to the table as it is. Zero means 65,536.
 	Keys int
-	// Wait is how long the first request waits for others where none is under way. Zero means not at all: then a request on its own is as fast as the table's.
+	// Wait is how long the first request waits for others when none is under way. Zero means not at all: then a request
+	// on its own is as fast as the table's.
 	Wait time.Duration
-	// Launches is how many batches are under way at once, at most. Zero means 2: while the results of one are handed out, the next is at work.
+	// Launches is the most batches that are under way at once. Zero means 2: while the results of one are handed out,
+	// the next is at work.
 	Launches int
 }
 
@@ -48,7 +53,7 @@ const (
 	batcherLaunches = 2
 )
 
-// batcherClosed is ErrClosed of a Batcher, whose table may be open.
+// batcherClosed is what a closed Batcher returns as ErrClosed; its table may be open.
 type batcherClosed struct{}
 
 func (batcherClosed) Error() string        { return "table: the Batcher is closed" }
@@ -81,7 +86,8 @@ type batcherShard[K, V any] struct {
 	_      [64]byte
 }
 
-// NewBatcher makes a Batcher over a table, which stays the caller's to close, after the Batcher. Errors: options out of range.
+// NewBatcher makes a Batcher over a table. The caller closes the table, after the Batcher. Errors: options out of
+// range.
 func NewBatcher[K, V any](m Map[K, V], o BatcherOptions) (*Batcher[K, V], error) {
 	if o.Keys < 0 || o.Wait < 0 || o.Launches < 0 {
 		return nil, fmt.Errorf("table: a batcher of %d keys that waits %v, with %d launches at once (want 0 or more of each)", o.Keys, o.Wait, o.Launches)
@@ -99,7 +105,8 @@ func NewBatcher[K, V any](m Map[K, V], o BatcherOptions) (*Batcher[K, V], error)
 	return b, nil
 }
 
-// Find is Find of the table: values or found may be nil. Errors: those of the table; the context's, and nothing is written then; ErrClosed.
+// Find looks keys up, as the table's Find does; values or found may be nil. Errors: those of the table; the context's,
+// and then nothing is written; ErrClosed.
 func (b *Batcher[K, V]) Find(ctx context.Context, keys []K, values []V, found []bool) error {
 	if err := Family("table").CheckNamed("values found", len(keys), optionalLen(values), optionalLen(found)); err != nil {
 		return err
@@ -118,7 +125,7 @@ func (b *Batcher[K, V]) Find(ctx context.Context, keys []K, values []V, found []
 	return l.err
 }
 
-// Get is Find of one key.
+// Get looks up one key: see Find.
 func (b *Batcher[K, V]) Get(ctx context.Context, key K) (value V, found bool, err error) {
 	l, at, err := b.ask(ctx, batchFind, []K{key}, nil)
 	if err != nil {
@@ -130,8 +137,8 @@ func (b *Batcher[K, V]) Get(ctx context.Context, key K) (value V, found bool, er
 	return l.values[at], l.flags[at], nil
 }
 
-// Insert is Insert of the table. Errors: those of the table, *FullError with positions of this batch; ErrClosed; and the context's: then the pairs may get in
-// all the same.
+// Insert puts or replaces pairs, as the table's Insert does. Errors: those of the table, with the positions of this
+// batch in *FullError; ErrClosed; the context's, and then the pairs may get in all the same.
 func (b *Batcher[K, V]) Insert(ctx context.Context, keys []K, values []V) error {
 	if err := Family("table").CheckNamed("values", len(keys), len(values)); err != nil {
 		return err
@@ -149,12 +156,12 @@ func (b *Batcher[K, V]) Insert(ctx context.Context, keys []K, values []V) error 
 	return l.err
 }
 
-// Put is Insert of one pair.
+// Put inserts one pair: see Insert.
 func (b *Batcher[K, V]) Put(ctx context.Context, key K, value V) error {
 	return b.Insert(ctx, []K{key}, []V{value})
 }
 
-// Delete is Delete of the table: deleted may be nil. Errors: as Insert.
+// Delete removes keys, as the table's Delete does; deleted may be nil. Errors: see Insert.
 func (b *Batcher[K, V]) Delete(ctx context.Context, keys []K, deleted []bool) (n int, err error) {
 	if err := Family("table").CheckNamed("deleted", len(keys), optionalLen(deleted)); err != nil {
 		return 0, err
@@ -328,7 +335,8 @@ func (b *Batcher[K, V]) pieces(op batcherOp, all *lot[K, V]) error {
 	})
 }
 
-// Close lets batches that are under way end, and refuses all others, those that wait among them, with ErrClosed; idempotent. The table stays open.
+// Close waits for the batches that are under way. It refuses all other requests with ErrClosed, those that wait among
+// them. It is idempotent. The table stays open.
 func (b *Batcher[K, V]) Close() error {
 	b.closing.Do(func() {
 		close(b.stop)

@@ -1,5 +1,5 @@
 package table
 
-// Args are the named device arguments of a callback: device slices, seen there as pointers to their elements, and
-// integers and floats. At most MaxArgs.
+// Args are the named device arguments of a callback: device slices, which the callback sees as pointers to their
+// elements, and integers and floats. There are at most MaxArgs.
 type Args map[string]any

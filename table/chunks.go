@@ -6,14 +6,15 @@ import (
 	"iter"
 )
 
-// ErrChanged is why chunks of a table break off.
+// ErrChanged says that a table was changed while its chunks were given out, and that they end early.
 var ErrChanged = errors.New("the table was changed while its chunks were given out (let those who change it wait, or begin anew)")
 
 // errEnough ends chunks early.
 var errEnough = errors.New("enough")
 
-// Pairs goes over a table's pairs, in no order, by Chunks: what is said there of memory and of those who change the table meanwhile holds. When the
-// loop is over, err tells what broke it off, or nil: a loop that did not come to the table's end looks like any other.
+// Pairs iterates over a table's pairs, in no order, by Chunks. What Chunks says of memory, and of calls that change the
+// table meanwhile, holds here too. When the loop is over, err returns what broke it off, or nil. Without err, a loop
+// that did not come to the table's end looks like any other.
 //
 //	pairs, err := table.Pairs(ctx, m)
 //	for k, v := range pairs {
@@ -39,7 +40,7 @@ func Pairs[K, V any](ctx context.Context, t interface {
 	return pairs, func() error { return failed }
 }
 
-// Keys is Pairs of a set.
+// Keys iterates over a set's keys: see Pairs.
 func Keys[K any](ctx context.Context, s Set[K]) (keys iter.Seq[K], err func() error) {
 	var failed error
 	keys = func(yield func(K) bool) {

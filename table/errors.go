@@ -9,7 +9,7 @@ import (
 // ErrClosed is returned by every operation of a closed table.
 var ErrClosed = errors.New("table is closed")
 
-// ErrMaxBytes is why a table with MaxBytes did not grow.
+// ErrMaxBytes says that a table did not grow because of MaxBytes.
 var ErrMaxBytes = errors.New("MaxBytes is reached")
 
 // FullError says that a batch did not wholly fit: exactly the pairs at Positions, ascending, are not in the table. All

@@ -9,7 +9,7 @@ import (
 // Op is what one operation of a mixed batch does.
 type Op uint8
 
-// The operations of a mixed batch. Their numbers are known to kernels.
+// The operations of a mixed batch. Kernels know their numbers.
 const (
 	OpFind      Op = iota
 	OpInsert       // puts or replaces
@@ -26,18 +26,18 @@ func (o Op) String() string {
 
 var opNames = [...]string{"find", "insert", "insert-new", "delete"}
 
-// Status is what became of an operation of a mixed batch.
+// Status says what became of an operation of a mixed batch.
 type Status uint8
 
 // The outcomes of an operation. Kernels have them as ABSENT, PRESENT, ADDED and FULL.
 const (
-	// Absent: the key was not there, to be found or deleted.
+	// Absent means that the key to find or delete was not there.
 	Absent Status = iota
-	// Present: the key was there, and was found, replaced, left alone by an insert-new, or deleted.
+	// Present means that the key was there. It was found, replaced, left alone by an insert-new, or deleted.
 	Present
-	// Added: the key was not there, and is in now.
+	// Added means that the key was not there, and is in now.
 	Added
-	// NoRoom: the key was not there, and found no room; the error names the position.
+	// NoRoom means that the key was not there, and found no room. The error names the position.
 	NoRoom
 )
 
@@ -50,14 +50,15 @@ func (s Status) String() string {
 
 var statusNames = [...]string{"absent", "present", "added", "no room"}
 
-// Mixed is what a table can do whose operations of all kinds may run beside one another. Each key is linearizable: the
-// operations on it happen as if one after the other, each at some moment of the batch, in an order that is not told.
+// Mixed is a table whose batches may have operations of all kinds, which run beside one another. Each key is
+// linearizable: the operations on it happen as if one after the other, each at some moment of the batch, in an order
+// that is not specified.
 type Mixed[K, V any] interface {
-	// Mixed runs ops[i] on keys[i], for all i at the same time. values[i] is what an insert puts. results[i] becomes the
-	// value that a find found, and otherwise the zero value; status[i] says what happened. results and status may be nil.
+	// Mixed runs ops[i] on keys[i], for all i at the same time. An insert puts values[i]. results[i] becomes the value
+	// that a find found, and otherwise the zero value; status[i] says what happened. results and status may be nil.
 	// *FullError names exactly the inserts that found no room; all else is done. Where memory is short, a table over
-	// several devices names operations of all kinds that it could not do, with NoRoom as their outcome.
+	// several devices also names operations of other kinds that it could not do, and their outcome is NoRoom.
 	Mixed(ops []Op, keys []K, values, results []V, status []Status) error
-	// MixedOn is Mixed on the device.
+	// MixedOn does what Mixed does, with device slices.
 	MixedOn(st *device.Stream, ops device.Slice[Op], keys device.Slice[K], values, results device.Slice[V], status device.Slice[Status]) error
 }

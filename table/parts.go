@@ -9,13 +9,14 @@ import (
 // partRows is how many rows InParts hands on at once: enough for the full rate, and milliseconds on a GPU.
 const partRows = 1 << 22
 
-// InParts does a batch of n rows part by part, in order, until ctx ends, and so makes of any batch of Go slices one that can be stopped:
+// InParts does a batch of n rows part by part, in order, until ctx ends, so that any batch of Go slices can be stopped:
 //
 //	err := table.InParts(ctx, len(keys), func(from, to int) error { return m.Insert(keys[from:to], values[from:to]) })
 //
-// A part has up to 4,194,304 rows. Of a part, all is done or none of it was begun. Errors: what do returns, and no more parts are begun; but after a
-// *FullError the others follow, and the error at the end has all positions, as those of the whole batch; the context's, which tells how many rows are
-// done. Build of package gph takes all of its pairs at once, and cannot be done in parts.
+// A part has up to 4,194,304 rows. When ctx ends, each part is wholly done or not begun. Errors: what do returns, and
+// then no more parts begin; but after a *FullError the other parts follow, and the error at the end has all positions,
+// as for the whole batch. The context's error tells how many rows are done. Build of package gph takes all of its pairs
+// at once, and cannot be done in parts.
 func InParts(ctx context.Context, n int, do func(from, to int) error) error {
 	return inParts(ctx, n, partRows, do)
 }

@@ -1,12 +1,12 @@
-// Package snapshot writes tables of every kind and family to files, or to any io.Writer, and reads them back: on
-// another device, into a table of another family, seed or capacity.
+// Package snapshot writes tables of every kind and family to files, or to any io.Writer, and reads them back, also on
+// another device, or into a table of another family, seed or capacity.
 //
 //	err := snapshot.Map(m).SaveFile(ctx, "users.warpmap")
 //	…
 //	err = snapshot.Map(other).LoadFile(ctx, "users.warpmap")
 //
-// What is saved is the pairs, and of a filter its words. So a file says nothing of a table's layout or its seed, and
-// loading inserts: package warpmap's LoadMap and its like make the table too.
+// A file holds the pairs of a table, or the words of a filter. It says nothing of a table's layout or its seed, so
+// loading inserts the pairs. Package warpmap's LoadMap and its like make the table too.
 //
 // # The format
 //
@@ -25,10 +25,11 @@
 //	         of strings: their bytes, one after the other; u32 checksum
 //	"end\n"  u64 all entries; u32 checksum
 //
-// Keys and values stand as in memory. The entries of a set are keys alone; those of a filter are its words of 8 bytes,
-// in order; the keys of strings are their lengths, of 8 bytes. A checksum is CRC-32C (Castagnoli's polynomial) of all
-// bytes of the file before it but for the checksums: so blocks cannot be missed out, or change places.
+// Keys and values stand as in memory. The entries of a set are keys alone. The entries of a filter are its words of 8
+// bytes, in order. The keys of strings are their lengths, of 8 bytes. A checksum is CRC-32C (Castagnoli's polynomial)
+// of all bytes of the file before it except the checksums, so that blocks cannot be missed out or change places.
 //
-// Save writes blocks of 32 MiB of keys and values at most, or of one entry that has more, and of 4 MiB of text or one
-// key; Load takes what it can hold. A key and a value of a fixed width have up to 1 MiB each.
+// Save writes blocks of at most 32 MiB of keys and values, or of one entry that has more. A block of strings has at
+// most 4 MiB of text, or one key. Load takes what it can hold. A key and a value of a fixed width have up to 1 MiB
+// each.
 package snapshot

@@ -33,13 +33,13 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 type Header struct {
 	Kind   string       `json:"kind"`   // map, set, multimap, counter, filter or strings
 	Family table.Family `json:"family"` // of the table that was saved
-	// its type: names of types and fields left out, so that they may change
+	// The types. They leave out the names of types and fields, so that these may change.
 	Key        string            `json:"key"`
-	Value      string            `json:"value,omitempty"` // of a counter the counts'
+	Value      string            `json:"value,omitempty"` // for a counter, the type of its counts
 	KeyBytes   int               `json:"key_bytes"`
 	ValueBytes int               `json:"value_bytes,omitempty"`
-	Len        int64             `json:"len"`            // entries when saving began; of a filter its words
-	Form       *table.FilterForm `json:"form,omitempty"` // of a filter
+	Len        int64             `json:"len"`            // entries when saving began; for a filter, its words
+	Form       *table.FilterForm `json:"form,omitempty"` // for a filter
 }
 
 // rowBytes is how many bytes an entry takes in the file.

@@ -16,15 +16,15 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// Load puts what Save wrote into the table, which must be empty, and of the same kind and types: whatever its family,
-// device and capacity. While one part goes in, the next is read. Memory: two parts, of 32 MiB or of one entry (of 64
-// MiB where keys are text), besides what Insert says; files of older versions of warpmap may have larger blocks. r is
-// read to its end.
+// Load puts what Save wrote into the table. The table must be empty, and of the same kind and types; its family, device
+// and capacity may be others. While one part goes in, the next is read. Memory: two parts of 32 MiB, or of one entry
+// (of 64 MiB where keys are text), besides what Insert says; files of older versions of warpmap may have larger blocks.
+// Load reads r to its end.
 //
-// Nothing is believed that is not checked, and no part goes in before; memory is taken as bytes come. Errors: what is
-// wrong with the file, *table.FullError, the context's, which is looked at once a block. After any, the table is empty;
-// one that was not before, of whatever kind, is left as it was. A filter is read once on its device to see that it is
-// empty.
+// Load believes nothing that it has not checked, and no part goes in before it is checked; Load takes memory only as
+// bytes come. Errors: what is wrong with the file; *table.FullError; the context's, which Load looks at once a block.
+// After an error the table is empty. But a table that was not empty before, of whatever kind, stays as it was. To see
+// that a filter is empty, Load reads it once on its device.
 func (t *Table) Load(ctx context.Context, r io.Reader) error {
 	in, err := newReader(r)
 	if err != nil {
@@ -33,7 +33,7 @@ func (t *Table) Load(ctx context.Context, r io.Reader) error {
 	return in.Load(ctx, t)
 }
 
-// LoadFile is Load of a file.
+// LoadFile loads the file at path: see Load.
 func (t *Table) LoadFile(ctx context.Context, path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -46,16 +46,16 @@ func (t *Table) LoadFile(ctx context.Context, path string) error {
 	return nil
 }
 
-// Reader is a file whose header is read, for programs that make the table by what it says.
+// Reader reads a file whose header is already read. It is for programs that make the table by what the header says.
 type Reader struct {
 	Header Header
 	in     reader
 	known  bool // the file is as long as the header says
 }
 
-// NewReader reads the header. Errors: what is wrong with it. A filter is made as large as the header says: where the
-// length of its file is not known, and it has more than 32 MiB, all of it is read here, so that its bytes come before
-// anything is made of that size.
+// NewReader reads the header. Errors: what is wrong with it. A filter is made as large as the header says. So if the
+// length of its file is not known, and the filter has more than 32 MiB, NewReader reads all of the file: its bytes must
+// come before anything is made of that size.
 func NewReader(r io.Reader) (*Reader, error) {
 	x, err := newReader(r)
 	if err == nil && x.Header.Form != nil && !x.known && x.Header.Len > believed {
@@ -138,7 +138,7 @@ type loading struct {
 	x             *Reader
 }
 
-// Load is Load of the rest of the file.
+// Load puts the rest of the file into the table: see Table.Load.
 func (x *Reader) Load(ctx context.Context, t *Table) (err error) {
 	if err := t.takes(&x.Header); err != nil {
 		return err

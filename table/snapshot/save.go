@@ -12,11 +12,11 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// Save writes the table to w: while one part of it is written, the next is brought from the device. Memory: see
-// table.Map's Chunks; what is said there of those who change the table meanwhile holds: Save then fails with
-// table.ErrChanged. Cost: the table is read once.
+// Save writes the table to w. While one part of it is written, the next is brought from the device. Memory: see Chunks
+// of table.Map. If a call changes the table meanwhile, Save fails with table.ErrChanged, as Chunks does. Cost: the
+// table is read once.
 //
-// Errors: w's, and the context's too; what was written until then is of no use.
+// Errors: w's, and the context's; what was written until then is of no use.
 func (t *Table) Save(ctx context.Context, w io.Writer) error {
 	h, err := t.header()
 	if err != nil {
@@ -78,10 +78,10 @@ func (t *Table) tell(done, total int64) {
 	}
 }
 
-// SaveFile saves the table as a file, in the place of one that may be there: where a link leads, and with the mode of
-// the old file. It is written beside it, to a hidden file whose name ends in ".tmp", and renamed once all is on the
-// disk: whatever happens meanwhile, the file is the old one or the new, and whole. A program that is killed leaves the
-// other behind. A pipe or a device is written to as it is.
+// SaveFile saves the table as the file at path. If there is a file already, SaveFile replaces it, follows links to it,
+// and keeps its mode. It writes a hidden file beside it, whose name ends in ".tmp", and renames that once all is on the
+// disk. So whatever happens meanwhile, the file is the old one or the new one, and whole. A program that is killed
+// leaves the hidden file behind. SaveFile writes to a pipe or a device directly.
 func (t *Table) SaveFile(ctx context.Context, path string) error {
 	if err := files.WriteFile(path, func(f *os.File) error { return t.Save(ctx, f) }); err != nil {
 		return fmt.Errorf("snapshot: %s is not saved: %w", path, files.Cause(err))

@@ -11,10 +11,10 @@ import (
 	"github.com/warpmap/warpmap/table/text"
 )
 
-// Table is a table of some kind, to be saved or loaded: see Map and its like.
+// Table is a table of some kind, to be saved or loaded. Map and its like make one.
 type Table struct {
-	// Progress, where it is not nil, is told now and then how many entries are done, of how many. It is called by the
-	// goroutine that saves or loads.
+	// Progress, if it is not nil, is told now and then how many entries are done, of how many. The goroutine that saves
+	// or loads calls it.
 	Progress func(done, total int64)
 
 	kind       string
@@ -61,30 +61,30 @@ func (c *cells[T]) grow(n, there int) {
 	c.s = more
 }
 
-// Map is a map, to be saved or loaded.
+// Map gives a map as a Table, to save or load it.
 func Map[K, V any](m table.Map[K, V]) *Table {
 	t := pairs(m, m.Chunks, m.Insert)
 	t.kind, t.reserve = table.KindMap.String(), m.Grow
 	return t
 }
 
-// MultiMap is a multimap of any kind, to be saved or loaded. Pairs come back with the values of a key in another order.
-// The table is not made larger before it is loaded, for nobody knows how many keys there are: where all have few
-// values, Grow saves the time to grow.
+// MultiMap gives a multimap of any kind as a Table, to save or load it. The values of a key come back in another order.
+// The multimap is not made larger before it is loaded, because nobody knows how many keys there are. If every key has
+// few values, call Grow first to save the time that growing takes.
 func MultiMap[K, V any](m table.MultiMap[K, V]) *Table {
 	t := pairs(m, m.Chunks, m.Insert)
 	t.kind = table.KindMultiMap.String()
 	return t
 }
 
-// Counter is a counter, to be saved or loaded.
+// Counter gives a counter as a Table, to save or load it.
 func Counter[K any, C uint32 | uint64](c table.Counter[K, C]) *Table {
 	t := pairs(c, c.Chunks, c.AddCounts)
 	t.kind, t.reserve = table.KindCounter.String(), c.Grow
 	return t
 }
 
-// Set is a set, to be saved or loaded.
+// Set gives a set as a Table, to save or load it.
 func Set[K any](s table.Set[K]) *Table {
 	t := newTable(s)
 	t.kind, t.reserve, t.key = table.KindSet.String(), s.Grow, reflect.TypeFor[K]()
@@ -101,8 +101,8 @@ func Set[K any](s table.Set[K]) *Table {
 	return t
 }
 
-// Filter is a filter, to be saved or loaded. What is loaded must be of a filter of the same Form: package warpmap's
-// LoadFilter makes one.
+// Filter gives a filter as a Table, to save or load it. What is loaded must come from a filter of the same Form:
+// package warpmap's LoadFilter makes one.
 func Filter[K any](f table.Filter[K]) *Table {
 	form := f.Form()
 	t := &Table{kind: table.KindFilter.String(), family: f.Family(), key: reflect.TypeFor[K](), form: &form}
@@ -121,8 +121,8 @@ func Filter[K any](f table.Filter[K]) *Table {
 	return t
 }
 
-// Strings is a map of strings, to be saved or loaded. The map is made no larger before it is loaded: nobody knows how
-// long its keys are.
+// Strings gives a map of strings as a Table, to save or load it. The map is not made larger before it is loaded,
+// because nobody knows how long its keys are.
 func Strings[V any](m *text.Map[V]) *Table {
 	t := &Table{kind: "strings", family: m.Family(), length: m.Len, clear: m.Clear, text: true}
 	t.key, t.value = reflect.TypeFor[int64](), reflect.TypeFor[V]()

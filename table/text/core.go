@@ -14,14 +14,15 @@ import (
 // family begins the errors.
 const family table.Family = "strings"
 
-// Index makes the table that an arena's records are found by.
+// Index makes the table that finds an arena's records.
 type Index = func(d *device.Device, o table.Options) (table.Map[uint64, uint64], error)
 
-// Options are those of a Map. The zero value is good.
+// Options are the options of a Map. The zero value is good.
 type Options struct {
-	// Options are the index's, but for MaxBytes and Capacity, which are of the whole.
+	// Options are the options of the index, except that MaxBytes and Capacity are those of the whole map.
 	table.Options
-	// KeyBytes is how long keys are, on average: by it Capacity and MaxBytes are divided between the index and the arena. Zero means 32.
+	// KeyBytes is how long keys are, on average. It decides how Capacity and MaxBytes are divided between the index and
+	// the arena. Zero means 32.
 	KeyBytes int
 }
 
@@ -119,7 +120,7 @@ func (c *core) reset(st *device.Stream) error {
 	return c.counts.Set(st)
 }
 
-// changing is Writing of the frame for calls that may change the map.
+// changing does what Writing of the frame does, for calls that may change the map.
 func (c *core) changing(st *device.Stream, do func(st *device.Stream) error) error {
 	return c.f.Writing(st, func(st *device.Stream) error {
 		if c.broken != nil {

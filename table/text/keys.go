@@ -7,15 +7,16 @@ import (
 	"github.com/warpmap/warpmap/internal/frame"
 )
 
-// Keys are n keys of any bytes in the form of Arrow's string and binary arrays: key i is Bytes[offsets[i]:offsets[i+1]]. The offsets, one more than keys, are
-// Offsets, or where that is nil Offsets32. The zero value has no keys. Keys may be empty, hold NULs, and need not be UTF-8.
+// Keys are n keys of any bytes, in the form of Arrow's string and binary arrays: key i is
+// Bytes[offsets[i]:offsets[i+1]]. The offsets are Offsets, or Offsets32 where Offsets is nil; there is one more of them
+// than keys. The zero value has no keys. Keys may be empty, may hold NULs, and need not be UTF-8.
 type Keys struct {
 	Bytes     []byte
 	Offsets   []int64
 	Offsets32 []int32
 }
 
-// Of copies keys into that form.
+// Of copies keys into the form of Keys.
 func Of[S ~string | ~[]byte](keys ...S) Keys {
 	n := 0
 	for _, k := range keys {
@@ -29,9 +30,10 @@ func Of[S ~string | ~[]byte](keys ...S) Keys {
 	return out
 }
 
-// Arrow gives the offsets and the bytes of an Arrow array as keys, without a copy: array.String has offsets of 4 bytes, array.LargeString of 8, and so have the
-// arrays of binary values. What ValueBytes gives of an array that is a slice of another begins at its first offset: that is seen by its length. A null
-// is what its offsets say, mostly an empty key: leave such rows out before.
+// Arrow gives the offsets and the bytes of an Arrow array as keys, without a copy. array.String has offsets of 4 bytes
+// and array.LargeString of 8, and so have the arrays of binary values. If an array is a slice of another, what its
+// ValueBytes gives begins at its first offset; Arrow sees that by the length. A null is what its offsets say, mostly an
+// empty key: leave such rows out before.
 func Arrow[O int32 | int64](offsets []O, bytes []byte) Keys {
 	if n := len(offsets); n > 0 && offsets[0] > 0 && int64(len(bytes)) < int64(offsets[n-1]) && int64(len(bytes)) == int64(offsets[n-1]-offsets[0]) {
 		own := make([]int64, n)
@@ -49,10 +51,10 @@ func Arrow[O int32 | int64](offsets []O, bytes []byte) Keys {
 	return Keys{}
 }
 
-// Len is how many keys there are.
+// Len is the number of keys.
 func (k Keys) Len() int { return max(0, len(k.Offsets)+len(k.Offsets32)-1) }
 
-// At is key i; it shares the memory of k.
+// At gives key i, which shares the memory of k.
 func (k Keys) At(i int) []byte {
 	from, to := k.offset(i), k.offset(i+1)
 	return k.Bytes[from:to:to]
@@ -170,5 +172,5 @@ func (k KeysOn) Free() error {
 	return err
 }
 
-// Len is how many keys there are.
+// Len is the number of keys.
 func (k KeysOn) Len() int { return max(0, k.Offsets.Len()-1) }

@@ -11,17 +11,19 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// Map is a map whose keys are strings, or bytes of any kind and length up to what the device's memory holds, and whose values are plain data of 4, 8 or 16
-// bytes. What table.Map says of batches, streams, the order of calls, growth, MaxBytes, errors and goroutines holds here, too; but every method waits for the
-// stream, except Find, Contains and Clear.
+// Map is a map whose keys are strings, or bytes of any kind and length up to what the device's memory holds, and whose
+// values are plain data of 4, 8 or 16 bytes. What table.Map says of batches, streams, the order of calls, growth,
+// MaxBytes, errors and goroutines holds here, too. But every method waits for the stream, except Find, Contains and
+// Clear.
 //
-// Two keys are equal where all their bytes are. Each operation has a form for Go's memory and one, with On, for the device's; what may be nil there may be
-// the zero slice here.
+// Two keys are equal if all their bytes are. Each operation has a form for Go's memory, and one with On for the
+// device's memory. A slice that may be nil in the first form may be the zero slice in the second.
 type Map[V any] struct{ c core }
 
-// New makes an empty map, over the table that index makes: package warpmap's NewStrings takes a family's name instead.
+// New makes an empty map over the table that index makes. Package warpmap's NewStrings takes a family's name instead.
 //
-// Errors: a V of another width, or with pointers or padding; options out of range; *device.OutOfMemoryError; what device.Compile and index return.
+// Errors: a V of another width, or with pointers or padding; options out of range; *device.OutOfMemoryError; what
+// device.Compile and index return.
 func New[V any](d *device.Device, o Options, index Index) (*Map[V], error) {
 	return open[V](d, o, index, d != nil && d.Info().CUDA())
 }
@@ -35,23 +37,25 @@ func open[V any](d *device.Device, o Options, index Index, together bool) (*Map[
 	return frame.Made(m, m.c.open(d, o, index, together))
 }
 
-// Insert puts or replaces n pairs. Of equal keys in one batch, one value stays. The map grows as it must; where MaxBytes or the device's memory forbids that,
-// *table.FullError names exactly the positions that are not in. Where there is no memory even to ask for a key, its position is named, too: if it was in
+// Insert puts or replaces n pairs. If a batch holds a key several times, one of its values stays. The map grows as it
+// must; where MaxBytes or the device's memory forbids that, *table.FullError names exactly the positions that are not
+// in. Where there is no memory even to ask for a key, *table.FullError names its position, too: if the key was in
 // before, it has one of the two values.
 //
-// Errors of this and of all methods: *device.OutOfMemoryError, before anything is done, where an earlier batch has left something to do in the index, and there is
-// still no memory for that.
+// Errors of this and of all methods: *device.OutOfMemoryError, before anything is done, if an earlier batch has left
+// something to do in the index, and there is still no memory for that.
 func (m *Map[V]) Insert(keys Keys, values []V) error {
 	return m.insert(keys, values, nil, true)
 }
 
-// InsertOn is Insert on the device.
+// InsertOn inserts pairs in device memory: see Insert.
 func (m *Map[V]) InsertOn(st *device.Stream, keys KeysOn, values device.Slice[V]) error {
 	return m.insertOn(st, keys, values, device.Slice[bool]{}, true)
 }
 
-// InsertNew puts the pairs whose keys are absent and leaves the others' values alone. added[i] tells whether position i went in (of equal new keys in one
-// batch, exactly one does); added may be nil. The count is theirs.
+// InsertNew puts the pairs whose keys are absent, and leaves the values of the others alone. added[i] tells whether
+// position i went in; added may be nil. If a batch holds a new key several times, exactly one position goes in.
+// InsertNew returns how many went in.
 func (m *Map[V]) InsertNew(keys Keys, values []V, added []bool) (int, error) {
 	if added == nil {
 		added = make([]bool, keys.Len())
@@ -63,7 +67,7 @@ func (m *Map[V]) InsertNew(keys Keys, values []V, added []bool) (int, error) {
 	return frame.Count(added), err
 }
 
-// InsertNewOn is InsertNew on the device.
+// InsertNewOn does what InsertNew does, in device memory.
 func (m *Map[V]) InsertNewOn(st *device.Stream, keys KeysOn, values device.Slice[V], added device.Slice[bool]) error {
 	return m.insertOn(st, keys, values, added, false)
 }
@@ -154,7 +158,7 @@ func (m *Map[V]) Find(keys Keys, values []V, found []bool) error {
 	}, nil)
 }
 
-// FindOn is Find on the device.
+// FindOn looks up keys in device memory: see Find.
 func (m *Map[V]) FindOn(st *device.Stream, keys KeysOn, values device.Slice[V], found device.Slice[bool]) error {
 	c := &m.c
 	if err := c.checkOn(st, keys, "values found", frame.Optional(values), frame.Optional(found)); err != nil {
@@ -169,7 +173,7 @@ func (m *Map[V]) FindOn(st *device.Stream, keys KeysOn, values device.Slice[V], 
 	})
 }
 
-// Contains is Find without values.
+// Contains tells of each key whether it is in.
 func (m *Map[V]) Contains(keys Keys, found []bool) error {
 	if len(found) != keys.Len() {
 		return family.CheckNamed("found", keys.Len(), len(found))
@@ -177,7 +181,7 @@ func (m *Map[V]) Contains(keys Keys, found []bool) error {
 	return m.Find(keys, nil, found)
 }
 
-// ContainsOn is Contains on the device.
+// ContainsOn does what Contains does, in device memory.
 func (m *Map[V]) ContainsOn(st *device.Stream, keys KeysOn, found device.Slice[bool]) error {
 	if err := m.c.checkOn(st, keys, "found", found); err != nil {
 		return err
@@ -185,8 +189,9 @@ func (m *Map[V]) ContainsOn(st *device.Stream, keys KeysOn, found device.Slice[b
 	return m.FindOn(st, keys, device.Slice[V]{}, found)
 }
 
-// Delete removes keys. deleted[i] tells whether position i removed one (of equal keys in one batch, exactly one does); deleted may be nil. The count is theirs,
-// also beside an *device.OutOfMemoryError, after which some keys are out and others are not.
+// Delete removes keys. deleted[i] tells whether position i removed one; deleted may be nil. If a batch holds a key
+// several times, exactly one position removes it. Delete returns how many it removed, also beside an
+// *device.OutOfMemoryError, after which some keys are out and others are not.
 func (m *Map[V]) Delete(keys Keys, deleted []bool) (int, error) {
 	c := &m.c
 	if err := c.checkKeys(keys, "deleted", frame.OptionalLen(deleted)); err != nil {
@@ -205,7 +210,7 @@ func (m *Map[V]) Delete(keys Keys, deleted []bool) (int, error) {
 	return frame.Count(deleted), err
 }
 
-// DeleteOn is Delete on the device.
+// DeleteOn deletes keys in device memory: see Delete.
 func (m *Map[V]) DeleteOn(st *device.Stream, keys KeysOn, deleted device.Slice[bool]) error {
 	c := &m.c
 	if err := c.checkOn(st, keys, "deleted", frame.Optional(deleted)); err != nil {
@@ -220,16 +225,17 @@ func (m *Map[V]) DeleteOn(st *device.Stream, keys KeysOn, deleted device.Slice[b
 	})
 }
 
-// Chunks gives every pair to do, in no order, by chunks of some MiB, or of one key that is longer. The slices are do's until it returns. An error of do's ends
-// it, and is returned. do, and others meanwhile, may call what reads the map; a call that may change it ends Chunks with table.ErrChanged. Errors: the
-// context's too, and *device.OutOfMemoryError.
+// Chunks gives every pair to do, in no order, in chunks of some MiB, or of one key that is longer. The slices are do's
+// until it returns. If do returns an error, Chunks ends and returns it. do, and other goroutines meanwhile, may call
+// methods that read the map; a call that may change the map ends Chunks with table.ErrChanged. Errors: also the
+// context's, and *device.OutOfMemoryError.
 func (m *Map[V]) Chunks(ctx context.Context, do func(keys Keys, values []V) error) error {
 	return m.c.chunks(ctx, func(keys Keys, values []byte) error {
 		return do(keys, valuesOf[V](values, keys.Len()))
 	})
 }
 
-// All exports every pair, in no order, as the map is at one time: what others change waits meanwhile.
+// All exports every pair, in no order, as the map is at one time. Calls that change the map wait meanwhile.
 func (m *Map[V]) All() (keys Keys, values []V, err error) {
 	keys.Offsets = []int64{0}
 	err = m.c.all(func(k Keys, v []byte) {
@@ -248,7 +254,8 @@ func (m *Map[V]) All() (keys Keys, values []V, err error) {
 // errEnough ends chunks early.
 var errEnough = errors.New("enough")
 
-// Pairs goes over the pairs, in no order, by Chunks. When the loop is over, err tells what broke it off, or nil. See table.Pairs.
+// Pairs iterates over the pairs, in no order, by Chunks. When the loop is over, err returns what broke it off, or nil.
+// See table.Pairs.
 func (m *Map[V]) Pairs(ctx context.Context) (pairs iter.Seq2[string, V], err func() error) {
 	var failed error
 	pairs = func(yield func(string, V) bool) {
@@ -267,7 +274,7 @@ func (m *Map[V]) Pairs(ctx context.Context) (pairs iter.Seq2[string, V], err fun
 	return pairs, func() error { return failed }
 }
 
-// Family is the index's.
+// Family is the family of the index.
 func (m *Map[V]) Family() table.Family { return m.c.index.Family() }
 
 // Len counts the pairs.
@@ -284,23 +291,25 @@ func (m *Map[V]) Clear() error {
 	})
 }
 
-// Stats is what a Map measures of itself. Of Stats, Capacity is how many keys, as long as these are on average, the index or the arena has room for, whichever
-// are fewer; Bytes are those of both; Probes are of the index, and a key that stands in a chain behind another counts in the last.
+// Stats is what a Map measures of itself. Capacity is how many keys, as long as the present ones are on average, the
+// index or the arena has room for, whichever are fewer. Bytes are those of both. Probes are those of the index; a key
+// that stands in a chain behind another counts in the last element.
 type Stats struct {
 	table.Stats
-	ArenaBytes   int64 `json:"arena_bytes"`   // with its bitmap
-	UsedBytes    int64 `json:"used_bytes"`    // of the arena, by records
-	GarbageBytes int64 `json:"garbage_bytes"` // of these, by records of keys that are gone
+	ArenaBytes   int64 `json:"arena_bytes"`   // the arena's memory, with its bitmap
+	UsedBytes    int64 `json:"used_bytes"`    // the part of the arena that records use
+	GarbageBytes int64 `json:"garbage_bytes"` // the part of these that records of deleted keys use
 }
 
-// Stats measures the map. Cost: that of the index's.
+// Stats measures the map. Cost: that of the index's Stats.
 func (m *Map[V]) Stats() (s Stats, err error) {
 	err = m.c.reading(nil, func(*device.Stream) error { s, err = m.c.stats(); return err })
 	return s, err
 }
 
-// Grow makes room for at least n pairs in all, whose keys are as long as those that are in, or as Options say, and rids the map of what deletions left
-// behind. Errors: n below 0 or over 2⁴⁶; table.ErrMaxBytes and *device.OutOfMemoryError, and the map is then as it was, but that the index may be larger.
+// Grow makes room for at least n pairs in all, whose keys are as long as those that are in, or as Options say. It also
+// rids the map of what deletions left behind. Errors: n below 0 or over 2⁴⁶; table.ErrMaxBytes and
+// *device.OutOfMemoryError, after which the map is as it was, except that the index may be larger.
 func (m *Map[V]) Grow(n int) error {
 	if n < 0 || n > 1<<46 {
 		return fmt.Errorf("%s: grow to %d pairs (want 0 to 2⁴⁶)", family, n)
@@ -308,10 +317,11 @@ func (m *Map[V]) Grow(n int) error {
 	return m.c.writing(nil, func(st *device.Stream) error { return m.c.grow(st, int64(n)) })
 }
 
-// Check downloads the map and walks its invariants, and those of the index: for tests and for the suspicious. Slow.
+// Check downloads the map and checks its invariants and those of the index: for tests, and when you suspect a defect.
+// It is slow.
 func (m *Map[V]) Check() error {
 	return m.c.reading(nil, m.c.check)
 }
 
-// Close frees the map's memory; idempotent.
+// Close frees the map's memory. It is idempotent.
 func (m *Map[V]) Close() error { return m.c.f.Close() }
