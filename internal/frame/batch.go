@@ -15,15 +15,15 @@ func OptionalLen[T any](s []T) int {
 	return len(s)
 }
 
-// DeviceSlice is every device.Slice.
+// DeviceSlice is a device.Slice of any type.
 type DeviceSlice = interface {
 	On(*device.Device) error
 	Addr() uint64
 	Len() int
 }
 
-// OneLine makes an error of errors.Join read as one line, with what is said twice said once: a device that is closed or lost
-// says so to each step of an operation. errors.Is and errors.As see all that was joined.
+// OneLine makes an error of errors.Join read as one line, and says once what is said twice: a device that is closed or
+// lost says so to each step of an operation. errors.Is and errors.As see all that was joined.
 func OneLine(err error) error {
 	if _, ok := err.(interface{ Unwrap() []error }); !ok {
 		return err
@@ -50,7 +50,7 @@ type oneLine struct {
 func (e *oneLine) Error() string { return e.text }
 func (e *oneLine) Unwrap() error { return e.err }
 
-// Optional is a slice, for CheckOn, that may be the zero Slice.
+// Optional gives CheckOn a slice that may be the zero Slice.
 func Optional[T any](s device.Slice[T]) DeviceSlice {
 	if s.Addr() == 0 {
 		return omitted{s}
@@ -65,7 +65,7 @@ func (omitted) Len() int { return -1 }
 // A table's operations take keys and values of any types. Each is one call of a function that knows their columns alone, which is compiled
 // once, and not for each pair of types.
 
-// Find is Find of a table: find looks keys up, in order. values and found may be nil.
+// Find implements Find of a table: find looks keys up, in order. values and found may be nil.
 func Find[K, V any](f *Frame, keys []K, values []V, found []bool, find func(st *device.Stream, b Rows) error) error {
 	return lookUp(f, In(keys), Out(values), Out(found), find)
 }
@@ -81,7 +81,7 @@ func lookUp(f *Frame, keys, values, found Column, find func(st *device.Stream, b
 	})
 }
 
-// FindOn is Find on the device; values and found may be zero Slices.
+// FindOn implements Find on the device; values and found may be zero Slices.
 func FindOn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool], find func(st *device.Stream, b Rows) error) error {
 	return lookUpOn(f, st, keys, Optional(values), Optional(found), find)
 }
@@ -98,7 +98,7 @@ func lookUpOn(f *Frame, st *device.Stream, keys, values, found DeviceSlice, find
 	})
 }
 
-// Delete is Delete of a table: erase removes keys, in order. deleted may be nil.
+// Delete implements Delete of a table: erase removes keys, in order. deleted may be nil.
 func Delete[K any](f *Frame, keys []K, deleted []bool, erase func(st *device.Stream, b Rows) error) (int, error) {
 	return remove(f, In(keys), deleted, erase)
 }
@@ -114,7 +114,7 @@ func remove(f *Frame, keys Column, deleted []bool, erase func(st *device.Stream,
 	})
 }
 
-// DeleteOn is Delete on the device; deleted may be the zero Slice.
+// DeleteOn implements Delete on the device; deleted may be the zero Slice.
 func DeleteOn[K any](f *Frame, st *device.Stream, keys device.Slice[K], deleted device.Slice[bool], erase func(st *device.Stream, b Rows) error) error {
 	return removeOn(f, st, keys, Optional(deleted), erase)
 }

@@ -18,10 +18,10 @@ const MaxArgs = 16
 
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// Caller is what a family has for callbacks.
+// Caller is what a family brings for callbacks.
 type Caller struct {
-	// Program has the kernels for_each and for_all, which call a function of the header "callback.h" for the pairs of n given keys,
-	// and of all n slots.
+	// Program makes a program with the kernels for_each and for_all. They call a function of the header "callback.h"
+	// for the pairs of n given keys, and for those of all n slots.
 	Program func(header device.File) *device.Program
 	// Params gives the address of the kernels' parameters, a struct that has the words of the arguments.
 	Params func(keys, n uint64, words [MaxArgs]uint64) any
@@ -29,7 +29,7 @@ type Caller struct {
 	Slots  func() int64
 }
 
-// CallEach queues a callback for the pairs of the keys, after compiling its body once for a table.
+// CallEach queues a callback for the pairs of the keys. Its body is compiled once for a table.
 func CallEach[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], body string, args table.Args, c Caller) error {
 	return callEach(f, st, keys, pairOf[K, V](), body, args, c)
 }
@@ -57,7 +57,7 @@ type pairTypes struct{ key, value reflect.Type }
 
 func pairOf[K, V any]() pairTypes { return pairTypes{reflect.TypeFor[K](), reflect.TypeFor[V]()} }
 
-// NoValue stands for the type of a set's values: a body sees none.
+// NoValue stands for the type of a set's values. A body then sees no value.
 type NoValue struct{}
 
 // callback is a compiled body.

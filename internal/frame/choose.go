@@ -8,12 +8,12 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// InsertIf is InsertIf of a map: Put of the insertion has rows with When.
+// InsertIf implements InsertIf of a map: Put of the insertion gets rows with When.
 func InsertIf[K, V any](f *Frame, keys []K, values []V, when []bool, x Insertion) error {
 	return insertIf(f, In(keys), In(values), len(values), when, nil, x)
 }
 
-// InsertKeysIf is InsertIf of a set.
+// InsertKeysIf implements InsertIf of a set.
 func InsertKeysIf[K any](f *Frame, keys []K, when, added []bool, x Insertion) (int, error) {
 	return insertKeysIf(f, In(keys), when, added, x)
 }
@@ -41,7 +41,7 @@ func insertIf(f *Frame, keys, values Column, valuesLen int, when, added []bool, 
 	return err
 }
 
-// InsertIfOn is InsertIf on the device, of a map or, without values, of a set. added may be the zero Slice.
+// InsertIfOn implements InsertIf on the device, for a map or, without values, for a set. added may be the zero Slice.
 func InsertIfOn[K any](f *Frame, st *device.Stream, keys device.Slice[K], values DeviceSlice, when, added device.Slice[bool], x Insertion) error {
 	return insertIfOn(f, st, keys, sizeOf[K](), values, when, Optional(added), x)
 }
@@ -58,7 +58,7 @@ func insertIfOn(f *Frame, st *device.Stream, keys DeviceSlice, keyBytes int, val
 	return insertOn(f, st, keys, keyBytes, values, added, x)
 }
 
-// FindIf is FindIf of a table: find looks those keys up whose row has When.
+// FindIf implements FindIf of a table: find gets rows with When, and looks up only the keys that it chooses.
 func FindIf[K, V any](f *Frame, keys []K, when []bool, values []V, found []bool, find func(st *device.Stream, b Rows) error) error {
 	return lookUpIf(f, In(keys), when, Out(values), Out(found), find)
 }
@@ -74,7 +74,7 @@ func lookUpIf(f *Frame, keys Column, when []bool, values, found Column, find fun
 	})
 }
 
-// FindIfOn is FindIf on the device; values and found may be zero Slices.
+// FindIfOn implements FindIf on the device; values and found may be zero Slices.
 func FindIfOn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], when device.Slice[bool], values device.Slice[V], found device.Slice[bool],
 	find func(st *device.Stream, b Rows) error) error {
 	return lookUpIfOn(f, st, keys, when, Optional(values), Optional(found), find)

@@ -11,21 +11,22 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// Exporter is how a family gives out what it holds: by ranges of its slots, or of its buckets.
+// Exporter says how a family gives out what it holds: by ranges of its slots, or of its buckets.
 type Exporter struct {
 	Slots, Live int64 // the slots there are, and the pairs in them
 	// Export writes the pairs of a range to memory, waits, and tells how many there are.
 	Export func(st *device.Stream, r Range) (int64, error)
 }
 
-// Range is slots in a row, and the addresses where their keys and values go, Limit of them at most. Values is 0 for a set.
+// Range is slots in a row, and the addresses where their keys and values go. Limit is the most pairs that go there.
+// Values is 0 for a set.
 type Range struct {
 	First, Slots int64
 	Keys, Values uint64
 	Limit        int64
 }
 
-// Exported is how many pairs an export wrote: queued is why it was not queued, look waits and counts.
+// Exported tells how many pairs an export wrote. queued is the error if it could not be queued. look waits and counts.
 func Exported(queued error, look func() (uint64, error)) (int64, error) {
 	if queued != nil {
 		return 0, queued
@@ -34,7 +35,7 @@ func Exported(queued error, look func() (uint64, error)) (int64, error) {
 	return int64(n), err
 }
 
-// All writes all pairs to memory for Live of them.
+// All writes all pairs to memory that has room for Live of them.
 func (x Exporter) All(f table.Family, st *device.Stream, keys, values uint64) error {
 	n, err := x.Export(st, Range{Slots: x.Slots, Keys: keys, Values: values, Limit: x.Live})
 	if err == nil {
@@ -43,7 +44,8 @@ func (x Exporter) All(f table.Family, st *device.Stream, keys, values uint64) er
 	return err
 }
 
-// All is All of a table: look waits for the stream, and tells how pairs are given out. A set has no values: then noValues, and address 0.
+// All implements All of a table: look waits for the stream, and tells how pairs are given out. For a set, which has no
+// values, noValues is true and their address is 0.
 func All[K, V any](f *Frame, noValues bool, look func(*device.Stream) (Exporter, error)) (keys []K, values []V, err error) {
 	err = all(f, sizesOf[K, V](noValues), look, func(rows int64) (columns [2]Column) {
 		keys = make([]K, rows)
@@ -114,12 +116,13 @@ func (w *chunkWalk) rowsOf(most, bytes int64) int64 {
 	return max(1, min(most, bytes/max(1, int64(w.sizes[0]+w.sizes[1]))))
 }
 
-// Chunks is Chunks of a table. While do has one chunk, the next is brought from the device: so there are two in memory, there and here.
+// Chunks implements Chunks of a table. While do has one chunk, the next is brought from the device, so that two are in
+// memory, there and here.
 func Chunks[K, V any](ctx context.Context, f *Frame, look func(*device.Stream) (Exporter, error), do func(keys []K, values []V) error) error {
 	return chunks(ctx, f, false, look, do)
 }
 
-// KeyChunks is Chunks of a set.
+// KeyChunks implements Chunks of a set.
 func KeyChunks[K any](ctx context.Context, f *Frame, look func(*device.Stream) (Exporter, error), do func(keys []K) error) error {
 	return chunks(ctx, f, true, look, func(keys []K, _ []byte) error { return do(keys) })
 }
@@ -176,7 +179,7 @@ func (w *chunkWalk) walk(ctx context.Context, do func(c *chunk) error) (err erro
 	}
 }
 
-// Words is Words of a filter with that memory.
+// Words implements Words of a filter that has its words in mem.
 func Words(ctx context.Context, f *Frame, mem device.Slice[uint64], do func(words []uint64) error) error {
 	words, changes := make([]uint64, min(chunkOnGPU, mem.Len())), uint64(0)
 	for first := 0; first < mem.Len(); first += len(words) {

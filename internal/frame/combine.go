@@ -11,7 +11,7 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// CombineHeader is the file combine.h of an operation on values of a type: see kernel/combine.cuh.
+// CombineHeader makes the file combine.h of an operation on values of a type: see kernel/combine.cuh.
 func CombineHeader(c table.Combine, v reflect.Type) (device.File, error) {
 	if c == "" {
 		return device.File{}, errors.New("table: values are to be combined by no operation")
@@ -23,7 +23,7 @@ func CombineHeader(c table.Combine, v reflect.Type) (device.File, error) {
 	return combineHeader(c, which, v)
 }
 
-// CountHeader is the file combine.h of a counter.
+// CountHeader makes the file combine.h of a counter.
 func CountHeader[C uint32 | uint64]() (device.File, error) {
 	return combineHeader(table.Add, "BY_COUNT", reflect.TypeFor[C]())
 }
@@ -54,7 +54,8 @@ __device__ __forceinline__ number merge(number old, number value) {
 `, which, number, atomic, string(c))}, nil
 }
 
-// Merges tells of an operation's header whether values that come may be combined with one another first: those of code of the user's may not.
+// Merges tells, by an operation's header, whether values that come may be combined with one another first. They may not
+// if the operation is code of the user's.
 func Merges(header device.File) bool {
 	return !strings.Contains(header.Text, "#define WARPMAP_COMBINE BY_CODE\n")
 }
@@ -62,13 +63,14 @@ func Merges(header device.File) bool {
 //go:embed gather.cuh
 var gatherCUH string
 
-// Gathering is the file gather.cuh, for programs of operations that bring rows of one key together.
+// Gathering gives the file gather.cuh, for programs of operations that bring rows of one key together.
 func Gathering() device.File { return device.File{Name: "gather.cuh", Text: gatherCUH} }
 
-// Operations are the kernels of a table's operations, K for each, compiled when they are first asked for.
+// Operations are the kernels of a table's operations, one K for each operation. They are compiled when they are first
+// asked for.
 type Operations[K any] map[string]K // by the text of their combine.h
 
-// Of is the kernels that bind finds in the program of an operation. The caller holds the table's lock.
+// Of gives the kernels that bind finds in the program of an operation. The caller holds the table's lock.
 func (o *Operations[K]) Of(d *device.Device, header device.File, program func(header device.File) *device.Program, bind func(m *device.Module, k *K) error) (k K, err error) {
 	if k, ok := (*o)[header.Text]; ok {
 		return k, nil
@@ -87,12 +89,12 @@ func (o *Operations[K]) Of(d *device.Device, header device.File, program func(he
 	return k, nil
 }
 
-// Named finds a kernel by its name, for Operations of one each.
+// Named makes a bind that finds a kernel by its name, for Operations of one kernel each.
 func Named[P any](name string) func(m *device.Module, k *device.Kernel[P]) error {
 	return func(m *device.Module, k *device.Kernel[P]) error { return device.Bind(m, name, k) }
 }
 
-// Updating runs Update of a map: with has the operation's header, and gives how a batch goes in.
+// Updating implements Update of a map: x gets the operation's header, and says how a batch goes in.
 func Updating[K, V any](f *Frame, keys []K, values []V, with table.Combine, x func(header device.File) Insertion) error {
 	return updating(f, In(keys), In(values), len(values), reflect.TypeFor[V](), with, x)
 }
@@ -105,7 +107,7 @@ func updating(f *Frame, keys, values Column, valuesLen int, value reflect.Type, 
 	return insert(f, keys, values, valuesLen, nil, x(header))
 }
 
-// UpdatingOn is Updating on the device.
+// UpdatingOn implements Update on the device.
 func UpdatingOn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], values device.Slice[V], with table.Combine, x func(header device.File) Insertion) error {
 	return updatingOn(f, st, keys, sizeOf[K](), values, reflect.TypeFor[V](), with, x)
 }
@@ -118,7 +120,7 @@ func updatingOn(f *Frame, st *device.Stream, keys DeviceSlice, keyBytes int, val
 	return insertOn(f, st, keys, keyBytes, values, Optional(device.Slice[bool]{}), x(header))
 }
 
-// FindOrInsert is FindOrInsert of a map: Put of the insertion has rows with Out.
+// FindOrInsert implements FindOrInsert of a map: Put of the insertion gets rows with Out.
 func FindOrInsert[K, V any](f *Frame, keys []K, values, out []V, added []bool, x Insertion) (int, error) {
 	return findOrInsert(f, In(keys), In(values), Out(out), added, x)
 }
@@ -141,7 +143,7 @@ func findOrInsert(f *Frame, keys, values, out Column, added []bool, x Insertion)
 	})
 }
 
-// FindOrInsertOn is FindOrInsert on the device.
+// FindOrInsertOn implements FindOrInsert on the device.
 func FindOrInsertOn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], values, out device.Slice[V], added device.Slice[bool], x Insertion) error {
 	return findOrInsertOn(f, st, keys, values, out, Optional(added), x)
 }

@@ -5,10 +5,11 @@ import "github.com/warpmap/warpmap/device"
 // copiedAtOnce is how many bytes are copied without staging: to hand them to other threads gains nothing.
 const copiedAtOnce = 4 << 20
 
-// Upload copies src to the start of dst, as batches are staged: many threads bring it to pinned memory, from where it goes on while they bring more. So much
-// is copied at the bus's rate, where Slice.Write copies at that of one thread. It begins when the stream has passed what is queued on it, and returns when
-// dst has all. Where little is to be copied, from or to pinned memory, while the device has no table, or where staging has little memory left, it is Write. The
-// caller may hold locks of tables.
+// Upload copies src to the start of dst, as batches are staged: many threads bring it to pinned memory, from where it
+// goes on while they bring more. So src is copied at the bus's rate, where Slice.Write copies at that of one thread.
+// The copy begins when the stream has passed what is queued on it, and Upload returns when dst has all. Upload is Write
+// in these cases: little is to be copied; the host memory is pinned; the device has no table; staging has little memory
+// left. The caller may hold locks of tables.
 //
 // Errors: what Slice.Write returns.
 func Upload[T any](st *device.Stream, dst device.Slice[T], src []T) error {
@@ -20,7 +21,8 @@ func Upload[T any](st *device.Stream, dst device.Slice[T], src []T) error {
 	return dst.Write(st, src)
 }
 
-// Download copies the start of src into dst: see Upload. The pages of dst that are new to the process come by many threads, too.
+// Download copies the start of src into dst: see Upload. Many threads also bring in those pages of dst that are new to
+// the process.
 func Download[T any](st *device.Stream, dst []T, src device.Slice[T]) error {
 	if c := Out(dst); worthStaging(src.Raw(), c) {
 		if done, err := copyStaged(st, src.Raw(), c); done {
@@ -30,7 +32,7 @@ func Download[T any](st *device.Stream, dst []T, src device.Slice[T]) error {
 	return src.Read(st, dst)
 }
 
-// Alloc is device.Make that where memory is short frees what staging keeps for later batches.
+// Alloc does what device.Make does. Where memory is short, it frees what staging keeps for later batches.
 func Alloc[T any](d *device.Device, n int) (device.Slice[T], error) {
 	s, err := device.Make[T](d, n)
 	if device.IsOutOfMemory(err) && ReleaseStaging(d) > 0 {
@@ -39,7 +41,7 @@ func Alloc[T any](d *device.Device, n int) (device.Slice[T], error) {
 	return s, err
 }
 
-// From is device.From by Alloc and Upload.
+// From does what device.From does, by Alloc and Upload.
 func From[T any](d *device.Device, src []T) (device.Slice[T], error) {
 	s, err := Alloc[T](d, len(src))
 	if err != nil {

@@ -37,10 +37,11 @@ func distinctProgram(keyBytes int) *device.Program {
 	}
 }
 
-// Distinct estimates how many distinct keys there are among n at a device address, of 4, 8, 16 or 32 bytes: HyperLogLog's estimate, mostly
-// within 3%; 0 where its kernel cannot be compiled. crowd is about how many rows have the key of a row, on average over all rows, where that is many:
-// one key that half of the rows have makes it large, however many keys there are; else 0. It waits for the stream. Cost: the keys are read once. The
-// caller is in Writing.
+// Distinct estimates how many distinct keys there are among n keys of 4, 8, 16 or 32 bytes at a device address. It is
+// HyperLogLog's estimate, mostly within 3%, or 0 if its kernel cannot be compiled. crowd is about how many rows have
+// the key of a row, on average over all rows, if that is many, and else 0: one key that half of the rows have makes it
+// large, however many keys there are. Distinct waits for the stream. Cost: the keys are read once. The caller is in
+// Writing.
 func (f *Frame) Distinct(st *device.Stream, keys uint64, keyBytes int, n int64) (distinct, crowd int64, err error) {
 	m, err := f.Device.Compile(distinctProgram(keyBytes))
 	if err != nil {

@@ -10,16 +10,17 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// FindAll is what the kernels of kernel/findall.cuh work on: N keys, and all values that a table has of them. It is a field of a
-// family's own parameter struct. Addresses are of device memory. A warp works on Chunk keys in a row.
+// FindAll is what the kernels of kernel/findall.cuh work on: N keys, and all values that a table has of them. It is a
+// field of a family's own parameter struct. Addresses are of device memory. A warp works on Chunk keys in a row.
 //
-// In the outer form a key without values borrows what another key put aside, and has a count of 1: fill_all writes that key's first value, or
-// nothing, which is then written over. So fill_all must do with a row's count and stash alone, and a search for its key may find nothing.
+// In the outer form, a key without values borrows what another key put aside, and has a count of 1. fill_all writes the
+// other key's first value, or nothing, and that is then written over. So fill_all must do with a row's count and stash
+// alone, and a search for its key may find nothing.
 type FindAll struct {
 	Keys    uint64
 	Counts  uint64 // u32, one a key
 	Stash   uint64 // what the family's count_all puts aside of each key, such as its first value; else 0
-	Each    uint64 // so many of each key's values are in Stash, at most, where those are put aside
+	Each    uint64 // the most values of a key that are in Stash, where values are put aside
 	Totals  uint64 // u64, one a chunk; after scan_totals, where the chunk's values begin
 	Offsets uint64 // u64, N+1
 	Values  uint64
@@ -27,7 +28,7 @@ type FindAll struct {
 	Chunk   uint64 // a multiple of 32
 	Chunks  uint64
 
-	// Of the outer form, which kernels of families need not know:
+	// For the outer form. Kernels of families need not know these:
 	Outer uint64    // bytes of a value; 0: a key without values gets none
 	Found uint64    // u8, one a key: whether it has values
 	None  [2]uint64 // the value of a key that has none
@@ -40,7 +41,8 @@ type Finder struct {
 	aside, fillAside, fillRest      device.AnyKernel // in a few families: see Aside
 	fused                           bool
 
-	// Where look-ups leave some keys to kernels of the family's, these are queued around a count, and behind a fill; or nil.
+	// If look-ups leave some keys to kernels of the family's, these functions queue those kernels around a count, and
+	// behind a fill. Otherwise they are nil.
 	Counting, Counted, Filled func() error
 }
 
@@ -62,14 +64,16 @@ func queued(functions ...func() error) error {
 	return nil
 }
 
-// Aside finds the kernels for keys that have several values on average: count_all_aside is count_all, but puts as many values aside as FindAll.Each
-// says; fill_aside writes the offsets and those values, and fill_rest the values of keys that have more.
+// Aside finds the kernels for keys that have several values on average. count_all_aside does what count_all does, but
+// puts as many values aside as FindAll.Each says. fill_aside writes the offsets and those values, and fill_rest writes
+// the values of keys that have more.
 func (k *Finder) Aside(m *device.Module) error {
 	return bind(m, k.params, named{"count_all_aside", &k.aside}, named{"fill_aside", &k.fillAside}, named{"fill_rest", &k.fillRest})
 }
 
-// NewFinder finds the kernels count_all, sum_chunks, scan_totals, write_offsets and fill_all, which take a P, in a module. fused: there
-// is no write_offsets, because fill_all writes the offsets, and has a chunk to a warp where otherwise it has a key to a lane.
+// NewFinder finds the kernels count_all, sum_chunks, scan_totals, write_offsets and fill_all, which take a P, in a
+// module. If fused is true, there is no write_offsets: fill_all writes the offsets, and has a chunk to a warp where
+// otherwise it has a key to a lane.
 func NewFinder[P any](m *device.Module, fused bool) (Finder, error) {
 	return newFinder(m, reflect.TypeFor[P](), fused)
 }
@@ -92,11 +96,12 @@ func (k Finder) Count(st *device.Stream, grid func(items int64) device.Grid, row
 	return k.launchCount(st, k.count, grid(int64(rows.N)), p)
 }
 
-// Run finds all values. p is the address of the kernels' parameters, and rows the FindAll in them, with Keys and N; offsets has one element more than there are keys. values is
-// asked for the address of memory once the number of values is known, which Run returns. stash is the width of a value if
-// count_all puts the first of each key aside, otherwise 0. The caller is in Writing. Run waits for the stream. Cost: two passes over
-// the keys, the second, where there is a stash, over those alone that have several values; scratch memory of 4 bytes a key, and
-// the stash.
+// Run finds all values, and returns how many there are. p is the address of the kernels' parameters, and rows the
+// FindAll in them, with Keys and N; offsets has one element more than there are keys. Once the number of values is
+// known, Run asks values for the address of memory for them. stash is the width of a value if count_all puts the first
+// of each key aside, otherwise 0. The caller is in Writing. Run waits for the stream. Cost: two passes over the keys,
+// of which the second, where there is a stash, is only over those that have several values; scratch memory of 4 bytes a
+// key, and the stash.
 func (k Finder) Run(f *Frame, st *device.Stream, grid func(items int64) device.Grid, rows *FindAll, p any,
 	stash int, offsets device.Slice[uint64], values func(n int) (uint64, error)) (int, error) {
 	// Each warp takes as many keys as still leave every warp of a large GPU a few chunks.
@@ -182,7 +187,7 @@ func (k Finder) Run(f *Frame, st *device.Stream, grid func(items int64) device.G
 	return all, errors.Join(err, st.SyncOf(f.Device))
 }
 
-// TotalOf is how many values all keys have, by what scan_totals of kernel/findall.cuh tells. Errors: a key has more than
+// TotalOf is how many values all keys have, as scan_totals of kernel/findall.cuh tells it. Errors: a key has more than
 // are counted.
 func TotalOf(family table.Family, told uint64) (int, error) {
 	if told == math.MaxUint64 { // FINDALL_REFUSED
@@ -228,7 +233,7 @@ func (k Finder) valuesAside(f *Frame, st *device.Stream, grid func(items int64) 
 // findAll runs a family's Finder: rows has Keys and N.
 type findAll = func(st *device.Stream, rows FindAll, offsets device.Slice[uint64], values func(n int) (uint64, error)) (int, error)
 
-// FindValues is FindAll of a multimap.
+// FindValues implements FindAll of a multimap.
 func FindValues[K, V any](f *Frame, keys []K, find findAll) (offsets []uint64, values []V, err error) {
 	in, err := device.From(f.Device, keys)
 	if err != nil {
@@ -248,7 +253,7 @@ func FindValues[K, V any](f *Frame, keys []K, find findAll) (offsets []uint64, v
 	return offsets, values, err
 }
 
-// FindValuesOn is FindValues on the device, in slices of its own making.
+// FindValuesOn implements FindAll on the device, in slices of its own making.
 func FindValuesOn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], find findAll) (offsets device.Slice[uint64], values device.Slice[V], err error) {
 	if err := f.Family.CheckOn(f.Device, st, keys); err != nil {
 		return offsets, values, err
@@ -270,7 +275,7 @@ func FindValuesOn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], f
 	return offsets, values, nil
 }
 
-// FindValuesInto is FindValuesOn into memory of the caller's, and gives the number of values.
+// FindValuesInto does what FindValuesOn does, into memory of the caller's, and gives the number of values.
 func FindValuesInto[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64],
 	values func(n int) (device.Slice[V], error), find findAll) (total int, err error) {
 	if err := errors.Join(f.Family.CheckLens(keys.Len()+1, offsets.Len()), f.Family.CheckOn(f.Device, st, keys), f.Family.CheckOn(f.Device, st, offsets)); err != nil {

@@ -22,7 +22,7 @@ type Frame struct {
 	Device *device.Device
 	Family table.Family
 	Why    string // see Options
-	// MaxBytes is that of the options, when they are complete: what Budget asks.
+	// MaxBytes is the options' MaxBytes, once they are complete. Budget asks it.
 	MaxBytes int64
 
 	order   Order
@@ -40,8 +40,9 @@ type Frame struct {
 	callbacks map[string]callback // compiled, by their text: see call
 }
 
-// Open makes the frame of a table of that family on the device, and then the family's part: begin makes it, with work on the device's own stream,
-// and free, which is called once in the end, frees it, or what there is of it after an error.
+// Open makes the frame of a table of that family on the device, and then the family's part. begin makes that part, with
+// work on the device's own stream. free, which is called once in the end, frees it, or what there is of it after an
+// error.
 func (f *Frame) Open(family table.Family, d *device.Device, begin, free func() error) (err error) {
 	if d == nil {
 		return fmt.Errorf("%s: no device (see device.Open)", family)
@@ -93,7 +94,7 @@ func (f *Frame) Reading(st *device.Stream, queue func(st *device.Stream) error) 
 	})
 }
 
-// ReadingSeen is Reading on the device's own stream, once look has waited for it and read the counters.
+// ReadingSeen does what Reading does, on the device's own stream, once look has waited for it and read the counters.
 func (f *Frame) ReadingSeen(look func(*device.Stream) (int64, error), queue func(st *device.Stream) error) error {
 	return f.Reading(nil, func(st *device.Stream) error {
 		if _, err := look(st); err != nil {
@@ -111,7 +112,7 @@ func (f *Frame) Writing(st *device.Stream, queue func(st *device.Stream) error) 
 	})
 }
 
-// Alone is Writing for work that leaves the table as it is, but uses its scratch memory or its counters.
+// Alone does what Writing does, for work that leaves the table as it is, but uses its scratch memory or its counters.
 func (f *Frame) Alone(st *device.Stream, queue func(st *device.Stream) error) error {
 	return f.Locked(func() error {
 		return f.order.Write(st, func() error {
@@ -122,8 +123,8 @@ func (f *Frame) Alone(st *device.Stream, queue func(st *device.Stream) error) er
 	})
 }
 
-// WritingBoth is Writing of two different tables of one device at once. Whoever needs two takes them in one order, so that nobody waits for another
-// who waits for him.
+// WritingBoth does what Writing does, for two different tables of one device at once. Whoever needs two takes them in
+// one order, so that nobody waits for another who waits for him.
 func (f *Frame) WritingBoth(other *Frame, st *device.Stream, queue func(st *device.Stream) error) error {
 	first, then := f, other
 	if other.opened < f.opened {
@@ -137,8 +138,8 @@ func (f *Frame) WritingBoth(other *Frame, st *device.Stream, queue func(st *devi
 	})
 }
 
-// Using is Writing for a kernel of the user's that is to insert up to `room` items. Before, look, which may be nil, waits for the stream
-// and counts.
+// Using does what Writing does, for a kernel of the user's that is to insert up to `room` items. Before that, look,
+// which may be nil, waits for the stream and counts.
 func (f *Frame) Using(st *device.Stream, room int, look func(*device.Stream) (int64, error), queue func(st *device.Stream) error) error {
 	if err := f.Family.CheckOn(f.Device, st); err != nil {
 		return err
@@ -171,8 +172,9 @@ func (f *Frame) Batch(n int, cols []Column, op ChunkOp) error {
 // Threads is the number of threads of a block, for kernels that take an item to a lane.
 const Threads = 256
 
-// Grid covers n items. A GPU gets no more blocks than so many for each multiprocessor, and its threads go on in strides; on
-// the CPU each lane has one item, so that lanes in a row touch memory in a row. No thread has more than mostOfLane.
+// Grid covers n items. A GPU gets at most the given number of blocks for each multiprocessor, and its threads go on in
+// strides. On the CPU each lane has one item, so that lanes in a row touch memory in a row. No thread has more than
+// mostOfLane.
 func (f *Frame) Grid(n, blocks int64) device.Grid { return gridOf(f.Device.Info(), n, blocks) }
 
 // mostOfLane is how many items a thread of a Grid has at most: kernels count what they did with them in 16 bits.
@@ -195,8 +197,8 @@ func Spanned(n, span int64) device.Grid {
 // Align rounds up to where a column may begin.
 func Align(bytes int64) int64 { return (bytes + 255) &^ 255 }
 
-// Make is device.MakePooled. Where memory is short, the table first gives back what it keeps for the next batch, and the device
-// what it keeps for staging; never what is lent: see Lease. The caller is in Writing.
+// Make does what device.MakePooled does. Where memory is short, the table first gives back what it keeps for the next
+// batch, and the device what it keeps for staging, but never what is lent: see Lease. The caller is in Writing.
 func Make[T any](f *Frame, n int64) (device.Slice[T], error) {
 	s, err := device.MakePooled[T](f.Device, int(n))
 	if device.IsOutOfMemory(err) {
@@ -207,8 +209,9 @@ func Make[T any](f *Frame, n int64) (device.Slice[T], error) {
 	return s, err
 }
 
-// Free gives memory of the table back behind the work that is queued on it: such as a rebuild leaves. Nothing is waited for, where the
-// memory is of Make. Zero slices, and Counters that were not made, have none. The caller is in Writing, or in Open or Close.
+// Free gives memory of the table back behind the work that is queued on it, such as memory that a rebuild leaves. It
+// waits for nothing if the memory is of Make. Zero slices, and Counters that were not made, have none. The caller is in
+// Writing, or in Open or Close.
 func (f *Frame) Free(parts ...interface {
 	FreeAfter(...*device.Stream) error
 }) (err error) {
@@ -224,7 +227,8 @@ func (f *Frame) release(s *device.Slice[byte]) error {
 	return f.Free(freed)
 }
 
-// ReadingAlone is for a caller in Reading that needs scratch memory, as if it were in Writing: it waits for the stream before it ends.
+// ReadingAlone lets a caller in Reading use scratch memory, as if it were in Writing. The caller waits for the stream
+// before it ends.
 func (f *Frame) ReadingAlone(st *device.Stream) { f.users = []*device.Stream{st} }
 
 // Lease is memory that a table lends of what it keeps for batches. Until Done it is its holder's alone: whatever is allocated meanwhile, and
@@ -267,14 +271,15 @@ func (f *Frame) Scratch(bytes int64) (l Lease, err error) {
 	return f.lend(&f.scratch), nil
 }
 
-// Spare gives back the memory that is kept for the next batch, but for what is lent: a table that grows may need it more. An allocation that
-// finds too little waits for what is given back. The caller is in Writing.
+// Spare gives back the memory that is kept for the next batch, except what is lent: a table that grows may need it
+// more. An allocation that finds too little waits for what is given back. The caller is in Writing.
 func (f *Frame) Spare() error {
 	return errors.Join(f.release(&f.ordered), f.release(&f.scratch))
 }
 
-// Tell completes Stats that have Len and Capacity: the load factor, memory in passing, and probe lengths by a histogram of
-// len(Stats.Probes) bins with the sum of all behind them. nil: every look-up that hits reads once.
+// Tell completes Stats that have Len and Capacity. It sets the load factor, the memory in passing, and the probe
+// lengths, by a histogram of len(Stats.Probes) bins with the sum of all behind them. Without a histogram, every look-up
+// that hits reads once.
 func (f *Frame) Tell(s *table.Stats, histogram []uint64) {
 	s.Family, s.Why = f.Family, f.Why
 	s.LoadFactor = float64(s.Len) / float64(s.Capacity)
@@ -293,8 +298,8 @@ func (f *Frame) Tell(s *table.Stats, histogram []uint64) {
 	}
 }
 
-// Measure is a table's Stats: look waits for the stream and counts, probes runs a kernel that adds to a histogram of
-// len(Stats.Probes) bins and the sum, and tell says what the family knows.
+// Measure implements a table's Stats: look waits for the stream and counts, probes runs a kernel that adds to a
+// histogram of len(Stats.Probes) bins and the sum, and tell says what the family knows.
 func (f *Frame) Measure(look func(*device.Stream) (int64, error), probes func(st *device.Stream, histogram uint64) error, tell func(live int64) table.Stats) (s table.Stats, err error) {
 	err = f.Alone(nil, func(st *device.Stream) error { // the histogram is scratch memory
 		live, err := look(st)
@@ -312,7 +317,7 @@ func (f *Frame) Measure(look func(*device.Stream) (int64, error), probes func(st
 	return s, err
 }
 
-// Count is a table's Len: look waits for the stream and counts.
+// Count implements a table's Len: look waits for the stream and counts.
 func (f *Frame) Count(look func(*device.Stream) (int64, error)) (n int, err error) {
 	err = f.Reading(nil, func(st *device.Stream) error {
 		live, err := look(st)
@@ -322,7 +327,7 @@ func (f *Frame) Count(look func(*device.Stream) (int64, error)) (n int, err erro
 	return n, err
 }
 
-// GrowTo is a table's Grow to n items in all: look waits for the stream and counts, grow makes the room.
+// GrowTo implements a table's Grow to n items in all: look waits for the stream and counts, grow makes the room.
 func (f *Frame) GrowTo(n int, look func(*device.Stream) (int64, error), grow func(st *device.Stream, live int64) error) error {
 	if n < 0 || n > 1<<46 {
 		return fmt.Errorf("%s: grow to %d pairs (want 0 to 2⁴⁶)", f.Family, n)
@@ -336,13 +341,14 @@ func (f *Frame) GrowTo(n int, look func(*device.Stream) (int64, error), grow fun
 	})
 }
 
-// AtMaxBytes is why a table does not grow.
+// AtMaxBytes is the error of a table that does not grow because of MaxBytes.
 func AtMaxBytes(limit int64) error {
 	return fmt.Errorf("%w (%s)", table.ErrMaxBytes, device.Bytes(limit))
 }
 
-// Budget is the error of a table's own memory of so many bytes, all of it together, where that is more than MaxBytes allows. Who allocates or lays anew any of
-// it asks before, and Check does afterwards: so a wrong plan is refused instead of exceeding the bound.
+// Budget returns an error if a table's own memory of so many bytes, all of it together, is more than MaxBytes allows.
+// Whoever allocates any of it, or lays it anew, asks before, and Check asks afterwards: so a wrong plan is refused
+// instead of exceeding the bound.
 func (f *Frame) Budget(bytes int64) error {
 	if f.MaxBytes > 0 && bytes > f.MaxBytes {
 		return fmt.Errorf("%s: a table of %d bytes, more than allowed: %w", f.Family, bytes, AtMaxBytes(f.MaxBytes))
@@ -355,7 +361,8 @@ func (f *Frame) NoRoomFor(n int, bytes, limit int64) error {
 	return fmt.Errorf("%s: room for %d pairs takes %s: %w", f.Family, n, device.Bytes(bytes), AtMaxBytes(limit))
 }
 
-// Close is a table's: it waits for all work on the table, and frees its memory. A second call does nothing.
+// Close implements a table's Close: it waits for all work on the table, and frees its memory. A second call does
+// nothing.
 func (f *Frame) Close() error {
 	defer f.Stage.Close() // without the lock, which a batch that holds the stage may wait for
 	f.order.Lock()
@@ -375,7 +382,8 @@ func (f *Frame) Close() error {
 	return err
 }
 
-// Inspect downloads a table's memory for its Check: look waits for the stream and reads the counters, walk walks the invariants.
+// Inspect downloads a table's memory for its Check. look waits for the stream and reads the counters; walk walks the
+// invariants.
 func (f *Frame) Inspect(look func(*device.Stream) (int64, error), mem func() device.Slice[byte], walk func(mem []byte) error) error {
 	return f.ReadingSeen(look, func(st *device.Stream) error {
 		image, err := Host(st, mem())
@@ -386,7 +394,8 @@ func (f *Frame) Inspect(look func(*device.Stream) (int64, error), mem func() dev
 	})
 }
 
-// Counters is a struct of counts, each u64, in device memory, to which kernels add, and what the host last saw of it.
+// Counters is a struct of counts in device memory, each u64, to which kernels add. Seen is what the host last saw of
+// it.
 type Counters[T any] struct {
 	Seen T
 
@@ -435,7 +444,7 @@ func (c *counts) look(st *device.Stream, seen []uint64) error {
 // Set writes Seen back.
 func (c *Counters[T]) Set(st *device.Stream) error { return c.mem.Write(st, words(&c.Seen)) }
 
-// ClearFrom sets the counters from an offset in bytes on to 0 on the device, and leaves those before.
+// ClearFrom sets the counters to 0 on the device, from an offset in bytes on, and leaves those before.
 func (c *counts) ClearFrom(st *device.Stream, offset uintptr) error {
 	raw := c.mem.Raw()
 	return raw.Slice(int(offset), raw.Len()).Fill(st, 0)
@@ -456,8 +465,8 @@ func (c *counts) FreeAfter(streams ...*device.Stream) error {
 	return mem.FreeAfter(streams...)
 }
 
-// Histogram gives so many words of u64 that launch's kernel adds to, at the address it is given; they begin as 0. The caller is
-// in Writing.
+// Histogram gives so many words of u64, which begin as 0. launch's kernel adds to them, at the address that launch is
+// given. The caller is in Writing.
 func (f *Frame) Histogram(st *device.Stream, words int, launch func(addr uint64) error) ([]uint64, error) {
 	mem, err := f.Scratch(8 * int64(words))
 	if err != nil {
@@ -516,8 +525,8 @@ func (o *openTables) any(d *device.Device) bool {
 	return false
 }
 
-// OpenTables lists the device's tables that are not closed, by where they were made: for tests that forget none. A table of a device
-// that is closed is still open.
+// OpenTables lists the device's tables that are not closed, by where they were made, for tests that must not forget
+// any. A table of a device that is closed is still open.
 func OpenTables(d *device.Device) (list []string) {
 	opened.mu.Lock()
 	defer opened.mu.Unlock()
@@ -541,10 +550,11 @@ func OpenTables(d *device.Device) (list []string) {
 	return list
 }
 
-// Late says of kernels that are compiled when they are first needed whether they are there.
+// Late are kernels that are compiled when they are first needed, and that a table can do without.
 type Late struct{ asked, loaded bool }
 
-// Load tells whether the kernels are there. Without a compiler for them they never are: nobody asks for them again.
+// Load compiles the kernels when it is first called, and tells whether they are there. If there is no compiler for
+// them, they never are, and Load does not try again.
 func (l *Late) Load(d *device.Device, program func() *device.Program, bind func(m *device.Module) error) bool {
 	if !l.asked {
 		m, err := d.Compile(program())
@@ -559,7 +569,7 @@ func (l *Late) Load(d *device.Device, program func() *device.Program, bind func(
 // Needed are kernels that are compiled when they are first needed.
 type Needed struct{ ready bool }
 
-// Load sees to them.
+// Load compiles the kernels, unless they are there already.
 func (n *Needed) Load(d *device.Device, program func() *device.Program, bind func(m *device.Module) error) error {
 	if n.ready {
 		return nil

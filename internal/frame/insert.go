@@ -27,7 +27,7 @@ import (
 // Part is a stretch of a batch, and which of its positions a kernel tries.
 type Part struct {
 	First, N uint64 // positions of the batch
-	// Attempt is 0 for the first. A later one is at those positions alone whose bit is set in the bitmap.
+	// Attempt is 0 for the first attempt. A later attempt is only at those positions whose bit is set in the bitmap.
 	Attempt uint64
 	Refused uint64 // address of the bitmap
 }
@@ -43,31 +43,35 @@ const (
 
 // Inserter takes batches into a table. Its functions are called with the lock held, in order.
 type Inserter struct {
-	// Try is how many positions are tried at once, at least, before it is known how many of the keys are new.
+	// Try is the least number of positions that are tried at once, before it is known how many of the keys are new.
 	Try int64
-	// Keys, where not 0, is the address of the batch's keys, each of KeyBytes: then a batch that alone may be too large for the table is asked
-	// first about how many distinct keys it has, and the table grows to that at once. It will have no fewer.
+	// Keys, if not 0, is the address of the batch's keys, each of KeyBytes. Then, if a batch alone may be too large for
+	// the table, Run first estimates how many distinct keys the batch has, and the table grows to that at once. It will
+	// have no fewer.
 	Keys     uint64
 	KeyBytes int
-	// Share: one operation in so many is expected to add a pair. 0 means each.
+	// Share means that one operation in so many is expected to add a pair. 0 means each.
 	Share int64
-	// Launch queues the kernel for a part. Before an attempt that is not the first it sets the count of the refused to 0.
+	// Launch queues the kernel for a part. Before a later attempt than the first, it sets the count of the refused to
+	// 0.
 	Launch func(p Part) error
 	// Look waits for the stream. It tells how many positions the last launch refused, and how many pairs are in.
 	Look func() (refused, live int64, err error)
-	// Room is how many more pairs the table should take as it is, so far as the host knows; negative if it has too many already.
-	// With bound, it will not grow: room is then how many it takes easily, and 0 or less that it takes the rest as it can.
+	// Room is how many more pairs the table should take as it is, so far as the host knows. It is negative if the table
+	// has too many already. With bound, the table will not grow: then Room is how many pairs it takes easily, and 0 or
+	// less means that it takes the rest as it can.
 	Room func(want int64, bound bool) (int64, error)
-	// Grow makes room: so many positions were refused, of a batch that brings the table to `need` pairs in all; for `pairs` it is to
-	// make room, which may be less where there was no memory for more. why says what forbids it. Without refused positions, the
-	// table has more pairs than it should.
+	// Grow makes room after so many positions were refused, of a batch that brings the table to `need` pairs in all. It
+	// is to make room for `pairs`, which may be less if there was no memory for more. why says what forbids it. If no
+	// positions were refused, the table has more pairs than it should.
 	Grow func(refused, need, pairs int64) (why, err error)
-	// After, which may be nil, is called when a part is taken in, or what of it there is room for.
+	// After, which may be nil, is called when a part is taken in, or as much of it as there is room for.
 	After func() error
-	// Furthest bounds, in multiples of what the table holds, how far it grows for pairs that are only expected. 0 means 4.
+	// Furthest bounds how far the table grows for pairs that are only expected, in multiples of what it holds. 0 means
+	// 4.
 	Furthest int64
-	// Settle is asked when positions are left and the table may not grow: it may do what it can, and names the attempt to make,
-	// or 0 for none. It may be nil.
+	// Settle, which may be nil, is called when positions are left and the table may not grow. It may do what it can,
+	// and names the attempt to make, or 0 for none.
 	Settle func(refused int64) (attempt uint64, err error)
 }
 
@@ -243,7 +247,7 @@ type Rows struct {
 	Flags        uint64 // bytes: added, found or deleted
 	N            int64
 	Out          uint64 // values, of FindOrInsert
-	When         uint64 // bytes: those rows alone are done whose byte is not 0; see Chooser
+	When         uint64 // bytes: only those rows are done whose byte is not 0; see Chooser
 	Ordered      bool   // they are in the order of the table's regions: see Orderer
 }
 
@@ -258,7 +262,7 @@ func (b Rows) Part(p Part, keyBytes, valueBytes int) Rows {
 	return Rows{at(b.Keys, keyBytes), at(b.Values, valueBytes), at(b.Flags, 1), int64(p.N), at(b.Out, valueBytes), at(b.When, 1), b.Ordered}
 }
 
-// InPieces calls do with no more than so many rows at a time: kernels number the rows of a launch with 32 bits.
+// InPieces calls do with no more than so many rows at a time, because kernels number the rows of a launch with 32 bits.
 func (b Rows) InPieces(most int64, keyBytes, valueBytes int, do func(b Rows) error) error {
 	for first := int64(0); first < b.N; first += most {
 		if err := do(b.Part(Part{First: uint64(first), N: uint64(min(b.N-first, most))}, keyBytes, valueBytes)); err != nil {
@@ -276,33 +280,33 @@ type Placing struct {
 	Refused uint64 // bitmap of the positions that found no room; 0 where each finds some for sure
 	N       uint64
 	Attempt uint64 // see Part
-	// Positions, where not 0, are u32, the positions of the pairs, which then are not in the batch's order.
+	// Positions, if not 0, are u32, the positions of the pairs. The pairs are then not in the batch's order.
 	Positions uint64
-	// Span, where not 0, is how many items in a row a block takes, a multiple of Threads: then the grid goes through the
-	// batch in order. Otherwise it goes in strides.
+	// Span, if not 0, is how many items in a row a block takes, a multiple of Threads. The grid then goes through the
+	// batch in order; otherwise it goes in strides.
 	Span uint64
 	Out  uint64 // of FindOrInsert: values
 }
 
-// Of is the placing of a batch, or of a piece of it in the order of regions.
+// Of gives the placing of a batch, or of a piece of it in the order of regions.
 func (p Placing) Of(o Ordered) Placing {
 	p.Keys, p.Values, p.Added, p.N, p.Out = o.Rows.Keys, o.Rows.Values, o.Rows.Flags, uint64(o.Rows.N), o.Rows.Out
 	p.Positions, p.Span = o.Positions, uint64(o.Span)
 	return p
 }
 
-// Insertion is how a table takes a batch in. Put and Find are called with the lock held, in order, and with at least one row; Size
-// with the lock held.
+// Insertion says how a table takes a batch in. Put and Find are called with the lock held, in order, and with at least
+// one row. Size is called with the lock held.
 type Insertion struct {
 	// Put takes pairs in. The positions that found no room come back with the reason.
 	Put func(st *device.Stream, b Rows) (refused []int, why, err error)
-	// Find looks keys up. nil: equal keys are pairs of their own.
+	// Find looks keys up. If it is nil, equal keys are pairs of their own.
 	Find func(st *device.Stream, b Rows) error
 	// Size gives the slots and the pairs in them, for an error.
 	Size func() (capacity, live int64)
 }
 
-// Loading is the insertion with kernels that are loaded first.
+// Loading gives an insertion that first loads its kernels.
 func (x Insertion) Loading(load func() error) Insertion {
 	put := x.Put
 	x.Put = func(st *device.Stream, b Rows) ([]int, error, error) {
@@ -314,9 +318,10 @@ func (x Insertion) Loading(load func() error) Insertion {
 	return x
 }
 
-// Exactly makes one or several inserts of an operation say exactly which positions had no effect. Others are content where the key is in: it has one of
-// the values then. A position may be refused, and later, when there is more room, another of its key be let in: so the family sees to it that once the
-// operation is over, which is when a position was refused for good, none gets in whose key was refused. nil: it is an insert like others.
+// Exactly lets one or several inserts of an operation say exactly which positions had no effect. Other inserts are
+// content if the key is in, with one of the values. A position may be refused, and another position of its key may be
+// let in later, when there is more room. The operation is over when a position was refused for good. From then on the
+// family sees to it that no position gets in whose key was refused. nil stands for an insert like others.
 type Exactly struct {
 	refused bool
 	why     error // what forbids more room
@@ -332,7 +337,7 @@ func (x *Exactly) Refused(any bool) {
 	}
 }
 
-// Grow is Grow of an Inserter: once the operation is over, the table does not grow for it.
+// Grow does what Grow of an Inserter does, but once the operation is over, the table does not grow for it.
 func (x *Exactly) Grow(grow func() (why, err error)) (why, err error) {
 	if x.Over() {
 		return x.why, nil
@@ -343,7 +348,7 @@ func (x *Exactly) Grow(grow func() (why, err error)) (why, err error) {
 	return why, err
 }
 
-// ExactInsertion is an insertion by a kernel that is asked for with the lock held. It serves one call.
+// ExactInsertion makes an insertion by a kernel that is asked for with the lock held. It serves one call.
 func ExactInsertion[P any](size func() (capacity, live int64), kernel func() (device.Kernel[P], error),
 	put func(st *device.Stream, k device.Kernel[P], b Rows, exact *Exactly) (refused []int, why, err error)) Insertion {
 	exact := new(Exactly)
@@ -362,17 +367,17 @@ func (x Insertion) full(refused []int, why error) error {
 	return Full(refused, int(capacity), int(live), why)
 }
 
-// Insert is Insert of a map or a multimap.
+// Insert implements Insert of a map or a multimap.
 func Insert[K, V any](f *Frame, keys []K, values []V, x Insertion) error {
 	return insert(f, In(keys), In(values), len(values), nil, x)
 }
 
-// InsertNew is InsertNew of a map: Insert that tells, and counts, what was added.
+// InsertNew implements InsertNew of a map: it tells, and counts, what was added.
 func InsertNew[K, V any](f *Frame, keys []K, values []V, added []bool, x Insertion) (int, error) {
 	return insertCounted(f, In(keys), In(values), len(values), added, x)
 }
 
-// InsertKeys is Insert of a set.
+// InsertKeys implements Insert of a set.
 func InsertKeys[K any](f *Frame, keys []K, added []bool, x Insertion) (int, error) {
 	return insertCounted(f, In(keys), Column{}, -1, added, x)
 }
@@ -406,7 +411,8 @@ func counted(n int, flags []bool, op func(flags []bool) error) (int, error) {
 	return Count(flags), err
 }
 
-// InsertColumns takes in a batch of Go slices whose columns put knows: see Insertion.Put. keys is that of the keys.
+// InsertColumns takes in a batch of Go slices whose columns put knows: see Insertion.Put. keys is the column of the
+// keys.
 func InsertColumns(f *Frame, keys Column, cols []Column, put func(st *device.Stream, n int64, addr []uint64) (refused []int, why, err error), x Insertion) error {
 	var refused []int
 	var why error
@@ -504,7 +510,8 @@ func (f *Frame) found(st *device.Stream, keys uint64, n int, x Insertion) ([]boo
 	return found, errors.Join(err, flags.Fill(st, 0))
 }
 
-// InsertOn is Insert, InsertNew or, without values, that of a set on the device. added may be the zero Slice.
+// InsertOn implements Insert and InsertNew on the device, and without values Insert of a set. added may be the zero
+// Slice.
 func InsertOn[K any](f *Frame, st *device.Stream, keys device.Slice[K], values DeviceSlice, added device.Slice[bool], x Insertion) error {
 	return insertOn(f, st, keys, sizeOf[K](), values, Optional(added), x)
 }

@@ -17,7 +17,7 @@ func StatusDefines() []device.Define {
 	}
 }
 
-// CheckOps refuses operations that are none.
+// CheckOps refuses operations that do not exist.
 func CheckOps(ops []table.Op) error {
 	for i, o := range ops {
 		if o > table.OpDelete {
@@ -27,7 +27,8 @@ func CheckOps(ops []table.Op) error {
 	return nil
 }
 
-// MixedRows are the rows of a mixed batch, by columns at device addresses. Results and Status may be 0; of a set, so is Values.
+// MixedRows are the rows of a mixed batch, by columns at device addresses. Results and Status may be 0. For a set,
+// Values is 0, too.
 type MixedRows struct {
 	Ops, Keys, Values, Results, Status uint64
 	N                                  int64
@@ -40,16 +41,17 @@ func (b MixedRows) Part(p Part, keyBytes, valueBytes int) MixedRows {
 	return MixedRows{y.Keys, x.Keys, x.Values, y.Values, x.Flags, x.N}
 }
 
-// Mixer runs a mixed batch: the positions whose inserts found no room come back with the reason. It is called with the lock held,
-// in order.
+// Mixer runs a mixed batch. The positions whose inserts found no room come back with the reason. It is called with the
+// lock held, in order.
 type Mixer func(st *device.Stream, b MixedRows) (refused []int, why, err error)
 
-// Mix is Mixed of a map; size is that of an Insertion.
+// Mix implements Mixed of a map. size gives the slots and the pairs in them, for an error, as Size of an Insertion
+// does.
 func Mix[K, V any](f *Frame, ops []table.Op, keys []K, values, results []V, status []table.Status, mix Mixer, size func() (capacity, live int64)) error {
 	return mixColumns(f, ops, In(keys), In(values), len(values), Out(results), status, mix, size)
 }
 
-// MixKeys is Mixed of a set.
+// MixKeys implements Mixed of a set.
 func MixKeys[K any](f *Frame, ops []table.Op, keys []K, status []table.Status, mix Mixer, size func() (capacity, live int64)) error {
 	return mixColumns(f, ops, In(keys), Column{}, -1, Column{}, status, mix, size)
 }
@@ -66,7 +68,7 @@ func mixColumns(f *Frame, ops []table.Op, keys, values Column, valuesLen int, re
 	}, Insertion{Size: size})
 }
 
-// MixOn is Mixed on the device: of a map, or with NoValues of a set.
+// MixOn implements Mixed on the device, for a map or, with NoValues, for a set.
 func MixOn[K any](f *Frame, st *device.Stream, ops device.Slice[table.Op], keys device.Slice[K], values, results DeviceSlice, status device.Slice[table.Status],
 	mix Mixer, size func() (capacity, live int64)) error {
 	return mixOn(f, st, ops, keys, values, results, Optional(status), mix, size)

@@ -2,7 +2,7 @@ package frame
 
 import "github.com/warpmap/warpmap/device"
 
-// CountValues is Count of a multimap: count writes u32, a key's number of values, at the address of Flags.
+// CountValues implements Count of a multimap: count writes a key's number of values, as u32, at the address of Flags.
 func CountValues[K any](f *Frame, keys []K, counts []uint32, count func(st *device.Stream, b Rows) error) error {
 	return countUp(f, In(keys), counts, count)
 }
@@ -16,7 +16,7 @@ func countUp(f *Frame, keys Column, counts []uint32, count func(st *device.Strea
 	})
 }
 
-// CountValuesOn is CountValues on the device.
+// CountValuesOn implements Count on the device.
 func CountValuesOn[K any](f *Frame, st *device.Stream, keys device.Slice[K], counts device.Slice[uint32], count func(st *device.Stream, b Rows) error) error {
 	return countUpOn(f, st, keys, counts, count)
 }
@@ -33,7 +33,8 @@ func countUpOn(f *Frame, st *device.Stream, keys, counts DeviceSlice, count func
 	})
 }
 
-// DeletePairs is Delete of a multimap, whose count is of pairs: look waits for the stream, and tells how many were erased so far.
+// DeletePairs implements Delete of a multimap, which counts pairs: look waits for the stream, and tells how many were
+// erased so far.
 func DeletePairs[K any](f *Frame, keys []K, deleted []bool, erase func(st *device.Stream, b Rows) error, look func(*device.Stream) (erased uint64, err error)) (int, error) {
 	return removePairs(f, In(keys), deleted, erase, look)
 }

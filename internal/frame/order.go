@@ -25,8 +25,9 @@ type mark struct {
 // Init names the device. Without it an Order must not be used.
 func (o *Order) Init(d *device.Device) { o.d = d }
 
-// Read runs queue, which puts work on the stream that only reads the table. What goes into a CUDA graph can be behind nothing that is outside, and
-// runs who knows when: the host waits for the last change, and no later one for the graph.
+// Read runs queue, which puts work on the stream that only reads the table. Work that goes into a CUDA graph cannot
+// wait for work outside it, and runs nobody knows when. So the host waits for the last change, and no later change
+// waits for the graph.
 func (o *Order) Read(st *device.Stream, queue func() error) (err error) {
 	st = o.stream(st)
 	if captured, err := st.Capturing(); err != nil {

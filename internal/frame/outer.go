@@ -85,7 +85,7 @@ func outerly[V any](none V, found device.Slice[bool], find findAll) findAll {
 	}
 }
 
-// FindOuter is FindAllOuter of a multimap: see OuterFinder.
+// FindOuter implements FindAllOuter of a multimap: see OuterFinder.
 func FindOuter[K, V any](f *Frame, keys []K, none V, found []bool, find findAll) (offsets []uint64, values []V, err error) {
 	if err := f.Family.CheckNamed("found", len(keys), OptionalLen(found)); err != nil {
 		return nil, nil, err
@@ -106,7 +106,7 @@ func FindOuter[K, V any](f *Frame, keys []K, none V, found []bool, find findAll)
 	return offsets, values, nil
 }
 
-// FindOuterOn is FindOuter on the device, in slices of its own making; found may be the zero Slice.
+// FindOuterOn implements FindAllOuter on the device, in slices of its own making; found may be the zero Slice.
 func FindOuterOn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], none V, found device.Slice[bool],
 	find findAll) (offsets device.Slice[uint64], values device.Slice[V], err error) {
 	if err := f.Family.CheckNamedOn("found", f.Device, st, keys, Optional(found)); err != nil {

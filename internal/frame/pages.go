@@ -8,7 +8,8 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// FindValuesIn is FindValuesInto with room of the caller's for some number of values. *RoomError tells how many there are if they are more.
+// FindValuesIn does what FindValuesInto does, with room of the caller's for some number of values. If there are more,
+// *RoomError tells how many.
 func FindValuesIn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64], values device.Slice[V], find findAll) (int, error) {
 	if err := errors.Join(f.Family.CheckOn(f.Device, st), values.On(f.Device)); err != nil {
 		return 0, err
@@ -25,9 +26,10 @@ func FindValuesIn[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], o
 	return n, nil
 }
 
-// FindPages is FindAll of a multimap page by page, each of whole keys in a row and of no more than `most` values: page gets those of keys first,
-// first+1, … at offsets, of which there is one more than keys. It may use the table; the slices are good until it returns. The values of a key
-// that has more than `most` come in several pages of this key alone.
+// FindPages implements FindAll of a multimap page by page. Each page has whole keys in a row, and no more than `most`
+// values. page gets the values of keys first, first+1, … at offsets, of which there is one more than keys. It may use
+// the table; the slices are good until it returns. If a key has more than `most` values, they come in several pages of
+// this key alone.
 func FindPages[K, V any](f *Frame, st *device.Stream, keys device.Slice[K], most int, page func(first int, offsets device.Slice[uint64], values device.Slice[V]) error,
 	find findAll) (err error) {
 	if most < 1 {

@@ -18,14 +18,15 @@ type Partition struct {
 	// OutKeys, OutValues and OutPositions are columns of N rows, apart from the input. OutPositions may be 0.
 	OutKeys, OutValues, OutPositions uint64
 	Parts                            uint64
-	// Within, of rows that come in the order of larger parts, is how many parts such a one has, and Larger, u64, where each of those begins.
+	// Within and Larger are for rows that come in the order of larger parts. Within is how many parts a larger part
+	// has. Larger, u64, is where each larger part begins.
 	Within, Larger uint64
 	Cursors        uint64 // u64, one a part: its rows; then where it begins; then where its next row goes
 	Starts         uint64 // u64, Parts+1: where each part begins in the output, and N
 }
 
-// MaxParts is the most parts that rows are brought in the order of at once: as many counters fit a block's shared memory. More take
-// two passes, of MaxParts each at most.
+// MaxParts is the most parts whose order rows are brought in at once, because so many counters fit a block's shared
+// memory. More parts take two passes, of at most MaxParts each.
 const MaxParts = 1024
 
 const (
@@ -79,7 +80,8 @@ func bind(m *device.Module, params reflect.Type, kernels ...named) (err error) {
 	return err
 }
 
-// Within launches the kernels that bring rows, which are in the order of larger parts, in that of the parts within.
+// Within launches the kernels for rows that come in the order of larger parts. They bring these rows in the order of
+// the parts within.
 type Within struct{ count, scatter device.AnyKernel }
 
 // NewWithin finds the kernels partition_within_count and partition_within_scatter, which take a P, in a module.
@@ -107,9 +109,9 @@ func NewGrouper[P any](m *device.Module) (g Grouper, err error) {
 // PartitionWords is the number of counters that Run needs.
 func PartitionWords(parts int) int { return 2*parts + 1 }
 
-// Run queues a partition of rows, complete but for Cursors and Starts, which become parts of counters: params gives the address of a
-// kernel's parameters with such rows. Starts is good once the stream has passed. Cost: the keys are read twice, all else is read
-// and written once, in streams.
+// Run queues a partition of rows. rows is complete but for Cursors and Starts, which become parts of counters. params
+// gives the address of a kernel's parameters with such rows. Starts is good once the stream has passed. Cost: the keys
+// are read twice, and all else is read and written once, in streams.
 func (k Partitioner) Run(st *device.Stream, counters device.Slice[uint64], rows Partition, params func(rows Partition) any) error {
 	if rows.Parts < 1 || rows.Parts > MaxParts {
 		return fmt.Errorf("table: a partition into %d parts (want 1 to %d)", rows.Parts, MaxParts)
@@ -117,7 +119,8 @@ func (k Partitioner) Run(st *device.Stream, counters device.Slice[uint64], rows 
 	return k.run(st, counters, rows, params, k.count, k.scatter)
 }
 
-// RunWithin is Run for rows that come in the order of larger parts, of rows.Within parts each, which begin at rows.Larger.
+// RunWithin does what Run does, for rows that come in the order of larger parts, of rows.Within parts each. The larger
+// parts begin at rows.Larger.
 func (k Partitioner) RunWithin(st *device.Stream, w Within, counters device.Slice[uint64], rows Partition, params func(rows Partition) any) error {
 	if rows.Within < 1 || rows.Within > MaxParts || rows.Parts < 1 || rows.Parts%rows.Within != 0 || rows.Larger == 0 || rows.OutPositions != 0 && rows.Positions == 0 {
 		return fmt.Errorf("table: a partition into %d parts, within parts of %d (want 1 to %d, and where these begin)", rows.Parts, rows.Within, MaxParts)

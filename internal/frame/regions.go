@@ -11,19 +11,19 @@ import (
 // much of a table that the L2 cache of a GPU holds it beside the pairs that stream by: a compare-and-swap there is
 // five times as fast as one in memory.
 type Regions struct {
-	MinBytes    int64 // of the table: one that the L2 cache holds mostly gains nothing
-	RegionBytes int64 // of the table
-	MinRows     int64 // of a batch
-	RegionRows  int64 // of a batch for each region, or the region is read and written for too few
-	PieceRows   int64 // that are brought in order at once, at most: so scratch memory is bounded,
-	Larger      int64 // so many times as many in one pass, not two; 0 is 1
-	MemoryShare int64 // as is its share of the device's free memory: one in so many
-	PowerOfTwo  bool  // the number of regions is one
+	MinBytes    int64 // the least size of the table: one that the L2 cache holds mostly gains nothing
+	RegionBytes int64 // the size of a region
+	MinRows     int64 // the least rows of a batch
+	RegionRows  int64 // the least rows of a batch for each region, or the region is read and written for too few
+	PieceRows   int64 // the most rows that are brought in order at once, which bounds scratch memory
+	Larger      int64 // one pass, instead of two, brings so many times PieceRows in order at once; 0 is 1
+	MemoryShare int64 // bounds scratch memory, too: it takes one in so many bytes of the device's free memory
+	PowerOfTwo  bool  // the number of regions is a power of two
 	Span        int64 // how many rows in a row a block of the insert takes, so that blocks go through the regions in order
 }
 
-// RegionsFor are the regions for a device. minShare is MinBytes, in L2 caches; the shares are by trial on an H200, whose driver
-// tells of 50 MB.
+// RegionsFor gives the regions for a device. minShare is MinBytes, in L2 caches. The shares were found by trial on an
+// H200, whose driver tells of 50 MB.
 func RegionsFor(info device.Info, minShare float64, regionRows int64) Regions {
 	r := Regions{
 		MinBytes: int64(minShare * float64(info.L2)), RegionBytes: info.L2 * 16 / 25, MinRows: 1 << 22, RegionRows: regionRows,
@@ -35,8 +35,8 @@ func RegionsFor(info device.Info, minShare float64, regionRows int64) Regions {
 	return r
 }
 
-// Count is how many parts a batch of n rows is brought into before it goes into a table of the given size; 0 if it is inserted as
-// it is.
+// Count is how many parts a batch of n rows is brought into before it goes into a table of the given size, or 0 if the
+// batch is inserted as it is.
 func (r *Regions) Count(n, bytes int64) int64 {
 	if n < r.MinRows || bytes < r.MinBytes {
 		return 0
@@ -65,7 +65,7 @@ type Ordered struct {
 	Span      int64
 }
 
-// Placement is how a table's inserts are queued.
+// Placement says how a table's inserts are queued.
 type Placement struct {
 	Regions              *Regions
 	Bytes                int64 // of the table, or of its part that regions are stretches of
@@ -76,8 +76,8 @@ type Placement struct {
 	Grid                 func(n int64) device.Grid                  // of an insert that goes in strides
 }
 
-// Place queues an insert of rows. Where that is faster, it first brings them in the order of the table's regions; not where each
-// position is told what became of it, or some are left out. It does not wait. The caller is in Writing.
+// Place queues an insert of rows. Where that is faster, it first brings them in the order of the table's regions, but
+// not if each position is told what became of it, or if some are left out. It does not wait. The caller is in Writing.
 func (k Partitioner) Place(f *Frame, st *device.Stream, x Placement, p Placing, b Rows) error {
 	if b.Ordered {
 		return x.Launch(Spanned(b.N, x.Regions.Span), p.Of(Ordered{Rows: b, Span: x.Regions.Span}))
@@ -91,9 +91,9 @@ func (k Partitioner) Place(f *Frame, st *device.Stream, x Placement, p Placing, 
 	return x.Launch(x.Grid(b.N), p.Of(Ordered{Rows: b}))
 }
 
-// InOrder brings a batch in the order of so many regions, piece by piece, and calls insert for each; done is false if there is too
-// little memory: then nothing was queued. It does not wait. The caller is in Writing, so that the operations that use the memory
-// are one behind the other, on whatever streams they are.
+// InOrder brings a batch in the order of so many regions, piece by piece, and calls insert for each piece. done is
+// false if there is too little memory: then nothing was queued. InOrder does not wait. The caller is in Writing, so
+// that the operations that use the memory are one behind the other, on whatever streams they are.
 func (k Partitioner) InOrder(f *Frame, st *device.Stream, x Placement, b Rows, regions int64, insert func(o Ordered) error) (done bool, err error) {
 	positionBytes := 0
 	if x.Positions {
@@ -178,11 +178,12 @@ func (f *Frame) reserveOrdered(rule *Regions, n, regions, most, rowBytes int64, 
 // unevenShare: rows of which so many times the mean lie in one of the larger parts are not brought into small ones.
 const unevenShare = 2
 
-// InFineOrder brings the front of a batch in the order of many small parts, as many as regions·within, in two passes, piece by piece, and
-// calls insert for each piece, of Regions.RegionRows a small part at least, with where its parts begin: one more than there are parts. taken is how
-// many rows it took, a multiple of 32 or all: fewer than all where memory is short, or a part has many more rows than others: such as keys that come
-// again and again make. In x, Params is asked with rows that have Within in the second pass. It waits for the stream once a piece. The caller is in
-// Writing.
+// InFineOrder brings the front of a batch in the order of many small parts, as many as regions·within, piece by piece,
+// in two passes. It calls insert for each piece, of at least Regions.RegionRows a small part, with where the piece's
+// parts begin: one more than there are parts. taken is how many rows it took, a multiple of 32 or all. It takes fewer
+// than all if memory is short, or if a part has many more rows than others, as keys that come again and again make. In
+// the second pass, Params of x is asked with rows that have Within. InFineOrder waits for the stream once a piece. The
+// caller is in Writing.
 func (k Partitioner) InFineOrder(f *Frame, st *device.Stream, w Within, x Placement, b Rows, regions, within int64, insert func(o Ordered, starts device.Slice[uint64]) error) (taken int64, err error) {
 	columns := [4]int64{int64(x.KeyBytes), int64(x.ValueBytes), int64(x.KeyBytes), int64(x.ValueBytes)}
 	words := [2]int{PartitionWords(int(regions)), PartitionWords(int(regions * within))}
@@ -237,10 +238,11 @@ func (k Partitioner) InFineOrder(f *Frame, st *device.Stream, w Within, x Placem
 	return b.N, nil
 }
 
-// InSmallParts brings a batch in the order of many small parts of the table, of partRows rows on average, piece by piece, in two passes: then all rows
-// of a key are in one part. It calls last for each piece, with the rows in that order, Starts, and other columns to write to; that of values is there
-// for values of outBytes, even if the batch has none. done is false if there is too little memory: then nothing was queued. It does not wait. The
-// caller is in Writing. Cost: keys are read four times, and all columns read and written twice, in streams.
+// InSmallParts brings a batch in the order of many small parts of the table, of partRows rows on average, piece by
+// piece, in two passes. Then all rows of a key are in one part. It calls last for each piece, with the rows in that
+// order, Starts, and other columns to write to; there is a column for values of outBytes even if the batch has no
+// values. done is false if there is too little memory: then nothing was queued. InSmallParts does not wait. The caller
+// is in Writing. Cost: keys are read four times, and all columns are read and written twice, in streams.
 func (k Partitioner) InSmallParts(f *Frame, st *device.Stream, w Within, x Placement, b Rows, outBytes, partRows int64, last func(rows Partition) error) (done bool, err error) {
 	columns := [3]int64{int64(x.KeyBytes), max(int64(x.ValueBytes), outBytes), 0}
 	if x.Positions {
@@ -324,8 +326,9 @@ func (f *Frame) InOnePart(st *device.Stream, b Rows, last func(rows Partition) e
 // groupRows is how many rows the parts have whose rows Grouped orders by keys, on average: so that few parts are more than a tile.
 const groupRows = 1400
 
-// Grouped is Place for rows that are first brought in an order in which most with equal keys are beside one another, and all are in the order of the
-// table's regions: see InSmallParts. Cost beside: all columns are read and written once more.
+// Grouped does what Place does, but first brings the rows in an order in which most rows with equal keys are beside one
+// another, and all are in the order of the table's regions: see InSmallParts. Additional cost: all columns are read and
+// written once more.
 func (k Partitioner) Grouped(f *Frame, st *device.Stream, g Grouper, x Placement, p Placing, b Rows) (done bool, err error) {
 	return k.InSmallParts(f, st, g.Within, x, b, int64(x.ValueBytes), groupRows, func(r Partition) error {
 		if err := g.group.Launch(st, k.grid(r), x.Params(r)); err != nil {

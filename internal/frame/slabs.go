@@ -12,14 +12,15 @@ const (
 	SlabBytes = 128
 	// NoSlab is the name of no slab: all ones, so that a slab is cleared by filling it with 0xff.
 	NoSlab = 1<<32 - 1
-	// SlabStep: super blocks have a multiple of so many slabs, so that whole bytes of a bitmap are there or not.
+	// SlabStep is the number of slabs of which every super block has a multiple, so that whole bytes of a bitmap are
+	// there or not.
 	SlabStep = 8
 	// MaxSupers bounds the super blocks, of 2 GiB each: more than the memory of any GPU, and few enough that their addresses
 	// travel with a kernel's parameters.
 	MaxSupers = 96
-	// MaxSlabs is as many as have names.
+	// MaxSlabs is how many slabs have names.
 	MaxSlabs = MaxSupers << slabSuperShift
-	// SearchedSlabs: where there are no more than these, an allocation finds each that is free.
+	// SearchedSlabs is the most slabs for which an allocation finds each one that is free.
 	SearchedSlabs = slabMaxBlocks * slabsPerBlock
 
 	// slabsPerBlock is the number of slabs of a memory block (the paper's N_U): a bitmap of 32 words says which are taken.
@@ -54,9 +55,10 @@ type SlabMemory struct {
 	Dry    uint64            // address of a u32: 1 after an allocation has found nothing
 }
 
-// Slabs is the host's part of SlabAlloc (SlabHash paper, §V; kernel/slaballoc.cuh): it owns the memory, and grows by super blocks,
-// that lie where they lie. In the light variant it is one super block, and does not grow. A slab is SlabBytes; one that is free is
-// all ones. Its methods queue on a stream, and must not run beside kernels that allocate; the owner sees to that, and to closing.
+// Slabs is the host's part of SlabAlloc (SlabHash paper, §V; kernel/slaballoc.cuh). It owns the memory, and grows by
+// super blocks, which stay where they lie. In the light variant it is one super block, and does not grow. A slab is
+// SlabBytes; a free one is all ones. The methods queue on a stream, and must not run beside kernels that allocate; the
+// owner sees to that, and to closing.
 type Slabs struct {
 	d      *device.Device
 	light  bool
@@ -75,7 +77,7 @@ func firstSlab(units int64) int64 {
 	return Align((units + slabsPerBlock - 1) / slabsPerBlock * (slabsPerBlock / 8))
 }
 
-// SlabsMemory is the memory of a super block of so many slabs.
+// SlabsMemory is the memory that a super block of so many slabs takes.
 func SlabsMemory(units int64) int64 {
 	if units == 0 {
 		return 0
@@ -92,7 +94,7 @@ func SlabsIn(bytes int64) int64 {
 	return max(0, units)
 }
 
-// NewSlabs has no slabs yet.
+// NewSlabs makes Slabs that have no slabs yet.
 func NewSlabs(d *device.Device, light bool) (*Slabs, error) {
 	p := &Slabs{d: d, light: light}
 	var err error
@@ -106,10 +108,10 @@ func NewSlabs(d *device.Device, light bool) (*Slabs, error) {
 	return p, nil
 }
 
-// ErrSupers is why there is no further super block.
+// ErrSupers says that there is no further super block.
 var ErrSupers = errors.New("table: all super blocks of slabs are in use")
 
-// Add makes so many slabs more, rounded up, in one super block or more; on an error some of them may be there.
+// Add makes so many slabs more, rounded up, in one super block or more. After an error some of them may be there.
 func (p *Slabs) Add(st *device.Stream, units int64) error {
 	units = (units + SlabStep - 1) / SlabStep * SlabStep
 	most := int64(slabsPerSuper)
@@ -163,7 +165,7 @@ func (p *Slabs) Reset(st *device.Stream) error {
 // Memory is what kernels take. It is good until Add or FreeAfter.
 func (p *Slabs) Memory() SlabMemory { return p.a }
 
-// Light tells whether all is one super block.
+// Light tells whether all slabs are in one super block.
 func (p *Slabs) Light() bool { return p.light }
 
 // Supers counts the super blocks.
@@ -242,8 +244,8 @@ func (m *SlabsImage) bit(s int, unit int64) bool {
 	return m.supers[s][at]>>(unit%8)&1 == 1
 }
 
-// Check compares the bitmaps with what is in use: every slab that is in use is taken, and no other; those that are not
-// are clear, all ones, where a slab of the pattern needs it; and units that are not there are taken for good.
+// Check compares the bitmaps with what is in use. Every slab that is in use is taken, and no other is. Slabs that are
+// not in use are clear, all ones, where a slab of the pattern needs it. Units that are not there are taken for good.
 func (m *SlabsImage) Check(used map[uint32]bool, clear func(slab []byte) bool) error {
 	for s := range m.supers {
 		blocks := (m.units[s] + slabsPerBlock - 1) / slabsPerBlock

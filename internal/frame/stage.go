@@ -27,10 +27,11 @@ type Column struct {
 	own device.Slice[byte] // where its items lie on the device; without, they lie in a slot
 }
 
-// In is a column that the device reads; nil gives a column that is left out, at address 0, and so do elements without bytes.
+// In gives a column that the device reads. A nil slice, or one whose elements have no bytes, gives a column that is
+// left out, at address 0.
 func In[T any](s []T) Column { return column(s, false) }
 
-// Out is a column that the device writes; what is said of In holds.
+// Out gives a column that the device writes. Otherwise it is as In.
 func Out[T any](s []T) Column { return column(s, true) }
 
 func column[T any](s []T, out bool) Column {
@@ -42,7 +43,7 @@ func column[T any](s []T, out bool) Column {
 	return c
 }
 
-// optional is OptionalLen of the slice.
+// optional does what OptionalLen does, for the slice.
 func (c *Column) optional() int {
 	if c.p == nil {
 		return -1

@@ -63,9 +63,10 @@ func StagingBytes(d *device.Device) (onDevice, pinned int64) {
 	return n, n
 }
 
-// ReleaseStaging frees the buffers of staging that no batch uses now, and has the batches under way make do with one each. It
-// tells how many bytes of device memory came free: 0 means that to try again is of no use. It waits for no batch, but for
-// what is queued on the device: a table calls it when it has too little memory, be it within a batch's op.
+// ReleaseStaging frees the buffers of staging that no batch uses now, and has the batches under way make do with one
+// each. It tells how many bytes of device memory came free: 0 means that it is of no use to try again. It waits for no
+// batch, but for what is queued on the device. A table calls it when it has too little memory, even within a batch's
+// op.
 func ReleaseStaging(d *device.Device) (freed int64) { return stagingOf(d).release() }
 
 func (p *staging) release() (freed int64) {

@@ -14,13 +14,13 @@ func KeyBytes[K any]() (int, error) { return WidthOf[K]("key", 4, 8) }
 // ValueBytes tells the width of a value type: 4, 8 or 16 bytes, of the same kinds as keys.
 func ValueBytes[V any]() (int, error) { return WidthOf[V]("value", 4, 8, 16) }
 
-// Width is the widths of a table's keys and values, 0 for the values of a set, or why a type has none.
+// Width is the widths of a table's keys and values, or why a type has none. The width of a set's values is 0.
 type Width struct {
 	Key, Value int
 	Err        error
 }
 
-// WidthsOf is for a map or a multimap: see KeyBytes and ValueBytes.
+// WidthsOf gives the widths of a map or a multimap: see KeyBytes and ValueBytes.
 func WidthsOf[K, V any]() (w Width) {
 	w = WidthOfKeys[K]()
 	if w.Err == nil {
@@ -29,7 +29,7 @@ func WidthsOf[K, V any]() (w Width) {
 	return w
 }
 
-// WidthOfKeys is for a set: see KeyBytes.
+// WidthOfKeys gives the widths of a set: see KeyBytes.
 func WidthOfKeys[K any]() (w Width) {
 	w.Key, w.Err = KeyBytes[K]()
 	return w
@@ -43,13 +43,13 @@ func Made[T any](t *T, err error) (*T, error) {
 	return t, nil
 }
 
-// WidthOf tells the width of a type whose values a table holds as plain bytes, one of the widths given; what is the word for
-// it in errors. Other types get an error with the reason.
+// WidthOf tells the width of a type whose values a table holds as plain bytes, one of the widths given. Errors name the
+// type by `what`. Other types get an error with the reason.
 func WidthOf[T any](what string, widths ...int) (int, error) {
 	return width(reflect.TypeFor[T](), what, func(n int) bool { return slices.Contains(widths, n) }, fmt.Sprintf("one of %v", widths))
 }
 
-// WidthBetween is WidthOf for all multiples of step between two widths.
+// WidthBetween does what WidthOf does, for all multiples of step between two widths.
 func WidthBetween[T any](what string, least, most, step int) (int, error) {
 	return width(reflect.TypeFor[T](), what, func(n int) bool { return n >= least && n <= most && n%step == 0 }, fmt.Sprintf("a multiple of %d from %d to %d", step, least, most))
 }
