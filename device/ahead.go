@@ -5,9 +5,10 @@ import (
 	"unsafe"
 )
 
-// OpenAhead opens, where no GPU is, a device that compiles for GPUs of an architecture such as "sm_90", and runs nothing: the kernels of whatever is made
-// on it and called are compiled by NVRTC into the cache (see WithCache), and a GPU of that architecture takes them from there, on a machine that may be
-// without NVRTC. Its memory is the host's, and no kernel changes it: what tables say on it means nothing, and may be an error.
+// OpenAhead opens a device, where no GPU is, that compiles for GPUs of an architecture such as "sm_90", and runs
+// nothing. NVRTC compiles the kernels of whatever is made on it and called, into the cache (see WithCache). A GPU of
+// that architecture takes them from there, on a machine that may be without NVRTC. The device's memory is the host's,
+// and no kernel changes it: what tables say on it means nothing, and may be an error.
 //
 // Errors: ErrNoNVRTC; an architecture that this NVRTC makes no machine code for; a cache that cannot be had.
 func OpenAhead(arch string, opts ...Option) (*Device, error) {

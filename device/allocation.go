@@ -216,8 +216,8 @@ func (a *allocation) freeAfter(streams []*Stream) error {
 	}, of...)
 }
 
-// Live describes the device's allocations that are not freed, the largest first: what is left at the end of a test that closes all it
-// opens was forgotten.
+// Live describes the device's allocations that are not freed, the largest first. If a test closes all it opens, what is
+// left at its end was forgotten.
 func (d *Device) Live() []Allocation {
 	d.liveMu.Lock()
 	defer d.liveMu.Unlock()
@@ -231,7 +231,7 @@ func (d *Device) Live() []Allocation {
 	return out
 }
 
-// Allocation is one of Live.
+// Allocation describes an allocation: see Live.
 type Allocation struct {
 	Bytes int64
 	Host  bool   // pinned host memory

@@ -2,7 +2,8 @@ package device
 
 import "errors"
 
-// Bind is KernelOf into a variable: errors.Join of several tells all that a module lacks.
+// Bind finds a kernel as KernelOf does, and writes it to a variable. errors.Join of several calls tells all that a
+// module lacks.
 func Bind[P any](m *Module, name string, k *Kernel[P]) (err error) {
 	*k, err = KernelOf[P](m, name)
 	return err

@@ -28,16 +28,17 @@ type Define struct {
 // Files[0] is the translation unit; it and the others include one another by name. They also find the vocabulary
 // ("warpmap.cuh") and "layout.h", which is made of Defines and of the parameter structs in Layouts.
 //
-// There the struct P of package p is p::P, whatever the path of the package, and its field MaxProbes is max_probes. A name that
-// is a word of C++, or a type of the vocabulary, gets an underscore behind it: package new, field Default and field U32 are
-// new_, default_ and u32_. A blank field is _ and its index. Two structs of one such name are an error.
+// In "layout.h", the struct P of package p is p::P, whatever the path of the package, and its field MaxProbes is
+// max_probes. A name that is a word of C++, or a type of the vocabulary, gets an underscore behind it: package new,
+// field Default and field U32 are new_, default_ and u32_. A blank field is _ and its index. Two structs of one such
+// name are an error.
 type Program struct {
 	Name    string
 	Files   []File
 	Defines []Define
 	Layouts []any // zero values of the structs that kernels take or read
-	// Threads is the most threads of a block of its kernels on a GPU, up to 1024; 0 means 256, which are the most on the CPU device. More
-	// leave each fewer registers.
+	// Threads is the most threads of a block of the program's kernels on a GPU, up to 1024. 0 means 256, which is the
+	// most on the CPU device. The more threads, the fewer registers each has.
 	Threads int
 }
 
@@ -92,12 +93,12 @@ type Module struct {
 	threads int // of a block, at most
 }
 
-// Compile compiles a program for the device, or takes it from the cache on disk, and loads it. The same program is
-// loaded once. Its cost: up to a few seconds the first time on a machine, a millisecond from disk, nothing again.
+// Compile compiles a program for the device, or takes it from the cache on disk, and loads it. It loads the same
+// program once. Cost: up to a few seconds the first time on a machine, a millisecond from disk, nothing again.
 //
-// Errors: *CompileError with the compiler's own words; ErrNoNVRTC and ErrNoCompiler; that of the context of WithContext. A
-// cache that cannot be read or written, that others may write (see WithCache), or that holds damaged files, is compiled
-// around, not an error.
+// Errors: *CompileError with the compiler's own words; ErrNoNVRTC and ErrNoCompiler; that of the context of
+// WithContext. It is no error if the cache cannot be read or written, if others may write it (see WithCache), or if it
+// holds damaged files: the program is then compiled all the same.
 func (d *Device) Compile(p *Program) (*Module, error) {
 	src, err := p.source(d.infos.CUDA(), d.cfg.stress && !d.infos.CUDA())
 	if err != nil {
@@ -167,7 +168,7 @@ func (d *Device) cached(src *source, c compiler, key string) (h uintptr, unloada
 }
 
 // CompileFor compiles a program for a CUDA architecture such as "sm_80" with NVRTC, without a GPU, and returns the
-// cubin: the way to check every kernel on a machine that has none.
+// cubin. It is the way to check every kernel on a machine that has no GPU.
 func CompileFor(arch string, p *Program) ([]byte, error) {
 	c, err := openNVRTC("", arch)
 	if err != nil {
@@ -199,7 +200,7 @@ func KernelOf[P any](m *Module, name string) (Kernel[P], error) {
 	return Kernel[P]{k}, err
 }
 
-// AnyKernel is a Kernel for code that is the same whatever P is: such code is compiled once, and not for each P.
+// AnyKernel is a Kernel for code that is the same whatever P is. Such code is compiled once, and not for each P.
 type AnyKernel struct{ k *function }
 
 type function struct {
@@ -211,7 +212,7 @@ type function struct {
 	own  int // bytes of dynamic shared memory, at least
 }
 
-// Kernel is KernelOf with the type of the parameters as a value.
+// Kernel does what KernelOf does, with the type of the parameters as a value.
 func (m *Module) Kernel(name string, p reflect.Type) (AnyKernel, error) {
 	k := &function{name: m.name + "." + name, p: p, most: m.threads}
 	if err := checkLayout(p); err != nil {
@@ -255,8 +256,9 @@ const maxThreads = 256
 type Grid struct {
 	Blocks  int64
 	Threads int
-	// Shared is the bytes of dynamic shared memory of a block, which kernels see as dynamic_shared(): up to Info.Shared, less
-	// what the kernel has of __shared__ variables. A WARPMAP_KERNEL_WIDE has what it wants of itself.
+	// Shared is the bytes of dynamic shared memory of a block, which kernels see as dynamic_shared(). It is at most
+	// Info.Shared, less what the kernel has of __shared__ variables. A WARPMAP_KERNEL_WIDE gets what it
+	// wants whatever Shared is.
 	Shared int
 }
 
@@ -265,7 +267,8 @@ func GridFor(n int64, threads int) Grid {
 	return Grid{Blocks: max(1, (n+int64(threads)-1)/int64(threads)), Threads: threads}
 }
 
-// Launches is how many kernels were launched on the device until now, by whomever: what an operation costs beside its rows.
+// Launches is how many kernels were launched on the device until now, by anybody. It shows what an operation costs
+// beside its rows.
 func (d *Device) Launches() uint64 { return d.launches.Load() }
 
 // Launch queues the kernel on the stream with a copy of *p. Addresses inside p must stay allocated until the stream has
@@ -274,7 +277,7 @@ func (k Kernel[P]) Launch(st *Stream, grid Grid, p *P) error {
 	return k.k.launch(st, grid, unsafe.Pointer(p))
 }
 
-// Launch is Launch of a Kernel[P], where p is a *P; of another type it is an error.
+// Launch does what Launch of a Kernel[P] does. p is a *P; another type is an error.
 func (k AnyKernel) Launch(st *Stream, grid Grid, p any) error {
 	if k.k == nil {
 		return k.k.launch(st, grid, nil)

@@ -40,7 +40,7 @@ type cpuKernel struct {
 	watch uintptr
 }
 
-// HostLaunch is what kernel/host.cuh gets of a launch. It lies in the region, outside Go's heap.
+// HostLaunch is what a launch gives to kernel/host.cuh. It lies in the region, outside Go's heap.
 type HostLaunch struct {
 	Params  uint64
 	Region  uint64

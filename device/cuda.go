@@ -1,6 +1,3 @@
-// On a GPU, the driver is libcuda.so.1 of the loader's path, or the library that the environment's WARPMAP_LIBCUDA
-// names. NVRTC is the library that WithCompiler or WARPMAP_NVRTC names, else the first that will do in the loader's path, in a
-// CUDA toolkit, or in Python's nvidia wheels.
 package device
 
 import (

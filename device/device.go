@@ -1,11 +1,16 @@
-// Package device opens a GPU, or the CPU in its place, and gives tables what they need of it: memory, streams,
-// events, and kernels that are compiled when first used.
+// Package device gives tables a GPU, or the CPU in its place: devices, memory, streams, events, and kernels that are
+// compiled when first used.
 //
 // Two back ends stand behind one small interface: cuda.go drives a GPU through libcuda and NVRTC without cgo, and
-// cpu.go compiles the same kernel sources with the system's C++ compiler and runs the 32 lanes of a warp as fibers.
-// A kernel cannot tell which of the two runs it.
+// cpu.go compiles the same kernel sources with the system's C++ compiler and runs the 32 lanes of a warp as fibers. A
+// kernel cannot tell which of the two runs it.
 //
-// Everything here is safe to call from several goroutines. Close is idempotent, and use after Close is ErrClosed.
+// On a GPU, the driver is libcuda.so.1 of the loader's path, or the library that the environment's WARPMAP_LIBCUDA
+// names. NVRTC is the library that WithCompiler or WARPMAP_NVRTC names, else the first that will do in the loader's
+// path, in a CUDA toolkit, or in Python's nvidia wheels.
+//
+// Everything here is safe to call from several goroutines, except the methods of a Range. Close is idempotent, and use
+// after Close is ErrClosed.
 package device
 
 import (
@@ -208,22 +213,22 @@ type config struct {
 // Option changes how Open opens a device.
 type Option func(*config)
 
-// WithCache keeps compiled kernels in dir instead of the user's cache directory; an empty dir keeps none. Their code runs in
-// this process, so dir and every folder on the way to it must belong to this user or root, and nobody else may write there
-// unless it is sticky, as /tmp is. Other folders, and files of others, are left aside: kernels are then compiled anew in every
-// process, and String says why.
+// WithCache keeps compiled kernels in dir instead of the user's cache directory; with an empty dir, none are kept.
+// Their code runs in this process. So dir and every folder on the way to it must belong to this user or root, and
+// nobody else may write to a folder unless it is sticky, as /tmp is. Other folders, and files of others, are left
+// aside: kernels are then compiled anew in every process, and String says why.
 func WithCache(dir string) Option {
 	return func(c *config) { c.cacheDir, c.noCache = dir, dir == "" }
 }
 
-// WithStress makes the CPU device switch lanes at random at every atomic operation and every global load or store,
-// by seed, in one thread: the same seed gives the same schedule. It has no effect on a GPU.
+// WithStress makes the CPU device switch lanes at random at every atomic operation and every global load or store, by
+// seed, in one thread. The same seed gives the same schedule. It has no effect on a GPU.
 func WithStress(seed uint64) Option {
 	return func(c *config) { c.stress, c.seed = true, seed }
 }
 
-// WithContext ends compiling when ctx is done: the C++ compiler is killed with all it has started, and Compile returns ctx's
-// error. What else the device does goes on.
+// WithContext ends compiling when ctx is done: the C++ compiler is killed with all it has started, and Compile returns
+// ctx's error. Everything else on the device goes on.
 func WithContext(ctx context.Context) Option { return func(c *config) { c.ctx = ctx } }
 
 // WithCompiler names the C++ compiler (CPU device), with arguments after it if it needs some, or the NVRTC library (GPU).
@@ -233,23 +238,25 @@ func WithCompiler(path string) Option { return func(c *config) { c.toolchain = p
 func WithWorkers(n int) Option { return func(c *config) { c.workers = n } }
 
 // WithMemory bounds the device memory that is allocated at a time, in bytes: to leave some to others, or to see what a
-// program does where there is less. More is an OutOfMemoryError.
+// program does where there is less. An allocation beyond the bound is an OutOfMemoryError.
 func WithMemory(bytes int64) Option { return func(c *config) { c.memory = bytes } }
 
-// WithKept bounds the memory that a GPU's pool keeps when it is free again, in bytes: the driver takes long to map new memory, so
-// tables that grow and shrink, and batches that come one after the other, take what is there. Without, or below 0, it is 1/32 of the
-// GPU's memory. What is kept counts as free in Memory, and goes back to the GPU when an allocation of the device needs it; other
-// processes cannot have it.
+// WithKept bounds the free memory that a GPU's pool keeps, in bytes. The driver takes long to map new memory, so tables
+// that grow and shrink, and batches that come one after the other, take what is there. Without this option, or below 0,
+// the bound is 1/32 of the GPU's memory. What is kept counts as free in Memory, and goes back to the GPU when an
+// allocation of the device needs it; other processes cannot have it.
 func WithKept(bytes int64) Option { return func(c *config) { c.kept = bytes } }
 
-// Open opens a device by name: "cuda:N" is the GPU with index N, "cuda" the first, "cpu" the CPU, "cpu:N" the CPU as a device that shares
-// nothing with those of other names, as one of several GPUs does, and "auto" (or "") the first GPU that works, else the CPU; String then says which and why. A GPU without an NVRTC that compiles for it does
+// Open opens a device by name. "cuda:N" is the GPU with index N, "cuda" the first GPU, and "cpu" the CPU. "cpu:N" is
+// the CPU as a device that shares nothing with those of other names, as one of several GPUs does. "auto" (or "") is the
+// first GPU that works, else the CPU; String then says which and why. A GPU without an NVRTC that compiles for it does
 // not work. The CPU works without a compiler as long as the cache holds kernels: the first that is missing is an error.
 //
-// Each Device is closed by itself, has its own options, and frees what was made through it. Devices of one name are one piece of
-// hardware: slices, streams and events of one can be given to another, so libraries that open "cuda:0" each can work together.
+// Each Device is closed by itself, has its own options, and frees what was made through it. Devices of one name are one
+// piece of hardware: slices, streams and events of one can be given to another, so libraries that open "cuda:0" each
+// can work together.
 //
-// It needs no CUDA toolkit, and runs no compiler. Errors: ErrNoDriver, ErrNoGPU, ErrNoNVRTC and ErrNoCompiler, each
+// Open needs no CUDA toolkit, and runs no compiler. Errors: ErrNoDriver, ErrNoGPU, ErrNoNVRTC and ErrNoCompiler, each
 // wrapped in what to install.
 func Open(name string, opts ...Option) (*Device, error) {
 	cfg := newConfig(opts)
@@ -331,8 +338,8 @@ func finish(b backend, cfg config, why string) (*Device, error) {
 	return d, nil
 }
 
-// List describes every device that Open could open, GPUs first, with the reason for each that it could not, and why there
-// is no cache of compiled kernels where there is none.
+// List describes every device that Open could open, GPUs first. problems tells the reason for each device that it could
+// not open, and why there is no cache of compiled kernels where there is none.
 func List() (found []Info, problems []error) {
 	cfg := newConfig(nil)
 	if cfg.uncached != nil {
@@ -367,7 +374,8 @@ func (d *Device) same(o *Device) bool { return d == o || d.infos.Name == o.infos
 // Info describes the device.
 func (d *Device) Info() Info { return d.infos }
 
-// String names the device, and says why where "auto" chose it, and why kernels are not kept where they are not.
+// String names the device. It also says why "auto" chose the device, if it did, and why kernels are not kept, if they
+// are not.
 func (d *Device) String() string {
 	s := fmt.Sprintf("%s (%s)", d.infos.Name, d.infos.Model)
 	if d.why != "" {
@@ -395,8 +403,9 @@ func (d *Device) Memory() (free, total int64, err error) {
 	return free, total, err
 }
 
-// Carried is the value of type T that the device carries for the package whose type T is. It is made when first asked for.
-// The device's Close closes it first, while all that it holds is still there; from then on values are closed at once.
+// Carried is the value of type T that the device carries for the package that T belongs to. It is made when first asked
+// for. The device's Close closes it first, while all that it holds is still there; from then on values are closed at
+// once.
 func Carried[T interface{ Close() }](d *Device, make func(*Device) T) T {
 	d.carriedMu.Lock()
 	defer d.carriedMu.Unlock()
@@ -412,8 +421,9 @@ func Carried[T interface{ Close() }](d *Device, make func(*Device) T) T {
 	return x
 }
 
-// KernelHeap makes so many bytes the memory that malloc gives to kernels, in all: on a GPU, for as long as the device is open,
-// and only before a kernel that calls malloc or free is compiled. On the CPU device it is the process's own, without a limit.
+// KernelHeap sets how many bytes malloc gives to kernels, in all. On a GPU, this holds for as long as the device is
+// open, and is possible only before a kernel that calls malloc or free is compiled. On the CPU device, malloc is the
+// process's own, without a limit.
 func (d *Device) KernelHeap(bytes int64) error {
 	if bytes < 0 {
 		return fmt.Errorf("a kernel heap of %d bytes", bytes)
@@ -421,8 +431,8 @@ func (d *Device) KernelHeap(bytes int64) error {
 	return d.do(func() error { return d.b.kernelHeap(bytes) })
 }
 
-// Close frees every allocation, stream, event and kernel that was made through this Device. Calls under way are waited for, and
-// tables' batches, which end at their next chunk.
+// Close frees every allocation, stream, event and kernel that was made through this Device. It waits for calls under
+// way, and for tables' batches, which end at their next chunk.
 func (d *Device) Close() error {
 	d.unload.Do(func() {
 		d.carriedMu.Lock()

@@ -70,6 +70,6 @@ func numbers(file string) map[string]int64 {
 	return out
 }
 
-// HostMemory tells how much memory this process can still get, and how much it may have in all, in bytes: the machine's, or what a control group,
-// such as a container's, leaves of it. 0 where the system does not say.
+// HostMemory tells how much memory this process can still get, and how much it may have in all, in bytes. That is what
+// the machine has, or what a control group, such as a container's, leaves of it. It is 0 where the system does not say.
 func HostMemory() (free, total int64) { return hostMemory("/") }

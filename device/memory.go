@@ -20,8 +20,9 @@ type Slice[T any] struct {
 // Errors: *OutOfMemoryError; ErrClosed.
 func Make[T any](d *Device, n int) (Slice[T], error) { return makeSlice[T](d, n, plain) }
 
-// MakePooled is Make for memory that comes and goes while other work runs, such as scratch: FreeAfter gives it back in the order of
-// streams, and neither call waits for work on others. Where the driver has no memory pools it is Make.
+// MakePooled does what Make does, for memory that comes and goes while other work runs, such as scratch. FreeAfter
+// gives the memory back in the order of streams, and neither call waits for work on others. Where the driver has no
+// memory pools, it is Make.
 func MakePooled[T any](d *Device, n int) (Slice[T], error) { return makeSlice[T](d, n, pooled) }
 
 func makeSlice[T any](d *Device, n int, from origin) (Slice[T], error) {
@@ -80,13 +81,14 @@ func sliced(from, to, n int) uint64 {
 	return uint64(from)
 }
 
-// Free gives the whole allocation back, whichever view of it s is. All work that is queued on the device is waited for.
+// Free gives the whole allocation back, whichever view of it s is. It waits for all work that is queued on the device.
 // Freeing twice is ErrFreed.
 func (s Slice[T]) Free() error { return s.a.free() }
 
-// FreeAfter is Free where it is known which streams use the memory: it goes back when they have passed the work that is on them now, and
-// nothing else is waited for. A nil stream is the device's own; without any, nothing uses the memory any more. The call returns at once
-// where the memory is of MakePooled, else it waits for these streams (and the driver may wait for others).
+// FreeAfter does what Free does, where it is known which streams use the memory. The memory goes back when these
+// streams have passed the work that is on them now, and nothing else is waited for. A nil stream is the device's own.
+// Without streams, nothing uses the memory any more. For memory of MakePooled the call returns at once; for other
+// memory it waits for these streams (and the driver may wait for others).
 func (s Slice[T]) FreeAfter(streams ...*Stream) error { return s.a.freeAfter(streams) }
 
 // span is the memory of a Slice without the type of its elements: what is long of the methods is of it, and so compiled once for all types.
@@ -116,8 +118,9 @@ func (s span) check(what string, st *Stream) error {
 	return nil
 }
 
-// On says why s cannot be used by kernels on d: it lies on another device, is freed, or lies where kernels cannot read its elements:
-// those of 2, 4, 8 and 16 bytes must lie at multiples of that, others at multiples of the largest power of two that divides their size.
+// On says why kernels on d cannot use s: it lies on another device, is freed, or lies where kernels cannot read its
+// elements. Elements of 2, 4, 8 and 16 bytes must lie at multiples of their size, and others at multiples of the
+// largest power of two that divides their size.
 func (s Slice[T]) On(d *Device) error {
 	var zero T
 	return s.span().on(d, s.Elem(), uint64(unsafe.Sizeof(zero)))
@@ -240,8 +243,9 @@ func (s span) async(what string, st *Stream, pinned *allocation, host unsafe.Poi
 	}, h)
 }
 
-// CopyFrom queues a copy of src to the start of s. src may be of another device, of the same kind: then the stream may be of either, nil is s's
-// own, and the memory goes straight from one GPU to the other where they have peer access (see PeerAccess), else by way of the host.
+// CopyFrom queues a copy of src to the start of s. src may be of another device of the same kind. Then the stream may
+// be of either device, and a nil stream is that of s's device. The memory goes straight from one GPU to the other where
+// they have peer access (see PeerAccess), else by way of the host.
 func (s Slice[T]) CopyFrom(st *Stream, src Slice[T]) error {
 	const what = "device.Slice.CopyFrom"
 	if src.n > s.n {
@@ -347,8 +351,8 @@ func (a *allocation) takeHost(mapped bool) error {
 	})
 }
 
-// Pinned gives n bytes at p as pinned memory, if they lie in a Host of the device: a Go slice of MakeHost's memory can then
-// be copied to the device without a copy in between.
+// Pinned gives n bytes at p as pinned memory, if they lie in a Host of the device. So a Go slice of MakeHost's memory
+// can be copied to the device without a copy in between.
 func (d *Device) Pinned(p unsafe.Pointer, n int) (Host[byte], bool) {
 	d.liveMu.Lock()
 	defer d.liveMu.Unlock()

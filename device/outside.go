@@ -10,15 +10,18 @@ import (
 // ErrCapturing says that CUDA is recording a stream into a graph, and that the call cannot be part of one.
 var ErrCapturing = errors.New("the stream is being captured into a CUDA graph")
 
-// Wrap is n elements of memory that others made, at an address that kernels of d can use: on a GPU a CUdeviceptr, such as of cuDF, of a PyTorch
-// tensor, of a buffer of an ArrowDeviceArray, or of C by way of cgo; on the CPU device any memory of this process. Nothing is copied. The memory stays
-// its owner's: Free and FreeAfter wait for what uses it, and then only forget it. It must live until then, and Go memory must be kept alive, and not
+// Wrap makes a slice of n elements of memory that others made, at an address that kernels of d can use. On a GPU that
+// is a CUdeviceptr, such as of cuDF, of a PyTorch tensor, of a buffer of an ArrowDeviceArray, or of C by way of cgo. On
+// the CPU device it is any memory of this process. Nothing is copied. The memory stays its owner's: Free and FreeAfter
+// wait for what uses it, and then only forget it. It must live until then. Go memory must be kept alive, and must not
 // be on a stack.
 //
-// Work that others have put on a stream of theirs is not waited for: use that stream (see StreamOf), or let it end before.
+// Wrap does not wait for work that others have put on a stream of theirs: use that stream (see StreamOf), or let the
+// work end before.
 //
-// Errors: a negative length; an address at which kernels cannot read elements of T (see Slice.On); a first or last byte that is no memory of this
-// device, such as of another GPU. The bytes between are taken on trust. Cost: some microseconds.
+// Errors: a negative length; an address at which kernels cannot read elements of T (see Slice.On); a first or last byte
+// that is no memory of this device, such as of another GPU. The bytes between are taken on trust. Cost: some
+// microseconds.
 func Wrap[T any](d *Device, addr uint64, n int) (Slice[T], error) {
 	var zero T
 	a, err := newAllocation(d, "Wrap", n, unsafe.Sizeof(zero))
@@ -37,17 +40,18 @@ func Wrap[T any](d *Device, addr uint64, n int) (Slice[T], error) {
 	return s, nil
 }
 
-// Handle is CUDA's own name for a stream, a CUstream, for libraries that put work on it; of the CPU it is a number. It is good until the stream is
-// closed.
+// Handle is CUDA's own name for a stream, a CUstream, for libraries that put work on it. On the CPU it is a number. It
+// is good until the stream is closed.
 func (st *Stream) Handle() uintptr {
 	st.x.outside.Store(true)
 	st.x.d.b.lend()
 	return st.x.h
 }
 
-// StreamOf is a stream that others made: on a GPU a CUstream of its primary context, which is that of the CUDA runtime, and so of PyTorch and cuDF.
-// 0 is the legacy default stream. On the CPU device it is a Handle. What is queued on it comes behind what its owner has put there. Close and the
-// device's Close forget it: neither waits for its work, nor destroys it. It must live until then.
+// StreamOf makes a Stream of a stream that others made. On a GPU, handle is a CUstream of its primary context, which is
+// that of the CUDA runtime, and so of PyTorch and cuDF; 0 is the legacy default stream. On the CPU device it is a
+// Handle. What is queued on the Stream comes behind what its owner has put there. Close and the device's Close forget
+// it: they neither wait for its work, nor destroy it. It must live until then.
 //
 // Errors: a stream of another GPU or context; the default stream of a thread, because goroutines change threads.
 func StreamOf(d *Device, handle uintptr) (*Stream, error) {
@@ -60,16 +64,18 @@ func StreamOf(d *Device, handle uintptr) (*Stream, error) {
 	return s, nil
 }
 
-// Capturing tells whether CUDA is recording what is put on the stream into a graph, as its owner has told the driver to. Only a stream of StreamOf, or
-// one whose Handle was asked for, or that waits for an event of such, can be.
+// Capturing tells whether CUDA is recording what is put on the stream into a graph, because the stream's owner has told
+// the driver to. Only a stream of StreamOf can be captured, or one whose Handle was asked for, or one that waits for an
+// event of such a stream.
 //
-// A graph may capture copies, fills and launches, and with these a table's FindOn and ContainsOn. What has to look at results, and so all that
-// changes a table, is ErrCapturing. A table's look-up waits, on the host, for changes that were queued before; later ones know nothing of the
-// graph: whoever launches it sees to it that the table does not change meanwhile, and that it is captured anew when the table has grown, was rebuilt
-// or loaded, or is closed, for the graph has the addresses of its memory.
+// A graph may capture copies, fills and launches, and with these a table's FindOn and ContainsOn. What has to look at
+// results, and so all that changes a table, is ErrCapturing. A table's look-up waits, on the host, for changes that
+// were queued before. Later changes know nothing of the graph: whoever launches it sees to it that the table does not
+// change meanwhile. The graph has the addresses of the table's memory. So it must be captured anew when the table has
+// grown, was rebuilt or loaded, or is closed.
 //
-// While any stream of a GPU is captured, Free and Close wait in vain: CUDA lets nobody wait for all of a GPU's work then, and ends the capture of who
-// tries. FreeAfter, Sync and tables' batches on other streams do no harm.
+// While any stream of a GPU is captured, Free and Close wait in vain: CUDA then lets nobody wait for all of a GPU's
+// work, and ends the capture of whoever tries. FreeAfter, Sync and tables' batches on other streams do no harm.
 func (st *Stream) Capturing() (bool, error) {
 	if !st.x.outside.Load() {
 		return false, nil
@@ -96,8 +102,8 @@ func (d *Device) waiting(call func() error, of ...*handle) error {
 	}, of...)
 }
 
-// MakeShared is Make for memory that Export can hand to other processes. On a GPU it takes whole pieces of 2 MiB, because others see all of a piece;
-// on the CPU device it is shared memory without a file's name.
+// MakeShared does what Make does, for memory that Export can hand to other processes. On a GPU it takes whole pieces of
+// 2 MiB, because others see all of a piece. On the CPU device it is shared memory without a file's name.
 func MakeShared[T any](d *Device, n int) (Slice[T], error) { return makeSlice[T](d, n, shared) }
 
 // exported is what Export writes.
@@ -116,11 +122,13 @@ func (d *Device) where() string {
 	return "cpu"
 }
 
-// Export gives a few hundred bytes with which another process of this host and user can Import the memory of s. They are JSON. s is of MakeShared; on a GPU
-// also of Make, or memory of others that cudaMalloc gave. The memory must live until the other has freed its import, and what is queued on it should be
-// done (see Stream.Sync) before the other is told.
+// Export gives a few hundred bytes with which another process of this host and user can Import the memory of s. They
+// are JSON. s is of MakeShared; on a GPU also of Make, or memory of others that cudaMalloc gave. The memory must live
+// until the other process has freed its import. What is queued on the memory should be done (see Stream.Sync) before
+// the other process is told.
 //
-// Errors: memory that cannot be shared, such as of MakePooled, of a Range, of cudaMallocAsync, or of the host; ErrFreed.
+// Errors: memory that cannot be shared, such as of MakePooled, of a Range, of cudaMallocAsync, or of the host;
+// ErrFreed.
 func Export[T any](s Slice[T]) ([]byte, error) {
 	if s.a == nil {
 		return nil, errors.New("device.Export: an empty slice")
@@ -141,11 +149,12 @@ func Export[T any](s Slice[T]) ([]byte, error) {
 	return json.Marshal(x)
 }
 
-// Import is the memory that another process exported, as elements of T, on the same GPU, or the CPU device. What one process writes the other sees; who may
-// write when is theirs to agree on. Free waits for what uses it here and gives the mapping back, and leaves the memory to its maker. It counts for no
-// bound of WithMemory.
+// Import gives the memory that another process exported, as elements of T, on the same GPU, or on the CPU device. Each
+// process sees what the other writes; they must agree on who may write when. Free waits for what uses the memory here,
+// gives the mapping back, and leaves the memory to its maker. The memory counts for no bound of WithMemory.
 //
-// Errors: text that is not Export's; memory of another device, or that is gone; on a GPU, memory of this very process; a size that is no whole number of elements.
+// Errors: text that is not Export's; memory of another device, or that is gone; on a GPU, memory of this very process;
+// a size that is no whole number of elements.
 func Import[T any](d *Device, export []byte) (Slice[T], error) {
 	s, err := importSlice[T](d, export)
 	if err != nil {

@@ -57,9 +57,9 @@ func (r *Range) Reserved() int64 { return r.a.ranged.reserved }
 // Slice is the memory that the range has now. Its content is undefined where nothing was written.
 func (r *Range) Slice() Slice[byte] { return Slice[byte]{r.a, r.a.addr, int(r.a.bytes)} }
 
-// Resize gives the range memory for so many bytes, or takes back what it has beyond; nothing may use that any more. What it got at one
-// time is taken back whole or not at all. Errors: *OutOfMemoryError, and it is as it was; ErrFreed. Cost on an H200:
-// 45 to 160 µs, from 8 to 512 MiB.
+// Resize gives the range memory for so many bytes, or takes back what it has beyond that; nothing may use what is taken
+// back. Memory that came at one time is taken back whole or not at all. Errors: *OutOfMemoryError, and the range is as
+// it was; ErrFreed. Cost on an H200: 45 to 160 µs, from 8 to 512 MiB.
 func (r *Range) Resize(bytes int64) error {
 	a := r.a
 	g := a.ranged
@@ -98,10 +98,11 @@ func (r *Range) Resize(bytes int64) error {
 	})
 }
 
-// Free gives memory and addresses back. All work that is queued on the device is waited for.
+// Free gives memory and addresses back. It waits for all work that is queued on the device.
 func (r *Range) Free() error { return r.a.free() }
 
-// FreeAfter is Free that waits for the work on these streams alone: see Slice.FreeAfter. Of a nil Range there is nothing to free.
+// FreeAfter does what Free does, but waits only for the work on these streams: see Slice.FreeAfter. A nil Range has
+// nothing to free.
 func (r *Range) FreeAfter(streams ...*Stream) error {
 	if r == nil {
 		return nil

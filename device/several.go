@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// OpenAll opens several devices, each with the same options: "all" (or "") is every GPU, in the driver's order; else a list such as "0,1",
-// "cuda:0,cuda:2" or "cpu:0,cpu:1,cpu:2", in which a bare number is a GPU's. CPU devices of different names stand for GPUs where there are none.
-// If one cannot be opened, none is left open.
+// OpenAll opens several devices, each with the same options. "all" (or "") is every GPU, in the driver's order.
+// Otherwise list is one such as "0,1", "cuda:0,cuda:2" or "cpu:0,cpu:1,cpu:2", in which a bare number is a GPU's. CPU
+// devices of different names stand for GPUs where there are none. If one device cannot be opened, none is left open.
 //
 // Errors: Open's; a device that is listed twice; ErrNoGPU or ErrNoDriver for "all" where there is no GPU.
 func OpenAll(list string, opts ...Option) (devices []*Device, err error) {
@@ -54,9 +54,10 @@ func OpenAll(list string, opts ...Option) (devices []*Device, err error) {
 	return devices, nil
 }
 
-// PeerAccess lets kernels on d read and write memory of Make on another device, and tells whether they can: GPUs of one host mostly can where
-// NVLink or one PCIe switch joins them. Memory of MakePooled and of a Range stays the device's own. Where they cannot, CopyFrom still copies.
-// Asking again costs some microseconds, and nothing is ever taken back. CPU devices can; a GPU and the CPU cannot.
+// PeerAccess lets kernels on d read and write memory of Make on another device, and tells whether they can. GPUs of one
+// host mostly can if NVLink or one PCIe switch joins them. Memory of MakePooled and of a Range stays the device's own.
+// Where kernels cannot, CopyFrom still copies. Asking again costs some microseconds, and nothing is ever taken back.
+// CPU devices can; a GPU and the CPU cannot.
 func (d *Device) PeerAccess(other *Device) (can bool, err error) {
 	if d.same(other) {
 		return true, d.with(other, func() error { return nil })
@@ -77,8 +78,8 @@ func (d *Device) with(other *Device, call func() error) error {
 	return d.do(func() error { return other.alive(call) })
 }
 
-// Current runs a call on a thread on which the device is CUDA's current one, for libraries that use CUDA themselves. On the CPU it just runs it.
-// Close waits for it.
+// Current runs a call on a thread on which the device is CUDA's current one, for libraries that use CUDA themselves. On
+// the CPU it just runs the call. Close waits for the call.
 func (d *Device) Current(call func() error) error {
 	return d.do(func() error { return d.b.current(call) })
 }

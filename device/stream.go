@@ -103,7 +103,8 @@ func (d *Device) openHandles() (all []*handle) {
 }
 
 // Stream is a queue of work that runs in order; streams run beside each other. A nil *Stream stands for the device's
-// own. On the CPU device work runs within the call that queues it, which waits for the calls of others on the same stream.
+// own. On the CPU device, work runs within the call that queues it, and that call waits for the calls of others on the
+// same stream.
 type Stream struct{ x handle }
 
 // NewStream makes a stream.
@@ -115,8 +116,9 @@ func (d *Device) NewStream() (*Stream, error) {
 	return s, nil
 }
 
-// NewUrgentStream makes a stream whose kernels go before those of others that wait: blocks of theirs that run end first. It is for what must not wait
-// until a large kernel is through, as what goes to other devices. On the CPU device it is a stream like any other.
+// NewUrgentStream makes a stream whose kernels go before the waiting kernels of other streams; blocks of those that run
+// already end first. It is for what must not wait until a large kernel is through, such as what goes to other devices.
+// On the CPU device it is a stream like any other.
 func (d *Device) NewUrgentStream() (*Stream, error) {
 	s := &Stream{}
 	if err := s.x.open(d, "stream", d.b.newUrgentStream, d.b.freeStream); err != nil {
@@ -153,7 +155,7 @@ func (st *Stream) Sync() error {
 	return d.waiting(func() error { return d.b.syncStream(st.x.h) }, &st.x)
 }
 
-// SyncOf is Sync, also for a nil stream: then of the device's own.
+// SyncOf does what Sync does, also for a nil stream, which stands for d's own.
 func (st *Stream) SyncOf(d *Device) error {
 	if st == nil {
 		return d.stream.Sync()
@@ -164,8 +166,8 @@ func (st *Stream) SyncOf(d *Device) error {
 // Close waits for the stream's work and frees it.
 func (st *Stream) Close() error { return st.x.close() }
 
-// Wait holds back the stream's later work until the event has passed. The event may be of another device of the same kind; a nil stream is
-// the event's device's own.
+// Wait holds back the stream's later work until the event has passed. The event may be of another device of the same
+// kind. A nil stream stands for the own stream of the event's device.
 func (st *Stream) Wait(e *Event) error {
 	d := e.x.d
 	if st == nil || st.x.d.same(d) {
