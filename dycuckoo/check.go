@@ -9,7 +9,7 @@ import (
 	"github.com/warpmap/warpmap/kernel"
 )
 
-// Check downloads the table and walks its invariants: for tests and for the suspicious. Slow.
+// Check downloads the table and tests its invariants. It is slow: use it in tests, or if you suspect a fault.
 func (h *handle) Check() error {
 	c := h.core
 	return c.frame.ReadingSeen(c.look, func(st *device.Stream) error {

@@ -22,33 +22,33 @@ type choosing struct {
 	seek       device.Kernel[findParams]
 }
 
-// InsertIf is Insert of the pairs with when[i]: see table.Chooser. Cost as Insert's of so many pairs, and the reading of the whole batch. The first
-// call of InsertIf, FindIf or ContainsIf compiles kernels.
+// InsertIf inserts the pairs whose when[i] is true: see table.Chooser. It costs as much as an Insert of those pairs,
+// and the whole batch is read. The first call of InsertIf, FindIf or ContainsIf compiles kernels.
 func (m *Map[K, V]) InsertIf(keys []K, values []V, when []bool) error {
 	return frame.InsertIf(&m.core.frame, keys, values, when, m.core.insertionIf())
 }
 
-// InsertIfOn is InsertIf on the device. It waits for the stream, as InsertOn does.
+// InsertIfOn does what InsertIf does, with slices on the device. It waits for the stream, as InsertOn does.
 func (m *Map[K, V]) InsertIfOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], when device.Slice[bool]) error {
 	return frame.InsertIfOn(&m.core.frame, st, keys, values, when, device.Slice[bool]{}, m.core.insertionIf())
 }
 
-// FindIf is Find of the keys with when[i]: see table.Chooser.
+// FindIf looks up the keys whose when[i] is true: see table.Chooser.
 func (m *Map[K, V]) FindIf(keys []K, when []bool, values []V, found []bool) error {
 	return frame.FindIf(&m.core.frame, keys, when, values, found, m.core.findIf)
 }
 
-// FindIfOn is FindIf on the device.
+// FindIfOn does what FindIf does, with slices on the device.
 func (m *Map[K, V]) FindIfOn(st *device.Stream, keys device.Slice[K], when device.Slice[bool], values device.Slice[V], found device.Slice[bool]) error {
 	return frame.FindIfOn(&m.core.frame, st, keys, when, values, found, m.core.findIf)
 }
 
-// ContainsIf is FindIf without values.
+// ContainsIf tells for each key whose when[i] is true whether it is in: see table.Chooser.
 func (m *Map[K, V]) ContainsIf(keys []K, when, found []bool) error {
 	return m.FindIf(keys, when, nil, found)
 }
 
-// ContainsIfOn is ContainsIf on the device.
+// ContainsIfOn does what ContainsIf does, with slices on the device.
 func (m *Map[K, V]) ContainsIfOn(st *device.Stream, keys device.Slice[K], when, found device.Slice[bool]) error {
 	return m.FindIfOn(st, keys, when, device.Slice[V]{}, found)
 }

@@ -14,28 +14,30 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// Options are what New understands beside table.Options. The zero value is good.
+// Options are the options of New: those of table.Options, and some of its own. The zero value is good.
 //
-// Capacity is also the least that the table shrinks to. LoadFactor is the filled factor above which the table grows, the paper's
-// β: 0.85 unless set.
+// The table does not shrink below Capacity. LoadFactor is the paper's β: the table grows when its filled factor is
+// above it. Zero means 0.85.
 type Options struct {
 	table.Options
-	// Low is the filled factor below which the table shrinks, the paper's α: 0.30, or 0.35 · LoadFactor if that is less. Filters and locks count as
-	// slots for it, so that a large table takes no more memory than its pairs over Low.
-	// It must be less than LoadFactor · d / (d+1), what doubling one of d equal subtables leaves.
+	// Low is the paper's α: the table shrinks when its filled factor is below it. Zero means 0.30, or 0.35 · LoadFactor
+	// if that is less. Here, filters and locks count as slots, so that a large table takes no more memory than its
+	// pairs divided by Low. Low must be less than LoadFactor · d / (d+1), which is what is left after one of d equal
+	// subtables has doubled.
 	Low float64
 	// Subtables is the paper's d, 2 to 8. Zero means 4.
 	Subtables int
-	// Bucket is the size of a bucket in bytes: 32, 64 or 128. Zero means 64, and 128 for keys of 16 and 32 bytes.
+	// Bucket is the size of a bucket in bytes: 32, 64 or 128. Zero means 64, or 128 for keys of 16 and 32 bytes.
 	Bucket int
 	Layout Layout
-	// Balance is which of its key's two subtables an insert tries first.
+	// Balance tells which of its key's two subtables an insert tries first.
 	Balance Balance
-	// Coordination is how the lanes of a warp share inserts that hold locks: of layouts PackedLocked and Wide alone.
+	// Coordination tells how the lanes of a warp share inserts that hold locks. It matters in layouts PackedLocked and
+	// Wide alone.
 	Coordination Coordination
-	// InsertGroup and FindGroup are the lanes that work on one key, 1 to 32. Zero means what is fastest on the device: on a GPU, as many
-	// as read a bucket with two 16-byte loads each, look-ups of pairs of 16 bytes with one; on the CPU one. In layouts with locks lanes
-	// work alone.
+	// InsertGroup and FindGroup are how many lanes work on one key, 1 to 32. Zero means what is fastest on the device.
+	// On the CPU that is one lane. On a GPU, as many lanes as read a bucket with two 16-byte loads each, but look-ups
+	// of pairs of 16 bytes take as many as read it with one. In layouts with locks, lanes work alone.
 	InsertGroup, FindGroup int
 }
 
@@ -837,8 +839,9 @@ func (c *core) rebuild(st *device.Stream, s step, otherHash bool) error {
 	}
 }
 
-// Grow makes room for at least n pairs in all; the table does not shrink below that before Shrink. Errors: table.ErrMaxBytes;
-// *device.OutOfMemoryError. Cost: each doubling of a subtable reads it once and writes it twice; an empty table is made anew.
+// Grow makes room for at least n pairs in all. The table does not shrink below that before Shrink. Errors:
+// table.ErrMaxBytes; *device.OutOfMemoryError. Each doubling of a subtable reads it once and writes it twice. An empty
+// table is made anew.
 func (h *handle) Grow(n int) error {
 	c := h.core
 	return c.frame.GrowTo(n, c.look, func(st *device.Stream, _ int64) error {
@@ -870,8 +873,8 @@ func (h *handle) Grow(n int) error {
 	})
 }
 
-// Shrink gives back what memory the table can spare: it halves subtables while all pairs fit what is left by the upper bound of the
-// filled factor, also below Capacity and what Grow has asked for.
+// Shrink gives back the memory that the table can spare. It halves subtables while all pairs fit what is left, up to
+// LoadFactor. It goes below Capacity and below what Grow has asked for, too.
 func (h *handle) Shrink() error {
 	c := h.core
 	return c.frame.Writing(nil, func(st *device.Stream) error {
@@ -936,13 +939,13 @@ func (c *core) refreshIsDue() bool {
 	return away > firstBatch && away > c.live()/stale
 }
 
-// Family is the family's name.
+// Family returns the family's name.
 func (*handle) Family() table.Family { return family }
 
 // Len counts the pairs.
 func (h *handle) Len() (int, error) { return h.core.frame.Count(h.core.look) }
 
-// Clear removes all pairs and keeps the capacity, until the next insert or deletion. It queues and returns.
+// Clear removes all pairs. It keeps the capacity until the next insert or deletion. It queues its work and returns.
 func (h *handle) Clear() error {
 	c := h.core
 	return c.frame.Writing(nil, func(st *device.Stream) error {
@@ -979,7 +982,7 @@ func (c *core) exporting(st *device.Stream) (frame.Exporter, error) {
 	return c.exporter(), err
 }
 
-// Stats measures the table. Cost: all slots are read.
+// Stats measures the table. It reads all slots.
 func (h *handle) Stats() (table.Stats, error) {
 	c := h.core
 	return c.frame.Measure(c.look, func(st *device.Stream, histogram uint64) error {
@@ -989,7 +992,7 @@ func (h *handle) Stats() (table.Stats, error) {
 	})
 }
 
-// SubtableStats is what is told of one subtable.
+// SubtableStats describes one subtable.
 type SubtableStats struct {
 	Buckets      int     `json:"buckets"`
 	Slots        int     `json:"slots"`
@@ -998,7 +1001,7 @@ type SubtableStats struct {
 	Bytes        int64   `json:"bytes"`
 }
 
-// Subtables tells of each subtable. Pairs with reserved keys count as of the first.
+// Subtables describes each subtable. Pairs with reserved keys count as pairs of the first.
 func (h *handle) Subtables() (list []SubtableStats, err error) {
 	c := h.core
 	err = c.frame.ReadingSeen(c.look, func(st *device.Stream) error {
@@ -1013,7 +1016,7 @@ func (h *handle) Subtables() (list []SubtableStats, err error) {
 	return list, err
 }
 
-// Close frees the table's memory; idempotent.
+// Close frees the table's memory. A second call does nothing.
 func (h *handle) Close() error { return h.core.frame.Close() }
 
 func (c *core) free() error { return c.memory.free(&c.frame) }

@@ -9,16 +9,17 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// Layout is how a table lays out its pairs, and so how an insert writes them.
+// Layout tells how a table lays out its pairs, and so how an insert writes them.
 type Layout int
 
 const (
-	// Auto is Packed where the device can swap a whole pair, else Wide.
+	// Auto means Packed if the device can swap a whole pair, else Wide.
 	Auto Layout = iota
-	// Packed holds a pair in one word of 8 or 16 bytes, which one compare-and-swap writes whole, without a lock. Words of 16
-	// bytes need a device with a 128-bit compare-and-swap: the CPU, and GPUs from sm_90.
+	// Packed holds a pair in one word of 8 or 16 bytes, which one compare-and-swap writes whole, without a lock. Words
+	// of 16 bytes need a device with a 128-bit compare-and-swap: the CPU, and GPUs from sm_90 on.
 	Packed
-	// PackedLocked is Packed, but pairs are written under the locks of their key's two buckets: the paper's way (§5.2), to compare.
+	// PackedLocked is Packed, but an insert writes a pair under the locks of its key's two buckets. That is the paper's
+	// way (§5.2), to compare with.
 	PackedLocked
 	// Wide holds keys and values of up to 32 bytes, written under the locks of their key's two buckets (§4.1).
 	Wide
@@ -26,28 +27,29 @@ const (
 
 func (l Layout) String() string { return [...]string{"auto", "packed", "packed-locked", "wide"}[l] }
 
-// Balance is which of a key's two subtables an insert tries first.
+// Balance tells which of a key's two subtables an insert tries first.
 type Balance int
 
 const (
-	// HomeFirst tries the key's home, which its hash names for good. So most pairs are at home, a look-up begins there, and
-	// a filter of a byte a bucket tells it when to go on.
+	// HomeFirst tries the key's home, which its hash names for good. So most pairs are at home, and a look-up begins
+	// there. A filter of one byte for each bucket tells it when to go on.
 	HomeFirst Balance = iota
-	// Theorem1 tries subtable i with a probability in proportion to nᵢ / C(mᵢ, 2), nᵢ its slots and mᵢ its pairs (§4.3).
+	// Theorem1 tries subtable i with a probability in proportion to nᵢ / C(mᵢ, 2), where nᵢ is the number of its slots
+	// and mᵢ that of its pairs (§4.3).
 	Theorem1
 )
 
 func (b Balance) String() string { return [...]string{"home", "theorem1"}[b] }
 
-// Coordination is how the lanes of a warp share the work where an insert holds locks: in layouts PackedLocked and Wide.
+// Coordination tells how the lanes of a warp share the work if an insert holds locks: in layouts PackedLocked and Wide.
 type Coordination int
 
 const (
-	// LaneByLane has each lane insert the pair that it brings. One that does not get its locks lets the others go on,
-	// and tries again.
+	// LaneByLane has each lane insert the pair that it brings. A lane that does not get its locks lets the others go
+	// on, and tries again.
 	LaneByLane Coordination = iota
-	// Voter is the paper's voter coordination (§5.2, Algorithm 1): the warp votes for a leader, whose pair all lanes
-	// insert together if it gets its locks; if not, they vote for another.
+	// Voter is the paper's voter coordination (§5.2, Algorithm 1). The warp votes for a leader. If the leader gets its
+	// locks, all lanes insert its pair together. If not, they vote for another.
 	Voter
 )
 
@@ -175,8 +177,8 @@ struct %s : %s {
 `, name, base, c.keyBytes, c.valueBytes, c.slotBytes(), c.slotBytes()/2, c.bucketBytes, c.slots(), c.subtables, c.hash, c.packed(), c.locked(), c.balance == Theorem1, c.coordination == Voter, staged)
 }
 
-// Tilt makes the larger subtables the home of more keys: of the keys that have a subtable numbered from Larger on as home and one
-// below as the other, the share Turned/2³² have them the other way round.
+// Tilt makes the larger subtables the home of more keys. It turns some keys whose home is a subtable numbered from
+// Larger on and whose other subtable is numbered below: the share Turned/2³² of them have the two the other way round.
 type Tilt struct{ Larger, Turned uint32 }
 
 // tilt makes each of d subtables the home of as many keys as its share of the slots, where the first `larger` have twice the
@@ -209,25 +211,25 @@ type Table struct {
 	Seed     uint64
 	Rehashed uint64 // 1 once a hash function that is meant to be poor has given way
 	Tilt     Tilt
-	// Shift, of a region that lies in shared memory, is how many of a stretch's bits are the region's.
+	// Shift is for a region that lies in shared memory: how many of the bits of a stretch's number are the region's.
 	Shift uint64
-	// Prefer has the bits of the subtables that an eviction would rather move pairs to.
+	// Prefer has a bit set for each subtable that an eviction would rather move pairs to.
 	Prefer   uint64
 	Counters uint64 // address of Counters
-	// Weight, of Theorem1, is nᵢ / C(mᵢ, 2) of each subtable: of a key's two, an insert begins in each with a
-	// probability in proportion to it.
+	// Weight is for Theorem1: nᵢ / C(mᵢ, 2) of each subtable. An insert begins in each of its key's two subtables with
+	// a probability in proportion to its weight.
 	Weight [maxSubtables]float32
 }
 
 // Counters lie in device memory; kernels add to them.
 type Counters struct {
-	Pairs    [maxSubtables]uint64 // of each subtable; those of the side count as of the first
+	Pairs    [maxSubtables]uint64 // of each subtable; pairs of the side count as pairs of the first
 	Away     uint64               // pairs that were deleted away from their home: bits of the filter that say nothing any more
 	Moved    uint64               // pairs that inserts have moved on
 	Residual uint64               // pairs that the halving of a subtable sent to others
-	// From here on they are of a launch, and set to 0 behind it.
+	// The counters from here on are those of one launch, and are set to 0 behind it.
 	Failed   uint64 // positions that found no room
-	GivenUp  uint64 // of these, such as no path was found for
+	GivenUp  uint64 // of these, positions for which no path was found
 	Left     uint64 // residuals that found no room in other subtables
 	Exported uint64
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// Map is the two-layer cuckoo hash table (paper, §5) whose subtables grow and shrink one at a time (§4.2). K has 4, 8, 16 or 32 bytes,
-// V 4, 8, 16 or 32. It implements table.Map and table.Mixed, whose comments are the contract of the methods; all are safe for use by
-// several goroutines.
+// Map is the two-layer cuckoo hash table (paper, §5), whose subtables grow and shrink one at a time (§4.2). K has 4, 8,
+// 16 or 32 bytes, V 4, 8, 16 or 32. Map implements table.Map and table.Mixed, whose comments are the contract of the
+// methods. All methods are safe for use by several goroutines.
 type Map[K, V any] struct{ handle }
 
 var (
@@ -20,10 +20,12 @@ var (
 
 const family table.Family = "dycuckoo"
 
-// New makes an empty map on the device. Its memory is d subtables, each a power of two of buckets; Stats and Subtables tell.
+// New makes an empty map on the device. It has d subtables, each with a power of two of buckets. Stats and Subtables
+// tell how much memory that is.
 //
-// Errors: K or V of another width or with pointers or padding; options out of range; *device.OutOfMemoryError; what
-// device.Compile returns. Cost: compiling the kernels once on a machine, some seconds; then the memory's filling.
+// Errors: K or V of another width, or with pointers or padding; options out of range; *device.OutOfMemoryError;
+// whatever device.Compile returns. Cost: compiling the kernels once on a machine, some seconds, then filling the
+// memory.
 func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
 	c := &core{opts: o}
 	var wrong error
@@ -38,52 +40,55 @@ func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
 	return frame.Made(&Map[K, V]{handle{c}}, c.frame.Open(family, d, c.begin, c.free))
 }
 
-// Insert puts or replaces (paper, Algorithm 1): see table.Map. Cost of a pair: one bucket read and one sector written at low
-// filled factors; at 0.85 about one pair in seven is put into its second bucket, and for one in thirty others are moved on.
+// Insert puts pairs in, and replaces the values of keys that are there (paper, Algorithm 1): see table.Map. For each
+// pair, at low filled factors, it reads one bucket and writes one sector. At 0.85 it puts about one pair in seven into
+// its second bucket, and for one pair in thirty it moves others on.
 func (m *Map[K, V]) Insert(keys []K, values []V) error {
 	return frame.Insert(&m.core.frame, keys, values, m.core.insertion(&m.core.kernel.replacing))
 }
 
-// InsertOn is Insert on the device: see table.Map. It waits for the stream: only the end of a batch tells whether each pair has found
-// room.
+// InsertOn does what Insert does, with slices on the device: see table.Map. It waits for the stream, because only the
+// end of a batch tells whether each pair has found room.
 func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
 	return frame.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.insertion(&m.core.kernel.replacing))
 }
 
-// InsertNew puts the pairs whose keys are absent: see table.Map.
+// InsertNew puts in the pairs whose keys are absent: see table.Map.
 func (m *Map[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
 	return frame.InsertNew(&m.core.frame, keys, values, added, m.core.insertion(&m.core.kernel.adding))
 }
 
-// InsertNewOn is InsertNew on the device: see table.Map. It waits for the stream, as InsertOn does.
+// InsertNewOn does what InsertNew does, with slices on the device: see table.Map. It waits for the stream, as InsertOn
+// does.
 func (m *Map[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], added device.Slice[bool]) error {
 	return frame.InsertOn(&m.core.frame, st, keys, values, added, m.core.insertion(&m.core.kernel.adding))
 }
 
-// Find looks keys up: see table.Map. Cost of a key: one bucket read, and a second at most.
+// Find looks keys up: see table.Map. For each key it reads one bucket, or two at most.
 func (m *Map[K, V]) Find(keys []K, values []V, found []bool) error {
 	return frame.Find(&m.core.frame, keys, values, found, m.core.find)
 }
 
-// FindOn is Find on the device: see table.Map.
+// FindOn does what Find does, with slices on the device: see table.Map.
 func (m *Map[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
 	return frame.FindOn(&m.core.frame, st, keys, values, found, m.core.find)
 }
 
-// Contains is Find without values: see table.Map.
+// Contains tells for each key whether it is in: see table.Map.
 func (m *Map[K, V]) Contains(keys []K, found []bool) error { return m.Find(keys, nil, found) }
 
-// ContainsOn is Contains on the device: see table.Map.
+// ContainsOn does what Contains does, with slices on the device: see table.Map.
 func (m *Map[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
 	return m.FindOn(st, keys, device.Slice[V]{}, found)
 }
 
-// Delete removes keys: see table.Map. Their slots are free at once. It waits for the stream where the table may have to shrink.
+// Delete removes keys: see table.Map. Their slots are free at once. It waits for the stream if the table may have to
+// shrink.
 func (m *Map[K, V]) Delete(keys []K, deleted []bool) (int, error) {
 	return frame.Delete(&m.core.frame, keys, deleted, m.core.erase)
 }
 
-// DeleteOn is Delete on the device: see table.Map.
+// DeleteOn does what Delete does, with slices on the device: see table.Map.
 func (m *Map[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
 	return frame.DeleteOn(&m.core.frame, st, keys, deleted, m.core.erase)
 }
@@ -93,20 +98,21 @@ func (m *Map[K, V]) All() ([]K, []V, error) {
 	return frame.All[K, V](&m.core.frame, false, m.core.exporting)
 }
 
-// Chunks gives every pair to do, in chunks: see table.Map.
+// Chunks calls do with every pair, in chunks: see table.Map.
 func (m *Map[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
 	return frame.Chunks(ctx, &m.core.frame, m.core.exporting, do)
 }
 
-// Mixed runs operations of all kinds side by side in one kernel: see table.Mixed. Each holds the locks of both buckets of its key, and
-// pairs that must make room are moved along a path that was found first, from its end on: so a key is always in one of its
-// buckets (where the paper's insert holds an evicted pair in hand, and so forbids mixing). Cost: two atomic operations more
-// than Insert.
+// Mixed runs operations of all kinds side by side in one kernel: see table.Mixed. Each operation holds the locks of
+// both buckets of its key. If pairs must make room, Mixed first finds a path for them, and then moves them from its end
+// on. So a key is always in one of its buckets. (The paper's insert holds an evicted pair in hand, and so forbids
+// mixing.) Mixed costs two atomic operations more than Insert.
 func (m *Map[K, V]) Mixed(ops []table.Op, keys []K, values, results []V, status []table.Status) error {
 	return frame.Mix(&m.core.frame, ops, keys, values, results, status, m.core.mix, m.core.size)
 }
 
-// MixedOn is Mixed on the device. It waits for the stream. An operation that is none of table.Op does nothing.
+// MixedOn does what Mixed does, with slices on the device. It waits for the stream. An operation that is not one of
+// table.Op does nothing.
 func (m *Map[K, V]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys device.Slice[K], values, results device.Slice[V], status device.Slice[table.Status]) error {
 	return frame.MixOn(&m.core.frame, st, ops, keys, values, frame.Optional(results), status, m.core.mix, m.core.size)
 }

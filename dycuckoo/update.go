@@ -13,23 +13,24 @@ var updateCU string
 
 func _[K, V any](m *Map[K, V]) table.Updater[K, V] { return m }
 
-// Update combines values: see table.Updater. Cost of a pair whose key is there: a look-up, and an atomic operation in the bucket that it has read. Where
-// keys of a batch are absent it waits once more, and theirs cost a look-up and an insert more.
+// Update puts pairs in. If a key is there, it combines its value with the new one: see table.Updater. For each pair
+// whose key is there, it makes a look-up and does one atomic operation in the bucket that it has read. If keys of a
+// batch are absent, it waits once more, and these keys cost a look-up and an insert more.
 func (m *Map[K, V]) Update(keys []K, values []V, with table.Combine) error {
 	return frame.Updating(&m.core.frame, keys, values, with, m.core.updating)
 }
 
-// UpdateOn is Update on the device. It waits for the stream, as InsertOn does.
+// UpdateOn does what Update does, with slices on the device. It waits for the stream, as InsertOn does.
 func (m *Map[K, V]) UpdateOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], with table.Combine) error {
 	return frame.UpdatingOn(&m.core.frame, st, keys, values, with, m.core.updating)
 }
 
-// FindOrInsert gives the values that are there, and puts the others: see table.Updater.
+// FindOrInsert returns the values of the keys that are there, and puts in the other pairs: see table.Updater.
 func (m *Map[K, V]) FindOrInsert(keys []K, values, out []V, added []bool) (int, error) {
 	return frame.FindOrInsert(&m.core.frame, keys, values, out, added, m.core.findingOrInserting())
 }
 
-// FindOrInsertOn is FindOrInsert on the device. It waits for the stream, as InsertOn does.
+// FindOrInsertOn does what FindOrInsert does, with slices on the device. It waits for the stream, as InsertOn does.
 func (m *Map[K, V]) FindOrInsertOn(st *device.Stream, keys device.Slice[K], values, out device.Slice[V], added device.Slice[bool]) error {
 	return frame.FindOrInsertOn(&m.core.frame, st, keys, values, out, added, m.core.findingOrInserting())
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/warpmap/warpmap/kernel"
 )
 
-// Check downloads the table and walks its invariants, which doc.go lists: for tests and for the suspicious. Slow.
+// Check downloads the table and tests its invariants, which the package's comment lists. It is slow: use it in tests,
+// or if you suspect a fault.
 func (h *handle) Check() error {
 	c := h.core
 	return c.frame.Inspect(c.look, func() device.Slice[byte] { return c.mem }, func(mem []byte) error {

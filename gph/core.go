@@ -12,25 +12,27 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// Options are what New understands beside table.Options. The zero value is good.
+// Options are the options of New: those of table.Options, and some of its own. The zero value is good.
 type Options struct {
 	table.Options
-	// Bucket is M, the slots of a bucket: 4, 8, 16 or 32. Zero means 64 bytes' worth, 4 at least, and 8 of 16 bytes for load
-	// factors over 0.6.
+	// Bucket is the paper's M, the number of slots of a bucket: 4, 8, 16 or 32. Zero means as many as fill 64 bytes, at
+	// least 4, and 8 if pairs have 16 bytes and the load factor is over 0.6.
 	Bucket int
-	// VirtualBuckets is R, the virtual buckets of a cell: 2, 4, 8, 16 or 32. Zero means 32.
+	// VirtualBuckets is the paper's R, the number of virtual buckets of a cell: 2, 4, 8, 16 or 32. Zero means 32.
 	VirtualBuckets int
-	// CellBytes is the size of a cell, 1 or 2. Zero means 1.
+	// CellBytes is the size of a cell in bytes, 1 or 2. Zero means 1.
 	CellBytes int
-	// KeysPerCell is how many keys a cell has on average once the table is filled to its load factor. Fewer keys make it
-	// easier to find them a place, and the index larger. Zero means what lets inserts reach the load factor.
+	// KeysPerCell is how many keys a cell has on average once the table is filled to its load factor. With fewer keys
+	// it is easier to find them a place, but the index is larger. Zero means a number that lets inserts reach the load
+	// factor.
 	KeysPerCell float64
-	// InsertGroup and FindGroup are the lanes that work on one key, 1 to 32: |h| and |g| of the paper. Zero means what is
-	// fastest on the device. A group that moves a cell has InsertGroup lanes too, but 8 at least on a GPU.
+	// InsertGroup and FindGroup are how many lanes work on one key, 1 to 32: the paper's |h| and |g|. Zero means what
+	// is fastest on the device. A group that moves a cell also has InsertGroup lanes, but at least 8 on a GPU.
 	InsertGroup, FindGroup int
 	// Index says where look-ups read the cells.
 	Index Index
-	// NoProfile leaves aside what `warpmap tune gph` found for this device, in a program that has called UseProfiles.
+	// NoProfile makes New ignore what `warpmap tune gph` found for this device. It matters only in a program that has
+	// called UseProfiles.
 	NoProfile bool
 
 	cellLoad float64 // the load that the cells are for
@@ -640,8 +642,8 @@ func (c *core) placeAll(st *device.Stream, k *insertKernels, p insertParams, b f
 	return nil
 }
 
-// Grow makes room for at least n pairs in all. Needs memory for the old table and the new at once. Errors:
-// table.ErrMaxBytes; *device.OutOfMemoryError; the table is then unchanged.
+// Grow makes room for at least n pairs in all. It needs memory for the old and the new table at once. Errors:
+// table.ErrMaxBytes; *device.OutOfMemoryError. After an error the table is unchanged.
 func (h *handle) Grow(n int) error {
 	c := h.core
 	return c.frame.GrowTo(n, c.look, func(st *device.Stream, _ int64) error {
@@ -676,13 +678,13 @@ func (c *core) search(st *device.Stream, k device.Kernel[findParams], b frame.Ro
 	return k.Launch(st, c.grid(b.N), &p)
 }
 
-// Family is the family's name.
+// Family returns the family's name.
 func (*handle) Family() table.Family { return family }
 
 // Len counts the pairs.
 func (h *handle) Len() (int, error) { return h.core.frame.Count(h.core.look) }
 
-// Clear removes all pairs and keeps the capacity. It queues and returns.
+// Clear removes all pairs and keeps the capacity. It queues its work and returns.
 func (h *handle) Clear() error {
 	c := h.core
 	return c.frame.Writing(nil, func(st *device.Stream) error {
@@ -713,7 +715,7 @@ func (c *core) exporting(st *device.Stream) (frame.Exporter, error) {
 	return c.memory.exporter(c), err
 }
 
-// Stats are table.Stats and what the paper measures of the cell index.
+// Stats is what IndexStats measures: table.Stats, and what the paper measures of the cell index.
 type Stats struct {
 	table.Stats
 	Cells       int     `json:"cells"`
@@ -722,10 +724,10 @@ type Stats struct {
 	Reserve     int     `json:"reserve"` // buckets of the reserve, counted in Capacity
 	Moves       int     `json:"moves"`   // inserts that took an extended move, since the table was last rebuilt
 	Moved       int     `json:"moved"`   // pairs that these moved
-	Rings       int     `json:"rings"`   // sets of R buckets that were examined for it
+	Rings       int     `json:"rings"`   // sets of R buckets that were examined for these moves
 }
 
-// IndexStats are Stats, with what is particular to this family.
+// IndexStats measures the table, as Stats does, and its cell index.
 func (h *handle) IndexStats() (s Stats, err error) {
 	c := h.core
 	err = c.frame.Reading(nil, func(st *device.Stream) error {
@@ -751,7 +753,7 @@ func (h *handle) Stats() (table.Stats, error) {
 	return s.Stats, err
 }
 
-// Close frees the table's memory; idempotent.
+// Close frees the table's memory. A second call does nothing.
 func (h *handle) Close() error { return h.core.frame.Close() }
 
 func (c *core) free() error {

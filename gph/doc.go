@@ -1,11 +1,11 @@
-// Package gph implements GPH, a hash table in which every look-up, hit or miss, reads one bucket: Map.
+// Package gph implements GPH, a hash table in which every look-up, hit or miss, reads one bucket. Map is that table.
 //
 // Source: J. Cao, L. Xu, M. L. Yiu, J. Qin, B. Tang, "GPH: An Efficient and Effective Perfect Hashing Scheme for GPU
 // Architectures", Proc. ACM Manag. Data 3, 3 (SIGMOD), Article 165, 2025, §4 to §6.
 //
 // # Memory
 //
-// A table is buckets of M slots, the index of cells, and locks. With 4-byte keys and values, M = 8 and R = 32:
+// A table has buckets of M slots, the index of cells, and locks. With 4-byte keys and values, M = 8 and R = 32:
 //
 //	cells     | 0 | 1 | … | c | … |           1 byte each: mapping Φ (3 bits) · offset Δ (5 bits)
 //	                        │
@@ -17,85 +17,89 @@
 //	                          ▼
 //	                          8 × ┌ key 4 B │ value 4 B ┐       64 bytes
 //
-// A pair of up to 8 bytes is one word, and so is one of 16 where the device can swap 128 bits; of wider pairs, key and value
-// stand beside each other and are written one after the other. Pairs of 2-byte keys and 2-byte values take 4 bytes.
+// A pair of up to 8 bytes is one word. So is a pair of 16 bytes if the device can swap 128 bits. Key and value of wider
+// pairs stand beside each other and are written one after the other. Pairs of 2-byte keys and 2-byte values take 4
+// bytes.
 //
 // # Look-up (§5)
 //
 //  1. The high half of the key's hash names its cell: H_c.
 //  2. The cell is read: mapping Φ and offset Δ.
-//  3. The hash's low half, mixed with Φ, names a virtual bucket j of 0 … R-1: H_v. The cell and Φ name the ring: H_b. The
-//     bucket is number (j + Δ) mod R of the ring.
-//  4. A tile of lanes reads that bucket with loads of up to 16 bytes, and the buckets of up to four lanes' keys at once (the
-//     paper's Bucket Requester).
+//  3. The hash's low half, mixed with Φ, names a virtual bucket j of 0 … R-1: H_v. The cell and Φ name the ring: H_b.
+//     The bucket is number (j + Δ) mod R of the ring.
+//  4. A tile of lanes reads that bucket with loads of up to 16 bytes, and the buckets of up to four lanes' keys at once
+//     (the paper's Bucket Requester).
 //
-// Neither step depends on what others do: no lane waits because another key has a longer way.
+// No step depends on what others do: no lane waits because another key has a longer way.
 //
 // # Insert (§6)
 //
-// Fill (the paper's Saturation Fill) puts each pair of a batch into an empty slot of its bucket, by compare-and-swap, without
-// locks; no cell changes while it runs. A pair whose bucket is full goes to a list.
+// Fill (the paper's Saturation Fill) puts each pair of a batch into an empty slot of its bucket, by compare-and-swap,
+// without locks. No cell changes while it runs. A pair whose bucket is full goes to a list.
 //
-// Refine takes the list. A group locks the pair's cell and looks at the bucket once more. If it still is full, the group moves
-// the cell (Extended Move): it lists the cell's pairs, which all stand in its ring, and looks for a mapping and offset under
-// which they and the new one fit: the offsets of the present mapping, then the other mappings, the reserve last. It judges them
-// by how many slots each bucket has empty and needs, and only then writes: claims a slot for every pair and copies it
-// there, sets the cell, empties the old slots. A cell that fits nowhere lets the group move another, a pair of which stands
-// in its way, up to displacements times. After that the pair is refused, and the table grows, or says so.
+// Refine takes the list. A group locks the cell of a pair and looks at the bucket once more. If it still is full, the
+// group moves the cell (Extended Move). It lists the cell's pairs, which all stand in its ring, and looks for a mapping
+// and offset under which they and the new one fit. It tries the offsets of the present mapping first, then the other
+// mappings, and the reserve last. To judge them, it compares how many slots each bucket has empty with how many it
+// needs. Only then does it write: it claims a slot for every pair, copies the pair there, sets the cell, and empties
+// the old slots. If a cell fits nowhere, the group moves another cell, a pair of which stands in its way, and does so
+// up to displacements times. After that the pair is refused, and the table grows, or says so.
 //
-// Build puts a known set into an empty table, and a table that grows is filled so as well: the cells are planned, the large
-// ones first, before any pair is written (build.cu). Pairs that this leaves over are inserted as above.
+// Build puts a known set into an empty table. A table that grows is filled in the same way. The cells are planned, the
+// large ones first, before any pair is written (build.cu). Pairs that this leaves over are inserted as above.
 //
 // # Invariants
 //
-//  1. A pair stands in the bucket that its key and its cell's code name, or, if its key is reserved, in the side bucket. So a
-//     look-up that does not find it there need not look elsewhere.
-//  2. No key is twice.
-//  3. The three highest bit patterns of the key type are no keys of slots: the highest marks an empty slot, the third one
-//     that is being written. Real keys of these patterns live in the side bucket, which has room for all three, under a
-//     pattern lower by three; no other key does. So no key is reserved.
+//  1. A pair stands in the bucket that its key and its cell's code name, or, if its key is reserved, in the side
+//     bucket. So a look-up that does not find it there need not look elsewhere.
+//  2. No key is in the table twice.
+//  3. The three highest bit patterns of the key type are not keys in slots: the highest marks an empty slot, the third
+//     marks a slot that is being written. Real keys of these patterns live in the side bucket, which has room for all
+//     three, under a pattern lower by three; no other key does. So no key is reserved.
 //  4. An empty slot of packed pairs is all ones, value and all. A swap of the whole word takes it.
-//  5. A slot is being written only while the lane that took it writes the value and then the key. Between operations none is,
-//     and no lock is held.
+//  5. A slot is being written only while the lane that took it writes the value and then the key. Between operations
+//     none is, and no lock is held.
 //  6. Counters: pairs = Inserted - Erased; nothing is on the lists of pairs to refine and of refused ones.
 //
 // # Concurrency
 //
-// Look-ups run beside look-ups. Inserts and deletions run alone: the host orders them, and operations cannot be mixed in one
-// kernel. On the device there is find only, because an insert may move pairs that others are looking for.
+// Look-ups run beside look-ups. Inserts and deletions run alone: the host orders them, and operations cannot be mixed
+// in one kernel. Device code has only find, because an insert may move pairs that others are looking for.
 //
-// During fill, slots only fill up. So two inserts of one key come to the same first empty slot of their bucket, or one sees
-// the other's key; one that meets a slot being written looks again, for the key may be its own. During refine, a slot with
-// a pair of a cell is written by none but the holder of the cell's lock, and an empty slot belongs to whoever swaps it.
-// Nobody waits for a lock while holding one. When refine ends, refused positions are filled once more without moves, so that
-// equal keys of a batch are in or out together.
+// During fill, slots only fill up. So two inserts of one key come to the same first empty slot of their bucket, or one
+// sees the other's key. An insert that meets a slot that is being written looks again, because the key may be its own.
+// During refine, only the holder of a cell's lock writes to a slot that holds a pair of the cell. An empty slot belongs
+// to whoever swaps it. Nobody waits for a lock while holding one. When refine ends, refused positions are filled once
+// more without moves, so that equal keys of a batch are in or out together.
 //
 // # Where we differ
 //
-//   - A ring is R neighbouring buckets that begin at most 2¹⁸ buckets behind the cell's own place, where the paper hashes to R
-//     buckets anywhere. A move reads 2 KB in a row instead of 32 separate buckets, the R buckets are different for sure,
-//     and a batch in the order of its cells works on one stretch of memory after the other.
-//   - Buckets next to one another fill up together. So the last mapping names a reserve of a 64th of all buckets, the same for all
-//     cells; a table of fewer than 128·R buckets has none, and twice the cells.
-//   - A claim is a compare-and-swap of an empty slot under one lock, the cell's. The paper locks the cell and R buckets for each
-//     mapping that it tries, and needs wait-die against deadlock (§6.3). Here a claim that fails is undone, and the next
-//     mapping is tried.
-//   - Of the offsets that fit, the one that leaves the buckets most even is taken, not the first: later inserts find more room.
+//   - A ring is R neighbouring buckets that begin at most 2¹⁸ buckets behind the cell's own place. The paper hashes to
+//     R buckets anywhere. A move reads 2 KB in a row instead of 32 separate buckets, the R buckets are different for
+//     sure, and a batch in the order of its cells works on one stretch of memory after the other.
+//   - Buckets next to one another fill up together. So the last mapping names a reserve of a 64th of all buckets, the
+//     same for all cells; a table of fewer than 128·R buckets has no reserve, and twice the cells.
+//   - A claim is a compare-and-swap of an empty slot under one lock, the cell's. The paper locks the cell and R buckets
+//     for each mapping that it tries, and needs wait-die against deadlock (§6.3). Here a claim that fails is undone,
+//     and the next mapping is tried.
+//   - A move takes the offset that leaves the buckets most even, not the first that fits: later inserts find more room.
 //   - A cell that fits nowhere displaces others, as above.
-//   - Buckets are of 64 bytes and R is 32, where the paper has 128 and 8: an H200 reads 64 bytes as fast as 8, and 128 slower; and
-//     more virtual buckets make up for smaller ones.
-//   - Cells are read from device memory, not from shared memory, unless Options.Index says otherwise: a look-up then need
-//     not be routed to the multiprocessor that has its cell (§7.1). Each load asks the L2 cache to keep the cell (load_kept):
-//     on an H200 that is worth a tenth of the rate, and needs no window of the cache that other programs would miss.
+//   - Buckets have 64 bytes and R is 32; the paper has 128 and 8. An H200 reads 64 bytes as fast as 8, and 128 slower;
+//     and more virtual buckets make up for smaller ones.
+//   - Cells are read from device memory, not from shared memory, unless Options.Index says otherwise: a look-up then
+//     need not be routed to the multiprocessor that has its cell (§7.1). Each load asks the L2 cache to keep the cell
+//     (load_kept): on an H200 that is worth a tenth of the rate, and needs no window of the cache that other programs
+//     would miss.
 //   - Build takes as few cells as the set allows, so that they stay in that cache up to load factors of 0.95.
-//   - Deletes empty a slot at once, as no search goes on past one; they may run beside nothing. The paper has none.
-//   - No key is reserved (invariant 3), values may be of 16 bytes, and a table grows, or takes another hash function where pairs
-//     find no place. With Options.MaxBytes it tells exactly which pairs it refused; by then 96 to 99% of the
+//   - A delete empties a slot at once, because no search goes on past one. Nothing may run beside deletes. The paper
+//     has no deletes.
+//   - No key is reserved (invariant 3), values may be of 16 bytes, and a table grows, or takes another hash function if
+//     pairs find no place. With Options.MaxBytes it tells exactly which pairs it refused; by then 96 to 99% of the
 //     slots hold a pair.
-//   - Bulk construction.
+//   - We add bulk construction.
 //
-// A GPH map is no table.Updater and no table.Chooser: it is for tables that are looked up far more often than they change. Whoever combines values in a
-// batch finds them, combines them, and inserts them again.
+// A GPH map is not a table.Updater or a table.Chooser: it is for tables that are looked up far more often than they
+// change. To combine values in a batch, find them, combine them, and insert them again.
 //
 // # Your own kernels
 //

@@ -11,25 +11,26 @@ import (
 //go:embed foreach.cu
 var foreachCU string
 
-// Args are table.Args, the named device arguments of a callback.
+// Args are the named device arguments of a callback: see table.Args.
 type Args = table.Args
 
-// ForEach calls body, a piece of CUDA C++, on the device for the pair of each of the given keys that the table has, in any
-// order and in parallel. body sees
+// ForEach calls body on the device for each given key that the table has, with its pair, in any order and in parallel.
+// body is a piece of CUDA C++. It sees
 //
 //	key    the key, value  its value: of their Go types, where these are integers or floats; else as u16 … u64 or u128
 //	index  the key's position in keys, u64
 //
-// the arguments by their names, and the vocabulary of package kernel, such as add(&counts[value], 1u). It must not change the
-// table. ForEach queues and returns; args must stay allocated until the stream has passed it.
+// body also sees the arguments by their names, and the vocabulary of package kernel, such as add(&counts[value], 1u).
+// body must not change the table. ForEach queues its work and returns. args must stay allocated until the stream has
+// passed it.
 //
-// Errors: *device.CompileError with the compiler's words; arguments of other types. Cost: compiling a body once; of a key,
-// that of Find.
+// Errors: *device.CompileError with the compiler's words; arguments of other types. Cost: compiling a body once; for
+// each key, the cost of Find.
 func (m *Map[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
 	return frame.CallEach[K, V](&m.core.frame, st, keys, body, args, m.core.caller())
 }
 
-// ForAll calls body for every pair of the table: see ForEach. index is the slot.
+// ForAll calls body for every pair of the table: see ForEach. In body, index is the slot.
 func (m *Map[K, V]) ForAll(st *device.Stream, body string, args Args) error {
 	return frame.CallAll[K, V](&m.core.frame, st, body, args, m.core.caller())
 }
@@ -46,9 +47,10 @@ func (c *core) callbackParams(keys, n uint64, words [frame.MaxArgs]uint64) any {
 	return &forEachParams{c.t, keys, n, words}
 }
 
-// Program is a program with a kernel of your own that works on this table: main, which includes "config.h" and "gph.cuh",
-// and names the table's type `config`. Add your parameter struct to its Layouts; it holds a Table. Load the kernel again
-// after the table grew from a Hash meant to be poor: it then has another hash function.
+// Program returns a program with a kernel of your own that works on this table. Its source is main, which includes
+// "config.h" and "gph.cuh", and names the table's type `config`. Add your parameter struct, which holds a Table, to the
+// program's Layouts. If Hash is one that is meant to be poor, load the kernel again after the table has grown: it then
+// has another hash function.
 //
 //	#include "config.h"
 //	#include "gph.cuh"
@@ -62,10 +64,10 @@ func (m *Map[K, V]) Program(name, main string) *device.Program {
 	return p
 }
 
-// Use orders a kernel of yours with the table's own operations: queue gets the table as kernels take it, and puts work on
-// the stream; it must not call the table's methods, which wait for it. Table is good for this call alone, because the
-// table may move when it grows. The kernel only looks up: a pair without room in its bucket moves others, so inserts
-// are the host's to order.
+// Use runs a kernel of yours in order with the table's own operations. It calls queue with the table as kernels take
+// it, and queue puts work on the stream. queue must not call the table's methods, because they wait for queue. The
+// Table is good for this call alone, because the table may move when it grows. The kernel may only look up: to insert a
+// pair that has no room in its bucket moves other pairs, so the host must order inserts.
 func (m *Map[K, V]) Use(st *device.Stream, queue func(Table) error) error {
 	if err := family.CheckOn(m.core.frame.Device, st); err != nil {
 		return err

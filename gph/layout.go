@@ -78,12 +78,12 @@ const patience = 256
 // seven bits.
 const cellPairs = 126
 
-// Table is a table as kernels take it, by value. Addresses are bytes; buckets are numbered 0 … Main-1, those of the
-// reserve follow, then the side bucket.
+// Table is a table as kernels take it, by value. Addresses are in bytes. Buckets are numbered 0 … Main-1; the numbers
+// of the reserve follow, then that of the side bucket.
 type Table struct {
 	Buckets        uint64
 	Cells          uint64
-	Locks          uint64 // LockMask+1 of u32; a cell's is that of its low bits
+	Locks          uint64 // LockMask+1 locks, each a u32; the low bits of a cell's number name its lock
 	Counters       uint64
 	Main           uint64
 	Reserve        uint64
@@ -122,7 +122,7 @@ type Counters struct {
 	Exported uint64
 	Moves    uint64 // pairs that went in by an extended move
 	Moved    uint64 // pairs that these moved
-	Tried    uint64 // rings that were examined for it
+	Tried    uint64 // rings that were examined for these moves
 	Refused  uint64 // positions that found no place; during a Build, pairs that are left over
 }
 

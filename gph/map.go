@@ -8,17 +8,19 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// Map is GPH's perfect hash table (paper, §4): each key has one value, and every look-up, hit or miss, reads one byte of the
-// index and one bucket. K and V are of 2 bytes both, or K has 4 or 8 and V 4, 8 or 16. It implements table.Map, whose
-// comments are the contract of the methods; all are safe for use by several goroutines.
+// Map is GPH's perfect hash table (paper, §4). Each key has one value, and every look-up, hit or miss, reads one byte
+// of the index and one bucket. Either K and V both have 2 bytes, or K has 4 or 8 bytes and V 4, 8 or 16. Map implements
+// table.Map, whose comments are the contract of the methods. All methods are safe for use by several goroutines.
 type Map[K, V any] struct{ handle }
 
 func _[K, V any](m *Map[K, V]) table.Map[K, V] { return m }
 
-// New makes an empty map on the device. Its memory is buckets of Bucket slots, and the cells; Stats tells.
+// New makes an empty map on the device. It has buckets of Bucket slots, and the cells. Stats tells how much memory that
+// is.
 //
-// Errors: K or V of another width or with pointers or padding; options out of range; *device.OutOfMemoryError; what
-// device.Compile returns. Cost: compiling the kernels once on a machine, about a second; then the memory's filling.
+// Errors: K or V of another width, or with pointers or padding; options out of range; *device.OutOfMemoryError;
+// whatever device.Compile returns. Cost: compiling the kernels once on a machine, about a second, then filling the
+// memory.
 func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
 	c, err := newCore(d, widths[K, V](), o)
 	return frame.Made(&Map[K, V]{handle{c}}, err)
@@ -36,23 +38,26 @@ func widths[K, V any]() (w frame.Width) {
 
 const family table.Family = "gph"
 
-// Insert puts or replaces: see table.Map. Cost of a pair: one cell and one bucket read, one sector written; if its bucket is
-// full, a move of its cell's pairs (paper, §6).
+// Insert puts pairs in, and replaces the values of keys that are there: see table.Map. For each pair it reads one cell
+// and one bucket, and writes one sector. If the bucket is full, it moves the pairs of the cell (paper, §6).
 func (m *Map[K, V]) Insert(keys []K, values []V) error {
 	return frame.Insert(&m.core.frame, keys, values, m.core.insertion(&m.core.kernel.replace))
 }
 
-// InsertOn is Insert on the device: see table.Map. It waits for the stream: only the end of a batch tells whether each
-// pair found its place.
+// InsertOn does what Insert does, with slices on the device: see table.Map. It waits for the stream, because only the
+// end of a batch tells whether each pair found its place.
 func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
 	return frame.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.insertion(&m.core.kernel.replace))
 }
 
-// Build puts the pairs of a known set into an empty map. It is several times faster than Insert, reaches higher load
-// factors, and makes the index as small as the set allows, which makes look-ups faster; inserts that come later find
-// places less easily. Of equal keys, one value stays. The map grows to hold as many keys as there are pairs, equal ones or
-// not; FullError as in Insert. Cost: four passes over the pairs and 2.5 times their memory in passing. Errors:
-// *device.OutOfMemoryError, too, where the device has no room for the pairs themselves; the map is then empty still.
+// Build puts the pairs of a known set into an empty map. It is several times faster than Insert and reaches higher load
+// factors. It makes the index as small as the set allows, which makes look-ups faster; inserts that come later find
+// places less easily. If the batch holds a key several times, one of its values stays. The map grows to hold as many
+// keys as there are pairs, even if some keys are equal.
+//
+// Build passes over the pairs four times, and takes 2.5 times their memory while it runs. It returns *table.FullError
+// in the same cases as Insert. It returns *device.OutOfMemoryError also if the device has no room for the pairs
+// themselves; the map is then still empty.
 func (m *Map[K, V]) Build(keys []K, values []V) error {
 	if err := family.CheckNamed("values", len(keys), len(values)); err != nil {
 		return err
@@ -70,45 +75,46 @@ func (m *Map[K, V]) Build(keys []K, values []V) error {
 	return m.BuildOn(nil, k, v)
 }
 
-// BuildOn is Build on the device. It waits for the stream.
+// BuildOn does what Build does, with slices on the device. It waits for the stream.
 func (m *Map[K, V]) BuildOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
 	return frame.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.buildInsertion())
 }
 
-// InsertNew puts the pairs whose keys are absent: see table.Map.
+// InsertNew puts in the pairs whose keys are absent: see table.Map.
 func (m *Map[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
 	return frame.InsertNew(&m.core.frame, keys, values, added, m.core.insertion(&m.core.kernel.fresh))
 }
 
-// InsertNewOn is InsertNew on the device: see table.Map. It waits for the stream, as InsertOn does.
+// InsertNewOn does what InsertNew does, with slices on the device: see table.Map. It waits for the stream, as InsertOn
+// does.
 func (m *Map[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], added device.Slice[bool]) error {
 	return frame.InsertOn(&m.core.frame, st, keys, values, added, m.core.insertion(&m.core.kernel.fresh))
 }
 
-// Find looks keys up: see table.Map. Cost of a key, hit or miss: one cell, one bucket (paper, §5).
+// Find looks keys up: see table.Map. For each key, hit or miss, it reads one cell and one bucket (paper, §5).
 func (m *Map[K, V]) Find(keys []K, values []V, found []bool) error {
 	return frame.Find(&m.core.frame, keys, values, found, m.core.find)
 }
 
-// FindOn is Find on the device: see table.Map.
+// FindOn does what Find does, with slices on the device: see table.Map.
 func (m *Map[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
 	return frame.FindOn(&m.core.frame, st, keys, values, found, m.core.find)
 }
 
-// Contains is Find without values: see table.Map.
+// Contains tells for each key whether it is in: see table.Map.
 func (m *Map[K, V]) Contains(keys []K, found []bool) error { return m.Find(keys, nil, found) }
 
-// ContainsOn is Contains on the device: see table.Map.
+// ContainsOn does what Contains does, with slices on the device: see table.Map.
 func (m *Map[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
 	return m.FindOn(st, keys, device.Slice[V]{}, found)
 }
 
-// Delete removes keys: see table.Map. Their slots are empty at once.
+// Delete removes keys: see table.Map. It empties their slots at once.
 func (m *Map[K, V]) Delete(keys []K, deleted []bool) (int, error) {
 	return frame.Delete(&m.core.frame, keys, deleted, m.core.erase)
 }
 
-// DeleteOn is Delete on the device: see table.Map.
+// DeleteOn does what Delete does, with slices on the device: see table.Map.
 func (m *Map[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
 	return frame.DeleteOn(&m.core.frame, st, keys, deleted, m.core.erase)
 }
@@ -118,7 +124,7 @@ func (m *Map[K, V]) All() (keys []K, values []V, err error) {
 	return frame.All[K, V](&m.core.frame, false, m.core.exporting)
 }
 
-// Chunks gives every pair to do, in chunks: see table.Map.
+// Chunks calls do with every pair, in chunks: see table.Map.
 func (m *Map[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
 	return frame.Chunks(ctx, &m.core.frame, m.core.exporting, do)
 }

@@ -23,13 +23,13 @@ import (
 // useProfiles is what UseProfiles set.
 var useProfiles atomic.Bool
 
-// UseProfiles says whether the tables that this program makes from now on take what Options leave open from the device's
-// profile; see ProfileFile. At first they do not: a table is the same on every machine, and in every test, until a
-// program's main asks for more. The command warpmap does.
+// UseProfiles sets whether the tables that this program makes from now on take what Options leave open from the
+// device's profile: see ProfileFile. A program starts without profiles, so that a table is the same on every machine
+// and in every test. The main function of a program may ask for them. The command warpmap does.
 func UseProfiles(use bool) { useProfiles.Store(use) }
 
-// Setting is what the paper calls the parameters (§7.1, Parameters Tuning): the Options that change speed and not answers.
-// Zero values are left open.
+// Setting holds what the paper calls the parameters (§7.1, Parameters Tuning): the Options that change speed and not
+// answers. Zero values are left open.
 type Setting struct {
 	Bucket         int     `json:"bucket"`          // M
 	VirtualBuckets int     `json:"virtual_buckets"` // R
@@ -39,13 +39,13 @@ type Setting struct {
 	FindGroup      int     `json:"find_group"`   // |g|
 }
 
-// Options are those of a table with this setting, and with no profile's.
+// Options returns o with this setting, and with NoProfile.
 func (s Setting) Options(o table.Options) Options {
 	return Options{Options: o, Bucket: s.Bucket, VirtualBuckets: s.VirtualBuckets, CellBytes: s.CellBytes, KeysPerCell: s.KeysPerCell,
 		InsertGroup: s.InsertGroup, FindGroup: s.FindGroup, NoProfile: true}
 }
 
-// Complete is the setting with what New takes, without a profile, for what it leaves open, in a table of that load factor.
+// Complete fills in what the setting leaves open, as New does without a profile for a table with that load factor.
 func (s Setting) Complete(info device.Info, keyBytes, valueBytes int, load float64) (Setting, error) {
 	o := s.Options(table.Options{LoadFactor: load})
 	err := o.complete(info, &config{keyBytes: keyBytes, valueBytes: valueBytes})
@@ -66,15 +66,15 @@ func (s Setting) check() error {
 // profileVersion changes when a setting begins to mean something else: older profiles are then as none.
 const profileVersion = 1
 
-// Profile is a file of tuned settings, for one model of device.
+// Profile is what a file of tuned settings holds, for one model of device.
 type Profile struct {
 	Version int     `json:"version"`
 	Model   string  `json:"model"` // device.Info.Model
 	Tuned   []Tuned `json:"tuned"`
 }
 
-// Tuned is a setting, what it is for, and how fast it was. It holds for load factors up to its own, of the same class: up
-// to 0.6, to 0.8, or to 1.
+// Tuned is a setting, the tables that it is for, and how fast it was. It holds for load factors up to its own that are
+// in the same class. The classes are up to 0.6, up to 0.8, and up to 1.
 type Tuned struct {
 	KeyBytes   int     `json:"key_bytes"`
 	ValueBytes int     `json:"value_bytes"`
@@ -82,7 +82,7 @@ type Tuned struct {
 	Setting
 	Objective string    `json:"objective"`
 	Rate      float64   `json:"rate"`         // billions a second
-	Default   float64   `json:"default_rate"` // of the defaults, measured in turns with it
+	Default   float64   `json:"default_rate"` // rate of the defaults, measured in turns with the setting
 	Commit    string    `json:"commit"`
 	Date      time.Time `json:"date"`
 }
@@ -118,7 +118,7 @@ func (p *Profile) Drop(keyBytes, valueBytes int, load float64) {
 	p.Tuned = kept
 }
 
-// Set puts a setting in, in place of the one for the same tables.
+// Set puts a setting in. It replaces the setting for the same tables.
 func (p *Profile) Set(t Tuned) {
 	p.Drop(t.KeyBytes, t.ValueBytes, t.LoadFactor)
 	p.Tuned = append(p.Tuned, t)
@@ -127,11 +127,11 @@ func (p *Profile) Set(t Tuned) {
 // profilesVariable names the folder of profiles, or says off.
 const profilesVariable = "WARPMAP_PROFILES"
 
-// ErrNoProfiles is returned by ProfileFile where profiles are turned off.
+// ErrNoProfiles is the error that ProfileFile returns if profiles are turned off.
 var ErrNoProfiles = errors.New("profiles are turned off (" + profilesVariable + "=off)")
 
-// ProfileFile is where the profile of a model of device is: gph-<model>.json in $WARPMAP_PROFILES, or in the folder warpmap
-// of the user's configuration.
+// ProfileFile returns where the profile for a model of device is: gph-<model>.json in $WARPMAP_PROFILES, or else in the
+// folder warpmap of the user's configuration.
 func ProfileFile(model string) (string, error) {
 	dir := os.Getenv(profilesVariable)
 	switch {
@@ -153,7 +153,8 @@ func ProfileFile(model string) (string, error) {
 	return filepath.Join(dir, "gph-"+strings.Join(strings.FieldsFunc(name, func(r rune) bool { return r == '-' }), "-")+".json"), nil
 }
 
-// ReadProfile reads a profile for a model of device. An error says why there is none; fs.ErrNotExist, that nobody made one.
+// ReadProfile reads a profile for a model of device. An error tells why there is none. fs.ErrNotExist means that nobody
+// made one.
 func ReadProfile(file, model string) (*Profile, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -179,8 +180,8 @@ func ReadProfile(file, model string) (*Profile, error) {
 	return &p, nil
 }
 
-// Save writes the profile for a model of device, whole or not at all, and makes the file's folder. Tables made from now on
-// take it, where it is the file that New reads.
+// Save writes the profile for a model of device, whole or not at all, and makes the folder of the file. If it is the
+// file that New reads, tables made from now on take it.
 func (p *Profile) Save(file, model string) error {
 	p.Version, p.Model = profileVersion, model
 	data, err := json.MarshalIndent(p, "", "  ")

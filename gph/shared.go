@@ -10,21 +10,22 @@ import (
 	"github.com/warpmap/warpmap/internal/frame"
 )
 
-// Index says where Find and Contains read the cells.
+// Index tells where Find and Contains read the cells.
 type Index int
 
 const (
-	// Global is device memory. A GPU's L2 cache holds the cells, or as many of them as it can.
+	// Global means device memory. A GPU's L2 cache holds the cells, or as many of them as it can.
 	Global Index = iota
-	// Shared is the shared memory of the multiprocessors, as in the paper (§4.1, §7.1): each holds a part of the cells, and
-	// keys go to the one with their cell first. That routing reads the keys twice and writes and reads them in the order of
-	// parts, with their positions; then results are written in no order. So it pays where reading a cell from L2 costs more
-	// than all this. On an H200 it does not: of keys and values of 4 bytes, in tables of 2²², 2²⁶ and 2²⁸ pairs, it finds 18, 13
-	// and 10 billion a second, and Global 44, 35 and 22. A small batch pays for loading the cells as well.
+	// Shared means the shared memory of the multiprocessors, as in the paper (§4.1, §7.1). Each multiprocessor holds a
+	// part of the cells, and keys first go to the one that holds their cell. For that, the keys are read twice, and
+	// they are written and read in the order of parts, with their positions. Then results are written in no order. So
+	// Shared pays only if reading a cell from L2 costs more than all this. On an H200 it does not: of keys and values
+	// of 4 bytes, in tables of 2²², 2²⁶ and 2²⁸ pairs, Shared finds 18, 13 and 10 billion a second, and Global 44, 35
+	// and 22. A small batch also pays for loading the cells.
 	//
-	// The tables are the same, and so is all that changes them. Look-ups wait for one another, for they share scratch memory:
-	// a key and 4 bytes for each key of a batch, up to 48 MiB. Where there is no memory for it, or there are more cells than
-	// 1,024 parts hold, they are as with Global.
+	// Shared makes the same tables as Global, and changes them in the same way. Look-ups wait for one another, because
+	// they share scratch memory: a key and 4 bytes for each key of a batch, up to 48 MiB. If there is no memory for
+	// that, or if there are more cells than 1,024 parts hold, look-ups run as with Global.
 	Shared
 )
 

@@ -1,5 +1,5 @@
-// Package kernel holds the vocabulary that every kernel is written in: CUDA C++ headers that compile for a GPU and
-// for the CPU device alike, and the Go twins of the hash functions. The picture of it is in warpmap.cuh.
+// Package kernel holds the vocabulary that every kernel is written in: CUDA C++ headers that compile for a GPU and for
+// the CPU device alike. It also has Go twins of the hash functions. A picture of the vocabulary is in warpmap.cuh.
 package kernel
 
 import "embed"
@@ -10,7 +10,7 @@ var headers embed.FS
 // File is one header.
 type File struct{ Name, Text string }
 
-// Files are the headers, in a fixed order.
+// Files returns the headers, in a fixed order.
 func Files() []File { return files }
 
 var files = func() (out []File) {

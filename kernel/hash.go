@@ -2,8 +2,8 @@ package kernel
 
 import "math/bits"
 
-// The hash functions that a table can be made with. Identity and Constant are degenerate on purpose: they put every
-// small key, or every key, on one probe sequence, and exist for tests.
+// These are the hash functions that a table can be made with. Identity and Constant are degenerate on purpose, and
+// exist for tests: they put every small key, or every key, on one probe sequence.
 const (
 	HashMurmur   = 0 // seeded fmix64
 	HashMueller  = 1
@@ -11,7 +11,7 @@ const (
 	HashConstant = 3
 )
 
-// Fmix32 is MurmurHash3's 32-bit finalizer.
+// Fmix32 computes MurmurHash3's 32-bit finalizer.
 func Fmix32(h uint32) uint32 {
 	h ^= h >> 16
 	h *= 0x85ebca6b
@@ -20,7 +20,7 @@ func Fmix32(h uint32) uint32 {
 	return h ^ h>>16
 }
 
-// Fmix64 is MurmurHash3's 64-bit finalizer.
+// Fmix64 computes MurmurHash3's 64-bit finalizer.
 func Fmix64(h uint64) uint64 {
 	h ^= h >> 33
 	h *= 0xff51afd7ed558ccd
@@ -29,19 +29,19 @@ func Fmix64(h uint64) uint64 {
 	return h ^ h>>33
 }
 
-// Mueller32 is Mueller's 32-bit mixer.
+// Mueller32 computes Mueller's 32-bit mixer.
 func Mueller32(h uint32) uint32 {
 	h = (h>>16 ^ h) * 0x45d9f3b
 	h = (h>>16 ^ h) * 0x45d9f3b
 	return h>>16 ^ h
 }
 
-// Seeded64 is the seedable family of 64-bit functions.
+// Seeded64 computes a member of a family of 64-bit functions, which seed selects.
 func Seeded64(key, seed uint64) uint64 {
 	return Fmix64(key + 0x9e3779b97f4a7c15*(seed+1))
 }
 
-// Hash64 is hash64<kind> of hash.cuh.
+// Hash64 computes hash64<kind> of hash.cuh.
 func Hash64(kind int, key, seed uint64) uint64 {
 	switch kind {
 	case HashMurmur:

@@ -9,16 +9,17 @@ import (
 	"github.com/warpmap/warpmap/internal/frame"
 )
 
-// AllocatorOptions are what NewAllocator understands.
+// AllocatorOptions are the options of NewAllocator.
 type AllocatorOptions struct {
-	// Slabs is the number of slabs of 128 bytes to begin with.
+	// Slabs is the number of slabs of 128 bytes that the allocator begins with.
 	Slabs int
-	// Light makes one contiguous array (SlabAlloc-light, §V): a slab is found by one addition, and Add is an error.
+	// Light makes one contiguous array (SlabAlloc-light, §V). One addition then finds a slab, but Add returns an error.
 	Light bool
 }
 
-// Allocator is SlabAlloc on its own (paper, §V), for kernels of your own: slabs of 128 bytes that lanes allocate and give back
-// while the kernel runs, with one atomic operation each. A kernel that finds none says so, and the host may Add some.
+// Allocator is SlabAlloc on its own (paper, §V), for kernels of your own. Lanes allocate slabs of 128 bytes and give
+// them back while the kernel runs, with one atomic operation each. If a lane finds no slab, the kernel says so, and the
+// host may Add some.
 //
 // A kernel of Program includes "alloc.cuh", takes an Alloc among its parameters, and calls
 //
@@ -27,9 +28,9 @@ type AllocatorOptions struct {
 //	u64 address = SlabAlloc<LIGHT>::address(p.alloc, name);
 //	SlabAlloc<LIGHT>::release(p.alloc, name);
 //
-// all in namespace slab. A slab that is got is all ones, and must be so again before it is given back. A lane that reads a slab by
-// plain loads calls fence() between getting and reading it; the vocabulary's own loads need none (see kernel/slaballoc.cuh).
-// Calls of the host must not run beside kernels that use the allocator.
+// All of these are in namespace slab. A slab that a lane gets is all ones, and must be so again before it is given
+// back. A lane that reads a slab by plain loads calls fence() between getting and reading it; the vocabulary's own
+// loads need no fence (see kernel/slaballoc.cuh). Calls of the host must not run beside kernels that use the allocator.
 type Allocator struct {
 	mu     sync.Mutex
 	d      *device.Device
@@ -56,8 +57,8 @@ func NewAllocator(d *device.Device, o AllocatorOptions) (*Allocator, error) {
 	return &Allocator{d: d, pool: p}, nil
 }
 
-// Program is a program for device.Compile, of the given translation unit, with the layouts of its parameter structs. It
-// defines SLAB_LIGHT, the LIGHT of this allocator.
+// Program returns a program for device.Compile, made of the given translation unit and the layouts of its parameter
+// structs. It defines SLAB_LIGHT, the LIGHT of this allocator.
 func (a *Allocator) Program(name, main string, params ...any) *device.Program {
 	return allocatorProgram(a.pool.Light(), name, main, params...)
 }
@@ -71,7 +72,7 @@ func allocatorProgram(light bool, name, main string, params ...any) *device.Prog
 	}
 }
 
-// Use is what a kernel's parameters hold of the allocator. It is good until Add or Close.
+// Use returns what the parameters of a kernel hold of the allocator. It is good until Add or Close.
 func (a *Allocator) Use() Alloc { return a.pool.Memory() }
 
 // locked runs f unless the allocator is closed.
@@ -84,8 +85,8 @@ func (a *Allocator) locked(f func() error) error {
 	return f()
 }
 
-// Add makes n slabs more, rounded up to a multiple of 8. They get super blocks of their own; those that are there stay where
-// they are.
+// Add makes n more slabs, rounded up to a multiple of 8. They get super blocks of their own. The slabs that are there
+// stay where they are.
 func (a *Allocator) Add(n int) error {
 	if n < 0 {
 		return fmt.Errorf("slab: %d slabs to add", n)
@@ -93,7 +94,7 @@ func (a *Allocator) Add(n int) error {
 	return a.locked(func() error { return errors.Join(a.pool.Add(nil, int64(n)), a.d.Stream().Sync()) })
 }
 
-// Slabs counts the slabs, taken or not.
+// Slabs returns the number of slabs, taken or not.
 func (a *Allocator) Slabs() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -105,7 +106,8 @@ func (a *Allocator) Reset() error {
 	return a.locked(func() error { return errors.Join(a.pool.Reset(nil), a.d.Stream().Sync()) })
 }
 
-// Check tells whether exactly the slabs of the given names are taken, and all others are clear. Slow: it downloads all.
+// Check returns an error unless exactly the slabs of the given names are taken, and all others are clear. It is slow,
+// because it downloads all slabs.
 func (a *Allocator) Check(taken []uint32) error {
 	return a.locked(func() error {
 		m, err := a.pool.Download(nil)
@@ -133,7 +135,7 @@ func (a *Allocator) Check(taken []uint32) error {
 	})
 }
 
-// Close frees the memory; idempotent.
+// Close frees the memory. A second call does nothing.
 func (a *Allocator) Close() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

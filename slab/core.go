@@ -11,22 +11,23 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// Options are what New, NewSet and NewMultiMap understand beside table.Options. The zero value is good.
+// Options are the options of New, NewSet and NewMultiMap: those of table.Options, and some of their own. The zero value
+// is good.
 //
-// LoadFactor is the paper's β, the average slab count: pairs over the slots of the base slabs. Zero means 0.7, at which one
-// bucket in fourteen has a second slab. A table with MaxBytes that cannot grow any more lets chains get longer, to
-// a dozen slabs, until all its memory is in use.
+// LoadFactor is the paper's β, the average slab count: the number of pairs divided by the number of slots of the base
+// slabs. Zero means 0.7. At this load factor, one bucket in fourteen has a second slab. A table with MaxBytes that can
+// no longer grow lets its chains get longer, up to a dozen slabs, until all its memory is in use.
 type Options struct {
 	table.Options
-	// Group is the number of lanes that read a slab together, 1 to 32. Zero means what is fastest on the device: on a GPU
-	// 8, with a 16-byte load each; on the CPU, one. 32 is the paper's warp-cooperative work sharing (§IV-A). Any group can
-	// use any table.
+	// Group is the number of lanes that read a slab together, 1 to 32. Zero means what is fastest on the device. On a
+	// GPU that is 8 lanes, each with a 16-byte load; on the CPU it is one. 32 lanes are the paper's warp-cooperative
+	// work sharing (§IV-A). Any group can use any table.
 	Group int
-	// Light takes all slabs from one array (SlabAlloc-light, §V): a slab is found by one addition, and the table can only
-	// grow by being copied.
+	// Light takes all slabs from one array (SlabAlloc-light, §V). One addition then finds a slab, but the table can
+	// only grow by being copied.
 	Light bool
-	// NoPolicy leaves flushing to the caller's Flush and Grow. Otherwise a table whose chains hold many deleted pairs
-	// is flushed at the end of an insert or a mixed batch.
+	// NoPolicy leaves it to the caller to flush, by Flush and Grow. Without it, a table whose chains hold many deleted
+	// pairs is flushed at the end of an insert or a mixed batch.
 	NoPolicy bool
 
 	unpacked bool // for tests: keys and values apart, as on a device that cannot swap the pair whole
@@ -624,8 +625,9 @@ func (c *core) search(st *device.Stream, k device.Kernel[findParams], b frame.Ro
 	return nil
 }
 
-// Grow makes room for at least n pairs in all, and rids the table of tombstones. More buckets need memory for the old table
-// and the new at once. Errors: table.ErrMaxBytes; *device.OutOfMemoryError; the table is then unchanged.
+// Grow makes room for at least n pairs in all, and rids the table of tombstones. More buckets need memory for the old
+// and the new table at once. Errors: table.ErrMaxBytes; *device.OutOfMemoryError. After an error the table is
+// unchanged.
 func (h *handle) Grow(n int) error {
 	c := h.core
 	return c.frame.GrowTo(n, c.look, func(st *device.Stream, live int64) error {
@@ -651,13 +653,13 @@ func (h *handle) Grow(n int) error {
 	})
 }
 
-// Family is the family's name.
+// Family returns the family's name.
 func (*handle) Family() table.Family { return family }
 
 // Len counts the pairs.
 func (h *handle) Len() (int, error) { return h.core.frame.Count(h.core.look) }
 
-// Clear removes all pairs and keeps the capacity. It queues and returns.
+// Clear removes all pairs and keeps the capacity. It queues its work and returns.
 func (h *handle) Clear() error {
 	c := h.core
 	return c.frame.Writing(nil, func(st *device.Stream) error {
@@ -665,8 +667,9 @@ func (h *handle) Clear() error {
 	})
 }
 
-// Flush compacts every bucket's slabs into as few as hold its pairs, and gives the others back (paper, §IV-C4). Cost: all
-// slabs are read, those with deleted pairs are written. It waits. The pairs of a key in a MultiMap keep their order.
+// Flush compacts the slabs of every bucket into as few as hold its pairs, and gives the others back (paper, §IV-C4). It
+// reads all slabs, writes those with deleted pairs, and waits until that is done. The pairs of a key in a MultiMap keep
+// their order.
 func (h *handle) Flush() error { return h.core.frame.Writing(nil, h.core.flush) }
 
 // exporting is how the pairs are given out, bucket by bucket.
@@ -679,15 +682,15 @@ func (c *core) exporting(st *device.Stream) (frame.Exporter, error) {
 	}}, err
 }
 
-// Stats is what a table of this family measures of itself.
+// Stats is what SlabStats measures: table.Stats, and what is particular to this family.
 type Stats struct {
 	table.Stats
 	Buckets int `json:"buckets"`
 	Slabs   int `json:"slabs"` // in chains, the base slabs among them
-	// Utilization is the memory that holds pairs over the memory of all slabs in chains (paper, §III-C).
+	// Utilization is the memory that holds pairs, divided by the memory of all slabs in chains (paper, §III-C).
 	Utilization float64 `json:"utilization"`
-	// SlabsPerBucket is the average length of a chain, and AverageSlabCount the paper's β: pairs over the slots of the
-	// base slabs.
+	// SlabsPerBucket is the average length of a chain. AverageSlabCount is the paper's β: the number of pairs divided
+	// by the number of slots of the base slabs.
 	SlabsPerBucket   float64 `json:"slabs_per_bucket"`
 	AverageSlabCount float64 `json:"average_slab_count"`
 	Units            int     `json:"units"` // slabs of the pool, taken or not
@@ -695,7 +698,8 @@ type Stats struct {
 	ResidentChanges  int     `json:"resident_changes"`
 }
 
-// SlabStats are Stats, with what is particular to this family: memory utilization and slabs a bucket (paper, §III-C).
+// SlabStats measures the table, as Stats does, and what is particular to this family: memory utilization and slabs a
+// bucket (paper, §III-C).
 func (h *handle) SlabStats() (s Stats, err error) {
 	c := h.core
 	err = c.frame.Alone(nil, func(st *device.Stream) error { // the histogram is scratch memory
@@ -722,18 +726,18 @@ func (h *handle) SlabStats() (s Stats, err error) {
 	return s, err
 }
 
-// Stats measures the table. Cost: a walk through all chains.
+// Stats measures the table. It walks through all chains.
 func (h *handle) Stats() (table.Stats, error) {
 	s, err := h.SlabStats()
 	return s.Stats, err
 }
 
-// Close frees the table's memory; idempotent.
+// Close frees the table's memory. A second call does nothing.
 func (h *handle) Close() error { return h.core.frame.Close() }
 
 func (c *core) free() error { return c.memory.free(&c.frame) }
 
-// Check downloads the table and walks its invariants: for tests and for the suspicious. Slow.
+// Check downloads the table and tests its invariants. It is slow: use it in tests, or if you suspect a fault.
 func (h *handle) Check() error {
 	c := h.core
 	return c.frame.ReadingSeen(c.look, func(st *device.Stream) error {

@@ -1,12 +1,12 @@
-// Package slab implements SlabHash: Map, Set and MultiMap, tables whose operations of all kinds may run beside one another,
-// and SlabAlloc, the allocator under them.
+// Package slab implements SlabHash: the tables Map, Set and MultiMap, whose operations of all kinds may run beside one
+// another. It also has SlabAlloc, the allocator under them.
 //
 // Source: S. Ashkiani, M. Farach-Colton, J. D. Owens, "A Dynamic Hash Table for the GPU", IPDPS 2018, §III to V.
 //
 // # Memory
 //
-// A table is buckets, each a list of slabs of 128 bytes. The first slab of each stands in the base array; the others come from
-// SlabAlloc's super blocks. With 4-byte keys and values:
+// A table is an array of buckets, each a list of slabs of 128 bytes. The first slab of each bucket stands in the base
+// array. The others come from SlabAlloc's super blocks. With 4-byte keys and values:
 //
 //	base slabs                                          super blocks
 //	|  bucket 0  |  bucket 1  | … |  reserved keys  |   | bitmaps | unit 0 | unit 1 | … |   | bitmaps | …
@@ -18,89 +18,99 @@
 //	all other pairs      keys, the link, then values: 4+8 and 8+4 bytes 10 pairs, 8+8 7, 4+16 6, 8+16 5
 //	keys alone           31 of 4 bytes or 15 of 8, and the link
 //
-// A slab that is free is all ones: empty slots, and a link to nothing. A memory block is 1,024 units, and its bitmap 32
-// words of 32 bits, before the units of its super block.
+// A free slab is all ones: empty slots, and a link to nothing. A memory block is 1,024 units. Its bitmap is 32 words of
+// 32 bits, before the units of its super block.
 //
 // # Look-ups (§IV-A, C)
 //
-// A key's hash names its bucket. A group of lanes reads a slab whole; each lane of a group brings a key of its own, and the
-// group reads for up to four of them before it looks at the first. Lanes vote on what they hold, and each keeps the votes
-// on its own key. The link is read with the slab. A group of 32 lanes is the paper's warp-cooperative work sharing; 8 lanes with
-// 16-byte loads are the default on a GPU. All lanes of a warp then change their words at once, whatever each does; one that
-// lost to another reads its slab again with the next keys of the others, and one that is done takes the next key at once.
+// A key's hash names its bucket. A group of lanes reads a slab whole. Each lane of a group brings a key of its own, and
+// the group reads for up to four of them before it looks at the first. Lanes vote on what they hold, and each keeps the
+// votes on its own key. The link is read with the slab. A group of 32 lanes is the paper's warp-cooperative work
+// sharing; the default on a GPU is 8 lanes with 16-byte loads. All lanes of a warp then change their words at once,
+// whatever each does. A lane that lost to another reads its slab again when the others read for their next keys. A lane
+// that is done takes the next key at once.
 //
 // # Invariants
 //
-//  1. In a list, empty slots come last, all of them in its last slab, which may be empty altogether. So a look-up ends at a
-//     slab without a link, and an insert at the first empty slot.
-//  2. In a Map or Set no key is twice. A key is in the bucket that its hash names.
-//  3. The three highest bit patterns of the key type mark slots: empty, tombstone, busy. Real keys of these patterns live
-//     in a bucket of their own, under a pattern lower by three; no other key does. So no key is reserved.
+//  1. In a list, empty slots come last, all of them in its last slab, which may be empty altogether. So a look-up ends
+//     at a slab without a link, and an insert at the first empty slot.
+//  2. In a Map or Set no key is there twice. A key is in the bucket that its hash names.
+//  3. The three highest bit patterns of the key type mark slots: empty, tombstone, busy. Real keys of these patterns
+//     live in a bucket of their own, under a pattern lower by three; no other key does. So no key is reserved.
 //  4. A slot is busy only while the lane that took it writes the value and then the key. Between operations none is.
-//  5. A unit's bit is set if and only if the slab is in a list, in one; units beyond the end of a super block are set for
-//     good. Slabs whose bit is clear are all ones, but for values apart from their keys.
+//  5. A unit's bit is set if and only if the slab is in a list. A slab is in one list at most. Bits of units beyond the
+//     end of a super block are set for good. Slabs whose bit is clear are all ones, but for values apart from their
+//     keys.
 //  6. Counters: pairs = Inserted - Erased, tombstones = Erased - Reused - Flushed, slabs in lists = Linked - Freed.
 //
-// Check walks them.
+// Check tests these invariants.
 //
 // # Concurrency (§III-B, IV-C), and where we differ
 //
-// In the paper's pseudocode an insert takes the first empty or deleted slot it meets, so an insert beside a delete can leave a
-// key twice; and a deletion is a plain store, which can hit another pair. Here:
+// In the paper's pseudocode an insert takes the first empty or deleted slot that it meets, so an insert beside a delete
+// can leave a key twice. A deletion is a plain store, which can hit another pair. Here:
 //
-//   - Empty slots are taken strictly in the order of the list, and never made again but by Flush. Where something may be
-//     erased beside (mixed, and the device's own insert), tombstones are not used again. So two inserts of one key come to
-//     the same slot, by compare-and-swap: the loser looks again from that slab. What stands before the first empty slot was
-//     seen not to be the key, and can no longer become it.
-//   - Where nothing is erased beside (Insert and InsertNew, which the host orders against all else), the first tombstone
-//     of the list is used again, after all of the list was searched. Free slots then only become fewer, so the same
+//   - Empty slots are taken strictly in the order of the list, and only Flush makes empty slots again. If something may
+//     be erased at the same time (mixed, and the device's own insert), tombstones are not used again. So two inserts of
+//     one key come to the same slot, by compare-and-swap, and the loser looks again from that slab on. The insert has
+//     seen that the slots before the first empty one do not hold the key, and they can no longer come to hold it.
+//   - If nothing is erased at the same time (Insert and InsertNew, which the host orders against all else), an insert
+//     searches all of the list and then uses the first tombstone again. Free slots then only become fewer, so the same
 //     argument holds.
-//   - A new slab is linked by compare-and-swap of the link, when the last is full, and empty, as it was got: its slots are
-//     then claimed like all others. The loser gives its slab back, and goes on in the winner's.
-//   - An erase is a compare-and-swap of the pair that was seen. One that finds the key gone counts as having come just after.
-//   - Pairs that no compare-and-swap writes whole are written in two steps behind a busy mark. An insert that meets one
-//     looks again, because it may be its own key; a find passes on, because that insert has not happened yet.
-//   - A look-up that ends without the key is right, though it read the slots one after the other: a key that was there all
-//     the time stood in one slot all the time.
-//   - In a MultiMap tombstones are not used again before a flush, and flushes and growth keep the order of a list, so the
-//     first pair of a key is the least recent. The paper marks deleted pairs of such tables empty.
+//   - When the last slab is full, a new one is linked by compare-and-swap of the link. It is empty then, as it came
+//     from the allocator, and its slots are claimed like all others. The loser gives its slab back, and goes on in the
+//     winner's.
+//   - An erase is a compare-and-swap of the pair that was seen. One that finds the key gone counts as having come just
+//     after.
+//   - Pairs that no compare-and-swap writes whole are written in two steps behind a busy mark. An insert that meets a
+//     busy slot looks again, because the slot may come to hold its own key. A find passes on, because that insert has
+//     not happened yet.
+//   - A look-up that ends without the key is right, though it read the slots one after the other: a key that was there
+//     all the time stood in one slot all the time.
+//   - In a MultiMap tombstones are not used again before a flush, and flushes and growth keep the order of a list, so
+//     the first pair of a key is the least recent. The paper marks deleted pairs of such tables empty.
 //
-// So find, insert, insert_new and erase of slab.cuh may run in one kernel in any mixture, and each key is linearizable; Mixed
-// does just that. The tests record histories under stress and judge them, and those of broken copies, too.
+// So find, insert, insert_new and erase of slab.cuh may run in one kernel in any mixture, and each key is linearizable.
+// Mixed does just that. The tests record histories under stress and judge them, and also the histories of broken
+// copies.
 //
 // # Updates and choices
 //
-// Update is an insert that changes the value of a key that is there, where it stands, by an atomic operation on the value's own word, or for code of the
-// user's by compare-and-swap: in its kernel nothing is erased, so that nobody else changes a pair that is in, though inserts write pairs whole. Rows of
-// a batch that are in one row of 32 and have one key become one, where there are four or more. On the device, beside erases, update swaps a pair whole,
-// key and value; of pairs whose values stand apart it swaps the value, and one whose key is erased meanwhile counts as having come before.
+// Update is an insert that changes the value of a key that is there, where it stands. It does so by an atomic operation
+// on the value's own word, or for code of the user's by compare-and-swap. Its kernel erases nothing, so nobody else
+// changes a pair that is in, though inserts write pairs whole. If four or more rows of a batch that are in the same 32
+// rows have one key, they become one row. On the device, beside erases, update swaps a pair whole, key and value. If
+// values stand apart from keys, it swaps the value; if the key is erased meanwhile, the update counts as having come
+// before.
 //
-// Where a table may grow no more, what is left is tried without new slabs at last, and so is what follows in the batch: so the rows of a key are all
-// in or all refused. FindOrInsert is an insert that tells the value. InsertIf, FindIf and ContainsIf of Map and Set do those positions of a batch alone
-// whose bool is true, by kernels of their own (choose.cu).
+// If a table may grow no more, what is left of a batch is at last tried without new slabs, and so is the rest of the
+// batch. So the rows of a key are all in or all refused. FindOrInsert is an insert that also returns the value.
+// InsertIf, FindIf and ContainsIf of Map and Set work on those positions of a batch alone whose bool is true, by
+// kernels of their own (choose.cu).
 //
 // # SlabAlloc (§V), and where we differ
 //
-// A warp's resident block is a hash of its number. In the paper all lanes of the warp hold one word of the bitmap each, and
-// one of them allocates for all. Here each lane allocates for itself from its word: that needs no lane to wait for another, and
-// a warp that wants 32 slabs gets them at once. When its word is used up it takes another word of another block, by a hash, and
-// after a bounded number of these it searches some blocks through and gives up. It never waits. (To search the block first
-// costs but few lanes much; but those hold up the end of a batch: 4 million inserts took 416 µs on an H200, and now take 230.)
+// A warp's resident block is a hash of its number. In the paper, each lane of the warp holds one word of the bitmap,
+// and one lane allocates for all. Here each lane allocates for itself from its word. So no lane waits for another, and
+// a warp that wants 32 slabs gets them at once. When its word is used up, the lane takes another word of another block,
+// by a hash. After a bounded number of these it searches some blocks through, and gives up. It never waits. (To search
+// the block first costs few lanes much, but these lanes hold up the end of a batch: 4 million inserts took 416 µs on an
+// H200, and now take 230.)
 //
-// The host makes super blocks: before a batch, as many slabs as a Poisson distribution of the chains' lengths says; and where
-// a batch finds none, it runs again for exactly the positions that were refused, after a flush, with more slabs or
-// more buckets. The addresses of super blocks travel with a kernel's parameters, in constant memory, where the paper
-// has them in shared memory. The light variant is one array, and a name its index.
+// The host makes super blocks. Before a batch, it makes as many slabs as a Poisson distribution of the chains' lengths
+// says. If a batch finds no slab, it runs again for exactly the positions that were refused, after a flush, with more
+// slabs or more buckets. The addresses of super blocks travel with a kernel's parameters, in constant memory; the paper
+// has them in shared memory. The light variant is one array, and the name of a slab is its index.
 //
 // # Growth
 //
-// A table grows when its pairs exceed LoadFactor (the paper's β) times the slots of its base slabs: into twice the buckets or
-// more, by a copy. With MaxBytes it takes all of that, two slabs in three as base slabs; when the others run out it halves the
-// buckets, down to one slab in sixteen, so that the memory fills while lists get longer; then it refuses. It flushes when
-// one slot in eight holds a deleted pair.
+// A table grows when its pairs exceed LoadFactor (the paper's β) times the slots of its base slabs. It then gets twice
+// the buckets or more, by a copy. With MaxBytes it takes all of that memory, two slabs in three as base slabs. When the
+// others run out it halves the buckets, down to one slab in sixteen, so that the memory fills while lists get longer.
+// Then it refuses. It flushes when one slot in eight holds a deleted pair.
 //
 // # Your own kernels
 //
-// ForEach and ForAll run a piece of CUDA C++ for pairs of a table, or for the keys of a Set. A kernel of your own includes "slab.cuh" and takes
-// a table by value: see Map.Program and Map.Use.
+// ForEach and ForAll run a piece of CUDA C++ for pairs of a table, or for the keys of a Set. A kernel of your own
+// includes "slab.cuh" and takes a table by value: see Map.Program and Map.Use.
 package slab

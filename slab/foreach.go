@@ -14,17 +14,19 @@ var foreachCU string
 // Args are the named device arguments of a callback: see table.Args.
 type Args = table.Args
 
-// ForEach calls body, a piece of CUDA C++, on the device for the pair of each of the given keys that is in, in any order and in parallel.
-// It sees key and value, of their Go types where these are integers or floats, else as u32, u64 or u128; index, the key's position, u64; the
-// arguments by their names; and the vocabulary of package kernel. It must not change the table. ForEach queues and returns; args must stay
-// allocated until the stream has passed it.
+// ForEach calls body on the device for each given key that is in, with its pair, in any order and in parallel. body is
+// a piece of CUDA C++. It sees key and value, of their Go types if these are integers or floats, else as u32, u64 or
+// u128. It sees index, the key's position, as u64. It also sees the arguments by their names, and the vocabulary of
+// package kernel. body must not change the table. ForEach queues its work and returns. args must stay allocated until
+// the stream has passed it.
 //
-// Errors: *device.CompileError with the compiler's words; arguments of other types. Cost: compiling a body once; of a key, all slabs of its chain.
+// Errors: *device.CompileError with the compiler's words; arguments of other types. Cost: compiling a body once; for
+// each key, reading all slabs of its chain.
 func (m *Map[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
 	return frame.CallEach[K, V](&m.core.frame, st, keys, body, args, m.core.caller())
 }
 
-// ForAll calls body for every pair of the table: see ForEach. index is the bucket.
+// ForAll calls body for every pair of the table: see ForEach. In body, index is the bucket.
 func (m *Map[K, V]) ForAll(st *device.Stream, body string, args Args) error {
 	return frame.CallAll[K, V](&m.core.frame, st, body, args, m.core.caller())
 }
@@ -34,17 +36,17 @@ func (m *MultiMap[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body s
 	return frame.CallEach[K, V](&m.core.frame, st, keys, body, args, m.core.caller())
 }
 
-// ForAll is as Map.ForAll.
+// ForAll calls body for every pair of the table: see Map.ForAll.
 func (m *MultiMap[K, V]) ForAll(st *device.Stream, body string, args Args) error {
 	return frame.CallAll[K, V](&m.core.frame, st, body, args, m.core.caller())
 }
 
-// ForEach calls body for each given key that is in: see Map.ForEach. A set's body sees no value.
+// ForEach calls body for each given key that is in the set: see Map.ForEach. The body for a set sees no value.
 func (s *Set[K]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
 	return frame.CallEach[K, frame.NoValue](&s.core.frame, st, keys, body, args, s.core.caller())
 }
 
-// ForAll calls body for every key of the set. index is the bucket.
+// ForAll calls body for every key of the set. In body, index is the bucket.
 func (s *Set[K]) ForAll(st *device.Stream, body string, args Args) error {
 	return frame.CallAll[K, frame.NoValue](&s.core.frame, st, body, args, s.core.caller())
 }

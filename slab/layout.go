@@ -84,13 +84,13 @@ struct %s : Marks<%d, %d> {
 // Alloc is SlabAlloc's memory as kernels take it, by value.
 type Alloc = frame.SlabMemory
 
-// Table is a table as kernels take it, by value: Buckets base slabs, and one for the reserved keys.
+// Table is a table as kernels take it, by value. It has Buckets base slabs, and one more for the reserved keys.
 type Table struct {
 	Base     uint64 // address
 	Buckets  uint64
 	Seed     uint64
 	Counters uint64 // address of Counters
-	// Tombstones is 1 if inserts are to look for tombstones; without, they take only empty slots.
+	// Tombstones is 1 if inserts are to look for tombstones. If it is 0, they take only empty slots.
 	Tombstones uint64
 	Alloc      Alloc
 }

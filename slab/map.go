@@ -9,9 +9,9 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// Map is the slab hash of pairs with unique keys (paper, §III-C): each bucket is a list of slabs. K has 4 or 8 bytes, V 4, 8
-// or 16. It implements table.Map and table.Mixed, whose comments are the contract of the methods; all are safe for use by
-// several goroutines.
+// Map is the slab hash of pairs with unique keys (paper, §III-C): each bucket is a list of slabs. K has 4 or 8 bytes, V
+// 4, 8 or 16. Map implements table.Map and table.Mixed, whose comments are the contract of the methods. All methods are
+// safe for use by several goroutines.
 type Map[K, V any] struct{ handle }
 
 var (
@@ -19,11 +19,12 @@ var (
 	_ table.Mixed[uint32, uint32] = (*Map[uint32, uint32])(nil)
 )
 
-// New makes an empty map on the device. Its memory is a slab of 128 bytes for each bucket and a pool of further slabs; Stats
-// tells.
+// New makes an empty map on the device. It has a slab of 128 bytes for each bucket, and a pool of further slabs. Stats
+// tells how much memory that is.
 //
-// Errors: K or V of another width or with pointers or padding; options out of range; *device.OutOfMemoryError; what
-// device.Compile returns. Cost: compiling the kernels once on a machine, about a second; then the memory's filling.
+// Errors: K or V of another width, or with pointers or padding; options out of range; *device.OutOfMemoryError;
+// whatever device.Compile returns. Cost: compiling the kernels once on a machine, about a second, then filling the
+// memory.
 func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
 	c, err := newCore(d, frame.WidthsOf[K, V](), o, false)
 	return frame.Made(&Map[K, V]{handle{c}}, err)
@@ -31,52 +32,54 @@ func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
 
 const family table.Family = "slab"
 
-// Insert puts or replaces (the paper's REPLACE): see table.Map. Cost of a pair: one slab read and one sector written, while
-// chains are short.
+// Insert puts pairs in, and replaces the values of keys that are there (the paper's REPLACE): see table.Map. For each
+// pair it reads one slab and writes one sector while chains are short.
 func (m *Map[K, V]) Insert(keys []K, values []V) error {
 	return frame.Insert(&m.core.frame, keys, values, m.core.insertion(m.core.kernel.insert))
 }
 
-// InsertOn is Insert on the device: see table.Map. It waits for the stream: only the end of a batch tells whether each pair
-// found its slab.
+// InsertOn does what Insert does, with slices on the device: see table.Map. It waits for the stream, because only the
+// end of a batch tells whether each pair found its slab.
 func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
 	return frame.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.insertion(m.core.kernel.insert))
 }
 
-// InsertNew puts the pairs whose keys are absent: see table.Map.
+// InsertNew puts in the pairs whose keys are absent: see table.Map.
 func (m *Map[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
 	return frame.InsertNew(&m.core.frame, keys, values, added, m.core.insertion(m.core.kernel.insertNew))
 }
 
-// InsertNewOn is InsertNew on the device: see table.Map. It waits for the stream, as InsertOn does.
+// InsertNewOn does what InsertNew does, with slices on the device: see table.Map. It waits for the stream, as InsertOn
+// does.
 func (m *Map[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], added device.Slice[bool]) error {
 	return frame.InsertOn(&m.core.frame, st, keys, values, added, m.core.insertion(m.core.kernel.insertNew))
 }
 
-// Find looks keys up (the paper's SEARCH): see table.Map. Cost of a key: one slab read while chains are short.
+// Find looks keys up (the paper's SEARCH): see table.Map. For each key it reads one slab while chains are short.
 func (m *Map[K, V]) Find(keys []K, values []V, found []bool) error {
 	return frame.Find(&m.core.frame, keys, values, found, m.core.find)
 }
 
-// FindOn is Find on the device: see table.Map.
+// FindOn does what Find does, with slices on the device: see table.Map.
 func (m *Map[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
 	return frame.FindOn(&m.core.frame, st, keys, values, found, m.core.find)
 }
 
-// Contains is Find without values: see table.Map.
+// Contains tells for each key whether it is in: see table.Map.
 func (m *Map[K, V]) Contains(keys []K, found []bool) error { return m.Find(keys, nil, found) }
 
-// ContainsOn is Contains on the device: see table.Map.
+// ContainsOn does what Contains does, with slices on the device: see table.Map.
 func (m *Map[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
 	return m.FindOn(st, keys, device.Slice[V]{}, found)
 }
 
-// Delete removes keys (the paper's DELETE, and DELETEALL too, for a key is there once): see table.Map. Their slots become tombstones, which Insert and InsertNew use again, and Flush clears.
+// Delete removes keys: see table.Map. It is the paper's DELETE, and also DELETEALL, because a key is there once. The
+// slots of the keys become tombstones, which Insert and InsertNew use again and Flush clears.
 func (m *Map[K, V]) Delete(keys []K, deleted []bool) (int, error) {
 	return frame.Delete(&m.core.frame, keys, deleted, m.core.erase)
 }
 
-// DeleteOn is Delete on the device: see table.Map.
+// DeleteOn does what Delete does, with slices on the device: see table.Map.
 func (m *Map[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
 	return frame.DeleteOn(&m.core.frame, st, keys, deleted, m.core.erase)
 }
@@ -99,13 +102,14 @@ func (c *core) mix(st *device.Stream, b frame.MixedRows) (refused []int, why, er
 // the middle of the batch.
 const mixedInserts = 4
 
-// Mixed runs operations of all kinds side by side in one kernel: see table.Mixed. Cost: as Insert and Find; one sector
-// written for each insert and delete.
+// Mixed runs operations of all kinds side by side in one kernel: see table.Mixed. It costs as much as Insert and Find.
+// Each insert and each delete writes one sector.
 func (m *Map[K, V]) Mixed(ops []table.Op, keys []K, values, results []V, status []table.Status) error {
 	return frame.Mix(&m.core.frame, ops, keys, values, results, status, m.core.mix, m.core.size)
 }
 
-// MixedOn is Mixed on the device. It waits for the stream. An operation that is none of table.Op does nothing.
+// MixedOn does what Mixed does, with slices on the device. It waits for the stream. An operation that is not one of
+// table.Op does nothing.
 func (m *Map[K, V]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys device.Slice[K], values, results device.Slice[V], status device.Slice[table.Status]) error {
 	return frame.MixOn(&m.core.frame, st, ops, keys, values, frame.Optional(results), status, m.core.mix, m.core.size)
 }
@@ -115,7 +119,7 @@ func (m *Map[K, V]) All() ([]K, []V, error) {
 	return frame.All[K, V](&m.core.frame, false, m.core.exporting)
 }
 
-// Chunks gives every pair to do, in chunks: see table.Map.
+// Chunks calls do with every pair, in chunks: see table.Map.
 func (m *Map[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
 	return frame.Chunks(ctx, &m.core.frame, m.core.exporting, do)
 }

@@ -8,50 +8,52 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// MultiMap is the slab hash whose keys may have any number of values (paper, §III-B). The pairs of a key keep the order in
-// which batches brought them, the least recent first; those of one batch are in no order. All methods take whole
+// MultiMap is the slab hash whose keys may have any number of values (paper, §III-B). The pairs of a key keep the order
+// in which batches brought them, the least recent first. Those of one batch are in no order. All methods take whole
 // batches and are safe for use by several goroutines.
 //
-// The pairs of one key are in one bucket, so a key with v values costs v/M slabs to go through, M being 15 for pairs of 4+4
-// bytes, and inserting them costs the square of that: for keys with thousands of values it is the wrong table.
+// The pairs of one key are in one bucket. So an operation on a key with v values goes through v/M slabs, where M is 15
+// for pairs of 4+4 bytes, and to insert them all costs the square of that. For keys with thousands of values, MultiMap
+// is the wrong table.
 //
-// It implements table.OuterFinder; that FindAll keeps an order, Find and DeleteOldest are its own.
+// MultiMap implements table.OuterFinder. It also has Find and DeleteOldest, and its FindAll keeps an order.
 type MultiMap[K, V any] struct{ handle }
 
 func _[K, V any](m *MultiMap[K, V]) table.OuterFinder[K, V] { return m }
 
-// NewMultiMap makes an empty multimap on the device; see New.
+// NewMultiMap makes an empty multimap on the device: see New.
 func NewMultiMap[K, V any](d *device.Device, o Options) (*MultiMap[K, V], error) {
 	c, err := newCore(d, frame.WidthsOf[K, V](), o, true)
 	return frame.Made(&MultiMap[K, V]{handle{c}}, err)
 }
 
-// Insert adds n pairs, equal ones too (the paper's INSERT). The table grows as it must; where it may not, *table.FullError
-// names exactly the positions that are not in.
+// Insert adds n pairs, even if the table or the batch holds equal ones (the paper's INSERT). The table grows if it
+// must. If it may not, *table.FullError names exactly the positions that are not in.
 func (m *MultiMap[K, V]) Insert(keys []K, values []V) error {
 	return frame.Insert(&m.core.frame, keys, values, m.core.insertion(m.core.kernel.insert))
 }
 
-// InsertOn is Insert on the device. It waits for the stream, to know that every pair found its slab.
+// InsertOn does what Insert does, with slices on the device. It waits for the stream, to know that every pair found its
+// slab.
 func (m *MultiMap[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
 	return frame.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.insertion(m.core.kernel.insert))
 }
 
-// Find gives the least recent value of each key (SEARCH), or the zero value, and whether there is one; values or found may
-// be nil.
+// Find writes the least recent value of each key (SEARCH), or the zero value, and whether there is one. values or found
+// may be nil.
 func (m *MultiMap[K, V]) Find(keys []K, values []V, found []bool) error {
 	return frame.Find(&m.core.frame, keys, values, found, m.core.find)
 }
 
-// FindOn is Find on the device.
+// FindOn does what Find does, with slices on the device.
 func (m *MultiMap[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
 	return frame.FindOn(&m.core.frame, st, keys, values, found, m.core.find)
 }
 
-// Contains tells of each key whether it has a value.
+// Contains tells for each key whether it has a value.
 func (m *MultiMap[K, V]) Contains(keys []K, found []bool) error { return m.Find(keys, nil, found) }
 
-// ContainsOn is Contains on the device.
+// ContainsOn does what Contains does, with slices on the device.
 func (m *MultiMap[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
 	return m.FindOn(st, keys, device.Slice[V]{}, found)
 }
@@ -61,7 +63,7 @@ func (m *MultiMap[K, V]) Count(keys []K, counts []uint32) error {
 	return frame.CountValues(&m.core.frame, keys, counts, m.core.count)
 }
 
-// CountOn is Count on the device.
+// CountOn does what Count does, with slices on the device.
 func (m *MultiMap[K, V]) CountOn(st *device.Stream, keys device.Slice[K], counts device.Slice[uint32]) error {
 	return frame.CountValuesOn(&m.core.frame, st, keys, counts, m.core.count)
 }
@@ -84,47 +86,49 @@ func (c *core) lookErased(st *device.Stream) (uint64, error) {
 	return c.counters.Seen.Erased, err
 }
 
-// FindAll gives all values of each key (SEARCHALL): those of keys[i] are values[offsets[i]:offsets[i+1]], the least recent
-// first.
+// FindAll returns all values of each key (SEARCHALL). Those of keys[i] are values[offsets[i]:offsets[i+1]], the least
+// recent first.
 func (m *MultiMap[K, V]) FindAll(keys []K) (offsets []uint64, values []V, err error) {
 	return frame.FindValues[K, V](&m.core.frame, keys, m.core.findAll)
 }
 
-// FindAllOn is FindAll on the device, in slices of its own making, which the caller frees. It waits for the stream. Cost: two
-// passes over the keys' chains.
+// FindAllOn does what FindAll does, with slices on the device. It makes the slices that it returns, and the caller
+// frees them. It waits for the stream. It passes over the chains of the keys twice.
 func (m *MultiMap[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
 	return frame.FindValuesOn[K, V](&m.core.frame, st, keys, m.core.findAll)
 }
 
-// FindAllOuter is FindAll, in which a key without values gets one, none, as an outer join wants; found[i] tells whether key i has values, and may be
-// nil: see table.OuterFinder. Cost: FindAll's, and three passes over the keys' counts. The first call compiles kernels.
+// FindAllOuter does what FindAll does, but gives a key without values one value, none, as an outer join wants. found[i]
+// tells whether key i has values; found may be nil. See table.OuterFinder. It costs as much as FindAll, and three
+// passes over the keys' counts. The first call compiles kernels.
 func (m *MultiMap[K, V]) FindAllOuter(keys []K, none V, found []bool) (offsets []uint64, values []V, err error) {
 	return frame.FindOuter(&m.core.frame, keys, none, found, m.core.findAll)
 }
 
-// FindAllOuterOn is FindAllOuter on the device, in slices of its own making, which the caller frees. It waits for the stream.
+// FindAllOuterOn does what FindAllOuter does, with slices on the device. It makes the slices that it returns, and the
+// caller frees them. It waits for the stream.
 func (m *MultiMap[K, V]) FindAllOuterOn(st *device.Stream, keys device.Slice[K], none V, found device.Slice[bool]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
 	return frame.FindOuterOn(&m.core.frame, st, keys, none, found, m.core.findAll)
 }
 
-// DeleteOldest removes the least recent pair of each key (DELETE): a key that is twice in the batch loses two. deleted[i]
-// tells whether position i removed one; it may be nil. The count is theirs.
+// DeleteOldest removes the least recent pair of each key (DELETE). A key that is twice in the batch loses two pairs.
+// deleted[i] tells whether position i removed one; deleted may be nil. DeleteOldest returns how many pairs it removed.
 func (m *MultiMap[K, V]) DeleteOldest(keys []K, deleted []bool) (int, error) {
 	return frame.Delete(&m.core.frame, keys, deleted, m.core.erase)
 }
 
-// DeleteOldestOn is DeleteOldest on the device.
+// DeleteOldestOn does what DeleteOldest does, with slices on the device.
 func (m *MultiMap[K, V]) DeleteOldestOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
 	return frame.DeleteOn(&m.core.frame, st, keys, deleted, m.core.erase)
 }
 
-// Delete removes all pairs of each key (DELETEALL). deleted[i] tells whether position i removed any; it may be nil. The count
-// is of pairs.
+// Delete removes all pairs of each key (DELETEALL). deleted[i] tells whether position i removed any; deleted may be
+// nil. Delete returns how many pairs it removed.
 func (m *MultiMap[K, V]) Delete(keys []K, deleted []bool) (int, error) {
 	return frame.DeletePairs(&m.core.frame, keys, deleted, m.core.eraseAll, m.core.lookErased)
 }
 
-// DeleteOn is Delete on the device, without the count.
+// DeleteOn does what Delete does, with slices on the device, but returns no count.
 func (m *MultiMap[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
 	return frame.DeleteOn(&m.core.frame, st, keys, deleted, m.core.eraseAll)
 }
@@ -138,7 +142,7 @@ func (m *MultiMap[K, V]) All() ([]K, []V, error) {
 	return frame.All[K, V](&m.core.frame, false, m.core.exporting)
 }
 
-// Chunks gives every pair to do, in chunks: see table.Map.
+// Chunks calls do with every pair, in chunks: see table.Map.
 func (m *MultiMap[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
 	return frame.Chunks(ctx, &m.core.frame, m.core.exporting, do)
 }

@@ -11,34 +11,36 @@ import (
 // Set is the slab hash of keys alone (paper, §IV-B): a slab holds 31 keys of 4 bytes, or 15 of 8. All methods take
 // whole batches and are safe for use by several goroutines.
 //
-// It implements table.Set, whose comments are the contract of the methods.
+// Set implements table.Set, whose comments are the contract of the methods.
 type Set[K any] struct{ handle }
 
 func _[K any](s *Set[K]) table.Set[K] { return s }
 
-// NewSet makes an empty set on the device; see New.
+// NewSet makes an empty set on the device: see New.
 func NewSet[K any](d *device.Device, o Options) (*Set[K], error) {
 	c, err := newCore(d, frame.WidthOfKeys[K](), o, false)
 	return frame.Made(&Set[K]{handle{c}}, err)
 }
 
-// Insert puts the keys that are absent. added[i] tells whether position i went in (of equal new keys in one batch, exactly one
-// does); added may be nil. The count is theirs. *table.FullError as in table.Map.
+// Insert puts in the keys that are absent. added[i] tells whether position i went in; if a batch holds a new key
+// several times, exactly one of its positions does. added may be nil. Insert returns how many keys went in. It returns
+// *table.FullError in the same cases as table.Map.
 func (s *Set[K]) Insert(keys []K, added []bool) (int, error) {
 	return frame.InsertKeys(&s.core.frame, keys, added, s.core.insertion(s.core.kernel.insertNew))
 }
 
-// InsertOn is Insert on the device. It waits for the stream, to know that every key found its slab.
+// InsertOn does what Insert does, with slices on the device. It waits for the stream, to know that every key found its
+// slab.
 func (s *Set[K]) InsertOn(st *device.Stream, keys device.Slice[K], added device.Slice[bool]) error {
 	return frame.InsertOn(&s.core.frame, st, keys, frame.NoValues(), added, s.core.insertion(s.core.kernel.insertNew))
 }
 
-// Contains tells which keys are in.
+// Contains tells for each key whether it is in.
 func (s *Set[K]) Contains(keys []K, found []bool) error {
 	return frame.Find[K, byte](&s.core.frame, keys, nil, found, s.core.find)
 }
 
-// ContainsOn is Contains on the device.
+// ContainsOn does what Contains does, with slices on the device.
 func (s *Set[K]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
 	return frame.FindOn(&s.core.frame, st, keys, device.Slice[byte]{}, found, s.core.find)
 }
@@ -48,18 +50,18 @@ func (s *Set[K]) Delete(keys []K, deleted []bool) (int, error) {
 	return frame.Delete(&s.core.frame, keys, deleted, s.core.erase)
 }
 
-// DeleteOn is Delete on the device.
+// DeleteOn does what Delete does, with slices on the device.
 func (s *Set[K]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
 	return frame.DeleteOn(&s.core.frame, st, keys, deleted, s.core.erase)
 }
 
-// Mixed runs operations of all kinds side by side in one kernel: see table.Mixed. An insert is an insert-new. status may be
-// nil.
+// Mixed runs operations of all kinds side by side in one kernel: see table.Mixed. An insert puts a key in only if it is
+// absent. status may be nil.
 func (s *Set[K]) Mixed(ops []table.Op, keys []K, status []table.Status) error {
 	return frame.MixKeys(&s.core.frame, ops, keys, status, s.core.mix, s.core.size)
 }
 
-// MixedOn is Mixed on the device. It waits for the stream.
+// MixedOn does what Mixed does, with slices on the device. It waits for the stream.
 func (s *Set[K]) MixedOn(st *device.Stream, ops device.Slice[table.Op], keys device.Slice[K], status device.Slice[table.Status]) error {
 	return frame.MixOn(&s.core.frame, st, ops, keys, frame.NoValues(), frame.NoValues(), status, s.core.mix, s.core.size)
 }
@@ -70,7 +72,7 @@ func (s *Set[K]) All() ([]K, error) {
 	return keys, err
 }
 
-// Chunks gives every key to do, in chunks: see table.Set.
+// Chunks calls do with every key, in chunks: see table.Set.
 func (s *Set[K]) Chunks(ctx context.Context, do func(keys []K) error) error {
 	return frame.KeyChunks(ctx, &s.core.frame, s.core.exporting, do)
 }

@@ -6,8 +6,9 @@ import (
 	"github.com/warpmap/warpmap/device"
 )
 
-// Program is a program with a kernel of your own that works on this table: main, which includes "config.h" and "slab.cuh",
-// and names the table's type `config`. Add your parameter struct to its Layouts; it holds a Table.
+// Program returns a program with a kernel of your own that works on this table. Its source is main, which includes
+// "config.h" and "slab.cuh", and names the table's type `config`. Add your parameter struct, which holds a Table, to
+// the program's Layouts.
 //
 //	#include "config.h"
 //	#include "slab.cuh"
@@ -18,12 +19,13 @@ import (
 //	}
 func (m *Map[K, V]) Program(name, main string) *device.Program { return m.core.program(name, main) }
 
-// Use orders a kernel of yours with the table's own operations: queue gets the table as kernels take it, and puts work on
-// the stream; it must not call the table's methods, which wait for it. Table is good for this call alone, because the
-// table may move when it grows.
+// Use runs a kernel of yours in order with the table's own operations. It calls queue with the table as kernels take
+// it, and queue puts work on the stream. queue must not call the table's methods, because they wait for queue. The
+// Table is good for this call alone, because the table may move when it grows.
 //
-// room is how many pairs the kernel is to insert: slabs for them are made ready. An insert that finds none all the same, or
-// because MaxBytes forbids them, returns FULL in the kernel; Map.Mixed and Map.Insert would get more.
+// room is how many pairs the kernel is to insert; the table makes slabs ready for them. An insert that still finds no
+// slab, or finds none because MaxBytes forbids more, returns FULL in the kernel. Map.Mixed and Map.Insert would get
+// more slabs.
 func (m *Map[K, V]) Use(st *device.Stream, room int, queue func(Table) error) error {
 	return m.core.use(st, room, queue)
 }

@@ -16,7 +16,8 @@ type image struct {
 	slots func(bucket uint64) []byte // of a bucket
 }
 
-// Check downloads the table and walks the invariants that doc.go lists: for tests and for the suspicious. Slow.
+// Check downloads the table and tests its invariants, which the package's comment lists. It is slow: use it in tests,
+// or if you suspect a fault.
 func (h *handle) Check() error {
 	c := h.core
 	return c.frame.ReadingSeen(c.look, func(st *device.Stream) error {

@@ -11,18 +11,21 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// Options are what New understands beside table.Options. The zero value is good.
+// Options are the options of New: those of table.Options, and some of its own. The zero value is good.
 //
 // LoadFactor is 0.8 unless set, and may be 1.
 type Options struct {
 	table.Options
-	// Ticket is the number of bits of a ticket: 1, 2, 4, 8 or 16. Zero means 8, or where DeviceBytes is set 16. More bits keep look-ups from slots
-	// that hold other keys; the board, of so many bits for each slot, always is in the device's memory.
+	// Ticket is the number of bits of a ticket: 1, 2, 4, 8 or 16. Zero means 8, or 16 if DeviceBytes is set. With more
+	// bits, look-ups read fewer slots that hold other keys. The board takes that many bits for each slot, and is always
+	// in the device's memory.
 	Ticket int
-	// DeviceBytes is how many bytes of the table's slots may lie in the device's memory; the others lie in pinned host memory. Negative means
-	// none. Zero means as many as there is memory for, but for an eighth of the device's and room for copies, which batches need.
+	// DeviceBytes is how many bytes of the table's slots may lie in the device's memory. The others lie in pinned host
+	// memory. A negative number means none. Zero means as many as there is memory for, but an eighth of the device's
+	// memory, and room for the copies that batches need, stay free.
 	DeviceBytes int64
-	// HostBytes is how many bytes of pinned host memory the table may take. Negative means none. Zero means three quarters of what is free.
+	// HostBytes is how many bytes of pinned host memory the table may take. A negative number means none. Zero means
+	// three quarters of what is free.
 	HostBytes int64
 
 	pane int64 // bytes of a pane, in tests
@@ -508,8 +511,8 @@ func (c *core) rebuild(st *device.Stream, s shape) error {
 	return errors.Join(err, c.freeMemory(rest))
 }
 
-// Grow makes room for at least n pairs in all. Needs memory for the old table and the new at once. Errors: table.ErrMaxBytes;
-// *device.OutOfMemoryError; the table is then unchanged.
+// Grow makes room for at least n pairs in all. It needs memory for the old and the new table at once. Errors:
+// table.ErrMaxBytes; *device.OutOfMemoryError. After an error the table is unchanged.
 func (h *handle) Grow(n int) error {
 	c := h.core
 	return c.frame.GrowTo(n, c.look, func(st *device.Stream, _ int64) error {
@@ -568,13 +571,13 @@ func (c *core) mix(st *device.Stream, b frame.MixedRows) (refused []int, why, er
 	return c.take(st, b.N, mixedInserts, nil, func(part frame.Part) error { return launch(part, c.searched(int64(part.N), part.Attempt)) })
 }
 
-// Family is the family's name.
+// Family returns the family's name.
 func (*handle) Family() table.Family { return family }
 
 // Len counts the pairs.
 func (h *handle) Len() (int, error) { return h.core.frame.Count(h.core.look) }
 
-// Clear removes all pairs and keeps the capacity. It queues and returns.
+// Clear removes all pairs and keeps the capacity. It queues its work and returns.
 func (h *handle) Clear() error {
 	c := h.core
 	return c.frame.Writing(nil, func(st *device.Stream) error {
@@ -593,7 +596,7 @@ func (c *core) exporting(st *device.Stream) (frame.Exporter, error) {
 	}}, err
 }
 
-// Stats measures the table. Cost: a walk from every pair's first bucket to its slot.
+// Stats measures the table. It walks from the first bucket of every pair to the slot of the pair.
 func (h *handle) Stats() (table.Stats, error) {
 	c := h.core
 	var far int64
@@ -608,7 +611,7 @@ func (h *handle) Stats() (table.Stats, error) {
 	return s, err
 }
 
-// Close frees the table's memory; idempotent.
+// Close frees the table's memory. A second call does nothing.
 func (h *handle) Close() error { return h.core.frame.Close() }
 
 func (c *core) free() error { return errors.Join(c.far.close(c), c.freeMemory(&c.memory)) }

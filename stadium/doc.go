@@ -1,10 +1,12 @@
 // Package stadium implements Stadium hashing: a hash table behind a ticket board, for keys and values of any size.
 //
-// Source: F. Khorasani, M. E. Belviranli, R. Gupta, L. N. Bhuyan, "Stadium Hashing: Scalable and Flexible Hashing on GPUs", PACT 2015.
+// Source: F. Khorasani, M. E. Belviranli, R. Gupta, L. N. Bhuyan, "Stadium Hashing: Scalable and Flexible Hashing on
+// GPUs", PACT 2015.
 //
 // # Memory
 //
-// The board has a ticket of 1, 2, 4, 8 or 16 bits for every slot, bucket by bucket, and the table has the slots. With tickets of 8 bits:
+// The board has a ticket of 1, 2, 4, 8 or 16 bits for every slot, bucket by bucket. The table has the slots. With
+// tickets of 8 bits:
 //
 //	board    | 15 tickets, filter | 15 tickets, filter | …   16 bytes a bucket, one load
 //	              │            └ 8 bits: those that are 0 are of keys which went on from here to other buckets
@@ -12,109 +14,123 @@
 //	slots    | 15 × ┌ key, value ┐ | …
 //	access   a bit a bucket
 //
-// The board always is in device memory. The slots are in one piece beside it, if there is room; else in panes, which hold whole regions and have
-// 512 MiB at most, unless a region has more or there would be more than 2,048 of them:
+// The board always is in device memory. The slots are in one piece beside it, if there is room. Else they are in panes,
+// which hold whole regions. A pane has 512 MiB at most, unless a region has more or there would be more than 2,048
+// panes:
 //
 //	addresses | pane 0 | pane 1 | pane 2, in host | …
 //	              │        │        └ pinned host memory, which kernels reach across the bus
 //	              └────────┴ device memory: no more than Options.DeviceBytes
 //	windows   three copies of panes, in device memory, while large batches are served
 //
-// A bucket has 24, 12, 14, 15 or 15 slots with tickets of 1, 2, 4, 8 or 16 bits. Keys have 4 to 256 bytes and values up to 4,096, multiples of
-// 4. A slot is padded so that keys and values move in units of 8 or 16 bytes where that costs a quarter of its size at most.
+// A bucket has 24, 12, 14, 15 or 15 slots with tickets of 1, 2, 4, 8 or 16 bits. Keys have 4 to 256 bytes and values
+// have up to 4,096, both multiples of 4. A slot is padded so that keys and values move in units of 8 or 16 bytes, if
+// that costs a quarter of its size at most.
 //
-// Buckets lie in regions of 2,048, in small tables fewer. A key's hash names, from its highest bits on, the region; the first bucket there, and
-// a step to the others; the slot that comes first in a bucket; the info bits; and the bit of the filter.
+// Buckets lie in regions of 2,048, and of fewer in small tables. The highest bits of a key's hash name the region. The
+// hash also names the first bucket there and a step to the others, the slot that comes first in a bucket, the info
+// bits, and the bit of the filter.
 //
 // # Look-ups (§III, Figure 9)
 //
-// There are three levels of certitude. A look-up reads a bucket's tickets. Slots whose ticket has the key's info bits may hold it, from the slot that
-// comes first on, up to one that never was taken: there the search ends. They are read; the others are not. If the key is
-// in none of them, the search goes on to the next bucket only if the filter's bit says that a key like this one did.
+// There are three levels of certitude. A look-up reads a bucket's tickets. Then it goes from the slot that comes first
+// up to one that never was taken: there the search ends. Of these slots, those whose ticket has the key's info bits may
+// hold the key. They are read; the others are not. If the key is in none of them, the search goes on to the next bucket
+// only if the filter's bit says that a key like this one did.
 //
-// The paper goes from ticket to ticket by double hashing, which reads a ticket a step, and has no bound once tickets are given back: "retrievals
-// require further iterations" (§III-B). Here the filter is the bound, and the longest way that any insert went.
+// The paper goes from ticket to ticket by double hashing. That reads one ticket a step, and has no bound once tickets
+// are given back: "retrievals require further iterations" (§III-B). Here there are two bounds: the filter, and the
+// longest way that any insert went.
 //
 // # Inserts
 //
-// The paper's insert takes the first ticket that is available, and never looks for its key: equal keys have several slots. Here an insert
-// looks for its key as far as a look-up would, then takes the first slot that was available on the way.
+// The paper's insert takes the first ticket that is available, and never looks for its key, so equal keys have several
+// slots. Here an insert looks for its key as far as a look-up would, then takes the first slot that was available on
+// the way.
 //
-// Who changes a bucket holds its access bit (§III-B, where each ticket has one). An operation holds that of its key's first bucket from beginning
-// to end: so operations on one key come one after the other, and where none changes the key's slot, nobody does. It reads other buckets
-// without; what seems to be its key there is looked at again with their access bits.
+// Whoever changes a bucket holds its access bit (§III-B, where each ticket has one). An operation holds that of its
+// key's first bucket from beginning to end. So operations on one key come one after the other, and nobody else changes
+// the slot of the key meanwhile. The operation reads other buckets without their access bits. If it finds there what
+// seems to be its key, it looks at that again with their access bits.
 //
-// So neither the board nor the access bits are the paper's: those stand in bench/stadium alone, and each ticket has an
-// access bit there. Again an H200 decided, with 160 M pairs of 8+8 bytes at 0.85 and tickets of 8 bits: the paper's
-// table inserts 4.9 G/s of them, finds 11.2 if all keys are in, and 7.6 if half are; this one 10.1, 17.4 and 22.7
-// (bench/results/h200/fig-stadium-18b.json). In host memory this one is 3.4 to 5.9 times as fast (fig-stadium-17.json).
-// There are two things that the paper's is better for. With tickets of one bit, it inserts 10.0 G/s and this one 2.7,
-// for it never looks for its key. And inserts beside look-ups in one kernel, in slices of 100,000, are 1.1 to 1.2 times
-// as fast as cuckoo hashing in device memory, and 2.5 to 3.6 times in host memory, where MixedOn does 0.5 to 0.6 and
-// 1.4 to 2.1 times as many (fig-stadium-14.json and fig-stadium-16.json). What MixedOn has for it is one slot a key,
-// deletions among the others, and a bound on look-ups once tickets are given back.
+// So neither the board nor the access bits are the paper's. The paper's stand in bench/stadium alone, where each ticket
+// has an access bit. An H200 decided this, too, with 160 M pairs of 8+8 bytes at 0.85 and tickets of 8 bits. The
+// paper's table inserts 4.9 G/s of them, finds 11.2 if all keys are in, and 7.6 if half are. This one does 10.1, 17.4
+// and 22.7 (bench/results/h200/fig-stadium-18b.json). In host memory this one is 3.4 to 5.9 times as fast
+// (fig-stadium-17.json). The paper's is better for two things. With tickets of one bit, it inserts 10.0 G/s and this
+// one 2.7, because it never looks for its key. And its inserts beside look-ups in one kernel, in slices of 100,000, are
+// 1.1 to 1.2 times as fast as cuckoo hashing in device memory, and 2.5 to 3.6 times in host memory. MixedOn does 0.5 to
+// 0.6 and 1.4 to 2.1 times as many as cuckoo hashing (fig-stadium-14.json and fig-stadium-16.json). In return, MixedOn
+// has one slot a key, deletions among the other operations, and a bound on look-ups once tickets are given back.
 //
-// Large batches are brought in the order of regions first, in two passes. A block takes the tickets of a region into shared memory, and inserts
-// there (staged.cu); what finds no room in its region is left to a kernel that goes on to others. Of pairs whose
-// values have other widths than 4, 8 or 16 bytes, the keys are brought in the order of stretches of regions that the L2 cache holds, and values are
-// read where they are. Keys of other widths than 4, 8, 16 or 32 bytes go in as they come.
+// Large batches are first brought in the order of regions, in two passes. A block takes the tickets of a region into
+// shared memory, and inserts there (staged.cu). What finds no room in its region is left to a kernel that goes on to
+// other regions. If values have other widths than 4, 8 or 16 bytes, only the keys are brought in order, that of
+// stretches of regions that the L2 cache holds, and values are read where they are. Keys of other widths than 4, 8, 16
+// or 32 bytes go in as they come.
 //
-// The paper's clStash has lanes that have put their pair take on what others of their warp have left (Figure 12). It
+// With the paper's clStash, lanes that have put their pair take on what others of their warp have left (Figure 12). It
 // stands in bench/stadium alone. Kernels here only refill: a lane that is done gets the next row of the batch at once
-// (kernel/drive.cuh), and their lists hold what finds no room in its region. Figures of an H200 decided it. Of 2²⁵
-// pairs of 4+4 bytes, with tickets of 4 bits, at load factors of 0.8 to 0.95, clStash has 73 to 78 of 100 lanes active,
-// and the paper's inserts without it 33 to 39; both take 2.9 to 3.1 ms (bench/results/h200/fig-stadium-1.json). Of 50
-// parts, those from a load factor of 0.7 on are 2% faster on average (fig-stadium-13.json). Whole tables are filled
-// more slowly in 31 of 32 cases of widths and tickets, by 16% at most (fig-stadium-19ac.json). An insert waits for
-// memory, not for lanes.
+// (kernel/drive.cuh), and lists hold what finds no room in its region. Figures of an H200 decided this. Of 2²⁵ pairs of
+// 4+4 bytes, with tickets of 4 bits, at load factors of 0.8 to 0.95, clStash has 73 to 78 of 100 lanes active, and the
+// paper's inserts without it have 33 to 39; both take 2.9 to 3.1 ms (bench/results/h200/fig-stadium-1.json). If the
+// pairs go in in 50 parts, the parts from a load factor of 0.7 on are 2% faster with clStash, on average
+// (fig-stadium-13.json). It fills whole tables more slowly in 31 of 32 cases of widths and tickets, by 16% at most
+// (fig-stadium-19ac.json). An insert waits for memory, not for lanes.
 //
 // At MaxBytes a table fills all its slots.
 //
 // # Host memory
 //
-// The paper runs one kernel over the whole table, which reads it at random across the bus. On an H200 that is 15 times as slow over gigabytes as over
-// 512 MiB. Here a batch of some thousand rows and more is first asked of the board: look-ups that miss end there, and so do those whose slots are in
-// device memory. The others are listed by panes. Then pane after pane is served in the cheaper of two ways, by measured rates: its slots are
-// read and written where they lie; or the pane is copied into a window, served there, and copied back if it was changed. Three windows
-// take turns, so that copies in both directions run beside kernels. Such batches wait for their stream.
+// The paper runs one kernel over the whole table, which reads it at random across the bus. On an H200 that is 15 times
+// as slow over gigabytes as over 512 MiB. Here a batch of some thousand rows or more first asks the board. Look-ups
+// that miss end there, and so do those whose slots are in device memory. The other rows are listed by panes. Then pane
+// after pane is served in the cheaper of two ways, by measured rates. Either its slots are read and written where they
+// lie; or the pane is copied into a window, served there, and copied back if it was changed. Three windows take turns,
+// so that copies in both directions run beside kernels. Such batches wait for their stream.
 //
-// Inserts go the same way, and keep to their key's region meanwhile, which lies in one pane. What finds no room there goes in behind all others, across
-// the bus. A pane that has been empty since the table was is not copied in.
+// Inserts go the same way. Meanwhile they keep to their key's region, which lies in one pane. What finds no room there
+// goes in behind all others, across the bus. A pane that has been empty since the table was emptied is not copied in.
 //
-// A table in panes grows pane by pane, from the last to the first: as buckets lie by the highest bits of hashes, the last panes of the new table
-// take their pairs from the last of the old one, which then become panes further down. All memory is there before the first pair
-// moves, a pane or two more than the new table has. Pairs that are not in their key's region move last. Afterwards, panes go from host to
-// device memory as far as there is room.
+// A table in panes grows pane by pane, from the last to the first. Buckets lie by the highest bits of hashes, so the
+// last panes of the new table take their pairs from the last panes of the old one, which then become panes further
+// down. All memory is there before the first pair moves: a pane or two more than the new table has. Pairs that are not
+// in their key's region move last. Afterwards, panes go from host to device memory as far as there is room.
 //
 // # Invariants
 //
-//  1. A slot is taken if its ticket's availability bit is 0. Its info bits then are those of its key. No key is twice in the table.
-//  2. An available ticket is all ones, if it never was taken, or has no info bit set. (One of one bit does not tell.)
-//  3. Between the slot that comes first for a key in its bucket, and the key's own, no ticket is all ones. Nor is any of the buckets that come
-//     before; and their filters have the key's bit clear.
+//  1. A slot is taken if its ticket's availability bit is 0. Its info bits then are those of its key. No key is twice
+//     in the table.
+//  2. An available ticket is all ones if it never was taken, else it has no info bit set. (A ticket of one bit cannot
+//     tell.)
+//  3. Between the slot that comes first for a key in its bucket, and the key's own, no ticket is all ones. Nor is any
+//     of the buckets that come before; and their filters have the key's bit clear.
 //  4. Counters.MaxProbes is no less than the buckets on the way to any pair, if these are more than four.
 //  5. Between operations no access bit is set.
 //  6. A region lies in one pane. Counters.Strays is no less than the pairs that are in other regions than their keys'.
-//  7. A window is written to when those have passed who read it; a pane, or its window, is changed by one kernel at a time.
+//  7. A window is written to only after all who read it have passed. One kernel at a time changes a pane, or its
+//     window.
 //
 // # Concurrency
 //
-// Find, Insert and Delete of a batch are kernels of one kind of operation each. Mixed runs all kinds beside one another, as do insert, find
-// and erase of stadium.cuh. Nobody waits for an access bit while holding one. Where slots are in host memory, what comes before the end of an operation
-// is fenced for the host, too.
+// Find, Insert and Delete of a batch are kernels of one kind of operation each. Mixed runs all kinds beside one
+// another, and so may insert, find and erase of stadium.cuh. Nobody waits for an access bit while holding one. If slots
+// are in host memory, what comes before the end of an operation is fenced for the host, too.
 //
 // # Updates and choices
 //
-// Update is an insert that reads the value of a key that is there, combines it and writes it back while it holds the access bit: so values of 8 bytes may
-// lie at any multiple of 4, in host memory too. Rows of a batch that are in one row of 32 and have one key go in together, where there are four or more;
-// others of one key wait for one another, as in Insert. FindOrInsert is an insert that tells the value.
+// Update is an insert that reads the value of a key that is there, combines it and writes it back, while it holds the
+// access bit. So values of 8 bytes may lie at any multiple of 4, in host memory too. If four or more rows of a batch
+// that are in the same 32 rows have one key, they go in together. Other rows of one key wait for one another, as in
+// Insert. FindOrInsert is an insert that also returns the value.
 //
-// A position is refused once all slots are taken; from then on the table does not grow for the rest of the batch. So the rows of a key are all in or
-// all refused. InsertIf, FindIf and ContainsIf do those positions of a batch alone whose bool is true, by kernels of their own (choose.cu). All of
-// these reach slots in host memory across the bus, where they lie: they have no lists by panes, nor do they go through shared memory.
+// A position is refused once all slots are taken. From then on the table does not grow for the rest of the batch. So
+// the rows of a key are all in or all refused. InsertIf, FindIf and ContainsIf work on those positions of a batch alone
+// whose bool is true, by kernels of their own (choose.cu). All of these operations reach slots in host memory across
+// the bus, where they lie: they have no lists by panes, and do not go through shared memory.
 //
 // # Your own kernels
 //
-// ForEach and ForAll run a piece of CUDA C++ for pairs of a table. A kernel of your own includes "stadium.cuh" and takes a table by value: see
-// Map.Program and Map.Use.
+// ForEach and ForAll run a piece of CUDA C++ for pairs of a table. A kernel of your own includes "stadium.cuh" and
+// takes a table by value: see Map.Program and Map.Use.
 package stadium

@@ -121,8 +121,8 @@ type Table struct {
 	Board  uint64 // address of the tickets and filters, bucket by bucket
 	Access uint64 // address of the access bits, one for each bucket
 	Near   uint64 // address of the slots, where they lie in one piece of device memory; else 0
-	// Panes is the address of the addresses of the panes that the slots lie in. A pane has 2^PaneShift buckets. The bit inHost of its address
-	// tells that it is in host memory.
+	// Panes is the address of an array of addresses: those of the panes that the slots lie in. A pane has 2^PaneShift
+	// buckets. The bit inHost of a pane's address tells that the pane is in host memory.
 	Panes     uint64
 	PaneShift uint64
 	Within    uint64 // not 0: operations stay in their key's region

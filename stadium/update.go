@@ -13,23 +13,26 @@ var updateCU string
 
 func _[K, V any](m *Map[K, V]) table.Updater[K, V] { return m }
 
-// Update combines values: see table.Updater. Cost of a pair as Insert's, a slot read more; rows of one key that are not near in the batch go in one
-// behind the other. A table in host memory is reached across the bus.
+// Update puts pairs in. If a key is there, it combines its value with the new one: see table.Updater. For each pair it
+// costs as much as Insert, and reads one slot more. Rows of one key that are not near one another in the batch go in
+// one after the other. If the table is in host memory, it is reached across the bus.
 func (m *Map[K, V]) Update(keys []K, values []V, with table.Combine) error {
 	return frame.Updating(&m.core.frame, keys, values, with, m.core.updating)
 }
 
-// UpdateOn is Update on the device: it waits for the stream only when the table may have to grow or to refuse.
+// UpdateOn does what Update does, with slices on the device. It waits for the stream only if the table may have to grow
+// or to refuse pairs.
 func (m *Map[K, V]) UpdateOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], with table.Combine) error {
 	return frame.UpdatingOn(&m.core.frame, st, keys, values, with, m.core.updating)
 }
 
-// FindOrInsert gives the values that are there, and puts the others: see table.Updater. Cost as Update's.
+// FindOrInsert returns the values of the keys that are there, and puts in the other pairs: see table.Updater. It costs
+// as much as Update.
 func (m *Map[K, V]) FindOrInsert(keys []K, values, out []V, added []bool) (int, error) {
 	return frame.FindOrInsert(&m.core.frame, keys, values, out, added, m.core.findingOrInserting())
 }
 
-// FindOrInsertOn is FindOrInsert on the device.
+// FindOrInsertOn does what FindOrInsert does, with slices on the device.
 func (m *Map[K, V]) FindOrInsertOn(st *device.Stream, keys device.Slice[K], values, out device.Slice[V], added device.Slice[bool]) error {
 	return frame.FindOrInsertOn(&m.core.frame, st, keys, values, out, added, m.core.findingOrInserting())
 }

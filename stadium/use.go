@@ -12,25 +12,26 @@ import (
 //go:embed foreach.cu
 var foreachCU string
 
-// Args are table.Args, the named device arguments of a callback.
+// Args are the named device arguments of a callback: see table.Args.
 type Args = table.Args
 
-// ForEach calls body, a piece of CUDA C++, on the device for the pair of every given key that the table has, in any order and in
-// parallel. body sees
+// ForEach calls body on the device for each given key that the table has, with its pair, in any order and in parallel.
+// body is a piece of CUDA C++. It sees
 //
 //	key    the key, value  its value: of their Go types, where these are integers or floats; else as u128 or u256,
 //	       where they have so many bits, or in place, as words key.w[0], key.w[1], … of 32 bits
 //	index  the key's position in keys, u64
 //
-// the arguments by their names, and the vocabulary of package kernel, such as add(&counts[value], 1u). It must not change the
-// table. ForEach queues and returns; args must stay allocated until the stream has passed it.
+// body also sees the arguments by their names, and the vocabulary of package kernel, such as add(&counts[value], 1u).
+// body must not change the table. ForEach queues its work and returns. args must stay allocated until the stream has
+// passed it.
 //
 // Errors: *device.CompileError with the compiler's words; arguments of other types. Cost: compiling a body once.
 func (m *Map[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
 	return frame.CallEach[K, V](&m.core.frame, st, keys, body, args, m.core.caller())
 }
 
-// ForAll calls body for every pair of the table: see ForEach. index is the slot.
+// ForAll calls body for every pair of the table: see ForEach. In body, index is the slot.
 func (m *Map[K, V]) ForAll(st *device.Stream, body string, args Args) error {
 	return frame.CallAll[K, V](&m.core.frame, st, body, args, m.core.caller())
 }
@@ -44,8 +45,9 @@ func (c *core) caller() (x frame.Caller) {
 	return x
 }
 
-// Program is a program with a kernel of your own that works on this table: main, which includes "config.h" and "stadium.cuh", and names
-// the table's type `config`. Add your parameter struct to its Layouts; it holds a Table.
+// Program returns a program with a kernel of your own that works on this table. Its source is main, which includes
+// "config.h" and "stadium.cuh", and names the table's type `config`. Add your parameter struct, which holds a Table, to
+// the program's Layouts.
 //
 //	#include "config.h"
 //	#include "stadium.cuh"
@@ -54,12 +56,12 @@ func (c *core) caller() (x frame.Caller) {
 //	}
 func (m *Map[K, V]) Program(name, main string) *device.Program { return m.core.program(name, main) }
 
-// Use orders a kernel of yours with the table's own operations: queue gets the table as kernels take it, and puts work on
-// the stream; it must not call the table's methods, which wait for it. Table is good for this call alone, because the
-// table may move when it grows.
+// Use runs a kernel of yours in order with the table's own operations. It calls queue with the table as kernels take
+// it, and queue puts work on the stream. queue must not call the table's methods, because they wait for queue. The
+// Table is good for this call alone, because the table may move when it grows.
 //
-// room is how many pairs the kernel is to insert: the table grows first, if it must, or Use returns the reason why it cannot. An insert
-// that finds no room all the same returns FULL in the kernel.
+// room is how many pairs the kernel is to insert. The table grows first if it must, or Use returns the reason why it
+// cannot. An insert that still finds no room returns FULL in the kernel.
 func (m *Map[K, V]) Use(st *device.Stream, room int, queue func(Table) error) error {
 	return m.core.use(st, room, queue)
 }

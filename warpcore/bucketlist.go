@@ -13,27 +13,29 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// BucketList is WarpCore's BucketListHashTable (paper, §IV-C): each key is once in a table, with a list of buckets in which its values stand
-// beside one another. For keys with many values, and for little memory; a MultiMap looks faster for keys with one or two.
+// BucketList is WarpCore's BucketListHashTable (paper, §IV-C). Each key is in the table once, with a list of buckets. A
+// bucket holds some of the key's values beside one another. Use it for keys with many values, or where memory is short.
+// A MultiMap looks up faster if keys have one or two values.
 //
-// K has 4 or 8 bytes, V 4, 8 or 16. A key has up to 4,026,531,840 values. It implements table.OuterFinder, whose comments are the contract of
-// the methods; all are safe for use by several goroutines.
+// K has 4 or 8 bytes, V 4, 8 or 16. A key has up to 4,026,531,840 values. BucketList implements table.OuterFinder,
+// whose comments are the contract of the methods. All methods are safe for use by several goroutines.
 type BucketList[K, V any] struct{ listHandle }
 
 func _[K, V any](b *BucketList[K, V]) table.OuterFinder[K, V] { return b }
 
-// ListOptions are what NewBucketList understands beside table.Options, whose Capacity counts pairs. The zero value is good.
+// ListOptions are the options of NewBucketList: those of table.Options, whose Capacity counts pairs, and some of its
+// own. The zero value is good.
 type ListOptions struct {
 	table.Options
-	// Keys is how many distinct keys Capacity's pairs have. Zero means that each has its own.
+	// Keys is how many distinct keys the Capacity pairs have. Zero means that each pair has its own key.
 	Keys int
-	// InitialBucket is the paper's s₀: how many values a list's first bucket takes, 1 to 2²⁰. Zero means 1. Where a batch brings more for a
-	// key at once, they get one bucket.
+	// InitialBucket is the paper's s₀: how many values the first bucket of a list takes, 1 to 2²⁰. Zero means 1. If a
+	// batch brings more values for a key at once, they get one bucket.
 	InitialBucket int
-	// Growth is the paper's λ: each bucket is so many times as large as the one before, 1 to 1024, but never smaller than 1/64 of its list nor,
-	// by λ alone, larger than 2²⁰ values. Zero means 2.
+	// Growth is the paper's λ, 1 to 1024: each bucket is that many times as large as the one before. A bucket is never
+	// smaller than 1/64 of its list, and λ alone never makes one larger than 2²⁰ values. Zero means 2.
 	Growth float64
-	// InsertGroup and FindGroup are the lanes that look for one key: see Options.
+	// InsertGroup and FindGroup are how many lanes look for one key: see Options.
 	InsertGroup, FindGroup int
 }
 
@@ -92,7 +94,8 @@ type listHandle struct{ lists *lists }
 
 // NewBucketList makes an empty table on the device.
 //
-// Errors: K or V of another width or with pointers or padding; options out of range; *device.OutOfMemoryError; what device.Compile returns.
+// Errors: K or V of another width, or with pointers or padding; options out of range; *device.OutOfMemoryError;
+// whatever device.Compile returns.
 func NewBucketList[K, V any](d *device.Device, o ListOptions) (*BucketList[K, V], error) {
 	l, err := newLists(d, frame.WidthsOf[K, V](), o)
 	return frame.Made(&BucketList[K, V]{listHandle{l}}, err)
@@ -792,8 +795,8 @@ func (l *lists) packInto(st *device.Stream, places int64) (err error) {
 	return errors.Join(err, l.frame().Free(old))
 }
 
-// Grow makes room for at least n pairs in all, each further one of a new key, and rids the table of what deletions left. Needs memory for the old
-// table and the new at once.
+// Grow makes room for at least n pairs in all, and counts each pair that is not there yet as one with a new key. It
+// also rids the table of what deletions left. It needs memory for the old and the new table at once.
 func (h *listHandle) Grow(n int) error {
 	l := h.lists
 	return l.frame().GrowTo(n, l.look, func(st *device.Stream, live int64) (err error) {
@@ -825,8 +828,9 @@ func (h *listHandle) Grow(n int) error {
 	})
 }
 
-// Shrink lays the table anew for no more than what is in it: each key's values beside one another, in a bucket of just their number, as Build
-// does. Later inserts link further buckets. It never becomes larger. Needs memory for the old table and the new at once.
+// Shrink lays the table anew with room for no more than it holds. The values of each key then lie beside one another in
+// one bucket of just their number, as after Build. Later inserts link further buckets. The table never becomes larger.
+// Shrink needs memory for the old and the new table at once.
 func (h *listHandle) Shrink() error {
 	l := h.lists
 	return l.frame().Writing(nil, func(st *device.Stream) error {
@@ -841,7 +845,8 @@ func (h *listHandle) Shrink() error {
 	})
 }
 
-// Density is the paper's storage density ρ (§IV-C): the bytes of all keys, each once, and of all values, to those of the table.
+// Density is the paper's storage density ρ (§IV-C): the bytes of all keys, each counted once, and of all values,
+// divided by the bytes of the table.
 func (h *listHandle) Density() (density float64, err error) {
 	l := h.lists
 	err = l.frame().Reading(nil, func(st *device.Stream) error {
@@ -852,15 +857,16 @@ func (h *listHandle) Density() (density float64, err error) {
 	return density, err
 }
 
-// PoolStats says how the pool that a BucketList's buckets are made of is used, in bytes.
+// PoolStats tells how the pool that holds the buckets of a BucketList is used, in bytes.
 type PoolStats struct {
-	Bytes   int64 `json:"bytes"`   // of the pool
-	Buckets int64 `json:"buckets"` // of these, in buckets of lists, with their headers: Values fill them, or will
+	Bytes   int64 `json:"bytes"`   // of the whole pool
+	Buckets int64 `json:"buckets"` // of these, in buckets of lists, with their headers; values fill them, or will
 	Values  int64 `json:"values"`  // of these, values
 	Garbage int64 `json:"garbage"` // in buckets of lists that were removed, until the pool is laid anew
 }
 
-// Pool tells how the pool is used: what s₀ and λ cost is what Buckets are more than Values. It waits for what is queued.
+// Pool tells how the pool is used. The difference between Buckets and Values is what s₀ and λ cost. Pool waits for what
+// is queued.
 func (h *listHandle) Pool() (s PoolStats, err error) {
 	l := h.lists
 	err = l.frame().Reading(nil, func(st *device.Stream) error {
@@ -872,13 +878,13 @@ func (h *listHandle) Pool() (s PoolStats, err error) {
 	return s, err
 }
 
-// Family is the family's name.
+// Family returns the family's name.
 func (*listHandle) Family() table.Family { return family }
 
 // Len counts the pairs.
 func (h *listHandle) Len() (int, error) { return h.lists.frame().Count(h.lists.look) }
 
-// Clear removes all pairs and keeps the capacity. It queues and returns.
+// Clear removes all pairs and keeps the capacity. It queues its work and returns.
 func (h *listHandle) Clear() error {
 	l := h.lists
 	return l.frame().Writing(nil, func(st *device.Stream) error {
@@ -887,7 +893,8 @@ func (h *listHandle) Clear() error {
 	})
 }
 
-// Stats measures the table. Capacity is the pairs that are in and those of new keys that there is room for; Probes are those to a pair's key.
+// Stats measures the table. Capacity is the number of pairs in the table plus the number of pairs with new keys that
+// there is room for. Probes are those that lead to the key of each pair.
 func (h *listHandle) Stats() (table.Stats, error) {
 	l := h.lists
 	s, err := l.frame().Measure(l.look, func(st *device.Stream, histogram uint64) error {
@@ -901,22 +908,24 @@ func (h *listHandle) Stats() (table.Stats, error) {
 	return s, err
 }
 
-// Close frees the table's memory; idempotent.
+// Close frees the table's memory. A second call does nothing.
 func (h *listHandle) Close() error { return h.lists.frame().Close() }
 
-// Insert adds n pairs, equal ones too. The table grows as it must; where it may not, *table.FullError names exactly the positions that are
-// not in. Cost of a pair: its key's window read, and its value written.
+// Insert adds n pairs, even if the table or the batch holds equal ones. The table grows if it must. If it may not,
+// *table.FullError names exactly the positions that are not in. For each pair, Insert reads the window of its key and
+// writes its value.
 func (m *BucketList[K, V]) Insert(keys []K, values []V) error {
 	return frame.Insert(m.lists.frame(), keys, values, m.lists.insertion(false))
 }
 
-// InsertOn is Insert on the device. It waits for the stream, to know that every pair found its place.
+// InsertOn does what Insert does, with slices on the device. It waits for the stream, to know that every pair found its
+// place.
 func (m *BucketList[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
 	return frame.InsertOn(m.lists.frame(), st, keys, values, device.Slice[bool]{}, m.lists.insertion(false))
 }
 
-// Build is Insert into an empty table, which then holds each key's values in one bucket of just their number. The batch must fit the device's
-// memory beside the table. Errors: those of Insert; a table that is not empty.
+// Build inserts pairs into an empty table, which then holds the values of each key in one bucket of just their number.
+// The device must have memory for the batch beside the table. Errors: those of Insert; a table that is not empty.
 func (m *BucketList[K, V]) Build(keys []K, values []V) error {
 	if err := m.lists.frame().Family.CheckNamed("values", len(keys), len(values)); err != nil {
 		return err
@@ -933,7 +942,7 @@ func (m *BucketList[K, V]) Build(keys []K, values []V) error {
 	return frame.OneLine(errors.Join(m.BuildOn(nil, k, v), k.Free(), v.Free()))
 }
 
-// BuildOn is Build on the device. It waits for the stream.
+// BuildOn does what Build does, with slices on the device. It waits for the stream.
 func (m *BucketList[K, V]) BuildOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
 	x := m.lists.insertion(true)
 	put := x.Put
@@ -996,66 +1005,71 @@ func (l *lists) findAll(st *device.Stream, rows frame.FindAll, offsets device.Sl
 	})
 }
 
-// Contains tells of each key whether it has a value.
+// Contains tells for each key whether it has a value.
 func (m *BucketList[K, V]) Contains(keys []K, found []bool) error {
 	return frame.Find[K, V](m.lists.frame(), keys, nil, found, m.lists.find)
 }
 
-// ContainsOn is Contains on the device.
+// ContainsOn does what Contains does, with slices on the device.
 func (m *BucketList[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
 	return frame.FindOn(m.lists.frame(), st, keys, device.Slice[V]{}, found, m.lists.find)
 }
 
-// Count writes how many values each key has. Cost of a key: one window read at low load.
+// Count writes how many values each key has. At low load, it reads one window for each key.
 func (m *BucketList[K, V]) Count(keys []K, counts []uint32) error {
 	return frame.CountValues(m.lists.frame(), keys, counts, m.lists.count)
 }
 
-// CountOn is Count on the device.
+// CountOn does what Count does, with slices on the device.
 func (m *BucketList[K, V]) CountOn(st *device.Stream, keys device.Slice[K], counts device.Slice[uint32]) error {
 	return frame.CountValuesOn(m.lists.frame(), st, keys, counts, m.lists.count)
 }
 
-// FindAll gives all values of each key: those of keys[i] are values[offsets[i]:offsets[i+1]], in the order of the batches that brought them.
+// FindAll returns all values of each key. Those of keys[i] are values[offsets[i]:offsets[i+1]], in the order of the
+// batches that brought them.
 func (m *BucketList[K, V]) FindAll(keys []K) (offsets []uint64, values []V, err error) {
 	return frame.FindValues[K, V](m.lists.frame(), keys, m.lists.findAll)
 }
 
-// FindAllOn is FindAll on the device, in slices of its own making, which the caller frees. It waits for the stream.
+// FindAllOn does what FindAll does, with slices on the device. It makes the slices that it returns, and the caller
+// frees them. It waits for the stream.
 func (m *BucketList[K, V]) FindAllOn(st *device.Stream, keys device.Slice[K]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
 	return frame.FindValuesOn[K, V](m.lists.frame(), st, keys, m.lists.findAll)
 }
 
-// FindAllInto is FindAllOn into memory of the caller's: see MultiMap.FindAllInto.
+// FindAllInto does what FindAllOn does, but writes to memory that the caller provides: see MultiMap.FindAllInto.
 func (m *BucketList[K, V]) FindAllInto(st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64],
 	values func(n int) (device.Slice[V], error)) (int, error) {
 	return frame.FindValuesInto(m.lists.frame(), st, keys, offsets, values, m.lists.findAll)
 }
 
-// FindAllIn is FindAllInto into memory of the caller's for as many values as it has room for: see MultiMap.FindAllIn.
+// FindAllIn does what FindAllInto does, but with a slice for the values that the caller has made before: see
+// MultiMap.FindAllIn.
 func (m *BucketList[K, V]) FindAllIn(st *device.Stream, keys device.Slice[K], offsets device.Slice[uint64], values device.Slice[V]) (int, error) {
 	return frame.FindValuesIn(m.lists.frame(), st, keys, offsets, values, m.lists.findAll)
 }
 
-// FindPages is FindAllOn for results larger than memory: see MultiMap.FindPages.
+// FindPages does what FindAllOn does, for results larger than memory: see MultiMap.FindPages.
 func (m *BucketList[K, V]) FindPages(st *device.Stream, keys device.Slice[K], most int,
 	page func(first int, offsets device.Slice[uint64], values device.Slice[V]) error) error {
 	return frame.FindPages(m.lists.frame(), st, keys, most, page, m.lists.findAll)
 }
 
-// FindAllOuter is FindAll, in which a key without values gets one, none, as an outer join wants; found[i] tells whether key i has values, and may be
-// nil: see table.OuterFinder. Cost: FindAll's, and three passes over the keys' counts. The first call compiles kernels.
+// FindAllOuter does what FindAll does, but gives a key without values one value, none, as an outer join wants. found[i]
+// tells whether key i has values; found may be nil. See table.OuterFinder. It costs as much as FindAll, and three
+// passes over the keys' counts. The first call compiles kernels.
 func (m *BucketList[K, V]) FindAllOuter(keys []K, none V, found []bool) (offsets []uint64, values []V, err error) {
 	return frame.FindOuter(m.lists.frame(), keys, none, found, m.lists.findAll)
 }
 
-// FindAllOuterOn is FindAllOuter on the device, in slices of its own making, which the caller frees. It waits for the stream.
+// FindAllOuterOn does what FindAllOuter does, with slices on the device. It makes the slices that it returns, and the
+// caller frees them. It waits for the stream.
 func (m *BucketList[K, V]) FindAllOuterOn(st *device.Stream, keys device.Slice[K], none V, found device.Slice[bool]) (offsets device.Slice[uint64], values device.Slice[V], err error) {
 	return frame.FindOuterOn(m.lists.frame(), st, keys, none, found, m.lists.findAll)
 }
 
-// Delete removes all values of each key. deleted[i] tells whether position i removed any; it may be nil. The count is of pairs. The places of
-// their buckets are used again when the pool is laid anew.
+// Delete removes all values of each key. deleted[i] tells whether position i removed any; deleted may be nil. Delete
+// returns how many pairs it removed. The places of their buckets are used again when the pool is laid anew.
 func (m *BucketList[K, V]) Delete(keys []K, deleted []bool) (int, error) {
 	return frame.DeletePairs(m.lists.frame(), keys, deleted, m.lists.erase, func(st *device.Stream) (uint64, error) {
 		_, err := m.lists.look(st)
@@ -1063,7 +1077,7 @@ func (m *BucketList[K, V]) Delete(keys []K, deleted []bool) (int, error) {
 	})
 }
 
-// DeleteOn is Delete on the device.
+// DeleteOn does what Delete does, with slices on the device.
 func (m *BucketList[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
 	return frame.DeleteOn(m.lists.frame(), st, keys, deleted, m.lists.erase)
 }
@@ -1107,7 +1121,7 @@ func (m *BucketList[K, V]) Keys() (keys []K, err error) {
 	return keys, err
 }
 
-// All exports every pair, in no order. Needs memory for all keys and values on the device beside the table.
+// All exports every pair, in no order. It needs memory for all keys and values on the device, beside the table.
 func (m *BucketList[K, V]) All() (keys []K, values []V, err error) {
 	l := m.lists
 	err = l.frame().Alone(nil, func(st *device.Stream) error {
@@ -1160,17 +1174,17 @@ func (l *lists) exporter(st *device.Stream) (frame.Exporter, error) {
 	}}, err
 }
 
-// Chunks gives every pair to do, in chunks: see table.Map.
+// Chunks calls do with every pair, in chunks: see table.Map.
 func (m *BucketList[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
 	return frame.Chunks(ctx, m.lists.frame(), m.lists.exporter, do)
 }
 
-// ForEach calls body for every pair of the given keys: see Map.ForEach.
+// ForEach calls body for every pair whose key is one of the given keys: see Map.ForEach.
 func (m *BucketList[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
 	return frame.CallEach[K, V](m.lists.frame(), st, keys, body, args, m.lists.caller())
 }
 
-// ForAll calls body for every pair of the table: see Map.ForEach. index is the key's slot.
+// ForAll calls body for every pair of the table: see Map.ForEach. In body, index is the slot of the key.
 func (m *BucketList[K, V]) ForAll(st *device.Stream, body string, args Args) error {
 	return frame.CallAll[K, V](m.lists.frame(), st, body, args, m.lists.caller())
 }
@@ -1187,14 +1201,15 @@ func (l *lists) caller() frame.Caller {
 	}
 }
 
-// Program is a program with a kernel of your own that works on this table: main includes "config.h" and "bucketlist.cuh". See Map.Program.
-// Its parameters hold a Lists.
+// Program returns a program with a kernel of your own that works on this table. Its source, main, includes "config.h"
+// and "bucketlist.cuh". The kernel's parameters hold a Lists. See Map.Program.
 func (m *BucketList[K, V]) Program(name, main string) *device.Program {
 	return m.lists.program(name, main)
 }
 
-// Use orders a kernel of yours with the table's own operations: see Map.Use. room is how many pairs it inserts at most; there is room for as
-// many, each of a key and in a bucket of its own, but of keys with many values as far as λ does not want more places than that.
+// Use runs a kernel of yours in order with the table's own operations: see Map.Use. room is how many pairs the kernel
+// inserts at most. The table makes room for that many pairs, each with a key and a bucket of its own. If a key has many
+// values, λ may want more places than that.
 func (m *BucketList[K, V]) Use(st *device.Stream, room int, queue func(Lists) error) error {
 	l := m.lists
 	return l.frame().Using(st, room, l.look, func(st *device.Stream) error {

@@ -9,7 +9,7 @@ import (
 	"github.com/warpmap/warpmap/kernel"
 )
 
-// Check downloads the table and walks its invariants: for tests and for the suspicious. Slow.
+// Check downloads the table and tests its invariants. It is slow: use it in tests, or if you suspect a fault.
 func (h *listHandle) Check() error {
 	l := h.lists
 	return l.frame().Inspect(l.look, func() device.Slice[byte] { return l.keys.mem }, func(mem []byte) error {

@@ -12,15 +12,18 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// Options are what New and NewMultiMap understand beside table.Options. The zero value is good.
+// Options are the options of New and NewMultiMap: those of table.Options, and some of their own. The zero value is
+// good.
 type Options struct {
 	table.Options
 	Layout Layout
-	// Window is the number of slots that are probed together, 1 to 32: fixed for the table. Zero means 64 bytes' worth.
+	// Window is the number of slots that are probed together, 1 to 32. It stays the same for the life of the table.
+	// Zero means as many slots as fill 64 bytes.
 	Window int
-	// InsertGroup and FindGroup are the lanes that work on one key, 1 to 32. Zero means what is fastest on the device: on a
-	// GPU, for look-ups as many as read a window with one 16-byte load each, or with two where a pair has 16 bytes; for inserts one, or
-	// above a load factor of 0.85 as many as read it with two; on the CPU, one. Any group can use any table.
+	// InsertGroup and FindGroup are how many lanes work on one key, 1 to 32. Zero means what is fastest on the device.
+	// On the CPU that is one lane. On a GPU, a look-up takes as many lanes as read a window with one 16-byte load each,
+	// or with two if a pair has 16 bytes. An insert on a GPU takes one lane, or above a load factor of 0.85 as many as
+	// read the window with two loads each. Any group can use any table.
 	InsertGroup, FindGroup int
 }
 
@@ -833,8 +836,8 @@ func (c *core) rebuild(st *device.Stream, windows, side int64) error {
 	return old.free(&c.frame)
 }
 
-// Grow makes room for at least n pairs in all, and rids the table of tombstones. Needs memory for the old table and
-// the new at once. Errors: table.ErrMaxBytes; *device.OutOfMemoryError; the table is then unchanged.
+// Grow makes room for at least n pairs in all, and rids the table of tombstones. It needs memory for the old and the
+// new table at once. Errors: table.ErrMaxBytes; *device.OutOfMemoryError. After an error the table is unchanged.
 func (h *handle) Grow(n int) error {
 	c := h.core
 	return c.frame.GrowTo(n, c.look, func(st *device.Stream, _ int64) error {
@@ -880,13 +883,13 @@ func (c *core) search(st *device.Stream, k device.Kernel[findParams], b frame.Ro
 	return k.Launch(st, grid, &p)
 }
 
-// Family is the family's name.
+// Family returns the family's name.
 func (*handle) Family() table.Family { return family }
 
 // Len counts the pairs.
 func (h *handle) Len() (int, error) { return h.core.frame.Count(h.core.look) }
 
-// Clear removes all pairs and keeps the capacity. It queues and returns.
+// Clear removes all pairs and keeps the capacity. It queues its work and returns.
 func (h *handle) Clear() error {
 	c := h.core
 	return c.frame.Writing(nil, func(st *device.Stream) error {
@@ -922,7 +925,7 @@ func (c *core) exporter(st *device.Stream) (frame.Exporter, error) {
 	}}, err
 }
 
-// Stats measures the table. Cost: a walk from every pair's first window to its slot.
+// Stats measures the table. It walks from the first window of every pair to the slot of the pair.
 func (h *handle) Stats() (table.Stats, error) {
 	c := h.core
 	var longs int64
@@ -937,12 +940,12 @@ func (h *handle) Stats() (table.Stats, error) {
 	return s, err
 }
 
-// Close frees the table's memory; idempotent.
+// Close frees the table's memory. A second call does nothing.
 func (h *handle) Close() error { return h.core.frame.Close() }
 
 func (c *core) free() error { return c.memory.free(&c.frame) }
 
-// Check downloads the table and walks its invariants: for tests and for the suspicious. Slow.
+// Check downloads the table and tests its invariants. It is slow: use it in tests, or if you suspect a fault.
 func (h *handle) Check() error {
 	c := h.core
 	return c.frame.Inspect(c.look, func() device.Slice[byte] { return c.mem }, func(mem []byte) error {

@@ -13,11 +13,11 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// Counter is WarpCore's CountingHashTable (paper, §IV): how often keys of 4 or 8 bytes came. Rows of one key that are near in a batch are counted
-// together, so that a batch in which one key is most is no slower. All methods take whole batches and are safe for use by several
-// goroutines.
+// Counter is WarpCore's CountingHashTable (paper, §IV): it counts how often each key came. Keys have 4 or 8 bytes. Rows
+// that have the same key and are near one another in a batch are counted together, so a batch in which most rows have
+// one key is no slower. All methods take whole batches and are safe for use by several goroutines.
 //
-// It implements table.Counter, whose comments are the contract of the methods; Histogram is its own.
+// Counter implements table.Counter, whose comments are the contract of the methods. Counter also has Histogram.
 type Counter[K any, C uint32 | uint64] struct {
 	handle
 	header   device.File
@@ -27,14 +27,14 @@ type Counter[K any, C uint32 | uint64] struct {
 
 func _[K any, C uint32 | uint64](c *Counter[K, C]) table.Counter[K, C] { return c }
 
-// CounterOptions are what NewCounter understands. The zero value is good.
+// CounterOptions are the options of NewCounter. The zero value is good.
 type CounterOptions struct {
 	Options
-	// Saturate makes a count that is as large as its type allows no error.
+	// Saturate makes it no error if a count is as large as its type allows.
 	Saturate bool
 }
 
-// NewCounter makes an empty counter on the device; see New.
+// NewCounter makes an empty counter on the device: see New.
 func NewCounter[K any, C uint32 | uint64](d *device.Device, o CounterOptions) (*Counter[K, C], error) {
 	header, err := frame.CountHeader[C]()
 	if err != nil {
@@ -80,7 +80,8 @@ func (c *Counter[K, C]) told(err error, over bool) error {
 	return err
 }
 
-// Add counts each key once more: see table.Counter. Cost of a key: one window read, and an atomic operation in the same sector.
+// Add counts each key once more: see table.Counter. For each key it reads one window and does one atomic operation in
+// the same sector.
 func (c *Counter[K, C]) Add(keys []K) error {
 	var over bool
 	x := c.counting(&over)
@@ -90,15 +91,15 @@ func (c *Counter[K, C]) Add(keys []K) error {
 	return c.told(err, over)
 }
 
-// AddOn is Add on the device.
+// AddOn does what Add does, with slices on the device.
 func (c *Counter[K, C]) AddOn(st *device.Stream, keys device.Slice[K]) error {
 	var over bool
 	err := frame.InsertOn(&c.core.frame, st, keys, frame.NoValues(), device.Slice[bool]{}, c.counting(&over))
 	return c.told(err, over)
 }
 
-// AddCounts counts keys[i] counts[i] times more: see table.Counter. In a small table, where many rows that are not near in the batch have one key, it
-// is slower than Add, because its sums may be too large.
+// AddCounts adds counts[i] to the count of keys[i]: see table.Counter. It is slower than Add if the table is small and
+// many rows that are not near one another in the batch have the same key, because its sums may become too large.
 func (c *Counter[K, C]) AddCounts(keys []K, counts []C) error {
 	if err := family.CheckNamed("counts", len(keys), len(counts)); err != nil {
 		return err
@@ -108,14 +109,14 @@ func (c *Counter[K, C]) AddCounts(keys []K, counts []C) error {
 	return c.told(err, over)
 }
 
-// AddCountsOn is AddCounts on the device.
+// AddCountsOn does what AddCounts does, with slices on the device.
 func (c *Counter[K, C]) AddCountsOn(st *device.Stream, keys device.Slice[K], counts device.Slice[C]) error {
 	var over bool
 	err := frame.InsertOn(&c.core.frame, st, keys, counts, device.Slice[bool]{}, c.counting(&over))
 	return c.told(err, over)
 }
 
-// Find writes how often each key came, and whether it is in: see table.Counter. Cost as that of Map.Find.
+// Find writes how often each key came, and whether it is in: see table.Counter. It costs as much as Map.Find.
 func (c *Counter[K, C]) Find(keys []K, counts []C, found []bool) error {
 	if err := family.CheckNamed("counts found", len(keys), frame.OptionalLen(counts), frame.OptionalLen(found)); err != nil {
 		return err
@@ -123,7 +124,7 @@ func (c *Counter[K, C]) Find(keys []K, counts []C, found []bool) error {
 	return frame.Find(&c.core.frame, keys, counts, found, c.core.find)
 }
 
-// FindOn is Find on the device.
+// FindOn does what Find does, with slices on the device.
 func (c *Counter[K, C]) FindOn(st *device.Stream, keys device.Slice[K], counts device.Slice[C], found device.Slice[bool]) error {
 	return frame.FindOn(&c.core.frame, st, keys, counts, found, c.core.find)
 }
@@ -133,7 +134,7 @@ func (c *Counter[K, C]) All() ([]K, []C, error) {
 	return frame.All[K, C](&c.core.frame, false, c.core.exporter)
 }
 
-// Chunks gives every key and its count to do, in chunks: see table.Map.
+// Chunks calls do with every key and its count, in chunks: see table.Map.
 func (c *Counter[K, C]) Chunks(ctx context.Context, do func(keys []K, counts []C) error) error {
 	return frame.Chunks(ctx, &c.core.frame, c.core.exporter, do)
 }
@@ -169,8 +170,8 @@ func (c *Counter[K, C]) among(st *device.Stream, k device.Kernel[countsParams], 
 	return int64(c.core.counters.Seen.Exported), err
 }
 
-// Top gives the n keys that came most often, or all where there are fewer, the most frequent first: see table.Counter. Cost: a pass over the table
-// for each bit of a count.
+// Top returns the n keys that came most often, the most frequent first, or all keys if there are fewer: see
+// table.Counter. It passes over the table once for each bit of a count.
 func (c *Counter[K, C]) Top(n int) (keys []K, counts []C, err error) {
 	if n < 0 {
 		return nil, nil, fmt.Errorf("warpcore: the %d most frequent keys", n)
@@ -244,8 +245,9 @@ func (c *Counter[K, C]) Top(n int) (keys []K, counts []C, err error) {
 	return sortedKeys, sortedCounts, nil
 }
 
-// Histogram gives how many keys have each count: n of them with count i at index i, at the last index those with that or more. Cost: a pass
-// over the table. Errors: fewer than one bin, or more than 2³¹; *device.OutOfMemoryError.
+// Histogram returns how many keys have each count. n[i] is the number of keys whose count is i. The last element also
+// counts the keys with larger counts. Histogram passes over the table once. Errors: fewer than one bin, or more than
+// 2³¹; *device.OutOfMemoryError.
 func (c *Counter[K, C]) Histogram(bins int) (n []uint64, err error) {
 	if bins < 1 || bins > math.MaxInt32 {
 		return nil, fmt.Errorf("warpcore: a histogram of %d bins (want 1 to 2³¹)", bins)

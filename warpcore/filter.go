@@ -17,16 +17,18 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// FilterOptions are what NewFilter understands beside table.FilterOptions. With Capacity, and perhaps a rate of false positives, the filter
-// takes the least memory that keeps the rate; with Capacity and Bytes it has the lowest rate there is; with Bytes alone it is for as
-// many keys as come to one false positive in a hundred.
+// FilterOptions are the options of NewFilter: those of table.FilterOptions, and some of its own. With Capacity, and
+// perhaps a rate of false positives, the filter takes the least memory that keeps the rate. With Capacity and Bytes, it
+// has the lowest rate that this memory allows. With Bytes alone, it is made for as many keys as give one false positive
+// in a hundred.
 type FilterOptions struct {
 	table.FilterOptions
-	// Block is the bytes that a key's bits lie in: 8, 16, 32 or 64. Zero means 32, a sector of a GPU's memory. With blocks of 8 an insert
-	// changes one word instead of two, for a sixth more memory at one false positive in a hundred, and two fifths at one in a thousand; those
-	// of 64 save memory where false positives are to be rarer than that, a tenth at one in a million.
+	// Block is the size in bytes of the block that holds the bits of a key: 8, 16, 32 or 64. Zero means 32, a sector of
+	// a GPU's memory. With blocks of 8, an insert changes one word instead of two, but the filter takes a sixth more
+	// memory at one false positive in a hundred, and two fifths more at one in a thousand. Blocks of 64 save memory at
+	// lower rates than that: a tenth at one in a million.
 	Block int
-	// Hashes is the number of bits of a key, 1 to 16. Zero means as many as make the fewest false positives.
+	// Hashes is the number of bits of a key, 1 to 16. Zero means the number that gives the fewest false positives.
 	Hashes int
 }
 
@@ -44,10 +46,12 @@ var (
 	filterCUH string
 )
 
-// Filter is WarpCore's BloomFilter (paper, §IV), blocked: a key's bits lie in two words of one small block, so that a look-up reads one
-// sector of memory, and an insert is two atomic operations. K has 4, 8 or 16 bytes. Every pattern of K can be a key.
+// Filter is WarpCore's BloomFilter (paper, §IV), blocked: the bits of a key lie in two words of one small block. So a
+// look-up reads one sector of memory, and an insert is two atomic operations. K has 4, 8 or 16 bytes. Every pattern of
+// K can be a key.
 //
-// It implements table.Filter, whose comments are the contract of the methods; all are safe for use by several goroutines.
+// Filter implements table.Filter, whose comments are the contract of the methods. All methods are safe for use by
+// several goroutines.
 type Filter[K any] struct{ filterHandle }
 
 func _[K any](f *Filter[K]) table.Filter[K] { return f }
@@ -79,10 +83,11 @@ type filterHandle struct{ filter *filter }
 
 var filters atomic.Uint64
 
-// NewFilter makes an empty filter on the device, of Capacity keys or of Bytes: see FilterOptions.
+// NewFilter makes an empty filter on the device, for Capacity keys or with Bytes of memory: see FilterOptions.
 //
-// Errors: K of another width, or with pointers or padding; options out of range, or a rate below 1e-9; *device.OutOfMemoryError;
-// what device.Compile returns. Cost: compiling the kernels once on a machine; then the memory's filling.
+// Errors: K of another width, or with pointers or padding; options out of range, or a rate below 1e-9;
+// *device.OutOfMemoryError; whatever device.Compile returns. Cost: compiling the kernels once on a machine, then
+// filling the memory.
 func NewFilter[K any](d *device.Device, o FilterOptions) (*Filter[K], error) {
 	width, err := frame.WidthOf[K]("key of a filter", 4, 8, 16)
 	if err != nil {
@@ -262,15 +267,16 @@ func binomial(n, k int) float64 {
 	return x
 }
 
-// Insert puts keys in: see table.Filter. Cost of a key: two atomic operations on one sector of 32 bytes. Millions of keys for a filter
-// much larger than the L2 cache are first brought in the order of its regions, as doc.go says of large batches.
+// Insert puts keys in: see table.Filter. For each key it does two atomic operations on one sector of 32 bytes. If
+// millions of keys go into a filter much larger than the L2 cache, they are first brought in the order of its regions:
+// see "Large batches" in the package's comment.
 func (f *Filter[K]) Insert(keys []K) error {
 	return f.filter.frame.Batch(len(keys), []frame.Column{frame.In(keys)}, func(st *device.Stream, _, n int, addr []uint64) error {
 		return f.filter.frame.Writing(st, func(st *device.Stream) error { return f.filter.insert(st, frame.Rows{Keys: addr[0], N: int64(n)}) })
 	})
 }
 
-// InsertOn is Insert on the device. It queues.
+// InsertOn does what Insert does, with slices on the device. It queues its work and returns.
 func (f *Filter[K]) InsertOn(st *device.Stream, keys device.Slice[K]) error {
 	if err := f.filter.frame.Family.CheckOn(f.filter.frame.Device, st, keys); err != nil {
 		return err
@@ -283,20 +289,21 @@ func (f *Filter[K]) InsertOn(st *device.Stream, keys device.Slice[K]) error {
 	})
 }
 
-// Contains tells of each key whether it may be in: see table.Filter. Cost of a key: one sector of 32 bytes read, with blocks of 64
-// mostly two that are neighbours.
+// Contains tells for each key whether it may be in: see table.Filter. For each key it reads one sector of 32 bytes, or
+// with blocks of 64 mostly two sectors that are neighbours.
 func (f *Filter[K]) Contains(keys []K, found []bool) error {
 	return frame.Find[K, byte](&f.filter.frame, keys, nil, found, f.filter.contains)
 }
 
-// ContainsOn is Contains on the device. It queues.
+// ContainsOn does what Contains does, with slices on the device. It queues its work and returns.
 func (f *Filter[K]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
 	return frame.FindOn(&f.filter.frame, st, keys, device.Slice[byte]{}, found, f.filter.contains)
 }
 
-// Union puts in all keys that are in another filter, which stays as it is. Both must have been made with one Seed and Hash, and have the
-// same geometry, as filters with the same options have. It queues. Errors: filters that differ, or that lie on two devices.
-// Cost: both are read, and this is written, once.
+// Union puts in all keys of another filter, which stays as it is. Both filters must have been made with the same Seed
+// and Hash, and must have the same geometry. Filters with the same options have the same geometry. Union queues its
+// work and returns. It reads both filters and writes this one, once. Errors: filters that differ, or that lie on two
+// devices.
 func (f *Filter[K]) Union(other *Filter[K]) error {
 	if other == nil || other.filter == nil {
 		return errors.New("warpcore: Union with no filter")
@@ -332,11 +339,12 @@ func (f *Filter[K]) Union(other *Filter[K]) error {
 	})
 }
 
-// Hashes is the number of bits of a key.
+// Hashes returns the number of bits of a key.
 func (h *filterHandle) Hashes() int { return h.filter.cfg.hashes }
 
-// Expected is the share of absent keys that are told to be in once so many distinct keys are, by the formula that the filter was made by: see the
-// package's comment. Stats has that of the filter as it is.
+// Expected returns the share of absent keys for which Contains will be true once the filter holds that many distinct
+// keys. It uses the formula that NewFilter used: see the package's comment. Stats measures the rate of the filter as it
+// is.
 func (h *filterHandle) Expected(keys int) float64 {
 	f := h.filter
 	return f.cfg.rate().of(float64(keys) / float64(f.t.Blocks))
@@ -347,8 +355,9 @@ func (h *filterHandle) String() string {
 	return fmt.Sprintf("%d blocks of %d bytes with %d bits a key, hash function %d", f.t.Blocks, f.cfg.block, f.cfg.hashes, f.cfg.hash)
 }
 
-// Program is a program with a kernel of your own that works on this filter: main, which includes "config.h" and "filter.cuh", and names
-// the filter's type `config`. Add your parameter struct to its Layouts; it holds a FilterTable.
+// Program returns a program with a kernel of your own that works on this filter. Its source is main, which includes
+// "config.h" and "filter.cuh", and names the filter's type `config`. Add your parameter struct, which holds a
+// FilterTable, to the program's Layouts.
 //
 //	#include "config.h"
 //	#include "filter.cuh"
@@ -359,8 +368,9 @@ func (f *Filter[K]) Program(name, main string) *device.Program {
 	return f.filter.cfg.program(name, main)
 }
 
-// Use orders a kernel of yours, which may insert, with the filter's own operations: queue gets the filter as kernels take it, and puts
-// work on the stream; it must not call the filter's methods, which wait for it.
+// Use runs a kernel of yours, which may insert, in order with the filter's own operations. It calls queue with the
+// filter as kernels take it, and queue puts work on the stream. queue must not call the filter's methods, because they
+// wait for queue.
 func (f *Filter[K]) Use(st *device.Stream, queue func(FilterTable) error) error {
 	return f.filter.frame.Using(st, 0, nil, func(*device.Stream) error {
 		f.filter.foreign = true
@@ -394,7 +404,7 @@ func (f *filter) contains(st *device.Stream, b frame.Rows) error {
 	return f.kernel.contains.Launch(st, f.tiles(b.N), &filterParams{Filter: f.t, Keys: b.Keys, Found: b.Flags, N: uint64(b.N)})
 }
 
-// Family is the family's name.
+// Family returns the family's name.
 func (*filterHandle) Family() table.Family { return family }
 
 // filterForm is FilterForm.Make of a filter.
@@ -429,7 +439,8 @@ func (h *filterHandle) Form() table.FilterForm {
 	return table.FilterForm{Words: int64(f.t.Blocks) * int64(f.cfg.words()), Make: string(text)}
 }
 
-// NewFilterOf makes an empty filter of the Form of another. Errors: a Form that no filter of such keys has; those of NewFilter.
+// NewFilterOf makes an empty filter with the Form of another filter. Errors: a Form that no filter of such keys has;
+// those of NewFilter.
 func NewFilterOf[K any](d *device.Device, form table.FilterForm) (*Filter[K], error) {
 	var m filterForm
 	text := json.NewDecoder(strings.NewReader(form.Make))
@@ -456,13 +467,13 @@ func (f *filter) words() device.Slice[uint64] {
 	return device.View[uint64](f.mem, 0, f.mem.Len()/filterWord)
 }
 
-// Words gives all words of the filter to do, in chunks: see table.Filter.
+// Words calls do with all words of the filter, in chunks: see table.Filter.
 func (h *filterHandle) Words(ctx context.Context, do func(words []uint64) error) error {
 	f := h.filter
 	return frame.Words(ctx, &f.frame, f.words(), do)
 }
 
-// SetWords puts another filter's words in: see table.Filter. It waits.
+// SetWords copies words of another filter into this one: see table.Filter. It waits until that is done.
 func (h *filterHandle) SetWords(first int64, words []uint64) error {
 	f := h.filter
 	return f.frame.Writing(nil, func(st *device.Stream) error {
@@ -475,7 +486,7 @@ func (h *filterHandle) SetWords(first int64, words []uint64) error {
 	})
 }
 
-// Clear takes all keys out. It queues.
+// Clear takes all keys out. It queues its work and returns.
 func (h *filterHandle) Clear() error {
 	f := h.filter
 	return f.frame.Writing(nil, func(st *device.Stream) error {
@@ -484,11 +495,11 @@ func (h *filterHandle) Clear() error {
 	})
 }
 
-// Close frees the filter's memory; idempotent.
+// Close frees the filter's memory. A second call does nothing.
 func (h *filterHandle) Close() error { return h.filter.frame.Close() }
 
-// Stats measures the filter. The rate is exact for keys that were not chosen by what is in the filter: the mean of the blocks' rates.
-// Cost: all of it is read.
+// Stats measures the filter: it reads all of it. The rate is the mean of the rates of the blocks. It is exact for keys
+// that were chosen without regard to what is in the filter.
 func (h *filterHandle) Stats() (s table.FilterStats, err error) {
 	f := h.filter
 	err = f.frame.Alone(nil, func(st *device.Stream) error {
@@ -516,7 +527,8 @@ func (f *filter) measure(st *device.Stream) (table.FilterStats, error) {
 	}, nil
 }
 
-// Check downloads the filter and walks its invariants, which doc.go lists: for tests and for the suspicious. Slow.
+// Check downloads the filter and tests its invariants, which the package's comment lists. It is slow: use it in tests,
+// or if you suspect a fault.
 func (h *filterHandle) Check() error {
 	f := h.filter
 	return f.frame.Alone(nil, func(st *device.Stream) error { // so that what is measured is what is downloaded

@@ -12,54 +12,55 @@ import (
 //go:embed foreach.cu
 var foreachCU string
 
-// Args are table.Args, the named device arguments of a callback.
+// Args are the named device arguments of a callback: see table.Args.
 type Args = table.Args
 
-// ForEach calls body, a piece of CUDA C++, on the device for every pair that the table has of the given keys, in any
-// order and in parallel (paper, §IV-B4). body sees
+// ForEach calls body on the device for every pair whose key is one of the given keys, in any order and in parallel
+// (paper, §IV-B4). body is a piece of CUDA C++. It sees
 //
 //	key    the key, value  its value: of their Go types, where these are integers or floats; else as u32, u64 or u128
 //	index  the key's position in keys, u64
 //
-// the arguments by their names, and the vocabulary of package kernel, such as add(&counts[value], 1u). It must not change the
-// table. ForEach queues and returns; args must stay allocated until the stream has passed it.
+// body also sees the arguments by their names, and the vocabulary of package kernel, such as add(&counts[value], 1u).
+// body must not change the table. ForEach queues its work and returns. args must stay allocated until the stream has
+// passed it.
 //
 // Errors: *device.CompileError with the compiler's words; arguments of other types. Cost: compiling a body once.
 func (m *Map[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
 	return frame.CallEach[K, V](&m.core.frame, st, keys, body, args, m.core.caller())
 }
 
-// ForAll calls body for every pair of the table: see ForEach. index is the slot.
+// ForAll calls body for every pair of the table: see ForEach. In body, index is the slot.
 func (m *Map[K, V]) ForAll(st *device.Stream, body string, args Args) error {
 	return frame.CallAll[K, V](&m.core.frame, st, body, args, m.core.caller())
 }
 
-// ForEach calls body for every pair of the given keys: see Map.ForEach.
+// ForEach calls body for every pair whose key is one of the given keys: see Map.ForEach.
 func (m *MultiMap[K, V]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
 	return frame.CallEach[K, V](&m.core.frame, st, keys, body, args, m.core.caller())
 }
 
-// ForAll calls body for every pair of the table: see Map.ForEach. index is the slot.
+// ForAll calls body for every pair of the table: see Map.ForEach. In body, index is the slot.
 func (m *MultiMap[K, V]) ForAll(st *device.Stream, body string, args Args) error {
 	return frame.CallAll[K, V](&m.core.frame, st, body, args, m.core.caller())
 }
 
-// ForEach calls body for every one of the given keys that is in: see Map.ForEach. A set's body sees no value.
+// ForEach calls body for each given key that is in the set: see Map.ForEach. The body for a set sees no value.
 func (s *Set[K]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
 	return frame.CallEach[K, frame.NoValue](&s.core.frame, st, keys, body, args, s.core.caller())
 }
 
-// ForAll calls body for every key of the set: see ForEach. index is the slot.
+// ForAll calls body for every key of the set: see ForEach. In body, index is the slot.
 func (s *Set[K]) ForAll(st *device.Stream, body string, args Args) error {
 	return frame.CallAll[K, frame.NoValue](&s.core.frame, st, body, args, s.core.caller())
 }
 
-// ForEach calls body for every one of the given keys that is in, with its count as value: see Map.ForEach.
+// ForEach calls body for each given key that is in: see Map.ForEach. In body, value is the count of the key.
 func (c *Counter[K, C]) ForEach(st *device.Stream, keys device.Slice[K], body string, args Args) error {
 	return frame.CallEach[K, C](&c.core.frame, st, keys, body, args, c.core.caller())
 }
 
-// ForAll calls body for every key and its count: see ForEach. index is the slot.
+// ForAll calls body for every key and its count: see ForEach. In body, index is the slot.
 func (c *Counter[K, C]) ForAll(st *device.Stream, body string, args Args) error {
 	return frame.CallAll[K, C](&c.core.frame, st, body, args, c.core.caller())
 }
@@ -76,8 +77,9 @@ func (c *core) callbackParams(keys, n uint64, words [frame.MaxArgs]uint64) any {
 	return &forEachParams{c.t, keys, n, words}
 }
 
-// Program is a program with a kernel of your own that works on this table: main, which includes "config.h" and
-// "warpcore.cuh", and names the table's type `config`. Add your parameter struct to its Layouts; it holds a Table.
+// Program returns a program with a kernel of your own that works on this table. Its source is main, which includes
+// "config.h" and "warpcore.cuh", and names the table's type `config`. Add your parameter struct, which holds a Table,
+// to the program's Layouts.
 //
 //	#include "config.h"
 //	#include "warpcore.cuh"
@@ -87,25 +89,26 @@ func (c *core) callbackParams(keys, n uint64, words [frame.MaxArgs]uint64) any {
 //	}
 func (m *Map[K, V]) Program(name, main string) *device.Program { return m.core.program(name, main) }
 
-// Use orders a kernel of yours with the table's own operations: queue gets the table as kernels take it, and puts work on
-// the stream; it must not call the table's methods, which wait for it. Table is good for this call alone, because the
-// table may move when it grows.
+// Use runs a kernel of yours in order with the table's own operations. It calls queue with the table as kernels take
+// it, and queue puts work on the stream. queue must not call the table's methods, because they wait for queue. The
+// Table is good for this call alone, because the table may move when it grows.
 //
-// A kernel that inserts must say by room how many slots it takes at most: the table grows first if it must, or Use
-// returns the reason why it cannot. A slot that the kernel itself erases is not taken again before the next Insert, so
-// a pair inserted, erased and inserted again counts twice. A kernel that takes more than it said gets FULL where the table is
-// full; the next Insert waits, to see what there is. The three highest keys have four slots of their own: a
-// kernel that erases one and inserts it again may get FULL for it, though there is room for others.
+// If the kernel inserts, room must say how many slots it takes at most. The table grows first if it must, or Use
+// returns the reason why it cannot. If the kernel erases a slot, that slot is not taken again before the next Insert.
+// So a pair that the kernel inserts, erases and inserts again counts twice. A kernel that takes more slots than room
+// gets FULL if the table is full. The next Insert then waits, to see what is there. The three highest keys have four
+// slots of their own: a kernel that erases one of these keys and inserts it again may get FULL for it, though there is
+// room for other keys.
 func (m *Map[K, V]) Use(st *device.Stream, room int, queue func(Table) error) error {
 	return m.core.use(st, room, queue)
 }
 
-// Program is as Map.Program.
+// Program returns a program with a kernel of your own: see Map.Program.
 func (m *MultiMap[K, V]) Program(name, main string) *device.Program {
 	return m.core.program(name, main)
 }
 
-// Use is as Map.Use.
+// Use runs a kernel of yours in order with the table's own operations: see Map.Use.
 func (m *MultiMap[K, V]) Use(st *device.Stream, room int, queue func(Table) error) error {
 	return m.core.use(st, room, queue)
 }

@@ -16,10 +16,10 @@ import (
 type Layout int
 
 const (
-	// Auto is Packed where the device can swap a whole pair, else SoA.
+	// Auto means Packed if the device can swap a whole pair, else SoA.
 	Auto Layout = iota
-	// Packed holds a pair in one word of 8 or 16 bytes, that one compare-and-swap writes whole. Words of 16 bytes
-	// need a device with a 128-bit compare-and-swap: the CPU, and GPUs from sm_90.
+	// Packed holds a pair in one word of 8 or 16 bytes, which one compare-and-swap writes whole. Words of 16 bytes need
+	// a device with a 128-bit compare-and-swap: the CPU, and GPUs from sm_90 on.
 	Packed
 	// AoS holds key and value side by side, each written on its own.
 	AoS
@@ -108,7 +108,7 @@ struct %s : Marks<%d, %d> {
 		c.layout == Packed, c.layout == SoA, max(4, c.valueBytes)) // a set's is never read
 }
 
-// Region is one array of windows: c = windows × window slots, windows a prime (or 1), so that double hashing visits
+// Region is an array of windows × window slots. The number of windows is a prime (or 1), so that double hashing visits
 // every window once.
 type Region struct {
 	Slots    uint64 // address
@@ -122,8 +122,8 @@ type Table struct {
 	Main, Side Region
 	Seed       uint64
 	Counters   uint64 // address of Counters
-	Hints      uint64 // of a multimap: address of hint, those of the main region, a power of two, then those of the side region; 0 without
-	HintMask   uint64 // how many the former are, less one
+	Hints      uint64 // address of a multimap's hints, the main region's, then the side region's; 0 if there are none
+	HintMask   uint64 // the number of the main region's hints, a power of two, less one
 }
 
 // hint is what is noted of a key with a long chain: all ones, if it is free.
@@ -140,10 +140,10 @@ type Counters struct {
 	Failed     uint64 // positions that found no slot
 	SideFailed uint64 // of these, with a reserved key
 	MaxProbes  uint64 // most windows that an insert went through, if over probesUntold
-	Over       uint64 // not 0: counts would have been larger than there are
+	Over       uint64 // not 0 if a count would have become larger than its type allows
 	Added      uint64 // values that were put in, in a MultiBucket
 	Removed    uint64 // values that were taken out
-	Exported   uint64 // the last: it is set to 0 alone
+	Exported   uint64 // the last field, because it is set to 0 on its own
 }
 
 func (k *Counters) live() int64 { return int64(k.Inserted - k.Erased) }
@@ -542,7 +542,7 @@ struct config {
 `, c.keyBytes, c.words(), c.spread(), c.hashes, c.hash)
 }
 
-// FilterTable is a filter as kernels take it, by value: Blocks blocks at address Words.
+// FilterTable is a filter as kernels take it, by value. It has Blocks blocks at address Words.
 type FilterTable struct {
 	Words  uint64
 	Blocks uint64
@@ -758,10 +758,10 @@ type Lists struct {
 
 // ListCounters lie in device memory; kernels add to them.
 type ListCounters struct {
-	Added   uint64 // values
-	Removed uint64 // values, with their keys
-	Used    uint64 // places given out. Where it is more than Room, those from the first bucket on that did not fit were not given:
-	Unused  uint64 // they are so many
+	Added   uint64 // values that were put in
+	Removed uint64 // values that were removed with their keys
+	Used    uint64 // places given out; if it is more than Room, Unused of them were not given out
+	Unused  uint64 // places from the first bucket on that did not fit
 	Garbage uint64 // of the places given out, those of lists that were removed
 
 	Failed     uint64 // positions that found no room

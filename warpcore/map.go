@@ -8,57 +8,62 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// Map is WarpCore's SingleValueHashTable (paper, §IV-B): each key has one value. K has 4 or 8 bytes, V 4, 8 or 16.
-// It implements table.Map, whose comments are the contract of the methods; all are safe for use by several goroutines.
+// Map is WarpCore's SingleValueHashTable (paper, §IV-B): each key has one value. K has 4 or 8 bytes, V 4, 8 or 16. Map
+// implements table.Map, whose comments are the contract of the methods. All methods are safe for use by several
+// goroutines.
 type Map[K, V any] struct{ handle }
 
 func _[K, V any](m *Map[K, V]) table.Map[K, V] { return m }
 
 const family table.Family = "warpcore"
 
-// New makes an empty map on the device. Its memory is windows × Window slots, windows the next prime; Stats tells.
+// New makes an empty map on the device. It has windows × Window slots; the number of windows is the next prime. Stats
+// tells how much memory that is.
 //
-// Errors: K or V of another width or with pointers or padding; options out of range; *device.OutOfMemoryError; what
-// device.Compile returns. Cost: compiling the kernels once on a machine, about a second; then the memory's filling.
+// Errors: K or V of another width, or with pointers or padding; options out of range; *device.OutOfMemoryError;
+// whatever device.Compile returns. Cost: compiling the kernels once on a machine, about a second, then filling the
+// memory.
 func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
 	c, err := newCore(d, frame.WidthsOf[K, V](), o, table.KindMap)
 	return frame.Made(&Map[K, V]{handle{c}}, err)
 }
 
-// Insert puts or replaces: see table.Map. Cost of a pair: one window read and one 32-byte sector written at low load.
+// Insert puts pairs in, and replaces the values of keys that are there: see table.Map. For each pair, at low load, it
+// reads one window and writes one 32-byte sector.
 func (m *Map[K, V]) Insert(keys []K, values []V) error {
 	return frame.Insert(&m.core.frame, keys, values, m.core.insertion(m.core.kernel.insert))
 }
 
-// InsertOn is Insert on the device: see table.Map.
+// InsertOn does what Insert does, with slices on the device: see table.Map.
 func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
 	return frame.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.insertion(m.core.kernel.insert))
 }
 
-// InsertNew puts the pairs whose keys are absent: see table.Map.
+// InsertNew puts in the pairs whose keys are absent: see table.Map.
 func (m *Map[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
 	return frame.InsertNew(&m.core.frame, keys, values, added, m.core.insertion(m.core.kernel.insertNew))
 }
 
-// InsertNewOn is InsertNew on the device: see table.Map.
+// InsertNewOn does what InsertNew does, with slices on the device: see table.Map.
 func (m *Map[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], added device.Slice[bool]) error {
 	return frame.InsertOn(&m.core.frame, st, keys, values, added, m.core.insertion(m.core.kernel.insertNew))
 }
 
-// Find looks keys up: see table.Map. Cost of a key: one window read at low load, 1.3 on average at 0.9 with half hits.
+// Find looks keys up: see table.Map. For each key it reads one window at low load, and at a load factor of 0.9 it reads
+// 1.3 on average if half of the keys are in.
 func (m *Map[K, V]) Find(keys []K, values []V, found []bool) error {
 	return frame.Find(&m.core.frame, keys, values, found, m.core.find)
 }
 
-// FindOn is Find on the device: see table.Map.
+// FindOn does what Find does, with slices on the device: see table.Map.
 func (m *Map[K, V]) FindOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
 	return frame.FindOn(&m.core.frame, st, keys, values, found, m.core.find)
 }
 
-// Contains is Find without values: see table.Map.
+// Contains tells for each key whether it is in: see table.Map.
 func (m *Map[K, V]) Contains(keys []K, found []bool) error { return m.Find(keys, nil, found) }
 
-// ContainsOn is Contains on the device: see table.Map.
+// ContainsOn does what Contains does, with slices on the device: see table.Map.
 func (m *Map[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
 	return m.FindOn(st, keys, device.Slice[V]{}, found)
 }
@@ -68,7 +73,7 @@ func (m *Map[K, V]) Delete(keys []K, deleted []bool) (int, error) {
 	return frame.Delete(&m.core.frame, keys, deleted, m.core.erase)
 }
 
-// DeleteOn is Delete on the device: see table.Map.
+// DeleteOn does what Delete does, with slices on the device: see table.Map.
 func (m *Map[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
 	return frame.DeleteOn(&m.core.frame, st, keys, deleted, m.core.erase)
 }
@@ -78,7 +83,7 @@ func (m *Map[K, V]) All() ([]K, []V, error) {
 	return frame.All[K, V](&m.core.frame, false, m.core.exporter)
 }
 
-// Chunks gives every pair to do, in chunks: see table.Map.
+// Chunks calls do with every pair, in chunks: see table.Map.
 func (m *Map[K, V]) Chunks(ctx context.Context, do func(keys []K, values []V) error) error {
 	return frame.Chunks(ctx, &m.core.frame, m.core.exporter, do)
 }

@@ -9,29 +9,34 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// MultiBucket is WarpCore's MultiBucketHashTable, of its library and not of the paper: a MultiMap whose slots hold a few values of one key, so that
-// one with v values takes v/Bucket slots. For keys with some values each: fewer slots to insert into and to read than in a MultiMap, and less
-// memory where most of their places are taken; no second place to read as in a BucketList.
+// MultiBucket is a MultiMap whose slots hold a few values of one key, so that a key with v values takes v/Bucket slots.
+// It is MultiBucketHashTable of WarpCore's library; the paper does not have it. Use it for keys with some values each.
+// It inserts into fewer slots and reads fewer slots than a MultiMap, and takes less memory if most places of the slots
+// are taken. It has no second place to read, as a BucketList has.
 //
-// K has 4 or 8 bytes, V 4, 8 or 16. It has the methods of MultiMap, whose comments hold for it; where these count slots, they mean those of pairs
-// that would have a slot each. Cost of an insert or a look-up: v/(Bucket·Window) windows for a key with v values. A kernel of your own includes
-// "multibucket.cuh": see Program and Use.
+// K has 4 or 8 bytes, V 4, 8 or 16. MultiBucket has the methods of MultiMap, and their comments hold for it. Where
+// these count slots, they mean the slots of pairs that would have one each. For a key with v values, an insert or a
+// look-up costs v/(Bucket·Window) windows. A kernel of your own includes "multibucket.cuh": see Program and Use.
 type MultiBucket[K, V any] struct{ MultiMap[K, V] }
 
 func _[K, V any](m *MultiBucket[K, V]) table.MultiMap[K, V] { return m }
 
-// MultiBucketOptions are what NewMultiBucket understands beside table.Options, whose Capacity counts pairs. The zero value is good.
+// MultiBucketOptions are the options of NewMultiBucket: those of table.Options, whose Capacity counts pairs, and some
+// of its own. The zero value is good.
 type MultiBucketOptions struct {
 	table.Options
-	// Keys is how many distinct keys Capacity's pairs have. Zero means that each has its own, and so its own slot.
+	// Keys is how many distinct keys the Capacity pairs have. Zero means that each pair has its own key, and so its own
+	// slot.
 	Keys int
-	// Bucket is how many values a slot holds, 1 to 256. Zero means as many as make a slot of 32 bytes, or of 64 with values of 16: 6 with keys and
-	// values of 4. Slots of 32, 64 or 128 bytes, of 6, 14 or 30 such values, begin with a sector of a GPU's memory.
+	// Bucket is how many values a slot holds, 1 to 256. Zero means as many as make a slot of 32 bytes, or of 64 if
+	// values have 16 bytes. With keys and values of 4 bytes that is 6. Slots of 32, 64 or 128 bytes, which hold 6, 14
+	// or 30 such values, begin with a sector of a GPU's memory.
 	Bucket int
-	// Window is the number of slots that are probed together, 1 to 32. Zero means 64 bytes' worth, two at least.
+	// Window is the number of slots that are probed together, 1 to 32. Zero means as many slots as fill 64 bytes, but
+	// at least two.
 	Window int
-	// InsertGroup and FindGroup are the lanes that work on one key: see Options. Zero means for inserts one, for look-ups on a GPU one a slot of
-	// the window.
+	// InsertGroup and FindGroup are how many lanes work on one key: see Options. Zero means one lane for inserts. For
+	// look-ups on a GPU, it means one lane for each slot of the window.
 	InsertGroup, FindGroup int
 }
 
@@ -44,7 +49,8 @@ var (
 
 // NewMultiBucket makes an empty table on the device.
 //
-// Errors: K or V of another width or with pointers or padding; options out of range; *device.OutOfMemoryError; what device.Compile returns.
+// Errors: K or V of another width, or with pointers or padding; options out of range; *device.OutOfMemoryError;
+// whatever device.Compile returns.
 func NewMultiBucket[K, V any](d *device.Device, o MultiBucketOptions) (*MultiBucket[K, V], error) {
 	c, err := newBuckets(d, frame.WidthsOf[K, V](), o)
 	return frame.Made(&MultiBucket[K, V]{MultiMap[K, V]{handle{c}}}, err)
@@ -117,8 +123,8 @@ func (c *core) ahead(st *device.Stream, b frame.Rows) (sure bool, limit uint64, 
 	return c.filled+slots <= c.limit(), limit, nil
 }
 
-// Density is the paper's storage density ρ (§IV-C): the bytes of all keys, each once, and of all values, to those of the table. Cost: a walk from
-// every slot to its key's first.
+// Density is the paper's storage density ρ (§IV-C): the bytes of all keys, each counted once, and of all values,
+// divided by the bytes of the table. Density walks from every slot to the first slot of its key.
 func (m *MultiBucket[K, V]) Density() (density float64, err error) {
 	c := m.core
 	err = c.frame.Alone(nil, func(st *device.Stream) error {

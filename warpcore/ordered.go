@@ -9,7 +9,8 @@ import (
 
 func _[K, V any](m *Map[K, V]) table.Orderer[K, V] { return m }
 
-// Ordering is how a batch of n rows would be brought in order: see table.Orderer. Tables with another hash function than Murmur's do that themselves.
+// Ordering tells how the table would bring a batch of n rows in order: see table.Orderer. Tables whose hash function is
+// not Murmur's do that themselves.
 func (m *Map[K, V]) Ordering(n int) (o table.Ordering) {
 	if m.core.cfg.hash != kernel.HashMurmur {
 		return o
@@ -20,7 +21,7 @@ func (m *Map[K, V]) Ordering(n int) (o table.Ordering) {
 	return o
 }
 
-// FindOrderedOn is FindOn of rows that are in the order of regions: see table.Orderer.
+// FindOrderedOn does what FindOn does, for rows that are already in the order of regions: see table.Orderer.
 func (m *Map[K, V]) FindOrderedOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], found device.Slice[bool]) error {
 	return frame.FindOn(&m.core.frame, st, keys, values, found, m.core.findOrdered)
 }
@@ -30,7 +31,7 @@ func (c *core) findOrdered(st *device.Stream, b frame.Rows) error {
 	return c.find(st, b)
 }
 
-// InsertOrderedOn is InsertOn of rows that are in the order of regions: see table.Orderer.
+// InsertOrderedOn does what InsertOn does, for rows that are already in the order of regions: see table.Orderer.
 func (m *Map[K, V]) InsertOrderedOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error {
 	x := m.core.insertion(m.core.kernel.insert)
 	put := x.Put

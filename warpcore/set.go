@@ -10,15 +10,16 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// Set is WarpCore's HashSet (paper, §IV): keys alone, of 4, 8 or 16 bytes, a slot each. Keys of 16 bytes need a device that swaps 128
-// bits: the CPU, and GPUs from sm_90 (H100) on. All methods take whole batches and are safe for use by several goroutines.
+// Set is WarpCore's HashSet (paper, §IV). Its slots hold keys alone, of 4, 8 or 16 bytes. Keys of 16 bytes need a
+// device that swaps 128 bits: the CPU, and GPUs from sm_90 (H100) on. All methods take whole batches and are safe for
+// use by several goroutines.
 //
-// It implements table.Set, whose comments are the contract of the methods; Union, Intersect and Subtract are its own.
+// Set implements table.Set, whose comments are the contract of the methods. Set also has Union, Intersect and Subtract.
 type Set[K any] struct{ handle }
 
 func _[K any](s *Set[K]) table.Set[K] { return s }
 
-// NewSet makes an empty set on the device; see New. Options.Layout must be left as it is.
+// NewSet makes an empty set on the device: see New. Options.Layout must be left at its zero value.
 func NewSet[K any](d *device.Device, o Options) (*Set[K], error) {
 	w := frame.Width{}
 	w.Key, w.Err = frame.WidthOf[K]("key", 4, 8, 16)
@@ -26,23 +27,24 @@ func NewSet[K any](d *device.Device, o Options) (*Set[K], error) {
 	return frame.Made(&Set[K]{handle{c}}, err)
 }
 
-// Insert puts the keys that are absent: see table.Set. Cost of a key: one window read and one 32-byte sector written at low load; with
-// added the keys go in as they come, and a table that is larger than the device's L2 cache is written to at random.
+// Insert puts in the keys that are absent: see table.Set. For each key, at low load, it reads one window and writes one
+// 32-byte sector. If added is not nil, the keys go in as they come: then a table larger than the device's L2 cache is
+// written to at random.
 func (s *Set[K]) Insert(keys []K, added []bool) (int, error) {
 	return frame.InsertKeys(&s.core.frame, keys, added, s.core.insertion(s.core.kernel.insertNew))
 }
 
-// InsertOn is Insert on the device: see table.Set.
+// InsertOn does what Insert does, with slices on the device: see table.Set.
 func (s *Set[K]) InsertOn(st *device.Stream, keys device.Slice[K], added device.Slice[bool]) error {
 	return frame.InsertOn(&s.core.frame, st, keys, frame.NoValues(), added, s.core.insertion(s.core.kernel.insertNew))
 }
 
-// Contains tells of each key whether it is in. Cost of a key: one window read at low load.
+// Contains tells for each key whether it is in. At low load, it reads one window for each key.
 func (s *Set[K]) Contains(keys []K, found []bool) error {
 	return frame.Find[K, byte](&s.core.frame, keys, nil, found, s.core.find)
 }
 
-// ContainsOn is Contains on the device.
+// ContainsOn does what Contains does, with slices on the device.
 func (s *Set[K]) ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error {
 	return frame.FindOn(&s.core.frame, st, keys, device.Slice[byte]{}, found, s.core.find)
 }
@@ -52,7 +54,7 @@ func (s *Set[K]) Delete(keys []K, deleted []bool) (int, error) {
 	return frame.Delete(&s.core.frame, keys, deleted, s.core.erase)
 }
 
-// DeleteOn is Delete on the device.
+// DeleteOn does what Delete does, with slices on the device.
 func (s *Set[K]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
 	return frame.DeleteOn(&s.core.frame, st, keys, deleted, s.core.erase)
 }
@@ -63,15 +65,16 @@ func (s *Set[K]) All() ([]K, error) {
 	return keys, err
 }
 
-// Chunks gives every key to do, in chunks: see table.Set.
+// Chunks calls do with every key, in chunks: see table.Set.
 func (s *Set[K]) Chunks(ctx context.Context, do func(keys []K) error) error {
 	return frame.KeyChunks(ctx, &s.core.frame, s.core.exporter, do)
 }
 
-// Union puts all keys of another set in. The sets may differ in their options, not in their device. It waits; other calls on either set
-// come before or after the whole. Memory in passing: the keys of 2²⁴ slots. Cost: a pass over the other set, and an insert of its keys.
+// Union puts in all keys of another set. The sets may differ in their options, but not in their device. Union waits.
+// Other calls on either set come before or after the whole of it. It takes memory for the keys of 2²⁴ slots while it
+// runs. It passes over the other set once, and inserts its keys.
 //
-// Errors: table.ErrMaxBytes or *device.OutOfMemoryError, where not all keys are in, with how many are not.
+// Errors: table.ErrMaxBytes or *device.OutOfMemoryError if not all keys are in. They tell how many are not.
 func (s *Set[K]) Union(other *Set[K]) error {
 	return s.beside(other, func(x *exchange) error {
 		var lost int
@@ -90,8 +93,8 @@ func (s *Set[K]) Union(other *Set[K]) error {
 	})
 }
 
-// Intersect removes the keys that another set does not have: see Union. Cost: a pass over this set, a look-up of its keys in the other, and a
-// deletion.
+// Intersect removes the keys that another set does not have: see Union. It passes over this set once, looks its keys up
+// in the other set, and deletes.
 func (s *Set[K]) Intersect(other *Set[K]) error {
 	return s.beside(other, func(x *exchange) error {
 		return x.pieces(s.core, func(b frame.Rows) error {
@@ -111,7 +114,7 @@ func (s *Set[K]) Intersect(other *Set[K]) error {
 	})
 }
 
-// Subtract removes the keys that another set has: see Union. Cost: a pass over the other set, and a deletion of its keys.
+// Subtract removes the keys that another set has: see Union. It passes over the other set once, and deletes its keys.
 func (s *Set[K]) Subtract(other *Set[K]) error {
 	if other != nil && s.core == other.core {
 		return s.Clear()

@@ -14,25 +14,29 @@ var updateCU string
 
 func _[K, V any](m *Map[K, V]) table.Updater[K, V] { return m }
 
-// Update combines values: see table.Updater. Cost of a pair whose key is there: one window read, and an atomic operation in the same sector. On a GPU,
-// the rows of a large batch that go into a table larger than the L2 cache are brought in the order of its regions first, or, where keys come three times or
-// more, in that of small parts, and those of one key combined in shared memory, but for code of one's own. To know which, it looks at a batch, and then at
-// none of the next 63 of its size.
+// Update puts pairs in. If a key is there, it combines its value with the new one: see table.Updater. For each pair
+// whose key is there, it reads one window and does one atomic operation in the same sector.
+//
+// On a GPU, a large batch for a table larger than the L2 cache is brought in order first: in the order of the table's
+// regions, or, if keys come three times or more, in that of small parts. In the latter case the rows of one key are
+// combined in shared memory, unless you combine them by code of your own. To choose, Update looks at one batch, and
+// then at none of the next 63 of its size.
 func (m *Map[K, V]) Update(keys []K, values []V, with table.Combine) error {
 	return frame.Updating(&m.core.frame, keys, values, with, m.core.updating)
 }
 
-// UpdateOn is Update on the device: it waits for the stream only when the table may have to grow or to refuse, and where it looks at a batch.
+// UpdateOn does what Update does, with slices on the device. It waits for the stream only if the table may have to grow
+// or to refuse pairs, or if it looks at the batch.
 func (m *Map[K, V]) UpdateOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], with table.Combine) error {
 	return frame.UpdatingOn(&m.core.frame, st, keys, values, with, m.core.updating)
 }
 
-// FindOrInsert gives the values that are there, and puts the others: see table.Updater.
+// FindOrInsert returns the values of the keys that are there, and puts in the other pairs: see table.Updater.
 func (m *Map[K, V]) FindOrInsert(keys []K, values, out []V, added []bool) (int, error) {
 	return frame.FindOrInsert(&m.core.frame, keys, values, out, added, m.core.updating(device.File{}))
 }
 
-// FindOrInsertOn is FindOrInsert on the device.
+// FindOrInsertOn does what FindOrInsert does, with slices on the device.
 func (m *Map[K, V]) FindOrInsertOn(st *device.Stream, keys device.Slice[K], values, out device.Slice[V], added device.Slice[bool]) error {
 	return frame.FindOrInsertOn(&m.core.frame, st, keys, values, out, added, m.core.updating(device.File{}))
 }

@@ -6,20 +6,23 @@ import (
 	"github.com/warpmap/warpmap/kernel"
 )
 
-// DataSet is a sequence of pairs of 4+4 bytes, some of which have a key that came before. A key's value is Value of it.
+// DataSet is a sequence of pairs of 4+4 bytes. Some pairs have a key that came before. The value of a key is Value of
+// it.
 type DataSet struct {
 	Name            string
 	Pairs, Distinct int
 	Keys            Keys // key number 0 … Distinct-1
-	// Skewed is whether keys that came early come again most often; else all that came before are as likely.
+	// Skewed tells whether keys that came early come again most often. If not, all keys that came before are equally
+	// likely to come again.
 	Skewed bool
 }
 
 // dyCuckooPairs is the number of pairs of the paper's RAND: what the others are scaled by.
 const dyCuckooPairs = 100_000_000
 
-// DyCuckooSets are stand-ins for the data sets of the DyCuckoo paper (Table 2), with as many pairs and distinct keys, where RAND has n
-// pairs; the paper's n is 100 million. In TW, RE and COM, where keys stand for people, some come far more often than others.
+// DyCuckooSets returns stand-ins for the data sets of the DyCuckoo paper (Table 2). They have as many pairs and
+// distinct keys as those, scaled so that RAND has n pairs; the paper's n is 100 million. In TW, RE and COM, where keys
+// stand for people, some keys come far more often than others.
 func DyCuckooSets(n int, seed uint64) []DataSet {
 	sets := []DataSet{
 		{Name: "TW", Pairs: 50_876_784, Distinct: 44_523_684, Keys: Keys{Kind: "rand"}, Skewed: true},
@@ -40,7 +43,7 @@ func DyCuckooSets(n int, seed uint64) []DataSet {
 // came is how many different keys are among the first i pairs: new ones come evenly, the first of them at once.
 func (s DataSet) came(i int) int { return (i*s.Distinct + s.Pairs - 1) / s.Pairs }
 
-// Number is the number of the key of pair i.
+// Number returns the number of the key of pair i.
 func (s DataSet) Number(i int) int {
 	before := s.came(i)
 	if s.came(i+1) > before {
@@ -53,13 +56,13 @@ func (s DataSet) Number(i int) int {
 	return int(kernel.Reduce(kernel.Seeded64(uint64(i), s.Keys.Seed+4), n))
 }
 
-// Sized is a data set like this one, with so many different keys and as many repeats to each.
+// Sized returns a data set like this one, with that many distinct keys, and as many repeats of each.
 func (s DataSet) Sized(distinct int) DataSet {
 	s.Pairs, s.Distinct = max(distinct, s.Pairs*distinct/s.Distinct), distinct
 	return s
 }
 
-// Fill makes the pairs from number first on.
+// Fill writes the pairs from number first on.
 func (s DataSet) Fill(first int, keys, values []uint32) {
 	parallel(len(keys), func(from, to int) {
 		for i := from; i < to; i++ {
@@ -69,27 +72,29 @@ func (s DataSet) Fill(first int, keys, values []uint32) {
 	})
 }
 
-// Churn is the dynamic workload of the DyCuckoo paper (§6.1) over a data set, batch by batch, as keys: inserts of the set's
-// pairs in their order, look-ups of keys that came before, and deletions of some that are in. Then the same batches once more, inserts and
-// deletions exchanged.
+// Churn is the dynamic workload of the DyCuckoo paper (§6.1) over a data set, batch by batch, as keys. In the first
+// round, a batch inserts pairs of the set in their order, looks up keys that came before, and deletes some that are in.
+// In the second round, the same batches come once more, with inserts and deletions exchanged.
 type Churn struct {
 	Set     DataSet
 	Steps   []ChurnStep
 	Deleted []uint32 // keys that the first round deletes, and the second inserts
 	Finds   []uint32
-	Expect  []byte // of each of Finds: Hit or Miss
+	Expect  []byte // what each look-up of Finds comes to: Hit or Miss
 	Ops     int    // in all
 }
 
-// ChurnStep is one batch. Ranges are from and to. In the first round, Pairs of the set are inserted, Finds looked up, Deleted deleted, in
-// this order; in the second, Pairs are deleted, Finds looked up, Deleted inserted.
+// ChurnStep is one batch. Each range is a pair of from and to. A batch of the first round inserts Pairs of the set,
+// then looks up Finds, then deletes Deleted. A batch of the second round deletes Pairs, then looks up Finds, then
+// inserts Deleted.
 type ChurnStep struct {
 	Second                bool
 	Pairs, Finds, Deleted [2]int
 	Live                  int // pairs in the table after it
 }
 
-// NewChurn makes the batches: of so many inserts and look-ups, and r times as many deletions of keys that are in, each as likely.
+// NewChurn makes the batches. Each has batch inserts, as many look-ups, and r times as many deletions. A deletion takes
+// a key that is in, each as likely.
 func NewChurn(s DataSet, batch int, r float64) *Churn {
 	batches := (s.Pairs + batch - 1) / batch
 	c := &Churn{Set: s, Finds: make([]uint32, 2*s.Pairs), Expect: make([]byte, 2*s.Pairs)}

@@ -1,5 +1,5 @@
-// Package workload generates the data sets and request mixes that tables are measured on: seeded, and the same whatever
-// the number of cores.
+// Package workload generates the data sets and request mixes that tables are measured on. They come from a seed, and
+// are the same whatever the number of cores.
 package workload
 
 import (
@@ -53,14 +53,14 @@ func NewKeys(kind string, bytes int, seed uint64) (Keys, error) {
 	return k, fmt.Errorf("keys %q: want %s", kind, Kinds)
 }
 
-// Kinds names what NewKeys takes.
+// Kinds lists the kinds that NewKeys takes.
 const Kinds = "rand, sequential, zipf:S, line, lineitem, tao, reddit"
 
-// Unique tells whether different indices below Span always give different keys. Hashes of a row to 4 bytes meet: of
-// 100 million lines of lineitem, 1.2% have another's key.
+// Unique tells whether different indices below Span always give different keys. If a row is hashed to 4 bytes, two rows
+// may get the same key: of 100 million lines of lineitem, 1.2% have another's key.
 func (k Keys) Unique() bool { return k.Kind != "line" && !(k.Kind == "lineitem" && k.Bytes == 4) }
 
-// Span is the number of indices that the kind is made for.
+// Span returns the number of indices that the kind is made for.
 func (k Keys) Span() uint64 {
 	switch {
 	case k.Kind == "lineitem" && k.Bytes == 8:
@@ -73,7 +73,7 @@ func (k Keys) Span() uint64 {
 	return math.MaxUint64
 }
 
-// At is the key with the given index.
+// At returns the key with the given index.
 func (k Keys) At(i uint64) uint64 {
 	switch {
 	case k.Kind == "sequential":
@@ -106,19 +106,19 @@ func (k Keys) line(i uint64) uint64 {
 	return h
 }
 
-// Value is what every measured table holds for a key, so that any answer can be checked.
+// Value returns what every measured table holds for a key, so that any answer can be checked.
 func Value(key uint64) uint64 { return kernel.Fmix64(key ^ 0x5bd1e995) }
 
 // Word is a key or value that kernels see as an integer.
 type Word interface{ ~uint32 | ~uint64 }
 
-// Wide is a Word, or a key or value of several.
+// Wide is a Word, or a key or value that consists of several words.
 type Wide interface {
 	Word | [2]uint64 | [4]uint64 | [8]uint64
 }
 
-// Widen makes of a number a key or value that differs wherever the number does: one of 4 bytes keeps its lower half, wide ones have
-// it first, and then numbers that follow from it.
+// Widen makes a key or value of a number. Two results differ if their numbers do. A result of 4 bytes keeps the lower
+// half of the number. A wide one holds the number first, and then numbers that follow from it.
 func Widen[T Wide](x uint64) (t T) {
 	p := unsafe.Pointer(&t)
 	switch n := unsafe.Sizeof(t); n {
@@ -133,7 +133,7 @@ func Widen[T Wide](x uint64) (t T) {
 	return t
 }
 
-// Number is what Widen made t of; of 4 bytes, its lower half.
+// Number returns the number that Widen made t of; if t has 4 bytes, the lower half of it.
 func Number[T Wide](t T) uint64 {
 	if unsafe.Sizeof(t) == 4 {
 		return uint64(*(*uint32)(unsafe.Pointer(&t)))
@@ -141,7 +141,7 @@ func Number[T Wide](t T) uint64 {
 	return *(*uint64)(unsafe.Pointer(&t))
 }
 
-// Pairs fills keys and values with the keys of index 0 … len(keys)-1.
+// Pairs fills keys with the keys of index 0 … len(keys)-1, and values with their values.
 func Pairs[K, V Wide](k Keys, keys []K, values []V) {
 	parallel(len(keys), func(from, to int) {
 		for i := from; i < to; i++ {
@@ -151,20 +151,21 @@ func Pairs[K, V Wide](k Keys, keys []K, values []V) {
 	})
 }
 
-// What Queries expects of a look-up.
+// These are what Queries may expect of a look-up.
 const (
 	Miss    = 0
 	Hit     = 1
 	Unknown = 2 // a key that may be there by chance
 )
 
-// Queries fills keys with look-ups into a table of the first n keys, a share hits of which are among them, in random
-// order, and expect with what must come of each.
+// Queries fills keys with look-ups, in random order, into a table of the first n keys. A share hits of them are among
+// these keys. Queries fills expect with what must come of each look-up.
 func Queries[K Wide](k Keys, n uint64, hits float64, keys []K, expect []byte) {
 	QueriesFrom(k, n, hits, 0, keys, expect)
 }
 
-// QueriesFrom is Queries from look-up number first on: pieces of a batch that is too large for memory.
+// QueriesFrom does what Queries does, beginning with look-up number first. It makes a piece of a batch that is too
+// large for memory.
 func QueriesFrom[K Wide](k Keys, n uint64, hits float64, first uint64, keys []K, expect []byte) {
 	Pick(k, n, hits, first, len(keys), func(i int, index uint64) {
 		keys[i], expect[i] = Widen[K](k.At(index)), Hit
@@ -177,7 +178,8 @@ func QueriesFrom[K Wide](k Keys, n uint64, hits float64, first uint64, keys []K,
 	})
 }
 
-// Pick hands the indices of the keys that QueriesFrom asks for, count of them, to to, on every core: those below n hit.
+// Pick calls to with the indices of the count keys that QueriesFrom asks for, on every core. Look-ups with an index
+// below n hit.
 func Pick(k Keys, n uint64, hits float64, first uint64, count int, to func(i int, index uint64)) {
 	span, z := k.Span(), k.zipf(n)
 	limit := uint64(hits * (1 << 53))
@@ -263,7 +265,7 @@ func parallel(n int, f func(from, to int)) {
 	wg.Wait()
 }
 
-// Draw fills keys with numbers from 1 … n, each as likely.
+// Draw fills keys with numbers from 1 to n, each as likely.
 func Draw(keys []uint32, n, seed uint64) {
 	parallel(len(keys), func(from, to int) {
 		for i := from; i < to; i++ {

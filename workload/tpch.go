@@ -14,10 +14,10 @@ import (
 	"github.com/warpmap/warpmap/internal/crash"
 )
 
-// TPCH makes TPC-H's two large tables, orders and lineitem, by the rules of the specification's section 4.2.3: all key
-// columns, the payload columns that follow from rules or short lists, and comments where they are asked for. Every order has a
-// random generator of its own, so rows depend on SF, Seed and their place alone, and the two tables agree with each
-// other. Batches of rows are made on all cores, the same ones whatever their number.
+// TPCH makes TPC-H's two large tables, orders and lineitem, by the rules of the specification's section 4.2.3. It makes
+// all key columns, the payload columns that follow from rules or short lists, and comments if they are asked for. Every
+// order has a random generator of its own. So rows depend on SF, Seed and their place alone, and the two tables agree
+// with each other. TPCH uses all cores to make batches of rows, and makes the same ones whatever their number.
 type TPCH struct {
 	SF       float64 // scale factor: 1 makes 1,500,000 orders with 6,000,000 lines or so; 0.0001 to 100,000
 	Seed     uint64
@@ -41,7 +41,7 @@ var (
 	tpchMoney      = &arrow.Decimal128Type{Precision: 15, Scale: 2}
 )
 
-// Check tells what is wrong with the scale factor.
+// Check returns an error if something is wrong with the scale factor.
 func (t TPCH) Check() error {
 	if !(t.SF >= 0.0001 && t.SF <= 100_000) {
 		return fmt.Errorf("TPC-H scale factor %v: want 0.0001 to 100000", t.SF)
@@ -49,7 +49,7 @@ func (t TPCH) Check() error {
 	return nil
 }
 
-// NumOrders is the number of rows of orders.
+// NumOrders returns the number of rows of orders.
 func (t TPCH) NumOrders() int64 { return int64(math.Round(t.SF * 1_500_000)) }
 
 func (t TPCH) scaled(n float64) int64 { return max(1, int64(math.Round(t.SF*n))) }
@@ -158,8 +158,9 @@ func tpchFields(fields ...any) *arrow.Schema {
 	return arrow.NewSchema(out, nil)
 }
 
-// OrdersSchema is that of orders: o_orderkey int64, o_custkey int64, o_orderstatus string, o_totalprice decimal(15, 2),
-// o_orderdate date32, o_orderpriority string, o_clerk string, o_shippriority int32, and o_comment string with Comments.
+// OrdersSchema returns the schema of orders: o_orderkey int64, o_custkey int64, o_orderstatus string, o_totalprice
+// decimal(15, 2), o_orderdate date32, o_orderpriority string, o_clerk string, o_shippriority int32, and with Comments
+// also o_comment string.
 func (t TPCH) OrdersSchema() *arrow.Schema {
 	i64, s := arrow.PrimitiveTypes.Int64, arrow.BinaryTypes.String
 	fields := []any{"o_orderkey", i64, "o_custkey", i64, "o_orderstatus", s, "o_totalprice", tpchMoney, "o_orderdate", arrow.FixedWidthTypes.Date32,
@@ -170,9 +171,9 @@ func (t TPCH) OrdersSchema() *arrow.Schema {
 	return tpchFields(fields...)
 }
 
-// LineitemSchema is that of lineitem: l_orderkey, l_partkey, l_suppkey int64, l_linenumber int32, l_quantity,
-// l_extendedprice, l_discount, l_tax decimal(15, 2), l_returnflag, l_linestatus string, l_shipdate, l_commitdate,
-// l_receiptdate date32, l_shipinstruct, l_shipmode string, and l_comment string with Comments.
+// LineitemSchema returns the schema of lineitem: l_orderkey, l_partkey, l_suppkey int64, l_linenumber int32,
+// l_quantity, l_extendedprice, l_discount, l_tax decimal(15, 2), l_returnflag, l_linestatus string, l_shipdate,
+// l_commitdate, l_receiptdate date32, l_shipinstruct, l_shipmode string, and with Comments also l_comment string.
 func (t TPCH) LineitemSchema() *arrow.Schema {
 	i64, s, d := arrow.PrimitiveTypes.Int64, arrow.BinaryTypes.String, arrow.FixedWidthTypes.Date32
 	fields := []any{"l_orderkey", i64, "l_partkey", i64, "l_suppkey", i64, "l_linenumber", arrow.PrimitiveTypes.Int32,
@@ -184,10 +185,12 @@ func (t TPCH) LineitemSchema() *arrow.Schema {
 	return tpchFields(fields...)
 }
 
-// Orders streams the rows of orders, in key order. Release ends the work of a stream that is not read to its end.
+// Orders streams the rows of orders, in the order of their keys. If you do not read the stream to its end, Release ends
+// its work.
 func (t TPCH) Orders() array.RecordReader { return t.stream(t.OrdersSchema(), t.orders) }
 
-// Lineitem streams the rows of lineitem, in the order of their orders. Release ends the work of a stream that is not read to its end.
+// Lineitem streams the rows of lineitem, in the order of their orders. If you do not read the stream to its end,
+// Release ends its work.
 func (t TPCH) Lineitem() array.RecordReader { return t.stream(t.LineitemSchema(), t.lineitem) }
 
 // stream gives batches of rows in order. As many are made beside one another as there are cores, and as many may wait to be read.
