@@ -32,9 +32,6 @@ func (s *Suite) full(t testing.TB, d *device.Device) {
 		if s.light && i > 0 {
 			break
 		}
-		if short(d) && i == 0 {
-			o.MaxBytes = 8 << 10
-		}
 		x := s.open(t, d, o, 1)
 		r := x.base()
 		next := uint64(0)
