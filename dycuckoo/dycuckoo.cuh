@@ -105,7 +105,7 @@ template <class C> struct Home {
 };
 
 // How many pairs a lane has added to each subtable, 16 bits each: no lane takes more items than mostOfLane of
-// table/frame.go, which is a quarter of that.
+// internal/frame/frame.go, which is a quarter of that.
 template <class C> struct Tally {
     static constexpr int WORDS = (C::D + 3) / 4;
     u64 x[WORDS];

@@ -53,8 +53,8 @@
 // the slot of the key meanwhile. The operation reads other buckets without their access bits. If it finds there what
 // seems to be its key, it looks at that again with their access bits.
 //
-// So neither the board nor the access bits are the paper's. The paper's stand in bench/stadium alone, where each ticket
-// has an access bit. An H200 decided this, too, with 160 M pairs of 8+8 bytes at 0.85 and tickets of 8 bits. The
+// So neither the board nor the access bits are the paper's. The paper's stand in internal/bench/stadium alone, where
+// each ticket has an access bit. An H200 decided this, too, with 160 M pairs of 8+8 bytes at 0.85 and tickets of 8 bits. The
 // paper's table inserts 4.9 G/s of them, finds 11.2 if all keys are in, and 7.6 if half are. This one does 10.1, 17.4
 // and 22.7 (bench/results/h200/fig-stadium-18b.json). In host memory this one is 3.4 to 5.9 times as fast
 // (fig-stadium-17.json). The paper's is better for two things. With tickets of one bit, it inserts 10.0 G/s and this
@@ -70,8 +70,8 @@
 // or 32 bytes go in as they come.
 //
 // With the paper's clStash, lanes that have put their pair take on what others of their warp have left (Figure 12). It
-// stands in bench/stadium alone. Kernels here only refill: a lane that is done gets the next row of the batch at once
-// (kernel/drive.cuh), and lists hold what finds no room in its region. Figures of an H200 decided this. Of 2²⁵ pairs of
+// stands in internal/bench/stadium alone. Kernels here only refill: a lane that is done gets the next row of the batch
+// at once (kernel/drive.cuh), and lists hold what finds no room in its region. Figures of an H200 decided this. Of 2²⁵ pairs of
 // 4+4 bytes, with tickets of 4 bits, at load factors of 0.8 to 0.95, clStash has 73 to 78 of 100 lanes active, and the
 // paper's inserts without it have 33 to 39; both take 2.9 to 3.1 ms (bench/results/h200/fig-stadium-1.json). If the
 // pairs go in in 50 parts, the parts from a load factor of 0.7 on are 2% faster with clStash, on average

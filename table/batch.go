@@ -29,7 +29,7 @@ func (f Family) CheckNamed(names string, n int, lens ...int) error {
 	return nil
 }
 
-// deviceSlice is every device.Slice.
+// deviceSlice is every device.Slice, as DeviceSlice of internal/frame, which this package must not import.
 type deviceSlice = interface {
 	On(*device.Device) error
 	Addr() uint64

@@ -8,8 +8,9 @@
 //
 // # Outputs
 //
-// An Output is written to a hidden file beside its name, ".NAME.XXXXXXXX.tmp", and is renamed when it is whole and on
-// the disk. A Folder of files is made in the same way. A reader sees the old file or the new one, never a part of one.
+// An Output is written to a hidden file beside its name, such as ".j.csv.1f0c77a2.tmp" for j.csv, and is renamed when
+// it is whole and on the disk. A Folder of files is made in the same way. A reader sees the old file or the new one,
+// never a part of one.
 //
 //   - A link is followed, even if it leads to nothing yet: the file that it leads to is replaced, and the link stays.
 //   - An output that is not a regular file, such as a pipe, a device or /dev/null, is written directly, and never

@@ -14,7 +14,7 @@ import (
 	"github.com/warpmap/warpmap/internal/quick"
 )
 
-// Long runs have the kernels that users run. So have bench/host and bench/shard, whose tests do not import this package.
+// Long runs have the kernels that users run. So have internal/bench/host and internal/bench/shard, whose tests do not import this package.
 func init() {
 	quick.Kernels = !Long()
 	// A tenth of the time of many packages' tests was the garbage collector's. The environment's GOGC and GOMEMLIMIT go before.
