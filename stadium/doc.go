@@ -54,14 +54,15 @@
 // seems to be its key, it looks at that again with their access bits.
 //
 // So neither the board nor the access bits are the paper's. The paper's stand in internal/bench/stadium alone, where
-// each ticket has an access bit. An H200 decided this, too, with 160 M pairs of 8+8 bytes at 0.85 and tickets of 8 bits. The
-// paper's table inserts 4.9 G/s of them, finds 11.2 if all keys are in, and 7.6 if half are. This one does 10.1, 17.4
-// and 22.7 (bench/results/h200/fig-stadium-18b.json). In host memory this one is 3.4 to 5.9 times as fast
+// each ticket has an access bit. An H200 decided this, too, with 160 M pairs of 8+8 bytes at 0.85 and tickets of 8
+// bits. The paper's table inserts 4.9 G/s of them, finds 11.2 if all keys are in, and 7.6 if half are. This one does
+// 10.1, 17.4 and 22.7 (bench/results/h200/fig-stadium-18b.json). In host memory this one is 3.4 to 5.9 times as fast
 // (fig-stadium-17.json). The paper's is better for two things. With tickets of one bit, it inserts 10.0 G/s and this
-// one 2.7, because it never looks for its key. And its inserts beside look-ups in one kernel, in slices of 100,000, are
-// 1.1 to 1.2 times as fast as cuckoo hashing in device memory, and 2.5 to 3.6 times in host memory. MixedOn does 0.5 to
-// 0.6 and 1.4 to 2.1 times as many as cuckoo hashing (fig-stadium-14.json and fig-stadium-16.json). In return, MixedOn
-// has one slot a key, deletions among the other operations, and a bound on look-ups once tickets are given back.
+// one 2.7, because it never looks for its key. And its inserts beside look-ups in one kernel, in slices of 100,000,
+// are 1.1 to 1.2 times as fast as cuckoo hashing in device memory, and 2.5 to 3.6 times in host memory. MixedOn does
+// 0.5 to 0.6 and 1.4 to 2.1 times as many as cuckoo hashing (fig-stadium-14.json and fig-stadium-16.json). In return,
+// MixedOn has one slot a key, deletions among the other operations, and a bound on look-ups once tickets are given
+// back.
 //
 // Large batches are first brought in the order of regions, in two passes. A block takes the tickets of a region into
 // shared memory, and inserts there (staged.cu). What finds no room in its region is left to a kernel that goes on to
@@ -71,12 +72,12 @@
 //
 // With the paper's clStash, lanes that have put their pair take on what others of their warp have left (Figure 12). It
 // stands in internal/bench/stadium alone. Kernels here only refill: a lane that is done gets the next row of the batch
-// at once (kernel/drive.cuh), and lists hold what finds no room in its region. Figures of an H200 decided this. Of 2²⁵ pairs of
-// 4+4 bytes, with tickets of 4 bits, at load factors of 0.8 to 0.95, clStash has 73 to 78 of 100 lanes active, and the
-// paper's inserts without it have 33 to 39; both take 2.9 to 3.1 ms (bench/results/h200/fig-stadium-1.json). If the
-// pairs go in in 50 parts, the parts from a load factor of 0.7 on are 2% faster with clStash, on average
-// (fig-stadium-13.json). It fills whole tables more slowly in 31 of 32 cases of widths and tickets, by 16% at most
-// (fig-stadium-19ac.json). An insert waits for memory, not for lanes.
+// at once (kernel/drive.cuh), and lists hold what finds no room in its region. Figures of an H200 decided this. Of 2²⁵
+// pairs of 4+4 bytes, with tickets of 4 bits, at load factors of 0.8 to 0.95, clStash has 73 to 78 of 100 lanes
+// active, and the paper's inserts without it have 33 to 39; both take 2.9 to 3.1 ms
+// (bench/results/h200/fig-stadium-1.json). If the pairs go in in 50 parts, the parts from a load factor of 0.7 on are
+// 2% faster with clStash, on average (fig-stadium-13.json). It fills whole tables more slowly in 31 of 32 cases of
+// widths and tickets, by 16% at most (fig-stadium-19ac.json). An insert waits for memory, not for lanes.
 //
 // At MaxBytes a table fills all its slots.
 //
