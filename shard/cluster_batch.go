@@ -222,24 +222,20 @@ func (c *cluster) top(t topping) (keys, counts []byte, err error) {
 	}
 	keys, counts = slices.Concat(k...), slices.Concat(n...)
 	if c.independent() { // a key may be on several devices
-		err = c.ask(c.batchOf("Top", keys, counts, nil), t.find)
+		keys, counts = t.sum(keys, counts)
 	}
-	return keys, counts, err
+	return keys, counts, nil
 }
 
-// batchOf is a batch of keys as bytes, and of what is found of them: numbers, or nothing.
-func (c *cluster) batchOf(what string, keys, out, flags []byte) batch {
-	return batch{what: what, host: true, n: len(keys) / c.keyBytes, keys: keys, out: out, flags: flags,
+// batchOf is a batch of keys as bytes, of which flags tell whether they are in.
+func (c *cluster) batchOf(keys, flags []byte) batch {
+	return batch{host: true, n: len(keys) / c.keyBytes, keys: keys, flags: flags,
 		typed: func(from, to int) []frame.Column {
-			in, back := frame.In(elements[[8]byte](keys, c.keyBytes, from, to)), frame.Out(elements[[8]byte](out,
-				c.valueBytes, from, to))
+			in := frame.In(elements[[8]byte](keys, c.keyBytes, from, to))
 			if c.keyBytes == 4 {
 				in = frame.In(elements[[4]byte](keys, 4, from, to))
 			}
-			if c.valueBytes == 4 {
-				back = frame.Out(elements[[4]byte](out, 4, from, to))
-			}
-			return []frame.Column{in, frame.In[byte](nil), back}
+			return []frame.Column{in, frame.In[byte](nil), frame.Out[byte](nil)}
 		}}
 }
 

@@ -218,7 +218,7 @@ func (t *taking) askAgain() (in []byte, err error) {
 	in = make([]byte, len(t.lost.positions))
 	for more := true; more && !t.blind; {
 		more = false
-		err = t.ask(t.batchOf("Contains", asked, nil, in), t.absence)
+		err = t.ask(t.batchOf(asked, in), t.absence)
 		if err == nil && t.again != nil {
 			err = t.locked(func() error {
 				n, err := t.again()
@@ -272,6 +272,11 @@ func (t *taking) refilled(full error) error {
 	}
 	ask := t.batch
 	ask.flags = nil
+	ask.typed = func(from, to int) []frame.Column {
+		columns := t.typed(from, to)
+		columns[1] = frame.In[byte](nil) // values, which no look-up reads
+		return columns
+	}
 	return notFound(full, t.ask(ask, t.absence))
 }
 

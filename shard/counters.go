@@ -147,8 +147,8 @@ func (c *Counter[K, C]) FindEach(parts []Part[K, C]) error {
 }
 
 // Top gives the n keys that came most often: see table.Counter. Over members it is collective, and each member gets the
-// top keys of all. Cost in the independent mode: every key is looked up, because a frequent key need not be frequent on
-// any one device.
+// top keys of all. Cost in the independent mode: every key is exported, because a frequent key need not be frequent on
+// any one device; over members, each one's keys are looked up with all.
 func (c *Counter[K, C]) Top(n int) (keys []K, counts []C, err error) {
 	independent := c.x.independent()
 	own := func(i int) ([]byte, []byte, error) {
@@ -166,7 +166,11 @@ func (c *Counter[K, C]) Top(n int) (keys []K, counts []C, err error) {
 		keys, counts := mostOf(fromBytes[K](k), fromBytes[C](v), n)
 		return bytesOf(keys), bytesOf(counts)
 	}
-	k, v, err := c.x.top(topping{own: own, best: best, find: c.tables.finding(true, independent)})
+	sum := func(k, v []byte) ([]byte, []byte) {
+		keys, counts := addedUp(fromBytes[K](k), fromBytes[C](v))
+		return bytesOf(keys), bytesOf(counts)
+	}
+	k, v, err := c.x.top(topping{own: own, best: best, sum: sum, find: c.tables.finding(true, independent)})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -191,6 +195,23 @@ func mostOf[K any, C uint32 | uint64](keys []K, counts []C, n int) ([]K, []C) {
 		top[i], often[i] = keys[at], counts[at]
 	}
 	return top, often
+}
+
+// addedUp are the keys, each once, and the sums of their counts.
+func addedUp[K any, C uint32 | uint64](keys []K, counts []C) (once []K, sums []C) {
+	at := map[uint64]int{}
+	for i, p := range patterns(keys) {
+		k, there := at[p]
+		if !there {
+			k = len(once)
+			at[p] = k
+			once, sums = append(once, keys[i]), append(sums, 0)
+		}
+		if sums[k] += counts[i]; sums[k] < counts[i] {
+			sums[k] = ^C(0)
+		}
+	}
+	return once, sums
 }
 
 // once leaves of keys that are there several times, each with the same count, one.

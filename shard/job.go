@@ -76,10 +76,12 @@ type putting struct {
 }
 
 // topping is how the keys with the largest counts are found: own gives those of table i, and best sorts out the best.
-// In the independent mode own gives all keys, and find their counts.
+// In the independent mode own gives all keys. A cluster adds their counts up by sum, which leaves each key once; members
+// find them.
 type topping struct {
 	own  func(i int) (keys, counts []byte, err error)
 	best func(keys, counts []byte) ([]byte, []byte)
+	sum  func(keys, counts []byte) ([]byte, []byte)
 	find job
 }
 

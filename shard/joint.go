@@ -11,7 +11,8 @@ import (
 )
 
 // joint is a table over the members of a job, as far as it is in this process: one device, and what it has for
-// exchanges, which NCCL carries. All but export, chunks and close is collective.
+// exchanges, which NCCL carries. What looks at no other member is not collective: export, chunks, close, and what tells
+// of this process alone.
 type joint struct {
 	widths
 	*Member

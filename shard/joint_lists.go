@@ -15,7 +15,7 @@ func (j *joint) lists(b batch, l listing, take taker) error {
 		return err
 	})
 	if err != nil {
-		return err
+		return errors.Join(err, offsets.Free(), values.Free())
 	}
 	return take(offsets, values)
 }

@@ -277,6 +277,43 @@ func TestIndependentCounters(t *testing.T) {
 	})
 }
 
+// Top tells of one moment: it sees a counter that others fill and clear meanwhile either with counts or without keys.
+func TestTopIsOneStep(t *testing.T) {
+	devices := several(t, "cpu", 2)
+	c, err := shard.NewCounter(devices, shard.Options{Mode: shard.Independent}, counting(false))
+	must(t, err)
+	defer func() { must(t, c.Close()) }()
+	keys := make([]uint32, 2000)
+	for i := range keys {
+		keys[i] = uint32(i % 500)
+	}
+	stop, done := make(chan struct{}), make(chan error)
+	go func() {
+		for {
+			select {
+			case <-stop:
+				done <- nil
+				return
+			default:
+			}
+			if err := errors.Join(c.Add(keys), c.Clear()); err != nil {
+				done <- err
+				return
+			}
+		}
+	}()
+	for range 100 {
+		keys, often, err := c.Top(3)
+		must(t, err)
+		if slices.Contains(often, 0) {
+			t.Errorf("keys %v came %v times", keys, often)
+			break
+		}
+	}
+	close(stop)
+	must(t, <-done)
+}
+
 // Many values of one key that is reserved inside a table are one part's alone: all go in, and the part takes memory for
 // them and no more.
 func TestMultiMapValuesOfOneKey(t *testing.T) {

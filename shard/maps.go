@@ -25,9 +25,9 @@ import (
 //
 // # Over members of a job
 //
-// Each member has one device. All methods but All, Chunks, Devices, Steps and Close are collective: every member makes
-// the same calls in the same order, each with its own batch. A batch may be empty, and comes in Go slices or on the
-// member's device. A call returns when this member's part is done. Counts of what was added or deleted are this
+// Each member has one device. All methods but All, Chunks, Devices, Steps, Family and Close are collective: every member
+// makes the same calls in the same order, each with its own batch. A batch may be empty, and comes in Go slices or on
+// the member's device. A call returns when this member's part is done. Counts of what was added or deleted are this
 // member's; Len, Stats and Grow are of all members. If a new key comes several times, from any members, it is added
 // once. If a key is to be deleted several times, one of these deletions removes the pair.
 //
