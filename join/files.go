@@ -376,7 +376,8 @@ func (w *Writer) fail(err error) error {
 	return nil
 }
 
-// Close ends the file and gives it its name. If Close returns an error, what was under that name before is still there.
+// Close ends the file and gives it its name. If Close returns an error, what was under that name before is still there,
+// unless the error says that the file is written, and perhaps its name is not on the disk.
 func (w *Writer) Close() error {
 	if w.done {
 		return nil

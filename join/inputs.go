@@ -65,6 +65,9 @@ func (f Format) text() bool { return f == CSV || f == TSV || f == JSONL }
 
 // named is the format and the compression that a file's name tells, empty where it tells none.
 func named(path string) (f Format, packing string) {
+	if strings.HasSuffix(strings.ToLower(path), ".bgz") {
+		return "", "" // BGZF, which joins read as gzip of any name, and do not write
+	}
 	name, packing := files.CutPacking(path)
 	for _, s := range suffixes {
 		if strings.HasSuffix(name, s.suffix) && (packing == "" || s.format.text()) {

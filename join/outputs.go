@@ -215,7 +215,8 @@ func newParts(path string, schema *arrow.Schema, o WriteOptions, pq parquetOptio
 // next begins a file.
 func (p *parts) next() (err error) {
 	if p.w != nil {
-		if err := p.w.Close(); err != nil {
+		err := p.w.Close()
+		if p.w = nil; err != nil { // finish and stop have no file then
 			return err
 		}
 	}

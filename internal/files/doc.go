@@ -15,8 +15,8 @@
 //   - A link is followed, even if it leads to nothing yet: the file that it leads to is replaced, and the link stays.
 //   - An output that is not a regular file, such as a pipe, a device or /dev/null, is written directly, and never
 //     replaced. So is the file that standard output goes to, because a shell writes there, too.
-//   - A new file has the mode that the umask leaves. A file that replaces another has the other's mode, and is open to
-//     nobody else while it is written.
+//   - A new file has the mode that the umask leaves. A file that replaces another has the other's mode, from its
+//     first byte on. Its owner and group are the writer's.
 //   - A file that is read is not written to: CheckOutput and NotRead know it by any of its names.
 //   - A temporary file has no name (Temporary), so it goes with the process, however that ends.
 //   - RemoveHidden is for a process that ends early: it removes what is not whole, and nothing appears after it.

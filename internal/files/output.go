@@ -24,8 +24,8 @@ type Output struct {
 	replace bool // a file whose mode it keeps
 }
 
-// Create begins an output; "-" is standard output. Close ends it. Errors: those of CheckOutput, and the system's, each
-// an *fs.PathError with this name.
+// Create begins an output; "-" is standard output. Close ends it. Errors: those of CheckOutput, and the system's, with
+// this name.
 func Create(name string) (*Output, error) {
 	if err := CheckOutput(name); err != nil {
 		return nil, err
@@ -65,15 +65,16 @@ func create(name string, mode fs.FileMode) (*os.File, error) {
 }
 
 // Close ends the output. whole says that everything is written: then, when Close returns, the output is on the disk,
-// under its name. Otherwise, and on an error, nothing is left of the output, and what had its name before is as it was.
-// What was written to a pipe or a device stays written. Cost: the disk's time. Errors: the system's.
+// under its name. Otherwise, and on an error, nothing is left of the output, and what had its name before is as it was;
+// one error alone says that the output has its name, but perhaps not on the disk. What was written to a pipe or a
+// device stays written. Cost: the disk's time. Errors: the system's.
 func (o *Output) Close(whole bool) (err error) {
 	if o.File == os.Stdout {
 		return nil
 	}
 	if whole && o.Regular {
 		if o.replace {
-			err = o.Chmod(o.mode) // the umask may have taken bits of it
+			err = keepMode(o.File, o.mode)
 		}
 		err = cmp.Or(err, syncFile(o.File))
 	}
@@ -82,6 +83,16 @@ func (o *Output) Close(whole bool) (err error) {
 		return err
 	}
 	return cmp.Or(err, o.Named(finish(o.File.Name(), o.path, whole && err == nil)))
+}
+
+// keepMode gives a file the mode of the one that it replaces, of which the umask may have taken bits. Some file systems
+// have no modes to change, so nothing is changed that is so already.
+func keepMode(f *os.File, mode fs.FileMode) error {
+	about, err := f.Stat()
+	if err != nil || about.Mode().Perm() == mode {
+		return err
+	}
+	return f.Chmod(mode)
 }
 
 // Named makes an error name the output by its own name, not by the hidden file's.
@@ -97,8 +108,11 @@ func (o *Output) Named(err error) error {
 	return err
 }
 
-// WriteFile makes a file of what write writes: see Output.
+// WriteFile makes a file of what write writes: see Output. "-" is a file of this name.
 func WriteFile(name string, write func(*os.File) error) error {
+	if name == "-" {
+		name = "./-"
+	}
 	o, err := Create(name)
 	if err != nil {
 		return err
@@ -224,7 +238,7 @@ func finish(hidden, path string, whole bool) (err error) {
 		return err
 	}
 	if err := syncFolder(filepath.Dir(path)); err != nil {
-		return fmt.Errorf("it is written, but perhaps its name is not on the disk: %w", err)
+		return fmt.Errorf("it is written, but perhaps its name is not on the disk: %w", Cause(err))
 	}
 	return nil
 }

@@ -329,8 +329,15 @@ func TestWhatIsNotReplaced(t *testing.T) {
 	defer os.Stdout.Close()
 	os.Stdout.WriteString("a")
 	for _, name := range []string{"-", "out"} {
-		if err := WriteFile(name, func(f *os.File) error { _, err := f.WriteString("b"); return err }); err != nil {
+		o, err := Create(name)
+		if err != nil {
 			t.Fatal(err)
+		}
+		if _, err := o.WriteString("b"); err != nil {
+			t.Error(err)
+		}
+		if err := o.Close(true); err != nil {
+			t.Error(err)
 		}
 	}
 	os.Stdout.WriteString("c")
@@ -371,5 +378,35 @@ func TestTemporary(t *testing.T) {
 	remove()
 	if left, _ := os.ReadDir(dir); len(left) > 0 {
 		t.Errorf("left: %v", left)
+	}
+}
+
+// A name that is perhaps not on the disk is told, also where the cause alone is taken of an error.
+func TestWrittenButPerhapsNotNamed(t *testing.T) {
+	defer func(was func(*os.File) error) { syncFile = was }(syncFile)
+	syncFile = func(f *os.File) error {
+		if about, err := f.Stat(); err == nil && about.IsDir() {
+			return &fs.PathError{Op: "sync", Path: f.Name(), Err: syscall.EIO}
+		}
+		return nil
+	}
+	name := filepath.Join(t.TempDir(), "out")
+	err := WriteFile(name, func(f *os.File) error { _, err := f.WriteString("all"); return err })
+	if err == nil || !strings.Contains(Cause(err).Error(), "it is written") || !errors.Is(err, syscall.EIO) {
+		t.Errorf("%v", err)
+	}
+	if text, err := os.ReadFile(name); err != nil || string(text) != "all" {
+		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// A library's file may be called "-".
+func TestFileOfAName(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := WriteFile("-", func(f *os.File) error { _, err := f.WriteString("all"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile("-"); err != nil || string(text) != "all" {
+		t.Errorf("%q, %v", text, err)
 	}
 }
