@@ -87,7 +87,7 @@ func (c *core) sound(st *device.Stream, r rows) error {
 const (
 	pieceBytes = 64 << 20
 	pieceRows  = 1 << 22
-	leastPiece = 1 << 12
+	leastPiece = 1 << 9 // of keys and their offsets; smaller ones are not tried
 )
 
 // batch calls op with each piece of a batch on the device, from row first on. The CPU device sees Go's memory, and takes it whole. Where there is no memory for
@@ -126,7 +126,8 @@ func (c *core) batch(keys Keys, values, flags column, op func(st *device.Stream,
 		}
 		begun, err := c.piece(keys, first, rows, values, flags, op)
 		if device.IsOutOfMemory(err) && !begun {
-			if most = min(most, keys.offset(first+rows)-keys.offset(first)+int64(rows)) / 4; rows > 1 && most > leastPiece {
+			if held := keys.offset(first+rows) - keys.offset(first) + 8*int64(rows); rows > 1 && held > leastPiece {
+				most = min(most, held) / 4
 				continue
 			}
 			if short != nil {

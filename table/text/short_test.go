@@ -3,11 +3,14 @@ package text_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/kernel"
 	"github.com/warpmap/warpmap/table"
@@ -157,6 +160,46 @@ func TestDevicesOfManySizes(t *testing.T) {
 	}
 	if sizes < 30 || full < sizes/2 {
 		t.Errorf("%d sizes, and %d batches that found too little memory", sizes, full)
+	}
+}
+
+// A batch is looked up and deleted in pieces as small as the memory that is left. The CPU device takes Go's memory as it is, unless values do not lie as
+// they must: these do not.
+func TestPiecesOfLittleMemory(t *testing.T) {
+	for _, name := range []string{"cpu", "cuda:0"} {
+		t.Run(name, func(t *testing.T) {
+			for _, left := range []int64{2 << 10, 3000, 5000, 10_000, 20_000} {
+				d := openDevice(t, name, device.WithMemory(8<<20), device.WithKept(0))
+				m, err := text.New[[2]uint64](d, text.Options{}, index(warpmap.WarpCore))
+				must(t, err)
+				const n = 3000
+				keys, memory := make([]string, n), make([]uint64, 2*n+1)
+				for i := range keys {
+					keys[i] = fmt.Sprint("key ", i)
+				}
+				first := uintptr(unsafe.Pointer(&memory[0])) / 8 % 2
+				values := unsafe.Slice((*[2]uint64)(unsafe.Pointer(&memory[1-first])), n)
+				for i := range values {
+					values[i] = [2]uint64{uint64(i), uint64(i) << 32}
+				}
+				want := slices.Clone(values)
+				must(t, m.Insert(text.Of(keys...), values))
+				frame.ReleaseStaging(d)
+				free, _, err := d.Memory()
+				must(t, err)
+				others, err := device.Make[byte](d, int(free-left))
+				must(t, err)
+				clear(values)
+				found := make([]bool, n)
+				if err := m.Find(text.Of(keys...), values, found); err != nil || !slices.Equal(values, want) || frame.Count(found) != n {
+					t.Errorf("%d bytes are left: %d of %d keys are found, values equal %t, %v", left, frame.Count(found), n, slices.Equal(values, want), err)
+				}
+				if gone, err := m.Delete(text.Of(keys...), found); gone != n || err != nil {
+					t.Errorf("%d bytes are left: %d of %d keys are deleted, %v", left, gone, n, err)
+				}
+				must(t, errors.Join(others.Free(), m.Check(), m.Close()))
+			}
+		})
 	}
 }
 
