@@ -31,12 +31,14 @@ __device__ __forceinline__ void count_into(u64* counter, u64 x) {
 
 // block_count adds x[i] of every thread of a block to the global counter at `to[i]`, with one atomic operation a block, where
 // many warps that end at once would get into each other's way. Every thread of the block must reach it.
-// With MINUS it takes them away.
+// With MINUS it takes them away. The first barrier is for memory that others have read before: ptxas of CUDA 13 gives two
+// functions' shared variables one place where no thread needs both, though another thread may still read the first.
 template <int N, bool MINUS = false> __device__ __forceinline__ void block_count(u64* const (&to)[N], const u32 (&x)[N]) {
 #if defined(WARPMAP_HOST)
     for (int i = 0; i < N; i++) count_into(to[i], MINUS ? 0 - (u64)x[i] : (u64)x[i]);
 #else
     __shared__ u32 sums[N];
+    block_sync();
     if (thread_index() < N) sums[thread_index()] = 0;
     block_sync();
 #pragma unroll
