@@ -32,6 +32,7 @@ func compiled(t *testing.T, dir string) (names []string) {
 
 // All that a Strings compiles, when it is made and when it is used, is there.
 func TestCompileAheadStrings(t *testing.T) {
+	testenv.ByTurns(t)
 	dir := t.TempDir()
 	d, err := device.OpenAhead("sm_90", device.WithCache(dir))
 	testenv.Require(t, "nvrtc", err)

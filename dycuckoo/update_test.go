@@ -82,7 +82,7 @@ func added(t testing.TB, seed uint64, edit func(*device.Program) *device.Program
 }
 
 func TestUpdatesUnderStress(t *testing.T) {
-	for seed := range uint64(testenv.SeedsOf(24, 6)) {
+	for seed := range uint64(testenv.Seeds(24)) {
 		if err := added(t, seed, func(p *device.Program) *device.Program { return p }); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
@@ -91,6 +91,7 @@ func TestUpdatesUnderStress(t *testing.T) {
 
 // Defects that are planted in a copy must be found.
 func TestStressFindsLostUpdates(t *testing.T) {
+	testenv.ByTurns(t)
 	tabletest.FindsDefects(t, []tabletest.Defect{
 		{Name: "a sum by a load and a store", File: "gather.cuh", Old: "add((number_atomic*)p, (number_atomic)number_of(value));",
 			New: "store_relaxed(p, merged(load_relaxed(p), value));"},

@@ -22,7 +22,7 @@ var voters = []Options{
 // Inserts of warps that vote beside one another, with lanes switched at random, in tables that are full to the brim;
 // and mixed batches.
 func TestVotersUnderStress(t *testing.T) {
-	for i, o := range testenv.Some(voters, 2) {
+	for i, o := range testenv.Some(voters, 1) {
 		for seed := range uint64(testenv.Seeds(24)) {
 			seed += uint64(100 * i)
 			if err := crowd(open(t, "cpu", device.WithStress(seed)), o, math.MaxInt64); err != nil {
@@ -46,6 +46,7 @@ func TestVotersUnderStress(t *testing.T) {
 
 // Defects of the vote that are planted in a copy must be found.
 func TestStressFindsDefectsOfVotes(t *testing.T) {
+	testenv.ByTurns(t)
 	header := dycuckooCUH
 	defer func() { dycuckooCUH = header }()
 	defects := []struct{ name, old, now string }{
@@ -77,7 +78,8 @@ func TestStressFindsDefectsOfVotes(t *testing.T) {
 // Rows of few keys, whose lanes want the same locks, come to an end in batches that end within a warp, in a table with
 // room and in a full one; reserved keys too.
 func TestVotersOfFewKeys(t *testing.T) {
-	for _, o := range testenv.Some(voters, 2) {
+	testenv.ByTurns(t)
+	for _, o := range testenv.Some(voters, 1) {
 		for _, most := range []int64{0, 4 << 10} {
 			o.MaxBytes, o.LoadFactor = most, 1
 			m, err := New[uint32, uint32](open(t, "cpu"), o)

@@ -223,6 +223,7 @@ func overStress[K, V any](t *testing.T, o Options, seed uint64) (put, moves int,
 // The stress mode and the checks above must find races that are put into a copy of the code on purpose. It runs beside no
 // other test, because it changes the kernels' text.
 func TestStressFindsRaces(t *testing.T) {
+	testenv.ByTurns(t)
 	kernels, header := kernelsCU, gphCUH
 	defer func() { kernelsCU, gphCUH = kernels, header }()
 	for _, c := range []struct {

@@ -267,7 +267,7 @@ func TestThousandColumns(t *testing.T) {
 func TestLongStrings(t *testing.T) {
 	dir := t.TempDir()
 	size := 10 << 20
-	if testing.Short() {
+	if !testenv.Long() {
 		size = 1 << 20
 	}
 	values := []string{strings.Repeat("x\x00", size/2), "", strings.Repeat("x\x00", size/2-1) + "xy", "\x00",

@@ -199,6 +199,7 @@ func TestMixedHistoriesUnderStress(t *testing.T) {
 
 // The stress mode and the checks above must find races that are put into a copy of the code on purpose.
 func TestStressFindsRaces(t *testing.T) {
+	testenv.ByTurns(t)
 	sources := map[string]string{"slab.cuh": slabCUH, "broken.cu": kernelsCU}
 	for _, f := range kernel.Files() {
 		if f.Name == "slaballoc.cuh" {

@@ -91,11 +91,7 @@ func stressed(seed uint64) Options {
 }
 
 func TestUpdatesUnderStress(t *testing.T) {
-	seeds := uint64(24)
-	if !testenv.Long() {
-		seeds = 4 // each of another group or layout, the last of one key alone
-	}
-	for seed := range seeds {
+	for seed := range uint64(testenv.Seeds(24)) {
 		if err := sums(t, seed, stressed(seed), func(p *device.Program) *device.Program { return p }); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
@@ -104,6 +100,7 @@ func TestUpdatesUnderStress(t *testing.T) {
 
 // Defects that are planted in a copy must be found.
 func TestStressFindsLostUpdates(t *testing.T) {
+	testenv.ByTurns(t)
 	tabletest.FindsDefects(t, []tabletest.Defect{
 		{Name: "a sum by a load and a store", File: "gather.cuh", Old: "add((number_atomic*)p, (number_atomic)number_of(value));",
 			New: "store_relaxed(p, merged(load_relaxed(p), value));"},

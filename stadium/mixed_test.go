@@ -151,6 +151,7 @@ func TestMixedUnderStress(t *testing.T) {
 
 // Defects that are planted in a copy must be found.
 func TestMixedFindsDefects(t *testing.T) {
+	testenv.ByTurns(t)
 	for _, c := range []struct {
 		name     string
 		s        story

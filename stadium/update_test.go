@@ -92,7 +92,7 @@ func number(i int) uint32 { return uint32(i) }
 var stressed = []Options{{}, {Ticket: 2}, places["host"], places["split"]}
 
 func TestUpdatesUnderStress(t *testing.T) {
-	for seed := range uint64(testenv.SeedsOf(24, 4)) {
+	for seed := range uint64(testenv.Seeds(24)) {
 		if err := added(t, open(t, "cpu", device.WithStress(seed)), seed, stressed[seed%4], number, asItIs); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
@@ -101,6 +101,7 @@ func TestUpdatesUnderStress(t *testing.T) {
 
 // Keys that are held in registers, and such as are not.
 func TestUpdatesOfLongKeys(t *testing.T) {
+	testenv.ByTurns(t)
 	for _, name := range devices {
 		t.Run(name, func(t *testing.T) {
 			d := open(t, name)
@@ -119,6 +120,7 @@ func TestUpdatesOfLongKeys(t *testing.T) {
 
 // Defects that are planted in a copy must be found.
 func TestStressFindsLostUpdates(t *testing.T) {
+	testenv.ByTurns(t)
 	tabletest.FindsDefects(t, []tabletest.Defect{
 		{Name: "a value is written when the access bit is given back", File: "stadium-update.cu", Old: "            if (free) put_key<C>(x.k, slot);\n            ValueSeen<C>::store(to, now);\n        });",
 			New: "            if (free) put_key<C>(x.k, slot);\n            number_to = to, number_now = now;\n        }) ? true : (active && number_to ? (ValueSeen<C>::store(number_to, number_now), false) : false);"},

@@ -326,6 +326,7 @@ func bulkListStory(d *device.Device, seed uint64) error {
 
 // Defects that are planted in a copy must be found.
 func TestBucketListFindsDefects(t *testing.T) {
+	testenv.ByTurns(t)
 	bulk := func(seed uint64) error { return bulkListStory(openBy(t)(device.WithStress(seed)), seed) }
 	put := func(seed uint64) error { return appendStories(seed, openBy(t)) }
 	findDefects(t, 300, []defect{

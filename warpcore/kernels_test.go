@@ -267,6 +267,7 @@ func TestMixedOperationsOnGPU(t *testing.T) {
 
 // The stress mode and the checks above must find races that are put into a copy of the code on purpose.
 func TestStressFindsRaces(t *testing.T) {
+	testenv.ByTurns(t)
 	const seeds = 200
 	text := warpcoreCUH // with the slots' own code in place of its include, so that it can be broken too
 	for _, f := range kernel.Files() {

@@ -288,6 +288,7 @@ func longStoryOf[K uint32 | uint64](m *MultiMap[K, uint32], seed uint64) error {
 
 // Long chains under stress; and defects that are planted in a copy are found.
 func TestManyValuesFindsDefects(t *testing.T) {
+	testenv.ByTurns(t)
 	findDefects(t, 100, []defect{
 		{"a window is reserved that is not filled", false, &warpcoreCUH, "u32 whole = left / C::WINDOW;", "u32 whole = (left + C::WINDOW - 1) / C::WINDOW;", longStory},
 		{"reserved windows are not marked", true, &warpcoreCUH, "if (on && reserved && g.rank() == 0) p.pass_by(false);", "", longStory},

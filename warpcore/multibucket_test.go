@@ -233,6 +233,7 @@ func openBy(t *testing.T) func(...device.Option) *device.Device {
 
 // Inserts from the device beside one another, lanes of one warp among them, into slots that get full, and into a table that does.
 func TestMultiBucketFromTheDevice(t *testing.T) {
+	testenv.ByTurns(t)
 	t.Parallel()
 	for seed := range uint64(testenv.Seeds(120)) {
 		if err := putStories(seed, openBy(t)); err != nil {
@@ -248,6 +249,7 @@ func TestMultiBucketFromTheDevice(t *testing.T) {
 
 // Defects that are planted in a copy must be found.
 func TestMultiBucketFindsDefects(t *testing.T) {
+	testenv.ByTurns(t)
 	bulk := func(seed uint64) error { return bulkBucketStory(openBy(t)(device.WithStress(seed)), seed) }
 	put := func(seed uint64) error { return putStories(seed, openBy(t)) }
 	findDefects(t, 300, []defect{

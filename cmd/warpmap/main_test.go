@@ -140,6 +140,7 @@ func TestBench(t *testing.T) {
 
 // Wide keys and values are measured where a table has them.
 func TestBenchWide(t *testing.T) {
+	testenv.ByTurns(t)
 	for _, widths := range [][2]string{{"16", "8"}, {"32", "32"}, {"8", "16"}} {
 		var got benchResult
 		out := must(t, "bench", "--table", "dycuckoo", "--key-bytes", widths[0], "--value-bytes", widths[1], "--n",
@@ -157,7 +158,7 @@ func TestBenchWide(t *testing.T) {
 func TestBenchKinds(t *testing.T) {
 	for _, kind := range kinds[1:] {
 		for _, family := range familiesOf(kind) {
-			for _, own := range map[tables.Kind][][]string{
+			for _, own := range testenv.Some(map[tables.Kind][][]string{
 				tables.KindSet: {{"--load", "0.7"}, {"--keys", "lineitem", "--batch", "700", "--load", "0.7"},
 					{"--distinct", "1", "--load", "0.7"}},
 				tables.KindMultiMap: {{"--each", "4", "--load", "0.7"}, {"--values-per-key", "8", "--load", "0.7"},
@@ -169,7 +170,7 @@ func TestBenchKinds(t *testing.T) {
 					{"--keys", "zipf:1", "--key-bytes", "8"}},
 				tables.KindFilter: {{"--false-positives", "0.05"}, {"--bytes", "4KiB", "--key-bytes", "8"},
 					{"--distinct", "1"}},
-			}[kind] {
+			}[kind], 2) {
 				args := slices.Concat([]string{"bench", "--table", family, "--kind", kind.String(), "--n", "3000",
 					"--json"}, own)
 				var got benchResult

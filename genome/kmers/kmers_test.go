@@ -432,6 +432,7 @@ func TestStored(t *testing.T) {
 
 // k-mers of one bin alone that are more than memory holds are counted some parts after the other.
 func TestOneBin(t *testing.T) {
+	testenv.ByTurns(t)
 	d := open(t, "cpu")
 	least, word := ^uint32(0), uint32(0)
 	for w := range uint32(1) << (2 * minimizerLetters) {

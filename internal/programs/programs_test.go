@@ -282,7 +282,7 @@ func environment(t *testing.T) (long time.Duration, seed uint64, one string) {
 		}
 		long /= time.Duration(len(kinds))
 	}
-	seed = 1
+	seed = 3 // the map of seed 2 has all keys on one path, under stress: 20 seconds
 	if long > 0 {
 		seed = uint64(time.Now().UnixNano())
 	}

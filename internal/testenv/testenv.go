@@ -14,7 +14,7 @@ import (
 	"github.com/warpmap/warpmap/internal/quick"
 )
 
-// Long runs have the kernels that users run. So have internal/bench/host and internal/bench/shard, whose tests do not import this package.
+// Long runs have the kernels that users run.
 func init() {
 	quick.Kernels = !Long()
 	// A tenth of the time of many packages' tests was the garbage collector's. The environment's GOGC and GOMEMLIMIT go before.
@@ -64,6 +64,15 @@ func Turn(t testing.TB) {
 	}
 	if own := tenthOf(t.Name()); own != tenth {
 		t.Skipf("its turn is at WARPMAP_TENTH=%d", own)
+	}
+}
+
+// ByTurns skips a test that short runs leave out, since it takes long and finds little beside the others. Long runs have it, and where WARPMAP_TURNS is
+// set, short runs: .ci/run runs a tenth of these tests so, another from commit to commit. It is the first line of such a test, where .ci/run looks for it.
+func ByTurns(t testing.TB) {
+	t.Helper()
+	if !Long() && os.Getenv("WARPMAP_TURNS") == "" {
+		t.Skip("short runs leave it out: WARPMAP_TURNS=1 has it run")
 	}
 }
 

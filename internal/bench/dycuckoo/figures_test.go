@@ -6,6 +6,7 @@ import (
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/bench"
 	"github.com/warpmap/warpmap/internal/bench/benchtest"
+	"github.com/warpmap/warpmap/internal/testenv"
 )
 
 func number(x any) float64 {
@@ -74,6 +75,7 @@ func TestFigures9And10(t *testing.T) {
 
 // Figures 13 and 15 are made in the same way; the command's tests draw them.
 func TestFigures11And14(t *testing.T) {
+	testenv.ByTurns(t)
 	for name, rows := range map[string]int{"dycuckoo/11": 5 * 5 * 5, "dycuckoo/14": 5 * 5 * 2} {
 		fig := benchtest.Rows(t, Studies, name, 500, rows, func(at func(string) any) { benchtest.AtLeast(t, "rate", at("G/s"), 1e-9) })
 		if name == "dycuckoo/14" {
@@ -105,6 +107,7 @@ func TestFigure12(t *testing.T) {
 
 // Each data set is inserted without locks and, under them, by lanes and by voters.
 func TestVoterStudy(t *testing.T) {
+	testenv.ByTurns(t)
 	tables := map[any]int{}
 	fig := benchtest.Rows(t, Studies, "dycuckoo/voter", 3000, 5*5, func(at func(string) any) {
 		tables[at("table")]++
@@ -121,6 +124,7 @@ func TestVoterStudy(t *testing.T) {
 
 // Under Theorem 1 smaller subtables are filled more, whatever the layout; with homes, all much alike.
 func TestBalanceStudy(t *testing.T) {
+	testenv.ByTurns(t)
 	fig := benchtest.Rows(t, Studies, "dycuckoo/balance", 12_000, 3*4*2*2, func(at func(string) any) {
 		benchtest.AtLeast(t, "insert", at("insert G/s"), 1e-9)
 		benchtest.AtLeast(t, "find", at("find G/s, all hits"), 1e-9)

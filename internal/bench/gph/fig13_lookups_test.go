@@ -15,6 +15,7 @@ import (
 var fewWays = []gph.Setting{{Bucket: 16, FindGroup: 1}, {Bucket: 8, FindGroup: 4}}
 
 func TestFigure13(t *testing.T) {
+	testenv.ByTurns(t)
 	seen := map[any]int{}
 	fig := benchtest.Rows(t, few("gph/13", ways, fewWays), "gph/13", 3000, 6, func(at func(string) any) {
 		seen[at("way")]++

@@ -23,6 +23,7 @@ func few(name string, run func(*device.Device, bench.FigOptions, []gph.Setting) 
 
 // More virtual buckets and larger buckets reach more, and what a table took until it refused is there.
 func TestFigure15a(t *testing.T) {
+	testenv.ByTurns(t)
 	loads := map[[2]any]float64{}
 	settings := []gph.Setting{{Bucket: 4, VirtualBuckets: 2}, {Bucket: 4, VirtualBuckets: 8}, {Bucket: 16, VirtualBuckets: 2}, {Bucket: 16, VirtualBuckets: 8}}
 	fig := benchtest.Rows(t, few("gph/15a", reaches, settings), "gph/15a", 6000, len(settings), func(at func(string) any) {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/warpmap/warpmap/internal/bench/benchtest"
 	"github.com/warpmap/warpmap/internal/bench/library"
-	_ "github.com/warpmap/warpmap/internal/testenv" // kernels that are compiled sooner
+	"github.com/warpmap/warpmap/internal/testenv"
 )
 
 // The slowest hundredth is no faster than the half, and the least and most of the runs are around the median.
@@ -23,6 +23,7 @@ func TestBatcher(t *testing.T) {
 
 // Every kind and family is there, and comes back.
 func TestSave(t *testing.T) {
+	testenv.ByTurns(t)
 	benchtest.Draw(t, benchtest.Rows(t, library.Studies, "library/save", 3000, 2*(5+2+2+1+1+1+1), func(at func(string) any) {
 		benchtest.AtLeast(t, "GB/s", at("GB/s"), 1e-6)
 		benchtest.AtLeast(t, "most", at("most"), at("least").(float64))

@@ -15,6 +15,7 @@ import (
 
 // Every family's map is measured, with the kernels that users run.
 func TestFigure5(t *testing.T) {
+	testenv.ByTurns(t)
 	testenv.UsersKernels(t)
 	subjects := 2 + len(warpmap.Families(table.KindMap)) + 1
 	benchtest.Draw(t, benchtest.Rows(t, Studies, "warpcore/5", 1500, 6*subjects, func(at func(string) any) {
@@ -25,6 +26,7 @@ func TestFigure5(t *testing.T) {
 
 // Each size has six rows, and reads are told what they are of.
 func TestFigure8(t *testing.T) {
+	testenv.ByTurns(t)
 	benchtest.Draw(t, benchtest.Rows(t, Studies, "warpcore/8", 64_000, 5*6, func(at func(string) any) {
 		benchtest.AtLeast(t, at("what").(string), at("M/s"), 1e-9)
 		benchtest.AtLeast(t, at("what").(string), at("seconds"), 1e-9)
@@ -41,6 +43,7 @@ func TestGenomeRates(t *testing.T) {
 
 // A bucket list is as dense as its buckets at most, and densest after Shrink; in many batches, the more so the less its buckets grow.
 func TestDensity(t *testing.T) {
+	testenv.ByTurns(t)
 	of := map[string]float64{}
 	fig := benchtest.Rows(t, Studies, "warpcore/density", 1500, 8*3*6, func(at func(string) any) {
 		name, r, come := at("table").(string), at("values a key").(int), at("pairs come").(string)
@@ -66,6 +69,7 @@ func TestDensity(t *testing.T) {
 
 // The rate that is measured is that of the formula, but for chance, and no key that is in is missed (benchtest.Rows).
 func TestFilters(t *testing.T) {
+	testenv.ByTurns(t)
 	const n = 20_000
 	benchtest.Draw(t, benchtest.Rows(t, Studies, "warpcore/filter", n, len(filterShapes(n)), func(at func(string) any) {
 		number := func(column string) float64 { x, _ := bench.Number(at(column)); return x }
