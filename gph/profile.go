@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/files"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -191,16 +192,7 @@ func (p *Profile) Save(file, model string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(file), ".profile-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(append(data, '\n'))
-	if err = errors.Join(err, tmp.Chmod(0o644), tmp.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp.Name(), file); err != nil {
+	if err := files.WriteFile(file, func(f *os.File) error { _, err := f.Write(append(data, '\n')); return err }); err != nil {
 		return err
 	}
 	profiles.Delete(profileKey{file, model})

@@ -99,9 +99,9 @@ func TestKmersEnd(t *testing.T) {
 	d.Close()
 	dir, spills := t.TempDir(), t.TempDir()
 	text := []byte(">a\n")
-	size, stops := 8<<20, 5
+	size, stops, memory := 8<<20, 5, "30MB"
 	if !testenv.Long() {
-		size, stops = 3<<20, 2
+		size, stops, memory = 3<<20, 2, "12MB"
 	}
 	r := rand.New(rand.NewPCG(1, 9))
 	for range size {
@@ -112,7 +112,7 @@ func TestKmersEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	count := func(after time.Duration, env ...string) (took time.Duration, said string, ended error) {
-		cmd := exec.Command(os.Args[0], "kmers", "count", in, "-k", "25", "--device", "cpu", "--max-memory", "30MB",
+		cmd := exec.Command(os.Args[0], "kmers", "count", in, "-k", "25", "--device", "cpu", "--max-memory", memory,
 			"--out", out, "--quiet")
 		cmd.Env = append(append(os.Environ(), "WARPMAP_TEST_COMMAND=1", "TMPDIR="+spills, "GORACE=atexit_sleep_ms=0"),
 			env...)
