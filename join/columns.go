@@ -117,6 +117,11 @@ func (c *columnJoin) run(ctx context.Context, out *Writer) error {
 	ahead := make(chan struct{}, 2*c.Threads) // units that were looked up, and have not come out
 	var next atomic.Int64
 	var workers crash.WaitGroup
+	defer func() { // when nobody looks up any more: after a limit, some still did
+		if c.bits == nil {
+			c.sum.Filtered = c.index.filtered()
+		}
+	}()
 	defer workers.Wait()
 	defer cancel(nil)
 	for range min(c.Threads, groups) {

@@ -87,10 +87,8 @@ func (c *columnJoin) sequence(ctx context.Context, units []*unit, ahead <-chan s
 			fmt.Errorf("reading the probe side: %s: the file is broken: it says that it has %d rows, and has %d",
 				c.probe.path, c.probe.rows, c.sum.ProbeRows)}
 	}
-	if c.bits == nil {
-		c.sum.Filtered = c.index.filtered()
-	}
-	if err := flush(); err != nil || !c.How.keepsBuild() {
+	limited := c.Limit > 0 && c.sum.OutRows == c.Limit // units may still be looked up, then, and tell what has a match
+	if err := flush(); err != nil || !c.How.keepsBuild() || limited {
 		return err
 	}
 	return c.rest()
