@@ -237,8 +237,8 @@ func WithCompiler(path string) Option { return func(c *config) { c.toolchain = p
 // WithWorkers bounds the threads that the CPU device runs a kernel on; 0 means one for each hardware thread.
 func WithWorkers(n int) Option { return func(c *config) { c.workers = n } }
 
-// WithMemory bounds the device memory that is allocated at a time, in bytes: to leave some to others, or to see what a
-// program does where there is less. An allocation beyond the bound is an OutOfMemoryError.
+// WithMemory bounds how many bytes of device memory this Device's allocations have at any one time, all together: to
+// leave some to others, or to see what a program does where there is less. An allocation beyond the bound is an OutOfMemoryError.
 func WithMemory(bytes int64) Option { return func(c *config) { c.memory = bytes } }
 
 // WithKept bounds the free memory that a GPU's pool keeps, in bytes. The driver takes long to map new memory, so tables

@@ -17,10 +17,10 @@ import (
 // each. A server whose requests look up a few keys asks a Batcher, and not the table. Larger batches go to the table as
 // they are.
 //
-// Requests that come while others are under way wait for one another, no longer than the others take; to have them wait
-// longer, set BatcherOptions.Wait. A request gets the results that the table's own methods give. Requests that are
-// under way at the same time happen in any order, key by key. A request that begins after another has returned comes
-// behind it. The table itself can be used meanwhile.
+// While a batch is under way, new requests are gathered into the next one. They wait for no longer than that batch
+// takes; to have them wait longer, set BatcherOptions.Wait. A request gets the results that the table's own methods
+// give. Requests that are under way at the same time happen in any order, key by key. A request that begins after
+// another has returned comes behind it. The table itself can be used meanwhile.
 //
 // Cost of a request, beside its share of the batch: two copies of its keys and values, and waking its goroutine. All
 // methods are safe for use by several goroutines.
@@ -161,7 +161,8 @@ func (b *Batcher[K, V]) Put(ctx context.Context, key K, value V) error {
 	return b.Insert(ctx, []K{key}, []V{value})
 }
 
-// Delete removes keys, as the table's Delete does; deleted may be nil. Errors: see Insert.
+// Delete removes keys, as the table's Delete does; deleted may be nil. Errors: those of the table; ErrClosed; the
+// context's, and then the keys may be removed all the same.
 func (b *Batcher[K, V]) Delete(ctx context.Context, keys []K, deleted []bool) (n int, err error) {
 	if err := Family("table").CheckNamed("deleted", len(keys), optionalLen(deleted)); err != nil {
 		return 0, err
@@ -335,8 +336,8 @@ func (b *Batcher[K, V]) pieces(op batcherOp, all *lot[K, V]) error {
 	})
 }
 
-// Close waits for the batches that are under way. It refuses all other requests with ErrClosed, those that wait among
-// them. It is idempotent. The table stays open.
+// Close waits for the batches that are under way. Requests that wait for their batch, and all later requests, get
+// ErrClosed. It is idempotent. The table stays open.
 func (b *Batcher[K, V]) Close() error {
 	b.closing.Do(func() {
 		close(b.stop)

@@ -15,7 +15,7 @@ type Chooser[K, V any] interface {
 	InsertIfOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], when device.Slice[bool]) error
 
 	// FindIf looks up the keys whose when[i] is true. For all others the value is zero and found is false, as for
-	// absent keys. values or found may be nil, and found may be when.
+	// absent keys. values or found may be nil. found and when may be the same slice.
 	FindIf(keys []K, when []bool, values []V, found []bool) error
 	FindIfOn(st *device.Stream, keys device.Slice[K], when device.Slice[bool], values device.Slice[V], found device.Slice[bool]) error
 

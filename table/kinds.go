@@ -126,7 +126,7 @@ type MultiMap[K, V any] interface {
 type OuterFinder[K, V any] interface {
 	MultiMap[K, V]
 
-	// FindAllOuter finds all values of each key, as FindAll does, but gives a key without values the one value none.
+	// FindAllOuter finds all values of each key, as FindAll does, but gives a key without values one value, the argument none.
 	// found[i] tells whether key i has values of its own; found may be nil.
 	FindAllOuter(keys []K, none V, found []bool) (offsets []uint64, values []V, err error)
 	FindAllOuterOn(st *device.Stream, keys device.Slice[K], none V, found device.Slice[bool]) (offsets device.Slice[uint64], values device.Slice[V], err error)
@@ -215,7 +215,7 @@ type Filter[K any] interface {
 	Close() error
 }
 
-// FilterOptions are what every Filter understands. The zero value is a filter for no keys: give Capacity, or Bytes.
+// FilterOptions are what every Filter understands. The zero value is an error: set Capacity or Bytes.
 type FilterOptions struct {
 	// Capacity is the number of distinct keys to come.
 	Capacity int

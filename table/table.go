@@ -16,8 +16,9 @@ import (
 // The methods without On take Go slices, stage them through pinned memory in chunks, and return when all is done.
 // Slices of memory that is pinned already (device.MakeHost) are copied at the bus's full rate. The methods with On take
 // device slices and a stream (nil means the device's own). They copy nothing, queue the work, and return at once,
-// unless their comment says otherwise. Operations on one table see one another in the order of the calls, whatever
-// streams they are on.
+// unless their comment says otherwise. Where a Go slice may be nil, a device slice may be the zero Slice. An empty batch
+// does nothing, and is no error. Operations on one table see one another in the order of the calls, whatever streams
+// they are on.
 //
 // Every bit pattern of K can be a key. Equality is of bits: 0.0 and -0.0 are two keys, and a NaN equals itself.
 //
