@@ -8,7 +8,6 @@ import (
 
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/shard"
 	"github.com/warpmap/warpmap/table"
@@ -74,7 +73,7 @@ func TestCompileAheadShard(t *testing.T) {
 	d, err := device.OpenAhead("sm_90", device.WithCache(dir))
 	testenv.Require(t, "nvrtc", err)
 	defer d.Close()
-	if err := errors.Join(warpmap.CompileAhead[uint32, uint32](d, table.KindSet, warpmap.Slab), shard.CompileAhead(d, table.KindSet, frame.WidthOfKeys[uint32]())); err != nil {
+	if err := errors.Join(warpmap.CompileAhead[uint32, uint32](d, table.KindSet, warpmap.Slab), shard.CompileAhead[uint32, uint32](d, table.KindSet)); err != nil {
 		t.Fatal(err)
 	}
 	all := compiled(t, dir)

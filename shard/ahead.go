@@ -9,13 +9,21 @@ import (
 	"github.com/warpmap/warpmap/table"
 )
 
-// CompileAhead compiles, on a device of device.OpenAhead, the kernels that spread rows of such widths over several
-// devices and bring results back, in one process or in many, for a table of a kind. The widths of keys and values or
-// counts are those of frame.WidthsOf; the width of a set's keys is that of frame.WidthOfKeys. To compile the kernels of
-// the tables on each device, use warpmap.CompileAhead. Cost: some seconds of compiling.
+// CompileAhead compiles, on a device of device.OpenAhead, the kernels that spread rows of these types over several
+// devices and bring results back, in one process or in many, for a table of a kind. V is the type of the values or
+// counts; for a set any will do. To compile the kernels of the tables on each device, use warpmap.CompileAhead. Cost:
+// some seconds of compiling.
 //
-// Errors: w.Err; a kind that has no table over several devices (filters); *device.CompileError.
-func CompileAhead(d *device.Device, kind table.Kind, w frame.Width) error {
+// Errors: types that no such table has; a kind that has no table over several devices (filters); *device.CompileError.
+func CompileAhead[K, V any](d *device.Device, kind table.Kind) error {
+	w := frame.WidthOfKeys[K]()
+	if kind != table.KindSet {
+		w = frame.WidthsOf[K, V]()
+	}
+	return compileAhead(d, kind, w)
+}
+
+func compileAhead(d *device.Device, kind table.Kind, w frame.Width) error {
 	if w.Err != nil {
 		return w.Err
 	}

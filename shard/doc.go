@@ -61,14 +61,13 @@
 //
 // # Regions
 //
-// Before a large table inserts a batch, it brings the batch in the order of its regions, which the L2 cache holds
-// (frame.Regions). Take a pair of 4+4 bytes. The split counts, reads and writes it: 20 bytes. The table does so again:
-// 20 more. Then the insert reads it. Where all tables tell their order (table.Orderer), and kernels write into the
-// owners' memory, inserts of pairs and look-ups are split by owner and region at once: regions.cu. Then an insert saves
-// the second 20 bytes, and a look-up finds its part of the table in the cache. What is sent goes in shorter streams:
-// with 2 owners and 64 regions, a tile of 16,384 rows has 128 rows for each, 512 bytes. So that results find their way
-// back, each row keeps 4 bytes, its part and its place in the tile, and each tile keeps where the rows of each part
-// went.
+// Before a large table inserts a batch, it brings the batch in the order of its regions, which the L2 cache holds.
+// Take a pair of 4+4 bytes. The split counts, reads and writes it: 20 bytes. The table does so again: 20 more. Then
+// the insert reads it. Where all tables tell their order (table.Orderer), and kernels write into the owners' memory,
+// inserts of pairs and look-ups are split by owner and region at once: regions.cu. Then an insert saves the second 20
+// bytes, and a look-up finds its part of the table in the cache. What is sent goes in shorter streams: with 2 owners
+// and 64 regions, a tile of 16,384 rows has 128 rows for each, 512 bytes. So that results find their way back, each
+// row keeps 4 bytes, its part and its place in the tile, and each tile keeps where the rows of each part went.
 //
 // Members do the same by way of their outboxes, if all of them want it. Each counts in the order that it would have,
 // tells that order with the counts, and counts again if others want another. NCCL carries what one member has for

@@ -35,7 +35,7 @@ type Options struct {
 	Piece int
 	// Regions is the number of regions of each device's table by which inserts of pairs and look-ups are split, beside
 	// the split by devices. The tables then get rows in order, and need not order them themselves. There can be up to
-	// frame.MaxParts regions in all. Zero means as many as the tables would order rows by, which is none on CPU
+	// 1024 regions in all. Zero means as many as the tables would order rows by, which is none on CPU
 	// devices; less than 0 means none. Regions are for families whose maps are a table.Orderer, and need peer access.
 	Regions int
 	// AskAll is how many keys a look-up may have that asks all devices. Such a look-up counts nothing and waits for no

@@ -11,7 +11,6 @@ import (
 
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/shard"
 	tables "github.com/warpmap/warpmap/table"
 )
@@ -69,6 +68,16 @@ var aheadOf = map[[2]int]func(*device.Device, tables.Kind, tables.Family) error{
 	{8, 4}:  warpmap.CompileAhead[uint64, uint32],
 	{8, 8}:  warpmap.CompileAhead[uint64, uint64],
 	{8, 16}: warpmap.CompileAhead[uint64, [2]uint64],
+}
+
+// spreadOf compiles what spreads rows of such widths over several GPUs.
+var spreadOf = map[[2]int]func(*device.Device, tables.Kind) error{
+	{4, 4}:  shard.CompileAhead[uint32, uint32],
+	{4, 8}:  shard.CompileAhead[uint32, uint64],
+	{4, 16}: shard.CompileAhead[uint32, [2]uint64],
+	{8, 4}:  shard.CompileAhead[uint64, uint32],
+	{8, 8}:  shard.CompileAhead[uint64, uint64],
+	{8, 16}: shard.CompileAhead[uint64, [2]uint64],
 }
 
 var aheadOfStrings = map[int]func(*device.Device, tables.Family) error{
@@ -159,10 +168,9 @@ func (w *compileWork) compile(cmd *cobra.Command, arch string, kinds []tables.Ki
 	for _, kind := range w.spread(kinds) {
 		for _, key := range w.keyBytes {
 			for _, value := range w.spreadValues(kind) {
-				width := frame.Width{Key: key, Value: value}
 				err := ahead(fmt.Sprintf("spreading %v over several GPUs, keys of %d bytes%s", kind, key,
 					valueNote(kind, value)), func() error {
-					return shard.CompileAhead(d, kind, width)
+					return spreadOf[[2]int{key, max(value, 4)}](d, kind) // a set has no values
 				})
 				if err != nil {
 					return err
