@@ -238,7 +238,8 @@ func WithCompiler(path string) Option { return func(c *config) { c.toolchain = p
 func WithWorkers(n int) Option { return func(c *config) { c.workers = n } }
 
 // WithMemory bounds how many bytes of device memory this Device's allocations have at any one time, all together: to
-// leave some to others, or to see what a program does where there is less. An allocation beyond the bound is an OutOfMemoryError.
+// leave some to others, or to see what a program does where there is less. An allocation beyond the bound is an
+// OutOfMemoryError.
 func WithMemory(bytes int64) Option { return func(c *config) { c.memory = bytes } }
 
 // WithKept bounds the free memory that a GPU's pool keeps, in bytes. The driver takes long to map new memory, so tables

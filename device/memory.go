@@ -87,8 +87,8 @@ func (s Slice[T]) Free() error { return s.a.free() }
 
 // FreeAfter does what Free does, where it is known which streams use the memory. The memory goes back when these
 // streams have passed the work that is on them now, and nothing else is waited for. A nil stream is the device's own.
-// If you pass no streams, you promise that nothing uses the memory any more. For memory of MakePooled the call returns at once; for other
-// memory it waits for these streams (and the driver may wait for others).
+// If you pass no streams, you promise that nothing uses the memory any more. For memory of MakePooled the call
+// returns at once; for other memory it waits for these streams (and the driver may wait for others).
 func (s Slice[T]) FreeAfter(streams ...*Stream) error { return s.a.freeAfter(streams) }
 
 // span is the memory of a Slice without the type of its elements: what is long of the methods is of it, and so compiled once for all types.

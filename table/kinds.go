@@ -126,8 +126,8 @@ type MultiMap[K, V any] interface {
 type OuterFinder[K, V any] interface {
 	MultiMap[K, V]
 
-	// FindAllOuter finds all values of each key, as FindAll does, but gives a key without values one value, the argument none.
-	// found[i] tells whether key i has values of its own; found may be nil.
+	// FindAllOuter finds all values of each key, as FindAll does, but gives a key without values one value, the
+	// argument none. found[i] tells whether key i has values of its own; found may be nil.
 	FindAllOuter(keys []K, none V, found []bool) (offsets []uint64, values []V, err error)
 	FindAllOuterOn(st *device.Stream, keys device.Slice[K], none V, found device.Slice[bool]) (offsets device.Slice[uint64], values device.Slice[V], err error)
 }

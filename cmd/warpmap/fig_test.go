@@ -18,7 +18,7 @@ func TestFigOut(t *testing.T) {
 		case "gph/2", "stadium/1": // need a GPU
 			continue
 		case "gph/9", "slab/4", "shard/6", "genome/rates", "dycuckoo/15":
-		default: // their own tests draw them, and many compile many kernels
+		default: // short runs have a figure of each kind; most others have tests beside their studies, too
 			if !testenv.Long() {
 				continue
 			}

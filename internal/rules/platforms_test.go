@@ -19,8 +19,8 @@ import (
 // library is what a user imports, and all below it.
 var library = []string{".", "./device/...", "./table/...", "./warpcore", "./slab", "./stadium", "./dycuckoo", "./gph", "./shard", "./workload", "./internal/tabletest"}
 
-// The library is sound Go for arm64, too. The checker of types reads it and the modules below it from source: to compile them
-// all for another architecture takes fifty times as long.
+// The library is sound Go for arm64, too. The checker of types reads it and the modules below it from source: to
+// compile them all for another architecture takes fifty times as long.
 func TestOtherPlatforms(t *testing.T) {
 	if n, err := typeCheck(root(t), "linux/arm64", library); err != nil || n < 15 {
 		t.Errorf("%d packages of the module are checked, %v", n, err)
@@ -47,8 +47,8 @@ func TestPlatformsThatDoNotCompile(t *testing.T) {
 	}
 }
 
-// typeCheck checks the packages and all that they import, for a platform such as linux/arm64, and tells how many are the module's own. Of the others it
-// reads what they declare.
+// typeCheck checks the packages and all that they import, for a platform such as linux/arm64, and tells how many are
+// the module's own. Of the others it reads what they declare.
 func typeCheck(dir, platform string, patterns []string) (own int, err error) {
 	goos, arch, _ := strings.Cut(platform, "/")
 	list := exec.Command("go", append([]string{"list", "-deps", "-json=ImportPath,Dir,GoFiles,ImportMap,Error"}, patterns...)...)
