@@ -17,8 +17,13 @@ const aheadRows = 1 << 22
 // device of device.OpenAhead. It compiles what New compiles, and what the methods compile when they are first called,
 // for small batches and large ones, with Update by Add. Options that change kernels, such as the hash function and a
 // family's own options, have their defaults. Call it for a table of each kind, family and type that a program has. To
-// compile other kernels, such as those of ForEach, call what needs them on such a device. Memory: some hundred MiB.
-// Cost: that of compiling, several seconds for each table.
+// compile other kernels, such as those of ForEach, call what needs them on such a device.
+//
+// V is the type of the values of a map or a multimap. For other kinds any type will do, such as struct{}: sets and
+// filters have no values, and of counters those with uint32 and those with uint64 counts are compiled. kind is one of
+// KindMap to KindFilter; for a Strings, see CompileAheadStrings. name may be Auto or "".
+//
+// Memory: some hundred MiB. Cost: that of compiling one to four programs, several seconds for each table.
 //
 // Errors: those of New; *device.CompileError. Whatever else tables return there means nothing, because no kernel runs.
 func CompileAhead[K, V any](d *device.Device, kind table.Kind, name table.Family) error {
@@ -52,7 +57,8 @@ func CompileAhead[K, V any](d *device.Device, kind table.Kind, name table.Family
 	return ahead(m, err, func(n int) []func() error { return multiMapCalls(m, n) })
 }
 
-// CompileAheadStrings compiles the kernels of a Strings over a family, and of the map below it: see CompileAhead.
+// CompileAheadStrings compiles the kernels of a Strings over a family, and of the map below it: see CompileAhead. V is
+// the type of the Strings' values.
 func CompileAheadStrings[V any](d *device.Device, name table.Family) error {
 	m, err := NewStrings[V](d, name, text.Options{}) // which compiles all that is a Strings' own
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 // Device is a GPU, or the CPU that runs the same kernels: see package device for its memory, streams and events.
 type Device = device.Device
 
-// Open opens a device: "auto" is the first GPU that works, else the CPU; "cuda:1" and "cpu" name one. Device.String tells which it is
-// and why. Errors: what is missing, with what to install. See device.Open and its options.
+// Open opens a device: "auto" is the first GPU that works, else the CPU; "cuda:1" and "cpu" name one. Device.String
+// tells which it is and why. Errors: what is missing, with what to install. See device.Open and its options.
 func Open(name string, opts ...device.Option) (*Device, error) { return device.Open(name, opts...) }
 
 // The kinds of tables. Their methods, shapes, costs and errors are those of package table.
@@ -68,10 +68,13 @@ const (
 	KindFilter      = table.KindFilter
 )
 
-// FullError names exactly the positions of a batch that are not in the table. errors.As finds it.
+// FullError names exactly the positions of a batch that are not in the table. errors.As finds it. See table.FullError
+// for batches with equal keys, and for mixed batches.
 type FullError = table.FullError
 
-// The errors that a table's errors wrap: test for them with errors.Is.
+// The errors that a table's errors wrap: test for them with errors.Is. A device, a stream or an event that is closed is
+// device.ErrClosed, which is another error than ErrClosed, and freed memory is device.ErrFreed. See table.ErrClosed for
+// which of them comes first.
 var (
 	ErrClosed   = table.ErrClosed   // the table is closed
 	ErrMaxBytes = table.ErrMaxBytes // Options.MaxBytes keeps the table from growing
@@ -146,8 +149,13 @@ var able = map[string][]Family{
 //	u, err := warpmap.As[warpmap.Updater[uint64, uint32]](m)
 //	err = u.Update(keys, values, warpmap.Add)
 //
-// A is Updater, Chooser, KeyChooser, Mixed, OuterFinder or Orderer. As costs nothing. Its error names the families that
-// have the interface.
+// A is Updater, Chooser, KeyChooser, Mixed, OuterFinder or Orderer, with the types of the table's keys and values. As
+// costs nothing. A table over several devices (package shard) is what its type says, whatever the family of the
+// devices' tables; if these cannot do what a method needs, the method returns an error.
+//
+// Errors: a family that does not have the interface (the error names those that do); a table of another kind, or of
+// other types of keys or values, than A has; an A that is none of these interfaces, unless the table is one; a nil
+// table.
 func As[A any](t Table) (a A, err error) {
 	a, ok := any(t).(A)
 	if ok {
@@ -199,7 +207,7 @@ func Keys[K any](ctx context.Context, s Set[K]) (keys iter.Seq[K], err func() er
 //
 //	err := warpmap.InParts(ctx, len(keys), func(from, to int) error { return m.Insert(keys[from:to], values[from:to]) })
 //
-// See table.InParts for parts and errors.
+// If ctx ends, the error wraps context.Cause(ctx). See table.InParts for parts and the other errors.
 func InParts(ctx context.Context, n int, do func(from, to int) error) error {
 	return table.InParts(ctx, n, do)
 }

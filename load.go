@@ -12,24 +12,36 @@ import (
 	"github.com/warpmap/warpmap/table/snapshot"
 )
 
-// LoadMap makes a map from what snapshot.Map(m).Save wrote, on any device and of any family; the name "" means the
-// family of the map that was saved. o are the options of the new map, which becomes large enough whatever its Capacity.
-// Errors: those of New, and of snapshot.Reader.Load.
+// LoadMap makes a map from what snapshot.Map(m).Save wrote, on any device and of any family. It reads r to its end. o
+// are the options of the new map, which becomes large enough whatever its Capacity, as far as MaxBytes allows.
+//
+// name is the family of the new map. The empty name means the family of the map that was saved. Auto means that LoadMap
+// chooses one by K, V and o.Work, as New does, whatever family was saved. A map over several devices was saved as one
+// of its devices' family.
+//
+// K and V must be the types that were saved, up to the names of types and fields. int is the same as int64, and uint
+// the same as uint64. Other types are an error, even if they have the same width: uint32 is not int32. A file of
+// another kind, such as of a set or a multimap, is an error, too.
+//
+// Errors: those of New; a file that is damaged, cut off, of another kind or of other types; *table.FullError, if
+// MaxBytes or the device's memory does not allow all pairs; context.Cause(ctx). After an error there is no map.
 func LoadMap[K, V any](ctx context.Context, r io.Reader, d *device.Device, name table.Family, o table.Options) (table.Map[K, V], error) {
 	return loaded(ctx, r, snapshot.Map[K, V], func(h *snapshot.Header) (table.Map[K, V], error) {
 		return New[K, V](d, cmp.Or(name, h.Family), o)
 	})
 }
 
-// LoadSet makes a set from what snapshot.Set(s).Save wrote: see LoadMap.
+// LoadSet makes a set from what snapshot.Set(s).Save wrote: see LoadMap. With Auto it is a set of warpcore.
 func LoadSet[K any](ctx context.Context, r io.Reader, d *device.Device, name table.Family, o table.Options) (table.Set[K], error) {
 	return loaded(ctx, r, snapshot.Set[K], func(h *snapshot.Header) (table.Set[K], error) {
 		return NewSet[K](d, cmp.Or(name, h.Family), o)
 	})
 }
 
-// LoadMultiMap makes a multimap from what snapshot.MultiMap(m).Save wrote: see LoadMap. With Auto, it chooses a kind,
-// too.
+// LoadMultiMap makes a multimap from what snapshot.MultiMap(m).Save wrote: see LoadMap. A file does not tell which of
+// table.MultiMapKinds was saved. With Auto, LoadMultiMap chooses a kind by o.Work, as NewMultiMap does. With any other
+// name, the empty one among them, the new multimap is of KindMultiMap, whatever was saved: use LoadMultiMapOf for
+// another kind.
 func LoadMultiMap[K, V any](ctx context.Context, r io.Reader, d *device.Device, name table.Family, o table.Options) (table.MultiMap[K, V], error) {
 	return loaded(ctx, r, snapshot.MultiMap[K, V], func(h *snapshot.Header) (table.MultiMap[K, V], error) {
 		return NewMultiMap[K, V](d, cmp.Or(name, h.Family), o)
@@ -37,15 +49,17 @@ func LoadMultiMap[K, V any](ctx context.Context, r io.Reader, d *device.Device, 
 }
 
 // LoadMultiMapOf makes a multimap of the given kind from what snapshot.MultiMap(m).Save wrote: see LoadMap. The kind
-// need not be that of the multimap that was saved. The new multimap grows as it is loaded. To save that time, set
-// o.Capacity, and for kinds in which each key stands once also o.Keys.
+// need not be that of the multimap that was saved. If the name is empty, and the family that was saved does not have
+// the kind, that is an error. The new multimap grows as it is loaded. To save that time, set o.Capacity, and for
+// KindBucketList and KindMultiBucket also o.Keys.
 func LoadMultiMapOf[K, V any](ctx context.Context, r io.Reader, d *device.Device, kind table.Kind, name table.Family, o table.MultiMapOptions) (table.MultiMap[K, V], error) {
 	return loaded(ctx, r, snapshot.MultiMap[K, V], func(h *snapshot.Header) (table.MultiMap[K, V], error) {
 		return NewMultiMapOf[K, V](d, kind, cmp.Or(name, h.Family), o)
 	})
 }
 
-// LoadCounter makes a counter from what snapshot.Counter(c).Save wrote: see LoadMap.
+// LoadCounter makes a counter from what snapshot.Counter(c).Save wrote: see LoadMap. C must be the type of the counts
+// that were saved.
 func LoadCounter[K any, C uint32 | uint64](ctx context.Context, r io.Reader, d *device.Device, name table.Family, o table.CounterOptions) (table.Counter[K, C], error) {
 	return loaded(ctx, r, snapshot.Counter[K, C], func(h *snapshot.Header) (table.Counter[K, C], error) {
 		return NewCounter[K, C](d, cmp.Or(name, h.Family), o)

@@ -14,8 +14,8 @@ func Get[K, V any](m table.Map[K, V], key K) (value V, found bool, err error) {
 // Put inserts one pair. It costs what Get does, or more.
 func Put[K, V any](m table.Map[K, V], key K, value V) error { return m.Insert([]K{key}, []V{value}) }
 
-// Has tells what Contains says of one key of a Set, a Map, a MultiMap or a Filter; of a Filter's key, that it may be in.
-// A Counter has no Contains: use its Find. Cost: see Get.
+// Has tells what Contains says of one key of a Set, a Map, a MultiMap or a Filter. Of a Filter it tells whether the key
+// may be in. A Counter has no Contains: use its Find. Cost: see Get.
 func Has[K any](t interface {
 	Contains(keys []K, found []bool) error
 }, key K) (bool, error) {

@@ -9,8 +9,9 @@
 // names. NVRTC is the library that WithCompiler or WARPMAP_NVRTC names, else the first that will do in the loader's
 // path, in a CUDA toolkit, or in Python's nvidia wheels.
 //
-// Everything here is safe to call from several goroutines, except the methods of a Range. Close is idempotent, and use
-// after Close is ErrClosed.
+// Everything here is safe to call from several goroutines, except the methods of a Range. Close is idempotent. After
+// the Close of a device, a stream or an event, calls that need it return ErrClosed. After the Free of memory, calls
+// that need it return ErrFreed. The Close of a device also closes and frees what was made through it.
 package device
 
 import (
@@ -30,6 +31,13 @@ import (
 )
 
 // Errors that callers may test for with errors.Is.
+//
+// ErrClosed is of a device, a stream or an event that was used after Close, and ErrFreed of memory that was used, or
+// freed again, after Free. A call that takes a stream and device memory looks at the stream first, then at the memory,
+// then at the device. (WriteAsync and ReadAsync look at the host memory before all these.) So Read, Write, Fill,
+// CopyFrom and Slice.On return ErrFreed after the device's Close, because that has freed the memory. Free and FreeAfter
+// look at the device first: after its Close they return ErrClosed, as Make does. A table that is closed returns
+// neither, but table.ErrClosed.
 var (
 	ErrClosed     = errors.New("already closed")
 	ErrNoDriver   = errors.New("no CUDA driver")
@@ -227,11 +235,12 @@ func WithStress(seed uint64) Option {
 	return func(c *config) { c.stress, c.seed = true, seed }
 }
 
-// WithContext ends compiling when ctx is done: the C++ compiler is killed with all it has started, and Compile returns
-// ctx's error. Everything else on the device goes on.
+// WithContext ends compiling for the CPU device when ctx is done: the C++ compiler is killed with all it has started,
+// and Compile returns context.Cause(ctx). Everything else on the device goes on. On a GPU, NVRTC compiles to its end.
 func WithContext(ctx context.Context) Option { return func(c *config) { c.ctx = ctx } }
 
-// WithCompiler names the C++ compiler (CPU device), with arguments after it if it needs some, or the NVRTC library (GPU).
+// WithCompiler names the C++ compiler (CPU device), with arguments after it if it needs some, or the NVRTC library
+// (GPU).
 func WithCompiler(path string) Option { return func(c *config) { c.toolchain = path } }
 
 // WithWorkers bounds the threads that the CPU device runs a kernel on; 0 means one for each hardware thread.
@@ -250,8 +259,13 @@ func WithKept(bytes int64) Option { return func(c *config) { c.kept = bytes } }
 
 // Open opens a device by name. "cuda:N" is the GPU with index N, "cuda" the first GPU, and "cpu" the CPU. "cpu:N" is
 // the CPU as a device that shares nothing with those of other names, as one of several GPUs does. "auto" (or "") is the
-// first GPU that works, else the CPU; String then says which and why. A GPU without an NVRTC that compiles for it does
-// not work. The CPU works without a compiler as long as the cache holds kernels: the first that is missing is an error.
+// first GPU that works, else the CPU; String then says which and why.
+//
+// Without a compiler (NVRTC for a GPU; c++, g++ or clang++ for the CPU), a device opens only if the cache holds kernels
+// for its kind of device, of whatever program. It then runs what is in the cache. The first kernel that is not there is
+// ErrNoNVRTC or ErrNoCompiler where it is needed: in Compile, or in the New of a table. If the cache holds no kernel at
+// all, Open returns that error itself. For the CPU it also does if WithCompiler or CXX names a compiler that is not
+// there, whatever the cache holds.
 //
 // Each Device is closed by itself, has its own options, and frees what was made through it. Devices of one name are one
 // piece of hardware: slices, streams and events of one can be given to another, so libraries that open "cuda:0" each
@@ -388,8 +402,8 @@ func (d *Device) String() string {
 	return s
 }
 
-// Memory tells how many bytes of the device's memory are free, and how many there are. What FreeAfter has queued is not free before its
-// streams have passed it.
+// Memory tells how many bytes of the device's memory are free, and how many there are. What FreeAfter has queued is not
+// free before its streams have passed it.
 func (d *Device) Memory() (free, total int64, err error) {
 	err = d.do(func() error {
 		if free, total, err = d.b.memory(); err != nil || d.cfg.memory <= 0 {

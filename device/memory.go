@@ -82,13 +82,15 @@ func sliced(from, to, n int) uint64 {
 }
 
 // Free gives the whole allocation back, whichever view of it s is. It waits for all work that is queued on the device.
-// Freeing twice is ErrFreed.
+// Freeing twice is ErrFreed, and Free after the device's Close is ErrClosed. A zero Slice has nothing to free, which is
+// no error.
 func (s Slice[T]) Free() error { return s.a.free() }
 
-// FreeAfter does what Free does, where it is known which streams use the memory. The memory goes back when these
+// FreeAfter does what Free does, if you know which streams use the memory. The memory goes back when these
 // streams have passed the work that is on them now, and nothing else is waited for. A nil stream is the device's own.
 // If you pass no streams, you promise that nothing uses the memory any more. For memory of MakePooled the call
-// returns at once; for other memory it waits for these streams (and the driver may wait for others).
+// returns at once; for other memory it waits for these streams (and the driver may wait for others). A zero Slice has
+// nothing to free.
 func (s Slice[T]) FreeAfter(streams ...*Stream) error { return s.a.freeAfter(streams) }
 
 // span is the memory of a Slice without the type of its elements: what is long of the methods is of it, and so compiled once for all types.
@@ -144,7 +146,9 @@ func (s span) on(d *Device, elem reflect.Type, size uint64) error {
 	return nil
 }
 
-// Write copies src to the start of s on the stream, and returns when src may be changed again.
+// Write copies src to the start of s on the stream, and waits for the stream: src may be changed again when Write
+// returns. src may be shorter than s, and what is behind it in s stays. If src is longer, that is an error, and nothing
+// is copied. A nil stream is that of s's device.
 func (s Slice[T]) Write(st *Stream, src []T) error {
 	if len(src) > s.n {
 		return beyond("device.Slice.Write", len(src), "into", s.n)
@@ -172,7 +176,9 @@ func (s span) write(st *Stream, src unsafe.Pointer, bytes int64) error {
 	}, h)
 }
 
-// Read copies the start of s into dst on the stream, and returns when dst is filled.
+// Read copies the start of s into dst on the stream, and waits for the stream: all of dst is filled when Read returns.
+// dst may be shorter than s. If it is longer, that is an error, and nothing is copied. A nil stream is that of s's
+// device.
 func (s Slice[T]) Read(st *Stream, dst []T) error {
 	if len(dst) > s.n {
 		return beyond("device.Slice.Read", len(dst), "from", s.n)
@@ -196,14 +202,15 @@ func (s span) read(st *Stream, dst unsafe.Pointer, bytes int64) error {
 	}, h)
 }
 
-// Host copies the whole of s into a new Go slice.
+// Host copies the whole of s into a new Go slice, as Read does.
 func (s Slice[T]) Host(st *Stream) ([]T, error) {
 	out := make([]T, s.n)
 	return out, s.Read(st, out)
 }
 
-// WriteAsync queues a copy of the first n elements of pinned memory, of any device, to the start of s, and returns at once: src must
-// stay unchanged until the stream has passed it.
+// WriteAsync queues a copy of the first n elements of pinned memory, of any device, to the start of s, and returns at
+// once: src must stay unchanged until the stream has passed it. If s or src has fewer than n elements, or n is below 0,
+// that is an error, and nothing is queued.
 func (s Slice[T]) WriteAsync(st *Stream, src Host[T], n int) error {
 	const what = "device.Slice.WriteAsync"
 	if n < 0 || n > s.n || n > src.Len() {
@@ -212,7 +219,9 @@ func (s Slice[T]) WriteAsync(st *Stream, src Host[T], n int) error {
 	return s.span().async(what, st, src.a, unsafe.Pointer(unsafe.SliceData(src.mem)), bytesOf(src.mem[:n]), true)
 }
 
-// ReadAsync queues a copy of the first n elements of s to the start of pinned memory, of any device, and returns at once.
+// ReadAsync queues a copy of the first n elements of s to the start of pinned memory, of any device, and returns at
+// once: dst has the elements once the stream has passed the copy. If s or dst has fewer than n elements, or n is below
+// 0, that is an error, and nothing is queued.
 func (s Slice[T]) ReadAsync(st *Stream, dst Host[T], n int) error {
 	const what = "device.Slice.ReadAsync"
 	if n < 0 || n > s.n || n > dst.Len() {
@@ -243,9 +252,10 @@ func (s span) async(what string, st *Stream, pinned *allocation, host unsafe.Poi
 	}, h)
 }
 
-// CopyFrom queues a copy of src to the start of s. src may be of another device of the same kind. Then the stream may
-// be of either device, and a nil stream is that of s's device. The memory goes straight from one GPU to the other where
-// they have peer access (see PeerAccess), else by way of the host.
+// CopyFrom queues a copy of all of src to the start of s. src may be shorter than s, and what is behind it in s stays.
+// If src is longer, that is an error, and nothing is queued. src may be of another device of the same kind. Then the
+// stream may be of either device, and a nil stream is that of s's device. The memory goes straight from one GPU to the
+// other where they have peer access (see PeerAccess), else by way of the host.
 func (s Slice[T]) CopyFrom(st *Stream, src Slice[T]) error {
 	const what = "device.Slice.CopyFrom"
 	if src.n > s.n {
@@ -379,14 +389,15 @@ func (h Host[T]) Mapped() Slice[T] {
 	return Slice[T]{h.a, h.a.addr + uint64(from), len(h.mem)}
 }
 
-// Free gives the memory back.
+// Free gives the memory back. Nothing may use it any more, and a zero Host has none. Freeing twice is ErrFreed, and
+// Free after the device's Close is ErrClosed.
 func (h Host[T]) Free() error { return h.a.free() }
 
 // Sub is the same pinned memory from an element on.
 func (h Host[T]) Sub(from int) Host[T] { return Host[T]{h.a, h.mem[from:]} }
 
-// View is n elements of T that begin at a byte of raw memory; it panics where raw.Slice would. Tables refuse a view that is not aligned
-// as On says.
+// View is n elements of T that begin at a byte of raw memory; it panics where raw.Slice would. Tables refuse a view
+// that is not aligned as On says.
 func View[T any](raw Slice[byte], from, n int) Slice[T] {
 	var zero T
 	return Slice[T]{raw.a, viewed(raw, from, n, int(unsafe.Sizeof(zero))), n}

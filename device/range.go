@@ -5,8 +5,9 @@ import (
 	"math"
 )
 
-// Range is device memory that grows in place: a range of addresses, with memory from its beginning on. What is in it stays where it is, so it
-// need not be copied. On a GPU this is CUDA's virtual memory management; on the CPU, mmap. Its methods are for one goroutine at a time.
+// Range is device memory that grows in place: a range of addresses, with memory from its beginning on. What is in it
+// stays where it is, so it need not be copied. On a GPU this is CUDA's virtual memory management; on the CPU, mmap. Its
+// methods are for one goroutine at a time.
 type Range struct{ a *allocation }
 
 // ranged is what an allocation of a Range has.
@@ -21,8 +22,9 @@ type part struct {
 	memory uintptr
 }
 
-// Reserve reserves addresses for so many bytes; they have no memory yet. Errors: errors.ErrUnsupported, where the device has no
-// such memory; *OutOfMemoryError, where so many addresses are not to be had; ErrClosed. Cost: some 20 µs.
+// Reserve reserves addresses for so many bytes; they have no memory yet. Errors: a size of 0 or less;
+// errors.ErrUnsupported, if the device has no such memory; *OutOfMemoryError, if there are not so many addresses;
+// ErrClosed. Cost: some 20 µs.
 func Reserve(d *Device, bytes int64) (*Range, error) {
 	if bytes <= 0 || bytes > math.MaxInt64/2 {
 		return nil, fmt.Errorf("device.Reserve: %d bytes: not a size", bytes)

@@ -102,9 +102,9 @@ func (d *Device) openHandles() (all []*handle) {
 	return all
 }
 
-// Stream is a queue of work that runs in order; streams run beside each other. A nil *Stream stands for the device's
-// own. On the CPU device, work runs within the call that queues it, and that call waits for the calls of others on the
-// same stream.
+// Stream is a queue of work that runs in order; streams run beside each other. As an argument, a nil *Stream stands for
+// the device's own. Of its own methods only On, SyncOf and Wait take a nil *Stream. On the CPU device, work runs within
+// the call that queues it, and that call waits for the calls of others on the same stream.
 type Stream struct{ x handle }
 
 // NewStream makes a stream.
@@ -197,7 +197,8 @@ func (d *Device) NewEvent() (*Event, error) {
 	return e, nil
 }
 
-// Record sets the event to the stream's present end.
+// Record sets the event to the stream's present end. A nil stream is the own stream of the event's device. A stream of
+// another device is an error.
 func (e *Event) Record(st *Stream) error {
 	d := e.x.d
 	h := st.handleOn(d)
@@ -211,7 +212,8 @@ func (e *Event) Sync() error {
 	return d.use(func() error { return d.b.syncEvent(e.x.h) }, &e.x)
 }
 
-// Since is the device's time from an earlier event to this one; both must have passed.
+// Since is the device's time from an earlier event of the same device to this one. Both must have been recorded, and
+// must have passed.
 func (e *Event) Since(from *Event) (t time.Duration, err error) {
 	d := e.x.d
 	err = d.use(func() (err error) { t, err = d.b.elapsed(from.x.h, e.x.h); return err }, &from.x, &e.x)

@@ -112,9 +112,14 @@
 // Stats tells apart: two lists of half the positions of the largest batch, or of an eighth if that is more than 16
 // million, or the batch twice in the order of stretches.
 //
-// At MaxBytes, or with a LoadFactor of 1, a table fills until the first stretch is full, because stretches have as many
-// pairs as chance gives them. How full the table is then depends on the number of slots of a bucket. This is the share
-// of slots that are taken when the first key is refused, in the emptiest of four tables:
+// # At MaxBytes
+//
+// A table stops growing when it would take more than MaxBytes with one more subtable doubled. With 4 subtables it takes
+// about four fifths of MaxBytes by then, or more. From then on it fills its slots beyond LoadFactor. A key whose two
+// buckets are full is refused if there is no path of up to 64 pairs to a free slot: *table.FullError names its
+// positions. With MaxBytes, or with a LoadFactor of 1, a table fills so until the first stretch is full, because
+// stretches have as many pairs as chance gives them. How full the table is then depends on the number of slots of a
+// bucket. This is the share of slots that are taken when the first key is refused, in the emptiest of four tables:
 //
 //	MaxBytes                             64 KiB   1 MiB   16 MiB
 //	4+4 bytes, 8 slots a bucket             98%     96%      95%
@@ -126,6 +131,16 @@
 // At 128 MiB, the first four were measured once, at 96, 90, 96 and 93%. So if you want full tables of pairs of 16
 // bytes, take buckets of 128. With paths of up to 256 pairs instead of 64, pairs of 8+8 bytes would reach 92% at 16
 // MiB, and pairs of 4+4 bytes half a point more; but a GPU would have to keep 2 KiB for each lane.
+//
+// After the first refusal, other keys still find room: maps of 4+4 bytes with MaxBytes of 1 and 16 MiB took keys up to
+// 99% of their slots, though fewer and fewer of each batch. Look-ups, deletions, and inserts of keys that are in go on.
+// The slot of a deleted pair is free at once, and the table shrinks when deletions leave it below α. Grow to more pairs
+// than MaxBytes allows returns table.ErrMaxBytes.
+//
+// Cost: a look-up reads two buckets at most, however full the table is. A pair that is refused has looked for a path
+// once or twice, under locks, and its key is looked up once more, so that FullError names no key that is in. If pairs
+// are refused while the table is filled to less than 0.4 times LoadFactor, as chosen keys may bring about, it is laid
+// anew with another hash function, which takes memory for a second table and for all pairs.
 //
 // # Invariants
 //

@@ -23,9 +23,10 @@ const family table.Family = "dycuckoo"
 // New makes an empty map on the device. It has d subtables, each with a power of two of buckets. Stats and Subtables
 // tell how much memory that is.
 //
-// Errors: K or V of another width, or with pointers or padding; options out of range; *device.OutOfMemoryError;
-// whatever device.Compile returns. Cost: compiling the kernels once on a machine, some seconds, then filling the
-// memory.
+// Errors: K or V of another width, or with pointers or padding; options out of range; *device.OutOfMemoryError. If
+// kernels must be compiled: device.ErrNoCompiler (CPU device) or device.ErrNoNVRTC (GPU), if there is nothing to
+// compile them with; *device.CompileError with the compiler's words. Cost: compiling the kernels, a few seconds the
+// first time on a machine, then filling the memory.
 func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
 	c := &core{opts: o}
 	var wrong error

@@ -11,8 +11,8 @@ import (
 
 // CompileAhead compiles, on a device of device.OpenAhead, the kernels that spread rows of these types over several
 // devices and bring results back, in one process or in many, for a table of a kind. V is the type of the values or
-// counts; for a set any will do. To compile the kernels of the tables on each device, use warpmap.CompileAhead. Cost:
-// some seconds of compiling.
+// counts; for a set any will do. To compile the kernels of the tables on each device, use warpmap.CompileAhead. Cost: a
+// few seconds of compiling.
 //
 // Errors: types that no such table has; a kind that has no table over several devices (filters); *device.CompileError.
 func CompileAhead[K, V any](d *device.Device, kind table.Kind) error {

@@ -94,14 +94,20 @@ func (r deviceRows[K, V]) part(others ...frame.DeviceSlice) part {
 	return part{source: s, on: r.keys.Device(), checks: append([]frame.DeviceSlice{r.keys}, others...)}
 }
 
-// Part is the part of a batch that is on one device. A nil Stream means the device's own stream. A member of a job
-// brings one part, on its device, or none.
+// Part is the part of a batch that is on one device. A batch has one part a device at most. A nil Stream means the
+// device's own stream. A member of a job brings one part, on its device, or none.
+//
+// Values and Flags have as many elements as Keys, or are zero Slices where a method does not need them.
 type Part[K, V any] struct {
 	Stream *device.Stream
 	Keys   device.Slice[K]
-	Values device.Slice[V] // inserts read them; look-ups write them, and do not need them
-	// Operations write Flags: found, added or deleted. Flags can be left out where Values are written, and in InsertNew
-	// and Delete.
+	// InsertEach and InsertNewEach of pairs, and UpdateEach, read Values, which must be there. FindEach writes to them,
+	// the values or counts that it finds, unless they are left out. All other methods ignore them; so a set's V is
+	// byte, and a part of a set has none.
+	Values device.Slice[V]
+	// FindEach and ContainsEach write to Flags whether each key was found, InsertNewEach and a set's InsertEach whether
+	// it was added, and DeleteEach whether it was deleted. Only ContainsEach needs them; they can be left out in all
+	// others. Methods that tell nothing of a key (InsertEach of pairs, UpdateEach, AddEach) ignore them.
 	Flags device.Slice[bool]
 }
 

@@ -23,13 +23,22 @@ import (
 // to the owners of their keys. Once keys have stayed elsewhere, these three methods return errors until the table is
 // cleared. All and Chunks give all pairs.
 //
+// The methods with On and Each wait until the rows of the batch are counted by owner, and where a device's table waits.
+// The rest is queued, and the caller's stream comes behind it. Nothing is counted over a single device (unless rows are
+// chosen), in look-ups of up to Options.AskAll keys, and of the independent mode in inserts, look-ups and deletions.
+//
+// If a device's table has no room or no memory for some rows, *table.FullError names them, and all others are in. It
+// also names rows of Go slices for which there is no memory to bring them to a device, or to send them from there. If
+// there is no memory to send rows of device slices, the error is a *device.OutOfMemoryError, and none of them is in. In
+// all these cases the map can be used as before.
+//
 // # Over members of a job
 //
-// Each member has one device. All methods but All, Chunks, Devices, Steps, Family and Close are collective: every member
-// makes the same calls in the same order, each with its own batch. A batch may be empty, and comes in Go slices or on
-// the member's device. A call returns when this member's part is done. Counts of what was added or deleted are this
-// member's; Len, Stats and Grow are of all members. If a new key comes several times, from any members, it is added
-// once. If a key is to be deleted several times, one of these deletions removes the pair.
+// Each member has one device. All methods but All, Chunks, Devices, Steps, Family and Close are collective: every
+// member makes the same calls in the same order, each with its own batch. A batch may be empty, and comes in Go slices
+// or on the member's device. A call returns when this member's part is done. Counts of what was added or deleted are
+// this member's; Len, Stats and Grow are of all members. If a new key comes several times, from any members, it is
+// added once. If a key is to be deleted several times, one of these deletions removes the pair.
 //
 // All and Chunks give this member's part of the map: the pairs whose keys it owns, whichever member brought them. The
 // parts of all members together are the whole map. Between All or Chunks and calls that change the map, members must
@@ -39,14 +48,19 @@ import (
 // ask all members, and the answer comes from the first member that has the key. All, Chunks and InsertNew's absent keys
 // then concern only what this member has, and Len counts a key once for each member that has it. See doc.go.
 //
-// If a member is gone, or has too little memory, the call ends for all members with an error that names this member,
-// and the map is of no use from then on. If one member brings bad arguments, if one has closed the table, or if calls
-// differ, all members get an error of that call, and nothing changes. So a call of a closed table is collective, too.
-// Calls of several goroutines take turns, one table after the other; the caller must see to it that they come in the
-// same order everywhere.
+// If one member brings bad arguments, if one has closed the table, or if calls differ, all members get an error of that
+// call, and nothing changes. So a call of a closed table is collective, too. Calls of several goroutines take turns,
+// one table after the other; the caller must see to it that they come in the same order everywhere.
 //
-// *table.FullError names the positions of this member's batch that are not in the map. Its Capacity and Len are those
-// of all members. A member gets no FullError if all of its keys are in.
+// What a lack of memory does depends on what the memory is for:
+//
+//   - The table of a member has no room for pairs, for want of memory or because of MaxBytes. *table.FullError names
+//     the positions of this member's batch that are not in the map. Its Capacity and Len are those of all members. A
+//     member gets no FullError if all of its keys are in. The map can be used as before.
+//   - A member cannot bring its Go slices to its device. All members get an error of that call, and nothing changes.
+//   - A member has no memory for the rows that come to it, or for the results that go back. The call ends for all
+//     members with an error that names this member. Some rows may be in. The map is of no use from then on. The same
+//     holds if a member is gone.
 type Map[K, V any] struct {
 	handle
 	tables mapTables[K, V]
@@ -63,8 +77,11 @@ var (
 // family, with the options of its part. Over members NewMap is collective. All members bring the same options, except
 // for the seed: rank 0's seed counts.
 //
-// Errors: no device, or the same device twice; K or V of a width that no table has; options out of range; newTable's
-// errors; what device.Compile returns; over members, what is wrong with another member's arguments.
+// Errors: no device, or the same device twice; GPUs beside CPU devices; K or V of a width that no table has; options
+// out of range; newTable's errors; over members, what is wrong with another member's arguments. If kernels must be
+// compiled: device.ErrNoCompiler or device.ErrNoNVRTC, if there is nothing to compile them with, or
+// *device.CompileError with the compiler's words. Cost: compiling the kernels that spread rows, a few seconds the first
+// time on a machine, and what newTable costs on each device.
 func NewMap[K, V any, O Over](over O, o Options,
 	newTable func(d *device.Device, o table.Options) (table.Map[K, V], error)) (*Map[K, V], error) {
 	h, tables, err := spread(over, frame.WidthsOf[K, V](), o, newTable)

@@ -7,14 +7,14 @@ import (
 	"github.com/warpmap/warpmap/device"
 )
 
-// Steps tells how long the steps of exchanges took, with Options.Apart. Each time is that of the device where the step
-// took longest.
+// Steps tells how long the steps of exchanges took, with Options.Apart. Each time is the sum over all exchanges, and
+// over the rounds of each. Of a round it counts the time of the device where the step took longest.
 type Steps struct {
-	Count time.Duration `json:"count"`
-	Split time.Duration `json:"split"` // with remote writes, it includes sending
-	Send  time.Duration `json:"send"`  // copies from outboxes
-	Work  time.Duration `json:"work"`  // the work of the tables themselves
-	Fetch time.Duration `json:"fetch"`
+	Count time.Duration `json:"count"` // each source counts its rows for each owner; 0 where all devices are asked
+	Split time.Duration `json:"split"` // sources bring rows in the order of owners; includes remote writes
+	Send  time.Duration `json:"send"`  // copies from outboxes to inboxes, in the place of remote writes
+	Work  time.Duration `json:"work"`  // the tables' own operations
+	Fetch time.Duration `json:"fetch"` // sources read results at the owners, and write them in the batch's order
 }
 
 // step is one of Steps.

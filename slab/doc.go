@@ -105,9 +105,25 @@
 // # Growth
 //
 // A table grows when its pairs exceed LoadFactor (the paper's β) times the slots of its base slabs. It then gets twice
-// the buckets or more, by a copy. With MaxBytes it takes all of that memory, two slabs in three as base slabs. When the
-// others run out it halves the buckets, down to one slab in sixteen, so that the memory fills while lists get longer.
-// Then it refuses. It flushes when one slot in eight holds a deleted pair.
+// the buckets or more, by a copy. It flushes when one slot in eight holds a deleted pair.
+//
+// # At MaxBytes
+//
+// A table whose next size would be larger than MaxBytes takes all of that memory, two slabs in three as base slabs.
+// From then on it no longer grows by its number of pairs. It changes only if a batch finds no slab: it flushes, if
+// there are deleted pairs; else it halves its buckets, down to one slab in sixteen, so that more slabs are for long
+// lists. Then it refuses: *table.FullError names exactly the positions that are not in. Maps of 4+4 bytes, with
+// MaxBytes of 1 and 16 MiB, refused the first pairs at 96% of their slots. Other keys still found room, and later
+// batches filled the rest.
+//
+// Look-ups, deletions, and inserts of keys that are in go on. Inserts use the slots of deleted pairs again, those into
+// a MultiMap after a flush. A flush gives the slabs that become empty to other buckets. When so few pairs are left that
+// the buckets that it first took would be filled to less than half of LoadFactor, the next insert gives it these
+// buckets back. Grow to more pairs than MaxBytes allows returns table.ErrMaxBytes.
+//
+// Cost: lists have up to 16 slabs on average, each of which a look-up may have to read. To halve or double the
+// buckets takes memory for a second table. A batch with pairs that find no slab is tried again for these alone, a few
+// times.
 //
 // # Your own kernels
 //

@@ -22,9 +22,10 @@ var (
 // New makes an empty map on the device. It has a slab of 128 bytes for each bucket, and a pool of further slabs. Stats
 // tells how much memory that is.
 //
-// Errors: K or V of another width, or with pointers or padding; options out of range; *device.OutOfMemoryError;
-// whatever device.Compile returns. Cost: compiling the kernels once on a machine, about a second, then filling the
-// memory.
+// Errors: K or V of another width, or with pointers or padding; options out of range; *device.OutOfMemoryError. If
+// kernels must be compiled: device.ErrNoCompiler (CPU device) or device.ErrNoNVRTC (GPU), if there is nothing to
+// compile them with; *device.CompileError with the compiler's words. Cost: compiling the kernels, a few seconds the
+// first time on a machine, then filling the memory.
 func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
 	c, err := newCore(d, frame.WidthsOf[K, V](), o, false)
 	return frame.Made(&Map[K, V]{handle{c}}, err)

@@ -22,9 +22,8 @@ func NewSet[K any](d *device.Device, o Options) (*Set[K], error) {
 	return frame.Made(&Set[K]{handle{c}}, err)
 }
 
-// Insert puts in the keys that are absent. added[i] tells whether position i went in; if a batch holds a new key
-// several times, exactly one of its positions does. added may be nil. Insert returns how many keys went in. It returns
-// *table.FullError in the same cases as table.Map.
+// Insert puts in the keys that are absent: see table.Set. For each key it reads one slab and writes one sector while
+// chains are short.
 func (s *Set[K]) Insert(keys []K, added []bool) (int, error) {
 	return frame.InsertKeys(&s.core.frame, keys, added, s.core.insertion(s.core.kernel.insertNew))
 }

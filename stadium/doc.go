@@ -79,7 +79,20 @@
 // 2% faster with clStash, on average (fig-stadium-13.json). It fills whole tables more slowly in 31 of 32 cases of
 // widths and tickets, by 16% at most (fig-stadium-19ac.json). An insert waits for memory, not for lanes.
 //
-// At MaxBytes a table fills all its slots.
+// # At MaxBytes
+//
+// MaxBytes bounds the board and all slots together, those in host memory, too. A table whose next size would be larger
+// takes the largest size that MaxBytes allows. From then on it does not grow, and fills all its slots: a key is refused
+// only when no ticket is available, and *table.FullError names its positions. If it is HostBytes, or the memory itself,
+// that is used up, the table behaves in the same way, and FullError wraps *device.OutOfMemoryError.
+//
+// Look-ups, deletions, and inserts of keys that are in go on. The ticket of a deleted pair is available at once. Grow
+// to more pairs than MaxBytes allows returns table.ErrMaxBytes.
+//
+// Cost: in a table that is filled to more than 98%, an insert first reads up to 256 buckets of the board for a ticket.
+// A pair that finds none there goes through the whole board, unless all tickets are taken: so the last slots of a large
+// table fill slowly. In a mixed batch it goes through the whole board even then. Look-ups of keys that are not in read
+// more buckets, the fuller the table is, but no more than Stats.MaxProbes.
 //
 // # Host memory
 //

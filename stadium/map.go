@@ -23,8 +23,10 @@ const family table.Family = "stadium"
 // New makes an empty map on the device. It has a slot of key and value, and a ticket, for each pair that fits, and a
 // filter and an access bit for each bucket. Stats tells how much memory that is.
 //
-// Errors: K or V of another width, or with pointers or padding; options out of range; *device.OutOfMemoryError;
-// whatever device.Compile returns. Cost: compiling the kernels once on a machine, some seconds, then filling the board.
+// Errors: K or V of another width, or with pointers or padding; options out of range; *device.OutOfMemoryError. If
+// kernels must be compiled: device.ErrNoCompiler (CPU device) or device.ErrNoNVRTC (GPU), if there is nothing to
+// compile them with; *device.CompileError with the compiler's words. Cost: compiling the kernels, a few seconds the
+// first time on a machine, then filling the board.
 func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
 	key, wrong := frame.WidthBetween[K]("key", leastKey, mostKey, widthStep)
 	value, wrongValue := frame.WidthBetween[V]("value", 0, mostValue, widthStep)

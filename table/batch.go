@@ -11,8 +11,8 @@ import (
 // Family is a family's name, which begins the errors that its tables return for bad arguments.
 type Family string
 
-// CheckLens checks that a batch's Go slices have as many elements as it has keys. A length below 0 stands for a slice that is
-// left out: see OptionalLen.
+// CheckLens checks that a batch's Go slices have as many elements as it has keys. A length below 0 stands for a slice
+// that is left out.
 func (f Family) CheckLens(n int, lens ...int) error { return f.CheckNamed("", n, lens...) }
 
 // CheckNamed does what CheckLens does, for slices with these names, such as "values found". Its error tells the name.
@@ -36,8 +36,9 @@ type deviceSlice = interface {
 	Len() int
 }
 
-// CheckOn checks the device arguments of a batch before anything is queued: the stream and the slices can be used on the
-// device, and all slices are as long as the first, the keys.
+// CheckOn checks the device arguments of a batch before anything is queued: the stream and the slices can be used on
+// the device, and all slices are as long as the first, the keys. If several are wrong, the error is of the lengths,
+// else of the stream.
 func (f Family) CheckOn(d *device.Device, st *device.Stream, slices ...deviceSlice) error {
 	return f.CheckNamedOn("", d, st, slices...)
 }

@@ -22,6 +22,9 @@ import (
 // give. Requests that are under way at the same time happen in any order, key by key. A request that begins after
 // another has returned comes behind it. The table itself can be used meanwhile.
 //
+// A request whose context ends returns context.Cause(ctx) at once. If its keys are in a batch by then, the batch goes
+// on. A request that goes to the table as it is looks at its context only before it begins.
+//
 // Cost of a request, beside its share of the batch: two copies of its keys and values, and waking its goroutine. All
 // methods are safe for use by several goroutines.
 type Batcher[K, V any] struct {
@@ -105,8 +108,8 @@ func NewBatcher[K, V any](m Map[K, V], o BatcherOptions) (*Batcher[K, V], error)
 	return b, nil
 }
 
-// Find looks keys up, as the table's Find does; values or found may be nil. Errors: those of the table; the context's,
-// and then nothing is written; ErrClosed.
+// Find looks keys up, as the table's Find does; values or found may be nil. Errors: those of the table; ErrClosed;
+// context.Cause(ctx), and then nothing is written.
 func (b *Batcher[K, V]) Find(ctx context.Context, keys []K, values []V, found []bool) error {
 	if err := Family("table").CheckNamed("values found", len(keys), optionalLen(values), optionalLen(found)); err != nil {
 		return err
@@ -138,7 +141,7 @@ func (b *Batcher[K, V]) Get(ctx context.Context, key K) (value V, found bool, er
 }
 
 // Insert puts or replaces pairs, as the table's Insert does. Errors: those of the table, with the positions of this
-// batch in *FullError; ErrClosed; the context's, and then the pairs may get in all the same.
+// batch in *FullError; ErrClosed; context.Cause(ctx), and then the pairs may get in all the same.
 func (b *Batcher[K, V]) Insert(ctx context.Context, keys []K, values []V) error {
 	if err := Family("table").CheckNamed("values", len(keys), len(values)); err != nil {
 		return err
@@ -161,8 +164,8 @@ func (b *Batcher[K, V]) Put(ctx context.Context, key K, value V) error {
 	return b.Insert(ctx, []K{key}, []V{value})
 }
 
-// Delete removes keys, as the table's Delete does; deleted may be nil. Errors: those of the table; ErrClosed; the
-// context's, and then the keys may be removed all the same.
+// Delete removes keys, as the table's Delete does; deleted may be nil. Errors: those of the table; ErrClosed;
+// context.Cause(ctx), and then the keys may be removed all the same.
 func (b *Batcher[K, V]) Delete(ctx context.Context, keys []K, deleted []bool) (n int, err error) {
 	if err := Family("table").CheckNamed("deleted", len(keys), optionalLen(deleted)); err != nil {
 		return 0, err
@@ -337,7 +340,7 @@ func (b *Batcher[K, V]) pieces(op batcherOp, all *lot[K, V]) error {
 }
 
 // Close waits for the batches that are under way. Requests that wait for their batch, and all later requests, get
-// ErrClosed. It is idempotent. The table stays open.
+// ErrClosed, though the table is open. Close is idempotent. The table stays open.
 func (b *Batcher[K, V]) Close() error {
 	b.closing.Do(func() {
 		close(b.stop)

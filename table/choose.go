@@ -6,7 +6,8 @@ import (
 
 // Chooser is a Map whose batches may have a bool for each position. Only the positions whose bool is true are done:
 // rows that passed a filter, for example, or rows that are for this table. See Map for what holds of all batches. The
-// table reads the whole batch, and takes it in as it comes, in no order of regions.
+// table reads the whole batch, and takes it in as it comes, in no order of regions. InsertIfOn waits for the stream
+// where InsertOn does. FindIfOn and ContainsIfOn queue their work.
 type Chooser[K, V any] interface {
 	Map[K, V]
 
@@ -28,13 +29,13 @@ type Chooser[K, V any] interface {
 type KeyChooser[K any] interface {
 	Set[K]
 
-	// InsertIf inserts the keys whose when[i] is true. For all others added[i] is false. added may be nil, but must not
-	// be when.
+	// InsertIf inserts the keys whose when[i] is true. For all others added[i] is false. added may be nil, but it must
+	// not be the same slice as when. InsertIf returns how many went in: see Set.Insert.
 	InsertIf(keys []K, when, added []bool) (int, error)
 	InsertIfOn(st *device.Stream, keys device.Slice[K], when, added device.Slice[bool]) error
 
-	// ContainsIf tells of each key whose when[i] is true whether it is in. For all others found[i] is false. found may
-	// be when.
+	// ContainsIf tells of each key whose when[i] is true whether it is in. For all others found[i] is false. found and
+	// when may be the same slice.
 	ContainsIf(keys []K, when, found []bool) error
 	ContainsIfOn(st *device.Stream, keys device.Slice[K], when, found device.Slice[bool]) error
 }

@@ -15,7 +15,7 @@ type Kind int
 const (
 	KindMap         Kind = iota // Map: one value a key
 	KindSet                     // Set: keys alone
-	KindMultiMap                // MultiMap: any number of values a key
+	KindMultiMap                // MultiMap, in which each value has a slot of its own
 	KindBucketList              // MultiMap, in which each key stands once, with a list of its values
 	KindMultiBucket             // MultiMap, in which a slot holds several values of a key
 	KindCounter                 // Counter: how often a key came
@@ -59,29 +59,42 @@ type Set[K any] interface {
 	Table
 
 	// Insert puts the keys that are absent. added[i] tells whether position i went in; added may be nil. If a batch
-	// holds a new key several times, exactly one position goes in. Insert returns how many went in. The set grows as it
-	// must; *FullError says what it says of a Map.
+	// holds a new key several times, exactly one position goes in. Insert returns how many went in.
+	//
+	// The set grows as it must; where MaxBytes or the device's memory forbids that, *FullError names exactly the
+	// positions that are not in. The count and added say then, and after other errors, what they say of a Map's
+	// InsertNew.
 	Insert(keys []K, added []bool) (int, error)
+	// InsertOn does what Insert does, with device slices, and returns no count. It waits for the stream where that of a
+	// Map does.
 	InsertOn(st *device.Stream, keys device.Slice[K], added device.Slice[bool]) error
 
 	// Contains tells of each key whether it is in.
 	Contains(keys []K, found []bool) error
+	// ContainsOn does what Contains does, with device slices. It queues its work.
 	ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error
 
 	// Delete removes keys. deleted[i] tells whether position i removed one; deleted may be nil. If a batch holds a key
-	// several times, exactly one position removes it. Delete returns how many it removed.
+	// several times, exactly one position removes it. Delete returns how many it removed, and 0 after an error, though
+	// some keys may be removed.
 	Delete(keys []K, deleted []bool) (int, error)
+	// DeleteOn does what Delete does, with device slices, and returns no count. It queues its work.
 	DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error
 
-	// All exports every key, in no order.
+	// All exports every key, in no order. It waits for what is queued.
 	All() ([]K, error)
 
 	// Chunks gives every key to do, in chunks: see Map and Keys.
 	Chunks(ctx context.Context, do func(keys []K) error) error
 }
 
-// MultiMap is a table of pairs in which a key may have any number of values below 2³²-1, equal ones too. Len, Grow and
-// Stats count pairs. If a key has more values, where memory holds them, FindAll and its like return an error.
+// MultiMap is a table of pairs in which a key may have many values, equal ones too. Len, Grow and Stats count pairs.
+// How many values a key may have depends on the kind:
+//
+//   - KindMultiMap and KindMultiBucket take as many as memory holds. If a key has 2³²-1 values or more, Count tells
+//     2³²-1, and FindAll and its like return an error. Chunks, All and Delete still serve such a key.
+//   - KindBucketList takes up to 4,026,531,840 (15·2²⁸), all of which Count and FindAll tell. Insert refuses what is
+//     more, with *FullError.
 type MultiMap[K, V any] interface {
 	Table
 
@@ -89,14 +102,19 @@ type MultiMap[K, V any] interface {
 	// that, *FullError names exactly the positions whose pair is not in. Each position is a pair of its own, so some
 	// pairs of a key may be in, and others not.
 	Insert(keys []K, values []V) error
+	// InsertOn does what Insert does, with device slices. It waits for the stream, to know that every pair found room.
 	InsertOn(st *device.Stream, keys device.Slice[K], values device.Slice[V]) error
 
 	// Contains tells of each key whether it has a value.
 	Contains(keys []K, found []bool) error
+	// ContainsOn does what Contains does, with device slices. It queues its work.
 	ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error
 
-	// Count writes how many values each key has, or 2³²-1 for a key that has more.
+	// Count writes how many values each key has, or 2³²-1 for a key that has as many or more.
 	Count(keys []K, counts []uint32) error
+	// CountOn does what Count does, with device slices. It queues its work. Only a MultiMap or MultiBucket of warpcore
+	// with a thousand windows or more may wait for the stream, to see whether a key has very many values. The same
+	// holds for DeleteOn.
 	CountOn(st *device.Stream, keys device.Slice[K], counts device.Slice[uint32]) error
 
 	// FindAll gives all values of each key: those of keys[i] are values[offsets[i]:offsets[i+1]], and offsets has one
@@ -109,11 +127,12 @@ type MultiMap[K, V any] interface {
 
 	// Delete removes all values of each key. deleted[i] tells whether position i removed any; deleted may be nil. If a
 	// batch holds a key several times, and it has values, at least one position removes some. Delete returns how many
-	// pairs it removed.
+	// pairs it removed, after an error those that it had removed by then.
 	Delete(keys []K, deleted []bool) (int, error)
+	// DeleteOn does what Delete does, with device slices, and returns no count. It queues its work: see CountOn.
 	DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error
 
-	// All exports every pair, in no order.
+	// All exports every pair, in no order. It waits for what is queued.
 	All() ([]K, []V, error)
 
 	// Chunks gives every pair to do, in chunks: see Map. Pairs of one key may be in several chunks. Where a family
@@ -129,40 +148,45 @@ type OuterFinder[K, V any] interface {
 	// FindAllOuter finds all values of each key, as FindAll does, but gives a key without values one value, the
 	// argument none. found[i] tells whether key i has values of its own; found may be nil.
 	FindAllOuter(keys []K, none V, found []bool) (offsets []uint64, values []V, err error)
+	// FindAllOuterOn does what FindAllOuter does, with device slices. It waits for the stream, as FindAllOn does.
 	FindAllOuterOn(st *device.Stream, keys device.Slice[K], none V, found device.Slice[bool]) (offsets device.Slice[uint64], values device.Slice[V], err error)
 }
 
 // MultiMapOptions are what every MultiMap understands.
 type MultiMapOptions struct {
 	Options
-	// Keys is how many distinct keys the pairs of Capacity have. Only tables in which each key stands once use it. Zero
-	// means that each pair has its own key.
+	// Keys is how many distinct keys the pairs of Capacity have. Only tables of KindBucketList and KindMultiBucket use
+	// it, to make room for Capacity pairs. Zero means that each pair has its own key.
 	Keys int
 }
 
 // Counter is a table that counts how often keys came. Len, Grow and Stats count distinct keys.
 //
 // A count that would be too large for C stays at the largest that C has. Add and AddCounts then return ErrOverflow,
-// unless CounterOptions.Saturate is set; everything else in the batch is counted.
+// unless CounterOptions.Saturate is set; everything else in the batch is counted. If some positions of the same batch
+// found no room, the error is both: errors.Is finds ErrOverflow in it, and errors.As the *FullError, whose positions
+// are those that found no room. ErrOverflow names no positions.
 type Counter[K any, C uint32 | uint64] interface {
 	Table
 
 	// Add counts each key of the batch once more, equal ones too. The table grows as it must; where it may not,
-	// *FullError names exactly the positions that were not counted, which are all positions whose key is not in. The
-	// methods with On wait for the stream, to know of overflows.
+	// *FullError names exactly the positions that were not counted, which are all positions whose key is not in.
 	Add(keys []K) error
+	// AddOn does what Add does, with device slices. It waits for the stream, to know of counts that are too large.
 	AddOn(st *device.Stream, keys device.Slice[K]) error
 
 	// AddCounts adds counts[i] to the count of keys[i]: see Add. A count of 0 puts its key in.
 	AddCounts(keys []K, counts []C) error
+	// AddCountsOn does what AddCounts does, with device slices. It waits for the stream, as AddOn does.
 	AddCountsOn(st *device.Stream, keys device.Slice[K], counts device.Slice[C]) error
 
 	// Find writes how often each key came, and whether it is in. An absent key has count 0. counts or found may be nil.
 	Find(keys []K, counts []C, found []bool) error
+	// FindOn does what Find does, with device slices. It queues its work.
 	FindOn(st *device.Stream, keys device.Slice[K], counts device.Slice[C], found device.Slice[bool]) error
 
 	// Top gives the n keys that came most often, or all keys if there are fewer, the most frequent first. Which keys of
-	// equal counts come, and in which order, is not specified.
+	// equal counts come, and in which order, is not specified. An n of 0 gives none, and an n below 0 is an error.
 	Top(n int) ([]K, []C, error)
 
 	// All exports every key and its count, in no order.
@@ -191,10 +215,12 @@ type Filter[K any] interface {
 
 	// Insert puts keys in.
 	Insert(keys []K) error
+	// InsertOn does what Insert does, with device slices. It queues its work.
 	InsertOn(st *device.Stream, keys device.Slice[K]) error
 
 	// Contains tells of each key whether it may be in.
 	Contains(keys []K, found []bool) error
+	// ContainsOn does what Contains does, with device slices. It queues its work.
 	ContainsOn(st *device.Stream, keys device.Slice[K], found device.Slice[bool]) error
 
 	// Form says which bits a key sets. Filters of one Form can take each other's words.

@@ -55,10 +55,18 @@ var statusNames = [...]string{"absent", "present", "added", "no room"}
 // that is not specified.
 type Mixed[K, V any] interface {
 	// Mixed runs ops[i] on keys[i], for all i at the same time. An insert puts values[i]. results[i] becomes the value
-	// that a find found, and otherwise the zero value; status[i] says what happened. results and status may be nil.
-	// *FullError names exactly the inserts that found no room; all else is done. Where memory is short, a table over
-	// several devices also names operations of other kinds that it could not do, and their outcome is NoRoom.
+	// that a find found, and otherwise the zero value; status[i] says what happened.
+	//
+	// ops and values have as many elements as keys, even if no operation is an insert. results and status have as many,
+	// or are nil. If one of ops is none of the four, Mixed returns an error that names its position, and does nothing.
+	//
+	// *FullError names exactly the inserts that found no room; all else is done. Where memory is short, it names other
+	// operations, too. If the batch could not be brought to the device at all, it names all of them, and results and
+	// status are not written. A table over several devices names those that it could not do, and their outcome is
+	// NoRoom.
 	Mixed(ops []Op, keys []K, values, results []V, status []Status) error
-	// MixedOn does what Mixed does, with device slices.
+	// MixedOn does what Mixed does, with device slices. An operation that is none of the four does nothing: its outcome
+	// is Absent, and its result the zero value. MixedOn waits for the stream; tables of stadium wait only if the batch
+	// has more operations than the table has room for pairs.
 	MixedOn(st *device.Stream, ops device.Slice[Op], keys device.Slice[K], values, results device.Slice[V], status device.Slice[Status]) error
 }

@@ -12,7 +12,7 @@ type Ordering struct {
 
 // Orderer is a Map that takes batches whose rows somebody else has brought in the order of its regions. Code that
 // splits rows among tables can bring them in order at the same time, and the table need not read and write them once
-// more.
+// more. InsertOrderedOn waits for the stream where InsertOn does. FindOrderedOn queues its work.
 type Orderer[K, V any] interface {
 	Map[K, V]
 

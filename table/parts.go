@@ -13,10 +13,12 @@ const partRows = 1 << 22
 //
 //	err := table.InParts(ctx, len(keys), func(from, to int) error { return m.Insert(keys[from:to], values[from:to]) })
 //
-// A part has up to 4,194,304 rows. When ctx ends, each part is wholly done or not begun. Errors: what do returns, and
-// then no more parts begin; but after a *FullError the other parts follow, and the error at the end has all positions,
-// as for the whole batch. The context's error tells how many rows are done. Build of package gph takes all of its pairs
-// at once, and cannot be done in parts.
+// A part has up to 4,194,304 rows. InParts looks at ctx before each part, so the end of ctx leaves no part half done.
+//
+// Errors: what do returns, and then no more parts begin; but after a *FullError the other parts follow, and the error
+// at the end has all positions, as for the whole batch. If ctx ends, the error tells how many rows are done, and wraps
+// context.Cause(ctx). Such an error, and another of do, is joined with the *FullError of the parts before, if there was
+// one. Build of package gph takes all of its pairs at once, and cannot be done in parts.
 func InParts(ctx context.Context, n int, do func(from, to int) error) error {
 	return inParts(ctx, n, partRows, do)
 }

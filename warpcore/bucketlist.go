@@ -17,8 +17,9 @@ import (
 // bucket holds some of the key's values beside one another. Use it for keys with many values, or where memory is short.
 // A MultiMap looks up faster if keys have one or two values.
 //
-// K has 4 or 8 bytes, V 4, 8 or 16. A key has up to 4,026,531,840 values. BucketList implements table.OuterFinder,
-// whose comments are the contract of the methods. All methods are safe for use by several goroutines.
+// K has 4 or 8 bytes, V 4, 8 or 16. A key has up to 4,026,531,840 values (a MultiMap's keys may have more): Insert
+// refuses what is more with *table.FullError, whatever memory there is. BucketList implements table.OuterFinder, whose
+// comments are the contract of the methods. All methods are safe for use by several goroutines.
 type BucketList[K, V any] struct{ listHandle }
 
 func _[K, V any](b *BucketList[K, V]) table.OuterFinder[K, V] { return b }
@@ -94,8 +95,8 @@ type listHandle struct{ lists *lists }
 
 // NewBucketList makes an empty table on the device.
 //
-// Errors: K or V of another width, or with pointers or padding; options out of range; *device.OutOfMemoryError;
-// whatever device.Compile returns.
+// Errors: K or V of another width, or with pointers or padding; options out of range; *device.OutOfMemoryError; those
+// of kernels that must be compiled, as in New. Cost: as in New.
 func NewBucketList[K, V any](d *device.Device, o ListOptions) (*BucketList[K, V], error) {
 	l, err := newLists(d, frame.WidthsOf[K, V](), o)
 	return frame.Made(&BucketList[K, V]{listHandle{l}}, err)

@@ -16,6 +16,8 @@ import (
 // good.
 type Options struct {
 	table.Options
+	// Layout says how keys and values lie in memory: Auto, which is the zero value, Packed, AoS or SoA. Sets have no
+	// layouts: leave it at zero for them.
 	Layout Layout
 	// Window is the number of slots that are probed together, 1 to 32. It stays the same for the life of the table.
 	// Zero means as many slots as fill 64 bytes.
@@ -836,8 +838,9 @@ func (c *core) rebuild(st *device.Stream, windows, side int64) error {
 	return old.free(&c.frame)
 }
 
-// Grow makes room for at least n pairs in all, and rids the table of tombstones. It needs memory for the old and the
-// new table at once. Errors: table.ErrMaxBytes; *device.OutOfMemoryError. After an error the table is unchanged.
+// Grow makes room for at least n pairs or keys in all, and rids the table of tombstones. It needs memory for the old
+// and the new table at once. Errors: table.ErrMaxBytes; *device.OutOfMemoryError. After an error the table is
+// unchanged.
 func (h *handle) Grow(n int) error {
 	c := h.core
 	return c.frame.GrowTo(n, c.look, func(st *device.Stream, _ int64) error {
@@ -886,10 +889,10 @@ func (c *core) search(st *device.Stream, k device.Kernel[findParams], b frame.Ro
 // Family returns the family's name.
 func (*handle) Family() table.Family { return family }
 
-// Len counts the pairs.
+// Len counts the pairs, or the keys of a Set or a Counter. It waits for what is queued.
 func (h *handle) Len() (int, error) { return h.core.frame.Count(h.core.look) }
 
-// Clear removes all pairs and keeps the capacity. It queues its work and returns.
+// Clear removes all pairs or keys, and keeps the capacity. It queues its work and returns.
 func (h *handle) Clear() error {
 	c := h.core
 	return c.frame.Writing(nil, func(st *device.Stream) error {
@@ -925,7 +928,7 @@ func (c *core) exporter(st *device.Stream) (frame.Exporter, error) {
 	}}, err
 }
 
-// Stats measures the table. It walks from the first window of every pair to the slot of the pair.
+// Stats measures the table, of whatever kind. It walks from the first window of every key to its slot.
 func (h *handle) Stats() (table.Stats, error) {
 	c := h.core
 	var longs int64

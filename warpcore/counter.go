@@ -91,7 +91,7 @@ func (c *Counter[K, C]) Add(keys []K) error {
 	return c.told(err, over)
 }
 
-// AddOn does what Add does, with slices on the device.
+// AddOn does what Add does, with slices on the device. It waits for the stream, to know of counts that are too large.
 func (c *Counter[K, C]) AddOn(st *device.Stream, keys device.Slice[K]) error {
 	var over bool
 	err := frame.InsertOn(&c.core.frame, st, keys, frame.NoValues(), device.Slice[bool]{}, c.counting(&over))
@@ -109,7 +109,7 @@ func (c *Counter[K, C]) AddCounts(keys []K, counts []C) error {
 	return c.told(err, over)
 }
 
-// AddCountsOn does what AddCounts does, with slices on the device.
+// AddCountsOn does what AddCounts does, with slices on the device. It waits for the stream, as AddOn does.
 func (c *Counter[K, C]) AddCountsOn(st *device.Stream, keys device.Slice[K], counts device.Slice[C]) error {
 	var over bool
 	err := frame.InsertOn(&c.core.frame, st, keys, counts, device.Slice[bool]{}, c.counting(&over))
@@ -171,7 +171,7 @@ func (c *Counter[K, C]) among(st *device.Stream, k device.Kernel[countsParams], 
 }
 
 // Top returns the n keys that came most often, the most frequent first, or all keys if there are fewer: see
-// table.Counter. It passes over the table once for each bit of a count.
+// table.Counter. An n below 0 is an error. It passes over the table once for each bit of a count.
 func (c *Counter[K, C]) Top(n int) (keys []K, counts []C, err error) {
 	if n < 0 {
 		return nil, nil, fmt.Errorf("warpcore: the %d most frequent keys", n)

@@ -1,16 +1,17 @@
 // Package warpcore implements the hash tables of WarpCore. Map (SingleValueHashTable), Set (HashSet), Counter
-// (CountingHashTable), MultiMap (MultiValueHashTable) and MultiBucket (MultiBucketHashTable) use open addressing; a
-// slot of a MultiBucket holds several values of a key. In a BucketList (BucketListHashTable), each key stands once,
-// with a list of its values. Filter is WarpCore's BloomFilter.
+// (CountingHashTable), MultiMap (MultiValueHashTable) and MultiBucket (MultiBucketHashTable) use open addressing: they
+// are arrays of slots, and a key goes into the first free slot of an order of its own. A slot holds one key and its
+// value, of a Set a key alone, and of a MultiBucket a key and several of its values. A window is a few slots in a row,
+// 64 bytes by default, which are read at once. In a BucketList (BucketListHashTable), each key stands once, with a list
+// of its values. Filter is WarpCore's BloomFilter.
 //
 // Source: D. Jünger, R. Kobus, A. Müller, C. Hundt, K. Xu, W. Liu, B. Schmidt, "WarpCore: A Library for fast Hash
 // Tables on GPUs", HiPC 2020, §IV.
 //
 // # Memory
 //
-// A table has a main region of windows × Window slots, where the number of windows is a prime. A small side region of
-// the same form follows. In layout SoA, the values of both regions follow. With 4-byte keys and values and windows of
-// 64 bytes:
+// A table has a main region: a prime number of windows, each of Options.Window slots. A small side region of the same
+// form follows. In layout SoA, the values of both regions follow. With 4-byte keys and values and windows of 64 bytes:
 //
 //	main region                                            side region
 //	|  window 0  |  window 1  |  …  |  window p-1  |       |  window 0  |
@@ -43,9 +44,10 @@
 // numbers are in layout.go.
 //
 // A batch goes in as it is if its positions are told, as the flags of InsertNew are, or chosen, as in InsertIf, or if
-// it may not fit. The pairs in order take as much memory as the batch, and no more than an eighth of what the device
-// has free. That memory is kept for the next batch until the table grows or is closed. Without it the batch goes in as
-// it is. A table that grows is gone through in order, too, so both the old and the new are touched stretch by stretch.
+// it may not fit. (Of Go slices, InsertNew and a Set's Insert always have flags, which they count.) The pairs in
+// order take as much memory as the batch, and no more than an eighth of what the device has free. That memory is kept
+// for the next batch until the table grows or is closed. Without it the batch goes in as it is. A table that grows is
+// gone through in order, too, so both the old and the new are touched stretch by stretch.
 //
 // Updates, and inserts into multimaps with several rows for each key, work best if rows of one key are together. For
 // them, a batch is brought in the order of far smaller parts, of one or two thousand rows, in two such passes. A block
@@ -68,6 +70,29 @@
 //
 // A Counter is a Map of counts, with an Update that stops at the largest count that the type holds. FindOrInsert is an
 // insert that also returns the value.
+//
+// # At MaxBytes
+//
+// A table whose next size would be larger than MaxBytes takes the largest size that MaxBytes allows. From then on it
+// does not grow, and fills its slots beyond LoadFactor. Up to 98% of the slots, a new key gets in. Beyond that, an
+// insert reads 256 windows for a free slot, or up to 4,096 in a batch of fewer than 16 pairs, and a key that finds none
+// is refused: *table.FullError names its positions. Tables of up to 256 windows are searched whole. Maps of 4+4 bytes,
+// with MaxBytes of 64 KiB, 1 MiB and 16 MiB, were filled to the last slot in this way. A MultiBucket is full when its
+// slots are; keys whose last slot has room still get values in.
+//
+// Look-ups, deletions, and inserts and updates of keys that are in go on. Inserts use the slots of deleted keys again.
+// If deletions have left tombstones in more than one slot in 16, a batch that leaves the table filled beyond LoadFactor
+// has it laid anew in its size, which takes memory for a second table. Grow to more pairs than MaxBytes allows returns
+// table.ErrMaxBytes.
+//
+// Cost: a batch that might not fit waits for its stream. A pair that finds no slot reads up to 256 windows, where
+// others read one or two, and its key is looked up once more, so that FullError names no key that is in. Look-ups of
+// keys that are not in read more windows, the fuller the table is, but no more than Stats.MaxProbes.
+//
+// In a BucketList, keys and values share MaxBytes, about in proportion to what the lists take now. When its pool is
+// used up, and a 16th of it holds no value, all lists are copied to another pool, each in one bucket, which takes
+// memory for both pools. In the end, buckets are only as large as a batch wants them, so that the last places are
+// taken, too. A Filter has no bound: it is made in its size, and refuses nothing.
 //
 // # Invariants
 //
@@ -236,7 +261,8 @@
 // with growing pauses, up to a bound, while another lane links a bucket, and holds nothing meanwhile. Look-ups may not
 // run beside it, as in the paper. There are no free lists of buckets: lanes that give back and take buckets one by one
 // would wait for one another at the heads of few lists, and would leave holes. Copying what is left is a stream, and
-// makes lists whole, but needs memory for both pools at once. A list has up to 0xf0000000 values.
+// makes lists whole, but needs memory for both pools at once. A list has up to 0xf0000000 values, 4,026,531,840; what
+// is more is refused.
 //
 // # MultiBucket
 //

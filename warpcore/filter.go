@@ -86,8 +86,9 @@ var filters atomic.Uint64
 // NewFilter makes an empty filter on the device, for Capacity keys or with Bytes of memory: see FilterOptions.
 //
 // Errors: K of another width, or with pointers or padding; options out of range, or a rate below 1e-9;
-// *device.OutOfMemoryError; whatever device.Compile returns. Cost: compiling the kernels once on a machine, then
-// filling the memory.
+// *device.OutOfMemoryError. If kernels must be compiled: device.ErrNoCompiler (CPU device) or device.ErrNoNVRTC (GPU),
+// if there is nothing to compile them with; *device.CompileError with the compiler's words. Cost: compiling the
+// kernels, a few seconds at most the first time on a machine, then filling the memory.
 func NewFilter[K any](d *device.Device, o FilterOptions) (*Filter[K], error) {
 	width, err := frame.WidthOf[K]("key of a filter", 4, 8, 16)
 	if err != nil {

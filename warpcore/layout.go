@@ -16,7 +16,7 @@ import (
 type Layout int
 
 const (
-	// Auto means Packed if the device can swap a whole pair, else SoA.
+	// Auto means Packed if the device can swap a whole pair, else SoA. Values of 16 bytes are SoA.
 	Auto Layout = iota
 	// Packed holds a pair in one word of 8 or 16 bytes, which one compare-and-swap writes whole. Words of 16 bytes need
 	// a device with a 128-bit compare-and-swap: the CPU, and GPUs from sm_90 on.

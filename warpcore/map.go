@@ -17,12 +17,14 @@ func _[K, V any](m *Map[K, V]) table.Map[K, V] { return m }
 
 const family table.Family = "warpcore"
 
-// New makes an empty map on the device. It has windows × Window slots; the number of windows is the next prime. Stats
-// tells how much memory that is.
+// New makes an empty map on the device. It has as many slots as Capacity takes at LoadFactor, or some more, because
+// slots come in windows of Options.Window slots each, and the number of windows is the next prime. MaxBytes may make
+// them fewer. Stats tells how much memory that is.
 //
-// Errors: K or V of another width, or with pointers or padding; options out of range; *device.OutOfMemoryError;
-// whatever device.Compile returns. Cost: compiling the kernels once on a machine, about a second, then filling the
-// memory.
+// Errors: K or V of another width, or with pointers or padding; options out of range; *device.OutOfMemoryError. If
+// kernels must be compiled: device.ErrNoCompiler (CPU device) or device.ErrNoNVRTC (GPU), if there is nothing to
+// compile them with; *device.CompileError with the compiler's words. Cost: compiling the kernels, a few seconds the
+// first time on a machine, then filling the memory.
 func New[K, V any](d *device.Device, o Options) (*Map[K, V], error) {
 	c, err := newCore(d, frame.WidthsOf[K, V](), o, table.KindMap)
 	return frame.Made(&Map[K, V]{handle{c}}, err)
@@ -39,12 +41,14 @@ func (m *Map[K, V]) InsertOn(st *device.Stream, keys device.Slice[K], values dev
 	return frame.InsertOn(&m.core.frame, st, keys, values, device.Slice[bool]{}, m.core.insertion(m.core.kernel.insert))
 }
 
-// InsertNew puts in the pairs whose keys are absent: see table.Map.
+// InsertNew puts in the pairs whose keys are absent: see table.Map. Its cost is that of Insert. But the pairs go in as
+// they come, to tell which are new: then a table larger than the device's L2 cache is written to at random.
 func (m *Map[K, V]) InsertNew(keys []K, values []V, added []bool) (int, error) {
 	return frame.InsertNew(&m.core.frame, keys, values, added, m.core.insertion(m.core.kernel.insertNew))
 }
 
-// InsertNewOn does what InsertNew does, with slices on the device: see table.Map.
+// InsertNewOn does what InsertNew does, with slices on the device: see table.Map. Without added, a large batch is first
+// brought in the order of the table's regions, as in InsertOn.
 func (m *Map[K, V]) InsertNewOn(st *device.Stream, keys device.Slice[K], values device.Slice[V], added device.Slice[bool]) error {
 	return frame.InsertOn(&m.core.frame, st, keys, values, added, m.core.insertion(m.core.kernel.insertNew))
 }

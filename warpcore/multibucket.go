@@ -49,8 +49,8 @@ var (
 
 // NewMultiBucket makes an empty table on the device.
 //
-// Errors: K or V of another width, or with pointers or padding; options out of range; *device.OutOfMemoryError;
-// whatever device.Compile returns.
+// Errors: K or V of another width, or with pointers or padding; options out of range; *device.OutOfMemoryError; those
+// of kernels that must be compiled, as in New. Cost: as in New.
 func NewMultiBucket[K, V any](d *device.Device, o MultiBucketOptions) (*MultiBucket[K, V], error) {
 	c, err := newBuckets(d, frame.WidthsOf[K, V](), o)
 	return frame.Made(&MultiBucket[K, V]{MultiMap[K, V]{handle{c}}}, err)

@@ -9,7 +9,8 @@ import (
 )
 
 // MultiMap is WarpCore's MultiValueHashTable (paper, §IV-B): a key may have any number of values, each in a slot of its
-// own. All methods take whole batches and are safe for use by several goroutines.
+// own. If a key has 2³²-1 values or more, Count tells 2³²-1, and FindAll and its like return an error. All methods take
+// whole batches and are safe for use by several goroutines.
 //
 // The pairs of one key stand on one probe sequence, so a look-up of a key with v values reads v/Window windows. If
 // these are many, all of the GPU reads them. A large batch with several rows for each key goes in key by key: then one
@@ -49,12 +50,13 @@ func (m *MultiMap[K, V]) ContainsOn(st *device.Stream, keys device.Slice[K], fou
 	return frame.FindOn(&m.core.frame, st, keys, device.Slice[V]{}, found, m.core.find)
 }
 
-// Count writes how many values each key has.
+// Count writes how many values each key has, or 2³²-1 if there are more.
 func (m *MultiMap[K, V]) Count(keys []K, counts []uint32) error {
 	return frame.CountValues(&m.core.frame, keys, counts, m.core.count)
 }
 
-// CountOn does what Count does, with slices on the device.
+// CountOn does what Count does, with slices on the device. In a table of a thousand windows or more it may wait for the
+// stream, to see whether chains are long.
 func (m *MultiMap[K, V]) CountOn(st *device.Stream, keys device.Slice[K], counts device.Slice[uint32]) error {
 	return frame.CountValuesOn(&m.core.frame, st, keys, counts, m.core.count)
 }
@@ -128,7 +130,7 @@ func (m *MultiMap[K, V]) Delete(keys []K, deleted []bool) (int, error) {
 	return frame.DeletePairs(&m.core.frame, keys, deleted, m.core.erase, m.core.lookErased)
 }
 
-// DeleteOn does what Delete does, with slices on the device.
+// DeleteOn does what Delete does, with slices on the device. It may wait for the stream, as CountOn does.
 func (m *MultiMap[K, V]) DeleteOn(st *device.Stream, keys device.Slice[K], deleted device.Slice[bool]) error {
 	return frame.DeleteOn(&m.core.frame, st, keys, deleted, m.core.erase)
 }

@@ -28,13 +28,14 @@ func NewSet[K any](d *device.Device, o Options) (*Set[K], error) {
 }
 
 // Insert puts in the keys that are absent: see table.Set. For each key, at low load, it reads one window and writes one
-// 32-byte sector. If added is not nil, the keys go in as they come: then a table larger than the device's L2 cache is
-// written to at random.
+// 32-byte sector. The keys go in as they come, to count which are new: then a table larger than the device's L2 cache
+// is written to at random.
 func (s *Set[K]) Insert(keys []K, added []bool) (int, error) {
 	return frame.InsertKeys(&s.core.frame, keys, added, s.core.insertion(s.core.kernel.insertNew))
 }
 
-// InsertOn does what Insert does, with slices on the device: see table.Set.
+// InsertOn does what Insert does, with slices on the device: see table.Set. Without added, a large batch is first
+// brought in the order of the table's regions: see "Large batches" in the package's comment.
 func (s *Set[K]) InsertOn(st *device.Stream, keys device.Slice[K], added device.Slice[bool]) error {
 	return frame.InsertOn(&s.core.frame, st, keys, frame.NoValues(), added, s.core.insertion(s.core.kernel.insertNew))
 }

@@ -81,8 +81,9 @@ func TestLaunchInterrupted(t *testing.T) {
 	}
 }
 
-// The members of a job measure a map over all of them, through the stand-in for NCCL.
-func TestBenchJoined(t *testing.T) {
+// standInNCCL has this test, and what it starts, take the stand-in for NCCL, which needs no GPU.
+func standInNCCL(t *testing.T) {
+	t.Helper()
 	lib := filepath.Join(t.TempDir(), "libnccl.so")
 	source := filepath.Join("..", "..", "shard", "internal", "nccl", "standin", "testdata", "standin.c")
 	if _, err := os.Stat(source); err != nil {
@@ -93,6 +94,11 @@ func TestBenchJoined(t *testing.T) {
 		t.Skipf("needs a C compiler: %v %s", err, out)
 	}
 	t.Setenv("WARPMAP_LIBNCCL", lib)
+}
+
+// The members of a job measure a map over all of them, through the stand-in for NCCL.
+func TestBenchJoined(t *testing.T) {
+	standInNCCL(t)
 	t.Setenv("WARPMAP_TEST_COMMAND", "1")
 	out, err := launch(t.Context(), os.Args[0]+` bench --devices joined --device cpu --n 3000 --load 0.8 --json`, "-n",
 		"3", "--grace", "20s")

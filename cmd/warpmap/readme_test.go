@@ -294,6 +294,9 @@ func TestDocsSnippetsRun(t *testing.T) {
 		return string(out)
 	}
 	runIn(root, goCommand, args...)
+	standInNCCL(t) // each program is the one member of a job
+	t.Setenv("RANK", "0")
+	t.Setenv("WORLD_SIZE", "1")
 	for i, f := range programs {
 		f.prints(t, runIn(t.TempDir(), filepath.Join(dir, fmt.Sprintf("program%d", i))))
 	}

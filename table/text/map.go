@@ -22,8 +22,9 @@ type Map[V any] struct{ c core }
 
 // New makes an empty map over the table that index makes. Package warpmap's NewStrings takes a family's name instead.
 //
-// Errors: a V of another width, or with pointers or padding; options out of range; *device.OutOfMemoryError; what
-// device.Compile and index return.
+// Errors: a V of another width, or with pointers or padding; options out of range; *device.OutOfMemoryError; index's
+// errors. If kernels must be compiled: device.ErrNoCompiler or device.ErrNoNVRTC, or *device.CompileError with the
+// compiler's words. Cost: compiling the kernels, a few seconds the first time on a machine.
 func New[V any](d *device.Device, o Options, index Index) (*Map[V], error) {
 	return open[V](d, o, index, d != nil && d.Info().CUDA())
 }
