@@ -109,7 +109,7 @@ func (b *cpuBackend) alloc(n int64) (uint64, error) {
 	if err := b.claim(n); err != nil {
 		return 0, err
 	}
-	mem, err := mmap(n, syscall.PROT_READ|syscall.PROT_WRITE)
+	mem, err := mmapLarge(n)
 	if err != nil {
 		b.unclaim(n)
 		return 0, &OutOfMemoryError{b.inf.Name, n, 0}

@@ -26,6 +26,7 @@ var versionLimit, compileLimit = 10 * time.Second, 5 * time.Minute
 type cxx struct {
 	ctx   context.Context
 	found []command // in the order to try
+	level level
 }
 
 // command is a program and the arguments that come before ours.
@@ -39,7 +40,7 @@ func (c command) String() string { return strings.Join(append([]string{c.path}, 
 // findCXX looks for the compiler that WithCompiler or CXX names, else for one by its usual names. There may be none of
 // those, as long as the cache holds programs.
 func findCXX(cfg *config) (*cxx, error) {
-	c := &cxx{ctx: cfg.ctx}
+	c := &cxx{ctx: cfg.ctx, level: thisLevel()}
 	from, named := "WithCompiler", strings.TrimSpace(cfg.toolchain)
 	if named == "" {
 		from, named = "CXX", strings.TrimSpace(os.Getenv("CXX"))
@@ -93,7 +94,7 @@ func (c *cxx) String() string {
 	return c.found[0].String()
 }
 
-var cxxFlags = []string{"-std=c++17", "-O1", "-shared", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti",
+var cxxFlags = []string{"-std=c++17", "-shared", "-fPIC", "-fvisibility=hidden", "-fno-exceptions", "-fno-rtti",
 	"-fno-threadsafe-statics", "-fno-strict-aliasing", "-fno-stack-protector", "-Wl,--as-needed", "-w", "-pipe"}
 
 // gccFlags leave out what takes -O1 time and gives the tests' kernels little. With -Og these compile sooner still, but run for twice as long.
@@ -108,7 +109,7 @@ var bareFlags = []string{"-nostdlib", "-fno-asynchronous-unwind-tables", "-fno-u
 const bareLibrary = "-lgcc"
 
 func (c *cxx) options(stress bool) (options []string) {
-	options = slices.Clone(cxxFlags)
+	options = slices.Concat(cxxFlags, c.level.flags())
 	if quick.Kernels {
 		options = append(options, bareFlags...)
 	}
@@ -116,9 +117,9 @@ func (c *cxx) options(stress bool) (options []string) {
 	case stress:
 		return append(options, "-DWARPMAP_STRESS", "-DWARPMAP_QUICK", "-Og") // for tests: it compiles faster, and runs as fast
 	case quick.Kernels:
-		return append(append(options, "-DWARPMAP_QUICK"), gccFlags...)
+		return append(append(options, "-DWARPMAP_QUICK", "-O1"), gccFlags...)
 	}
-	return options
+	return append(options, "-O2")
 }
 
 func (c *cxx) target() string { return runtime.GOARCH }

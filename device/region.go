@@ -2,6 +2,7 @@ package device
 
 import (
 	"fmt"
+	"os"
 	"sync"
 	"syscall"
 
@@ -151,6 +152,34 @@ func mmap(n int64, prot int) (uintptr, error) {
 		return 0, e
 	}
 	return p, nil
+}
+
+// hugePage is how large the pages are that the system has for large memory, on amd64 and on arm64 with pages of 4 KiB.
+const hugePage = 2 << 20
+
+// mmapLarge maps memory that begins where a huge page may, and asks for huge pages: a random access then misses the TLB seldom. Systems that have none, or
+// no more, give others.
+func mmapLarge(n int64) (uintptr, error) {
+	if n < hugePage {
+		return mmap(n, syscall.PROT_READ|syscall.PROT_WRITE)
+	}
+	n = wholePages(n)
+	mem, err := mmap(n+hugePage, syscall.PROT_READ|syscall.PROT_WRITE)
+	if err != nil {
+		return 0, err
+	}
+	base := (mem + hugePage - 1) &^ (hugePage - 1)
+	if base > mem {
+		munmap(mem, int64(base-mem))
+	}
+	munmap(base+uintptr(n), int64(mem+hugePage-base))
+	syscall.Syscall(syscall.SYS_MADVISE, base, uintptr(n), syscall.MADV_HUGEPAGE)
+	return base, nil
+}
+
+func wholePages(n int64) int64 {
+	page := int64(os.Getpagesize())
+	return (n + page - 1) / page * page
 }
 
 func munmap(p uintptr, n int64) error {

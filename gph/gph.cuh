@@ -68,6 +68,15 @@ template <class C> __device__ __forceinline__ u64 bucket_of(const Table& t, cons
     return h.side ? t.main + t.reserve : b;
 }
 
+// ask_cell asks for a key's cell, and ask_bucket, later, for the bucket that it names.
+template <class C> __device__ __forceinline__ void ask_cell(const Table& t, typename C::key k) { prefetch_line((u64)cell_at<C>(t, Home<C>(t, k).cell)); }
+template <class C> __device__ __forceinline__ void ask_bucket(const Table& t, typename C::key k) {
+    constexpr u64 BYTES = C::BUCKET * C::SLOT_BYTES;
+    Home<C> h(t, k);
+    u64 address = t.buckets + bucket_of<C>(t, h, load_kept(cell_at<C>(t, h.cell))) * BYTES;
+    for (u64 at = 0; at < BYTES; at += 64) prefetch_line(address + at);
+}
+
 // What a look-up finds. place is the pair's index among all slots; with VALUE_SEEN word holds the value.
 template <class C> struct Hit {
     bool found;

@@ -1,7 +1,7 @@
 // Bulk operations of a table: an item to a lane, the pairs that need a move to a group.
 #include "config.h" // struct config: what this table holds
+#include "drive.cuh"
 #include "gph.cuh"
-#include "items.cuh"
 #include "layout.h"
 #include "refused.cuh"
 
@@ -18,7 +18,39 @@ typedef tile<GPH_MOVE_GROUP> MoveTile;
 // look_up reads the bucket of each key of the batch, and calls done(position, home, hit). The next row's keys and cells
 // are on their way while a row's buckets are read. Every key takes one bucket, so no lane waits for another, and there is
 // nothing for drive (kernel/drive.cuh) to even out.
+#if defined(WARPMAP_HOST)
+// On the CPU device it is a job for drive after all: cells are asked for first, then the buckets that they name.
+template <bool PLACE, class Done> struct LookUpJob {
+    struct Item {
+        key k;
+    };
+    const Table& t;
+    u64 keys;
+    Done end;
+    Home<C> h;
+    Hit<C> hit;
+    LookUpJob(const Table& t, u64 keys, Done end) : t(t), keys(keys), end(end) {}
+    Item load(u64 i) const { return Item{input_key<C>(keys, i)}; }
+    void ahead(const Item& x) const { ask_cell<C>(t, x.k); }
+    void ahead_again(const Item& x) const { ask_bucket<C>(t, x.k); }
+    bool begin(u64, const Item& x) {
+        h = Home<C>(t, x.k);
+        return true;
+    }
+    bool round(FindTile g, bool) {
+        read_bucket<C, PLACE || !C::PACKED, false>(t, g, true, bucket_of<C>(t, h, load_kept(cell_at<C>(t, h.cell))), h.stored, hit);
+        return false;
+    }
+    void done(u64 i) { end(i, h, hit); }
+};
+#endif
 template <bool PLACE, class Done> __device__ __forceinline__ void look_up(const Table& t, u64 keys, u64 n, Done done) {
+#if defined(WARPMAP_HOST)
+    if constexpr (ALONE<FindTile>) {
+        LookUpJob<PLACE, Done> job(t, keys, done);
+        return drive_held<FindTile, u64>(n, job);
+    }
+#endif
     FindTile g;
     u64 i = grid_thread(), stride = grid_threads();
     key k = i < n ? input_key<C>(keys, i) : 0, next = i + stride < n ? input_key<C>(keys, i + stride) : 0;
@@ -102,8 +134,65 @@ struct OldTable {
 // Saturation Fill (§6.1, §6.3): pairs whose bucket has room go in, without locks; the others are listed for Refinement. The
 // first empty slot of a bucket is swapped for the pair. Slots only fill up while this runs, so two inserts of one key come
 // to the same slot, or one sees the other's key.
+#if defined(WARPMAP_HOST)
+template <bool REPLACE, class Source> struct FillJob {
+    typedef ::Item Item;
+    typedef Access<C> A;
+    const insertParams& p;
+    Source source;
+    u64 inserted;
+    Home<C> h;
+    value v;
+    u64 bucket, item;
+    bool full;
+    FillJob(const insertParams& p, Source source) : p(p), source(source), inserted(0) {}
+    Item load(u64 i) const { return source.load(i); }
+    void ahead(const Item& x) const { ask_cell<C>(p.table, x.k); }
+    void ahead_again(const Item& x) const { ask_bucket<C>(p.table, x.k); }
+    bool begin(u64 i, const Item& x) {
+        h = Home<C>(p.table, x.k);
+        v = x.v;
+        item = i;
+        full = false;
+        if (x.there) bucket = bucket_of<C>(p.table, h, load_kept(cell_at<C>(p.table, h.cell)));
+        return x.there;
+    }
+    bool round(InsertTile g, bool) {
+        Hit<C> hit;
+        read_bucket<C, REPLACE || !C::PACKED, true>(p.table, g, true, bucket, h.stored, hit);
+        if (hit.found) {
+            if (REPLACE) A::replace(p.table.buckets, 0, hit.place, hit.word, h.stored, v);
+            source.told(item, PRESENT);
+            return false;
+        }
+        if (hit.wait) pause();
+        else if (hit.free == ~0u) {
+            full = true;
+            return false;
+        } else if (A::claim(p.table.buckets, 0, bucket * C::BUCKET + hit.free, false, h.stored, v)) {
+            source.told(item, ADDED);
+            inserted++;
+            return false;
+        }
+        return true;
+    }
+    void done(u64 i) {
+        if (!full) return;
+        if (p.alone) source.told(i, FULL);
+        else at<u32>(p.list)[1 + append(at<u32>(p.list), true)] = (u32)i;
+    }
+};
+#endif
 template <bool REPLACE, class Source> __device__ __forceinline__ void fill(const insertParams& p, Source source) {
     typedef Access<C> A;
+#if defined(WARPMAP_HOST)
+    if constexpr (ALONE<InsertTile>) {
+        FillJob<REPLACE, Source> job(p, source);
+        drive_held<InsertTile, u64>(p.n, job);
+        count_into(&counters(p.table)->inserted, job.inserted);
+        return;
+    }
+#endif
     InsertTile g;
     const Table& t = p.table;
     u64 inserted = 0;

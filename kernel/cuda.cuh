@@ -154,6 +154,7 @@ __device__ __forceinline__ double add(double* p, double x) { return atomicAdd(p,
 #endif
 
 // prefetch brings what is at an address into the L2 cache.
+__device__ __forceinline__ void prefetch_line(u64) {} // only the CPU device looks ahead
 __device__ __forceinline__ void prefetch(u64 address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
 
 // or_acquire is or_of that what follows comes behind, for less than a fence costs.

@@ -15,6 +15,23 @@ struct Stretch {
     u64 start, stride, n;
     // A block's own items.
     static __device__ __forceinline__ Stretch of_block(u64 items) { return Stretch{thread_index(), block_threads(), items}; }
+    // alone is for lanes that work alone, on the CPU device: the first lane of a block takes as many in a row as are a block's share. In stress mode each
+    // lane has some.
+    static __device__ __forceinline__ Stretch alone(u64 items) {
+#if !defined(WARPMAP_HOST)
+        return Stretch(items, 0);
+#else
+#if defined(WARPMAP_STRESS)
+        if (!host::contiguous()) return Stretch(grid_thread(), grid_threads(), items);
+        u64 mine = grid_thread(), all = grid_threads();
+#else
+        if (thread_index() != 0) return Stretch(0, 1, 0);
+        u64 mine = block_index(), all = grid_blocks();
+#endif
+        u64 share = (items + all - 1) / all, first = mine * share, end = first + share;
+        return Stretch(first, 1, end < items ? end : items);
+#endif
+    }
     __device__ __forceinline__ Stretch(u64 start, u64 stride, u64 n) : start(start), stride(stride), n(n) {}
     __device__ __forceinline__ Stretch(u64 items, u64 span) : start(grid_thread()), stride(grid_threads()), n(items) {
         if (!span) return;
@@ -24,8 +41,83 @@ struct Stretch {
     }
 };
 
-// Lanes that work alone take one item after the other.
+#if defined(WARPMAP_HOST)
+// Whether a job has ahead(item): it asks for the memory that the item's begin and first round will touch. Only the CPU device calls it: a GPU has other
+// warps to run meanwhile.
+template <class Job, class = void> constexpr bool LOOKS_AHEAD = false;
+template <class Job> constexpr bool LOOKS_AHEAD<Job, decltype((void)&Job::ahead)> = true;
+// Whether it has ahead_again(item), which comes when what ahead asked for is there, and asks for what that leads to.
+template <class Job, class = void> constexpr bool LOOKS_AGAIN = false;
+template <class Job> constexpr bool LOOKS_AGAIN<Job, decltype((void)&Job::ahead_again)> = true;
+// Whether a job has a type Held, which is all that it knows of the item that it works on: hold(held) keeps it and asks for the memory that the next round
+// will touch, and resume(held) goes on with it.
+template <class Job, class = void> constexpr bool HOLDS_ITEMS = false;
+template <class Job> constexpr bool HOLDS_ITEMS<Job, decltype((void)sizeof(typename Job::Held))> = true;
+
+// drive_some works on items of which what they touch first was asked for.
+template <class Tile, class Job> inline void drive_some(u64 i, u64 end, u64 stride, Job& job) {
+    Tile g;
+    if constexpr (HOLDS_ITEMS<Job>) {
+        // What takes more than one round goes on when the others have had one, and what it needs is there.
+        typename Job::Held held[AHEAD];
+        u64 item[AHEAD];
+        u32 n = 0;
+        for (; i < end; i += stride) {
+            if (!job.begin(i, job.load(i))) continue;
+            if (job.round(g, true)) {
+                job.hold(held[n]);
+                item[n++] = i;
+            } else job.done(i);
+        }
+        while (n) {
+            u32 left = 0;
+            for (u32 j = 0; j < n; j++) {
+                job.resume(held[j]);
+                if (job.round(g, true)) {
+                    job.hold(held[left]);
+                    item[left++] = item[j];
+                } else job.done(item[j]);
+            }
+            n = left;
+        }
+    } else {
+        for (; i < end; i += stride) {
+            if (!job.begin(i, job.load(i))) continue;
+            while (job.round(g, true)) {}
+            job.done(i);
+        }
+    }
+}
+#endif
+
+// Lanes that work alone take one item after the other. What some of them touch first is asked for while those before them are worked on.
 template <class Tile, class Job> __device__ __forceinline__ void drive_alone(const Stretch& s, Job& job) {
+#if defined(WARPMAP_HOST) && !defined(WARPMAP_STRESS)
+    if constexpr (LOOKS_AHEAD<Job>) {
+        const u64 some = AHEAD * s.stride;
+        auto ask = [&](u64 from, u64 to) {
+            for (u64 j = from; j < to; j += s.stride) job.ahead(job.load(j));
+        };
+        auto next = [&](u64 from) { return from < s.n && s.n - from > some ? from + some : s.n; };
+        auto ask_again = [&](u64 from, u64 to) {
+            if constexpr (LOOKS_AGAIN<Job>)
+                for (u64 j = from; j < to; j += s.stride) job.ahead_again(job.load(j));
+        };
+        u64 to = next(s.start), after = LOOKS_AGAIN<Job> ? next(to) : to;
+        ask(s.start, after);
+        ask_again(s.start, to);
+        for (u64 i = s.start; i < s.n;) {
+            u64 last = next(after);
+            ask(after, last);
+            ask_again(to, after);
+            drive_some<Tile>(i, to, s.stride, job);
+            i = to;
+            to = LOOKS_AGAIN<Job> ? after : last;
+            after = last;
+        }
+        return;
+    }
+#endif
     Tile g;
     for (u64 i = s.start; i < s.n; i += s.stride) {
         if (!job.begin(i, job.load(i))) continue;
@@ -37,9 +129,9 @@ template <class Tile, class Job> __device__ __forceinline__ void drive_alone(con
 // drive keeps two rows of items in shared memory, where each lane finds its own; the third is on its way.
 template <class Tile, class I, class Job> __device__ __forceinline__ void drive(u64 items, Job& job, u64 span = 0) {
     typedef typename Job::Item Item;
-    Stretch s(items, span);
-    if constexpr (ALONE<Tile>) drive_alone<Tile>(s, job);
+    if constexpr (ALONE<Tile>) drive_alone<Tile>(Stretch::alone(items), job);
     else {
+        Stretch s(items, span);
         Tile g;
         tile<32, true> warp;
         Feed<I> feed((I)s.n);
@@ -124,5 +216,6 @@ template <class Tile, class I, class Job> __device__ __forceinline__ void drive_
     }
 }
 template <class Tile, class I, class Job> __device__ __forceinline__ void drive_held(u64 items, Job& job, u64 span = 0) {
-    drive_held<Tile, I>(Stretch(items, span), job);
+    if constexpr (ALONE<Tile>) drive_alone<Tile>(Stretch::alone(items), job);
+    else drive_held<Tile, I>(Stretch(items, span), job);
 }

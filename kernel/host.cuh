@@ -443,6 +443,9 @@ inline void yield() {
     leave(w, me, alone);
 }
 
+// contiguous tells, in stress mode, whether the lanes of this launch take items in a row.
+inline bool contiguous() { return scramble(self()->launch->seed) & 1; }
+
 __attribute__((always_inline)) inline void stress_point() {
 #if defined(WARPMAP_STRESS)
     if (random_below(self(), 2)) yield();
@@ -552,6 +555,14 @@ inline double add(double* p, double x) { return add_float<u64>(p, x); }
 inline void add_to_memory(u64* p, u64 x) { add(p, x); }
 inline u32 add_in_memory(u32* p, u32 x) { return add(p, x); }
 inline void prefetch(u64) {}
+// By assembly: g++ takes a function of nothing but __builtin_prefetch for one without effect, and leaves calls of it out.
+inline void prefetch_line(u64 address) {
+#if defined(__x86_64__)
+    asm volatile("prefetcht0 %0" : : "m"(*(const char*)address));
+#else
+    asm volatile("prfm pldl1keep, %0" : : "Q"(*(const char*)address));
+#endif
+}
 inline u32 or_acquire(u32* p, u32 x) { return or_of(p, x); }
 inline void or_of_memory(u32* p, u32 x) { or_of(p, x); }
 inline void max_of_memory(u64* p, u64 x) { max_of(p, x); }
@@ -632,6 +643,67 @@ inline u128 exchange(u128* p, u128 now) {
     u128 old = load_whole(p);
     for (u128 was; (was = cas_unstressed(p, old, now)) != old;) old = was;
     return old;
+}
+
+// Words beside one another, which the processor loads and compares together: N of u32 or u64. Each is loaded whole.
+template <class W, int N> struct Words {
+    typedef W vector __attribute__((vector_size(N * sizeof(W))));
+    typedef vector in_memory __attribute__((aligned(sizeof(W)), may_alias)); // buckets need not be lines
+    static_assert(N * sizeof(W) >= 16 && N * sizeof(W) <= 64, "a vector has 16 to 64 bytes");
+    // equal gives a bit for each word that is w, of what `bits` are set of it.
+    static __attribute__((always_inline)) inline u32 equal(vector v, W bits, W w) {
+#if defined(__AVX512BW__) && !defined(__clang__)
+        if constexpr (N * sizeof(W) == 64) {
+            vector x = v & (vector)((vector){} + bits), y = (vector){} + w;
+            if constexpr (sizeof(W) == 8) {
+                typedef long long other __attribute__((vector_size(64)));
+                return (u8)__builtin_ia32_cmpq512_mask((other)x, (other)y, 0, (u8)-1);
+            } else {
+                typedef int other __attribute__((vector_size(64)));
+                return (u16)__builtin_ia32_cmpd512_mask((other)x, (other)y, 0, (u16)-1);
+            }
+        } else
+#endif
+#if defined(__AVX2__)
+        if constexpr (N * sizeof(W) > 32) {
+            typedef Words<W, N / 2> Half;
+            union { vector all; typename Half::vector half[2]; } u = {v};
+            return Half::equal(u.half[0], bits, w) | Half::equal(u.half[1], bits, w) << N / 2;
+        } else
+#elif defined(__SSE2__) || defined(__aarch64__)
+        if constexpr (N * sizeof(W) > 16) {
+            typedef Words<W, N / 2> Half;
+            union { vector all; typename Half::vector half[2]; } u = {v};
+            return Half::equal(u.half[0], bits, w) | Half::equal(u.half[1], bits, w) << N / 2;
+        } else
+#endif
+        {
+            auto eq = (v & bits) == w;
+#if defined(__AVX2__)
+            if constexpr (N * sizeof(W) == 32) {
+                typedef double d4 __attribute__((vector_size(32)));
+                typedef float f8 __attribute__((vector_size(32)));
+                if constexpr (sizeof(W) == 8) return (u32)__builtin_ia32_movmskpd256((d4)eq);
+                else return (u32)__builtin_ia32_movmskps256((f8)eq);
+            }
+#endif
+#if defined(__SSE2__)
+            if constexpr (N * sizeof(W) == 16) {
+                typedef double d2 __attribute__((vector_size(16)));
+                typedef float f4 __attribute__((vector_size(16)));
+                if constexpr (sizeof(W) == 8) return (u32)__builtin_ia32_movmskpd((d2)eq);
+                else return (u32)__builtin_ia32_movmskps((f4)eq);
+            }
+#endif
+            u32 m = 0;
+            for (int i = 0; i < N; i++) m |= (u32)(eq[i] & 1) << i;
+            return m;
+        }
+    }
+};
+
+template <class WORDS> __attribute__((always_inline)) inline typename WORDS::vector load_words(u64 address) {
+    return *(const volatile typename WORDS::in_memory*)address;
 }
 
 inline u128 load_relaxed_if(bool on, const u128* p) { return on ? load_relaxed(p) : u128{}; }

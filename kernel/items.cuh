@@ -33,6 +33,8 @@ __device__ __forceinline__ u64 span_end(u64 span, u64 n) {
 // Whether lanes work alone, one item each: on the CPU device, where a warp's lanes cost time to bring together.
 #if defined(WARPMAP_HOST)
 template <class Tile> constexpr bool ALONE = Tile::LANES == 1;
+// How many items ahead of the one that it works on a lane asks for memory.
+const u64 AHEAD = 32;
 #else
 template <class Tile> constexpr bool ALONE = false;
 #endif

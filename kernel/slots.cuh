@@ -141,8 +141,16 @@ template <class C> struct Access<C, KEYS_ALONE> {
     }
 };
 
+// Whether the CPU device compares all words of the slots at once: they are beside one another, and one lane has them.
+#if defined(WARPMAP_HOST) && !defined(WARPMAP_STRESS)
+template <class C, int G, int SLOTS, int SIZE = sizeof(typename Access<C>::word)>
+constexpr bool AT_ONCE = G == 1 && SIZE == C::SLOT_BYTES && (SIZE == 4 || SIZE == 8 || (SIZE == 16 && sizeof(typename C::key) == 8)) && SLOTS * SIZE >= 16 && SLOTS <= 32;
+#else
+template <class C, int G, int SLOTS> constexpr bool AT_ONCE = false;
+#endif
+
 // What one lane of a tile holds of SLOTS slots in a row: vectors of 16 bytes, dealt to the lanes in turn.
-template <class C, int G, int SLOTS = C::WINDOW> struct View {
+template <class C, int G, int SLOTS = C::WINDOW, bool = AT_ONCE<C, G, SLOTS>> struct View {
     typedef Access<C> A;
     typedef typename A::word word;
     typedef typename C::key key;
@@ -230,3 +238,62 @@ template <class C, int G, int SLOTS = C::WINDOW> struct View {
         return x;
     }
 };
+
+#if defined(WARPMAP_HOST)
+// The same where a lane has all slots, in vectors of the processor's.
+template <class C, int SLOTS> struct View<C, 1, SLOTS, true> {
+    typedef Access<C> A;
+    typedef typename A::word word;
+    typedef typename C::key key;
+    static constexpr int BYTES = SLOTS * sizeof(word), VECTOR_BYTES = BYTES < 64 ? BYTES : 64, VECTORS = BYTES / VECTOR_BYTES;
+    static constexpr int WORDS = SLOTS, LANES = 1;
+    // Of 16 bytes the lower half is the key.
+    typedef typename bits_of<sizeof(word) == 4 ? 4 : 8>::type part;
+    static constexpr int PARTS = VECTOR_BYTES / (int)sizeof(part), EACH = SLOTS / VECTORS;
+    static constexpr part KEY_BITS = sizeof(key) >= sizeof(part) ? ~(part)0 : (part)(((u64)1 << 8 * (sizeof(key) & 7)) - 1);
+    typedef Words<part, PARTS> Vector;
+    union {
+        typename Vector::vector v[VECTORS];
+        word w[WORDS];
+    };
+
+    __device__ __forceinline__ View() {}
+    static __device__ __forceinline__ u32 slot(int i, int) { return (u32)i; }
+    static __device__ __forceinline__ bool holds(int) { return true; }
+    static __device__ __forceinline__ bool last(int) { return true; }
+    __device__ __forceinline__ void load(bool on, u64 address, int) {
+        for (int j = 0; j < VECTORS; j++) v[j] = on ? load_words<Vector>(address + j * VECTOR_BYTES) : typename Vector::vector{};
+    }
+    __device__ __forceinline__ void load_if(bool on, u64 address, int rank) { load(on, address, rank); }
+    __device__ __forceinline__ u32 matches(key k) const {
+        u32 all = 0;
+        for (int j = 0; j < VECTORS; j++) {
+            u32 m = Vector::equal(v[j], KEY_BITS, (part)k);
+            if constexpr (sizeof(word) == 16) { // the bits of the lower halves
+                m &= 0x55;
+                m = (m | m >> 1) & 0x33;
+                m = (m | m >> 2) & 0x0f;
+            }
+            all |= m << j * EACH;
+        }
+        return all;
+    }
+    __device__ __forceinline__ bool of(key k, word& x) const {
+        u32 m = matches(k);
+        x = w[m ? lowest_bit(m) : 0];
+        return m != 0;
+    }
+    __device__ __forceinline__ u32 first_free(u32 first, bool tombstones, int) const {
+        u32 dead = tombstones ? matches(C::TOMBSTONE) : 0, m = matches(C::EMPTY) | dead, order = m;
+        // Bit i goes to i ^ first, without a branch that nobody could foretell.
+        const u32 LOW[] = {0x55555555, 0x33333333, 0x0f0f0f0f, 0x00ff00ff, 0x0000ffff};
+        for (int b = 0; b < 5 && 1 << b < SLOTS; b++) {
+            u32 swapped = (order & LOW[b]) << (1 << b) | (order >> (1 << b) & LOW[b]);
+            order ^= (order ^ swapped) & (0 - (first >> b & 1));
+        }
+        u32 distance = (u32)lowest_bit(order | 1u << 31);
+        return m ? (distance << 1) + (dead >> (distance ^ first) & 1) : ~0u;
+    }
+    __device__ __forceinline__ word pick(u32 i) const { return w[i & (SLOTS - 1)]; }
+};
+#endif

@@ -22,6 +22,12 @@ struct PairItem {
     value v;
 };
 
+// hold_op keeps an operation for later, and asks for the slab that it reads next.
+template <class O> __device__ __forceinline__ void hold_op(O& held, const O& op) {
+    held = op;
+    ask_slab(op.slab);
+}
+
 struct FindJob {
     typedef KeyItem Item;
     const findParams& p;
@@ -29,6 +35,10 @@ struct FindJob {
     Resident none;
     __device__ __forceinline__ FindJob(const findParams& p) : p(p) { op.rest(p.table); }
     __device__ __forceinline__ Item load(u64 i) { return Item{input_key<C>(p.keys, i)}; }
+    __device__ __forceinline__ void ahead(const Item& x) const { ask_home<C>(p.table, x.k); }
+    typedef Op<C, FIND, false> Held;
+    __device__ __forceinline__ void hold(Held& h) const { hold_op(h, op); }
+    __device__ __forceinline__ void resume(const Held& h) { op = h; }
     __device__ __forceinline__ bool begin(u64, const Item& x) {
         op.begin(p.table, FIND, x.k, value{});
         return true;
@@ -71,6 +81,10 @@ template <u32 KIND> struct InsertJob {
     Tally tally;
     __device__ __forceinline__ InsertJob(const insertParams& p) : p(p) { op.rest(p.table); }
     __device__ __forceinline__ Item load(u64 i) { return Item{input_key<C>(p.rows.keys, i), input_value<C>(p.rows.values, i)}; }
+    __device__ __forceinline__ void ahead(const Item& x) const { ask_home<C>(p.table, x.k); }
+    typedef Op<C, KIND, KIND != INSERT_MULTI> Held;
+    __device__ __forceinline__ void hold(Held& h) const { hold_op(h, op); }
+    __device__ __forceinline__ void resume(const Held& h) { op = h; }
     __device__ __forceinline__ bool begin(u64 i, const Item& x) {
         if (p.rows.attempt && !refused(p.rows.refused, i)) return false;
         op.begin(p.table, KIND, x.k, x.v);

@@ -25,6 +25,24 @@ struct UpdateJob : InsertJob<INSERT_NEW> {
     template <class Warp> __device__ __forceinline__ void gather(Warp warp, Item& x) const {
         gather_rows(warp, x.v, x.group, [&](int from) { return warp.shuffle(x.k, from) == x.k; });
     }
+    __device__ __forceinline__ void ahead(const Item& x) const { ask_home<C>(p.table, x.k); }
+    struct Held {
+        Op<C, INSERT_NEW, true> op;
+        key k;
+        u32 group, rows;
+    };
+    __device__ __forceinline__ void hold(Held& h) const {
+        hold_op(h.op, op);
+        h.k = k;
+        h.group = group;
+        h.rows = rows;
+    }
+    __device__ __forceinline__ void resume(const Held& h) {
+        op = h.op;
+        k = h.k;
+        group = h.group;
+        rows = h.rows;
+    }
     __device__ __forceinline__ bool begin(u64, const Item& x) {
         k = x.k;
         group = rows = x.group;

@@ -26,6 +26,62 @@ struct Job {
     template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64 i) const { return x.shuffled(warp, from, keys, i); }
 };
 
+// A job that looks keys up, of row_of(i), and calls end(i, search) for each.
+template <class P, class Row, class End> struct LookUpJob {
+    struct Item {
+        u64 i;
+        Key<C> k;
+    };
+    const P& p;
+    u64 keys;
+    Row row_of;
+    End end;
+    u64 row;
+    Search<C> s;
+    __device__ __forceinline__ LookUpJob(const P& p, u64 keys, Row row_of, End end) : p(p), keys(keys), row_of(row_of), end(end), row(0) {}
+    __device__ __forceinline__ Item load(u64 i) const {
+        u64 row = row_of(i);
+        return Item{row, Key<C>::of_batch(keys, row)};
+    }
+    __device__ __forceinline__ void ahead(const Item& x) const { ask_tickets<C>(p.table, x.k); }
+    __device__ __forceinline__ void ahead_again(const Item& x) const { ask_slot<C>(p.table, x.k, false); }
+    struct Held {
+        u64 row;
+        Search<C> s;
+    };
+    __device__ __forceinline__ void hold(Held& h) const {
+        h.row = row;
+        h.s = s;
+        prefetch_line(tickets_at<C>(p.table, s.p.bucket(p.table)));
+    }
+    __device__ __forceinline__ void resume(const Held& h) {
+        row = h.row;
+        s = h.s;
+    }
+    __device__ __forceinline__ bool begin(u64, const Item& x) {
+        row = x.i;
+        s.begin(p.table, x.k);
+        return true;
+    }
+    __device__ __forceinline__ bool round(Lane, bool) { return s.round(p.table); }
+    __device__ __forceinline__ void done(u64) { end(row, s); }
+};
+// look_up_all calls end(row, search) for rows row_of(0) … row_of(n-1).
+template <class P, class Row, class End> __device__ __forceinline__ void look_up_all(const P& p, u64 keys, u64 n, Row row_of, End end) {
+#if defined(WARPMAP_HOST)
+    LookUpJob<P, Row, End> job(p, keys, row_of, end);
+    drive_held<Lane, u64>(n, job);
+#else
+    for (u64 j = grid_thread(); j < n; j += grid_threads()) {
+        u64 i = row_of(j);
+        Search<C> s;
+        s.begin(p.table, Key<C>::of_batch(keys, i));
+        while (s.round(p.table)) {}
+        end(i, s);
+    }
+#endif
+}
+
 // Of the rows that staged inserts LEFT, which `failed` counts, those that find room are taken from it.
 template <bool REPLACE, bool LEFT = false> struct InsertJob : Job {
     const insertParams& p;
@@ -36,6 +92,8 @@ template <bool REPLACE, bool LEFT = false> struct InsertJob : Job {
     __device__ __forceinline__ InsertJob(const insertParams& p) : Job(p.rows.keys), p(p), added(0), failed(0) {}
     __device__ __forceinline__ u64 position(u64 i) const { return p.rows.positions ? at<u32>(p.rows.positions)[i] : i; }
     __device__ __forceinline__ u64 value_at(u64 i) const { return row_value(p.rows.values, p.by_position ? position(i) : i); }
+    __device__ __forceinline__ void ahead(const Item& k) const { ask_tickets<C>(p.table, k); }
+    __device__ __forceinline__ void ahead_again(const Item& k) const { ask_slot<C>(p.table, k, true); }
     __device__ __forceinline__ bool begin(u64 i, const Item& k) {
         if (!wanted(p.rows.refused, p.rows.attempt, i)) return false;
         v = Value<C>::of_row(value_at(i));
@@ -171,10 +229,7 @@ template <class Row> __device__ __forceinline__ void answer_all(const findParams
             answer(p, on, i, look_up(p.table, p.keys, i));
         }
     } else
-        for (u64 j = grid_thread(); j < n; j += grid_threads()) {
-            u64 i = row_of(j);
-            answer(p, true, i, look_up(p.table, p.keys, i));
-        }
+        look_up_all(p, p.keys, n, row_of, [&p](u64 i, const Search<C>& s) { answer(p, true, i, s); });
 }
 
 // Gives the ticket of a key back that was found, and tells whether this lane did.

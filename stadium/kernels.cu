@@ -44,13 +44,14 @@ WARPMAP_KERNEL(find, findParams) {
 // Refuses the positions whose keys are not in the table, if inserts before have counted any that found no room.
 WARPMAP_KERNEL(refuse_absent, insertParams) {
     if (!load_relaxed(&counters(p.table)->failed)) return;
-    for (u64 i = grid_thread(); i < p.rows.n; i += grid_threads())
-        if (!look_up(p.table, p.rows.keys, i).found) or_of(at<u32>(p.rows.refused) + i / 32, 1u << (i & 31));
+    look_up_all(p, p.rows.keys, p.rows.n, [](u64 i) { return i; }, [&p](u64 i, const Search<C>& s) {
+        if (!s.found) or_of(at<u32>(p.rows.refused) + i / 32, 1u << (i & 31));
+    });
 }
 
 WARPMAP_KERNEL(erase, findParams) {
     u32 erased = 0;
-    for (u64 i = grid_thread(); i < p.n; i += grid_threads()) erased += give_back(p, i, look_up(p.table, p.keys, i));
+    look_up_all(p, p.keys, p.n, [](u64 i) { return i; }, [&](u64 i, const Search<C>& s) { erased += give_back(p, i, s); });
     count_erased(p.table, erased);
 }
 

@@ -364,6 +364,18 @@ __device__ __forceinline__ bool longer(const Table& t, u64 probes) {
 
 // Search is the look-up of one key: what its lane knows between two reads. Nobody changes the table meanwhile but deletions of a batch, of which
 // this may be one.
+// ask_tickets asks for the tickets of a key's first bucket. ask_slot, later, for the slot that they lead to: where the key may be, or else would go.
+template <class C> __device__ __forceinline__ void ask_tickets(const Table& t, const Key<C>& k) { prefetch_line(tickets_at<C>(t, Place<C>(t, k).bucket(t))); }
+template <class C> __device__ __forceinline__ void ask_slot(const Table& t, const Key<C>& k, bool puts) {
+    Place<C> p(t, k);
+    Tickets<C> x;
+    x.load(tickets_at<C>(t, p.bucket(t)));
+    bool ended;
+    u32 slots = candidates<C>(x, p, ended);
+    if (!slots && puts) slots = from_first<C>(x.available(), p.first);
+    if (slots) prefetch_line(slot_in<C>(t, p.bucket(t), slot_of<C>(slots, p.first)));
+}
+
 template <class C> struct Search {
     Key<C> k;
     Place<C> p;

@@ -27,6 +27,8 @@ struct UpdateJob : InsertJob<true> {
     template <class Warp> __device__ __forceinline__ void gather(Warp warp, Item& y) const {
         gather_rows(warp, y.v, y.group, [&](int from) { return y.k.is_of(warp, from); });
     }
+    __device__ __forceinline__ void ahead(const Item& y) const { InsertJob::ahead(y.k); }
+    __device__ __forceinline__ void ahead_again(const Item& y) const { InsertJob::ahead_again(y.k); }
     __device__ __forceinline__ bool begin(u64 i, const Item& y) {
         group = y.group;
         if (!group) return false;

@@ -65,6 +65,7 @@ template <bool RUNS> struct SlotJob {
         Runs runs(warp, x.k, x.run);
         x.run = runs.heads >> lane & 1 ? runs.of(lane) : 0;
     }
+    __device__ __forceinline__ void ahead(const Item& x) const { prefetch_line(Probe<K>(p.lists.keys, x.k).first_address()); }
     __device__ __forceinline__ bool begin(u64 i, const Item& x) {
         if (RUNS && !x.run) {
             at<u64>(p.where)[i] = SAME;
@@ -427,6 +428,7 @@ template <class End> struct LookUpJob {
     __device__ __forceinline__ LookUpJob(const Lists& t, u64 keys, End end) : t(t), keys(keys), end(end) {}
     __device__ __forceinline__ Item load(u64 i) const { return Item{input_key<C>(keys, i)}; }
     template <class W> __device__ __forceinline__ Item shuffled(W warp, const Item& x, int from, u64) const { return Item{warp.shuffle(x.k, from)}; }
+    __device__ __forceinline__ void ahead(const Item& x) const { prefetch_line(Probe<K>(t.keys, x.k).first_address()); }
     __device__ __forceinline__ bool begin(u64, const Item& x) {
         s.begin(t.keys, x.k);
         return true;

@@ -463,7 +463,7 @@ func (l *lists) insertGroups(st *device.Stream, x frame.Placement, p listInsertP
 		rows := b.Part(frame.Part{First: r.First, N: r.N}, l.keys.cfg.keyBytes, l.cfg.valueBytes)
 		q := p
 		q.Rows, q.First, q.Starts, q.Parts = p.Rows.Of(frame.Ordered{Rows: rows}), r.First, r.Starts, r.Parts
-		if err := errors.Join(k.groups.Launch(st, l.frame().Grid(rows.N, 8), &listGroupParams{Lists: p.Lists, Rows: r, Limit: p.Limit, Mode: p.Mode}),
+		if err := errors.Join(k.groups.Launch(st, l.frame().BlockGrid(rows.N, 8), &listGroupParams{Lists: p.Lists, Rows: r, Limit: p.Limit, Mode: p.Mode}),
 			k.refuse.Launch(st, l.keys.grid(rows.N), &q), k.release.Launch(st, l.keys.grid(rows.N), &q)); err != nil {
 			return err
 		}

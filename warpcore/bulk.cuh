@@ -39,6 +39,20 @@ template <class C, bool ALL, bool PLACE, class End, class Visit> struct LookUpJo
     template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64) const {
         return Item{warp.shuffle(x.k, from), chosen_of(warp, x.on, from)};
     }
+    __device__ __forceinline__ void ahead(const Item& x) const { prefetch_line(Probe<C>(t, x.k).first_address()); }
+    struct Held {
+        Search<C, ALL, PLACE || !C::PACKED> s;
+        Visit visit;
+    };
+    __device__ __forceinline__ void hold(Held& h) const {
+        h.s = s;
+        h.visit = visit;
+        prefetch_line(s.p.window_address());
+    }
+    __device__ __forceinline__ void resume(const Held& h) {
+        s = h.s;
+        visit = h.visit;
+    }
     __device__ __forceinline__ bool begin(u64 i, const Item& x) {
         s.begin(t, x.k);
         visit.begin(i);

@@ -653,7 +653,7 @@ func (c *core) insertGroups(st *device.Stream, k inserts, p insertParams, b fram
 	}
 	insert := func(r frame.Partition) error {
 		q.Rows = r
-		return kernel.Launch(st, c.frame.Grid(int64(r.N), 8), &q)
+		return kernel.Launch(st, c.frame.BlockGrid(int64(r.N), 8), &q)
 	}
 	if c.ordered(b) {
 		x := c.placement(c.cfg.bucket > 0, nil)
@@ -701,7 +701,7 @@ func (c *core) insertReserved(st *device.Stream, k inserts, p insertParams, b fr
 		}
 		if need <= slots {
 			return c.frame.InOnePart(st, b, func(r frame.Partition) error {
-				return k.longs.Launch(st, c.frame.Grid(b.N, 8), &groupParams{Table: c.t, Rows: r, Reserved: 1, Refused: p.Rows.Refused, Limit: ^uint64(0), Longs: 1})
+				return k.longs.Launch(st, c.frame.BlockGrid(b.N, 8), &groupParams{Table: c.t, Rows: r, Reserved: 1, Refused: p.Rows.Refused, Limit: ^uint64(0), Longs: 1})
 			})
 		}
 	}
@@ -735,7 +735,7 @@ func (c *core) insertCombined(st *device.Stream, k inserts, p insertParams, b fr
 	}
 	done, err = c.kernel.partition.InSmallParts(&c.frame, st, c.kernel.within, x, b, int64(c.cfg.valueBytes), int64(togetherShare*float64(c.cfg.combinedRows())), func(r frame.Partition) error {
 		q.Rows = frame.Placing{Keys: r.OutKeys, Values: r.OutValues, N: r.N, Span: uint64(c.regions.Span)}
-		return errors.Join(c.counters.ClearFrom(st, unsafe.Offsetof(Counters{}.Exported)), k.combine.Launch(st, c.frame.Grid(int64(r.N), 8), &combineParams{c.t, r}),
+		return errors.Join(c.counters.ClearFrom(st, unsafe.Offsetof(Counters{}.Exported)), k.combine.Launch(st, c.frame.BlockGrid(int64(r.N), 8), &combineParams{c.t, r}),
 			k.sums.Launch(st, frame.Spanned(int64(r.N), c.regions.Span), &q))
 	})
 	if !done || err != nil || p.Rows.Refused == 0 {
@@ -815,7 +815,7 @@ func (c *core) rebuild(st *device.Stream, windows, side int64) error {
 	var err error
 	rest := true
 	if long := old.counters.Seen.MaxProbes > longWindows; long && c.multi() {
-		err = c.kernel.rehashGroups.Launch(st, c.frame.Grid(slots, 8), &p)
+		err = c.kernel.rehashGroups.Launch(st, c.frame.BlockGrid(slots, 8), &p)
 		p.Room, rest = 1, c.cfg.bucket > 0
 	}
 	if err == nil && rest {

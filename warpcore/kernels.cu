@@ -36,6 +36,23 @@ template <class MEETS, bool MULTI> struct InsertJob {
         if constexpr (C::VALUE_BYTES == 0) return Item{warp.shuffle(x.k, from), value{}, on};
         else return Item{warp.shuffle(x.k, from), warp.shuffle(x.v, from), on};
     }
+    __device__ __forceinline__ void ahead(const Item& x) const { prefetch_line(Probe<C>(p.table, x.k).first_address()); }
+    struct Held {
+        Insert<C, MEETS, true, MULTI> s;
+        Skip<C> skip;
+        key k;
+    };
+    __device__ __forceinline__ void hold(Held& h) const {
+        h.s = s;
+        h.skip = skip;
+        h.k = k;
+        prefetch_line(s.p.window_address());
+    }
+    __device__ __forceinline__ void resume(const Held& h) {
+        s = h.s;
+        skip = h.skip;
+        k = h.k;
+    }
     __device__ __forceinline__ bool begin(u64 i, const Item& x) {
         if (WARPCORE_CHOOSES && !x.on) {
             if (p.rows.added) at<u8>(p.rows.added)[i] = 0;

@@ -32,6 +32,7 @@ struct PutJob {
     template <class W> __device__ __forceinline__ Item shuffled(W warp, const Item& x, int from, u64) const {
         return Item{warp.shuffle(x.k, from), warp.shuffle(x.v, from)};
     }
+    __device__ __forceinline__ void ahead(const Item& x) const { prefetch_line(Probe<C>(p.table, x.k).first_address()); }
     __device__ __forceinline__ bool begin(u64 i, const Item& x) {
         if (!wanted(p.rows.refused, p.rows.attempt, i) || (p.reserved && !C::marks(x.k))) return false;
         k = x.k;

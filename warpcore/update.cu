@@ -21,6 +21,20 @@ struct LookingJob {
 
     __device__ __forceinline__ LookingJob(const insertParams& p) : p(p), k{}, inserted(0), reused(0) {}
     __device__ __forceinline__ bool round(InsertTile g, bool active) { return s.round(p.table, g, active); }
+    struct Held {
+        Insert<C, Look, true, false> s;
+        key k;
+    };
+    __device__ __forceinline__ void hold(Held& h) const {
+        h.s = s;
+        h.k = k;
+        prefetch_line(s.p.window_address());
+    }
+    __device__ __forceinline__ void resume(const Held& h) {
+        s = h.s;
+        k = h.k;
+    }
+    template <class Item> __device__ __forceinline__ void look_ahead(const Item& x) const { prefetch_line(Probe<C>(p.table, x.k).first_address()); }
     __device__ __forceinline__ void start(key x, value v) {
         k = x;
         s.begin(p.table, x, v, p.limit);
@@ -127,6 +141,20 @@ template <bool SUMS> struct UpdateJob : LookingJob {
             if (mine) x.group = warp.rank() == first ? same : 0;
         }
     }
+    struct Held : LookingJob::Held {
+        u32 group, entry;
+    };
+    __device__ __forceinline__ void hold(Held& h) const {
+        LookingJob::hold(h);
+        h.group = group;
+        h.entry = entry;
+    }
+    __device__ __forceinline__ void resume(const Held& h) {
+        LookingJob::resume(h);
+        group = h.group;
+        entry = h.entry;
+    }
+    __device__ __forceinline__ void ahead(const Item& x) const { look_ahead(x); }
     static __device__ __forceinline__ value both(value a, value b, bool& more) {
         if constexpr (WARPMAP_COMBINE == BY_COUNT) return counted_with(a, b, more);
         else return merged(a, b);
@@ -287,6 +315,7 @@ struct FindOrInsertJob : LookingJob {
     };
     __device__ __forceinline__ FindOrInsertJob(const insertParams& p) : LookingJob(p) {}
     __device__ __forceinline__ Item load(u64 i) { return Item{input_key<C>(p.rows.keys, i), input_value<C>(p.rows.values, i)}; }
+    __device__ __forceinline__ void ahead(const Item& x) const { look_ahead(x); }
     template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64) const {
         return Item{warp.shuffle(x.k, from), warp.shuffle(x.v, from)};
     }

@@ -71,6 +71,8 @@ template <class C> struct Probe {
     }
     __device__ __forceinline__ u32 first_slot() const { return (u32)hash & (C::WINDOW - 1); }
     __device__ __forceinline__ u64 window_address() const { return slots + window * (C::WINDOW * C::SLOT_BYTES); }
+    // first_address is where a lane on its own reads first.
+    __device__ __forceinline__ u64 first_address() const { return slots + (window * C::WINDOW + first_slot()) * C::SLOT_BYTES; }
     __device__ __forceinline__ u64 slot_index(u32 slot) const { return window * C::WINDOW + slot; }
 
     // The key's bit in the window's overflow filter; 0 once a key with this bit has gone past the window.
@@ -175,7 +177,12 @@ template <class C> struct Skip {
 // What a tile reads at once: the whole window; a lane on its own, the sector around its key's first slot, then the
 // next. PARTS of them are a window, in the order of part ^ first_part.
 template <class C, int G> struct Part {
-    static constexpr int SECTOR = C::SLOT_BYTES < WARPCORE_SECTOR_BYTES ? WARPCORE_SECTOR_BYTES / C::SLOT_BYTES : 1;
+#if defined(WARPMAP_HOST)
+    static constexpr int BYTES = 64; // a line
+#else
+    static constexpr int BYTES = WARPCORE_SECTOR_BYTES;
+#endif
+    static constexpr int SECTOR = C::SLOT_BYTES < BYTES ? BYTES / C::SLOT_BYTES : 1;
     static constexpr int SLOTS = G > 1 || C::WINDOW < SECTOR ? C::WINDOW : SECTOR;
     static constexpr u32 PARTS = C::WINDOW / SLOTS;
     typedef View<C, G, SLOTS> View_;
@@ -601,8 +608,8 @@ template <class C, bool ALL, bool PLACE> struct Search {
                     }
                     if (mine) hit.count = n;
                 }
-                if (mine && who && !hit.found) {
-                    hit.found = true;
+                if (mine && (who || (G == 1 && !ALL)) && !hit.found) { // a lane on its own need not know whether there is a word
+                    hit.found = who != 0;
                     hit.index = p.slot_index(from + slot);
                     hit.word = word;
                 }

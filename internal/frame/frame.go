@@ -172,20 +172,34 @@ func (f *Frame) Batch(n int, cols []Column, op ChunkOp) error {
 // Threads is the number of threads of a block, for kernels that take an item to a lane.
 const Threads = 256
 
-// Grid covers n items. A GPU gets at most the given number of blocks for each multiprocessor, and its threads go on in
-// strides. On the CPU each lane has one item, so that lanes in a row touch memory in a row. No thread has more than
-// mostOfLane.
+// Grid covers n items that lanes work on alone. A GPU gets at most the given number of blocks for each multiprocessor,
+// and its threads go on in strides. On the CPU one lane of a block does the work of all, for items in a row, so blocks
+// are of few lanes and many items; a worker that is done takes the next block. No thread has more than mostOfLane.
 func (f *Frame) Grid(n, blocks int64) device.Grid { return gridOf(f.Device.Info(), n, blocks) }
 
-// mostOfLane is how many items a thread of a Grid has at most: kernels count what they did with them in 16 bits.
-const mostOfLane = 1 << 14
+// BlockGrid covers n items by blocks of Threads threads that work together. On a GPU it is Grid.
+func (f *Frame) BlockGrid(n, blocks int64) device.Grid {
+	if !f.Device.Info().CUDA() {
+		return device.GridFor(n, Threads)
+	}
+	return f.Grid(n, blocks)
+}
+
+const (
+	// mostOfLane is how many items a thread of a Grid has at most: kernels count what they did with them in 16 bits.
+	mostOfLane = 1 << 14
+	// A block of the CPU device has cpuItems items, which take 50 to 500 µs, so that workers end at about one time, and
+	// batches of fewer items run on the caller's thread; and the lanes of one warp.
+	cpuItems, cpuThreads = 1 << 13, 32
+)
 
 func gridOf(info device.Info, n, blocks int64) device.Grid {
-	g := device.GridFor(n, Threads)
-	if info.CUDA() {
-		const most = Threads * mostOfLane
-		g.Blocks = min(g.Blocks, max(int64(info.Multiprocessors)*blocks, (n+most-1)/most))
+	if !info.CUDA() {
+		return device.Grid{Blocks: max(1, (n+cpuItems-1)/cpuItems), Threads: cpuThreads}
 	}
+	const most = Threads * mostOfLane
+	g := device.GridFor(n, Threads)
+	g.Blocks = min(g.Blocks, max(int64(info.Multiprocessors)*blocks, (n+most-1)/most))
 	return g
 }
 
