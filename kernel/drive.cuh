@@ -10,37 +10,6 @@
 #pragma once
 #include "items.cuh"
 
-// Where a thread's items begin and end, and how far apart they are.
-struct Stretch {
-    u64 start, stride, n;
-    // A block's own items.
-    static __device__ __forceinline__ Stretch of_block(u64 items) { return Stretch{thread_index(), block_threads(), items}; }
-    // alone is for lanes that work alone, on the CPU device: the first lane of a block takes as many in a row as are a block's share. In stress mode each
-    // lane has some.
-    static __device__ __forceinline__ Stretch alone(u64 items) {
-#if !defined(WARPMAP_HOST)
-        return Stretch(items, 0);
-#else
-#if defined(WARPMAP_STRESS)
-        if (!host::contiguous()) return Stretch(grid_thread(), grid_threads(), items);
-        u64 mine = grid_thread(), all = grid_threads();
-#else
-        if (thread_index() != 0) return Stretch(0, 1, 0);
-        u64 mine = block_index(), all = grid_blocks();
-#endif
-        u64 share = (items + all - 1) / all, first = mine * share, end = first + share;
-        return Stretch(first, 1, end < items ? end : items);
-#endif
-    }
-    __device__ __forceinline__ Stretch(u64 start, u64 stride, u64 n) : start(start), stride(stride), n(n) {}
-    __device__ __forceinline__ Stretch(u64 items, u64 span) : start(grid_thread()), stride(grid_threads()), n(items) {
-        if (!span) return;
-        start = block_index() * span + thread_index();
-        stride = block_threads();
-        if (n > (block_index() + 1) * span) n = (block_index() + 1) * span;
-    }
-};
-
 #if defined(WARPMAP_HOST)
 // Whether a job has ahead(item): it asks for the memory that the item's begin and first round will touch. Only the CPU device calls it: a GPU has other
 // warps to run meanwhile.

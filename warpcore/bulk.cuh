@@ -107,7 +107,7 @@ template <class C> __device__ __forceinline__ void erase_all(const findParams& p
     FindTile g;
     LongChains longs{p.table, p.longs};
     Erase<C> e(p.table);
-    FOR_EACH_ITEM(i, p.n) {
+    FOR_EACH_ITEM_BY(FindTile, i, p.n) {
         bool own = i < p.n, left = false;
         Search<C, true, true> s;
         s.begin(p.table, own ? input_key<C>(p.keys, i) : 0);
@@ -149,7 +149,7 @@ template <bool FIRST_ONLY, class C> __device__ __forceinline__ u64 probes_to(con
 }
 
 template <class C> __device__ __forceinline__ void probe_lengths(const slotsParams& p) {
-    FOR_EACH_ITEM(i, slot_count<C>(p.table)) {
+    FOR_EACH_ITEM_BY(tile<1>, i, slot_count<C>(p.table)) {
         Slot<C> s = slot_at<C>(p.table, i);
         if (!s.live) continue;
         u64 n = probes_to<false>(p.table, s), pairs = Held<C>::count(s.word);
@@ -161,7 +161,7 @@ template <class C> __device__ __forceinline__ void probe_lengths(const slotsPara
 
 // Each key once.
 template <class C> __device__ __forceinline__ void distinct_keys(const slotsParams& p) {
-    FOR_EACH_ITEM(i, slot_count<C>(p.table)) {
+    FOR_EACH_ITEM_BY(tile<1>, i, slot_count<C>(p.table)) {
         Slot<C> s = slot_at<C>(p.table, i);
         if (!s.live) continue;
         if (!probes_to<true>(p.table, s)) continue;

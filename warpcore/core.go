@@ -807,9 +807,10 @@ func (c *core) rebuild(st *device.Stream, windows, side int64) error {
 		return err
 	}
 	slots := int64(old.t.Main.Windows+old.t.Side.Windows) * int64(c.cfg.window)
-	span := int64(frame.Threads) // on the CPU each lane has one item, as in grid
+	grid, span := c.grid(slots), int64(0)
 	if c.frame.Device.Info().CUDA() {
 		span = c.regions.Span
+		grid = frame.Spanned(slots, span)
 	}
 	p := slotsParams{Table: old.t, Target: c.t, Span: uint64(span)}
 	var err error
@@ -819,7 +820,7 @@ func (c *core) rebuild(st *device.Stream, windows, side int64) error {
 		p.Room, rest = 1, c.cfg.bucket > 0
 	}
 	if err == nil && rest {
-		err = c.kernel.rehash.Launch(st, frame.Spanned(slots, span), &p)
+		err = c.kernel.rehash.Launch(st, grid, &p)
 	}
 	if err == nil && c.cfg.bucket > 0 && p.Room == 0 { // that kernel does not ask whether a slot has room
 		err = c.forgetHints(st)

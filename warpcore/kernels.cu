@@ -195,7 +195,7 @@ WARPMAP_KERNEL(erase, findParams) {
 WARPMAP_KERNEL(rehash, slotsParams) {
     InsertTile g;
     u64 inserted = 0, failed = 0;
-    FOR_EACH_ITEM_IN_ORDER(i, slot_count<C>(p.table), p.span) {
+    FOR_EACH_ITEM_IN_ORDER_BY(InsertTile, i, slot_count<C>(p.table), p.span) {
         Slot<C> s = slot_at<C>(p.table, i);
         value v = s.live ? s.load() : value{};
         Outcome o = insert_each<C, Keep, false, true>(p.target, g, s.live, s.k, v, ~0ull);
@@ -207,7 +207,7 @@ WARPMAP_KERNEL(rehash, slotsParams) {
 }
 
 WARPMAP_KERNEL(export_pairs, slotsParams) {
-    FOR_EACH_ITEM(i, p.slots) {
+    FOR_EACH_ITEM_BY(tile<1>, i, p.slots) {
         Slot<C> s = slot_at<C>(p.table, p.first + i);
         if (i >= p.slots || !s.live) continue;
         u64 to = add(&counters(p.table)->exported, (u64)1);

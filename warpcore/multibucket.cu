@@ -198,7 +198,7 @@ WARPMAP_KERNEL(erase_multi, findParams) { erase_all<S>(p); }
 WARPMAP_KERNEL(rehash, slotsParams) {
     InsertTile g;
     u64 inserted = 0, added = 0, failed = 0;
-    FOR_EACH_ITEM_IN_ORDER(i, slot_count<S>(p.table), p.span) {
+    FOR_EACH_ITEM_IN_ORDER_BY(InsertTile, i, slot_count<S>(p.table), p.span) {
         Slot<S> x = slot_at<S>(p.table, i);
         u32 n = x.live ? Held<S>::count(x.word) : 0;
         bool moves = x.live && !(p.room && n == C::BUCKET);

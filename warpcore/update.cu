@@ -109,7 +109,7 @@ template <bool SUMS> struct UpdateJob : LookingJob {
     u64 over; // counts that would have been larger than there are
 
     __device__ __forceinline__ UpdateJob(const insertParams& p, Often* often)
-        : LookingJob(p), often(often), brings(!SUMS && MERGES && (WARPMAP_COMBINE != BY_COUNT || !p.rows.values)), group(0), entry(0), over(0) {}
+        : LookingJob(p), often(often), brings(!ONE_BY_ONE<InsertTile> && !SUMS && MERGES && (WARPMAP_COMBINE != BY_COUNT || !p.rows.values)), group(0), entry(0), over(0) {}
     __device__ __forceinline__ value value_of(u64 i) const {
         if (WARPMAP_COMBINE == BY_COUNT && !p.rows.values) return 1;
         return load_readonly(at<value>(p.rows.values) + i);
