@@ -2,17 +2,28 @@ package device
 
 import (
 	"fmt"
+	"runtime"
+	"strings"
 	"unsafe"
 )
 
-// OpenAhead opens a device, where no GPU is, that compiles for GPUs of an architecture such as "sm_90", and runs
-// nothing. NVRTC compiles the kernels of whatever is made on it and called, into the cache (see WithCache). A GPU of
-// that architecture takes them from there, on a machine that may be without NVRTC. The device's memory is the host's,
+// OpenAhead opens a device that compiles for others and runs nothing. arch is an architecture of GPUs such as "sm_90",
+// whether or not a GPU is here; or a level of this machine's kind of processor: "x86-64-v2", "x86-64-v3" and "x86-64-v4"
+// on amd64, and "amd64" or "arm64" for what every such processor runs. NVRTC, or the C++ compiler, compiles the kernels
+// of whatever is made on the device and called, into the cache (see WithCache). A device of that architecture takes
+// them from there, or from WithKernels, on a machine that may be without a compiler. The device's memory is the host's,
 // and no kernel changes it: what tables say on it means nothing, and may be an error.
 //
-// Errors: ErrNoNVRTC; an architecture that this NVRTC makes no machine code for; a cache that cannot be had.
+// Errors: ErrNoNVRTC and ErrNoCompiler; an architecture that the compiler makes no machine code for; a cache that
+// cannot be had.
 func OpenAhead(arch string, opts ...Option) (*Device, error) {
 	cfg := newConfig(opts)
+	if l, ok := levelOf(arch); ok {
+		return openAheadCPU(l, cfg)
+	}
+	if !strings.HasPrefix(arch, "sm_") {
+		return nil, fmt.Errorf("architecture %q: want one of GPUs, such as sm_90, or of %v", arch, append([]string{runtime.GOARCH}, levelNames()...))
+	}
 	comp, err := openNVRTC(cfg.toolchain, arch)
 	switch {
 	case err != nil:
@@ -20,7 +31,7 @@ func OpenAhead(arch string, opts ...Option) (*Device, error) {
 	case comp.arch != arch:
 		return nil, fmt.Errorf("%v compiles for %s in the place of %s, which a machine without NVRTC would not find: take a newer NVRTC", comp.lib, comp.arch, arch)
 	case cfg.cache == "":
-		return nil, fmt.Errorf("no cache to compile into: name one that is yours alone to write in (%v)", cfg.uncached)
+		return nil, noCacheAhead(cfg)
 	}
 	host := newCPU("cpu", &cfg, nil) // for its memory alone
 	b := &aheadBackend{host, comp}
@@ -29,6 +40,29 @@ func OpenAhead(arch string, opts ...Option) (*Device, error) {
 	b.inf = Info{Name: "cuda:ahead-" + arch, Model: "none, compiling for " + arch, Arch: arch, Compiler: comp.ident(), Multiprocessors: 132, Memory: b.inf.Memory,
 		L2: 4 << 20, Shared: sharedOf(arch), CAS128: comp.swap128(arch), NUMA: -1}
 	return finish(b, cfg, "")
+}
+
+// openAheadCPU opens a device for processors of a level. Tables take it for the CPU device, whose kernels they need.
+func openAheadCPU(l level, cfg config) (*Device, error) {
+	if cfg.cache == "" {
+		return nil, noCacheAhead(cfg)
+	}
+	cfg.kernels = nil
+	c, err := findCXX(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	if len(c.found) == 0 {
+		return nil, c.missing(nil)
+	}
+	c.level = l
+	host := newCPU("cpu", &cfg, nil)
+	host.inf.Compiler = c.String()
+	return finish(&aheadBackend{host, c}, cfg, "")
+}
+
+func noCacheAhead(cfg config) error {
+	return fmt.Errorf("no cache to compile into: name one that is yours alone to write in (%v)", cfg.uncached)
 }
 
 // sharedOf is the shared memory that a block may have on an architecture, in bytes (CUDA C++ Programming Guide, "Technical Specifications per Compute
@@ -52,7 +86,7 @@ func sharedOf(arch string) int64 {
 // aheadBackend has memory, streams and events as the CPU device, and a compiler as a GPU. Its kernels do nothing.
 type aheadBackend struct {
 	*cpuBackend
-	comp *rtc
+	comp compiler
 }
 
 func (b *aheadBackend) compiler() compiler         { return b.comp }

@@ -173,11 +173,19 @@ func readCached(file string) (image []byte, ok bool) {
 		return nil, false
 	}
 	data, err := io.ReadAll(f)
-	n := len(data) - len(cacheMagic) - sha256.Size
-	if err != nil || n < 0 || string(data[n+sha256.Size:]) != cacheMagic {
+	if err != nil {
 		return nil, false
 	}
-	return data[:n], bytes.Equal(cacheSum(file, data[:n]), data[n:n+sha256.Size])
+	return wholeImage(file, data)
+}
+
+// wholeImage gives the image in a file, and whether the file is as it was written.
+func wholeImage(file string, data []byte) (image []byte, ok bool) {
+	n := len(data) - len(cacheMagic) - sha256.Size
+	if n < 0 || string(data[n+sha256.Size:]) != cacheMagic || !bytes.Equal(cacheSum(file, data[:n]), data[n:n+sha256.Size]) {
+		return nil, false
+	}
+	return data[:n], true
 }
 
 // writeCached leaves the whole file or none under its name, whenever the process is killed.

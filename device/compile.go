@@ -61,8 +61,9 @@ type source struct {
 type compiler interface {
 	target() string // the architecture
 	options(stress bool) []string
-	ident() string     // tells compilers and their versions apart; empty where none is found
-	extension() string // of the cache's files
+	olderToo() []compiler // this, and those for older processors whose programs run here, too; the newest first
+	ident() string        // tells compilers and their versions apart; empty where none is found
+	extension() string    // of the cache's files
 	compile(src *source) ([]byte, error)
 }
 
@@ -153,8 +154,30 @@ func (d *Device) build(src *source, c compiler, key string) (uintptr, error) {
 	return d.b.load(src.program, image, d.cfg.cache.keep(key, c, image))
 }
 
-// cached loads the program from the cache, or gives 0; unloadable is what is wrong with one that is there.
+// cached loads the program from WithKernels or from the cache, or gives 0; unloadable is what is wrong with one that is
+// there. Programs for older processors of the kind are taken, too, but from the cache only where there is no compiler.
 func (d *Device) cached(src *source, c compiler, key string) (h uintptr, unloadable, err error) {
+	for _, older := range c.olderToo() {
+		if image := d.cfg.kernels.find(src.key(older), c.extension()); image != nil {
+			h, err := d.b.load(src.program, image, "")
+			if err == nil || errors.As(err, new(*FaultError)) {
+				return h, nil, err
+			}
+			unloadable = err
+		}
+	}
+	if h, other, err := d.cachedAs(src, c, key); h != 0 || err != nil || c.ident() != "" {
+		return h, errors.Join(unloadable, other), err
+	}
+	for _, older := range c.olderToo() {
+		if h, other, err := d.cachedAs(src, older, src.key(older)); h != 0 || err != nil {
+			return h, errors.Join(unloadable, other), err
+		}
+	}
+	return 0, unloadable, nil
+}
+
+func (d *Device) cachedAs(src *source, c compiler, key string) (h uintptr, unloadable, err error) {
 	for _, file := range d.cfg.cache.files(key, c) {
 		image, ok := readCached(file)
 		if !ok {

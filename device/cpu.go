@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"github.com/ebitengine/purego"
+	"golang.org/x/sys/unix"
 
 	"github.com/warpmap/warpmap/device/internal/dl"
 	"github.com/warpmap/warpmap/internal/crash"
@@ -331,19 +332,12 @@ func (b *cpuBackend) compiler() compiler { return b.cxx }
 
 func (b *cpuBackend) load(program string, image []byte, file string) (uintptr, error) {
 	if file == "" { // no cache: the loader still wants a file
-		tmp, err := os.CreateTemp("", "warpmap-*.so")
+		path, done, err := imageFile(image)
 		if err != nil {
 			return 0, fmt.Errorf("loading %s needs a writable directory for temporary files: %w", program, err)
 		}
-		defer os.Remove(tmp.Name())
-		_, err = tmp.Write(image)
-		if e := tmp.Close(); err == nil {
-			err = e
-		}
-		if err != nil {
-			return 0, err
-		}
-		file = tmp.Name()
+		defer done()
+		file = path
 	}
 	h, err := dl.OpenLocal(file)
 	if err != nil {
@@ -354,6 +348,37 @@ func (b *cpuBackend) load(program string, image []byte, file string) (uintptr, e
 	b.modules = append(b.modules, h)
 	return uintptr(len(b.modules)), nil
 }
+
+// imageFile writes an image where the loader can read it: into a temporary file or, where there can be none, into memory that has a name as long as
+// its descriptor is open, which then stays so. (The loader takes a name that it knows for what it has loaded under it.)
+func imageFile(image []byte) (path string, done func(), err error) {
+	tmp, err := os.CreateTemp("", "warpmap-*.so")
+	done = func() { os.Remove(tmp.Name()) }
+	if err != nil {
+		fd, e := unix.MemfdCreate("warpmap", unix.MFD_CLOEXEC)
+		if e != nil {
+			return "", nil, err
+		}
+		tmp, done = os.NewFile(uintptr(fd), fmt.Sprintf("/proc/self/fd/%d", fd)), func() {}
+		if _, err = tmp.Write(image); err != nil {
+			tmp.Close()
+			return "", nil, err
+		}
+		keptFiles.Store(tmp, true)
+		return tmp.Name(), done, nil
+	}
+	_, err = tmp.Write(image)
+	if e := tmp.Close(); err == nil {
+		err = e
+	}
+	if err != nil {
+		done()
+		return "", nil, err
+	}
+	return tmp.Name(), done, nil
+}
+
+var keptFiles sync.Map // descriptors that are open to the end: see imageFile
 
 func (b *cpuBackend) kernel(module uintptr, name string) (entry, error) {
 	b.mu.Lock()

@@ -58,7 +58,7 @@ func findCXX(cfg *config) (*cxx, error) {
 			c.found = append(c.found, cmd)
 		}
 	}
-	if len(c.found) == 0 && !cfg.cache.holds(c.extension()) {
+	if len(c.found) == 0 && cfg.kernels == nil && !cfg.cache.holds(c.extension()) {
 		return nil, c.missing(nil)
 	}
 	return c, nil
@@ -123,6 +123,17 @@ func (c *cxx) options(stress bool) (options []string) {
 }
 
 func (c *cxx) target() string { return runtime.GOARCH }
+
+func (c *cxx) olderToo() (all []compiler) {
+	for _, l := range levels() {
+		if l <= c.level {
+			older := *c
+			older.level = l
+			all = append(all, &older)
+		}
+	}
+	return all
+}
 
 // ident tells compilers apart without running one: by the file, its size and its time.
 func (c *cxx) ident() string {

@@ -18,6 +18,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"reflect"
@@ -216,6 +217,7 @@ type config struct {
 	workers   int
 	memory    int64
 	kept      int64 // -1: as the device likes
+	kernels   *kernelFiles
 }
 
 // Option changes how Open opens a device.
@@ -227,6 +229,14 @@ type Option func(*config)
 // aside: kernels are then compiled anew in every process, and String says why.
 func WithCache(dir string) Option {
 	return func(c *config) { c.cacheDir, c.noCache = dir, dir == "" }
+}
+
+// WithKernels takes compiled kernels from a file system, such as one that go:embed has put into the program, before it
+// looks into the cache and before it compiles: for machines without a compiler. OpenAhead and `warpmap compile` make
+// such files, by the same version of warpmap. They run in this process, so they must be yours. A kernel that is not
+// among them is taken from the cache, or compiled.
+func WithKernels(files fs.FS) Option {
+	return func(c *config) { c.kernels = &kernelFiles{fs: files} }
 }
 
 // WithStress makes the CPU device switch lanes at random at every atomic operation and every global load or store, by
@@ -265,7 +275,7 @@ func WithKept(bytes int64) Option { return func(c *config) { c.kept = bytes } }
 // for its kind of device, of whatever program. It then runs what is in the cache. The first kernel that is not there is
 // ErrNoNVRTC or ErrNoCompiler where it is needed: in Compile, or in the New of a table. If the cache holds no kernel at
 // all, Open returns that error itself. For the CPU it also does if WithCompiler or CXX names a compiler that is not
-// there, whatever the cache holds.
+// there, whatever the cache holds. WithKernels gives kernels beside the cache: with them, Open needs no compiler.
 //
 // Each Device is closed by itself, has its own options, and frees what was made through it. Devices of one name are one
 // piece of hardware: slices, streams and events of one can be given to another, so libraries that open "cuda:0" each

@@ -2,6 +2,7 @@ package device
 
 import (
 	"runtime"
+	"slices"
 
 	"golang.org/x/sys/cpu"
 )
@@ -16,6 +17,32 @@ const (
 	v3       level = "x86-64-v3" // AVX2
 	v4       level = "x86-64-v4" // AVX-512
 )
+
+// levels are those of this architecture, the highest first.
+func levels() []level {
+	if runtime.GOARCH == "amd64" {
+		return []level{v4, v3, v2, baseline}
+	}
+	return []level{baseline}
+}
+
+func levelNames() (names []string) {
+	for _, l := range levels() {
+		if l != baseline {
+			names = append(names, string(l))
+		}
+	}
+	return names
+}
+
+// levelOf is the level that a name of OpenAhead means on this architecture.
+func levelOf(name string) (level, bool) {
+	if name == runtime.GOARCH {
+		return baseline, true
+	}
+	l := level(name)
+	return l, l != baseline && slices.Contains(levels(), l)
+}
 
 // thisLevel is the highest level that this machine's processor has.
 func thisLevel() level {
