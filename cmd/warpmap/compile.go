@@ -31,14 +31,14 @@ func compileCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compile",
 		Short: "Compile kernels ahead, for machines without a compiler",
-		Long: `Compile the kernels of tables into a folder, for machines and images that have no compiler: for GPUs of some
-architectures, where no GPU need be, by NVRTC; or for the CPU device, by this machine's C++ compiler. --arch amd64 is for
-two kinds of processors, x86-64-v2 (since about 2009) and x86-64-v3 (with AVX2, since 2013); a newer one takes the best
-that is there.
+		Long: `Compile the kernels of tables into a folder, for machines and images that have no compiler: for GPUs of
+some architectures, where no GPU need be, by NVRTC; or for the CPU device, by this machine's C++ compiler. --arch amd64
+is for two kinds of processors, x86-64-v2 (since about 2009) and x86-64-v3 (with AVX2, since 2013); a newer one takes the
+best that is there.
 
 A program finds the kernels by device.WithKernels, in a folder or embedded by go:embed: then it needs neither compiler
-nor cache. Or it finds them by WARPMAP_CACHE or device.WithCache; the folder must then belong to its user or to root, and
-nobody else may write in it. The program must be of the same version of warpmap.
+nor cache. Or it finds them by WARPMAP_CACHE or device.WithCache; the folder must then belong to its user or to root,
+and nobody else may write in it. The program must be of the same version of warpmap.
 
 Kernels are those of tables with their default options, and do not depend on the types of keys and values but by their
 widths; Update is compiled for unsigned integers, by Add. For what else a program has, make it run once on a machine
@@ -53,7 +53,8 @@ and shard.CompileAhead with its own types.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return w.run(cmd) },
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&w.arch, "arch", nil, "architectures: sm_90 (of H100 and H200) and others of GPUs; amd64 or arm64, or x86-64-v2, -v3, -v4, of processors")
+	f.StringSliceVar(&w.arch, "arch", nil, "architectures: sm_90 (of H100 and H200) and others of GPUs; amd64 or arm64, "+
+		"or x86-64-v2, -v3, -v4, of processors")
 	f.StringVar(&w.out, "out", "", "the folder to compile into")
 	f.StringSliceVar(&w.table, "table", nil, "families of tables (default all)")
 	f.StringSliceVar(&w.kind, "kind", []string{tables.KindMap.String()}, "kinds of tables: "+
@@ -260,12 +261,13 @@ func (w *compileWork) tell(cmd *cobra.Command) error {
 	}
 	n, bytes := 0, int64(0)
 	for _, f := range files {
-		if info, err := f.Info(); err == nil && (strings.HasSuffix(f.Name(), ".cubin") || strings.HasSuffix(f.Name(), ".so")) {
+		program := strings.HasSuffix(f.Name(), ".cubin") || strings.HasSuffix(f.Name(), ".so")
+		if info, err := f.Info(); err == nil && program {
 			n++
 			bytes += info.Size()
 		}
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s has %d programs, %s; give it to device.WithKernels, or set WARPMAP_CACHE to it\n", w.out, n,
-		device.Bytes(bytes))
+	_, err = fmt.Fprintf(cmd.OutOrStdout(),
+		"%s has %d programs, %s; give it to device.WithKernels, or set WARPMAP_CACHE to it\n", w.out, n, device.Bytes(bytes))
 	return err
 }
