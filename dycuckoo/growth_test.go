@@ -624,6 +624,19 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
+// Options that do not exist have names, too.
+func TestNamesOfOptions(t *testing.T) {
+	for want, got := range map[string]fmt.Stringer{
+		"auto": Auto, "wide": Wide, "Layout(-1)": Layout(-1), "Layout(4)": Wide + 1,
+		"home": HomeFirst, "theorem1": Theorem1, "Balance(-1)": Balance(-1), "Balance(2)": Theorem1 + 1,
+		"lane-by-lane": LaneByLane, "voter": Voter, "Coordination(-1)": Coordination(-1), "Coordination(2)": Voter + 1,
+	} {
+		if got.String() != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
 // A halving that is taken back leaves the counts of all subtables right.
 func TestHalvingIsTakenBack(t *testing.T) {
 	d := open(t, "cpu")
@@ -849,6 +862,44 @@ func TestHighLow(t *testing.T) {
 	if changes > 1 {
 		t.Errorf("the table changed its size %d times for the same 20 keys", changes)
 	}
+}
+
+// A table that is as large as numbers of buckets allow says so, and not that memory is short. It fills what it has, also
+// where it is laid anew.
+func TestLargestTable(t *testing.T) {
+	d := open(t, "cpu")
+	m, err := New[uint32, uint32](d, Options{Options: table.Options{Seed: 1}})
+	must(t, err)
+	defer m.Close()
+	m.core.lastStep = 20 // as if numbers had fewer bits
+	keys := make([]uint32, 2*m.core.slotsAt(20))
+	for i := range keys {
+		keys[i] = kernel.Fmix32(uint32(i))
+	}
+	err = m.Insert(keys, keys)
+	full := (*table.FullError)(nil)
+	if !errors.As(err, &full) || !errors.Is(err, errLargest) || device.IsOutOfMemory(err) {
+		t.Fatalf("%.300v, want %v", err, errLargest)
+	}
+	const want = "a table has no more than 4 subtables of 128 buckets, for the numbers of buckets have 32 bits"
+	if text := err.Error(); !strings.Contains(text, want) {
+		t.Errorf("%.300s, want %s", text, want)
+	}
+	if n, err := m.Len(); err != nil || n != len(keys)-len(full.Positions) || n < int(m.core.capacity()*9/10) || m.core.step != 20 {
+		t.Errorf("%d pairs are in, %d of %d are named, at step %d: %v", n, len(full.Positions), len(keys), m.core.step, err)
+	}
+	must(t, m.Check())
+	if err := m.Grow(len(keys)); err == nil || device.IsOutOfMemory(err) || !strings.Contains(err.Error(), "32 bits") {
+		t.Errorf("Grow: %v", err)
+	}
+	m.core.lastStep = 19 // so that a rebuild finds no step
+	must(t, m.core.frame.Writing(nil, func(st *device.Stream) error {
+		if why, err := m.core.rehash(st); err != nil || !errors.Is(why, errLargest) {
+			t.Errorf("rehash: %v, %v", why, err)
+		}
+		return nil
+	}))
+	must(t, m.Check())
 }
 
 func TestRoomForMoreThanThereCanBe(t *testing.T) {

@@ -25,7 +25,9 @@ const (
 	Wide
 )
 
-func (l Layout) String() string { return [...]string{"auto", "packed", "packed-locked", "wide"}[l] }
+func (l Layout) String() string {
+	return frame.NameOf("Layout", int(l), "auto", "packed", "packed-locked", "wide")
+}
 
 // Balance tells which of a key's two subtables an insert tries first.
 type Balance int
@@ -39,7 +41,7 @@ const (
 	Theorem1
 )
 
-func (b Balance) String() string { return [...]string{"home", "theorem1"}[b] }
+func (b Balance) String() string { return frame.NameOf("Balance", int(b), "home", "theorem1") }
 
 // Coordination tells how the lanes of a warp share the work if an insert holds locks: in layouts PackedLocked and Wide.
 type Coordination int
@@ -53,7 +55,9 @@ const (
 	Voter
 )
 
-func (c Coordination) String() string { return [...]string{"lane-by-lane", "voter"}[c] }
+func (c Coordination) String() string {
+	return frame.NameOf("Coordination", int(c), "lane-by-lane", "voter")
+}
 
 const (
 	maxSubtables = 8
@@ -152,7 +156,8 @@ func (c config) check(cas128 bool) error {
 	case c.packed() && (c.keyBytes > 8 || c.valueBytes > 8):
 		return fmt.Errorf("dycuckoo: layout %v holds keys and values of up to 8 bytes, not %d and %d: no device swaps more than 16 bytes at once; use wide", c.layout, c.keyBytes, c.valueBytes)
 	case c.packed() && c.slotBytes() == 16 && !cas128:
-		return fmt.Errorf("dycuckoo: layout %v with pairs of %d+%d bytes needs a 128-bit compare-and-swap, which GPUs have from sm_90 (H100) on; use wide", c.layout, c.keyBytes, c.valueBytes)
+		return fmt.Errorf("dycuckoo: layout %v with pairs of %d+%d bytes needs a 128-bit compare-and-swap, which GPUs have from sm_90 (H100) on, "+
+			"with NVRTC 12.3 or later; use wide", c.layout, c.keyBytes, c.valueBytes)
 	case c.coordination == Voter && !c.locked():
 		return fmt.Errorf("dycuckoo: coordination %v shares inserts that hold locks, and layout %v has none; use packed-locked or wide", c.coordination, c.layout)
 	case c.slots() < 2:
@@ -378,8 +383,8 @@ func (s step) total(d int) int64 {
 	return (int64(d) + int64(s)%int64(d)) * (leastBuckets << (int64(s) / int64(d)))
 }
 
-// last is the largest step: numbers of buckets fit 32 bits.
-func (step) last(d int) step { return step(29 * d) }
+// lastStep is the largest step: numbers of buckets fit 32 bits.
+func lastStep(d int) step { return step(29 * d) }
 
 // home is where a key belongs: the Go twin of dycuckoo::Home.
 type home struct {
