@@ -53,8 +53,8 @@ and shard.CompileAhead with its own types.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return w.run(cmd) },
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&w.arch, "arch", nil, "architectures: sm_90 (of H100 and H200) and others of GPUs; amd64 or arm64, "+
-		"or x86-64-v2, -v3, -v4, of processors")
+	f.StringSliceVar(&w.arch, "arch", nil, "architectures: of GPUs, such as sm_90 (of H100 and H200); of processors, "+
+		"amd64, arm64, x86-64-v2, -v3, -v4")
 	f.StringVar(&w.out, "out", "", "the folder to compile into")
 	f.StringSliceVar(&w.table, "table", nil, "families of tables (default all)")
 	f.StringSliceVar(&w.kind, "kind", []string{tables.KindMap.String()}, "kinds of tables: "+
@@ -268,6 +268,7 @@ func (w *compileWork) tell(cmd *cobra.Command) error {
 		}
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(),
-		"%s has %d programs, %s; give it to device.WithKernels, or set WARPMAP_CACHE to it\n", w.out, n, device.Bytes(bytes))
+		"%s has %d programs, %s; give it to device.WithKernels, or set WARPMAP_CACHE to it\n",
+		w.out, n, device.Bytes(bytes))
 	return err
 }
