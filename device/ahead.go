@@ -10,8 +10,12 @@ import (
 // that architecture takes them from there, on a machine that may be without NVRTC. The device's memory is the host's,
 // and no kernel changes it: what tables say on it means nothing, and may be an error.
 //
-// Errors: ErrNoNVRTC; an architecture that this NVRTC makes no machine code for; a cache that cannot be had.
+// Errors: ErrNoNVRTC; an architecture that this NVRTC makes no machine code for; a cache that cannot be had;
+// ErrNoDevices, as Open's.
 func OpenAhead(arch string, opts ...Option) (*Device, error) {
+	if errSystem != nil {
+		return nil, errSystem
+	}
 	cfg := newConfig(opts)
 	comp, err := openNVRTC(cfg.toolchain, arch)
 	switch {
