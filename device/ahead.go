@@ -15,8 +15,11 @@ import (
 // and no kernel changes it: what tables say on it means nothing, and may be an error.
 //
 // Errors: ErrNoNVRTC and ErrNoCompiler; an architecture that the compiler makes no machine code for; a cache that
-// cannot be had.
+// cannot be had; ErrNoDevices, as Open's.
 func OpenAhead(arch string, opts ...Option) (*Device, error) {
+	if errSystem != nil {
+		return nil, errSystem
+	}
 	cfg := newConfig(opts)
 	if l, ok := levelOf(arch); ok {
 		return openAheadCPU(l, cfg)

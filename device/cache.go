@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -72,12 +71,6 @@ func private(path string) error {
 	}
 }
 
-// ours tells that a file belongs to this user or to root.
-func ours(info os.FileInfo) bool {
-	st, ok := info.Sys().(*syscall.Stat_t)
-	return ok && (st.Uid == 0 || int(st.Uid) == os.Geteuid())
-}
-
 // path is the file of a program as this compiler makes it.
 func (c cache) path(key string, comp compiler) string {
 	id := sha256.Sum256([]byte(comp.ident()))
@@ -122,15 +115,14 @@ func (c cache) lock(ctx context.Context, key string) (unlock func()) {
 	if c == "" {
 		return func() {}
 	}
-	f, err := os.OpenFile(filepath.Join(string(c), "lock"), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	f, err := os.OpenFile(filepath.Join(string(c), "lock"), os.O_RDWR|os.O_CREATE|atOnce, 0o600)
 	if err != nil {
 		return func() {}
 	}
 	sum := sha256.Sum256([]byte(key))
-	at := syscall.Flock_t{Type: syscall.F_WRLCK, Whence: io.SeekStart, Start: int64(binary.LittleEndian.Uint64(sum[:]) >> 2), Len: 1}
-	const setOpenFileLock = 37 // F_OFD_SETLK: unlike others, it is not lost when this process closes the file elsewhere
+	at := int64(binary.LittleEndian.Uint64(sum[:]) >> 2)
 	for end := time.Now().Add(lockLimit); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
-		if err := syscall.FcntlFlock(f.Fd(), setOpenFileLock, &at); err != syscall.EAGAIN && err != syscall.EACCES && err != syscall.EINTR {
+		if !lockedElsewhere(f, at) {
 			break
 		}
 	}
@@ -163,7 +155,7 @@ func cacheSum(file string, image []byte) []byte {
 // readCached reads a file that is whole, a plain file, and only this user's or root's to write.
 func readCached(file string) (image []byte, ok bool) {
 	// A pipe's reader would wait for a writer, and a link leads out of the folder.
-	f, err := os.OpenFile(file, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
+	f, err := os.OpenFile(file, os.O_RDONLY|atOnce, 0)
 	if err != nil {
 		return nil, false
 	}

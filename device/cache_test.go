@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -254,7 +253,7 @@ func TestCacheHoldsWhatDoesNotLoad(t *testing.T) {
 func TestCacheHoldsAPipe(t *testing.T) {
 	dir := t.TempDir()
 	file := place(t, dir)
-	if err := syscall.Mkfifo(file, 0o755); err != nil {
+	if err := testenv.Mkfifo(file, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	read := make(chan bool)

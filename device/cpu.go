@@ -8,15 +8,11 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 	"unsafe"
 
-	"github.com/ebitengine/purego"
-	"golang.org/x/sys/unix"
-
-	"github.com/warpmap/warpmap/device/internal/dl"
 	"github.com/warpmap/warpmap/internal/crash"
+	"github.com/warpmap/warpmap/internal/dl"
 )
 
 // The CPU device: kernels compiled by the system's C++ compiler and run by kernel/host.cuh, blocks spread over
@@ -33,6 +29,12 @@ type cpuBackend struct {
 	used    int64        // the sum of both, less what is of other processes
 	kernels []*cpuKernel // handles are indices + 1
 	modules []uintptr    // dlopen handles; a module's handle is its index + 1
+}
+
+// sharedMemory is a mapping that other processes can have, too.
+type sharedMemory struct {
+	bytes int64
+	fd    int // -1: another process's
 }
 
 type cpuKernel struct {
@@ -55,6 +57,9 @@ type HostLaunch struct {
 
 // openCPU opens the CPU as the device of that name.
 func openCPU(name string, cfg *config) (backend, error) {
+	if errSystem != nil {
+		return nil, fmt.Errorf("%s: %w", name, errSystem)
+	}
 	c, err := findCXX(cfg)
 	if err != nil {
 		return nil, err
@@ -151,7 +156,7 @@ func (b *cpuBackend) freeAfter(addr uint64, _ bool, streams []uintptr, _ uintptr
 
 // reserve maps addresses that nothing can be read from.
 func (b *cpuBackend) reserve(n int64) (addr uint64, granule int64, err error) {
-	mem, err := mmap(n, syscall.PROT_NONE)
+	mem, err := mmap(n, false)
 	if err != nil {
 		return 0, 0, &OutOfMemoryError{"addresses of " + b.inf.Name, n, 0}
 	}
@@ -171,9 +176,8 @@ func (b *cpuBackend) back(addr uint64, n int64) (uintptr, error) {
 
 // unback maps the addresses anew, without memory.
 func (b *cpuBackend) unback(addr uint64, p part) error {
-	flags := syscall.MAP_PRIVATE | syscall.MAP_ANON | syscall.MAP_NORESERVE | syscall.MAP_FIXED
-	if _, _, e := syscall.Syscall6(syscall.SYS_MMAP, uintptr(addr), uintptr(p.bytes), syscall.PROT_NONE, uintptr(flags), ^uintptr(0), 0); e != 0 {
-		return e
+	if err := mmapAnew(uintptr(addr), p.bytes); err != nil {
+		return err
 	}
 	b.unclaim(p.bytes)
 	return nil
@@ -240,6 +244,20 @@ func (b *cpuBackend) freeStream(stream uintptr) error {
 func (b *cpuBackend) syncStream(stream uintptr) error {
 	return b.on(stream, func() error { return nil })
 }
+
+// lend: nobody else knows the CPU's streams.
+func (b *cpuBackend) lend() {}
+
+func (b *cpuBackend) adopt(stream uintptr) error {
+	cpuHandles.RLock()
+	defer cpuHandles.RUnlock()
+	if cpuHandles.streams[stream] == nil {
+		return fmt.Errorf("%#x is no Handle of an open stream of a CPU device", stream)
+	}
+	return nil
+}
+
+func (b *cpuBackend) capturing(uintptr) (bool, error) { return false, nil }
 
 func (b *cpuBackend) newEvent() (uintptr, error) {
 	cpuHandles.Lock()
@@ -355,11 +373,10 @@ func imageFile(image []byte) (path string, done func(), err error) {
 	tmp, err := os.CreateTemp("", "warpmap-*.so")
 	done = func() { os.Remove(tmp.Name()) }
 	if err != nil {
-		fd, e := unix.MemfdCreate("warpmap", unix.MFD_CLOEXEC)
-		if e != nil {
+		if tmp = memoryFile(); tmp == nil {
 			return "", nil, err
 		}
-		tmp, done = os.NewFile(uintptr(fd), fmt.Sprintf("/proc/self/fd/%d", fd)), func() {}
+		done = func() {}
 		if _, err = tmp.Write(image); err != nil {
 			tmp.Close()
 			return "", nil, err
@@ -438,9 +455,9 @@ func (b *cpuBackend) run(kernel uintptr, g Grid, params unsafe.Pointer, n int64)
 	}
 	var wg crash.WaitGroup
 	for _, r := range regions[1:] {
-		wg.Go(func() { purego.SyscallN(k.entry, uintptr(unsafe.Pointer(r.launch()))) })
+		wg.Go(func() { dl.Call(k.entry, uintptr(unsafe.Pointer(r.launch()))) })
 	}
-	purego.SyscallN(k.entry, uintptr(unsafe.Pointer(first.launch())))
+	dl.Call(k.entry, uintptr(unsafe.Pointer(first.launch())))
 	wg.Wait()
 	for _, r := range regions {
 		if l := r.launch(); l.Fault != 0 {

@@ -56,9 +56,13 @@ type pool struct {
 // keptShare: a pool keeps one part in so many of a GPU's memory, unless WithKept says.
 const keptShare = 32
 
-// openCUDA opens the GPU with that index. Errors: ErrNoDriver; ErrNoGPU; a GPU that is too old; ErrNoNVRTC.
+// openCUDA opens the GPU with that index. Errors: ErrNoDevices; ErrNoDriver; ErrNoGPU; a GPU that is too old;
+// ErrNoNVRTC.
 func openCUDA(index int, cfg *config) (backend, error) {
 	name := "cuda:" + strconv.Itoa(index)
+	if errSystem != nil {
+		return nil, fmt.Errorf("%s: %w", name, errSystem)
+	}
 	drv, err := cu.Open(os.Getenv(libcudaEnv))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %v: %s", name, ErrNoDriver, err, installDriver)

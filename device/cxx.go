@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/warpmap/warpmap/internal/quick"
@@ -221,8 +220,7 @@ func (c command) run(ctx context.Context, limit time.Duration, dir string, args 
 	if dir != "" { // what a compiler leaves that is killed goes with the folder
 		cmd.Env = append(os.Environ(), "TMPDIR="+dir)
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	killAll(cmd)
 	cmd.WaitDelay = 2 * time.Second // for who holds its output, and is in no group of ours
 	out, err := cmd.CombinedOutput()
 	switch {

@@ -33,6 +33,8 @@ import (
 
 // Errors that callers may test for with errors.Is.
 //
+// ErrNoDevices is of systems on which the module compiles and finds no device: all but Linux on amd64 and arm64.
+//
 // ErrClosed is of a device, a stream or an event that was used after Close, and ErrFreed of memory that was used, or
 // freed again, after Free. A call that takes a stream and device memory looks at the stream first, then at the memory,
 // then at the device. (WriteAsync and ReadAsync look at the host memory before all these.) So Read, Write, Fill,
@@ -41,6 +43,7 @@ import (
 // neither, but table.ErrClosed.
 var (
 	ErrClosed     = errors.New("already closed")
+	ErrNoDevices  = errors.New("no devices on this system")
 	ErrNoDriver   = errors.New("no CUDA driver")
 	ErrNoGPU      = errors.New("no such CUDA GPU")
 	ErrNoNVRTC    = errors.New("no NVRTC")
@@ -282,11 +285,14 @@ func WithKept(bytes int64) Option { return func(c *config) { c.kept = bytes } }
 // can work together.
 //
 // Open needs no CUDA toolkit, and runs no compiler. Errors: ErrNoDriver, ErrNoGPU, ErrNoNVRTC and ErrNoCompiler, each
-// wrapped in what to install.
+// wrapped in what to install; ErrNoDevices on every system but Linux on amd64 and arm64.
 func Open(name string, opts ...Option) (*Device, error) {
 	cfg := newConfig(opts)
 	switch {
 	case name == "" || name == "auto":
+		if errSystem != nil {
+			return nil, errSystem
+		}
 		var gpu error // why the first cannot be used
 		for i := 0; ; i++ {
 			b, err := openCUDA(i, &cfg)
@@ -366,6 +372,9 @@ func finish(b backend, cfg config, why string) (*Device, error) {
 // List describes every device that Open could open, GPUs first. problems tells the reason for each device that it could
 // not open, and why there is no cache of compiled kernels where there is none.
 func List() (found []Info, problems []error) {
+	if errSystem != nil {
+		return nil, []error{errSystem}
+	}
 	cfg := newConfig(nil)
 	if cfg.uncached != nil {
 		problems = append(problems, cfg.uncached)

@@ -11,11 +11,9 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/ebitengine/purego"
-
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
-	"github.com/warpmap/warpmap/device/internal/dl"
+	"github.com/warpmap/warpmap/internal/dl"
 	"github.com/warpmap/warpmap/internal/frame"
 	"github.com/warpmap/warpmap/table"
 )
@@ -188,7 +186,7 @@ func (x *driver) call(name string, args ...uintptr) int32 {
 	f, err := dl.Sym(x.lib, name)
 	must(x.t, err)
 	var result uintptr
-	must(x.t, x.d.Current(func() error { result, _, _ = purego.SyscallN(f, args...); return nil }))
+	must(x.t, x.d.Current(func() error { result = dl.Call(f, args...); return nil }))
 	return int32(result)
 }
 

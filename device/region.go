@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"syscall"
 
-	"github.com/ebitengine/purego"
+	"github.com/warpmap/warpmap/internal/dl"
 )
 
 // region is the memory of one worker thread of the CPU device: see the picture in kernel/host.cuh. Regions are of the process, are kept
@@ -104,7 +103,7 @@ func releaseRegions(done []*region) {
 
 // makeRegion reserves a region, and maps the worker's part.
 func makeRegion() (*region, error) {
-	mem, err := mmap(2*hostRegionBytes, syscall.PROT_NONE)
+	mem, err := mmap(2*hostRegionBytes, false)
 	if err != nil {
 		return nil, err
 	}
@@ -142,16 +141,7 @@ func (r *region) watchedBy(watch uintptr) {
 	r.watched[watch] = true
 	watchMu.Lock()
 	defer watchMu.Unlock()
-	purego.SyscallN(watch, r.base)
-}
-
-func mmap(n int64, prot int) (uintptr, error) {
-	flags := syscall.MAP_PRIVATE | syscall.MAP_ANON | syscall.MAP_NORESERVE
-	p, _, e := syscall.Syscall6(syscall.SYS_MMAP, 0, uintptr(n), uintptr(prot), uintptr(flags), ^uintptr(0), 0)
-	if e != 0 {
-		return 0, e
-	}
-	return p, nil
+	dl.Call(watch, r.base)
 }
 
 // hugePage is how large the pages are that the system has for large memory, on amd64 and on arm64 with pages of 4 KiB.
@@ -161,10 +151,10 @@ const hugePage = 2 << 20
 // no more, give others.
 func mmapLarge(n int64) (uintptr, error) {
 	if n < hugePage {
-		return mmap(n, syscall.PROT_READ|syscall.PROT_WRITE)
+		return mmap(n, true)
 	}
 	n = wholePages(n)
-	mem, err := mmap(n+hugePage, syscall.PROT_READ|syscall.PROT_WRITE)
+	mem, err := mmap(n+hugePage, true)
 	if err != nil {
 		return 0, err
 	}
@@ -173,25 +163,11 @@ func mmapLarge(n int64) (uintptr, error) {
 		munmap(mem, int64(base-mem))
 	}
 	munmap(base+uintptr(n), int64(mem+hugePage-base))
-	syscall.Syscall(syscall.SYS_MADVISE, base, uintptr(n), syscall.MADV_HUGEPAGE)
+	adviseHuge(base, n)
 	return base, nil
 }
 
 func wholePages(n int64) int64 {
 	page := int64(os.Getpagesize())
 	return (n + page - 1) / page * page
-}
-
-func munmap(p uintptr, n int64) error {
-	if _, _, e := syscall.Syscall(syscall.SYS_MUNMAP, p, uintptr(n), 0); e != 0 {
-		return e
-	}
-	return nil
-}
-
-func mprotect(p, n uintptr) error {
-	if _, _, e := syscall.Syscall(syscall.SYS_MPROTECT, p, n, syscall.PROT_READ|syscall.PROT_WRITE); e != 0 {
-		return e
-	}
-	return nil
 }

@@ -11,13 +11,14 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/warpmap/warpmap/internal/testenv"
 )
 
 // read is what Read gives, as text: a line of name, tab and letters for each record.
@@ -416,7 +417,7 @@ func TestPipe(t *testing.T) {
 	dir := t.TempDir()
 	_, q, want := sample(8, 1000)
 	pipe := filepath.Join(dir, "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+	if err := testenv.Mkfifo(pipe, 0o600); err != nil {
 		t.Skip(err)
 	}
 	written := make(chan error, 1)

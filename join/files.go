@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"unicode"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -113,13 +112,7 @@ type bounded struct{ memory.Allocator }
 
 var allocator = bounded{memory.DefaultAllocator}
 
-var machine = sync.OnceValue(func() uint64 {
-	var s syscall.Sysinfo_t
-	if syscall.Sysinfo(&s) != nil {
-		return math.MaxUint64
-	}
-	return uint64(s.Totalram) * uint64(s.Unit)
-})
+var machine = sync.OnceValue(machineMemory)
 
 func (b bounded) check(size int) {
 	if size < 0 || uint64(size) > machine() {

@@ -7,10 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
+
+	"github.com/warpmap/warpmap/internal/testenv"
 )
 
 func numbers(t testing.TB, n int) (r *Reader, path string) {
@@ -112,7 +113,7 @@ func TestFolders(t *testing.T) {
 func TestDevices(t *testing.T) {
 	r, _ := numbers(t, 1000)
 	fifo := filepath.Join(t.TempDir(), "fifo")
-	if err := syscall.Mkfifo(fifo, 0o666); err != nil {
+	if err := testenv.Mkfifo(fifo, 0o666); err != nil {
 		t.Skip(err)
 	}
 	read := make(chan string)

@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/apache/arrow-go/v18/arrow"
@@ -514,9 +513,7 @@ func (e *parquetEncoder) append(g *outGroup) error {
 	if e.file == nil {
 		return e.w.Flush()
 	}
-	// The system may begin to write it to the disk, so that less is left for the end, when all has to be there.
-	const start = 2                                                  // SYNC_FILE_RANGE_WRITE
-	syscall.SyncFileRange(int(e.file.Fd()), g.at, g.end-g.at, start) // where it cannot be done, nothing is lost
+	beginWriting(e.file, g.at, g.end-g.at)
 	return nil
 }
 

@@ -5,10 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/apache/arrow-go/v18/arrow"
+
+	"github.com/warpmap/warpmap/internal/testenv"
 )
 
 // runs joins two inputs by id into an output, with fakes for tables.
@@ -138,7 +139,7 @@ func TestInputsAreNotReplaced(t *testing.T) {
 // Links lead to where the output comes to stand, also where nothing is yet; outputs have the mode that the umask
 // leaves, or that was there.
 func TestOutputsThroughLinks(t *testing.T) {
-	defer syscall.Umask(syscall.Umask(0o027))
+	defer testenv.Umask(testenv.Umask(0o027))
 	t.Chdir(t.TempDir())
 	put(t, "a.csv", "id\n1\n")
 	for _, d := range []string{"far", "full"} {
@@ -197,7 +198,7 @@ func TestOutputsThroughLinks(t *testing.T) {
 func TestInputsThatAreReadOnce(t *testing.T) {
 	t.Chdir(t.TempDir())
 	put(t, "a.csv", "id\n1\n")
-	if err := syscall.Mkfifo("pipe", 0o666); err != nil {
+	if err := testenv.Mkfifo("pipe", 0o666); err != nil {
 		t.Skip(err)
 	}
 	for _, c := range []struct {

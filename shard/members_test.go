@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -36,7 +35,8 @@ const (
 // die kills the process if this is where it is to be killed.
 func die(where string) {
 	if os.Getenv(scenarioEnv) == "die "+where {
-		syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		self, _ := os.FindProcess(os.Getpid())
+		self.Kill()
 	}
 }
 

@@ -9,10 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/warpmap/warpmap/genome"
+	"github.com/warpmap/warpmap/internal/testenv"
 )
 
 // genomes makes a taxonomy of two species, a genome of each, and reads from them; it gives the folder.
@@ -214,7 +214,7 @@ func TestGenomeMistakes(t *testing.T) {
 		before[name], _ = os.ReadFile(in(name))
 	}
 	err := errors.Join(os.WriteFile(in("packed"), []byte("BZh91AY&SY"), 0o600), os.Symlink("y", in("link")),
-		syscall.Mkfifo(in("pipe"), 0o600))
+		testenv.Mkfifo(in("pipe"), 0o600))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,8 +34,7 @@ func TestMain(m *testing.M) {
 		if err != nil {
 			panic(err)
 		}
-		limit := syscall.Rlimit{Cur: bytes, Max: bytes}
-		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		if err := limitFiles(bytes); err != nil {
 			panic(err)
 		}
 	}
@@ -44,7 +43,8 @@ func TestMain(m *testing.M) {
 	}
 	main()
 	if os.Getenv("WARPMAP_TEST_LATE_SIGNAL") != "" {
-		syscall.Kill(os.Getpid(), syscall.SIGINT)
+		self, _ := os.FindProcess(os.Getpid())
+		self.Signal(os.Interrupt)
 		time.Sleep(200 * time.Millisecond)
 	}
 	os.Exit(0)
@@ -78,11 +78,11 @@ func start(t *testing.T, out string, stdout *os.File, env ...string) *started {
 	if stdout != nil {
 		s.Stdout = stdout
 	}
-	s.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	killAll := ownGroup(s.Cmd)
 	if err := s.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { syscall.Kill(-s.Process.Pid, syscall.SIGKILL) }) // and what it started
+	t.Cleanup(killAll)
 	go func() { s.ended <- s.Wait() }()
 	return s
 }

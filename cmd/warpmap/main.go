@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -29,8 +28,8 @@ import (
 
 func main() {
 	gph.UseProfiles(true)
-	signal.Ignore(syscall.SIGXFSZ) // a file that may not grow is an error of the write, not a crash
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	ignoreFileLimit()
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	// Nothing calls stop when all is done: a signal that comes then would end as a failure what was none.
 	ctx, cancel := context.WithCancelCause(ctx)
 	crash.Handle(func(e *crash.Error) { // compilers and others that the context ends have a while for that

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -415,7 +414,7 @@ func TestStored(t *testing.T) {
 		}
 		pipe := filepath.Join(dir, "pipe")
 		os.Remove(pipe)
-		if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		if err := testenv.Mkfifo(pipe, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		go func() {

@@ -4,14 +4,15 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
+
+	"github.com/warpmap/warpmap/internal/testenv"
 )
 
 // What is no file, as a pipe or /dev/null, is written to, and not replaced.
 func TestWriteToPipe(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(name, 0o600); err != nil {
+	if err := testenv.Mkfifo(name, 0o600); err != nil {
 		t.Skip(err)
 	}
 	pipe, err := os.OpenFile(name, os.O_RDWR, 0) // so that nobody waits

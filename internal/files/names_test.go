@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/warpmap/warpmap/internal/testenv"
 )
 
 // Names lead where links do, also where nothing is yet, and also where the links' own folders are links.
@@ -182,7 +184,7 @@ func TestExpand(t *testing.T) {
 func TestOnce(t *testing.T) {
 	t.Chdir(t.TempDir())
 	put(t, "x", "")
-	if err := syscall.Mkfifo("pipe", 0o600); err != nil {
+	if err := testenv.Mkfifo("pipe", 0o600); err != nil {
 		t.Skip(err)
 	}
 	for _, c := range []struct {

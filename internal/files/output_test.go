@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/warpmap/warpmap/internal/testenv"
 )
 
 func put(t testing.TB, name, text string) {
@@ -38,7 +40,7 @@ func TestWriteFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	is(at("absent"), "d", 0o644)
-	if err := errors.Join(os.Symlink("old", at("link")), syscall.Mkfifo(at("pipe"), 0o600),
+	if err := errors.Join(os.Symlink("old", at("link")), testenv.Mkfifo(at("pipe"), 0o600),
 		WriteFile(at("new"), write("a")), WriteFile(at("link"), write("b"))); err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +92,7 @@ func TestModes(t *testing.T) {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	for _, mask := range []int{0o077, 0o002, 0o022, 0} {
 		func() {
-			defer syscall.Umask(syscall.Umask(mask))
+			defer testenv.Umask(testenv.Umask(mask))
 			os.Remove(at("new"))
 			put(t, at("old"), "x")
 			if err := errors.Join(os.Chmod(at("old"), 0o664), WriteFile(at("new"), func(*os.File) error { return nil }),
@@ -211,7 +213,7 @@ func TestLinksInLinkedFolders(t *testing.T) {
 
 // A folder appears with all its files, in the place of an empty one, and also where a link leads.
 func TestFolder(t *testing.T) {
-	defer syscall.Umask(syscall.Umask(0o027))
+	defer testenv.Umask(testenv.Umask(0o027))
 	t.Chdir(t.TempDir())
 	if err := errors.Join(os.Mkdir("empty", 0o700), os.Mkdir("full", 0o700), os.Symlink("far", "link")); err != nil {
 		t.Fatal(err)

@@ -146,7 +146,7 @@ func rank(pkg string, families []string) int {
 		return 3
 	case pkg == "device":
 		return 2
-	case pkg == "device/internal/dl": // how its siblings load libraries
+	case pkg == "internal/dl": // how the packages beside it load libraries
 		return 0
 	case strings.HasSuffix(pkg, "/standin"): // what the tests of the folder above need
 		return 0
@@ -256,7 +256,7 @@ func TestFamiliesLookAlike(t *testing.T) {
 func TestNoCgo(t *testing.T) {
 	for _, f := range goFiles(t) {
 		if _, others := f.imports(); slices.Contains(others, "C") {
-			t.Errorf("%s imports \"C\": everything must build with CGO_ENABLED=0; call C through purego, as device/internal/cu does", f.name)
+			t.Errorf("%s imports \"C\": everything must build with CGO_ENABLED=0; call C through internal/dl, as device/internal/cu does", f.name)
 		}
 	}
 }

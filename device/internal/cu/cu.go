@@ -12,9 +12,7 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/ebitengine/purego"
-
-	"github.com/warpmap/warpmap/device/internal/dl"
+	"github.com/warpmap/warpmap/internal/dl"
 )
 
 // Library is the driver's name in the loader's path.
@@ -324,7 +322,7 @@ func (d *Driver) Path() string { return d.path }
 //
 //go:uintptrescapes
 func call(d *Driver, f function, args ...uintptr) error {
-	r, _, _ := purego.SyscallN(d.fn[f], args...)
+	r := dl.Call(d.fn[f], args...)
 	if code := Result(int32(r)); code != Success {
 		return d.failure(f, code)
 	}
@@ -335,11 +333,11 @@ func (d *Driver) failure(f function, code Result) error {
 	name, _, _ := strings.Cut(symbols[f], " ")
 	e := &Error{Call: strings.TrimSuffix(name, "_v2"), Code: code, Name: fmt.Sprintf("CUresult %d", code), Text: "unknown error"}
 	var p *byte
-	if r, _, _ := purego.SyscallN(d.fn[fnGetErrorName], uintptr(code), uintptr(unsafe.Pointer(&p))); int32(r) == 0 && p != nil {
+	if r := dl.Call(d.fn[fnGetErrorName], uintptr(code), uintptr(unsafe.Pointer(&p))); int32(r) == 0 && p != nil {
 		e.Name = goString(p)
 	}
 	var q *byte
-	if r, _, _ := purego.SyscallN(d.fn[fnGetErrorString], uintptr(code), uintptr(unsafe.Pointer(&q))); int32(r) == 0 && q != nil {
+	if r := dl.Call(d.fn[fnGetErrorString], uintptr(code), uintptr(unsafe.Pointer(&q))); int32(r) == 0 && q != nil {
 		e.Text = goString(q)
 	}
 	return e

@@ -14,9 +14,7 @@ import (
 	"sync"
 	"unsafe"
 
-	"github.com/ebitengine/purego"
-
-	"github.com/warpmap/warpmap/device/internal/dl"
+	"github.com/warpmap/warpmap/internal/dl"
 )
 
 // The oldest version that compiles the kernels, and that they are tested with.
@@ -194,7 +192,7 @@ func parseArch(arch string) (int, error) {
 //
 //go:uintptrescapes
 func call(l *Library, f function, args ...uintptr) error {
-	r, _, _ := purego.SyscallN(l.fn[f], args...)
+	r := dl.Call(l.fn[f], args...)
 	code := int32(r)
 	if code == 0 {
 		return nil
@@ -203,7 +201,7 @@ func call(l *Library, f function, args ...uintptr) error {
 }
 
 func (l *Library) text(code int32) string {
-	r, _, _ := purego.SyscallN(l.fn[fnGetErrorString], uintptr(code))
+	r := dl.Call(l.fn[fnGetErrorString], uintptr(code))
 	// The string is the library's own and outlives us; read through a pointer to r, since vet rightly distrusts
 	// making a pointer of a number.
 	p := *(**byte)(unsafe.Pointer(&r))

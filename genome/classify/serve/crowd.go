@@ -1,11 +1,9 @@
 package serve
 
 import (
-	"math"
 	"net"
 	"net/http"
 	"sync"
-	"syscall"
 )
 
 // crowd bounds connections, of all clients and of each: one costs a file and some memory before it has said anything.
@@ -24,9 +22,8 @@ const (
 
 func newCrowd(o Options) *crowd {
 	most := max(leastConnections, connectionsEach*(o.Requests+o.Queue))
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err == nil {
-		most = connectionsOf(most, o.Requests, int(min(limit.Cur, math.MaxInt32)))
+	if files := mostFiles(); files > 0 {
+		most = connectionsOf(most, o.Requests, files)
 	}
 	return &crowd{most: most, share: max(1, most*o.PerClient/o.Requests), in: map[net.Conn]string{},
 		by: map[string]int{}}

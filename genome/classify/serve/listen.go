@@ -7,11 +7,8 @@ import (
 	"net"
 	"os"
 	"strings"
-	"sync"
 	"syscall"
 )
-
-var umask sync.Mutex
 
 // ListenUnix makes a Unix socket with mode 0600, which only this user can reach. The socket is removed when it is
 // closed. If a server that is gone left a socket behind, it is replaced. Errors: a socket that somebody listens on; a
@@ -23,10 +20,7 @@ func ListenUnix(name string) (net.Listener, error) {
 	if err := clear(name); err != nil {
 		return nil, err
 	}
-	umask.Lock()
-	defer umask.Unlock()
-	defer syscall.Umask(syscall.Umask(0o177)) // there is no moment in which others could connect
-	return net.Listen("unix", name)
+	return listenAlone(name)
 }
 
 // clear removes a socket that nobody listens on.

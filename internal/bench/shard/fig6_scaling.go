@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/warpmap/warpmap/device"
@@ -174,7 +173,7 @@ func launched(d *device.Device, o bench.FigOptions, n int) (row Row, err error) 
 	// Launch, which ends its ranks, gets the signal when this thread ends: with this process, and not before.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	endWithThread(cmd)
 	out, err := cmd.Output()
 	if err != nil {
 		return row, fmt.Errorf("%d processes: %w: %s", n, err, said.text)

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -99,7 +98,11 @@ func TestLaunchedEndsWithFigure(t *testing.T) {
 	if pid == 0 {
 		t.Fatal("nothing was launched")
 	}
-	defer syscall.Kill(pid, syscall.SIGKILL)
+	left, err := os.FindProcess(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer left.Kill()
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil || strings.Contains(string(stat), ") Z") {

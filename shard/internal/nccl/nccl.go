@@ -12,7 +12,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/ebitengine/purego"
+	"github.com/warpmap/warpmap/internal/dl"
 )
 
 // Env is the environment variable that names the library to use in place of Library.
@@ -89,17 +89,15 @@ func Open() (*NCCL, error) {
 	if n := opened[path]; n != nil {
 		return n, nil
 	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
 	keepNVLSOff()
-	lib, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_GLOBAL)
+	lib, err := dl.OpenGlobal(path)
 	if err != nil {
 		return nil, fmt.Errorf("no NCCL: %w: install it (Debian: libnccl2; Python: pip install nvidia-nccl-cu12), or name the library in %s", err, Env)
 	}
 	n := &NCCL{fn: map[string]uintptr{}}
 	for _, name := range []string{"ncclGetVersion", "ncclGetErrorString", "ncclGetUniqueId", "ncclCommInitRankConfig", "ncclCommInitRankScalable", "ncclCommAbort",
 		"ncclCommDestroy", "ncclCommFinalize", "ncclCommGetAsyncError", "ncclGroupStart", "ncclGroupEnd", "ncclSend", "ncclRecv"} {
-		if n.fn[name], err = purego.Dlsym(lib, name); err != nil && name != "ncclCommInitRankScalable" {
+		if n.fn[name], err = dl.Sym(lib, name); err != nil && name != "ncclCommInitRankScalable" {
 			return nil, fmt.Errorf("%s is no NCCL, or too old a one: %w", path, err)
 		}
 	}
@@ -120,9 +118,9 @@ func keepNVLSOff() {
 	if _, set := os.LookupEnv(name); set {
 		return
 	}
-	if setenv, err := purego.Dlsym(purego.RTLD_DEFAULT, "setenv"); err == nil {
+	if setenv, err := dl.Sym(0, "setenv"); err == nil {
 		key, off := []byte(name+"\x00"), []byte("0\x00")
-		purego.SyscallN(setenv, uintptr(unsafe.Pointer(&key[0])), uintptr(unsafe.Pointer(&off[0])), 0)
+		dl.Call(setenv, uintptr(unsafe.Pointer(&key[0])), uintptr(unsafe.Pointer(&off[0])), 0)
 	}
 }
 
@@ -135,7 +133,7 @@ func (n *NCCL) Version() string {
 //
 //go:uintptrescapes
 func call(n *NCCL, name string, args ...uintptr) error {
-	r, _, _ := purego.SyscallN(n.fn[name], args...)
+	r := dl.Call(n.fn[name], args...)
 	if code := Result(int32(r)); code != success && code != inProgress {
 		return n.failure(name, code)
 	}
@@ -144,7 +142,7 @@ func call(n *NCCL, name string, args ...uintptr) error {
 
 func (n *NCCL) failure(name string, code Result) error {
 	e := &Error{Call: name, Code: code, Text: "unknown error"}
-	if p, _, _ := purego.SyscallN(n.fn["ncclGetErrorString"], uintptr(code)); p != 0 {
+	if p := dl.Call(n.fn["ncclGetErrorString"], uintptr(code)); p != 0 {
 		text := *(**byte)(unsafe.Pointer(&p))
 		length := 0
 		for *(*byte)(unsafe.Add(unsafe.Pointer(text), length)) != 0 {

@@ -13,9 +13,7 @@ import (
 	"testing"
 	"unsafe"
 
-	"github.com/ebitengine/purego"
-
-	"github.com/warpmap/warpmap/device/internal/dl"
+	"github.com/warpmap/warpmap/internal/dl"
 )
 
 //go:embed testdata/fake.c
@@ -76,7 +74,7 @@ func New(t testing.TB) *Fake {
 func (f *Fake) Set(name string, value int64) {
 	f.t.Helper()
 	c := append([]byte(name), 0)
-	if r, _, _ := purego.SyscallN(f.set, uintptr(unsafe.Pointer(&c[0])), uintptr(value)); int32(r) != 0 {
+	if r := dl.Call(f.set, uintptr(unsafe.Pointer(&c[0])), uintptr(value)); int32(r) != 0 {
 		f.t.Fatalf("the fake driver has no %q", name)
 	}
 }
@@ -85,7 +83,7 @@ func (f *Fake) Set(name string, value int64) {
 func (f *Fake) Get(name string) int64 {
 	f.t.Helper()
 	c := append([]byte(name), 0)
-	r, _, _ := purego.SyscallN(f.get, uintptr(unsafe.Pointer(&c[0])))
+	r := dl.Call(f.get, uintptr(unsafe.Pointer(&c[0])))
 	return int64(r)
 }
 

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/warpmap/warpmap/device/internal/dl"
+	"github.com/warpmap/warpmap/internal/dl"
 )
 
 // An error names what was not there, whatever other goroutines do, and although they change threads.

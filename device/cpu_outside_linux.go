@@ -23,12 +23,6 @@ func (b *cpuBackend) wrap(addr uint64, n int64) error {
 	return nil
 }
 
-// sharedMemory is a mapping that other processes can have, too.
-type sharedMemory struct {
-	bytes int64
-	fd    int // -1: another process's
-}
-
 // allocShared makes a file in memory, which has no name, and goes when the last process unmaps it.
 func (b *cpuBackend) allocShared(n int64) (uint64, error) {
 	if err := b.claim(n); err != nil {
@@ -131,17 +125,3 @@ func (b *cpuBackend) closeShared(base uint64) error {
 	_, err := b.unmapShared(base)
 	return err
 }
-
-// lend: nobody else knows the CPU's streams.
-func (b *cpuBackend) lend() {}
-
-func (b *cpuBackend) adopt(stream uintptr) error {
-	cpuHandles.RLock()
-	defer cpuHandles.RUnlock()
-	if cpuHandles.streams[stream] == nil {
-		return fmt.Errorf("%#x is no Handle of an open stream of a CPU device", stream)
-	}
-	return nil
-}
-
-func (b *cpuBackend) capturing(uintptr) (bool, error) { return false, nil }

@@ -1,0 +1,13 @@
+//go:build !unix
+
+package main
+
+import (
+	"os"
+	"syscall"
+)
+
+// ends are the signals that end a command.
+var ends = []os.Signal{os.Interrupt, syscall.SIGTERM}
+
+func ignoreFileLimit() {}
