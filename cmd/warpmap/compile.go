@@ -33,8 +33,8 @@ func compileCommand() *cobra.Command {
 		Short: "Compile kernels ahead, for machines without a compiler",
 		Long: `Compile the kernels of tables into a folder, for machines and images that have no compiler: for GPUs of
 some architectures, where no GPU need be, by NVRTC; or for the CPU device, by this machine's C++ compiler. --arch amd64
-is for two kinds of processors, x86-64-v2 (since about 2009) and x86-64-v3 (with AVX2, since 2013); a newer one takes the
-best that is there.
+is for two kinds of processors, x86-64-v2 (since about 2009) and x86-64-v3 (with AVX2, since 2013); a newer one takes
+the best that is there.
 
 A program finds the kernels by device.WithKernels, in a folder or embedded by go:embed: then it needs neither compiler
 nor cache. Or it finds them by WARPMAP_CACHE or device.WithCache; the folder must then belong to its user or to root,
