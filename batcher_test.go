@@ -268,6 +268,152 @@ func TestBatcherWakesAll(t *testing.T) {
 	}
 }
 
+// pieceMap is a map on the host. insert is asked before pairs go in: it names positions that find no room, or another
+// error, or panics.
+type pieceMap struct {
+	table.Map[uint32, uint64]
+	mu     sync.Mutex
+	in     map[uint32]uint64
+	insert func(keys []uint32) (full []int, err error)
+	find   func(keys []uint32) error
+}
+
+func (m *pieceMap) Insert(keys []uint32, values []uint64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	full, err := m.insert(keys)
+	if err != nil {
+		return err
+	}
+	for i, k := range keys {
+		if !slices.Contains(full, i) {
+			m.in[k] = values[i]
+		}
+	}
+	return frame.Full(full, len(m.in), len(m.in), table.ErrMaxBytes)
+}
+
+func (m *pieceMap) Find(keys []uint32, values []uint64, found []bool) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.find(keys); err != nil {
+		return err
+	}
+	for i, k := range keys {
+		values[i], found[i] = m.in[k]
+	}
+	return nil
+}
+
+func (m *pieceMap) Delete(keys []uint32, deleted []bool) (n int, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.find(keys); err != nil {
+		return 0, err
+	}
+	for i, k := range keys {
+		if _, deleted[i] = m.in[k]; deleted[i] {
+			n++
+		}
+		delete(m.in, k)
+	}
+	return n, nil
+}
+
+// Where what was gathered goes in pieces, each request has what came of its own keys: no piece hides what came of
+// another, whether it is full, fails or panics.
+func TestBatcherPieces(t *testing.T) {
+	broken := errors.New("broken")
+	inserted := 0
+	m := &pieceMap{in: map[uint32]uint64{}, insert: func(keys []uint32) (full []int, err error) {
+		switch inserted++; inserted {
+		case 2:
+			return nil, broken
+		case 4:
+			panic("torn")
+		}
+		return []int{0}, nil
+	}, find: func(keys []uint32) error {
+		if slices.Contains(keys, 3) {
+			return broken
+		}
+		return nil
+	}}
+	o := table.BatcherOptions{Keys: 8, Wait: 100 * time.Millisecond, Launches: 1}
+	b, err := table.NewBatcher[uint32, uint64](m, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	const n = 64
+	each := func(do func(key uint32) error) (outcomes [n]error) {
+		var all sync.WaitGroup
+		for k := range uint32(n) {
+			all.Go(func() { outcomes[k] = do(k) })
+		}
+		all.Wait()
+		return outcomes
+	}
+	put := each(func(k uint32) error { return b.Put(t.Context(), k, uint64(k)) })
+	in, full, failed, torn := 0, 0, 0, 0
+	for k, err := range put {
+		_, is := m.in[uint32(k)]
+		var e *table.FullError
+		switch {
+		case is != (err == nil):
+			t.Errorf("key %d is in: %t, and Put says %v", k, is, err)
+		case is:
+			in++
+		case errors.As(err, &e):
+			if full++; !slices.Equal(e.Positions, []int{0}) || !errors.Is(err, table.ErrMaxBytes) {
+				t.Errorf("key %d: %v", k, err)
+			}
+		case errors.Is(err, broken):
+			failed++
+		case err.Error() == "table: a batch broke off: torn":
+			torn++
+		default:
+			t.Errorf("key %d: %v", k, err)
+		}
+	}
+	if in < n/2 || full < n/8-2 || failed < 1 || failed > 8 || torn < 1 || torn > 8 {
+		t.Errorf("%d are in, %d found no room, %d and %d failed, in pieces of 8", in, full, failed, torn)
+	}
+
+	some := false
+	for k, err := range each(func(k uint32) error {
+		v, found, err := b.Get(t.Context(), k)
+		if err == nil && (found != (put[k] == nil) || found && v != uint64(k)) {
+			t.Errorf("key %d has %d (%t), and Put gave %v", k, v, found, put[k])
+		}
+		return err
+	}) {
+		some = some || err == nil
+		if k == 3 && !errors.Is(err, broken) {
+			t.Errorf("Get of key 3: %v", err)
+		}
+	}
+	if !some {
+		t.Error("one piece's error is that of all look-ups")
+	}
+	some = false
+	for k, err := range each(func(k uint32) error {
+		gone, err := b.Delete(t.Context(), []uint32{k}, nil)
+		if err == nil && gone == 1 != (put[k] == nil) {
+			t.Errorf("Delete of key %d takes %d away, and Put gave %v", k, gone, put[k])
+		}
+		return err
+	}) {
+		_, is := m.in[uint32(k)]
+		if some = some || err == nil; err == nil && is || err != nil && is != (put[k] == nil) {
+			t.Errorf("key %d is in: %t, and Delete says %v", k, is, err)
+		}
+	}
+	if !some {
+		t.Error("one piece's error is that of all deletions")
+	}
+}
+
 // Look-ups of one key from a thousand goroutines: how many a second, and how long the slowest hundredth takes.
 func BenchmarkBatcher(b *testing.B) {
 	for _, name := range []string{"cpu", "cuda:0"} {

@@ -77,8 +77,15 @@ type lot[K, V any] struct {
 	keys   []K
 	values []V    // to insert, or found
 	flags  []bool // deleted or found
-	err    error
+	first  int    // its first key's number among all that went together
+	pieces []piece
 	done   chan struct{} // closed when all above is there
+}
+
+// piece is keys that went to the table at once, by their numbers among all that went together, and what came of it.
+type piece struct {
+	from, to int
+	err      error
 }
 
 // batcherShard is where some goroutines put their requests. There are several, so that they are seldom in one another's way.
@@ -121,11 +128,9 @@ func (b *Batcher[K, V]) Find(ctx context.Context, keys []K, values []V, found []
 	if err != nil {
 		return err
 	}
-	if l.err == nil {
-		copy(values, l.values[at:])
-		copy(found, l.flags[at:])
-	}
-	return l.err
+	copy(values, l.values[at:])
+	copy(found, l.flags[at:])
+	return nil
 }
 
 // Get looks up one key: see Find.
@@ -134,14 +139,12 @@ func (b *Batcher[K, V]) Get(ctx context.Context, key K) (value V, found bool, er
 	if err != nil {
 		return value, false, err
 	}
-	if l.err != nil {
-		return value, false, l.err
-	}
 	return l.values[at], l.flags[at], nil
 }
 
-// Insert puts or replaces pairs, as the table's Insert does. Errors: those of the table, with the positions of this
-// batch in *FullError; ErrClosed; context.Cause(ctx), and then the pairs may get in all the same.
+// Insert puts or replaces pairs, as the table's Insert does. Errors: *FullError, with the positions of this batch that
+// are not in; any other that the table gave for these pairs or for some that went in together with them; ErrClosed;
+// context.Cause(ctx), and then the pairs may get in all the same.
 func (b *Batcher[K, V]) Insert(ctx context.Context, keys []K, values []V) error {
 	if err := Family("table").CheckNamed("values", len(keys), len(values)); err != nil {
 		return err
@@ -149,14 +152,8 @@ func (b *Batcher[K, V]) Insert(ctx context.Context, keys []K, values []V) error 
 	if b.direct(len(keys)) {
 		return b.directly(ctx, func() error { return b.m.Insert(keys, values) })
 	}
-	l, at, err := b.ask(ctx, batchInsert, keys, values)
-	if err != nil {
-		return err
-	}
-	if full := (*FullError)(nil); errors.As(l.err, &full) {
-		return full.of(at, len(keys))
-	}
-	return l.err
+	_, _, err := b.ask(ctx, batchInsert, keys, values)
+	return err
 }
 
 // Put inserts one pair: see Insert.
@@ -175,9 +172,6 @@ func (b *Batcher[K, V]) Delete(ctx context.Context, keys []K, deleted []bool) (n
 		return n, err
 	}
 	l, at, err := b.ask(ctx, batchDelete, keys, nil)
-	if err == nil {
-		err = l.err
-	}
 	if err != nil {
 		return 0, err
 	}
@@ -201,7 +195,7 @@ func (b *Batcher[K, V]) directly(ctx context.Context, do func() error) error {
 	}
 }
 
-// ask puts a request into a lot, and waits for it: its keys are from number `at` on.
+// ask puts a request into a lot, and waits for it: its keys are from number `at` on. Errors: also what came of them.
 func (b *Batcher[K, V]) ask(ctx context.Context, op batcherOp, keys []K, values []V) (l *lot[K, V], at int, err error) {
 	if ctx.Err() != nil {
 		return nil, 0, context.Cause(ctx)
@@ -228,7 +222,7 @@ func (b *Batcher[K, V]) ask(ctx context.Context, op batcherOp, keys []K, values 
 	}
 	select {
 	case <-l.done:
-		return l, at, nil
+		return l, at, l.outcome(at, len(keys))
 	case <-ctx.Done():
 		return nil, 0, context.Cause(ctx)
 	}
@@ -267,31 +261,23 @@ func (b *Batcher[K, V]) take(op batcherOp) (lots []*lot[K, V]) {
 	return lots
 }
 
-// do does lots of an operation, and wakes who waits for them, however it ends.
+// do does lots of an operation, and wakes who waits for them.
 func (b *Batcher[K, V]) do(op batcherOp, lots []*lot[K, V]) {
 	all := lot[K, V]{}
 	for _, l := range lots {
 		all.keys, all.values = append(all.keys, l.keys...), append(all.values, l.values...)
 	}
-	defer func() {
-		if r := recover(); r != nil {
-			all.err = fmt.Errorf("table: a batch broke off: %w", crash.Of(r))
+	b.inPieces(op, &all)
+	at := 0
+	for _, l := range lots {
+		n := len(l.keys)
+		l.first, l.pieces = at, all.pieces
+		if op != batchInsert {
+			l.values, l.flags = all.part(at, n)
 		}
-		at := 0
-		for _, l := range lots {
-			n := len(l.keys)
-			l.err = all.err
-			if all.err == nil && op != batchInsert {
-				l.values, l.flags = all.part(at, n)
-			}
-			if full := (*FullError)(nil); errors.As(all.err, &full) {
-				l.err = full.of(at, n)
-			}
-			at += n
-			go close(l.done) // who wakes many takes time: the next batch need not wait for that
-		}
-	}()
-	all.err = b.pieces(op, &all)
+		at += n
+		go close(l.done) // who wakes many takes time: the next batch need not wait for that
+	}
 }
 
 // part is what a lot of n keys gets of all, from `at` on.
@@ -302,23 +288,41 @@ func (l *lot[K, V]) part(at, n int) (values []V, flags []bool) {
 	return values, l.flags[at : at+n]
 }
 
-// of is the error for n positions from `at` on; nil if all of these are in.
-func (e *FullError) of(at, n int) error {
-	var own []int
-	for _, p := range e.Positions {
-		if p >= at && p < at+n {
-			own = append(own, p-at)
+// outcome is the error of n of the lot's keys, from number `at` on. A FullError says that all else is done: so it gives
+// way to any other error of one of these keys.
+func (l *lot[K, V]) outcome(at, n int) error {
+	from, to := l.first+at, l.first+at+n
+	var full *FullError
+	for _, p := range l.pieces {
+		if p.err == nil || p.to <= from || p.from >= to {
+			continue
 		}
+		some := (*FullError)(nil)
+		if !errors.As(p.err, &some) {
+			return p.err
+		}
+		first, _ := slices.BinarySearch(some.Positions, from-p.from)
+		behind, _ := slices.BinarySearch(some.Positions, to-p.from)
+		if first == behind { // all of these are in
+			continue
+		}
+		if full == nil {
+			full = &FullError{}
+		}
+		for _, i := range some.Positions[first:behind] {
+			full.Positions = append(full.Positions, p.from+i-from)
+		}
+		full.Capacity, full.Len, full.Why = some.Capacity, some.Len, some.Why
 	}
-	if len(own) == 0 {
+	if full == nil {
 		return nil
 	}
-	slices.Sort(own)
-	return &FullError{Positions: own, Capacity: e.Capacity, Len: e.Len, Why: e.Why}
+	return full
 }
 
-// pieces does an operation on no more than Keys keys at a time.
-func (b *Batcher[K, V]) pieces(op batcherOp, all *lot[K, V]) error {
+// inPieces does an operation on no more than Keys keys at a time. What comes of one piece is nothing to requests in the
+// others: these are tried whatever becomes of it.
+func (b *Batcher[K, V]) inPieces(op batcherOp, all *lot[K, V]) {
 	n := len(all.keys)
 	if op != batchInsert {
 		all.flags = make([]bool, n)
@@ -326,17 +330,28 @@ func (b *Batcher[K, V]) pieces(op batcherOp, all *lot[K, V]) error {
 	if op == batchFind {
 		all.values = make([]V, n)
 	}
-	return inParts(context.Background(), n, b.o.Keys, func(from, to int) (err error) {
-		switch op {
-		case batchFind:
-			err = b.m.Find(all.keys[from:to], all.values[from:to], all.flags[from:to])
-		case batchDelete:
-			_, err = b.m.Delete(all.keys[from:to], all.flags[from:to])
-		case batchInsert:
-			err = b.m.Insert(all.keys[from:to], all.values[from:to])
+	for from := 0; from < n; from += b.o.Keys {
+		to := min(n, from+b.o.Keys)
+		all.pieces = append(all.pieces, piece{from, to, b.piece(op, all, from, to)})
+	}
+}
+
+// piece does an operation on some keys. A panic is an error of these.
+func (b *Batcher[K, V]) piece(op batcherOp, all *lot[K, V], from, to int) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("table: a batch broke off: %w", crash.Of(r))
 		}
-		return err
-	})
+	}()
+	switch op {
+	case batchFind:
+		err = b.m.Find(all.keys[from:to], all.values[from:to], all.flags[from:to])
+	case batchDelete:
+		_, err = b.m.Delete(all.keys[from:to], all.flags[from:to])
+	case batchInsert:
+		err = b.m.Insert(all.keys[from:to], all.values[from:to])
+	}
+	return err
 }
 
 // Close waits for the batches that are under way. Requests that wait for their batch, and all later requests, get
@@ -351,7 +366,7 @@ func (b *Batcher[K, V]) Close() error {
 			s.closed = true
 			for _, l := range s.lots {
 				if l != nil {
-					l.err = batcherClosed{}
+					l.pieces = []piece{{0, len(l.keys), batcherClosed{}}}
 					close(l.done)
 				}
 			}
