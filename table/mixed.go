@@ -37,7 +37,8 @@ const (
 	Present
 	// Added means that the key was not there, and is in now.
 	Added
-	// NoRoom means that the key was not there, and found no room. The error names the position.
+	// NoRoom means that the operation is not done: the key was not there, and found no room; or there was no memory to
+	// bring the operation to the device. The error names the position.
 	NoRoom
 )
 
@@ -60,10 +61,9 @@ type Mixed[K, V any] interface {
 	// ops and values have as many elements as keys, even if no operation is an insert. results and status have as many,
 	// or are nil. If one of ops is none of the four, Mixed returns an error that names its position, and does nothing.
 	//
-	// *FullError names exactly the inserts that found no room; all else is done. Where memory is short, it names other
-	// operations, too. If the batch could not be brought to the device at all, it names all of them, and results and
-	// status are not written. A table over several devices names those that it could not do, and their outcome is
-	// NoRoom.
+	// *FullError names exactly the operations whose outcome is NoRoom: the inserts that found no room, and where memory
+	// is short, other operations that could not be brought to a device. If none could, it names all of them. All else
+	// is done.
 	Mixed(ops []Op, keys []K, values, results []V, status []Status) error
 	// MixedOn does what Mixed does, with device slices. An operation that is none of the four does nothing: its outcome
 	// is Absent, and its result the zero value. MixedOn waits for the stream; tables of stadium wait only if the batch

@@ -30,10 +30,10 @@ func insertIf(f *Frame, keys, values Column, valuesLen int, when, added []bool, 
 		return x.Put(st, Rows{Keys: addr[0], Values: addr[1], Flags: addr[2], When: addr[3], N: n})
 	}, x)
 	full := (*table.FullError)(nil)
-	if !errors.As(err, &full) || len(full.Positions) < keys.n {
+	if !errors.As(err, &full) {
 		return err
 	}
-	clear(added) // perhaps no kernel has seen any
+	// Of a batch that no memory brings to the device, positions are named that are not chosen.
 	full.Positions = slices.DeleteFunc(full.Positions, func(i int) bool { return !when[i] })
 	if len(full.Positions) == 0 {
 		return nil

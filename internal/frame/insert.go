@@ -304,6 +304,8 @@ type Insertion struct {
 	Find func(st *device.Stream, b Rows) error
 	// Size gives the slots and the pairs in them, for an error.
 	Size func() (capacity, live int64)
+
+	untried func() // is called where no memory brings a batch to the device, once its outputs are clear; may be nil
 }
 
 // Loading gives an insertion that first loads its kernels.
@@ -390,13 +392,10 @@ func insert(f *Frame, keys, values Column, valuesLen int, added []bool, x Insert
 	if err := f.Family.CheckNamed("values added", keys.n, valuesLen, OptionalLen(added)); err != nil {
 		return err
 	}
-	err := InsertColumns(f, keys, []Column{keys, values, Out(added)}, func(st *device.Stream, n int64, addr []uint64) ([]int, error, error) {
+	put := func(st *device.Stream, n int64, addr []uint64) (refused []int, why, err error) {
 		return x.Put(st, Rows{Keys: addr[0], Values: addr[1], Flags: addr[2], N: n})
-	}, x)
-	if full := (*table.FullError)(nil); errors.As(err, &full) && len(full.Positions) == keys.n {
-		clear(added) // perhaps no kernel wrote them
 	}
-	return err
+	return InsertColumns(f, keys, []Column{keys, values, Out(added)}, put, x)
 }
 
 // counted runs an operation on n keys with flags, of its own if there are none, and counts those that it set.
@@ -413,6 +412,9 @@ func counted(n int, flags []bool, op func(flags []bool) error) (int, error) {
 
 // InsertColumns takes in a batch of Go slices whose columns put knows: see Insertion.Put. keys is the column of the
 // keys.
+//
+// Where there is too little memory to bring any of it to the device, nothing is done: the outputs are clear, and all
+// positions are named.
 func InsertColumns(f *Frame, keys Column, cols []Column, put func(st *device.Stream, n int64, addr []uint64) (refused []int, why, err error), x Insertion) error {
 	var refused []int
 	var why error
@@ -431,6 +433,14 @@ func InsertColumns(f *Frame, keys Column, cols []Column, put func(st *device.Str
 		})
 	})
 	if device.IsOutOfMemory(err) && !begun { // not even the least staging: nothing is in
+		for i := range cols {
+			if c := &cols[i]; c.out && c.p != nil {
+				clear(c.bytes(0, keys.n))
+			}
+		}
+		if x.untried != nil {
+			x.untried()
+		}
 		for i := range keys.n {
 			refused = append(refused, i)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/warpmap/warpmap/device"
 	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/internal/shortage"
 	"github.com/warpmap/warpmap/table"
 )
 
@@ -189,6 +190,42 @@ func TestInserterWithoutMemory(t *testing.T) {
 	must(t, frame.Insert(&x.frame, keys, values, x.insertion()))
 	if len(x.in) != len(keys) || len(x.parts) < 2 {
 		t.Errorf("%d pairs are in, by %d parts", len(x.in), len(x.parts))
+	}
+}
+
+// Where no memory brings a mixed batch to the device, the outcome of all is NoRoom, and no result is what the slice held before.
+func TestMixWithoutStaging(t *testing.T) {
+	x := newToy(t, 10, 10)
+	keys := oddNumbers(100)
+	shortage.Set(x.frame.Device, func(int64) bool { return true })
+	defer shortage.Set(x.frame.Device, nil)
+	mix := func(*device.Stream, frame.MixedRows) ([]int, error, error) {
+		t.Error("a kernel is launched")
+		return nil, nil, nil
+	}
+	size := x.insertion().Size
+	ops := make([]table.Op, len(keys))
+	for what, do := range map[string]func(results []uint32, status []table.Status) error{
+		"Mix": func(results []uint32, status []table.Status) error {
+			return frame.Mix(&x.frame, ops, keys, keys, results, status, mix, size)
+		},
+		"MixKeys": func(results []uint32, status []table.Status) error {
+			clear(results)
+			return frame.MixKeys(&x.frame, ops, keys, status, mix, size)
+		},
+	} {
+		results, status := slices.Clone(keys), make([]table.Status, len(keys))
+		for _, err := range []error{do(results, status), do(nil, nil)} {
+			full := (*table.FullError)(nil)
+			if !errors.As(err, &full) || len(full.Positions) != len(keys) || !device.IsOutOfMemory(err) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		for i := range status {
+			if status[i] != table.NoRoom || results[i] != 0 {
+				t.Fatalf("%s: position %d: %v, %d", what, i, status[i], results[i])
+			}
+		}
 	}
 }
 

@@ -63,9 +63,14 @@ func mixColumns(f *Frame, ops []table.Op, keys, values Column, valuesLen int, re
 	if err := CheckOps(ops); err != nil {
 		return err
 	}
+	untried := func() {
+		for i := range status {
+			status[i] = table.NoRoom
+		}
+	}
 	return InsertColumns(f, keys, []Column{In(ops), keys, values, results, Out(status)}, func(st *device.Stream, n int64, addr []uint64) ([]int, error, error) {
 		return mix(st, MixedRows{addr[0], addr[1], addr[2], addr[3], addr[4], n})
-	}, Insertion{Size: size})
+	}, Insertion{Size: size, untried: untried})
 }
 
 // MixOn implements Mixed on the device, for a map or, with NoValues, for a set.
