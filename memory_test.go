@@ -2,11 +2,15 @@ package warpmap_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/warpmap/warpmap"
 	"github.com/warpmap/warpmap/device"
+	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/internal/shortage"
 	"github.com/warpmap/warpmap/internal/testenv"
 	"github.com/warpmap/warpmap/table"
 )
@@ -69,6 +73,92 @@ func TestNextToNoMemory(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// With no memory at all to bring a batch to the device, no table is changed, and each says exactly what is not done: of
+// keys that are in, InsertNew and a set's Insert name none, for these are as they should be.
+func TestNothingIsStaged(t *testing.T) {
+	for _, name := range []string{"cpu", "cuda:0"} {
+		t.Run(name, func(t *testing.T) { nothingIsStaged(t, open(t, name)) })
+	}
+}
+
+func nothingIsStaged(t *testing.T, d *device.Device) {
+	raw := make([]byte, 4*1000+1) // the CPU device stages what is not aligned
+	odd := unsafe.Slice((*uint32)(unsafe.Pointer(&raw[1-uintptr(unsafe.Pointer(&raw[0]))&1])), 1000)
+	var all, absent []int
+	var before []uint32
+	for i := range odd {
+		odd[i] = uint32(i) * 2654435761
+		if all = append(all, i); i%4 == 0 {
+			before = append(before, odd[i])
+		} else {
+			absent = append(absent, i)
+		}
+	}
+	ones := slices.Repeat([]uint32{1}, len(odd))
+	short := func(t *testing.T, do func(added []bool) (int, error), want []int) {
+		t.Helper()
+		frame.ReleaseStaging(d)
+		shortage.Set(d, func(int64) bool { return true })
+		defer shortage.Set(d, nil)
+		added := slices.Repeat([]bool{true}, len(odd))
+		n, err := do(added)
+		full := (*table.FullError)(nil)
+		if !errors.As(err, &full) || !device.IsOutOfMemory(err) {
+			t.Fatalf("%.200v", err)
+		}
+		if !slices.Equal(full.Positions, want) || full.Len != len(before) {
+			t.Errorf("%.200v, want %d positions", err, len(want))
+		}
+		if n != 0 || frame.Count(added) != 0 {
+			t.Errorf("%d are added, %d told", n, frame.Count(added))
+		}
+	}
+	for _, family := range warpmap.Families(table.KindMap) {
+		t.Run("map/"+string(family), func(t *testing.T) {
+			m, err := warpmap.New[uint32, uint32](d, family, table.Options{Seed: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			must(t, m.Insert(before, ones[:len(before)]))
+			short(t, func(added []bool) (int, error) { return m.InsertNew(odd, odd, added) }, absent)
+			short(t, func(added []bool) (int, error) { clear(added); return 0, m.Insert(odd, odd) }, all)
+			if x, err := warpmap.As[table.Mixed[uint32, uint32]](m); err == nil {
+				status, results := make([]table.Status, len(odd)), slices.Clone(odd)
+				short(t, func(added []bool) (int, error) {
+					clear(added)
+					return 0, x.Mixed(make([]table.Op, len(odd)), odd, odd, results, status)
+				}, all)
+				for i, s := range status {
+					if s != table.NoRoom || results[i] != 0 {
+						t.Fatalf("position %d: %v, %d", i, s, results[i])
+					}
+				}
+			}
+			keys, values, err := m.All()
+			if err != nil || len(keys) != len(before) || slices.Max(values) != 1 {
+				t.Errorf("%d pairs are in, want %d, each with 1: %v", len(keys), len(before), err)
+			}
+			must(t, m.Check())
+			must(t, m.Insert(odd, odd))
+		})
+	}
+	for _, family := range warpmap.Families(table.KindSet) {
+		t.Run("set/"+string(family), func(t *testing.T) {
+			m, err := warpmap.NewSet[uint32](d, family, table.Options{Seed: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer m.Close()
+			if _, err := m.Insert(before, nil); err != nil {
+				t.Fatal(err)
+			}
+			short(t, func(added []bool) (int, error) { return m.Insert(odd, added) }, absent)
+			must(t, m.Check())
+		})
 	}
 }
 

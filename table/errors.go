@@ -33,7 +33,8 @@ var ErrMaxBytes = errors.New("MaxBytes is reached")
 //     put its key in.
 //
 // If there is too little memory even to bring a position to the device, it is named, and nothing was done for it. Why
-// is then a *device.OutOfMemoryError, and the key may be in from before.
+// is then a *device.OutOfMemoryError, and the key may be in from before, with the value that it had. InsertNew of a Map
+// and Insert of a Set, to which such a key is as good as done, name it only if the table cannot be asked for it either.
 type FullError struct {
 	Positions []int // in the batch, ascending
 	Capacity  int   // slots of the table

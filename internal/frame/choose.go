@@ -19,6 +19,7 @@ func InsertKeysIf[K any](f *Frame, keys []K, when, added []bool, x Insertion) (i
 }
 
 func insertKeysIf(f *Frame, keys Column, when, added []bool, x Insertion) (int, error) {
+	x.keeps = true
 	return counted(keys.n, added, func(added []bool) error { return insertIf(f, keys, Column{}, -1, when, added, x) })
 }
 

@@ -305,6 +305,7 @@ type Insertion struct {
 	// Size gives the slots and the pairs in them, for an error.
 	Size func() (capacity, live int64)
 
+	keeps   bool   // a key that is in is left as it is, so that its position is as good as done
 	untried func() // is called where no memory brings a batch to the device, once its outputs are clear; may be nil
 }
 
@@ -385,6 +386,7 @@ func InsertKeys[K any](f *Frame, keys []K, added []bool, x Insertion) (int, erro
 }
 
 func insertCounted(f *Frame, keys, values Column, valuesLen int, added []bool, x Insertion) (int, error) {
+	x.keeps = true
 	return counted(keys.n, added, func(added []bool) error { return insert(f, keys, values, valuesLen, added, x) })
 }
 
@@ -414,7 +416,7 @@ func counted(n int, flags []bool, op func(flags []bool) error) (int, error) {
 // keys.
 //
 // Where there is too little memory to bring any of it to the device, nothing is done: the outputs are clear, and all
-// positions are named.
+// positions are named, but where x keeps what is in, those whose keys are in from before.
 func InsertColumns(f *Frame, keys Column, cols []Column, put func(st *device.Stream, n int64, addr []uint64) (refused []int, why, err error), x Insertion) error {
 	var refused []int
 	var why error
@@ -444,7 +446,14 @@ func InsertColumns(f *Frame, keys Column, cols []Column, put func(st *device.Str
 		for i := range keys.n {
 			refused = append(refused, i)
 		}
-		why, err = err, nil
+		if why, err = err, nil; x.keeps && x.Find != nil {
+			absent, wrong := strikeOff(f, keys, refused, x)
+			if wrong == nil {
+				refused = absent
+			} else if !device.IsOutOfMemory(wrong) {
+				err = wrong
+			}
+		}
 	} else if err == nil && len(refused) > 0 && x.Find != nil {
 		refused, err = strikeOff(f, keys, refused, x)
 	}
@@ -454,7 +463,7 @@ func InsertColumns(f *Frame, keys Column, cols []Column, put func(st *device.Str
 	return f.Locked(func() error { return x.full(refused, why) })
 }
 
-// strikeOff keeps of the refused positions those whose keys are not in the table.
+// strikeOff gives those of the refused positions whose keys are not in the table.
 func strikeOff(f *Frame, keys Column, refused []int, x Insertion) (out []int, err error) {
 	found, asked := make([]bool, len(refused)), Column{n: len(refused), size: keys.size}
 	asked.p = unsafe.Pointer(unsafe.SliceData(make([]byte, asked.n*asked.size)))
@@ -466,12 +475,37 @@ func strikeOff(f *Frame, keys Column, refused []int, x Insertion) (out []int, er
 			return x.Find(st, Rows{Keys: addr[0], Flags: addr[1], N: int64(n)})
 		})
 	})
+	if device.IsOutOfMemory(err) {
+		err = f.findInBitmap(asked, found, x)
+	}
+	if err != nil {
+		return nil, err
+	}
 	for i, p := range refused {
 		if !found[i] {
 			out = append(out, p)
 		}
 	}
-	return out, err
+	return out, nil
+}
+
+// findInBitmap looks keys up where there is no memory to stage them: a few at a time, in the memory of the bitmap. The
+// keys stand there behind their flags.
+func (f *Frame) findInBitmap(keys Column, found []bool, x Insertion) (err error) {
+	for first := 0; first < keys.n && err == nil; {
+		err = f.Alone(nil, func(st *device.Stream) error {
+			n := min(keys.n-first, (f.refused.Len()-int(Align(1)))/(keys.size+1))
+			from := int(Align(int64(n)))
+			mem := f.refused.Slice(from, from+n*keys.size)
+			if err := mem.Write(st, keys.bytes(first, n)); err != nil {
+				return errors.Join(err, mem.Fill(st, 0))
+			}
+			in, err := f.found(st, mem.Addr(), n, x)
+			first += copy(found[first:], in)
+			return errors.Join(err, mem.Fill(st, 0))
+		})
+	}
+	return err
 }
 
 // strikeOffOn is strikeOff on the device. The caller is in Writing.
@@ -509,7 +543,7 @@ func (f *Frame) Absent(st *device.Stream, keys uint64, keyBytes int, n int64, x 
 	return out, nil
 }
 
-// found looks n keys up, no more than the bitmap has bytes: that is the memory for the flags.
+// found looks n keys up, no more than the bitmap has bytes: its first n are the memory for the flags.
 func (f *Frame) found(st *device.Stream, keys uint64, n int, x Insertion) ([]bool, error) {
 	flags := device.View[bool](f.refused, 0, n)
 	err := x.Find(st, Rows{Keys: keys, Flags: flags.Addr(), N: int64(n)})

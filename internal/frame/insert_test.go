@@ -3,6 +3,7 @@ package frame_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"unsafe"
@@ -193,7 +194,91 @@ func TestInserterWithoutMemory(t *testing.T) {
 	}
 }
 
-// Where no memory brings a mixed batch to the device, the outcome of all is NoRoom, and no result is what the slice held before.
+// Where no memory brings a batch to the device, all positions are named that nothing was done for: of an insert that
+// replaces, all; of one that leaves alone what is in, those whose keys are not in. Outputs are clear.
+func TestInserterWithoutStaging(t *testing.T) {
+	x := newToy(t, 1<<40, 1<<40)
+	keys := oddNumbers(3000)
+	before := map[uint32]uint32{}
+	for _, k := range keys {
+		if k%3 == 0 {
+			x.in[k], before[k] = k+1, k+1
+		}
+	}
+	shortage.Set(x.frame.Device, func(int64) bool { return true })
+	defer shortage.Set(x.frame.Device, nil)
+	absent := func(when func(i int) bool) (list []int) {
+		for i, k := range keys {
+			if _, in := before[k]; !in && when(i) {
+				list = append(list, i)
+			}
+		}
+		return list
+	}
+	all, when := make([]int, len(keys)), make([]bool, len(keys))
+	for i := range all {
+		all[i], when[i] = i, i%2 == 0
+	}
+	told := func() []bool { return slices.Repeat([]bool{true}, len(keys)) }
+	named := func(what string, n int, added []bool, err error, want []int) {
+		t.Helper()
+		full := (*table.FullError)(nil)
+		if !errors.As(err, &full) || !device.IsOutOfMemory(err) || !slices.Equal(full.Positions, want) {
+			t.Errorf("%s: %.100v, want %d positions", what, err, len(want))
+		}
+		if n != 0 || frame.Count(added) != 0 {
+			t.Errorf("%s: %d are added, %d told", what, n, frame.Count(added))
+		}
+	}
+	every, chosen := func(int) bool { return true }, func(i int) bool { return when[i] }
+	added := told()
+	n, err := frame.InsertNew(&x.frame, keys, keys, added, x.insertion())
+	named("InsertNew", n, added, err, absent(every))
+	added = told()
+	n, err = frame.InsertKeys(&x.frame, keys, added, x.insertion())
+	named("InsertKeys", n, added, err, absent(every))
+	added = told()
+	n, err = frame.InsertKeysIf(&x.frame, keys, when, added, x.insertion())
+	named("InsertKeysIf", n, added, err, absent(chosen))
+	for i, k := range keys[:4] {
+		x.in[k], before[k] = uint32(i), uint32(i)
+	}
+	if n, err = frame.InsertNew(&x.frame, keys[:4], keys[:4], added[:4], x.insertion()); n != 0 || err != nil {
+		t.Errorf("InsertNew of keys that are all in: %d, %v", n, err)
+	}
+	named("Insert", 0, nil, frame.Insert(&x.frame, keys, keys, x.insertion()), all)
+	even := slices.DeleteFunc(slices.Clone(all), func(i int) bool { return !when[i] })
+	named("InsertIf", 0, nil, frame.InsertIf(&x.frame, keys, keys, when, x.insertion()), even)
+	if !maps.Equal(x.in, before) {
+		t.Errorf("%d pairs are in, want %d", len(x.in), len(before))
+	}
+
+	// Where the table cannot be asked, all are named.
+	y := x.insertion()
+	y.Find = func(*device.Stream, frame.Rows) error { return &device.OutOfMemoryError{Device: "toy", Asked: 1} }
+	added = told()
+	n, err = frame.InsertNew(&x.frame, keys, keys, added, y)
+	named("InsertNew without a Find", n, added, err, all)
+
+	// The keys were asked for in the bitmap's memory, which is clear again.
+	y.Put = func(st *device.Stream, b frame.Rows) ([]int, error, error) {
+		return frame.Inserter{
+			Try: 1000,
+			Launch: func(p frame.Part) error {
+				if bits := column[byte](p.Refused, 4096); slices.Max(bits) != 0 {
+					t.Error("bits are set")
+				}
+				return nil
+			},
+			Look: func() (int64, int64, error) { return 0, 0, nil },
+			Room: func(int64, bool) (int64, error) { return 1000, nil },
+		}.Run(&x.frame, st, b.N, 0)
+	}
+	shortage.Set(x.frame.Device, nil)
+	must(t, frame.Insert(&x.frame, keys, keys, y))
+}
+
+// So of a mixed batch: the outcome of all is NoRoom, and no result is what the slice held before.
 func TestMixWithoutStaging(t *testing.T) {
 	x := newToy(t, 10, 10)
 	keys := oddNumbers(100)
