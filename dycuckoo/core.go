@@ -94,6 +94,7 @@ type core struct {
 	rangedFrom int64 // see the constant
 	mostListed int64 // by a batch: bounded in tests alone
 	mostRows   int64 // see the constant
+	lastStep   step  // the largest: less in tests alone
 	updates    frame.Operations[device.Kernel[insertParams]]
 	choosing
 
@@ -219,6 +220,7 @@ func (c *core) begin() error {
 	c.regions = frame.RegionsFor(c.frame.Device.Info(), regionsFrom, regionRows)
 	c.regions.PowerOfTwo = true
 	c.staged, c.mostRows, c.rangedFrom, c.mostListed = stagedFor(c.frame.Device.Info()), mostRows, rangedFrom, math.MaxInt64
+	c.lastStep = lastStep(c.d())
 	if err := c.compile(); err != nil {
 		return err
 	}
@@ -299,9 +301,18 @@ func (c *core) fits(s step, pairs int64) error {
 	return nil
 }
 
+var errLargest = errors.New("the numbers of buckets have 32 bits")
+
+// largest is why a table of the last step does not grow.
+func (c *core) largest() error {
+	return fmt.Errorf("dycuckoo: a table has no more than %d subtables of %d buckets, for %w; "+
+		"more Subtables or a larger Bucket hold more",
+		c.d(), c.lastStep.buckets(c.d(), 0), errLargest)
+}
+
 // stepFor is the least step with room for so many pairs.
 func (c *core) stepFor(pairs int64) (s step) {
-	for s < s.last(c.d()) && c.limitAt(s) < pairs {
+	for s < c.lastStep && c.limitAt(s) < pairs {
 		s++
 	}
 	return s
@@ -332,7 +343,7 @@ func (c *core) held() int64 {
 
 // mostSteps is the largest step that MaxBytes allows.
 func (c *core) mostSteps() (s step) {
-	for s < s.last(c.d()) && c.bytes(s+1) <= c.opts.MaxBytes {
+	for s < c.lastStep && c.bytes(s+1) <= c.opts.MaxBytes {
 		s++
 	}
 	return s
@@ -644,7 +655,7 @@ func (c *core) grow(st *device.Stream, refused bool, pairs int64) (why, err erro
 	for was := c.step; c.step < to; {
 		if limit := c.opts.MaxBytes; limit > 0 && c.bytes(c.step+1) > limit {
 			why = frame.AtMaxBytes(limit)
-		} else if err := c.double(st); device.IsOutOfMemory(err) {
+		} else if err := c.double(st); device.IsOutOfMemory(err) || errors.Is(err, errLargest) {
 			why = err
 		} else if err != nil {
 			return nil, err
@@ -675,8 +686,8 @@ func (c *core) replace(to, floor step) error {
 
 // double doubles the smallest subtable (§4.2, 4.4).
 func (c *core) double(st *device.Stream) error {
-	if c.step >= c.step.last(c.d()) {
-		return &device.OutOfMemoryError{Asked: 1 << 62}
+	if c.step >= c.lastStep {
+		return c.largest()
 	}
 	if err := c.frame.Budget(c.bytes(c.step + 1)); err != nil {
 		return err
@@ -775,7 +786,7 @@ func (c *core) halve(st *device.Stream) (done bool, err error) {
 // rehash lays the table anew with another hash function: that of the options was poor, or somebody chose keys for it.
 func (c *core) rehash(st *device.Stream) (why, err error) {
 	err = c.rebuild(st, c.step, true)
-	if device.IsOutOfMemory(err) || errors.Is(err, table.ErrMaxBytes) {
+	if device.IsOutOfMemory(err) || errors.Is(err, table.ErrMaxBytes) || errors.Is(err, errLargest) {
 		return err, nil
 	}
 	return nil, err
@@ -807,6 +818,10 @@ func (c *core) rebuild(st *device.Stream, s step, otherHash bool) error {
 		c.opts.Seed = rand.Uint64()
 	}
 	for ; ; s++ {
+		if s > c.lastStep {
+			c.memory, c.opts.Seed = old, seed
+			return c.largest()
+		}
 		if limit := c.opts.MaxBytes; limit > 0 && s > old.step && c.bytes(s) > limit {
 			c.memory, c.opts.Seed = old, seed
 			return frame.AtMaxBytes(limit)

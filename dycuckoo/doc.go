@@ -112,6 +112,9 @@
 // Stats tells apart: two lists of half the positions of the largest batch, or of an eighth if that is more than 16
 // million, or the batch twice in the order of stretches.
 //
+// No subtable has more than 2³¹ buckets, because their numbers have 32 bits. When all are so large, the table fills the
+// slots that it has, as at MaxBytes, and the Why of a *table.FullError says so.
+//
 // # At MaxBytes
 //
 // A table stops growing when it would take more than MaxBytes with one more subtable doubled. With 4 subtables it takes

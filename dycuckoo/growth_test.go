@@ -851,6 +851,48 @@ func TestHighLow(t *testing.T) {
 	}
 }
 
+// A table that is as large as numbers of buckets allow says so, and not that memory is short. It fills what it has, and
+// is not laid anew in a larger size.
+func TestLargestTable(t *testing.T) {
+	d := open(t, "cpu")
+	m, err := New[uint32, uint32](d, Options{Options: table.Options{Seed: 1}})
+	must(t, err)
+	defer m.Close()
+	m.core.lastStep = 20 // as if numbers had fewer bits
+	keys := make([]uint32, 2*m.core.slotsAt(20))
+	for i := range keys {
+		keys[i] = kernel.Fmix32(uint32(i))
+	}
+	err = m.Insert(keys, keys)
+	full := (*table.FullError)(nil)
+	if !errors.As(err, &full) || !errors.Is(err, errLargest) || device.IsOutOfMemory(err) {
+		t.Fatalf("%.300v, want %v", err, errLargest)
+	}
+	const want = "a table has no more than 4 subtables of 128 buckets, for the numbers of buckets have 32 bits"
+	if text := err.Error(); !strings.Contains(text, want) {
+		t.Errorf("%.300s, want %s", text, want)
+	}
+	n, err := m.Len()
+	if named := len(full.Positions); err != nil || n != len(keys)-named || n < int(m.core.capacity()*9/10) {
+		t.Errorf("%d pairs are in, %d of %d are named: %v", n, named, len(keys), err)
+	}
+	if m.core.step != 20 {
+		t.Errorf("step %d", m.core.step)
+	}
+	must(t, m.Check())
+	if err := m.Grow(len(keys)); err == nil || device.IsOutOfMemory(err) || !strings.Contains(err.Error(), "32 bits") {
+		t.Errorf("Grow: %v", err)
+	}
+	m.core.lastStep = 19 // so that a rebuild finds no step
+	must(t, m.core.frame.Writing(nil, func(st *device.Stream) error {
+		if why, err := m.core.rehash(st); err != nil || !errors.Is(why, errLargest) {
+			t.Errorf("rehash: %v, %v", why, err)
+		}
+		return nil
+	}))
+	must(t, m.Check())
+}
+
 func TestRoomForMoreThanThereCanBe(t *testing.T) {
 	d := open(t, "cpu")
 	m, err := New[uint32, uint32](d, Options{Options: table.Options{Capacity: 1 << 45, MaxBytes: 1 << 20}})

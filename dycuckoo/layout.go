@@ -378,8 +378,8 @@ func (s step) total(d int) int64 {
 	return (int64(d) + int64(s)%int64(d)) * (leastBuckets << (int64(s) / int64(d)))
 }
 
-// last is the largest step: numbers of buckets fit 32 bits.
-func (step) last(d int) step { return step(29 * d) }
+// lastStep is the largest step: numbers of buckets fit 32 bits.
+func lastStep(d int) step { return step(29 * d) }
 
 // home is where a key belongs: the Go twin of dycuckoo::Home.
 type home struct {
