@@ -156,7 +156,7 @@ func (o *Options) complete(info device.Info, cfg *config) error {
 	cfg.layout, cfg.hash = o.Layout, o.Hash
 	if cfg.layout == Auto {
 		cfg.layout = Packed
-		if cfg.valueBytes > 8 || cfg.slotBytes() > 8 && !info.CAS128 {
+		if !cfg.set() && (cfg.valueBytes > 8 || cfg.slotBytes() > 8 && !info.CAS128) {
 			cfg.layout = SoA
 		}
 	}

@@ -44,6 +44,27 @@ func TestSets(t *testing.T) {
 	}
 }
 
+// A GPU that does not swap 128 bits has sets of smaller keys, and the error for those of 16 bytes names the swap.
+func TestSetsWithoutASwap(t *testing.T) {
+	for _, arch := range []string{"sm_80", "sm_90"} {
+		info := device.Info{Name: "cuda:0", Arch: arch, CAS128: arch == "sm_90"}
+		for _, bytes := range []int{4, 8, 16} {
+			cfg := config{keyBytes: bytes}
+			err := (&Options{}).complete(info, &cfg)
+			switch fits := bytes < 16 || info.CAS128; {
+			case fits && (err != nil || cfg.layout != Packed):
+				t.Errorf("%s, keys of %d bytes: layout %v, %v", arch, bytes, cfg.layout, err)
+			case !fits && (err == nil || !strings.Contains(err.Error(), "128-bit compare-and-swap")):
+				t.Errorf("%s, keys of %d bytes: %v", arch, bytes, err)
+			}
+			err = (&Options{Layout: SoA}).complete(info, &config{keyBytes: bytes})
+			if err == nil || !strings.Contains(err.Error(), "a set has no layouts") {
+				t.Errorf("%s, keys of %d bytes in layout soa: %v", arch, bytes, err)
+			}
+		}
+	}
+}
+
 // Keys of 16 bytes whose higher word is all ones, or whose lower is, are keys like others.
 func TestSetOfWideKeys(t *testing.T) {
 	d := openCPU(t)
