@@ -624,6 +624,19 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
+// Options that do not exist have names, too.
+func TestNamesOfOptions(t *testing.T) {
+	for want, got := range map[string]fmt.Stringer{
+		"auto": Auto, "wide": Wide, "Layout(-1)": Layout(-1), "Layout(4)": Wide + 1,
+		"home": HomeFirst, "theorem1": Theorem1, "Balance(-1)": Balance(-1), "Balance(2)": Theorem1 + 1,
+		"lane-by-lane": LaneByLane, "voter": Voter, "Coordination(-1)": Coordination(-1), "Coordination(2)": Voter + 1,
+	} {
+		if got.String() != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
 // A halving that is taken back leaves the counts of all subtables right.
 func TestHalvingIsTakenBack(t *testing.T) {
 	d := open(t, "cpu")

@@ -25,7 +25,9 @@ const (
 	Wide
 )
 
-func (l Layout) String() string { return [...]string{"auto", "packed", "packed-locked", "wide"}[l] }
+func (l Layout) String() string {
+	return frame.NameOf("Layout", int(l), "auto", "packed", "packed-locked", "wide")
+}
 
 // Balance tells which of a key's two subtables an insert tries first.
 type Balance int
@@ -39,7 +41,7 @@ const (
 	Theorem1
 )
 
-func (b Balance) String() string { return [...]string{"home", "theorem1"}[b] }
+func (b Balance) String() string { return frame.NameOf("Balance", int(b), "home", "theorem1") }
 
 // Coordination tells how the lanes of a warp share the work if an insert holds locks: in layouts PackedLocked and Wide.
 type Coordination int
@@ -53,7 +55,9 @@ const (
 	Voter
 )
 
-func (c Coordination) String() string { return [...]string{"lane-by-lane", "voter"}[c] }
+func (c Coordination) String() string {
+	return frame.NameOf("Coordination", int(c), "lane-by-lane", "voter")
+}
 
 const (
 	maxSubtables = 8

@@ -1,6 +1,9 @@
 package shard
 
-import "github.com/warpmap/warpmap/table"
+import (
+	"github.com/warpmap/warpmap/internal/frame"
+	"github.com/warpmap/warpmap/table"
+)
 
 // Mode says where keys go.
 type Mode int
@@ -13,12 +16,7 @@ const (
 	Independent
 )
 
-func (m Mode) String() string {
-	if m == Independent {
-		return "independent"
-	}
-	return "distributed"
-}
+func (m Mode) String() string { return frame.NameOf("Mode", int(m), "distributed", "independent") }
 
 // Options describe a table over several devices. Capacity and MaxBytes are for all devices together, and are divided
 // among them. Over members of a job, Copies, AskAll and Apart change nothing: NCCL sends rows, and look-ups go to the

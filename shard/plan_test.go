@@ -10,6 +10,16 @@ import (
 	"github.com/warpmap/warpmap/internal/testenv"
 )
 
+// A mode that does not exist is not called one that does.
+func TestModeNames(t *testing.T) {
+	names := map[Mode]string{Distributed: "distributed", Independent: "independent", 2: "Mode(2)", -1: "Mode(-1)"}
+	for m, want := range names {
+		if got := m.String(); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
 // A plan sends every row once, in order, and no owner gets more in a round than its inbox holds.
 func TestPlan(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -27,7 +27,9 @@ const (
 	SoA
 )
 
-func (l Layout) String() string { return [...]string{"auto", "packed", "aos", "soa"}[l] }
+func (l Layout) String() string {
+	return frame.NameOf("Layout", int(l), "auto", "packed", "aos", "soa")
+}
 
 // config is what a table's kernels are compiled for. Every layout number follows from it, here and nowhere else.
 type config struct {

@@ -44,6 +44,18 @@ func TestSets(t *testing.T) {
 	}
 }
 
+// A layout that does not exist has a name, too.
+func TestLayoutNames(t *testing.T) {
+	if got := fmt.Sprint(Auto, Packed, AoS, SoA); got != "auto packed aos soa" {
+		t.Error(got)
+	}
+	for _, l := range []Layout{-1, SoA + 1} {
+		if got, want := l.String(), fmt.Sprintf("Layout(%d)", int(l)); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
 // A GPU that does not swap 128 bits has sets of smaller keys, and the error for those of 16 bytes names the swap.
 func TestSetsWithoutASwap(t *testing.T) {
 	for _, arch := range []string{"sm_80", "sm_90"} {
