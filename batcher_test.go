@@ -339,7 +339,8 @@ func TestBatcherPieces(t *testing.T) {
 		}
 		return nil
 	}}
-	b, err := table.NewBatcher[uint32, uint64](m, table.BatcherOptions{Keys: 8, Wait: 100 * time.Millisecond, Launches: 1})
+	o := table.BatcherOptions{Keys: 8, Wait: 100 * time.Millisecond, Launches: 1}
+	b, err := table.NewBatcher[uint32, uint64](m, o)
 	if err != nil {
 		t.Fatal(err)
 	}

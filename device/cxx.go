@@ -37,7 +37,8 @@ type command struct {
 func (c command) String() string { return strings.Join(append([]string{c.path}, c.args...), " ") }
 
 // findCXX looks for the compiler that WithCompiler or CXX names, else for one by its usual names. There may be none of
-// those, as long as the cache holds programs.
+// those, as long as the cache holds programs. One that is named must be there: a wrong name is a mistake, which a user
+// hears of at once, and not when the cache lacks a kernel.
 func findCXX(cfg *config) (*cxx, error) {
 	c := &cxx{ctx: cfg.ctx, level: thisLevel()}
 	from, named := "WithCompiler", strings.TrimSpace(cfg.toolchain)
@@ -47,7 +48,9 @@ func findCXX(cfg *config) (*cxx, error) {
 	if named != "" {
 		cmd, err := parseCommand(named)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %s is %q: %v; %s", ErrNoCompiler, from, named, err, installCXX)
+			return nil, fmt.Errorf("%w: %s is %q: %v; a compiler that is named must be there, even if the cache holds "+
+				"all kernels: do without %s to use the cache and what is in the path, or %s",
+				ErrNoCompiler, from, named, err, from, installCXX)
 		}
 		c.found = []command{cmd}
 		return c, nil

@@ -95,8 +95,17 @@ func TestCXXThatIsMissing(t *testing.T) {
 		}
 		t.Setenv("CXX", "")
 	}
+	full := t.TempDir() // a cache
+	runCached(t, full)
+	t.Setenv("CXX", "./gone")
+	_, err := Open("cpu", WithCache(full))
+	missing := lacks(err, "even if the cache holds all", "do without CXX")
+	if !errors.Is(err, ErrNoCompiler) || missing != nil {
+		t.Errorf("with a cache: %v lacks %q", err, missing)
+	}
+	t.Setenv("CXX", "")
 	broken := script(t, filepath.Join(dir, "broken"), "exit 3")
-	_, err := openHere(t, WithCompiler(broken)).Compile(cacheProgram)
+	_, err = openHere(t, WithCompiler(broken)).Compile(cacheProgram)
 	if missing := lacks(err, broken, "exit status 3"); !errors.Is(err, ErrNoCompiler) || missing != nil {
 		t.Errorf("%v lacks %q", err, missing)
 	}

@@ -305,7 +305,8 @@ var errLargest = errors.New("the numbers of buckets have 32 bits")
 
 // largest is why a table of the last step does not grow.
 func (c *core) largest() error {
-	return fmt.Errorf("dycuckoo: a table has no more than %d subtables of %d buckets, for %w; more Subtables or a larger Bucket hold more",
+	return fmt.Errorf("dycuckoo: a table has no more than %d subtables of %d buckets, for %w; "+
+		"more Subtables or a larger Bucket hold more",
 		c.d(), c.lastStep.buckets(c.d(), 0), errLargest)
 }
 

@@ -219,13 +219,13 @@ __device__ __forceinline__ void look_together(Warp g, const Bucket (&b)[2], type
     }
 }
 
-__device__ __forceinline__ void ask_bucket(u64 address, u64 bytes) {
-    for (u64 at = 0; at < bytes; at += 64) prefetch_line(address + at);
+template <bool WRITES> __device__ __forceinline__ void ask_bucket(u64 address, u64 bytes) {
+    for (u64 at = 0; at < bytes; at += 64) WRITES ? prefetch_to_write(address + at) : prefetch_line(address + at);
 }
 template <class C> constexpr u64 SLOTS_BYTES = C::PACKED ? C::SLOTS * sizeof(typename Access<C>::word) : 64;
-template <class C> __device__ __forceinline__ void ask_home(const Table& t, typename C::key k) {
+template <class C, bool WRITES> __device__ __forceinline__ void ask_home(const Table& t, typename C::key k) {
     Home<C> h(t, k);
-    ask_bucket(h.address(t, h.home), SLOTS_BYTES<C>);
+    ask_bucket<WRITES>(h.address(t, h.home), SLOTS_BYTES<C>);
 }
 
 // Search is the look-up of one key: what its lane knows between two reads. A tile reads a bucket whole, for several keys at once.

@@ -88,11 +88,11 @@ template <bool REPLACE> struct InsertJob {
     template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64) const {
         return Item{warp.shuffle(x.k, from), warp.shuffle(x.v, from)};
     }
-    __device__ __forceinline__ void ahead(const Item& x) const { ask_home<C>(p.table, x.k); }
+    __device__ __forceinline__ void ahead(const Item& x) const { ask_home<C, true>(p.table, x.k); }
     typedef Insert<C, REPLACE> Held;
     __device__ __forceinline__ void hold(Held& h) const {
         h = s;
-        ask_bucket(s.address, SLOTS_BYTES<C>);
+        ask_bucket<true>(s.address, SLOTS_BYTES<C>);
     }
     __device__ __forceinline__ void resume(const Held& h) { s = h; }
     __device__ __forceinline__ bool begin(u64 i, const Item& x) {
@@ -131,7 +131,7 @@ template <bool REPLACE> struct LockedJob {
     template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64) const {
         return Item{warp.shuffle(x.k, from), warp.shuffle(x.v, from)};
     }
-    __device__ __forceinline__ void ahead(const Item& x) const { ask_home<C>(p.table, x.k); }
+    __device__ __forceinline__ void ahead(const Item& x) const { ask_home<C, true>(p.table, x.k); }
     __device__ __forceinline__ bool begin(u64 i, const Item& x) {
         if (!wanted(p.rows.refused, p.rows.attempt, i)) return false;
         s.begin(p.table, x.k, x.v);
@@ -249,11 +249,11 @@ template <bool PLACE, class End> struct LookUpJob {
     template <class Warp> __device__ __forceinline__ Item shuffled(Warp warp, const Item& x, int from, u64) const {
         return Item{warp.shuffle(x.k, from)};
     }
-    __device__ __forceinline__ void ahead(const Item& x) const { ask_home<C>(t, x.k); }
+    __device__ __forceinline__ void ahead(const Item& x) const { ask_home<C, PLACE>(t, x.k); }
     typedef Search<C, PLACE> Held;
     __device__ __forceinline__ void hold(Held& h) const {
         h = s;
-        ask_bucket(s.bucket(t).slots, SLOTS_BYTES<C>);
+        ask_bucket<PLACE>(s.bucket(t).slots, SLOTS_BYTES<C>);
     }
     __device__ __forceinline__ void resume(const Held& h) { s = h; }
     __device__ __forceinline__ bool begin(u64, const Item& x) {

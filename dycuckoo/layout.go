@@ -156,8 +156,8 @@ func (c config) check(cas128 bool) error {
 	case c.packed() && (c.keyBytes > 8 || c.valueBytes > 8):
 		return fmt.Errorf("dycuckoo: layout %v holds keys and values of up to 8 bytes, not %d and %d: no device swaps more than 16 bytes at once; use wide", c.layout, c.keyBytes, c.valueBytes)
 	case c.packed() && c.slotBytes() == 16 && !cas128:
-		return fmt.Errorf("dycuckoo: layout %v with pairs of %d+%d bytes needs a 128-bit compare-and-swap, which GPUs have from sm_90 (H100) on, "+
-			"with NVRTC 12.3 or later; use wide", c.layout, c.keyBytes, c.valueBytes)
+		return fmt.Errorf("dycuckoo: layout %v with pairs of %d+%d bytes needs a 128-bit compare-and-swap, "+
+			"which GPUs have from sm_90 (H100) on, with NVRTC 12.3 or later; use wide", c.layout, c.keyBytes, c.valueBytes)
 	case c.coordination == Voter && !c.locked():
 		return fmt.Errorf("dycuckoo: coordination %v shares inserts that hold locks, and layout %v has none; use packed-locked or wide", c.coordination, c.layout)
 	case c.slots() < 2:

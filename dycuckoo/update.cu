@@ -26,7 +26,7 @@ struct CombineJob {
     template <class Warp> __device__ __forceinline__ void gather(Warp warp, Item& x) const {
         gather_rows(warp, x.v, x.group, [&](int from) { return warp.shuffle(x.k, from) == x.k; });
     }
-    __device__ __forceinline__ void ahead(const Item& x) const { ask_home<C>(p.table, x.k); }
+    __device__ __forceinline__ void ahead(const Item& x) const { ask_home<C, true>(p.table, x.k); }
     __device__ __forceinline__ bool begin(u64, const Item& x) {
         v = x.v;
         group = x.group;

@@ -154,6 +154,7 @@ __device__ __forceinline__ double add(double* p, double x) { return atomicAdd(p,
 #endif
 
 // prefetch brings what is at an address into the L2 cache.
+__device__ __forceinline__ void prefetch_to_write(u64) {}
 __device__ __forceinline__ void prefetch_line(u64) {} // only the CPU device looks ahead
 __device__ __forceinline__ void prefetch(u64 address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
 

@@ -555,6 +555,14 @@ inline double add(double* p, double x) { return add_float<u64>(p, x); }
 inline void add_to_memory(u64* p, u64 x) { add(p, x); }
 inline u32 add_in_memory(u32* p, u32 x) { return add(p, x); }
 inline void prefetch(u64) {}
+// prefetch_to_write asks for a line that is to be changed, so that the change need not ask for it again.
+inline void prefetch_to_write(u64 address) {
+#if defined(__x86_64__)
+    asm volatile("prefetchw %0" : : "m"(*(const char*)address));
+#else
+    asm volatile("prfm pstl1keep, %0" : : "Q"(*(const char*)address));
+#endif
+}
 // By assembly: g++ takes a function of nothing but __builtin_prefetch for one without effect, and leaves calls of it out.
 inline void prefetch_line(u64 address) {
 #if defined(__x86_64__)

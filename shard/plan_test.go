@@ -12,7 +12,8 @@ import (
 
 // A mode that does not exist is not called one that does.
 func TestModeNames(t *testing.T) {
-	for want, m := range map[string]Mode{"distributed": Distributed, "independent": Independent, "Mode(2)": 2, "Mode(-1)": -1} {
+	names := map[Mode]string{Distributed: "distributed", Independent: "independent", 2: "Mode(2)", -1: "Mode(-1)"}
+	for m, want := range names {
 		if got := m.String(); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}

@@ -23,9 +23,9 @@ struct PairItem {
 };
 
 // hold_op keeps an operation for later, and asks for the slab that it reads next.
-template <class O> __device__ __forceinline__ void hold_op(O& held, const O& op) {
+template <bool WRITES, class O> __device__ __forceinline__ void hold_op(O& held, const O& op) {
     held = op;
-    ask_slab(op.slab);
+    ask_slab<WRITES>(op.slab);
 }
 
 struct FindJob {
@@ -35,9 +35,9 @@ struct FindJob {
     Resident none;
     __device__ __forceinline__ FindJob(const findParams& p) : p(p) { op.rest(p.table); }
     __device__ __forceinline__ Item load(u64 i) { return Item{input_key<C>(p.keys, i)}; }
-    __device__ __forceinline__ void ahead(const Item& x) const { ask_home<C>(p.table, x.k); }
+    __device__ __forceinline__ void ahead(const Item& x) const { ask_home<C, false>(p.table, x.k); }
     typedef Op<C, FIND, false> Held;
-    __device__ __forceinline__ void hold(Held& h) const { hold_op(h, op); }
+    __device__ __forceinline__ void hold(Held& h) const { hold_op<false>(h, op); }
     __device__ __forceinline__ void resume(const Held& h) { op = h; }
     __device__ __forceinline__ bool begin(u64, const Item& x) {
         op.begin(p.table, FIND, x.k, value{});
@@ -81,9 +81,9 @@ template <u32 KIND> struct InsertJob {
     Tally tally;
     __device__ __forceinline__ InsertJob(const insertParams& p) : p(p) { op.rest(p.table); }
     __device__ __forceinline__ Item load(u64 i) { return Item{input_key<C>(p.rows.keys, i), input_value<C>(p.rows.values, i)}; }
-    __device__ __forceinline__ void ahead(const Item& x) const { ask_home<C>(p.table, x.k); }
+    __device__ __forceinline__ void ahead(const Item& x) const { ask_home<C, true>(p.table, x.k); }
     typedef Op<C, KIND, KIND != INSERT_MULTI> Held;
-    __device__ __forceinline__ void hold(Held& h) const { hold_op(h, op); }
+    __device__ __forceinline__ void hold(Held& h) const { hold_op<true>(h, op); }
     __device__ __forceinline__ void resume(const Held& h) { op = h; }
     __device__ __forceinline__ bool begin(u64 i, const Item& x) {
         if (p.rows.attempt && !refused(p.rows.refused, i)) return false;

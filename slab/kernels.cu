@@ -16,9 +16,9 @@ template <u32 KIND> struct EraseJob {
     u64 erased;
     __device__ __forceinline__ EraseJob(const findParams& p) : p(p), erased(0) { op.rest(p.table); }
     __device__ __forceinline__ Item load(u64 i) { return Item{input_key<C>(p.keys, i)}; }
-    __device__ __forceinline__ void ahead(const Item& x) const { ask_home<C>(p.table, x.k); }
+    __device__ __forceinline__ void ahead(const Item& x) const { ask_home<C, true>(p.table, x.k); }
     typedef Op<C, KIND, false> Held;
-    __device__ __forceinline__ void hold(Held& h) const { hold_op(h, op); }
+    __device__ __forceinline__ void hold(Held& h) const { hold_op<true>(h, op); }
     __device__ __forceinline__ void resume(const Held& h) { op = h; }
     __device__ __forceinline__ bool begin(u64, const Item& x) {
         op.begin(p.table, KIND, x.k, value{});
@@ -71,7 +71,7 @@ struct MixedJob {
     __device__ __forceinline__ Item load(u64 i) {
         return Item{input_key<C>(p.keys, i), input_value<C>(p.values, i), load_readonly(at<u8>(p.ops) + i)};
     }
-    __device__ __forceinline__ void ahead(const Item& x) const { ask_home<C>(p.table, x.k); }
+    __device__ __forceinline__ void ahead(const Item& x) const { ask_home<C, true>(p.table, x.k); }
     __device__ __forceinline__ bool begin(u64 i, const Item& x) {
         if (p.attempt && !refused(p.refused, i)) return false;
         if (x.kind > ERASE) { // no operation: it does nothing
@@ -144,7 +144,7 @@ template <class P, class Visit> struct SweepJob {
     Visit visit;
     __device__ __forceinline__ SweepJob(const P& p, u64 keys) : p(p), keys(keys), visit{} {}
     __device__ __forceinline__ Item load(u64 i) { return Item{input_key<C>(keys, i)}; }
-    __device__ __forceinline__ void ahead(const Item& x) const { ask_home<C>(p.table, x.k); }
+    __device__ __forceinline__ void ahead(const Item& x) const { ask_home<C, true>(p.table, x.k); }
     __device__ __forceinline__ bool begin(u64, const Item& x) {
         s.begin(p.table, x.k);
         return true;

@@ -40,10 +40,10 @@ template <class C> struct Home {
     }
 };
 
-__device__ __forceinline__ void ask_slab(u64 slab) {
-    for (u64 at = 0; at < SLAB_BYTES; at += 64) prefetch_line(slab + at);
+template <bool WRITES> __device__ __forceinline__ void ask_slab(u64 slab) {
+    for (u64 at = 0; at < SLAB_BYTES; at += 64) WRITES ? prefetch_to_write(slab + at) : prefetch_line(slab + at);
 }
-template <class C> __device__ __forceinline__ void ask_home(const Table& t, typename C::key k) { ask_slab(Home<C>(t, k).slab); }
+template <class C, bool WRITES> __device__ __forceinline__ void ask_home(const Table& t, typename C::key k) { ask_slab<WRITES>(Home<C>(t, k).slab); }
 
 // View is what one lane of a tile holds of a slab's slots and link: vectors of up to 16 bytes, dealt to the lanes in turn. A
 // tile of 8 lanes reads a slab with one load each; in larger tiles a lane's part is smaller.

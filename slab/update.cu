@@ -25,14 +25,14 @@ struct UpdateJob : InsertJob<INSERT_NEW> {
     template <class Warp> __device__ __forceinline__ void gather(Warp warp, Item& x) const {
         gather_rows(warp, x.v, x.group, [&](int from) { return warp.shuffle(x.k, from) == x.k; });
     }
-    __device__ __forceinline__ void ahead(const Item& x) const { ask_home<C>(p.table, x.k); }
+    __device__ __forceinline__ void ahead(const Item& x) const { ask_home<C, true>(p.table, x.k); }
     struct Held {
         Op<C, INSERT_NEW, true> op;
         key k;
         u32 group, rows;
     };
     __device__ __forceinline__ void hold(Held& h) const {
-        hold_op(h.op, op);
+        hold_op<true>(h.op, op);
         h.k = k;
         h.group = group;
         h.rows = rows;

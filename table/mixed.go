@@ -62,8 +62,8 @@ type Mixed[K, V any] interface {
 	// or are nil. If one of ops is none of the four, Mixed returns an error that names its position, and does nothing.
 	//
 	// *FullError names exactly the operations whose outcome is NoRoom: the inserts that found no room, and where memory
-	// is short, other operations that could not be brought to a device. If none could, it names all of them. All else is
-	// done.
+	// is short, other operations that could not be brought to a device. If none could, it names all of them. All else
+	// is done.
 	Mixed(ops []Op, keys []K, values, results []V, status []Status) error
 	// MixedOn does what Mixed does, with device slices. An operation that is none of the four does nothing: its outcome
 	// is Absent, and its result the zero value. MixedOn waits for the stream; tables of stadium wait only if the batch

@@ -36,7 +36,7 @@ template <class MEETS, bool MULTI> struct InsertJob {
         if constexpr (C::VALUE_BYTES == 0) return Item{warp.shuffle(x.k, from), value{}, on};
         else return Item{warp.shuffle(x.k, from), warp.shuffle(x.v, from), on};
     }
-    __device__ __forceinline__ void ahead(const Item& x) const { prefetch_line(Probe<C>(p.table, x.k).first_address()); }
+    __device__ __forceinline__ void ahead(const Item& x) const { prefetch_to_write(Probe<C>(p.table, x.k).first_address()); }
     struct Held {
         Insert<C, MEETS, true, MULTI> s;
         Skip<C> skip;
@@ -46,7 +46,7 @@ template <class MEETS, bool MULTI> struct InsertJob {
         h.s = s;
         h.skip = skip;
         h.k = k;
-        prefetch_line(s.p.window_address());
+        prefetch_to_write(s.p.window_address());
     }
     __device__ __forceinline__ void resume(const Held& h) {
         s = h.s;

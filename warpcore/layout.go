@@ -89,11 +89,11 @@ func (c config) check(cas128 bool) error {
 	case c.set() && c.layout != Packed:
 		return errors.New("warpcore: a set has no layouts: its slots are keys")
 	case c.set() && c.keyBytes == 16 && !cas128:
-		return errors.New("warpcore: a set of 16-byte keys needs a 128-bit compare-and-swap, which GPUs have from sm_90 (H100) on, " +
-			"with NVRTC 12.3 or later; or use a map of dycuckoo or stadium")
+		return errors.New("warpcore: a set of 16-byte keys needs a 128-bit compare-and-swap, " +
+			"which GPUs have from sm_90 (H100) on, with NVRTC 12.3 or later; or use a map of dycuckoo or stadium")
 	case c.layout == Packed && c.slotBytes() == 16 && !cas128:
-		return fmt.Errorf("warpcore: layout packed with pairs of %d+%d bytes needs a 128-bit compare-and-swap, which GPUs have from sm_90 (H100) on, "+
-			"with NVRTC 12.3 or later; use aos or soa", c.keyBytes, c.valueBytes)
+		return fmt.Errorf("warpcore: layout packed with pairs of %d+%d bytes needs a 128-bit compare-and-swap, "+
+			"which GPUs have from sm_90 (H100) on, with NVRTC 12.3 or later; use aos or soa", c.keyBytes, c.valueBytes)
 	}
 	return nil
 }

@@ -28,13 +28,13 @@ struct LookingJob {
     __device__ __forceinline__ void hold(Held& h) const {
         h.s = s;
         h.k = k;
-        prefetch_line(s.p.window_address());
+        prefetch_to_write(s.p.window_address());
     }
     __device__ __forceinline__ void resume(const Held& h) {
         s = h.s;
         k = h.k;
     }
-    template <class Item> __device__ __forceinline__ void look_ahead(const Item& x) const { prefetch_line(Probe<C>(p.table, x.k).first_address()); }
+    template <class Item> __device__ __forceinline__ void look_ahead(const Item& x) const { prefetch_to_write(Probe<C>(p.table, x.k).first_address()); }
     __device__ __forceinline__ void start(key x, value v) {
         k = x;
         s.begin(p.table, x, v, p.limit);

@@ -394,9 +394,10 @@ func insert(f *Frame, keys, values Column, valuesLen int, added []bool, x Insert
 	if err := f.Family.CheckNamed("values added", keys.n, valuesLen, OptionalLen(added)); err != nil {
 		return err
 	}
-	return InsertColumns(f, keys, []Column{keys, values, Out(added)}, func(st *device.Stream, n int64, addr []uint64) ([]int, error, error) {
+	put := func(st *device.Stream, n int64, addr []uint64) (refused []int, why, err error) {
 		return x.Put(st, Rows{Keys: addr[0], Values: addr[1], Flags: addr[2], N: n})
-	}, x)
+	}
+	return InsertColumns(f, keys, []Column{keys, values, Out(added)}, put, x)
 }
 
 // counted runs an operation on n keys with flags, of its own if there are none, and counts those that it set.
