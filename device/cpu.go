@@ -75,7 +75,7 @@ func newCPU(name string, cfg *config, c *cxx) *cpuBackend {
 	b.seed.Store(cfg.seed)
 	b.inf = Info{
 		Name: name, NUMA: -1, Model: cpuModel(), Arch: runtime.GOARCH,
-		Multiprocessors: runtime.NumCPU(), Memory: total, Shared: hostSharedBytes, CAS128: true,
+		Multiprocessors: runtime.NumCPU(), Memory: total, Shared: hostSharedBytes, CAS128: true, Stress: cfg.stress,
 	}
 	return b
 }

@@ -105,6 +105,7 @@ type Info struct {
 	L2              int64  // bytes of last-level cache; 0 where unknown
 	Shared          int64  // bytes of shared memory that a block can have
 	CAS128          bool   // has a 128-bit compare-and-swap, and a compiler that knows it
+	Stress          bool   // lanes of the CPU device lose the thread at random: see WithStress
 	UUID            string // of a GPU: tells it apart in every process, as "GPU-…" in CUDA_VISIBLE_DEVICES
 	PCI             string // of a GPU, its place on the bus: "0000:1b:00.0"
 	NUMA            int    // the node whose memory and cores are near a GPU; -1 where the system does not tell

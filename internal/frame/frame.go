@@ -194,7 +194,10 @@ const (
 )
 
 func gridOf(info device.Info, n, blocks int64) device.Grid {
-	if !info.CUDA() {
+	switch {
+	case info.Stress: // many warps at once, with an item a lane: what they do to one another is what is looked for
+		return device.GridFor(n, Threads)
+	case !info.CUDA():
 		return device.Grid{Blocks: max(1, (n+cpuItems-1)/cpuItems), Threads: cpuThreads}
 	}
 	const most = Threads * mostOfLane
