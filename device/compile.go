@@ -158,6 +158,9 @@ func (d *Device) build(src *source, c compiler, key string) (uintptr, error) {
 // there. Programs for older processors of the kind are taken, too, but from the cache only where there is no compiler.
 func (d *Device) cached(src *source, c compiler, key string) (h uintptr, unloadable, err error) {
 	for _, older := range c.olderToo() {
+		if d.cfg.kernels == nil {
+			break
+		}
 		if image := d.cfg.kernels.find(src.key(older), c.extension()); image != nil {
 			h, err := d.b.load(src.program, image, "")
 			if err == nil || errors.As(err, new(*FaultError)) {

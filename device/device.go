@@ -220,8 +220,10 @@ type config struct {
 	toolchain string
 	workers   int
 	memory    int64
-	kept      int64 // -1: as the device likes
-	kernels   *kernelFiles
+	kept      int64        // -1: as the device likes
+	kernels   *kernelFiles // nil without WithKernels
+
+	kernelsErr error
 }
 
 // Option changes how Open opens a device.
@@ -238,9 +240,10 @@ func WithCache(dir string) Option {
 // WithKernels takes compiled kernels from a file system, such as one that go:embed has put into the program, before it
 // looks into the cache and before it compiles: for machines without a compiler. OpenAhead and `warpmap compile` make
 // such files, by the same version of warpmap. They run in this process, so they must be yours. A kernel that is not
-// among them is taken from the cache, or compiled.
+// among them is taken from the cache, or compiled. Files that cannot be listed, or among which there is no kernel at
+// all, are an error of Open.
 func WithKernels(files fs.FS) Option {
-	return func(c *config) { c.kernels = &kernelFiles{fs: files} }
+	return func(c *config) { c.kernels, c.kernelsErr = openKernels(files) }
 }
 
 // WithStress makes the CPU device switch lanes at random at every atomic operation and every global load or store, by
@@ -289,6 +292,9 @@ func WithKept(bytes int64) Option { return func(c *config) { c.kept = bytes } }
 // wrapped in what to install; ErrNoDevices on every system but Linux on amd64 and arm64.
 func Open(name string, opts ...Option) (*Device, error) {
 	cfg := newConfig(opts)
+	if cfg.kernelsErr != nil {
+		return nil, cfg.kernelsErr
+	}
 	switch {
 	case name == "" || name == "auto":
 		if errSystem != nil {

@@ -2,9 +2,11 @@ package device_test
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"testing/fstest"
 
@@ -73,6 +75,11 @@ func TestWithKernels(t *testing.T) {
 	defer d2.Close()
 	if _, err := d2.Compile(cpuProgram); !errors.Is(err, device.ErrNoCompiler) {
 		t.Errorf("damaged files: %v", err)
+	}
+	for what, files := range map[string]fs.FS{"no kernel": fstest.MapFS{"a.txt": {}}, "no such": os.DirFS(dir + "/none"), "no file system": nil} {
+		if _, err := device.Open("cpu", device.WithKernels(files)); err == nil || !strings.Contains(err.Error(), "WithKernels") {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 	if _, err := device.OpenAhead("x86-64-v9", device.WithCache(dir)); err == nil {
 		t.Error("no such level, and no error")

@@ -653,16 +653,27 @@ inline u128 exchange(u128* p, u128 now) {
     return old;
 }
 
-// Words beside one another, which the processor loads and compares together: N of u32 or u64. Each is loaded whole.
-template <class W, int N> struct Words {
-    typedef W vector __attribute__((vector_size(N * sizeof(W))));
+// How many bytes the processor compares at once. (clang names the builtins of 64 otherwise.)
+#if defined(__AVX512BW__) && !defined(__clang__)
+#define WARPMAP_VECTOR 64
+#elif defined(__AVX2__)
+#define WARPMAP_VECTOR 32
+#else
+#define WARPMAP_VECTOR 16
+#endif
+
+// Words beside one another, which the processor loads and compares together: as many of u32 or u64 as fill BYTES, 16 to WARPMAP_VECTOR of them. Each
+// word is loaded whole, for no processor cuts the words of a vector; the vector as such may be of two moments.
+template <class W, int BYTES> struct Words {
+    static_assert(BYTES >= 16 && BYTES <= WARPMAP_VECTOR, "a vector is no larger than the processor's");
+    static constexpr int N = BYTES / sizeof(W);
+    typedef W vector __attribute__((vector_size(BYTES)));
     typedef vector in_memory __attribute__((aligned(sizeof(W)), may_alias)); // buckets need not be lines
-    static_assert(N * sizeof(W) >= 16 && N * sizeof(W) <= 64, "a vector has 16 to 64 bytes");
     // equal gives a bit for each word that is w, of what `bits` are set of it.
     static __attribute__((always_inline)) inline u32 equal(vector v, W bits, W w) {
-#if defined(__AVX512BW__) && !defined(__clang__)
-        if constexpr (N * sizeof(W) == 64) {
-            vector x = v & (vector)((vector){} + bits), y = (vector){} + w;
+#if WARPMAP_VECTOR == 64
+        if constexpr (BYTES == 64) {
+            vector x = v & bits, y = (vector){} + w;
             if constexpr (sizeof(W) == 8) {
                 typedef long long other __attribute__((vector_size(64)));
                 return (u8)__builtin_ia32_cmpq512_mask((other)x, (other)y, 0, (u8)-1);
@@ -672,40 +683,28 @@ template <class W, int N> struct Words {
             }
         } else
 #endif
-#if defined(__AVX2__)
-        if constexpr (N * sizeof(W) > 32) {
-            typedef Words<W, N / 2> Half;
-            union { vector all; typename Half::vector half[2]; } u = {v};
-            return Half::equal(u.half[0], bits, w) | Half::equal(u.half[1], bits, w) << N / 2;
-        } else
-#elif defined(__SSE2__) || defined(__aarch64__)
-        if constexpr (N * sizeof(W) > 16) {
-            typedef Words<W, N / 2> Half;
-            union { vector all; typename Half::vector half[2]; } u = {v};
-            return Half::equal(u.half[0], bits, w) | Half::equal(u.half[1], bits, w) << N / 2;
-        } else
-#endif
         {
             auto eq = (v & bits) == w;
-#if defined(__AVX2__)
-            if constexpr (N * sizeof(W) == 32) {
+#if WARPMAP_VECTOR >= 32
+            if constexpr (BYTES == 32) {
                 typedef double d4 __attribute__((vector_size(32)));
                 typedef float f8 __attribute__((vector_size(32)));
                 if constexpr (sizeof(W) == 8) return (u32)__builtin_ia32_movmskpd256((d4)eq);
                 else return (u32)__builtin_ia32_movmskps256((f8)eq);
-            }
+            } else
 #endif
+            {
 #if defined(__SSE2__)
-            if constexpr (N * sizeof(W) == 16) {
                 typedef double d2 __attribute__((vector_size(16)));
                 typedef float f4 __attribute__((vector_size(16)));
                 if constexpr (sizeof(W) == 8) return (u32)__builtin_ia32_movmskpd((d2)eq);
                 else return (u32)__builtin_ia32_movmskps((f4)eq);
-            }
+#else
+                u32 m = 0;
+                for (int i = 0; i < N; i++) m |= (u32)(eq[i] & 1) << i;
+                return m;
 #endif
-            u32 m = 0;
-            for (int i = 0; i < N; i++) m |= (u32)(eq[i] & 1) << i;
-            return m;
+            }
         }
     }
 };

@@ -141,10 +141,11 @@ template <class C> struct Access<C, KEYS_ALONE> {
     }
 };
 
-// Whether the CPU device compares all words of the slots at once: they are beside one another, and one lane has them.
+// Whether the CPU device compares the words of the slots together: they are beside one another, and one lane has them. Words of 16 bytes are not,
+// because no level promises that a vector of several is read without cutting one.
 #if defined(WARPMAP_HOST) && !defined(WARPMAP_STRESS)
 template <class C, int G, int SLOTS, int SIZE = sizeof(typename Access<C>::word)>
-constexpr bool AT_ONCE = G == 1 && SIZE == C::SLOT_BYTES && (SIZE == 4 || SIZE == 8 || (SIZE == 16 && sizeof(typename C::key) == 8)) && SLOTS * SIZE >= 16 && SLOTS <= 32;
+constexpr bool AT_ONCE = G == 1 && SIZE == C::SLOT_BYTES && (SIZE == 4 || SIZE == 8) && SLOTS * SIZE >= 16 && SLOTS <= 32;
 #else
 template <class C, int G, int SLOTS> constexpr bool AT_ONCE = false;
 #endif
@@ -245,13 +246,11 @@ template <class C, int SLOTS> struct View<C, 1, SLOTS, true> {
     typedef Access<C> A;
     typedef typename A::word word;
     typedef typename C::key key;
-    static constexpr int BYTES = SLOTS * sizeof(word), VECTOR_BYTES = BYTES < 64 ? BYTES : 64, VECTORS = BYTES / VECTOR_BYTES;
+    static constexpr int BYTES = SLOTS * sizeof(word), VECTOR_BYTES = BYTES < WARPMAP_VECTOR ? BYTES : WARPMAP_VECTOR, VECTORS = BYTES / VECTOR_BYTES;
     static constexpr int WORDS = SLOTS, LANES = 1;
-    // Of 16 bytes the lower half is the key.
-    typedef typename bits_of<sizeof(word) == 4 ? 4 : 8>::type part;
-    static constexpr int PARTS = VECTOR_BYTES / (int)sizeof(part), EACH = SLOTS / VECTORS;
-    static constexpr part KEY_BITS = sizeof(key) >= sizeof(part) ? ~(part)0 : (part)(((u64)1 << 8 * (sizeof(key) & 7)) - 1);
-    typedef Words<part, PARTS> Vector;
+    static constexpr int EACH = SLOTS / VECTORS;
+    static constexpr word KEY_BITS = sizeof(key) >= sizeof(word) ? ~(word)0 : (word)(((u64)1 << 8 * (sizeof(key) & 7)) - 1); // the key is the lower part
+    typedef Words<word, VECTOR_BYTES> Vector;
     union {
         typename Vector::vector v[VECTORS];
         word w[WORDS];
@@ -267,15 +266,7 @@ template <class C, int SLOTS> struct View<C, 1, SLOTS, true> {
     __device__ __forceinline__ void load_if(bool on, u64 address, int rank) { load(on, address, rank); }
     __device__ __forceinline__ u32 matches(key k) const {
         u32 all = 0;
-        for (int j = 0; j < VECTORS; j++) {
-            u32 m = Vector::equal(v[j], KEY_BITS, (part)k);
-            if constexpr (sizeof(word) == 16) { // the bits of the lower halves
-                m &= 0x55;
-                m = (m | m >> 1) & 0x33;
-                m = (m | m >> 2) & 0x0f;
-            }
-            all |= m << j * EACH;
-        }
+        for (int j = 0; j < VECTORS; j++) all |= Vector::equal(v[j], KEY_BITS, (word)k) << j * EACH;
         return all;
     }
     __device__ __forceinline__ bool of(key k, word& x) const {
