@@ -94,7 +94,7 @@ func openCUDA(index int, cfg *config) (backend, error) {
 			name, g.about.Model, capability/10, capability%10, oldest/10, oldest%10)
 	}
 	if g.comp, err = openNVRTC(cfg.toolchain, g.about.Arch); err != nil {
-		if !cfg.cache.holds(g.comp.extension()) {
+		if cfg.kernels == nil && !cfg.cache.holds(g.comp.extension()) {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 		g.comp = &rtc{arch: g.about.Arch, missing: err} // what is compiled already will do
