@@ -5,6 +5,9 @@
 // switch: the next lane begins on the same stack. When no lane can run and not all are done, lanes of one mask have
 // gone different ways, and the launch ends with a message that names them.
 //
+// Most kernels have lanes that work alone, which would cost a call for each item: there the first lane of a block does the work of all, in one loop
+// (see Stretch::alone in items.cuh), and the others find nothing to do. Not so in stress mode.
+//
 // One thread's memory is a region that Go reserves, aligned to its size, so that a lane finds its worker from its
 // stack pointer, and so does the handler that turns a bad address into an error of the launch:
 //

@@ -36,6 +36,7 @@
 //   load_kept (relaxed, of what should stay in the L2 cache: up to u32)
 //   cas (returns what was there)  exchange  add  max_of  and_of  or_of  or_acquire  fence  fence_system  pause
 //   (with u128 only cas and exchange, and only where WARPMAP_CAS128; add of floats and doubles, too)
+//   prefetch_line  prefetch_to_write (a line of 64 bytes, on the CPU device alone: see the jobs of drive.cuh)
 //   load_memory  store_memory  prefetch  add_to_memory  or_of_memory  max_of_memory (global memory in every program: see WARPMAP_SHARED in cuda.cuh)
 #pragma once
 #include "types.cuh"
